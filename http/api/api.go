@@ -1,0 +1,260 @@
+// Package api is the HTTP wire contract of takt: the JSON bodies that the
+// controller, its command line and its worker exchange. Field names and forms
+// are those of the Expo Free Agent controller, whose published clients work
+// against takt unchanged; takt's own additions are extra members.
+//
+// Times named *At or submitted_at of a job are ISO 8601 strings; every other
+// time is a [Millis]. JSON is compact.
+//
+// # State
+//
+// None: plain data.
+//
+// # Failure
+//
+// Error replies are [Problem]: RFC 9457 problem details plus the "error" member
+// that published clients read.
+//
+// # Concurrency
+//
+// Values are not shared: copy them.
+package api
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Millis is a time as integer milliseconds since 1970 UTC. A nil *Millis is null.
+type Millis int64
+
+// NewMillis returns t as Millis, nil for the zero time.
+func NewMillis(t time.Time) *Millis {
+	if t.IsZero() {
+		return nil
+	}
+	m := Millis(t.UnixMilli())
+	return &m
+}
+
+// Time returns m as a UTC time.
+func (m Millis) Time() time.Time { return time.UnixMilli(int64(m)).UTC() }
+
+// Problem is the body of every error reply (RFC 9457, application/problem+json).
+type Problem struct {
+	Type   string `json:"type"`
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Detail string `json:"detail"`
+	// Error equals Detail; published clients read this member.
+	Error string `json:"error"`
+	// Code is stable, snake case: see store.Code.
+	Code      string `json:"code"`
+	RequestID string `json:"request_id,omitempty"`
+	// Details is present where a client reads it (registration).
+	Details string `json:"details,omitempty"`
+}
+
+// Submitted answers POST /api/builds and /api/builds/submit.
+type Submitted struct {
+	ID          string `json:"id"`
+	Status      string `json:"status"`
+	Platform    string `json:"platform"`
+	SubmittedAt Millis `json:"submitted_at"`
+	AccessToken string `json:"access_token"`
+}
+
+// BuildItem is one element of GET /api/builds, a bare array, newest first.
+type BuildItem struct {
+	ID        string `json:"id"`
+	Status    string `json:"status"`
+	State     string `json:"state"`
+	CreatedAt string `json:"createdAt"` // ISO 8601
+	// CompletedAt is omitted, never null, while the build runs.
+	CompletedAt  string  `json:"completedAt,omitempty"`
+	Platform     string  `json:"platform"`
+	WorkerID     *string `json:"worker_id"`
+	SubmittedAt  string  `json:"submitted_at"`
+	UpdatedAt    string  `json:"updated_at"`
+	ErrorMessage *string `json:"error_message"`
+	HasResult    bool    `json:"has_result"`
+}
+
+// BuildStatus answers GET /api/builds/:id/status.
+type BuildStatus struct {
+	ID           string  `json:"id"`
+	Status       string  `json:"status"` // a cancelled build shows as failed
+	State        string  `json:"state"`  // the true state
+	Platform     string  `json:"platform"`
+	WorkerID     *string `json:"worker_id"`
+	Attempt      int     `json:"attempt"`
+	SubmittedAt  *Millis `json:"submitted_at"`
+	StartedAt    *Millis `json:"started_at"`
+	CompletedAt  *Millis `json:"completed_at"`
+	ErrorMessage *string `json:"error_message"`
+}
+
+// LogEntry is one line of a build's log.
+type LogEntry struct {
+	Timestamp Millis `json:"timestamp"`
+	Level     string `json:"level"` // info, warn or error
+	Message   string `json:"message"`
+	// Seq may be given as ?after= to read on.
+	Seq int64 `json:"seq"`
+}
+
+// Logs answers GET /api/builds/:id/logs, oldest first.
+type Logs struct {
+	BuildID string     `json:"build_id"`
+	Logs    []LogEntry `json:"logs"`
+}
+
+// LogMessage is one line that a worker sends.
+type LogMessage struct {
+	Level   string `json:"level"`
+	Message string `json:"message"`
+}
+
+// PostLogs is the body of POST /api/builds/:id/logs: either Logs, or one line
+// in Level and Message.
+type PostLogs struct {
+	Logs []LogMessage `json:"logs,omitempty"`
+	LogMessage
+}
+
+// PostedLogs answers POST /api/builds/:id/logs. Count is set for a batch only.
+type PostedLogs struct {
+	Success bool `json:"success"`
+	Count   *int `json:"count,omitempty"`
+}
+
+// Heartbeat is the body of POST /api/builds/:id/heartbeat; may be absent.
+type Heartbeat struct {
+	// Progress is in percent.
+	Progress *float64 `json:"progress,omitempty"`
+}
+
+// HeartbeatReply answers it. Cancelled tells the worker to stop the build.
+type HeartbeatReply struct {
+	Status    string `json:"status"`
+	Timestamp Millis `json:"timestamp"`
+	Cancelled bool   `json:"cancelled"`
+}
+
+// Cancelled answers POST /api/builds/:id/cancel.
+type Cancelled struct {
+	Status  string `json:"status"`
+	Success bool   `json:"success"`
+}
+
+// Register is the body of POST /api/workers/register. Unknown members, such as
+// an apiKey that old installers send, are ignored and never logged.
+type Register struct {
+	ID               string          `json:"id,omitempty"`
+	Name             string          `json:"name"`
+	Capabilities     json.RawMessage `json:"capabilities"`
+	ActiveBuildCount int             `json:"active_build_count,omitempty"`
+}
+
+// Capabilities are the members of Register.Capabilities that the controller
+// reads. Unknown members are kept.
+type Capabilities struct {
+	// Platforms lists what the worker builds; absent means everything.
+	Platforms []string `json:"platforms,omitempty"`
+	// MaxConcurrentBuilds is how many builds it holds at once; default 1.
+	MaxConcurrentBuilds int `json:"maxConcurrentBuilds,omitempty"`
+}
+
+// Registered answers POST /api/workers/register.
+type Registered struct {
+	ID          string `json:"id"`
+	AccessToken string `json:"access_token"`
+	Status      string `json:"status"` // registered or re-registered
+	Message     string `json:"message"`
+	BaseImageID string `json:"baseImageId"`
+}
+
+// Job is a build handed to a worker. URLs are relative to the controller's.
+type Job struct {
+	ID          string  `json:"id"`
+	Platform    string  `json:"platform"`
+	SourceURL   string  `json:"source_url"`
+	CertsURL    *string `json:"certs_url"`
+	BaseImageID string  `json:"baseImageId"`
+	SubmittedAt string  `json:"submitted_at"` // ISO 8601
+	// Attempt is sent back as X-Build-Attempt.
+	Attempt int `json:"attempt"`
+}
+
+// PollReply answers GET and POST /api/workers/poll.
+type PollReply struct {
+	Job         *Job   `json:"job"`
+	AccessToken string `json:"access_token"`
+	// QueueSize is the number of pending builds that this worker could take.
+	QueueSize int `json:"queue_size"`
+}
+
+// Unregistered answers POST /api/workers/unregister.
+type Unregistered struct {
+	Success          bool   `json:"success"`
+	BuildsReassigned int    `json:"builds_reassigned"`
+	Message          string `json:"message"`
+}
+
+// Uploaded answers POST /api/workers/upload.
+type Uploaded struct {
+	Success bool   `json:"success"`
+	Status  string `json:"status"` // success or failed
+	Message string `json:"message"`
+}
+
+// Health answers GET /health. It holds the word "pending" exactly once.
+type Health struct {
+	Status  string         `json:"status"`
+	Queue   QueueHealth    `json:"queue"`
+	Storage map[string]any `json:"storage"`
+}
+
+// QueueHealth is a part of Health.
+type QueueHealth struct {
+	Pending int `json:"pending"`
+	Active  int `json:"active"`
+}
+
+// TreeNode is one process of the supervision tree, in GET /admin/tree.
+type TreeNode struct {
+	ID       string `json:"id"`
+	Path     string `json:"path"` // ids from the root, joined by /
+	Type     string `json:"type"` // supervisor or worker
+	Strategy string `json:"strategy,omitempty"`
+	Restart  string `json:"restart,omitempty"` // permanent, transient or temporary
+	Status   string `json:"status"`            // running restarting suspended terminated
+	Detail   string `json:"detail,omitempty"`  // why, when suspended
+	Restarts int    `json:"restarts"`
+	// LastExit is the reason of the last end of an incarnation; absent if none.
+	LastExit   string  `json:"last_exit,omitempty"`
+	LastExitAt *Millis `json:"last_exit_at,omitempty"`
+	// UptimeMS is how long the current incarnation has run.
+	UptimeMS int64 `json:"uptime_ms"`
+	// Mailbox is the number of messages that wait.
+	Mailbox int `json:"mailbox"`
+	// ChildCount stands for children that are not listed (dynamic supervisors).
+	ChildCount int        `json:"child_count,omitempty"`
+	Leaked     int        `json:"leaked,omitempty"`
+	Children   []TreeNode `json:"children,omitempty"`
+}
+
+// Header names of the contract.
+const (
+	HeaderAPIKey       = "X-API-Key"
+	HeaderAdminKey     = "X-Admin-Key"
+	HeaderBuildToken   = "X-Build-Token"
+	HeaderWorkerID     = "X-Worker-Id"
+	HeaderBuildID      = "X-Build-Id"
+	HeaderWorkerToken  = "X-Worker-Token"
+	HeaderBuildAttempt = "X-Build-Attempt"
+	HeaderRequestID    = "X-Request-Id"
+)
+
+// FormatTime returns t as the ISO 8601 form of the contract: UTC, milliseconds.
+func FormatTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }

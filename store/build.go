@@ -1,0 +1,177 @@
+package store
+
+import (
+	"time"
+)
+
+// Platform is what a build is for.
+type Platform string
+
+// The platforms.
+const (
+	IOS     Platform = "ios"
+	Android Platform = "android"
+)
+
+// Valid reports whether p is a known platform.
+func (p Platform) Valid() bool { return p == IOS || p == Android }
+
+// ResultExt is the extension of p's result file, with the dot.
+func (p Platform) ResultExt() string {
+	if p == Android {
+		return ".apk"
+	}
+	return ".ipa"
+}
+
+// BuildState is where a build stands:
+//
+//	pending → assigned → building → completed | failed | cancelled
+//
+// assigned and building fall back to pending when the attempt is lost.
+type BuildState string
+
+// The states. Completed, Failed and Cancelled are final.
+const (
+	Pending   BuildState = "pending"
+	Assigned  BuildState = "assigned" // handed out, not acknowledged
+	Building  BuildState = "building" // its worker gave a sign of life
+	Completed BuildState = "completed"
+	Failed    BuildState = "failed"
+	Cancelled BuildState = "cancelled"
+)
+
+// Final reports whether s never changes again.
+func (s BuildState) Final() bool { return s == Completed || s == Failed || s == Cancelled }
+
+// Held reports whether a worker holds a build in this state.
+func (s BuildState) Held() bool { return s == Assigned || s == Building }
+
+// Wire is the state that published clients understand: they refuse "cancelled".
+func (s BuildState) Wire() string {
+	if s == Cancelled {
+		return string(Failed)
+	}
+	return string(s)
+}
+
+// Messages that end a build without its worker's word.
+const (
+	MessageCancelled = "Build cancelled by user"
+	MessageTimeout   = "Build timeout - no heartbeat received"
+	MessageFailed    = "Build failed"
+)
+
+// Build is one unit of work. Zero times mean "not yet".
+type Build struct {
+	ID       string
+	Platform Platform
+	State    BuildState
+	// Priority is -10 to 10, default 0; higher is claimed first.
+	Priority int
+	// WorkerID is the holder, or the last one; "" if never assigned. A build
+	// that is pending again has none, its last holder is LastWorkerID.
+	WorkerID     string
+	LastWorkerID string
+	// Attempt counts assignments; 0 before the first, never reset.
+	Attempt int
+	// TokenHash is the SHA-256 of the build access token.
+	TokenHash    TokenHash
+	SubmittedAt  time.Time
+	StartedAt    time.Time // when the current attempt was assigned
+	LastSeenAt   time.Time // last sign of life of the current attempt
+	CompletedAt  time.Time // when the state became final
+	UpdatedAt    time.Time
+	ErrorMessage string
+	// Source, Certs and Result describe the stored files; nil if absent.
+	Source, Certs, Result *File
+}
+
+// FileKind is what a build's file is.
+type FileKind string
+
+// The kinds of files.
+const (
+	SourceFile FileKind = "source"
+	CertsFile  FileKind = "certs"
+	ResultFile FileKind = "result"
+)
+
+// File describes a stored file.
+type File struct {
+	// Name is the key in storage, such as builds/<id>/source.zip.
+	Name string
+	// Size is in bytes.
+	Size int64
+	// SHA256 is the digest of the content as it was sent.
+	SHA256 [32]byte
+}
+
+// Submission is a new build as its submitter asks for it.
+type Submission struct {
+	ID        string
+	Platform  Platform
+	Priority  int
+	TokenHash TokenHash
+	Source    File
+	Certs     *File
+}
+
+// BuildFilter selects builds; empty fields match all. Newest first.
+type BuildFilter struct {
+	States   []BuildState
+	Platform Platform
+	WorkerID string
+	// Limit is the most to return; 0 means all.
+	Limit int
+}
+
+// Result is what a worker says of a build at its end.
+type Result struct {
+	BuildID  string
+	WorkerID string
+	// Attempt is the assignment that the worker speaks of, 0 if it did not say.
+	Attempt int
+	Success bool
+	// ErrorMessage is used when Success is false; empty means MessageFailed.
+	ErrorMessage string
+	// File is the stored result when Success is true.
+	File *File
+}
+
+// Sign is a sign of life for a build from its worker.
+type Sign struct {
+	BuildID  string
+	WorkerID string
+	// Attempt as in Result.
+	Attempt int
+	// Logs are written in the same transaction. May be empty.
+	Logs []LogLine
+}
+
+// Level is the severity of a log line.
+type Level string
+
+// The levels.
+const (
+	Info  Level = "info"
+	Warn  Level = "warn"
+	Fatal Level = "error"
+)
+
+// Valid reports whether l is a known level.
+func (l Level) Valid() bool { return l == Info || l == Warn || l == Fatal }
+
+// LogLine is one line of a build's log. Seq and At are set by the store.
+type LogLine struct {
+	// Seq grows within a build, without promise of being dense.
+	Seq     int64
+	At      time.Time
+	Level   Level
+	Message string
+}
+
+// Counts are the numbers of builds per state that are not history.
+type Counts struct {
+	Pending, Assigned, Building int
+}

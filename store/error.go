@@ -1,0 +1,83 @@
+package store
+
+import (
+	"errors"
+	"time"
+)
+
+// Code is the stable, machine-readable name of a failure. Codes never change
+// their meaning; http/error.go gives each one its status.
+type Code string
+
+// The codes that this project uses.
+const (
+	Unauthorized       Code = "unauthorized"        // a credential is missing
+	InvalidAPIKey      Code = "invalid_api_key"     // an API key was sent and is wrong
+	InvalidToken       Code = "invalid_token"       // a worker token is unknown or expired
+	Forbidden          Code = "forbidden"           // a credential is valid but does not reach this
+	NotFound           Code = "not_found"           // no such thing
+	NotAssigned        Code = "not_assigned"        // the build is not held by this worker
+	StaleAttempt       Code = "stale_attempt"       // the build has a newer attempt
+	InvalidArgument    Code = "invalid_argument"    // the request's content is wrong
+	InvalidState       Code = "invalid_state"       // the build's state does not allow it (400 for old clients)
+	Conflict           Code = "conflict"            // somebody else finished first (409)
+	RegistrationFailed Code = "registration_failed" // 422
+	MethodNotAllowed   Code = "method_not_allowed"  // 405
+	UnsupportedMedia   Code = "unsupported_media_type"
+	TooLarge           Code = "too_large"   // a part is over its limit
+	QueueFull          Code = "queue_full"  // more than the queue limit is pending
+	Overloaded         Code = "overloaded"  // admission refused
+	DiskFull           Code = "disk_full"   // storage has no room
+	Unavailable        Code = "unavailable" // a dependency is away: try again
+	Internal           Code = "internal"    // a defect: details are in the log only
+)
+
+// Error is a failure that a caller may see.
+type Error struct {
+	Code Code
+	// Message is shown to users as it is; it never holds a secret or an
+	// internal detail.
+	Message string
+	// RetryAfter is how long to wait before trying again, or 0 if unknown.
+	RetryAfter time.Duration
+	// Err is the cause, for the log only. May be nil.
+	Err error
+}
+
+// Errorf-style helpers are left out on purpose: messages are part of the wire
+// contract and stand in full where they arise.
+
+// NewError returns an *Error without a cause.
+func NewError(code Code, message string) *Error { return &Error{Code: code, Message: message} }
+
+// Wrap returns an *Error with a cause.
+func Wrap(code Code, message string, err error) *Error {
+	return &Error{Code: code, Message: message, Err: err}
+}
+
+func (e *Error) Error() string {
+	if e.Err != nil {
+		return string(e.Code) + ": " + e.Message + ": " + e.Err.Error()
+	}
+	return string(e.Code) + ": " + e.Message
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// CodeOf returns the code of the first *Error in err's chain, Internal for any
+// other error, and "" for nil.
+func CodeOf(err error) Code {
+	if err == nil {
+		return ""
+	}
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	return Internal
+}
+
+// ErrOutcomeUnknown is in the chain of an Unavailable error when a COMMIT was
+// sent and its answer was lost: the change may or may not stand. Files that it
+// would name must be kept; the sweeper removes those that no row names.
+var ErrOutcomeUnknown = errors.New("outcome of commit unknown")
