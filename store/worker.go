@@ -81,15 +81,15 @@ const (
 type PollOutcome uint8
 
 const (
-	// PollAnswered: the token was rotated (Next is current); Job may be nil.
+	// PollAnswered means: the token was rotated (Next is current); Job may be nil.
 	PollAnswered PollOutcome = iota
-	// PollParked: nothing to do now; the token was not rotated.
+	// PollParked means: nothing to do now; the token was not rotated.
 	PollParked
-	// PollSuperseded: a newer poll of this worker exists; nothing was written.
+	// PollSuperseded means: a newer poll of this worker exists; nothing was written.
 	PollSuperseded
-	// PollUnknownToken: the token is unknown or expired (401).
+	// PollUnknownToken means: the token is unknown or expired (401).
 	PollUnknownToken
-	// PollUnknownWorker: no worker has this id (404).
+	// PollUnknownWorker means: no worker has this id (404).
 	PollUnknownWorker
 )
 
