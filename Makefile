@@ -1,0 +1,72 @@
+# Everything is one command. `make help` lists them; each installs what it
+# needs, once. Tools are built into $(CACHE)/tools, keyed by their version.
+
+GO            ?= go
+CACHE         ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/takt
+GOLANGCI_LINT := v2.15.0
+LINT          := $(CACHE)/tools/golangci-lint-$(GOLANGCI_LINT)/golangci-lint
+BIN           := bin/takt
+RUN_DIR       ?= .cache/run
+FUZZTIME      ?= 30s
+PACKAGES      ?= ./...
+
+export GOTOOLCHAIN := local
+
+.DEFAULT_GOAL := help
+.PHONY: help build demo run test check lint fmt bench bench-e2e fuzz cover db-reset setup-postgres setup-cc
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: ## build bin/takt
+	$(GO) build -trimpath -o $(BIN) ./cmd/takt
+
+demo: setup-postgres build ## run the main job end to end: a fleet of three builds ten real programs
+	$(BIN) demo
+
+run: setup-postgres build ## serve on 127.0.0.1:3000 with an embedded database in .cache/run
+	$(BIN) serve --data-dir $(RUN_DIR)
+
+test: setup-postgres setup-cc ## run every test, with the race detector
+	CGO_ENABLED=1 $(GO) test -race -timeout 12m $(PACKAGES)
+
+check: lint ## lint, vet and check that go.mod is tidy
+	$(GO) vet ./...
+	$(GO) mod tidy -diff
+
+lint: $(LINT) ## check formats and lint, tests included
+	$(LINT) run ./...
+
+fmt: $(LINT) ## format everything
+	$(LINT) fmt ./...
+
+bench: setup-postgres ## run the Go benchmarks (ratios against a peer in the same run)
+	$(GO) test -run '^$$' -bench . -benchmem -count 3 -timeout 30m $(PACKAGES)
+
+bench-e2e: setup-postgres build ## start takt, PostgreSQL and the load generator, and print the ratios
+	$(BIN) bench e2e
+
+fuzz: setup-postgres ## fuzz every target for FUZZTIME (30s)
+	@set -e; for p in $$($(GO) list ./...); do \
+		for f in $$($(GO) test -list '^Fuzz' $$p | grep '^Fuzz' || true); do \
+			echo "$$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$p; \
+		done; done
+
+cover: setup-postgres ## measure test coverage into coverage.out
+	$(GO) test -coverpkg ./... -coverprofile coverage.out -timeout 12m ./...
+	$(GO) tool cover -func coverage.out | tail -n 1
+
+db-reset: ## throw away the database and files of `make run`
+	@if [ -e $(RUN_DIR)/lock ] && ! flock -n $(RUN_DIR)/lock true; then \
+		echo "takt is running on $(RUN_DIR): stop it first" >&2; exit 1; fi
+	rm -rf $(RUN_DIR)
+
+setup-postgres:
+	@.ci/setup postgres
+
+setup-cc:
+	@.ci/setup cc
+
+$(LINT):
+	@echo "building golangci-lint $(GOLANGCI_LINT) (once)"
+	@GOBIN=$(dir $@) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT)

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"bytes"
+	"encoding/base64"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/require"
+)
+
+func env(pairs ...string) func(string) (string, bool) {
+	m := map[string]string{"HOME": "/home/somebody"}
+	for i := 0; i < len(pairs); i += 2 {
+		m[pairs[i]] = pairs[i+1]
+	}
+	return func(k string) (string, bool) { v, ok := m[k]; return v, ok }
+}
+
+func TestLoadLaterSourcesWin(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "takt.yaml")
+	require.NoError(t, os.WriteFile(file, []byte("listen: 127.0.0.1:1\nqueue_limit: 7\nbuild_timeout: 90\n"), 0o600))
+	fs := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+	addFlags(fs)
+	require.NoError(t, fs.Parse([]string{"--listen", "127.0.0.1:3"}))
+
+	cfg, err := load(sources{lookup: env("TAKT_LISTEN", "127.0.0.1:2", "TAKT_WORKER_TIMEOUT", "5s"), file: file, flags: fs})
+
+	require.NoError(t, err)
+	require.Equal(t, "127.0.0.1:3", cfg.Listen)
+	require.Equal(t, 7, cfg.QueueLimit)
+	require.Equal(t, 90*time.Second, cfg.BuildTimeout)
+	require.Equal(t, 5*time.Second, cfg.WorkerTimeout)
+	require.Equal(t, "/home/somebody/.local/state/takt", cfg.DataDir)
+}
+
+func TestLoadTakesTheOriginalsNames(t *testing.T) {
+	t.Parallel()
+	cfg, err := load(sources{lookup: env("PORT", "4000", "CONTROLLER_API_KEY", "0123456789abcdef")})
+	require.NoError(t, err)
+	require.Equal(t, "127.0.0.1:4000", cfg.Listen)
+	require.Equal(t, "0123456789abcdef", cfg.APIKey)
+}
+
+func TestLoadReportsEveryFaultAtOnce(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "takt.yaml")
+	require.NoError(t, os.WriteFile(file, []byte("quue_limit: 7\nqueue_limit: many\n"), 0o600))
+	_, err := load(sources{lookup: env("TAKT_API_KEY", "short", "TAKT_DATABASE_URL", "postgres://x", "TAKT_LOG", "loud"), file: file})
+	for _, part := range []string{
+		`unknown setting "quue_limit"`, "queue-limit", "whole number",
+		"api-key", "at least 16", "encryption-key", "must be given with database-url", `unknown level "loud"`,
+	} {
+		require.ErrorContains(t, err, part)
+	}
+	require.NotContains(t, err.Error(), "short", "a key is never shown, not even a bad one")
+}
+
+func TestPrintMasksSecretsAndReadsBack(t *testing.T) {
+	t.Parallel()
+	cfg, err := load(sources{lookup: env("TAKT_API_KEY", "0123456789abcdef", "TAKT_QUEUE_LIMIT", "5")})
+	require.NoError(t, err)
+	var out bytes.Buffer
+	cfg.print(&out)
+	require.NotContains(t, out.String(), "0123456789abcdef")
+	require.Contains(t, out.String(), "********")
+	require.Contains(t, out.String(), `queue_limit: "5"`)
+}
+
+func TestFillKeysMakesThemOnceAndKeepsThem(t *testing.T) {
+	t.Parallel()
+	cfg := Config{DataDir: t.TempDir()}
+	made, err := fillKeys(&cfg)
+	require.NoError(t, err)
+	require.Len(t, made, 3)
+	for _, f := range made {
+		st, err := os.Stat(f)
+		require.NoError(t, err)
+		require.Equal(t, os.FileMode(0o600), st.Mode().Perm())
+	}
+	again := Config{DataDir: cfg.DataDir}
+	made, err = fillKeys(&again)
+	require.NoError(t, err)
+	require.Empty(t, made)
+	require.Equal(t, cfg, again)
+	require.Regexp(t, keyPattern, again.APIKey)
+	require.Regexp(t, keyPattern, again.AdminKey)
+	raw, err := base64.StdEncoding.DecodeString(again.EncryptionKey)
+	require.NoError(t, err)
+	require.Len(t, raw, 32)
+}
