@@ -1,0 +1,194 @@
+package storage
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"sync"
+	"syscall"
+	"time"
+
+	"takt/store"
+)
+
+const (
+	temporaryDir = "tmp"
+	// copyBuffer is what one upload holds in memory, in bytes. Larger ones did
+	// not make uploads faster.
+	copyBuffer = 256 << 10
+)
+
+// Config is what a Local needs besides its directory.
+type Config struct {
+	// EncryptionKey seals certificates; 32 bytes, required.
+	EncryptionKey []byte
+}
+
+// Local keeps files on a local disk.
+type Local struct {
+	root    *os.Root
+	key     []byte
+	buffers sync.Pool // of *[]byte, copyBuffer long
+}
+
+// OpenLocal opens the storage in dir and makes what is missing of it. It does
+// not remove leftovers: see SweepTemporary.
+func OpenLocal(dir string, cfg Config) (*Local, error) {
+	if len(cfg.EncryptionKey) != keySize {
+		return nil, fmt.Errorf("opening storage: encryption key has %d bytes, want %d", len(cfg.EncryptionKey), keySize)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("opening storage: %w", err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("opening storage: %w", err)
+	}
+	for _, d := range []string{temporaryDir, "builds"} {
+		if err := root.MkdirAll(d, 0o700); err != nil {
+			return nil, errors.Join(fmt.Errorf("opening storage: %w", err), root.Close())
+		}
+	}
+	l := &Local{root: root, key: append([]byte(nil), cfg.EncryptionKey...)}
+	l.buffers.New = func() any { b := make([]byte, copyBuffer); return &b }
+	if err := l.syncDir("."); err != nil {
+		return nil, errors.Join(fmt.Errorf("opening storage: %w", err), root.Close())
+	}
+	return l, nil
+}
+
+// Close releases the directory. Uploads and files in use go on.
+func (l *Local) Close() error { return l.root.Close() }
+
+// Create begins an upload of at most limit bytes (inclusive).
+func (l *Local) Create(ctx context.Context, limit int64) (*Upload, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("creating upload: %w", context.Cause(ctx))
+	}
+	name := path.Join(temporaryDir, rand.Text()+".part")
+	f, err := l.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, failure("creating upload", err)
+	}
+	return &Upload{local: l, file: f, out: f, temporary: name, limit: limit, hash: sha256.New()}, nil
+}
+
+// CreateSealed is Create for content that must not be readable at rest. The
+// file opens again with the same binding only, which should be its name.
+func (l *Local) CreateSealed(ctx context.Context, limit int64, binding string) (*Upload, error) {
+	u, err := l.Create(ctx, limit)
+	if err != nil {
+		return nil, err
+	}
+	s, err := newSealer(u.file, l.key, binding)
+	if err != nil {
+		u.Discard()
+		return nil, failure("sealing upload", err)
+	}
+	u.out, u.sealer = s, s
+	return u, nil
+}
+
+// Open opens a placed file. It returns a NotFound error if there is none.
+func (l *Local) Open(name string) (*File, error) {
+	f, err := l.root.Open(name)
+	if err != nil {
+		return nil, failure("opening file", err)
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fs.ErrNotExist
+	}
+	if err != nil {
+		return nil, errors.Join(failure("opening file", err), f.Close())
+	}
+	return &File{File: f, Size: info.Size(), ModTime: info.ModTime()}, nil
+}
+
+// OpenSealed opens a file that CreateSealed wrote. The whole length is
+// authenticated at once, each chunk when it is read.
+func (l *Local) OpenSealed(name, binding string) (*SealedFile, error) {
+	f, err := l.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	r, err := newUnsealer(f.File, f.Size, l.key, binding)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("opening sealed file %s: %w", name, err), f.Close())
+	}
+	return &SealedFile{unsealer: r, file: f.File, Size: r.size, ModTime: f.ModTime}, nil
+}
+
+// RemoveBuild removes every file of the build id. It is for builds that no row
+// names; it is no error if there are none.
+func (l *Local) RemoveBuild(id string) error {
+	if !store.ValidID(id) {
+		return fmt.Errorf("removing files: invalid build id")
+	}
+	if err := l.root.RemoveAll(path.Join("builds", id)); err != nil {
+		return fmt.Errorf("removing files: %w", err)
+	}
+	return nil
+}
+
+// SweepTemporary removes temporary files that were not written to for
+// olderThan, and reports how many. With 0 it removes all: only before the
+// first upload.
+func (l *Local) SweepTemporary(olderThan time.Duration) (int, error) {
+	entries, err := fs.ReadDir(l.root.FS(), temporaryDir)
+	if err != nil {
+		return 0, fmt.Errorf("sweeping temporary files: %w", err)
+	}
+	removed := 0
+	var failed error
+	for _, e := range entries {
+		info, err := e.Info()
+		if errors.Is(err, fs.ErrNotExist) || (err == nil && time.Since(info.ModTime()) < olderThan) {
+			continue
+		}
+		if err == nil {
+			err = l.root.Remove(path.Join(temporaryDir, e.Name()))
+		}
+		if err != nil {
+			failed = errors.Join(failed, fmt.Errorf("sweeping temporary files: %w", err))
+			continue
+		}
+		removed++
+	}
+	return removed, failed
+}
+
+// Free returns how many bytes the file system has left for takt.
+func (l *Local) Free() (int64, error) {
+	d, err := l.root.Open(".")
+	if err != nil {
+		return 0, fmt.Errorf("reading free space: %w", err)
+	}
+	defer d.Close() //nolint:errcheck // only read from
+	return freeBytes(d)
+}
+
+func (l *Local) syncDir(name string) error {
+	d, err := l.root.Open(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// failure gives an operating system's error its code.
+func failure(doing string, err error) error {
+	err = fmt.Errorf("%s: %w", doing, err)
+	switch {
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), errors.Is(err, syscall.EFBIG):
+		return store.Wrap(store.DiskFull, "No space left on the controller", err)
+	case errors.Is(err, fs.ErrNotExist):
+		return store.Wrap(store.NotFound, "File not found", err)
+	}
+	return err
+}

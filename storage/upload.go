@@ -1,0 +1,164 @@
+package storage
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+
+	"takt/store"
+)
+
+// Upload is a file that is arriving. Use: Write or ReadFrom, Finish, Place;
+// Discard on every path. Errors stick: after one, only Discard is left.
+type Upload struct {
+	local     *Local
+	file      *os.File  // nil after Finish
+	out       io.Writer // file, or a sealer before it
+	sealer    *sealer
+	temporary string // "" once placed or discarded
+	limit     int64
+	hash      hash.Hash
+	size      int64
+	flushed   int64 // bytes whose writing to disk was begun
+	finished  bool
+	err       error
+}
+
+// Write adds p. It returns a TooLarge error, and writes nothing, if p goes
+// over the limit.
+func (u *Upload) Write(p []byte) (int, error) {
+	if u.err != nil {
+		return 0, u.err
+	}
+	if u.file == nil {
+		return 0, fmt.Errorf("writing upload: %w", fs.ErrClosed)
+	}
+	if u.size+int64(len(p)) > u.limit {
+		u.err = store.NewError(store.TooLarge, fmt.Sprintf("File is larger than %d bytes", u.limit))
+		return 0, u.err
+	}
+	u.hash.Write(p)
+	n, err := u.out.Write(p)
+	u.size += int64(n)
+	if err != nil {
+		u.err = failure("writing upload", err)
+		return n, u.err
+	}
+	u.flushBehind()
+	return n, nil
+}
+
+// ReadFrom adds all of r. It gathers what r gives in small pieces, as a
+// multipart part does, so that hash and disk see large ones.
+func (u *Upload) ReadFrom(r io.Reader) (int64, error) {
+	buf := u.local.buffers.Get().(*[]byte) //nolint:forcetypeassert // the pool holds nothing else
+	defer u.local.buffers.Put(buf)
+	var total int64
+	for {
+		n, rerr := fill(r, *buf)
+		if n > 0 {
+			w, err := u.Write((*buf)[:n])
+			total += int64(w)
+			if err != nil {
+				return total, err
+			}
+		}
+		if errors.Is(rerr, io.EOF) {
+			return total, nil
+		}
+		if rerr != nil {
+			return total, fmt.Errorf("reading upload: %w", rerr)
+		}
+	}
+}
+
+// fill is io.ReadFull, but it keeps a source's own ErrUnexpectedEOF apart from
+// a source that merely ends.
+func fill(r io.Reader, buf []byte) (n int, err error) {
+	for n < len(buf) && err == nil {
+		var m int
+		m, err = r.Read(buf[n:])
+		n += m
+	}
+	return n, err
+}
+
+// Finish makes the content durable and returns its size and SHA-256.
+func (u *Upload) Finish() (size int64, digest [sha256.Size]byte, err error) {
+	if u.err == nil && u.file == nil {
+		u.err = fmt.Errorf("finishing upload: %w", fs.ErrClosed)
+	}
+	if u.err != nil {
+		return 0, digest, u.err
+	}
+	if u.sealer != nil {
+		err = u.sealer.Close()
+	}
+	if err == nil {
+		err = u.file.Sync()
+	}
+	err = errors.Join(err, u.file.Close())
+	u.file = nil
+	if err != nil {
+		u.err = failure("finishing upload", err)
+		return 0, digest, u.err
+	}
+	u.finished = true
+	u.hash.Sum(digest[:0])
+	return u.size, digest, nil
+}
+
+// Place gives the finished upload its name, replacing what had it, and makes
+// that durable. Call it inside the transaction that records the file.
+func (u *Upload) Place(name string) error {
+	if !u.finished || u.temporary == "" {
+		return fmt.Errorf("placing upload: %w", fs.ErrClosed)
+	}
+	if !filepath.IsLocal(name) || path.Clean(name) != name {
+		return fmt.Errorf("placing upload: invalid name %q", name)
+	}
+	dir := path.Dir(name)
+	fresh := false
+	if _, err := u.local.root.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		fresh = true
+		if err := u.local.root.MkdirAll(dir, 0o700); err != nil {
+			return failure("placing upload", err)
+		}
+	}
+	if err := u.local.root.Rename(u.temporary, name); err != nil {
+		return failure("placing upload", err)
+	}
+	u.temporary = ""
+	if err := u.local.syncDir(dir); err != nil {
+		return failure("placing upload", err)
+	}
+	if fresh { // the directory's own entry has to last, too
+		if err := u.local.syncDir(path.Dir(dir)); err != nil {
+			return failure("placing upload", err)
+		}
+	}
+	return nil
+}
+
+// Discard removes what was not placed. It may be called at any time and more
+// than once; a placed file stays, because by then it may be another's.
+func (u *Upload) Discard() {
+	if u.file != nil {
+		_ = u.file.Close() // its content is not wanted
+		u.file = nil
+	}
+	if u.temporary != "" {
+		// If this fails, SweepTemporary gets it.
+		_ = u.local.root.Remove(u.temporary)
+		u.temporary = ""
+	}
+	if u.err == nil {
+		u.err = fmt.Errorf("using upload: %w", fs.ErrClosed)
+	}
+}
