@@ -20,7 +20,10 @@ const (
 	temporaryDir = "tmp"
 	// copyBuffer is what one upload holds in memory, in bytes. Larger ones did
 	// not make uploads faster.
-	copyBuffer = 256 << 10
+	copyBuffer = 512 << 10
+	// parallelFrom is how many bytes a piece has at least that is hashed and
+	// written at once.
+	parallelFrom = 128 << 10
 )
 
 // Config is what a Local needs besides its directory.
