@@ -104,6 +104,8 @@ type PollResult struct {
 	Job       *Job
 	// Redelivered is true when Job had been handed out before (same attempt).
 	Redelivered bool
+	// Err is the cause of PollFailed, nil otherwise.
+	Err error
 }
 
 // Job is a build as it is handed to a worker.

@@ -1,0 +1,25 @@
+// Package postgres keeps the values of package store in PostgreSQL (14 or
+// newer). Each noun has its file; every SQL constant stands directly above the
+// method that runs it, and one test prepares them all against the migrated
+// schema.
+//
+// # State
+//
+// [DB] holds the current connection pool, which the repo subsystem hands over
+// and takes away, and a hint of how many builds are pending. All else is in the
+// database, and time is the database's.
+//
+// # Failure
+//
+// While there is no pool, and whenever a connection is lost, methods fail at
+// once with store.Unavailable. A COMMIT whose answer was lost fails with
+// store.Unavailable wrapping store.ErrOutcomeUnknown. What a caller may see is a
+// *store.Error; every other error is a defect.
+//
+// # Concurrency
+//
+// All methods may be called from any goroutine and from any number of
+// controllers. Deadlocks are excluded by one order of row locks: workers first,
+// in the order of their ids, then builds. A build that a worker holds changes
+// only under that worker's lock.
+package postgres
