@@ -1,0 +1,121 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"takt/http/api"
+)
+
+// Config says how to reach a controller.
+type Config struct {
+	// BaseURL is the controller's address, such as "http://127.0.0.1:3000".
+	// A path is kept as a prefix.
+	BaseURL string
+	// APIKey is sent on every call except the public ones. May be empty where
+	// a build token does.
+	APIKey string
+	// AdminKey is sent on /admin calls only.
+	AdminKey string
+	// HTTPClient is used instead of one of our own. Its redirect rule is
+	// replaced, on a copy.
+	HTTPClient *http.Client
+	// UserAgent defaults to "takt".
+	UserAgent string
+	// CallTimeout bounds a call that carries no file. Defaults to 30 s. A poll
+	// may take its wait on top.
+	CallTimeout time.Duration
+	// StallTimeout ends a transfer of which no byte moved for so long.
+	// Defaults to 60 s.
+	StallTimeout time.Duration
+	// ReplyTimeout is how long the controller may take to answer once an
+	// upload's last byte was sent: it syncs the file first. Defaults to 5 min.
+	ReplyTimeout time.Duration
+}
+
+func (c Config) withDefaults() Config {
+	if c.UserAgent == "" {
+		c.UserAgent = "takt"
+	}
+	if c.CallTimeout <= 0 {
+		c.CallTimeout = 30 * time.Second
+	}
+	if c.StallTimeout <= 0 {
+		c.StallTimeout = time.Minute
+	}
+	if c.ReplyTimeout <= 0 {
+		c.ReplyTimeout = 5 * time.Minute
+	}
+	if c.HTTPClient == nil {
+		c.HTTPClient = &http.Client{Transport: NewTransport()}
+	}
+	return c
+}
+
+// Client is a controller as seen by its callers.
+type Client struct {
+	cfg  Config
+	base *url.URL
+	http *http.Client
+}
+
+// New returns a client. It does no I/O.
+func New(cfg Config) (*Client, error) {
+	cfg = cfg.withDefaults()
+	base, err := url.Parse(strings.TrimRight(cfg.BaseURL, "/"))
+	if err != nil {
+		return nil, fmt.Errorf("controller URL: %w", err)
+	}
+	if base.Scheme != "http" && base.Scheme != "https" || base.Host == "" {
+		return nil, fmt.Errorf("controller URL %q: want http://host:port or https://host", base.Redacted())
+	}
+	if base.RawQuery != "" || base.Fragment != "" {
+		return nil, errors.New("controller URL: no query and no fragment, please")
+	}
+	for name, key := range map[string]string{"API key": cfg.APIKey, "admin key": cfg.AdminKey} {
+		if strings.ContainsAny(key, "\r\n\x00") {
+			return nil, fmt.Errorf("%s: holds a line break", name)
+		}
+	}
+	own := *cfg.HTTPClient
+	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &Client{cfg: cfg, base: base, http: &own}, nil
+}
+
+// BaseURL is the controller's address as given, without a trailing slash.
+func (c *Client) BaseURL() string { return strings.TrimRight(c.cfg.BaseURL, "/") }
+
+// CloseIdle closes the connections that no call uses.
+func (c *Client) CloseIdle() { c.http.CloseIdleConnections() }
+
+// BuildAuth opens one build to somebody without the API key.
+type BuildAuth struct {
+	// Token is the build's access token; may be empty.
+	Token string
+}
+
+func (a BuildAuth) set(h http.Header) {
+	if a.Token != "" {
+		h.Set(api.HeaderBuildToken, a.Token)
+	}
+}
+
+// Held names a build as the worker that holds it does.
+type Held struct {
+	BuildID  string
+	WorkerID string
+	// Attempt is the job's attempt; 0 leaves the header out.
+	Attempt int
+}
+
+func (b Held) set(h http.Header) {
+	h.Set(api.HeaderWorkerID, b.WorkerID)
+	h.Set(api.HeaderBuildID, b.BuildID)
+	if b.Attempt > 0 {
+		h.Set(api.HeaderBuildAttempt, fmt.Sprint(b.Attempt))
+	}
+}

@@ -1,0 +1,176 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"takt/http/api"
+	"takt/store"
+)
+
+var (
+	errTimeout = errors.New("no answer in time")
+	errStalled = errors.New("transfer stalled")
+)
+
+// Error is a call that did not get the expected reply.
+type Error struct {
+	// Op is the method and path.
+	Op string
+	// Status is the reply's, 0 when there was none.
+	Status int
+	// RequestID is what to look for in the controller's log; may be empty.
+	RequestID string
+	// Err holds code, message and Retry-After.
+	Err *store.Error
+}
+
+func (e *Error) Error() string {
+	if e.Status == 0 {
+		return e.Op + ": " + e.Err.Error()
+	}
+	return fmt.Sprintf("%s: %d %s", e.Op, e.Status, e.Err.Error())
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// StatusOf is the HTTP status in err's chain, 0 if there was no reply.
+func StatusOf(err error) int {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Status
+	}
+	return 0
+}
+
+// RetryAfter is how long the controller asked to wait, 0 if it did not.
+func RetryAfter(err error) time.Duration {
+	if e, ok := errors.AsType[*store.Error](err); ok {
+		return e.RetryAfter
+	}
+	return 0
+}
+
+// Temporary reports whether the same call may succeed later: there was no
+// reply, or one that speaks of the controller and not of the request.
+func Temporary(err error) bool {
+	e, ok := errors.AsType[*Error](err)
+	if !ok {
+		return false
+	}
+	switch e.Status {
+	case 0, http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
+		return true
+	case http.StatusNotImplemented, http.StatusHTTPVersionNotSupported:
+		return false
+	default:
+		return e.Status >= 500
+	}
+}
+
+// noReply is the error of a call that broke. The caller's own end wins, so that
+// a cancelled call is not taken for an unreachable controller.
+func noReply(outer, inner context.Context, cl call, err error) error {
+	if outer.Err() != nil {
+		return fmt.Errorf("%s: %w", cl, context.Cause(outer))
+	}
+	if inner.Err() != nil {
+		err = context.Cause(inner)
+	}
+	return &Error{Op: cl.String(), Err: store.Wrap(store.Unavailable, "Controller not reachable", err)}
+}
+
+func unexpected(cl call, resp *http.Response, err error) error {
+	return &Error{
+		Op: cl.String(), Status: resp.StatusCode, RequestID: resp.Header.Get(api.HeaderRequestID),
+		Err: store.Wrap(store.Internal, "Unexpected reply", err),
+	}
+}
+
+// refused turns an error reply into an *Error. Bodies of other controllers,
+// which only have "error", and of proxies, which have no JSON, are understood.
+func refused(cl call, resp *http.Response) error {
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxError))
+	var problem api.Problem
+	if json.Unmarshal(body, &problem) != nil {
+		problem = api.Problem{}
+	}
+	message := firstOf(problem.Detail, problem.Error, problem.Title, http.StatusText(resp.StatusCode))
+	code := store.Code(problem.Code)
+	if code == "" {
+		code = codeOfStatus(resp.StatusCode, message)
+	}
+	if problem.Details != "" {
+		message += ": " + problem.Details
+	}
+	return &Error{
+		Op: cl.String(), Status: resp.StatusCode,
+		RequestID: firstOf(problem.RequestID, resp.Header.Get(api.HeaderRequestID)),
+		Err: &store.Error{
+			Code: code, Message: message,
+			RetryAfter: parseRetryAfter(resp.Header.Get("Retry-After"), resp.Header.Get("Date")),
+		},
+	}
+}
+
+// codeOfStatus guesses the code of a reply that has none.
+func codeOfStatus(status int, message string) store.Code {
+	codes := map[int]store.Code{
+		http.StatusBadRequest:            store.InvalidArgument,
+		http.StatusUnauthorized:          store.Unauthorized,
+		http.StatusForbidden:             store.Forbidden,
+		http.StatusNotFound:              store.NotFound,
+		http.StatusMethodNotAllowed:      store.MethodNotAllowed,
+		http.StatusConflict:              store.Conflict,
+		http.StatusRequestEntityTooLarge: store.TooLarge,
+		http.StatusUnsupportedMediaType:  store.UnsupportedMedia,
+		http.StatusUnprocessableEntity:   store.RegistrationFailed,
+		http.StatusTooManyRequests:       store.Overloaded,
+		http.StatusBadGateway:            store.Unavailable,
+		http.StatusServiceUnavailable:    store.Unavailable,
+		http.StatusGatewayTimeout:        store.Unavailable,
+		http.StatusInsufficientStorage:   store.DiskFull,
+	}
+	if status == http.StatusForbidden && strings.Contains(message, "API key") {
+		return store.InvalidAPIKey
+	}
+	if code, ok := codes[status]; ok {
+		return code
+	}
+	return store.Internal
+}
+
+// maxRetryAfter is the longest wait that a Retry-After may ask for.
+const maxRetryAfter = time.Hour
+
+// parseRetryAfter reads both forms of Retry-After, seconds and a date. The date
+// is compared with the reply's own, because clocks differ. 0 if unusable.
+func parseRetryAfter(value, date string) time.Duration {
+	value = strings.TrimSpace(value)
+	var wait time.Duration
+	if seconds, err := strconv.ParseUint(value, 10, 31); err == nil {
+		wait = time.Duration(seconds) * time.Second
+	} else if at, err := http.ParseTime(value); err == nil {
+		sent, err := http.ParseTime(date)
+		if err != nil {
+			return 0
+		}
+		wait = at.Sub(sent)
+	}
+	return min(max(wait, 0), maxRetryAfter)
+}
+
+func firstOf(values ...string) string {
+	for _, v := range values {
+		if v != "" {
+			return v
+		}
+	}
+	return ""
+}

@@ -1,0 +1,228 @@
+package client
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"net/http"
+	"time"
+
+	"takt/store"
+)
+
+// Target is where a download is kept; *os.File is one.
+type Target interface {
+	io.ReadWriteSeeker
+	Truncate(size int64) error
+}
+
+// FetchOptions say how a file is fetched.
+type FetchOptions struct {
+	// Retry governs repeats. Its limits count from the last byte received, so a
+	// long download over a bad line is not given up while it advances.
+	Retry Retry
+	// Resume keeps what the target already holds and asks for the rest. The
+	// digest covers both parts; without one from the controller all is fetched.
+	Resume bool
+	// Progress may be nil.
+	Progress Progress
+}
+
+// Fetched is a complete file.
+type Fetched struct {
+	Size   int64
+	Digest Digest
+	// Verified is true when the controller gave a digest, and it matched.
+	Verified bool
+	// Name as in Transfer.
+	Name string
+}
+
+// ErrDigest means that what arrived is not what the controller announced, also
+// not on a second try from the beginning.
+var ErrDigest = errors.New("content does not match its digest")
+
+// badTries is how often content with a wrong digest is fetched in all.
+const badTries = 3
+
+// Download fetches a build's result.
+func (c *Client) Download(ctx context.Context, buildID string, auth BuildAuth, dst Target, o FetchOptions) (Fetched, error) {
+	if err := validBuild(buildID); err != nil {
+		return Fetched{}, err
+	}
+	header := http.Header{}
+	auth.set(header)
+	return c.fetch(ctx, call{method: http.MethodGet, path: "/api/builds/" + buildID + "/download", header: header}, dst, o)
+}
+
+// Source fetches a build's source for the worker that holds it.
+func (c *Client) Source(ctx context.Context, b Held, dst Target, o FetchOptions) (Fetched, error) {
+	return c.fetchHeld(ctx, b, "/source", dst, o)
+}
+
+// Certs fetches a build's certificates for the worker that holds it.
+func (c *Client) Certs(ctx context.Context, b Held, dst Target, o FetchOptions) (Fetched, error) {
+	return c.fetchHeld(ctx, b, "/certs", dst, o)
+}
+
+func (c *Client) fetchHeld(ctx context.Context, b Held, what string, dst Target, o FetchOptions) (Fetched, error) {
+	if err := validBuild(b.BuildID); err != nil {
+		return Fetched{}, err
+	}
+	header := http.Header{}
+	b.set(header)
+	return c.fetch(ctx, call{method: http.MethodGet, path: "/api/builds/" + b.BuildID + what, header: header}, dst, o)
+}
+
+// fetching is a download that may take several requests.
+type fetching struct {
+	c    *Client
+	cl   call
+	dst  Target
+	opts FetchOptions
+
+	hash hash.Hash // of the first done bytes
+	done int64
+	etag string
+	want *Digest // of the whole, as the controller says
+	size int64
+	name string
+}
+
+func (c *Client) fetch(ctx context.Context, cl call, dst Target, o FetchOptions) (Fetched, error) {
+	f := &fetching{c: c, cl: cl, dst: dst, opts: o, hash: sha256.New(), size: -1}
+	if o.Resume {
+		if err := f.adopt(); err != nil {
+			return Fetched{}, fmt.Errorf("%s: %w", cl, err)
+		}
+	} else if err := f.restart(); err != nil {
+		return Fetched{}, fmt.Errorf("%s: %w", cl, err)
+	}
+	for try := 1; ; try++ {
+		if err := f.complete(ctx); err != nil {
+			return Fetched{}, err
+		}
+		sum := Digest(f.hash.Sum(nil))
+		if f.want == nil || *f.want == sum {
+			return Fetched{Size: f.done, Digest: sum, Verified: f.want != nil, Name: f.name}, nil
+		}
+		if try == badTries {
+			return Fetched{}, fmt.Errorf("%s: %w", cl, ErrDigest)
+		}
+		if err := f.restart(); err != nil {
+			return Fetched{}, fmt.Errorf("%s: %w", cl, err)
+		}
+	}
+}
+
+// adopt takes over what the target holds.
+func (f *fetching) adopt() error {
+	if _, err := f.dst.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	n, err := io.Copy(f.hash, f.dst)
+	f.done = n
+	return err
+}
+
+// restart throws everything away.
+func (f *fetching) restart() error {
+	f.hash.Reset()
+	f.done, f.etag, f.want, f.size = 0, "", nil, -1
+	if _, err := f.dst.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	return f.dst.Truncate(0)
+}
+
+// complete makes requests until the whole file is there.
+func (f *fetching) complete(ctx context.Context) error {
+	for n, since := 0, time.Now(); ; n++ {
+		before := f.done
+		err := f.request(ctx)
+		if err == nil {
+			return nil
+		}
+		if f.done > before {
+			n, since = 0, time.Now()
+		}
+		if err := f.opts.Retry.pause(ctx, err, n, since); err != nil {
+			return err
+		}
+	}
+}
+
+// request makes one request and writes what it brings.
+func (f *fetching) request(ctx context.Context) error {
+	t, err := f.c.get(ctx, f.cl, from{f.done, f.etag})
+	if StatusOf(err) == http.StatusRequestedRangeNotSatisfiable && f.done > 0 {
+		// Either all is there already or it is another file. The whole tells.
+		if err := f.restart(); err != nil {
+			return fmt.Errorf("%s: %w", f.cl, err)
+		}
+		t, err = f.c.get(ctx, f.cl, from{})
+	}
+	if err != nil {
+		return err
+	}
+	defer t.Body.Close()
+	if f.done > 0 && !f.continues(t) {
+		if err := f.restart(); err != nil {
+			return fmt.Errorf("%s: %w", f.cl, err)
+		}
+		if t.Offset > 0 { // a part of another file
+			return &Error{Op: f.cl.String(), Err: store.NewError(store.Unavailable, "File changed during the download")}
+		}
+	}
+	f.etag, f.want, f.size, f.name = t.ETag, t.Digest, t.Size, t.Name
+	return f.receive(t)
+}
+
+// continues reports whether t is the rest of what is there.
+func (f *fetching) continues(t *Transfer) bool {
+	switch {
+	case t.Offset != f.done:
+		return false
+	case f.want != nil && t.Digest != nil:
+		return *f.want == *t.Digest
+	case t.Digest != nil:
+		return true // checked at the end
+	default:
+		return f.etag != "" && f.etag == t.ETag
+	}
+}
+
+// receive writes t to the target.
+func (f *fetching) receive(t *Transfer) error {
+	buffer := make([]byte, 128<<10)
+	for {
+		n, err := t.Body.Read(buffer)
+		if n > 0 {
+			if _, err := f.dst.Write(buffer[:n]); err != nil {
+				return fmt.Errorf("%s: %w", f.cl, err)
+			}
+			_, _ = f.hash.Write(buffer[:n])
+			f.done += int64(n)
+			if f.opts.Progress != nil {
+				f.opts.Progress(f.done, f.size)
+			}
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return f.whole()
+		case err != nil:
+			return err
+		}
+	}
+}
+
+// whole reports a body that ended early although net/http saw nothing wrong.
+func (f *fetching) whole() error {
+	if f.size < 0 || f.done == f.size {
+		return nil
+	}
+	return &Error{Op: f.cl.String(), Err: store.NewError(store.Unavailable, fmt.Sprintf("File ended at byte %d of %d", f.done, f.size))}
+}

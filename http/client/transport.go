@@ -1,0 +1,108 @@
+package client
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+)
+
+// NewTransport returns the transport that [New] uses when it is given none:
+// pooled, with limits on connecting but none on the length of a transfer.
+func NewTransport() *http.Transport {
+	return &http.Transport{
+		Proxy:               http.ProxyFromEnvironment,
+		DialContext:         (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
+		TLSHandshakeTimeout: 10 * time.Second,
+		ForceAttemptHTTP2:   true,
+		MaxIdleConns:        64,
+		MaxIdleConnsPerHost: 16,
+		IdleConnTimeout:     90 * time.Second,
+		// A refusal (queue full, wrong key) then costs no upload.
+		ExpectContinueTimeout: 2 * time.Second,
+		// Digests and ranges speak of the bytes as they are stored.
+		DisableCompression: true,
+		WriteBufferSize:    64 << 10,
+		ReadBufferSize:     64 << 10,
+	}
+}
+
+// watch ends a transfer that stands still. It needs no goroutine: each byte
+// that moves pushes the deadline.
+type watch struct {
+	timer *time.Timer
+	limit atomic.Int64 // time.Duration
+}
+
+// newWatch returns a context that is cancelled with errStalled when the watch
+// is not touched for limit, and the function that frees it.
+func newWatch(ctx context.Context, limit time.Duration) (context.Context, *watch, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	w := &watch{timer: time.AfterFunc(limit, func() { cancel(errStalled) })}
+	w.limit.Store(int64(limit))
+	return ctx, w, func() {
+		w.timer.Stop()
+		cancel(context.Canceled)
+	}
+}
+
+func (w *watch) touch() { w.timer.Reset(time.Duration(w.limit.Load())) }
+
+// allow changes the limit from now on.
+func (w *watch) allow(limit time.Duration) {
+	w.limit.Store(int64(limit))
+	w.touch()
+}
+
+// sending is an upload's body under watch.
+type sending struct {
+	io.ReadCloser
+	watch *watch
+	// reply is the limit that holds once all is sent.
+	reply    time.Duration
+	sent     int64
+	total    int64
+	progress Progress
+}
+
+func (s *sending) Read(p []byte) (int, error) {
+	n, err := s.ReadCloser.Read(p)
+	s.sent += int64(n)
+	if err == nil {
+		s.watch.touch()
+	} else {
+		s.watch.allow(s.reply)
+	}
+	if n > 0 && s.progress != nil {
+		s.progress(s.sent, s.total)
+	}
+	return n, err
+}
+
+// receiving is a download's body under watch. Close frees the watch.
+type receiving struct {
+	io.ReadCloser
+	watch *watch
+	free  func()
+}
+
+func (r *receiving) Read(p []byte) (int, error) {
+	n, err := r.ReadCloser.Read(p)
+	if n > 0 {
+		r.watch.touch()
+	}
+	return n, err
+}
+
+func (r *receiving) Close() error {
+	err := r.ReadCloser.Close()
+	r.free()
+	return err
+}
+
+// Progress hears how many bytes have moved, and how many there are (-1 if
+// unknown). A repeated transfer begins anew. It is called from one goroutine at
+// a time and must not block.
+type Progress func(done, total int64)

@@ -1,0 +1,51 @@
+package client_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"takt/http/api"
+)
+
+// TestWireSamples reads each sample into its type and writes it again: no
+// member is unknown, none is missing, none changes its form.
+func TestWireSamples(t *testing.T) {
+	t.Parallel()
+	samples := map[string]any{
+		"submitted":       &api.Submitted{},
+		"build_status":    &api.BuildStatus{},
+		"build_item":      &api.BuildItem{},
+		"logs":            &api.Logs{},
+		"posted_logs":     &api.PostedLogs{},
+		"heartbeat":       &api.Heartbeat{},
+		"heartbeat_reply": &api.HeartbeatReply{},
+		"cancelled":       &api.Cancelled{},
+		"register":        &api.Register{},
+		"registered":      &api.Registered{},
+		"job":             &api.Job{},
+		"poll_reply":      &api.PollReply{},
+		"unregistered":    &api.Unregistered{},
+		"uploaded":        &api.Uploaded{},
+		"health":          &api.Health{},
+		"problem":         &api.Problem{},
+		"tree_node":       &api.TreeNode{},
+	}
+	for name, value := range samples {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			raw, err := os.ReadFile(filepath.Join("..", "..", "testdata", "wire", name+".json"))
+			require.NoError(t, err)
+			dec := json.NewDecoder(bytes.NewReader(raw))
+			dec.DisallowUnknownFields()
+			require.NoError(t, dec.Decode(value))
+			again, err := json.Marshal(value)
+			require.NoError(t, err)
+			require.JSONEq(t, string(raw), string(again))
+		})
+	}
+}
