@@ -17,5 +17,5 @@ func freeBytes(d *os.File) (int64, error) {
 	if err := unix.Fstatfs(int(d.Fd()), &s); err != nil {
 		return 0, fmt.Errorf("reading free space: %w", err)
 	}
-	return int64(s.Bavail) * int64(s.Bsize), nil //nolint:gosec,unconvert // the fields' types differ between systems
+	return int64(s.Bavail) * int64(s.Bsize), nil
 }

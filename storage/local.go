@@ -172,7 +172,7 @@ func (l *Local) Free() (int64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("reading free space: %w", err)
 	}
-	defer d.Close() //nolint:errcheck // only read from
+	defer d.Close()
 	return freeBytes(d)
 }
 

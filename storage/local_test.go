@@ -19,19 +19,19 @@ import (
 	"takt/store"
 )
 
-func openLocal(t testing.TB) (local *Local, dir string) {
-	t.Helper()
-	dir = filepath.Join(t.TempDir(), "files")
+func openLocal(tb testing.TB) (local *Local, dir string) {
+	tb.Helper()
+	dir = filepath.Join(tb.TempDir(), "files")
 	l, err := OpenLocal(dir, Config{EncryptionKey: bytes.Repeat([]byte{7}, 32)})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, l.Close()) })
+	require.NoError(tb, err)
+	tb.Cleanup(func() { require.NoError(tb, l.Close()) })
 	return l, dir
 }
 
-func temporaries(t testing.TB, dir string) []string {
-	t.Helper()
+func temporaries(tb testing.TB, dir string) []string {
+	tb.Helper()
 	entries, err := os.ReadDir(filepath.Join(dir, temporaryDir))
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	names := []string{}
 	for _, e := range entries {
 		names = append(names, e.Name())

@@ -47,7 +47,7 @@ func sealCipher(master, salt []byte) (cipher.AEAD, error) {
 }
 
 func sealNonce(nonce *[12]byte, chunk int64, last bool) []byte {
-	binary.BigEndian.PutUint64(nonce[3:], uint64(chunk)) //nolint:gosec // never negative
+	binary.BigEndian.PutUint64(nonce[3:], uint64(chunk))
 	nonce[11] = 0
 	if last {
 		nonce[11] = 1

@@ -80,6 +80,12 @@ type BuildItem struct {
 	HasResult    bool    `json:"has_result"`
 }
 
+// BuildList answers GET /api/builds?format=object.
+type BuildList struct {
+	Builds []BuildItem `json:"builds"`
+	Total  int         `json:"total"`
+}
+
 // BuildStatus answers GET /api/builds/:id/status.
 type BuildStatus struct {
 	ID           string  `json:"id"`
@@ -213,6 +219,11 @@ type Health struct {
 	Status  string         `json:"status"`
 	Queue   QueueHealth    `json:"queue"`
 	Storage map[string]any `json:"storage"`
+}
+
+// Status answers GET /livez, /readyz and /healthz.
+type Status struct {
+	Status string `json:"status"`
 }
 
 // QueueHealth is a part of Health.

@@ -1,0 +1,89 @@
+package http
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"net/http"
+
+	"takt/http/api"
+	"takt/store"
+)
+
+// access is who may use a route, as far as memory can tell. What needs the
+// database (build tokens, who holds a build) is checked in the handler.
+type access uint8
+
+const (
+	public    access = iota
+	apiKey           // X-API-Key
+	buildKey         // X-API-Key, or X-Build-Token: see Server.build
+	workerKey        // X-API-Key and X-Worker-Id: see Server.sign
+	adminKey         // X-Admin-Key
+)
+
+// Header names in the form that net/http stores them: looking these up costs
+// nothing, while Header.Get("X-API-Key") makes a string each time.
+const (
+	keyAPI         = "X-Api-Key"
+	keyAdmin       = "X-Admin-Key"
+	keyBuildToken  = "X-Build-Token"
+	keyWorkerToken = "X-Worker-Token"
+	keyRequestID   = "X-Request-Id"
+	keyOrigin      = "Origin"
+)
+
+func header(h http.Header, canonical string) string {
+	if v := h[canonical]; len(v) > 0 {
+		return v[0]
+	}
+	return ""
+}
+
+// secret is a key of which only the digest is kept. Comparing digests takes
+// the same time whatever is sent.
+type secret struct {
+	set bool
+	sum [sha256.Size]byte
+}
+
+func newSecret(key string) secret { return secret{set: key != "", sum: sha256.Sum256([]byte(key))} }
+
+func (s secret) is(key string) bool {
+	sum := sha256.Sum256([]byte(key))
+	return subtle.ConstantTimeCompare(sum[:], s.sum[:]) == 1 && s.set
+}
+
+// authorize checks what memory can check.
+func (s *Server) authorize(a access, h http.Header) error {
+	switch a {
+	case public:
+		return nil
+	case adminKey:
+		key := header(h, keyAdmin)
+		if key == "" {
+			return store.NewError(store.Unauthorized, "Missing X-Admin-Key header")
+		}
+		if !s.adminKey.is(key) {
+			return store.NewError(store.Forbidden, "Invalid admin key")
+		}
+		return nil
+	case buildKey:
+		if header(h, keyBuildToken) != "" {
+			return nil // decided by Server.build
+		}
+		if header(h, keyAPI) == "" {
+			return store.NewError(store.Unauthorized, "Missing X-API-Key or X-Build-Token header")
+		}
+	case apiKey, workerKey:
+		if header(h, keyAPI) == "" {
+			return store.NewError(store.Unauthorized, "Missing X-API-Key header")
+		}
+	}
+	if !s.apiKey.is(header(h, keyAPI)) {
+		return store.NewError(store.InvalidAPIKey, "Invalid API key")
+	}
+	if a == workerKey && h.Get(api.HeaderWorkerID) == "" {
+		return store.NewError(store.Unauthorized, "Missing X-Worker-Id header")
+	}
+	return nil
+}

@@ -1,0 +1,146 @@
+package http
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"takt/store"
+)
+
+// formSlack is what a form may have besides its files, in bytes: boundaries,
+// fields, and files that old clients send and nobody wants.
+const formSlack = 32 << 20
+
+// smallRest is how much of an unread body net/http reads away by itself.
+const smallRest = 256 << 10
+
+// body is a request's body under watch: it knows how far it was read, doesn't
+// let it stand still for ever, and stops at a limit.
+type body struct {
+	io.ReadCloser
+	conn    *http.ResponseController
+	max     int64 // bytes; more is TooLarge
+	stall   time.Duration
+	write   time.Duration // what the reply has, from the body's end
+	rolling bool          // stall is per piece (files), not for all of it
+	waits   bool          // the client sends nothing before we read
+
+	read    int64
+	touched bool
+	ended   bool
+	err     error
+	renew   time.Time
+	// moved is called with the time of each read, if it is set.
+	moved func(now time.Time)
+}
+
+// watchBody puts the request's body under watch; nil if there is none.
+func (s *Server) watchBody(c echo.Context, r route) *body {
+	req := c.Request()
+	if req.Body == nil || req.Body == http.NoBody {
+		return nil
+	}
+	b := &body{
+		ReadCloser: req.Body,
+		conn:       http.NewResponseController(c.Response().Writer),
+		max:        r.body, stall: s.cfg.ReadTimeout, write: s.cfg.WriteTimeout,
+		waits: strings.EqualFold(req.Header.Get("Expect"), "100-continue"),
+	}
+	if r.domain == transfer {
+		b.rolling, b.stall = true, s.cfg.StallTimeout
+	}
+	req.Body = b
+	return b
+}
+
+// Read reads on. Deadlines are set at most once a second.
+func (b *body) Read(p []byte) (int, error) {
+	if b.err != nil {
+		return 0, b.err
+	}
+	now := time.Now()
+	if !b.touched || (b.rolling && now.After(b.renew)) {
+		b.renew = now.Add(time.Second)
+		if err := b.conn.SetReadDeadline(now.Add(b.stall)); err != nil {
+			b.err = err
+			return 0, err
+		}
+	}
+	b.touched = true
+	n, err := b.ReadCloser.Read(p)
+	b.read += int64(n)
+	if b.moved != nil {
+		b.moved(now)
+	}
+	switch {
+	case err == nil && b.read > b.max:
+		// Not b.err: what follows may still be read, to be thrown away.
+		return n, store.NewError(store.TooLarge, "Request body too large")
+	case err == nil:
+		return n, nil
+	case errors.Is(err, io.EOF):
+		b.ended = true
+		b.rearm()
+	}
+	b.err = err
+	return n, err
+}
+
+// rearm takes the read deadline away, which would look like a client that
+// left, and gives the reply its time however long the body took.
+func (b *body) rearm() {
+	_ = b.conn.SetReadDeadline(time.Time{}) // fails on a dead connection only
+	_ = b.conn.SetWriteDeadline(time.Now().Add(b.write))
+}
+
+// finish reads the few bytes after the part of a body that mattered, so that
+// the connection can be used again.
+func (b *body) finish() {
+	if !b.ended && b.err == nil {
+		_, _ = io.CopyN(io.Discard, b, smallRest)
+	}
+}
+
+// refuse answers err. A client that is still sending gets the answer first;
+// then the rest is read and thrown away for a while, because closing the
+// connection under it would make it see a reset instead.
+func (s *Server) refuse(c echo.Context, r route, b *body, err error) {
+	if b == nil || b.ended || b.err != nil {
+		s.writeError(c, err)
+		return
+	}
+	b.moved = nil
+	b.rearm()
+	w := c.Response()
+	if b.waits && !b.touched {
+		// It waits for leave to send, and the answer is no.
+		w.Header().Set("Connection", "close")
+		s.writeError(c, err)
+		return
+	}
+	if n := c.Request().ContentLength; n >= 0 && n-b.read <= smallRest && !w.Committed {
+		_ = b.conn.SetReadDeadline(time.Now().Add(s.cfg.ReadTimeout))
+		s.writeError(c, err) // net/http reads the rest
+		return
+	}
+	if !w.Committed {
+		w.Header().Set("Connection", "close")
+	}
+	select {
+	case s.drains <- struct{}{}:
+		defer func() { <-s.drains }()
+	default:
+		s.writeError(c, err)
+		return
+	}
+	_ = b.conn.EnableFullDuplex() // HTTP/1 always can
+	s.writeError(c, err)
+	_ = b.conn.Flush()
+	_ = b.conn.SetReadDeadline(time.Now().Add(s.cfg.DrainTimeout))
+	_, _ = io.CopyN(io.Discard, b.ReadCloser, r.body)
+}

@@ -1,0 +1,160 @@
+package http
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"mime/multipart"
+	"strconv"
+
+	"github.com/labstack/echo/v4"
+
+	"takt/http/api"
+	"takt/store"
+)
+
+// submission is a form of POST /api/builds as far as it has arrived.
+type submission struct {
+	id       string
+	platform store.Platform
+	priority int
+	source   *arrival
+	certs    *arrival
+}
+
+func (in *submission) discard() {
+	in.source.discard()
+	in.certs.discard()
+}
+
+// submitWith handles POST /api/builds (201) and POST /api/builds/submit (200).
+func (s *Server) submitWith(status int) handler {
+	return func(ctx context.Context, c echo.Context) error { return s.handleBuildSubmit(ctx, c, status) }
+}
+
+func (s *Server) handleBuildSubmit(ctx context.Context, c echo.Context, status int) error {
+	if s.deps.Queue.Full() { // a hint: Submit decides
+		return store.NewError(store.QueueFull, "Build queue full, try again later")
+	}
+	id, err := newID()
+	if err != nil {
+		return err
+	}
+	in := &submission{id: id}
+	defer in.discard()
+	if err := s.readSubmission(ctx, c, in); err != nil {
+		return err
+	}
+	token := store.NewBuildToken()
+	b, err := s.recordSubmission(ctx, in, store.HashToken(token))
+	if err != nil {
+		return err
+	}
+	s.deps.Queue.Enqueued(b.Platform)
+	return s.reply(c, status, api.Submitted{
+		ID: b.ID, Status: b.State.Wire(), Platform: string(b.Platform),
+		SubmittedAt: api.Millis(b.SubmittedAt.UnixMilli()), AccessToken: token,
+	})
+}
+
+// readSubmission reads the form. Clients send the source before they say what
+// it is for, so everything is judged at the end.
+func (s *Server) readSubmission(ctx context.Context, c echo.Context, in *submission) error {
+	f, err := s.openForm(c)
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	for {
+		p, err := f.next()
+		if err != nil {
+			return err
+		}
+		if p == nil {
+			break
+		}
+		if err := s.readSubmissionPart(ctx, f, p, in); err != nil {
+			return err
+		}
+	}
+	if in.source == nil || in.source.empty {
+		return invalid("Source file required")
+	}
+	if !in.platform.Valid() {
+		return invalid("Valid platform required (ios|android)")
+	}
+	if in.certs != nil && in.certs.empty {
+		in.certs.discard()
+		in.certs = nil
+	}
+	return nil
+}
+
+// readSubmissionPart takes what takt wants. Everything else, such as the
+// account's password that old clients send, is skipped unseen.
+func (s *Server) readSubmissionPart(ctx context.Context, f *form, p *multipart.Part, in *submission) (err error) {
+	switch p.FormName() {
+	case "source":
+		if in.source != nil {
+			return invalid("More than one source file")
+		}
+		in.source, err = f.file(ctx, p, "Source file", s.cfg.MaxSource, "")
+	case "certs":
+		if in.certs != nil {
+			return invalid("More than one certs file")
+		}
+		in.certs, err = f.file(ctx, p, "Certs file", s.cfg.MaxCerts, certsName(in.id))
+	case "platform":
+		var v string
+		v, err = f.field(p)
+		in.platform = store.Platform(v)
+	case "priority":
+		var v string
+		if v, err = f.field(p); err == nil {
+			in.priority, err = priority(v)
+		}
+	}
+	return err
+}
+
+func priority(v string) (int, error) {
+	if v == "" {
+		return 0, nil
+	}
+	n, err := strconv.Atoi(v)
+	if err != nil || n < -10 || n > 10 {
+		return 0, invalid("priority must be a whole number from -10 to 10")
+	}
+	return n, nil
+}
+
+// recordSubmission makes the build. Its files get their names within the
+// transaction; they stay only if it may have been committed.
+func (s *Server) recordSubmission(ctx context.Context, in *submission, token store.TokenHash) (store.Build, error) {
+	sub := store.Submission{
+		ID: in.id, Platform: in.platform, Priority: in.priority, TokenHash: token, Source: in.source.file,
+	}
+	sub.Source.Name = sourceName(in.id)
+	if in.certs != nil {
+		certs := in.certs.file
+		certs.Name = certsName(in.id)
+		sub.Certs = &certs
+	}
+	placed := false
+	b, err := s.deps.Builds.Submit(ctx, sub, func() error {
+		placed = true
+		if sub.Certs != nil {
+			if err := in.certs.upload.Place(sub.Certs.Name); err != nil {
+				return err
+			}
+		}
+		return in.source.upload.Place(sub.Source.Name)
+	})
+	if err != nil {
+		if placed && !errors.Is(err, store.ErrOutcomeUnknown) {
+			err = errors.Join(err, s.deps.Files.RemoveBuild(in.id))
+		}
+		return b, fmt.Errorf("submitting build %s: %w", in.id, err)
+	}
+	return b, nil
+}

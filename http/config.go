@@ -1,0 +1,121 @@
+package http
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"regexp"
+	"time"
+)
+
+// DefaultBaseImageID is the virtual machine image that workers start from.
+const DefaultBaseImageID = "ghcr.io/sethwebster/expo-free-agent-base:0.1.23"
+
+// Config is what an operator may set. Zero values mean the defaults.
+type Config struct {
+	// APIKey is shared by clients and workers: 16 or more of [A-Za-z0-9_-].
+	// Required.
+	APIKey string
+	// AdminKey opens /admin, likewise. Without it nothing does.
+	AdminKey string
+	// BaseImageID is told to workers. Defaults to DefaultBaseImageID.
+	BaseImageID string
+	// WorkerTokenTTL is how long a worker's first token is valid. Defaults to
+	// 90 seconds.
+	WorkerTokenTTL time.Duration
+
+	// MaxSource, MaxCerts and MaxResult are the most bytes of these files,
+	// inclusive. They default to 500 MiB, 10 MiB and 1 GiB.
+	MaxSource, MaxCerts, MaxResult int64
+	// MaxJSON is the most bytes of a JSON body. Defaults to 1 MiB.
+	MaxJSON int64
+	// MaxField is the most bytes of a text field of a form. Defaults to 64 KiB.
+	MaxField int64
+	// MaxParts is the most parts of a form. Defaults to 32.
+	MaxParts int
+	// MaxList is the most builds that one list shows. Defaults to 10 000.
+	MaxList int
+
+	// ReadHeaderTimeout is for a request's header. Defaults to 10 seconds.
+	ReadHeaderTimeout time.Duration
+	// ReadTimeout is for a body that is not a file. Defaults to 30 seconds.
+	ReadTimeout time.Duration
+	// WriteTimeout is from a request's header to the end of its reply, unless
+	// that is a file; more than the longest poll. Defaults to 2 minutes.
+	WriteTimeout time.Duration
+	// IdleTimeout is between two requests. Defaults to 2 minutes.
+	IdleTimeout time.Duration
+	// StallTimeout is how long a transfer may stand still. Defaults to 1 minute.
+	StallTimeout time.Duration
+	// PresenceInterval is how often a build is touched while its files move.
+	// Defaults to 30 seconds.
+	PresenceInterval time.Duration
+	// DrainTimeout is how long the rest of a refused body is read, so that the
+	// client gets to see the refusal. Defaults to 1 minute.
+	DrainTimeout time.Duration
+	// MaxDrains is how many are read so at once. Defaults to 8.
+	MaxDrains int
+	// MaxBypass is how many requests that need no actor are served at once.
+	// Defaults to 64.
+	MaxBypass int
+	// ShutdownTimeout is what running requests have when Serve is to end.
+	// Defaults to 20 seconds.
+	ShutdownTimeout time.Duration
+}
+
+var keyPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{16,}$`)
+
+// WithDefaults returns c with its zero values filled in.
+func (c Config) WithDefaults() Config {
+	c.BaseImageID = cmp.Or(c.BaseImageID, DefaultBaseImageID)
+	c.WorkerTokenTTL = cmp.Or(c.WorkerTokenTTL, 90*time.Second)
+	c.MaxSource = cmp.Or(c.MaxSource, 500<<20)
+	c.MaxCerts = cmp.Or(c.MaxCerts, 10<<20)
+	c.MaxResult = cmp.Or(c.MaxResult, 1<<30)
+	c.MaxJSON = cmp.Or(c.MaxJSON, 1<<20)
+	c.MaxField = cmp.Or(c.MaxField, 64<<10)
+	c.MaxParts = cmp.Or(c.MaxParts, 32)
+	c.MaxList = cmp.Or(c.MaxList, 10_000)
+	c.ReadHeaderTimeout = cmp.Or(c.ReadHeaderTimeout, 10*time.Second)
+	c.ReadTimeout = cmp.Or(c.ReadTimeout, 30*time.Second)
+	c.WriteTimeout = cmp.Or(c.WriteTimeout, 2*time.Minute)
+	c.IdleTimeout = cmp.Or(c.IdleTimeout, 2*time.Minute)
+	c.StallTimeout = cmp.Or(c.StallTimeout, time.Minute)
+	c.PresenceInterval = cmp.Or(c.PresenceInterval, 30*time.Second)
+	c.DrainTimeout = cmp.Or(c.DrainTimeout, time.Minute)
+	c.MaxDrains = cmp.Or(c.MaxDrains, 8)
+	c.MaxBypass = cmp.Or(c.MaxBypass, 64)
+	c.ShutdownTimeout = cmp.Or(c.ShutdownTimeout, 20*time.Second)
+	return c
+}
+
+// Validate names everything that is wrong with c, defaults filled in.
+func (c Config) Validate() error {
+	var faults []error
+	if !keyPattern.MatchString(c.APIKey) {
+		faults = append(faults, errors.New("api key: needs at least 16 characters of [A-Za-z0-9_-]"))
+	}
+	if c.AdminKey != "" && !keyPattern.MatchString(c.AdminKey) {
+		faults = append(faults, errors.New("admin key: needs at least 16 characters of [A-Za-z0-9_-]"))
+	}
+	if c.APIKey == c.AdminKey {
+		faults = append(faults, errors.New("admin key: must not be the api key"))
+	}
+	for name, n := range map[string]int64{
+		"source limit": c.MaxSource, "certs limit": c.MaxCerts, "result limit": c.MaxResult,
+		"JSON limit": c.MaxJSON, "field limit": c.MaxField, "parts limit": int64(c.MaxParts),
+		"list limit": int64(c.MaxList), "drains": int64(c.MaxDrains), "bypass limit": int64(c.MaxBypass),
+		"worker token lifetime": int64(c.WorkerTokenTTL), "read header time-out": int64(c.ReadHeaderTimeout),
+		"read time-out": int64(c.ReadTimeout), "idle time-out": int64(c.IdleTimeout),
+		"stall time-out": int64(c.StallTimeout), "presence interval": int64(c.PresenceInterval),
+		"drain time-out": int64(c.DrainTimeout), "shutdown time-out": int64(c.ShutdownTimeout),
+	} {
+		if n <= 0 {
+			faults = append(faults, fmt.Errorf("%s: must be positive", name))
+		}
+	}
+	if c.WriteTimeout <= maxWait {
+		faults = append(faults, fmt.Errorf("write time-out: must be longer than a poll's %s", maxWait))
+	}
+	return errors.Join(faults...)
+}

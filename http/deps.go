@@ -1,0 +1,126 @@
+package http
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
+	"takt/http/api"
+	"takt/storage"
+	"takt/store"
+)
+
+// BuildReader reads builds.
+type BuildReader interface {
+	Find(ctx context.Context, id string) (store.Build, error)
+	List(ctx context.Context, filter store.BuildFilter) ([]store.Build, error)
+	Logs(ctx context.Context, id string, after int64, limit int) ([]store.LogLine, error)
+	Counts(ctx context.Context) (store.Counts, error)
+}
+
+// BuildSubmitter makes builds and calls them off.
+type BuildSubmitter interface {
+	// Submit calls place inside its transaction. An error with
+	// store.ErrOutcomeUnknown in its chain means: keep the files.
+	Submit(ctx context.Context, s store.Submission, place func() error) (store.Build, error)
+	Cancel(ctx context.Context, id string) error
+}
+
+// BuildHolder is what the worker that holds a build may do to it.
+type BuildHolder interface {
+	Held(ctx context.Context, sign store.Sign) (store.Build, error)
+	Touch(ctx context.Context, sign store.Sign) error
+	Heartbeat(ctx context.Context, sign store.Sign) (cancelled bool, err error)
+	// Finish calls place inside its transaction, unless it is a repeat.
+	Finish(ctx context.Context, result store.Result, place func() error) (repeat bool, err error)
+}
+
+// Builds is the store of builds.
+type Builds interface {
+	BuildReader
+	BuildSubmitter
+	BuildHolder
+}
+
+// Workers is the store of workers.
+type Workers interface {
+	Register(ctx context.Context, r store.Registration) (again bool, err error)
+	Unregister(ctx context.Context, token store.TokenHash) ([]store.BuildRef, error)
+	UnregisterID(ctx context.Context, id string) ([]store.BuildRef, error)
+}
+
+// PollRequest is a worker's request for a build.
+type PollRequest struct {
+	// Token is the presented worker token; "" if the worker gave its id only.
+	Token    string
+	WorkerID string
+	// Active lists the builds that the worker says it has; valid if Reconcile.
+	Active    []string
+	Reconcile bool
+}
+
+// PollReply is the queue's answer to a poll.
+type PollReply struct {
+	Job *store.Job
+	// Token is to be handed to the worker.
+	Token string
+	// QueueSize is the number of pending builds that the worker could take.
+	QueueSize int
+}
+
+// PollTicket is a poll that waits for a build.
+type PollTicket interface {
+	// Wait returns when the poll is answered or ctx ends. It is called once,
+	// and also if the client is gone.
+	Wait(ctx context.Context) (PollReply, error)
+}
+
+// Queue hands out builds.
+type Queue interface {
+	// Arrive serves a poll at once, or parks it for at most wait and returns
+	// its ticket.
+	Arrive(ctx context.Context, r PollRequest, wait time.Duration) (PollReply, PollTicket, error)
+	// Enqueued says that a build of this platform was committed.
+	Enqueued(p store.Platform)
+	// Requeued says that these builds are pending again.
+	Requeued(refs []store.BuildRef)
+	// Freed says that this worker may have a free slot again.
+	Freed(workerID string)
+	// Full is a hint that a submit would be refused now.
+	Full() bool
+}
+
+// Requests runs requests, each as an actor of its own.
+type Requests interface {
+	// Do runs fn and returns its error, or why fn could not run to its end.
+	// route is for names and metrics.
+	Do(ctx context.Context, route string, fn func(ctx context.Context) error) error
+}
+
+// Files is where builds' files are kept.
+type Files interface {
+	Create(ctx context.Context, limit int64) (*storage.Upload, error)
+	CreateSealed(ctx context.Context, limit int64, binding string) (*storage.Upload, error)
+	Open(name string) (*storage.File, error)
+	OpenSealed(name, binding string) (*storage.SealedFile, error)
+	RemoveBuild(id string) error
+	Free() (int64, error)
+}
+
+// Deps is what a Server works with. All are required.
+type Deps struct {
+	Builds   Builds
+	Workers  Workers
+	Queue    Queue
+	Requests Requests
+	Files    Files
+	// Ready reports whether work can be done: database reachable, migrated.
+	Ready func() bool
+	// Tree describes the supervision tree; all lists dynamic children, too.
+	Tree func(all bool) api.TreeNode
+	// Metrics is shown at /metrics.
+	Metrics prometheus.Gatherer
+	Logger  zerolog.Logger
+}

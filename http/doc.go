@@ -1,0 +1,35 @@
+// Package http serves takt's HTTP interface: the wire contract of http/api on
+// top of what the store, the storage and the actors can do. It declares the
+// small interfaces that it needs (deps.go); cmd/takt plugs the rest in.
+//
+// A request's way: request id and CORS, router, key check (memory only), then
+// the request actor ([Requests]), inside of which worker and build tokens are
+// checked and the handler runs. Routes that operators need when something is
+// broken bypass the actor. Handlers return errors; error.go alone turns them
+// into replies and log lines.
+//
+// # State
+//
+// None that matters: keys' digests, limits, buffers. A poll that parks leaves
+// its request actor, and its connection waits on a [PollTicket].
+//
+// # Failure
+//
+// A panic costs its own request a 500. Whatever is away (database, actors) is
+// 503 with Retry-After. A client that breaks off, or that sends more than it
+// may, leaves no file and no row. An error after the first byte of a reply
+// closes the connection, so that nobody takes half a file for a whole one.
+//
+// # Concurrency
+//
+// A [Server] is used by as many goroutines as there are connections.
+// [Server.Serve] may be called again after it returned, also on the same
+// listener.
+//
+// # Why
+//
+// The listener belongs to the supervision tree and outlives every Serve: a
+// restarted endpoint finds the connections that queued up meanwhile. Multipart
+// bodies are read part by part and never buffered. The response writer keeps
+// ReadFrom, because downloads are left to the kernel (sendfile).
+package http

@@ -1,0 +1,151 @@
+package http
+
+import (
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"takt/storage"
+	"takt/store"
+)
+
+// transferPiece is how many bytes of a download are sent between two looks at
+// the clock. It has to get through within Config.StallTimeout.
+const transferPiece = 256 << 10
+
+// download is a file on its way out.
+type download struct {
+	// content is an *os.File where possible, so that the kernel does the copying.
+	content     io.ReadSeeker
+	digest      [32]byte
+	contentType string
+	name        string // what the client may call it
+	moved       func(now time.Time)
+}
+
+// serveDownload answers with d: whole, a range, or not modified.
+func (s *Server) serveDownload(c echo.Context, d download) {
+	h := c.Response().Header()
+	h.Set("Content-Type", d.contentType)
+	h.Set("Content-Disposition", fmt.Sprintf("attachment; filename=%q", d.name)) // ids need no escapes
+	h.Set("ETag", `"`+hex.EncodeToString(d.digest[:])+`"`)
+	h.Set("Repr-Digest", "sha-256=:"+base64.StdEncoding.EncodeToString(d.digest[:])+":")
+	h.Set("Cache-Control", "private, no-cache")
+	h.Set("X-Content-Type-Options", "nosniff")
+	w := &downloadWriter{
+		ResponseWriter: c.Response().Writer, conn: http.NewResponseController(c.Response().Writer),
+		seen: c.Response(), stall: s.cfg.StallTimeout, moved: d.moved,
+	}
+	http.ServeContent(w, c.Request(), "", time.Time{}, d.content)
+	if w.err != nil {
+		s.log.Debug().Err(w.err).Str("route", c.Path()).Str("request_id", requestID(c)).
+			Int64("bytes", w.seen.Size).Msg("download broke off")
+	}
+	_ = w.conn.SetWriteDeadline(time.Now().Add(s.cfg.WriteTimeout)) // for the last buffer
+}
+
+// downloadWriter writes a download past echo, whose writer would take the
+// copying away from the kernel, and tells echo's what became of it.
+type downloadWriter struct {
+	http.ResponseWriter
+	conn  *http.ResponseController
+	seen  *echo.Response
+	stall time.Duration
+	moved func(now time.Time)
+	renew time.Time
+	err   error
+}
+
+func (w *downloadWriter) WriteHeader(status int) {
+	w.seen.Status, w.seen.Committed = status, true
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *downloadWriter) Write(p []byte) (int, error) {
+	w.move()
+	n, err := w.ResponseWriter.Write(p)
+	return n, w.note(int64(n), err)
+}
+
+// ReadFrom is where ServeContent's copying ends up. It goes on piece by piece:
+// each is one sendfile, and between them the clock is looked at.
+func (w *downloadWriter) ReadFrom(src io.Reader) (total int64, err error) {
+	to, ok := w.ResponseWriter.(io.ReaderFrom)
+	all, limited := src.(*io.LimitedReader)
+	if !ok || !limited {
+		return io.Copy(struct{ io.Writer }{w}, src)
+	}
+	for all.N > 0 {
+		w.move()
+		n, err := to.ReadFrom(&io.LimitedReader{R: all.R, N: min(all.N, transferPiece)})
+		total += n
+		all.N -= n
+		if err = w.note(n, err); err != nil || n == 0 {
+			return total, err
+		}
+	}
+	return total, nil
+}
+
+func (w *downloadWriter) note(n int64, err error) error {
+	w.seen.Size += n
+	if err != nil && w.err == nil {
+		w.err = err
+	}
+	return err
+}
+
+func (w *downloadWriter) move() {
+	now := time.Now()
+	if now.After(w.renew) {
+		w.renew = now.Add(time.Second)
+		_ = w.conn.SetWriteDeadline(now.Add(w.stall)) // fails on a dead connection only
+	}
+	if w.moved != nil {
+		w.moved(now)
+	}
+}
+
+// sendFile answers with a plain file, named missing if it is not there.
+func (s *Server) sendFile(c echo.Context, f *store.File, missing string, d download) error {
+	if f == nil {
+		return store.NewError(store.NotFound, missing)
+	}
+	file, err := s.deps.Files.Open(f.Name)
+	if err != nil {
+		return notThere(err, missing)
+	}
+	defer file.Close() //nolint:errcheck // only read from
+	d.content, d.digest = file.File, f.SHA256
+	s.serveDownload(c, d)
+	return nil
+}
+
+// sendSealed answers with the plain content of a sealed file.
+func (s *Server) sendSealed(c echo.Context, f *store.File, missing string, d download) error {
+	if f == nil {
+		return store.NewError(store.NotFound, missing)
+	}
+	file, err := s.deps.Files.OpenSealed(f.Name, f.Name)
+	if err != nil {
+		return notThere(err, missing)
+	}
+	defer file.Close() //nolint:errcheck // only read from
+	d.content, d.digest = file, f.SHA256
+	s.serveDownload(c, d)
+	return nil
+}
+
+func notThere(err error, missing string) error {
+	if store.CodeOf(err) == store.NotFound {
+		return store.Wrap(store.NotFound, missing, err)
+	}
+	return err
+}
+
+var _ io.ReadSeeker = (*storage.SealedFile)(nil)

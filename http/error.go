@@ -1,0 +1,147 @@
+package http
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"math"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/labstack/echo/v4"
+	"github.com/rs/zerolog"
+
+	"takt/http/api"
+	"takt/store"
+)
+
+// statusOf gives each code its status. It is the only place that does.
+func statusOf(code store.Code) int {
+	switch code {
+	case store.InvalidArgument, store.InvalidState:
+		return http.StatusBadRequest
+	case store.Unauthorized, store.InvalidToken:
+		return http.StatusUnauthorized
+	case store.InvalidAPIKey, store.Forbidden, store.NotAssigned:
+		return http.StatusForbidden
+	case store.NotFound:
+		return http.StatusNotFound
+	case store.MethodNotAllowed:
+		return http.StatusMethodNotAllowed
+	case store.Conflict, store.StaleAttempt:
+		return http.StatusConflict
+	case store.TooLarge:
+		return http.StatusRequestEntityTooLarge
+	case store.UnsupportedMedia:
+		return http.StatusUnsupportedMediaType
+	case store.RegistrationFailed:
+		return http.StatusUnprocessableEntity
+	case store.Overloaded:
+		return http.StatusTooManyRequests
+	case store.QueueFull, store.Unavailable:
+		return http.StatusServiceUnavailable
+	case store.DiskFull:
+		return http.StatusInsufficientStorage
+	default: // Internal, and what is not known here
+		return http.StatusInternalServerError
+	}
+}
+
+// detailed adds Details to a failure; published clients read them of a
+// registration only.
+type detailed struct {
+	failure *store.Error
+	details string
+}
+
+func (d detailed) Error() string { return d.failure.Error() + ": " + d.details }
+
+// Unwrap shows the failure to errors.As.
+func (d detailed) Unwrap() error { return d.failure }
+
+func invalid(message string) error { return store.NewError(store.InvalidArgument, message) }
+
+// failureOf turns any error into one that may be shown.
+func failureOf(err error) *store.Error {
+	if e, ok := errors.AsType[*store.Error](err); ok {
+		return e
+	}
+	if he, ok := errors.AsType[*echo.HTTPError](err); ok {
+		switch he.Code {
+		case http.StatusNotFound:
+			return store.NewError(store.NotFound, "Not found")
+		case http.StatusMethodNotAllowed:
+			return store.NewError(store.MethodNotAllowed, "Method not allowed")
+		}
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return store.Wrap(store.Unavailable, "The request took too long, try again later", err)
+	}
+	return store.Wrap(store.Internal, "Internal server error", err)
+}
+
+// problem makes the reply of err. A 500 never shows more than that.
+func problem(err error, requestID string) (p api.Problem, retryAfter time.Duration) {
+	e := failureOf(err)
+	p = api.Problem{
+		Type: "about:blank", Status: statusOf(e.Code), Code: string(e.Code),
+		Detail: e.Message, RequestID: requestID,
+	}
+	if p.Status == http.StatusInternalServerError {
+		p.Code, p.Detail = string(store.Internal), "Internal server error"
+	}
+	p.Title, p.Error = http.StatusText(p.Status), p.Detail
+	if d, ok := errors.AsType[detailed](err); ok {
+		p.Details = d.details
+	}
+	if p.Status == http.StatusServiceUnavailable || p.Status == http.StatusTooManyRequests {
+		retryAfter = max(e.RetryAfter, time.Second)
+	}
+	return p, retryAfter
+}
+
+// writeError answers err, unless an answer was begun, and logs it: once, here.
+func (s *Server) writeError(c echo.Context, err error) {
+	w := c.Response()
+	id := requestID(c)
+	p, retry := problem(err, id)
+	gone := c.Request().Context().Err() != nil && !w.Committed
+	s.logError(c, err, p.Status, gone)
+	if w.Committed {
+		return
+	}
+	h := w.Header()
+	if retry > 0 {
+		h.Set("Retry-After", strconv.Itoa(int(math.Ceil(retry.Seconds()))))
+	}
+	// What a handler had in mind for its own reply doesn't hold for this one.
+	for _, name := range []string{"Content-Disposition", "Content-Encoding", "Content-Length", "ETag", "Last-Modified", "Repr-Digest", "Accept-Ranges"} {
+		h.Del(name)
+	}
+	h.Set("Content-Type", "application/problem+json")
+	h.Set("Cache-Control", "no-store")
+	body, merr := json.Marshal(p)
+	if merr != nil {
+		body = nil // can't be: a Problem is strings and a number
+	}
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(p.Status)
+	if c.Request().Method != http.MethodHead {
+		_, _ = w.Write(body) // whoever left doesn't want it
+	}
+}
+
+func (s *Server) logError(c echo.Context, err error, status int, gone bool) {
+	level := zerolog.DebugLevel
+	switch {
+	case gone || status < 500:
+	case status == http.StatusInternalServerError:
+		level = zerolog.ErrorLevel
+	default:
+		level = zerolog.WarnLevel
+	}
+	s.log.WithLevel(level).Err(err).Int("status", status).Str("route", c.Path()).
+		Str("method", c.Request().Method).Str("request_id", requestID(c)).
+		Bool("client_gone", gone).Bool("reply_begun", c.Response().Committed).Msg("request failed")
+}

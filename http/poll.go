@@ -1,0 +1,149 @@
+package http
+
+import (
+	"context"
+	"math"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"takt/store"
+)
+
+const (
+	pollPath = "/api/workers/poll"
+	// maxWait is the longest that a poll may ask to be parked.
+	maxWait = 60 * time.Second
+	// maxActive is the most builds that a poll may list.
+	maxActive = 1000
+)
+
+// servePoll handles GET and POST /api/workers/poll. The arrival runs as a
+// request actor; a poll that parks leaves it, and only its connection waits.
+func (s *Server) servePoll(c echo.Context, r route) error {
+	req, wait, err := pollRequest(c.Request())
+	if err != nil {
+		return err
+	}
+	var reply PollReply
+	var ticket PollTicket
+	err = s.do(c, r, func(ctx context.Context) (err error) {
+		reply, ticket, err = s.deps.Queue.Arrive(ctx, req, wait)
+		return err
+	})
+	if ticket != nil {
+		reply, err = s.waitPoll(c.Request().Context(), req, ticket, err)
+	}
+	if err != nil {
+		return err
+	}
+	return s.replyPoll(c, reply)
+}
+
+// waitPoll waits for a parked poll. When the server closes it is answered at
+// once; the presented token stays valid, as nothing was handed out.
+func (s *Server) waitPoll(ctx context.Context, req PollRequest, t PollTicket, failed error) (PollReply, error) {
+	waiting, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop := context.AfterFunc(stopping(ctx), func() { cancel(errServerClosed) })
+	defer stop()
+	if failed != nil { // its actor was ended after the poll had parked
+		cancel(failed)
+	}
+	reply, err := t.Wait(waiting)
+	if err == nil || failed != nil || ctx.Err() != nil || waiting.Err() == nil {
+		return reply, err
+	}
+	if req.Token != "" {
+		return PollReply{Token: req.Token}, nil
+	}
+	return reply, &store.Error{Code: store.Unavailable, Message: "The controller is restarting, try again", Err: err}
+}
+
+// pollRequest reads a poll. The body of a POST is not looked at.
+func pollRequest(r *http.Request) (req PollRequest, wait time.Duration, err error) {
+	req.Token = header(r.Header, keyWorkerToken)
+	if r.URL.RawQuery != "" {
+		q := r.URL.Query()
+		req.WorkerID = q.Get("worker_id")
+		if wait, err = pollWait(q.Get("wait")); err != nil {
+			return req, 0, err
+		}
+		if req.Active, req.Reconcile, err = pollActive(q); err != nil {
+			return req, 0, err
+		}
+	}
+	switch {
+	case req.Token != "":
+		req.WorkerID = "" // the token says who it is
+	case req.WorkerID == "":
+		return req, 0, invalid("X-Worker-Token header or worker_id required")
+	case !store.ValidID(req.WorkerID):
+		return req, 0, workerNotFound()
+	}
+	return req, wait, nil
+}
+
+func pollWait(v string) (time.Duration, error) {
+	if v == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseFloat(v, 64)
+	if err != nil || math.IsNaN(n) || n < 0 || n > maxWait.Seconds() {
+		return 0, invalid("wait must be 0 to 60 seconds")
+	}
+	return time.Duration(n * float64(time.Second)), nil
+}
+
+func pollActive(q url.Values) (ids []string, present bool, err error) {
+	if !q.Has("active") {
+		return nil, false, nil
+	}
+	for id := range strings.SplitSeq(q.Get("active"), ",") {
+		if id == "" {
+			continue
+		}
+		if !store.ValidID(id) || len(ids) == maxActive {
+			return nil, false, invalid("active must be a list of build ids")
+		}
+		ids = append(ids, id)
+	}
+	return ids, true, nil
+}
+
+// replyPoll writes api.PollReply by hand: polls are most of all requests. Ids
+// and tokens are of [A-Za-z0-9_-] and need no escapes.
+func (s *Server) replyPoll(c echo.Context, r PollReply) error {
+	buf := s.buffers.Get().(*[]byte) //nolint:forcetypeassert // the pool holds nothing else
+	b := (*buf)[:0]
+	b = append(b, `{"job":`...)
+	if j := r.Job; j == nil {
+		b = append(b, "null"...)
+	} else {
+		b = append(append(append(b, `{"id":"`...), j.BuildID...), `","platform":"`...)
+		b = append(append(b, j.Platform...), `","source_url":"/api/builds/`...)
+		b = append(append(b, j.BuildID...), `/source","certs_url":`...)
+		if j.HasCerts {
+			b = append(append(append(b, `"/api/builds/`...), j.BuildID...), `/certs"`...)
+		} else {
+			b = append(b, "null"...)
+		}
+		b = append(append(append(b, `,"baseImageId":`...), s.imageID...), `,"submitted_at":"`...)
+		b = j.SubmittedAt.UTC().AppendFormat(b, "2006-01-02T15:04:05.000Z")
+		b = strconv.AppendInt(append(b, `","attempt":`...), int64(j.Attempt), 10)
+		b = append(b, '}')
+	}
+	b = append(append(b, `,"access_token":"`...), r.Token...)
+	b = strconv.AppendInt(append(b, `","queue_size":`...), int64(r.QueueSize), 10)
+	b = append(b, '}')
+	err := s.replyBytes(c, http.StatusOK, b)
+	if cap(b) <= maxPooled {
+		*buf = b
+		s.buffers.Put(buf)
+	}
+	return err
+}

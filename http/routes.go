@@ -1,0 +1,83 @@
+package http
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/labstack/echo/v4"
+)
+
+// domain is what a route's requests compete for.
+type domain uint8
+
+const (
+	fleet    domain = iota // workers' short calls: priority
+	submit                 // other small writes
+	transfer               // every file, in or out
+	query                  // reads
+	ops                    // bypasses request actors
+)
+
+func (d domain) String() string {
+	return [...]string{"fleet", "submit", "transfer", "query", "ops"}[d]
+}
+
+// handler serves a route. ctx is that of the request actor; it ends with the
+// request's.
+type handler func(ctx context.Context, c echo.Context) error
+
+// route is one row of the table.
+type route struct {
+	method string
+	path   string
+	access access
+	domain domain
+	// bypass routes run without an actor, so that they work when those don't.
+	bypass bool
+	handle handler
+	// body is the most bytes of a refused body that are read to the end, so
+	// that the client sees the refusal.
+	body int64
+}
+
+// routes is everything that this server answers. More than one method in a row
+// is parted by a blank.
+func (s *Server) routes() []route {
+	const (
+		get  = http.MethodGet
+		head = http.MethodGet + " " + http.MethodHead
+		post = http.MethodPost
+		both = http.MethodGet + " " + http.MethodPost
+	)
+	source, result, small := s.cfg.MaxSource+s.cfg.MaxCerts+formSlack, s.cfg.MaxResult+formSlack, s.cfg.MaxJSON
+	return []route{
+		{post, "/api/builds", apiKey, transfer, false, s.submitWith(http.StatusCreated), source},
+		{post, "/api/builds/submit", apiKey, transfer, false, s.submitWith(http.StatusOK), source},
+		{get, "/api/builds", apiKey, query, false, s.handleBuildList, small},
+		{get, "/api/builds/:id/status", buildKey, query, false, s.handleBuildStatus, small},
+		{get, "/api/builds/:id/logs", buildKey, query, false, s.handleBuildLogs, small},
+		{head, "/api/builds/:id/download", buildKey, transfer, false, s.handleBuildDownload, small},
+		{head, "/api/builds/:id/download/:type", buildKey, transfer, false, s.handleBuildDownload, small},
+		{post, "/api/builds/:id/cancel", apiKey, submit, false, s.handleBuildCancel, small},
+
+		{head, "/api/builds/:id/source", workerKey, transfer, false, s.handleBuildSource, small},
+		{head, "/api/builds/:id/certs", workerKey, transfer, false, s.handleBuildCerts, small},
+		{post, "/api/builds/:id/logs", workerKey, fleet, false, s.handleBuildLogsPost, small},
+		{post, "/api/builds/:id/heartbeat", apiKey, fleet, false, s.handleBuildHeartbeat, small},
+
+		{post, "/api/workers/register", apiKey, fleet, false, s.handleWorkerRegister, small},
+		{post, "/api/workers/unregister", apiKey, fleet, false, s.handleWorkerUnregister, small},
+		{post, "/api/workers/:id/unregister", apiKey, fleet, false, s.handleWorkerUnregisterID, small},
+		{both, pollPath, apiKey, fleet, false, nil, small}, // see servePoll
+		{post, "/api/workers/upload", apiKey, transfer, false, s.handleWorkerUpload, result},
+		{post, "/api/workers/result", apiKey, transfer, false, s.handleWorkerUpload, result},
+
+		{head, "/health", public, ops, true, s.handleHealth, small},
+		{head, "/api/health", public, ops, true, s.handleHealth, small},
+		{head, "/livez", public, ops, true, s.handleLive, small},
+		{head, "/readyz", public, ops, true, s.handleReady, small},
+		{head, "/healthz", public, ops, true, s.handleReady, small},
+		{get, "/metrics", public, ops, true, s.handleMetrics(), small},
+		{get, "/admin/tree", adminKey, ops, true, s.handleAdminTree, small},
+	}
+}

@@ -1,0 +1,142 @@
+package http
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/labstack/echo/v4"
+	"github.com/rs/zerolog"
+)
+
+// maxHeaderBytes is the most that a request's header may have.
+const maxHeaderBytes = 32 << 10
+
+// Server answers HTTP. Make it with New.
+type Server struct {
+	deps     Deps
+	cfg      Config
+	log      zerolog.Logger
+	echo     *echo.Echo
+	apiKey   secret
+	adminKey secret
+
+	drains chan struct{} // a place for each refused body that is read
+	bypass chan struct{} // a place for each request without an actor
+
+	idPrefix string // of request ids
+	idCount  atomic.Uint64
+	imageID  []byte    // the base image's id as JSON
+	buffers  sync.Pool // of *[]byte, for JSON
+	readers  sync.Pool // of *bufio.Reader, for forms
+}
+
+// New returns a Server. It starts nothing. cfg's zero values mean defaults.
+func New(deps Deps, cfg Config) (*Server, error) {
+	cfg = cfg.WithDefaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("http settings: %w", err)
+	}
+	s := &Server{
+		deps: deps, cfg: cfg, log: deps.Logger, echo: echo.New(),
+		apiKey: newSecret(cfg.APIKey), adminKey: newSecret(cfg.AdminKey),
+		drains: make(chan struct{}, cfg.MaxDrains), bypass: make(chan struct{}, cfg.MaxBypass),
+	}
+	if err := s.prepare(); err != nil {
+		return nil, err
+	}
+	s.echo.HTTPErrorHandler = func(err error, c echo.Context) { s.writeError(c, err) }
+	for _, r := range s.routes() {
+		for method := range strings.FieldsSeq(r.method) {
+			s.echo.Add(method, r.path, s.wrap(r))
+		}
+	}
+	return s, nil
+}
+
+// Routes lists the registered routes.
+func (s *Server) Routes() []*echo.Route { return s.echo.Routes() }
+
+// Serve answers connections of ln until ctx ends, then lets running requests
+// finish for ShutdownTimeout; parked polls are answered at once. It returns
+// nil after an orderly end. ln is borrowed: it stays open, and connections
+// that come in between two calls of Serve wait in it.
+func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
+	borrowed, err := borrow(ln)
+	if err != nil {
+		return fmt.Errorf("serving HTTP: %w", err)
+	}
+	// Requests outlive ctx by up to ShutdownTimeout; parked polls don't.
+	base, abort := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer abort(errServerClosed)
+	base = context.WithValue(base, stoppingKey{}, ctx)
+	srv := &http.Server{
+		Handler:           s.Handler(),
+		BaseContext:       func(net.Listener) context.Context { return base },
+		ReadHeaderTimeout: s.cfg.ReadHeaderTimeout,
+		WriteTimeout:      s.cfg.WriteTimeout,
+		IdleTimeout:       s.cfg.IdleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          serverLog(s.log),
+	}
+	stopped := make(chan struct{})
+	cancel := context.AfterFunc(ctx, func() {
+		defer close(stopped)
+		limit, done := context.WithTimeoutCause(base, s.cfg.ShutdownTimeout, errServerClosed)
+		defer done()
+		if err := srv.Shutdown(limit); err != nil {
+			s.log.Warn().Err(err).Msg("requests were cut off")
+			abort(errServerClosed)
+			_ = srv.Close() // closes connections; the listener is not ours
+		}
+	})
+	err = srv.Serve(borrowed)
+	if !cancel() {
+		<-stopped
+	} else {
+		_ = srv.Close() // the listener failed: nothing of this Serve stays
+	}
+	if rerr := borrowed.giveBack(); rerr != nil {
+		s.log.Warn().Err(rerr).Msg("listener could not be given back")
+	}
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return fmt.Errorf("serving HTTP: %w", err)
+}
+
+var errServerClosed = errors.New("the server is closing")
+
+// stoppingKey is the context key of the context that ends when Serve is to end.
+type stoppingKey struct{}
+
+// stopping returns a context that ends before ctx when the server is closing.
+func stopping(ctx context.Context) context.Context {
+	if c, ok := ctx.Value(stoppingKey{}).(context.Context); ok {
+		return c
+	}
+	return ctx
+}
+
+// Handler returns the handler of everything, for tests.
+func (s *Server) Handler() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h[keyRequestID] = []string{s.requestIDFor(r)}
+		if allowCrossOrigin(h, r) {
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
+		// One trailing slash is accepted everywhere.
+		if p := r.URL.Path; len(p) > 1 && p[len(p)-1] == '/' {
+			r.URL.Path = p[:len(p)-1]
+			r.URL.RawPath = strings.TrimSuffix(r.URL.RawPath, "/")
+		}
+		s.echo.ServeHTTP(w, r)
+	})
+}

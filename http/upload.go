@@ -1,0 +1,199 @@
+package http
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"mime/multipart"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"takt/http/api"
+	"takt/store"
+)
+
+// recordTimeout is what recording a result has once its file is in. The client
+// need not wait for it: work that was done is not thrown away.
+const recordTimeout = 15 * time.Second
+
+// outcome is a form of POST /api/workers/upload as far as it has arrived.
+type outcome struct {
+	sign         store.Sign // who and what, as far as known
+	success      string
+	errorMessage string
+	file         *arrival
+	body         *body
+}
+
+// handleWorkerUpload handles POST /api/workers/upload and /api/workers/result.
+func (s *Server) handleWorkerUpload(ctx context.Context, c echo.Context) error {
+	in := &outcome{body: watched(c.Request())}
+	defer func() { in.file.discard() }()
+	if err := s.readUploadHeader(ctx, c.Request().Header, in); err != nil {
+		return err
+	}
+	if err := s.readUpload(ctx, c, in); err != nil {
+		return err
+	}
+	success, err := in.check()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), recordTimeout, errRecordTimeout)
+	defer cancel()
+	if err := s.recordResult(ctx, in, success); err != nil {
+		return err
+	}
+	s.deps.Queue.Freed(in.sign.WorkerID)
+	if !success {
+		return s.reply(c, http.StatusOK, api.Uploaded{Success: true, Status: "failed", Message: "Build marked as failed"})
+	}
+	return s.reply(c, http.StatusOK, api.Uploaded{Success: true, Status: "success", Message: "Result uploaded successfully"})
+}
+
+var errRecordTimeout = errors.New("recording the result took too long")
+
+// readUploadHeader takes what the header says of who uploads what, and refuses
+// before the body what could not be accepted after it.
+func (s *Server) readUploadHeader(ctx context.Context, h http.Header, in *outcome) (err error) {
+	if in.sign.Attempt, err = attempt(h); err != nil {
+		return err
+	}
+	in.sign.BuildID, in.sign.WorkerID = h.Get(api.HeaderBuildID), h.Get(api.HeaderWorkerID)
+	if in.sign.BuildID == "" || in.sign.WorkerID == "" {
+		return nil
+	}
+	if err := in.checkIDs(); err != nil {
+		return err
+	}
+	b, err := s.deps.Builds.Find(ctx, in.sign.BuildID)
+	if err != nil {
+		return err
+	}
+	if b.State.Held() && b.WorkerID != in.sign.WorkerID {
+		_, err = s.deps.Builds.Held(ctx, in.sign)
+		return err
+	}
+	s.attribute(ctx, in)
+	return nil
+}
+
+// attribute lets the transfer count as presence from now on.
+func (s *Server) attribute(ctx context.Context, in *outcome) {
+	if in.body == nil || in.body.moved != nil || in.checkIDs() != nil {
+		return
+	}
+	touch := s.presence(ctx, in.sign)
+	touch(time.Now().Add(s.cfg.PresenceInterval)) // the first one at once
+	in.body.moved = touch
+}
+
+// readUpload reads the form, whose file comes first, last or not at all.
+func (s *Server) readUpload(ctx context.Context, c echo.Context, in *outcome) error {
+	f, err := s.openForm(c)
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	for {
+		p, err := f.next()
+		if err != nil {
+			return err
+		}
+		if p == nil {
+			return nil
+		}
+		if err := s.readUploadPart(ctx, f, p, in); err != nil {
+			return err
+		}
+	}
+}
+
+func (s *Server) readUploadPart(ctx context.Context, f *form, p *multipart.Part, in *outcome) (err error) {
+	switch p.FormName() {
+	case "build_id":
+		err = f.sameField(p, &in.sign.BuildID, "build_id differs from X-Build-Id")
+	case "worker_id":
+		err = f.sameField(p, &in.sign.WorkerID, "worker_id differs from X-Worker-Id")
+	case "success":
+		in.success, err = f.field(p)
+	case "error_message":
+		in.errorMessage, err = f.field(p)
+	case "result":
+		if in.file != nil {
+			return invalid("More than one result file")
+		}
+		s.attribute(ctx, in)
+		in.file, err = f.file(ctx, p, "Result file", s.cfg.MaxResult, "")
+	}
+	return err
+}
+
+// sameField reads a field that must not contradict what is known already.
+func (f *form) sameField(p *multipart.Part, known *string, contradiction string) error {
+	v, err := f.field(p)
+	if err != nil {
+		return err
+	}
+	if *known != "" && *known != v {
+		return invalid(contradiction)
+	}
+	*known = v
+	return nil
+}
+
+func (in *outcome) checkIDs() error {
+	switch {
+	case in.sign.BuildID == "" || in.sign.WorkerID == "":
+		return invalid("build_id and worker_id required")
+	case !store.ValidID(in.sign.BuildID):
+		return buildNotFound()
+	case !store.ValidID(in.sign.WorkerID):
+		return workerNotFound()
+	}
+	return nil
+}
+
+func (in *outcome) check() (success bool, err error) {
+	if err := in.checkIDs(); err != nil {
+		return false, err
+	}
+	switch strings.ToLower(strings.TrimSpace(in.success)) {
+	case "true":
+		success = true
+	case "false":
+	default:
+		return false, invalid(`success must be "true" or "false"`)
+	}
+	if success && (in.file == nil || in.file.empty) {
+		return false, invalid("Missing result file")
+	}
+	return success, nil
+}
+
+// recordResult ends the build. A file that gets its place but not its row is
+// left: a newer result may have the same name by now, and the sweeper finds it.
+func (s *Server) recordResult(ctx context.Context, in *outcome, success bool) error {
+	b, err := s.deps.Builds.Find(ctx, in.sign.BuildID)
+	if err != nil {
+		return err
+	}
+	result := store.Result{
+		BuildID: in.sign.BuildID, WorkerID: in.sign.WorkerID, Attempt: in.sign.Attempt,
+		Success: success, ErrorMessage: in.errorMessage,
+	}
+	place := func() error { return nil }
+	if success {
+		file := in.file.file
+		file.Name = resultName(b.ID, b.Platform)
+		result.File, result.ErrorMessage = &file, ""
+		place = func() error { return in.file.upload.Place(file.Name) }
+	}
+	if _, err := s.deps.Builds.Finish(ctx, result, place); err != nil {
+		return fmt.Errorf("recording result of build %s: %w", b.ID, err)
+	}
+	return nil
+}
