@@ -1,0 +1,69 @@
+package build
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// Readiness remembers since when this controller has been ready without
+// interruption. It may be used by any goroutine; the zero value is not ready.
+type Readiness struct {
+	since atomic.Pointer[time.Time]
+}
+
+// Set notes that the controller is ready, or is not. Only a change counts.
+func (r *Readiness) Set(ready bool, now time.Time) {
+	if !ready {
+		r.since.Store(nil)
+		return
+	}
+	r.since.CompareAndSwap(nil, &now)
+}
+
+// Since returns since when the controller has been ready; false if it is not.
+func (r *Readiness) Since() (time.Time, bool) {
+	if at := r.since.Load(); at != nil {
+		return *at, true
+	}
+	return time.Time{}, false
+}
+
+// listening decides whether silence counts: only if this controller could have
+// heard a sign of life during one whole build timeout. A controller that did
+// not run for a while (a suspended machine, a stopped process) heard nothing.
+type listening struct {
+	pulse time.Time // when the controller last proved that it runs
+	since time.Time // the last interruption that a pulse showed
+}
+
+// beat proves that the controller runs. A gap of more than patience since the
+// last beat is an interruption. Times are compared by the wall clock, because
+// the monotonic one stands still in a suspended machine.
+func (l *listening) beat(now time.Time, patience time.Duration) {
+	now = now.Round(0)
+	if gap := now.Sub(l.pulse); l.pulse.IsZero() || gap > patience || gap < 0 {
+		l.since = now
+	}
+	l.pulse = now
+}
+
+// interrupted starts the listening anew.
+func (l *listening) interrupted(now time.Time) { l.since = now.Round(0) }
+
+// missing returns how long this controller still has to listen before silence
+// counts; 0 if it has listened long enough. ready is since when it is ready.
+func (l *listening) missing(now, ready time.Time, timeout time.Duration) time.Duration {
+	start := l.since
+	if ready = ready.Round(0); ready.After(start) {
+		start = ready
+	}
+	return max(0, timeout-now.Round(0).Sub(start))
+}
+
+// pulseOf returns how often to beat for a build timeout, and the longest gap
+// that is no interruption.
+func pulseOf(timeout time.Duration) (every, patience time.Duration) {
+	every = min(max(timeout/20, 50*time.Millisecond), time.Second)
+	patience = min(max(timeout/4, 500*time.Millisecond), 10*time.Second)
+	return every, patience
+}
