@@ -1,0 +1,168 @@
+package otp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+)
+
+// Target is what can be called: a [Ref] or a [*Proc].
+type Target interface {
+	// target returns the process, nil if there is none, and a name for errors.
+	target() (*Proc, string)
+}
+
+func (p *Proc) target() (*Proc, string) { return p, p.Name() }
+
+// NoReply is returned by HandleCall when the answer comes later, through
+// [From.Reply].
+const NoReply = promise("no reply")
+
+// promise is NoReply's type; a constant, because nobody may assign to it.
+type promise string
+
+// answer is what a caller waits for.
+type answer struct {
+	value any
+	err   error
+}
+
+// slot is where a caller waits. Slots are reused; round tells which call a
+// [From] belongs to. It is even while a reply is awaited and odd when it is
+// settled, so whoever moves it from even to odd owns the call: the replier, or
+// the caller that gives up.
+type slot struct {
+	round  atomic.Uint64
+	answer chan answer
+	timer  *time.Timer
+}
+
+// From is the address of a caller. It may be kept and used from any goroutine.
+type From struct {
+	slot  *slot
+	round uint64
+}
+
+// Reply answers the call. It never blocks; a second reply, or one that nobody
+// waits for any more, is dropped.
+func (f From) Reply(value any, err error) {
+	if f.slot != nil && f.slot.round.CompareAndSwap(f.round, f.round+1) {
+		f.slot.answer <- answer{value, err} // has room: one winner per round
+	}
+}
+
+// Call sends req to the process and waits for the reply. It fails at once with
+// a [*DownError] when the process is not there or ends before it replies,
+// with [ErrOverload] when its mailbox is full, and with [ErrTimeout] at ctx's
+// deadline (without a deadline: after the system's CallTimeout). The request is
+// sent at most once; after a failure it may or may not have been handled. An
+// error of HandleCall is returned as it is.
+func Call[R any](ctx context.Context, t Target, req any) (R, error) {
+	var none R
+	p, name := t.target()
+	if p == nil {
+		return none, &DownError{Name: name, Reason: ErrNoProc}
+	}
+	limit := p.sys.opts.CallTimeout
+	if _, ok := ctx.Deadline(); ok {
+		limit = 0
+	}
+	value, err := p.call(ctx, limit, req)
+	if err != nil {
+		return none, err
+	}
+	if value == nil {
+		return none, nil
+	}
+	typed, ok := value.(R)
+	if !ok {
+		return none, fmt.Errorf("calling %s with %T: %w: %T", name, req, ErrBadReply, value)
+	}
+	return typed, nil
+}
+
+// Cast sends msg without waiting. It returns false if there is no process to
+// get it, or its mailbox is full. True is no promise: the process may end first.
+func Cast(t Target, msg any) bool {
+	p, _ := t.target()
+	if p == nil || p.box == nil || !p.Alive() {
+		return false
+	}
+	return p.box.post(letter{kind: castLetter, body: msg}) == posted
+}
+
+// call does one call. limit 0: bounded by ctx only.
+func (p *Proc) call(ctx context.Context, limit time.Duration, req any) (any, error) {
+	if p.box == nil || !p.Alive() {
+		return nil, &DownError{Name: p.Name(), Reason: ErrNoProc}
+	}
+	s := p.sys.slot(limit)
+	defer p.sys.slots.Put(s)
+	from := From{slot: s, round: s.round.Load()}
+	if p.box.post(letter{kind: callLetter, from: from, body: req}) == refused {
+		s.settle(from)
+		return nil, fmt.Errorf("calling %s: %w", p.Name(), ErrOverload)
+	}
+	var expired <-chan time.Time
+	if limit > 0 {
+		expired = s.timer.C
+	}
+	select {
+	case a := <-s.answer:
+		return s.next(from, a)
+	case <-p.done:
+		return s.giveUp(from, func() error { return &DownError{Name: p.Name(), Reason: p.Reason()} })
+	case <-ctx.Done():
+		return s.giveUp(from, func() error { return callExpired(p, context.Cause(ctx)) })
+	case <-expired:
+		return s.giveUp(from, func() error { return fmt.Errorf("calling %s: %w", p.Name(), ErrTimeout) })
+	}
+}
+
+func callExpired(p *Proc, cause error) error {
+	if errors.Is(cause, context.DeadlineExceeded) {
+		return fmt.Errorf("calling %s: %w: %w", p.Name(), ErrTimeout, cause)
+	}
+	return fmt.Errorf("calling %s: %w", p.Name(), cause)
+}
+
+// slot returns a free slot, its timer set to limit.
+func (s *System) slot(limit time.Duration) *slot {
+	free, ok := s.slots.Get().(*slot)
+	if !ok {
+		free = &slot{answer: make(chan answer, 1), timer: time.NewTimer(time.Hour)}
+		free.timer.Stop()
+	}
+	if limit > 0 {
+		free.timer.Reset(limit)
+	}
+	return free
+}
+
+// next prepares the slot for the next round after a reply.
+func (s *slot) next(from From, a answer) (any, error) {
+	s.timer.Stop()
+	s.round.Store(from.round + 2)
+	return a.value, a.err
+}
+
+// settle ends the round without a reply. It returns false if a reply is there
+// or about to come.
+func (s *slot) settle(from From) bool {
+	if !s.round.CompareAndSwap(from.round, from.round+1) {
+		return false
+	}
+	s.timer.Stop()
+	s.round.Store(from.round + 2)
+	return true
+}
+
+// giveUp ends the round with a failure, unless a reply came at the last moment.
+func (s *slot) giveUp(from From, failure func() error) (any, error) {
+	if s.settle(from) {
+		return nil, failure()
+	}
+	return s.next(from, <-s.answer)
+}

@@ -1,0 +1,137 @@
+package otp
+
+import "time"
+
+// finish is the end of a process, called once by its own goroutine when all
+// callbacks are over. For a process that was abandoned before it only takes
+// back what the abandoning counted.
+func (p *Proc) finish() {
+	p.mu.Lock()
+	if p.phase == dead {
+		p.mu.Unlock()
+		p.sys.returned(p)
+		return
+	}
+	p.endLocked(ErrNormal)
+	if p.killed {
+		p.reason = ErrKilled
+	}
+	p.buryLocked()
+}
+
+// abandon is the end of a process that was killed and did not return in time.
+// Its goroutine may run on, but nobody hears of it: the name is free, timers are
+// stopped, the mailbox is closed, its context is cancelled.
+func (p *Proc) abandon() {
+	p.mu.Lock()
+	if p.phase == dead {
+		p.mu.Unlock()
+		return
+	}
+	p.stuck = true
+	p.reason = ErrKilled
+	p.sys.abandoned(p)
+	p.buryLocked()
+}
+
+// buryLocked makes p dead and unlocks p.mu. The order matters: whoever sees
+// done closed finds the name free and the exit reported; the supervisor is told
+// last.
+func (p *Proc) buryLocked() {
+	p.phase = dead
+	p.over.Store(true)
+	begun, stuck, reason := p.begun, p.stuck, p.reason
+	if !begun && p.failure == nil {
+		p.failure = reason
+	}
+	watchers, timers := p.watchers, p.timers
+	p.watchers, p.timers = nil, nil
+	if p.grace != nil {
+		p.grace.Stop()
+	}
+	p.mu.Unlock()
+
+	for t := range timers {
+		t.stop()
+	}
+	if p.box != nil {
+		p.box.close()
+	}
+	if stuck {
+		p.sys.emit(Event{Kind: EventAbandoned, Proc: p, Reason: reason, Stack: p.sys.dump()})
+	}
+	if begun && (!p.cheap || !orderly(reason)) {
+		p.sys.emit(Event{Kind: EventExit, Proc: p, Reason: reason})
+	}
+	p.sys.names.release(p.name, p)
+	p.cancel(reason)
+	close(p.done)
+	if !begun && p.up != nil {
+		close(p.up)
+	}
+	for w := range watchers {
+		w.fire(reason)
+	}
+	if p.own != nil {
+		p.own.orphan(reason)
+	}
+	if p.sup != nil {
+		p.sup.lost(p, begun, reason)
+	} else {
+		p.sys.forget(p)
+	}
+}
+
+// orphaned is called for a child whose supervisor died without stopping it. It
+// gets the supervisor's reason as exit signal. Its name is freed at once, so
+// that the restarted supervisor can start its successor; and since nobody is
+// left to enforce a deadline, one is set here.
+func (p *Proc) orphaned(reason error) {
+	p.hide()
+	p.sys.adopt(p)
+	p.Exit(reason)
+	limit := time.AfterFunc(orphanLimit, p.Kill)
+	p.watch(func(error) { limit.Stop() })
+}
+
+// hide frees the name of p, and of all below it, for good.
+func (p *Proc) hide() {
+	p.hidden.Store(true)
+	p.sys.names.release(p.name, p)
+	if p.own != nil {
+		for _, child := range p.own.linked() {
+			child.hide()
+		}
+	}
+}
+
+// orphanLimit bounds how long a process may outlive its dead supervisor.
+const orphanLimit = 10 * time.Second
+
+// watch calls f with the reason once p is dead: at once if it is already. The
+// returned function takes it back.
+func (p *Proc) watch(f func(reason error)) (cancel func()) {
+	w := &watch{f: f}
+	p.mu.Lock()
+	if p.phase == dead {
+		reason := p.reason
+		p.mu.Unlock()
+		w.fire(reason)
+		return func() {}
+	}
+	if p.watchers == nil {
+		p.watchers = map[*watch]struct{}{}
+	}
+	p.watchers[w] = struct{}{}
+	p.mu.Unlock()
+	return func() {
+		p.mu.Lock()
+		delete(p.watchers, w)
+		p.mu.Unlock()
+	}
+}
+
+// watch is one entry of a process's watchers.
+type watch struct{ f func(reason error) }
+
+func (w *watch) fire(reason error) { w.f(reason) }

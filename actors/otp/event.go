@@ -1,0 +1,112 @@
+package otp
+
+import (
+	"runtime"
+	"time"
+)
+
+// EventKind tells what an [Event] reports.
+type EventKind uint8
+
+// The kinds of events.
+const (
+	// EventStarted: a child is up. Reported by its supervisor.
+	EventStarted EventKind = iota
+	// EventIgnored: a start returned [Ignore].
+	EventIgnored
+	// EventStartFailed: a start failed with Reason.
+	EventStartFailed
+	// EventExit: a process that was up has ended with Reason. Reported by the
+	// process itself, before its supervisor knows.
+	EventExit
+	// EventRestarting: a supervisor begins to restart the child.
+	EventRestarting
+	// EventGaveUp: a supervisor has had too many restarts and ends.
+	EventGaveUp
+	// EventSuspended: a process waits for something outside; see Detail.
+	EventSuspended
+	// EventResumed: what it waited for is back.
+	EventResumed
+	// EventAbandoned: a killed process did not return; it counts as leaked.
+	EventAbandoned
+	// EventReturned: an abandoned process has returned after all.
+	EventReturned
+)
+
+// String returns the kind in snake case, for logs and metrics.
+func (k EventKind) String() string {
+	names := [...]string{
+		"started", "ignored", "start_failed", "exit", "restarting", "gave_up",
+		"suspended", "resumed", "abandoned", "returned",
+	}
+	if int(k) >= len(names) {
+		return "unknown"
+	}
+	return names[k]
+}
+
+// Event is one thing that happened in a supervision tree.
+type Event struct {
+	Kind     EventKind
+	Path     string // of the process
+	ID       string // of its child specification; empty: unsupervised
+	Type     ChildType
+	Reason   error
+	Restarts int // EventRestarting: of this child so far, in this supervisor's life
+	At       time.Time
+	Detail   string
+	Lifetime time.Duration // EventExit: how long it ran
+	Stack    []byte        // EventAbandoned: all goroutines, cut to 64 KiB; may be empty
+	Proc     *Proc         // nil when there is no process
+}
+
+// Abnormal reports whether the event deserves attention: anything but starts,
+// resumes and orderly ends.
+func (e Event) Abnormal() bool {
+	switch e.Kind {
+	case EventStarted, EventIgnored, EventResumed, EventReturned:
+		return false
+	case EventExit:
+		return !orderly(e.Reason)
+	default:
+		return true
+	}
+}
+
+// emit completes e and hands it to the hook, or logs it.
+func (s *System) emit(e Event) {
+	e.At = time.Now()
+	if p := e.Proc; p != nil {
+		e.Path, e.ID, e.Type = p.path, p.childID(), p.childType()
+		if e.Kind == EventExit {
+			e.Lifetime = e.At.Sub(p.born)
+		}
+	}
+	if s.opts.OnEvent != nil {
+		s.opts.OnEvent(e)
+		return
+	}
+	line := s.opts.Logger.Debug()
+	if e.Abnormal() {
+		line = s.opts.Logger.Warn()
+	}
+	line.Str("event", e.Kind.String()).Str("path", e.Path).AnErr("reason", e.Reason).
+		Str("detail", e.Detail).Int("restarts", e.Restarts).Msg("supervision")
+}
+
+const (
+	dumpSize = 64 << 10
+	dumpGap  = time.Second // a dump stops the world: not one per abandoned process
+)
+
+// dump returns the stacks of all goroutines, or nothing when it has done so
+// just before.
+func (s *System) dump() []byte {
+	now := time.Now().UnixNano()
+	last := s.dumped.Load()
+	if now-last < int64(dumpGap) || !s.dumped.CompareAndSwap(last, now) {
+		return nil
+	}
+	stack := make([]byte, dumpSize)
+	return stack[:runtime.Stack(stack, true)]
+}

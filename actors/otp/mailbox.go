@@ -1,0 +1,208 @@
+package otp
+
+import (
+	"sync"
+	"sync/atomic"
+)
+
+// letterKind tells what a letter is.
+type letterKind uint8
+
+const (
+	callLetter  letterKind = iota // body is a request, from its caller
+	castLetter                    // body is a message
+	infoLetter                    // body is a message, or a notice to be opened
+	orderLetter                   // body is the reason for which the process has to end
+)
+
+// letter is one queued user message. It lies in the queue by value, so posting
+// does not allocate.
+type letter struct {
+	kind letterKind
+	from From
+	body any
+}
+
+// batch is everything that was queued when the mailbox was emptied.
+type batch struct{ letters []letter }
+
+// wake is delivered before queued letters when the process has to look at its
+// own state: somebody told it to end.
+type wake struct{}
+
+// invoker is the part of protoactor's MessageInvoker that we use.
+type invoker interface {
+	InvokeSystemMessage(message any)
+	InvokeUserMessage(message any)
+}
+
+// keepLetters is the biggest buffer, in letters, that an idle mailbox keeps.
+const keepLetters = 1024
+
+// mailbox is an actor's queue. It differs from protoactor's own ones in what
+// supervision needs: posts that come before the start are kept, a full mailbox
+// refuses instead of spinning, everything queued is handed over at once, and a
+// callback that ends its goroutine (runtime.Goexit) does not wedge it.
+type mailbox struct {
+	limit    int             // letters that may wait; 0: no bound
+	schedule func(func())    // runs a function in another goroutine
+	unwound  func(cause any) // told when a callback unwound the stack
+	loop     func()          // process, bound once
+	depth    atomic.Int64    // letters not handled yet
+	current  batch           // owned by process
+
+	mu      sync.Mutex // guards what follows
+	invoker invoker
+	system  []any
+	queue   []letter
+	spare   []letter // the empty buffer that queue is swapped with
+	poked   bool     // a wake is due
+	open    bool     // started
+	busy    bool     // process runs or is scheduled
+	closed  bool     // the process is dead: posts are dropped
+}
+
+func newMailbox(limit int, schedule func(func()), unwound func(any)) *mailbox {
+	m := &mailbox{limit: limit, schedule: schedule, unwound: unwound}
+	m.loop = m.process
+	return m
+}
+
+// postResult tells what became of a letter.
+type postResult uint8
+
+const (
+	posted  postResult = iota
+	refused            // the mailbox is full
+	dropped            // the process is dead
+)
+
+// post queues l. A bounded mailbox refuses calls and casts beyond its limit;
+// what supervision sends always fits.
+func (m *mailbox) post(l letter) postResult {
+	m.mu.Lock()
+	if m.closed {
+		m.mu.Unlock()
+		return dropped
+	}
+	if m.limit > 0 && l.kind <= castLetter && m.depth.Load() >= int64(m.limit) {
+		m.mu.Unlock()
+		return refused
+	}
+	m.depth.Add(1)
+	m.queue = append(m.queue, l)
+	m.wakeLocked()
+	return posted
+}
+
+// poke makes the process look at its state before it handles more letters.
+func (m *mailbox) poke() {
+	m.mu.Lock()
+	m.poked = true
+	m.wakeLocked()
+}
+
+// postSystem queues one of protoactor's own messages.
+func (m *mailbox) postSystem(message any) {
+	m.mu.Lock()
+	m.system = append(m.system, message)
+	m.wakeLocked()
+}
+
+// register sets where to deliver.
+func (m *mailbox) register(inv invoker) {
+	m.mu.Lock()
+	m.invoker = inv
+	m.mu.Unlock()
+}
+
+// start lets the mailbox deliver.
+func (m *mailbox) start() {
+	m.mu.Lock()
+	m.open = true
+	m.wakeLocked()
+}
+
+// wakeLocked schedules the loop if it has to and unlocks m.mu.
+func (m *mailbox) wakeLocked() {
+	run := m.open && !m.busy && (len(m.system) > 0 || m.poked || len(m.queue) > 0)
+	if run {
+		m.busy = true
+	}
+	m.mu.Unlock()
+	if run {
+		m.schedule(m.loop)
+	}
+}
+
+// close drops what is queued and what comes.
+func (m *mailbox) close() {
+	m.mu.Lock()
+	m.closed = true
+	m.queue, m.spare = nil, nil
+	m.depth.Store(0)
+	m.mu.Unlock()
+}
+
+// process delivers until nothing is left. When a callback unwinds the stack it
+// goes on in another goroutine, because this one may be ending.
+func (m *mailbox) process() {
+	finished := false
+	defer func() {
+		if finished {
+			return
+		}
+		m.unwound(recover())
+		m.schedule(m.loop)
+	}()
+	for m.deliver() {
+	}
+	finished = true
+}
+
+// deliver hands over the next thing: system messages first, then a wake, then
+// all letters. It returns false when there is nothing.
+func (m *mailbox) deliver() bool {
+	m.mu.Lock()
+	m.recycleLocked()
+	switch {
+	case len(m.system) > 0:
+		message := m.system[0]
+		m.system = m.system[1:]
+		m.mu.Unlock()
+		m.invoker.InvokeSystemMessage(message)
+	case m.poked:
+		m.poked = false
+		m.mu.Unlock()
+		m.invoker.InvokeUserMessage(wake{})
+	case len(m.queue) > 0:
+		m.current.letters = m.queue
+		m.queue, m.spare = m.spare, nil
+		m.mu.Unlock()
+		m.invoker.InvokeUserMessage(&m.current)
+	default:
+		m.busy = false
+		m.mu.Unlock()
+		return false
+	}
+	return true
+}
+
+// recycleLocked keeps the buffer that was just emptied for the next swap.
+func (m *mailbox) recycleLocked() {
+	used := m.current.letters
+	if used == nil {
+		return
+	}
+	m.current.letters = nil
+	clear(used)
+	if cap(used) <= keepLetters && !m.closed {
+		m.spare = used[:0]
+	}
+}
+
+// handled counts n letters as done.
+func (m *mailbox) handled(n int) { m.depth.Add(int64(-n)) }
+
+// length returns the letters that wait or are being handled.
+func (m *mailbox) length() int { return int(max(m.depth.Load(), 0)) }

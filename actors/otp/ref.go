@@ -1,0 +1,63 @@
+package otp
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// Ref is a process by name. It stays valid when the process is restarted: each
+// use finds the incarnation of the moment. The zero Ref finds nothing. Refs may
+// be copied and compared.
+type Ref struct{ name *refName }
+
+type refName struct {
+	sys  *System
+	name string
+}
+
+// Ref returns the reference to whatever runs under name now or later.
+func (s *System) Ref(name string) Ref { return Ref{&refName{s, name}} }
+
+// Name returns the name.
+func (r Ref) Name() string {
+	if r.name == nil {
+		return "(none)"
+	}
+	return r.name.name
+}
+
+// Whereis returns the process of the moment, nil if there is none.
+func (r Ref) Whereis() *Proc {
+	if r.name == nil {
+		return nil
+	}
+	return r.name.sys.names.lookup(r.name.name)
+}
+
+func (r Ref) target() (*Proc, string) { return r.Whereis(), r.Name() }
+
+// Await returns the process, waiting for it to be started or restarted until
+// ctx ends. The error is an [ErrNoProc].
+func (r Ref) Await(ctx context.Context) (*Proc, error) {
+	if r.name == nil {
+		return nil, &DownError{Name: r.Name(), Reason: ErrNoProc}
+	}
+	return r.name.sys.names.await(ctx, r.name.name)
+}
+
+// CallWait is [Call] for those who would rather wait for a restart than fail:
+// for up to wait it waits for a process to send the request to. Once sent, the
+// request is never sent again.
+func CallWait[R any](ctx context.Context, r Ref, wait time.Duration, req any) (R, error) {
+	if r.Whereis() == nil {
+		bounded, cancel := context.WithTimeoutCause(ctx, wait, ErrTimeout)
+		_, err := r.Await(bounded)
+		cancel()
+		if err != nil {
+			var none R
+			return none, &DownError{Name: r.Name(), Reason: errors.Join(ErrNoProc, context.Cause(bounded))}
+		}
+	}
+	return Call[R](ctx, r, req)
+}

@@ -1,0 +1,97 @@
+package otp
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Report is what [System.Shutdown] has to say.
+type Report struct {
+	// Took is how long it lasted.
+	Took time.Duration
+	// Killed is true if the time was over and the rest was killed.
+	Killed bool
+	// Leaked are the processes that could not be stopped, by path.
+	Leaked []Leak
+	// Strays counts Async goroutines that outlived their process.
+	Strays int
+}
+
+// Leak is a process that was killed and did not return.
+type Leak struct {
+	Path  string
+	Since time.Time // when it was abandoned
+}
+
+// Clean reports whether everything has ended.
+func (r Report) Clean() bool { return len(r.Leaked) == 0 && r.Strays == 0 }
+
+// Shutdown stops all trees, the last one started first, and waits. When ctx
+// ends, what is left is killed. Nothing can be started afterwards; a second
+// Shutdown only reports.
+func (s *System) Shutdown(ctx context.Context) Report {
+	begin := time.Now()
+	s.mu.Lock()
+	first := !s.closed
+	s.closed = true
+	s.mu.Unlock()
+
+	var report Report
+	for rest := s.remaining(); len(rest) > 0; rest = s.remaining() {
+		for _, p := range rest {
+			report.Killed = !s.stop(ctx, p) || report.Killed
+		}
+	}
+	if first {
+		s.engine.close()
+	}
+	s.mu.Lock()
+	for p, since := range s.leaked {
+		report.Leaked = append(report.Leaked, Leak{Path: p.path, Since: since})
+	}
+	s.mu.Unlock()
+	slices.SortFunc(report.Leaked, func(a, b Leak) int { return strings.Compare(a.Path, b.Path) })
+	report.Strays = int(s.strays.Load())
+	report.Took = time.Since(begin)
+	return report
+}
+
+// stop ends p and waits. It returns false if p had to be killed.
+func (s *System) stop(ctx context.Context, p *Proc) bool {
+	defer s.forget(p)
+	p.Exit(ErrShutdown)
+	select {
+	case <-p.done:
+		return true
+	case <-ctx.Done():
+		p.killTree()
+		<-p.done
+		return false
+	}
+}
+
+// remaining returns what has to be stopped, in order.
+func (s *System) remaining() []*Proc {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := slices.Clone(s.tops)
+	slices.Reverse(all)
+	for p := range s.orphans {
+		all = append(all, p)
+	}
+	return all
+}
+
+// killTree kills p and everything below it.
+func (p *Proc) killTree() {
+	var children []*Proc
+	if p.own != nil {
+		children = p.own.linked()
+	}
+	p.Kill() // first, so that it restarts nobody
+	for _, child := range children {
+		child.killTree()
+	}
+}

@@ -1,0 +1,97 @@
+package otp
+
+import (
+	"errors"
+	"slices"
+)
+
+// restart counts a restart of row and attempts it. A failed attempt is not
+// looped: a retry is queued behind what has arrived meanwhile, and counts again.
+// restart returns false when that was one restart too many: the supervisor
+// then has to end.
+func (s *supervisor) restart(row *child) bool {
+	sys := s.p.sys
+	if !s.window.add(sys.seconds()) {
+		s.drop(row)
+		sys.emit(Event{Kind: EventGaveUp, Proc: s.p, Reason: row.lastExit, Detail: row.spec.ID})
+		return false
+	}
+	s.update(func() {
+		row.restarts++
+		row.restarting = true
+	})
+	sys.emit(Event{Kind: EventRestarting, Proc: row.proc, Reason: row.lastExit, Restarts: row.restarts})
+	_ = s.again(row) // a failure has been reported, and queued a retry
+	return true
+}
+
+// again starts row, and who belongs to it, according to the strategy. The error
+// is what a start failed with; a retry is then queued.
+func (s *supervisor) again(row *child) error {
+	switch s.spec.Strategy {
+	case OneForAll:
+		return s.restartGroup(s.rows)
+	case RestForOne:
+		return s.restartGroup(s.rows[slices.Index(s.rows, row):])
+	case Dynamic:
+		return s.restartInstance(row)
+	default:
+		return s.restartOne(row)
+	}
+}
+
+// restartOne restarts a single child.
+func (s *supervisor) restartOne(row *child) error {
+	p, err := s.start(row)
+	switch {
+	case err == nil:
+		s.set(row, p)
+	case errors.Is(err, Ignore):
+		s.set(row, nil)
+	default:
+		s.retry(row)
+		return err
+	}
+	return nil
+}
+
+// restartGroup stops what runs of the group and starts all of it in order.
+// Children in it that had finished or been stopped come back too. After a
+// failure the rest of the group stays down until the retry: rest_for_one then
+// goes on at the child that failed, one_for_all begins anew.
+func (s *supervisor) restartGroup(group []*child) error {
+	group = slices.Clone(group)
+	s.stopRows(group)
+	group = slices.DeleteFunc(group, func(c *child) bool { return c.spec.Restart == Temporary })
+	failed, err := s.startRows(group)
+	if err != nil {
+		s.retry(failed)
+	}
+	return err
+}
+
+// restartInstance restarts an instance of the template with its arguments. An
+// ignored start removes it.
+func (s *supervisor) restartInstance(row *child) error {
+	p, err := s.start(row)
+	switch {
+	case err == nil:
+		s.update(func() {
+			delete(s.instances, row.proc)
+			row.proc, row.restarting = p, false
+			s.instances[p] = row
+		})
+	case errors.Is(err, Ignore):
+		s.drop(row)
+	default:
+		s.retry(row)
+		return err
+	}
+	return nil
+}
+
+// retry marks row as restarting and queues the next attempt.
+func (s *supervisor) retry(row *child) {
+	s.update(func() { row.restarting = true })
+	s.p.box.post(letter{kind: castLetter, body: retry{id: row.spec.ID, proc: row.proc}})
+}

@@ -1,0 +1,181 @@
+package otp
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// unwind is what a supervisor panics with when it is killed while it waits for
+// a child; its process recovers it.
+type unwind struct{}
+
+// startRows starts the given rows in order, up to the first failure.
+func (s *supervisor) startRows(rows []*child) (failed *child, err error) {
+	for _, row := range slices.Clone(rows) {
+		p, err := s.start(row)
+		switch {
+		case err == nil:
+			s.set(row, p)
+		case errors.Is(err, Ignore):
+			s.drop(row) // a temporary child is forgotten, others stay in the table
+		default:
+			return row, err
+		}
+	}
+	return nil, nil
+}
+
+// start starts the child of a row and waits until its Init is over.
+func (s *supervisor) start(row *child) (*Proc, error) {
+	p := s.newChild(row)
+	if !s.link(p) {
+		panic(unwind{})
+	}
+	err := s.launch(p, row)
+	if err == nil {
+		err = s.awaitStart(p, row.spec.StartTimeout)
+	}
+	switch {
+	case err == nil:
+		p.sys.emit(Event{Kind: EventStarted, Proc: p})
+		return p, nil
+	case errors.Is(err, Ignore):
+		p.sys.emit(Event{Kind: EventIgnored, Proc: p})
+	default:
+		p.sys.emit(Event{Kind: EventStartFailed, Proc: p, Reason: err})
+	}
+	return nil, err
+}
+
+// newChild makes the process of a row, not started yet.
+func (s *supervisor) newChild(row *child) *Proc {
+	path, name := s.p.path+"/"+row.spec.ID, row.spec.Name
+	switch {
+	case row.key != "":
+		path = s.p.path + "/" + row.key
+		name = path
+	case s.dynamic():
+		path, name = s.p.path+"/"+strconv.FormatUint(s.p.sys.nextID.Add(1), 10), ""
+	case name == "":
+		name = path
+	}
+	if s.p.hidden.Load() {
+		name = "" // our successor needs the names
+	}
+	p := s.p.sys.newProc(row.spec.kind(), path, name)
+	p.spec, p.sup, p.drain = row.spec, s, row.spec.Drain
+	return p
+}
+
+// launch begins the start of p.
+func (s *supervisor) launch(p *Proc, row *child) (err error) {
+	spec, args, sys := row.spec, row.args, s.p.sys
+	switch {
+	case spec.Server != nil:
+		err = sys.launch(p, spec.Server, spec.Mailbox)
+	case spec.ServerArgs != nil:
+		err = sys.launch(p, func() Server { return spec.ServerArgs(args) }, spec.Mailbox)
+	case spec.Task != nil:
+		err = sys.launchTask(p, spec.Task)
+	case spec.TaskArgs != nil:
+		err = sys.launchTask(p, func() Task { return spec.TaskArgs(args) })
+	case spec.Supervisor != nil:
+		err = sys.launch(p, newSupervisor(p, spec.Supervisor), 0)
+	default:
+		err = sys.launch(p, newSupervisor(p, func() SupSpec { return spec.SupervisorArgs(args) }), 0)
+	}
+	if err != nil {
+		s.unlink(p)
+		p.cancel(err)
+	}
+	return err
+}
+
+// awaitStart waits until the Init of p is over.
+func (s *supervisor) awaitStart(p *Proc, limit time.Duration) error {
+	if !s.await(p.up, limit) {
+		p.Kill()
+		s.await(p.done, Infinity)
+		return ErrTimeout
+	}
+	if err := p.startError(); err != nil {
+		s.await(p.done, Infinity)
+		return err
+	}
+	return nil
+}
+
+// await waits for c, at most limit (0 and Infinity: without end). It returns
+// false when the time was over, and does not return when we are killed.
+func (s *supervisor) await(c <-chan struct{}, limit time.Duration) bool {
+	var expired <-chan time.Time
+	if limit > 0 && limit != Infinity {
+		t := time.NewTimer(limit)
+		defer t.Stop()
+		expired = t.C
+	}
+	select {
+	case <-c:
+		return true
+	case <-expired:
+		return false
+	case <-s.p.ctx.Done():
+		panic(unwind{})
+	}
+}
+
+// startTask is StartTask, in the caller's goroutine.
+func (s *supervisor) startTask(ctx context.Context, label string, t Task) (*Proc, error) {
+	sys := s.p.sys
+	p := &Proc{
+		sys: sys, id: sys.nextID.Add(1), kind: taskKind, cheap: true, sup: s, born: time.Now(),
+		path: s.p.path + "/" + label, done: make(chan struct{}),
+	}
+	if t.Init != nil {
+		p.up = make(chan struct{})
+	}
+	p.ctx, p.cancel = context.WithCancelCause(sys.base)
+	if err := s.admit(p); err != nil {
+		p.cancel(err)
+		return nil, err
+	}
+	sys.engine.pool.Schedule(func() { p.runTask(func() Task { return t }) })
+	if p.up == nil {
+		return p, nil
+	}
+	select {
+	case <-p.up:
+		return p, p.startError()
+	case <-ctx.Done():
+		p.Kill()
+		return nil, context.Cause(ctx)
+	}
+}
+
+// admit links a task, if there is room.
+func (s *supervisor) admit(p *Proc) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.open:
+	case s.spec.Strategy != Dynamic:
+		return ErrNotSupervisor
+	default:
+		return &DownError{Name: s.p.Name(), Reason: ErrShutdown}
+	}
+	if s.fullLocked() {
+		return ErrMaxChildren
+	}
+	p.spec = &s.spec.Children[0]
+	s.links[p] = struct{}{}
+	s.tasks++
+	return nil
+}
+
+// fullLocked reports whether a Dynamic supervisor has all children it may have.
+func (s *supervisor) fullLocked() bool {
+	return s.spec.MaxChildren > 0 && len(s.instances)+s.tasks >= s.spec.MaxChildren
+}

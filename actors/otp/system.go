@@ -1,0 +1,181 @@
+package otp
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+// Options of a [System]. The zero value works.
+type Options struct {
+	// Logger gets unexpected messages, and the events if OnEvent is nil.
+	Logger zerolog.Logger
+	// OnEvent gets every supervision event, from the goroutine in which it
+	// happens: it must be quick, safe for concurrent use, and must not call
+	// into the process that the event is about.
+	OnEvent func(Event)
+	// CallTimeout bounds calls whose context has no deadline. Default 5 s.
+	CallTimeout time.Duration
+	// KillGrace is how long a killed process may take to notice before it is
+	// abandoned. Default 50 ms.
+	KillGrace time.Duration
+}
+
+// System is a world of processes: names, supervision trees, goroutines. One per
+// program; tests make their own. All methods may be used concurrently.
+type System struct {
+	opts   Options
+	names  *registry
+	engine *engine
+	base   context.Context // parent of every process's context
+	slots  sync.Pool       // of *slot
+	nextID atomic.Uint64
+	born   time.Time
+	strays atomic.Int64 // Async goroutines that outlived their process
+	dumped atomic.Int64 // unix nanoseconds of the last stack dump
+
+	mu      sync.Mutex // guards what follows; never held while taking a Proc's
+	closed  bool
+	tops    []*Proc             // without supervisor, in start order
+	orphans map[*Proc]struct{}  // outlived their supervisor
+	leaked  map[*Proc]time.Time // abandoned, since when
+}
+
+// New makes a system. It starts nothing; end it with [System.Shutdown].
+func New(opts Options) *System {
+	if opts.CallTimeout == 0 {
+		opts.CallTimeout = 5 * time.Second
+	}
+	if opts.KillGrace == 0 {
+		opts.KillGrace = 50 * time.Millisecond
+	}
+	return &System{
+		opts:    opts,
+		names:   newRegistry(),
+		engine:  newEngine(opts.Logger),
+		born:    time.Now(),
+		base:    context.Background(), //nolint:forbidigo // processes outlive every caller
+		orphans: map[*Proc]struct{}{},
+		leaked:  map[*Proc]time.Time{},
+	}
+}
+
+// StartRoot starts a supervisor without a parent, under name, and returns when
+// its children are up. If ctx ends before, the half-started tree is killed.
+// Nobody restarts a root: watch its Done.
+func (s *System) StartRoot(ctx context.Context, name string, spec SupSpec) (*Proc, error) {
+	p := s.newProc(supervisorKind, name, name)
+	return s.startTop(ctx, p, newSupervisor(p, func() SupSpec { return spec }))
+}
+
+// Start starts a process without a supervisor: for tests and tools. It returns
+// when Init has succeeded.
+func (s *System) Start(name string, mk func() Server) (*Proc, error) {
+	return s.startTop(s.base, s.newProc(serverKind, name, name), mk)
+}
+
+func (s *System) startTop(ctx context.Context, p *Proc, mk func() Server) (*Proc, error) {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil, fmt.Errorf("starting %s: %w", p.path, ErrShutdown)
+	}
+	s.tops = append(s.tops, p)
+	s.mu.Unlock()
+	if err := s.launch(p, mk, 0); err != nil {
+		s.forget(p)
+		return nil, err
+	}
+	select {
+	case <-p.up:
+	case <-ctx.Done():
+		p.killTree()
+		<-p.done
+		return nil, fmt.Errorf("starting %s: %w", p.path, context.Cause(ctx))
+	}
+	if err := p.startError(); err != nil {
+		return nil, err
+	}
+	s.emit(Event{Kind: EventStarted, Proc: p})
+	return p, nil
+}
+
+// newProc makes a process that is not started yet.
+func (s *System) newProc(k kind, path, name string) *Proc {
+	p := &Proc{
+		sys: s, id: s.nextID.Add(1), kind: k, path: path, name: name, born: time.Now(),
+		up: make(chan struct{}), done: make(chan struct{}),
+	}
+	p.ctx, p.cancel = context.WithCancelCause(s.base)
+	return p
+}
+
+// launch begins the start of a server or supervisor; p.up tells when it is over.
+// An error means that nothing was started.
+func (s *System) launch(p *Proc, mk func() Server, limit int) error {
+	if other := s.names.reserve(p.name, p); other != nil {
+		return &AlreadyStartedError{Proc: other}
+	}
+	srv := &server{p: p, make: mk}
+	p.box = newMailbox(limit, s.engine.pool.Schedule, srv.unwound)
+	if err := s.engine.spawn(srv); err != nil {
+		s.names.release(p.name, p)
+		return err
+	}
+	return nil
+}
+
+// Whereis returns the process registered under name, nil if there is none.
+func (s *System) Whereis(name string) *Proc { return s.names.lookup(name) }
+
+// Leaked returns how many abandoned processes and helper goroutines still run.
+func (s *System) Leaked() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.leaked) + int(s.strays.Load())
+}
+
+// forget removes a process without supervisor that has ended.
+func (s *System) forget(p *Proc) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tops = slices.DeleteFunc(s.tops, func(other *Proc) bool { return other == p })
+}
+
+// adopt notes an orphan, so that Shutdown can wait for it.
+func (s *System) adopt(p *Proc) {
+	s.mu.Lock()
+	s.orphans[p] = struct{}{}
+	s.mu.Unlock()
+	p.watch(func(error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.orphans, p)
+	})
+}
+
+// abandoned counts p as leaked.
+func (s *System) abandoned(p *Proc) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.leaked[p] = time.Now()
+}
+
+// returned takes that back: p's goroutine has come to its end.
+func (s *System) returned(p *Proc) {
+	s.mu.Lock()
+	_, was := s.leaked[p]
+	delete(s.leaked, p)
+	s.mu.Unlock()
+	if was {
+		s.emit(Event{Kind: EventReturned, Proc: p})
+	}
+}
+
+// seconds is the clock of restart windows: whole seconds, never set back.
+func (s *System) seconds() int64 { return int64(time.Since(s.born) / time.Second) }

@@ -1,0 +1,150 @@
+package otp
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// Status is what an operator wants to know of a node.
+type Status string
+
+// The states of a node.
+const (
+	StatusRunning    Status = "running"
+	StatusStarting   Status = "starting"
+	StatusRestarting Status = "restarting"
+	StatusSuspended  Status = "suspended"
+	StatusStopping   Status = "stopping"
+	StatusTerminated Status = "terminated"
+)
+
+// Node is one place in a supervision tree at one moment.
+type Node struct {
+	ID         string
+	Path       string
+	Name       string // registered name, empty if none
+	Type       ChildType
+	Strategy   Strategy // of supervisors
+	Restart    Restart
+	Status     Status
+	Detail     string // why it is suspended
+	Restarts   int    // since its supervisor was started
+	LastExit   string // reason of the last end, empty if none
+	LastExitAt time.Time
+	StartedAt  time.Time // of the running incarnation
+	Mailbox    int       // messages that wait
+	ChildCount int       // running children
+	Leaked     int       // abandoned processes of this path that still run
+	Children   []Node    // in start order; of Dynamic supervisors only if asked
+}
+
+// Tree returns the running roots and everything below them, as it is: it asks
+// nobody, so a busy supervisor does not delay it. Children of Dynamic
+// supervisors are listed only with instances, otherwise counted.
+func (s *System) Tree(instances bool) []Node {
+	s.mu.Lock()
+	tops := slices.Clone(s.tops)
+	leaks := make(map[string]int, len(s.leaked))
+	for p := range s.leaked {
+		leaks[p.path]++
+	}
+	s.mu.Unlock()
+	nodes := make([]Node, 0, len(tops))
+	for _, p := range tops {
+		n := p.node(instances, leaks)
+		n.ID = p.path
+		nodes = append(nodes, n)
+	}
+	return nodes
+}
+
+// node describes a process.
+func (p *Proc) node(instances bool, leaks map[string]int) Node {
+	n := Node{
+		Path: p.path, Name: p.name, Type: p.childType(),
+		StartedAt: p.born, Mailbox: p.Mailbox(), Leaked: leaks[p.path],
+	}
+	n.Status, n.Detail = p.status()
+	if p.own != nil {
+		p.own.fill(&n, instances, leaks)
+	}
+	return n
+}
+
+// status returns the state of a process.
+func (p *Proc) status() (Status, string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.phase == dead:
+		return StatusTerminated, ""
+	case p.phase == ending:
+		return StatusStopping, ""
+	case p.detail != "":
+		return StatusSuspended, p.detail
+	case p.phase == starting:
+		return StatusStarting, ""
+	default:
+		return StatusRunning, ""
+	}
+}
+
+// fill adds a supervisor's children to its node.
+func (s *supervisor) fill(n *Node, instances bool, leaks map[string]int) {
+	s.mu.Lock()
+	n.Strategy = s.spec.Strategy
+	rows := make([]child, 0, len(s.rows))
+	for _, row := range s.rows {
+		rows = append(rows, *row)
+	}
+	if instances {
+		rows = append(rows, s.instanceRowsLocked()...)
+	} else {
+		n.ChildCount = len(s.instances) + s.tasks
+	}
+	s.mu.Unlock()
+	for i := range rows {
+		c := s.childNode(&rows[i], instances, leaks)
+		if rows[i].alive() {
+			n.ChildCount++
+		}
+		n.Children = append(n.Children, c)
+	}
+}
+
+// instanceRowsLocked returns copies of the instances and tasks, by age.
+func (s *supervisor) instanceRowsLocked() []child {
+	rows := make([]child, 0, len(s.links))
+	for _, row := range s.instances {
+		rows = append(rows, *row)
+	}
+	for p := range s.links {
+		if p.cheap {
+			rows = append(rows, child{spec: p.spec, proc: p})
+		}
+	}
+	slices.SortFunc(rows, func(a, b child) int { return cmp.Compare(a.proc.serial(), b.proc.serial()) })
+	return rows
+}
+
+// childNode describes one row.
+func (s *supervisor) childNode(row *child, instances bool, leaks map[string]int) Node {
+	path := s.p.path + "/" + row.spec.ID
+	n := Node{Path: path, Type: row.spec.childType(), Leaked: leaks[path]}
+	if row.proc != nil {
+		n = row.proc.node(instances, leaks)
+	}
+	switch {
+	case row.restarting:
+		n.Status = StatusRestarting
+	case row.proc == nil:
+		n.Status = StatusTerminated
+	}
+	n.ID, n.Restart, n.Restarts = row.spec.ID, row.spec.Restart, row.restarts
+	n.LastExitAt = row.lastExitAt
+	if row.lastExit != nil {
+		n.LastExit = row.lastExit.Error()
+	}
+	return n
+}
