@@ -1,0 +1,36 @@
+// Package actors is the supervision tree of takt. It assembles the subsystems
+// and does nothing else: an actor's work is in its own file.
+//
+//	takt                       one_for_one
+//	├── telemetry              metrics registry, log of supervision events
+//	├── repo                   rest_for_one
+//	│   ├── postgres           the embedded server; absent with an external database
+//	│   ├── pool               pgx pool; runs migrations
+//	│   └── listener           one LISTEN connection → pubsub
+//	├── pubsub                 topics in the process
+//	├── orchestration          one_for_one
+//	│   ├── queue_manager      hands builds to polling workers
+//	│   └── heartbeat_monitor  recovers builds whose worker fell silent
+//	├── request_sup            dynamic: one temporary process per request
+//	└── endpoint               the HTTP server; starts last, stops first
+//
+// Children start in this order, each when the one before it is up, and stop in
+// reverse, each with a deadline of its own. A test keeps this drawing and
+// tree.go equal.
+//
+// # State
+//
+// [Tree] holds the handles of the subsystems. Handles survive restarts; what a
+// restart of each actor loses is written at the actor.
+//
+// # Failure
+//
+// A child that ends is restarted by its supervisor, alone or with those that
+// depend on it. More than 3 restarts in 5 s at the root end the tree, and the
+// process with it, so that the init system starts it anew. The database being
+// away is weather, not a failure: pool waits for it, suspended.
+//
+// # Concurrency
+//
+// All methods of Tree may be called from any goroutine.
+package actors

@@ -1,0 +1,197 @@
+package actors
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"takt/actors/build"
+	"takt/actors/otp"
+	"takt/actors/pubsub"
+	"takt/actors/repo"
+	"takt/actors/request"
+	"takt/actors/telemetry"
+	"takt/store"
+)
+
+// root is the name of the tree's root, and of takt's own database objects.
+const root = "takt"
+
+// Config is what the tree's children are set to. Zero values mean each one's
+// own defaults.
+type Config struct {
+	// Embedded runs a PostgreSQL server; nil means Database is external.
+	Embedded *repo.PostgresConfig
+	// Database is where the external database is; unused with Embedded.
+	Database repo.Source
+	// Pool and Queue are without Source, Sinks and Name: the tree fills these in.
+	Pool  repo.PoolConfig
+	Queue build.QueueConfig
+	// Timeouts and Rule are the heartbeat monitor's.
+	Timeouts store.Timeouts
+	Rule     store.LostRule
+	// Drain is how long the endpoint may take to finish running requests.
+	// Defaults to 30 s.
+	Drain time.Duration
+}
+
+// Deps are what the tree works with but does not make.
+type Deps struct {
+	Logger zerolog.Logger
+	// DB gets the connection pool whenever there is one.
+	DB repo.Sink
+	// Queue and Monitor are the SQL of the two actors.
+	Queue   build.QueueStore
+	Monitor build.MonitorStore
+}
+
+// Tree is the supervision tree and the handles of what lives in it.
+type Tree struct {
+	Telemetry *telemetry.Telemetry
+	Bus       pubsub.Bus
+	Postgres  *repo.Postgres // nil with an external database
+	Pool      *repo.Pool
+	Listener  *repo.Listener
+	Queue     *build.Queue
+	Monitor   *build.Monitor
+	Requests  request.Requests
+
+	sys      *otp.System
+	drain    time.Duration
+	serving  atomic.Pointer[time.Time] // since when the endpoint runs
+	endpoint func(context.Context) error
+	top      *otp.Proc
+}
+
+// New makes the handles. It starts nothing.
+func New(cfg Config, deps Deps) *Tree {
+	t := &Tree{Telemetry: telemetry.New(deps.Logger), Bus: pubsub.New(), drain: cfg.Drain}
+	if t.drain == 0 {
+		t.drain = 30 * time.Second
+	}
+	t.sys = otp.New(otp.Options{Logger: deps.Logger, OnEvent: t.Telemetry.Hook()})
+
+	source := cfg.Database
+	if cfg.Embedded != nil {
+		t.Postgres = repo.NewPostgres(*cfg.Embedded)
+		source = t.Postgres.ConnConfig
+	}
+	t.Listener = repo.NewListener(repo.ListenerConfig{Source: source, Bus: t.Bus})
+	cfg.Pool.Source, cfg.Pool.Sinks = source, []repo.Sink{deps.DB, t.Listener}
+	t.Pool = repo.NewPool(cfg.Pool)
+
+	t.Queue = build.NewQueue(t.sys, deps.Queue, t.Bus, cfg.Queue)
+	t.Monitor = build.NewMonitor(t.sys, deps.Monitor, t.Queue, t.Bus, build.MonitorConfig{
+		Timeouts: cfg.Timeouts, Rule: cfg.Rule, Ready: t.ReadySince,
+	})
+	t.Requests = request.New(t.sys.Ref(root + "/request_sup"))
+	t.measure()
+	return t
+}
+
+// spec is the tree.
+func (t *Tree) spec() otp.SupSpec {
+	return otp.SupSpec{
+		Strategy: otp.OneForOne, Intensity: 3, Period: 5 * time.Second,
+		Children: []otp.ChildSpec{
+			t.Telemetry.Spec(t.Bus),
+			{ID: "repo", Supervisor: t.repo},
+			t.Bus.Spec(),
+			{ID: "orchestration", Supervisor: t.orchestration},
+			{ID: "request_sup", Supervisor: func() otp.SupSpec { return request.Supervisor(requestGrace) }, Shutdown: 2 * requestGrace},
+			{ID: "endpoint", Task: func() otp.Task { return otp.Task{Run: t.serve} }, Shutdown: t.drain},
+		},
+	}
+}
+
+// requestGrace is what a request that still runs after the endpoint has
+// stopped gets to end.
+const requestGrace = 5 * time.Second
+
+func (t *Tree) repo() otp.SupSpec {
+	spec := otp.SupSpec{
+		// A server that was killed takes the pool with it: three in a minute may
+		// be an operator's doing, more is a sick machine.
+		Strategy: otp.RestForOne, Intensity: 3, Period: time.Minute,
+		Children: []otp.ChildSpec{t.Pool.Spec(), t.Listener.Spec()},
+	}
+	if t.Postgres != nil {
+		spec.Children = append([]otp.ChildSpec{t.Postgres.Spec()}, spec.Children...)
+	}
+	return spec
+}
+
+func (t *Tree) orchestration() otp.SupSpec {
+	return otp.SupSpec{
+		Strategy: otp.OneForOne, Intensity: 3, Period: 5 * time.Second,
+		Children: []otp.ChildSpec{t.Queue.Spec(), t.Monitor.Spec()},
+	}
+}
+
+// Start boots the tree; endpoint serves HTTP until its context ends. It returns
+// when all children are up, or why one is not, with nothing left running.
+func (t *Tree) Start(ctx context.Context, endpoint func(context.Context) error) error {
+	t.endpoint = endpoint
+	top, err := t.sys.StartRoot(ctx, root, t.spec())
+	if err != nil {
+		return err
+	}
+	t.top = top
+	return nil
+}
+
+// serve runs the endpoint and remembers since when.
+func (t *Tree) serve(ctx context.Context) error {
+	now := time.Now()
+	t.serving.Store(&now)
+	defer t.serving.Store(nil)
+	err := t.endpoint(ctx)
+	if err == nil && ctx.Err() == nil {
+		return errors.New("the HTTP server ended by itself")
+	}
+	return err
+}
+
+// Done is closed when the tree has ended by itself, which ends the process:
+// its root has given up. Reason says why.
+func (t *Tree) Done() <-chan struct{} { return t.top.Done() }
+
+// Reason is why the tree ended.
+func (t *Tree) Reason() error { return t.top.Reason() }
+
+// Stop ends the tree, last child first, within ctx. The report names what did
+// not end in time.
+func (t *Tree) Stop(ctx context.Context) otp.Report { return t.sys.Shutdown(ctx) }
+
+// Snapshot shows the live tree; all lists the children of dynamic supervisors,
+// which otherwise are a count.
+func (t *Tree) Snapshot(all bool) otp.Node {
+	if roots := t.sys.Tree(all); len(roots) > 0 {
+		return roots[0]
+	}
+	return otp.Node{ID: root, Status: "terminated"}
+}
+
+// Ready reports whether work can be done: the HTTP server runs, the database
+// answers and is migrated.
+func (t *Tree) Ready() bool {
+	_, ok := t.ReadySince()
+	return ok
+}
+
+// ReadySince returns since when Ready has held without interruption.
+func (t *Tree) ReadySince() (time.Time, bool) {
+	serving := t.serving.Load()
+	database, ok := t.Pool.ReadySince()
+	switch {
+	case serving == nil || !ok:
+		return time.Time{}, false
+	case serving.After(database):
+		return *serving, true
+	default:
+		return database, true
+	}
+}
