@@ -91,6 +91,9 @@ const (
 	PollUnknownToken
 	// PollUnknownWorker means: no worker has this id (404).
 	PollUnknownWorker
+	// PollFailed means: this poll alone could not be served, Err says why (500).
+	// The others of its batch were.
+	PollFailed
 )
 
 // PollResult is the answer to one Poll, at the same index.

@@ -1,0 +1,2 @@
+DROP TABLE IF EXISTS worker_details;
+DROP TABLE IF EXISTS workers;

@@ -1,0 +1,154 @@
+package migrations_test
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"takt/migrations"
+	"takt/store/storetest"
+)
+
+func TestMain(m *testing.M) { storetest.Main(m) }
+
+// schema describes everything that migrations made, in words.
+const schema = `
+SELECT coalesce(string_agg(d, E'\n' ORDER BY d), '') FROM (
+	SELECT 'column ' || table_name || '.' || column_name || ' ' || data_type || ' ' || is_nullable || ' ' || coalesce(column_default, '') AS d
+	FROM information_schema.columns WHERE table_schema = 'public' AND table_name <> 'schema_migrations'
+	UNION ALL SELECT indexdef FROM pg_indexes WHERE schemaname = 'public' AND tablename <> 'schema_migrations'
+	UNION ALL SELECT conname || ' ' || pg_get_constraintdef(oid) FROM pg_constraint
+		WHERE connamespace = 'public'::regnamespace AND conrelid <> coalesce(to_regclass('schema_migrations'), 0)
+	UNION ALL SELECT relname || ' ' || array_to_string(reloptions, ' ') FROM pg_class WHERE relnamespace = 'public'::regnamespace AND reloptions IS NOT NULL
+) x`
+
+func connect(t *testing.T, cfg *pgx.ConnConfig) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.ConnectConfig(t.Context(), cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
+	return conn
+}
+
+func describe(t *testing.T, conn *pgx.Conn) (text string) {
+	t.Helper()
+	require.NoError(t, conn.QueryRow(t.Context(), schema).Scan(&text))
+	return text
+}
+
+func TestUpDownUpEndsWhereUpEnds(t *testing.T) {
+	t.Parallel()
+	cfg := storetest.Config(t)
+	conn := connect(t, cfg)
+	require.NoError(t, migrations.Up(t.Context(), cfg))
+	first := describe(t, conn)
+	require.Contains(t, first, "builds_queue")
+	require.NoError(t, migrations.Up(t.Context(), cfg), "nothing to do is no error")
+
+	require.NoError(t, migrations.Down(t.Context(), cfg))
+	require.Empty(t, describe(t, conn), "down leaves nothing behind")
+
+	require.NoError(t, migrations.Up(t.Context(), cfg))
+	require.Equal(t, first, describe(t, conn))
+}
+
+// A process that is killed while file N runs leaves the version N, dirty, and
+// either all of N or nothing.
+func TestAMigrationThatWasKilledIsRunAgain(t *testing.T) {
+	t.Parallel()
+	ups, err := fs.Glob(migrations.Files(), "*.up.sql")
+	require.NoError(t, err)
+	require.NotEmpty(t, ups)
+	for n := range len(ups) {
+		for name, applied := range map[string]bool{"before its commit": false, "after its commit": true} {
+			t.Run(strings.TrimSuffix(ups[n], ".up.sql")+" killed "+name, func(t *testing.T) {
+				t.Parallel()
+				cfg := storetest.Config(t)
+				conn := connect(t, cfg)
+				_, err := conn.Exec(t.Context(), `CREATE TABLE schema_migrations (version bigint PRIMARY KEY, dirty boolean NOT NULL)`)
+				require.NoError(t, err)
+				for i, file := range ups[:n+1] {
+					if i < n || applied {
+						text, err := fs.ReadFile(migrations.Files(), file)
+						require.NoError(t, err)
+						_, err = conn.Exec(t.Context(), string(text))
+						require.NoError(t, err)
+					}
+				}
+				_, err = conn.Exec(t.Context(), `INSERT INTO schema_migrations VALUES ($1, true)`, n+1)
+				require.NoError(t, err)
+
+				require.NoError(t, migrations.Up(t.Context(), cfg))
+
+				var version int
+				var dirty bool
+				require.NoError(t, conn.QueryRow(t.Context(), `SELECT version, dirty FROM schema_migrations`).Scan(&version, &dirty))
+				require.Equal(t, len(ups), version)
+				require.False(t, dirty)
+				fresh := storetest.New(t)
+				require.Equal(t, describe(t, connect(t, fresh.Config)), describe(t, conn), "same as never killed")
+			})
+		}
+	}
+}
+
+func TestEveryFileIsIdempotent(t *testing.T) {
+	t.Parallel()
+	cfg := storetest.Config(t)
+	conn := connect(t, cfg)
+	ups, err := fs.Glob(migrations.Files(), "*.up.sql")
+	require.NoError(t, err)
+	for _, file := range ups {
+		text, err := fs.ReadFile(migrations.Files(), file)
+		require.NoError(t, err)
+		for range 2 {
+			_, err = conn.Exec(t.Context(), string(text))
+			require.NoError(t, err, file)
+		}
+		_, err = fs.Stat(migrations.Files(), strings.Replace(file, ".up.", ".down.", 1))
+		require.NoError(t, err, "every step has a way back")
+	}
+}
+
+func TestTwoProcessesMayMigrateAtOnce(t *testing.T) {
+	t.Parallel()
+	cfg := storetest.Config(t)
+	done := make(chan error, 4)
+	for range cap(done) {
+		go func() { done <- migrations.Up(t.Context(), cfg) }()
+	}
+	for range cap(done) {
+		require.NoError(t, <-done)
+	}
+	require.Contains(t, describe(t, connect(t, cfg)), "builds_queue")
+}
+
+// A second process must not take the dirty mark of one at work for that of a dead
+// one, and must not wait longer than its context.
+func TestUpEndsWithItsContextWhileAnotherMigrates(t *testing.T) {
+	t.Parallel()
+	cfg := storetest.Config(t)
+	other := connect(t, cfg)
+	const key = 0x74616b74_6d696772 // the lock of package migrations
+	_, err := other.Exec(t.Context(), `SELECT pg_advisory_lock($1)`, int64(key))
+	require.NoError(t, err)
+
+	gaveUp := errors.New("gave up")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- migrations.Up(ctx, cfg) }()
+	watch := connect(t, cfg)
+	require.Eventually(t, func() bool {
+		var waiting bool
+		err := watch.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity
+			WHERE datname = current_database() AND wait_event_type = 'Lock')`).Scan(&waiting)
+		return err == nil && waiting
+	}, 10e9, 10e6)
+	cancel(gaveUp)
+	require.ErrorIs(t, <-done, gaveUp)
+}

@@ -1,0 +1,186 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"takt/store"
+)
+
+// BuildsConfig configures Builds.
+type BuildsConfig struct {
+	// QueueLimit is how many builds may be pending when one more is submitted.
+	// Defaults to 1000.
+	QueueLimit int
+}
+
+// Builds keeps builds, their files and their logs. Safe for concurrent use.
+type Builds struct {
+	db  *DB
+	cfg BuildsConfig
+}
+
+// NewBuilds returns the builds of db.
+func NewBuilds(db *DB, cfg BuildsConfig) *Builds {
+	if cfg.QueueLimit <= 0 {
+		cfg.QueueLimit = 1000
+	}
+	return &Builds{db: db, cfg: cfg}
+}
+
+// errNoBuild is the answer for an unknown build id.
+func errNoBuild() error { return store.NewError(store.NotFound, "Build not found") }
+
+// buildColumns are what scanBuilds reads: one row for each file of a build b,
+// or one without a file.
+const buildColumns = `b.id, b.platform, b.state, b.priority, coalesce(b.worker_id, ''), coalesce(b.last_worker_id, ''),
+	b.attempt, b.token_hash, b.submitted_at, b.started_at, b.last_seen_at, b.completed_at, b.updated_at,
+	coalesce(b.error_message, ''), coalesce(f.kind, ''), coalesce(f.name, ''), coalesce(f.size, 0), f.sha256`
+
+const sqlFindBuild = `SELECT ` + buildColumns + `
+FROM builds b LEFT JOIN build_files f ON f.build = b.seq WHERE b.id = $1`
+
+// Find returns a build with its files and the hash of its token. Error: NotFound.
+func (b *Builds) Find(ctx context.Context, id string) (build store.Build, err error) {
+	err = b.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
+		build, err = findBuild(ctx, c, id)
+		return err
+	})
+	return build, err
+}
+
+func findBuild(ctx context.Context, c *pgx.Conn, id string) (store.Build, error) {
+	rows, err := c.Query(ctx, sqlFindBuild, id)
+	if err != nil {
+		return store.Build{}, fmt.Errorf("finding build %s: %w", id, err)
+	}
+	found, err := scanBuilds(rows)
+	if err != nil {
+		return store.Build{}, fmt.Errorf("finding build %s: %w", id, err)
+	}
+	if len(found) == 0 {
+		return store.Build{}, errNoBuild()
+	}
+	return found[0], nil
+}
+
+// The lists differ in how much of the table they may read: builds that are not
+// history have their own small indexes. $1 states, $2 platform, $3 worker, $4
+// limit; empty means all.
+const (
+	listFilter = `
+	($1::text[] IS NULL OR state = ANY ($1)) AND ($2 = '' OR platform = $2) AND ($3 = '' OR worker_id = $3)
+	ORDER BY seq DESC LIMIT nullif($4, 0)`
+	listFiles = `) b LEFT JOIN build_files f ON f.build = b.seq ORDER BY b.seq DESC`
+
+	sqlListBuilds  = `SELECT ` + buildColumns + ` FROM (SELECT * FROM builds WHERE ` + listFilter + listFiles
+	sqlListHeld    = `SELECT ` + buildColumns + ` FROM (SELECT * FROM builds WHERE state IN ('assigned', 'building') AND ` + listFilter + listFiles
+	sqlListPending = `SELECT ` + buildColumns + ` FROM (SELECT * FROM builds WHERE state = 'pending' AND ` + listFilter + listFiles
+)
+
+// List returns the builds that match f, newest first.
+func (b *Builds) List(ctx context.Context, f store.BuildFilter) (builds []store.Build, err error) {
+	query := sqlListBuilds
+	switch {
+	case only(f.States, store.Assigned, store.Building):
+		query = sqlListHeld
+	case only(f.States, store.Pending):
+		query = sqlListPending
+	}
+	var states []string
+	for _, s := range f.States {
+		states = append(states, string(s))
+	}
+	err = b.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
+		rows, err := c.Query(ctx, query, states, string(f.Platform), f.WorkerID, max(f.Limit, 0))
+		if err == nil {
+			builds, err = scanBuilds(rows)
+		}
+		if err != nil {
+			return fmt.Errorf("listing builds: %w", err)
+		}
+		return nil
+	})
+	return builds, err
+}
+
+// only reports whether states is not empty and holds nothing but allowed.
+func only(states []store.BuildState, allowed ...store.BuildState) bool {
+	for _, s := range states {
+		ok := false
+		for _, a := range allowed {
+			ok = ok || s == a
+		}
+		if !ok {
+			return false
+		}
+	}
+	return len(states) > 0
+}
+
+const sqlCountBuilds = `SELECT count(*) FILTER (WHERE state = 'pending'), count(*) FILTER (WHERE state = 'assigned'),
+	count(*) FILTER (WHERE state = 'building')
+FROM (SELECT state FROM builds WHERE state = 'pending' UNION ALL SELECT state FROM builds WHERE state IN ('assigned', 'building')) b`
+
+// Counts returns how many builds are pending, assigned and building.
+func (b *Builds) Counts(ctx context.Context) (n store.Counts, err error) {
+	err = b.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
+		err := c.QueryRow(ctx, sqlCountBuilds).Scan(&n.Pending, &n.Assigned, &n.Building)
+		if err != nil {
+			return fmt.Errorf("counting builds: %w", err)
+		}
+		return nil
+	})
+	return n, err
+}
+
+// scanBuilds reads rows of buildColumns; rows of one build are neighbours.
+func scanBuilds(rows pgx.Rows) ([]store.Build, error) {
+	defer rows.Close()
+	var builds []store.Build
+	for rows.Next() {
+		var b store.Build
+		var token, digest []byte
+		var file store.File
+		var kind store.FileKind
+		var started, seen, completed *time.Time
+		err := rows.Scan(&b.ID, &b.Platform, &b.State, &b.Priority, &b.WorkerID, &b.LastWorkerID,
+			&b.Attempt, &token, &b.SubmittedAt, &started, &seen, &completed, &b.UpdatedAt,
+			&b.ErrorMessage, &kind, &file.Name, &file.Size, &digest)
+		if err != nil {
+			return nil, err
+		}
+		if n := len(builds); n == 0 || builds[n-1].ID != b.ID {
+			copy(b.TokenHash[:], token)
+			b.SubmittedAt, b.UpdatedAt = b.SubmittedAt.UTC(), b.UpdatedAt.UTC()
+			b.StartedAt, b.LastSeenAt, b.CompletedAt = utc(started), utc(seen), utc(completed)
+			builds = append(builds, b)
+		}
+		copy(file.SHA256[:], digest)
+		setFile(&builds[len(builds)-1], kind, file)
+	}
+	return builds, rows.Err()
+}
+
+// setFile gives b a file; any other kind, such as none, is passed over.
+func setFile(b *store.Build, kind store.FileKind, file store.File) {
+	switch kind {
+	case store.SourceFile:
+		b.Source = &file
+	case store.CertsFile:
+		b.Certs = &file
+	case store.ResultFile:
+		b.Result = &file
+	}
+}
+
+// utc returns *t in UTC, the zero time for nil.
+func utc(t *time.Time) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return t.UTC()
+}

@@ -1,0 +1,79 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"takt/store"
+)
+
+// cancelTries bounds how often Cancel starts again because the build changed
+// hands between the look at its holder and the lock.
+const cancelTries = 10
+
+// Cancel ends a build on its submitter's word and frees its worker. Errors:
+// NotFound, InvalidState when it has ended already.
+func (b *Builds) Cancel(ctx context.Context, id string) error {
+	for range cancelTries {
+		done, err := b.cancel(ctx, id)
+		if err != nil {
+			return fmt.Errorf("cancelling build %s: %w", id, err)
+		}
+		if done {
+			return nil
+		}
+	}
+	return unavailable(fmt.Errorf("cancelling build %s: it changes hands too often", id))
+}
+
+// sqlCancel looks who holds the build, locks that worker, and then updates the
+// build unless its holder changed meanwhile ($2 is the message). The look-up of w
+// stands in the update's condition, so the worker is locked first.
+const sqlCancel = `
+WITH w AS MATERIALIZED (
+	SELECT id FROM workers WHERE id = (
+		SELECT worker_id FROM builds WHERE id = $1 AND state IN ('assigned', 'building')
+	) FOR NO KEY UPDATE
+), b AS (
+	UPDATE builds SET state = 'cancelled', error_message = $2, completed_at = now(), updated_at = now()
+	WHERE id = $1 AND (state = 'pending' AND NOT EXISTS (SELECT FROM w)
+		OR state IN ('assigned', 'building') AND worker_id IN (SELECT id FROM w))
+	RETURNING seq, worker_id
+), l AS (
+	INSERT INTO build_logs (build, message) SELECT seq, 'Build cancelled' FROM b
+), freed AS (
+	UPDATE workers SET held = held - 1,
+		status = CASE WHEN status = 'offline' THEN status WHEN held > 1 THEN 'building' ELSE 'idle' END
+	FROM b WHERE workers.id = b.worker_id
+)
+SELECT count(*) FROM b`
+
+const sqlBuildState = `SELECT state FROM builds WHERE id = $1`
+
+// cancel reports false when the build changed hands and may be tried again.
+func (b *Builds) cancel(ctx context.Context, id string) (done bool, err error) {
+	err = b.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
+		var n int
+		if err := c.QueryRow(ctx, sqlCancel, id, store.MessageCancelled).Scan(&n); err != nil {
+			return statementFailure(err)
+		}
+		if done = n == 1; done {
+			return nil
+		}
+		var state store.BuildState
+		err := c.QueryRow(ctx, sqlBuildState, id).Scan(&state)
+		switch {
+		case errors.Is(err, pgx.ErrNoRows):
+			return errNoBuild()
+		case err != nil:
+			return err
+		case state.Final():
+			return store.NewError(store.InvalidState, "Build already finished")
+		}
+		return nil
+	})
+	return done, err
+}

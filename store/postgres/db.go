@@ -1,0 +1,125 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// opTimeout bounds every method but Serve, waits for a connection included.
+const opTimeout = 10 * time.Second
+
+// DB is the handle through which everything here reaches the database. It
+// resolves the current pool on every call and is safe for concurrent use. The
+// zero value has no pool; use New.
+type DB struct {
+	pool    atomic.Pointer[pgxpool.Pool]
+	cause   atomic.Pointer[error] // why there is no pool
+	pending pendingHint
+}
+
+// New returns a DB without a pool: methods fail with Unavailable until Use.
+func New() *DB { return &DB{} }
+
+// Use makes pool the current one. DB never closes a pool.
+func (db *DB) Use(pool *pgxpool.Pool) {
+	db.pending.forget()
+	db.pool.Store(pool)
+}
+
+// Drop takes the pool away because of cause. Calls under way keep theirs.
+func (db *DB) Drop(cause error) {
+	db.cause.Store(&cause)
+	db.pool.Store(nil)
+}
+
+// Ping asks the database for a sign of life.
+func (db *DB) Ping(ctx context.Context) error {
+	return db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
+		return c.Ping(ctx)
+	})
+}
+
+// sqlSession prepares a connection for this package, whose statements are all a
+// handful of index look-ups. Without it a plan made while a table was empty
+// scans that table until the next ANALYZE, and each execution is planned anew.
+const sqlSession = `SELECT set_config('enable_seqscan', 'off', false),
+	set_config('plan_cache_mode', 'force_generic_plan', false),
+	set_config('jit', 'off', false)`
+
+// sessionKey marks a prepared connection in its custom data.
+const sessionKey = "takt/store/postgres"
+
+// run calls f with a connection of the current pool, for at most timeout, and
+// translates its error.
+func (db *DB) run(ctx context.Context, timeout time.Duration, f func(context.Context, *pgx.Conn) error) error {
+	pool := db.pool.Load()
+	if pool == nil {
+		return unavailable(db.gap())
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errSlow)
+	defer cancel()
+	conn, err := pool.Acquire(ctx)
+	if err != nil {
+		return noConnection(ctx, err)
+	}
+	defer conn.Release()
+	c := conn.Conn()
+	if custom := c.PgConn().CustomData(); custom[sessionKey] == nil {
+		if _, err := c.Exec(ctx, sqlSession); err != nil {
+			return failure(ctx, fmt.Errorf("preparing the session: %w", err))
+		}
+		custom[sessionKey] = true
+	}
+	return failure(ctx, f(ctx, c))
+}
+
+// gap says why there is no pool.
+func (db *DB) gap() error {
+	if cause := db.cause.Load(); cause != nil && *cause != nil {
+		return *cause
+	}
+	return errors.New("no connection pool yet")
+}
+
+// tx calls f in a transaction and commits. f's error rolls back.
+func (db *DB) tx(ctx context.Context, f func(context.Context, pgx.Tx) error) error {
+	return db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
+		tx, err := c.Begin(ctx)
+		if err != nil {
+			return err
+		}
+		defer rollback(ctx, tx)
+		if err := f(ctx, tx); err != nil {
+			return err
+		}
+		return commit(ctx, tx)
+	})
+}
+
+// rollback ends tx if it is still open, also when ctx has ended, so that the
+// connection can be used again.
+func rollback(ctx context.Context, tx pgx.Tx) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	_ = tx.Rollback(ctx) // the connection is thrown away if this fails
+}
+
+// commit commits tx. It does not end with ctx: a commit that was begun is seen
+// through, because giving up on it makes its outcome unknown.
+func commit(ctx context.Context, tx pgx.Tx) error {
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), opTimeout, errSlow)
+	defer cancel()
+	if err := tx.Commit(ctx); err != nil {
+		return commitFailure(err)
+	}
+	return nil
+}

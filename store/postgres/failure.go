@@ -1,0 +1,136 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"takt/store"
+)
+
+// errSlow is the cause of contexts that end because the database took too long.
+var errSlow = errors.New("the database takes too long")
+
+// constraintError returns what the violation of a constraint means to a caller.
+func constraintError(name string, err error) error {
+	switch name {
+	case "builds_id_key":
+		return store.Wrap(store.Conflict, "Build id is already in use", err)
+	case "builds_priority_check":
+		return store.Wrap(store.InvalidArgument, "Priority must be between -10 and 10", err)
+	case "builds_platform_check":
+		return store.Wrap(store.InvalidArgument, "Valid platform required (ios|android)", err)
+	case "workers_slots_check":
+		return store.Wrap(store.InvalidArgument, "A worker has at least one slot", err)
+	}
+	return err
+}
+
+// unavailable returns the error for weather: try again in one to two seconds.
+func unavailable(cause error) error {
+	return &store.Error{
+		Code:       store.Unavailable,
+		Message:    "Database unavailable, try again later",
+		RetryAfter: time.Second + rand.N(time.Second), //nolint:gosec // spreads retries, is no secret
+		Err:        cause,
+	}
+}
+
+// noConnection translates the error of acquiring a connection, which is always
+// weather unless the caller went away.
+func noConnection(ctx context.Context, err error) error {
+	if gone(ctx) {
+		return fmt.Errorf("waiting for a connection: %w", context.Cause(ctx))
+	}
+	return unavailable(fmt.Errorf("getting a connection: %w", err))
+}
+
+// gone reports whether the caller gave up: its context was cancelled.
+func gone(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canceled) }
+
+// failure translates an error of a statement: *store.Error as it is, weather to
+// Unavailable, violated constraints to what they mean, others unchanged.
+func failure(ctx context.Context, err error) error {
+	var known *store.Error
+	var pgErr *pgconn.PgError
+	switch {
+	case err == nil, errors.As(err, &known):
+		return err
+	case isWeather(err):
+		return unavailable(err)
+	case errors.As(err, &pgErr):
+		return constraintError(pgErr.ConstraintName, err)
+	case gone(ctx):
+		return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+	case ctx.Err() != nil:
+		return unavailable(fmt.Errorf("%w: %w", context.Cause(ctx), err))
+	case isLost(err):
+		return unavailable(err)
+	}
+	return err
+}
+
+// isLost reports whether err is the loss of a connection.
+func isLost(err error) bool {
+	var connect *pgconn.ConnectError
+	var network net.Error
+	return errors.As(err, &connect) || errors.As(err, &network) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
+		errors.Is(err, pgconn.ErrConnClosed)
+}
+
+// isWeather reports whether the database's own error says that it, and not what
+// it was asked, is the trouble.
+func isWeather(err error) bool {
+	var pgErr *pgconn.PgError
+	if !errors.As(err, &pgErr) || len(pgErr.Code) != 5 {
+		return false
+	}
+	switch pgErr.Code {
+	case "25006", // read only: a standby after a fail-over
+		"25P03", // idle_in_transaction_session_timeout
+		"40001", // serialization failure
+		"40P01", // deadlock
+		"55P03", // lock_timeout
+		"57014": // statement_timeout, or a cancel by an operator
+		return true
+	}
+	switch pgErr.Code[:2] {
+	case "08", // connection
+		"53", // out of disk, memory or connections
+		"57", // shut down, starting up
+		"58": // input and output
+		return true
+	}
+	return false
+}
+
+// commitFailure translates an error of COMMIT. Only a refusal by the database
+// and a request that never left are certain; whatever else happened, the commit
+// may stand.
+func commitFailure(err error) error {
+	var pgErr *pgconn.PgError
+	switch {
+	case errors.Is(err, pgx.ErrTxCommitRollback), pgconn.SafeToRetry(err):
+		return err
+	case errors.As(err, &pgErr) && (pgErr.Code[:2] == "23" || pgErr.Code[:2] == "40"):
+		return err
+	}
+	return unavailable(fmt.Errorf("%w: %w", store.ErrOutcomeUnknown, err))
+}
+
+// statementFailure translates an error of a statement that commits by itself.
+func statementFailure(err error) error {
+	var pgErr *pgconn.PgError
+	if err == nil || errors.As(err, &pgErr) && pgErr.Severity == "ERROR" || pgconn.SafeToRetry(err) {
+		return err
+	}
+	return unavailable(fmt.Errorf("%w: %w", store.ErrOutcomeUnknown, err))
+}

@@ -1,0 +1,113 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"takt/store"
+)
+
+// QueueConfig configures Queue.
+type QueueConfig struct {
+	// TokenTTL is how long a worker token is valid. Defaults to 90 s.
+	TokenTTL time.Duration
+	// Quarantined, if set, is told of each build that can't be handed out and is
+	// passed over from then on. It must not block.
+	Quarantined func(b store.BuildRef, cause error)
+}
+
+// MaxBatch is how many polls Serve takes at once.
+const MaxBatch = 256
+
+// serveTimeout bounds an assignment transaction.
+const serveTimeout = 5 * time.Second
+
+// Queue hands builds to workers and takes them back. Safe for concurrent use;
+// two batches in flight keep PostgreSQL busy, more only wait for each other.
+type Queue struct {
+	db   *DB
+	cfg  QueueConfig
+	skip quarantine
+}
+
+// NewQueue returns the queue of db.
+func NewQueue(db *DB, cfg QueueConfig) *Queue {
+	if cfg.TokenTTL <= 0 {
+		cfg.TokenTTL = 90 * time.Second
+	}
+	return &Queue{db: db, cfg: cfg}
+}
+
+// Serve serves up to MaxBatch polls in one statement, which is one round trip and
+// one transaction: it checks their tokens, records the workers' presence, hands
+// out again what a lost reply may have kept, claims pending builds for free slots
+// (first come, first served, by priority and submission), writes the log and
+// rotates tokens. The answer to polls[i] is at i.
+//
+// All or nothing: an error leaves builds pending and tokens as they were, unless
+// it wraps store.ErrOutcomeUnknown; then the workers' next polls, with the tokens
+// they have, get what was assigned. A build that the database refuses to assign
+// is quarantined instead of failing the batch.
+func (q *Queue) Serve(ctx context.Context, polls []store.Poll) ([]store.PollResult, error) {
+	if len(polls) > MaxBatch {
+		return nil, fmt.Errorf("serving %d polls: more than %d", len(polls), MaxBatch)
+	}
+	if len(polls) == 0 {
+		return nil, nil
+	}
+	results, err := q.serve(ctx, polls)
+	if err != nil && isDataError(err) {
+		results, err = q.serveApart(ctx, polls)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("serving %d polls: %w", len(polls), err)
+	}
+	return results, nil
+}
+
+// serve runs the statement once.
+func (q *Queue) serve(ctx context.Context, polls []store.Poll) (results []store.PollResult, err error) {
+	args := batchArgs(polls, q.cfg.TokenTTL, q.skip.list())
+	err = q.db.run(ctx, serveTimeout, func(ctx context.Context, c *pgx.Conn) error {
+		rows, err := c.Query(ctx, sqlServe, args...)
+		if err == nil {
+			results, err = scanPolls(rows, polls)
+		}
+		return statementFailure(err)
+	})
+	return results, err
+}
+
+// sqlPending counts, per platform, up to $1 pending builds.
+const sqlPending = `
+SELECT p.platform, (SELECT count(*) FROM (
+	SELECT 1 FROM builds b WHERE b.state = 'pending' AND b.platform = p.platform LIMIT $1) n)
+FROM unnest(ARRAY['ios', 'android']) AS p(platform)`
+
+// Pending returns how many builds wait per platform, counting up to limit of each.
+func (q *Queue) Pending(ctx context.Context, limit int) (counts map[store.Platform]int, err error) {
+	err = q.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
+		rows, err := c.Query(ctx, sqlPending, limit)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		counts = map[store.Platform]int{}
+		for rows.Next() {
+			var p store.Platform
+			var n int
+			if err := rows.Scan(&p, &n); err != nil {
+				return err
+			}
+			counts[p] = n
+		}
+		return rows.Err()
+	})
+	if err != nil {
+		return nil, fmt.Errorf("counting pending builds: %w", err)
+	}
+	return counts, nil
+}

@@ -1,0 +1,120 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"takt/store"
+)
+
+// sweepKey is the advisory lock that lets one controller sweep at a time.
+const sweepKey = 0x74616b74_73776570 // "taktswep"
+
+const sqlTrySweep = `SELECT pg_try_advisory_xact_lock($1)`
+
+// sqlSweep judges every build and worker by the database's clock, in one
+// statement: $1 build time-out, $2 worker time-out, $3 attempts, $4 whether to
+// requeue, $5 the final message.
+//
+// It locks the workers concerned in the order of their ids, then updates the
+// builds that are still silent under that lock. What got a sign of life in
+// between is left alone: the conditions are judged again on the locked row.
+const sqlSweep = `
+WITH w AS MATERIALIZED (
+	SELECT id, status FROM workers WHERE id IN (
+		SELECT worker_id FROM builds
+		WHERE state IN ('assigned', 'building') AND coalesce(last_seen_at, started_at) < now() - $1::interval
+	) OR status <> 'offline' AND last_seen_at < now() - $2::interval
+	ORDER BY id FOR NO KEY UPDATE
+), b AS (
+	UPDATE builds SET
+		state = CASE WHEN $4 AND lost + 1 < $3 THEN 'pending' ELSE 'failed' END,
+		lost = lost + 1,
+		last_worker_id = worker_id,
+		worker_id     = CASE WHEN $4 AND lost + 1 < $3 THEN NULL ELSE worker_id END,
+		started_at    = CASE WHEN $4 AND lost + 1 < $3 THEN NULL ELSE started_at END,
+		last_seen_at  = CASE WHEN $4 AND lost + 1 < $3 THEN NULL ELSE last_seen_at END,
+		completed_at  = CASE WHEN $4 AND lost + 1 < $3 THEN NULL ELSE now() END,
+		error_message = CASE WHEN $4 AND lost + 1 < $3 THEN NULL ELSE $5 END,
+		updated_at = now()
+	WHERE state IN ('assigned', 'building') AND coalesce(last_seen_at, started_at) < now() - $1::interval
+		AND worker_id IN (SELECT id FROM w)
+	RETURNING seq, id, platform, place, state, attempt, last_worker_id AS worker
+), l AS (
+	INSERT INTO build_logs (build, level, message)
+	SELECT seq, CASE state WHEN 'pending' THEN 'warn' ELSE 'error' END, CASE state
+		WHEN 'pending' THEN 'No sign of life from worker ' || worker || ': attempt ' || attempt || ' is lost, build is pending again'
+		ELSE $5 END
+	FROM b
+), u AS (
+	UPDATE workers SET
+		held = held - n.lost,
+		status = CASE WHEN last_seen_at < now() - $2::interval THEN 'offline'
+			WHEN held > n.lost THEN 'building' WHEN workers.status = 'offline' THEN 'offline' ELSE 'idle' END
+	FROM (SELECT w.id, w.status, count(b.seq)::int AS lost FROM w LEFT JOIN b ON b.worker = w.id GROUP BY w.id, w.status) n
+	WHERE workers.id = n.id
+	RETURNING workers.id, workers.status, n.status AS was
+)
+SELECT state, id, platform, place FROM b
+UNION ALL
+SELECT 'offline', id, '', 0 FROM u WHERE status = 'offline' AND was <> 'offline'
+ORDER BY place, id`
+
+// Sweep takes builds from workers that gave no sign of life for
+// Timeouts.BuildTimeout, and takes workers offline after Timeouts.WorkerTimeout.
+// A lost attempt is used up: the build waits again, where it stood, while
+// attempts remain, and fails otherwise. One controller sweeps at a time; the
+// others are Skipped.
+func (q *Queue) Sweep(ctx context.Context, s store.Sweep) (result store.SweepResult, err error) {
+	err = q.db.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		result = store.SweepResult{}
+		var mine bool
+		if err := tx.QueryRow(ctx, sqlTrySweep, int64(sweepKey)).Scan(&mine); err != nil {
+			return err
+		}
+		if !mine {
+			result.Skipped = true
+			return nil
+		}
+		rows, err := tx.Query(ctx, sqlSweep, s.Timeouts.BuildTimeout, s.Timeouts.WorkerTimeout,
+			max(s.Rule.MaxAttempts, 1), s.Rule.Requeue, store.MessageTimeout)
+		if err != nil {
+			return err
+		}
+		if result, err = scanSweep(rows); err != nil {
+			return err
+		}
+		return notifyJobs(ctx, tx, result.Requeued)
+	})
+	if err != nil {
+		return store.SweepResult{}, fmt.Errorf("sweeping: %w", err)
+	}
+	if len(result.Requeued) > 0 {
+		q.db.pending.forget()
+	}
+	return result, nil
+}
+
+func scanSweep(rows pgx.Rows) (store.SweepResult, error) {
+	defer rows.Close()
+	var r store.SweepResult
+	for rows.Next() {
+		var what string
+		var ref store.BuildRef
+		var place int64
+		if err := rows.Scan(&what, &ref.ID, &ref.Platform, &place); err != nil {
+			return r, err
+		}
+		switch what {
+		case string(store.Pending):
+			r.Requeued = append(r.Requeued, ref)
+		case string(store.Failed):
+			r.Failed = append(r.Failed, ref)
+		default:
+			r.Offline = append(r.Offline, ref.ID)
+		}
+	}
+	return r, rows.Err()
+}

@@ -1,0 +1,52 @@
+package storetest
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sort"
+)
+
+// places are where packages put the server's programs, newest version last.
+var places = []string{ //nolint:gochecknoglobals // a constant list
+	"/usr/lib/postgresql/*/bin",
+	"/usr/pgsql-*/bin",
+	"/opt/homebrew/opt/postgresql@*/bin",
+	"/usr/local/opt/postgresql@*/bin",
+}
+
+// errNoServer says how to get PostgreSQL.
+var errNoServer = errors.New("no PostgreSQL server found: install it (apt-get install postgresql, " +
+	"brew install postgresql@17) or set TAKT_TEST_DATABASE_URL")
+
+// binDir returns the directory that holds initdb and postgres.
+func binDir() (string, error) {
+	if path, err := exec.LookPath("initdb"); err == nil {
+		if path, err = filepath.EvalSymlinks(path); err == nil && complete(filepath.Dir(path)) {
+			return filepath.Dir(path), nil
+		}
+	}
+	for _, pattern := range places {
+		dirs, err := filepath.Glob(pattern)
+		if err != nil {
+			return "", err
+		}
+		sort.Strings(dirs)
+		for i := len(dirs) - 1; i >= 0; i-- {
+			if complete(dirs[i]) {
+				return dirs[i], nil
+			}
+		}
+	}
+	return "", errNoServer
+}
+
+func complete(dir string) bool {
+	for _, name := range []string{"initdb", "postgres"} {
+		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Mode()&0o111 == 0 {
+			return false
+		}
+	}
+	return true
+}

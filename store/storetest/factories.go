@@ -1,0 +1,68 @@
+package storetest
+
+import (
+	"crypto/sha256"
+	"testing"
+	"time"
+
+	gonanoid "github.com/matoous/go-nanoid/v2"
+	"github.com/stretchr/testify/require"
+
+	"takt/store"
+	"takt/store/postgres"
+)
+
+// ID returns a new id as takt makes them.
+func ID(tb testing.TB) string {
+	tb.Helper()
+	id, err := gonanoid.New()
+	require.NoError(tb, err)
+	return id
+}
+
+// Build submits a build: for iOS, without certs, unless edit says otherwise.
+func Build(tb testing.TB, db *postgres.DB, edit ...func(*store.Submission)) store.Build {
+	tb.Helper()
+	id := ID(tb)
+	s := store.Submission{
+		ID:        id,
+		Platform:  store.IOS,
+		TokenHash: store.HashToken(store.NewBuildToken()),
+		Source:    File("builds/"+id+"/source.zip", "source of "+id),
+	}
+	for _, e := range edit {
+		e(&s)
+	}
+	b, err := postgres.NewBuilds(db, postgres.BuildsConfig{QueueLimit: 1 << 30}).Submit(tb.Context(), s, nil)
+	require.NoError(tb, err)
+	return b
+}
+
+// File describes a file of that content.
+func File(name, content string) store.File {
+	return store.File{Name: name, Size: int64(len(content)), SHA256: sha256.Sum256([]byte(content))}
+}
+
+// RegisteredWorker is a worker with its first token.
+type RegisteredWorker struct {
+	store.Registration
+	// Plain is the token whose hash Registration has.
+	Plain string
+}
+
+// Worker registers a worker: one slot, every platform, unless edit says
+// otherwise.
+func Worker(tb testing.TB, db *postgres.DB, edit ...func(*store.Registration)) RegisteredWorker {
+	tb.Helper()
+	plain := store.NewWorkerToken()
+	r := store.Registration{
+		ID: ID(tb), Name: "test worker", Capabilities: []byte(`{}`), Slots: 1,
+		Token: store.HashToken(plain), TTL: 90 * time.Second,
+	}
+	for _, e := range edit {
+		e(&r)
+	}
+	_, err := postgres.NewWorkers(db).Register(tb.Context(), r)
+	require.NoError(tb, err)
+	return RegisteredWorker{Registration: r, Plain: plain}
+}

@@ -1,0 +1,140 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// server is a PostgreSQL that this process started.
+type server struct {
+	dir  string
+	cmd  *exec.Cmd
+	life io.Closer // its end is the server's end
+}
+
+// script makes a cluster and runs it until standard input ends, which is when
+// the test binary closes it or is no more. $1 programs, $2 directory, $3 options.
+const script = `
+exec 3<&0 </dev/null
+"$1/initdb" -D "$2/data" -U takt --auth=trust -E UTF8 --locale=C --no-sync --no-instructions >"$2/log" 2>&1 ||
+	{ : >"$2/failed"; exit 1; }
+("$1/postgres" -D "$2/data" -k "$2" -c listen_addresses= $3 >>"$2/log" 2>&1; : >"$2/failed") 3<&- &
+read -r line <&3
+kill -QUIT "$(head -n 1 "$2/data/postmaster.pid")"
+wait
+rm -rf "$2"
+`
+
+const (
+	options = "-c max_connections=300 -c log_min_messages=error "
+	// fast is for tests, durable for benchmarks: PostgreSQL's own defaults.
+	fast    = options + "-c shared_buffers=64MB -c fsync=off -c synchronous_commit=off -c full_page_writes=off"
+	durable = options + "-c shared_buffers=512MB -c max_wal_size=4GB"
+)
+
+// start starts a server and waits until it answers.
+func start(ctx context.Context, options string) (*server, error) {
+	bin, err := binDir()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("/tmp", "takt-test-") // socket paths are short
+	if err != nil {
+		return nil, err
+	}
+	attr := &syscall.SysProcAttr{Setpgid: true} // an interrupt at the terminal is not for it
+	if os.Geteuid() == 0 {
+		cred, err := unprivileged()
+		if err != nil {
+			return nil, err
+		}
+		if err := os.Chown(dir, int(cred.Uid), int(cred.Gid)); err != nil {
+			return nil, err
+		}
+		attr.Credential = cred
+	}
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), "/bin/sh", "-c", script, "sh", bin, dir, options) //nolint:gosec // a constant script
+	cmd.Dir, cmd.SysProcAttr = dir, attr
+	life, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("starting PostgreSQL: %w", err)
+	}
+	s := &server{dir: dir, cmd: cmd, life: life}
+	if err := s.await(ctx); err != nil {
+		log, _ := os.ReadFile(filepath.Join(dir, "log")) //nolint:gosec // our own directory
+		s.stop()
+		return nil, fmt.Errorf("starting PostgreSQL: %w\n%s", err, log)
+	}
+	return s, nil
+}
+
+// unprivileged returns who runs the server when this process is root, which the
+// server refuses.
+func unprivileged() (*syscall.Credential, error) {
+	for _, name := range []string{"postgres", "nobody"} {
+		u, err := user.Lookup(name)
+		if err != nil {
+			continue
+		}
+		uid, err := strconv.ParseUint(u.Uid, 10, 32)
+		if err != nil {
+			return nil, err
+		}
+		gid, err := strconv.ParseUint(u.Gid, 10, 32)
+		if err != nil {
+			return nil, err
+		}
+		return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
+	}
+	return nil, errors.New("running as root and there is neither a user postgres nor nobody")
+}
+
+// await waits until the server answers.
+func (s *server) await(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("it does not answer"))
+	defer cancel()
+	cfg, err := pgx.ParseConfig(s.url("postgres"))
+	if err != nil {
+		return err
+	}
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		conn, err := pgx.ConnectConfig(ctx, cfg)
+		if err == nil {
+			return conn.Close(ctx)
+		}
+		select {
+		case <-tick.C:
+			if _, gone := os.Stat(filepath.Join(s.dir, "failed")); gone == nil {
+				return err
+			}
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		}
+	}
+}
+
+func (s *server) url(database string) string {
+	return "host=" + s.dir + " user=takt dbname=" + database
+}
+
+// stop ends the server and removes its files.
+func (s *server) stop() {
+	_ = s.life.Close()
+	_ = s.cmd.Wait() // however it ended, it ended
+}
