@@ -1,0 +1,157 @@
+// Package bench measures a whole takt: the controller as a process of its own,
+// PostgreSQL with durable settings, and the load generator, all on this
+// machine. Machines differ and are noisy, so each figure is a ratio taken in
+// the same run against a peer (pgbench running the naive statements, cp with
+// fsync) or a limit.
+//
+// # State
+//
+// Everything lives in one temporary directory, removed at the end.
+//
+// # Failure
+//
+// A figure that cannot be taken, and a check that finds a build lost or handed
+// out twice, end the run with an error. A figure that misses its target is
+// printed as such and is no error: noise must not fail a build.
+//
+// # Concurrency
+//
+// Run is called once and measures one thing at a time. It owns the processes
+// that it starts and ends them all.
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"takt/cmd/internal/process"
+)
+
+// Config says what to measure.
+type Config struct {
+	// Only lists the figures to take, such as A2; empty takes all.
+	Only []string
+	// Duration is how long each load lasts. Defaults to 10 s.
+	Duration time.Duration
+	// Rounds is how often each ratio is taken; the median counts. Defaults to 3.
+	Rounds int
+	// Scripts is the directory of the naive pgbench scripts.
+	Scripts string
+	// Out gets the table, Progress a line per step.
+	Out, Progress io.Writer
+	// Environ is the environment that the processes inherit.
+	Environ []string
+}
+
+// figure is one row of the table.
+type figure struct {
+	name, what, measured, ratio, target string
+	met                                 bool
+}
+
+// run is a bench in progress.
+type run struct {
+	Config
+	dir     string
+	figures []figure
+}
+
+// measurement is one function that adds figures to the table.
+type measurement struct {
+	names []string
+	take  func(*run, context.Context) error
+}
+
+func measurements() []measurement {
+	return []measurement{
+		{[]string{"E2"}, (*run).starts},
+		{[]string{"E1"}, (*run).memory},
+		{[]string{"A2", "A3", "A7"}, (*run).polls},
+		{[]string{"A4"}, (*run).wake},
+		{[]string{"B1"}, (*run).upload},
+	}
+}
+
+// Run takes the figures and prints the table.
+func Run(ctx context.Context, cfg Config) (err error) {
+	if cfg.Duration <= 0 {
+		cfg.Duration = 10 * time.Second
+	}
+	if cfg.Rounds <= 0 {
+		cfg.Rounds = 3
+	}
+	dir, err := os.MkdirTemp("", "takt-bench-")
+	if err != nil {
+		return fmt.Errorf("making a directory for the bench: %w", err)
+	}
+	r := &run{Config: cfg, dir: dir}
+	defer func() {
+		if err == nil {
+			err = os.RemoveAll(dir)
+			return
+		}
+		fmt.Fprintf(cfg.Progress, "the logs of all processes are in %s\n", dir)
+	}()
+	for _, m := range measurements() {
+		if !r.wanted(m.names...) {
+			continue
+		}
+		if err := m.take(r, ctx); err != nil {
+			return errors.Join(fmt.Errorf("measuring %s: %w", strings.Join(m.names, ", "), err), r.print())
+		}
+	}
+	return r.print()
+}
+
+func (r *run) wanted(names ...string) bool {
+	return len(r.Only) == 0 || slices.ContainsFunc(names, func(n string) bool { return slices.Contains(r.Only, n) })
+}
+
+func (r *run) say(format string, args ...any) { fmt.Fprintf(r.Progress, format+"\n", args...) }
+
+func (r *run) add(f figure) { r.figures = append(r.figures, f) }
+
+func (r *run) print() error {
+	tw := tabwriter.NewWriter(r.Out, 2, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "#\tWHAT\tMEASURED\tRATIO\tTARGET\t")
+	for _, f := range r.figures {
+		verdict := "met"
+		if !f.met {
+			verdict = "MISSED"
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\n", f.name, f.what, f.measured, f.ratio, f.target, verdict)
+	}
+	return tw.Flush()
+}
+
+const (
+	startLimit = time.Minute
+	stopLimit  = time.Minute
+)
+
+// controller starts a controller with the bench's settings.
+func (r *run) controller(ctx context.Context, name string, settings ...string) (*process.Controller, error) {
+	return process.StartController(ctx, r.dir, name, process.Environ(r.Environ, append([]string{
+		"TAKT_QUEUE_LIMIT=100000000", "TAKT_LOG=warn,json",
+	}, settings...)...), startLimit)
+}
+
+// ending stops c and joins a failure to do so to err.
+func ending(ctx context.Context, c *process.Controller, err *error) {
+	if c != nil && c.Alive() {
+		*err = errors.Join(*err, c.Stop(context.WithoutCancel(ctx), stopLimit))
+	}
+}
+
+// median of ratios, of which there is at least one.
+func median[T int | float64 | time.Duration](values []T) T {
+	sorted := slices.Sorted(slices.Values(values))
+	return sorted[len(sorted)/2]
+}

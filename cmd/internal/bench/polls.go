@@ -1,0 +1,289 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"takt/cmd/internal/load"
+	"takt/cmd/internal/process"
+	"takt/http/api"
+)
+
+const (
+	connections = 64
+	// endless is how many builds a benchmark's worker may hold at once.
+	endless = 1 << 30
+)
+
+// poller is a worker that only polls, with rotating tokens as the contract has
+// it. It remembers what it was given.
+type poller struct {
+	key, id, token string
+	jobs           []string
+	idle           bool // no job is expected
+}
+
+// Next implements load.Client.
+func (p *poller) Next(buf []byte) []byte {
+	buf = append(buf, "GET /api/workers/poll HTTP/1.1\r\nHost: takt\r\nX-API-Key: "...)
+	buf = append(buf, p.key...)
+	buf = append(buf, "\r\nX-Worker-Token: "...)
+	buf = append(buf, p.token...)
+	return append(buf, "\r\n\r\n"...)
+}
+
+// Got implements load.Client. It cuts the two strings out of the compact reply:
+// a full decoder would cost the machine as much as the server's own work.
+func (p *poller) Got(status int, body []byte) error {
+	if status != 200 {
+		return fmt.Errorf("poll: status %d: %s", status, body)
+	}
+	token, ok := cut(body, `"access_token":"`)
+	if !ok {
+		return fmt.Errorf("poll: no token in %s", body)
+	}
+	p.token = token
+	job, ok := cut(body, `"job":{"id":"`)
+	if ok == p.idle {
+		return fmt.Errorf("poll: job expected: %t, got %s", !p.idle, body)
+	}
+	if ok {
+		p.jobs = append(p.jobs, job)
+	}
+	return nil
+}
+
+// cut returns what stands between prefix and the next quote.
+func cut(body []byte, prefix string) (string, bool) {
+	_, rest, ok := bytes.Cut(body, []byte(prefix))
+	if !ok {
+		return "", false
+	}
+	value, _, ok := bytes.Cut(rest, []byte(`"`))
+	return string(value), ok
+}
+
+// newPollers registers n workers at c that may hold any number of builds.
+func newPollers(ctx context.Context, c *process.Controller, n int) ([]*poller, error) {
+	capabilities, err := json.Marshal(api.Capabilities{MaxConcurrentBuilds: endless})
+	if err != nil {
+		return nil, err
+	}
+	out := make([]*poller, n)
+	for i := range out {
+		reg, err := c.Client.Register(ctx, api.Register{Name: fmt.Sprintf("bench-%d", i), Capabilities: capabilities})
+		if err != nil {
+			return nil, fmt.Errorf("registering: %w", err)
+		}
+		out[i] = &poller{key: c.APIKey, id: reg.ID, token: reg.AccessToken}
+	}
+	return out, nil
+}
+
+func clientsOf(pollers []*poller, idle bool) []load.Client {
+	out := make([]load.Client, len(pollers))
+	for i, p := range pollers {
+		p.idle = idle
+		out[i] = p
+	}
+	return out
+}
+
+// fill makes n pending builds. Their files are not there: nobody downloads them.
+const fill = `
+INSERT INTO builds (id, platform, token_hash)
+SELECT substr(md5(random()::text), 1, 21), 'ios', '\x00' FROM generate_series(1, %d);
+VACUUM ANALYZE builds;
+`
+
+// polls takes A2, A3 and A7.
+func (r *run) polls(ctx context.Context) (err error) {
+	host, err := r.controller(ctx, "polls")
+	if err != nil {
+		return err
+	}
+	defer ending(ctx, host, &err)
+	db := databaseOf(host)
+	naive := db
+	naive.name = "naive"
+	if err := r.prepareNaive(ctx, db, naive); err != nil {
+		return err
+	}
+	if r.wanted("A3") {
+		if err := r.idlePolls(ctx, host, naive); err != nil {
+			return err
+		}
+	}
+	if r.wanted("A2") {
+		if err := r.assignedPolls(ctx, host, db, naive); err != nil {
+			return err
+		}
+	}
+	if r.wanted("A7") {
+		return r.twoControllers(ctx, host, db)
+	}
+	return nil
+}
+
+func (r *run) idlePolls(ctx context.Context, host *process.Controller, naive database) error {
+	pollers, err := newPollers(ctx, host, connections)
+	if err != nil {
+		return err
+	}
+	var ratios, rates, peers []float64
+	var p99 time.Duration
+	for i := range r.Rounds {
+		r.say("A3: idle polls, round %d of %d", i+1, r.Rounds)
+		peer, err := naive.pgbench(ctx, filepath.Join(r.Scripts, "naive_idle.sql"), connections, r.Duration)
+		if err != nil {
+			return err
+		}
+		res, err := load.Run(ctx, host.Address, r.Duration, clientsOf(pollers, true))
+		if err != nil {
+			return err
+		}
+		rates, peers, ratios, p99 = append(rates, res.Rate()), append(peers, peer), append(ratios, res.Rate()/peer), res.Quantile(.99)
+	}
+	r.add(figure{
+		name: "A3", what: fmt.Sprintf("idle polls over HTTP, %d connections, against naive pgbench", connections),
+		measured: fmt.Sprintf("%.0f/s (p99 %s), naive %.0f/s", median(rates), p99.Round(100*time.Microsecond), median(peers)),
+		ratio:    fmt.Sprintf("%.2f", median(ratios)), target: "≥ 1.8", met: median(ratios) >= 1.8,
+	})
+	return nil
+}
+
+// refill leaves so many builds pending that a run cannot empty the queue.
+func (r *run) refill(ctx context.Context, db database, n int) error {
+	return db.exec(ctx, fmt.Sprintf(fill, n))
+}
+
+func (r *run) backlog() int { return int(30_000 * r.Duration.Seconds()) }
+
+func (r *run) assignedPolls(ctx context.Context, host *process.Controller, db, naive database) error {
+	pollers, err := newPollers(ctx, host, connections)
+	if err != nil {
+		return err
+	}
+	var ratios, rates, peers []float64
+	var p99 time.Duration
+	for i := range r.Rounds {
+		r.say("A2: assigned polls, round %d of %d", i+1, r.Rounds)
+		if err := r.refill(ctx, naive, int(6_000*r.Duration.Seconds())); err != nil {
+			return err
+		}
+		peer, err := naive.pgbench(ctx, filepath.Join(r.Scripts, "naive_assigned.sql"), connections, r.Duration)
+		if err != nil {
+			return err
+		}
+		if err := r.refill(ctx, db, r.backlog()); err != nil {
+			return err
+		}
+		res, err := load.Run(ctx, host.Address, r.Duration, clientsOf(pollers, false))
+		if err != nil {
+			return err
+		}
+		rates, peers, ratios, p99 = append(rates, res.Rate()), append(peers, peer), append(ratios, res.Rate()/peer), res.Quantile(.99)
+	}
+	r.add(figure{
+		name: "A2", what: fmt.Sprintf("assigned polls over HTTP, %d connections, against naive pgbench without HTTP", connections),
+		measured: fmt.Sprintf("%.0f/s (p99 %s), naive %.0f/s", median(rates), p99.Round(100*time.Microsecond), median(peers)),
+		ratio:    fmt.Sprintf("%.2f", median(ratios)), target: "≥ 5", met: median(ratios) >= 5,
+	})
+	return r.checkHandedOutOnce(ctx, db, pollers)
+}
+
+// checkHandedOutOnce compares what the workers were given with what the
+// database says: nothing twice, nothing lost.
+func (r *run) checkHandedOutOnce(ctx context.Context, db database, pollers []*poller) error {
+	seen := map[string]bool{}
+	var values strings.Builder
+	for _, p := range pollers {
+		for _, id := range p.jobs {
+			if seen[id] {
+				return fmt.Errorf("build %s was handed out twice", id)
+			}
+			seen[id] = true
+			fmt.Fprintf(&values, "%s\t%s\n", id, p.id)
+		}
+	}
+	script := "CREATE TEMP TABLE given (id text, worker text);\nCOPY given FROM STDIN;\n" + values.String() + "\\.\n" + `
+DO $$ BEGIN
+  IF EXISTS (SELECT FROM given g LEFT JOIN builds b USING (id)
+             WHERE b.worker_id IS DISTINCT FROM g.worker OR b.attempt <> 1 OR b.state <> 'assigned') THEN
+    RAISE 'a worker was given a build that the database does not know as its own';
+  END IF;
+END $$;`
+	if err := db.exec(ctx, script); err != nil {
+		return err
+	}
+	ids := make([]string, 0, len(pollers))
+	for _, p := range pollers {
+		ids = append(ids, "'"+p.id+"'")
+	}
+	return db.expect(ctx, "builds assigned to the run's workers",
+		"SELECT count(*) FROM builds WHERE worker_id IN ("+strings.Join(ids, ",")+")", len(seen))
+}
+
+// twoControllers takes A7.
+func (r *run) twoControllers(ctx context.Context, host *process.Controller, db database) (err error) {
+	second, err := r.controller(ctx, "second", "TAKT_DATABASE_URL="+db.url(), "TAKT_API_KEY="+host.APIKey, "TAKT_ADMIN_KEY="+host.AdminKey,
+		"TAKT_ENCRYPTION_KEY="+process.ReadWord(filepath.Join(host.DataDir, "encryption-key")))
+	if err != nil {
+		return err
+	}
+	defer ending(ctx, second, &err)
+	const n = 256
+	pollers, err := newPollers(ctx, host, n)
+	if err != nil {
+		return err
+	}
+	var ratios, ones, twos []float64
+	for i := range r.Rounds {
+		r.say("A7: one controller, then two, round %d of %d", i+1, r.Rounds)
+		if err := r.refill(ctx, db, r.backlog()); err != nil {
+			return err
+		}
+		one, err := load.Run(ctx, host.Address, r.Duration, clientsOf(pollers, false))
+		if err != nil {
+			return err
+		}
+		if err := r.refill(ctx, db, r.backlog()); err != nil {
+			return err
+		}
+		two, err := runBoth(ctx, r.Duration, host.Address, second.Address, clientsOf(pollers, false))
+		if err != nil {
+			return err
+		}
+		ones, twos, ratios = append(ones, one.Rate()), append(twos, two), append(ratios, two/one.Rate())
+	}
+	r.add(figure{
+		name: "A7", what: fmt.Sprintf("assigned polls, two controllers on one database against one, %d connections", n),
+		measured: fmt.Sprintf("%.0f/s, one %.0f/s", median(twos), median(ones)),
+		ratio:    fmt.Sprintf("%.2f", median(ratios)), target: "≥ 1.0, nothing twice", met: median(ratios) >= 1.0,
+	})
+	return r.checkHandedOutOnce(ctx, db, pollers)
+}
+
+// runBoth lets one half of the clients work at a, the other at b.
+func runBoth(ctx context.Context, d time.Duration, a, b string, clients []load.Client) (rate float64, err error) {
+	type outcome struct {
+		res load.Result
+		err error
+	}
+	other := make(chan outcome, 1)
+	go func() {
+		res, err := load.Run(ctx, b, d, clients[len(clients)/2:])
+		other <- outcome{res, err}
+	}()
+	res, err := load.Run(ctx, a, d, clients[:len(clients)/2])
+	o := <-other
+	if err == nil {
+		err = o.err
+	}
+	return res.Rate() + o.res.Rate(), err
+}

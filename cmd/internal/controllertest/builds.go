@@ -1,0 +1,116 @@
+package controllertest
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"takt/http/api"
+	"takt/store"
+)
+
+// submitted is when every build was submitted.
+func submitted() time.Time { return time.Date(2025, 11, 24, 16, 0, 0, 0, time.UTC) }
+
+func (c *Controller) create(w http.ResponseWriter, r *http.Request) {
+	fields, files, err := readForm(r)
+	switch {
+	case err != nil:
+		Problem(w, http.StatusBadRequest, store.InvalidArgument, err.Error())
+	case files["source"] == nil:
+		Problem(w, http.StatusBadRequest, store.InvalidArgument, "Source file required")
+	case !store.Platform(fields["platform"]).Valid():
+		Problem(w, http.StatusBadRequest, store.InvalidArgument, "Valid platform required (ios|android)")
+	default:
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		b := c.submit(fields["platform"], files["source"], files["certs"])
+		JSON(w, http.StatusCreated, api.Submitted{
+			ID: b.ID, Status: "pending", Platform: b.Platform,
+			SubmittedAt: *api.NewMillis(submitted()), AccessToken: b.Token,
+		})
+	}
+}
+
+func (c *Controller) list(w http.ResponseWriter, r *http.Request) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	items := []api.BuildItem{}
+	query := r.URL.Query()
+	for _, id := range slices.Backward(c.order) {
+		b := c.builds[id]
+		if s := query.Get("status"); s != "" && s != b.State.Wire() {
+			continue
+		}
+		if p := query.Get("platform"); p != "" && p != b.Platform {
+			continue
+		}
+		items = append(items, api.BuildItem{
+			ID: b.ID, Status: b.State.Wire(), State: string(b.State), Platform: b.Platform,
+			CreatedAt: api.FormatTime(submitted()), SubmittedAt: api.FormatTime(submitted()),
+			UpdatedAt: api.FormatTime(submitted()), HasResult: b.Result != nil, WorkerID: nullable(b.WorkerID),
+		})
+	}
+	if n, err := strconv.Atoi(query.Get("limit")); err == nil && n < len(items) {
+		items = items[:n]
+	}
+	JSON(w, http.StatusOK, items)
+}
+
+func (c *Controller) status(w http.ResponseWriter, r *http.Request) {
+	b := c.Build(r.PathValue("id"))
+	JSON(w, http.StatusOK, api.BuildStatus{
+		ID: b.ID, Status: b.State.Wire(), State: string(b.State), Platform: b.Platform, Attempt: b.Attempt,
+		SubmittedAt: api.NewMillis(submitted()), WorkerID: nullable(b.WorkerID), ErrorMessage: nullable(b.ErrorMessage),
+	})
+}
+
+func (c *Controller) logs(w http.ResponseWriter, r *http.Request) {
+	b := c.Build(r.PathValue("id"))
+	after, _ := strconv.Atoi(r.URL.Query().Get("after"))
+	limit, _ := strconv.Atoi(r.URL.Query().Get("limit"))
+	out := api.Logs{BuildID: b.ID, Logs: []api.LogEntry{}}
+	for i, line := range b.Logs {
+		if i+1 > after && (limit == 0 || len(out.Logs) < limit) {
+			out.Logs = append(out.Logs, api.LogEntry{
+				Seq: int64(i + 1), Level: line.Level, Message: line.Message, Timestamp: *api.NewMillis(submitted()),
+			})
+		}
+	}
+	JSON(w, http.StatusOK, out)
+}
+
+func (c *Controller) download(w http.ResponseWriter, r *http.Request) {
+	b := c.Build(r.PathValue("id"))
+	if b.State != store.Completed {
+		Problem(w, http.StatusBadRequest, store.InvalidState, "Build not completed")
+		return
+	}
+	w.Header().Set("Content-Disposition", fmt.Sprintf(`attachment; filename="%s%s"`, b.ID, store.Platform(b.Platform).ResultExt()))
+	serveFile(w, r, "application/octet-stream", b.Result)
+}
+
+func (c *Controller) cancel(w http.ResponseWriter, r *http.Request) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	b := c.builds[r.PathValue("id")]
+	switch {
+	case b == nil:
+		Problem(w, http.StatusNotFound, store.NotFound, "Build not found")
+	case b.State.Final():
+		Problem(w, http.StatusBadRequest, store.InvalidState, "Build already finished")
+	default:
+		b.State, b.ErrorMessage = store.Cancelled, store.MessageCancelled
+		c.touch()
+		JSON(w, http.StatusOK, api.Cancelled{Status: "cancelled", Success: true})
+	}
+}
+
+func nullable(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}

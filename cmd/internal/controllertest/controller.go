@@ -1,0 +1,195 @@
+package controllertest
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"takt/http/api"
+	"takt/store"
+)
+
+// Keys of every test controller.
+const (
+	APIKey   = "controllertest-api-key"
+	AdminKey = "controllertest-admin-key"
+)
+
+// Build is a build as the controller sees it.
+type Build struct {
+	ID, Platform, Token string
+	State               store.BuildState
+	WorkerID            string
+	Attempt             int
+	Source, Certs       []byte
+	Result              []byte
+	ErrorMessage        string
+	Logs                []api.LogMessage
+	Heartbeats          int
+	SourceSent          int // how often the source was asked for
+	Uploads             int // how often an end was reported
+}
+
+// Worker is a worker as the controller sees it.
+type Worker struct {
+	ID, Name      string
+	Platforms     []string
+	Slots         int
+	Registrations int
+	Gone          bool // unregistered
+	token, before string
+}
+
+// Intercept sees each request first and reports whether it answered it. It runs
+// outside the controller's lock.
+type Intercept func(w http.ResponseWriter, r *http.Request) bool
+
+// Controller is a build controller in memory.
+type Controller struct {
+	URL string
+
+	mu        sync.Mutex
+	changed   chan struct{} // closed at each change
+	builds    map[string]*Build
+	order     []string
+	workers   map[string]*Worker
+	intercept Intercept
+	requests  map[string]int
+	serial    int
+}
+
+// Start returns a controller that listens on a port of its own until the test
+// ends.
+func Start(tb testing.TB) *Controller {
+	tb.Helper()
+	c := &Controller{
+		changed: make(chan struct{}), builds: map[string]*Build{},
+		workers: map[string]*Worker{}, requests: map[string]int{},
+	}
+	server := httptest.NewServer(c)
+	tb.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+	})
+	c.URL = server.URL
+	return c
+}
+
+// Intercept sets what sees each request first; nil removes it.
+func (c *Controller) Intercept(f Intercept) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.intercept = f
+}
+
+// Submit queues a build and returns its id.
+func (c *Controller) Submit(platform string, source, certs []byte) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.submit(platform, source, certs).ID
+}
+
+func (c *Controller) submit(platform string, source, certs []byte) *Build {
+	c.serial++
+	b := &Build{
+		ID: fmt.Sprintf("build-%d", c.serial), Platform: platform, State: store.Pending,
+		Token: store.NewBuildToken(), Source: source, Certs: certs,
+		Logs: []api.LogMessage{{Level: "info", Message: "Build submitted"}},
+	}
+	c.builds[b.ID] = b
+	c.order = append(c.order, b.ID)
+	c.touch()
+	return b
+}
+
+// Build returns a copy of a build, zero if there is none.
+func (c *Controller) Build(id string) Build {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.copyOf(id)
+}
+
+func (c *Controller) copyOf(id string) Build {
+	b, ok := c.builds[id]
+	if !ok {
+		return Build{}
+	}
+	got := *b
+	got.Logs = slices.Clone(b.Logs)
+	return got
+}
+
+// Workers returns copies of all workers.
+func (c *Controller) Workers() []Worker {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var all []Worker
+	for _, id := range slices.Sorted(maps.Keys(c.workers)) {
+		all = append(all, *c.workers[id])
+	}
+	return all
+}
+
+// Requests is how many requests for "METHOD /path" arrived, intercepted ones
+// included.
+func (c *Controller) Requests(route string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.requests[route]
+}
+
+// Edit changes a build as something outside of the worker would.
+func (c *Controller) Edit(id string, f func(*Build)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f(c.builds[id])
+	c.touch()
+}
+
+// Expire makes every worker token unknown.
+func (c *Controller) Expire() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, w := range c.workers {
+		w.token, w.before = "", ""
+	}
+}
+
+// Await waits until ok, which is asked again after each change and each
+// request, and fails the test after 30 s.
+func (c *Controller) Await(tb testing.TB, what string, ok func() bool) {
+	tb.Helper()
+	limit := time.NewTimer(30 * time.Second)
+	defer limit.Stop()
+	for {
+		c.mu.Lock()
+		changed := c.changed
+		c.mu.Unlock()
+		if ok() {
+			return
+		}
+		select {
+		case <-changed:
+		case <-limit.C:
+			tb.Fatalf("waited in vain: %s", what)
+		}
+	}
+}
+
+// AwaitState waits until a build is in a state, and returns it.
+func (c *Controller) AwaitState(tb testing.TB, id string, state store.BuildState) Build {
+	tb.Helper()
+	c.Await(tb, id+" is "+string(state), func() bool { return c.Build(id).State == state })
+	return c.Build(id)
+}
+
+// touch tells those who wait. The lock is held.
+func (c *Controller) touch() {
+	close(c.changed)
+	c.changed = make(chan struct{})
+}

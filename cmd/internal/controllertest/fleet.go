@@ -1,0 +1,284 @@
+package controllertest
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"takt/http/api"
+	"takt/store"
+)
+
+func (c *Controller) register(w http.ResponseWriter, r *http.Request) {
+	var in api.Register
+	var can api.Capabilities
+	if json.NewDecoder(r.Body).Decode(&in) != nil || in.Name == "" || json.Unmarshal(in.Capabilities, &can) != nil {
+		Problem(w, http.StatusUnprocessableEntity, store.RegistrationFailed, "Registration failed")
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if in.ID == "" {
+		c.serial++
+		in.ID = "worker-" + strconv.Itoa(c.serial)
+	}
+	status := "re-registered"
+	known := c.workers[in.ID]
+	if known == nil {
+		status = "registered"
+		known = &Worker{ID: in.ID, Name: in.Name}
+		c.workers[in.ID] = known
+	}
+	known.Platforms, known.Slots, known.Gone = can.Platforms, max(can.MaxConcurrentBuilds, 1), false
+	known.Registrations++
+	known.token, known.before = store.NewWorkerToken(), ""
+	c.touch()
+	JSON(w, http.StatusOK, api.Registered{ID: in.ID, AccessToken: known.token, Status: status, Message: "Worker " + status})
+}
+
+func (c *Controller) byToken(token string) *Worker {
+	for _, w := range c.workers {
+		if token != "" && (token == w.token || token == w.before) {
+			return w
+		}
+	}
+	return nil
+}
+
+func (c *Controller) poll(w http.ResponseWriter, r *http.Request) {
+	seconds, _ := strconv.Atoi(r.URL.Query().Get("wait"))
+	limit := time.NewTimer(time.Duration(seconds) * time.Second)
+	defer limit.Stop()
+	token := r.Header.Get(api.HeaderWorkerToken)
+	for expired := seconds == 0; ; {
+		c.mu.Lock()
+		worker := c.byToken(token)
+		if worker == nil {
+			c.mu.Unlock()
+			Problem(w, http.StatusUnauthorized, store.InvalidToken, "Invalid worker token")
+			return
+		}
+		job := c.next(worker, token == worker.before, strings.Split(r.URL.Query().Get("active"), ","))
+		if job != nil || expired {
+			worker.before, worker.token = token, store.NewWorkerToken()
+			reply := api.PollReply{Job: job, AccessToken: worker.token}
+			c.touch()
+			c.mu.Unlock()
+			JSON(w, http.StatusOK, reply)
+			return
+		}
+		changed := c.changed
+		c.mu.Unlock()
+		select {
+		case <-changed:
+		case <-limit.C:
+			expired = true
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+// next hands out a build, again the one that was not acknowledged if its reply
+// may be lost.
+func (c *Controller) next(w *Worker, repeated bool, active []string) *api.Job {
+	held := 0
+	for _, id := range c.order {
+		b := c.builds[id]
+		if b.WorkerID != w.ID || !b.State.Held() {
+			continue
+		}
+		held++
+		if b.State == store.Assigned && (repeated || !slices.Contains(active, id)) {
+			return c.job(b)
+		}
+	}
+	if held >= w.Slots {
+		return nil
+	}
+	for _, id := range c.order {
+		b := c.builds[id]
+		if b.State == store.Pending && (len(w.Platforms) == 0 || slices.Contains(w.Platforms, b.Platform)) {
+			b.State, b.WorkerID = store.Assigned, w.ID
+			b.Attempt++
+			return c.job(b)
+		}
+	}
+	return nil
+}
+
+func (c *Controller) job(b *Build) *api.Job {
+	job := &api.Job{ID: b.ID, Platform: b.Platform, SourceURL: "/api/builds/" + b.ID + "/source", Attempt: b.Attempt}
+	if b.Certs != nil {
+		url := "/api/builds/" + b.ID + "/certs"
+		job.CertsURL = &url
+	}
+	return job
+}
+
+func (c *Controller) unregister(w http.ResponseWriter, r *http.Request) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	worker := c.byToken(r.Header.Get(api.HeaderWorkerToken))
+	if worker == nil {
+		Problem(w, http.StatusUnauthorized, store.InvalidToken, "Invalid worker token")
+		return
+	}
+	reassigned := 0
+	for _, b := range c.builds {
+		if b.WorkerID == worker.ID && b.State.Held() {
+			b.State, b.WorkerID = store.Pending, ""
+			reassigned++
+		}
+	}
+	worker.Gone, worker.token, worker.before = true, "", ""
+	c.touch()
+	JSON(w, http.StatusOK, api.Unregistered{Success: true, BuildsReassigned: reassigned})
+}
+
+// held finds the build of a worker's request, or answers and returns nil. The
+// lock is held.
+func (c *Controller) held(w http.ResponseWriter, id, worker, attempt string) *Build {
+	b := c.builds[id]
+	if b == nil {
+		Problem(w, http.StatusNotFound, store.NotFound, "Build not found")
+		return nil
+	}
+	if n, err := strconv.Atoi(attempt); err == nil && n < b.Attempt {
+		Problem(w, http.StatusConflict, store.StaleAttempt, "The build has a newer attempt")
+		return nil
+	}
+	if b.WorkerID != worker {
+		Problem(w, http.StatusForbidden, store.NotAssigned, "Build not assigned to this worker")
+		return nil
+	}
+	if b.State == store.Assigned {
+		b.State = store.Building
+	}
+	return b
+}
+
+func (c *Controller) fromHeader(w http.ResponseWriter, r *http.Request) *Build {
+	return c.held(w, r.PathValue("id"), r.Header.Get(api.HeaderWorkerID), r.Header.Get(api.HeaderBuildAttempt))
+}
+
+func (c *Controller) source(w http.ResponseWriter, r *http.Request) {
+	c.mu.Lock()
+	b := c.fromHeader(w, r)
+	if b == nil {
+		c.mu.Unlock()
+		return
+	}
+	b.SourceSent++
+	content := b.Source
+	c.touch()
+	c.mu.Unlock()
+	serveFile(w, r, "application/zip", content)
+}
+
+func (c *Controller) certs(w http.ResponseWriter, r *http.Request) {
+	c.mu.Lock()
+	b := c.fromHeader(w, r)
+	c.mu.Unlock()
+	if b != nil {
+		serveFile(w, r, "application/zip", b.Certs)
+	}
+}
+
+func (c *Controller) postLogs(w http.ResponseWriter, r *http.Request) {
+	var in api.PostLogs
+	if json.NewDecoder(r.Body).Decode(&in) != nil {
+		Problem(w, http.StatusBadRequest, store.InvalidArgument, "Invalid body")
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if b := c.fromHeader(w, r); b != nil {
+		b.Logs = append(b.Logs, in.Logs...)
+		count := len(in.Logs)
+		c.touch()
+		JSON(w, http.StatusOK, api.PostedLogs{Success: true, Count: &count})
+	}
+}
+
+func (c *Controller) heartbeat(w http.ResponseWriter, r *http.Request) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	b := c.held(w, r.PathValue("id"), r.URL.Query().Get("worker_id"), r.Header.Get(api.HeaderBuildAttempt))
+	if b == nil {
+		return
+	}
+	b.Heartbeats++
+	c.touch()
+	JSON(w, http.StatusOK, api.HeartbeatReply{Status: "ok", Cancelled: b.State.Final()})
+}
+
+func (c *Controller) upload(w http.ResponseWriter, r *http.Request) {
+	fields, files, err := readForm(r)
+	if err != nil {
+		Problem(w, http.StatusBadRequest, store.InvalidArgument, err.Error())
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.touch()
+	id := fields["build_id"]
+	if b := c.builds[id]; b != nil {
+		b.Uploads++
+	}
+	b := c.held(w, id, fields["worker_id"], r.Header.Get(api.HeaderBuildAttempt))
+	success := fields["success"] == "true"
+	result, sent := files["result"]
+	switch {
+	case b == nil:
+	case b.State.Final() && success != (b.State == store.Completed):
+		Problem(w, http.StatusConflict, store.Conflict, "Build already finished")
+	case success && !sent:
+		Problem(w, http.StatusBadRequest, store.InvalidArgument, "Missing result file")
+	case success:
+		b.State, b.Result = store.Completed, result
+		JSON(w, http.StatusOK, api.Uploaded{Success: true, Status: "success"})
+	default:
+		b.State, b.ErrorMessage = store.Failed, fields["error_message"]
+		JSON(w, http.StatusOK, api.Uploaded{Success: true, Status: "failed"})
+	}
+}
+
+// readForm reads a form whole and checks the digests of its files.
+func readForm(r *http.Request) (fields map[string]string, files map[string][]byte, err error) {
+	fields, files = map[string]string{}, map[string][]byte{}
+	parts, err := r.MultipartReader()
+	if err != nil {
+		return nil, nil, err
+	}
+	for {
+		p, err := parts.NextPart()
+		if errors.Is(err, io.EOF) {
+			return fields, files, nil
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		content, err := io.ReadAll(p)
+		if err != nil {
+			return nil, nil, err
+		}
+		if p.FileName() == "" {
+			fields[p.FormName()] = string(content)
+			continue
+		}
+		sum := sha256.Sum256(content)
+		want := "sha-256=:" + base64.StdEncoding.EncodeToString(sum[:]) + ":"
+		if got := p.Header.Get("Content-Digest"); got != "" && got != want {
+			return nil, nil, errors.New("content does not match its digest")
+		}
+		files[p.FormName()] = content
+	}
+}

@@ -1,0 +1,88 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"takt/http/api"
+	"takt/http/client"
+)
+
+// errSuperseded ends an attempt of a build of which we got a newer one.
+var errSuperseded = errors.New("a newer attempt of this build was handed out")
+
+// assignment is one attempt of a build that this worker holds.
+type assignment struct {
+	job  api.Job
+	held client.Held
+	// ctx ends with the reason why the build must stop; cancel ends it.
+	ctx    context.Context //nolint:containedctx // the attempt's life, which others end
+	cancel context.CancelCauseFunc
+	// after is closed when an older attempt of the same build is gone; may be
+	// nil. done is closed when this one is.
+	after <-chan struct{}
+	done  chan struct{}
+}
+
+// accept notes a job, nil if this attempt runs already. An older attempt of the
+// same build is ended.
+func (w *Worker) accept(ctx context.Context, job api.Job) *assignment {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	old := w.active[job.ID]
+	if old != nil && old.job.Attempt >= job.Attempt {
+		return nil
+	}
+	a := &assignment{
+		job: job, done: make(chan struct{}),
+		held: client.Held{BuildID: job.ID, WorkerID: w.id, Attempt: job.Attempt},
+	}
+	a.ctx, a.cancel = context.WithCancelCause(ctx)
+	if old != nil {
+		a.after = old.done
+		old.cancel(lostError{errSuperseded})
+	}
+	w.active[job.ID] = a
+	return a
+}
+
+// release forgets an assignment.
+func (w *Worker) release(a *assignment) {
+	a.cancel(context.Canceled)
+	close(a.done)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.active[a.job.ID] == a {
+		delete(w.active, a.job.ID)
+	}
+}
+
+// running lists the builds that the worker has; never nil.
+func (w *Worker) running() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return append([]string{}, slices.Sorted(maps.Keys(w.active))...)
+}
+
+// pause waits, unless ctx ends first.
+func (w *Worker) pause(ctx context.Context, wait time.Duration) {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+func (w *Worker) chance() float64 { return rand.Float64() }
+
+// waiting returns a hook that says why something is tried again.
+func (w *Worker) waiting(what string) func(error, time.Duration) {
+	return func(err error, wait time.Duration) {
+		w.log.Warn().Err(err).Stringer("again_in", wait).Msg(what + " failed")
+	}
+}

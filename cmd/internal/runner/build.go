@@ -1,0 +1,192 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"takt/http/api"
+	"takt/http/client"
+	"takt/store"
+)
+
+// lostError is why a build is not ours any more: it is stopped and nothing is
+// reported, because nobody waits for it.
+type lostError struct{ why error }
+
+func (e lostError) Error() string { return "build given up: " + e.why.Error() }
+func (e lostError) Unwrap() error { return e.why }
+
+var errCancelled = errors.New("cancelled by the controller")
+
+// verdict returns a lostError if err is the controller's word that the build is
+// not ours, else nil. A refused API key says nothing about the build: keys are
+// changed while builds run, and changed back.
+func verdict(err error) error {
+	switch client.StatusOf(err) {
+	case http.StatusForbidden, http.StatusNotFound, http.StatusConflict:
+		if store.CodeOf(err) != store.InvalidAPIKey {
+			return lostError{err}
+		}
+	}
+	return nil
+}
+
+// build runs one attempt of a build from job to report. hard ends when the
+// worker must stop at once.
+func (w *Worker) build(hard context.Context, a *assignment) {
+	log := w.log.With().Str("build", a.job.ID).Int("attempt", a.job.Attempt).Logger()
+	if a.after != nil {
+		<-a.after
+	}
+	// What is said to the controller outlives the build's own end, and the
+	// worker's by a little.
+	report, stop := w.reporting(hard)
+	defer stop()
+
+	lines := newLogStream(w.cfg.Logs, w.retry, func(ctx context.Context, batch []api.LogMessage) error {
+		_, err := w.api.PostLogs(ctx, a.held, batch)
+		return err
+	})
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		if err := lines.run(report); err != nil && verdict(err) != nil {
+			a.cancel(verdict(err))
+		}
+	}()
+	beating := make(chan struct{})
+	beats, hush := context.WithCancelCause(report)
+	go func() {
+		defer close(beating)
+		w.beat(beats, a, log)
+	}()
+
+	log.Info().Str("platform", a.job.Platform).Msg("build begins")
+	began := time.Now()
+	ws, err := w.state.workspace(a.job.ID, a.job.Platform, a.job.Attempt)
+	if err == nil {
+		err = w.work(a, &ws, lines)
+	}
+	w.conclude(hard, report, a, ws, err, lines, log)
+	log.Info().Stringer("took", time.Since(began).Round(time.Millisecond)).Msg("build ends")
+
+	hush(context.Canceled)
+	<-beating
+	if lost := lines.close(report, w.cfg.Logs.Linger); lost > 0 {
+		log.Warn().Int("lines", lost).Msg("end of the build's log not delivered")
+	}
+	<-sent
+	w.clean(ws, log)
+}
+
+// reporting returns a context that outlives hard by StopGrace, beyond the time
+// that killing takes.
+func (w *Worker) reporting(hard context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(hard))
+	grace := w.cfg.KillGrace + w.cfg.StopGrace
+	unhook := context.AfterFunc(hard, func() {
+		timer := time.AfterFunc(grace, func() { cancel(errStopped) })
+		context.AfterFunc(ctx, func() { timer.Stop() })
+	})
+	return ctx, func() {
+		unhook()
+		cancel(context.Canceled)
+	}
+}
+
+// work does the build proper: fetch, unpack, run. Its errors are shown to the
+// one who submitted the build.
+func (w *Worker) work(a *assignment, ws *workspace, lines *logStream) error {
+	lines.say(api.LogMessage{Level: "info", Message: fmt.Sprintf("[takt] attempt %d begins on %s", a.job.Attempt, w.cfg.Name)})
+	if err := w.fetch(a, ws, lines); err != nil {
+		return err
+	}
+	stdout, stderr := lines.writer("info"), newTail(lines.writer("warn"))
+	ctx, cancel := context.WithTimeoutCause(a.ctx, w.cfg.Timeout, errTimeLimit)
+	defer cancel()
+	err := run(ctx, w.cfg.Command.Plan(ws.Workspace), stdout, stderr, w.cfg.KillGrace)
+	stdout.close()
+	stderr.close()
+	if removed := removeAll(ws.certs()); removed != nil {
+		w.log.Error().Err(removed).Str("build", a.job.ID).Msg("removing certificates")
+	}
+	switch {
+	case a.ctx.Err() != nil:
+		return context.Cause(a.ctx)
+	case errors.Is(err, errTimeLimit):
+		return fmt.Errorf("build exceeded its time limit of %s%s", w.cfg.Timeout, stderr.quote())
+	case err != nil:
+		return fmt.Errorf("build command failed: %w%s", err, stderr.quote())
+	}
+	info, err := os.Lstat(ws.Output)
+	switch {
+	case err != nil:
+		return errors.New("build command produced no file at $TAKT_OUTPUT")
+	case !info.Mode().IsRegular():
+		return errors.New("what the build command left at $TAKT_OUTPUT is not a regular file")
+	}
+	return nil
+}
+
+// fetch brings source and certificates in.
+func (w *Worker) fetch(a *assignment, ws *workspace, lines *logStream) error {
+	limits := w.cfg.Limits
+	limits.Links = true
+	got, err := w.fetchArchive(a, ws.zip, ws.Source, limits, w.api.Source)
+	if err != nil {
+		return fmt.Errorf("source: %w", err)
+	}
+	lines.say(api.LogMessage{Level: "info", Message: fmt.Sprintf("[takt] source unpacked: %d files, %d bytes", got.Files, got.Bytes)})
+	if a.job.CertsURL == nil {
+		return nil
+	}
+	ws.Certs = ws.certs()
+	if err := os.Mkdir(ws.Certs, 0o700); err != nil {
+		return err
+	}
+	if _, err := w.fetchArchive(a, ws.zip, ws.Certs, w.cfg.Limits, w.api.Certs); err != nil {
+		return fmt.Errorf("certificates: %w", err)
+	}
+	return nil
+}
+
+type fetchFunc func(context.Context, client.Held, client.Target, client.FetchOptions) (client.Fetched, error)
+
+// fetchArchive downloads to zip, unpacks to dir, and removes zip.
+func (w *Worker) fetchArchive(a *assignment, zip, dir string, limits UnzipLimits, get fetchFunc) (Unzipped, error) {
+	f, err := os.OpenFile(zip, os.O_CREATE|os.O_RDWR|os.O_TRUNC, 0o600)
+	if err != nil {
+		return Unzipped{}, err
+	}
+	defer os.Remove(zip) //nolint:errcheck // the whole directory goes later
+	defer f.Close()
+	retry := w.retry
+	retry.OnWait = w.waiting("download")
+	got, err := get(a.ctx, a.held, f, client.FetchOptions{Retry: retry})
+	if err != nil {
+		if lost := verdict(err); lost != nil {
+			a.cancel(lost)
+		}
+		return Unzipped{}, err
+	}
+	return Unzip(a.ctx, f, got.Size, dir, limits)
+}
+
+// clean removes the build's directory, and its certificates in any case.
+func (w *Worker) clean(ws workspace, log zerolog.Logger) {
+	target := ws.root
+	if w.cfg.Keep {
+		target = filepath.Join(ws.root, "certs")
+		log.Info().Str("directory", ws.root).Msg("kept")
+	}
+	if err := removeAll(target); err != nil {
+		log.Error().Err(err).Msg("removing the build's directory")
+	}
+}

@@ -1,0 +1,91 @@
+package runner
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"takt/http/client"
+	"takt/store"
+)
+
+// Config is what a worker needs to know.
+type Config struct {
+	// Name is shown to people. Required.
+	Name string
+	// Platforms are what the worker builds; empty means everything.
+	Platforms []store.Platform
+	// Concurrency is how many builds run at once. Defaults to 1.
+	Concurrency int
+	// StateDir holds the worker's lock and its builds. Required; not to be
+	// shared by two workers.
+	StateDir string
+	// IDFile holds the worker's id. Defaults to StateDir/worker-id.
+	IDFile string
+	// Command is what is run for a build. Required.
+	Command Command
+	// Timeout bounds the command of one build. Defaults to 1 h.
+	Timeout time.Duration
+	// Keep leaves a build's directory in place afterwards. Certificates are
+	// removed in any case.
+	Keep bool
+	// PollWait is how long a poll may stay open. Defaults to 30 s, at most 60 s.
+	PollWait time.Duration
+	// Heartbeat is the time between signs of life of a build. Defaults to 15 s.
+	Heartbeat time.Duration
+	// KillGrace is the time between SIGTERM and SIGKILL. Defaults to 10 s.
+	KillGrace time.Duration
+	// StopGrace is how long a worker that was told to stop at once may take to
+	// report its builds, after the processes are gone. Defaults to 10 s.
+	StopGrace time.Duration
+	// Patience is how long a download or an upload is tried while the
+	// controller does not answer. Defaults to 6 h.
+	Patience time.Duration
+	// Backoff paces every repeat. Defaults to 500 ms … 30 s.
+	Backoff client.Backoff
+	// Limits bound what an archive may unpack to.
+	Limits UnzipLimits
+	// Logs tunes the log stream.
+	Logs LogConfig
+}
+
+func (c Config) withDefaults() Config {
+	orDefault(&c.Concurrency, 1)
+	orDefault(&c.Timeout, time.Hour)
+	orDefault(&c.PollWait, 30*time.Second)
+	orDefault(&c.Heartbeat, 15*time.Second)
+	orDefault(&c.KillGrace, 10*time.Second)
+	orDefault(&c.StopGrace, 10*time.Second)
+	orDefault(&c.Patience, 6*time.Hour)
+	c.Limits = c.Limits.withDefaults()
+	c.Logs = c.Logs.withDefaults()
+	return c
+}
+
+// Validate reports all faults at once.
+func (c Config) Validate() error {
+	var faults []error
+	fault := func(bad bool, format string, args ...any) {
+		if bad {
+			faults = append(faults, fmt.Errorf(format, args...))
+		}
+	}
+	fault(c.Name == "", "a worker needs a name")
+	fault(c.StateDir == "", "a worker needs a state directory")
+	fault(c.Command == nil, "a worker needs a command or an image")
+	fault(c.Concurrency < 1 || c.Concurrency > 64, "concurrency %d: want 1 to 64", c.Concurrency)
+	fault(c.PollWait < time.Second || c.PollWait > time.Minute, "poll wait %s: want 1s to 60s", c.PollWait)
+	fault(c.Heartbeat < 0, "heartbeat %s: negative", c.Heartbeat)
+	fault(c.Timeout < 0, "time limit %s: negative", c.Timeout)
+	for _, p := range c.Platforms {
+		fault(!p.Valid(), "platform %q: want ios or android", p)
+	}
+	return errors.Join(faults...)
+}
+
+func orDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}

@@ -1,0 +1,31 @@
+// Package runner is the build worker: it takes builds from a controller, runs a
+// command on each, and brings the result back.
+//
+//	poll → download, check, unpack → run → upload → poll …
+//	         heartbeat and log stream beside it
+//
+// worker.go holds the loop, build.go one build from job to report; the rest are
+// the parts those two are made of.
+//
+// # State
+//
+// The state directory holds the worker's id, so that it comes back as the same
+// worker, a lock that keeps a second worker out, and one directory per running
+// build. Nothing there has to survive: the controller is the truth.
+//
+// # Failure
+//
+// A build that fails (its command, its archive, its time limit) is reported
+// with what the command said last. A build that is no longer ours, because it
+// was cancelled or given to another worker, is stopped and not reported. An
+// unreachable controller is waited for, with backoff: results are kept and sent
+// when it is back. A command never outlives its build: it runs in a process
+// group that is killed as a whole, by a guard process if the worker itself was
+// killed.
+//
+// # Concurrency
+//
+// One goroutine polls; each build has one that drives it, one for the
+// heartbeat, one that sends logs and three around the process. [Worker.Drain]
+// may be called from anywhere.
+package runner

@@ -1,0 +1,75 @@
+package runner
+
+import (
+	"context"
+	"io"
+	"os/exec"
+	"slices"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// guardScript reads the number of the group it watches, then waits for a word.
+// If the pipe ends without one, the worker is dead, and the group is killed; its
+// arguments are the clean-up command, if any. It ignores the signals that a
+// terminal sends to everybody.
+const guardScript = `trap '' HUP INT TERM QUIT
+read -r group || exit 0
+read -r word && exit 0
+kill -KILL "-$group" 2>/dev/null
+[ $# -gt 0 ] && exec "$@"
+exit 0`
+
+// guard is a small process that outlives a worker killed with SIGKILL, and ends
+// what that worker was running. Without it the grandchildren of a dead worker
+// would go on unnoticed, next to a second run of the same build elsewhere.
+type guard struct {
+	cmd     *exec.Cmd
+	pipe    io.WriteCloser
+	cleanup []string
+	env     []string
+	held    bool
+}
+
+func newGuard(ctx context.Context, plan Plan) (*guard, error) {
+	args := slices.Concat([]string{"-c", guardScript, "takt-guard"}, plan.Cleanup)
+	g := &guard{
+		cmd:     exec.CommandContext(context.WithoutCancel(ctx), "/bin/sh", args...),
+		cleanup: plan.Cleanup, env: plan.Env,
+	}
+	g.cmd.Env, g.cmd.Dir = plan.Env, "/"
+	g.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	pipe, err := g.cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	g.pipe = pipe
+	return g, g.cmd.Start()
+}
+
+// hold names the group to watch.
+func (g *guard) hold(group int) {
+	g.held = true
+	_, _ = io.WriteString(g.pipe, strconv.Itoa(group)+"\n")
+}
+
+// cleanupTime bounds the clean-up command.
+const cleanupTime = 30 * time.Second
+
+// release dismisses the guard after the group is gone, and cleans up what was
+// outside of the group.
+func (g *guard) release(ctx context.Context) {
+	if g.held {
+		_, _ = io.WriteString(g.pipe, "done\n")
+	}
+	_ = g.pipe.Close()
+	_ = g.cmd.Wait()
+	if g.held && len(g.cleanup) > 0 {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, g.cleanup[0], g.cleanup[1:]...)
+		cmd.Env = g.env
+		_ = cmd.Run() // it is usually gone already
+	}
+}

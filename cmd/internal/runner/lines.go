@@ -1,0 +1,112 @@
+package runner
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"sync"
+	"unicode/utf8"
+)
+
+// lineWriter cuts output into lines. A line over the limit is cut and says by
+// how much, so memory stays bounded whatever a command writes.
+type lineWriter struct {
+	limit int
+	emit  func(line string)
+
+	mu   sync.Mutex // output may still come while the writer is closed
+	line []byte
+	over int // bytes of this line that were not kept
+}
+
+// Write implements io.Writer and never fails.
+func (l *lineWriter) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := len(p)
+	for {
+		at := bytes.IndexByte(p, '\n')
+		if at < 0 {
+			l.keep(p)
+			return n, nil
+		}
+		l.keep(p[:at])
+		l.finish()
+		p = p[at+1:]
+	}
+}
+
+// close emits a last line that has no end.
+func (l *lineWriter) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.line) > 0 || l.over > 0 {
+		l.finish()
+	}
+}
+
+func (l *lineWriter) keep(p []byte) {
+	room := min(l.limit-len(l.line), len(p))
+	l.line = append(l.line, p[:room]...)
+	l.over += len(p) - room
+}
+
+func (l *lineWriter) finish() {
+	text := l.line
+	if l.over > 0 {
+		for range utf8.UTFMax - 1 { // not in the middle of a character
+			if r, size := utf8.DecodeLastRune(text); r != utf8.RuneError || size != 1 {
+				break
+			}
+			text, l.over = text[:len(text)-1], l.over+1
+		}
+	}
+	line := printable(strings.TrimSuffix(string(text), "\r"))
+	if l.over > 0 {
+		line += fmt.Sprintf(" … [%d bytes cut]", l.over)
+	}
+	l.line, l.over = l.line[:0], 0
+	l.emit(line)
+}
+
+// tail passes output on and remembers its last lines.
+type tail struct {
+	*lineWriter
+	mu   sync.Mutex
+	last []string
+}
+
+const (
+	tailLines = 10
+	tailBytes = 2000
+)
+
+// newTail puts a tail before w.
+func newTail(w *lineWriter) *tail {
+	t := &tail{lineWriter: w}
+	emit := w.emit
+	w.emit = func(line string) {
+		t.mu.Lock()
+		t.last = append(t.last, line)
+		if len(t.last) > tailLines {
+			t.last = t.last[1:]
+		}
+		t.mu.Unlock()
+		emit(line)
+	}
+	return t
+}
+
+// quote is the last lines for an error message, "" if there were none.
+func (t *tail) quote() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	text := strings.TrimSpace(strings.Join(t.last, "\n"))
+	if text == "" {
+		return ""
+	}
+	if cut := len(text) - tailBytes; cut > 0 {
+		text = "…" + strings.ToValidUTF8(text[cut:], "")
+	}
+	return "\n" + text
+}

@@ -1,0 +1,174 @@
+package runner
+
+import (
+	"archive/zip"
+	"bytes"
+	"context"
+	"io/fs"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"takt/cmd/internal/controllertest"
+	"takt/http/api"
+	"takt/http/client"
+)
+
+// TestMain lets the test binary be a worker process too, to be killed.
+func TestMain(m *testing.M) {
+	if url := os.Getenv("RUNNER_TEST_URL"); url != "" {
+		os.Exit(workerProcess(url, os.Getenv("RUNNER_TEST_STATE"), os.Getenv("RUNNER_TEST_SCRIPT")))
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func workerProcess(url, state, script string) int {
+	c, err := client.New(client.Config{BaseURL: url, APIKey: controllertest.APIKey})
+	if err != nil {
+		return 2
+	}
+	w, err := New(c, zerolog.New(os.Stderr), Config{
+		Name: "process", StateDir: state, Command: Exec{Script: script, Env: []string{"PATH=" + os.Getenv("PATH")}},
+		Heartbeat: 10 * time.Millisecond, PollWait: time.Second,
+	})
+	if err != nil {
+		return 2
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT)
+	defer stop()
+	if w.Run(ctx) != nil {
+		return 1
+	}
+	return 0
+}
+
+// bench is a worker on a controller.
+type bench struct {
+	*controllertest.Controller
+	worker *Worker
+	client *client.Client
+	// stop ends the worker at once.
+	stop func()
+	// ended is closed when Run has returned err.
+	ended chan struct{}
+	err   error
+}
+
+// newBench makes a worker that runs script, not yet started.
+func newBench(t *testing.T, script string, edit ...func(*Config)) *bench {
+	t.Helper()
+	b := &bench{Controller: controllertest.Start(t), ended: make(chan struct{})}
+	c, err := client.New(client.Config{BaseURL: b.URL, APIKey: controllertest.APIKey, HTTPClient: &http.Client{Transport: client.NewTransport()}})
+	require.NoError(t, err)
+	cfg := Config{
+		Name: "bench", StateDir: t.TempDir(),
+		Command:   Exec{Script: script, Env: []string{"PATH=" + os.Getenv("PATH"), "HOME=/nowhere"}},
+		Heartbeat: 10 * time.Millisecond, KillGrace: 5 * time.Second,
+		Backoff: client.Backoff{Min: time.Millisecond, Max: 5 * time.Millisecond},
+		Logs:    LogConfig{Every: time.Millisecond},
+	}
+	for _, f := range edit {
+		f(&cfg)
+	}
+	b.client = c
+	b.worker, err = New(c, zerolog.New(zerolog.NewTestWriter(t)), cfg)
+	require.NoError(t, err)
+	return b
+}
+
+// start runs the worker until the test ends.
+func (b *bench) start(t *testing.T) *bench {
+	t.Helper()
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(t.Context()))
+	b.stop = func() { cancel(errStopped) }
+	go func() {
+		defer close(b.ended)
+		b.err = b.worker.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		b.stop()
+		<-b.ended
+		b.client.CloseIdle()
+	})
+	return b
+}
+
+// has reports whether a build's log has a line that contains text.
+func (b *bench) has(id, text string) func() bool {
+	return func() bool { return b.line(id, text) != "" }
+}
+
+func (b *bench) line(id, text string) string {
+	logs := b.Build(id).Logs
+	at := slices.IndexFunc(logs, func(l api.LogMessage) bool { return strings.Contains(l.Message, text) })
+	if at < 0 {
+		return ""
+	}
+	return logs[at].Message
+}
+
+// file is an entry of a test archive.
+type entry struct {
+	name, content string
+	mode          fs.FileMode
+}
+
+func archive(t *testing.T, entries ...entry) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	z := zip.NewWriter(&out)
+	for _, e := range entries {
+		header := &zip.FileHeader{Name: e.name, Method: zip.Deflate}
+		if e.mode == 0 {
+			e.mode = 0o644
+		}
+		header.SetMode(e.mode)
+		w, err := z.CreateHeader(header)
+		require.NoError(t, err)
+		_, err = w.Write([]byte(e.content))
+		require.NoError(t, err)
+	}
+	require.NoError(t, z.Close())
+	return out.Bytes()
+}
+
+func source(t *testing.T) []byte {
+	t.Helper()
+	return archive(t, entry{name: "main.txt", content: "hello"})
+}
+
+// awaitDead waits until a process is gone, or a zombie that only waits for a
+// parent that does not care.
+func awaitDead(t *testing.T, pid string) {
+	t.Helper()
+	limit := time.NewTimer(20 * time.Second)
+	defer limit.Stop()
+	look := time.NewTicker(5 * time.Millisecond)
+	defer look.Stop()
+	for alive(pid) {
+		select {
+		case <-look.C:
+		case <-limit.C:
+			t.Fatalf("process %s lives on", pid)
+		}
+	}
+}
+
+func alive(pid string) bool {
+	stat, err := os.ReadFile(filepath.Join("/proc", pid, "stat"))
+	if err != nil {
+		return false
+	}
+	_, after, _ := strings.Cut(string(stat), ") ")
+	return !strings.HasPrefix(after, "Z")
+}

@@ -1,0 +1,106 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/rs/zerolog"
+
+	"takt/http/client"
+	"takt/store"
+)
+
+// maxErrorMessage is the longest error message that is reported, in bytes.
+const maxErrorMessage = 4096
+
+// maxRefusals is how often a result is sent that the controller calls wrong: it
+// may have been damaged on its way.
+const maxRefusals = 3
+
+// conclude tells the controller how the build ended, unless it is not ours any
+// more.
+func (w *Worker) conclude(
+	hard, report context.Context, a *assignment, ws workspace, err error, lines *logStream, log zerolog.Logger,
+) {
+	if lost, ok := errors.AsType[lostError](context.Cause(a.ctx)); ok {
+		log.Warn().Err(lost.why).Msg("build given up")
+		lines.discard()
+		return
+	}
+	if err != nil && hard.Err() != nil {
+		err = errStopped
+	}
+	// The log should be whole before the build is final.
+	lines.flush(report, w.cfg.Logs.Linger)
+	if err == nil {
+		err = w.deliver(report, a, ws.Output, log)
+	}
+	if err != nil && verdict(err) == nil {
+		log.Warn().Err(err).Msg("build failed")
+		if err := w.upload(report, client.Upload{Held: a.held, ErrorMessage: clip(err.Error(), maxErrorMessage)}); err != nil {
+			log.Error().Err(err).Msg("failure not reported")
+		}
+	}
+}
+
+// deliver uploads the result. The error is one to report, or the controller's
+// word that the build is not ours.
+func (w *Worker) deliver(ctx context.Context, a *assignment, path string, log zerolog.Logger) error {
+	result, err := client.File(path)
+	if err != nil {
+		return err
+	}
+	err = w.upload(ctx, client.Upload{Held: a.held, Success: true, Result: &result})
+	switch {
+	case err == nil:
+		log.Info().Int64("bytes", result.Size).Msg("result delivered")
+	case verdict(err) != nil:
+		log.Warn().Err(err).Msg("result not wanted")
+	case client.StatusOf(err) != 0:
+		refused, _ := errors.AsType[*store.Error](err)
+		return errors.New("result refused: " + refused.Message)
+	}
+	return err
+}
+
+// upload repeats until the controller has answered for good: an identical
+// repeat is accepted.
+func (w *Worker) upload(ctx context.Context, u client.Upload) error {
+	retry := w.retry
+	retry.OnWait = func(err error, wait time.Duration) { w.waiting("upload")(err, wait) }
+	refusals := 0
+	retry.Temporary = func(err error) bool {
+		if client.StatusOf(err) == http.StatusBadRequest && u.Result != nil {
+			refusals++
+			return refusals < maxRefusals
+		}
+		return tryAgain(err)
+	}
+	return retry.Do(ctx, func(ctx context.Context) error {
+		_, err := w.api.Upload(ctx, u)
+		return err
+	})
+}
+
+// clip makes s fit for a message: valid UTF-8 without NUL, at most limit bytes.
+func clip(s string, limit int) string {
+	s = printable(s)
+	if len(s) <= limit {
+		return s
+	}
+	const mark = " …"
+	s = s[:limit-len(mark)]
+	for len(s) > 0 && !utf8.ValidString(s[max(0, len(s)-utf8.UTFMax):]) {
+		s = s[:len(s)-1]
+	}
+	return s + mark
+}
+
+// printable replaces what neither JSON nor PostgreSQL text can hold.
+func printable(s string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
+}

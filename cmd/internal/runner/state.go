@@ -1,0 +1,148 @@
+package runner
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	gonanoid "github.com/matoous/go-nanoid/v2"
+
+	"takt/store"
+)
+
+// state is the worker's directory, locked.
+type state struct {
+	dir    string
+	idFile string
+	lock   *os.File
+}
+
+// openState locks the directory and removes what a killed worker left there.
+func openState(dir, idFile string) (*state, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	if idFile == "" {
+		idFile = filepath.Join(dir, "worker-id")
+	}
+	s := &state{dir: dir, idFile: idFile}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	s.lock, err = os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(s.lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		_ = s.lock.Close()
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, fmt.Errorf("%s: another worker uses this state directory", dir)
+		}
+		return nil, fmt.Errorf("locking %s: %w", dir, err)
+	}
+	if err := removeAll(s.builds()); err != nil {
+		s.close()
+		return nil, fmt.Errorf("removing what an earlier worker left: %w", err)
+	}
+	if err := os.MkdirAll(s.builds(), 0o700); err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *state) builds() string { return filepath.Join(s.dir, "builds") }
+
+func (s *state) close() { _ = s.lock.Close() }
+
+// id returns the worker's id, a new one if there is none. The worker chooses
+// its id itself: a registration whose answer is lost then leaves no second
+// worker behind when it is repeated.
+func (s *state) id() (string, error) {
+	raw, err := os.ReadFile(s.idFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return s.newID()
+	}
+	if err != nil {
+		return "", err
+	}
+	id := strings.TrimSpace(string(raw))
+	if !store.ValidID(id) {
+		return "", fmt.Errorf("%s: holds no worker id; remove it to get a new one", s.idFile)
+	}
+	return id, nil
+}
+
+// newID makes an id and keeps it.
+func (s *state) newID() (string, error) {
+	id, err := gonanoid.New()
+	if err != nil {
+		return "", err
+	}
+	return id, s.keepID(id)
+}
+
+// keepID replaces the file in one step, so that a crash leaves the old id or
+// the new one.
+func (s *state) keepID(id string) error {
+	next := s.idFile + ".new"
+	if err := os.WriteFile(next, []byte(id+"\n"), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(next, s.idFile)
+}
+
+// workspace is a build's directory and what lies in it.
+type workspace struct {
+	root string
+	zip  string
+	Workspace
+}
+
+const outputName = "result"
+
+// workspace makes a clean directory for a build.
+func (s *state) workspace(buildID, platform string, attempt int) (workspace, error) {
+	root := filepath.Join(s.builds(), fmt.Sprintf("%s-%d", buildID, attempt))
+	w := workspace{
+		root: root,
+		zip:  filepath.Join(root, "archive.zip"),
+		Workspace: Workspace{
+			BuildID: buildID, Platform: platform, Attempt: attempt,
+			Source: filepath.Join(root, "source"),
+			Output: filepath.Join(root, "out", outputName),
+			Temp:   filepath.Join(root, "tmp"),
+		},
+	}
+	if err := removeAll(root); err != nil {
+		return w, err
+	}
+	for _, dir := range []string{root, w.Source, filepath.Dir(w.Output), w.Temp} {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			return w, err
+		}
+	}
+	return w, nil
+}
+
+func (w workspace) certs() string { return filepath.Join(w.root, "certs") }
+
+// removeAll removes a tree, also one whose directories were made read-only,
+// as module caches are.
+func removeAll(root string) error {
+	if os.RemoveAll(root) == nil {
+		return nil
+	}
+	_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if d != nil && d.IsDir() {
+			_ = os.Chmod(path, 0o700) //nolint:gosec // ours, about to be removed
+		}
+		return nil //nolint:nilerr // the second removal reports what is left
+	})
+	return os.RemoveAll(root)
+}

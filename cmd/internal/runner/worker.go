@@ -1,0 +1,235 @@
+package runner
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"takt/http/api"
+	"takt/http/client"
+	"takt/store"
+)
+
+// Causes of an end.
+var (
+	errDraining = errors.New("worker drains")
+	errStopped  = errors.New("worker was stopped")
+)
+
+// Worker takes builds from a controller and runs them.
+type Worker struct {
+	cfg   Config
+	api   *client.Client
+	log   zerolog.Logger
+	retry client.Retry
+
+	drain chan struct{}
+	once  sync.Once
+
+	// Of the polling goroutine alone.
+	state *state
+	id    string
+	token string
+
+	mu     sync.Mutex
+	active map[string]*assignment // by build id
+}
+
+// New returns a worker. It does no I/O.
+func New(c *client.Client, log zerolog.Logger, cfg Config) (*Worker, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	return &Worker{
+		cfg: cfg, api: c, log: log, retry: client.Retry{Backoff: cfg.Backoff, Patience: cfg.Patience},
+		drain: make(chan struct{}), active: map[string]*assignment{},
+	}, nil
+}
+
+// Drain makes Run take no further builds, finish those it has, and return.
+func (w *Worker) Drain() { w.once.Do(func() { close(w.drain) }) }
+
+// Run works until it is drained (nil), its context ends (nil: running builds
+// are killed and reported as failed), or the controller refuses it at the
+// start.
+func (w *Worker) Run(ctx context.Context) error {
+	var err error
+	if w.state, err = openState(w.cfg.StateDir, w.cfg.IDFile); err != nil {
+		return fmt.Errorf("worker state: %w", err)
+	}
+	defer w.state.close()
+	if w.id, err = w.state.id(); err != nil {
+		return fmt.Errorf("worker id: %w", err)
+	}
+	polling, stop := context.WithCancelCause(ctx)
+	defer stop(errStopped)
+	go func() {
+		select {
+		case <-w.drain:
+			w.log.Info().Msg("draining: no new builds")
+			stop(errDraining)
+		case <-polling.Done():
+		}
+	}()
+	forever := client.Retry{Backoff: w.cfg.Backoff, OnWait: w.waiting("register")}
+	if err := forever.Do(polling, w.register); err != nil {
+		if polling.Err() != nil {
+			return nil //nolint:nilerr // told to end before it had begun
+		}
+		return fmt.Errorf("registering: %w", err)
+	}
+	var builds sync.WaitGroup
+	w.serve(ctx, polling, &builds)
+	builds.Wait()
+	w.unregister(ctx)
+	return nil
+}
+
+// serve takes builds until polling ends. Builds live as long as ctx.
+func (w *Worker) serve(ctx, polling context.Context, builds *sync.WaitGroup) {
+	slots := make(chan struct{}, w.cfg.Concurrency)
+	for {
+		select {
+		case slots <- struct{}{}:
+		case <-polling.Done():
+			return
+		}
+		job := w.next(polling)
+		if job == nil {
+			return
+		}
+		a := w.accept(ctx, *job)
+		if a == nil { // runs already: the controller takes its reply for lost
+			<-slots
+			w.pause(polling, w.cfg.Backoff.Delay(0, 0))
+			continue
+		}
+		builds.Go(func() {
+			defer func() { <-slots }()
+			defer w.release(a)
+			w.build(ctx, a)
+		})
+	}
+}
+
+// next polls until there is a job, or ctx ends (nil). No failure ends it: a
+// controller that refuses us may be under repair.
+func (w *Worker) next(ctx context.Context) *api.Job {
+	for failures, idle := 0, 0; ; {
+		asked := time.Now()
+		reply, err := w.api.Poll(ctx, client.Poll{Token: w.token, WorkerID: w.id, Wait: w.cfg.PollWait, Active: w.running()})
+		if err == nil && reply.Job != nil && !store.ValidID(reply.Job.ID) {
+			w.log.Error().Str("build", reply.Job.ID).Msg("job with an id that is none")
+			err, reply.Job = errors.New("bad job"), nil
+		}
+		switch {
+		case err == nil && reply.Job != nil:
+			w.token = reply.AccessToken
+			return reply.Job
+		case err == nil:
+			w.token, failures = reply.AccessToken, 0
+			if time.Since(asked) > time.Second {
+				idle = 0
+				continue
+			}
+			// The controller does not let us wait, so we do.
+			w.pause(ctx, client.Backoff{Max: 5 * time.Second}.Delay(idle, w.chance()))
+			idle++
+		case ctx.Err() != nil:
+			return nil
+		default:
+			w.recover(ctx, err, failures)
+			failures++
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+	}
+}
+
+// recover does what a failed poll asks for: register again as 401 and 404 say,
+// or wait. Only the first time in a row is without a wait.
+func (w *Worker) recover(ctx context.Context, err error, failures int) {
+	status := client.StatusOf(err)
+	again := status == http.StatusUnauthorized || status == http.StatusNotFound
+	if !again || failures > 0 {
+		wait := w.cfg.Backoff.After(err, failures, w.chance())
+		w.waiting("poll")(err, wait)
+		w.pause(ctx, wait)
+	}
+	if !again || ctx.Err() != nil {
+		return
+	}
+	if status == http.StatusNotFound {
+		w.log.Warn().Str("worker", w.id).Msg("controller does not know us: registering anew")
+		id, err := w.state.newID()
+		if err != nil {
+			w.log.Error().Err(err).Msg("new worker id")
+			return
+		}
+		w.id = id
+	}
+	if err := w.register(ctx); err != nil && ctx.Err() == nil {
+		w.log.Warn().Err(err).Msg("registering again")
+	}
+}
+
+// register makes the worker known under its id.
+func (w *Worker) register(ctx context.Context) error {
+	can := api.Capabilities{MaxConcurrentBuilds: w.cfg.Concurrency}
+	for _, p := range w.cfg.Platforms {
+		can.Platforms = append(can.Platforms, string(p))
+	}
+	capabilities, err := json.Marshal(can)
+	if err != nil {
+		return err
+	}
+	reply, err := w.api.Register(ctx, api.Register{
+		ID: w.id, Name: w.cfg.Name, Capabilities: capabilities, ActiveBuildCount: len(w.running()),
+	})
+	if err != nil {
+		return err
+	}
+	if !store.ValidID(reply.ID) {
+		return fmt.Errorf("controller gave us the id %q", reply.ID)
+	}
+	if reply.ID != w.id {
+		if err := w.state.keepID(reply.ID); err != nil {
+			return err
+		}
+	}
+	w.id, w.token = reply.ID, reply.AccessToken
+	w.log.Info().Str("worker", w.id).Str("name", w.cfg.Name).Msg(reply.Status)
+	return nil
+}
+
+// unregister says goodbye. The token may have expired during a long build, so
+// it is renewed if need be.
+func (w *Worker) unregister(ctx context.Context) {
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), w.cfg.StopGrace, errStopped)
+	defer cancel()
+	retry := client.Retry{Backoff: w.cfg.Backoff}
+	err := retry.Do(ctx, func(ctx context.Context) error {
+		_, err := w.api.Unregister(ctx, w.token)
+		if client.StatusOf(err) != http.StatusUnauthorized {
+			return err
+		}
+		if err := w.register(ctx); err != nil {
+			return err
+		}
+		_, err = w.api.Unregister(ctx, w.token)
+		return err
+	})
+	if err != nil {
+		w.log.Warn().Err(err).Msg("could not unregister")
+		return
+	}
+	w.log.Info().Msg("unregistered")
+}
