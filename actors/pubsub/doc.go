@@ -1,0 +1,25 @@
+// Package pubsub carries events between the parts of one takt process: topics,
+// and subscribers that hear them. The listener of package repo brings
+// PostgreSQL's notifications in, so that controllers hear each other too.
+//
+// Events are hints. Whoever acts on one reads the truth from the database, and
+// has another way to learn of it in the end.
+//
+// # State
+//
+// One actor owns the table of subscribers. Nothing is stored: an event that
+// nobody hears is gone.
+//
+// # Failure
+//
+// When the actor ends, each Subscription's channel is closed and each process
+// that called SubscribeProc gets an otp.Down. They subscribe again and read
+// anew what they keep. A subscriber that does not keep up loses its
+// subscription in the same way; publishers never wait for it. An event that is
+// published while the actor restarts is lost.
+//
+// # Concurrency
+//
+// Bus is safe for concurrent use. The events of one publisher arrive in their
+// order.
+package pubsub
