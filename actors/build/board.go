@@ -202,7 +202,7 @@ func (b *board) land(f *flight) {
 	}
 	for lane := range laneCount {
 		if dry.has(lane) {
-			b.hints.dry(lane, f.seen[lane], !f.crowded)
+			b.hints.dry(lane, f.seen[lane], f.crowded)
 		}
 	}
 }
@@ -226,7 +226,7 @@ func (b *board) park(p *poll, l *landing) {
 		return
 	}
 	b.unwake(p)
-	p.req.Seq = l.Seq
+	p.req.Seq, p.req.WorkerID = l.Seq, l.WorkerID
 	p.takes, p.free = setOf(l.Platforms), l.Free
 	p.req.Mode = store.Resume
 	p.until = p.arrived.Add(p.wait)

@@ -11,16 +11,16 @@ type QueueUpdated struct {
 	Parked         int `json:"parked"`
 }
 
-// BuildAssigned is the data of build:assigned.
-type BuildAssigned struct {
+// Assigned is the data of build:assigned.
+type Assigned struct {
 	BuildID  string         `json:"build_id"`
 	WorkerID string         `json:"worker_id"`
 	Platform store.Platform `json:"platform"`
 	Attempt  int            `json:"attempt"`
 }
 
-// BuildUpdated is the data of build:updated, as far as this package knows it.
-type BuildUpdated struct {
+// Updated is the data of build:updated, as far as this package knows it.
+type Updated struct {
 	BuildID  string           `json:"build_id"`
 	Platform store.Platform   `json:"platform"`
 	State    store.BuildState `json:"state"`

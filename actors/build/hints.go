@@ -72,11 +72,13 @@ func (h *hints) claimed(lane int) {
 }
 
 // dry takes note that a free worker found nothing in lane, by a look that began
-// when news stood at seen. If another batch was under way meanwhile, it may
-// have held locks on builds that it did not take: that is not certain then.
-func (h *hints) dry(lane int, seen uint64, certain bool) {
-	h.doubt[lane] = !certain
-	h.set(lane, int(h.news[lane]-seen))
+// when news stood at seen. That is in doubt if the hints said otherwise, or if
+// another batch was under way: it may have held locks on builds that it did not
+// take.
+func (h *hints) dry(lane int, seen uint64, crowded bool) {
+	left := int(h.news[lane] - seen)
+	h.doubt[lane] = crowded || h.pending[lane] > left
+	h.set(lane, left)
 }
 
 // counted takes over a count of the database that began when news stood at seen

@@ -54,7 +54,6 @@ func newPoll(req PollRequest, wait time.Duration, now time.Time) *poll {
 	next := store.NewWorkerToken()
 	p := &poll{
 		req: store.Poll{
-			WorkerID:  req.WorkerID,
 			Next:      store.HashToken(next),
 			Active:    req.Active,
 			Reconcile: req.Reconcile,
@@ -63,12 +62,13 @@ func newPoll(req PollRequest, wait time.Duration, now time.Time) *poll {
 		next:      next,
 		arrived:   now,
 		out:       make(chan answer, 2),
-		worker:    req.WorkerID,
 		lane:      noLane,
 		seat:      [2]int{-1, -1},
 	}
 	if req.Token != "" {
-		p.req.Token = store.HashToken(req.Token)
+		p.req.Token = store.HashToken(req.Token) // says who it is; the id is hearsay then
+	} else {
+		p.req.WorkerID, p.worker = req.WorkerID, req.WorkerID
 	}
 	if wait > 0 {
 		p.wait, p.req.Mode = wait, store.Park

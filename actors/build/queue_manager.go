@@ -171,7 +171,7 @@ func (q *Queue) announce(f *flight) {
 	for i := range f.landings {
 		l := &f.landings[i]
 		if l.err == nil && l.Job != nil && !l.Redelivered {
-			q.bus.Publish(pubsub.BuildAssigned, BuildAssigned{
+			q.bus.Publish(pubsub.BuildAssigned, Assigned{
 				BuildID: l.Job.BuildID, WorkerID: l.WorkerID, Platform: l.Job.Platform, Attempt: l.Job.Attempt,
 			})
 		}

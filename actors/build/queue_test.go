@@ -50,10 +50,19 @@ func inBubble(t *testing.T, cfg QueueConfig, f func(b *bench)) {
 type asked struct {
 	reply  Reply
 	err    error
-	done   bool
-	parked bool
 	at     time.Time
+	parked bool
+	over   chan struct{} // closed when the fields above are final
 	cancel context.CancelCauseFunc
+}
+
+func (a *asked) done() bool {
+	select {
+	case <-a.over:
+		return true
+	default:
+		return false
+	}
 }
 
 // asks lets a worker poll by id, in a goroutine of its own.
@@ -64,7 +73,7 @@ func (b *bench) asks(worker string, wait time.Duration) *asked {
 func (b *bench) sends(req PollRequest, wait time.Duration) *asked {
 	b.Helper()
 	ctx, cancel := context.WithCancelCause(b.Context())
-	a := &asked{cancel: cancel}
+	a := &asked{cancel: cancel, over: make(chan struct{})}
 	go func() {
 		defer cancel(nil)
 		reply, ticket, err := b.queue.Arrive(ctx, req, wait)
@@ -73,7 +82,8 @@ func (b *bench) sends(req PollRequest, wait time.Duration) *asked {
 			a.parked = true
 			a.reply, a.err = ticket.Wait(ctx)
 		}
-		a.done, a.at = true, time.Now()
+		a.at = time.Now()
+		close(a.over)
 	}()
 	synctest.Wait()
 	return a
@@ -93,7 +103,7 @@ func (b *bench) passes(d time.Duration) {
 
 func (b *bench) gotJob(a *asked, build string) {
 	b.Helper()
-	require.True(b, a.done)
+	require.True(b, a.done())
 	require.NoError(b, a.err)
 	require.NotNil(b, a.reply.Job)
 	require.Equal(b, build, a.reply.Job.BuildID)
@@ -101,7 +111,7 @@ func (b *bench) gotJob(a *asked, build string) {
 
 func (b *bench) gotNothing(a *asked) {
 	b.Helper()
-	require.True(b, a.done)
+	require.True(b, a.done())
 	require.NoError(b, a.err)
 	require.Nil(b, a.reply.Job)
 }
@@ -176,7 +186,7 @@ func TestPoll(t *testing.T) {
 			close(gate)
 			synctest.Wait()
 			for i, a := range polls {
-				require.True(b, a.done)
+				require.True(b, a.done())
 				require.Equal(b, i == 5, a.err != nil, "worker %d", i)
 			}
 		})
@@ -231,7 +241,7 @@ func TestParkedPoll(t *testing.T) {
 			b.gotJob(first, "x")
 			require.True(b, first.parked)
 			require.Equal(b, before, first.at)
-			require.False(b, droid.done || second.done)
+			require.False(b, droid.done() || second.done())
 			b.submits("y", store.IOS)
 			b.gotJob(second, "y")
 			b.submits("z", store.Android)
@@ -250,7 +260,7 @@ func TestParkedPoll(t *testing.T) {
 			b.bus.PublishRemote(pubsub.JobAvailable, "ios")
 			synctest.Wait()
 			b.gotJob(w, "x")
-			require.False(b, v.done)
+			require.False(b, v.done())
 			require.Equal(b, int64(1), b.queue.Stats().Woken)
 		})
 	})
@@ -311,7 +321,7 @@ func TestParkedPoll(t *testing.T) {
 			before := time.Now()
 			a := b.sends(PollRequest{Token: "token-w"}, 30*time.Second)
 			b.passes(29 * time.Second)
-			require.False(b, a.done)
+			require.False(b, a.done())
 			b.passes(time.Second)
 			b.gotNothing(a)
 			require.Equal(b, 30*time.Second, a.at.Sub(before))
@@ -374,7 +384,7 @@ func TestParkedPoll(t *testing.T) {
 			b.submits("x", store.IOS)
 			a.cancel(errors.New("client disconnected"))
 			synctest.Wait()
-			require.True(b, a.done)
+			require.True(b, a.done())
 			close(gate)
 			synctest.Wait()
 			again := b.sends(PollRequest{Token: "token-w"}, time.Minute)
@@ -404,7 +414,7 @@ func TestParkedPoll(t *testing.T) {
 			b.db.set(func(s *fakeStore) { s.workers["w"].holds.building = true })
 			a := b.asks("w", time.Minute)
 			b.submits("y", store.IOS)
-			require.False(b, a.done)
+			require.False(b, a.done())
 			b.db.finish("w")
 			b.queue.Freed("w")
 			synctest.Wait()
@@ -425,7 +435,7 @@ func TestParkedPoll(t *testing.T) {
 			require.Equal(b, QueueUpdated{Pending: 5, PendingIOS: 5}, (<-sub.C()).Data)
 			b.db.worker("w")
 			b.asks("w", 0)
-			require.Equal(b, BuildAssigned{BuildID: "0", WorkerID: "w", Platform: store.IOS, Attempt: 1}, (<-sub.C()).Data)
+			require.Equal(b, Assigned{BuildID: "0", WorkerID: "w", Platform: store.IOS, Attempt: 1}, (<-sub.C()).Data)
 			b.passes(time.Second)
 			require.Equal(b, QueueUpdated{Pending: 4, PendingIOS: 4}, (<-sub.C()).Data)
 			require.Empty(b, sub.C())

@@ -90,7 +90,7 @@ func (s *seats) Swap(i, j int) {
 
 // Push implements heap.Interface.
 func (s *seats) Push(x any) {
-	p := x.(*poll) //nolint:forcetypeassert,errcheck // only this file pushes
+	p := x.(*poll) // only this file pushes
 	p.seat[s.slot] = len(s.polls)
 	s.polls = append(s.polls, p)
 }

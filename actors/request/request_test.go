@@ -1,0 +1,186 @@
+package request_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"takt/actors/otp"
+	"takt/actors/request"
+	"takt/store"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const grace = time.Second
+
+func setup(tb testing.TB) (*otp.System, request.Requests) {
+	tb.Helper()
+	sys := otp.New(otp.Options{Logger: zerolog.Nop()})
+	_, err := sys.StartRoot(tb.Context(), "takt", otp.SupSpec{Intensity: 100, Children: []otp.ChildSpec{{
+		ID: "request_sup", Supervisor: func() otp.SupSpec { return request.Supervisor(grace) },
+	}}})
+	require.NoError(tb, err)
+	return sys, request.New(sys.Ref("takt/request_sup"))
+}
+
+// bubble is a running request_sup in fake time.
+type bubble struct {
+	*testing.T
+	sys      *otp.System
+	requests request.Requests
+}
+
+func inBubble(t *testing.T, f func(b *bubble)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		sys, requests := setup(t)
+		defer sys.Shutdown(context.Background())
+		f(&bubble{t, sys, requests})
+	})
+}
+
+func TestDo(t *testing.T) {
+	t.Parallel()
+
+	t.Run("the function's error is the caller's and no crash", func(t *testing.T) {
+		t.Parallel()
+		inBubble(t, func(b *bubble) {
+			refused := store.NewError(store.NotFound, "Build not found")
+			require.Equal(b, refused, b.requests.Do(b.Context(), "r", func(context.Context) error { return refused }))
+			require.NoError(b, b.requests.Do(b.Context(), "r", func(context.Context) error { return nil }))
+		})
+	})
+
+	t.Run("a panic costs its own request only", func(t *testing.T) {
+		t.Parallel()
+		inBubble(t, func(b *bubble) {
+			sup := b.sys.Whereis("takt/request_sup")
+			var wg sync.WaitGroup
+			gate := make(chan struct{})
+			for range 10 {
+				wg.Go(func() {
+					err := b.requests.Do(b.Context(), "waits", func(context.Context) error { <-gate; return nil })
+					require.NoError(b, err)
+				})
+			}
+			for range 50 {
+				err := b.requests.Do(b.Context(), "panics", func(context.Context) error { panic("a defect") })
+				var crash *otp.PanicError
+				require.ErrorAs(b, err, &crash)
+				require.Equal(b, "a defect", crash.Value)
+				require.Contains(b, string(crash.Stack), "request_test")
+			}
+			close(gate)
+			wg.Wait()
+			require.Same(b, sup, b.sys.Whereis("takt/request_sup"))
+		})
+	})
+
+	t.Run("a function that ends its goroutine costs its own request only", func(t *testing.T) {
+		t.Parallel()
+		inBubble(t, func(b *bubble) {
+			err := b.requests.Do(b.Context(), "exits", func(context.Context) error {
+				(&testing.T{}).FailNow()
+				return nil
+			})
+			require.ErrorIs(b, err, otp.ErrGoexit)
+			require.NoError(b, b.requests.Do(b.Context(), "r", func(context.Context) error { return nil }))
+		})
+	})
+
+	t.Run("the caller's values and cancellation reach the function", func(t *testing.T) {
+		t.Parallel()
+		inBubble(t, func(b *bubble) {
+			type id struct{}
+			gone := errors.New("client disconnected")
+			ctx, cancel := context.WithCancelCause(context.WithValue(b.Context(), id{}, 7))
+			time.AfterFunc(time.Second, func() { cancel(gone) })
+			err := b.requests.Do(ctx, "r", func(ctx context.Context) error {
+				require.Equal(b, 7, ctx.Value(id{}))
+				<-ctx.Done()
+				return context.Cause(ctx)
+			})
+			require.ErrorIs(b, err, gone)
+		})
+	})
+
+	t.Run("a stop of the supervisor ends running requests, and new ones are refused", func(t *testing.T) {
+		t.Parallel()
+		inBubble(t, func(b *bubble) {
+			result := make(chan error, 1)
+			go func() {
+				result <- b.requests.Do(b.Context(), "r", func(ctx context.Context) error {
+					<-ctx.Done()
+					return context.Cause(ctx)
+				})
+			}()
+			synctest.Wait()
+			b.sys.Shutdown(context.Background())
+			require.ErrorIs(b, <-result, otp.ErrShutdown)
+
+			before := time.Now()
+			err := b.requests.Do(b.Context(), "r", func(context.Context) error { panic("not reached") })
+			require.Equal(b, store.Unavailable, store.CodeOf(err))
+			require.Equal(b, request.RestartGap, time.Since(before))
+		})
+	})
+
+	t.Run("a restart of the supervisor is bridged", func(t *testing.T) {
+		t.Parallel()
+		inBubble(t, func(b *bubble) {
+			require.NoError(b, otp.TerminateChild(b.Context(), b.sys.Ref("takt"), "request_sup"))
+			time.AfterFunc(request.RestartGap/2, func() {
+				_, err := otp.RestartChild(context.Background(), b.sys.Ref("takt"), "request_sup")
+				require.NoError(b, err)
+			})
+			require.NoError(b, b.requests.Do(b.Context(), "r", func(context.Context) error { return nil }))
+		})
+	})
+
+	t.Run("a function that ignores its end is awaited", func(t *testing.T) {
+		t.Parallel()
+		inBubble(t, func(b *bubble) {
+			var ended atomic.Bool
+			result, gate := make(chan error, 1), make(chan struct{})
+			go func() {
+				result <- b.requests.Do(b.Context(), "stuck", func(context.Context) error {
+					<-gate
+					ended.Store(true)
+					return nil
+				})
+			}()
+			synctest.Wait()
+			before := time.Now()
+			require.NoError(b, otp.TerminateChild(b.Context(), b.sys.Ref("takt"), "request_sup"))
+			require.Less(b, time.Since(before), 2*grace, "the tree does not wait for it")
+			require.Equal(b, 1, b.sys.Leaked())
+			require.Empty(b, result)
+			close(gate)
+			require.NoError(b, <-result)
+			require.True(b, ended.Load())
+		})
+	})
+}
+
+func BenchmarkDo(b *testing.B) {
+	sys, requests := setup(b)
+	defer sys.Shutdown(context.Background())
+	ctx := b.Context()
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if err := requests.Do(ctx, "r", func(context.Context) error { return nil }); err != nil {
+				b.Error(err)
+			}
+		}
+	})
+}

@@ -1,0 +1,54 @@
+package telemetry
+
+import (
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"takt/actors/otp"
+)
+
+// SupervisorEvent is the data of supervisor:event: what happened in the tree,
+// without stacks.
+type SupervisorEvent struct {
+	Event    string    `json:"event"`
+	Path     string    `json:"path"`
+	Reason   string    `json:"reason,omitempty"`
+	Detail   string    `json:"detail,omitempty"`
+	Restarts int       `json:"restarts,omitempty"`
+	At       time.Time `json:"at"`
+	// LifetimeMS is how long a process ran that has ended.
+	LifetimeMS int64 `json:"lifetime_ms,omitempty"`
+	// Abnormal events deserve attention.
+	Abnormal bool `json:"abnormal"`
+}
+
+func describe(e otp.Event) SupervisorEvent {
+	s := SupervisorEvent{
+		Event: e.Kind.String(), Path: e.Path, Detail: e.Detail, Restarts: e.Restarts,
+		At: e.At, LifetimeMS: e.Lifetime.Milliseconds(), Abnormal: e.Abnormal(),
+	}
+	if e.Reason != nil {
+		s.Reason = e.Reason.Error()
+	}
+	return s
+}
+
+// level says how loud an event is: defects shout, weather warns.
+func level(e otp.Event) zerolog.Level {
+	switch e.Kind {
+	case otp.EventGaveUp, otp.EventAbandoned, otp.EventStartFailed:
+		return zerolog.ErrorLevel
+	case otp.EventExit:
+		if e.Abnormal() {
+			return zerolog.ErrorLevel
+		}
+		return zerolog.DebugLevel
+	case otp.EventRestarting, otp.EventSuspended:
+		return zerolog.WarnLevel
+	case otp.EventResumed, otp.EventReturned:
+		return zerolog.InfoLevel
+	default:
+		return zerolog.DebugLevel
+	}
+}

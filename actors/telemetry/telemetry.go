@@ -1,0 +1,152 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/rs/zerolog"
+
+	"takt/actors/otp"
+)
+
+// TopicSupervisorEvent carries a [SupervisorEvent] for each event of the tree.
+const TopicSupervisorEvent = "supervisor:event"
+
+// backlog is how many events may wait for the process.
+const backlog = 1024
+
+// Publisher is what this package needs of pubsub. Publish never blocks.
+type Publisher interface {
+	Publish(topic string, data any)
+}
+
+// Telemetry is the handle. It is made before the tree, because the tree reports
+// to it from its first moment.
+type Telemetry struct {
+	registry *prometheus.Registry
+	logger   zerolog.Logger
+	events   chan otp.Event
+	counted  *prometheus.CounterVec
+	restarts *prometheus.CounterVec
+	dropped  prometheus.Counter
+}
+
+// New returns a handle with a registry of its own, which already has the
+// collectors of the Go runtime and of the process.
+func New(logger zerolog.Logger) *Telemetry {
+	t := &Telemetry{
+		registry: prometheus.NewRegistry(),
+		logger:   logger,
+		events:   make(chan otp.Event, backlog),
+		counted: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "takt_supervisor_events_total", Help: "Supervision events by kind.",
+		}, []string{"kind"}),
+		restarts: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "takt_supervisor_restarts_total", Help: "Restarts of supervised children by path.",
+		}, []string{"path"}),
+		dropped: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "takt_supervisor_events_dropped_total", Help: "Supervision events that came faster than they could be told.",
+		}),
+	}
+	t.registry.MustRegister(
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		t.counted, t.restarts, t.dropped,
+	)
+	return t
+}
+
+// Gatherer gives the metrics out.
+func (t *Telemetry) Gatherer() prometheus.Gatherer { return t.registry }
+
+// Register adds a subsystem's collector. It panics if two have one name: that
+// is a defect of the program, found at its start.
+func (t *Telemetry) Register(c ...prometheus.Collector) { t.registry.MustRegister(c...) }
+
+// Gauge registers a figure that goes up and down and is asked for at each
+// scrape; f must be quick and safe for concurrent use.
+func (t *Telemetry) Gauge(name, help string, f func() float64) {
+	t.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, f))
+}
+
+// Counter registers a figure that only grows, as Gauge does.
+func (t *Telemetry) Counter(name, help string, f func() float64) {
+	t.Register(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, f))
+}
+
+// Hook returns what otp.Options.OnEvent wants: it counts an event and queues
+// it. It never blocks.
+func (t *Telemetry) Hook() func(otp.Event) {
+	return func(e otp.Event) {
+		t.counted.WithLabelValues(e.Kind.String()).Inc()
+		if e.Kind == otp.EventRestarting {
+			t.restarts.WithLabelValues(e.Path).Inc()
+		}
+		e.Proc = nil // an event that waits must not keep a dead process
+		select {
+		case t.events <- e:
+		default:
+			t.dropped.Inc()
+		}
+	}
+}
+
+// Spec describes the process that tells the events: to the log and to bus.
+func (t *Telemetry) Spec(bus Publisher) otp.ChildSpec {
+	return otp.ChildSpec{
+		ID: "telemetry",
+		Task: func() otp.Task {
+			return otp.Task{Run: func(ctx context.Context) error { return t.run(ctx, bus) }}
+		},
+	}
+}
+
+func (t *Telemetry) run(ctx context.Context, bus Publisher) error {
+	for {
+		select {
+		case e := <-t.events:
+			t.tell(e, bus)
+		case <-ctx.Done():
+			t.drain(bus)
+			return nil
+		}
+	}
+}
+
+// drain tells what is queued already. The tree stops telemetry last, so this is
+// how everything before it ended.
+func (t *Telemetry) drain(bus Publisher) {
+	for {
+		select {
+		case e := <-t.events:
+			t.tell(e, bus)
+		default:
+			return
+		}
+	}
+}
+
+func (t *Telemetry) tell(e otp.Event, bus Publisher) {
+	told := describe(e)
+	line := t.logger.WithLevel(level(e)).
+		Str("event", told.Event).Str("path", told.Path)
+	if told.Reason != "" {
+		line = line.Str("reason", told.Reason)
+	}
+	if told.Detail != "" {
+		line = line.Str("detail", told.Detail)
+	}
+	if told.Restarts > 0 {
+		line = line.Int("restarts", told.Restarts)
+	}
+	var crash *otp.PanicError
+	switch {
+	case errors.As(e.Reason, &crash) && e.Kind == otp.EventExit:
+		line = line.Bytes("stack", crash.Stack)
+	case len(e.Stack) > 0:
+		line = line.Bytes("stack", e.Stack)
+	}
+	line.Msg("supervision")
+	bus.Publish(TopicSupervisorEvent, told)
+}
