@@ -81,6 +81,14 @@ func (p *Proc) Name() string {
 // Path returns the place in the tree: the ids from the root down.
 func (p *Proc) Path() string { return p.path }
 
+// Supervisor returns the process's supervisor, nil if it has none.
+func (p *Proc) Supervisor() *Proc {
+	if p.sup == nil {
+		return nil
+	}
+	return p.sup.p
+}
+
 // childID returns the id of the child specification.
 func (p *Proc) childID() string {
 	if p.spec == nil {

@@ -38,16 +38,7 @@ func (s *supervisor) start(row *child) (*Proc, error) {
 	if err == nil {
 		err = s.awaitStart(p, row.spec.StartTimeout)
 	}
-	switch {
-	case err == nil:
-		p.sys.emit(Event{Kind: EventStarted, Proc: p})
-		return p, nil
-	case errors.Is(err, Ignore):
-		p.sys.emit(Event{Kind: EventIgnored, Proc: p})
-	default:
-		p.sys.emit(Event{Kind: EventStartFailed, Proc: p, Reason: err})
-	}
-	return nil, err
+	return p.sys.reportStart(p, err)
 }
 
 // newChild makes the process of a row, not started yet.

@@ -2,6 +2,7 @@ package otp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -98,11 +99,21 @@ func (s *System) startTop(ctx context.Context, p *Proc, mk func() Server) (*Proc
 		<-p.done
 		return nil, fmt.Errorf("starting %s: %w", p.path, context.Cause(ctx))
 	}
-	if err := p.startError(); err != nil {
-		return nil, err
+	return s.reportStart(p, p.startError())
+}
+
+// reportStart emits the event that tells how the start of p went.
+func (s *System) reportStart(p *Proc, err error) (*Proc, error) {
+	switch {
+	case err == nil:
+		s.emit(Event{Kind: EventStarted, Proc: p})
+		return p, nil
+	case errors.Is(err, Ignore):
+		s.emit(Event{Kind: EventIgnored, Proc: p})
+	default:
+		s.emit(Event{Kind: EventStartFailed, Proc: p, Reason: err})
 	}
-	s.emit(Event{Kind: EventStarted, Proc: p})
-	return p, nil
+	return nil, err
 }
 
 // newProc makes a process that is not started yet.
