@@ -95,7 +95,8 @@ type Queue interface {
 // Requests runs requests, each as an actor of its own.
 type Requests interface {
 	// Do runs fn and returns its error, or why fn could not run to its end.
-	// route is for names and metrics.
+	// It never returns while fn runs: fn uses what belongs to its caller. route
+	// is for names and metrics.
 	Do(ctx context.Context, route string, fn func(ctx context.Context) error) error
 }
 

@@ -120,7 +120,7 @@ func (s *Server) sendFile(c echo.Context, f *store.File, missing string, d downl
 	if err != nil {
 		return notThere(err, missing)
 	}
-	defer file.Close() //nolint:errcheck // only read from
+	defer file.Close()
 	d.content, d.digest = file.File, f.SHA256
 	s.serveDownload(c, d)
 	return nil

@@ -75,8 +75,8 @@ func failureOf(err error) *store.Error {
 			return store.NewError(store.MethodNotAllowed, "Method not allowed")
 		}
 	}
-	if errors.Is(err, context.DeadlineExceeded) {
-		return store.Wrap(store.Unavailable, "The request took too long, try again later", err)
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return store.Wrap(store.Unavailable, "The request was given up, try again later", err)
 	}
 	return store.Wrap(store.Internal, "Internal server error", err)
 }

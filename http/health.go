@@ -18,7 +18,7 @@ func (s *Server) handleHealth(ctx context.Context, c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	files := map[string]any{"type": "local", "ok": true}
+	files := map[string]any{"kind": "local", "ok": true}
 	if free, err := s.deps.Files.Free(); err != nil {
 		s.log.Warn().Err(err).Msg("storage is not well")
 		files["ok"] = false

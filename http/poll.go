@@ -31,7 +31,7 @@ func (s *Server) servePoll(c echo.Context, r route) error {
 	}
 	var reply PollReply
 	var ticket PollTicket
-	err = s.do(c, r, func(ctx context.Context) (err error) {
+	err = s.deps.Requests.Do(c.Request().Context(), r.path, func(ctx context.Context) (err error) {
 		reply, ticket, err = s.deps.Queue.Arrive(ctx, req, wait)
 		return err
 	})

@@ -10,7 +10,6 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -101,26 +100,7 @@ func (s *Server) guard(c echo.Context, r route, serve func(echo.Context, route) 
 
 // serveActor runs the handler as a request actor.
 func (s *Server) serveActor(c echo.Context, r route) error {
-	return s.do(c, r, func(ctx context.Context) error { return r.handle(ctx, c) })
-}
-
-// do runs fn as a request actor and returns only when fn is no longer running:
-// c is used again for another request afterwards.
-func (s *Server) do(c echo.Context, r route, fn func(ctx context.Context) error) error {
-	var began atomic.Bool
-	ended := make(chan struct{})
-	err := s.deps.Requests.Do(c.Request().Context(), r.path, func(ctx context.Context) error {
-		if !began.CompareAndSwap(false, true) {
-			return errors.New("request runs twice")
-		}
-		defer close(ended)
-		return fn(ctx)
-	})
-	// An actor that was given up may still run, or never have begun.
-	if !began.CompareAndSwap(false, true) {
-		<-ended
-	}
-	return err
+	return s.deps.Requests.Do(c.Request().Context(), r.path, func(ctx context.Context) error { return r.handle(ctx, c) })
 }
 
 // serveBypass runs the handler without an actor, a limited number at once.

@@ -50,10 +50,10 @@ func (s *Server) handleWorkerRegister(ctx context.Context, c echo.Context) error
 	}
 	reply := api.Registered{
 		ID: reg.ID, AccessToken: token, Status: "registered",
-		Message: "Worker registered successfully", BaseImageID: s.cfg.BaseImageID,
+		Message: "Worker registered", BaseImageID: s.cfg.BaseImageID,
 	}
 	if again {
-		reply.Status, reply.Message = "re-registered", "Worker re-registered successfully"
+		reply.Status, reply.Message = "re-registered", "Worker re-registered"
 	}
 	return s.reply(c, http.StatusOK, reply)
 }
@@ -164,7 +164,7 @@ func (s *Server) unregistered(c echo.Context, refs []store.BuildRef, err error) 
 		s.deps.Queue.Requeued(refs)
 	}
 	return s.reply(c, http.StatusOK, api.Unregistered{
-		Success: true, BuildsReassigned: len(refs), Message: "Worker unregistered successfully",
+		Success: true, BuildsReassigned: len(refs), Message: "Worker unregistered",
 	})
 }
 

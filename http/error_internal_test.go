@@ -1,0 +1,79 @@
+package http
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/labstack/echo/v4"
+	"github.com/stretchr/testify/require"
+
+	"takt/store"
+)
+
+func TestEachCodeHasItsStatus(t *testing.T) {
+	t.Parallel()
+	for code, status := range map[store.Code]int{
+		store.Unauthorized: 401, store.InvalidAPIKey: 403, store.InvalidToken: 401, store.Forbidden: 403,
+		store.NotFound: 404, store.NotAssigned: 403, store.StaleAttempt: 409, store.InvalidArgument: 400,
+		store.InvalidState: 400, store.Conflict: 409, store.RegistrationFailed: 422,
+		store.MethodNotAllowed: 405, store.UnsupportedMedia: 415, store.TooLarge: 413, store.QueueFull: 503,
+		store.Overloaded: 429, store.DiskFull: 507, store.Unavailable: 503, store.Internal: 500, "new": 500,
+	} {
+		p, retry := problem(fmt.Errorf("doing: %w", store.NewError(code, "text")), "id")
+		require.Equal(t, status, p.Status, code)
+		require.Equal(t, http.StatusText(status), p.Title, code)
+		require.Equal(t, p.Detail, p.Error, code)
+		require.Equal(t, status == 429 || status == 503, retry > 0, code)
+		if status == 500 {
+			require.Equal(t, "Internal server error", p.Error, code)
+			require.Equal(t, "internal", p.Code, code)
+		} else {
+			require.Equal(t, "text", p.Error, code)
+			require.Equal(t, string(code), p.Code)
+		}
+	}
+}
+
+func TestOtherErrorsShowNothing(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		err    error
+		status int
+		text   string
+	}{
+		"any error":         {errors.New("password=hunter2"), 500, "Internal server error"},
+		"a deadline":        {fmt.Errorf("x: %w", context.DeadlineExceeded), 503, "The request was given up, try again later"},
+		"a cancellation":    {context.Canceled, 503, "The request was given up, try again later"},
+		"unknown route":     {echo.ErrNotFound, 404, "Not found"},
+		"unknown method":    {echo.ErrMethodNotAllowed, 405, "Method not allowed"},
+		"other echo errors": {echo.ErrTeapot, 500, "Internal server error"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, _ := problem(tt.err, "id")
+			require.Equal(t, tt.status, p.Status)
+			require.Equal(t, tt.text, p.Error)
+		})
+	}
+}
+
+func TestRetryAfterIsTheErrorsOwn(t *testing.T) {
+	t.Parallel()
+	_, retry := problem(&store.Error{Code: store.Unavailable, RetryAfter: 7 * time.Second}, "")
+	require.Equal(t, 7*time.Second, retry)
+}
+
+func TestRequestIDsOfClientsMustBeSane(t *testing.T) {
+	t.Parallel()
+	for id, sane := range map[string]bool{
+		"": false, "a": true, "01JD-x_y.z:1": true, "a b": false, "a\n": false, "ä": false, `"`: false,
+		string(make([]byte, 129)): false,
+	} {
+		require.Equal(t, sane, saneRequestID(id), "%q", id)
+	}
+}

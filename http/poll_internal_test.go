@@ -1,0 +1,108 @@
+package http
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"takt/http/api"
+	"takt/store"
+)
+
+const testKey = "test-api-key-0123456789"
+
+func TestPollReplyIsWhatTheWireTypeSays(t *testing.T) {
+	t.Parallel()
+	s, err := New(Deps{}, Config{APIKey: testKey, BaseImageID: `image"<&>` + "\n"})
+	require.NoError(t, err)
+	at := time.Date(2025, 11, 24, 17, 0, 0, 123456789, time.FixedZone("", 3600))
+	certs := "/api/builds/b1/certs"
+	tests := map[string]struct {
+		reply PollReply
+		want  api.PollReply
+	}{
+		"no job": {PollReply{Token: "tok", QueueSize: 3}, api.PollReply{AccessToken: "tok", QueueSize: 3}},
+		"job": {
+			PollReply{Token: "tok", Job: &store.Job{BuildID: "b1", Platform: store.IOS, Attempt: 12, SubmittedAt: at}},
+			api.PollReply{AccessToken: "tok", Job: &api.Job{
+				ID: "b1", Platform: "ios", SourceURL: "/api/builds/b1/source", Attempt: 12,
+				BaseImageID: `image"<&>` + "\n", SubmittedAt: "2025-11-24T16:00:00.123Z",
+			}},
+		},
+		"job with certs": {
+			PollReply{Job: &store.Job{BuildID: "b1", Platform: store.Android, Attempt: 1, HasCerts: true, SubmittedAt: at}},
+			api.PollReply{Job: &api.Job{
+				ID: "b1", Platform: "android", SourceURL: "/api/builds/b1/source", CertsURL: &certs, Attempt: 1,
+				BaseImageID: `image"<&>` + "\n", SubmittedAt: "2025-11-24T16:00:00.123Z",
+			}},
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rec := httptest.NewRecorder()
+			c := s.echo.NewContext(httptest.NewRequestWithContext(t.Context(), http.MethodGet, pollPath, nil), rec)
+			require.NoError(t, s.replyPoll(c, tt.reply))
+			want, err := marshal(tt.want)
+			require.NoError(t, err)
+			require.Equal(t, string(want), rec.Body.String())
+			require.Equal(t, "application/json", rec.Header().Get("Content-Type"))
+		})
+	}
+}
+
+func TestPollRequestIsRead(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		query, token string
+		want         PollRequest
+		wait         time.Duration
+		code         store.Code
+	}{
+		"token":                       {"", "t", PollRequest{Token: "t"}, 0, ""},
+		"worker id":                   {"worker_id=w", "", PollRequest{WorkerID: "w"}, 0, ""},
+		"the token wins":              {"worker_id=w", "t", PollRequest{Token: "t"}, 0, ""},
+		"neither":                     {"", "", PollRequest{}, 0, store.InvalidArgument},
+		"id like a path":              {"worker_id=../w", "", PollRequest{}, 0, store.NotFound},
+		"wait":                        {"wait=30", "t", PollRequest{Token: "t"}, 30 * time.Second, ""},
+		"half a second":               {"wait=0.5", "t", PollRequest{Token: "t"}, time.Second / 2, ""},
+		"longest wait":                {"wait=60", "t", PollRequest{Token: "t"}, time.Minute, ""},
+		"too long":                    {"wait=61", "t", PollRequest{}, 0, store.InvalidArgument},
+		"negative":                    {"wait=-1", "t", PollRequest{}, 0, store.InvalidArgument},
+		"no number":                   {"wait=NaN", "t", PollRequest{}, 0, store.InvalidArgument},
+		"no builds":                   {"active=", "t", PollRequest{Token: "t", Reconcile: true}, 0, ""},
+		"builds":                      {"active=a,b", "t", PollRequest{Token: "t", Reconcile: true, Active: []string{"a", "b"}}, 0, ""},
+		"something else than a build": {"active=a,%2e%2e%2fb", "t", PollRequest{}, 0, store.InvalidArgument},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, pollPath+"?"+tt.query, nil)
+			if tt.token != "" {
+				r.Header.Set("X-Worker-Token", tt.token)
+			}
+			got, wait, err := pollRequest(r)
+			require.Equal(t, tt.code, store.CodeOf(err))
+			if tt.code == "" {
+				require.Equal(t, tt.want, got)
+				require.Equal(t, tt.wait, wait)
+			}
+		})
+	}
+}
+
+func BenchmarkPollReply(b *testing.B) {
+	s, err := New(Deps{}, Config{APIKey: testKey})
+	require.NoError(b, err)
+	c := s.echo.NewContext(httptest.NewRequestWithContext(b.Context(), http.MethodGet, pollPath, nil), httptest.NewRecorder())
+	job := &store.Job{BuildID: "V1StGXR8_Z5jdHi6B-myT", Platform: store.IOS, Attempt: 1}
+	b.ReportAllocs()
+	for b.Loop() {
+		rec := httptest.NewRecorder()
+		c.Reset(c.Request(), rec)
+		_ = s.replyPoll(c, PollReply{Job: job, Token: "0123456789abcdefghijklmnopqrstuv"})
+	}
+}

@@ -1,0 +1,155 @@
+package http_test
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	takthttp "takt/http"
+)
+
+// dial opens a connection on which a test writes what it wants.
+func dial(t *testing.T, url string) (net.Conn, *bufio.Reader) {
+	t.Helper()
+	c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(url, "http://"))
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
+	require.NoError(t, c.SetDeadline(time.Now().Add(30*time.Second)))
+	return c, bufio.NewReader(c)
+}
+
+func write(t *testing.T, c net.Conn, text string) {
+	t.Helper()
+	_, err := io.WriteString(c, text)
+	require.NoError(t, err)
+}
+
+func read(t *testing.T, r *bufio.Reader) (*http.Response, string) {
+	t.Helper()
+	resp, err := http.ReadResponse(r, nil)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return resp, string(body)
+}
+
+const submitHead = "POST /api/builds/submit HTTP/1.1\r\nHost: takt\r\nContent-Type: multipart/form-data; boundary=b\r\n"
+
+func TestClientThatSendsAllBeforeItReadsSeesTheRefusal(t *testing.T) {
+	t.Parallel()
+	s, _ := newServer(t, takthttp.Deps{})
+	url, _ := serve(t, s, listen(t))
+	const size = 20 << 20
+	for name, head := range map[string]string{
+		"with a length": "Content-Length: " + strconv.Itoa(size) + "\r\n\r\n",
+		"in chunks":     "Transfer-Encoding: chunked\r\n\r\n" + strconv.FormatInt(size, 16) + "\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, r := dial(t, url)
+			write(t, c, submitHead+head)
+			_, err := io.CopyN(c, zeros{}, size)
+			require.NoError(t, err, "all of it is taken")
+			if name == "in chunks" {
+				write(t, c, "\r\n0\r\n\r\n")
+			}
+			resp, body := read(t, r)
+			require.Equal(t, 401, resp.StatusCode)
+			require.True(t, resp.Close)
+			require.Contains(t, body, "Missing X-API-Key header")
+		})
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+func TestClientThatWaitsForLeaveIsRefusedAtOnce(t *testing.T) {
+	t.Parallel()
+	s, _ := newServer(t, takthttp.Deps{})
+	url, _ := serve(t, s, listen(t))
+	c, r := dial(t, url)
+	write(t, c, submitHead+"Expect: 100-continue\r\nContent-Length: 524288000\r\n\r\n")
+	resp, _ := read(t, r) // nothing was sent, and no "100 Continue" comes first
+	require.Equal(t, 401, resp.StatusCode)
+	require.True(t, resp.Close)
+	_, err := r.ReadByte()
+	require.ErrorIs(t, err, io.EOF)
+}
+
+func TestBodyThatAnnouncesTooMuchIsRefusedAtOnce(t *testing.T) {
+	t.Parallel()
+	s, _ := newServer(t, takthttp.Deps{Queue: open{}})
+	url, _ := serve(t, s, listen(t))
+	c, r := dial(t, url)
+	write(t, c, submitHead+"X-API-Key: "+apiKey+"\r\nExpect: 100-continue\r\nContent-Length: 99524288000\r\n\r\n")
+	resp, _ := read(t, r)
+	require.Equal(t, 413, resp.StatusCode)
+}
+
+// open is a queue with room.
+type open struct{ takthttp.Queue }
+
+func (open) Full() bool { return false }
+
+// full is a queue without.
+type full struct{ takthttp.Queue }
+
+func (full) Full() bool { return true }
+
+func TestFullQueueRefusesBeforeTheBody(t *testing.T) {
+	t.Parallel()
+	s, _ := newServer(t, takthttp.Deps{Queue: full{}})
+	url, _ := serve(t, s, listen(t))
+	c, r := dial(t, url)
+	write(t, c, submitHead+"X-API-Key: "+apiKey+"\r\nExpect: 100-continue\r\nContent-Length: 1000\r\n\r\n")
+	resp, body := read(t, r)
+	require.Equal(t, 503, resp.StatusCode)
+	require.NotEmpty(t, resp.Header.Get("Retry-After"))
+	require.Contains(t, body, `"error":"Build queue full, try again later"`)
+}
+
+func TestSmallRefusedBodyKeepsTheConnection(t *testing.T) {
+	t.Parallel()
+	s, _ := newServer(t, takthttp.Deps{})
+	url, _ := serve(t, s, listen(t))
+	c, r := dial(t, url)
+	for range 2 {
+		write(t, c, submitHead+"Content-Length: 4\r\n\r\nabcd")
+		resp, _ := read(t, r)
+		require.Equal(t, 401, resp.StatusCode)
+		require.False(t, resp.Close)
+	}
+}
+
+func TestRefusedBodyIsNotReadForEver(t *testing.T) {
+	t.Parallel()
+	s, _ := newServer(t, takthttp.Deps{}, func(c *takthttp.Config) { c.DrainTimeout = 50 * time.Millisecond })
+	url, _ := serve(t, s, listen(t))
+	c, r := dial(t, url)
+	write(t, c, submitHead+"Content-Length: 100000000\r\n\r\n") // and then nothing
+	resp, _ := read(t, r)
+	require.Equal(t, 401, resp.StatusCode)
+	_, err := r.ReadByte()
+	require.Error(t, err, "the connection ends")
+}
+
+func TestStalledBodyIsGivenUp(t *testing.T) {
+	t.Parallel()
+	s, _ := newServer(t, takthttp.Deps{}, func(c *takthttp.Config) { c.ReadTimeout = 50 * time.Millisecond })
+	url, _ := serve(t, s, listen(t))
+	c, r := dial(t, url)
+	write(t, c, "POST /api/workers/register HTTP/1.1\r\nHost: takt\r\nX-API-Key: "+apiKey+"\r\nContent-Length: 100\r\n\r\n{")
+	resp, body := read(t, r)
+	require.Equal(t, 400, resp.StatusCode)
+	require.Contains(t, body, "Request body is incomplete")
+}

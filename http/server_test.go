@@ -1,0 +1,310 @@
+package http_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	takthttp "takt/http"
+	"takt/http/api"
+	"takt/store"
+)
+
+const (
+	apiKey   = "test-api-key-0123456789"
+	adminKey = "test-admin-key-0123456789"
+)
+
+// inline runs requests in their caller, and turns a panic into an error as a
+// request actor does.
+type inline struct{}
+
+func (inline) Do(ctx context.Context, _ string, fn func(context.Context) error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = errors.New("request panicked")
+		}
+	}()
+	return fn(ctx)
+}
+
+// logs collects what is logged.
+type logs struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *logs) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *logs) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+// parking is a queue whose polls wait until they are let go.
+type parking struct {
+	takthttp.Queue
+	parked chan struct{}
+	ended  chan error
+}
+
+func (q parking) Arrive(context.Context, takthttp.PollRequest, time.Duration) (takthttp.PollReply, takthttp.PollTicket, error) {
+	q.parked <- struct{}{}
+	return takthttp.PollReply{}, q, nil
+}
+
+func (q parking) Wait(ctx context.Context) (takthttp.PollReply, error) {
+	<-ctx.Done()
+	q.ended <- context.Cause(ctx)
+	return takthttp.PollReply{}, context.Cause(ctx)
+}
+
+func newServer(t *testing.T, deps takthttp.Deps, change ...func(*takthttp.Config)) (*takthttp.Server, *logs) {
+	t.Helper()
+	l := &logs{}
+	if deps.Requests == nil {
+		deps.Requests = inline{}
+	}
+	if deps.Ready == nil {
+		deps.Ready = func() bool { return true }
+	}
+	deps.Metrics = prometheus.NewRegistry()
+	deps.Logger = zerolog.New(l)
+	cfg := takthttp.Config{APIKey: apiKey, AdminKey: adminKey}
+	for _, f := range change {
+		f(&cfg)
+	}
+	s, err := takthttp.New(deps, cfg)
+	require.NoError(t, err)
+	return s, l
+}
+
+// serve runs s on a listener of its own and returns its address, and a function
+// that ends it and waits.
+func serve(t *testing.T, s *takthttp.Server, ln net.Listener) (url string, stop func() error) {
+	t.Helper()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(ctx, ln) }()
+	stop = sync.OnceValue(func() error {
+		cancel(nil)
+		return <-ended
+	})
+	t.Cleanup(func() { require.NoError(t, stop()) })
+	return "http://" + ln.Addr().String(), stop
+}
+
+func listen(t *testing.T) net.Listener {
+	t.Helper()
+	ln, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, ln.Close()) })
+	return ln
+}
+
+func newClient(t *testing.T) *http.Client {
+	t.Helper()
+	tr := &http.Transport{ExpectContinueTimeout: 10 * time.Second}
+	t.Cleanup(tr.CloseIdleConnections)
+	return &http.Client{Transport: tr, Timeout: time.Minute}
+}
+
+type reply struct {
+	status int
+	header http.Header
+	body   string
+}
+
+func send(t *testing.T, c *http.Client, method, url string, header map[string]string, body io.Reader) reply {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, body)
+	require.NoError(t, err)
+	for k, v := range header {
+		req.Header.Set(k, v)
+	}
+	resp, err := c.Do(req)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return reply{resp.StatusCode, resp.Header, string(data)}
+}
+
+func TestServeBorrowsItsListener(t *testing.T) {
+	t.Parallel()
+	s, _ := newServer(t, takthttp.Deps{})
+	ln := listen(t)
+	for range 3 {
+		url, stop := serve(t, s, ln)
+		require.Equal(t, 200, send(t, newClient(t), "GET", url+"/livez", nil, nil).status)
+		require.NoError(t, stop())
+	}
+}
+
+func TestConnectionsBetweenTwoServesWait(t *testing.T) {
+	t.Parallel()
+	s, _ := newServer(t, takthttp.Deps{})
+	ln := listen(t)
+	url, stop := serve(t, s, ln)
+	require.NoError(t, stop())
+	answered := make(chan reply, 1)
+	c := newClient(t)
+	go func() { answered <- send(t, c, "GET", url+"/livez", nil, nil) }()
+	serve(t, s, ln)
+	require.Equal(t, 200, (<-answered).status)
+}
+
+func TestServeFailsWithItsListener(t *testing.T) {
+	t.Parallel()
+	s, _ := newServer(t, takthttp.Deps{})
+	ln, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, ln.Close())
+	require.ErrorIs(t, s.Serve(t.Context(), ln), net.ErrClosed)
+}
+
+func TestParkedPollsAreAnsweredWhenTheServerEnds(t *testing.T) {
+	t.Parallel()
+	q := parking{parked: make(chan struct{}, 2), ended: make(chan error, 2)}
+	s, _ := newServer(t, takthttp.Deps{Queue: q})
+	url, stop := serve(t, s, listen(t))
+	c := newClient(t)
+	byToken, byID := make(chan reply, 1), make(chan reply, 1)
+	go func() {
+		byToken <- send(t, c, "GET", url+"/api/workers/poll?wait=60", map[string]string{"X-API-Key": apiKey, "X-Worker-Token": "tok"}, nil)
+	}()
+	go func() {
+		byID <- send(t, c, "POST", url+"/api/workers/poll?wait=60&worker_id=w", map[string]string{"X-API-Key": apiKey}, nil)
+	}()
+	<-q.parked
+	<-q.parked
+	require.NoError(t, stop())
+	r := <-byToken
+	require.Equal(t, 200, r.status)
+	require.Equal(t, `{"job":null,"access_token":"tok","queue_size":0}`, r.body)
+	r = <-byID
+	require.Equal(t, 503, r.status, "it has no token to go on with")
+	require.NotEmpty(t, r.header.Get("Retry-After"))
+}
+
+func TestParkedPollEndsWithItsClient(t *testing.T) {
+	t.Parallel()
+	q := parking{parked: make(chan struct{}, 1), ended: make(chan error, 1)}
+	s, _ := newServer(t, takthttp.Deps{Queue: q})
+	url, _ := serve(t, s, listen(t))
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	req, err := http.NewRequestWithContext(ctx, "GET", url+"/api/workers/poll?wait=60&worker_id=w", nil)
+	require.NoError(t, err)
+	req.Header.Set("X-API-Key", apiKey)
+	c := newClient(t)
+	gone := make(chan error, 1)
+	go func() {
+		resp, err := c.Do(req)
+		if err == nil {
+			resp.Body.Close()
+		}
+		gone <- err
+	}()
+	<-q.parked
+	cancel(nil)
+	require.Error(t, <-gone)
+	require.ErrorIs(t, <-q.ended, context.Canceled)
+}
+
+func TestRunningRequestsAreCutOffAtTheDeadline(t *testing.T) {
+	t.Parallel()
+	started, ended := make(chan struct{}), make(chan error, 1)
+	deps := takthttp.Deps{Builds: finder{find: func(ctx context.Context) (store.Build, error) {
+		close(started)
+		<-ctx.Done()
+		ended <- context.Cause(ctx)
+		return store.Build{}, context.Cause(ctx)
+	}}}
+	s, _ := newServer(t, deps, func(c *takthttp.Config) { c.ShutdownTimeout = 50 * time.Millisecond })
+	url, stop := serve(t, s, listen(t))
+	req, err := http.NewRequestWithContext(t.Context(), "GET", url+"/api/builds/b/status", nil)
+	require.NoError(t, err)
+	req.Header.Set("X-API-Key", apiKey)
+	c := newClient(t)
+	cut := make(chan struct{})
+	go func() {
+		defer close(cut)
+		if resp, err := c.Do(req); err == nil {
+			resp.Body.Close()
+		}
+	}()
+	<-started
+	require.NoError(t, stop())
+	require.Error(t, <-ended)
+	<-cut
+}
+
+// finder is a store of builds of which only Find is used.
+type finder struct {
+	takthttp.Builds
+	find func(ctx context.Context) (store.Build, error)
+}
+
+func (f finder) Find(ctx context.Context, _ string) (store.Build, error) { return f.find(ctx) }
+
+func TestPanicCostsItsRequestOnly(t *testing.T) {
+	t.Parallel()
+	deps := takthttp.Deps{
+		Builds: finder{find: func(context.Context) (store.Build, error) { panic("secret detail") }},
+		Tree:   func(bool) api.TreeNode { panic("other detail") },
+	}
+	s, l := newServer(t, deps)
+	url, _ := serve(t, s, listen(t))
+	c := newClient(t)
+	for _, path := range []string{"/api/builds/b/status", "/admin/tree"} { // in an actor and without one
+		r := send(t, c, "GET", url+path, map[string]string{"X-API-Key": apiKey, "X-Admin-Key": adminKey}, nil)
+		require.Equal(t, 500, r.status)
+		require.Contains(t, r.body, `"error":"Internal server error"`)
+		require.NotContains(t, r.body, "detail\"}")
+		require.NotContains(t, r.body, "secret")
+	}
+	require.Equal(t, 200, send(t, c, "GET", url+"/livez", nil, nil).status)
+	require.Equal(t, 2, strings.Count(l.String(), "request failed"), "each is logged once")
+	require.Contains(t, l.String(), "other detail")
+}
+
+func TestBypassRoutesHaveALimit(t *testing.T) {
+	t.Parallel()
+	in, out := make(chan struct{}), make(chan struct{})
+	deps := takthttp.Deps{Tree: func(bool) api.TreeNode {
+		in <- struct{}{}
+		<-out
+		return api.TreeNode{ID: "takt"}
+	}}
+	s, _ := newServer(t, deps, func(c *takthttp.Config) { c.MaxBypass = 1 })
+	url, _ := serve(t, s, listen(t))
+	c := newClient(t)
+	first := make(chan reply, 1)
+	go func() {
+		first <- send(t, c, "GET", url+"/admin/tree", map[string]string{"X-Admin-Key": adminKey}, nil)
+	}()
+	<-in
+	r := send(t, c, "GET", url+"/livez", nil, nil)
+	require.Equal(t, 429, r.status)
+	require.Equal(t, "1", r.header.Get("Retry-After"))
+	close(out)
+	require.Equal(t, 200, (<-first).status)
+	require.Equal(t, 200, send(t, c, "GET", url+"/livez", nil, nil).status)
+}

@@ -1,0 +1,317 @@
+package http_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"mime/multipart"
+	"net/http"
+	"net/textproto"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	takthttp "takt/http"
+	"takt/http/api"
+	"takt/storage"
+	"takt/store"
+	"takt/store/postgres"
+	"takt/store/storetest"
+)
+
+// bundle is a server with the real store and the real storage behind it.
+type bundle struct {
+	t      *testing.T
+	url    string
+	client *http.Client
+	dir    string // of storage
+	db     *postgres.DB
+	pool   *pgxpool.Pool
+	logs   *logs
+	queue  *queue
+}
+
+const (
+	waitFor = 20 * time.Second
+	tick    = 5 * time.Millisecond
+)
+
+func setup(t *testing.T, change ...func(*takthttp.Config)) *bundle {
+	t.Helper()
+	return setupWith(t, func(*takthttp.Deps) {}, change...)
+}
+
+// setupWith is setup with something else in the place of a dependency.
+func setupWith(t *testing.T, replace func(*takthttp.Deps), change ...func(*takthttp.Config)) *bundle {
+	t.Helper()
+	d := storetest.New(t)
+	b := &bundle{
+		t: t, dir: t.TempDir(), db: d.DB, pool: d.Pool, client: newClient(t),
+		queue: &queue{store: postgres.NewQueue(d.DB, postgres.QueueConfig{}), woken: make(chan struct{})},
+	}
+	files, err := storage.OpenLocal(b.dir, storage.Config{EncryptionKey: bytes.Repeat([]byte{1}, 32)})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, files.Close()) })
+	deps := takthttp.Deps{
+		Builds:  postgres.NewBuilds(d.DB, postgres.BuildsConfig{QueueLimit: 20}),
+		Workers: postgres.NewWorkers(d.DB), Queue: b.queue, Files: files,
+	}
+	replace(&deps)
+	s, l := newServer(t, deps, change...)
+	b.logs = l
+	b.url, _ = serve(t, s, listen(t))
+	return b
+}
+
+// queue is a queue without an actor: every poll is a transaction of its own.
+type queue struct {
+	store *postgres.Queue
+	mu    sync.Mutex
+	woken chan struct{} // closed and replaced when a build is enqueued
+	freed []string
+}
+
+func (q *queue) serve(ctx context.Context, p store.Poll, presented, next string) (takthttp.PollReply, store.PollResult, error) {
+	results, err := q.store.Serve(ctx, []store.Poll{p})
+	if err != nil {
+		return takthttp.PollReply{}, store.PollResult{}, err
+	}
+	r := results[0]
+	reply := takthttp.PollReply{Job: r.Job, Token: next}
+	switch r.Outcome {
+	case store.PollUnknownToken:
+		err = store.NewError(store.InvalidToken, "Invalid worker token")
+	case store.PollUnknownWorker:
+		err = store.NewError(store.NotFound, "Worker not found")
+	case store.PollSuperseded, store.PollParked:
+		reply.Token = presented
+	case store.PollAnswered:
+	}
+	return reply, r, err
+}
+
+func (q *queue) Arrive(ctx context.Context, r takthttp.PollRequest, wait time.Duration) (takthttp.PollReply, takthttp.PollTicket, error) {
+	next := store.NewWorkerToken()
+	p := store.Poll{WorkerID: r.WorkerID, Next: store.HashToken(next), Active: r.Active, Reconcile: r.Reconcile}
+	if r.Token != "" {
+		p.Token = store.HashToken(r.Token)
+	}
+	if wait > 0 {
+		p.Mode = store.Park
+	}
+	q.mu.Lock()
+	woken := q.woken
+	q.mu.Unlock()
+	reply, result, err := q.serve(ctx, p, r.Token, next)
+	if err != nil || result.Outcome != store.PollParked {
+		return reply, nil, err
+	}
+	p.Seq = result.Seq
+	return reply, &ticket{q, p, r.Token, next, wait, woken}, nil
+}
+
+type ticket struct {
+	queue           *queue
+	poll            store.Poll
+	presented, next string
+	wait            time.Duration
+	woken           chan struct{}
+}
+
+func (t *ticket) Wait(ctx context.Context) (takthttp.PollReply, error) {
+	timer := time.NewTimer(t.wait)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return takthttp.PollReply{}, context.Cause(ctx)
+	case <-t.woken:
+	case <-timer.C:
+	}
+	t.poll.Mode = store.Expire
+	reply, _, err := t.queue.serve(ctx, t.poll, t.presented, t.next)
+	return reply, err
+}
+
+func (q *queue) Enqueued(store.Platform) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	close(q.woken)
+	q.woken = make(chan struct{})
+}
+
+func (q *queue) Requeued([]store.BuildRef) { q.Enqueued("") }
+
+func (q *queue) Freed(worker string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.freed = append(q.freed, worker)
+}
+
+func (q *queue) Full() bool { return false }
+
+// failing is a store whose transactions fail after the files got their places.
+type failing struct {
+	takthttp.Builds
+	err error
+}
+
+func (f failing) Submit(_ context.Context, _ store.Submission, place func() error) (store.Build, error) {
+	return store.Build{}, errors.Join(place(), f.err)
+}
+
+func (f failing) Finish(_ context.Context, _ store.Result, place func() error) (bool, error) {
+	return false, errors.Join(place(), f.err)
+}
+
+// part is one part of a form; with a file name if it is a file.
+type part struct{ name, file, content string }
+
+func form(parts ...part) (contentType string, body []byte) {
+	var buf bytes.Buffer
+	w := multipart.NewWriter(&buf)
+	for _, p := range parts {
+		h := textproto.MIMEHeader{}
+		h.Set("Content-Disposition", `form-data; name="`+p.name+`"`)
+		if p.file != "" {
+			h.Set("Content-Disposition", `form-data; name="`+p.name+`"; filename="`+p.file+`"`)
+			h.Set("Content-Type", "application/gzip")
+		}
+		pw, _ := w.CreatePart(h) // a buffer takes everything
+		_, _ = io.WriteString(pw, p.content)
+	}
+	_ = w.Close()
+	return w.FormDataContentType(), buf.Bytes()
+}
+
+func key(more ...string) map[string]string {
+	h := map[string]string{"X-API-Key": apiKey}
+	for i := 0; i+1 < len(more); i += 2 {
+		h[more[i]] = more[i+1]
+	}
+	return h
+}
+
+func (b *bundle) send(method, path string, header map[string]string, body string) reply {
+	b.t.Helper()
+	var r io.Reader
+	if body != "" {
+		r = strings.NewReader(body)
+	}
+	return send(b.t, b.client, method, b.url+path, header, r)
+}
+
+func (b *bundle) json(method, path string, header map[string]string, body string) reply {
+	b.t.Helper()
+	header["Content-Type"] = "application/json"
+	return b.send(method, path, header, body)
+}
+
+func (b *bundle) form(path string, header map[string]string, parts ...part) reply {
+	b.t.Helper()
+	kind, body := form(parts...)
+	header["Content-Type"] = kind
+	return send(b.t, b.client, http.MethodPost, b.url+path, header, bytes.NewReader(body))
+}
+
+func source(content string) part { return part{"source", "project.tar.gz", content} }
+
+// submit submits a build for iOS.
+func (b *bundle) submit(more ...part) api.Submitted {
+	b.t.Helper()
+	r := b.form("/api/builds/submit", key(), append([]part{source("source code"), {name: "platform", content: "ios"}}, more...)...)
+	require.Equal(b.t, 200, r.status, r.body)
+	return decode[api.Submitted](b.t, r)
+}
+
+func (b *bundle) register(name string) api.Registered {
+	b.t.Helper()
+	r := b.json("POST", "/api/workers/register", key(), `{"name":"`+name+`","capabilities":{}}`)
+	require.Equal(b.t, 200, r.status, r.body)
+	return decode[api.Registered](b.t, r)
+}
+
+func (b *bundle) poll(token string) api.PollReply {
+	b.t.Helper()
+	r := b.send("GET", "/api/workers/poll", key("X-Worker-Token", token), "")
+	require.Equal(b.t, 200, r.status, r.body)
+	return decode[api.PollReply](b.t, r)
+}
+
+// assigned submits a build and hands it to a new worker.
+func (b *bundle) assigned(more ...part) (api.Submitted, api.Registered) {
+	b.t.Helper()
+	build, worker := b.submit(more...), b.register("w")
+	p := b.poll(worker.AccessToken)
+	require.NotNil(b.t, p.Job)
+	require.Equal(b.t, build.ID, p.Job.ID)
+	worker.AccessToken = p.AccessToken
+	return build, worker
+}
+
+func (b *bundle) status(id string) api.BuildStatus {
+	b.t.Helper()
+	r := b.send("GET", "/api/builds/"+id+"/status", key(), "")
+	require.Equal(b.t, 200, r.status, r.body)
+	return decode[api.BuildStatus](b.t, r)
+}
+
+// finish uploads a result, file last.
+func (b *bundle) finish(build, worker, content string) reply {
+	b.t.Helper()
+	return b.form("/api/workers/upload", key(),
+		part{name: "build_id", content: build}, part{name: "worker_id", content: worker},
+		part{name: "success", content: "true"}, part{"result", "app.ipa", content})
+}
+
+// messages returns a build's log.
+func (b *bundle) messages(id string) []string {
+	b.t.Helper()
+	r := b.send("GET", "/api/builds/"+id+"/logs", key(), "")
+	require.Equal(b.t, 200, r.status, r.body)
+	var m []string
+	for _, l := range decode[api.Logs](b.t, r).Logs {
+		m = append(m, l.Message)
+	}
+	return m
+}
+
+// files lists what is in storage, temporary files included.
+func (b *bundle) files() []string {
+	b.t.Helper()
+	names := []string{}
+	err := filepath.WalkDir(b.dir, func(path string, d fs.DirEntry, err error) error {
+		if os.IsNotExist(err) { // a temporary file that just went
+			return nil
+		}
+		if err == nil && !d.IsDir() {
+			name, _ := filepath.Rel(b.dir, path)
+			names = append(names, name)
+		}
+		return err
+	})
+	require.NoError(b.t, err)
+	return names
+}
+
+// count counts the rows of builds.
+func (b *bundle) count() int {
+	b.t.Helper()
+	var n int
+	require.NoError(b.t, b.pool.QueryRow(b.t.Context(), `SELECT count(*) FROM builds`).Scan(&n))
+	return n
+}
+
+// requireNothing checks that no file and no build is left behind.
+func (b *bundle) requireNothing() {
+	b.t.Helper()
+	require.Empty(b.t, b.files())
+	require.Zero(b.t, b.count())
+}
