@@ -315,3 +315,27 @@ func (b *bundle) requireNothing() {
 	require.Empty(b.t, b.files())
 	require.Zero(b.t, b.count())
 }
+
+// temporaries lists the files that have no place yet.
+func (b *bundle) temporaries() []string {
+	b.t.Helper()
+	var names []string
+	for _, n := range b.files() {
+		if strings.HasPrefix(n, "tmp/") {
+			names = append(names, n)
+		}
+	}
+	return names
+}
+
+// storeBuild makes a build past the server and returns its id.
+func storeBuild(b *bundle) string {
+	b.t.Helper()
+	return storetest.Build(b.t, b.db).ID
+}
+
+// remove removes something from storage behind the server's back.
+func (b *bundle) remove(name string) {
+	b.t.Helper()
+	require.NoError(b.t, os.RemoveAll(filepath.Join(b.dir, name)))
+}

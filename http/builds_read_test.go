@@ -1,0 +1,204 @@
+package http_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"takt/http/api"
+)
+
+func TestStatusFollowsTheBuild(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s := b.submit()
+	r := b.send("GET", "/api/builds/"+s.ID+"/status", key(), "")
+	require.Equal(t, 200, r.status)
+	requireShape(t, "build_status", r)
+	require.Equal(t, 1, strings.Count(r.body, `"status":"`))
+	require.Contains(t, r.body, `"status":"pending"`)
+	st := decode[api.BuildStatus](t, r)
+	require.Nil(t, st.WorkerID)
+	require.Nil(t, st.StartedAt)
+	require.Nil(t, st.CompletedAt)
+	require.Equal(t, s.SubmittedAt, *st.SubmittedAt)
+
+	w := b.register("w")
+	require.NotNil(t, b.poll(w.AccessToken).Job)
+	st = b.status(s.ID)
+	require.Equal(t, "assigned", st.Status)
+	require.Equal(t, w.ID, *st.WorkerID)
+	require.NotNil(t, st.StartedAt)
+	require.Equal(t, 1, st.Attempt)
+
+	require.Equal(t, 200, b.finish(s.ID, w.ID, "app").status)
+	st = b.status(s.ID)
+	require.Equal(t, "completed", st.Status)
+	require.NotNil(t, st.CompletedAt)
+	require.Nil(t, st.ErrorMessage)
+}
+
+func TestBuildAccessRule(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s, other := b.submit(), b.submit()
+	w := b.register("w")
+	require.Equal(t, 200, b.finish(s.ID, w.ID, "app").status)
+	for _, route := range []string{"status", "logs", "download", "download/result", "download/source"} {
+		tests := map[string]struct {
+			id     string
+			header map[string]string
+			status int
+			text   string
+		}{
+			"api key":                         {s.ID, key(), 200, ""},
+			"build token":                     {s.ID, map[string]string{"X-Build-Token": s.AccessToken}, 200, ""},
+			"both":                            {s.ID, key("X-Build-Token", "bad"), 200, ""},
+			"wrong key and build token":       {s.ID, map[string]string{"X-API-Key": "bad", "X-Build-Token": s.AccessToken}, 200, ""},
+			"token of another build":          {s.ID, map[string]string{"X-Build-Token": other.AccessToken}, 403, "Invalid or expired build token"},
+			"wrong key and wrong token":       {s.ID, map[string]string{"X-API-Key": "bad", "X-Build-Token": "bad"}, 403, "Invalid or expired build token"},
+			"wrong key":                       {s.ID, map[string]string{"X-API-Key": "bad"}, 403, "Invalid API key"},
+			"nothing":                         {s.ID, nil, 401, "Missing X-API-Key or X-Build-Token header"},
+			"unknown build":                   {"unknown", key(), 404, "Build not found"},
+			"unknown build with a token":      {"unknown", map[string]string{"X-Build-Token": s.AccessToken}, 404, "Build not found"},
+			"an id like a path":               {"..%2f" + s.ID, key(), 404, "Build not found"},
+			"an id like a path, with a token": {"..%2f" + s.ID, map[string]string{"X-Build-Token": s.AccessToken}, 404, "Build not found"},
+		}
+		for name, tt := range tests {
+			r := b.send("GET", "/api/builds/"+tt.id+"/"+route, tt.header, "")
+			require.Equal(t, tt.status, r.status, "%s: %s: %s", route, name, r.body)
+			if tt.text != "" {
+				require.Equal(t, tt.text, decode[api.Problem](t, r).Error, "%s: %s", route, name)
+			}
+		}
+	}
+}
+
+func TestListIsABareArrayNewestFirst(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	require.Equal(t, "[]", b.send("GET", "/api/builds", key(), "").body)
+	first, second := b.submit(), b.submit()
+	w := b.register("w")
+	require.Equal(t, 200, b.finish(first.ID, w.ID, "app").status)
+
+	r := b.send("GET", "/api/builds/", key(), "")
+	require.Equal(t, 200, r.status)
+	list := decode[[]api.BuildItem](t, r)
+	require.Len(t, list, 2)
+	require.Equal(t, second.ID, list[0].ID)
+	require.Regexp(t, `^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$`, list[0].CreatedAt)
+	require.True(t, list[1].HasResult)
+	require.NotEmpty(t, list[1].CompletedAt)
+	require.NotContains(t, r.body, `"completedAt":null`)
+	require.Equal(t, 1, strings.Count(r.body, "completedAt"), "absent, not null, while it runs")
+
+	r = b.send("GET", "/api/builds?format=object", key(), "")
+	object := decode[api.BuildList](t, r)
+	require.Equal(t, 2, object.Total)
+	require.Len(t, object.Builds, 2)
+
+	r = b.send("GET", "/api/builds?status=completed", key(), "")
+	requireShape(t, "build_item", reply{r.status, r.header, strings.Trim(r.body, "[]")})
+}
+
+func TestListFilters(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	pending := b.submit()
+	cancelled, failed := b.submit(), b.submit()
+	require.Equal(t, 200, b.send("POST", "/api/builds/"+cancelled.ID+"/cancel", key(), "").status)
+	w := b.register("w")
+	r := b.form("/api/workers/upload", key(), part{name: "build_id", content: failed.ID},
+		part{name: "worker_id", content: w.ID}, part{name: "success", content: "false"})
+	require.Equal(t, 200, r.status, r.body)
+	ids := func(query string) []string {
+		r := b.send("GET", "/api/builds?"+query, key(), "")
+		require.Equal(t, 200, r.status, r.body)
+		got := []string{}
+		for _, i := range decode[[]api.BuildItem](t, r) {
+			got = append(got, i.ID)
+		}
+		return got
+	}
+	require.Equal(t, []string{pending.ID}, ids("status=pending"))
+	require.Equal(t, []string{failed.ID, cancelled.ID}, ids("status=failed"), "as old clients see it")
+	require.Equal(t, []string{cancelled.ID}, ids("status=cancelled"))
+	require.Equal(t, []string{failed.ID}, ids("worker_id="+w.ID))
+	require.Empty(t, ids("platform=android"))
+	require.Len(t, ids("platform=ios"), 3)
+	require.Len(t, ids("limit=2"), 2)
+	for _, bad := range []string{"status=done", "platform=windows", "worker_id=../x", "limit=0", "limit=x"} {
+		require.Equal(t, 400, b.send("GET", "/api/builds?"+bad, key(), "").status, bad)
+	}
+}
+
+func TestLogsCanBeReadOn(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s, w := b.assigned()
+	path := "/api/builds/" + s.ID + "/logs"
+	for i := range 150 {
+		r := b.json("POST", path, key("X-Worker-Id", w.ID), fmt.Sprintf(`{"level":"warn","message":"line %d"}`, i))
+		require.Equal(t, 200, r.status, r.body)
+	}
+	r := b.send("GET", path, key(), "")
+	requireShape(t, "logs", r)
+	all := decode[api.Logs](t, r)
+	require.Equal(t, s.ID, all.BuildID)
+	require.Greater(t, len(all.Logs), 150, "no default limit")
+	require.Equal(t, "Build submitted", all.Logs[0].Message)
+	require.Equal(t, "info", all.Logs[0].Level)
+
+	some := decode[api.Logs](t, b.send("GET", fmt.Sprintf("%s?after=%d&limit=10", path, all.Logs[4].Seq), key(), ""))
+	require.Equal(t, all.Logs[5:15], some.Logs)
+	for _, bad := range []string{"after=x", "after=-1", "limit=0", "limit=x"} {
+		require.Equal(t, 400, b.send("GET", path+"?"+bad, key(), "").status, bad)
+	}
+	last := all.Logs[len(all.Logs)-1].Seq
+	require.Contains(t, b.send("GET", fmt.Sprintf("%s?after=%d", path, last), key(), "").body, `"logs":[]`)
+}
+
+func TestCancel(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s, w := b.assigned()
+	path := "/api/builds/" + s.ID + "/cancel"
+	// The published command line announces JSON and sends nothing.
+	r := b.send("POST", path, key("Content-Type", "application/json"), "")
+	require.Equal(t, 200, r.status, r.body)
+	require.Equal(t, `{"status":"cancelled","success":true}`, r.body)
+
+	st := b.status(s.ID)
+	require.Equal(t, "failed", st.Status, "old clients know no other word")
+	require.Equal(t, "cancelled", st.State)
+	require.Equal(t, "Build cancelled by user", *st.ErrorMessage)
+	require.Contains(t, b.messages(s.ID), "Build cancelled")
+
+	r = b.send("POST", path, key(), "")
+	require.Equal(t, 400, r.status)
+	requireProblem(t, r, "Build already finished", "invalid_state")
+	require.Equal(t, 404, b.send("POST", "/api/builds/unknown/cancel", key(), "").status)
+	require.Equal(t, 404, b.send("POST", "/api/builds/..%2fx/cancel", key(), "").status)
+
+	require.Nil(t, b.poll(w.AccessToken).Job, "a cancelled build is handed to nobody")
+	require.Equal(t, 409, b.finish(s.ID, w.ID, "app").status, "a late result doesn't bring it back")
+	require.Equal(t, "cancelled", b.status(s.ID).State)
+}
+
+func TestHealthCountsBuilds(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.assigned()
+	b.submit()
+	for _, path := range []string{"/health", "/api/health"} {
+		r := b.send("GET", path, nil, "")
+		require.Equal(t, 200, r.status)
+		require.Equal(t, 1, strings.Count(r.body, `"pending":`))
+		require.Contains(t, r.body, `"status":"ok","queue":{"pending":1,"active":1},"storage":{`)
+	}
+	b.db.Drop(nil)
+	require.Equal(t, 503, b.send("GET", "/health", nil, "").status)
+}

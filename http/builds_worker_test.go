@@ -1,0 +1,186 @@
+package http_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	takthttp "takt/http"
+	"takt/http/api"
+)
+
+func TestWorkerAccessRule(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s, w := b.assigned(part{"certs", "c.zip", "certs"})
+	other, waiting := b.register("other"), b.submit()
+	done := b.submit()
+	require.Equal(t, 200, b.finish(done.ID, other.ID, "app").status)
+	for _, route := range []string{"GET source", "HEAD source", "GET certs", "POST logs"} {
+		method, name, _ := strings.Cut(route, " ")
+		for what, tt := range map[string]struct {
+			build, worker, attempt string
+			status                 int
+		}{
+			"its holder":                 {s.ID, w.ID, "", 200},
+			"its holder and attempt":     {s.ID, w.ID, "1", 200},
+			"another worker":             {s.ID, other.ID, "", 403},
+			"an unknown worker":          {s.ID, "wrong-worker", "", 403},
+			"a worker like a path":       {s.ID, "../w", "", 403},
+			"a build nobody holds":       {waiting.ID, w.ID, "", 403},
+			"an unknown build":           {"unknown", w.ID, "", 404},
+			"a build like a path":        {"..%2f..%2fetc", w.ID, "", 404},
+			"unknown build and worker":   {"unknown", "wrong-worker", "", 403},
+			"an attempt that is no word": {s.ID, w.ID, "x", 400},
+			"attempt zero":               {s.ID, w.ID, "0", 400},
+		} {
+			header := key("X-Worker-Id", tt.worker, "X-Build-Attempt", tt.attempt)
+			body := ""
+			if method == "POST" {
+				body = `{"level":"info","message":"hello"}`
+				header["Content-Type"] = "application/json"
+			}
+			r := b.send(method, "/api/builds/"+tt.build+"/"+name, header, body)
+			require.Equal(t, tt.status, r.status, "%s by %s: %s", route, what, r.body)
+		}
+	}
+}
+
+func TestStaleAttemptIsRefused(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s, w := b.assigned()
+	require.Equal(t, 200, b.send("POST", "/api/workers/unregister", key("X-Worker-Token", w.AccessToken), "").status)
+	again := b.json("POST", "/api/workers/register", key(), `{"id":"`+w.ID+`","name":"w","capabilities":{}}`)
+	require.Equal(t, 2, b.poll(decode[api.Registered](t, again).AccessToken).Job.Attempt)
+	old := key("X-Worker-Id", w.ID, "X-Build-Attempt", "1")
+	for _, r := range []reply{
+		b.send("GET", "/api/builds/"+s.ID+"/source", old, ""),
+		b.json("POST", "/api/builds/"+s.ID+"/logs", old, `{"level":"info","message":"x"}`),
+		b.send("POST", "/api/builds/"+s.ID+"/heartbeat?worker_id="+w.ID, old, ""),
+	} {
+		require.Equal(t, 409, r.status, r.body)
+		require.Equal(t, "stale_attempt", decode[api.Problem](t, r).Code)
+	}
+}
+
+func TestSourceMarksTheBuildAsBuilding(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s, w := b.assigned()
+	path := "/api/builds/" + s.ID + "/source"
+	require.Equal(t, 200, b.send("HEAD", path, key("X-Worker-Id", w.ID), "").status)
+	require.Equal(t, "assigned", b.status(s.ID).Status, "a look is no work")
+	r := b.send("GET", path, key("X-Worker-Id", w.ID), "")
+	require.Equal(t, 200, r.status)
+	require.Equal(t, "source code", r.body)
+	require.Equal(t, []string{"application/zip"}, r.header["Content-Type"], "exactly")
+	require.Equal(t, `attachment; filename="`+s.ID+`.zip"`, r.header.Get("Content-Disposition"))
+	require.Equal(t, "building", b.status(s.ID).Status)
+}
+
+func TestCertsComeBackToTheirHolder(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s, w := b.assigned(part{"certs", "c.zip", strings.Repeat("secret", 50_000)})
+	r := b.send("GET", "/api/builds/"+s.ID+"/certs", key("X-Worker-Id", w.ID), "")
+	require.Equal(t, 200, r.status, r.body)
+	require.Equal(t, strings.Repeat("secret", 50_000), r.body)
+	require.Equal(t, []string{"application/zip"}, r.header["Content-Type"])
+	require.Equal(t, `attachment; filename="`+s.ID+`-certs.zip"`, r.header.Get("Content-Disposition"))
+	part := b.send("GET", "/api/builds/"+s.ID+"/certs", key("X-Worker-Id", w.ID, "Range", "bytes=70000-70005"), "")
+	require.Equal(t, 206, part.status)
+	require.Equal(t, r.body[70000:70006], part.body)
+
+	s, w = b.assigned()
+	r = b.send("GET", "/api/builds/"+s.ID+"/certs", key("X-Worker-Id", w.ID), "")
+	require.Equal(t, 404, r.status)
+	requireProblem(t, r, "Certs not found", "not_found")
+}
+
+func TestPostLogs(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(c *takthttp.Config) { c.MaxJSON = 2000 })
+	s, w := b.assigned()
+	path := "/api/builds/" + s.ID + "/logs"
+	const shape = "Invalid body. Expected { level, message } or { logs: [...] }"
+	for name, tt := range map[string]struct {
+		body, reply, text string
+		status            int
+	}{
+		"one":                       {`{"level":"error","message":"say \"hi\" <&> ü"}`, `{"success":true}`, "", 200},
+		"a batch":                   {`{"logs":[{"level":"info","message":"a"},{"level":"warn","message":"b"}]}`, `{"success":true,"count":2}`, "", 200},
+		"a batch with bad entries":  {`{"logs":[{"level":"debug","message":"a"},{"level":"info","message":"kept"},7,{"level":"info"}]}`, `{"success":true,"count":1}`, "", 200},
+		"an empty batch":            {`{"logs":[]}`, `{"success":true,"count":0}`, "", 200},
+		"NUL":                       {`{"level":"info","message":"a\u0000b"}`, `{"success":true}`, "", 200},
+		"half a surrogate":          {`{"level":"info","message":"a\ud800b"}`, `{"success":true}`, "", 200},
+		"an unknown level":          {`{"level":"debug","message":"a"}`, "", "Invalid log level. Must be: info, warn, or error", 400},
+		"no message":                {`{"level":"info"}`, "", shape, 400},
+		"nothing":                   {``, "", shape, 400},
+		"an empty object":           {`{}`, "", shape, 400},
+		"null":                      {`null`, "", shape, 400},
+		"a message that is a list":  {`{"level":"info","message":[]}`, "", "Invalid body: wrong type of message", 400},
+		"an array":                  {`[]`, "", "Invalid JSON body", 400},
+		"pasted quotes":             {`{"level":"info","message":"say "hi""}`, "", "Invalid JSON body", 400},
+		"pasted backslash":          {`{"level":"info","message":"C:\dir"}`, "", "Invalid JSON body", 400},
+		"two values":                {`{"level":"info","message":"a"}{}`, "", "Invalid JSON body", 400},
+		"more than the limit":       {`{"level":"info","message":"` + strings.Repeat("x", 2000) + `"}`, "", "Request body too large", 413},
+		"deep nesting of something": {`{"logs":` + strings.Repeat("[", 900) + strings.Repeat("]", 900) + `}`, `{"success":true,"count":0}`, "", 200},
+	} {
+		r := b.json("POST", path, key("X-Worker-Id", w.ID), tt.body)
+		require.Equal(t, tt.status, r.status, "%s: %s", name, r.body)
+		if tt.status == 200 {
+			require.Equal(t, tt.reply, r.body, name)
+		} else {
+			require.Equal(t, tt.text, decode[api.Problem](t, r).Error, name)
+		}
+	}
+	for _, kind := range []string{"application/x-www-form-urlencoded", "multipart/form-data; boundary=b", "text/plain"} {
+		r := b.send("POST", path, key("X-Worker-Id", w.ID, "Content-Type", kind), `level=info`)
+		require.Equal(t, 415, r.status)
+		requireProblem(t, r, "Content must be application/json", "unsupported_media_type")
+	}
+	m := b.messages(s.ID)
+	require.Contains(t, m, `say "hi" <&> ü`)
+	require.Contains(t, m, "kept")
+	require.Contains(t, m, "a\uFFFDb")
+	require.Equal(t, "building", b.status(s.ID).Status)
+}
+
+func TestHeartbeat(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s, w := b.assigned()
+	other := b.register("other")
+	path := "/api/builds/" + s.ID + "/heartbeat"
+	r := b.json("POST", path+"?worker_id="+w.ID, key(), `{"progress":42.5}`)
+	require.Equal(t, 200, r.status, r.body)
+	requireShape(t, "heartbeat_reply", r)
+	require.Contains(t, r.body, `"cancelled":false`)
+	require.Contains(t, b.messages(s.ID), "Build progress: 42.5%")
+	require.Equal(t, "building", b.status(s.ID).Status)
+	for _, body := range []string{"", "{}", `{"progress":null}`, `{"progress":1e300}`, `{"progress":-1}`} {
+		require.Equal(t, 200, b.json("POST", path+"?worker_id="+w.ID, key(), body).status, body)
+	}
+	for name, tt := range map[string]struct {
+		path, body, text string
+		status           int
+	}{
+		"no worker":            {path, "", "worker_id required", 400},
+		"another worker":       {path + "?worker_id=" + other.ID, "", "Build not assigned to this worker", 403},
+		"an unknown worker":    {path + "?worker_id=unknown", "", "Build not assigned to this worker", 403},
+		"a worker like a path": {path + "?worker_id=..%2f", "", "Build not assigned to this worker", 403},
+		"an unknown build":     {"/api/builds/unknown/heartbeat?worker_id=" + w.ID, "", "Build not found", 404},
+		"malformed JSON":       {path + "?worker_id=" + w.ID, "{", "Invalid JSON body", 400},
+		"progress in words":    {path + "?worker_id=" + w.ID, `{"progress":"half"}`, "Invalid body: wrong type of progress", 400},
+	} {
+		r := b.json("POST", tt.path, key(), tt.body)
+		require.Equal(t, tt.status, r.status, "%s: %s", name, r.body)
+		require.Equal(t, tt.text, decode[api.Problem](t, r).Error, name)
+	}
+	require.Equal(t, 200, b.send("POST", "/api/builds/"+s.ID+"/cancel", key(), "").status)
+	r = b.json("POST", path+"?worker_id="+w.ID, key(), "")
+	require.Equal(t, 200, r.status, r.body)
+	require.Contains(t, r.body, `"cancelled":true`)
+}

@@ -1,0 +1,108 @@
+package http_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"takt/http/api"
+)
+
+func TestPollHandsOutBuildsInOrder(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	first := b.submit(part{"certs", "c", "certs"})
+	second := b.submit()
+	w, v := b.register("w"), b.register("v")
+
+	r := b.send("GET", "/api/workers/poll", key("X-Worker-Token", w.AccessToken), "")
+	require.Equal(t, 200, r.status, r.body)
+	p := decode[api.PollReply](t, r)
+	require.Equal(t, first.ID, p.Job.ID)
+	require.Equal(t, "/api/builds/"+first.ID+"/source", p.Job.SourceURL)
+	require.Equal(t, "/api/builds/"+first.ID+"/certs", *p.Job.CertsURL)
+	require.Equal(t, 1, p.Job.Attempt)
+	require.NotEqual(t, w.AccessToken, p.AccessToken)
+
+	r = b.send("POST", "/api/workers/poll", key("X-Worker-Token", v.AccessToken, "Content-Type", "application/json"), "")
+	require.Equal(t, 200, r.status, r.body)
+	p = decode[api.PollReply](t, r)
+	require.Equal(t, second.ID, p.Job.ID)
+	require.Nil(t, p.Job.CertsURL)
+
+	r = b.send("GET", "/api/workers/poll?worker_id="+b.register("u").ID, key(), "")
+	require.Equal(t, 200, r.status)
+	require.Contains(t, r.body, `"job":null`)
+	requireShape(t, "poll_reply", r)
+}
+
+func TestPollErrors(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for name, tt := range map[string]struct {
+		path   string
+		header map[string]string
+		status int
+		code   string
+	}{
+		"neither token nor id": {"", key(), 400, "invalid_argument"},
+		"unknown token":        {"", key("X-Worker-Token", "unknown"), 401, "invalid_token"},
+		"unknown worker":       {"?worker_id=unknown", key(), 404, "not_found"},
+		"worker like a path":   {"?worker_id=../x", key(), 404, "not_found"},
+		"wait too long":        {"?wait=61&worker_id=w", key(), 400, "invalid_argument"},
+		"no key":               {"?worker_id=w", nil, 401, "unauthorized"},
+		"wrong key":            {"?worker_id=w", map[string]string{"X-API-Key": "x"}, 403, "invalid_api_key"},
+	} {
+		r := b.send("GET", "/api/workers/poll"+tt.path, tt.header, "")
+		require.Equal(t, tt.status, r.status, "%s: %s", name, r.body)
+		require.Equal(t, tt.code, decode[api.Problem](t, r).Code, name)
+	}
+	w := b.register("w")
+	_, err := b.pool.Exec(t.Context(), `UPDATE workers SET current_expires = now() - interval '1 second', previous_expires = NULL`)
+	require.NoError(t, err)
+	require.Equal(t, 401, b.send("GET", "/api/workers/poll", key("X-Worker-Token", w.AccessToken), "").status, "expired")
+	b.db.Drop(nil)
+	r := b.send("GET", "/api/workers/poll", key("X-Worker-Token", w.AccessToken), "")
+	require.Equal(t, 503, r.status)
+	require.NotEmpty(t, r.header.Get("Retry-After"))
+}
+
+func TestLostPollReplyIsRepeated(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.submit()
+	w := b.register("w")
+	lost, again := b.poll(w.AccessToken), b.poll(w.AccessToken)
+	require.Equal(t, lost.Job, again.Job)
+	require.NotEqual(t, lost.AccessToken, again.AccessToken)
+}
+
+func TestParkedPollGetsTheNextBuild(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	w := b.register("w")
+	answered := make(chan reply, 1)
+	go func() {
+		answered <- send(t, b.client, "GET", b.url+"/api/workers/poll?wait=60", key("X-Worker-Token", w.AccessToken), nil)
+	}()
+	require.Eventually(t, func() bool {
+		var seq int64
+		err := b.pool.QueryRow(t.Context(), `SELECT poll_seq FROM workers WHERE id = $1`, w.ID).Scan(&seq)
+		return err == nil && seq > 0
+	}, waitFor, tick, "the poll has parked")
+	s := b.submit()
+	r := <-answered
+	require.Equal(t, 200, r.status, r.body)
+	require.Equal(t, s.ID, decode[api.PollReply](t, r).Job.ID)
+}
+
+func TestParkedPollEndsWithItsTime(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	w := b.register("w")
+	r := b.send("GET", "/api/workers/poll?wait=0.05&active=", key("X-Worker-Token", w.AccessToken), "")
+	require.Equal(t, 200, r.status, r.body)
+	p := decode[api.PollReply](t, r)
+	require.Nil(t, p.Job)
+	require.NotEqual(t, w.AccessToken, p.AccessToken)
+}

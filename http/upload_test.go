@@ -1,0 +1,223 @@
+package http_test
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	takthttp "takt/http"
+	"takt/http/api"
+	"takt/store"
+)
+
+func uploadParts(build, worker, success string) (id, who, ok part) {
+	return part{name: "build_id", content: build}, part{name: "worker_id", content: worker}, part{name: "success", content: success}
+}
+
+func TestUploadFileFirstOrLast(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	file := part{"result", "anything.bin", "the app"}
+	for name, arrange := range map[string]func(id, who, ok part) []part{
+		"last":   func(id, who, ok part) []part { return []part{id, who, ok, file} },
+		"first":  func(id, who, ok part) []part { return []part{file, id, who, ok} },
+		"middle": func(id, who, ok part) []part { return []part{id, file, who, ok, {name: "extra", content: "x"}} },
+	} {
+		s, w := b.assigned()
+		path := "/api/workers/upload"
+		if name == "first" {
+			path = "/api/workers/result"
+		}
+		r := b.form(path, key(), arrange(uploadParts(s.ID, w.ID, "true"))...)
+		require.Equal(t, 200, r.status, "%s: %s", name, r.body)
+		requireShape(t, "uploaded", r)
+		require.Equal(t, `{"success":true,"status":"success","message":"Result uploaded successfully"}`, r.body)
+		require.Equal(t, "completed", b.status(s.ID).Status)
+		stored, err := os.ReadFile(filepath.Join(b.dir, "builds", s.ID, "result.ipa"))
+		require.NoError(t, err)
+		require.Equal(t, "the app", string(stored))
+		require.Contains(t, b.messages(s.ID), "Build completed successfully")
+		require.Contains(t, b.queue.freed, w.ID)
+	}
+	require.Empty(t, b.temporaries())
+}
+
+func TestUploadOfAFailure(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for _, message := range []string{"", "xcodebuild failed\x00\xff"} {
+		s, w := b.assigned()
+		id, who, ok := uploadParts(s.ID, w.ID, "false")
+		r := b.form("/api/workers/upload", key(), id, who, ok, part{name: "error_message", content: message}, part{"result", "x", "unwanted"})
+		require.Equal(t, 200, r.status, r.body)
+		require.Equal(t, `{"success":true,"status":"failed","message":"Build marked as failed"}`, r.body)
+		st := b.status(s.ID)
+		require.Equal(t, "failed", st.Status)
+		if message == "" {
+			require.Equal(t, "Build failed", *st.ErrorMessage)
+		} else {
+			require.True(t, strings.HasPrefix(*st.ErrorMessage, "xcodebuild failed"))
+		}
+		require.Equal(t, 400, b.send("GET", "/api/builds/"+s.ID+"/download", key(), "").status)
+	}
+	require.Empty(t, b.temporaries())
+}
+
+func TestUploadRefusesWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(c *takthttp.Config) { c.MaxResult = 100 })
+	s, w := b.assigned()
+	v := b.register("v")
+	id, who, ok := uploadParts(s.ID, w.ID, "true")
+	file := part{"result", "a", "app"}
+	replace := func(name, content string) []part {
+		parts := []part{id, who, ok, file}
+		for i := range parts {
+			if parts[i].name == name {
+				parts[i].content = content
+			}
+		}
+		return parts
+	}
+	for name, tt := range map[string]struct {
+		parts  []part
+		header map[string]string
+		status int
+		text   string
+	}{
+		"nothing":                   {nil, nil, 400, "build_id and worker_id required"},
+		"no build":                  {[]part{who, ok, file}, nil, 400, "build_id and worker_id required"},
+		"no worker":                 {[]part{id, ok, file}, nil, 400, "build_id and worker_id required"},
+		"no file":                   {[]part{id, who, ok}, nil, 400, "Missing result file"},
+		"an empty file field":       {[]part{id, who, ok, {name: "result"}}, nil, 400, "Missing result file"},
+		"no success":                {[]part{id, who, file}, nil, 400, `success must be "true" or "false"`},
+		"success unclear":           {replace("success", "maybe"), nil, 400, `success must be "true" or "false"`},
+		"unknown build":             {replace("build_id", "unknown"), nil, 404, "Build not found"},
+		"unknown worker":            {replace("worker_id", "unknown"), nil, 404, "Worker not found"},
+		"build like a path":         {replace("build_id", "../../etc"), nil, 404, "Build not found"},
+		"worker like a path":        {replace("worker_id", "../../etc"), nil, 404, "Worker not found"},
+		"somebody else's build":     {replace("worker_id", v.ID), nil, 403, "Build not assigned to this worker"},
+		"file too large":            {replace("result", strings.Repeat("x", 101)), nil, 413, "Result file is larger than 100 bytes"},
+		"two files":                 {[]part{file, file}, nil, 400, "More than one result file"},
+		"field contradicts header":  {[]part{id, who, ok, file}, map[string]string{"X-Build-Id": s.ID, "X-Worker-Id": v.ID}, 403, "Build not assigned to this worker"},
+		"fields that contradict":    {[]part{id, id, who, {name: "build_id", content: "other"}}, nil, 400, "build_id differs from X-Build-Id"},
+		"unknown build in header":   {nil, map[string]string{"X-Build-Id": "unknown", "X-Worker-Id": w.ID}, 404, "Build not found"},
+		"path in header":            {nil, map[string]string{"X-Build-Id": "../x", "X-Worker-Id": w.ID}, 404, "Build not found"},
+		"attempt that is no number": {[]part{id, who, ok, file}, map[string]string{"X-Build-Attempt": "x"}, 400, "Invalid X-Build-Attempt header"},
+	} {
+		header := key()
+		for k, v := range tt.header {
+			header[k] = v
+		}
+		r := b.form("/api/workers/upload", header, tt.parts...)
+		require.Equal(t, tt.status, r.status, "%s: %s", name, r.body)
+		require.Equal(t, tt.text, decode[api.Problem](t, r).Error, name)
+		require.Equal(t, []string{"builds/" + s.ID + "/source.zip"}, b.files(), name)
+	}
+	r := b.json("POST", "/api/workers/upload", key(), `{"build_id":"x"}`)
+	require.Equal(t, 400, r.status)
+	require.Contains(t, []string{"assigned", "building"}, b.status(s.ID).Status, "untouched")
+	require.Equal(t, 200, b.finish(s.ID, w.ID, strings.Repeat("x", 100)).status, "the limit is inclusive")
+}
+
+func TestUploadForABuildNobodyHolds(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s, w := b.submit(), b.register("w")
+	require.Equal(t, 200, b.finish(s.ID, w.ID, "app").status)
+	require.Equal(t, "completed", b.status(s.ID).Status)
+	require.Nil(t, b.poll(w.AccessToken).Job, "out of the queue")
+}
+
+func TestRepeatedUploadIsFineAnotherIsNot(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s, w := b.assigned()
+	v := b.register("v")
+	require.Equal(t, 200, b.finish(s.ID, w.ID, "app").status)
+	require.Equal(t, 200, b.finish(s.ID, w.ID, "app").status, "its answer was lost")
+	require.Equal(t, 409, b.finish(s.ID, v.ID, "other").status)
+	id, who, ok := uploadParts(s.ID, w.ID, "false")
+	r := b.form("/api/workers/upload", key(), id, who, ok)
+	require.Equal(t, 409, r.status)
+	require.Equal(t, "completed", b.status(s.ID).Status)
+	require.Equal(t, "app", b.send("GET", "/api/builds/"+s.ID+"/download", key(), "").body)
+	require.Empty(t, b.temporaries())
+}
+
+func TestUploadThatBreaksOffLeavesNothing(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s, w := b.assigned()
+	id, who, ok := uploadParts(s.ID, w.ID, "true")
+	kind, whole := form(part{"result", "a", strings.Repeat("app ", 1000)}, id, who, ok)
+	for n := 10; n < len(whole)-2; n += 199 {
+		r := b.send("POST", "/api/workers/upload", key("Content-Type", kind), string(whole[:n]))
+		require.Equal(t, 400, r.status, "cut at %d: %s", n, r.body)
+	}
+	require.Equal(t, []string{"builds/" + s.ID + "/source.zip"}, b.files())
+	require.Equal(t, "assigned", b.status(s.ID).Status)
+}
+
+func TestUploadIsRefusedEarlyByItsHeader(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s, _ := b.assigned()
+	v := b.register("v")
+	c, r := dial(t, b.url)
+	write(t, c, "POST /api/workers/upload HTTP/1.1\r\nHost: takt\r\nContent-Type: multipart/form-data; boundary=b\r\n"+
+		"X-API-Key: "+apiKey+"\r\nX-Build-Id: "+s.ID+"\r\nX-Worker-Id: "+v.ID+"\r\n"+
+		"Expect: 100-continue\r\nContent-Length: 1000000000\r\n\r\n")
+	resp, body := read(t, r)
+	require.Equal(t, 403, resp.StatusCode)
+	require.Contains(t, body, `"code":"not_assigned"`)
+}
+
+func TestMovingUploadIsASignOfLife(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(c *takthttp.Config) { c.PresenceInterval = time.Millisecond })
+	s, w := b.assigned()
+	id, who, ok := uploadParts(s.ID, w.ID, "true")
+	kind, whole := form(id, who, ok, part{"result", "a", strings.Repeat("app ", 100_000)})
+	body, pipe := io.Pipe()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, b.url+"/api/workers/upload", body)
+	require.NoError(t, err)
+	req.Header.Set("Content-Type", kind)
+	req.Header.Set("X-API-Key", apiKey)
+	ended := make(chan int, 1)
+	go func() {
+		resp, err := b.client.Do(req)
+		if err != nil {
+			ended <- 0
+			return
+		}
+		resp.Body.Close()
+		ended <- resp.StatusCode
+	}()
+	half := bytes.NewReader(whole[:len(whole)/2])
+	_, err = io.Copy(pipe, half)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return b.status(s.ID).Status == "building" }, waitFor, tick)
+	_, err = pipe.Write(whole[len(whole)/2:])
+	require.NoError(t, err)
+	require.NoError(t, pipe.Close())
+	require.Equal(t, 200, <-ended)
+}
+
+func TestFileOfAnUncertainResultIsKept(t *testing.T) {
+	t.Parallel()
+	b := setupWith(t, func(d *takthttp.Deps) {
+		d.Builds = failing{Builds: d.Builds, err: store.Wrap(store.Unavailable, "away", store.ErrOutcomeUnknown)}
+	})
+	build, w := storeBuild(b), b.register("w")
+	r := b.finish(build, w.ID, "app")
+	require.Equal(t, 503, r.status, r.body)
+	require.Contains(t, b.files(), "builds/"+build+"/result.ipa")
+}
