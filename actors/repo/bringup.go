@@ -43,12 +43,14 @@ func (cl *cluster) bringUp(ctx context.Context, run spawn) (*process, error) {
 // tryAdopt takes over a server that runs in the cluster and answers.
 func (cl *cluster) tryAdopt(ctx context.Context, run spawn) (*process, bool) {
 	lock, found, err := readPIDFile(cl.root)
-	if err != nil || !found || identify(lock.PID, cl.info) != server {
+	if err != nil || !found || lock.Status == statusStopping || identify(lock.PID, cl.info) != server {
 		return nil, false
 	}
-	// It may be starting or recovering; one that is stopping will be gone.
-	ctx, cancel := context.WithTimeoutCause(ctx, 5*time.Second, errors.New("no answer for 5 s"))
-	defer cancel()
+	if lock.Status != statusStarting { // a recovery may take its time and must not begin anew
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, 5*time.Second, errors.New("no answer for 5 s"))
+		defer cancel()
+	}
 	p := cl.adopt(lock.PID, run)
 	if err := cl.awaitReady(ctx, p); err != nil {
 		cl.log.Warn().Err(err).Int("pid", p.pid).Msg("a database server of an earlier takt does not answer")
@@ -90,8 +92,11 @@ func (cl *cluster) awaitReady(ctx context.Context, p *process) error {
 	wait, since, told := 5*time.Millisecond, time.Now(), time.Now()
 	for {
 		err := cl.probeOnce(ctx)
-		if err == nil || refused(err) {
-			return err
+		if err == nil {
+			return nil
+		}
+		if refused(err) {
+			return fmt.Errorf("the password in %s is not the database's (without that file a new one is made): %w", passwordFileName, err)
 		}
 		if time.Since(told) > 5*time.Second {
 			told = time.Now()

@@ -88,7 +88,7 @@ func (cl *cluster) prepare(ctx context.Context, data *os.Root, found []Binaries)
 			return fmt.Errorf("making a database in %s: %w", cl.dir, err)
 		}
 	}
-	if err := cl.open(data, clusterName); err != nil {
+	if err := cl.open(os.OpenRoot(cl.dir)); err != nil { // may be a link to another disk
 		return err
 	}
 	if major != 0 && fresh {
@@ -100,20 +100,27 @@ func (cl *cluster) prepare(ctx context.Context, data *os.Root, found []Binaries)
 // examine looks at what stands under the cluster's name: nothing (major 0), or
 // a cluster of some version and owner. An empty directory counts as nothing.
 func examine(data *os.Root, dir string) (major int, existing *owner, err error) {
-	info, err := data.Stat(clusterName)
+	info, err := os.Stat(dir)
 	if errors.Is(err, fs.ErrNotExist) {
+		if _, err := data.Lstat(clusterName); err == nil {
+			return 0, nil, fmt.Errorf("%s points nowhere: is its disk mounted?", dir)
+		}
 		return 0, nil, nil
 	}
 	if err != nil {
 		return 0, nil, fmt.Errorf("looking at the database directory: %w", err)
 	}
-	text, err := data.ReadFile(filepath.Join(clusterName, "PG_VERSION"))
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return 0, nil, fmt.Errorf("opening the database directory: %w", err)
+	}
+	defer root.Close()
+	text, err := root.ReadFile("PG_VERSION")
 	if errors.Is(err, fs.ErrNotExist) {
-		// Remove takes an empty directory only.
-		if data.Remove(clusterName) == nil {
-			return 0, nil, nil
+		if err := data.Remove(clusterName); err != nil { // takes an empty directory only
+			return 0, nil, fmt.Errorf("%s holds no database (no PG_VERSION) and is not free for one: move it away, or restore it: %w", dir, err)
 		}
-		return 0, nil, fmt.Errorf("%s is not empty and holds no database (no PG_VERSION): move it away, or restore it", dir)
+		return 0, nil, nil
 	}
 	if err != nil {
 		return 0, nil, fmt.Errorf("reading the database's version: %w", err)
@@ -128,11 +135,12 @@ func examine(data *os.Root, dir string) (major int, existing *owner, err error) 
 	return major, existing, nil
 }
 
-// open opens the directory called name in data.
-func (cl *cluster) open(data *os.Root, name string) (err error) {
-	if cl.root, err = data.OpenRoot(name); err != nil {
+// open takes an opened directory as the cluster's.
+func (cl *cluster) open(root *os.Root, err error) error {
+	if err != nil {
 		return fmt.Errorf("opening the database directory: %w", err)
 	}
+	cl.root = root
 	if cl.home, err = cl.root.Open("."); err != nil {
 		return fmt.Errorf("opening the database directory: %w", err)
 	}
@@ -177,7 +185,7 @@ func (cl *cluster) fill(ctx context.Context, data *os.Root, draft string) error 
 			return err
 		}
 	}
-	if err := cl.open(data, draft); err != nil {
+	if err := cl.open(data.OpenRoot(draft)); err != nil {
 		return err
 	}
 	defer cl.close()

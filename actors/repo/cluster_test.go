@@ -127,7 +127,7 @@ func TestClusterDirectory(t *testing.T) {
 		require.NoError(t, os.Mkdir(filepath.Dir(letter), 0o700))
 		require.NoError(t, os.WriteFile(letter, []byte("dear"), 0o600))
 		b := &bundle{sys: newSystem(t), pg: NewPostgres(config(dir)), dir: dir}
-		require.ErrorContains(t, b.start(t), "holds no database")
+		require.ErrorContains(t, b.start(t), "move it away")
 		require.FileExists(t, letter)
 	})
 	t.Run("of another version is refused with the way out", func(t *testing.T) {

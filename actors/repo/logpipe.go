@@ -56,7 +56,7 @@ func (l *logPipe) read() {
 // continues the line before, and so has its level.
 func (l *logPipe) write(text string, before zerolog.Level) zerolog.Level {
 	severity, message, found := strings.Cut(text, ":  ")
-	level, known := severityLevel(severity)
+	level, known := severityLevel(severity, message)
 	if !found || !known {
 		level, message = before, strings.TrimSpace(text)
 	}
@@ -71,8 +71,16 @@ func (l *logPipe) write(text string, before zerolog.Level) zerolog.Level {
 }
 
 // severityLevel translates PostgreSQL's words. Its LOG tells of every start
-// and connection, so it is no louder than debug here.
-func severityLevel(severity string) (zerolog.Level, bool) {
+// and stop, so it is no louder than debug here, but for slow statements, long
+// waits for locks, crashes and recoveries.
+func severityLevel(severity, message string) (zerolog.Level, bool) {
+	if severity == "LOG" {
+		for _, notable := range []string{"duration: ", "process ", "server process ", "database system was not properly", "database system was interrupted"} {
+			if strings.HasPrefix(message, notable) {
+				return zerolog.WarnLevel, true
+			}
+		}
+	}
 	switch severity {
 	case "PANIC", "FATAL", "ERROR":
 		return zerolog.ErrorLevel, true

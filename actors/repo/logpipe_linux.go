@@ -18,7 +18,13 @@ func newLogPipe(path string, log zerolog.Logger) (*logPipe, *os.File, error) {
 		return nil, nil, fmt.Errorf("making the database server's log pipe: %w", err)
 	}
 	if err := unix.Mkfifo(path, 0o600); err != nil {
-		return nil, nil, fmt.Errorf("making the database server's log pipe: %w", err)
+		// A file system without named pipes: the log just ends with takt.
+		log.Debug().Err(err).Msg("no named pipe for the database server's log")
+		r, w, err := os.Pipe()
+		if err != nil {
+			return nil, nil, fmt.Errorf("making the database server's log pipe: %w", err)
+		}
+		return newPipe(r, log), w, nil
 	}
 	reader, err := reopenLogPipe(path, log)
 	if err != nil {

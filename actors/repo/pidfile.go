@@ -13,13 +13,17 @@ import (
 // pidFileName is the lock file that a running server keeps in its cluster.
 const pidFileName = "postmaster.pid"
 
-// statusReady is what a server writes into it when it takes connections.
-const statusReady = "ready"
+// What a server writes into it; nothing before its first decision.
+const (
+	statusStarting = "starting" // recovers
+	statusReady    = "ready"    // takes connections
+	statusStopping = "stopping"
+)
 
 // pidFile is what takt needs of postmaster.pid.
 type pidFile struct {
 	PID    int
-	Status string // "starting", "ready", "stopping"; empty while it is being written
+	Status string // one of the above, or empty
 }
 
 // parsePIDFile reads the text of a postmaster.pid. Its lines are: process id,

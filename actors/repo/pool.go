@@ -92,7 +92,7 @@ type Pool struct {
 
 // readiness is a stretch of time in which the database answers.
 type readiness struct {
-	pool  *pgxpool.Pool
+	lease *lease
 	since time.Time
 }
 
@@ -130,7 +130,7 @@ func (p *Pool) Stat() *pgxpool.Stat {
 	if up == nil {
 		return nil
 	}
-	return up.pool.Stat()
+	return up.lease.pool.Stat()
 }
 
 // Lost tells the pool that a caller lost its connection. The pool checks the
@@ -195,6 +195,7 @@ func (s *poolServer) Init(c *otp.Ctx) error {
 	s.random = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
 	s.handle.proc.Store(c.Self())
 	s.handle.suspected.Store(false)
+	s.inherit(c)
 	c.SendEvery(s.cfg.CheckEvery, tick{})
 	s.connect(c)
 	timer := time.NewTimer(s.cfg.StartWait)

@@ -41,7 +41,7 @@ func (s *poolServer) conclude(c *otp.Ctx, out outcome) {
 	for _, sink := range s.cfg.Sinks {
 		sink.Use(s.lease.pool)
 	}
-	s.handle.up.Store(&readiness{pool: s.lease.pool, since: time.Now()})
+	s.handle.up.Store(&readiness{lease: s.lease, since: time.Now()})
 	c.Resume()
 	log.Info().Int("size", s.cfg.Size).Msg("the database is ready")
 }
@@ -68,15 +68,28 @@ func (s *poolServer) answered(c *otp.Ctx, m answered) {
 	log := c.Logger()
 	log.Warn().Err(m.err).Msg("the database is away")
 	c.Suspend(describe(m.err))
-	l := s.takeBack(m.err)
+	s.retire(c, s.takeBack(m.err))
+	wait := s.cfg.Backoff.Wait(s.failures, s.random)
+	s.failures++
+	c.SendAfter(wait, retry{})
+}
+
+// retire closes a lease beside the actor's other work.
+func (s *poolServer) retire(c *otp.Ctx, l *lease) {
 	drain, closed := s.cfg.Drain, l.close(goroutines(c))
 	c.Async(func(ctx context.Context) any {
 		l.end(ctx, closed, drain)
 		return finished{}
 	})
-	wait := s.cfg.Backoff.Wait(s.failures, s.random)
-	s.failures++
-	c.SendAfter(wait, retry{})
+}
+
+// inherit takes the pool of an incarnation that was killed, and so could not
+// do it, back from its users.
+func (s *poolServer) inherit(c *otp.Ctx) {
+	if left := s.handle.up.Load(); left != nil {
+		s.lease = left.lease
+		s.retire(c, s.takeBack(otp.ErrKilled))
+	}
 }
 
 // takeBack takes the pool from its users, the last one first.

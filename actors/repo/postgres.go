@@ -25,7 +25,7 @@ type PostgresConfig struct {
 	// Postgres.app put them.
 	Places []string
 	// StartTimeout bounds making, starting and recovering the database.
-	// Defaults to 5 minutes: recovery after a power cut must not be cut short.
+	// Defaults to 15 minutes: a recovery that is cut short begins anew.
 	StartTimeout time.Duration
 	// StopTimeout is how long an orderly shutdown may take before the server
 	// is told to stop at once. Defaults to 20 seconds.
@@ -55,7 +55,7 @@ var ErrNotRunning = errors.New("the embedded database is not running")
 // NewPostgres returns the handle of a server that Spec's child will run.
 func NewPostgres(cfg PostgresConfig) *Postgres {
 	if cfg.StartTimeout <= 0 {
-		cfg.StartTimeout = 5 * time.Minute
+		cfg.StartTimeout = 15 * time.Minute
 	}
 	if cfg.StopTimeout <= 0 {
 		cfg.StopTimeout = 20 * time.Second
@@ -158,7 +158,9 @@ func (s *postgresServer) Terminate(c *otp.Ctx, _ error) {
 	}
 	log := c.Logger()
 	begun := time.Now()
-	if err := s.process.stop(c.Context(), s.handle.cfg.StopTimeout, quitTimeout, log); err != nil {
+	if !s.process.running() {
+		log.Error().Err(s.process.fate).Msg("the embedded database is gone")
+	} else if err := s.process.stop(c.Context(), s.handle.cfg.StopTimeout, quitTimeout, log); err != nil {
 		log.Error().Err(err).Msg("the embedded database was left running; the next start adopts or stops it")
 	} else {
 		log.Info().Dur("took", time.Since(begun)).Msg("the embedded database has stopped")
