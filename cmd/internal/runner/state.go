@@ -58,7 +58,12 @@ func openState(dir, idFile string) (*state, error) {
 
 func (s *state) builds() string { return filepath.Join(s.dir, "builds") }
 
-func (s *state) close() { _ = s.lock.Close() }
+// close gives the lock back by name: a process that is being started may hold a
+// copy of the descriptor for a moment.
+func (s *state) close() {
+	_ = syscall.Flock(int(s.lock.Fd()), syscall.LOCK_UN)
+	_ = s.lock.Close()
+}
 
 // id returns the worker's id, a new one if there is none. The worker chooses
 // its id itself: a registration whose answer is lost then leaves no second

@@ -1,0 +1,108 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"takt/http/client"
+	"takt/store"
+)
+
+// Exit codes. They are part of the command line's contract.
+const (
+	ExitOK          = 0
+	ExitFailure     = 1
+	ExitUsage       = 2 // flags, arguments or settings are wrong
+	ExitNotFound    = 3
+	ExitRefused     = 4 // a key or token is missing, wrong, or does not reach this
+	ExitUnavailable = 5 // no controller, or one that can't serve now
+	ExitBuildFailed = 6 // the build ended, and not well
+)
+
+// UsageError marks an error as the caller's.
+type UsageError struct{ Err error }
+
+func (e UsageError) Error() string { return e.Err.Error() }
+func (e UsageError) Unwrap() error { return e.Err }
+
+// Usage returns a UsageError.
+func Usage(format string, args ...any) error { return UsageError{fmt.Errorf(format, args...)} }
+
+// BuildFailedError is a build that ended without a result.
+type BuildFailedError struct {
+	ID    string
+	State string
+	// Reason is the build's error message; may be empty.
+	Reason string
+}
+
+func (e BuildFailedError) Error() string {
+	text := "build " + e.ID + " " + e.State
+	if e.Reason != "" {
+		text += ": " + e.Reason
+	}
+	return text
+}
+
+// ExitCode is the exit code for err.
+func ExitCode(err error) int {
+	if err == nil {
+		return ExitOK
+	}
+	if _, ok := errors.AsType[UsageError](err); ok {
+		return ExitUsage
+	}
+	if _, ok := errors.AsType[BuildFailedError](err); ok {
+		return ExitBuildFailed
+	}
+	switch store.CodeOf(err) {
+	case store.NotFound:
+		return ExitNotFound
+	case store.Unauthorized, store.InvalidAPIKey, store.InvalidToken, store.Forbidden, store.NotAssigned:
+		return ExitRefused
+	case store.Unavailable, store.Overloaded, store.QueueFull, store.DiskFull:
+		return ExitUnavailable
+	default:
+		return ExitFailure
+	}
+}
+
+// Message is err as a person should see it: without method, path and code where
+// the controller's own words say it all.
+func Message(err error) string {
+	reply, ok := errors.AsType[*client.Error](err)
+	if !ok {
+		if e, ok := errors.AsType[*store.Error](err); ok && e.Err == nil {
+			return e.Message
+		}
+		return err.Error()
+	}
+	text := reply.Err.Message
+	if reply.Status == 0 && reply.Err.Err != nil {
+		text += ": " + reply.Err.Err.Error()
+	}
+	var notes []string
+	if hint := hint(reply.Err.Code); hint != "" {
+		notes = append(notes, hint)
+	}
+	if reply.RequestID != "" && reply.Status >= 500 {
+		notes = append(notes, "request "+reply.RequestID)
+	}
+	if len(notes) > 0 {
+		text += " (" + strings.Join(notes, "; ") + ")"
+	}
+	return text
+}
+
+// hint says what to do about a refusal.
+func hint(code store.Code) string {
+	switch code {
+	case store.Unauthorized:
+		return "set TAKT_API_KEY, or TAKT_ADMIN_KEY for operators' commands"
+	case store.InvalidAPIKey:
+		return "check TAKT_API_KEY"
+	default:
+		return ""
+	}
+}

@@ -1,0 +1,126 @@
+package cli
+
+import (
+	"archive/zip"
+	"compress/flate"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// PackDir writes a directory as a zip archive: everything except .git, in a
+// fixed order and without times, so that the same tree gives the same bytes.
+// Links are kept as links; one that leaves the directory is an error, because no
+// worker would unpack it.
+func PackDir(ctx context.Context, dir string, w io.Writer) error {
+	z := zip.NewWriter(w)
+	z.RegisterCompressor(zip.Deflate, func(out io.Writer) (io.WriteCloser, error) {
+		return flate.NewWriter(out, flate.BestSpeed)
+	})
+	err := filepath.WalkDir(dir, func(file string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case file == dir:
+			return nil
+		case d.Name() == ".git":
+			if d.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		name, err := filepath.Rel(dir, file)
+		if err != nil {
+			return err
+		}
+		return pack(z, file, filepath.ToSlash(name), d)
+	})
+	if err != nil {
+		return err
+	}
+	return z.Close()
+}
+
+// packed is the time of every entry; zip can't go back further.
+func packed() time.Time { return time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC) }
+
+func pack(z *zip.Writer, file, name string, d fs.DirEntry) error {
+	info, err := d.Info()
+	if err != nil {
+		return err
+	}
+	header := &zip.FileHeader{Name: name, Method: zip.Deflate, Modified: packed()}
+	header.SetMode(info.Mode())
+	switch {
+	case info.IsDir():
+		header.Name += "/"
+		header.Method = zip.Store
+		_, err = z.CreateHeader(header)
+		return err
+	case info.Mode()&fs.ModeSymlink != 0:
+		target, err := os.Readlink(file)
+		if err != nil {
+			return err
+		}
+		target = filepath.ToSlash(target)
+		if leaves(name, target) {
+			return fmt.Errorf("%s: link to %s leaves the directory", name, target)
+		}
+		out, err := z.CreateHeader(header)
+		if err != nil {
+			return err
+		}
+		_, err = io.WriteString(out, target)
+		return err
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("%s: neither file, directory nor link", name)
+	}
+	return packFile(z, header, file)
+}
+
+func packFile(z *zip.Writer, header *zip.FileHeader, file string) error {
+	in, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := z.CreateHeader(header)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return err
+}
+
+// leaves reports whether the link called name leads out of the directory.
+func leaves(name, target string) bool {
+	if target == "" || path.IsAbs(target) || strings.Contains(target, "\\") {
+		return true
+	}
+	to := path.Join(path.Dir(name), target)
+	return to == ".." || strings.HasPrefix(to, "../")
+}
+
+// PackToFile packs a directory into a new temporary file, which the caller
+// removes.
+func PackToFile(ctx context.Context, dir string) (name string, err error) {
+	f, err := os.CreateTemp("", "takt-source-*.zip")
+	if err != nil {
+		return "", err
+	}
+	err = errors.Join(PackDir(ctx, dir, f), f.Close())
+	if err != nil {
+		_ = os.Remove(f.Name())
+		return "", fmt.Errorf("packing %s: %w", dir, err)
+	}
+	return f.Name(), nil
+}

@@ -1,0 +1,92 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"takt/store"
+)
+
+// Tokens keeps the access tokens of submitted builds, one file each, so that
+// whoever submitted a build can look at it without the API key.
+type Tokens struct {
+	// Dir is made when needed.
+	Dir string
+}
+
+// maxTokenAge is when a token is forgotten.
+const maxTokenAge = 30 * 24 * time.Hour
+
+type token struct {
+	// URL is the controller that gave the token: no other is shown it.
+	URL   string `json:"url"`
+	Token string `json:"token"`
+}
+
+// Keep stores a token and forgets old ones. now is the current time.
+func (t Tokens) Keep(controller, buildID, value string, now time.Time) error {
+	if !store.ValidID(buildID) {
+		return fmt.Errorf("%q is not a build id", buildID)
+	}
+	if err := os.MkdirAll(t.Dir, 0o700); err != nil {
+		return err
+	}
+	t.forget(now)
+	raw, err := json.Marshal(token{controller, value})
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(t.Dir, ".new-*") // made 0600
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name()) //nolint:errcheck // gone already after the rename
+	defer f.Close()
+	if _, err := f.Write(raw); err != nil {
+		return err
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), filepath.Join(t.Dir, buildID))
+}
+
+// Find returns the token of a build of this controller, "" if there is none.
+func (t Tokens) Find(controller, buildID string) (string, error) {
+	if t.Dir == "" || !store.ValidID(buildID) {
+		return "", nil
+	}
+	raw, err := os.ReadFile(filepath.Join(t.Dir, buildID))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	var kept token
+	if err := json.Unmarshal(raw, &kept); err != nil {
+		return "", fmt.Errorf("token of build %s: %w", buildID, err)
+	}
+	if kept.URL != controller {
+		return "", nil
+	}
+	return kept.Token, nil
+}
+
+// forget removes old files; failures are left to the next time.
+func (t Tokens) forget(now time.Time) {
+	entries, err := os.ReadDir(t.Dir)
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && info.Mode().IsRegular() && now.Sub(info.ModTime()) > maxTokenAge {
+			_ = os.Remove(filepath.Join(t.Dir, e.Name()))
+		}
+	}
+}

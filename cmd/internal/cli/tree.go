@@ -1,0 +1,94 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"takt/http/api"
+)
+
+// PrintTree draws a supervision tree in ASCII: one line per process with its
+// state, what it lived through, and what waits.
+func PrintTree(w io.Writer, root api.TreeNode) {
+	width := treeWidth(root, 0)
+	printNode(w, root, "", "", width)
+}
+
+// treeWidth is the width of the names with their indentation.
+func treeWidth(n api.TreeNode, depth int) int {
+	width := 4*depth + len([]rune(n.ID))
+	for _, child := range n.Children {
+		width = max(width, treeWidth(child, depth+1))
+	}
+	return width
+}
+
+func printNode(w io.Writer, n api.TreeNode, branch, indent string, width int) {
+	name := branch + n.ID
+	fmt.Fprintf(w, "%-*s  %s\n", width, name, describe(n))
+	for i, child := range n.Children {
+		if i == len(n.Children)-1 {
+			printNode(w, child, indent+"`-- ", indent+"    ", width)
+		} else {
+			printNode(w, child, indent+"|-- ", indent+"|   ", width)
+		}
+	}
+}
+
+func describe(n api.TreeNode) string {
+	status := n.Status
+	if n.Detail != "" {
+		status += " (" + n.Detail + ")"
+	}
+	parts := []string{status}
+	if n.Strategy != "" {
+		parts = append(parts, n.Strategy)
+	}
+	if n.Status == "running" || n.Status == "suspended" {
+		parts = append(parts, "up "+Age(time.Duration(n.UptimeMS)*time.Millisecond))
+	}
+	count := func(n int, one, many string) {
+		switch {
+		case n == 1:
+			parts = append(parts, "1 "+one)
+		case n > 1:
+			parts = append(parts, fmt.Sprintf("%d %s", n, many))
+		}
+	}
+	count(n.Restarts, "restart", "restarts")
+	count(n.Mailbox, "message waits", "messages wait")
+	count(n.ChildCount, "child", "children")
+	count(n.Leaked, "leaked", "leaked")
+	if n.LastExit != "" {
+		last := "last exit " + n.LastExit
+		if n.LastExitAt != nil {
+			last += " at " + n.LastExitAt.Time().Format(time.RFC3339)
+		}
+		parts = append(parts, last)
+	}
+	return Plain(strings.Join(parts, ", "))
+}
+
+// Age is d in its two largest units: 3d 4h, 5m 2s, 0s.
+func Age(d time.Duration) string {
+	seconds := int64(d.Round(time.Second) / time.Second)
+	units := []struct {
+		name string
+		size int64
+	}{{"d", 86400}, {"h", 3600}, {"m", 60}, {"s", 1}}
+	for i, u := range units {
+		if seconds < u.size {
+			continue
+		}
+		text := fmt.Sprintf("%d%s", seconds/u.size, u.name)
+		if i+1 < len(units) {
+			if rest := seconds % u.size / units[i+1].size; rest > 0 {
+				text += fmt.Sprintf(" %d%s", rest, units[i+1].name)
+			}
+		}
+		return text
+	}
+	return "0s"
+}

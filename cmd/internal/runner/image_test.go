@@ -1,0 +1,77 @@
+package runner
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"takt/store"
+)
+
+func TestImagePlan(t *testing.T) {
+	t.Parallel()
+	w := Workspace{
+		BuildID: "b1", Platform: "ios", Attempt: 2, Source: "/w/b1-2/source", Certs: "/w/b1-2/certs",
+		Output: "/w/b1-2/out/result", Temp: "/w/b1-2/tmp",
+	}
+	bare := w
+	bare.Certs = ""
+	vars := []string{
+		"--env", "TAKT_BUILD_ID=b1", "--env", "TAKT_PLATFORM=ios", "--env", "TAKT_ATTEMPT=2",
+		"--env", "TAKT_SOURCE=/takt/source", "--env", "TAKT_OUTPUT=/takt/out/result",
+	}
+	start := []string{
+		"docker", "run", "--rm", "--init", "--name", "takt-b1-2", "--label", "takt.build=b1",
+		"--volume", "/w/b1-2/source:/takt/source", "--volume", "/w/b1-2/out:/takt/out",
+	}
+	join := func(parts ...[]string) []string {
+		var all []string
+		for _, p := range parts {
+			all = append(all, p...)
+		}
+		return all
+	}
+	tests := []struct {
+		name  string
+		image Image
+		space Workspace
+		want  []string
+	}{
+		{
+			"the image's own command", Image{Engine: "docker", Image: "img:1"}, bare,
+			join(start, []string{"--workdir", "/takt/source"}, vars, []string{"img:1"}),
+		},
+		{
+			"everything",
+			Image{Engine: "docker", Image: "img:1", Script: "make app", Network: "none", User: "1000:1000", Env: []string{"CI=true"}}, w,
+			join(start, []string{
+				"--volume", "/w/b1-2/certs:/takt/certs:ro", "--workdir", "/takt/source",
+				"--network", "none", "--user", "1000:1000", "--env", "CI=true",
+			}, vars, []string{"--env", "TAKT_CERTS=/takt/certs", "img:1", "sh", "-c", "make app"}),
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			tt.image.HostEnv = []string{"PATH=/bin", "HOME=/root"}
+			plan := tt.image.Plan(tt.space)
+			require.Equal(t, tt.want, plan.Argv)
+			require.Equal(t, []string{"PATH=/bin", "HOME=/root", "PWD=/w/b1-2/source"}, plan.Env)
+			require.Equal(t, []string{"docker", "rm", "--force", "--volumes", "takt-b1-2"}, plan.Cleanup)
+		})
+	}
+}
+
+func TestFindEngine(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	_, err := FindEngine()
+	require.ErrorContains(t, err, "docker, podman")
+}
+
+func TestConfigValidate(t *testing.T) {
+	t.Parallel()
+	err := Config{Platforms: []store.Platform{"windows"}, Concurrency: 100, PollWait: 1}.withDefaults().Validate()
+	for _, fault := range []string{"name", "state directory", "command or an image", "concurrency 100", "poll wait", `"windows"`} {
+		require.ErrorContains(t, err, fault)
+	}
+}

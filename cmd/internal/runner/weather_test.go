@@ -1,0 +1,215 @@
+package runner
+
+import (
+	"crypto/sha256"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"takt/cmd/internal/controllertest"
+	"takt/http/client"
+	"takt/store"
+)
+
+func touch(t *testing.T, path string) {
+	t.Helper()
+	require.NoError(t, os.WriteFile(path, nil, 0o600))
+}
+
+// each counts requests per route, for tests that treat the first ones badly.
+type each struct {
+	mu   sync.Mutex
+	seen map[string]int
+}
+
+func (e *each) next(r *http.Request) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.seen == nil {
+		e.seen = map[string]int{}
+	}
+	e.seen[r.URL.Path]++
+	return e.seen[r.URL.Path]
+}
+
+const copyBuild = `cp main.txt "$TAKT_OUTPUT"; echo done`
+
+func TestEveryRouteFailsAtFirst(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, copyBuild)
+	var requests each
+	b.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		switch requests.next(r) {
+		case 1:
+			controllertest.Problem(w, http.StatusServiceUnavailable, store.Unavailable, "Database away")
+		case 2:
+			panic(http.ErrAbortHandler)
+		case 3:
+			w.WriteHeader(http.StatusBadGateway)
+			_, _ = w.Write([]byte("<html>"))
+		default:
+			return false
+		}
+		return true
+	})
+	id := b.Submit("ios", source(t), archive(t, entry{name: "p.txt", content: "x"}))
+	b.start(t)
+	got := b.AwaitState(t, id, store.Completed)
+	require.Equal(t, "hello", string(got.Result))
+	require.True(t, b.has(id, "done")())
+	require.Equal(t, 1, got.Attempt)
+}
+
+// TestEveryReplyIsLostOnce lets the controller do what it is asked and cuts the
+// connection instead of answering.
+func TestEveryReplyIsLostOnce(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, copyBuild)
+	var requests each
+	b.Intercept(func(_ http.ResponseWriter, r *http.Request) bool {
+		if requests.next(r) > 1 {
+			return false
+		}
+		b.Answer(httptest.NewRecorder(), r)
+		panic(http.ErrAbortHandler)
+	})
+	id := b.Submit("ios", source(t), nil)
+	b.start(t)
+	b.AwaitState(t, id, store.Completed)
+	b.Await(t, "the upload was repeated", func() bool { return b.Build(id).Uploads == 2 })
+	require.Equal(t, 1, b.Build(id).Attempt)
+	require.Len(t, b.Workers(), 1, "a lost registration leaves no second worker")
+	require.Equal(t, 2, b.Workers()[0].Registrations)
+}
+
+func TestControllerNotThereAtTheStart(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, copyBuild)
+	b.Intercept(func(http.ResponseWriter, *http.Request) bool { panic(http.ErrAbortHandler) })
+	b.start(t)
+	b.Await(t, "some tries", func() bool { return b.Requests("POST /api/workers/register") > 3 })
+	b.Intercept(nil)
+	b.AwaitState(t, b.Submit("ios", source(t), nil), store.Completed)
+}
+
+func TestRefusedAtTheStart(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, copyBuild)
+	b.Intercept(func(w http.ResponseWriter, _ *http.Request) bool {
+		controllertest.Problem(w, http.StatusForbidden, store.InvalidAPIKey, "Invalid API key")
+		return true
+	})
+	b.start(t)
+	<-b.ended
+	require.Equal(t, store.InvalidAPIKey, store.CodeOf(b.err))
+}
+
+func TestTokenExpired(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, copyBuild)
+	b.start(t)
+	b.AwaitState(t, b.Submit("ios", source(t), nil), store.Completed)
+	id := b.Workers()[0].ID
+	b.Expire()
+	b.AwaitState(t, b.Submit("ios", source(t), nil), store.Completed)
+	require.Len(t, b.Workers(), 1)
+	require.Equal(t, id, b.Workers()[0].ID)
+	require.Equal(t, 2, b.Workers()[0].Registrations)
+}
+
+func TestControllerForgotTheWorker(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, copyBuild)
+	b.start(t)
+	b.AwaitState(t, b.Submit("ios", source(t), nil), store.Completed)
+	before := b.Workers()[0].ID
+	var requests each
+	b.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path != "/api/workers/poll" || requests.next(r) > 1 {
+			return false
+		}
+		controllertest.Problem(w, http.StatusNotFound, store.NotFound, "Worker not found")
+		return true
+	})
+	b.Expire() // ends the parked poll
+	b.Await(t, "a new worker", func() bool { return len(b.Workers()) == 2 })
+	b.AwaitState(t, b.Submit("ios", source(t), nil), store.Completed)
+	kept, err := os.ReadFile(filepath.Join(b.worker.cfg.StateDir, "worker-id"))
+	require.NoError(t, err)
+	require.NotEqual(t, before, strings.TrimSpace(string(kept)))
+}
+
+func TestWorkerComesBackAsTheSame(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, copyBuild)
+	b.start(t)
+	b.AwaitState(t, b.Submit("ios", source(t), nil), store.Completed)
+	b.worker.Drain()
+	<-b.ended
+	require.NoError(t, b.err)
+	again, err := New(b.client, b.worker.log, b.worker.cfg)
+	require.NoError(t, err)
+	second := &bench{Controller: b.Controller, worker: again, client: b.client, ended: make(chan struct{})}
+	second.start(t)
+	b.AwaitState(t, b.Submit("ios", source(t), nil), store.Completed)
+	require.Len(t, b.Workers(), 1)
+}
+
+func TestSecondWorkerInOneStateDirectory(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, copyBuild)
+	b.start(t)
+	b.AwaitState(t, b.Submit("ios", source(t), nil), store.Completed)
+	again, err := New(b.client, b.worker.log, b.worker.cfg)
+	require.NoError(t, err)
+	require.ErrorContains(t, again.Run(t.Context()), "another worker uses this state directory")
+}
+
+func TestDownloadIsResumed(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, copyBuild)
+	var requests each
+	var ranges []string
+	b.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.HasSuffix(r.URL.Path, "/source") {
+			return false
+		}
+		ranges = append(ranges, r.Header.Get("Range"))
+		if requests.next(r) > 1 {
+			return false
+		}
+		full := b.Build("build-1").Source
+		w.Header().Set("Repr-Digest", client.FormatDigest(sha256.Sum256(full)))
+		w.Header().Set("ETag", `"v1"`)
+		_, _ = w.Write(full[:50])
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	})
+	id := b.Submit("ios", source(t), nil)
+	b.start(t)
+	b.AwaitState(t, id, store.Completed)
+	require.Equal(t, "bytes=50-", ranges[1])
+}
+
+func TestDownloadWithABadDigest(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, copyBuild)
+	b.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.HasSuffix(r.URL.Path, "/source") {
+			return false
+		}
+		w.Header().Set("Repr-Digest", client.FormatDigest(sha256.Sum256([]byte("other"))))
+		_, _ = w.Write(b.Build("build-1").Source)
+		return true
+	})
+	id := b.Submit("ios", source(t), nil)
+	b.start(t)
+	require.Contains(t, b.AwaitState(t, id, store.Failed).ErrorMessage, "content does not match its digest")
+	require.Equal(t, 3, b.Requests("GET /api/builds/"+id+"/source"))
+}
