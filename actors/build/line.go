@@ -1,19 +1,18 @@
 package build
 
-import "takt/store"
-
-// key names a worker as a poll does: by the token that it presents, or by its
-// id. A poll with a token is never filed under the id that it also claims,
-// because only the store can tell whether the two belong together.
+// key names a worker as a poll does: by the family of the token that it
+// presents, which all tokens of one registration have in common, or by its id. A
+// poll with a token is never filed under the id that it also claims, because
+// only the store can tell whether the two belong together.
 type key struct {
 	worker string
-	token  store.TokenHash
+	family int64
 }
 
 // desk is where the polls of one worker meet, so that a worker is never in two
 // batches at once and its newest poll replaces an older one that still waits.
 type desk struct {
-	keys   [2]key // by token and by worker id; the zero key means none
+	keys   [2]key // by family and by worker id; the zero key means none
 	flying *poll
 	next   *poll // the newest poll that does not fly: lined, blocked or parked
 }
@@ -32,7 +31,7 @@ func newLine() line { return line{desks: make(map[key]*desk)} }
 // keyOf returns the key that p is filed under.
 func keyOf(p *poll) key {
 	if !p.req.Token.IsZero() {
-		return key{token: p.req.Token}
+		return key{family: p.req.Token.Family()}
 	}
 	return key{worker: p.req.WorkerID}
 }

@@ -3,7 +3,7 @@ package build
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"takt/store/storetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { storetest.Main(m) }

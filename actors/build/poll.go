@@ -51,7 +51,7 @@ type poll struct {
 
 // newPoll returns a poll that is ready to be sent to the actor.
 func newPoll(req PollRequest, wait time.Duration, now time.Time) *poll {
-	next := store.NewWorkerToken()
+	next := store.NextWorkerToken(req.Token)
 	p := &poll{
 		req: store.Poll{
 			Next:      store.HashToken(next),

@@ -1,0 +1,125 @@
+package build_test
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"takt/actors/build"
+	"takt/store"
+	"takt/store/storetest"
+)
+
+// fill adds n pending builds the short way.
+const fill = `
+INSERT INTO builds (id, platform, token_hash)
+SELECT 'build-' || lpad(to_hex(hashint8extended(i, 0)), 15, '0'), 'ios', '\x00' FROM generate_series(1, $1::bigint) i`
+
+// BenchmarkQueue measures polls per second through the actor, in process, on a
+// server that syncs every commit.
+func BenchmarkQueue(b *testing.B) {
+	for _, kind := range []string{"assigned", "idle"} {
+		for _, pollers := range []int{64, 256, 1024} {
+			b.Run(fmt.Sprintf("%s/pollers=%d", kind, pollers), func(b *testing.B) {
+				benchmarkQueue(b, pollers, kind == "assigned")
+			})
+		}
+	}
+}
+
+func benchmarkQueue(b *testing.B, pollers int, assigned bool) {
+	b.Helper()
+	db := storetest.Durable(b)
+	c := newController(b, db.DB)
+	tokens := make([]string, pollers)
+	for i := range tokens {
+		tokens[i] = storetest.Worker(b, db.DB, func(r *store.Registration) { r.Slots = 1 << 30 }).Plain
+	}
+	if assigned {
+		_, err := db.Pool.Exec(b.Context(), fill, max(100_000, b.N+2*pollers))
+		require.NoError(b, err)
+	}
+	_, err := db.Pool.Exec(b.Context(), "VACUUM ANALYZE")
+	require.NoError(b, err)
+
+	var turn, jobs atomic.Int64
+	latencies := make([][]time.Duration, pollers)
+	var wg sync.WaitGroup
+	b.ReportAllocs()
+	b.ResetTimer()
+	for i := range pollers {
+		wg.Go(func() {
+			for turn.Add(1) <= int64(b.N) {
+				start := time.Now()
+				reply, err := c.queue.Poll(b.Context(), build.PollRequest{Token: tokens[i]}, 0)
+				if err != nil {
+					b.Error(err)
+					return
+				}
+				latencies[i] = append(latencies[i], time.Since(start))
+				tokens[i] = reply.Token
+				if reply.Job != nil {
+					jobs.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	b.StopTimer()
+	all := slices.Concat(latencies...)
+	slices.Sort(all)
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "polls/s")
+	b.ReportMetric(float64(all[len(all)/2].Microseconds())/1000, "p50-ms")
+	b.ReportMetric(float64(all[len(all)*99/100].Microseconds())/1000, "p99-ms")
+	s := c.queue.Stats()
+	b.ReportMetric(float64(s.Polls)/float64(s.Batches), "polls/batch")
+	var handed, attempts int64
+	require.NoError(b, db.Pool.QueryRow(b.Context(),
+		`SELECT count(*) FILTER (WHERE state = 'assigned'), coalesce(sum(attempt), 0) FROM builds`).Scan(&handed, &attempts))
+	require.Equal(b, []int64{jobs.Load(), jobs.Load()}, []int64{handed, attempts}, "nothing lost, nothing twice")
+	if assigned {
+		require.EqualValues(b, b.N, jobs.Load(), "every poll got a build")
+	}
+}
+
+// BenchmarkQueueWake measures from a committed submit to the job in the hands
+// of a parked worker, with 1000 parked.
+func BenchmarkQueueWake(b *testing.B) {
+	const parked = 1000
+	db := storetest.Durable(b)
+	c := newController(b, db.DB)
+	got := make(chan time.Time, parked)
+	for range parked {
+		w := storetest.Worker(b, db.DB, func(r *store.Registration) { r.Slots = 1 << 30 })
+		go func() {
+			for token := w.Plain; ; {
+				reply, err := c.queue.Poll(b.Context(), build.PollRequest{Token: token}, time.Minute)
+				if err != nil {
+					return
+				}
+				token = reply.Token
+				if reply.Job != nil {
+					got <- time.Now()
+				}
+			}
+		}()
+	}
+	require.Eventually(b, func() bool { return c.queue.Stats().Parked == parked }, time.Minute, time.Millisecond)
+	latencies := make([]time.Duration, 0, b.N)
+	b.ResetTimer()
+	for range b.N {
+		storetest.Build(b, db.DB)
+		start := time.Now()
+		c.queue.Enqueued(store.IOS)
+		latencies = append(latencies, (<-got).Sub(start))
+	}
+	b.StopTimer()
+	slices.Sort(latencies)
+	b.ReportMetric(float64(latencies[len(latencies)/2].Microseconds())/1000, "p50-ms")
+	b.ReportMetric(float64(latencies[len(latencies)*99/100].Microseconds())/1000, "p99-ms")
+}
