@@ -58,14 +58,18 @@ func (s *Server) watchBody(c echo.Context, r route) *body {
 	return b
 }
 
-// Read reads on. Deadlines are set at most once a second.
+// renewal is how often a deadline is moved that is stall away. Moving it with
+// every piece would be dear.
+func renewal(stall time.Duration) time.Duration { return min(time.Second, stall/4) }
+
+// Read reads on.
 func (b *body) Read(p []byte) (int, error) {
 	if b.err != nil {
 		return 0, b.err
 	}
 	now := time.Now()
 	if !b.touched || (b.rolling && now.After(b.renew)) {
-		b.renew = now.Add(time.Second)
+		b.renew = now.Add(renewal(b.stall))
 		if err := b.conn.SetReadDeadline(now.Add(b.stall)); err != nil {
 			b.err = err
 			return 0, err

@@ -2,7 +2,6 @@ package http_test
 
 import (
 	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -82,15 +81,11 @@ func TestSubmitRefusesWhatIsWrong(t *testing.T) {
 		"a priority in words":    {[]part{source("x"), ios, {name: "priority", content: "high"}}, 400, "priority must be a whole number from -10 to 10"},
 	}
 	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) { //nolint:paralleltest // they share a database and look whether it is empty
-			b.t = t
-			r := b.form("/api/builds/submit", key(), tt.parts...)
-			require.Equal(t, tt.status, r.status, r.body)
-			require.Equal(t, tt.text, decode[api.Problem](t, r).Error)
-			b.requireNothing()
-		})
+		r := b.form("/api/builds/submit", key(), tt.parts...)
+		require.Equal(t, tt.status, r.status, "%s: %s", name, r.body)
+		require.Equal(t, tt.text, decode[api.Problem](t, r).Error, name)
+		b.requireNothing()
 	}
-	b.t = t
 	for _, kind := range []string{"", "application/json", "multipart/form-data", "multipart/mixed; boundary=b", "text/plain", "multipart/form-data; boundary="} {
 		r := b.send("POST", "/api/builds/submit", key("Content-Type", kind), "{}")
 		require.Equal(t, 400, r.status)
@@ -165,22 +160,12 @@ func TestClientThatLeavesMidUploadLeavesNothing(t *testing.T) {
 	b := setup(t)
 	kind, whole := form(source(strings.Repeat("source ", 100_000)), part{name: "platform", content: "ios"})
 	body, w := io.Pipe()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, b.url+"/api/builds/submit", body)
-	require.NoError(t, err)
-	req.Header.Set("Content-Type", kind)
-	req.Header.Set("X-API-Key", apiKey)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		if resp, err := b.client.Do(req); err == nil {
-			resp.Body.Close()
-		}
-	}()
-	_, err = w.Write(whole[:len(whole)/2])
+	ended := begin(t, b.client, "POST", b.url+"/api/builds/submit", key("Content-Type", kind), body)
+	_, err := w.Write(whole[:len(whole)/2])
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return len(b.files()) == 1 }, waitFor, tick, "it has begun")
 	require.NoError(t, w.CloseWithError(io.ErrClosedPipe))
-	<-ended
+	require.Zero(t, (<-ended).status)
 	require.Eventually(t, func() bool { return len(b.files()) == 0 }, waitFor, tick)
 	require.Zero(t, b.count())
 }

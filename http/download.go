@@ -103,7 +103,7 @@ func (w *downloadWriter) note(n int64, err error) error {
 func (w *downloadWriter) move() {
 	now := time.Now()
 	if now.After(w.renew) {
-		w.renew = now.Add(time.Second)
+		w.renew = now.Add(renewal(w.stall))
 		_ = w.conn.SetWriteDeadline(now.Add(w.stall)) // fails on a dead connection only
 	}
 	if w.moved != nil {

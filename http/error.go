@@ -75,7 +75,7 @@ func failureOf(err error) *store.Error {
 			return store.NewError(store.MethodNotAllowed, "Method not allowed")
 		}
 	}
-	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.Is(err, errServerClosed) {
 		return store.Wrap(store.Unavailable, "The request was given up, try again later", err)
 	}
 	return store.Wrap(store.Internal, "Internal server error", err)

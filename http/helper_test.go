@@ -53,3 +53,9 @@ func sameShape(t *testing.T, at string, want, got any) {
 		require.IsType(t, want, got, at)
 	}
 }
+
+// requireBody checks a reply to the byte: old clients search JSON as text.
+func requireBody(t *testing.T, want string, r reply) {
+	t.Helper()
+	require.Equal(t, want, r.body)
+}

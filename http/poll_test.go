@@ -81,10 +81,7 @@ func TestParkedPollGetsTheNextBuild(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	w := b.register("w")
-	answered := make(chan reply, 1)
-	go func() {
-		answered <- send(t, b.client, "GET", b.url+"/api/workers/poll?wait=60", key("X-Worker-Token", w.AccessToken), nil)
-	}()
+	answered := begin(t, b.client, "GET", b.url+"/api/workers/poll?wait=60", key("X-Worker-Token", w.AccessToken), nil)
 	require.Eventually(t, func() bool {
 		var seq int64
 		err := b.pool.QueryRow(t.Context(), `SELECT poll_seq FROM workers WHERE id = $1`, w.ID).Scan(&seq)

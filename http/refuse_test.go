@@ -31,14 +31,13 @@ func write(t *testing.T, c net.Conn, text string) {
 	require.NoError(t, err)
 }
 
-func read(t *testing.T, r *bufio.Reader) (*http.Response, string) {
+func read(t *testing.T, r *bufio.Reader) reply {
 	t.Helper()
 	resp, err := http.ReadResponse(r, nil)
 	require.NoError(t, err)
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
+	got, err := readReply(resp)
 	require.NoError(t, err)
-	return resp, string(body)
+	return got
 }
 
 const submitHead = "POST /api/builds/submit HTTP/1.1\r\nHost: takt\r\nContent-Type: multipart/form-data; boundary=b\r\n"
@@ -61,10 +60,10 @@ func TestClientThatSendsAllBeforeItReadsSeesTheRefusal(t *testing.T) {
 			if name == "in chunks" {
 				write(t, c, "\r\n0\r\n\r\n")
 			}
-			resp, body := read(t, r)
-			require.Equal(t, 401, resp.StatusCode)
-			require.True(t, resp.Close)
-			require.Contains(t, body, "Missing X-API-Key header")
+			resp := read(t, r)
+			require.Equal(t, 401, resp.status)
+			require.True(t, resp.closes)
+			require.Contains(t, resp.body, "Missing X-API-Key header")
 		})
 	}
 }
@@ -79,9 +78,9 @@ func TestClientThatWaitsForLeaveIsRefusedAtOnce(t *testing.T) {
 	url, _ := serve(t, s, listen(t))
 	c, r := dial(t, url)
 	write(t, c, submitHead+"Expect: 100-continue\r\nContent-Length: 524288000\r\n\r\n")
-	resp, _ := read(t, r) // nothing was sent, and no "100 Continue" comes first
-	require.Equal(t, 401, resp.StatusCode)
-	require.True(t, resp.Close)
+	resp := read(t, r) // nothing was sent, and no "100 Continue" comes first
+	require.Equal(t, 401, resp.status)
+	require.True(t, resp.closes)
 	_, err := r.ReadByte()
 	require.ErrorIs(t, err, io.EOF)
 }
@@ -92,8 +91,8 @@ func TestBodyThatAnnouncesTooMuchIsRefusedAtOnce(t *testing.T) {
 	url, _ := serve(t, s, listen(t))
 	c, r := dial(t, url)
 	write(t, c, submitHead+"X-API-Key: "+apiKey+"\r\nExpect: 100-continue\r\nContent-Length: 99524288000\r\n\r\n")
-	resp, _ := read(t, r)
-	require.Equal(t, 413, resp.StatusCode)
+	resp := read(t, r)
+	require.Equal(t, 413, resp.status)
 }
 
 // open is a queue with room.
@@ -112,10 +111,10 @@ func TestFullQueueRefusesBeforeTheBody(t *testing.T) {
 	url, _ := serve(t, s, listen(t))
 	c, r := dial(t, url)
 	write(t, c, submitHead+"X-API-Key: "+apiKey+"\r\nExpect: 100-continue\r\nContent-Length: 1000\r\n\r\n")
-	resp, body := read(t, r)
-	require.Equal(t, 503, resp.StatusCode)
-	require.NotEmpty(t, resp.Header.Get("Retry-After"))
-	require.Contains(t, body, `"error":"Build queue full, try again later"`)
+	resp := read(t, r)
+	require.Equal(t, 503, resp.status)
+	require.NotEmpty(t, resp.header.Get("Retry-After"))
+	require.Contains(t, resp.body, `"error":"Build queue full, try again later"`)
 }
 
 func TestSmallRefusedBodyKeepsTheConnection(t *testing.T) {
@@ -125,9 +124,9 @@ func TestSmallRefusedBodyKeepsTheConnection(t *testing.T) {
 	c, r := dial(t, url)
 	for range 2 {
 		write(t, c, submitHead+"Content-Length: 4\r\n\r\nabcd")
-		resp, _ := read(t, r)
-		require.Equal(t, 401, resp.StatusCode)
-		require.False(t, resp.Close)
+		resp := read(t, r)
+		require.Equal(t, 401, resp.status)
+		require.False(t, resp.closes)
 	}
 }
 
@@ -137,8 +136,8 @@ func TestRefusedBodyIsNotReadForEver(t *testing.T) {
 	url, _ := serve(t, s, listen(t))
 	c, r := dial(t, url)
 	write(t, c, submitHead+"Content-Length: 100000000\r\n\r\n") // and then nothing
-	resp, _ := read(t, r)
-	require.Equal(t, 401, resp.StatusCode)
+	resp := read(t, r)
+	require.Equal(t, 401, resp.status)
 	_, err := r.ReadByte()
 	require.Error(t, err, "the connection ends")
 }
@@ -149,7 +148,7 @@ func TestStalledBodyIsGivenUp(t *testing.T) {
 	url, _ := serve(t, s, listen(t))
 	c, r := dial(t, url)
 	write(t, c, "POST /api/workers/register HTTP/1.1\r\nHost: takt\r\nX-API-Key: "+apiKey+"\r\nContent-Length: 100\r\n\r\n{")
-	resp, body := read(t, r)
-	require.Equal(t, 400, resp.StatusCode)
-	require.Contains(t, body, "Request body is incomplete")
+	resp := read(t, r)
+	require.Equal(t, 400, resp.status)
+	require.Contains(t, resp.body, "Request body is incomplete")
 }

@@ -186,9 +186,9 @@ func TestReadyFollowsTheDatabase(t *testing.T) {
 		require.Equal(t, 503, r.status)
 		require.NotEmpty(t, r.header.Get("Retry-After"))
 	}
-	require.Equal(t, `{"status":"ok"}`, send(t, c, "GET", url+"/livez", nil, nil).body)
+	requireBody(t, `{"status":"ok"}`, send(t, c, "GET", url+"/livez", nil, nil))
 	ready = true
-	require.Equal(t, `{"status":"ready"}`, send(t, c, "GET", url+"/readyz", nil, nil).body)
+	requireBody(t, `{"status":"ready"}`, send(t, c, "GET", url+"/readyz", nil, nil))
 	require.Equal(t, 200, send(t, c, "HEAD", url+"/readyz", nil, nil).status)
 }
 

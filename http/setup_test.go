@@ -93,6 +93,8 @@ func (q *queue) serve(ctx context.Context, p store.Poll, presented, next string)
 		err = store.NewError(store.NotFound, "Worker not found")
 	case store.PollSuperseded, store.PollParked:
 		reply.Token = presented
+	case store.PollFailed:
+		err = r.Err
 	case store.PollAnswered:
 	}
 	return reply, r, err

@@ -1,9 +1,8 @@
 package http_test
 
 import (
-	"bytes"
 	"io"
-	"net/http"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -38,7 +37,7 @@ func TestUploadFileFirstOrLast(t *testing.T) {
 		r := b.form(path, key(), arrange(uploadParts(s.ID, w.ID, "true"))...)
 		require.Equal(t, 200, r.status, "%s: %s", name, r.body)
 		requireShape(t, "uploaded", r)
-		require.Equal(t, `{"success":true,"status":"success","message":"Result uploaded successfully"}`, r.body)
+		requireBody(t, `{"success":true,"status":"success","message":"Result uploaded successfully"}`, r)
 		require.Equal(t, "completed", b.status(s.ID).Status)
 		stored, err := os.ReadFile(filepath.Join(b.dir, "builds", s.ID, "result.ipa"))
 		require.NoError(t, err)
@@ -57,7 +56,7 @@ func TestUploadOfAFailure(t *testing.T) {
 		id, who, ok := uploadParts(s.ID, w.ID, "false")
 		r := b.form("/api/workers/upload", key(), id, who, ok, part{name: "error_message", content: message}, part{"result", "x", "unwanted"})
 		require.Equal(t, 200, r.status, r.body)
-		require.Equal(t, `{"success":true,"status":"failed","message":"Build marked as failed"}`, r.body)
+		requireBody(t, `{"success":true,"status":"failed","message":"Build marked as failed"}`, r)
 		st := b.status(s.ID)
 		require.Equal(t, "failed", st.Status)
 		if message == "" {
@@ -113,9 +112,7 @@ func TestUploadRefusesWhatIsWrong(t *testing.T) {
 		"attempt that is no number": {[]part{id, who, ok, file}, map[string]string{"X-Build-Attempt": "x"}, 400, "Invalid X-Build-Attempt header"},
 	} {
 		header := key()
-		for k, v := range tt.header {
-			header[k] = v
-		}
+		maps.Copy(header, tt.header)
 		r := b.form("/api/workers/upload", header, tt.parts...)
 		require.Equal(t, tt.status, r.status, "%s: %s", name, r.body)
 		require.Equal(t, tt.text, decode[api.Problem](t, r).Error, name)
@@ -175,9 +172,9 @@ func TestUploadIsRefusedEarlyByItsHeader(t *testing.T) {
 	write(t, c, "POST /api/workers/upload HTTP/1.1\r\nHost: takt\r\nContent-Type: multipart/form-data; boundary=b\r\n"+
 		"X-API-Key: "+apiKey+"\r\nX-Build-Id: "+s.ID+"\r\nX-Worker-Id: "+v.ID+"\r\n"+
 		"Expect: 100-continue\r\nContent-Length: 1000000000\r\n\r\n")
-	resp, body := read(t, r)
-	require.Equal(t, 403, resp.StatusCode)
-	require.Contains(t, body, `"code":"not_assigned"`)
+	resp := read(t, r)
+	require.Equal(t, 403, resp.status)
+	require.Contains(t, resp.body, `"code":"not_assigned"`)
 }
 
 func TestMovingUploadIsASignOfLife(t *testing.T) {
@@ -187,28 +184,14 @@ func TestMovingUploadIsASignOfLife(t *testing.T) {
 	id, who, ok := uploadParts(s.ID, w.ID, "true")
 	kind, whole := form(id, who, ok, part{"result", "a", strings.Repeat("app ", 100_000)})
 	body, pipe := io.Pipe()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, b.url+"/api/workers/upload", body)
-	require.NoError(t, err)
-	req.Header.Set("Content-Type", kind)
-	req.Header.Set("X-API-Key", apiKey)
-	ended := make(chan int, 1)
-	go func() {
-		resp, err := b.client.Do(req)
-		if err != nil {
-			ended <- 0
-			return
-		}
-		resp.Body.Close()
-		ended <- resp.StatusCode
-	}()
-	half := bytes.NewReader(whole[:len(whole)/2])
-	_, err = io.Copy(pipe, half)
+	ended := begin(t, b.client, "POST", b.url+"/api/workers/upload", key("Content-Type", kind), body)
+	_, err := pipe.Write(whole[:len(whole)/2])
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return b.status(s.ID).Status == "building" }, waitFor, tick)
 	_, err = pipe.Write(whole[len(whole)/2:])
 	require.NoError(t, err)
 	require.NoError(t, pipe.Close())
-	require.Equal(t, 200, <-ended)
+	require.Equal(t, 200, (<-ended).status)
 }
 
 func TestFileOfAnUncertainResultIsKept(t *testing.T) {
