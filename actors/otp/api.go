@@ -24,12 +24,11 @@ func ask[R any](ctx context.Context, sup Target, req request) (R, error) {
 	case p.kind != supervisorKind:
 		return none, ErrNotSupervisor
 	}
-	value, err := p.call(ctx, 0, req)
+	value, _, err := p.call(ctx, 0, req)
 	if err != nil {
 		return none, err
 	}
-	typed, _ := value.(R)
-	return typed, nil
+	return typed[R](name, value)
 }
 
 // ChildState is what a supervisor says about a child's process.
@@ -257,10 +256,9 @@ func (r restartRunning) handle(s *supervisor) (any, error) {
 	case row == nil:
 		return nil, ErrNotFound
 	}
-	s.p.sys.emit(Event{
-		Kind: EventRestarting, Proc: row.proc, Reason: Shutdown(r.reason),
-		Restarts: row.restarts, Detail: "requested",
-	})
+	e := s.restarting(row, Shutdown(r.reason))
+	e.Detail = "requested"
+	s.p.sys.emit(e)
 	again := s.again
 	if s.spec.Strategy == OneForOne || row.spec.Restart == Temporary {
 		s.stop(row)

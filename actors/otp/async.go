@@ -60,9 +60,8 @@ func (a *asyncs) leave(p *Proc) {
 	}
 }
 
-// wait returns when all goroutines have returned, or the process is killed. A
-// process that crashed has no deadline of its own: there the system's KillGrace
-// is the limit. Who is still running then counts as leaked until it returns.
+// wait returns when all goroutines have returned, or the process is killed: then
+// what still runs after the system's KillGrace counts as leaked until it returns.
 func (a *asyncs) wait(p *Proc) {
 	if a == nil {
 		return
@@ -76,27 +75,22 @@ func (a *asyncs) wait(p *Proc) {
 	a.idle = idle
 	a.mu.Unlock()
 
-	limit := time.NewTimer(p.sys.opts.KillGrace)
-	defer limit.Stop()
-	expired := limit.C
-	if orderly(p.why()) {
-		expired = nil // its supervisor keeps the time
-	}
 	select {
 	case <-idle:
 		return
-	case <-expired:
 	case <-p.ctx.Done():
-		select {
-		case <-idle:
-			return
-		case <-limit.C:
-		}
+	}
+	grace := time.NewTimer(p.sys.opts.KillGrace)
+	defer grace.Stop()
+	select {
+	case <-idle:
+		return
+	case <-grace.C:
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.leaked = true
-	p.sys.strays.Add(int64(a.count))
+	p.sys.strays.Add(int64(a.count)) // those that left meanwhile are not in count
 }
 
 // softContext returns the context that ends when p is asked to end.

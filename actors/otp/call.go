@@ -65,22 +65,24 @@ func Call[R any](ctx context.Context, t Target, req any) (R, error) {
 	if p == nil {
 		return none, &DownError{Name: name, Reason: ErrNoProc}
 	}
-	limit := p.sys.opts.CallTimeout
-	if _, ok := ctx.Deadline(); ok {
-		limit = 0
-	}
-	value, err := p.call(ctx, limit, req)
+	value, _, err := p.call(ctx, p.sys.callLimit(ctx), req)
 	if err != nil {
 		return none, err
 	}
+	return typed[R](name, value)
+}
+
+// typed converts a reply. No reply at all is the zero value.
+func typed[R any](name string, value any) (R, error) {
+	var none R
 	if value == nil {
 		return none, nil
 	}
-	typed, ok := value.(R)
+	reply, ok := value.(R)
 	if !ok {
-		return none, fmt.Errorf("calling %s with %T: %w: %T", name, req, ErrBadReply, value)
+		return none, fmt.Errorf("calling %s: %w: %T", name, ErrBadReply, value)
 	}
-	return typed, nil
+	return reply, nil
 }
 
 // Cast sends msg without waiting. It returns false if there is no process to
@@ -93,18 +95,40 @@ func Cast(t Target, msg any) bool {
 	return p.box.post(letter{kind: castLetter, body: msg}) == posted
 }
 
-// call does one call. limit 0: bounded by ctx only.
-func (p *Proc) call(ctx context.Context, limit time.Duration, req any) (any, error) {
+// callLimit returns how long a call may take beyond what ctx says; 0: no limit.
+func (s *System) callLimit(ctx context.Context) time.Duration {
+	if _, ok := ctx.Deadline(); ok {
+		return 0
+	}
+	return s.opts.CallTimeout
+}
+
+// call does one call. limit 0: bounded by ctx only. sent is false if the request
+// has certainly not reached the process.
+func (p *Proc) call(ctx context.Context, limit time.Duration, req any) (reply any, sent bool, err error) {
 	if p.box == nil || !p.Alive() {
-		return nil, &DownError{Name: p.Name(), Reason: ErrNoProc}
+		return nil, false, &DownError{Name: p.Name(), Reason: ErrNoProc}
 	}
 	s := p.sys.slot(limit)
 	defer p.sys.slots.Put(s)
 	from := From{slot: s, round: s.round.Load()}
-	if p.box.post(letter{kind: callLetter, from: from, body: req}) == refused {
+	switch p.box.post(letter{kind: callLetter, from: from, body: req}) {
+	case refused:
 		s.settle(from)
-		return nil, fmt.Errorf("calling %s: %w", p.Name(), ErrOverload)
+		return nil, false, fmt.Errorf("calling %s: %w", p.Name(), ErrOverload)
+	case dropped:
+		s.settle(from)
+		<-p.done // it is being buried: its name must not be found again
+		return nil, false, &DownError{Name: p.Name(), Reason: ErrNoProc}
+	default:
+		reply, err = p.awaitReply(ctx, limit, s, from)
+		return reply, true, err
 	}
+}
+
+// awaitReply waits for what ends a call: the reply, the end of the process, the
+// end of the caller's patience.
+func (p *Proc) awaitReply(ctx context.Context, limit time.Duration, s *slot, from From) (any, error) {
 	var expired <-chan time.Time
 	if limit > 0 {
 		expired = s.timer.C

@@ -82,10 +82,20 @@ func (s *System) emit(e Event) {
 			e.Lifetime = e.At.Sub(p.born)
 		}
 	}
-	if s.opts.OnEvent != nil {
-		s.opts.OnEvent(e)
+	if s.opts.OnEvent == nil {
+		s.log(e)
 		return
 	}
+	defer func() { // the hook is a guest in the middle of somebody's end
+		if value := recover(); value != nil {
+			s.opts.Logger.Error().Interface("panic", value).Msg("event hook")
+		}
+	}()
+	s.opts.OnEvent(e)
+}
+
+// log writes the event as a line.
+func (s *System) log(e Event) {
 	line := s.opts.Logger.Debug()
 	if e.Abnormal() {
 		line = s.opts.Logger.Warn()

@@ -16,7 +16,7 @@ type monitor struct {
 }
 
 // Monitor makes the end of p arrive as [Down] in HandleInfo, at once if it has
-// ended already. After demonitor no Down comes, not even a queued one. The
+// ended already, with [ErrNoProc] if p is nil. After demonitor no Down comes, not even a queued one. The
 // monitor ends with the process that made it.
 func (c *Ctx) Monitor(p *Proc) (demonitor func()) {
 	watcher := c.s.p
@@ -25,10 +25,16 @@ func (c *Ctx) Monitor(p *Proc) (demonitor func()) {
 		c.monitors = map[*monitor]struct{}{}
 	}
 	c.monitors[m] = struct{}{}
-	m.unwatch = p.watch(func(reason error) {
+	notify := func(reason error) {
 		m.down.Reason = reason
 		watcher.box.post(letter{kind: infoLetter, body: &downNotice{m: m, c: c}})
-	})
+	}
+	if p == nil {
+		m.unwatch = func() {}
+		notify(ErrNoProc)
+	} else {
+		m.unwatch = p.watch(notify)
+	}
 	return func() {
 		m.cancel()
 		delete(c.monitors, m)

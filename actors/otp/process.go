@@ -55,6 +55,7 @@ type Proc struct {
 	phase    phase
 	begun    bool // Init has succeeded
 	killed   bool
+	ordered  bool // told to end by Exit: whoever did so keeps the time
 	stuck    bool // was abandoned
 	reason   error
 	failure  error         // why Init failed
@@ -165,13 +166,14 @@ func (p *Proc) Exit(reason error) {
 		p.box.post(letter{kind: orderLetter, body: reason})
 		return
 	}
-	p.end(reason)
+	p.obey(reason)
 }
 
-// end gives the process a reason to end; the first one counts.
-func (p *Proc) end(reason error) {
+// obey ends the process because it was told to.
+func (p *Proc) obey(reason error) {
 	p.mu.Lock()
 	first := p.endLocked(reason)
+	p.ordered = true
 	p.mu.Unlock()
 	if first {
 		p.wake(reason)
@@ -228,6 +230,22 @@ func (p *Proc) why() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.reason
+}
+
+// deadline returns how long a process that ends by itself may take for that: a
+// callback that hangs must not keep its supervisor from restarting it. Infinity
+// if somebody else keeps the time.
+func (p *Proc) deadline() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.ordered || p.kind == supervisorKind:
+		return Infinity
+	case p.spec == nil || p.spec.patience() == BrutalKill:
+		return defaultShutdown
+	default:
+		return p.spec.patience()
+	}
 }
 
 // isKilled reports whether the process was killed.

@@ -47,17 +47,29 @@ func (r Ref) Await(ctx context.Context) (*Proc, error) {
 }
 
 // CallWait is [Call] for those who would rather wait for a restart than fail:
-// for up to wait it waits for a process to send the request to. Once sent, the
-// request is never sent again.
+// for up to wait it waits for a process to send the request to. A request that
+// may have reached a process is never sent again.
 func CallWait[R any](ctx context.Context, r Ref, wait time.Duration, req any) (R, error) {
-	if r.Whereis() == nil {
-		bounded, cancel := context.WithTimeoutCause(ctx, wait, ErrTimeout)
-		_, err := r.Await(bounded)
-		cancel()
-		if err != nil {
-			var none R
-			return none, &DownError{Name: r.Name(), Reason: errors.Join(ErrNoProc, context.Cause(bounded))}
+	var none R
+	var bounded context.Context // made when there is something to wait for
+	for {
+		if p := r.Whereis(); p != nil {
+			value, sent, err := p.call(ctx, p.sys.callLimit(ctx), req)
+			var down *DownError
+			switch {
+			case err == nil:
+				return typed[R](r.Name(), value)
+			case sent || !errors.As(err, &down):
+				return none, err
+			}
+		}
+		if bounded == nil {
+			var cancel context.CancelFunc
+			bounded, cancel = context.WithTimeoutCause(ctx, wait, ErrTimeout)
+			defer cancel()
+		}
+		if _, err := r.Await(bounded); err != nil {
+			return none, &DownError{Name: r.Name(), Reason: err}
 		}
 	}
-	return Call[R](ctx, r, req)
 }

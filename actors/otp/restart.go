@@ -20,9 +20,18 @@ func (s *supervisor) restart(row *child) bool {
 		row.restarts++
 		row.restarting = true
 	})
-	sys.emit(Event{Kind: EventRestarting, Proc: row.proc, Reason: row.lastExit, Restarts: row.restarts})
+	sys.emit(s.restarting(row, row.lastExit))
 	_ = s.again(row) // a failure has been reported, and queued a retry
 	return true
+}
+
+// restarting is the event of a restart. A row that failed to start has no
+// process to tell its place.
+func (s *supervisor) restarting(row *child, reason error) Event {
+	return Event{
+		Kind: EventRestarting, Proc: row.proc, Path: s.p.path + "/" + row.spec.ID, ID: row.spec.ID,
+		Type: row.spec.childType(), Reason: reason, Restarts: row.restarts,
+	}
 }
 
 // again starts row, and who belongs to it, according to the strategy. The error

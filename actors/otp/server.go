@@ -1,6 +1,9 @@
 package otp
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // Server is what a process with a mailbox does, as gen_server in OTP. All
 // methods run in the process's own goroutine, one at a time; a panic in any of
@@ -80,6 +83,7 @@ type server struct {
 	msgs       []Msg // reused by BatchServers
 	ready      bool  // Init has succeeded
 	terminated bool  // Terminate has been called
+	cleaned    bool  // nothing is left to do but to go
 }
 
 // boot makes the Server and runs Init.
@@ -140,7 +144,7 @@ func (s *server) handle(l *letter) {
 // order ends the process for the reason that an order carries.
 func (s *server) order(body any) {
 	if reason, ok := body.(error); ok {
-		s.p.end(reason)
+		s.p.obey(reason)
 	}
 }
 
@@ -186,12 +190,18 @@ func (s *server) ended() bool {
 	if !s.p.over.Load() {
 		return false
 	}
+	if s.cleaned {
+		return true
+	}
+	if limit := s.p.deadline(); limit != Infinity {
+		defer time.AfterFunc(limit, s.p.Kill).Stop()
+	}
 	if s.ready && !s.terminated && !s.p.isKilled() {
 		s.terminated = true
 		s.guard(func() { s.impl.Terminate(s.ctx, s.p.why()) })
 	}
-	s.terminated = true
 	s.ctx.release()
+	s.cleaned = true
 	return true
 }
 

@@ -74,10 +74,14 @@ func (s *System) StartRoot(ctx context.Context, name string, spec SupSpec) (*Pro
 	return s.startTop(ctx, p, newSupervisor(p, func() SupSpec { return spec }))
 }
 
-// Start starts a process without a supervisor: for tests and tools. It returns
-// when Init has succeeded.
+// Start starts a process without a supervisor, for tests and tools, under name
+// (empty: none). It returns when Init has succeeded.
 func (s *System) Start(name string, mk func() Server) (*Proc, error) {
-	return s.startTop(s.base, s.newProc(serverKind, name, name), mk)
+	path := name
+	if path == "" {
+		path = "(anonymous)"
+	}
+	return s.startTop(s.base, s.newProc(serverKind, path, name), mk)
 }
 
 func (s *System) startTop(ctx context.Context, p *Proc, mk func() Server) (*Proc, error) {
@@ -129,14 +133,25 @@ func (s *System) newProc(k kind, path, name string) *Proc {
 // launch begins the start of a server or supervisor; p.up tells when it is over.
 // An error means that nothing was started.
 func (s *System) launch(p *Proc, mk func() Server, limit int) error {
-	if other := s.names.reserve(p.name, p); other != nil {
-		return &AlreadyStartedError{Proc: other}
+	if err := s.reserve(p); err != nil {
+		return err
 	}
 	srv := &server{p: p, make: mk}
 	p.box = newMailbox(limit, s.engine.pool.Schedule, srv.unwound)
 	if err := s.engine.spawn(srv); err != nil {
 		s.names.release(p.name, p)
 		return err
+	}
+	return nil
+}
+
+// reserve takes the name of p, unless p became an orphan just now.
+func (s *System) reserve(p *Proc) error {
+	if other := s.names.reserve(p.name, p); other != nil {
+		return &AlreadyStartedError{Proc: other}
+	}
+	if p.hidden.Load() {
+		s.names.release(p.name, p)
 	}
 	return nil
 }

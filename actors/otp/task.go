@@ -21,8 +21,8 @@ type Task struct {
 
 // launchTask begins the start of a task; p.up tells when it is over.
 func (s *System) launchTask(p *Proc, mk func() Task) error {
-	if other := s.names.reserve(p.name, p); other != nil {
-		return &AlreadyStartedError{Proc: other}
+	if err := s.reserve(p); err != nil {
+		return err
 	}
 	s.engine.pool.Schedule(func() { p.runTask(mk) })
 	return nil
