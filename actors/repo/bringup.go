@@ -195,7 +195,7 @@ func (cl *cluster) endLeftovers(ctx context.Context) error {
 	for _, step := range []struct {
 		sig  syscall.Signal
 		wait time.Duration
-	}{{0, 300 * time.Millisecond}, {syscall.SIGQUIT, 2 * time.Second}, {syscall.SIGKILL, 5 * time.Second}} {
+	}{{0, 150 * time.Millisecond}, {syscall.SIGQUIT, 2 * time.Second}, {syscall.SIGKILL, 5 * time.Second}} {
 		for _, pid := range serversIn(cl.info) {
 			if step.sig != 0 {
 				cl.log.Warn().Int("pid", pid).Stringer("signal", step.sig).Msg("ending a process of a killed database server")

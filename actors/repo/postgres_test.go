@@ -6,8 +6,19 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
+
+	"takt/actors/otp"
 )
+
+// lineWriter is a log that a test reads.
+type lineWriter chan string
+
+func (w lineWriter) Write(line []byte) (int, error) {
+	w <- string(line)
+	return len(line), nil
+}
 
 func TestPostgresServes(t *testing.T) {
 	t.Parallel()
@@ -91,11 +102,17 @@ func TestPostgresOrphan(t *testing.T) {
 		b.stop(t)
 		require.Empty(t, serversIn(clusterInfo(t, dir)))
 	})
-	t.Run("that is adopted stops in order", func(t *testing.T) {
+	t.Run("that is adopted logs to the new takt and stops in order", func(t *testing.T) {
 		t.Parallel()
 		dir := t.TempDir()
 		kill9(t, startHelper(t, dir, "ready"))
-		b := serve(t, config(dir))
+		lines := make(chan string, 1000)
+		b := &bundle{sys: otp.New(otp.Options{Logger: zerolog.New(lineWriter(lines))}), pg: NewPostgres(config(dir)), dir: dir}
+		require.NoError(t, b.start(t))
+		query(t, b.pg, "DO $$ BEGIN RAISE WARNING 'heard again'; END $$")
+		for !strings.Contains(<-lines, "heard again") {
+			continue
+		}
 		b.stop(t)
 		require.Empty(t, serversIn(clusterInfo(t, dir)))
 		require.NoFileExists(t, filepath.Join(dir, clusterName, pidFileName))

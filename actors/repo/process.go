@@ -172,7 +172,7 @@ func (p *process) release() {
 		return
 	}
 	if !p.running() {
-		p.stderr.drain(500 * time.Millisecond)
+		p.stderr.drain(100 * time.Millisecond)
 	}
 	p.stderr.close()
 }

@@ -73,7 +73,7 @@ func TestPostgresStopWhileStarting(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	b := &bundle{sys: newSystem(t), pg: NewPostgres(config(dir)), dir: dir}
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancelCause(t.Context())
 	started := make(chan error, 1)
 	go func() {
 		_, err := b.sys.StartRoot(ctx, "repo", otp.SupSpec{Children: []otp.ChildSpec{b.pg.Spec()}})
@@ -84,8 +84,8 @@ func TestPostgresStopWhileStarting(t *testing.T) {
 		return len(drafts) > 0
 	})
 	begun := time.Now()
-	cancel()
-	require.Error(t, <-started)
+	cancel(errSilent)
+	require.ErrorIs(t, <-started, errSilent)
 	require.Less(t, time.Since(begun), 2*time.Second)
 	soon(t, "the abandoned start to return", func() bool { return b.sys.Leaked() == 0 })
 	require.NoDirExists(t, filepath.Join(dir, clusterName))
