@@ -79,12 +79,11 @@ func (r *run) memoryFigure(what string, got, limit int) {
 }
 
 // watchPeak is the largest resident size of pid until stop is called.
-func watchPeak(pid int) (stop func() (int, error), err error) {
-	if err := forgetPeak(pid); err != nil {
-		// Not allowed here: sample instead.
-		return samplePeak(pid), nil
+func watchPeak(pid int) (stop func() (int, error)) {
+	if forgetPeak(pid) != nil {
+		return samplePeak(pid) // not allowed here: sample instead
 	}
-	return func() (int, error) { return resident(pid, "VmHWM") }, nil
+	return func() (int, error) { return resident(pid, "VmHWM") }
 }
 
 func samplePeak(pid int) func() (int, error) {

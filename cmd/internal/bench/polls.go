@@ -3,7 +3,6 @@ package bench
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -14,11 +13,7 @@ import (
 	"takt/http/api"
 )
 
-const (
-	connections = 64
-	// endless is how many builds a benchmark's worker may hold at once.
-	endless = 1 << 30
-)
+const connections = 64
 
 // poller is a worker that only polls, with rotating tokens as the contract has
 // it. It remembers what it was given.
@@ -68,21 +63,19 @@ func cut(body []byte, prefix string) (string, bool) {
 	return string(value), ok
 }
 
-// newPollers registers n workers at c that may hold any number of builds.
-func newPollers(ctx context.Context, c *process.Controller, n int) ([]*poller, error) {
-	capabilities, err := json.Marshal(api.Capabilities{MaxConcurrentBuilds: endless})
-	if err != nil {
-		return nil, err
-	}
+// newPollers registers n workers at c that may hold any number of builds, so
+// that each of their polls can be given one: the contract's own limit is lifted
+// in the database.
+func newPollers(ctx context.Context, c *process.Controller, db database, n int) ([]*poller, error) {
 	out := make([]*poller, n)
 	for i := range out {
-		reg, err := c.Client.Register(ctx, api.Register{Name: fmt.Sprintf("bench-%d", i), Capabilities: capabilities})
+		reg, err := c.Client.Register(ctx, api.Register{Name: fmt.Sprintf("bench-%d", i), Capabilities: []byte("{}")})
 		if err != nil {
 			return nil, fmt.Errorf("registering: %w", err)
 		}
 		out[i] = &poller{key: c.APIKey, id: reg.ID, token: reg.AccessToken}
 	}
-	return out, nil
+	return out, db.exec(ctx, "UPDATE workers SET slots = 1 << 30;")
 }
 
 func clientsOf(pollers []*poller, idle bool) []load.Client {
@@ -115,7 +108,7 @@ func (r *run) polls(ctx context.Context) (err error) {
 		return err
 	}
 	if r.wanted("A3") {
-		if err := r.idlePolls(ctx, host, naive); err != nil {
+		if err := r.idlePolls(ctx, host, db, naive); err != nil {
 			return err
 		}
 	}
@@ -130,8 +123,8 @@ func (r *run) polls(ctx context.Context) (err error) {
 	return nil
 }
 
-func (r *run) idlePolls(ctx context.Context, host *process.Controller, naive database) error {
-	pollers, err := newPollers(ctx, host, connections)
+func (r *run) idlePolls(ctx context.Context, host *process.Controller, db, naive database) error {
+	pollers, err := newPollers(ctx, host, db, connections)
 	if err != nil {
 		return err
 	}
@@ -139,7 +132,7 @@ func (r *run) idlePolls(ctx context.Context, host *process.Controller, naive dat
 	var p99 time.Duration
 	for i := range r.Rounds {
 		r.say("A3: idle polls, round %d of %d", i+1, r.Rounds)
-		peer, err := naive.pgbench(ctx, filepath.Join(r.Scripts, "naive_idle.sql"), connections, r.Duration)
+		peer, err := naive.pgbench(ctx, filepath.Join(r.Scripts, "idle.sql"), connections, r.Duration)
 		if err != nil {
 			return err
 		}
@@ -165,7 +158,7 @@ func (r *run) refill(ctx context.Context, db database, n int) error {
 func (r *run) backlog() int { return int(30_000 * r.Duration.Seconds()) }
 
 func (r *run) assignedPolls(ctx context.Context, host *process.Controller, db, naive database) error {
-	pollers, err := newPollers(ctx, host, connections)
+	pollers, err := newPollers(ctx, host, db, connections)
 	if err != nil {
 		return err
 	}
@@ -176,7 +169,7 @@ func (r *run) assignedPolls(ctx context.Context, host *process.Controller, db, n
 		if err := r.refill(ctx, naive, int(6_000*r.Duration.Seconds())); err != nil {
 			return err
 		}
-		peer, err := naive.pgbench(ctx, filepath.Join(r.Scripts, "naive_assigned.sql"), connections, r.Duration)
+		peer, err := naive.pgbench(ctx, filepath.Join(r.Scripts, "assigned.sql"), connections, r.Duration)
 		if err != nil {
 			return err
 		}
@@ -238,7 +231,7 @@ func (r *run) twoControllers(ctx context.Context, host *process.Controller, db d
 	}
 	defer ending(ctx, second, &err)
 	const n = 256
-	pollers, err := newPollers(ctx, host, n)
+	pollers, err := newPollers(ctx, host, db, n)
 	if err != nil {
 		return err
 	}

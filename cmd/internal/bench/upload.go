@@ -83,10 +83,7 @@ func uploadOnce(ctx context.Context, c *process.Controller, content client.Conte
 	if err != nil {
 		return 0, 0, err
 	}
-	peak, err := watchPeak(c.PID())
-	if err != nil {
-		return 0, 0, err
-	}
+	peak := watchPeak(c.PID())
 	begin := time.Now()
 	_, err = c.Client.Upload(ctx, client.Upload{
 		Held: client.Held{BuildID: sub.ID, WorkerID: reg.ID, Attempt: poll.Job.Attempt}, Success: true, Result: &content,

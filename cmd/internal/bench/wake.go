@@ -31,7 +31,7 @@ type arrival struct {
 // park keeps n polls parked at c until ctx ends, a new one for each that was
 // answered, and reports the jobs that they bring.
 func park(ctx context.Context, c *process.Controller, n int, jobs chan<- arrival) (wait func() error, err error) {
-	pollers, err := newPollers(ctx, c, n)
+	pollers, err := newPollers(ctx, c, databaseOf(c), n)
 	if err != nil {
 		return nil, err
 	}
@@ -39,28 +39,29 @@ func park(ctx context.Context, c *process.Controller, n int, jobs chan<- arrival
 	for range pollers {
 		conn, err := load.Dial(c.Address, 10*time.Second)
 		if err != nil {
-			return nil, errors.Join(err, closeAll(conns))
+			closeAll(conns)
+			return nil, err
 		}
 		conns = append(conns, conn)
 	}
 	errs := make([]error, n)
 	var wg sync.WaitGroup
-	stop := context.AfterFunc(ctx, func() { _ = closeAll(conns) }) // unblocks the readers
+	stop := context.AfterFunc(ctx, func() { closeAll(conns) }) // unblocks the readers
 	for i, p := range pollers {
 		wg.Go(func() { errs[i] = keepParked(ctx, conns[i], p, jobs) })
 	}
 	return func() error {
 		wg.Wait()
 		stop()
-		return errors.Join(append(errs, closeAll(conns))...)
+		closeAll(conns)
+		return errors.Join(errs...)
 	}, nil
 }
 
-func closeAll(conns []*load.Conn) error {
+func closeAll(conns []*load.Conn) {
 	for _, c := range conns {
 		_ = c.Close() // closed already is fine
 	}
-	return nil
 }
 
 func keepParked(ctx context.Context, conn *load.Conn, p *poller, jobs chan<- arrival) error {
@@ -71,7 +72,7 @@ func keepParked(ctx context.Context, conn *load.Conn, p *poller, jobs chan<- arr
 		status, body, err := conn.Do(buf)
 		if err != nil {
 			if ctx.Err() != nil {
-				return nil
+				return nil //nolint:nilerr // the end closed the connection
 			}
 			return err
 		}
@@ -194,7 +195,7 @@ func appearAndWait(ctx context.Context, db database, n int, jobs <-chan arrival)
 	var took []time.Duration
 	for range n {
 		begin := time.Now()
-		if err := db.exec(ctx, fmt.Sprintf("INSERT INTO builds (id, platform, token_hash) VALUES (substr(md5(random()::text), 1, 21), 'ios', '\\x00')")); err != nil {
+		if err := db.exec(ctx, `INSERT INTO builds (id, platform, token_hash) VALUES (substr(md5(random()::text), 1, 21), 'ios', '\x00')`); err != nil {
 			return nil, err
 		}
 		got, err := next(ctx, jobs)

@@ -45,7 +45,7 @@ func Dial(addr string, timeout time.Duration) (*Conn, error) {
 	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
 		return nil, fmt.Errorf("load target %s is not a loopback address", addr)
 	}
-	nc, err := (&net.Dialer{Timeout: timeout}).Dial("tcp", addr) //nolint:noctx // bounded by its own time-out
+	nc, err := (&net.Dialer{Timeout: timeout}).Dial("tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the load target: %w", err)
 	}

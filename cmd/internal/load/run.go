@@ -44,7 +44,7 @@ func Run(ctx context.Context, addr string, limit time.Duration, clients []Client
 	conns := make([]*Conn, 0, len(clients))
 	defer func() {
 		for _, c := range conns {
-			c.Close()
+			_ = c.Close() // every reply was read
 		}
 	}()
 	for range clients {

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"archive/zip"
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"takt/cmd/internal/process"
+)
+
+func zipOf(t *testing.T, files map[string]string) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	zw := zip.NewWriter(&out)
+	for name, content := range files {
+		w, err := zw.Create(name)
+		require.NoError(t, err)
+		_, err = io.WriteString(w, content)
+		require.NoError(t, err)
+	}
+	require.NoError(t, zw.Close())
+	return out.Bytes()
+}
+
+// unzip returns names and contents of an archive.
+func unzip(t *testing.T, path string) string {
+	t.Helper()
+	zr, err := zip.OpenReader(path)
+	require.NoError(t, err)
+	defer zr.Close()
+	var out strings.Builder
+	for _, f := range zr.File {
+		r, err := f.Open()
+		require.NoError(t, err)
+		content, err := io.ReadAll(r)
+		require.NoError(t, err)
+		require.NoError(t, r.Close())
+		fmt.Fprintf(&out, "%s: %s\n", f.Name, content)
+	}
+	return out.String()
+}
+
+// databaseURL reaches the embedded database of c.
+func databaseURL(c *process.Controller) string {
+	return fmt.Sprintf("host=%s port=5432 user=takt password=%s dbname=takt sslmode=disable",
+		filepath.Join(c.DataDir, "postgres"), process.ReadWord(filepath.Join(c.DataDir, "postgres.password")))
+}
+
+// postmaster returns the process id of c's embedded server.
+func postmaster(t *testing.T, c *process.Controller) int {
+	t.Helper()
+	pid := 0
+	eventually(t, "the server has a pid file", func() bool {
+		line, _, _ := strings.Cut(process.ReadWord(filepath.Join(c.DataDir, "postgres", "postmaster.pid")), "\n")
+		n, err := strconv.Atoi(line)
+		pid = n
+		return err == nil && n > 0
+	})
+	return pid
+}
+
+// residentPeak returns the most memory that a process has had resident, in
+// bytes.
+func residentPeak(t *testing.T, pid int) int {
+	t.Helper()
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	require.NoError(t, err)
+	for line := range strings.Lines(string(raw)) {
+		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+			kb, err := strconv.Atoi(strings.Fields(rest)[0])
+			require.NoError(t, err)
+			return kb << 10
+		}
+	}
+	t.Fatal("no VmHWM")
+	return 0
+}

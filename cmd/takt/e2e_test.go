@@ -1,0 +1,405 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"takt/cmd/internal/process"
+	"takt/http/api"
+	"takt/http/client"
+	"takt/store"
+)
+
+const (
+	patience = time.Minute
+	tick     = 20 * time.Millisecond
+)
+
+// site is a directory with the controllers and workers of one test.
+type site struct {
+	t   *testing.T
+	dir string
+}
+
+func newSite(t *testing.T) *site {
+	t.Helper()
+	return &site{t: t, dir: t.TempDir()}
+}
+
+func environ(settings ...string) []string {
+	return process.Environ(os.Environ(), append([]string{reexec + "=1"}, settings...)...)
+}
+
+// controller starts `takt serve`; it is stopped at the end of the test, and has
+// to stop cleanly: a data race that the detector found makes it exit non-zero.
+func (s *site) controller(name string, settings ...string) *process.Controller {
+	s.t.Helper()
+	c, err := process.StartController(s.t.Context(), s.dir, name, environ(settings...), patience)
+	require.NoError(s.t, err)
+	s.t.Cleanup(func() {
+		if c.Alive() {
+			require.NoError(s.t, c.Stop(context.WithoutCancel(s.t.Context()), patience))
+		}
+		if s.t.Failed() {
+			s.t.Logf("%s said:%s", name, c.Tail())
+		}
+	})
+	return c
+}
+
+func (s *site) worker(c *process.Controller, name, command string) *process.Process {
+	s.t.Helper()
+	p, err := process.Launch(s.dir, name, environ("TAKT_URL="+c.URL, "TAKT_API_KEY="+c.APIKey), "worker",
+		"--name", name, "--state-dir", filepath.Join(s.dir, name+"-state"), "--heartbeat", "500ms", "--exec", command)
+	require.NoError(s.t, err)
+	s.t.Cleanup(func() {
+		if p.Alive() {
+			require.NoError(s.t, p.Stop(context.WithoutCancel(s.t.Context()), patience))
+		}
+		if s.t.Failed() {
+			s.t.Logf("%s said:%s", name, p.Tail())
+		}
+	})
+	return p
+}
+
+// eventually waits for a condition.
+func eventually(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	require.Eventually(t, cond, patience, tick, what)
+}
+
+func submit(t *testing.T, c *process.Controller, source []byte) string {
+	t.Helper()
+	sub, err := c.Client.Submit(t.Context(), client.Submit{Platform: store.Android, Source: client.Bytes(source)})
+	require.NoError(t, err)
+	return sub.ID
+}
+
+func status(t *testing.T, c *process.Controller, id string) api.BuildStatus {
+	t.Helper()
+	st, err := c.Client.Status(t.Context(), id, client.BuildAuth{})
+	require.NoError(t, err)
+	return st
+}
+
+func download(t *testing.T, c *process.Controller, id string) string {
+	t.Helper()
+	f, err := os.Create(filepath.Join(t.TempDir(), "result"))
+	require.NoError(t, err)
+	defer f.Close()
+	got, err := c.Client.Download(t.Context(), id, client.BuildAuth{}, f, client.FetchOptions{})
+	require.NoError(t, err)
+	require.True(t, got.Verified)
+	raw, err := os.ReadFile(f.Name())
+	require.NoError(t, err)
+	return string(raw)
+}
+
+// copyOrder is a build command: the result is the source's file.
+const copyOrder = `cat order.txt > "$TAKT_OUTPUT" && echo built`
+
+func TestWorkersBuildWhatWasSubmitted(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	c := s.controller("takt")
+	s.worker(c, "one", copyOrder)
+	s.worker(c, "two", copyOrder)
+	orders := map[string]string{}
+	for i := range 10 {
+		order := fmt.Sprintf("order %d", i)
+		orders[submit(t, c, zipOf(t, map[string]string{"order.txt": order}))] = order
+	}
+	for id, order := range orders {
+		eventually(t, "build completes", func() bool { return status(t, c, id).Status == string(store.Completed) })
+		require.Equal(t, order, download(t, c, id))
+		logs, err := c.Client.Logs(t.Context(), id, client.BuildAuth{}, client.LogsAfter{})
+		require.NoError(t, err)
+		require.Equal(t, "Build submitted", logs.Logs[0].Message)
+		require.Contains(t, messages(logs), "built")
+		require.Contains(t, messages(logs), "Build completed successfully")
+	}
+}
+
+func messages(l api.Logs) []string {
+	var out []string
+	for _, e := range l.Logs {
+		out = append(out, e.Message)
+	}
+	return out
+}
+
+func TestBuildOfAKilledWorkerCompletesElsewhere(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	c := s.controller("takt", "TAKT_BUILD_TIMEOUT=3s", "TAKT_WORKER_TIMEOUT=3s", "TAKT_CHECK_INTERVAL=1s")
+	// The first worker never ends its build.
+	victim := s.worker(c, "victim", "echo waiting; exec sleep 300")
+	id := submit(t, c, zipOf(t, map[string]string{"order.txt": "precious"}))
+	eventually(t, "the victim builds", func() bool { return status(t, c, id).Status == string(store.Building) })
+	first := *status(t, c, id).WorkerID
+	victim.Kill()
+
+	s.worker(c, "heir", copyOrder)
+	eventually(t, "the build completes", func() bool { return status(t, c, id).Status == string(store.Completed) })
+
+	st := status(t, c, id)
+	require.Equal(t, 2, st.Attempt)
+	require.NotEqual(t, first, *st.WorkerID)
+	require.Equal(t, "precious", download(t, c, id))
+}
+
+func TestKilledControllerLosesNoAcknowledgedSubmit(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	acknowledged := map[string]string{}
+	for round := range 3 {
+		c := s.controller("takt")
+		var mu sync.Mutex
+		var wg sync.WaitGroup
+		ctx, cancel := context.WithCancelCause(t.Context())
+		for i := range 4 {
+			wg.Go(func() {
+				for n := 0; ctx.Err() == nil; n++ {
+					order := fmt.Sprintf("round %d, submitter %d, order %d", round, i, n)
+					sub, err := c.Client.Submit(ctx, client.Submit{Platform: store.IOS, Source: client.Bytes(zipOf(t, map[string]string{"order.txt": order}))})
+					if err != nil {
+						return // the kill
+					}
+					mu.Lock()
+					acknowledged[sub.ID] = order
+					mu.Unlock()
+				}
+			})
+		}
+		eventually(t, "some submits are acknowledged", func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return len(acknowledged) >= 10*(round+1)
+		})
+		c.Kill()
+		cancel(context.Canceled)
+		wg.Wait()
+	}
+	c := s.controller("takt")
+	w := register(t, c, len(acknowledged)+100)
+	got := map[string]bool{}
+	for {
+		job := w.poll(t)
+		if job == nil {
+			break
+		}
+		require.False(t, got[job.ID], "handed out twice")
+		got[job.ID] = true
+		if order, ok := acknowledged[job.ID]; ok {
+			require.Contains(t, w.source(t, job.ID), order)
+		}
+	}
+	for id := range acknowledged {
+		require.True(t, got[id], "acknowledged build %s is gone", id)
+	}
+}
+
+// hand is a worker that the test plays itself.
+type hand struct {
+	c     *process.Controller
+	id    string
+	token string
+}
+
+func register(t *testing.T, c *process.Controller, slots int) *hand {
+	t.Helper()
+	reg, err := c.Client.Register(t.Context(), api.Register{Name: "hand", Capabilities: fmt.Appendf(nil, `{"maxConcurrentBuilds":%d}`, slots)})
+	require.NoError(t, err)
+	return &hand{c: c, id: reg.ID, token: reg.AccessToken}
+}
+
+func (w *hand) poll(t *testing.T) *api.Job {
+	t.Helper()
+	reply, err := w.c.Client.Poll(t.Context(), client.Poll{Token: w.token})
+	require.NoError(t, err)
+	w.token = reply.AccessToken
+	return reply.Job
+}
+
+// source returns the names and contents of a build's source, unpacked.
+func (w *hand) source(t *testing.T, id string) string {
+	t.Helper()
+	f, err := os.Create(filepath.Join(t.TempDir(), "source.zip"))
+	require.NoError(t, err)
+	defer f.Close()
+	_, err = w.c.Client.Source(t.Context(), client.Held{BuildID: id, WorkerID: w.id}, f, client.FetchOptions{})
+	require.NoError(t, err)
+	return unzip(t, f.Name())
+}
+
+func TestTwoControllersOnOneDatabaseAssignNothingTwice(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	a := s.controller("first", "TAKT_QUEUE_LIMIT=2000")
+	b := s.controller("second", "TAKT_QUEUE_LIMIT=2000", "TAKT_API_KEY="+a.APIKey,
+		"TAKT_DATABASE_URL="+databaseURL(a), "TAKT_ENCRYPTION_KEY="+process.ReadWord(filepath.Join(a.DataDir, "encryption-key")))
+	const pollers, builds = 50, 500
+	source := zipOf(t, map[string]string{"order.txt": "x"})
+	for range builds {
+		submit(t, a, source)
+	}
+	var mu sync.Mutex
+	given := map[string]string{}
+	var wg sync.WaitGroup
+	for i := range pollers {
+		c := []*process.Controller{a, b}[i%2]
+		w := register(t, c, builds)
+		wg.Go(func() {
+			for {
+				job := w.poll(t)
+				if job == nil {
+					return
+				}
+				mu.Lock()
+				other, twice := given[job.ID]
+				given[job.ID] = w.id
+				mu.Unlock()
+				require.False(t, twice, "%s has %s already", other, job.ID)
+			}
+		})
+	}
+	wg.Wait()
+	require.Len(t, given, builds)
+	items, err := b.Client.List(t.Context(), client.Filter{})
+	require.NoError(t, err)
+	require.Len(t, items, builds)
+	for _, item := range items {
+		require.Equal(t, string(store.Assigned), item.Status)
+		require.Equal(t, given[item.ID], *item.WorkerID)
+	}
+}
+
+func TestKilledPostgresIsWeatherForEverybodyElse(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	c := s.controller("takt")
+	var mu sync.Mutex
+	acknowledged := map[string]bool{}
+	codes := map[store.Code]int{}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	var wg sync.WaitGroup
+	source := zipOf(t, map[string]string{"order.txt": "x"})
+	for range 4 {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				sub, err := c.Client.Submit(ctx, client.Submit{Platform: store.IOS, Source: client.Bytes(source)})
+				mu.Lock()
+				if err == nil {
+					acknowledged[sub.ID] = true
+				} else if ctx.Err() == nil {
+					codes[store.CodeOf(err)]++
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	count := func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(acknowledged)
+	}
+	eventually(t, "submits are acknowledged", func() bool { return count() > 10 })
+	for range 2 {
+		require.NoError(t, syscall.Kill(postmaster(t, c), syscall.SIGKILL))
+		before := count()
+		eventually(t, "submits are acknowledged again", func() bool { return count() > before+10 })
+	}
+	cancel(context.Canceled)
+	wg.Wait()
+	require.Subset(t, []store.Code{store.Unavailable}, slices.Collect(maps.Keys(codes)), "only 503 was seen: %v", codes)
+
+	root, err := c.Client.Tree(t.Context(), client.TreeOptions{})
+	require.NoError(t, err)
+	require.Zero(t, root.Restarts)
+	for _, child := range root.Children {
+		require.Equal(t, "running", child.Status, child.Path)
+		require.Zero(t, child.Restarts, "only the children of repo restart: %s", child.Path)
+	}
+	items, err := c.Client.List(t.Context(), client.Filter{})
+	require.NoError(t, err)
+	have := map[string]bool{}
+	for _, item := range items {
+		have[item.ID] = true
+	}
+	for id := range acknowledged {
+		require.True(t, have[id], "acknowledged build %s is gone", id)
+	}
+}
+
+func TestUploadOfOneGibibyteNeedsLittleMemory(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("writes several gigabytes")
+	}
+	s := newSite(t)
+	c := s.controller("takt")
+	id := submit(t, c, zipOf(t, map[string]string{"order.txt": "x"}))
+	w := register(t, c, 1)
+	require.Equal(t, id, w.poll(t).ID)
+	file := filepath.Join(s.dir, "result.bin")
+	require.NoError(t, os.WriteFile(file, bytes.Repeat([]byte("takt"), 1<<20), 0o600))
+	require.NoError(t, os.Truncate(file, 1<<30))
+	content, err := client.File(file)
+	require.NoError(t, err)
+
+	before := residentPeak(t, c.PID())
+	_, err = c.Client.Upload(t.Context(), client.Upload{Held: client.Held{BuildID: id, WorkerID: w.id, Attempt: 1}, Success: true, Result: &content})
+	require.NoError(t, err)
+
+	require.Less(t, residentPeak(t, c.PID())-before, 64<<20)
+	require.Equal(t, string(store.Completed), status(t, c, id).Status)
+	st, err := os.Stat(filepath.Join(c.DataDir, "files", "builds", id, "result.apk"))
+	require.NoError(t, err)
+	require.EqualValues(t, 1<<30, st.Size())
+}
+
+func TestSecondControllerInOneDataDirectoryIsRefused(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	c := s.controller("takt")
+	p, err := process.Launch(s.dir, "intruder", environ("TAKT_DATA_DIR="+c.DataDir, "TAKT_LISTEN=127.0.0.1:0"), "serve")
+	require.NoError(t, err)
+	<-p.Done()
+	require.Error(t, p.Failure())
+	require.Contains(t, p.Tail(), "used by another takt")
+}
+
+func TestNoSecretReachesALog(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	c := s.controller("takt", "TAKT_LOG=debug,json")
+	w := s.worker(c, "one", copyOrder)
+	id := submit(t, c, zipOf(t, map[string]string{"order.txt": "x"}))
+	eventually(t, "the build completes", func() bool { return status(t, c, id).Status == string(store.Completed) })
+	h := register(t, c, 1)
+	h.poll(t)
+	require.NoError(t, w.Stop(t.Context(), patience))
+	require.NoError(t, c.Stop(t.Context(), patience))
+	logs := c.Output() + w.Output()
+	require.NotEmpty(t, logs)
+	for name, secret := range map[string]string{
+		"api key": c.APIKey, "admin key": c.AdminKey, "worker token": h.token,
+		"encryption key":    process.ReadWord(filepath.Join(c.DataDir, "encryption-key")),
+		"database password": process.ReadWord(filepath.Join(c.DataDir, "postgres.password")),
+	} {
+		require.NotEmpty(t, secret, name)
+		require.NotContains(t, logs, secret, name)
+	}
+}

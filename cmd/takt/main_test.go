@@ -1,0 +1,20 @@
+package main
+
+import (
+	"context"
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// reexec makes the test binary behave as takt itself, so that the end-to-end
+// tests run real processes, race detector included.
+const reexec = "TAKT_TEST_REEXEC"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(reexec) == "1" {
+		os.Exit(run(context.Background(), os.Args[1:]))
+	}
+	goleak.VerifyTestMain(m)
+}

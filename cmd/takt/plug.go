@@ -1,0 +1,67 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"takt/actors/build"
+	"takt/actors/otp"
+	"takt/http"
+	"takt/http/api"
+)
+
+// polls makes the queue actor serve the HTTP server's polls.
+type polls struct {
+	*build.Queue
+
+	limit int
+}
+
+var _ http.Queue = polls{}
+
+// Arrive implements http.Queue.
+func (p polls) Arrive(ctx context.Context, r http.PollRequest, wait time.Duration) (http.PollReply, http.PollTicket, error) {
+	reply, ticket, err := p.Queue.Arrive(ctx, build.PollRequest{
+		Token: r.Token, WorkerID: r.WorkerID, Active: r.Active, Reconcile: r.Reconcile,
+	}, wait)
+	if err != nil || ticket == nil {
+		return pollReply(reply), nil, err
+	}
+	return http.PollReply{}, parked{ticket}, nil
+}
+
+// Full implements http.Queue.
+func (p polls) Full() bool { return p.Queue.Depth() > p.limit }
+
+func pollReply(r build.Reply) http.PollReply {
+	return http.PollReply{Job: r.Job, Token: r.Token, QueueSize: r.QueueSize}
+}
+
+type parked struct{ ticket *build.Ticket }
+
+// Wait implements http.PollTicket.
+func (p parked) Wait(ctx context.Context) (http.PollReply, error) {
+	reply, err := p.ticket.Wait(ctx)
+	return pollReply(reply), err
+}
+
+// describe shows the live tree in the words of the wire.
+func (c *controller) describe(all bool) api.TreeNode { return treeNode(c.tree.Snapshot(all)) }
+
+func treeNode(n otp.Node) api.TreeNode {
+	out := api.TreeNode{
+		ID: n.ID, Path: n.Path, Type: n.Type.String(), Restart: n.Restart.String(), Status: string(n.Status), Detail: n.Detail,
+		Restarts: n.Restarts, LastExit: n.LastExit, LastExitAt: api.NewMillis(n.LastExitAt),
+		Mailbox: n.Mailbox, ChildCount: n.ChildCount, Leaked: n.Leaked,
+	}
+	if n.Type == otp.Supervisor {
+		out.Strategy = n.Strategy.String()
+	}
+	if !n.StartedAt.IsZero() {
+		out.UptimeMS = time.Since(n.StartedAt).Milliseconds()
+	}
+	for _, child := range n.Children {
+		out.Children = append(out.Children, treeNode(child))
+	}
+	return out
+}

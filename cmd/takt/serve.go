@@ -1,0 +1,226 @@
+package main
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
+
+	"takt/actors"
+	"takt/actors/build"
+	"takt/actors/repo"
+	"takt/http"
+	"takt/migrations"
+	"takt/storage"
+	"takt/store"
+	"takt/store/postgres"
+)
+
+func newServeCommand() *cobra.Command {
+	var (
+		file  string
+		check bool
+	)
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run the controller",
+		Long: `Run the controller until SIGTERM or SIGINT.
+
+Settings come from flags, then the environment, then the YAML file of --config,
+then defaults. Without a database URL a PostgreSQL server of its own is run in
+the data directory; without keys, random ones are made and kept there.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := load(sources{lookup: os.LookupEnv, file: file, flags: cmd.Flags()})
+			if err != nil {
+				return usageError(err)
+			}
+			if check {
+				cfg.print(cmd.OutOrStdout())
+				return nil
+			}
+			return serve(cmd.Context(), cfg, cmd.ErrOrStderr())
+		},
+	}
+	addFlags(cmd.Flags())
+	cmd.Flags().StringVar(&file, "config", "", "YAML file of settings")
+	cmd.Flags().BoolVar(&check, "check", false, "print the effective settings and exit")
+	return cmd
+}
+
+// controller is a takt that serves, in the order in which it was opened.
+type controller struct {
+	cfg      Config
+	log      zerolog.Logger
+	listener net.Listener
+	files    *storage.Local
+	tree     *actors.Tree
+	server   *http.Server
+}
+
+// serve runs the controller until a signal, the end of ctx, or the end of the
+// tree, and returns nil only after an orderly stop that was asked for.
+func serve(ctx context.Context, cfg Config, out io.Writer) (err error) {
+	log, err := newLogger(out, cfg.Log)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(cfg.DataDir, 0o700); err != nil {
+		return fmt.Errorf("making the data directory: %w", err)
+	}
+	lock, err := repo.LockDataDir(cfg.DataDir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lock.Release()) }()
+	made, err := fillKeys(&cfg)
+	if err != nil {
+		return err
+	}
+	for _, f := range made {
+		log.Info().Str("file", f).Msg("made a random key")
+	}
+	// Signals are caught from here on: a tree that is half up is taken down in
+	// order too.
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, os.Interrupt)
+	defer stop()
+
+	c := &controller{cfg: cfg, log: log}
+	defer func() { err = errors.Join(err, c.close()) }()
+	if err := c.open(ctx); err != nil {
+		return err
+	}
+	return c.run(ctx)
+}
+
+// open makes everything that the tree's processes share. It starts nothing.
+func (c *controller) open(ctx context.Context) error {
+	key, err := base64.StdEncoding.DecodeString(c.cfg.EncryptionKey)
+	if err != nil {
+		return fmt.Errorf("encryption key: %w", err)
+	}
+	c.files, err = storage.OpenLocal(filepath.Join(c.cfg.DataDir, "files"), storage.Config{EncryptionKey: key})
+	if err != nil {
+		return err
+	}
+	if err := c.plant(); err != nil {
+		return err
+	}
+	var lc net.ListenConfig
+	if c.listener, err = lc.Listen(ctx, "tcp", c.cfg.Listen); err != nil {
+		return fmt.Errorf("listening: %w", err)
+	}
+	return nil
+}
+
+// plant makes the tree and the HTTP server in front of it.
+func (c *controller) plant() error {
+	db := postgres.New()
+	builds := postgres.NewBuilds(db, postgres.BuildsConfig{QueueLimit: c.cfg.QueueLimit})
+	workers := postgres.NewWorkers(db)
+	queue := postgres.NewQueue(db, postgres.QueueConfig{Quarantined: func(b store.BuildRef, cause error) {
+		c.log.Error().Err(cause).Str("build", b.ID).Msg("build cannot be handed out")
+	}})
+
+	settings := actors.Config{
+		Pool:  repo.PoolConfig{Size: c.cfg.DatabasePool, Migrate: migrations.Up},
+		Queue: build.QueueConfig{MaxParked: c.cfg.MaxParked, CountLimit: c.cfg.QueueLimit + 1},
+		Timeouts: store.Timeouts{
+			CheckInterval: c.cfg.CheckInterval, BuildTimeout: c.cfg.BuildTimeout, WorkerTimeout: c.cfg.WorkerTimeout,
+		},
+		Rule: store.LostRule{MaxAttempts: c.cfg.BuildMaxAttempts, Requeue: c.cfg.OnBuildTimeout == "requeue"},
+	}
+	if c.cfg.DatabaseURL != "" {
+		source, err := repo.URL(c.cfg.DatabaseURL)
+		if err != nil {
+			return err
+		}
+		settings.Database = source
+	} else {
+		settings.Embedded = &repo.PostgresConfig{DataDir: c.cfg.DataDir, SearchPath: os.Getenv("PATH")}
+	}
+	c.tree = actors.New(settings, actors.Deps{Logger: c.log, DB: db, Queue: queue, Monitor: queue})
+
+	server, err := http.New(http.Deps{
+		Builds:   builds,
+		Workers:  workers,
+		Queue:    polls{Queue: c.tree.Queue, limit: c.cfg.QueueLimit},
+		Requests: c.tree.Requests,
+		Files:    c.files,
+		Ready:    c.tree.Ready,
+		Tree:     c.describe,
+		Metrics:  c.tree.Telemetry.Gatherer(),
+		Logger:   c.log,
+	}, http.Config{APIKey: c.cfg.APIKey, AdminKey: c.cfg.AdminKey, BaseImageID: c.cfg.BaseImageID})
+	c.server = server
+	return err
+}
+
+// run starts the tree, says where it listens, and waits.
+func (c *controller) run(ctx context.Context) error {
+	begin := time.Now()
+	err := c.tree.Start(ctx, func(ctx context.Context) error { return c.server.Serve(ctx, c.listener) })
+	if err != nil {
+		return fmt.Errorf("starting: %w", err)
+	}
+	address := c.listener.Addr().String()
+	if err := writeDurably(filepath.Join(c.cfg.DataDir, "address"), []byte(address+"\n"), 0o644); err != nil {
+		return fmt.Errorf("writing the address: %w", err)
+	}
+	c.log.Info().Str("address", address).Str("data_dir", c.cfg.DataDir).Dur("took", time.Since(begin)).Msg("takt serves")
+	c.sweepTemporary()
+	select {
+	case <-ctx.Done():
+		c.log.Info().Msg("stopping: running requests get time to end")
+		return nil
+	case <-c.tree.Done():
+		return fmt.Errorf("the supervision tree gave up: %w", c.tree.Reason())
+	}
+}
+
+// leftover is the age at which a temporary file belongs to nobody any more.
+const leftover = 24 * time.Hour
+
+// sweepTemporary removes what uploads of a killed takt left behind.
+func (c *controller) sweepTemporary() {
+	n, err := c.files.SweepTemporary(leftover)
+	switch {
+	case err != nil:
+		c.log.Warn().Err(err).Msg("temporary files could not be removed")
+	case n > 0:
+		c.log.Info().Int("files", n).Msg("removed old temporary files")
+	}
+}
+
+// stopLimit is how long an orderly stop may take; each part of the tree has its
+// own shorter deadline, so it is reached only when something is stuck.
+const stopLimit = 90 * time.Second
+
+func (c *controller) close() error {
+	var errs []error
+	if c.tree != nil {
+		ctx, cancel := context.WithTimeoutCause(context.Background(), stopLimit, errors.New("stop limit"))
+		defer cancel()
+		if report := c.tree.Stop(ctx); !report.Clean() {
+			errs = append(errs, fmt.Errorf("%d processes did not end: %+v", len(report.Leaked)+report.Strays, report.Leaked))
+		}
+		_ = os.Remove(filepath.Join(c.cfg.DataDir, "address")) // nobody answers there any more
+	}
+	if c.listener != nil {
+		errs = append(errs, c.listener.Close())
+	}
+	if c.files != nil {
+		errs = append(errs, c.files.Close())
+	}
+	return errors.Join(errs...)
+}
