@@ -21,6 +21,7 @@ type DB struct {
 	pool    atomic.Pointer[pgxpool.Pool]
 	cause   atomic.Pointer[error] // why there is no pool
 	pending pendingHint
+	head    lowMarks
 }
 
 // New returns a DB without a pool: methods fail with Unavailable until Use.
@@ -28,8 +29,14 @@ func New() *DB { return &DB{} }
 
 // Use makes pool the current one. DB never closes a pool.
 func (db *DB) Use(pool *pgxpool.Pool) {
-	db.pending.forget()
+	db.requeued()
 	db.pool.Store(pool)
+}
+
+// requeued makes hints of the queue start anew, because builds came back to it.
+func (db *DB) requeued() {
+	db.pending.forget()
+	db.head.reset()
 }
 
 // Drop takes the pool away because of cause. Calls under way keep theirs.

@@ -70,15 +70,22 @@ func (q *Queue) Serve(ctx context.Context, polls []store.Poll) ([]store.PollResu
 
 // serve runs the statement once.
 func (q *Queue) serve(ctx context.Context, polls []store.Poll) (results []store.PollResult, err error) {
-	args := batchArgs(polls, q.cfg.TokenTTL, q.skip.list())
+	head := q.db.head.begin()
+	var first marks
+	args := batchArgs(polls, q.cfg.TokenTTL, q.skip.list(), head.from)
 	err = q.db.run(ctx, serveTimeout, func(ctx context.Context, c *pgx.Conn) error {
 		rows, err := c.Query(ctx, sqlServe, args...)
 		if err == nil {
-			results, err = scanPolls(rows, polls)
+			results, first, err = scanPolls(rows, polls)
 		}
 		return statementFailure(err)
 	})
-	return results, err
+	if err != nil {
+		q.db.head.reset() // what it had locked is in the queue again
+		return nil, err
+	}
+	q.db.head.end(head, first)
+	return results, nil
 }
 
 // sqlPending counts, per platform, up to $1 pending builds.

@@ -10,35 +10,38 @@ import (
 
 // sqlServe is the group commit of polls. Its steps:
 //
-//	p       the polls, numbered as they came
-//	found   their workers, by token family or by id; of several polls of one
-//	        worker the last counts
+//	found   the polls with their workers, by token family or by id
 //	me      those workers, locked in the order of their ids: whoever locks
-//	        workers does it in this order, so two batches can't deadlock. What is
-//	        read from here on is the newest version of the row
+//	        workers does it in this order, so two batches can't deadlock. Their
+//	        columns are those of the newest version of the row. Of several polls of
+//	        one worker the last counts
 //	judged  which token was shown: current, previous, none (id) or a wrong one;
 //	        a poll that parked earlier counts only if poll_seq has not moved
-//	again   builds whose hand-out may have been lost. held counts the worker's
-//	        builds and is exact under its lock, while builds are read as they were
-//	        when the statement began: hence the lock on the row found
+//	again   polls that get a build again whose hand-out may have been lost. held
+//	        counts the worker's builds and is exact under its lock, while builds
+//	        are read as they were when the statement began: hence the lock on the
+//	        row found
 //	want    polls that get a new build, numbered per kind of worker
-//	a, i, x the oldest builds for workers of one platform and then for those that
-//	        take all. The inner LIMIT is a constant, so that the planner takes the
-//	        index in its order; the outer stops the scan, and the locking with it,
-//	        after exactly as many rows as are wanted
+//	i, a, x the oldest builds for workers of one platform, then for those that take
+//	        all. The inner LIMIT is a constant, so that the planner takes the index
+//	        in its order; the outer stops the scan, and the locking with it, after
+//	        exactly as many rows as are wanted. The scan starts at the low mark
+//	        ($14 to $16); what lies below it comes last
 //	claimed the hand-outs. Rows are found by their place in the heap; one that
 //	        moved between snapshot and lock is left for the next batch
+//	turn    all polls that are served, with or without a build
 //	served  the workers' rows: presence, tokens, slots. A woken poll that finds
 //	        nothing writes nothing
 //
+// Steps hand their rows on whole, because joining them again would cost the
+// square of the batch: the planner expects a single row from each.
 // Modes as in store.PollMode: 0 answer, 1 park, 2 resume, 3 expire.
 const sqlServe = `
-WITH p AS MATERIALIZED (
-	SELECT * FROM unnest($1::bigint[], $2::bytea[], $3::text[], $4::bigint[], $5::bytea[], $6::smallint[], $7::bigint[], $8::bool[])
-		WITH ORDINALITY AS p(family, token, worker, next_family, next, mode, seq, reconcile, nr)
-), found AS MATERIALIZED (
+WITH found AS MATERIALIZED (
 	SELECT p.*, w.id, row_number() OVER (PARTITION BY w.id ORDER BY p.nr DESC) AS nth
-	FROM p CROSS JOIN LATERAL (
+	FROM unnest($1::bigint[], $2::bytea[], $3::text[], $4::bigint[], $5::bytea[], $6::smallint[], $7::bigint[], $8::bool[])
+		WITH ORDINALITY AS p(family, token, worker, next_family, next, mode, seq, reconcile, nr)
+	CROSS JOIN LATERAL (
 		SELECT c.id FROM workers c WHERE c.current_family = p.family AND c.current_hash = p.token
 		UNION ALL
 		SELECT o.id FROM workers o WHERE o.previous_family = p.family AND o.previous_hash = p.token
@@ -53,7 +56,7 @@ WITH p AS MATERIALIZED (
 	WHERE f.nth = 1
 	ORDER BY f.id FOR NO KEY UPDATE OF w
 ), judged AS MATERIALIZED (
-	SELECT *, CASE
+	SELECT nr, id, next_family, next, mode, reconcile, poll_seq, held, slots, platforms, CASE
 			WHEN mode >= 2 AND poll_seq <> seq THEN 'old'
 			WHEN token IS NULL THEN 'id'
 			WHEN token = current_hash AND (mode >= 2 OR current_expires > now()) THEN 'current'
@@ -61,6 +64,7 @@ WITH p AS MATERIALIZED (
 			WHEN mode >= 2 THEN 'old'
 			ELSE 'wrong'
 		END AS shown,
+		coalesce(previous_expires, '-infinity') <= now() AS alone,
 		CASE
 			WHEN platforms = '{}' OR platforms @> '{ios,android}' THEN 'x'
 			WHEN 'ios' = ANY (platforms) THEN 'i'
@@ -70,58 +74,78 @@ WITH p AS MATERIALIZED (
 ), listed AS MATERIALIZED (
 	SELECT * FROM unnest($9::bigint[], $10::text[]) AS l(nr, build)
 ), again AS MATERIALIZED (
-	SELECT j.nr, b.* FROM judged j CROSS JOIN LATERAL (
+	SELECT j.*, b.build, b.platform, b.attempt, b.has_certs, b.submitted_at
+	FROM judged j CROSS JOIN LATERAL (
 		SELECT b.seq, b.id AS build, b.platform, b.attempt, b.has_certs, b.submitted_at
 		FROM builds b
-		WHERE b.worker_id = j.id AND b.state = 'assigned' AND CASE WHEN j.reconcile
-			THEN NOT EXISTS (SELECT FROM listed l WHERE l.nr = j.nr AND l.build = b.id)
-			ELSE j.shown <> 'current' OR j.slots = 1 END
+		WHERE b.worker_id = j.id AND b.state = 'assigned'
+			AND NOT EXISTS (SELECT FROM listed l WHERE l.nr = j.nr AND l.build = b.id)
 		ORDER BY b.started_at DESC, b.seq DESC LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
 	) b
-	WHERE j.held > 0 AND j.shown IN ('current', 'previous', 'id')
+	WHERE j.held > 0 AND j.shown IN ('current', 'previous', 'id') AND (j.reconcile OR j.shown <> 'current' OR j.slots = 1)
 ), want AS MATERIALIZED (
-	SELECT nr, kind, row_number() OVER (PARTITION BY kind ORDER BY nr) AS n FROM judged
+	SELECT *, row_number() OVER (PARTITION BY kind ORDER BY nr) AS n FROM judged
 	WHERE $13 AND held < slots AND kind IS NOT NULL AND shown IN ('current', 'previous', 'id') AND nr NOT IN (SELECT nr FROM again)
 ), i AS MATERIALIZED (
-	SELECT 'i' AS kind, tid, row_number() OVER () AS n FROM (SELECT * FROM (
-		SELECT ctid AS tid FROM builds WHERE state = 'pending' AND platform = 'ios' AND seq <> ALL ($11::bigint[])
-		ORDER BY place LIMIT 256 FOR NO KEY UPDATE SKIP LOCKED
-	) c LIMIT (SELECT count(*) FROM want WHERE kind = 'i')) c
+	SELECT 'i' AS kind, tid, row_number() OVER () AS n FROM (
+		SELECT * FROM (
+			SELECT ctid AS tid FROM builds WHERE state = 'pending' AND platform = 'ios' AND place + 0 >= $15 AND seq <> ALL ($11::bigint[])
+			ORDER BY place + 0 LIMIT 256 FOR NO KEY UPDATE SKIP LOCKED) head
+		UNION ALL
+		SELECT * FROM (
+			SELECT ctid AS tid FROM builds WHERE state = 'pending' AND platform = 'ios' AND place + 0 < $15 AND seq <> ALL ($11::bigint[])
+			ORDER BY place + 0 LIMIT 256 FOR NO KEY UPDATE SKIP LOCKED) below
+		LIMIT (SELECT count(*) FROM want WHERE kind = 'i')) c
 ), a AS MATERIALIZED (
-	SELECT 'a' AS kind, tid, row_number() OVER () AS n FROM (SELECT * FROM (
-		SELECT ctid AS tid FROM builds WHERE state = 'pending' AND platform = 'android' AND seq <> ALL ($11::bigint[])
-		ORDER BY place LIMIT 256 FOR NO KEY UPDATE SKIP LOCKED
-	) c LIMIT (SELECT count(*) FROM want WHERE kind = 'a')) c
+	SELECT 'a' AS kind, tid, row_number() OVER () AS n FROM (
+		SELECT * FROM (
+			SELECT ctid AS tid FROM builds WHERE state = 'pending' AND platform = 'android' AND place + 0 >= $16 AND seq <> ALL ($11::bigint[])
+			ORDER BY place + 0 LIMIT 256 FOR NO KEY UPDATE SKIP LOCKED) head
+		UNION ALL
+		SELECT * FROM (
+			SELECT ctid AS tid FROM builds WHERE state = 'pending' AND platform = 'android' AND place + 0 < $16 AND seq <> ALL ($11::bigint[])
+			ORDER BY place + 0 LIMIT 256 FOR NO KEY UPDATE SKIP LOCKED) below
+		LIMIT (SELECT count(*) FROM want WHERE kind = 'a')) c
 ), x AS MATERIALIZED (
-	SELECT 'x' AS kind, tid, row_number() OVER () AS n FROM (SELECT * FROM (
-		SELECT ctid AS tid FROM builds WHERE state = 'pending' AND seq <> ALL ($11::bigint[])
-			AND ctid <> ALL (ARRAY(SELECT tid FROM i UNION ALL SELECT tid FROM a))
-		ORDER BY place LIMIT 256 FOR NO KEY UPDATE SKIP LOCKED
-	) c LIMIT (SELECT count(*) FROM want WHERE kind = 'x')) c
+	SELECT 'x' AS kind, tid, row_number() OVER () AS n FROM (
+		SELECT * FROM (
+			SELECT ctid AS tid FROM builds WHERE state = 'pending' AND place >= $14 AND seq <> ALL ($11::bigint[])
+				AND ctid <> ALL (ARRAY(SELECT tid FROM i UNION ALL SELECT tid FROM a))
+			ORDER BY place LIMIT 256 FOR NO KEY UPDATE SKIP LOCKED) head
+		UNION ALL
+		SELECT * FROM (
+			SELECT ctid AS tid FROM builds WHERE state = 'pending' AND place < $14 AND seq <> ALL ($11::bigint[])
+				AND ctid <> ALL (ARRAY(SELECT tid FROM i UNION ALL SELECT tid FROM a))
+			ORDER BY place LIMIT 256 FOR NO KEY UPDATE SKIP LOCKED) below
+		LIMIT (SELECT count(*) FROM want WHERE kind = 'x')) c
 ), claimed AS (
 	UPDATE builds b SET state = 'assigned', worker_id = c.id, attempt = b.attempt + 1,
 		started_at = now(), last_seen_at = NULL, updated_at = now()
 	FROM (
-		SELECT want.nr, judged.id, t.tid
+		SELECT want.*, t.tid
 		FROM (SELECT * FROM x UNION ALL SELECT * FROM i UNION ALL SELECT * FROM a) t
-			JOIN want ON want.kind = t.kind AND want.n = t.n JOIN judged ON judged.nr = want.nr
+			JOIN want ON want.kind = t.kind AND want.n = t.n
 	) c
 	WHERE b.ctid = c.tid AND b.state = 'pending'
-	RETURNING c.nr, c.id AS worker, b.seq, b.id AS build, b.platform, b.attempt, b.has_certs, b.submitted_at
+	RETURNING c.*, b.seq, b.place, b.id AS build, b.platform, b.attempt, b.has_certs, b.submitted_at
 ), logged AS (
 	INSERT INTO build_logs (build, message)
-	SELECT seq, 'Assigned to worker ' || worker || CASE WHEN attempt > 1 THEN ' (attempt ' || attempt || ')' ELSE '' END
+	SELECT seq, 'Assigned to worker ' || id || CASE WHEN attempt > 1 THEN ' (attempt ' || attempt || ')' ELSE '' END
 	FROM claimed
-), job AS (
-	SELECT nr, build, platform, attempt, has_certs, submitted_at, 1 AS new FROM claimed
-	UNION ALL
-	SELECT nr, build, platform, attempt, has_certs, submitted_at, 0 FROM again
 ), turn AS MATERIALIZED (
-	SELECT j.*, job.build, job.platform, job.attempt, job.has_certs, job.submitted_at, coalesce(job.new, 0) AS new,
-		j.mode IN (0, 3) OR job.nr IS NOT NULL AS answered,
-		j.shown = 'current' OR j.shown = 'id' AND (j.previous_hash IS NULL OR j.previous_expires <= now()) AS used
-	FROM judged j LEFT JOIN job ON job.nr = j.nr
-	WHERE j.shown IN ('current', 'previous', 'id')
+	SELECT *, shown = 'current' OR shown = 'id' AND alone AS used, build IS NOT NULL OR mode IN (0, 3) AS answered,
+		(place IS NOT NULL)::int AS new
+	FROM (
+		SELECT nr, id, next_family, next, mode, poll_seq, held, slots, platforms, shown, alone,
+			build, platform, attempt, has_certs, submitted_at, place FROM claimed
+		UNION ALL
+		SELECT nr, id, next_family, next, mode, poll_seq, held, slots, platforms, shown, alone,
+			build, platform, attempt, has_certs, submitted_at, NULL FROM again
+		UNION ALL
+		SELECT nr, id, next_family, next, mode, poll_seq, held, slots, platforms, shown, alone,
+			NULL, NULL, NULL, NULL, NULL, NULL FROM judged
+		WHERE shown IN ('current', 'previous', 'id') AND nr NOT IN (SELECT nr FROM claimed) AND nr NOT IN (SELECT nr FROM again)
+	) t
 ), served AS (
 	UPDATE workers w SET
 		poll_seq = w.poll_seq + 1,
@@ -137,21 +161,19 @@ WITH p AS MATERIALIZED (
 	FROM turn t
 	WHERE w.id = t.id AND (t.mode <> 2 OR t.answered)
 )
-SELECT f.nr, f.id, CASE
-		WHEN t.answered THEN 0
-		WHEN t.nr IS NOT NULL THEN 1
-		WHEN j.shown = 'wrong' THEN 3
-		ELSE 2
-	END,
-	coalesce(j.poll_seq + CASE WHEN t.mode <> 2 OR t.answered THEN 1 ELSE 0 END, 0),
-	nullif(j.platforms, '{}'), coalesce(j.held + t.new < j.slots, false),
-	t.build, t.platform, t.attempt, t.has_certs, t.submitted_at, t.new = 0
-FROM found f LEFT JOIN judged j ON j.nr = f.nr LEFT JOIN turn t ON t.nr = f.nr`
+SELECT nr, id, CASE WHEN answered THEN 0 ELSE 1 END, poll_seq + CASE WHEN mode <> 2 OR answered THEN 1 ELSE 0 END,
+	nullif(platforms, '{}'), held + new < slots, build, platform, attempt, has_certs, submitted_at, coalesce(place, 0)
+FROM turn
+UNION ALL
+SELECT nr, id, CASE shown WHEN 'wrong' THEN 3 ELSE 2 END, poll_seq, NULL, false, NULL, NULL, NULL, NULL, NULL, 0
+FROM judged WHERE shown IN ('old', 'wrong')
+UNION ALL
+SELECT nr, id, 2, 0, NULL, false, NULL, NULL, NULL, NULL, NULL, 0 FROM found WHERE nth > 1`
 
 // batchArgs are the arguments of sqlServe. A nil family makes it look for the
 // worker by id, as parked polls do: they know it, and their token's place in the
 // row is judged all the same.
-func batchArgs(polls []store.Poll, ttl time.Duration, skip []int64) []any {
+func batchArgs(polls []store.Poll, ttl time.Duration, skip []int64, from marks) []any {
 	n := len(polls)
 	families, nextFamilies := make([]*int64, n), make([]int64, n)
 	tokens, nexts := make([][]byte, n), make([][]byte, n)
@@ -176,14 +198,15 @@ func batchArgs(polls []store.Poll, ttl time.Duration, skip []int64) []any {
 	}
 	return []any{
 		families, tokens, workers, nextFamilies, nexts, modes, seqs, reconcile,
-		listedNr, listed, skip, ttl, true,
+		listedNr, listed, skip, ttl, true, from[laneAll], from[laneIOS], from[laneAndroid],
 	}
 }
 
-// scanPolls reads the answers. A poll without one has no worker.
-func scanPolls(rows pgx.Rows, polls []store.Poll) ([]store.PollResult, error) {
+// scanPolls reads the answers, and the first place that was claimed in each lane.
+// A poll without an answer has no worker.
+func scanPolls(rows pgx.Rows, polls []store.Poll) (results []store.PollResult, first marks, err error) {
 	defer rows.Close()
-	results := make([]store.PollResult, len(polls))
+	results = make([]store.PollResult, len(polls))
 	for i, p := range polls {
 		results[i].Outcome = store.PollUnknownToken
 		if p.Token.IsZero() {
@@ -191,29 +214,43 @@ func scanPolls(rows pgx.Rows, polls []store.Poll) ([]store.PollResult, error) {
 		}
 	}
 	for rows.Next() {
-		var nr int64
-		var r store.PollResult
-		var outcome int16
-		var platforms []string
-		var build *string
-		var platform *store.Platform
-		var attempt *int
-		var certs, redelivered *bool
-		var submitted *time.Time
-		err := rows.Scan(&nr, &r.WorkerID, &outcome, &r.Seq, &platforms, &r.Free,
-			&build, &platform, &attempt, &certs, &submitted, &redelivered)
+		nr, place, r, err := scanPoll(rows)
 		if err != nil {
-			return nil, err
-		}
-		r.Outcome, r.Platforms = store.PollOutcome(outcome), toPlatforms(platforms) //nolint:gosec // 0 to 3
-		if build != nil {
-			r.Job = &store.Job{
-				BuildID: *build, Platform: *platform, Attempt: *attempt,
-				HasCerts: *certs, SubmittedAt: submitted.UTC(),
-			}
-			r.Redelivered = *redelivered
+			return nil, first, err
 		}
 		results[nr-1] = r
+		if place > 0 {
+			l := laneOf(r.Platforms)
+			if first[l] == 0 || place < first[l] {
+				first[l] = place
+			}
+		}
 	}
-	return results, rows.Err()
+	return results, first, rows.Err()
+}
+
+// scanPoll reads one answer, the number of its poll, and the place of the build
+// that was claimed for it, 0 if none was.
+func scanPoll(rows pgx.Rows) (nr, place int64, r store.PollResult, err error) {
+	var outcome uint8
+	var platforms []string
+	var build *string
+	var platform *store.Platform
+	var attempt *int
+	var certs *bool
+	var submitted *time.Time
+	err = rows.Scan(&nr, &r.WorkerID, &outcome, &r.Seq, &platforms, &r.Free,
+		&build, &platform, &attempt, &certs, &submitted, &place)
+	if err != nil {
+		return 0, 0, r, err
+	}
+	r.Outcome, r.Platforms = store.PollOutcome(outcome), toPlatforms(platforms)
+	if build != nil {
+		r.Job = &store.Job{
+			BuildID: *build, Platform: *platform, Attempt: *attempt,
+			HasCerts: *certs, SubmittedAt: submitted.UTC(),
+		}
+		r.Redelivered = place == 0
+	}
+	return nr, place, r, nil
 }

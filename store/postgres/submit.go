@@ -35,6 +35,7 @@ func (b *Builds) Submit(ctx context.Context, s store.Submission, place func() er
 
 func (b *Builds) submit(ctx context.Context, s store.Submission, place func() error, count bool) (build store.Build, err error) {
 	reserved := false
+	var where int64
 	defer func() {
 		// After a commit of unknown outcome the place stays taken.
 		if reserved && err != nil && !errors.Is(err, store.ErrOutcomeUnknown) {
@@ -55,7 +56,7 @@ func (b *Builds) submit(ctx context.Context, s store.Submission, place func() er
 				return errNearLimit
 			}
 		}
-		build, err = insertBuild(ctx, tx, s)
+		build, where, err = insertBuild(ctx, tx, s)
 		if err != nil {
 			return err
 		}
@@ -64,6 +65,9 @@ func (b *Builds) submit(ctx context.Context, s store.Submission, place func() er
 		}
 		return place()
 	})
+	if err == nil {
+		b.db.head.lower(where) // its priority may let it overtake
+	}
 	return build, err
 }
 
@@ -103,17 +107,17 @@ const sqlInsertBuild = `
 WITH b AS (
 	INSERT INTO builds (id, platform, priority, token_hash, has_certs)
 	VALUES ($1, $2, $3, $4, $5)
-	RETURNING seq, submitted_at
+	RETURNING seq, submitted_at, place
 ), f AS (
 	INSERT INTO build_files (build, kind, name, size, sha256)
 	SELECT b.seq, f.* FROM b, unnest($6::text[], $7::text[], $8::bigint[], $9::bytea[]) AS f
 ), l AS (
 	INSERT INTO build_logs (build, message) SELECT seq, 'Build submitted' FROM b
 )
-SELECT submitted_at, pg_notify('takt', 'job:available ' || $2) FROM b`
+SELECT submitted_at, place, pg_notify('takt', 'job:available ' || $2) FROM b`
 
-func insertBuild(ctx context.Context, tx pgx.Tx, s store.Submission) (store.Build, error) {
-	build := store.Build{
+func insertBuild(ctx context.Context, tx pgx.Tx, s store.Submission) (build store.Build, place int64, err error) {
+	build = store.Build{
 		ID: s.ID, Platform: s.Platform, State: store.Pending, Priority: s.Priority,
 		TokenHash: s.TokenHash, Source: &s.Source, Certs: s.Certs,
 	}
@@ -124,11 +128,11 @@ func insertBuild(ctx context.Context, tx pgx.Tx, s store.Submission) (store.Buil
 		sizes, digests = append(sizes, c.Size), append(digests, c.SHA256[:])
 	}
 	var at time.Time
-	err := tx.QueryRow(ctx, sqlInsertBuild, s.ID, string(s.Platform), s.Priority, s.TokenHash[:],
-		s.Certs != nil, kinds, names, sizes, digests).Scan(&at, nil)
+	err = tx.QueryRow(ctx, sqlInsertBuild, s.ID, string(s.Platform), s.Priority, s.TokenHash[:],
+		s.Certs != nil, kinds, names, sizes, digests).Scan(&at, &place, nil)
 	if err != nil {
-		return store.Build{}, err
+		return store.Build{}, 0, err
 	}
 	build.SubmittedAt, build.UpdatedAt = at.UTC(), at.UTC()
-	return build, nil
+	return build, place, nil
 }

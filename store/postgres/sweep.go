@@ -92,7 +92,7 @@ func (q *Queue) Sweep(ctx context.Context, s store.Sweep) (result store.SweepRes
 		return store.SweepResult{}, fmt.Errorf("sweeping: %w", err)
 	}
 	if len(result.Requeued) > 0 {
-		q.db.pending.forget()
+		q.db.requeued()
 	}
 	return result, nil
 }

@@ -90,7 +90,7 @@ func (w *Workers) unregister(
 		return nil, fmt.Errorf("unregistering: %w", err)
 	}
 	if len(refs) > 0 {
-		w.db.pending.forget()
+		w.db.requeued()
 	}
 	return refs, nil
 }

@@ -1,0 +1,212 @@
+package postgres_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"takt/store"
+	"takt/store/postgres"
+	"takt/store/storetest"
+)
+
+// bundle is one test's database with everything on it.
+type bundle struct {
+	*storetest.Database
+	t       *testing.T
+	builds  *postgres.Builds
+	workers *postgres.Workers
+	queue   *postgres.Queue
+}
+
+func setup(t *testing.T) *bundle {
+	t.Helper()
+	db := storetest.New(t)
+	b := &bundle{
+		Database: db, t: t,
+		builds:  postgres.NewBuilds(db.DB, postgres.BuildsConfig{}),
+		workers: postgres.NewWorkers(db.DB),
+		queue:   postgres.NewQueue(db.DB, postgres.QueueConfig{}),
+	}
+	t.Cleanup(func() {
+		if !t.Failed() {
+			b.checkInvariants()
+		}
+	})
+	return b
+}
+
+// checkInvariants holds after every test, whatever it did.
+func (b *bundle) checkInvariants() {
+	b.t.Helper()
+	ctx := context.WithoutCancel(b.t.Context())
+	for name, query := range map[string]string{
+		"held counts the builds that name the worker": `SELECT count(*) FROM workers w
+			WHERE held <> (SELECT count(*) FROM builds WHERE worker_id = w.id AND state IN ('assigned', 'building'))`,
+		"nobody holds more than its slots": `SELECT count(*) FROM workers WHERE held > slots`,
+		"a worker with builds is not idle, one without is not building": `SELECT count(*) FROM workers
+			WHERE held > 0 AND status = 'idle' OR held = 0 AND status = 'building'`,
+		"pending builds have no holder": `SELECT count(*) FROM builds WHERE state = 'pending' AND worker_id IS NOT NULL`,
+		"ended builds have a time of end, others none": `SELECT count(*) FROM builds
+			WHERE (state IN ('completed', 'failed', 'cancelled')) <> (completed_at IS NOT NULL)`,
+		"no deadlock": `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`,
+	} {
+		var n int
+		require.NoError(b.t, b.Pool.QueryRow(ctx, query).Scan(&n))
+		require.Zero(b.t, n, name)
+	}
+}
+
+// exec runs a statement behind the store's back.
+func (b *bundle) exec(sql string, args ...any) {
+	b.t.Helper()
+	_, err := b.Pool.Exec(b.t.Context(), sql, args...)
+	require.NoError(b.t, err)
+}
+
+func (b *bundle) build(edit ...func(*store.Submission)) store.Build {
+	b.t.Helper()
+	return storetest.Build(b.t, b.DB, edit...)
+}
+
+func (b *bundle) worker(edit ...func(*store.Registration)) *client {
+	b.t.Helper()
+	w := storetest.Worker(b.t, b.DB, edit...)
+	return &client{bundle: b, id: w.ID, token: w.Plain}
+}
+
+func (b *bundle) find(id string) store.Build {
+	b.t.Helper()
+	found, err := b.builds.Find(b.t.Context(), id)
+	require.NoError(b.t, err)
+	return found
+}
+
+// logs returns the messages of a build's log.
+func (b *bundle) logs(id string) (messages []string) {
+	b.t.Helper()
+	lines, err := b.builds.Logs(b.t.Context(), id, 0, 0)
+	require.NoError(b.t, err)
+	for _, l := range lines {
+		messages = append(messages, l.Message)
+	}
+	return messages
+}
+
+// serve serves polls and expects no error.
+func (b *bundle) serve(polls ...store.Poll) []store.PollResult {
+	b.t.Helper()
+	results, err := b.queue.Serve(b.t.Context(), polls)
+	require.NoError(b.t, err)
+	require.Len(b.t, results, len(polls))
+	return results
+}
+
+func slots(n int) func(*store.Registration) {
+	return func(r *store.Registration) { r.Slots = n }
+}
+
+func takes(p ...store.Platform) func(*store.Registration) {
+	return func(r *store.Registration) { r.Platforms = p }
+}
+
+func on(p store.Platform) func(*store.Submission) {
+	return func(s *store.Submission) { s.Platform = p }
+}
+
+func priority(n int) func(*store.Submission) {
+	return func(s *store.Submission) { s.Priority = n }
+}
+
+// client is a worker and the token it would show next.
+type client struct {
+	*bundle
+	id    string
+	token string
+	last  string // handed to the store with the last poll
+}
+
+// request returns a poll that shows the client's token.
+func (c *client) request(edit ...func(*store.Poll)) store.Poll {
+	c.last = store.NextWorkerToken(c.token)
+	p := store.Poll{Token: store.HashToken(c.token), Next: store.HashToken(c.last)}
+	for _, e := range edit {
+		e(&p)
+	}
+	return p
+}
+
+// lost polls and loses the reply: the client keeps its token.
+func (c *client) lost(edit ...func(*store.Poll)) store.PollResult {
+	c.t.Helper()
+	return c.serve(c.request(edit...))[0]
+}
+
+// poll polls and takes the new token over.
+func (c *client) poll(edit ...func(*store.Poll)) store.PollResult {
+	c.t.Helper()
+	r := c.lost(edit...)
+	if r.Outcome == store.PollAnswered {
+		c.token = c.last
+	}
+	return r
+}
+
+// gets polls and expects build id; "" for none.
+func (c *client) gets(id string, edit ...func(*store.Poll)) store.PollResult {
+	c.t.Helper()
+	r := c.poll(edit...)
+	require.Equal(c.t, store.PollAnswered, r.Outcome)
+	require.Equal(c.t, id, jobID(r))
+	return r
+}
+
+func jobID(r store.PollResult) string {
+	if r.Job == nil {
+		return ""
+	}
+	return r.Job.BuildID
+}
+
+func (c *client) sign(build string) store.Sign { return store.Sign{BuildID: build, WorkerID: c.id} }
+
+// finishes reports success.
+func (c *client) finishes(build string) {
+	c.t.Helper()
+	repeat, err := c.builds.Finish(c.t.Context(), success(build, c.id), nil)
+	require.NoError(c.t, err)
+	require.False(c.t, repeat)
+}
+
+func success(build, worker string) store.Result {
+	file := storetest.File("builds/"+build+"/result.ipa", "result of "+build)
+	return store.Result{BuildID: build, WorkerID: worker, Success: true, File: &file}
+}
+
+func failure(build, worker string) store.Result {
+	return store.Result{BuildID: build, WorkerID: worker, ErrorMessage: "exit status 1"}
+}
+
+func (c *client) find() store.Worker {
+	c.t.Helper()
+	w, err := c.workers.Find(c.t.Context(), c.id)
+	require.NoError(c.t, err)
+	return w
+}
+
+func mode(m store.PollMode) func(*store.Poll) { return func(p *store.Poll) { p.Mode = m } }
+
+// parked makes a poll the second half of the one that was answered with r.
+func parked(m store.PollMode, r store.PollResult) func(*store.Poll) {
+	return func(p *store.Poll) { p.Mode, p.Seq, p.WorkerID = m, r.Seq, r.WorkerID }
+}
+
+func lists(builds ...string) func(*store.Poll) {
+	return func(p *store.Poll) { p.Reconcile, p.Active = true, builds }
+}
+
+// byID makes a poll that shows no token.
+func (c *client) byID() func(*store.Poll) {
+	return func(p *store.Poll) { p.Token, p.WorkerID = store.TokenHash{}, c.id }
+}

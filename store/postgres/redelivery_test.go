@@ -1,0 +1,91 @@
+package postgres_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"takt/store"
+)
+
+// C5: a build that is assigned and not acknowledged is handed out again when the
+// poll shows that the reply may be lost.
+func TestRedelivery(t *testing.T) {
+	t.Parallel()
+	type poll func(c *client, held string) []func(*store.Poll)
+	plain := func(*client, string) []func(*store.Poll) { return nil }
+	noToken := func(c *client, _ string) []func(*store.Poll) { return []func(*store.Poll){c.byID()} }
+	listing := func(_ *client, held string) []func(*store.Poll) { return []func(*store.Poll){lists(held)} }
+	listingOther := func(*client, string) []func(*store.Poll) { return []func(*store.Poll){lists("other")} }
+	for name, c := range map[string]struct {
+		slots  int
+		lost   bool // the reply with the build
+		touch  bool
+		poll   poll
+		again  bool
+		second bool // gets the next build
+	}{
+		"one slot, current token":                   {slots: 1, poll: plain, again: true},
+		"one slot, previous token":                  {slots: 1, lost: true, poll: plain, again: true},
+		"one slot, no token":                        {slots: 1, poll: noToken, again: true},
+		"one slot, listed":                          {slots: 1, poll: listing},
+		"one slot, acknowledged":                    {slots: 1, touch: true, poll: plain},
+		"one slot, acknowledged, reply lost":        {slots: 1, lost: true, touch: true, poll: plain},
+		"two slots, current token":                  {slots: 2, poll: plain, second: true},
+		"two slots, previous token":                 {slots: 2, lost: true, poll: plain, again: true},
+		"two slots, no token":                       {slots: 2, poll: noToken, again: true},
+		"two slots, not listed":                     {slots: 2, poll: listingOther, again: true},
+		"two slots, listed":                         {slots: 2, poll: listing, second: true},
+		"two slots, listed by one that lost before": {slots: 2, lost: true, poll: listing, second: true},
+		"two slots, not listed but acknowledged":    {slots: 2, touch: true, poll: listingOther, second: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			first, second := b.build(), b.build()
+			w := b.worker(slots(c.slots))
+			r := w.lost()
+			require.Equal(t, first.ID, jobID(r))
+			if !c.lost {
+				w.token = w.last
+			}
+			if c.touch {
+				require.NoError(t, b.builds.Touch(t.Context(), w.sign(first.ID)))
+			}
+			want := ""
+			if c.again {
+				want = first.ID
+			}
+			if c.second {
+				want = second.ID
+			}
+			got := w.gets(want, c.poll(w, first.ID)...)
+			require.Equal(t, c.again, got.Redelivered)
+			if c.again {
+				require.Equal(t, 1, got.Job.Attempt, "the same attempt")
+				require.Equal(t, []string{"Build submitted", "Assigned to worker " + w.id}, b.logs(first.ID))
+			}
+		})
+	}
+}
+
+func TestTheLastHandOutIsTheOneThatMayBeLost(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	one, two := b.build(), b.build()
+	w := b.worker(slots(3))
+	w.gets(one.ID)
+	require.Equal(t, two.ID, jobID(w.lost()))
+	w.gets(two.ID)
+	w.gets(one.ID, lists(two.ID))
+}
+
+func TestABuildThatEndedIsNotHandedOutAgain(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	build := b.build()
+	w := b.worker()
+	w.lost()
+	require.NoError(t, b.builds.Cancel(t.Context(), build.ID))
+	w.gets("")
+}
