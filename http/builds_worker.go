@@ -80,7 +80,7 @@ func (s *Server) handleBuildCerts(ctx context.Context, c echo.Context) error {
 		return err
 	}
 	d.name = b.ID + "-certs.zip"
-	c.Response().Header().Set("Cache-Control", "no-store")
+	d.cache = "no-store"
 	return s.sendSealed(c, b.Certs, "Certs not found", d)
 }
 

@@ -1,6 +1,7 @@
 package http
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
@@ -25,6 +26,7 @@ type download struct {
 	digest      [32]byte
 	contentType string
 	name        string // what the client may call it
+	cache       string // Cache-Control; "" lets the client keep it and ask
 	moved       func(now time.Time)
 }
 
@@ -35,7 +37,7 @@ func (s *Server) serveDownload(c echo.Context, d download) {
 	h.Set("Content-Disposition", fmt.Sprintf("attachment; filename=%q", d.name)) // ids need no escapes
 	h.Set("ETag", `"`+hex.EncodeToString(d.digest[:])+`"`)
 	h.Set("Repr-Digest", "sha-256=:"+base64.StdEncoding.EncodeToString(d.digest[:])+":")
-	h.Set("Cache-Control", "private, no-cache")
+	h.Set("Cache-Control", cmp.Or(d.cache, "private, no-cache"))
 	h.Set("X-Content-Type-Options", "nosniff")
 	w := &downloadWriter{
 		ResponseWriter: c.Response().Writer, conn: http.NewResponseController(c.Response().Writer),

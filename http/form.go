@@ -106,6 +106,16 @@ func (f *form) field(p *multipart.Part) (string, error) {
 	return text(string(b)), nil
 }
 
+// text reads a text field and leaves out what is over the limit: better half
+// a worker's complaint than none.
+func (f *form) text(p *multipart.Part) (string, error) {
+	b, err := io.ReadAll(io.LimitReader(p, f.server.cfg.MaxField))
+	if err != nil {
+		return "", malformed(err)
+	}
+	return text(string(b)), nil
+}
+
 // clientReader marks what goes wrong with reading as the client's.
 type clientReader struct{ r io.Reader }
 
@@ -191,7 +201,7 @@ func contentDigest(h string) ([]byte, error) {
 	return nil, nil
 }
 
-// formBody returns the watched body behind a form or a plain request.
+// watched returns the body that watchBody put in its place; nil if there is none.
 func watched(r *http.Request) *body {
 	b, _ := r.Body.(*body)
 	return b

@@ -1,8 +1,11 @@
 package http_test
 
 import (
+	"context"
 	"encoding/json"
+	"io"
 	"maps"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -58,4 +61,55 @@ func sameShape(t *testing.T, at string, want, got any) {
 func requireBody(t *testing.T, want string, r reply) {
 	t.Helper()
 	require.Equal(t, want, r.body)
+}
+
+type reply struct {
+	status int
+	header http.Header
+	body   string
+	closes bool // the connection, after it
+}
+
+func send(t *testing.T, c *http.Client, method, url string, header map[string]string, body io.Reader) reply {
+	t.Helper()
+	r, err := try(t.Context(), c, method, url, header, body)
+	require.NoError(t, err)
+	return r
+}
+
+// try is send for goroutines, in which a test must not end.
+func try(ctx context.Context, c *http.Client, method, url string, header map[string]string, body io.Reader) (reply, error) {
+	req, err := http.NewRequestWithContext(ctx, method, url, body)
+	if err != nil {
+		return reply{}, err
+	}
+	for k, v := range header {
+		req.Header.Set(k, v)
+	}
+	resp, err := c.Do(req)
+	if err != nil {
+		return reply{}, err
+	}
+	return readReply(resp)
+}
+
+func readReply(resp *http.Response) (reply, error) {
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	return reply{resp.StatusCode, resp.Header, string(data), resp.Close}, err
+}
+
+// begin is send in the background. What went wrong is a reply without status.
+func begin(t *testing.T, c *http.Client, method, url string, header map[string]string, body io.Reader) <-chan reply {
+	t.Helper()
+	answered := make(chan reply, 1)
+	ctx := t.Context()
+	go func() {
+		r, err := try(ctx, c, method, url, header, body)
+		if err != nil {
+			r = reply{body: err.Error()}
+		}
+		answered <- r
+	}()
+	return answered
 }

@@ -42,7 +42,7 @@ func (s *Server) reply(c echo.Context, status int, v any) error {
 func (s *Server) replyBytes(c echo.Context, status int, b []byte) error {
 	w := c.Response()
 	h := w.Header()
-	h["Content-Type"] = []string{"application/json"}
+	h["Content-Type"] = s.jsonType
 	h["Content-Length"] = []string{strconv.Itoa(len(b))}
 	w.WriteHeader(status)
 	if c.Request().Method == http.MethodHead {

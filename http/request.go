@@ -27,6 +27,7 @@ func (s *Server) prepare() error {
 	if s.imageID, err = marshal(s.cfg.BaseImageID); err != nil {
 		return fmt.Errorf("http settings: base image: %w", err)
 	}
+	s.jsonType = []string{"application/json"}
 	s.buffers.New = func() any { b := make([]byte, 0, 1024); return &b }
 	s.readers.New = newFormReader
 	return nil

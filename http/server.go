@@ -32,6 +32,7 @@ type Server struct {
 	idPrefix string // of request ids
 	idCount  atomic.Uint64
 	imageID  []byte    // the base image's id as JSON
+	jsonType []string  // the Content-Type of all JSON; never changed
 	buffers  sync.Pool // of *[]byte, for JSON
 	readers  sync.Pool // of *bufio.Reader, for forms
 }

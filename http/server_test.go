@@ -1,10 +1,7 @@
 package http_test
 
 import (
-	"bytes"
 	"context"
-	"errors"
-	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -25,55 +22,6 @@ const (
 	apiKey   = "test-api-key-0123456789"
 	adminKey = "test-admin-key-0123456789"
 )
-
-// inline runs requests in their caller, and turns a panic into an error as a
-// request actor does.
-type inline struct{}
-
-func (inline) Do(ctx context.Context, _ string, fn func(context.Context) error) (err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = errors.New("request panicked")
-		}
-	}()
-	return fn(ctx)
-}
-
-// logs collects what is logged.
-type logs struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *logs) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *logs) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
-}
-
-// parking is a queue whose polls wait until they are let go.
-type parking struct {
-	takthttp.Queue
-	parked chan struct{}
-	ended  chan error
-}
-
-func (q parking) Arrive(context.Context, takthttp.PollRequest, time.Duration) (takthttp.PollReply, takthttp.PollTicket, error) {
-	q.parked <- struct{}{}
-	return takthttp.PollReply{}, q, nil
-}
-
-func (q parking) Wait(ctx context.Context) (takthttp.PollReply, error) {
-	<-ctx.Done()
-	q.ended <- context.Cause(ctx)
-	return takthttp.PollReply{}, context.Cause(ctx)
-}
 
 func newServer(t *testing.T, deps takthttp.Deps, change ...func(*takthttp.Config)) (*takthttp.Server, *logs) {
 	t.Helper()
@@ -123,57 +71,6 @@ func newClient(t *testing.T) *http.Client {
 	tr := &http.Transport{ExpectContinueTimeout: 10 * time.Second}
 	t.Cleanup(tr.CloseIdleConnections)
 	return &http.Client{Transport: tr, Timeout: time.Minute}
-}
-
-type reply struct {
-	status int
-	header http.Header
-	body   string
-	closes bool // the connection, after it
-}
-
-func send(t *testing.T, c *http.Client, method, url string, header map[string]string, body io.Reader) reply {
-	t.Helper()
-	r, err := try(t.Context(), c, method, url, header, body)
-	require.NoError(t, err)
-	return r
-}
-
-// try is send for goroutines, in which a test must not end.
-func try(ctx context.Context, c *http.Client, method, url string, header map[string]string, body io.Reader) (reply, error) {
-	req, err := http.NewRequestWithContext(ctx, method, url, body)
-	if err != nil {
-		return reply{}, err
-	}
-	for k, v := range header {
-		req.Header.Set(k, v)
-	}
-	resp, err := c.Do(req)
-	if err != nil {
-		return reply{}, err
-	}
-	return readReply(resp)
-}
-
-func readReply(resp *http.Response) (reply, error) {
-	defer resp.Body.Close()
-	data, err := io.ReadAll(resp.Body)
-	return reply{resp.StatusCode, resp.Header, string(data), resp.Close}, err
-}
-
-// begin is send in the background. What went wrong is a reply without status.
-func begin(t *testing.T, c *http.Client, method, url string, header map[string]string, body io.Reader) <-chan reply {
-	t.Helper()
-	answered := make(chan reply, 1)
-	ctx := t.Context()
-	go func() {
-		r, err := try(ctx, c, method, url, header, body)
-		if err != nil {
-			r = reply{body: err.Error()}
-		}
-		answered <- r
-	}()
-	return answered
 }
 
 func TestServeBorrowsItsListener(t *testing.T) {

@@ -2,8 +2,6 @@ package http_test
 
 import (
 	"bytes"
-	"context"
-	"errors"
 	"io"
 	"io/fs"
 	"mime/multipart"
@@ -12,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -22,7 +19,6 @@ import (
 	takthttp "takt/http"
 	"takt/http/api"
 	"takt/storage"
-	"takt/store"
 	"takt/store/postgres"
 	"takt/store/storetest"
 )
@@ -69,108 +65,6 @@ func setupWith(t *testing.T, replace func(*takthttp.Deps), change ...func(*takth
 	b.logs = l
 	b.url, _ = serve(t, s, listen(t))
 	return b
-}
-
-// queue is a queue without an actor: every poll is a transaction of its own.
-type queue struct {
-	store *postgres.Queue
-	mu    sync.Mutex
-	woken chan struct{} // closed and replaced when a build is enqueued
-	freed []string
-}
-
-func (q *queue) serve(ctx context.Context, p store.Poll, presented, next string) (takthttp.PollReply, store.PollResult, error) {
-	results, err := q.store.Serve(ctx, []store.Poll{p})
-	if err != nil {
-		return takthttp.PollReply{}, store.PollResult{}, err
-	}
-	r := results[0]
-	reply := takthttp.PollReply{Job: r.Job, Token: next}
-	switch r.Outcome {
-	case store.PollUnknownToken:
-		err = store.NewError(store.InvalidToken, "Invalid worker token")
-	case store.PollUnknownWorker:
-		err = store.NewError(store.NotFound, "Worker not found")
-	case store.PollSuperseded, store.PollParked:
-		reply.Token = presented
-	case store.PollFailed:
-		err = r.Err
-	case store.PollAnswered:
-	}
-	return reply, r, err
-}
-
-func (q *queue) Arrive(ctx context.Context, r takthttp.PollRequest, wait time.Duration) (takthttp.PollReply, takthttp.PollTicket, error) {
-	next := store.NewWorkerToken()
-	p := store.Poll{WorkerID: r.WorkerID, Next: store.HashToken(next), Active: r.Active, Reconcile: r.Reconcile}
-	if r.Token != "" {
-		p.Token = store.HashToken(r.Token)
-	}
-	if wait > 0 {
-		p.Mode = store.Park
-	}
-	q.mu.Lock()
-	woken := q.woken
-	q.mu.Unlock()
-	reply, result, err := q.serve(ctx, p, r.Token, next)
-	if err != nil || result.Outcome != store.PollParked {
-		return reply, nil, err
-	}
-	p.Seq = result.Seq
-	return reply, &ticket{q, p, r.Token, next, wait, woken}, nil
-}
-
-type ticket struct {
-	queue           *queue
-	poll            store.Poll
-	presented, next string
-	wait            time.Duration
-	woken           chan struct{}
-}
-
-func (t *ticket) Wait(ctx context.Context) (takthttp.PollReply, error) {
-	timer := time.NewTimer(t.wait)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return takthttp.PollReply{}, context.Cause(ctx)
-	case <-t.woken:
-	case <-timer.C:
-	}
-	t.poll.Mode = store.Expire
-	reply, _, err := t.queue.serve(ctx, t.poll, t.presented, t.next)
-	return reply, err
-}
-
-func (q *queue) Enqueued(store.Platform) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	close(q.woken)
-	q.woken = make(chan struct{})
-}
-
-func (q *queue) Requeued([]store.BuildRef) { q.Enqueued("") }
-
-func (q *queue) Freed(worker string) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.freed = append(q.freed, worker)
-}
-
-func (q *queue) Full() bool { return false }
-
-// failing is a store whose transactions fail after the files got their places.
-type failing struct {
-	takthttp.Builds
-	err error
-}
-
-func (f failing) Submit(_ context.Context, _ store.Submission, place func() error) (store.Build, error) {
-	return store.Build{}, errors.Join(place(), f.err)
-}
-
-func (f failing) Finish(_ context.Context, _ store.Result, place func() error) (bool, error) {
-	return false, errors.Join(place(), f.err)
 }
 
 // part is one part of a form; with a file name if it is a file.

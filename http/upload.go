@@ -73,8 +73,12 @@ func (s *Server) readUploadHeader(ctx context.Context, h http.Header, in *outcom
 	if err != nil {
 		return err
 	}
-	if b.State.Held() && b.WorkerID != in.sign.WorkerID {
+	stale := in.sign.Attempt > 0 && in.sign.Attempt < b.Attempt
+	if stale || b.State.Held() && b.WorkerID != in.sign.WorkerID {
 		_, err = s.deps.Builds.Held(ctx, in.sign)
+		if store.CodeOf(err) == store.Forbidden {
+			err = workerNotFound() // as it is called after the body
+		}
 		return err
 	}
 	s.attribute(ctx, in)
@@ -121,7 +125,7 @@ func (s *Server) readUploadPart(ctx context.Context, f *form, p *multipart.Part,
 	case "success":
 		in.success, err = f.field(p)
 	case "error_message":
-		in.errorMessage, err = f.field(p)
+		in.errorMessage, err = f.text(p)
 	case "result":
 		if in.file != nil {
 			return invalid("More than one result file")

@@ -51,7 +51,7 @@ func TestUploadFileFirstOrLast(t *testing.T) {
 func TestUploadOfAFailure(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	for _, message := range []string{"", "xcodebuild failed\x00\xff"} {
+	for _, message := range []string{"", "xcodebuild failed\x00\xff", "xcodebuild failed" + strings.Repeat(".", 1<<20)} {
 		s, w := b.assigned()
 		id, who, ok := uploadParts(s.ID, w.ID, "false")
 		r := b.form("/api/workers/upload", key(), id, who, ok, part{name: "error_message", content: message}, part{"result", "x", "unwanted"})
@@ -203,4 +203,28 @@ func TestFileOfAnUncertainResultIsKept(t *testing.T) {
 	r := b.finish(build, w.ID, "app")
 	require.Equal(t, 503, r.status, r.body)
 	require.Contains(t, b.files(), "builds/"+build+"/result.ipa")
+}
+
+func TestUploadOfAStaleAttemptIsRefusedEarly(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s, w := b.assigned()
+	require.Equal(t, 200, b.send("POST", "/api/workers/unregister", key("X-Worker-Token", w.AccessToken), "").status)
+	v := b.register("v")
+	require.Equal(t, 2, b.poll(v.AccessToken).Job.Attempt)
+	for what, header := range map[string][]string{
+		"early": {"X-Build-Id", s.ID, "X-Worker-Id", w.ID, "X-Build-Attempt", "1", "Expect", "100-continue"},
+		"late":  {"X-Build-Attempt", "1"},
+	} {
+		id, who, ok := uploadParts(s.ID, w.ID, "true")
+		r := b.form("/api/workers/upload", key(header...), id, who, ok, part{"result", "x", "late"})
+		require.Equal(t, 409, r.status, "%s: %s", what, r.body)
+		require.Equal(t, "stale_attempt", decode[api.Problem](t, r).Code)
+	}
+	id, who, ok := uploadParts(s.ID, w.ID, "true")
+	r := b.form("/api/workers/upload", key(), id, who, ok, part{"result", "x", "late"})
+	require.Equal(t, 403, r.status, "without the header: %s", r.body)
+	r = b.form("/api/workers/upload", key("X-Build-Id", s.ID, "X-Worker-Id", "unknown"))
+	require.Equal(t, 404, r.status, r.body)
+	require.Equal(t, []string{"builds/" + s.ID + "/source.zip"}, b.files())
 }

@@ -128,7 +128,7 @@ func readPlatforms(raw json.RawMessage, reg *store.Registration) error {
 	for _, n := range names {
 		n = strings.ToLower(strings.TrimSpace(n))
 		if !store.ValidID(n) {
-			return notRegistered("platforms must be a list of names")
+			n = "unknown"
 		}
 		reg.Platforms = append(reg.Platforms, store.Platform(n))
 	}

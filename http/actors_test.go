@@ -1,0 +1,98 @@
+package http_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"takt/actors/build"
+	"takt/actors/otp"
+	"takt/actors/pubsub"
+	"takt/actors/request"
+	takthttp "takt/http"
+	"takt/http/api"
+	"takt/store"
+)
+
+// realQueue is the queue as cmd/takt plugs it in.
+type realQueue struct{ *build.Queue }
+
+func (q realQueue) Full() bool { return false }
+
+func (q realQueue) Arrive(ctx context.Context, r takthttp.PollRequest, wait time.Duration) (takthttp.PollReply, takthttp.PollTicket, error) {
+	reply, t, err := q.Queue.Arrive(ctx, build.PollRequest{
+		Token: r.Token, WorkerID: r.WorkerID, Active: r.Active, Reconcile: r.Reconcile,
+	}, wait)
+	if t == nil {
+		return pollReply(reply), nil, err
+	}
+	return takthttp.PollReply{}, realTicket{t}, err
+}
+
+type realTicket struct{ *build.Ticket }
+
+func (t realTicket) Wait(ctx context.Context) (takthttp.PollReply, error) {
+	reply, err := t.Ticket.Wait(ctx)
+	return pollReply(reply), err
+}
+
+func pollReply(r build.Reply) takthttp.PollReply {
+	return takthttp.PollReply{Job: r.Job, Token: r.Token, QueueSize: r.QueueSize}
+}
+
+// setupActors is setup with the real queue and real request actors.
+func setupActors(t *testing.T, replace func(*takthttp.Deps)) *bundle {
+	t.Helper()
+	return setupWith(t, func(d *takthttp.Deps) {
+		sys := otp.New(otp.Options{Logger: zerolog.Nop()})
+		bus := pubsub.New()
+		q := build.NewQueue(sys, d.Queue.(*queue).store, bus, build.QueueConfig{})
+		_, err := sys.StartRoot(t.Context(), "takt", otp.SupSpec{Children: []otp.ChildSpec{
+			bus.Spec(), q.Spec(), {ID: "request_sup", Supervisor: func() otp.SupSpec { return request.Supervisor(time.Second) }},
+		}})
+		require.NoError(t, err)
+		t.Cleanup(func() { sys.Shutdown(context.WithoutCancel(t.Context())) })
+		d.Queue, d.Requests = realQueue{q}, request.New(sys.Ref("takt/request_sup"))
+		replace(d)
+	})
+}
+
+func TestParkedWorkersGetOneBuildEach(t *testing.T) {
+	t.Parallel()
+	b := setupActors(t, func(*takthttp.Deps) {})
+	const n = 20
+	var answers []<-chan reply
+	for range n {
+		w := b.register("w")
+		answers = append(answers, begin(t, b.client, "GET", b.url+"/api/workers/poll?wait=60", key("X-Worker-Token", w.AccessToken), nil))
+	}
+	var submitted sync.Map
+	for range n {
+		submitted.Store(b.submit().ID, true)
+	}
+	for _, a := range answers {
+		r := <-a
+		require.Equal(t, 200, r.status, r.body)
+		p := decode[api.PollReply](t, r)
+		require.NotNil(t, p.Job)
+		_, ours := submitted.LoadAndDelete(p.Job.ID)
+		require.True(t, ours, "handed out once")
+	}
+}
+
+func TestPanicOfARequestActorIsLoggedAndCostsItOnly(t *testing.T) {
+	t.Parallel()
+	b := setupActors(t, func(d *takthttp.Deps) {
+		d.Builds = finder{Builds: d.Builds, find: func(context.Context) (store.Build, error) { panic("a defect") }}
+	})
+	r := b.send("GET", "/api/builds/x/status", key("X-Request-Id", "the-one"), "")
+	require.Equal(t, 500, r.status)
+	requireProblem(t, r, "Internal server error", "internal")
+	require.Contains(t, b.logs.String(), "a defect")
+	require.Contains(t, b.logs.String(), `"request_id":"the-one"`)
+	require.Equal(t, 200, b.send("GET", "/api/builds", key(), "").status)
+}
