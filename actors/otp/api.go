@@ -1,10 +1,8 @@
 package otp
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"slices"
 )
 
 // request is a message of a supervisor's API.
@@ -29,32 +27,6 @@ func ask[R any](ctx context.Context, sup Target, req request) (R, error) {
 		return none, err
 	}
 	return typed[R](name, value)
-}
-
-// ChildState is what a supervisor says about a child's process.
-type ChildState uint8
-
-// The states: OTP returns a pid, restarting or undefined.
-const (
-	Running ChildState = iota
-	Restarting
-	Undefined
-)
-
-// ChildInfo is a row of [WhichChildren].
-type ChildInfo struct {
-	ID    string // of instances: the template's
-	Type  ChildType
-	State ChildState
-	Proc  *Proc // nil unless Running
-}
-
-// Counts is the result of [CountChildren].
-type Counts struct {
-	Specs       int // specifications; a Dynamic supervisor has one
-	Active      int // running processes
-	Supervisors int // children that are supervisors, running or not
-	Workers     int // all others
 }
 
 // StartChild adds a child at the end and starts it. Errors: [*SpecError],
@@ -118,8 +90,8 @@ func (r startDynamic) handle(s *supervisor) (any, error) {
 		return nil, ErrMaxChildren
 	}
 	row := &child{spec: &s.spec.Children[0], args: r.args}
-	if row.spec.Key != nil {
-		row.key = row.spec.Key(r.args)
+	if err := row.name(); err != nil {
+		return nil, err
 	}
 	p, err := s.start(row)
 	if err != nil {
@@ -130,227 +102,17 @@ func (r startDynamic) handle(s *supervisor) (any, error) {
 	return p, nil
 }
 
-// TerminateChild stops a child and cancels its pending restart. Its
-// specification is kept unless it is temporary. Errors: [ErrNotFound],
-// [ErrSimpleOneForOne].
-func TerminateChild(ctx context.Context, sup Target, id string) error {
-	_, err := ask[any](ctx, sup, terminateChild{id: id})
-	return err
-}
-
-// TerminateProc stops an instance of a Dynamic supervisor; one that has ended
-// already is no error. Elsewhere it answers [ErrNotFound].
-func TerminateProc(ctx context.Context, sup Target, p *Proc) error {
-	_, err := ask[any](ctx, sup, terminateChild{proc: p})
-	return err
-}
-
-type terminateChild struct {
-	id   string
-	proc *Proc
-}
-
-func (r terminateChild) handle(s *supervisor) (any, error) {
-	if s.dynamic() {
-		return nil, r.instance(s)
+// name asks the template for the instance's key. That is the user's code in our
+// goroutine: its panic is the start's failure, not ours.
+func (c *child) name() (err error) {
+	if c.spec.Key == nil {
+		return nil
 	}
-	row := s.rowByID(r.id)
-	if r.proc != nil || row == nil {
-		return nil, ErrNotFound
-	}
-	s.stop(row)
-	s.drop(row)
-	return nil, nil
-}
-
-func (r terminateChild) instance(s *supervisor) error {
-	if r.proc == nil {
-		return ErrSimpleOneForOne
-	}
-	row := s.instances[r.proc]
-	switch {
-	case row != nil:
-		s.stop(row)
-		s.drop(row)
-	case r.proc.sup == s && r.proc.cheap:
-		s.stop(&child{spec: r.proc.spec, proc: r.proc})
-	case r.proc.Alive():
-		return ErrNotFound
-	}
+	defer func() {
+		if value := recover(); value != nil {
+			err = recovered(value)
+		}
+	}()
+	c.key = c.spec.Key(c.args)
 	return nil
-}
-
-// RestartChild starts a child that is stopped. Errors: what the start failed
-// with, [Ignore], [ErrRunning], [ErrRestarting], [ErrNotFound],
-// [ErrSimpleOneForOne].
-func RestartChild(ctx context.Context, sup Target, id string) (*Proc, error) {
-	return ask[*Proc](ctx, sup, restartChild{id})
-}
-
-type restartChild struct{ id string }
-
-func (r restartChild) handle(s *supervisor) (any, error) {
-	row, err := s.idle(r.id)
-	if err != nil {
-		return nil, err
-	}
-	p, err := s.start(row)
-	if err == nil {
-		s.set(row, p)
-	}
-	return p, err
-}
-
-// DeleteChild removes the specification of a child that is stopped. Errors as
-// in [RestartChild].
-func DeleteChild(ctx context.Context, sup Target, id string) error {
-	_, err := ask[any](ctx, sup, deleteChild{id})
-	return err
-}
-
-type deleteChild struct{ id string }
-
-func (r deleteChild) handle(s *supervisor) (any, error) {
-	row, err := s.idle(r.id)
-	if err != nil {
-		return nil, err
-	}
-	s.update(func() { s.rows = slices.DeleteFunc(s.rows, func(c *child) bool { return c == row }) })
-	return nil, nil
-}
-
-// idle returns the row of a child that is stopped, or OTP's complaint.
-func (s *supervisor) idle(id string) (*child, error) {
-	row := s.rowByID(id)
-	switch {
-	case s.dynamic():
-		return nil, ErrSimpleOneForOne
-	case row == nil:
-		return nil, ErrNotFound
-	case row.restarting:
-		return nil, ErrRestarting
-	case row.proc != nil:
-		return nil, ErrRunning
-	}
-	return row, nil
-}
-
-// RestartRunning stops a child, running or not, and starts it again, with all
-// whom the strategy ties to it. It is the operator's restart: it does not count
-// against the intensity. If the start fails, the supervisor goes on as after a
-// crash. Errors: [ErrNotFound], [ErrSimpleOneForOne].
-func RestartRunning(ctx context.Context, sup Target, id string, reason error) (*Proc, error) {
-	return ask[*Proc](ctx, sup, restartRunning{id, reason})
-}
-
-type restartRunning struct {
-	id     string
-	reason error
-}
-
-func (r restartRunning) handle(s *supervisor) (any, error) {
-	row := s.rowByID(r.id)
-	switch {
-	case s.dynamic():
-		return nil, ErrSimpleOneForOne
-	case row == nil:
-		return nil, ErrNotFound
-	}
-	e := s.restarting(row, Shutdown(r.reason))
-	e.Detail = "requested"
-	s.p.sys.emit(e)
-	again := s.again
-	if s.spec.Strategy == OneForOne || row.spec.Restart == Temporary {
-		s.stop(row)
-		again = s.restartOne
-	}
-	if err := again(row); err != nil {
-		return nil, err
-	}
-	return row.proc, nil
-}
-
-// WhichChildren returns the children, last started first; instances of a
-// Dynamic supervisor likewise, tasks included.
-func WhichChildren(ctx context.Context, sup Target) ([]ChildInfo, error) {
-	return ask[[]ChildInfo](ctx, sup, whichChildren{})
-}
-
-type whichChildren struct{}
-
-func (whichChildren) handle(s *supervisor) (any, error) {
-	var infos []ChildInfo
-	for _, row := range slices.Backward(s.rows) {
-		infos = append(infos, row.info())
-	}
-	for _, row := range s.instances {
-		infos = append(infos, row.info())
-	}
-	if s.dynamic() {
-		for _, p := range s.linked() {
-			if p.cheap {
-				infos = append(infos, (&child{spec: p.spec, proc: p}).info())
-			}
-		}
-		slices.SortFunc(infos, func(a, b ChildInfo) int { return cmp.Compare(b.Proc.serial(), a.Proc.serial()) })
-	}
-	return infos, nil
-}
-
-func (c *child) info() ChildInfo {
-	i := ChildInfo{ID: c.spec.ID, Type: c.spec.childType()}
-	switch {
-	case c.restarting:
-		i.State = Restarting
-	case c.proc == nil:
-		i.State = Undefined
-	default:
-		i.Proc = c.proc
-	}
-	return i
-}
-
-// serial orders processes by age.
-func (p *Proc) serial() uint64 {
-	if p == nil {
-		return 0
-	}
-	return p.id
-}
-
-// CountChildren counts the children.
-func CountChildren(ctx context.Context, sup Target) (Counts, error) {
-	return ask[Counts](ctx, sup, countChildren{})
-}
-
-type countChildren struct{}
-
-func (countChildren) handle(s *supervisor) (any, error) {
-	var n Counts
-	count := func(c *child) {
-		if c.spec.childType() == Supervisor {
-			n.Supervisors++
-		} else {
-			n.Workers++
-		}
-	}
-	for _, row := range s.rows {
-		count(row)
-		n.Specs++
-		if row.alive() && row.proc.Alive() {
-			n.Active++
-		}
-	}
-	for _, row := range s.instances {
-		count(row)
-		if row.alive() {
-			n.Active++
-		}
-	}
-	if s.dynamic() {
-		s.mu.Lock()
-		n.Specs, n.Active, n.Workers = 1, n.Active+s.tasks, n.Workers+s.tasks
-		s.mu.Unlock()
-	}
-	return n, nil
 }

@@ -2,7 +2,7 @@ package otp_test
 
 import (
 	"context"
-	"log/slog"
+	"log/slog" //nolint:depguard // protoactor logs with it
 	"testing"
 	"time"
 

@@ -3,6 +3,8 @@ package otp
 import (
 	"runtime"
 	"time"
+
+	"github.com/rs/zerolog"
 )
 
 // EventKind tells what an [Event] reports.
@@ -96,11 +98,11 @@ func (s *System) emit(e Event) {
 
 // log writes the event as a line.
 func (s *System) log(e Event) {
-	line := s.opts.Logger.Debug()
+	level := zerolog.DebugLevel
 	if e.Abnormal() {
-		line = s.opts.Logger.Warn()
+		level = zerolog.WarnLevel
 	}
-	line.Str("event", e.Kind.String()).Str("path", e.Path).AnErr("reason", e.Reason).
+	s.opts.Logger.WithLevel(level).Str("event", e.Kind.String()).Str("path", e.Path).AnErr("reason", e.Reason).
 		Str("detail", e.Detail).Int("restarts", e.Restarts).Msg("supervision")
 }
 

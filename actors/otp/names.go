@@ -3,6 +3,7 @@ package otp
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 )
@@ -112,9 +113,9 @@ func (r *registry) forget(name string, wait chan struct{}) {
 	r.waits[name] = rest
 }
 
-// size returns how many names are taken.
-func (r *registry) size() int {
+// all returns the names that are taken, sorted.
+func (r *registry) all() []string {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return len(r.owner)
+	return slices.Sorted(maps.Keys(r.owner))
 }

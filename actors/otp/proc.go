@@ -2,7 +2,7 @@ package otp
 
 import (
 	"fmt"
-	"log/slog"
+	"log/slog" //nolint:depguard // protoactor logs with it
 	"strconv"
 
 	"github.com/asynkron/protoactor-go/actor"

@@ -43,9 +43,9 @@ type Proc struct {
 	cheap  bool        // a task of StartTask: no events, no note to its supervisor
 	box    *mailbox    // nil: a task
 	born   time.Time
-	up     chan struct{} // closed when Init is over, well or not
-	done   chan struct{} // closed when it is dead
-	ctx    context.Context
+	up     chan struct{}   // closed when Init is over, well or not
+	done   chan struct{}   // closed when it is dead
+	ctx    context.Context //nolint:containedctx // the process's own, handed to its callbacks
 	cancel context.CancelCauseFunc
 	shown  atomic.Bool // its name is visible
 	over   atomic.Bool // phase >= ending, readable without the lock
@@ -58,9 +58,9 @@ type Proc struct {
 	ordered  bool // told to end by Exit: whoever did so keeps the time
 	stuck    bool // was abandoned
 	reason   error
-	failure  error         // why Init failed
-	stopping chan struct{} // made on demand, closed when phase becomes ending
-	soft     context.Context
+	failure  error                   // why Init failed
+	stopping chan struct{}           // made on demand, closed when phase becomes ending
+	soft     context.Context         //nolint:containedctx // the process's own, handed to Async
 	softEnd  context.CancelCauseFunc // ends soft, the context of Async
 	watchers map[*watch]struct{}
 	timers   map[*timer]struct{}

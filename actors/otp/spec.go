@@ -73,7 +73,8 @@ type ChildSpec struct {
 	// Name is the registered name. Default: the path, such as "takt/repo/pool".
 	Name string
 	// Key gives an instance of a template its place and name: the supervisor's
-	// path, a slash and the key. Default: a number, and no registered name.
+	// path, a slash and the key. Default: a number, and no registered name. It
+	// runs in the supervisor's goroutine and must be quick.
 	Key func(args any) string
 	// Restart type. Default Permanent.
 	Restart Restart

@@ -33,7 +33,7 @@ type System struct {
 	opts   Options
 	names  *registry
 	engine *engine
-	base   context.Context // parent of every process's context
+	base   context.Context //nolint:containedctx // parent of every process's context
 	slots  sync.Pool       // of *slot
 	nextID atomic.Uint64
 	born   time.Time
@@ -158,6 +158,10 @@ func (s *System) reserve(p *Proc) error {
 
 // Whereis returns the process registered under name, nil if there is none.
 func (s *System) Whereis(name string) *Proc { return s.names.lookup(name) }
+
+// Names returns the registered names, sorted; those of processes that are still
+// starting too.
+func (s *System) Names() []string { return s.names.all() }
 
 // Leaked returns how many abandoned processes and helper goroutines still run.
 func (s *System) Leaked() int {

@@ -31,73 +31,73 @@ const patience = 10 * time.Second
 
 // New makes a system that logs to the test. It is shut down at the test's end,
 // which fails if a process can't be stopped.
-func New(t testing.TB, options ...func(*otp.Options)) *otp.System {
-	t.Helper()
-	opts := otp.Options{Logger: zerolog.New(zerolog.NewTestWriter(t))}
+func New(tb testing.TB, options ...func(*otp.Options)) *otp.System {
+	tb.Helper()
+	opts := otp.Options{Logger: zerolog.New(zerolog.NewTestWriter(tb))}
 	for _, option := range options {
 		option(&opts)
 	}
 	sys := otp.New(opts)
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
+	tb.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(tb.Context()), patience)
 		defer cancel()
 		report := sys.Shutdown(ctx)
-		require.True(t, report.Clean(), "processes that could not be stopped: %+v", report)
+		require.True(tb, report.Clean(), "processes that could not be stopped: %+v", report)
 	})
 	return sys
 }
 
 // Start starts an unsupervised server in a system of its own.
-func Start(t testing.TB, mk func() otp.Server) *otp.Proc {
-	t.Helper()
-	p, err := New(t).Start(t.Name(), mk)
-	require.NoError(t, err)
+func Start(tb testing.TB, mk func() otp.Server) *otp.Proc {
+	tb.Helper()
+	p, err := New(tb).Start(tb.Name(), mk)
+	require.NoError(tb, err)
 	return p
 }
 
 // Tree starts a root supervisor called "root".
-func Tree(t testing.TB, sys *otp.System, spec otp.SupSpec) *otp.Proc {
-	t.Helper()
-	root, err := sys.StartRoot(t.Context(), "root", spec)
-	require.NoError(t, err)
+func Tree(tb testing.TB, sys *otp.System, spec otp.SupSpec) *otp.Proc {
+	tb.Helper()
+	root, err := sys.StartRoot(tb.Context(), "root", spec)
+	require.NoError(tb, err)
 	return root
 }
 
 // Ended waits until p has ended and returns its reason.
-func Ended(t testing.TB, p *otp.Proc) error {
-	t.Helper()
+func Ended(tb testing.TB, p *otp.Proc) error {
+	tb.Helper()
 	select {
 	case <-p.Done():
 		return p.Reason()
 	case <-time.After(patience):
-		require.Fail(t, "process does not end", p.Path())
+		require.Fail(tb, "process does not end", p.Path())
 		return nil
 	}
 }
 
 // Restarted waits until another incarnation than old runs under its name, and
 // returns it.
-func Restarted(t testing.TB, sys *otp.System, old *otp.Proc) *otp.Proc {
-	t.Helper()
-	Ended(t, old)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+func Restarted(tb testing.TB, sys *otp.System, old *otp.Proc) *otp.Proc {
+	tb.Helper()
+	_ = Ended(tb, old)
+	ctx, cancel := context.WithTimeout(tb.Context(), patience)
 	defer cancel()
 	p, err := sys.Ref(old.Name()).Await(ctx)
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	return p
 }
 
 // Crash makes p end with reason, as if by itself, and waits until it has.
-func Crash(t testing.TB, p *otp.Proc, reason error) {
-	t.Helper()
+func Crash(tb testing.TB, p *otp.Proc, reason error) {
+	tb.Helper()
 	p.Exit(reason)
-	Ended(t, p)
+	_ = Ended(tb, p)
 }
 
 // Eventually waits until cond holds.
-func Eventually(t testing.TB, cond func() bool, what string) {
-	t.Helper()
-	require.Eventually(t, cond, patience, time.Millisecond, what)
+func Eventually(tb testing.TB, cond func() bool, what string) {
+	tb.Helper()
+	require.Eventually(tb, cond, patience, time.Millisecond, what)
 }
 
 // Advance lets d pass in a synctest bubble, and everything that follows from it.

@@ -1,0 +1,102 @@
+package otp_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"takt/actors/otp"
+	"takt/actors/otp/otptest"
+)
+
+var errBoom = errors.New("boom")
+
+// puppet is a Server made of functions; those that are nil do nothing.
+type puppet struct {
+	init      func(c *otp.Ctx) error
+	call      func(c *otp.Ctx, from otp.From, req any) (any, error)
+	cast      func(c *otp.Ctx, msg any)
+	info      func(c *otp.Ctx, msg any)
+	terminate func(c *otp.Ctx, reason error)
+}
+
+func (p puppet) Init(c *otp.Ctx) error {
+	if p.init == nil {
+		return nil
+	}
+	return p.init(c)
+}
+
+// HandleCall echoes by default.
+func (p puppet) HandleCall(c *otp.Ctx, from otp.From, req any) (any, error) {
+	if p.call == nil {
+		return req, nil
+	}
+	return p.call(c, from, req)
+}
+
+func (p puppet) HandleCast(c *otp.Ctx, msg any) {
+	if p.cast != nil {
+		p.cast(c, msg)
+	}
+}
+
+func (p puppet) HandleInfo(c *otp.Ctx, msg any) {
+	if p.info != nil {
+		p.info(c, msg)
+	}
+}
+
+func (p puppet) Terminate(c *otp.Ctx, reason error) {
+	if p.terminate != nil {
+		p.terminate(c, reason)
+	}
+}
+
+// make is the start function of a child that does what p does.
+func (p puppet) make() otp.Server { return p }
+
+// sleeper is a task that waits until it is asked to end.
+func sleeper() otp.Task {
+	return otp.Task{Run: func(ctx context.Context) error {
+		<-ctx.Done()
+		return nil
+	}}
+}
+
+// journal collects events, safe for concurrent use.
+type journal struct {
+	mu     sync.Mutex // guards events
+	events []otp.Event
+}
+
+func (j *journal) hook(o *otp.Options) {
+	o.OnEvent = func(e otp.Event) {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		j.events = append(j.events, e)
+	}
+}
+
+// of returns the events of one kind.
+func (j *journal) of(kind otp.EventKind) []otp.Event {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	var found []otp.Event
+	for _, e := range j.events {
+		if e.Kind == kind {
+			found = append(found, e)
+		}
+	}
+	return found
+}
+
+// one starts a supervisor "root" with a single permanent child "child", which
+// may be restarted three times.
+func one(t *testing.T, sys *otp.System, child otp.ChildSpec) *otp.Proc {
+	t.Helper()
+	child.ID = "child"
+	return otptest.Tree(t, sys, otp.SupSpec{Intensity: 3, Period: time.Hour, Children: []otp.ChildSpec{child}})
+}

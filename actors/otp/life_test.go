@@ -1,0 +1,223 @@
+package otp_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"takt/actors/otp"
+	"takt/actors/otp/otptest"
+)
+
+func errorAs[T error](err error, target *T) bool { return errors.As(err, target) }
+
+func TestTimers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		sys := otptest.New(t)
+		begin := time.Now()
+		var got []string
+		var cancel func()
+		_, err := sys.Start("", puppet{
+			init: func(c *otp.Ctx) error {
+				c.SendAfter(2*time.Second, "once")
+				cancel = c.SendEvery(3*time.Second, "tick")
+				c.SendAfter(time.Second, "cancelled")()
+				return nil
+			},
+			info: func(c *otp.Ctx, msg any) {
+				got = append(got, msg.(string)+" "+time.Since(begin).String()) //nolint:forcetypeassert // ours
+				if time.Since(begin) >= 6*time.Second {
+					cancel()
+				}
+			},
+		}.make)
+		require.NoError(t, err)
+		otptest.Advance(time.Minute)
+		require.Equal(t, []string{"once 2s", "tick 3s", "tick 6s"}, got)
+	})
+}
+
+func TestTimersOfSlowServer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		sys := otptest.New(t)
+		ticks, cancelled := 0, false
+		var cancel func()
+		_, err := sys.Start("", puppet{
+			init: func(c *otp.Ctx) error {
+				c.SendEvery(time.Second, "tick")
+				cancel = c.SendAfter(5*time.Second, "gone")
+				return nil
+			},
+			info: func(_ *otp.Ctx, msg any) {
+				switch {
+				case msg == "gone":
+					cancelled = true
+				case ticks == 0:
+					<-time.After(10500 * time.Millisecond) // ten ticks come meanwhile, and the other timer
+					cancel()
+					ticks++
+				default:
+					ticks++
+				}
+			},
+		}.make)
+		require.NoError(t, err)
+		otptest.Advance(11700 * time.Millisecond)
+		require.Equal(t, 2, ticks, "ticks that nobody handled are left out")
+		require.False(t, cancelled, "a cancelled message must not come, though it was queued")
+	})
+}
+
+func TestTimersDieWithTheIncarnation(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		sys := otptest.New(t)
+		var got atomic.Int64
+		one(t, sys, otp.ChildSpec{Server: puppet{
+			init: func(c *otp.Ctx) error { c.SendAfter(10*time.Second, "x"); return nil },
+			info: func(*otp.Ctx, any) { got.Add(1) },
+		}.make})
+		otptest.Advance(5 * time.Second)
+		otptest.Crash(t, sys.Whereis("root/child"), errBoom)
+		otptest.Advance(9 * time.Second)
+		require.Zero(t, got.Load())
+		otptest.Advance(2 * time.Second)
+		require.EqualValues(t, 1, got.Load())
+	})
+}
+
+func TestMonitor(t *testing.T) {
+	t.Parallel()
+	sys := otptest.New(t)
+	start := func() *otp.Proc {
+		p, err := sys.Start("", puppet{}.make)
+		require.NoError(t, err)
+		return p
+	}
+	a, b, c := start(), start(), start()
+	otptest.Crash(t, b, errBoom)
+	downs := make(chan otp.Down, 10)
+	watcher, err := sys.Start("", puppet{
+		init: func(x *otp.Ctx) error {
+			x.Monitor(a)
+			x.Monitor(b)
+			x.Monitor(nil)
+			x.Monitor(c)()
+			return nil
+		},
+		info: func(_ *otp.Ctx, msg any) { downs <- msg.(otp.Down) }, //nolint:forcetypeassert // nothing else comes
+	}.make)
+	require.NoError(t, err)
+	require.Equal(t, otp.Down{Proc: b, Reason: errBoom}, <-downs, "it was dead already")
+	require.Equal(t, otp.Down{Reason: otp.ErrNoProc}, <-downs)
+	otptest.Crash(t, c, errBoom)
+	otptest.Crash(t, a, otp.Shutdown("done"))
+	down := <-downs
+	require.Equal(t, a, down.Proc)
+	require.ErrorIs(t, down.Reason, otp.ErrShutdown)
+	otptest.Crash(t, watcher, nil)
+	require.Empty(t, downs, "a demonitored process is not reported")
+}
+
+func TestAsync(t *testing.T) {
+	t.Parallel()
+	t.Run("the result arrives as a message", func(t *testing.T) {
+		t.Parallel()
+		sys := otptest.New(t)
+		got := make(chan any, 1)
+		_, err := sys.Start("", puppet{
+			init: func(c *otp.Ctx) error { c.Async(func(context.Context) any { return 7 }); return nil },
+			info: func(_ *otp.Ctx, msg any) { got <- msg },
+		}.make)
+		require.NoError(t, err)
+		require.Equal(t, 7, <-got)
+	})
+	t.Run("is cancelled with the reason, and waited for", func(t *testing.T) {
+		t.Parallel()
+		sys := otptest.New(t)
+		var cause error
+		p, err := sys.Start("", puppet{init: func(c *otp.Ctx) error {
+			c.Async(func(ctx context.Context) any {
+				<-ctx.Done()
+				cause = context.Cause(ctx)
+				return nil
+			})
+			return nil
+		}}.make)
+		require.NoError(t, err)
+		otptest.Crash(t, p, errBoom)
+		require.Equal(t, errBoom, cause)
+	})
+}
+
+func TestNames(t *testing.T) {
+	t.Parallel()
+	sys := otptest.New(t)
+	one(t, sys, otp.ChildSpec{Name: "the child", Server: puppet{}.make})
+	p := sys.Whereis("the child")
+	require.Equal(t, "root/child", p.Path())
+	require.Equal(t, []string{"root", "the child"}, sys.Names())
+
+	t.Run("a name is taken once", func(t *testing.T) {
+		_, err := sys.Start("the child", puppet{}.make)
+		var running *otp.AlreadyStartedError
+		require.ErrorAs(t, err, &running)
+		require.Same(t, p, running.Proc)
+	})
+	t.Run("a reference survives restarts", func(t *testing.T) {
+		ref := sys.Ref("the child")
+		otptest.Crash(t, p, errBoom)
+		got, err := otp.CallWait[int](t.Context(), ref, time.Minute, 7)
+		require.NoError(t, err)
+		require.Equal(t, 7, got)
+		require.NotSame(t, p, ref.Whereis())
+	})
+	t.Run("a name is not shown before Init has succeeded", func(t *testing.T) {
+		_, err := sys.Start("slow", puppet{init: func(c *otp.Ctx) error {
+			if c.System().Whereis("slow") != nil {
+				return errBoom
+			}
+			return nil
+		}}.make)
+		require.NoError(t, err)
+	})
+	t.Run("waiting ends with the context", func(t *testing.T) {
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Millisecond, errBoom)
+		defer cancel()
+		_, err := sys.Ref("nobody").Await(ctx)
+		require.ErrorIs(t, err, otp.ErrNoProc)
+		require.ErrorIs(t, err, errBoom)
+		_, err = otp.CallWait[int](t.Context(), sys.Ref("nobody"), time.Millisecond, 7)
+		require.ErrorIs(t, err, otp.ErrNoProc)
+	})
+}
+
+func TestSuspend(t *testing.T) {
+	t.Parallel()
+	var seen journal
+	sys := otptest.New(t, seen.hook)
+	one(t, sys, otp.ChildSpec{Server: puppet{call: func(c *otp.Ctx, _ otp.From, req any) (any, error) {
+		if req == "" {
+			c.Resume()
+		} else {
+			c.Suspend(req.(string)) //nolint:forcetypeassert // ours
+		}
+		return nil, nil
+	}}.make})
+	child := func() otp.Node { return sys.Tree(false)[0].Children[0] }
+	for _, why := range []string{"database away", "database away", "", ""} {
+		_, err := otp.Call[any](t.Context(), sys.Ref("root/child"), why)
+		require.NoError(t, err)
+		require.Equal(t, why, child().Detail)
+		require.Equal(t, map[bool]otp.Status{true: otp.StatusRunning, false: otp.StatusSuspended}[why == ""], child().Status)
+	}
+	require.Len(t, seen.of(otp.EventSuspended), 1)
+	require.Len(t, seen.of(otp.EventResumed), 1)
+}

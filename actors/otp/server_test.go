@@ -1,0 +1,289 @@
+package otp_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"takt/actors/otp"
+	"takt/actors/otp/otptest"
+)
+
+func TestCall(t *testing.T) {
+	t.Parallel()
+	sys := otptest.New(t)
+	p, err := sys.Start("server", puppet{call: func(c *otp.Ctx, from otp.From, req any) (any, error) {
+		switch req {
+		case "error":
+			return nil, errBoom
+		case "later":
+			c.Async(func(context.Context) any {
+				from.Reply("at last", nil)
+				from.Reply("again", nil)
+				return nil
+			})
+			return otp.NoReply, nil
+		case "last":
+			c.Stop(errBoom)
+			return "bye", nil
+		}
+		return req, nil
+	}}.make)
+	require.NoError(t, err)
+
+	t.Run("returns the reply", func(t *testing.T) {
+		got, err := otp.Call[int](t.Context(), p, 7)
+		require.NoError(t, err)
+		require.Equal(t, 7, got)
+	})
+	t.Run("returns the error of the handler, which is no crash", func(t *testing.T) {
+		_, err := otp.Call[int](t.Context(), p, "error")
+		require.ErrorIs(t, err, errBoom)
+		require.True(t, p.Alive())
+	})
+	t.Run("gives the zero value for no value", func(t *testing.T) {
+		got, err := otp.Call[string](t.Context(), p, nil)
+		require.NoError(t, err)
+		require.Empty(t, got)
+	})
+	t.Run("refuses a reply of another type", func(t *testing.T) {
+		_, err := otp.Call[string](t.Context(), p, 7)
+		require.ErrorIs(t, err, otp.ErrBadReply)
+	})
+	t.Run("waits for a deferred reply and drops the second one", func(t *testing.T) {
+		for range 100 {
+			got, err := otp.Call[string](t.Context(), p, "later")
+			require.NoError(t, err)
+			require.Equal(t, "at last", got)
+			got, err = otp.Call[string](t.Context(), p, "mine")
+			require.NoError(t, err)
+			require.Equal(t, "mine", got)
+		}
+	})
+	t.Run("reply and stop", func(t *testing.T) {
+		got, err := otp.Call[string](t.Context(), p, "last")
+		require.NoError(t, err)
+		require.Equal(t, "bye", got)
+		require.Equal(t, errBoom, otptest.Ended(t, p))
+	})
+	t.Run("fails at once when there is no process", func(t *testing.T) {
+		for _, target := range []otp.Target{p, sys.Ref("server"), sys.Ref("nobody"), otp.Ref{}, (*otp.Proc)(nil)} {
+			_, err := otp.Call[int](t.Context(), target, 7)
+			require.ErrorIs(t, err, otp.ErrNoProc)
+			var down *otp.DownError
+			require.ErrorAs(t, err, &down)
+			require.False(t, otp.Cast(target, 7))
+		}
+	})
+}
+
+func TestCallOfCrashingServer(t *testing.T) {
+	t.Parallel()
+	sys := otptest.New(t)
+	taken := make(chan struct{}, 100)
+	p, err := sys.Start("", puppet{
+		call: func(*otp.Ctx, otp.From, any) (any, error) { taken <- struct{}{}; return otp.NoReply, nil },
+		cast: func(*otp.Ctx, any) { panic(errBoom) },
+	}.make)
+	require.NoError(t, err)
+
+	var callers sync.WaitGroup
+	for range 100 {
+		callers.Go(func() {
+			_, err := otp.Call[int](t.Context(), p, 7)
+			var crash *otp.PanicError
+			if errorAs(err, &crash) && string(crash.Stack) != "" {
+				return
+			}
+			t.Errorf("not told of the crash: %v", err)
+		})
+	}
+	otptest.Eventually(t, func() bool { return len(taken) == 100 }, "all calls are taken")
+	require.True(t, otp.Cast(p, "crash"))
+	callers.Wait()
+}
+
+func TestCallTimeout(t *testing.T) {
+	t.Parallel()
+	setup := func(t *testing.T) *otp.Proc {
+		t.Helper()
+		var from otp.From
+		sys := otptest.New(t)
+		p, err := sys.Start("mute", puppet{call: func(_ *otp.Ctx, f otp.From, req any) (any, error) {
+			if req == "mute" {
+				from = f
+				return otp.NoReply, nil
+			}
+			from.Reply("late", nil)
+			return "fresh", nil
+		}}.make)
+		require.NoError(t, err)
+		return p
+	}
+	t.Run("after the system's time without a deadline", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			p := setup(t)
+			begin := time.Now()
+			_, err := otp.Call[int](t.Context(), p, "mute")
+			require.ErrorIs(t, err, otp.ErrTimeout)
+			require.Equal(t, 5*time.Second, time.Since(begin))
+
+			got, err := otp.Call[string](t.Context(), p, "next")
+			require.NoError(t, err)
+			require.Equal(t, "fresh", got, "a late reply must not reach the next caller")
+		})
+	})
+	t.Run("at the context's deadline, with its cause", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			p := setup(t)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			begin := time.Now()
+			_, err := otp.Call[int](ctx, p, "mute")
+			require.ErrorIs(t, err, otp.ErrTimeout)
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.Equal(t, time.Minute, time.Since(begin))
+		})
+	})
+	t.Run("when the caller gives up", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			p := setup(t)
+			ctx, cancel := context.WithCancelCause(t.Context())
+			time.AfterFunc(time.Second, func() { cancel(errBoom) })
+			_, err := otp.Call[int](ctx, p, "mute")
+			require.ErrorIs(t, err, errBoom)
+			require.NotErrorIs(t, err, otp.ErrTimeout)
+		})
+	})
+}
+
+func TestBoundedMailbox(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		sys := otptest.New(t)
+		held, ticked := make(chan struct{}), false
+		one(t, sys, otp.ChildSpec{Mailbox: 2, Server: puppet{
+			cast: func(c *otp.Ctx, msg any) {
+				if msg == "hold" {
+					c.SendAfter(0, "tick")
+					<-held
+				}
+			},
+			info: func(*otp.Ctx, any) { ticked = true },
+		}.make})
+		p := sys.Whereis("root/child")
+		require.True(t, otp.Cast(p, "hold"))
+		synctest.Wait()
+		require.Equal(t, 2, p.Mailbox(), "the one at work and the timer's")
+		require.False(t, otp.Cast(p, "too many"))
+		_, err := otp.Call[int](t.Context(), p, 7)
+		require.ErrorIs(t, err, otp.ErrOverload)
+		require.Equal(t, 2, p.Mailbox())
+		close(held)
+		synctest.Wait()
+		require.True(t, ticked)
+		require.Zero(t, p.Mailbox())
+		require.True(t, otp.Cast(p, "fits again"))
+	})
+}
+
+// committer counts what it gets at once.
+type committer struct {
+	puppet
+	held  chan struct{}
+	sizes []int
+}
+
+func (b *committer) HandleBatch(c *otp.Ctx, msgs []otp.Msg) {
+	b.sizes = append(b.sizes, len(msgs))
+	for _, m := range msgs {
+		switch {
+		case m.Kind == otp.CallMsg:
+			m.From.Reply(b.sizes, nil)
+		case m.Body == "hold":
+			<-b.held
+		case m.Body == "crash":
+			panic(errBoom)
+		}
+	}
+}
+
+func TestBatchServer(t *testing.T) {
+	t.Parallel()
+	t.Run("gets everything queued at once", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			held := make(chan struct{})
+			p := otptest.Start(t, func() otp.Server { return &committer{held: held} })
+			require.True(t, otp.Cast(p, "hold"))
+			synctest.Wait()
+			for range 10 {
+				require.True(t, otp.Cast(p, "more"))
+			}
+			close(held)
+			synctest.Wait()
+			sizes, err := otp.Call[[]int](t.Context(), p, "sizes")
+			require.NoError(t, err)
+			require.Equal(t, []int{1, 10, 1}, sizes)
+		})
+	})
+	t.Run("a crash is one for all callers in the batch", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			held := make(chan struct{})
+			p := otptest.Start(t, func() otp.Server { return &committer{held: held} })
+			require.True(t, otp.Cast(p, "hold"))
+			synctest.Wait()
+			require.True(t, otp.Cast(p, "crash"))
+			var callers sync.WaitGroup
+			for range 10 {
+				callers.Go(func() {
+					if _, err := otp.Call[[]int](t.Context(), p, "sizes"); !errors.Is(err, errBoom) {
+						t.Errorf("not told of the crash: %v", err)
+					}
+				})
+			}
+			synctest.Wait()
+			close(held)
+			callers.Wait()
+		})
+	})
+}
+
+func TestDrain(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name    string
+		drain   bool
+		handled int
+	}{
+		{"the order overtakes the queue", false, 1},
+		{"the queue is handled first", true, 3},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				sys := otptest.New(t)
+				held, handled := make(chan struct{}), 0
+				root := one(t, sys, otp.ChildSpec{Drain: tc.drain, Server: puppet{
+					cast: func(*otp.Ctx, any) { <-held; handled++ },
+				}.make})
+				for i := range 3 {
+					require.True(t, otp.Cast(sys.Whereis("root/child"), i))
+				}
+				synctest.Wait()
+				time.AfterFunc(time.Second, func() { close(held) })
+				require.NoError(t, otp.TerminateChild(t.Context(), root, "child"))
+				require.Equal(t, tc.handled, handled)
+			})
+		})
+	}
+}
