@@ -142,6 +142,7 @@ func (s *Server) refuse(c echo.Context, r route, b *body, err error) {
 		s.writeError(c, err)
 		return
 	}
+	s.metrics.refused.Inc()
 	_ = b.conn.EnableFullDuplex() // HTTP/1 always can
 	s.writeError(c, err)
 	_ = b.conn.Flush()

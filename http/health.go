@@ -54,8 +54,3 @@ func (s *Server) handleMetrics() handler {
 		return nil
 	}
 }
-
-// handleAdminTree handles GET /admin/tree.
-func (s *Server) handleAdminTree(_ context.Context, c echo.Context) error {
-	return s.reply(c, http.StatusOK, s.deps.Tree(c.QueryParam("children") == "all"))
-}

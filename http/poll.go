@@ -47,6 +47,8 @@ func (s *Server) servePoll(c echo.Context, r route) error {
 // waitPoll waits for a parked poll. When the server closes it is answered at
 // once; the presented token stays valid, as nothing was handed out.
 func (s *Server) waitPoll(ctx context.Context, req PollRequest, t PollTicket, failed error) (PollReply, error) {
+	s.metrics.parked.Inc()
+	defer s.metrics.parked.Dec()
 	waiting, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	stop := context.AfterFunc(stopping(ctx), func() { cancel(errServerClosed) })

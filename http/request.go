@@ -59,7 +59,8 @@ func saneRequestID(id string) bool {
 func requestID(c echo.Context) string { return header(c.Response().Header(), keyRequestID) }
 
 // wrap puts a route's common part around its handler.
-func (s *Server) wrap(r route) echo.HandlerFunc {
+func (s *Server) wrap(r route, method string) echo.HandlerFunc {
+	m := s.metrics.of(r, method)
 	serve := s.serveActor
 	switch {
 	case r.path == pollPath:
@@ -69,6 +70,8 @@ func (s *Server) wrap(r route) echo.HandlerFunc {
 	}
 	return func(c echo.Context) error {
 		start := time.Now()
+		m.running.Inc()
+		defer func() { m.ended(c.Response().Status, time.Since(start)) }()
 		body := s.watchBody(c, r)
 		err := s.authorize(r.access, c.Request().Header)
 		if err == nil {

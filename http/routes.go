@@ -79,5 +79,6 @@ func (s *Server) routes() []route {
 		{head, "/healthz", public, ops, true, s.handleReady, small},
 		{get, "/metrics", public, ops, true, s.handleMetrics(), small},
 		{get, "/admin/tree", adminKey, ops, true, s.handleAdminTree, small},
+		{get, "/admin/tree/*", adminKey, ops, true, s.handleAdminTree, small},
 	}
 }

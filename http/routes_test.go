@@ -39,7 +39,7 @@ func protected() map[string]string {
 		"POST /api/builds/b/logs": key, "POST /api/builds/b/heartbeat": key,
 		"POST /api/workers/register": key, "POST /api/workers/unregister": key,
 		"POST /api/workers/w/unregister": key, "GET /api/workers/poll": key, "POST /api/workers/poll": key,
-		"POST /api/workers/upload": key, "POST /api/workers/result": key, "GET /admin/tree": admin,
+		"POST /api/workers/upload": key, "POST /api/workers/result": key, "GET /admin/tree": admin, "GET /admin/tree/takt": admin,
 	}
 }
 
@@ -197,7 +197,7 @@ func TestTreeAndMetricsAreShown(t *testing.T) {
 	s, _ := newServer(t, takthttp.Deps{Tree: func(all bool) api.TreeNode {
 		n := api.TreeNode{ID: "takt", Path: "takt", Type: "supervisor", Status: "running", ChildCount: 3}
 		if all {
-			n.Children = []api.TreeNode{{ID: "x"}}
+			n.Children = []api.TreeNode{{ID: "repo", Path: "takt/repo", Children: []api.TreeNode{{ID: "pool", Path: "takt/repo/pool"}}}}
 		}
 		return n
 	}})
@@ -209,5 +209,13 @@ func TestTreeAndMetricsAreShown(t *testing.T) {
 	require.Equal(t, 3, decode[api.TreeNode](t, r).ChildCount)
 	r = send(t, c, "GET", url+"/admin/tree?children=all", key, nil)
 	require.Len(t, decode[api.TreeNode](t, r).Children, 1)
+	for path, id := range map[string]string{"takt": "takt", "takt/repo": "repo", "takt/repo/pool/": "pool"} {
+		r = send(t, c, "GET", url+"/admin/tree/"+path+"?children=all", key, nil)
+		require.Equal(t, 200, r.status, path)
+		require.Equal(t, id, decode[api.TreeNode](t, r).ID)
+	}
+	for _, path := range []string{"x", "takt/x", "takt/repo/pool/x", "takt/repop"} {
+		require.Equal(t, 404, send(t, c, "GET", url+"/admin/tree/"+path+"?children=all", key, nil).status, path)
+	}
 	require.Equal(t, 200, send(t, c, "GET", url+"/metrics", nil, nil).status)
 }

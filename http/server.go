@@ -26,6 +26,8 @@ type Server struct {
 	apiKey   secret
 	adminKey secret
 
+	metrics metrics
+
 	drains chan struct{} // a place for each refused body that is read
 	bypass chan struct{} // a place for each request without an actor
 
@@ -44,7 +46,7 @@ func New(deps Deps, cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("http settings: %w", err)
 	}
 	s := &Server{
-		deps: deps, cfg: cfg, log: deps.Logger, echo: echo.New(),
+		deps: deps, cfg: cfg, log: deps.Logger, echo: echo.New(), metrics: newMetrics(),
 		apiKey: newSecret(cfg.APIKey), adminKey: newSecret(cfg.AdminKey),
 		drains: make(chan struct{}, cfg.MaxDrains), bypass: make(chan struct{}, cfg.MaxBypass),
 	}
@@ -54,7 +56,7 @@ func New(deps Deps, cfg Config) (*Server, error) {
 	s.echo.HTTPErrorHandler = func(err error, c echo.Context) { s.writeError(c, err) }
 	for _, r := range s.routes() {
 		for method := range strings.FieldsSeq(r.method) {
-			s.echo.Add(method, r.path, s.wrap(r))
+			s.echo.Add(method, r.path, s.wrap(r, method))
 		}
 	}
 	return s, nil

@@ -1,0 +1,72 @@
+package http
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics are the server's figures.
+type metrics struct {
+	requests *prometheus.CounterVec
+	seconds  *prometheus.HistogramVec
+	running  *prometheus.GaugeVec
+	parked   prometheus.Gauge
+	refused  prometheus.Counter
+}
+
+func newMetrics() metrics {
+	return metrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "takt_http_requests_total", Help: "Requests answered, by route and class of status.",
+		}, []string{"method", "route", "status"}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "takt_http_request_duration_seconds", Help: "Time from a request's header to the end of its handler.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300},
+		}, []string{"method", "route"}),
+		running: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "takt_http_requests_running", Help: "Requests under way, parked polls included, by domain.",
+		}, []string{"domain"}),
+		parked: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "takt_http_polls_parked", Help: "Polls that wait for a build without an actor.",
+		}),
+		refused: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "takt_http_bodies_drained_total", Help: "Refused bodies that were read to their end.",
+		}),
+	}
+}
+
+// Collectors returns the server's metrics, to be registered once.
+func (s *Server) Collectors() []prometheus.Collector {
+	m := s.metrics
+	return []prometheus.Collector{m.requests, m.seconds, m.running, m.parked, m.refused}
+}
+
+// routeMetrics are those of one route, looked up once: labels cost more than
+// counting.
+type routeMetrics struct {
+	seconds prometheus.Observer
+	running prometheus.Gauge
+	status  [6]prometheus.Counter // by class; 0 for what is none
+}
+
+func (m metrics) of(r route, method string) routeMetrics {
+	rm := routeMetrics{
+		seconds: m.seconds.WithLabelValues(method, r.path),
+		running: m.running.WithLabelValues(r.domain.String()),
+	}
+	for i, class := range [...]string{"other", "1xx", "2xx", "3xx", "4xx", "5xx"} {
+		rm.status[i] = m.requests.WithLabelValues(method, r.path, class)
+	}
+	return rm
+}
+
+func (m routeMetrics) ended(status int, took time.Duration) {
+	m.running.Dec()
+	m.seconds.Observe(took.Seconds())
+	class := status / 100
+	if class < 1 || class > 5 {
+		class = 0
+	}
+	m.status[class].Inc()
+}
