@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 
 	"takt/http/client"
@@ -80,7 +81,11 @@ func Message(err error) string {
 	}
 	text := reply.Err.Message
 	if reply.Status == 0 && reply.Err.Err != nil {
-		text += ": " + reply.Err.Err.Error()
+		cause := reply.Err.Err
+		if wrapped, ok := errors.AsType[*url.Error](cause); ok {
+			cause = wrapped.Err // method and URL say nothing new
+		}
+		text += ": " + cause.Error()
 	}
 	var notes []string
 	if hint := hint(reply.Err.Code); hint != "" {

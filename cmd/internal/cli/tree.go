@@ -59,7 +59,9 @@ func describe(n api.TreeNode) string {
 	}
 	count(n.Restarts, "restart", "restarts")
 	count(n.Mailbox, "message waits", "messages wait")
-	count(n.ChildCount, "child", "children")
+	if len(n.Children) == 0 {
+		count(n.ChildCount, "child", "children")
+	}
 	count(n.Leaked, "leaked", "leaked")
 	if n.LastExit != "" {
 		last := "last exit " + n.LastExit

@@ -50,6 +50,11 @@ func (w *Worker) accept(ctx context.Context, job api.Job) *assignment {
 	return a
 }
 
+// lost reports why the build is not ours any more, if that is so.
+func (a *assignment) lost() (lostError, bool) {
+	return errors.AsType[lostError](context.Cause(a.ctx))
+}
+
 // release forgets an assignment.
 func (w *Worker) release(a *assignment) {
 	a.cancel(context.Canceled)

@@ -72,7 +72,7 @@ func (w *Worker) build(hard context.Context, a *assignment) {
 	began := time.Now()
 	ws, err := w.state.workspace(a.job.ID, a.job.Platform, a.job.Attempt)
 	if err == nil {
-		err = w.work(a, &ws, lines)
+		err = w.work(a.ctx, a, &ws, lines) //nolint:contextcheck // the attempt has a life of its own, below hard
 	}
 	w.conclude(hard, report, a, ws, err, lines, log)
 	log.Info().Stringer("took", time.Since(began).Round(time.Millisecond)).Msg("build ends")
@@ -103,23 +103,23 @@ func (w *Worker) reporting(hard context.Context) (context.Context, func()) {
 
 // work does the build proper: fetch, unpack, run. Its errors are shown to the
 // one who submitted the build.
-func (w *Worker) work(a *assignment, ws *workspace, lines *logStream) error {
+func (w *Worker) work(ctx context.Context, a *assignment, ws *workspace, lines *logStream) error {
 	lines.say(api.LogMessage{Level: "info", Message: fmt.Sprintf("[takt] attempt %d begins on %s", a.job.Attempt, w.cfg.Name)})
-	if err := w.fetch(a, ws, lines); err != nil {
+	if err := w.fetch(ctx, a, ws, lines); err != nil {
 		return err
 	}
 	stdout, stderr := lines.writer("info"), newTail(lines.writer("warn"))
-	ctx, cancel := context.WithTimeoutCause(a.ctx, w.cfg.Timeout, errTimeLimit)
+	limited, cancel := context.WithTimeoutCause(ctx, w.cfg.Timeout, errTimeLimit)
 	defer cancel()
-	err := run(ctx, w.cfg.Command.Plan(ws.Workspace), stdout, stderr, w.cfg.KillGrace)
+	err := run(limited, w.cfg.Command.Plan(ws.Workspace), stdout, stderr, w.cfg.KillGrace)
 	stdout.close()
 	stderr.close()
 	if removed := removeAll(ws.certs()); removed != nil {
 		w.log.Error().Err(removed).Str("build", a.job.ID).Msg("removing certificates")
 	}
 	switch {
-	case a.ctx.Err() != nil:
-		return context.Cause(a.ctx)
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
 	case errors.Is(err, errTimeLimit):
 		return fmt.Errorf("build exceeded its time limit of %s%s", w.cfg.Timeout, stderr.quote())
 	case err != nil:
@@ -136,10 +136,10 @@ func (w *Worker) work(a *assignment, ws *workspace, lines *logStream) error {
 }
 
 // fetch brings source and certificates in.
-func (w *Worker) fetch(a *assignment, ws *workspace, lines *logStream) error {
+func (w *Worker) fetch(ctx context.Context, a *assignment, ws *workspace, lines *logStream) error {
 	limits := w.cfg.Limits
 	limits.Links = true
-	got, err := w.fetchArchive(a, ws.zip, ws.Source, limits, w.api.Source)
+	got, err := w.fetchArchive(ctx, a, ws.zip, ws.Source, limits, w.api.Source)
 	if err != nil {
 		return fmt.Errorf("source: %w", err)
 	}
@@ -151,7 +151,7 @@ func (w *Worker) fetch(a *assignment, ws *workspace, lines *logStream) error {
 	if err := os.Mkdir(ws.Certs, 0o700); err != nil {
 		return err
 	}
-	if _, err := w.fetchArchive(a, ws.zip, ws.Certs, w.cfg.Limits, w.api.Certs); err != nil {
+	if _, err := w.fetchArchive(ctx, a, ws.zip, ws.Certs, w.cfg.Limits, w.api.Certs); err != nil {
 		return fmt.Errorf("certificates: %w", err)
 	}
 	return nil
@@ -160,7 +160,9 @@ func (w *Worker) fetch(a *assignment, ws *workspace, lines *logStream) error {
 type fetchFunc func(context.Context, client.Held, client.Target, client.FetchOptions) (client.Fetched, error)
 
 // fetchArchive downloads to zip, unpacks to dir, and removes zip.
-func (w *Worker) fetchArchive(a *assignment, zip, dir string, limits UnzipLimits, get fetchFunc) (Unzipped, error) {
+func (w *Worker) fetchArchive(
+	ctx context.Context, a *assignment, zip, dir string, limits UnzipLimits, get fetchFunc,
+) (Unzipped, error) {
 	f, err := os.OpenFile(zip, os.O_CREATE|os.O_RDWR|os.O_TRUNC, 0o600)
 	if err != nil {
 		return Unzipped{}, err
@@ -169,14 +171,14 @@ func (w *Worker) fetchArchive(a *assignment, zip, dir string, limits UnzipLimits
 	defer f.Close()
 	retry := w.retry
 	retry.OnWait = w.waiting("download")
-	got, err := get(a.ctx, a.held, f, client.FetchOptions{Retry: retry})
+	got, err := get(ctx, a.held, f, client.FetchOptions{Retry: retry})
 	if err != nil {
 		if lost := verdict(err); lost != nil {
 			a.cancel(lost)
 		}
 		return Unzipped{}, err
 	}
-	return Unzip(a.ctx, f, got.Size, dir, limits)
+	return Unzip(ctx, f, got.Size, dir, limits)
 }
 
 // clean removes the build's directory, and its certificates in any case.

@@ -39,6 +39,7 @@ type process struct {
 	guard    *guard
 	stopping atomic.Bool
 	ended    chan error
+	exit     error // how it ended, once it was stopped
 }
 
 // run runs plan and returns nil, an exitError, or the cause of ctx, which ends
@@ -131,7 +132,7 @@ func (p *process) stop(grace time.Duration) {
 	reaped := false
 	for waiting := true; waiting; {
 		select {
-		case <-p.ended:
+		case p.exit = <-p.ended:
 			reaped = true
 		case <-look.C:
 		case <-timer.C:
@@ -141,7 +142,7 @@ func (p *process) stop(grace time.Duration) {
 	}
 	killGroup(pid, syscall.SIGKILL)
 	if !reaped {
-		<-p.ended
+		p.exit = <-p.ended
 	}
 }
 
@@ -161,5 +162,3 @@ func exitOf(state *os.ProcessState, err error) error {
 
 // killGroup signals every process of a group; none left is fine.
 func killGroup(pid int, sig syscall.Signal) { _ = syscall.Kill(-pid, sig) }
-
-func groupAlive(pid int) bool { return !errors.Is(syscall.Kill(-pid, 0), syscall.ESRCH) }

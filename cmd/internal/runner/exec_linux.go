@@ -2,6 +2,10 @@ package runner
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -22,4 +26,30 @@ func awaitExit(pid int) bool {
 			return err == nil
 		}
 	}
+}
+
+// groupAlive reports whether a group has processes that still do something. The
+// dead ones, which wait for a parent to take notice, count for kill but not
+// here: where process 1 reaps nobody, as in many containers, they stay for ever.
+func groupAlive(pid int) bool {
+	if errors.Is(syscall.Kill(-pid, 0), syscall.ESRCH) {
+		return false
+	}
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil || len(stats) == 0 {
+		return true
+	}
+	group := strconv.Itoa(pid)
+	for _, path := range stats {
+		raw, err := os.ReadFile(path)
+		if err != nil {
+			continue // gone
+		}
+		// pid (name) state parent group …; the name may hold anything.
+		fields := strings.Fields(string(raw[strings.LastIndexByte(string(raw), ')')+1:]))
+		if len(fields) > 2 && fields[2] == group && fields[0] != "Z" && fields[0] != "X" {
+			return true
+		}
+	}
+	return false
 }

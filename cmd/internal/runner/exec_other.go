@@ -2,7 +2,10 @@
 
 package runner
 
-import "syscall"
+import (
+	"errors"
+	"syscall"
+)
 
 // groupAttr puts a command into a group of its own. There is no death signal
 // here; the guard does its work.
@@ -10,3 +13,6 @@ func groupAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: tru
 
 // awaitExit can't wait without reaping here.
 func awaitExit(int) bool { return false }
+
+// groupAlive reports whether a group has processes.
+func groupAlive(pid int) bool { return !errors.Is(syscall.Kill(-pid, 0), syscall.ESRCH) }

@@ -38,12 +38,15 @@ func TestImagePlan(t *testing.T) {
 		want  []string
 	}{
 		{
-			"the image's own command", Image{Engine: "docker", Image: "img:1"}, bare,
+			"the image's own command",
+			Image{Engine: "docker", Image: "img:1"},
+			bare,
 			join(start, []string{"--workdir", "/takt/source"}, vars, []string{"img:1"}),
 		},
 		{
 			"everything",
-			Image{Engine: "docker", Image: "img:1", Script: "make app", Network: "none", User: "1000:1000", Env: []string{"CI=true"}}, w,
+			Image{Engine: "docker", Image: "img:1", Script: "make app", Network: "none", User: "1000:1000", Env: []string{"CI=true"}},
+			w,
 			join(start, []string{
 				"--volume", "/w/b1-2/certs:/takt/certs:ro", "--workdir", "/takt/source",
 				"--network", "none", "--user", "1000:1000", "--env", "CI=true",

@@ -62,6 +62,7 @@ type logStream struct {
 	dropped int // lines that wait to be confessed
 	stalled bool
 	closed  bool
+	hurry   bool // somebody waits for the queue to be empty
 	// Each is closed and replaced when something of its kind happens.
 	more, less chan struct{}
 }
@@ -152,6 +153,10 @@ func (s *logStream) flush(ctx context.Context, limit time.Duration) {
 		s.mu.Lock()
 		s.confess()
 		idle := len(s.queue) == 0 && s.sending == 0 || s.closed
+		if s.hurry != !idle {
+			s.hurry = !idle
+			wake(&s.more)
+		}
 		less := s.less
 		s.mu.Unlock()
 		if idle {

@@ -32,7 +32,7 @@ func (s *logStream) take(ctx context.Context) []api.LogMessage {
 	var company <-chan time.Time
 	for {
 		s.mu.Lock()
-		if len(s.queue) >= s.cfg.Batch || s.bytes >= maxBatchBytes {
+		if len(s.queue) >= s.cfg.Batch || s.bytes >= maxBatchBytes || s.hurry && len(s.queue) > 0 {
 			defer s.mu.Unlock()
 			return s.cut()
 		}

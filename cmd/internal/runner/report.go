@@ -26,7 +26,7 @@ const maxRefusals = 3
 func (w *Worker) conclude(
 	hard, report context.Context, a *assignment, ws workspace, err error, lines *logStream, log zerolog.Logger,
 ) {
-	if lost, ok := errors.AsType[lostError](context.Cause(a.ctx)); ok {
+	if lost, ok := a.lost(); ok {
 		log.Warn().Err(lost.why).Msg("build given up")
 		lines.discard()
 		return

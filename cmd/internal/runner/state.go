@@ -147,7 +147,7 @@ func removeAll(root string) error {
 		if d != nil && d.IsDir() {
 			_ = os.Chmod(path, 0o700) //nolint:gosec // ours, about to be removed
 		}
-		return nil //nolint:nilerr // the second removal reports what is left
+		return nil // the second removal reports what is left
 	})
 	return os.RemoveAll(root)
 }

@@ -102,16 +102,16 @@ func TestUnzipTrustsWhatComesOut(t *testing.T) {
 
 // requireAlone checks that nothing was made beside dir, and that every link
 // below it leads to something below it.
-func requireAlone(t testing.TB, dir string) {
-	t.Helper()
+func requireAlone(tb testing.TB, dir string) {
+	tb.Helper()
 	beside, err := os.ReadDir(filepath.Dir(dir))
-	require.NoError(t, err)
-	require.Len(t, beside, 1)
-	require.NoError(t, filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
-		require.NoError(t, err)
+	require.NoError(tb, err)
+	require.Len(tb, beside, 1)
+	require.NoError(tb, filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+		require.NoError(tb, err)
 		real, err := filepath.EvalSymlinks(path)
 		if err == nil {
-			require.True(t, real == dir || strings.HasPrefix(real, dir+"/"), real)
+			require.True(tb, real == dir || strings.HasPrefix(real, dir+"/"), real)
 		}
 		return nil
 	}))

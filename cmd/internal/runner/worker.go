@@ -81,7 +81,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	forever := client.Retry{Backoff: w.cfg.Backoff, OnWait: w.waiting("register")}
 	if err := forever.Do(polling, w.register); err != nil {
 		if polling.Err() != nil {
-			return nil //nolint:nilerr // told to end before it had begun
+			return nil // told to end before it had begun
 		}
 		return fmt.Errorf("registering: %w", err)
 	}

@@ -1,0 +1,125 @@
+package cli_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"takt/cmd/internal/cli"
+	"takt/http/api"
+	"takt/http/client"
+	"takt/store"
+)
+
+func reply(status int, code store.Code, message string) error {
+	return &client.Error{Op: "GET /x", Status: status, RequestID: "r1", Err: store.NewError(code, message)}
+}
+
+func TestExit(t *testing.T) {
+	t.Parallel()
+	refused := &url.Error{Op: "Get", URL: "http://h/x", Err: errors.New("connection refused")}
+	tests := []struct {
+		name string
+		err  error
+		code int
+		text string
+	}{
+		{"usage", cli.Usage("no %s", "flag"), 2, "no flag"},
+		{"not found", reply(404, store.NotFound, "Build not found"), 3, "Build not found"},
+		{"no key", reply(401, store.Unauthorized, "Missing X-API-Key header"), 4, "Missing X-API-Key header (set TAKT_API_KEY, or TAKT_ADMIN_KEY for operators' commands)"},
+		{"wrong key", reply(403, store.InvalidAPIKey, "Invalid API key"), 4, "Invalid API key (check TAKT_API_KEY)"},
+		{"queue full", reply(503, store.QueueFull, "Build queue full, try again later"), 5, "Build queue full, try again later (request r1)"},
+		{"no controller", &client.Error{Err: store.Wrap(store.Unavailable, "Controller not reachable", refused)}, 5, "Controller not reachable: connection refused"},
+		{"build failed", cli.BuildFailedError{ID: "b1", State: "failed", Reason: "boom"}, 6, "build b1 failed: boom"},
+		{"build cancelled", fmt.Errorf("waiting: %w", cli.BuildFailedError{ID: "b1", State: "cancelled"}), 6, "waiting: build b1 cancelled"},
+		{"a refusal of our own", store.NewError(store.InvalidArgument, "no id"), 1, "no id"},
+		{"anything else", errors.New("disk on fire"), 1, "disk on fire"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			require.Equal(t, tt.code, cli.ExitCode(tt.err))
+			require.Equal(t, tt.text, cli.Message(tt.err))
+		})
+	}
+	require.Zero(t, cli.ExitCode(nil))
+}
+
+func TestPrintTree(t *testing.T) {
+	t.Parallel()
+	at := api.Millis(time.Date(2025, 11, 24, 16, 0, 0, 0, time.UTC).UnixMilli())
+	var out bytes.Buffer
+	cli.PrintTree(&out, api.TreeNode{
+		ID: "takt", Status: "running", Strategy: "one_for_one", UptimeMS: 90_061_000, ChildCount: 3, Children: []api.TreeNode{
+			{ID: "repo", Status: "running", Strategy: "rest_for_one", UptimeMS: 61_000, Children: []api.TreeNode{
+				{ID: "pool", Status: "suspended", Detail: "connection refused", Restarts: 2, LastExit: "panic: \x1b[31mboom", LastExitAt: &at, UptimeMS: 499, Mailbox: 1},
+			}},
+			{ID: "jobs", Status: "terminated"},
+			{ID: "request_sup", Status: "running", UptimeMS: 3_600_000, ChildCount: 12, Leaked: 1},
+		},
+	})
+	require.Equal(t, strings.TrimPrefix(`
+takt             running, one_for_one, up 1d 1h
+|-- repo         running, rest_for_one, up 1m 1s
+|   `+"`"+`-- pool     suspended (connection refused), up 0s, 2 restarts, 1 message waits, last exit panic: `+"\uFFFD"+`[31mboom at 2025-11-24T16:00:00Z
+|-- jobs         terminated
+`+"`"+`-- request_sup  running, up 1h, 12 children, 1 leaked
+`, "\n"), out.String())
+}
+
+func TestTokens(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	tokens := cli.Tokens{Dir: filepath.Join(t.TempDir(), "deep", "tokens")}
+	none, err := tokens.Find("http://a", "b1")
+	require.NoError(t, err)
+	require.Empty(t, none)
+
+	require.NoError(t, tokens.Keep("http://a", "b1", "secret", now))
+	got, err := tokens.Find("http://a", "b1")
+	require.NoError(t, err)
+	require.Equal(t, "secret", got)
+	got, err = tokens.Find("http://evil", "b1")
+	require.NoError(t, err)
+	require.Empty(t, got, "no other controller is shown it")
+
+	info, err := os.Stat(filepath.Join(tokens.Dir, "b1"))
+	require.NoError(t, err)
+	require.Equal(t, fs.FileMode(0o600), info.Mode())
+	info, err = os.Stat(tokens.Dir)
+	require.NoError(t, err)
+	require.Equal(t, fs.FileMode(0o700), info.Mode().Perm())
+
+	require.Error(t, tokens.Keep("http://a", "../b", "secret", now))
+	require.NoError(t, tokens.Keep("http://a", "b2", "secret", now.Add(31*24*time.Hour)))
+	got, err = tokens.Find("http://a", "b1")
+	require.NoError(t, err)
+	require.Empty(t, got, "old ones are forgotten")
+
+	require.NoError(t, os.WriteFile(filepath.Join(tokens.Dir, "b3"), []byte("rubbish"), 0o600))
+	_, err = tokens.Find("http://a", "b3")
+	require.Error(t, err)
+}
+
+func TestProgressIsForTerminals(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	bar := cli.NewBar(&out, "uploading", false)
+	require.Nil(t, bar.Progress())
+	bar.Done()
+	require.Empty(t, out.String())
+}
+
+func TestPlain(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "a\tb\nc\uFFFD[2Jé\uFFFD", cli.Plain("a\tb\nc\x1b[2Jé\u009b"))
+}
