@@ -1,0 +1,291 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"takt/cmd/internal/controllertest"
+	"takt/http/api"
+	"takt/store"
+)
+
+// desk is somebody at a terminal with a controller.
+type desk struct {
+	*controllertest.Controller
+	env map[string]string
+	dir string
+}
+
+func newDesk(t *testing.T) *desk {
+	t.Helper()
+	d := &desk{Controller: controllertest.Start(t), dir: t.TempDir()}
+	d.env = map[string]string{
+		"TAKT_URL": d.URL, "TAKT_API_KEY": controllertest.APIKey, "TAKT_ADMIN_KEY": controllertest.AdminKey,
+		"XDG_STATE_HOME": d.dir, "PATH": os.Getenv("PATH"),
+	}
+	return d
+}
+
+// takt runs a command and returns what it did.
+func (d *desk) takt(ctx context.Context, args ...string) (code int, stdout, stderr string) {
+	var out, errs bytes.Buffer
+	root := newRootIn(func(name string) (string, bool) {
+		value, ok := d.env[name]
+		return value, ok
+	})
+	code = execute(ctx, root, args, &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+// ok runs a command that must succeed and returns its output.
+func (d *desk) ok(t *testing.T, args ...string) string {
+	t.Helper()
+	code, out, errs := d.takt(t.Context(), args...)
+	require.Zero(t, code, errs)
+	return out
+}
+
+func (d *desk) file(t *testing.T, name, content string) string {
+	t.Helper()
+	path := filepath.Join(d.dir, name)
+	require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
+	return path
+}
+
+// finish ends a build as its worker would.
+func (d *desk) finish(id string, state store.BuildState, result, reason string) {
+	d.Edit(id, func(b *controllertest.Build) {
+		b.State, b.Result, b.ErrorMessage = state, []byte(result), reason
+		b.Logs = append(b.Logs, api.LogMessage{Level: "warn", Message: "the \x1b[31mend"})
+	})
+}
+
+func TestSubmitAndLookWithoutTheKey(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	id := strings.TrimSpace(d.ok(t, "submit", "--platform", "ios", d.file(t, "s.zip", "zip"), "--certs", d.file(t, "c.zip", "certs")))
+	require.Equal(t, "zip", string(d.Build(id).Source))
+	require.Equal(t, "certs", string(d.Build(id).Certs))
+	delete(d.env, "TAKT_API_KEY")
+	require.Contains(t, d.ok(t, "status", id), "pending")
+	d.finish(id, store.Completed, "app", "")
+	require.Contains(t, d.ok(t, "logs", id), "Build submitted\n")
+	out := filepath.Join(d.dir, "out.ipa")
+	require.Contains(t, d.ok(t, "download", id, "-o", out), "3 bytes")
+	content, err := os.ReadFile(out)
+	require.NoError(t, err)
+	require.Equal(t, "app", string(content))
+	require.NoFileExists(t, out+".part")
+	code, _, errs := d.takt(t.Context(), "list")
+	require.Equal(t, 4, code)
+	require.Contains(t, errs, "Missing X-API-Key")
+}
+
+func TestSubmitADirectoryAndWait(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	src := filepath.Join(d.dir, "src")
+	require.NoError(t, os.Mkdir(src, 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(src, "a"), []byte("hello"), 0o600))
+	out := filepath.Join(d.dir, "app")
+	go func() {
+		d.Await(t, "the build is there", func() bool { return d.Build("build-1").ID != "" })
+		d.finish("build-1", store.Completed, "app", "")
+	}()
+	shown := d.ok(t, "submit", "-p", "android", "--follow", "--download", out, src)
+	require.True(t, strings.HasPrefix(shown, "build-1\n"), shown)
+	require.Contains(t, shown, "warn  the \uFFFD[31mend\n")
+	require.Contains(t, shown, "completed")
+	content, err := os.ReadFile(out)
+	require.NoError(t, err)
+	require.Equal(t, "app", string(content))
+	require.Contains(t, string(d.Build("build-1").Source), "PK")
+}
+
+func TestBuildThatFailedHasItsOwnExitCode(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	id := d.Submit("ios", []byte("zip"), nil)
+	d.finish(id, store.Failed, "", "compiler is tired")
+	for _, args := range [][]string{{"status", "--wait", id}, {"logs", "-f", id}} {
+		code, _, errs := d.takt(t.Context(), args...)
+		require.Equal(t, 6, code)
+		require.Contains(t, errs, "build "+id+" failed: compiler is tired")
+	}
+	d.ok(t, "status", id)
+}
+
+func TestJSON(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	var submitted map[string]any
+	require.NoError(t, json.Unmarshal([]byte(d.ok(t, "submit", "-p", "ios", "--json", d.file(t, "s.zip", "zip"))), &submitted))
+	require.Equal(t, "build-1", submitted["id"])
+	require.NotContains(t, submitted, "access_token")
+	d.finish("build-1", store.Completed, "app", "")
+
+	var status api.BuildStatus
+	require.NoError(t, json.Unmarshal([]byte(d.ok(t, "status", "build-1", "--json")), &status))
+	require.Equal(t, "completed", status.State)
+
+	lines := strings.Split(strings.TrimSpace(d.ok(t, "logs", "build-1", "--json", "--after", "1")), "\n")
+	require.Len(t, lines, 1)
+	var line api.LogEntry
+	require.NoError(t, json.Unmarshal([]byte(lines[0]), &line))
+	require.Equal(t, int64(2), line.Seq)
+
+	var all []api.BuildItem
+	require.NoError(t, json.Unmarshal([]byte(d.ok(t, "list", "--json", "--status", "completed")), &all))
+	require.Len(t, all, 1)
+	require.Equal(t, "[]\n", d.ok(t, "list", "--json", "--status", "failed"))
+
+	var file map[string]any
+	out := filepath.Join(d.dir, "out")
+	require.NoError(t, json.Unmarshal([]byte(d.ok(t, "download", "build-1", "-o", out, "--json")), &file))
+	require.InDelta(t, 3, file["bytes"], 0)
+
+	var root api.TreeNode
+	require.NoError(t, json.Unmarshal([]byte(d.ok(t, "tree", "--json")), &root))
+	require.Equal(t, "takt", root.ID)
+	require.True(t, json.Valid([]byte(d.ok(t, "version", "--json"))))
+}
+
+func TestListCancelTree(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	one, two := d.Submit("ios", nil, nil), d.Submit("android", nil, nil)
+	require.Equal(t, one+" cancelled\n", d.ok(t, "cancel", one))
+	listed := d.ok(t, "list")
+	require.Less(t, strings.Index(listed, two), strings.Index(listed, one))
+	require.Contains(t, listed, "cancelled")
+	require.NotContains(t, d.ok(t, "list", "-n", "1"), one)
+	require.NotContains(t, d.ok(t, "list", "--platform", "android"), one)
+	require.Contains(t, d.ok(t, "tree"), "|-- repo")
+}
+
+func TestExitCodes(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	done := d.Submit("ios", nil, nil)
+	d.finish(done, store.Completed, "app", "")
+	source := d.file(t, "s.zip", "zip")
+	empty := d.file(t, "empty", "")
+	tests := []struct {
+		name string
+		args []string
+		env  map[string]string
+		code int
+		text string
+	}{
+		{"unknown command", []string{"sbumit"}, nil, 2, "did you mean submit?"},
+		{"unknown flag", []string{"list", "--frobnicate"}, nil, 2, "unknown flag"},
+		{"missing argument", []string{"status"}, nil, 2, "accepts 1 arg"},
+		{"no platform", []string{"submit", source}, nil, 2, "not ios or android"},
+		{"no such source", []string{"submit", "-p", "ios", source + "x"}, nil, 2, "no such file"},
+		{"bad URL", []string{"list", "--url", "localhost"}, nil, 2, "controller URL"},
+		{"empty key file", []string{"list", "--api-key-file", empty}, nil, 2, "is empty"},
+		{"not found", []string{"status", "nope"}, nil, 3, "Build not found"},
+		{"not an id", []string{"status", "../x"}, nil, 1, "not a valid build id"},
+		{"wrong key", []string{"list", "--api-key", "wrong"}, nil, 4, "Invalid API key"},
+		{"wrong admin key", []string{"tree"}, map[string]string{"TAKT_ADMIN_KEY": "wrong"}, 4, "Invalid admin key"},
+		{"ended already", []string{"cancel", done}, nil, 1, "Build already finished"},
+		{"nothing to run", []string{"worker"}, nil, 2, "--exec or --image"},
+		{"bad platform", []string{"worker", "--exec", "true", "--platform", "windows"}, nil, 2, `"windows"`},
+		{"keys stay here", []string{"worker", "--exec", "true", "--env", "TAKT_API_KEY"}, nil, 2, "can't be set"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			mine := *d
+			mine.env = maps.Clone(d.env)
+			maps.Copy(mine.env, tt.env)
+			code, _, errs := mine.takt(t.Context(), tt.args...)
+			require.Equal(t, tt.code, code, errs)
+			require.Contains(t, errs, tt.text)
+			require.NotContains(t, errs, controllertest.APIKey)
+		})
+	}
+}
+
+func TestControllerNotAvailable(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.Intercept(func(w http.ResponseWriter, _ *http.Request) bool {
+		controllertest.Problem(w, http.StatusServiceUnavailable, store.QueueFull, "Build queue full, try again later")
+		return true
+	})
+	code, _, errs := d.takt(t.Context(), "submit", "-p", "ios", d.file(t, "s.zip", "zip"))
+	require.Equal(t, 5, code)
+	require.Contains(t, errs, "Build queue full")
+	require.Equal(t, 1, d.Requests("POST /api/builds"), "a submit is not repeated")
+}
+
+func TestWaitOutlastsARestartOfTheController(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	id := d.Submit("ios", nil, nil)
+	tries := make(chan struct{}, 100)
+	d.Intercept(func(http.ResponseWriter, *http.Request) bool {
+		tries <- struct{}{}
+		panic(http.ErrAbortHandler)
+	})
+	go func() {
+		<-tries
+		<-tries
+		d.Intercept(nil)
+		d.finish(id, store.Completed, "app", "")
+	}()
+	d.ok(t, "status", "--wait", id)
+}
+
+func TestWorkerCommand(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	id := d.Submit("ios", []byte("no zip"), nil)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	ended := make(chan int, 1)
+	go func() {
+		code, _, _ := d.takt(ctx, "worker", "--name", "my mac", "--exec", "true", "--platform", "ios,android", "--concurrency", "3", "--json")
+		ended <- code
+	}()
+	require.Equal(t, "source: not a zip archive", d.AwaitState(t, id, store.Failed).ErrorMessage)
+	cancel(context.Canceled)
+	require.Zero(t, <-ended)
+	w := d.Workers()[0]
+	require.Equal(t, "my mac", w.Name)
+	require.Equal(t, []string{"ios", "android"}, w.Platforms)
+	require.Equal(t, 3, w.Slots)
+	require.True(t, w.Gone)
+	require.FileExists(t, filepath.Join(d.dir, "takt", "workers", "my-mac", "worker-id"))
+}
+
+func TestWorkerEnvironment(t *testing.T) {
+	t.Parallel()
+	env := environment(func(name string) (string, bool) {
+		value, ok := map[string]string{"A": "1", "EMPTY": ""}[name]
+		return value, ok
+	})
+	got, err := variables([]string{"A", "EMPTY", "UNSET", "B=x=y"}, env)
+	require.NoError(t, err)
+	require.Equal(t, []string{"A=1", "EMPTY=", "B=x=y"}, got)
+	for _, bad := range []string{"", "=x", "TAKT_API_KEY", "TAKT_ADMIN_KEY=x", "CONTROLLER_API_KEY"} {
+		_, err := variables([]string{bad}, env)
+		require.Error(t, err, bad)
+	}
+}
+
+func TestCompletion(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	require.Contains(t, d.ok(t, "completion", "bash"), "takt")
+	require.Contains(t, d.ok(t, "__complete", "submit", "--platform", ""), "android")
+}

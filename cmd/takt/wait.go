@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"takt/cmd/internal/cli"
+	"takt/http/api"
+	"takt/http/client"
+	"takt/store"
+)
+
+// waiter watches a build.
+type waiter struct {
+	*session
+	id   string
+	auth client.BuildAuth
+	// follow shows the log on the way.
+	follow bool
+
+	after client.LogsAfter
+	shown int
+}
+
+// logPage is the most lines asked for at once.
+const logPage = 5000
+
+// wait returns when the build has ended. An absent controller is waited for.
+func (w *waiter) wait(ctx context.Context) (api.BuildStatus, error) {
+	pace := client.Backoff{Min: 200 * time.Millisecond, Max: 5 * time.Second}
+	if w.follow {
+		pace.Max = time.Second
+	}
+	w.retry.Patience, w.retry.Max = 0, 30*time.Second
+	for n := 0; ; n++ {
+		status, err := again(ctx, w.session, func(ctx context.Context) (api.BuildStatus, error) {
+			return w.client.Status(ctx, w.id, w.auth)
+		})
+		if err != nil {
+			return status, err
+		}
+		if w.follow {
+			// After the status, so that nothing is said between the last look
+			// at the log and the end.
+			if err := w.showLogs(ctx); err != nil {
+				return status, err
+			}
+		}
+		if store.BuildState(status.State).Final() || store.BuildState(status.Status).Final() {
+			return status, nil
+		}
+		timer := time.NewTimer(pace.Delay(n, 1))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return status, context.Cause(ctx)
+		}
+	}
+}
+
+// showLogs shows what was not shown yet.
+func (w *waiter) showLogs(ctx context.Context) error {
+	for {
+		w.after.Limit = logPage
+		page, err := again(ctx, w.session, func(ctx context.Context) (api.Logs, error) {
+			return w.client.Logs(ctx, w.id, w.auth, w.after)
+		})
+		if err != nil {
+			return err
+		}
+		fresh := page.Logs
+		if len(fresh) > 0 && fresh[0].Seq == 0 { // a controller that sends all each time
+			fresh = fresh[min(w.shown, len(fresh)):]
+		}
+		for _, line := range fresh {
+			if err := w.show(line); err != nil {
+				return err
+			}
+			w.after.Seq = max(w.after.Seq, line.Seq)
+		}
+		w.shown += len(fresh)
+		if len(fresh) < logPage {
+			return nil
+		}
+	}
+}
+
+func (w *waiter) show(line api.LogEntry) error {
+	if w.JSON {
+		return json.NewEncoder(w.Out).Encode(line)
+	}
+	cli.LogLine(w.Out, line)
+	return nil
+}
+
+// verdict is nil for a completed build.
+func verdict(status api.BuildStatus) error {
+	state := firstSet(status.State, status.Status)
+	switch store.BuildState(state) {
+	case store.Completed:
+		return nil
+	case store.Failed, store.Cancelled:
+		return cli.BuildFailedError{ID: status.ID, State: state, Reason: cli.Or(status.ErrorMessage, "")}
+	default:
+		return errors.New("build " + status.ID + " is " + state)
+	}
+}
