@@ -143,6 +143,13 @@ func (b *board) expire(now time.Time) {
 	}
 }
 
+// worthwhile reports whether the line is long enough for another flight. While
+// one is in the air it should be as long as that: a small flight now would keep
+// everybody who comes right after it waiting for the next.
+func (b *board) worthwhile(limit int) bool {
+	return len(b.aloft) == 0 || b.line.size >= min(limit, b.flying())
+}
+
 // take forms a flight of at most limit polls, nil if the line is empty.
 func (b *board) take(limit int) *flight {
 	if b.line.size == 0 {

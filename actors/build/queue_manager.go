@@ -3,6 +3,7 @@ package build
 import (
 	"context"
 	"errors"
+	"runtime"
 	"time"
 
 	"takt/actors/otp"
@@ -19,6 +20,7 @@ type (
 	countNow struct{} // timer: count the pending builds
 	dueNow   struct{} // timer: a parked poll's time is up
 	showNow  struct{} // timer: publish queue:updated
+	hurry    struct{} // timer: launch what waits for company
 
 	counted struct { // a count has ended
 		pending map[store.Platform]int
@@ -30,6 +32,8 @@ type (
 const (
 	// showEvery is how often queue:updated is published at most.
 	showEvery = 100 * time.Millisecond
+	// linger is how long polls wait for company while a batch is under way.
+	linger = 5 * time.Millisecond
 	// doubtDelay is how soon a count is taken when the hints are in doubt.
 	doubtDelay = 100 * time.Millisecond
 )
@@ -48,6 +52,8 @@ type manager struct {
 	again    bool // and another is wanted: it may have begun too early
 	recount  alarm
 	due      alarm
+	late     alarm
+	hurry    bool // what waits has waited long enough
 	showing  bool // show is armed
 	shown    QueueUpdated
 }
@@ -107,6 +113,8 @@ func (m *manager) handle(c *otp.Ctx, msg any) {
 	case countNow:
 		m.recount = alarm{}
 		m.count(c)
+	case hurry:
+		m.late, m.hurry = alarm{}, true
 	case showNow:
 		m.show()
 	case heard:
@@ -125,13 +133,14 @@ func (m *manager) handle(c *otp.Ctx, msg any) {
 func (m *manager) step(c *otp.Ctx) {
 	g, b := m.q.gauge, m.board
 	g.woken.Add(int64(b.wake()))
-	for len(b.aloft) < m.q.cfg.Batches {
-		f := b.take(m.q.cfg.BatchSize)
-		if f == nil {
+	for len(b.aloft) < m.q.cfg.Batches && b.line.size > 0 {
+		if !m.hurry && !b.worthwhile(m.q.cfg.BatchSize) {
+			m.late.set(c, time.Now().Add(linger), hurry{})
 			break
 		}
-		m.launch(c, f)
+		m.launch(c, b.take(m.q.cfg.BatchSize))
 	}
+	m.hurry = false
 	if at, ok := b.room.nextDue(); ok {
 		m.due.set(c, at, dueNow{})
 	}
@@ -162,6 +171,9 @@ func (m *manager) launch(c *otp.Ctx, f *flight) {
 		f.fly(ctx, q.db, &q.gauge.pending)
 		q.gauge.flew(f)
 		q.announce(f)
+		// Those that were just answered tend to poll again at once. Let them go
+		// first, so that the next flight finds them in the line.
+		runtime.Gosched()
 		return f
 	})
 }
