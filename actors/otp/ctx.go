@@ -3,6 +3,7 @@ package otp
 import (
 	"context"
 	"fmt"
+	"sync"
 
 	"github.com/rs/zerolog"
 )
@@ -13,7 +14,7 @@ type Ctx struct {
 	s        *server
 	logger   *zerolog.Logger
 	monitors map[*monitor]struct{}
-	asyncs   *asyncs
+	asyncs   sync.WaitGroup // goroutines of Async
 }
 
 // Self returns the process.
@@ -111,6 +112,5 @@ func (c *Ctx) release() {
 		m.cancel()
 	}
 	c.monitors = nil
-	c.asyncs.wait(c.s.p)
-	c.asyncs = nil
+	c.asyncs.Wait() // whoever ordered the end keeps the time
 }

@@ -15,8 +15,6 @@ type Report struct {
 	Killed bool
 	// Leaked are the processes that could not be stopped, by path.
 	Leaked []Leak
-	// Strays counts Async goroutines that outlived their process.
-	Strays int
 }
 
 // Leak is a process that was killed and did not return.
@@ -26,7 +24,7 @@ type Leak struct {
 }
 
 // Clean reports whether everything has ended.
-func (r Report) Clean() bool { return len(r.Leaked) == 0 && r.Strays == 0 }
+func (r Report) Clean() bool { return len(r.Leaked) == 0 }
 
 // Shutdown stops all trees, the last one started first, and waits. When ctx
 // ends, what is left is killed. Nothing can be started afterwards; a second
@@ -53,7 +51,6 @@ func (s *System) Shutdown(ctx context.Context) Report {
 	}
 	s.mu.Unlock()
 	slices.SortFunc(report.Leaked, func(a, b Leak) int { return strings.Compare(a.Path, b.Path) })
-	report.Strays = int(s.strays.Load())
 	report.Took = time.Since(begin)
 	return report
 }

@@ -37,7 +37,6 @@ type System struct {
 	slots  sync.Pool       // of *slot
 	nextID atomic.Uint64
 	born   time.Time
-	strays atomic.Int64 // Async goroutines that outlived their process
 	dumped atomic.Int64 // unix nanoseconds of the last stack dump
 
 	mu      sync.Mutex // guards what follows; never held while taking a Proc's
@@ -163,11 +162,11 @@ func (s *System) Whereis(name string) *Proc { return s.names.lookup(name) }
 // starting too.
 func (s *System) Names() []string { return s.names.all() }
 
-// Leaked returns how many abandoned processes and helper goroutines still run.
+// Leaked returns how many abandoned processes still run.
 func (s *System) Leaked() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.leaked) + int(s.strays.Load())
+	return len(s.leaked)
 }
 
 // forget removes a process without supervisor that has ended.

@@ -1,0 +1,258 @@
+package otp_test
+
+import (
+	"context"
+	"runtime"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"takt/actors/otp"
+	"takt/actors/otp/otptest"
+)
+
+// crashes are the ways in which a callback can fail to return.
+func crashes() map[string]struct {
+	do     func()
+	reason error
+} {
+	type way = struct {
+		do     func()
+		reason error
+	}
+	return map[string]way{
+		"panic":  {func() { panic(errBoom) }, errBoom},
+		"goexit": {runtime.Goexit, otp.ErrGoexit},
+	}
+}
+
+// TestCrashWhileRunning crashes in every callback that runs after Init. The
+// process ends with the crash as reason and its successor serves.
+func TestCrashWhileRunning(t *testing.T) {
+	t.Parallel()
+	callbacks := map[string]func(crash func()) otp.ChildSpec{
+		"HandleCall": func(crash func()) otp.ChildSpec {
+			return server(puppet{call: func(_ *otp.Ctx, _ otp.From, req any) (any, error) {
+				if req == "crash" {
+					crash()
+				}
+				return req, nil
+			}})
+		},
+		"HandleCast": func(crash func()) otp.ChildSpec {
+			return server(puppet{call: forward, cast: func(*otp.Ctx, any) { crash() }})
+		},
+		"HandleInfo": func(crash func()) otp.ChildSpec {
+			return server(puppet{
+				call: func(c *otp.Ctx, from otp.From, req any) (any, error) {
+					if req == "crash" {
+						c.SendAfter(0, "crash")
+						return otp.NoReply, nil
+					}
+					return req, nil
+				},
+				info: func(*otp.Ctx, any) { crash() },
+			})
+		},
+		"Async": func(crash func()) otp.ChildSpec {
+			return server(puppet{call: func(c *otp.Ctx, _ otp.From, req any) (any, error) {
+				if req == "crash" {
+					c.Async(func(context.Context) any { crash(); return nil })
+					return otp.NoReply, nil
+				}
+				return req, nil
+			}})
+		},
+		"HandleBatch": func(crash func()) otp.ChildSpec {
+			return otp.ChildSpec{Server: func() otp.Server { return crashingBatcher{crash: crash} }}
+		},
+		"HandleCall and then Terminate": func(crash func()) otp.ChildSpec {
+			return server(puppet{
+				call: func(_ *otp.Ctx, _ otp.From, req any) (any, error) {
+					if req == "crash" {
+						panic("first")
+					}
+					return req, nil
+				},
+				terminate: func(*otp.Ctx, error) { crash() },
+			})
+		},
+	}
+	for where, spec := range callbacks {
+		for how, crash := range crashes() {
+			t.Run(where+" "+how, func(t *testing.T) {
+				t.Parallel()
+				sys := otptest.New(t)
+				root := one(t, sys, spec(crash.do))
+				p := sys.Whereis("root/child")
+				_, err := otp.Call[any](t.Context(), p, "crash")
+				var down *otp.DownError
+				require.ErrorAs(t, err, &down)
+				require.ErrorIs(t, down.Reason, crash.reason)
+				require.ErrorIs(t, otptest.Ended(t, p), crash.reason)
+
+				next := otptest.Restarted(t, sys, p)
+				got, err := otp.Call[string](t.Context(), next, "hello")
+				require.NoError(t, err)
+				require.Equal(t, "hello", got)
+				require.True(t, root.Alive())
+			})
+		}
+	}
+}
+
+func server(p puppet) otp.ChildSpec { return otp.ChildSpec{Server: p.make} }
+
+// forward sends "crash" on as a cast, and never answers that.
+func forward(c *otp.Ctx, _ otp.From, req any) (any, error) {
+	if req == "crash" {
+		otp.Cast(c.Self(), req)
+		return otp.NoReply, nil
+	}
+	return req, nil
+}
+
+// crashingBatcher crashes in HandleBatch when told so.
+type crashingBatcher struct {
+	puppet
+	crash func()
+}
+
+func (b crashingBatcher) HandleBatch(_ *otp.Ctx, msgs []otp.Msg) {
+	for _, m := range msgs {
+		if m.Body == "crash" {
+			b.crash()
+		}
+		m.From.Reply(m.Body, nil)
+	}
+}
+
+// TestCrashWhileStarting crashes in everything that runs for a start: at boot
+// that fails the tree, in a restart it is one more attempt.
+func TestCrashWhileStarting(t *testing.T) {
+	t.Parallel()
+	starts := map[string]func(crash func()) otp.ChildSpec{
+		"the server's start function": func(crash func()) otp.ChildSpec {
+			return otp.ChildSpec{Server: func() otp.Server { crash(); return puppet{} }}
+		},
+		"the server's Init": func(crash func()) otp.ChildSpec {
+			return server(puppet{init: func(*otp.Ctx) error { crash(); return nil }})
+		},
+		"the task's start function": func(crash func()) otp.ChildSpec {
+			return otp.ChildSpec{Task: func() otp.Task { crash(); return sleeper() }}
+		},
+		"the task's Init": func(crash func()) otp.ChildSpec {
+			return otp.ChildSpec{Task: func() otp.Task {
+				task := sleeper()
+				task.Init = func(context.Context) error { crash(); return nil }
+				return task
+			}}
+		},
+		"the supervisor's start function": func(crash func()) otp.ChildSpec {
+			return otp.ChildSpec{Supervisor: func() otp.SupSpec { crash(); return otp.SupSpec{} }}
+		},
+		"the supervisor's Init": func(crash func()) otp.ChildSpec {
+			return otp.ChildSpec{Supervisor: func() otp.SupSpec {
+				return otp.SupSpec{Init: func() error { crash(); return nil }}
+			}}
+		},
+	}
+	for where, spec := range starts {
+		for how, crash := range crashes() {
+			t.Run(where+" "+how+" at boot", func(t *testing.T) {
+				t.Parallel()
+				sys := otptest.New(t)
+				child := spec(crash.do)
+				child.ID = "child"
+				_, err := sys.StartRoot(t.Context(), "root", otp.SupSpec{Children: []otp.ChildSpec{child}})
+				require.ErrorIs(t, err, otp.ErrShutdown)
+				require.ErrorIs(t, err, crash.reason)
+				var failed *otp.ChildError
+				require.ErrorAs(t, err, &failed)
+				require.Equal(t, "child", failed.ID)
+				require.Empty(t, sys.Names())
+			})
+			t.Run(where+" "+how+" in a restart", func(t *testing.T) {
+				t.Parallel()
+				var seen journal
+				sys := otptest.New(t, seen.hook)
+				var starts atomic.Int64
+				one(t, sys, spec(func() {
+					if n := starts.Add(1); n == 2 || n == 3 {
+						crash.do()
+					}
+				}))
+				p := sys.Whereis("root/child")
+				otptest.Crash(t, p, errBoom)
+				otptest.Restarted(t, sys, p)
+				require.EqualValues(t, 4, starts.Load())
+				failures := seen.of(otp.EventStartFailed)
+				require.Len(t, failures, 2)
+				require.ErrorIs(t, failures[1].Reason, crash.reason)
+				require.Equal(t, "root/child", failures[1].Path)
+			})
+		}
+	}
+}
+
+// TestCrashInTerminate crashes in Terminate of a child that is told to stop.
+func TestCrashInTerminate(t *testing.T) {
+	t.Parallel()
+	for how, crash := range crashes() {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			sys := otptest.New(t)
+			root := one(t, sys, server(puppet{terminate: func(*otp.Ctx, error) { crash.do() }}))
+			p := sys.Whereis("root/child")
+			require.NoError(t, otp.TerminateChild(t.Context(), root, "child"))
+			require.ErrorIs(t, p.Reason(), crash.reason)
+			require.True(t, root.Alive())
+		})
+	}
+}
+
+// TestCrashOfTask crashes in Run.
+func TestCrashOfTask(t *testing.T) {
+	t.Parallel()
+	for how, crash := range crashes() {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			sys := otptest.New(t)
+			var runs atomic.Int64
+			one(t, sys, otp.ChildSpec{Task: func() otp.Task {
+				return otp.Task{Run: func(ctx context.Context) error {
+					if runs.Add(1) == 1 {
+						crash.do()
+					}
+					<-ctx.Done()
+					return nil
+				}}
+			}})
+			otptest.Eventually(t, func() bool { return runs.Load() == 2 }, "the task is restarted")
+		})
+	}
+}
+
+// TestCrashInHooks crashes in functions that run in the supervisor's goroutine.
+func TestCrashInHooks(t *testing.T) {
+	t.Parallel()
+	t.Run("Key", func(t *testing.T) {
+		t.Parallel()
+		sys := otptest.New(t)
+		root := otptest.Tree(t, sys, otp.SupSpec{Strategy: otp.Dynamic, Children: []otp.ChildSpec{{
+			ID: "x", Key: func(any) string { panic(errBoom) }, TaskArgs: func(any) otp.Task { return sleeper() },
+		}}})
+		_, err := otp.StartDynamic(t.Context(), root, nil)
+		require.ErrorIs(t, err, errBoom)
+		require.True(t, root.Alive())
+	})
+	t.Run("OnEvent", func(t *testing.T) {
+		t.Parallel()
+		sys := otptest.New(t, func(o *otp.Options) { o.OnEvent = func(otp.Event) { panic(errBoom) } })
+		one(t, sys, otp.ChildSpec{Server: puppet{}.make})
+		p := sys.Whereis("root/child")
+		otptest.Crash(t, p, errBoom)
+		otptest.Restarted(t, sys, p)
+	})
+}

@@ -1,0 +1,189 @@
+package otp_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"takt/actors/otp"
+	"takt/actors/otp/otptest"
+)
+
+// TestHang hangs in every callback, deaf to every context. Stopping the child
+// takes its shutdown time and the grace; then it is abandoned: its name is free,
+// its caller is told, it counts as leaked until it returns.
+func TestHang(t *testing.T) {
+	t.Parallel()
+	callbacks := map[string]func(hang func()) otp.ChildSpec{
+		"HandleCall": func(hang func()) otp.ChildSpec {
+			return server(puppet{call: func(*otp.Ctx, otp.From, any) (any, error) { hang(); return nil, nil }})
+		},
+		"HandleCast": func(hang func()) otp.ChildSpec {
+			return server(puppet{call: forwardAll, cast: func(*otp.Ctx, any) { hang() }})
+		},
+		"HandleInfo": func(hang func()) otp.ChildSpec {
+			return server(puppet{
+				call: func(c *otp.Ctx, _ otp.From, _ any) (any, error) { c.SendAfter(0, 1); return otp.NoReply, nil },
+				info: func(*otp.Ctx, any) { hang() },
+			})
+		},
+		"HandleBatch": func(hang func()) otp.ChildSpec {
+			return otp.ChildSpec{Server: func() otp.Server { return crashingBatcher{crash: hang} }}
+		},
+		"Terminate": func(hang func()) otp.ChildSpec {
+			return server(puppet{
+				call:      func(*otp.Ctx, otp.From, any) (any, error) { return otp.NoReply, nil },
+				terminate: func(*otp.Ctx, error) { hang() },
+			})
+		},
+		"Async": func(hang func()) otp.ChildSpec {
+			return server(puppet{call: func(c *otp.Ctx, _ otp.From, _ any) (any, error) {
+				c.Async(func(context.Context) any { hang(); return nil })
+				return otp.NoReply, nil
+			}})
+		},
+	}
+	for where, spec := range callbacks {
+		t.Run(where, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var seen journal
+				sys := otptest.New(t, seen.hook)
+				held := make(chan struct{})
+				child := spec(func() { <-held })
+				child.Shutdown = time.Second
+				root := one(t, sys, child)
+				p := sys.Whereis("root/child")
+				told := make(chan error, 1)
+				go func() {
+					_, err := otp.Call[any](t.Context(), p, "crash")
+					told <- err
+				}()
+				synctest.Wait()
+
+				begin := time.Now()
+				require.NoError(t, otp.TerminateChild(t.Context(), root, "child"))
+				require.Equal(t, time.Second+50*time.Millisecond, time.Since(begin))
+				require.ErrorIs(t, p.Reason(), otp.ErrKilled)
+				require.ErrorIs(t, <-told, otp.ErrKilled)
+				require.Equal(t, []string{"root"}, sys.Names())
+				require.Len(t, seen.of(otp.EventAbandoned), 1)
+				otptest.Advance(time.Second)
+				require.Equal(t, 1, sys.Leaked())
+
+				_, err := otp.RestartChild(t.Context(), root, "child")
+				require.NoError(t, err, "its successor can start")
+				require.NoError(t, otp.TerminateChild(t.Context(), root, "child"))
+				close(held)
+				otptest.Advance(time.Second)
+				require.Zero(t, sys.Leaked(), "it has returned")
+				require.NotEmpty(t, seen.of(otp.EventReturned))
+			})
+		})
+	}
+}
+
+func forwardAll(c *otp.Ctx, _ otp.From, req any) (any, error) {
+	otp.Cast(c.Self(), req)
+	return otp.NoReply, nil
+}
+
+func TestHangInInit(t *testing.T) {
+	t.Parallel()
+	t.Run("is bounded by the start timeout", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			sys := otptest.New(t)
+			held := make(chan struct{})
+			begin := time.Now()
+			_, err := sys.StartRoot(t.Context(), "root", otp.SupSpec{Children: []otp.ChildSpec{{
+				ID: "child", StartTimeout: time.Second,
+				Server: puppet{init: func(*otp.Ctx) error { <-held; return nil }}.make,
+			}}})
+			require.ErrorIs(t, err, otp.ErrTimeout)
+			require.Equal(t, time.Second+50*time.Millisecond, time.Since(begin))
+			require.Equal(t, 1, sys.Leaked())
+			require.Empty(t, sys.Names())
+			close(held)
+			synctest.Wait()
+		})
+	})
+	t.Run("is bounded by the context of a root", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			sys := otptest.New(t)
+			held := make(chan struct{})
+			ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errBoom)
+			defer cancel()
+			_, err := sys.StartRoot(ctx, "root", otp.SupSpec{Children: []otp.ChildSpec{
+				{ID: "a", Task: sleeper},
+				{ID: "b", Task: func() otp.Task { <-held; return sleeper() }},
+			}})
+			require.ErrorIs(t, err, errBoom)
+			otptest.Advance(time.Second)
+			require.Equal(t, 1, sys.Leaked())
+			require.Empty(t, sys.Names())
+			close(held)
+			synctest.Wait()
+		})
+	})
+}
+
+func TestHangOfTask(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		sys := otptest.New(t)
+		held := make(chan struct{})
+		root := one(t, sys, otp.ChildSpec{Shutdown: time.Second, Task: func() otp.Task {
+			return otp.Task{Run: func(context.Context) error { <-held; return nil }}
+		}})
+		require.NoError(t, otp.TerminateChild(t.Context(), root, "child"))
+		require.Equal(t, 1, sys.Leaked())
+		close(held)
+		synctest.Wait()
+		require.Zero(t, sys.Leaked())
+	})
+}
+
+// TestHangAfterCrash hangs in Terminate of a process that ends by itself: its
+// supervisor does not wait for it for ever.
+func TestHangAfterCrash(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		sys := otptest.New(t)
+		held := make(chan struct{})
+		one(t, sys, otp.ChildSpec{Shutdown: 3 * time.Second, Server: puppet{
+			cast:      func(*otp.Ctx, any) { panic(errBoom) },
+			terminate: func(*otp.Ctx, error) { <-held },
+		}.make})
+		p := sys.Whereis("root/child")
+		begin := time.Now()
+		require.True(t, otp.Cast(p, "crash"))
+		otptest.Restarted(t, sys, p)
+		require.Equal(t, 3*time.Second+50*time.Millisecond, time.Since(begin))
+		close(held)
+		synctest.Wait()
+	})
+}
+
+// TestKillHonoured kills processes that look at their contexts: they end in
+// time and nothing leaks.
+func TestKillHonoured(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		sys := otptest.New(t)
+		var cause error
+		root := one(t, sys, otp.ChildSpec{Shutdown: time.Second, Server: puppet{
+			terminate: func(c *otp.Ctx, _ error) {
+				<-c.Context().Done()
+				cause = context.Cause(c.Context())
+			},
+		}.make})
+		require.NoError(t, otp.TerminateChild(t.Context(), root, "child"))
+		require.ErrorIs(t, cause, otp.ErrKilled)
+		require.Zero(t, sys.Leaked())
+	})
+}
