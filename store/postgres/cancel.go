@@ -58,7 +58,7 @@ func (b *Builds) cancel(ctx context.Context, id string) (done bool, err error) {
 	err = b.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
 		var n int
 		if err := c.QueryRow(ctx, sqlCancel, id, store.MessageCancelled).Scan(&n); err != nil {
-			return statementFailure(err)
+			return statementFailure(ctx, err)
 		}
 		if done = n == 1; done {
 			return nil

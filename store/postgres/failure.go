@@ -112,25 +112,33 @@ func isWeather(err error) bool {
 	return false
 }
 
-// commitFailure translates an error of COMMIT. Only a refusal by the database
-// and a request that never left are certain; whatever else happened, the commit
-// may stand.
+// commitFailure translates an error of COMMIT. Only a refusal by the database is
+// certain; whatever else happened, the commit may stand. pgconn.SafeToRetry does
+// not help: it says yes to the "conn closed" that follows a lost answer.
 func commitFailure(err error) error {
 	var pgErr *pgconn.PgError
 	switch {
-	case errors.Is(err, pgx.ErrTxCommitRollback), pgconn.SafeToRetry(err):
+	case errors.Is(err, pgx.ErrTxCommitRollback):
 		return err
 	case errors.As(err, &pgErr) && (pgErr.Code[:2] == "23" || pgErr.Code[:2] == "40"):
 		return err
 	}
-	return unavailable(fmt.Errorf("%w: %w", store.ErrOutcomeUnknown, err))
+	return unknown(err)
 }
 
-// statementFailure translates an error of a statement that commits by itself.
-func statementFailure(err error) error {
+// statementFailure translates an error of a statement that commits by itself: if
+// the connection was lost or given up, it may have been done.
+func statementFailure(ctx context.Context, err error) error {
 	var pgErr *pgconn.PgError
-	if err == nil || errors.As(err, &pgErr) && pgErr.Severity == "ERROR" || pgconn.SafeToRetry(err) {
+	switch {
+	case err == nil, errors.As(err, &pgErr) && pgErr.Severity == "ERROR":
 		return err
+	case pgErr != nil, isLost(err), ctx.Err() != nil:
+		return unknown(err)
 	}
+	return err
+}
+
+func unknown(err error) error {
 	return unavailable(fmt.Errorf("%w: %w", store.ErrOutcomeUnknown, err))
 }

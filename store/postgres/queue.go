@@ -78,7 +78,7 @@ func (q *Queue) serve(ctx context.Context, polls []store.Poll) (results []store.
 		if err == nil {
 			results, first, err = scanPolls(rows, polls)
 		}
-		return statementFailure(err)
+		return statementFailure(ctx, err)
 	})
 	if err != nil {
 		q.db.head.reset() // what it had locked is in the queue again

@@ -20,7 +20,7 @@ import (
 //	again   polls that get a build again whose hand-out may have been lost. held
 //	        counts the worker's builds and is exact under its lock, while builds
 //	        are read as they were when the statement began: hence the lock on the
-//	        row found
+//	        row found. The count makes it wait until all workers are locked
 //	want    polls that get a new build, numbered per kind of worker
 //	i, a, x the oldest builds for workers of one platform, then for those that take
 //	        all. The inner LIMIT is a constant, so that the planner takes the index
@@ -82,7 +82,8 @@ WITH found AS MATERIALIZED (
 			AND NOT EXISTS (SELECT FROM listed l WHERE l.nr = j.nr AND l.build = b.id)
 		ORDER BY b.started_at DESC, b.seq DESC LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
 	) b
-	WHERE j.held > 0 AND j.shown IN ('current', 'previous', 'id') AND (j.reconcile OR j.shown <> 'current' OR j.slots = 1)
+	WHERE (SELECT count(*) FROM me) > 0
+		AND j.held > 0 AND j.shown IN ('current', 'previous', 'id') AND (j.reconcile OR j.shown <> 'current' OR j.slots = 1)
 ), want AS MATERIALIZED (
 	SELECT *, row_number() OVER (PARTITION BY kind ORDER BY nr) AS n FROM judged
 	WHERE $13 AND held < slots AND kind IS NOT NULL AND shown IN ('current', 'previous', 'id') AND nr NOT IN (SELECT nr FROM again)

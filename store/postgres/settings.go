@@ -71,7 +71,7 @@ func (q *Queue) SaveTimeouts(ctx context.Context, t store.Timeouts) error {
 	}
 	err = q.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
 		_, err := c.Exec(ctx, sqlSaveTimeouts, value)
-		return statementFailure(err)
+		return statementFailure(ctx, err)
 	})
 	if err != nil {
 		return fmt.Errorf("saving the time-outs: %w", err)

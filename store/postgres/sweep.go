@@ -18,8 +18,8 @@ const sqlTrySweep = `SELECT pg_try_advisory_xact_lock($1)`
 // statement: $1 build time-out, $2 worker time-out, $3 attempts, $4 whether to
 // requeue, $5 the final message.
 //
-// It locks the workers concerned in the order of their ids, then updates the
-// builds that are still silent under that lock. What got a sign of life in
+// It locks the workers concerned in the order of their ids (the count makes the
+// update wait until all are), then updates the builds that are still silent. What got a sign of life in
 // between is left alone: the conditions are judged again on the locked row.
 const sqlSweep = `
 WITH w AS MATERIALIZED (
@@ -39,7 +39,8 @@ WITH w AS MATERIALIZED (
 		completed_at  = CASE WHEN $4 AND lost + 1 < $3 THEN NULL ELSE now() END,
 		error_message = CASE WHEN $4 AND lost + 1 < $3 THEN NULL ELSE $5 END,
 		updated_at = now()
-	WHERE state IN ('assigned', 'building') AND coalesce(last_seen_at, started_at) < now() - $1::interval
+	WHERE (SELECT count(*) FROM w) > 0
+		AND state IN ('assigned', 'building') AND coalesce(last_seen_at, started_at) < now() - $1::interval
 		AND worker_id IN (SELECT id FROM w)
 	RETURNING seq, id, platform, place, state, attempt, last_worker_id AS worker
 ), l AS (

@@ -57,7 +57,7 @@ func (w *Workers) Register(ctx context.Context, r store.Registration) (re bool, 
 		if isDataError(err) {
 			return store.Wrap(store.RegistrationFailed, "Registration failed", err)
 		}
-		return statementFailure(err)
+		return statementFailure(ctx, err)
 	})
 	if err != nil {
 		return false, fmt.Errorf("registering worker %s: %w", r.ID, err)

@@ -1,0 +1,255 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"takt/store"
+)
+
+// methods calls every method of the package once.
+func (b *bundle) methods(ctx context.Context) map[string]error {
+	s := store.Sign{BuildID: "b", WorkerID: "w"}
+	errs := map[string]error{}
+	_, errs["Submit"] = b.builds.Submit(ctx, submission(b.t), nil)
+	_, errs["Find"] = b.builds.Find(ctx, "b")
+	_, errs["List"] = b.builds.List(ctx, store.BuildFilter{})
+	errs["Cancel"] = b.builds.Cancel(ctx, "b")
+	_, errs["Held"] = b.builds.Held(ctx, s)
+	errs["Touch"] = b.builds.Touch(ctx, s)
+	_, errs["Heartbeat"] = b.builds.Heartbeat(ctx, s)
+	_, errs["Finish"] = b.builds.Finish(ctx, success("b", "w"), nil)
+	_, errs["Logs"] = b.builds.Logs(ctx, "b", 0, 0)
+	_, errs["Counts"] = b.builds.Counts(ctx)
+	_, errs["Register"] = b.workers.Register(ctx, store.Registration{ID: "w", TTL: time.Second})
+	_, errs["Unregister"] = b.workers.Unregister(ctx, store.HashToken("t"))
+	_, errs["UnregisterID"] = b.workers.UnregisterID(ctx, "w")
+	_, errs["FindWorker"] = b.workers.Find(ctx, "w")
+	_, errs["Serve"] = b.queue.Serve(ctx, make([]store.Poll, 1))
+	_, errs["Pending"] = b.queue.Pending(ctx, 1)
+	_, errs["Sweep"] = b.queue.Sweep(ctx, sweep())
+	_, _, errs["Timeouts"] = b.queue.Timeouts(ctx)
+	errs["SaveTimeouts"] = b.queue.SaveTimeouts(ctx, store.Timeouts{})
+	errs["Ping"] = b.DB.Ping(ctx)
+	return errs
+}
+
+func requireUnavailable(t *testing.T, errs map[string]error, cause error) {
+	t.Helper()
+	for name, err := range errs {
+		require.Equal(t, store.Unavailable, store.CodeOf(err), "%s: %v", name, err)
+		var e *store.Error
+		require.ErrorAs(t, err, &e)
+		require.GreaterOrEqual(t, e.RetryAfter, time.Second, name)
+		require.Less(t, e.RetryAfter, 2*time.Second, name)
+		if cause != nil {
+			require.ErrorIs(t, err, cause, name)
+		}
+	}
+}
+
+func TestWithoutAPoolEveryMethodFailsAtOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	cause := errors.New("PostgreSQL is being restarted")
+	b.DB.Drop(cause)
+	requireUnavailable(t, b.methods(t.Context()), cause)
+	b.DB.Use(b.Pool)
+	require.NoError(t, b.DB.Ping(t.Context()))
+
+	closed, err := pgxpool.NewWithConfig(t.Context(), b.Pool.Config())
+	require.NoError(t, err)
+	closed.Close()
+	b.DB.Use(closed)
+	requireUnavailable(t, b.methods(t.Context()), nil)
+	b.DB.Use(b.Pool)
+}
+
+func TestAServerThatIsAwayIsUnavailable(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	cfg := b.Pool.Config()
+	cfg.ConnConfig.Host = t.TempDir() // no socket here
+	away, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	require.NoError(t, err)
+	defer away.Close()
+	b.DB.Use(away)
+	requireUnavailable(t, b.methods(t.Context()), nil)
+	b.DB.Use(b.Pool)
+}
+
+func TestAnEndedBackendIsUnavailableAndTheNextCallWorks(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	id := submission(t)
+	_, err := b.builds.Submit(t.Context(), id, func() error {
+		_, err := b.Pool.Exec(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+			WHERE datname = current_database() AND state = 'idle in transaction'`)
+		return err
+	})
+	require.Equal(t, store.Unavailable, store.CodeOf(err), "%v", err)
+	_, err = b.builds.Submit(t.Context(), id, nil)
+	require.NoError(t, err)
+}
+
+func TestACallerThatGoesAwayIsNotWeather(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	left := errors.New("client left")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(left)
+	for name, err := range b.methods(ctx) {
+		require.ErrorIs(t, err, left, name)
+		require.NotEqual(t, store.Unavailable, store.CodeOf(err), name)
+	}
+}
+
+// cutter is a connection that swallows the answer to a chosen request.
+type cutter struct {
+	net.Conn
+	armed *atomic.Pointer[string] // cut after a request that holds this text
+	cut   atomic.Bool
+}
+
+func (c *cutter) Write(p []byte) (int, error) {
+	if text := c.armed.Load(); text != nil && strings.Contains(string(p), *text) {
+		c.armed.Store(nil)
+		c.cut.Store(true)
+	}
+	return c.Conn.Write(p)
+}
+
+func (c *cutter) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p) // the server has done it
+	if c.cut.Load() {
+		_ = c.Conn.Close()
+		return 0, net.ErrClosed
+	}
+	return n, err
+}
+
+// through makes the handle use a pool whose next request with that text is
+// answered into the void.
+func (b *bundle) through() (cut func(text string)) {
+	b.t.Helper()
+	armed := &atomic.Pointer[string]{}
+	cfg := b.Pool.Config()
+	cfg.MaxConns = 1
+	dial := cfg.ConnConfig.DialFunc
+	cfg.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		return &cutter{Conn: conn, armed: armed}, err
+	}
+	pool, err := pgxpool.NewWithConfig(b.t.Context(), cfg)
+	require.NoError(b.t, err)
+	b.t.Cleanup(pool.Close)
+	b.DB.Use(pool)
+	require.NoError(b.t, b.DB.Ping(b.t.Context()))
+	return func(text string) { armed.Store(&text) }
+}
+
+func TestALostAnswerToACommitIsSaidToBeUnknown(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	build := b.build()
+	w := b.worker()
+	w.gets(build.ID)
+	cut := b.through()
+
+	cut("commit")
+	s := submission(t)
+	_, err := b.builds.Submit(t.Context(), s, nil)
+	require.Equal(t, store.Unavailable, store.CodeOf(err))
+	require.ErrorIs(t, err, store.ErrOutcomeUnknown)
+	require.Equal(t, store.Pending, b.find(s.ID).State, "it stands")
+
+	cut("commit")
+	_, err = b.builds.Finish(t.Context(), success(build.ID, w.id), nil)
+	require.ErrorIs(t, err, store.ErrOutcomeUnknown)
+	repeat, err := b.builds.Finish(t.Context(), success(build.ID, w.id), nil)
+	require.NoError(t, err)
+	require.True(t, repeat, "the worker's second try is the identical repeat")
+}
+
+func TestALostConnectionBeforeTheCommitIsCertain(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	cut := b.through()
+	cut("begin")
+	s := submission(t)
+	_, err := b.builds.Submit(t.Context(), s, nil)
+	require.Equal(t, store.Unavailable, store.CodeOf(err))
+	require.NotErrorIs(t, err, store.ErrOutcomeUnknown)
+	_, err = b.builds.Find(t.Context(), s.ID)
+	require.Equal(t, store.NotFound, store.CodeOf(err))
+}
+
+// The whole batch's answer is lost: the workers show the tokens that they have
+// and get the same builds.
+func TestALostAnswerToABatchLosesNothing(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	builds := map[string]bool{b.build().ID: true, b.build().ID: true}
+	one, two := b.worker(), b.worker(slots(2))
+	cut := b.through()
+	b.serve(b.worker(takes("amiga")).request()) // prepares the statement
+	cut(two.id)
+	polls := func() []store.Poll {
+		p, q := one.request(), two.request()
+		q.WorkerID = two.id
+		return []store.Poll{p, q}
+	}
+	_, err := b.queue.Serve(t.Context(), polls())
+	require.Equal(t, store.Unavailable, store.CodeOf(err))
+	require.ErrorIs(t, err, store.ErrOutcomeUnknown)
+	for _, r := range b.serve(polls()...) {
+		require.Equal(t, store.PollAnswered, r.Outcome)
+		require.True(t, r.Redelivered)
+		require.True(t, builds[r.Job.BuildID])
+		delete(builds, r.Job.BuildID)
+	}
+	require.Empty(t, builds)
+}
+
+func TestWorkersAreFoundAndRefused(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	w := b.worker(takes(store.IOS), slots(3), func(r *store.Registration) {
+		r.Capabilities = []byte(`{"cpu": {"cores": 8}}`)
+	})
+	found := w.find()
+	require.Equal(t, "test worker", found.Name)
+	require.JSONEq(t, `{"cpu": {"cores": 8}}`, string(found.Capabilities))
+	require.Equal(t, []store.Platform{store.IOS}, found.Platforms)
+	require.Equal(t, 3, found.Slots)
+	_, err := b.workers.Find(t.Context(), "none")
+	require.Equal(t, store.NotFound, store.CodeOf(err))
+	_, err = b.workers.Unregister(t.Context(), store.HashToken("wrong"))
+	require.Equal(t, store.InvalidToken, store.CodeOf(err))
+	_, err = b.workers.UnregisterID(t.Context(), "none")
+	require.Equal(t, store.NotFound, store.CodeOf(err))
+	_, err = b.workers.Register(t.Context(), store.Registration{ID: "x", Capabilities: []byte(`{"a": "\u0000"}`), TTL: time.Second})
+	require.Equal(t, store.RegistrationFailed, store.CodeOf(err))
+}
+
+func TestUnregisterTakesThePreviousTokenToo(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	w := b.worker()
+	old := w.token
+	w.gets("")
+	_, err := b.workers.Unregister(t.Context(), store.HashToken(old))
+	require.NoError(t, err)
+	require.Equal(t, store.Offline, w.find().Status)
+	require.Equal(t, store.PollUnknownToken, w.lost().Outcome)
+	w.gets("", w.byID())
+	require.Equal(t, store.Idle, w.find().Status, "it polls by its id, so it is back")
+}

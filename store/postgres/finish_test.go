@@ -1,0 +1,244 @@
+package postgres_test
+
+import (
+	"errors"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"takt/store"
+	"takt/store/storetest"
+)
+
+func TestFinishRecordsSuccess(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	build := b.build()
+	w := b.worker()
+	w.gets(build.ID)
+	placed := 0
+	repeat, err := b.builds.Finish(t.Context(), success(build.ID, w.id), func() error { placed++; return nil })
+	require.NoError(t, err)
+	require.False(t, repeat)
+	require.Equal(t, 1, placed)
+	got := b.find(build.ID)
+	require.Equal(t, store.Completed, got.State)
+	require.Equal(t, success(build.ID, w.id).File, got.Result)
+	require.False(t, got.CompletedAt.IsZero())
+	require.Equal(t, "Build completed successfully", b.logs(build.ID)[2])
+	require.Equal(t, store.Idle, w.find().Status)
+	require.Equal(t, []int{1, 0}, []int{w.find().Completed, w.find().Failed})
+
+	repeat, err = b.builds.Finish(t.Context(), success(build.ID, w.id), func() error { placed++; return nil })
+	require.NoError(t, err)
+	require.True(t, repeat)
+	require.Equal(t, 1, placed, "a repeat places nothing")
+	require.Equal(t, 1, w.find().Completed)
+}
+
+func TestFinishRecordsFailure(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	build := b.build()
+	w := b.worker()
+	w.gets(build.ID)
+	r := store.Result{BuildID: build.ID, WorkerID: w.id}
+	_, err := b.builds.Finish(t.Context(), r, func() error { return errors.New("not called") })
+	require.NoError(t, err)
+	got := b.find(build.ID)
+	require.Equal(t, store.Failed, got.State)
+	require.Equal(t, store.MessageFailed, got.ErrorMessage)
+	require.Nil(t, got.Result)
+	lines, err := b.builds.Logs(t.Context(), build.ID, 0, 0)
+	require.NoError(t, err)
+	require.Equal(t, store.Fatal, lines[2].Level)
+	require.Equal(t, []int{0, 1}, []int{w.find().Completed, w.find().Failed})
+}
+
+func TestFinishRules(t *testing.T) {
+	t.Parallel()
+	type world struct {
+		*bundle
+		build         store.Build
+		worker, other *client
+	}
+	assigned := func(w world) { w.worker.gets(w.build.ID) }
+	lost := func(w world) {
+		assigned(w)
+		_, err := w.workers.UnregisterID(t.Context(), w.worker.id)
+		require.NoError(t, err)
+	}
+	reassigned := func(w world) { lost(w); w.other.gets(w.build.ID) }
+	ended := func(r func(build, worker string) store.Result) func(world) {
+		return func(w world) {
+			assigned(w)
+			_, err := w.builds.Finish(t.Context(), r(w.build.ID, w.worker.id), nil)
+			require.NoError(t, err)
+		}
+	}
+	by := func(edit func(w world, r *store.Result)) func(world) store.Result {
+		return func(w world) store.Result {
+			r := success(w.build.ID, w.worker.id)
+			edit(w, &r)
+			return r
+		}
+	}
+	holder := by(func(world, *store.Result) {})
+	other := by(func(w world, r *store.Result) { r.WorkerID = w.other.id })
+	attempt := func(n int) func(world) store.Result {
+		return by(func(_ world, r *store.Result) { r.Attempt = n })
+	}
+	failed := by(func(_ world, r *store.Result) { r.Success, r.File = false, nil })
+	for name, c := range map[string]struct {
+		before func(world)
+		result func(world) store.Result
+		code   store.Code // "" means accepted
+		repeat bool
+	}{
+		"a build that was never assigned, by anybody": {result: other},
+		"the holder":                                    {before: assigned, result: holder},
+		"the holder, with its attempt":                  {before: assigned, result: attempt(1)},
+		"another worker":                                {before: assigned, result: other, code: store.NotAssigned},
+		"an unknown build":                              {result: by(func(_ world, r *store.Result) { r.BuildID = "none" }), code: store.NotFound},
+		"an unknown worker":                             {result: by(func(_ world, r *store.Result) { r.WorkerID = "none" }), code: store.NotFound},
+		"a success without a file":                      {before: assigned, result: by(func(_ world, r *store.Result) { r.File = nil }), code: store.InvalidArgument},
+		"pending again, by the last holder":             {before: lost, result: attempt(1)},
+		"pending again, by somebody else":               {before: lost, result: other, code: store.NotAssigned},
+		"reassigned, by the old holder":                 {before: reassigned, result: holder, code: store.NotAssigned},
+		"reassigned, by the old holder with attempt":    {before: reassigned, result: attempt(1), code: store.StaleAttempt},
+		"the same success again":                        {before: ended(success), result: holder, repeat: true},
+		"the same failure again":                        {before: ended(failure), result: failed, repeat: true},
+		"a failure after success":                       {before: ended(success), result: failed, code: store.Conflict},
+		"a success after failure":                       {before: ended(failure), result: holder, code: store.Conflict},
+		"the same success by another worker":            {before: ended(success), result: other, code: store.Conflict},
+		"a success after the build was cancelled":       {before: func(w world) { assigned(w); require.NoError(t, w.builds.Cancel(t.Context(), w.build.ID)) }, result: holder, code: store.Conflict},
+		"a failure after the build was cancelled":       {before: func(w world) { assigned(w); require.NoError(t, w.builds.Cancel(t.Context(), w.build.ID)) }, result: failed, code: store.Conflict},
+		"a success after a pending build was cancelled": {before: func(w world) { require.NoError(t, w.builds.Cancel(t.Context(), w.build.ID)) }, result: holder, code: store.Conflict},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			w := world{bundle: b, build: b.build(), worker: b.worker(), other: b.worker()}
+			if c.before != nil {
+				c.before(w)
+			}
+			before := b.find(w.build.ID)
+			placed := false
+			r := c.result(w)
+			repeat, err := b.builds.Finish(t.Context(), r, func() error { placed = true; return nil })
+			require.Equal(t, c.code, store.CodeOf(err), "%v", err)
+			require.Equal(t, c.repeat, repeat)
+			require.Equal(t, c.code == "" && !c.repeat, placed)
+			after := b.find(w.build.ID)
+			if c.code != "" || c.repeat {
+				require.Equal(t, before, after, "a refused result changes nothing")
+				return
+			}
+			require.Equal(t, store.Completed, after.State)
+			require.Equal(t, r.WorkerID, after.WorkerID)
+			b.worker().gets("")
+		})
+	}
+}
+
+func TestFinishTakesAllBackWhenTheFileCannotBePlaced(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	build := b.build()
+	w := b.worker()
+	w.gets(build.ID)
+	full := store.NewError(store.DiskFull, "Disk full")
+	_, err := b.builds.Finish(t.Context(), success(build.ID, w.id), func() error { return full })
+	require.ErrorIs(t, err, full)
+	require.Equal(t, store.Assigned, b.find(build.ID).State)
+	w.finishes(build.ID)
+}
+
+// P2: of results and cancellations at once exactly one counts.
+func TestOneEndCounts(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	w := b.worker()
+	for range 50 {
+		build := b.build()
+		w.gets(build.ID)
+		var wg sync.WaitGroup
+		errs := make([]error, 3)
+		placed := make([]bool, 2)
+		for i, r := range []store.Result{success(build.ID, w.id), failure(build.ID, w.id)} {
+			wg.Go(func() {
+				_, errs[i] = b.builds.Finish(t.Context(), r, func() error { placed[i] = true; return nil })
+			})
+		}
+		wg.Go(func() { errs[2] = b.builds.Cancel(t.Context(), build.ID) })
+		wg.Wait()
+		won := 0
+		for i, state := range []store.BuildState{store.Completed, store.Failed, store.Cancelled} {
+			if errs[i] == nil {
+				won++
+				require.Equal(t, state, b.find(build.ID).State)
+			} else {
+				require.Contains(t, []store.Code{store.Conflict, store.InvalidState}, store.CodeOf(errs[i]), "%v", errs[i])
+			}
+		}
+		require.Equal(t, 1, won)
+		require.Equal(t, errs[0] == nil, placed[0])
+	}
+}
+
+func TestCancel(t *testing.T) {
+	t.Parallel()
+	t.Run("a pending build leaves the queue", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		build := b.build()
+		require.NoError(t, b.builds.Cancel(t.Context(), build.ID))
+		got := b.find(build.ID)
+		require.Equal(t, store.Cancelled, got.State)
+		require.Equal(t, store.MessageCancelled, got.ErrorMessage)
+		require.Equal(t, []string{"Build submitted", "Build cancelled"}, b.logs(build.ID))
+		b.worker().gets("")
+	})
+	t.Run("a held build frees its worker", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		build, next := b.build(), b.build()
+		w := b.worker()
+		w.gets(build.ID)
+		require.NoError(t, b.builds.Cancel(t.Context(), build.ID))
+		require.Equal(t, store.Idle, w.find().Status)
+		w.gets(next.ID)
+	})
+	t.Run("an ended build stays as it is", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		build := b.build()
+		require.NoError(t, b.builds.Cancel(t.Context(), build.ID))
+		require.Equal(t, store.InvalidState, store.CodeOf(b.builds.Cancel(t.Context(), build.ID)))
+		require.Equal(t, store.NotFound, store.CodeOf(b.builds.Cancel(t.Context(), storetest.ID(t))))
+	})
+	t.Run("against claims it ends every build exactly once", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		for range 50 {
+			build := b.build()
+			w := b.worker()
+			var wg sync.WaitGroup
+			poll := w.request()
+			wg.Go(func() {
+				if _, err := b.queue.Serve(t.Context(), []store.Poll{poll}); err != nil {
+					t.Error(err)
+				}
+			})
+			wg.Go(func() {
+				if err := b.builds.Cancel(t.Context(), build.ID); err != nil {
+					t.Error(err)
+				}
+			})
+			wg.Wait()
+			require.Equal(t, store.Cancelled, b.find(build.ID).State)
+			require.Equal(t, store.Idle, w.find().Status)
+		}
+	})
+}

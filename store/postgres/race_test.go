@@ -1,0 +1,216 @@
+package postgres_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"takt/store"
+	"takt/store/postgres"
+)
+
+// Ten workers want one build, in batches of which two run at once, and one of
+// them gets it: a thousand times.
+func TestTenWorkersOneBuild(t *testing.T) {
+	t.Parallel()
+	rounds := 1000
+	if testing.Short() {
+		rounds = 100
+	}
+	b := setup(t)
+	other := postgres.NewQueue(b.DB, postgres.QueueConfig{}) // a second controller
+	var clients []*client
+	for range 10 {
+		clients = append(clients, b.worker())
+	}
+	for round := range rounds {
+		build := b.build()
+		rand.Shuffle(len(clients), func(i, j int) { clients[i], clients[j] = clients[j], clients[i] })
+		cut := 1 + rand.IntN(len(clients)-1)
+		won := make([]*client, 0, 1)
+		var mu sync.Mutex
+		var wg sync.WaitGroup
+		for i, part := range [][]*client{clients[:cut], clients[cut:]} {
+			queue := []*postgres.Queue{b.queue, other}[i]
+			polls := make([]store.Poll, len(part))
+			for j, c := range part {
+				polls[j] = c.request()
+			}
+			wg.Go(func() {
+				results, err := queue.Serve(t.Context(), polls)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				for j, r := range results {
+					part[j].token = part[j].last
+					if r.Job != nil {
+						won = append(won, part[j])
+						if r.Job.BuildID != build.ID {
+							t.Errorf("round %d: wrong build", round)
+						}
+					}
+				}
+			})
+		}
+		wg.Wait()
+		require.Len(t, won, 1, "round %d", round)
+		won[0].finishes(build.ID)
+	}
+	var twice int
+	require.NoError(t, b.Pool.QueryRow(t.Context(), `SELECT count(*) FROM builds WHERE attempt <> 1 OR state <> 'completed'`).Scan(&twice))
+	require.Zero(t, twice)
+}
+
+// P5: no build is claimed while an older one of its platform and priority is
+// pending, visible and not locked. Claims run concurrently, so each batch is
+// judged by what it left behind: what is pending after all batches is newer than
+// everything that was claimed before builds ran out.
+func TestClaimsAreFirstInFirstOut(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	rapid.Check(t, func(rt *rapid.T) {
+		b.exec(`TRUNCATE builds, workers CASCADE`)
+		for range rapid.IntRange(20, 60).Draw(rt, "builds") {
+			p := rapid.SampledFrom([]store.Platform{store.IOS, store.Android}).Draw(rt, "platform")
+			b.build(on(p), priority(rapid.SampledFrom([]int{0, 0, 0, -10, 3, 10}).Draw(rt, "priority")))
+		}
+		var wg sync.WaitGroup
+		for range rapid.IntRange(1, 4).Draw(rt, "controllers") {
+			queue := postgres.NewQueue(b.DB, postgres.QueueConfig{})
+			var polls []store.Poll
+			for range rapid.IntRange(1, 12).Draw(rt, "workers") {
+				kind := rapid.SampledFrom([][]store.Platform{nil, {store.IOS}, {store.Android}}).Draw(rt, "takes")
+				polls = append(polls, b.worker(takes(kind...)).request())
+			}
+			wg.Go(func() {
+				if _, err := queue.Serve(t.Context(), polls); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		var overtaken int
+		require.NoError(rt, b.Pool.QueryRow(t.Context(), `SELECT count(*) FROM builds a JOIN builds p
+			ON p.platform = a.platform AND p.place < a.place
+			WHERE a.state = 'assigned' AND p.state = 'pending'`).Scan(&overtaken))
+		require.Zero(rt, overtaken)
+	})
+}
+
+func TestFirstInFirstOutAcrossMarks(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var order []string
+	for range 6 {
+		order = append(order, b.build().ID)
+	}
+	first, second := b.worker(), b.worker()
+	first.gets(order[0])
+	second.gets(order[1])
+	urgent := b.build(priority(5))
+	third := b.worker()
+	third.gets(urgent.ID)
+	_, err := b.workers.UnregisterID(t.Context(), first.id)
+	require.NoError(t, err)
+	b.worker().gets(order[0])
+	b.worker().gets(order[2])
+}
+
+// Builds that another controller puts back are below this one's mark: when
+// nothing else waits they are found at once.
+func TestBuildsThatAnotherControllerReturnsAreFound(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	lost, next := b.build(), b.build()
+	w := b.worker()
+	w.gets(lost.ID)
+	b.worker().gets(next.ID)
+	b.exec(`UPDATE builds SET state = 'pending', worker_id = NULL, started_at = NULL WHERE id = $1`, lost.ID)
+	b.exec(`UPDATE workers SET held = 0, status = 'idle' WHERE id = $1`, w.id)
+	b.worker().gets(lost.ID)
+}
+
+// Everything that changes builds and workers runs at once; invariants hold and
+// nothing deadlocks.
+func TestEverythingAtOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	const actors, steps = 6, 120
+	var clients [3][]*client // one set per controller; the sets share workers
+	for range 12 {
+		w := b.worker(slots(2))
+		for i := range clients {
+			clients[i] = append(clients[i], &client{bundle: b, id: w.id, token: w.token})
+		}
+	}
+	known := make(chan string, 4096)
+	var unexpected atomic.Value
+	allow := func(what string, err error, codes ...store.Code) {
+		for _, c := range append(codes, "") {
+			if store.CodeOf(err) == c {
+				return
+			}
+		}
+		unexpected.CompareAndSwap(nil, fmt.Sprintf("%s: %v", what, err))
+	}
+	anyBuild := func() string {
+		select {
+		case id := <-known:
+			select {
+			case known <- id:
+			default:
+			}
+			return id
+		default:
+			return "none"
+		}
+	}
+	ctx := t.Context()
+	var wg sync.WaitGroup
+	for i := range actors {
+		wg.Go(func() {
+			for range steps {
+				w := clients[0][rand.IntN(12)]
+				id := anyBuild()
+				switch i {
+				case 0:
+					known <- b.build(priority(rand.IntN(3))).ID
+				case 1, 2:
+					var polls []store.Poll
+					for _, c := range clients[i] {
+						polls = append(polls, store.Poll{WorkerID: c.id, Next: store.HashToken(store.NewWorkerToken())})
+					}
+					rand.Shuffle(len(polls), func(i, j int) { polls[i], polls[j] = polls[j], polls[i] })
+					_, err := b.queue.Serve(ctx, polls)
+					allow("serve", err)
+				case 3:
+					allow("touch", b.builds.Touch(ctx, store.Sign{BuildID: id, WorkerID: w.id, Logs: []store.LogLine{{Level: store.Info, Message: "x"}}}),
+						store.NotAssigned, store.NotFound)
+					_, err := b.builds.Finish(ctx, success(id, w.id), nil)
+					allow("finish", err, store.NotAssigned, store.NotFound, store.Conflict)
+				case 4:
+					allow("cancel", b.builds.Cancel(ctx, id), store.InvalidState, store.NotFound)
+					_, err := b.workers.UnregisterID(ctx, w.id)
+					allow("unregister", err)
+				case 5:
+					_, err := b.queue.Sweep(ctx, store.Sweep{
+						Timeouts: store.Timeouts{BuildTimeout: time.Millisecond, WorkerTimeout: time.Millisecond},
+						Rule:     store.LostRule{MaxAttempts: 3, Requeue: true},
+					})
+					allow("sweep", err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	require.Nil(t, unexpected.Load())
+}

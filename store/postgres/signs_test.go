@@ -1,0 +1,209 @@
+package postgres_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"takt/store"
+)
+
+// The worker access rule: who may read a build's files and write its logs.
+func TestAccess(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	build, ended, waits := b.build(), b.build(), b.build(priority(-1))
+	w, other := b.worker(slots(2)), b.worker()
+	w.gets(build.ID)
+	w.gets(ended.ID)
+	w.finishes(ended.ID)
+	for name, c := range map[string]struct {
+		sign        store.Sign
+		held, touch store.Code
+	}{
+		"the holder":                    {sign: w.sign(build.ID)},
+		"the holder, with its attempt":  {sign: store.Sign{BuildID: build.ID, WorkerID: w.id, Attempt: 1}},
+		"another worker":                {sign: other.sign(build.ID), held: store.NotAssigned, touch: store.NotAssigned},
+		"an unknown worker":             {sign: store.Sign{BuildID: build.ID, WorkerID: "wrong-worker"}, held: store.Forbidden, touch: store.Forbidden},
+		"no worker":                     {sign: store.Sign{BuildID: waits.ID}, held: store.Forbidden, touch: store.Forbidden},
+		"an unknown build":              {sign: w.sign("none"), held: store.NotFound, touch: store.NotFound},
+		"a build that waits":            {sign: w.sign(waits.ID), held: store.NotAssigned, touch: store.NotAssigned},
+		"a build that the worker ended": {sign: w.sign(ended.ID), held: store.NotAssigned},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := b.builds.Held(t.Context(), c.sign)
+			require.Equal(t, c.held, store.CodeOf(err), "%v", err)
+			if err == nil {
+				require.Equal(t, c.sign.BuildID, got.ID)
+				require.NotNil(t, got.Source)
+			}
+			require.Equal(t, c.touch, store.CodeOf(b.builds.Touch(t.Context(), c.sign)))
+		})
+	}
+}
+
+func TestAnOlderAttemptIsStale(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	build := b.build()
+	w := b.worker()
+	w.gets(build.ID)
+	b.exec(ageAssignment, build.ID)
+	b.sweep()
+	w.gets(build.ID)
+	stale := w.sign(build.ID)
+	stale.Attempt = 1
+	_, err := b.builds.Held(t.Context(), stale)
+	require.Equal(t, store.StaleAttempt, store.CodeOf(err))
+	require.Equal(t, store.StaleAttempt, store.CodeOf(b.builds.Touch(t.Context(), stale)))
+	_, err = b.builds.Heartbeat(t.Context(), stale)
+	require.Equal(t, store.StaleAttempt, store.CodeOf(err))
+	stale.Attempt = 2
+	require.NoError(t, b.builds.Touch(t.Context(), stale))
+}
+
+func TestTouchAcknowledgesAtOnceAndThenSeldomWrites(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	build := b.build()
+	w := b.worker()
+	w.gets(build.ID)
+	_, err := b.builds.Held(t.Context(), w.sign(build.ID))
+	require.NoError(t, err)
+	require.Equal(t, store.Assigned, b.find(build.ID).State, "Held leaves no trace")
+
+	require.NoError(t, b.builds.Touch(t.Context(), w.sign(build.ID)))
+	first := b.find(build.ID)
+	require.Equal(t, store.Building, first.State)
+	require.False(t, first.LastSeenAt.IsZero())
+	require.NoError(t, b.builds.Touch(t.Context(), w.sign(build.ID)))
+	require.Equal(t, first, b.find(build.ID))
+
+	b.exec(`UPDATE builds SET last_seen_at = now() - interval '2 s'`)
+	b.exec(`UPDATE workers SET last_seen_at = now() - interval '1 h', status = 'offline'`)
+	require.NoError(t, b.builds.Touch(t.Context(), w.sign(build.ID)))
+	require.WithinDuration(t, time.Now(), b.find(build.ID).LastSeenAt, time.Minute)
+	require.Equal(t, store.Busy, w.find().Status)
+	require.WithinDuration(t, time.Now(), w.find().LastSeenAt, time.Minute)
+}
+
+func TestLateLogsOfAnEndedBuildAreKept(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	build := b.build()
+	w := b.worker()
+	w.gets(build.ID)
+	w.finishes(build.ID)
+	before := b.find(build.ID)
+	sign := w.sign(build.ID)
+	sign.Logs = []store.LogLine{{Level: store.Warn, Message: "late\x00 \xff"}}
+	require.NoError(t, b.builds.Touch(t.Context(), sign))
+	require.Equal(t, before, b.find(build.ID))
+	require.Equal(t, "late \uFFFD", b.logs(build.ID)[3])
+}
+
+func TestHeartbeat(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		before    func(b *bundle, w *client, build string)
+		cancelled bool
+		code      store.Code
+	}{
+		"of a build that runs":      {},
+		"of a cancelled build":      {before: func(b *bundle, _ *client, build string) { require.NoError(t, b.builds.Cancel(t.Context(), build)) }, cancelled: true},
+		"of a build that completed": {before: func(_ *bundle, w *client, build string) { w.finishes(build) }},
+		"of a build that was given up": {before: func(b *bundle, _ *client, build string) {
+			b.exec(ageAssignment, build)
+			b.sweep(func(s *store.Sweep) { s.Rule.Requeue = false })
+		}, cancelled: true},
+		"of a build that waits again": {before: func(b *bundle, _ *client, build string) { b.exec(ageAssignment, build); b.sweep() }},
+		"of a build that somebody else got": {before: func(b *bundle, _ *client, build string) {
+			b.exec(ageAssignment, build)
+			b.sweep()
+			b.worker().gets(build)
+		}, cancelled: true},
+		"of a build that was never this worker's": {before: func(b *bundle, w *client, _ string) { w.id = b.worker().id }, code: store.NotAssigned},
+		"of an unknown worker":                    {before: func(_ *bundle, w *client, _ string) { w.id = "none" }, code: store.NotAssigned},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			build := b.build()
+			w := b.worker()
+			w.gets(build.ID)
+			if c.before != nil {
+				c.before(b, w, build.ID)
+			}
+			sign := w.sign(build.ID)
+			sign.Logs = []store.LogLine{{Level: store.Info, Message: "Build progress: 10%"}}
+			cancelled, err := b.builds.Heartbeat(t.Context(), sign)
+			require.Equal(t, c.code, store.CodeOf(err), "%v", err)
+			require.Equal(t, c.cancelled, cancelled)
+			if c.before == nil {
+				require.Equal(t, store.Building, b.find(build.ID).State)
+				require.Contains(t, b.logs(build.ID), "Build progress: 10%")
+			}
+		})
+	}
+	t.Run("of an unknown build", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		_, err := b.builds.Heartbeat(t.Context(), b.worker().sign("none"))
+		require.Equal(t, store.NotFound, store.CodeOf(err))
+	})
+}
+
+// A reader that goes on after the last line it saw misses none, however many
+// writers there are.
+func TestLogsBecomeVisibleInOrder(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	build := b.build()
+	w := b.worker()
+	w.gets(build.ID)
+	const writers, each = 6, 30
+	var wg sync.WaitGroup
+	for i := range writers {
+		wg.Go(func() {
+			for j := range each {
+				sign := w.sign(build.ID)
+				for k := range 3 {
+					sign.Logs = append(sign.Logs, store.LogLine{Level: store.Info, Message: fmt.Sprint(i, j, k)})
+				}
+				if err := b.builds.Touch(t.Context(), sign); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() { wg.Wait(); close(done) }()
+	var seen []store.LogLine
+	read := func(limit int) int {
+		var after int64
+		if n := len(seen); n > 0 {
+			after = seen[n-1].Seq
+		}
+		lines, err := b.builds.Logs(t.Context(), build.ID, after, limit)
+		require.NoError(t, err)
+		seen = append(seen, lines...)
+		return len(lines)
+	}
+	for running := true; running; {
+		select {
+		case <-done:
+			running = false
+		default:
+			read(7)
+		}
+	}
+	for read(7) > 0 {
+	}
+	all, err := b.builds.Logs(t.Context(), build.ID, 0, 0)
+	require.NoError(t, err)
+	require.Len(t, all, 2+writers*each*3)
+	require.Equal(t, all, seen)
+}

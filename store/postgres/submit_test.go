@@ -1,0 +1,187 @@
+package postgres_test
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"takt/store"
+	"takt/store/postgres"
+	"takt/store/storetest"
+)
+
+func submission(t *testing.T) store.Submission {
+	t.Helper()
+	id := storetest.ID(t)
+	return store.Submission{
+		ID: id, Platform: store.Android, Priority: 2, TokenHash: store.HashToken(store.NewBuildToken()),
+		Source: storetest.File("builds/"+id+"/source.zip", id),
+	}
+}
+
+func TestSubmitKeepsEverything(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s := submission(t)
+	certs := storetest.File("builds/"+s.ID+"/certs.zip", "secret")
+	s.Certs = &certs
+	placed := false
+	got, err := b.builds.Submit(t.Context(), s, func() error { placed = true; return nil })
+	require.NoError(t, err)
+	require.True(t, placed)
+	require.Equal(t, got, b.find(s.ID))
+	require.Equal(t, store.Pending, got.State)
+	require.Equal(t, 2, got.Priority)
+	require.Equal(t, &certs, got.Certs)
+	require.True(t, got.TokenHash.Equal(s.TokenHash))
+	require.Equal(t, []string{"Build submitted"}, b.logs(s.ID))
+	require.True(t, b.worker().gets(s.ID).Job.HasCerts)
+
+	_, err = b.builds.Submit(t.Context(), s, nil)
+	require.Equal(t, store.Conflict, store.CodeOf(err))
+	_, err = b.builds.Find(t.Context(), "none")
+	require.Equal(t, store.NotFound, store.CodeOf(err))
+	_, err = b.builds.Logs(t.Context(), "none", 0, 0)
+	require.Equal(t, store.NotFound, store.CodeOf(err))
+}
+
+func TestSubmitTakesAllBackWhenFilesCannotBePlaced(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s := submission(t)
+	full := store.NewError(store.DiskFull, "Disk full")
+	_, err := b.builds.Submit(t.Context(), s, func() error { return full })
+	require.ErrorIs(t, err, full)
+	_, err = b.builds.Find(t.Context(), s.ID)
+	require.Equal(t, store.NotFound, store.CodeOf(err))
+	var rows int
+	require.NoError(t, b.Pool.QueryRow(t.Context(),
+		`SELECT (SELECT count(*) FROM build_files) + (SELECT count(*) FROM build_logs)`).Scan(&rows))
+	require.Zero(t, rows)
+}
+
+func TestSubmitTellsOtherControllersAtTheCommit(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	conn, err := pgx.ConnectConfig(t.Context(), b.Config)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, conn.Close(t.Context())) }()
+	_, err = conn.Exec(t.Context(), `LISTEN takt`)
+	require.NoError(t, err)
+	next := func() string {
+		n, err := conn.WaitForNotification(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, "takt", n.Channel)
+		return n.Payload
+	}
+	_, err = b.builds.Submit(t.Context(), submission(t), func() error { return errors.New("no") })
+	require.Error(t, err)
+	_, err = b.builds.Submit(t.Context(), submission(t), nil)
+	require.NoError(t, err)
+	require.Equal(t, "job:available android", next(), "and nothing of the one that failed")
+	b.build()
+	require.Equal(t, "job:available ios", next())
+
+	w := b.worker(slots(2))
+	w.poll()
+	w.poll()
+	_, err = b.workers.UnregisterID(t.Context(), w.id)
+	require.NoError(t, err)
+	require.Equal(t, "job:available", next(), "once for both platforms")
+	require.NoError(t, b.queue.SaveTimeouts(t.Context(), store.Timeouts{}))
+	require.Equal(t, "settings:changed heartbeat", next())
+}
+
+// C17: refused when more than the limit are pending, so limit + 1 fit; exactly so
+// however many submit at once.
+func TestQueueLimitIsExact(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	const limit, submitters = 150, 12
+	builds := postgres.NewBuilds(b.DB, postgres.BuildsConfig{QueueLimit: limit})
+	var accepted, placed atomic.Int64
+	fill := func() {
+		var wg sync.WaitGroup
+		for range submitters {
+			wg.Go(func() {
+				for range 30 {
+					_, err := builds.Submit(t.Context(), submission(t), func() error { placed.Add(1); return nil })
+					switch store.CodeOf(err) {
+					case "":
+						accepted.Add(1)
+					case store.QueueFull:
+					default:
+						t.Error(err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+	}
+	fill()
+	require.EqualValues(t, limit+1, accepted.Load())
+	require.EqualValues(t, limit+1, placed.Load(), "a refused submission places nothing")
+	counts, err := builds.Counts(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, store.Counts{Pending: limit + 1}, counts)
+	var files int
+	require.NoError(t, b.Pool.QueryRow(t.Context(), `SELECT count(*) FROM build_files`).Scan(&files))
+	require.Equal(t, limit+1, files, "and leaves nothing behind")
+
+	w := b.worker(slots(100))
+	var refs []store.BuildRef
+	for range 100 {
+		r := w.poll()
+		refs = append(refs, store.BuildRef{ID: r.Job.BuildID, Platform: r.Job.Platform})
+	}
+	fill()
+	require.EqualValues(t, limit+1+len(refs), accepted.Load(), "what was claimed makes room")
+
+	back, err := b.workers.UnregisterID(t.Context(), w.id)
+	require.NoError(t, err)
+	require.Equal(t, refs, back, "builds come back although the queue is full, in their order")
+	_, err = builds.Submit(t.Context(), submission(t), nil)
+	require.Equal(t, store.QueueFull, store.CodeOf(err))
+	require.ErrorContains(t, err, "Build queue full, try again later")
+}
+
+func TestList(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	one, two, three := b.build(), b.build(on(store.Android)), b.build()
+	w := b.worker(slots(2))
+	w.gets(one.ID)
+	w.gets(two.ID)
+	w.finishes(one.ID)
+	for name, c := range map[string]struct {
+		filter store.BuildFilter
+		want   []string
+	}{
+		"everything, newest first": {want: []string{three.ID, two.ID, one.ID}},
+		"a limit":                  {filter: store.BuildFilter{Limit: 2}, want: []string{three.ID, two.ID}},
+		"a platform":               {filter: store.BuildFilter{Platform: store.IOS}, want: []string{three.ID, one.ID}},
+		"a worker":                 {filter: store.BuildFilter{WorkerID: w.id}, want: []string{two.ID, one.ID}},
+		"pending":                  {filter: store.BuildFilter{States: []store.BuildState{store.Pending}}, want: []string{three.ID}},
+		"held":                     {filter: store.BuildFilter{States: []store.BuildState{store.Assigned, store.Building}}, want: []string{two.ID}},
+		"several states":           {filter: store.BuildFilter{States: []store.BuildState{store.Completed, store.Pending}}, want: []string{three.ID, one.ID}},
+		"none":                     {filter: store.BuildFilter{States: []store.BuildState{store.Failed}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := b.builds.List(t.Context(), c.filter)
+			require.NoError(t, err)
+			var ids []string
+			for _, build := range got {
+				ids = append(ids, build.ID)
+				require.Equal(t, b.find(build.ID), build)
+			}
+			require.Equal(t, c.want, ids)
+		})
+	}
+	pending, err := b.queue.Pending(t.Context(), 10)
+	require.NoError(t, err)
+	require.Equal(t, map[store.Platform]int{store.IOS: 1, store.Android: 0}, pending)
+}

@@ -1,0 +1,168 @@
+package postgres_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"takt/store"
+)
+
+func sweep(edit ...func(*store.Sweep)) store.Sweep {
+	s := store.Sweep{
+		Timeouts: store.Timeouts{BuildTimeout: 5 * time.Minute, WorkerTimeout: 5 * time.Minute},
+		Rule:     store.LostRule{MaxAttempts: 3, Requeue: true},
+	}
+	for _, e := range edit {
+		e(&s)
+	}
+	return s
+}
+
+func (b *bundle) sweep(edit ...func(*store.Sweep)) store.SweepResult {
+	b.t.Helper()
+	r, err := b.queue.Sweep(b.t.Context(), sweep(edit...))
+	require.NoError(b.t, err)
+	return r
+}
+
+const (
+	ageAssignment = `UPDATE builds SET started_at = now() - interval '301 s' WHERE id = $1`
+	ageSign       = `UPDATE builds SET started_at = now() - interval '1 h', last_seen_at = now() - $2::interval WHERE id = $1`
+)
+
+func TestSweepRequeuesASilentBuildWhereItStood(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	build, later := b.build(), b.build()
+	w := b.worker()
+	w.gets(build.ID)
+	require.Equal(t, store.SweepResult{}, b.sweep(), "it is fresh")
+	b.exec(ageAssignment, build.ID)
+	require.Equal(t, []store.BuildRef{{ID: build.ID, Platform: store.IOS}}, b.sweep().Requeued)
+
+	got := b.find(build.ID)
+	require.Equal(t, store.Pending, got.State)
+	require.Empty(t, got.WorkerID)
+	require.Equal(t, w.id, got.LastWorkerID)
+	require.True(t, got.StartedAt.IsZero())
+	require.Equal(t, "No sign of life from worker "+w.id+": attempt 1 is lost, build is pending again", b.logs(build.ID)[2])
+	require.Equal(t, store.Idle, w.find().Status, "the worker itself polls")
+
+	r := b.worker().gets(build.ID)
+	require.Equal(t, 2, r.Job.Attempt)
+	b.worker().gets(later.ID)
+}
+
+func TestSweepCountsFromTheLastSignOfLife(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	build := b.build()
+	w := b.worker()
+	w.gets(build.ID)
+	require.NoError(t, b.builds.Touch(t.Context(), w.sign(build.ID)))
+	b.exec(ageSign, build.ID, "299 s")
+	require.Empty(t, b.sweep().Requeued)
+	b.exec(ageSign, build.ID, "301 s")
+	require.Len(t, b.sweep().Requeued, 1)
+}
+
+func TestSweepFailsABuildWithoutAttemptsLeft(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	build := b.build()
+	for i := range 3 {
+		w := b.worker()
+		w.gets(build.ID)
+		b.exec(ageAssignment, build.ID)
+		r := b.sweep()
+		if i < 2 {
+			require.Len(t, r.Requeued, 1)
+			continue
+		}
+		require.Len(t, r.Failed, 1)
+		got := b.find(build.ID)
+		require.Equal(t, store.Failed, got.State)
+		require.Equal(t, store.MessageTimeout, got.ErrorMessage)
+		require.Equal(t, w.id, got.WorkerID)
+		lines := b.logs(build.ID)
+		require.Equal(t, store.MessageTimeout, lines[len(lines)-1])
+	}
+}
+
+func TestSweepFailsAtOnceWhenToldSo(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	build := b.build()
+	b.worker().gets(build.ID)
+	b.exec(ageAssignment, build.ID)
+	r := b.sweep(func(s *store.Sweep) { s.Rule.Requeue = false })
+	require.Equal(t, []store.BuildRef{{ID: build.ID, Platform: store.IOS}}, r.Failed)
+}
+
+func TestUnregistrationUsesUpNoAttempt(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	build := b.build()
+	for range 4 {
+		w := b.worker()
+		w.gets(build.ID)
+		refs, err := b.workers.Unregister(t.Context(), store.HashToken(w.token))
+		require.NoError(t, err)
+		require.Len(t, refs, 1)
+	}
+	b.worker().gets(build.ID)
+	b.exec(ageAssignment, build.ID)
+	require.Len(t, b.sweep().Requeued, 1)
+	require.Equal(t, 5, b.find(build.ID).Attempt)
+}
+
+func TestSweepTakesSilentWorkersOffline(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	silent, busy, alive := b.worker(), b.worker(), b.worker()
+	build := b.build()
+	busy.gets(build.ID)
+	b.exec(`UPDATE workers SET last_seen_at = now() - interval '301 s' WHERE id <> $1`, alive.id)
+	r := b.sweep()
+	require.ElementsMatch(t, []string{silent.id, busy.id}, r.Offline)
+	require.Empty(t, r.Requeued, "the build's own time has not come")
+	require.Equal(t, store.Offline, busy.find().Status)
+	require.Equal(t, store.Idle, alive.find().Status)
+	require.Equal(t, store.SweepResult{}, b.sweep(), "offline is told once")
+	b.exec(ageAssignment, build.ID)
+	r = b.sweep()
+	require.Len(t, r.Requeued, 1)
+	require.Empty(t, r.Offline)
+	require.Equal(t, store.Offline, busy.find().Status)
+}
+
+func TestOneControllerSweepsAtATime(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	tx, err := b.Pool.Begin(t.Context())
+	require.NoError(t, err)
+	const key = 0x74616b74_73776570 // Sweep's lock
+	_, err = tx.Exec(t.Context(), `SELECT pg_advisory_xact_lock($1)`, int64(key))
+	require.NoError(t, err)
+	require.True(t, b.sweep().Skipped)
+	require.NoError(t, tx.Rollback(t.Context()))
+	require.False(t, b.sweep().Skipped)
+}
+
+func TestTimeoutsArePersisted(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	_, ok, err := b.queue.Timeouts(t.Context())
+	require.NoError(t, err)
+	require.False(t, ok)
+	want := store.Timeouts{CheckInterval: time.Second, BuildTimeout: 1500 * time.Millisecond, WorkerTimeout: time.Hour}
+	for range 2 {
+		require.NoError(t, b.queue.SaveTimeouts(t.Context(), want))
+	}
+	got, ok, err := b.queue.Timeouts(t.Context())
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.Equal(t, want, got)
+}
