@@ -260,7 +260,7 @@ func sortedKeys(m map[string]string) []string {
 
 const minKeyLength = 16
 
-var keyPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{16,}$`) //nolint:gochecknoglobals // compiled once
+var keyPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{16,}$`)
 
 func (c *Config) validate() []error {
 	var faults []error

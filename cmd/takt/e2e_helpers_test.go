@@ -35,7 +35,7 @@ func unzip(t *testing.T, path string) string {
 	t.Helper()
 	zr, err := zip.OpenReader(path)
 	require.NoError(t, err)
-	defer zr.Close()
+	defer func() { require.NoError(t, zr.Close()) }()
 	var out strings.Builder
 	for _, f := range zr.File {
 		r, err := f.Open()

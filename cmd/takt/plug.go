@@ -8,12 +8,12 @@ import (
 	"takt/actors/otp"
 	"takt/http"
 	"takt/http/api"
+	"takt/store"
 )
 
 // polls makes the queue actor serve the HTTP server's polls.
 type polls struct {
-	*build.Queue
-
+	queue *build.Queue
 	limit int
 }
 
@@ -21,7 +21,7 @@ var _ http.Queue = polls{}
 
 // Arrive implements http.Queue.
 func (p polls) Arrive(ctx context.Context, r http.PollRequest, wait time.Duration) (http.PollReply, http.PollTicket, error) {
-	reply, ticket, err := p.Queue.Arrive(ctx, build.PollRequest{
+	reply, ticket, err := p.queue.Arrive(ctx, build.PollRequest{
 		Token: r.Token, WorkerID: r.WorkerID, Active: r.Active, Reconcile: r.Reconcile,
 	}, wait)
 	if err != nil || ticket == nil {
@@ -30,8 +30,17 @@ func (p polls) Arrive(ctx context.Context, r http.PollRequest, wait time.Duratio
 	return http.PollReply{}, parked{ticket}, nil
 }
 
+// Enqueued implements http.Queue.
+func (p polls) Enqueued(platform store.Platform) { p.queue.Enqueued(platform) }
+
+// Requeued implements http.Queue.
+func (p polls) Requeued(refs []store.BuildRef) { p.queue.Requeued(refs) }
+
+// Freed implements http.Queue.
+func (p polls) Freed(workerID string) { p.queue.Freed(workerID) }
+
 // Full implements http.Queue.
-func (p polls) Full() bool { return p.Queue.Depth() > p.limit }
+func (p polls) Full() bool { return p.queue.Depth() > p.limit }
 
 func pollReply(r build.Reply) http.PollReply {
 	return http.PollReply{Job: r.Job, Token: r.Token, QueueSize: r.QueueSize}

@@ -96,7 +96,7 @@ func serve(ctx context.Context, cfg Config, out io.Writer) (err error) {
 	defer stop()
 
 	c := &controller{cfg: cfg, log: log}
-	defer func() { err = errors.Join(err, c.close()) }()
+	defer func() { err = errors.Join(err, c.close(context.WithoutCancel(ctx))) }()
 	if err := c.open(ctx); err != nil {
 		return err
 	}
@@ -154,7 +154,7 @@ func (c *controller) plant() error {
 	server, err := http.New(http.Deps{
 		Builds:   builds,
 		Workers:  workers,
-		Queue:    polls{Queue: c.tree.Queue, limit: c.cfg.QueueLimit},
+		Queue:    polls{queue: c.tree.Queue, limit: c.cfg.QueueLimit},
 		Requests: c.tree.Requests,
 		Files:    c.files,
 		Ready:    c.tree.Ready,
@@ -206,13 +206,13 @@ func (c *controller) sweepTemporary() {
 // own shorter deadline, so it is reached only when something is stuck.
 const stopLimit = 90 * time.Second
 
-func (c *controller) close() error {
+func (c *controller) close(ctx context.Context) error {
 	var errs []error
 	if c.tree != nil {
-		ctx, cancel := context.WithTimeoutCause(context.Background(), stopLimit, errors.New("stop limit"))
+		ctx, cancel := context.WithTimeoutCause(ctx, stopLimit, errors.New("stop limit"))
 		defer cancel()
 		if report := c.tree.Stop(ctx); !report.Clean() {
-			errs = append(errs, fmt.Errorf("%d processes did not end: %+v", len(report.Leaked)+report.Strays, report.Leaked))
+			errs = append(errs, fmt.Errorf("%d processes did not end: %+v", len(report.Leaked), report.Leaked))
 		}
 		_ = os.Remove(filepath.Join(c.cfg.DataDir, "address")) // nobody answers there any more
 	}

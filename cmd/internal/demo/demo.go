@@ -78,7 +78,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	}
 	s := &stage{cfg: cfg, dir: dir, fleet: map[string]*process.Process{}, began: time.Now()}
 	defer func() {
-		s.killAll()
+		s.killAll(context.WithoutCancel(ctx))
 		if err != nil {
 			s.say("the logs of all processes are in %s", dir)
 			return
@@ -146,7 +146,7 @@ func (s *stage) await(ctx context.Context, limit time.Duration, what string, con
 	}
 }
 
-func (s *stage) killAll() {
+func (s *stage) killAll(ctx context.Context) {
 	for _, p := range s.fleet {
 		if p.Alive() {
 			p.Kill()
@@ -154,7 +154,7 @@ func (s *stage) killAll() {
 	}
 	if s.controller != nil && s.controller.Alive() {
 		// Gently: its PostgreSQL is to end with it.
-		if err := s.controller.Stop(context.Background(), stopLimit); err != nil { //nolint:forbidigo // runs after ctx has ended
+		if err := s.controller.Stop(ctx, stopLimit); err != nil {
 			s.say("%v", err)
 		}
 	}
