@@ -20,7 +20,7 @@ import (
 )
 
 //go:embed *.sql
-var files embed.FS //nolint:gochecknoglobals // go:embed needs a variable; it is read only
+var files embed.FS
 
 // lockKey is the advisory lock that excludes other processes while one looks at
 // the version and migrates. golang-migrate's own lock is taken after it has read
@@ -140,7 +140,7 @@ func repair(m *migrate.Migrate) error {
 	if err != nil {
 		return fmt.Errorf("reading the version: %w", err)
 	}
-	before := int(version) - 1 //nolint:gosec // a file's number
+	before := int(version) - 1
 	if before == 0 {
 		before = database.NilVersion
 	}

@@ -130,7 +130,7 @@ func (c *cutter) Write(p []byte) (int, error) {
 func (c *cutter) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p) // the server has done it
 	if c.cut.Load() {
-		_ = c.Conn.Close()
+		_ = c.Close()
 		return 0, net.ErrClosed
 	}
 	return n, err

@@ -38,7 +38,7 @@ func unavailable(cause error) error {
 	return &store.Error{
 		Code:       store.Unavailable,
 		Message:    "Database unavailable, try again later",
-		RetryAfter: time.Second + rand.N(time.Second), //nolint:gosec // spreads retries, is no secret
+		RetryAfter: time.Second + rand.N(time.Second),
 		Err:        cause,
 	}
 }

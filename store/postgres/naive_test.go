@@ -24,7 +24,7 @@ func BenchmarkNaive(b *testing.B) {
 	}
 }
 
-var tps = regexp.MustCompile(`tps = ([0-9.]+)`) //nolint:gochecknoglobals // a constant
+var tps = regexp.MustCompile(`tps = ([0-9.]+)`)
 
 func benchmarkNaive(b *testing.B, kind string, clients int) {
 	b.Helper()
@@ -54,7 +54,7 @@ func benchmarkNaive(b *testing.B, kind string, clients int) {
 
 func run(b *testing.B, program string, args ...string) string {
 	b.Helper()
-	out, err := exec.CommandContext(b.Context(), program, args...).CombinedOutput() //nolint:gosec // a test's own words
+	out, err := exec.CommandContext(b.Context(), program, args...).CombinedOutput()
 	require.NoError(b, err, "%s: %s", program, out)
 	return string(out)
 }

@@ -34,6 +34,7 @@ func TestAccess(t *testing.T) {
 		"a build that the worker ended": {sign: w.sign(ended.ID), held: store.NotAssigned},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			got, err := b.builds.Held(t.Context(), c.sign)
 			require.Equal(t, c.held, store.CodeOf(err), "%v", err)
 			if err == nil {

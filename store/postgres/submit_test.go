@@ -171,6 +171,7 @@ func TestList(t *testing.T) {
 		"none":                     {filter: store.BuildFilter{States: []store.BuildState{store.Failed}}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			got, err := b.builds.List(t.Context(), c.filter)
 			require.NoError(t, err)
 			var ids []string

@@ -5,7 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sort"
+	"slices"
 )
 
 // places are where packages put the server's programs, newest version last.
@@ -32,10 +32,9 @@ func binDir() (string, error) {
 		if err != nil {
 			return "", err
 		}
-		sort.Strings(dirs)
-		for i := len(dirs) - 1; i >= 0; i-- {
-			if complete(dirs[i]) {
-				return dirs[i], nil
+		for _, dir := range slices.Backward(dirs) { // Glob sorts
+			if complete(dir) {
+				return dir, nil
 			}
 		}
 	}

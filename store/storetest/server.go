@@ -64,7 +64,7 @@ func start(ctx context.Context, options string) (*server, error) {
 		}
 		attr.Credential = cred
 	}
-	cmd := exec.CommandContext(context.WithoutCancel(ctx), "/bin/sh", "-c", script, "sh", bin, dir, options) //nolint:gosec // a constant script
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), "/bin/sh", "-c", script, "sh", bin, dir, options)
 	cmd.Dir, cmd.SysProcAttr = dir, attr
 	life, err := cmd.StdinPipe()
 	if err != nil {
@@ -75,7 +75,7 @@ func start(ctx context.Context, options string) (*server, error) {
 	}
 	s := &server{dir: dir, cmd: cmd, life: life}
 	if err := s.await(ctx); err != nil {
-		log, _ := os.ReadFile(filepath.Join(dir, "log")) //nolint:gosec // our own directory
+		log, _ := os.ReadFile(filepath.Join(dir, "log"))
 		s.stop()
 		return nil, fmt.Errorf("starting PostgreSQL: %w\n%s", err, log)
 	}

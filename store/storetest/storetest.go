@@ -135,7 +135,7 @@ func clone(tb testing.TB, c *cluster, migrated bool) *pgx.ConnConfig {
 func (c *cluster) prepare(ctx context.Context) (err error) {
 	given := ""
 	if c == &shared {
-		given = os.Getenv("TAKT_TEST_DATABASE_URL") //nolint:forbidigo // the one setting of tests
+		given = os.Getenv("TAKT_TEST_DATABASE_URL")
 	}
 	if given == "" {
 		if c.server, err = start(ctx, c.options); err != nil {
