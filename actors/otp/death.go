@@ -34,9 +34,10 @@ func (p *Proc) abandon() {
 	p.buryLocked()
 }
 
-// buryLocked makes p dead and unlocks p.mu. The order matters: whoever sees
-// done closed finds the name free and the exit reported; the supervisor is told
-// last.
+// buryLocked makes p dead and unlocks p.mu. The order matters: the exit is
+// reported and the name free before the supervisor can react; and whoever sees
+// done closed, and then asks the supervisor, is answered after the supervisor
+// has handled this end.
 func (p *Proc) buryLocked() {
 	p.phase = dead
 	p.over.Store(true)
@@ -65,13 +66,6 @@ func (p *Proc) buryLocked() {
 	}
 	p.sys.names.release(p.name, p)
 	p.cancel(reason)
-	close(p.done)
-	if !begun && p.up != nil {
-		close(p.up)
-	}
-	for w := range watchers {
-		w.fire(reason)
-	}
 	if p.own != nil {
 		p.own.orphan(reason)
 	}
@@ -79,6 +73,13 @@ func (p *Proc) buryLocked() {
 		p.sup.lost(p, begun, reason)
 	} else {
 		p.sys.forget(p)
+	}
+	close(p.done)
+	if !begun && p.up != nil {
+		close(p.up)
+	}
+	for w := range watchers {
+		w.f(reason)
 	}
 }
 
@@ -111,17 +112,17 @@ const orphanLimit = 10 * time.Second
 // watch calls f with the reason once p is dead: at once if it is already. The
 // returned function takes it back.
 func (p *Proc) watch(f func(reason error)) (cancel func()) {
-	w := &watch{f: f}
 	p.mu.Lock()
 	if p.phase == dead {
 		reason := p.reason
 		p.mu.Unlock()
-		w.fire(reason)
+		f(reason)
 		return func() {}
 	}
 	if p.watchers == nil {
 		p.watchers = map[*watch]struct{}{}
 	}
+	w := &watch{f: f}
 	p.watchers[w] = struct{}{}
 	p.mu.Unlock()
 	return func() {
@@ -133,5 +134,3 @@ func (p *Proc) watch(f func(reason error)) (cancel func()) {
 
 // watch is one entry of a process's watchers.
 type watch struct{ f func(reason error) }
-
-func (w *watch) fire(reason error) { w.f(reason) }

@@ -70,7 +70,7 @@ func (s *supervisor) linkedLocked() []*Proc {
 	return all
 }
 
-// lost is called by a child that has ended, as the last thing it does. A child
+// lost is called by a child that has ended, in its goroutine. A child
 // whose start failed is not worth a message: we are waiting for it.
 func (s *supervisor) lost(p *Proc, begun bool, reason error) {
 	s.unlink(p)

@@ -127,6 +127,8 @@ func (s *supervisor) startTask(ctx context.Context, label string, t Task) (*Proc
 	}
 	if t.Init != nil {
 		p.up = make(chan struct{})
+	} else {
+		p.phase, p.begun = running, true
 	}
 	p.ctx, p.cancel = context.WithCancelCause(sys.base)
 	if err := s.admit(p); err != nil {

@@ -1,0 +1,372 @@
+package otp_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"takt/actors/otp"
+	"takt/actors/otp/otptest"
+)
+
+// pool is a Dynamic supervisor of tasks.
+func pool(spec otp.SupSpec) otp.SupSpec {
+	spec.Strategy = otp.Dynamic
+	spec.Children = []otp.ChildSpec{{
+		ID: "task", Restart: otp.Temporary, Shutdown: time.Second,
+		TaskArgs: func(any) otp.Task { return sleeper() },
+	}}
+	return spec
+}
+
+func TestStartTask(t *testing.T) {
+	t.Parallel()
+	t.Run("ends with what Run returns", func(t *testing.T) {
+		t.Parallel()
+		var seen journal
+		sys := otptest.New(t, seen.hook)
+		root := otptest.Tree(t, sys, pool(otp.SupSpec{}))
+		for _, tc := range []struct {
+			run  func(ctx context.Context) error
+			want error
+		}{
+			{func(context.Context) error { return nil }, otp.ErrNormal},
+			{func(context.Context) error { return otp.Shutdown("enough") }, otp.ErrShutdown},
+			{func(context.Context) error { return errBoom }, errBoom},
+			{func(context.Context) error { panic(errBoom) }, errBoom},
+		} {
+			p, err := otp.StartTask(t.Context(), root, "request", otp.Task{Run: tc.run})
+			require.NoError(t, err)
+			require.ErrorIs(t, otptest.Ended(t, p), tc.want)
+			require.Equal(t, "root/request", p.Path())
+		}
+		require.True(t, root.Alive())
+		require.Len(t, seen.of(otp.EventExit), 2, "orderly ends are not worth an event")
+	})
+	t.Run("is stopped with its supervisor", func(t *testing.T) {
+		t.Parallel()
+		sys := otptest.New(t)
+		root := otptest.Tree(t, sys, pool(otp.SupSpec{}))
+		var causes sync.Map
+		var tasks []*otp.Proc
+		for i := range 50 {
+			p, err := otp.StartTask(t.Context(), root, "request", otp.Task{Run: func(ctx context.Context) error {
+				<-ctx.Done()
+				causes.Store(i, context.Cause(ctx))
+				return ctx.Err()
+			}})
+			require.NoError(t, err)
+			tasks = append(tasks, p)
+		}
+		otptest.Crash(t, root, otp.ErrShutdown)
+		for i, p := range tasks {
+			require.Equal(t, otp.ErrShutdown, p.Reason())
+			cause, _ := causes.Load(i)
+			if cause != nil { // else it was stopped before it ran
+				require.Equal(t, otp.ErrShutdown, cause)
+			}
+		}
+		_, err := otp.StartTask(t.Context(), root, "late", sleeper())
+		var down *otp.DownError
+		require.ErrorAs(t, err, &down)
+	})
+	t.Run("waits for Init", func(t *testing.T) {
+		t.Parallel()
+		sys := otptest.New(t)
+		root := otptest.Tree(t, sys, pool(otp.SupSpec{}))
+		task := sleeper()
+		task.Init = func(context.Context) error { return errBoom }
+		_, err := otp.StartTask(t.Context(), root, "request", task)
+		require.ErrorIs(t, err, errBoom)
+		n, err := otp.CountChildren(t.Context(), root)
+		require.NoError(t, err)
+		require.Equal(t, otp.Counts{Specs: 1}, n)
+	})
+	t.Run("needs a dynamic supervisor", func(t *testing.T) {
+		t.Parallel()
+		sys := otptest.New(t)
+		otptest.Tree(t, sys, otp.SupSpec{Children: []otp.ChildSpec{{ID: "a", Task: sleeper}}})
+		_, err := otp.StartTask(t.Context(), sys.Ref("root"), "x", sleeper())
+		require.ErrorIs(t, err, otp.ErrNotSupervisor)
+		_, err = otp.StartTask(t.Context(), sys.Ref("root/a"), "x", sleeper())
+		require.ErrorIs(t, err, otp.ErrNotSupervisor)
+		_, err = otp.StartTask(t.Context(), sys.Ref("nobody"), "x", sleeper())
+		require.ErrorIs(t, err, otp.ErrNoProc)
+	})
+}
+
+func TestMaxChildren(t *testing.T) {
+	t.Parallel()
+	sys := otptest.New(t)
+	root := otptest.Tree(t, sys, pool(otp.SupSpec{MaxChildren: 2}))
+	first, err := otp.StartTask(t.Context(), root, "a", sleeper())
+	require.NoError(t, err)
+	_, err = otp.StartDynamic(t.Context(), root, nil)
+	require.NoError(t, err)
+	_, err = otp.StartDynamic(t.Context(), root, nil)
+	require.ErrorIs(t, err, otp.ErrMaxChildren)
+	_, err = otp.StartTask(t.Context(), root, "b", sleeper())
+	require.ErrorIs(t, err, otp.ErrMaxChildren)
+	infos, err := otp.WhichChildren(t.Context(), root)
+	require.NoError(t, err)
+	require.Len(t, infos, 2)
+	require.NoError(t, otp.TerminateProc(t.Context(), root, first))
+	_, err = otp.StartTask(t.Context(), root, "b", sleeper())
+	require.NoError(t, err)
+}
+
+func TestInstancesAreStoppedAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		sys := otptest.New(t)
+		root := otptest.Tree(t, sys, pool(otp.SupSpec{}))
+		held := make(chan struct{})
+		for range 100 {
+			_, err := otp.StartTask(t.Context(), root, "deaf", otp.Task{Run: func(context.Context) error { <-held; return nil }})
+			require.NoError(t, err)
+		}
+		synctest.Wait()
+		begin := time.Now()
+		otptest.Crash(t, root, otp.ErrShutdown)
+		require.Equal(t, time.Second+50*time.Millisecond, time.Since(begin), "one deadline for all")
+		require.Equal(t, 100, sys.Leaked())
+		close(held)
+		synctest.Wait()
+		require.Zero(t, sys.Leaked())
+	})
+}
+
+func TestKeysNameInstances(t *testing.T) {
+	t.Parallel()
+	sys := otptest.New(t)
+	root := otptest.Tree(t, sys, otp.SupSpec{Strategy: otp.Dynamic, Intensity: 3, Children: []otp.ChildSpec{{
+		ID: "portal", Key: func(args any) string { return fmt.Sprint(args) },
+		ServerArgs: func(args any) otp.Server {
+			return puppet{call: func(*otp.Ctx, otp.From, any) (any, error) { return args, nil }}
+		},
+	}}})
+	p, err := otp.StartDynamic(t.Context(), root, 7)
+	require.NoError(t, err)
+	_, err = otp.StartDynamic(t.Context(), root, 7)
+	var running *otp.AlreadyStartedError
+	require.ErrorAs(t, err, &running)
+	require.Same(t, p, running.Proc)
+	otptest.Crash(t, p, errBoom)
+	got, err := otp.CallWait[int](t.Context(), sys.Ref("root/7"), time.Minute, "args")
+	require.NoError(t, err)
+	require.Equal(t, 7, got)
+}
+
+func TestRestartRunning(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name      string
+		strategy  otp.Strategy
+		restarted []string
+	}{
+		{"one_for_one restarts the child", otp.OneForOne, []string{"b"}},
+		{"rest_for_one restarts those after it too", otp.RestForOne, []string{"b", "c"}},
+		{"one_for_all restarts all", otp.OneForAll, []string{"a", "b", "c"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			var seen journal
+			sys := otptest.New(t, seen.hook)
+			spec := otp.SupSpec{Strategy: tc.strategy, Period: time.Second}
+			before := map[string]*otp.Proc{}
+			for _, id := range []string{"a", "b", "c"} {
+				spec.Children = append(spec.Children, otp.ChildSpec{ID: id, Server: puppet{}.make})
+			}
+			root := otptest.Tree(t, sys, spec)
+			for _, id := range []string{"a", "b", "c"} {
+				before[id] = sys.Whereis("root/" + id)
+			}
+			p, err := otp.RestartRunning(t.Context(), root, "b", errBoom)
+			require.NoError(t, err)
+			require.Same(t, sys.Whereis("root/b"), p)
+			var restarted []string
+			for _, id := range []string{"a", "b", "c"} {
+				if sys.Whereis("root/"+id) != before[id] {
+					restarted = append(restarted, id)
+				}
+			}
+			require.Equal(t, tc.restarted, restarted)
+			require.True(t, root.Alive(), "it does not count, though no restart is allowed")
+			events := seen.of(otp.EventRestarting)
+			require.Len(t, events, 1)
+			require.ErrorIs(t, events[0].Reason, errBoom)
+		})
+	}
+	t.Run("a failing start is retried as after a crash", func(t *testing.T) {
+		t.Parallel()
+		sys := otptest.New(t)
+		starts := 0
+		root := one(t, sys, otp.ChildSpec{Server: puppet{init: func(*otp.Ctx) error {
+			if starts++; starts == 2 {
+				return errBoom
+			}
+			return nil
+		}}.make})
+		_, err := otp.RestartRunning(t.Context(), root, "child", nil)
+		require.ErrorIs(t, err, errBoom)
+		got, err := otp.CallWait[int](t.Context(), sys.Ref("root/child"), time.Minute, 7)
+		require.NoError(t, err)
+		require.Equal(t, 7, got)
+		_, err = otp.RestartRunning(t.Context(), root, "nobody", nil)
+		require.ErrorIs(t, err, otp.ErrNotFound)
+	})
+}
+
+// TestOrphans kills a supervisor: its children get its reason, the successors
+// start under the same names while the orphans still end.
+func TestOrphans(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		sys := otptest.New(t)
+		var reasons []error
+		otptest.Tree(t, sys, otp.SupSpec{Children: []otp.ChildSpec{{ID: "s", Supervisor: func() otp.SupSpec {
+			return otp.SupSpec{Children: []otp.ChildSpec{
+				{ID: "slow", Server: puppet{terminate: func(_ *otp.Ctx, reason error) {
+					<-time.After(time.Second)
+					reasons = append(reasons, reason)
+				}}.make},
+				{ID: "deep", Supervisor: func() otp.SupSpec {
+					return otp.SupSpec{Children: []otp.ChildSpec{{ID: "deaf", Server: puppet{
+						terminate: func(c *otp.Ctx, _ error) { <-c.Context().Done() },
+					}.make}}}
+				}},
+			}}
+		}}}})
+		old, slow, deaf := sys.Whereis("root/s"), sys.Whereis("root/s/slow"), sys.Whereis("root/s/deep/deaf")
+		old.Kill()
+		next := otptest.Restarted(t, sys, old)
+		require.NotSame(t, old, next)
+		require.True(t, slow.Alive())
+		require.NotSame(t, slow, sys.Whereis("root/s/slow"))
+		require.ErrorIs(t, otptest.Ended(t, slow), otp.ErrKilled)
+		require.Equal(t, []error{otp.ErrKilled}, reasons)
+		begin := time.Now()
+		require.ErrorIs(t, otptest.Ended(t, deaf), otp.ErrKilled, "the orphaned supervisor still keeps deadlines")
+		require.Less(t, time.Since(begin), 6*time.Second)
+	})
+}
+
+func TestShutdownReport(t *testing.T) {
+	t.Parallel()
+	t.Run("stops roots in reverse order", func(t *testing.T) {
+		t.Parallel()
+		var seen journal
+		sys := otptest.New(t, seen.hook)
+		for _, name := range []string{"a", "b"} {
+			_, err := sys.StartRoot(t.Context(), name, otp.SupSpec{Children: []otp.ChildSpec{{ID: "x", Task: sleeper}}})
+			require.NoError(t, err)
+		}
+		report := sys.Shutdown(t.Context())
+		require.True(t, report.Clean())
+		require.False(t, report.Killed)
+		var order []string
+		for _, e := range seen.of(otp.EventExit) {
+			order = append(order, e.Path)
+		}
+		require.Equal(t, []string{"b/x", "b", "a/x", "a"}, order)
+		_, err := sys.Start("late", puppet{}.make)
+		require.ErrorIs(t, err, otp.ErrShutdown)
+	})
+	t.Run("kills what is left at the deadline and names it", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			sys := otp.New(otp.Options{})
+			held := make(chan struct{})
+			_, err := sys.StartRoot(t.Context(), "root", otp.SupSpec{Children: []otp.ChildSpec{
+				{ID: "a", Task: sleeper},
+				{ID: "s", Supervisor: func() otp.SupSpec {
+					return otp.SupSpec{Children: []otp.ChildSpec{{
+						ID: "deaf", Shutdown: otp.Infinity,
+						Task: func() otp.Task { return otp.Task{Run: func(context.Context) error { <-held; return nil }} },
+					}}}
+				}},
+			}})
+			require.NoError(t, err)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			report := sys.Shutdown(ctx)
+			require.True(t, report.Killed)
+			require.Less(t, report.Took, 2*time.Second)
+			require.Len(t, report.Leaked, 1)
+			require.Equal(t, "root/s/deaf", report.Leaked[0].Path)
+			require.Empty(t, sys.Names())
+			close(held)
+			synctest.Wait()
+			require.True(t, sys.Shutdown(t.Context()).Clean())
+		})
+	})
+}
+
+func TestTree(t *testing.T) {
+	t.Parallel()
+	sys := otptest.New(t)
+	root := otptest.Tree(t, sys, otp.SupSpec{Strategy: otp.RestForOne, Intensity: 5, Children: []otp.ChildSpec{
+		{ID: "a", Server: puppet{}.make},
+		{ID: "pool", Supervisor: func() otp.SupSpec { return pool(otp.SupSpec{}) }},
+		{ID: "once", Restart: otp.Transient, Task: func() otp.Task {
+			return otp.Task{Run: func(context.Context) error { return nil }}
+		}},
+	}})
+	otptest.Eventually(t, func() bool { return sys.Tree(false)[0].Children[2].Status == otp.StatusTerminated }, "once has ended")
+	otptest.Crash(t, sys.Whereis("root/a"), errBoom)
+	_, err := otp.CountChildren(t.Context(), root)
+	require.NoError(t, err)
+	for i := range 3 {
+		_, err := otp.StartTask(t.Context(), sys.Ref("root/pool"), fmt.Sprint(i), sleeper())
+		require.NoError(t, err)
+	}
+	otptest.Eventually(t, func() bool { return sys.Tree(false)[0].Children[2].Status == otp.StatusTerminated }, "once has ended again")
+
+	n := sys.Tree(false)[0]
+	require.Equal(t, "root", n.ID)
+	require.Equal(t, otp.RestForOne, n.Strategy)
+	require.Equal(t, 2, n.ChildCount)
+	require.Len(t, n.Children, 3)
+	a, pooled, once := n.Children[0], n.Children[1], n.Children[2]
+	require.Equal(t, otp.StatusRunning, a.Status)
+	require.Equal(t, 1, a.Restarts)
+	require.Equal(t, "boom", a.LastExit)
+	require.False(t, a.LastExitAt.IsZero())
+	require.Equal(t, otp.Supervisor, pooled.Type)
+	require.Equal(t, 3, pooled.ChildCount)
+	require.Empty(t, pooled.Children, "instances are only counted")
+	require.Equal(t, "root/once", once.Path)
+	require.Equal(t, "normal", once.LastExit)
+
+	instances := sys.Tree(true)[0].Children[1].Children
+	require.Len(t, instances, 3)
+	require.Equal(t, "root/pool/0", instances[0].Path)
+	require.Equal(t, otp.StatusRunning, instances[0].Status)
+}
+
+// TestTreeOfBusySupervisor asks while the supervisor is stuck in a start.
+func TestTreeOfBusySupervisor(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		sys := otptest.New(t)
+		held := make(chan struct{})
+		starts := 0
+		one(t, sys, otp.ChildSpec{Server: puppet{init: func(*otp.Ctx) error {
+			if starts++; starts > 1 {
+				<-held
+			}
+			return nil
+		}}.make})
+		otptest.Crash(t, sys.Whereis("root/child"), errBoom)
+		synctest.Wait()
+		require.Equal(t, otp.StatusRestarting, sys.Tree(false)[0].Children[0].Status)
+		close(held)
+		synctest.Wait()
+		require.Equal(t, otp.StatusRunning, sys.Tree(false)[0].Children[0].Status)
+	})
+}
