@@ -247,42 +247,6 @@ func TestWaitOutlastsARestartOfTheController(t *testing.T) {
 	d.ok(t, "status", "--wait", id)
 }
 
-func TestWorkerCommand(t *testing.T) {
-	t.Parallel()
-	d := newDesk(t)
-	id := d.Submit("ios", []byte("no zip"), nil)
-	ctx, cancel := context.WithCancelCause(t.Context())
-	ended := make(chan int, 1)
-	go func() {
-		code, _, _ := d.takt(ctx, "worker", "--name", "my mac", "--exec", "true", "--platform", "ios,android", "--concurrency", "3", "--json")
-		ended <- code
-	}()
-	require.Equal(t, "source: not a zip archive", d.AwaitState(t, id, store.Failed).ErrorMessage)
-	cancel(context.Canceled)
-	require.Zero(t, <-ended)
-	w := d.Workers()[0]
-	require.Equal(t, "my mac", w.Name)
-	require.Equal(t, []string{"ios", "android"}, w.Platforms)
-	require.Equal(t, 3, w.Slots)
-	require.True(t, w.Gone)
-	require.FileExists(t, filepath.Join(d.dir, "takt", "workers", "my-mac", "worker-id"))
-}
-
-func TestWorkerEnvironment(t *testing.T) {
-	t.Parallel()
-	env := environment(func(name string) (string, bool) {
-		value, ok := map[string]string{"A": "1", "EMPTY": ""}[name]
-		return value, ok
-	})
-	got, err := variables([]string{"A", "EMPTY", "UNSET", "B=x=y"}, env)
-	require.NoError(t, err)
-	require.Equal(t, []string{"A=1", "EMPTY=", "B=x=y"}, got)
-	for _, bad := range []string{"", "=x", "TAKT_API_KEY", "TAKT_ADMIN_KEY=x", "CONTROLLER_API_KEY"} {
-		_, err := variables([]string{bad}, env)
-		require.Error(t, err, bad)
-	}
-}
-
 func TestCompletion(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)

@@ -55,12 +55,14 @@ type Controller struct {
 
 	mu        sync.Mutex
 	changed   chan struct{} // closed at each change
+	counted   chan struct{} // closed when polls changes, for Await alone
 	builds    map[string]*Build
 	order     []string
 	workers   map[string]*Worker
 	intercept Intercept
 	requests  map[string]int
 	serial    int
+	polls     int
 }
 
 // Start returns a controller that listens on a port of its own until the test
@@ -68,7 +70,7 @@ type Controller struct {
 func Start(tb testing.TB) *Controller {
 	tb.Helper()
 	c := &Controller{
-		changed: make(chan struct{}), builds: map[string]*Build{},
+		changed: make(chan struct{}), counted: make(chan struct{}), builds: map[string]*Build{},
 		workers: map[string]*Worker{}, requests: map[string]int{},
 	}
 	server := httptest.NewServer(c)
@@ -143,6 +145,13 @@ func (c *Controller) Requests(route string) int {
 	return c.requests[route]
 }
 
+// Polls is how many polls are open.
+func (c *Controller) Polls() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.polls
+}
+
 // Edit changes a build as something outside of the worker would.
 func (c *Controller) Edit(id string, f func(*Build)) {
 	c.mu.Lock()
@@ -168,13 +177,14 @@ func (c *Controller) Await(tb testing.TB, what string, ok func() bool) {
 	defer limit.Stop()
 	for {
 		c.mu.Lock()
-		changed := c.changed
+		changed, counted := c.changed, c.counted
 		c.mu.Unlock()
 		if ok() {
 			return
 		}
 		select {
 		case <-changed:
+		case <-counted:
 		case <-limit.C:
 			tb.Fatalf("waited in vain: %s", what)
 		}

@@ -56,6 +56,8 @@ func (c *Controller) poll(w http.ResponseWriter, r *http.Request) {
 	seconds, _ := strconv.Atoi(r.URL.Query().Get("wait"))
 	limit := time.NewTimer(time.Duration(seconds) * time.Second)
 	defer limit.Stop()
+	c.count(1)
+	defer c.count(-1)
 	token := r.Header.Get(api.HeaderWorkerToken)
 	for expired := seconds == 0; ; {
 		c.mu.Lock()
@@ -84,6 +86,15 @@ func (c *Controller) poll(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+}
+
+// count notes that a poll begins or ends.
+func (c *Controller) count(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.polls += n
+	close(c.counted)
+	c.counted = make(chan struct{})
 }
 
 // next hands out a build, again the one that was not acknowledged if its reply

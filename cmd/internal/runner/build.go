@@ -57,7 +57,8 @@ func (w *Worker) build(hard context.Context, a *assignment) {
 	sent := make(chan struct{})
 	go func() {
 		defer close(sent)
-		if err := lines.run(report); err != nil && verdict(err) != nil {
+		if err := lines.run(report); err != nil {
+			log.Warn().Err(err).Msg("build's log not wanted")
 			a.cancel(verdict(err))
 		}
 	}()
@@ -111,7 +112,9 @@ func (w *Worker) work(ctx context.Context, a *assignment, ws *workspace, lines *
 	stdout, stderr := lines.writer("info"), newTail(lines.writer("warn"))
 	limited, cancel := context.WithTimeoutCause(ctx, w.cfg.Timeout, errTimeLimit)
 	defer cancel()
-	err := run(limited, w.cfg.Command.Plan(ws.Workspace), stdout, stderr, w.cfg.KillGrace)
+	plan := w.cfg.Command.Plan(ws.Workspace)
+	plan.secrets = ws.Certs
+	err := run(limited, plan, stdout, stderr, w.cfg.KillGrace)
 	stdout.close()
 	stderr.close()
 	if removed := removeAll(ws.certs()); removed != nil {

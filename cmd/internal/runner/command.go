@@ -44,6 +44,9 @@ type Plan struct {
 	// Cleanup is run after the process group was killed, because killing it
 	// does not reach everything; may be empty.
 	Cleanup []string
+	// secrets is a directory to remove should the worker be killed; may be
+	// empty.
+	secrets string
 }
 
 // Command makes the process of a build.

@@ -22,8 +22,10 @@ func TestDrainFinishesWhatRuns(t *testing.T) {
 	id := b.Submit("ios", source(t), nil)
 	b.start(t)
 	b.pids(t, id)
+	b.Await(t, "it polls for more", func() bool { return b.Polls() == 1 })
 	b.worker.Drain()
 	b.worker.Drain() // twice is once
+	b.Await(t, "it polls no more", func() bool { return b.Polls() == 0 })
 	next := b.Submit("ios", source(t), nil)
 	b.Expire() // as after a long build
 	touch(t, gate)
@@ -69,14 +71,17 @@ func TestKilledWorkerLeavesNothingBehind(t *testing.T) {
 	ctl := controllertest.Start(t)
 	state := t.TempDir()
 	process := startProcess(t, ctl.URL, state, `trap '' TERM; sleep 1000 & echo "pids $$ $!"; wait; wait`)
-	id := ctl.Submit("ios", source(t), nil)
+	id := ctl.Submit("ios", source(t), archive(t, entry{name: "p.txt", content: "secret"}))
 	b := &bench{Controller: ctl}
 	pids := b.pids(t, id)
+	certs := filepath.Join(state, "builds", id+"-1", "certs")
+	require.FileExists(t, filepath.Join(certs, "p.txt"))
 	require.NoError(t, process.Process.Kill())
 	_ = process.Wait()
 	for _, pid := range pids {
 		awaitDead(t, pid)
 	}
+	awaitGone(t, certs)
 	// The next worker in this directory is the same one, and finds it clean.
 	require.DirExists(t, filepath.Join(state, "builds", id+"-1"))
 	second := startProcess(t, ctl.URL, state, copyBuild)

@@ -11,13 +11,16 @@ import (
 )
 
 // guardScript reads the number of the group it watches, then waits for a word.
-// If the pipe ends without one, the worker is dead, and the group is killed; its
-// arguments are the clean-up command, if any. It ignores the signals that a
+// If the pipe ends without one, the worker is dead: the group is killed, the
+// directory of secrets in the first argument is removed, and the rest of the
+// arguments, the clean-up command, is run. It ignores the signals that a
 // terminal sends to everybody.
 const guardScript = `trap '' HUP INT TERM QUIT
 read -r group || exit 0
 read -r word && exit 0
 kill -KILL "-$group" 2>/dev/null
+[ -n "$1" ] && rm -rf -- "$1"
+shift
 [ $# -gt 0 ] && exec "$@"
 exit 0`
 
@@ -33,7 +36,7 @@ type guard struct {
 }
 
 func newGuard(ctx context.Context, plan Plan) (*guard, error) {
-	args := slices.Concat([]string{"-c", guardScript, "takt-guard"}, plan.Cleanup)
+	args := slices.Concat([]string{"-c", guardScript, "takt-guard", plan.secrets}, plan.Cleanup)
 	g := &guard{
 		cmd:     exec.CommandContext(context.WithoutCancel(ctx), "/bin/sh", args...),
 		cleanup: plan.Cleanup, env: plan.Env,

@@ -1,6 +1,8 @@
 package runner
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -63,6 +65,32 @@ func TestImagePlan(t *testing.T) {
 			require.Equal(t, []string{"docker", "rm", "--force", "--volumes", "takt-b1-2"}, plan.Cleanup)
 		})
 	}
+}
+
+// TestBuildInAnImage runs builds with an engine that is a shell script: it does
+// what a container would to the mounted directories.
+func TestBuildInAnImage(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	engine := filepath.Join(dir, "engine")
+	require.NoError(t, os.WriteFile(engine, []byte(`#!/bin/sh
+echo "$@" >> `+dir+`/calls
+[ "$1" = run ] || exit 0
+for arg; do case "$arg" in
+	*:/takt/source) source=${arg%:*} ;;
+	*:/takt/out) out=${arg%:*} ;;
+esac; done
+cp "$source/main.txt" "$out/result"
+`), 0o700))
+	b := newBench(t, "", func(c *Config) {
+		c.Command = Image{Engine: engine, Image: "img", HostEnv: []string{"PATH=" + os.Getenv("PATH")}}
+	})
+	id := b.Submit("ios", source(t), nil)
+	b.start(t)
+	require.Equal(t, "hello", string(b.AwaitState(t, id, store.Completed).Result))
+	calls, err := os.ReadFile(filepath.Join(dir, "calls"))
+	require.NoError(t, err)
+	require.Contains(t, string(calls), "\nrm --force --volumes takt-"+id+"-1\n")
 }
 
 func TestFindEngine(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"archive/zip"
 	"bytes"
 	"context"
+	"errors"
 	"io/fs"
 	"net/http"
 	"os"
@@ -135,8 +136,10 @@ func archive(t *testing.T, entries ...entry) []byte {
 		header.SetMode(e.mode)
 		w, err := z.CreateHeader(header)
 		require.NoError(t, err)
-		_, err = w.Write([]byte(e.content))
-		require.NoError(t, err)
+		if !strings.HasSuffix(e.name, "/") { // a directory has no content
+			_, err = w.Write([]byte(e.content))
+			require.NoError(t, err)
+		}
 	}
 	require.NoError(t, z.Close())
 	return out.Bytes()
@@ -151,15 +154,29 @@ func source(t *testing.T) []byte {
 // parent that does not care.
 func awaitDead(t *testing.T, pid string) {
 	t.Helper()
+	await(t, "process "+pid+" is dead", func() bool { return !alive(pid) })
+}
+
+func awaitGone(t *testing.T, path string) {
+	t.Helper()
+	await(t, path+" is gone", func() bool {
+		_, err := os.Stat(path)
+		return errors.Is(err, fs.ErrNotExist)
+	})
+}
+
+// await looks again and again at what can't tell us.
+func await(t *testing.T, what string, ok func() bool) {
+	t.Helper()
 	limit := time.NewTimer(20 * time.Second)
 	defer limit.Stop()
 	look := time.NewTicker(5 * time.Millisecond)
 	defer look.Stop()
-	for alive(pid) {
+	for !ok() {
 		select {
 		case <-look.C:
 		case <-limit.C:
-			t.Fatalf("process %s lives on", pid)
+			t.Fatalf("waited in vain: %s", what)
 		}
 	}
 }

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"archive/zip"
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"takt/http/api"
+	"takt/store"
+)
+
+func TestWorkerCommand(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	id := d.Submit("ios", []byte("no zip"), nil)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	ended := make(chan int, 1)
+	go func() {
+		code, _, _ := d.takt(ctx, "worker", "--name", "my mac", "--exec", "true", "--platform", "ios,android", "--concurrency", "3", "--json")
+		ended <- code
+	}()
+	require.Equal(t, "source: not a zip archive", d.AwaitState(t, id, store.Failed).ErrorMessage)
+	cancel(context.Canceled)
+	require.Zero(t, <-ended)
+	w := d.Workers()[0]
+	require.Equal(t, "my mac", w.Name)
+	require.Equal(t, []string{"ios", "android"}, w.Platforms)
+	require.Equal(t, 3, w.Slots)
+	require.True(t, w.Gone)
+	require.FileExists(t, filepath.Join(d.dir, "takt", "workers", "my-mac", "worker-id"))
+}
+
+// TestWorkerSignals sends real signals to a real process: the first drains, the
+// second kills what runs.
+func TestWorkerSignals(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	gate := filepath.Join(d.dir, "gate")
+	worker := exec.Command(os.Args[0], "worker", "--name", "w", "--heartbeat", "50ms",
+		"--exec", `echo running; until [ -e `+gate+` ]; do sleep 0.02; done; echo x > "$TAKT_OUTPUT"`)
+	worker.Env = append(os.Environ(), reexec+"=1")
+	for name, value := range d.env {
+		worker.Env = append(worker.Env, name+"="+value)
+	}
+	start := func() *exec.Cmd {
+		again := *worker
+		require.NoError(t, again.Start())
+		t.Cleanup(func() {
+			if again.ProcessState == nil {
+				_ = again.Process.Kill()
+				_ = again.Wait()
+			}
+		})
+		return &again
+	}
+	running := func(id string) func() bool {
+		return func() bool {
+			return slices.ContainsFunc(d.Build(id).Logs, func(l api.LogMessage) bool { return l.Message == "running" })
+		}
+	}
+	// A signal takes its way while a build goes on.
+	heard := func(id string) {
+		beats := d.Build(id).Heartbeats
+		d.Await(t, "some heartbeats", func() bool { return d.Build(id).Heartbeats > beats+3 })
+	}
+	first := start()
+	one := d.Submit("ios", emptyZip(t), nil)
+	d.Await(t, "the first build runs", running(one))
+	require.NoError(t, first.Process.Signal(syscall.SIGTERM))
+	heard(one)
+	two := d.Submit("ios", emptyZip(t), nil)
+	require.NoError(t, os.WriteFile(gate, nil, 0o600))
+	require.NoError(t, first.Wait())
+	require.Equal(t, store.Completed, d.Build(one).State)
+	require.Equal(t, store.Pending, d.Build(two).State)
+
+	require.NoError(t, os.Remove(gate))
+	second := start()
+	d.Await(t, "the second build runs", running(two))
+	require.NoError(t, second.Process.Signal(os.Interrupt))
+	heard(two)
+	require.NoError(t, second.Process.Signal(syscall.SIGTERM))
+	require.NoError(t, second.Wait())
+	require.Equal(t, "worker was stopped", d.Build(two).ErrorMessage)
+	require.True(t, d.Workers()[0].Gone)
+	require.Len(t, d.Workers(), 1)
+}
+
+func emptyZip(t *testing.T) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	require.NoError(t, zip.NewWriter(&out).Close())
+	return out.Bytes()
+}
+
+func TestWorkerEnvironment(t *testing.T) {
+	t.Parallel()
+	env := environment(func(name string) (string, bool) {
+		value, ok := map[string]string{"A": "1", "EMPTY": ""}[name]
+		return value, ok
+	})
+	got, err := variables([]string{"A", "EMPTY", "UNSET", "B=x=y"}, env)
+	require.NoError(t, err)
+	require.Equal(t, []string{"A=1", "EMPTY=", "B=x=y"}, got)
+	for _, bad := range []string{"", "=x", "TAKT_API_KEY", "TAKT_ADMIN_KEY=x", "CONTROLLER_API_KEY"} {
+		_, err := variables([]string{bad}, env)
+		require.Error(t, err, bad)
+	}
+}
