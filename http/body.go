@@ -70,10 +70,7 @@ func (b *body) Read(p []byte) (int, error) {
 	now := time.Now()
 	if !b.touched || (b.rolling && now.After(b.renew)) {
 		b.renew = now.Add(renewal(b.stall))
-		if err := b.conn.SetReadDeadline(now.Add(b.stall)); err != nil {
-			b.err = err
-			return 0, err
-		}
+		_ = b.conn.SetReadDeadline(now.Add(b.stall)) // if it fails, so does the read
 	}
 	b.touched = true
 	n, err := b.ReadCloser.Read(p)

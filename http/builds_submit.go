@@ -6,12 +6,16 @@ import (
 	"fmt"
 	"mime/multipart"
 	"strconv"
+	"time"
 
 	"github.com/labstack/echo/v4"
 
 	"takt/http/api"
 	"takt/store"
 )
+
+// queueFullRetry is what a client is told to wait that finds the queue full.
+const queueFullRetry = 5 * time.Second
 
 // submission is a form of POST /api/builds as far as it has arrived.
 type submission struct {
@@ -34,7 +38,7 @@ func (s *Server) submitWith(status int) handler {
 
 func (s *Server) handleBuildSubmit(ctx context.Context, c echo.Context, status int) error {
 	if s.deps.Queue.Full() { // a hint: Submit decides
-		return store.NewError(store.QueueFull, "Build queue full, try again later")
+		return &store.Error{Code: store.QueueFull, Message: "Build queue full, try again later", RetryAfter: queueFullRetry}
 	}
 	id, err := newID()
 	if err != nil {

@@ -1,0 +1,119 @@
+package http
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"takt/storage"
+	"takt/store"
+)
+
+// agreeing accepts every build and every result.
+type agreeing struct {
+	Builds
+	Queue
+}
+
+func (agreeing) Do(ctx context.Context, _ string, fn func(context.Context) error) error {
+	return fn(ctx)
+}
+func (agreeing) Full() bool              { return false }
+func (agreeing) Enqueued(store.Platform) {}
+
+func (agreeing) Submit(_ context.Context, s store.Submission, place func() error) (store.Build, error) {
+	return store.Build{ID: s.ID, Platform: s.Platform, State: store.Pending, SubmittedAt: time.Now()}, place()
+}
+
+func FuzzSubmitForm(f *testing.F) {
+	f.Add([]byte("--b\r\nContent-Disposition: form-data; name=\"source\"; filename=\"s\"\r\n\r\nzip\r\n--b\r\nContent-Disposition: form-data; name=\"platform\"\r\n\r\nios\r\n--b--\r\n"))
+	f.Add([]byte("--b\r\nContent-Disposition: form-data; name=\"source\"\r\nContent-Digest: sha-256=:AAAA:\r\n\r\n\r\n--b\r\n\r\n--b--"))
+	f.Add([]byte("--b--\r\n"))
+	f.Add([]byte("--b\r\n"))
+	f.Add([]byte(""))
+	dir := f.TempDir()
+	files, err := storage.OpenLocal(dir, storage.Config{EncryptionKey: make([]byte, 32)})
+	require.NoError(f, err)
+	defer files.Close() //nolint:errcheck // the test is over
+	s, err := New(Deps{Builds: agreeing{}, Queue: agreeing{}, Requests: agreeing{}, Files: files, Logger: zerolog.Nop()},
+		Config{APIKey: testKey, MaxSource: 100, MaxCerts: 50, MaxField: 20, MaxParts: 5})
+	require.NoError(f, err)
+	f.Fuzz(func(t *testing.T, form []byte) {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/api/builds", bytes.NewReader(form))
+		r.Header.Set("Content-Type", "multipart/form-data; boundary=b")
+		r.Header.Set("X-API-Key", testKey)
+		w := httptest.NewRecorder()
+		s.Handler().ServeHTTP(w, r)
+		require.Contains(t, []int{201, 400, 413}, w.Code, w.Body)
+		if w.Code == 201 {
+			var id struct{ ID string }
+			require.NoError(t, json.Unmarshal(w.Body.Bytes(), &id))
+			require.NoError(t, files.RemoveBuild(id.ID))
+		}
+		require.Empty(t, leftovers(t, dir))
+	})
+}
+
+func leftovers(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	err := fs.WalkDir(os.DirFS(dir), ".", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			names = append(names, filepath.Base(path))
+		}
+		return err
+	})
+	require.NoError(t, err)
+	return names
+}
+
+func FuzzRegistration(f *testing.F) {
+	f.Add([]byte(`"id"`), []byte(`"name"`), []byte(`{"platforms":["ios"],"maxConcurrentBuilds":2}`))
+	f.Add([]byte(`null`), []byte(`7`), []byte(`{"platforms":"ios","maxConcurrentBuilds":1e400}`))
+	f.Add([]byte(`"../x"`), []byte(`"\u0000"`), []byte(`[]`))
+	f.Fuzz(func(t *testing.T, id, name, capabilities []byte) {
+		reg, err := registration(id, name, capabilities)
+		if err != nil {
+			require.Equal(t, store.RegistrationFailed, store.CodeOf(err))
+			return
+		}
+		require.True(t, reg.ID == "" || store.ValidID(reg.ID))
+		require.NotEmpty(t, reg.Name)
+		require.NotContains(t, reg.Name, "\x00")
+		require.True(t, reg.Slots >= 1 && reg.Slots <= maxSlots)
+		require.True(t, json.Valid(reg.Capabilities))
+		for _, p := range reg.Platforms {
+			require.True(t, store.ValidID(string(p)))
+		}
+	})
+}
+
+func FuzzPollRequest(f *testing.F) {
+	for _, q := range []string{"", "worker_id=w", "wait=1e9", "wait=-0", "active=a,b", "active=%00", "worker_id=%2e%2e%2f", ";;=&"} {
+		f.Add(q, "token")
+		f.Add(q, "")
+	}
+	f.Fuzz(func(t *testing.T, query, token string) {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, pollPath, nil)
+		r.URL.RawQuery = query
+		r.Header["X-Worker-Token"] = []string{token}
+		req, wait, err := pollRequest(r)
+		if err != nil {
+			return
+		}
+		require.True(t, wait >= 0 && wait <= maxWait)
+		require.True(t, req.Token != "" || store.ValidID(req.WorkerID))
+		for _, id := range req.Active {
+			require.True(t, store.ValidID(id))
+		}
+	})
+}
