@@ -1,0 +1,110 @@
+package actors_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"takt/actors"
+	"takt/actors/build"
+	"takt/store"
+	"takt/store/postgres"
+	"takt/store/storetest"
+)
+
+func TestMain(m *testing.M) { storetest.Main(m) }
+
+// node is one controller's tree over a database, without HTTP.
+type node struct {
+	*actors.Tree
+	db *postgres.DB
+}
+
+func startNode(t *testing.T, database *pgx.ConnConfig, queue build.QueueConfig) node {
+	t.Helper()
+	db := postgres.New()
+	q := postgres.NewQueue(db, postgres.QueueConfig{})
+	tree := actors.New(actors.Config{
+		Database: func(context.Context) (*pgx.ConnConfig, error) { return database.Copy(), nil },
+		Queue:    queue,
+	}, actors.Deps{Logger: zerolog.New(t.Output()).Level(zerolog.WarnLevel), DB: db, Queue: q, Monitor: q})
+	require.NoError(t, tree.Start(t.Context(), func(ctx context.Context) error {
+		<-ctx.Done()
+		return nil
+	}))
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(t.Context()), time.Minute, context.DeadlineExceeded)
+		defer cancel()
+		require.True(t, tree.Stop(ctx).Clean())
+	})
+	require.Eventually(t, tree.Ready, time.Minute, 10*time.Millisecond)
+	return node{Tree: tree, db: db}
+}
+
+// TestSubmitWakesAPollParkedAtAnotherController has no recount within the
+// poll's wait, so only PostgreSQL's notification can wake it.
+func TestSubmitWakesAPollParkedAtAnotherController(t *testing.T) {
+	t.Parallel()
+	database := storetest.New(t)
+	never := build.QueueConfig{Recount: time.Hour}
+	here, there := startNode(t, database.Config, never), startNode(t, database.Config, never)
+
+	w := storetest.Worker(t, database.DB)
+	_, ticket, err := there.Queue.Arrive(t.Context(), build.PollRequest{Token: w.Plain}, time.Minute)
+	require.NoError(t, err)
+	require.NotNil(t, ticket, "the queue is empty, so the poll parks")
+
+	b := storetest.Build(t, here.db, func(*store.Submission) {})
+	reply, err := ticket.Wait(t.Context())
+	require.NoError(t, err)
+	require.NotNil(t, reply.Job)
+	require.Equal(t, b.ID, reply.Job.BuildID)
+}
+
+// TestLostConnectionsHealByThemselves cuts every connection to the database,
+// the listener's too, and wants the notification to work again.
+func TestLostConnectionsHealByThemselves(t *testing.T) {
+	t.Parallel()
+	database := storetest.New(t)
+	never := build.QueueConfig{Recount: time.Hour}
+	here, there := startNode(t, database.Config, never), startNode(t, database.Config, never)
+
+	cut(t, database)
+	w := storetest.Worker(t, database.DB)
+	var ticket *build.Ticket
+	require.Eventually(t, func() bool { // 503 until the pool is back
+		var err error
+		_, ticket, err = there.Queue.Arrive(t.Context(), build.PollRequest{Token: w.Plain}, time.Minute)
+		return err == nil
+	}, time.Minute, 10*time.Millisecond)
+	require.NotNil(t, ticket)
+
+	var b store.Build
+	require.Eventually(t, func() bool {
+		var err error
+		b, err = postgres.NewBuilds(here.db, postgres.BuildsConfig{}).Submit(t.Context(), store.Submission{
+			ID: storetest.ID(t), Platform: store.IOS, TokenHash: store.HashToken("x"), Source: storetest.File("source.zip", "x"),
+		}, func() error { return nil })
+		return err == nil
+	}, time.Minute, 10*time.Millisecond)
+	reply, err := ticket.Wait(t.Context())
+	require.NoError(t, err)
+	require.NotNil(t, reply.Job)
+	require.Equal(t, b.ID, reply.Job.BuildID)
+	for _, n := range []node{here, there} {
+		for _, child := range n.Snapshot(false).Children {
+			require.Zero(t, child.Restarts, "%s: losing connections is weather", child.Path)
+		}
+	}
+}
+
+func cut(t *testing.T, database *storetest.Database) {
+	t.Helper()
+	_, err := database.Pool.Exec(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+		WHERE datname = current_database() AND pid <> pg_backend_pid()`)
+	require.NoError(t, err)
+}
