@@ -23,12 +23,11 @@ const smallRest = 256 << 10
 // let it stand still for ever, and stops at a limit.
 type body struct {
 	io.ReadCloser
-	conn    *http.ResponseController
-	max     int64 // bytes; more is TooLarge
-	stall   time.Duration
-	write   time.Duration // what the reply has, from the body's end
-	rolling bool          // stall is per piece (files), not for all of it
-	waits   bool          // the client sends nothing before we read
+	conn  *http.ResponseController
+	max   int64         // bytes; more is TooLarge
+	stall time.Duration // how long it may stand still; 0: see Server.Handler
+	write time.Duration // what the reply has, from the body's end
+	waits bool          // the client sends nothing before we read
 
 	read    int64
 	touched bool
@@ -48,11 +47,11 @@ func (s *Server) watchBody(c echo.Context, r route) *body {
 	b := &body{
 		ReadCloser: req.Body,
 		conn:       http.NewResponseController(c.Response().Writer),
-		max:        r.body, stall: s.cfg.ReadTimeout, write: s.cfg.WriteTimeout,
+		max:        r.body, write: s.cfg.WriteTimeout,
 		waits: strings.EqualFold(req.Header.Get("Expect"), "100-continue"),
 	}
 	if r.domain == transfer {
-		b.rolling, b.stall = true, s.cfg.StallTimeout
+		b.stall = s.cfg.StallTimeout
 	}
 	req.Body = b
 	return b
@@ -68,7 +67,7 @@ func (b *body) Read(p []byte) (int, error) {
 		return 0, b.err
 	}
 	now := time.Now()
-	if !b.touched || (b.rolling && now.After(b.renew)) {
+	if b.stall > 0 && now.After(b.renew) {
 		b.renew = now.Add(renewal(b.stall))
 		_ = b.conn.SetReadDeadline(now.Add(b.stall)) // if it fails, so does the read
 	}
@@ -111,12 +110,18 @@ func (b *body) finish() {
 // then the rest is read and thrown away for a while, because closing the
 // connection under it would make it see a reset instead.
 func (s *Server) refuse(c echo.Context, r route, b *body, err error) {
-	if b == nil || b.ended || b.err != nil {
+	if b == nil || b.ended {
 		s.writeError(c, err)
 		return
 	}
+	now := time.Now()
+	_ = b.conn.SetWriteDeadline(now.Add(b.write))
+	if b.err != nil { // nothing more comes; a deadline that passed stays passed
+		s.writeError(c, err)
+		return
+	}
+	_ = b.conn.SetReadDeadline(now.Add(s.cfg.ReadTimeout))
 	b.moved = nil
-	b.rearm()
 	w := c.Response()
 	if b.waits && !b.touched {
 		// It waits for leave to send, and the answer is no.
@@ -125,7 +130,6 @@ func (s *Server) refuse(c echo.Context, r route, b *body, err error) {
 		return
 	}
 	if n := c.Request().ContentLength; n >= 0 && n-b.read <= smallRest && !w.Committed {
-		_ = b.conn.SetReadDeadline(time.Now().Add(s.cfg.ReadTimeout))
 		s.writeError(c, err) // net/http reads the rest
 		return
 	}

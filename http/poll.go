@@ -29,6 +29,9 @@ func (s *Server) servePoll(c echo.Context, r route) error {
 	if err != nil {
 		return err
 	}
+	if b := watched(c.Request()); b != nil {
+		b.finish() // while a body is unread nobody sees the client leave
+	}
 	var reply PollReply
 	var ticket PollTicket
 	err = s.deps.Requests.Do(c.Request().Context(), r.path, func(ctx context.Context) (err error) {

@@ -152,3 +152,19 @@ func TestStalledBodyIsGivenUp(t *testing.T) {
 	require.Equal(t, 400, resp.status)
 	require.Contains(t, resp.body, "Request body is incomplete")
 }
+
+func TestBodyThatNeverComesIsNotWaitedForForEver(t *testing.T) {
+	t.Parallel()
+	s, _ := newServer(t, takthttp.Deps{}, func(c *takthttp.Config) { c.ReadTimeout = 50 * time.Millisecond })
+	url, _ := serve(t, s, listen(t))
+	for _, request := range []string{
+		"GET /livez HTTP/1.1\r\nHost: takt\r\nContent-Length: 10\r\n\r\n",
+		"GET /nothing HTTP/1.1\r\nHost: takt\r\nContent-Length: 10\r\n\r\n",
+		"POST /api/builds/b/cancel HTTP/1.1\r\nHost: takt\r\nTransfer-Encoding: chunked\r\n\r\n",
+		"POST /api/workers/poll HTTP/1.1\r\nHost: takt\r\nX-API-Key: " + apiKey + "\r\nContent-Length: 10\r\n\r\n",
+	} {
+		c, r := dial(t, url)
+		write(t, c, request)
+		require.NotZero(t, read(t, r).status, request)
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/labstack/echo/v4"
 	"github.com/rs/zerolog"
@@ -134,6 +135,11 @@ func (s *Server) Handler() http.Handler {
 		if allowCrossOrigin(h, r) {
 			w.WriteHeader(http.StatusNoContent)
 			return
+		}
+		if r.Body != nil && r.Body != http.NoBody {
+			// net/http itself waits for a body that nobody reads. Transfers
+			// move this on, see body.
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.cfg.ReadTimeout))
 		}
 		// One trailing slash is accepted everywhere.
 		if p := r.URL.Path; len(p) > 1 && p[len(p)-1] == '/' {

@@ -133,7 +133,7 @@ func TestParkedPollEndsWithItsClient(t *testing.T) {
 	c := newClient(t)
 	gone := make(chan error, 1)
 	go func() {
-		_, err := try(ctx, c, "GET", url+"/api/workers/poll?wait=60&worker_id=w", key(), nil)
+		_, err := try(ctx, c, "POST", url+"/api/workers/poll?wait=60&worker_id=w", key(), strings.NewReader("{}"))
 		gone <- err
 	}()
 	<-q.parked
