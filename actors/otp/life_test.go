@@ -157,7 +157,7 @@ func TestAsync(t *testing.T) {
 	})
 }
 
-func TestNames(t *testing.T) {
+func TestNames(t *testing.T) { //nolint:paralleltest // its subtests use one tree in order
 	t.Parallel()
 	sys := otptest.New(t)
 	one(t, sys, otp.ChildSpec{Name: "the child", Server: puppet{}.make})

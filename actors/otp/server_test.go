@@ -14,7 +14,7 @@ import (
 	"takt/actors/otp/otptest"
 )
 
-func TestCall(t *testing.T) {
+func TestCall(t *testing.T) { //nolint:paralleltest // its subtests use one server in order
 	t.Parallel()
 	sys := otptest.New(t)
 	p, err := sys.Start("server", puppet{call: func(c *otp.Ctx, from otp.From, req any) (any, error) {

@@ -65,3 +65,65 @@ func TestOTPVectors(t *testing.T) {
 		})
 	}
 }
+
+// TestOTPVectorsInRealTime replays a part of them by the wall clock, with the
+// races that a bubble's clock might hide.
+func TestOTPVectorsInRealTime(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{
+		"kill_supervisor_with_slow_child", "queued_crash_then_stop", "restarting_two_retries_queued",
+		"one_for_all_crash_restarts_all", "rest_for_one_revives_terminated_later_sibling",
+		"dynamic_stop_slow_and_hanging", "escalation_three_levels_to_root", "supervisor_timeout_kills_it",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			sc := readScenario(t, filepath.Join("testdata", "vectors", name+".json"))
+			require.NoError(t, runScenario(t.Context(), sc), sc.Description)
+		})
+	}
+}
+
+// TestRunnerNoticesDifferences changes one thing in a trace at a time; a runner
+// that does not see it proves nothing.
+func TestRunnerNoticesDifferences(t *testing.T) {
+	t.Parallel()
+	text := func(s string) *string { return &s }
+	for name, change := range map[string]func(*entry){
+		"an event is missing":       func(e *entry) { e.Events = e.Events[1:] },
+		"an event is one too many":  func(e *entry) { e.Events = append(e.Events, e.Events[0]) },
+		"two events are swapped":    func(e *entry) { e.Events[0], e.Events[1] = e.Events[1], e.Events[0] },
+		"another event":             func(e *entry) { e.Events[0].Ev = "init" },
+		"another path":              func(e *entry) { e.Events[0].Path += "x" },
+		"another instance":          func(e *entry) { e.Events[0].N++ },
+		"another reason":            func(e *entry) { e.Events[0].Reason = text("bang") },
+		"a reason too many":         func(e *entry) { e.Events[len(e.Events)-1].Reason = text("bang") },
+		"an orphan's event":         func(e *entry) { e.Async = e.Events[:1] },
+		"another result":            func(e *entry) { e.Result = json.RawMessage(`"{error,not_found}"`) },
+		"a result of a during item": func(e *entry) { e.During = []json.RawMessage{json.RawMessage(`"ok"`)} },
+		"another state":             func(e *entry) { e.After = json.RawMessage(`null`) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			sc := readScenario(t, filepath.Join("testdata", "vectors", "one_for_all_crash_restarts_all.json"))
+			crash := slices.IndexFunc(sc.Trace, func(e entry) bool { return e.Op == "crash" })
+			change(&sc.Trace[crash])
+			synctest.Test(t, func(t *testing.T) {
+				require.Error(t, runScenario(t.Context(), sc))
+			})
+		})
+	}
+	for name, change := range map[string]func(*scenario){
+		"unknown op":           func(sc *scenario) { sc.Steps[0].Op, sc.Trace[1].Op = "explode", "explode" },
+		"unknown ev":           func(sc *scenario) { sc.Trace[1].Events[0].Ev = "explosion" },
+		"unknown terminate do": func(sc *scenario) { sc.Tree.Children[0].Start.Terminate = &terminate{Do: "explode"} },
+		"unknown type":         func(sc *scenario) { sc.Tree.Children[0].Type = "bomb" },
+		"malformed":            func(sc *scenario) { sc.Trace = sc.Trace[1:] },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			sc := readScenario(t, filepath.Join("testdata", "vectors", "one_for_all_crash_restarts_all.json"))
+			change(sc)
+			require.ErrorContains(t, runScenario(t.Context(), sc), name)
+		})
+	}
+}

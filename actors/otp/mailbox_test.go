@@ -1,0 +1,145 @@
+package otp
+
+import (
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+)
+
+// tape is an invoker that records what it is given.
+type tape struct {
+	mu   sync.Mutex // guards seen
+	seen []any
+	hook func(message any)
+}
+
+func (r *tape) InvokeSystemMessage(message any) { r.take(message) }
+
+func (r *tape) InvokeUserMessage(message any) {
+	if b, ok := message.(*batch); ok {
+		bodies := make([]any, 0, len(b.letters))
+		for _, l := range b.letters {
+			bodies = append(bodies, l.body)
+		}
+		message = bodies
+	}
+	r.take(message)
+}
+
+func (r *tape) take(message any) {
+	r.mu.Lock()
+	r.seen = append(r.seen, message)
+	r.mu.Unlock()
+	if r.hook != nil {
+		r.hook(message)
+	}
+}
+
+func newTestMailbox(limit int, inv invoker) (m *mailbox, unwound *[]any, done func()) {
+	pool, causes := &dispatcher{}, []any{}
+	m = newMailbox(limit, pool.Schedule, func(cause any) { causes = append(causes, cause) })
+	m.register(inv)
+	return m, &causes, pool.close
+}
+
+func cast(body any) letter { return letter{kind: castLetter, body: body} }
+
+func TestMailbox(t *testing.T) {
+	t.Parallel()
+	t.Run("keeps what is posted before the start, system messages first", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			inv := &tape{}
+			m, _, done := newTestMailbox(0, inv)
+			defer done()
+			require.Equal(t, posted, m.post(cast(1)))
+			require.Equal(t, posted, m.post(cast(2)))
+			m.poke()
+			m.postSystem("started")
+			synctest.Wait()
+			require.Empty(t, inv.seen)
+			m.start()
+			synctest.Wait()
+			require.Equal(t, []any{"started", wake{}, []any{1, 2}}, inv.seen)
+		})
+	})
+	t.Run("refuses calls and casts beyond its limit, nothing else", func(t *testing.T) {
+		t.Parallel()
+		m, _, done := newTestMailbox(1, &tape{})
+		defer done()
+		require.Equal(t, posted, m.post(cast(1)))
+		require.Equal(t, refused, m.post(cast(2)))
+		require.Equal(t, refused, m.post(letter{kind: callLetter}))
+		require.Equal(t, posted, m.post(letter{kind: infoLetter}))
+		require.Equal(t, posted, m.post(letter{kind: orderLetter}))
+		require.Equal(t, 3, m.length())
+		m.close()
+		require.Equal(t, dropped, m.post(cast(1)))
+		require.Zero(t, m.length())
+	})
+	t.Run("goes on when a callback panics or ends its goroutine", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			inv := &tape{}
+			inv.hook = func(message any) {
+				switch message {
+				case "panic":
+					panic("boom")
+				case "goexit":
+					runtime.Goexit()
+				}
+			}
+			m, causes, done := newTestMailbox(0, inv)
+			defer done()
+			m.start()
+			for _, message := range []any{"panic", "goexit", "fine"} {
+				m.postSystem(message)
+			}
+			synctest.Wait()
+			require.Equal(t, []any{"panic", "goexit", "fine"}, inv.seen)
+			require.Equal(t, []any{"boom", nil}, *causes)
+		})
+	})
+	t.Run("loses nothing under concurrent posts", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			inv := &tape{}
+			m, _, done := newTestMailbox(0, inv)
+			defer done()
+			m.start()
+			var posters sync.WaitGroup
+			for p := range 8 {
+				posters.Go(func() {
+					for i := range 1000 {
+						m.post(cast([2]int{p, i}))
+					}
+				})
+			}
+			posters.Wait()
+			synctest.Wait()
+			next := [8]int{}
+			for _, bodies := range inv.seen {
+				for _, body := range bodies.([]any) { //nolint:forcetypeassert // only batches come
+					at := body.([2]int) //nolint:forcetypeassert // ours
+					require.Equal(t, next[at[0]], at[1], "in order of each poster")
+					next[at[0]]++
+				}
+			}
+			require.Equal(t, [8]int{1000, 1000, 1000, 1000, 1000, 1000, 1000, 1000}, next)
+		})
+	})
+}
+
+func TestWindow(t *testing.T) {
+	t.Parallel()
+	w := window{limit: 2, period: 5}
+	for _, tc := range []struct {
+		now int64
+		ok  bool
+	}{{0, true}, {1, true}, {5, false}, {7, true}, {8, false}, {20, true}, {20, true}, {25, false}, {31, true}} {
+		require.Equal(t, tc.ok, w.add(tc.now), "at second %d", tc.now)
+	}
+}
