@@ -21,7 +21,7 @@ import (
 // realQueue is the queue as cmd/takt plugs it in.
 type realQueue struct{ *build.Queue }
 
-func (q realQueue) Full() bool { return false }
+func (q realQueue) Full(context.Context) bool { return false }
 
 func (q realQueue) Arrive(ctx context.Context, r takthttp.PollRequest, wait time.Duration) (takthttp.PollReply, takthttp.PollTicket, error) {
 	reply, t, err := q.Queue.Arrive(ctx, build.PollRequest{

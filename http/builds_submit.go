@@ -37,7 +37,7 @@ func (s *Server) submitWith(status int) handler {
 }
 
 func (s *Server) handleBuildSubmit(ctx context.Context, c echo.Context, status int) error {
-	if s.deps.Queue.Full() { // a hint: Submit decides
+	if s.deps.Queue.Full(ctx) { // before the body is read; Submit decides
 		return &store.Error{Code: store.QueueFull, Message: "Build queue full, try again later", RetryAfter: queueFullRetry}
 	}
 	id, err := newID()

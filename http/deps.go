@@ -88,8 +88,9 @@ type Queue interface {
 	Requeued(refs []store.BuildRef)
 	// Freed says that this worker may have a free slot again.
 	Freed(workerID string)
-	// Full is a hint that a submit would be refused now.
-	Full() bool
+	// Full reports whether a submit would be refused now, so that its body need
+	// not be read. False if in doubt: Submit decides.
+	Full(ctx context.Context) bool
 }
 
 // Requests runs requests, each as an actor of its own.

@@ -98,7 +98,7 @@ func (q *queue) Freed(worker string) {
 	q.freed = append(q.freed, worker)
 }
 
-func (q *queue) Full() bool { return false }
+func (q *queue) Full(context.Context) bool { return false }
 
 // failing is a store whose transactions fail after the files got their places.
 type failing struct {

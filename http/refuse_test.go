@@ -1,6 +1,7 @@
 package http_test
 
 import (
+	"context"
 	"bufio"
 	"io"
 	"net"
@@ -98,12 +99,12 @@ func TestBodyThatAnnouncesTooMuchIsRefusedAtOnce(t *testing.T) {
 // open is a queue with room.
 type open struct{ takthttp.Queue }
 
-func (open) Full() bool { return false }
+func (open) Full(context.Context) bool { return false }
 
 // full is a queue without.
 type full struct{ takthttp.Queue }
 
-func (full) Full() bool { return true }
+func (full) Full(context.Context) bool { return true }
 
 func TestFullQueueRefusesBeforeTheBody(t *testing.T) {
 	t.Parallel()

@@ -15,6 +15,8 @@ import (
 type polls struct {
 	queue *build.Queue
 	limit int
+	// count counts pending builds per platform, each up to limit.
+	count func(ctx context.Context, limit int) (map[store.Platform]int, error)
 }
 
 var _ http.Queue = polls{}
@@ -40,7 +42,22 @@ func (p polls) Requeued(refs []store.BuildRef) { p.queue.Requeued(refs) }
 func (p polls) Freed(workerID string) { p.queue.Freed(workerID) }
 
 // Full implements http.Queue.
-func (p polls) Full() bool { return p.queue.Depth() > p.limit }
+func (p polls) Full(ctx context.Context) bool {
+	if p.queue.Depth() <= p.limit {
+		return false
+	}
+	// The hint may be old where builds were cancelled: nobody is refused on it
+	// alone.
+	pending, err := p.count(ctx, p.limit+1)
+	if err != nil {
+		return false
+	}
+	total := 0
+	for _, n := range pending {
+		total += n
+	}
+	return total > p.limit
+}
 
 func pollReply(r build.Reply) http.PollReply {
 	return http.PollReply{Job: r.Job, Token: r.Token, QueueSize: r.QueueSize}

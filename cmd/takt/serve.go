@@ -113,6 +113,9 @@ func (c *controller) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := c.sweepTemporary(); err != nil {
+		return err
+	}
 	if err := c.plant(); err != nil {
 		return err
 	}
@@ -154,7 +157,7 @@ func (c *controller) plant() error {
 	server, err := http.New(http.Deps{
 		Builds:   builds,
 		Workers:  workers,
-		Queue:    polls{queue: c.tree.Queue, limit: c.cfg.QueueLimit},
+		Queue:    polls{queue: c.tree.Queue, limit: c.cfg.QueueLimit, count: queue.Pending},
 		Requests: c.tree.Requests,
 		Files:    c.files,
 		Ready:    c.tree.Ready,
@@ -162,8 +165,12 @@ func (c *controller) plant() error {
 		Metrics:  c.tree.Telemetry.Gatherer(),
 		Logger:   c.log,
 	}, http.Config{APIKey: c.cfg.APIKey, AdminKey: c.cfg.AdminKey, BaseImageID: c.cfg.BaseImageID})
+	if err != nil {
+		return err
+	}
 	c.server = server
-	return err
+	c.tree.Telemetry.Register(server.Collectors()...)
+	return nil
 }
 
 // run starts the tree, says where it listens, and waits.
@@ -178,7 +185,6 @@ func (c *controller) run(ctx context.Context) error {
 		return fmt.Errorf("writing the address: %w", err)
 	}
 	c.log.Info().Str("address", address).Str("data_dir", c.cfg.DataDir).Dur("took", time.Since(begin)).Msg("takt serves")
-	c.sweepTemporary()
 	select {
 	case <-ctx.Done():
 		c.log.Info().Msg("stopping: running requests get time to end")
@@ -188,18 +194,14 @@ func (c *controller) run(ctx context.Context) error {
 	}
 }
 
-// leftover is the age at which a temporary file belongs to nobody any more.
-const leftover = 24 * time.Hour
-
-// sweepTemporary removes what uploads of a killed takt left behind.
-func (c *controller) sweepTemporary() {
-	n, err := c.files.SweepTemporary(leftover)
-	switch {
-	case err != nil:
-		c.log.Warn().Err(err).Msg("temporary files could not be removed")
-	case n > 0:
-		c.log.Info().Int("files", n).Msg("removed old temporary files")
+// sweepTemporary removes what the uploads of a killed takt left behind. The lock
+// of the data directory says that nobody else is uploading.
+func (c *controller) sweepTemporary() error {
+	n, err := c.files.SweepTemporary(0)
+	if n > 0 {
+		c.log.Info().Int("files", n).Msg("removed the files of interrupted uploads")
 	}
+	return err
 }
 
 // stopLimit is how long an orderly stop may take; each part of the tree has its
