@@ -1,1 +1,2 @@
+DROP TABLE IF EXISTS build_ids;
 DROP TABLE IF EXISTS builds;

@@ -2,6 +2,7 @@ CREATE TABLE IF NOT EXISTS builds (
     -- Number of the submission. Logs and files refer to a build by it: half as
     -- wide as the id, and neighbours in time are neighbours in their indexes.
     seq            bigint      GENERATED ALWAYS AS IDENTITY,
+    -- As the world knows it; found through build_ids.
     id             text        NOT NULL,
     platform       text        NOT NULL CHECK (platform IN ('ios', 'android')),
     state          text        NOT NULL DEFAULT 'pending'
@@ -28,7 +29,6 @@ CREATE TABLE IF NOT EXISTS builds (
     updated_at     timestamptz NOT NULL DEFAULT now(),
     error_message  text,
     CONSTRAINT builds_pkey PRIMARY KEY (seq),
-    CONSTRAINT builds_id_key UNIQUE (id),
     CONSTRAINT builds_holder CHECK (state NOT IN ('assigned', 'building') OR worker_id IS NOT NULL)
 ) WITH (
     -- Room for the versions of a build's life on its own page.
@@ -38,6 +38,14 @@ CREATE TABLE IF NOT EXISTS builds (
     autovacuum_vacuum_threshold = 10000,
     autovacuum_vacuum_cost_delay = 0,
     autovacuum_analyze_scale_factor = 0.05
+);
+
+-- A build changes its state several times, and each change writes all of its
+-- table's indexes anew. Ids are random, so an index on them in the table itself
+-- would cost a page of its own per change; here it is written once.
+CREATE TABLE IF NOT EXISTS build_ids (
+    id  text   PRIMARY KEY,
+    seq bigint NOT NULL
 );
 
 -- The queue. Two orders, because a worker takes one platform or all of them, and

@@ -14,8 +14,9 @@ import (
 
 // fill adds n pending builds the short way.
 const fill = `
-INSERT INTO builds (id, platform, token_hash)
-SELECT 'build-' || lpad(to_hex(hashint8extended(i, 0)), 15, '0'), 'ios', '\x00' FROM generate_series(1, $1::bigint) i`
+WITH b AS (INSERT INTO builds (id, platform, token_hash)
+SELECT 'build-' || lpad(to_hex(hashint8extended(i, 0)), 15, '0'), 'ios', '\x00' FROM generate_series(1, $1::bigint) i RETURNING id, seq)
+INSERT INTO build_ids SELECT id, seq FROM b`
 
 // poller polls with the token that it got last, as a worker does.
 type poller struct {

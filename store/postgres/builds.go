@@ -41,7 +41,7 @@ const buildColumns = `b.id, b.platform, b.state, b.priority, coalesce(b.worker_i
 	coalesce(b.error_message, ''), coalesce(f.kind, ''), coalesce(f.name, ''), coalesce(f.size, 0), f.sha256`
 
 const sqlFindBuild = `SELECT ` + buildColumns + `
-FROM builds b LEFT JOIN build_files f ON f.build = b.seq WHERE b.id = $1`
+FROM builds b LEFT JOIN build_files f ON f.build = b.seq WHERE b.seq = (SELECT seq FROM build_ids WHERE id = $1)`
 
 // Find returns a build with its files and the hash of its token. Error: NotFound.
 func (b *Builds) Find(ctx context.Context, id string) (build store.Build, err error) {

@@ -35,11 +35,11 @@ func (b *Builds) Cancel(ctx context.Context, id string) error {
 const sqlCancel = `
 WITH w AS MATERIALIZED (
 	SELECT id FROM workers WHERE id = (
-		SELECT worker_id FROM builds WHERE id = $1 AND state IN ('assigned', 'building')
+		SELECT worker_id FROM builds WHERE seq = (SELECT seq FROM build_ids WHERE id = $1) AND state IN ('assigned', 'building')
 	) FOR NO KEY UPDATE
 ), b AS (
 	UPDATE builds SET state = 'cancelled', error_message = $2, completed_at = now(), updated_at = now()
-	WHERE id = $1 AND (state = 'pending' AND NOT EXISTS (SELECT FROM w)
+	WHERE seq = (SELECT seq FROM build_ids WHERE id = $1) AND (state = 'pending' AND NOT EXISTS (SELECT FROM w)
 		OR state IN ('assigned', 'building') AND worker_id IN (SELECT id FROM w))
 	RETURNING seq, worker_id
 ), l AS (
@@ -51,7 +51,7 @@ WITH w AS MATERIALIZED (
 )
 SELECT count(*) FROM b`
 
-const sqlBuildState = `SELECT state FROM builds WHERE id = $1`
+const sqlBuildState = `SELECT state FROM builds WHERE seq = (SELECT seq FROM build_ids WHERE id = $1)`
 
 // cancel reports false when the build changed hands and may be tried again.
 func (b *Builds) cancel(ctx context.Context, id string) (done bool, err error) {

@@ -21,7 +21,7 @@ var errSlow = errors.New("the database takes too long")
 // constraintError returns what the violation of a constraint means to a caller.
 func constraintError(name string, err error) error {
 	switch name {
-	case "builds_id_key":
+	case "build_ids_pkey":
 		return store.Wrap(store.Conflict, "Build id is already in use", err)
 	case "builds_priority_check":
 		return store.Wrap(store.InvalidArgument, "Priority must be between -10 and 10", err)

@@ -53,7 +53,7 @@ func (b *Builds) Finish(ctx context.Context, r store.Result, place func() error)
 const sqlLockWorker = `SELECT true FROM workers WHERE id = $1 FOR NO KEY UPDATE`
 
 const sqlLockBuild = `SELECT true, state, coalesce(worker_id, ''), coalesce(last_worker_id, ''), attempt
-FROM builds WHERE id = $1 FOR UPDATE`
+FROM builds WHERE seq = (SELECT seq FROM build_ids WHERE id = $1) FOR UPDATE`
 
 // lockStanding locks the worker and then the build, and reads how they stand.
 func lockStanding(ctx context.Context, tx pgx.Tx, r store.Result) (st standing, err error) {
@@ -96,11 +96,11 @@ func (st standing) result(r store.Result) (repeat bool, err error) {
 // the result's file. The worker is freed of it only if it was the holder.
 const sqlFinish = `
 WITH was AS MATERIALIZED (
-	SELECT (state IN ('assigned', 'building'))::int AS freed FROM builds WHERE id = $1
+	SELECT (state IN ('assigned', 'building'))::int AS freed FROM builds WHERE seq = (SELECT seq FROM build_ids WHERE id = $1)
 ), b AS (
 	UPDATE builds SET state = CASE WHEN $3 THEN 'completed' ELSE 'failed' END, worker_id = $2,
 		error_message = $4, completed_at = now(), updated_at = now(), last_seen_at = now()
-	WHERE id = $1 RETURNING seq
+	WHERE seq = (SELECT seq FROM build_ids WHERE id = $1) RETURNING seq
 ), f AS (
 	INSERT INTO build_files (build, kind, name, size, sha256) SELECT seq, 'result', $5, $6, $7 FROM b WHERE $3
 ), l AS (

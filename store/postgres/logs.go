@@ -17,7 +17,7 @@ SELECT l.seq, l.at, l.level, l.message
 FROM builds b LEFT JOIN LATERAL (
 	SELECT seq, at, level, message FROM build_logs WHERE build = b.seq AND seq > $2 ORDER BY seq LIMIT nullif($3, 0)
 ) l ON true
-WHERE b.id = $1 ORDER BY l.seq`
+WHERE b.seq = (SELECT seq FROM build_ids WHERE id = $1) ORDER BY l.seq`
 
 // Logs returns up to limit lines of a build after line seq after, oldest first;
 // limit 0 means all. Lines become visible in the order of Seq. Error: NotFound.
@@ -65,7 +65,7 @@ func scanLogs(rows pgx.Rows) ([]store.LogLine, error) {
 // saw misses none. $2 is the worker, which must be the holder or the last one.
 const sqlAppendLogs = `
 WITH b AS MATERIALIZED (
-	SELECT seq FROM builds WHERE id = $1 AND worker_id = $2 FOR NO KEY UPDATE
+	SELECT seq FROM builds WHERE seq = (SELECT seq FROM build_ids WHERE id = $1) AND worker_id = $2 FOR NO KEY UPDATE
 )
 INSERT INTO build_logs (build, level, message)
 SELECT b.seq, l.level, l.message FROM b, unnest($3::text[], $4::text[]) WITH ORDINALITY AS l(level, message, nr)

@@ -78,7 +78,7 @@ func TestClaimsAreFirstInFirstOut(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	rapid.Check(t, func(rt *rapid.T) {
-		b.exec(`TRUNCATE builds, workers CASCADE`)
+		b.exec(`TRUNCATE builds, build_ids, workers CASCADE`)
 		for range rapid.IntRange(20, 60).Draw(rt, "builds") {
 			p := rapid.SampledFrom([]store.Platform{store.IOS, store.Android}).Draw(rt, "platform")
 			b.build(on(p), priority(rapid.SampledFrom([]int{0, 0, 0, -10, 3, 10}).Draw(rt, "priority")))

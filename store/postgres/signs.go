@@ -31,7 +31,7 @@ SELECT w.id IS NOT NULL, b.id IS NOT NULL, coalesce(b.state, ''), coalesce(b.wor
 	coalesce(b.last_worker_id, ''), coalesce(b.attempt, 0),
 	coalesce(b.state = 'assigned' OR b.last_seen_at IS NULL OR w.status = 'offline'
 		OR least(b.last_seen_at, w.last_seen_at) < now() - make_interval(secs => $3), true)
-FROM (SELECT) one LEFT JOIN builds b ON b.id = $1 LEFT JOIN workers w ON w.id = $2`
+FROM (SELECT) one LEFT JOIN builds b ON b.seq = (SELECT seq FROM build_ids WHERE id = $1) LEFT JOIN workers w ON w.id = $2`
 
 func readStanding(ctx context.Context, q querier, s store.Sign) (st standing, err error) {
 	err = q.QueryRow(ctx, sqlStanding, s.BuildID, s.WorkerID, signInterval).Scan(
@@ -137,7 +137,7 @@ WITH w AS (
 		state = CASE state WHEN 'assigned' THEN 'building' ELSE state END,
 		updated_at = CASE state WHEN 'assigned' THEN now() ELSE updated_at END,
 		last_seen_at = now()
-	WHERE id = $1 AND worker_id = (SELECT id FROM w) AND attempt = $3 AND state IN ('assigned', 'building')
+	WHERE seq = (SELECT seq FROM build_ids WHERE id = $1) AND worker_id = (SELECT id FROM w) AND attempt = $3 AND state IN ('assigned', 'building')
 	RETURNING 1
 )
 SELECT count(*) FROM b`

@@ -108,6 +108,8 @@ WITH b AS (
 	INSERT INTO builds (id, platform, priority, token_hash, has_certs)
 	VALUES ($1, $2, $3, $4, $5)
 	RETURNING seq, submitted_at, place
+), n AS (
+	INSERT INTO build_ids (id, seq) SELECT $1, seq FROM b
 ), f AS (
 	INSERT INTO build_files (build, kind, name, size, sha256)
 	SELECT b.seq, f.* FROM b, unnest($6::text[], $7::text[], $8::bigint[], $9::bytea[]) AS f

@@ -17,6 +17,8 @@ ON CONFLICT (worker_id) DO NOTHING;
 INSERT INTO builds (id, platform, token_hash)
 SELECT left(md5(i::text), 21), 'ios', sha256(i::text::bytea) FROM generate_series(1, :pending) i;
 
+INSERT INTO build_ids (id, seq) SELECT id, seq FROM builds;
+
 INSERT INTO build_logs (build, message) SELECT seq, 'Build submitted' FROM builds;
 
 VACUUM ANALYZE;
