@@ -9,6 +9,10 @@
 // and takes away, and a hint of how many builds are pending. All else is in the
 // database, and time is the database's.
 //
+// A pool for it sets statement_timeout to 30 s, lock_timeout to 5 s and
+// idle_in_transaction_session_timeout to 15 s; what this package needs of the
+// planner it sets itself on each connection's first use.
+//
 // # Failure
 //
 // While there is no pool, and whenever a connection is lost, methods fail at

@@ -53,9 +53,9 @@ func (q *Queue) serveApart(ctx context.Context, polls []store.Poll) ([]store.Pol
 			r, err = q.serveApart(ctx, part)
 		}
 		if err != nil {
-			// What the other half got is committed: those workers keep the tokens
-			// that they showed, which are still valid, and get their builds again.
-			return nil, err
+			// The other half may be committed: those workers' next polls, with the
+			// tokens that they have, get their builds.
+			return nil, unknown(err)
 		}
 		results = append(results, r...)
 	}

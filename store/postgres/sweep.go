@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -16,17 +17,17 @@ const sqlTrySweep = `SELECT pg_try_advisory_xact_lock($1)`
 
 // sqlSweep judges every build and worker by the database's clock, in one
 // statement: $1 build time-out, $2 worker time-out, $3 attempts, $4 whether to
-// requeue, $5 the final message.
+// requeue, $5 the final message, $6 the workers to look at, NULL for all.
 //
 // It locks the workers concerned in the order of their ids (the count makes the
 // update wait until all are), then updates the builds that are still silent. What got a sign of life in
 // between is left alone: the conditions are judged again on the locked row.
 const sqlSweep = `
 WITH w AS MATERIALIZED (
-	SELECT id, status FROM workers WHERE id IN (
+	SELECT id, status FROM workers WHERE ($6::text[] IS NULL OR id = ANY ($6)) AND (id IN (
 		SELECT worker_id FROM builds
 		WHERE state IN ('assigned', 'building') AND coalesce(last_seen_at, started_at) < now() - $1::interval
-	) OR status <> 'offline' AND last_seen_at < now() - $2::interval
+	) OR status <> 'offline' AND last_seen_at < now() - $2::interval)
 	ORDER BY id FOR NO KEY UPDATE
 ), b AS (
 	UPDATE builds SET
@@ -68,7 +69,12 @@ ORDER BY place, id`
 // A lost attempt is used up: the build waits again, where it stood, while
 // attempts remain, and fails otherwise. One controller sweeps at a time; the
 // others are Skipped.
+//
+// If the database refuses to change a row, that worker and its builds are left
+// as they are and the error says so; the result then tells what was done for the
+// others all the same.
 func (q *Queue) Sweep(ctx context.Context, s store.Sweep) (result store.SweepResult, err error) {
+	var refused error
 	err = q.db.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		result = store.SweepResult{}
 		var mine bool
@@ -79,12 +85,11 @@ func (q *Queue) Sweep(ctx context.Context, s store.Sweep) (result store.SweepRes
 			result.Skipped = true
 			return nil
 		}
-		rows, err := tx.Query(ctx, sqlSweep, s.Timeouts.BuildTimeout, s.Timeouts.WorkerTimeout,
-			max(s.Rule.MaxAttempts, 1), s.Rule.Requeue, store.MessageTimeout)
-		if err != nil {
-			return err
+		result, err = sweep(ctx, tx, s, nil)
+		if isDataError(err) {
+			result, refused, err = sweepApart(ctx, tx, s)
 		}
-		if result, err = scanSweep(rows); err != nil {
+		if err != nil {
 			return err
 		}
 		return notifyJobs(ctx, tx, result.Requeued)
@@ -95,7 +100,49 @@ func (q *Queue) Sweep(ctx context.Context, s store.Sweep) (result store.SweepRes
 	if len(result.Requeued) > 0 {
 		q.db.requeued()
 	}
-	return result, nil
+	return result, refused
+}
+
+// sweep sweeps workers, nil for all of them, in a savepoint of tx.
+func sweep(ctx context.Context, tx pgx.Tx, s store.Sweep, workers []string) (result store.SweepResult, err error) {
+	err = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, sqlSweep, s.Timeouts.BuildTimeout, s.Timeouts.WorkerTimeout,
+			max(s.Rule.MaxAttempts, 1), s.Rule.Requeue, store.MessageTimeout, workers)
+		if err != nil {
+			return err
+		}
+		result, err = scanSweep(rows)
+		return err
+	})
+	return result, err
+}
+
+const sqlSweepable = `SELECT id FROM workers WHERE status <> 'offline' OR held > 0 ORDER BY id`
+
+// sweepApart sweeps worker by worker, because a row that the database refuses to
+// change must not keep others from being swept. refused joins what it said.
+func sweepApart(ctx context.Context, tx pgx.Tx, s store.Sweep) (result store.SweepResult, refused, err error) {
+	rows, err := tx.Query(ctx, sqlSweepable)
+	if err != nil {
+		return result, nil, err
+	}
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return result, nil, err
+	}
+	for _, id := range ids {
+		r, err := sweep(ctx, tx, s, []string{id})
+		switch {
+		case isDataError(err):
+			refused = errors.Join(refused, fmt.Errorf("sweeping worker %s: %w", id, err))
+		case err != nil:
+			return result, nil, err
+		}
+		result.Requeued = append(result.Requeued, r.Requeued...)
+		result.Failed = append(result.Failed, r.Failed...)
+		result.Offline = append(result.Offline, r.Offline...)
+	}
+	return result, refused, nil
 }
 
 func scanSweep(rows pgx.Rows) (store.SweepResult, error) {

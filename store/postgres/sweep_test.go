@@ -138,6 +138,23 @@ func TestSweepTakesSilentWorkersOffline(t *testing.T) {
 	require.Equal(t, store.Offline, busy.find().Status)
 }
 
+func TestABadBuildDoesNotKeepOthersFromBeingSwept(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	bad, good := b.build(), b.build()
+	holder, other := b.worker(), b.worker()
+	holder.gets(bad.ID)
+	other.gets(good.ID)
+	b.exec(ageAssignment, bad.ID)
+	b.exec(ageAssignment, good.ID)
+	b.raise("builds", `OLD.id = '`+bad.ID+`'`)
+	r, err := b.queue.Sweep(t.Context(), sweep())
+	require.ErrorContains(t, err, "bad row")
+	require.ErrorContains(t, err, holder.id)
+	require.Equal(t, []store.BuildRef{{ID: good.ID, Platform: store.IOS}}, r.Requeued)
+	b.worker().gets(good.ID)
+}
+
 func TestOneControllerSweepsAtATime(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
