@@ -36,7 +36,8 @@ func (c *Ctx) Logger() zerolog.Logger {
 }
 
 // Context is cancelled at the hard deadline only, when the process is killed:
-// a graceful stop does not abort the work in progress.
+// a graceful stop does not abort the work in progress. Whoever goes on after it
+// is cancelled may have a successor already.
 func (c *Ctx) Context() context.Context { return c.s.p.ctx }
 
 // Stopping is closed when the process has been asked to end. Long callbacks
@@ -84,11 +85,11 @@ func (c *Ctx) Resume() { c.s.p.suspend("") }
 // suspend sets why the process is suspended; empty: it is not.
 func (p *Proc) suspend(why string) {
 	p.mu.Lock()
-	before := p.detail
+	before, late := p.detail, p.phase == dead
 	p.detail = why
 	p.mu.Unlock()
 	switch {
-	case before == why:
+	case late || before == why:
 	case why == "":
 		p.sys.emit(Event{Kind: EventResumed, Proc: p})
 	default:

@@ -157,21 +157,27 @@ func TestAsync(t *testing.T) {
 	})
 }
 
-func TestNames(t *testing.T) { //nolint:paralleltest // its subtests use one tree in order
+func TestNames(t *testing.T) {
 	t.Parallel()
-	sys := otptest.New(t)
-	one(t, sys, otp.ChildSpec{Name: "the child", Server: puppet{}.make})
-	p := sys.Whereis("the child")
-	require.Equal(t, "root/child", p.Path())
-	require.Equal(t, []string{"root", "the child"}, sys.Names())
-
+	setup := func(t *testing.T) (*otp.System, *otp.Proc) {
+		t.Helper()
+		sys := otptest.New(t)
+		one(t, sys, otp.ChildSpec{Name: "the child", Server: puppet{}.make})
+		return sys, sys.Whereis("the child")
+	}
 	t.Run("a name is taken once", func(t *testing.T) {
+		t.Parallel()
+		sys, p := setup(t)
+		require.Equal(t, "root/child", p.Path())
+		require.Equal(t, []string{"root", "the child"}, sys.Names())
 		_, err := sys.Start("the child", puppet{}.make)
 		var running *otp.AlreadyStartedError
 		require.ErrorAs(t, err, &running)
 		require.Same(t, p, running.Proc)
 	})
 	t.Run("a reference survives restarts", func(t *testing.T) {
+		t.Parallel()
+		sys, p := setup(t)
 		ref := sys.Ref("the child")
 		otptest.Crash(t, p, errBoom)
 		got, err := otp.CallWait[int](t.Context(), ref, time.Minute, 7)
@@ -180,6 +186,8 @@ func TestNames(t *testing.T) { //nolint:paralleltest // its subtests use one tre
 		require.NotSame(t, p, ref.Whereis())
 	})
 	t.Run("a name is not shown before Init has succeeded", func(t *testing.T) {
+		t.Parallel()
+		sys, _ := setup(t)
 		_, err := sys.Start("slow", puppet{init: func(c *otp.Ctx) error {
 			if c.System().Whereis("slow") != nil {
 				return errBoom
@@ -189,6 +197,8 @@ func TestNames(t *testing.T) { //nolint:paralleltest // its subtests use one tre
 		require.NoError(t, err)
 	})
 	t.Run("waiting ends with the context", func(t *testing.T) {
+		t.Parallel()
+		sys, _ := setup(t)
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Millisecond, errBoom)
 		defer cancel()
 		_, err := sys.Ref("nobody").Await(ctx)

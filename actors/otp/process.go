@@ -28,8 +28,8 @@ const (
 )
 
 // Proc is one incarnation of a process: a server, a supervisor or a task. A
-// restart makes a new Proc. All methods may be used from any goroutine, for
-// ever; a nil Proc is no process.
+// restart makes a new Proc. Its methods may be used from any goroutine, for ever.
+// [Call] and [Cast] take a nil Proc for no process.
 type Proc struct {
 	sys    *System
 	id     uint64     // unique in its system

@@ -14,10 +14,9 @@ import (
 	"takt/actors/otp/otptest"
 )
 
-func TestCall(t *testing.T) { //nolint:paralleltest // its subtests use one server in order
+func TestCall(t *testing.T) {
 	t.Parallel()
-	sys := otptest.New(t)
-	p, err := sys.Start("server", puppet{call: func(c *otp.Ctx, from otp.From, req any) (any, error) {
+	answers := puppet{call: func(c *otp.Ctx, from otp.From, req any) (any, error) {
 		switch req {
 		case "error":
 			return nil, errBoom
@@ -33,29 +32,37 @@ func TestCall(t *testing.T) { //nolint:paralleltest // its subtests use one serv
 			return "bye", nil
 		}
 		return req, nil
-	}}.make)
-	require.NoError(t, err)
-
+	}}
 	t.Run("returns the reply", func(t *testing.T) {
+		t.Parallel()
+		p := otptest.Start(t, answers.make)
 		got, err := otp.Call[int](t.Context(), p, 7)
 		require.NoError(t, err)
 		require.Equal(t, 7, got)
 	})
 	t.Run("returns the error of the handler, which is no crash", func(t *testing.T) {
+		t.Parallel()
+		p := otptest.Start(t, answers.make)
 		_, err := otp.Call[int](t.Context(), p, "error")
 		require.ErrorIs(t, err, errBoom)
 		require.True(t, p.Alive())
 	})
 	t.Run("gives the zero value for no value", func(t *testing.T) {
+		t.Parallel()
+		p := otptest.Start(t, answers.make)
 		got, err := otp.Call[string](t.Context(), p, nil)
 		require.NoError(t, err)
 		require.Empty(t, got)
 	})
 	t.Run("refuses a reply of another type", func(t *testing.T) {
+		t.Parallel()
+		p := otptest.Start(t, answers.make)
 		_, err := otp.Call[string](t.Context(), p, 7)
 		require.ErrorIs(t, err, otp.ErrBadReply)
 	})
 	t.Run("waits for a deferred reply and drops the second one", func(t *testing.T) {
+		t.Parallel()
+		p := otptest.Start(t, answers.make)
 		for range 100 {
 			got, err := otp.Call[string](t.Context(), p, "later")
 			require.NoError(t, err)
@@ -66,13 +73,19 @@ func TestCall(t *testing.T) { //nolint:paralleltest // its subtests use one serv
 		}
 	})
 	t.Run("reply and stop", func(t *testing.T) {
+		t.Parallel()
+		p := otptest.Start(t, answers.make)
 		got, err := otp.Call[string](t.Context(), p, "last")
 		require.NoError(t, err)
 		require.Equal(t, "bye", got)
 		require.Equal(t, errBoom, otptest.Ended(t, p))
 	})
 	t.Run("fails at once when there is no process", func(t *testing.T) {
-		for _, target := range []otp.Target{p, sys.Ref("server"), sys.Ref("nobody"), otp.Ref{}, (*otp.Proc)(nil)} {
+		t.Parallel()
+		p := otptest.Start(t, answers.make)
+		otptest.Crash(t, p, nil)
+		sys := otptest.New(t)
+		for _, target := range []otp.Target{p, sys.Ref("nobody"), otp.Ref{}, (*otp.Proc)(nil)} {
 			_, err := otp.Call[int](t.Context(), target, 7)
 			require.ErrorIs(t, err, otp.ErrNoProc)
 			var down *otp.DownError

@@ -30,19 +30,22 @@ func (s *supervisor) startRows(rows []*child) (failed *child, err error) {
 
 // start starts the child of a row and waits until its Init is over.
 func (s *supervisor) start(row *child) (*Proc, error) {
-	p := s.newChild(row)
+	p, begin := s.newChild(row)
 	if !s.link(p) {
 		panic(unwind{})
 	}
-	err := s.launch(p, row)
-	if err == nil {
+	err := p.launch(begin)
+	if err != nil {
+		s.unlink(p)
+		p.cancel(err)
+	} else {
 		err = s.awaitStart(p, row.spec.StartTimeout)
 	}
 	return p.sys.reportStart(p, err)
 }
 
 // newChild makes the process of a row, not started yet.
-func (s *supervisor) newChild(row *child) *Proc {
+func (s *supervisor) newChild(row *child) (p *Proc, begin func() error) {
 	path, name := s.p.path+"/"+row.spec.ID, row.spec.Name
 	switch {
 	case row.key != "":
@@ -56,33 +59,9 @@ func (s *supervisor) newChild(row *child) *Proc {
 	if s.p.hidden.Load() {
 		name = "" // our successor needs the names
 	}
-	p := s.p.sys.newProc(row.spec.kind(), path, name)
+	p = s.p.sys.newProc(row.spec.kind(), path, name)
 	p.spec, p.sup, p.drain = row.spec, s, row.spec.Drain
-	return p
-}
-
-// launch begins the start of p.
-func (s *supervisor) launch(p *Proc, row *child) (err error) {
-	spec, args, sys := row.spec, row.args, s.p.sys
-	switch {
-	case spec.Server != nil:
-		err = sys.launch(p, spec.Server, spec.Mailbox)
-	case spec.ServerArgs != nil:
-		err = sys.launch(p, func() Server { return spec.ServerArgs(args) }, spec.Mailbox)
-	case spec.Task != nil:
-		err = sys.launchTask(p, spec.Task)
-	case spec.TaskArgs != nil:
-		err = sys.launchTask(p, func() Task { return spec.TaskArgs(args) })
-	case spec.Supervisor != nil:
-		err = sys.launch(p, newSupervisor(p, spec.Supervisor), 0)
-	default:
-		err = sys.launch(p, newSupervisor(p, func() SupSpec { return spec.SupervisorArgs(args) }), 0)
-	}
-	if err != nil {
-		s.unlink(p)
-		p.cancel(err)
-	}
-	return err
+	return p, p.asChild(row.spec, row.args)
 }
 
 // awaitStart waits until the Init of p is over.
@@ -141,7 +120,10 @@ func (s *supervisor) startTask(ctx context.Context, label string, t Task) (*Proc
 	}
 	select {
 	case <-p.up:
-		return p, p.startError()
+		if err := p.startError(); err != nil {
+			return nil, err
+		}
+		return p, nil
 	case <-ctx.Done():
 		p.Kill()
 		return nil, context.Cause(ctx)

@@ -58,12 +58,6 @@ type retry struct {
 	proc *Proc // names the instance of a Dynamic supervisor
 }
 
-func newSupervisor(p *Proc, mk func() SupSpec) func() Server {
-	s := &supervisor{p: p, make: mk, links: map[*Proc]struct{}{}}
-	p.own = s
-	return func() Server { return s }
-}
-
 // Init checks the specification and starts the children in order. If one
 // fails, those before it are stopped and the start fails with
 // Shutdown(*ChildError).

@@ -70,7 +70,7 @@ func New(opts Options) *System {
 // Nobody restarts a root: watch its Done.
 func (s *System) StartRoot(ctx context.Context, name string, spec SupSpec) (*Proc, error) {
 	p := s.newProc(supervisorKind, name, name)
-	return s.startTop(ctx, p, newSupervisor(p, func() SupSpec { return spec }))
+	return s.startTop(ctx, p, p.asSupervisor(func() SupSpec { return spec }))
 }
 
 // Start starts a process without a supervisor, for tests and tools, under name
@@ -80,10 +80,11 @@ func (s *System) Start(name string, mk func() Server) (*Proc, error) {
 	if path == "" {
 		path = "(anonymous)"
 	}
-	return s.startTop(s.base, s.newProc(serverKind, path, name), mk)
+	p := s.newProc(serverKind, path, name)
+	return s.startTop(s.base, p, p.asServer(mk, 0))
 }
 
-func (s *System) startTop(ctx context.Context, p *Proc, mk func() Server) (*Proc, error) {
+func (s *System) startTop(ctx context.Context, p *Proc, begin func() error) (*Proc, error) {
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
@@ -91,7 +92,7 @@ func (s *System) startTop(ctx context.Context, p *Proc, mk func() Server) (*Proc
 	}
 	s.tops = append(s.tops, p)
 	s.mu.Unlock()
-	if err := s.launch(p, mk, 0); err != nil {
+	if err := p.launch(begin); err != nil {
 		s.forget(p)
 		return nil, err
 	}
@@ -117,42 +118,6 @@ func (s *System) reportStart(p *Proc, err error) (*Proc, error) {
 		s.emit(Event{Kind: EventStartFailed, Proc: p, Reason: err})
 	}
 	return nil, err
-}
-
-// newProc makes a process that is not started yet.
-func (s *System) newProc(k kind, path, name string) *Proc {
-	p := &Proc{
-		sys: s, id: s.nextID.Add(1), kind: k, path: path, name: name, born: time.Now(),
-		up: make(chan struct{}), done: make(chan struct{}),
-	}
-	p.ctx, p.cancel = context.WithCancelCause(s.base)
-	return p
-}
-
-// launch begins the start of a server or supervisor; p.up tells when it is over.
-// An error means that nothing was started.
-func (s *System) launch(p *Proc, mk func() Server, limit int) error {
-	if err := s.reserve(p); err != nil {
-		return err
-	}
-	srv := &server{p: p, make: mk}
-	p.box = newMailbox(limit, s.engine.pool.Schedule, srv.unwound)
-	if err := s.engine.spawn(srv); err != nil {
-		s.names.release(p.name, p)
-		return err
-	}
-	return nil
-}
-
-// reserve takes the name of p, unless p became an orphan just now.
-func (s *System) reserve(p *Proc) error {
-	if other := s.names.reserve(p.name, p); other != nil {
-		return &AlreadyStartedError{Proc: other}
-	}
-	if p.hidden.Load() {
-		s.names.release(p.name, p)
-	}
-	return nil
 }
 
 // Whereis returns the process registered under name, nil if there is none.

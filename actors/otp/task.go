@@ -19,15 +19,6 @@ type Task struct {
 	Run  func(ctx context.Context) error
 }
 
-// launchTask begins the start of a task; p.up tells when it is over.
-func (s *System) launchTask(p *Proc, mk func() Task) error {
-	if err := s.reserve(p); err != nil {
-		return err
-	}
-	s.engine.pool.Schedule(func() { p.runTask(mk) })
-	return nil
-}
-
 // runTask is the life of a task process.
 func (p *Proc) runTask(mk func() Task) {
 	var result error

@@ -1,0 +1,69 @@
+package otp
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// idler is a server that does nothing.
+type idler struct{ Base }
+
+func (idler) Init(*Ctx) error { return nil }
+
+// registered counts protoactor's own registry: a leak there is found by no
+// other check.
+func registered(s *System) int {
+	n := 0
+	for _, shard := range s.engine.actors.ProcessRegistry.LocalPIDs.LocalPIDs {
+		n += shard.Count()
+	}
+	return n
+}
+
+func TestEngineForgetsTheDead(t *testing.T) {
+	t.Parallel()
+	s := New(Options{OnEvent: func(Event) {}})
+	before := registered(s)
+	root, err := s.StartRoot(t.Context(), "root", SupSpec{
+		Strategy: OneForAll, Intensity: 1000, Period: time.Hour,
+		Children: []ChildSpec{
+			{ID: "a", Server: func() Server { return idler{} }},
+			{ID: "b", Server: func() Server { return idler{} }},
+		},
+	})
+	require.NoError(t, err)
+	require.Equal(t, before+3, registered(s))
+	for range 100 {
+		p, err := s.Ref("root/a").Await(t.Context())
+		require.NoError(t, err)
+		p.Kill()
+		<-p.Done()
+		_, err = CountChildren(t.Context(), root)
+		require.NoError(t, err)
+	}
+	require.True(t, s.Shutdown(t.Context()).Clean())
+	require.Equal(t, before, registered(s))
+}
+
+func TestDispatcher(t *testing.T) {
+	t.Parallel()
+	d := &dispatcher{}
+	var jobs sync.WaitGroup
+	ran := make(chan int, 1000)
+	for i := range 1000 {
+		jobs.Add(1)
+		d.Schedule(func() {
+			defer jobs.Done()
+			ran <- i
+		})
+	}
+	jobs.Wait()
+	require.Len(t, ran, 1000)
+	d.close()
+	done := make(chan struct{})
+	d.Schedule(func() { close(done) })
+	<-done // a closed one still runs what comes, it only keeps no goroutines
+}
