@@ -48,12 +48,14 @@ CREATE TABLE IF NOT EXISTS build_ids (
     seq bigint NOT NULL
 );
 
--- The queue. Two orders, because a worker takes one platform or all of them, and
--- a claim locks exactly the rows that it takes: it must not step over others.
--- place + 0 keeps the planner from reading the wrong one, which has the same order
--- and is as good only while all builds are of one platform.
+-- The queue, as a whole and per platform, because a worker takes one platform or
+-- all of them and a claim locks exactly the rows that it takes: it must not step
+-- over others. All are in the order of claims, so that whichever the planner
+-- takes, with whatever statistics, it never sorts: they may be from a time when
+-- nothing was pending.
 CREATE INDEX IF NOT EXISTS builds_queue ON builds (place) WHERE state = 'pending';
-CREATE INDEX IF NOT EXISTS builds_queue_platform ON builds (platform, (place + 0)) WHERE state = 'pending';
+CREATE INDEX IF NOT EXISTS builds_queue_ios ON builds (place) WHERE state = 'pending' AND platform = 'ios';
+CREATE INDEX IF NOT EXISTS builds_queue_android ON builds (place) WHERE state = 'pending' AND platform = 'android';
 
 -- Who holds what: for redelivery, unregistration and the sweep.
 CREATE INDEX IF NOT EXISTS builds_held ON builds (worker_id) WHERE state IN ('assigned', 'building');

@@ -56,7 +56,7 @@ func (db *DB) Ping(ctx context.Context) error {
 // handful of index look-ups. Without it a plan made while a table was empty
 // scans that table until the next ANALYZE, and each execution is planned anew.
 const sqlSession = `SELECT set_config('enable_seqscan', 'off', false),
-	set_config('plan_cache_mode', 'force_generic_plan', false),
+	set_config('enable_bitmapscan', 'off', false), set_config('plan_cache_mode', 'force_generic_plan', false),
 	set_config('jit', 'off', false)`
 
 // sessionKey marks a prepared connection in its custom data.

@@ -90,9 +90,9 @@ func (q *Queue) serve(ctx context.Context, polls []store.Poll) (results []store.
 
 // sqlPending counts, per platform, up to $1 pending builds.
 const sqlPending = `
-SELECT p.platform, (SELECT count(*) FROM (
-	SELECT 1 FROM builds b WHERE b.state = 'pending' AND b.platform = p.platform LIMIT $1) n)
-FROM unnest(ARRAY['ios', 'android']) AS p(platform)`
+SELECT 'ios', count(*) FROM (SELECT FROM builds WHERE state = 'pending' AND platform = 'ios' LIMIT $1) i
+UNION ALL
+SELECT 'android', count(*) FROM (SELECT FROM builds WHERE state = 'pending' AND platform = 'android' LIMIT $1) a`
 
 // Pending returns how many builds wait per platform, counting up to limit of each.
 func (q *Queue) Pending(ctx context.Context, limit int) (counts map[store.Platform]int, err error) {

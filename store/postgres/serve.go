@@ -27,14 +27,15 @@ import (
 //	        in its order; the outer stops the scan, and the locking with it, after
 //	        exactly as many rows as are wanted. The scan starts at the low mark
 //	        ($14 to $16); what lies below it comes last
-//	claimed the hand-outs. Rows are found by their place in the heap; one that
-//	        moved between snapshot and lock is left for the next batch
+//	claimed the hand-outs: the n-th poll of a kind gets the n-th build. Rows are
+//	        found by their place in the heap; one that moved between snapshot and
+//	        lock is left for the next batch
 //	turn    all polls that are served, with or without a build
 //	served  the workers' rows: presence, tokens, slots. A woken poll that finds
 //	        nothing writes nothing
 //
-// Steps hand their rows on whole, because joining them again would cost the
-// square of the batch: the planner expects a single row from each.
+// Steps hand their rows on whole and pair them by array, because joins of them
+// would cost the square of the batch: the planner expects one row from each.
 // Modes as in store.PollMode: 0 answer, 1 park, 2 resume, 3 expire.
 const sqlServe = `
 WITH found AS MATERIALIZED (
@@ -85,47 +86,46 @@ WITH found AS MATERIALIZED (
 	WHERE (SELECT count(*) FROM me) > 0
 		AND j.held > 0 AND j.shown IN ('current', 'previous', 'id') AND (j.reconcile OR j.shown <> 'current' OR j.slots = 1)
 ), want AS MATERIALIZED (
-	SELECT *, row_number() OVER (PARTITION BY kind ORDER BY nr) AS n FROM judged
+	SELECT *, (row_number() OVER (PARTITION BY kind ORDER BY nr))::int AS n FROM judged
 	WHERE $13 AND held < slots AND kind IS NOT NULL AND shown IN ('current', 'previous', 'id') AND nr NOT IN (SELECT nr FROM again)
 ), i AS MATERIALIZED (
-	SELECT 'i' AS kind, tid, row_number() OVER () AS n FROM (
-		SELECT * FROM (
-			SELECT ctid AS tid FROM builds WHERE state = 'pending' AND platform = 'ios' AND place + 0 >= $15 AND seq <> ALL ($11::bigint[])
-			ORDER BY place + 0 LIMIT 256 FOR NO KEY UPDATE SKIP LOCKED) head
-		UNION ALL
-		SELECT * FROM (
-			SELECT ctid AS tid FROM builds WHERE state = 'pending' AND platform = 'ios' AND place + 0 < $15 AND seq <> ALL ($11::bigint[])
-			ORDER BY place + 0 LIMIT 256 FOR NO KEY UPDATE SKIP LOCKED) below
-		LIMIT (SELECT count(*) FROM want WHERE kind = 'i')) c
+	SELECT * FROM (
+		SELECT ctid AS tid FROM builds WHERE state = 'pending' AND platform = 'ios' AND place >= $15 AND seq <> ALL ($11::bigint[])
+		ORDER BY place LIMIT 256 FOR NO KEY UPDATE SKIP LOCKED) head
+	UNION ALL
+	SELECT * FROM (
+		SELECT ctid AS tid FROM builds WHERE state = 'pending' AND platform = 'ios' AND place < $15 AND seq <> ALL ($11::bigint[])
+		ORDER BY place LIMIT 256 FOR NO KEY UPDATE SKIP LOCKED) below
+	LIMIT (SELECT count(*) FROM want WHERE kind = 'i')
 ), a AS MATERIALIZED (
-	SELECT 'a' AS kind, tid, row_number() OVER () AS n FROM (
-		SELECT * FROM (
-			SELECT ctid AS tid FROM builds WHERE state = 'pending' AND platform = 'android' AND place + 0 >= $16 AND seq <> ALL ($11::bigint[])
-			ORDER BY place + 0 LIMIT 256 FOR NO KEY UPDATE SKIP LOCKED) head
-		UNION ALL
-		SELECT * FROM (
-			SELECT ctid AS tid FROM builds WHERE state = 'pending' AND platform = 'android' AND place + 0 < $16 AND seq <> ALL ($11::bigint[])
-			ORDER BY place + 0 LIMIT 256 FOR NO KEY UPDATE SKIP LOCKED) below
-		LIMIT (SELECT count(*) FROM want WHERE kind = 'a')) c
+	SELECT * FROM (
+		SELECT ctid AS tid FROM builds WHERE state = 'pending' AND platform = 'android' AND place >= $16 AND seq <> ALL ($11::bigint[])
+		ORDER BY place LIMIT 256 FOR NO KEY UPDATE SKIP LOCKED) head
+	UNION ALL
+	SELECT * FROM (
+		SELECT ctid AS tid FROM builds WHERE state = 'pending' AND platform = 'android' AND place < $16 AND seq <> ALL ($11::bigint[])
+		ORDER BY place LIMIT 256 FOR NO KEY UPDATE SKIP LOCKED) below
+	LIMIT (SELECT count(*) FROM want WHERE kind = 'a')
 ), x AS MATERIALIZED (
-	SELECT 'x' AS kind, tid, row_number() OVER () AS n FROM (
-		SELECT * FROM (
-			SELECT ctid AS tid FROM builds WHERE state = 'pending' AND place >= $14 AND seq <> ALL ($11::bigint[])
-				AND ctid <> ALL (ARRAY(SELECT tid FROM i UNION ALL SELECT tid FROM a))
-			ORDER BY place LIMIT 256 FOR NO KEY UPDATE SKIP LOCKED) head
-		UNION ALL
-		SELECT * FROM (
-			SELECT ctid AS tid FROM builds WHERE state = 'pending' AND place < $14 AND seq <> ALL ($11::bigint[])
-				AND ctid <> ALL (ARRAY(SELECT tid FROM i UNION ALL SELECT tid FROM a))
-			ORDER BY place LIMIT 256 FOR NO KEY UPDATE SKIP LOCKED) below
-		LIMIT (SELECT count(*) FROM want WHERE kind = 'x')) c
+	SELECT * FROM (
+		SELECT ctid AS tid FROM builds WHERE state = 'pending' AND place >= $14 AND seq <> ALL ($11::bigint[])
+			AND ctid <> ALL (ARRAY(SELECT tid FROM i UNION ALL SELECT tid FROM a))
+		ORDER BY place LIMIT 256 FOR NO KEY UPDATE SKIP LOCKED) head
+	UNION ALL
+	SELECT * FROM (
+		SELECT ctid AS tid FROM builds WHERE state = 'pending' AND place < $14 AND seq <> ALL ($11::bigint[])
+			AND ctid <> ALL (ARRAY(SELECT tid FROM i UNION ALL SELECT tid FROM a))
+		ORDER BY place LIMIT 256 FOR NO KEY UPDATE SKIP LOCKED) below
+	LIMIT (SELECT count(*) FROM want WHERE kind = 'x')
 ), claimed AS (
 	UPDATE builds b SET state = 'assigned', worker_id = c.id, attempt = b.attempt + 1,
 		started_at = now(), last_seen_at = NULL, updated_at = now()
 	FROM (
-		SELECT want.*, t.tid
-		FROM (SELECT * FROM x UNION ALL SELECT * FROM i UNION ALL SELECT * FROM a) t
-			JOIN want ON want.kind = t.kind AND want.n = t.n
+		SELECT *, CASE kind
+			WHEN 'x' THEN (ARRAY(SELECT tid FROM x))[n]
+			WHEN 'i' THEN (ARRAY(SELECT tid FROM i))[n]
+			WHEN 'a' THEN (ARRAY(SELECT tid FROM a))[n]
+		END AS tid FROM want
 	) c
 	WHERE b.ctid = c.tid AND b.state = 'pending'
 	RETURNING c.*, b.seq, b.place, b.id AS build, b.platform, b.attempt, b.has_certs, b.submitted_at
