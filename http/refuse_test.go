@@ -1,8 +1,8 @@
 package http_test
 
 import (
-	"context"
 	"bufio"
+	"context"
 	"io"
 	"net"
 	"net/http"

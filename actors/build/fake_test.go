@@ -2,6 +2,7 @@ package build
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -16,6 +17,7 @@ type fakeStore struct {
 	pending []*fakeBuild  // in order
 	err     error         // what every method fails with
 	poison  string        // Serve fails for batches with this worker
+	refused string        // Serve has no answer for this worker
 	gate    chan struct{} // Serve waits for it
 	flying  map[string]bool
 	batches [][]string // the workers of each batch
@@ -92,6 +94,10 @@ func (s *fakeStore) Serve(ctx context.Context, polls []store.Poll) ([]store.Poll
 		}
 	}
 	for i, p := range polls {
+		if s.refused != "" && names[i] == s.refused {
+			results[i] = store.PollResult{Outcome: store.PollFailed, Err: errors.New("bad row")}
+			continue
+		}
 		results[i] = s.serveOne(p)
 	}
 	return results, nil

@@ -69,8 +69,8 @@ func (f *flight) serve(ctx context.Context, db QueueStore, reqs []store.Poll, fi
 		l := &f.landings[first+i]
 		if err != nil {
 			l.err = err
-		} else {
-			l.PollResult = results[i]
+		} else if l.PollResult = results[i]; l.Outcome == store.PollFailed {
+			l.err = l.Err
 		}
 		f.polls[first+i].land(l, shown)
 	}

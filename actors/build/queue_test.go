@@ -192,6 +192,25 @@ func TestPoll(t *testing.T) {
 		})
 	})
 
+	t.Run("a poll that the store could not serve is told so, the others not", func(t *testing.T) {
+		t.Parallel()
+		inBubble(t, QueueConfig{Batches: 1}, func(b *bench) {
+			gate := make(chan struct{})
+			b.db.set(func(s *fakeStore) { s.gate, s.refused = gate, "1" })
+			polls := make([]*asked, 3)
+			for i := range polls {
+				b.db.worker(fmt.Sprint(i))
+				polls[i] = b.asks(fmt.Sprint(i), 0)
+			}
+			close(gate)
+			synctest.Wait()
+			for i, a := range polls {
+				require.True(b, a.done())
+				require.Equal(b, i == 1, a.err != nil, "worker %d", i)
+			}
+		})
+	})
+
 	t.Run("a lost reply is delivered again", func(t *testing.T) {
 		t.Parallel()
 		inBubble(t, QueueConfig{}, func(b *bench) {

@@ -90,6 +90,7 @@ func serve(ctx context.Context, cfg Config, out io.Writer) (err error) {
 	for _, f := range made {
 		log.Info().Str("file", f).Msg("made a random key")
 	}
+	keepHeadroom()
 	// Signals are caught from here on: a tree that is half up is taken down in
 	// order too.
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, os.Interrupt)

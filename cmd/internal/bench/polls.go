@@ -89,8 +89,9 @@ func clientsOf(pollers []*poller, idle bool) []load.Client {
 
 // fill makes n pending builds. Their files are not there: nobody downloads them.
 const fill = `
-INSERT INTO builds (id, platform, token_hash)
-SELECT substr(md5(random()::text), 1, 21), 'ios', '\x00' FROM generate_series(1, %d);
+WITH b AS (INSERT INTO builds (id, platform, token_hash)
+	SELECT left(md5(random()::text), 21), 'ios', '\x00' FROM generate_series(1, %d) RETURNING id, seq)
+INSERT INTO build_ids (id, seq) SELECT id, seq FROM b;
 VACUUM ANALYZE builds;
 `
 

@@ -195,7 +195,9 @@ func appearAndWait(ctx context.Context, db database, n int, jobs <-chan arrival)
 	var took []time.Duration
 	for range n {
 		begin := time.Now()
-		if err := db.exec(ctx, `INSERT INTO builds (id, platform, token_hash) VALUES (substr(md5(random()::text), 1, 21), 'ios', '\x00')`); err != nil {
+		if err := db.exec(ctx, `WITH b AS (INSERT INTO builds (id, platform, token_hash)
+			VALUES (left(md5(random()::text), 21), 'ios', '\x00') RETURNING id, seq)
+			INSERT INTO build_ids (id, seq) SELECT id, seq FROM b`); err != nil {
 			return nil, err
 		}
 		got, err := next(ctx, jobs)
