@@ -31,6 +31,7 @@ type Queue struct {
 	db   *DB
 	cfg  QueueConfig
 	skip quarantine
+	idle idle
 }
 
 // NewQueue returns the queue of db.
@@ -42,7 +43,7 @@ func NewQueue(db *DB, cfg QueueConfig) *Queue {
 }
 
 // Serve serves up to MaxBatch polls in one statement, which is one round trip and
-// one transaction: it checks their tokens, records the workers' presence, hands
+// one transaction (two while the queue runs empty or fills): it checks their tokens, records the workers' presence, hands
 // out again what a lost reply may have kept, claims pending builds for free slots
 // (first come, first served, by priority and submission), writes the log and
 // rotates tokens. The answer to polls[i] is at i.
@@ -58,14 +59,52 @@ func (q *Queue) Serve(ctx context.Context, polls []store.Poll) ([]store.PollResu
 	if len(polls) == 0 {
 		return nil, nil
 	}
-	results, err := q.serve(ctx, polls)
-	if err != nil && isDataError(err) {
-		results, err = q.serveApart(ctx, polls)
+	if q.idle.worthTrying(time.Now()) {
+		// Whatever goes wrong here is told by the full statement.
+		if results, left, err := q.serveIdle(ctx, polls); err == nil && results != nil {
+			return q.serveRest(ctx, polls, results, left), nil
+		} else if err != nil && !isDataError(err) {
+			return nil, fmt.Errorf("serving %d polls: %w", len(polls), err)
+		}
 	}
+	results, err := q.serveFully(ctx, polls)
 	if err != nil {
 		return nil, fmt.Errorf("serving %d polls: %w", len(polls), err)
 	}
 	return results, nil
+}
+
+// serveRest serves the polls that serveIdle has left, whose results are still
+// open. The others are answered already, so an error is that of the rest alone.
+func (q *Queue) serveRest(ctx context.Context, polls []store.Poll, results []store.PollResult, left []int) []store.PollResult {
+	if len(left) == 0 {
+		return results
+	}
+	rest := make([]store.Poll, len(left))
+	for i, at := range left {
+		rest[i] = polls[at]
+	}
+	served, err := q.serveFully(ctx, rest)
+	for i, at := range left {
+		if err != nil {
+			results[at] = store.PollResult{Outcome: store.PollFailed, WorkerID: rest[i].WorkerID, Err: err}
+			continue
+		}
+		results[at] = served[i]
+	}
+	return results
+}
+
+// serveFully serves polls with sqlServe, in one transaction if it can.
+func (q *Queue) serveFully(ctx context.Context, polls []store.Poll) ([]store.PollResult, error) {
+	results, err := q.serve(ctx, polls)
+	if err != nil && isDataError(err) {
+		results, err = q.serveApart(ctx, polls)
+	}
+	if err == nil {
+		q.idle.learn(results)
+	}
+	return results, err
 }
 
 // serve runs the statement once.
