@@ -45,8 +45,8 @@ func (p *Proc) buryLocked() {
 	if !begun && p.failure == nil {
 		p.failure = reason
 	}
-	watchers, timers := p.watchers, p.timers
-	p.watchers, p.timers = nil, nil
+	timers := p.timers
+	p.timers = nil
 	if p.grace != nil {
 		p.grace.Stop()
 	}
@@ -78,6 +78,16 @@ func (p *Proc) buryLocked() {
 	if !begun && p.up != nil {
 		close(p.up)
 	}
+	p.tell(reason)
+}
+
+// tell calls the watchers: the last thing that a process does, so that they find
+// all its traces removed and its orphans adopted.
+func (p *Proc) tell(reason error) {
+	p.mu.Lock()
+	watchers := p.watchers
+	p.watchers, p.told = nil, true
+	p.mu.Unlock()
 	for w := range watchers {
 		w.f(reason)
 	}
@@ -113,7 +123,7 @@ const orphanLimit = 10 * time.Second
 // returned function takes it back.
 func (p *Proc) watch(f func(reason error)) (cancel func()) {
 	p.mu.Lock()
-	if p.phase == dead {
+	if p.told {
 		reason := p.reason
 		p.mu.Unlock()
 		f(reason)

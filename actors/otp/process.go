@@ -63,6 +63,7 @@ type Proc struct {
 	soft     context.Context         //nolint:containedctx // the process's own, handed to Async
 	softEnd  context.CancelCauseFunc // ends soft, the context of Async
 	watchers map[*watch]struct{}
+	told     bool // watchers have been called
 	timers   map[*timer]struct{}
 	grace    *time.Timer // abandons it after a kill
 	detail   string      // why it is suspended

@@ -63,7 +63,7 @@ type Msg struct {
 // BatchServer is a Server that takes everything queued at once, for group
 // commit. HandleBatch replaces HandleCall, HandleCast and HandleInfo. Requests
 // are answered with From.Reply, in the callback or later; a crash in it is a
-// crash for all callers in the batch.
+// crash for all callers in the batch. The slice is reused after the callback.
 type BatchServer interface {
 	Server
 	HandleBatch(c *Ctx, msgs []Msg)
