@@ -11,7 +11,7 @@ import (
 
 // Client is what one connection does. Next appends its next request to buf and
 // returns it, or nil when the client has nothing left to send; Got takes the
-// reply. Both are called by that connection's goroutine alone.
+// reply. A client is never called twice at once.
 type Client interface {
 	Next(buf []byte) []byte
 	Got(status int, body []byte) error
