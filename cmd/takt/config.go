@@ -17,6 +17,7 @@ import (
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/pflag"
+	"golang.org/x/term"
 	"gopkg.in/yaml.v3"
 )
 
@@ -340,9 +341,14 @@ func newLogger(w io.Writer, spec string) (zerolog.Logger, error) {
 	switch format {
 	case "", "json":
 	case "console":
-		w = zerolog.ConsoleWriter{Out: w, TimeFormat: time.TimeOnly}
+		w = zerolog.ConsoleWriter{Out: w, TimeFormat: time.TimeOnly, NoColor: !isTerminal(w)}
 	default:
 		return zerolog.Nop(), fmt.Errorf("unknown format %q: json or console", format)
 	}
 	return zerolog.New(w).Level(level).With().Timestamp().Logger(), nil
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
 }
