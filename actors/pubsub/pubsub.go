@@ -43,7 +43,12 @@ const gap = time.Second
 // Bus is the handle. It may be copied and survives restarts of its actor.
 type Bus struct{ state *state }
 
-type state struct{ ref atomic.Pointer[otp.Ref] }
+type state struct {
+	ref atomic.Pointer[otp.Ref]
+	// heard are the topics that have subscribers, replaced whole by the actor: an
+	// event that nobody would hear costs its publisher a look-up and no message.
+	heard atomic.Pointer[map[string]struct{}]
+}
 
 // New returns a bus that carries events once Spec's child runs.
 func New() Bus { return Bus{&state{}} }
@@ -62,6 +67,13 @@ func (b Bus) PublishRemote(topic, argument string) {
 }
 
 func (b Bus) publish(e Event) {
+	heard := b.state.heard.Load()
+	if heard == nil {
+		return
+	}
+	if _, ok := (*heard)[e.Topic]; !ok {
+		return
+	}
 	if ref := b.state.ref.Load(); ref != nil {
 		otp.Cast(*ref, e)
 	}
@@ -167,6 +179,7 @@ func (s *server) Init(c *otp.Ctx) error {
 	s.table = newTable()
 	s.procs = map[*otp.Proc][]*subscriber{}
 	ref := c.System().Ref(c.Name())
+	s.tell()
 	s.bus.state.ref.Store(&ref)
 	return nil
 }
@@ -181,6 +194,7 @@ func (s *server) HandleCall(c *otp.Ctx, from otp.From, req any) (any, error) {
 		return nil, errors.New("no topic given")
 	}
 	s.table.add(m.s)
+	s.tell() // before the answer: from there on the subscriber misses nothing
 	if m.proc != nil {
 		if _, known := s.procs[m.proc]; !known {
 			c.Monitor(m.proc)
@@ -197,9 +211,11 @@ func (s *server) HandleCast(c *otp.Ctx, msg any) {
 		if n := s.table.publish(m); n > 0 {
 			log := c.Logger()
 			log.Warn().Str("topic", m.Topic).Int("subscribers", n).Msg("subscribers were too slow and were dropped")
+			s.tell()
 		}
 	case unsubscribe:
 		s.table.remove(m.s)
+		s.tell()
 	default:
 		s.Base.HandleCast(c, msg)
 	}
@@ -216,7 +232,17 @@ func (s *server) HandleInfo(c *otp.Ctx, msg any) {
 		s.table.remove(sub)
 	}
 	delete(s.procs, down.Proc)
+	s.tell()
+}
+
+// tell lets publishers know which topics are heard.
+func (s *server) tell() {
+	heard := s.table.heard()
+	s.bus.state.heard.Store(&heard)
 }
 
 // Terminate closes all subscriptions.
-func (s *server) Terminate(*otp.Ctx, error) { s.table.clear() }
+func (s *server) Terminate(*otp.Ctx, error) {
+	s.table.clear()
+	s.tell()
+}

@@ -65,3 +65,12 @@ func (t *table) clear() {
 		t.remove(s)
 	}
 }
+
+// heard returns the topics that have subscribers.
+func (t *table) heard() map[string]struct{} {
+	topics := make(map[string]struct{}, len(t.topics))
+	for topic := range t.topics {
+		topics[topic] = struct{}{}
+	}
+	return topics
+}
