@@ -403,3 +403,32 @@ func TestNoSecretReachesALog(t *testing.T) {
 		require.NotContains(t, logs, secret, name)
 	}
 }
+
+// TestDemo is `make demo`, with this binary.
+func TestDemo(t *testing.T) {
+	t.Parallel()
+	sample, err := filepath.Abs("../../testdata/sample")
+	require.NoError(t, err)
+	p, err := process.Launch(t.TempDir(), "demo", environ(), "demo", "--sample", sample)
+	require.NoError(t, err)
+	<-p.Done()
+	require.NoError(t, p.Failure())
+	require.Contains(t, p.Output(), "order 10: 78498 primes below 1000000")
+	require.Contains(t, p.Output(), "as attempt 2")
+	require.Contains(t, p.Output(), "11 builds submitted, 11 completed, 0 lost")
+}
+
+// TestBenchTakesItsFigures runs the benchmarks briefly: what they measure is not
+// judged here, but their own checks are (nothing lost, nothing twice).
+func TestBenchTakesItsFigures(t *testing.T) {
+	t.Parallel()
+	scripts, err := filepath.Abs("../../store/postgres/testdata/bench")
+	require.NoError(t, err)
+	p, err := process.Launch(t.TempDir(), "bench", environ(), "bench", "e2e", "--rounds", "1", "--duration", "1s", "--scripts", scripts, "--only", "A2,A3,A7,E2")
+	require.NoError(t, err)
+	<-p.Done()
+	require.NoError(t, p.Failure())
+	for _, figure := range []string{"A2 ", "A3 ", "A7 ", "E2 "} {
+		require.Contains(t, p.Output(), "\n"+figure)
+	}
+}

@@ -1,0 +1,86 @@
+package store_test
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"takt/store"
+)
+
+func TestStatesKnowWhatTheyAllow(t *testing.T) {
+	t.Parallel()
+	for state, want := range map[store.BuildState]struct {
+		final, held bool
+		wire        string
+	}{
+		store.Pending:   {false, false, "pending"},
+		store.Assigned:  {false, true, "assigned"},
+		store.Building:  {false, true, "building"},
+		store.Completed: {true, false, "completed"},
+		store.Failed:    {true, false, "failed"},
+		store.Cancelled: {true, false, "failed"},
+	} {
+		require.Equal(t, want.final, state.Final(), state)
+		require.Equal(t, want.held, state.Held(), state)
+		require.Equal(t, want.wire, state.Wire(), state)
+	}
+}
+
+func TestPlatformsAndLevels(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, ".ipa", store.IOS.ResultExt())
+	require.Equal(t, ".apk", store.Android.ResultExt())
+	require.True(t, store.IOS.Valid())
+	require.False(t, store.Platform("amiga").Valid())
+	require.True(t, store.Warn.Valid())
+	require.False(t, store.Level("debug").Valid())
+}
+
+func TestIDsAreWhatVMScriptsAccept(t *testing.T) {
+	t.Parallel()
+	for _, id := range []string{"a", "V1StGXR8_Z5jdHi6B-myT", strings.Repeat("x", store.MaxIDLength)} {
+		require.True(t, store.ValidID(id), id)
+	}
+	for _, id := range []string{"", "a b", "../etc", "a/b", "ä", "a\n", "a\x00", strings.Repeat("x", store.MaxIDLength+1), "%2e"} {
+		require.False(t, store.ValidID(id), "%q", id)
+	}
+}
+
+func TestTokens(t *testing.T) {
+	t.Parallel()
+	safe := regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
+	seen := map[string]bool{}
+	for range 100 {
+		b, w := store.NewBuildToken(), store.NewWorkerToken()
+		require.Len(t, b, 43)
+		require.Len(t, w, 32)
+		require.Regexp(t, safe, b+w)
+		require.False(t, seen[b] || seen[w], "tokens repeat")
+		seen[b], seen[w] = true, true
+
+		next := store.NextWorkerToken(w)
+		require.Len(t, next, 32)
+		require.NotEqual(t, w, next)
+		require.Equal(t, store.HashToken(w).Family(), store.HashToken(next).Family(), "so that rotation touches no index")
+		require.False(t, store.HashToken(w).Equal(store.HashToken(next)))
+		require.True(t, store.HashToken(w).Equal(store.HashToken(w)))
+	}
+	require.True(t, store.TokenHash{}.IsZero())
+	require.False(t, store.HashToken("").IsZero())
+}
+
+func TestCodesSurviveWrapping(t *testing.T) {
+	t.Parallel()
+	cause := errors.New("socket closed")
+	err := fmt.Errorf("submitting: %w", store.Wrap(store.Unavailable, "Try again", cause))
+	require.Equal(t, store.Unavailable, store.CodeOf(err))
+	require.ErrorIs(t, err, cause)
+	require.Equal(t, store.Internal, store.CodeOf(cause))
+	require.Empty(t, store.CodeOf(nil))
+	require.Equal(t, "not_found: Build not found", store.NewError(store.NotFound, "Build not found").Error())
+}
