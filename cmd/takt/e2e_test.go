@@ -424,7 +424,7 @@ func TestBenchTakesItsFigures(t *testing.T) {
 	t.Parallel()
 	scripts, err := filepath.Abs("../../store/postgres/testdata/bench")
 	require.NoError(t, err)
-	p, err := process.Launch(t.TempDir(), "bench", environ(), "bench", "e2e", "--rounds", "1", "--duration", "1s", "--scripts", scripts, "--only", "A2,A3,A7,E2")
+	p, err := process.Launch(t.TempDir(), "bench", environ(), "bench", "e2e", "--rounds", "1", "--duration", "2s", "--scripts", scripts, "--only", "A2,A3,A7,E2")
 	require.NoError(t, err)
 	<-p.Done()
 	require.NoError(t, p.Failure())
