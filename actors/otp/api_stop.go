@@ -109,38 +109,3 @@ func (s *supervisor) idle(id string) (*child, error) {
 	}
 	return row, nil
 }
-
-// RestartRunning stops a child, running or not, and starts it again, with all
-// whom the strategy ties to it. It is the operator's restart: it does not count
-// against the intensity. If the start fails, the supervisor goes on as after a
-// crash. Errors: [ErrNotFound], [ErrSimpleOneForOne].
-func RestartRunning(ctx context.Context, sup Target, id string, reason error) (*Proc, error) {
-	return ask[*Proc](ctx, sup, restartRunning{id, reason})
-}
-
-type restartRunning struct {
-	id     string
-	reason error
-}
-
-func (r restartRunning) handle(s *supervisor) (any, error) {
-	row := s.rowByID(r.id)
-	switch {
-	case s.dynamic():
-		return nil, ErrSimpleOneForOne
-	case row == nil:
-		return nil, ErrNotFound
-	}
-	e := s.restarting(row, Shutdown(r.reason))
-	e.Detail = "requested"
-	s.p.sys.emit(e)
-	again := s.again
-	if s.spec.Strategy == OneForOne || row.spec.Restart == Temporary {
-		s.stop(row)
-		again = s.restartOne
-	}
-	if err := again(row); err != nil {
-		return nil, err
-	}
-	return row.proc, nil
-}

@@ -13,6 +13,7 @@
 //	simple_one_for_one               [Dynamic], [StartDynamic]
 //	start_child and friends          [StartChild], [TerminateChild], [RestartChild], [DeleteChild],
 //	                                 [WhichChildren], [CountChildren]
+//	(none)                           [RestartRunning], the operator's restart
 //	exit(Pid, R), exit(Pid, kill)    [Proc.Exit], [Proc.Kill]
 //	normal, shutdown, {shutdown, T}  [ErrNormal], [ErrShutdown], [Shutdown]
 //

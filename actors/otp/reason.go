@@ -51,6 +51,14 @@ const (
 	ErrMaxChildren     = sentinel("max_children")
 )
 
+// Error values of [RestartRunning] that OTP has no words for.
+const (
+	// ErrTemporary refuses to restart a child that is never restarted.
+	ErrTemporary = sentinel("temporary")
+	// ErrNotRunning refuses to restart a child that is stopped: see RestartChild.
+	ErrNotRunning = sentinel("not_running")
+)
+
 // Ignore is returned by Init to say that the process is not wanted: the start
 // counts as successful, but there is no process. Requests that start such a
 // child return it too.

@@ -38,14 +38,24 @@ func (s *supervisor) restarting(row *child, reason error) Event {
 // is what a start failed with; a retry is then queued.
 func (s *supervisor) again(row *child) error {
 	switch s.spec.Strategy {
-	case OneForAll:
-		return s.restartGroup(s.rows)
-	case RestForOne:
-		return s.restartGroup(s.rows[slices.Index(s.rows, row):])
+	case OneForAll, RestForOne:
+		return s.restartGroup(s.group(row))
 	case Dynamic:
 		return s.restartInstance(row)
 	default:
 		return s.restartOne(row)
+	}
+}
+
+// group returns the rows that the strategy restarts with row, in start order.
+func (s *supervisor) group(row *child) []*child {
+	switch i := slices.Index(s.rows, row); s.spec.Strategy {
+	case OneForAll:
+		return s.rows
+	case RestForOne:
+		return s.rows[i:]
+	default:
+		return s.rows[i : i+1]
 	}
 }
 

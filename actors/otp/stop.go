@@ -16,13 +16,16 @@ func (s *supervisor) stopRows(rows []*child) {
 
 // stop ends the process of a row, if it has one, and waits. A worker that does
 // not obey in its time is killed, and abandoned if it does not notice that.
-func (s *supervisor) stop(row *child) {
+func (s *supervisor) stop(row *child) { s.stopWith(row, ErrShutdown) }
+
+// stopWith is stop with another reason than shutdown.
+func (s *supervisor) stopWith(row *child, reason error) {
 	if !row.alive() {
 		return
 	}
 	p, limit := row.proc, row.spec.patience()
 	if limit != BrutalKill {
-		p.Exit(ErrShutdown)
+		p.Exit(reason)
 		if s.await(p.done, limit) {
 			s.record(row, p)
 			return

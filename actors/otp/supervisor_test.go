@@ -162,66 +162,6 @@ func TestKeysNameInstances(t *testing.T) {
 	require.Equal(t, 7, got)
 }
 
-func TestRestartRunning(t *testing.T) {
-	t.Parallel()
-	for _, tc := range []struct {
-		name      string
-		strategy  otp.Strategy
-		restarted []string
-	}{
-		{"one_for_one restarts the child", otp.OneForOne, []string{"b"}},
-		{"rest_for_one restarts those after it too", otp.RestForOne, []string{"b", "c"}},
-		{"one_for_all restarts all", otp.OneForAll, []string{"a", "b", "c"}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			var seen journal
-			sys := otptest.New(t, seen.hook)
-			spec := otp.SupSpec{Strategy: tc.strategy, Period: time.Second}
-			before := map[string]*otp.Proc{}
-			for _, id := range []string{"a", "b", "c"} {
-				spec.Children = append(spec.Children, otp.ChildSpec{ID: id, Server: puppet{}.make})
-			}
-			root := otptest.Tree(t, sys, spec)
-			for _, id := range []string{"a", "b", "c"} {
-				before[id] = sys.Whereis("root/" + id)
-			}
-			p, err := otp.RestartRunning(t.Context(), root, "b", errBoom)
-			require.NoError(t, err)
-			require.Same(t, sys.Whereis("root/b"), p)
-			var restarted []string
-			for _, id := range []string{"a", "b", "c"} {
-				if sys.Whereis("root/"+id) != before[id] {
-					restarted = append(restarted, id)
-				}
-			}
-			require.Equal(t, tc.restarted, restarted)
-			require.True(t, root.Alive(), "it does not count, though no restart is allowed")
-			events := seen.of(otp.EventRestarting)
-			require.Len(t, events, 1)
-			require.ErrorIs(t, events[0].Reason, errBoom)
-		})
-	}
-	t.Run("a failing start is retried as after a crash", func(t *testing.T) {
-		t.Parallel()
-		sys := otptest.New(t)
-		starts := 0
-		root := one(t, sys, otp.ChildSpec{Server: puppet{init: func(*otp.Ctx) error {
-			if starts++; starts == 2 {
-				return errBoom
-			}
-			return nil
-		}}.make})
-		_, err := otp.RestartRunning(t.Context(), root, "child", nil)
-		require.ErrorIs(t, err, errBoom)
-		got, err := otp.CallWait[int](t.Context(), sys.Ref("root/child"), time.Minute, 7)
-		require.NoError(t, err)
-		require.Equal(t, 7, got)
-		_, err = otp.RestartRunning(t.Context(), root, "nobody", nil)
-		require.ErrorIs(t, err, otp.ErrNotFound)
-	})
-}
-
 // TestOrphans kills a supervisor: its children get its reason, the successors
 // start under the same names while the orphans still end.
 func TestOrphans(t *testing.T) {
