@@ -37,11 +37,13 @@ func TestRestartRunningAppliesTheStrategy(t *testing.T) {
 		{"one_for_one restarts the child", otp.OneForOne, []string{"root/b"}, []string{"root/b"}},
 		{
 			"rest_for_one restarts those after it too", otp.RestForOne,
-			[]string{"root/c", "root/b"}, []string{"root/b", "root/c"},
+			[]string{"root/c", "root/b"},
+			[]string{"root/b", "root/c"},
 		},
 		{
 			"one_for_all restarts all", otp.OneForAll,
-			[]string{"root/c", "root/b", "root/a"}, []string{"root/a", "root/b", "root/c"},
+			[]string{"root/c", "root/b", "root/a"},
+			[]string{"root/a", "root/b", "root/c"},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
