@@ -132,7 +132,8 @@ func (t *Tree) orchestration() otp.SupSpec {
 }
 
 // Start boots the tree; endpoint serves HTTP until its context ends. It returns
-// when all children are up, or why one is not, with nothing left running.
+// when all children are up, or why one is not, with nothing left running. After
+// Done the tree may be started again.
 func (t *Tree) Start(ctx context.Context, endpoint func(context.Context) error) error {
 	t.endpoint = endpoint
 	top, err := t.sys.StartRoot(ctx, root, t.spec())
@@ -155,11 +156,12 @@ func (t *Tree) serve(ctx context.Context) error {
 	return err
 }
 
-// Done is closed when the tree has ended by itself, which ends the process:
-// its root has given up. Reason says why.
+// Done is closed when the tree has ended without Stop. Reason says why: its root
+// has given up, which ends the process, or an operator wants it.
 func (t *Tree) Done() <-chan struct{} { return t.top.Done() }
 
-// Reason is why the tree ended.
+// Reason is why the tree ended; an operator's wishes are ErrRestart and
+// ErrTerminated.
 func (t *Tree) Reason() error { return t.top.Reason() }
 
 // Stop ends the tree, last child first, within ctx. The report names what did
@@ -172,7 +174,7 @@ func (t *Tree) Snapshot(all bool) otp.Node {
 	if roots := t.sys.Tree(all); len(roots) > 0 {
 		return roots[0]
 	}
-	return otp.Node{ID: root, Status: "terminated"}
+	return otp.Node{ID: root, Path: root, Type: otp.Supervisor, Status: otp.StatusTerminated}
 }
 
 // Ready reports whether work can be done: the HTTP server runs, the database

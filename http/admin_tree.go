@@ -15,15 +15,20 @@ import (
 // GET /admin/tree/*: the node of that path, ids from the root.
 func (s *Server) handleAdminTree(_ context.Context, c echo.Context) error {
 	root := s.deps.Tree(c.QueryParam("children") == "all")
-	path := strings.Trim(c.Param("*"), "/")
-	if path == "" {
-		return s.reply(c, http.StatusOK, root)
-	}
-	node := findNode(&root, path)
+	node := findNode(&root, absolute(&root, c.Param("*")))
 	if node == nil {
 		return store.NewError(store.NotFound, "No such process")
 	}
 	return s.reply(c, http.StatusOK, node)
+}
+
+// absolute completes a path that leaves out the root's id.
+func absolute(root *api.TreeNode, path string) string {
+	path = strings.Trim(path, "/")
+	if path == root.Path || strings.HasPrefix(path, root.Path+"/") {
+		return path
+	}
+	return strings.TrimSuffix(root.Path+"/"+path, "/")
 }
 
 // findNode finds the node of path in the tree under n; nil if there is none.

@@ -101,6 +101,32 @@ type Requests interface {
 	Do(ctx context.Context, route string, fn func(ctx context.Context) error) error
 }
 
+// Operator changes the supervision tree. Paths are those of Deps.Tree. Each
+// method returns when the order was carried out, or ctx has ended, which ends
+// the wait only. Errors: NotFound, Conflict, Timeout, Unavailable.
+type Operator interface {
+	// Restart restarts what runs, with whom the strategy ties to it.
+	Restart(ctx context.Context, path string) error
+	// Terminate stops it until StartChild.
+	Terminate(ctx context.Context, path string) error
+	// StartChild starts what was terminated.
+	StartChild(ctx context.Context, path string) error
+}
+
+// Audit is where operators' doings are written down.
+type Audit interface {
+	Append(ctx context.Context, e store.AuditEntry) (id int64, err error)
+	Conclude(ctx context.Context, id int64, outcome string) error
+	List(ctx context.Context, limit int) ([]store.AuditEntry, error)
+}
+
+// Heartbeat holds the time-outs of builds and workers.
+type Heartbeat interface {
+	Timeouts(ctx context.Context) (store.Timeouts, error)
+	// Update checks, applies and saves t.
+	Update(ctx context.Context, t store.Timeouts) error
+}
+
 // Files is where builds' files are kept.
 type Files interface {
 	Create(ctx context.Context, limit int64) (*storage.Upload, error)
@@ -121,7 +147,13 @@ type Deps struct {
 	// Ready reports whether work can be done: database reachable, migrated.
 	Ready func() bool
 	// Tree describes the supervision tree; all lists dynamic children, too.
-	Tree func(all bool) api.TreeNode
+	Tree      func(all bool) api.TreeNode
+	Operator  Operator
+	Heartbeat Heartbeat
+	Audit     Audit
+	// Background runs what has to outlive its request, and the endpoint: an
+	// operator's order. It returns at once; run's context ends with the process.
+	Background func(run func(ctx context.Context))
 	// Metrics is shown at /metrics.
 	Metrics prometheus.Gatherer
 	Logger  zerolog.Logger

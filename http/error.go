@@ -41,6 +41,8 @@ func statusOf(code store.Code) int {
 		return http.StatusTooManyRequests
 	case store.QueueFull, store.Unavailable:
 		return http.StatusServiceUnavailable
+	case store.Timeout:
+		return http.StatusGatewayTimeout
 	case store.DiskFull:
 		return http.StatusInsufficientStorage
 	default: // Internal, and what is not known here

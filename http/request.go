@@ -71,7 +71,8 @@ func (s *Server) wrap(r route, method string) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		start := time.Now()
 		m.running.Inc()
-		defer func() { m.ended(c.Response().Status, time.Since(start)) }()
+		s.inFlight.Add(1)
+		defer func() { s.inFlight.Add(-1); m.ended(c.Response().Status, time.Since(start)) }()
 		body := s.watchBody(c, r)
 		err := s.authorize(r.access, c.Request().Header)
 		if err == nil {

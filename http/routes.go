@@ -80,5 +80,9 @@ func (s *Server) routes() []route {
 		{get, "/metrics", public, ops, true, s.handleMetrics(), small},
 		{get, "/admin/tree", adminKey, ops, true, s.handleAdminTree, small},
 		{get, "/admin/tree/*", adminKey, ops, true, s.handleAdminTree, small},
+		{post, "/admin/tree/*", adminKey, ops, true, s.handleOrder, small},
+		{get, "/admin/heartbeat", adminKey, ops, true, s.handleHeartbeat, small},
+		{http.MethodPut, "/admin/heartbeat", adminKey, ops, true, s.handleHeartbeatPut, small},
+		{get, "/admin/audit", adminKey, ops, true, s.handleAudit, small},
 	}
 }

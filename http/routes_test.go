@@ -40,6 +40,7 @@ func protected() map[string]string {
 		"POST /api/workers/register": key, "POST /api/workers/unregister": key,
 		"POST /api/workers/w/unregister": key, "GET /api/workers/poll": key, "POST /api/workers/poll": key,
 		"POST /api/workers/upload": key, "POST /api/workers/result": key, "GET /admin/tree": admin, "GET /admin/tree/takt": admin,
+		"POST /admin/tree/takt/repo/restart": admin, "GET /admin/heartbeat": admin, "PUT /admin/heartbeat": admin, "GET /admin/audit": admin,
 	}
 }
 
@@ -209,7 +210,7 @@ func TestTreeAndMetricsAreShown(t *testing.T) {
 	require.Equal(t, 3, decode[api.TreeNode](t, r).ChildCount)
 	r = send(t, c, "GET", url+"/admin/tree?children=all", key, nil)
 	require.Len(t, decode[api.TreeNode](t, r).Children, 1)
-	for path, id := range map[string]string{"takt": "takt", "takt/repo": "repo", "takt/repo/pool/": "pool"} {
+	for path, id := range map[string]string{"takt": "takt", "takt/repo": "repo", "takt/repo/pool/": "pool", "repo/pool": "pool", "": "takt"} {
 		r = send(t, c, "GET", url+"/admin/tree/"+path+"?children=all", key, nil)
 		require.Equal(t, 200, r.status, path)
 		require.Equal(t, id, decode[api.TreeNode](t, r).ID)

@@ -27,7 +27,8 @@ type Server struct {
 	apiKey   secret
 	adminKey secret
 
-	metrics metrics
+	metrics  metrics
+	inFlight atomic.Int64 // requests under way, parked polls included
 
 	drains chan struct{} // a place for each refused body that is read
 	bypass chan struct{} // a place for each request without an actor

@@ -29,6 +29,7 @@ const (
 	Overloaded         Code = "overloaded"  // admission refused
 	DiskFull           Code = "disk_full"   // storage has no room
 	Unavailable        Code = "unavailable" // a dependency is away: try again
+	Timeout            Code = "timeout"     // what was begun takes longer than the caller waits
 	Internal           Code = "internal"    // a defect: details are in the log only
 )
 

@@ -66,6 +66,8 @@ type controller struct {
 	files    *storage.Local
 	tree     *actors.Tree
 	server   *http.Server
+	// stopOrders ends what operators have ordered and waits for it.
+	stopOrders func(cause error)
 }
 
 // serve runs the controller until a signal, the end of ctx, or the end of the
@@ -117,7 +119,7 @@ func (c *controller) open(ctx context.Context) error {
 	if err := c.sweepTemporary(); err != nil {
 		return err
 	}
-	if err := c.plant(); err != nil {
+	if err := c.plant(ctx); err != nil {
 		return err
 	}
 	var lc net.ListenConfig
@@ -128,7 +130,7 @@ func (c *controller) open(ctx context.Context) error {
 }
 
 // plant makes the tree and the HTTP server in front of it.
-func (c *controller) plant() error {
+func (c *controller) plant(ctx context.Context) error {
 	db := postgres.New()
 	builds := postgres.NewBuilds(db, postgres.BuildsConfig{QueueLimit: c.cfg.QueueLimit})
 	workers := postgres.NewWorkers(db)
@@ -155,6 +157,9 @@ func (c *controller) plant() error {
 	}
 	c.tree = actors.New(settings, actors.Deps{Logger: c.log, DB: db, Queue: queue, Monitor: queue})
 
+	// Orders outlive a signal's beginning of the stop, and end with close.
+	background, stopOrders := newBackground(context.WithoutCancel(ctx))
+	c.stopOrders = stopOrders
 	server, err := http.New(http.Deps{
 		Builds:   builds,
 		Workers:  workers,
@@ -163,8 +168,9 @@ func (c *controller) plant() error {
 		Files:    c.files,
 		Ready:    c.tree.Ready,
 		Tree:     c.describe,
-		Metrics:  c.tree.Telemetry.Gatherer(),
-		Logger:   c.log,
+		Operator: c.tree, Heartbeat: c.tree.Monitor, Audit: postgres.NewAudit(db), Background: background,
+		Metrics: c.tree.Telemetry.Gatherer(),
+		Logger:  c.log,
 	}, http.Config{APIKey: c.cfg.APIKey, AdminKey: c.cfg.AdminKey, BaseImageID: c.cfg.BaseImageID})
 	if err != nil {
 		return err
@@ -177,21 +183,51 @@ func (c *controller) plant() error {
 // run starts the tree, says where it listens, and waits.
 func (c *controller) run(ctx context.Context) error {
 	begin := time.Now()
-	err := c.tree.Start(ctx, func(ctx context.Context) error { return c.server.Serve(ctx, c.listener) })
-	if err != nil {
-		return fmt.Errorf("starting: %w", err)
+	if err := c.start(ctx); err != nil {
+		return err
 	}
 	address := c.listener.Addr().String()
 	if err := writeDurably(filepath.Join(c.cfg.DataDir, "address"), []byte(address+"\n"), 0o644); err != nil {
 		return fmt.Errorf("writing the address: %w", err)
 	}
 	c.log.Info().Str("address", address).Str("data_dir", c.cfg.DataDir).Dur("took", time.Since(begin)).Msg("takt serves")
-	select {
-	case <-ctx.Done():
-		c.log.Info().Msg("stopping: running requests get time to end")
-		return nil
-	case <-c.tree.Done():
-		return fmt.Errorf("the supervision tree gave up: %w", c.tree.Reason())
+	return c.wait(ctx)
+}
+
+func (c *controller) start(ctx context.Context) error {
+	err := c.tree.Start(ctx, func(ctx context.Context) error { return c.server.Serve(ctx, c.listener) })
+	if err != nil {
+		return fmt.Errorf("starting: %w", err)
+	}
+	return nil
+}
+
+// wait waits for a signal or the tree's end, and starts the tree again if an
+// operator wants that: the listener stays open, and who connects meanwhile waits
+// in it.
+func (c *controller) wait(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			c.log.Info().Msg("stopping: running requests get time to end")
+			return nil
+		case <-c.tree.Done():
+		}
+		reason := c.tree.Reason()
+		if errors.Is(reason, actors.ErrTerminated) {
+			c.log.Info().Msg("stopping, for an operator")
+			return nil
+		}
+		if !errors.Is(reason, actors.ErrRestart) {
+			return fmt.Errorf("the supervision tree gave up: %w", reason)
+		}
+		if ctx.Err() != nil {
+			continue // a signal came too
+		}
+		c.log.Info().Msg("starting the tree again, for an operator")
+		if err := c.start(ctx); err != nil {
+			return err
+		}
 	}
 }
 
@@ -216,6 +252,9 @@ func (c *controller) close(ctx context.Context) error {
 		defer cancel()
 		if report := c.tree.Stop(ctx); !report.Clean() {
 			errs = append(errs, fmt.Errorf("%d processes did not end: %+v", len(report.Leaked), report.Leaked))
+		}
+		if c.stopOrders != nil { // nobody can give orders any more
+			c.stopOrders(errors.New("takt is stopping"))
 		}
 		_ = os.Remove(filepath.Join(c.cfg.DataDir, "address")) // nobody answers there any more
 	}

@@ -126,6 +126,45 @@ func TestCallsOnTheWire(t *testing.T) {
 			}, "GET /admin/tree/repo/pool?children=all",
 			map[string]string{"X-Api-Key": "", "X-Admin-Key": "an-admin-key"},
 		},
+		{
+			"restart waits as long as it says", `{}`,
+			func(ctx context.Context, c *client.Client) error {
+				_, err := c.Operate(ctx, client.Order{Action: "restart", Path: "repo/pool", Reason: "why", Force: true, Timeout: 1500 * time.Millisecond})
+				return err
+			}, `POST /admin/tree/repo/pool/restart?force=1&timeout=1.5 {"reason":"why"}`,
+			map[string]string{"X-Api-Key": "", "X-Admin-Key": "an-admin-key"},
+		},
+		{
+			"plan changes nothing", `{"action":"start"}`,
+			func(ctx context.Context, c *client.Client) error {
+				_, err := c.Plan(ctx, client.Order{Action: "start", Path: "repo"})
+				return err
+			}, `POST /admin/tree/repo/start?dry_run=1 {"reason":""}`,
+			map[string]string{"X-Admin-Key": "an-admin-key"},
+		},
+		{
+			"heartbeat settings", `{}`,
+			func(ctx context.Context, c *client.Client) error {
+				_, err := c.HeartbeatSettings(ctx)
+				return err
+			}, "GET /admin/heartbeat",
+			map[string]string{"X-Admin-Key": "an-admin-key"},
+		},
+		{
+			"set heartbeat settings", `{}`,
+			func(ctx context.Context, c *client.Client) error {
+				build := 90.0
+				_, err := c.SetHeartbeat(ctx, api.HeartbeatSettings{BuildTimeout: &build})
+				return err
+			}, `PUT /admin/heartbeat {"build_timeout":90}`,
+			map[string]string{"X-Admin-Key": "an-admin-key"},
+		},
+		{
+			"audit", `{"entries":[]}`,
+			func(ctx context.Context, c *client.Client) error { _, err := c.Audit(ctx, 5); return err },
+			"GET /admin/audit?limit=5",
+			map[string]string{"X-Admin-Key": "an-admin-key"},
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -62,7 +62,7 @@ func ExitCode(err error) int {
 		return ExitNotFound
 	case store.Unauthorized, store.InvalidAPIKey, store.InvalidToken, store.Forbidden, store.NotAssigned:
 		return ExitRefused
-	case store.Unavailable, store.Overloaded, store.QueueFull, store.DiskFull:
+	case store.Unavailable, store.Overloaded, store.QueueFull, store.DiskFull, store.Timeout:
 		return ExitUnavailable
 	default:
 		return ExitFailure

@@ -1,0 +1,148 @@
+package http
+
+import (
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"takt/http/api"
+	"takt/store"
+)
+
+// The actions on the tree.
+const (
+	restart   = "restart"
+	terminate = "terminate"
+	start     = "start"
+)
+
+// order is what an operator asks of the tree.
+type order struct {
+	action  string
+	path    string // as it was sent
+	reason  string
+	force   bool
+	dryRun  bool
+	timeout time.Duration
+}
+
+// plan is what an order comes to.
+type plan struct {
+	node *api.TreeNode
+	// group are the nodes that stop or start together, in start order: the node
+	// and its siblings that the strategy ties to it.
+	group []*api.TreeNode
+	// detached: the order stops who serves it.
+	detached bool
+}
+
+// makePlan decides what o does to the tree under root, or why it must not.
+func makePlan(root *api.TreeNode, o order) (plan, error) {
+	at := absolute(root, o.path)
+	node, parent := findNode(root, at), findNode(root, path.Dir(at))
+	if node == nil {
+		return plan{}, store.NewError(store.NotFound, "No such process")
+	}
+	p := plan{node: node, group: []*api.TreeNode{node}}
+	if o.action == restart && parent != nil {
+		p.group = tied(parent, node)
+	}
+	endpoint := root.Path + "/endpoint"
+	p.detached = o.action != start && slices.Contains(p.affected(), endpoint)
+	if err := permitted(root, parent, node, o); err != nil {
+		return plan{}, err
+	}
+	return p, nil
+}
+
+// tied returns the children of parent that its strategy restarts with node.
+func tied(parent, node *api.TreeNode) []*api.TreeNode {
+	var all []*api.TreeNode
+	at := 0
+	for i := range parent.Children {
+		c := &parent.Children[i]
+		if c.Path == node.Path {
+			at = i
+		}
+		all = append(all, c)
+	}
+	switch parent.Strategy {
+	case "one_for_all":
+		return all
+	case "rest_for_one":
+		return all[at:]
+	default:
+		return all[at : at+1]
+	}
+}
+
+// permitted says why an order is refused. The supervisor has the last word.
+func permitted(root, parent, node *api.TreeNode, o order) error {
+	conflict := func(text string) error { return store.NewError(store.Conflict, node.Path+" "+text) }
+	switch {
+	case node.Restart == "temporary" || parent != nil && parent.Strategy == "simple_one_for_one":
+		return conflict("is temporary: nobody starts it again")
+	case o.action == restart && node.Status == "terminated":
+		return conflict("is terminated: start it")
+	case o.action != terminate && node.Status == "restarting":
+		return conflict("is being restarted already")
+	case o.action == start && node.Status != "terminated":
+		return conflict("is running")
+	case o.action == terminate && !o.force && vital(root, node):
+		return conflict("is what all depends on: add force=1 to terminate it")
+	}
+	return nil
+}
+
+// vital reports whether without node nobody could be served, or undo it.
+func vital(root, node *api.TreeNode) bool {
+	switch strings.TrimPrefix(node.Path, root.Path) {
+	case "", "/endpoint", "/repo", "/repo/pool":
+		return true
+	default:
+		return false
+	}
+}
+
+// affected lists the paths of all that stop, in that order.
+func (p plan) affected() []string {
+	var paths []string
+	var add func(n *api.TreeNode)
+	add = func(n *api.TreeNode) {
+		for i := range slices.Backward(n.Children) {
+			add(&n.Children[i])
+		}
+		paths = append(paths, n.Path)
+	}
+	for _, n := range slices.Backward(p.group) {
+		add(n)
+	}
+	return paths
+}
+
+// describe is the plan as a reply. One request is the operator's own.
+func (s *Server) describe(p plan, o order) api.Plan {
+	affected := p.affected()
+	if o.action == start {
+		slices.Reverse(affected)
+	}
+	return api.Plan{
+		Action: o.action, Path: p.node.Path, Affected: affected,
+		Requests: max(int(s.inFlight.Load())-1, 0), Detached: p.detached,
+	}
+}
+
+// ailing returns the first node of n that does not run as it should; nil if all
+// is well.
+func ailing(n *api.TreeNode) *api.TreeNode {
+	for i := range n.Children {
+		if bad := ailing(&n.Children[i]); bad != nil {
+			return bad
+		}
+	}
+	if n.Status != "running" {
+		return n
+	}
+	return nil
+}

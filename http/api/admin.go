@@ -1,0 +1,50 @@
+package api
+
+import "encoding/json"
+
+// Order is the body of POST /admin/tree/…/restart, terminate and start.
+type Order struct {
+	// Reason is why, for the audit. Required.
+	Reason string `json:"reason"`
+}
+
+// Plan is what an order does: the reply to ?dry_run=1, and with status 202 to an
+// order that stops the HTTP server itself and so is carried out after the reply.
+type Plan struct {
+	Action string `json:"action"` // restart, terminate or start
+	Path   string `json:"path"`
+	// Affected are the paths of all that stop (or start), in that order.
+	Affected []string `json:"affected"`
+	// Requests is the number of requests under way, parked polls included.
+	Requests int `json:"requests"`
+	// Detached says that the reply comes before the order is carried out.
+	Detached bool `json:"detached"`
+}
+
+// HeartbeatSettings are the time-outs of GET and PUT /admin/heartbeat, in
+// seconds. In a PUT, those that are left out stay as they are.
+type HeartbeatSettings struct {
+	CheckInterval *float64 `json:"check_interval,omitempty"`
+	BuildTimeout  *float64 `json:"build_timeout,omitempty"`
+	WorkerTimeout *float64 `json:"worker_timeout,omitempty"`
+	// Reason is why, for the audit; in a PUT, optional.
+	Reason string `json:"reason,omitempty"`
+}
+
+// AuditEntry is one thing that an operator did.
+type AuditEntry struct {
+	ID     int64           `json:"id"`
+	At     string          `json:"at"`
+	Actor  string          `json:"actor"`
+	Action string          `json:"action"`
+	Target string          `json:"target"`
+	Reason string          `json:"reason"`
+	Detail json.RawMessage `json:"detail"`
+	// Outcome is "done" or why not; null while it is not known.
+	Outcome *string `json:"outcome"`
+}
+
+// Audit is the reply of GET /admin/audit, newest first.
+type Audit struct {
+	Entries []AuditEntry `json:"entries"`
+}
