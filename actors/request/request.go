@@ -134,7 +134,17 @@ func (j *job) run(process context.Context) error {
 	defer cancel(nil)
 	stop := context.AfterFunc(process, func() { cancel(context.Cause(process)) })
 	defer stop()
-	j.err = j.fn(ctx) //nolint:contextcheck // the caller's context, ended by the process as well
+	j.err = stopped(process, j.fn(ctx)) //nolint:contextcheck // the caller's context, ended by the process as well
 	j.returned = true
 	return nil
+}
+
+// stopped makes the failure of a request that ended because its process was told
+// to what it is for the caller: nothing wrong with the request, so try again.
+func stopped(process context.Context, err error) error {
+	var known *store.Error
+	if cause := context.Cause(process); cause == nil || !errors.Is(err, cause) || errors.As(err, &known) {
+		return err
+	}
+	return unavailable(err)
 }

@@ -125,7 +125,9 @@ func TestDo(t *testing.T) {
 			}()
 			synctest.Wait()
 			b.sys.Shutdown(context.Background())
-			require.ErrorIs(b, <-result, otp.ErrShutdown)
+			ended := <-result
+			require.ErrorIs(b, ended, otp.ErrShutdown)
+			require.Equal(b, store.Unavailable, store.CodeOf(ended), "the request may be made again")
 
 			before := time.Now()
 			err := b.requests.Do(b.Context(), "r", func(context.Context) error { panic("not reached") })
