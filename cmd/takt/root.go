@@ -56,6 +56,8 @@ not available, 6 the build failed.`,
 		newListCommand(env),
 		newCancelCommand(env),
 		newTreeCommand(env),
+		newRestartCommand(env),
+		newAuditCommand(env),
 		newVersionCommand(),
 	)
 	return root

@@ -16,6 +16,18 @@ func PrintTree(w io.Writer, root api.TreeNode) {
 	printNode(w, root, "", "", width)
 }
 
+// PrintPlan says what an order would do.
+func PrintPlan(w io.Writer, p api.Plan) {
+	fmt.Fprintf(w, "%s %s affects, in this order:\n", p.Action, Plain(p.Path))
+	for _, path := range p.Affected {
+		fmt.Fprintf(w, "  %s\n", Plain(path))
+	}
+	fmt.Fprintf(w, "requests under way: %d\n", p.Requests)
+	if p.Detached {
+		fmt.Fprintln(w, "the reply comes first: the HTTP server stops too")
+	}
+}
+
 // treeWidth is the width of the names with their indentation.
 func treeWidth(n api.TreeNode, depth int) int {
 	width := 4*depth + len([]rune(n.ID))

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"takt/cmd/internal/controllertest"
+	"takt/store"
+)
+
+// answers makes the desk's controller answer one request line with status and
+// body.
+func (d *desk) answers(line string, status int, body string) {
+	d.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method+" "+r.URL.RequestURI() != line || r.Header.Get("X-Admin-Key") != controllertest.AdminKey {
+			return false
+		}
+		w.WriteHeader(status)
+		fmt.Fprint(w, body)
+		return true
+	})
+}
+
+func TestRestartCommand(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.answers("POST /admin/tree/repo/pool/restart?timeout=10", 200, `{"id":"pool","path":"takt/repo/pool","status":"running","uptime_ms":1}`)
+	require.Equal(t, "pool  running, up 0s\n", d.ok(t, "restart", "/repo/pool", "--reason", "stuck"))
+	require.Contains(t, d.ok(t, "restart", "repo/pool", "--reason", "stuck", "--json"), `"path":"takt/repo/pool"`)
+
+	d.answers("POST /admin/tree/endpoint/restart?force=1&timeout=1.5", 202, `{"action":"restart","path":"takt/endpoint","detached":true}`)
+	require.Contains(t, d.ok(t, "restart", "endpoint", "--reason", "stuck", "--force", "--timeout", "1500ms"), "takt/endpoint is about to restart")
+
+	d.answers("POST /admin/tree/repo/restart?dry_run=1&timeout=10", 200,
+		`{"action":"restart","path":"takt/repo","affected":["takt/repo/pool","takt/repo"],"requests":3,"detached":true}`)
+	require.Equal(t, `restart takt/repo affects, in this order:
+  takt/repo/pool
+  takt/repo
+requests under way: 3
+the reply comes first: the HTTP server stops too
+`, d.ok(t, "restart", "repo", "--dry-run"))
+
+	code, _, errs := d.takt(t.Context(), "restart", "repo")
+	require.Equal(t, 2, code)
+	require.Contains(t, errs, "--reason is required")
+
+	d.Intercept(func(w http.ResponseWriter, _ *http.Request) bool {
+		controllertest.Problem(w, http.StatusGatewayTimeout, store.Timeout, "takt/repo/pool is still suspended")
+		return true
+	})
+	code, _, errs = d.takt(t.Context(), "restart", "repo", "--reason", "stuck")
+	require.Equal(t, 5, code)
+	require.Contains(t, errs, "takt/repo/pool is still suspended")
+}
+
+func TestAuditCommand(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.answers("GET /admin/audit?limit=2", 200, `{"entries":[
+		{"id":2,"at":"2025-11-24T16:00:00.000Z","actor":"admin@::1","action":"restart","target":"takt/repo","reason":"st\u001buck","outcome":null},
+		{"id":1,"at":"2025-11-24T15:00:00.000Z","actor":"admin@::1","action":"set","target":"heartbeat","reason":"","outcome":"done"}]}`)
+	shown := d.ok(t, "audit", "-n", "2")
+	require.Contains(t, shown, "restart  takt/repo  -        st\uFFFDuck")
+	require.Contains(t, shown, "set      heartbeat  done")
+	require.Contains(t, d.ok(t, "audit", "-n", "2", "--json"), `{"entries":[{"id":2`)
+}
+
+func TestTreeIsWatchedUntilInterrupted(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	asked := 0
+	d.Intercept(func(w http.ResponseWriter, _ *http.Request) bool {
+		switch asked++; asked {
+		case 2: // away for a moment
+			controllertest.Problem(w, http.StatusServiceUnavailable, store.Unavailable, "restarting")
+			return true
+		case 4:
+			cancel(context.Canceled)
+		}
+		return false
+	})
+	code, out, errs := d.takt(ctx, "tree", "--watch")
+	require.Zero(t, code, errs)
+	require.Equal(t, 2, strings.Count(out, "|-- repo"))
+	require.NotContains(t, out, "\x1b", "no terminal")
+	require.Contains(t, errs, "restarting")
+}
