@@ -1,0 +1,307 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"takt/cmd/internal/process"
+	"takt/http/api"
+	"takt/http/client"
+	"takt/store"
+)
+
+// traffic is submitters and polling workers on one controller. Workers keep what
+// they get, so that every build is handed out once.
+type traffic struct {
+	c            *process.Controller
+	source       []byte
+	stop         func()
+	mu           sync.Mutex
+	acknowledged map[string]bool
+	given        map[string]string // build to worker
+	offline      bool              // connection errors are to be expected
+	faults       []error
+}
+
+func startTraffic(t *testing.T, c *process.Controller) *traffic {
+	t.Helper()
+	tr := &traffic{
+		c: c, source: zipOf(t, map[string]string{"order.txt": "x"}),
+		acknowledged: map[string]bool{}, given: map[string]string{},
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() { tr.submit(ctx) })
+	}
+	for range 3 {
+		w := register(t, c, 10_000)
+		wg.Go(func() { tr.poll(ctx, w) })
+	}
+	tr.stop = sync.OnceFunc(func() {
+		cancel(context.Canceled)
+		wg.Wait()
+	})
+	t.Cleanup(tr.stop)
+	return tr
+}
+
+func (tr *traffic) submit(ctx context.Context) {
+	for ctx.Err() == nil {
+		sub, err := tr.c.Client.Submit(ctx, client.Submit{Platform: store.IOS, Source: client.Bytes(tr.source)})
+		tr.note(ctx, err, func() { tr.acknowledged[sub.ID] = true })
+	}
+}
+
+func (tr *traffic) poll(ctx context.Context, w *hand) {
+	lost := false // a reply, and maybe a build with it, which is then given again
+	for ctx.Err() == nil {
+		reply, err := tr.c.Client.Poll(ctx, client.Poll{Token: w.token, Wait: time.Second})
+		tr.note(ctx, err, func() {
+			w.token = reply.AccessToken
+			if reply.Job == nil {
+				return
+			}
+			if other, twice := tr.given[reply.Job.ID]; twice && (other != w.id || !lost) {
+				tr.faults = append(tr.faults, fmt.Errorf("%s was given to %s and %s", reply.Job.ID, other, w.id))
+			}
+			tr.given[reply.Job.ID] = w.id
+		})
+		lost = err != nil
+	}
+}
+
+// note keeps a success, or judges an error and waits a little.
+func (tr *traffic) note(ctx context.Context, err error, success func()) {
+	tr.mu.Lock()
+	switch status := client.StatusOf(err); {
+	case ctx.Err() != nil:
+	case err == nil:
+		success()
+	case status == 503 && client.RetryAfter(err) > 0, status == 0 && tr.offline:
+	default:
+		tr.faults = append(tr.faults, err)
+	}
+	tr.mu.Unlock()
+	if err != nil {
+		select {
+		case <-time.After(tick):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// flows waits until builds are accepted and handed out again.
+func (tr *traffic) flows(t *testing.T) {
+	t.Helper()
+	count := func() (int, int) {
+		tr.mu.Lock()
+		defer tr.mu.Unlock()
+		return len(tr.acknowledged), len(tr.given)
+	}
+	submitted, given := count()
+	eventually(t, "builds are accepted and handed out", func() bool {
+		s, g := count()
+		return s > submitted+5 && g > given+5
+	})
+}
+
+// expectOffline says whether connections may fail.
+func (tr *traffic) expectOffline(yes bool) {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	tr.offline = yes
+}
+
+// verify checks what is left at the end: every acknowledged build, and each in
+// the hands of who got it.
+func (tr *traffic) verify(t *testing.T) {
+	t.Helper()
+	tr.stop()
+	require.NoError(t, errors.Join(tr.faults...))
+	items, err := tr.c.Client.List(t.Context(), client.Filter{})
+	require.NoError(t, err)
+	have := map[string]api.BuildItem{}
+	for _, item := range items {
+		have[item.ID] = item
+	}
+	for id := range tr.acknowledged {
+		require.Contains(t, have, id, "acknowledged")
+	}
+	for id, worker := range tr.given {
+		require.Equal(t, string(store.Assigned), have[id].Status)
+		require.Equal(t, worker, *have[id].WorkerID)
+	}
+}
+
+// node finds a node by its path.
+func node(n *api.TreeNode, path string) *api.TreeNode {
+	if n.Path == path {
+		return n
+	}
+	for i := range n.Children {
+		if found := node(&n.Children[i], path); found != nil {
+			return found
+		}
+	}
+	return nil
+}
+
+// trouble names everything of the tree that does not run, or was counted as
+// restarted.
+func trouble(n *api.TreeNode) (all []string) {
+	if n.Status != "running" || n.Restarts > 0 || n.Leaked > 0 {
+		all = append(all, fmt.Sprintf("%s is %s, %d restarts, %d leaked", n.Path, n.Status, n.Restarts, n.Leaked))
+	}
+	for i := range n.Children {
+		all = append(all, trouble(&n.Children[i])...)
+	}
+	return all
+}
+
+// restartUnderLoad restarts path and checks that it was done as it should be.
+func restartUnderLoad(t *testing.T, c *process.Controller, tr *traffic, path string) {
+	t.Helper()
+	tr.flows(t)
+	full := strings.TrimSuffix("takt/"+path, "/")
+	ctx := t.Context()
+	detached := path == "" || path == "endpoint"
+	tr.expectOffline(detached)
+	before := time.Now()
+	reply, err := c.Client.Operate(ctx, client.Order{Action: "restart", Path: full, Reason: "test of " + full, Timeout: 50 * time.Second})
+	require.NoError(t, err)
+	require.Equal(t, detached, reply.Plan != nil)
+	if !detached {
+		require.Equal(t, "running", reply.Node.Status)
+		require.Equal(t, "shutdown: operator", reply.Node.LastExit)
+	}
+
+	last := concluded(t, c, full)
+	require.Equal(t, "done", *last.Outcome)
+	require.Equal(t, "restart", last.Action)
+	require.Equal(t, "test of "+full, last.Reason)
+
+	var root api.TreeNode
+	eventually(t, "all is healthy", func() bool {
+		root, err = c.Client.Tree(ctx, client.TreeOptions{})
+		return err == nil && len(trouble(&root)) == 0
+	})
+	up := time.Duration(node(&root, full).UptimeMS) * time.Millisecond
+	require.Less(t, up, time.Since(before)+time.Second, "it is a new incarnation")
+	tr.flows(t)
+	tr.expectOffline(false)
+	t.Logf("%s took %s", full, time.Since(before).Round(time.Millisecond))
+}
+
+// concluded waits until the newest audit entry is one of target and says how it
+// ended.
+func concluded(t *testing.T, c *process.Controller, target string) (last api.AuditEntry) {
+	t.Helper()
+	eventually(t, "the audit says how it ended", func() bool {
+		audit, err := c.Client.Audit(t.Context(), 1)
+		if err != nil || len(audit.Entries) == 0 {
+			return false
+		}
+		last = audit.Entries[0]
+		return last.Target == target && last.Outcome != nil
+	})
+	return last
+}
+
+func TestRestartOfEachSubsystemUnderLoadLosesNothing(t *testing.T) {
+	t.Parallel()
+	for name, paths := range map[string][]string{
+		"database":       {"repo", "repo/postgres", "repo/pool", "repo/listener"},
+		"actors":         {"telemetry", "pubsub", "orchestration", "orchestration/queue_manager", "orchestration/heartbeat_monitor"},
+		"server and all": {"request_sup", "endpoint", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newSite(t).controller("takt")
+			tr := startTraffic(t, c)
+			for _, path := range paths {
+				t.Run("takt/"+path, func(t *testing.T) {
+					restartUnderLoad(t, c, tr, path)
+				})
+			}
+			tr.verify(t)
+		})
+	}
+}
+
+func TestOperatorStopsStartsAndSets(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	c := s.controller("takt", "TAKT_BUILD_TIMEOUT=100s")
+	ctx := t.Context()
+	w := register(t, c, 1)
+	parked := make(chan error, 1)
+	go func() {
+		_, err := c.Client.Poll(ctx, client.Poll{Token: w.token, Wait: 30 * time.Second})
+		parked <- err
+	}()
+	order := client.Order{Action: "restart", Path: "repo/pool", Reason: "look"}
+	eventually(t, "the plan shows the parked poll", func() bool {
+		plan, err := c.Client.Plan(ctx, order)
+		require.NoError(t, err)
+		require.Equal(t, []string{"takt/repo/listener", "takt/repo/pool"}, plan.Affected)
+		return plan.Requests == 1
+	})
+
+	monitor := client.Order{Action: "terminate", Path: "takt/orchestration/heartbeat_monitor", Reason: "experiment"}
+	reply, err := c.Client.Operate(ctx, monitor)
+	require.NoError(t, err)
+	require.Equal(t, "terminated", reply.Node.Status)
+	_, err = c.Client.HeartbeatSettings(ctx)
+	require.Equal(t, store.Unavailable, store.CodeOf(err))
+	monitor.Action = "restart"
+	_, err = c.Client.Operate(ctx, monitor)
+	require.Equal(t, store.Conflict, store.CodeOf(err))
+	monitor.Action = "start"
+	reply, err = c.Client.Operate(ctx, monitor)
+	require.NoError(t, err)
+	require.Equal(t, "running", reply.Node.Status)
+
+	now, err := c.Client.HeartbeatSettings(ctx)
+	require.NoError(t, err)
+	require.InDelta(t, 100, *now.BuildTimeout, 0)
+	build := 200.0
+	_, err = c.Client.SetHeartbeat(ctx, api.HeartbeatSettings{BuildTimeout: &build})
+	require.NoError(t, err)
+	_, err = c.Client.Operate(ctx, client.Order{Action: "restart", Path: "endpoint", Reason: "wakes the poll"})
+	require.NoError(t, err)
+	require.NoError(t, <-parked, "a parked poll is answered when the server restarts")
+	concluded(t, c, "takt/endpoint")
+
+	require.NoError(t, c.Stop(ctx, patience))
+	c = s.controller("takt", "TAKT_BUILD_TIMEOUT=100s")
+	eventually(t, "what was set is still set", func() bool {
+		now, err := c.Client.HeartbeatSettings(ctx)
+		return err == nil && *now.BuildTimeout == 200
+	})
+	audit, err := c.Client.Audit(ctx, 0)
+	require.NoError(t, err)
+	var done []string
+	for _, e := range audit.Entries {
+		require.NotNil(t, e.Outcome)
+		done = append(done, e.Action+" "+e.Target+": "+*e.Outcome)
+	}
+	require.Equal(t, []string{
+		"restart takt/endpoint: done", "set heartbeat: done",
+		"start takt/orchestration/heartbeat_monitor: done", "terminate takt/orchestration/heartbeat_monitor: done",
+	}, done)
+
+	_, err = c.Client.Operate(ctx, client.Order{Action: "terminate", Path: "", Reason: "the end"})
+	require.Equal(t, store.Conflict, store.CodeOf(err))
+	_, err = c.Client.Operate(ctx, client.Order{Action: "terminate", Path: "", Reason: "the end", Force: true})
+	require.NoError(t, err)
+	<-c.Done()
+	require.NoError(t, c.Failure(), "an end that was asked for")
+}
