@@ -31,23 +31,23 @@ func (t *Tree) Restart(ctx context.Context, path string) error {
 	}
 	sup, id := t.place(path)
 	_, err := otp.RestartRunning(ctx, sup, id)
-	return refusal(path, err)
+	return refusal(ctx, path, err)
 }
 
 func (t *Tree) restartRoot(ctx context.Context) error {
 	ref := t.sys.Ref(root)
 	top := ref.Whereis()
 	if top == nil {
-		return refusal(root, otp.ErrRestarting)
+		return refusal(ctx, root, otp.ErrRestarting)
 	}
 	top.Exit(otp.Shutdown(ErrRestart))
 	select {
 	case <-top.Done():
 	case <-ctx.Done():
-		return refusal(root, otp.ErrTimeout)
+		return refusal(ctx, root, otp.ErrTimeout)
 	}
 	if _, err := ref.Await(ctx); err != nil {
-		return refusal(root, otp.ErrTimeout)
+		return refusal(ctx, root, otp.ErrTimeout)
 	}
 	return nil
 }
@@ -63,18 +63,18 @@ func (t *Tree) Terminate(ctx context.Context, path string) error {
 		return nil
 	}
 	sup, id := t.place(path)
-	return refusal(path, otp.TerminateChild(ctx, sup, id))
+	return refusal(ctx, path, otp.TerminateChild(ctx, sup, id))
 }
 
 // StartChild is OTP's restart_child: it starts what Terminate has stopped.
 // Errors as in Restart.
 func (t *Tree) StartChild(ctx context.Context, path string) error {
 	if path == root {
-		return refusal(path, otp.ErrRunning)
+		return refusal(ctx, path, otp.ErrRunning)
 	}
 	sup, id := t.place(path)
 	_, err := otp.RestartChild(ctx, sup, id)
-	return refusal(path, err)
+	return refusal(ctx, path, err)
 }
 
 // place splits a path into the supervisor, whose name is its path, and the id of
@@ -85,7 +85,7 @@ func (t *Tree) place(path string) (sup otp.Ref, id string) {
 }
 
 // refusal puts a supervisor's answer in words for operators.
-func refusal(path string, err error) error {
+func refusal(ctx context.Context, path string, err error) error {
 	var down *otp.DownError
 	is := func(target error) bool { return errors.Is(err, target) }
 	say := func(code store.Code, format string, args ...any) error {
@@ -94,7 +94,7 @@ func refusal(path string, err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case is(otp.ErrTimeout), is(context.DeadlineExceeded), is(context.Canceled):
+	case is(otp.ErrTimeout), ctx.Err() != nil && is(context.Cause(ctx)):
 		return say(store.Timeout, "was not done in time; its supervisor goes on with it")
 	case is(otp.ErrNotFound):
 		return store.Wrap(store.NotFound, "No such process", err)

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"takt/cmd/internal/process"
+	"takt/http/api"
+	"takt/http/client"
+	"takt/store"
+)
+
+// One controller's database is terminated by an operator; another controller
+// has it as its external database. Both see weather: suspended, no restart, and
+// all resumes by itself.
+func TestDatabaseThatIsAwayIsWeather(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	ctx := t.Context()
+	owner := s.controller("owner")
+	guest := s.controller("guest", "TAKT_API_KEY="+owner.APIKey, "TAKT_DATABASE_URL="+databaseURL(owner),
+		"TAKT_ENCRYPTION_KEY="+process.ReadWord(filepath.Join(owner.DataDir, "encryption-key")))
+	source := zipOf(t, map[string]string{"order.txt": "x"})
+	id := submit(t, guest, source)
+
+	postgres := client.Order{Action: "terminate", Path: "repo/postgres", Reason: "a storm"}
+	reply, err := owner.Client.Operate(ctx, postgres)
+	require.NoError(t, err, "its outcome can't be written now, and that stops nothing")
+	require.Equal(t, "terminated", reply.Node.Status)
+	for _, c := range []*process.Controller{owner, guest} {
+		eventually(t, "the pool is suspended and says why", func() bool {
+			pool, err := c.Client.Tree(ctx, client.TreeOptions{Path: "repo/pool"})
+			require.NoError(t, err)
+			return pool.Status == "suspended" && pool.Detail != ""
+		})
+		_, err := c.Client.Submit(ctx, client.Submit{Platform: store.IOS, Source: client.Bytes(source)})
+		require.Equal(t, 503, client.StatusOf(err), "%v", err)
+		require.Positive(t, client.RetryAfter(err))
+	}
+
+	postgres.Action = "start"
+	reply, err = owner.Client.Operate(ctx, postgres)
+	require.NoError(t, err, "its entry can't be written before, and that stops nothing")
+	require.Equal(t, "running", reply.Node.Status)
+	for _, c := range []*process.Controller{owner, guest} {
+		var root api.TreeNode
+		eventually(t, "all resumes by itself, without a restart", func() bool {
+			root, err = c.Client.Tree(ctx, client.TreeOptions{})
+			return err == nil && len(trouble(&root)) == 0
+		})
+		eventually(t, "the build is still there", func() bool {
+			_, err := c.Client.Status(ctx, id, client.BuildAuth{})
+			return err == nil
+		})
+		submit(t, c, source)
+	}
+	eventually(t, "the audit has been written down in the end", func() bool {
+		audit, err := owner.Client.Audit(ctx, 0)
+		if err != nil || len(audit.Entries) != 2 {
+			return false
+		}
+		start, terminate := audit.Entries[0], audit.Entries[1]
+		return start.Action == "start" && start.Outcome != nil && *start.Outcome == "done" &&
+			terminate.Action == "terminate" && terminate.Outcome != nil && *terminate.Outcome == "done"
+	})
+}
