@@ -231,10 +231,13 @@ func (c *controller) wait(ctx context.Context) error {
 	}
 }
 
-// sweepTemporary removes what the uploads of a killed takt left behind. The lock
-// of the data directory says that nobody else is uploading.
+// leftover is the age at which a temporary file belongs to nobody any more. Not
+// less: the directory may be a file system that several controllers share.
+const leftover = 24 * time.Hour
+
+// sweepTemporary removes what the uploads of a killed takt left behind.
 func (c *controller) sweepTemporary() error {
-	n, err := c.files.SweepTemporary(0)
+	n, err := c.files.SweepTemporary(leftover)
 	if n > 0 {
 		c.log.Info().Int("files", n).Msg("removed the files of interrupted uploads")
 	}
