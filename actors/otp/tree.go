@@ -106,7 +106,9 @@ func (s *supervisor) fill(n *Node, instances bool, leaks map[string]int) {
 	s.mu.Unlock()
 	for i := range rows {
 		c := s.childNode(&rows[i], instances, leaks)
-		if rows[i].alive() {
+		// By what the node shows: a child may have ended just now, which its
+		// supervisor learns a moment later.
+		if c.Status != StatusTerminated && c.Status != StatusRestarting {
 			n.ChildCount++
 		}
 		n.Children = append(n.Children, c)
