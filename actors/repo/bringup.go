@@ -133,36 +133,47 @@ func (cl *cluster) probeOnce(ctx context.Context) error {
 }
 
 // clear makes room for a new server: a running one is stopped, backends that
-// outlived their postmaster are ended, a lock file that names nobody's or a
-// stranger's process is removed.
+// outlived their postmaster are ended, lock files that name nobody's or a
+// stranger's process are removed.
 func (cl *cluster) clear(ctx context.Context) error {
 	lock, found, err := readPIDFile(cl.root)
 	if err != nil {
 		return err
 	}
-	who := gone
-	if found {
-		who = identify(lock.PID, cl.info)
-	}
-	if who == server {
+	if found && identify(lock.PID, cl.info) == server {
 		if err := cl.stopOther(ctx, lock.PID); err != nil {
 			return err
 		}
-		who = gone
 	}
 	if err := cl.endLeftovers(ctx); err != nil {
 		return err
 	}
-	// PostgreSQL itself takes a reused or uncollected process number for a
-	// running server and would refuse to start. Where serversIn cannot look,
-	// a dead one's file stays, because the server's check of the shared memory
-	// needs it.
-	if found && (who == stranger || who == gone && hasProc) {
-		if err := cl.root.Remove(pidFileName); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("removing a stale lock file: %w", err)
+	for _, name := range []string{pidFileName, socketLockName()} {
+		if err := cl.removeStale(name); err != nil {
+			return err
 		}
-		cl.log.Info().Int("pid", lock.PID).Stringer("process", who).Msg("removed the lock file of a database server that is gone")
 	}
+	return nil
+}
+
+// removeStale removes a lock file of a server that is gone. PostgreSQL itself
+// takes a reused or uncollected process number for a running server and would
+// refuse to start, by the cluster's lock file and by the socket's alike. Where
+// serversIn cannot look, a dead one's file stays, because the server's check
+// of the shared memory needs it.
+func (cl *cluster) removeStale(name string) error {
+	lock, found, err := readLockFile(cl.root, name)
+	if err != nil || !found {
+		return err
+	}
+	who := identify(lock.PID, cl.info)
+	if who != stranger && (who != gone || !hasProc) {
+		return nil
+	}
+	if err := cl.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("removing a stale lock file: %w", err)
+	}
+	cl.log.Info().Str("file", name).Int("pid", lock.PID).Stringer("process", who).Msg("removed the lock file of a database server that is gone")
 	return nil
 }
 

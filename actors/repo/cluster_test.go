@@ -27,12 +27,27 @@ func TestPostgresLockFile(t *testing.T) {
 	dir := stopped(t)
 	plant := func(t *testing.T, pid int) {
 		t.Helper()
-		path := filepath.Join(dir, clusterName, pidFileName)
-		text := fmt.Sprintf("%d\n/proc/self/fd/3\n1700000000\n5432\n.\n\n  5432001    196608\nready   \n", pid)
-		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 		info, ok := clusterInfo(t, dir).Sys().(*syscall.Stat_t)
 		require.True(t, ok)
-		require.NoError(t, os.Chown(path, int(info.Uid), int(info.Gid)))
+		for name, more := range map[string]string{pidFileName: "\n  5432001    196608\nready   \n", socketLockName(): ""} {
+			path := filepath.Join(dir, clusterName, name)
+			text := fmt.Sprintf("%d\n/proc/self/fd/3\n1700000000\n5432\n.\n", pid) + more
+			require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+			require.NoError(t, os.Chown(path, int(info.Uid), int(info.Gid)))
+		}
+	}
+	// program is one of the server's user: PostgreSQL takes another user's for
+	// none of its own.
+	program := func(t *testing.T, name string, arg ...string) *exec.Cmd {
+		t.Helper()
+		info, ok := clusterInfo(t, dir).Sys().(*syscall.Stat_t)
+		require.True(t, ok)
+		cmd := exec.CommandContext(t.Context(), name, arg...)
+		cmd.Dir = "/"
+		if os.Geteuid() == 0 {
+			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: info.Uid, Gid: info.Gid}}
+		}
+		return cmd
 	}
 	again := func(t *testing.T) {
 		t.Helper()
@@ -41,13 +56,22 @@ func TestPostgresLockFile(t *testing.T) {
 		b.stop(t)
 	}
 	t.Run("of a process that is gone is removed", func(t *testing.T) { //nolint:paralleltest // one directory for all
-		gone := exec.CommandContext(t.Context(), "true")
+		gone := program(t, "true")
 		require.NoError(t, gone.Run())
 		plant(t, gone.Process.Pid)
 		again(t)
 	})
+	t.Run("of a process that ended and that nobody collects is removed", func(t *testing.T) { //nolint:paralleltest // one directory for all
+		zombie := program(t, "true")
+		require.NoError(t, zombie.Start())
+		soon(t, "its end", func() bool { return !alive(zombie.Process.Pid) })
+		plant(t, zombie.Process.Pid)
+		again(t)
+		require.NoError(t, syscall.Kill(zombie.Process.Pid, 0), "the number must be taken until here")
+		require.NoError(t, zombie.Wait())
+	})
 	t.Run("whose number another program has now is removed", func(t *testing.T) { //nolint:paralleltest // one directory for all
-		other := exec.CommandContext(t.Context(), "sleep", "600")
+		other := program(t, "sleep", "600")
 		require.NoError(t, other.Start())
 		plant(t, other.Process.Pid)
 		again(t)

@@ -46,11 +46,14 @@ func parsePIDFile(text string) (pidFile, error) {
 	return f, nil
 }
 
-// readPIDFile returns the cluster's lock file, and false if there is none. An
-// unreadable one (a machine that lost power while it was written) counts as
-// the file of process 0, which never lives.
-func readPIDFile(root *os.Root) (pidFile, bool, error) {
-	file, err := root.Open(pidFileName)
+// readPIDFile returns the cluster's lock file, and false if there is none.
+func readPIDFile(root *os.Root) (pidFile, bool, error) { return readLockFile(root, pidFileName) }
+
+// readLockFile returns one of a server's lock files, and false if there is
+// none. An unreadable one (a machine that lost power while it was written)
+// counts as the file of process 0, which never lives.
+func readLockFile(root *os.Root, name string) (pidFile, bool, error) {
+	file, err := root.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return pidFile{}, false, nil
 	}

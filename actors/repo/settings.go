@@ -62,6 +62,10 @@ const socketPort = 5432
 
 func socketName() string { return fmt.Sprintf(".s.PGSQL.%d", socketPort) }
 
+// socketLockName is the lock file beside the socket; it begins as
+// postmaster.pid does.
+func socketLockName() string { return socketName() + ".lock" }
+
 // arguments are what takt depends on, so they stand on the command line, where
 // no configuration file overrules them. dir is the cluster as the server sees it.
 func arguments(dir string) []string {
