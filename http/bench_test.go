@@ -30,8 +30,10 @@ type instant struct {
 
 func (i *instant) Find(context.Context, string) (store.Build, error)     { return i.build, nil }
 func (i *instant) Held(context.Context, store.Sign) (store.Build, error) { return i.build, nil }
-func (i *instant) Touch(context.Context, store.Sign) error               { return nil }
-func (i *instant) Freed(string)                                          {}
+func (i *instant) Touch(context.Context, store.Sign) (store.SignReply, error) {
+	return store.SignReply{}, nil
+}
+func (i *instant) Freed(string) {}
 func (i *instant) Finish(_ context.Context, r store.Result, place func() error) (bool, error) {
 	i.build.Result, i.build.State = r.File, store.Completed
 	return false, place()
@@ -47,7 +49,7 @@ func benchServer(b *testing.B) (addr string) {
 	require.NoError(b, err)
 	i := &instant{build: store.Build{ID: "build", Platform: store.IOS, State: store.Assigned, WorkerID: "worker"}}
 	s, err := takthttp.New(takthttp.Deps{
-		Builds: i, Queue: i, Files: files, Requests: inline{}, Metrics: prometheus.NewRegistry(), Logger: zerolog.Nop(),
+		Builds: i, Queue: i, Announce: &announced{}, Files: files, Requests: inline{}, Metrics: prometheus.NewRegistry(), Logger: zerolog.Nop(),
 	}, takthttp.Config{APIKey: apiKey})
 	require.NoError(b, err)
 	ln, err := (&net.ListenConfig{}).Listen(b.Context(), "tcp", "127.0.0.1:0")

@@ -156,5 +156,6 @@ func (s *Server) handleBuildCancel(ctx context.Context, c echo.Context) error {
 	if err := s.deps.Builds.Cancel(ctx, id); err != nil {
 		return err
 	}
+	s.deps.Announce.BuildUpdated(store.BuildUpdate{BuildID: id, State: store.Cancelled})
 	return s.reply(c, http.StatusOK, api.Cancelled{Status: string(store.Cancelled), Success: true})
 }

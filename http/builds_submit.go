@@ -54,11 +54,17 @@ func (s *Server) handleBuildSubmit(ctx context.Context, c echo.Context, status i
 	if err != nil {
 		return err
 	}
-	s.deps.Queue.Enqueued(b.Platform)
+	s.enqueued(b)
 	return s.reply(c, status, api.Submitted{
 		ID: b.ID, Status: b.State.Wire(), Platform: string(b.Platform),
 		SubmittedAt: api.Millis(b.SubmittedAt.UnixMilli()), AccessToken: token,
 	})
+}
+
+// enqueued says that b was committed.
+func (s *Server) enqueued(b store.Build) {
+	s.deps.Queue.Enqueued(b.Platform)
+	s.deps.Announce.BuildUpdated(store.BuildUpdate{BuildID: b.ID, State: store.Pending, Platform: b.Platform})
 }
 
 // readSubmission reads the form. Clients send the source before they say what

@@ -28,6 +28,22 @@ func (s *Server) sign(c echo.Context) (store.Sign, error) {
 	return sign, err
 }
 
+// touch records a sign of life.
+func (s *Server) touch(ctx context.Context, sign store.Sign) error {
+	reply, err := s.deps.Builds.Touch(ctx, sign)
+	if err == nil {
+		s.signed(sign, reply)
+	}
+	return err
+}
+
+// signed announces what a sign of life has changed.
+func (s *Server) signed(sign store.Sign, reply store.SignReply) {
+	if reply.Began {
+		s.deps.Announce.BuildUpdated(store.BuildUpdate{BuildID: sign.BuildID, State: store.Building, WorkerID: sign.WorkerID})
+	}
+}
+
 // presence returns a function that gives a sign of life whenever
 // PresenceInterval has passed since the last, for as long as bytes move.
 func (s *Server) presence(ctx context.Context, sign store.Sign) func(now time.Time) {
@@ -37,7 +53,7 @@ func (s *Server) presence(ctx context.Context, sign store.Sign) func(now time.Ti
 			return
 		}
 		next = now.Add(s.cfg.PresenceInterval)
-		if err := s.deps.Builds.Touch(ctx, sign); err != nil {
+		if err := s.touch(ctx, sign); err != nil {
 			// Whether the build is still the worker's is decided at the end.
 			s.log.Debug().Err(err).Str("build", sign.BuildID).Msg("no sign of life during transfer")
 		}
@@ -56,7 +72,7 @@ func (s *Server) held(ctx context.Context, c echo.Context) (store.Build, downloa
 		return b, download{}, err
 	}
 	if c.Request().Method != http.MethodHead {
-		if err := s.deps.Builds.Touch(ctx, sign); err != nil {
+		if err := s.touch(ctx, sign); err != nil {
 			return b, download{}, err
 		}
 	}
@@ -137,7 +153,7 @@ func (s *Server) handleBuildLogsPost(ctx context.Context, c echo.Context) error 
 	default:
 		return invalid(shape)
 	}
-	if err := s.deps.Builds.Touch(ctx, sign); err != nil {
+	if err := s.touch(ctx, sign); err != nil {
 		return err
 	}
 	return s.reply(c, http.StatusOK, reply)
@@ -185,11 +201,12 @@ func (s *Server) handleBuildHeartbeat(ctx context.Context, c echo.Context) error
 			Level: store.Info, Message: "Build progress: " + strconv.FormatFloat(*p, 'f', -1, 64) + "%",
 		}}
 	}
-	cancelled, err := s.deps.Builds.Heartbeat(ctx, sign)
+	beat, err := s.deps.Builds.Heartbeat(ctx, sign)
 	if err != nil {
 		return err
 	}
+	s.signed(sign, beat)
 	return s.reply(c, http.StatusOK, api.HeartbeatReply{
-		Status: "ok", Timestamp: api.Millis(time.Now().UnixMilli()), Cancelled: cancelled,
+		Status: "ok", Timestamp: api.Millis(time.Now().UnixMilli()), Cancelled: beat.Cancelled,
 	})
 }

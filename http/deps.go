@@ -31,8 +31,8 @@ type BuildSubmitter interface {
 // BuildHolder is what the worker that holds a build may do to it.
 type BuildHolder interface {
 	Held(ctx context.Context, sign store.Sign) (store.Build, error)
-	Touch(ctx context.Context, sign store.Sign) error
-	Heartbeat(ctx context.Context, sign store.Sign) (cancelled bool, err error)
+	Touch(ctx context.Context, sign store.Sign) (store.SignReply, error)
+	Heartbeat(ctx context.Context, sign store.Sign) (store.SignReply, error)
 	// Finish calls place inside its transaction, unless it is a repeat.
 	Finish(ctx context.Context, result store.Result, place func() error) (repeat bool, err error)
 }
@@ -46,9 +46,9 @@ type Builds interface {
 
 // Workers is the store of workers.
 type Workers interface {
-	Register(ctx context.Context, r store.Registration) (again bool, err error)
-	Unregister(ctx context.Context, token store.TokenHash) ([]store.BuildRef, error)
-	UnregisterID(ctx context.Context, id string) ([]store.BuildRef, error)
+	Register(ctx context.Context, r store.Registration) (store.Registered, error)
+	Unregister(ctx context.Context, token store.TokenHash) (store.Departure, error)
+	UnregisterID(ctx context.Context, id string) (store.Departure, error)
 }
 
 // PollRequest is a worker's request for a build.
@@ -91,6 +91,13 @@ type Queue interface {
 	// Full reports whether a submit would be refused now, so that its body need
 	// not be read. False if in doubt: Submit decides.
 	Full(ctx context.Context) bool
+}
+
+// Announcer tells whoever listens what has changed, once that is committed. It
+// never blocks.
+type Announcer interface {
+	BuildUpdated(u store.BuildUpdate)
+	WorkerUpdated(u store.WorkerUpdate)
 }
 
 // Requests runs requests, each as an actor of its own.
@@ -142,6 +149,7 @@ type Deps struct {
 	Builds   Builds
 	Workers  Workers
 	Queue    Queue
+	Announce Announcer
 	Requests Requests
 	Files    Files
 	// Ready reports whether work can be done: database reachable, migrated.

@@ -100,6 +100,34 @@ func (q *queue) Freed(worker string) {
 
 func (q *queue) Full(context.Context) bool { return false }
 
+// announced remembers what was announced.
+type announced struct {
+	mu      sync.Mutex
+	builds  []store.BuildUpdate
+	workers []store.WorkerUpdate
+}
+
+func (a *announced) BuildUpdated(u store.BuildUpdate) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.builds = append(a.builds, u)
+}
+
+func (a *announced) WorkerUpdated(u store.WorkerUpdate) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.workers = append(a.workers, u)
+}
+
+// take returns what was announced since the last call.
+func (a *announced) take() ([]store.BuildUpdate, []store.WorkerUpdate) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	builds, workers := a.builds, a.workers
+	a.builds, a.workers = nil, nil
+	return builds, workers
+}
+
 // failing is a store whose transactions fail after the files got their places.
 type failing struct {
 	takthttp.Builds

@@ -21,6 +21,7 @@ import (
 
 // agreeing accepts every build and every result.
 type agreeing struct {
+	Announcer
 	Builds
 	Queue
 }
@@ -28,8 +29,9 @@ type agreeing struct {
 func (agreeing) Do(ctx context.Context, _ string, fn func(context.Context) error) error {
 	return fn(ctx)
 }
-func (agreeing) Full(context.Context) bool { return false }
-func (agreeing) Enqueued(store.Platform)   {}
+func (agreeing) Full(context.Context) bool      { return false }
+func (agreeing) BuildUpdated(store.BuildUpdate) {}
+func (agreeing) Enqueued(store.Platform)        {}
 
 func (agreeing) Submit(_ context.Context, s store.Submission, place func() error) (store.Build, error) {
 	return store.Build{ID: s.ID, Platform: s.Platform, State: store.Pending, SubmittedAt: time.Now()}, place()
@@ -45,7 +47,7 @@ func FuzzSubmitForm(f *testing.F) {
 	files, err := storage.OpenLocal(dir, storage.Config{EncryptionKey: make([]byte, 32)})
 	require.NoError(f, err)
 	defer files.Close() //nolint:errcheck // the test is over
-	s, err := New(Deps{Builds: agreeing{}, Queue: agreeing{}, Requests: agreeing{}, Files: files, Logger: zerolog.Nop()},
+	s, err := New(Deps{Builds: agreeing{}, Queue: agreeing{}, Announce: agreeing{}, Requests: agreeing{}, Files: files, Logger: zerolog.Nop()},
 		Config{APIKey: testKey, MaxSource: 100, MaxCerts: 50, MaxField: 20, MaxParts: 5})
 	require.NoError(f, err)
 	f.Fuzz(func(t *testing.T, form []byte) {

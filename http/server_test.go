@@ -29,6 +29,9 @@ func newServer(t *testing.T, deps takthttp.Deps, change ...func(*takthttp.Config
 	if deps.Requests == nil {
 		deps.Requests = inline{}
 	}
+	if deps.Announce == nil {
+		deps.Announce = &announced{}
+	}
 	if deps.Ready == nil {
 		deps.Ready = func() bool { return true }
 	}

@@ -33,6 +33,8 @@ type bundle struct {
 	pool   *pgxpool.Pool
 	logs   *logs
 	queue  *queue
+	// announced is what the server has told.
+	announced *announced
 }
 
 const (
@@ -50,7 +52,7 @@ func setupWith(t *testing.T, replace func(*takthttp.Deps), change ...func(*takth
 	t.Helper()
 	d := storetest.New(t)
 	b := &bundle{
-		t: t, dir: t.TempDir(), db: d.DB, pool: d.Pool, client: newClient(t),
+		t: t, dir: t.TempDir(), db: d.DB, pool: d.Pool, client: newClient(t), announced: &announced{},
 		queue: &queue{store: postgres.NewQueue(d.DB, postgres.QueueConfig{}), woken: make(chan struct{})},
 	}
 	files, err := storage.OpenLocal(b.dir, storage.Config{EncryptionKey: bytes.Repeat([]byte{1}, 32)})
@@ -58,7 +60,7 @@ func setupWith(t *testing.T, replace func(*takthttp.Deps), change ...func(*takth
 	t.Cleanup(func() { require.NoError(t, files.Close()) })
 	deps := takthttp.Deps{
 		Builds:  postgres.NewBuilds(d.DB, postgres.BuildsConfig{QueueLimit: 20}),
-		Workers: postgres.NewWorkers(d.DB), Queue: b.queue, Files: files,
+		Workers: postgres.NewWorkers(d.DB), Queue: b.queue, Announce: b.announced, Files: files,
 	}
 	replace(&deps)
 	s, l := newServer(t, deps, change...)

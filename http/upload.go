@@ -47,7 +47,6 @@ func (s *Server) handleWorkerUpload(ctx context.Context, c echo.Context) error {
 	if err := s.recordResult(ctx, in, success); err != nil {
 		return err
 	}
-	s.deps.Queue.Freed(in.sign.WorkerID)
 	if !success {
 		return s.reply(c, http.StatusOK, api.Uploaded{Success: true, Status: "failed", Message: "Build marked as failed"})
 	}
@@ -196,8 +195,22 @@ func (s *Server) recordResult(ctx context.Context, in *outcome, success bool) er
 		result.File, result.ErrorMessage = &file, ""
 		place = func() error { return in.file.upload.Place(file.Name) }
 	}
-	if _, err := s.deps.Builds.Finish(ctx, result, place); err != nil {
+	return s.finish(ctx, b, result, place)
+}
+
+// finish ends b and says so.
+func (s *Server) finish(ctx context.Context, b store.Build, r store.Result, place func() error) error {
+	repeat, err := s.deps.Builds.Finish(ctx, r, place)
+	if err != nil {
 		return fmt.Errorf("recording result of build %s: %w", b.ID, err)
+	}
+	s.deps.Queue.Freed(r.WorkerID)
+	if !repeat {
+		u := store.BuildUpdate{BuildID: b.ID, State: store.Failed, Platform: b.Platform, WorkerID: r.WorkerID}
+		if r.Success {
+			u.State = store.Completed
+		}
+		s.deps.Announce.BuildUpdated(u)
 	}
 	return nil
 }

@@ -44,7 +44,7 @@ func (s *Server) handleWorkerRegister(ctx context.Context, c echo.Context) error
 	}
 	token := store.NewWorkerToken()
 	reg.Token, reg.TTL = store.HashToken(token), s.cfg.WorkerTokenTTL
-	again, err := s.deps.Workers.Register(ctx, reg)
+	known, err := s.deps.Workers.Register(ctx, reg)
 	if err != nil {
 		return fmt.Errorf("registering worker %s: %w", reg.ID, err)
 	}
@@ -52,9 +52,10 @@ func (s *Server) handleWorkerRegister(ctx context.Context, c echo.Context) error
 		ID: reg.ID, AccessToken: token, Status: "registered",
 		Message: "Worker registered", BaseImageID: s.cfg.BaseImageID,
 	}
-	if again {
+	if known.Again {
 		reply.Status, reply.Message = "re-registered", "Worker re-registered"
 	}
+	s.deps.Announce.WorkerUpdated(store.WorkerUpdate{WorkerID: reg.ID, Status: known.Status, Draining: known.Draining})
 	return s.reply(c, http.StatusOK, reply)
 }
 
@@ -141,8 +142,8 @@ func (s *Server) handleWorkerUnregister(ctx context.Context, c echo.Context) err
 	if token == "" {
 		return store.NewError(store.Unauthorized, "Missing X-Worker-Token header")
 	}
-	refs, err := s.deps.Workers.Unregister(ctx, store.HashToken(token))
-	return s.unregistered(c, refs, err)
+	gone, err := s.deps.Workers.Unregister(ctx, store.HashToken(token))
+	return s.unregistered(c, gone, err)
 }
 
 // handleWorkerUnregisterID handles POST /api/workers/:id/unregister, which the
@@ -152,20 +153,29 @@ func (s *Server) handleWorkerUnregisterID(ctx context.Context, c echo.Context) e
 	if !store.ValidID(id) {
 		return workerNotFound()
 	}
-	refs, err := s.deps.Workers.UnregisterID(ctx, id)
-	return s.unregistered(c, refs, err)
+	gone, err := s.deps.Workers.UnregisterID(ctx, id)
+	return s.unregistered(c, gone, err)
 }
 
-func (s *Server) unregistered(c echo.Context, refs []store.BuildRef, err error) error {
+func (s *Server) unregistered(c echo.Context, gone store.Departure, err error) error {
 	if err != nil {
 		return err
 	}
+	s.requeued(gone.Requeued)
+	s.deps.Announce.WorkerUpdated(store.WorkerUpdate{WorkerID: gone.WorkerID, Status: store.Offline})
+	return s.reply(c, http.StatusOK, api.Unregistered{
+		Success: true, BuildsReassigned: len(gone.Requeued), Message: "Worker unregistered",
+	})
+}
+
+// requeued says that builds are pending again.
+func (s *Server) requeued(refs []store.BuildRef) {
 	if len(refs) > 0 {
 		s.deps.Queue.Requeued(refs)
 	}
-	return s.reply(c, http.StatusOK, api.Unregistered{
-		Success: true, BuildsReassigned: len(refs), Message: "Worker unregistered",
-	})
+	for _, b := range refs {
+		s.deps.Announce.BuildUpdated(store.BuildUpdate{BuildID: b.ID, State: store.Pending, Platform: b.Platform})
+	}
 }
 
 func workerNotFound() error { return store.NewError(store.NotFound, "Worker not found") }

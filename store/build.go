@@ -149,6 +149,14 @@ type Sign struct {
 	Logs []LogLine
 }
 
+// SignReply is what a sign of life found.
+type SignReply struct {
+	// Began is true if it acknowledged the build, which is building from then on.
+	Began bool
+	// Cancelled tells the worker to stop; of a heartbeat only.
+	Cancelled bool
+}
+
 // Level is the severity of a log line.
 type Level string
 

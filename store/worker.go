@@ -29,6 +29,9 @@ type Worker struct {
 	LastSeenAt   time.Time
 	Completed    int
 	Failed       int
+	// Draining workers get no builds and keep those that they have, until they
+	// are resumed: a new registration does not end it.
+	Draining bool
 }
 
 // Registration is a worker's request to join.
@@ -42,6 +45,21 @@ type Registration struct {
 	// Token is the hash of its first token; TTL how long that is valid.
 	Token TokenHash
 	TTL   time.Duration
+}
+
+// Registered is what a registration made.
+type Registered struct {
+	// Again is true if the worker was known.
+	Again bool
+	// Status and Draining are as in Worker.
+	Status   WorkerStatus
+	Draining bool
+}
+
+// Departure is a worker that has left, and the builds that it gave back.
+type Departure struct {
+	WorkerID string
+	Requeued []BuildRef
 }
 
 // Poll is one worker's request for a build, as the queue hands it to the store.

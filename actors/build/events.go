@@ -18,16 +18,3 @@ type Assigned struct {
 	Platform store.Platform `json:"platform"`
 	Attempt  int            `json:"attempt"`
 }
-
-// Updated is the data of build:updated, as far as this package knows it.
-type Updated struct {
-	BuildID  string           `json:"build_id"`
-	Platform store.Platform   `json:"platform"`
-	State    store.BuildState `json:"state"`
-}
-
-// WorkerUpdated is the data of worker:updated, as far as this package knows it.
-type WorkerUpdated struct {
-	WorkerID string             `json:"worker_id"`
-	Status   store.WorkerStatus `json:"status"`
-}

@@ -191,13 +191,13 @@ func (h *heartbeatMonitor) sweep(c *otp.Ctx) {
 func (m *Monitor) tell(r store.SweepResult) {
 	m.queue.Requeued(r.Requeued)
 	for _, b := range r.Requeued {
-		m.bus.Publish(pubsub.BuildUpdated, Updated{b.ID, b.Platform, store.Pending})
+		m.bus.Publish(pubsub.BuildUpdated, store.BuildUpdate{BuildID: b.ID, Platform: b.Platform, State: store.Pending})
 	}
 	for _, b := range r.Failed {
-		m.bus.Publish(pubsub.BuildUpdated, Updated{b.ID, b.Platform, store.Failed})
+		m.bus.Publish(pubsub.BuildUpdated, store.BuildUpdate{BuildID: b.ID, Platform: b.Platform, State: store.Failed})
 	}
 	for _, id := range r.Offline {
-		m.bus.Publish(pubsub.WorkerUpdated, WorkerUpdated{id, store.Offline})
+		m.bus.Publish(pubsub.WorkerUpdated, store.WorkerUpdate{WorkerID: id, Status: store.Offline})
 	}
 }
 

@@ -145,9 +145,9 @@ func TestSweeps(t *testing.T) {
 			})
 			w.passes(10 * time.Second)
 			require.EqualValues(w, 1, w.requeued.Load())
-			require.Equal(w, Updated{"x", store.IOS, store.Pending}, (<-sub.C()).Data)
-			require.Equal(w, Updated{"y", store.Android, store.Failed}, (<-sub.C()).Data)
-			require.Equal(w, WorkerUpdated{"w", store.Offline}, (<-sub.C()).Data)
+			require.Equal(w, store.BuildUpdate{BuildID: "x", Platform: store.IOS, State: store.Pending}, (<-sub.C()).Data)
+			require.Equal(w, store.BuildUpdate{BuildID: "y", Platform: store.Android, State: store.Failed}, (<-sub.C()).Data)
+			require.Equal(w, store.WorkerUpdate{WorkerID: "w", Status: store.Offline}, (<-sub.C()).Data)
 		})
 	})
 

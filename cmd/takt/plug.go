@@ -6,6 +6,7 @@ import (
 
 	"takt/actors/build"
 	"takt/actors/otp"
+	"takt/actors/pubsub"
 	"takt/http"
 	"takt/http/api"
 	"takt/store"
@@ -70,6 +71,17 @@ func (p parked) Wait(ctx context.Context) (http.PollReply, error) {
 	reply, err := p.ticket.Wait(ctx)
 	return pollReply(reply), err
 }
+
+// announcer puts what the HTTP server has changed on the bus.
+type announcer struct{ bus pubsub.Bus }
+
+var _ http.Announcer = announcer{}
+
+// BuildUpdated implements http.Announcer.
+func (a announcer) BuildUpdated(u store.BuildUpdate) { a.bus.Publish(pubsub.BuildUpdated, u) }
+
+// WorkerUpdated implements http.Announcer.
+func (a announcer) WorkerUpdated(u store.WorkerUpdate) { a.bus.Publish(pubsub.WorkerUpdated, u) }
 
 // describe shows the live tree in the words of the wire.
 func (c *controller) describe(all bool) api.TreeNode { return treeNode(c.tree.Snapshot(all)) }

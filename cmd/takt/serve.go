@@ -18,6 +18,7 @@ import (
 
 	"takt/actors"
 	"takt/actors/build"
+	"takt/actors/pubsub"
 	"takt/actors/repo"
 	"takt/http"
 	"takt/migrations"
@@ -136,6 +137,7 @@ func (c *controller) plant(ctx context.Context) error {
 	workers := postgres.NewWorkers(db)
 	queue := postgres.NewQueue(db, postgres.QueueConfig{Quarantined: func(b store.BuildRef, cause error) {
 		c.log.Error().Err(cause).Str("build", b.ID).Msg("build cannot be handed out")
+		c.tree.Bus.Publish(pubsub.BuildUpdated, store.BuildUpdate{BuildID: b.ID, Platform: b.Platform, State: store.Failed})
 	}})
 
 	settings := actors.Config{
@@ -164,6 +166,7 @@ func (c *controller) plant(ctx context.Context) error {
 		Builds:   builds,
 		Workers:  workers,
 		Queue:    polls{queue: c.tree.Queue, limit: c.cfg.QueueLimit, count: queue.Pending},
+		Announce: announcer{bus: c.tree.Bus},
 		Requests: c.tree.Requests,
 		Files:    c.files,
 		Ready:    c.tree.Ready,

@@ -24,7 +24,7 @@ func (b *bundle) methods(ctx context.Context) map[string]error {
 	_, errs["List"] = b.builds.List(ctx, store.BuildFilter{})
 	errs["Cancel"] = b.builds.Cancel(ctx, "b")
 	_, errs["Held"] = b.builds.Held(ctx, s)
-	errs["Touch"] = b.builds.Touch(ctx, s)
+	_, errs["Touch"] = b.builds.Touch(ctx, s)
 	_, errs["Heartbeat"] = b.builds.Heartbeat(ctx, s)
 	_, errs["Finish"] = b.builds.Finish(ctx, success("b", "w"), nil)
 	_, errs["Logs"] = b.builds.Logs(ctx, "b", 0, 0)

@@ -171,6 +171,12 @@ func jobID(r store.PollResult) string {
 
 func (c *client) sign(build string) store.Sign { return store.Sign{BuildID: build, WorkerID: c.id} }
 
+// touch is Touch for who wants its error only.
+func (b *bundle) touch(ctx context.Context, s store.Sign) error {
+	_, err := b.builds.Touch(ctx, s)
+	return err
+}
+
 // finishes reports success.
 func (c *client) finishes(build string) {
 	c.t.Helper()

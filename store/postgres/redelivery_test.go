@@ -50,7 +50,7 @@ func TestRedelivery(t *testing.T) {
 				w.token = w.last
 			}
 			if c.touch {
-				require.NoError(t, b.builds.Touch(t.Context(), w.sign(first.ID)))
+				require.NoError(t, b.touch(t.Context(), w.sign(first.ID)))
 			}
 			want := ""
 			if c.again {

@@ -98,8 +98,8 @@ func (b *Builds) Held(ctx context.Context, s store.Sign) (build store.Build, err
 // building from then on, refreshes build and worker (at most once a second) and
 // writes s.Logs. A build that its worker has ended takes late logs and changes no
 // more. Errors as Held.
-func (b *Builds) Touch(ctx context.Context, s store.Sign) error {
-	return b.db.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+func (b *Builds) Touch(ctx context.Context, s store.Sign) (reply store.SignReply, err error) {
+	err = b.db.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		st, err := readStanding(ctx, tx, s)
 		if err != nil {
 			return err
@@ -107,8 +107,10 @@ func (b *Builds) Touch(ctx context.Context, s store.Sign) error {
 		if err := st.access(s.WorkerID, s.Attempt); err != nil {
 			return err
 		}
+		reply.Began = st.state == store.Assigned
 		return b.touch(ctx, tx, st, s)
 	})
+	return reply, err
 }
 
 // touch writes what a permitted sign brings.
@@ -161,11 +163,11 @@ func refresh(ctx context.Context, tx pgx.Tx, s store.Sign, attempt int) error {
 }
 
 // Heartbeat records a sign of life as Touch does, for a worker that asks whether
-// to go on. cancelled tells it to stop: the build was cancelled, given up or
+// to go on. Cancelled tells it to stop: the build was cancelled, given up or
 // given to somebody else. A build that waits again after its attempt was lost is
 // not cancelled: its result is still welcome. Errors: NotFound, NotAssigned,
 // StaleAttempt.
-func (b *Builds) Heartbeat(ctx context.Context, s store.Sign) (cancelled bool, err error) {
+func (b *Builds) Heartbeat(ctx context.Context, s store.Sign) (reply store.SignReply, err error) {
 	err = b.db.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		st, err := readStanding(ctx, tx, s)
 		if err != nil {
@@ -173,12 +175,13 @@ func (b *Builds) Heartbeat(ctx context.Context, s store.Sign) (cancelled bool, e
 		}
 		verdict, err := st.heartbeat(s)
 		if err != nil || verdict != beatHolds {
-			cancelled = verdict == beatStop
+			reply.Cancelled = verdict == beatStop
 			return err
 		}
+		reply.Began = st.state == store.Assigned
 		return b.touch(ctx, tx, st, s)
 	})
-	return cancelled, err
+	return reply, err
 }
 
 // beat is what a heartbeat means.

@@ -41,7 +41,7 @@ func TestAccess(t *testing.T) {
 				require.Equal(t, c.sign.BuildID, got.ID)
 				require.NotNil(t, got.Source)
 			}
-			require.Equal(t, c.touch, store.CodeOf(b.builds.Touch(t.Context(), c.sign)))
+			require.Equal(t, c.touch, store.CodeOf(b.touch(t.Context(), c.sign)))
 		})
 	}
 }
@@ -59,11 +59,11 @@ func TestAnOlderAttemptIsStale(t *testing.T) {
 	stale.Attempt = 1
 	_, err := b.builds.Held(t.Context(), stale)
 	require.Equal(t, store.StaleAttempt, store.CodeOf(err))
-	require.Equal(t, store.StaleAttempt, store.CodeOf(b.builds.Touch(t.Context(), stale)))
+	require.Equal(t, store.StaleAttempt, store.CodeOf(b.touch(t.Context(), stale)))
 	_, err = b.builds.Heartbeat(t.Context(), stale)
 	require.Equal(t, store.StaleAttempt, store.CodeOf(err))
 	stale.Attempt = 2
-	require.NoError(t, b.builds.Touch(t.Context(), stale))
+	require.NoError(t, b.touch(t.Context(), stale))
 }
 
 func TestTouchAcknowledgesAtOnceAndThenSeldomWrites(t *testing.T) {
@@ -76,16 +76,20 @@ func TestTouchAcknowledgesAtOnceAndThenSeldomWrites(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, store.Assigned, b.find(build.ID).State, "Held leaves no trace")
 
-	require.NoError(t, b.builds.Touch(t.Context(), w.sign(build.ID)))
+	reply, err := b.builds.Touch(t.Context(), w.sign(build.ID))
+	require.NoError(t, err)
+	require.True(t, reply.Began)
 	first := b.find(build.ID)
 	require.Equal(t, store.Building, first.State)
 	require.False(t, first.LastSeenAt.IsZero())
-	require.NoError(t, b.builds.Touch(t.Context(), w.sign(build.ID)))
+	reply, err = b.builds.Touch(t.Context(), w.sign(build.ID))
+	require.NoError(t, err)
+	require.False(t, reply.Began)
 	require.Equal(t, first, b.find(build.ID))
 
 	b.exec(`UPDATE builds SET last_seen_at = now() - interval '2 s'`)
 	b.exec(`UPDATE workers SET last_seen_at = now() - interval '1 h', status = 'offline'`)
-	require.NoError(t, b.builds.Touch(t.Context(), w.sign(build.ID)))
+	require.NoError(t, b.touch(t.Context(), w.sign(build.ID)))
 	require.WithinDuration(t, time.Now(), b.find(build.ID).LastSeenAt, time.Minute)
 	require.Equal(t, store.Busy, w.find().Status)
 	require.WithinDuration(t, time.Now(), w.find().LastSeenAt, time.Minute)
@@ -101,7 +105,7 @@ func TestLateLogsOfAnEndedBuildAreKept(t *testing.T) {
 	before := b.find(build.ID)
 	sign := w.sign(build.ID)
 	sign.Logs = []store.LogLine{{Level: store.Warn, Message: "late\x00 \xff"}}
-	require.NoError(t, b.builds.Touch(t.Context(), sign))
+	require.NoError(t, b.touch(t.Context(), sign))
 	require.Equal(t, before, b.find(build.ID))
 	require.Equal(t, "late \uFFFD", b.logs(build.ID)[3])
 }
@@ -140,9 +144,10 @@ func TestHeartbeat(t *testing.T) {
 			}
 			sign := w.sign(build.ID)
 			sign.Logs = []store.LogLine{{Level: store.Info, Message: "Build progress: 10%"}}
-			cancelled, err := b.builds.Heartbeat(t.Context(), sign)
+			beat, err := b.builds.Heartbeat(t.Context(), sign)
 			require.Equal(t, c.code, store.CodeOf(err), "%v", err)
-			require.Equal(t, c.cancelled, cancelled)
+			require.Equal(t, c.cancelled, beat.Cancelled)
+			require.Equal(t, c.before == nil, beat.Began, "the first sign of an assigned build")
 			if c.before == nil {
 				require.Equal(t, store.Building, b.find(build.ID).State)
 				require.Contains(t, b.logs(build.ID), "Build progress: 10%")
@@ -174,7 +179,7 @@ func TestLogsBecomeVisibleInOrder(t *testing.T) {
 				for k := range 3 {
 					sign.Logs = append(sign.Logs, store.LogLine{Level: store.Info, Message: fmt.Sprint(i, j, k)})
 				}
-				if err := b.builds.Touch(t.Context(), sign); err != nil {
+				if err := b.touch(t.Context(), sign); err != nil {
 					t.Error(err)
 				}
 			}

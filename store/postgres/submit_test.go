@@ -143,7 +143,7 @@ func TestQueueLimitIsExact(t *testing.T) {
 
 	back, err := b.workers.UnregisterID(t.Context(), w.id)
 	require.NoError(t, err)
-	require.Equal(t, refs, back, "builds come back although the queue is full, in their order")
+	require.Equal(t, store.Departure{WorkerID: w.id, Requeued: refs}, back, "builds come back although the queue is full, in their order")
 	_, err = builds.Submit(t.Context(), submission(t), nil)
 	require.Equal(t, store.QueueFull, store.CodeOf(err))
 	require.ErrorContains(t, err, "Build queue full, try again later")

@@ -61,7 +61,7 @@ func TestSweepCountsFromTheLastSignOfLife(t *testing.T) {
 	build := b.build()
 	w := b.worker()
 	w.gets(build.ID)
-	require.NoError(t, b.builds.Touch(t.Context(), w.sign(build.ID)))
+	require.NoError(t, b.touch(t.Context(), w.sign(build.ID)))
 	b.exec(ageSign, build.ID, "299 s")
 	require.Empty(t, b.sweep().Requeued)
 	b.exec(ageSign, build.ID, "301 s")
@@ -108,9 +108,9 @@ func TestUnregistrationUsesUpNoAttempt(t *testing.T) {
 	for range 4 {
 		w := b.worker()
 		w.gets(build.ID)
-		refs, err := b.workers.Unregister(t.Context(), store.HashToken(w.token))
+		gone, err := b.workers.Unregister(t.Context(), store.HashToken(w.token))
 		require.NoError(t, err)
-		require.Len(t, refs, 1)
+		require.Len(t, gone.Requeued, 1)
 	}
 	b.worker().gets(build.ID)
 	b.exec(ageAssignment, build.ID)

@@ -93,9 +93,9 @@ func TestOldTokensOfAReregisteredWorkerAreVoid(t *testing.T) {
 	w := b.worker()
 	w.gets("")
 	r := store.Registration{ID: w.id, Name: "other", Slots: 1, Token: store.HashToken("a completely new token"), TTL: 90e9}
-	re, err := b.workers.Register(t.Context(), r)
+	known, err := b.workers.Register(t.Context(), r)
 	require.NoError(t, err)
-	require.True(t, re)
+	require.True(t, known.Again)
 	require.Equal(t, store.PollUnknownToken, w.lost().Outcome)
 	w.token = "a completely new token"
 	w.gets("")

@@ -13,7 +13,7 @@ import (
 // Unregister takes the worker of a valid token offline, voids its tokens and puts
 // its builds back where they stood in the queue; no attempt is used up. Error:
 // InvalidToken.
-func (w *Workers) Unregister(ctx context.Context, token store.TokenHash) ([]store.BuildRef, error) {
+func (w *Workers) Unregister(ctx context.Context, token store.TokenHash) (store.Departure, error) {
 	return w.unregister(ctx, func(ctx context.Context, tx pgx.Tx) (string, error) {
 		id, err := lockByToken(ctx, tx, token)
 		if errors.Is(err, pgx.ErrNoRows) {
@@ -24,7 +24,7 @@ func (w *Workers) Unregister(ctx context.Context, token store.TokenHash) ([]stor
 }
 
 // UnregisterID does the same for a worker named by its id. Error: NotFound.
-func (w *Workers) UnregisterID(ctx context.Context, id string) ([]store.BuildRef, error) {
+func (w *Workers) UnregisterID(ctx context.Context, id string) (store.Departure, error) {
 	return w.unregister(ctx, func(ctx context.Context, tx pgx.Tx) (string, error) {
 		err := tx.QueryRow(ctx, sqlLockWorker, id).Scan(nil)
 		if errors.Is(err, pgx.ErrNoRows) {
@@ -68,7 +68,7 @@ WHERE id = $1`
 
 func (w *Workers) unregister(
 	ctx context.Context, lock func(context.Context, pgx.Tx) (string, error),
-) (refs []store.BuildRef, err error) {
+) (gone store.Departure, err error) {
 	err = w.db.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		id, err := lock(ctx, tx)
 		if err != nil {
@@ -78,21 +78,22 @@ func (w *Workers) unregister(
 		if err != nil {
 			return fmt.Errorf("returning builds of worker %s: %w", id, err)
 		}
-		if refs, err = pgx.CollectRows(rows, scanRef); err != nil {
+		gone.WorkerID = id
+		if gone.Requeued, err = pgx.CollectRows(rows, scanRef); err != nil {
 			return fmt.Errorf("returning builds of worker %s: %w", id, err)
 		}
 		if _, err := tx.Exec(ctx, sqlTakeOffline, id); err != nil {
 			return fmt.Errorf("taking worker %s offline: %w", id, err)
 		}
-		return notifyJobs(ctx, tx, refs)
+		return notifyJobs(ctx, tx, gone.Requeued)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("unregistering: %w", err)
+		return store.Departure{}, fmt.Errorf("unregistering: %w", err)
 	}
-	if len(refs) > 0 {
+	if len(gone.Requeued) > 0 {
 		w.db.requeued()
 	}
-	return refs, nil
+	return gone, nil
 }
 
 func scanRef(row pgx.CollectableRow) (r store.BuildRef, err error) {

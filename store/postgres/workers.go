@@ -34,16 +34,16 @@ WITH w AS (
 		poll_seq = workers.poll_seq + 1, last_seen_at = now(),
 		status = CASE WHEN workers.held > 0 THEN 'building' ELSE 'idle' END,
 		slots = excluded.slots, platforms = excluded.platforms
-	RETURNING id, poll_seq
+	RETURNING id, poll_seq, status
 ), d AS (
 	INSERT INTO worker_details (worker_id, name, capabilities) SELECT id, $7, $8 FROM w
 	ON CONFLICT (worker_id) DO UPDATE SET capabilities = excluded.capabilities
 )
-SELECT poll_seq > 0 FROM w`
+SELECT poll_seq > 0, status FROM w`
 
-// Register adds a worker or takes a known one back; re tells which. Error:
-// RegistrationFailed when its capabilities can't be kept.
-func (w *Workers) Register(ctx context.Context, r store.Registration) (re bool, err error) {
+// Register adds a worker or takes a known one back. Error: RegistrationFailed
+// when its capabilities can't be kept.
+func (w *Workers) Register(ctx context.Context, r store.Registration) (reg store.Registered, err error) {
 	platforms := make([]string, len(r.Platforms))
 	for i, p := range r.Platforms {
 		platforms[i] = string(p)
@@ -53,16 +53,16 @@ func (w *Workers) Register(ctx context.Context, r store.Registration) (re bool, 
 	}
 	err = w.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
 		err := c.QueryRow(ctx, sqlRegister, r.ID, r.Token.Family(), r.Token[:], r.TTL, max(r.Slots, 1), platforms,
-			sanitize(r.Name), []byte(r.Capabilities)).Scan(&re)
+			sanitize(r.Name), []byte(r.Capabilities)).Scan(&reg.Again, &reg.Status)
 		if isDataError(err) {
 			return store.Wrap(store.RegistrationFailed, "Registration failed", err)
 		}
 		return statementFailure(ctx, err)
 	})
 	if err != nil {
-		return false, fmt.Errorf("registering worker %s: %w", r.ID, err)
+		return store.Registered{}, fmt.Errorf("registering worker %s: %w", r.ID, err)
 	}
-	return re, nil
+	return reg, nil
 }
 
 const sqlFindWorker = `
