@@ -138,6 +138,8 @@ type Heartbeat interface {
 type Files interface {
 	Create(ctx context.Context, limit int64) (*storage.Upload, error)
 	CreateSealed(ctx context.Context, limit int64, binding string) (*storage.Upload, error)
+	// Duplicate returns a finished upload with the content of a plain file.
+	Duplicate(ctx context.Context, name string) (*storage.Upload, error)
 	Open(name string) (*storage.File, error)
 	OpenSealed(name, binding string) (*storage.SealedFile, error)
 	RemoveBuild(id string) error

@@ -10,9 +10,9 @@
 // # State
 //
 // A directory tree, reached only through an [os.Root], so that no name can
-// lead out of it: builds/<id>/… for what is kept, tmp/ for what is arriving.
-// Both are on one file system, because Place is a rename. Directories are
-// 0700, files 0600. Certificates are sealed (see seal.go); their digest and
+// lead out of it: builds/<id>/… and diagnostics/<worker>/… for what is kept,
+// tmp/ for what is arriving. All are on one file system, because Place is a
+// rename. Directories are 0700, files 0600. Certificates are sealed (see seal.go); their digest and
 // size are those of the plain content.
 //
 // # Failure

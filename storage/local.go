@@ -52,7 +52,7 @@ func OpenLocal(dir string, cfg Config) (*Local, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening storage: %w", err)
 	}
-	for _, d := range []string{temporaryDir, "builds"} {
+	for _, d := range []string{temporaryDir, "builds", "diagnostics"} {
 		if err := root.MkdirAll(d, 0o700); err != nil {
 			return nil, errors.Join(fmt.Errorf("opening storage: %w", err), root.Close())
 		}
