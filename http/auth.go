@@ -30,6 +30,9 @@ const (
 	keyWorkerToken = "X-Worker-Token"
 	keyRequestID   = "X-Request-Id"
 	keyOrigin      = "Origin"
+
+	keyRateLimit       = "Ratelimit"
+	keyRateLimitPolicy = "Ratelimit-Policy"
 )
 
 func header(h http.Header, canonical string) string {

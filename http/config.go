@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net/netip"
 	"regexp"
 	"time"
 )
@@ -23,6 +24,14 @@ type Config struct {
 	// WorkerTokenTTL is how long a worker's first token is valid. Defaults to
 	// 90 seconds.
 	WorkerTokenTTL time.Duration
+
+	// PollRate is how many polls a second one worker may send, and RegisterRate
+	// how many registrations one remote address. Negative: no limit. They default
+	// to 100 and 5 000.
+	PollRate, RegisterRate int
+	// TrustedProxies are the networks whose X-Forwarded-For is believed. Defaults
+	// to none: the remote address is the connection's.
+	TrustedProxies []netip.Prefix
 
 	// MaxSource, MaxCerts and MaxResult are the most bytes of these files,
 	// inclusive. They default to 500 MiB, 10 MiB and 1 GiB.
@@ -63,12 +72,17 @@ type Config struct {
 	ShutdownTimeout time.Duration
 }
 
+// maxRate is the most a second that a quota can tell apart.
+const maxRate = 1_000_000
+
 var keyPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{16,}$`)
 
 // WithDefaults returns c with its zero values filled in.
 func (c Config) WithDefaults() Config {
 	c.BaseImageID = cmp.Or(c.BaseImageID, DefaultBaseImageID)
 	c.WorkerTokenTTL = cmp.Or(c.WorkerTokenTTL, 90*time.Second)
+	c.PollRate = cmp.Or(c.PollRate, 100)
+	c.RegisterRate = cmp.Or(c.RegisterRate, 5000)
 	c.MaxSource = cmp.Or(c.MaxSource, 500<<20)
 	c.MaxCerts = cmp.Or(c.MaxCerts, 10<<20)
 	c.MaxResult = cmp.Or(c.MaxResult, 1<<30)
@@ -112,6 +126,11 @@ func (c Config) Validate() error {
 	} {
 		if n <= 0 {
 			faults = append(faults, fmt.Errorf("%s: must be positive", name))
+		}
+	}
+	for name, n := range map[string]int{"poll rate": c.PollRate, "register rate": c.RegisterRate} {
+		if n > maxRate {
+			faults = append(faults, fmt.Errorf("%s: must be at most %d", name, maxRate))
 		}
 	}
 	if c.WriteTimeout <= maxWait {

@@ -38,7 +38,6 @@ func (s *Server) serveDownload(c echo.Context, d download) {
 	h.Set("ETag", `"`+hex.EncodeToString(d.digest[:])+`"`)
 	h.Set("Repr-Digest", "sha-256=:"+base64.StdEncoding.EncodeToString(d.digest[:])+":")
 	h.Set("Cache-Control", cmp.Or(d.cache, "private, no-cache"))
-	h.Set("X-Content-Type-Options", "nosniff")
 	w := &downloadWriter{
 		ResponseWriter: c.Response().Writer, conn: http.NewResponseController(c.Response().Writer),
 		seen: c.Response(), stall: s.cfg.StallTimeout, moved: d.moved,

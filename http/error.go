@@ -37,7 +37,7 @@ func statusOf(code store.Code) int {
 		return http.StatusUnsupportedMediaType
 	case store.RegistrationFailed:
 		return http.StatusUnprocessableEntity
-	case store.Overloaded:
+	case store.Overloaded, store.RateLimited:
 		return http.StatusTooManyRequests
 	case store.QueueFull, store.Unavailable:
 		return http.StatusServiceUnavailable
@@ -122,7 +122,7 @@ func (s *Server) writeError(c echo.Context, err error) {
 		h.Del(name)
 	}
 	h.Set("Content-Type", "application/problem+json")
-	h.Set("Cache-Control", "no-store")
+	h.Set("Cache-Control", "no-store") // whatever the handler had set
 	body, merr := json.Marshal(p)
 	if merr != nil {
 		body = nil // can't be: a Problem is strings and a number

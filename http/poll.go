@@ -15,7 +15,8 @@ import (
 )
 
 const (
-	pollPath = "/api/workers/poll"
+	pollPath     = "/api/workers/poll"
+	registerPath = "/api/workers/register"
 	// maxWait is the longest that a poll may ask to be parked.
 	maxWait = 60 * time.Second
 	// maxActive is the most builds that a poll may list.
@@ -27,6 +28,9 @@ const (
 func (s *Server) servePoll(c echo.Context, r route) error {
 	req, wait, err := pollRequest(c.Request())
 	if err != nil {
+		return err
+	}
+	if err := s.limitPoll(c.Response().Header(), req); err != nil {
 		return err
 	}
 	if b := watched(c.Request()); b != nil {

@@ -65,6 +65,8 @@ func (s *Server) wrap(r route, method string) echo.HandlerFunc {
 	switch {
 	case r.path == pollPath:
 		serve = s.servePoll
+	case r.path == registerPath:
+		serve = s.serveRegister
 	case r.bypass:
 		serve = s.serveBypass
 	}
@@ -127,18 +129,18 @@ func (s *Server) logAccess(e *zerolog.Event, c echo.Context, r route, start time
 		Dur("duration", time.Since(start)).Str("request_id", requestID(c)).Msg("request")
 }
 
-// allowCrossOrigin lets pages of any origin use the interface, except /admin.
+// allowCrossOrigin lets pages of any origin use the interface.
 // It reports whether the request was only the question whether it may.
 func allowCrossOrigin(h http.Header, r *http.Request) (preflight bool) {
 	origin := header(r.Header, keyOrigin)
-	if origin == "" || r.URL.Path == "/admin" || strings.HasPrefix(r.URL.Path, "/admin/") {
+	if origin == "" || !crossOrigin(r.URL.Path) {
 		return false
 	}
 	h.Set("Access-Control-Allow-Origin", origin)
 	h.Set("Access-Control-Allow-Credentials", "true")
 	h.Add("Vary", "Origin")
 	if r.Method != http.MethodOptions || r.Header.Get("Access-Control-Request-Method") == "" {
-		h.Set("Access-Control-Expose-Headers", "X-Request-Id, Retry-After, ETag, Repr-Digest")
+		h.Set("Access-Control-Expose-Headers", "X-Request-Id, Retry-After, ETag, Repr-Digest, RateLimit, RateLimit-Policy")
 		return false
 	}
 	h.Add("Vary", "Access-Control-Request-Headers")

@@ -65,7 +65,7 @@ func (s *Server) routes() []route {
 		{post, "/api/builds/:id/logs", workerKey, fleet, false, s.handleBuildLogsPost, small},
 		{post, "/api/builds/:id/heartbeat", apiKey, fleet, false, s.handleBuildHeartbeat, small},
 
-		{post, "/api/workers/register", apiKey, fleet, false, s.handleWorkerRegister, small},
+		{post, registerPath, apiKey, fleet, false, s.handleWorkerRegister, small},
 		{post, "/api/workers/unregister", apiKey, fleet, false, s.handleWorkerUnregister, small},
 		{post, "/api/workers/:id/unregister", apiKey, fleet, false, s.handleWorkerUnregisterID, small},
 		{both, pollPath, apiKey, fleet, false, nil, small}, // see servePoll

@@ -27,8 +27,11 @@ type Server struct {
 	apiKey   secret
 	adminKey secret
 
-	metrics  metrics
-	inFlight atomic.Int64 // requests under way, parked polls included
+	metrics metrics
+	polls   *quota // per worker; nil: no limit
+	// registrations is per remote address; nil: no limit.
+	registrations *quota
+	inFlight      atomic.Int64 // requests under way, parked polls included
 
 	drains chan struct{} // a place for each refused body that is read
 	bypass chan struct{} // a place for each request without an actor
@@ -52,6 +55,8 @@ func New(deps Deps, cfg Config) (*Server, error) {
 		apiKey: newSecret(cfg.APIKey), adminKey: newSecret(cfg.AdminKey),
 		drains: make(chan struct{}, cfg.MaxDrains), bypass: make(chan struct{}, cfg.MaxBypass),
 	}
+	s.polls = newQuota("poll", cfg.PollRate, time.Now())
+	s.registrations = newQuota("register", cfg.RegisterRate, time.Now())
 	if err := s.prepare(); err != nil {
 		return nil, err
 	}
@@ -130,8 +135,14 @@ func stopping(ctx context.Context) context.Context {
 
 // Handler returns the handler of everything, for tests.
 func (s *Server) Handler() http.Handler {
+	plain, secure := newSecureHeaders(false), newSecureHeaders(true)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
+		if r.TLS != nil {
+			secure.set(h)
+		} else {
+			plain.set(h)
+		}
 		h[keyRequestID] = []string{s.requestIDFor(r)}
 		if allowCrossOrigin(h, r) {
 			w.WriteHeader(http.StatusNoContent)

@@ -24,13 +24,17 @@ const familyChars = 8
 
 // HashToken returns the hash of token.
 func HashToken(token string) TokenHash {
-	family := sha256.Sum256([]byte(token[:min(familyChars, len(token))]))
+	family := sha256.Sum256([]byte(TokenFamily(token)))
 	whole := sha256.Sum256([]byte(token))
 	var h TokenHash
 	copy(h[:8], family[:8])
 	copy(h[8:], whole[:24])
 	return h
 }
+
+// TokenFamily is the part of a worker's token that survives rotation. It is a
+// secret as the token is.
+func TokenFamily(token string) string { return token[:min(familyChars, len(token))] }
 
 // Family is the part of h by which its row is found.
 func (h TokenHash) Family() int64 {

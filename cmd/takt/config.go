@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -55,6 +56,11 @@ type Config struct {
 	OnBuildTimeout   string
 	// MaxParked is how many polls may wait at once.
 	MaxParked int
+	// PollRate is how many polls a second a worker may send, RegisterRate how
+	// many registrations a remote address; 0 switches a limit off.
+	PollRate, RegisterRate int
+	// TrustedProxies are the networks whose X-Forwarded-For is believed.
+	TrustedProxies []netip.Prefix
 	// Log is a level and a format: "info", "debug,console", "warn,json".
 	Log string
 }
@@ -73,6 +79,8 @@ func defaultConfig(stateDir string) Config {
 		BuildMaxAttempts: 3,
 		OnBuildTimeout:   "requeue",
 		MaxParked:        20_000,
+		PollRate:         100,
+		RegisterRate:     5000,
 		Log:              "info",
 	}
 }
@@ -122,6 +130,36 @@ func duration(field func(*Config) *time.Duration) (func(*Config) string, func(*C
 		}
 }
 
+// networks takes a list such as "10.0.0.0/8, 192.0.2.1".
+func networks(field func(*Config) *[]netip.Prefix) (func(*Config) string, func(*Config, string) error) {
+	return func(c *Config) string {
+			var texts []string
+			for _, p := range *field(c) {
+				texts = append(texts, p.String())
+			}
+			return strings.Join(texts, ",")
+		},
+		func(c *Config, v string) error {
+			var list []netip.Prefix
+			for entry := range strings.SplitSeq(v, ",") {
+				if entry = strings.TrimSpace(entry); entry == "" {
+					continue
+				}
+				p, err := netip.ParsePrefix(entry)
+				if err != nil {
+					addr, aerr := netip.ParseAddr(entry)
+					if aerr != nil {
+						return fmt.Errorf("%q is no network: want 10.0.0.0/8 or an address", entry)
+					}
+					p = netip.PrefixFrom(addr, addr.BitLen())
+				}
+				list = append(list, p.Masked())
+			}
+			*field(c) = list
+			return nil
+		}
+}
+
 func settings() []setting {
 	var out []setting
 	add := func(name, usage string, get func(*Config) string, set func(*Config, string) error, env ...string) *setting {
@@ -157,6 +195,10 @@ func settings() []setting {
 	num("build-max-attempts", "attempts that a build has", func(c *Config) *int { return &c.BuildMaxAttempts }, "TAKT_BUILD_MAX_ATTEMPTS")
 	str("on-build-timeout", "requeue or fail", func(c *Config) *string { return &c.OnBuildTimeout }, "TAKT_ON_BUILD_TIMEOUT")
 	num("max-parked", "polls that may wait at once", func(c *Config) *int { return &c.MaxParked }, "TAKT_MAX_PARKED")
+	num("poll-rate", "polls a second that one worker may send; 0: no limit", func(c *Config) *int { return &c.PollRate }, "TAKT_POLL_RATE")
+	num("register-rate", "registrations a second from one remote address; 0: no limit", func(c *Config) *int { return &c.RegisterRate }, "TAKT_REGISTER_RATE")
+	get, set := networks(func(c *Config) *[]netip.Prefix { return &c.TrustedProxies })
+	add("trusted-proxies", "networks (CIDR, comma-separated) whose X-Forwarded-For is believed", get, set, "TAKT_TRUSTED_PROXIES")
 	str("log", "level and format: debug|info|warn|error[,json|console]", func(c *Config) *string { return &c.Log }, "TAKT_LOG")
 	return out
 }
@@ -309,6 +351,8 @@ func (c *Config) validate() []error {
 	atLeast("queue-limit", c.QueueLimit, 1)
 	atLeast("build-max-attempts", c.BuildMaxAttempts, 1)
 	atLeast("max-parked", c.MaxParked, 0)
+	atLeast("poll-rate", c.PollRate, 0)
+	atLeast("register-rate", c.RegisterRate, 0)
 	for name, d := range map[string]time.Duration{"build-timeout": c.BuildTimeout, "worker-timeout": c.WorkerTimeout, "check-interval": c.CheckInterval} {
 		if d < time.Second {
 			bad(name, "must be at least 1s")

@@ -93,3 +93,17 @@ func TestFillKeysMakesThemOnceAndKeepsThem(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, raw, 32)
 }
+
+func TestTrustedProxiesAreNetworksOrAddresses(t *testing.T) {
+	t.Parallel()
+	cfg, err := load(sources{lookup: env("TAKT_TRUSTED_PROXIES", "10.1.2.3/8, 192.0.2.1,,fd00::/8")})
+	require.NoError(t, err)
+	var out bytes.Buffer
+	cfg.print(&out)
+	require.Contains(t, out.String(), `trusted_proxies: "10.0.0.0/8,192.0.2.1/32,fd00::/8"`)
+	_, err = load(sources{lookup: env("TAKT_TRUSTED_PROXIES", "10.0.0.0/8,proxy.example")})
+	require.ErrorContains(t, err, `"proxy.example" is no network`)
+	_, err = load(sources{lookup: env("TAKT_POLL_RATE", "-1", "TAKT_REGISTER_RATE", "many")})
+	require.ErrorContains(t, err, "poll-rate: must be at least 0")
+	require.ErrorContains(t, err, "register-rate")
+}

@@ -192,7 +192,7 @@ func TestKilledControllerLosesNoAcknowledgedSubmit(t *testing.T) {
 		cancel(context.Canceled)
 		wg.Wait()
 	}
-	c := s.controller("takt")
+	c := s.controller("takt", "TAKT_POLL_RATE=0")
 	w := register(t, c, len(acknowledged)+100)
 	got := map[string]bool{}
 	for {
@@ -247,8 +247,8 @@ func (w *hand) source(t *testing.T, id string) string {
 func TestTwoControllersOnOneDatabaseAssignNothingTwice(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	a := s.controller("first", "TAKT_QUEUE_LIMIT=2000")
-	b := s.controller("second", "TAKT_QUEUE_LIMIT=2000", "TAKT_API_KEY="+a.APIKey,
+	a := s.controller("first", "TAKT_QUEUE_LIMIT=2000", "TAKT_POLL_RATE=0")
+	b := s.controller("second", "TAKT_QUEUE_LIMIT=2000", "TAKT_POLL_RATE=0", "TAKT_API_KEY="+a.APIKey,
 		"TAKT_DATABASE_URL="+databaseURL(a), "TAKT_ENCRYPTION_KEY="+process.ReadWord(filepath.Join(a.DataDir, "encryption-key")))
 	const pollers, builds = 50, 500
 	source := zipOf(t, map[string]string{"order.txt": "x"})

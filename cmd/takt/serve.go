@@ -174,13 +174,27 @@ func (c *controller) plant(ctx context.Context) error {
 		Operator: c.tree, Heartbeat: c.tree.Monitor, Audit: postgres.NewAudit(db), Background: background,
 		Metrics: c.tree.Telemetry.Gatherer(),
 		Logger:  c.log,
-	}, http.Config{APIKey: c.cfg.APIKey, AdminKey: c.cfg.AdminKey, BaseImageID: c.cfg.BaseImageID})
+	}, c.httpConfig())
 	if err != nil {
 		return err
 	}
 	c.server = server
 	c.tree.Telemetry.Register(server.Collectors()...)
 	return nil
+}
+
+// httpConfig is what the settings say about HTTP.
+func (c *controller) httpConfig() http.Config {
+	rate := func(n int) int {
+		if n == 0 {
+			return -1
+		}
+		return n
+	}
+	return http.Config{
+		APIKey: c.cfg.APIKey, AdminKey: c.cfg.AdminKey, BaseImageID: c.cfg.BaseImageID,
+		PollRate: rate(c.cfg.PollRate), RegisterRate: rate(c.cfg.RegisterRate), TrustedProxies: c.cfg.TrustedProxies,
+	}
 }
 
 // run starts the tree, says where it listens, and waits.

@@ -139,7 +139,7 @@ const (
 // controller starts a controller with the bench's settings.
 func (r *run) controller(ctx context.Context, name string, settings ...string) (*process.Controller, error) {
 	return process.StartController(ctx, r.dir, name, process.Environ(r.Environ, append([]string{
-		"TAKT_QUEUE_LIMIT=100000000", "TAKT_LOG=warn,json",
+		"TAKT_QUEUE_LIMIT=100000000", "TAKT_POLL_RATE=0", "TAKT_LOG=warn,json",
 	}, settings...)...), startLimit)
 }
 
