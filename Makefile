@@ -5,6 +5,8 @@ GO            ?= go
 CACHE         ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/takt
 GOLANGCI_LINT := v2.15.0
 LINT          := $(CACHE)/tools/golangci-lint-$(GOLANGCI_LINT)/golangci-lint
+VERSITYGW     := v1.8.0
+S3_SERVER     := $(CACHE)/tools/versitygw-$(VERSITYGW)/versitygw
 BIN           := bin/takt
 RUN_DIR       ?= .cache/run
 FUZZTIME      ?= 30s
@@ -13,7 +15,7 @@ PACKAGES      ?= ./...
 export GOTOOLCHAIN := local
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo run test check lint fmt bench bench-e2e fuzz cover db-reset setup-postgres setup-cc
+.PHONY: help build demo run test check lint fmt bench bench-e2e fuzz cover db-reset setup-postgres setup-cc setup-s3
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,8 +29,8 @@ demo: setup-postgres build ## run the main job end to end: a fleet of three buil
 run: setup-postgres build ## serve on 127.0.0.1:3000 with an embedded database in .cache/run
 	$(BIN) serve --data-dir $(RUN_DIR)
 
-test: setup-postgres setup-cc ## run every test, with the race detector
-	CGO_ENABLED=1 $(GO) test -race -timeout 12m $(PACKAGES)
+test: setup-postgres setup-cc setup-s3 ## run every test, with the race detector
+	TAKT_TEST_S3_SERVER=$(S3_SERVER) CGO_ENABLED=1 $(GO) test -race -timeout 12m $(PACKAGES)
 
 check: lint ## lint, vet and check that go.mod is tidy
 	$(GO) vet ./...
@@ -52,8 +54,8 @@ fuzz: setup-postgres ## fuzz every target for FUZZTIME (30s)
 			echo "$$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$p; \
 		done; done
 
-cover: setup-postgres ## measure test coverage into coverage.out
-	$(GO) test -coverpkg ./... -coverprofile coverage.out -timeout 12m ./...
+cover: setup-postgres setup-s3 ## measure test coverage into coverage.out
+	TAKT_TEST_S3_SERVER=$(S3_SERVER) $(GO) test -coverpkg ./... -coverprofile coverage.out -timeout 12m ./...
 	$(GO) tool cover -func coverage.out | tail -n 1
 
 db-reset: ## throw away the database and files of `make run`
@@ -66,6 +68,13 @@ setup-postgres:
 
 setup-cc:
 	@.ci/setup cc
+
+setup-s3: $(S3_SERVER)
+
+# A real S3 server for the tests, in one file, as the linter.
+$(S3_SERVER):
+	@echo "building versitygw $(VERSITYGW), the S3 server of the tests (once)"
+	@GOBIN=$(dir $@) $(GO) install github.com/versity/versitygw/cmd/versitygw@$(VERSITYGW)
 
 $(LINT):
 	@echo "building golangci-lint $(GOLANGCI_LINT) (once)"

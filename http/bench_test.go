@@ -45,7 +45,9 @@ func (i *instant) Arrive(_ context.Context, r takthttp.PollRequest, _ time.Durat
 
 func benchServer(b *testing.B) (addr string) {
 	b.Helper()
-	files, err := storage.OpenLocal(b.TempDir(), storage.Config{EncryptionKey: make([]byte, 32)})
+	local, err := storage.OpenLocal(b.TempDir(), storage.Config{EncryptionKey: make([]byte, 32)})
+	require.NoError(b, err)
+	files, err := storage.NewFiles(storage.ModeLocal, local, nil)
 	require.NoError(b, err)
 	i := &instant{build: store.Build{ID: "build", Platform: store.IOS, State: store.Assigned, WorkerID: "worker"}}
 	s, err := takthttp.New(takthttp.Deps{

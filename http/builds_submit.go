@@ -140,18 +140,20 @@ func priority(v string) (int, error) {
 
 // recordSubmission makes the build. Its files get their names within the
 // transaction; they stay only if it may have been committed.
-func (s *Server) recordSubmission(ctx context.Context, in *submission, token store.TokenHash) (store.Build, error) {
-	sub := store.Submission{
-		ID: in.id, Platform: in.platform, Priority: in.priority, TokenHash: token, Source: in.source.file,
+func (s *Server) recordSubmission(ctx context.Context, in *submission, token store.TokenHash) (b store.Build, err error) {
+	sub := store.Submission{ID: in.id, Platform: in.platform, Priority: in.priority, TokenHash: token}
+	if sub.Source, err = in.source.send(ctx, sourceName(in.id)); err != nil {
+		return b, fmt.Errorf("storing the source of build %s: %w", in.id, err)
 	}
-	sub.Source.Name = sourceName(in.id)
 	if in.certs != nil {
-		certs := in.certs.file
-		certs.Name = certsName(in.id)
+		certs, err := in.certs.send(ctx, certsName(in.id))
+		if err != nil {
+			return b, fmt.Errorf("storing the certs of build %s: %w", in.id, err)
+		}
 		sub.Certs = &certs
 	}
 	placed := false
-	b, err := s.deps.Builds.Submit(ctx, sub, func() error {
+	b, err = s.deps.Builds.Submit(ctx, sub, func() error {
 		placed = true
 		if sub.Certs != nil {
 			if err := in.certs.upload.Place(sub.Certs.Name); err != nil {
@@ -160,6 +162,8 @@ func (s *Server) recordSubmission(ctx context.Context, in *submission, token sto
 		}
 		return in.source.upload.Place(sub.Source.Name)
 	})
+	in.source.settle(err)
+	in.certs.settle(err)
 	if err != nil {
 		if placed && !errors.Is(err, store.ErrOutcomeUnknown) {
 			err = errors.Join(err, s.deps.Files.RemoveBuild(in.id))

@@ -86,7 +86,7 @@ func (s *Server) handleBuildSource(ctx context.Context, c echo.Context) error {
 		return err
 	}
 	d.name = b.ID + ".zip"
-	return s.sendFile(c, b.Source, "Source not found", d)
+	return s.sendFile(ctx, c, b.Source, "Source not found", d)
 }
 
 // handleBuildCerts handles GET /api/builds/:id/certs.
@@ -97,7 +97,7 @@ func (s *Server) handleBuildCerts(ctx context.Context, c echo.Context) error {
 	}
 	d.name = b.ID + "-certs.zip"
 	d.cache = "no-store"
-	return s.sendSealed(c, b.Certs, "Certs not found", d)
+	return s.sendSealed(ctx, c, b.Certs, "Certs not found", d)
 }
 
 // handleBuildDownload handles GET /api/builds/:id/download, also with /result
@@ -112,12 +112,12 @@ func (s *Server) handleBuildDownload(ctx context.Context, c echo.Context) error 
 		return err
 	}
 	if kind == string(store.SourceFile) {
-		return s.sendFile(c, b.Source, "Source not found", download{contentType: "application/zip", name: b.ID + ".zip"})
+		return s.sendFile(ctx, c, b.Source, "Source not found", download{contentType: "application/zip", name: b.ID + ".zip"})
 	}
 	if b.State != store.Completed {
 		return store.NewError(store.InvalidState, "Build not completed")
 	}
-	return s.sendFile(c, b.Result, "Build result not found", download{
+	return s.sendFile(ctx, c, b.Result, "Build result not found", download{
 		contentType: "application/octet-stream", name: b.ID + b.Platform.ResultExt(),
 	})
 }

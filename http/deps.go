@@ -134,16 +134,17 @@ type Heartbeat interface {
 	Update(ctx context.Context, t store.Timeouts) error
 }
 
-// Files is where builds' files are kept.
+// Files is where builds' files are kept: on the local disk, in S3 or both.
 type Files interface {
 	Create(ctx context.Context, limit int64) (*storage.Upload, error)
 	CreateSealed(ctx context.Context, limit int64, binding string) (*storage.Upload, error)
 	// Duplicate returns a finished upload with the content of a plain file.
-	Duplicate(ctx context.Context, name string) (*storage.Upload, error)
-	Open(name string) (*storage.File, error)
-	OpenSealed(name, binding string) (*storage.SealedFile, error)
+	Duplicate(ctx context.Context, f store.File) (*storage.Upload, error)
+	// Open and OpenSealed find a file wherever it is. ctx bounds the reading.
+	Open(ctx context.Context, f store.File) (*storage.File, error)
+	OpenSealed(ctx context.Context, f store.File) (*storage.SealedFile, error)
 	RemoveBuild(id string) error
-	Free() (int64, error)
+	Health() storage.Health
 }
 
 // Deps is what a Server works with. All are required.

@@ -2,6 +2,7 @@ package http
 
 import (
 	"cmp"
+	"context"
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
@@ -113,26 +114,26 @@ func (w *downloadWriter) move() {
 }
 
 // sendFile answers with a plain file, named missing if it is not there.
-func (s *Server) sendFile(c echo.Context, f *store.File, missing string, d download) error {
+func (s *Server) sendFile(ctx context.Context, c echo.Context, f *store.File, missing string, d download) error {
 	if f == nil {
 		return store.NewError(store.NotFound, missing)
 	}
-	file, err := s.deps.Files.Open(f.Name)
+	file, err := s.deps.Files.Open(ctx, *f)
 	if err != nil {
 		return notThere(err, missing)
 	}
 	defer file.Close()
-	d.content, d.digest = file.File, f.SHA256
+	d.content, d.digest = file.Content, f.SHA256
 	s.serveDownload(c, d)
 	return nil
 }
 
 // sendSealed answers with the plain content of a sealed file.
-func (s *Server) sendSealed(c echo.Context, f *store.File, missing string, d download) error {
+func (s *Server) sendSealed(ctx context.Context, c echo.Context, f *store.File, missing string, d download) error {
 	if f == nil {
 		return store.NewError(store.NotFound, missing)
 	}
-	file, err := s.deps.Files.OpenSealed(f.Name, f.Name)
+	file, err := s.deps.Files.OpenSealed(ctx, *f)
 	if err != nil {
 		return notThere(err, missing)
 	}

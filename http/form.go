@@ -12,6 +12,7 @@ import (
 	"mime/multipart"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/labstack/echo/v4"
 
@@ -134,11 +135,25 @@ type arrival struct {
 	upload *storage.Upload
 	file   store.File
 	empty  bool // no content and no name: a form's way to say "none"
+	// moved is called while the file goes on from here; it may be nil.
+	moved func(now time.Time)
 }
 
 func (a *arrival) discard() {
 	if a != nil {
 		a.upload.Discard()
+	}
+}
+
+// send brings the file to where it belongs. What is left is to record it.
+func (a *arrival) send(ctx context.Context, name string) (store.File, error) {
+	return a.upload.Send(ctx, name, a.moved)
+}
+
+// settle says how the recording ended.
+func (a *arrival) settle(err error) {
+	if a != nil {
+		a.upload.Settle(err)
 	}
 }
 
@@ -158,7 +173,7 @@ func (f *form) file(ctx context.Context, p *multipart.Part, what string, limit i
 	if err != nil {
 		return nil, err
 	}
-	a := &arrival{upload: u}
+	a := &arrival{upload: u, moved: f.onward()}
 	if _, err = u.ReadFrom(clientReader{p}); err == nil {
 		a.file.Size, a.file.SHA256, err = u.Finish()
 	}
@@ -174,6 +189,24 @@ func (f *form) file(ctx context.Context, p *multipart.Part, what string, limit i
 	}
 	a.empty = a.file.Size == 0 && p.FileName() == ""
 	return a, nil
+}
+
+// onward keeps the client's connection and its build alive while a file that
+// came with it goes on to S3.
+func (f *form) onward() func(now time.Time) {
+	b, ok := f.body.(*body)
+	if !ok {
+		return nil
+	}
+	return func(now time.Time) {
+		if now.After(b.renew) {
+			b.renew = now.Add(renewal(b.write))
+			b.rearm()
+		}
+		if b.moved != nil {
+			b.moved(now)
+		}
+	}
 }
 
 func size(n int64) string {

@@ -44,7 +44,9 @@ func FuzzSubmitForm(f *testing.F) {
 	f.Add([]byte("--b\r\n"))
 	f.Add([]byte(""))
 	dir := f.TempDir()
-	files, err := storage.OpenLocal(dir, storage.Config{EncryptionKey: make([]byte, 32)})
+	local, err := storage.OpenLocal(dir, storage.Config{EncryptionKey: make([]byte, 32)})
+	require.NoError(f, err)
+	files, err := storage.NewFiles(storage.ModeLocal, local, nil)
 	require.NoError(f, err)
 	defer files.Close() //nolint:errcheck // the test is over
 	s, err := New(Deps{Builds: agreeing{}, Queue: agreeing{}, Announce: agreeing{}, Requests: agreeing{}, Files: files, Logger: zerolog.Nop()},

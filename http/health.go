@@ -18,16 +18,24 @@ func (s *Server) handleHealth(ctx context.Context, c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	files := map[string]any{"kind": "local", "ok": true}
-	if free, err := s.deps.Files.Free(); err != nil {
-		s.log.Warn().Err(err).Msg("storage is not well")
-		files["ok"] = false
-	} else {
-		files["free_bytes"] = free
-	}
 	return s.reply(c, http.StatusOK, api.Health{
-		Status: "ok", Queue: api.QueueHealth{Pending: n.Pending, Active: n.Assigned + n.Building}, Storage: files,
+		Status: "ok", Queue: api.QueueHealth{Pending: n.Pending, Active: n.Assigned + n.Building}, Storage: s.storageHealth(),
 	})
+}
+
+// storageHealth shows how storage does. Why it is not well is for the log.
+func (s *Server) storageHealth() map[string]any {
+	h := s.deps.Files.Health()
+	files := map[string]any{"kind": string(h.Mode), "ok": h.OK()}
+	if h.Local != nil {
+		s.log.Warn().Err(h.Local).Msg("storage is not well")
+	} else {
+		files["free_bytes"] = h.Free
+	}
+	if h.S3 != nil {
+		files["s3"] = map[string]any{"ok": h.S3.Err == nil, "asked_at": api.NewMillis(h.S3.At)}
+	}
+	return files
 }
 
 // handleLive handles GET /livez: this process answers.

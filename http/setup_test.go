@@ -55,7 +55,9 @@ func setupWith(t *testing.T, replace func(*takthttp.Deps), change ...func(*takth
 		t: t, dir: t.TempDir(), db: d.DB, pool: d.Pool, client: newClient(t), announced: &announced{},
 		queue: &queue{store: postgres.NewQueue(d.DB, postgres.QueueConfig{}), woken: make(chan struct{})},
 	}
-	files, err := storage.OpenLocal(b.dir, storage.Config{EncryptionKey: bytes.Repeat([]byte{1}, 32)})
+	local, err := storage.OpenLocal(b.dir, storage.Config{EncryptionKey: bytes.Repeat([]byte{1}, 32)})
+	require.NoError(t, err)
+	files, err := storage.NewFiles(storage.ModeLocal, local, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, files.Close()) })
 	deps := takthttp.Deps{

@@ -42,9 +42,7 @@ func (s *Server) handleWorkerUpload(ctx context.Context, c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), recordTimeout, errRecordTimeout)
-	defer cancel()
-	if err := s.recordResult(ctx, in, success); err != nil {
+	if err := s.recordResult(context.WithoutCancel(ctx), in, success); err != nil {
 		return err
 	}
 	if !success {
@@ -192,10 +190,19 @@ func (s *Server) recordResult(ctx context.Context, in *outcome, success bool) er
 	if success {
 		file := in.file.file
 		file.Name = resultName(b.ID, b.Platform)
+		if !b.State.Final() { // else it is a repeat, or refused
+			if file, err = in.file.send(ctx, file.Name); err != nil {
+				return fmt.Errorf("storing result of build %s: %w", b.ID, err)
+			}
+		}
 		result.File, result.ErrorMessage = &file, ""
 		place = func() error { return in.file.upload.Place(file.Name) }
 	}
-	return s.finish(ctx, b, result, place)
+	ctx, cancel := context.WithTimeoutCause(ctx, recordTimeout, errRecordTimeout)
+	defer cancel()
+	err = s.finish(ctx, b, result, place)
+	in.file.settle(err)
+	return err
 }
 
 // finish ends b and says so.

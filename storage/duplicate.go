@@ -10,6 +10,8 @@ import (
 	"io/fs"
 	"path"
 	"time"
+
+	"takt/store"
 )
 
 // Duplicate returns an upload that is finished and has the content of the
@@ -56,4 +58,36 @@ func (l *Local) copyOf(ctx context.Context, f *File) (*Upload, error) {
 		return nil, fmt.Errorf("duplicating file: %w", err)
 	}
 	return u, nil
+}
+
+// Duplicate returns an upload that is finished and has the content of a plain
+// file that a row names; what is left is to Send and Place it. A file on the
+// local disk is not read for it. Errors: NotFound, Unavailable.
+func (f *Files) Duplicate(ctx context.Context, file store.File) (*Upload, error) {
+	var u *Upload
+	err := error(nil)
+	if stat, serr := f.local.Stat(file.Name); serr == nil && stat.Size == file.Size && file.Location.Local() {
+		u, err = f.local.Duplicate(ctx, file.Name)
+	} else {
+		u, err = f.fetch(ctx, file)
+	}
+	if err != nil {
+		return nil, err
+	}
+	u.to, u.digest = f, file.SHA256
+	return u, nil
+}
+
+// fetch is Duplicate for a file that is elsewhere.
+func (f *Files) fetch(ctx context.Context, file store.File) (*Upload, error) {
+	from, err := f.Open(ctx, file)
+	if err != nil {
+		return nil, err
+	}
+	u, err := f.local.copyOf(ctx, from)
+	if err == nil && u.digest != file.SHA256 {
+		u.Discard()
+		err = fmt.Errorf("duplicating %s: its digest is another: %w", file.Name, ErrDamaged)
+	}
+	return u, errors.Join(err, from.Close())
 }

@@ -110,7 +110,7 @@ func (l *Local) Open(name string) (*File, error) {
 	if err != nil {
 		return nil, errors.Join(failure("opening file", err), f.Close())
 	}
-	return &File{File: f, Size: info.Size(), ModTime: info.ModTime()}, nil
+	return &File{Content: f, Size: info.Size(), ModTime: info.ModTime()}, nil
 }
 
 // OpenSealed opens a file that CreateSealed wrote. The whole length is
@@ -120,11 +120,11 @@ func (l *Local) OpenSealed(name, binding string) (*SealedFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := newUnsealer(f.File, f.Size, l.key, binding)
+	sealed, err := unsealFile(f, l.key, binding)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("opening sealed file %s: %w", name, err), f.Close())
+		return nil, fmt.Errorf("opening sealed file %s: %w", name, err)
 	}
-	return &SealedFile{unsealer: r, file: f.File, Size: r.size, ModTime: f.ModTime}, nil
+	return sealed, nil
 }
 
 // RemoveBuild removes every file of the build id. It is for builds that no row

@@ -30,6 +30,12 @@ const (
 	tagSize   = 16
 )
 
+// SealedSize is how many bytes a sealed file of size bytes has.
+func SealedSize(size int64) int64 {
+	chunks := max((size+chunkSize-1)/chunkSize, 1) // the last one may be empty
+	return int64(sealHead) + size + chunks*tagSize
+}
+
 // errSeal is deliberately dull: nothing more is known than that the file is
 // not what was written, or the key not the one that it was written with.
 var errSeal = errors.New("sealed content is damaged or the key is another")

@@ -10,15 +10,18 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"strings"
 	"sync"
 
 	"takt/store"
 )
 
-// Upload is a file that is arriving. Use: Write or ReadFrom, Finish, Place;
-// Discard on every path. Errors stick: after one, only Discard is left.
+// Upload is a file that is arriving. Use: Write or ReadFrom, Finish, Send, and
+// inside the transaction Place; then Settle; Discard on every path. Errors stick:
+// after one, only Discard is left.
 type Upload struct {
 	local     *Local
+	to        *Files    // nil if the local disk is all there is
 	file      *os.File  // nil after Finish
 	out       io.Writer // file, or a sealer before it
 	sealer    *sealer
@@ -28,6 +31,11 @@ type Upload struct {
 	size      int64
 	flushed   int64 // bytes whose writing to disk was begun
 	finished  bool
+	digest    [sha256.Size]byte
+	sent      *store.File // where it is to be, once that is known
+	placed    bool
+	settled   bool   // a row names it, or may
+	takeBack  func() // removes the object
 	err       error
 }
 
@@ -124,19 +132,38 @@ func (u *Upload) Finish() (size int64, digest [sha256.Size]byte, err error) {
 		return 0, digest, u.err
 	}
 	u.finished = true
-	u.hash.Sum(digest[:0])
-	return u.size, digest, nil
+	u.hash.Sum(u.digest[:0])
+	return u.size, u.digest, nil
 }
 
 // Place gives the finished upload its name, replacing what had it, and makes
-// that durable. Call it inside the transaction that records the file.
+// that durable. Call it inside the transaction that records the file as Send
+// described it.
 func (u *Upload) Place(name string) error {
 	if !u.finished || u.temporary == "" {
 		return fmt.Errorf("placing upload: %w", fs.ErrClosed)
 	}
-	if !filepath.IsLocal(name) || path.Clean(name) != name {
-		return fmt.Errorf("placing upload: invalid name %q", name)
+	if err := checkName(name); err != nil {
+		return fmt.Errorf("placing upload: %w", err)
 	}
+	if u.to != nil && u.to.mode != ModeLocal && (u.sent == nil || u.sent.Name != name) {
+		return fmt.Errorf("placing upload: %q was not sent", name)
+	}
+	u.placed = true
+	if u.sent != nil && u.sent.Location == store.InS3 {
+		return nil // its name is that of the object, and stands
+	}
+	return u.rename(name)
+}
+
+func checkName(name string) error {
+	if !filepath.IsLocal(name) || path.Clean(name) != name || name == "." || strings.Contains(name, `\`) {
+		return fmt.Errorf("invalid name %q", name)
+	}
+	return nil
+}
+
+func (u *Upload) rename(name string) error {
 	dir := path.Dir(name)
 	fresh := false
 	if _, err := u.local.root.Stat(dir); errors.Is(err, fs.ErrNotExist) {
@@ -145,7 +172,14 @@ func (u *Upload) Place(name string) error {
 			return failure("placing upload", err)
 		}
 	}
-	if err := u.local.root.Rename(u.temporary, name); err != nil {
+	err := u.local.root.Rename(u.temporary, name)
+	if errors.Is(err, fs.ErrNotExist) { // somebody thought that the directory was empty for good
+		fresh = true
+		if err = u.local.root.MkdirAll(dir, 0o700); err == nil {
+			err = u.local.root.Rename(u.temporary, name)
+		}
+	}
+	if err != nil {
 		return failure("placing upload", err)
 	}
 	u.temporary = ""
@@ -160,9 +194,20 @@ func (u *Upload) Place(name string) error {
 	return nil
 }
 
-// Discard removes what was not placed. It may be called at any time and more
-// than once; a placed file stays, because by then it may be another's.
+// Settle says how the transaction ended that Place was called in. If it stands,
+// or may stand, Discard leaves everything where it is.
+func (u *Upload) Settle(err error) {
+	u.settled = u.placed && (err == nil || errors.Is(err, store.ErrOutcomeUnknown))
+}
+
+// Discard removes what was not placed, and the object that no row names. It may
+// be called at any time and more than once; a placed local file stays, because by
+// then its name may be another's.
 func (u *Upload) Discard() {
+	if u.takeBack != nil && !u.settled {
+		u.takeBack()
+	}
+	u.takeBack = nil
 	if u.file != nil {
 		_ = u.file.Close() // its content is not wanted
 		u.file = nil

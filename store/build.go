@@ -97,16 +97,6 @@ const (
 	ResultFile FileKind = "result"
 )
 
-// File describes a stored file.
-type File struct {
-	// Name is the key in storage, such as builds/<id>/source.zip.
-	Name string
-	// Size is in bytes.
-	Size int64
-	// SHA256 is the digest of the content as it was sent.
-	SHA256 [32]byte
-}
-
 // Submission is a new build as its submitter asks for it.
 type Submission struct {
 	ID        string

@@ -20,6 +20,8 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 	"gopkg.in/yaml.v3"
+
+	"takt/storage"
 )
 
 // Config is what `takt serve` runs with. It is filled from defaults, then a
@@ -43,8 +45,10 @@ type Config struct {
 	PublicURL string
 	// BaseImageID is told to workers as the image to build in.
 	BaseImageID string
-	// Storage is where files go; this version knows "local".
+	// Storage is where files go: "local", "s3" or "dual".
 	Storage string
+	// S3 is the bucket. One that is given is read from, whatever Storage says.
+	S3 storage.S3Config
 	// QueueLimit is how many builds may be pending before a submit is refused.
 	QueueLimit int
 	// BuildTimeout, WorkerTimeout and CheckInterval are the first values of the
@@ -72,6 +76,7 @@ func defaultConfig(stateDir string) Config {
 		DatabasePool:     10,
 		BaseImageID:      "ghcr.io/sethwebster/expo-free-agent-base:0.1.23",
 		Storage:          "local",
+		S3:               storage.S3Config{Region: "us-east-1", PathStyle: "auto"},
 		QueueLimit:       1000,
 		BuildTimeout:     300 * time.Second,
 		WorkerTimeout:    300 * time.Second,
@@ -187,7 +192,14 @@ func settings() []setting {
 	str("encryption-key", "32 bytes in base64, seals certificates at rest", func(c *Config) *string { return &c.EncryptionKey }, "TAKT_ENCRYPTION_KEY", "ENCRYPTION_KEY").secret = true
 	str("public-url", "how workers reach this controller", func(c *Config) *string { return &c.PublicURL }, "TAKT_PUBLIC_URL")
 	str("base-image-id", "image that workers are told to build in", func(c *Config) *string { return &c.BaseImageID }, "TAKT_BASE_IMAGE_ID", "BASE_IMAGE_ID")
-	str("storage", "where files go: local", func(c *Config) *string { return &c.Storage }, "TAKT_STORAGE")
+	str("storage", "where files go: local, s3 or dual (both)", func(c *Config) *string { return &c.Storage }, "TAKT_STORAGE")
+	str("s3-endpoint", "URL of an S3-compatible server", func(c *Config) *string { return &c.S3.Endpoint }, "TAKT_S3_ENDPOINT")
+	str("s3-bucket", "bucket, which has to exist", func(c *Config) *string { return &c.S3.Bucket }, "TAKT_S3_BUCKET")
+	str("s3-region", "region of the bucket", func(c *Config) *string { return &c.S3.Region }, "TAKT_S3_REGION")
+	str("s3-prefix", "put before every key", func(c *Config) *string { return &c.S3.Prefix }, "TAKT_S3_PREFIX")
+	str("s3-path-style", "bucket in the path of requests: auto, true or false", func(c *Config) *string { return &c.S3.PathStyle }, "TAKT_S3_PATH_STYLE")
+	str("s3-access-key", "access key of the bucket", func(c *Config) *string { return &c.S3.AccessKey }, "TAKT_S3_ACCESS_KEY").secret = true
+	str("s3-secret-key", "secret key of the bucket", func(c *Config) *string { return &c.S3.SecretKey }, "TAKT_S3_SECRET_KEY").secret = true
 	num("queue-limit", "submits are refused while more builds than this are pending", func(c *Config) *int { return &c.QueueLimit }, "TAKT_QUEUE_LIMIT")
 	dur("build-timeout", "silence after which a build's attempt is lost", func(c *Config) *time.Duration { return &c.BuildTimeout }, "TAKT_BUILD_TIMEOUT")
 	dur("worker-timeout", "silence after which a worker is offline", func(c *Config) *time.Duration { return &c.WorkerTimeout }, "TAKT_WORKER_TIMEOUT")
@@ -336,9 +348,7 @@ func (c *Config) validate() []error {
 			bad("public-url", "must be an http or https URL")
 		}
 	}
-	if c.Storage != "local" {
-		bad("storage", "%q is not known to this version: local", c.Storage)
-	}
+	faults = append(faults, c.validateStorage()...)
 	if c.OnBuildTimeout != "requeue" && c.OnBuildTimeout != "fail" {
 		bad("on-build-timeout", "must be requeue or fail")
 	}

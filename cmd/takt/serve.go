@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -64,7 +63,7 @@ type controller struct {
 	cfg      Config
 	log      zerolog.Logger
 	listener net.Listener
-	files    *storage.Local
+	files    *storage.Files
 	tree     *actors.Tree
 	server   *http.Server
 	// stopOrders ends what operators have ordered and waits for it.
@@ -109,12 +108,8 @@ func serve(ctx context.Context, cfg Config, out io.Writer) (err error) {
 
 // open makes everything that the tree's processes share. It starts nothing.
 func (c *controller) open(ctx context.Context) error {
-	key, err := base64.StdEncoding.DecodeString(c.cfg.EncryptionKey)
-	if err != nil {
-		return fmt.Errorf("encryption key: %w", err)
-	}
-	c.files, err = storage.OpenLocal(filepath.Join(c.cfg.DataDir, "files"), storage.Config{EncryptionKey: key})
-	if err != nil {
+	var err error
+	if c.files, err = openFiles(c.cfg); err != nil {
 		return err
 	}
 	if err := c.sweepTemporary(); err != nil {
@@ -254,7 +249,7 @@ const leftover = 24 * time.Hour
 
 // sweepTemporary removes what the uploads of a killed takt left behind.
 func (c *controller) sweepTemporary() error {
-	n, err := c.files.SweepTemporary(leftover)
+	n, err := c.files.Local().SweepTemporary(leftover)
 	if n > 0 {
 		c.log.Info().Int("files", n).Msg("removed the files of interrupted uploads")
 	}

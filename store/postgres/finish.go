@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -93,7 +94,7 @@ func (st standing) result(r store.Result) (repeat bool, err error) {
 }
 
 // sqlFinish ends build $1 of worker $2: $3 success, $4 message or NULL, $5 to $7
-// the result's file. The worker is freed of it only if it was the holder.
+// and $9 to $11 the result's file. The worker is freed of it only if it was the holder.
 const sqlFinish = `
 WITH was AS MATERIALIZED (
 	SELECT (state IN ('assigned', 'building'))::int AS freed FROM builds WHERE seq = (SELECT seq FROM build_ids WHERE id = $1)
@@ -102,7 +103,8 @@ WITH was AS MATERIALIZED (
 		error_message = $4, completed_at = now(), updated_at = now(), last_seen_at = now()
 	WHERE seq = (SELECT seq FROM build_ids WHERE id = $1) RETURNING seq
 ), f AS (
-	INSERT INTO build_files (build, kind, name, size, sha256) SELECT seq, 'result', $5, $6, $7 FROM b WHERE $3
+	INSERT INTO build_files (build, kind, name, size, sha256, location, object, copy_due)
+	SELECT seq, 'result', $5, $6, $7, $9, $10, $11 FROM b WHERE $3
 ), l AS (
 	INSERT INTO build_logs (build, level, message)
 	SELECT seq, CASE WHEN $3 THEN 'info' ELSE 'error' END, $8 FROM b
@@ -116,15 +118,18 @@ FROM was WHERE id = $2`
 // writeResult ends the build. Both rows are locked.
 func writeResult(ctx context.Context, tx pgx.Tx, r store.Result) error {
 	line := "Build completed successfully"
-	var message, name *string
+	var message, name, object *string
 	var size *int64
 	var digest []byte
+	location, due := string(store.OnDisk), (*time.Time)(nil)
 	if r.Success {
 		name, size, digest = &r.File.Name, &r.File.Size, r.File.SHA256[:]
+		location, object, due = whereabouts(*r.File)
 	} else {
 		message, line = &r.ErrorMessage, failureLine(r.ErrorMessage)
 	}
-	_, err := tx.Exec(ctx, sqlFinish, r.BuildID, r.WorkerID, r.Success, message, name, size, digest, line)
+	_, err := tx.Exec(ctx, sqlFinish, r.BuildID, r.WorkerID, r.Success, message, name, size, digest, line,
+		location, object, due)
 	if err != nil {
 		return fmt.Errorf("writing the result: %w", err)
 	}

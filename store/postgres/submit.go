@@ -101,7 +101,7 @@ func (b *Builds) makeRoom(ctx context.Context, tx pgx.Tx) error {
 // queueFullRetry is what a refused submitter is told to wait.
 const queueFullRetry = 5 * time.Second
 
-// sqlInsertBuild adds a build, its files ($6 to $9) and its first log line, and
+// sqlInsertBuild adds a build, its files ($6 to $12) and its first log line, and
 // tells every controller's queue. The notice is sent at the commit.
 const sqlInsertBuild = `
 WITH b AS (
@@ -111,8 +111,9 @@ WITH b AS (
 ), n AS (
 	INSERT INTO build_ids (id, seq) SELECT $1, seq FROM b
 ), f AS (
-	INSERT INTO build_files (build, kind, name, size, sha256)
-	SELECT b.seq, f.* FROM b, unnest($6::text[], $7::text[], $8::bigint[], $9::bytea[]) AS f
+	INSERT INTO build_files (build, kind, name, size, sha256, location, object, copy_due)
+	SELECT b.seq, f.* FROM b, unnest($6::text[], $7::text[], $8::bigint[], $9::bytea[],
+		$10::text[], $11::text[], $12::timestamptz[]) AS f
 ), l AS (
 	INSERT INTO build_logs (build, message) SELECT seq, 'Build submitted' FROM b
 )
@@ -123,15 +124,14 @@ func insertBuild(ctx context.Context, tx pgx.Tx, s store.Submission) (build stor
 		ID: s.ID, Platform: s.Platform, State: store.Pending, Priority: s.Priority,
 		TokenHash: s.TokenHash, Source: &s.Source, Certs: s.Certs,
 	}
-	kinds, names := []string{string(store.SourceFile)}, []string{s.Source.Name}
-	sizes, digests := []int64{s.Source.Size}, [][]byte{s.Source.SHA256[:]}
-	if c := s.Certs; c != nil {
-		kinds, names = append(kinds, string(store.CertsFile)), append(names, c.Name)
-		sizes, digests = append(sizes, c.Size), append(digests, c.SHA256[:])
+	var f fileColumns
+	f.add(store.SourceFile, s.Source)
+	if s.Certs != nil {
+		f.add(store.CertsFile, *s.Certs)
 	}
 	var at time.Time
 	err = tx.QueryRow(ctx, sqlInsertBuild, s.ID, string(s.Platform), s.Priority, s.TokenHash[:],
-		s.Certs != nil, kinds, names, sizes, digests).Scan(&at, &place, nil)
+		s.Certs != nil, f.kinds, f.names, f.sizes, f.digests, f.locations, f.objects, f.due).Scan(&at, &place, nil)
 	if err != nil {
 		return store.Build{}, 0, err
 	}

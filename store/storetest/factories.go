@@ -40,7 +40,7 @@ func Build(tb testing.TB, db *postgres.DB, edit ...func(*store.Submission)) stor
 
 // File describes a file of that content.
 func File(name, content string) store.File {
-	return store.File{Name: name, Size: int64(len(content)), SHA256: sha256.Sum256([]byte(content))}
+	return store.File{Name: name, Size: int64(len(content)), SHA256: sha256.Sum256([]byte(content)), Location: store.OnDisk}
 }
 
 // RegisteredWorker is a worker with its first token.

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"takt/storage"
+)
+
+// usesS3 reports whether there is a bucket, if only to read from.
+func (c *Config) usesS3() bool { return c.Storage != string(storage.ModeLocal) || c.S3.Endpoint != "" }
+
+func (c *Config) validateStorage() []error {
+	if !storage.Mode(c.Storage).Valid() {
+		return []error{fmt.Errorf("storage: %q is not known: local, s3 or dual", c.Storage)}
+	}
+	if !c.usesS3() {
+		return nil
+	}
+	err := c.S3.Validate()
+	if err == nil {
+		return nil
+	}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		return joined.Unwrap()
+	}
+	return []error{err}
+}
+
+// openFiles opens the storage of builds' files. S3 is not asked for anything.
+func openFiles(cfg Config) (*storage.Files, error) {
+	key, err := base64.StdEncoding.DecodeString(cfg.EncryptionKey)
+	if err != nil {
+		return nil, fmt.Errorf("encryption key: %w", err)
+	}
+	local, err := storage.OpenLocal(filepath.Join(cfg.DataDir, "files"), storage.Config{EncryptionKey: key})
+	if err != nil {
+		return nil, err
+	}
+	var s3 *storage.S3
+	if cfg.usesS3() {
+		if s3, err = storage.OpenS3(cfg.S3); err != nil {
+			return nil, errors.Join(err, local.Close())
+		}
+	}
+	return storage.NewFiles(storage.Mode(cfg.Storage), local, s3)
+}

@@ -1,0 +1,180 @@
+package storage
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+	"time"
+
+	"takt/store"
+)
+
+// Mode says where new files go.
+type Mode string
+
+// The modes.
+const (
+	// ModeLocal keeps files on the local disk.
+	ModeLocal Mode = "local"
+	// ModeS3 keeps them in S3; the local disk holds what is arriving.
+	ModeS3 Mode = "s3"
+	// ModeDual keeps them on both. What S3 did not take is owed to it.
+	ModeDual Mode = "dual"
+)
+
+// Valid reports whether m is a known mode.
+func (m Mode) Valid() bool { return m == ModeLocal || m == ModeS3 || m == ModeDual }
+
+// Files keeps the files of builds, where its mode wants them. It reads them
+// from wherever they are: the local disk first, then S3. Safe for concurrent use.
+type Files struct {
+	local *Local
+	s3    *S3 // nil if none is known
+	mode  Mode
+	// patience is how long a submitter waits for the second copy.
+	patience time.Duration
+}
+
+// NewFiles returns the files on local and in s3, which may be nil in ModeLocal.
+func NewFiles(mode Mode, local *Local, s3 *S3) (*Files, error) {
+	switch {
+	case !mode.Valid():
+		return nil, fmt.Errorf("storage %q is not known: local, s3 or dual", mode)
+	case s3 == nil && mode != ModeLocal:
+		return nil, fmt.Errorf("storage %s needs S3", mode)
+	}
+	return &Files{local: local, s3: s3, mode: mode, patience: 15 * time.Second}, nil
+}
+
+// Local is the local disk.
+func (f *Files) Local() *Local { return f.local }
+
+// Close closes the local disk and the connections to S3.
+func (f *Files) Close() error {
+	if f.s3 != nil {
+		f.s3.Close()
+	}
+	return f.local.Close()
+}
+
+// Create begins an upload of at most limit bytes (inclusive).
+func (f *Files) Create(ctx context.Context, limit int64) (*Upload, error) {
+	u, err := f.local.Create(ctx, limit)
+	if err == nil {
+		u.to = f
+	}
+	return u, err
+}
+
+// CreateSealed is Create for content that must not be readable at rest. The file
+// opens again with the same binding only, which should be its name.
+func (f *Files) CreateSealed(ctx context.Context, limit int64, binding string) (*Upload, error) {
+	u, err := f.local.CreateSealed(ctx, limit, binding)
+	if err == nil {
+		u.to = f
+	}
+	return u, err
+}
+
+// RemoveBuild removes the local files of a build that no row names. Objects are
+// removed by their uploads.
+func (f *Files) RemoveBuild(id string) error { return f.local.RemoveBuild(id) }
+
+// Open opens a file that a row names. ctx bounds the reading too, if it is in
+// S3. Errors: NotFound, Unavailable.
+func (f *Files) Open(ctx context.Context, file store.File) (*File, error) {
+	return f.open(ctx, file, file.Size)
+}
+
+// OpenSealed opens a sealed file that a row names, for its plain content.
+func (f *Files) OpenSealed(ctx context.Context, file store.File) (*SealedFile, error) {
+	raw, err := f.open(ctx, file, SealedSize(file.Size))
+	if err != nil {
+		return nil, err
+	}
+	return unsealFile(raw, f.local.key, file.Name)
+}
+
+// open opens what has size bytes as it is stored, wherever it is first found.
+func (f *Files) open(ctx context.Context, file store.File, size int64) (*File, error) {
+	var missing error
+	if file.Location != store.InS3 {
+		found, err := f.local.openSized(file.Name, size)
+		if err == nil {
+			return found, nil
+		}
+		missing = err
+	}
+	if file.Object == "" {
+		return nil, missing
+	}
+	if f.s3 == nil {
+		return nil, cmp.Or(missing, errNoS3(file.Name))
+	}
+	o, err := f.s3.open(ctx, file.Object)
+	if err == nil && o.size != size {
+		err = errors.Join(damaged(file.Object, o.size, size), o.Close())
+	}
+	if err == nil {
+		return &File{Content: o, Size: o.size, ModTime: o.modTime}, nil
+	}
+	if store.CodeOf(err) == store.NotFound && missing != nil && store.CodeOf(missing) != store.NotFound {
+		return nil, missing
+	}
+	return nil, err
+}
+
+func errNoS3(name string) error {
+	return store.Wrap(store.Unavailable, "The storage of files is not available, try again later",
+		fmt.Errorf("%s is in S3, which is not configured", name))
+}
+
+// openSized opens a file that has to have size bytes.
+func (l *Local) openSized(name string, size int64) (*File, error) {
+	file, err := l.Open(name)
+	if err == nil && file.Size != size {
+		return nil, errors.Join(damaged(name, file.Size, size), file.Close())
+	}
+	return file, err
+}
+
+// ErrDamaged is in the chain of errors about files that are not what was stored.
+var ErrDamaged = errors.New("not what was stored")
+
+func damaged(name string, got, want int64) error {
+	return fmt.Errorf("%s has %d bytes, not %d: %w", name, got, want, ErrDamaged)
+}
+
+// objectKey makes a key for a file called name that nothing ever had before.
+func objectKey(name string) string {
+	ext := path.Ext(name)
+	return strings.TrimSuffix(name, ext) + "-" + strings.ToLower(rand.Text()) + ext
+}
+
+// Health is how storage does.
+type Health struct {
+	Mode Mode
+	// Local is nil if the local disk answers; Free are the bytes that it has left.
+	Local error
+	Free  int64
+	// S3 is how S3 did when it was last asked; nil if none is used.
+	S3 *S3State
+}
+
+// OK reports whether files can be stored.
+func (h Health) OK() bool { return h.Local == nil && (h.Mode != ModeS3 || h.S3.Err == nil) }
+
+// Health asks the local disk, and remembers of S3.
+func (f *Files) Health() Health {
+	h := Health{Mode: f.mode}
+	h.Free, h.Local = f.local.Free()
+	if f.s3 != nil {
+		st := f.s3.State()
+		h.S3 = &st
+	}
+	return h
+}

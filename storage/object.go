@@ -1,0 +1,159 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/minio/minio-go/v7"
+)
+
+// reopenings is how often in a row reading goes on after a broken connection
+// without a byte in between.
+const reopenings = 3
+
+// object is what is stored under a key, open for reading. It reads ahead
+// nothing: Seek is arithmetic, and the next Read asks S3 for the rest from there.
+type object struct {
+	size    int64
+	modTime time.Time
+	at      int64 // where the next Read begins
+	// from asks S3 for everything from at.
+	from func(at int64) (*stream, error)
+	body *stream // nil if none is open
+	lost int     // connections that broke since the last byte
+}
+
+// stream is one answer of S3.
+type stream struct {
+	io.ReadCloser
+	at    int64 // offset of the next byte
+	guard *watchdog
+}
+
+func (b *stream) close() {
+	_ = b.Close() // nothing is lost with it
+	b.guard.stop()
+}
+
+// open opens what is stored under key. The first bytes are on their way when it
+// returns, so that an error shows before anybody was promised anything. ctx
+// bounds the reading too. Error: NotFound.
+func (s *S3) open(ctx context.Context, key string) (*object, error) {
+	full, err := s.full(key)
+	if err != nil {
+		return nil, err
+	}
+	o := &object{size: -1}
+	etag := "" // all pieces are of one object
+	o.from = func(at int64) (*stream, error) {
+		var opts minio.GetObjectOptions
+		if at > 0 {
+			if err := opts.SetRange(at, 0); err != nil {
+				return nil, err
+			}
+		}
+		if etag != "" {
+			if err := opts.SetMatchETag(etag); err != nil {
+				return nil, err
+			}
+		}
+		ctx, guard := watch(ctx, s.cfg.StallTimeout, nil)
+		body, info, _, err := s.client.GetObject(ctx, s.cfg.Bucket, full, opts)
+		if err = s.failure(ctx, "reading an object", err); err != nil {
+			guard.stop()
+			return nil, err
+		}
+		guard.rest()
+		if o.size < 0 {
+			o.size, o.modTime, etag = info.Size, info.LastModified, info.ETag
+		} else if info.Size != o.size-at {
+			_ = body.Close()
+			guard.stop()
+			return nil, fmt.Errorf("reading an object: %d bytes from %d on, of %d", info.Size, at, o.size)
+		}
+		return &stream{ReadCloser: body, at: at, guard: guard}, nil
+	}
+	if o.body, err = o.from(0); err != nil {
+		return nil, err
+	}
+	return o, nil
+}
+
+// Read reads on, over broken connections.
+func (o *object) Read(p []byte) (int, error) {
+	for {
+		if o.at >= o.size {
+			return 0, io.EOF
+		}
+		if o.body == nil || o.body.at != o.at {
+			o.drop()
+			body, err := o.from(o.at)
+			if err != nil {
+				return 0, err
+			}
+			o.body = body
+		}
+		o.body.guard.wake()
+		n, err := o.body.Read(p)
+		o.body.guard.rest()
+		o.at += int64(n)
+		o.body.at += int64(n)
+		if n > 0 {
+			o.lost = 0
+			return n, nil // an error comes again, or doesn't matter
+		}
+		if err == nil {
+			continue
+		}
+		o.drop()
+		if o.lost++; o.lost >= reopenings {
+			if errors.Is(err, io.EOF) {
+				err = io.ErrUnexpectedEOF
+			}
+			return 0, fmt.Errorf("reading an object: %w", err)
+		}
+	}
+}
+
+// Seek moves within the object.
+func (o *object) Seek(offset int64, whence int) (int64, error) {
+	switch whence {
+	case io.SeekCurrent:
+		offset += o.at
+	case io.SeekEnd:
+		offset += o.size
+	}
+	if offset < 0 {
+		return 0, errors.New("seeking in an object: negative position")
+	}
+	o.at = offset
+	return offset, nil
+}
+
+// ReadAt is for one reader at a time, too.
+func (o *object) ReadAt(p []byte, off int64) (int, error) {
+	if _, err := o.Seek(off, io.SeekStart); err != nil {
+		return 0, err
+	}
+	n, err := io.ReadFull(o, p)
+	if errors.Is(err, io.ErrUnexpectedEOF) && o.at >= o.size {
+		err = io.EOF
+	}
+	return n, err
+}
+
+// Close ends reading.
+func (o *object) Close() error {
+	o.drop()
+	return nil
+}
+
+func (o *object) drop() {
+	if o.body != nil {
+		o.body.close()
+		o.body = nil
+	}
+}

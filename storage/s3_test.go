@@ -1,0 +1,446 @@
+package storage
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/minio/minio-go/v7"
+	"github.com/stretchr/testify/require"
+
+	"takt/storage/s3test"
+	"takt/store"
+)
+
+// depot is storage on a disk and an S3 server of its own.
+type depot struct {
+	*Files
+	t      *testing.T
+	dir    string
+	server *s3test.Server
+}
+
+func openDepot(t *testing.T, mode Mode, edit ...func(*S3Config)) *depot {
+	t.Helper()
+	server := s3test.Start(t)
+	cfg := S3Config{
+		Endpoint: server.Endpoint, Bucket: s3test.Bucket, Prefix: "some/prefix",
+		AccessKey: s3test.AccessKey, SecretKey: s3test.SecretKey,
+	}
+	for _, e := range edit {
+		e(&cfg)
+	}
+	s3, err := OpenS3(cfg)
+	require.NoError(t, err)
+	t.Cleanup(s3.Close)
+	local, dir := openLocal(t)
+	files, err := NewFiles(mode, local, s3)
+	require.NoError(t, err)
+	return &depot{Files: files, t: t, dir: dir, server: server}
+}
+
+// arrives has an upload of content finished, not sent.
+func (d *depot) arrives(name string, content []byte, sealed bool) *Upload {
+	d.t.Helper()
+	create := d.Create
+	if sealed {
+		create = func(ctx context.Context, limit int64) (*Upload, error) { return d.CreateSealed(ctx, limit, name) }
+	}
+	u, err := create(d.t.Context(), int64(len(content)))
+	require.NoError(d.t, err)
+	_, err = u.ReadFrom(bytes.NewReader(content))
+	require.NoError(d.t, err)
+	_, _, err = u.Finish()
+	require.NoError(d.t, err)
+	return u
+}
+
+// keep stores content for good.
+func (d *depot) keep(name string, content []byte, sealed bool) store.File {
+	d.t.Helper()
+	u := d.arrives(name, content, sealed)
+	defer u.Discard()
+	f, err := u.Send(d.t.Context(), name, nil)
+	require.NoError(d.t, err)
+	require.NoError(d.t, u.Place(name))
+	u.Settle(nil)
+	return f
+}
+
+func (d *depot) read(f store.File, sealed bool) []byte {
+	d.t.Helper()
+	var r io.ReadCloser
+	var err error
+	if sealed {
+		r, err = d.OpenSealed(d.t.Context(), f)
+	} else {
+		r, err = d.Open(d.t.Context(), f)
+	}
+	require.NoError(d.t, err)
+	defer func() { require.NoError(d.t, r.Close()) }()
+	b, err := io.ReadAll(r)
+	require.NoError(d.t, err)
+	return b
+}
+
+func (d *depot) object(f store.File) string {
+	return filepath.Join(d.server.Dir, "some/prefix", filepath.FromSlash(f.Object))
+}
+
+// local lists the files on the disk, temporary ones included.
+func (d *depot) local() []string {
+	d.t.Helper()
+	names := temporaries(d.t, d.dir)
+	require.NoError(d.t, d.Local().Walk(d.t.Context(), func(s Stored) error {
+		names = append(names, s.Name)
+		return nil
+	}))
+	return names
+}
+
+const certsName, sourceName = "builds/abc/certs.zip", "builds/abc/source.zip"
+
+func TestFilesGoWhereTheModeWantsThem(t *testing.T) {
+	t.Parallel()
+	for mode, want := range map[Mode]store.Location{ModeS3: store.InS3, ModeDual: store.InBoth} {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			d := openDepot(t, mode)
+			content := randomBytes(3*chunkSize + 7)
+			for name, sealed := range map[string]bool{sourceName: false, certsName: true} {
+				f := d.keep(name, content, sealed)
+				require.Equal(t, want, f.Location)
+				require.Equal(t, sha256.Sum256(content), f.SHA256)
+				require.True(t, bytes.Equal(content, d.read(f, sealed)))
+				raw, err := os.ReadFile(d.object(f))
+				require.NoError(t, err)
+				require.Equal(t, sealed, !bytes.Contains(raw, content[:64]), "sealed is sealed in S3, too")
+				if mode == ModeDual {
+					require.NoError(t, os.Remove(filepath.Join(d.dir, name)))
+					require.True(t, bytes.Equal(content, d.read(f, sealed)), "a controller without the local copy reads from S3")
+				}
+			}
+			require.Empty(t, d.local(), "no spool file is left")
+			require.NoError(t, d.Health().S3.Err)
+			require.True(t, d.Health().OK())
+		})
+	}
+}
+
+func TestEmptyAndOddFilesComeBackFromS3(t *testing.T) {
+	t.Parallel()
+	d := openDepot(t, ModeS3)
+	for _, size := range []int{0, 1, chunkSize, chunkSize + 1} {
+		content := randomBytes(size)
+		require.Len(t, d.read(d.keep(sourceName, content, false), false), size)
+		require.True(t, bytes.Equal(content, d.read(d.keep(certsName, content, true), true)), size)
+	}
+}
+
+func TestObjectsSeek(t *testing.T) {
+	t.Parallel()
+	d := openDepot(t, ModeS3)
+	content := randomBytes(300_000)
+	f := d.keep(sourceName, content, false)
+	o, err := d.Open(t.Context(), f)
+	require.NoError(t, err)
+	defer o.Close()
+	for _, at := range []int64{0, 1, 299_999, 150_000, 150_000} {
+		_, err := o.Seek(at, io.SeekStart)
+		require.NoError(t, err)
+		got := make([]byte, min(1000, 300_000-at))
+		_, err = io.ReadFull(o, got)
+		require.NoError(t, err)
+		require.True(t, bytes.Equal(content[at:at+int64(len(got))], got), at)
+	}
+	_, err = o.Seek(-1, io.SeekStart)
+	require.Error(t, err)
+	require.NoError(t, iotest.TestReader(io.NewSectionReader(o, 0, 5000), content[:5000]))
+}
+
+func TestRefusedUploadsTakeOnlyTheirOwnObjectBack(t *testing.T) {
+	t.Parallel()
+	d := openDepot(t, ModeS3)
+	f := d.keep(sourceName, []byte("accepted"), false)
+	for name, settle := range map[string]func(*Upload){
+		"never placed": func(*Upload) {},
+		"rolled back": func(u *Upload) {
+			require.NoError(t, u.Place(sourceName))
+			u.Settle(store.NewError(store.Conflict, "no"))
+		},
+	} {
+		u := d.arrives(sourceName, []byte("another"), false)
+		_, err := u.Send(t.Context(), sourceName, nil)
+		require.NoError(t, err)
+		require.Len(t, d.server.Objects(), 2)
+		settle(u)
+		u.Discard()
+		u.Discard()
+		require.Equal(t, []string{"some/prefix/" + f.Object}, d.server.Objects(), name)
+	}
+	u := d.arrives(sourceName, []byte("perhaps"), false)
+	_, err := u.Send(t.Context(), sourceName, nil)
+	require.NoError(t, err)
+	require.NoError(t, u.Place(sourceName))
+	u.Settle(fmt.Errorf("committing: %w", store.ErrOutcomeUnknown))
+	u.Discard()
+	require.Len(t, d.server.Objects(), 2, "a row may name it")
+	require.Empty(t, d.local())
+	require.Equal(t, "accepted", string(d.read(f, false)))
+}
+
+func TestNothingIsPlacedThatWasNotSent(t *testing.T) {
+	t.Parallel()
+	d := openDepot(t, ModeS3)
+	u := d.arrives(sourceName, []byte("x"), false)
+	require.Error(t, u.Place(sourceName))
+	_, err := u.Send(t.Context(), sourceName, nil)
+	require.NoError(t, err)
+	require.Error(t, u.Place("builds/other/source.zip"))
+	u.Discard()
+	require.Empty(t, d.server.Objects())
+}
+
+func TestHostileNamesReachNoObject(t *testing.T) {
+	t.Parallel()
+	d := openDepot(t, ModeS3)
+	for _, name := range []string{"", ".", "..", "../x", "/x", "a/../../x", "a//b", "a/", `..\x`, `a\..\x`} {
+		u := d.arrives(sourceName, []byte("x"), false)
+		_, err := u.Send(t.Context(), name, nil)
+		require.Error(t, err, name)
+		u.Discard()
+		_, err = d.Open(t.Context(), store.File{Name: sourceName, Object: name + "x/..", Location: store.InS3})
+		require.Error(t, err, name)
+		require.Error(t, d.s3.Remove(t.Context(), name), name)
+	}
+	require.Empty(t, d.server.Objects())
+}
+
+// quick makes S3 be given up soon.
+func quick(c *S3Config) { c.StallTimeout, c.RestTime = 300*time.Millisecond, 50*time.Millisecond }
+
+func TestOutageOfS3(t *testing.T) {
+	t.Parallel()
+	for name, outage := range map[string]func(*s3test.Server){"is gone": (*s3test.Server).Kill, "hangs": (*s3test.Server).Freeze} {
+		t.Run("s3 refuses uploads while the server "+name, func(t *testing.T) {
+			t.Parallel()
+			d := openDepot(t, ModeS3, quick)
+			f := d.keep(sourceName, []byte("before"), false)
+			outage(d.server)
+			u := d.arrives("builds/new/source.zip", []byte("x"), false)
+			_, err := u.Send(t.Context(), "builds/new/source.zip", nil)
+			require.Equal(t, store.Unavailable, store.CodeOf(err))
+			require.NotContains(t, err.Error(), s3test.SecretKey)
+			u.Discard()
+			require.Empty(t, d.local(), "nothing is left behind")
+			_, err = d.Open(t.Context(), f)
+			require.Equal(t, store.Unavailable, store.CodeOf(err), "that is no missing file")
+			require.False(t, d.Health().OK())
+		})
+		t.Run("dual goes on while the server "+name, func(t *testing.T) {
+			t.Parallel()
+			d := openDepot(t, ModeDual, quick)
+			outage(d.server)
+			f := d.keep(sourceName, []byte("precious"), false)
+			require.Equal(t, store.OnDisk, f.Location)
+			require.True(t, f.CopyPending)
+			require.Empty(t, f.Object)
+			require.Equal(t, "precious", string(d.read(f, false)))
+			require.True(t, d.Health().OK())
+			require.Error(t, d.Health().S3.Err)
+		})
+	}
+}
+
+func TestDualDoesNotWaitForASlowS3(t *testing.T) {
+	t.Parallel()
+	d := openDepot(t, ModeDual)
+	d.patience = 50 * time.Millisecond
+	d.server.Freeze()
+	require.True(t, d.keep(sourceName, []byte("x"), false).CopyPending)
+	begun := time.Now()
+	require.True(t, d.keep(certsName, []byte("x"), true).CopyPending)
+	require.Less(t, time.Since(begun), d.s3.cfg.StallTimeout)
+}
+
+func TestCallersWhoLeaveAreNoOutage(t *testing.T) {
+	t.Parallel()
+	d := openDepot(t, ModeS3)
+	d.server.Freeze()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	u := d.arrives(sourceName, []byte("x"), false)
+	defer u.Discard()
+	_, err := u.Send(ctx, sourceName, nil)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.NoError(t, d.s3.State().Err)
+	d.server.Thaw()
+}
+
+func TestMissingBucketIsWeather(t *testing.T) {
+	t.Parallel()
+	d := openDepot(t, ModeS3, func(c *S3Config) { c.Bucket = "another" })
+	err := d.s3.Probe(t.Context())
+	require.Equal(t, store.Unavailable, store.CodeOf(err))
+	require.ErrorContains(t, err, "another does not exist")
+	u := d.arrives(sourceName, []byte("x"), false)
+	defer u.Discard()
+	_, err = u.Send(t.Context(), sourceName, nil)
+	require.Equal(t, store.Unavailable, store.CodeOf(err))
+}
+
+func TestDamagedCopiesAreNotServed(t *testing.T) {
+	t.Parallel()
+	d := openDepot(t, ModeDual)
+	f := d.keep(sourceName, []byte("precious"), false)
+	require.NoError(t, os.WriteFile(filepath.Join(d.dir, sourceName), []byte("preci"), 0o600))
+	require.Equal(t, "precious", string(d.read(f, false)), "S3 has it whole")
+	require.NoError(t, os.WriteFile(d.object(f), []byte("prec"), 0o600))
+	_, err := d.Open(t.Context(), f)
+	require.ErrorIs(t, err, ErrDamaged)
+	require.NoError(t, os.Remove(d.object(f)))
+	require.NoError(t, os.Remove(filepath.Join(d.dir, sourceName)))
+	_, err = d.Open(t.Context(), f)
+	require.Equal(t, store.NotFound, store.CodeOf(err))
+}
+
+func TestReadingGoesOnOverABrokenConnection(t *testing.T) {
+	t.Parallel()
+	d := openDepot(t, ModeS3)
+	content := randomBytes(8 << 20)
+	f := d.keep(sourceName, content, false)
+	o, err := d.Open(t.Context(), f)
+	require.NoError(t, err)
+	defer o.Close()
+	got := make([]byte, len(content))
+	_, err = io.ReadFull(o, got[:1000])
+	require.NoError(t, err)
+	d.server.Restart()
+	_, err = io.ReadFull(o, got[1000:])
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(content, got))
+	d.server.Kill()
+	_, err = o.Seek(0, io.SeekStart)
+	require.NoError(t, err)
+	_, err = io.ReadFull(o, got)
+	require.Equal(t, store.Unavailable, store.CodeOf(err))
+}
+
+//nolint:paralleltest // it measures the heap of the whole process
+func TestLargeFilesNeedLittleMemory(t *testing.T) {
+	const size, bound = 200 << 20, 48 << 20
+	d := openDepot(t, ModeS3)
+	u, err := d.Create(t.Context(), size)
+	require.NoError(t, err)
+	_, err = u.ReadFrom(io.LimitReader(zeros{}, size))
+	require.NoError(t, err)
+	_, _, err = u.Finish()
+	require.NoError(t, err)
+	moves := 0
+	var most uint64
+	look := func(time.Time) {
+		if moves++; moves%256 == 1 {
+			var m runtime.MemStats
+			runtime.ReadMemStats(&m)
+			most = max(most, m.HeapInuse)
+		}
+	}
+	f, err := u.Send(t.Context(), sourceName, look)
+	require.NoError(t, err)
+	require.NoError(t, u.Place(sourceName))
+	u.Settle(nil)
+	u.Discard()
+	o, err := d.Open(t.Context(), f)
+	require.NoError(t, err)
+	n, err := io.Copy(struct{ io.Writer }{io.Discard}, io.TeeReader(o, progress(look)))
+	require.NoError(t, err)
+	require.NoError(t, o.Close())
+	require.EqualValues(t, size, n)
+	require.Greater(t, moves, 256)
+	require.Less(t, most, uint64(bound), "bytes of heap")
+}
+
+// progress is a writer that only watches.
+type progress func(time.Time)
+
+func (p progress) Write(b []byte) (int, error) {
+	p(time.Now())
+	return len(b), nil
+}
+
+func TestUploadsThatAKilledTaktBeganAreEnded(t *testing.T) {
+	t.Parallel()
+	d := openDepot(t, ModeS3)
+	for range 2 {
+		_, err := d.s3.client.NewMultipartUpload(t.Context(), s3test.Bucket, "some/prefix/builds/abc/source-1.zip", minio.PutObjectOptions{})
+		require.NoError(t, err)
+	}
+	n, err := d.s3.abortUploads(t.Context(), time.Hour)
+	require.NoError(t, err)
+	require.Zero(t, n, "they are fresh")
+	n, err = d.s3.abortUploads(t.Context(), -time.Minute)
+	require.NoError(t, err)
+	require.Equal(t, 2, n)
+	n, err = d.s3.abortUploads(t.Context(), -time.Minute)
+	require.NoError(t, err)
+	require.Zero(t, n)
+}
+
+func TestWalkShowsWhatIsUnderThePrefix(t *testing.T) {
+	t.Parallel()
+	d := openDepot(t, ModeS3)
+	require.NoError(t, os.MkdirAll(filepath.Join(d.server.Dir, "foreign"), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(d.server.Dir, "foreign", "x"), []byte("not ours"), 0o600))
+	f := d.keep(sourceName, []byte("123"), false)
+	var found []Stored
+	require.NoError(t, d.s3.walk(t.Context(), func(s Stored) error {
+		found = append(found, s)
+		return nil
+	}))
+	require.Len(t, found, 1)
+	require.Equal(t, f.Object, found[0].Name)
+	require.EqualValues(t, 3, found[0].Size)
+	require.WithinDuration(t, time.Now(), found[0].ModTime, time.Minute)
+}
+
+func TestS3SettingsAreChecked(t *testing.T) {
+	t.Parallel()
+	good := S3Config{Endpoint: "https://s3.example.com", Bucket: "b", AccessKey: "a", SecretKey: "s"}
+	require.NoError(t, good.Validate())
+	for fault, spoil := range map[string]func(*S3Config){
+		"s3-endpoint":   func(c *S3Config) { c.Endpoint = "s3.example.com" },
+		"URL":           func(c *S3Config) { c.Endpoint = "https://user:pass@s3.example.com" },
+		"server":        func(c *S3Config) { c.Endpoint = "https://s3.example.com/bucket" },
+		"s3-bucket":     func(c *S3Config) { c.Bucket = "" },
+		"s3-prefix":     func(c *S3Config) { c.Prefix = "../x" },
+		"s3-path-style": func(c *S3Config) { c.PathStyle = "maybe" },
+		"s3-access-key": func(c *S3Config) { c.AccessKey = "" },
+		"s3-secret-key": func(c *S3Config) { c.SecretKey = "" },
+	} {
+		c := good
+		spoil(&c)
+		require.ErrorContains(t, c.Validate(), fault)
+		_, err := OpenS3(c)
+		require.Error(t, err)
+	}
+	_, err := NewFiles("tape", nil, nil)
+	require.ErrorContains(t, err, "tape")
+	_, err = NewFiles(ModeDual, nil, nil)
+	require.ErrorContains(t, err, "needs S3")
+}
+
+func TestObjectKeysAreNeverTheSame(t *testing.T) {
+	t.Parallel()
+	a, b := objectKey(sourceName), objectKey(sourceName)
+	require.NotEqual(t, a, b)
+	require.True(t, strings.HasPrefix(a, "builds/abc/source-") && strings.HasSuffix(a, ".zip"), a)
+}

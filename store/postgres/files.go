@@ -1,0 +1,213 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"takt/store"
+)
+
+// Files is what the database knows of stored files, whatever becomes of the
+// builds that they belong to.
+type Files struct{ db *DB }
+
+// NewFiles returns the files of db.
+func NewFiles(db *DB) *Files { return &Files{db: db} }
+
+// fileColumns are rows of build_files, column by column.
+type fileColumns struct {
+	kinds, names, locations []string
+	sizes                   []int64
+	digests                 [][]byte
+	objects                 []*string
+	due                     []*time.Time
+}
+
+func (c *fileColumns) add(kind store.FileKind, f store.File) {
+	location, object, due := whereabouts(f)
+	c.kinds, c.names, c.sizes = append(c.kinds, string(kind)), append(c.names, f.Name), append(c.sizes, f.Size)
+	c.digests = append(c.digests, f.SHA256[:])
+	c.locations, c.objects, c.due = append(c.locations, location), append(c.objects, object), append(c.due, due)
+}
+
+// whereabouts are the columns that say where a file is. A copy that is owed is
+// due at once.
+func whereabouts(f store.File) (location string, object *string, due *time.Time) {
+	if f.Object != "" {
+		object = &f.Object
+	}
+	if f.CopyPending {
+		due = &time.Time{} // long ago
+	}
+	return string(cmp.Or(f.Location, store.OnDisk)), object, due
+}
+
+const fileRowColumns = `f.build, b.id, f.kind, f.name, f.size, f.sha256, f.location, coalesce(f.object, ''), f.copy_due IS NOT NULL`
+
+func scanFileRow(row pgx.CollectableRow) (f store.FileRow, err error) {
+	var digest []byte
+	err = row.Scan(&f.Build, &f.BuildID, &f.Kind, &f.Name, &f.Size, &digest, &f.Location, &f.Object, &f.CopyPending)
+	copy(f.SHA256[:], digest)
+	return f, err
+}
+
+func (f *Files) collect(ctx context.Context, doing, query string, args ...any) (rows []store.FileRow, err error) {
+	err = f.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
+		found, err := c.Query(ctx, query, args...)
+		if err != nil {
+			return err
+		}
+		rows, err = pgx.CollectRows(found, scanFileRow)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", doing, err)
+	}
+	return rows, nil
+}
+
+const sqlPageFiles = `SELECT ` + fileRowColumns + `
+FROM build_files f JOIN builds b ON b.seq = f.build
+WHERE (f.build, f.kind) > ($1, $2) ORDER BY f.build, f.kind LIMIT $3`
+
+// Page returns up to limit files behind after, the zero key for the beginning,
+// in the order of their keys.
+func (f *Files) Page(ctx context.Context, after store.FileKey, limit int) ([]store.FileRow, error) {
+	return f.collect(ctx, "listing files", sqlPageFiles, after.Build, string(after.Kind), limit)
+}
+
+const sqlFindFile = `SELECT ` + fileRowColumns + `
+FROM build_files f JOIN builds b ON b.seq = f.build WHERE f.build = $1 AND f.kind = $2`
+
+// Find returns one file. Error: NotFound.
+func (f *Files) Find(ctx context.Context, key store.FileKey) (store.FileRow, error) {
+	rows, err := f.collect(ctx, "finding a file", sqlFindFile, key.Build, string(key.Kind))
+	if err != nil || len(rows) > 0 {
+		return append(rows, store.FileRow{})[0], err
+	}
+	return store.FileRow{}, store.NewError(store.NotFound, "File not found")
+}
+
+const sqlCountFiles = `SELECT count(*), coalesce(sum(size), 0)::bigint FROM build_files`
+
+// Count returns how many files there are, and their bytes.
+func (f *Files) Count(ctx context.Context) (files, bytes int64, err error) {
+	err = f.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
+		return c.QueryRow(ctx, sqlCountFiles).Scan(&files, &bytes)
+	})
+	if err != nil {
+		return 0, 0, fmt.Errorf("counting files: %w", err)
+	}
+	return files, bytes, nil
+}
+
+const sqlMoveFile = `
+UPDATE build_files SET location = $5, object = nullif($6, ''), copy_due = NULL
+WHERE build = $1 AND kind = $2 AND location = $3 AND coalesce(object, '') = $4`
+
+// Move changes where a file is said to be, and whose copy is no longer owed. It
+// reports whether the row still said what from says: if not, nothing is changed.
+func (f *Files) Move(ctx context.Context, from store.FileRow, location store.Location, object string) (moved bool, err error) {
+	err = f.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
+		tag, err := c.Exec(ctx, sqlMoveFile, from.Build, string(from.Kind), string(from.Location), from.Object, string(location), object)
+		moved = tag.RowsAffected() > 0
+		return statementFailure(ctx, err)
+	})
+	if err != nil {
+		return false, fmt.Errorf("moving file %s: %w", from.Name, err)
+	}
+	return moved, nil
+}
+
+const sqlOwed = `SELECT ` + fileRowColumns + `
+FROM build_files f JOIN builds b ON b.seq = f.build
+WHERE f.copy_due <= now() AND (f.copy_due, f.build, f.kind) > ($1, $2, $3)
+ORDER BY f.copy_due, f.build, f.kind LIMIT $4`
+
+// Owed returns up to limit files whose copy in S3 is owed and due.
+func (f *Files) Owed(ctx context.Context, limit int) ([]store.FileRow, error) {
+	return f.collect(ctx, "listing owed copies", sqlOwed, time.Time{}.AddDate(-1, 0, 0), 0, "", limit)
+}
+
+const sqlPostponeCopy = `
+UPDATE build_files SET copy_due = now() + $3::interval
+WHERE build = $1 AND kind = $2 AND copy_due <= now()`
+
+// Postpone claims an owed copy that is due: nobody is told of it again for wait.
+// It reports whether it was due.
+func (f *Files) Postpone(ctx context.Context, key store.FileKey, wait time.Duration) (due bool, err error) {
+	err = f.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
+		tag, err := c.Exec(ctx, sqlPostponeCopy, key.Build, string(key.Kind), wait)
+		due = tag.RowsAffected() > 0
+		return statementFailure(ctx, err)
+	})
+	if err != nil {
+		return false, fmt.Errorf("claiming an owed copy: %w", err)
+	}
+	return due, nil
+}
+
+const sqlCountOwed = `SELECT count(*) FROM build_files WHERE copy_due IS NOT NULL`
+
+// CountOwed returns how many copies are owed.
+func (f *Files) CountOwed(ctx context.Context) (n int, err error) {
+	err = f.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
+		return c.QueryRow(ctx, sqlCountOwed).Scan(&n)
+	})
+	if err != nil {
+		return 0, fmt.Errorf("counting owed copies: %w", err)
+	}
+	return n, nil
+}
+
+const sqlUnnamed = `
+SELECT n FROM unnest($1::text[]) n WHERE NOT EXISTS (
+	SELECT FROM build_files WHERE CASE WHEN $2 THEN object = n ELSE name = n AND location <> 's3' END)`
+
+// Unnamed returns those of names that no row names: local files, or objects.
+func (f *Files) Unnamed(ctx context.Context, names []string, objects bool) (unnamed []string, err error) {
+	err = f.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
+		rows, err := c.Query(ctx, sqlUnnamed, names, objects)
+		if err != nil {
+			return err
+		}
+		unnamed, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("looking for rows of files: %w", err)
+	}
+	return unnamed, nil
+}
+
+// IfUnnamed calls remove if no row names the file or object, while nobody can
+// give a file of this build its row: results are recorded under the same lock.
+func (f *Files) IfUnnamed(ctx context.Context, build, name string, object bool, remove func() error) (removed bool, err error) {
+	err = f.db.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		removed = false
+		var st standing
+		err := tx.QueryRow(ctx, sqlLockBuild, build).Scan(&st.buildKnown, &st.state, &st.holder, &st.lastHolder, &st.attempt)
+		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+			return err
+		}
+		rows, err := tx.Query(ctx, sqlUnnamed, []string{name}, object)
+		if err != nil {
+			return err
+		}
+		unnamed, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil || len(unnamed) == 0 {
+			return err
+		}
+		removed = true
+		return remove()
+	})
+	if err != nil {
+		return false, fmt.Errorf("removing %s: %w", name, err)
+	}
+	return removed, nil
+}
