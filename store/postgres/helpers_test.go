@@ -47,6 +47,8 @@ func (b *bundle) checkInvariants() {
 		"nobody holds more than its slots": `SELECT count(*) FROM workers WHERE held > slots`,
 		"a worker with builds is not idle, one without is not building": `SELECT count(*) FROM workers
 			WHERE held > 0 AND status = 'idle' OR held = 0 AND status = 'building'`,
+		"a worker has one row, and an identity": `SELECT count(*) FROM (SELECT FROM workers w
+			LEFT JOIN worker_details d ON d.worker_id = w.id GROUP BY w.id HAVING count(*) > 1 OR count(d) = 0) x`,
 		"pending builds have no holder": `SELECT count(*) FROM builds WHERE state = 'pending' AND worker_id IS NOT NULL`,
 		"ended builds have a time of end, others none": `SELECT count(*) FROM builds
 			WHERE (state IN ('completed', 'failed', 'cancelled')) <> (completed_at IS NOT NULL)`,

@@ -2,7 +2,9 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -28,10 +30,11 @@ const serveTimeout = 5 * time.Second
 // Queue hands builds to workers and takes them back. Safe for concurrent use;
 // two batches in flight keep PostgreSQL busy, more only wait for each other.
 type Queue struct {
-	db   *DB
-	cfg  QueueConfig
-	skip quarantine
-	idle idle
+	db    *DB
+	cfg   QueueConfig
+	skip  quarantine
+	idle  idle
+	spots spots
 }
 
 // NewQueue returns the queue of db.
@@ -107,24 +110,70 @@ func (q *Queue) serveFully(ctx context.Context, polls []store.Poll) ([]store.Pol
 	return results, err
 }
 
-// serve runs the statement once.
-func (q *Queue) serve(ctx context.Context, polls []store.Poll) (results []store.PollResult, err error) {
+// movedTries is how often polls are served anew whose workers' rows moved.
+const movedTries = 3
+
+var errMoves = errors.New("the worker's row keeps changing")
+
+// serve runs the statement, and again for polls whose worker was changed by
+// somebody else in the very moment. The others are answered by then, so an error
+// is that of the rest alone.
+func (q *Queue) serve(ctx context.Context, polls []store.Poll) ([]store.PollResult, error) {
+	results, moved, err := q.serveOnce(ctx, polls)
+	if err != nil {
+		return nil, err
+	}
+	for try := 1; len(moved) > 0; try++ {
+		moved = q.serveMoved(ctx, polls, results, moved, try == movedTries)
+	}
+	return results, nil
+}
+
+// serveMoved serves the polls at the indices moved. It returns those whose workers
+// moved once more, and fails them if this was the last try.
+func (q *Queue) serveMoved(
+	ctx context.Context, polls []store.Poll, results []store.PollResult, moved []int, last bool,
+) (again []int) {
+	rest := make([]store.Poll, len(moved))
+	for i, at := range moved {
+		rest[i] = polls[at]
+	}
+	served, left, err := q.serveOnce(ctx, rest)
+	if err == nil && last {
+		err = unavailable(errMoves)
+	}
+	for i, at := range moved {
+		switch {
+		case served != nil && !slices.Contains(left, i):
+			results[at] = served[i]
+		case err != nil:
+			results[at] = store.PollResult{Outcome: store.PollFailed, WorkerID: rest[i].WorkerID, Err: err}
+		default:
+			again = append(again, at)
+		}
+	}
+	return again
+}
+
+// serveOnce runs the statement once. moved are the indices of polls that it left.
+func (q *Queue) serveOnce(ctx context.Context, polls []store.Poll) (results []store.PollResult, moved []int, err error) {
 	head := q.db.head.begin()
-	var first marks
-	args := batchArgs(polls, q.cfg.TokenTTL, q.skip.list(), head.from)
+	var b batch
+	args := batchArgs(polls, q.cfg.TokenTTL, q.skip.list(), head.from, q.spots.of(polls))
 	err = q.db.run(ctx, serveTimeout, func(ctx context.Context, c *pgx.Conn) error {
 		rows, err := c.Query(ctx, sqlServe, args...)
 		if err == nil {
-			results, first, err = scanPolls(rows, polls)
+			b, err = scanPolls(rows, polls)
 		}
 		return statementFailure(ctx, err)
 	})
 	if err != nil {
 		q.db.head.reset() // what it had locked is in the queue again
-		return nil, err
+		return nil, nil, err
 	}
-	q.db.head.end(head, first)
-	return results, nil
+	q.db.head.end(head, b.first)
+	q.spots.learn(polls, b.results, b.at)
+	return b.results, b.moved, nil
 }
 
 // sqlPending counts, per platform, up to $1 pending builds.

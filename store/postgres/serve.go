@@ -4,19 +4,22 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"takt/store"
 )
 
 // sqlServe is the group commit of polls. Its steps:
 //
-//	found   the polls with their workers, by token family or by id
+//	found   the polls with their workers: at the place where the row is thought to
+//	        be ($17, see spots), else by token family or by id
 //	me      those workers, locked in the order of their ids: whoever locks
-//	        workers does it in this order, so two batches can't deadlock. Their
-//	        columns are those of the newest version of the row. Of several polls of
-//	        one worker the last counts
+//	        workers does it in this order, so two batches can't deadlock. Of several
+//	        polls of one worker the last counts
 //	judged  which token was shown: current, previous, none (id) or a wrong one;
-//	        a poll that parked earlier counts only if poll_seq has not moved
+//	        a poll that parked earlier counts only if poll_seq has not moved. A row
+//	        that moved between snapshot and lock is not judged: from here on rows
+//	        are found by their place, which is the one in the snapshot
 //	again   polls that get a build again whose hand-out may have been lost. held
 //	        counts the worker's builds and is exact under its lock, while builds
 //	        are read as they were when the statement began: hence the lock on the
@@ -39,25 +42,28 @@ import (
 // Modes as in store.PollMode: 0 answer, 1 park, 2 resume, 3 expire.
 const sqlServe = `
 WITH found AS MATERIALIZED (
-	SELECT p.*, w.id, row_number() OVER (PARTITION BY w.id ORDER BY p.nr DESC) AS nth
-	FROM unnest($1::bigint[], $2::bytea[], $3::text[], $4::bigint[], $5::bytea[], $6::smallint[], $7::bigint[], $8::bool[])
-		WITH ORDINALITY AS p(family, token, worker, next_family, next, mode, seq, reconcile, nr)
+	SELECT p.*, w.*, row_number() OVER (PARTITION BY w.id ORDER BY p.nr DESC) AS nth
+	FROM unnest($1::bigint[], $2::bytea[], $3::text[], $4::bigint[], $5::bytea[], $6::smallint[], $7::bigint[], $8::bool[], $17::tid[])
+		WITH ORDINALITY AS p(family, token, worker, next_family, next, mode, seq, reconcile, hint, nr)
 	CROSS JOIN LATERAL (
-		SELECT c.id FROM workers c WHERE c.current_family = p.family AND c.current_hash = p.token
+		SELECT h.id, h.ctid AS at FROM workers h WHERE h.ctid = p.hint
+			AND CASE WHEN p.family IS NULL THEN h.id = p.worker ELSE h.current_family = p.family AND h.current_hash = p.token END
 		UNION ALL
-		SELECT o.id FROM workers o WHERE o.previous_family = p.family AND o.previous_hash = p.token
+		SELECT c.id, c.ctid FROM workers c WHERE c.current_family = p.family AND c.current_hash = p.token
 		UNION ALL
-		SELECT n.id FROM workers n WHERE p.family IS NULL AND n.id = p.worker
+		SELECT o.id, o.ctid FROM workers o WHERE o.previous_family = p.family AND o.previous_hash = p.token
+		UNION ALL
+		SELECT n.id, n.ctid FROM workers n WHERE p.family IS NULL AND n.id = p.worker
 		LIMIT 1
 	) w
 ), me AS MATERIALIZED (
-	SELECT f.nr, f.id, f.token, f.next_family, f.next, f.mode, f.seq, f.reconcile,
+	SELECT f.nr, f.id, f.at, f.token, f.next_family, f.next, f.mode, f.seq, f.reconcile, w.ctid AS now_at,
 		w.current_hash, w.current_expires, w.previous_hash, w.previous_expires, w.poll_seq, w.held, w.slots, w.platforms
-	FROM found f JOIN workers w ON w.id = f.id
+	FROM found f JOIN workers w ON w.ctid = f.at
 	WHERE f.nth = 1
 	ORDER BY f.id FOR NO KEY UPDATE OF w
 ), judged AS MATERIALIZED (
-	SELECT nr, id, next_family, next, mode, reconcile, poll_seq, held, slots, platforms, CASE
+	SELECT nr, id, at, next_family, next, mode, reconcile, poll_seq, held, slots, platforms, CASE
 			WHEN mode >= 2 AND poll_seq <> seq THEN 'old'
 			WHEN token IS NULL THEN 'id'
 			WHEN token = current_hash AND (mode >= 2 OR current_expires > now()) THEN 'current'
@@ -71,7 +77,7 @@ WITH found AS MATERIALIZED (
 			WHEN 'ios' = ANY (platforms) THEN 'i'
 			WHEN 'android' = ANY (platforms) THEN 'a'
 		END AS kind
-	FROM me
+	FROM me WHERE now_at = at
 ), listed AS MATERIALIZED (
 	SELECT * FROM unnest($9::bigint[], $10::text[]) AS l(nr, build)
 ), again AS MATERIALIZED (
@@ -137,13 +143,13 @@ WITH found AS MATERIALIZED (
 	SELECT *, shown = 'current' OR shown = 'id' AND alone AS used, build IS NOT NULL OR mode IN (0, 3) AS answered,
 		(place IS NOT NULL)::int AS new
 	FROM (
-		SELECT nr, id, next_family, next, mode, poll_seq, held, slots, platforms, shown, alone,
+		SELECT nr, id, at, next_family, next, mode, poll_seq, held, slots, platforms, shown, alone,
 			build, platform, attempt, has_certs, submitted_at, place FROM claimed
 		UNION ALL
-		SELECT nr, id, next_family, next, mode, poll_seq, held, slots, platforms, shown, alone,
+		SELECT nr, id, at, next_family, next, mode, poll_seq, held, slots, platforms, shown, alone,
 			build, platform, attempt, has_certs, submitted_at, NULL FROM again
 		UNION ALL
-		SELECT nr, id, next_family, next, mode, poll_seq, held, slots, platforms, shown, alone,
+		SELECT nr, id, at, next_family, next, mode, poll_seq, held, slots, platforms, shown, alone,
 			NULL, NULL, NULL, NULL, NULL, NULL FROM judged
 		WHERE shown IN ('current', 'previous', 'id') AND nr NOT IN (SELECT nr FROM claimed) AND nr NOT IN (SELECT nr FROM again)
 	) t
@@ -160,21 +166,26 @@ WITH found AS MATERIALIZED (
 		current_hash     = CASE WHEN t.answered THEN t.next ELSE w.current_hash END,
 		current_expires  = CASE WHEN t.answered THEN now() + $12::interval ELSE w.current_expires END
 	FROM turn t
-	WHERE w.id = t.id AND (t.mode <> 2 OR t.answered)
+	WHERE w.ctid = t.at AND (t.mode <> 2 OR t.answered)
+	RETURNING t.*, w.ctid AS now_at
 )
-SELECT nr, id, CASE WHEN answered THEN 0 ELSE 1 END, poll_seq + CASE WHEN mode <> 2 OR answered THEN 1 ELSE 0 END,
-	nullif(platforms, '{}'), held + new < slots, build, platform, attempt, has_certs, submitted_at, coalesce(place, 0)
-FROM turn
+SELECT nr, id, CASE WHEN answered THEN 0 ELSE 1 END, poll_seq + 1,
+	nullif(platforms, '{}'), held + new < slots, build, platform, attempt, has_certs, submitted_at, coalesce(place, 0), now_at
+FROM served
 UNION ALL
-SELECT nr, id, CASE shown WHEN 'wrong' THEN 3 ELSE 2 END, poll_seq, NULL, false, NULL, NULL, NULL, NULL, NULL, 0
+SELECT nr, id, 1, poll_seq, nullif(platforms, '{}'), held < slots, NULL, NULL, NULL, NULL, NULL, 0, at
+FROM turn WHERE mode = 2 AND NOT answered
+UNION ALL
+SELECT nr, id, CASE shown WHEN 'wrong' THEN 3 ELSE 2 END, poll_seq, NULL, false, NULL, NULL, NULL, NULL, NULL, 0, NULL
 FROM judged WHERE shown IN ('old', 'wrong')
 UNION ALL
-SELECT nr, id, 2, 0, NULL, false, NULL, NULL, NULL, NULL, NULL, 0 FROM found WHERE nth > 1`
+SELECT nr, id, CASE nth WHEN 1 THEN 9 ELSE 2 END, 0, NULL, false, NULL, NULL, NULL, NULL, NULL, 0, NULL
+FROM found WHERE nth > 1 OR nr NOT IN (SELECT nr FROM judged)`
 
 // batchArgs are the arguments of sqlServe. A nil family makes it look for the
 // worker by id, as parked polls do: they know it, and their token's place in the
 // row is judged all the same.
-func batchArgs(polls []store.Poll, ttl time.Duration, skip []int64, from marks) []any {
+func batchArgs(polls []store.Poll, ttl time.Duration, skip []int64, from marks, at []pgtype.TID) []any {
 	n := len(polls)
 	families, nextFamilies := make([]*int64, n), make([]int64, n)
 	tokens, nexts := make([][]byte, n), make([][]byte, n)
@@ -199,40 +210,44 @@ func batchArgs(polls []store.Poll, ttl time.Duration, skip []int64, from marks) 
 	}
 	return []any{
 		families, tokens, workers, nextFamilies, nexts, modes, seqs, reconcile,
-		listedNr, listed, skip, ttl, true, from[laneAll], from[laneIOS], from[laneAndroid],
+		listedNr, listed, skip, ttl, true, from[laneAll], from[laneIOS], from[laneAndroid], at,
 	}
 }
 
-// scanPolls reads the answers, and the first place that was claimed in each lane.
-// A poll without an answer has no worker.
-func scanPolls(rows pgx.Rows, polls []store.Poll) (results []store.PollResult, first marks, err error) {
+// batch is what sqlServe answered.
+type batch struct {
+	results []store.PollResult
+	at      []pgtype.TID // where the workers' rows are now
+	moved   []int        // polls to be served anew
+	first   marks        // the first place that was claimed in each lane
+}
+
+// outcomeMoved is sqlServe's word for a worker whose row another transaction has
+// changed between the statement's snapshot and its lock.
+const outcomeMoved = 9
+
+// scanPolls reads the answers. A poll without one has no worker.
+func scanPolls(rows pgx.Rows, polls []store.Poll) (b batch, err error) {
 	defer rows.Close()
-	results = make([]store.PollResult, len(polls))
-	for i, p := range polls {
-		results[i].Outcome = store.PollUnknownToken
-		if p.Token.IsZero() {
-			results[i].Outcome = store.PollUnknownWorker
+	b.results, b.at = make([]store.PollResult, len(polls)), make([]pgtype.TID, len(polls))
+	for i := range polls {
+		b.results[i].Outcome = store.PollUnknownToken
+		if polls[i].Token.IsZero() {
+			b.results[i].Outcome = store.PollUnknownWorker
 		}
 	}
 	for rows.Next() {
-		nr, place, r, err := scanPoll(rows)
-		if err != nil {
-			return nil, first, err
-		}
-		results[nr-1] = r
-		if place > 0 {
-			l := laneOf(r.Platforms)
-			if first[l] == 0 || place < first[l] {
-				first[l] = place
-			}
+		if err := b.scan(rows); err != nil {
+			return b, err
 		}
 	}
-	return results, first, rows.Err()
+	return b, rows.Err()
 }
 
-// scanPoll reads one answer, the number of its poll, and the place of the build
-// that was claimed for it, 0 if none was.
-func scanPoll(rows pgx.Rows) (nr, place int64, r store.PollResult, err error) {
+// scan reads one answer.
+func (b *batch) scan(rows pgx.Rows) error {
+	var nr, place int64
+	var r store.PollResult
 	var outcome uint8
 	var platforms []string
 	var build *string
@@ -240,10 +255,16 @@ func scanPoll(rows pgx.Rows) (nr, place int64, r store.PollResult, err error) {
 	var attempt *int
 	var certs *bool
 	var submitted *time.Time
-	err = rows.Scan(&nr, &r.WorkerID, &outcome, &r.Seq, &platforms, &r.Free,
-		&build, &platform, &attempt, &certs, &submitted, &place)
+	var at pgtype.TID
+	err := rows.Scan(&nr, &r.WorkerID, &outcome, &r.Seq, &platforms, &r.Free,
+		&build, &platform, &attempt, &certs, &submitted, &place, &at)
 	if err != nil {
-		return 0, 0, r, err
+		return err
+	}
+	i := int(nr - 1)
+	if outcome == outcomeMoved {
+		b.moved = append(b.moved, i)
+		return nil
 	}
 	r.Outcome, r.Platforms = store.PollOutcome(outcome), toPlatforms(platforms)
 	if build != nil {
@@ -253,5 +274,11 @@ func scanPoll(rows pgx.Rows) (nr, place int64, r store.PollResult, err error) {
 		}
 		r.Redelivered = place == 0
 	}
-	return nr, place, r, nil
+	b.results[i], b.at[i] = r, at
+	if place > 0 {
+		if l := laneOf(r.Platforms); b.first[l] == 0 || place < b.first[l] {
+			b.first[l] = place
+		}
+	}
+	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"takt/store"
 )
@@ -17,15 +18,23 @@ import (
 // So nothing is decided on a hint: which statement comes first only saves time.
 //
 // Workers are updated in the order of their ids, as everywhere. Who changed a
-// row meanwhile is seen, because the conditions are on the row itself. Parked
+// row meanwhile is seen, because the conditions are on the row itself; rows are
+// found by their place, as in sqlServe ($8), and some versions of PostgreSQL then
+// leave one that has moved. Parked
 // polls ($5 is 1) keep their token; those whose time is up (3) count only if
 // poll_seq has not moved.
 const sqlServeIdle = `
 WITH found AS MATERIALIZED (
-	SELECT p.*, c.id
-	FROM unnest($1::bigint[], $2::bytea[], $3::bigint[], $4::bytea[], $5::smallint[], $6::bigint[])
-		WITH ORDINALITY AS p(family, token, next_family, next, mode, seq, nr)
-	CROSS JOIN LATERAL (SELECT id FROM workers WHERE current_family = p.family AND current_hash = p.token LIMIT 1) c
+	SELECT p.*, c.*
+	FROM unnest($1::bigint[], $2::bytea[], $3::bigint[], $4::bytea[], $5::smallint[], $6::bigint[], $8::tid[])
+		WITH ORDINALITY AS p(family, token, next_family, next, mode, seq, hint, nr)
+	CROSS JOIN LATERAL (
+		SELECT h.id, h.ctid AS at FROM workers h
+		WHERE h.ctid = p.hint AND h.current_family = p.family AND h.current_hash = p.token
+		UNION ALL
+		SELECT i.id, i.ctid FROM workers i WHERE i.current_family = p.family AND i.current_hash = p.token
+		LIMIT 1
+	) c
 	ORDER BY c.id
 )
 UPDATE workers w SET
@@ -39,10 +48,10 @@ UPDATE workers w SET
 	current_hash     = CASE mode WHEN 1 THEN w.current_hash ELSE next END,
 	current_expires  = CASE mode WHEN 1 THEN w.current_expires ELSE now() + $7::interval END
 FROM found f
-WHERE w.id = f.id AND w.current_hash = f.token AND w.held = 0
+WHERE w.ctid = f.at AND w.current_hash = f.token AND w.held = 0
 	AND CASE mode WHEN 3 THEN w.poll_seq = f.seq ELSE w.current_expires > now() END
 	AND NOT EXISTS (SELECT FROM builds WHERE state = 'pending')
-RETURNING nr, w.id, w.poll_seq, nullif(w.platforms, '{}')`
+RETURNING nr, w.id, w.poll_seq, nullif(w.platforms, '{}'), w.ctid`
 
 // idle remembers whether sqlServeIdle is worth trying. Safe for concurrent use.
 type idle struct {
@@ -79,8 +88,8 @@ func (i *idle) learn(results []store.PollResult) {
 // took none, and nothing was written.
 func (q *Queue) serveIdle(ctx context.Context, polls []store.Poll) (results []store.PollResult, left []int, err error) {
 	results = make([]store.PollResult, len(polls))
-	taken := make([]bool, len(polls))
-	args, at := idleArgs(polls, q.cfg.TokenTTL)
+	taken := make([]pgtype.TID, len(polls))
+	args, at := idleArgs(polls, q.cfg.TokenTTL, q.spots.of(polls))
 	if 2*len(at) < len(polls) {
 		return nil, nil, nil
 	}
@@ -101,8 +110,9 @@ func (q *Queue) serveIdle(ctx context.Context, polls []store.Poll) (results []st
 	if n == 0 {
 		return nil, nil, nil
 	}
-	for i, ok := range taken {
-		if !ok {
+	q.spots.learn(polls, results, taken)
+	for i := range taken {
+		if !taken[i].Valid {
 			left = append(left, i)
 		}
 	}
@@ -111,11 +121,11 @@ func (q *Queue) serveIdle(ctx context.Context, polls []store.Poll) (results []st
 
 // idleArgs are the arguments of sqlServeIdle for the polls that it may take, and
 // the indices of these.
-func idleArgs(polls []store.Poll, ttl time.Duration) (args []any, at []int) {
+func idleArgs(polls []store.Poll, ttl time.Duration, spots []pgtype.TID) (args []any, at []int) {
 	n := len(polls)
 	families, tokens := make([]int64, 0, n), make([][]byte, 0, n)
 	nextFamilies, nexts := make([]int64, 0, n), make([][]byte, 0, n)
-	modes, seqs := make([]int16, 0, n), make([]int64, 0, n)
+	modes, seqs, hints := make([]int16, 0, n), make([]int64, 0, n), make([]pgtype.TID, 0, n)
 	for i := range polls {
 		p := &polls[i]
 		if p.Token.IsZero() || p.Mode == store.Resume {
@@ -124,19 +134,21 @@ func idleArgs(polls []store.Poll, ttl time.Duration) (args []any, at []int) {
 		at = append(at, i)
 		families, tokens = append(families, p.Token.Family()), append(tokens, p.Token[:])
 		nextFamilies, nexts = append(nextFamilies, p.Next.Family()), append(nexts, p.Next[:])
-		modes, seqs = append(modes, int16(p.Mode)), append(seqs, p.Seq)
+		modes, seqs, hints = append(modes, int16(p.Mode)), append(seqs, p.Seq), append(hints, spots[i])
 	}
-	return []any{families, tokens, nextFamilies, nexts, modes, seqs, ttl}, at
+	return []any{families, tokens, nextFamilies, nexts, modes, seqs, ttl, hints}, at
 }
 
-// scanIdle reads the answers to the polls at the indices at, and counts them.
-func scanIdle(rows pgx.Rows, polls []store.Poll, at []int, results []store.PollResult, taken []bool) (n int, err error) {
+// scanIdle reads the answers to the polls at the indices at, and where their
+// workers' rows are now, and counts them.
+func scanIdle(rows pgx.Rows, polls []store.Poll, at []int, results []store.PollResult, taken []pgtype.TID) (n int, err error) {
 	defer rows.Close()
 	for rows.Next() {
 		var nr int64
 		var platforms []string
+		var place pgtype.TID
 		r := store.PollResult{Outcome: store.PollAnswered, Free: true}
-		if err := rows.Scan(&nr, &r.WorkerID, &r.Seq, &platforms); err != nil {
+		if err := rows.Scan(&nr, &r.WorkerID, &r.Seq, &platforms, &place); err != nil {
 			return n, err
 		}
 		i := at[nr-1]
@@ -144,7 +156,7 @@ func scanIdle(rows pgx.Rows, polls []store.Poll, at []int, results []store.PollR
 			r.Outcome = store.PollParked
 		}
 		r.Platforms = toPlatforms(platforms)
-		results[i], taken[i] = r, true
+		results[i], taken[i] = r, place
 		n++
 	}
 	return n, rows.Err()

@@ -20,26 +20,32 @@ func NewWorkers(db *DB) *Workers { return &Workers{db: db} }
 // errNoWorker is the answer for an unknown worker id.
 func errNoWorker() error { return store.NewError(store.NotFound, "Worker not found") }
 
+// sqlIdentify adds who a worker is, or says of a known one what it can do now, and
+// locks its identity: registrations of one id come one after the other.
+const sqlIdentify = `
+INSERT INTO worker_details (worker_id, name, capabilities) VALUES ($1, $2, $3)
+ON CONFLICT (worker_id) DO UPDATE SET capabilities = excluded.capabilities`
+
 // sqlRegister adds a worker, or gives a known one a new token: its builds,
 // counters and name stay, what it can do is as it says now. poll_seq moves, so
-// polls of its former life are superseded; their tokens are void.
+// polls of its former life are superseded; their tokens are void. It runs under
+// the lock of sqlIdentify, as a statement of its own: it has to see what who had
+// the lock before has committed.
 const sqlRegister = `
-WITH w AS (
-	INSERT INTO workers (id, current_family, current_hash, current_expires, slots, platforms)
-	VALUES ($1, $2, $3, now() + $4, $5, $6)
-	ON CONFLICT (id) DO UPDATE SET
-		current_family = excluded.current_family, current_hash = excluded.current_hash,
-		current_expires = excluded.current_expires,
+WITH known AS (
+	UPDATE workers SET
+		current_family = $2, current_hash = $3, current_expires = now() + $4,
 		previous_family = NULL, previous_hash = NULL, previous_expires = NULL,
-		poll_seq = workers.poll_seq + 1, last_seen_at = now(),
-		status = CASE WHEN workers.held > 0 THEN 'building' ELSE 'idle' END,
-		slots = excluded.slots, platforms = excluded.platforms
-	RETURNING id, poll_seq, status
-), d AS (
-	INSERT INTO worker_details (worker_id, name, capabilities) SELECT id, $7, $8 FROM w
-	ON CONFLICT (worker_id) DO UPDATE SET capabilities = excluded.capabilities
+		poll_seq = poll_seq + 1, last_seen_at = now(),
+		status = CASE WHEN held > 0 THEN 'building' ELSE 'idle' END,
+		slots = $5, platforms = $6
+	WHERE id = $1 RETURNING status
+), added AS (
+	INSERT INTO workers (id, current_family, current_hash, current_expires, slots, platforms)
+	SELECT $1, $2, $3, now() + $4, $5, $6 WHERE NOT EXISTS (SELECT FROM known)
+	RETURNING status
 )
-SELECT poll_seq > 0, status FROM w`
+SELECT true, status FROM known UNION ALL SELECT false, status FROM added`
 
 // Register adds a worker or takes a known one back. Error: RegistrationFailed
 // when its capabilities can't be kept.
@@ -52,8 +58,12 @@ func (w *Workers) Register(ctx context.Context, r store.Registration) (reg store
 		r.Capabilities = json.RawMessage(`{}`)
 	}
 	err = w.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		err := c.QueryRow(ctx, sqlRegister, r.ID, r.Token.Family(), r.Token[:], r.TTL, max(r.Slots, 1), platforms,
-			sanitize(r.Name), []byte(r.Capabilities)).Scan(&reg.Again, &reg.Status)
+		// One round trip and, because of the one Sync at its end, one transaction.
+		batch := &pgx.Batch{}
+		batch.Queue(sqlIdentify, r.ID, sanitize(r.Name), []byte(r.Capabilities))
+		batch.Queue(sqlRegister, r.ID, r.Token.Family(), r.Token[:], r.TTL, max(r.Slots, 1), platforms).
+			QueryRow(func(row pgx.Row) error { return row.Scan(&reg.Again, &reg.Status) })
+		err := c.SendBatch(ctx, batch).Close()
 		if isDataError(err) {
 			return store.Wrap(store.RegistrationFailed, "Registration failed", err)
 		}
