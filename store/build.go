@@ -83,6 +83,7 @@ type Build struct {
 	CompletedAt  time.Time // when the state became final
 	UpdatedAt    time.Time
 	ErrorMessage string
+	Labels       Labels
 	// Source, Certs and Result describe the stored files; nil if absent.
 	Source, Certs, Result *File
 }
@@ -102,9 +103,12 @@ type Submission struct {
 	ID        string
 	Platform  Platform
 	Priority  int
+	Labels    Labels
 	TokenHash TokenHash
 	Source    File
 	Certs     *File
+	// Once is nil for a submission that may be made again.
+	Once *Once
 }
 
 // BuildFilter selects builds; empty fields match all. Newest first.

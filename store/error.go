@@ -11,18 +11,20 @@ type Code string
 
 // The codes that this project uses.
 const (
-	Unauthorized       Code = "unauthorized"        // a credential is missing
-	InvalidAPIKey      Code = "invalid_api_key"     // an API key was sent and is wrong
-	InvalidToken       Code = "invalid_token"       // a worker token is unknown or expired
-	Forbidden          Code = "forbidden"           // a credential is valid but does not reach this
-	NotFound           Code = "not_found"           // no such thing
-	NotAssigned        Code = "not_assigned"        // the build is not held by this worker
-	StaleAttempt       Code = "stale_attempt"       // the build has a newer attempt
-	InvalidArgument    Code = "invalid_argument"    // the request's content is wrong
-	InvalidState       Code = "invalid_state"       // the build's state does not allow it (400 for old clients)
-	Conflict           Code = "conflict"            // somebody else finished first (409)
-	RegistrationFailed Code = "registration_failed" // 422
-	MethodNotAllowed   Code = "method_not_allowed"  // 405
+	Unauthorized       Code = "unauthorized"         // a credential is missing
+	InvalidAPIKey      Code = "invalid_api_key"      // an API key was sent and is wrong
+	InvalidToken       Code = "invalid_token"        // a worker token is unknown or expired
+	Forbidden          Code = "forbidden"            // a credential is valid but does not reach this
+	NotFound           Code = "not_found"            // no such thing
+	NotAssigned        Code = "not_assigned"         // the build is not held by this worker
+	StaleAttempt       Code = "stale_attempt"        // the build has a newer attempt
+	InvalidArgument    Code = "invalid_argument"     // the request's content is wrong
+	InvalidState       Code = "invalid_state"        // the build's state does not allow it (400 for old clients)
+	Conflict           Code = "conflict"             // somebody else finished first (409)
+	RegistrationFailed Code = "registration_failed"  // 422
+	KeyMismatch        Code = "idempotency_mismatch" // an Idempotency-Key came with other content (422)
+	KeyExpired         Code = "idempotency_expired"  // its first reply can't be told any more (409)
+	MethodNotAllowed   Code = "method_not_allowed"   // 405
 	UnsupportedMedia   Code = "unsupported_media_type"
 	TooLarge           Code = "too_large"    // a part is over its limit
 	QueueFull          Code = "queue_full"   // more than the queue limit is pending

@@ -20,10 +20,15 @@ var errNearLimit = errors.New("the queue limit is near")
 
 // Submit adds a build to the queue. place is called before the commit, to give
 // the build's files their names; its error takes everything back. Errors:
-// QueueFull; Conflict if the id is in use; Unavailable, wrapping
-// store.ErrOutcomeUnknown when the build and its files may stand.
+// *store.Repeated, and then place was not called; QueueFull; Conflict if the id
+// is in use; Unavailable, wrapping store.ErrOutcomeUnknown when the build and its
+// files may stand.
 func (b *Builds) Submit(ctx context.Context, s store.Submission, place func() error) (store.Build, error) {
-	build, err := b.submit(ctx, s, place, false)
+	var build store.Build
+	err := b.repeated(ctx, s.Once) // even when the queue is full by now
+	if err == nil {
+		build, err = b.submit(ctx, s, place, false)
+	}
 	if errors.Is(err, errNearLimit) {
 		build, err = b.submit(ctx, s, place, true)
 	}
@@ -57,6 +62,9 @@ func (b *Builds) submit(ctx context.Context, s store.Submission, place func() er
 			}
 		}
 		build, where, err = insertBuild(ctx, tx, s)
+		if err == nil {
+			err = takeKey(ctx, tx, s.Once, build)
+		}
 		if err != nil {
 			return err
 		}
@@ -101,8 +109,9 @@ func (b *Builds) makeRoom(ctx context.Context, tx pgx.Tx) error {
 // queueFullRetry is what a refused submitter is told to wait.
 const queueFullRetry = 5 * time.Second
 
-// sqlInsertBuild adds a build, its files ($6 to $12) and its first log line, and
-// tells every controller's queue. The notice is sent at the commit.
+// sqlInsertBuild adds a build, its files ($6 to $12), its labels ($13, NULL for
+// none) and its first log line, and tells every controller's queue. The notice is
+// sent at the commit.
 const sqlInsertBuild = `
 WITH b AS (
 	INSERT INTO builds (id, platform, priority, token_hash, has_certs)
@@ -114,6 +123,8 @@ WITH b AS (
 	INSERT INTO build_files (build, kind, name, size, sha256, location, object, copy_due)
 	SELECT b.seq, f.* FROM b, unnest($6::text[], $7::text[], $8::bigint[], $9::bytea[],
 		$10::text[], $11::text[], $12::timestamptz[]) AS f
+), t AS (
+	INSERT INTO build_labels (build, labels) SELECT seq, $13 FROM b WHERE $13::jsonb IS NOT NULL
 ), l AS (
 	INSERT INTO build_logs (build, message) SELECT seq, 'Build submitted' FROM b
 )
@@ -122,7 +133,11 @@ SELECT submitted_at, place, pg_notify('takt', 'job:available ' || $2) FROM b`
 func insertBuild(ctx context.Context, tx pgx.Tx, s store.Submission) (build store.Build, place int64, err error) {
 	build = store.Build{
 		ID: s.ID, Platform: s.Platform, State: store.Pending, Priority: s.Priority,
-		TokenHash: s.TokenHash, Source: &s.Source, Certs: s.Certs,
+		Labels: s.Labels, TokenHash: s.TokenHash, Source: &s.Source, Certs: s.Certs,
+	}
+	var labels any
+	if len(s.Labels) > 0 {
+		labels = s.Labels
 	}
 	var f fileColumns
 	f.add(store.SourceFile, s.Source)
@@ -131,7 +146,7 @@ func insertBuild(ctx context.Context, tx pgx.Tx, s store.Submission) (build stor
 	}
 	var at time.Time
 	err = tx.QueryRow(ctx, sqlInsertBuild, s.ID, string(s.Platform), s.Priority, s.TokenHash[:],
-		s.Certs != nil, f.kinds, f.names, f.sizes, f.digests, f.locations, f.objects, f.due).Scan(&at, &place, nil)
+		s.Certs != nil, f.kinds, f.names, f.sizes, f.digests, f.locations, f.objects, f.due, labels).Scan(&at, &place, nil)
 	if err != nil {
 		return store.Build{}, 0, err
 	}

@@ -1,0 +1,1 @@
+DROP TABLE IF EXISTS build_labels;

@@ -1,0 +1,98 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"takt/store"
+)
+
+// Keys are remembered for a day. Expired ones are removed a few at a time by
+// later submissions, somewhat later than they lose their meaning: who takes one
+// again does not meet who removes it.
+const (
+	keyLife  = `interval '24 hours'`
+	keyGrace = `interval '25 hours'`
+)
+
+const sqlFindKey = `SELECT content, reply FROM idempotency_keys WHERE key = $1 AND created_at > now() - ` + keyLife
+
+// repeated returns *store.Repeated if the key of once has been used.
+func (b *Builds) repeated(ctx context.Context, once *store.Once) error {
+	if once == nil {
+		return nil
+	}
+	return b.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error { return findKey(ctx, c, once) })
+}
+
+func findKey(ctx context.Context, q querier, once *store.Once) error {
+	var content []byte
+	found := &store.Repeated{}
+	err := q.QueryRow(ctx, sqlFindKey, once.Key[:]).Scan(&content, &found.Reply)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("looking for the idempotency key: %w", err)
+	}
+	copy(found.Content[:], content)
+	return found
+}
+
+// sqlTakeKey returns a row if the key was free, or has expired. If somebody else
+// is just taking it, it waits for the end of that transaction.
+const sqlTakeKey = `
+WITH expired AS (
+	DELETE FROM idempotency_keys WHERE key IN (
+		SELECT key FROM idempotency_keys WHERE created_at < now() - ` + keyGrace + ` AND key <> $1
+		ORDER BY created_at LIMIT 8 FOR UPDATE SKIP LOCKED)
+)
+INSERT INTO idempotency_keys AS k (key, content, build, reply) VALUES ($1, $2, $3, $4)
+ON CONFLICT (key) DO UPDATE SET content = excluded.content, build = excluded.build, reply = excluded.reply, created_at = now()
+WHERE k.created_at <= now() - ` + keyLife + `
+RETURNING true`
+
+// takeKey makes build the one of its key, or returns *store.Repeated.
+func takeKey(ctx context.Context, tx pgx.Tx, once *store.Once, build store.Build) error {
+	if once == nil {
+		return nil
+	}
+	reply, err := once.Seal(build)
+	if err != nil {
+		return fmt.Errorf("sealing the reply: %w", err)
+	}
+	var taken bool
+	err = tx.QueryRow(ctx, sqlTakeKey, once.Key[:], once.Content[:], build.ID, reply).Scan(&taken)
+	if err == nil {
+		return nil
+	}
+	if !errors.Is(err, pgx.ErrNoRows) {
+		return fmt.Errorf("taking the idempotency key: %w", err)
+	}
+	if err := findKey(ctx, tx, once); err != nil {
+		return err
+	}
+	return unavailable(errors.New("the idempotency key was there and is gone"))
+}
+
+const sqlForgetKeys = `
+DELETE FROM idempotency_keys WHERE key IN (
+	SELECT key FROM idempotency_keys WHERE created_at < now() - ` + keyGrace + `
+	ORDER BY created_at LIMIT $1 FOR UPDATE SKIP LOCKED)`
+
+// ForgetKeys removes up to limit idempotency keys that have expired, and returns
+// how many: what submissions with keys leave over when they stop coming.
+func (b *Builds) ForgetKeys(ctx context.Context, limit int) (removed int64, err error) {
+	err = b.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
+		tag, err := c.Exec(ctx, sqlForgetKeys, limit)
+		if err != nil {
+			return fmt.Errorf("forgetting idempotency keys: %w", err)
+		}
+		removed = tag.RowsAffected()
+		return nil
+	})
+	return removed, err
+}

@@ -1,0 +1,198 @@
+package postgres_test
+
+import (
+	"crypto/sha256"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"takt/store"
+	"takt/store/postgres"
+)
+
+// under makes s a submission under a key; its reply is its id.
+func under(key string, s store.Submission) store.Submission {
+	s.Once = &store.Once{
+		Key: sha256.Sum256([]byte(key)), Content: sha256.Sum256([]byte(s.Platform)),
+		Seal: func(b store.Build) ([]byte, error) { return []byte(b.ID), nil },
+	}
+	return s
+}
+
+func (b *bundle) age(interval string) {
+	b.t.Helper()
+	b.exec(`UPDATE idempotency_keys SET created_at = created_at - $1::interval`, interval)
+}
+
+func requireRepeat(t *testing.T, err error, of string) {
+	t.Helper()
+	var again *store.Repeated
+	require.ErrorAs(t, err, &again)
+	require.Equal(t, of, string(again.Reply))
+	require.Equal(t, sha256.Sum256([]byte(store.Android)), again.Content)
+}
+
+func TestSubmitUnderAKeyHappensOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	first := under("k", submission(t))
+	_, err := b.builds.Submit(t.Context(), first, nil)
+	require.NoError(t, err)
+
+	notPlaced := func() error { panic("a repeat places nothing") }
+	second := under("k", submission(t))
+	_, err = b.builds.Submit(t.Context(), second, notPlaced)
+	requireRepeat(t, err, first.ID)
+	second = under("k", submission(t))
+	second.Platform = store.IOS
+	second.Once.Content[0]++
+	_, err = b.builds.Submit(t.Context(), second, notPlaced)
+	requireRepeat(t, err, first.ID) // who asks compares the contents
+
+	_, err = b.builds.Submit(t.Context(), under("another", submission(t)), nil)
+	require.NoError(t, err)
+	_, err = b.builds.Submit(t.Context(), submission(t), nil)
+	require.NoError(t, err)
+	_, err = b.builds.Find(t.Context(), second.ID)
+	require.Equal(t, store.NotFound, store.CodeOf(err))
+}
+
+func TestARepeatIsAnsweredThoughTheQueueIsFull(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	builds := postgres.NewBuilds(b.DB, postgres.BuildsConfig{QueueLimit: 1})
+	first := under("k", submission(t))
+	_, err := builds.Submit(t.Context(), first, nil)
+	require.NoError(t, err)
+	_, err = builds.Submit(t.Context(), submission(t), nil)
+	require.NoError(t, err)
+	_, err = builds.Submit(t.Context(), under("k", submission(t)), nil)
+	requireRepeat(t, err, first.ID)
+	_, err = builds.Submit(t.Context(), under("new", submission(t)), nil)
+	require.Equal(t, store.QueueFull, store.CodeOf(err))
+	_, err = b.builds.Submit(t.Context(), under("new", submission(t)), nil)
+	require.NoError(t, err, "a refusal takes no key")
+}
+
+func TestAFailedSubmissionTakesNoKey(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	_, err := b.builds.Submit(t.Context(), under("k", submission(t)), func() error { return errors.New("no room") })
+	require.Error(t, err)
+	broken := under("k", submission(t))
+	broken.Once.Seal = func(store.Build) ([]byte, error) { return nil, errors.New("no cipher") }
+	_, err = b.builds.Submit(t.Context(), broken, nil)
+	require.ErrorContains(t, err, "no cipher")
+	_, err = b.builds.Submit(t.Context(), under("k", submission(t)), nil)
+	require.NoError(t, err)
+}
+
+// All others have passed the look-up, and wait, while the first has the key: place
+// holds it there.
+func TestManyAtOnceUnderOneKeyMakeOneBuild(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	const n = 8
+	placed := make(chan struct{}, n)
+	release := make(chan struct{})
+	goOn := sync.OnceFunc(func() { close(release) })
+	defer goOn()
+	errs := make([]error, n)
+	ids := make([]string, n)
+	var wg sync.WaitGroup
+	for i := range n {
+		s := under("k", submission(t))
+		ids[i] = s.ID
+		wg.Go(func() {
+			_, errs[i] = b.builds.Submit(t.Context(), s, func() error {
+				placed <- struct{}{}
+				<-release
+				return nil
+			})
+		})
+	}
+	<-placed
+	require.Eventually(t, func() bool {
+		var waiting int
+		err := b.Pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity
+			WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&waiting)
+		return err == nil && waiting == n-1
+	}, time.Minute, 5*time.Millisecond)
+	goOn()
+	wg.Wait()
+	winner := ""
+	for i, err := range errs {
+		if err == nil {
+			require.Empty(t, winner)
+			winner = ids[i]
+		}
+	}
+	require.NotEmpty(t, winner)
+	for _, err := range errs {
+		if err != nil {
+			requireRepeat(t, err, winner)
+		}
+	}
+	require.Empty(t, placed)
+	var builds int
+	require.NoError(t, b.Pool.QueryRow(t.Context(), `SELECT count(*) FROM builds`).Scan(&builds))
+	require.Equal(t, 1, builds)
+}
+
+func TestAKeyWhoseCommitsOutcomeWasUnknownIsARepeat(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	cut := b.through()
+	cut("commit")
+	first := under("k", submission(t))
+	_, err := b.builds.Submit(t.Context(), first, nil)
+	require.ErrorIs(t, err, store.ErrOutcomeUnknown)
+	_, err = b.builds.Submit(t.Context(), under("k", submission(t)), nil)
+	requireRepeat(t, err, first.ID)
+}
+
+func TestKeysAreForgottenAfterADay(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	first := under("k", submission(t))
+	_, err := b.builds.Submit(t.Context(), first, nil)
+	require.NoError(t, err)
+	b.age("23 hours 59 minutes")
+	_, err = b.builds.Submit(t.Context(), under("k", submission(t)), nil)
+	requireRepeat(t, err, first.ID)
+	b.age("2 minutes")
+	second := under("k", submission(t))
+	_, err = b.builds.Submit(t.Context(), second, nil)
+	require.NoError(t, err)
+	_, err = b.builds.Submit(t.Context(), under("k", submission(t)), nil)
+	requireRepeat(t, err, second.ID)
+
+	b.age("26 hours")
+	_, err = b.builds.Submit(t.Context(), under("next", submission(t)), nil)
+	require.NoError(t, err)
+	n, err := b.builds.ForgetKeys(t.Context(), 10)
+	require.NoError(t, err)
+	require.Zero(t, n, "the submission has removed what had expired")
+	b.age("26 hours")
+	n, err = b.builds.ForgetKeys(t.Context(), 10)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, n)
+}
+
+func TestSubmitKeepsLabels(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s := submission(t)
+	s.Labels = store.Labels{"cache": "app", "who": "\u96ea"}
+	got, err := b.builds.Submit(t.Context(), s, nil)
+	require.NoError(t, err)
+	require.Equal(t, s.Labels, got.Labels)
+	require.Equal(t, s.Labels, b.find(s.ID).Labels)
+	list, err := b.builds.List(t.Context(), store.BuildFilter{})
+	require.NoError(t, err)
+	require.Equal(t, s.Labels, list[0].Labels)
+	require.Empty(t, b.find(b.build().ID).Labels)
+}
