@@ -51,6 +51,7 @@ func (s *Server) handleBuildStatus(ctx context.Context, c echo.Context) error {
 		WorkerID: optional(b.WorkerID), Attempt: b.Attempt,
 		SubmittedAt: api.NewMillis(b.SubmittedAt), StartedAt: api.NewMillis(b.StartedAt),
 		CompletedAt: api.NewMillis(b.CompletedAt), ErrorMessage: optional(b.ErrorMessage),
+		Priority: b.Priority, Labels: b.Labels,
 	})
 }
 
@@ -80,6 +81,7 @@ func buildItem(b store.Build) api.BuildItem {
 		CreatedAt: api.FormatTime(b.SubmittedAt), SubmittedAt: api.FormatTime(b.SubmittedAt),
 		UpdatedAt: api.FormatTime(b.UpdatedAt), WorkerID: optional(b.WorkerID),
 		ErrorMessage: optional(b.ErrorMessage), HasResult: b.Result != nil,
+		Labels: b.Labels,
 	}
 	if !b.CompletedAt.IsZero() {
 		item.CompletedAt = api.FormatTime(b.CompletedAt)

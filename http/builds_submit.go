@@ -22,8 +22,10 @@ type submission struct {
 	id       string
 	platform store.Platform
 	priority int
+	labels   store.Labels
 	source   *arrival
 	certs    *arrival
+	once     *once // nil without an Idempotency-Key
 }
 
 func (in *submission) discard() {
@@ -37,33 +39,45 @@ func (s *Server) submitWith(status int) handler {
 }
 
 func (s *Server) handleBuildSubmit(ctx context.Context, c echo.Context, status int) error {
-	if s.deps.Queue.Full(ctx) { // before the body is read; Submit decides
+	again, err := s.once(c.Request().Header)
+	if err != nil {
+		return err
+	}
+	// What has a key may be a repeat, which is answered whatever the queue.
+	if again == nil && s.deps.Queue.Full(ctx) { // before the body is read; Submit decides
 		return &store.Error{Code: store.QueueFull, Message: "Build queue full, try again later", RetryAfter: queueFullRetry}
 	}
 	id, err := newID()
 	if err != nil {
 		return err
 	}
-	in := &submission{id: id}
+	in := &submission{id: id, once: again}
 	defer in.discard()
 	if err := s.readSubmission(ctx, c, in); err != nil {
 		return err
 	}
 	token := store.NewBuildToken()
-	b, err := s.recordSubmission(ctx, in, store.HashToken(token))
+	b, err := s.recordSubmission(ctx, in, status, token)
+	if found, ok := errors.AsType[*store.Repeated](err); ok {
+		return s.replay(c, in, found)
+	}
 	if err != nil {
 		return err
 	}
 	s.enqueued(b)
-	return s.reply(c, status, api.Submitted{
+	return s.reply(c, status, submitted(b, token))
+}
+
+func submitted(b store.Build, token string) api.Submitted {
+	return api.Submitted{
 		ID: b.ID, Status: b.State.Wire(), Platform: string(b.Platform),
 		SubmittedAt: api.Millis(b.SubmittedAt.UnixMilli()), AccessToken: token,
-	})
+	}
 }
 
 // enqueued says that b was committed.
 func (s *Server) enqueued(b store.Build) {
-	s.deps.Queue.Enqueued(b.Platform)
+	s.deps.Queue.Enqueued(b.Platform, b.Labels.Cache())
 	s.deps.Announce.BuildUpdated(store.BuildUpdate{BuildID: b.ID, State: store.Pending, Platform: b.Platform})
 }
 
@@ -123,6 +137,11 @@ func (s *Server) readSubmissionPart(ctx context.Context, f *form, p *multipart.P
 		if v, err = f.field(p); err == nil {
 			in.priority, err = priority(v)
 		}
+	case "labels":
+		var v string
+		if v, err = f.field(p); err == nil {
+			in.labels, err = store.ParseLabels(v)
+		}
 	}
 	return err
 }
@@ -140,8 +159,13 @@ func priority(v string) (int, error) {
 
 // recordSubmission makes the build. Its files get their names within the
 // transaction; they stay only if it may have been committed.
-func (s *Server) recordSubmission(ctx context.Context, in *submission, token store.TokenHash) (b store.Build, err error) {
-	sub := store.Submission{ID: in.id, Platform: in.platform, Priority: in.priority, TokenHash: token}
+func (s *Server) recordSubmission(ctx context.Context, in *submission, status int, token string) (b store.Build, err error) {
+	sub := store.Submission{
+		ID: in.id, Platform: in.platform, Priority: in.priority, Labels: in.labels, TokenHash: store.HashToken(token),
+	}
+	if in.once != nil {
+		sub.Once = in.once.of(in, status, token)
+	}
 	if sub.Source, err = in.source.send(ctx, sourceName(in.id)); err != nil {
 		return b, fmt.Errorf("storing the source of build %s: %w", in.id, err)
 	}

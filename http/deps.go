@@ -23,7 +23,8 @@ type BuildReader interface {
 // BuildSubmitter makes builds and calls them off.
 type BuildSubmitter interface {
 	// Submit calls place inside its transaction. An error with
-	// store.ErrOutcomeUnknown in its chain means: keep the files.
+	// store.ErrOutcomeUnknown in its chain means: keep the files; with
+	// *store.Repeated: it was done before, and place was not called.
 	Submit(ctx context.Context, s store.Submission, place func() error) (store.Build, error)
 	Cancel(ctx context.Context, id string) error
 }
@@ -82,12 +83,15 @@ type Queue interface {
 	// Arrive serves a poll at once, or parks it for at most wait and returns
 	// its ticket.
 	Arrive(ctx context.Context, r PollRequest, wait time.Duration) (PollReply, PollTicket, error)
-	// Enqueued says that a build of this platform was committed.
-	Enqueued(p store.Platform)
+	// Enqueued says that a build of this platform and with this cache label, ""
+	// for none, was committed.
+	Enqueued(p store.Platform, cache string)
 	// Requeued says that these builds are pending again.
 	Requeued(refs []store.BuildRef)
 	// Freed says that this worker may have a free slot again.
 	Freed(workerID string)
+	// Warm says that this worker has finished a build with this cache label.
+	Warm(workerID, cache string)
 	// Full reports whether a submit would be refused now, so that its body need
 	// not be read. False if in doubt: Submit decides.
 	Full(ctx context.Context) bool

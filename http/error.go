@@ -29,13 +29,13 @@ func statusOf(code store.Code) int {
 		return http.StatusNotFound
 	case store.MethodNotAllowed:
 		return http.StatusMethodNotAllowed
-	case store.Conflict, store.StaleAttempt:
+	case store.Conflict, store.StaleAttempt, store.KeyExpired:
 		return http.StatusConflict
 	case store.TooLarge:
 		return http.StatusRequestEntityTooLarge
 	case store.UnsupportedMedia:
 		return http.StatusUnsupportedMediaType
-	case store.RegistrationFailed:
+	case store.RegistrationFailed, store.KeyMismatch:
 		return http.StatusUnprocessableEntity
 	case store.Overloaded, store.RateLimited:
 		return http.StatusTooManyRequests

@@ -18,6 +18,7 @@ type queue struct {
 	mu    sync.Mutex
 	woken chan struct{} // closed and replaced when a build is enqueued
 	freed []string
+	warm  []string
 }
 
 func (q *queue) serve(ctx context.Context, p store.Poll, presented, next string) (takthttp.PollReply, store.PollResult, error) {
@@ -83,19 +84,25 @@ func (t *ticket) Wait(ctx context.Context) (takthttp.PollReply, error) {
 	return reply, err
 }
 
-func (q *queue) Enqueued(store.Platform) {
+func (q *queue) Enqueued(store.Platform, string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	close(q.woken)
 	q.woken = make(chan struct{})
 }
 
-func (q *queue) Requeued([]store.BuildRef) { q.Enqueued("") }
+func (q *queue) Requeued([]store.BuildRef) { q.Enqueued("", "") }
 
 func (q *queue) Freed(worker string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.freed = append(q.freed, worker)
+}
+
+func (q *queue) Warm(worker, cache string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.warm = append(q.warm, worker+" "+cache)
 }
 
 func (q *queue) Full(context.Context) bool { return false }

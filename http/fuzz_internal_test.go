@@ -29,9 +29,9 @@ type agreeing struct {
 func (agreeing) Do(ctx context.Context, _ string, fn func(context.Context) error) error {
 	return fn(ctx)
 }
-func (agreeing) Full(context.Context) bool      { return false }
-func (agreeing) BuildUpdated(store.BuildUpdate) {}
-func (agreeing) Enqueued(store.Platform)        {}
+func (agreeing) Full(context.Context) bool       { return false }
+func (agreeing) BuildUpdated(store.BuildUpdate)  {}
+func (agreeing) Enqueued(store.Platform, string) {}
 
 func (agreeing) Submit(_ context.Context, s store.Submission, place func() error) (store.Build, error) {
 	return store.Build{ID: s.ID, Platform: s.Platform, State: store.Pending, SubmittedAt: time.Now()}, place()

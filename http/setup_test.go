@@ -71,6 +71,11 @@ func setupWith(t *testing.T, replace func(*takthttp.Deps), change ...func(*takth
 	return b
 }
 
+// storeBuilds are the builds of b's database.
+func storeBuilds(b *bundle) *postgres.Builds {
+	return postgres.NewBuilds(b.db, postgres.BuildsConfig{})
+}
+
 // part is one part of a form; with a file name if it is a file.
 type part struct{ name, file, content string }
 

@@ -211,6 +211,9 @@ func (s *Server) finish(ctx context.Context, b store.Build, r store.Result, plac
 	if err != nil {
 		return fmt.Errorf("recording result of build %s: %w", b.ID, err)
 	}
+	if cache := b.Labels.Cache(); cache != "" {
+		s.deps.Queue.Warm(r.WorkerID, cache)
+	}
 	s.deps.Queue.Freed(r.WorkerID)
 	if !repeat {
 		u := store.BuildUpdate{BuildID: b.ID, State: store.Failed, Platform: b.Platform, WorkerID: r.WorkerID}

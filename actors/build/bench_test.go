@@ -126,7 +126,7 @@ func BenchmarkQueueWake(b *testing.B) {
 	for range b.N {
 		storetest.Build(b, db.DB)
 		start := time.Now()
-		c.queue.Enqueued(store.IOS)
+		c.queue.Enqueued(store.IOS, "")
 		latencies = append(latencies, (<-got).Sub(start))
 	}
 	b.StopTimer()

@@ -11,9 +11,10 @@ import (
 // and from there to their end or into the room; wake-ups bring them back into
 // the line.
 type board struct {
-	line  line
-	room  room
-	hints hints
+	line   line
+	room   room
+	hints  hints
+	warmth warmth
 	// woken is how many polls are on their way to fetch a build of a lane.
 	woken [laneCount]int
 	aloft []*flight
@@ -25,7 +26,7 @@ type board struct {
 }
 
 func newBoard(limit int, shown *depth) *board {
-	b := &board{line: newLine(), room: newRoom(), hints: hints{shown: shown}, limit: limit}
+	b := &board{line: newLine(), room: newRoom(), hints: hints{shown: shown}, warmth: newWarmth(), limit: limit}
 	for lane := range shown {
 		b.hints.pending[lane] = int(shown[lane].Load())
 	}
@@ -106,16 +107,17 @@ func (b *board) unwake(p *poll) {
 }
 
 // wake sends one parked poll for each build that nobody fetches yet, longest
-// parked first. Those polls keep their number, and so their place if they come
-// back with nothing. It returns how many it sent.
-func (b *board) wake() int {
+// parked first but for those with a warm cache. Those polls keep their number, and
+// so their place if they come back with nothing. It returns how many it sent.
+func (b *board) wake(now time.Time) int {
+	defer b.warmth.settle()
 	if b.away {
 		return 0
 	}
 	sent := 0
 	for lane := range laneCount {
 		for b.woken[lane] < b.hints.pending[lane] {
-			p := b.room.longest(lane)
+			p := b.choose(lane, now)
 			if p == nil {
 				break
 			}

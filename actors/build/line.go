@@ -81,6 +81,14 @@ func (l *line) alias(d *desk, k key) {
 	l.desks[k] = d
 }
 
+// parked returns the parked poll of worker, nil if it has none.
+func (l *line) parked(worker string) *poll {
+	if d := l.desks[key{worker: worker}]; d != nil && d.next != nil && d.next.state == parked {
+		return d.next
+	}
+	return nil
+}
+
 // merge makes q a poll of desk d and returns the one of two that has to go.
 func (l *line) merge(d *desk, q *poll) (older *poll) {
 	if q == nil {

@@ -85,7 +85,7 @@ func (m *model) touchDown(t *rapid.T) {
 	if fails {
 		m.fail(errAway)
 	}
-	m.wake()
+	m.wake(time.Now())
 }
 
 // settle lets everything land, and the count correct the hints.
@@ -103,13 +103,13 @@ func (m *model) settle(t *rapid.T) {
 			}
 			m.land(f)
 		}
-		if m.wake() == 0 && m.line.size == 0 {
+		if m.wake(time.Now()) == 0 && m.line.size == 0 {
 			if !m.doubtful() {
 				return
 			}
 			count, _ := m.db.Pending(t.Context(), 100)
 			m.hints.counted(count, m.hints.news, 100)
-			m.wake()
+			m.wake(time.Now())
 		}
 	}
 	require.Fail(t, "it never comes to rest")
@@ -146,7 +146,7 @@ func TestBoardModel(t *testing.T) {
 				p := rapid.SampledFrom(m.polls).Draw(t, "poll")
 				m.left[p] = true
 				m.leave(p)
-				m.wake()
+				m.wake(time.Now())
 			},
 			"submit": func(t *rapid.T) {
 				m.builds++
@@ -155,13 +155,13 @@ func TestBoardModel(t *testing.T) {
 				if rapid.Bool().Draw(t, "heard") {
 					m.hints.enqueued(laneOf(p), 1)
 				}
-				m.wake()
+				m.wake(time.Now())
 			},
 			"finish": func(t *rapid.T) {
 				id := rapid.SampledFrom(m.workers).Draw(t, "worker")
 				m.db.finish(id)
 				m.freed(id)
-				m.wake()
+				m.wake(time.Now())
 			},
 			"time passes": func(*rapid.T) {
 				m.now = m.now.Add(500 * time.Millisecond)
@@ -172,7 +172,7 @@ func TestBoardModel(t *testing.T) {
 			"count": func(t *rapid.T) {
 				count, _ := m.db.Pending(t.Context(), 100)
 				m.hints.counted(count, m.hints.news, 100)
-				m.wake()
+				m.wake(time.Now())
 			},
 			"rest": func(t *rapid.T) {
 				m.settle(t)

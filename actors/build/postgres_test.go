@@ -238,7 +238,7 @@ func TestTwoControllers(t *testing.T) {
 			s.Platform = []store.Platform{store.IOS, store.Android}[i%2]
 		})
 		if i%3 > 0 { // nobody hears of the others: the count has to find them
-			one.queue.Enqueued(b.Platform)
+			one.queue.Enqueued(b.Platform, "")
 		}
 	}
 	f.finishes(count)
@@ -257,7 +257,7 @@ func TestCrashUnderLoad(t *testing.T) {
 	crashes := 0
 	for i := range count {
 		storetest.Build(t, db.DB)
-		c.queue.Enqueued(store.IOS)
+		c.queue.Enqueued(store.IOS, "")
 		if i%10 == 5 {
 			if p := c.sys.Whereis(queueName); p != nil {
 				p.Exit(errors.New("crashed on purpose"))
@@ -300,7 +300,7 @@ func TestLostReply(t *testing.T) {
 			require.NoError(t, err)
 			require.NotNil(t, ticket)
 			b := storetest.Build(t, db.DB)
-			c.queue.Enqueued(store.IOS)
+			c.queue.Enqueued(store.IOS, "")
 			cancel(errors.New("client disconnected"))
 			reply, err := ticket.Wait(ctx)
 			if err != nil {
@@ -360,7 +360,7 @@ func TestDatabaseLostUnderLoad(t *testing.T) {
 			for range rounds {
 				for range count / rounds {
 					storetest.Build(t, submitter)
-					c.queue.Enqueued(store.IOS)
+					c.queue.Enqueued(store.IOS, "")
 				}
 				lose(t, db)
 			}

@@ -159,13 +159,28 @@ func (q *Queue) Poll(ctx context.Context, req PollRequest, wait time.Duration) (
 }
 
 // Enqueued tells that a build of platform p was committed as pending: a parked
-// worker is woken at once. It never blocks.
-func (q *Queue) Enqueued(p store.Platform) {
-	if lane := laneOf(p); lane != noLane {
+// worker is woken at once. With a cache label ("" for none) that is one that Warm
+// was told of with the same label, if there is one. It never blocks.
+func (q *Queue) Enqueued(p store.Platform, cache string) {
+	lane := laneOf(p)
+	if lane == noLane {
+		return
+	}
+	if cache != "" {
+		otp.Cast(q.ref, labelled{lane, cache})
+	} else {
 		var e enqueued
 		e[lane] = 1
 		otp.Cast(q.ref, e)
-		q.bus.Publish(pubsub.JobAvailable, string(p))
+	}
+	q.bus.Publish(pubsub.JobAvailable, string(p))
+}
+
+// Warm tells that a worker has finished a build with a cache label, which makes it
+// the first choice for another one within 24 hours. It never blocks.
+func (q *Queue) Warm(workerID, cache string) {
+	if cache != "" {
+		otp.Cast(q.ref, finished{workerID, cache})
 	}
 }
 

@@ -13,9 +13,14 @@ import (
 
 // The messages, besides a *poll that arrives.
 type (
-	leave    struct{ poll *poll }    // nobody waits for this poll any more
-	enqueued [laneCount]int          // so many builds became pending
-	freed    struct{ worker string } // the worker has a slot again
+	leave    struct{ poll *poll } // nobody waits for this poll any more
+	enqueued [laneCount]int       // so many builds became pending
+	labelled struct {             // a build with a cache label became pending
+		lane  int
+		cache string
+	}
+	freed    struct{ worker string }        // the worker has a slot again
+	finished struct{ worker, cache string } // the worker's cache is warm
 
 	countNow struct{} // timer: count the pending builds
 	dueNow   struct{} // timer: a parked poll's time is up
@@ -101,6 +106,11 @@ func (m *manager) handle(c *otp.Ctx, msg any) {
 		for lane, n := range msg {
 			m.board.hints.enqueued(lane, n)
 		}
+	case labelled:
+		m.board.hints.enqueued(msg.lane, 1)
+		m.board.warmth.appeared(msg.lane, msg.cache)
+	case finished:
+		m.board.warmth.finished(msg.worker, msg.cache, time.Now())
 	case freed:
 		m.board.freed(msg.worker)
 	case pubsub.Event:
@@ -132,7 +142,7 @@ func (m *manager) handle(c *otp.Ctx, msg any) {
 // step does what the news allow: wake parked polls, launch flights, arm timers.
 func (m *manager) step(c *otp.Ctx) {
 	g, b := m.q.gauge, m.board
-	g.woken.Add(int64(b.wake()))
+	g.woken.Add(int64(b.wake(time.Now())))
 	for len(b.aloft) < m.q.cfg.Batches && b.line.size > 0 {
 		if !m.hurry && !b.worthwhile(m.q.cfg.BatchSize) {
 			m.late.set(c, time.Now().Add(linger), hurry{})

@@ -92,7 +92,7 @@ func (b *bench) sends(req PollRequest, wait time.Duration) *asked {
 // submits makes a build pending and says so.
 func (b *bench) submits(id string, p store.Platform) {
 	b.db.submit(id, p)
-	b.queue.Enqueued(p)
+	b.queue.Enqueued(p, "")
 	synctest.Wait()
 }
 
@@ -459,5 +459,22 @@ func TestParkedPoll(t *testing.T) {
 			require.Equal(b, QueueUpdated{Pending: 4, PendingIOS: 4}, (<-sub.C()).Data)
 			require.Empty(b, sub.C())
 		})
+	})
+}
+
+func TestABuildWakesTheWorkerWithItsCache(t *testing.T) {
+	t.Parallel()
+	inBubble(t, QueueConfig{}, func(b *bench) {
+		b.db.worker("cold")
+		b.db.worker("warm")
+		cold, warm := b.asks("cold", time.Minute), b.asks("warm", time.Minute)
+		b.queue.Warm("warm", "app")
+		b.db.submit("x", store.IOS)
+		b.queue.Enqueued(store.IOS, "app")
+		synctest.Wait()
+		b.gotJob(warm, "x")
+		require.False(b, cold.done())
+		b.submits("y", store.IOS)
+		b.gotJob(cold, "y")
 	})
 }

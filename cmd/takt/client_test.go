@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -189,6 +190,8 @@ func TestExitCodes(t *testing.T) {
 		{"unknown command", []string{"sbumit"}, nil, 2, "did you mean submit?"},
 		{"unknown flag", []string{"list", "--frobnicate"}, nil, 2, "unknown flag"},
 		{"missing argument", []string{"status"}, nil, 2, "accepts 1 arg"},
+		{"a label without value", []string{"submit", "-p", "ios", source, "--label", "cache"}, nil, 2, "want name=value"},
+		{"a label with a bad name", []string{"submit", "-p", "ios", source, "--label", "a b=c"}, nil, 2, "names are 1 to 63"},
 		{"no platform", []string{"submit", source}, nil, 2, "not ios or android"},
 		{"no such source", []string{"submit", "-p", "ios", source + "x"}, nil, 2, "no such file"},
 		{"bad URL", []string{"list", "--url", "localhost"}, nil, 2, "controller URL"},
@@ -226,7 +229,34 @@ func TestControllerNotAvailable(t *testing.T) {
 	code, _, errs := d.takt(t.Context(), "submit", "-p", "ios", d.file(t, "s.zip", "zip"))
 	require.Equal(t, 5, code)
 	require.Contains(t, errs, "Build queue full")
-	require.Equal(t, 1, d.Requests("POST /api/builds"), "a submit is not repeated")
+	require.Equal(t, 1, d.Requests("POST /api/builds"), "a full queue is not waited for")
+}
+
+func TestSubmitSurvivesALostReply(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	lost := 0
+	d.Intercept(func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path != "/api/builds" || lost == 2 {
+			return false
+		}
+		lost++
+		d.Answer(httptest.NewRecorder(), r)
+		panic(http.ErrAbortHandler)
+	})
+	id := strings.TrimSpace(d.ok(t, "submit", "-p", "ios", d.file(t, "s.zip", "zip"), "--label", "cache=app", "-l", "a=b=c", "--priority", "-4"))
+	require.Equal(t, "build-1", id)
+	require.Equal(t, 3, d.Requests("POST /api/builds"))
+	require.Empty(t, d.Build("build-2").ID, "one build")
+	require.Equal(t, store.Labels{"cache": "app", "a": "b=c"}, d.Build(id).Labels)
+	shown := d.ok(t, "status", id)
+	require.Regexp(t, `label +cache=app`, shown)
+	require.Regexp(t, `priority +-4`, shown)
+
+	for range 2 {
+		require.Equal(t, "build-2\n", d.ok(t, "submit", "-p", "ios", d.file(t, "s.zip", "zip"), "--idempotency-key", "mine"))
+	}
+	require.Equal(t, "build-3\n", d.ok(t, "submit", "-p", "ios", d.file(t, "s.zip", "zip")), "each run has a key of its own")
 }
 
 func TestWaitOutlastsARestartOfTheController(t *testing.T) {

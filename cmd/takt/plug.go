@@ -34,13 +34,16 @@ func (p polls) Arrive(ctx context.Context, r http.PollRequest, wait time.Duratio
 }
 
 // Enqueued implements http.Queue.
-func (p polls) Enqueued(platform store.Platform) { p.queue.Enqueued(platform) }
+func (p polls) Enqueued(platform store.Platform, cache string) { p.queue.Enqueued(platform, cache) }
 
 // Requeued implements http.Queue.
 func (p polls) Requeued(refs []store.BuildRef) { p.queue.Requeued(refs) }
 
 // Freed implements http.Queue.
 func (p polls) Freed(workerID string) { p.queue.Freed(workerID) }
+
+// Warm implements http.Queue.
+func (p polls) Warm(workerID, cache string) { p.queue.Warm(workerID, cache) }
 
 // Full implements http.Queue.
 func (p polls) Full(ctx context.Context) bool {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -63,6 +65,12 @@ func showStatus(s *session, b api.BuildStatus) error {
 		row("worker", cli.Or(b.WorkerID, ""))
 		if b.Attempt > 0 {
 			row("attempt", strconv.Itoa(b.Attempt))
+		}
+		if b.Priority != 0 {
+			row("priority", strconv.Itoa(b.Priority))
+		}
+		for _, name := range slices.Sorted(maps.Keys(b.Labels)) {
+			row("label", name+"="+b.Labels[name])
 		}
 		row("submitted", when(b.SubmittedAt))
 		row("started", when(b.StartedAt))

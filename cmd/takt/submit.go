@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,6 +22,9 @@ type submitOptions struct {
 	wait     bool
 	follow   bool
 	download string
+	labels   []string
+	priority int
+	key      string
 }
 
 func newSubmitCommand(env environment) *cobra.Command {
@@ -42,6 +46,9 @@ so that status, logs and download of this build work without the API key.`,
 	f.BoolVarP(&o.wait, "wait", "w", false, "wait for the build's end; exit code 6 if it failed")
 	f.BoolVarP(&o.follow, "follow", "f", false, "show the log while waiting (implies --wait)")
 	f.StringVarP(&o.download, "download", "o", "", "write the result to this file (implies --wait)")
+	f.StringArrayVarP(&o.labels, "label", "l", nil, "name=value, more than once if you like; builds with the same cache=… prefer the same worker")
+	f.IntVar(&o.priority, "priority", 0, "-10 to 10; higher is built first")
+	f.StringVar(&o.key, "idempotency-key", "", "the same key and the same content within 24 hours make one build (default: a random key for this run)")
 	_ = cmd.RegisterFlagCompletionFunc("platform", cobra.FixedCompletions([]string{"ios", "android"}, cobra.ShellCompDirectiveNoFileComp))
 	return r.command(cmd, func(ctx context.Context, s *session, args []string) error {
 		return submitBuild(ctx, s, o, args[0])
@@ -52,7 +59,19 @@ func submitBuild(ctx context.Context, s *session, o submitOptions, path string) 
 	if !store.Platform(o.platform).Valid() {
 		return cli.Usage("--platform: %q is not ios or android", o.platform)
 	}
-	in := client.Submit{Platform: store.Platform(o.platform)}
+	in := client.Submit{Platform: store.Platform(o.platform), Priority: o.priority, IdempotencyKey: o.key, Labels: store.Labels{}}
+	if in.IdempotencyKey == "" {
+		in.IdempotencyKey = client.NewIdempotencyKey()
+	}
+	for _, l := range o.labels {
+		name, value, ok := strings.Cut(l, "=")
+		if !ok {
+			return cli.Usage("--label %s: want name=value", l)
+		}
+		if err := in.Labels.Set(name, value); err != nil {
+			return cli.Usage("--label %s: %s", l, cli.Message(err))
+		}
+	}
 	source, remove, err := openSource(ctx, s, path)
 	if err != nil {
 		return err
@@ -112,11 +131,17 @@ func openSource(ctx context.Context, s *session, path string) (source client.Con
 	return source, remove, nil
 }
 
-// send submits once: a repeat after a lost reply might queue the build twice.
+// submitTries is how often a build is sent at most.
+const submitTries = 5
+
+// send submits, again if the reply was lost: its key makes that one build. A full
+// queue is not waited for.
 func send(ctx context.Context, s *session, in client.Submit) (api.Submitted, error) {
 	bar := cli.NewBar(s.Err, "uploading", s.JSON)
 	in.Progress = bar.Progress()
-	build, err := s.client.Submit(ctx, in)
+	s.retry.Attempts, s.retry.Patience = submitTries, 0
+	s.retry.Temporary = func(err error) bool { return client.Temporary(err) && store.CodeOf(err) != store.QueueFull }
+	build, err := again(ctx, s, func(ctx context.Context) (api.Submitted, error) { return s.client.Submit(ctx, in) })
 	bar.Done()
 	if err != nil {
 		return build, err

@@ -78,6 +78,8 @@ type BuildItem struct {
 	UpdatedAt    string  `json:"updated_at"`
 	ErrorMessage *string `json:"error_message"`
 	HasResult    bool    `json:"has_result"`
+	// Labels are what its submitter wrote on it.
+	Labels map[string]string `json:"labels,omitempty"`
 }
 
 // BuildList answers GET /api/builds?format=object.
@@ -98,6 +100,9 @@ type BuildStatus struct {
 	StartedAt    *Millis `json:"started_at"`
 	CompletedAt  *Millis `json:"completed_at"`
 	ErrorMessage *string `json:"error_message"`
+	// Priority and Labels are as they were submitted.
+	Priority int               `json:"priority"`
+	Labels   map[string]string `json:"labels,omitempty"`
 }
 
 // LogEntry is one line of a build's log.
@@ -265,6 +270,10 @@ const (
 	HeaderWorkerToken  = "X-Worker-Token"
 	HeaderBuildAttempt = "X-Build-Attempt"
 	HeaderRequestID    = "X-Request-Id"
+	// HeaderIdempotencyKey makes a submission happen once; HeaderReplayed marks the
+	// reply to a repeat.
+	HeaderIdempotencyKey = "Idempotency-Key"
+	HeaderReplayed       = "Idempotent-Replayed"
 )
 
 // FormatTime returns t as the ISO 8601 form of the contract: UTC, milliseconds.

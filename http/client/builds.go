@@ -2,6 +2,9 @@ package client
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -16,11 +19,23 @@ type Submit struct {
 	Source   Content
 	// Certs may be nil.
 	Certs *Content
+	// Priority is -10 to 10; higher is built first.
+	Priority int
+	// Labels may be nil.
+	Labels store.Labels
+	// IdempotencyKey makes a repeat with the same content within 24 hours return
+	// the first reply: 1 to 255 visible characters, see [NewIdempotencyKey]. May be
+	// empty.
+	IdempotencyKey string
 	// Progress may be nil.
 	Progress Progress
 }
 
-// Submit queues a build. A repeat after a lost reply may queue it twice.
+// NewIdempotencyKey returns a key that nobody else has.
+func NewIdempotencyKey() string { return rand.Text() }
+
+// Submit queues a build. It is safe to repeat with an IdempotencyKey, if the
+// controller is takt; otherwise a repeat after a lost reply may queue it twice.
 func (c *Client) Submit(ctx context.Context, s Submit) (api.Submitted, error) {
 	// Source first, as every published client does.
 	parts := []part{file("source", "source.zip", "application/zip", s.Source)}
@@ -28,8 +43,22 @@ func (c *Client) Submit(ctx context.Context, s Submit) (api.Submitted, error) {
 		parts = append(parts, file("certs", "certs.zip", "application/zip", *s.Certs))
 	}
 	parts = append(parts, field("platform", string(s.Platform)))
+	if s.Priority != 0 {
+		parts = append(parts, field("priority", strconv.Itoa(s.Priority)))
+	}
 	var out api.Submitted
-	err := c.upload(ctx, call{method: http.MethodPost, path: "/api/builds"}, parts, s.Progress, &out)
+	if len(s.Labels) > 0 {
+		labels, err := json.Marshal(s.Labels)
+		if err != nil {
+			return out, fmt.Errorf("labels: %w", err)
+		}
+		parts = append(parts, field("labels", string(labels)))
+	}
+	header := http.Header{}
+	if s.IdempotencyKey != "" {
+		header.Set(api.HeaderIdempotencyKey, s.IdempotencyKey)
+	}
+	err := c.upload(ctx, call{method: http.MethodPost, path: "/api/builds", header: header}, parts, s.Progress, &out)
 	return out, err
 }
 

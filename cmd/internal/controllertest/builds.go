@@ -16,7 +16,10 @@ func submitted() time.Time { return time.Date(2025, 11, 24, 16, 0, 0, 0, time.UT
 
 func (c *Controller) create(w http.ResponseWriter, r *http.Request) {
 	fields, files, err := readForm(r)
+	labels, badLabels := store.ParseLabels(fields["labels"])
 	switch {
+	case badLabels != nil:
+		Problem(w, http.StatusBadRequest, store.InvalidArgument, badLabels.Error())
 	case err != nil:
 		Problem(w, http.StatusBadRequest, store.InvalidArgument, err.Error())
 	case files["source"] == nil:
@@ -26,7 +29,18 @@ func (c *Controller) create(w http.ResponseWriter, r *http.Request) {
 	default:
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		b := c.submit(fields["platform"], files["source"], files["certs"])
+		key := r.Header.Get(api.HeaderIdempotencyKey)
+		b := c.builds[c.keys[key]]
+		if b == nil {
+			b = c.submit(fields["platform"], files["source"], files["certs"])
+			b.Labels = labels
+			b.Priority, _ = strconv.Atoi(fields["priority"])
+		} else {
+			w.Header().Set(api.HeaderReplayed, "true")
+		}
+		if key != "" {
+			c.keys[key] = b.ID
+		}
 		JSON(w, http.StatusCreated, api.Submitted{
 			ID: b.ID, Status: "pending", Platform: b.Platform,
 			SubmittedAt: *api.NewMillis(submitted()), AccessToken: b.Token,
@@ -64,6 +78,7 @@ func (c *Controller) status(w http.ResponseWriter, r *http.Request) {
 	JSON(w, http.StatusOK, api.BuildStatus{
 		ID: b.ID, Status: b.State.Wire(), State: string(b.State), Platform: b.Platform, Attempt: b.Attempt,
 		SubmittedAt: api.NewMillis(submitted()), WorkerID: nullable(b.WorkerID), ErrorMessage: nullable(b.ErrorMessage),
+		Priority: b.Priority, Labels: b.Labels,
 	})
 }
 

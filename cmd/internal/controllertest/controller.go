@@ -33,6 +33,8 @@ type Build struct {
 	Heartbeats          int
 	SourceSent          int // how often the source was asked for
 	Uploads             int // how often an end was reported
+	Priority            int
+	Labels              store.Labels
 }
 
 // Worker is a worker as the controller sees it.
@@ -61,6 +63,7 @@ type Controller struct {
 	workers   map[string]*Worker
 	intercept Intercept
 	requests  map[string]int
+	keys      map[string]string // builds by Idempotency-Key
 	serial    int
 	polls     int
 }
@@ -71,7 +74,7 @@ func Start(tb testing.TB) *Controller {
 	tb.Helper()
 	c := &Controller{
 		changed: make(chan struct{}), counted: make(chan struct{}), builds: map[string]*Build{},
-		workers: map[string]*Worker{}, requests: map[string]int{},
+		workers: map[string]*Worker{}, requests: map[string]int{}, keys: map[string]string{},
 	}
 	server := httptest.NewServer(c)
 	tb.Cleanup(func() {

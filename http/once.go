@@ -1,0 +1,162 @@
+package http
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hkdf"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+
+	"github.com/labstack/echo/v4"
+
+	"takt/http/api"
+	"takt/store"
+)
+
+// maxIdempotencyKey is the most characters of an Idempotency-Key.
+const maxIdempotencyKey = 255
+
+// once is a submission under an Idempotency-Key. What is kept of its reply, which
+// holds the build's token, can be opened only with the Idempotency-Key and the API
+// key together; of the former the database has the digest.
+type once struct {
+	server *Server
+	key    string
+}
+
+// firstReply is what is sealed.
+type firstReply struct {
+	Status int             `json:"status"`
+	Body   json.RawMessage `json:"body"`
+}
+
+// once reads the Idempotency-Key; nil if there is none.
+func (s *Server) once(h http.Header) (*once, error) {
+	values, present := h[http.CanonicalHeaderKey(api.HeaderIdempotencyKey)]
+	if !present {
+		return nil, nil //nolint:nilnil // without a key there is nothing to do
+	}
+	if len(values) != 1 || !validIdempotencyKey(values[0]) {
+		return nil, invalid("Idempotency-Key must be 1 to 255 visible characters")
+	}
+	return &once{s, values[0]}, nil
+}
+
+func validIdempotencyKey(key string) bool {
+	for i := range len(key) {
+		if key[i] <= ' ' || key[i] > '~' {
+			return false
+		}
+	}
+	return key != "" && len(key) <= maxIdempotencyKey
+}
+
+func (o *once) digest() [sha256.Size]byte { return sha256.Sum256([]byte(o.key)) }
+
+// aead returns the cipher of the replies under this key and the API key.
+func (o *once) aead() (cipher.AEAD, error) {
+	key, err := hkdf.Key(sha256.New, []byte(o.server.cfg.APIKey), []byte(o.key), "takt idempotent reply", 32)
+	if err != nil {
+		return nil, err
+	}
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		return nil, err
+	}
+	return cipher.NewGCM(block)
+}
+
+// seal returns a nonce and the sealed reply, bound to the key's digest.
+func (o *once) seal(r firstReply) ([]byte, error) {
+	aead, err := o.aead()
+	if err != nil {
+		return nil, err
+	}
+	plain, err := marshal(r)
+	if err != nil {
+		return nil, err
+	}
+	nonce := make([]byte, aead.NonceSize(), aead.NonceSize()+len(plain)+aead.Overhead())
+	_, _ = rand.Read(nonce) // never fails
+	sum := o.digest()
+	return aead.Seal(nonce, nonce, plain, sum[:]), nil
+}
+
+var errSealed = errors.New("sealed under another API key, or damaged")
+
+func (o *once) open(sealed []byte) (r firstReply, err error) {
+	aead, err := o.aead()
+	if err != nil {
+		return r, err
+	}
+	n := aead.NonceSize()
+	if len(sealed) < n {
+		return r, errSealed
+	}
+	sum := o.digest()
+	plain, err := aead.Open(nil, sealed[:n], sealed[n:], sum[:])
+	if err != nil {
+		return r, errSealed
+	}
+	return r, json.Unmarshal(plain, &r)
+}
+
+// of is what the store has to know. The reply is sealed before anything is
+// committed, so that there is none that could not be repeated.
+func (o *once) of(in *submission, status int, token string) *store.Once {
+	return &store.Once{Key: o.digest(), Content: in.content(), Seal: func(b store.Build) ([]byte, error) {
+		body, err := marshal(submitted(b, token))
+		if err != nil {
+			return nil, err
+		}
+		return o.seal(firstReply{Status: status, Body: body})
+	}}
+}
+
+// content is the digest of everything that makes two submissions the same.
+func (in *submission) content() [sha256.Size]byte {
+	type file struct {
+		Size   int64
+		SHA256 string
+	}
+	describe := func(a *arrival) *file {
+		if a == nil {
+			return nil
+		}
+		return &file{a.file.Size, hex.EncodeToString(a.file.SHA256[:])}
+	}
+	labels := in.labels
+	if len(labels) == 0 {
+		labels = nil
+	}
+	b, err := json.Marshal(struct {
+		Platform      store.Platform
+		Priority      int
+		Labels        store.Labels // in the order of their names
+		Source, Certs *file
+	}{in.platform, in.priority, labels, describe(in.source), describe(in.certs)})
+	if err != nil {
+		panic(err) // strings and numbers
+	}
+	return sha256.Sum256(b)
+}
+
+// replay answers a submission that was made before as it was answered then. What
+// has just been uploaded is thrown away by the caller.
+func (s *Server) replay(c echo.Context, in *submission, found *store.Repeated) error {
+	if found.Content != in.content() {
+		return store.NewError(store.KeyMismatch, "Idempotency-Key was used for another submission")
+	}
+	r, err := in.once.open(found.Reply)
+	if err != nil {
+		return store.Wrap(store.KeyExpired, "The first reply to this Idempotency-Key can no longer be told", err)
+	}
+	h := c.Response().Header()
+	h[api.HeaderReplayed] = []string{strconv.FormatBool(true)}
+	return s.replyBytes(c, r.Status, r.Body)
+}
