@@ -77,17 +77,17 @@ func (b *body) Read(p []byte) (int, error) {
 	if b.moved != nil {
 		b.moved(now)
 	}
-	switch {
-	case err == nil && b.read > b.max:
-		// Not b.err: what follows may still be read, to be thrown away.
-		return n, store.NewError(store.TooLarge, "Request body too large")
-	case err == nil:
-		return n, nil
-	case errors.Is(err, io.EOF):
+	b.err = err
+	if errors.Is(err, io.EOF) {
 		b.ended = true
 		b.rearm()
+	} else if err != nil {
+		return n, err
 	}
-	b.err = err
+	if b.read > b.max {
+		// Not b.err: what follows may still be read, to be thrown away.
+		return n, store.NewError(store.TooLarge, "Request body too large")
+	}
 	return n, err
 }
 
@@ -123,6 +123,10 @@ func (s *Server) refuse(c echo.Context, r route, b *body, err error) {
 	_ = b.conn.SetReadDeadline(now.Add(s.cfg.ReadTimeout))
 	b.moved = nil
 	w := c.Response()
+	if c.Request().ProtoMajor >= 2 {
+		s.writeError(c, err) // the stream ends alone, and the answer gets through
+		return
+	}
 	if b.waits && !b.touched {
 		// It waits for leave to send, and the answer is no.
 		w.Header().Set("Connection", "close")

@@ -45,6 +45,9 @@ type Config struct {
 	// MaxList is the most builds that one list shows. Defaults to 10 000.
 	MaxList int
 
+	// MaxConnections is how many connections may be open at once; one more is
+	// closed. Parked polls have one each. Defaults to 32 768.
+	MaxConnections int
 	// ReadHeaderTimeout is for a request's header. Defaults to 10 seconds.
 	ReadHeaderTimeout time.Duration
 	// ReadTimeout is for a body that is not a file. Defaults to 30 seconds.
@@ -90,6 +93,7 @@ func (c Config) WithDefaults() Config {
 	c.MaxField = cmp.Or(c.MaxField, 64<<10)
 	c.MaxParts = cmp.Or(c.MaxParts, 32)
 	c.MaxList = cmp.Or(c.MaxList, 10_000)
+	c.MaxConnections = cmp.Or(c.MaxConnections, 32_768)
 	c.ReadHeaderTimeout = cmp.Or(c.ReadHeaderTimeout, 10*time.Second)
 	c.ReadTimeout = cmp.Or(c.ReadTimeout, 30*time.Second)
 	c.WriteTimeout = cmp.Or(c.WriteTimeout, 2*time.Minute)
@@ -119,6 +123,7 @@ func (c Config) Validate() error {
 		"source limit": c.MaxSource, "certs limit": c.MaxCerts, "result limit": c.MaxResult,
 		"JSON limit": c.MaxJSON, "field limit": c.MaxField, "parts limit": int64(c.MaxParts),
 		"list limit": int64(c.MaxList), "drains": int64(c.MaxDrains), "bypass limit": int64(c.MaxBypass),
+		"connection limit":      int64(c.MaxConnections),
 		"worker token lifetime": int64(c.WorkerTokenTTL), "read header time-out": int64(c.ReadHeaderTimeout),
 		"read time-out": int64(c.ReadTimeout), "idle time-out": int64(c.IdleTimeout),
 		"stall time-out": int64(c.StallTimeout), "presence interval": int64(c.PresenceInterval),

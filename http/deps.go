@@ -151,7 +151,7 @@ type Files interface {
 	Health() storage.Health
 }
 
-// Deps is what a Server works with. All are required.
+// Deps is what a Server works with. All are required, but TLS.
 type Deps struct {
 	Builds   Builds
 	Workers  Workers
@@ -169,6 +169,8 @@ type Deps struct {
 	// Background runs what has to outlive its request, and the endpoint: an
 	// operator's order. It returns at once; run's context ends with the process.
 	Background func(run func(ctx context.Context))
+	// TLS is what the server shows who it is with; nil serves plain HTTP.
+	TLS *Certificate
 	// Metrics is shown at /metrics.
 	Metrics prometheus.Gatherer
 	Logger  zerolog.Logger

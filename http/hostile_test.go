@@ -130,26 +130,6 @@ func TestLargeUploadAndDownloadNeedLittleMemory(t *testing.T) { //nolint:paralle
 	require.Less(t, after.TotalAlloc-between.TotalAlloc, uint64(16<<20), "allocated by the download, in all")
 }
 
-func TestSlowClientThatKeepsSendingIsServed(t *testing.T) {
-	t.Parallel()
-	b := setup(t, func(c *takthttp.Config) { c.StallTimeout = 300 * time.Millisecond })
-	kind, whole := form(source(strings.Repeat("source ", 10)), part{name: "platform", content: "ios"})
-	body, w := io.Pipe()
-	answered := begin(t, b.client, "POST", b.url+"/api/builds/submit", key("Content-Type", kind), body)
-	pace := time.NewTicker(50 * time.Millisecond) // all of it takes four time-outs
-	defer pace.Stop()
-	for len(whole) > 0 {
-		n := min(len(whole), 15)
-		_, err := w.Write(whole[:n])
-		require.NoError(t, err)
-		whole = whole[n:]
-		<-pace.C
-	}
-	require.NoError(t, w.Close())
-	r := <-answered
-	require.Equal(t, 200, r.status, r.body)
-}
-
 func TestClientThatStopsSendingIsGivenUp(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(c *takthttp.Config) { c.StallTimeout = 50 * time.Millisecond })

@@ -13,6 +13,8 @@ type metrics struct {
 	running  *prometheus.GaugeVec
 	parked   prometheus.Gauge
 	refused  prometheus.Counter
+	// connections counts those that were too many.
+	connections prometheus.Counter
 }
 
 func newMetrics() metrics {
@@ -33,13 +35,22 @@ func newMetrics() metrics {
 		refused: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "takt_http_bodies_drained_total", Help: "Refused bodies that were read to their end.",
 		}),
+		connections: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "takt_http_connections_refused_total", Help: "Connections closed because too many were open.",
+		}),
 	}
 }
 
 // Collectors returns the server's metrics, to be registered once.
 func (s *Server) Collectors() []prometheus.Collector {
 	m := s.metrics
-	return []prometheus.Collector{m.requests, m.seconds, m.running, m.parked, m.refused}
+	all := []prometheus.Collector{m.requests, m.seconds, m.running, m.parked, m.refused, m.connections}
+	if s.deps.TLS != nil {
+		all = append(all, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "takt_http_tls_not_after_seconds", Help: "When the TLS certificate in use expires, in seconds since 1970.",
+		}, func() float64 { return float64(s.deps.TLS.NotAfter().Unix()) }))
+	}
+	return all
 }
 
 // routeMetrics are those of one route, looked up once: labels cost more than

@@ -77,7 +77,7 @@ func (s *Server) Routes() []*echo.Route { return s.echo.Routes() }
 // nil after an orderly end. ln is borrowed: it stays open, and connections
 // that come in between two calls of Serve wait in it.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
-	borrowed, err := borrow(ln)
+	borrowed, err := borrow(ln, s.cfg.MaxConnections, s.metrics.connections.Inc)
 	if err != nil {
 		return fmt.Errorf("serving HTTP: %w", err)
 	}
@@ -92,6 +92,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		WriteTimeout:      s.cfg.WriteTimeout,
 		IdleTimeout:       s.cfg.IdleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
+		ConnState:         borrowed.count,
 		ErrorLog:          serverLog(s.log),
 	}
 	stopped := make(chan struct{})
@@ -105,7 +106,12 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 			_ = srv.Close() // closes connections; the listener is not ours
 		}
 	})
-	err = srv.Serve(borrowed)
+	if s.deps.TLS != nil {
+		srv.TLSConfig = s.deps.TLS.config()
+		err = srv.ServeTLS(borrowed, "", "")
+	} else {
+		err = srv.Serve(borrowed)
+	}
 	if !cancel() {
 		<-stopped
 	} else {

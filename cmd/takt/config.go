@@ -65,6 +65,11 @@ type Config struct {
 	PollRate, RegisterRate int
 	// TrustedProxies are the networks whose X-Forwarded-For is believed.
 	TrustedProxies []netip.Prefix
+	// TLSCert and TLSKey are PEM files; both or none.
+	TLSCert, TLSKey string
+	// MaxConnections is how many connections may be open at once; 0 means twice
+	// MaxParked, at least 1024.
+	MaxConnections int
 	// Log is a level and a format: "info", "debug,console", "warn,json".
 	Log string
 }
@@ -209,6 +214,9 @@ func settings() []setting {
 	num("max-parked", "polls that may wait at once", func(c *Config) *int { return &c.MaxParked }, "TAKT_MAX_PARKED")
 	num("poll-rate", "polls a second that one worker may send; 0: no limit", func(c *Config) *int { return &c.PollRate }, "TAKT_POLL_RATE")
 	num("register-rate", "registrations a second from one remote address; 0: no limit", func(c *Config) *int { return &c.RegisterRate }, "TAKT_REGISTER_RATE")
+	str("tls-cert", "certificate chain (PEM) to serve HTTPS with; read anew when it changes", func(c *Config) *string { return &c.TLSCert }, "TAKT_TLS_CERT")
+	str("tls-key", "its private key (PEM)", func(c *Config) *string { return &c.TLSKey }, "TAKT_TLS_KEY")
+	num("max-connections", "connections that may be open at once; 0: twice max-parked", func(c *Config) *int { return &c.MaxConnections }, "TAKT_MAX_CONNECTIONS")
 	get, set := networks(func(c *Config) *[]netip.Prefix { return &c.TrustedProxies })
 	add("trusted-proxies", "networks (CIDR, comma-separated) whose X-Forwarded-For is believed", get, set, "TAKT_TRUSTED_PROXIES")
 	str("log", "level and format: debug|info|warn|error[,json|console]", func(c *Config) *string { return &c.Log }, "TAKT_LOG")
@@ -361,6 +369,13 @@ func (c *Config) validate() []error {
 	atLeast("queue-limit", c.QueueLimit, 1)
 	atLeast("build-max-attempts", c.BuildMaxAttempts, 1)
 	atLeast("max-parked", c.MaxParked, 0)
+	if (c.TLSCert == "") != (c.TLSKey == "") {
+		bad("tls-cert", "needs tls-key and the other way round")
+	}
+	atLeast("max-connections", c.MaxConnections, 0)
+	if c.MaxConnections > 0 && c.MaxConnections <= c.MaxParked {
+		bad("max-connections", "must be more than max-parked, %d: each parked poll has one", c.MaxParked)
+	}
 	atLeast("poll-rate", c.PollRate, 0)
 	atLeast("register-rate", c.RegisterRate, 0)
 	for name, d := range map[string]time.Duration{"build-timeout": c.BuildTimeout, "worker-timeout": c.WorkerTimeout, "check-interval": c.CheckInterval} {

@@ -58,9 +58,9 @@ func (s *site) controller(name string, settings ...string) *process.Controller {
 	return c
 }
 
-func (s *site) worker(c *process.Controller, name, command string) *process.Process {
+func (s *site) worker(c *process.Controller, name, command string, settings ...string) *process.Process {
 	s.t.Helper()
-	p, err := process.Launch(s.dir, name, environ("TAKT_URL="+c.URL, "TAKT_API_KEY="+c.APIKey), "worker",
+	p, err := process.Launch(s.dir, name, environ(append([]string{"TAKT_URL=" + c.URL, "TAKT_API_KEY=" + c.APIKey}, settings...)...), "worker",
 		"--name", name, "--state-dir", filepath.Join(s.dir, name+"-state"), "--heartbeat", "500ms", "--exec", command)
 	require.NoError(s.t, err)
 	s.t.Cleanup(func() {

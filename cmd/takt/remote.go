@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/x509"
 	"fmt"
 	"os"
 	"os/signal"
@@ -26,6 +27,7 @@ type remote struct {
 	url        string
 	apiKey     string
 	apiKeyFile string
+	caFile     string
 	json       bool
 }
 
@@ -33,6 +35,7 @@ func (r *remote) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&r.url, "url", "", "controller (TAKT_URL, default "+defaultURL+")")
 	fs.StringVar(&r.apiKeyFile, "api-key-file", "", "file that holds the API key")
 	fs.StringVar(&r.apiKey, "api-key", "", "API key; others can see it in the process list: better TAKT_API_KEY or --api-key-file")
+	fs.StringVar(&r.caFile, "ca-file", "", "PEM file of the authorities to trust about an https controller, instead of the system's (TAKT_CA_FILE)")
 	fs.BoolVar(&r.json, "json", false, "results as JSON, one value per line")
 }
 
@@ -68,9 +71,13 @@ func (r *remote) open(cmd *cobra.Command) (*session, error) {
 		return nil, usageError(err)
 	}
 	admin := r.env.get("TAKT_ADMIN_KEY")
+	roots, err := r.roots()
+	if err != nil {
+		return nil, usageError(err)
+	}
 	c, err := client.New(client.Config{
 		BaseURL: firstSet(r.url, r.env.get("TAKT_URL"), defaultURL),
-		APIKey:  key, AdminKey: admin, UserAgent: "takt/" + version(),
+		APIKey:  key, AdminKey: admin, RootCAs: roots, UserAgent: "takt/" + version(),
 	})
 	if err != nil {
 		return nil, usageError(err)
@@ -84,6 +91,24 @@ func (r *remote) open(cmd *cobra.Command) (*session, error) {
 		s.Note("takt: %s; again in %s", cli.Plain(cli.Message(err)), wait.Round(100*time.Millisecond))
 	}}
 	return s, nil
+}
+
+// roots are whom to trust about the controller; nil means whom the system
+// trusts.
+func (r *remote) roots() (*x509.CertPool, error) {
+	file := firstSet(r.caFile, r.env.get("TAKT_CA_FILE"))
+	if file == "" {
+		return nil, nil //nolint:nilnil // none is asked for, which is no error
+	}
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("CA file: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(raw) {
+		return nil, fmt.Errorf("CA file: %s holds no PEM certificate", file)
+	}
+	return pool, nil
 }
 
 // key finds the API key; "" if there is none, which a build token may make up

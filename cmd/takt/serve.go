@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,6 +47,9 @@ the data directory; without keys, random ones are made and kept there.`,
 				return usageError(err)
 			}
 			if check {
+				if _, err := openTLS(cfg, zerolog.Nop()); err != nil {
+					return usageError(err)
+				}
 				cfg.print(cmd.OutOrStdout())
 				return nil
 			}
@@ -66,6 +70,7 @@ type controller struct {
 	files    *storage.Files
 	tree     *actors.Tree
 	server   *http.Server
+	tls      *http.Certificate // nil: plain HTTP
 	// stopOrders ends what operators have ordered and waits for it.
 	stopOrders func(cause error)
 }
@@ -110,6 +115,9 @@ func serve(ctx context.Context, cfg Config, out io.Writer) (err error) {
 func (c *controller) open(ctx context.Context) error {
 	var err error
 	if c.files, err = openFiles(c.cfg); err != nil {
+		return err
+	}
+	if c.tls, err = openTLS(c.cfg, c.log); err != nil {
 		return err
 	}
 	if err := c.sweepTemporary(); err != nil {
@@ -167,6 +175,7 @@ func (c *controller) plant(ctx context.Context) error {
 		Ready:    c.tree.Ready,
 		Tree:     c.describe,
 		Operator: c.tree, Heartbeat: c.tree.Monitor, Audit: postgres.NewAudit(db), Background: background,
+		TLS:     c.tls,
 		Metrics: c.tree.Telemetry.Gatherer(),
 		Logger:  c.log,
 	}, c.httpConfig())
@@ -188,8 +197,27 @@ func (c *controller) httpConfig() http.Config {
 	}
 	return http.Config{
 		APIKey: c.cfg.APIKey, AdminKey: c.cfg.AdminKey, BaseImageID: c.cfg.BaseImageID,
-		PollRate: rate(c.cfg.PollRate), RegisterRate: rate(c.cfg.RegisterRate), TrustedProxies: c.cfg.TrustedProxies,
+		MaxConnections: cmp.Or(c.cfg.MaxConnections, max(2*c.cfg.MaxParked, 1024)),
+		PollRate:       rate(c.cfg.PollRate), RegisterRate: rate(c.cfg.RegisterRate), TrustedProxies: c.cfg.TrustedProxies,
 	}
+}
+
+// openTLS reads the certificate that the settings name; nil if they don't.
+func openTLS(cfg Config, log zerolog.Logger) (*http.Certificate, error) {
+	if cfg.TLSCert == "" {
+		return nil, nil //nolint:nilnil // none is asked for, which is no error
+	}
+	return http.OpenCertificate(cfg.TLSCert, cfg.TLSKey, log)
+}
+
+// warnOfPlainHTTP says once what travels in clear.
+func (c *controller) warnOfPlainHTTP() {
+	addr, ok := c.listener.Addr().(*net.TCPAddr)
+	if c.tls != nil || ok && addr.IP.IsLoopback() {
+		return
+	}
+	c.log.Warn().Str("address", c.listener.Addr().String()).
+		Msg("others can reach this address and it has no TLS: keys, tokens and certificates travel in clear; set --tls-cert and --tls-key, or keep it behind a proxy that speaks TLS")
 }
 
 // run starts the tree, says where it listens, and waits.
@@ -202,7 +230,8 @@ func (c *controller) run(ctx context.Context) error {
 	if err := writeDurably(filepath.Join(c.cfg.DataDir, "address"), []byte(address+"\n"), 0o644); err != nil {
 		return fmt.Errorf("writing the address: %w", err)
 	}
-	c.log.Info().Str("address", address).Str("data_dir", c.cfg.DataDir).Dur("took", time.Since(begin)).Msg("takt serves")
+	c.log.Info().Str("address", address).Bool("tls", c.tls != nil).Str("data_dir", c.cfg.DataDir).Dur("took", time.Since(begin)).Msg("takt serves")
+	c.warnOfPlainHTTP()
 	return c.wait(ctx)
 }
 

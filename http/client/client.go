@@ -1,6 +1,8 @@
 package client
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/http"
@@ -21,6 +23,9 @@ type Config struct {
 	APIKey string
 	// AdminKey is sent on /admin calls only.
 	AdminKey string
+	// RootCAs are whom to trust about an https controller; nil means whom the
+	// system trusts. Not used with HTTPClient.
+	RootCAs *x509.CertPool
 	// HTTPClient is used instead of one of our own. Its redirect rule is
 	// replaced, on a copy.
 	HTTPClient *http.Client
@@ -51,7 +56,9 @@ func (c Config) withDefaults() Config {
 		c.ReplyTimeout = 5 * time.Minute
 	}
 	if c.HTTPClient == nil {
-		c.HTTPClient = &http.Client{Transport: NewTransport()}
+		t := NewTransport()
+		t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: c.RootCAs}
+		c.HTTPClient = &http.Client{Transport: t}
 	}
 	return c
 }

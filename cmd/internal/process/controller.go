@@ -2,6 +2,7 @@ package process
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"os"
@@ -17,11 +18,14 @@ import (
 type Controller struct {
 	*Process
 	DataDir string
-	// Address is host:port, URL the same with http:// before it.
+	// Address is host:port, URL the same with http:// before it, or https:// if
+	// the settings name a certificate. TAKT_CA_FILE says whom to trust then.
 	Address, URL     string
 	APIKey, AdminKey string
 	// Client speaks to it with both keys.
 	Client *client.Client
+
+	scheme, caFile string
 }
 
 // Environ is base without any setting of takt, its database or its test
@@ -48,13 +52,17 @@ const reexec = "TAKT_TEST_REEXEC="
 // free port unless settings say otherwise, and returns when it is healthy. It
 // gives up after limit, or at once when the process ends.
 func StartController(ctx context.Context, dir, name string, environ []string, limit time.Duration) (*Controller, error) {
-	c := &Controller{DataDir: filepath.Join(dir, name)}
+	c := &Controller{DataDir: filepath.Join(dir, name), scheme: "http://"}
 	for _, kv := range environ {
 		switch k, v, _ := strings.Cut(kv, "="); k {
 		case "TAKT_API_KEY":
 			c.APIKey = v
 		case "TAKT_ADMIN_KEY":
 			c.AdminKey = v
+		case "TAKT_TLS_CERT":
+			c.scheme = "https://"
+		case "TAKT_CA_FILE":
+			c.caFile = v
 		}
 	}
 	// A stale address, of a run that was killed, must not be taken for this one's.
@@ -115,9 +123,18 @@ func (c *Controller) connect() error {
 	if c.Address == "" || c.APIKey == "" || c.AdminKey == "" {
 		return nil
 	}
-	c.URL = "http://" + c.Address
+	c.URL = c.scheme + c.Address
+	var roots *x509.CertPool
+	if c.caFile != "" {
+		raw, err := os.ReadFile(c.caFile)
+		if err != nil {
+			return fmt.Errorf("CA file: %w", err)
+		}
+		roots = x509.NewCertPool()
+		roots.AppendCertsFromPEM(raw)
+	}
 	var err error
-	c.Client, err = client.New(client.Config{BaseURL: c.URL, APIKey: c.APIKey, AdminKey: c.AdminKey})
+	c.Client, err = client.New(client.Config{BaseURL: c.URL, APIKey: c.APIKey, AdminKey: c.AdminKey, RootCAs: roots})
 	return err
 }
 

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"takt/cmd/internal/process"
+	"takt/http/tlstest"
+	"takt/store"
+)
+
+func TestFleetWorksOverTLS(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	ca := tlstest.NewAuthority(t)
+	cert, key := ca.Issue(t, s.dir, 1)
+	caFile := filepath.Join(s.dir, "ca.pem")
+	require.NoError(t, os.WriteFile(caFile, ca.PEM, 0o600))
+	c := s.controller("takt", "TAKT_TLS_CERT="+cert, "TAKT_TLS_KEY="+key, "TAKT_CA_FILE="+caFile)
+	require.True(t, strings.HasPrefix(c.URL, "https://"))
+	s.worker(c, "one", copyOrder, "TAKT_CA_FILE="+caFile)
+	id := submit(t, c, zipOf(t, map[string]string{"order.txt": "over TLS"}))
+	eventually(t, "the build completes", func() bool { return status(t, c, id).Status == string(store.Completed) })
+	require.Equal(t, "over TLS", download(t, c, id))
+
+	list := func(args ...string) (string, int) {
+		var out bytes.Buffer
+		root := newRootIn(environment(env("TAKT_URL", c.URL, "TAKT_API_KEY", c.APIKey)))
+		code := execute(t.Context(), root, append([]string{"list"}, args...), &out, &out)
+		return out.String(), code
+	}
+	out, code := list("--ca-file", caFile)
+	require.Zero(t, code, out)
+	require.Contains(t, out, id)
+	out, code = list("--ca-file", key)
+	require.Equal(t, 2, code, out)
+	require.NotContains(t, out, "PRIVATE KEY")
+	out, code = list("--ca-file", filepath.Join(s.dir, "none"))
+	require.Equal(t, 2, code, out)
+}
+
+func TestServeCheckTriesTheCertificate(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	cert, key := tlstest.NewAuthority(t).Issue(t, dir, 1)
+	check := func(cert, key string) (string, error) {
+		p, err := process.Launch(t.TempDir(), "check", environ("TAKT_TLS_CERT="+cert, "TAKT_TLS_KEY="+key), "serve", "--check")
+		require.NoError(t, err)
+		<-p.Done()
+		return p.Output(), p.Failure()
+	}
+	out, err := check(cert, key)
+	require.NoError(t, err, out)
+	require.Contains(t, out, cert)
+	for _, files := range [][2]string{{cert, ""}, {"", key}, {key, cert}, {cert, filepath.Join(dir, "none")}} {
+		out, err = check(files[0], files[1])
+		require.Error(t, err, out)
+		require.Contains(t, strings.ToLower(out), "tls")
+	}
+}
+
+// at is a listener that only has an address.
+type at struct {
+	net.Listener
+	ip net.IP
+}
+
+func (a at) Addr() net.Addr { return &net.TCPAddr{IP: a.ip, Port: 3000} }
+
+func TestPlainHTTPForOthersIsWarnedOf(t *testing.T) {
+	t.Parallel()
+	for ip, warned := range map[string]bool{"127.0.0.1": false, "::1": false, "0.0.0.0": true, "::": true, "192.0.2.1": true} {
+		var log bytes.Buffer
+		c := controller{log: zerolog.New(&log), listener: at{ip: net.ParseIP(ip)}}
+		c.warnOfPlainHTTP()
+		require.Equal(t, warned, strings.Contains(log.String(), "travel in clear"), ip)
+	}
+	cert, key := tlstest.NewAuthority(t).Issue(t, t.TempDir(), 1)
+	var log bytes.Buffer
+	c := controller{log: zerolog.New(&log), listener: at{ip: net.IPv4zero}}
+	var err error
+	c.tls, err = openTLS(Config{TLSCert: cert, TLSKey: key}, zerolog.New(io.Discard))
+	require.NoError(t, err)
+	c.warnOfPlainHTTP()
+	require.Empty(t, log.String())
+}

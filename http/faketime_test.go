@@ -1,0 +1,219 @@
+package http_test
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	takthttp "takt/http"
+	"takt/storage"
+	"takt/store"
+)
+
+// pipes is a listener whose connections are in memory, so that their deadlines
+// keep a bubble's time.
+type pipes struct {
+	conns chan net.Conn
+	ended chan struct{}
+	once  sync.Once
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.ended:
+		return nil, os.ErrDeadlineExceeded
+	}
+}
+
+func (p *pipes) Close() error   { return nil }
+func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipes", Net: "unix"} }
+
+// SetDeadline ends a running Accept, which is all that a server asks of it.
+func (p *pipes) SetDeadline(time.Time) error {
+	p.once.Do(func() { close(p.ended) })
+	return nil
+}
+
+// dial returns the client's end of a new connection.
+func (p *pipes) dial() (net.Conn, *bufio.Reader) {
+	client, server := net.Pipe()
+	p.conns <- server
+	return client, bufio.NewReader(client)
+}
+
+// roomy is an instant store with a queue that is never full.
+type roomy struct{ *instant }
+
+func (roomy) Full(context.Context) bool       { return false }
+func (roomy) Enqueued(store.Platform, string) {}
+func (roomy) Submit(_ context.Context, s store.Submission, place func() error) (store.Build, error) {
+	return store.Build{ID: s.ID, Platform: s.Platform, State: store.Pending, SubmittedAt: time.Now()}, place()
+}
+
+// fakeTime serves in a bubble, with the settings that everybody has.
+func fakeTime(t *testing.T) *pipes {
+	t.Helper()
+	local, err := storage.OpenLocal(t.TempDir(), storage.Config{EncryptionKey: make([]byte, 32)})
+	require.NoError(t, err)
+	files, err := storage.NewFiles(storage.ModeLocal, local, nil)
+	require.NoError(t, err)
+	i := roomy{&instant{}}
+	s, _ := newServer(t, takthttp.Deps{Builds: i, Queue: i, Files: files})
+	ctx, cancel := context.WithCancelCause(t.Context())
+	p, ended := &pipes{conns: make(chan net.Conn), ended: make(chan struct{})}, make(chan error, 1)
+	go func() { ended <- s.Serve(ctx, p) }()
+	t.Cleanup(func() {
+		cancel(nil)
+		require.NoError(t, <-ended)
+		require.NoError(t, local.Close())
+	})
+	return p
+}
+
+// cutAfter waits for the server to end the connection and returns how long that
+// took.
+func cutAfter(t *testing.T, r io.Reader) time.Duration {
+	t.Helper()
+	begin := time.Now()
+	_, err := io.Copy(io.Discard, r)
+	require.NoError(t, err)
+	return time.Since(begin)
+}
+
+func slowForm(t *testing.T, size int) (head, body, tail string) {
+	t.Helper()
+	kind, whole := form(source(strings.Repeat("s", size)), part{name: "platform", content: "ios"})
+	head = "POST /api/builds HTTP/1.1\r\nHost: takt\r\nX-API-Key: " + apiKey + "\r\nContent-Type: " + kind + "\r\nTransfer-Encoding: chunked\r\n\r\n"
+	return head, string(whole), "0\r\n\r\n"
+}
+
+// chunkOf is a piece of a body as it is sent.
+func chunkOf(piece string) string {
+	return strconv.FormatInt(int64(len(piece)), 16) + "\r\n" + piece + "\r\n"
+}
+
+func TestUploadThatTakesHoursIsServed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := fakeTime(t)
+		c, r := p.dial()
+		defer c.Close()
+		head, body, tail := slowForm(t, 10<<10)
+		write(t, c, head)
+		begin := time.Now()
+		for i := 0; i < len(body); i += 50 { // 50 bytes every 59 seconds: nobody is slower
+			piece := body[i:min(i+50, len(body))]
+			write(t, c, chunkOf(piece))
+			time.Sleep(59 * time.Second) //nolint:forbidigo // fake time
+		}
+		write(t, c, tail)
+		got := read(t, r)
+		require.Equal(t, 201, got.status, got.body)
+		require.Greater(t, time.Since(begin), 3*time.Hour)
+	})
+}
+
+func TestUploadThatStandsStillIsCutAfterAMinute(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := fakeTime(t)
+		c, r := p.dial()
+		defer c.Close()
+		head, body, _ := slowForm(t, 1000)
+		write(t, c, head+chunkOf(body[:100]))
+		begin := time.Now()
+		got := read(t, r)
+		require.Equal(t, 400, got.status, got.body)
+		require.InDelta(t, time.Minute.Seconds(), time.Since(begin).Seconds(), 2)
+		cutAfter(t, r)
+	})
+}
+
+func TestSlowHeadersAreCutAfterTenSeconds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := fakeTime(t)
+		for _, sent := range []string{"", "GET /livez HTTP/1.1\r\nHost: takt\r\nX-Sl"} {
+			c, r := p.dial()
+			write(t, c, sent)
+			require.Equal(t, 10*time.Second, cutAfter(t, r), "%q", sent)
+			require.NoError(t, c.Close())
+		}
+	})
+}
+
+func TestHeadersThatTrickleAreCutAfterTenSeconds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := fakeTime(t)
+		c, _ := p.dial()
+		defer c.Close()
+		write(t, c, "GET /livez HTTP/1.1\r\nHost: takt\r\n")
+		begin := time.Now()
+		var err error
+		for err == nil {
+			time.Sleep(time.Second) //nolint:forbidigo // fake time
+			_, err = io.WriteString(c, "X-Slow: 1\r\n")
+		}
+		require.ErrorIs(t, err, io.ErrClosedPipe)
+		require.InDelta(t, 10, time.Since(begin).Seconds(), 1)
+	})
+}
+
+func TestSmallBodyThatTricklesIsCutAfterHalfAMinute(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := fakeTime(t)
+		c, r := p.dial()
+		defer c.Close()
+		write(t, c, "POST /api/workers/register HTTP/1.1\r\nHost: takt\r\nX-API-Key: "+apiKey+"\r\nContent-Length: 1000\r\n\r\n")
+		begin := time.Now()
+		go func() { // for as long as somebody takes it
+			var err error
+			for err == nil {
+				time.Sleep(time.Second) //nolint:forbidigo // fake time
+				_, err = io.WriteString(c, " ")
+			}
+		}()
+		got := read(t, r)
+		require.Equal(t, 400, got.status)
+		require.InDelta(t, 30, time.Since(begin).Seconds(), 2)
+	})
+}
+
+func TestIdleConnectionIsClosedAfterTwoMinutes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := fakeTime(t)
+		c, r := p.dial()
+		defer c.Close()
+		write(t, c, "GET /livez HTTP/1.1\r\nHost: takt\r\n\r\n")
+		require.Equal(t, 200, read(t, r).status)
+		require.Equal(t, 2*time.Minute, cutAfter(t, r))
+	})
+}
+
+func TestClientThatReadsNothingIsCut(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := fakeTime(t)
+		c, _ := p.dial()
+		defer c.Close()
+		write(t, c, "GET /livez HTTP/1.1\r\nHost: takt\r\n\r\n")
+		time.Sleep(3 * time.Minute) //nolint:forbidigo // fake time
+		_, err := io.WriteString(c, "GET")
+		require.ErrorIs(t, err, io.ErrClosedPipe)
+	})
+}

@@ -1,0 +1,117 @@
+package http
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+// certificateCheck is how often a handshake looks whether the files of a
+// certificate have changed.
+const certificateCheck = time.Second
+
+// Certificate is a TLS key pair in two PEM files. When they change it is read
+// anew, at the next handshake; a new pair that is no pair is logged and the old
+// one goes on.
+type Certificate struct {
+	certFile, keyFile string
+	log               zerolog.Logger
+	current           atomic.Pointer[tls.Certificate]
+
+	mu     sync.Mutex // guards what follows
+	looked time.Time
+	cert   os.FileInfo // of the files as they were last read
+	key    os.FileInfo
+	failed string // what was last logged
+}
+
+// OpenCertificate reads the pair. The key's file should be its owner's only.
+func OpenCertificate(certFile, keyFile string, log zerolog.Logger) (*Certificate, error) {
+	c := &Certificate{certFile: certFile, keyFile: keyFile, log: log}
+	if err := c.read(time.Now()); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// NotAfter is when the certificate in use expires.
+func (c *Certificate) NotAfter() time.Time { return c.current.Load().Leaf.NotAfter }
+
+// config is for a listener; HTTP/2 is added by net/http.
+func (c *Certificate) config() *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			c.refresh(time.Now())
+			return c.current.Load(), nil
+		},
+	}
+}
+
+// refresh looks at the files, unless it was done just now or is being done.
+func (c *Certificate) refresh(now time.Time) {
+	if !c.mu.TryLock() {
+		return
+	}
+	defer c.mu.Unlock()
+	if now.Sub(c.looked) < certificateCheck {
+		return
+	}
+	c.looked = now
+	cert, err := os.Stat(c.certFile)
+	key, kerr := os.Stat(c.keyFile)
+	if err = errors.Join(err, kerr); err == nil {
+		if c.failed == "" && same(cert, c.cert) && same(key, c.key) {
+			return
+		}
+		err = c.read(now)
+	}
+	if err == nil {
+		c.failed = ""
+		return
+	}
+	if text := err.Error(); text != c.failed { // once, not at every look
+		c.failed = text
+		c.log.Error().Err(err).Msg("the new TLS certificate is of no use: the old one stays")
+	}
+}
+
+func same(a, b os.FileInfo) bool {
+	return os.SameFile(a, b) && a.ModTime().Equal(b.ModTime()) && a.Size() == b.Size()
+}
+
+// read loads the pair. The files are looked at first: if they change meanwhile,
+// the next look sees it.
+func (c *Certificate) read(now time.Time) error {
+	cert, err := os.Stat(c.certFile)
+	if err != nil {
+		return fmt.Errorf("TLS certificate: %w", err)
+	}
+	key, err := os.Stat(c.keyFile)
+	if err != nil {
+		return fmt.Errorf("TLS key: %w", err)
+	}
+	pair, err := tls.LoadX509KeyPair(c.certFile, c.keyFile)
+	if err != nil {
+		return fmt.Errorf("TLS certificate %s and key %s: %w", c.certFile, c.keyFile, err)
+	}
+	c.cert, c.key = cert, key
+	c.current.Store(&pair)
+	if open := key.Mode().Perm() & 0o077; open != 0 {
+		c.log.Warn().Str("file", c.keyFile).Str("mode", key.Mode().Perm().String()).
+			Msg("the TLS key can be read by others: chmod 600")
+	}
+	level := zerolog.InfoLevel
+	if now.After(pair.Leaf.NotAfter) {
+		level = zerolog.WarnLevel
+	}
+	c.log.WithLevel(level).Str("file", c.certFile).Time("not_after", pair.Leaf.NotAfter).
+		Strs("names", pair.Leaf.DNSNames).Msg("TLS certificate in use")
+	return nil
+}
