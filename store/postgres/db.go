@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -29,14 +30,18 @@ func New() *DB { return &DB{} }
 
 // Use makes pool the current one. DB never closes a pool.
 func (db *DB) Use(pool *pgxpool.Pool) {
-	db.requeued()
+	db.pending.forget()
+	db.head.reset()
 	db.pool.Store(pool)
 }
 
-// requeued makes hints of the queue start anew, because builds came back to it.
-func (db *DB) requeued() {
+// requeued tells the hints of the queue that builds came back to it, at places.
+func (db *DB) requeued(places []int64) {
+	if len(places) == 0 {
+		return
+	}
 	db.pending.forget()
-	db.head.reset()
+	db.head.lower(slices.Min(places))
 }
 
 // Drop takes the pool away because of cause. Calls under way keep theirs.

@@ -17,12 +17,12 @@ func TestLowMarks(t *testing.T) {
 		l.end(l.begin(), marks{laneAll: 10})
 		return l, &now
 	}
-	t.Run("the first scan is full and what it claimed first is the mark", func(t *testing.T) {
+	t.Run("what was claimed first is the mark", func(t *testing.T) {
 		t.Parallel()
 		l, _ := setup()
 		s := l.begin()
-		require.False(t, s.full)
 		require.Equal(t, marks{laneAll: 10}, s.from)
+		require.True(t, s.below)
 	})
 	t.Run("a mark rises with claims and not with none", func(t *testing.T) {
 		t.Parallel()
@@ -43,34 +43,73 @@ func TestLowMarks(t *testing.T) {
 		l.lower(99)
 		require.Equal(t, int64(4), l.begin().from[laneAll])
 	})
-	t.Run("a full scan comes every second and finds a lower head", func(t *testing.T) {
-		t.Parallel()
-		l, now := setup()
-		*now = now.Add(fullScan)
-		s := l.begin()
-		require.True(t, s.full)
-		require.Equal(t, marks{}, s.from)
-		require.False(t, l.begin().full, "one at a time")
-		l.end(s, marks{laneAll: 3})
-		require.Equal(t, int64(3), l.begin().from[laneAll])
-	})
-	t.Run("a slow full scan rests longer", func(t *testing.T) {
-		t.Parallel()
-		l, now := setup()
-		*now = now.Add(fullScan)
-		s := l.begin()
-		*now = now.Add(time.Second)
-		l.end(s, marks{})
-		*now = now.Add(10 * time.Second)
-		require.False(t, l.begin().full)
-		*now = now.Add(10 * time.Second)
-		require.True(t, l.begin().full)
-	})
-	t.Run("builds that come back make the next scan full", func(t *testing.T) {
+	t.Run("a batch that failed puts back what it had locked", func(t *testing.T) {
 		t.Parallel()
 		l, _ := setup()
-		l.reset()
-		require.True(t, l.begin().full)
+		failing, other := l.begin(), l.begin()
+		l.end(l.begin(), marks{laneAll: 50})
+		l.undo(failing)
+		l.end(other, marks{laneAll: 40})
+		require.Equal(t, int64(10), l.begin().from[laneAll])
+	})
+}
+
+func TestLooksBelowTheMarks(t *testing.T) {
+	t.Parallel()
+	setup := func() (*lowMarks, *time.Time) {
+		now := time.Unix(1000, 0)
+		l := &lowMarks{clock: func() time.Time { return now }}
+		l.end(l.begin(), marks{laneAll: 10, laneIOS: 30})
+		return l, &now
+	}
+	t.Run("find what another controller put back", func(t *testing.T) {
+		t.Parallel()
+		l, _ := setup()
+		look, below, due := l.beginLook()
+		require.True(t, due)
+		require.Equal(t, int64(30), below)
+		under := l.begin()
+		l.endLook(look, below, marks{laneIOS: 3}, nil)
+		l.end(under, marks{laneAll: 99})
+		require.Equal(t, marks{laneAll: 3, laneIOS: 3, laneAndroid: 30}, l.begin().from)
+	})
+	t.Run("mark what nobody has claimed from", func(t *testing.T) {
+		t.Parallel()
+		l, _ := setup()
+		look, below, _ := l.beginLook()
+		l.endLook(look, below, marks{}, nil)
+		require.Equal(t, marks{30, 30, 30}, l.begin().from)
+	})
+	t.Run("do not raise marks that were lowered meanwhile", func(t *testing.T) {
+		t.Parallel()
+		l, _ := setup()
+		look, below, _ := l.beginLook()
+		l.lower(7)
+		l.endLook(look, below, marks{}, nil)
+		require.Equal(t, marks{laneAll: 7, laneIOS: 7}, l.begin().from)
+	})
+	t.Run("rest while they are dear, and claims stay above the marks", func(t *testing.T) {
+		t.Parallel()
+		l, now := setup()
+		look, below, _ := l.beginLook()
+		*now = now.Add(time.Second)
+		l.endLook(look, below, marks{}, nil)
+		require.False(t, l.begin().below)
+		_, _, due := l.beginLook()
+		require.False(t, due)
+		*now = now.Add(lookRest * time.Second)
+		look, below, due = l.beginLook()
+		require.True(t, due)
+		l.endLook(look, below, marks{}, nil)
+		require.True(t, l.begin().below)
+	})
+	t.Run("that fail are dear", func(t *testing.T) {
+		t.Parallel()
+		l, _ := setup()
+		look, below, _ := l.beginLook()
+		l.endLook(look, below, marks{}, errSlow)
+		require.Equal(t, marks{laneAll: 10, laneIOS: 30}, l.begin().from)
+		require.False(t, l.begin().below)
 	})
 }
 

@@ -159,7 +159,7 @@ func (q *Queue) serveMoved(
 func (q *Queue) serveOnce(ctx context.Context, polls []store.Poll) (results []store.PollResult, moved []int, err error) {
 	head := q.db.head.begin()
 	var b batch
-	args := batchArgs(polls, q.cfg.TokenTTL, q.skip.list(), head.from, q.spots.of(polls))
+	args := batchArgs(polls, q.cfg.TokenTTL, q.skip.list(), head, q.spots.of(polls))
 	err = q.db.run(ctx, serveTimeout, func(ctx context.Context, c *pgx.Conn) error {
 		rows, err := c.Query(ctx, sqlServe, args...)
 		if err == nil {
@@ -168,7 +168,7 @@ func (q *Queue) serveOnce(ctx context.Context, polls []store.Poll) (results []st
 		return statementFailure(ctx, err)
 	})
 	if err != nil {
-		q.db.head.reset() // what it had locked is in the queue again
+		q.db.head.undo(head)
 		return nil, nil, err
 	}
 	q.db.head.end(head, b.first)
@@ -176,33 +176,70 @@ func (q *Queue) serveOnce(ctx context.Context, polls []store.Poll) (results []st
 	return b.results, b.moved, nil
 }
 
-// sqlPending counts, per platform, up to $1 pending builds.
+// sqlPending counts, per platform, up to $1 pending builds from the place $2 on.
 const sqlPending = `
-SELECT 'ios', count(*) FROM (SELECT FROM builds WHERE state = 'pending' AND platform = 'ios' LIMIT $1) i
+SELECT 'ios', count(*) FROM (
+	SELECT FROM builds WHERE state = 'pending' AND platform = 'ios' AND place >= $2 LIMIT $1) i
 UNION ALL
-SELECT 'android', count(*) FROM (SELECT FROM builds WHERE state = 'pending' AND platform = 'android' LIMIT $1) a`
+SELECT 'android', count(*) FROM (
+	SELECT FROM builds WHERE state = 'pending' AND platform = 'android' AND place >= $2 LIMIT $1) a`
 
-// Pending returns how many builds wait per platform, counting up to limit of each.
+// sqlPendingBelow counts up to $1 of those below $2 and finds the first.
+const sqlPendingBelow = `
+SELECT 'ios', count(*), coalesce(min(place), 0) FROM (
+	SELECT place FROM builds WHERE state = 'pending' AND platform = 'ios' AND place < $2 ORDER BY place LIMIT $1) i
+UNION ALL
+SELECT 'android', count(*), coalesce(min(place), 0) FROM (
+	SELECT place FROM builds WHERE state = 'pending' AND platform = 'android' AND place < $2 ORDER BY place LIMIT $1) a`
+
+// Pending returns how many builds wait per platform, counting up to limit of
+// each. By the way it looks below the marks, if that is due: there wait builds
+// that other controllers have put back. What could not be seen there is missing
+// in the counts until the next look.
 func (q *Queue) Pending(ctx context.Context, limit int) (counts map[store.Platform]int, err error) {
+	look, mark, due := q.db.head.beginLook()
 	err = q.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		rows, err := c.Query(ctx, sqlPending, limit)
+		counts = map[store.Platform]int{}
+		var p store.Platform
+		var n int
+		rows, err := c.Query(ctx, sqlPending, limit, mark)
 		if err != nil {
 			return err
 		}
-		defer rows.Close()
-		counts = map[store.Platform]int{}
-		for rows.Next() {
-			var p store.Platform
-			var n int
-			if err := rows.Scan(&p, &n); err != nil {
-				return err
-			}
+		_, err = pgx.ForEachRow(rows, []any{&p, &n}, func() error {
 			counts[p] = n
-		}
-		return rows.Err()
+			return nil
+		})
+		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("counting pending builds: %w", err)
 	}
+	if due {
+		q.look(ctx, limit, look, mark, counts)
+	}
 	return counts, nil
+}
+
+// look adds to counts what waits below mark. While nothing can be vacuumed that
+// may take longer than anybody should wait for, so its failure is no failure of
+// the count: looks rest, then.
+func (q *Queue) look(ctx context.Context, limit int, look scan, mark int64, counts map[store.Platform]int) {
+	var lowest marks
+	err := q.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
+		var p store.Platform
+		var n int
+		var first int64
+		rows, err := c.Query(ctx, sqlPendingBelow, limit, mark)
+		if err != nil {
+			return err
+		}
+		_, err = pgx.ForEachRow(rows, []any{&p, &n, &first}, func() error {
+			counts[p] = min(limit, counts[p]+n)
+			lowest[laneOf([]store.Platform{p})] = first
+			return nil
+		})
+		return err
+	})
+	q.db.head.endLook(look, mark, lowest, err)
 }

@@ -29,7 +29,7 @@ import (
 //	        all. The inner LIMIT is a constant, so that the planner takes the index
 //	        in its order; the outer stops the scan, and the locking with it, after
 //	        exactly as many rows as are wanted. The scan starts at the low mark
-//	        ($14 to $16); what lies below it comes last
+//	        ($14 to $16); what lies below it comes last, if at all ($18)
 //	claimed the hand-outs: the n-th poll of a kind gets the n-th build. Rows are
 //	        found by their place in the heap; one that moved between snapshot and
 //	        lock is left for the next batch
@@ -100,7 +100,7 @@ WITH found AS MATERIALIZED (
 		ORDER BY place LIMIT 256 FOR NO KEY UPDATE SKIP LOCKED) head
 	UNION ALL
 	SELECT * FROM (
-		SELECT ctid AS tid FROM builds WHERE state = 'pending' AND platform = 'ios' AND place < $15 AND seq <> ALL ($11::bigint[])
+		SELECT ctid AS tid FROM builds WHERE state = 'pending' AND platform = 'ios' AND place < CASE WHEN $18 THEN $15 ELSE 0 END AND seq <> ALL ($11::bigint[])
 		ORDER BY place LIMIT 256 FOR NO KEY UPDATE SKIP LOCKED) below
 	LIMIT (SELECT count(*) FROM want WHERE kind = 'i')
 ), a AS MATERIALIZED (
@@ -109,7 +109,7 @@ WITH found AS MATERIALIZED (
 		ORDER BY place LIMIT 256 FOR NO KEY UPDATE SKIP LOCKED) head
 	UNION ALL
 	SELECT * FROM (
-		SELECT ctid AS tid FROM builds WHERE state = 'pending' AND platform = 'android' AND place < $16 AND seq <> ALL ($11::bigint[])
+		SELECT ctid AS tid FROM builds WHERE state = 'pending' AND platform = 'android' AND place < CASE WHEN $18 THEN $16 ELSE 0 END AND seq <> ALL ($11::bigint[])
 		ORDER BY place LIMIT 256 FOR NO KEY UPDATE SKIP LOCKED) below
 	LIMIT (SELECT count(*) FROM want WHERE kind = 'a')
 ), x AS MATERIALIZED (
@@ -119,7 +119,7 @@ WITH found AS MATERIALIZED (
 		ORDER BY place LIMIT 256 FOR NO KEY UPDATE SKIP LOCKED) head
 	UNION ALL
 	SELECT * FROM (
-		SELECT ctid AS tid FROM builds WHERE state = 'pending' AND place < $14 AND seq <> ALL ($11::bigint[])
+		SELECT ctid AS tid FROM builds WHERE state = 'pending' AND place < CASE WHEN $18 THEN $14 ELSE 0 END AND seq <> ALL ($11::bigint[])
 			AND ctid <> ALL (ARRAY(SELECT tid FROM i UNION ALL SELECT tid FROM a))
 		ORDER BY place LIMIT 256 FOR NO KEY UPDATE SKIP LOCKED) below
 	LIMIT (SELECT count(*) FROM want WHERE kind = 'x')
@@ -185,7 +185,7 @@ FROM found WHERE nth > 1 OR nr NOT IN (SELECT nr FROM judged)`
 // batchArgs are the arguments of sqlServe. A nil family makes it look for the
 // worker by id, as parked polls do: they know it, and their token's place in the
 // row is judged all the same.
-func batchArgs(polls []store.Poll, ttl time.Duration, skip []int64, from marks, at []pgtype.TID) []any {
+func batchArgs(polls []store.Poll, ttl time.Duration, skip []int64, head scan, at []pgtype.TID) []any {
 	n := len(polls)
 	families, nextFamilies := make([]*int64, n), make([]int64, n)
 	tokens, nexts := make([][]byte, n), make([][]byte, n)
@@ -210,7 +210,7 @@ func batchArgs(polls []store.Poll, ttl time.Duration, skip []int64, from marks, 
 	}
 	return []any{
 		families, tokens, workers, nextFamilies, nexts, modes, seqs, reconcile,
-		listedNr, listed, skip, ttl, true, from[laneAll], from[laneIOS], from[laneAndroid], at,
+		listedNr, listed, skip, ttl, true, head.from[laneAll], head.from[laneIOS], head.from[laneAndroid], at, head.below,
 	}
 }
 

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -22,7 +23,8 @@ import (
 // found by their place, as in sqlServe ($8), and some versions of PostgreSQL then
 // leave one that has moved. Parked
 // polls ($5 is 1) keep their token; those whose time is up (3) count only if
-// poll_seq has not moved.
+// poll_seq has not moved. What is pending is looked for as in sqlServe: from the
+// lowest of the marks on ($9), and below it if that is affordable ($10).
 const sqlServeIdle = `
 WITH found AS MATERIALIZED (
 	SELECT p.*, c.*
@@ -50,7 +52,8 @@ UPDATE workers w SET
 FROM found f
 WHERE w.ctid = f.at AND w.current_hash = f.token AND w.held = 0
 	AND CASE mode WHEN 3 THEN w.poll_seq = f.seq ELSE w.current_expires > now() END
-	AND NOT EXISTS (SELECT FROM builds WHERE state = 'pending')
+	AND NOT EXISTS (SELECT FROM builds WHERE state = 'pending' AND place >= $9)
+	AND NOT EXISTS (SELECT FROM builds WHERE state = 'pending' AND place < CASE WHEN $10 THEN $9 ELSE 0 END)
 RETURNING nr, w.id, w.poll_seq, nullif(w.platforms, '{}'), w.ctid`
 
 // idle remembers whether sqlServeIdle is worth trying. Safe for concurrent use.
@@ -89,7 +92,7 @@ func (i *idle) learn(results []store.PollResult) {
 func (q *Queue) serveIdle(ctx context.Context, polls []store.Poll) (results []store.PollResult, left []int, err error) {
 	results = make([]store.PollResult, len(polls))
 	taken := make([]pgtype.TID, len(polls))
-	args, at := idleArgs(polls, q.cfg.TokenTTL, q.spots.of(polls))
+	args, at := idleArgs(polls, q.cfg.TokenTTL, q.db.head.begin(), q.spots.of(polls))
 	if 2*len(at) < len(polls) {
 		return nil, nil, nil
 	}
@@ -121,7 +124,7 @@ func (q *Queue) serveIdle(ctx context.Context, polls []store.Poll) (results []st
 
 // idleArgs are the arguments of sqlServeIdle for the polls that it may take, and
 // the indices of these.
-func idleArgs(polls []store.Poll, ttl time.Duration, spots []pgtype.TID) (args []any, at []int) {
+func idleArgs(polls []store.Poll, ttl time.Duration, head scan, spots []pgtype.TID) (args []any, at []int) {
 	n := len(polls)
 	families, tokens := make([]int64, 0, n), make([][]byte, 0, n)
 	nextFamilies, nexts := make([]int64, 0, n), make([][]byte, 0, n)
@@ -136,7 +139,7 @@ func idleArgs(polls []store.Poll, ttl time.Duration, spots []pgtype.TID) (args [
 		nextFamilies, nexts = append(nextFamilies, p.Next.Family()), append(nexts, p.Next[:])
 		modes, seqs, hints = append(modes, int16(p.Mode)), append(seqs, p.Seq), append(hints, spots[i])
 	}
-	return []any{families, tokens, nextFamilies, nexts, modes, seqs, ttl, hints}, at
+	return []any{families, tokens, nextFamilies, nexts, modes, seqs, ttl, hints, slices.Min(head.from[:]), head.below}, at
 }
 
 // scanIdle reads the answers to the polls at the indices at, and where their

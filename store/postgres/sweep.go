@@ -75,6 +75,7 @@ ORDER BY place, id`
 // others all the same.
 func (q *Queue) Sweep(ctx context.Context, s store.Sweep) (result store.SweepResult, err error) {
 	var refused error
+	var done swept
 	err = q.db.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		result = store.SweepResult{}
 		var mine bool
@@ -85,26 +86,31 @@ func (q *Queue) Sweep(ctx context.Context, s store.Sweep) (result store.SweepRes
 			result.Skipped = true
 			return nil
 		}
-		result, err = sweep(ctx, tx, s, nil)
+		done, err = sweep(ctx, tx, s, nil)
 		if isDataError(err) {
-			result, refused, err = sweepApart(ctx, tx, s)
+			done, refused, err = sweepApart(ctx, tx, s)
 		}
 		if err != nil {
 			return err
 		}
+		result = done.SweepResult
 		return notifyJobs(ctx, tx, result.Requeued)
 	})
 	if err != nil {
 		return store.SweepResult{}, fmt.Errorf("sweeping: %w", err)
 	}
-	if len(result.Requeued) > 0 {
-		q.db.requeued()
-	}
+	q.db.requeued(done.places)
 	return result, refused
 }
 
+// swept is what a sweep did, and the places of the builds that it put back.
+type swept struct {
+	store.SweepResult
+	places []int64
+}
+
 // sweep sweeps workers, nil for all of them, in a savepoint of tx.
-func sweep(ctx context.Context, tx pgx.Tx, s store.Sweep, workers []string) (result store.SweepResult, err error) {
+func sweep(ctx context.Context, tx pgx.Tx, s store.Sweep, workers []string) (result swept, err error) {
 	err = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, sqlSweep, s.Timeouts.BuildTimeout, s.Timeouts.WorkerTimeout,
 			max(s.Rule.MaxAttempts, 1), s.Rule.Requeue, store.MessageTimeout, workers)
@@ -121,7 +127,7 @@ const sqlSweepable = `SELECT id FROM workers WHERE status <> 'offline' OR held >
 
 // sweepApart sweeps worker by worker, because a row that the database refuses to
 // change must not keep others from being swept. refused joins what it said.
-func sweepApart(ctx context.Context, tx pgx.Tx, s store.Sweep) (result store.SweepResult, refused, err error) {
+func sweepApart(ctx context.Context, tx pgx.Tx, s store.Sweep) (result swept, refused, err error) {
 	rows, err := tx.Query(ctx, sqlSweepable)
 	if err != nil {
 		return result, nil, err
@@ -141,13 +147,14 @@ func sweepApart(ctx context.Context, tx pgx.Tx, s store.Sweep) (result store.Swe
 		result.Requeued = append(result.Requeued, r.Requeued...)
 		result.Failed = append(result.Failed, r.Failed...)
 		result.Offline = append(result.Offline, r.Offline...)
+		result.places = append(result.places, r.places...)
 	}
 	return result, refused, nil
 }
 
-func scanSweep(rows pgx.Rows) (store.SweepResult, error) {
+func scanSweep(rows pgx.Rows) (swept, error) {
 	defer rows.Close()
-	var r store.SweepResult
+	var r swept
 	for rows.Next() {
 		var what string
 		var ref store.BuildRef
@@ -158,6 +165,7 @@ func scanSweep(rows pgx.Rows) (store.SweepResult, error) {
 		switch what {
 		case string(store.Pending):
 			r.Requeued = append(r.Requeued, ref)
+			r.places = append(r.places, place)
 		case string(store.Failed):
 			r.Failed = append(r.Failed, ref)
 		default:

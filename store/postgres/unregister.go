@@ -58,7 +58,7 @@ WITH b AS (
 	INSERT INTO build_logs (build, level, message)
 	SELECT seq, 'warn', 'Worker ' || $1 || ' unregistered, build is pending again' FROM b
 )
-SELECT id, platform FROM b ORDER BY place`
+SELECT id, platform, place FROM b ORDER BY place`
 
 const sqlTakeOffline = `
 UPDATE workers SET status = 'offline', held = 0, poll_seq = poll_seq + 1,
@@ -69,6 +69,7 @@ WHERE id = $1`
 func (w *Workers) unregister(
 	ctx context.Context, lock func(context.Context, pgx.Tx) (string, error),
 ) (gone store.Departure, err error) {
+	var places []int64
 	err = w.db.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		id, err := lock(ctx, tx)
 		if err != nil {
@@ -79,7 +80,12 @@ func (w *Workers) unregister(
 			return fmt.Errorf("returning builds of worker %s: %w", id, err)
 		}
 		gone.WorkerID = id
-		if gone.Requeued, err = pgx.CollectRows(rows, scanRef); err != nil {
+		if gone.Requeued, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (r store.BuildRef, err error) {
+			var place int64
+			err = row.Scan(&r.ID, &r.Platform, &place)
+			places = append(places, place)
+			return r, err
+		}); err != nil {
 			return fmt.Errorf("returning builds of worker %s: %w", id, err)
 		}
 		if _, err := tx.Exec(ctx, sqlTakeOffline, id); err != nil {
@@ -90,15 +96,8 @@ func (w *Workers) unregister(
 	if err != nil {
 		return store.Departure{}, fmt.Errorf("unregistering: %w", err)
 	}
-	if len(gone.Requeued) > 0 {
-		w.db.requeued()
-	}
+	w.db.requeued(places)
 	return gone, nil
-}
-
-func scanRef(row pgx.CollectableRow) (r store.BuildRef, err error) {
-	err = row.Scan(&r.ID, &r.Platform)
-	return r, err
 }
 
 const sqlNotify = `SELECT pg_notify('takt', $1)`
