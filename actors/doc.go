@@ -10,7 +10,8 @@
 //	├── pubsub                 topics in the process
 //	├── orchestration          one_for_one
 //	│   ├── queue_manager      hands builds to polling workers
-//	│   └── heartbeat_monitor  recovers builds whose worker fell silent
+//	│   ├── heartbeat_monitor  recovers builds whose worker fell silent
+//	│   └── janitor            tidies storage, brings S3 the copies that it is owed
 //	├── request_sup            dynamic: one temporary process per request
 //	└── endpoint               the HTTP server; starts last, stops first
 //

@@ -1,6 +1,9 @@
 package actors
 
-import "takt/actors/build"
+import (
+	"takt/actors/build"
+	"takt/actors/janitor"
+)
 
 // measure registers the figures of the subsystems, which know no registry.
 func (t *Tree) measure() {
@@ -37,6 +40,34 @@ func (t *Tree) measure() {
 		return 0
 	})
 	t.measurePool()
+	t.measureJanitor()
+}
+
+func (t *Tree) measureJanitor() {
+	stat := func(f func(janitor.Stats) int64) func() float64 {
+		return func() float64 { return float64(f(t.Janitor.Stats())) }
+	}
+	tel := t.Telemetry
+	tel.Counter("takt_storage_rounds_total", "Rounds that tidied storage.", stat(func(s janitor.Stats) int64 { return s.Rounds }))
+	tel.Counter("takt_storage_temporary_removed_total", "Temporary files and unfinished uploads that were left behind.",
+		stat(func(s janitor.Stats) int64 { return s.Temporary }))
+	tel.Counter("takt_storage_orphans_removed_total", "Files and objects that no row named.",
+		stat(func(s janitor.Stats) int64 { return s.Orphans }))
+	tel.Counter("takt_storage_remove_failures_total", "Files and objects that could not be removed.",
+		stat(func(s janitor.Stats) int64 { return s.Failures }))
+	tel.Counter("takt_storage_expired_sources_total", "Sources that were kept for long enough.",
+		stat(func(s janitor.Stats) int64 { return s.Sources }))
+	tel.Counter("takt_storage_expired_certs_total", "Certs that were kept for long enough.",
+		stat(func(s janitor.Stats) int64 { return s.Certs }))
+	tel.Counter("takt_storage_expired_results_total", "Results that were kept for long enough.",
+		stat(func(s janitor.Stats) int64 { return s.Results }))
+	tel.Counter("takt_storage_expired_logs_total", "Builds whose logs were kept for long enough.",
+		stat(func(s janitor.Stats) int64 { return s.Logs }))
+	tel.Counter("takt_storage_copies_total", "Copies that S3 was owed and got.",
+		stat(func(s janitor.Stats) int64 { return s.Copied }))
+	tel.Counter("takt_storage_copy_failures_total", "Copies that could not be made, S3 being well.",
+		stat(func(s janitor.Stats) int64 { return s.CopyFailures }))
+	tel.Gauge("takt_storage_copies_owed", "Copies that S3 waits for.", stat(func(s janitor.Stats) int64 { return s.Owed }))
 }
 
 func (t *Tree) measurePool() {

@@ -9,6 +9,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"takt/actors/build"
+	"takt/actors/janitor"
 	"takt/actors/otp"
 	"takt/actors/pubsub"
 	"takt/actors/repo"
@@ -33,6 +34,8 @@ type Config struct {
 	// Timeouts and Rule are the heartbeat monitor's.
 	Timeouts store.Timeouts
 	Rule     store.LostRule
+	// Janitor is without Name.
+	Janitor janitor.Config
 	// Drain is how long the endpoint may take to finish running requests.
 	// Defaults to 30 s.
 	Drain time.Duration
@@ -46,6 +49,9 @@ type Deps struct {
 	// Queue and Monitor are the SQL of the two actors.
 	Queue   build.QueueStore
 	Monitor build.MonitorStore
+	// Files is storage, and Rows what the database says of it.
+	Files janitor.Files
+	Rows  janitor.Rows
 }
 
 // Tree is the supervision tree and the handles of what lives in it.
@@ -57,6 +63,7 @@ type Tree struct {
 	Listener  *repo.Listener
 	Queue     *build.Queue
 	Monitor   *build.Monitor
+	Janitor   *janitor.Janitor
 	Requests  request.Requests
 
 	sys      *otp.System
@@ -87,6 +94,7 @@ func New(cfg Config, deps Deps) *Tree {
 	t.Monitor = build.NewMonitor(t.sys, deps.Monitor, t.Queue, t.Bus, build.MonitorConfig{
 		Timeouts: cfg.Timeouts, Rule: cfg.Rule, Ready: t.ReadySince,
 	})
+	t.Janitor = janitor.New(t.sys, deps.Rows, deps.Files, cfg.Janitor)
 	t.Requests = request.New(t.sys.Ref(root + "/request_sup"))
 	t.measure()
 	return t
@@ -127,7 +135,7 @@ func (t *Tree) repo() otp.SupSpec {
 func (t *Tree) orchestration() otp.SupSpec {
 	return otp.SupSpec{
 		Strategy: otp.OneForOne, Intensity: 3, Period: 5 * time.Second,
-		Children: []otp.ChildSpec{t.Queue.Spec(), t.Monitor.Spec()},
+		Children: []otp.ChildSpec{t.Queue.Spec(), t.Monitor.Spec(), t.Janitor.Spec()},
 	}
 }
 

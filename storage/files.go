@@ -50,15 +50,33 @@ func NewFiles(mode Mode, local *Local, s3 *S3) (*Files, error) {
 	return &Files{local: local, s3: s3, mode: mode, patience: 15 * time.Second}, nil
 }
 
-// Local is the local disk.
-func (f *Files) Local() *Local { return f.local }
-
 // Close closes the local disk and the connections to S3.
 func (f *Files) Close() error {
 	if f.s3 != nil {
 		f.s3.Close()
 	}
 	return f.local.Close()
+}
+
+// SweepTemporary removes temporary files: see Local.
+func (f *Files) SweepTemporary(olderThan time.Duration) (int, error) {
+	return f.local.SweepTemporary(olderThan)
+}
+
+// Walk visits the files on this disk: see Local.
+func (f *Files) Walk(ctx context.Context, visit func(Stored) error) error {
+	return f.local.Walk(ctx, visit)
+}
+
+// Stat looks at a file on this disk: see Local.
+func (f *Files) Stat(name string) (Stored, error) { return f.local.Stat(name) }
+
+// Remove removes a file from this disk: see Local.
+func (f *Files) Remove(name string) (bool, error) { return f.local.Remove(name) }
+
+// RemoveEmpty removes directories of builds without files: see Local.
+func (f *Files) RemoveEmpty(ctx context.Context, olderThan time.Duration) (int, error) {
+	return f.local.RemoveEmpty(ctx, olderThan)
 }
 
 // Create begins an upload of at most limit bytes (inclusive).

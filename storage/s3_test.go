@@ -100,7 +100,7 @@ func (d *depot) object(f store.File) string {
 func (d *depot) local() []string {
 	d.t.Helper()
 	names := temporaries(d.t, d.dir)
-	require.NoError(d.t, d.Local().Walk(d.t.Context(), func(s Stored) error {
+	require.NoError(d.t, d.Walk(d.t.Context(), func(s Stored) error {
 		names = append(names, s.Name)
 		return nil
 	}))

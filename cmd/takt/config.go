@@ -21,6 +21,7 @@ import (
 	"golang.org/x/term"
 	"gopkg.in/yaml.v3"
 
+	"takt/actors/janitor"
 	"takt/storage"
 )
 
@@ -49,6 +50,10 @@ type Config struct {
 	Storage string
 	// S3 is the bucket. One that is given is read from, whatever Storage says.
 	S3 storage.S3Config
+	// Retain is how long things are kept once their build has ended; 0 for ever.
+	Retain janitor.Retention
+	// JanitorInterval is the time between two rounds that tidy storage.
+	JanitorInterval time.Duration
 	// QueueLimit is how many builds may be pending before a submit is refused.
 	QueueLimit int
 	// BuildTimeout, WorkerTimeout and CheckInterval are the first values of the
@@ -82,6 +87,7 @@ func defaultConfig(stateDir string) Config {
 		BaseImageID:      "ghcr.io/sethwebster/expo-free-agent-base:0.1.23",
 		Storage:          "local",
 		S3:               storage.S3Config{Region: "us-east-1", PathStyle: "auto"},
+		JanitorInterval:  time.Hour,
 		QueueLimit:       1000,
 		BuildTimeout:     300 * time.Second,
 		WorkerTimeout:    300 * time.Second,
@@ -205,6 +211,11 @@ func settings() []setting {
 	str("s3-path-style", "bucket in the path of requests: auto, true or false", func(c *Config) *string { return &c.S3.PathStyle }, "TAKT_S3_PATH_STYLE")
 	str("s3-access-key", "access key of the bucket", func(c *Config) *string { return &c.S3.AccessKey }, "TAKT_S3_ACCESS_KEY").secret = true
 	str("s3-secret-key", "secret key of the bucket", func(c *Config) *string { return &c.S3.SecretKey }, "TAKT_S3_SECRET_KEY").secret = true
+	dur("retain-source", "how long sources are kept once their build has ended; 0: for ever", func(c *Config) *time.Duration { return &c.Retain.Source }, "TAKT_RETAIN_SOURCE")
+	dur("retain-certs", "likewise, certs", func(c *Config) *time.Duration { return &c.Retain.Certs }, "TAKT_RETAIN_CERTS")
+	dur("retain-result", "likewise, results", func(c *Config) *time.Duration { return &c.Retain.Result }, "TAKT_RETAIN_RESULT")
+	dur("retain-logs", "likewise, logs", func(c *Config) *time.Duration { return &c.Retain.Logs }, "TAKT_RETAIN_LOGS")
+	dur("janitor-interval", "time between two rounds that tidy storage", func(c *Config) *time.Duration { return &c.JanitorInterval }, "TAKT_JANITOR_INTERVAL")
 	num("queue-limit", "submits are refused while more builds than this are pending", func(c *Config) *int { return &c.QueueLimit }, "TAKT_QUEUE_LIMIT")
 	dur("build-timeout", "silence after which a build's attempt is lost", func(c *Config) *time.Duration { return &c.BuildTimeout }, "TAKT_BUILD_TIMEOUT")
 	dur("worker-timeout", "silence after which a worker is offline", func(c *Config) *time.Duration { return &c.WorkerTimeout }, "TAKT_WORKER_TIMEOUT")

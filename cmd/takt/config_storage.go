@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"time"
 
 	"takt/storage"
 )
@@ -13,6 +14,21 @@ import (
 func (c *Config) usesS3() bool { return c.Storage != string(storage.ModeLocal) || c.S3.Endpoint != "" }
 
 func (c *Config) validateStorage() []error {
+	var faults []error
+	for name, d := range map[string]time.Duration{
+		"retain-source": c.Retain.Source, "retain-certs": c.Retain.Certs, "retain-result": c.Retain.Result, "retain-logs": c.Retain.Logs,
+	} {
+		if d < 0 {
+			faults = append(faults, fmt.Errorf("%s: must be at least 0", name))
+		}
+	}
+	if c.JanitorInterval < time.Second {
+		faults = append(faults, errors.New("janitor-interval: must be at least 1s"))
+	}
+	return append(faults, c.validateMode()...)
+}
+
+func (c *Config) validateMode() []error {
 	if !storage.Mode(c.Storage).Valid() {
 		return []error{fmt.Errorf("storage: %q is not known: local, s3 or dual", c.Storage)}
 	}

@@ -18,6 +18,7 @@ import (
 
 	"takt/actors"
 	"takt/actors/build"
+	"takt/actors/janitor"
 	"takt/actors/pubsub"
 	"takt/actors/repo"
 	"takt/http"
@@ -120,9 +121,6 @@ func (c *controller) open(ctx context.Context) error {
 	if c.tls, err = openTLS(c.cfg, c.log); err != nil {
 		return err
 	}
-	if err := c.sweepTemporary(); err != nil {
-		return err
-	}
 	if err := c.plant(ctx); err != nil {
 		return err
 	}
@@ -149,7 +147,8 @@ func (c *controller) plant(ctx context.Context) error {
 		Timeouts: store.Timeouts{
 			CheckInterval: c.cfg.CheckInterval, BuildTimeout: c.cfg.BuildTimeout, WorkerTimeout: c.cfg.WorkerTimeout,
 		},
-		Rule: store.LostRule{MaxAttempts: c.cfg.BuildMaxAttempts, Requeue: c.cfg.OnBuildTimeout == "requeue"},
+		Janitor: janitor.Config{Interval: c.cfg.JanitorInterval, Keep: c.cfg.Retain},
+		Rule:    store.LostRule{MaxAttempts: c.cfg.BuildMaxAttempts, Requeue: c.cfg.OnBuildTimeout == "requeue"},
 	}
 	if c.cfg.DatabaseURL != "" {
 		source, err := repo.URL(c.cfg.DatabaseURL)
@@ -160,7 +159,9 @@ func (c *controller) plant(ctx context.Context) error {
 	} else {
 		settings.Embedded = &repo.PostgresConfig{DataDir: c.cfg.DataDir, SearchPath: os.Getenv("PATH")}
 	}
-	c.tree = actors.New(settings, actors.Deps{Logger: c.log, DB: db, Queue: queue, Monitor: queue})
+	c.tree = actors.New(settings, actors.Deps{
+		Logger: c.log, DB: db, Queue: queue, Monitor: queue, Files: c.files, Rows: postgres.NewFiles(db),
+	})
 
 	// Orders outlive a signal's beginning of the stop, and end with close.
 	background, stopOrders := newBackground(context.WithoutCancel(ctx))
@@ -270,19 +271,6 @@ func (c *controller) wait(ctx context.Context) error {
 			return err
 		}
 	}
-}
-
-// leftover is the age at which a temporary file belongs to nobody any more. Not
-// less: the directory may be a file system that several controllers share.
-const leftover = 24 * time.Hour
-
-// sweepTemporary removes what the uploads of a killed takt left behind.
-func (c *controller) sweepTemporary() error {
-	n, err := c.files.Local().SweepTemporary(leftover)
-	if n > 0 {
-		c.log.Info().Int("files", n).Msg("removed the files of interrupted uploads")
-	}
-	return err
 }
 
 // stopLimit is how long an orderly stop may take; each part of the tree has its

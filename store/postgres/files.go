@@ -126,20 +126,19 @@ func (f *Files) Move(ctx context.Context, from store.FileRow, location store.Loc
 
 const sqlOwed = `SELECT ` + fileRowColumns + `
 FROM build_files f JOIN builds b ON b.seq = f.build
-WHERE f.copy_due <= now() AND (f.copy_due, f.build, f.kind) > ($1, $2, $3)
-ORDER BY f.copy_due, f.build, f.kind LIMIT $4`
+WHERE f.copy_due <= now() AND (f.build, f.kind) > ($1, $2) ORDER BY f.build, f.kind LIMIT $3`
 
-// Owed returns up to limit files whose copy in S3 is owed and due.
-func (f *Files) Owed(ctx context.Context, limit int) ([]store.FileRow, error) {
-	return f.collect(ctx, "listing owed copies", sqlOwed, time.Time{}.AddDate(-1, 0, 0), 0, "", limit)
+// Owed returns up to limit files behind after whose copy in S3 is owed and due.
+func (f *Files) Owed(ctx context.Context, after store.FileKey, limit int) ([]store.FileRow, error) {
+	return f.collect(ctx, "listing owed copies", sqlOwed, after.Build, string(after.Kind), limit)
 }
 
 const sqlPostponeCopy = `
 UPDATE build_files SET copy_due = now() + $3::interval
-WHERE build = $1 AND kind = $2 AND copy_due <= now()`
+WHERE build = $1 AND kind = $2 AND (copy_due <= now() OR copy_due IS NOT NULL AND $3::interval = '0')`
 
 // Postpone claims an owed copy that is due: nobody is told of it again for wait.
-// It reports whether it was due.
+// It reports whether it was due. With a wait of 0 it gives a claim back.
 func (f *Files) Postpone(ctx context.Context, key store.FileKey, wait time.Duration) (due bool, err error) {
 	err = f.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
 		tag, err := c.Exec(ctx, sqlPostponeCopy, key.Build, string(key.Kind), wait)

@@ -1,0 +1,312 @@
+package janitor
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"takt/actors/otp"
+	"takt/actors/otp/otptest"
+	"takt/storage"
+	"takt/storage/s3test"
+	"takt/store"
+	"takt/store/postgres"
+	"takt/store/storetest"
+)
+
+// house is a janitor with a real database, disk and S3 server.
+type house struct {
+	*storetest.Database
+	t       *testing.T
+	dir     string
+	server  *s3test.Server
+	files   *storage.Files
+	builds  *postgres.Builds
+	sys     *otp.System
+	janitor *Janitor
+}
+
+func open(t *testing.T, mode storage.Mode, edit ...func(*Config)) *house {
+	t.Helper()
+	h := &house{Database: storetest.New(t), t: t, dir: t.TempDir(), server: s3test.Start(t)}
+	s3, err := storage.OpenS3(storage.S3Config{
+		Endpoint: h.server.Endpoint, Bucket: s3test.Bucket, AccessKey: s3test.AccessKey, SecretKey: s3test.SecretKey,
+		StallTimeout: time.Second, RestTime: 10 * time.Millisecond,
+	})
+	require.NoError(t, err)
+	local, err := storage.OpenLocal(h.dir, storage.Config{EncryptionKey: make([]byte, 32)})
+	require.NoError(t, err)
+	h.files, err = storage.NewFiles(mode, local, s3)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, h.files.Close()) })
+	h.builds = postgres.NewBuilds(h.DB, postgres.BuildsConfig{})
+	cfg := Config{Interval: time.Hour, CopyInterval: 20 * time.Millisecond, MaxBackoff: 50 * time.Millisecond}
+	for _, e := range edit {
+		e(&cfg)
+	}
+	h.sys = otp.New(otp.Options{Logger: zerolog.New(t.Output())})
+	h.janitor = New(h.sys, postgres.NewFiles(h.DB), h.files, cfg)
+	_, err = h.sys.StartRoot(t.Context(), "takt", otp.SupSpec{Intensity: 1000, Children: []otp.ChildSpec{h.janitor.Spec()}})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		h.sys.Shutdown(context.Background())
+		require.Zero(t, h.sys.Leaked())
+	})
+	return h
+}
+
+// submit stores a build whose source has this content.
+func (h *house) submit(content string) store.Build {
+	h.t.Helper()
+	id := storetest.ID(h.t)
+	u := h.arrives(content)
+	defer u.Discard()
+	source, err := u.Send(h.t.Context(), "builds/"+id+"/source.zip", nil)
+	require.NoError(h.t, err)
+	sub := store.Submission{ID: id, Platform: store.IOS, TokenHash: store.HashToken(id), Source: source}
+	b, err := h.builds.Submit(h.t.Context(), sub, func() error { return u.Place(source.Name) })
+	u.Settle(err)
+	require.NoError(h.t, err)
+	return b
+}
+
+func (h *house) arrives(content string) *storage.Upload {
+	h.t.Helper()
+	u, err := h.files.Create(h.t.Context(), 1<<20)
+	require.NoError(h.t, err)
+	_, err = u.Write([]byte(content))
+	require.NoError(h.t, err)
+	_, _, err = u.Finish()
+	require.NoError(h.t, err)
+	return u
+}
+
+// finish gives a build a result.
+func (h *house) finish(id, content string) {
+	h.t.Helper()
+	u := h.arrives(content)
+	defer u.Discard()
+	file, err := u.Send(h.t.Context(), "builds/"+id+"/result.ipa", nil)
+	require.NoError(h.t, err)
+	w := storetest.Worker(h.t, h.DB)
+	_, err = h.builds.Finish(h.t.Context(), store.Result{BuildID: id, WorkerID: w.ID, Success: true, File: &file},
+		func() error { return u.Place(file.Name) })
+	u.Settle(err)
+	require.NoError(h.t, err)
+}
+
+func (h *house) find(id string) store.Build {
+	h.t.Helper()
+	b, err := h.builds.Find(h.t.Context(), id)
+	require.NoError(h.t, err)
+	return b
+}
+
+func (h *house) read(f *store.File) string {
+	h.t.Helper()
+	file, err := h.files.Open(h.t.Context(), *f)
+	require.NoError(h.t, err)
+	defer file.Close()
+	b, err := io.ReadAll(file)
+	require.NoError(h.t, err)
+	return string(b)
+}
+
+// lies puts something on the disk or into the bucket that nobody named, and
+// says how old it is.
+func (h *house) lies(dir, name string, age time.Duration) {
+	h.t.Helper()
+	path := filepath.Join(dir, filepath.FromSlash(name))
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		require.NoError(h.t, os.MkdirAll(filepath.Dir(path), 0o700))
+		require.NoError(h.t, os.WriteFile(path, []byte("left behind"), 0o600))
+	}
+	at := time.Now().Add(-age)
+	require.NoError(h.t, os.Chtimes(path, at, at))
+}
+
+func (h *house) onDisk() []string {
+	h.t.Helper()
+	var names []string
+	require.NoError(h.t, filepath.WalkDir(h.dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			name, _ := filepath.Rel(h.dir, path)
+			names = append(names, name)
+		}
+		return err
+	}))
+	return names
+}
+
+const long, short = 25 * time.Hour, 23 * time.Hour
+
+func TestOnlyOldThingsThatNobodyNamesAreRemoved(t *testing.T) {
+	t.Parallel()
+	h := open(t, storage.ModeDual)
+	build := h.submit("precious")
+	named := []string{build.Source.Name, build.Source.Object}
+	h.lies(h.dir, build.Source.Name, long)
+	h.lies(h.server.Dir, build.Source.Object, long)
+	for _, dir := range []string{h.dir, h.server.Dir} {
+		h.lies(dir, "builds/"+build.ID+"/result.ipa", long)
+		h.lies(dir, "builds/gone/source.zip", long)
+		h.lies(dir, "builds/deep/er/source.zip", long)
+		h.lies(dir, "builds/fresh/source.zip", short)
+	}
+	h.lies(h.dir, "tmp/old.part", long)
+	h.lies(h.dir, "tmp/fresh.part", short)
+
+	require.NoError(t, h.janitor.Sweep(t.Context()))
+
+	require.ElementsMatch(t, []string{named[0], "builds/fresh/source.zip", "tmp/fresh.part"}, h.onDisk())
+	require.ElementsMatch(t, []string{named[1], "builds/fresh/source.zip"}, h.server.Objects())
+	require.Equal(t, "precious", h.read(build.Source))
+	stats := h.janitor.Stats()
+	require.EqualValues(t, 6, stats.Orphans)
+	require.EqualValues(t, 1, stats.Temporary)
+	require.Zero(t, stats.Failures)
+
+	// A directory is kept for as long: somebody may be about to use it.
+	require.DirExists(t, filepath.Join(h.dir, "builds/gone"))
+	h.lies(h.dir, "builds/gone", long)
+	require.NoError(t, h.janitor.Sweep(t.Context()))
+	require.NoDirExists(t, filepath.Join(h.dir, "builds/gone"))
+}
+
+func TestAFileThatGotAYoungerOneInItsPlaceStays(t *testing.T) {
+	t.Parallel()
+	h := open(t, storage.ModeLocal)
+	h.lies(h.dir, "builds/some/result.ipa", short)
+	require.NoError(t, h.janitor.removeOrphan(t.Context(), "builds/some/result.ipa", false))
+	require.Equal(t, []string{"builds/some/result.ipa"}, h.onDisk())
+	require.NoError(t, h.janitor.removeOrphan(t.Context(), "builds/none/result.ipa", false))
+	require.Zero(t, h.janitor.Stats().Orphans)
+}
+
+func TestS3GetsWhatItIsOwed(t *testing.T) {
+	t.Parallel()
+	h := open(t, storage.ModeDual)
+	node := func() otp.Node { return h.sys.Tree(true)[0].Children[0] }
+	h.server.Kill()
+	var builds []store.Build
+	for _, content := range []string{"one", "two", "three"} {
+		b := h.submit(content)
+		require.True(t, b.Source.CopyPending)
+		builds = append(builds, b)
+	}
+	h.until("the janitor waits for S3", func() bool { return node().Status == otp.StatusSuspended })
+	require.NotContains(t, node().Detail, h.server.Endpoint)
+	require.Zero(t, node().Restarts, "that is weather")
+
+	// One of the three can't be copied, and keeps no other from its turn.
+	require.NoError(t, os.WriteFile(filepath.Join(h.dir, builds[0].Source.Name), []byte("???"), 0o600))
+	h.server.Restart()
+	for _, b := range builds[1:] {
+		h.until("the copy is there", func() bool { return h.find(b.ID).Source.Location == store.InBoth })
+		source := h.find(b.ID).Source
+		require.False(t, source.CopyPending)
+		_, err := h.files.Remove(source.Name)
+		require.NoError(t, err)
+		require.Contains(t, []string{"two", "three"}, h.read(source))
+	}
+	h.until("the janitor goes on", func() bool { return node().Status == otp.StatusRunning && h.janitor.Stats().CopyFailures > 0 })
+	require.True(t, h.find(builds[0].ID).Source.CopyPending)
+	require.EqualValues(t, 2, h.janitor.Stats().Copied)
+	h.until("one copy is owed", func() bool { return h.janitor.Stats().Owed == 1 })
+	require.Len(t, h.server.Objects(), 2)
+}
+
+func (h *house) until(what string, cond func() bool) {
+	h.t.Helper()
+	require.Eventually(h.t, cond, 30*time.Second, 5*time.Millisecond, what)
+}
+
+func TestCopiesOfOtherControllersAreTheirs(t *testing.T) {
+	t.Parallel()
+	h := open(t, storage.ModeDual)
+	storetest.Build(t, h.DB, func(s *store.Submission) { s.Source.CopyPending = true })
+	h.until("one copy is owed", func() bool { return h.janitor.Stats().Owed == 1 })
+	require.Zero(t, h.janitor.Stats().CopyFailures)
+	require.Zero(t, h.janitor.Stats().Copied)
+}
+
+func TestRetention(t *testing.T) {
+	t.Parallel()
+	h := open(t, storage.ModeDual, func(c *Config) { c.Keep = Retention{Source: long, Result: 2 * long, Logs: long} })
+	old, older, running := h.submit("old"), h.submit("older"), h.submit("running")
+	for _, b := range []store.Build{old, older} {
+		h.finish(b.ID, "result")
+	}
+	for id, age := range map[string]time.Duration{old.ID: long, older.ID: 2 * long} {
+		_, err := h.Pool.Exec(t.Context(), `UPDATE builds SET completed_at = now() - $2::interval - interval '1s' WHERE id = $1`, id, age)
+		require.NoError(t, err)
+	}
+	_, err := h.Pool.Exec(t.Context(), `UPDATE builds SET submitted_at = now() - interval '90 days'`)
+	require.NoError(t, err)
+
+	require.NoError(t, h.janitor.Sweep(t.Context()))
+
+	require.Nil(t, h.find(old.ID).Source)
+	require.NotNil(t, h.find(old.ID).Result)
+	require.Nil(t, h.find(older.ID).Source)
+	require.Nil(t, h.find(older.ID).Result)
+	require.Equal(t, "running", h.read(h.find(running.ID).Source))
+	require.ElementsMatch(t, []string{running.Source.Name, h.find(old.ID).Result.Name}, h.onDisk())
+	require.Len(t, h.server.Objects(), 2)
+	lines, err := h.builds.Logs(t.Context(), old.ID, 0, 0)
+	require.NoError(t, err)
+	require.Empty(t, lines)
+	s := h.janitor.Stats()
+	require.Equal(t, []int64{2, 0, 1, 2}, []int64{s.Sources, s.Certs, s.Results, s.Logs})
+}
+
+func TestChoresAreLeftToWhoDidThemLast(t *testing.T) {
+	t.Parallel()
+	h := open(t, storage.ModeDual)
+	require.NoError(t, h.janitor.Sweep(t.Context()))
+	h.lies(h.server.Dir, "builds/gone/source.zip", long)
+	h.lies(h.dir, "builds/gone/source.zip", long)
+	require.NoError(t, h.janitor.Sweep(t.Context()))
+	require.Len(t, h.server.Objects(), 1)
+	require.Empty(t, h.onDisk(), "each sweeps its own disk")
+}
+
+func TestCrashLosesNothing(t *testing.T) {
+	t.Parallel()
+	h := open(t, storage.ModeDual)
+	h.server.Kill()
+	b := h.submit("precious")
+	h.lies(h.dir, "builds/gone/source.zip", long)
+	p := h.sys.Whereis(h.janitor.cfg.Name)
+	for range 5 {
+		otptest.Crash(t, p, errors.New("crashed"))
+		p = otptest.Restarted(t, h.sys, p)
+	}
+	h.server.Restart()
+	h.until("the round is made", func() bool { return h.janitor.Sweep(t.Context()) == nil })
+	require.Equal(t, []string{b.Source.Name}, h.onDisk())
+	h.until("the copy is there", func() bool { return h.find(b.ID).Source.Location == store.InBoth })
+	raw, err := os.ReadFile(filepath.Join(h.server.Dir, filepath.FromSlash(h.find(b.ID).Source.Object)))
+	require.NoError(t, err)
+	require.True(t, bytes.Equal([]byte("precious"), raw))
+}
+
+func TestWithoutADatabaseItWaits(t *testing.T) {
+	t.Parallel()
+	h := open(t, storage.ModeLocal)
+	h.DB.Drop(errors.New("away"))
+	require.Equal(t, store.Unavailable, store.CodeOf(h.janitor.Sweep(t.Context())))
+	node := h.sys.Tree(true)[0].Children[0]
+	require.Equal(t, otp.StatusSuspended, node.Status)
+	h.DB.Use(h.Pool)
+	require.NoError(t, h.janitor.Sweep(t.Context()))
+}

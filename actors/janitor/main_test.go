@@ -1,0 +1,9 @@
+package janitor
+
+import (
+	"testing"
+
+	"takt/store/storetest"
+)
+
+func TestMain(m *testing.M) { storetest.Main(m) }

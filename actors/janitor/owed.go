@@ -1,0 +1,80 @@
+package janitor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"takt/storage"
+	"takt/store"
+)
+
+// copies asks S3 how it does and brings it what it is owed and this disk has.
+func (j *Janitor) copies(ctx context.Context) error {
+	if !j.files.HasS3() {
+		return nil
+	}
+	if err := j.files.Probe(ctx); err != nil {
+		return err
+	}
+	err := j.payAll(ctx)
+	if n, cerr := j.rows.CountOwed(ctx); cerr == nil {
+		j.figures.owed.Store(int64(n))
+	} else {
+		err = errors.Join(err, cerr)
+	}
+	return err
+}
+
+func (j *Janitor) payAll(ctx context.Context) error {
+	var after store.FileKey
+	var failed error
+	for {
+		rows, err := j.rows.Owed(ctx, after, batch)
+		if err != nil || len(rows) == 0 {
+			return errors.Join(err, failed)
+		}
+		for _, row := range rows {
+			after = row.FileKey
+			err := j.pay(ctx, row)
+			if isWeather(err) || ctx.Err() != nil {
+				return err
+			}
+			if err != nil {
+				j.figures.copyFailures.Add(1)
+				failed = errors.Join(failed, err)
+			}
+		}
+	}
+}
+
+// pay brings S3 one copy.
+func (j *Janitor) pay(ctx context.Context, row store.FileRow) error {
+	if _, err := j.files.Stat(row.Name); store.CodeOf(err) == store.NotFound {
+		return nil // another controller's disk has it
+	}
+	due, err := j.rows.Postpone(ctx, row.FileKey, j.cfg.Lease)
+	if err != nil || !due {
+		return err // another controller is at it
+	}
+	key, err := j.files.CopyToS3(ctx, row, nil)
+	switch {
+	case store.CodeOf(err) == store.NotFound:
+		return nil // its time was over, and it was removed
+	case isWeather(err) || ctx.Err() != nil:
+		_, perr := j.rows.Postpone(context.WithoutCancel(ctx), row.FileKey, 0)
+		return errors.Join(err, perr)
+	case errors.Is(err, storage.ErrDamaged):
+		return fmt.Errorf("a file that S3 is owed is damaged: %w", err)
+	case err != nil:
+		return err
+	}
+	moved, err := j.rows.Move(ctx, row, store.InBoth, key)
+	if err == nil && !moved {
+		return j.files.RemoveObject(ctx, key) // the row changed meanwhile, or went
+	}
+	if err == nil {
+		j.figures.copied.Add(1)
+	}
+	return err // the row may name the object: if not, the sweep finds it
+}

@@ -1,0 +1,146 @@
+package janitor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"takt/storage"
+	"takt/store"
+)
+
+// batch is how many files are asked about at once.
+const batch = 500
+
+// round tidies up once. Weather ends it; other failures end a part of it.
+func (j *Janitor) round(ctx context.Context) error {
+	var failed error
+	parts := []func(context.Context) error{j.sweepDisk}
+	mine, err := j.rows.ClaimChores(ctx, j.cfg.Interval*9/10)
+	if err != nil {
+		return err
+	}
+	if mine {
+		parts = append(parts, j.expire, j.sweepS3)
+	}
+	for _, part := range parts {
+		err := part(ctx)
+		if isWeather(err) || ctx.Err() != nil {
+			return err
+		}
+		failed = errors.Join(failed, err)
+	}
+	j.figures.rounds.Add(1)
+	return failed
+}
+
+// sweepDisk removes what nobody names from this controller's disk.
+func (j *Janitor) sweepDisk(ctx context.Context) error {
+	n, err := j.files.SweepTemporary(j.cfg.Age)
+	j.figures.temporary.Add(int64(n))
+	if err != nil {
+		j.figures.failures.Add(1)
+	}
+	orphans := func(visit func(storage.Stored) error) error { return j.files.Walk(ctx, visit) }
+	err = errors.Join(err, j.sweepOrphans(ctx, orphans, false))
+	if isWeather(err) {
+		return err
+	}
+	_, empty := j.files.RemoveEmpty(ctx, j.cfg.Age)
+	return errors.Join(err, empty)
+}
+
+// sweepS3 removes what nobody names from S3.
+func (j *Janitor) sweepS3(ctx context.Context) error {
+	if !j.files.HasS3() {
+		return nil
+	}
+	n, err := j.files.AbortUploads(ctx, j.cfg.Age)
+	j.figures.temporary.Add(int64(n))
+	if err != nil {
+		return err
+	}
+	return j.sweepOrphans(ctx, func(visit func(storage.Stored) error) error { return j.files.WalkObjects(ctx, visit) }, true)
+}
+
+// sweepOrphans walks through files or objects and removes the old ones that no
+// row names.
+func (j *Janitor) sweepOrphans(ctx context.Context, walk func(visit func(storage.Stored) error) error, objects bool) error {
+	var old []string
+	var failed error
+	flush := func() error {
+		if len(old) == 0 {
+			return nil
+		}
+		unnamed, err := j.rows.Unnamed(ctx, old, objects)
+		old = old[:0]
+		if err != nil {
+			return err
+		}
+		for _, name := range unnamed {
+			err := j.removeOrphan(ctx, name, objects)
+			if isWeather(err) || ctx.Err() != nil {
+				return err
+			}
+			if err != nil {
+				j.figures.failures.Add(1)
+				failed = errors.Join(failed, err)
+			}
+		}
+		return nil
+	}
+	err := walk(func(s storage.Stored) error {
+		if j.cfg.Now().Sub(s.ModTime) < j.cfg.Age {
+			return nil
+		}
+		if old = append(old, s.Name); len(old) < batch {
+			return nil
+		}
+		return flush()
+	})
+	if err == nil {
+		err = flush()
+	}
+	if err != nil {
+		return err
+	}
+	return failed
+}
+
+// removeOrphan removes what no row names, having looked once more: at its age,
+// because another may have its name by now, and at its row.
+func (j *Janitor) removeOrphan(ctx context.Context, name string, object bool) error {
+	gone := true
+	removed, err := j.rows.IfUnnamed(ctx, buildOf(name), name, object, func() error {
+		if object {
+			return j.files.RemoveObject(ctx, name)
+		}
+		s, err := j.files.Stat(name)
+		if store.CodeOf(err) == store.NotFound || err == nil && j.cfg.Now().Sub(s.ModTime) < j.cfg.Age {
+			gone = false
+			return nil
+		}
+		if err == nil {
+			_, err = j.files.Remove(name)
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("removing what no row names: %w", err)
+	}
+	if removed && gone {
+		j.figures.orphans.Add(1)
+	}
+	return nil
+}
+
+// buildOf is the id of the build whose directory name is in, "" if it is in none.
+func buildOf(name string) string {
+	rest, ok := strings.CutPrefix(name, "builds/")
+	id, _, deeper := strings.Cut(rest, "/")
+	if !ok || !deeper || !store.ValidID(id) {
+		return ""
+	}
+	return id
+}

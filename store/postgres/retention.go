@@ -1,0 +1,141 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"takt/store"
+)
+
+// sqlClaimChores takes the turn of what one controller does for all: $1 is how
+// long ago the last one has to be.
+const sqlClaimChores = `
+INSERT INTO settings (key, value) VALUES ('chores', '{}')
+ON CONFLICT (key) DO UPDATE SET updated_at = now() WHERE settings.updated_at <= now() - $1::interval
+RETURNING true`
+
+// ClaimChores reports whether this controller is the one to do what only one
+// has to do, because nobody did so for every.
+func (f *Files) ClaimChores(ctx context.Context, every time.Duration) (mine bool, err error) {
+	err = f.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
+		err := c.QueryRow(ctx, sqlClaimChores, every).Scan(&mine)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		return statementFailure(ctx, err)
+	})
+	if err != nil {
+		return false, fmt.Errorf("claiming chores: %w", err)
+	}
+	return mine, nil
+}
+
+// A page of retention: builds behind $2 that still have what is asked for, with
+// whether they ended more than $1 ago. Builds are numbered as they are
+// submitted, so the first one that was submitted too lately ends the search.
+const (
+	agedColumns = `b.seq, b.state IN ('completed', 'failed', 'cancelled') AND b.completed_at < now() - $1::interval,
+	b.submitted_at < now() - $1::interval`
+
+	sqlAgedFiles = `SELECT ` + agedColumns + `
+FROM build_files f JOIN builds b ON b.seq = f.build
+WHERE f.build > $2 AND f.kind = $4 ORDER BY f.build LIMIT $3`
+
+	// Jumps from build to build, over the lines of each.
+	sqlAgedLogs = `
+WITH RECURSIVE l AS (
+	(SELECT build FROM build_logs WHERE build > $2 ORDER BY build LIMIT 1)
+	UNION ALL
+	SELECT (SELECT n.build FROM build_logs n WHERE n.build > l.build ORDER BY n.build LIMIT 1) FROM l WHERE l.build IS NOT NULL
+)
+SELECT ` + agedColumns + ` FROM (SELECT build FROM l WHERE build IS NOT NULL LIMIT $3) l JOIN builds b ON b.seq = l.build ORDER BY b.seq`
+)
+
+// aged is what a page of retention found.
+type aged struct {
+	builds []int64 // that ended long ago
+	next   int64   // where the next page begins; 0 if there is none
+}
+
+func findAged(ctx context.Context, tx pgx.Tx, limit int, query string, args ...any) (a aged, err error) {
+	rows, err := tx.Query(ctx, query, args...)
+	if err != nil {
+		return a, err
+	}
+	defer rows.Close()
+	n, further := 0, true
+	for rows.Next() {
+		var old bool
+		if err := rows.Scan(&a.next, &old, &further); err != nil {
+			return a, err
+		}
+		n++
+		if old {
+			a.builds = append(a.builds, a.next)
+		}
+		if !further {
+			break
+		}
+	}
+	if n < limit || !further {
+		a.next = 0
+	}
+	rows.Close()
+	return a, rows.Err()
+}
+
+const sqlExpireFiles = `
+DELETE FROM build_files f USING builds b
+WHERE f.build = ANY ($1) AND f.kind = $2 AND b.seq = f.build
+RETURNING ` + fileRowColumns
+
+// ExpireFiles removes the rows of files of a kind whose builds ended more than
+// age ago, among the next limit builds behind after, and returns what they said:
+// the files themselves are the caller's to remove. next is where to go on, 0 at
+// the end.
+func (f *Files) ExpireFiles(ctx context.Context, kind store.FileKind, age time.Duration, after int64, limit int) (expired []store.FileRow, next int64, err error) {
+	err = f.db.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		a, err := findAged(ctx, tx, limit, sqlAgedFiles, age, after, limit, string(kind))
+		if err != nil {
+			return err
+		}
+		next = a.next
+		if len(a.builds) == 0 {
+			return nil
+		}
+		rows, err := tx.Query(ctx, sqlExpireFiles, a.builds, string(kind))
+		if err != nil {
+			return err
+		}
+		expired, err = pgx.CollectRows(rows, scanFileRow)
+		return err
+	})
+	if err != nil {
+		return nil, 0, fmt.Errorf("expiring files: %w", err)
+	}
+	return expired, next, nil
+}
+
+const sqlExpireLogs = `DELETE FROM build_logs WHERE build = ANY ($1)`
+
+// ExpireLogs removes the logs of builds as ExpireFiles does, and returns how
+// many builds lost theirs.
+func (f *Files) ExpireLogs(ctx context.Context, age time.Duration, after int64, limit int) (builds int, next int64, err error) {
+	err = f.db.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		a, err := findAged(ctx, tx, limit, sqlAgedLogs, age, after, limit)
+		if err != nil {
+			return err
+		}
+		builds, next = len(a.builds), a.next
+		_, err = tx.Exec(ctx, sqlExpireLogs, a.builds)
+		return err
+	})
+	if err != nil {
+		return 0, 0, fmt.Errorf("expiring logs: %w", err)
+	}
+	return builds, next, nil
+}
