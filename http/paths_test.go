@@ -1,0 +1,285 @@
+package http_test
+
+import (
+	"crypto/sha256"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+
+	takthttp "takt/http"
+	"takt/http/api"
+)
+
+// hostileNames returns some hundred names that try to be more than a name. None
+// is the id of anything.
+func hostileNames() []string {
+	names := []string{
+		".", "..", "...", "....", "~", "~root", "-", "--help", "-rf", "*", "?", "#", "%", "%%", "%00", "%zz", "\x00", "a\x00b", "..\x00", "\x00..",
+		"a b", " ", "a\tb", "a\nb", "a\r\nX-Injected: 1", "%0d%0aX-Injected:%201", "a\rb", "\u2028", "\ufeff", "ä", "a\u0308", "日本", "\u202e", "\xff\xfe", "\xc0\xae\xc0\xae\xc0\xaf",
+		"\u2025", "\uff0e\uff0e\uff0f", "\u2215etc", "..\u2216", "\u212a", "ı",
+		"con", "CON", "nul", "aux.zip", "COM1", "LPT1:", "PRN.", "clock$", "C:", `C:\windows\win.ini`, `\\host\share`, `\\?\C:\`, "a:b", "a::$DATA",
+		"/dev/null", "/dev/stdin", "/proc/self/environ", "/proc/self/fd/3", "/etc/passwd", "//", "///etc", "file:///etc/passwd", "http://127.0.0.1/",
+		"'", `"`, "`", ";", "|", "&", "$(id)", "${HOME}", "`id`", "{{7}}", "%s%n", "<script>", "' OR '1'='1", "1; DROP TABLE builds", "\\'; --", "{\"$ne\":1}",
+		"builds", "tmp", "tmp/x", "builds/x", ".git/config", ".env", ".ssh", "source.zip", "a/b", `a\b`, "a/", "/a", "a//b", "a/./b", "a/../b",
+		strings.Repeat("a", 65), strings.Repeat("a", 255), strings.Repeat("a", 256), strings.Repeat("a", 5000), strings.Repeat("../", 1000), strings.Repeat("%2e", 100),
+		"0", "-1", "1e9", "NaN", "null", "undefined", "true", "18446744073709551616",
+	}
+	for _, up := range []string{"../", `..\`, "%2e%2e/", "..%2f", "..%5c", "%252e%252e%252f", "....//", "..;/", "./", "/"} {
+		for _, depth := range []int{1, 3} {
+			for _, to := range []string{"etc/passwd", "source.zip", "tmp/x", "builds/x/certs.zip", "", "x\x00.zip"} {
+				names = append(names, strings.Repeat(up, depth)+to)
+			}
+		}
+	}
+	return names
+}
+
+// sendable reports whether a client can send name as a header's value.
+func sendable(name string) bool {
+	return utf8.ValidString(name) && !strings.ContainsAny(name, "\x00\r\n")
+}
+
+// world is everything in and beside the files directory: mode and content.
+func world(t *testing.T, b *bundle) map[string]string {
+	t.Helper()
+	seen := map[string]string{}
+	root := filepath.Dir(b.dir)
+	require.NoError(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		what := info.Mode().String()
+		if info.Mode().IsRegular() {
+			raw, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			sum := sha256.Sum256(raw)
+			what += string(sum[:])
+		}
+		name, err := filepath.Rel(root, path)
+		seen[name] = what
+		return err
+	}))
+	return seen
+}
+
+// hostileBundle has a build that is assigned and one that is completed, and a
+// file beside the files directory that nobody may touch.
+func hostileBundle(t *testing.T) (b *bundle, s api.Submitted, w api.Registered) {
+	t.Helper()
+	b = setupWith(t, func(d *takthttp.Deps) {
+		d.Tree = func(bool) api.TreeNode { return api.TreeNode{ID: "takt", Path: "takt"} }
+	}, func(c *takthttp.Config) { c.PollRate = -1 })
+	require.NoError(t, os.WriteFile(filepath.Join(filepath.Dir(b.dir), "passwd"), []byte("root:"), 0o600))
+	other := b.register("other")
+	done := b.submit()
+	require.Equal(t, 200, b.finish(done.ID, other.ID, "app").status)
+	s, w = b.assigned(part{"certs", "c.zip", "certs"})
+	return b, s, w
+}
+
+// requireRefused checks what a hostile name may at most achieve.
+func requireRefused(t *testing.T, r reply, what, name string) {
+	t.Helper()
+	require.GreaterOrEqual(t, r.status, 400, "%s: %.200q: %s", what, name, r.body)
+	requireHarmless(t, r, what, name)
+}
+
+func requireHarmless(t *testing.T, r reply, what, name string) {
+	t.Helper()
+	require.Less(t, r.status, 500, "%s: %.200q: %s", what, name, r.body)
+	require.NotContains(t, r.body, "root:", what)
+	require.Empty(t, r.header.Get("X-Injected"), what)
+}
+
+// parameters lists every registered route with each of its parameters in turn
+// replaced by NAME, the others by what is right.
+func parameters(t *testing.T, s api.Submitted, w api.Registered) (routes []string) {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join("testdata", "routes.txt"))
+	require.NoError(t, err)
+	segment := regexp.MustCompile(`:[a-z_]+|\*`)
+	for route := range strings.Lines(string(raw)) {
+		route = strings.TrimSpace(route)
+		_, path, _ := strings.Cut(route, " ")
+		known := strings.HasPrefix(path, "/api/builds/") || strings.HasPrefix(path, "/api/workers/") ||
+			strings.HasPrefix(path, "/api/diagnostics/") || strings.HasPrefix(path, "/admin/tree/")
+		if !known {
+			continue
+		}
+		for i := range segment.FindAllString(route, -1) {
+			n := -1
+			routes = append(routes, segment.ReplaceAllStringFunc(route, func(p string) string {
+				n++
+				switch {
+				case n == i:
+					return "NAME"
+				case strings.HasPrefix(path, "/api/builds/"):
+					return s.ID
+				default:
+					return w.ID
+				}
+			}))
+		}
+	}
+	return routes
+}
+
+func TestHostileNamesInPathsReachNothing(t *testing.T) {
+	t.Parallel()
+	b, s, w := hostileBundle(t)
+	routes, names, before := parameters(t, s, w), hostileNames(), world(t, b)
+	require.GreaterOrEqual(t, len(names), 200)
+	require.GreaterOrEqual(t, len(routes), 15)
+	for _, name := range names {
+		for _, route := range routes {
+			method, path, _ := strings.Cut(route, " ")
+			header := key("X-Worker-Id", w.ID, "X-Build-Id", s.ID, "X-Admin-Key", adminKey)
+			body := ""
+			if method == http.MethodPost {
+				header["Content-Type"], body = "application/json", `{"reason":"x"}`
+			}
+			for _, as := range []string{url.PathEscape(name), name} {
+				target := strings.Replace(path, "NAME", as, 1)
+				if u, err := url.Parse(b.url + target); err != nil || u.RawQuery != "" || u.Fragment != "" || strings.HasSuffix(target, "?") || strings.HasSuffix(target, "#") {
+					continue // no client can send it, or it is not in the path
+				}
+				r := b.send(method, target, header, body)
+				if strings.HasPrefix(path, "/admin/tree/") && r.status == 200 {
+					require.Empty(t, strings.Trim(name, "/"), "only the root has no name")
+					continue
+				}
+				requireRefused(t, r, method+" "+path, name)
+				if as == name {
+					break // escaped it is the same
+				}
+			}
+		}
+	}
+	require.Equal(t, before, world(t, b))
+	require.Equal(t, "assigned", b.status(s.ID).Status)
+}
+
+func TestHostileNamesInQueriesReachNothing(t *testing.T) {
+	t.Parallel()
+	b, s, _ := hostileBundle(t)
+	before := world(t, b)
+	for _, name := range hostileNames() {
+		q := url.QueryEscape(name)
+		for _, target := range []string{
+			"POST /api/builds/" + s.ID + "/heartbeat?worker_id=" + q, "GET /api/workers/poll?worker_id=" + q,
+			"GET /api/builds?status=" + q, "GET /api/builds?platform=" + q,
+		} {
+			method, path, _ := strings.Cut(target, " ")
+			requireRefused(t, b.send(method, path, key(), ""), target, name)
+		}
+		for _, target := range []string{
+			"/api/builds?format=" + q, "/api/builds?worker_id=" + q, "/api/builds?limit=" + q, "/api/builds/" + s.ID + "/logs?after=" + q + "&limit=" + q,
+			"/api/workers/poll?worker_id=w&wait=" + q, "/api/workers/poll?worker_id=w&active=" + q,
+			"/admin/tree?children=" + q, "/livez?" + q, "/api/builds/" + s.ID + "/status?" + q + "=1",
+		} {
+			requireHarmless(t, b.send("GET", target, key("X-Admin-Key", adminKey), ""), target, name)
+		}
+	}
+	require.Equal(t, before, world(t, b))
+	require.Equal(t, "assigned", b.status(s.ID).Status)
+}
+
+func TestHostileHeadersReachNothing(t *testing.T) {
+	t.Parallel()
+	b, s, w := hostileBundle(t)
+	before := world(t, b)
+	for _, name := range hostileNames() {
+		if !sendable(name) {
+			continue
+		}
+		for what, r := range map[string]reply{
+			"X-Worker-Id of a source": b.send("GET", "/api/builds/"+s.ID+"/source", key("X-Worker-Id", name), ""),
+			"X-Worker-Id of logs":     b.json("POST", "/api/builds/"+s.ID+"/logs", key("X-Worker-Id", name), `{"level":"info","message":"x"}`),
+			"X-Build-Id":              b.form("/api/workers/upload", key("X-Build-Id", name, "X-Worker-Id", w.ID)),
+			"X-Worker-Id":             b.form("/api/workers/upload", key("X-Build-Id", s.ID, "X-Worker-Id", name)),
+			"X-Worker-Token":          b.send("GET", "/api/workers/poll", key("X-Worker-Token", name), ""),
+			"that of unregister":      b.send("POST", "/api/workers/unregister", key("X-Worker-Token", name), ""),
+			"X-Build-Token":           b.send("GET", "/api/builds/"+s.ID+"/status", map[string]string{"X-Build-Token": name}, ""),
+			"X-API-Key":               b.send("GET", "/api/builds", map[string]string{"X-API-Key": name}, ""),
+			"X-Admin-Key":             b.send("GET", "/admin/tree", map[string]string{"X-Admin-Key": name}, ""),
+			"Content-Type":            b.send("POST", "/api/builds", key("Content-Type", name), "x"),
+			"a boundary":              b.send("POST", "/api/builds", key("Content-Type", "multipart/form-data; boundary="+name), "x"),
+		} {
+			requireRefused(t, r, what, name)
+		}
+		for what, r := range map[string]reply{
+			"X-Request-Id":    b.send("GET", "/livez", map[string]string{"X-Request-Id": name}, ""),
+			"Origin":          b.send("GET", "/livez", map[string]string{"Origin": name}, ""),
+			"X-Forwarded-For": b.send("GET", "/livez", map[string]string{"X-Forwarded-For": name}, ""),
+			"Range":           b.send("GET", "/api/builds/"+s.ID+"/source", key("X-Worker-Id", w.ID, "Range", name, "If-Range", name), ""),
+			"If-None-Match":   b.send("GET", "/api/builds/"+s.ID+"/source", key("X-Worker-Id", w.ID, "If-None-Match", name), ""),
+			"Accept":          b.send("GET", "/api/builds", key("Accept", name), ""),
+		} {
+			requireHarmless(t, r, what, name)
+		}
+	}
+	require.Equal(t, before, world(t, b))
+}
+
+func TestHostileFormsReachNothing(t *testing.T) {
+	t.Parallel()
+	b, s, w := hostileBundle(t)
+	before := world(t, b)
+	field := func(name, content string) part { return part{name: name, content: content} }
+	for _, name := range hostileNames() {
+		for what, r := range map[string]reply{
+			"build_id": b.form("/api/workers/upload", key(), field("build_id", name), field("worker_id", w.ID),
+				field("success", "true"), part{"result", "x", "x"}),
+			"worker_id": b.form("/api/workers/upload", key(), part{"result", "x", "x"}, field("success", "true"),
+				field("build_id", s.ID), field("worker_id", name)),
+			"success": b.form("/api/workers/upload", key(), field("build_id", s.ID), field("worker_id", w.ID),
+				field("success", "x"+name), part{"result", "x", "x"}),
+			"platform": b.form("/api/builds", key(), source("x"), field("platform", name)),
+			"priority": b.form("/api/builds", key(), source("x"), field("platform", "ios"), field("priority", "x"+name)),
+			"labels":   b.form("/api/builds", key(), source("x"), field("platform", "ios"), field("labels", "x"+name)),
+		} {
+			requireRefused(t, r, what, name)
+		}
+	}
+	require.Equal(t, before, world(t, b))
+	require.Equal(t, "building", b.status(s.ID).Status, "its own worker was heard of, and that is all")
+}
+
+// TestClientsFileNamesAreIgnored lets clients name their files as they like.
+func TestClientsFileNamesAreIgnored(t *testing.T) {
+	t.Parallel()
+	b, _, _ := hostileBundle(t)
+	known := world(t, b)
+	quote := strings.NewReplacer("\r", "", "\n", "", "\x00", "", `"`, `\"`, `\`, `\\`)
+	for _, name := range hostileNames() {
+		if len(name) > 1000 {
+			continue // a part's header has a limit, too
+		}
+		r := b.form("/api/builds", key(), part{"source", quote.Replace(name), "x"}, part{"certs", quote.Replace(name), "x"},
+			part{quote.Replace(name), quote.Replace(name), "x"}, part{name: "platform", content: "ios"})
+		require.Equal(t, 201, r.status, "%q: %s", name, r.body)
+		id := decode[api.Submitted](t, r).ID
+		dir := filepath.Join(filepath.Base(b.dir), "builds", id)
+		for _, n := range []string{dir, filepath.Join(dir, "source.zip"), filepath.Join(dir, "certs.zip")} {
+			known[n] = ""
+		}
+		require.Equal(t, 200, b.send("POST", "/api/builds/"+id+"/cancel", key(), "").status)
+	}
+	for name := range world(t, b) {
+		require.Contains(t, known, name)
+	}
+}
