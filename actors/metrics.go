@@ -1,6 +1,8 @@
 package actors
 
 import (
+	"time"
+
 	"takt/actors/build"
 	"takt/actors/janitor"
 )
@@ -84,4 +86,17 @@ func (t *Tree) measurePool() {
 		}
 		return 0
 	})
+	tel.Gauge("takt_vacuum_held_back_seconds",
+		"For how long an old snapshot has kept vacuum from its work while the database was written; 0 below a minute.",
+		func() float64 { return t.VacuumHeldBack().Seconds() })
+}
+
+// VacuumHeldBack is for how long an old snapshot has kept vacuum from its work
+// while the database was written to; 0 if for less than a minute.
+func (t *Tree) VacuumHeldBack() time.Duration {
+	held, ok := t.Pool.HeldBack()
+	if !ok {
+		return 0
+	}
+	return time.Since(held.Since)
 }

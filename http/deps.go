@@ -161,6 +161,9 @@ type Deps struct {
 	Files    Files
 	// Ready reports whether work can be done: database reachable, migrated.
 	Ready func() bool
+	// VacuumHeldBack is for how long the database could not be vacuumed; 0 if that
+	// is no reason to worry.
+	VacuumHeldBack func() time.Duration
 	// Tree describes the supervision tree; all lists dynamic children, too.
 	Tree      func(all bool) api.TreeNode
 	Operator  Operator

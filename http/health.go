@@ -20,6 +20,7 @@ func (s *Server) handleHealth(ctx context.Context, c echo.Context) error {
 	}
 	return s.reply(c, http.StatusOK, api.Health{
 		Status: "ok", Queue: api.QueueHealth{Pending: n.Pending, Active: n.Assigned + n.Building}, Storage: s.storageHealth(),
+		Database: api.DatabaseHealth{VacuumHeldBackSeconds: int64(s.deps.VacuumHeldBack().Seconds())},
 	})
 }
 

@@ -35,6 +35,9 @@ func newServer(t *testing.T, deps takthttp.Deps, change ...func(*takthttp.Config
 	if deps.Ready == nil {
 		deps.Ready = func() bool { return true }
 	}
+	if deps.VacuumHeldBack == nil {
+		deps.VacuumHeldBack = func() time.Duration { return 90 * time.Second }
+	}
 	deps.Metrics = prometheus.NewRegistry()
 	deps.Logger = zerolog.New(l)
 	cfg := takthttp.Config{APIKey: apiKey, AdminKey: adminKey}

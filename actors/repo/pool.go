@@ -50,6 +50,12 @@ type PoolConfig struct {
 	CheckEvery time.Duration
 	// AnswerTimeout is how long a health check waits. Defaults to 2 seconds.
 	AnswerTimeout time.Duration
+	// HorizonEvery is the time between looks for old snapshots. Defaults to 5
+	// seconds.
+	HorizonEvery time.Duration
+	// HorizonLimit is how long vacuum may be held back before it is told. Defaults
+	// to 60 seconds.
+	HorizonLimit time.Duration
 	// StartWait is how long the start waits for the first connection; after it
 	// takt starts without a database. Defaults to 10 seconds.
 	StartWait time.Duration
@@ -71,6 +77,8 @@ func (c *PoolConfig) defaults() {
 	setDefault(&c.ConnectTimeout, 5*time.Second)
 	setDefault(&c.CheckEvery, time.Second)
 	setDefault(&c.AnswerTimeout, 2*time.Second)
+	setDefault(&c.HorizonEvery, 5*time.Second)
+	setDefault(&c.HorizonLimit, time.Minute)
 	setDefault(&c.StartWait, 10*time.Second)
 	setDefault(&c.Drain, 3*time.Second)
 }
@@ -88,6 +96,7 @@ type Pool struct {
 	proc      atomic.Pointer[otp.Proc]
 	up        atomic.Pointer[readiness]
 	suspected atomic.Bool // a Lost is on its way
+	held      atomic.Pointer[HeldBack]
 }
 
 // readiness is a stretch of time in which the database answers.
@@ -156,11 +165,16 @@ func URL(url string) (Source, error) {
 
 // The messages of the pool.
 type (
-	lost     struct{ err error } // cast: a caller lost its connection
-	tick     struct{}            // info: time for a health check
-	retry    struct{}            // info: time for another attempt
-	arrived  struct{ *attempt }  // info: the attempt is over
-	answered struct {            // info: the check is over
+	lost   struct{ err error } // cast: a caller lost its connection
+	tick   struct{}            // info: time for a health check
+	glance struct{}            // info: time to look for old snapshots
+	looked struct {            // info: the look is over
+		horizon horizon
+		err     error
+	}
+	retry    struct{}           // info: time for another attempt
+	arrived  struct{ *attempt } // info: the attempt is over
+	answered struct {           // info: the check is over
 		lease *lease
 		err   error
 	}
@@ -187,6 +201,8 @@ type poolServer struct {
 	failures int  // attempts since the last success
 	checking bool // a check of the lease runs
 	waits    waitMeter
+	looking  bool // a look for old snapshots runs
+	horizon  horizonWatch
 }
 
 // Init connects if that is possible soon, so that what starts next finds a
@@ -197,6 +213,9 @@ func (s *poolServer) Init(c *otp.Ctx) error {
 	s.handle.suspected.Store(false)
 	s.inherit(c)
 	c.SendEvery(s.cfg.CheckEvery, tick{})
+	s.handle.held.Store(nil)
+	s.horizon.limit = s.cfg.HorizonLimit
+	c.SendEvery(s.cfg.HorizonEvery, glance{})
 	s.connect(c)
 	timer := time.NewTimer(s.cfg.StartWait)
 	defer timer.Stop()
@@ -229,6 +248,10 @@ func (s *poolServer) HandleInfo(c *otp.Ctx, msg any) {
 	case tick:
 		s.check(c)
 		s.reportWaits(c)
+	case glance:
+		s.look(c)
+	case looked:
+		s.looked(c, m)
 	case retry:
 		s.connect(c)
 	case arrived:

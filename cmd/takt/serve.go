@@ -162,6 +162,7 @@ func (c *controller) plant(ctx context.Context) error {
 	c.tree = actors.New(settings, actors.Deps{
 		Logger: c.log, DB: db, Queue: queue, Monitor: queue, Files: c.files, Rows: postgres.NewFiles(db),
 	})
+	db.OnLost(c.tree.Pool.Lost)
 
 	// Orders outlive a signal's beginning of the stop, and end with close.
 	background, stopOrders := newBackground(context.WithoutCancel(ctx))
@@ -173,7 +174,7 @@ func (c *controller) plant(ctx context.Context) error {
 		Announce: announcer{bus: c.tree.Bus},
 		Requests: c.tree.Requests,
 		Files:    c.files,
-		Ready:    c.tree.Ready,
+		Ready:    c.tree.Ready, VacuumHeldBack: c.tree.VacuumHeldBack,
 		Tree:     c.describe,
 		Operator: c.tree, Heartbeat: c.tree.Monitor, Audit: postgres.NewAudit(db), Background: background,
 		TLS:     c.tls,

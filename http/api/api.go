@@ -221,9 +221,17 @@ type Uploaded struct {
 
 // Health answers GET /health. It holds the word "pending" exactly once.
 type Health struct {
-	Status  string         `json:"status"`
-	Queue   QueueHealth    `json:"queue"`
-	Storage map[string]any `json:"storage"`
+	Status   string         `json:"status"`
+	Queue    QueueHealth    `json:"queue"`
+	Storage  map[string]any `json:"storage"`
+	Database DatabaseHealth `json:"database"`
+}
+
+// DatabaseHealth is a part of Health.
+type DatabaseHealth struct {
+	// VacuumHeldBackSeconds is for how long an old snapshot has kept vacuum from
+	// its work; 0 if for less than a minute.
+	VacuumHeldBackSeconds int64 `json:"vacuum_held_back_seconds"`
 }
 
 // Status answers GET /livez, /readyz and /healthz.

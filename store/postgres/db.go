@@ -21,12 +21,17 @@ const opTimeout = 10 * time.Second
 type DB struct {
 	pool    atomic.Pointer[pgxpool.Pool]
 	cause   atomic.Pointer[error] // why there is no pool
+	lost    func(error)           // see OnLost
 	pending pendingHint
 	head    lowMarks
 }
 
 // New returns a DB without a pool: methods fail with Unavailable until Use.
 func New() *DB { return &DB{} }
+
+// OnLost has f told of each connection that is lost, so that whoever keeps the
+// pool looks after it at once. f must not block. It is set before the first Use.
+func (db *DB) OnLost(f func(error)) { db.lost = f }
 
 // Use makes pool the current one. DB never closes a pool.
 func (db *DB) Use(pool *pgxpool.Pool) {
@@ -78,6 +83,7 @@ func (db *DB) run(ctx context.Context, timeout time.Duration, f func(context.Con
 	defer cancel()
 	conn, err := pool.Acquire(ctx)
 	if err != nil {
+		db.tell(err)
 		return noConnection(ctx, err)
 	}
 	defer conn.Release()
@@ -88,7 +94,17 @@ func (db *DB) run(ctx context.Context, timeout time.Duration, f func(context.Con
 		}
 		custom[sessionKey] = true
 	}
-	return failure(ctx, f(ctx, c))
+	if err = f(ctx, c); err != nil && c.IsClosed() {
+		db.tell(err)
+	}
+	return failure(ctx, err)
+}
+
+// tell passes on that a connection was lost, unless its user just went away.
+func (db *DB) tell(err error) {
+	if db.lost != nil && !errors.Is(err, context.Canceled) {
+		db.lost(err)
+	}
 }
 
 // gap says why there is no pool.

@@ -1,0 +1,40 @@
+package postgres_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"takt/store"
+	"takt/store/postgres"
+	"takt/store/storetest"
+)
+
+// Whoever keeps the pool hears of a lost connection, and not of a caller that
+// went away.
+func TestALostConnectionIsTold(t *testing.T) {
+	t.Parallel()
+	base := storetest.New(t)
+	db := postgres.New()
+	told := make(chan error, 100)
+	db.OnLost(func(err error) { told <- err })
+	db.Use(base.Pool)
+	queue := postgres.NewQueue(db, postgres.QueueConfig{})
+
+	gone, cancel := context.WithCancelCause(t.Context())
+	cancel(nil)
+	_, err := queue.Pending(gone, 1)
+	require.ErrorIs(t, err, context.Canceled)
+	_, err = queue.Pending(t.Context(), 1)
+	require.NoError(t, err)
+	require.Empty(t, told)
+
+	_, err = base.Pool.Exec(t.Context(), `CREATE FUNCTION end_it() RETURNS bigint LANGUAGE sql AS
+		$$ SELECT pg_terminate_backend(pg_backend_pid())::int::bigint $$;
+		ALTER TABLE worker_details ADD CHECK (end_it() > 0)`)
+	require.NoError(t, err)
+	_, err = postgres.NewWorkers(db).Register(t.Context(), store.Registration{ID: "w", Token: store.HashToken("t")})
+	require.Equal(t, store.Unavailable, store.CodeOf(err))
+	require.NotEmpty(t, told)
+}
