@@ -21,6 +21,8 @@ const (
 	SupervisorEvent = "supervisor:event"
 	SettingsChanged = "settings:changed"
 	ListenerResumed = "listener:resumed"
+	HeijunkaUpdated = "heijunka:updated"
+	HeijunkaAlert   = "heijunka:alert"
 )
 
 // Event is one thing that happened.

@@ -1,0 +1,407 @@
+package heijunka
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"takt/store"
+)
+
+// arrivals begins a request every interval, for d, and returns when all have
+// ended: how many succeeded and how many were refused.
+func (w *world) arrivals(domain string, interval, service, d time.Duration) (served, refused int64) {
+	var wg sync.WaitGroup
+	var ok, no atomic.Int64
+	every := time.NewTicker(interval)
+	defer every.Stop()
+	for end := time.Now().Add(d); time.Now().Before(end); {
+		<-every.C
+		wg.Go(func() {
+			switch err := w.serve(context.Background(), domain, service); store.CodeOf(err) {
+			case "":
+				ok.Add(1)
+			case store.Overloaded:
+				no.Add(1)
+			default:
+				w.Errorf("%s: %v", domain, err)
+			}
+		})
+	}
+	wg.Wait()
+	return ok.Load(), no.Load()
+}
+
+func TestNormalLoadIsServedWhole(t *testing.T) {
+	t.Parallel()
+	inBubble(t, Config{}, func(w *world) {
+		var wg sync.WaitGroup
+		for _, domain := range []string{Fleet, Submit, Query, Hook, Transfer} {
+			wg.Go(func() {
+				served, refused := w.arrivals(domain, 25*time.Millisecond, 50*time.Millisecond, time.Minute)
+				require.EqualValues(w, 2400, served)
+				require.Zero(w, refused)
+			})
+		}
+		<-time.After(30 * time.Second)
+		s := w.h.Status()
+		require.Equal(w, Normal, s.Regulator.Level)
+		require.InDelta(w, 200, s.Regulator.Drain, 10, "requests that end per second")
+		require.False(w, s.Burst.Active)
+		for _, p := range s.Pools {
+			require.Equal(w, Healthy, p.Health)
+			require.Equal(w, 50*time.Millisecond, p.Latency)
+			require.Zero(w, p.ErrorRate+float64(p.Refused+p.Expired+p.Crashed))
+			require.LessOrEqual(w, p.Workers, p.Maximum)
+			require.GreaterOrEqual(w, p.Workers, p.Minimum)
+		}
+		wg.Wait()
+		require.EqualValues(w, 5*2400, w.h.Status().Regulator.Accepted)
+		w.requireNothingHeld()
+	})
+}
+
+func TestSpikeScalesUpAndItsEndScalesDown(t *testing.T) {
+	t.Parallel()
+	cfg := steady(5, "a", "b")
+	cfg.Pools[1].Max, cfg.Pools[1].Min = 8, 3
+	cfg.Balance.Every = time.Hour
+	inBubble(t, cfg, func(w *world) {
+		p := w.h.Pool("b")
+		require.Equal(w, 5, p.Status().Workers)
+		spike := w.holdAll("b", 40)
+		passes(time.Millisecond)
+		workers := func() int { return p.Status().Workers }
+		for _, want := range []int{6, 7, 8, 8} {
+			before := workers()
+			passes(4900 * time.Millisecond)
+			require.Equal(w, before, workers(), "one step in 5 s")
+			passes(100 * time.Millisecond)
+			require.Equal(w, want, workers())
+		}
+		s := p.Status()
+		require.EqualValues(w, 3, s.Scalings)
+		require.False(w, s.LastScaling.IsZero())
+		require.Equal(w, Sick, s.Health)
+		w.end(spike)
+		passes(time.Minute)
+		require.Equal(w, 3, workers())
+		w.requireNothingHeld()
+	})
+}
+
+func TestSustainedOverloadAdmitsTheLimitAndNotOneMore(t *testing.T) {
+	t.Parallel()
+	cfg := steady(10, "urgent", "usual")
+	inBubble(t, cfg, func(w *world) {
+		usual := w.holdAll("usual", 300)
+		passes(time.Second)
+		s := w.h.Status().Regulator
+		require.Equal(w, 80, s.Load)
+		require.EqualValues(w, 220, s.RejectedRegular)
+		require.Equal(w, Critical, s.Level)
+		requireOverload(w, w.serve(w.Context(), "usual", 0), RuleRegular, 80, 80)
+
+		urgent := w.holdAll("urgent", 50)
+		passes(time.Second)
+		s = w.h.Status().Regulator
+		require.Equal(w, 100, s.Load)
+		require.EqualValues(w, 30, s.RejectedHard)
+		requireOverload(w, w.serve(w.Context(), "urgent", 0), RuleHard, 100, 100)
+		require.True(w, w.h.CapacityInfo().Overloaded)
+		require.Len(w, s.Oldest, 10)
+		require.Equal(w, "usual", s.Oldest[0].Domain)
+		require.Equal(w, 2*time.Second, s.Oldest[0].Age)
+
+		// Each token that comes back lets one in, and one only.
+		for _, r := range append(usual, urgent...) {
+			r.cancel(context.Canceled)
+		}
+		for _, r := range append(usual, urgent...) {
+			require.Error(w, <-r.done)
+		}
+		again := w.holdAll("usual", 81)
+		passes(time.Second)
+		require.EqualValues(w, 80, w.h.gate.load.Load())
+		for _, r := range again {
+			r.cancel(context.Canceled)
+			require.Error(w, <-r.done)
+		}
+		synctest.Wait()
+		w.requireNothingHeld()
+	})
+}
+
+func TestEvenLoadIsBalanced(t *testing.T) {
+	t.Parallel()
+	cfg := steady(20, "a", "b", "c")
+	cfg.Limits = Limits{Soft: 900, Hard: 1000}
+	inBubble(t, cfg, func(w *world) {
+		var wg sync.WaitGroup
+		for _, domain := range []string{"a", "b", "c"} {
+			wg.Go(func() { w.arrivals(domain, 10*time.Millisecond, 95*time.Millisecond, 30*time.Second) })
+		}
+		for range 5 {
+			passes(5100 * time.Millisecond)
+			s := w.h.Status()
+			require.Greater(w, s.Balance.Coefficient, 0.8)
+			for _, p := range s.Pools {
+				require.Greater(w, p.Utilisation, 0.3, "there is a load to balance")
+			}
+		}
+		wg.Wait()
+		require.Zero(w, w.h.Status().Balance.Moves)
+		for _, p := range w.h.Status().Pools {
+			require.InDelta(w, 3000, p.Ended, 2)
+		}
+	})
+}
+
+func TestOverloadedPoolGainsWorkersFromTheIdleOne(t *testing.T) {
+	t.Parallel()
+	cfg := separate(steady(10, "busy", "half", "idle"))
+	cfg.Scaling.Every = time.Hour
+	for i := range cfg.Pools {
+		cfg.Pools[i].Min, cfg.Pools[i].Max = 8, 20
+	}
+	inBubble(t, cfg, func(w *world) {
+		w.h.gate.set(Limits{Soft: 900, Hard: 1000})
+		load := append(w.holdAll("busy", 30), w.holdAll("half", 5)...)
+		passes(time.Millisecond)
+		dry, err := w.h.Rebalance(w.Context(), true)
+		require.NoError(w, err)
+		require.Equal(w, []string{"idle", "busy"}, []string{dry.From, dry.To})
+		require.Contains(w, dry.Reason, "busy has 3.00 requests per worker, idle 0.00")
+		require.False(w, dry.Done)
+		sizes := func() (all []int) {
+			for _, p := range w.h.Status().Pools {
+				all = append(all, p.Workers)
+			}
+			return all
+		}
+		require.Equal(w, []int{10, 10, 10}, sizes(), "a dry run changes nothing")
+		passes(5 * time.Second)
+		require.Equal(w, []int{11, 10, 9}, sizes())
+		require.Less(w, w.h.Status().Balance.Coefficient, 0.8)
+		require.Equal(w, 11, w.h.Pool("busy").Status().Busy, "the new worker works")
+		passes(29 * time.Second)
+		require.Equal(w, []int{11, 10, 9}, sizes(), "not twice in 30 s")
+		passes(6 * time.Second)
+		require.Equal(w, []int{12, 10, 8}, sizes())
+
+		// By hand it needs not be time, but somebody who can spare a worker.
+		passes(2 * time.Second)
+		moved, err := w.h.Rebalance(w.Context(), false)
+		require.NoError(w, err)
+		require.True(w, moved.Done)
+		require.Equal(w, []string{"half", "busy"}, []string{moved.From, moved.To})
+		require.Equal(w, []int{13, 9, 8}, sizes())
+		require.EqualValues(w, 3, w.h.Status().Balance.Moves)
+		w.end(load)
+		w.requireNothingHeld()
+	})
+}
+
+func TestTenThousandRoutedRequestsSucceed(t *testing.T) {
+	t.Parallel()
+	inBubble(t, Config{}, func(w *world) {
+		domains := []string{Fleet, Submit, Query, Hook, Transfer}
+		var wg sync.WaitGroup
+		var succeeded, next atomic.Int64
+		random := rand.New(rand.NewPCG(1, 2))
+		services := make([]time.Duration, 10_000)
+		for i := range services {
+			services[i] = time.Duration(random.IntN(20_000)) * time.Microsecond
+		}
+		for range 300 {
+			wg.Go(func() {
+				for i := next.Add(1) - 1; i < int64(len(services)); i = next.Add(1) - 1 {
+					n := int(i)
+					if w.serve(context.Background(), domains[n%len(domains)], services[n]) == nil {
+						succeeded.Add(1)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		require.Greater(w, succeeded.Load(), int64(9500))
+		total := int64(0)
+		for _, p := range w.h.Status().Pools {
+			require.Positive(w, p.Ended)
+			total += p.Ended
+		}
+		require.Equal(w, succeeded.Load(), total)
+		w.requireNothingHeld()
+	})
+}
+
+func TestBurstIsFoundAndItsSurgeEndsOnTime(t *testing.T) {
+	t.Parallel()
+	cfg := steady(10, "a", "b", "c")
+	cfg.Scaling.Every, cfg.Balance.Every = time.Hour, time.Hour
+	for _, baseline := range []int{0, 2, 8} {
+		t.Run("with "+strconv.Itoa(baseline)+" requests before", func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, cfg, func(w *world) {
+				w.h.gate.set(Limits{Soft: 900, Hard: 1000, Reserved: 0.2})
+				before := w.holdAll("a", baseline)
+				passes(2 * time.Minute)
+				require.False(w, w.h.Status().Burst.Active)
+				begin := time.Now()
+				burst := w.holdAll("b", 100)
+				passes(2 * time.Second)
+				s := w.h.Status()
+				require.True(w, s.Burst.Active)
+				require.Less(w, s.Burst.Began.Sub(begin), 2*time.Second)
+				require.Equal(w, s.Burst.Began.Add(5*time.Minute), s.Burst.Until)
+				require.EqualValues(w, 1, s.Burst.Events)
+				require.EqualValues(w, 15, s.Burst.Added)
+				require.InDelta(w, 30, s.Burst.Cost, 0, "5 workers × 3 pools × 2.0")
+				for _, p := range s.Pools {
+					require.Equal(w, 15, p.Workers, "5 on top of the maximum")
+				}
+				w.end(burst)
+				passes(time.Until(s.Burst.Until) - time.Millisecond)
+				require.True(w, w.h.Status().Burst.Active)
+				passes(2 * time.Millisecond)
+				require.False(w, w.h.Status().Burst.Active)
+				for _, p := range w.h.Status().Pools {
+					require.Equal(w, 10, p.Workers)
+				}
+				// No other within 30 s; then there may be.
+				again := w.holdAll("b", 100)
+				passes(29 * time.Second)
+				require.EqualValues(w, 1, w.h.Status().Burst.Events)
+				passes(62 * time.Second)
+				w.end(again)
+				passes(2 * time.Minute)
+				again = w.holdAll("b", 100)
+				passes(2 * time.Second)
+				require.EqualValues(w, 2, w.h.Status().Burst.Events)
+				require.InDelta(w, 60, w.h.Status().Burst.Cost, 0)
+				w.end(append(again, before...))
+				w.requireNothingHeld()
+			})
+		})
+	}
+}
+
+func TestBurstAtAnyBaseline(t *testing.T) {
+	t.Parallel()
+	cfg := Config{}.withDefaults().Burst
+	for baseline := range 70 {
+		s := newSamples(cfg)
+		for range 60 {
+			burst, _ := s.add(baseline*10, 100, 960, cfg)
+			require.False(t, burst)
+		}
+		burst, why := s.add(900, 100, 960, cfg)
+		require.True(t, burst, "baseline of %d requests", baseline*10)
+		require.InDelta(t, float64(baseline)/10, why.Baseline, 1e-9)
+	}
+	s := newSamples(cfg)
+	for range 60 {
+		s.add(0, 100, 960, cfg)
+	}
+	burst, _ := s.add(19, 100, 960, cfg)
+	require.False(t, burst, "below the floor on volume")
+	burst, _ = s.add(20, 100, 960, cfg)
+	require.True(t, burst)
+}
+
+func TestRefusalIsGraceful(t *testing.T) {
+	t.Parallel()
+	cfg := steady(20, "urgent", "usual")
+	cfg.Limits = Limits{Soft: 50, Hard: 100, Reserved: 0.2}
+	inBubble(t, cfg, func(w *world) {
+		// 20 slots of 200 ms are 100 requests per second; 400 come.
+		go w.arrivals("usual", 2500*time.Microsecond, 200*time.Millisecond, 20*time.Second)
+		<-time.After(10 * time.Second)
+		var refusal error
+		for refusal == nil {
+			<-time.After(150 * time.Millisecond) // slots come free in step, every 200 ms
+			refusal = w.serve(w.Context(), "usual", 0)
+		}
+		var o *OverloadError
+		require.ErrorAs(w, refusal, &o)
+		s := w.h.Status().Regulator
+		require.InDelta(w, 200, s.Drain, 60, "both pools of the list work")
+		want := time.Duration(float64(s.Load-40) / s.Drain * float64(time.Second))
+		require.InDelta(w, max(want, time.Second), o.Failure.RetryAfter, float64(100*time.Millisecond))
+
+		// The urgent are let in, and all is well once it is over.
+		require.NoError(w, w.serve(w.Context(), "urgent", time.Millisecond))
+		passes(time.Minute)
+		require.NoError(w, w.serve(w.Context(), "usual", time.Millisecond))
+		require.Equal(w, Normal, w.h.Status().Regulator.Level)
+		w.requireNothingHeld()
+	})
+}
+
+// A refused client is told how long the load takes to fall out of the alert.
+func TestRetryAfterComesFromTheDrainRate(t *testing.T) {
+	t.Parallel()
+	for drain, want := range map[float64]time.Duration{0: 5 * time.Second, 4: 10 * time.Second, 0.1: time.Minute, 1000: time.Second} {
+		inBubble(t, steady(1, "a"), func(w *world) {
+			for range 100 {
+				_, err := w.h.RequestAdmission("a", Metadata{})
+				require.NoError(w, err)
+			}
+			w.h.gate.set(Limits{Soft: 60, Hard: 100})
+			w.h.gate.drained(drain)
+			_, err := w.h.RequestAdmission("a", Metadata{})
+			var o *OverloadError
+			require.ErrorAs(w, err, &o)
+			require.Equal(w, want, o.Failure.RetryAfter)
+		})
+	}
+}
+
+// Four times what can be done, for 30 s: what is done does not get less, and the
+// urgent hardly notice.
+func TestOverloadCostsNoGoodput(t *testing.T) {
+	t.Parallel()
+	const service = 20 * time.Millisecond
+	cfg := separate(steady(10, "urgent", "usual"))
+	cfg.Limits = Limits{Soft: 1000, Hard: 1200, Reserved: 0.2}
+	inBubble(t, cfg, func(w *world) {
+		most := 10 / service.Seconds()
+		measure := func(times float64) (goodput float64, p99 time.Duration) {
+			var wg sync.WaitGroup
+			var served int64
+			latencies := make([]time.Duration, 600)
+			begin := time.Now()
+			wg.Go(func() {
+				served, _ = w.arrivals("usual", time.Duration(float64(time.Second)/most/times), service, 30*time.Second)
+			})
+			for i := range latencies {
+				<-time.After(50 * time.Millisecond)
+				wg.Go(func() {
+					begin := time.Now()
+					require.NoError(w, w.serve(context.Background(), "urgent", service))
+					latencies[i] = time.Since(begin)
+				})
+			}
+			wg.Wait()
+			slices.Sort(latencies)
+			return float64(served) / time.Since(begin).Seconds(), latencies[len(latencies)*99/100]
+		}
+		usual, unloaded := measure(0.9)
+		require.InDelta(w, 0.9*most, usual, 0.02*most)
+		require.Zero(w, w.h.Status().Regulator.RejectedRegular)
+		goodput, loaded := measure(4)
+		require.GreaterOrEqual(w, goodput, 0.9*most)
+		require.LessOrEqual(w, loaded, 3*unloaded)
+		require.Positive(w, w.h.Status().Regulator.RejectedRegular)
+		passes(10 * time.Second)
+		w.requireNothingHeld()
+	})
+}
