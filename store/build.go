@@ -73,6 +73,8 @@ type Build struct {
 	// that is pending again has none, its last holder is LastWorkerID.
 	WorkerID     string
 	LastWorkerID string
+	// WorkerName is the name of the worker WorkerID; "" if that is no more.
+	WorkerName string
 	// Attempt counts assignments; 0 before the first, never reset.
 	Attempt int
 	// TokenHash is the SHA-256 of the build access token.
@@ -109,6 +111,8 @@ type Submission struct {
 	Certs     *File
 	// Once is nil for a submission that may be made again.
 	Once *Once
+	// RetryOf is the build that this one repeats; "" if it is the first.
+	RetryOf string
 }
 
 // BuildFilter selects builds; empty fields match all. Newest first.
@@ -176,4 +180,19 @@ type LogLine struct {
 // Counts are the numbers of builds per state that are not history.
 type Counts struct {
 	Pending, Assigned, Building int
+}
+
+// Totals are the numbers of all builds and of the fleet.
+type Totals struct {
+	Counts
+	// Completed, Failed and Cancelled builds there ever were; CompletedToday is
+	// since midnight UTC.
+	Completed, Failed, Cancelled, CompletedToday int64
+	// BuildTime is the sum over completed and failed builds, from the last
+	// assignment to the end.
+	BuildTime time.Duration
+	// WorkersOnline were seen within the last two minutes.
+	WorkersOnline int
+	// CPUPercent is the mean of all figures that workers reported; 0 without any.
+	CPUPercent float64
 }

@@ -29,6 +29,8 @@ type Worker struct {
 	LastSeenAt   time.Time
 	Completed    int
 	Failed       int
+	// Held is how many builds it has.
+	Held int
 	// Draining workers get no builds and keep those that they have, until they
 	// are resumed: a new registration does not end it.
 	Draining bool

@@ -38,12 +38,17 @@ func errNoBuild() error { return store.NewError(store.NotFound, "Build not found
 // or one without a file.
 const buildColumns = `b.id, b.platform, b.state, b.priority, coalesce(b.worker_id, ''), coalesce(b.last_worker_id, ''),
 	b.attempt, b.token_hash, b.submitted_at, b.started_at, b.last_seen_at, b.completed_at, b.updated_at,
-	coalesce(b.error_message, ''), (SELECT labels FROM build_labels WHERE build = b.seq),
+	coalesce(b.error_message, ''), coalesce(d.name, ''), (SELECT labels FROM build_labels WHERE build = b.seq),
 	coalesce(f.kind, ''), coalesce(f.name, ''), coalesce(f.size, 0), f.sha256,
 	coalesce(f.location, ''), coalesce(f.object, ''), f.copy_due IS NOT NULL`
 
+// buildJoins are what buildColumns reads besides builds b.
+const buildJoins = `
+LEFT JOIN worker_details d ON d.worker_id = b.worker_id
+LEFT JOIN build_files f ON f.build = b.seq`
+
 const sqlFindBuild = `SELECT ` + buildColumns + `
-FROM builds b LEFT JOIN build_files f ON f.build = b.seq WHERE b.seq = (SELECT seq FROM build_ids WHERE id = $1)`
+FROM builds b` + buildJoins + ` WHERE b.seq = (SELECT seq FROM build_ids WHERE id = $1)`
 
 // Find returns a build with its files and the hash of its token. Error: NotFound.
 func (b *Builds) Find(ctx context.Context, id string) (build store.Build, err error) {
@@ -76,7 +81,7 @@ const (
 	listFilter = `
 	($1::text[] IS NULL OR state = ANY ($1)) AND ($2 = '' OR platform = $2) AND ($3 = '' OR worker_id = $3)
 	ORDER BY seq DESC LIMIT nullif($4, 0)`
-	listFiles = `) b LEFT JOIN build_files f ON f.build = b.seq ORDER BY b.seq DESC`
+	listFiles = `) b` + buildJoins + ` ORDER BY b.seq DESC`
 
 	sqlListBuilds  = `SELECT ` + buildColumns + ` FROM (SELECT * FROM builds WHERE ` + listFilter + listFiles
 	sqlListHeld    = `SELECT ` + buildColumns + ` FROM (SELECT * FROM builds WHERE state IN ('assigned', 'building') AND ` + listFilter + listFiles
@@ -151,7 +156,7 @@ func scanBuilds(rows pgx.Rows) ([]store.Build, error) {
 		var started, seen, completed *time.Time
 		err := rows.Scan(&b.ID, &b.Platform, &b.State, &b.Priority, &b.WorkerID, &b.LastWorkerID,
 			&b.Attempt, &token, &b.SubmittedAt, &started, &seen, &completed, &b.UpdatedAt,
-			&b.ErrorMessage, &b.Labels, &kind, &file.Name, &file.Size, &digest,
+			&b.ErrorMessage, &b.WorkerName, &b.Labels, &kind, &file.Name, &file.Size, &digest,
 			&file.Location, &file.Object, &file.CopyPending)
 		if err != nil {
 			return nil, err

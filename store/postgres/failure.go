@@ -27,6 +27,10 @@ func constraintError(name string, err error) error {
 		return store.Wrap(store.InvalidArgument, "Priority must be between -10 and 10", err)
 	case "builds_platform_check":
 		return store.Wrap(store.InvalidArgument, "Valid platform required (ios|android)", err)
+	case "worker_telemetry_worker_id_fkey": // deleted since it was looked up
+		return store.Wrap(store.Forbidden, "Unknown worker", err)
+	case "diagnostic_reports_worker_id_fkey":
+		return store.Wrap(store.NotFound, "Worker not found", err)
 	case "workers_slots_check":
 		return store.Wrap(store.InvalidArgument, "A worker has at least one slot", err)
 	}

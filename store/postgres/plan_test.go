@@ -27,7 +27,7 @@ func TestTheBatchNeverSortsOrScansTheQueue(t *testing.T) {
 	require.NoError(t, err)
 
 	plan := func() string {
-		rows, err := conn.Query(t.Context(), `EXPLAIN EXECUTE serve(`+strings.Repeat("NULL, ", 17)+`NULL)`,
+		rows, err := conn.Query(t.Context(), `EXPLAIN EXECUTE serve(`+strings.Repeat("NULL, ", 18)+`NULL)`,
 			pgx.QueryExecModeSimpleProtocol)
 		require.NoError(t, err)
 		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])

@@ -16,6 +16,9 @@ import (
 type QueueConfig struct {
 	// TokenTTL is how long a worker token is valid. Defaults to 90 s.
 	TokenTTL time.Duration
+	// SpareCritical gives no builds to workers whose last diagnostic report is
+	// critical.
+	SpareCritical bool
 	// Quarantined, if set, is told of each build that can't be handed out and is
 	// passed over from then on. It must not block.
 	Quarantined func(b store.BuildRef, cause error)
@@ -159,7 +162,7 @@ func (q *Queue) serveMoved(
 func (q *Queue) serveOnce(ctx context.Context, polls []store.Poll) (results []store.PollResult, moved []int, err error) {
 	head := q.db.head.begin()
 	var b batch
-	args := batchArgs(polls, q.cfg.TokenTTL, q.skip.list(), head, q.spots.of(polls))
+	args := batchArgs(polls, q.cfg, q.skip.list(), head, q.spots.of(polls))
 	err = q.db.run(ctx, serveTimeout, func(ctx context.Context, c *pgx.Conn) error {
 		rows, err := c.Query(ctx, sqlServe, args...)
 		if err == nil {

@@ -15,7 +15,9 @@ import (
 //	        be ($17, see spots), else by token family or by id
 //	me      those workers, locked in the order of their ids: whoever locks
 //	        workers does it in this order, so two batches can't deadlock. Of several
-//	        polls of one worker the last counts
+//	        polls of one worker the last counts. One that is to get no builds ($19: also
+//	        if it is critical) has no free slot; with its only slot taken it still has
+//	        one, so that a lost hand-out is repeated
 //	judged  which token was shown: current, previous, none (id) or a wrong one;
 //	        a poll that parked earlier counts only if poll_seq has not moved. A row
 //	        that moved between snapshot and lock is not judged: from here on rows
@@ -58,7 +60,8 @@ WITH found AS MATERIALIZED (
 	) w
 ), me AS MATERIALIZED (
 	SELECT f.nr, f.id, f.at, f.token, f.next_family, f.next, f.mode, f.seq, f.reconcile, w.ctid AS now_at,
-		w.current_hash, w.current_expires, w.previous_hash, w.previous_expires, w.poll_seq, w.held, w.slots, w.platforms
+		w.current_hash, w.current_expires, w.previous_hash, w.previous_expires, w.poll_seq, w.held, w.platforms,
+		CASE WHEN NOT (w.draining OR w.critical AND $19) THEN w.slots WHEN w.slots = 1 AND w.held > 0 THEN 1 ELSE 0 END AS slots
 	FROM found f JOIN workers w ON w.ctid = f.at
 	WHERE f.nth = 1
 	ORDER BY f.id FOR NO KEY UPDATE OF w
@@ -185,7 +188,7 @@ FROM found WHERE nth > 1 OR nr NOT IN (SELECT nr FROM judged)`
 // batchArgs are the arguments of sqlServe. A nil family makes it look for the
 // worker by id, as parked polls do: they know it, and their token's place in the
 // row is judged all the same.
-func batchArgs(polls []store.Poll, ttl time.Duration, skip []int64, head scan, at []pgtype.TID) []any {
+func batchArgs(polls []store.Poll, cfg QueueConfig, skip []int64, head scan, at []pgtype.TID) []any {
 	n := len(polls)
 	families, nextFamilies := make([]*int64, n), make([]int64, n)
 	tokens, nexts := make([][]byte, n), make([][]byte, n)
@@ -210,7 +213,7 @@ func batchArgs(polls []store.Poll, ttl time.Duration, skip []int64, head scan, a
 	}
 	return []any{
 		families, tokens, workers, nextFamilies, nexts, modes, seqs, reconcile,
-		listedNr, listed, skip, ttl, true, head.from[laneAll], head.from[laneIOS], head.from[laneAndroid], at, head.below,
+		listedNr, listed, skip, cfg.TokenTTL, true, head.from[laneAll], head.from[laneIOS], head.from[laneAndroid], at, head.below, cfg.SpareCritical,
 	}
 }
 

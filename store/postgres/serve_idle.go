@@ -54,7 +54,7 @@ WHERE w.ctid = f.at AND w.current_hash = f.token AND w.held = 0
 	AND CASE mode WHEN 3 THEN w.poll_seq = f.seq ELSE w.current_expires > now() END
 	AND NOT EXISTS (SELECT FROM builds WHERE state = 'pending' AND place >= $9)
 	AND NOT EXISTS (SELECT FROM builds WHERE state = 'pending' AND place < CASE WHEN $10 THEN $9 ELSE 0 END)
-RETURNING nr, w.id, w.poll_seq, nullif(w.platforms, '{}'), w.ctid`
+RETURNING nr, w.id, w.poll_seq, nullif(w.platforms, '{}'), w.ctid, NOT (w.draining OR w.critical AND $11)`
 
 // idle remembers whether sqlServeIdle is worth trying. Safe for concurrent use.
 type idle struct {
@@ -92,7 +92,7 @@ func (i *idle) learn(results []store.PollResult) {
 func (q *Queue) serveIdle(ctx context.Context, polls []store.Poll) (results []store.PollResult, left []int, err error) {
 	results = make([]store.PollResult, len(polls))
 	taken := make([]pgtype.TID, len(polls))
-	args, at := idleArgs(polls, q.cfg.TokenTTL, q.db.head.begin(), q.spots.of(polls))
+	args, at := idleArgs(polls, q.cfg, q.db.head.begin(), q.spots.of(polls))
 	if 2*len(at) < len(polls) {
 		return nil, nil, nil
 	}
@@ -124,7 +124,7 @@ func (q *Queue) serveIdle(ctx context.Context, polls []store.Poll) (results []st
 
 // idleArgs are the arguments of sqlServeIdle for the polls that it may take, and
 // the indices of these.
-func idleArgs(polls []store.Poll, ttl time.Duration, head scan, spots []pgtype.TID) (args []any, at []int) {
+func idleArgs(polls []store.Poll, cfg QueueConfig, head scan, spots []pgtype.TID) (args []any, at []int) {
 	n := len(polls)
 	families, tokens := make([]int64, 0, n), make([][]byte, 0, n)
 	nextFamilies, nexts := make([]int64, 0, n), make([][]byte, 0, n)
@@ -139,7 +139,7 @@ func idleArgs(polls []store.Poll, ttl time.Duration, head scan, spots []pgtype.T
 		nextFamilies, nexts = append(nextFamilies, p.Next.Family()), append(nexts, p.Next[:])
 		modes, seqs, hints = append(modes, int16(p.Mode)), append(seqs, p.Seq), append(hints, spots[i])
 	}
-	return []any{families, tokens, nextFamilies, nexts, modes, seqs, ttl, hints, slices.Min(head.from[:]), head.below}, at
+	return []any{families, tokens, nextFamilies, nexts, modes, seqs, cfg.TokenTTL, hints, slices.Min(head.from[:]), head.below, cfg.SpareCritical}, at
 }
 
 // scanIdle reads the answers to the polls at the indices at, and where their
@@ -150,8 +150,8 @@ func scanIdle(rows pgx.Rows, polls []store.Poll, at []int, results []store.PollR
 		var nr int64
 		var platforms []string
 		var place pgtype.TID
-		r := store.PollResult{Outcome: store.PollAnswered, Free: true}
-		if err := rows.Scan(&nr, &r.WorkerID, &r.Seq, &platforms, &place); err != nil {
+		r := store.PollResult{Outcome: store.PollAnswered}
+		if err := rows.Scan(&nr, &r.WorkerID, &r.Seq, &platforms, &place, &r.Free); err != nil {
 			return n, err
 		}
 		i := at[nr-1]

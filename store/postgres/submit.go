@@ -126,9 +126,17 @@ WITH b AS (
 ), t AS (
 	INSERT INTO build_labels (build, labels) SELECT seq, $13 FROM b WHERE $13::jsonb IS NOT NULL
 ), l AS (
-	INSERT INTO build_logs (build, message) SELECT seq, 'Build submitted' FROM b
+	INSERT INTO build_logs (build, message) SELECT seq, $14 FROM b
 )
 SELECT submitted_at, place, pg_notify('takt', 'job:available ' || $2) FROM b`
+
+// sqlLogRetry says in the log of build $1 which one repeats it. It locks that
+// build for the reason of sqlAppendLogs.
+const sqlLogRetry = `
+WITH b AS MATERIALIZED (
+	SELECT seq FROM builds WHERE seq = (SELECT seq FROM build_ids WHERE id = $1) FOR NO KEY UPDATE
+)
+INSERT INTO build_logs (build, message) SELECT seq, 'Retried as build ' || $2::text FROM b`
 
 func insertBuild(ctx context.Context, tx pgx.Tx, s store.Submission) (build store.Build, place int64, err error) {
 	build = store.Build{
@@ -144,11 +152,20 @@ func insertBuild(ctx context.Context, tx pgx.Tx, s store.Submission) (build stor
 	if s.Certs != nil {
 		f.add(store.CertsFile, *s.Certs)
 	}
+	line := "Build submitted"
+	if s.RetryOf != "" {
+		line += " (retry of " + s.RetryOf + ")"
+	}
 	var at time.Time
 	err = tx.QueryRow(ctx, sqlInsertBuild, s.ID, string(s.Platform), s.Priority, s.TokenHash[:],
-		s.Certs != nil, f.kinds, f.names, f.sizes, f.digests, f.locations, f.objects, f.due, labels).Scan(&at, &place, nil)
+		s.Certs != nil, f.kinds, f.names, f.sizes, f.digests, f.locations, f.objects, f.due, labels, line).Scan(&at, &place, nil)
 	if err != nil {
 		return store.Build{}, 0, err
+	}
+	if s.RetryOf != "" {
+		if _, err := tx.Exec(ctx, sqlLogRetry, s.RetryOf, s.ID); err != nil {
+			return store.Build{}, 0, fmt.Errorf("writing the log of build %s: %w", s.RetryOf, err)
+		}
 	}
 	build.SubmittedAt, build.UpdatedAt = at.UTC(), at.UTC()
 	return build, place, nil

@@ -46,7 +46,8 @@ func lockByToken(ctx context.Context, tx pgx.Tx, token store.TokenHash) (id stri
 	return id, err
 }
 
-// sqlReturnBuilds makes the builds of worker $1 pending again. The worker is
+// sqlReturnBuilds makes the builds of worker $1 pending again; $2 says what it
+// did. The worker is
 // locked, so none can be added or end meanwhile.
 const sqlReturnBuilds = `
 WITH b AS (
@@ -56,7 +57,7 @@ WITH b AS (
 	RETURNING seq, id, platform, place
 ), l AS (
 	INSERT INTO build_logs (build, level, message)
-	SELECT seq, 'warn', 'Worker ' || $1 || ' unregistered, build is pending again' FROM b
+	SELECT seq, 'warn', 'Worker ' || $1 || ' ' || $2::text || ', build is pending again' FROM b
 )
 SELECT id, platform, place FROM b ORDER BY place`
 
@@ -75,18 +76,9 @@ func (w *Workers) unregister(
 		if err != nil {
 			return fmt.Errorf("locking the worker: %w", err)
 		}
-		rows, err := tx.Query(ctx, sqlReturnBuilds, id)
-		if err != nil {
-			return fmt.Errorf("returning builds of worker %s: %w", id, err)
-		}
 		gone.WorkerID = id
-		if gone.Requeued, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (r store.BuildRef, err error) {
-			var place int64
-			err = row.Scan(&r.ID, &r.Platform, &place)
-			places = append(places, place)
-			return r, err
-		}); err != nil {
-			return fmt.Errorf("returning builds of worker %s: %w", id, err)
+		if gone.Requeued, places, err = returnBuilds(ctx, tx, id, "unregistered"); err != nil {
+			return err
 		}
 		if _, err := tx.Exec(ctx, sqlTakeOffline, id); err != nil {
 			return fmt.Errorf("taking worker %s offline: %w", id, err)
@@ -98,6 +90,24 @@ func (w *Workers) unregister(
 	}
 	w.db.requeued(places)
 	return gone, nil
+}
+
+// returnBuilds gives the builds of a locked worker back, in their order, and says
+// where they are in the queue.
+func returnBuilds(ctx context.Context, tx pgx.Tx, worker, did string) (refs []store.BuildRef, places []int64, err error) {
+	rows, err := tx.Query(ctx, sqlReturnBuilds, worker, did)
+	if err == nil {
+		refs, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (r store.BuildRef, err error) {
+			var place int64
+			err = row.Scan(&r.ID, &r.Platform, &place)
+			places = append(places, place)
+			return r, err
+		})
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("returning builds of worker %s: %w", worker, err)
+	}
+	return refs, places, nil
 }
 
 const sqlNotify = `SELECT pg_notify('takt', $1)`

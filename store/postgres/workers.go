@@ -39,13 +39,13 @@ WITH known AS (
 		poll_seq = poll_seq + 1, last_seen_at = now(),
 		status = CASE WHEN held > 0 THEN 'building' ELSE 'idle' END,
 		slots = $5, platforms = $6
-	WHERE id = $1 RETURNING status
+	WHERE id = $1 RETURNING status, draining
 ), added AS (
 	INSERT INTO workers (id, current_family, current_hash, current_expires, slots, platforms)
 	SELECT $1, $2, $3, now() + $4, $5, $6 WHERE NOT EXISTS (SELECT FROM known)
-	RETURNING status
+	RETURNING status, draining
 )
-SELECT true, status FROM known UNION ALL SELECT false, status FROM added`
+SELECT true, status, draining FROM known UNION ALL SELECT false, status, draining FROM added`
 
 // Register adds a worker or takes a known one back. Error: RegistrationFailed
 // when its capabilities can't be kept.
@@ -62,7 +62,7 @@ func (w *Workers) Register(ctx context.Context, r store.Registration) (reg store
 		batch := &pgx.Batch{}
 		batch.Queue(sqlIdentify, r.ID, sanitize(r.Name), []byte(r.Capabilities))
 		batch.Queue(sqlRegister, r.ID, r.Token.Family(), r.Token[:], r.TTL, max(r.Slots, 1), platforms).
-			QueryRow(func(row pgx.Row) error { return row.Scan(&reg.Again, &reg.Status) })
+			QueryRow(func(row pgx.Row) error { return row.Scan(&reg.Again, &reg.Status, &reg.Draining) })
 		err := c.SendBatch(ctx, batch).Close()
 		if isDataError(err) {
 			return store.Wrap(store.RegistrationFailed, "Registration failed", err)
@@ -76,7 +76,8 @@ func (w *Workers) Register(ctx context.Context, r store.Registration) (reg store
 }
 
 const sqlFindWorker = `
-SELECT w.id, d.name, d.capabilities, w.platforms, w.slots, w.status, w.registered_at, w.last_seen_at, w.completed, w.failed
+SELECT w.id, d.name, d.capabilities, w.platforms, w.slots, w.status, w.registered_at, w.last_seen_at,
+	w.completed, w.failed, w.held, w.draining
 FROM workers w JOIN worker_details d ON d.worker_id = w.id WHERE w.id = $1`
 
 // Find returns a worker. Error: NotFound.
@@ -85,7 +86,8 @@ func (w *Workers) Find(ctx context.Context, id string) (found store.Worker, err 
 		var platforms []string
 		var capabilities []byte
 		err := c.QueryRow(ctx, sqlFindWorker, id).Scan(&found.ID, &found.Name, &capabilities, &platforms,
-			&found.Slots, &found.Status, &found.RegisteredAt, &found.LastSeenAt, &found.Completed, &found.Failed)
+			&found.Slots, &found.Status, &found.RegisteredAt, &found.LastSeenAt,
+			&found.Completed, &found.Failed, &found.Held, &found.Draining)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return errNoWorker()
 		}

@@ -1,0 +1,3 @@
+DROP INDEX IF EXISTS builds_ended;
+DROP TABLE IF EXISTS rollup;
+DROP TABLE IF EXISTS build_days;

@@ -1,0 +1,1 @@
+ALTER TABLE workers DROP COLUMN IF EXISTS critical, DROP COLUMN IF EXISTS draining;

@@ -1,0 +1,80 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"takt/store"
+)
+
+const sqlMarkCritical = `UPDATE workers SET critical = $2 WHERE id = $1`
+
+const sqlInsertReport = `
+INSERT INTO diagnostic_reports (id, worker_id, status, run_at, duration_ms, auto_fixed, checks, name, location, object)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`
+
+// Report keeps a diagnostic report. place is called before the commit, to give
+// its file its name. Error: NotFound.
+func (w *Workers) Report(ctx context.Context, r store.DiagnosticReport, place func() error) error {
+	err := w.db.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		// First the row that refers to the worker's identity: locks of that come
+		// before locks of the worker, as everywhere.
+		location, object, _ := whereabouts(r.File)
+		_, err := tx.Exec(ctx, sqlInsertReport, r.ID, r.WorkerID, string(r.Status), r.RunAt, r.Duration.Milliseconds(),
+			r.AutoFixed, []byte(r.Checks), r.File.Name, location, object)
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, sqlMarkCritical, r.WorkerID, r.Status == store.Critical)
+		if err != nil || place == nil {
+			return err
+		}
+		return place()
+	})
+	if err != nil {
+		return fmt.Errorf("keeping a diagnostic report of worker %s: %w", r.WorkerID, err)
+	}
+	return nil
+}
+
+const sqlHasWorker = `SELECT true FROM workers WHERE id = $1`
+
+const sqlReports = `
+SELECT id, worker_id, status, run_at, duration_ms, auto_fixed, checks, name, location, coalesce(object, '')
+FROM diagnostic_reports WHERE worker_id = $1 ORDER BY seq DESC LIMIT $2`
+
+// Reports returns up to limit diagnostic reports of a worker, the newest first.
+// Error: NotFound for an unknown worker.
+func (w *Workers) Reports(ctx context.Context, id string, limit int) (reports []store.DiagnosticReport, err error) {
+	err = w.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
+		err := c.QueryRow(ctx, sqlHasWorker, id).Scan(nil)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return errNoWorker()
+		}
+		if err != nil {
+			return err
+		}
+		rows, err := c.Query(ctx, sqlReports, id, limit)
+		if err == nil {
+			reports, err = pgx.CollectRows(rows, scanReport)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading diagnostic reports of worker %s: %w", id, err)
+	}
+	return reports, nil
+}
+
+func scanReport(row pgx.CollectableRow) (r store.DiagnosticReport, err error) {
+	var ms int64
+	var checks []byte
+	err = row.Scan(&r.ID, &r.WorkerID, &r.Status, &r.RunAt, &ms, &r.AutoFixed, &checks,
+		&r.File.Name, &r.File.Location, &r.File.Object)
+	r.RunAt, r.Duration, r.Checks = r.RunAt.UTC(), time.Duration(ms)*time.Millisecond, checks
+	return r, err
+}

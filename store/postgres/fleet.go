@@ -1,0 +1,128 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"takt/store"
+)
+
+// sqlListWorkers: $1 id, $2 status, $3 limit; empty means all.
+const sqlListWorkers = `
+SELECT w.id, n.name, n.capabilities, w.platforms, w.slots, w.status, w.registered_at, w.last_seen_at,
+	w.completed, w.failed, w.held, w.draining,
+	ARRAY(SELECT b.id FROM builds b WHERE b.worker_id = w.id AND b.state IN ('assigned', 'building') ORDER BY b.seq),
+	t.build_id, t.at, t.type, coalesce(t.stage, ''), t.cpu_percent, t.memory_mb, t.disk_percent, t.processes, t.uptime_seconds,
+	coalesce(d.status, ''), d.run_at
+FROM workers w JOIN worker_details n ON n.worker_id = w.id
+LEFT JOIN worker_telemetry t ON t.worker_id = w.id
+LEFT JOIN LATERAL (
+	SELECT status, run_at FROM diagnostic_reports WHERE worker_id = w.id ORDER BY seq DESC LIMIT 1
+) d ON true
+WHERE ($1 = '' OR w.id = $1) AND ($2 = '' OR w.status = $2)
+ORDER BY w.registered_at, w.id LIMIT nullif($3, 0)`
+
+// List returns the workers that match f, the oldest first.
+func (w *Workers) List(ctx context.Context, f store.WorkerFilter) (workers []store.WorkerDetail, err error) {
+	err = w.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
+		rows, err := c.Query(ctx, sqlListWorkers, f.ID, string(f.Status), max(f.Limit, 0))
+		if err == nil {
+			workers, err = pgx.CollectRows(rows, scanWorker)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listing workers: %w", err)
+	}
+	return workers, nil
+}
+
+func scanWorker(row pgx.CollectableRow) (w store.WorkerDetail, err error) {
+	var platforms []string
+	var capabilities []byte
+	var build, kind *string
+	var at, diagnosed *time.Time
+	var t store.Telemetry
+	err = row.Scan(&w.ID, &w.Name, &capabilities, &platforms, &w.Slots, &w.Status, &w.RegisteredAt, &w.LastSeenAt,
+		&w.Completed, &w.Failed, &w.Held, &w.Draining, &w.Builds,
+		&build, &at, &kind, &t.Stage, &t.CPUPercent, &t.MemoryMB, &t.DiskPercent, &t.Processes, &t.UptimeSeconds,
+		&w.Diagnostic, &diagnosed)
+	if err != nil {
+		return w, err
+	}
+	w.Capabilities, w.Platforms = capabilities, toPlatforms(platforms)
+	w.RegisteredAt, w.LastSeenAt, w.DiagnosedAt = w.RegisteredAt.UTC(), w.LastSeenAt.UTC(), utc(diagnosed)
+	if build != nil {
+		t.BuildID, t.At, t.Type = *build, at.UTC(), *kind
+		w.Telemetry = &t
+	}
+	return w, nil
+}
+
+const sqlDrain = `UPDATE workers SET draining = $2 WHERE id = $1 RETURNING status`
+
+// Drain makes a worker get no builds from the next assignment on, or makes it get
+// some again. What it has it keeps. Repeating it is harmless. Error: NotFound.
+func (w *Workers) Drain(ctx context.Context, id string, draining bool) (status store.WorkerStatus, err error) {
+	err = w.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
+		err := c.QueryRow(ctx, sqlDrain, id, draining).Scan(&status)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return errNoWorker()
+		}
+		return statementFailure(ctx, err)
+	})
+	if err != nil {
+		return "", fmt.Errorf("draining worker %s: %w", id, err)
+	}
+	return status, nil
+}
+
+// sqlLockIdentity locks who a worker is, as a registration does first of all.
+const sqlLockIdentity = `SELECT FROM worker_details WHERE worker_id = $1 FOR UPDATE`
+
+// sqlDeleteWorker removes a worker with all that is kept of it: reports and
+// telemetry go with worker_details. Its share in the mean processor load stays.
+const sqlDeleteWorker = `
+WITH r AS (
+	UPDATE rollup SET cpu_sum = rollup.cpu_sum + t.cpu_sum, cpu_count = rollup.cpu_count + t.cpu_count
+	FROM worker_telemetry t WHERE t.worker_id = $1
+), w AS (
+	DELETE FROM workers WHERE id = $1
+)
+DELETE FROM worker_details WHERE worker_id = $1`
+
+// Delete removes a worker: its tokens are void, and its builds wait again where
+// they stood. Builds that it has ended keep its id. Nothing keeps it from
+// registering anew. Error: NotFound.
+func (w *Workers) Delete(ctx context.Context, id string) (gone store.Departure, err error) {
+	gone.WorkerID = id
+	var places []int64
+	err = w.db.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		err := tx.QueryRow(ctx, sqlLockIdentity, id).Scan()
+		if err == nil {
+			err = tx.QueryRow(ctx, sqlLockWorker, id).Scan(nil)
+		}
+		if errors.Is(err, pgx.ErrNoRows) {
+			return errNoWorker()
+		}
+		if err != nil {
+			return fmt.Errorf("locking the worker: %w", err)
+		}
+		if gone.Requeued, places, err = returnBuilds(ctx, tx, id, "was deleted"); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, sqlDeleteWorker, id); err != nil {
+			return err
+		}
+		return notifyJobs(ctx, tx, gone.Requeued)
+	})
+	if err != nil {
+		return store.Departure{}, fmt.Errorf("deleting worker %s: %w", id, err)
+	}
+	w.db.requeued(places)
+	return gone, nil
+}

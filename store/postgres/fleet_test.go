@@ -1,0 +1,164 @@
+package postgres_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"takt/store"
+	"takt/store/postgres"
+	"takt/store/storetest"
+)
+
+func (c *client) drains(draining bool) {
+	c.t.Helper()
+	_, err := c.workers.Drain(c.t.Context(), c.id, draining)
+	require.NoError(c.t, err)
+}
+
+// reports stores a diagnostic report with this verdict.
+func (c *client) reports(status store.DiagnosticStatus) {
+	c.t.Helper()
+	id := storetest.ID(c.t)
+	require.NoError(c.t, c.workers.Report(c.t.Context(), store.DiagnosticReport{
+		ID: id, WorkerID: c.id, Status: status, RunAt: time.UnixMilli(1764000000000), Duration: time.Second,
+		Checks: []byte(`[{"name":"a\u0000"}]`), File: storetest.File("diagnostics/"+c.id+"/"+id+".json", id),
+	}, nil))
+}
+
+func TestDrainedWorkerGetsNothing(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		slots int
+		edit  func(*client) func(*store.Poll)
+	}{
+		"by token":              {1, func(*client) func(*store.Poll) { return func(*store.Poll) {} }},
+		"by id":                 {1, func(c *client) func(*store.Poll) { return c.byID() }},
+		"with slots left":       {3, func(*client) func(*store.Poll) { return func(*store.Poll) {} }},
+		"when it would park":    {1, func(*client) func(*store.Poll) { return mode(store.Park) }},
+		"when it reconciles":    {2, func(*client) func(*store.Poll) { return lists() }},
+		"with many slots by id": {3, func(c *client) func(*store.Poll) { return c.byID() }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			build := b.build()
+			w := b.worker(slots(c.slots))
+			w.drains(true)
+			r := w.lost(c.edit(w))
+			require.Nil(t, r.Job)
+			require.False(t, r.Free, "a parked poll is not to be woken for nothing")
+			require.Equal(t, store.Pending, b.find(build.ID).State)
+			w.drains(false)
+			require.Equal(t, build.ID, jobID(w.lost(c.edit(w))))
+		})
+	}
+}
+
+// The statement for an idle queue has to say so, too.
+func TestDrainedWorkerHasNoFreeSlotWhileNothingIsPending(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	w, other := b.worker(), b.worker()
+	for range 3 { // the first makes the queue try the statement for the idle
+		other.gets("")
+	}
+	w.drains(true)
+	require.False(t, w.poll().Free)
+	require.True(t, other.poll().Free)
+	w.drains(false)
+	require.True(t, w.poll().Free)
+}
+
+func TestDrainedWorkerFinishesWhatItHas(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	first, second, third := b.build(), b.build(), b.build()
+	w := b.worker(slots(3))
+	w.gets(first.ID)
+	w.gets(second.ID)
+	w.drains(true)
+	w.gets("")
+	w.gets(second.ID, lists(first.ID))
+	w.finishes(first.ID)
+	w.finishes(second.ID)
+	w.gets("")
+	require.Equal(t, store.Idle, w.find().Status)
+	require.True(t, w.find().Draining)
+	b.worker().gets(third.ID)
+
+	single := b.worker()
+	one := b.build()
+	single.gets(one.ID)
+	single.drains(true)
+	single.gets(one.ID) // the only slot: it asks because it does not know
+	_, err := b.workers.Drain(t.Context(), "none", true)
+	require.Equal(t, store.NotFound, store.CodeOf(err))
+}
+
+func TestCriticalWorkersAreSparedIfWanted(t *testing.T) {
+	t.Parallel()
+	for _, spare := range []bool{true, false} {
+		b := setup(t)
+		b.queue = postgres.NewQueue(b.DB, postgres.QueueConfig{SpareCritical: spare})
+		build := b.build()
+		w := b.worker()
+		w.reports(store.Critical)
+		if spare {
+			w.gets("")
+			w.reports(store.Warning)
+		}
+		w.gets(build.ID)
+	}
+}
+
+func TestReportsOfAWorker(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	w, other := b.worker(), b.worker()
+	w.reports(store.Healthy)
+	w.reports(store.Critical)
+	other.reports(store.Warning)
+	got, err := b.workers.Reports(t.Context(), w.id, 10)
+	require.NoError(t, err)
+	require.Len(t, got, 2)
+	require.Equal(t, store.Critical, got[0].Status)
+	require.Contains(t, string(got[0].Checks), `"a\u0000"`, "as it was sent")
+	require.Equal(t, int64(1764000000000), got[0].RunAt.UnixMilli())
+	require.Equal(t, time.Second, got[0].Duration)
+
+	placed := false
+	err = b.workers.Report(t.Context(), store.DiagnosticReport{ID: "x", WorkerID: "none", Status: store.Healthy, Checks: []byte(`[]`)},
+		func() error { placed = true; return nil })
+	require.Equal(t, store.NotFound, store.CodeOf(err))
+	require.False(t, placed)
+	_, err = b.workers.Reports(t.Context(), "none", 1)
+	require.Equal(t, store.NotFound, store.CodeOf(err))
+	list, err := b.workers.List(t.Context(), store.WorkerFilter{ID: w.id})
+	require.NoError(t, err)
+	require.Equal(t, store.Critical, list[0].Diagnostic)
+}
+
+func TestDeleteGivesBuildsBackInTheirPlaces(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	first, second, third := b.build(), b.build(), b.build()
+	w := b.worker(slots(2))
+	w.gets(first.ID)
+	w.gets(second.ID)
+	gone, err := b.workers.Delete(t.Context(), w.id)
+	require.NoError(t, err)
+	require.Equal(t, store.Departure{WorkerID: w.id, Requeued: []store.BuildRef{
+		{ID: first.ID, Platform: store.IOS}, {ID: second.ID, Platform: store.IOS},
+	}}, gone)
+	require.Equal(t, store.PollUnknownToken, w.lost().Outcome)
+	other := b.worker(slots(3))
+	other.gets(first.ID)
+	other.gets(second.ID)
+	other.gets(third.ID)
+	_, err = b.workers.Delete(t.Context(), w.id)
+	require.Equal(t, store.NotFound, store.CodeOf(err))
+	_, err = b.builds.Telemetry(t.Context(), w.sign(first.ID), store.Telemetry{Type: "heartbeat"})
+	require.Equal(t, store.Forbidden, store.CodeOf(err))
+}

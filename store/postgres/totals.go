@@ -1,0 +1,99 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"takt/store"
+)
+
+const (
+	// rollupLag is the age at which an ended build is added to the totals by day.
+	// A build's time of end is when its transaction began, so this has to be
+	// longer than any transaction takes.
+	rollupLag = 2 * time.Minute
+	// rollupStep is how many builds are added at once.
+	rollupStep = 50_000
+	// rollupPasses bounds how often Totals does so.
+	rollupPasses = 20
+)
+
+// sqlRollup adds builds that ended more than $1 ago to their days, about $2 of
+// them, and returns whether more are left. It does nothing while another
+// controller does the same, or if it was done within the last 30 s.
+const sqlRollup = `
+WITH mark AS MATERIALIZED (
+	SELECT up_to FROM rollup WHERE up_to < now() - $1::interval - interval '30 s' FOR UPDATE SKIP LOCKED
+), edge AS MATERIALIZED (
+	SELECT up_to, coalesce((
+		SELECT completed_at FROM builds WHERE completed_at > up_to AND completed_at <= now() - $1::interval
+		ORDER BY completed_at OFFSET $2 LIMIT 1
+	), now() - $1::interval) AS next FROM mark
+), d AS (
+	INSERT INTO build_days AS d (day, completed, failed, cancelled, build_ms)
+	SELECT (completed_at AT TIME ZONE 'UTC')::date, ` + totalsColumns + `
+	FROM builds WHERE completed_at > (SELECT up_to FROM edge) AND completed_at <= (SELECT next FROM edge)
+	GROUP BY 1
+	ON CONFLICT (day) DO UPDATE SET completed = d.completed + excluded.completed, failed = d.failed + excluded.failed,
+		cancelled = d.cancelled + excluded.cancelled, build_ms = d.build_ms + excluded.build_ms
+)
+UPDATE rollup SET up_to = next FROM edge RETURNING next < now() - $1::interval`
+
+// totalsColumns are completed, failed, cancelled and build_ms of some builds.
+const totalsColumns = `count(*) FILTER (WHERE state = 'completed'), count(*) FILTER (WHERE state = 'failed'),
+	count(*) FILTER (WHERE state = 'cancelled'),
+	coalesce(sum(extract(epoch FROM completed_at - started_at) * 1000) FILTER (WHERE state <> 'cancelled'), 0)::bigint`
+
+// sqlTotals adds the totals by day, which are as of rollup.up_to, and the builds
+// that ended after it, both of one snapshot.
+const sqlTotals = `
+WITH mark AS MATERIALIZED (SELECT * FROM rollup), recent AS MATERIALIZED (
+	SELECT (completed_at AT TIME ZONE 'UTC')::date AS day, ` + totalsColumns + `
+	FROM builds WHERE completed_at > (SELECT up_to FROM mark) GROUP BY 1
+), all_days (day, completed, failed, cancelled, build_ms) AS (
+	SELECT day, completed, failed, cancelled, build_ms FROM build_days UNION ALL SELECT * FROM recent
+), cpu AS (
+	SELECT sum(cpu_sum) AS total, sum(cpu_count) AS n FROM (
+		SELECT cpu_sum, cpu_count FROM worker_telemetry UNION ALL SELECT cpu_sum, cpu_count FROM mark
+	) c
+)
+SELECT coalesce(sum(completed), 0)::bigint, coalesce(sum(failed), 0)::bigint, coalesce(sum(cancelled), 0)::bigint,
+	coalesce(sum(build_ms), 0)::bigint,
+	coalesce(sum(completed) FILTER (WHERE day = (now() AT TIME ZONE 'UTC')::date), 0)::bigint,
+	(SELECT count(*) FROM builds WHERE state = 'pending'),
+	(SELECT count(*) FROM builds WHERE state = 'assigned'),
+	(SELECT count(*) FROM builds WHERE state = 'building'),
+	(SELECT count(*) FROM workers WHERE status <> 'offline' AND last_seen_at > now() - interval '2 min'),
+	coalesce((SELECT total / nullif(n, 0) FROM cpu), 0)
+FROM all_days`
+
+// Totals counts all builds there ever were, and the fleet. What it costs does not
+// grow with history: who asks also moves it into totals by day.
+func (b *Builds) Totals(ctx context.Context) (t store.Totals, err error) {
+	var ms int64
+	err = b.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
+		for range rollupPasses {
+			rows, err := c.Query(ctx, sqlRollup, rollupLag, rollupStep)
+			if err != nil {
+				return err
+			}
+			left, err := pgx.CollectRows(rows, pgx.RowTo[bool])
+			if err != nil {
+				return err
+			}
+			if len(left) == 0 || !left[0] {
+				break
+			}
+		}
+		return c.QueryRow(ctx, sqlTotals).Scan(&t.Completed, &t.Failed, &t.Cancelled, &ms, &t.CompletedToday,
+			&t.Pending, &t.Assigned, &t.Building, &t.WorkersOnline, &t.CPUPercent)
+	})
+	if err != nil {
+		return store.Totals{}, fmt.Errorf("counting all builds: %w", err)
+	}
+	t.BuildTime = time.Duration(ms) * time.Millisecond
+	return t, nil
+}
