@@ -14,11 +14,13 @@ import (
 type access uint8
 
 const (
-	public    access = iota
-	apiKey           // X-API-Key
-	buildKey         // X-API-Key, or X-Build-Token: see Server.build
-	workerKey        // X-API-Key and X-Worker-Id: see Server.sign
-	adminKey         // X-Admin-Key
+	public     access = iota
+	apiKey            // X-API-Key
+	buildKey          // X-API-Key, or X-Build-Token: see Server.build
+	workerKey         // X-API-Key and X-Worker-Id: see Server.sign
+	holderKey         // likewise, and X-Build-Id: see Server.holder
+	monitorKey        // as holderKey; without X-API-Key if Config.TelemetryWithoutKey
+	adminKey          // X-Admin-Key
 )
 
 // Header names in the form that net/http stores them: looking these up costs
@@ -77,7 +79,12 @@ func (s *Server) authorize(a access, h http.Header) error {
 		if header(h, keyAPI) == "" {
 			return store.NewError(store.Unauthorized, "Missing X-API-Key or X-Build-Token header")
 		}
-	case apiKey, workerKey:
+	case monitorKey:
+		if header(h, keyAPI) == "" && s.cfg.TelemetryWithoutKey {
+			return needHeaders(h, api.HeaderWorkerID, api.HeaderBuildID)
+		}
+		fallthrough
+	case apiKey, workerKey, holderKey:
 		if header(h, keyAPI) == "" {
 			return store.NewError(store.Unauthorized, "Missing X-API-Key header")
 		}
@@ -85,8 +92,22 @@ func (s *Server) authorize(a access, h http.Header) error {
 	if !s.apiKey.is(header(h, keyAPI)) {
 		return store.NewError(store.InvalidAPIKey, "Invalid API key")
 	}
-	if a == workerKey && h.Get(api.HeaderWorkerID) == "" {
-		return store.NewError(store.Unauthorized, "Missing X-Worker-Id header")
+	switch a {
+	case workerKey:
+		return needHeaders(h, api.HeaderWorkerID)
+	case holderKey, monitorKey:
+		return needHeaders(h, api.HeaderWorkerID, api.HeaderBuildID)
+	default:
+		return nil
+	}
+}
+
+// needHeaders names the first header that is missing.
+func needHeaders(h http.Header, names ...string) error {
+	for _, name := range names {
+		if h.Get(name) == "" {
+			return store.NewError(store.Unauthorized, "Missing "+name+" header")
+		}
 	}
 	return nil
 }

@@ -75,11 +75,38 @@ func (s *Server) handleBuildList(ctx context.Context, c echo.Context) error {
 	return s.reply(c, http.StatusOK, items)
 }
 
+// handleBuildShow handles GET /api/builds/:id.
+func (s *Server) handleBuildShow(ctx context.Context, c echo.Context) error {
+	b, err := s.build(ctx, c)
+	if err != nil {
+		return err
+	}
+	return s.reply(c, http.StatusOK, buildItem(b))
+}
+
+// handleBuildActive handles GET /api/builds/active.
+func (s *Server) handleBuildActive(ctx context.Context, c echo.Context) error {
+	builds, err := s.deps.Builds.List(ctx, store.BuildFilter{
+		States: []store.BuildState{store.Assigned, store.Building}, Limit: s.cfg.MaxList,
+	})
+	if err != nil {
+		return err
+	}
+	reply := api.ActiveBuilds{Builds: make([]api.ActiveBuild, len(builds))}
+	for i, b := range builds {
+		reply.Builds[i] = api.ActiveBuild{
+			ID: b.ID, Status: b.State.Wire(), Platform: string(b.Platform), WorkerID: b.WorkerID,
+			StartedAt: api.Millis(b.StartedAt.UnixMilli()),
+		}
+	}
+	return s.reply(c, http.StatusOK, reply)
+}
+
 func buildItem(b store.Build) api.BuildItem {
 	item := api.BuildItem{
 		ID: b.ID, Status: b.State.Wire(), State: string(b.State), Platform: string(b.Platform),
 		CreatedAt: api.FormatTime(b.SubmittedAt), SubmittedAt: api.FormatTime(b.SubmittedAt),
-		UpdatedAt: api.FormatTime(b.UpdatedAt), WorkerID: optional(b.WorkerID),
+		UpdatedAt: api.FormatTime(b.UpdatedAt), WorkerID: optional(b.WorkerID), WorkerName: optional(b.WorkerName),
 		ErrorMessage: optional(b.ErrorMessage), HasResult: b.Result != nil,
 		Labels: b.Labels,
 	}

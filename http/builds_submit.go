@@ -17,12 +17,17 @@ import (
 // queueFullRetry is what a client is told to wait that finds the queue full.
 const queueFullRetry = 5 * time.Second
 
+func queueFull() error {
+	return &store.Error{Code: store.QueueFull, Message: "Build queue full, try again later", RetryAfter: queueFullRetry}
+}
+
 // submission is a form of POST /api/builds as far as it has arrived.
 type submission struct {
 	id       string
 	platform store.Platform
 	priority int
 	labels   store.Labels
+	retryOf  string
 	source   *arrival
 	certs    *arrival
 	once     *once // nil without an Idempotency-Key
@@ -45,7 +50,7 @@ func (s *Server) handleBuildSubmit(ctx context.Context, c echo.Context, status i
 	}
 	// What has a key may be a repeat, which is answered whatever the queue.
 	if again == nil && s.deps.Queue.Full(ctx) { // before the body is read; Submit decides
-		return &store.Error{Code: store.QueueFull, Message: "Build queue full, try again later", RetryAfter: queueFullRetry}
+		return queueFull()
 	}
 	id, err := newID()
 	if err != nil {
@@ -162,6 +167,7 @@ func priority(v string) (int, error) {
 func (s *Server) recordSubmission(ctx context.Context, in *submission, status int, token string) (b store.Build, err error) {
 	sub := store.Submission{
 		ID: in.id, Platform: in.platform, Priority: in.priority, Labels: in.labels, TokenHash: store.HashToken(token),
+		RetryOf: in.retryOf,
 	}
 	if in.once != nil {
 		sub.Once = in.once.of(in, status, token)

@@ -28,6 +28,15 @@ func (s *Server) sign(c echo.Context) (store.Sign, error) {
 	return sign, err
 }
 
+// holder is sign for routes on which the worker also says which build it means.
+func (s *Server) holder(c echo.Context) (store.Sign, error) {
+	sign, err := s.sign(c)
+	if err == nil && c.Request().Header.Get(api.HeaderBuildID) != sign.BuildID {
+		err = store.NewError(store.Forbidden, "X-Build-Id does not match the build")
+	}
+	return sign, err
+}
+
 // touch records a sign of life.
 func (s *Server) touch(ctx context.Context, sign store.Sign) error {
 	reply, err := s.deps.Builds.Touch(ctx, sign)

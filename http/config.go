@@ -21,6 +21,9 @@ type Config struct {
 	AdminKey string
 	// BaseImageID is told to workers. Defaults to DefaultBaseImageID.
 	BaseImageID string
+	// TelemetryWithoutKey accepts telemetry that names a build and the worker that
+	// holds it, but shows no API key: old host monitors have none.
+	TelemetryWithoutKey bool
 	// WorkerTokenTTL is how long a worker's first token is valid. Defaults to
 	// 90 seconds.
 	WorkerTokenTTL time.Duration

@@ -18,6 +18,7 @@ type BuildReader interface {
 	List(ctx context.Context, filter store.BuildFilter) ([]store.Build, error)
 	Logs(ctx context.Context, id string, after int64, limit int) ([]store.LogLine, error)
 	Counts(ctx context.Context) (store.Counts, error)
+	Totals(ctx context.Context) (store.Totals, error)
 }
 
 // BuildSubmitter makes builds and calls them off.
@@ -34,6 +35,8 @@ type BuildHolder interface {
 	Held(ctx context.Context, sign store.Sign) (store.Build, error)
 	Touch(ctx context.Context, sign store.Sign) (store.SignReply, error)
 	Heartbeat(ctx context.Context, sign store.Sign) (store.SignReply, error)
+	// Telemetry is Touch with figures.
+	Telemetry(ctx context.Context, sign store.Sign, t store.Telemetry) (store.SignReply, error)
 	// Finish calls place inside its transaction, unless it is a repeat.
 	Finish(ctx context.Context, result store.Result, place func() error) (repeat bool, err error)
 }
@@ -47,9 +50,31 @@ type Builds interface {
 
 // Workers is the store of workers.
 type Workers interface {
+	WorkerEntrance
+	Fleet
+	Diagnostics
+}
+
+// WorkerEntrance lets workers in and out.
+type WorkerEntrance interface {
 	Register(ctx context.Context, r store.Registration) (store.Registered, error)
 	Unregister(ctx context.Context, token store.TokenHash) (store.Departure, error)
 	UnregisterID(ctx context.Context, id string) (store.Departure, error)
+}
+
+// Fleet is what an operator sees of the workers, and does to them.
+type Fleet interface {
+	Find(ctx context.Context, id string) (store.Worker, error)
+	List(ctx context.Context, f store.WorkerFilter) ([]store.WorkerDetail, error)
+	Drain(ctx context.Context, id string, draining bool) (store.WorkerStatus, error)
+	Delete(ctx context.Context, id string) (store.Departure, error)
+}
+
+// Diagnostics keeps what workers found out about themselves.
+type Diagnostics interface {
+	// Report calls place inside its transaction.
+	Report(ctx context.Context, r store.DiagnosticReport, place func() error) error
+	Reports(ctx context.Context, worker string, limit int) ([]store.DiagnosticReport, error)
 }
 
 // PollRequest is a worker's request for a build.

@@ -45,6 +45,8 @@ func statusOf(code store.Code) int {
 		return http.StatusGatewayTimeout
 	case store.DiskFull:
 		return http.StatusInsufficientStorage
+	case store.CertsUnusable:
+		return http.StatusInternalServerError
 	default: // Internal, and what is not known here
 		return http.StatusInternalServerError
 	}
@@ -83,14 +85,15 @@ func failureOf(err error) *store.Error {
 	return store.Wrap(store.Internal, "Internal server error", err)
 }
 
-// problem makes the reply of err. A 500 never shows more than that.
+// problem makes the reply of err. A 500 never shows more than that, but for the
+// one that is the submitter's fault.
 func problem(err error, requestID string) (p api.Problem, retryAfter time.Duration) {
 	e := failureOf(err)
 	p = api.Problem{
 		Type: "about:blank", Status: statusOf(e.Code), Code: string(e.Code),
 		Detail: e.Message, RequestID: requestID,
 	}
-	if p.Status == http.StatusInternalServerError {
+	if p.Status == http.StatusInternalServerError && e.Code != store.CertsUnusable {
 		p.Code, p.Detail = string(store.Internal), "Internal server error"
 	}
 	p.Title, p.Error = http.StatusText(p.Status), p.Detail

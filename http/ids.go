@@ -1,6 +1,7 @@
 package http
 
 import (
+	"crypto/rand"
 	"fmt"
 	"net/http"
 	"path"
@@ -24,6 +25,14 @@ func newID() (string, error) {
 			return id, nil
 		}
 	}
+}
+
+// newUUID returns a random UUID (RFC 9562, version 4).
+func newUUID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
 // Names of a build's files in storage.

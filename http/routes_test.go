@@ -39,6 +39,11 @@ func protected() map[string]string {
 		"POST /api/builds/b/logs": key, "POST /api/builds/b/heartbeat": key,
 		"POST /api/workers/register": key, "POST /api/workers/unregister": key,
 		"POST /api/workers/w/unregister": key, "GET /api/workers/poll": key, "POST /api/workers/poll": key,
+		"GET /api/builds/active": key, "GET /api/builds/statistics": key, "GET /api/builds/b": key, "POST /api/builds/b/retry": either,
+		"GET /api/builds/b/certs-secure": key, "POST /api/builds/b/telemetry": key,
+		"POST /api/workers/fail": key, "POST /api/workers/heartbeat": key, "GET /api/workers": key, "GET /api/workers/w": key,
+		"GET /api/workers/w/stats": key, "POST /api/workers/w/drain": key, "POST /api/workers/w/resume": key, "DELETE /api/workers/w": key,
+		"POST /api/diagnostics/report": key, "GET /api/diagnostics/w": key, "GET /api/diagnostics/w/latest": key,
 		"POST /api/workers/upload": key, "POST /api/workers/result": key, "GET /admin/tree": admin, "GET /admin/tree/takt": admin,
 		"POST /admin/tree/takt/repo/restart": admin, "GET /admin/heartbeat": admin, "PUT /admin/heartbeat": admin, "GET /admin/audit": admin,
 	}
@@ -74,12 +79,15 @@ func TestWorkerRoutesNeedAWorker(t *testing.T) {
 	s, _ := newServer(t, takthttp.Deps{})
 	url, _ := serve(t, s, listen(t))
 	c := newClient(t)
-	for _, route := range []string{"GET /api/builds/b/source", "GET /api/builds/b/certs", "POST /api/builds/b/logs"} {
+	for _, route := range []string{
+		"GET /api/builds/b/source", "GET /api/builds/b/certs", "POST /api/builds/b/logs",
+		"GET /api/builds/b/certs-secure", "POST /api/builds/b/telemetry",
+	} {
 		method, path, _ := strings.Cut(route, " ")
 		r := send(t, c, method, url+path, map[string]string{"X-API-Key": apiKey}, nil)
 		require.Equal(t, 401, r.status)
 		requireProblem(t, r, "Missing X-Worker-Id header", "unauthorized")
-		r = send(t, c, method, url+path, map[string]string{"X-API-Key": apiKey, "X-Worker-Id": "../w"}, nil)
+		r = send(t, c, method, url+path, map[string]string{"X-API-Key": apiKey, "X-Worker-Id": "../w", "X-Build-Id": "b"}, nil)
 		require.Equal(t, 403, r.status)
 	}
 }

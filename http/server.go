@@ -36,6 +36,8 @@ type Server struct {
 	drains chan struct{} // a place for each refused body that is read
 	bypass chan struct{} // a place for each request without an actor
 
+	stats statsCache
+
 	idPrefix string // of request ids
 	idCount  atomic.Uint64
 	imageID  []byte    // the base image's id as JSON
@@ -54,6 +56,7 @@ func New(deps Deps, cfg Config) (*Server, error) {
 		deps: deps, cfg: cfg, log: deps.Logger, echo: echo.New(), metrics: newMetrics(),
 		apiKey: newSecret(cfg.APIKey), adminKey: newSecret(cfg.AdminKey),
 		drains: make(chan struct{}, cfg.MaxDrains), bypass: make(chan struct{}, cfg.MaxBypass),
+		stats: statsCache{turn: make(chan struct{}, 1)},
 	}
 	s.polls = newQuota("poll", cfg.PollRate, time.Now())
 	s.registrations = newQuota("register", cfg.RegisterRate, time.Now())

@@ -65,6 +65,12 @@ type Config struct {
 	OnBuildTimeout   string
 	// MaxParked is how many polls may wait at once.
 	MaxParked int
+	// SpareCritical gives no builds to workers whose last diagnostic report is
+	// critical.
+	SpareCritical bool
+	// TelemetryWithoutKey accepts telemetry of old host monitors, which have no
+	// key: worker and build have to match.
+	TelemetryWithoutKey bool
 	// PollRate is how many polls a second a worker may send, RegisterRate how
 	// many registrations a remote address; 0 switches a limit off.
 	PollRate, RegisterRate int
@@ -142,6 +148,19 @@ func duration(field func(*Config) *time.Duration) (func(*Config) string, func(*C
 				return errors.New(`must be a duration such as "90s" or "5m"`)
 			}
 			*field(c) = d
+			return nil
+		}
+}
+
+// boolean takes "true" and "false".
+func boolean(field func(*Config) *bool) (func(*Config) string, func(*Config, string) error) {
+	return func(c *Config) string { return strconv.FormatBool(*field(c)) },
+		func(c *Config, v string) error {
+			b, err := strconv.ParseBool(v)
+			if err != nil {
+				return errors.New("must be true or false")
+			}
+			*field(c) = b
 			return nil
 		}
 }
@@ -228,7 +247,11 @@ func settings() []setting {
 	str("tls-cert", "certificate chain (PEM) to serve HTTPS with; read anew when it changes", func(c *Config) *string { return &c.TLSCert }, "TAKT_TLS_CERT")
 	str("tls-key", "its private key (PEM)", func(c *Config) *string { return &c.TLSKey }, "TAKT_TLS_KEY")
 	num("max-connections", "connections that may be open at once; 0: twice max-parked", func(c *Config) *int { return &c.MaxConnections }, "TAKT_MAX_CONNECTIONS")
-	get, set := networks(func(c *Config) *[]netip.Prefix { return &c.TrustedProxies })
+	get, set := boolean(func(c *Config) *bool { return &c.SpareCritical })
+	add("spare-critical-workers", "give no builds to workers whose last diagnostic report is critical", get, set, "TAKT_SPARE_CRITICAL_WORKERS")
+	get, set = boolean(func(c *Config) *bool { return &c.TelemetryWithoutKey })
+	add("telemetry-without-key", "accept telemetry without an API key from the worker that holds the build", get, set, "TAKT_TELEMETRY_WITHOUT_KEY")
+	get, set = networks(func(c *Config) *[]netip.Prefix { return &c.TrustedProxies })
 	add("trusted-proxies", "networks (CIDR, comma-separated) whose X-Forwarded-For is believed", get, set, "TAKT_TRUSTED_PROXIES")
 	str("log", "level and format: debug|info|warn|error[,json|console]", func(c *Config) *string { return &c.Log }, "TAKT_LOG")
 	return out

@@ -136,7 +136,7 @@ func (c *controller) plant(ctx context.Context) error {
 	db := postgres.New()
 	builds := postgres.NewBuilds(db, postgres.BuildsConfig{QueueLimit: c.cfg.QueueLimit})
 	workers := postgres.NewWorkers(db)
-	queue := postgres.NewQueue(db, postgres.QueueConfig{Quarantined: func(b store.BuildRef, cause error) {
+	queue := postgres.NewQueue(db, postgres.QueueConfig{SpareCritical: c.cfg.SpareCritical, Quarantined: func(b store.BuildRef, cause error) {
 		c.log.Error().Err(cause).Str("build", b.ID).Msg("build cannot be handed out")
 		c.tree.Bus.Publish(pubsub.BuildUpdated, store.BuildUpdate{BuildID: b.ID, Platform: b.Platform, State: store.Failed})
 	}})
@@ -199,8 +199,9 @@ func (c *controller) httpConfig() http.Config {
 	}
 	return http.Config{
 		APIKey: c.cfg.APIKey, AdminKey: c.cfg.AdminKey, BaseImageID: c.cfg.BaseImageID,
-		MaxConnections: cmp.Or(c.cfg.MaxConnections, max(2*c.cfg.MaxParked, 1024)),
-		PollRate:       rate(c.cfg.PollRate), RegisterRate: rate(c.cfg.RegisterRate), TrustedProxies: c.cfg.TrustedProxies,
+		TelemetryWithoutKey: c.cfg.TelemetryWithoutKey,
+		MaxConnections:      cmp.Or(c.cfg.MaxConnections, max(2*c.cfg.MaxParked, 1024)),
+		PollRate:            rate(c.cfg.PollRate), RegisterRate: rate(c.cfg.RegisterRate), TrustedProxies: c.cfg.TrustedProxies,
 	}
 }
 

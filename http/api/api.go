@@ -74,6 +74,7 @@ type BuildItem struct {
 	CompletedAt  string  `json:"completedAt,omitempty"`
 	Platform     string  `json:"platform"`
 	WorkerID     *string `json:"worker_id"`
+	WorkerName   *string `json:"worker_name"`
 	SubmittedAt  string  `json:"submitted_at"`
 	UpdatedAt    string  `json:"updated_at"`
 	ErrorMessage *string `json:"error_message"`

@@ -105,6 +105,44 @@ func (c *Client) List(ctx context.Context, f Filter) ([]api.BuildItem, error) {
 	return out, err
 }
 
+// Show returns one build as List does. Safe to repeat.
+func (c *Client) Show(ctx context.Context, buildID string) (api.BuildItem, error) {
+	var out api.BuildItem
+	if err := validBuild(buildID); err != nil {
+		return out, err
+	}
+	err := c.json(ctx, call{method: http.MethodGet, path: "/api/builds/" + buildID}, nil, &out)
+	return out, err
+}
+
+// Active returns the builds that workers hold, newest first. Safe to repeat.
+func (c *Client) Active(ctx context.Context) ([]api.ActiveBuild, error) {
+	var out api.ActiveBuilds
+	err := c.json(ctx, call{method: http.MethodGet, path: "/api/builds/active"}, nil, &out)
+	return out.Builds, err
+}
+
+// Statistics counts all builds by state. Safe to repeat.
+func (c *Client) Statistics(ctx context.Context) (api.Statistics, error) {
+	var out api.Statistics
+	err := c.json(ctx, call{method: http.MethodGet, path: "/api/builds/statistics"}, nil, &out)
+	return out, err
+}
+
+// Retry submits a build again, with the files that the controller has. A repeat
+// after a lost reply may queue it twice.
+func (c *Client) Retry(ctx context.Context, buildID string, auth BuildAuth) (api.Retried, error) {
+	var out api.Retried
+	if err := validBuild(buildID); err != nil {
+		return out, err
+	}
+	header := http.Header{}
+	auth.set(header)
+	cl := call{method: http.MethodPost, path: "/api/builds/" + buildID + "/retry", header: header}
+	err := c.json(ctx, cl, nil, &out)
+	return out, err
+}
+
 // LogsAfter selects a part of a build's log.
 type LogsAfter struct {
 	// Seq is the last line already known; 0 for the beginning.
@@ -147,6 +185,14 @@ func (c *Client) Cancel(ctx context.Context, buildID string) (api.Cancelled, err
 func (c *Client) Health(ctx context.Context) (api.Health, error) {
 	var out api.Health
 	err := c.json(ctx, call{method: http.MethodGet, path: "/health", access: public}, nil, &out)
+	return out, err
+}
+
+// Stats is the public word of the controller on all builds there ever were. Safe
+// to repeat.
+func (c *Client) Stats(ctx context.Context) (api.Stats, error) {
+	var out api.Stats
+	err := c.json(ctx, call{method: http.MethodGet, path: "/api/stats", access: public}, nil, &out)
 	return out, err
 }
 

@@ -38,6 +38,25 @@ func TestWireSamples(t *testing.T) {
 		"plan":               &api.Plan{},
 		"heartbeat_settings": &api.HeartbeatSettings{},
 		"audit":              &api.Audit{},
+
+		"active_builds":       &api.ActiveBuilds{},
+		"statistics":          &api.Statistics{},
+		"retried":             &api.Retried{},
+		"secure_certs":        &api.SecureCerts{},
+		"telemetry":           &api.Telemetry{},
+		"telemetry_heartbeat": &api.TelemetryHeartbeat{},
+		"telemetry_reply":     &api.Status{},
+		"stats":               &api.Stats{},
+		"fail_build":          &api.FailBuild{},
+		"beat_build":          &api.BeatBuild{},
+		"beat_reply":          &api.BeatReply{},
+		"worker_stats":        &api.WorkerStats{},
+		"worker":              &api.Worker{},
+		"worker_list":         &api.WorkerList{},
+		"post_diagnostic":     &api.PostDiagnostic{},
+		"posted_diagnostic":   &api.PostedDiagnostic{},
+		"diagnostic_report":   &api.DiagnosticReport{},
+		"diagnostic_reports":  &api.DiagnosticReports{},
 	}
 	for name, value := range samples {
 		t.Run(name, func(t *testing.T) {

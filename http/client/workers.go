@@ -134,3 +134,43 @@ func (c *Client) PostLogs(ctx context.Context, b Held, lines []api.LogMessage) (
 	err := c.json(ctx, cl, body, &out)
 	return out, err
 }
+
+// Telemetry tells how the machine of a build's worker does. It counts as a sign
+// of life. A repeat after a lost reply may write its log line twice.
+func (c *Client) Telemetry(ctx context.Context, b Held, t api.Telemetry) error {
+	if err := validBuild(b.BuildID); err != nil {
+		return err
+	}
+	header := http.Header{}
+	b.set(header)
+	return c.json(ctx, call{method: http.MethodPost, path: "/api/builds/" + b.BuildID + "/telemetry", header: header}, t, nil)
+}
+
+// SecureCerts returns a build's unpacked certificates. Safe to repeat.
+func (c *Client) SecureCerts(ctx context.Context, b Held) (api.SecureCerts, error) {
+	var out api.SecureCerts
+	if err := validBuild(b.BuildID); err != nil {
+		return out, err
+	}
+	header := http.Header{}
+	b.set(header)
+	cl := call{method: http.MethodGet, path: "/api/builds/" + b.BuildID + "/certs-secure", header: header}
+	err := c.json(ctx, cl, nil, &out)
+	return out, err
+}
+
+// FailBuild ends a build as failed, whoever holds it. Safe to repeat.
+func (c *Client) FailBuild(ctx context.Context, buildID, reason string) (api.Uploaded, error) {
+	var out api.Uploaded
+	body := api.FailBuild{BuildID: buildID, Error: reason}
+	err := c.json(ctx, call{method: http.MethodPost, path: "/api/workers/fail"}, body, &out)
+	return out, err
+}
+
+// BeatBuild is a sign of life for a build, whoever holds it. Safe to repeat.
+func (c *Client) BeatBuild(ctx context.Context, buildID string) (api.BeatReply, error) {
+	var out api.BeatReply
+	body := api.BeatBuild{BuildID: buildID}
+	err := c.json(ctx, call{method: http.MethodPost, path: "/api/workers/heartbeat"}, body, &out)
+	return out, err
+}

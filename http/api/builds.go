@@ -1,0 +1,89 @@
+package api
+
+import "encoding/json"
+
+// ActiveBuild is one element of ActiveBuilds.
+type ActiveBuild struct {
+	ID       string `json:"id"`
+	Status   string `json:"status"`
+	Platform string `json:"platform"`
+	WorkerID string `json:"worker_id"`
+	// StartedAt is a whole number: published menus refuse anything else.
+	StartedAt Millis `json:"started_at"`
+}
+
+// ActiveBuilds answers GET /api/builds/active, newest first.
+type ActiveBuilds struct {
+	Builds []ActiveBuild `json:"builds"`
+}
+
+// Statistics answers GET /api/builds/statistics: how many builds there are in
+// each state.
+type Statistics struct {
+	Total     int64 `json:"total"`
+	Pending   int64 `json:"pending"`
+	Assigned  int64 `json:"assigned"`
+	Building  int64 `json:"building"`
+	Completed int64 `json:"completed"`
+	Failed    int64 `json:"failed"`
+	Cancelled int64 `json:"cancelled"`
+}
+
+// Retried answers POST /api/builds/:id/retry: a new build with the files of the
+// old one.
+type Retried struct {
+	ID              string `json:"id"`
+	Status          string `json:"status"`
+	SubmittedAt     Millis `json:"submitted_at"`
+	AccessToken     string `json:"access_token"`
+	OriginalBuildID string `json:"original_build_id"`
+}
+
+// SecureCerts answers GET /api/builds/:id/certs-secure. Files are standard
+// base64 without line breaks; no member is ever null.
+type SecureCerts struct {
+	P12         []byte `json:"p12"`
+	P12Password string `json:"p12Password"`
+	// KeychainPassword is new in every reply.
+	KeychainPassword     string   `json:"keychainPassword"`
+	ProvisioningProfiles [][]byte `json:"provisioningProfiles"`
+}
+
+// Telemetry is the body of POST /api/builds/:id/telemetry.
+type Telemetry struct {
+	// Type is monitor_started, heartbeat or cpu_snapshot.
+	Type      string `json:"type"`
+	Timestamp string `json:"timestamp"` // ISO 8601
+	// Data depends on Type.
+	Data json.RawMessage `json:"data"`
+}
+
+// TelemetryHeartbeat is the data of a heartbeat. That of a cpu_snapshot is
+// Metrics itself, that of monitor_started an empty object.
+type TelemetryHeartbeat struct {
+	HeartbeatCount *float64 `json:"heartbeat_count,omitempty"`
+	Stage          string   `json:"stage,omitempty"`
+	Metrics        *Metrics `json:"metrics,omitempty"`
+	UptimeSeconds  *float64 `json:"uptime_seconds,omitempty"`
+}
+
+// Metrics are figures of a worker's machine.
+type Metrics struct {
+	CPUPercent  *float64 `json:"cpu_percent,omitempty"` // 100 per core
+	MemoryMB    *float64 `json:"memory_mb,omitempty"`
+	DiskPercent *float64 `json:"disk_percent,omitempty"`
+	Processes   *float64 `json:"processes,omitempty"`
+}
+
+// Stats answers GET /api/stats and /public/stats.
+type Stats struct {
+	NodesOnline      int   `json:"nodesOnline"`
+	BuildsQueued     int   `json:"buildsQueued"`
+	ActiveBuilds     int   `json:"activeBuilds"`
+	BuildsToday      int64 `json:"buildsToday"` // completed since midnight UTC
+	TotalBuilds      int64 `json:"totalBuilds"` // completed and failed
+	TotalBuildTimeMS int64 `json:"totalBuildTimeMs"`
+	// TotalCPUCycles is the mean processor load as a part of one core, times the
+	// seconds of all builds.
+	TotalCPUCycles int64 `json:"totalCpuCycles"`
+}

@@ -1,0 +1,118 @@
+package api
+
+import "encoding/json"
+
+// FailBuild is the body of POST /api/workers/fail.
+type FailBuild struct {
+	BuildID string `json:"build_id"`
+	Error   string `json:"error,omitempty"`
+}
+
+// BeatBuild is the body of POST /api/workers/heartbeat.
+type BeatBuild struct {
+	BuildID string `json:"build_id"`
+}
+
+// BeatReply answers it.
+type BeatReply struct {
+	Success bool `json:"success"`
+	HeartbeatReply
+}
+
+// WorkerStats answers GET /api/workers/:id/stats.
+type WorkerStats struct {
+	TotalBuilds      int    `json:"totalBuilds"`
+	SuccessfulBuilds int    `json:"successfulBuilds"`
+	FailedBuilds     int    `json:"failedBuilds"`
+	WorkerName       string `json:"workerName"`
+	Status           string `json:"status"`
+	// Uptime is the time since it registered first: 3d 14h, 5h 23m, 23m 45s, 45s.
+	Uptime string `json:"uptime"`
+}
+
+// Worker is a machine that builds.
+type Worker struct {
+	ID     string `json:"id"`
+	Name   string `json:"name"`
+	Status string `json:"status"` // idle, building or offline
+	// Draining workers get no builds and finish those that they have.
+	Draining     bool            `json:"draining"`
+	Platforms    []string        `json:"platforms"` // empty means all
+	Capabilities json.RawMessage `json:"capabilities"`
+	// MaxConcurrentBuilds is how many builds it holds at most; Builds are those
+	// that it holds.
+	MaxConcurrentBuilds int               `json:"max_concurrent_builds"`
+	Builds              []string          `json:"builds"`
+	Completed           int               `json:"completed"`
+	Failed              int               `json:"failed"`
+	RegisteredAt        string            `json:"registered_at"` // ISO 8601
+	LastSeenAt          string            `json:"last_seen_at"`  // ISO 8601
+	Telemetry           *WorkerTelemetry  `json:"telemetry"`     // the last
+	Diagnostics         *WorkerDiagnostic `json:"diagnostics"`   // the last
+}
+
+// WorkerTelemetry is what a worker said last of its machine.
+type WorkerTelemetry struct {
+	BuildID string `json:"build_id"`
+	At      string `json:"at"` // ISO 8601
+	Type    string `json:"type"`
+	Stage   string `json:"stage,omitempty"`
+	Metrics
+	UptimeSeconds *float64 `json:"uptime_seconds,omitempty"`
+}
+
+// WorkerDiagnostic is the verdict of a worker's last diagnostic report.
+type WorkerDiagnostic struct {
+	Status string `json:"status"` // healthy, warning or critical
+	RunAt  Millis `json:"run_at"`
+}
+
+// WorkerList answers GET /api/workers, the oldest first.
+type WorkerList struct {
+	Workers []Worker `json:"workers"`
+	Total   int      `json:"total"`
+}
+
+// DiagnosticCheck is one thing that a worker looked at.
+type DiagnosticCheck struct {
+	Name       string          `json:"name"`
+	Status     string          `json:"status"` // pass, warn or fail
+	Message    string          `json:"message"`
+	DurationMS float64         `json:"duration_ms"`
+	AutoFixed  bool            `json:"auto_fixed"`
+	Details    json.RawMessage `json:"details,omitempty"`
+}
+
+// PostDiagnostic is the body of POST /api/diagnostics/report.
+type PostDiagnostic struct {
+	WorkerID   string            `json:"worker_id"`
+	Status     string            `json:"status"` // healthy, warning or critical
+	RunAt      Millis            `json:"run_at"`
+	DurationMS int64             `json:"duration_ms"`
+	AutoFixed  bool              `json:"auto_fixed"`
+	Checks     []DiagnosticCheck `json:"checks"`
+}
+
+// PostedDiagnostic answers it.
+type PostedDiagnostic struct {
+	ID     string `json:"id"` // a UUID
+	Status string `json:"status"`
+}
+
+// DiagnosticReport answers GET /api/diagnostics/:worker_id/latest.
+type DiagnosticReport struct {
+	ID         string `json:"id"`
+	WorkerID   string `json:"worker_id"`
+	Status     string `json:"status"`
+	RunAt      Millis `json:"run_at"`
+	DurationMS int64  `json:"duration_ms"`
+	AutoFixed  bool   `json:"auto_fixed"`
+	// Checks is an array of DiagnosticCheck, as it was sent.
+	Checks json.RawMessage `json:"checks"`
+}
+
+// DiagnosticReports answers GET /api/diagnostics/:worker_id, newest first.
+type DiagnosticReports struct {
+	WorkerID string             `json:"worker_id"`
+	Reports  []DiagnosticReport `json:"reports"`
+}

@@ -1,0 +1,84 @@
+package http_test
+
+import (
+	"archive/zip"
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"takt/http/api"
+)
+
+// certsZip is an archive of names and contents, in this order.
+func certsZip(t *testing.T, entries ...string) part {
+	t.Helper()
+	var buf bytes.Buffer
+	w := zip.NewWriter(&buf)
+	for i := 0; i+1 < len(entries); i += 2 {
+		f, err := w.Create(entries[i])
+		require.NoError(t, err)
+		_, err = f.Write([]byte(entries[i+1]))
+		require.NoError(t, err)
+	}
+	require.NoError(t, w.Close())
+	return part{"certs", "certs.zip", buf.String()}
+}
+
+func TestSecureCertsAreUnpackedForTheirHolder(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p12 := strings.Repeat("\x00p12\xff<>", 500)
+	s, w := b.assigned(certsZip(t, "dist.p12", p12, "password.txt", " s3cret\n", "a.mobileprovision", "A", "b.mobileprovision", "B"))
+	get := func() reply {
+		return b.send("GET", "/api/builds/"+s.ID+"/certs-secure", key("X-Worker-Id", w.ID, "X-Build-Id", s.ID, "Accept", "application/json"), "")
+	}
+	r := get()
+	require.Equal(t, 200, r.status, r.body)
+	requireShape(t, "secure_certs", r)
+	require.Equal(t, "no-store", r.header.Get("Cache-Control"))
+	var raw map[string]any
+	require.NoError(t, json.Unmarshal([]byte(r.body), &raw))
+	require.Equal(t, base64.StdEncoding.EncodeToString([]byte(p12)), raw["p12"], "standard base64 without line breaks")
+	require.Equal(t, []any{"QQ==", "Qg=="}, raw["provisioningProfiles"])
+	c := decode[api.SecureCerts](t, r)
+	require.Equal(t, "s3cret", c.P12Password)
+	keychain, err := base64.StdEncoding.DecodeString(c.KeychainPassword)
+	require.NoError(t, err)
+	require.Len(t, keychain, 24)
+	require.Len(t, c.KeychainPassword, 32)
+	require.NotEqual(t, c.KeychainPassword, decode[api.SecureCerts](t, get()).KeychainPassword, "fresh on every request")
+	require.Equal(t, "building", b.status(s.ID).Status)
+	require.NotContains(t, b.logs.String(), "s3cret")
+	require.NotContains(t, b.logs.String(), c.KeychainPassword)
+}
+
+func TestSecureCertsWithTheLeastThereIs(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s, w := b.assigned(certsZip(t, "dist.p12", "x"))
+	r := b.send("GET", "/api/builds/"+s.ID+"/certs-secure", key("X-Worker-Id", w.ID, "X-Build-Id", s.ID), "")
+	require.Equal(t, 200, r.status, r.body)
+	require.Contains(t, r.body, `"p12Password":""`, "the bootstrap refuses null")
+	require.Contains(t, r.body, `"provisioningProfiles":[]`)
+}
+
+func TestCertsThatCantBeUnpackedSaySo(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for name, certs := range map[string]part{
+		"no archive":        {"certs", "c.zip", "secret bytes that are no archive"},
+		"no p12":            certsZip(t, "readme.txt", "x"),
+		"a name that leads": certsZip(t, "../dist.p12", "x"),
+	} {
+		s, w := b.assigned(certs)
+		r := b.send("GET", "/api/builds/"+s.ID+"/certs-secure", key("X-Worker-Id", w.ID, "X-Build-Id", s.ID), "")
+		require.Equal(t, 500, r.status, name)
+		requireProblem(t, r, "Failed to process certs file", "certs_unusable")
+		require.Equal(t, 200, b.send("POST", "/api/builds/"+s.ID+"/cancel", key(), "").status)
+	}
+	require.NotContains(t, b.logs.String(), "secret bytes")
+}

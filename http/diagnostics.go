@@ -1,0 +1,176 @@
+package http
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"math"
+	"net/http"
+	"path"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"takt/http/api"
+	"takt/store"
+)
+
+const (
+	// defaultReports is how many diagnostic reports are listed by default.
+	defaultReports = 10
+	maxReports     = 1000
+)
+
+// handleDiagnosticReport handles POST /api/diagnostics/report. A report is a row
+// and a file.
+func (s *Server) handleDiagnosticReport(ctx context.Context, c echo.Context) error {
+	var body map[string]json.RawMessage
+	if _, err := s.readJSON(c, &body); err != nil {
+		return err
+	}
+	r, err := diagnosticReport(body)
+	if err != nil {
+		return err
+	}
+	if _, err := s.deps.Workers.Find(ctx, r.WorkerID); err != nil { // before anything is written
+		return err
+	}
+	r.ID = newUUID()
+	r.File.Name = reportName(r.WorkerID, time.Now())
+	if err := s.keepReport(ctx, r); err != nil {
+		return err
+	}
+	if r.Status != store.Critical {
+		s.deps.Queue.Freed(r.WorkerID) // it may get builds again
+	}
+	return s.reply(c, http.StatusOK, api.PostedDiagnostic{ID: r.ID, Status: "stored"})
+}
+
+// reportName is the name in storage of a report that arrives now. No two of one
+// worker have the same.
+func reportName(worker string, now time.Time) string {
+	return path.Join("diagnostics", worker, now.UTC().Format("2006-01-02T15-04-05.000000000Z")+".json")
+}
+
+func (s *Server) keepReport(ctx context.Context, r store.DiagnosticReport) error {
+	content, err := marshal(wireReport(r))
+	if err != nil {
+		return err
+	}
+	u, err := s.deps.Files.Create(ctx, int64(len(content)))
+	if err != nil {
+		return err
+	}
+	defer u.Discard()
+	_, err = u.Write(content)
+	if err == nil {
+		_, _, err = u.Finish()
+	}
+	if err != nil {
+		return err
+	}
+	name := r.File.Name
+	if r.File, err = u.Send(ctx, name, nil); err != nil {
+		return err
+	}
+	err = s.deps.Workers.Report(ctx, r, func() error { return u.Place(name) })
+	u.Settle(err)
+	return err
+}
+
+func wireReport(r store.DiagnosticReport) api.DiagnosticReport {
+	return api.DiagnosticReport{
+		ID: r.ID, WorkerID: r.WorkerID, Status: string(r.Status), RunAt: api.Millis(r.RunAt.UnixMilli()),
+		DurationMS: r.Duration.Milliseconds(), AutoFixed: r.AutoFixed, Checks: r.Checks,
+	}
+}
+
+// diagnosticReport checks what a worker found out about itself.
+func diagnosticReport(body map[string]json.RawMessage) (r store.DiagnosticReport, err error) {
+	for _, name := range []string{"worker_id", "status", "run_at", "duration_ms", "checks"} {
+		if absent(body[name]) {
+			return r, invalid("Missing field: " + name)
+		}
+	}
+	var runAt, duration float64
+	for name, to := range map[string]any{
+		"worker_id": &r.WorkerID, "status": &r.Status, "run_at": &runAt, "duration_ms": &duration, "auto_fixed": &r.AutoFixed,
+	} {
+		if raw := body[name]; !absent(raw) && json.Unmarshal(raw, to) != nil {
+			return r, invalid("Invalid body: wrong type of " + name)
+		}
+	}
+	switch {
+	case !store.ValidID(r.WorkerID):
+		return r, workerNotFound()
+	case !r.Status.Valid():
+		return r, invalid("Invalid status. Must be: healthy, warning, or critical")
+	case runAt < 0 || runAt > maxMillis:
+		return r, invalid("run_at must be milliseconds since 1970")
+	case duration < 0 || duration > maxMillis:
+		return r, invalid("duration_ms must be a number of milliseconds")
+	}
+	r.RunAt = time.UnixMilli(int64(runAt))
+	r.Duration = time.Duration(math.Round(duration)) * time.Millisecond
+	r.Checks, err = checks(body["checks"])
+	return r, err
+}
+
+// maxMillis is the year 2227, and short enough for a time.Duration.
+const maxMillis = 8_125_920_000_000
+
+// checks makes the checks of a report fit for the database and changes nothing
+// else about them.
+func checks(raw json.RawMessage) (json.RawMessage, error) {
+	var list []map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &list); err != nil {
+		return nil, invalid("checks must be an array of objects")
+	}
+	for _, check := range list {
+		if check == nil {
+			return nil, invalid("checks must be an array of objects")
+		}
+	}
+	var compact bytes.Buffer
+	if err := json.Compact(&compact, bytes.ToValidUTF8(raw, []byte("\uFFFD"))); err != nil {
+		return nil, invalid("checks must be an array of objects")
+	}
+	return compact.Bytes(), nil
+}
+
+// handleDiagnosticList handles GET /api/diagnostics/:worker_id.
+func (s *Server) handleDiagnosticList(ctx context.Context, c echo.Context) error {
+	id, err := workerParam(c, "worker_id")
+	if err != nil {
+		return err
+	}
+	limit, err := limitParam(c, defaultReports)
+	if err != nil {
+		return err
+	}
+	reports, err := s.deps.Workers.Reports(ctx, id, min(limit, maxReports))
+	if err != nil {
+		return err
+	}
+	reply := api.DiagnosticReports{WorkerID: id, Reports: make([]api.DiagnosticReport, len(reports))}
+	for i, r := range reports {
+		reply.Reports[i] = wireReport(r)
+	}
+	return s.reply(c, http.StatusOK, reply)
+}
+
+// handleDiagnosticLatest handles GET /api/diagnostics/:worker_id/latest.
+func (s *Server) handleDiagnosticLatest(ctx context.Context, c echo.Context) error {
+	id, err := workerParam(c, "worker_id")
+	if err != nil {
+		return err
+	}
+	reports, err := s.deps.Workers.Reports(ctx, id, 1)
+	if err != nil {
+		return err
+	}
+	if len(reports) == 0 {
+		return store.NewError(store.NotFound, "No diagnostic reports found")
+	}
+	return s.reply(c, http.StatusOK, wireReport(reports[0]))
+}
