@@ -381,29 +381,6 @@ func TestSecondControllerInOneDataDirectoryIsRefused(t *testing.T) {
 	require.Contains(t, p.Tail(), "used by another takt")
 }
 
-func TestNoSecretReachesALog(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	c := s.controller("takt", "TAKT_LOG=debug,json")
-	w := s.worker(c, "one", copyOrder)
-	id := submit(t, c, zipOf(t, map[string]string{"order.txt": "x"}))
-	eventually(t, "the build completes", func() bool { return status(t, c, id).Status == string(store.Completed) })
-	h := register(t, c, 1)
-	h.poll(t)
-	require.NoError(t, w.Stop(t.Context(), patience))
-	require.NoError(t, c.Stop(t.Context(), patience))
-	logs := c.Output() + w.Output()
-	require.NotEmpty(t, logs)
-	for name, secret := range map[string]string{
-		"api key": c.APIKey, "admin key": c.AdminKey, "worker token": h.token,
-		"encryption key":    process.ReadWord(filepath.Join(c.DataDir, "encryption-key")),
-		"database password": process.ReadWord(filepath.Join(c.DataDir, "postgres.password")),
-	} {
-		require.NotEmpty(t, secret, name)
-		require.NotContains(t, logs, secret, name)
-	}
-}
-
 // TestDemo is `make demo`, with this binary.
 func TestDemo(t *testing.T) {
 	t.Parallel()
