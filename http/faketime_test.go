@@ -180,13 +180,15 @@ func TestSmallBodyThatTricklesIsCutAfterHalfAMinute(t *testing.T) {
 		defer c.Close()
 		write(t, c, "POST /api/workers/register HTTP/1.1\r\nHost: takt\r\nX-API-Key: "+apiKey+"\r\nContent-Length: 1000\r\n\r\n")
 		begin := time.Now()
-		go func() { // for as long as somebody takes it
+		var trickle sync.WaitGroup
+		defer func() { _ = c.Close(); trickle.Wait() }()
+		trickle.Go(func() { // for as long as somebody takes it
 			var err error
 			for err == nil {
 				time.Sleep(time.Second) //nolint:forbidigo // fake time
 				_, err = io.WriteString(c, " ")
 			}
-		}()
+		})
 		got := read(t, r)
 		require.Equal(t, 400, got.status)
 		require.InDelta(t, 30, time.Since(begin).Seconds(), 2)
