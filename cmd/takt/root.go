@@ -58,6 +58,7 @@ not available, 6 the build failed.`,
 		newTreeCommand(env),
 		newRestartCommand(env),
 		newAuditCommand(env),
+		newStorageCommand(),
 		newVersionCommand(),
 	)
 	return root

@@ -128,6 +128,10 @@ func (p *Process) Failure() error {
 	return nil
 }
 
+// ExitCode is the exit status, -1 if a signal ended it. Call it after the end
+// only.
+func (p *Process) ExitCode() int { return p.cmd.ProcessState.ExitCode() }
+
 // Output is all that the process has written so far.
 func (p *Process) Output() string {
 	raw, err := os.ReadFile(p.log)

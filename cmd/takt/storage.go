@@ -1,0 +1,168 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"takt/cmd/internal/cli"
+	"takt/storage"
+	"takt/storage/inventory"
+	"takt/store/postgres"
+)
+
+func newStorageCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "storage",
+		Short: "Look after the files of builds",
+		Long: `Look after the files of builds. These commands work on the data directory,
+database and bucket of 'takt serve', with the same settings, whether takt runs
+or not.`,
+		Args: arguments(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newStorageVerifyCommand(), newStorageMigrateCommand())
+	return cmd
+}
+
+// upkeep is one run of a storage command.
+type upkeep struct {
+	cli.Output
+	inventory inventory.Inventory
+}
+
+// upkeepCommand makes do the body of cmd, with everything that it needs open.
+// check looks at the flags before.
+func upkeepCommand(cmd *cobra.Command, label string, check func(cfg Config) error, do func(ctx context.Context, u *upkeep) error) *cobra.Command {
+	var file string
+	var asJSON bool
+	addFlags(cmd.Flags())
+	cmd.Flags().StringVar(&file, "config", "", "YAML file of settings")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "results as JSON, one value per line")
+	cmd.Args = arguments(cobra.NoArgs)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
+		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		cfg, err := load(sources{lookup: os.LookupEnv, file: file, flags: cmd.Flags()})
+		if err == nil {
+			err = check(cfg)
+		}
+		if err == nil {
+			err = readEncryptionKey(&cfg)
+		}
+		if err != nil {
+			return usageError(err)
+		}
+		files, err := openFiles(cfg)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, files.Close()) }()
+		db, closeDB, err := openDatabase(ctx, cfg, cmd.ErrOrStderr())
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, closeDB()) }()
+		u := &upkeep{Output: cli.Output{Out: cmd.OutOrStdout(), Err: cmd.ErrOrStderr(), JSON: asJSON}}
+		bar := cli.NewBar(cmd.ErrOrStderr(), label, asJSON)
+		defer bar.Done()
+		u.inventory = inventory.Inventory{Rows: postgres.NewFiles(db), Files: files, Progress: bar.Progress()}
+		return do(ctx, u)
+	}
+	return cmd
+}
+
+// finding shows a file that is not as it should be.
+func (u *upkeep) finding(f inventory.Finding) {
+	_ = u.Result(f, func(w io.Writer) { // a closed pipe shows at the end
+		fmt.Fprintf(w, "%-8s %-5s %s", f.Problem, f.Place, cli.Plain(f.Name))
+		if f.Detail != "" {
+			fmt.Fprintf(w, "  (%s)", cli.Plain(f.Detail))
+		}
+		fmt.Fprintln(w)
+	})
+}
+
+// summary is the last line of the JSON output.
+type summary struct {
+	Summary any `json:"summary"`
+}
+
+func newStorageVerifyCommand() *cobra.Command {
+	var o inventory.VerifyOptions
+	cmd := &cobra.Command{
+		Use:   "verify",
+		Short: "Look whether every file is there and whole",
+		Long: `Look whether every file that the database names is where it says and has its
+size, with --digest also its content, and list files that nothing names (the
+janitor removes them once they are a day old). Exit code 1 if one is missing or
+damaged. Changes nothing; safe while takt serves.`,
+	}
+	cmd.Flags().BoolVar(&o.Digest, "digest", false, "read every file and compare its SHA-256")
+	cmd.Flags().BoolVar(&o.AnyCopy, "any-copy", false, "one good copy of two is enough, as with a disk for each of several controllers")
+	anything := func(Config) error { return nil }
+	return upkeepCommand(cmd, "verifying", anything, func(ctx context.Context, u *upkeep) error {
+		sum, err := u.inventory.Verify(ctx, o, u.finding)
+		if err != nil {
+			return fmt.Errorf("verifying: %w", err)
+		}
+		err = u.Result(summary{sum}, func(w io.Writer) {
+			fmt.Fprintf(w, "%d files of %d bytes: %d missing, %d damaged; %d that nothing names\n", sum.Files, sum.Bytes, sum.Missing, sum.Damaged, sum.Unnamed)
+		})
+		if n := sum.Missing + sum.Damaged; err == nil && n > 0 {
+			err = fmt.Errorf("%d copies of files are missing or damaged", n)
+		}
+		return err
+	})
+}
+
+func newStorageMigrateCommand() *cobra.Command {
+	var to string
+	var prune bool
+	cmd := &cobra.Command{
+		Use:   "migrate --to s3|local|dual",
+		Short: "Copy files to where they are not yet",
+		Long: `Copy every file to S3, to this disk, or to both, unless it is there already,
+checking its digest. What was copied is read from there at once, whatever
+--storage says; set that to have new files go there as well.
+
+Safe while takt serves, and to be interrupted: run again, it goes on where it
+stopped. Exit code 1 if there was nothing good to copy of a file.`,
+	}
+	cmd.Flags().StringVar(&to, "to", "", "s3, local or dual (required)")
+	cmd.Flags().BoolVar(&prune, "prune", false, "then remove the copies in the other place, each once the one that stays was read")
+	check := func(cfg Config) error {
+		switch mode := storage.Mode(to); {
+		case !mode.Valid():
+			return errors.New("--to must be s3, local or dual")
+		case prune && mode == storage.ModeDual:
+			return errors.New("--prune does not go with --to dual, which keeps both copies")
+		case !cfg.usesS3():
+			return errors.New("no S3 is configured: set TAKT_S3_ENDPOINT and what belongs to it")
+		}
+		return nil
+	}
+	return upkeepCommand(cmd, "copying", check, func(ctx context.Context, u *upkeep) error {
+		o := inventory.MigrateOptions{To: storage.Mode(to), Prune: prune}
+		begun := time.Now()
+		sum, err := u.inventory.Migrate(ctx, o, u.finding)
+		if err != nil {
+			return fmt.Errorf("migrating, %d files copied so far: %w", sum.Copied, err)
+		}
+		err = u.Result(summary{sum}, func(w io.Writer) {
+			fmt.Fprintf(w, "%d files: %d copied (%d bytes in %s), %d copies removed, %d failed\n",
+				sum.Files, sum.Copied, sum.Bytes, time.Since(begun).Round(time.Millisecond), sum.Pruned, sum.Failed)
+		})
+		if err == nil && sum.Failed > 0 {
+			err = fmt.Errorf("%d files have no good copy to copy", sum.Failed)
+		}
+		return err
+	})
+}

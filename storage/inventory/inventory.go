@@ -1,0 +1,240 @@
+package inventory
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"takt/storage"
+	"takt/store"
+)
+
+// Rows is what the database says; *postgres.Files is one.
+type Rows interface {
+	Page(ctx context.Context, after store.FileKey, limit int) ([]store.FileRow, error)
+	Find(ctx context.Context, key store.FileKey) (store.FileRow, error)
+	Count(ctx context.Context) (files, bytes int64, err error)
+	Unnamed(ctx context.Context, names []string, objects bool) ([]string, error)
+	Move(ctx context.Context, from store.FileRow, location store.Location, object string) (bool, error)
+}
+
+// Files is storage; *storage.Files is one.
+type Files interface {
+	HasS3() bool
+	Check(ctx context.Context, row store.FileRow, remote, content bool, moved func(bytes int64)) error
+	CopyToS3(ctx context.Context, row store.FileRow, moved func(bytes int64)) (key string, err error)
+	CopyToDisk(ctx context.Context, row store.FileRow, moved func(bytes int64)) error
+	Remove(name string) (bool, error)
+	RemoveObject(ctx context.Context, key string) error
+	Walk(ctx context.Context, visit func(storage.Stored) error) error
+	WalkObjects(ctx context.Context, visit func(storage.Stored) error) error
+}
+
+// Inventory works on one database and one storage.
+type Inventory struct {
+	Rows  Rows
+	Files Files
+	// Progress is told how many bytes were looked at, of how many; may be nil.
+	Progress func(done, total int64)
+}
+
+// page is how many rows are read at once.
+const page = 500
+
+// Problem is what is wrong with a file.
+type Problem string
+
+// The problems. Unnamed is none: it is for the janitor to remove.
+const (
+	Missing Problem = "missing" // a row names it
+	Damaged Problem = "damaged" // it has another size or content
+	Unnamed Problem = "unnamed" // no row names it
+)
+
+// Finding is a file that is not as it should be.
+type Finding struct {
+	Problem Problem `json:"problem"`
+	// Place is "local" or "s3".
+	Place store.Location `json:"place"`
+	// Name is the path of the file, the key of the object.
+	Name   string         `json:"name"`
+	Build  string         `json:"build,omitempty"`
+	Kind   store.FileKind `json:"kind,omitempty"`
+	Size   int64          `json:"size"`
+	Detail string         `json:"detail,omitempty"`
+}
+
+// finding describes what is wrong with one copy of row; false if err is not
+// about the file.
+func finding(row store.FileRow, place store.Location, err error) (Finding, bool) {
+	f := Finding{Place: place, Name: row.Name, Build: row.BuildID, Kind: row.Kind, Size: row.Size}
+	if place == store.InS3 {
+		f.Name = row.Object
+	}
+	switch {
+	case errors.Is(err, storage.ErrDamaged):
+		f.Problem, f.Detail = Damaged, err.Error()
+	case store.CodeOf(err) == store.NotFound:
+		f.Problem = Missing
+	default:
+		return Finding{}, false
+	}
+	return f, true
+}
+
+// each calls visit for every row.
+func (i Inventory) each(ctx context.Context, visit func(store.FileRow) error) error {
+	_, total, err := i.Rows.Count(ctx)
+	if err != nil {
+		return err
+	}
+	var done int64
+	var after store.FileKey
+	for {
+		rows, err := i.Rows.Page(ctx, after, page)
+		if err != nil || len(rows) == 0 {
+			return err
+		}
+		for _, row := range rows {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			if err := visit(row); err != nil {
+				return err
+			}
+			after = row.FileKey
+			done += row.Size
+			if i.Progress != nil {
+				i.Progress(done, max(done, total))
+			}
+		}
+	}
+}
+
+// changed reports whether a row no longer says what it said, because somebody
+// moved the file or removed it.
+func (i Inventory) changed(ctx context.Context, row store.FileRow) (bool, error) {
+	now, err := i.Rows.Find(ctx, row.FileKey)
+	if store.CodeOf(err) == store.NotFound {
+		return true, nil
+	}
+	return now.Location != row.Location || now.Object != row.Object, err
+}
+
+// VerifyOptions say how closely to look.
+type VerifyOptions struct {
+	// Digest reads every byte.
+	Digest bool
+	// AnyCopy is content with one good copy where a row names two, as where
+	// several controllers have a disk each.
+	AnyCopy bool
+	// Age is how old a file without a row has to be to be told of: it may be on
+	// its way. Defaults to 1 hour.
+	Age time.Duration
+}
+
+// Verified is what Verify has seen.
+type Verified struct {
+	Files   int64 `json:"files"`
+	Bytes   int64 `json:"bytes"`
+	Missing int64 `json:"missing"`
+	Damaged int64 `json:"damaged"`
+	Unnamed int64 `json:"unnamed"`
+}
+
+// Verify looks whether every file that a row names is where the row says, and
+// for files that no row names. found gets what is not as it should be.
+func (i Inventory) Verify(ctx context.Context, o VerifyOptions, found func(Finding)) (Verified, error) {
+	if o.Age == 0 {
+		o.Age = time.Hour
+	}
+	var sum Verified
+	tell := func(f Finding) {
+		switch f.Problem {
+		case Missing:
+			sum.Missing++
+		case Damaged:
+			sum.Damaged++
+		case Unnamed:
+			sum.Unnamed++
+		}
+		found(f)
+	}
+	err := i.each(ctx, func(row store.FileRow) error {
+		sum.Files++
+		sum.Bytes += row.Size
+		return i.verify(ctx, row, o, tell)
+	})
+	if err == nil {
+		err = i.unnamed(ctx, store.OnDisk, o.Age, tell)
+	}
+	if err == nil && i.Files.HasS3() {
+		err = i.unnamed(ctx, store.InS3, o.Age, tell)
+	}
+	return sum, err
+}
+
+// verify looks at every copy of one file.
+func (i Inventory) verify(ctx context.Context, row store.FileRow, o VerifyOptions, tell func(Finding)) error {
+	var findings []Finding
+	good := 0
+	for _, place := range []store.Location{store.OnDisk, store.InS3} {
+		if place == store.OnDisk && !row.Location.Local() || place == store.InS3 && !row.Location.Remote() {
+			continue
+		}
+		err := i.Files.Check(ctx, row, place == store.InS3, o.Digest, nil)
+		if err == nil {
+			good++
+			continue
+		}
+		f, ok := finding(row, place, err)
+		if !ok {
+			return err
+		}
+		findings = append(findings, f)
+	}
+	if len(findings) == 0 || o.AnyCopy && good > 0 {
+		return nil
+	}
+	if changed, err := i.changed(ctx, row); changed || err != nil {
+		return err // it was moved or removed while it was looked at
+	}
+	for _, f := range findings {
+		tell(f)
+	}
+	return nil
+}
+
+// unnamed tells of what no row names.
+func (i Inventory) unnamed(ctx context.Context, place store.Location, age time.Duration, tell func(Finding)) error {
+	old := map[string]storage.Stored{}
+	flush := func() error {
+		names := make([]string, 0, len(old))
+		for name := range old {
+			names = append(names, name)
+		}
+		unnamed, err := i.Rows.Unnamed(ctx, names, place == store.InS3)
+		for _, name := range unnamed {
+			tell(Finding{Problem: Unnamed, Place: place, Name: name, Size: old[name].Size})
+		}
+		clear(old)
+		return err
+	}
+	walk := i.Files.Walk
+	if place == store.InS3 {
+		walk = i.Files.WalkObjects
+	}
+	err := walk(ctx, func(s storage.Stored) error {
+		if time.Since(s.ModTime) < age {
+			return nil
+		}
+		if old[s.Name] = s; len(old) < page {
+			return nil
+		}
+		return flush()
+	})
+	if err != nil {
+		return err
+	}
+	return flush()
+}

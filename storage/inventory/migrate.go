@@ -1,0 +1,140 @@
+package inventory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"takt/storage"
+	"takt/store"
+)
+
+// MigrateOptions say where files are to be.
+type MigrateOptions struct {
+	To storage.Mode
+	// Prune removes the copies in the other place, each once the one that stays
+	// has been read and found whole. Not with ModeDual.
+	Prune bool
+}
+
+// Migrated is what Migrate has done.
+type Migrated struct {
+	Files  int64 `json:"files"`
+	Copied int64 `json:"copied"`
+	Bytes  int64 `json:"bytes"` // copied
+	Pruned int64 `json:"pruned"`
+	// Failed files have no good copy to be made of, on this disk or in S3.
+	Failed int64 `json:"failed"`
+}
+
+// Migrate copies every file to where it is to be and is not, and says so in its
+// row. found gets those of which there is nothing to copy.
+func (i Inventory) Migrate(ctx context.Context, o MigrateOptions, found func(Finding)) (Migrated, error) {
+	var sum Migrated
+	if !i.Files.HasS3() {
+		return sum, errors.New("migrating: S3 is not configured")
+	}
+	if o.Prune && o.To == storage.ModeDual {
+		return sum, errors.New("migrating: dual storage keeps both copies")
+	}
+	err := i.each(ctx, func(row store.FileRow) error {
+		sum.Files++
+		err := i.migrate(ctx, &row, o, &sum)
+		if err == nil {
+			return nil
+		}
+		from := store.OnDisk
+		if row.Location == store.InS3 || row.Location == store.InBoth && o.To == storage.ModeS3 {
+			from = store.InS3
+		}
+		f, ok := finding(row, from, err)
+		if !ok {
+			return err
+		}
+		if changed, err := i.changed(ctx, row); changed || err != nil {
+			return err
+		}
+		sum.Failed++
+		found(f)
+		return nil
+	})
+	return sum, err
+}
+
+func (i Inventory) migrate(ctx context.Context, row *store.FileRow, o MigrateOptions, sum *Migrated) error {
+	if o.To != storage.ModeLocal && !row.Location.Remote() {
+		if done, err := i.toS3(ctx, row, sum); !done || err != nil {
+			return err
+		}
+	}
+	if o.To != storage.ModeS3 && !row.Location.Local() {
+		if done, err := i.toDisk(ctx, row, sum); !done || err != nil {
+			return err
+		}
+	}
+	if o.Prune && row.Location == store.InBoth {
+		return i.prune(ctx, *row, o.To, sum)
+	}
+	return nil
+}
+
+// toS3 gives a file its object. done is false if somebody else changed the row.
+func (i Inventory) toS3(ctx context.Context, row *store.FileRow, sum *Migrated) (done bool, err error) {
+	key, err := i.Files.CopyToS3(ctx, *row, nil)
+	if err != nil {
+		return false, err
+	}
+	moved, err := i.Rows.Move(ctx, *row, store.InBoth, key)
+	if err != nil {
+		return false, err // the row may name it: if not, the janitor finds it
+	}
+	if !moved {
+		return false, i.Files.RemoveObject(ctx, key)
+	}
+	sum.Copied++
+	sum.Bytes += row.Size
+	row.Location, row.Object, row.CopyPending = store.InBoth, key, false
+	return true, nil
+}
+
+// toDisk gives a file its local copy; likewise.
+func (i Inventory) toDisk(ctx context.Context, row *store.FileRow, sum *Migrated) (done bool, err error) {
+	if err := i.Files.CopyToDisk(ctx, *row, nil); err != nil {
+		return false, err
+	}
+	moved, err := i.Rows.Move(ctx, *row, store.InBoth, row.Object)
+	if err != nil || !moved {
+		return false, err // what no row names, the janitor removes
+	}
+	sum.Copied++
+	sum.Bytes += row.Size
+	row.Location = store.InBoth
+	return true, nil
+}
+
+// prune removes the copy that is not wanted any more, once the other one has
+// been read. The row goes first: what it does not name may be lost.
+func (i Inventory) prune(ctx context.Context, row store.FileRow, to storage.Mode, sum *Migrated) error {
+	if err := i.Files.Check(ctx, row, to == storage.ModeS3, true, nil); err != nil {
+		return err
+	}
+	if to == storage.ModeS3 {
+		moved, err := i.Rows.Move(ctx, row, store.InS3, row.Object)
+		if err != nil || !moved {
+			return err
+		}
+		if _, err := i.Files.Remove(row.Name); err != nil {
+			return fmt.Errorf("pruning: %w", err)
+		}
+	} else {
+		moved, err := i.Rows.Move(ctx, row, store.OnDisk, "")
+		if err != nil || !moved {
+			return err
+		}
+		if err := i.Files.RemoveObject(ctx, row.Object); err != nil {
+			return fmt.Errorf("pruning: %w", err)
+		}
+	}
+	sum.Pruned++
+	return nil
+}
