@@ -169,9 +169,7 @@ func (s *Server) handleBuildLogs(ctx context.Context, c echo.Context) error {
 	}
 	reply := api.Logs{BuildID: b.ID, Logs: make([]api.LogEntry, len(lines))}
 	for i, l := range lines {
-		reply.Logs[i] = api.LogEntry{
-			Timestamp: api.Millis(l.At.UnixMilli()), Level: string(l.Level), Message: l.Message, Seq: l.Seq,
-		}
+		reply.Logs[i] = logEntry(l)
 	}
 	return s.reply(c, http.StatusOK, reply)
 }

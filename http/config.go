@@ -73,6 +73,18 @@ type Config struct {
 	// MaxBypass is how many requests that need no actor are served at once.
 	// Defaults to 64.
 	MaxBypass int
+	// MaxStreams is how many streams of events there are at once. Defaults to
+	// 1000.
+	MaxStreams int
+	// StreamTimeout is how long a write to a stream may take; a client that is
+	// slower is cut off. Defaults to 10 seconds.
+	StreamTimeout time.Duration
+	// StreamPing is the time between two signs of life on a stream. Defaults to 15
+	// seconds.
+	StreamPing time.Duration
+	// TailInterval is how often followed logs are looked at for what other
+	// controllers have written. Defaults to 1 second.
+	TailInterval time.Duration
 	// ShutdownTimeout is what running requests have when Serve is to end.
 	// Defaults to 20 seconds.
 	ShutdownTimeout time.Duration
@@ -106,6 +118,10 @@ func (c Config) WithDefaults() Config {
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, time.Minute)
 	c.MaxDrains = cmp.Or(c.MaxDrains, 8)
 	c.MaxBypass = cmp.Or(c.MaxBypass, 64)
+	c.MaxStreams = cmp.Or(c.MaxStreams, 1000)
+	c.StreamTimeout = cmp.Or(c.StreamTimeout, 10*time.Second)
+	c.StreamPing = cmp.Or(c.StreamPing, 15*time.Second)
+	c.TailInterval = cmp.Or(c.TailInterval, time.Second)
 	c.ShutdownTimeout = cmp.Or(c.ShutdownTimeout, 20*time.Second)
 	return c
 }
@@ -126,7 +142,8 @@ func (c Config) Validate() error {
 		"source limit": c.MaxSource, "certs limit": c.MaxCerts, "result limit": c.MaxResult,
 		"JSON limit": c.MaxJSON, "field limit": c.MaxField, "parts limit": int64(c.MaxParts),
 		"list limit": int64(c.MaxList), "drains": int64(c.MaxDrains), "bypass limit": int64(c.MaxBypass),
-		"connection limit":      int64(c.MaxConnections),
+		"connection limit": int64(c.MaxConnections), "streams": int64(c.MaxStreams),
+		"stream time-out": int64(c.StreamTimeout), "stream ping": int64(c.StreamPing), "tail interval": int64(c.TailInterval),
 		"worker token lifetime": int64(c.WorkerTokenTTL), "read header time-out": int64(c.ReadHeaderTimeout),
 		"read time-out": int64(c.ReadTimeout), "idle time-out": int64(c.IdleTimeout),
 		"stall time-out": int64(c.StallTimeout), "presence interval": int64(c.PresenceInterval),

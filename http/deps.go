@@ -17,6 +17,10 @@ type BuildReader interface {
 	Find(ctx context.Context, id string) (store.Build, error)
 	List(ctx context.Context, filter store.BuildFilter) ([]store.Build, error)
 	Logs(ctx context.Context, id string, after int64, limit int) ([]store.LogLine, error)
+	// Tail is Logs with the build's state at the same moment.
+	Tail(ctx context.Context, id string, after int64, limit int) (store.Tail, error)
+	// LogMarks tells how far the logs of these builds are.
+	LogMarks(ctx context.Context, ids []string) (map[string]store.LogMark, error)
 	Counts(ctx context.Context) (store.Counts, error)
 	Totals(ctx context.Context) (store.Totals, error)
 }

@@ -15,6 +15,7 @@ type metrics struct {
 	refused  prometheus.Counter
 	// connections counts those that were too many.
 	connections prometheus.Counter
+	streams     prometheus.Gauge
 }
 
 func newMetrics() metrics {
@@ -32,6 +33,9 @@ func newMetrics() metrics {
 		parked: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "takt_http_polls_parked", Help: "Polls that wait for a build without an actor.",
 		}),
+		streams: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "takt_http_streams", Help: "Streams of server-sent events that are open.",
+		}),
 		refused: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "takt_http_bodies_drained_total", Help: "Refused bodies that were read to their end.",
 		}),
@@ -44,7 +48,7 @@ func newMetrics() metrics {
 // Collectors returns the server's metrics, to be registered once.
 func (s *Server) Collectors() []prometheus.Collector {
 	m := s.metrics
-	all := []prometheus.Collector{m.requests, m.seconds, m.running, m.parked, m.refused, m.connections}
+	all := []prometheus.Collector{m.requests, m.seconds, m.running, m.parked, m.streams, m.refused, m.connections}
 	if s.deps.TLS != nil {
 		all = append(all, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "takt_http_tls_not_after_seconds", Help: "When the TLS certificate in use expires, in seconds since 1970.",

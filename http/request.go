@@ -67,6 +67,10 @@ func (s *Server) wrap(r route, method string) echo.HandlerFunc {
 		serve = s.servePoll
 	case r.path == registerPath:
 		serve = s.serveRegister
+	case r.path == logsPath && method == http.MethodGet:
+		serve = s.serveLogs
+	case r.path == eventsPath:
+		serve = s.serveEvents
 	case r.bypass:
 		serve = s.serveBypass
 	}

@@ -58,7 +58,7 @@ func (s *Server) routes() []route {
 		{get, "/api/builds/statistics", apiKey, query, false, s.handleBuildStatistics, small},
 		{get, "/api/builds/:id", apiKey, query, false, s.handleBuildShow, small},
 		{get, "/api/builds/:id/status", buildKey, query, false, s.handleBuildStatus, small},
-		{get, "/api/builds/:id/logs", buildKey, query, false, s.handleBuildLogs, small},
+		{get, logsPath, buildKey, query, false, s.handleBuildLogs, small}, // see serveLogs
 		{head, "/api/builds/:id/download", buildKey, transfer, false, s.handleBuildDownload, small},
 		{head, "/api/builds/:id/download/:type", buildKey, transfer, false, s.handleBuildDownload, small},
 		{post, "/api/builds/:id/cancel", apiKey, submit, false, s.handleBuildCancel, small},
@@ -92,6 +92,8 @@ func (s *Server) routes() []route {
 
 		{head, "/api/stats", public, query, false, s.handleStats, small},
 		{head, "/public/stats", public, query, false, s.handleStats, small},
+		{get, eventsPath, apiKey, query, false, nil, small}, // see serveEvents
+
 		{head, "/health", public, ops, true, s.handleHealth, small},
 		{head, "/api/health", public, ops, true, s.handleHealth, small},
 		{head, "/livez", public, ops, true, s.handleLive, small},

@@ -36,7 +36,11 @@ type Server struct {
 	drains chan struct{} // a place for each refused body that is read
 	bypass chan struct{} // a place for each request without an actor
 
-	stats statsCache
+	stats     statsCache
+	streams   chan struct{} // a place for each stream of events
+	tailReads chan struct{} // a place for each stream that reads rows
+	ring      *ring
+	tails     *tails
 
 	idPrefix string // of request ids
 	idCount  atomic.Uint64
@@ -56,8 +60,11 @@ func New(deps Deps, cfg Config) (*Server, error) {
 		deps: deps, cfg: cfg, log: deps.Logger, echo: echo.New(), metrics: newMetrics(),
 		apiKey: newSecret(cfg.APIKey), adminKey: newSecret(cfg.AdminKey),
 		drains: make(chan struct{}, cfg.MaxDrains), bypass: make(chan struct{}, cfg.MaxBypass),
-		stats: statsCache{turn: make(chan struct{}, 1)},
+		stats:   statsCache{turn: make(chan struct{}, 1)},
+		streams: make(chan struct{}, cfg.MaxStreams), tailReads: make(chan struct{}, tailReads),
+		ring: newRing(ringSize), tails: newTails(),
 	}
+	s.deps.Builds = followed{deps.Builds, s.tails}
 	s.polls = newQuota("poll", cfg.PollRate, time.Now())
 	s.registrations = newQuota("register", cfg.RegisterRate, time.Now())
 	if err := s.prepare(); err != nil {

@@ -27,6 +27,8 @@ import (
 type bundle struct {
 	t      *testing.T
 	url    string
+	server *takthttp.Server
+	stop   func() error
 	client *http.Client
 	dir    string // of storage
 	db     *postgres.DB
@@ -67,7 +69,8 @@ func setupWith(t *testing.T, replace func(*takthttp.Deps), change ...func(*takth
 	replace(&deps)
 	s, l := newServer(t, deps, change...)
 	b.logs = l
-	b.url, _ = serve(t, s, listen(t))
+	b.server = s
+	b.url, b.stop = serve(t, s, listen(t))
 	return b
 }
 

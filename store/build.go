@@ -177,6 +177,19 @@ type LogLine struct {
 	Message string
 }
 
+// Tail is what is new in a build's log, and the build's state at the same moment.
+type Tail struct {
+	State BuildState
+	Lines []LogLine
+}
+
+// LogMark is how far a build's log is; it moves on with each line and each change
+// of the state.
+type LogMark struct {
+	Seq   int64
+	State BuildState
+}
+
 // Counts are the numbers of builds per state that are not history.
 type Counts struct {
 	Pending, Assigned, Building int

@@ -50,6 +50,7 @@ type state struct {
 	// heard are the topics that have subscribers, replaced whole by the actor: an
 	// event that nobody would hear costs its publisher a look-up and no message.
 	heard atomic.Pointer[map[string]struct{}]
+	tap   atomic.Pointer[func(Event)]
 }
 
 // New returns a bus that carries events once Spec's child runs.
@@ -68,7 +69,21 @@ func (b Bus) PublishRemote(topic, argument string) {
 	b.publish(Event{Topic: topic, Data: argument, Remote: true})
 }
 
+// Tap has f called with every event, whoever listens and whether the actor runs,
+// by whoever publishes it: f returns at once and may be called by several
+// goroutines. There is one tap; nil takes it away.
+func (b Bus) Tap(f func(Event)) {
+	if f == nil {
+		b.state.tap.Store(nil)
+		return
+	}
+	b.state.tap.Store(&f)
+}
+
 func (b Bus) publish(e Event) {
+	if tap := b.state.tap.Load(); tap != nil {
+		(*tap)(e)
+	}
 	heard := b.state.heard.Load()
 	if heard == nil {
 		return

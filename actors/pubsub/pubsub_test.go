@@ -109,6 +109,17 @@ func TestBus(t *testing.T) {
 		_, err := bus.Subscribe(t.Context(), pubsub.QueueUpdated)
 		require.ErrorIs(t, err, otp.ErrNoProc)
 	})
+	t.Run("lets its tap hear all, also what nobody subscribes to and without an actor", func(t *testing.T) {
+		t.Parallel()
+		bus := pubsub.New()
+		var heard []pubsub.Event
+		bus.Tap(func(e pubsub.Event) { heard = append(heard, e) })
+		bus.Publish(pubsub.QueueUpdated, 1)
+		bus.PublishRemote(pubsub.JobAvailable, "ios")
+		bus.Tap(nil)
+		bus.Publish(pubsub.QueueUpdated, 2)
+		require.Equal(t, []pubsub.Event{{Topic: pubsub.QueueUpdated, Data: 1}, {Topic: pubsub.JobAvailable, Data: "ios", Remote: true}}, heard)
+	})
 	t.Run("refuses a subscriber without a topic", func(t *testing.T) {
 		t.Parallel()
 		_, err := setup(t).bus.Subscribe(t.Context())

@@ -7,6 +7,7 @@ import (
 	"takt/actors/build"
 	"takt/actors/otp"
 	"takt/actors/pubsub"
+	"takt/actors/telemetry"
 	"takt/http"
 	"takt/http/api"
 	"takt/store"
@@ -85,6 +86,30 @@ func (a announcer) BuildUpdated(u store.BuildUpdate) { a.bus.Publish(pubsub.Buil
 
 // WorkerUpdated implements http.Announcer.
 func (a announcer) WorkerUpdated(u store.WorkerUpdate) { a.bus.Publish(pubsub.WorkerUpdated, u) }
+
+// hear gives the bus's events to the HTTP server's streams. A build that became
+// available is told twice, here and through PostgreSQL, which every controller
+// hears; the latter counts.
+func hear(server *http.Server) func(pubsub.Event) {
+	return func(e pubsub.Event) {
+		out := http.Event{Topic: e.Topic, Data: e.Data}
+		switch data := e.Data.(type) {
+		case string:
+			if e.Topic != pubsub.JobAvailable || !e.Remote {
+				return
+			}
+			out.Data = api.JobAvailable{Platform: data}
+		case build.Assigned:
+			out.BuildID = data.BuildID
+		case store.BuildUpdate:
+			out.BuildID = data.BuildID
+		case build.QueueUpdated, store.WorkerUpdate, telemetry.SupervisorEvent:
+		default:
+			return
+		}
+		server.Publish(out)
+	}
+}
 
 // describe shows the live tree in the words of the wire.
 func (c *controller) describe(all bool) api.TreeNode { return treeNode(c.tree.Snapshot(all)) }

@@ -121,6 +121,13 @@ type Logs struct {
 	Logs    []LogEntry `json:"logs"`
 }
 
+// LogEnd is the data of the last event of a log's stream.
+type LogEnd struct {
+	BuildID string `json:"build_id"`
+	Status  string `json:"status"`
+	State   string `json:"state"`
+}
+
 // LogMessage is one line that a worker sends.
 type LogMessage struct {
 	Level   string `json:"level"`
@@ -244,6 +251,11 @@ type Status struct {
 type QueueHealth struct {
 	Pending int `json:"pending"`
 	Active  int `json:"active"`
+}
+
+// JobAvailable is the data of the event job:available.
+type JobAvailable struct {
+	Platform string `json:"platform"`
 }
 
 // TreeNode is one process of the supervision tree, in GET /admin/tree.

@@ -1,0 +1,154 @@
+package http_test
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	takthttp "takt/http"
+	"takt/store"
+)
+
+// openStreams is how many streams s counts.
+func openStreams(t *testing.T, s *takthttp.Server) float64 {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(s.Collectors()...)
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	for _, f := range families {
+		if f.GetName() == "takt_http_streams" {
+			return f.GetMetric()[0].GetGauge().GetValue()
+		}
+	}
+	require.Fail(t, "no such figure")
+	return 0
+}
+
+func worker(id string) takthttp.Event {
+	return takthttp.Event{Topic: "worker:updated", Data: store.WorkerUpdate{WorkerID: id, Status: store.Idle}}
+}
+
+// eventServer is a server of which nothing but events is asked.
+func eventServer(t *testing.T, change ...func(*takthttp.Config)) (*takthttp.Server, string) {
+	t.Helper()
+	s, _ := newServer(t, takthttp.Deps{}, change...)
+	url, _ := serve(t, s, listen(t))
+	return s, url + "/api/events"
+}
+
+func TestEventsAreTold(t *testing.T) {
+	t.Parallel()
+	s, url := eventServer(t)
+	s.Publish(worker("before"))
+	one, two := tune(t, newClient(t), url, key()), tune(t, newClient(t), url, key())
+	<-one.events // the position
+	<-two.events
+	for i := range 3 {
+		s.Publish(worker(fmt.Sprint(i)))
+		for _, l := range []*listener{one, two} {
+			e := l.next()
+			require.Equal(t, "worker:updated", e.name)
+			require.Equal(t, `{"worker_id":"`+fmt.Sprint(i)+`","status":"idle"}`, e.data)
+			require.True(t, strings.HasSuffix(e.id, fmt.Sprint("-", i+2)), e.id)
+		}
+	}
+}
+
+func TestEventsGoOnWhereTheClientWas(t *testing.T) {
+	t.Parallel()
+	s, url := eventServer(t)
+	first := tune(t, newClient(t), url, key())
+	start := <-first.events
+	require.Equal(t, sse{id: start.id}, start, "a position, which is no event")
+	first.cancel()
+	for i := range 600 { // more than are sent at once
+		s.Publish(worker(fmt.Sprint(i)))
+	}
+	again := tune(t, newClient(t), url, key("Last-Event-ID", start.id))
+	var last sse
+	for i := range 600 {
+		last = again.next()
+		require.Contains(t, last.data, fmt.Sprintf("%q", fmt.Sprint(i)))
+	}
+	s.Publish(worker("live"))
+	require.Contains(t, again.next().data, "live")
+	later := tune(t, newClient(t), url, key("Last-Event-ID", last.id))
+	require.Contains(t, later.next().data, "live")
+}
+
+func TestEventsThatWereForgottenAreAReset(t *testing.T) {
+	t.Parallel()
+	s, url := eventServer(t)
+	first := tune(t, newClient(t), url, key())
+	start := <-first.events
+	first.cancel()
+	for i := range 10_001 {
+		s.Publish(worker(fmt.Sprint(i)))
+	}
+	ours, _, _ := strings.Cut(start.id, "-")
+	var reset []*listener
+	for _, lost := range []string{start.id, "another-3", "nonsense", ours + "-x", ours + "-10002", ours + "-99999999999999999999"} {
+		l := tune(t, newClient(t), url, key("Last-Event-ID", lost))
+		require.Equal(t, sse{id: ours + "-10001", name: "reset", data: "{}"}, l.next(), lost)
+		reset = append(reset, l)
+	}
+	oldest := tune(t, newClient(t), url, key("Last-Event-ID", ours+"-1"))
+	require.Equal(t, ours+"-2", oldest.next().id, "the last 10 000 are there")
+	s.Publish(worker("live"))
+	for _, l := range reset {
+		require.Equal(t, ours+"-10002", l.next().id, "one reset, then live")
+	}
+	_, url = eventServer(t)
+	require.Equal(t, "reset", tune(t, newClient(t), url, key("Last-Event-ID", ours+"-0")).next().name, "another start")
+}
+
+func TestEventsAreFiltered(t *testing.T) {
+	t.Parallel()
+	s, url := eventServer(t, func(c *takthttp.Config) { c.StreamPing = 20 * time.Millisecond })
+	l := tune(t, newClient(t), url+"?topics=build:updated,queue:updated", key())
+	s.Publish(worker("w"))
+	require.Eventually(t, func() bool {
+		e := <-l.events
+		return e.comment == "ping" && strings.HasSuffix(e.id, "-1")
+	}, waitFor, tick, "signs of life move the position on")
+	s.Publish(takthttp.Event{Topic: "build:updated", Data: store.BuildUpdate{BuildID: "b", State: store.Pending}})
+	require.JSONEq(t, `{"build_id":"b","state":"pending"}`, l.next().data)
+	for _, bad := range []string{"build", "build:updated,", "x:y", "settings:changed"} {
+		r := send(t, newClient(t), "GET", url+"?topics="+bad, key(), nil)
+		require.Equal(t, 400, r.status, bad)
+	}
+}
+
+// A client that reads nothing is cut off, and who publishes does not notice.
+func TestSlowClientsAreCutOff(t *testing.T) {
+	t.Parallel()
+	s, l := newServer(t, takthttp.Deps{}, func(c *takthttp.Config) { c.StreamTimeout = 100 * time.Millisecond })
+	ln := listen(t)
+	serve(t, s, ln)
+	conn, err := net.Dial("tcp", ln.Addr().String())
+	require.NoError(t, err)
+	defer conn.Close()
+	require.NoError(t, conn.(*net.TCPConn).SetReadBuffer(4096))
+	_, err = fmt.Fprintf(conn, "GET /api/events HTTP/1.1\r\nHost: x\r\nX-API-Key: %s\r\n\r\n", apiKey)
+	require.NoError(t, err)
+	status, err := bufio.NewReaderSize(conn, 16).ReadString('\n')
+	require.NoError(t, err)
+	require.Contains(t, status, "200")
+	big := strings.Repeat("x", 10_000)
+	published := 0
+	require.Eventually(t, func() bool {
+		for range 100 {
+			s.Publish(takthttp.Event{Topic: "worker:updated", Data: big})
+			published++
+		}
+		return openStreams(t, s) == 0
+	}, waitFor, tick)
+	require.NotContains(t, l.String(), `"level":"error"`)
+}
