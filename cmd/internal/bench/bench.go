@@ -75,7 +75,11 @@ func measurements() []measurement {
 		{[]string{"E1"}, (*run).memory},
 		{[]string{"A2", "A3", "A7"}, (*run).polls},
 		{[]string{"A4"}, (*run).wake},
+		{[]string{"A6"}, (*run).depth},
+		{[]string{"A8"}, (*run).snapshot},
 		{[]string{"B1"}, (*run).upload},
+		{[]string{"B2"}, (*run).crowded},
+		{[]string{"B3"}, (*run).downloads},
 	}
 }
 

@@ -12,9 +12,7 @@ import (
 	"time"
 
 	"takt/cmd/internal/process"
-	"takt/http/api"
 	"takt/http/client"
-	"takt/store"
 )
 
 const resultSize = 1 << 30
@@ -64,20 +62,9 @@ func (r *run) upload(ctx context.Context) (err error) {
 
 // uploadOnce takes one build through register, submit, poll and upload.
 func uploadOnce(ctx context.Context, c *process.Controller, content client.Content) (took time.Duration, growth int, err error) {
-	sub, err := c.Client.Submit(ctx, client.Submit{Platform: store.IOS, Source: client.Bytes([]byte("source"))})
+	held, err := holding(ctx, c)
 	if err != nil {
 		return 0, 0, err
-	}
-	reg, err := c.Client.Register(ctx, api.Register{Name: "uploader", Capabilities: []byte("{}")})
-	if err != nil {
-		return 0, 0, err
-	}
-	poll, err := c.Client.Poll(ctx, client.Poll{Token: reg.AccessToken})
-	if err != nil {
-		return 0, 0, err
-	}
-	if poll.Job == nil || poll.Job.ID != sub.ID {
-		return 0, 0, fmt.Errorf("submitted %s, the worker got %+v", sub.ID, poll.Job)
 	}
 	before, err := resident(c.PID(), "VmRSS")
 	if err != nil {
@@ -86,7 +73,7 @@ func uploadOnce(ctx context.Context, c *process.Controller, content client.Conte
 	peak := watchPeak(c.PID())
 	begin := time.Now()
 	_, err = c.Client.Upload(ctx, client.Upload{
-		Held: client.Held{BuildID: sub.ID, WorkerID: reg.ID, Attempt: poll.Job.Attempt}, Success: true, Result: &content,
+		Held: held, Success: true, Result: &content,
 	})
 	took = time.Since(begin)
 	top, perr := peak()
