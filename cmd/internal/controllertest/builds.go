@@ -123,6 +123,20 @@ func (c *Controller) cancel(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+func (c *Controller) retry(w http.ResponseWriter, r *http.Request) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	old := c.builds[r.PathValue("id")]
+	if old.Source == nil {
+		Problem(w, http.StatusBadRequest, store.InvalidState, "Original build source no longer available. Please submit a new build.")
+		return
+	}
+	b := c.submit(old.Platform, old.Source, old.Certs)
+	JSON(w, http.StatusOK, api.Retried{
+		ID: b.ID, Status: "pending", SubmittedAt: *api.NewMillis(submitted()), AccessToken: b.Token, OriginalBuildID: old.ID,
+	})
+}
+
 func nullable(s string) *string {
 	if s == "" {
 		return nil

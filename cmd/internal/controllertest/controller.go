@@ -44,6 +44,7 @@ type Worker struct {
 	Slots         int
 	Registrations int
 	Gone          bool // unregistered
+	Draining      bool
 	token, before string
 }
 

@@ -38,6 +38,11 @@ func (c *Controller) Answer(w http.ResponseWriter, r *http.Request) {
 		"POST /api/builds":                c.create,
 		"GET /api/builds":                 c.list,
 		"POST /api/builds/{id}/cancel":    c.cancel,
+		"GET /api/workers":                c.listWorkers,
+		"GET /api/workers/{id}":           c.withWorker(nil),
+		"POST /api/workers/{id}/drain":    c.withWorker(func(w *Worker) { w.Draining = true }),
+		"POST /api/workers/{id}/resume":   c.withWorker(func(w *Worker) { w.Draining = false }),
+		"DELETE /api/workers/{id}":        c.deleteWorker,
 		"GET /api/builds/{id}/source":     c.source,
 		"GET /api/builds/{id}/certs":      c.certs,
 		"POST /api/builds/{id}/logs":      c.postLogs,
@@ -49,6 +54,7 @@ func (c *Controller) Answer(w http.ResponseWriter, r *http.Request) {
 	mux.HandleFunc("GET /api/builds/{id}/status", c.withBuild(c.status))
 	mux.HandleFunc("GET /api/builds/{id}/logs", c.withBuild(c.logs))
 	mux.HandleFunc("GET /api/builds/{id}/download", c.withBuild(c.download))
+	mux.HandleFunc("POST /api/builds/{id}/retry", c.withBuild(c.retry))
 	mux.ServeHTTP(w, r)
 }
 
