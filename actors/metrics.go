@@ -65,6 +65,8 @@ func (t *Tree) measureJanitor() {
 		stat(func(s janitor.Stats) int64 { return s.Results }))
 	tel.Counter("takt_storage_expired_logs_total", "Builds whose logs were kept for long enough.",
 		stat(func(s janitor.Stats) int64 { return s.Logs }))
+	tel.Counter("takt_storage_expired_diagnostics_total", "Diagnostic reports that were kept for long enough.",
+		stat(func(s janitor.Stats) int64 { return s.Diagnostics }))
 	tel.Counter("takt_storage_copies_total", "Copies that S3 was owed and got.",
 		stat(func(s janitor.Stats) int64 { return s.Copied }))
 	tel.Counter("takt_storage_copy_failures_total", "Copies that could not be made, S3 being well.",

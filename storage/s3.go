@@ -180,6 +180,9 @@ func (s *S3) Put(ctx context.Context, key string, r io.ReaderAt, size int64, mov
 	// A ReaderAt is sent from where it lies: no part is held in memory.
 	_, err = s.client.Client.PutObject(ctx, s.cfg.Bucket, full, io.NewSectionReader(r, 0, size), size, minio.PutObjectOptions{
 		ContentType: "application/octet-stream", PartSize: partSize, NumThreads: 1, Progress: w,
+		// Signing nothing piece by piece still makes a body, which some servers
+		// leave in the connection, and stumble over.
+		DisableContentSha256: size == 0,
 	})
 	return s.failure(ctx, "storing an object", err)
 }

@@ -22,7 +22,7 @@ type Stored struct {
 }
 
 // kept are the directories of files that rows name.
-var kept = []string{"builds"} //nolint:gochecknoglobals // a constant list
+var kept = []string{"builds", "diagnostics"} //nolint:gochecknoglobals // a constant list
 
 // Walk calls visit for every placed file on the local disk, directory by
 // directory. Its error ends the walk. Files that vanish meanwhile are passed over.
@@ -81,24 +81,26 @@ func (l *Local) Remove(name string) (bool, error) {
 	return true, nil
 }
 
-// RemoveEmpty removes the directories of builds that are empty and were not
-// changed for olderThan. It reports how many.
+// RemoveEmpty removes the directories of builds and workers that are empty and
+// were not changed for olderThan. It reports how many.
 func (l *Local) RemoveEmpty(ctx context.Context, olderThan time.Duration) (int, error) {
 	removed := 0
-	entries, err := fs.ReadDir(l.root.FS(), "builds")
-	if err != nil {
-		return 0, fmt.Errorf("removing empty directories: %w", err)
-	}
-	for _, e := range entries {
-		if ctx.Err() != nil {
-			return removed, context.Cause(ctx)
+	for _, dir := range kept {
+		entries, err := fs.ReadDir(l.root.FS(), dir)
+		if err != nil {
+			return removed, fmt.Errorf("removing empty directories: %w", err)
 		}
-		info, err := e.Info()
-		if err != nil || !info.IsDir() || time.Since(info.ModTime()) < olderThan {
-			continue
-		}
-		if l.root.Remove(path.Join("builds", e.Name())) == nil { // fails for those with files
-			removed++
+		for _, e := range entries {
+			if ctx.Err() != nil {
+				return removed, context.Cause(ctx)
+			}
+			info, err := e.Info()
+			if err != nil || !info.IsDir() || time.Since(info.ModTime()) < olderThan {
+				continue
+			}
+			if l.root.Remove(path.Join(dir, e.Name())) == nil { // fails for those with files
+				removed++
+			}
 		}
 	}
 	return removed, nil

@@ -24,6 +24,8 @@ type Rows interface {
 	// page by page; next is 0 at the end.
 	ExpireFiles(ctx context.Context, kind store.FileKind, age time.Duration, after int64, limit int) (expired []store.FileRow, next int64, err error)
 	ExpireLogs(ctx context.Context, age time.Duration, after int64, limit int) (builds int, next int64, err error)
+	// ExpireReports takes the rows of reports that arrived age ago.
+	ExpireReports(ctx context.Context, age time.Duration, limit int) ([]store.File, error)
 	// Owed lists copies that are due; Postpone claims one.
 	Owed(ctx context.Context, after store.FileKey, limit int) ([]store.FileRow, error)
 	Postpone(ctx context.Context, key store.FileKey, wait time.Duration) (bool, error)
@@ -49,10 +51,10 @@ type Files interface {
 	CopyToS3(ctx context.Context, row store.FileRow, moved func(bytes int64)) (key string, err error)
 }
 
-// Retention is how long things are kept once their build has ended; 0 keeps
-// them for ever.
+// Retention is how long things are kept once their build has ended, diagnostic
+// reports once they have arrived; 0 keeps them for ever.
 type Retention struct {
-	Source, Certs, Result, Logs time.Duration
+	Source, Certs, Result, Logs, Diagnostics time.Duration
 }
 
 // Config are the janitor's settings.

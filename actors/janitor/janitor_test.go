@@ -104,6 +104,21 @@ func (h *house) finish(id, content string) {
 	require.NoError(h.t, err)
 }
 
+// report stores a diagnostic report.
+func (h *house) report() store.File {
+	h.t.Helper()
+	w := storetest.Worker(h.t, h.DB)
+	u := h.arrives("{}")
+	defer u.Discard()
+	file, err := u.Send(h.t.Context(), "diagnostics/"+w.ID+"/1.json", nil)
+	require.NoError(h.t, err)
+	r := store.DiagnosticReport{ID: w.ID, WorkerID: w.ID, Status: store.Critical, RunAt: time.Now(), Checks: []byte("[]"), File: file}
+	err = postgres.NewWorkers(h.DB).Report(h.t.Context(), r, func() error { return u.Place(file.Name) })
+	u.Settle(err)
+	require.NoError(h.t, err)
+	return file
+}
+
 func (h *house) find(id string) store.Build {
 	h.t.Helper()
 	b, err := h.builds.Find(h.t.Context(), id)
@@ -162,16 +177,22 @@ func TestOnlyOldThingsThatNobodyNamesAreRemoved(t *testing.T) {
 		h.lies(dir, "builds/deep/er/source.zip", long)
 		h.lies(dir, "builds/fresh/source.zip", short)
 	}
+	// Reports are named by rows of their own.
+	report := h.report()
+	h.lies(h.dir, report.Name, long)
+	h.lies(h.server.Dir, report.Object, long)
+	h.lies(h.dir, "diagnostics/gone/1.json", long)
+	h.lies(h.server.Dir, "diagnostics/gone/1.json", long)
 	h.lies(h.dir, "tmp/old.part", long)
 	h.lies(h.dir, "tmp/fresh.part", short)
 
 	require.NoError(t, h.janitor.Sweep(t.Context()))
 
-	require.ElementsMatch(t, []string{named[0], "builds/fresh/source.zip", "tmp/fresh.part"}, h.onDisk())
-	require.ElementsMatch(t, []string{named[1], "builds/fresh/source.zip"}, h.server.Objects())
+	require.ElementsMatch(t, []string{named[0], report.Name, "builds/fresh/source.zip", "tmp/fresh.part"}, h.onDisk())
+	require.ElementsMatch(t, []string{named[1], report.Object, "builds/fresh/source.zip"}, h.server.Objects())
 	require.Equal(t, "precious", h.read(build.Source))
 	stats := h.janitor.Stats()
-	require.EqualValues(t, 6, stats.Orphans)
+	require.EqualValues(t, 8, stats.Orphans)
 	require.EqualValues(t, 1, stats.Temporary)
 	require.Zero(t, stats.Failures)
 
@@ -241,7 +262,7 @@ func TestCopiesOfOtherControllersAreTheirs(t *testing.T) {
 
 func TestRetention(t *testing.T) {
 	t.Parallel()
-	h := open(t, storage.ModeDual, func(c *Config) { c.Keep = Retention{Source: long, Result: 2 * long, Logs: long} })
+	h := open(t, storage.ModeDual, func(c *Config) { c.Keep = Retention{Source: long, Result: 2 * long, Logs: long, Diagnostics: long} })
 	old, older, running := h.submit("old"), h.submit("older"), h.submit("running")
 	for _, b := range []store.Build{old, older} {
 		h.finish(b.ID, "result")
@@ -253,6 +274,11 @@ func TestRetention(t *testing.T) {
 	_, err := h.Pool.Exec(t.Context(), `UPDATE builds SET submitted_at = now() - interval '90 days'`)
 	require.NoError(t, err)
 
+	h.report()
+	_, err = h.Pool.Exec(t.Context(), `UPDATE diagnostic_reports SET created_at = now() - interval '26h'`)
+	require.NoError(t, err)
+	fresh := h.report()
+
 	require.NoError(t, h.janitor.Sweep(t.Context()))
 
 	require.Nil(t, h.find(old.ID).Source)
@@ -260,13 +286,13 @@ func TestRetention(t *testing.T) {
 	require.Nil(t, h.find(older.ID).Source)
 	require.Nil(t, h.find(older.ID).Result)
 	require.Equal(t, "running", h.read(h.find(running.ID).Source))
-	require.ElementsMatch(t, []string{running.Source.Name, h.find(old.ID).Result.Name}, h.onDisk())
-	require.Len(t, h.server.Objects(), 2)
+	require.ElementsMatch(t, []string{running.Source.Name, h.find(old.ID).Result.Name, fresh.Name}, h.onDisk())
+	require.Len(t, h.server.Objects(), 3)
 	lines, err := h.builds.Logs(t.Context(), old.ID, 0, 0)
 	require.NoError(t, err)
 	require.Empty(t, lines)
 	s := h.janitor.Stats()
-	require.Equal(t, []int64{2, 0, 1, 2}, []int64{s.Sources, s.Certs, s.Results, s.Logs})
+	require.Equal(t, []int64{2, 0, 1, 2, 1}, []int64{s.Sources, s.Certs, s.Results, s.Logs, s.Diagnostics})
 }
 
 func TestChoresAreLeftToWhoDidThemLast(t *testing.T) {

@@ -34,14 +34,18 @@ func (j *Janitor) expire(ctx context.Context) error {
 			}
 			k.count.Add(int64(len(expired)))
 			for _, row := range expired {
-				failed = errors.Join(failed, j.removeExpired(ctx, row))
+				failed = errors.Join(failed, j.removeExpired(ctx, row.File))
 			}
 			if after = next; next == 0 {
 				break
 			}
 		}
 	}
-	if failed != nil {
+	reports, err := j.expireReports(ctx)
+	if err != nil {
+		return err
+	}
+	if failed = errors.Join(failed, reports); failed != nil {
 		failed = fmt.Errorf("removing what was kept for long enough: %w", failed)
 	}
 	return errors.Join(failed, j.expireLogs(ctx))
@@ -49,10 +53,10 @@ func (j *Janitor) expire(ctx context.Context) error {
 
 // removeExpired removes what a row named. What is left, on other controllers'
 // disks as well, has no row any more: it is found as such.
-func (j *Janitor) removeExpired(ctx context.Context, row store.FileRow) error {
-	_, err := j.files.Remove(row.Name)
-	if row.Object != "" {
-		err = errors.Join(err, j.files.RemoveObject(ctx, row.Object))
+func (j *Janitor) removeExpired(ctx context.Context, file store.File) error {
+	_, err := j.files.Remove(file.Name)
+	if file.Object != "" {
+		err = errors.Join(err, j.files.RemoveObject(ctx, file.Object))
 	}
 	if err != nil {
 		j.figures.failures.Add(1)
@@ -75,6 +79,27 @@ func (j *Janitor) expireLogs(ctx context.Context) error {
 		j.figures.logs.Add(int64(n))
 		if after = next; next == 0 {
 			return nil
+		}
+	}
+}
+
+// expireReports fails with err if there is no going on; failed are those of
+// single files.
+func (j *Janitor) expireReports(ctx context.Context) (failed, err error) {
+	if j.cfg.Keep.Diagnostics <= 0 {
+		return nil, nil
+	}
+	for {
+		expired, err := j.rows.ExpireReports(ctx, j.cfg.Keep.Diagnostics, batch)
+		if err != nil {
+			return failed, err
+		}
+		j.figures.diagnostics.Add(int64(len(expired)))
+		for _, file := range expired {
+			failed = errors.Join(failed, j.removeExpired(ctx, file))
+		}
+		if len(expired) < batch {
+			return failed, nil
 		}
 	}
 }

@@ -234,6 +234,7 @@ func settings() []setting {
 	dur("retain-certs", "likewise, certs", func(c *Config) *time.Duration { return &c.Retain.Certs }, "TAKT_RETAIN_CERTS")
 	dur("retain-result", "likewise, results", func(c *Config) *time.Duration { return &c.Retain.Result }, "TAKT_RETAIN_RESULT")
 	dur("retain-logs", "likewise, logs", func(c *Config) *time.Duration { return &c.Retain.Logs }, "TAKT_RETAIN_LOGS")
+	dur("retain-diagnostics", "how long diagnostic reports are kept; 0: for ever", func(c *Config) *time.Duration { return &c.Retain.Diagnostics }, "TAKT_RETAIN_DIAGNOSTICS")
 	dur("janitor-interval", "time between two rounds that tidy storage", func(c *Config) *time.Duration { return &c.JanitorInterval }, "TAKT_JANITOR_INTERVAL")
 	num("queue-limit", "submits are refused while more builds than this are pending", func(c *Config) *int { return &c.QueueLimit }, "TAKT_QUEUE_LIMIT")
 	dur("build-timeout", "silence after which a build's attempt is lost", func(c *Config) *time.Duration { return &c.BuildTimeout }, "TAKT_BUILD_TIMEOUT")

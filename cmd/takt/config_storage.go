@@ -17,6 +17,7 @@ func (c *Config) validateStorage() []error {
 	var faults []error
 	for name, d := range map[string]time.Duration{
 		"retain-source": c.Retain.Source, "retain-certs": c.Retain.Certs, "retain-result": c.Retain.Result, "retain-logs": c.Retain.Logs,
+		"retain-diagnostics": c.Retain.Diagnostics,
 	} {
 		if d < 0 {
 			faults = append(faults, fmt.Errorf("%s: must be at least 0", name))

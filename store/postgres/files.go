@@ -166,7 +166,9 @@ func (f *Files) CountOwed(ctx context.Context) (n int, err error) {
 
 const sqlUnnamed = `
 SELECT n FROM unnest($1::text[]) n WHERE NOT EXISTS (
-	SELECT FROM build_files WHERE CASE WHEN $2 THEN object = n ELSE name = n AND location <> 's3' END)`
+	SELECT FROM build_files WHERE CASE WHEN $2 THEN object = n ELSE name = n AND location <> 's3' END
+	UNION ALL
+	SELECT FROM diagnostic_reports WHERE CASE WHEN $2 THEN object = n ELSE name = n AND location <> 's3' END)`
 
 // Unnamed returns those of names that no row names: local files, or objects.
 func (f *Files) Unnamed(ctx context.Context, names []string, objects bool) (unnamed []string, err error) {

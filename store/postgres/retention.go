@@ -139,3 +139,28 @@ func (f *Files) ExpireLogs(ctx context.Context, age time.Duration, after int64, 
 	}
 	return builds, next, nil
 }
+
+const sqlExpireReports = `
+DELETE FROM diagnostic_reports WHERE seq IN (
+	SELECT seq FROM (SELECT seq, created_at FROM diagnostic_reports ORDER BY seq LIMIT $2) r WHERE created_at < now() - $1::interval)
+RETURNING name, location, coalesce(object, '')`
+
+// ExpireReports removes up to limit diagnostic reports that arrived more than age
+// ago, and returns their files.
+func (f *Files) ExpireReports(ctx context.Context, age time.Duration, limit int) (expired []store.File, err error) {
+	err = f.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
+		rows, err := c.Query(ctx, sqlExpireReports, age, limit)
+		if err != nil {
+			return err
+		}
+		expired, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (file store.File, err error) {
+			err = row.Scan(&file.Name, &file.Location, &file.Object)
+			return file, err
+		})
+		return statementFailure(ctx, err)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("expiring diagnostic reports: %w", err)
+	}
+	return expired, nil
+}
