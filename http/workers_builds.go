@@ -12,8 +12,8 @@ import (
 	"takt/store"
 )
 
-// heldBuild reads a request that names a build but no worker: it speaks for the
-// one that holds the build, or held it last.
+// heldBuild reads a request that names a build but need not name a worker: then
+// it speaks for the one that holds the build, or held it last.
 func (s *Server) heldBuild(ctx context.Context, c echo.Context) (b store.Build, sign store.Sign, message string, err error) {
 	var body struct {
 		BuildID json.RawMessage `json:"build_id"`
@@ -39,6 +39,12 @@ func (s *Server) heldBuild(ctx context.Context, c echo.Context) (b store.Build, 
 	}
 	if sign.WorkerID = b.WorkerID; sign.WorkerID == "" {
 		sign.WorkerID = b.LastWorkerID
+	}
+	if id := c.Request().Header.Get(api.HeaderWorkerID); id != "" { // who says who it is has to be the one
+		if !store.ValidID(id) {
+			return b, sign, "", store.NewError(store.Forbidden, "Unknown worker")
+		}
+		sign.WorkerID = id
 	}
 	if sign.WorkerID == "" && !b.State.Final() {
 		return b, sign, "", store.NewError(store.NotAssigned, "Build not assigned to a worker")

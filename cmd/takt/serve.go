@@ -83,8 +83,9 @@ func serve(ctx context.Context, cfg Config, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(cfg.DataDir, 0o700); err != nil {
-		return fmt.Errorf("making the data directory: %w", err)
+	ownUmask()
+	if err := openDataDir(cfg.DataDir, log); err != nil {
+		return err
 	}
 	lock, err := repo.LockDataDir(cfg.DataDir)
 	if err != nil {

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"takt/cmd/internal/process"
+	"takt/http/client"
+	"takt/store"
+)
+
+func TestDataDirThatOthersCanChangeIsNotTrusted(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "new", "data")
+	var log bytes.Buffer
+	require.NoError(t, openDataDir(dir, zerolog.New(&log)))
+	info, err := os.Stat(dir)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o700), info.Mode().Perm())
+	require.Empty(t, log.String())
+
+	require.NoError(t, os.Chmod(dir, 0o750))
+	require.NoError(t, openDataDir(dir, zerolog.New(&log)))
+	require.Empty(t, log.String(), "names may be read")
+	require.NoError(t, os.Chmod(dir, 0o770))
+	require.NoError(t, openDataDir(dir, zerolog.New(&log)))
+	require.Contains(t, log.String(), "group may write")
+	require.NoError(t, os.Chmod(dir, 0o777))
+	require.ErrorContains(t, openDataDir(dir, zerolog.New(&log)), "everybody may write")
+
+	log.Reset()
+	require.NoError(t, os.Chmod(dir, 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "api-key"), []byte("k"), 0o600))
+	require.NoError(t, openDataDir(dir, zerolog.New(&log)))
+	require.Empty(t, log.String())
+	require.NoError(t, os.Chmod(filepath.Join(dir, "api-key"), 0o644))
+	require.NoError(t, openDataDir(dir, zerolog.New(&log)))
+	require.Contains(t, log.String(), "can be read by others")
+}
+
+// TestFilesAreTaktsOwnWhateverTheUmask starts takt with a umask that takes
+// nothing away: what it makes is closed to others all the same.
+func TestFilesAreTaktsOwnWhateverTheUmask(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "data")
+	self, err := os.Executable()
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	cmd := exec.CommandContext(ctx, "sh", "-c", `umask 000; exec "$0" serve`, self)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.Env = environ("TAKT_DATA_DIR="+dir, "TAKT_LISTEN=127.0.0.1:0", "TAKT_LOG=error")
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	require.NoError(t, cmd.Start())
+	eventually(t, "takt serves", func() bool { return process.ReadWord(filepath.Join(dir, "address")) != "" })
+	c, err := client.New(client.Config{
+		BaseURL: "http://" + process.ReadWord(filepath.Join(dir, "address")), APIKey: process.ReadWord(filepath.Join(dir, "api-key")),
+	})
+	require.NoError(t, err)
+	defer c.CloseIdle()
+	source := client.Bytes([]byte("source"))
+	sub, err := c.Submit(t.Context(), client.Submit{Platform: store.IOS, Source: source, Certs: &source})
+	require.NoError(t, err)
+	require.FileExists(t, filepath.Join(dir, "files", "builds", sub.ID, "certs.zip"))
+
+	seen := 0
+	require.NoError(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if os.IsNotExist(err) { // a file of the database server that just went
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if info, err := d.Info(); err == nil && d.Type()&fs.ModeSymlink == 0 && d.Type()&fs.ModeSocket == 0 && d.Name() != "address" {
+			seen++
+			require.Zero(t, info.Mode().Perm()&0o077, "%s: %s", path, info.Mode())
+		}
+		return nil
+	}))
+	require.Greater(t, seen, 20)
+	cancel(nil)
+	_ = cmd.Wait() // it says that the context ended
+	require.True(t, cmd.ProcessState.Success(), out.String())
+}
