@@ -32,7 +32,8 @@ func (s *Server) handleDiagnosticReport(ctx context.Context, c echo.Context) err
 	if err != nil {
 		return err
 	}
-	if _, err := s.deps.Workers.Find(ctx, r.WorkerID); err != nil { // before anything is written
+	w, err := s.deps.Workers.Find(ctx, r.WorkerID) // before anything is written
+	if err != nil {
 		return err
 	}
 	r.ID = newUUID()
@@ -43,6 +44,7 @@ func (s *Server) handleDiagnosticReport(ctx context.Context, c echo.Context) err
 	if r.Status != store.Critical {
 		s.deps.Queue.Freed(r.WorkerID) // it may get builds again
 	}
+	s.deps.Announce.WorkerUpdated(store.WorkerUpdate{WorkerID: w.ID, Status: w.Status, Draining: w.Draining})
 	return s.reply(c, http.StatusOK, api.PostedDiagnostic{ID: r.ID, Status: "stored"})
 }
 

@@ -98,6 +98,7 @@ func acts() []act {
 		route("GET", "/certs-secure", ""),
 		route("POST", "/telemetry", `{"type":"monitor_started","timestamp":"2026-01-01T00:00:00Z","data":{}}`),
 		route("GET", "/source", ""), route("HEAD", "/source", ""), route("GET", "/certs", ""), route("HEAD", "/certs", ""),
+		route("GET", "/certs-secure", ""), route("POST", "/telemetry", `{"type":"heartbeat","timestamp":"t","data":{"stage":"forged"}}`),
 		route("POST", "/logs", `{"level":"info","message":"forged"}`),
 		route("POST", "/logs", `{"logs":[{"level":"info","message":"forged"}]}`),
 		{name: "POST /heartbeat", do: func(b *bundle, build, worker string, header map[string]string) reply {

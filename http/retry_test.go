@@ -15,7 +15,7 @@ func TestRetryCopiesWhatIsThere(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	certs := strings.Repeat("secret", 50_000)
-	old, w := b.assigned(part{"certs", "c.zip", certs}, part{name: "priority", content: "3"})
+	old, w := b.assigned(part{"certs", "c.zip", certs}, part{name: "priority", content: "3"}, part{name: "labels", content: `{"cache":"pods"}`})
 	require.Equal(t, 200, b.json("POST", "/api/workers/fail", key(), `{"build_id":"`+old.ID+`"}`).status)
 	b.announced.take()
 
@@ -34,6 +34,7 @@ func TestRetryCopiesWhatIsThere(t *testing.T) {
 	require.Equal(t, again.ID, builds[0].BuildID)
 	status := b.send("GET", "/api/builds/"+again.ID+"/status", map[string]string{"X-Build-Token": again.AccessToken}, "")
 	require.Equal(t, 200, status.status)
+	require.Contains(t, status.body, `"priority":3,"labels":{"cache":"pods"}`)
 	require.Equal(t, 403, b.send("GET", "/api/builds/"+again.ID+"/status", map[string]string{"X-Build-Token": old.AccessToken}, "").status)
 
 	b.remove("builds/" + old.ID) // the copy does not need it

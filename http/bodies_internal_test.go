@@ -1,0 +1,75 @@
+package http
+
+import (
+	"encoding/json"
+	"math"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestUptimeHasTwoUnits(t *testing.T) {
+	t.Parallel()
+	for d, want := range map[time.Duration]string{
+		-time.Hour: "0s", 0: "0s", 999 * time.Millisecond: "0s", 45 * time.Second: "45s", 59 * time.Second: "59s",
+		time.Minute: "1m 0s", 23*time.Minute + 45*time.Second: "23m 45s", time.Hour: "1h 0m",
+		5*time.Hour + 23*time.Minute + 59*time.Second: "5h 23m", 24 * time.Hour: "1d 0h", 86*time.Hour + 59*time.Minute: "3d 14h",
+		400 * 24 * time.Hour: "400d 0h",
+	} {
+		require.Equal(t, want, uptime(d))
+	}
+}
+
+func FuzzTelemetry(f *testing.F) {
+	f.Add([]byte(`"heartbeat"`), []byte(`{"heartbeat_count":1,"stage":"x","metrics":{"cpu_percent":1e3,"memory_mb":-1},"uptime_seconds":1}`))
+	f.Add([]byte(`"cpu_snapshot"`), []byte(`{"cpu_percent":1e999,"memory_mb":null}`))
+	f.Add([]byte(`"monitor_started"`), []byte(`{}`))
+	f.Add([]byte(`"\u0000\ud800 a\n"`), []byte(`{"stage":"\u001b[31m"}`))
+	f.Add([]byte(`null`), []byte(`[]`))
+	f.Fuzz(func(t *testing.T, kind, data []byte) {
+		got, err := telemetry(kind, data)
+		if err != nil {
+			return
+		}
+		for _, n := range []*float64{got.CPUPercent, got.MemoryMB, got.DiskPercent, got.Processes, got.UptimeSeconds} {
+			require.True(t, n == nil || *n >= 0 && *n <= 1e10 && !math.IsNaN(*n))
+		}
+		require.True(t, got.CPUPercent == nil || *got.CPUPercent <= 1000)
+		require.True(t, got.MemoryMB == nil || *got.MemoryMB <= 1e6)
+		line := telemetryLine(got)
+		require.NotContains(t, line, "\n")
+		require.NotContains(t, line, "\x00")
+		require.True(t, utf8.ValidString(line))
+		require.Less(t, len(line), 2000)
+	})
+}
+
+func FuzzDiagnosticReport(f *testing.F) {
+	f.Add([]byte(`{"worker_id":"w","status":"healthy","run_at":1764000000000,"duration_ms":1.5,"auto_fixed":true,"checks":[{"name":"x"}]}`))
+	f.Add([]byte(`{"worker_id":"w","status":"critical","run_at":1e12,"duration_ms":0,"checks":[{"a":"\u0000\ud800"},{}]}`))
+	f.Add([]byte(`{"worker_id":"../w","status":"healthy","run_at":-1,"duration_ms":1e300,"checks":[null]}`))
+	f.Add([]byte(`null`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		var members map[string]json.RawMessage
+		if json.Unmarshal(body, &members) != nil {
+			return
+		}
+		r, err := diagnosticReport(members)
+		if err != nil {
+			return
+		}
+		require.True(t, r.Status.Valid())
+		require.False(t, r.RunAt.Before(time.UnixMilli(0)))
+		require.GreaterOrEqual(t, r.Duration, time.Duration(0))
+		wire, err := marshal(wireReport(r))
+		require.NoError(t, err)
+		require.True(t, utf8.Valid(wire))
+		var again struct {
+			Checks []map[string]any `json:"checks"`
+		}
+		require.NoError(t, json.Unmarshal(wire, &again))
+		require.NotNil(t, again.Checks)
+	})
+}
