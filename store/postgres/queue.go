@@ -73,6 +73,13 @@ func (q *Queue) Serve(ctx context.Context, polls []store.Poll) ([]store.PollResu
 			return nil, fmt.Errorf("serving %d polls: %w", len(polls), err)
 		}
 	}
+	if results, left, err := q.servePlain(ctx, polls); err == nil && results != nil {
+		results = q.serveRest(ctx, polls, results, left)
+		q.idle.learn(results)
+		return results, nil
+	} else if err != nil && !isDataError(err) {
+		return nil, fmt.Errorf("serving %d polls: %w", len(polls), err)
+	}
 	results, err := q.serveFully(ctx, polls)
 	if err != nil {
 		return nil, fmt.Errorf("serving %d polls: %w", len(polls), err)

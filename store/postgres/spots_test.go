@@ -31,7 +31,8 @@ func TestAWorkerIsServedWhoseRowMoves(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
 			moving, still := b.worker(), b.worker()
-			moving.gets("") // makes the queue try the idle statement first
+			moving.gets("") // makes the queue try the idle statement first,
+			still.gets("")  // and then the plain one
 			want := []string{"", ""}
 			if pending {
 				want[0], want[1] = b.build().ID, b.build().ID
