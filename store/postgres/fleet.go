@@ -84,6 +84,9 @@ func (w *Workers) Drain(ctx context.Context, id string, draining bool) (status s
 // sqlLockIdentity locks who a worker is, as a registration does first of all.
 const sqlLockIdentity = `SELECT FROM worker_details WHERE worker_id = $1 FOR UPDATE`
 
+// sqlLockTelemetry comes before the lock of the worker, as in Builds.Telemetry.
+const sqlLockTelemetry = `SELECT FROM worker_telemetry WHERE worker_id = $1 FOR UPDATE`
+
 // sqlDeleteWorker removes a worker with all that is kept of it: reports and
 // telemetry go with worker_details. Its share in the mean processor load stays.
 const sqlDeleteWorker = `
@@ -103,6 +106,9 @@ func (w *Workers) Delete(ctx context.Context, id string) (gone store.Departure, 
 	var places []int64
 	err = w.db.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		err := tx.QueryRow(ctx, sqlLockIdentity, id).Scan()
+		if err == nil {
+			_, err = tx.Exec(ctx, sqlLockTelemetry, id)
+		}
 		if err == nil {
 			err = tx.QueryRow(ctx, sqlLockWorker, id).Scan(nil)
 		}

@@ -1,6 +1,8 @@
 package postgres_test
 
 import (
+	"math/rand/v2"
+	"sync"
 	"testing"
 	"time"
 
@@ -161,4 +163,74 @@ func TestDeleteGivesBuildsBackInTheirPlaces(t *testing.T) {
 	require.Equal(t, store.NotFound, store.CodeOf(err))
 	_, err = b.builds.Telemetry(t.Context(), w.sign(first.ID), store.Telemetry{Type: "heartbeat"})
 	require.Equal(t, store.Forbidden, store.CodeOf(err))
+}
+
+// Whoever looks after the fleet meets everybody else who changes its rows: in
+// whatever order, nobody waits for anybody in a circle, and what has to be equal
+// is (see checkInvariants).
+func TestOperatorsAndWorkersDoNotBlockEachOther(t *testing.T) {
+	t.Parallel()
+	const workers, steps = 4, 60
+	b := setup(t)
+	var ids []string
+	for range workers {
+		ids = append(ids, b.worker(slots(2)).id)
+	}
+	var builds []string
+	for range 10 {
+		builds = append(builds, b.build().ID)
+	}
+	ctx := t.Context()
+	load := 50.0
+	acts := []func(worker, build string) error{
+		func(w, _ string) error { _, err := b.workers.Delete(ctx, w); return err },
+		func(w, _ string) error {
+			_, err := b.workers.Register(ctx, store.Registration{ID: w, Name: w, Slots: 2, Token: store.HashToken(store.NewWorkerToken()), TTL: time.Minute})
+			return err
+		},
+		func(w, build string) error {
+			_, err := b.builds.Telemetry(ctx, store.Sign{BuildID: build, WorkerID: w, Logs: []store.LogLine{{Level: store.Info, Message: "x"}}},
+				store.Telemetry{Type: "cpu_snapshot", CPUPercent: &load})
+			return err
+		},
+		func(w, _ string) error {
+			id := storetest.ID(t)
+			return b.workers.Report(ctx, store.DiagnosticReport{
+				ID: id, WorkerID: w, Status: store.Critical, Checks: []byte(`[]`), File: storetest.File("diagnostics/"+id, id),
+			}, nil)
+		},
+		func(w, _ string) error { _, err := b.workers.Drain(ctx, w, len(w)%2 == 0); return err },
+		func(string, string) error {
+			var polls []store.Poll
+			for _, id := range ids {
+				polls = append(polls, store.Poll{WorkerID: id, Next: store.HashToken(store.NewWorkerToken())})
+			}
+			_, err := b.queue.Serve(ctx, polls)
+			return err
+		},
+		func(_, build string) error {
+			return b.builds.Cancel(ctx, build)
+		},
+		func(string, string) error { _, err := b.builds.Totals(ctx); return err },
+		func(_, build string) error {
+			s := submission(t)
+			s.RetryOf = build
+			_, err := b.builds.Submit(ctx, s, nil)
+			return err
+		},
+	}
+	var wg sync.WaitGroup
+	for _, act := range acts {
+		wg.Go(func() {
+			for i := range steps {
+				err := act(ids[rand.IntN(workers)], builds[i%len(builds)])
+				switch store.CodeOf(err) {
+				case "", store.NotFound, store.Forbidden, store.NotAssigned, store.InvalidState:
+				default:
+					t.Errorf("%v", err)
+				}
+			}
+		})
+	}
+	wg.Wait()
 }

@@ -33,7 +33,8 @@ func (b *Builds) Telemetry(ctx context.Context, s store.Sign, t store.Telemetry)
 		if err := st.access(s.WorkerID, s.Attempt); err != nil {
 			return err
 		}
-		// First, because its check for the worker comes before locks of builds.
+		// First: who deletes a worker locks its identity, then this row, and then
+		// the worker and its builds, which touch locks in the same order.
 		_, err = tx.Exec(ctx, sqlTelemetry, s.WorkerID, s.BuildID, sanitize(t.Type), sanitize(t.Stage),
 			t.CPUPercent, t.MemoryMB, t.DiskPercent, t.Processes, t.UptimeSeconds)
 		if err != nil {
