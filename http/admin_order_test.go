@@ -31,14 +31,18 @@ type plant struct {
 }
 
 func child(parent *api.TreeNode, id, strategy string) *api.TreeNode {
+	kind := "supervisor"
+	if strategy == "" {
+		kind = "worker"
+	}
 	parent.Children = append(parent.Children, api.TreeNode{
-		ID: id, Path: parent.Path + "/" + id, Strategy: strategy, Restart: "permanent", Status: "running",
+		ID: id, Type: kind, Path: parent.Path + "/" + id, Strategy: strategy, Restart: "permanent", Status: "running",
 	})
 	return &parent.Children[len(parent.Children)-1]
 }
 
 func newPlant() *plant {
-	p := &plant{root: api.TreeNode{ID: "takt", Path: "takt", Strategy: "one_for_one", Restart: "permanent", Status: "running"}}
+	p := &plant{root: api.TreeNode{ID: "takt", Type: "supervisor", Path: "takt", Strategy: "one_for_one", Restart: "permanent", Status: "running"}}
 	repo := child(&p.root, "repo", "rest_for_one")
 	for _, id := range []string{"postgres", "pool", "listener"} {
 		child(repo, id, "")

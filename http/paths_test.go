@@ -81,7 +81,9 @@ func world(t *testing.T, b *bundle) map[string]string {
 func hostileBundle(t *testing.T) (b *bundle, s api.Submitted, w api.Registered) {
 	t.Helper()
 	b = setupWith(t, func(d *takthttp.Deps) {
-		d.Tree = func(bool) api.TreeNode { return api.TreeNode{ID: "takt", Path: "takt"} }
+		d.Tree = func(bool) api.TreeNode {
+			return api.TreeNode{ID: "takt", Path: "takt", Type: "supervisor", Status: "running"}
+		}
 	}, func(c *takthttp.Config) { c.PollRate = -1 })
 	require.NoError(t, os.WriteFile(filepath.Join(filepath.Dir(b.dir), "passwd"), []byte("root:"), 0o600))
 	other := b.register("other")

@@ -99,6 +99,7 @@ func (s *Server) routes() []route {
 		{head, "/livez", public, ops, true, s.handleLive, small},
 		{head, "/readyz", public, ops, true, s.handleReady, small},
 		{head, "/healthz", public, ops, true, s.handleReady, small},
+		{head, "/openapi.yaml", public, ops, true, s.handleOpenAPI(), small},
 		{get, "/metrics", public, ops, true, s.handleMetrics(), small},
 		{get, "/admin/tree", adminKey, ops, true, s.handleAdminTree, small},
 		{get, "/admin/tree/*", adminKey, ops, true, s.handleAdminTree, small},

@@ -206,7 +206,9 @@ func TestTreeAndMetricsAreShown(t *testing.T) {
 	s, _ := newServer(t, takthttp.Deps{Tree: func(all bool) api.TreeNode {
 		n := api.TreeNode{ID: "takt", Path: "takt", Type: "supervisor", Status: "running", ChildCount: 3}
 		if all {
-			n.Children = []api.TreeNode{{ID: "repo", Path: "takt/repo", Children: []api.TreeNode{{ID: "pool", Path: "takt/repo/pool"}}}}
+			n.Children = []api.TreeNode{{ID: "repo", Path: "takt/repo", Type: "supervisor", Status: "running", Children: []api.TreeNode{
+				{ID: "pool", Path: "takt/repo/pool", Type: "worker", Status: "running"},
+			}}}
 		}
 		return n
 	}})

@@ -76,7 +76,7 @@ func newClient(t *testing.T) *http.Client {
 	t.Helper()
 	tr := &http.Transport{ExpectContinueTimeout: 10 * time.Second}
 	t.Cleanup(tr.CloseIdleConnections)
-	return &http.Client{Transport: tr, Timeout: time.Minute}
+	return &http.Client{Transport: checker(t).Transport(t, tr), Timeout: time.Minute}
 }
 
 func TestServeBorrowsItsListener(t *testing.T) {
@@ -201,7 +201,7 @@ func TestBypassRoutesHaveALimit(t *testing.T) {
 	deps := takthttp.Deps{Tree: func(bool) api.TreeNode {
 		in <- struct{}{}
 		<-out
-		return api.TreeNode{ID: "takt"}
+		return api.TreeNode{ID: "takt", Path: "takt", Type: "supervisor", Status: "running"}
 	}}
 	s, _ := newServer(t, deps, func(c *takthttp.Config) { c.MaxBypass = 1 })
 	url, _ := serve(t, s, listen(t))

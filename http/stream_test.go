@@ -87,6 +87,9 @@ func (l *listener) next() sse {
 		select {
 		case e, ok := <-l.events:
 			require.True(l, ok, "the stream has ended")
+			if schema := map[string]string{"log": "LogEntry", "end": "LogEnd"}[e.name]; schema != "" {
+				require.NoError(l, checker(l.T).Schema(schema, []byte(e.data)))
+			}
 			if e.name != "" {
 				return e
 			}
