@@ -15,14 +15,14 @@ import (
 	"takt/http/openapitest"
 )
 
-// contract is the document, read once for all tests.
-var contract = sync.OnceValues(func() (*openapitest.Checker, error) {
+// document is what routes are described in, read once for all tests.
+var document = sync.OnceValues(func() (*openapitest.Checker, error) {
 	return openapitest.Load(context.Background(), takthttp.OpenAPI())
 })
 
 func checker(tb testing.TB) *openapitest.Checker {
 	tb.Helper()
-	c, err := contract()
+	c, err := document()
 	require.NoError(tb, err)
 	return c
 }
