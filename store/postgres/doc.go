@@ -25,6 +25,5 @@
 // All methods may be called from any goroutine and from any number of
 // controllers. Deadlocks are excluded by one order of row locks: who a worker is
 // (worker_details), its telemetry, then workers, in the order of their ids, then
-// builds. A build that a worker holds changes
-// only under that worker's lock.
+// builds. A build that a worker holds changes only under that worker's lock.
 package postgres
