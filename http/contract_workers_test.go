@@ -25,13 +25,6 @@ func held(do func(h holding) reply, more ...func(t *testing.T) part) func(*bundl
 		for _, m := range more {
 			parts = append(parts, m(b.t))
 		}
-		for { // whatever the answers before have left
-			w := b.register("w")
-			p := b.poll(w.AccessToken)
-			if p.Job == nil {
-				break
-			}
-		}
 		s, w := b.assigned(parts...)
 		return do(holding{b, s, w})
 	}
