@@ -50,7 +50,8 @@ bench-e2e: setup-postgres build ## start takt, PostgreSQL and the load generator
 
 fuzz: setup-postgres ## fuzz every target for FUZZTIME (30s)
 	@set -e; for p in $$($(GO) list ./...); do \
-		for f in $$($(GO) test -list '^Fuzz' $$p | grep '^Fuzz' || true); do \
+		list=$$($(GO) test -list '^Fuzz' $$p) || { echo "$$list"; exit 1; }; \
+		for f in $$(echo "$$list" | grep '^Fuzz' || true); do \
 			echo "$$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$p; \
 		done; done
 
