@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -230,6 +231,33 @@ func TestControllerNotAvailable(t *testing.T) {
 	require.Equal(t, 5, code)
 	require.Contains(t, errs, "Build queue full")
 	require.Equal(t, 1, d.Requests("POST /api/builds"), "a full queue is not waited for")
+}
+
+func TestLogsAreFollowedThroughStreamsThatBreak(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.Stream()
+	id := d.Submit("ios", nil, nil)
+	cuts := 0
+	d.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if cuts == 2 || !strings.HasSuffix(r.URL.Path, "/logs") {
+			return false
+		}
+		cuts++
+		ctx, cancel := context.WithTimeout(r.Context(), 50*time.Millisecond)
+		defer cancel()
+		d.Answer(w, r.WithContext(ctx))
+		if cuts == 2 {
+			d.finish(id, store.Failed, "", "exit status 1")
+		}
+		panic(http.ErrAbortHandler)
+	})
+	code, out, errs := d.takt(t.Context(), "logs", "--follow", id)
+	require.Equal(t, 6, code, errs)
+	require.Equal(t, 1, strings.Count(out, "Build submitted"), "no line twice")
+	require.Equal(t, 1, strings.Count(out, "end"))
+	require.Equal(t, 4, d.Requests("GET /api/builds/"+id+"/logs"), "three streams, and a last look for what came late")
+	require.Equal(t, 1, d.Requests("GET /api/builds/"+id+"/status"), "nobody had to ask how it goes")
 }
 
 func TestSubmitSurvivesALostReply(t *testing.T) {

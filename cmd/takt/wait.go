@@ -34,6 +34,11 @@ func (w *waiter) wait(ctx context.Context) (api.BuildStatus, error) {
 		pace.Max = time.Second
 	}
 	w.retry.Patience, w.retry.Max = 0, 30*time.Second
+	if w.follow {
+		if err := w.tail(ctx); err != nil && !errors.Is(err, client.ErrNoStream) {
+			return api.BuildStatus{}, err
+		}
+	}
 	for n := 0; ; n++ {
 		status, err := again(ctx, w.session, func(ctx context.Context) (api.BuildStatus, error) {
 			return w.client.Status(ctx, w.id, w.auth)
@@ -59,6 +64,19 @@ func (w *waiter) wait(ctx context.Context) (api.BuildStatus, error) {
 			return status, context.Cause(ctx)
 		}
 	}
+}
+
+// tail shows the log as it is written, until the build ends. A stream that breaks is
+// taken up where it was.
+func (w *waiter) tail(ctx context.Context) error {
+	_, err := again(ctx, w.session, func(ctx context.Context) (api.LogEnd, error) {
+		return w.client.TailLogs(ctx, w.id, w.auth, w.after.Seq, func(line api.LogEntry) error {
+			w.after.Seq = line.Seq
+			w.shown++
+			return w.show(line)
+		})
+	})
+	return err
 }
 
 // showLogs shows what was not shown yet.

@@ -1,6 +1,7 @@
 package controllertest
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
@@ -82,7 +83,12 @@ func (c *Controller) status(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
+// logs streams only if the test wants that: other controllers don't.
 func (c *Controller) logs(w http.ResponseWriter, r *http.Request) {
+	if r.Header.Get("Accept") == "text/event-stream" && c.Streams() {
+		c.tail(w, r)
+		return
+	}
 	b := c.Build(r.PathValue("id"))
 	after, _ := strconv.Atoi(r.URL.Query().Get("after"))
 	limit, _ := strconv.Atoi(r.URL.Query().Get("limit"))
@@ -95,6 +101,38 @@ func (c *Controller) logs(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	JSON(w, http.StatusOK, out)
+}
+
+// tail sends what is there, then what comes, until the build ends.
+func (c *Controller) tail(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	after, _ := strconv.Atoi(r.Header.Get("Last-Event-ID"))
+	event := func(head string, v any) {
+		data, _ := json.Marshal(v) // plain members
+		_, _ = fmt.Fprintf(w, "%sdata: %s\n\n", head, data)
+	}
+	for {
+		c.mu.Lock()
+		changed := c.changed
+		b := c.copyOf(r.PathValue("id"))
+		c.mu.Unlock()
+		for ; after < len(b.Logs); after++ {
+			line := b.Logs[after]
+			event(fmt.Sprintf("id: %d\nevent: log\n", after+1), api.LogEntry{
+				Seq: int64(after + 1), Level: line.Level, Message: line.Message, Timestamp: *api.NewMillis(submitted()),
+			})
+		}
+		if b.State.Final() {
+			event("event: end\n", api.LogEnd{BuildID: b.ID, Status: b.State.Wire(), State: string(b.State)})
+			return
+		}
+		_ = http.NewResponseController(w).Flush()
+		select {
+		case <-changed:
+		case <-r.Context().Done():
+			return
+		}
+	}
 }
 
 func (c *Controller) download(w http.ResponseWriter, r *http.Request) {

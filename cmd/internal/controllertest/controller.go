@@ -67,6 +67,21 @@ type Controller struct {
 	keys      map[string]string // builds by Idempotency-Key
 	serial    int
 	polls     int
+	streams   bool
+}
+
+// Stream makes the controller stream logs to who asks for that.
+func (c *Controller) Stream() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.streams = true
+}
+
+// Streams reports whether it does.
+func (c *Controller) Streams() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.streams
 }
 
 // Start returns a controller that listens on a port of its own until the test

@@ -1,0 +1,105 @@
+package client
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"strconv"
+
+	"takt/http/api"
+)
+
+// ErrNoStream is the error of a controller that does not stream logs.
+var ErrNoStream = errors.New("the controller does not stream logs")
+
+// maxEvent is the longest line of a stream, in bytes.
+const maxEvent = 16 << 20
+
+// TailLogs follows a build's log from after line seq on and hands each line to
+// line, until the build ends. Its error is line's, or ErrNoStream, or that of a
+// stream that broke: then it is safe to go on after the last line that came.
+func (c *Client) TailLogs(ctx context.Context, buildID string, auth BuildAuth, seq int64, line func(api.LogEntry) error) (api.LogEnd, error) {
+	if err := validBuild(buildID); err != nil {
+		return api.LogEnd{}, err
+	}
+	header := http.Header{"Accept": {"text/event-stream"}}
+	auth.set(header)
+	if seq > 0 {
+		header.Set("Last-Event-ID", strconv.FormatInt(seq, 10))
+	}
+	cl := call{method: http.MethodGet, path: "/api/builds/" + buildID + "/logs", header: header}
+	inner, w, free := newWatch(ctx, c.cfg.StallTimeout) // signs of life come more often
+	req, err := c.request(inner, cl)
+	if err != nil {
+		free()
+		return api.LogEnd{}, err
+	}
+	resp, err := c.http.Do(req) //nolint:bodyclose // closed by receiving
+	if err != nil {
+		err = noReply(ctx, inner, cl, err)
+		free()
+		return api.LogEnd{}, err
+	}
+	body := &receiving{ReadCloser: resp.Body, watch: w, free: free}
+	defer body.Close() //nolint:errcheck // only read from
+	if resp.StatusCode != http.StatusOK {
+		return api.LogEnd{}, refused(cl, resp)
+	}
+	if kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); kind != "text/event-stream" {
+		return api.LogEnd{}, fmt.Errorf("%s: %w", cl, ErrNoStream)
+	}
+	end, err := readTail(body, line)
+	if errors.Is(err, errBroken) {
+		err = noReply(ctx, inner, cl, err)
+	}
+	return end, err
+}
+
+var errBroken = errors.New("the stream broke off")
+
+// readTail reads server-sent events (WHATWG HTML, section 9.2): log and end.
+func readTail(r io.Reader, line func(api.LogEntry) error) (end api.LogEnd, err error) {
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, maxEvent)
+	var name string
+	var data []byte
+	for lines.Scan() {
+		field, value, _ := bytes.Cut(lines.Bytes(), []byte(":"))
+		value = bytes.TrimPrefix(value, []byte(" "))
+		switch string(field) {
+		case "event":
+			name = string(value)
+		case "data":
+			if data != nil {
+				data = append(data, '\n')
+			}
+			data = append(data, value...)
+		}
+		if len(lines.Bytes()) > 0 {
+			continue
+		}
+		switch name {
+		case "log":
+			var entry api.LogEntry
+			if err = json.Unmarshal(data, &entry); err == nil {
+				err = line(entry)
+			}
+		case "end":
+			return end, json.Unmarshal(data, &end)
+		}
+		if err != nil {
+			return end, err
+		}
+		name, data = "", nil
+	}
+	if err := lines.Err(); err != nil {
+		return end, fmt.Errorf("%w: %w", errBroken, err)
+	}
+	return end, errBroken
+}
