@@ -40,6 +40,7 @@ func (agreeing) Submit(_ context.Context, s store.Submission, place func() error
 func FuzzSubmitForm(f *testing.F) {
 	f.Add([]byte("--b\r\nContent-Disposition: form-data; name=\"source\"; filename=\"s\"\r\n\r\nzip\r\n--b\r\nContent-Disposition: form-data; name=\"platform\"\r\n\r\nios\r\n--b--\r\n"))
 	f.Add([]byte("--b\r\nContent-Disposition: form-data; name=\"source\"\r\nContent-Digest: sha-256=:AAAA:\r\n\r\n\r\n--b\r\n\r\n--b--"))
+	f.Add([]byte("--b\r\nContent-Disposition: form-data; name=\"labels\"\r\n\r\n{\"a\":\"b\"}\r\n--b\r\nContent-Disposition: form-data; name=\"priority\"\r\n\r\n-7\r\n--b--\r\n"))
 	f.Add([]byte("--b--\r\n"))
 	f.Add([]byte("--b\r\n"))
 	f.Add([]byte(""))
