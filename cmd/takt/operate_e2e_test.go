@@ -42,7 +42,7 @@ func startTraffic(t *testing.T, c *process.Controller) *traffic {
 		wg.Go(func() { tr.submit(ctx) })
 	}
 	for range 3 {
-		w := register(t, c, 10_000)
+		w := register(t, c, slots)
 		wg.Go(func() { tr.poll(ctx, w) })
 	}
 	tr.stop = sync.OnceFunc(func() {
@@ -53,16 +53,29 @@ func startTraffic(t *testing.T, c *process.Controller) *traffic {
 	return tr
 }
 
+// submit submits at a pace at which verify can list all builds, even if the test
+// takes minutes.
 func (tr *traffic) submit(ctx context.Context) {
 	for ctx.Err() == nil {
 		sub, err := tr.c.Client.Submit(ctx, client.Submit{Platform: store.IOS, Source: client.Bytes(tr.source)})
 		tr.note(ctx, err, func() { tr.acknowledged[sub.ID] = true })
+		tr.pause(ctx)
 	}
 }
 
+// slots is how many builds one worker may hold. Who has its hands full registers
+// anew: the flow must not dry up however long the test takes.
+const slots = 256
+
 func (tr *traffic) poll(ctx context.Context, w *hand) {
 	lost := false // a reply, and maybe a build with it, which is then given again
+	held := 0
 	for ctx.Err() == nil {
+		if held == slots {
+			reg, err := tr.c.Client.Register(ctx, api.Register{Name: "hand", Capabilities: fmt.Appendf(nil, `{"maxConcurrentBuilds":%d}`, slots)})
+			tr.note(ctx, err, func() { w, held = &hand{c: tr.c, id: reg.ID, token: reg.AccessToken}, 0 })
+			continue
+		}
 		reply, err := tr.c.Client.Poll(ctx, client.Poll{Token: w.token, Wait: time.Second})
 		tr.note(ctx, err, func() {
 			w.token = reply.AccessToken
@@ -71,6 +84,9 @@ func (tr *traffic) poll(ctx context.Context, w *hand) {
 			}
 			if other, twice := tr.given[reply.Job.ID]; twice && (other != w.id || !lost) {
 				tr.faults = append(tr.faults, fmt.Errorf("%s was given to %s and %s", reply.Job.ID, other, w.id))
+			}
+			if tr.given[reply.Job.ID] == "" {
+				held++
 			}
 			tr.given[reply.Job.ID] = w.id
 		})
@@ -91,10 +107,14 @@ func (tr *traffic) note(ctx context.Context, err error, success func()) {
 	}
 	tr.mu.Unlock()
 	if err != nil {
-		select {
-		case <-time.After(tick):
-		case <-ctx.Done():
-		}
+		tr.pause(ctx)
+	}
+}
+
+func (tr *traffic) pause(ctx context.Context) {
+	select {
+	case <-time.After(tick):
+	case <-ctx.Done():
 	}
 }
 

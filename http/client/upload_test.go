@@ -148,11 +148,11 @@ func TestUploadReplyMayTakeLongerThanAStall(t *testing.T) {
 	t.Parallel()
 	c, _ := setup(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
-		timer := time.NewTimer(120 * time.Millisecond)
+		timer := time.NewTimer(1500 * time.Millisecond)
 		defer timer.Stop()
 		<-timer.C
 		reply(200, `{}`)(w, r)
-	}, func(cfg *client.Config) { cfg.StallTimeout = 30 * time.Millisecond })
+	}, func(cfg *client.Config) { cfg.StallTimeout = time.Second })
 	result := client.Bytes([]byte("x"))
 	_, err := c.Upload(t.Context(), client.Upload{Held: client.Held{BuildID: "b"}, Success: true, Result: &result})
 	require.NoError(t, err)
