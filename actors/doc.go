@@ -12,6 +12,26 @@
 //	│   ├── queue_manager      hands builds to polling workers
 //	│   ├── heartbeat_monitor  recovers builds whose worker fell silent
 //	│   └── janitor            tidies storage, brings S3 the copies that it is owed
+//	├── heijunka               one_for_all
+//	│   ├── pool_sup           one_for_one
+//	│   │   ├── fleet          rest_for_one
+//	│   │   │   ├── workers    dynamic: one per slot
+//	│   │   │   └── manager    scales the pool and replaces its workers
+//	│   │   ├── submit         rest_for_one
+//	│   │   │   ├── workers    dynamic: one per slot
+//	│   │   │   └── manager    as fleet's
+//	│   │   ├── query          rest_for_one
+//	│   │   │   ├── workers    dynamic: one per slot
+//	│   │   │   └── manager    as fleet's
+//	│   │   ├── hook           rest_for_one
+//	│   │   │   ├── workers    dynamic: one per slot
+//	│   │   │   └── manager    as fleet's
+//	│   │   └── transfer       rest_for_one
+//	│   │       ├── workers    dynamic: one per slot
+//	│   │       └── manager    as fleet's
+//	│   ├── load_regulator     owns the limits of admission
+//	│   ├── balancer           moves workers to where the work is
+//	│   └── burst_handler      adds workers for a while when demand jumps
 //	├── request_sup            dynamic: one temporary process per request
 //	└── endpoint               the HTTP server; starts last, stops first
 //

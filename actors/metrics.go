@@ -42,6 +42,7 @@ func (t *Tree) measure() {
 		return 0
 	})
 	t.measurePool()
+	t.Telemetry.Register(newLoadMetrics(t.Heijunka.Status))
 	t.measureJanitor()
 }
 

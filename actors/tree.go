@@ -9,6 +9,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"takt/actors/build"
+	"takt/actors/heijunka"
 	"takt/actors/janitor"
 	"takt/actors/otp"
 	"takt/actors/pubsub"
@@ -34,6 +35,8 @@ type Config struct {
 	// Timeouts and Rule are the heartbeat monitor's.
 	Timeouts store.Timeouts
 	Rule     store.LostRule
+	// Heijunka is without Name.
+	Heijunka heijunka.Config
 	// Janitor is without Name.
 	Janitor janitor.Config
 	// Drain is how long the endpoint may take to finish running requests.
@@ -49,6 +52,8 @@ type Deps struct {
 	// Queue and Monitor are the SQL of the two actors.
 	Queue   build.QueueStore
 	Monitor build.MonitorStore
+	// Load keeps what operators change of load levelling.
+	Load heijunka.Settings
 	// Files is storage, and Rows what the database says of it.
 	Files janitor.Files
 	Rows  janitor.Rows
@@ -65,6 +70,7 @@ type Tree struct {
 	Monitor   *build.Monitor
 	Janitor   *janitor.Janitor
 	Requests  request.Requests
+	Heijunka  *heijunka.Heijunka
 
 	sys      *otp.System
 	drain    time.Duration
@@ -96,6 +102,7 @@ func New(cfg Config, deps Deps) *Tree {
 	})
 	t.Janitor = janitor.New(t.sys, deps.Rows, deps.Files, cfg.Janitor)
 	t.Requests = request.New(t.sys.Ref(root + "/request_sup"))
+	t.Heijunka = heijunka.New(t.sys, heijunka.Deps{Requests: t.Requests, Bus: t.Bus, Settings: deps.Load}, cfg.Heijunka)
 	t.measure()
 	return t
 }
@@ -109,6 +116,7 @@ func (t *Tree) spec() otp.SupSpec {
 			{ID: "repo", Supervisor: t.repo},
 			t.Bus.Spec(),
 			{ID: "orchestration", Supervisor: t.orchestration},
+			t.Heijunka.Spec(),
 			{ID: "request_sup", Supervisor: func() otp.SupSpec { return request.Supervisor(requestGrace) }, Shutdown: 2 * requestGrace},
 			{ID: "endpoint", Task: func() otp.Task { return otp.Task{Run: t.serve} }, Shutdown: t.drain},
 		},

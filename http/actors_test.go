@@ -10,12 +10,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"takt/actors/build"
+	"takt/actors/heijunka"
 	"takt/actors/otp"
 	"takt/actors/pubsub"
 	"takt/actors/request"
 	takthttp "takt/http"
 	"takt/http/api"
 	"takt/store"
+	"takt/store/postgres"
 )
 
 // realQueue is the queue as cmd/takt plugs it in.
@@ -51,12 +53,15 @@ func setupActors(t *testing.T, replace func(*takthttp.Deps)) *bundle {
 		sys := otp.New(otp.Options{Logger: zerolog.Nop()})
 		bus := pubsub.New()
 		q := build.NewQueue(sys, d.Queue.(*queue).store, bus, build.QueueConfig{})
+		h := heijunka.New(sys, heijunka.Deps{
+			Requests: request.New(sys.Ref("takt/request_sup")), Bus: bus, Settings: postgres.NewLoad(postgres.New()),
+		}, heijunka.Config{})
 		_, err := sys.StartRoot(t.Context(), "takt", otp.SupSpec{Children: []otp.ChildSpec{
-			bus.Spec(), q.Spec(), {ID: "request_sup", Supervisor: func() otp.SupSpec { return request.Supervisor(time.Second) }},
+			bus.Spec(), q.Spec(), h.Spec(), {ID: "request_sup", Supervisor: func() otp.SupSpec { return request.Supervisor(time.Second) }},
 		}})
 		require.NoError(t, err)
 		t.Cleanup(func() { sys.Shutdown(context.WithoutCancel(t.Context())) })
-		d.Queue, d.Requests = realQueue{q}, request.New(sys.Ref("takt/request_sup"))
+		d.Queue, d.Requests = realQueue{q}, levelled{h}
 		replace(d)
 	})
 }
@@ -95,4 +100,11 @@ func TestPanicOfARequestActorIsLoggedAndCostsItOnly(t *testing.T) {
 	require.Contains(t, b.logs.String(), "a defect")
 	require.Contains(t, b.logs.String(), `"request_id":"the-one"`)
 	require.Equal(t, 200, b.send("GET", "/api/builds", key(), "").status)
+}
+
+// levelled puts heijunka in front, as cmd/takt does.
+type levelled struct{ *heijunka.Heijunka }
+
+func (l levelled) Do(ctx context.Context, w takthttp.Work, fn func(context.Context) error) error {
+	return l.Heijunka.Do(ctx, heijunka.Work(w), fn)
 }

@@ -45,14 +45,19 @@ func (i *instant) Arrive(_ context.Context, r takthttp.PollRequest, _ time.Durat
 
 func benchServer(b *testing.B) (addr string) {
 	b.Helper()
+	return benchServerWith(b, inline{})
+}
+
+func benchServerWith(b *testing.B, requests takthttp.Requests) (addr string) {
+	b.Helper()
 	local, err := storage.OpenLocal(b.TempDir(), storage.Config{EncryptionKey: make([]byte, 32)})
 	require.NoError(b, err)
 	files, err := storage.NewFiles(storage.ModeLocal, local, nil)
 	require.NoError(b, err)
 	i := &instant{build: store.Build{ID: "build", Platform: store.IOS, State: store.Assigned, WorkerID: "worker"}}
 	s, err := takthttp.New(takthttp.Deps{
-		Builds: i, Queue: i, Announce: &announced{}, Files: files, Requests: inline{}, Metrics: prometheus.NewRegistry(), Logger: zerolog.Nop(),
-	}, takthttp.Config{APIKey: apiKey})
+		Builds: i, Queue: i, Announce: &announced{}, Files: files, Requests: requests, Metrics: prometheus.NewRegistry(), Logger: zerolog.Nop(),
+	}, takthttp.Config{APIKey: apiKey, PollRate: -1})
 	require.NoError(b, err)
 	ln, err := (&net.ListenConfig{}).Listen(b.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(b, err)

@@ -40,7 +40,7 @@ func (s *Server) serveLogs(c echo.Context, r route) error {
 	defer leave()
 	var b store.Build
 	ctx := c.Request().Context()
-	err = s.deps.Requests.Do(ctx, r.path, func(ctx context.Context) (err error) {
+	err = s.deps.Requests.Do(ctx, work(c, r), func(ctx context.Context) (err error) {
 		b, err = s.build(ctx, c)
 		return err
 	})

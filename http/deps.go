@@ -133,12 +133,38 @@ type Announcer interface {
 	WorkerUpdated(u store.WorkerUpdate)
 }
 
-// Requests runs requests, each as an actor of its own.
+// Work describes a request to those who level the load.
+type Work struct {
+	// Domain is what it competes with: see domain.
+	Domain string
+	// Route and ID are for names and for operators.
+	Route, ID string
+	// Key is what it is about.
+	Key string
+}
+
+// Requests runs requests, each as an actor of its own, as many as there is room
+// for.
 type Requests interface {
 	// Do runs fn and returns its error, or why fn could not run to its end.
-	// It never returns while fn runs: fn uses what belongs to its caller. route
-	// is for names and metrics.
-	Do(ctx context.Context, route string, fn func(ctx context.Context) error) error
+	// It never returns while fn runs: fn uses what belongs to its caller. Errors
+	// beside fn's: Overloaded, Unavailable. One that has a method Overload is
+	// shown with rule, load and limit.
+	Do(ctx context.Context, w Work, fn func(ctx context.Context) error) error
+}
+
+// Load shows and changes how the load is levelled. Changes hold for while, or
+// for ever if that is 0, on all controllers; they are in force once they are
+// saved. Errors: InvalidArgument, NotFound, Conflict, Unavailable.
+type Load interface {
+	Status() api.Load
+	SetLimits(ctx context.Context, c api.LoadLimits, while time.Duration) error
+	// Scale changes a pool: its size, on this controller, or its bounds.
+	Scale(ctx context.Context, pool string, c api.LoadScale, while time.Duration) error
+	SetAffinity(ctx context.Context, c api.LoadAffinity, while time.Duration) error
+	// Surge starts, stops, enables or disables.
+	Surge(ctx context.Context, action string, while time.Duration) error
+	Rebalance(ctx context.Context, dryRun bool) (api.LoadRebalance, error)
 }
 
 // Operator changes the supervision tree. Paths are those of Deps.Tree. Each
@@ -197,6 +223,7 @@ type Deps struct {
 	Tree      func(all bool) api.TreeNode
 	Operator  Operator
 	Heartbeat Heartbeat
+	Load      Load
 	Audit     Audit
 	// Background runs what has to outlive its request, and the endpoint: an
 	// operator's order. It returns at once; run's context ends with the process.

@@ -37,9 +37,9 @@ func statusOf(code store.Code) int {
 		return http.StatusUnsupportedMediaType
 	case store.RegistrationFailed, store.KeyMismatch:
 		return http.StatusUnprocessableEntity
-	case store.Overloaded, store.RateLimited:
+	case store.RateLimited:
 		return http.StatusTooManyRequests
-	case store.QueueFull, store.Unavailable:
+	case store.QueueFull, store.Overloaded, store.Unavailable:
 		return http.StatusServiceUnavailable
 	case store.Timeout:
 		return http.StatusGatewayTimeout
@@ -63,6 +63,12 @@ func (d detailed) Error() string { return d.failure.Error() + ": " + d.details }
 
 // Unwrap shows the failure to errors.As.
 func (d detailed) Unwrap() error { return d.failure }
+
+// overload is a refusal for which somebody can say what was how high.
+type overload interface {
+	error
+	Overload() (rule string, load, limit int)
+}
 
 func invalid(message string) error { return store.NewError(store.InvalidArgument, message) }
 
@@ -99,6 +105,10 @@ func problem(err error, requestID string) (p api.Problem, retryAfter time.Durati
 	p.Title, p.Error = http.StatusText(p.Status), p.Detail
 	if d, ok := errors.AsType[detailed](err); ok {
 		p.Details = d.details
+	}
+	if o, ok := errors.AsType[overload](err); ok {
+		rule, load, limit := o.Overload()
+		p.Rule, p.Load, p.Limit = rule, &load, &limit
 	}
 	if p.Status == http.StatusServiceUnavailable || p.Status == http.StatusTooManyRequests {
 		retryAfter = max(e.RetryAfter, time.Second)
@@ -139,8 +149,9 @@ func (s *Server) writeError(c echo.Context, err error) {
 
 func (s *Server) logError(c echo.Context, err error, status int, gone bool) {
 	level := zerolog.DebugLevel
+	var full overload
 	switch {
-	case gone || status < 500:
+	case gone || status < 500 || errors.As(err, &full): // they come in thousands, and are counted
 	case status == http.StatusInternalServerError:
 		level = zerolog.ErrorLevel
 	default:

@@ -24,7 +24,8 @@ const (
 )
 
 // servePoll handles GET and POST /api/workers/poll. The arrival runs as a
-// request actor; a poll that parks leaves it, and only its connection waits.
+// request actor; a poll that parks leaves it, with its token and its slot, and
+// only its connection waits.
 func (s *Server) servePoll(c echo.Context, r route) error {
 	req, wait, err := pollRequest(c.Request())
 	if err != nil {
@@ -38,7 +39,7 @@ func (s *Server) servePoll(c echo.Context, r route) error {
 	}
 	var reply PollReply
 	var ticket PollTicket
-	err = s.deps.Requests.Do(c.Request().Context(), r.path, func(ctx context.Context) (err error) {
+	err = s.deps.Requests.Do(c.Request().Context(), work(c, r), func(ctx context.Context) (err error) {
 		reply, ticket, err = s.deps.Queue.Arrive(ctx, req, wait)
 		return err
 	})

@@ -109,9 +109,14 @@ func (s *Server) guard(c echo.Context, r route, serve func(echo.Context, route) 
 	return serve(c, r)
 }
 
+// work describes a request to those who level the load.
+func work(c echo.Context, r route) Work {
+	return Work{Domain: r.domain.String(), Route: r.path, ID: requestID(c), Key: c.Request().URL.Path}
+}
+
 // serveActor runs the handler as a request actor.
 func (s *Server) serveActor(c echo.Context, r route) error {
-	return s.deps.Requests.Do(c.Request().Context(), r.path, func(ctx context.Context) error { return r.handle(ctx, c) })
+	return s.deps.Requests.Do(c.Request().Context(), work(c, r), func(ctx context.Context) error { return r.handle(ctx, c) })
 }
 
 // serveBypass runs the handler without an actor, a limited number at once.

@@ -15,11 +15,12 @@ const (
 	submit                 // other small writes
 	transfer               // every file, in or out
 	query                  // reads
+	hook                   // webhooks
 	ops                    // bypasses request actors
 )
 
 func (d domain) String() string {
-	return [...]string{"fleet", "submit", "transfer", "query", "ops"}[d]
+	return [...]string{"fleet", "submit", "transfer", "query", "hook", "ops"}[d]
 }
 
 // handler serves a route. ctx is that of the request actor; it ends with the
@@ -106,6 +107,12 @@ func (s *Server) routes() []route {
 		{post, "/admin/tree/*", adminKey, ops, true, s.handleOrder, small},
 		{get, "/admin/heartbeat", adminKey, ops, true, s.handleHeartbeat, small},
 		{http.MethodPut, "/admin/heartbeat", adminKey, ops, true, s.handleHeartbeatPut, small},
+		{get, "/admin/heijunka", adminKey, ops, true, s.handleLoad, small},
+		{http.MethodPut, "/admin/heijunka/limits", adminKey, ops, true, s.handleLoadLimits, small},
+		{post, "/admin/heijunka/pools/:name/scale", adminKey, ops, true, s.handleLoadScale, small},
+		{post, "/admin/heijunka/rebalance", adminKey, ops, true, s.handleLoadRebalance, small},
+		{http.MethodPut, "/admin/heijunka/affinity", adminKey, ops, true, s.handleLoadAffinity, small},
+		{post, "/admin/heijunka/surge", adminKey, ops, true, s.handleLoadSurge, small},
 		{get, "/admin/audit", adminKey, ops, true, s.handleAudit, small},
 	}
 }

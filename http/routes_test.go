@@ -46,6 +46,8 @@ func protected() map[string]string {
 		"POST /api/diagnostics/report": key, "GET /api/diagnostics/w": key, "GET /api/diagnostics/w/latest": key,
 		"POST /api/workers/upload": key, "POST /api/workers/result": key, "GET /admin/tree": admin, "GET /admin/tree/takt": admin,
 		"POST /admin/tree/takt/repo/restart": admin, "GET /admin/heartbeat": admin, "PUT /admin/heartbeat": admin, "GET /admin/audit": admin,
+		"GET /admin/heijunka": admin, "PUT /admin/heijunka/limits": admin, "POST /admin/heijunka/pools/fleet/scale": admin,
+		"POST /admin/heijunka/rebalance": admin, "PUT /admin/heijunka/affinity": admin, "POST /admin/heijunka/surge": admin,
 	}
 }
 

@@ -209,7 +209,7 @@ func TestBypassRoutesHaveALimit(t *testing.T) {
 	first := begin(t, c, "GET", url+"/admin/tree", map[string]string{"X-Admin-Key": adminKey}, nil)
 	<-in
 	r := send(t, c, "GET", url+"/livez", nil, nil)
-	require.Equal(t, 429, r.status)
+	require.Equal(t, 503, r.status)
 	require.Equal(t, "1", r.header.Get("Retry-After"))
 	close(out)
 	require.Equal(t, 200, (<-first).status)

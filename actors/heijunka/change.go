@@ -82,7 +82,7 @@ func (h *Heijunka) SetBounds(ctx context.Context, pool string, low, high *int, w
 // is empty. Else as SetLimits.
 func (h *Heijunka) SetAffinity(ctx context.Context, domain string, pools []string, while time.Duration) error {
 	d := h.domains[domain]
-	if d == nil || d.Stream {
+	if d == nil {
 		return store.NewError(store.NotFound, "No such domain")
 	}
 	return h.change(ctx, while, func(s *store.LoadSettings, e store.Expiry) error {

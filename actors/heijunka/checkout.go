@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// checkout returns a slot, waiting its turn for one. Errors: an [OverloadError]
+// checkout returns a slot at now, or later, waiting its turn for one. Errors: an [OverloadError]
 // (the line is full or the wait too long), store.Unavailable (the pool has no
 // workers), ctx's cause.
-func (p *Pool) checkout(ctx context.Context, cancel context.CancelCauseFunc) (Slot, error) {
-	if s, ok := p.lanes.take(cancel); ok {
+func (p *Pool) checkout(ctx context.Context, now time.Duration) (Slot, error) {
+	if s, ok := p.lanes.take(now); ok {
 		return s, nil
 	}
-	w, s, full := p.lanes.enter(cancel)
+	w, s, full := p.lanes.enter(now)
 	switch {
 	case full:
 		return Slot{}, p.overload(RuleQueue)

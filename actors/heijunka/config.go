@@ -21,8 +21,6 @@ type Config struct {
 	Pools []PoolConfig
 	// Domains are what requests belong to.
 	Domains []DomainConfig
-	// Streams is the most streams at once. Defaults to 1000.
-	Streams int
 
 	// Wait is how long a request waits for a slot. Defaults to 5 s.
 	Wait time.Duration
@@ -64,9 +62,6 @@ type DomainConfig struct {
 	Pools []string
 	// Affinity is the part of the list that is preferred; empty: all of it.
 	Affinity []string
-	// Stream: its requests last, so they have no token and no slot but a limit
-	// of their own.
-	Stream bool
 }
 
 // ScalingConfig says when pools grow and shrink.
@@ -140,7 +135,6 @@ const (
 	Query    = "query"
 	Hook     = "hook"
 	Transfer = "transfer"
-	Stream   = "stream"
 )
 
 // sizes are what presets differ in.
@@ -200,7 +194,6 @@ func domains() []DomainConfig {
 		{Name: Query, Pools: short, Affinity: []string{Query}},
 		{Name: Hook, Pools: short, Affinity: []string{Hook}},
 		{Name: Transfer, Pools: []string{Transfer}, Affinity: []string{Transfer}},
-		{Name: Stream, Stream: true},
 	}
 }
 
@@ -232,7 +225,6 @@ func (c Config) withDefaults() Config {
 // rest fills in what presets agree on.
 func (c Config) rest() Config {
 	c.Name = cmp.Or(c.Name, "takt/heijunka")
-	c.Streams = cmp.Or(c.Streams, 1000)
 	c.Wait = cmp.Or(c.Wait, 5*time.Second)
 	c.RestartGap = cmp.Or(c.RestartGap, time.Second)
 	c.Spill = cmp.Or(c.Spill, 0.85)
@@ -297,8 +289,8 @@ func (c Config) Validate() error {
 			faults = append(faults, fmt.Errorf("%s: must be at least 1ms", name))
 		}
 	}
-	if b := c.Burst; b.Factor < 1 || b.Floor < 1 || b.Workers < 1 || b.Baseline < 1 || b.Cost < 0 || c.Streams < 1 {
-		faults = append(faults, errors.New("burst factor, floor, workers and baseline, and streams: must be at least 1"))
+	if b := c.Burst; b.Factor < 1 || b.Floor < 1 || b.Workers < 1 || b.Baseline < 1 || b.Cost < 0 {
+		faults = append(faults, errors.New("burst factor, floor, workers and baseline: must be at least 1"))
 	}
 	return errors.Join(faults...)
 }
@@ -336,7 +328,7 @@ func (p PoolConfig) validate() error {
 }
 
 func (c *Config) checkDomain(d DomainConfig) error {
-	if len(d.Pools) == 0 && !d.Stream {
+	if len(d.Pools) == 0 {
 		return errors.New("needs a pool")
 	}
 	for _, name := range d.Pools {

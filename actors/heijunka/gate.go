@@ -32,9 +32,8 @@ func share(n int, reserved float64) int { return int(math.Floor(float64(n)*(1-re
 const (
 	RuleRegular = "regular" // regular domains leave the reserve alone
 	RuleHard    = "hard"
-	RuleQueue   = "queue"   // too many wait for a slot already
-	RuleWait    = "wait"    // no slot became free in time
-	RuleStreams = "streams" // too many streams
+	RuleQueue   = "queue" // too many wait for a slot already
+	RuleWait    = "wait"  // no slot became free in time
 )
 
 // gate admits requests up to the limits. One counter decides; a table knows who
@@ -102,8 +101,8 @@ func (g *gate) set(l Limits) { g.limits.Store(&l) }
 
 func (g *gate) now() time.Duration { return time.Since(g.born) }
 
-// admit hands out a token, or says by which rule and limit not.
-func (g *gate) admit(d *domain, id, route string) (t Token, rule string, load, limit int) {
+// admit hands out a token at now, or says by which rule and limit not.
+func (g *gate) admit(d *domain, id, route string, now time.Duration) (t Token, rule string, load, limit int) {
 	l := g.limits.Load()
 	most := l.Hard
 	if !d.Priority {
@@ -119,7 +118,7 @@ func (g *gate) admit(d *domain, id, route string) (t Token, rule string, load, l
 		}
 	}
 	i, e := g.take()
-	e.domain, e.id, e.route, e.since = d, id, route, g.now()
+	e.domain, e.id, e.route, e.since = d, id, route, now
 	state := e.state.Add(1) // from here on it can be read, and given back
 	return Token{gate: g, index: i, state: state}, "", 0, 0
 }

@@ -13,9 +13,9 @@ import (
 )
 
 // Runner runs a request in a process of its own and returns when it has ended;
-// request.Requests is one.
+// request.Requests is one. end ends fn's context.
 type Runner interface {
-	Do(ctx context.Context, route string, fn func(ctx context.Context) error) error
+	DoWith(ctx context.Context, route string, fn func(ctx context.Context, end context.CancelCauseFunc) error) error
 }
 
 // Work describes a request.
@@ -41,7 +41,6 @@ type Heijunka struct {
 	gate    *gate
 	pools   []*Pool
 	domains map[string]*domain
-	streams streams
 	surge   *surge
 	moves   moves
 
@@ -92,7 +91,6 @@ func New(sys *otp.System, deps Deps, cfg Config) *Heijunka {
 		d.prefer(byName(h.pools, dc.Affinity))
 		h.domains[dc.Name] = d
 	}
-	h.streams.limit = int64(cfg.Streams)
 	h.coefficient.Store(math.Float64bits(1))
 	h.baseline.Store(&trigger{})
 	h.saved.Store(&store.LoadSettings{})
@@ -102,7 +100,7 @@ func New(sys *otp.System, deps Deps, cfg Config) *Heijunka {
 func (h *Heijunka) newPool(cfg PoolConfig) *Pool {
 	path := h.cfg.Name + "/pool_sup/" + cfg.Name
 	p := &Pool{
-		h: h, name: cfg.Name, seed: mix(hash(cfg.Name)), lanes: newLanes(cfg, h.cfg.Health.Window),
+		h: h, name: cfg.Name, seed: mix(hash(cfg.Name)), lanes: newLanes(cfg, h.cfg.Health.Window, h.gate.born),
 		workers: h.sys.Ref(path + "/workers"), manager: h.sys.Ref(path + "/manager"),
 	}
 	p.lanes.hungry, p.lanes.orphaned = p.feed, func() { otp.Cast(p.manager, bereaved{}) }
@@ -130,31 +128,37 @@ func (h *Heijunka) Do(ctx context.Context, w Work, fn func(ctx context.Context) 
 	case d == nil:
 		return fmt.Errorf("request of an unknown domain %q", w.Domain)
 	case h.cfg.Off:
-		return h.run.Do(ctx, w.Route, fn)
-	case d.Stream:
-		return h.stream(ctx, w, fn)
+		return h.run.DoWith(ctx, w.Route, func(ctx context.Context, _ context.CancelCauseFunc) error { return fn(ctx) })
 	}
-	token, rule, load, limit := h.gate.admit(d, w.ID, w.Route)
+	now := h.gate.now()
+	token, rule, load, limit := h.gate.admit(d, w.ID, w.Route, now)
 	if rule != "" {
 		return h.overload(rule, load, limit)
 	}
 	defer token.Release()
-	return h.serve(ctx, d.route(w.Key, h.cfg.Spill), w.Route, fn)
+	return h.serve(ctx, d.route(w.Key, h.cfg.Spill), w.Route, now, fn)
 }
 
 // serve runs fn in a slot of p.
-func (h *Heijunka) serve(ctx context.Context, p *Pool, route string, fn func(ctx context.Context) error) (err error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	slot, err := p.checkout(ctx, cancel)
+func (h *Heijunka) serve(
+	ctx context.Context, p *Pool, route string, now time.Duration, fn func(ctx context.Context) error,
+) (err error) {
+	slot, err := p.checkout(ctx, now)
 	if err != nil {
-		return lost(ctx, err)
+		return err
 	}
 	failed := true // unless we get to know better
-	defer func() { slot.Return(failed) }()
-	err = h.run.Do(ctx, route, fn)
-	failed = isFailure(err) || errors.Is(context.Cause(ctx), errLaneLost)
-	return lost(ctx, err)
+	defer func() {
+		if _, lost := p.lanes.giveBack(slot, failed); lost {
+			err = afterLoss(err)
+		}
+	}()
+	err = h.run.DoWith(ctx, route, func(ctx context.Context, end context.CancelCauseFunc) error {
+		p.lanes.bind(slot, end)
+		return fn(ctx)
+	})
+	failed = isFailure(err)
+	return err
 }
 
 // isFailure tells defects from refusals: what a client did wrong, and weather,
@@ -164,24 +168,6 @@ func isFailure(err error) bool {
 		return false
 	}
 	return !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
-}
-
-// streams counts what lasts.
-type streams struct {
-	open, refused atomic.Int64
-	limit         int64
-}
-
-// stream runs fn without token and slot, if not too many do so.
-func (h *Heijunka) stream(ctx context.Context, w Work, fn func(ctx context.Context) error) error {
-	s := &h.streams
-	if n := s.open.Add(1); n > s.limit {
-		s.open.Add(-1)
-		s.refused.Add(1)
-		return h.overload(RuleStreams, int(s.limit), int(s.limit))
-	}
-	defer s.open.Add(-1)
-	return h.run.Do(ctx, w.Route, fn)
 }
 
 // Metadata describes who asks for a token.
@@ -199,7 +185,7 @@ func (h *Heijunka) RequestAdmission(domain string, m Metadata) (Token, error) {
 	if d == nil {
 		return Token{}, fmt.Errorf("admission to an unknown domain %q", domain)
 	}
-	t, rule, load, limit := h.gate.admit(d, m.ID, m.Route)
+	t, rule, load, limit := h.gate.admit(d, m.ID, m.Route, h.gate.now())
 	if rule != "" {
 		return Token{}, h.overload(rule, load, limit)
 	}
@@ -213,10 +199,10 @@ func (h *Heijunka) RequestAdmission(domain string, m Metadata) (Token, error) {
 func (h *Heijunka) Release(t Token) bool { return t.Release() }
 
 // Route returns the pool that a request of the domain goes to now; nil if the
-// domain is unknown or has none.
+// domain is unknown.
 func (h *Heijunka) Route(domain, key string) *Pool {
 	d := h.domains[domain]
-	if d == nil || d.Stream {
+	if d == nil {
 		return nil
 	}
 	return d.route(key, h.cfg.Spill)
@@ -238,7 +224,7 @@ func (p *Pool) Name() string { return p.name }
 // GetWorker returns a slot of the pool, waiting its turn for one. holder, if not
 // nil, is the process whose end gives it back. Errors as of [Heijunka.Do].
 func (p *Pool) GetWorker(ctx context.Context, holder *otp.Proc) (Slot, error) {
-	s, err := p.checkout(ctx, nil)
+	s, err := p.checkout(ctx, p.lanes.now())
 	if err != nil || holder == nil {
 		return s, err
 	}

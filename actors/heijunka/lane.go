@@ -19,10 +19,11 @@ type lane struct {
 	// leaving: the worker is to go as soon as the lane is free.
 	leaving bool
 
-	busy   bool
-	round  uint64 // of holders, so that a slot is given back once
-	cancel context.CancelCauseFunc
-	since  time.Duration // when it became busy, or idle
+	busy  bool
+	lost  bool                    // its worker crashed under the holder
+	round uint64                  // of holders, so that a slot is given back once
+	end   context.CancelCauseFunc // ends the holder's context; nil until bind
+	since time.Duration           // when it became busy, or idle
 
 	served, failed int64
 }
@@ -47,7 +48,8 @@ func (s Slot) Return(failed bool) bool {
 	if s.watch != nil {
 		s.watch.cancel()
 	}
-	return s.lane.pool.giveBack(s, failed)
+	was, _ := s.lane.pool.giveBack(s, failed)
+	return was
 }
 
 // Worker is the process whose lane it is; nil while it is replaced.
@@ -61,19 +63,16 @@ func (s Slot) Worker() *otp.Proc {
 }
 
 // take makes the lane a holder's.
-func (l *lane) take(now time.Duration, cancel context.CancelCauseFunc) Slot {
-	l.busy, l.cancel, l.since = true, cancel, now
+func (l *lane) take(now time.Duration) Slot {
+	l.busy, l.lost, l.end, l.since = true, false, nil, now
 	l.round++
 	return Slot{lane: l, round: l.round}
 }
 
-// lost turns what a request ended with after its worker crashed into what its
-// caller should know: nothing wrong with the request, so try again.
-func lost(ctx context.Context, err error) error {
-	if err == nil || !errors.Is(context.Cause(ctx), errLaneLost) {
-		return err
-	}
-	if _, known := errors.AsType[*store.Error](err); known {
+// afterLoss turns what a request ended with after its worker crashed into what
+// its caller should know: nothing wrong with the request, so try again.
+func afterLoss(err error) error {
+	if _, known := errors.AsType[*store.Error](err); known || err == nil {
 		return err
 	}
 	return unavailable("Request could not be served, try again", errors.Join(errLaneLost, err))

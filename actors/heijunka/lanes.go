@@ -40,9 +40,9 @@ type totals struct {
 	peak                 int   // most waiters
 }
 
-func newLanes(cfg PoolConfig, window time.Duration) *lanes {
+func newLanes(cfg PoolConfig, window time.Duration, born time.Time) *lanes {
 	return &lanes{
-		cfg: cfg, born: time.Now(), hungry: func() {}, orphaned: func() {},
+		cfg: cfg, born: born, hungry: func() {}, orphaned: func() {},
 		all:    map[*lane]struct{}{},
 		size:   sizing{min: cfg.Min, max: cfg.Max, base: cfg.Initial, overflow: cfg.Overflow},
 		window: newWindow(window),
@@ -66,7 +66,7 @@ func (p *lanes) demand() float64 {
 }
 
 // take returns a free lane, the one that was free the shortest, without waiting.
-func (p *lanes) take(cancel context.CancelCauseFunc) (Slot, bool) {
+func (p *lanes) take(now time.Duration) (Slot, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := len(p.idle)
@@ -75,31 +75,31 @@ func (p *lanes) take(cancel context.CancelCauseFunc) (Slot, bool) {
 	}
 	l := p.idle[n-1]
 	p.idle = p.idle[:n-1]
-	return p.hold(l, cancel), true
+	return p.hold(l, now), true
 }
 
 // hold gives a lane that is not in idle to a holder.
-func (p *lanes) hold(l *lane, cancel context.CancelCauseFunc) Slot {
+func (p *lanes) hold(l *lane, now time.Duration) Slot {
 	p.busy.Add(1)
 	p.total.taken++
-	return l.take(p.now(), cancel)
+	return l.take(now)
 }
 
 // enter puts a waiter into the line, unless it is full or there is a lane after
 // all.
-func (p *lanes) enter(cancel context.CancelCauseFunc) (w *waiter, s Slot, full bool) {
+func (p *lanes) enter(now time.Duration) (w *waiter, s Slot, full bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if n := len(p.idle); n > 0 {
 		l := p.idle[n-1]
 		p.idle = p.idle[:n-1]
-		return nil, p.hold(l, cancel), false
+		return nil, p.hold(l, now), false
 	}
 	if p.line.n >= p.cfg.Queue {
 		p.total.refused++
 		return nil, Slot{}, true
 	}
-	w = &waiter{ready: make(chan Slot, 1), cancel: cancel}
+	w = &waiter{ready: make(chan Slot, 1)}
 	p.line.add(w)
 	p.total.peak = max(p.total.peak, p.line.n)
 	p.waiting.Store(int64(p.line.n))
@@ -121,16 +121,31 @@ func (p *lanes) leave(w *waiter, expired bool) (Slot, bool) {
 	return Slot{}, false
 }
 
-// giveBack frees the lane of s.
-func (p *lanes) giveBack(s Slot, failed bool) bool {
+// bind says how the context of s's holder is ended when its worker crashes; at
+// once, if it has.
+func (p *lanes) bind(s Slot, end context.CancelCauseFunc) {
+	p.mu.Lock()
+	lost := s.lane.lost
+	s.lane.end = end
+	p.mu.Unlock()
+	if lost {
+		end(errLaneLost)
+	}
+}
+
+// giveBack frees the lane of s. It reports whether that was still to be done,
+// and whether the worker crashed meanwhile.
+func (p *lanes) giveBack(s Slot, failed bool) (was, lost bool) {
 	now := p.now()
 	p.mu.Lock()
 	l := s.lane
 	if !l.busy || l.round != s.round {
 		p.mu.Unlock()
-		return false
+		return false, false
 	}
-	l.busy, l.cancel = false, nil
+	lost = l.lost
+	failed = failed || lost
+	l.busy, l.end = false, nil
 	l.served++
 	p.total.ended++
 	if failed {
@@ -139,17 +154,17 @@ func (p *lanes) giveBack(s Slot, failed bool) bool {
 	}
 	p.window.add(now, now-l.since, failed)
 	p.busy.Add(-1)
-	gone := p.free(l)
+	gone := p.free(l, now)
 	p.mu.Unlock()
 	if gone != nil {
 		gone.Exit(otp.ErrShutdown)
 	}
-	return true
+	return true, lost
 }
 
 // free does with a lane that nobody holds what is to be done: next waiter, idle,
 // or gone. It returns the worker that is to end.
-func (p *lanes) free(l *lane) (gone *otp.Proc) {
+func (p *lanes) free(l *lane, now time.Duration) (gone *otp.Proc) {
 	switch {
 	case l.proc == nil:
 		delete(p.all, l)
@@ -158,9 +173,9 @@ func (p *lanes) free(l *lane) (gone *otp.Proc) {
 	case p.line.n > 0:
 		w := p.line.first()
 		p.waiting.Store(int64(p.line.n))
-		w.ready <- p.hold(l, w.cancel)
+		w.ready <- p.hold(l, now)
 	default:
-		l.since = p.now()
+		l.since = now
 		p.idle = append(p.idle, l)
 	}
 	return nil
@@ -194,7 +209,7 @@ func (p *lanes) up(l *lane, proc *otp.Proc) bool {
 	}
 	l.proc, l.leaving = proc, false
 	if !l.busy {
-		p.free(l)
+		p.free(l, p.now())
 	}
 	return true
 }
@@ -212,7 +227,8 @@ func (p *lanes) down(l *lane, proc *otp.Proc, crash bool) {
 	}
 	l.proc = nil
 	p.live.Add(-1)
-	cancel := l.cancel
+	l.lost = crash
+	end := l.end
 	if !l.busy {
 		delete(p.all, l)
 		for i, other := range p.idle {
@@ -223,8 +239,8 @@ func (p *lanes) down(l *lane, proc *otp.Proc, crash bool) {
 		}
 	}
 	p.mu.Unlock()
-	if crash && cancel != nil {
-		cancel(errLaneLost)
+	if crash && end != nil {
+		end(errLaneLost)
 	}
 	if crash {
 		p.orphaned()

@@ -144,7 +144,7 @@ func TestGateIsNeverAboveItsLimit(t *testing.T) {
 			for i := range 3000 {
 				var mine []Token
 				for range 1 + i%40 {
-					token, rule, load, limit := g.admit(domains[d], ids[i%4], ids[i%4])
+					token, rule, load, limit := g.admit(domains[d], ids[i%4], ids[i%4], 0)
 					if rule != "" {
 						if load < limit {
 							t.Errorf("refused at %d of %d", load, limit)

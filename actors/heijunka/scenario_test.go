@@ -369,21 +369,21 @@ func TestRetryAfterComesFromTheDrainRate(t *testing.T) {
 // urgent hardly notice.
 func TestOverloadCostsNoGoodput(t *testing.T) {
 	t.Parallel()
-	const service = 20 * time.Millisecond
+	const service = 100 * time.Millisecond
 	cfg := separate(steady(10, "urgent", "usual"))
-	cfg.Limits = Limits{Soft: 1000, Hard: 1200, Reserved: 0.2}
+	cfg.Limits = Limits{Soft: 200, Hard: 250, Reserved: 0.2}
 	inBubble(t, cfg, func(w *world) {
 		most := 10 / service.Seconds()
 		measure := func(times float64) (goodput float64, p99 time.Duration) {
 			var wg sync.WaitGroup
 			var served int64
-			latencies := make([]time.Duration, 600)
+			latencies := make([]time.Duration, 300)
 			begin := time.Now()
 			wg.Go(func() {
 				served, _ = w.arrivals("usual", time.Duration(float64(time.Second)/most/times), service, 30*time.Second)
 			})
 			for i := range latencies {
-				<-time.After(50 * time.Millisecond)
+				<-time.After(100 * time.Millisecond)
 				wg.Go(func() {
 					begin := time.Now()
 					require.NoError(w, w.serve(context.Background(), "urgent", service))

@@ -26,7 +26,7 @@ func TestSettings(t *testing.T) {
 		inBubble(t, cfg, func(w *world) {
 			ctx := w.Context()
 			soft, hard, reserved := 30, 50, 0.5
-			require.NoError(w, w.h.SetLimits(ctx, &soft, &hard, &reserved, 2*time.Hour))
+			require.NoError(w, w.h.SetLimits(ctx, &soft, &hard, &reserved, 2*time.Minute))
 			want := Limits{Soft: 30, Hard: 50, Reserved: 0.5}
 			require.Equal(w, want, w.h.Status().Regulator.Limits)
 			require.NoError(w, w.restart(top))
@@ -42,7 +42,7 @@ func TestSettings(t *testing.T) {
 				tokens++
 			}
 			require.Equal(w, 25, tokens)
-			passes(2*time.Hour - 2*time.Second)
+			passes(2*time.Minute - 2*time.Second)
 			require.Equal(w, want, w.h.Status().Regulator.Limits)
 			passes(2 * time.Second)
 			require.Equal(w, cfg.Limits, w.h.Status().Regulator.Limits)
@@ -106,10 +106,10 @@ func TestSettings(t *testing.T) {
 			require.Equal(w, 7, w.h.Pool("b").Status().Workers)
 			high = 3
 			low = 2
-			require.NoError(w, w.h.SetBounds(ctx, "b", &low, &high, time.Hour))
+			require.NoError(w, w.h.SetBounds(ctx, "b", &low, &high, time.Minute))
 			passes(10 * time.Second)
 			require.Equal(w, 3, w.h.Pool("b").Status().Workers)
-			passes(time.Hour)
+			passes(time.Minute)
 			s := w.h.Pool("b").Status()
 			require.Equal(w, []int{2, 10}, []int{s.Minimum, s.Maximum})
 		})
@@ -153,7 +153,7 @@ func TestSettings(t *testing.T) {
 		inBubble(t, cfg, func(w *world) {
 			ctx := w.Context()
 			require.Equal(w, "a", w.h.Route("a", "x").Name())
-			require.NoError(w, w.h.SetAffinity(ctx, "a", []string{"b", "c"}, time.Hour))
+			require.NoError(w, w.h.SetAffinity(ctx, "a", []string{"b", "c"}, time.Minute))
 			seen := map[string]int{}
 			for i := range 1000 {
 				key := string(rune('a'+i%26)) + string(rune('a'+i/26))
@@ -164,7 +164,7 @@ func TestSettings(t *testing.T) {
 			require.Len(w, seen, 2)
 			require.InDelta(w, 500, seen["b"], 100)
 			require.Equal(w, []string{"b", "c"}, w.h.Status().Balance.Affinity["a"])
-			passes(time.Hour)
+			passes(time.Minute)
 			require.Equal(w, "a", w.h.Route("a", "x").Name())
 
 			// Over 85 % the least loaded of the list is taken.
@@ -181,7 +181,7 @@ func TestSettings(t *testing.T) {
 		t.Parallel()
 		inBubble(t, cfg, func(w *world) {
 			ctx := w.Context()
-			require.NoError(w, w.h.SetBurst(ctx, false, 10*time.Minute))
+			require.NoError(w, w.h.SetBurst(ctx, false, 4*time.Minute))
 			passes(time.Minute)
 			load := w.holdAll("a", 60)
 			passes(10 * time.Second)
@@ -208,7 +208,7 @@ func TestSettings(t *testing.T) {
 			require.NoError(w, err)
 			_, err = w.h.StopSurge(ctx)
 			require.NoError(w, err)
-			passes(10 * time.Minute)
+			passes(4 * time.Minute)
 			require.True(w, w.h.Status().Burst.Enabled)
 		})
 	})

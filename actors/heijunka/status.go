@@ -48,7 +48,6 @@ type Status struct {
 	Pools     []PoolStatus
 	Balance   BalanceStatus
 	Burst     BurstStatus
-	Streams   StreamStatus
 	// Changed is what operators have changed, nothing of it over.
 	Changed store.LoadSettings
 }
@@ -82,12 +81,6 @@ type Capacity struct {
 	AlertAt, SoftAt  int
 	Overloaded       bool // regular domains are refused
 	DrainedPerSecond float64
-}
-
-// StreamStatus counts what lasts.
-type StreamStatus struct {
-	Open, Limit int
-	Refused     int64
 }
 
 // Health is a pool's.
@@ -147,7 +140,6 @@ type BurstStatus struct {
 func (h *Heijunka) Status() Status {
 	s := Status{
 		Off: h.cfg.Off, Regulator: h.regulatorStatus(), Balance: h.balanceStatus(), Burst: h.burstStatus(),
-		Streams: StreamStatus{Open: int(h.streams.open.Load()), Limit: int(h.streams.limit), Refused: h.streams.refused.Load()},
 		Changed: *h.saved.Load(),
 	}
 	for _, p := range h.pools {
@@ -222,9 +214,7 @@ func (h *Heijunka) balanceStatus() BalanceStatus {
 	}
 	s.Last, s.Moves = h.moves.read()
 	for _, d := range h.domains {
-		if !d.Stream {
-			s.Affinity[d.Name], s.Spilled[d.Name] = names(*d.group.Load()), d.spilled.Load()
-		}
+		s.Affinity[d.Name], s.Spilled[d.Name] = names(*d.group.Load()), d.spilled.Load()
 	}
 	return s
 }

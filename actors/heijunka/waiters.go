@@ -1,11 +1,8 @@
 package heijunka
 
-import "context"
-
 // waiter is a request that waits for a slot.
 type waiter struct {
 	ready      chan Slot // gets the slot; never blocks its sender
-	cancel     context.CancelCauseFunc
 	prev, next *waiter
 	inLine     bool
 }

@@ -180,7 +180,6 @@ func (w *world) requireNothingHeld() {
 		p.lanes.mu.Unlock()
 		require.Zero(w, p.lanes.busy.Load(), "slots of %s", p.name)
 	}
-	require.Zero(w, w.h.streams.open.Load())
 }
 
 func requireOverload(tb testing.TB, err error, rule string, load, limit int) {

@@ -46,6 +46,12 @@ func Supervisor(grace time.Duration) otp.SupSpec {
 // [RestartGap]. Do returns when fn has returned, not before: fn may use what
 // belongs to its caller. route names the process.
 func (r Requests) Do(ctx context.Context, route string, fn func(ctx context.Context) error) error {
+	return r.DoWith(ctx, route, func(ctx context.Context, _ context.CancelCauseFunc) error { return fn(ctx) })
+}
+
+// DoWith is Do for who wants to end fn's context from outside: fn is given the
+// function that does so.
+func (r Requests) DoWith(ctx context.Context, route string, fn func(ctx context.Context, end context.CancelCauseFunc) error) error {
 	job := &job{ctx: ctx, fn: fn, over: make(chan struct{})}
 	proc, err := r.start(ctx, route, otp.Task{Run: job.run})
 	if err != nil {
@@ -114,7 +120,7 @@ func unavailable(cause error) error {
 // its caller if the process ended before it began.
 type job struct {
 	ctx      context.Context //nolint:containedctx // the caller's, alive as long as Do
-	fn       func(ctx context.Context) error
+	fn       func(ctx context.Context, end context.CancelCauseFunc) error
 	begun    atomic.Bool
 	over     chan struct{} // closed when run has ended
 	returned bool          // fn has returned, not panicked
@@ -134,7 +140,7 @@ func (j *job) run(process context.Context) error {
 	defer cancel(nil)
 	stop := context.AfterFunc(process, func() { cancel(context.Cause(process)) })
 	defer stop()
-	j.err = stopped(process, j.fn(ctx)) //nolint:contextcheck // the caller's context, ended by the process as well
+	j.err = stopped(process, j.fn(ctx, cancel)) //nolint:contextcheck // the caller's context, ended by the process as well
 	j.returned = true
 	return nil
 }

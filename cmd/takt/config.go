@@ -71,6 +71,8 @@ type Config struct {
 	// TelemetryWithoutKey accepts telemetry of old host monitors, which have no
 	// key: worker and build have to match.
 	TelemetryWithoutKey bool
+	// Load is load levelling.
+	Load LoadConfig
 	// PollRate is how many polls a second a worker may send, RegisterRate how
 	// many registrations a remote address; 0 switches a limit off.
 	PollRate, RegisterRate int
@@ -101,6 +103,7 @@ func defaultConfig(stateDir string) Config {
 		BuildMaxAttempts: 3,
 		OnBuildTimeout:   "requeue",
 		MaxParked:        20_000,
+		Load:             defaultLoadConfig(),
 		PollRate:         100,
 		RegisterRate:     5000,
 		Log:              "info",
@@ -255,7 +258,7 @@ func settings() []setting {
 	get, set = networks(func(c *Config) *[]netip.Prefix { return &c.TrustedProxies })
 	add("trusted-proxies", "networks (CIDR, comma-separated) whose X-Forwarded-For is believed", get, set, "TAKT_TRUSTED_PROXIES")
 	str("log", "level and format: debug|info|warn|error[,json|console]", func(c *Config) *string { return &c.Log }, "TAKT_LOG")
-	return out
+	return append(out, loadSettings()...)
 }
 
 // sources says where settings come from, so that tests need no real environment.
@@ -418,6 +421,7 @@ func (c *Config) validate() []error {
 			bad(name, "must be at least 1s")
 		}
 	}
+	faults = append(faults, c.Load.validate()...)
 	if _, err := newLogger(io.Discard, c.Log); err != nil {
 		bad("log", "%v", err)
 	}

@@ -238,8 +238,12 @@ func concluded(t *testing.T, c *process.Controller, target string) (last api.Aud
 func TestRestartOfEachSubsystemUnderLoadLosesNothing(t *testing.T) {
 	t.Parallel()
 	for name, paths := range map[string][]string{
-		"database":       {"repo", "repo/postgres", "repo/pool", "repo/listener"},
-		"actors":         {"telemetry", "pubsub", "orchestration", "orchestration/queue_manager", "orchestration/heartbeat_monitor"},
+		"database": {"repo", "repo/postgres", "repo/pool", "repo/listener"},
+		"actors":   {"telemetry", "pubsub", "orchestration", "orchestration/queue_manager", "orchestration/heartbeat_monitor"},
+		"levelling": {
+			"heijunka", "heijunka/pool_sup", "heijunka/pool_sup/fleet", "heijunka/pool_sup/fleet/workers",
+			"heijunka/pool_sup/transfer/manager", "heijunka/load_regulator", "heijunka/balancer", "heijunka/burst_handler",
+		},
 		"server and all": {"request_sup", "endpoint", ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -61,6 +61,7 @@ not available, 6 the build failed.`,
 		newRestartCommand(env),
 		newAuditCommand(env),
 		newStorageCommand(),
+		newLoadCommand(env),
 		newVersionCommand(),
 	)
 	return root

@@ -148,8 +148,9 @@ func (c *controller) plant(ctx context.Context) error {
 		Timeouts: store.Timeouts{
 			CheckInterval: c.cfg.CheckInterval, BuildTimeout: c.cfg.BuildTimeout, WorkerTimeout: c.cfg.WorkerTimeout,
 		},
-		Janitor: janitor.Config{Interval: c.cfg.JanitorInterval, Keep: c.cfg.Retain},
-		Rule:    store.LostRule{MaxAttempts: c.cfg.BuildMaxAttempts, Requeue: c.cfg.OnBuildTimeout == "requeue"},
+		Heijunka: c.cfg.Load.config(),
+		Janitor:  janitor.Config{Interval: c.cfg.JanitorInterval, Keep: c.cfg.Retain},
+		Rule:     store.LostRule{MaxAttempts: c.cfg.BuildMaxAttempts, Requeue: c.cfg.OnBuildTimeout == "requeue"},
 	}
 	if c.cfg.DatabaseURL != "" {
 		source, err := repo.URL(c.cfg.DatabaseURL)
@@ -161,7 +162,7 @@ func (c *controller) plant(ctx context.Context) error {
 		settings.Embedded = &repo.PostgresConfig{DataDir: c.cfg.DataDir, SearchPath: os.Getenv("PATH")}
 	}
 	c.tree = actors.New(settings, actors.Deps{
-		Logger: c.log, DB: db, Queue: queue, Monitor: queue, Files: c.files, Rows: postgres.NewFiles(db),
+		Logger: c.log, DB: db, Queue: queue, Monitor: queue, Files: c.files, Rows: postgres.NewFiles(db), Load: postgres.NewLoad(db),
 	})
 	db.OnLost(c.tree.Pool.Lost)
 
@@ -173,11 +174,11 @@ func (c *controller) plant(ctx context.Context) error {
 		Workers:  workers,
 		Queue:    polls{queue: c.tree.Queue, limit: c.cfg.QueueLimit, count: queue.Pending},
 		Announce: announcer{bus: c.tree.Bus},
-		Requests: c.tree.Requests,
+		Requests: levelled{c.tree.Heijunka},
 		Files:    c.files,
 		Ready:    c.tree.Ready, VacuumHeldBack: c.tree.VacuumHeldBack,
 		Tree:     c.describe,
-		Operator: c.tree, Heartbeat: c.tree.Monitor, Audit: postgres.NewAudit(db), Background: background,
+		Operator: c.tree, Heartbeat: c.tree.Monitor, Load: loadOf{c.tree.Heijunka}, Audit: postgres.NewAudit(db), Background: background,
 		TLS:     c.tls,
 		Metrics: c.tree.Telemetry.Gatherer(),
 		Logger:  c.log,

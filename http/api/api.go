@@ -53,6 +53,10 @@ type Problem struct {
 	RequestID string `json:"request_id,omitempty"`
 	// Details is present where a client reads it (registration).
 	Details string `json:"details,omitempty"`
+	// Rule, Load and Limit say why a request was refused as overloaded.
+	Rule  string `json:"rule,omitempty"`
+	Load  *int   `json:"load,omitempty"`
+	Limit *int   `json:"limit,omitempty"`
 }
 
 // Submitted answers POST /api/builds and /api/builds/submit.

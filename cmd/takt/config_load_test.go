@@ -1,0 +1,62 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"takt/actors/heijunka"
+)
+
+func TestLoadLevellingIsAPresetAndWhatDiffers(t *testing.T) {
+	t.Parallel()
+	cfg, err := load(sources{lookup: env()})
+	require.NoError(t, err)
+	want, _ := heijunka.Preset("medium")
+	require.Equal(t, want, cfg.Load.config())
+
+	// The preset comes last and takes back nothing.
+	cfg, err = load(sources{lookup: env(
+		"TAKT_HEIJUNKA_HARD_LIMIT", "4000", "TAKT_HEIJUNKA_FLEET", "1/1/2/3/4", "TAKT_HEIJUNKA_SURGE_DURATION", "10m", "TAKT_HEIJUNKA_PRESET", "large",
+	)})
+	require.NoError(t, err)
+	got := cfg.Load.config()
+	require.Equal(t, heijunka.Limits{Soft: 3000, Hard: 4000, Reserved: 0.2}, got.Limits)
+	require.Equal(t, heijunka.PoolConfig{Name: "fleet", Initial: 1, Min: 1, Max: 2, Overflow: 3, Queue: 4}, *got.Pool("fleet"))
+	require.Equal(t, 20, got.Pool("submit").Initial)
+	require.Equal(t, 10*time.Minute, got.Burst.Duration)
+	var out bytes.Buffer
+	cfg.print(&out)
+	require.Contains(t, out.String(), `heijunka_fleet: "1/1/2/3/4"`)
+	require.Contains(t, out.String(), `heijunka_transfer: "128/64/512/384/3000"`)
+	require.Contains(t, out.String(), `heijunka: "on"`)
+
+	for name, value := range map[string]string{
+		"TAKT_HEIJUNKA": "perhaps", "TAKT_HEIJUNKA_PRESET": "huge", "TAKT_HEIJUNKA_SOFT_LIMIT": "2000", "TAKT_HEIJUNKA_FLEET": "1/2",
+		"TAKT_HEIJUNKA_SPILL": "85 %", "TAKT_HEIJUNKA_QUERY": "1/2/3/4/5", "TAKT_HEIJUNKA_WAIT": "-1",
+	} {
+		_, err := load(sources{lookup: env(name, value)})
+		require.ErrorContains(t, err, "heijunka", name)
+	}
+}
+
+func TestEverySettingOfLoadLevellingIsInTheReadme(t *testing.T) {
+	t.Parallel()
+	readme, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
+	require.NoError(t, err)
+	def := defaultConfig("")
+	for _, s := range loadSettings() {
+		row := ""
+		for line := range strings.Lines(string(readme)) {
+			if strings.HasPrefix(line, "| `--"+s.name+"` |") {
+				row = line
+			}
+		}
+		require.Contains(t, row, "| `"+s.get(&def)+"` |", s.name)
+	}
+}

@@ -1,0 +1,95 @@
+package http_test
+
+import (
+	"context"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"takt/actors/heijunka"
+	"takt/actors/otp"
+	"takt/actors/pubsub"
+	"takt/actors/request"
+	takthttp "takt/http"
+	"takt/store/postgres"
+)
+
+// bare runs requests as actors without levelling.
+type bare struct{ request.Requests }
+
+func (r bare) Do(ctx context.Context, w takthttp.Work, fn func(context.Context) error) error {
+	return r.Requests.Do(ctx, w.Route, fn)
+}
+
+// BenchmarkLevelled is a route that needs a key and does next to nothing, over 64
+// connections: with load levelling, with request actors only, and with neither,
+// in turns. It reports rates as shares of each other.
+func BenchmarkLevelled(b *testing.B) {
+	sys := otp.New(otp.Options{Logger: zerolog.Nop()})
+	bus := pubsub.New()
+	requests := request.New(sys.Ref("takt/request_sup"))
+	h := heijunka.New(sys, heijunka.Deps{Requests: requests, Bus: bus, Settings: postgres.NewLoad(postgres.New())}, heijunka.Config{})
+	_, err := sys.StartRoot(b.Context(), "takt", otp.SupSpec{Children: []otp.ChildSpec{
+		bus.Spec(), h.Spec(), {ID: "request_sup", Supervisor: func() otp.SupSpec { return request.Supervisor(time.Second) }},
+	}})
+	require.NoError(b, err)
+	b.Cleanup(func() { sys.Shutdown(context.Background()) })
+	on, actor, off := benchServerWith(b, levelled{h}), benchServerWith(b, bare{requests}), benchServer(b)
+
+	for b.Loop() {
+		var toActor, toOff, rates []float64
+		for range 5 {
+			fast, middle, slow := pollRate(b, off), pollRate(b, actor), pollRate(b, on)
+			toActor, toOff, rates = append(toActor, slow/middle), append(toOff, slow/fast), append(rates, slow)
+		}
+		b.ReportMetric(middleOf(toOff), "on/off")
+		b.ReportMetric(middleOf(toActor), "on/actor-only")
+		b.ReportMetric(middleOf(rates), "polls/s")
+	}
+}
+
+func middleOf(values []float64) float64 {
+	slices.Sort(values)
+	return values[len(values)/2]
+}
+
+// pollRate polls over 64 connections for a second.
+func pollRate(b *testing.B, addr string) float64 {
+	b.Helper()
+	request := "GET /api/workers/poll HTTP/1.1\r\nHost: takt\r\nX-API-Key: " + apiKey + "\r\nX-Worker-Token: " + strings.Repeat("t", 32) + "\r\n\r\n"
+	var polls atomic.Int64
+	var wg sync.WaitGroup
+	begin := time.Now()
+	for range 64 {
+		wg.Go(func() {
+			c, err := (&net.Dialer{}).DialContext(b.Context(), "tcp", addr)
+			if err != nil {
+				b.Error(err)
+				return
+			}
+			defer c.Close()
+			buf := make([]byte, 4096)
+			for time.Since(begin) < time.Second {
+				if _, err := io.WriteString(c, request); err != nil {
+					b.Error(err)
+					return
+				}
+				if n, err := c.Read(buf); err != nil || !strings.HasPrefix(string(buf[:n]), "HTTP/1.1 200") {
+					b.Error(err, string(buf[:n]))
+					return
+				}
+				polls.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	return float64(polls.Load()) / time.Since(begin).Seconds()
+}
