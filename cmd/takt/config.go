@@ -282,6 +282,16 @@ func addFlags(fs *pflag.FlagSet) {
 	}
 }
 
+// addPort takes the port alone, as the controller does whose place takt takes.
+func addPort(fs *pflag.FlagSet) {
+	fs.StringP("port", "p", "", "port alone; the host stays that of --listen (PORT)")
+}
+
+func (c *Config) setPort(port string) {
+	host, _, _ := net.SplitHostPort(c.Listen)
+	c.Listen = net.JoinHostPort(host, port)
+}
+
 // load returns the effective settings, or every fault at once.
 func load(src sources) (Config, error) {
 	cfg := defaultConfig(stateDir(src.lookup))
@@ -309,8 +319,7 @@ func load(src sources) (Config, error) {
 		}
 	}
 	if port, ok := src.lookup("PORT"); ok && port != "" {
-		host, _, _ := net.SplitHostPort(cfg.Listen)
-		cfg.Listen = net.JoinHostPort(host, port)
+		cfg.setPort(port)
 	}
 	for _, s := range table {
 		for _, name := range s.env {
@@ -325,6 +334,9 @@ func load(src sources) (Config, error) {
 			if f := src.flags.Lookup(s.name); f != nil && f.Changed {
 				apply(s, "--"+s.name, f.Value.String())
 			}
+		}
+		if f := src.flags.Lookup("port"); f != nil && f.Changed {
+			cfg.setPort(f.Value.String())
 		}
 	}
 	return cfg, errors.Join(append(faults, cfg.validate()...)...)

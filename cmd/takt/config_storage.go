@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"takt/storage"
@@ -31,6 +32,10 @@ func (c *Config) validateStorage() []error {
 
 func (c *Config) validateMode() []error {
 	if !storage.Mode(c.Storage).Valid() {
+		// The original's --storage is a directory.
+		if strings.ContainsAny(c.Storage, `./`) {
+			return []error{fmt.Errorf("storage: want local, s3 or dual, not %q; the directory of the files is data-dir", c.Storage)}
+		}
 		return []error{fmt.Errorf("storage: %q is not known: local, s3 or dual", c.Storage)}
 	}
 	if !c.usesS3() {

@@ -44,6 +44,18 @@ func TestLoadTakesTheOriginalsNames(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "127.0.0.1:4000", cfg.Listen)
 	require.Equal(t, "0123456789abcdef", cfg.APIKey)
+
+	fs := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+	addFlags(fs)
+	addPort(fs)
+	require.NoError(t, fs.Parse([]string{"-p", "5000", "--listen", "[::1]:1", "--api-key", "fedcba9876543210"}))
+	cfg, err = load(sources{lookup: env("PORT", "4000", "CONTROLLER_API_KEY", "0123456789abcdef"), flags: fs})
+	require.NoError(t, err)
+	require.Equal(t, "[::1]:5000", cfg.Listen, "the port alone changes")
+	require.Equal(t, "fedcba9876543210", cfg.APIKey)
+
+	_, err = load(sources{lookup: env("TAKT_STORAGE", "./storage")})
+	require.ErrorContains(t, err, "data-dir", "the original's storage is a directory")
 }
 
 func TestLoadReportsEveryFaultAtOnce(t *testing.T) {

@@ -58,6 +58,7 @@ the data directory; without keys, random ones are made and kept there.`,
 		},
 	}
 	addFlags(cmd.Flags())
+	addPort(cmd.Flags())
 	cmd.Flags().StringVar(&file, "config", "", "YAML file of settings")
 	cmd.Flags().BoolVar(&check, "check", false, "print the effective settings and exit")
 	return cmd
