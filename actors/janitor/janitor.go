@@ -24,6 +24,8 @@ type Rows interface {
 	// page by page; next is 0 at the end.
 	ExpireFiles(ctx context.Context, kind store.FileKind, age time.Duration, after int64, limit int) (expired []store.FileRow, next int64, err error)
 	ExpireLogs(ctx context.Context, age time.Duration, after int64, limit int) (builds int, next int64, err error)
+	// ForgetKeys removes idempotency keys that have expired.
+	ForgetKeys(ctx context.Context, limit int) (removed int64, err error)
 	// ExpireReports takes the rows of reports that arrived age ago.
 	ExpireReports(ctx context.Context, age time.Duration, limit int) ([]store.File, error)
 	// Owed lists copies that are due; Postpone claims one.

@@ -336,3 +336,17 @@ func TestWithoutADatabaseItWaits(t *testing.T) {
 	h.DB.Use(h.Pool)
 	require.NoError(t, h.janitor.Sweep(t.Context()))
 }
+
+func TestExpiredIdempotencyKeysAreForgotten(t *testing.T) {
+	t.Parallel()
+	h := open(t, storage.ModeLocal, func(c *Config) { c.Interval = 50 * time.Millisecond })
+	_, err := h.Pool.Exec(t.Context(), `INSERT INTO idempotency_keys (key, content, build, reply, created_at)
+		SELECT sha256(n::text::bytea), sha256(''), 'b', '', now() - CASE n WHEN 1 THEN interval '1 hour' ELSE interval '26 hours' END
+		FROM generate_series(1, 1200) n`)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		var n int
+		err := h.Pool.QueryRow(t.Context(), `SELECT count(*) FROM idempotency_keys`).Scan(&n)
+		return err == nil && n == 1
+	}, 30*time.Second, 10*time.Millisecond)
+}

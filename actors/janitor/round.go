@@ -22,7 +22,7 @@ func (j *Janitor) round(ctx context.Context) error {
 		return err
 	}
 	if mine {
-		parts = append(parts, j.expire, j.sweepS3)
+		parts = append(parts, j.expire, j.forgetKeys, j.sweepS3)
 	}
 	for _, part := range parts {
 		err := part(ctx)
@@ -33,6 +33,16 @@ func (j *Janitor) round(ctx context.Context) error {
 	}
 	j.figures.rounds.Add(1)
 	return failed
+}
+
+// forgetKeys removes expired idempotency keys, page by page.
+func (j *Janitor) forgetKeys(ctx context.Context) error {
+	for {
+		n, err := j.rows.ForgetKeys(ctx, batch)
+		if err != nil || n < batch {
+			return err
+		}
+	}
 }
 
 // sweepDisk removes what nobody names from this controller's disk.

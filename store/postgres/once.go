@@ -85,8 +85,8 @@ DELETE FROM idempotency_keys WHERE key IN (
 
 // ForgetKeys removes up to limit idempotency keys that have expired, and returns
 // how many: what submissions with keys leave over when they stop coming.
-func (b *Builds) ForgetKeys(ctx context.Context, limit int) (removed int64, err error) {
-	err = b.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
+func (f *Files) ForgetKeys(ctx context.Context, limit int) (removed int64, err error) {
+	err = f.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
 		tag, err := c.Exec(ctx, sqlForgetKeys, limit)
 		if err != nil {
 			return fmt.Errorf("forgetting idempotency keys: %w", err)

@@ -173,11 +173,11 @@ func TestKeysAreForgottenAfterADay(t *testing.T) {
 	b.age("26 hours")
 	_, err = b.builds.Submit(t.Context(), under("next", submission(t)), nil)
 	require.NoError(t, err)
-	n, err := b.builds.ForgetKeys(t.Context(), 10)
+	n, err := postgres.NewFiles(b.DB).ForgetKeys(t.Context(), 10)
 	require.NoError(t, err)
 	require.Zero(t, n, "the submission has removed what had expired")
 	b.age("26 hours")
-	n, err = b.builds.ForgetKeys(t.Context(), 10)
+	n, err = postgres.NewFiles(b.DB).ForgetKeys(t.Context(), 10)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, n)
 }
