@@ -13,6 +13,12 @@
 // None that matters: keys' digests, limits, buffers. A poll that parks leaves
 // its request actor, and its connection waits on a [PollTicket].
 //
+// The last 10 000 events, for GET /api/events, are in a ring of the Server's own:
+// cmd/takt has the bus call [Server.Publish], whoever publishes. So the ring is no
+// process of the tree, outlives restarts of the endpoint and of the bus, and ends
+// with the Server. Streams read it at their own pace. Streams of logs read rows;
+// memory only tells them when.
+//
 // # Failure
 //
 // A panic costs its own request a 500. Whatever is away (database, actors) is

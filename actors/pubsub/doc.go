@@ -8,7 +8,7 @@
 // # State
 //
 // One actor owns the table of subscribers. Nothing is stored: an event that
-// nobody hears is gone.
+// nobody hears is gone. A tap ([Bus.Tap]) hears all, without the actor.
 //
 // # Failure
 //

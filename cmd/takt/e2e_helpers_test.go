@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -14,6 +15,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"takt/cmd/internal/process"
+	takthttp "takt/http"
+	"takt/http/client"
+	"takt/http/openapitest"
 )
 
 func zipOf(t *testing.T, files map[string]string) []byte {
@@ -46,6 +50,19 @@ func unzip(t *testing.T, path string) string {
 		fmt.Fprintf(&out, "%s: %s\n", f.Name, content)
 	}
 	return out.String()
+}
+
+// checked returns a client of c that holds each reply against the OpenAPI document.
+func checked(t *testing.T, c *process.Controller) *client.Client {
+	t.Helper()
+	document, err := openapitest.Load(t.Context(), takthttp.OpenAPI())
+	require.NoError(t, err)
+	checking, err := client.New(client.Config{
+		BaseURL: c.URL, APIKey: c.APIKey, AdminKey: c.AdminKey,
+		HTTPClient: &http.Client{Transport: document.Transport(t, client.NewTransport())},
+	})
+	require.NoError(t, err)
+	return checking
 }
 
 // databaseURL reaches the embedded database of c.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -47,6 +48,9 @@ func (s *site) controller(name string, settings ...string) *process.Controller {
 	s.t.Helper()
 	c, err := process.StartController(s.t.Context(), s.dir, name, environ(settings...), patience)
 	require.NoError(s.t, err)
+	if strings.HasPrefix(c.URL, "http://") { // with TLS the client knows its own certificates
+		c.Client = checked(s.t, c)
+	}
 	s.t.Cleanup(func() {
 		if c.Alive() {
 			require.NoError(s.t, c.Stop(context.WithoutCancel(s.t.Context()), patience))
