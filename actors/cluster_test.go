@@ -11,6 +11,7 @@ import (
 
 	"takt/actors"
 	"takt/actors/build"
+	"takt/storage"
 	"takt/store"
 	"takt/store/postgres"
 	"takt/store/storetest"
@@ -28,10 +29,18 @@ func startNode(t *testing.T, database *pgx.ConnConfig, queue build.QueueConfig) 
 	t.Helper()
 	db := postgres.New()
 	q := postgres.NewQueue(db, postgres.QueueConfig{})
+	local, err := storage.OpenLocal(t.TempDir(), storage.Config{EncryptionKey: make([]byte, 32)})
+	require.NoError(t, err)
+	files, err := storage.NewFiles(storage.ModeLocal, local, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, files.Close()) }) // after the tree
 	tree := actors.New(actors.Config{
 		Database: func(context.Context) (*pgx.ConnConfig, error) { return database.Copy(), nil },
 		Queue:    queue,
-	}, actors.Deps{Logger: zerolog.New(t.Output()).Level(zerolog.WarnLevel), DB: db, Queue: q, Monitor: q})
+	}, actors.Deps{
+		Logger: zerolog.New(t.Output()).Level(zerolog.WarnLevel), DB: db, Queue: q, Monitor: q,
+		Files: files, Rows: postgres.NewFiles(db), Load: postgres.NewLoad(db),
+	})
 	require.NoError(t, tree.Start(t.Context(), func(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
