@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -228,6 +229,38 @@ func TestFollowedLogsOutlastTheDatabase(t *testing.T) {
 	b.db.Use(b.pool)
 	b.says(build.ID, worker.ID, "back")
 	require.Equal(t, "back", l.line().Message)
+}
+
+// deafened is a store whose next read of a log fails, and that tells no marks.
+type deafened struct {
+	takthttp.Builds
+	fail atomic.Bool
+}
+
+func (d *deafened) Tail(ctx context.Context, id string, after int64, limit int) (store.Tail, error) {
+	if d.fail.CompareAndSwap(true, false) {
+		return store.Tail{}, store.NewError(store.Unavailable, "away for a moment")
+	}
+	return d.Builds.Tail(ctx, id, after, limit)
+}
+
+func (d *deafened) LogMarks(context.Context, []string) (map[string]store.LogMark, error) {
+	return map[string]store.LogMark{}, nil
+}
+
+func TestAReadThatFailedIsDoneAgain(t *testing.T) {
+	t.Parallel()
+	d := &deafened{}
+	b := setupWith(t, func(deps *takthttp.Deps) { d.Builds = deps.Builds; deps.Builds = d },
+		func(c *takthttp.Config) { c.TailInterval = 20 * time.Millisecond })
+	build, worker := b.assigned()
+	l := b.tail(build.ID, key())
+	l.line()
+	l.line()
+	d.fail.Store(true)
+	b.says(build.ID, worker.ID, "one")
+	require.Equal(t, "one", l.line().Message)
+	require.False(t, d.fail.Load())
 }
 
 func TestALongLogIsStreamedInPages(t *testing.T) {
