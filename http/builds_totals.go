@@ -34,20 +34,26 @@ const statsAge = 10 * time.Second
 type statsCache struct {
 	turn chan struct{} // holds one while somebody uses what follows
 	at   time.Time
+	now  *publicStats
+}
+
+// publicStats are the figures, and the reply that shows them. They don't change.
+type publicStats struct {
+	api.Stats
 	body []byte
 }
 
 // handleStats handles GET /api/stats and GET /public/stats.
 func (s *Server) handleStats(ctx context.Context, c echo.Context) error {
-	body, err := s.currentStats(ctx)
+	stats, err := s.currentStats(ctx)
 	if err != nil {
 		return err
 	}
 	c.Response().Header().Set("Cache-Control", "public, max-age=10")
-	return s.replyBytes(c, http.StatusOK, body)
+	return s.replyBytes(c, http.StatusOK, stats.body)
 }
 
-func (s *Server) currentStats(ctx context.Context) ([]byte, error) {
+func (s *Server) currentStats(ctx context.Context) (*publicStats, error) {
 	select {
 	case s.stats.turn <- struct{}{}:
 	case <-ctx.Done():
@@ -55,21 +61,22 @@ func (s *Server) currentStats(ctx context.Context) ([]byte, error) {
 	}
 	defer func() { <-s.stats.turn }()
 	now := time.Now()
-	if s.stats.body != nil && now.Sub(s.stats.at) < statsAge {
-		return s.stats.body, nil
+	if s.stats.now != nil && now.Sub(s.stats.at) < statsAge {
+		return s.stats.now, nil
 	}
 	t, err := s.deps.Builds.Totals(ctx)
 	if err != nil {
 		return nil, err
 	}
-	body, err := marshal(api.Stats{
+	stats := api.Stats{
 		NodesOnline: t.WorkersOnline, BuildsQueued: t.Pending, ActiveBuilds: t.Assigned + t.Building,
 		BuildsToday: t.CompletedToday, TotalBuilds: t.Completed + t.Failed, TotalBuildTimeMS: t.BuildTime.Milliseconds(),
 		TotalCPUCycles: int64(math.Round(t.CPUPercent / 100 * t.BuildTime.Seconds())),
-	})
+	}
+	body, err := marshal(stats)
 	if err != nil {
 		return nil, err
 	}
-	s.stats.at, s.stats.body = now, body
-	return body, nil
+	s.stats.at, s.stats.now = now, &publicStats{Stats: stats, body: body}
+	return s.stats.now, nil
 }

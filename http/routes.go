@@ -95,6 +95,7 @@ func (s *Server) routes() []route {
 		{head, "/public/stats", public, query, false, s.handleStats, small},
 		{get, eventsPath, apiKey, query, false, nil, small}, // see serveEvents
 
+		{head, "/", public, ops, true, s.handleHome(), small},
 		{head, "/health", public, ops, true, s.handleHealth, small},
 		{head, "/api/health", public, ops, true, s.handleHealth, small},
 		{head, "/livez", public, ops, true, s.handleLive, small},

@@ -121,7 +121,7 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 	s, _ := newServer(t, takthttp.Deps{})
 	url, _ := serve(t, s, listen(t))
 	c := newClient(t)
-	for _, path := range []string{"/", "/api", "/api/nothing", "/api/builds/b/nothing", "/admin", "/%2e%2e/etc/passwd"} {
+	for _, path := range []string{"/index.html", "/api", "/api/nothing", "/api/builds/b/nothing", "/admin", "/%2e%2e/etc/passwd"} {
 		r := send(t, c, "GET", url+path, nil, nil)
 		require.Equal(t, 404, r.status, path)
 		requireProblem(t, r, "Not found", "not_found")

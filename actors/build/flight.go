@@ -65,25 +65,55 @@ func (f *flight) serve(ctx context.Context, db QueueStore, reqs []store.Poll, fi
 		f.serve(ctx, db, reqs[half:], first+half, shown)
 		return
 	}
-	for i := range reqs {
-		l := &f.landings[first+i]
+	landings := f.landings[first : first+len(reqs)]
+	for i := range landings {
+		l := &landings[i]
 		if err != nil {
 			l.err = err
 		} else if l.PollResult = results[i]; l.Outcome == store.PollFailed {
 			l.err = l.Err
 		}
-		f.polls[first+i].land(l, shown)
+	}
+	left := shown.without(landings)
+	for i := range landings {
+		f.polls[first+i].land(&landings[i], left)
 	}
 }
 
+// without is d less what these landings have taken: the actor hears of that
+// only after their replies are out.
+func (d *depth) without(landings []landing) *depth {
+	left := &depth{}
+	for lane := range d {
+		left[lane].Store(d[lane].Load())
+	}
+	for i := range landings {
+		if l := &landings[i]; l.err == nil && l.Job != nil && !l.Redelivered {
+			if lane := laneOf(l.Job.Platform); lane != noLane && left[lane].Load() > 0 {
+				left[lane].Add(-1)
+			}
+		}
+	}
+	return left
+}
+
+// queueSize is what the worker of a landing could take now. One that had a free
+// slot and got nothing could take nothing.
+func (l *landing) queueSize(left *depth) int {
+	if l.Job == nil && l.Free {
+		return 0
+	}
+	return left.of(setOf(l.Platforms))
+}
+
 // land answers p with what its transaction found.
-func (p *poll) land(l *landing, shown *depth) {
+func (p *poll) land(l *landing, left *depth) {
 	switch {
 	case l.err != nil:
 		p.replyError(refusal(l.err))
 	case l.Outcome == store.PollAnswered:
 		p.reply(answer{Reply: Reply{
-			WorkerID: l.WorkerID, Job: l.Job, Redelivered: l.Redelivered, Token: p.next, QueueSize: shown.of(setOf(l.Platforms)),
+			WorkerID: l.WorkerID, Job: l.Job, Redelivered: l.Redelivered, Token: p.next, QueueSize: l.queueSize(left),
 		}})
 	case l.Outcome == store.PollParked && p.req.Mode == store.Park:
 		p.reply(answer{parked: true})
@@ -95,7 +125,7 @@ func (p *poll) land(l *landing, shown *depth) {
 	default:
 		// Superseded; or parked although it did not ask to: as if it were.
 		l.Outcome = store.PollSuperseded
-		p.replyEmpty(shown.of(setOf(l.Platforms)))
+		p.replyEmpty(l.queueSize(left))
 	}
 }
 

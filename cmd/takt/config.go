@@ -279,6 +279,9 @@ func addFlags(fs *pflag.FlagSet) {
 			usage += " (default " + d + ")"
 		}
 		fs.String(s.name, "", usage)
+		if v := s.get(&def); v == "true" || v == "false" {
+			fs.Lookup(s.name).NoOptDefVal = "true" // the bare flag means yes
+		}
 	}
 }
 
