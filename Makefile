@@ -15,10 +15,10 @@ PACKAGES      ?= ./...
 export GOTOOLCHAIN := local
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo run test check lint fmt bench bench-e2e fuzz cover db-reset setup-postgres setup-cc setup-s3
+.PHONY: help build demo demo-deploy run test check lint fmt bench bench-e2e fuzz cover db-reset setup-postgres setup-cc setup-git setup-s3
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## build bin/takt
 	$(GO) build -trimpath -o $(BIN) ./cmd/takt
@@ -26,10 +26,13 @@ build: ## build bin/takt
 demo: setup-postgres build ## run the main job end to end: a fleet of three builds ten real programs
 	$(BIN) demo
 
+demo-deploy: setup-postgres setup-git build ## copy an organisation of fifty real repositories, with a progress bar
+	$(BIN) demo deploy
+
 run: setup-postgres build ## serve on 127.0.0.1:3000 with an embedded database in .cache/run
 	$(BIN) serve --data-dir $(RUN_DIR)
 
-test: setup-postgres setup-cc setup-s3 ## run every test, with the race detector
+test: setup-postgres setup-cc setup-git setup-s3 ## run every test, with the race detector
 	TAKT_TEST_S3_SERVER=$(S3_SERVER) CGO_ENABLED=1 $(GO) test -race -timeout 12m $(PACKAGES)
 
 check: lint ## lint, vet and check that go.mod is tidy
@@ -42,10 +45,10 @@ lint: $(LINT) ## check formats and lint, tests included
 fmt: $(LINT) ## format everything
 	$(LINT) fmt ./...
 
-bench: setup-postgres ## run the Go benchmarks (ratios against a peer in the same run)
+bench: setup-postgres setup-git ## run the Go benchmarks (ratios against a peer in the same run)
 	$(GO) test -run '^$$' -bench . -benchmem -count 3 -timeout 30m $(PACKAGES)
 
-bench-e2e: setup-postgres build ## start takt, PostgreSQL and the load generator, and print the ratios
+bench-e2e: setup-postgres setup-git build ## start takt, PostgreSQL and the load generator, and print the ratios
 	$(BIN) bench e2e
 
 fuzz: setup-postgres ## fuzz every target for FUZZTIME (30s)
@@ -55,7 +58,7 @@ fuzz: setup-postgres ## fuzz every target for FUZZTIME (30s)
 			echo "$$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$p; \
 		done; done
 
-cover: setup-postgres setup-s3 ## measure test coverage into coverage.out
+cover: setup-postgres setup-git setup-s3 ## measure test coverage into coverage.out
 	TAKT_TEST_S3_SERVER=$(S3_SERVER) $(GO) test -coverpkg ./... -coverprofile coverage.out -timeout 12m ./...
 	$(GO) tool cover -func coverage.out | tail -n 1
 
@@ -66,6 +69,9 @@ db-reset: ## throw away the database and files of `make run`
 
 setup-postgres:
 	@.ci/setup postgres
+
+setup-git:
+	@.ci/setup git
 
 setup-cc:
 	@.ci/setup cc

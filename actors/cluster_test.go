@@ -40,6 +40,7 @@ func startNode(t *testing.T, database *pgx.ConnConfig, queue build.QueueConfig) 
 	}, actors.Deps{
 		Logger: zerolog.New(t.Output()).Level(zerolog.WarnLevel), DB: db, Queue: q, Monitor: q,
 		Files: files, Rows: postgres.NewFiles(db), Load: postgres.NewLoad(db),
+		Deployments: postgres.NewDeployments(db),
 	})
 	require.NoError(t, tree.Start(t.Context(), func(ctx context.Context) error {
 		<-ctx.Done()

@@ -32,6 +32,10 @@
 //	│   ├── load_regulator     owns the limits of admission
 //	│   ├── balancer           moves workers to where the work is
 //	│   └── burst_handler      adds workers for a while when demand jumps
+//	├── deployments            one_for_one
+//	│   ├── deployment_sup     dynamic: one supervisor per deployment
+//	│   ├── repo_sup           dynamic: one temporary worker per repository
+//	│   └── resumer            gives unattended deployments their supervisor
 //	├── request_sup            dynamic: one temporary process per request
 //	└── endpoint               the HTTP server; starts last, stops first
 //

@@ -43,6 +43,7 @@ func (t *Tree) measure() {
 	})
 	t.measurePool()
 	t.Telemetry.Register(newLoadMetrics(t.Heijunka.Status))
+	t.measureDeployments()
 	t.measureJanitor()
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"takt/actors/build"
+	"takt/actors/deployment"
 	"takt/actors/heijunka"
 	"takt/actors/janitor"
 	"takt/actors/otp"
@@ -39,6 +40,8 @@ type Config struct {
 	Heijunka heijunka.Config
 	// Janitor is without Name.
 	Janitor janitor.Config
+	// Deployments are without Name.
+	Deployments deployment.Config
 	// Drain is how long the endpoint may take to finish running requests.
 	// Defaults to 30 s.
 	Drain time.Duration
@@ -54,6 +57,9 @@ type Deps struct {
 	Monitor build.MonitorStore
 	// Load keeps what operators change of load levelling.
 	Load heijunka.Settings
+	// Deployments is the SQL of deployments, Forge where repositories are.
+	Deployments deployment.Store
+	Forge       deployment.Forge
 	// Files is storage, and Rows what the database says of it.
 	Files janitor.Files
 	Rows  janitor.Rows
@@ -71,6 +77,9 @@ type Tree struct {
 	Janitor   *janitor.Janitor
 	Requests  request.Requests
 	Heijunka  *heijunka.Heijunka
+
+	// Deployments copy organisations' repositories.
+	Deployments *deployment.Deployments
 
 	sys      *otp.System
 	drain    time.Duration
@@ -101,6 +110,7 @@ func New(cfg Config, deps Deps) *Tree {
 		Timeouts: cfg.Timeouts, Rule: cfg.Rule, Ready: t.ReadySince,
 	})
 	t.Janitor = janitor.New(t.sys, deps.Rows, deps.Files, cfg.Janitor)
+	t.Deployments = deployment.New(t.sys, deps.Deployments, deps.Forge, t.Bus, cfg.Deployments)
 	t.Requests = request.New(t.sys.Ref(root + "/request_sup"))
 	t.Heijunka = heijunka.New(t.sys, heijunka.Deps{Requests: t.Requests, Bus: t.Bus, Settings: deps.Load}, cfg.Heijunka)
 	t.measure()
@@ -117,6 +127,7 @@ func (t *Tree) spec() otp.SupSpec {
 			t.Bus.Spec(),
 			{ID: "orchestration", Supervisor: t.orchestration},
 			t.Heijunka.Spec(),
+			{ID: "deployments", Supervisor: t.Deployments.Supervisor},
 			{ID: "request_sup", Supervisor: func() otp.SupSpec { return request.Supervisor(requestGrace) }, Shutdown: 2 * requestGrace},
 			{ID: "endpoint", Task: func() otp.Task { return otp.Task{Run: t.serve} }, Shutdown: t.drain},
 		},

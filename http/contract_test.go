@@ -28,6 +28,7 @@ func contract() map[string]map[string][]answer {
 	return map[string]map[string][]answer{
 		"submitters": submitContract(), "readers": readContract(), "holders": holderContract(),
 		"workers": workerContract(), "operators": fleetContract(), "anybody": publicContract(),
+		"deployers": deploymentContract(),
 	}
 }
 

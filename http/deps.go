@@ -193,6 +193,40 @@ type Heartbeat interface {
 	Update(ctx context.Context, t store.Timeouts) error
 }
 
+// DeploymentReader reads deployments.
+type DeploymentReader interface {
+	Find(ctx context.Context, id string) (store.Deployment, error)
+	List(ctx context.Context, limit int) ([]store.Deployment, error)
+	Progress(ctx context.Context, ids ...string) (map[string]store.DeploymentProgress, error)
+	// Repos returns what has changed at since or later, all if that is zero.
+	Repos(ctx context.Context, id string, since time.Time) ([]store.DeploymentRepo, error)
+}
+
+// DeploymentOperator begins deployments and steers them.
+type DeploymentOperator interface {
+	// Start begins one with a forge credential, "" for takt's own.
+	Start(ctx context.Context, r store.DeploymentRequest, token string) (store.Deployment, error)
+	Cancel(ctx context.Context, id string) error
+	Pause(ctx context.Context, id string) error
+	Resume(ctx context.Context, id string) error
+	// Retry tries one repository again, or with repo "" all that failed.
+	Retry(ctx context.Context, id, repo, token string) (revived int, err error)
+}
+
+// Deployments copy organisations' repositories.
+type Deployments interface {
+	DeploymentReader
+	DeploymentOperator
+	// Watch tells when something about a deployment may have changed here. stop
+	// ends that.
+	Watch(ctx context.Context, id string) (changed <-chan struct{}, stop func(), err error)
+	// Pace says how many repositories come to their end per minute, and how long
+	// the rest takes then; 0 if it can't be told.
+	Pace(p store.DeploymentProgress) (perMinute float64, left time.Duration)
+	// Estimate says what the plan of a dry run would cost.
+	Estimate(r store.DeploymentRequest, p store.DeploymentProgress) (calls int, took time.Duration)
+}
+
 // Files is where builds' files are kept: on the local disk, in S3 or both.
 type Files interface {
 	Create(ctx context.Context, limit int64) (*storage.Upload, error)
@@ -225,6 +259,8 @@ type Deps struct {
 	Heartbeat Heartbeat
 	Load      Load
 	Audit     Audit
+	// Deployments may be slow to answer, but never wait for the forge.
+	Deployments Deployments
 	// Background runs what has to outlive its request, and the endpoint: an
 	// operator's order. It returns at once; run's context ends with the process.
 	Background func(run func(ctx context.Context))

@@ -65,6 +65,8 @@ func (s *Server) wrap(r route, method string) echo.HandlerFunc {
 	switch {
 	case r.path == pollPath:
 		serve = s.servePoll
+	case r.path == deploymentEventsPath:
+		serve = s.serveDeploymentEvents
 	case r.path == registerPath:
 		serve = s.serveRegister
 	case r.path == logsPath && method == http.MethodGet:

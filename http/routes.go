@@ -94,6 +94,14 @@ func (s *Server) routes() []route {
 		{head, "/api/stats", public, query, false, s.handleStats, small},
 		{head, "/public/stats", public, query, false, s.handleStats, small},
 		{get, eventsPath, apiKey, query, false, nil, small}, // see serveEvents
+		{post, "/api/deployments", apiKey, submit, false, s.handleDeploymentCreate, small},
+		{get, "/api/deployments", apiKey, query, false, s.handleDeploymentList, small},
+		{get, "/api/deployments/:id", apiKey, query, false, s.handleDeployment, small},
+		{get, deploymentEventsPath, apiKey, query, false, nil, small}, // see serveDeploymentEvents
+		{post, "/api/deployments/:id/cancel", apiKey, submit, false, s.handleDeploymentCancel, small},
+		{post, "/api/deployments/:id/pause", apiKey, submit, false, s.handleDeploymentPause, small},
+		{post, "/api/deployments/:id/resume", apiKey, submit, false, s.handleDeploymentResume, small},
+		{post, "/api/deployments/:id/retry", apiKey, submit, false, s.handleDeploymentRetry, small},
 
 		{head, "/", public, ops, true, s.handleHome(), small},
 		{head, "/health", public, ops, true, s.handleHealth, small},

@@ -65,6 +65,7 @@ func setupWith(t *testing.T, replace func(*takthttp.Deps), change ...func(*takth
 	deps := takthttp.Deps{
 		Builds:  postgres.NewBuilds(d.DB, postgres.BuildsConfig{QueueLimit: 20}),
 		Workers: postgres.NewWorkers(d.DB), Queue: b.queue, Announce: b.announced, Files: files,
+		Deployments: newDeploying(d.DB),
 	}
 	replace(&deps)
 	s, l := newServer(t, deps, change...)

@@ -25,6 +25,9 @@ const (
 	HeijunkaAlert   = "heijunka:alert"
 )
 
+// DeploymentUpdated says that something about a deployment has changed.
+const DeploymentUpdated = "deployment:updated"
+
 // Event is one thing that happened.
 type Event struct {
 	Topic string

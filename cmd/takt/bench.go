@@ -65,6 +65,25 @@ func newDemoCommand() *cobra.Command {
 			return nil
 		},
 	}
+	cmd.AddCommand(newDemoDeployCommand())
 	cmd.Flags().StringVar(&cfg.Sample, "sample", "testdata/sample", "directory of the program that is built")
 	return cmd
+}
+
+func newDemoDeployCommand() *cobra.Command {
+	cfg := demo.Config{}
+	return &cobra.Command{
+		Use:   "deploy",
+		Short: "Copy an organisation of fifty real repositories from and to a stand-in for GitHub",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg.Out, cfg.Err, cfg.Environ = cmd.OutOrStdout(), cmd.ErrOrStderr(), os.Environ()
+			ctx, stop := interruptible(cmd.Context())
+			defer stop()
+			if err := demo.Deploy(ctx, cfg); err != nil {
+				return fmt.Errorf("the demo failed: %w", err)
+			}
+			return nil
+		},
+	}
 }

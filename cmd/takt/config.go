@@ -63,6 +63,8 @@ type Config struct {
 	// "requeue" or "fail".
 	BuildMaxAttempts int
 	OnBuildTimeout   string
+	// Deploy is about deployments.
+	Deploy DeployConfig
 	// MaxParked is how many polls may wait at once.
 	MaxParked int
 	// SpareCritical gives no builds to workers whose last diagnostic report is
@@ -89,6 +91,8 @@ type Config struct {
 
 func defaultConfig(stateDir string) Config {
 	return Config{
+		Deploy: defaultDeploy(),
+
 		Listen:           "127.0.0.1:3000",
 		DataDir:          stateDir,
 		DatabasePool:     10,
@@ -257,6 +261,7 @@ func settings() []setting {
 	add("telemetry-without-key", "accept telemetry without an API key from the worker that holds the build", get, set, "TAKT_TELEMETRY_WITHOUT_KEY")
 	get, set = networks(func(c *Config) *[]netip.Prefix { return &c.TrustedProxies })
 	add("trusted-proxies", "networks (CIDR, comma-separated) whose X-Forwarded-For is believed", get, set, "TAKT_TRUSTED_PROXIES")
+	deploySettings(str, num, dur)
 	str("log", "level and format: debug|info|warn|error[,json|console]", func(c *Config) *string { return &c.Log }, "TAKT_LOG")
 	return append(out, loadSettings()...)
 }
@@ -422,6 +427,7 @@ func (c *Config) validate() []error {
 	atLeast("queue-limit", c.QueueLimit, 1)
 	atLeast("build-max-attempts", c.BuildMaxAttempts, 1)
 	atLeast("max-parked", c.MaxParked, 0)
+	c.Deploy.validate(bad, atLeast)
 	if (c.TLSCert == "") != (c.TLSKey == "") {
 		bad("tls-cert", "needs tls-key and the other way round")
 	}

@@ -18,6 +18,8 @@ import (
 
 	"takt/actors"
 	"takt/actors/build"
+	"takt/actors/deployment"
+	"takt/actors/deployment/forge"
 	"takt/actors/janitor"
 	"takt/actors/pubsub"
 	"takt/actors/repo"
@@ -73,6 +75,8 @@ type controller struct {
 	tree     *actors.Tree
 	server   *http.Server
 	tls      *http.Certificate // nil: plain HTTP
+	// forge is where deployments find repositories.
+	forge *forge.GitHub
 	// stopOrders ends what operators have ordered and waits for it.
 	stopOrders func(cause error)
 }
@@ -162,8 +166,13 @@ func (c *controller) plant(ctx context.Context) error {
 	} else {
 		settings.Embedded = &repo.PostgresConfig{DataDir: c.cfg.DataDir, SearchPath: os.Getenv("PATH")}
 	}
+	if err := c.openForge(&settings); err != nil {
+		return err
+	}
+	deployed := postgres.NewDeployments(db)
 	c.tree = actors.New(settings, actors.Deps{
 		Logger: c.log, DB: db, Queue: queue, Monitor: queue, Files: c.files, Rows: postgres.NewFiles(db), Load: postgres.NewLoad(db),
+		Deployments: deployed, Forge: deployment.GitHub(c.forge),
 	})
 	db.OnLost(c.tree.Pool.Lost)
 
@@ -180,7 +189,9 @@ func (c *controller) plant(ctx context.Context) error {
 		Ready:    c.tree.Ready, VacuumHeldBack: c.tree.VacuumHeldBack,
 		Tree:     c.describe,
 		Operator: c.tree, Heartbeat: c.tree.Monitor, Load: loadOf{c.tree.Heijunka}, Audit: postgres.NewAudit(db), Background: background,
-		TLS:     c.tls,
+		TLS:         c.tls,
+		Deployments: deployments{deployed, c.tree.Deployments, c.tree.Deployments, c.tree.Bus},
+
 		Metrics: c.tree.Telemetry.Gatherer(),
 		Logger:  c.log,
 	}, c.httpConfig())
@@ -295,6 +306,9 @@ func (c *controller) close(ctx context.Context) error {
 			c.stopOrders(errors.New("takt is stopping"))
 		}
 		_ = os.Remove(filepath.Join(c.cfg.DataDir, "address")) // nobody answers there any more
+	}
+	if c.forge != nil {
+		c.forge.Close()
 	}
 	if c.listener != nil {
 		errs = append(errs, c.listener.Close())

@@ -38,6 +38,9 @@ func TestWireSamples(t *testing.T) {
 		"plan":               &api.Plan{},
 		"heartbeat_settings": &api.HeartbeatSettings{},
 		"audit":              &api.Audit{},
+		"deployment":         &api.Deployment{},
+		"deployment_request": &api.DeploymentRequest{},
+		"deployment_retry":   &api.DeploymentRetry{},
 
 		"active_builds":       &api.ActiveBuilds{},
 		"statistics":          &api.Statistics{},

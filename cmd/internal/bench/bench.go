@@ -79,6 +79,8 @@ func measurements() []measurement {
 		{[]string{"A6"}, (*run).depth},
 		{[]string{"A8"}, (*run).snapshot},
 		{[]string{"B1"}, (*run).upload},
+		{[]string{"F1"}, (*run).deployments},
+		{[]string{"F1"}, (*run).plannedMemory},
 		{[]string{"B2"}, (*run).crowded},
 		{[]string{"B3"}, (*run).downloads},
 	}

@@ -36,6 +36,8 @@ type Config struct {
 	Sample string
 	// Out gets the story, a line at a time.
 	Out io.Writer
+	// Err gets the progress bar of Deploy, if it is a terminal.
+	Err io.Writer
 	// Environ is the environment that the processes inherit; TAKT_* settings in
 	// it are replaced by the demo's own.
 	Environ []string

@@ -1,0 +1,250 @@
+package deployment_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"takt/actors/deployment"
+	"takt/actors/otp"
+	"takt/actors/otp/otptest"
+	"takt/githubtest"
+	"takt/store"
+)
+
+// impatient gives up what hangs soon.
+func impatient(c *deployment.Config) { c.Patience = 3 * time.Second }
+
+func TestWhateverHappensToAWorkerFailsItsRepositoryAlone(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		act  behaviour
+		kill bool
+		why  string
+	}{
+		"a refusal":          {fails, false, "the forge says no"},
+		"a defect":           {breaks, false, "was ended: a defect"},
+		"a panic":            {panics, false, "has crashed"},
+		"an exit":            {exits, false, "was ended"},
+		"a hang":             {hangs, false, "did not come back"},
+		"a kill":             {waits, true, "was ended: killed"},
+		"a kill of a hanger": {hangs, true, "was ended: killed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFake(5)
+			f.act("r-0002", c.act)
+			o := options{forge: f, config: impatient}
+			if c.kill {
+				o.config = nil
+			}
+			b := setup(t, o)
+			id := b.deploy()
+			if c.kill {
+				b.eventually("it is under way, and the others are through", func() bool {
+					return f.count("r-0002") == 1 && len(names(b.repos(id), store.RepoDone)) == 4
+				})
+				b.repo(id, "r-0002").Kill()
+			}
+			b.await(id, store.DeploymentDone)
+			require.Equal(t, 4, b.addsUp(id, 5)[store.RepoDone])
+			bad := b.repos(id)["r-0002"]
+			require.Equal(t, store.RepoFailed, bad.Step)
+			require.Contains(t, bad.Error, c.why)
+			require.Equal(t, 1, f.count("r-0002"), "it is not tried again by itself")
+
+			f.act("r-0002", succeeds)
+			n, err := b.d.Retry(t.Context(), id, "", githubtest.Token)
+			require.NoError(t, err)
+			require.Equal(t, 1, n)
+			b.await(id, store.DeploymentDone)
+			require.Equal(t, 5, b.addsUp(id, 5)[store.RepoDone])
+			require.Equal(t, 2, b.repos(id)["r-0002"].Attempts)
+			require.Equal(t, 1, f.count("r-0001"), "what was done is not done again")
+		})
+	}
+}
+
+func TestCrashedWorkerFailsTheRestAndIsDone(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(*otp.Proc){
+		"killed":  (*otp.Proc).Kill,
+		"crashed": func(p *otp.Proc) { p.Exit(&otp.PanicError{Value: "a defect"}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFake(20)
+			for _, r := range f.repos[5:] {
+				f.act(r.Name, waits)
+			}
+			b := setup(t, options{forge: f})
+			id := b.deploy(func(r *store.DeploymentRequest) { r.Concurrency = 4 })
+			b.eventually("the rest is under way", func() bool {
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				return len(f.copies) == 9
+			})
+			end(b.proc(id, "worker"))
+			b.await(id, store.DeploymentDone)
+			steps := b.addsUp(id, 20)
+			require.Equal(t, 5, steps[store.RepoDone])
+			require.Equal(t, 15, steps[store.RepoFailed])
+			require.Contains(t, b.repos(id)["r-0010"].Error, "has crashed")
+			require.Zero(t, f.under(), "its workers were stopped first")
+		})
+	}
+}
+
+func TestStateThatCrashesLosesNothing(t *testing.T) {
+	t.Parallel()
+	f := newFake(30)
+	f.gate = make(chan struct{})
+	b := setup(t, options{forge: f})
+	id := b.deploy()
+	b.eventually("it works", func() bool { return f.count("r-0000") == 1 })
+	old := b.proc(id, "state")
+	old.Kill()
+	again := otptest.Restarted(t, b.sys, old)
+	close(f.gate)
+	again.Kill()
+	b.await(id, store.DeploymentDone)
+	require.Equal(t, 30, b.addsUp(id, 30)[store.RepoDone])
+	for _, r := range f.repos {
+		require.Equal(t, 1, f.count(r.Name))
+	}
+}
+
+// A state that is down when its worker crashes learns of it when it is back.
+func TestWorkerThatCrashesBehindTheStatesBack(t *testing.T) {
+	t.Parallel()
+	f := newFake(3)
+	f.gate = make(chan struct{})
+	b := setup(t, options{forge: f})
+	id := b.deploy()
+	b.eventually("it works", func() bool { return f.count("r-0000") == 1 })
+	state, worker := b.proc(id, "state"), b.proc(id, "worker")
+	worker.Kill()
+	state.Kill()
+	b.await(id, store.DeploymentDone)
+	require.Equal(t, 3, b.addsUp(id, 3)[store.RepoFailed])
+}
+
+func TestWhatIsEndedFromAboveIsResumed(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(b *bundle, id string){
+		"the subsystem crashes":        func(b *bundle, _ string) { b.sys.Whereis("takt/deployments").Kill() },
+		"the subsystem is restarted":   func(b *bundle, _ string) { b.restart("takt", "deployments") },
+		"deployment_sup crashes":       func(b *bundle, _ string) { b.sys.Whereis("takt/deployments/deployment_sup").Kill() },
+		"deployment_sup is restarted":  func(b *bundle, _ string) { b.restart("takt/deployments", "deployment_sup") },
+		"repo_sup crashes":             func(b *bundle, _ string) { b.sys.Whereis("takt/deployments/repo_sup").Kill() },
+		"repo_sup is restarted":        func(b *bundle, _ string) { b.restart("takt/deployments", "repo_sup") },
+		"the resumer crashes":          func(b *bundle, _ string) { b.sys.Whereis("takt/deployments/resumer").Kill() },
+		"its own supervisor crashes":   func(b *bundle, id string) { b.proc(id).Kill() },
+		"its worker is terminated":     func(b *bundle, id string) { b.terminate(id, "worker") },
+		"its supervisor is terminated": func(b *bundle, id string) { b.proc(id).Exit(otp.ErrShutdown) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFake(20)
+			f.gate = make(chan struct{})
+			b := setup(t, options{forge: f})
+			id := b.deploy(func(r *store.DeploymentRequest) { r.Concurrency = 4 })
+			b.eventually("it works", func() bool { return f.count("r-0003") == 1 })
+			end(b, id)
+			f.mu.Lock()
+			close(f.gate)
+			f.gate = nil
+			f.mu.Unlock()
+			d := b.await(id, store.DeploymentDone)
+			require.Equal(t, 20, b.addsUp(id, 20)[store.RepoDone], "nothing is marked")
+			require.LessOrEqual(t, d.Run, int64(3))
+			require.Equal(t, 1, f.count("r-0019"), "what was not begun is done once")
+		})
+	}
+}
+
+func (b *bundle) restart(sup, id string) {
+	b.t.Helper()
+	_, err := otp.RestartRunning(b.t.Context(), b.sys.Ref(sup), id)
+	require.NoError(b.t, err)
+}
+
+func (b *bundle) terminate(id, part string) {
+	b.t.Helper()
+	require.NoError(b.t, otp.TerminateChild(b.t.Context(), b.proc(id), part))
+}
+
+func TestPauseResumeAndCancel(t *testing.T) {
+	t.Parallel()
+	f := newFake(10)
+	f.gate = make(chan struct{})
+	b := setup(t, options{forge: f})
+	ctx := t.Context()
+	id := b.deploy(func(r *store.DeploymentRequest) { r.Concurrency = 2 })
+	b.eventually("it works", func() bool { return f.count("r-0001") == 1 })
+
+	require.NoError(t, b.d.Pause(ctx, id))
+	b.eventually("its actors are gone", func() bool { return b.proc(id) == nil })
+	require.Equal(t, store.DeploymentPaused, b.find(id).State)
+	require.NotNil(t, b.find(id).Credential)
+	require.Equal(t, store.Conflict, store.CodeOf(b.d.Pause(ctx, id)))
+
+	require.NoError(t, b.d.Resume(ctx, id))
+	b.eventually("it goes on where it was", func() bool { return f.count("r-0001") == 2 })
+	require.Equal(t, store.Conflict, store.CodeOf(b.d.Resume(ctx, id)))
+
+	begun := time.Now()
+	require.NoError(t, b.d.Cancel(ctx, id))
+	d := b.await(id, store.DeploymentCancelled)
+	require.Less(t, time.Since(begun), 10*time.Second)
+	require.Nil(t, d.Credential)
+	require.Equal(t, 10, b.addsUp(id, 10)[store.RepoSkipped])
+	require.Equal(t, "Cancelled while pushing", b.repos(id)["r-0000"].Error)
+	require.Equal(t, store.Conflict, store.CodeOf(b.d.Cancel(ctx, id)))
+
+	close(f.gate)
+	n, err := b.d.Retry(ctx, id, "r-0007", githubtest.Token)
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	b.await(id, store.DeploymentDone)
+	require.Equal(t, []string{"r-0007"}, names(b.repos(id), store.RepoDone))
+	n, err = b.d.Retry(ctx, id, "", githubtest.Token)
+	require.NoError(t, err)
+	require.Equal(t, 9, n)
+	b.await(id, store.DeploymentDone)
+	require.Equal(t, 10, b.addsUp(id, 10)[store.RepoDone])
+	_, err = b.d.Retry(ctx, id, "", githubtest.Token)
+	require.Equal(t, store.Conflict, store.CodeOf(err))
+	_, err = b.d.Retry(ctx, "nobody", "", githubtest.Token)
+	require.Equal(t, store.NotFound, store.CodeOf(err))
+}
+
+func TestRetryWhileItRuns(t *testing.T) {
+	t.Parallel()
+	f := newFake(3)
+	f.act("r-0000", fails)
+	f.act("r-0001", waits)
+	b := setup(t, options{forge: f})
+	id := b.deploy()
+	b.eventually("one has failed", func() bool { return b.repos(id)["r-0000"].Step == store.RepoFailed })
+	f.act("r-0000", succeeds)
+	_, err := b.d.Retry(t.Context(), id, "r-0000", "")
+	require.NoError(t, err)
+	b.eventually("it is tried again", func() bool { return b.repos(id)["r-0000"].Step == store.RepoDone })
+	require.Equal(t, int64(1), b.find(id).Run, "by the same run")
+	require.NoError(t, b.d.Cancel(t.Context(), id))
+	b.await(id, store.DeploymentCancelled)
+}
+
+func TestConcurrencyIsBounded(t *testing.T) {
+	t.Parallel()
+	f := newFake(40)
+	f.gate = make(chan struct{})
+	b := setup(t, options{forge: f})
+	id := b.deploy(func(r *store.DeploymentRequest) { r.Concurrency = 3 })
+	b.eventually("three are under way", func() bool { return f.under() == 3 })
+	close(f.gate)
+	b.await(id, store.DeploymentDone)
+	require.Equal(t, 3, f.at)
+}

@@ -1,0 +1,264 @@
+package deployment
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	gonanoid "github.com/matoous/go-nanoid/v2"
+
+	"takt/actors/deployment/forge"
+	"takt/actors/otp"
+	"takt/store"
+)
+
+// Intake is what callers' wishes need of the database.
+type Intake interface {
+	Create(ctx context.Context, d store.Deployment) (store.Deployment, error)
+	Find(ctx context.Context, id string) (store.Deployment, error)
+	Cancel(ctx context.Context, id string) error
+	Pause(ctx context.Context, id string) error
+	Resume(ctx context.Context, id string) error
+	Retry(ctx context.Context, id string, r store.DeploymentRetry) (revived int, err error)
+}
+
+// Rota says who works on what.
+type Rota interface {
+	Claim(ctx context.Context, owner string, lease time.Duration, has []string, limit int) ([]store.DeploymentClaim, error)
+	Renew(ctx context.Context, owner string, lease time.Duration, ids []string) ([]store.DeploymentClaim, error)
+}
+
+// Ledger is what is written down of a deployment, by the run that a claim names.
+// Writes fail with store.StaleAttempt when that run is not the current one.
+type Ledger interface {
+	Plan(ctx context.Context, claim store.DeploymentClaim, repos []store.DeploymentRepo, filtered int) error
+	Open(ctx context.Context, id string, dryRun bool) ([]store.DeploymentRepo, error)
+	Progress(ctx context.Context, ids ...string) (map[string]store.DeploymentProgress, error)
+	Made(ctx context.Context, credentialID []byte, within time.Duration) ([]time.Duration, error)
+	Finish(ctx context.Context, claim store.DeploymentClaim) (left int, err error)
+	Abandon(ctx context.Context, claim store.DeploymentClaim, message string) error
+}
+
+// RepoLedger is what is written down of one repository.
+type RepoLedger interface {
+	Begin(ctx context.Context, claim store.DeploymentClaim, name string) (store.DeploymentRepo, error)
+	Step(ctx context.Context, claim store.DeploymentClaim, name string, run int64, change store.RepoChange) error
+	Lose(ctx context.Context, claim store.DeploymentClaim, name, message string) error
+}
+
+// Store is the database's part. All of it fails at once with store.Unavailable
+// while the database is away.
+type Store interface {
+	Intake
+	Rota
+	Ledger
+	RepoLedger
+}
+
+// Forge is where repositories are.
+type Forge interface {
+	Login(token string) Account
+}
+
+// Account is what can be done there with one credential. *forge.Account does it.
+type Account interface {
+	Repos(ctx context.Context, org string) ([]forge.Repo, error)
+	Find(ctx context.Context, w forge.Wish) (forge.Target, bool, error)
+	Create(ctx context.Context, w forge.Wish) (forge.Target, error)
+	Copy(ctx context.Context, from, to string) (forge.Copied, error)
+	Refs(ctx context.Context, cloneURL string) (forge.Refs, error)
+	Settle(ctx context.Context, org, name string, s forge.Settings) error
+	Seed(ages []time.Duration)
+	// Noticing returns the account, telling notice until when something waits.
+	Noticing(notice func(until time.Time)) Account
+}
+
+// Bus is what this package needs of pubsub.
+type Bus interface {
+	// Publish never blocks.
+	Publish(topic string, data any)
+}
+
+// Config are the subsystem's settings. Owner and Key are required.
+type Config struct {
+	// Name is the registered name of the subsystem's supervisor. Defaults to
+	// "takt/deployments".
+	Name string
+	// Owner tells this controller from others, also after a restart.
+	Owner string
+	// Key is takt's encryption key, 32 bytes: it seals credentials.
+	Key []byte
+	// Token is takt's own forge credential; "" if there is none.
+	Token string
+	// Creates are the forge's limits, for estimates.
+	Creates []forge.Limit
+	// Concurrency is how many repositories a deployment copies at once, unless it
+	// says so itself. Defaults to 8.
+	Concurrency int
+	// MaxActive is how many deployments this controller works on at once; others
+	// wait. Defaults to 16.
+	MaxActive int
+	// Lease is how long a controller that is gone keeps its deployments. Defaults
+	// to 15 s.
+	Lease time.Duration
+	// Look is how often it is looked for deployments that nobody works on, and
+	// for those that were cancelled elsewhere. Defaults to 1 s.
+	Look time.Duration
+	// Patience is how long a RepoWorker may be silent beyond what it has
+	// announced, before it is given up as hanging. Defaults to 2 minutes.
+	Patience time.Duration
+	// Retry is the wait before a write is tried again that the database was away
+	// for. Defaults to 500 ms.
+	Retry time.Duration
+}
+
+func (c Config) withDefaults() Config {
+	if c.Name == "" {
+		c.Name = "takt/deployments"
+	}
+	c.Concurrency = or(c.Concurrency, 8)
+	c.MaxActive = or(c.MaxActive, 16)
+	c.Lease = or(c.Lease, 15*time.Second)
+	c.Look = or(c.Look, time.Second)
+	c.Patience = or(c.Patience, 2*time.Minute)
+	c.Retry = or(c.Retry, 500*time.Millisecond)
+	return c
+}
+
+func or[T int | time.Duration](v, other T) T {
+	if v <= 0 {
+		return other
+	}
+	return v
+}
+
+// Deployments is the handle of the subsystem. It stays valid over restarts and
+// may be used from any goroutine.
+type Deployments struct {
+	cfg   Config
+	db    Store
+	forge Forge
+	bus   Bus
+	sys   *otp.System
+
+	deploymentSup, repoSup, resumer otp.Ref
+
+	gauges gauges
+}
+
+// New returns the handle for what Supervisor describes. It starts nothing.
+func New(sys *otp.System, db Store, f Forge, bus Bus, cfg Config) *Deployments {
+	cfg = cfg.withDefaults()
+	return &Deployments{
+		cfg: cfg, db: db, forge: f, bus: bus, sys: sys,
+		deploymentSup: sys.Ref(cfg.Name + "/deployment_sup"), repoSup: sys.Ref(cfg.Name + "/repo_sup"), resumer: sys.Ref(cfg.Name + "/resumer"),
+	}
+}
+
+// Start begins a deployment; it is certain to go on once Start has returned. token
+// is the forge credential, "" for takt's own. Errors: InvalidArgument.
+func (d *Deployments) Start(ctx context.Context, r store.DeploymentRequest, token string) (store.Deployment, error) {
+	r, err := normalize(r, d.cfg.Concurrency)
+	if err != nil {
+		return store.Deployment{}, err
+	}
+	id, err := gonanoid.Generate(idAlphabet, idLength)
+	if err != nil {
+		return store.Deployment{}, err
+	}
+	deployment := store.Deployment{ID: id, Request: r}
+	if deployment.Credential, deployment.CredentialID, err = d.credential(id, token); err != nil {
+		return store.Deployment{}, err
+	}
+	deployment, err = d.db.Create(ctx, deployment)
+	if err == nil {
+		otp.Cast(d.resumer, look{}) // it would find it by itself
+	}
+	return deployment, err
+}
+
+// Ids end up in names of processes and in the terminal.
+const (
+	idAlphabet = "0123456789abcdefghijklmnopqrstuvwxyz"
+	idLength   = 16
+)
+
+// credential seals a token, or decides for takt's own.
+func (d *Deployments) credential(id, token string) (sealed, credential []byte, err error) {
+	switch {
+	case len(token) > 1000 || strings.ContainsAny(token, "\r\n\x00 "):
+		return nil, nil, invalid("token is not a forge credential")
+	case token == "" && d.cfg.Token == "":
+		return nil, nil, invalid("token required: takt has no forge credential of its own")
+	case token == "":
+		return nil, credentialID(d.cfg.Key, d.cfg.Token), nil
+	}
+	sealed, err = seal(d.cfg.Key, id, token)
+	return sealed, credentialID(d.cfg.Key, token), err
+}
+
+// Cancel ends a deployment. Its git processes are killed at once; what was not at
+// its end is skipped. Errors: NotFound, Conflict.
+func (d *Deployments) Cancel(ctx context.Context, id string) error {
+	return d.told(d.db.Cancel(ctx, id))
+}
+
+// Pause stops the work on a deployment until Resume. Errors: NotFound, Conflict.
+func (d *Deployments) Pause(ctx context.Context, id string) error {
+	return d.told(d.db.Pause(ctx, id))
+}
+
+// Resume lets a paused deployment go on. Errors: NotFound, Conflict.
+func (d *Deployments) Resume(ctx context.Context, id string) error {
+	return d.told(d.db.Resume(ctx, id))
+}
+
+// Retry tries repositories again: one, or with repo "" all that failed or were
+// skipped by a cancel. A deployment that has ended needs a credential anew.
+// Errors: NotFound, Conflict, InvalidArgument.
+func (d *Deployments) Retry(ctx context.Context, id, repo, token string) (revived int, err error) {
+	found, err := d.db.Find(ctx, id)
+	if err != nil {
+		return 0, err
+	}
+	r := store.DeploymentRetry{Repo: repo}
+	if found.State.Final() {
+		if r.Credential, r.CredentialID, err = d.credential(id, token); err != nil {
+			return 0, err
+		}
+	}
+	revived, err = d.db.Retry(ctx, id, r)
+	if err == nil {
+		otp.Cast(d.sys.Ref(d.deploymentSup.Name()+"/"+id+"/worker"), rescan{})
+	}
+	return revived, d.told(err)
+}
+
+// told makes the resumer look, if something was changed.
+func (d *Deployments) told(err error) error {
+	if err == nil {
+		otp.Cast(d.resumer, look{})
+	}
+	return err
+}
+
+// Estimate says what a dry run's plan would cost.
+func (d *Deployments) Estimate(r store.DeploymentRequest, p store.DeploymentProgress) Estimate {
+	return estimate(p.Steps[store.RepoPlanned], r.Concurrency, d.cfg.Creates, assumedPerRepo)
+}
+
+// assumedPerRepo is what a repository of common size takes over the internet.
+const assumedPerRepo = 5 * time.Second
+
+// GitHub makes a forge of package forge the Forge of this one.
+func GitHub(g *forge.GitHub) Forge { return github{g} }
+
+type github struct{ g *forge.GitHub }
+
+// Login implements Forge.
+func (f github) Login(token string) Account { return account{f.g.Login(token, nil)} }
+
+type account struct{ *forge.Account }
+
+// Noticing implements Account.
+func (a account) Noticing(notice func(until time.Time)) Account { return account{a.With(notice)} }

@@ -1,0 +1,151 @@
+package forge
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// gitEnvironment keeps what git needs of an environment: not the user's settings,
+// which could rewrite addresses or write the traffic to a file.
+func gitEnvironment(environ []string, home string) []string {
+	wanted := []string{
+		"PATH", "TMPDIR", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy",
+		"SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_CAINFO", "GIT_SSL_CAPATH",
+	}
+	env := []string{
+		"HOME=" + home, "LC_ALL=C", "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=" + os.DevNull,
+		"GIT_TERMINAL_PROMPT=0", "GIT_ASKPASS=true", "SSH_ASKPASS=true",
+	}
+	for _, kv := range environ {
+		if name, _, _ := strings.Cut(kv, "="); slices.Contains(wanted, name) {
+			env = append(env, kv)
+		}
+	}
+	return env
+}
+
+// setting is one value of git's configuration.
+type setting struct{ key, value string }
+
+// baseSettings suit a mirror that lives for a moment.
+func baseSettings() []setting {
+	return []setting{
+		{"credential.helper", ""},         // no helper of the machine
+		{"gc.auto", "0"},                  // nothing stays behind in the background
+		{"maintenance.auto", "false"},     //
+		{"core.fsync", "none"},            // after a power cut it is removed, not read
+		{"core.hooksPath", os.DevNull},    //
+		{"transfer.unpackLimit", "1"},     // keep what comes as one pack
+		{"protocol.allow", "never"},       // nothing but HTTP, wherever a server points to
+		{"protocol.http.allow", "always"}, //
+		{"protocol.https.allow", "always"},
+		{"http.lowSpeedLimit", "1"}, // a connection that stands still is broken
+		{"http.lowSpeedTime", "120"},
+		{"lfs.concurrenttransfers", "4"},
+		{"lfs.locksverify", "false"},
+	}
+}
+
+// configured returns settings as environment, the one place where neither the
+// process list nor a file shows them.
+func configured(settings []setting) []string {
+	env := []string{"GIT_CONFIG_COUNT=" + strconv.Itoa(len(settings))}
+	for i, s := range settings {
+		n := strconv.Itoa(i)
+		env = append(env, "GIT_CONFIG_KEY_"+n+"="+s.key, "GIT_CONFIG_VALUE_"+n+"="+s.value)
+	}
+	return env
+}
+
+var errGitTooSlow = errors.New("git took longer than its time limit")
+
+// gitError is a git command that did not end well.
+type gitError struct {
+	command string // its first word
+	said    string // the end of what it said
+	err     error
+}
+
+func (e *gitError) Error() string { return fmt.Sprintf("git %s: %v: %s", e.command, e.err, e.said) }
+func (e *gitError) Unwrap() error { return e.err }
+
+// drainTime is how long git's output is read once its group is dead.
+const drainTime = 2 * time.Second
+
+// git runs one git command, in a process group of its own, and returns what it
+// printed. The end of ctx, or the time limit, kills the group. When it returns,
+// no process of the group is left.
+func (a *Account) git(ctx context.Context, dir string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, a.g.cfg.GitTimeout, errGitTooSlow)
+	defer cancel()
+	a.notice(time.Now().Add(a.g.cfg.GitTimeout))
+	defer func() { a.notice(time.Now()) }()
+	cmd := exec.CommandContext(ctx, "git", args...)
+	cmd.Dir = dir
+	if cmd.Path, cmd.Err = a.g.gitPath(), nil; cmd.Path == "" {
+		return "", &gitError{command: args[0], err: exec.ErrNotFound}
+	}
+	cmd.Env = slices.Concat(a.g.env, configured(append(baseSettings(), setting{"http." + a.origin() + ".extraHeader", a.header()})))
+	var out, said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &said
+	if err := runGroup(cmd); err != nil {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return "", &gitError{command: args[0], said: a.lastWords(said.String()), err: err}
+	}
+	return out.String(), nil
+}
+
+// origin is where the credential may be sent to.
+func (a *Account) origin() string {
+	return a.g.base.Scheme + "://" + strings.TrimPrefix(a.g.base.Host, "api.") + "/"
+}
+
+// lastWords is the end of what git said: one line, without the credential.
+func (a *Account) lastWords(said string) string {
+	const keep = 400
+	var lines []string
+	for line := range strings.Lines(said) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "hint:") {
+			lines = append(lines, line)
+		}
+	}
+	text := strings.Join(lines[max(0, len(lines)-4):], "; ")
+	for _, secret := range []string{a.token, strings.TrimPrefix(a.header(), "Authorization: Basic ")} {
+		if secret != "" {
+			text = strings.ReplaceAll(text, secret, "***")
+		}
+	}
+	return strings.ToValidUTF8(text[max(0, len(text)-keep):], "")
+}
+
+// runGroup runs cmd and ends with it what it has started. The end of its context
+// kills them all.
+func runGroup(cmd *exec.Cmd) error {
+	cmd.SysProcAttr = groupAttr()
+	cmd.Cancel = func() error { return killGroup(cmd.Process.Pid) }
+	cmd.WaitDelay = drainTime
+	// Linux sends the parent's death signal when the thread that started the
+	// child ends, so it is kept until the child has.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	// The group is killed before its leader is reaped, while its number can't be
+	// anybody else's.
+	if awaitExit(cmd.Process.Pid) {
+		_ = killGroup(cmd.Process.Pid) // usually nobody is left
+	}
+	return cmd.Wait()
+}

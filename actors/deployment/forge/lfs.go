@@ -1,0 +1,54 @@
+package forge
+
+import (
+	"context"
+	"errors"
+	"os/exec"
+	"slices"
+	"strings"
+)
+
+// lfsBatch is how many branches are looked at with one command.
+const lfsBatch = 200
+
+// copyLFS copies the large files of a mirror, if it has any: they are to be
+// there before the commits that name them. Without the git-lfs program it only
+// says so.
+func (a *Account) copyLFS(ctx context.Context, mirror, to string, refs Refs) (warning string, err error) {
+	uses, err := a.usesLFS(ctx, mirror, refs)
+	if err != nil || !uses {
+		return "", err
+	}
+	if a.g.programs().lfs == "" {
+		return "Uses Git LFS, but git-lfs is not installed where takt runs: large files were not copied", nil
+	}
+	if _, err := a.git(ctx, mirror, "lfs", "fetch", "--all", "origin"); err != nil {
+		return "", a.explainGit("Fetching large files", err)
+	}
+	if _, err := a.git(ctx, mirror, "lfs", "push", "--all", to); err != nil {
+		return "", a.explainGit("Pushing large files", err)
+	}
+	return "", nil
+}
+
+// usesLFS reports whether a .gitattributes at the tip of any branch says so.
+func (a *Account) usesLFS(ctx context.Context, mirror string, refs Refs) (bool, error) {
+	var tips []string
+	for name, id := range refs {
+		if strings.HasPrefix(name, "refs/heads/") {
+			tips = append(tips, id)
+		}
+	}
+	slices.Sort(tips)
+	for batch := range slices.Chunk(slices.Compact(tips), lfsBatch) {
+		args := append([]string{"grep", "--quiet", "-F", "filter=lfs"}, batch...)
+		_, err := a.git(ctx, mirror, append(args, "--", ":(glob)**/.gitattributes")...)
+		if err == nil {
+			return true, nil
+		}
+		if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != 1 {
+			return false, a.explainGit("Looking for large files", err)
+		}
+	}
+	return false, nil
+}

@@ -1,0 +1,29 @@
+package forge_test
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"takt/githubtest"
+)
+
+// template is a bare repository that all tests copy from.
+var template string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "takt-forge-")
+	if err == nil {
+		template, err = githubtest.Template(dir)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		_ = os.RemoveAll(dir)
+		os.Exit(code)
+	}))
+}

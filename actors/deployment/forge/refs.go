@@ -1,0 +1,78 @@
+package forge
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Refs are branches and tags by full name, with what they point at.
+type Refs map[string]string
+
+// parseRefs reads lines of an object's id and a ref's name, parted by a tab or a
+// blank: the output of ls-remote and for-each-ref. What is neither branch nor
+// tag, and what a tag object points at (^{}), is left out.
+func parseRefs(out string) (Refs, error) {
+	refs := Refs{}
+	for line := range strings.Lines(out) {
+		line = strings.TrimRight(line, "\n")
+		id, name, ok := strings.Cut(strings.Replace(line, "\t", " ", 1), " ")
+		if !ok || len(id) < 40 {
+			return nil, fmt.Errorf("a line of refs that is not one: %q", line)
+		}
+		if isCopied(name) && !strings.HasSuffix(name, "^{}") {
+			refs[name] = id
+		}
+	}
+	return refs, nil
+}
+
+// isCopied reports whether a ref is part of a copy: branches and tags are, what
+// the forge keeps for itself (refs/pull) is not.
+func isCopied(name string) bool {
+	return strings.HasPrefix(name, "refs/heads/") || strings.HasPrefix(name, "refs/tags/")
+}
+
+// Diff says how other differs from r, "" if it does not: a few refs, and how
+// many more.
+func (r Refs) Diff(other Refs) string {
+	var wrong []string
+	for name, id := range r {
+		switch got, ok := other[name]; {
+		case !ok:
+			wrong = append(wrong, name+" is missing")
+		case got != id:
+			wrong = append(wrong, name+" is another")
+		}
+	}
+	for name := range other {
+		if _, ok := r[name]; !ok {
+			wrong = append(wrong, name+" is too much")
+		}
+	}
+	if len(wrong) == 0 {
+		return ""
+	}
+	slices.Sort(wrong)
+	const show = 5
+	text := strings.Join(wrong[:min(show, len(wrong))], ", ")
+	if n := len(wrong) - show; n > 0 {
+		text += fmt.Sprintf(" and %d more", n)
+	}
+	return text
+}
+
+// Default returns the branch that a copy's default can be: wanted, if it is there,
+// else the first one; "" if there is none.
+func (r Refs) Default(wanted string) string {
+	if _, ok := r["refs/heads/"+wanted]; ok && wanted != "" {
+		return wanted
+	}
+	for _, name := range slices.Sorted(maps.Keys(r)) {
+		if b, ok := strings.CutPrefix(name, "refs/heads/"); ok {
+			return b
+		}
+	}
+	return ""
+}

@@ -1,0 +1,43 @@
+package deployment
+
+import (
+	"sync/atomic"
+
+	"takt/store"
+)
+
+// gauges are the subsystem's figures. They outlive its processes.
+type gauges struct {
+	active, copying       atomic.Int64
+	done, failed, skipped atomic.Int64
+}
+
+// Stats are the subsystem's figures at this controller.
+type Stats struct {
+	// Active is how many deployments are worked on, Copying how many
+	// repositories.
+	Active, Copying int64
+	// Since the process started: repositories by how they ended.
+	Done, Failed, Skipped int64
+}
+
+// Stats returns the figures of the moment.
+func (d *Deployments) Stats() Stats {
+	g := &d.gauges
+	return Stats{
+		Active: g.active.Load(), Copying: g.copying.Load(), Done: g.done.Load(), Failed: g.failed.Load(), Skipped: g.skipped.Load(),
+	}
+}
+
+// ended counts a repository that has come to its end.
+func (g *gauges) ended(step store.RepoStep) {
+	switch step {
+	case store.RepoDone:
+		g.done.Add(1)
+	case store.RepoFailed:
+		g.failed.Add(1)
+	case store.RepoSkipped:
+		g.skipped.Add(1)
+	default:
+	}
+}

@@ -1,0 +1,143 @@
+package deployment_test
+
+import (
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"takt/actors/deployment/forge"
+	"takt/githubtest"
+	"takt/store"
+)
+
+// Two deployments of one credential copy at once, at a forge that allows less
+// than they could do.
+func TestDeploymentsOfACredentialShareItsBudget(t *testing.T) {
+	t.Parallel()
+	const n, window = 5, 400 * time.Millisecond
+	b := setup(t, options{
+		behave: func(c *githubtest.Config) { c.CreatesPerWindow, c.Window = n, window },
+		github: func(c *forge.Config) { c.Creates = []forge.Limit{{N: n, Per: window}} },
+	})
+	b.forge.AddOrg("to2")
+	b.forge.Fill(t, "r", 9, template(t))
+	one := b.deploy()
+	two := b.deploy(func(r *store.DeploymentRequest) { r.TargetOrg = "to2" })
+	for _, id := range []string{one, two} {
+		b.await(id, store.DeploymentDone)
+		require.Equal(t, 9, b.addsUp(id, 9)[store.RepoDone])
+	}
+	times, refused := b.forge.Creates()
+	require.Zero(t, refused)
+	require.Len(t, times, 18)
+	require.Equal(t, b.forge.Names("to"), b.forge.Names("to2"))
+}
+
+// The budget is not begun anew by whoever resumes a deployment.
+func TestBudgetIsRemembered(t *testing.T) {
+	t.Parallel()
+	b := setup(t, options{})
+	b.forge.Fill(t, "r", 4, template(t))
+	id := b.deploy()
+	d := b.await(id, store.DeploymentDone)
+	ages, err := b.db.Made(t.Context(), d.CredentialID, time.Hour)
+	require.NoError(t, err)
+	require.Len(t, ages, 4)
+	ages, err = b.db.Made(t.Context(), []byte("another"), time.Hour)
+	require.NoError(t, err)
+	require.Empty(t, ages)
+}
+
+// The forge refuses again and again: all of it is waited for, and nothing fails.
+func TestStormOfLimitsFailsNothing(t *testing.T) {
+	t.Parallel()
+	b := setup(t, options{github: func(c *forge.Config) { c.SecondaryWait, c.Tries = 10*time.Millisecond, 1 }})
+	b.forge.Fill(t, "r", 10, template(t))
+	var calls atomic.Int64
+	b.forge.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if strings.Contains(r.URL.Path, ".git/") || calls.Add(1)%3 == 0 {
+			return false
+		}
+		w.WriteHeader(http.StatusTooManyRequests)
+		return true
+	})
+	id := b.deploy()
+	b.await(id, store.DeploymentDone)
+	require.Equal(t, 10, b.addsUp(id, 10)[store.RepoDone])
+	require.Greater(t, calls.Load(), int64(60))
+	for _, r := range b.repos(id) {
+		require.Equal(t, 1, r.Attempts)
+	}
+}
+
+func TestDryRunSaysWhatWouldBeDone(t *testing.T) {
+	t.Parallel()
+	b := setup(t, options{config: nil})
+	tpl := template(t)
+	b.forge.Fill(t, "r", 5, tpl)
+	for _, r := range []struct{ org, name, content string }{
+		{"from", "same", tpl}, {"to", "same", tpl}, {"from", "clash", tpl}, {"to", "clash", ""}, {"from", "left-out", tpl},
+	} {
+		_, err := b.forge.Add(githubtest.Repo{Org: r.org, Name: r.name}, r.content)
+		require.NoError(t, err)
+	}
+	id := b.deploy(func(r *store.DeploymentRequest) { r.DryRun, r.Exclude = true, []string{"left-*"} })
+	d := b.await(id, store.DeploymentDone)
+	require.Equal(t, 1, d.Filtered)
+	repos := b.repos(id)
+	require.Len(t, names(repos, store.RepoPlanned), 5)
+	require.Equal(t, []string{"same"}, names(repos, store.RepoSkipped))
+	require.Equal(t, []string{"clash"}, names(repos, store.RepoFailed))
+	require.Equal(t, []string{"clash", "same"}, b.forge.Names("to"), "nothing is done")
+	require.Zero(t, b.forge.Count("POST /orgs"))
+	found, err := b.db.Progress(t.Context(), id)
+	require.NoError(t, err)
+	e := b.d.Estimate(d.Request, found[id])
+	require.Equal(t, 10, e.Calls)
+	require.Positive(t, e.Took)
+	_, err = b.d.Retry(t.Context(), id, "", githubtest.Token)
+	require.Equal(t, store.Conflict, store.CodeOf(err))
+}
+
+func TestDeploymentThatCannotBePlannedFails(t *testing.T) {
+	t.Parallel()
+	b := setup(t, options{})
+	id := b.deploy(func(r *store.DeploymentRequest) { r.SourceOrg = "nobody" })
+	d := b.await(id, store.DeploymentFailed)
+	require.Contains(t, d.Error, "Listing the repositories of nobody failed: there is no such thing, or the credential can't see it")
+	require.Nil(t, d.Credential)
+	wrong, err := b.d.Start(t.Context(), request(), "ghs_wrong")
+	require.NoError(t, err)
+	require.Contains(t, b.await(wrong.ID, store.DeploymentFailed).Error, "the credential is not valid")
+
+	// With a better credential it is planned after all.
+	b.forge.Fill(t, "r", 2, template(t))
+	_, err = b.d.Retry(t.Context(), wrong.ID, "", githubtest.Token)
+	require.NoError(t, err)
+	b.await(wrong.ID, store.DeploymentDone)
+	require.Equal(t, 2, b.addsUp(wrong.ID, 2)[store.RepoDone])
+}
+
+// A cancel ends git, which waits for a server that does not answer.
+func TestCancelEndsGitAtOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t, options{})
+	b.forge.Fill(t, "r", 4, template(t))
+	held := b.holdGit()
+	id := b.deploy()
+	for range 4 {
+		<-held
+	}
+	require.Positive(t, processes(t, b.work))
+	begun := time.Now()
+	require.NoError(t, b.d.Cancel(t.Context(), id))
+	b.eventually("git is gone", func() bool { return processes(t, b.work) == 0 })
+	took := time.Since(begun)
+	b.await(id, store.DeploymentCancelled)
+	require.Less(t, took, time.Second)
+	require.Equal(t, 4, b.addsUp(id, 4)[store.RepoSkipped])
+}

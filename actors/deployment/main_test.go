@@ -1,0 +1,9 @@
+package deployment_test
+
+import (
+	"testing"
+
+	"takt/store/storetest"
+)
+
+func TestMain(m *testing.M) { storetest.Main(m) }

@@ -1,0 +1,72 @@
+package deployment
+
+import (
+	"slices"
+	"strings"
+
+	"takt/actors/deployment/forge"
+	"takt/store"
+)
+
+// plan decides what a deployment consists of: what the source has, less what the
+// filters leave out, and what each is called at the target, which has the
+// repositories taken already.
+func plan(r store.DeploymentRequest, source, taken []forge.Repo) (rows []store.DeploymentRepo, filtered int) {
+	there := make(map[string]bool, len(taken))
+	for _, t := range taken {
+		there[strings.ToLower(t.Name)] = true
+	}
+	users := map[string]string{} // of a target's name: the first repository that gets it
+	source = slices.Clone(source)
+	slices.SortFunc(source, func(a, b forge.Repo) int { return strings.Compare(a.Name, b.Name) })
+	for _, s := range source {
+		if !wanted(r, s) {
+			filtered++
+			continue
+		}
+		row := store.DeploymentRepo{
+			Name: s.Name, Target: rename(r.NameTemplate, s.Name, r.SourceOrg),
+			Source: store.RepoSource{
+				ID: s.ID, URL: s.CloneURL, Description: s.Description, DefaultBranch: s.DefaultBranch,
+				Visibility: visibility(r.Visibility, s.Visibility), SizeKB: s.SizeKB,
+			},
+		}
+		key := strings.ToLower(row.Target)
+		row.Source.Taken = there[key]
+		switch other := users[key]; {
+		case !namePattern.MatchString(row.Target):
+			row.Source.Refused = "The name " + row.Target + " is not one that the forge takes"
+		case other != "":
+			row.Source.Refused = "Its copy would have the same name as that of " + other
+		default:
+			users[key] = s.Name
+		}
+		rows = append(rows, row)
+	}
+	return rows, filtered
+}
+
+// wanted applies the filters.
+func wanted(r store.DeploymentRequest, s forge.Repo) bool {
+	return (len(r.Include) == 0 || matches(r.Include, s.Name)) && !matches(r.Exclude, s.Name) &&
+		(r.OnlyVisibility == "" || r.OnlyVisibility == s.Visibility) && takes(r.Archived, s.Archived) && takes(r.Forks, s.Fork)
+}
+
+// takes reports whether a rule takes a repository that is such, or is not.
+func takes(rule string, such bool) bool {
+	switch rule {
+	case store.TakeOnly:
+		return such
+	case store.TakeNone:
+		return !such
+	default:
+		return true
+	}
+}
+
+func visibility(wish, source string) string {
+	if wish == keepVisibility {
+		return source
+	}
+	return wish
+}

@@ -1,0 +1,81 @@
+package deployment
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"takt/actors/deployment/forge"
+	"takt/store"
+)
+
+// hopelessError is why a deployment can't be worked on, in words for users.
+type hopelessError struct{ words string }
+
+func (e hopelessError) Error() string { return e.words }
+
+// message is err as a user may see it.
+func message(err error) string {
+	if e, ok := errors.AsType[hopelessError](err); ok {
+		return e.words
+	}
+	return forge.Message(err)
+}
+
+// prepare reads a deployment, plans it if it was not, and returns what is left
+// of it.
+func (d *Deployments) prepare(ctx context.Context, claim store.DeploymentClaim) (*job, []store.DeploymentRepo, error) {
+	found, err := d.db.Find(ctx, claim.ID)
+	if err != nil {
+		return nil, nil, err
+	}
+	if found.Run != claim.Run || found.State != store.DeploymentPlanning && found.State != store.DeploymentRunning {
+		return nil, nil, store.NewError(store.StaleAttempt, "Deployment was ended or taken over")
+	}
+	account, err := d.login(ctx, found)
+	if err != nil {
+		return nil, nil, err
+	}
+	if found.State == store.DeploymentPlanning {
+		if err := d.plan(ctx, claim, found.Request, account); err != nil {
+			return nil, nil, err
+		}
+	}
+	open, err := d.db.Open(ctx, claim.ID, found.Request.DryRun)
+	return &job{request: found.Request, account: account}, open, err
+}
+
+// login opens the credential, and tells its budget what was made with it before
+// this process began.
+func (d *Deployments) login(ctx context.Context, found store.Deployment) (Account, error) {
+	token := d.cfg.Token
+	if found.Credential != nil {
+		var err error
+		if token, err = unseal(d.cfg.Key, found.ID, found.Credential); err != nil {
+			return nil, hopelessError{"The forge credential can't be opened with this encryption key: try again with a new one"}
+		}
+	}
+	if token == "" {
+		return nil, hopelessError{"takt has no forge credential of its own any more: try again with one"}
+	}
+	ages, err := d.db.Made(ctx, found.CredentialID, time.Hour)
+	if err != nil {
+		return nil, err
+	}
+	account := d.forge.Login(token)
+	account.Seed(ages)
+	return account, nil
+}
+
+func (d *Deployments) plan(ctx context.Context, claim store.DeploymentClaim, r store.DeploymentRequest, account Account) error {
+	source, err := account.Repos(ctx, r.SourceOrg)
+	if err != nil {
+		return err
+	}
+	taken, err := account.Repos(ctx, r.TargetOrg)
+	if err != nil {
+		return err
+	}
+	rows, filtered := plan(r, source, taken)
+	return d.db.Plan(ctx, claim, rows, filtered)
+}

@@ -1,0 +1,128 @@
+package deployment
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"takt/actors/deployment/forge"
+	"takt/store"
+)
+
+func TestRequestsAreChecked(t *testing.T) {
+	t.Parallel()
+	good := store.DeploymentRequest{SourceOrg: "a", TargetOrg: "b"}
+	r, err := normalize(good, 8)
+	require.NoError(t, err)
+	require.Equal(t, 8, r.Concurrency)
+	require.Equal(t, "{name}", r.NameTemplate)
+	require.Equal(t, "keep", r.Visibility)
+	for name, spoil := range map[string]func(*store.DeploymentRequest){
+		"no source":             func(r *store.DeploymentRequest) { r.SourceOrg = "" },
+		"a path as source":      func(r *store.DeploymentRequest) { r.SourceOrg = "../x" },
+		"no target":             func(r *store.DeploymentRequest) { r.TargetOrg = "-x" },
+		"the same":              func(r *store.DeploymentRequest) { r.TargetOrg = "A" },
+		"too much at once":      func(r *store.DeploymentRequest) { r.Concurrency = 33 },
+		"less than nothing":     func(r *store.DeploymentRequest) { r.Concurrency = -1 },
+		"a visibility":          func(r *store.DeploymentRequest) { r.Visibility = "secret" },
+		"another visibility":    func(r *store.DeploymentRequest) { r.OnlyVisibility = "keep" },
+		"a rule":                func(r *store.DeploymentRequest) { r.Archived = "yes" },
+		"another rule":          func(r *store.DeploymentRequest) { r.Forks = "no" },
+		"a template without":    func(r *store.DeploymentRequest) { r.NameTemplate = "x" },
+		"a template with paths": func(r *store.DeploymentRequest) { r.NameTemplate = "a/{name}" },
+		"an unknown word":       func(r *store.DeploymentRequest) { r.NameTemplate = "{name}-{x}" },
+		"a broken pattern":      func(r *store.DeploymentRequest) { r.Include = []string{"[a"} },
+		"an empty pattern":      func(r *store.DeploymentRequest) { r.Exclude = []string{""} },
+		"too many patterns":     func(r *store.DeploymentRequest) { r.Exclude = make([]string, 101) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := good
+			spoil(&r)
+			_, err := normalize(r, 8)
+			require.Equal(t, store.InvalidArgument, store.CodeOf(err))
+		})
+	}
+}
+
+func TestPlanFiltersAndNames(t *testing.T) {
+	t.Parallel()
+	source := []forge.Repo{
+		{Name: "web", Visibility: "public"},
+		{Name: "API-one", Visibility: "private"},
+		{Name: "api-two", Visibility: "private", Archived: true},
+		{Name: "api-fork", Visibility: "private", Fork: true},
+		{Name: strings.Repeat("n", 99), Visibility: "private"},
+	}
+	r, err := normalize(store.DeploymentRequest{SourceOrg: "src", TargetOrg: "dst"}, 8)
+	require.NoError(t, err)
+	of := func(edit func(*store.DeploymentRequest), taken ...forge.Repo) (names []string, rows []store.DeploymentRepo) {
+		t.Helper()
+		r := r
+		edit(&r)
+		rows, filtered := plan(r, source, taken)
+		for _, row := range rows {
+			names = append(names, row.Name)
+		}
+		require.Equal(t, len(source), len(rows)+filtered)
+		return names, rows
+	}
+	names, _ := of(func(r *store.DeploymentRequest) { r.Include, r.Exclude = []string{"api-*"}, []string{"*FORK"} })
+	require.Equal(t, []string{"API-one", "api-two"}, names)
+	names, _ = of(func(r *store.DeploymentRequest) { r.OnlyVisibility = "public" })
+	require.Equal(t, []string{"web"}, names)
+	names, _ = of(func(r *store.DeploymentRequest) { r.Archived = store.TakeOnly })
+	require.Equal(t, []string{"api-two"}, names)
+	names, _ = of(func(r *store.DeploymentRequest) { r.Archived, r.Forks = store.TakeNone, store.TakeNone })
+	require.Len(t, names, 3)
+
+	_, rows := of(func(r *store.DeploymentRequest) { r.NameTemplate, r.Visibility = "{owner}-{name}", "internal" }, forge.Repo{Name: "SRC-Web"})
+	for _, row := range rows {
+		require.Equal(t, "internal", row.Source.Visibility)
+		require.Equal(t, "src-"+row.Name, row.Target)
+		require.Equal(t, row.Name == "web", row.Source.Taken)
+		require.Equal(t, len(row.Name) == 99, row.Source.Refused != "", "its name gets too long")
+	}
+	rows, _ = plan(r, []forge.Repo{{Name: "a"}, {Name: "A"}}, nil)
+	require.Empty(t, rows[0].Source.Refused)
+	require.Contains(t, rows[1].Source.Refused, "the same name as that of A")
+}
+
+func TestCredentialsAreSealed(t *testing.T) {
+	t.Parallel()
+	key, other := bytes.Repeat([]byte{1}, 32), bytes.Repeat([]byte{2}, 32)
+	sealed, err := seal(key, "id", "the-token")
+	require.NoError(t, err)
+	require.NotContains(t, string(sealed), "the-token")
+	token, err := unseal(key, "id", sealed)
+	require.NoError(t, err)
+	require.Equal(t, "the-token", token)
+	for _, attempt := range []func() (string, error){
+		func() (string, error) { return unseal(other, "id", sealed) },
+		func() (string, error) { return unseal(key, "another", sealed) },
+		func() (string, error) { return unseal(key, "id", sealed[:40]) },
+		func() (string, error) { return unseal(key, "id", nil) },
+	} {
+		_, err := attempt()
+		require.Error(t, err)
+	}
+	same := credentialID(key, "a")
+	require.Equal(t, same, credentialID(key, "a"))
+	require.NotEqual(t, credentialID(key, "a"), credentialID(key, "b"))
+	require.NotEqual(t, credentialID(key, "a"), credentialID(other, "a"))
+}
+
+func TestPaceAndEstimate(t *testing.T) {
+	t.Parallel()
+	p := store.DeploymentProgress{Steps: map[store.RepoStep]int{store.RepoDone: 30, store.RepoPlanned: 60}, Recent: 30, Window: time.Minute}
+	require.InDelta(t, 30, Rate(p), 0.01)
+	require.Equal(t, 2*time.Minute, Remaining(p))
+	require.Zero(t, Remaining(store.DeploymentProgress{}))
+	limits := []forge.Limit{{N: 80, Per: time.Minute}, {N: 500, Per: time.Hour}}
+	require.Equal(t, Estimate{Calls: 2, Took: time.Second}, estimate(1, 8, limits, time.Second))
+	require.Equal(t, 2*time.Hour, estimate(1200, 8, limits, time.Second).Took)
+	require.Zero(t, estimate(0, 8, limits, time.Second).Took)
+}

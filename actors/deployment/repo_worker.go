@@ -1,0 +1,234 @@
+package deployment
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"takt/actors/deployment/forge"
+	"takt/actors/otp"
+	"takt/store"
+)
+
+// repoWorker is the RepoWorker process: it copies one repository. It writes each
+// step before it goes on; an outcome it writes once, and then ends normally. What
+// it can't write, because it panics, hangs or is killed, the DeploymentWorker
+// does, which monitors it.
+type repoWorker struct {
+	d       *Deployments
+	crew    *crew
+	job     *job
+	name    string
+	account Account
+	state   otp.Ref
+	// worker ends with the DeploymentWorker, however that ends.
+	worker context.Context //nolint:containedctx // of the process that started it
+	// silent is until when nothing need be heard of it, in Unix nanoseconds.
+	silent atomic.Int64
+
+	// The DeploymentWorker's notes.
+	sup  *otp.Proc // the supervisor that it runs under
+	hung bool
+}
+
+func newRepoWorker(d *Deployments, crew *crew, job *job, name string, worker context.Context, state otp.Ref) *repoWorker { //nolint:revive // worker is data here, not this call's
+	r := &repoWorker{d: d, crew: crew, job: job, name: name, worker: worker, state: state}
+	r.account = job.account.Noticing(r.announce)
+	r.announce(time.Now())
+	return r
+}
+
+// announce says until when nothing will be heard.
+func (r *repoWorker) announce(until time.Time) { r.silent.Store(until.UnixNano()) }
+
+// due is when the worker has to be heard of, or else it hangs.
+func (r *repoWorker) due() time.Time { return time.Unix(0, r.silent.Load()).Add(r.d.cfg.Patience) }
+
+// run is the process. It returns nil when the outcome is written, or somebody
+// else's business.
+func (r *repoWorker) run(ctx context.Context) error {
+	r.d.gauges.copying.Add(1)
+	defer r.d.gauges.copying.Add(-1)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop := context.AfterFunc(r.worker, func() { cancel(otp.Shutdown("the deployment's worker has ended")) }) //nolint:contextcheck // whichever ends first
+	defer stop()
+
+	var row store.DeploymentRepo
+	err := r.insist(ctx, func() (err error) {
+		row, err = r.d.db.Begin(ctx, r.crew.claim, r.name)
+		return err
+	})
+	if err == nil {
+		otp.Cast(r.state, noted{r.name, row.Step})
+		err = r.copy(ctx, row)
+	}
+	if isOver(err) {
+		return nil // the row says why
+	}
+	return err
+}
+
+// insist repeats a write while the database is away.
+func (r *repoWorker) insist(ctx context.Context, write func() error) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		r.announce(time.Now())
+		err := write()
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if store.CodeOf(err) != store.Unavailable {
+			return err
+		}
+		timer.Reset(r.d.cfg.Retry)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// write records a step.
+func (r *repoWorker) write(ctx context.Context, row *store.DeploymentRepo, change store.RepoChange) error {
+	err := r.insist(ctx, func() error { return r.d.db.Step(ctx, r.crew.claim, r.name, row.Run, change) })
+	if err != nil {
+		return err
+	}
+	row.Step = change.Step
+	r.d.gauges.ended(change.Step)
+	if change.TargetID != 0 {
+		row.TargetID, row.TargetURL = change.TargetID, change.TargetURL
+	}
+	otp.Cast(r.state, noted{r.name, change.Step})
+	return nil
+}
+
+// copy goes on at the recorded step, and turns what goes wrong into an outcome.
+func (r *repoWorker) copy(ctx context.Context, row store.DeploymentRepo) error {
+	err := r.steps(ctx, &row)
+	var failure *forge.Error
+	switch {
+	case err == nil, ctx.Err() != nil, isOver(err):
+		return err
+	case !errors.As(err, &failure):
+		return err // a defect: the worker's monitor says so
+	}
+	return r.write(ctx, &row, store.RepoChange{Step: store.RepoFailed, Error: failure.Message})
+}
+
+func (r *repoWorker) steps(ctx context.Context, row *store.DeploymentRepo) error {
+	if row.Source.Refused != "" {
+		return &forge.Error{Message: row.Source.Refused}
+	}
+	if row.Step == store.RepoPlanned || row.Step == store.RepoCreating {
+		if err := r.create(ctx, row); err != nil || row.Step.Final() {
+			return err
+		}
+	}
+	var pushed *forge.Copied // nil: by an earlier run, so it is not known here
+	if row.Step == store.RepoPushing {
+		var err error
+		if pushed, err = r.push(ctx, row); err != nil {
+			return err
+		}
+	}
+	return r.verify(ctx, row, pushed)
+}
+
+// create makes the target, or finds that somebody else's is there.
+func (r *repoWorker) create(ctx context.Context, row *store.DeploymentRepo) error {
+	wish := forge.Wish{
+		Org: r.job.request.TargetOrg, Name: row.Target, Description: row.Source.Description, Visibility: row.Source.Visibility,
+		Marker: r.crew.claim.ID + "/" + strconv.FormatInt(row.Source.ID, 10),
+		// An earlier run may have made it, and died before it could say so.
+		Look: row.Source.Taken || row.Step == store.RepoCreating || row.Attempts > 1,
+	}
+	if r.job.request.DryRun {
+		target, found, err := r.account.Find(ctx, wish)
+		if err != nil {
+			return err
+		}
+		if !found {
+			return &forge.Error{Message: "The target had a repository called " + row.Target + ", and has it no more"}
+		}
+		return r.clash(ctx, row, target)
+	}
+	if row.Step == store.RepoPlanned {
+		if err := r.write(ctx, row, store.RepoChange{Step: store.RepoCreating}); err != nil {
+			return err
+		}
+	}
+	target, err := r.account.Create(ctx, wish)
+	if err != nil {
+		return err
+	}
+	if !target.Ours {
+		return r.clash(ctx, row, target)
+	}
+	return r.write(ctx, row, store.RepoChange{Step: store.RepoPushing, TargetID: target.ID, TargetURL: target.URL, Made: target.Made})
+}
+
+// clash decides about a repository of that name that is not ours: what is the
+// same already is skipped, anything else is left alone and has failed.
+func (r *repoWorker) clash(ctx context.Context, row *store.DeploymentRepo, target forge.Target) error {
+	here, err := r.account.Refs(ctx, row.Source.URL)
+	if err != nil {
+		return err
+	}
+	there, err := r.account.Refs(ctx, target.URL)
+	if err != nil {
+		return err
+	}
+	if here.Diff(there) != "" {
+		return &forge.Error{Message: "The target has another repository called " + row.Target + " already"}
+	}
+	return r.write(ctx, row, store.RepoChange{
+		Step: store.RepoSkipped, Refs: len(there), Error: "The target has it already, with the same branches and tags",
+	})
+}
+
+func (r *repoWorker) push(ctx context.Context, row *store.DeploymentRepo) (*forge.Copied, error) {
+	copied, err := r.account.Copy(ctx, row.Source.URL, row.TargetURL)
+	if err != nil {
+		return nil, err
+	}
+	return &copied, r.write(ctx, row, store.RepoChange{Step: store.RepoVerifying, Warning: copied.Warning})
+}
+
+// verify compares the copy ref by ref with what was pushed, and gives it its
+// final settings. What an earlier run has pushed is compared with the source; if
+// that has moved on, it is pushed again.
+func (r *repoWorker) verify(ctx context.Context, row *store.DeploymentRepo, pushed *forge.Copied) error {
+	there, err := r.account.Refs(ctx, row.TargetURL)
+	if err != nil {
+		return err
+	}
+	if pushed == nil {
+		here, err := r.account.Refs(ctx, row.Source.URL)
+		if err != nil {
+			return err
+		}
+		if here.Diff(there) != "" {
+			if pushed, err = r.push(ctx, row); err != nil {
+				return err
+			}
+			return r.verify(ctx, row, pushed)
+		}
+		pushed = &forge.Copied{Refs: here}
+	}
+	if diff := pushed.Refs.Diff(there); diff != "" {
+		return &forge.Error{Message: "The copy differs from what was pushed: " + diff}
+	}
+	err = r.account.Settle(ctx, r.job.request.TargetOrg, row.Target, forge.Settings{
+		Description: row.Source.Description, DefaultBranch: there.Default(row.Source.DefaultBranch),
+	})
+	if err != nil {
+		return err
+	}
+	return r.write(ctx, row, store.RepoChange{Step: store.RepoDone, Refs: len(there)})
+}

@@ -1,0 +1,163 @@
+package deployment
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"takt/actors/otp"
+	"takt/store"
+)
+
+// The messages.
+type (
+	look    struct{}                // cast or timer: look what is to be done
+	looked  struct{ err error }     // that is over
+	dismiss struct{ sup *otp.Proc } // cast: a deployment is through
+)
+
+// callLimit bounds the requests to a supervisor that may be busy with stopping
+// another deployment.
+const callLimit = 2 * workerStop
+
+// resumer gives deployments that nobody works on a supervisor, and takes it from
+// those that are not this controller's any more: done, cancelled, paused, or taken
+// over while the lease was out. A restart loses nothing.
+type resumer struct {
+	otp.Base
+	d       *Deployments
+	looking bool
+	again   bool
+}
+
+// Init implements otp.Server.
+func (r *resumer) Init(c *otp.Ctx) error {
+	c.SendAfter(0, look{})
+	c.SendEvery(r.d.cfg.Look, look{})
+	return nil
+}
+
+// HandleCast implements otp.Server.
+func (r *resumer) HandleCast(c *otp.Ctx, msg any) {
+	switch msg := msg.(type) {
+	case look:
+		r.look(c)
+	case dismiss:
+		r.dismiss(c, msg.sup)
+	default:
+		r.Base.HandleCast(c, msg)
+	}
+}
+
+// HandleInfo implements otp.Server.
+func (r *resumer) HandleInfo(c *otp.Ctx, msg any) {
+	switch msg := msg.(type) {
+	case look:
+		r.look(c)
+	case looked:
+		r.looked(c, msg.err)
+	case dismissed:
+		r.look(c) // another may have waited for its place
+	default:
+		r.Base.HandleInfo(c, msg)
+	}
+}
+
+func (r *resumer) look(c *otp.Ctx) {
+	if r.looking {
+		r.again = true
+		return
+	}
+	r.looking, r.again = true, false
+	d := r.d
+	c.Async(func(ctx context.Context) any { return looked{d.attend(ctx)} })
+}
+
+func (r *resumer) looked(c *otp.Ctx, err error) {
+	r.looking = false
+	switch {
+	case err == nil:
+		c.Resume()
+	case store.CodeOf(err) == store.Unavailable:
+		c.Suspend("database unavailable")
+	case !gone(err):
+		logger := c.Logger()
+		logger.Error().Err(err).Msg("deployments could not be looked after")
+	}
+	if r.again {
+		r.look(c)
+	}
+}
+
+// gone reports whether a supervisor restarts just now; the next look finds it.
+func gone(err error) bool {
+	_, down := errors.AsType[*otp.DownError](err)
+	return down || errors.Is(err, otp.ErrNoProc) || errors.Is(err, context.Canceled) || errors.Is(err, otp.ErrShutdown)
+}
+
+// attend makes the supervisors that run those that are to run.
+func (d *Deployments) attend(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, callLimit, otp.ErrTimeout)
+	defer cancel()
+	running, err := d.attended(ctx)
+	if err != nil {
+		return err
+	}
+	d.gauges.active.Store(int64(len(running)))
+	ids := make([]string, 0, len(running))
+	for id := range running {
+		ids = append(ids, id)
+	}
+	var ours []store.DeploymentClaim
+	if len(ids) > 0 {
+		if ours, err = d.db.Renew(ctx, d.cfg.Owner, d.cfg.Lease, ids); err != nil {
+			return err
+		}
+	}
+	for id, sup := range running {
+		if !slices.ContainsFunc(ours, func(c store.DeploymentClaim) bool { return c.ID == id }) {
+			if err := otp.TerminateProc(ctx, d.deploymentSup, sup); err != nil {
+				return err
+			}
+		}
+	}
+	claims, err := d.db.Claim(ctx, d.cfg.Owner, d.cfg.Lease, ids, max(0, d.cfg.MaxActive-len(ours)))
+	if err != nil {
+		return err
+	}
+	for _, claim := range claims {
+		if _, err := otp.StartDynamic(ctx, d.deploymentSup, claim); err != nil {
+			return err // it is ours, and not attended: the next look claims it again
+		}
+	}
+	return nil
+}
+
+// attended returns the supervisors of deployments, by id.
+func (d *Deployments) attended(ctx context.Context) (map[string]*otp.Proc, error) {
+	children, err := otp.WhichChildren(ctx, d.deploymentSup)
+	if err != nil {
+		return nil, err
+	}
+	running := map[string]*otp.Proc{}
+	for _, child := range children {
+		if child.Proc != nil {
+			running[strings.TrimPrefix(child.Proc.Path(), d.deploymentSup.Name()+"/")] = child.Proc
+		}
+	}
+	return running, nil
+}
+
+type dismissed struct{}
+
+// dismiss ends the supervisor of a deployment that is through.
+func (r *resumer) dismiss(c *otp.Ctx, sup *otp.Proc) {
+	d := r.d
+	c.Async(func(ctx context.Context) any {
+		ctx, cancel := context.WithTimeoutCause(ctx, callLimit, otp.ErrTimeout)
+		defer cancel()
+		_ = otp.TerminateProc(ctx, d.deploymentSup, sup) // gone, or the next look does it
+		return dismissed{}
+	})
+}

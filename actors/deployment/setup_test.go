@@ -1,0 +1,199 @@
+package deployment_test
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"takt/actors/deployment"
+	"takt/actors/deployment/forge"
+	"takt/actors/otp"
+	"takt/actors/otp/otptest"
+	"takt/githubtest"
+	"takt/store"
+	"takt/store/postgres"
+	"takt/store/storetest"
+)
+
+// bus collects what is published.
+type bus struct {
+	mu     sync.Mutex
+	events []deployment.Updated
+}
+
+func (b *bus) Publish(_ string, data any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if u, ok := data.(deployment.Updated); ok {
+		b.events = append(b.events, u)
+	}
+}
+
+// bundle is the subsystem over a real database, in a tree of its own.
+type bundle struct {
+	t     *testing.T
+	db    *postgres.Deployments
+	data  *storetest.Database
+	forge *githubtest.Forge // nil with an own Forge
+	work  string
+	sys   *otp.System
+	d     *deployment.Deployments
+	bus   *bus
+	root  *otp.Proc
+	logs  *bytes.Buffer
+}
+
+type options struct {
+	forge  deployment.Forge // nil: the stand-in
+	behave func(*githubtest.Config)
+	github func(*forge.Config)
+	config func(*deployment.Config)
+	store  func(deployment.Store) deployment.Store
+}
+
+func setup(t *testing.T, o options) *bundle {
+	t.Helper()
+	data := storetest.New(t)
+	b := &bundle{t: t, data: data, db: postgres.NewDeployments(data.DB), bus: &bus{}, logs: &bytes.Buffer{}}
+	if o.forge == nil {
+		o.forge = b.standIn(o)
+	}
+	b.start(o)
+	return b
+}
+
+func (b *bundle) standIn(o options) deployment.Forge {
+	b.t.Helper()
+	if o.behave == nil {
+		o.behave = func(*githubtest.Config) {}
+	}
+	b.forge = githubtest.Start(b.t, o.behave)
+	b.work = filepath.Join(b.t.TempDir(), "work")
+	cfg := forge.Config{BaseURL: b.forge.URL, WorkDir: b.work, Environ: os.Environ(), Backoff: 10 * time.Millisecond}
+	if o.github != nil {
+		o.github(&cfg)
+	}
+	g, err := forge.New(cfg)
+	require.NoError(b.t, err)
+	b.t.Cleanup(g.Close)
+	return deployment.GitHub(g)
+}
+
+// start runs the subsystem as a child of a root called takt.
+func (b *bundle) start(o options) {
+	b.t.Helper()
+	cfg := deployment.Config{Owner: "me", Key: bytes.Repeat([]byte{1}, 32), Retry: 20 * time.Millisecond, Look: 50 * time.Millisecond}
+	if o.config != nil {
+		o.config(&cfg)
+	}
+	var db deployment.Store = b.db
+	if o.store != nil {
+		db = o.store(db)
+	}
+	b.sys = otptest.New(b.t, func(opts *otp.Options) { opts.Logger = zerolog.Nop() })
+	if fake, ok := o.forge.(*fakeForge); ok {
+		b.t.Cleanup(func() { // before the system is shut down, so that nothing is left
+			close(fake.release)
+			b.eventually("what hung has come back", func() bool { return b.sys.Leaked() == 0 })
+		})
+	}
+	b.d = deployment.New(b.sys, db, o.forge, b.bus, cfg)
+	var err error
+	b.root, err = b.sys.StartRoot(b.t.Context(), "takt", otp.SupSpec{
+		Intensity: 100, Children: []otp.ChildSpec{{ID: "deployments", Supervisor: b.d.Supervisor}},
+	})
+	require.NoError(b.t, err)
+}
+
+func request(edit ...func(*store.DeploymentRequest)) store.DeploymentRequest {
+	r := store.DeploymentRequest{SourceOrg: "from", TargetOrg: "to"}
+	for _, e := range edit {
+		e(&r)
+	}
+	return r
+}
+
+func (b *bundle) deploy(edit ...func(*store.DeploymentRequest)) string {
+	b.t.Helper()
+	d, err := b.d.Start(b.t.Context(), request(edit...), githubtest.Token)
+	require.NoError(b.t, err)
+	return d.ID
+}
+
+func (b *bundle) find(id string) store.Deployment {
+	b.t.Helper()
+	d, err := b.db.Find(context.WithoutCancel(b.t.Context()), id)
+	require.NoError(b.t, err)
+	return d
+}
+
+func (b *bundle) repos(id string) map[string]store.DeploymentRepo {
+	b.t.Helper()
+	rows, err := b.db.Repos(b.t.Context(), id, time.Time{})
+	require.NoError(b.t, err)
+	out := map[string]store.DeploymentRepo{}
+	for _, r := range rows {
+		out[r.Name] = r
+	}
+	return out
+}
+
+func (b *bundle) eventually(what string, cond func() bool) {
+	b.t.Helper()
+	require.Eventually(b.t, cond, githubtest.Patience, 5*time.Millisecond, what)
+}
+
+// await waits until a deployment is in a state, and its actors are gone if that
+// is final.
+func (b *bundle) await(id string, state store.DeploymentState) store.Deployment {
+	b.t.Helper()
+	b.eventually("deployment is "+string(state), func() bool { return b.find(id).State == state })
+	if state.Final() {
+		b.eventually("its actors are gone", func() bool { return b.proc(id) == nil })
+	}
+	return b.find(id)
+}
+
+// proc returns a process of a deployment: its supervisor, or the part below it.
+func (b *bundle) proc(id string, part ...string) *otp.Proc {
+	return b.sys.Whereis(filepath.Join(append([]string{"takt/deployments/deployment_sup", id}, part...)...))
+}
+
+func (b *bundle) repo(id, name string) *otp.Proc {
+	return b.sys.Whereis("takt/deployments/repo_sup/" + id + ":" + name)
+}
+
+// same checks that a copy has its source's branches and tags, all of them.
+func (b *bundle) same(name, target string) {
+	b.t.Helper()
+	require.Equal(b.t, githubtest.RefsOf(b.t, b.forge.Dir("from", name)), githubtest.RefsOf(b.t, b.forge.Dir("to", target)), name)
+}
+
+// addsUp checks promise P8 for a deployment that has ended.
+func (b *bundle) addsUp(id string, total int) map[store.RepoStep]int {
+	b.t.Helper()
+	found, err := b.db.Progress(b.t.Context(), id)
+	require.NoError(b.t, err)
+	p := found[id]
+	require.Equal(b.t, total, p.Steps[store.RepoDone]+p.Steps[store.RepoFailed]+p.Steps[store.RepoSkipped], "%v", p.Steps)
+	require.Zero(b.t, p.Left())
+	return p.Steps
+}
+
+func names(m map[string]store.DeploymentRepo, step store.RepoStep) (out []string) {
+	for name, r := range m {
+		if r.Step == step {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}

@@ -1,0 +1,305 @@
+package deployment
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"takt/actors/otp"
+	"takt/store"
+)
+
+// The messages.
+type (
+	rescan struct{} // cast: rows have come back
+	loaded struct { // the deployment was read, and planned if it was not
+		job  *job
+		open []store.DeploymentRepo
+		err  error
+	}
+	reloaded struct {
+		open []store.DeploymentRepo
+		err  error
+	}
+	lost struct { // a repository's loss was written, or not
+		repo, why string
+		err       error
+	}
+	begin     struct{}                   // timer: load
+	reload    struct{}                   // timer: look for what is left
+	fill      struct{}                   // timer: start RepoWorkers
+	loseAgain struct{ repo, why string } // timer
+	through   struct{}                   // timer: say again that nothing is left
+	watchdog  struct{}                   // timer: look for hanging RepoWorkers
+)
+
+// startAgain is the wait before RepoWorkers are started again that could not be.
+const startAgain = 50 * time.Millisecond
+
+// job is what the worker knows of its deployment.
+type job struct {
+	request store.DeploymentRequest
+	account Account
+}
+
+// worker is the DeploymentWorker process. It lists the repositories and has each
+// copied by a RepoWorker. It is never restarted: its crash is its deployment's
+// end, which the state process records.
+type worker struct {
+	otp.Base
+	d    *Deployments
+	crew *crew
+	job  *job
+
+	queue   []string // names of what is to be started
+	running map[*otp.Proc]*repoWorker
+	losing  map[string]bool // names whose loss is being written
+	filling bool            // a timer to start RepoWorkers runs
+	loading bool
+	stale   bool // rows have come back while they were read
+	saying  bool // a timer to say again that nothing is left runs
+}
+
+// Init implements otp.Server.
+func (w *worker) Init(c *otp.Ctx) error {
+	w.running, w.losing = map[*otp.Proc]*repoWorker{}, map[string]bool{}
+	w.crew.hire(c.Self())
+	otp.Cast(w.state(), hired{})
+	c.SendAfter(0, begin{})
+	c.SendEvery(min(5*time.Second, w.d.cfg.Patience/4), watchdog{})
+	return nil
+}
+
+func (w *worker) state() otp.Ref {
+	return w.d.sys.Ref(w.d.deploymentSup.Name() + "/" + w.crew.claim.ID + "/state")
+}
+
+// HandleCast implements otp.Server.
+func (w *worker) HandleCast(c *otp.Ctx, msg any) {
+	switch msg := msg.(type) {
+	case rescan:
+		w.rescan(c)
+	default:
+		w.Base.HandleCast(c, msg)
+	}
+}
+
+// HandleInfo implements otp.Server.
+func (w *worker) HandleInfo(c *otp.Ctx, msg any) {
+	switch msg := msg.(type) {
+	case begin:
+		w.load(c)
+	case loaded:
+		w.loaded(c, msg)
+	case reload:
+		w.rescan(c)
+	case reloaded:
+		w.reloaded(c, msg)
+	case fill:
+		w.filling = false
+		w.fill(c)
+	case otp.Down:
+		w.repoDown(c, msg)
+	case loseAgain:
+		w.lose(c, msg.repo, msg.why)
+	case lost:
+		w.lost(c, msg)
+	case watchdog:
+		w.killHanging(c)
+	case through:
+		w.saying = false
+		w.through(c)
+	default:
+		w.Base.HandleInfo(c, msg)
+	}
+}
+
+// Terminate implements otp.Server: RepoWorkers end with their worker.
+func (w *worker) Terminate(c *otp.Ctx, _ error) {
+	ctx, cancel := context.WithTimeoutCause(c.Context(), repoStop, errCrewTooSlow)
+	defer cancel()
+	w.crew.stop(ctx)
+}
+
+// load reads the deployment, and plans it if that was not done.
+func (w *worker) load(c *otp.Ctx) {
+	d, claim := w.d, w.crew.claim
+	c.Async(func(ctx context.Context) any {
+		job, open, err := d.prepare(ctx, claim)
+		return loaded{job, open, err}
+	})
+}
+
+func (w *worker) loaded(c *otp.Ctx, m loaded) {
+	switch {
+	case m.err == nil:
+		c.Resume()
+		w.job = m.job
+		otp.Cast(w.state(), noted{})
+		w.enqueue(m.open)
+		w.fill(c)
+	case store.CodeOf(m.err) == store.Unavailable:
+		c.Suspend("database unavailable")
+		c.SendAfter(w.d.cfg.Retry, begin{})
+	case isOver(m.err): // somebody ended it: so will we be
+	default:
+		logger := c.Logger()
+		logger.Error().Err(m.err).Str("deployment", w.crew.claim.ID).Msg("a deployment can't be worked on")
+		otp.Cast(w.state(), hopeless{message(m.err)})
+		c.SendAfter(w.d.cfg.Retry, begin{}) // if the state has missed it
+	}
+}
+
+// isOver reports whether a write was fenced.
+func isOver(err error) bool {
+	code := store.CodeOf(err)
+	return code == store.StaleAttempt || code == store.NotFound
+}
+
+// rescan has it looked what is left: rows have come back.
+func (w *worker) rescan(c *otp.Ctx) {
+	if w.loading || w.job == nil {
+		w.stale = true
+		return
+	}
+	w.loading, w.stale = true, false
+	db, id, dryRun := w.d.db, w.crew.claim.ID, w.job.request.DryRun
+	c.Async(func(ctx context.Context) any {
+		open, err := db.Open(ctx, id, dryRun)
+		return reloaded{open, err}
+	})
+}
+
+func (w *worker) reloaded(c *otp.Ctx, m reloaded) {
+	w.loading = false
+	if m.err != nil {
+		c.SendAfter(w.d.cfg.Retry, reload{})
+		return
+	}
+	w.enqueue(m.open)
+	w.fill(c)
+	if w.stale {
+		w.rescan(c)
+	}
+}
+
+// enqueue adds what nobody is at. What has come to its end meanwhile is found
+// out when it is begun.
+func (w *worker) enqueue(open []store.DeploymentRepo) {
+	known := make(map[string]bool, len(w.queue)+len(w.running))
+	for _, name := range w.queue {
+		known[name] = true
+	}
+	for _, r := range w.running {
+		known[r.name] = true
+	}
+	for _, r := range open {
+		if !known[r.Name] && !w.losing[r.Name] {
+			w.queue = append(w.queue, r.Name)
+		}
+	}
+}
+
+// fill starts RepoWorkers, as many as are wanted at once.
+func (w *worker) fill(c *otp.Ctx) {
+	for len(w.queue) > 0 && len(w.running) < w.job.request.Concurrency {
+		if err := w.start(c, w.queue[0]); err != nil {
+			if !w.filling { // repo_sup restarts, or is full
+				w.filling = true
+				c.SendAfter(startAgain, fill{})
+			}
+			return
+		}
+		w.queue = w.queue[1:]
+	}
+	w.through(c)
+}
+
+func (w *worker) start(c *otp.Ctx, name string) error {
+	ctx, cancel := context.WithTimeoutCause(c.Context(), repoStop, otp.ErrTimeout)
+	defer cancel()
+	sup := w.d.repoSup.Whereis()
+	if sup == nil {
+		return otp.ErrNoProc
+	}
+	r := newRepoWorker(w.d, w.crew, w.job, name, c.Context(), w.state())
+	p, err := otp.StartDynamic(ctx, sup, r)
+	if err != nil {
+		return err
+	}
+	r.sup = sup
+	w.running[p] = r
+	w.crew.add(p)
+	c.Monitor(p)
+	return nil
+}
+
+// repoDown takes note of a RepoWorker's end. What it could not write itself is
+// written here.
+func (w *worker) repoDown(c *otp.Ctx, m otp.Down) {
+	r := w.running[m.Proc]
+	if r == nil {
+		return
+	}
+	delete(w.running, m.Proc)
+	w.crew.remove(m.Proc)
+	switch crash, panicked := errors.AsType[*otp.PanicError](m.Reason); {
+	case errors.Is(m.Reason, otp.ErrNormal):
+	case errors.Is(m.Reason, otp.ErrShutdown), w.d.repoSup.Whereis() != r.sup:
+		w.queue = append([]string{r.name}, w.queue...) // from above: it goes on where it was
+	case panicked:
+		logger := c.Logger()
+		logger.Error().Err(crash).Str("deployment", w.crew.claim.ID).Str("repo", r.name).Msg("a repository's worker has crashed")
+		w.lose(c, r.name, "The worker of this repository has crashed")
+	case r.hung:
+		w.lose(c, r.name, "The worker of this repository did not come back: it was given up")
+	default:
+		w.lose(c, r.name, "The worker of this repository was ended: "+m.Reason.Error())
+	}
+	w.fill(c)
+}
+
+// lose records that a repository has failed whose worker could not do that.
+func (w *worker) lose(c *otp.Ctx, repo, why string) {
+	w.losing[repo] = true
+	db, claim := w.d.db, w.crew.claim
+	c.Async(func(ctx context.Context) any { return lost{repo, why, db.Lose(ctx, claim, repo, why)} })
+}
+
+func (w *worker) lost(c *otp.Ctx, m lost) {
+	if m.err != nil && !isOver(m.err) {
+		c.SendAfter(w.d.cfg.Retry, loseAgain{m.repo, m.why})
+		return
+	}
+	if m.err == nil {
+		w.d.gauges.ended(store.RepoFailed)
+	}
+	delete(w.losing, m.repo)
+	otp.Cast(w.state(), noted{m.repo, store.RepoFailed})
+	w.through(c)
+}
+
+// killHanging gives up RepoWorkers that are silent for too long.
+func (w *worker) killHanging(c *otp.Ctx) {
+	now := time.Now()
+	for p, r := range w.running {
+		if now.After(r.due()) && !r.hung {
+			r.hung = true
+			logger := c.Logger()
+			logger.Error().Str("deployment", w.crew.claim.ID).Str("repo", r.name).Msg("a repository's worker hangs")
+			p.Kill()
+		}
+	}
+}
+
+// through says that nothing is left, until somebody acts on it.
+func (w *worker) through(c *otp.Ctx) {
+	if w.job == nil || w.loading || len(w.queue)+len(w.running)+len(w.losing) > 0 {
+		return
+	}
+	otp.Cast(w.state(), drained{})
+	if !w.saying {
+		w.saying = true
+		c.SendAfter(w.d.cfg.Retry, through{})
+	}
+}

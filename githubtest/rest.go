@@ -1,0 +1,246 @@
+package githubtest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+func (s *Server) rest() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /orgs/{org}/repos", s.list)
+	mux.HandleFunc("POST /orgs/{org}/repos", s.create)
+	mux.HandleFunc("GET /repos/{org}/{name}", s.get)
+	mux.HandleFunc("PATCH /repos/{org}/{name}", s.edit)
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { problem(w, http.StatusNotFound, "Not Found") })
+	return mux
+}
+
+// wire is a repository in JSON.
+type wire struct {
+	ID            int64  `json:"id"`
+	Name          string `json:"name"`
+	FullName      string `json:"full_name"`
+	CloneURL      string `json:"clone_url"`
+	Description   string `json:"description"`
+	DefaultBranch string `json:"default_branch"`
+	Visibility    string `json:"visibility"`
+	Private       bool   `json:"private"`
+	Archived      bool   `json:"archived"`
+	Fork          bool   `json:"fork"`
+}
+
+func wireOf(r *Repo, host string) wire {
+	return wire{
+		ID: r.ID, Name: r.Name, FullName: r.Org + "/" + r.Name, CloneURL: "http://" + host + "/" + r.Org + "/" + r.Name + ".git",
+		Description: r.Description, DefaultBranch: r.DefaultBranch, Visibility: r.Visibility, Private: r.Visibility != "public",
+		Archived: r.Archived, Fork: r.Fork,
+	}
+}
+
+func reply(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v) // whoever left doesn't want it
+}
+
+func problem(w http.ResponseWriter, status int, message string, details ...string) {
+	body := map[string]any{"message": message, "documentation_url": "https://docs.github.com/rest"}
+	if strings.Contains(message, "secondary rate limit") {
+		body["documentation_url"] = "https://docs.github.com/rest/using-the-rest-api/rate-limits-for-the-rest-api#about-secondary-rate-limits"
+	}
+	var errs []map[string]string
+	for _, d := range details {
+		errs = append(errs, map[string]string{"resource": "Repository", "code": "custom", "message": d})
+	}
+	if errs != nil {
+		body["errors"] = errs
+	}
+	reply(w, status, body)
+}
+
+// limited enforces the primary limit and says how much of it is left.
+func (s *Server) limited(w http.ResponseWriter, token string) bool {
+	if s.cfg.CallsPerWindow == 0 {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	if window := now.UnixNano() / int64(s.cfg.PrimaryWindow); window != s.window {
+		s.window = window
+		clear(s.calls)
+	}
+	s.calls[token]++
+	left := max(0, s.cfg.CallsPerWindow-s.calls[token])
+	reset := time.Unix(0, (s.window+1)*int64(s.cfg.PrimaryWindow))
+	h := w.Header()
+	h.Set("X-RateLimit-Limit", strconv.Itoa(s.cfg.CallsPerWindow))
+	h.Set("X-RateLimit-Remaining", strconv.Itoa(left))
+	h.Set("X-RateLimit-Reset", strconv.FormatInt(reset.Unix(), 10))
+	if s.calls[token] <= s.cfg.CallsPerWindow {
+		return false
+	}
+	problem(w, http.StatusForbidden, "API rate limit exceeded for user ID 1.")
+	return true
+}
+
+// maxPage is the most that GitHub gives at once.
+const maxPage = 100
+
+func (s *Server) list(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	org, found := s.orgs[strings.ToLower(r.PathValue("org"))]
+	var repos []wire
+	for _, name := range slices.Sorted(maps.Keys(org)) {
+		repos = append(repos, wireOf(org[name], r.Host))
+	}
+	s.mu.Unlock()
+	if !found {
+		problem(w, http.StatusNotFound, "Not Found")
+		return
+	}
+	q := r.URL.Query()
+	size, page := 30, 1
+	if n, err := strconv.Atoi(q.Get("per_page")); err == nil && n > 0 {
+		size = min(n, maxPage)
+	}
+	if n, err := strconv.Atoi(q.Get("page")); err == nil && n > 0 {
+		page = n
+	}
+	last := max(1, (len(repos)+size-1)/size)
+	from, to := min((page-1)*size, len(repos)), min(page*size, len(repos))
+	if page < last {
+		link := func(n int, rel string) string {
+			q.Set("page", strconv.Itoa(n))
+			return fmt.Sprintf(`<http://%s%s?%s>; rel=%q`, r.Host, r.URL.Path, q.Encode(), rel)
+		}
+		w.Header().Set("Link", link(page+1, "next")+", "+link(last, "last"))
+	}
+	reply(w, http.StatusOK, append([]wire{}, repos[from:to]...))
+}
+
+var namePattern = regexp.MustCompile(`^[A-Za-z0-9._-]{1,100}$`)
+
+// maxDescription is the longest description, in characters.
+const maxDescription = 350
+
+func (s *Server) create(w http.ResponseWriter, r *http.Request) {
+	var body struct {
+		Name, Description, Visibility string
+		Private                       bool
+	}
+	if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+		problem(w, http.StatusBadRequest, "Problems parsing JSON")
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.createsTooFast(w) {
+		return
+	}
+	visibility := body.Visibility
+	if visibility == "" {
+		visibility = map[bool]string{true: "private", false: "public"}[body.Private]
+	}
+	if !namePattern.MatchString(body.Name) || utf8.RuneCountInString(body.Description) > maxDescription {
+		problem(w, http.StatusUnprocessableEntity, "Repository creation failed.", "name or description is not valid")
+		return
+	}
+	org := r.PathValue("org")
+	made, err := s.addLocked(Repo{Org: org, Name: body.Name, Description: body.Description, Visibility: visibility}, "")
+	switch {
+	case errors.Is(err, os.ErrNotExist) && s.orgs[strings.ToLower(org)] == nil:
+		problem(w, http.StatusNotFound, "Not Found")
+	case errors.Is(err, ErrTaken):
+		problem(w, http.StatusUnprocessableEntity, "Repository creation failed.", ErrTaken.Error())
+	case err != nil:
+		problem(w, http.StatusInternalServerError, "Server Error")
+	default:
+		reply(w, http.StatusCreated, wireOf(&made, r.Host))
+	}
+}
+
+// createsTooFast enforces the secondary limit.
+func (s *Server) createsTooFast(w http.ResponseWriter) bool {
+	now := time.Now()
+	if n := s.cfg.CreatesPerWindow; n > 0 {
+		recent := 0
+		for _, at := range s.creates {
+			if now.Sub(at) < s.cfg.Window {
+				recent++
+			}
+		}
+		if recent >= n {
+			s.refusals++
+			if s.cfg.RetryAfter > 0 {
+				w.Header().Set("Retry-After", strconv.Itoa(int(s.cfg.RetryAfter.Seconds())))
+			}
+			problem(w, http.StatusForbidden, "You have exceeded a secondary rate limit and have been temporarily blocked from content creation.")
+			return true
+		}
+	}
+	s.creates = append(s.creates, now)
+	return false
+}
+
+func (s *Server) get(w http.ResponseWriter, r *http.Request) {
+	found, ok := s.Find(r.PathValue("org"), r.PathValue("name"))
+	if !ok {
+		problem(w, http.StatusNotFound, "Not Found")
+		return
+	}
+	reply(w, http.StatusOK, wireOf(&found, r.Host))
+}
+
+func (s *Server) edit(w http.ResponseWriter, r *http.Request) {
+	var body struct {
+		Description   *string `json:"description"`
+		DefaultBranch *string `json:"default_branch"`
+	}
+	if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+		problem(w, http.StatusBadRequest, "Problems parsing JSON")
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	repo := s.orgs[strings.ToLower(r.PathValue("org"))][strings.ToLower(r.PathValue("name"))]
+	if repo == nil {
+		problem(w, http.StatusNotFound, "Not Found")
+		return
+	}
+	if body.DefaultBranch != nil {
+		dir := s.dir(repo.Org, repo.Name)
+		if !hasBranch(dir, *body.DefaultBranch) {
+			problem(w, http.StatusUnprocessableEntity, "Validation Failed", "The branch "+*body.DefaultBranch+" was not found.")
+			return
+		}
+		if err := setHead(dir, *body.DefaultBranch); err != nil {
+			problem(w, http.StatusInternalServerError, "Server Error")
+			return
+		}
+		repo.DefaultBranch = *body.DefaultBranch
+	}
+	if body.Description != nil {
+		repo.Description = *body.Description
+	}
+	reply(w, http.StatusOK, wireOf(repo, r.Host))
+}
+
+func hasBranch(dir, branch string) bool {
+	if _, err := os.Stat(filepath.Join(dir, "refs", "heads", filepath.FromSlash(branch))); err == nil {
+		return true
+	}
+	packed, err := os.ReadFile(filepath.Join(dir, "packed-refs"))
+	return err == nil && strings.Contains(string(packed), " refs/heads/"+branch+"\n")
+}

@@ -1,0 +1,265 @@
+package githubtest
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/cgi"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Config says how the forge behaves. Dir is required.
+type Config struct {
+	// Dir holds the repositories.
+	Dir string
+	// Tokens are the credentials that are let in.
+	Tokens []string
+	// CreatesPerWindow and Window are the secondary limit on creating content;
+	// 0 means none. RetryAfter is what the refusal says; 0 leaves it out.
+	CreatesPerWindow int
+	Window           time.Duration
+	RetryAfter       time.Duration
+	// CallsPerWindow is the primary limit, per token; 0 means none. It starts
+	// anew at every whole PrimaryWindow.
+	CallsPerWindow int
+	PrimaryWindow  time.Duration
+}
+
+// Repo is a repository as REST shows it.
+type Repo struct {
+	ID            int64
+	Org, Name     string
+	Description   string
+	DefaultBranch string
+	Visibility    string
+	Archived      bool
+	Fork          bool
+}
+
+// Server is the forge.
+type Server struct {
+	cfg     Config
+	backend string // git-http-backend
+
+	mu        sync.Mutex // guards what follows
+	orgs      map[string]map[string]*Repo
+	lastID    int64
+	creates   []time.Time
+	refusals  int
+	calls     map[string]int // REST calls of the running primary window, by token
+	window    int64
+	counts    map[string]int
+	intercept func(http.ResponseWriter, *http.Request) bool
+}
+
+// New makes a forge without organisations.
+func New(cfg Config) (*Server, error) {
+	out, err := exec.Command("git", "--exec-path").Output() //nolint:noctx // it answers at once
+	if err != nil {
+		return nil, fmt.Errorf("githubtest: git is needed: %w", err)
+	}
+	backend := filepath.Join(strings.TrimSpace(string(out)), "git-http-backend")
+	if _, err := os.Stat(backend); err != nil {
+		return nil, fmt.Errorf("githubtest: git's http-backend is needed: %w", err)
+	}
+	if cfg.Window == 0 {
+		cfg.Window = time.Minute
+	}
+	if cfg.PrimaryWindow == 0 {
+		cfg.PrimaryWindow = time.Hour
+	}
+	return &Server{
+		cfg: cfg, backend: backend, orgs: map[string]map[string]*Repo{},
+		calls: map[string]int{}, counts: map[string]int{},
+	}, nil
+}
+
+// AddOrg makes an organisation.
+func (s *Server) AddOrg(org string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.orgs[strings.ToLower(org)] == nil {
+		s.orgs[strings.ToLower(org)] = map[string]*Repo{}
+	}
+}
+
+// ErrTaken is a name that an organisation uses already.
+var ErrTaken = errors.New("name already exists on this account")
+
+// Add makes a repository in an organisation that is there, empty, or with the
+// content of the bare repository at template.
+func (s *Server) Add(r Repo, template string) (Repo, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.addLocked(r, template)
+}
+
+func (s *Server) addLocked(r Repo, template string) (Repo, error) {
+	org := s.orgs[strings.ToLower(r.Org)]
+	if org == nil {
+		return r, os.ErrNotExist
+	}
+	if org[strings.ToLower(r.Name)] != nil {
+		return r, ErrTaken
+	}
+	if r.Visibility == "" {
+		r.Visibility = "private"
+	}
+	if r.DefaultBranch == "" {
+		r.DefaultBranch = "main"
+	}
+	dir := s.dir(r.Org, r.Name)
+	if err := makeBare(dir, r.DefaultBranch); err != nil {
+		return r, err
+	}
+	if template != "" {
+		if err := copyContent(dir, template); err != nil {
+			return r, err
+		}
+	}
+	s.lastID++
+	r.ID = s.lastID
+	org[strings.ToLower(r.Name)] = &r
+	return r, nil
+}
+
+// Find returns a repository, false if there is none.
+func (s *Server) Find(org, name string) (Repo, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.orgs[strings.ToLower(org)][strings.ToLower(name)]
+	if r == nil {
+		return Repo{}, false
+	}
+	return *r, true
+}
+
+// Names returns the names of an organisation's repositories, sorted.
+func (s *Server) Names(org string) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var names []string
+	for _, r := range s.orgs[strings.ToLower(org)] {
+		names = append(names, r.Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Dir is where a repository lives.
+func (s *Server) Dir(org, name string) string { return s.dir(org, name) }
+
+func (s *Server) dir(org, name string) string {
+	return filepath.Join(s.cfg.Dir, strings.ToLower(org), strings.ToLower(name)+".git")
+}
+
+// Intercept lets f see every request first; where it returns true, the request
+// is answered. nil ends that.
+func (s *Server) Intercept(f func(w http.ResponseWriter, r *http.Request) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.intercept = f
+}
+
+// Count returns how many requests of a kind came, such as "POST /orgs".
+func (s *Server) Count(kind string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.counts[kind]
+}
+
+// Creates returns when repositories were asked for, refused ones left out, and
+// how many were refused by the secondary limit.
+func (s *Server) Creates() (times []time.Time, refused int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.creates), s.refusals
+}
+
+// ServeHTTP counts, lets the test interfere, and answers.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	first, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	s.mu.Lock()
+	if org := s.orgs[strings.ToLower(first)]; org != nil {
+		first = "git"
+	}
+	s.counts[r.Method+" /"+first]++
+	intercept := s.intercept
+	s.mu.Unlock()
+	if intercept != nil && intercept(w, r) {
+		return
+	}
+	s.Answer(w, r)
+}
+
+// Answer does what a request asks for, whatever intercepts say.
+func (s *Server) Answer(w http.ResponseWriter, r *http.Request) {
+	token, known := s.token(r)
+	switch {
+	case strings.Contains(r.URL.Path, ".git/info/lfs/"):
+		s.serveLFS(w, r, known)
+	case strings.Contains(r.URL.Path, ".git/"):
+		s.serveGit(w, r, known)
+	case !known:
+		problem(w, http.StatusUnauthorized, "Bad credentials")
+	case s.limited(w, token):
+	default:
+		s.rest().ServeHTTP(w, r)
+	}
+}
+
+// token returns the request's credential and whether it is one of ours.
+func (s *Server) token(r *http.Request) (string, bool) {
+	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if !ok {
+		_, token, _ = r.BasicAuth()
+	}
+	return token, slices.Contains(s.cfg.Tokens, token)
+}
+
+// serveGit hands a request to git's own server.
+func (s *Server) serveGit(w http.ResponseWriter, r *http.Request, known bool) {
+	org, name, ok := repoOfPath(r.URL.Path)
+	if !known {
+		w.Header().Set("WWW-Authenticate", `Basic realm="GitHub"`)
+		http.Error(w, "Authentication failed", http.StatusUnauthorized)
+		return
+	}
+	if _, found := s.Find(org, name); !ok || !found {
+		http.Error(w, "Repository not found.", http.StatusNotFound)
+		return
+	}
+	// CGI wants the length of a body, which git does not always send.
+	body, err := spool(r, s.cfg.Dir)
+	if err != nil {
+		http.Error(w, "the body did not arrive", http.StatusBadRequest)
+		return
+	}
+	defer body.Close()
+	_, rest, _ := strings.Cut(r.URL.Path, ".git/")
+	r.URL.Path = "/" + strings.ToLower(org) + "/" + strings.ToLower(name) + ".git/" + rest
+	(&cgi.Handler{
+		Path: s.backend, Root: "/", Dir: s.cfg.Dir, Stderr: discard{},
+		Env: []string{
+			"GIT_PROJECT_ROOT=" + s.cfg.Dir, "GIT_HTTP_EXPORT_ALL=1", "REMOTE_USER=takt", "GIT_CONFIG_NOSYSTEM=1",
+			"GIT_CONFIG_GLOBAL=" + os.DevNull, "GIT_CONFIG_COUNT=2", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*",
+			"GIT_CONFIG_KEY_1=receive.autogc", "GIT_CONFIG_VALUE_1=false",
+		},
+	}).ServeHTTP(w, r)
+}
+
+type discard struct{}
+
+func (discard) Write(p []byte) (int, error) { return len(p), nil }
+
+func repoOfPath(path string) (org, name string, ok bool) {
+	repo, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), ".git/")
+	org, name, ok = strings.Cut(repo, "/")
+	return org, name, ok && !strings.Contains(name, "/")
+}

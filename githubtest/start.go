@@ -1,0 +1,154 @@
+package githubtest
+
+import (
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Token is the credential that Start's forge lets in.
+const Token = "ghs_0123456789abcdefTheTokenOfTests"
+
+// Forge is a Server that listens, for a test.
+type Forge struct {
+	*Server
+	// URL is the REST interface.
+	URL string
+}
+
+// Start runs a forge with the organisations "from" and "to" until the test ends.
+func Start(tb testing.TB, edit ...func(*Config)) *Forge {
+	tb.Helper()
+	cfg := Config{Dir: tb.TempDir(), Tokens: []string{Token}}
+	for _, e := range edit {
+		e(&cfg)
+	}
+	s, err := New(cfg)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s.AddOrg("from")
+	s.AddOrg("to")
+	listening := httptest.NewServer(s)
+	tb.Cleanup(func() {
+		listening.CloseClientConnections()
+		listening.Close()
+	})
+	return &Forge{Server: s, URL: listening.URL + "/"}
+}
+
+// Fill adds n repositories to "from", called prefix-000 and so on: copies of
+// template, each with a branch and a tag of its own.
+func (f *Forge) Fill(tb testing.TB, prefix string, n int, template string) {
+	tb.Helper()
+	for i := range n {
+		name := fmt.Sprintf("%s-%03d", prefix, i)
+		r, err := f.Add(Repo{Org: "from", Name: name, Description: "about " + name}, template)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		id := RefsOf(tb, template)["refs/heads/main"]
+		for _, ref := range []string{"refs/heads/only-" + r.Name, "refs/tags/v" + r.Name, "refs/pull/1/head"} {
+			if err := writeRef(f.Dir("from", name), ref, id); err != nil {
+				tb.Fatal(err)
+			}
+		}
+	}
+}
+
+func writeRef(dir, ref, id string) error {
+	path := filepath.Join(dir, filepath.FromSlash(ref))
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		return err
+	}
+	return os.WriteFile(path, []byte(id+"\n"), 0o600)
+}
+
+// RefsOf reads the branches and tags of a bare repository.
+func RefsOf(tb testing.TB, dir string) map[string]string {
+	tb.Helper()
+	refs, err := ReadRefs(dir)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return refs
+}
+
+// ReadRefs reads the branches and tags of a bare repository from its files.
+func ReadRefs(dir string) (map[string]string, error) {
+	refs := map[string]string{}
+	packed, err := os.ReadFile(filepath.Join(dir, "packed-refs"))
+	if err != nil && !os.IsNotExist(err) {
+		return nil, err
+	}
+	for line := range strings.Lines(string(packed)) {
+		if id, ref, ok := strings.Cut(strings.TrimSpace(line), " "); ok && len(id) == 40 {
+			refs[ref] = id
+		}
+	}
+	root := filepath.Join(dir, "refs")
+	err = filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() || strings.HasSuffix(path, ".lock") {
+			return err
+		}
+		id, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		ref, err := filepath.Rel(dir, path)
+		if err != nil {
+			return err
+		}
+		refs[filepath.ToSlash(ref)] = strings.TrimSpace(string(id))
+		return nil
+	})
+	for ref := range refs {
+		if !strings.HasPrefix(ref, "refs/heads/") && !strings.HasPrefix(ref, "refs/tags/") {
+			delete(refs, ref)
+		}
+	}
+	return refs, err
+}
+
+// Template makes a real bare repository with a few commits, branches and tags,
+// below dir.
+func Template(dir string) (string, error) {
+	bare := filepath.Join(dir, "template.git")
+	script := `set -e
+git init -q -b main work && cd work
+git config user.email sample@example.org && git config user.name Sample
+for i in 1 2 3; do echo "line $i" >> file.txt; git add .; git commit -q -m "change $i"; done
+git branch feature/one HEAD~1
+git tag v1.0.0 HEAD~2
+git tag -a -m "the first" v1.1.0
+cd .. && git clone -q --bare work template.git && rm -rf work`
+	cmd := exec.Command("sh", "-c", script) //nolint:noctx // bounded: a handful of small commits
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL="+os.DevNull, "GIT_CONFIG_NOSYSTEM=1",
+		"GIT_AUTHOR_DATE="+fixedDate, "GIT_COMMITTER_DATE="+fixedDate)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("making a template: %w: %s", err, out)
+	}
+	return bare, nil
+}
+
+// Import fills a bare repository with what a stream for git fast-import says.
+func Import(dir, stream string) error {
+	cmd := exec.Command("git", "fast-import", "--quiet") //nolint:noctx // bounded by the stream
+	cmd.Dir, cmd.Stdin = dir, strings.NewReader(stream)
+	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL="+os.DevNull, "GIT_CONFIG_NOSYSTEM=1", "GIT_DIR="+dir)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("importing into %s: %w: %s", dir, err, out)
+	}
+	return nil
+}
+
+const fixedDate = "2025-11-24T16:00:00Z"
+
+// Patience is how long tests wait for what should come soon.
+const Patience = 30 * time.Second

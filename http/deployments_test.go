@@ -1,0 +1,233 @@
+package http_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	takthttp "takt/http"
+	"takt/http/api"
+	"takt/store"
+	"takt/store/postgres"
+	"takt/store/storetest"
+)
+
+// deploying serves deployments from the store alone: nobody works on them but the
+// test.
+type deploying struct {
+	*postgres.Deployments
+	changed chan struct{}
+	begun   *atomic.Int64
+}
+
+func newDeploying(db *postgres.DB) deploying {
+	return deploying{postgres.NewDeployments(db), make(chan struct{}, 1), &atomic.Int64{}}
+}
+
+func (d deploying) Start(ctx context.Context, r store.DeploymentRequest, token string) (store.Deployment, error) {
+	if r.SourceOrg == "" {
+		return store.Deployment{}, store.NewError(store.InvalidArgument, "source_org must be the name of an organisation")
+	}
+	return d.Create(ctx, store.Deployment{ID: fmt.Sprintf("d%d", d.begun.Add(1)), Request: r, Credential: []byte("sealed " + token), CredentialID: []byte("c")})
+}
+
+func (d deploying) Retry(ctx context.Context, id, repo, token string) (int, error) {
+	return d.Deployments.Retry(ctx, id, store.DeploymentRetry{Repo: repo, Credential: []byte(token), CredentialID: []byte("c")})
+}
+
+func (d deploying) Watch(context.Context, string) (<-chan struct{}, func(), error) {
+	return d.changed, func() {}, nil
+}
+
+func (d deploying) Pace(p store.DeploymentProgress) (float64, time.Duration) {
+	return float64(p.Recent), time.Minute
+}
+
+func (d deploying) Estimate(store.DeploymentRequest, store.DeploymentProgress) (int, time.Duration) {
+	return 2, time.Second
+}
+
+// deploymentBundle is a server with a deployment of three repositories, claimed by
+// the test.
+type deploymentBundle struct {
+	*testing.T
+	url    string
+	client *http.Client
+	db     deploying
+	claim  store.DeploymentClaim
+}
+
+func setupDeployments(t *testing.T) *deploymentBundle {
+	t.Helper()
+	data := storetest.New(t)
+	b := &deploymentBundle{T: t, client: newClient(t), db: newDeploying(data.DB)}
+	s, _ := newServer(t, takthttp.Deps{Deployments: b.db})
+	b.url, _ = serve(t, s, listen(t))
+	return b
+}
+
+func (b *deploymentBundle) send(method, path, body string) reply {
+	b.Helper()
+	header := map[string]string{"X-API-Key": apiKey, "Content-Type": "application/json"}
+	return send(b.T, b.client, method, b.url+path, header, strings.NewReader(body))
+}
+
+// plan begins and plans a deployment of r0, r1 and r2.
+func (b *deploymentBundle) plan() {
+	b.Helper()
+	r := b.send("POST", "/api/deployments", `{"source_org":"a","target_org":"b","include":["r*"],"archived":"include",
+		"forks":"include","name_template":"{name}","visibility":"keep","concurrency":8,"token":"the-secret"}`)
+	require.Equal(b, 202, r.status, r.body)
+	require.Equal(b, "/api/deployments/d1", r.header.Get("Location"))
+	require.NotContains(b, r.body, "secret")
+	claims, err := b.db.Claim(b.Context(), "me", time.Minute, nil, 10)
+	require.NoError(b, err)
+	require.Len(b, claims, 1)
+	b.claim = claims[0]
+	rows := []store.DeploymentRepo{{Name: "r0", Target: "r0"}, {Name: "r1", Target: "r1"}, {Name: "r2", Target: "r2"}}
+	require.NoError(b, b.db.Plan(b.Context(), b.claim, rows, 4))
+}
+
+func (b *deploymentBundle) step(name string, step store.RepoStep, refs int, failure string) {
+	b.Helper()
+	row, err := b.db.Begin(b.Context(), b.claim, name)
+	require.NoError(b, err)
+	require.NoError(b, b.db.Step(b.Context(), b.claim, name, row.Run, store.RepoChange{Step: step, Refs: refs, Error: failure}))
+	select {
+	case b.db.changed <- struct{}{}:
+	default:
+	}
+}
+
+func TestDeploymentsAreShownAndSteered(t *testing.T) {
+	t.Parallel()
+	b := setupDeployments(t)
+	b.plan()
+	b.step("r0", store.RepoDone, 3, "")
+	b.step("r1", store.RepoFailed, 0, "no way")
+	b.step("r2", store.RepoPushing, 0, "")
+
+	r := b.send("GET", "/api/deployments/d1", "")
+	require.Equal(t, 200, r.status)
+	require.NotContains(t, r.body, "secret")
+	requireShape(t, "deployment", r)
+	d := decode[api.Deployment](t, r)
+	require.Equal(t, api.DeploymentCounts{Total: 3, Done: 1, Failed: 1, Pushing: 1}, d.Counts)
+	require.Equal(t, 4, d.Filtered)
+	require.Equal(t, 3, d.Refs)
+	require.Len(t, d.Repos, 3)
+	require.Equal(t, "no way", *d.Repos[1].Error)
+	require.NotNil(t, d.ETASeconds)
+	require.Empty(t, decode[api.Deployment](t, b.send("GET", "/api/deployments/d1?repos=0", "")).Repos)
+	list := decode[api.Deployments](t, b.send("GET", "/api/deployments", ""))
+	require.Len(t, list.Deployments, 1)
+	require.Equal(t, d.Counts, list.Deployments[0].Counts)
+
+	require.Equal(t, "paused", decode[api.Deployment](t, b.send("POST", "/api/deployments/d1/pause", "")).State)
+	require.Equal(t, 409, b.send("POST", "/api/deployments/d1/pause", "").status)
+	require.Equal(t, "running", decode[api.Deployment](t, b.send("POST", "/api/deployments/d1/resume", "")).State)
+	r = b.send("POST", "/api/deployments/d1/retry", `{"repo":"r1"}`)
+	require.Equal(t, 200, r.status, r.body)
+	require.Equal(t, 1, decode[api.DeploymentRetried](t, r).Retried)
+	require.Equal(t, 409, b.send("POST", "/api/deployments/d1/retry", `{"repo":"r0"}`).status, "it went well")
+	d = decode[api.Deployment](t, b.send("POST", "/api/deployments/d1/cancel", ""))
+	require.Equal(t, "cancelled", d.State)
+	require.Equal(t, api.DeploymentCounts{Total: 3, Done: 1, Skipped: 2}, d.Counts)
+
+	for route, status := range map[string]int{
+		"GET /api/deployments/nobody": 404, "GET /api/deployments/nobody/events": 404, "POST /api/deployments/nobody/cancel": 404,
+		"GET /api/deployments/a..b": 404, "GET /api/deployments?limit=0": 400, "POST /api/deployments": 400,
+	} {
+		method, path, _ := strings.Cut(route, " ")
+		require.Equal(t, status, b.send(method, path, "").status, route)
+	}
+	require.Equal(t, 400, b.send("POST", "/api/deployments", `{}`).status)
+}
+
+// event is one of a stream.
+type event struct{ id, name, data string }
+
+// stream reads the events of a deployment until it ends.
+func (b *deploymentBundle) stream(lastID string) <-chan event {
+	b.Helper()
+	req, err := http.NewRequestWithContext(b.Context(), http.MethodGet, b.url+"/api/deployments/d1/events", http.NoBody)
+	require.NoError(b, err)
+	req.Header.Set("X-API-Key", apiKey)
+	req.Header.Set("Last-Event-ID", lastID)
+	resp, err := b.client.Do(req) //nolint:bodyclose // by the reader, below
+	require.NoError(b, err)
+	require.Equal(b, "text/event-stream", resp.Header.Get("Content-Type"))
+	events := make(chan event, 100)
+	go func() {
+		defer close(events)
+		defer resp.Body.Close()
+		var e event
+		for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+			switch field, value, _ := strings.Cut(lines.Text(), ": "); field {
+			case "id":
+				e.id = value
+			case "event":
+				e.name = value
+			case "data":
+				e.data = value
+			case "":
+				if e.name != "" {
+					events <- e
+				}
+				e = event{}
+			}
+		}
+	}()
+	return events
+}
+
+func TestDeploymentEventsFollowIt(t *testing.T) {
+	t.Parallel()
+	b := setupDeployments(t)
+	b.plan()
+	events := b.stream("0")
+	for range 3 {
+		require.Equal(t, "repo", (<-events).name, "all are told at first")
+	}
+	require.Equal(t, "progress", (<-events).name)
+	b.step("r0", store.RepoDone, 3, "")
+	var repo api.DeploymentRepo
+	e := <-events
+	require.Equal(t, "repo", e.name)
+	require.NoError(t, json.Unmarshal([]byte(e.data), &repo))
+	require.Equal(t, "r0", repo.Name)
+	for repo.Step != "done" { // the stream may have looked between the two writes
+		e = <-events
+		if e.name == "repo" {
+			require.NoError(t, json.Unmarshal([]byte(e.data), &repo))
+		}
+	}
+	b.step("r1", store.RepoDone, 1, "")
+	b.step("r2", store.RepoDone, 1, "")
+	left, err := b.db.Finish(t.Context(), b.claim)
+	require.NoError(t, err)
+	require.Zero(t, left)
+	var last event
+	for e := range events { // until the server ends it
+		last = e
+	}
+	require.Equal(t, "end", last.name)
+	var d api.Deployment
+	require.NoError(t, json.Unmarshal([]byte(last.data), &d))
+	require.Equal(t, "done", d.State)
+	require.Equal(t, 3, d.Counts.Done)
+
+	again := b.stream(last.id)
+	for e := range again {
+		last = e
+	}
+	require.Equal(t, "end", last.name, "who comes later learns that it has ended")
+}

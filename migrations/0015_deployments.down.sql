@@ -1,0 +1,2 @@
+DROP TABLE IF EXISTS deployment_repos;
+DROP TABLE IF EXISTS deployments;

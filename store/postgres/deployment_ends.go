@@ -1,0 +1,184 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"takt/store"
+)
+
+// sqlLockDeployment begins every change of a deployment's state.
+const sqlLockDeployment = `
+SELECT state, run, coalesce((request->>'dry_run')::boolean, false), planned_at IS NOT NULL
+FROM deployments WHERE id = $1 FOR UPDATE`
+
+// lockedDeployment is a deployment's row, locked.
+type lockedDeployment struct {
+	state   store.DeploymentState
+	run     int64
+	dryRun  bool
+	planned bool
+}
+
+func lockDeployment(ctx context.Context, tx pgx.Tx, id string) (d lockedDeployment, err error) {
+	err = tx.QueryRow(ctx, sqlLockDeployment, id).Scan(&d.state, &d.run, &d.dryRun, &d.planned)
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = errNoDeployment()
+	}
+	return d, err
+}
+
+// change runs f on a deployment's locked row.
+func (s *Deployments) change(ctx context.Context, doing, id string, f func(context.Context, pgx.Tx, lockedDeployment) error) error {
+	err := s.db.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		d, err := lockDeployment(ctx, tx, id)
+		if err != nil {
+			return err
+		}
+		return f(ctx, tx, d)
+	})
+	if err != nil {
+		return fmt.Errorf("%s deployment %s: %w", doing, id, err)
+	}
+	return nil
+}
+
+// sqlOpenRepos counts what is still to be done; a dry run ($2) only looks at
+// what the target has already.
+const sqlOpenRepos = `SELECT count(*)::int FROM deployment_repos WHERE deployment_id = $1
+	AND step NOT IN ('done', 'failed', 'skipped') AND (NOT $2 OR (source->>'taken')::boolean)`
+
+const sqlEndDeployment = `
+UPDATE deployments SET state = $2, error = nullif($3, ''), finished_at = now(), credential = NULL, owner = NULL, leased_until = NULL
+WHERE id = $1`
+
+// Finish records that a running deployment is done and wipes its credential, if
+// no repository is left; otherwise it returns how many are. It is done at most
+// once: a second Finish, or one of a run before, fails with StaleAttempt.
+func (s *Deployments) Finish(ctx context.Context, claim store.DeploymentClaim) (left int, err error) {
+	err = s.change(ctx, "finishing", claim.ID, func(ctx context.Context, tx pgx.Tx, d lockedDeployment) error {
+		if d.run != claim.Run || d.state != store.DeploymentRunning {
+			return errTakenOver()
+		}
+		if err := tx.QueryRow(ctx, sqlOpenRepos, claim.ID, d.dryRun).Scan(&left); err != nil || left > 0 {
+			return err
+		}
+		_, err := tx.Exec(ctx, sqlEndDeployment, claim.ID, store.DeploymentDone, "")
+		return err
+	})
+	return left, err
+}
+
+const sqlFailRest = `
+UPDATE deployment_repos SET step = 'failed', error = $2, finished_at = now(), updated_at = now()
+WHERE deployment_id = $1 AND step NOT IN ('done', 'failed', 'skipped')`
+
+// Abandon ends a deployment that nobody works on any more, because of message:
+// what was not at its end has failed, and it is done; if it was not even planned,
+// it has failed itself. Its credential is wiped.
+func (s *Deployments) Abandon(ctx context.Context, claim store.DeploymentClaim, message string) error {
+	return s.change(ctx, "abandoning", claim.ID, func(ctx context.Context, tx pgx.Tx, d lockedDeployment) error {
+		state, text := store.DeploymentDone, ""
+		switch {
+		case d.run != claim.Run:
+			return errTakenOver()
+		case d.state == store.DeploymentPlanning:
+			state, text = store.DeploymentFailed, message
+		case d.state != store.DeploymentRunning:
+			return errTakenOver()
+		}
+		if _, err := tx.Exec(ctx, sqlFailRest, claim.ID, sanitize(message)); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, sqlEndDeployment, claim.ID, state, sanitize(text))
+		return err
+	})
+}
+
+const sqlCancelRest = `
+UPDATE deployment_repos SET step = 'skipped', cancelled = true, finished_at = now(), updated_at = now(),
+	error = CASE step WHEN 'planned' THEN 'Cancelled' ELSE 'Cancelled while ' || step END
+WHERE deployment_id = $1 AND step NOT IN ('done', 'failed', 'skipped')`
+
+// Cancel ends a deployment: what was not at its end is skipped. Errors:
+// NotFound, Conflict when it has ended.
+func (s *Deployments) Cancel(ctx context.Context, id string) error {
+	return s.change(ctx, "cancelling", id, func(ctx context.Context, tx pgx.Tx, d lockedDeployment) error {
+		if d.state.Final() {
+			return store.NewError(store.Conflict, "Deployment is "+string(d.state)+" already")
+		}
+		if _, err := tx.Exec(ctx, sqlCancelRest, id); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, sqlEndDeployment, id, store.DeploymentCancelled, "")
+		return err
+	})
+}
+
+const sqlPauseDeployment = `
+UPDATE deployments SET state = 'paused', run = run + 1, owner = NULL, leased_until = NULL WHERE id = $1`
+
+// Pause stops the work on a deployment until Resume. Errors: NotFound, Conflict.
+func (s *Deployments) Pause(ctx context.Context, id string) error {
+	return s.change(ctx, "pausing", id, func(ctx context.Context, tx pgx.Tx, d lockedDeployment) error {
+		if d.state != store.DeploymentPlanning && d.state != store.DeploymentRunning {
+			return store.NewError(store.Conflict, "Deployment is "+string(d.state))
+		}
+		_, err := tx.Exec(ctx, sqlPauseDeployment, id)
+		return err
+	})
+}
+
+const sqlResumeDeployment = `
+UPDATE deployments SET state = CASE WHEN planned_at IS NULL THEN 'planning' ELSE 'running' END WHERE id = $1`
+
+// Resume lets a paused deployment go on where it was. Errors: NotFound, Conflict.
+func (s *Deployments) Resume(ctx context.Context, id string) error {
+	return s.change(ctx, "resuming", id, func(ctx context.Context, tx pgx.Tx, d lockedDeployment) error {
+		if d.state != store.DeploymentPaused {
+			return store.NewError(store.Conflict, "Deployment is "+string(d.state)+", not paused")
+		}
+		_, err := tx.Exec(ctx, sqlResumeDeployment, id)
+		return err
+	})
+}
+
+// sqlReviveRepos brings back one repository ($2), or all that failed or were
+// skipped by a cancel. What has a copy of ours goes on from there.
+const sqlReviveRepos = `
+UPDATE deployment_repos SET step = CASE WHEN target_id IS NULL THEN 'planned' ELSE 'pushing' END, run = run + 1,
+	error = NULL, warning = NULL, cancelled = false, finished_at = NULL, updated_at = now()
+WHERE deployment_id = $1 AND CASE WHEN $2 = '' THEN step = 'failed' OR cancelled ELSE name = $2 AND step IN ('failed', 'skipped') END`
+
+const sqlReviveDeployment = `
+UPDATE deployments SET state = CASE WHEN planned_at IS NULL THEN 'planning' ELSE 'running' END, run = run + 1,
+	credential = $2, credential_id = $3, error = NULL, finished_at = NULL, owner = NULL, leased_until = NULL
+WHERE id = $1`
+
+// Retry brings repositories back. A deployment that had ended goes on, with
+// another credential; one that runs keeps its own. Errors: NotFound, Conflict
+// when there is nothing to try again.
+func (s *Deployments) Retry(ctx context.Context, id string, r store.DeploymentRetry) (revived int, err error) {
+	err = s.change(ctx, "retrying", id, func(ctx context.Context, tx pgx.Tx, d lockedDeployment) error {
+		if d.dryRun {
+			return store.NewError(store.Conflict, "A dry run has nothing to try again")
+		}
+		tag, err := tx.Exec(ctx, sqlReviveRepos, id, r.Repo)
+		if err != nil {
+			return err
+		}
+		revived = int(tag.RowsAffected())
+		unplanned := d.state.Final() && !d.planned && r.Repo == ""
+		if revived == 0 && !unplanned {
+			return store.NewError(store.Conflict, "Nothing to try again")
+		}
+		if d.state.Final() {
+			_, err = tx.Exec(ctx, sqlReviveDeployment, id, r.Credential, r.CredentialID)
+		}
+		return err
+	})
+	return revived, err
+}

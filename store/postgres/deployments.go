@@ -1,0 +1,187 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"takt/store"
+)
+
+// Deployments is the store of deployments. Rows are locked in one order: the
+// deployment, then its repositories.
+type Deployments struct{ db *DB }
+
+// NewDeployments returns the deployments of db.
+func NewDeployments(db *DB) *Deployments { return &Deployments{db: db} }
+
+func errNoDeployment() error { return store.NewError(store.NotFound, "Deployment not found") }
+
+// errTakenOver is what a write gets that comes from a run before the current one,
+// or to what has ended.
+func errTakenOver() error {
+	return store.NewError(store.StaleAttempt, "Deployment was ended or taken over")
+}
+
+const sqlCreateDeployment = `
+INSERT INTO deployments (id, request, credential, credential_id) VALUES ($1, $2, $3, $4) RETURNING created_at`
+
+// Create adds a deployment that is to be planned.
+func (s *Deployments) Create(ctx context.Context, d store.Deployment) (store.Deployment, error) {
+	request, err := json.Marshal(d.Request)
+	if err != nil {
+		return store.Deployment{}, fmt.Errorf("encoding a deployment: %w", err)
+	}
+	d.State = store.DeploymentPlanning
+	err = s.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
+		err := c.QueryRow(ctx, sqlCreateDeployment, d.ID, request, d.Credential, d.CredentialID).Scan(&d.CreatedAt)
+		return statementFailure(ctx, err)
+	})
+	if err != nil {
+		return store.Deployment{}, fmt.Errorf("creating deployment %s: %w", d.ID, err)
+	}
+	d.CreatedAt = d.CreatedAt.UTC()
+	return d, nil
+}
+
+const deploymentColumns = `id, request, state, run, credential, credential_id, filtered, coalesce(error, ''),
+	created_at, planned_at, finished_at`
+
+func scanDeployment(row pgx.CollectableRow) (d store.Deployment, err error) {
+	var planned, finished *time.Time
+	err = row.Scan(&d.ID, &d.Request, &d.State, &d.Run, &d.Credential, &d.CredentialID, &d.Filtered, &d.Error,
+		&d.CreatedAt, &planned, &finished)
+	d.CreatedAt, d.PlannedAt, d.FinishedAt = d.CreatedAt.UTC(), utc(planned), utc(finished)
+	return d, err
+}
+
+const sqlFindDeployment = `SELECT ` + deploymentColumns + ` FROM deployments WHERE id = $1`
+
+// Find returns a deployment, or NotFound.
+func (s *Deployments) Find(ctx context.Context, id string) (d store.Deployment, err error) {
+	err = s.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
+		rows, err := c.Query(ctx, sqlFindDeployment, id)
+		if err != nil {
+			return err
+		}
+		d, err = pgx.CollectExactlyOneRow(rows, scanDeployment)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return errNoDeployment()
+		}
+		return err
+	})
+	if err != nil {
+		return store.Deployment{}, fmt.Errorf("finding deployment %s: %w", id, err)
+	}
+	return d, nil
+}
+
+const sqlListDeployments = `SELECT ` + deploymentColumns + ` FROM deployments ORDER BY created_at DESC, id LIMIT $1`
+
+// List returns the newest deployments, up to limit.
+func (s *Deployments) List(ctx context.Context, limit int) (list []store.Deployment, err error) {
+	err = s.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
+		rows, err := c.Query(ctx, sqlListDeployments, max(limit, 0))
+		if err != nil {
+			return err
+		}
+		list, err = pgx.CollectRows(rows, scanDeployment)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listing deployments: %w", err)
+	}
+	return list, nil
+}
+
+// sqlProgress counts by step; a deployment's window goes with each of its rows.
+const sqlProgress = `
+SELECT d.id, coalesce(least(extract(epoch FROM coalesce(d.finished_at, now()) - d.planned_at), 60), 0)::float8,
+	r.step, r.n, r.refs, r.recent
+FROM deployments d, LATERAL (
+	SELECT step, count(*)::int AS n, sum(refs)::int AS refs,
+		(count(*) FILTER (WHERE finished_at > coalesce(d.finished_at, now()) - interval '1 minute'))::int AS recent
+	FROM deployment_repos WHERE deployment_id = d.id GROUP BY step
+) r WHERE d.id = ANY ($1)`
+
+// Progress counts the repositories of deployments, by id.
+func (s *Deployments) Progress(ctx context.Context, ids ...string) (map[string]store.DeploymentProgress, error) {
+	found := make(map[string]store.DeploymentProgress, len(ids))
+	err := s.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
+		rows, err := c.Query(ctx, sqlProgress, ids)
+		if err != nil {
+			return err
+		}
+		var id string
+		var window float64
+		var step store.RepoStep
+		var n, refs, recent int
+		_, err = pgx.ForEachRow(rows, []any{&id, &window, &step, &n, &refs, &recent}, func() error {
+			p := found[id]
+			if p.Steps == nil {
+				p.Steps = map[store.RepoStep]int{}
+			}
+			p.Steps[step] = n
+			p.Refs += refs
+			p.Recent += recent
+			p.Window = seconds(window)
+			found[id] = p
+			return nil
+		})
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("counting a deployment's repositories: %w", err)
+	}
+	return found, nil
+}
+
+// Claims take the oldest first; $1 owner, $2 lease, $3 what it has, $4 how many.
+const sqlClaimDeployments = `
+UPDATE deployments SET owner = $1, run = run + 1, leased_until = now() + $2::interval
+WHERE id IN (
+	SELECT id FROM deployments
+	WHERE state IN ('planning', 'running') AND NOT id = ANY ($3)
+		AND (owner IS NULL OR owner = $1 OR leased_until < now())
+	ORDER BY created_at, id LIMIT $4 FOR UPDATE SKIP LOCKED
+)
+RETURNING id, run`
+
+// Claim gives owner up to limit deployments that nobody works on: new ones,
+// those whose lease has run out, and those of owner itself that are not in has.
+func (s *Deployments) Claim(ctx context.Context, owner string, lease time.Duration, has []string, limit int) ([]store.DeploymentClaim, error) {
+	if has == nil {
+		has = []string{}
+	}
+	return s.claims(ctx, "claiming deployments", sqlClaimDeployments, owner, lease, has, max(limit, 0))
+}
+
+const sqlRenewDeployments = `
+UPDATE deployments SET leased_until = now() + $2::interval
+WHERE id = ANY ($3) AND owner = $1 AND state IN ('planning', 'running')
+RETURNING id, run`
+
+// Renew prolongs the lease of those of ids that owner is still to work on, and
+// returns them.
+func (s *Deployments) Renew(ctx context.Context, owner string, lease time.Duration, ids []string) ([]store.DeploymentClaim, error) {
+	return s.claims(ctx, "renewing the lease of deployments", sqlRenewDeployments, owner, lease, ids)
+}
+
+func (s *Deployments) claims(ctx context.Context, doing, query string, args ...any) (claims []store.DeploymentClaim, err error) {
+	err = s.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
+		rows, err := c.Query(ctx, query, args...)
+		if err != nil {
+			return err
+		}
+		claims, err = pgx.CollectRows(rows, pgx.RowToStructByPos[store.DeploymentClaim])
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", doing, err)
+	}
+	return claims, nil
+}
