@@ -52,6 +52,9 @@ func TestDeploymentSurvivesKills(t *testing.T) {
 		require.NoError(t, err)
 		return d.Ended()
 	})
+	for _, r := range d.Repos {
+		require.Nil(t, r.Error, "%+v", r)
+	}
 	require.Equal(t, "done", d.State)
 	require.Equal(t, repos, d.Counts.Done, "%+v", d.Counts)
 	require.Equal(t, forge.Names("from"), forge.Names("to"), "no other copies")

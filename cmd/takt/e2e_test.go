@@ -29,13 +29,14 @@ const (
 
 // site is a directory with the controllers and workers of one test.
 type site struct {
-	t   *testing.T
-	dir string
+	t    *testing.T
+	dir  string
+	told map[string]bool // whose last words the failed test has logged
 }
 
 func newSite(t *testing.T) *site {
 	t.Helper()
-	return &site{t: t, dir: t.TempDir()}
+	return &site{t: t, dir: t.TempDir(), told: map[string]bool{}}
 }
 
 func environ(settings ...string) []string {
@@ -55,11 +56,18 @@ func (s *site) controller(name string, settings ...string) *process.Controller {
 		if c.Alive() {
 			require.NoError(s.t, c.Stop(context.WithoutCancel(s.t.Context()), patience))
 		}
-		if s.t.Failed() {
-			s.t.Logf("%s said:%s", name, c.Tail())
-		}
+		s.tellOf(name, c.Process)
 	})
 	return c
+}
+
+// tellOf logs the end of a failed test's log, once for all that ran as name.
+func (s *site) tellOf(name string, p *process.Process) {
+	s.t.Helper()
+	if s.t.Failed() && !s.told[name] {
+		s.told[name] = true
+		s.t.Logf("%s said:%s", name, p.Tail())
+	}
 }
 
 func (s *site) worker(c *process.Controller, name, command string, settings ...string) *process.Process {
@@ -71,9 +79,7 @@ func (s *site) worker(c *process.Controller, name, command string, settings ...s
 		if p.Alive() {
 			require.NoError(s.t, p.Stop(context.WithoutCancel(s.t.Context()), patience))
 		}
-		if s.t.Failed() {
-			s.t.Logf("%s said:%s", name, p.Tail())
-		}
+		s.tellOf(name, p)
 	})
 	return p
 }

@@ -1,9 +1,11 @@
 package forge_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -139,6 +141,49 @@ func TestBrokenCallsAreTriedAgain(t *testing.T) {
 		require.Equal(t, githubtest.RefsOf(t, b.forge.Dir("from", name)), githubtest.RefsOf(t, b.forge.Dir("to", name)))
 	}
 	require.Len(t, b.forge.Names("to"), 3)
+}
+
+// A controller that was killed may have left the forge with a push to finish,
+// which meets that of its successor.
+func TestPushGoesOnBesideAnEarlierOne(t *testing.T) {
+	t.Parallel()
+	for name, interfere := range map[string]func(b *bundle, r *http.Request, push []byte) (undo func()){
+		"that has written the refs meanwhile": func(b *bundle, r *http.Request, push []byte) func() {
+			earlier := r.Clone(b.t.Context())
+			earlier.Body = io.NopCloser(bytes.NewReader(push))
+			b.forge.Answer(discardReply{}, earlier)
+			return func() {}
+		},
+		"that holds the lock of a ref": func(b *bundle, _ *http.Request, _ []byte) func() {
+			lock := filepath.Join(b.forge.Dir("to", "r-000"), "refs/tags/vr-000.lock")
+			b.noError(os.WriteFile(lock, nil, 0o600))
+			return func() { b.noError(os.Remove(lock)) }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.forge.Fill(t, "r", 1, b.template)
+			target := b.target("r-000")
+			pushes := 0
+			b.forge.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+				if r.Method != http.MethodPost || !strings.HasSuffix(r.URL.Path, "/git-receive-pack") {
+					return false
+				}
+				push, err := io.ReadAll(r.Body)
+				b.noError(err)
+				r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(push)), int64(len(push))
+				if pushes++; pushes == 1 {
+					defer interfere(b, r, push)()
+				}
+				b.forge.Answer(w, r)
+				return true
+			})
+			_, err := b.account.Copy(t.Context(), b.url("from", "r-000"), target.URL)
+			require.NoError(t, err)
+			require.Equal(t, githubtest.RefsOf(t, b.forge.Dir("from", "r-000")), githubtest.RefsOf(t, b.forge.Dir("to", "r-000")))
+		})
+	}
 }
 
 // discardReply does the work and loses the answer.

@@ -47,6 +47,14 @@ func setupWith(t *testing.T, behave func(*githubtest.Config), edit ...func(*forg
 	return b
 }
 
+// noError is for goroutines of the forge, which can't end the test.
+func (b *bundle) noError(err error) {
+	b.t.Helper()
+	if err != nil {
+		b.t.Error(err)
+	}
+}
+
 func (b *bundle) url(org, name string) string { return b.forge.URL + org + "/" + name + ".git" }
 
 // make adds a target of a copy.

@@ -175,14 +175,15 @@ func (a *Account) explainGit(doing string, err error) error {
 	return &Error{Message: doing + " failed: " + e.said, Err: err, passing: isPassing(e.said)}
 }
 
-// isPassing reports whether git failed for a reason of the network or of a
-// server in trouble.
+// isPassing reports whether git failed for a reason of the network, of a server
+// in trouble, or of somebody else who writes the same refs: the forge may still be
+// at the push of a controller that was killed.
 func isPassing(said string) bool {
 	for _, word := range []string{
 		"error: 500", "error: 502", "error: 503", "error: 504", "error: 429", "Could not resolve host", "Failed to connect",
 		"Connection reset", "Connection refused", "Connection timed out", "Operation too slow", "Operation timed out",
 		"the remote end hung up", "early EOF", "unexpected disconnect", "RPC failed", "Empty reply from server", "GnuTLS recv error",
-		"SSL_ERROR_SYSCALL", "unable to rewind rpc post data",
+		"SSL_ERROR_SYSCALL", "unable to rewind rpc post data", "cannot lock ref", "failed to update ref",
 	} {
 		if strings.Contains(said, word) {
 			return true
