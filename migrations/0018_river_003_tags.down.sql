@@ -1,0 +1,2 @@
+ALTER TABLE river_job ALTER COLUMN tags DROP NOT NULL, ALTER COLUMN tags DROP DEFAULT;
+DELETE FROM river_migration WHERE version = 3;

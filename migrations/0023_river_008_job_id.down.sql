@@ -1,0 +1,1 @@
+DELETE FROM river_migration WHERE line = 'main' AND version = 8;

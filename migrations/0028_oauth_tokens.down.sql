@@ -1,0 +1,2 @@
+DROP TABLE IF EXISTS oauth_states;
+DROP TABLE IF EXISTS oauth_tokens;

@@ -1,0 +1,24 @@
+-- The keys to HubSpot's portals, sealed (AES-256-GCM); key_id names the key.
+CREATE TABLE IF NOT EXISTS oauth_tokens (
+    portal_id     bigint      PRIMARY KEY,
+    key_id        text        NOT NULL,
+    access_token  bytea       NOT NULL,
+    refresh_token bytea       NOT NULL,
+    expires_at    timestamptz NOT NULL,
+    scopes        text        NOT NULL DEFAULT '',
+    -- Grows with every change of the tokens.
+    version       bigint      NOT NULL DEFAULT 1,
+    -- Who refreshes, and until when that is its right.
+    refresh_claim bigint,
+    refresh_until timestamptz,
+    last_error    text,
+    installed_at  timestamptz NOT NULL DEFAULT now(),
+    updated_at    timestamptz NOT NULL DEFAULT now()
+);
+
+-- The states of authorizations under way: each is good for one callback.
+CREATE TABLE IF NOT EXISTS oauth_states (
+    hash       bytea       PRIMARY KEY CHECK (length(hash) = 32),
+    created_at timestamptz NOT NULL DEFAULT now()
+);
+CREATE INDEX IF NOT EXISTS oauth_states_created ON oauth_states (created_at);

@@ -1,0 +1,258 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"takt/store"
+)
+
+// sqlQueues shows queues with what waits in them, those with the oldest first,
+// then those that are empty. $1 a queue or ”, $2 a portal or 0, $3 the most.
+const sqlQueues = `
+SELECT q.id, q.portal_id, q.workflow_id, q.action_id, c.max_throughput, c.time_period, c.time_unit,
+	coalesce(a.depth, 0), coalesce(a.held, 0), coalesce(a.aloft, 0), a.oldest, coalesce(w.used, 0),
+	CASE WHEN a.depth > 0 AND q.paused_at IS NULL THEN greatest(a.due, CASE WHEN w.used >= c.max_throughput THEN w.back END, now()) END,
+	coalesce(q.last_error, ''), q.paused_at IS NOT NULL, q.runner_at
+FROM throttle_queues q JOIN throttle_configs c ON c.portal_id = q.portal_id AND c.action_id = q.action_id
+LEFT JOIN LATERAL (
+	SELECT count(*) AS depth, min(received_at) AS oldest, min(due_at) AS due, count(*) FILTER (WHERE claim > 0 AND due_at > now()) AS aloft,
+		count(*) FILTER (WHERE claim = 0 AND due_at > now()) AS held
+	FROM action_executions WHERE queue = q.seq AND state = 'waiting'
+) a ON true
+LEFT JOIN LATERAL (
+	SELECT sum(n) AS used, min(ended_at) + p.period AS back FROM throttle_windows,
+		make_interval(secs => c.time_period * CASE c.time_unit WHEN 'second' THEN 1 WHEN 'minute' THEN 60 WHEN 'hour' THEN 3600 ELSE 86400 END::float8) AS p(period)
+	WHERE queue = q.seq AND ended_at > now() - p.period GROUP BY p.period
+) w ON true
+WHERE ($1 = '' OR q.id = $1) AND ($2 = 0 OR q.portal_id = $2)
+ORDER BY a.oldest NULLS LAST, q.received_at DESC LIMIT $3`
+
+// Queues returns up to limit queues, those with the oldest waiting action first;
+// of one portal, unless that is 0.
+func (t *Throttle) Queues(ctx context.Context, portal int64, limit int) ([]store.QueueStatus, error) {
+	return t.queues(ctx, "", portal, limit)
+}
+
+// Queue returns one queue, or NotFound.
+func (t *Throttle) Queue(ctx context.Context, id string) (store.QueueStatus, error) {
+	list, err := t.queues(ctx, id, 0, 1)
+	if err != nil {
+		return store.QueueStatus{}, err
+	}
+	if len(list) == 0 {
+		return store.QueueStatus{}, errNoQueue()
+	}
+	return list[0], nil
+}
+
+func errNoQueue() error { return store.NewError(store.NotFound, "Queue not found") }
+
+func (t *Throttle) queues(ctx context.Context, id string, portal int64, limit int) (list []store.QueueStatus, err error) {
+	err = t.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
+		rows, err := c.Query(ctx, sqlQueues, id, portal, limit)
+		if err != nil {
+			return err
+		}
+		list, err = pgx.CollectRows(rows, scanQueue)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listing throttle queues: %w", err)
+	}
+	return list, nil
+}
+
+func scanQueue(row pgx.CollectableRow) (q store.QueueStatus, err error) {
+	var oldest, due, runner *time.Time
+	err = row.Scan(&q.ID, &q.PortalID, &q.WorkflowID, &q.ActionID, &q.Config.MaxThroughput, &q.Config.TimePeriod, &q.Config.TimeUnit,
+		&q.Depth, &q.Held, &q.InFlight, &oldest, &q.RateUsed, &due, &q.LastError, &q.Paused, &runner)
+	q.Config.PortalID, q.Config.ActionID = q.PortalID, q.ActionID
+	for to, from := range map[*time.Time]*time.Time{&q.Oldest: oldest, &q.NextDue: due, &q.RunnerAt: runner} {
+		if from != nil {
+			*to = *from
+		}
+	}
+	return q, err
+}
+
+const (
+	sqlPause = `
+WITH q AS (
+	UPDATE throttle_queues SET paused_at = CASE WHEN $2 THEN coalesce(paused_at, now()) END WHERE id = $1 RETURNING id
+)
+SELECT pg_notify('takt', 'throttle:queue ' || id) FROM q`
+
+	// sqlRedrive makes what is held due now, and gives another life to what was
+	// given up without HubSpot having heard of it.
+	sqlRedrive = `
+UPDATE action_executions a SET due_at = now(), failures = 0, giving_up = false, state = 'waiting', finished_at = NULL
+FROM throttle_queues q
+WHERE q.id = $1 AND a.queue = q.seq AND a.claim = 0 AND a.expires_at > now()
+	AND (a.state = 'waiting' AND (a.due_at > now() OR a.failures > 0) OR a.state = 'given_up' AND a.giving_up)`
+
+	sqlTellQueue = `SELECT pg_notify('takt', 'throttle:queue ' || $1::text)`
+)
+
+// Pause stops a queue from sending, or lets it go on. NotFound if there is none.
+func (t *Throttle) Pause(ctx context.Context, id string, paused bool) error {
+	err := t.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
+		tag, err := c.Exec(ctx, sqlPause, id, paused)
+		if err == nil && tag.RowsAffected() == 0 {
+			return errNoQueue()
+		}
+		return statementFailure(ctx, err)
+	})
+	if err != nil {
+		return fmt.Errorf("pausing queue %s: %w", id, err)
+	}
+	return nil
+}
+
+// Redrive makes all that failed in a queue be tried again now, with new tries,
+// and returns how many. The queue has a job afterwards. NotFound if there is no
+// such queue.
+func (t *Throttle) Redrive(ctx context.Context, id string) (n int, err error) {
+	err = t.db.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		locked, err := collect[string](ctx, tx, sqlLockQueues, []string{id})
+		if err != nil {
+			return err
+		}
+		if len(locked) == 0 {
+			return errNoQueue()
+		}
+		tag, err := tx.Exec(ctx, sqlRedrive, id)
+		if err != nil {
+			return err
+		}
+		if n = int(tag.RowsAffected()); n > 0 {
+			if err := t.reviveQueue(ctx, tx, id); err != nil {
+				return err
+			}
+		}
+		_, err = tx.Exec(ctx, sqlTellQueue, id)
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("redriving queue %s: %w", id, err)
+	}
+	return n, nil
+}
+
+const sqlQueueKey = `SELECT id, portal_id, workflow_id, action_id, index FROM throttle_queues WHERE id = $1`
+
+// reviveQueue gives a job to a queue that may have none. tx holds its lock.
+func (t *Throttle) reviveQueue(ctx context.Context, tx pgx.Tx, id string) error {
+	rows, err := tx.Query(ctx, sqlQueueKey, id)
+	if err != nil {
+		return err
+	}
+	row, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[strayRow])
+	if err != nil {
+		return err
+	}
+	var restored []store.QueueKey
+	return t.restoreJobs(ctx, tx, []string{id}, map[string]store.QueueKey{id: row.QueueKey}, &restored)
+}
+
+const sqlBusyQueues = `
+SELECT q.id, q.portal_id, q.workflow_id, q.action_id, q.index FROM throttle_queues q
+WHERE EXISTS (SELECT FROM action_executions a WHERE a.queue = q.seq AND a.state = 'waiting')
+	AND ($1 = 0 OR q.portal_id = $1) AND ($2 = 0 OR q.action_id = $2)
+ORDER BY q.received_at LIMIT $3`
+
+// BusyQueues returns up to limit queues in which actions wait; of one portal and
+// one action, unless these are 0.
+func (t *Throttle) BusyQueues(ctx context.Context, portal, action int64, limit int) (list []store.QueueKey, err error) {
+	err = t.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
+		rows, err := c.Query(ctx, sqlBusyQueues, portal, action, limit)
+		if err != nil {
+			return err
+		}
+		found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[strayRow])
+		for _, f := range found {
+			list = append(list, f.QueueKey)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listing busy queues: %w", err)
+	}
+	return list, nil
+}
+
+const sqlBeat = `
+WITH q AS MATERIALIZED (SELECT seq FROM throttle_queues WHERE id = ANY ($1) ORDER BY id FOR NO KEY UPDATE)
+UPDATE throttle_queues t SET runner_at = now() FROM q WHERE t.seq = q.seq`
+
+// Beat says that a runner looks after these queues.
+func (t *Throttle) Beat(ctx context.Context, queues []string) error {
+	err := t.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
+		_, err := c.Exec(ctx, sqlBeat, queues)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("writing a runner's sign of life: %w", err)
+	}
+	return nil
+}
+
+const (
+	sqlForgetActions = `
+DELETE FROM action_executions WHERE id IN (
+	SELECT id FROM action_executions WHERE state <> 'waiting' AND received_at < now() - make_interval(secs => $1) AND finished_at < now() - make_interval(secs => $1)
+	LIMIT $2 FOR UPDATE SKIP LOCKED)`
+
+	// Budget of a queue that nobody claims from is freed by nobody else.
+	sqlForgetWindows = `
+DELETE FROM throttle_windows WHERE id IN (
+	SELECT w.id FROM throttle_windows w JOIN throttle_queues q ON q.seq = w.queue
+		JOIN throttle_configs c ON c.portal_id = q.portal_id AND c.action_id = q.action_id
+	WHERE w.ended_at < now() - interval '1 day' - make_interval(secs => c.time_period * CASE c.time_unit
+		WHEN 'second' THEN 1 WHEN 'minute' THEN 60 WHEN 'hour' THEN 3600 ELSE 86400 END::float8)
+	LIMIT $1)`
+
+	sqlForgetStates = `DELETE FROM oauth_states WHERE created_at < now() - interval '1 day'`
+)
+
+// Forget deletes up to limit actions that ended longer than age ago, and what
+// else nobody asks for any more. It returns how many actions went; fewer than
+// limit means that no more are left.
+func (t *Throttle) Forget(ctx context.Context, age time.Duration, limit int) (n int, err error) {
+	err = t.db.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, sqlForgetActions, age.Seconds(), limit)
+		if err != nil {
+			return err
+		}
+		n = int(tag.RowsAffected())
+		if _, err := tx.Exec(ctx, sqlForgetWindows, limit); err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, sqlForgetStates)
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("deleting old actions: %w", err)
+	}
+	return n, nil
+}
+
+const sqlBacklog = `
+SELECT count(*), coalesce(extract(epoch FROM now() - min(received_at)), 0)::float8 FROM action_executions WHERE state = 'waiting'`
+
+// Backlog returns how many actions wait, and how long the oldest has.
+func (t *Throttle) Backlog(ctx context.Context) (n int, oldest time.Duration, err error) {
+	err = t.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
+		var secs float64
+		err := c.QueryRow(ctx, sqlBacklog).Scan(&n, &secs)
+		oldest = seconds(secs)
+		return err
+	})
+	if err != nil {
+		return 0, 0, fmt.Errorf("counting what waits: %w", err)
+	}
+	return n, oldest, nil
+}

@@ -1,0 +1,284 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"takt/store"
+)
+
+// sqlLockOwnQueues takes the locks that decide who may spend the queues' budgets.
+const sqlLockOwnQueues = `
+SELECT seq FROM throttle_queues WHERE id = ANY ($1) AND portal_id = $2 ORDER BY id FOR NO KEY UPDATE`
+
+// sqlClaim spends what is left of the budgets. It runs under the queues' locks, as
+// a statement of its own, so that it sees what was committed before they were
+// had; its clock is that of its beginning. $1 queues in the order in which they
+// are served, $2 the most actions, $3 the lease in seconds. Its steps:
+//
+//	t      the queues with their rates
+//	head   the first due actions of each, those that are too late last
+//	gone   those that are too late end here
+//	room   what is left of each budget: all that was spent and is not back. It
+//	       comes back one period after its end
+//	taken  what is spent now; it ends with the lease until an answer says otherwise
+//	freed  rows that count no more, and nobody will answer for
+const sqlClaim = `
+WITH t AS MATERIALIZED (
+	SELECT q.seq, q.id, o.nr, c.max_throughput AS most, q.paused_at IS NOT NULL AS paused,
+		statement_timestamp() - make_interval(secs => c.time_period * CASE c.time_unit
+			WHEN 'second' THEN 1 WHEN 'minute' THEN 60 WHEN 'hour' THEN 3600 ELSE 86400 END::float8) AS since
+	FROM unnest($1::text[]) WITH ORDINALITY AS o(id, nr) JOIN throttle_queues q ON q.id = o.id
+		JOIN throttle_configs c ON c.portal_id = q.portal_id AND c.action_id = q.action_id
+), head AS MATERIALIZED (
+	SELECT t.seq, t.nr, h.*, row_number() OVER (PARTITION BY t.seq ORDER BY h.late, h.due_at, h.id) AS place
+	FROM t CROSS JOIN LATERAL (
+		SELECT a.id, a.due_at, a.expires_at <= statement_timestamp() AS late
+		FROM action_executions a
+		WHERE a.queue = t.seq AND a.state = 'waiting' AND a.due_at <= statement_timestamp()
+		ORDER BY a.due_at, a.id LIMIT 200
+	) h
+	WHERE NOT t.paused
+), gone AS (
+	UPDATE action_executions a SET state = 'expired', finished_at = now(), claim = 0
+	FROM head h WHERE h.late AND a.id = h.id AND a.state = 'waiting' RETURNING 1
+), room AS MATERIALIZED (
+	SELECT t.seq, t.most - coalesce((SELECT sum(w.n) FROM throttle_windows w WHERE w.queue = t.seq AND w.ended_at > t.since), 0) AS free
+	FROM t
+), number AS MATERIALIZED (
+	SELECT nextval('throttle_claims') AS claim
+), pick AS MATERIALIZED (
+	SELECT h.seq, h.id FROM head h JOIN room r ON r.seq = h.seq
+	WHERE NOT h.late AND h.place <= r.free
+	ORDER BY h.nr, h.place LIMIT $2
+), claimed AS (
+	UPDATE action_executions a SET claim = number.claim, due_at = statement_timestamp() + make_interval(secs => $3)
+	FROM pick p, number WHERE a.id = p.id AND a.state = 'waiting'
+	RETURNING a.id, a.queue, a.callback_id, a.giving_up
+), taken AS (
+	INSERT INTO throttle_windows (queue, claim, n, taken_at, ended_at)
+	SELECT p.seq, number.claim, count(*), statement_timestamp(), statement_timestamp() + make_interval(secs => $3)
+	FROM pick p, number GROUP BY p.seq, number.claim
+), freed AS (
+	DELETE FROM throttle_windows w USING t WHERE w.queue = t.seq AND w.ended_at <= t.since
+)
+SELECT number.claim, (SELECT count(*) FROM gone), coalesce(c.id, 0), coalesce(t.id, ''), coalesce(c.callback_id, ''), coalesce(c.giving_up, false)
+FROM number LEFT JOIN claimed c ON true LEFT JOIN t ON t.seq = c.queue
+ORDER BY c.id`
+
+// sqlDues says when each queue can be claimed from next. Budget that comes back
+// in drops waits a moment for more. $1 queues, $2 the most actions of one call,
+// $3 the longest such moment in seconds.
+const sqlDues = `
+WITH t AS MATERIALIZED (
+	SELECT q.seq, q.id, c.max_throughput AS most, q.paused_at IS NOT NULL AS paused,
+		c.time_period * CASE c.time_unit WHEN 'second' THEN 1 WHEN 'minute' THEN 60 WHEN 'hour' THEN 3600 ELSE 86400 END::float8 AS period
+	FROM throttle_queues q JOIN throttle_configs c ON c.portal_id = q.portal_id AND c.action_id = q.action_id
+	WHERE q.id = ANY ($1)
+)
+SELECT t.id, NOT t.paused AND f.due_at IS NOT NULL, t.period, w.used >= t.most,
+	coalesce(extract(epoch FROM greatest(f.due_at, CASE WHEN w.used >= t.most THEN w.back END) - statement_timestamp()), 0)::float8
+FROM t LEFT JOIN LATERAL (
+	SELECT a.due_at FROM action_executions a WHERE a.queue = t.seq AND a.state = 'waiting' ORDER BY a.due_at, a.id LIMIT 1
+) f ON true
+LEFT JOIN LATERAL (
+	SELECT count(*) AS n FROM (SELECT FROM action_executions a
+		WHERE a.queue = t.seq AND a.state = 'waiting' AND a.due_at <= statement_timestamp() LIMIT $2) d
+) d ON true
+LEFT JOIN LATERAL (
+	SELECT coalesce(sum(x.n), 0) AS used, make_interval(secs => t.period) + least(
+		min(x.ended_at) + make_interval(secs => least($3, t.period / 100)),
+		min(x.ended_at) FILTER (WHERE x.sum >= least($2, t.most, greatest(d.n, 1)))) AS back
+	FROM (
+		SELECT w.n, w.ended_at, sum(w.n) OVER (ORDER BY w.ended_at, w.id) FROM throttle_windows w
+		WHERE w.queue = t.seq AND w.ended_at > statement_timestamp() - make_interval(secs => t.period)
+	) x
+) w ON true`
+
+// Claim takes actions that may be sent now, as many as the budgets of their
+// queues allow, and spends these. It is the only place where budget is spent.
+func (t *Throttle) Claim(ctx context.Context, r store.ClaimRequest) (claim store.Claim, err error) {
+	err = t.db.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, sqlLockOwnQueues, r.Queues, r.PortalID); err != nil {
+			return err
+		}
+		batch := &pgx.Batch{}
+		batch.Queue(sqlClaim, r.Queues, r.Limit, r.Lease.Seconds()).Query(func(rows pgx.Rows) error {
+			var a store.ClaimedAction
+			_, err := pgx.ForEachRow(rows, []any{&claim.Number, &claim.Expired, &a.ID, &a.Queue, &a.CallbackID, &a.GivingUp}, func() error {
+				if a.ID != 0 {
+					claim.Actions = append(claim.Actions, a)
+				}
+				return nil
+			})
+			return err
+		})
+		batch.Queue(sqlDues, r.Queues, r.Limit, r.MaxLinger.Seconds()).Query(func(rows pgx.Rows) error {
+			var q store.QueueDue
+			var period, in float64
+			_, err := pgx.ForEachRow(rows, []any{&q.Queue, &q.Waiting, &period, &q.Blocked, &in}, func() error {
+				q.Period, q.In = seconds(period), max(seconds(in), 0)
+				claim.Queues = append(claim.Queues, q)
+				return nil
+			})
+			return err
+		})
+		return tx.SendBatch(ctx, batch).Close()
+	})
+	if err != nil {
+		return store.Claim{}, fmt.Errorf("claiming actions of portal %d: %w", r.PortalID, err)
+	}
+	return claim, nil
+}
+
+const sqlConfirm = `
+SELECT id, extract(epoch FROM due_at - clock_timestamp())::float8 FROM action_executions
+WHERE id = ANY ($2) AND claim = $1 AND state = 'waiting' AND due_at > clock_timestamp()`
+
+// Confirm returns which of the actions still belong to the claim, and for how
+// long all of them do. Whoever was held up since the claim asks before it sends.
+func (t *Throttle) Confirm(ctx context.Context, claim int64, ids []int64) (held []int64, left time.Duration, err error) {
+	err = t.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
+		rows, err := c.Query(ctx, sqlConfirm, claim, ids)
+		if err != nil {
+			return err
+		}
+		var id int64
+		var secs float64
+		_, err = pgx.ForEachRow(rows, []any{&id, &secs}, func() error {
+			if d := seconds(secs); len(held) == 0 || d < left {
+				left = d
+			}
+			held = append(held, id)
+			return nil
+		})
+		return err
+	})
+	if err != nil {
+		return nil, 0, fmt.Errorf("confirming claim %d: %w", claim, err)
+	}
+	return held, left, nil
+}
+
+const (
+	// sqlComplete ends what HubSpot has heard of. One that was given up keeps the
+	// mark only if HubSpot could not be told.
+	sqlComplete = `
+UPDATE action_executions SET state = CASE WHEN giving_up THEN 'given_up' ELSE 'completed' END, giving_up = false, finished_at = now(), claim = 0
+WHERE id = ANY ($2) AND claim = $1 AND state = 'waiting'
+RETURNING state`
+
+	// sqlFail counts a failure, atomically. $3 the pause before the next try in
+	// seconds, doubled by each in a row, $4 the error, $5 how many in a row hold it, $6 for how long, $7 how
+	// many end it. One whose FAIL_CONTINUE failed as well is given up.
+	sqlFail = `
+UPDATE action_executions SET failures = failures + 1, last_error = $4, claim = 0,
+	state = CASE WHEN giving_up THEN 'given_up' ELSE state END,
+	finished_at = CASE WHEN giving_up THEN now() END,
+	giving_up = giving_up OR failures + 1 >= $7,
+	due_at = now() + make_interval(secs => CASE
+		WHEN failures + 1 >= $7 THEN 0
+		WHEN (failures + 1) % $5 = 0 THEN $6
+		ELSE $3 * power(2, failures % $5) END::float8)
+WHERE id = ANY ($2) AND claim = $1 AND state = 'waiting'
+RETURNING state, failures % $5 = 0 AND NOT giving_up`
+
+	sqlRelease = `
+UPDATE action_executions SET due_at = now() + make_interval(secs => $3), claim = 0, last_error = nullif($4, '')
+WHERE id = ANY ($2) AND claim = $1 AND state = 'waiting'`
+
+	sqlEndWindows = `UPDATE throttle_windows SET ended_at = now() WHERE claim = $1 AND ended_at > now()`
+
+	sqlRefund = `DELETE FROM throttle_windows WHERE claim = $1`
+
+	// sqlQueueErrors tells operators; the locks are taken in order.
+	sqlQueueErrors = `
+WITH q AS MATERIALIZED (
+	SELECT seq FROM throttle_queues WHERE seq IN (SELECT queue FROM action_executions WHERE id = ANY ($1)) ORDER BY id FOR NO KEY UPDATE
+)
+UPDATE throttle_queues t SET last_error = left($2, 1000) FROM q WHERE t.seq = q.seq`
+)
+
+// Record writes what became of a claim's actions. Those that the claim has lost
+// meanwhile are left alone, so repeating it is harmless.
+func (t *Throttle) Record(ctx context.Context, o store.Outcome) (r store.Recorded, err error) {
+	text := sanitize(o.Error)
+	err = t.db.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		r = store.Recorded{}
+		b := &pgx.Batch{}
+		if len(o.Done) > 0 {
+			b.Queue(sqlComplete, o.Claim, o.Done).Query(func(rows pgx.Rows) error {
+				var state store.ActionState
+				_, err := pgx.ForEachRow(rows, []any{&state}, func() error {
+					count(&r, state, false, false)
+					return nil
+				})
+				return err
+			})
+		}
+		if len(o.Failed) > 0 {
+			b.Queue(sqlFail, o.Claim, o.Failed, o.Retry.Seconds(), text, o.Rule.HoldEvery, o.Rule.Hold.Seconds(), o.Rule.GiveUp).Query(func(rows pgx.Rows) error {
+				var state store.ActionState
+				var held bool
+				_, err := pgx.ForEachRow(rows, []any{&state, &held}, func() error {
+					count(&r, state, true, held)
+					return nil
+				})
+				return err
+			})
+		}
+		if len(o.Released) > 0 {
+			b.Queue(sqlRelease, o.Claim, o.Released, o.Retry.Seconds(), text)
+		}
+		switch {
+		case o.Refund:
+			b.Queue(sqlRefund, o.Claim)
+		case !o.Unanswered:
+			b.Queue(sqlEndWindows, o.Claim)
+		}
+		if o.Error != "" {
+			b.Queue(sqlQueueErrors, append(append([]int64{}, o.Failed...), o.Released...), text)
+		}
+		return tx.SendBatch(ctx, b).Close()
+	})
+	if err != nil {
+		return store.Recorded{}, fmt.Errorf("recording claim %d: %w", o.Claim, err)
+	}
+	return r, nil
+}
+
+// count adds one action's fate.
+func count(r *store.Recorded, state store.ActionState, failed, held bool) {
+	if failed {
+		r.Failed++
+	}
+	if held {
+		r.Held++
+	}
+	switch state {
+	case store.ActionCompleted:
+		r.Completed++
+	case store.ActionGivenUp:
+		r.GivenUp++
+	default:
+	}
+}
+
+const sqlNote = `
+WITH q AS MATERIALIZED (SELECT seq FROM throttle_queues WHERE id = ANY ($1) ORDER BY id FOR NO KEY UPDATE)
+UPDATE throttle_queues t SET last_error = left($2, 1000) FROM q WHERE t.seq = q.seq`
+
+// Note tells operators what keeps queues from being served.
+func (t *Throttle) Note(ctx context.Context, queues []string, text string) error {
+	err := t.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
+		_, err := c.Exec(ctx, sqlNote, queues, sanitize(text))
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("noting an error: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,117 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"takt/store"
+)
+
+// Throttle keeps actions, their queues, their rates and the tokens to complete
+// them with.
+type Throttle struct {
+	db   *DB
+	jobs *jobInserter
+}
+
+// NewThrottle returns the throttle's store on db.
+func NewThrottle(db *DB) (*Throttle, error) {
+	jobs, err := newJobInserter()
+	if err != nil {
+		return nil, fmt.Errorf("throttle store: %w", err)
+	}
+	return &Throttle{db: db, jobs: jobs}, nil
+}
+
+const configColumns = `portal_id, action_id, max_throughput, time_period, time_unit, updated_at`
+
+// sqlPutConfig tells all controllers, whose caches and timers hang on it.
+const sqlPutConfig = `
+WITH put AS (
+	INSERT INTO throttle_configs (portal_id, action_id, max_throughput, time_period, time_unit) VALUES ($1, $2, $3, $4, $5)
+	ON CONFLICT (portal_id, action_id) DO UPDATE SET max_throughput = excluded.max_throughput,
+		time_period = excluded.time_period, time_unit = excluded.time_unit, updated_at = now(), deleted_at = NULL
+	RETURNING ` + configColumns + `
+)
+SELECT put.*, pg_notify('takt', 'throttle:config ' || portal_id || ':' || action_id) FROM put`
+
+// PutConfig saves c and returns it as saved. It applies to what waits, too.
+func (t *Throttle) PutConfig(ctx context.Context, c store.ThrottleConfig) (saved store.ThrottleConfig, err error) {
+	err = t.db.run(ctx, opTimeout, func(ctx context.Context, conn *pgx.Conn) error {
+		var void any
+		err := conn.QueryRow(ctx, sqlPutConfig, c.PortalID, c.ActionID, c.MaxThroughput, c.TimePeriod, c.TimeUnit).Scan(
+			&saved.PortalID, &saved.ActionID, &saved.MaxThroughput, &saved.TimePeriod, &saved.TimeUnit, &saved.UpdatedAt, &void)
+		return statementFailure(ctx, err)
+	})
+	if err != nil {
+		return saved, fmt.Errorf("saving a throttle's configuration: %w", err)
+	}
+	return saved, nil
+}
+
+const sqlConfig = `SELECT ` + configColumns + ` FROM throttle_configs WHERE portal_id = $1 AND action_id = $2 AND deleted_at IS NULL`
+
+// Config returns the configuration of an action, or NotFound.
+func (t *Throttle) Config(ctx context.Context, portal, action int64) (c store.ThrottleConfig, err error) {
+	err = t.db.run(ctx, opTimeout, func(ctx context.Context, conn *pgx.Conn) error {
+		rows, err := conn.Query(ctx, sqlConfig, portal, action)
+		if err != nil {
+			return err
+		}
+		c, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[store.ThrottleConfig])
+		if errors.Is(err, pgx.ErrNoRows) {
+			return errNoConfig()
+		}
+		return err
+	})
+	if err != nil {
+		return c, fmt.Errorf("reading a throttle's configuration: %w", err)
+	}
+	return c, nil
+}
+
+func errNoConfig() error { return store.NewError(store.NotFound, "Configuration not found") }
+
+const sqlConfigs = `SELECT ` + configColumns + ` FROM throttle_configs WHERE portal_id = $1 AND deleted_at IS NULL ORDER BY action_id LIMIT 10000`
+
+// Configs returns a portal's configurations, by action.
+func (t *Throttle) Configs(ctx context.Context, portal int64) (list []store.ThrottleConfig, err error) {
+	err = t.db.run(ctx, opTimeout, func(ctx context.Context, conn *pgx.Conn) error {
+		rows, err := conn.Query(ctx, sqlConfigs, portal)
+		if err != nil {
+			return err
+		}
+		list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[store.ThrottleConfig])
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listing throttle configurations: %w", err)
+	}
+	return list, nil
+}
+
+const sqlDeleteConfig = `
+WITH gone AS (
+	UPDATE throttle_configs SET deleted_at = now() WHERE portal_id = $1 AND action_id = $2 AND deleted_at IS NULL
+	RETURNING portal_id, action_id
+)
+SELECT pg_notify('takt', 'throttle:config ' || portal_id || ':' || action_id) FROM gone`
+
+// DeleteConfig refuses new actions from now on; those that wait keep their rate.
+// NotFound if there is none.
+func (t *Throttle) DeleteConfig(ctx context.Context, portal, action int64) error {
+	err := t.db.run(ctx, opTimeout, func(ctx context.Context, conn *pgx.Conn) error {
+		tag, err := conn.Exec(ctx, sqlDeleteConfig, portal, action)
+		if err == nil && tag.RowsAffected() == 0 {
+			return errNoConfig()
+		}
+		return statementFailure(ctx, err)
+	})
+	if err != nil {
+		return fmt.Errorf("deleting a throttle's configuration: %w", err)
+	}
+	return nil
+}

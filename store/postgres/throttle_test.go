@@ -1,0 +1,433 @@
+package postgres_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"takt/store"
+	"takt/store/postgres"
+	"takt/store/storetest"
+)
+
+const (
+	portal = int64(62515)
+	lease  = 45 * time.Second
+)
+
+// throttled is a test's throttle store with a configuration for actions 1 to 9.
+type throttled struct {
+	*storetest.Database
+	*postgres.Throttle
+	t *testing.T
+}
+
+func throttle(t *testing.T, most, period int, unit store.TimeUnit) *throttled {
+	t.Helper()
+	db := storetest.New(t)
+	th, err := postgres.NewThrottle(db.DB)
+	require.NoError(t, err)
+	b := &throttled{db, th, t}
+	b.configure(most, period, unit)
+	return b
+}
+
+func (b *throttled) configure(most, period int, unit store.TimeUnit) {
+	b.t.Helper()
+	_, err := b.PutConfig(b.t.Context(), store.ThrottleConfig{PortalID: portal, ActionID: 1, MaxThroughput: most, TimePeriod: period, TimeUnit: unit})
+	require.NoError(b.t, err)
+}
+
+func queueOf(workflow int) store.QueueKey {
+	return store.QueueKey{PortalID: portal, WorkflowID: fmt.Sprint(workflow), ActionID: 1, Index: "0"}
+}
+
+// accept makes n actions durable, named c0, c1, ... from first.
+func (b *throttled) accept(key store.QueueKey, first, n int) []store.Acceptance {
+	b.t.Helper()
+	var actions []store.Action
+	for i := first; i < first+n; i++ {
+		actions = append(actions, store.Action{Queue: key, CallbackID: fmt.Sprintf("%s-c%d", key.WorkflowID, i), Expires: time.Hour})
+	}
+	got, err := b.Accept(b.t.Context(), actions)
+	require.NoError(b.t, err)
+	return got
+}
+
+func (b *throttled) claim(limit int, keys ...store.QueueKey) store.Claim {
+	b.t.Helper()
+	var ids []string
+	for _, k := range keys {
+		ids = append(ids, k.ID())
+	}
+	c, err := b.Claim(b.t.Context(), store.ClaimRequest{PortalID: portal, Queues: ids, Limit: limit, Lease: lease, MaxLinger: 900 * time.Millisecond})
+	require.NoError(b.t, err)
+	return c
+}
+
+func idsOf(c store.Claim) (ids []int64) {
+	for _, a := range c.Actions {
+		ids = append(ids, a.ID)
+	}
+	return ids
+}
+
+func testRule() store.FailureRule {
+	return store.FailureRule{HoldEvery: 3, GiveUp: 20, Hold: 30 * time.Minute}
+}
+
+func (b *throttled) record(o store.Outcome) store.Recorded {
+	b.t.Helper()
+	o.Rule = testRule()
+	r, err := b.Record(b.t.Context(), o)
+	require.NoError(b.t, err)
+	return r
+}
+
+func (b *throttled) count(query string, args ...any) (n int) {
+	b.t.Helper()
+	require.NoError(b.t, b.Pool.QueryRow(b.t.Context(), query, args...).Scan(&n))
+	return n
+}
+
+func (b *throttled) exec(sql string, args ...any) {
+	b.t.Helper()
+	_, err := b.Pool.Exec(b.t.Context(), sql, args...)
+	require.NoError(b.t, err)
+}
+
+func TestActionsAreAcceptedOnceAndGetOneJob(t *testing.T) {
+	t.Parallel()
+	b := throttle(t, 10, 1, store.Second)
+	for _, a := range b.accept(queueOf(1), 0, 3) {
+		require.False(t, a.Repeat)
+		require.Equal(t, store.ActionWaiting, a.State)
+		require.InDelta(t, time.Hour, a.Remaining, float64(time.Second))
+	}
+	again := b.accept(queueOf(1), 2, 2)
+	require.True(t, again[0].Repeat, "it was here before")
+	require.Equal(t, store.ActionWaiting, again[0].State)
+	require.False(t, again[1].Repeat)
+	require.Equal(t, 4, b.count(`SELECT count(*) FROM action_executions`))
+	require.Equal(t, 1, b.count(`SELECT count(*) FROM river_job WHERE kind = 'throttle' AND state = 'available'`))
+	b.exec(`UPDATE river_job SET state = 'completed', finalized_at = now()`)
+	b.accept(queueOf(1), 10, 1)
+	require.Equal(t, 1, b.count(`SELECT count(*) FROM river_job WHERE state = 'available'`), "the queue gets another")
+}
+
+func TestTwiceInOneBatchIsARepeat(t *testing.T) {
+	t.Parallel()
+	b := throttle(t, 10, 1, store.Second)
+	a := store.Action{Queue: queueOf(1), CallbackID: "twin", Expires: time.Hour}
+	got, err := b.Accept(t.Context(), []store.Action{a, a})
+	require.NoError(t, err)
+	require.False(t, got[0].Repeat)
+	require.True(t, got[1].Repeat)
+	require.Equal(t, 1, b.count(`SELECT count(*) FROM action_executions`))
+}
+
+func TestRepeatsAreAnsweredByState(t *testing.T) {
+	t.Parallel()
+	b := throttle(t, 10, 1, store.Second)
+	b.accept(queueOf(1), 0, 1)
+	c := b.claim(100, queueOf(1))
+	require.Equal(t, 1, b.record(store.Outcome{Claim: c.Number, Done: idsOf(c)}).Completed)
+	again := b.accept(queueOf(1), 0, 1)
+	require.Equal(t, store.Acceptance{State: store.ActionCompleted, Repeat: true, Remaining: again[0].Remaining}, again[0])
+}
+
+func TestConcurrentBatchesNeverDoubleNorDeadlock(t *testing.T) {
+	t.Parallel()
+	b := throttle(t, 10, 1, store.Second)
+	var wg sync.WaitGroup
+	errs := make(chan error, 16)
+	for g := range 8 {
+		wg.Go(func() {
+			for round := range 20 {
+				var actions []store.Action
+				for i := range 10 { // each group of four goroutines sends the same ones
+					n := (round*10 + i*7) % 50
+					actions = append(actions, store.Action{Queue: queueOf((n + g) % 3), CallbackID: fmt.Sprintf("g%d-%d", g%2, n), Expires: time.Hour})
+				}
+				if _, err := b.Accept(t.Context(), actions); err != nil {
+					errs <- err
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	close(errs)
+	for err := range errs {
+		require.NoError(t, err)
+	}
+	require.Equal(t, 100, b.count(`SELECT count(*) FROM action_executions`))
+	require.Equal(t, 3, b.count(`SELECT count(*) FROM river_job`))
+	require.Zero(t, b.count(`SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`))
+}
+
+func TestBudgetIsSpentOnceAndComesBackOnePeriodAfterTheAnswer(t *testing.T) {
+	t.Parallel()
+	b := throttle(t, 5, 1, store.Hour)
+	b.accept(queueOf(1), 0, 12)
+	first := b.claim(3, queueOf(1))
+	require.Len(t, first.Actions, 3)
+	require.Zero(t, first.Queues[0].In, "there is budget and work")
+	second := b.claim(100, queueOf(1))
+	require.Len(t, second.Actions, 2)
+	require.Empty(t, b.claim(100, queueOf(1)).Actions)
+
+	require.InDelta(t, time.Hour+lease, second.Queues[0].In, float64(2*time.Second), "unanswered: a period after its end")
+	b.record(store.Outcome{Claim: first.Number, Done: idsOf(first)})
+	none := b.claim(100, queueOf(1))
+	require.Empty(t, none.Actions)
+	require.InDelta(t, time.Hour, none.Queues[0].In, float64(2*time.Second))
+
+	b.exec(`UPDATE throttle_windows SET ended_at = ended_at - interval '59 minutes 59 seconds' WHERE claim = $1`, first.Number)
+	require.Empty(t, b.claim(100, queueOf(1)).Actions)
+	b.exec(`UPDATE throttle_windows SET ended_at = ended_at - interval '1 second' WHERE claim = $1`, first.Number)
+	require.Len(t, b.claim(100, queueOf(1)).Actions, 3)
+}
+
+func TestConcurrentClaimsKeepTheRate(t *testing.T) {
+	t.Parallel()
+	b := throttle(t, 25, 1, store.Day)
+	b.accept(queueOf(1), 0, 200)
+	var mu sync.Mutex
+	seen := map[int64]bool{}
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 5 {
+				c, err := b.Claim(t.Context(), store.ClaimRequest{PortalID: portal, Queues: []string{queueOf(1).ID()}, Limit: 4, Lease: lease})
+				mu.Lock()
+				if err != nil {
+					t.Error(err)
+				}
+				for _, a := range c.Actions {
+					if seen[a.ID] {
+						t.Error("claimed twice")
+					}
+					seen[a.ID] = true
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	require.Len(t, seen, 25)
+}
+
+func TestAChangedRateAppliesToWhatWaits(t *testing.T) {
+	t.Parallel()
+	b := throttle(t, 2, 1, store.Day)
+	b.accept(queueOf(1), 0, 10)
+	c := b.claim(100, queueOf(1))
+	b.record(store.Outcome{Claim: c.Number, Done: idsOf(c)})
+	require.Empty(t, b.claim(100, queueOf(1)).Actions)
+	b.configure(5, 1, store.Day)
+	require.Len(t, b.claim(100, queueOf(1)).Actions, 3)
+	require.NoError(t, b.DeleteConfig(t.Context(), portal, 1))
+	b.exec(`DELETE FROM throttle_windows`)
+	require.Len(t, b.claim(100, queueOf(1)).Actions, 5, "what waits keeps the last rate")
+	_, err := b.Throttle.Config(t.Context(), portal, 1)
+	require.Equal(t, store.NotFound, store.CodeOf(err))
+	require.Equal(t, store.NotFound, store.CodeOf(b.DeleteConfig(t.Context(), portal, 1)))
+}
+
+func TestAClaimServesQueuesInTheOrderAsked(t *testing.T) {
+	t.Parallel()
+	b := throttle(t, 100, 1, store.Second)
+	b.accept(queueOf(1), 0, 5)
+	b.accept(queueOf(2), 0, 5)
+	c := b.claim(7, queueOf(2), queueOf(1))
+	per := map[string]int{}
+	for _, a := range c.Actions {
+		per[a.Queue]++
+	}
+	require.Equal(t, map[string]int{queueOf(2).ID(): 5, queueOf(1).ID(): 2}, per)
+	require.Equal(t, 2, b.count(`SELECT count(*) FROM throttle_windows`), "each queue pays for its own")
+}
+
+func TestWhatIsTooLateIsDropped(t *testing.T) {
+	t.Parallel()
+	b := throttle(t, 2, 1, store.Second)
+	b.accept(queueOf(1), 0, 4)
+	b.exec(`UPDATE action_executions SET expires_at = now() WHERE callback_id IN ('1-c0', '1-c1')`)
+	c := b.claim(100, queueOf(1))
+	require.Equal(t, 2, c.Expired)
+	require.Len(t, c.Actions, 2)
+	require.Equal(t, "1-c2", c.Actions[0].CallbackID)
+	require.Equal(t, 2, b.count(`SELECT count(*) FROM action_executions WHERE state = 'expired'`))
+}
+
+func TestFailuresHoldAndThenGiveUp(t *testing.T) {
+	t.Parallel()
+	b := throttle(t, 1000, 1, store.Second)
+	b.accept(queueOf(1), 0, 1)
+	fail := func() store.Recorded {
+		b.exec(`UPDATE action_executions SET due_at = now() - interval '1 second'`)
+		c := b.claim(100, queueOf(1))
+		require.Len(t, c.Actions, 1)
+		return b.record(store.Outcome{Claim: c.Number, Failed: idsOf(c), Retry: time.Second, Error: "HubSpot said 500"})
+	}
+	for i := 1; i < 20; i++ {
+		require.Equal(t, store.Recorded{Failed: 1, Held: map[bool]int{true: 1}[i%3 == 0]}, fail(), "failure %d", i)
+		due := b.count(`SELECT extract(epoch FROM due_at - now())::int FROM action_executions`)
+		if i%3 == 0 {
+			require.InDelta(t, 1800, due, 5)
+		} else {
+			require.InDelta(t, 1, due, 2)
+		}
+	}
+	require.Equal(t, 1, fail().Failed)
+	c := b.claim(100, queueOf(1))
+	require.True(t, c.Actions[0].GivingUp, "due at once")
+	require.Equal(t, store.Recorded{GivenUp: 1}, b.record(store.Outcome{Claim: c.Number, Done: idsOf(c)}))
+	require.Equal(t, store.ActionGivenUp, b.accept(queueOf(1), 0, 1)[0].State)
+	q, err := b.Queue(t.Context(), queueOf(1).ID())
+	require.NoError(t, err)
+	require.Equal(t, "HubSpot said 500", q.LastError)
+}
+
+func TestReleasedActionsCountNoFailure(t *testing.T) {
+	t.Parallel()
+	b := throttle(t, 2, 1, store.Day)
+	b.accept(queueOf(1), 0, 2)
+	c := b.claim(100, queueOf(1))
+	b.record(store.Outcome{Claim: c.Number, Released: idsOf(c), Refund: true, Error: "rate limit"})
+	require.Zero(t, b.count(`SELECT sum(failures) FROM action_executions`))
+	again := b.claim(100, queueOf(1))
+	require.Len(t, again.Actions, 2, "nothing was completed, so the budget is back")
+	held, left, err := b.Confirm(t.Context(), again.Number, idsOf(again))
+	require.NoError(t, err)
+	require.Len(t, held, 2)
+	require.Greater(t, left, lease-5*time.Second)
+}
+
+func TestAStaleOwnerHasLost(t *testing.T) {
+	t.Parallel()
+	b := throttle(t, 10, 1, store.Second)
+	b.accept(queueOf(1), 0, 1)
+	stale := b.claim(100, queueOf(1))
+	b.exec(`UPDATE action_executions SET due_at = now() - interval '1 second'`) // the lease is over
+	held, _, err := b.Confirm(t.Context(), stale.Number, idsOf(stale))
+	require.NoError(t, err)
+	require.Empty(t, held)
+	owner := b.claim(100, queueOf(1))
+	require.Len(t, owner.Actions, 1)
+	require.Zero(t, b.record(store.Outcome{Claim: stale.Number, Done: idsOf(stale)}))
+	require.Equal(t, 1, b.count(`SELECT count(*) FROM action_executions WHERE state = 'waiting'`))
+	require.Equal(t, 1, b.record(store.Outcome{Claim: owner.Number, Done: idsOf(owner)}).Completed)
+}
+
+func TestPausedQueuesKeepTheirActionsAndRedriveGivesNewTries(t *testing.T) {
+	t.Parallel()
+	b := throttle(t, 10, 1, store.Second)
+	b.accept(queueOf(1), 0, 2)
+	id := queueOf(1).ID()
+	require.NoError(t, b.Pause(t.Context(), id, true))
+	c := b.claim(100, queueOf(1))
+	require.Empty(t, c.Actions)
+	require.False(t, c.Queues[0].Waiting)
+	require.NoError(t, b.Pause(t.Context(), id, false))
+	c = b.claim(100, queueOf(1))
+	b.record(store.Outcome{Claim: c.Number, Failed: idsOf(c), Retry: time.Hour, Error: "no"})
+	require.Empty(t, b.claim(100, queueOf(1)).Actions)
+	n, err := b.Redrive(t.Context(), id)
+	require.NoError(t, err)
+	require.Equal(t, 2, n)
+	require.Len(t, b.claim(100, queueOf(1)).Actions, 2)
+	require.Equal(t, store.NotFound, store.CodeOf(b.Pause(t.Context(), "queue:none", true)))
+	_, err = b.Redrive(t.Context(), "queue:none")
+	require.Equal(t, store.NotFound, store.CodeOf(err))
+}
+
+func TestQueuesWithoutALivingJobAreFound(t *testing.T) {
+	t.Parallel()
+	b := throttle(t, 10, 1, store.Second)
+	for i := range 4 {
+		b.accept(queueOf(i), 0, 1)
+	}
+	none, err := b.Restore(t.Context(), 100)
+	require.NoError(t, err)
+	require.Empty(t, none)
+	b.exec(`DELETE FROM river_job WHERE args->>'queue' = $1`, queueOf(0).ID())
+	b.exec(`UPDATE river_job SET state = 'discarded', finalized_at = now() WHERE args->>'queue' = $1`, queueOf(1).ID())
+	b.exec(`UPDATE river_job SET state = 'running', attempted_at = now() - interval '50 seconds' WHERE args->>'queue' IN ($1, $2)`, queueOf(2).ID(), queueOf(3).ID())
+	require.NoError(t, b.Beat(t.Context(), []string{queueOf(3).ID()}))
+	restored, err := b.Restore(t.Context(), 100)
+	require.NoError(t, err)
+	require.ElementsMatch(t, []store.QueueKey{queueOf(0), queueOf(1), queueOf(2)}, restored)
+	none, err = b.Restore(t.Context(), 100)
+	require.NoError(t, err)
+	require.Empty(t, none)
+	require.Equal(t, 3, b.count(`SELECT count(*) FROM river_job WHERE state = 'available'`))
+}
+
+func TestOneRefreshAtATimeAndALateOneLoses(t *testing.T) {
+	t.Parallel()
+	b := throttle(t, 10, 1, store.Second)
+	keep := func(text string) store.SealedTokens {
+		return store.SealedTokens{PortalID: portal, KeyID: "k", Access: []byte(text), Refresh: []byte(text), ExpiresIn: time.Hour}
+	}
+	require.NoError(t, b.Install(t.Context(), keep("first")))
+	first, err := b.BeginRefresh(t.Context(), portal, 1, time.Minute)
+	require.NoError(t, err)
+	require.NotZero(t, first)
+	other, err := b.BeginRefresh(t.Context(), portal, 1, time.Minute)
+	require.NoError(t, err)
+	require.Zero(t, other)
+	b.exec(`UPDATE oauth_tokens SET refresh_until = now() - interval '1 second'`)
+	second, err := b.BeginRefresh(t.Context(), portal, 1, time.Minute)
+	require.NoError(t, err)
+	require.NotZero(t, second)
+	version, err := b.EndRefresh(t.Context(), second, keep("second"))
+	require.NoError(t, err)
+	require.EqualValues(t, 2, version)
+	version, err = b.EndRefresh(t.Context(), first, keep("late"))
+	require.NoError(t, err)
+	require.Zero(t, version)
+	old, err := b.BeginRefresh(t.Context(), portal, 1, time.Minute)
+	require.NoError(t, err)
+	require.Zero(t, old, "who has seen old tokens reads them again")
+	got, err := b.Tokens(t.Context(), portal)
+	require.NoError(t, err)
+	require.Equal(t, "second", string(got.Access))
+}
+
+func TestStatesAreGoodOnceAndForTenMinutes(t *testing.T) {
+	t.Parallel()
+	b := throttle(t, 10, 1, store.Second)
+	take := func(h byte) bool {
+		good, err := b.TakeState(t.Context(), [32]byte{h})
+		require.NoError(t, err)
+		return good
+	}
+	require.NoError(t, b.PutState(t.Context(), [32]byte{1}))
+	require.NoError(t, b.PutState(t.Context(), [32]byte{2}))
+	b.exec(`UPDATE oauth_states SET created_at = now() - interval '10 minutes' WHERE hash = $1`, append([]byte{2}, make([]byte, 31)...))
+	require.True(t, take(1))
+	require.False(t, take(1))
+	require.False(t, take(2))
+	require.False(t, take(3))
+}
+
+func TestOldActionsAreForgottenInBatches(t *testing.T) {
+	t.Parallel()
+	b := throttle(t, 100, 1, store.Second)
+	b.accept(queueOf(1), 0, 5)
+	c := b.claim(4, queueOf(1))
+	b.record(store.Outcome{Claim: c.Number, Done: idsOf(c)})
+	b.exec(`UPDATE action_executions SET received_at = now() - interval '31 days', finished_at = finished_at - interval '31 days'`)
+	n, err := b.Forget(t.Context(), 30*24*time.Hour, 3)
+	require.NoError(t, err)
+	require.Equal(t, 3, n)
+	n, err = b.Forget(t.Context(), 30*24*time.Hour, 3)
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	require.Equal(t, 1, b.count(`SELECT count(*) FROM action_executions`), "what waits stays")
+}
