@@ -1,0 +1,176 @@
+package hubspot
+
+import (
+	"bytes"
+	"encoding/json"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"takt/store"
+)
+
+// maxText is the longest callback id and part of a queue's name, in bytes.
+const maxText = 255
+
+// Reply is what an action call is answered with.
+type Reply struct {
+	OutputFields OutputFields `json:"outputFields"`
+}
+
+// OutputFields say what an execution does next.
+type OutputFields struct {
+	State State `json:"hs_execution_state"`
+	// Expiration is an ISO 8601 duration, with Block.
+	Expiration string `json:"hs_expiration_duration,omitempty"`
+}
+
+// State is what becomes of an execution.
+type State string
+
+// The states. Block holds the execution until it is completed or expires.
+const (
+	Block        State = "BLOCK"
+	Success      State = "SUCCESS"
+	FailContinue State = "FAIL_CONTINUE"
+)
+
+// scalar is a JSON number or string, as text: HubSpot sends one for the other.
+type scalar string
+
+// UnmarshalJSON takes null for nothing.
+func (s *scalar) UnmarshalJSON(raw []byte) error {
+	raw = bytes.TrimSpace(raw)
+	if bytes.Equal(raw, []byte("null")) {
+		return nil
+	}
+	if len(raw) > 0 && raw[0] == '"' {
+		var text string
+		if err := json.Unmarshal(raw, &text); err != nil {
+			return err
+		}
+		*s = scalar(text)
+		return nil
+	}
+	var n json.Number
+	if err := json.Unmarshal(raw, &n); err != nil {
+		return err
+	}
+	*s = scalar(n)
+	return nil
+}
+
+// call is what matters here of an action's call.
+type call struct {
+	CallbackID *string `json:"callbackId"`
+	Origin     *struct {
+		PortalID   json.Number `json:"portalId"`
+		Definition json.Number `json:"actionDefinitionId"`
+		Execution  *struct {
+			Index scalar `json:"actionExecutionIndex"`
+		} `json:"actionExecutionIndexIdentifier"`
+	} `json:"origin"`
+	Context *struct {
+		Workflow scalar `json:"workflowId"`
+	} `json:"context"`
+	Inputs map[string]json.RawMessage `json:"inputFields"`
+}
+
+func bad(text string) error { return store.NewError(store.InvalidArgument, text) }
+
+// ParseAction reads the body of an action's call; the error is an
+// InvalidArgument that says what is wrong with it. Expires is left open.
+func ParseAction(body []byte) (store.Action, error) {
+	var c call
+	if err := json.Unmarshal(body, &c); err != nil {
+		return store.Action{}, bad("Invalid JSON body")
+	}
+	if c.CallbackID == nil || !plain(*c.CallbackID) || *c.CallbackID == "" {
+		return store.Action{}, bad("callbackId must be a text of 1 to 255 bytes")
+	}
+	if c.Origin == nil {
+		return store.Action{}, bad("origin is required")
+	}
+	a := store.Action{CallbackID: *c.CallbackID, Queue: store.QueueKey{WorkflowID: "unknown", Index: "0"}}
+	var ok bool
+	if a.Queue.PortalID, ok = positive(string(c.Origin.PortalID)); !ok {
+		return a, bad("origin.portalId must be a positive integer")
+	}
+	if a.Queue.ActionID, ok = positive(string(c.Origin.Definition)); !ok {
+		return a, bad("origin.actionDefinitionId must be a positive integer")
+	}
+	if c.Context != nil && c.Context.Workflow != "" {
+		a.Queue.WorkflowID = string(c.Context.Workflow)
+	}
+	if e := c.Origin.Execution; e != nil && e.Index != "" {
+		a.Queue.Index = string(e.Index)
+	}
+	if !part(a.Queue.WorkflowID) || !part(a.Queue.Index) {
+		return a, bad("context.workflowId and actionExecutionIndex must be short texts without colons")
+	}
+	return a, checkInputs(c.Inputs)
+}
+
+// checkInputs checks the throttle's own fields, which are there for the people
+// who make workflows: the rate is that of the configuration.
+func checkInputs(inputs map[string]json.RawMessage) error {
+	for _, name := range []string{"maxThroughPut", "time"} {
+		raw, there := inputs[name]
+		if !there {
+			continue
+		}
+		var v scalar
+		if v.UnmarshalJSON(raw) != nil {
+			return bad("inputFields." + name + " must be a positive integer")
+		}
+		if _, ok := positive(string(v)); !ok {
+			return bad("inputFields." + name + " must be a positive integer")
+		}
+	}
+	if raw, there := inputs["period"]; there {
+		var v string
+		if json.Unmarshal(raw, &v) != nil {
+			return bad("inputFields.period must be seconds, minutes, hours or days")
+		}
+		if _, ok := store.ParseTimeUnit(v); !ok {
+			return bad("inputFields.period must be seconds, minutes, hours or days")
+		}
+	}
+	return nil
+}
+
+func positive(s string) (int64, bool) {
+	n, err := strconv.ParseInt(strings.TrimSpace(s), 10, 64)
+	return n, err == nil && n > 0
+}
+
+// plain reports whether the database and a log take s as it is.
+func plain(s string) bool {
+	return len(s) <= maxText && utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f })
+}
+
+func part(s string) bool { return plain(s) && !strings.ContainsAny(s, ":/") }
+
+// Duration writes d as an ISO 8601 duration in whole seconds, at least one.
+func Duration(d time.Duration) string {
+	n := max(int64(d/time.Second), 1)
+	var b strings.Builder
+	b.WriteString("P")
+	if days := n / 86400; days > 0 {
+		b.WriteString(strconv.FormatInt(days, 10) + "D")
+	}
+	if n %= 86400; n > 0 {
+		b.WriteString("T")
+		for _, u := range []struct {
+			of   int64
+			name string
+		}{{3600, "H"}, {60, "M"}, {1, "S"}} {
+			if v := n / u.of; v > 0 {
+				b.WriteString(strconv.FormatInt(v, 10) + u.name)
+				n %= u.of
+			}
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,169 @@
+package hubspot
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+var errNoAnswer = errors.New("HubSpot did not answer in time")
+
+// Statuses that HubSpot has and net/http has no name for.
+const statusMoving = 477
+
+// Answer is what HubSpot said.
+type Answer struct {
+	// Status is 0 if there was no answer; Err says why.
+	Status int
+	Body   []byte
+	Err    error
+	// RetryAfter is how long to wait if HubSpot said so, else 0.
+	RetryAfter time.Duration
+	// Remaining is how many calls the portal may make in Interval, -1 if HubSpot
+	// did not say.
+	Remaining int
+	Interval  time.Duration
+	// message and policy are those of an error, empty where it is none of
+	// HubSpot's own.
+	message, policy string
+}
+
+// Kind is what an answer means.
+type Kind uint8
+
+// The kinds.
+const (
+	// Done: it was carried out.
+	Done Kind = iota
+	// BadToken: 401. The token may have been taken back.
+	BadToken
+	// Wait: nothing was done, and nothing is wrong; try again after Answer.Pause.
+	Wait
+	// Blocked: 403, of HubSpot or of its edge. Nothing was done.
+	Blocked
+	// Refused: HubSpot does not take this request, and will not take it again.
+	Refused
+	// Broken: HubSpot failed; it may have been carried out.
+	Broken
+	// Silent: there was no answer; it may have been carried out, or be still.
+	Silent
+)
+
+// String names the kind for metrics.
+func (k Kind) String() string {
+	return [...]string{"done", "bad_token", "wait", "blocked", "refused", "broken", "silent"}[k]
+}
+
+func newAnswer(status int, h http.Header, body []byte) Answer {
+	a := Answer{Status: status, Body: body, Remaining: -1}
+	a.RetryAfter = retryAfter(h.Get("Retry-After"), time.Now())
+	if n, err := strconv.Atoi(h.Get("X-Hubspot-Ratelimit-Remaining")); err == nil && n >= 0 {
+		a.Remaining = n
+	}
+	if n, err := strconv.Atoi(h.Get("X-Hubspot-Ratelimit-Interval-Milliseconds")); err == nil && n > 0 {
+		a.Interval = min(time.Duration(n)*time.Millisecond, time.Hour)
+	}
+	if a.OK() {
+		return a
+	}
+	var e struct {
+		Message string `json:"message"`
+		Policy  string `json:"policyName"`
+	}
+	if json.Unmarshal(body, &e) == nil {
+		a.message, a.policy = e.Message, e.Policy
+	}
+	return a
+}
+
+// retryAfter reads seconds or a date (RFC 9110, 10.2.3); a day at most.
+func retryAfter(v string, now time.Time) time.Duration {
+	const most = 24 * time.Hour
+	v = strings.TrimSpace(v)
+	if v == "" {
+		return 0
+	}
+	if secs, err := strconv.ParseFloat(v, 64); err == nil && secs >= 0 {
+		return time.Duration(min(secs, most.Seconds()) * float64(time.Second))
+	}
+	if at, err := http.ParseTime(v); err == nil && at.After(now) {
+		return min(at.Sub(now), most)
+	}
+	return 0
+}
+
+// OK reports whether HubSpot did what it was asked for.
+func (a Answer) OK() bool { return a.Status >= 200 && a.Status <= 299 }
+
+// Kind says what the answer means.
+func (a Answer) Kind() Kind {
+	switch s := a.Status; {
+	case s == 0:
+		return Silent
+	case a.OK():
+		return Done
+	case s == http.StatusUnauthorized:
+		return BadToken
+	case s == http.StatusTooManyRequests, s == http.StatusLocked, s == statusMoving:
+		return Wait
+	case s == http.StatusForbidden:
+		return Blocked
+	case s >= 500:
+		return Broken
+	default: // a redirect, too: this is not HubSpot
+		return Refused
+	}
+}
+
+// Pause is how long the portal is to be left alone after an answer of kind Wait.
+func (a Answer) Pause() time.Duration {
+	switch {
+	case a.RetryAfter > 0:
+		return a.RetryAfter
+	case a.Status == http.StatusLocked:
+		return 2 * time.Second
+	case a.Status == statusMoving:
+		return time.Minute
+	}
+	switch a.policy {
+	case "SECONDLY":
+		return time.Second
+	case "DAILY":
+		return 15 * time.Minute // asked again until the day is over
+	default:
+		return 10 * time.Second
+	}
+}
+
+// String is the answer in a line, for operators. It has no secret.
+func (a Answer) String() string {
+	switch {
+	case a.Status == 0:
+		return fmt.Sprintf("no answer: %v", a.Err)
+	case a.message != "":
+		return fmt.Sprintf("HubSpot said %d: %s", a.Status, oneLine(a.message))
+	default:
+		return fmt.Sprintf("HubSpot said %d", a.Status)
+	}
+}
+
+func oneLine(s string) string {
+	s = strings.Join(strings.Fields(strings.ToValidUTF8(s, "?")), " ")
+	if len(s) > 200 {
+		s = strings.ToValidUTF8(s[:200], "") + "…"
+	}
+	return s
+}
+
+// withoutURL takes the URL out of net/http's error: it may hold a token.
+func withoutURL(err error) error {
+	if u, ok := errors.AsType[*url.Error](err); ok {
+		return u.Err
+	}
+	return err
+}

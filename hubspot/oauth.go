@@ -1,0 +1,113 @@
+package hubspot
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// App is the app that portals install.
+type App struct {
+	ClientID, ClientSecret string
+	// RedirectURL is where HubSpot sends the installer back to.
+	RedirectURL string
+	// Scopes are parted by blanks. Defaults to "automation oauth".
+	Scopes string
+}
+
+// Tokens are what HubSpot gives for a code or a refresh token.
+type Tokens struct {
+	Access, Refresh string
+	ExpiresIn       time.Duration
+}
+
+// AuthorizeURL is where an installer is sent to; state comes back with it.
+func (c *Client) AuthorizeURL(app App, state string) string {
+	q := url.Values{
+		"client_id": {app.ClientID}, "redirect_uri": {app.RedirectURL},
+		"scope": {or(app.Scopes, "automation oauth")}, "state": {state},
+	}
+	join := "?"
+	if strings.Contains(c.cfg.AuthorizeURL, "?") {
+		join = "&"
+	}
+	return c.cfg.AuthorizeURL + join + q.Encode()
+}
+
+// RefusedError is HubSpot's refusal to give tokens.
+type RefusedError struct{ Answer Answer }
+
+func (e *RefusedError) Error() string { return e.Answer.String() }
+
+// Exchange turns the code of an authorization into tokens. It can be done once.
+func (c *Client) Exchange(ctx context.Context, app App, code string) (Tokens, error) {
+	return c.tokens(ctx, url.Values{
+		"grant_type": {"authorization_code"}, "code": {code}, "redirect_uri": {app.RedirectURL},
+		"client_id": {app.ClientID}, "client_secret": {app.ClientSecret},
+	})
+}
+
+// Refresh gets a new access token. The reply's refresh token may be a new one.
+func (c *Client) Refresh(ctx context.Context, app App, refresh string) (Tokens, error) {
+	t, err := c.tokens(ctx, url.Values{
+		"grant_type": {"refresh_token"}, "refresh_token": {refresh},
+		"client_id": {app.ClientID}, "client_secret": {app.ClientSecret},
+	})
+	if err == nil && t.Refresh == "" {
+		t.Refresh = refresh
+	}
+	return t, err
+}
+
+func (c *Client) tokens(ctx context.Context, form url.Values) (Tokens, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.cfg.Timeout, errNoAnswer)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.cfg.TokenURL, strings.NewReader(form.Encode()))
+	if err != nil {
+		return Tokens{}, fmt.Errorf("asking for tokens: %w", err)
+	}
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	a := c.do(req)
+	if !a.OK() {
+		return Tokens{}, fmt.Errorf("asking for tokens: %w", &RefusedError{a})
+	}
+	var reply struct {
+		Access  string  `json:"access_token"`
+		Refresh string  `json:"refresh_token"`
+		Expires float64 `json:"expires_in"`
+	}
+	if err := json.Unmarshal(a.Body, &reply); err != nil || reply.Access == "" || reply.Expires <= 0 {
+		return Tokens{}, errors.New("asking for tokens: HubSpot's reply has no tokens")
+	}
+	return Tokens{reply.Access, reply.Refresh, time.Duration(min(reply.Expires, 1e8) * float64(time.Second))}, nil
+}
+
+// Info is whose a token is. The reply repeats the token, which is not kept.
+type Info struct {
+	PortalID int64    `json:"hub_id"`
+	Scopes   []string `json:"scopes"`
+}
+
+// Whose tells which portal a token belongs to.
+func (c *Client) Whose(ctx context.Context, access string) (Info, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.cfg.Timeout, errNoAnswer)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.cfg.InfoURL+"/"+url.PathEscape(access), http.NoBody)
+	if err != nil {
+		return Info{}, errors.New("asking whose a token is: the URL is not valid") // err has the token
+	}
+	a := c.do(req)
+	if !a.OK() {
+		return Info{}, fmt.Errorf("asking whose a token is: %w", &RefusedError{a})
+	}
+	var info Info
+	if err := json.Unmarshal(a.Body, &info); err != nil || info.PortalID <= 0 {
+		return Info{}, errors.New("asking whose a token is: HubSpot's reply has no portal")
+	}
+	return info, nil
+}

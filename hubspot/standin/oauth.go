@@ -1,0 +1,137 @@
+package standin
+
+import (
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// say answers with JSON.
+func say(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v) // whoever left doesn't want it
+}
+
+// refuse answers with an error as HubSpot writes it.
+func refuse(w http.ResponseWriter, status int, message string, more ...string) {
+	e := map[string]string{"status": "error", "message": message, "correlationId": rand.Text()}
+	for pair := range slices.Chunk(more, 2) {
+		e[pair[0]] = pair[1]
+	}
+	say(w, status, e)
+}
+
+// authorize is the page on which an installer agrees, which here everybody does.
+// ?portal= says for which account; the only one needs not be named.
+func (h *HubSpot) authorize(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	id, _ := strconv.ParseInt(q.Get("portal"), 10, 64)
+	if q.Get("portal") == "" && len(h.portals) == 1 {
+		for only := range h.portals {
+			id = only
+		}
+	}
+	back, err := url.Parse(q.Get("redirect_uri"))
+	switch {
+	case q.Get("client_id") != h.cfg.ClientID:
+		refuse(w, http.StatusBadRequest, "unknown client_id")
+	case err != nil || back.Host == "":
+		refuse(w, http.StatusBadRequest, "redirect_uri is not valid")
+	case !strings.Contains(" "+q.Get("scope")+" ", " automation "):
+		refuse(w, http.StatusBadRequest, "the scope automation is missing")
+	case h.portals[id] == nil:
+		refuse(w, http.StatusBadRequest, "no such portal")
+	default:
+		code := rand.Text()
+		h.codes[code] = grant{id, q.Get("redirect_uri")}
+		values := back.Query()
+		values.Set("code", code)
+		values.Set("state", q.Get("state"))
+		back.RawQuery = values.Encode()
+		http.Redirect(w, r, back.String(), http.StatusFound) //nolint:gosec // sending people back is what this page is for
+	}
+}
+
+// token gives tokens for a code or a refresh token.
+func (h *HubSpot) token(w http.ResponseWriter, r *http.Request) {
+	r.Body = http.MaxBytesReader(w, r.Body, 64<<10)
+	if err := r.ParseForm(); err != nil {
+		refuse(w, http.StatusBadRequest, "not a form")
+		return
+	}
+	f := r.PostForm
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if f.Get("client_id") != h.cfg.ClientID || subtle.ConstantTimeCompare([]byte(f.Get("client_secret")), []byte(h.cfg.ClientSecret)) != 1 {
+		refuse(w, http.StatusUnauthorized, "client is not valid")
+		return
+	}
+	switch f.Get("grant_type") {
+	case "authorization_code":
+		g, ok := h.codes[f.Get("code")]
+		delete(h.codes, f.Get("code")) // codes are good once
+		if !ok || g.redirect != f.Get("redirect_uri") {
+			refuse(w, http.StatusBadRequest, "missing or unknown auth code", "status", "BAD_AUTH_CODE")
+			return
+		}
+		h.portals[g.portal].refresh = "refresh-" + rand.Text()
+		h.give(w, h.portals[g.portal])
+	case "refresh_token":
+		for _, p := range h.portals {
+			if p.refresh != "" && p.refresh == f.Get("refresh_token") {
+				p.refreshes++
+				if h.cfg.Rotate {
+					p.refresh = "refresh-" + rand.Text()
+				}
+				h.give(w, p)
+				return
+			}
+		}
+		refuse(w, http.StatusBadRequest, "missing or unknown refresh token", "status", "BAD_REFRESH_TOKEN")
+	default:
+		refuse(w, http.StatusBadRequest, "unknown grant_type")
+	}
+}
+
+// give answers with a fresh access token.
+func (h *HubSpot) give(w http.ResponseWriter, p *portal) {
+	access := "access-" + strings.Repeat(rand.Text(), 12) // they are long
+	p.access[access] = time.Now().Add(h.cfg.TokenLife)
+	say(w, http.StatusOK, map[string]any{
+		"access_token": access, "refresh_token": p.refresh, "expires_in": h.cfg.TokenLife.Seconds(), "token_type": "bearer",
+	})
+}
+
+// whose tells what a token is for.
+func (h *HubSpot) whose(w http.ResponseWriter, r *http.Request) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	id, _ := h.owner(r.PathValue("token"))
+	if id == 0 {
+		refuse(w, http.StatusNotFound, "unknown token")
+		return
+	}
+	say(w, http.StatusOK, map[string]any{
+		"token": r.PathValue("token"), "hub_id": id, "user": "somebody@example.com", "user_id": 1, "app_id": 1,
+		"hub_domain": "example.com", "scopes": []string{"automation", "oauth"}, "expires_in": 1800, "token_type": "access",
+	})
+}
+
+// owner returns the portal of an access token that is good, else 0.
+func (h *HubSpot) owner(token string) (int64, *portal) {
+	for id, p := range h.portals {
+		if until, ok := p.access[token]; ok && time.Now().Before(until) {
+			return id, p
+		}
+	}
+	return 0, nil
+}

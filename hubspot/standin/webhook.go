@@ -1,0 +1,119 @@
+package standin
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"takt/hubspot"
+)
+
+// Webhook is a workflow action that HubSpot hands over.
+type Webhook struct {
+	PortalID, ActionID, WorkflowID int64
+	CallbackID                     string
+}
+
+// Body is what HubSpot sends.
+func (a Webhook) Body() []byte {
+	body, err := json.Marshal(map[string]any{
+		"callbackId": a.CallbackID,
+		"origin": map[string]any{
+			"portalId": a.PortalID, "actionDefinitionId": a.ActionID, "actionDefinitionVersion": 1,
+			"actionExecutionIndexIdentifier": map[string]any{"enrollmentId": 1, "actionExecutionIndex": 0},
+		},
+		"context":     map[string]any{"source": "WORKFLOWS", "workflowId": a.WorkflowID, "actionId": 1},
+		"object":      map[string]any{"objectId": 614, "objectType": "CONTACT", "properties": map[string]any{}},
+		"fields":      map[string]any{},
+		"inputFields": map[string]any{"maxThroughPut": "10", "time": "1", "period": "seconds"},
+	})
+	if err != nil {
+		panic(err) // plain values
+	}
+	return body
+}
+
+// Sign sets the headers of versions 2 and 3.
+func Sign(h http.Header, secret, method, uri string, body []byte, now time.Time) {
+	stamp := strconv.FormatInt(now.UnixMilli(), 10)
+	h.Set(hubspot.HeaderSignature, hubspot.SignV2(secret, method, uri, body))
+	h.Set(hubspot.HeaderVersion, "v2")
+	h.Set(hubspot.HeaderSignatureV3, hubspot.SignV3(secret, method, uri, body, stamp))
+	h.Set(hubspot.HeaderTimestamp, stamp)
+}
+
+// Fire sends a to target, signed for uri, which is what it is called in public, and
+// returns how it was answered. An error means that it was not.
+func (h *HubSpot) Fire(ctx context.Context, c *http.Client, target, uri string, a Webhook) (status int, reply string, err error) {
+	body := a.Body()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, target, bytes.NewReader(body))
+	if err != nil {
+		return 0, "", fmt.Errorf("firing a webhook: %w", err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	Sign(req.Header, h.cfg.ClientSecret, http.MethodPost, uri, body, time.Now())
+	resp, err := c.Do(req)
+	if err != nil {
+		return 0, "", fmt.Errorf("firing a webhook: %w", err)
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+	return resp.StatusCode, string(raw), err
+}
+
+// Install has a portal install the app, as a browser does that is sent from
+// authorize (takt's own address) to HubSpot and back to callback.
+func (h *HubSpot) Install(ctx context.Context, authorize, callback string, portal int64) error {
+	browser := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	defer browser.CloseIdleConnections()
+	// visit returns where the page sends its visitor to.
+	visit := func(at string, want int) (string, error) {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, at, http.NoBody)
+		if err != nil {
+			return "", fmt.Errorf("installing: %w", err)
+		}
+		resp, err := browser.Do(req)
+		if err != nil {
+			return "", fmt.Errorf("installing: %w", err)
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != want {
+			raw, _ := io.ReadAll(io.LimitReader(resp.Body, 1000))
+			return "", fmt.Errorf("installing: %s answered %d: %s", req.URL.Path, resp.StatusCode, raw)
+		}
+		return resp.Header.Get("Location"), nil
+	}
+	page, err := visit(authorize, http.StatusFound)
+	if err != nil {
+		return err
+	}
+	back, err := visit(fmt.Sprintf("%s&portal=%d", page, portal), http.StatusFound)
+	if err != nil {
+		return err
+	}
+	at, err := url.Parse(back)
+	if err != nil {
+		return fmt.Errorf("installing: %w", err)
+	}
+	_, err = visit(callback+"?"+at.RawQuery, http.StatusOK)
+	return err
+}
+
+// MostInAnyWindow returns the most completions that lie in any half-open window
+// of one period.
+func MostInAnyWindow(list []Completion, period time.Duration) (most int) {
+	begin := 0
+	for end := range list {
+		for list[end].At.Sub(list[begin].At) >= period {
+			begin++
+		}
+		most = max(most, end-begin+1)
+	}
+	return most
+}
