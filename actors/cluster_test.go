@@ -11,6 +11,8 @@ import (
 
 	"takt/actors"
 	"takt/actors/build"
+	"takt/actors/throttle"
+	"takt/hubspot"
 	"takt/storage"
 	"takt/store"
 	"takt/store/postgres"
@@ -29,17 +31,17 @@ func startNode(t *testing.T, database *pgx.ConnConfig, queue build.QueueConfig) 
 	t.Helper()
 	db := postgres.New()
 	q := postgres.NewQueue(db, postgres.QueueConfig{})
-	local, err := storage.OpenLocal(t.TempDir(), storage.Config{EncryptionKey: make([]byte, 32)})
+	th, err := postgres.NewThrottle(db)
 	require.NoError(t, err)
-	files, err := storage.NewFiles(storage.ModeLocal, local, nil)
+	keys, err := throttle.NewKeys(make([]byte, 32))
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, files.Close()) }) // after the tree
 	tree := actors.New(actors.Config{
 		Database: func(context.Context) (*pgx.ConnConfig, error) { return database.Copy(), nil },
 		Queue:    queue,
 	}, actors.Deps{
 		Logger: zerolog.New(t.Output()).Level(zerolog.WarnLevel), DB: db, Queue: q, Monitor: q,
-		Files: files, Rows: postgres.NewFiles(db), Load: postgres.NewLoad(db),
+		Files: openFiles(t), Rows: postgres.NewFiles(db), Load: postgres.NewLoad(db),
+		Throttle:    throttle.Deps{Store: th, HubSpot: hubspot.NewClient(hubspot.Config{}), Keys: keys},
 		Deployments: postgres.NewDeployments(db),
 	})
 	require.NoError(t, tree.Start(t.Context(), func(ctx context.Context) error {
@@ -53,6 +55,17 @@ func startNode(t *testing.T, database *pgx.ConnConfig, queue build.QueueConfig) 
 	})
 	require.Eventually(t, tree.Ready, time.Minute, 10*time.Millisecond)
 	return node{Tree: tree, db: db}
+}
+
+// openFiles returns storage on a directory of this test's own.
+func openFiles(t *testing.T) *storage.Files {
+	t.Helper()
+	local, err := storage.OpenLocal(t.TempDir(), storage.Config{EncryptionKey: make([]byte, 32)})
+	require.NoError(t, err)
+	files, err := storage.NewFiles(storage.ModeLocal, local, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, files.Close()) })
+	return files
 }
 
 // TestSubmitWakesAPollParkedAtAnotherController has no recount within the

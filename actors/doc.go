@@ -32,6 +32,13 @@
 //	│   ├── load_regulator     owns the limits of admission
 //	│   ├── balancer           moves workers to where the work is
 //	│   └── burst_handler      adds workers for a while when demand jumps
+//	├── throttle               one_for_one
+//	│   ├── config_cache       rates, for five minutes
+//	│   ├── oauth_refresh_lock portals' tokens, refreshed by one at a time
+//	│   ├── action_batcher     makes HubSpot's actions durable together
+//	│   ├── job_batcher        inserts jobs
+//	│   ├── jobs               River's client
+//	│   └── portal_queue_sup   dynamic: one per portal with actions
 //	├── deployments            one_for_one
 //	│   ├── deployment_sup     dynamic: one supervisor per deployment
 //	│   ├── repo_sup           dynamic: one temporary worker per repository

@@ -41,6 +41,7 @@ func (t *Tree) measure() {
 		}
 		return 0
 	})
+	tel.Register(t.Throttle.Collectors()...)
 	t.measurePool()
 	t.Telemetry.Register(newLoadMetrics(t.Heijunka.Status))
 	t.measureDeployments()

@@ -17,6 +17,7 @@ import (
 	"takt/actors/repo"
 	"takt/actors/request"
 	"takt/actors/telemetry"
+	"takt/actors/throttle"
 	"takt/store"
 )
 
@@ -40,6 +41,8 @@ type Config struct {
 	Heijunka heijunka.Config
 	// Janitor is without Name.
 	Janitor janitor.Config
+	// Throttle is without Root.
+	Throttle throttle.Config
 	// Deployments are without Name.
 	Deployments deployment.Config
 	// Drain is how long the endpoint may take to finish running requests.
@@ -63,6 +66,8 @@ type Deps struct {
 	// Files is storage, and Rows what the database says of it.
 	Files janitor.Files
 	Rows  janitor.Rows
+	// Throttle is without Bus.
+	Throttle throttle.Deps
 }
 
 // Tree is the supervision tree and the handles of what lives in it.
@@ -77,6 +82,7 @@ type Tree struct {
 	Janitor   *janitor.Janitor
 	Requests  request.Requests
 	Heijunka  *heijunka.Heijunka
+	Throttle  *throttle.Throttle
 
 	// Deployments copy organisations' repositories.
 	Deployments *deployment.Deployments
@@ -102,7 +108,9 @@ func New(cfg Config, deps Deps) *Tree {
 		source = t.Postgres.ConnConfig
 	}
 	t.Listener = repo.NewListener(repo.ListenerConfig{Source: source, Bus: t.Bus})
-	cfg.Pool.Source, cfg.Pool.Sinks = source, []repo.Sink{deps.DB, t.Listener}
+	deps.Throttle.Bus = t.Bus
+	t.Throttle = throttle.New(t.sys, deps.Throttle, cfg.Throttle)
+	cfg.Pool.Source, cfg.Pool.Sinks = source, []repo.Sink{deps.DB, t.Listener, t.Throttle.Jobs}
 	t.Pool = repo.NewPool(cfg.Pool)
 
 	t.Queue = build.NewQueue(t.sys, deps.Queue, t.Bus, cfg.Queue)
@@ -127,6 +135,7 @@ func (t *Tree) spec() otp.SupSpec {
 			t.Bus.Spec(),
 			{ID: "orchestration", Supervisor: t.orchestration},
 			t.Heijunka.Spec(),
+			{ID: "throttle", Supervisor: t.throttle},
 			{ID: "deployments", Supervisor: t.Deployments.Supervisor},
 			{ID: "request_sup", Supervisor: func() otp.SupSpec { return request.Supervisor(requestGrace) }, Shutdown: 2 * requestGrace},
 			{ID: "endpoint", Task: func() otp.Task { return otp.Task{Run: t.serve} }, Shutdown: t.drain},
@@ -155,6 +164,17 @@ func (t *Tree) orchestration() otp.SupSpec {
 	return otp.SupSpec{
 		Strategy: otp.OneForOne, Intensity: 3, Period: 5 * time.Second,
 		Children: []otp.ChildSpec{t.Queue.Spec(), t.Monitor.Spec(), t.Janitor.Spec()},
+	}
+}
+
+func (t *Tree) throttle() otp.SupSpec {
+	th := t.Throttle
+	return otp.SupSpec{
+		Strategy: otp.OneForOne, Intensity: 3, Period: 5 * time.Second,
+		Children: []otp.ChildSpec{
+			th.Cache.Spec(), th.Tokens.Spec(), th.Batcher.Spec(), th.Notices.Spec(), th.Jobs.Spec(),
+			{ID: "portal_queue_sup", Supervisor: th.Portals.Supervisor},
+		},
 	}
 }
 

@@ -11,7 +11,8 @@ import (
 )
 
 // The topics of takt. The argument of job:available is a platform, that of
-// settings:changed the setting's key.
+// settings:changed the setting's key, that of throttle:config "portal:action", that
+// of throttle:queue a queue's id.
 const (
 	QueueUpdated    = "queue:updated"
 	JobAvailable    = "job:available"
@@ -23,6 +24,9 @@ const (
 	ListenerResumed = "listener:resumed"
 	HeijunkaUpdated = "heijunka:updated"
 	HeijunkaAlert   = "heijunka:alert"
+	ThrottleConfig  = "throttle:config"
+	ThrottleQueue   = "throttle:queue"
+	ThrottleNotice  = "throttle:notice"
 )
 
 // DeploymentUpdated says that something about a deployment has changed.

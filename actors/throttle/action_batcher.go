@@ -1,0 +1,262 @@
+package throttle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"takt/actors/otp"
+	"takt/store"
+)
+
+// Batcher is the handle of ActionBatcher.
+type Batcher struct {
+	ref     otp.Ref
+	db      Actions
+	portals *Portals
+	metrics *metrics
+	cfg     Config
+}
+
+// Spec describes the actor to its supervisor.
+func (b *Batcher) Spec() otp.ChildSpec {
+	return otp.ChildSpec{
+		ID:       "action_batcher",
+		Server:   func() otp.Server { return &actionBatcher{b: b} },
+		Shutdown: 2*b.cfg.Timeout + time.Second, // running transactions are awaited
+		Mailbox:  b.cfg.MaxBuffered,
+	}
+}
+
+// Accept returns when a is durable. Unavailable means: it may be or not; a repeat
+// is harmless.
+func (b *Batcher) Accept(ctx context.Context, a store.Action) (store.Acceptance, error) {
+	r, err := otp.CallWait[store.Acceptance](ctx, b.ref, b.cfg.RestartGap, a)
+	switch {
+	case err == nil || store.CodeOf(err) != store.Internal:
+		return r, err
+	case errors.Is(err, otp.ErrOverload):
+		return r, errFull()
+	case ctx.Err() != nil:
+		return r, context.Cause(ctx)
+	}
+	var down *otp.DownError
+	if errors.As(err, &down) || errors.Is(err, otp.ErrTimeout) {
+		return r, unavailable("Throttle is restarting, try again", err)
+	}
+	return r, err
+}
+
+func errFull() error {
+	return unavailable("Too many actions wait to be written, try again", nil)
+}
+
+// waiting is an action whose caller waits.
+type waiting struct {
+	action store.Action
+	from   otp.From
+}
+
+// The messages, besides a store.Action that is asked to be accepted.
+type (
+	landed  struct{ queues map[string]pending } // a transaction has ended
+	woken   struct{}                            // portals have been told
+	overdue struct{}                            // timer: what waits has waited long enough
+)
+
+// pending is how much of a queue is new.
+type pending struct {
+	portal int64
+	n      int
+}
+
+// actionBatcher is the ActionBatcher actor. While its transactions run, further
+// actions collect for the next one; when none runs, an action has one to itself at
+// once. A restart loses callers, who learn of it and try again.
+type actionBatcher struct {
+	otp.Base
+	b      *Batcher
+	line   []waiting
+	aloft  int
+	last   int    // how many flew last
+	late   bool   // the first of the line has waited long enough
+	timer  func() // takes overdue back, if it is under way
+	news   map[string]pending
+	waking bool
+}
+
+// Init starts with nothing.
+func (s *actionBatcher) Init(*otp.Ctx) error {
+	s.news = map[string]pending{}
+	return nil
+}
+
+// HandleBatch takes everything that has arrived at once.
+func (s *actionBatcher) HandleBatch(c *otp.Ctx, msgs []otp.Msg) {
+	for _, m := range msgs {
+		if m.Kind == otp.CallMsg {
+			a, ok := m.Body.(store.Action)
+			switch {
+			case !ok:
+				m.From.Reply(s.HandleCall(c, m.From, m.Body))
+			case len(s.line) >= s.b.cfg.MaxBuffered:
+				s.b.metrics.refused.WithLabelValues("full").Inc()
+				m.From.Reply(nil, errFull())
+			default:
+				s.line = append(s.line, waiting{a, m.From})
+			}
+			continue
+		}
+		s.handle(c, m.Body)
+	}
+	s.step(c)
+}
+
+func (s *actionBatcher) handle(c *otp.Ctx, msg any) {
+	switch msg := msg.(type) {
+	case landed:
+		s.aloft--
+		for id, p := range msg.queues {
+			p.n += s.news[id].n
+			s.news[id] = p
+		}
+	case woken:
+		s.waking = false
+	case overdue:
+		s.timer, s.late = nil, true
+	default:
+		s.HandleInfo(c, msg)
+	}
+}
+
+// step launches what may fly and has portals told.
+func (s *actionBatcher) step(c *otp.Ctx) {
+	for len(s.line) > 0 && s.aloft < s.b.cfg.Flights {
+		if wait := s.company(); wait > 0 {
+			if s.timer == nil {
+				s.timer = c.SendAfter(wait, overdue{})
+			}
+			break
+		}
+		s.late = false
+		if s.timer != nil { // it was for those that fly now
+			s.timer()
+			s.timer = nil
+		}
+		n := min(len(s.line), s.b.cfg.FlushRows)
+		s.last = n
+		list := s.line[:n:n]
+		s.line = s.line[n:]
+		s.launch(c, list)
+	}
+	if len(s.line) == 0 {
+		s.line = nil // lets go of the batch's array
+	}
+	s.b.metrics.buffered.Set(float64(len(s.line)))
+	if len(s.news) > 0 && !s.waking {
+		s.waking = true
+		news := s.news
+		s.news = map[string]pending{}
+		portals := s.b.portals
+		c.Async(func(ctx context.Context) any {
+			portals.tell(ctx, news)
+			return woken{}
+		})
+	}
+}
+
+// returning is how long a batch waits for callers who were answered just now and
+// come back with their next action.
+const returning = time.Millisecond
+
+// company returns how long the line should wait for more; 0: not at all. While a
+// transaction runs it may wait for its end. Otherwise the first of those who were
+// just answered must not fly off without the others.
+func (s *actionBatcher) company() time.Duration {
+	switch {
+	case s.late || len(s.line) >= s.b.cfg.FlushRows:
+		return 0
+	case s.aloft > 0:
+		return s.b.cfg.FlushDelay
+	case len(s.line) < s.last*3/4:
+		return min(returning, s.b.cfg.FlushDelay)
+	default:
+		return 0
+	}
+}
+
+// launch runs one transaction beside the actor. The goroutine answers its callers
+// itself: who was committed hears of it whatever happens here.
+func (s *actionBatcher) launch(c *otp.Ctx, list []waiting) {
+	s.aloft++
+	b, hard, logger := s.b, c.Context(), c.Logger()
+	c.Async(func(context.Context) any {
+		f := flight{b: b, queues: map[string]pending{}}
+		f.fly(hard, list)
+		if f.err != nil {
+			logger.Error().Err(f.err).Msg("actions could not be written")
+		}
+		return landed{f.queues}
+	})
+}
+
+// flight is a batch on its way to the database.
+type flight struct {
+	b      *Batcher
+	queues map[string]pending
+	err    error
+}
+
+// fly writes list and answers it. One that the database refuses is searched for
+// by halves, so that it fails alone.
+func (f *flight) fly(hard context.Context, list []waiting) {
+	answers, err := f.write(hard, list)
+	switch {
+	case err == nil:
+		f.b.metrics.flushes.Observe(float64(len(list)))
+		for i, w := range list {
+			f.landed(w.action, answers[i])
+			w.from.Reply(answers[i], nil)
+		}
+	case len(list) == 1 || isWeather(err) || hard.Err() != nil:
+		if !isWeather(err) {
+			f.err = fmt.Errorf("action of %s: %w", list[0].action.Queue.ID(), err)
+		}
+		f.b.metrics.refused.WithLabelValues("database").Add(float64(len(list)))
+		for _, w := range list {
+			w.from.Reply(nil, err)
+		}
+	default:
+		f.fly(hard, list[:len(list)/2])
+		f.fly(hard, list[len(list)/2:])
+	}
+}
+
+// landed counts an action and notes its queue.
+func (f *flight) landed(a store.Action, r store.Acceptance) {
+	if r.Repeat {
+		f.b.metrics.received.WithLabelValues("repeat").Inc()
+		return
+	}
+	f.b.metrics.received.WithLabelValues("new").Inc()
+	p := f.queues[a.Queue.ID()]
+	f.queues[a.Queue.ID()] = pending{a.Queue.PortalID, p.n + 1}
+}
+
+func (f *flight) write(hard context.Context, list []waiting) ([]store.Acceptance, error) {
+	actions := make([]store.Action, len(list))
+	for i, w := range list {
+		actions[i] = w.action
+	}
+	ctx, cancel := context.WithTimeoutCause(hard, f.b.cfg.Timeout, errTransactionTooSlow)
+	defer cancel()
+	return f.b.db.Accept(ctx, actions)
+}
+
+// Terminate lets those know whose actions were not begun with.
+func (s *actionBatcher) Terminate(*otp.Ctx, error) {
+	for _, w := range s.line {
+		w.from.Reply(nil, unavailable("Throttle is restarting, try again", nil))
+	}
+}

@@ -1,0 +1,129 @@
+package throttle_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"takt/actors/throttle"
+	"takt/hubspot/standin"
+	"takt/store"
+	"takt/store/storetest"
+)
+
+// authorized does what an installer's browser does on HubSpot's page.
+func authorized(tb testing.TB, at string) (state, code string) {
+	tb.Helper()
+	browser := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	defer browser.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(tb.Context(), http.MethodGet, at, http.NoBody)
+	require.NoError(tb, err)
+	resp, err := browser.Do(req)
+	require.NoError(tb, err)
+	require.NoError(tb, resp.Body.Close())
+	back, err := url.Parse(resp.Header.Get("Location"))
+	require.NoError(tb, err)
+	return back.Query().Get("state"), back.Query().Get("code")
+}
+
+const intakeClients = 64
+
+// intake lets clients call do for a while and returns calls per second and the
+// latency that 99 of 100 did not exceed.
+func intake(b *testing.B, duration time.Duration, do func(ctx context.Context, n int64) error) (rate float64, p99 time.Duration) {
+	b.Helper()
+	var n atomic.Int64
+	took := make([][]time.Duration, intakeClients)
+	begin := time.Now()
+	var wg sync.WaitGroup
+	for i := range intakeClients {
+		wg.Go(func() {
+			for time.Since(begin) < duration {
+				start := time.Now()
+				if err := do(b.Context(), n.Add(1)); err != nil {
+					b.Error(err)
+					return
+				}
+				took[i] = append(took[i], time.Since(start))
+			}
+		})
+	}
+	wg.Wait()
+	all := slices.Concat(took...)
+	slices.Sort(all)
+	return float64(len(all)) / time.Since(begin).Seconds(), all[len(all)*99/100]
+}
+
+// BenchmarkIntake is D1: actions made durable per second, 64 clients, against one
+// INSERT per action in the same program, on a server with fsync. It ends with the
+// count that nothing was lost.
+func BenchmarkIntake(b *testing.B) {
+	const duration = 3 * time.Second
+	t := setup(b, storetest.Durable(b), throttle.Config{}, nil)
+	t.rate(1, store.Day)
+	_, err := t.db.Pool.Exec(b.Context(), `CREATE TABLE naive (LIKE action_executions INCLUDING ALL)`)
+	require.NoError(b, err)
+	for b.Loop() {
+		naive, _ := intake(b, duration, func(ctx context.Context, n int64) error {
+			_, err := t.db.Pool.Exec(ctx, `INSERT INTO naive (queue, portal_id, callback_id, expires_at) VALUES ($1, $2, $3, now() + interval '1 hour')
+				ON CONFLICT DO NOTHING`, n%8, portal, fmt.Sprintf("naive-%d-%d", b.N, n))
+			return err
+		})
+		var done atomic.Int64
+		rate, p99 := intake(b, duration, func(ctx context.Context, n int64) error {
+			a := actionOf(int(n%8), int(n))
+			a.CallbackID = fmt.Sprintf("%d-%d", time.Now().UnixNano(), n)
+			_, err := t.Accept(ctx, a)
+			if err == nil {
+				done.Add(1)
+			}
+			return err
+		})
+		var rows int64
+		require.NoError(b, t.db.Pool.QueryRow(b.Context(), `SELECT count(*) FROM action_executions`).Scan(&rows))
+		require.GreaterOrEqual(b, rows, done.Load())
+		b.ReportMetric(rate, "actions/s")
+		b.ReportMetric(naive, "inserts/s")
+		b.ReportMetric(rate/naive, "ratio")
+		b.ReportMetric(float64(p99.Microseconds())/1000, "p99-ms")
+	}
+}
+
+// BenchmarkDrain completes a backlog at a configured 1000 a second.
+func BenchmarkDrain(b *testing.B) {
+	const rate, count = 1000, 6000
+	for b.Loop() {
+		t := setup(b, storetest.Durable(b), throttle.Config{}, nil)
+		t.rate(1, store.Day)
+		var wg sync.WaitGroup
+		for c := range intakeClients {
+			wg.Go(func() {
+				for i := c; i < count; i += intakeClients {
+					if _, err := t.Accept(b.Context(), actionOf(1, i)); err != nil {
+						b.Error(err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		t.rate(rate, store.Second)
+		t.install()
+		require.NoError(b, t.Portals.Wake(b.Context(), portal, map[string]int{actionOf(1, 0).Queue.ID(): 0}))
+		require.Eventually(b, func() bool { return t.hs.Distinct() == count }, 2*time.Minute, time.Millisecond)
+		list := t.hs.Completions()
+		most := standin.MostInAnyWindow(list, time.Second)
+		require.LessOrEqual(b, most, rate)
+		// The first period's worth goes at once.
+		took := list[len(list)-1].At.Sub(list[rate-1].At)
+		b.ReportMetric(float64(count-rate)/took.Seconds(), "completions/s")
+		b.ReportMetric(float64(most), "most/window")
+	}
+}

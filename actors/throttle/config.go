@@ -1,0 +1,98 @@
+package throttle
+
+import (
+	"time"
+
+	"takt/store"
+)
+
+// Config is the throttle's settings. Zero values take the defaults.
+type Config struct {
+	// Root is the path of the supervisor. Defaults to "takt/throttle".
+	Root string
+
+	// FlushRows and FlushDelay bound what ActionBatcher collects while others
+	// commit. They default to 500 and 5 ms.
+	FlushRows  int
+	FlushDelay time.Duration
+	// Flights is how many transactions it has under way. Defaults to 2.
+	Flights int
+	// MaxBuffered is how many actions may wait for their transaction; one more is
+	// refused. Defaults to 5000.
+	MaxBuffered int
+
+	// CacheTTL is how long a rate may be remembered. Defaults to 5 minutes.
+	CacheTTL time.Duration
+
+	// Lease is how long claimed actions belong to a PortalQueue; more than a call
+	// to HubSpot takes. Defaults to one and a half times the client's time-out:
+	// 45 seconds.
+	Lease time.Duration
+	// Linger is how long a batch waits for company at most. Defaults to 900 ms.
+	Linger time.Duration
+	// Idle is how long a PortalQueue without work lingers. Defaults to 10 seconds.
+	Idle time.Duration
+	// Beat is how often it says that it looks after its queues. Defaults to 10
+	// seconds.
+	Beat time.Duration
+	// Calls is how many calls a portal has under way. Defaults to 8.
+	Calls int
+	// MaxPortals is how many portals are looked after at once. Defaults to 500.
+	MaxPortals int
+	// Rule is what failures do. Defaults to holding an action for 30 minutes after
+	// 3 failures in a row, and giving it up after 20.
+	Rule store.FailureRule
+
+	// RefreshMargin is how long before its end a token is refreshed, but never
+	// more than a quarter of its life. Defaults to 5 minutes.
+	RefreshMargin time.Duration
+
+	// Snooze is how often a job looks whether its queue has a runner. Defaults to
+	// 1 minute.
+	Snooze time.Duration
+	// Clean is how often queues without a job are looked for. Defaults to 5
+	// minutes.
+	Clean time.Duration
+	// Retention is how long finished actions are kept. Defaults to 30 days.
+	Retention time.Duration
+
+	// Timeout bounds one transaction. Defaults to 5 seconds.
+	Timeout time.Duration
+	// RestartGap is how long callers wait for a restarting actor. Defaults to 1 s.
+	RestartGap time.Duration
+
+	call time.Duration // how long a call to HubSpot takes at most
+}
+
+func (c Config) withDefaults(call time.Duration) Config {
+	c.call = call
+	c.Root = or(c.Root, "takt/throttle")
+	c.FlushRows = or(c.FlushRows, 500)
+	c.FlushDelay = or(c.FlushDelay, 5*time.Millisecond)
+	c.Flights = or(c.Flights, 2)
+	c.MaxBuffered = or(c.MaxBuffered, 5000)
+	c.CacheTTL = or(c.CacheTTL, 5*time.Minute)
+	c.Lease = or(c.Lease, call+call/2)
+	c.Linger = or(c.Linger, 900*time.Millisecond)
+	c.Idle = or(c.Idle, 10*time.Second)
+	c.Beat = or(c.Beat, 10*time.Second)
+	c.Calls = or(c.Calls, 8)
+	c.MaxPortals = or(c.MaxPortals, 500)
+	c.Rule = or(c.Rule, store.FailureRule{HoldEvery: 3, GiveUp: 20, Hold: 30 * time.Minute})
+	c.RefreshMargin = or(c.RefreshMargin, 5*time.Minute)
+	c.Snooze = or(c.Snooze, time.Minute)
+	c.Clean = or(c.Clean, 5*time.Minute)
+	c.Retention = or(c.Retention, 30*24*time.Hour)
+	c.Timeout = or(c.Timeout, 5*time.Second)
+	c.RestartGap = or(c.RestartGap, time.Second)
+	return c
+}
+
+// or returns v, or fallback if v is zero.
+func or[T comparable](v, fallback T) T {
+	var zero T
+	if v == zero {
+		return fallback
+	}
+	return v
+}

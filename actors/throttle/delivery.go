@@ -1,0 +1,238 @@
+package throttle
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"takt/hubspot"
+	"takt/store"
+)
+
+// Pauses before an action is tried again; failures in a row double them.
+const (
+	failPause    = time.Second
+	blockedPause = 30 * time.Second
+	lostPause    = time.Second
+	// recordTries is how often an outcome is written, recordPause how long apart;
+	// after that the claim ends by itself.
+	recordTries = 5
+	recordPause = 500 * time.Millisecond
+)
+
+// summary is what came of a claim's calls.
+type summary struct {
+	done, failed, released []int64
+	// worst is the worst answer; text what it said, "" if all was well.
+	worst hubspot.Kind
+	text  string
+	// retry is when what was not completed is due again, pause how long the
+	// portal is to be left alone.
+	retry, pause time.Duration
+	touched      bool // something was completed, or may have been
+	unanswered   bool // something may still be
+	recorded     store.Recorded
+}
+
+// delivery is a claim on its way to HubSpot.
+type delivery struct {
+	p      *Portals
+	portal int64
+	claim  store.Claim
+	token  Token
+	forced bool // the token was refreshed because of a 401 already
+	sum    summary
+}
+
+// run sends list in one call. If HubSpot refuses it, the one that it does not take
+// is searched for by halves.
+func (d *delivery) run(ctx context.Context, list []store.ClaimedAction) {
+	held, left := d.confirm(ctx, list)
+	if len(held) == 0 {
+		return
+	}
+	answer := d.call(ctx, held, left)
+	if answer.Kind() == hubspot.BadToken && !d.forced {
+		// The token was taken back. HubSpot's 401 is no invitation to refresh for
+		// ever: once.
+		d.forced = true
+		fresh, err := d.p.tokens.Renew(ctx, d.portal, d.token)
+		if err == nil {
+			d.token = fresh
+			d.run(ctx, held)
+			return
+		}
+		answer.Err = err
+	}
+	if answer.Kind() == hubspot.Refused && len(held) > 1 {
+		d.note(answer, 0)
+		d.run(ctx, held[:len(held)/2])
+		d.run(ctx, held[len(held)/2:])
+		return
+	}
+	d.settle(answer, held)
+}
+
+// confirm asks whether the actions are still ours, for long enough to send them.
+// Who has lost its claim must not send: another one does.
+func (d *delivery) confirm(ctx context.Context, list []store.ClaimedAction) ([]store.ClaimedAction, time.Duration) {
+	ids := idsOf(list)
+	ctx, cancel := context.WithTimeoutCause(ctx, d.p.cfg.Timeout, errTransactionTooSlow)
+	defer cancel()
+	held, left, err := d.p.db.Confirm(ctx, d.claim.Number, ids)
+	if err != nil {
+		d.lose(ids, "the claim could not be confirmed")
+		return nil, 0
+	}
+	if left < d.p.cfg.call/3 {
+		d.lose(held, "the claim was about to end before it was sent")
+		return nil, 0
+	}
+	still := make(map[int64]bool, len(held))
+	for _, id := range held {
+		still[id] = true
+	}
+	var ours []store.ClaimedAction
+	for _, a := range list {
+		if still[a.ID] {
+			ours = append(ours, a)
+		}
+	}
+	return ours, left
+}
+
+// lose gives actions back that were not sent.
+func (d *delivery) lose(ids []int64, why string) {
+	d.sum.released = append(d.sum.released, ids...)
+	d.sum.retry, d.sum.text = max(d.sum.retry, lostPause), why
+}
+
+// call makes one call. It ends before the claim does.
+func (d *delivery) call(ctx context.Context, list []store.ClaimedAction, left time.Duration) hubspot.Answer {
+	inputs := make([]hubspot.Completion, len(list))
+	for i, a := range list {
+		inputs[i] = hubspot.Completion{CallbackID: a.CallbackID, OutputFields: hubspot.OutputFields{State: hubspot.Success}}
+		if a.GivingUp {
+			inputs[i].OutputFields.State = hubspot.FailContinue
+		}
+	}
+	// A little less: our clock began after the database's.
+	ctx, cancel := context.WithTimeoutCause(ctx, left-left/20, errLeaseOver)
+	defer cancel()
+	start := time.Now()
+	answer := d.p.hs.Complete(ctx, d.token.Access, inputs)
+	d.p.metrics.calls.WithLabelValues(answer.Kind().String()).Observe(time.Since(start).Seconds())
+	d.p.metrics.batch.Observe(float64(len(list)))
+	return answer
+}
+
+var errLeaseOver = errors.New("the claim has ended")
+
+// settle notes what an answer means for list.
+func (d *delivery) settle(a hubspot.Answer, list []store.ClaimedAction) {
+	ids, s := idsOf(list), &d.sum
+	kind := a.Kind()
+	d.note(a, kind)
+	switch kind {
+	case hubspot.Done:
+		s.done = append(s.done, ids...)
+		if a.Remaining == 0 && a.Interval > 0 {
+			// One more would be refused. A rolling window has room again after a part
+			// of it.
+			s.pause = max(s.pause, a.Interval/10)
+		}
+	case hubspot.Wait:
+		s.released = append(s.released, ids...)
+		s.pause, s.retry = max(s.pause, a.Pause()), max(s.retry, a.Pause())
+	case hubspot.Silent:
+		s.unanswered = true
+		d.fail(ids, failPause)
+	case hubspot.Blocked, hubspot.BadToken:
+		s.pause = max(s.pause, blockedPause)
+		d.fail(ids, blockedPause)
+	case hubspot.Broken:
+		s.pause = max(s.pause, min(a.RetryAfter, time.Minute))
+		d.fail(ids, max(failPause, min(a.RetryAfter, time.Minute)))
+	case hubspot.Refused:
+		d.fail(ids, failPause)
+	}
+	switch kind {
+	case hubspot.Wait, hubspot.Blocked, hubspot.BadToken: // HubSpot's own word that nothing was done
+	default:
+		s.touched = true
+	}
+}
+
+// refund reports whether the budget comes back at once.
+func (s *summary) refund() bool { return !s.touched }
+
+// note keeps the worst answer.
+func (d *delivery) note(a hubspot.Answer, kind hubspot.Kind) {
+	d.sum.worst = max(d.sum.worst, kind)
+	if !a.OK() {
+		d.sum.text = a.String()
+	}
+}
+
+func (d *delivery) fail(ids []int64, retry time.Duration) {
+	d.sum.failed = append(d.sum.failed, ids...)
+	d.sum.retry = max(d.sum.retry, retry)
+}
+
+func idsOf(list []store.ClaimedAction) []int64 {
+	ids := make([]int64, len(list))
+	for i, a := range list {
+		ids[i] = a.ID
+	}
+	return ids
+}
+
+// record writes the summary. It is tried again while the claim lasts: what is not
+// written is sent again.
+func (d *delivery) record(ctx context.Context) (err error) {
+	s := &d.sum
+	if len(s.done)+len(s.failed)+len(s.released) == 0 {
+		return nil // all was lost to another claim
+	}
+	o := store.Outcome{
+		Claim: d.claim.Number, Done: s.done, Failed: s.failed, Released: s.released, Retry: s.retry,
+		Error: s.text, Refund: s.refund(), Unanswered: s.unanswered, Rule: d.p.cfg.Rule,
+	}
+	for i := range recordTries {
+		if i > 0 && !rest(ctx, recordPause<<i) {
+			break
+		}
+		if s.recorded, err = d.try(ctx, o); err == nil {
+			d.count()
+			return nil
+		}
+	}
+	return err
+}
+
+func (d *delivery) try(ctx context.Context, o store.Outcome) (store.Recorded, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, d.p.cfg.Timeout, errTransactionTooSlow)
+	defer cancel()
+	return d.p.db.Record(ctx, o)
+}
+
+// count adds what was recorded to the figures.
+func (d *delivery) count() {
+	m, r := d.p.metrics, d.sum.recorded
+	m.finished.WithLabelValues("completed").Add(float64(r.Completed))
+	m.finished.WithLabelValues("given_up").Add(float64(r.GivenUp))
+	m.failures.Add(float64(r.Failed))
+	m.held.Add(float64(r.Held))
+}
+
+// rest waits, and reports whether ctx lasted.
+func rest(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

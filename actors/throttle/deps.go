@@ -1,0 +1,102 @@
+package throttle
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/riverqueue/river"
+
+	"takt/actors/pubsub"
+	"takt/hubspot"
+	"takt/store"
+)
+
+// Actions is the store of actions. All methods fail at once with
+// store.Unavailable while the database is away.
+type Actions interface {
+	// Accept makes actions durable, with their queues' jobs; answers by index.
+	Accept(ctx context.Context, actions []store.Action) ([]store.Acceptance, error)
+	Claim(ctx context.Context, r store.ClaimRequest) (store.Claim, error)
+	Confirm(ctx context.Context, claim int64, ids []int64) (held []int64, left time.Duration, err error)
+	Record(ctx context.Context, o store.Outcome) (store.Recorded, error)
+	Beat(ctx context.Context, queues []string) error
+	// Note tells operators what keeps queues from being served.
+	Note(ctx context.Context, queues []string, text string) error
+}
+
+// Queues is what jobs and operators do to queues.
+type Queues interface {
+	Waiting(ctx context.Context, queue string) (bool, error)
+	EndJob(ctx context.Context, job *river.Job[store.ThrottleJob]) (ended bool, err error)
+	BusyQueues(ctx context.Context, portal, action int64, limit int) ([]store.QueueKey, error)
+	Restore(ctx context.Context, limit int) ([]store.QueueKey, error)
+	Forget(ctx context.Context, age time.Duration, limit int) (int, error)
+	Backlog(ctx context.Context) (n int, oldest time.Duration, err error)
+	InsertJobs(ctx context.Context, jobs []river.InsertManyParams) error
+}
+
+// Configs is the store of rates.
+type Configs interface {
+	PutConfig(ctx context.Context, c store.ThrottleConfig) (store.ThrottleConfig, error)
+	Config(ctx context.Context, portal, action int64) (store.ThrottleConfig, error)
+	DeleteConfig(ctx context.Context, portal, action int64) error
+}
+
+// TokenStore keeps sealed tokens.
+type TokenStore interface {
+	PutState(ctx context.Context, hash [32]byte) error
+	TakeState(ctx context.Context, hash [32]byte) (bool, error)
+	Install(ctx context.Context, k store.SealedTokens) error
+	Tokens(ctx context.Context, portal int64) (store.SealedTokens, error)
+	BeginRefresh(ctx context.Context, portal, version int64, lease time.Duration) (claim int64, err error)
+	EndRefresh(ctx context.Context, claim int64, k store.SealedTokens) (version int64, err error)
+	FailRefresh(ctx context.Context, portal, claim int64, why string) error
+	TokensOfOtherKeys(ctx context.Context, keyID string, after int64, limit int) ([]store.SealedTokens, error)
+	Reseal(ctx context.Context, k store.SealedTokens) (bool, error)
+}
+
+// Store is all of it.
+type Store interface {
+	Actions
+	Queues
+	Configs
+	TokenStore
+}
+
+// HubSpot is what is asked of HubSpot; *hubspot.Client is one.
+type HubSpot interface {
+	Complete(ctx context.Context, token string, list []hubspot.Completion) hubspot.Answer
+	Exchange(ctx context.Context, app hubspot.App, code string) (hubspot.Tokens, error)
+	Refresh(ctx context.Context, app hubspot.App, refresh string) (hubspot.Tokens, error)
+	Whose(ctx context.Context, access string) (hubspot.Info, error)
+	AuthorizeURL(app hubspot.App, state string) string
+	// Timeout is how long a call takes at most.
+	Timeout() time.Duration
+	CloseIdle()
+}
+
+// Bus is what this package needs of pubsub; pubsub.Bus is one.
+type Bus interface {
+	Publish(topic string, data any)
+	Subscribe(ctx context.Context, topics ...string) (*pubsub.Subscription, error)
+}
+
+// Deps are what the throttle works with. All are required.
+type Deps struct {
+	Store   Store
+	HubSpot HubSpot
+	App     hubspot.App
+	Keys    *Keys
+	Bus     Bus
+}
+
+var errTransactionTooSlow = errors.New("transaction exceeded its time limit")
+
+// isWeather reports whether err is the database being away.
+func isWeather(err error) bool { return store.CodeOf(err) == store.Unavailable }
+
+// unavailable is the answer to who may try again soon.
+func unavailable(message string, cause error) error {
+	return &store.Error{Code: store.Unavailable, Message: message, RetryAfter: time.Second, Err: cause}
+}

@@ -1,0 +1,38 @@
+// Package throttle takes workflow actions from HubSpot and completes them at the
+// rates that their owners have set.
+//
+//	Accept ─▶ ConfigCache ─▶ ActionBatcher ──commit──▶ acknowledged
+//	                              │ action, queue, job: one transaction
+//	                              ▼
+//	          River job ─────▶ PortalQueue ── claim ── send ── record
+//	          (a queue with     (one per        spends     │
+//	          actions has one)   portal)        budget     └─▶ HubSpot
+//
+// ActionBatcher commits actions together and answers each caller after the commit
+// that has its action. PortalQueue (handle: [Portals]) claims what a queue's budget
+// allows, tells HubSpot, and records what came of it. The jobs are the guarantee
+// that a queue with actions has a PortalQueue somewhere; they are no clock.
+// OAuthRefreshLock (handle: [Tokens]) has each portal's token, refreshed by one at a
+// time. JobBatcher inserts jobs that need not be unique.
+//
+// # State
+//
+// PostgreSQL has the actions, the budgets, the rates and the sealed tokens. Memory
+// has rates (5 minutes at most), open tokens, and when each queue is due; all of it
+// may be lost at any moment.
+//
+// # Failure
+//
+// A database that is away is weather: webhooks are answered Unavailable, timers
+// wait, River's client is stopped and built anew with the next pool. A process that
+// dies between claim and record leaves a claim that ends by itself: its actions are
+// sent again, and its budget comes back one period later. HubSpot's rate limits are
+// no failures; other failures pause the portal, hold the action and, in the end,
+// give it up, visibly.
+//
+// # Concurrency
+//
+// Handles may be used by any goroutine. Several controllers may work on the same
+// queue: the row locks of claims decide. What is pure (lanes, breaker, seals) has
+// no clock and no goroutine of its own.
+package throttle

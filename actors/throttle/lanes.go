@@ -1,0 +1,184 @@
+package throttle
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"takt/store"
+)
+
+const (
+	// fullBatch is as many new actions as make waiting for company pointless.
+	fullBatch = 100
+	// lookBack is how soon a queue is looked at again that seems to be done.
+	lookBack = time.Second
+	// maxLanes is how many queues one claim asks for.
+	maxLanes = 100
+)
+
+// lane is what a PortalQueue knows of a queue.
+type lane struct {
+	id string
+	// due is when it is worth a claim; zero: not by itself.
+	due time.Time
+	// blocked says that nothing helps before due: the budget is spent.
+	blocked bool
+	// fresh is how many actions came since the last claim began.
+	fresh  int
+	aloft  int // calls under way
+	period time.Duration
+}
+
+// lanes are a portal's queues: plain data that its PortalQueue owns.
+type lanes struct {
+	byID   map[string]*lane
+	linger time.Duration // the longest wait for company
+}
+
+func newLanes(linger time.Duration) *lanes {
+	return &lanes{byID: map[string]*lane{}, linger: linger}
+}
+
+func (l *lanes) get(id string) *lane {
+	q := l.byID[id]
+	if q == nil {
+		q = &lane{id: id}
+		l.byID[id] = q
+	}
+	return q
+}
+
+// company is how long a batch of q waits for more.
+func (l *lanes) company(q *lane) time.Duration { return min(q.period/100, l.linger) }
+
+// arrive notes n new actions, or, with n 0, that q is to be looked at.
+func (l *lanes) arrive(id string, n int, now time.Time) {
+	q := l.get(id)
+	q.fresh += n
+	if q.blocked {
+		return
+	}
+	at := now
+	if n > 0 && q.fresh < fullBatch {
+		at = now.Add(l.company(q))
+	}
+	q.sooner(at)
+}
+
+// sooner makes q due at t, unless it is before.
+func (q *lane) sooner(t time.Time) {
+	if q.due.IsZero() || t.Before(q.due) {
+		q.due = t
+	}
+}
+
+// lookAgain makes all due: what is known of them may be wrong.
+func (l *lanes) lookAgain(now time.Time) {
+	for _, q := range l.byID {
+		q.due, q.blocked = now, false
+	}
+}
+
+// next returns when the first is due.
+func (l *lanes) next() (at time.Time, any bool) {
+	for _, q := range l.byID {
+		if !q.due.IsZero() && (!any || q.due.Before(at)) {
+			at, any = q.due, true
+		}
+	}
+	return at, any
+}
+
+// take returns the queues that are due, longest first, and begins a claim of them.
+func (l *lanes) take(now time.Time) []string {
+	var due []*lane
+	for _, q := range l.byID {
+		if !q.due.IsZero() && !q.due.After(now) {
+			due = append(due, q)
+		}
+	}
+	slices.SortFunc(due, func(a, b *lane) int { return cmp.Or(a.due.Compare(b.due), cmp.Compare(a.id, b.id)) })
+	due = due[:min(len(due), maxLanes)]
+	ids := make([]string, len(due))
+	for i, q := range due {
+		ids[i] = q.id
+		q.due, q.fresh = time.Time{}, 0
+	}
+	return ids
+}
+
+// retry makes queues due at t whose claim failed.
+func (l *lanes) retry(ids []string, t time.Time) {
+	for _, id := range ids {
+		if q := l.byID[id]; q != nil {
+			q.sooner(t)
+		}
+	}
+}
+
+// claimed notes what a claim of ids has found.
+func (l *lanes) claimed(ids []string, c store.Claim, now time.Time) {
+	for _, d := range c.Queues {
+		q := l.get(d.Queue)
+		q.period, q.blocked = d.Period, d.Blocked
+		if d.Waiting {
+			q.sooner(now.Add(d.In))
+		}
+	}
+	for _, a := range counted(c) {
+		l.get(a).aloft++
+	}
+	for _, id := range ids {
+		q := l.byID[id]
+		switch {
+		case q == nil:
+		case q.fresh > 0 && !q.blocked:
+			q.sooner(now.Add(l.company(q)))
+		case q.due.IsZero() && q.aloft == 0 && q.fresh == 0:
+			delete(l.byID, id) // nothing waits, and nothing is under way
+		}
+	}
+}
+
+// counted returns the queues that a claim took from.
+func counted(c store.Claim) (ids []string) {
+	seen := map[string]bool{}
+	for _, a := range c.Actions {
+		if !seen[a.Queue] {
+			seen[a.Queue] = true
+			ids = append(ids, a.Queue)
+		}
+	}
+	return ids
+}
+
+// landed notes that a claim's call has ended and was recorded; retry is when what
+// it did not complete is due again, 0 if there is no such thing.
+func (l *lanes) landed(c store.Claim, refunded bool, retry time.Duration, now time.Time) {
+	for _, id := range counted(c) {
+		q := l.get(id)
+		q.aloft--
+		switch {
+		case refunded:
+			q.blocked = false
+			q.sooner(now.Add(retry))
+		case q.blocked:
+			q.sooner(now.Add(q.period))
+		case retry > 0:
+			q.sooner(now.Add(retry))
+		default:
+			q.sooner(now.Add(lookBack))
+		}
+	}
+}
+
+// ids returns all queues, sorted.
+func (l *lanes) ids() []string {
+	ids := make([]string, 0, len(l.byID))
+	for id := range l.byID {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return ids
+}

@@ -1,0 +1,100 @@
+package throttle_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"takt/actors/otp"
+	"takt/actors/pubsub"
+	"takt/actors/throttle"
+	"takt/hubspot"
+	"takt/hubspot/standin"
+	"takt/store"
+	"takt/store/postgres"
+	"takt/store/storetest"
+)
+
+func TestMain(m *testing.M) { storetest.Main(m) }
+
+const portal = int64(9001)
+
+// bundle is the throttle of one controller, without River, and its HubSpot.
+type bundle struct {
+	*throttle.Throttle
+	tb  testing.TB
+	db  *storetest.Database
+	hs  *standin.HubSpot
+	bus pubsub.Bus
+	sys *otp.System
+}
+
+// setup starts it on db; wrap may put something between it and its store.
+func setup(tb testing.TB, db *storetest.Database, cfg throttle.Config, wrap func(throttle.Store) throttle.Store) *bundle {
+	tb.Helper()
+	hs := standin.New(standin.Config{RollingLimit: -1})
+	hs.AddPortal(portal)
+	base, stop, err := hs.Start(tb.Context())
+	require.NoError(tb, err)
+	client := hubspot.NewClient(hubspot.Config{API: base, AuthorizeURL: base + "/oauth/authorize", Timeout: 2 * time.Second})
+	th, err := postgres.NewThrottle(db.DB)
+	require.NoError(tb, err)
+	keys, err := throttle.NewKeys(make([]byte, 32))
+	require.NoError(tb, err)
+	var st throttle.Store = th
+	if wrap != nil {
+		st = wrap(th)
+	}
+	b := &bundle{tb: tb, db: db, hs: hs, bus: pubsub.New()}
+	b.sys = otp.New(otp.Options{Logger: zerolog.New(tb.Output()).Level(zerolog.ErrorLevel)})
+	b.Throttle = throttle.New(b.sys, throttle.Deps{
+		Store: st, HubSpot: client, Keys: keys, Bus: b.bus,
+		App: hubspot.App{ClientID: hs.Config().ClientID, ClientSecret: hs.Config().ClientSecret, RedirectURL: "http://127.0.0.1/back"},
+	}, cfg)
+	_, err = b.sys.StartRoot(tb.Context(), "takt", otp.SupSpec{Children: []otp.ChildSpec{
+		b.bus.Spec(),
+		{ID: "throttle", Supervisor: func() otp.SupSpec {
+			return otp.SupSpec{Children: []otp.ChildSpec{
+				b.Cache.Spec(), b.Tokens.Spec(), b.Batcher.Spec(), b.Notices.Spec(), b.Jobs.Spec(),
+				{ID: "portal_queue_sup", Supervisor: b.Portals.Supervisor},
+			}}
+		}},
+	}})
+	require.NoError(tb, err)
+	tb.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(tb.Context()), time.Minute)
+		defer cancel()
+		require.True(tb, b.sys.Shutdown(ctx).Clean())
+		client.CloseIdle()
+		stop()
+	})
+	return b
+}
+
+// install keeps tokens as an installation does.
+func (b *bundle) install() {
+	b.tb.Helper()
+	at, err := b.Tokens.Authorize(b.tb.Context())
+	require.NoError(b.tb, err)
+	state, code := authorized(b.tb, at)
+	got, err := b.Tokens.Install(b.tb.Context(), state, code)
+	require.NoError(b.tb, err)
+	require.Equal(b.tb, portal, got)
+}
+
+func (b *bundle) rate(most int, unit store.TimeUnit) {
+	b.tb.Helper()
+	_, err := b.PutConfig(b.tb.Context(), store.ThrottleConfig{PortalID: portal, ActionID: 1, MaxThroughput: most, TimePeriod: 1, TimeUnit: unit})
+	require.NoError(b.tb, err)
+}
+
+func actionOf(workflow, i int) store.Action {
+	return store.Action{
+		Queue:      store.QueueKey{PortalID: portal, WorkflowID: fmt.Sprint(workflow), ActionID: 1, Index: "0"},
+		CallbackID: fmt.Sprintf("cb-%d-%d", workflow, i), Expires: time.Hour,
+	}
+}

@@ -1,0 +1,223 @@
+package throttle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"takt/actors/otp"
+	"takt/hubspot"
+	"takt/store"
+)
+
+// The messages.
+type (
+	wantToken struct { // call: a token, newer than version than
+		portal, than int64
+	}
+	installed struct{ portal int64 } // cast: it has new tokens
+	gotToken  struct {               // what a look-up or a refresh has brought
+		wantToken
+		token Token
+		until time.Time // when it is to be refreshed
+		err   error
+	}
+)
+
+const (
+	// maxTokens is how many tokens are kept open.
+	maxTokens = 5000
+	// refusedPause is how long a refused refresh is not tried again.
+	refusedPause = 10 * time.Second
+	// refreshPoll is how often it is looked whether another controller's refresh
+	// has ended.
+	refreshPoll = 100 * time.Millisecond
+)
+
+// entry is what is known of a portal's token.
+type entry struct {
+	token  Token
+	until  time.Time // refreshed from then on
+	err    error     // a refusal, remembered for a moment
+	busy   bool
+	askers []askedToken
+}
+
+type askedToken struct {
+	want wantToken
+	from otp.From
+}
+
+// refreshLock is the OAuthRefreshLock actor: it lets one look-up or refresh of a
+// portal run at a time, and all who ask meanwhile get its result. Among several
+// controllers the row in the database decides. A restart forgets open tokens.
+type refreshLock struct {
+	otp.Base
+	t       *Tokens
+	entries map[int64]*entry
+}
+
+// Init starts with nothing.
+func (s *refreshLock) Init(*otp.Ctx) error {
+	s.entries = map[int64]*entry{}
+	return nil
+}
+
+// HandleCall answers with a token that is known, or has one got.
+func (s *refreshLock) HandleCall(c *otp.Ctx, from otp.From, req any) (any, error) {
+	want, ok := req.(wantToken)
+	if !ok {
+		return s.Base.HandleCall(c, from, req)
+	}
+	e := s.entries[want.portal]
+	if e == nil {
+		if len(s.entries) >= maxTokens {
+			s.forgetSome()
+		}
+		e = &entry{}
+		s.entries[want.portal] = e
+	}
+	if time.Now().Before(e.until) && (e.err != nil || e.token.version > want.than) {
+		return e.token, e.err
+	}
+	e.askers = append(e.askers, askedToken{want, from})
+	s.begin(c, want, e)
+	return otp.NoReply, nil
+}
+
+func (s *refreshLock) forgetSome() {
+	for id, e := range s.entries {
+		if !e.busy {
+			delete(s.entries, id)
+		}
+	}
+}
+
+func (s *refreshLock) begin(c *otp.Ctx, want wantToken, e *entry) {
+	if e.busy {
+		return
+	}
+	e.busy = true
+	t, hard := s.t, c.Context()
+	c.Async(func(context.Context) any {
+		// Not ended by a stop: what HubSpot has given must be kept.
+		ctx, cancel := context.WithTimeoutCause(hard, t.patience(), errSlowRefresh)
+		defer cancel()
+		token, life, err := t.get(ctx, want)
+		return gotToken{want, token, time.Now().Add(life), err}
+	})
+}
+
+// HandleCast forgets the tokens that an install has replaced.
+func (s *refreshLock) HandleCast(c *otp.Ctx, msg any) {
+	m, ok := msg.(installed)
+	if !ok {
+		s.Base.HandleCast(c, msg)
+		return
+	}
+	if e := s.entries[m.portal]; e != nil {
+		e.until, e.err = time.Time{}, nil
+	}
+}
+
+// HandleInfo hands a token to all who wait for it.
+func (s *refreshLock) HandleInfo(c *otp.Ctx, msg any) {
+	m, ok := msg.(gotToken)
+	if !ok {
+		s.Base.HandleInfo(c, msg)
+		return
+	}
+	e := s.entries[m.portal]
+	e.busy, e.err = false, nil
+	switch {
+	case m.err == nil:
+		e.token, e.until = m.token, m.until
+	case isWeather(m.err):
+		e.until = time.Time{}
+	default:
+		e.err, e.until = m.err, time.Now().Add(refusedPause)
+	}
+	askers := e.askers
+	e.askers = nil
+	for _, a := range askers {
+		if m.err == nil && m.token.version <= a.want.than {
+			// It was asked for something newer than what the one before wanted.
+			e.askers = append(e.askers, a)
+			continue
+		}
+		a.from.Reply(m.token, m.err)
+	}
+	if len(e.askers) > 0 {
+		s.begin(c, e.askers[0].want, e)
+	}
+}
+
+// get returns a token of a portal, refreshed if need be, and how long it may be
+// used before it is asked for again.
+func (t *Tokens) get(ctx context.Context, want wantToken) (Token, time.Duration, error) {
+	for {
+		k, err := t.db.Tokens(ctx, want.portal)
+		if err != nil {
+			return Token{}, 0, err
+		}
+		open, err := t.open(k)
+		if err != nil {
+			return Token{}, 0, err
+		}
+		left := k.ExpiresIn - t.margin(k.Life)
+		if left > 0 && k.Version > want.than {
+			return Token{open.Access, k.Version}, left, nil
+		}
+		version, fresh, err := t.refresh(ctx, k, open.Refresh)
+		switch {
+		case err != nil && k.ExpiresIn > t.cfg.call && k.Version > want.than && !isRefusal(err):
+			return Token{open.Access, k.Version}, min(k.ExpiresIn-t.cfg.call, time.Minute), nil // it is good for a while yet
+		case err != nil:
+			return Token{}, 0, err
+		case version > 0:
+			return Token{fresh.Access, version}, max(fresh.ExpiresIn-t.margin(fresh.ExpiresIn), time.Second), nil
+		}
+		// Somebody else refreshes, or has done so: look again.
+		if !rest(ctx, refreshPoll) {
+			return Token{}, 0, unavailable("Another controller's refresh takes too long", context.Cause(ctx))
+		}
+	}
+}
+
+func isRefusal(err error) bool {
+	_, ok := errors.AsType[*hubspot.RefusedError](err)
+	return ok
+}
+
+// margin is how long before its end a token is refreshed.
+func (t *Tokens) margin(life time.Duration) time.Duration { return min(t.cfg.RefreshMargin, life/4) }
+
+// refresh refreshes a version of a portal's tokens if it gets the right to. The
+// version is 0 if not, or if the right was lost meanwhile.
+func (t *Tokens) refresh(ctx context.Context, k store.SealedTokens, refresh string) (version int64, fresh hubspot.Tokens, err error) {
+	// Longer than HubSpot takes: nobody else begins while this one is under way.
+	claim, err := t.db.BeginRefresh(ctx, k.PortalID, k.Version, t.patience()+t.cfg.Timeout)
+	if err != nil || claim == 0 {
+		return 0, fresh, err
+	}
+	fresh, err = t.hs.Refresh(ctx, t.app, refresh)
+	if err != nil {
+		t.metrics.refreshes.WithLabelValues("failed").Inc()
+		if ferr := t.db.FailRefresh(ctx, k.PortalID, claim, explain(err)); ferr != nil && isWeather(ferr) {
+			err = errors.Join(err, ferr)
+		}
+		return 0, fresh, fmt.Errorf("refreshing the token of portal %d: %w", k.PortalID, err)
+	}
+	t.metrics.refreshes.WithLabelValues("done").Inc()
+	sealed := t.seal(k.PortalID, fresh)
+	for i := range keepTries {
+		if i > 0 && !rest(ctx, keepPause<<i) {
+			break
+		}
+		if version, err = t.db.EndRefresh(ctx, claim, sealed); err == nil {
+			return version, fresh, nil
+		}
+	}
+	return 0, fresh, err
+}

@@ -1,0 +1,293 @@
+package throttle
+
+import (
+	"context"
+	"time"
+
+	"takt/actors/otp"
+	"takt/hubspot"
+	"takt/store"
+)
+
+// The messages.
+type (
+	wake      map[string]int         // call: look after these queues; so many actions are new
+	lookAgain struct{ queue string } // cast: the portal's rates, or this queue, have changed
+
+	dueNow  struct{} // timer
+	beatNow struct{} // timer: say that the queues are looked after
+	idleNow struct{} // timer: nothing has come for a while
+	beaten  struct{}
+
+	claimed struct { // a claim has ended
+		asked   []string
+		token   Token
+		claim   store.Claim
+		err     error // of the database
+		noToken error // why there is no token
+	}
+	sent struct { // a call has ended and was recorded, or could not be
+		claim store.Claim
+		sum   summary
+		err   error
+	}
+)
+
+const (
+	// tokenPause is how long a portal without a token is left alone.
+	tokenPause = 30 * time.Second
+	// weatherPause is how long a database that is away is.
+	weatherPause = time.Second
+	// minPause keeps a timer that is early from spinning.
+	minPause = time.Millisecond
+)
+
+// portalQueue is a PortalQueue: it claims what is due in the queues of one portal
+// and sends it. Calls are pipelined: a claim does not wait for the call before it.
+// A restart loses nothing but timers: the queues' jobs start another.
+type portalQueue struct {
+	otp.Base
+	p     *Portals
+	id    int64
+	lanes *lanes
+
+	claiming bool
+	aloft    int // calls under way
+	brake    brake
+	until    time.Time // no claims before
+	timer    func()    // takes the armed timer back
+	armed    time.Time
+	idle     func()
+	beating  bool
+	weather  bool
+}
+
+// Init starts without queues: whoever starts it wakes it.
+func (s *portalQueue) Init(c *otp.Ctx) error {
+	s.lanes = newLanes(s.p.cfg.Linger)
+	c.SendEvery(s.p.cfg.Beat, beatNow{})
+	s.p.metrics.portals.Inc()
+	s.step(c)
+	return nil
+}
+
+// Terminate implements otp.Server.
+func (s *portalQueue) Terminate(*otp.Ctx, error) { s.p.metrics.portals.Dec() }
+
+// HandleCall takes queues to look after.
+func (s *portalQueue) HandleCall(c *otp.Ctx, from otp.From, req any) (any, error) {
+	queues, ok := req.(wake)
+	if !ok {
+		return s.Base.HandleCall(c, from, req)
+	}
+	now := time.Now()
+	for id, n := range queues {
+		s.lanes.arrive(id, n, now)
+	}
+	s.step(c)
+	return nil, nil //nolint:nilnil // the answer is that it was taken
+}
+
+// HandleCast implements otp.Server.
+func (s *portalQueue) HandleCast(c *otp.Ctx, msg any) {
+	m, ok := msg.(lookAgain)
+	if !ok {
+		s.Base.HandleCast(c, msg)
+		return
+	}
+	s.lanes.lookAgain(time.Now())
+	if m.queue != "" {
+		s.lanes.arrive(m.queue, 0, time.Now())
+	}
+	s.step(c)
+}
+
+// HandleInfo implements otp.Server.
+func (s *portalQueue) HandleInfo(c *otp.Ctx, msg any) {
+	switch msg := msg.(type) {
+	case dueNow:
+		s.timer, s.armed = nil, time.Time{}
+	case claimed:
+		s.claimed(c, msg)
+	case sent:
+		s.sent(c, msg)
+	case beatNow:
+		s.beat(c)
+		return
+	case beaten:
+		s.beating = false
+		return
+	case idleNow:
+		s.idle = nil
+		if s.quiet() {
+			c.Stop(nil)
+			return
+		}
+	default:
+		s.Base.HandleInfo(c, msg)
+	}
+	s.step(c)
+}
+
+// quiet reports whether there is nothing to look after.
+func (s *portalQueue) quiet() bool {
+	return len(s.lanes.byID) == 0 && s.aloft == 0 && !s.claiming
+}
+
+// step begins a claim if one is due, and arms the timers.
+func (s *portalQueue) step(c *otp.Ctx) {
+	if s.quiet() {
+		if s.idle == nil {
+			s.idle = c.SendAfter(s.p.cfg.Idle, idleNow{})
+		}
+		return
+	}
+	if s.idle != nil {
+		s.idle()
+		s.idle = nil
+	}
+	at, any := s.lanes.next()
+	if s.claiming || !any || s.aloft >= s.brake.calls(s.p.cfg.Calls) {
+		return // the end of what is under way leads back here
+	}
+	if at.Before(s.until) {
+		at = s.until
+	}
+	now := time.Now()
+	if !at.After(now) {
+		s.claim(c, s.lanes.take(now))
+		return
+	}
+	if s.timer != nil {
+		if !at.Before(s.armed) {
+			return
+		}
+		s.timer()
+	}
+	s.armed, s.timer = at, c.SendAfter(max(at.Sub(now), minPause), dueNow{})
+}
+
+// claim has a token looked up and actions claimed, beside the actor.
+func (s *portalQueue) claim(c *otp.Ctx, queues []string) {
+	if len(queues) == 0 {
+		return
+	}
+	s.claiming = true
+	p, id := s.p, s.id
+	c.Async(func(ctx context.Context) any {
+		m := claimed{asked: queues}
+		limit := hubspot.MaxBatch
+		if m.token, m.noToken = p.tokens.Access(ctx, id); m.noToken != nil {
+			limit = 0 // only what is too late is dropped
+		}
+		ctx, cancel := context.WithTimeoutCause(ctx, p.cfg.Timeout, errTransactionTooSlow)
+		defer cancel()
+		m.claim, m.err = p.db.Claim(ctx, store.ClaimRequest{
+			PortalID: id, Queues: queues, Limit: limit, Lease: p.cfg.Lease, MaxLinger: p.cfg.Linger,
+		})
+		if m.err == nil && m.noToken != nil && !isWeather(m.noToken) {
+			m.err = p.db.Note(ctx, queues, "no token: "+explain(m.noToken))
+		}
+		return m
+	})
+}
+
+func (s *portalQueue) claimed(c *otp.Ctx, m claimed) {
+	s.claiming = false
+	now := time.Now()
+	logger := c.Logger()
+	if m.err != nil {
+		s.lanes.retry(m.asked, now)
+		s.until = later(s.until, now.Add(weatherPause))
+		if isWeather(m.err) {
+			s.weather = true
+			c.Suspend("database unavailable")
+		} else {
+			logger.Error().Err(m.err).Msg("actions could not be claimed")
+		}
+		return
+	}
+	if s.weather {
+		s.weather = false
+		c.Resume()
+	}
+	if n := m.claim.Expired; n > 0 {
+		s.p.metrics.finished.WithLabelValues("expired").Add(float64(n))
+		logger.Warn().Int("actions", n).Msg("actions were too late to be sent")
+	}
+	s.lanes.claimed(m.asked, m.claim, now)
+	if m.noToken != nil {
+		if isWeather(m.noToken) {
+			s.until = later(s.until, now.Add(weatherPause))
+			return
+		}
+		s.until = later(s.until, now.Add(tokenPause))
+		logger.Warn().Err(m.noToken).Msg("portal has no token")
+		return
+	}
+	if len(m.claim.Actions) > 0 {
+		s.send(c, m.claim, m.token)
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// send has a claim's actions completed and recorded, beside the actor. A stop does
+// not abort it, only the process's hard deadline does.
+func (s *portalQueue) send(c *otp.Ctx, claim store.Claim, token Token) {
+	s.aloft++
+	p, id, hard := s.p, s.id, c.Context()
+	c.Async(func(context.Context) any {
+		d := &delivery{p: p, portal: id, claim: claim, token: token}
+		d.run(hard, claim.Actions)
+		return sent{claim, d.sum, d.record(hard)}
+	})
+}
+
+func (s *portalQueue) sent(c *otp.Ctx, m sent) {
+	s.aloft--
+	now := time.Now()
+	logger := c.Logger()
+	retry := m.sum.retry
+	if m.err != nil {
+		logger.Error().Err(m.err).Int("actions", len(m.claim.Actions)).Msg("a call's outcome could not be recorded; its actions are sent again")
+		retry = s.p.cfg.Lease
+	}
+	s.lanes.landed(m.claim, m.sum.refund() && m.err == nil, retry, now)
+	pause := s.brake.after(m.sum.worst)
+	pause = max(pause, m.sum.pause)
+	if pause > 0 {
+		s.until = later(s.until, now.Add(pause))
+	}
+	if m.sum.text != "" {
+		logger.Warn().Str("kind", m.sum.worst.String()).Int("failed", len(m.sum.failed)).Int("released", len(m.sum.released)).
+			Dur("pause", pause).Msg(m.sum.text)
+	}
+	if r := m.sum.recorded; r.Held+r.GivenUp > 0 {
+		logger.Warn().Int("held", r.Held).Int("given_up", r.GivenUp).Msg("actions failed again and again")
+		if r.GivenUp > 0 {
+			s.p.notices.Later(notice(NoticeJob{PortalID: s.id, Text: "actions were given up: " + m.sum.text, Actions: r.GivenUp}))
+		}
+	}
+}
+
+// beat says that the queues are looked after.
+func (s *portalQueue) beat(c *otp.Ctx) {
+	queues := s.lanes.ids()
+	if s.beating || len(queues) == 0 {
+		return
+	}
+	s.beating = true
+	p := s.p
+	c.Async(func(ctx context.Context) any {
+		ctx, cancel := context.WithTimeoutCause(ctx, p.cfg.Timeout, errTransactionTooSlow)
+		defer cancel()
+		_ = p.db.Beat(ctx, queues) // the next one is not far
+		return beaten{}
+	})
+}

@@ -1,0 +1,124 @@
+package throttle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"takt/actors/otp"
+	"takt/store"
+)
+
+// Portals is the handle of portal_queue_sup and of the PortalQueues below it.
+type Portals struct {
+	sys     *otp.System
+	sup     otp.Ref
+	db      Actions
+	hs      HubSpot
+	tokens  *Tokens
+	notices *JobBatcher
+	metrics *metrics
+	cfg     Config
+}
+
+// Supervisor describes portal_queue_sup.
+func (p *Portals) Supervisor() otp.SupSpec {
+	return otp.SupSpec{
+		Strategy: otp.Dynamic, MaxChildren: p.cfg.MaxPortals,
+		Children: []otp.ChildSpec{{
+			ID: "portal_queue", Restart: otp.Temporary,
+			Key: func(args any) string { return fmt.Sprint(args) },
+			ServerArgs: func(args any) otp.Server {
+				id, _ := args.(int64)
+				return &portalQueue{p: p, id: id}
+			},
+			// A call to HubSpot is awaited; its record is worth it.
+			Shutdown: p.cfg.call + p.cfg.Timeout,
+		}},
+	}
+}
+
+// proc returns the portal's PortalQueue, nil if none runs.
+func (p *Portals) proc(portal int64) *otp.Proc {
+	return p.sys.Whereis(p.sup.Name() + "/" + strconv.FormatInt(portal, 10))
+}
+
+// ErrFull says that as many portals are looked after as may be.
+var ErrFull = errors.New("too many portals are looked after at once")
+
+// wakeTries is how often a PortalQueue that just ends is replaced.
+const wakeTries = 5
+
+// Wake has a queue looked after: its PortalQueue is started if it does not run.
+// n is how many actions are new, as far as is known. It never waits for HubSpot.
+func (p *Portals) Wake(ctx context.Context, portal int64, queues map[string]int) error {
+	var err error
+	for range wakeTries {
+		proc := p.proc(portal)
+		if proc == nil {
+			proc, err = otp.StartDynamic(ctx, p.sup, portal)
+			var running *otp.AlreadyStartedError
+			switch {
+			case errors.As(err, &running):
+				proc = running.Proc
+			case errors.Is(err, otp.ErrMaxChildren):
+				p.metrics.full.Inc()
+				return ErrFull
+			case err != nil:
+				return fmt.Errorf("starting the queue of portal %d: %w", portal, err)
+			}
+		}
+		var down *otp.DownError
+		if _, err = otp.Call[any](ctx, proc, wake(queues)); !errors.As(err, &down) {
+			return err
+		}
+	}
+	return fmt.Errorf("waking the queue of portal %d: %w", portal, err)
+}
+
+// tell wakes the portals of queues with new actions. Who is not told is found by
+// the queue's job.
+func (p *Portals) tell(ctx context.Context, news map[string]pending) {
+	portals := map[int64]map[string]int{}
+	for id, n := range news {
+		if portals[n.portal] == nil {
+			portals[n.portal] = map[string]int{}
+		}
+		portals[n.portal][id] = n.n
+	}
+	for portal, queues := range portals {
+		if ctx.Err() != nil {
+			return
+		}
+		_ = p.Wake(ctx, portal, queues) // the job tries again
+	}
+}
+
+// changed makes the portal's PortalQueue, if there is one, look at its queues
+// anew, and at this one.
+func (p *Portals) changed(portal int64, queue string) {
+	if proc := p.proc(portal); proc != nil {
+		otp.Cast(proc, lookAgain{queue})
+	}
+}
+
+// changedAll does so with all of them.
+func (p *Portals) changedAll() {
+	for _, name := range p.sys.Names() {
+		if strings.HasPrefix(name, p.sup.Name()+"/") {
+			otp.Cast(p.sys.Ref(name), lookAgain{})
+		}
+	}
+}
+
+// Resume wakes what has to be looked after: this controller may be the only one,
+// and just back from the dead.
+func (p *Portals) Resume(ctx context.Context, busy []store.QueueKey) {
+	news := map[string]pending{}
+	for _, k := range busy {
+		news[k.ID()] = pending{k.PortalID, 0}
+	}
+	p.tell(ctx, news)
+}

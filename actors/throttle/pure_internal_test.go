@@ -1,0 +1,127 @@
+package throttle
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"takt/hubspot"
+	"takt/store"
+)
+
+func TestLanes(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	take := func(l *lanes, after time.Duration) []string { return l.take(now.Add(after)) }
+	t.Run("a lone action waits a moment for company, a full batch does not", func(t *testing.T) {
+		t.Parallel()
+		l := newLanes(900 * time.Millisecond)
+		l.get("q").period = time.Second
+		l.arrive("q", 1, now)
+		require.Empty(t, take(l, 9*time.Millisecond))
+		require.Equal(t, []string{"q"}, take(l, 10*time.Millisecond))
+		l.arrive("q", fullBatch, now)
+		require.Equal(t, []string{"q"}, take(l, 0))
+	})
+	t.Run("nothing that comes in helps against a spent budget", func(t *testing.T) {
+		t.Parallel()
+		l := newLanes(time.Second)
+		l.arrive("q", 0, now)
+		l.claimed(take(l, 0), store.Claim{Queues: []store.QueueDue{{Queue: "q", Waiting: true, In: time.Minute, Blocked: true, Period: time.Hour}}}, now)
+		l.arrive("q", 500, now)
+		require.Empty(t, take(l, time.Minute-1))
+		require.Equal(t, []string{"q"}, take(l, time.Minute))
+		l.lookAgain(now)
+		require.Equal(t, []string{"q"}, take(l, 0), "a changed rate does")
+	})
+	t.Run("a queue in which nothing waits is forgotten, unless something came meanwhile", func(t *testing.T) {
+		t.Parallel()
+		l := newLanes(time.Second)
+		l.arrive("q", 1, now)
+		ids := take(l, time.Second)
+		l.arrive("q", 1, now)
+		empty := store.Claim{Queues: []store.QueueDue{{Queue: "q", Period: time.Second}}}
+		l.claimed(ids, empty, now)
+		require.Equal(t, []string{"q"}, l.ids())
+		l.claimed(take(l, time.Second), empty, now)
+		require.Empty(t, l.ids())
+	})
+	t.Run("budget comes back a period after the answer", func(t *testing.T) {
+		t.Parallel()
+		l := newLanes(time.Second)
+		l.arrive("q", 0, now)
+		c := store.Claim{
+			Actions: []store.ClaimedAction{{Queue: "q"}, {Queue: "q"}},
+			Queues:  []store.QueueDue{{Queue: "q", Waiting: true, In: time.Hour, Blocked: true, Period: time.Second}},
+		}
+		l.claimed(take(l, 0), c, now)
+		l.landed(c, false, 0, now.Add(100*time.Millisecond))
+		at, ok := l.next()
+		require.True(t, ok)
+		require.Equal(t, now.Add(1100*time.Millisecond), at)
+	})
+	t.Run("the queue that waits longest is served first", func(t *testing.T) {
+		t.Parallel()
+		l := newLanes(0)
+		l.arrive("b", 0, now)
+		l.arrive("a", 0, now.Add(time.Millisecond))
+		require.Equal(t, []string{"b", "a"}, take(l, time.Second))
+		l.retry([]string{"a"}, now.Add(time.Hour))
+		at, _ := l.next()
+		require.Equal(t, now.Add(time.Hour), at)
+	})
+}
+
+func TestABrakeDoublesUntilItIsReleased(t *testing.T) {
+	t.Parallel()
+	var b brake
+	require.Equal(t, 8, b.calls(8))
+	for _, want := range []time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second} {
+		require.Equal(t, want, b.after(hubspot.Broken))
+		require.Equal(t, 1, b.calls(8))
+	}
+	require.Zero(t, b.after(hubspot.Wait), "a rate limit is no failure")
+	require.Equal(t, 4*time.Second, b.after(hubspot.Silent))
+	for range 30 {
+		b.after(hubspot.Silent)
+	}
+	require.Equal(t, time.Minute, b.after(hubspot.Silent))
+	require.Zero(t, b.after(hubspot.Done))
+	require.Equal(t, 8, b.calls(8))
+}
+
+func TestSealsOpenOnlyWhereTheyBelong(t *testing.T) {
+	t.Parallel()
+	first, second := make([]byte, 32), bytes.Repeat([]byte{1}, 32)
+	old, err := NewKeys(first)
+	require.NoError(t, err)
+	sealed := old.seal("token", 7, "access")
+	require.NotContains(t, string(sealed), "token")
+	require.NotEqual(t, sealed, old.seal("token", 7, "access"), "each with a nonce of its own")
+	both, err := NewKeys(second, first)
+	require.NoError(t, err)
+	require.NotEqual(t, old.ID(), both.ID())
+	text, err := both.open(old.ID(), sealed, 7, "access")
+	require.NoError(t, err)
+	require.Equal(t, "token", text)
+	for name, open := range map[string]func() (string, error){
+		"another portal's": func() (string, error) { return both.open(old.ID(), sealed, 8, "access") },
+		"another use":      func() (string, error) { return both.open(old.ID(), sealed, 7, "refresh") },
+		"another key":      func() (string, error) { return both.open(both.ID(), sealed, 7, "access") },
+		"an unknown key":   func() (string, error) { return both.open("x", sealed, 7, "access") },
+		"changed":          func() (string, error) { return both.open(old.ID(), append([]byte{1}, sealed...), 7, "access") },
+		"clear text":       func() (string, error) { return both.open(old.ID(), []byte("token"), 7, "access") },
+	} {
+		text, err := open()
+		require.Error(t, err, name)
+		require.Empty(t, text, name)
+	}
+	for _, key := range [][]byte{nil, make([]byte, 16), make([]byte, 33)} {
+		_, err := NewKeys(key)
+		require.Error(t, err)
+	}
+	_, err = NewKeys()
+	require.Error(t, err)
+}

@@ -1,0 +1,95 @@
+package throttle
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"takt/actors/otp"
+	"takt/store"
+)
+
+// Throttle is the handle of the subsystem and its parts. Handles stay valid over
+// restarts and may be used by any goroutine.
+type Throttle struct {
+	Cache   *Cache
+	Tokens  *Tokens
+	Batcher *Batcher
+	Notices *JobBatcher
+	Jobs    *Jobs
+	Portals *Portals
+
+	db      Store
+	metrics *metrics
+}
+
+// New returns the handles for the actors that their Specs describe. It starts
+// nothing.
+func New(sys *otp.System, deps Deps, cfg Config) *Throttle {
+	call := 30 * time.Second
+	if deps.HubSpot != nil {
+		call = deps.HubSpot.Timeout()
+	}
+	cfg = cfg.withDefaults(call)
+	m := newMetrics()
+	ref := func(id string) otp.Ref { return sys.Ref(cfg.Root + "/" + id) }
+	t := &Throttle{db: deps.Store, metrics: m}
+	t.Tokens = &Tokens{
+		ref: ref("oauth_refresh_lock"), db: deps.Store, hs: deps.HubSpot, app: deps.App, keys: deps.Keys, metrics: m, cfg: cfg,
+	}
+	t.Notices = &JobBatcher{ref: ref("job_batcher"), db: deps.Store, cfg: cfg}
+	t.Portals = &Portals{
+		sys: sys, sup: ref("portal_queue_sup"), db: deps.Store, hs: deps.HubSpot, tokens: t.Tokens, notices: t.Notices, metrics: m, cfg: cfg,
+	}
+	t.Cache = &Cache{ref: ref("config_cache"), db: deps.Store, bus: deps.Bus, portals: t.Portals, cfg: cfg}
+	t.Batcher = &Batcher{ref: ref("action_batcher"), db: deps.Store, portals: t.Portals, metrics: m, cfg: cfg}
+	t.Jobs = &Jobs{db: deps.Store, portals: t.Portals, bus: deps.Bus, metrics: m, cfg: cfg}
+	return t
+}
+
+// Collectors returns the figures, to be registered once.
+func (t *Throttle) Collectors() []prometheus.Collector { return t.metrics.collectors() }
+
+// Accept makes an action durable and returns where it stands. Errors:
+// InvalidArgument (nobody has set a rate for it), Unavailable.
+func (t *Throttle) Accept(ctx context.Context, a store.Action) (store.Acceptance, error) {
+	_, err := t.Cache.Config(ctx, a.Queue.PortalID, a.Queue.ActionID)
+	if store.CodeOf(err) == store.NotFound {
+		t.metrics.refused.WithLabelValues("unknown").Inc()
+		return store.Acceptance{}, bad("No configuration for this portal and action")
+	}
+	if err != nil {
+		return store.Acceptance{}, err
+	}
+	return t.Batcher.Accept(ctx, a)
+}
+
+// PutConfig sets a rate, for what waits too. Errors: InvalidArgument, Unavailable.
+func (t *Throttle) PutConfig(ctx context.Context, c store.ThrottleConfig) (store.ThrottleConfig, error) {
+	if err := c.Validate(); err != nil {
+		return c, err
+	}
+	saved, err := t.db.PutConfig(ctx, c)
+	// Also if that failed: it may have been saved.
+	t.Cache.forget(action{c.PortalID, c.ActionID})
+	t.Portals.changed(c.PortalID, "")
+	return saved, err
+}
+
+// DeleteConfig refuses new actions from now on. Errors: NotFound, Unavailable.
+func (t *Throttle) DeleteConfig(ctx context.Context, portal, id int64) error {
+	err := t.db.DeleteConfig(ctx, portal, id)
+	t.Cache.forget(action{portal, id})
+	return err
+}
+
+// Look has a queue looked at now, here: an operator has changed it.
+func (t *Throttle) Look(ctx context.Context, queue string) error {
+	portal, ok := portalOf(queue)
+	if !ok {
+		return store.NewError(store.NotFound, "Queue not found")
+	}
+	t.Portals.changed(portal, queue)
+	return t.Portals.Wake(ctx, portal, map[string]int{queue: 0})
+}

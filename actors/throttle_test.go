@@ -1,0 +1,467 @@
+package actors_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"takt/actors"
+	"takt/actors/throttle"
+	"takt/hubspot"
+	"takt/hubspot/standin"
+	"takt/store"
+	"takt/store/postgres"
+	"takt/store/storetest"
+)
+
+// hall is a HubSpot and a database for the controllers of one test.
+type hall struct {
+	t    *testing.T
+	db   *storetest.Database
+	hs   *standin.HubSpot
+	base string
+	keys [][]byte
+}
+
+const firstPortal = int64(9001)
+
+func newHall(t *testing.T, cfg standin.Config, portals int) *hall {
+	t.Helper()
+	hs := standin.New(cfg)
+	for i := range portals {
+		hs.AddPortal(firstPortal + int64(i))
+	}
+	base, stop, err := hs.Start(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(stop)
+	return &hall{t: t, db: storetest.New(t), hs: hs, base: base, keys: [][]byte{make([]byte, 32)}}
+}
+
+// unlimited takes HubSpot's own limit out of the way.
+func unlimited() standin.Config { return standin.Config{RollingLimit: -1} }
+
+// controller starts a tree. Its calls take at most two seconds, so that what a
+// killed one has claimed is free after three.
+func (h *hall) controller(edit ...func(*throttle.Config)) node {
+	h.t.Helper()
+	db := postgres.New()
+	q := postgres.NewQueue(db, postgres.QueueConfig{})
+	th, err := postgres.NewThrottle(db)
+	require.NoError(h.t, err)
+	keys, err := throttle.NewKeys(h.keys...)
+	require.NoError(h.t, err)
+	cfg := throttle.Config{Snooze: time.Second}
+	for _, e := range edit {
+		e(&cfg)
+	}
+	client := hubspot.NewClient(hubspot.Config{API: h.base, AuthorizeURL: h.base + "/oauth/authorize", Timeout: 2 * time.Second})
+	database := h.db.Config
+	tree := actors.New(actors.Config{
+		Database: func(context.Context) (*pgx.ConnConfig, error) { return database.Copy(), nil },
+		Throttle: cfg,
+	}, actors.Deps{
+		Logger: zerolog.New(h.t.Output()).Level(zerolog.WarnLevel), DB: db, Queue: q, Monitor: q,
+		Files: openFiles(h.t), Rows: postgres.NewFiles(db), Load: postgres.NewLoad(db),
+		Deployments: postgres.NewDeployments(db),
+		Throttle: throttle.Deps{Store: th, HubSpot: client, Keys: keys, App: hubspot.App{
+			ClientID: h.hs.Config().ClientID, ClientSecret: h.hs.Config().ClientSecret, RedirectURL: "http://127.0.0.1/back",
+		}},
+	})
+	require.NoError(h.t, tree.Start(h.t.Context(), func(ctx context.Context) error {
+		<-ctx.Done()
+		return nil
+	}))
+	n := node{Tree: tree, db: db}
+	h.t.Cleanup(func() {
+		n.stop(h.t)
+		client.CloseIdle()
+	})
+	require.Eventually(h.t, tree.Ready, time.Minute, 10*time.Millisecond)
+	return n
+}
+
+func (n node) stop(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(t.Context()), time.Minute, context.DeadlineExceeded)
+	defer cancel()
+	require.True(t, n.Stop(ctx).Clean())
+}
+
+// install authorizes portals as an installer's browser does.
+func (h *hall) install(n node, portals ...int64) {
+	h.t.Helper()
+	browser := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	defer browser.CloseIdleConnections()
+	for _, p := range portals {
+		at, err := n.Throttle.Tokens.Authorize(h.t.Context())
+		require.NoError(h.t, err)
+		req, err := http.NewRequestWithContext(h.t.Context(), http.MethodGet, fmt.Sprint(at, "&portal=", p), http.NoBody)
+		require.NoError(h.t, err)
+		resp, err := browser.Do(req)
+		require.NoError(h.t, err)
+		require.NoError(h.t, resp.Body.Close())
+		back, err := url.Parse(resp.Header.Get("Location"))
+		require.NoError(h.t, err)
+		got, err := n.Throttle.Tokens.Install(h.t.Context(), back.Query().Get("state"), back.Query().Get("code"))
+		require.NoError(h.t, err)
+		require.Equal(h.t, p, got)
+	}
+}
+
+func (h *hall) rate(n node, portal int64, most, period int, unit store.TimeUnit) {
+	h.t.Helper()
+	_, err := n.Throttle.PutConfig(h.t.Context(), store.ThrottleConfig{PortalID: portal, ActionID: 1, MaxThroughput: most, TimePeriod: period, TimeUnit: unit})
+	require.NoError(h.t, err)
+}
+
+func actionOf(portal int64, workflow, i int) store.Action {
+	return store.Action{
+		Queue:      store.QueueKey{PortalID: portal, WorkflowID: fmt.Sprint(workflow), ActionID: 1, Index: "0"},
+		CallbackID: fmt.Sprintf("cb-%d-%d-%d", portal, workflow, i), Expires: time.Hour,
+	}
+}
+
+// send hands n actions over, many at once.
+func (h *hall) send(n node, portal int64, workflow, count int) {
+	h.t.Helper()
+	var wg sync.WaitGroup
+	errs := make(chan error, count)
+	for i := range count {
+		wg.Go(func() {
+			_, err := n.Throttle.Accept(h.t.Context(), actionOf(portal, workflow, i))
+			errs <- err
+		})
+	}
+	wg.Wait()
+	for range count {
+		require.NoError(h.t, <-errs)
+	}
+}
+
+func (h *hall) completed(want int) {
+	h.t.Helper()
+	require.Eventually(h.t, func() bool { return h.hs.Distinct() >= want }, 2*time.Minute, 10*time.Millisecond, "%d of %d were completed", h.hs.Distinct(), want)
+	require.Equal(h.t, want, h.hs.Distinct())
+}
+
+// settled waits until nothing waits, and checks that all ended as completed.
+func (h *hall) settled(want int) {
+	h.t.Helper()
+	var waiting, done int
+	require.Eventually(h.t, func() bool {
+		err := h.db.Pool.QueryRow(h.t.Context(), `SELECT count(*) FILTER (WHERE state = 'waiting'), count(*) FILTER (WHERE state = 'completed') FROM action_executions`).Scan(&waiting, &done)
+		return err == nil && waiting == 0
+	}, time.Minute, 10*time.Millisecond)
+	require.Equal(h.t, want, done)
+}
+
+// ofQueue filters the record.
+func ofQueue(list []standin.Completion, portal int64, workflow int) (out []standin.Completion) {
+	prefix := fmt.Sprintf("cb-%d-%d-", portal, workflow)
+	for _, c := range list {
+		if c.PortalID == portal && len(c.CallbackID) > len(prefix) && c.CallbackID[:len(prefix)] == prefix {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+func TestActionsAreCompletedAtTheirRate(t *testing.T) {
+	t.Parallel()
+	h := newHall(t, standin.Config{}, 1)
+	n := h.controller()
+	h.install(n, firstPortal)
+	_, err := n.Throttle.Accept(t.Context(), actionOf(firstPortal, 1, 0))
+	require.Equal(t, store.InvalidArgument, store.CodeOf(err), "no rate is set, and that is not remembered")
+	h.rate(n, firstPortal, 20, 1, store.Second)
+	h.send(n, firstPortal, 1, 60)
+	h.completed(60)
+	h.settled(60)
+	require.LessOrEqual(t, standin.MostInAnyWindow(h.hs.Completions(), time.Second), 20)
+	again, err := n.Throttle.Accept(t.Context(), actionOf(firstPortal, 1, 0))
+	require.NoError(t, err)
+	require.True(t, again.Repeat)
+	require.Equal(t, store.ActionCompleted, again.State)
+	require.Eventually(t, func() bool { // the job ends when nothing waits
+		var live int
+		err := h.db.Pool.QueryRow(t.Context(), `SELECT count(*) FROM river_job WHERE kind = 'throttle' AND state <> 'completed'`).Scan(&live)
+		return err == nil && live == 0
+	}, time.Minute, 20*time.Millisecond)
+}
+
+// Promise P7, over the times that HubSpot has recorded: with several queues each,
+// two controllers, one of which is restarted in between.
+func TestNoWindowHasMoreThanTheRate(t *testing.T) {
+	t.Parallel()
+	const configs = 20
+	h := newHall(t, unlimited(), configs)
+	a, b := h.controller(), h.controller()
+	random := rand.New(rand.NewPCG(1, 2))
+	type plan struct{ most, workflows, count int }
+	plans := map[int64]plan{}
+	total := 0
+	for i := range configs {
+		portal := firstPortal + int64(i)
+		p := plan{1 + random.IntN(30), 1 + random.IntN(2), 0}
+		p.count = min(3*p.most, 60)
+		plans[portal] = p
+		total += p.count * p.workflows
+		h.install(a, portal)
+		h.rate(a, portal, p.most, 1, store.Second)
+	}
+	var wg sync.WaitGroup
+	for portal, p := range plans {
+		for w := range p.workflows {
+			n := []node{a, b}[(int(portal)+w)%2]
+			wg.Go(func() { h.send(n, portal, w, p.count) })
+		}
+	}
+	wg.Wait()
+	b.stop(t)
+	h.controller()
+	h.completed(total)
+	all := h.hs.Completions()
+	for portal, p := range plans {
+		for w := range p.workflows {
+			got := ofQueue(all, portal, w)
+			require.Len(t, got, p.count)
+			require.LessOrEqual(t, standin.MostInAnyWindow(got, time.Second), p.most, "portal %d", portal)
+		}
+	}
+	h.settled(total)
+}
+
+func TestAChangedRateAppliesToTheBacklogAtOnce(t *testing.T) {
+	t.Parallel()
+	h := newHall(t, unlimited(), 1)
+	n, other := h.controller(), h.controller()
+	h.install(n, firstPortal)
+	h.rate(n, firstPortal, 40, 1, store.Second)
+	h.send(n, firstPortal, 1, 200)
+	require.Eventually(t, func() bool { return h.hs.Distinct() >= 60 }, time.Minute, time.Millisecond)
+	h.rate(other, firstPortal, 20, 1, store.Second)
+	changed := time.Now()
+	h.completed(200)
+	var late []standin.Completion
+	for _, c := range h.hs.Completions() {
+		if c.At.After(changed.Add(time.Second)) { // within one period
+			late = append(late, c)
+		}
+	}
+	require.NotEmpty(t, late)
+	require.LessOrEqual(t, standin.MostInAnyWindow(late, time.Second), 20)
+	h.rate(n, firstPortal, 1, 1, store.Day)
+	h.send(n, firstPortal, 2, 30)
+	require.Eventually(t, func() bool { return h.hs.Distinct() == 201 }, time.Minute, time.Millisecond)
+	h.rate(n, firstPortal, 100, 1, store.Second) // does not wait for tomorrow
+	h.completed(230)
+}
+
+func TestADeadPortalDelaysNoOther(t *testing.T) {
+	t.Parallel()
+	h := newHall(t, unlimited(), 2)
+	n := h.controller()
+	dead, alive := firstPortal, firstPortal+1
+	h.install(n, dead, alive)
+	h.rate(n, dead, 1000, 1, store.Second)
+	h.rate(n, alive, 1000, 1, store.Second)
+	p99 := func(workflow int) time.Duration {
+		const rounds = 100
+		var took []time.Duration
+		for i := range rounds {
+			begin := time.Now()
+			a := actionOf(alive, workflow, i)
+			_, err := n.Throttle.Accept(t.Context(), a)
+			require.NoError(t, err)
+			before := h.hs.Distinct
+			want := workflow*rounds + i + 1
+			require.Eventually(t, func() bool { return before() >= want }, time.Minute, time.Millisecond)
+			took = append(took, time.Since(begin))
+		}
+		slices.Sort(took)
+		return took[rounds*99/100]
+	}
+	h.hs.Fail(dead, standin.Fault{Status: 503, Delay: time.Minute})
+	well := p99(0)
+	h.send(n, dead, 7, 500)
+	ill := p99(1)
+	t.Logf("p99 alone %v, beside a dead portal %v", well, ill)
+	// A busy machine may add something; a dead portal's calls take two seconds.
+	require.Less(t, ill, well+time.Second)
+}
+
+func TestHubSpotsMoodsAreSurvived(t *testing.T) {
+	t.Parallel()
+	for name, faults := range map[string][]standin.Fault{
+		"a rate limit":              {{Status: 429, Header: map[string]string{"retry-after": "1"}, Times: 2}},
+		"locked":                    {{Status: 423, Times: 1}},
+		"an account that moves":     {{Status: 477, Header: map[string]string{"Retry-After": "1"}, Times: 1}},
+		"an edge that answers HTML": {{Status: 403, Body: "<html>blocked, ray id 1</html>", Times: 1}},
+		"an error":                  {{Status: 502, Body: "<html>", Times: 2}},
+		"a time-out":                {{Status: 500, Delay: time.Minute, Times: 1}},
+		"a cut connection":          {{Times: 1}},
+		"a reply that was lost":     {{After: true, Times: 1}},
+		"one that it does not know": {{Status: 400, Body: `{"message":"unknown callback"}`, Only: "cb-9001-1-3"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHall(t, unlimited(), 1)
+			n := h.controller()
+			h.install(n, firstPortal)
+			h.rate(n, firstPortal, 100, 1, store.Second)
+			h.hs.Fail(firstPortal, faults...)
+			h.send(n, firstPortal, 1, 10)
+			if faults[0].Only == "" {
+				h.completed(10)
+				h.settled(10)
+				return
+			}
+			h.completed(9) // it alone fails
+			var failures int
+			require.Eventually(t, func() bool {
+				err := h.db.Pool.QueryRow(t.Context(), `SELECT failures FROM action_executions WHERE state = 'waiting'`).Scan(&failures)
+				return err == nil && failures > 0
+			}, time.Minute, 10*time.Millisecond)
+		})
+	}
+}
+
+func TestA401IsOneForcedRefresh(t *testing.T) {
+	t.Parallel()
+	h := newHall(t, standin.Config{RollingLimit: -1, Rotate: true}, 1)
+	a, b := h.controller(), h.controller()
+	h.install(a, firstPortal)
+	h.rate(a, firstPortal, 100, 1, store.Second)
+	h.send(a, firstPortal, 1, 1)
+	h.send(b, firstPortal, 2, 1)
+	h.completed(2)
+	require.Zero(t, h.hs.Refreshes(firstPortal))
+	h.hs.Revoke(firstPortal)
+	h.send(a, firstPortal, 3, 20)
+	h.send(b, firstPortal, 4, 20)
+	h.completed(42)
+	require.Equal(t, 1, h.hs.Refreshes(firstPortal), "one for both controllers")
+}
+
+func TestConcurrentRefreshesAreOne(t *testing.T) {
+	t.Parallel()
+	h := newHall(t, standin.Config{Rotate: true, TokenLife: 30 * time.Minute}, 1)
+	a, b := h.controller(), h.controller()
+	h.install(a, firstPortal)
+	_, err := h.db.Pool.Exec(t.Context(), `UPDATE oauth_tokens SET expires_at = now() + interval '4 minutes', updated_at = now() - interval '26 minutes'`)
+	require.NoError(t, err)
+	var wg sync.WaitGroup
+	errs := make(chan error, 40)
+	for i := range cap(errs) {
+		wg.Go(func() {
+			_, err := []node{a, b}[i%2].Throttle.Tokens.Access(t.Context(), firstPortal)
+			errs <- err
+		})
+	}
+	wg.Wait()
+	for range cap(errs) {
+		require.NoError(t, <-errs)
+	}
+	require.Equal(t, 1, h.hs.Refreshes(firstPortal))
+}
+
+func TestTokensAreSealedAnewWithTheNewKey(t *testing.T) {
+	t.Parallel()
+	h := newHall(t, unlimited(), 2)
+	old, fresh := h.keys[0], append(make([]byte, 31), 1)
+	a := h.controller()
+	h.install(a, firstPortal, firstPortal+1)
+	h.keys = [][]byte{fresh, old}
+	b := h.controller()
+	n, err := b.Throttle.Tokens.Rekey(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 2, n)
+	n, err = b.Throttle.Tokens.Rekey(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, n)
+	h.keys = [][]byte{fresh}
+	c := h.controller()
+	_, err = c.Throttle.Tokens.Access(t.Context(), firstPortal)
+	require.NoError(t, err)
+	h.keys = [][]byte{old}
+	_, err = h.controller().Throttle.Tokens.Access(t.Context(), firstPortal)
+	require.Error(t, err, "a failed decryption is an error, never a token")
+	var text string
+	require.NoError(t, h.db.Pool.QueryRow(t.Context(), `SELECT string_agg(t::text || encode(access_token, 'escape') || encode(refresh_token, 'escape'), '') FROM oauth_tokens t`).Scan(&text))
+	for _, token := range h.hs.Tokens() {
+		require.NotContains(t, text, token)
+	}
+}
+
+func TestWhatIsPausedWaitsUntilItIsResumed(t *testing.T) {
+	t.Parallel()
+	h := newHall(t, unlimited(), 1)
+	n, other := h.controller(), h.controller()
+	h.install(n, firstPortal)
+	h.rate(n, firstPortal, 1, 1, store.Second)
+	h.send(n, firstPortal, 1, 3)
+	h.send(n, firstPortal, 2, 3)
+	th, err := postgres.NewThrottle(other.db)
+	require.NoError(t, err)
+	queue := actionOf(firstPortal, 1, 0).Queue.ID()
+	require.NoError(t, th.Pause(t.Context(), queue, true))
+	require.Eventually(t, func() bool { return len(ofQueue(h.hs.Completions(), firstPortal, 2)) == 3 }, time.Minute, 10*time.Millisecond)
+	require.Less(t, len(ofQueue(h.hs.Completions(), firstPortal, 1)), 3)
+	require.NoError(t, th.Pause(t.Context(), queue, false))
+	require.NoError(t, other.Throttle.Look(t.Context(), queue))
+	h.completed(6)
+}
+
+func TestTheDatabaseMayGoAndComeBack(t *testing.T) {
+	t.Parallel()
+	h := newHall(t, unlimited(), 1)
+	n := h.controller()
+	h.install(n, firstPortal)
+	h.rate(n, firstPortal, 50, 1, store.Second)
+	h.send(n, firstPortal, 1, 150)
+	cut(t, h.db)
+	require.Eventually(t, func() bool {
+		_, err := n.Throttle.Accept(t.Context(), actionOf(firstPortal, 2, 0))
+		return err == nil
+	}, time.Minute, 10*time.Millisecond)
+	h.completed(151)
+	h.settled(151)
+	require.Zero(t, n.Snapshot(true).Restarts)
+	for _, c := range n.Snapshot(true).Children {
+		require.Zero(t, c.Restarts, c.Path)
+		for _, g := range c.Children {
+			require.Zero(t, g.Restarts, g.Path)
+		}
+	}
+	require.LessOrEqual(t, standin.MostInAnyWindow(ofQueue(h.hs.Completions(), firstPortal, 1), time.Second), 50)
+}
+
+func TestEveryActorMayCrashAtAnyTime(t *testing.T) {
+	t.Parallel()
+	h := newHall(t, unlimited(), 1)
+	n := h.controller()
+	h.install(n, firstPortal)
+	h.rate(n, firstPortal, 50, 1, store.Second)
+	h.send(n, firstPortal, 1, 150)
+	for _, id := range []string{"config_cache", "oauth_refresh_lock", "action_batcher", "job_batcher", "jobs", "portal_queue_sup"} {
+		require.NoError(t, n.Restart(t.Context(), "takt/throttle/"+id))
+	}
+	require.NoError(t, n.Restart(t.Context(), "takt/throttle"))
+	require.Eventually(t, func() bool {
+		_, err := n.Throttle.Accept(t.Context(), actionOf(firstPortal, 2, 0))
+		return err == nil
+	}, time.Minute, 10*time.Millisecond)
+	h.completed(151)
+	h.settled(151)
+	require.LessOrEqual(t, standin.MostInAnyWindow(ofQueue(h.hs.Completions(), firstPortal, 1), time.Second), 50)
+}
