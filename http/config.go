@@ -51,6 +51,19 @@ type Config struct {
 	// MaxConnections is how many connections may be open at once; one more is
 	// closed. Parked polls have one each. Defaults to 32 768.
 	MaxConnections int
+	// PublicURL is how others reach this server: HubSpot signs it. Without it the
+	// headers of a proxy are believed.
+	PublicURL string
+	// HubSpotSecret is the client secret that HubSpot signs with. Without it every
+	// action is refused.
+	HubSpotSecret string
+	// HubSpotBlock answers a waiting action with BLOCK, so that HubSpot holds its
+	// execution; else with 204.
+	HubSpotBlock bool
+	// HubSpotExpiration is how long HubSpot waits for an action. Defaults to one
+	// week.
+	HubSpotExpiration time.Duration
+
 	// ReadHeaderTimeout is for a request's header. Defaults to 10 seconds.
 	ReadHeaderTimeout time.Duration
 	// ReadTimeout is for a body that is not a file. Defaults to 30 seconds.
@@ -109,6 +122,7 @@ func (c Config) WithDefaults() Config {
 	c.MaxParts = cmp.Or(c.MaxParts, 32)
 	c.MaxList = cmp.Or(c.MaxList, 10_000)
 	c.MaxConnections = cmp.Or(c.MaxConnections, 32_768)
+	c.HubSpotExpiration = cmp.Or(c.HubSpotExpiration, 7*24*time.Hour)
 	c.ReadHeaderTimeout = cmp.Or(c.ReadHeaderTimeout, 10*time.Second)
 	c.ReadTimeout = cmp.Or(c.ReadTimeout, 30*time.Second)
 	c.WriteTimeout = cmp.Or(c.WriteTimeout, 2*time.Minute)

@@ -28,7 +28,7 @@ func contract() map[string]map[string][]answer {
 	return map[string]map[string][]answer{
 		"submitters": submitContract(), "readers": readContract(), "holders": holderContract(),
 		"workers": workerContract(), "operators": fleetContract(), "anybody": publicContract(),
-		"deployers": deploymentContract(),
+		"deployers": deploymentContract(), "HubSpot": throttleContract(),
 	}
 }
 
@@ -39,6 +39,7 @@ func TestEveryRouteAnswersAsPromised(t *testing.T) {
 			t.Parallel()
 			b := setup(t, func(c *takthttp.Config) {
 				c.MaxSource, c.MaxCerts, c.MaxResult, c.MaxJSON = 1000, 500, 1000, 2000
+				c.HubSpotSecret = clientSecret
 			})
 			for route, answers := range routes {
 				for _, a := range answers {
@@ -55,7 +56,7 @@ func (a answer) check(t *testing.T, route string, r reply) {
 	require.Equal(t, a.status, r.status, "%s: %d %s: %s", route, a.status, a.text, r.body)
 	require.NotContains(t, r.body, `": `, "%s: JSON is compact", route)
 	if a.text == "" {
-		require.Less(t, a.status, 300, "a success")
+		require.Less(t, a.status, 400, "a success")
 		return
 	}
 	require.Equal(t, "application/problem+json", r.header.Get("Content-Type"), route)
@@ -93,6 +94,7 @@ func TestEveryRouteIsPromised(t *testing.T) {
 		}
 		require.True(t, slices.ContainsFunc(answers, func(a answer) bool { return a.text == "" }), "%s: success", route)
 		public := strings.HasSuffix(path, "/health") || strings.HasSuffix(path, "/stats") && !strings.Contains(path, ":")
+		public = public || strings.HasPrefix(path, "/api/oauth/") || has(401, "Invalid signature")
 		require.True(t, public || has(401, "X-API-Key") && has(403, "Invalid API key"), "%s: keys", route)
 		require.True(t, !strings.Contains(path, "/builds/:id") || has(404, "Build not found"), "%s: unknown build", route)
 		require.True(t, !strings.Contains(path, "/workers/:id") && !strings.Contains(path, ":worker_id") || has(404, "Worker not found"), "%s: unknown worker", route)

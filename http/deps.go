@@ -240,6 +240,37 @@ type Files interface {
 	Health() storage.Health
 }
 
+// Throttle takes HubSpot's actions and paces them.
+type Throttle interface {
+	// Accept returns when the action is durable. InvalidArgument if nobody has set
+	// a rate for it.
+	Accept(ctx context.Context, a store.Action) (store.Acceptance, error)
+	PutConfig(ctx context.Context, c store.ThrottleConfig) (store.ThrottleConfig, error)
+	DeleteConfig(ctx context.Context, portal, action int64) error
+	// Look has a queue served now.
+	Look(ctx context.Context, queue string) error
+}
+
+// ThrottleStore is where rates and queues are kept.
+type ThrottleStore interface {
+	Config(ctx context.Context, portal, action int64) (store.ThrottleConfig, error)
+	Configs(ctx context.Context, portal int64) ([]store.ThrottleConfig, error)
+	Queues(ctx context.Context, portal int64, limit int) ([]store.QueueStatus, error)
+	Queue(ctx context.Context, id string) (store.QueueStatus, error)
+	Pause(ctx context.Context, id string, paused bool) error
+	Redrive(ctx context.Context, id string) (int, error)
+}
+
+// OAuth gets and keeps the tokens of HubSpot's portals.
+type OAuth interface {
+	// Authorize returns the page on which a portal installs the app.
+	Authorize(ctx context.Context) (url string, err error)
+	// Install ends an authorization and returns whose it was.
+	Install(ctx context.Context, state, code string) (portal int64, err error)
+	// Rekey seals all tokens with the current key.
+	Rekey(ctx context.Context) (portals int, err error)
+}
+
 // Deps is what a Server works with. All are required, but TLS.
 type Deps struct {
 	Builds   Builds
@@ -259,6 +290,10 @@ type Deps struct {
 	Heartbeat Heartbeat
 	Load      Load
 	Audit     Audit
+	// Throttle, ThrottleStore and OAuth are HubSpot's.
+	Throttle      Throttle
+	ThrottleStore ThrottleStore
+	OAuth         OAuth
 	// Deployments may be slow to answer, but never wait for the forge.
 	Deployments Deployments
 	// Background runs what has to outlive its request, and the endpoint: an

@@ -102,6 +102,13 @@ func (s *Server) routes() []route {
 		{post, "/api/deployments/:id/pause", apiKey, submit, false, s.handleDeploymentPause, small},
 		{post, "/api/deployments/:id/resume", apiKey, submit, false, s.handleDeploymentResume, small},
 		{post, "/api/deployments/:id/retry", apiKey, submit, false, s.handleDeploymentRetry, small},
+		{post, "/api/hubspot/action", public, hook, false, s.handleHubSpotAction, small}, // signed
+		{get, "/api/oauth/authorize", public, submit, false, s.handleOAuthAuthorize, small},
+		{get, "/api/oauth/callback", public, submit, false, s.handleOAuthCallback, small},
+		{post, "/api/config", apiKey, submit, false, s.handleConfigPut, small},
+		{get, "/api/config/:portal_id", apiKey, query, false, s.handleConfigList, small},
+		{get, "/api/config/:portal_id/:action_id", apiKey, query, false, s.handleConfig, small},
+		{http.MethodDelete, "/api/config/:portal_id/:action_id", apiKey, submit, false, s.handleConfigDelete, small},
 
 		{head, "/", public, ops, true, s.handleHome(), small},
 		{head, "/health", public, ops, true, s.handleHealth, small},
@@ -123,5 +130,11 @@ func (s *Server) routes() []route {
 		{http.MethodPut, "/admin/heijunka/affinity", adminKey, ops, true, s.handleLoadAffinity, small},
 		{post, "/admin/heijunka/surge", adminKey, ops, true, s.handleLoadSurge, small},
 		{get, "/admin/audit", adminKey, ops, true, s.handleAudit, small},
+		{get, "/admin/throttle/queues", adminKey, ops, true, s.handleQueues, small},
+		{get, "/admin/throttle/queues/:id", adminKey, ops, true, s.handleQueue, small},
+		{post, "/admin/throttle/queues/:id/pause", adminKey, ops, true, s.pauseWith(true), small},
+		{post, "/admin/throttle/queues/:id/resume", adminKey, ops, true, s.pauseWith(false), small},
+		{post, "/admin/throttle/queues/:id/redrive", adminKey, ops, true, s.handleRedrive, small},
+		{post, "/admin/throttle/rekey", adminKey, ops, true, s.handleRekey, small},
 	}
 }
