@@ -15,10 +15,10 @@ PACKAGES      ?= ./...
 export GOTOOLCHAIN := local
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo demo-deploy run test check lint fmt bench bench-e2e fuzz cover db-reset setup-postgres setup-cc setup-git setup-s3
+.PHONY: help build demo demo-deploy demo-throttle run test check lint fmt bench bench-e2e fuzz cover db-reset setup-postgres setup-cc setup-git setup-s3
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## build bin/takt
 	$(GO) build -trimpath -o $(BIN) ./cmd/takt
@@ -28,6 +28,9 @@ demo: setup-postgres build ## run the main job end to end: a fleet of three buil
 
 demo-deploy: setup-postgres setup-git build ## copy an organisation of fifty real repositories, with a progress bar
 	$(BIN) demo deploy
+
+demo-throttle: setup-postgres build ## pace 200 webhooks of a stand-in for HubSpot at 10 a second
+	$(BIN) demo throttle
 
 run: setup-postgres build ## serve on 127.0.0.1:3000 with an embedded database in .cache/run
 	$(BIN) serve --data-dir $(RUN_DIR)

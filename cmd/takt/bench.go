@@ -65,7 +65,7 @@ func newDemoCommand() *cobra.Command {
 			return nil
 		},
 	}
-	cmd.AddCommand(newDemoDeployCommand())
+	cmd.AddCommand(newDemoDeployCommand(), newDemoThrottleCommand())
 	cmd.Flags().StringVar(&cfg.Sample, "sample", "testdata/sample", "directory of the program that is built")
 	return cmd
 }
@@ -81,6 +81,22 @@ func newDemoDeployCommand() *cobra.Command {
 			ctx, stop := interruptible(cmd.Context())
 			defer stop()
 			if err := demo.Deploy(ctx, cfg); err != nil {
+				return fmt.Errorf("the demo failed: %w", err)
+			}
+			return nil
+		},
+	}
+}
+
+func newDemoThrottleCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "throttle",
+		Short: "Pace 200 webhooks of a stand-in for HubSpot at 10 a second",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := interruptible(cmd.Context())
+			defer stop()
+			if err := demo.Throttle(ctx, demo.Config{Out: cmd.OutOrStdout(), Environ: os.Environ()}); err != nil {
 				return fmt.Errorf("the demo failed: %w", err)
 			}
 			return nil

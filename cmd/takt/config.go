@@ -42,7 +42,7 @@ type Config struct {
 	// EncryptionKey is 32 bytes in base64; as APIKey, but required with
 	// DatabaseURL, because controllers share it.
 	EncryptionKey string
-	// PublicURL is how workers reach this controller; informational.
+	// PublicURL is how others reach this controller; HubSpot signs it.
 	PublicURL string
 	// BaseImageID is told to workers as the image to build in.
 	BaseImageID string
@@ -85,6 +85,8 @@ type Config struct {
 	// MaxConnections is how many connections may be open at once; 0 means twice
 	// MaxParked, at least 1024.
 	MaxConnections int
+	// HubSpot is what the throttle needs to know of it.
+	HubSpot HubSpotConfig
 	// Log is a level and a format: "info", "debug,console", "warn,json".
 	Log string
 }
@@ -110,6 +112,7 @@ func defaultConfig(stateDir string) Config {
 		Load:             defaultLoadConfig(),
 		PollRate:         100,
 		RegisterRate:     5000,
+		HubSpot:          defaultHubSpot(),
 		Log:              "info",
 	}
 }
@@ -227,7 +230,7 @@ func settings() []setting {
 	str("api-key", "key of workers and submitters, at least 16 of [A-Za-z0-9_-]", func(c *Config) *string { return &c.APIKey }, "TAKT_API_KEY", "CONTROLLER_API_KEY").secret = true
 	str("admin-key", "key of operators, likewise", func(c *Config) *string { return &c.AdminKey }, "TAKT_ADMIN_KEY").secret = true
 	str("encryption-key", "32 bytes in base64, seals certificates at rest", func(c *Config) *string { return &c.EncryptionKey }, "TAKT_ENCRYPTION_KEY", "ENCRYPTION_KEY").secret = true
-	str("public-url", "how workers reach this controller", func(c *Config) *string { return &c.PublicURL }, "TAKT_PUBLIC_URL")
+	str("public-url", "how workers and HubSpot reach this controller", func(c *Config) *string { return &c.PublicURL }, "TAKT_PUBLIC_URL")
 	str("base-image-id", "image that workers are told to build in", func(c *Config) *string { return &c.BaseImageID }, "TAKT_BASE_IMAGE_ID", "BASE_IMAGE_ID")
 	str("storage", "where files go: local, s3 or dual (both)", func(c *Config) *string { return &c.Storage }, "TAKT_STORAGE")
 	str("s3-endpoint", "URL of an S3-compatible server", func(c *Config) *string { return &c.S3.Endpoint }, "TAKT_S3_ENDPOINT")
@@ -262,6 +265,7 @@ func settings() []setting {
 	get, set = networks(func(c *Config) *[]netip.Prefix { return &c.TrustedProxies })
 	add("trusted-proxies", "networks (CIDR, comma-separated) whose X-Forwarded-For is believed", get, set, "TAKT_TRUSTED_PROXIES")
 	deploySettings(str, num, dur)
+	hubspotSettings(str, dur)
 	str("log", "level and format: debug|info|warn|error[,json|console]", func(c *Config) *string { return &c.Log }, "TAKT_LOG")
 	return append(out, loadSettings()...)
 }
@@ -415,6 +419,7 @@ func (c *Config) validate() []error {
 		}
 	}
 	faults = append(faults, c.validateStorage()...)
+	faults = append(faults, c.validateHubSpot()...)
 	if c.OnBuildTimeout != "requeue" && c.OnBuildTimeout != "fail" {
 		bad("on-build-timeout", "must be requeue or fail")
 	}

@@ -49,7 +49,7 @@ func under(path, pkg string) bool { return path == pkg || strings.HasPrefix(path
 // cmd → http, actors → store.
 func TestImportDirection(t *testing.T) {
 	t.Parallel()
-	subsystems := []string{"takt/actors/build", "takt/actors/deployment", "takt/actors/repo", "takt/actors/request", "takt/actors/telemetry", "takt/actors/pubsub", "takt/actors/janitor"}
+	subsystems := []string{"takt/actors/build", "takt/actors/deployment", "takt/actors/repo", "takt/actors/request", "takt/actors/telemetry", "takt/actors/pubsub", "takt/actors/janitor", "takt/actors/throttle"}
 	forbidden := func(pkg string) []string {
 		switch {
 		case pkg == "takt/http/client" || under(pkg, "takt/cmd/internal"):
@@ -62,6 +62,8 @@ func TestImportDirection(t *testing.T) {
 			return []string{"takt/store", "takt/storage", "takt/http"}
 		case under(pkg, "takt/actors"):
 			return []string{"takt/http", "takt/store/postgres", "github.com/labstack/echo"}
+		case under(pkg, "takt/hubspot"):
+			return []string{"takt/http", "takt/actors", "takt/store/postgres", "github.com/"}
 		case pkg == "takt/store":
 			return []string{"takt/", "github.com/", "golang.org/", "go.uber.org/"}
 		case pkg == "takt/store/storetest":

@@ -8,9 +8,11 @@ import (
 	"takt/actors/otp"
 	"takt/actors/pubsub"
 	"takt/actors/telemetry"
+	"takt/actors/throttle"
 	"takt/http"
 	"takt/http/api"
 	"takt/store"
+	"takt/store/postgres"
 )
 
 // polls makes the queue actor serve the HTTP server's polls.
@@ -130,4 +132,15 @@ func treeNode(n otp.Node) api.TreeNode {
 		out.Children = append(out.Children, treeNode(child))
 	}
 	return out
+}
+
+// openThrottle returns the throttle's store, and what its actors work with.
+func (c *controller) openThrottle(db *postgres.DB) (*postgres.Throttle, throttle.Deps, error) {
+	deps, err := c.cfg.throttleDeps()
+	if err != nil {
+		return nil, deps, err
+	}
+	kept, err := postgres.NewThrottle(db)
+	deps.Store = kept
+	return kept, deps, err
 }

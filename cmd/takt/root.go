@@ -65,6 +65,7 @@ not available, 6 the build failed.`,
 		newAuditCommand(env),
 		newStorageCommand(),
 		newLoadCommand(env),
+		newThrottleCommand(env),
 		newVersionCommand(),
 	)
 	return root

@@ -169,10 +169,14 @@ func (c *controller) plant(ctx context.Context) error {
 	if err := c.openForge(&settings); err != nil {
 		return err
 	}
+	throttled, pacing, err := c.openThrottle(db)
+	if err != nil {
+		return err
+	}
 	deployed := postgres.NewDeployments(db)
 	c.tree = actors.New(settings, actors.Deps{
 		Logger: c.log, DB: db, Queue: queue, Monitor: queue, Files: c.files, Rows: postgres.NewFiles(db), Load: postgres.NewLoad(db),
-		Deployments: deployed, Forge: deployment.GitHub(c.forge),
+		Deployments: deployed, Forge: deployment.GitHub(c.forge), Throttle: pacing,
 	})
 	db.OnLost(c.tree.Pool.Lost)
 
@@ -191,7 +195,7 @@ func (c *controller) plant(ctx context.Context) error {
 		Operator: c.tree, Heartbeat: c.tree.Monitor, Load: loadOf{c.tree.Heijunka}, Audit: postgres.NewAudit(db), Background: background,
 		TLS:         c.tls,
 		Deployments: deployments{deployed, c.tree.Deployments, c.tree.Deployments, c.tree.Bus},
-
+		Throttle:    c.tree.Throttle, ThrottleStore: throttled, OAuth: c.tree.Throttle.Tokens,
 		Metrics: c.tree.Telemetry.Gatherer(),
 		Logger:  c.log,
 	}, c.httpConfig())
@@ -217,6 +221,8 @@ func (c *controller) httpConfig() http.Config {
 		TelemetryWithoutKey: c.cfg.TelemetryWithoutKey,
 		MaxConnections:      cmp.Or(c.cfg.MaxConnections, max(2*c.cfg.MaxParked, 1024)),
 		PollRate:            rate(c.cfg.PollRate), RegisterRate: rate(c.cfg.RegisterRate), TrustedProxies: c.cfg.TrustedProxies,
+		PublicURL: c.cfg.PublicURL, HubSpotSecret: c.cfg.HubSpot.App.ClientSecret,
+		HubSpotBlock: c.cfg.HubSpot.Reply == "block", HubSpotExpiration: c.cfg.HubSpot.Expiration,
 	}
 }
 

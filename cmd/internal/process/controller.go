@@ -31,7 +31,7 @@ type Controller struct {
 // Environ is base without any setting of takt, its database or its test
 // set-up, plus the given ones: the user's own set-up must not leak in.
 func Environ(base []string, settings ...string) []string {
-	foreign := []string{"TAKT_", "CONTROLLER_API_KEY=", "DATABASE_URL=", "ENCRYPTION_KEY=", "PORT=", "BASE_IMAGE_ID=", "PG"}
+	foreign := []string{"TAKT_", "CONTROLLER_API_KEY=", "DATABASE_URL=", "ENCRYPTION_KEY=", "PORT=", "BASE_IMAGE_ID=", "HUBSPOT_", "PG"}
 	var env []string
 next:
 	for _, kv := range base {

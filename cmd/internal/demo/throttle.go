@@ -1,0 +1,140 @@
+package demo
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"takt/cmd/internal/process"
+	"takt/http/api"
+	"takt/hubspot/standin"
+)
+
+const (
+	throttlePortal   = 62515
+	throttleAction   = 10860211
+	throttleRate     = 10
+	throttleWebhooks = 200
+	throttleLimit    = 90 * time.Second
+	// publicHook is what HubSpot calls the controller's hook.
+	publicHook = "https://takt.example.com"
+)
+
+// Throttle plays the throttle's demo: a stand-in for HubSpot installs a portal and
+// fires webhooks, and its record of the completions shows how they were paced.
+func Throttle(ctx context.Context, cfg Config) (err error) {
+	dir, err := os.MkdirTemp("", "takt-demo-")
+	if err != nil {
+		return fmt.Errorf("making a directory for the demo: %w", err)
+	}
+	hs := standin.New(standin.Config{})
+	hs.AddPortal(throttlePortal)
+	base, stop, err := hs.Start(ctx)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	s := &stage{cfg: cfg, dir: dir, fleet: map[string]*process.Process{}, began: time.Now()}
+	defer func() {
+		s.killAll(context.WithoutCancel(ctx))
+		if err != nil {
+			s.say("the logs of all processes are in %s", dir)
+			return
+		}
+		err = os.RemoveAll(dir)
+	}()
+	s.controller, err = process.StartController(ctx, dir, "controller", process.Environ(cfg.Environ,
+		"TAKT_PUBLIC_URL="+publicHook, "TAKT_HUBSPOT_API_URL="+base, "TAKT_HUBSPOT_AUTHORIZE_URL="+base+"/oauth/authorize",
+		"TAKT_HUBSPOT_CLIENT_ID="+hs.Config().ClientID, "TAKT_HUBSPOT_CLIENT_SECRET="+hs.Config().ClientSecret), startLimit)
+	if err != nil {
+		return err
+	}
+	s.client = s.controller.Client
+	s.say("controller   %s, HubSpot's stand-in at %s, up after %s", s.controller.URL, base, time.Since(s.began).Round(10*time.Millisecond))
+	return s.paceAll(ctx, hs)
+}
+
+// paceAll installs, configures, fires and watches.
+func (s *stage) paceAll(ctx context.Context, hs *standin.HubSpot) error {
+	if err := hs.Install(ctx, s.controller.URL+"/api/oauth/authorize", s.controller.URL+"/api/oauth/callback", throttlePortal); err != nil {
+		return err
+	}
+	set, err := s.client.SetThrottle(ctx, api.ThrottleConfig{
+		PortalID: throttlePortal, ActionID: throttleAction, MaxThroughput: throttleRate, TimePeriod: 1, TimeUnit: "second",
+	})
+	if err != nil {
+		return err
+	}
+	s.say("portal       %d installed the app; action %d may have %d completions per %s", throttlePortal, throttleAction, set.MaxThroughput, set.TimeUnit)
+	begin := time.Now()
+	if err := s.fireAll(ctx, hs); err != nil {
+		return err
+	}
+	s.say("webhooks     %d signed ones were acknowledged durably in %s", throttleWebhooks, time.Since(begin).Round(time.Millisecond))
+	shown := 0
+	err = s.await(ctx, throttleLimit, "all completions", func() (bool, error) {
+		n := hs.Distinct()
+		for shown+50 <= n {
+			shown += 50
+			s.say("%12s %d completed", time.Since(begin).Round(100*time.Millisecond), shown)
+		}
+		return n >= throttleWebhooks, nil
+	})
+	if err != nil {
+		return err
+	}
+	return s.judge(hs.Completions())
+}
+
+// fireAll fires all webhooks, several at once.
+func (s *stage) fireAll(ctx context.Context, hs *standin.HubSpot) error {
+	c := &http.Client{}
+	defer c.CloseIdleConnections()
+	const path = "/api/hubspot/action"
+	var wg sync.WaitGroup
+	errs := make(chan error, throttleWebhooks)
+	for i := range throttleWebhooks {
+		wg.Go(func() {
+			status, reply, err := hs.Fire(ctx, c, s.controller.URL+path, publicHook+path, standin.Webhook{
+				PortalID: throttlePortal, ActionID: throttleAction, WorkflowID: 192814114, CallbackID: fmt.Sprintf("ap-%d-%d", throttlePortal, i),
+			})
+			if err == nil && status != http.StatusNoContent {
+				err = fmt.Errorf("webhook %d was answered with %d: %s", i, status, reply)
+			}
+			errs <- err
+		})
+	}
+	wg.Wait()
+	for range throttleWebhooks {
+		if err := <-errs; err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// judge shows the record second by second, and checks it.
+func (s *stage) judge(list []standin.Completion) error {
+	first := list[0].At
+	perSecond := map[int]int{}
+	last := 0
+	for _, c := range list {
+		last = int(c.At.Sub(first) / time.Second)
+		perSecond[last]++
+	}
+	s.say("\ncompletions in each second, as HubSpot's stand-in recorded them:")
+	for i := range last + 1 {
+		s.say("%4d s  %2d %s", i, perSecond[i], strings.Repeat("#", perSecond[i]))
+	}
+	most := standin.MostInAnyWindow(list, time.Second)
+	if len(list) != throttleWebhooks || most > throttleRate {
+		return fmt.Errorf("%d completions, up to %d in a window of one second; wanted %d and at most %d", len(list), most, throttleWebhooks, throttleRate)
+	}
+	s.say("\ndone in %s: %d acknowledged, %d completed, never more than %d in any window of one second",
+		time.Since(s.began).Round(100*time.Millisecond), throttleWebhooks, len(list), most)
+	return nil
+}

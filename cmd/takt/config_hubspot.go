@@ -1,0 +1,117 @@
+package main
+
+import (
+	"encoding/base64"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"takt/actors/throttle"
+	"takt/hubspot"
+)
+
+// HubSpotConfig is what the throttle needs to know of HubSpot.
+type HubSpotConfig struct {
+	// App is the app that portals install. RedirectURL defaults to the callback
+	// below PublicURL.
+	App hubspot.App
+	// Client says where HubSpot is.
+	Client hubspot.Config
+	// Reply is "204" or "block": what a waiting action is answered with.
+	Reply string
+	// Expiration is how long HubSpot waits for an action.
+	Expiration time.Duration
+	// OldKeys are further encryption keys, parted by commas: what they have sealed
+	// can be opened.
+	OldKeys string
+}
+
+func defaultHubSpot() HubSpotConfig {
+	return HubSpotConfig{
+		App:   hubspot.App{Scopes: "automation oauth"},
+		Reply: "204", Expiration: 7 * 24 * time.Hour, Client: hubspot.Config{Timeout: 30 * time.Second},
+	}
+}
+
+// hubspotSettings adds the rows of the table.
+func hubspotSettings(
+	str func(name, usage string, f func(*Config) *string, env ...string) *setting,
+	dur func(name, usage string, f func(*Config) *time.Duration, env ...string),
+) {
+	str("hubspot-client-id", "id of the HubSpot app", func(c *Config) *string { return &c.HubSpot.App.ClientID }, "TAKT_HUBSPOT_CLIENT_ID", "HUBSPOT_CLIENT_ID")
+	str("hubspot-client-secret", "its secret, which signs webhooks; without it all are refused", func(c *Config) *string { return &c.HubSpot.App.ClientSecret }, "TAKT_HUBSPOT_CLIENT_SECRET", "HUBSPOT_CLIENT_SECRET").secret = true
+	str("hubspot-redirect-url", "where HubSpot sends installers back to; default: the callback below public-url", func(c *Config) *string { return &c.HubSpot.App.RedirectURL }, "TAKT_HUBSPOT_REDIRECT_URL", "HUBSPOT_REDIRECT_URI")
+	str("hubspot-scopes", "scopes that the app asks for", func(c *Config) *string { return &c.HubSpot.App.Scopes }, "TAKT_HUBSPOT_SCOPES", "HUBSPOT_SCOPES")
+	str("hubspot-api-url", "base of HubSpot's API; empty: the real one", func(c *Config) *string { return &c.HubSpot.Client.API }, "TAKT_HUBSPOT_API_URL")
+	str("hubspot-authorize-url", "page on which the app is installed", func(c *Config) *string { return &c.HubSpot.Client.AuthorizeURL }, "TAKT_HUBSPOT_AUTHORIZE_URL")
+	str("hubspot-token-url", "where tokens are got", func(c *Config) *string { return &c.HubSpot.Client.TokenURL }, "TAKT_HUBSPOT_TOKEN_URL")
+	str("hubspot-token-info-url", "where it is asked whose a token is", func(c *Config) *string { return &c.HubSpot.Client.InfoURL }, "TAKT_HUBSPOT_TOKEN_INFO_URL")
+	dur("hubspot-timeout", "how long a call to HubSpot may take; a claim lasts half as long again", func(c *Config) *time.Duration { return &c.HubSpot.Client.Timeout }, "TAKT_HUBSPOT_TIMEOUT")
+	str("hubspot-reply", "answer to a waiting action: 204, or block with its expiration", func(c *Config) *string { return &c.HubSpot.Reply }, "TAKT_HUBSPOT_REPLY")
+	dur("hubspot-expiration", "how long HubSpot waits for an action", func(c *Config) *time.Duration { return &c.HubSpot.Expiration }, "TAKT_HUBSPOT_EXPIRATION")
+	str("old-encryption-keys", "keys that were replaced, parted by commas: see takt throttle rekey", func(c *Config) *string { return &c.HubSpot.OldKeys }, "TAKT_OLD_ENCRYPTION_KEYS").secret = true
+}
+
+// validateHubSpot names what is wrong with it.
+func (c *Config) validateHubSpot() (faults []error) {
+	h := c.HubSpot
+	bad := func(name, text string) { faults = append(faults, fmt.Errorf("%s: %s", name, text)) }
+	for name, v := range map[string]string{
+		"hubspot-redirect-url": h.App.RedirectURL, "hubspot-api-url": h.Client.API, "hubspot-authorize-url": h.Client.AuthorizeURL,
+		"hubspot-token-url": h.Client.TokenURL, "hubspot-token-info-url": h.Client.InfoURL,
+	} {
+		if u, err := url.Parse(v); v != "" && (err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https")) {
+			bad(name, "must be an http or https URL")
+		}
+	}
+	if h.Reply != "204" && h.Reply != "block" {
+		bad("hubspot-reply", "must be 204 or block")
+	}
+	if h.Expiration < time.Minute || h.Expiration > 366*24*time.Hour {
+		bad("hubspot-expiration", "must be 1m to 366 days")
+	}
+	if h.Client.Timeout < time.Second || h.Client.Timeout > 5*time.Minute {
+		bad("hubspot-timeout", "must be 1s to 5m")
+	}
+	if _, err := oldKeys(h.OldKeys); err != nil {
+		bad("old-encryption-keys", err.Error())
+	}
+	return faults
+}
+
+// oldKeys reads a list of keys.
+func oldKeys(list string) (keys [][]byte, err error) {
+	for text := range strings.SplitSeq(list, ",") {
+		if text = strings.TrimSpace(text); text == "" {
+			continue
+		}
+		key, err := base64.StdEncoding.DecodeString(text)
+		if err != nil || len(key) != 32 {
+			return nil, fmt.Errorf("each must be 32 bytes in base64")
+		}
+		keys = append(keys, key)
+	}
+	return keys, nil
+}
+
+// throttleDeps is what the throttle works with, but its store.
+func (c *Config) throttleDeps() (throttle.Deps, error) {
+	current, err := base64.StdEncoding.DecodeString(c.EncryptionKey)
+	if err != nil {
+		return throttle.Deps{}, fmt.Errorf("encryption key: %w", err)
+	}
+	old, err := oldKeys(c.HubSpot.OldKeys)
+	if err != nil {
+		return throttle.Deps{}, fmt.Errorf("old encryption keys: %w", err)
+	}
+	keys, err := throttle.NewKeys(append([][]byte{current}, old...)...)
+	if err != nil {
+		return throttle.Deps{}, err
+	}
+	app := c.HubSpot.App
+	if app.RedirectURL == "" && c.PublicURL != "" {
+		app.RedirectURL = strings.TrimSuffix(c.PublicURL, "/") + "/api/oauth/callback"
+	}
+	return throttle.Deps{HubSpot: hubspot.NewClient(c.HubSpot.Client), App: app, Keys: keys}, nil
+}

@@ -1,0 +1,228 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"takt/cmd/internal/cli"
+	"takt/http/api"
+)
+
+func newThrottleCommand(env environment) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "throttle",
+		Short: "See and steer how HubSpot's workflow actions are paced",
+	}
+	cmd.AddCommand(
+		newQueuesCommand(env), newRateCommand(env),
+		newQueueOrder(env, "pause", "Stop a queue from completing actions", true),
+		newQueueOrder(env, "resume", "Let a paused queue go on", false),
+		newRedriveCommand(env), newRekeyCommand(env),
+	)
+	return cmd
+}
+
+func newQueuesCommand(env environment) *cobra.Command {
+	r := remote{env: env}
+	var portal int64
+	var limit int
+	cmd := &cobra.Command{
+		Use:   "queues",
+		Short: "Show queues, those with the oldest waiting action first",
+		Long:  "Show queues, those with the oldest waiting action first. Needs the admin key in TAKT_ADMIN_KEY.",
+		Args:  arguments(cobra.NoArgs),
+	}
+	cmd.Flags().Int64Var(&portal, "portal", 0, "only those of this portal")
+	cmd.Flags().IntVarP(&limit, "limit", "n", 100, "at most so many, up to 1000")
+	return r.command(cmd, func(ctx context.Context, s *session, _ []string) error {
+		list, err := again(ctx, s, func(ctx context.Context) (api.ThrottleQueues, error) {
+			return s.client.ThrottleQueues(ctx, portal, limit)
+		})
+		if err != nil {
+			return err
+		}
+		return s.Result(list, func(w io.Writer) { printQueues(w, list.Queues) })
+	})
+}
+
+func printQueues(w io.Writer, queues []api.ThrottleQueue) {
+	rows := [][]string{{"QUEUE", "WAITING", "HELD", "SENT", "OLDEST", "RATE", "NEXT DUE", "STATE", "LAST ERROR"}}
+	for _, q := range queues {
+		state := "-"
+		if q.Paused {
+			state = "paused"
+		}
+		rows = append(rows, []string{
+			cli.Plain(q.ID), strconv.Itoa(q.Depth), strconv.Itoa(q.Held), strconv.Itoa(q.InFlight), age(q.Oldest),
+			fmt.Sprintf("%d of %s", q.RateUsed, rate(q.MaxThroughput, q.TimePeriod, q.TimeUnit)),
+			cli.Or(q.NextDue, "-"), state, cli.Plain(cli.Or(q.LastError, "-")),
+		})
+	}
+	cli.Table(w, rows)
+}
+
+func rate(most, period int, unit string) string {
+	if period == 1 {
+		return fmt.Sprintf("%d per %s", most, unit)
+	}
+	return fmt.Sprintf("%d per %d %ss", most, period, unit)
+}
+
+// age is how long ago at was.
+func age(at *string) string {
+	if at == nil {
+		return "-"
+	}
+	t, err := time.Parse(time.RFC3339, *at)
+	if err != nil {
+		return *at
+	}
+	return time.Since(t).Round(time.Second).String()
+}
+
+func newRateCommand(env environment) *cobra.Command {
+	r := remote{env: env}
+	var set api.ThrottleConfig
+	var remove bool
+	cmd := &cobra.Command{
+		Use:   "config PORTAL [ACTION]",
+		Short: "Show, set or delete how many completions an action may have in a period",
+		Long: `Show a portal's rates, or that of one action definition.
+
+With --max, --time and --unit the rate is set; it applies to what waits at once.
+With --delete new actions are refused; those that wait keep their rate.`,
+		Example: "  takt throttle config 62515 10860211 --max 10 --time 1 --unit second",
+		Args:    arguments(cobra.RangeArgs(1, 2)),
+	}
+	cmd.Flags().IntVar(&set.MaxThroughput, "max", 0, "set: the most completions in any period")
+	cmd.Flags().IntVar(&set.TimePeriod, "time", 1, "set: length of the period, in units")
+	cmd.Flags().StringVar(&set.TimeUnit, "unit", "second", "set: second, minute, hour or day")
+	cmd.Flags().BoolVar(&remove, "delete", false, "delete it")
+	cmd.MarkFlagsMutuallyExclusive("max", "delete")
+	return r.command(cmd, func(ctx context.Context, s *session, args []string) error {
+		numbers, err := numbers(args)
+		if err != nil {
+			return usageError(err)
+		}
+		change := remove || set.MaxThroughput != 0
+		if change && len(args) < 2 {
+			return usageError(errors.New("ACTION is required"))
+		}
+		switch {
+		case remove:
+			if err := s.client.DeleteThrottle(ctx, numbers[0], numbers[1]); err != nil {
+				return err
+			}
+			return s.Result(map[string]bool{"deleted": true}, func(w io.Writer) { fmt.Fprintln(w, "deleted") })
+		case change:
+			set.PortalID, set.ActionID = numbers[0], numbers[1]
+			return s.showRates(again(ctx, s, func(ctx context.Context) (api.ThrottleConfig, error) { return s.client.SetThrottle(ctx, set) }))
+		case len(args) == 2:
+			return s.showRates(again(ctx, s, func(ctx context.Context) (api.ThrottleConfig, error) {
+				return s.client.Throttle(ctx, numbers[0], numbers[1])
+			}))
+		}
+		list, err := again(ctx, s, func(ctx context.Context) (api.ThrottleConfigs, error) { return s.client.Throttles(ctx, numbers[0]) })
+		if err != nil {
+			return err
+		}
+		return s.Result(list, func(w io.Writer) { printRates(w, list.Configs) })
+	})
+}
+
+func numbers(args []string) (out []int64, err error) {
+	for _, a := range args {
+		n, err := strconv.ParseInt(a, 10, 64)
+		if err != nil || n <= 0 {
+			return nil, fmt.Errorf("%q is no positive whole number", a)
+		}
+		out = append(out, n)
+	}
+	return out, nil
+}
+
+func (s *session) showRates(c api.ThrottleConfig, err error) error {
+	if err != nil {
+		return err
+	}
+	return s.Result(c, func(w io.Writer) { printRates(w, []api.ThrottleConfig{c}) })
+}
+
+func printRates(w io.Writer, list []api.ThrottleConfig) {
+	rows := [][]string{{"PORTAL", "ACTION", "RATE", "CHANGED"}}
+	for _, c := range list {
+		rows = append(rows, []string{
+			strconv.FormatInt(c.PortalID, 10), strconv.FormatInt(c.ActionID, 10), rate(c.MaxThroughput, c.TimePeriod, c.TimeUnit), c.UpdatedAt,
+		})
+	}
+	cli.Table(w, rows)
+}
+
+// newQueueOrder is pause or resume.
+func newQueueOrder(env environment, name, short string, paused bool) *cobra.Command {
+	r := remote{env: env}
+	var reason string
+	cmd := &cobra.Command{
+		Use: name + " QUEUE", Short: short,
+		Long: short + ". Needs the admin key in TAKT_ADMIN_KEY.",
+		Args: arguments(cobra.ExactArgs(1)),
+	}
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit")
+	return r.command(cmd, func(ctx context.Context, s *session, args []string) error {
+		q, err := again(ctx, s, func(ctx context.Context) (api.ThrottleQueue, error) {
+			return s.client.PauseQueue(ctx, args[0], paused, reason)
+		})
+		if err != nil {
+			return err
+		}
+		return s.Result(q, func(w io.Writer) { printQueues(w, []api.ThrottleQueue{q}) })
+	})
+}
+
+func newRedriveCommand(env environment) *cobra.Command {
+	r := remote{env: env}
+	var reason string
+	cmd := &cobra.Command{
+		Use:   "redrive QUEUE",
+		Short: "Try what failed in a queue again now, with new tries",
+		Long:  "Try what failed in a queue again now, with new tries. Needs the admin key in TAKT_ADMIN_KEY.",
+		Args:  arguments(cobra.ExactArgs(1)),
+	}
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit")
+	return r.command(cmd, func(ctx context.Context, s *session, args []string) error {
+		done, err := s.client.RedriveQueue(ctx, args[0], reason)
+		if err != nil {
+			return err
+		}
+		return s.Result(done, func(w io.Writer) { fmt.Fprintf(w, "%d actions are tried again\n", done.Actions) })
+	})
+}
+
+func newRekeyCommand(env environment) *cobra.Command {
+	r := remote{env: env}
+	var reason string
+	cmd := &cobra.Command{
+		Use:   "rekey",
+		Short: "Seal all tokens with the controller's current encryption key",
+		Long: `Seal all tokens with the controller's current encryption key.
+
+To change the key, start every controller with the new one in ENCRYPTION_KEY and
+the one before in TAKT_OLD_ENCRYPTION_KEYS, run this, and take the old one away.
+Needs the admin key in TAKT_ADMIN_KEY.`,
+		Args: arguments(cobra.NoArgs),
+	}
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit")
+	return r.command(cmd, func(ctx context.Context, s *session, _ []string) error {
+		done, err := again(ctx, s, func(ctx context.Context) (api.Rekeyed, error) { return s.client.RekeyTokens(ctx, reason) })
+		if err != nil {
+			return err
+		}
+		return s.Result(done, func(w io.Writer) { fmt.Fprintf(w, "the tokens of %d portals were sealed anew\n", done.Portals) })
+	})
+}
