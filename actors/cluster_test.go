@@ -12,7 +12,7 @@ import (
 	"takt/actors"
 	"takt/actors/build"
 	"takt/actors/throttle"
-	"takt/hubspot"
+	"takt/actors/throttle/hubspot"
 	"takt/storage"
 	"takt/store"
 	"takt/store/postgres"

@@ -17,8 +17,8 @@ import (
 
 	"takt/actors"
 	"takt/actors/throttle"
-	"takt/hubspot"
-	"takt/hubspot/standin"
+	"takt/actors/throttle/hubspot"
+	"takt/http/hubspottest"
 	"takt/store"
 	"takt/store/postgres"
 	"takt/store/storetest"
@@ -28,16 +28,16 @@ import (
 type hall struct {
 	t    *testing.T
 	db   *storetest.Database
-	hs   *standin.HubSpot
+	hs   *hubspottest.HubSpot
 	base string
 	keys [][]byte
 }
 
 const firstPortal = int64(9001)
 
-func newHall(t *testing.T, cfg standin.Config, portals int) *hall {
+func newHall(t *testing.T, cfg hubspottest.Config, portals int) *hall {
 	t.Helper()
-	hs := standin.New(cfg)
+	hs := hubspottest.New(cfg)
 	for i := range portals {
 		hs.AddPortal(firstPortal + int64(i))
 	}
@@ -48,7 +48,7 @@ func newHall(t *testing.T, cfg standin.Config, portals int) *hall {
 }
 
 // unlimited takes HubSpot's own limit out of the way.
-func unlimited() standin.Config { return standin.Config{RollingLimit: -1} }
+func unlimited() hubspottest.Config { return hubspottest.Config{RollingLimit: -1} }
 
 // controller starts a tree. Its calls take at most two seconds, so that what a
 // killed one has claimed is free after three.
@@ -166,7 +166,7 @@ func (h *hall) settled(want int) {
 }
 
 // ofQueue filters the record.
-func ofQueue(list []standin.Completion, portal int64, workflow int) (out []standin.Completion) {
+func ofQueue(list []hubspottest.Completion, portal int64, workflow int) (out []hubspottest.Completion) {
 	prefix := fmt.Sprintf("cb-%d-%d-", portal, workflow)
 	for _, c := range list {
 		if c.PortalID == portal && len(c.CallbackID) > len(prefix) && c.CallbackID[:len(prefix)] == prefix {
@@ -178,7 +178,7 @@ func ofQueue(list []standin.Completion, portal int64, workflow int) (out []stand
 
 func TestActionsAreCompletedAtTheirRate(t *testing.T) {
 	t.Parallel()
-	h := newHall(t, standin.Config{}, 1)
+	h := newHall(t, hubspottest.Config{}, 1)
 	n := h.controller()
 	h.install(n, firstPortal)
 	_, err := n.Throttle.Accept(t.Context(), actionOf(firstPortal, 1, 0))
@@ -187,7 +187,7 @@ func TestActionsAreCompletedAtTheirRate(t *testing.T) {
 	h.send(n, firstPortal, 1, 60)
 	h.completed(60)
 	h.settled(60)
-	require.LessOrEqual(t, standin.MostInAnyWindow(h.hs.Completions(), time.Second), 20)
+	require.LessOrEqual(t, hubspottest.MostInAnyWindow(h.hs.Completions(), time.Second), 20)
 	again, err := n.Throttle.Accept(t.Context(), actionOf(firstPortal, 1, 0))
 	require.NoError(t, err)
 	require.True(t, again.Repeat)
@@ -235,7 +235,7 @@ func TestNoWindowHasMoreThanTheRate(t *testing.T) {
 		for w := range p.workflows {
 			got := ofQueue(all, portal, w)
 			require.Len(t, got, p.count)
-			require.LessOrEqual(t, standin.MostInAnyWindow(got, time.Second), p.most, "portal %d", portal)
+			require.LessOrEqual(t, hubspottest.MostInAnyWindow(got, time.Second), p.most, "portal %d", portal)
 		}
 	}
 	h.settled(total)
@@ -252,14 +252,14 @@ func TestAChangedRateAppliesToTheBacklogAtOnce(t *testing.T) {
 	h.rate(other, firstPortal, 20, 1, store.Second)
 	changed := time.Now()
 	h.completed(200)
-	var late []standin.Completion
+	var late []hubspottest.Completion
 	for _, c := range h.hs.Completions() {
 		if c.At.After(changed.Add(time.Second)) { // within one period
 			late = append(late, c)
 		}
 	}
 	require.NotEmpty(t, late)
-	require.LessOrEqual(t, standin.MostInAnyWindow(late, time.Second), 20)
+	require.LessOrEqual(t, hubspottest.MostInAnyWindow(late, time.Second), 20)
 	h.rate(n, firstPortal, 1, 1, store.Day)
 	h.send(n, firstPortal, 2, 30)
 	require.Eventually(t, func() bool { return h.hs.Distinct() == 201 }, time.Minute, time.Millisecond)
@@ -291,7 +291,7 @@ func TestADeadPortalDelaysNoOther(t *testing.T) {
 		slices.Sort(took)
 		return took[rounds*99/100]
 	}
-	h.hs.Fail(dead, standin.Fault{Status: 503, Delay: time.Minute})
+	h.hs.Fail(dead, hubspottest.Fault{Status: 503, Delay: time.Minute})
 	well := p99(0)
 	h.send(n, dead, 7, 500)
 	ill := p99(1)
@@ -302,7 +302,7 @@ func TestADeadPortalDelaysNoOther(t *testing.T) {
 
 func TestHubSpotsMoodsAreSurvived(t *testing.T) {
 	t.Parallel()
-	for name, faults := range map[string][]standin.Fault{
+	for name, faults := range map[string][]hubspottest.Fault{
 		"a rate limit":              {{Status: 429, Header: map[string]string{"retry-after": "1"}, Times: 2}},
 		"locked":                    {{Status: 423, Times: 1}},
 		"an account that moves":     {{Status: 477, Header: map[string]string{"Retry-After": "1"}, Times: 1}},
@@ -338,7 +338,7 @@ func TestHubSpotsMoodsAreSurvived(t *testing.T) {
 
 func TestA401IsOneForcedRefresh(t *testing.T) {
 	t.Parallel()
-	h := newHall(t, standin.Config{RollingLimit: -1, Rotate: true}, 1)
+	h := newHall(t, hubspottest.Config{RollingLimit: -1, Rotate: true}, 1)
 	a, b := h.controller(), h.controller()
 	h.install(a, firstPortal)
 	h.rate(a, firstPortal, 100, 1, store.Second)
@@ -355,7 +355,7 @@ func TestA401IsOneForcedRefresh(t *testing.T) {
 
 func TestConcurrentRefreshesAreOne(t *testing.T) {
 	t.Parallel()
-	h := newHall(t, standin.Config{Rotate: true, TokenLife: 30 * time.Minute}, 1)
+	h := newHall(t, hubspottest.Config{Rotate: true, TokenLife: 30 * time.Minute}, 1)
 	a, b := h.controller(), h.controller()
 	h.install(a, firstPortal)
 	_, err := h.db.Pool.Exec(t.Context(), `UPDATE oauth_tokens SET expires_at = now() + interval '4 minutes', updated_at = now() - interval '26 minutes'`)
@@ -443,7 +443,7 @@ func TestTheDatabaseMayGoAndComeBack(t *testing.T) {
 			require.Zero(t, g.Restarts, g.Path)
 		}
 	}
-	require.LessOrEqual(t, standin.MostInAnyWindow(ofQueue(h.hs.Completions(), firstPortal, 1), time.Second), 50)
+	require.LessOrEqual(t, hubspottest.MostInAnyWindow(ofQueue(h.hs.Completions(), firstPortal, 1), time.Second), 50)
 }
 
 func TestEveryActorMayCrashAtAnyTime(t *testing.T) {
@@ -463,5 +463,5 @@ func TestEveryActorMayCrashAtAnyTime(t *testing.T) {
 	}, time.Minute, 10*time.Millisecond)
 	h.completed(151)
 	h.settled(151)
-	require.LessOrEqual(t, standin.MostInAnyWindow(ofQueue(h.hs.Completions(), firstPortal, 1), time.Second), 50)
+	require.LessOrEqual(t, hubspottest.MostInAnyWindow(ofQueue(h.hs.Completions(), firstPortal, 1), time.Second), 50)
 }

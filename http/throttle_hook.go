@@ -9,7 +9,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"takt/hubspot"
+	"takt/http/hubspot"
 	"takt/store"
 )
 

@@ -12,7 +12,7 @@ import (
 
 	takthttp "takt/http"
 	"takt/http/api"
-	"takt/hubspot/standin"
+	"takt/http/hubspottest"
 	"takt/store"
 	"takt/store/postgres"
 )
@@ -92,15 +92,15 @@ func (silentAudit) Append(context.Context, store.AuditEntry) (int64, error) { re
 func (silentAudit) Conclude(context.Context, int64, string) error           { return nil }
 func (silentAudit) List(context.Context, int) ([]store.AuditEntry, error)   { return nil, nil }
 
-func webhook(callback string) standin.Webhook {
-	return standin.Webhook{PortalID: 62515, ActionID: 7, WorkflowID: 3, CallbackID: callback}
+func webhook(callback string) hubspottest.Webhook {
+	return hubspottest.Webhook{PortalID: 62515, ActionID: 7, WorkflowID: 3, CallbackID: callback}
 }
 
 // fire sends a signed action.
 func (b *bundle) fire(body, secret string) reply {
 	b.t.Helper()
 	h := http.Header{}
-	standin.Sign(h, secret, "POST", b.url+"/api/hubspot/action", []byte(body), time.Now())
+	hubspottest.Sign(h, secret, "POST", b.url+"/api/hubspot/action", []byte(body), time.Now())
 	flat := map[string]string{"Content-Type": "application/json"}
 	for k := range h {
 		flat[k] = h.Get(k)
@@ -154,7 +154,7 @@ func TestThePublicURLIsWhatIsSigned(t *testing.T) {
 	body := string(webhook("c").Body())
 	require.Equal(t, 401, b.fire(body, clientSecret).status)
 	h := http.Header{}
-	standin.Sign(h, clientSecret, "POST", "https://hooks.example.com/api/hubspot/action", []byte(body), time.Now())
+	hubspottest.Sign(h, clientSecret, "POST", "https://hooks.example.com/api/hubspot/action", []byte(body), time.Now())
 	flat := map[string]string{}
 	for k := range h {
 		flat[k] = h.Get(k)

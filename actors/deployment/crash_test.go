@@ -9,7 +9,7 @@ import (
 	"takt/actors/deployment"
 	"takt/actors/otp"
 	"takt/actors/otp/otptest"
-	"takt/githubtest"
+	"takt/http/githubtest"
 	"takt/store"
 )
 

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"takt/githubtest"
+	"takt/http/githubtest"
 	"takt/store"
 )
 

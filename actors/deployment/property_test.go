@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"takt/actors/deployment"
-	"takt/githubtest"
+	"takt/http/githubtest"
 	"takt/store"
 )
 

@@ -17,7 +17,7 @@ import (
 	"takt/actors/deployment/forge"
 	"takt/actors/otp"
 	"takt/actors/otp/otptest"
-	"takt/githubtest"
+	"takt/http/githubtest"
 	"takt/store"
 	"takt/store/postgres"
 	"takt/store/storetest"

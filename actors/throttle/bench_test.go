@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"takt/actors/throttle"
-	"takt/hubspot/standin"
+	"takt/http/hubspottest"
 	"takt/store"
 	"takt/store/storetest"
 )
@@ -119,7 +119,7 @@ func BenchmarkDrain(b *testing.B) {
 		require.NoError(b, t.Portals.Wake(b.Context(), portal, map[string]int{actionOf(1, 0).Queue.ID(): 0}))
 		require.Eventually(b, func() bool { return t.hs.Distinct() == count }, 2*time.Minute, time.Millisecond)
 		list := t.hs.Completions()
-		most := standin.MostInAnyWindow(list, time.Second)
+		most := hubspottest.MostInAnyWindow(list, time.Second)
 		require.LessOrEqual(b, most, rate)
 		// The first period's worth goes at once.
 		took := list[len(list)-1].At.Sub(list[rate-1].At)

@@ -3,7 +3,7 @@ package throttle
 import (
 	"time"
 
-	"takt/hubspot"
+	"takt/actors/throttle/hubspot"
 )
 
 const (

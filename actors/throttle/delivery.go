@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"takt/hubspot"
+	"takt/actors/throttle/hubspot"
 	"takt/store"
 )
 

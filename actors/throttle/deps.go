@@ -8,7 +8,7 @@ import (
 	"github.com/riverqueue/river"
 
 	"takt/actors/pubsub"
-	"takt/hubspot"
+	"takt/actors/throttle/hubspot"
 	"takt/store"
 )
 

@@ -12,8 +12,8 @@ import (
 	"takt/actors/otp"
 	"takt/actors/pubsub"
 	"takt/actors/throttle"
-	"takt/hubspot"
-	"takt/hubspot/standin"
+	"takt/actors/throttle/hubspot"
+	"takt/http/hubspottest"
 	"takt/store"
 	"takt/store/postgres"
 	"takt/store/storetest"
@@ -28,7 +28,7 @@ type bundle struct {
 	*throttle.Throttle
 	tb  testing.TB
 	db  *storetest.Database
-	hs  *standin.HubSpot
+	hs  *hubspottest.HubSpot
 	bus pubsub.Bus
 	sys *otp.System
 }
@@ -36,7 +36,7 @@ type bundle struct {
 // setup starts it on db; wrap may put something between it and its store.
 func setup(tb testing.TB, db *storetest.Database, cfg throttle.Config, wrap func(throttle.Store) throttle.Store) *bundle {
 	tb.Helper()
-	hs := standin.New(standin.Config{RollingLimit: -1})
+	hs := hubspottest.New(hubspottest.Config{RollingLimit: -1})
 	hs.AddPortal(portal)
 	base, stop, err := hs.Start(tb.Context())
 	require.NoError(tb, err)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"takt/hubspot"
+	"takt/actors/throttle/hubspot"
 	"takt/store"
 )
 

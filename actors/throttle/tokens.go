@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"takt/actors/otp"
-	"takt/hubspot"
+	"takt/actors/throttle/hubspot"
 	"takt/store"
 )
 

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"takt/actors/throttle"
-	"takt/hubspot"
+	"takt/actors/throttle/hubspot"
 )
 
 // HubSpotConfig is what the throttle needs to know of HubSpot.

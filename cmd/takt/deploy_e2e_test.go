@@ -11,9 +11,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"takt/githubtest"
 	"takt/http/api"
 	"takt/http/client"
+	"takt/http/githubtest"
 )
 
 // deployer is a forge with n repositories, and the settings of a controller for

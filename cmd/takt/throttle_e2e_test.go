@@ -16,7 +16,7 @@ import (
 
 	"takt/cmd/internal/process"
 	"takt/http/api"
-	"takt/hubspot/standin"
+	"takt/http/hubspottest"
 )
 
 const (
@@ -28,14 +28,14 @@ const (
 // hookSite is a site with a HubSpot.
 type hookSite struct {
 	*site
-	hs   *standin.HubSpot
+	hs   *hubspottest.HubSpot
 	base string
 	http *http.Client
 }
 
-func newHookSite(t *testing.T, cfg standin.Config) *hookSite {
+func newHookSite(t *testing.T, cfg hubspottest.Config) *hookSite {
 	t.Helper()
-	hs := standin.New(cfg)
+	hs := hubspottest.New(cfg)
 	hs.AddPortal(hookPortal)
 	base, stop, err := hs.Start(t.Context())
 	require.NoError(t, err)
@@ -66,7 +66,7 @@ func (s *hookSite) install(c *process.Controller, most int) {
 
 // fire sends a webhook and reports whether it was acknowledged.
 func (s *hookSite) fire(ctx context.Context, url, id string) bool {
-	status, _, err := s.hs.Fire(ctx, s.http, url+hookPath, publicName+hookPath, standin.Webhook{
+	status, _, err := s.hs.Fire(ctx, s.http, url+hookPath, publicName+hookPath, hubspottest.Webhook{
 		PortalID: hookPortal, ActionID: 7, WorkflowID: int64(len(id) % 2), CallbackID: id,
 	})
 	return err == nil && status == http.StatusNoContent
@@ -77,7 +77,7 @@ func (s *hookSite) fire(ctx context.Context, url, id string) bool {
 func TestNoAcknowledgedActionIsLostWhenTaktIsKilled(t *testing.T) {
 	t.Parallel()
 	const kills, perSecond, most = 3, 500, 400
-	s := newHookSite(t, standin.Config{RollingLimit: -1})
+	s := newHookSite(t, hubspottest.Config{RollingLimit: -1})
 	c := s.throttled("takt")
 	s.install(c, most)
 
@@ -136,7 +136,7 @@ func TestNoAcknowledgedActionIsLostWhenTaktIsKilled(t *testing.T) {
 		return err == nil && waiting == 0
 	})
 	completions := map[string]int{}
-	perQueue := map[int][]standin.Completion{}
+	perQueue := map[int][]hubspottest.Completion{}
 	for _, done := range s.hs.Completions() {
 		completions[done.CallbackID]++
 		q := len(done.CallbackID) % 2
@@ -151,7 +151,7 @@ func TestNoAcknowledgedActionIsLostWhenTaktIsKilled(t *testing.T) {
 	}
 	require.Zero(t, missing, "of %d acknowledged", len(acknowledged))
 	for q, list := range perQueue {
-		require.LessOrEqual(t, standin.MostInAnyWindow(list, time.Second), most, "queue %d", q)
+		require.LessOrEqual(t, hubspottest.MostInAnyWindow(list, time.Second), most, "queue %d", q)
 	}
 	var rows, completed int
 	require.NoError(t, db.QueryRow(t.Context(), `SELECT count(*), count(*) FILTER (WHERE state = 'completed') FROM action_executions`).Scan(&rows, &completed))
@@ -163,7 +163,7 @@ func TestNoAcknowledgedActionIsLostWhenTaktIsKilled(t *testing.T) {
 // TestNoTokenIsSeenWhereItDoesNotBelong has PostgreSQL log all that it is told.
 func TestNoTokenIsSeenWhereItDoesNotBelong(t *testing.T) {
 	t.Parallel()
-	s := newHookSite(t, standin.Config{RollingLimit: -1, Rotate: true})
+	s := newHookSite(t, hubspottest.Config{RollingLimit: -1, Rotate: true})
 	c := s.throttled("takt", "TAKT_LOG=debug")
 	db := talkative(t, c)
 	defer func() { require.NoError(t, db.Close(context.WithoutCancel(t.Context()))) }()
@@ -187,7 +187,7 @@ func TestNoTokenIsSeenWhereItDoesNotBelong(t *testing.T) {
 
 func TestOperatorsSteerTheThrottle(t *testing.T) {
 	t.Parallel()
-	s := newHookSite(t, standin.Config{RollingLimit: -1})
+	s := newHookSite(t, hubspottest.Config{RollingLimit: -1})
 	c := s.throttled("takt")
 	require.NoError(t, s.hs.Install(t.Context(), c.URL+"/api/oauth/authorize", c.URL+"/api/oauth/callback", hookPortal))
 	takt := func(args ...string) string {

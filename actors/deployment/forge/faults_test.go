@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"takt/actors/deployment/forge"
-	"takt/githubtest"
+	"takt/http/githubtest"
 )
 
 // wish is a repository of the organisation "to".

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"takt/actors/deployment/forge"
-	"takt/githubtest"
+	"takt/http/githubtest"
 )
 
 // bundle is a forge, the client of it, and a template of its repositories.

@@ -7,7 +7,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"takt/githubtest"
+	"takt/http/githubtest"
 )
 
 // template is a bare repository that all tests copy from.

@@ -14,8 +14,8 @@ import (
 	"strings"
 	"time"
 
-	"takt/githubtest"
 	"takt/http/api"
+	"takt/http/githubtest"
 )
 
 const (

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"takt/cmd/internal/process"
-	"takt/githubtest"
+	"takt/http/githubtest"
 )
 
 // Deploy copies an organisation of fifty real repositories into another, both on

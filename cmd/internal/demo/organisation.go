@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"takt/githubtest"
+	"takt/http/githubtest"
 )
 
 const (

@@ -11,7 +11,7 @@ import (
 
 	"takt/cmd/internal/process"
 	"takt/http/api"
-	"takt/hubspot/standin"
+	"takt/http/hubspottest"
 )
 
 const (
@@ -31,7 +31,7 @@ func Throttle(ctx context.Context, cfg Config) (err error) {
 	if err != nil {
 		return fmt.Errorf("making a directory for the demo: %w", err)
 	}
-	hs := standin.New(standin.Config{})
+	hs := hubspottest.New(hubspottest.Config{})
 	hs.AddPortal(throttlePortal)
 	base, stop, err := hs.Start(ctx)
 	if err != nil {
@@ -59,7 +59,7 @@ func Throttle(ctx context.Context, cfg Config) (err error) {
 }
 
 // paceAll installs, configures, fires and watches.
-func (s *stage) paceAll(ctx context.Context, hs *standin.HubSpot) error {
+func (s *stage) paceAll(ctx context.Context, hs *hubspottest.HubSpot) error {
 	if err := hs.Install(ctx, s.controller.URL+"/api/oauth/authorize", s.controller.URL+"/api/oauth/callback", throttlePortal); err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (s *stage) paceAll(ctx context.Context, hs *standin.HubSpot) error {
 }
 
 // fireAll fires all webhooks, several at once.
-func (s *stage) fireAll(ctx context.Context, hs *standin.HubSpot) error {
+func (s *stage) fireAll(ctx context.Context, hs *hubspottest.HubSpot) error {
 	c := &http.Client{}
 	defer c.CloseIdleConnections()
 	const path = "/api/hubspot/action"
@@ -99,7 +99,7 @@ func (s *stage) fireAll(ctx context.Context, hs *standin.HubSpot) error {
 	errs := make(chan error, throttleWebhooks)
 	for i := range throttleWebhooks {
 		wg.Go(func() {
-			status, reply, err := hs.Fire(ctx, c, s.controller.URL+path, publicHook+path, standin.Webhook{
+			status, reply, err := hs.Fire(ctx, c, s.controller.URL+path, publicHook+path, hubspottest.Webhook{
 				PortalID: throttlePortal, ActionID: throttleAction, WorkflowID: 192814114, CallbackID: fmt.Sprintf("ap-%d-%d", throttlePortal, i),
 			})
 			if err == nil && status != http.StatusNoContent {
@@ -118,7 +118,7 @@ func (s *stage) fireAll(ctx context.Context, hs *standin.HubSpot) error {
 }
 
 // judge shows the record second by second, and checks it.
-func (s *stage) judge(list []standin.Completion) error {
+func (s *stage) judge(list []hubspottest.Completion) error {
 	first := list[0].At
 	perSecond := map[int]int{}
 	last := 0
@@ -130,7 +130,7 @@ func (s *stage) judge(list []standin.Completion) error {
 	for i := range last + 1 {
 		s.say("%4d s  %2d %s", i, perSecond[i], strings.Repeat("#", perSecond[i]))
 	}
-	most := standin.MostInAnyWindow(list, time.Second)
+	most := hubspottest.MostInAnyWindow(list, time.Second)
 	if len(list) != throttleWebhooks || most > throttleRate {
 		return fmt.Errorf("%d completions, up to %d in a window of one second; wanted %d and at most %d", len(list), most, throttleWebhooks, throttleRate)
 	}

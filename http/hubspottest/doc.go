@@ -1,4 +1,4 @@
-// Package standin is a HubSpot to test and show takt with: real HTTP, the real
+// Package hubspottest is a HubSpot to test and show takt with: real HTTP, the real
 // paths, and the rules enforced. It gives tokens only for codes, secrets and
 // refresh tokens that it gave itself, completes only for tokens that are still
 // good, refuses batches that HubSpot would refuse, keeps the rolling limit, and
@@ -16,4 +16,4 @@
 // # Concurrency
 //
 // All methods may be used by any goroutine.
-package standin
+package hubspottest

@@ -2,6 +2,7 @@ package hubspot
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -34,22 +35,14 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	c.API = strings.TrimSuffix(or(c.API, "https://api.hubapi.com"), "/")
-	c.AuthorizeURL = or(c.AuthorizeURL, "https://app.hubspot.com/oauth/authorize")
-	c.TokenURL = or(c.TokenURL, c.API+"/oauth/v1/token")
-	c.InfoURL = strings.TrimSuffix(or(c.InfoURL, c.API+"/oauth/v1/access-tokens"), "/")
-	c.Timeout = or(c.Timeout, 30*time.Second)
-	c.ConnectTimeout = min(or(c.ConnectTimeout, 10*time.Second), c.Timeout)
-	c.AnswerTimeout = min(or(c.AnswerTimeout, 15*time.Second), c.Timeout)
+	c.API = strings.TrimSuffix(cmp.Or(c.API, "https://api.hubapi.com"), "/")
+	c.AuthorizeURL = cmp.Or(c.AuthorizeURL, "https://app.hubspot.com/oauth/authorize")
+	c.TokenURL = cmp.Or(c.TokenURL, c.API+"/oauth/v1/token")
+	c.InfoURL = strings.TrimSuffix(cmp.Or(c.InfoURL, c.API+"/oauth/v1/access-tokens"), "/")
+	c.Timeout = cmp.Or(c.Timeout, 30*time.Second)
+	c.ConnectTimeout = min(cmp.Or(c.ConnectTimeout, 10*time.Second), c.Timeout)
+	c.AnswerTimeout = min(cmp.Or(c.AnswerTimeout, 15*time.Second), c.Timeout)
 	return c
-}
-
-func or[T comparable](v, fallback T) T {
-	var zero T
-	if v == zero {
-		return fallback
-	}
-	return v
 }
 
 // Client calls HubSpot.
@@ -90,6 +83,20 @@ type Completion struct {
 	CallbackID   string       `json:"callbackId"`
 	OutputFields OutputFields `json:"outputFields"`
 }
+
+// OutputFields say what an execution does next.
+type OutputFields struct {
+	State State `json:"hs_execution_state"`
+}
+
+// State is what becomes of an execution.
+type State string
+
+// The states that a workflow goes on with.
+const (
+	Success      State = "SUCCESS"
+	FailContinue State = "FAIL_CONTINUE"
+)
 
 // Complete completes executions of one portal, at most MaxBatch, each once, in
 // one call.

@@ -1,4 +1,4 @@
-package standin
+package hubspottest
 
 import (
 	"encoding/json"

@@ -1,6 +1,7 @@
 package hubspot
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -30,7 +31,7 @@ type Tokens struct {
 func (c *Client) AuthorizeURL(app App, state string) string {
 	q := url.Values{
 		"client_id": {app.ClientID}, "redirect_uri": {app.RedirectURL},
-		"scope": {or(app.Scopes, "automation oauth")}, "state": {state},
+		"scope": {cmp.Or(app.Scopes, "automation oauth")}, "state": {state},
 	}
 	join := "?"
 	if strings.Contains(c.cfg.AuthorizeURL, "?") {

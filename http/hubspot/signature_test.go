@@ -14,7 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"takt/hubspot"
+	"takt/http/hubspot"
 )
 
 type vector struct {

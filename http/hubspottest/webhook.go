@@ -1,4 +1,4 @@
-package standin
+package hubspottest
 
 import (
 	"bytes"
@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"time"
 
-	"takt/hubspot"
+	"takt/http/hubspot"
 )
 
 // Webhook is a workflow action that HubSpot hands over.
