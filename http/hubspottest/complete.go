@@ -38,7 +38,7 @@ func (h *HubSpot) complete(w http.ResponseWriter, r *http.Request, inputs []inpu
 	id, p := h.owner(token)
 	if p == nil {
 		h.mu.Unlock()
-		refuse(w, http.StatusUnauthorized, "The OAuth token used to make this call expired", "category", "EXPIRED_AUTHENTICATION")
+		refuse(w, http.StatusUnauthorized, "The OAuth token used to make this call expired"+h.about(token), "category", "EXPIRED_AUTHENTICATION")
 		return
 	}
 	p.total++

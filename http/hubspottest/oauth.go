@@ -51,7 +51,7 @@ func (h *HubSpot) authorize(w http.ResponseWriter, r *http.Request) {
 	case h.portals[id] == nil:
 		refuse(w, http.StatusBadRequest, "no such portal")
 	default:
-		code := rand.Text()
+		code := h.secret("code-")
 		h.codes[code] = grant{id, q.Get("redirect_uri")}
 		values := back.Query()
 		values.Set("code", code)
@@ -59,6 +59,43 @@ func (h *HubSpot) authorize(w http.ResponseWriter, r *http.Request) {
 		back.RawQuery = values.Encode()
 		http.Redirect(w, r, back.String(), http.StatusFound) //nolint:gosec // sending people back is what this page is for
 	}
+}
+
+// secret makes one up. h.mu is held.
+func (h *HubSpot) secret(kind string) string {
+	s := kind + rand.Text()
+	if kind == "access-" {
+		s += strings.Repeat(rand.Text(), 11) // they are long
+	}
+	h.given = append(h.given, s)
+	return s
+}
+
+// about returns secrets for an error's text if errors are to repeat them.
+func (h *HubSpot) about(secrets ...string) string {
+	if !h.cfg.Echo {
+		return ""
+	}
+	return ": " + strings.Join(secrets, ", ")
+}
+
+// hold has a refresh wait for its turn.
+func (h *HubSpot) hold(r *http.Request) {
+	h.mu.Lock()
+	held := h.held
+	if held == nil {
+		h.mu.Unlock()
+		return
+	}
+	h.waiting++
+	h.mu.Unlock()
+	select {
+	case <-held:
+	case <-r.Context().Done():
+	}
+	h.mu.Lock()
+	h.waiting--
+	h.mu.Unlock()
 }
 
 // token gives tokens for a code or a refresh token.
@@ -69,10 +106,13 @@ func (h *HubSpot) token(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	f := r.PostForm
+	if f.Get("grant_type") == "refresh_token" {
+		defer h.hold(r) // it is done, and the answer is on its way
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if f.Get("client_id") != h.cfg.ClientID || subtle.ConstantTimeCompare([]byte(f.Get("client_secret")), []byte(h.cfg.ClientSecret)) != 1 {
-		refuse(w, http.StatusUnauthorized, "client is not valid")
+		refuse(w, http.StatusUnauthorized, "client is not valid"+h.about(f.Get("client_secret")))
 		return
 	}
 	switch f.Get("grant_type") {
@@ -80,23 +120,23 @@ func (h *HubSpot) token(w http.ResponseWriter, r *http.Request) {
 		g, ok := h.codes[f.Get("code")]
 		delete(h.codes, f.Get("code")) // codes are good once
 		if !ok || g.redirect != f.Get("redirect_uri") {
-			refuse(w, http.StatusBadRequest, "missing or unknown auth code", "status", "BAD_AUTH_CODE")
+			refuse(w, http.StatusBadRequest, "missing or unknown auth code"+h.about(f.Get("code"), f.Get("client_secret")), "status", "BAD_AUTH_CODE")
 			return
 		}
-		h.portals[g.portal].refresh = "refresh-" + rand.Text()
+		h.portals[g.portal].refresh = h.secret("refresh-")
 		h.give(w, h.portals[g.portal])
 	case "refresh_token":
 		for _, p := range h.portals {
 			if p.refresh != "" && p.refresh == f.Get("refresh_token") {
 				p.refreshes++
 				if h.cfg.Rotate {
-					p.refresh = "refresh-" + rand.Text()
+					p.refresh = h.secret("refresh-")
 				}
 				h.give(w, p)
 				return
 			}
 		}
-		refuse(w, http.StatusBadRequest, "missing or unknown refresh token", "status", "BAD_REFRESH_TOKEN")
+		refuse(w, http.StatusBadRequest, "missing or unknown refresh token"+h.about(f.Get("refresh_token"), f.Get("client_secret")), "status", "BAD_REFRESH_TOKEN")
 	default:
 		refuse(w, http.StatusBadRequest, "unknown grant_type")
 	}
@@ -104,7 +144,7 @@ func (h *HubSpot) token(w http.ResponseWriter, r *http.Request) {
 
 // give answers with a fresh access token.
 func (h *HubSpot) give(w http.ResponseWriter, p *portal) {
-	access := "access-" + strings.Repeat(rand.Text(), 12) // they are long
+	access := h.secret("access-")
 	p.access[access] = time.Now().Add(h.cfg.TokenLife)
 	say(w, http.StatusOK, map[string]any{
 		"access_token": access, "refresh_token": p.refresh, "expires_in": h.cfg.TokenLife.Seconds(), "token_type": "bearer",
@@ -117,7 +157,7 @@ func (h *HubSpot) whose(w http.ResponseWriter, r *http.Request) {
 	defer h.mu.Unlock()
 	id, _ := h.owner(r.PathValue("token"))
 	if id == 0 {
-		refuse(w, http.StatusNotFound, "unknown token")
+		refuse(w, http.StatusNotFound, "unknown token"+h.about(r.PathValue("token")))
 		return
 	}
 	say(w, http.StatusOK, map[string]any{

@@ -25,6 +25,9 @@ type Config struct {
 	RollingWindow time.Duration
 	// Rotate makes each refresh give a new refresh token and forget the old one.
 	Rotate bool
+	// Echo makes errors repeat the secrets that they are about, which HubSpot's are
+	// not known to do, and takt must not depend on.
+	Echo bool
 }
 
 // Completion is one execution that HubSpot was told to go on with.
@@ -72,6 +75,9 @@ type HubSpot struct {
 	codes   map[string]grant
 	record  []Completion
 	begun   map[string]int // completions per callback
+	held    chan struct{}  // refreshes wait until it is closed, if there is one
+	waiting int            // refreshes that do
+	given   []string       // all secrets that were ever given
 }
 
 // grant is what a code stands for.
@@ -170,6 +176,14 @@ func (h *HubSpot) Revoke(portal int64) {
 	clear(h.portals[portal].access)
 }
 
+// Uninstall takes all of a portal's tokens back.
+func (h *HubSpot) Uninstall(portal int64) {
+	h.Revoke(portal)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.portals[portal].refresh = ""
+}
+
 // Completions returns the record, in order.
 func (h *HubSpot) Completions() []Completion {
 	h.mu.Lock()
@@ -198,16 +212,31 @@ func (h *HubSpot) Calls(portal int64) int {
 	return h.portals[portal].total
 }
 
-// Tokens returns all tokens that are out, to look for them where they must not
-// be.
-func (h *HubSpot) Tokens() (all []string) {
+// HoldRefreshes has refreshes wait for their answers until release is called.
+func (h *HubSpot) HoldRefreshes() (release func()) {
+	held := make(chan struct{})
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, p := range h.portals {
-		all = append(all, p.refresh)
-		for t := range p.access {
-			all = append(all, t)
-		}
-	}
-	return slices.DeleteFunc(all, func(t string) bool { return t == "" })
+	h.held = held
+	return sync.OnceFunc(func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.held = nil
+		close(held)
+	})
+}
+
+// Held returns how many refreshes wait for their answers.
+func (h *HubSpot) Held() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.waiting
+}
+
+// Tokens returns all codes and tokens that were ever given, to look for them where
+// they must not be.
+func (h *HubSpot) Tokens() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.given)
 }

@@ -70,6 +70,12 @@ func (h *HubSpot) Fire(ctx context.Context, c *http.Client, target, uri string, 
 // Install has a portal install the app, as a browser does that is sent from
 // authorize (takt's own address) to HubSpot and back to callback.
 func (h *HubSpot) Install(ctx context.Context, authorize, callback string, portal int64) error {
+	return h.InstallWith(ctx, authorize, callback, portal, "")
+}
+
+// InstallWith is Install by somebody who brings another code than HubSpot's, unless
+// code is "".
+func (h *HubSpot) InstallWith(ctx context.Context, authorize, callback string, portal int64, code string) error {
 	browser := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	defer browser.CloseIdleConnections()
 	// visit returns where the page sends its visitor to.
@@ -101,7 +107,11 @@ func (h *HubSpot) Install(ctx context.Context, authorize, callback string, porta
 	if err != nil {
 		return fmt.Errorf("installing: %w", err)
 	}
-	_, err = visit(callback+"?"+at.RawQuery, http.StatusOK)
+	q := at.Query()
+	if code != "" {
+		q.Set("code", code)
+	}
+	_, err = visit(callback+"?"+q.Encode(), http.StatusOK)
 	return err
 }
 

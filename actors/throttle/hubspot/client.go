@@ -113,11 +113,12 @@ func (c *Client) Complete(ctx context.Context, token string, list []Completion) 
 	}
 	req.Header.Set("Authorization", "Bearer "+token)
 	req.Header.Set("Content-Type", "application/json")
-	return c.do(req)
+	return c.do(req, token)
 }
 
-// do calls and reads the answer, or what there is of it.
-func (c *Client) do(req *http.Request) Answer {
+// do calls and reads the answer, or what there is of it. The answer's text goes
+// into logs and the database: secrets, which req holds, are taken out of it.
+func (c *Client) do(req *http.Request, secrets ...string) Answer {
 	resp, err := c.http.Do(req)
 	if err != nil {
 		return Answer{Err: withoutURL(err)}
@@ -125,6 +126,11 @@ func (c *Client) do(req *http.Request) Answer {
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	a := newAnswer(resp.StatusCode, resp.Header, body)
+	for _, s := range secrets {
+		if s != "" {
+			a.message = strings.ReplaceAll(a.message, s, "…")
+		}
+	}
 	if err != nil && !a.OK() {
 		a.Body = nil // half of an error is none
 	}

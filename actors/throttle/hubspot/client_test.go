@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -54,6 +55,35 @@ func TestAnswersMeanWhatHubSpotMeans(t *testing.T) {
 			}
 			require.NotContains(t, a.String(), "token")
 		})
+	}
+}
+
+func TestErrorsRepeatNoSecrets(t *testing.T) {
+	t.Parallel()
+	for _, filler := range []string{"no:", "no:" + strings.Repeat("-", 185)} { // the second is cut within a secret
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			message := filler + strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+			for _, name := range []string{"code", "refresh_token", "client_secret"} {
+				message += r.PostFormValue(name)
+			}
+			message += strings.TrimPrefix(r.URL.Path, "/oauth/v1/access-tokens/")
+			w.WriteHeader(http.StatusBadRequest)
+			_ = json.NewEncoder(w).Encode(map[string]string{"message": message})
+		}))
+		defer srv.Close()
+		client := hubspot.NewClient(hubspot.Config{API: srv.URL})
+		defer client.CloseIdle()
+		app := hubspot.App{ClientSecret: "hush-client"}
+		said := []string{client.Complete(t.Context(), "hush-access", nil).String()}
+		_, err := client.Whose(t.Context(), "hush-access")
+		said = append(said, err.Error())
+		_, err = client.Refresh(t.Context(), app, "hush-refresh")
+		said = append(said, err.Error())
+		_, err = client.Exchange(t.Context(), app, "hush-code")
+		for _, text := range append(said, err.Error()) {
+			require.Contains(t, text, "HubSpot said 400: no:")
+			require.NotContains(t, text, "hush")
+		}
 	}
 }
 

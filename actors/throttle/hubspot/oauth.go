@@ -73,7 +73,7 @@ func (c *Client) tokens(ctx context.Context, form url.Values) (Tokens, error) {
 		return Tokens{}, fmt.Errorf("asking for tokens: %w", err)
 	}
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	a := c.do(req)
+	a := c.do(req, form.Get("client_secret"), form.Get("refresh_token"), form.Get("code"))
 	if !a.OK() {
 		return Tokens{}, fmt.Errorf("asking for tokens: %w", &RefusedError{a})
 	}
@@ -102,7 +102,7 @@ func (c *Client) Whose(ctx context.Context, access string) (Info, error) {
 	if err != nil {
 		return Info{}, errors.New("asking whose a token is: the URL is not valid") // err has the token
 	}
-	a := c.do(req)
+	a := c.do(req, access)
 	if !a.OK() {
 		return Info{}, fmt.Errorf("asking whose a token is: %w", &RefusedError{a})
 	}

@@ -1,0 +1,231 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"takt/cmd/internal/process"
+	"takt/http/api"
+	"takt/http/hubspottest"
+)
+
+// errand is a webhook that HubSpot has to send.
+type errand struct {
+	portal int64
+	id     string
+}
+
+// couriers send webhooks as HubSpot does: again, with growing delays, until each
+// is acknowledged.
+type couriers struct {
+	s       *hookSite
+	errands chan errand
+	done    sync.WaitGroup
+
+	mu   sync.Mutex
+	urls []string // of the controllers, of which any may be asked
+
+	acknowledged, again atomic.Int64
+}
+
+func (s *hookSite) couriers(n, room int, urls ...string) *couriers {
+	c := &couriers{s: s, errands: make(chan errand, room), urls: urls}
+	for range n {
+		c.done.Go(func() {
+			for o := range c.errands {
+				c.carry(s.t.Context(), o)
+			}
+		})
+	}
+	return c
+}
+
+func (c *couriers) carry(ctx context.Context, o errand) {
+	for delay := 20 * time.Millisecond; ctx.Err() == nil; delay = min(2*delay, 500*time.Millisecond) {
+		c.mu.Lock()
+		url := c.urls[rand.IntN(len(c.urls))]
+		c.mu.Unlock()
+		if c.s.fire(ctx, url, o.portal, o.id) {
+			c.acknowledged.Add(1)
+			return
+		}
+		c.again.Add(1)
+		after(ctx, rand.N(delay))
+	}
+}
+
+// moved tells where a controller is now.
+func (c *couriers) moved(nr int, url string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.urls[nr] = url
+}
+
+// finish waits until all is acknowledged.
+func (c *couriers) finish() {
+	close(c.errands)
+	c.done.Wait()
+}
+
+// after waits for d, or for the end of ctx.
+func after(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// TestNoActionIsLostWhenTaktIsKilled kills takt at random moments under 500
+// webhooks a second, while it takes, claims, sends and records.
+func TestNoActionIsLostWhenTaktIsKilled(t *testing.T) {
+	t.Parallel()
+	const kills, speed, most, webhooks = 3, 500, 400, 3000
+	s := newHookSite(t, hubspottest.Config{RollingLimit: -1}, hookPortal+1)
+	c := s.throttled("takt")
+	s.install(c, perSecond(most), hookPortal, hookPortal+1)
+	senders := s.couriers(32, webhooks, c.URL)
+	fired := make(chan struct{})
+	go func() {
+		defer close(fired)
+		pulse := time.NewTicker(10 * time.Millisecond)
+		defer pulse.Stop()
+		for i := range webhooks {
+			if i%(speed/100) == 0 {
+				<-pulse.C
+			}
+			senders.errands <- errand{hookPortal + int64(i%2), fmt.Sprintf("ap-%d", i)}
+		}
+	}()
+	for range kills {
+		after(t.Context(), 200*time.Millisecond+rand.N(time.Second))
+		c.Kill()
+		c = s.throttled("takt")
+		senders.moved(0, c.URL)
+	}
+	<-fired
+	senders.finish()
+	db := connect(t, c)
+	eventuallyIn(t, 3*time.Minute, "nothing waits", func() bool { return waiting(t.Context(), db) == 0 })
+
+	list := s.hs.Completions()
+	completed := map[string]bool{}
+	for _, done := range list {
+		completed[done.CallbackID] = true
+		require.Equal(t, "SUCCESS", done.State)
+	}
+	for i := range webhooks {
+		require.True(t, completed[fmt.Sprintf("ap-%d", i)], "webhook %d was acknowledged, and never completed", i)
+	}
+	require.Len(t, completed, webhooks, "each once, as HubSpot counts callbacks")
+	var rows, ended int
+	require.NoError(t, db.QueryRow(t.Context(), `SELECT count(*), count(*) FILTER (WHERE state = 'completed' AND finished_at IS NOT NULL) FROM action_executions`).Scan(&rows, &ended))
+	require.Equal(t, []int{webhooks, webhooks}, []int{rows, ended})
+	requireRate(t, list, hookPortal, most, time.Second)
+	requireRate(t, list, hookPortal+1, most, time.Second)
+	require.Positive(t, senders.again.Load(), "no kill was noticed")
+	t.Logf("%d acknowledged, %d sent again, %d completions of which %d were repeats", senders.acknowledged.Load(), senders.again.Load(), len(list), len(list)-len(completed))
+}
+
+// requireRate checks that no window of one period has more than the rate allows,
+// repeats included.
+func requireRate(t *testing.T, list []hubspottest.Completion, portal int64, most int, period time.Duration) {
+	t.Helper()
+	got := ofPortal(list, portal)
+	require.LessOrEqual(t, hubspottest.MostInAnyWindow(got, period), most, "portal %d, %d per %s, %d completions", portal, most, period, len(got))
+}
+
+func ofPortal(list []hubspottest.Completion, portal int64) (out []hubspottest.Completion) {
+	for _, c := range list {
+		if c.PortalID == portal {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// tempo is a portal's rate and how many webhooks it gets.
+type tempo struct{ most, seconds, webhooks int }
+
+// TestNoWindowHasMoreThanTheRateWhoeverIsKilled gives 20 portals random rates and
+// kills two controllers of one database in turn. HubSpot loses replies, and is slow
+// at times.
+func TestNoWindowHasMoreThanTheRateWhoeverIsKilled(t *testing.T) {
+	t.Parallel()
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	tempi := map[int64]tempo{hookPortal: {300, 1, 900}, hookPortal + 1: {1, 5, 3}}
+	var errands []errand
+	var portals []int64
+	for i := range 20 {
+		portal := hookPortal + int64(i)
+		p, ok := tempi[portal]
+		if !ok { // from 1 to 100, as often below 10 as above
+			p.most, p.seconds = int(math.Exp(random.Float64()*math.Log(100))), []int{1, 1, 2, 3, 5}[random.IntN(5)]
+			p.webhooks = 2*p.most + max(1, p.most/2)
+			tempi[portal] = p
+		}
+		portals = append(portals, portal)
+		for n := range p.webhooks {
+			errands = append(errands, errand{portal, fmt.Sprintf("ap-%d-%d", portal, n)})
+		}
+	}
+	random.Shuffle(len(errands), func(i, k int) { errands[i], errands[k] = errands[k], errands[i] })
+	s := newHookSite(t, hubspottest.Config{RollingLimit: -1}, portals[1:]...)
+	owner := s.throttled("owner")
+	guest := s.guest(owner)
+	for i, portal := range portals {
+		s.install([]*process.Controller{owner, guest}[i%2], api.ThrottleConfig{MaxThroughput: tempi[portal].most, TimePeriod: tempi[portal].seconds, TimeUnit: "seconds"}, portal)
+		s.hs.Fail(portal, moods(i)...)
+	}
+	senders := s.couriers(16, len(errands), owner.URL, guest.URL)
+	for _, o := range errands {
+		senders.errands <- o
+	}
+	after(t.Context(), time.Second+rand.N(time.Second))
+	guest.Kill()
+	guest = s.guest(owner)
+	senders.moved(1, guest.URL)
+	after(t.Context(), time.Second+rand.N(time.Second))
+	owner.Kill()
+	owner = s.throttled("owner")
+	senders.moved(0, owner.URL)
+	senders.finish()
+	db := connect(t, owner)
+	eventuallyIn(t, 3*time.Minute, "nothing waits", func() bool { return waiting(t.Context(), db) == 0 })
+
+	list := s.hs.Completions()
+	for _, portal := range portals {
+		p, distinct := tempi[portal], map[string]bool{}
+		for _, done := range ofPortal(list, portal) {
+			distinct[done.CallbackID] = true
+		}
+		require.Len(t, distinct, p.webhooks, "portal %d", portal)
+		requireRate(t, list, portal, p.most, time.Duration(p.seconds)*time.Second)
+	}
+	t.Logf("%d webhooks, %d completions", len(errands), len(list))
+}
+
+// moods is what HubSpot does to a portal's first calls.
+func moods(i int) []hubspottest.Fault {
+	switch i % 4 {
+	case 1: // it was done, and the reply is lost
+		return []hubspottest.Fault{{After: true, Times: 1}}
+	case 2: // it is done late
+		return []hubspottest.Fault{{Status: 204, Delay: 700 * time.Millisecond, Times: 3}}
+	case 3: // nothing was done
+		return []hubspottest.Fault{{Status: 429, Header: map[string]string{"Retry-After": "1"}, Times: 1}, {Status: 503, Times: 1}}
+	default:
+		return nil
+	}
+}

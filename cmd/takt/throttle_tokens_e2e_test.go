@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"takt/cmd/internal/process"
+	"takt/http/hubspottest"
+)
+
+// TestTwoControllersRefreshOnce has the token of a portal taken back while both
+// want to use it.
+func TestTwoControllersRefreshOnce(t *testing.T) {
+	t.Parallel()
+	s := newHookSite(t, hubspottest.Config{RollingLimit: -1, Rotate: true})
+	owner := s.throttled("owner")
+	guest := s.guest(owner)
+	s.install(owner, perSecond(1000), hookPortal)
+	both := []*process.Controller{owner, guest}
+	for i, c := range both { // each has got the token
+		require.True(t, s.fire(t.Context(), c.URL, hookPortal, fmt.Sprintf("first-%d", i)))
+		eventually(t, "it is completed", func() bool { return s.hs.Distinct() == i+1 })
+	}
+	s.hs.Revoke(hookPortal)
+	release := s.hs.HoldRefreshes()
+	defer release()
+	calls := s.hs.Calls(hookPortal)
+	for i, c := range both {
+		for n := range 10 {
+			require.True(t, s.fire(t.Context(), c.URL, hookPortal, fmt.Sprintf("second-%d-%d", i, n)))
+		}
+	}
+	eventually(t, "one refreshes", func() bool { return s.hs.Held() == 1 })
+	after(t.Context(), 500*time.Millisecond) // the other one gets its chance
+	require.Equal(t, 1, s.hs.Held())
+	require.Equal(t, 1, s.hs.Refreshes(hookPortal))
+	release()
+	eventually(t, "all are completed", func() bool { return s.hs.Distinct() == 22 })
+	require.Equal(t, 1, s.hs.Refreshes(hookPortal), "one for both controllers")
+	require.Greater(t, s.hs.Calls(hookPortal), calls)
+}
+
+// TestNoTokenIsSeenWhereItDoesNotBelong has HubSpot repeat secrets in its errors,
+// and PostgreSQL log all that it is told.
+func TestNoTokenIsSeenWhereItDoesNotBelong(t *testing.T) {
+	t.Parallel()
+	s := newHookSite(t, hubspottest.Config{RollingLimit: -1, Rotate: true, Echo: true})
+	c := s.throttled("takt", "TAKT_LOG=debug")
+	db := talkative(t, c)
+	s.install(c, perSecond(100), hookPortal)
+	fire := func(id string) {
+		t.Helper()
+		require.True(t, s.fire(t.Context(), c.URL, hookPortal, id))
+	}
+	fire("first")
+	eventually(t, "it is completed", func() bool { return s.hs.Distinct() == 1 })
+	s.hs.Revoke(hookPortal)
+	fire("second")
+	eventually(t, "it is completed with a refreshed token", func() bool { return s.hs.Distinct() == 2 })
+	require.Equal(t, 1, s.hs.Refreshes(hookPortal))
+
+	// Errors of every kind that name the token in use.
+	tokens := strings.Join(s.hs.Tokens(), " ")
+	access := tokens[strings.LastIndex(tokens, "access-"):]
+	access, _, _ = strings.Cut(access, " ")
+	for i, status := range []int{http.StatusBadRequest, http.StatusTooManyRequests, http.StatusInternalServerError} {
+		s.hs.Fail(hookPortal, hubspottest.Fault{
+			Status: status, Body: `{"message":"` + access + ` is not welcome"}`, Times: 1, Header: map[string]string{"Retry-After": "0.1"},
+		})
+		fire(fmt.Sprintf("unwelcome-%d", i))
+		eventually(t, "it is completed in the end", func() bool { return s.hs.Distinct() == 3+i })
+	}
+	misuseOAuth(t, s, c)
+	s.hs.Uninstall(hookPortal)
+	fire("third")
+	eventually(t, "operators are told that there is no token", func() bool {
+		return strings.Contains(dump(t, db), "missing or unknown refresh token")
+	})
+
+	hidden := secrets{
+		"client secret": s.hs.Config().ClientSecret, "the API key": c.APIKey, "the admin key": c.AdminKey,
+		"the encryption key": process.ReadWord(filepath.Join(c.DataDir, "encryption-key")),
+	}
+	for i, token := range s.hs.Tokens() {
+		kind, _, _ := strings.Cut(token, "-")
+		hidden[fmt.Sprintf("%s %d", kind, i)] = token
+		hidden[fmt.Sprintf("a part of %s %d", kind, i)] = token[:len(kind)+1+12]
+	}
+	require.Greater(t, len(hidden), 12)
+	hidden.requireAbsent(t, "the database", dump(t, db))
+	for _, path := range []string{"/metrics", "/health", "/api/config/62515", "/admin/throttle/queues", "/admin/audit"} {
+		hidden.requireAbsent(t, path, call(t, "GET", c.URL+path, map[string]string{"X-API-Key": c.APIKey, "X-Admin-Key": c.AdminKey}, nil))
+	}
+	require.NoError(t, db.Close(context.WithoutCancel(t.Context())))
+	require.NoError(t, c.Stop(t.Context(), patience))
+	for _, text := range []string{"oauth_tokens", "is not welcome", "missing or unknown auth code", "missing or unknown refresh token"} {
+		require.Contains(t, c.Output(), text, "what would tell is there")
+	}
+	hidden.requireAbsent(t, "takt's log, and PostgreSQL's", c.Output())
+	hidden.requireNotBelow(t, c.DataDir, map[string]bool{"api-key": true, "admin-key": true, "encryption-key": true})
+}
+
+// misuseOAuth shows codes and tokens where they are refused.
+func misuseOAuth(t *testing.T, s *hookSite, c *process.Controller) {
+	t.Helper()
+	require.NoError(t, s.hs.Install(t.Context(), c.URL+"/api/oauth/authorize", c.URL+"/api/oauth/callback", hookPortal), "again")
+	for _, token := range s.hs.Tokens() {
+		call(t, "GET", c.URL+"/api/oauth/callback?state=nobody&code="+token, nil, nil)
+		// With a state that is good, the code is one that was used.
+		err := s.hs.InstallWith(t.Context(), c.URL+"/api/oauth/authorize", c.URL+"/api/oauth/callback", hookPortal, token)
+		require.ErrorContains(t, err, "HubSpot refused the authorization")
+		require.NotContains(t, err.Error(), token)
+	}
+}
