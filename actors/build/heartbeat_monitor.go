@@ -65,7 +65,7 @@ type heartbeatMonitor struct {
 func (h *heartbeatMonitor) Init(c *otp.Ctx) error {
 	h.listening.interrupted(h.m.cfg.Now())
 	h.apply(c, h.m.cfg.Timeouts)
-	h.listen(c)
+	h.m.bus.Listen(c, pubsub.SettingsChanged, pubsub.ListenerResumed)
 	h.load(c)
 	return nil
 }
@@ -87,8 +87,9 @@ func (h *heartbeatMonitor) HandleCall(c *otp.Ctx, from otp.From, req any) (any, 
 // HandleCast implements otp.Server.
 func (h *heartbeatMonitor) HandleCast(c *otp.Ctx, msg any) {
 	switch msg := msg.(type) {
-	case heard:
+	case pubsub.Heard:
 		h.load(c) // tells what could not be heard until now
+	case pubsub.Unheard: // Heard comes
 	case pubsub.Event:
 		if msg.Topic == pubsub.ListenerResumed || msg.Data == settingsKey {
 			h.load(c)
@@ -96,10 +97,6 @@ func (h *heartbeatMonitor) HandleCast(c *otp.Ctx, msg any) {
 	default:
 		h.Base.HandleCast(c, msg)
 	}
-}
-
-func (h *heartbeatMonitor) listen(c *otp.Ctx) {
-	listen(c, h.m.bus, pubsub.SettingsChanged, pubsub.ListenerResumed)
 }
 
 // HandleInfo implements otp.Server.
@@ -119,10 +116,6 @@ func (h *heartbeatMonitor) HandleInfo(c *otp.Ctx, msg any) {
 		h.loaded(c, msg)
 	case saved:
 		h.saved(c, msg)
-	case unheard:
-		c.SendAfter(resubscribeDelay, listenAgain{})
-	case listenAgain:
-		h.listen(c)
 	default:
 		h.Base.HandleInfo(c, msg)
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"takt/actors/otp"
+	"takt/actors/pubsub"
 	"takt/store"
 )
 
@@ -62,13 +63,13 @@ type Monitor struct {
 	ref   otp.Ref
 	db    MonitorStore
 	queue Requeuer
-	bus   Bus
+	bus   pubsub.Bus
 	cfg   MonitorConfig
 }
 
 // NewMonitor returns the handle for the actor that Spec describes. It starts
 // nothing.
-func NewMonitor(sys *otp.System, db MonitorStore, queue Requeuer, bus Bus, cfg MonitorConfig) *Monitor {
+func NewMonitor(sys *otp.System, db MonitorStore, queue Requeuer, bus pubsub.Bus, cfg MonitorConfig) *Monitor {
 	cfg = cfg.withDefaults()
 	return &Monitor{ref: sys.Ref(cfg.Name), db: db, queue: queue, bus: bus, cfg: cfg}
 }

@@ -71,14 +71,14 @@ func or[T comparable](v, fallback T) T {
 type Queue struct {
 	ref   otp.Ref
 	db    QueueStore
-	bus   Bus
+	bus   pubsub.Bus
 	cfg   QueueConfig
 	gauge *gauges
 }
 
 // NewQueue returns the handle for the actor that Spec describes. It starts
 // nothing.
-func NewQueue(sys *otp.System, db QueueStore, bus Bus, cfg QueueConfig) *Queue {
+func NewQueue(sys *otp.System, db QueueStore, bus pubsub.Bus, cfg QueueConfig) *Queue {
 	cfg = cfg.withDefaults()
 	return &Queue{ref: sys.Ref(cfg.Name), db: db, bus: bus, cfg: cfg, gauge: &gauges{}}
 }

@@ -66,7 +66,7 @@ type manager struct {
 // Init starts with the last incarnation's hints and has them counted anew.
 func (m *manager) Init(c *otp.Ctx) error {
 	m.board = newBoard(m.q.cfg.MaxParked, &m.q.gauge.pending)
-	m.listen(c)
+	m.q.bus.Listen(c, pubsub.JobAvailable, pubsub.ListenerResumed)
 	m.count(c)
 	m.step(c)
 	return nil
@@ -127,12 +127,9 @@ func (m *manager) handle(c *otp.Ctx, msg any) {
 		m.late, m.hurry = alarm{}, true
 	case showNow:
 		m.show()
-	case heard:
+	case pubsub.Heard:
 		m.count(c) // tells what could not be heard until now
-	case unheard:
-		c.SendAfter(resubscribeDelay, listenAgain{})
-	case listenAgain:
-		m.listen(c)
+	case pubsub.Unheard: // Heard comes
 	default:
 		logger := c.Logger()
 		logger.Error().Type("message", msg).Msg("unexpected message")
@@ -265,10 +262,6 @@ func (m *manager) counted(c *otp.Ctx, r counted) {
 	if m.again {
 		m.count(c)
 	}
-}
-
-func (m *manager) listen(c *otp.Ctx) {
-	listen(c, m.q.bus, pubsub.JobAvailable, pubsub.ListenerResumed)
 }
 
 // notified takes another controller's word that a build is pending. Our own

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"takt/actors/otp"
+	"takt/actors/pubsub"
 	"takt/store"
 )
 
@@ -35,7 +36,7 @@ type Heijunka struct {
 	cfg      Config
 	sys      *otp.System
 	run      Runner
-	bus      Bus
+	bus      pubsub.Bus
 	settings Settings
 
 	gate    *gate
@@ -67,7 +68,7 @@ type Pool struct {
 type Deps struct {
 	// Requests runs what was admitted.
 	Requests Runner
-	Bus      Bus
+	Bus      pubsub.Bus
 	// Settings keeps what operators change.
 	Settings Settings
 }

@@ -60,7 +60,7 @@ type loadRegulator struct {
 func (r *loadRegulator) Init(c *otp.Ctx) error {
 	r.drain = rate{at: time.Now(), count: r.returned()}
 	c.SendEvery(r.h.cfg.Check, watchLoad{})
-	r.listen(c)
+	r.h.bus.Listen(c, pubsub.SettingsChanged, pubsub.ListenerResumed)
 	r.load(c)
 	return nil
 }
@@ -79,8 +79,9 @@ func (r *loadRegulator) HandleCall(c *otp.Ctx, from otp.From, req any) (any, err
 // HandleCast implements otp.Server.
 func (r *loadRegulator) HandleCast(c *otp.Ctx, msg any) {
 	switch msg := msg.(type) {
-	case heard:
+	case pubsub.Heard:
 		r.load(c) // tells what could not be heard until now
+	case pubsub.Unheard: // Heard comes
 	case pubsub.Event:
 		if msg.Topic == pubsub.ListenerResumed || msg.Data == settingsKey {
 			r.load(c)
@@ -103,17 +104,9 @@ func (r *loadRegulator) HandleInfo(c *otp.Ctx, msg any) {
 		r.changed(c, msg)
 	case expireNow:
 		r.apply(c, *r.h.saved.Load())
-	case unheard:
-		c.SendAfter(resubscribeDelay, listenAgain{})
-	case listenAgain:
-		r.listen(c)
 	default:
 		r.Base.HandleInfo(c, msg)
 	}
-}
-
-func (r *loadRegulator) listen(c *otp.Ctx) {
-	listen(c, r.h.bus, pubsub.SettingsChanged, pubsub.ListenerResumed)
 }
 
 // returned is how many tokens have ever come back.

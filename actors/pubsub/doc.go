@@ -12,9 +12,9 @@
 //
 // # Failure
 //
-// When the actor ends, each Subscription's channel is closed and each process
-// that called SubscribeProc gets an otp.Down. They subscribe again and read
-// anew what they keep. A subscriber that does not keep up loses its
+// When the actor ends, each Subscription's channel is closed; a process that
+// called Listen is told, and told again when it hears once more, to read anew
+// what it keeps. A subscriber that does not keep up loses its
 // subscription in the same way; publishers never wait for it. An event that is
 // published while the actor restarts is lost.
 //

@@ -119,28 +119,6 @@ func (b Bus) Subscribe(ctx context.Context, topics ...string) (*Subscription, er
 	return &Subscription{carrier: carrier, subscriber: s, events: events}, nil
 }
 
-// SubscribeProc makes events of the topics arrive as casts (HandleCast, body
-// Event) in the process that c belongs to, until it ends. It is called in one
-// of the process's callbacks. The process monitors the actor that it returns:
-// when that ends, an otp.Down with it arrives, and the process subscribes
-// again. It waits up to 1 s for a restarting actor.
-func (b Bus) SubscribeProc(c *otp.Ctx, topics ...string) (*otp.Proc, error) {
-	self := c.Self()
-	s := &subscriber{
-		topics: topics,
-		deliver: func(e Event) bool {
-			return otp.Cast(self, e) || self.Alive() // a full mailbox misses a hint
-		},
-		end: func() {},
-	}
-	carrier, err := b.enter(c.Context(), subscribe{s: s, proc: self})
-	if err != nil {
-		return nil, err
-	}
-	c.Monitor(carrier)
-	return carrier, nil
-}
-
 // enter asks the actor to add a subscriber and returns the incarnation that
 // has it.
 func (b Bus) enter(ctx context.Context, req subscribe) (*otp.Proc, error) {
@@ -183,10 +161,7 @@ func (s *Subscription) Close() { otp.Cast(s.carrier, unsubscribe{s.subscriber}) 
 
 // The messages, beside Event.
 type (
-	subscribe struct { // call, answered with the actor
-		s    *subscriber
-		proc *otp.Proc // the process that subscribes, nil for a channel
-	}
+	subscribe   struct{ s *subscriber } // call, answered with the actor
 	unsubscribe struct{ s *subscriber } // cast
 )
 
@@ -195,13 +170,11 @@ type server struct {
 	otp.Base
 	bus   Bus
 	table *table
-	procs map[*otp.Proc][]*subscriber
 }
 
 // Init makes the bus find this actor.
 func (s *server) Init(c *otp.Ctx) error {
 	s.table = newTable()
-	s.procs = map[*otp.Proc][]*subscriber{}
 	ref := c.System().Ref(c.Name())
 	s.tell()
 	s.bus.state.ref.Store(&ref)
@@ -219,12 +192,6 @@ func (s *server) HandleCall(c *otp.Ctx, from otp.From, req any) (any, error) {
 	}
 	s.table.add(m.s)
 	s.tell() // before the answer: from there on the subscriber misses nothing
-	if m.proc != nil {
-		if _, known := s.procs[m.proc]; !known {
-			c.Monitor(m.proc)
-		}
-		s.procs[m.proc] = append(s.procs[m.proc], m.s)
-	}
 	return c.Self(), nil
 }
 
@@ -243,20 +210,6 @@ func (s *server) HandleCast(c *otp.Ctx, msg any) {
 	default:
 		s.Base.HandleCast(c, msg)
 	}
-}
-
-// HandleInfo forgets processes that have ended.
-func (s *server) HandleInfo(c *otp.Ctx, msg any) {
-	down, ok := msg.(otp.Down)
-	if !ok {
-		s.Base.HandleInfo(c, msg)
-		return
-	}
-	for _, sub := range s.procs[down.Proc] {
-		s.table.remove(sub)
-	}
-	delete(s.procs, down.Proc)
-	s.tell()
 }
 
 // tell lets publishers know which topics are heard.

@@ -127,42 +127,33 @@ func TestBus(t *testing.T) {
 	})
 }
 
-// hearer is a process that subscribes.
+// hearer is a process that listens.
 type hearer struct {
 	otp.Base
 	bus   pubsub.Bus
-	from  *otp.Proc
 	heard chan any
 }
 
-func (h *hearer) Init(c *otp.Ctx) (err error) {
-	h.from, err = h.bus.SubscribeProc(c, pubsub.SettingsChanged)
-	return err
+func (h *hearer) Init(c *otp.Ctx) error {
+	h.bus.Listen(c, pubsub.SettingsChanged)
+	return nil
 }
 
 func (h *hearer) HandleCast(_ *otp.Ctx, msg any) { h.heard <- msg }
 
-func (h *hearer) HandleInfo(c *otp.Ctx, msg any) {
-	if down, ok := msg.(otp.Down); ok && down.Proc == h.from {
-		if err := h.Init(c); err != nil {
-			c.Stop(err)
-			return
-		}
-		h.heard <- "again"
-	}
-}
-
-func TestSubscribeProc(t *testing.T) {
+func TestListen(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	heard := make(chan any, 10)
 	proc, err := b.sys.Start("hearer", func() otp.Server { return &hearer{bus: b.bus, heard: heard} })
 	require.NoError(t, err)
+	require.Equal(t, pubsub.Heard{}, <-heard)
 	b.bus.PublishRemote(pubsub.SettingsChanged, "heartbeat")
 	require.Equal(t, pubsub.Event{Topic: pubsub.SettingsChanged, Data: "heartbeat", Remote: true}, <-heard)
 
 	b.crash(t)
-	require.Equal(t, "again", <-heard)
+	require.Equal(t, pubsub.Unheard{}, <-heard)
+	require.Equal(t, pubsub.Heard{}, <-heard)
 	b.bus.Publish(pubsub.SettingsChanged, 1)
 	require.Equal(t, pubsub.Event{Topic: pubsub.SettingsChanged, Data: 1}, <-heard)
 

@@ -7,7 +7,7 @@ type table struct {
 	all    map[*subscriber]struct{}
 }
 
-// subscriber gets events: through a channel, or as a process's messages.
+// subscriber gets events.
 type subscriber struct {
 	topics []string
 	// deliver hands over an event and never blocks. False: the subscriber is

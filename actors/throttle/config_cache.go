@@ -23,7 +23,7 @@ type action struct{ portal, id int64 }
 type Cache struct {
 	ref     otp.Ref
 	db      Configs
-	bus     Bus
+	bus     pubsub.Bus
 	portals *Portals
 	cfg     Config
 }
@@ -87,12 +87,8 @@ type configCache struct {
 // Init starts with nothing.
 func (s *configCache) Init(c *otp.Ctx) error {
 	s.known, s.fetches = map[action]cached{}, map[action]*fetch{}
-	s.listen(c)
+	s.k.bus.Listen(c, pubsub.ThrottleConfig, pubsub.ThrottleQueue, pubsub.ListenerResumed)
 	return nil
-}
-
-func (s *configCache) listen(c *otp.Ctx) {
-	listen(c, s.k.bus, pubsub.ThrottleConfig, pubsub.ThrottleQueue, pubsub.ListenerResumed)
 }
 
 // HandleCall answers from memory, or has the rate read.
@@ -126,8 +122,8 @@ func (s *configCache) fetch(c *otp.Ctx, a action) {
 // HandleCast implements otp.Server.
 func (s *configCache) HandleCast(c *otp.Ctx, msg any) {
 	switch msg := msg.(type) {
-	case heard:
-		s.forgetAll() // tells what could not be heard until now
+	case pubsub.Heard, pubsub.Unheard:
+		s.forgetAll() // changes could not be heard until now, or can't be from now on
 	case dropped:
 		s.forget(action(msg))
 	case pubsub.Event:
@@ -191,11 +187,6 @@ func (s *configCache) HandleInfo(c *otp.Ctx, msg any) {
 	switch msg := msg.(type) {
 	case fetched:
 		s.fetched(c, msg)
-	case unheard:
-		s.forgetAll() // changes are not heard now
-		c.SendAfter(resubscribeDelay, listenAgain{})
-	case listenAgain:
-		s.listen(c)
 	default:
 		s.Base.HandleInfo(c, msg)
 	}

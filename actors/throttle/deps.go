@@ -76,19 +76,13 @@ type HubSpot interface {
 	CloseIdle()
 }
 
-// Bus is what this package needs of pubsub; pubsub.Bus is one.
-type Bus interface {
-	Publish(topic string, data any)
-	Subscribe(ctx context.Context, topics ...string) (*pubsub.Subscription, error)
-}
-
 // Deps are what the throttle works with. All are required.
 type Deps struct {
 	Store   Store
 	HubSpot HubSpot
 	App     hubspot.App
 	Keys    *Keys
-	Bus     Bus
+	Bus     pubsub.Bus
 }
 
 var errTransactionTooSlow = errors.New("transaction exceeded its time limit")

@@ -15,6 +15,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"takt/actors/otp"
+	"takt/actors/pubsub"
 )
 
 const (
@@ -36,7 +37,7 @@ const (
 type Jobs struct {
 	db      Queues
 	portals *Portals
-	bus     Bus
+	bus     pubsub.Bus
 	metrics *metrics
 	cfg     Config
 	pool    atomic.Pointer[pgxpool.Pool]

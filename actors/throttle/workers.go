@@ -141,7 +141,7 @@ func notice(n NoticeJob) river.InsertManyParams {
 // notifier publishes notices: once, by whichever controller takes the job.
 type notifier struct {
 	river.WorkerDefaults[NoticeJob]
-	bus Bus
+	bus pubsub.Bus
 	log zerolog.Logger
 }
 
