@@ -1,6 +1,7 @@
 package throttle
 
 import (
+	"cmp"
 	"time"
 
 	"takt/store"
@@ -66,33 +67,24 @@ type Config struct {
 
 func (c Config) withDefaults(call time.Duration) Config {
 	c.call = call
-	c.Root = or(c.Root, "takt/throttle")
-	c.FlushRows = or(c.FlushRows, 500)
-	c.FlushDelay = or(c.FlushDelay, 5*time.Millisecond)
-	c.Flights = or(c.Flights, 2)
-	c.MaxBuffered = or(c.MaxBuffered, 5000)
-	c.CacheTTL = or(c.CacheTTL, 5*time.Minute)
-	c.Lease = or(c.Lease, call+call/2)
-	c.Linger = or(c.Linger, 900*time.Millisecond)
-	c.Idle = or(c.Idle, 10*time.Second)
-	c.Beat = or(c.Beat, 10*time.Second)
-	c.Calls = or(c.Calls, 8)
-	c.MaxPortals = or(c.MaxPortals, 500)
-	c.Rule = or(c.Rule, store.FailureRule{HoldEvery: 3, GiveUp: 20, Hold: 30 * time.Minute})
-	c.RefreshMargin = or(c.RefreshMargin, 5*time.Minute)
-	c.Snooze = or(c.Snooze, time.Minute)
-	c.Clean = or(c.Clean, 5*time.Minute)
-	c.Retention = or(c.Retention, 30*24*time.Hour)
-	c.Timeout = or(c.Timeout, 5*time.Second)
-	c.RestartGap = or(c.RestartGap, time.Second)
+	c.Root = cmp.Or(c.Root, "takt/throttle")
+	c.FlushRows = cmp.Or(c.FlushRows, 500)
+	c.FlushDelay = cmp.Or(c.FlushDelay, 5*time.Millisecond)
+	c.Flights = cmp.Or(c.Flights, 2)
+	c.MaxBuffered = cmp.Or(c.MaxBuffered, 5000)
+	c.CacheTTL = cmp.Or(c.CacheTTL, 5*time.Minute)
+	c.Lease = cmp.Or(c.Lease, call+call/2)
+	c.Linger = cmp.Or(c.Linger, 900*time.Millisecond)
+	c.Idle = cmp.Or(c.Idle, 10*time.Second)
+	c.Beat = cmp.Or(c.Beat, 10*time.Second)
+	c.Calls = cmp.Or(c.Calls, 8)
+	c.MaxPortals = cmp.Or(c.MaxPortals, 500)
+	c.Rule = cmp.Or(c.Rule, store.FailureRule{HoldEvery: 3, GiveUp: 20, Hold: 30 * time.Minute})
+	c.RefreshMargin = cmp.Or(c.RefreshMargin, 5*time.Minute)
+	c.Snooze = cmp.Or(c.Snooze, time.Minute)
+	c.Clean = cmp.Or(c.Clean, 5*time.Minute)
+	c.Retention = cmp.Or(c.Retention, 30*24*time.Hour)
+	c.Timeout = cmp.Or(c.Timeout, 5*time.Second)
+	c.RestartGap = cmp.Or(c.RestartGap, time.Second)
 	return c
-}
-
-// or returns v, or fallback if v is zero.
-func or[T comparable](v, fallback T) T {
-	var zero T
-	if v == zero {
-		return fallback
-	}
-	return v
 }
