@@ -224,7 +224,7 @@ func TestPool(t *testing.T) {
 	})
 	t.Run("lets queries finish, then cancels them, when it stops", func(t *testing.T) {
 		t.Parallel()
-		b := startPool(t, PoolConfig{Source: source, Drain: 700 * time.Millisecond})
+		b := startPool(t, PoolConfig{Source: source, Drain: 3 * time.Second})
 		pool := b.sink.current()
 		short, long := make(chan error, 1), make(chan error, 1)
 		go func() { _, err := pool.Exec(t.Context(), "SELECT pg_sleep(0.4)"); short <- err }()
@@ -232,7 +232,7 @@ func TestPool(t *testing.T) {
 		soon(t, "the queries", func() bool { return pool.Stat().AcquiredConns() == 2 })
 		begun := time.Now()
 		b.stop(t)
-		require.Less(t, time.Since(begun), 3*time.Second)
+		require.Less(t, time.Since(begun), time.Minute)
 		require.NoError(t, <-short)
 		require.Equal(t, "57014", sqlState(<-long), "cancelled in the database")
 		require.Error(t, pool.Ping(t.Context()))

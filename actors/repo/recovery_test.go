@@ -86,7 +86,7 @@ func TestPostgresStopWhileStarting(t *testing.T) {
 	begun := time.Now()
 	cancel(errSilent)
 	require.ErrorIs(t, <-started, errSilent)
-	require.Less(t, time.Since(begun), 2*time.Second)
+	require.Less(t, time.Since(begun), 15*time.Second)
 	soon(t, "the abandoned start to return", func() bool { return b.sys.Leaked() == 0 })
 	require.NoDirExists(t, filepath.Join(dir, clusterName))
 

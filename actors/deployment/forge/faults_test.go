@@ -272,7 +272,7 @@ func TestEndOfTheContextKillsGitAndCleansTheDisk(t *testing.T) {
 	stopped := errors.New("enough")
 	cancel(stopped)
 	require.ErrorIs(t, <-ended, stopped)
-	require.Less(t, time.Since(begun), time.Second)
+	require.Less(t, time.Since(begun), 10*time.Second)
 	require.Zero(t, processes(t, b.work), "with all that it has started")
 }
 
