@@ -241,30 +241,65 @@ func TestNoWindowHasMoreThanTheRate(t *testing.T) {
 	h.settled(total)
 }
 
+// since returns what was completed later than at.
+func since(list []hubspottest.Completion, at time.Time) (out []hubspottest.Completion) {
+	for _, c := range list {
+		if c.At.After(at) {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// The rates are changed at the controller that does not send.
 func TestAChangedRateAppliesToTheBacklogAtOnce(t *testing.T) {
 	t.Parallel()
 	h := newHall(t, unlimited(), 1)
 	n, other := h.controller(), h.controller()
 	h.install(n, firstPortal)
-	h.rate(n, firstPortal, 40, 1, store.Second)
-	h.send(n, firstPortal, 1, 200)
-	require.Eventually(t, func() bool { return h.hs.Distinct() >= 60 }, time.Minute, time.Millisecond)
-	h.rate(other, firstPortal, 20, 1, store.Second)
-	changed := time.Now()
-	h.completed(200)
-	var late []hubspottest.Completion
-	for _, c := range h.hs.Completions() {
-		if c.At.After(changed.Add(time.Second)) { // within one period
-			late = append(late, c)
-		}
+	reached := func(want int) time.Time {
+		t.Helper()
+		require.Eventually(t, func() bool { return h.hs.Distinct() >= want }, time.Minute, time.Millisecond)
+		return time.Now()
 	}
-	require.NotEmpty(t, late)
-	require.LessOrEqual(t, hubspottest.MostInAnyWindow(late, time.Second), 20)
+	h.rate(n, firstPortal, 40, 1, store.Second)
+	h.send(n, firstPortal, 1, 400)
+	reached(60)
+	require.Greater(t, hubspottest.MostInAnyWindow(h.hs.Completions(), time.Second), 20)
+	require.LessOrEqual(t, hubspottest.MostInAnyWindow(h.hs.Completions(), time.Second), 40)
+	h.rate(other, firstPortal, 20, 1, store.Second)
+	halved := time.Now().Add(time.Second) // within one period
+	reached(180)
+	raised := time.Now()
+	h.rate(other, firstPortal, 80, 1, store.Second)
+	h.completed(400)
+	all := h.hs.Completions()
+	slow := since(all[:len(all)-len(since(all, raised))], halved)
+	require.NotEmpty(t, slow)
+	require.LessOrEqual(t, hubspottest.MostInAnyWindow(slow, time.Second), 20)
+	require.Greater(t, hubspottest.MostInAnyWindow(since(all, raised), time.Second), 40)
+	require.LessOrEqual(t, hubspottest.MostInAnyWindow(all, time.Second), 80)
+
 	h.rate(n, firstPortal, 1, 1, store.Day)
 	h.send(n, firstPortal, 2, 30)
-	require.Eventually(t, func() bool { return h.hs.Distinct() == 201 }, time.Minute, time.Millisecond)
-	h.rate(n, firstPortal, 100, 1, store.Second) // does not wait for tomorrow
-	h.completed(230)
+	reached(401)
+	h.rate(other, firstPortal, 100, 1, store.Second) // does not wait for tomorrow
+	h.completed(430)
+}
+
+// No webhook comes that would wake the other controller: the queue's job does.
+func TestAQueueWhoseControllerHasEndedIsTakenOver(t *testing.T) {
+	t.Parallel()
+	h := newHall(t, unlimited(), 1)
+	n, gone := h.controller(), h.controller()
+	h.install(n, firstPortal)
+	h.rate(gone, firstPortal, 1, 1, store.Day)
+	h.send(gone, firstPortal, 1, 30)
+	h.completed(1)
+	gone.stop(t)
+	h.rate(n, firstPortal, 20, 1, store.Second)
+	h.completed(30)
+	h.settled(30)
 }
 
 func TestADeadPortalDelaysNoOther(t *testing.T) {
@@ -372,6 +407,41 @@ func TestConcurrentRefreshesAreOne(t *testing.T) {
 	for range cap(errs) {
 		require.NoError(t, <-errs)
 	}
+	require.Equal(t, 1, h.hs.Refreshes(firstPortal))
+}
+
+// While HubSpot's answer to a refresh is on its way, the portal is installed again
+// at another controller.
+func TestALateRefreshNeverReplacesNewerTokens(t *testing.T) {
+	t.Parallel()
+	h := newHall(t, hubspottest.Config{Rotate: true}, 1)
+	a, b := h.controller(), h.controller()
+	h.install(a, firstPortal)
+	old, err := a.Throttle.Tokens.Access(t.Context(), firstPortal)
+	require.NoError(t, err)
+	kept := func() (text string) {
+		require.NoError(t, h.db.Pool.QueryRow(t.Context(), `SELECT version::text || encode(access_token, 'hex') || encode(refresh_token, 'hex') FROM oauth_tokens`).Scan(&text))
+		return text
+	}
+	release := h.hs.HoldRefreshes()
+	defer release()
+	late := make(chan throttle.Token, 1)
+	go func() {
+		token, err := a.Throttle.Tokens.Renew(t.Context(), firstPortal, old)
+		if err != nil {
+			t.Error(err)
+		}
+		late <- token
+	}()
+	require.Eventually(t, func() bool { return h.hs.Held() == 1 }, time.Minute, time.Millisecond)
+	h.install(b, firstPortal)
+	newer := kept()
+	release()
+	token := <-late
+	want, err := b.Throttle.Tokens.Access(t.Context(), firstPortal)
+	require.NoError(t, err)
+	require.Equal(t, want, token, "who was late gets what is newer")
+	require.Equal(t, newer, kept())
 	require.Equal(t, 1, h.hs.Refreshes(firstPortal))
 }
 
