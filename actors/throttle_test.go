@@ -251,12 +251,22 @@ func since(list []hubspottest.Completion, at time.Time) (out []hubspottest.Compl
 	return out
 }
 
-// The rates are changed at the controller that does not send.
+// The rates are changed by somebody else than the controllers that send, which no
+// job reminds: they are told by PostgreSQL.
 func TestAChangedRateAppliesToTheBacklogAtOnce(t *testing.T) {
 	t.Parallel()
 	h := newHall(t, unlimited(), 1)
-	n, other := h.controller(), h.controller()
+	seldom := func(c *throttle.Config) { c.Snooze = time.Hour }
+	n := h.controller(seldom)
+	h.controller(seldom)
 	h.install(n, firstPortal)
+	other, err := postgres.NewThrottle(n.db)
+	require.NoError(t, err)
+	change := func(most int) {
+		t.Helper()
+		_, err := other.PutConfig(t.Context(), store.ThrottleConfig{PortalID: firstPortal, ActionID: 1, MaxThroughput: most, TimePeriod: 1, TimeUnit: store.Second})
+		require.NoError(t, err)
+	}
 	reached := func(want int) time.Time {
 		t.Helper()
 		require.Eventually(t, func() bool { return h.hs.Distinct() >= want }, time.Minute, time.Millisecond)
@@ -267,11 +277,11 @@ func TestAChangedRateAppliesToTheBacklogAtOnce(t *testing.T) {
 	reached(60)
 	require.Greater(t, hubspottest.MostInAnyWindow(h.hs.Completions(), time.Second), 20)
 	require.LessOrEqual(t, hubspottest.MostInAnyWindow(h.hs.Completions(), time.Second), 40)
-	h.rate(other, firstPortal, 20, 1, store.Second)
+	change(20)
 	halved := time.Now().Add(time.Second) // within one period
 	reached(180)
 	raised := time.Now()
-	h.rate(other, firstPortal, 80, 1, store.Second)
+	change(80)
 	h.completed(400)
 	all := h.hs.Completions()
 	slow := since(all[:len(all)-len(since(all, raised))], halved)
@@ -283,7 +293,7 @@ func TestAChangedRateAppliesToTheBacklogAtOnce(t *testing.T) {
 	h.rate(n, firstPortal, 1, 1, store.Day)
 	h.send(n, firstPortal, 2, 30)
 	reached(401)
-	h.rate(other, firstPortal, 100, 1, store.Second) // does not wait for tomorrow
+	change(100) // does not wait for tomorrow
 	h.completed(430)
 }
 

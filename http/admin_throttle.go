@@ -44,7 +44,7 @@ func (s *Server) handleQueues(ctx context.Context, c echo.Context) error {
 
 // handleQueue handles GET /admin/throttle/queues/:id.
 func (s *Server) handleQueue(ctx context.Context, c echo.Context) error {
-	q, err := s.deps.ThrottleStore.Queue(ctx, c.Param("id"))
+	q, err := s.deps.ThrottleStore.Queue(ctx, text(c.Param("id")))
 	if err != nil {
 		return err
 	}
@@ -91,8 +91,8 @@ func (s *Server) pauseWith(paused bool) handler {
 		action = "pause"
 	}
 	return func(ctx context.Context, c echo.Context) error {
-		id := c.Param("id")
-		err := s.order(ctx, c, action, text(id), func(ctx context.Context) error {
+		id := text(c.Param("id"))
+		err := s.order(ctx, c, action, id, func(ctx context.Context) error {
 			err := s.deps.ThrottleStore.Pause(ctx, id, paused)
 			if err == nil && !paused {
 				s.look(ctx, id)
@@ -116,9 +116,9 @@ func (s *Server) look(ctx context.Context, queue string) {
 // handleRedrive handles POST /admin/throttle/queues/:id/redrive: what failed is
 // tried again now.
 func (s *Server) handleRedrive(ctx context.Context, c echo.Context) error {
-	id := c.Param("id")
+	id := text(c.Param("id"))
 	var out api.Redriven
-	err := s.order(ctx, c, "redrive", text(id), func(ctx context.Context) (err error) {
+	err := s.order(ctx, c, "redrive", id, func(ctx context.Context) (err error) {
 		if out.Actions, err = s.deps.ThrottleStore.Redrive(ctx, id); err == nil {
 			s.look(ctx, id)
 		}

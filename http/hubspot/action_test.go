@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 
@@ -61,7 +62,13 @@ func TestParseActionRefuses(t *testing.T) {
 }
 
 func FuzzParseAction(f *testing.F) {
-	f.Add([]byte(sample))
+	for _, body := range []string{
+		sample, `{"callbackId":"c","origin":{"portalId":1,"actionDefinitionId":2}}`, `{"callbackId":"\u0000","origin":null}`,
+		`{"callbackId":"c","origin":{"portalId":"1","actionDefinitionId":2e0},"context":{"workflowId":"a:b"},"inputFields":{"time":[],"period":"days"}}`,
+		`{"callbackId":"c","callbackId":"d","origin":{"portalId":9223372036854775808,"actionDefinitionId":-0}}`, `[[[[`, `nul`,
+	} {
+		f.Add([]byte(body))
+	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		a, err := hubspot.ParseAction(body)
 		if err != nil {
@@ -70,7 +77,11 @@ func FuzzParseAction(f *testing.F) {
 		}
 		require.Positive(t, a.Queue.PortalID)
 		require.Equal(t, 4, strings.Count(a.Queue.ID(), ":"))
-		require.NotContains(t, a.CallbackID, "\x00")
+		require.Positive(t, a.Queue.ActionID)
+		require.NotContains(t, a.CallbackID+a.Queue.ID(), "\x00")
+		require.True(t, utf8.ValidString(a.CallbackID+a.Queue.ID()))
+		require.NotEmpty(t, a.CallbackID)
+		require.LessOrEqual(t, len(a.CallbackID), 255)
 	})
 }
 

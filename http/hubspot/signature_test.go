@@ -4,8 +4,10 @@ import (
 	"crypto/tls"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,10 +20,10 @@ import (
 )
 
 type vector struct {
-	ID, Method, URI, Secret, Why string
-	Body64                       string `json:"body_base64"`
-	Headers                      map[string]string
-	HTTP                         struct {
+	ID, Version, Method, URI, Secret, Why string
+	Body64                                string `json:"body_base64"`
+	Headers                               map[string]string
+	HTTP                                  struct {
 		Host  string
 		Proto string `json:"forwarded_proto"`
 		Path  string `json:"target"`
@@ -32,21 +34,22 @@ type vector struct {
 
 // vectors reads those that come with HubSpot's documentation, and more of the
 // same form from HUBSPOT_VECTORS.
-func vectors(t *testing.T) (all []vector) {
-	t.Helper()
+func vectors(tb testing.TB) (all []vector) {
+	tb.Helper()
 	dirs := []string{"testdata"}
 	if more := os.Getenv("HUBSPOT_VECTORS"); more != "" {
 		dirs = append(dirs, more)
 	}
 	for _, dir := range dirs {
 		files, err := filepath.Glob(filepath.Join(dir, "*.json"))
-		require.NoError(t, err)
-		require.NotEmpty(t, files, dir)
+		require.NoError(tb, err)
+		require.NotEmpty(tb, files, dir)
 		for _, f := range files {
 			raw, err := os.ReadFile(f)
-			require.NoError(t, err)
+			require.NoError(tb, err)
 			var file struct{ Vectors []vector }
-			require.NoError(t, json.Unmarshal(raw, &file), f)
+			require.NoError(tb, json.Unmarshal(raw, &file), f)
+			require.NotEmpty(tb, file.Vectors, f)
 			all = append(all, file.Vectors...)
 		}
 	}
@@ -55,7 +58,9 @@ func vectors(t *testing.T) (all []vector) {
 
 func TestSignatureVectors(t *testing.T) {
 	t.Parallel()
+	seen := map[string]int{}
 	for _, v := range vectors(t) {
+		seen[fmt.Sprint(v.Version, " ", v.Valid)]++
 		t.Run(v.ID+": "+v.Why, func(t *testing.T) {
 			t.Parallel()
 			body, err := base64.StdEncoding.DecodeString(v.Body64)
@@ -76,8 +81,12 @@ func TestSignatureVectors(t *testing.T) {
 			require.Equal(t, v.Valid, hubspot.Verify(v.Secret, v.Method, uri, body, h, now) == nil)
 			require.Error(t, hubspot.Verify("", v.Method, uri, body, h, now), "without a secret nothing is valid")
 			require.Error(t, hubspot.Verify(v.Secret+"x", v.Method, uri, body, h, now))
+			if v.Valid {
+				require.Error(t, hubspot.Verify(v.Secret, v.Method, uri, append(body, ' '), h, now), "not a byte more")
+			}
 		})
 	}
+	require.GreaterOrEqual(t, len(seen), 5, "good ones of each version, bad ones of v2 and v3: %v", seen)
 }
 
 const (
@@ -157,8 +166,33 @@ func TestURI(t *testing.T) {
 	}
 }
 
+func FuzzURI(f *testing.F) {
+	f.Add("hooks.example.com", "https", "", "/api/hubspot/action?a=%2F&b")
+	f.Add("10.0.0.1:3000", "https, http", "a.example:443, b", "/")
+	f.Add("[::1]:80", "", "[::1", "//x?%zz")
+	f.Fuzz(func(t *testing.T, host, proto, forwarded, target string) {
+		r := &http.Request{Method: "POST", Host: host, RequestURI: target, URL: &url.URL{Path: "/"}, Header: http.Header{}}
+		r.Header.Set("X-Forwarded-Proto", proto)
+		r.Header.Set("X-Forwarded-Host", forwarded)
+		got := hubspot.URI("", r)
+		require.True(t, strings.HasPrefix(got, "http://") || strings.HasPrefix(got, "https://"), got)
+		require.True(t, strings.HasPrefix(hubspot.URI("https://public.example/", r), "https://public.example"))
+	})
+}
+
 func FuzzVerify(f *testing.F) {
 	f.Add("POST", uri, []byte(`{}`), "v2", "sig", "1767225600000")
+	for _, v := range vectors(f) {
+		body, err := base64.StdEncoding.DecodeString(v.Body64)
+		require.NoError(f, err)
+		for _, version := range []string{"v1", "v2", ""} {
+			signature := v.Headers["X-HubSpot-Signature"]
+			if signature == "" || version == "" {
+				signature = v.Headers["X-HubSpot-Signature-v3"]
+			}
+			f.Add(v.Method, v.URI, body, version, signature, v.Headers["X-HubSpot-Request-Timestamp"])
+		}
+	}
 	f.Fuzz(func(t *testing.T, method, at string, body []byte, version, signature, stamp string) {
 		h := http.Header{hubspot.HeaderSignature: {signature}, hubspot.HeaderVersion: {version}}
 		if hubspot.Verify(secret, method, at, body, h, time.Now()) == nil && !strings.EqualFold(signature, hubspot.SignV1(secret, body)) {
