@@ -60,16 +60,10 @@ type waiting struct {
 
 // The messages, besides a store.Action that is asked to be accepted.
 type (
-	landed  struct{ queues map[string]pending } // a transaction has ended
-	woken   struct{}                            // portals have been told
-	overdue struct{}                            // timer: what waits has waited long enough
+	landed  struct{ queues map[store.QueueKey]int } // a transaction has ended
+	woken   struct{}                                // portals have been told
+	overdue struct{}                                // timer: what waits has waited long enough
 )
-
-// pending is how much of a queue is new.
-type pending struct {
-	portal int64
-	n      int
-}
 
 // actionBatcher is the ActionBatcher actor. While its transactions run, further
 // actions collect for the next one; when none runs, an action has one to itself at
@@ -79,16 +73,16 @@ type actionBatcher struct {
 	b      *Batcher
 	line   []waiting
 	aloft  int
-	last   int    // how many flew last
-	late   bool   // the first of the line has waited long enough
-	timer  func() // takes overdue back, if it is under way
-	news   map[string]pending
+	last   int                    // how many flew last
+	late   bool                   // the first of the line has waited long enough
+	timer  func()                 // takes overdue back, if it is under way
+	news   map[store.QueueKey]int // how many actions are new
 	waking bool
 }
 
 // Init starts with nothing.
 func (s *actionBatcher) Init(*otp.Ctx) error {
-	s.news = map[string]pending{}
+	s.news = map[store.QueueKey]int{}
 	return nil
 }
 
@@ -117,9 +111,8 @@ func (s *actionBatcher) handle(c *otp.Ctx, msg any) {
 	switch msg := msg.(type) {
 	case landed:
 		s.aloft--
-		for id, p := range msg.queues {
-			p.n += s.news[id].n
-			s.news[id] = p
+		for key, n := range msg.queues {
+			s.news[key] += n
 		}
 	case woken:
 		s.waking = false
@@ -157,7 +150,7 @@ func (s *actionBatcher) step(c *otp.Ctx) {
 	if len(s.news) > 0 && !s.waking {
 		s.waking = true
 		news := s.news
-		s.news = map[string]pending{}
+		s.news = map[store.QueueKey]int{}
 		portals := s.b.portals
 		c.Async(func(ctx context.Context) any {
 			portals.tell(ctx, news)
@@ -192,7 +185,7 @@ func (s *actionBatcher) launch(c *otp.Ctx, list []waiting) {
 	s.aloft++
 	b, hard, logger := s.b, c.Context(), c.Logger()
 	c.Async(func(context.Context) any {
-		f := flight{b: b, queues: map[string]pending{}}
+		f := flight{b: b, queues: map[store.QueueKey]int{}}
 		f.fly(hard, list)
 		if f.err != nil {
 			logger.Error().Err(f.err).Msg("actions could not be written")
@@ -204,7 +197,7 @@ func (s *actionBatcher) launch(c *otp.Ctx, list []waiting) {
 // flight is a batch on its way to the database.
 type flight struct {
 	b      *Batcher
-	queues map[string]pending
+	queues map[store.QueueKey]int
 	err    error
 }
 
@@ -215,10 +208,10 @@ func (f *flight) fly(hard context.Context, list []waiting) {
 	switch {
 	case err == nil:
 		f.b.metrics.flushes.Observe(float64(len(list)))
-		for i, w := range list {
-			f.landed(w.action, answers[i])
-			w.from.Reply(answers[i], nil)
+		for i := range list {
+			list[i].from.Reply(answers[i], nil)
 		}
+		f.landed(list, answers)
 	case len(list) == 1 || isWeather(err) || hard.Err() != nil:
 		if !isWeather(err) {
 			f.err = fmt.Errorf("action of %s: %w", list[0].action.Queue.ID(), err)
@@ -233,15 +226,21 @@ func (f *flight) fly(hard context.Context, list []waiting) {
 	}
 }
 
-// landed counts an action and notes its queue.
-func (f *flight) landed(a store.Action, r store.Acceptance) {
-	if r.Repeat {
-		f.b.metrics.received.WithLabelValues("repeat").Inc()
-		return
+// landed counts actions and notes their queues; those of repeats too, which may
+// come because nobody looks after the first.
+func (f *flight) landed(list []waiting, answers []store.Acceptance) {
+	fresh := 0
+	for i := range list {
+		switch a := answers[i]; {
+		case !a.Repeat:
+			fresh++
+			f.queues[list[i].action.Queue]++
+		case a.State == store.ActionWaiting:
+			f.queues[list[i].action.Queue] += 0
+		}
 	}
-	f.b.metrics.received.WithLabelValues("new").Inc()
-	p := f.queues[a.Queue.ID()]
-	f.queues[a.Queue.ID()] = pending{a.Queue.PortalID, p.n + 1}
+	f.b.metrics.received.WithLabelValues("new").Add(float64(fresh))
+	f.b.metrics.received.WithLabelValues("repeat").Add(float64(len(list) - fresh))
 }
 
 func (f *flight) write(hard context.Context, list []waiting) ([]store.Acceptance, error) {

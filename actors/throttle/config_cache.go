@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"takt/actors/otp"
@@ -19,9 +20,11 @@ const maxCached = 50_000
 type action struct{ portal, id int64 }
 
 // Cache is the handle of ConfigCache: the rates, as of 5 minutes ago at most.
-// That there is none is never remembered.
+// That there is none is never remembered. Whoever asks for a rate that is known
+// reads it without the actor, which alone adds rates: every webhook asks.
 type Cache struct {
 	ref     otp.Ref
+	known   sync.Map // action → cached
 	db      Configs
 	bus     pubsub.Bus
 	portals *Portals
@@ -35,8 +38,18 @@ func (k *Cache) Spec() otp.ChildSpec {
 
 // Config returns the rate of an action. Errors: NotFound, Unavailable.
 func (k *Cache) Config(ctx context.Context, portal, id int64) (store.ThrottleConfig, error) {
+	if c, ok := k.remembered(action{portal, id}); ok && k.ref.Whereis() != nil { // else nobody hears of changes
+		return c, nil
+	}
 	c, err := otp.CallWait[store.ThrottleConfig](ctx, k.ref, k.cfg.RestartGap, action{portal, id})
 	return c, k.told(ctx, err)
+}
+
+// remembered returns a rate that is known and not too old.
+func (k *Cache) remembered(a action) (store.ThrottleConfig, bool) {
+	v, _ := k.known.Load(a)
+	hit, ok := v.(cached)
+	return hit.config, ok && time.Now().Before(hit.until)
 }
 
 // told makes the failure of a call one that a caller may see.
@@ -51,8 +64,12 @@ func (*Cache) told(ctx context.Context, err error) error {
 	}
 }
 
-// forget drops what is remembered of an action; it never blocks.
-func (k *Cache) forget(a action) { otp.Cast(k.ref, dropped(a)) }
+// forget drops what is remembered of an action, and what is just being read; it
+// never blocks.
+func (k *Cache) forget(a action) {
+	k.known.Delete(a)
+	otp.Cast(k.ref, dropped(a))
+}
 
 // The messages, besides an action that is asked for.
 type (
@@ -76,17 +93,18 @@ type fetch struct {
 	stale  bool // it changed meanwhile: read it again
 }
 
-// configCache is the ConfigCache actor. A restart forgets what it remembers.
+// configCache is the ConfigCache actor. A restart forgets what is remembered.
 type configCache struct {
 	otp.Base
 	k       *Cache
-	known   map[action]cached
+	added   int // rates since all were forgotten
 	fetches map[action]*fetch
 }
 
 // Init starts with nothing.
 func (s *configCache) Init(c *otp.Ctx) error {
-	s.known, s.fetches = map[action]cached{}, map[action]*fetch{}
+	s.fetches = map[action]*fetch{}
+	s.k.known.Clear() // changes may have gone unheard
 	s.k.bus.Listen(c, pubsub.ThrottleConfig, pubsub.ThrottleQueue, pubsub.ListenerResumed)
 	return nil
 }
@@ -97,8 +115,8 @@ func (s *configCache) HandleCall(c *otp.Ctx, from otp.From, req any) (any, error
 	if !ok {
 		return s.Base.HandleCall(c, from, req)
 	}
-	if hit, ok := s.known[a]; ok && time.Now().Before(hit.until) {
-		return hit.config, nil
+	if hit, ok := s.k.remembered(a); ok {
+		return hit, nil
 	}
 	if f := s.fetches[a]; f != nil {
 		f.askers = append(f.askers, from)
@@ -169,14 +187,15 @@ func portalOf(queue string) (int64, bool) {
 }
 
 func (s *configCache) forget(a action) {
-	delete(s.known, a)
+	s.k.known.Delete(a)
 	if f := s.fetches[a]; f != nil {
 		f.stale = true
 	}
 }
 
 func (s *configCache) forgetAll() {
-	clear(s.known)
+	s.k.known.Clear()
+	s.added = 0
 	for _, f := range s.fetches {
 		f.stale = true
 	}
@@ -201,10 +220,11 @@ func (s *configCache) fetched(c *otp.Ctx, m fetched) {
 	}
 	delete(s.fetches, m.action)
 	if m.err == nil {
-		if len(s.known) >= maxCached {
-			clear(s.known)
+		if s.added++; s.added > maxCached {
+			s.k.known.Clear()
+			s.added = 1
 		}
-		s.known[m.action] = cached{m.config, time.Now().Add(s.k.cfg.CacheTTL)}
+		s.k.known.Store(m.action, cached{m.config, time.Now().Add(s.k.cfg.CacheTTL)})
 	} else if !isWeather(m.err) && store.CodeOf(m.err) != store.NotFound {
 		m.err = fmt.Errorf("looking a rate up: %w", m.err)
 	}

@@ -80,13 +80,13 @@ func (p *Portals) Wake(ctx context.Context, portal int64, queues map[string]int)
 
 // tell wakes the portals of queues with new actions. Who is not told is found by
 // the queue's job.
-func (p *Portals) tell(ctx context.Context, news map[string]pending) {
+func (p *Portals) tell(ctx context.Context, news map[store.QueueKey]int) {
 	portals := map[int64]map[string]int{}
-	for id, n := range news {
-		if portals[n.portal] == nil {
-			portals[n.portal] = map[string]int{}
+	for key, n := range news {
+		if portals[key.PortalID] == nil {
+			portals[key.PortalID] = map[string]int{}
 		}
-		portals[n.portal][id] = n.n
+		portals[key.PortalID][key.ID()] = n
 	}
 	for portal, queues := range portals {
 		if ctx.Err() != nil {
@@ -116,9 +116,9 @@ func (p *Portals) changedAll() {
 // Resume wakes what has to be looked after: this controller may be the only one,
 // and just back from the dead.
 func (p *Portals) Resume(ctx context.Context, busy []store.QueueKey) {
-	news := map[string]pending{}
+	news := map[store.QueueKey]int{}
 	for _, k := range busy {
-		news[k.ID()] = pending{k.PortalID, 0}
+		news[k] = 0
 	}
 	p.tell(ctx, news)
 }

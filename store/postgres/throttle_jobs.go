@@ -92,7 +92,7 @@ func (t *Throttle) Waiting(ctx context.Context, queue string) (waiting bool, err
 }
 
 const (
-	sqlLockQueue = `SELECT FROM throttle_queues WHERE id = $1 FOR NO KEY UPDATE`
+	sqlLockQueue = `SELECT FROM throttle_queues WHERE id = $1 FOR UPDATE`
 	sqlEndQueue  = `UPDATE throttle_queues SET job_id = NULL WHERE id = $1 AND job_id = $2`
 )
 

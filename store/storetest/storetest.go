@@ -96,7 +96,17 @@ func Config(tb testing.TB) *pgx.ConnConfig {
 
 func open(tb testing.TB, c *cluster, migrated bool) *Database {
 	tb.Helper()
-	cfg := clone(tb, c, migrated)
+	return connect(tb, clone(tb, c, migrated))
+}
+
+// Another returns another handle of db's database, as a second controller has.
+func Another(tb testing.TB, db *Database) *Database {
+	tb.Helper()
+	return connect(tb, db.Config)
+}
+
+func connect(tb testing.TB, cfg *pgx.ConnConfig) *Database {
+	tb.Helper()
 	pc, err := pgxpool.ParseConfig(cfg.ConnString())
 	require.NoError(tb, err)
 	pc.ConnConfig = cfg.Copy()

@@ -1,0 +1,281 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog" //nolint:depguard // River logs with it
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"github.com/riverqueue/river/rivertest"
+	"github.com/riverqueue/river/rivertype"
+	"github.com/stretchr/testify/require"
+
+	"takt/store"
+	"takt/store/postgres"
+	"takt/store/storetest"
+)
+
+// other is the store of another controller on the same database.
+func (b *throttled) other() *throttled {
+	b.t.Helper()
+	th, err := postgres.NewThrottle(storetest.Another(b.t, b.Database).DB)
+	require.NoError(b.t, err)
+	return &throttled{b.Database, th, b.t}
+}
+
+// working is the context of a job's worker.
+func (b *throttled) working() context.Context {
+	b.t.Helper()
+	client, err := river.NewClient(riverpgxv5.New(b.Pool), &river.Config{Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(b.t, err)
+	return rivertest.WorkContext(b.t.Context(), client)
+}
+
+// job takes a queue's job, as River does; nil if none is to be had.
+func (b *throttled) job(key store.QueueKey) (*river.Job[store.ThrottleJob], error) {
+	row := &rivertype.JobRow{State: rivertype.JobStateRunning}
+	err := b.Pool.QueryRow(b.t.Context(), `UPDATE river_job SET state = 'running', attempt = 1, attempted_at = now()
+		WHERE args->>'queue' = $1 AND state = 'available' RETURNING id`, key.ID()).Scan(&row.ID)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil
+	}
+	return &river.Job[store.ThrottleJob]{JobRow: row, Args: store.ThrottleJob{Queue: key.ID(), PortalID: key.PortalID}}, err
+}
+
+// finish completes all that waits in a queue.
+func (b *throttled) finish(key store.QueueKey) error {
+	c, err := b.Claim(b.t.Context(), store.ClaimRequest{PortalID: portal, Queues: []string{key.ID()}, Limit: 100, Lease: lease})
+	if err != nil || len(c.Actions) == 0 {
+		return err
+	}
+	_, err = b.Record(b.t.Context(), store.Outcome{Claim: c.Number, Done: idsOf(c), Rule: testRule()})
+	return err
+}
+
+func (b *throttled) awaitBlocked() { (&bundle{Database: b.Database, t: b.t}).awaitBlocked() }
+
+// live counts the jobs that live.
+func (b *throttled) live() int {
+	b.t.Helper()
+	return b.count(`SELECT count(*) FROM river_job WHERE state IN ('available', 'pending', 'running', 'retryable', 'scheduled')`)
+}
+
+// gone waits until no action of that pattern waits.
+func (b *throttled) gone(pattern string) (err error) {
+	ctx, cancel := context.WithTimeoutCause(b.t.Context(), time.Minute, errors.New("actions wait, and no job sees them"))
+	defer cancel()
+	for waiting := true; waiting && err == nil; {
+		err = b.Pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM action_executions WHERE callback_id LIKE $1 AND state = 'waiting')`, pattern).Scan(&waiting)
+	}
+	return errors.Join(err, context.Cause(ctx))
+}
+
+// Whatever comes first, no action is left without a job that answers for it: two
+// controllers accept for queues that are always about to be empty, while their
+// actions are finished and their jobs ended.
+func TestNoActionIsLeftByAJobThatEnds(t *testing.T) {
+	t.Parallel()
+	b := throttle(t, store.MaxThroughput, 1, store.Second)
+	one, two, working := b, b.other(), b.working()
+	const queues, batches = 3, 25
+	fails := make(chan error, 100)
+	var accepted, ended atomic.Int64
+	var accepting, wg sync.WaitGroup
+	for g, node := range []*throttled{one, two, one, two} {
+		accepting.Go(func() {
+			for i := range batches {
+				var actions []store.Action
+				for n := range 1 + rand.IntN(4) {
+					actions = append(actions, store.Action{Queue: queueOf(rand.IntN(queues)), CallbackID: fmt.Sprintf("%d-%d-%d", g, i, n), Expires: time.Hour})
+				}
+				if _, err := node.Accept(t.Context(), actions); err != nil {
+					fails <- err
+					return
+				}
+				accepted.Add(int64(len(actions)))
+				if err := b.gone(fmt.Sprintf("%d-%d-%%", g, i)); err != nil {
+					fails <- err
+					return
+				}
+			}
+		})
+	}
+	over := make(chan struct{})
+	for q := range queues {
+		wg.Go(func() {
+			for {
+				job, err := b.job(queueOf(q))
+				for done := job == nil; err == nil && !done; {
+					if err = b.finish(queueOf(q)); err == nil {
+						done, err = b.EndJob(working, job)
+					}
+				}
+				switch {
+				case err != nil:
+					fails <- err
+					return
+				case job != nil:
+					ended.Add(1)
+					continue
+				}
+				select {
+				case <-over:
+					return
+				default:
+				}
+			}
+		})
+	}
+	accepting.Wait()
+	close(over)
+	wg.Wait()
+	close(fails)
+	for err := range fails {
+		require.NoError(t, err)
+	}
+	require.EqualValues(t, accepted.Load(), b.count(`SELECT count(*) FROM action_executions`))
+	require.Zero(t, b.count(`SELECT count(*) FROM action_executions WHERE state = 'waiting'`), "each was seen by a job")
+	require.Zero(t, b.live())
+	require.Greater(t, ended.Load(), int64(queues), "jobs ended between the batches")
+	require.Zero(t, b.count(`SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`))
+}
+
+// accepting is a transaction that has accepted an action, and is not committed.
+func (b *throttled) accepting(key store.QueueKey, name string) pgx.Tx {
+	b.t.Helper()
+	tx, err := b.Pool.Begin(b.t.Context())
+	require.NoError(b.t, err)
+	tag, err := tx.Exec(b.t.Context(), stringConstants(b.t)["sqlAcceptLive"],
+		[]string{key.ID()}, []int32{1}, []int64{portal}, []string{name}, []float64{3600})
+	require.NoError(b.t, err)
+	require.EqualValues(b.t, 1, tag.RowsAffected())
+	return tx
+}
+
+func TestAJobThatEndsWaitsForBatches(t *testing.T) {
+	t.Parallel()
+	b := throttle(t, 10, 1, store.Second)
+	b.accept(queueOf(1), 0, 1)
+	job, err := b.job(queueOf(1))
+	require.NoError(t, err)
+	require.NoError(t, b.finish(queueOf(1)))
+	batch := b.accepting(queueOf(1), "late")
+	type outcome struct {
+		ended bool
+		err   error
+	}
+	end := make(chan outcome, 1)
+	working := b.working()
+	go func() {
+		ended, err := b.EndJob(working, job)
+		end <- outcome{ended, err}
+	}()
+	b.awaitBlocked()
+	require.NoError(t, batch.Commit(t.Context()))
+	require.Equal(t, outcome{}, <-end, "it sees the action and stays")
+	require.Equal(t, 1, b.live())
+	require.NoError(t, b.finish(queueOf(1)))
+	ended, err := b.EndJob(working, job)
+	require.NoError(t, err)
+	require.True(t, ended)
+}
+
+func TestABatchWaitsForAJobThatEnds(t *testing.T) {
+	t.Parallel()
+	constants := stringConstants(t)
+	for name, again := range map[string]bool{"and makes another": false, "and finds another's": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := throttle(t, 10, 1, store.Second)
+			b.accept(queueOf(1), 0, 1)
+			require.NoError(t, b.finish(queueOf(1)))
+			tx, err := b.Pool.Begin(t.Context())
+			require.NoError(t, err)
+			_, err = tx.Exec(t.Context(), constants["sqlLockQueue"], queueOf(1).ID())
+			require.NoError(t, err)
+			accepted := make(chan error, 1)
+			go func() {
+				_, err := b.Accept(t.Context(), []store.Action{{Queue: queueOf(1), CallbackID: "late", Expires: time.Hour}})
+				accepted <- err
+			}()
+			b.awaitBlocked()
+			_, err = tx.Exec(t.Context(), `UPDATE river_job SET state = 'completed', finalized_at = now()`)
+			require.NoError(t, err)
+			if again { // a job that the waiting statement cannot see
+				_, err = tx.Exec(t.Context(), `
+WITH j AS (INSERT INTO river_job (state, kind, args, max_attempts) VALUES ('available', 'throttle', jsonb_build_object('queue', $1::text), 10) RETURNING id)
+UPDATE throttle_queues SET job_id = j.id FROM j`, queueOf(1).ID())
+			} else {
+				_, err = tx.Exec(t.Context(), `UPDATE throttle_queues SET job_id = NULL`)
+			}
+			require.NoError(t, err)
+			require.NoError(t, tx.Commit(t.Context()))
+			require.NoError(t, <-accepted)
+			require.Equal(t, 1, b.live())
+			require.Equal(t, 1, b.count(`SELECT count(*) FROM action_executions a JOIN throttle_queues q ON q.seq = a.queue
+				JOIN river_job j ON j.id = q.job_id AND j.state = 'available' WHERE callback_id = 'late'`))
+		})
+	}
+}
+
+// Two flights, or two controllers, that write to the same queues, and a claim.
+func TestBatchesOfOneQueueDoNotWaitForEachOther(t *testing.T) {
+	t.Parallel()
+	b := throttle(t, 10, 1, store.Second)
+	b.accept(queueOf(1), 0, 1)
+	first := b.accepting(queueOf(1), "first")
+	second := b.accepting(queueOf(1), "second")
+	require.False(t, b.other().accept(queueOf(1), 1, 1)[0].Repeat)
+	require.Len(t, b.claim(100, queueOf(1)).Actions, 2, "of those that are committed")
+	require.NoError(t, second.Commit(t.Context()))
+	require.NoError(t, first.Commit(t.Context()))
+	require.Equal(t, 4, b.count(`SELECT count(*) FROM action_executions`))
+}
+
+func TestARepeatIsAnsweredWhenTheFirstIsCommitted(t *testing.T) {
+	t.Parallel()
+	b := throttle(t, 10, 1, store.Second)
+	b.accept(queueOf(1), 0, 1)
+	first := b.accepting(queueOf(1), "twin")
+	got := make(chan []store.Acceptance, 1)
+	go func() {
+		a, _ := b.Accept(t.Context(), []store.Action{
+			{Queue: queueOf(2), CallbackID: "fresh", Expires: time.Hour}, // its queue has no job
+			{Queue: queueOf(1), CallbackID: "twin", Expires: time.Hour},
+			{Queue: queueOf(1), CallbackID: "young", Expires: 2 * time.Hour},
+			{Queue: queueOf(1), CallbackID: "young", Expires: 2 * time.Hour},
+		})
+		got <- a
+	}()
+	b.awaitBlocked()
+	require.NoError(t, first.Commit(t.Context()))
+	a := <-got
+	require.Len(t, a, 4)
+	require.Equal(t, store.Acceptance{State: store.ActionWaiting, Remaining: time.Hour}, a[0])
+	require.True(t, a[1].Repeat)
+	require.InDelta(t, time.Hour, a[1].Remaining, float64(time.Minute))
+	require.Equal(t, store.Acceptance{State: store.ActionWaiting, Remaining: 2 * time.Hour}, a[2])
+	require.Equal(t, store.Acceptance{State: store.ActionWaiting, Repeat: true, Remaining: 2 * time.Hour}, a[3])
+	require.Equal(t, 2, b.live())
+}
+
+func TestARepeatThatWaitsWithoutAJobBringsOne(t *testing.T) {
+	t.Parallel()
+	b := throttle(t, 10, 1, store.Second)
+	b.accept(queueOf(1), 0, 1)
+	b.exec(`UPDATE river_job SET state = 'discarded', finalized_at = now()`)
+	require.True(t, b.accept(queueOf(1), 0, 1)[0].Repeat)
+	require.Equal(t, 1, b.live())
+	require.NoError(t, b.finish(queueOf(1)))
+	b.exec(`UPDATE river_job SET state = 'completed', finalized_at = now()`)
+	require.Equal(t, store.ActionCompleted, b.accept(queueOf(1), 0, 1)[0].State)
+	require.Zero(t, b.live(), "one that is finished needs none")
+}
