@@ -293,6 +293,9 @@ func TestAChangedRateAppliesToTheBacklogAtOnce(t *testing.T) {
 	h.rate(n, firstPortal, 1, 1, store.Day)
 	h.send(n, firstPortal, 2, 30)
 	reached(401)
+	settle := time.NewTimer(3 * time.Second) // nobody looks at the queue before tomorrow
+	<-settle.C
+	require.Equal(t, 401, h.hs.Distinct())
 	change(100) // does not wait for tomorrow
 	h.completed(430)
 }

@@ -17,7 +17,11 @@ import (
 // body.
 func (d *desk) answers(line string, status int, body string) {
 	d.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
-		if r.Method+" "+r.URL.RequestURI() != line || r.Header.Get("X-Admin-Key") != controllertest.AdminKey {
+		keyed := r.Header.Get("X-Admin-Key") == controllertest.AdminKey
+		if !strings.HasPrefix(r.URL.Path, "/admin/") {
+			keyed = r.Header.Get("X-API-Key") == controllertest.APIKey
+		}
+		if r.Method+" "+r.URL.RequestURI() != line || !keyed {
 			return false
 		}
 		w.WriteHeader(status)

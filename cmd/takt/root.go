@@ -32,16 +32,7 @@ not available, 6 the build failed.`,
 		SuggestionsMinimumDistance: 2,
 		SilenceUsage:               true,
 		Args:                       cobra.ArbitraryArgs, // so that RunE can say what is unknown
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return cmd.Help()
-			}
-			text := fmt.Sprintf("unknown command %q", args[0])
-			if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-				text += "; did you mean " + strings.Join(near, " or ") + "?"
-			}
-			return usageError(errors.New(text))
-		},
+		RunE:                       onlyGroups,
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError(err) })
 	root.AddCommand(
@@ -69,6 +60,18 @@ not available, 6 the build failed.`,
 		newVersionCommand(),
 	)
 	return root
+}
+
+// onlyGroups runs a command that does nothing but group others.
+func onlyGroups(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return cmd.Help()
+	}
+	text := fmt.Sprintf("unknown command %q", args[0])
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		text += "; did you mean " + strings.Join(near, " or ") + "?"
+	}
+	return usageError(errors.New(text))
 }
 
 // run executes takt and returns its exit code.

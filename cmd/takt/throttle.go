@@ -12,13 +12,17 @@ import (
 
 	"takt/cmd/internal/cli"
 	"takt/http/api"
+	"takt/store"
 )
 
 func newThrottleCommand(env environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "throttle",
 		Short: "See and steer how HubSpot's workflow actions are paced",
+		Args:  cobra.ArbitraryArgs, // so that RunE can say what is unknown
+		RunE:  onlyGroups,
 	}
+	cmd.SuggestionsMinimumDistance = 2
 	cmd.AddCommand(
 		newQueuesCommand(env), newRateCommand(env),
 		newQueueOrder(env, "pause", "Stop a queue from completing actions", true),
@@ -41,6 +45,12 @@ func newQueuesCommand(env environment) *cobra.Command {
 	cmd.Flags().Int64Var(&portal, "portal", 0, "only those of this portal")
 	cmd.Flags().IntVarP(&limit, "limit", "n", 100, "at most so many, up to 1000")
 	return r.command(cmd, func(ctx context.Context, s *session, _ []string) error {
+		if limit < 1 || limit > 1000 {
+			return usageError(errors.New("--limit must be 1 to 1000"))
+		}
+		if portal < 0 || portal == 0 && cmd.Flags().Changed("portal") {
+			return usageError(errors.New("--portal must be a positive whole number"))
+		}
 		list, err := again(ctx, s, func(ctx context.Context) (api.ThrottleQueues, error) {
 			return s.client.ThrottleQueues(ctx, portal, limit)
 		})
@@ -104,15 +114,14 @@ With --delete new actions are refused; those that wait keep their rate.`,
 	cmd.Flags().IntVar(&set.TimePeriod, "time", 1, "set: length of the period, in units")
 	cmd.Flags().StringVar(&set.TimeUnit, "unit", "second", "set: second, minute, hour or day")
 	cmd.Flags().BoolVar(&remove, "delete", false, "delete it")
-	cmd.MarkFlagsMutuallyExclusive("max", "delete")
 	return r.command(cmd, func(ctx context.Context, s *session, args []string) error {
 		numbers, err := numbers(args)
 		if err != nil {
 			return usageError(err)
 		}
-		change := remove || set.MaxThroughput != 0
-		if change && len(args) < 2 {
-			return usageError(errors.New("ACTION is required"))
+		change, err := changes(cmd.Flags().Changed, set, remove, len(args))
+		if err != nil {
+			return usageError(err)
 		}
 		switch {
 		case remove:
@@ -134,6 +143,26 @@ With --delete new actions are refused; those that wait keep their rate.`,
 		}
 		return s.Result(list, func(w io.Writer) { printRates(w, list.Configs) })
 	})
+}
+
+// changes reports whether the flags of config are to change something, and what is
+// wrong with them.
+func changes(given func(flag string) bool, set api.ThrottleConfig, remove bool, args int) (bool, error) {
+	rate := given("max") || given("time") || given("unit")
+	switch {
+	case rate && remove:
+		return false, errors.New("a rate is either set or deleted")
+	case rate && !given("max"):
+		return false, errors.New("--max is required to set a rate")
+	case (rate || remove) && args < 2:
+		return false, errors.New("ACTION is required")
+	case rate && (set.MaxThroughput < 1 || set.TimePeriod < 1):
+		return false, errors.New("--max and --time must be positive whole numbers")
+	}
+	if _, ok := store.ParseTimeUnit(set.TimeUnit); rate && !ok {
+		return false, errors.New("--unit must be second, minute, hour or day")
+	}
+	return rate || remove, nil
 }
 
 func numbers(args []string) (out []int64, err error) {

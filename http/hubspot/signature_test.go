@@ -174,8 +174,7 @@ func FuzzURI(f *testing.F) {
 		r := &http.Request{Method: "POST", Host: host, RequestURI: target, URL: &url.URL{Path: "/"}, Header: http.Header{}}
 		r.Header.Set("X-Forwarded-Proto", proto)
 		r.Header.Set("X-Forwarded-Host", forwarded)
-		got := hubspot.URI("", r)
-		require.True(t, strings.HasPrefix(got, "http://") || strings.HasPrefix(got, "https://"), got)
+		require.True(t, strings.HasSuffix(hubspot.URI("", r), target), "what was asked for stays as it is")
 		require.True(t, strings.HasPrefix(hubspot.URI("https://public.example/", r), "https://public.example"))
 	})
 }
