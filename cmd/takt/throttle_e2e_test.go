@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
+	"regexp"
 	"testing"
 	"time"
 
@@ -122,7 +123,7 @@ func TestOperatorsSteerTheThrottle(t *testing.T) {
 	}
 	eventually(t, "one is completed", func() bool { return s.hs.Distinct() == 1 })
 	const queue = "queue:62515:0:7:0"
-	require.Regexp(t, queue+` +2 `, takt("queues"))
+	eventually(t, "that one is recorded", func() bool { return regexp.MustCompile(queue + ` +2 `).MatchString(takt("queues")) })
 	require.Contains(t, takt("pause", queue, "--reason", "a test"), "paused")
 	require.Contains(t, takt("config", "62515", "7", "--max", "100"), "100 per second")
 	require.NotContains(t, takt("resume", queue), "paused")

@@ -20,8 +20,9 @@ import (
 func TestTwoControllersRefreshOnce(t *testing.T) {
 	t.Parallel()
 	s := newHookSite(t, hubspottest.Config{RollingLimit: -1, Rotate: true})
-	owner := s.throttled("owner")
-	guest := s.guest(owner)
+	const patient = "TAKT_HUBSPOT_TIMEOUT=1m" // the refresh that is held back is not given up
+	owner := s.throttled("owner", patient)
+	guest := s.guest(owner, patient)
 	s.install(owner, perSecond(1000), hookPortal)
 	both := []*process.Controller{owner, guest}
 	for i, c := range both { // each has got the token
