@@ -144,22 +144,22 @@ type sizes struct {
 }
 
 // presets lists the sizes by name. A pool shrinks to half of its initial size.
-// Overflow takes it to its maximum at once when requests wait; fleet's is larger,
-// because polls are served many at a time: more of them in their slots make one
-// transaction for all, fewer make more transactions.
+// Overflow takes it to its maximum at once when requests wait; those of fleet and
+// hook are larger, because polls and webhooks are served many at a time: more of
+// them in their slots make one transaction for all, fewer make more transactions.
 func presets() map[string]sizes {
 	pool := func(initial, most, overflow int) PoolConfig {
 		return PoolConfig{Initial: initial, Min: (initial + 1) / 2, Max: most, Overflow: overflow}
 	}
 	return map[string]sizes{
 		"small": {500, 600, 500, map[string]PoolConfig{
-			Fleet: pool(5, 15, 128), Submit: pool(4, 12, 8), Query: pool(4, 12, 8), Hook: pool(4, 12, 8), Transfer: pool(16, 64, 48),
+			Fleet: pool(5, 15, 128), Submit: pool(4, 12, 8), Query: pool(4, 12, 8), Hook: pool(4, 12, 64), Transfer: pool(16, 64, 48),
 		}},
 		"medium": {1000, 1200, 1000, map[string]PoolConfig{
-			Fleet: pool(10, 30, 256), Submit: pool(8, 25, 17), Query: pool(5, 20, 15), Hook: pool(8, 25, 17), Transfer: pool(64, 256, 192),
+			Fleet: pool(10, 30, 256), Submit: pool(8, 25, 17), Query: pool(5, 20, 15), Hook: pool(8, 25, 128), Transfer: pool(64, 256, 192),
 		}},
 		"large": {3000, 3600, 3000, map[string]PoolConfig{
-			Fleet: pool(25, 100, 512), Submit: pool(20, 80, 60), Query: pool(15, 60, 45), Hook: pool(20, 80, 60), Transfer: pool(128, 512, 384),
+			Fleet: pool(25, 100, 512), Submit: pool(20, 80, 60), Query: pool(15, 60, 45), Hook: pool(20, 80, 256), Transfer: pool(128, 512, 384),
 		}},
 	}
 }

@@ -76,6 +76,7 @@ func measurements() []measurement {
 		{[]string{"A2", "A3", "A7"}, (*run).polls},
 		{[]string{"A4"}, (*run).wake},
 		{[]string{"C1"}, (*run).levelling},
+		{[]string{"D1"}, (*run).hooks},
 		{[]string{"A6"}, (*run).depth},
 		{[]string{"A8"}, (*run).snapshot},
 		{[]string{"B1"}, (*run).upload},

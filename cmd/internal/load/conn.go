@@ -28,7 +28,8 @@ import (
 )
 
 // Conn is one keep-alive HTTP/1.1 connection (RFC 9112). It understands what
-// takt sends: a status line, header lines, and a body with Content-Length.
+// takt sends: a status line, header lines, and a body with Content-Length, or none
+// with 204.
 type Conn struct {
 	nc  net.Conn
 	br  *bufio.Reader
@@ -91,6 +92,9 @@ func (c *Conn) Receive() (status int, body []byte, err error) {
 				return 0, nil, fmt.Errorf("bad Content-Length %q", value)
 			}
 		}
+	}
+	if status == 204 { // has none
+		length = 0
 	}
 	if length < 0 {
 		return 0, nil, errors.New("the reply has no Content-Length")

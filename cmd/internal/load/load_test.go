@@ -68,6 +68,24 @@ func TestRunGivesEachClientItsOwnReplies(t *testing.T) {
 	}
 }
 
+type silent struct{ counter }
+
+func (*silent) Got(status int, body []byte) error {
+	if status != http.StatusNoContent || len(body) > 0 {
+		return fmt.Errorf("status %d, body %q", status, body)
+	}
+	return nil
+}
+
+func TestRepliesWithoutABodyAreUnderstood(t *testing.T) {
+	t.Parallel()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
+	t.Cleanup(srv.Close)
+	res, err := load.Run(t.Context(), strings.TrimPrefix(srv.URL, "http://"), time.Minute, []load.Client{&silent{counter{name: "s", n: 20}}})
+	require.NoError(t, err)
+	require.Equal(t, 20, res.Requests)
+}
+
 func TestRunEndsWhenTheTimeIsUp(t *testing.T) {
 	t.Parallel()
 	c := &counter{name: "endless", n: 1 << 40}
