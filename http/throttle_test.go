@@ -170,9 +170,10 @@ func TestLivePortalsAreToldToBlock(t *testing.T) {
 	r := b.fire(body, clientSecret)
 	require.Equal(t, 200, r.status)
 	requireBody(t, `{"outputFields":{"hs_execution_state":"BLOCK","hs_expiration_duration":"PT1H"}}`, r)
-	claim, err := b.pacer.Claim(t.Context(), store.ClaimRequest{PortalID: 62515, Queues: []string{"queue:62515:3:7:0"}, Limit: 1, Lease: time.Minute})
+	claims, err := b.pacer.Claim(t.Context(), store.ClaimRequest{PortalID: 62515, Queues: []string{"queue:62515:3:7:0"}, Limit: 1, Lease: time.Minute})
 	require.NoError(t, err)
-	require.Len(t, claim.Actions, 1)
+	require.Len(t, claims.Claims, 1)
+	claim := claims.Claims[0]
 	require.Regexp(t, `"BLOCK","hs_expiration_duration":"PT59M\d+S"`, b.fire(body, clientSecret).body, "what remains")
 	_, err = b.pacer.Record(t.Context(), store.Outcome{Claim: claim.Number, Done: []int64{claim.Actions[0].ID}})
 	require.NoError(t, err)

@@ -136,25 +136,38 @@ func (ThrottleJob) Kind() string { return "throttle" }
 // ClaimRequest asks for actions that may be sent now.
 type ClaimRequest struct {
 	PortalID int64
-	// Queues are ids, those that come first are served first.
+	// Queues are ids. They are served in turn; those that come first begin.
 	Queues []string
-	// Limit is the most actions in all.
-	Limit int
-	// Lease is how long they belong to the claim.
+	// Limit is the most actions in all, Batch that of one call to HubSpot (zero:
+	// Limit). There are at most Limit/Batch calls, and one more with Ahead.
+	Limit, Batch int
+	// Lease is how long they belong to their claims.
 	Lease time.Duration
 	// MaxLinger bounds how long budget that is back already may wait for more, so
 	// that one call takes what would be many: a hundredth of the period, or less.
 	MaxLinger time.Duration
+	// Ahead is how long before it is back budget may be claimed; the claim then
+	// says how long to wait.
+	Ahead time.Duration
 }
 
-// Claim is actions that belong to whoever made it, until its lease ends.
-type Claim struct {
-	Number  int64
-	Actions []ClaimedAction
+// Claims is what a request gets.
+type Claims struct {
+	Claims []Claim
 	// Queues says of each queue when there is more to do.
 	Queues []QueueDue
 	// Expired is how many actions were found too late to be sent.
 	Expired int
+}
+
+// Claim is the actions of one call. They belong to whoever made it, until its
+// lease ends.
+type Claim struct {
+	Number  int64
+	Actions []ClaimedAction
+	// NotBefore is when the budget for it is back, by this process's clock; zero:
+	// it is.
+	NotBefore time.Time
 }
 
 // ClaimedAction is an action to be sent.
@@ -171,8 +184,8 @@ type QueueDue struct {
 	Queue string
 	// Waiting is false if there is nothing in it, or it is paused.
 	Waiting bool
-	// In is how long until then, not negative.
-	In time.Duration
+	// At is when that is, by this process's clock.
+	At time.Time
 	// Blocked says that the budget is spent until then, whatever comes in.
 	Blocked bool
 	// Period is that of its throttle.
@@ -195,7 +208,10 @@ type Outcome struct {
 	Refund bool
 	// Unanswered keeps it until the claim's end: something may still be.
 	Unanswered bool
-	Rule       FailureRule
+	// Ago is how long ago the last answer came: the budget comes back one period
+	// after it.
+	Ago  time.Duration
+	Rule FailureRule
 }
 
 // FailureRule says what failures do to an action.

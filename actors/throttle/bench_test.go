@@ -134,20 +134,10 @@ func BenchmarkDrain(b *testing.B) {
 	const rate, count = 1000, 6000
 	for b.Loop() {
 		t := setup(b, storetest.Durable(b), throttle.Config{}, nil)
-		t.rate(1, store.Day)
-		var wg sync.WaitGroup
-		for c := range intakeClients {
-			wg.Go(func() {
-				for i := c; i < count; i += intakeClients {
-					if _, err := t.Accept(b.Context(), actionOf(1, i)); err != nil {
-						b.Error(err)
-					}
-				}
-			})
-		}
-		wg.Wait()
-		t.rate(rate, store.Second)
 		t.install()
+		t.rate(1, store.Day)
+		t.send(portal, 1, count)
+		t.rate(rate, store.Second)
 		require.NoError(b, t.Portals.Wake(b.Context(), portal, map[string]int{actionOf(1, 0).Queue.ID(): 0}))
 		require.Eventually(b, func() bool { return t.hs.Distinct() == count }, 2*time.Minute, time.Millisecond)
 		list := t.hs.Completions()
@@ -157,5 +147,95 @@ func BenchmarkDrain(b *testing.B) {
 		took := list[len(list)-1].At.Sub(list[rate-1].At)
 		b.ReportMetric(float64(count-rate)/took.Seconds(), "completions/s")
 		b.ReportMetric(float64(most), "most/window")
+	}
+}
+
+// paced hands one action after the other over, at an even pace, and returns how
+// long the half of them, and 99 of 100, took at most until HubSpot had them.
+func (b *bundle) paced(workflow, count int, every time.Duration) (p50, p99 time.Duration) {
+	b.tb.Helper()
+	begun := make([]time.Time, count)
+	var wg sync.WaitGroup
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for i := range count {
+		<-tick.C
+		begun[i] = time.Now()
+		wg.Go(func() {
+			if _, err := b.Accept(b.tb.Context(), actionOf(workflow, i)); err != nil {
+				b.tb.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	name := func(i int) string { return actionOf(workflow, i).CallbackID }
+	at := map[string]time.Time{}
+	require.Eventually(b.tb, func() bool {
+		for _, c := range b.hs.Completions() {
+			at[c.CallbackID] = c.At
+		}
+		for i := range count {
+			if at[name(i)].IsZero() {
+				return false
+			}
+		}
+		return true
+	}, time.Minute, 100*time.Millisecond)
+	took := make([]time.Duration, count)
+	for i := range took {
+		took[i] = at[name(i)].Sub(begun[i])
+	}
+	slices.Sort(took)
+	return took[count/2], took[count*99/100]
+}
+
+// BenchmarkDeadPortal is what portals that are down cost another: rounds without
+// and with one that has just gone down, with a thousand actions due at once. The
+// figures are medians over the rounds.
+func BenchmarkDeadPortal(b *testing.B) {
+	const (
+		rounds = 5
+		count  = 500
+		every  = 5 * time.Millisecond
+	)
+	faults := map[string]hubspottest.Fault{
+		"silent": {Status: 503, Delay: time.Minute},
+		"broken": {Status: 500},
+		"busy":   {Status: 429, Header: map[string]string{"Retry-After": "1"}},
+	}
+	for name, fault := range faults {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				t := setup(b, storetest.Durable(b), throttle.Config{}, nil)
+				t.install()
+				t.rate(1000, store.Second)
+				t.paced(0, count, every) // warms up
+				var well50, well99, ill50, ill99 []time.Duration
+				for r := 1; r <= rounds; r++ {
+					p50, p99 := t.paced(2*r, count, every)
+					well50, well99 = append(well50, p50), append(well99, p99)
+					dead := portal + int64(r)
+					t.installAt(dead)
+					t.rateAt(dead, 1, store.Day)
+					t.hs.Fail(dead, fault)
+					t.send(dead, 1_000_000+r, 1000)
+					t.rateAt(dead, 1000, store.Second)
+					p50, p99 = t.paced(2*r+1, count, every)
+					ill50, ill99 = append(ill50, p50), append(ill99, p99)
+					require.NotZero(b, t.hs.Calls(dead))
+					t.rateAt(dead, 1, store.Day)
+					<-time.After(2500 * time.Millisecond) // until its calls have ended
+				}
+				median := func(list []time.Duration) float64 {
+					slices.Sort(list)
+					return list[len(list)/2].Seconds() * 1000
+				}
+				b.ReportMetric(median(well50), "p50-ms")
+				b.ReportMetric(median(ill50), "p50-ms-beside")
+				b.ReportMetric(median(well99), "p99-ms")
+				b.ReportMetric(median(ill99), "p99-ms-beside")
+				b.ReportMetric(median(ill99)/median(well99), "ratio")
+			}
+		})
 	}
 }

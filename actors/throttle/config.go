@@ -31,6 +31,10 @@ type Config struct {
 	Lease time.Duration
 	// Linger is how long a batch waits for company at most. Defaults to 900 ms.
 	Linger time.Duration
+	// Ahead is how long before it is back budget is claimed, so that the time of a
+	// claim is no loss. A call never goes before its budget is back. Defaults to
+	// 100 ms; negative: not at all.
+	Ahead time.Duration
 	// Idle is how long a PortalQueue without work lingers. Defaults to 10 seconds.
 	Idle time.Duration
 	// Beat is how often it says that it looks after its queues. Defaults to 10
@@ -75,6 +79,7 @@ func (c Config) withDefaults(call time.Duration) Config {
 	c.CacheTTL = cmp.Or(c.CacheTTL, 5*time.Minute)
 	c.Lease = cmp.Or(c.Lease, call+call/2)
 	c.Linger = cmp.Or(c.Linger, 900*time.Millisecond)
+	c.Ahead = max(cmp.Or(c.Ahead, 100*time.Millisecond), 0)
 	c.Idle = cmp.Or(c.Idle, 10*time.Second)
 	c.Beat = cmp.Or(c.Beat, 10*time.Second)
 	c.Calls = cmp.Or(c.Calls, 8)

@@ -18,6 +18,8 @@ const (
 	// after that the claim ends by itself.
 	recordTries = 5
 	recordPause = 500 * time.Millisecond
+	// confirmTime is how long before it is sent a claim is confirmed.
+	confirmTime = 10 * time.Millisecond
 )
 
 // summary is what came of a claim's calls.
@@ -41,17 +43,25 @@ type delivery struct {
 	claim  store.Claim
 	token  Token
 	forced bool // the token was refreshed because of a 401 already
-	sum    summary
+	// answered is when the last answer came.
+	answered time.Time
+	sum      summary
 }
 
 // run sends list in one call. If HubSpot refuses it, the one that it does not take
 // is searched for by halves.
 func (d *delivery) run(ctx context.Context, list []store.ClaimedAction) {
-	held, left := d.confirm(ctx, list)
+	if !d.early(ctx, list, confirmTime) {
+		return
+	}
+	held, until := d.confirm(ctx, list)
 	if len(held) == 0 {
 		return
 	}
-	answer := d.call(ctx, held, left)
+	if !d.early(ctx, held, 0) {
+		return
+	}
+	answer := d.call(ctx, held, until)
 	if answer.Kind() == hubspot.BadToken && !d.forced {
 		// The token was taken back. HubSpot's 401 is no invitation to refresh for
 		// ever: once.
@@ -73,32 +83,45 @@ func (d *delivery) run(ctx context.Context, list []store.ClaimedAction) {
 	d.settle(answer, held)
 }
 
-// confirm asks whether the actions are still ours, for long enough to send them.
-// Who has lost its claim must not send: another one does.
-func (d *delivery) confirm(ctx context.Context, list []store.ClaimedAction) ([]store.ClaimedAction, time.Duration) {
+// early waits until the budget for list is back, or some time before. It reports
+// whether ctx lasted that long.
+func (d *delivery) early(ctx context.Context, list []store.ClaimedAction, before time.Duration) bool {
+	if d.claim.NotBefore.IsZero() {
+		return true
+	}
+	if wait := time.Until(d.claim.NotBefore) - before; wait > 0 && !rest(ctx, wait) {
+		d.lose(idsOf(list), "takt was stopped before it was sent")
+		return false
+	}
+	return true
+}
+
+// confirm asks whether the actions are still ours, for long enough to send them,
+// and returns until when. Who has lost its claim must not send: another one does.
+func (d *delivery) confirm(ctx context.Context, list []store.ClaimedAction) (ours []store.ClaimedAction, until time.Time) {
 	ids := idsOf(list)
 	ctx, cancel := context.WithTimeoutCause(ctx, d.p.cfg.Timeout, errTransactionTooSlow)
 	defer cancel()
+	now := time.Now() // before the database's answer, so the claim lasts longer than we think
 	held, left, err := d.p.db.Confirm(ctx, d.claim.Number, ids)
 	if err != nil {
 		d.lose(ids, "the claim could not be confirmed")
-		return nil, 0
+		return nil, until
 	}
 	if left < d.p.cfg.call/3 {
 		d.lose(held, "the claim was about to end before it was sent")
-		return nil, 0
+		return nil, until
 	}
 	still := make(map[int64]bool, len(held))
 	for _, id := range held {
 		still[id] = true
 	}
-	var ours []store.ClaimedAction
 	for _, a := range list {
 		if still[a.ID] {
 			ours = append(ours, a)
 		}
 	}
-	return ours, left
+	return ours, now.Add(left - left/20)
 }
 
 // lose gives actions back that were not sent.
@@ -108,7 +131,7 @@ func (d *delivery) lose(ids []int64, why string) {
 }
 
 // call makes one call. It ends before the claim does.
-func (d *delivery) call(ctx context.Context, list []store.ClaimedAction, left time.Duration) hubspot.Answer {
+func (d *delivery) call(ctx context.Context, list []store.ClaimedAction, until time.Time) hubspot.Answer {
 	inputs := make([]hubspot.Completion, len(list))
 	for i, a := range list {
 		inputs[i] = hubspot.Completion{CallbackID: a.CallbackID, OutputFields: hubspot.OutputFields{State: hubspot.Success}}
@@ -116,12 +139,12 @@ func (d *delivery) call(ctx context.Context, list []store.ClaimedAction, left ti
 			inputs[i].OutputFields.State = hubspot.FailContinue
 		}
 	}
-	// A little less: our clock began after the database's.
-	ctx, cancel := context.WithTimeoutCause(ctx, left-left/20, errLeaseOver)
+	ctx, cancel := context.WithDeadlineCause(ctx, until, errLeaseOver)
 	defer cancel()
 	start := time.Now()
 	answer := d.p.hs.Complete(ctx, d.token.Access, inputs)
-	d.p.metrics.calls.WithLabelValues(answer.Kind().String()).Observe(time.Since(start).Seconds())
+	d.answered = time.Now()
+	d.p.metrics.calls.WithLabelValues(answer.Kind().String()).Observe(d.answered.Sub(start).Seconds())
 	d.p.metrics.batch.Observe(float64(len(list)))
 	return answer
 }
@@ -202,6 +225,7 @@ func (d *delivery) record(ctx context.Context) (err error) {
 		if i > 0 && !rest(ctx, recordPause<<i) {
 			break
 		}
+		o.Ago = time.Since(d.answered)
 		if s.recorded, err = d.try(ctx, o); err == nil {
 			d.count()
 			return nil

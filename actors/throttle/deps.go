@@ -17,7 +17,7 @@ import (
 type Actions interface {
 	// Accept makes actions durable, with their queues' jobs; answers by index.
 	Accept(ctx context.Context, actions []store.Action) ([]store.Acceptance, error)
-	Claim(ctx context.Context, r store.ClaimRequest) (store.Claim, error)
+	Claim(ctx context.Context, r store.ClaimRequest) (store.Claims, error)
 	Confirm(ctx context.Context, claim int64, ids []int64) (held []int64, left time.Duration, err error)
 	Record(ctx context.Context, o store.Outcome) (store.Recorded, error)
 	Beat(ctx context.Context, queues []string) error
@@ -32,6 +32,8 @@ type Queues interface {
 	BusyQueues(ctx context.Context, portal, action int64, limit int) ([]store.QueueKey, error)
 	Restore(ctx context.Context, limit int) ([]store.QueueKey, error)
 	Forget(ctx context.Context, age time.Duration, limit int) (int, error)
+	ForgetQueues(ctx context.Context, age time.Duration, limit int) (int, error)
+	ForgetWindows(ctx context.Context, after int64, limit int) (n int, next int64, err error)
 	Backlog(ctx context.Context) (n int, oldest time.Duration, err error)
 	InsertJobs(ctx context.Context, jobs []river.InsertManyParams) error
 }

@@ -10,7 +10,9 @@
 //
 // ActionBatcher commits actions together and answers each caller after the commit
 // that has its action. PortalQueue (handle: [Portals]) claims what a queue's budget
-// allows, tells HubSpot, and records what came of it. The jobs are the guarantee
+// allows, from all of a portal's queues in turn, tells HubSpot, and records what came
+// of it. Budget comes back one period after the answer to the call that took it; it
+// is claimed a moment before, so that only the call's own time is lost. The jobs are the guarantee
 // that a queue with actions has a PortalQueue somewhere; they are no clock.
 // OAuthRefreshLock (handle: [Tokens]) has each portal's token, refreshed by one at a
 // time. JobBatcher inserts jobs that need not be unique.

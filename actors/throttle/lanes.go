@@ -34,10 +34,11 @@ type lane struct {
 type lanes struct {
 	byID   map[string]*lane
 	linger time.Duration // the longest wait for company
+	ahead  time.Duration // how long before it is back budget is claimed
 }
 
-func newLanes(linger time.Duration) *lanes {
-	return &lanes{byID: map[string]*lane{}, linger: linger}
+func newLanes(linger, ahead time.Duration) *lanes {
+	return &lanes{byID: map[string]*lane{}, linger: linger, ahead: ahead}
 }
 
 func (l *lanes) get(id string) *lane {
@@ -118,16 +119,18 @@ func (l *lanes) retry(ids []string, t time.Time) {
 }
 
 // claimed notes what a claim of ids has found.
-func (l *lanes) claimed(ids []string, c store.Claim, now time.Time) {
+func (l *lanes) claimed(ids []string, c store.Claims, now time.Time) {
 	for _, d := range c.Queues {
 		q := l.get(d.Queue)
 		q.period, q.blocked = d.Period, d.Blocked
 		if d.Waiting {
-			q.sooner(now.Add(d.In))
+			q.sooner(d.At)
 		}
 	}
-	for _, a := range counted(c) {
-		l.get(a).aloft++
+	for _, call := range c.Claims {
+		for _, id := range counted(call) {
+			l.get(id).aloft++
+		}
 	}
 	for _, id := range ids {
 		q := l.byID[id]
@@ -164,7 +167,7 @@ func (l *lanes) landed(c store.Claim, refunded bool, retry time.Duration, now ti
 			q.blocked = false
 			q.sooner(now.Add(retry))
 		case q.blocked:
-			q.sooner(now.Add(q.period))
+			q.sooner(now.Add(q.period - l.ahead))
 		case retry > 0:
 			q.sooner(now.Add(retry))
 		default:

@@ -3,6 +3,7 @@ package throttle_test
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -76,20 +77,43 @@ func setup(tb testing.TB, db *storetest.Database, cfg throttle.Config, wrap func
 }
 
 // install keeps tokens as an installation does.
-func (b *bundle) install() {
+func (b *bundle) install() { b.installAt(portal) }
+
+func (b *bundle) installAt(portal int64) {
 	b.tb.Helper()
+	b.hs.AddPortal(portal)
 	at, err := b.Tokens.Authorize(b.tb.Context())
 	require.NoError(b.tb, err)
-	state, code := authorized(b.tb, at)
+	state, code := authorized(b.tb, fmt.Sprint(at, "&portal=", portal))
 	got, err := b.Tokens.Install(b.tb.Context(), state, code)
 	require.NoError(b.tb, err)
 	require.Equal(b.tb, portal, got)
 }
 
-func (b *bundle) rate(most int, unit store.TimeUnit) {
+func (b *bundle) rate(most int, unit store.TimeUnit) { b.rateAt(portal, most, unit) }
+
+func (b *bundle) rateAt(portal int64, most int, unit store.TimeUnit) {
 	b.tb.Helper()
 	_, err := b.PutConfig(b.tb.Context(), store.ThrottleConfig{PortalID: portal, ActionID: 1, MaxThroughput: most, TimePeriod: 1, TimeUnit: unit})
 	require.NoError(b.tb, err)
+}
+
+// send hands actions 0 to n of a workflow over, many at once.
+func (b *bundle) send(portal int64, workflow, n int) {
+	b.tb.Helper()
+	var wg sync.WaitGroup
+	for c := range intakeClients {
+		wg.Go(func() {
+			for i := c; i < n; i += intakeClients {
+				a := actionOf(workflow, i)
+				a.Queue.PortalID = portal
+				if _, err := b.Accept(b.tb.Context(), a); err != nil {
+					b.tb.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
 }
 
 func actionOf(workflow, i int) store.Action {

@@ -22,7 +22,7 @@ type (
 	claimed struct { // a claim has ended
 		asked   []string
 		token   Token
-		claim   store.Claim
+		claims  store.Claims
 		err     error // of the database
 		noToken error // why there is no token
 	}
@@ -38,6 +38,9 @@ const (
 	tokenPause = 30 * time.Second
 	// weatherPause is how long a database that is away is.
 	weatherPause = time.Second
+	// stagger keeps the calls of one claim apart: together each would take longer,
+	// and budget comes back a period after the answer.
+	stagger = 10 * time.Millisecond
 	// minPause keeps a timer that is early from spinning.
 	minPause = time.Millisecond
 )
@@ -64,7 +67,7 @@ type portalQueue struct {
 
 // Init starts without queues: whoever starts it wakes it.
 func (s *portalQueue) Init(c *otp.Ctx) error {
-	s.lanes = newLanes(s.p.cfg.Linger)
+	s.lanes = newLanes(s.p.cfg.Linger, s.p.cfg.Ahead)
 	c.SendEvery(s.p.cfg.Beat, beatNow{})
 	s.p.metrics.portals.Inc()
 	s.step(c)
@@ -174,16 +177,22 @@ func (s *portalQueue) claim(c *otp.Ctx, queues []string) {
 	}
 	s.claiming = true
 	p, id := s.p, s.id
+	free, ahead := s.brake.calls(p.cfg.Calls)-s.aloft, p.cfg.Ahead
+	if free == 1 {
+		ahead = 0
+	} else if ahead > 0 {
+		free-- // for what is claimed ahead: it goes in a call of its own
+	}
 	c.Async(func(ctx context.Context) any {
 		m := claimed{asked: queues}
-		limit := hubspot.MaxBatch
+		limit := free * hubspot.MaxBatch
 		if m.token, m.noToken = p.tokens.Access(ctx, id); m.noToken != nil {
 			limit = 0 // only what is too late is dropped
 		}
 		ctx, cancel := context.WithTimeoutCause(ctx, p.cfg.Timeout, errTransactionTooSlow)
 		defer cancel()
-		m.claim, m.err = p.db.Claim(ctx, store.ClaimRequest{
-			PortalID: id, Queues: queues, Limit: limit, Lease: p.cfg.Lease, MaxLinger: p.cfg.Linger,
+		m.claims, m.err = p.db.Claim(ctx, store.ClaimRequest{
+			PortalID: id, Queues: queues, Limit: limit, Batch: hubspot.MaxBatch, Lease: p.cfg.Lease, MaxLinger: p.cfg.Linger, Ahead: ahead,
 		})
 		if m.err == nil && m.noToken != nil && !isWeather(m.noToken) {
 			m.err = p.db.Note(ctx, queues, "no token: "+explain(m.noToken))
@@ -211,11 +220,11 @@ func (s *portalQueue) claimed(c *otp.Ctx, m claimed) {
 		s.weather = false
 		c.Resume()
 	}
-	if n := m.claim.Expired; n > 0 {
+	if n := m.claims.Expired; n > 0 {
 		s.p.metrics.finished.WithLabelValues("expired").Add(float64(n))
 		logger.Warn().Int("actions", n).Msg("actions were too late to be sent")
 	}
-	s.lanes.claimed(m.asked, m.claim, now)
+	s.lanes.claimed(m.asked, m.claims, now)
 	if m.noToken != nil {
 		if isWeather(m.noToken) {
 			s.until = later(s.until, now.Add(weatherPause))
@@ -225,8 +234,11 @@ func (s *portalQueue) claimed(c *otp.Ctx, m claimed) {
 		logger.Warn().Err(m.noToken).Msg("portal has no token")
 		return
 	}
-	if len(m.claim.Actions) > 0 {
-		s.send(c, m.claim, m.token)
+	for i, claim := range m.claims.Claims {
+		if claim.NotBefore.IsZero() && i > 0 {
+			claim.NotBefore = now.Add(time.Duration(i) * stagger)
+		}
+		s.send(c, claim, m.token)
 	}
 }
 

@@ -17,7 +17,7 @@ func TestLanes(t *testing.T) {
 	take := func(l *lanes, after time.Duration) []string { return l.take(now.Add(after)) }
 	t.Run("a lone action waits a moment for company, a full batch does not", func(t *testing.T) {
 		t.Parallel()
-		l := newLanes(900 * time.Millisecond)
+		l := newLanes(900*time.Millisecond, 0)
 		l.get("q").period = time.Second
 		l.arrive("q", 1, now)
 		require.Empty(t, take(l, 9*time.Millisecond))
@@ -27,9 +27,9 @@ func TestLanes(t *testing.T) {
 	})
 	t.Run("nothing that comes in helps against a spent budget", func(t *testing.T) {
 		t.Parallel()
-		l := newLanes(time.Second)
+		l := newLanes(time.Second, 0)
 		l.arrive("q", 0, now)
-		l.claimed(take(l, 0), store.Claim{Queues: []store.QueueDue{{Queue: "q", Waiting: true, In: time.Minute, Blocked: true, Period: time.Hour}}}, now)
+		l.claimed(take(l, 0), store.Claims{Queues: []store.QueueDue{{Queue: "q", Waiting: true, At: now.Add(time.Minute), Blocked: true, Period: time.Hour}}}, now)
 		l.arrive("q", 500, now)
 		require.Empty(t, take(l, time.Minute-1))
 		require.Equal(t, []string{"q"}, take(l, time.Minute))
@@ -38,11 +38,11 @@ func TestLanes(t *testing.T) {
 	})
 	t.Run("a queue in which nothing waits is forgotten, unless something came meanwhile", func(t *testing.T) {
 		t.Parallel()
-		l := newLanes(time.Second)
+		l := newLanes(time.Second, 0)
 		l.arrive("q", 1, now)
 		ids := take(l, time.Second)
 		l.arrive("q", 1, now)
-		empty := store.Claim{Queues: []store.QueueDue{{Queue: "q", Period: time.Second}}}
+		empty := store.Claims{Queues: []store.QueueDue{{Queue: "q", Period: time.Second}}}
 		l.claimed(ids, empty, now)
 		require.Equal(t, []string{"q"}, l.ids())
 		l.claimed(take(l, time.Second), empty, now)
@@ -50,21 +50,28 @@ func TestLanes(t *testing.T) {
 	})
 	t.Run("budget comes back a period after the answer", func(t *testing.T) {
 		t.Parallel()
-		l := newLanes(time.Second)
+		l := newLanes(time.Second, 50*time.Millisecond)
 		l.arrive("q", 0, now)
-		c := store.Claim{
-			Actions: []store.ClaimedAction{{Queue: "q"}, {Queue: "q"}},
-			Queues:  []store.QueueDue{{Queue: "q", Waiting: true, In: time.Hour, Blocked: true, Period: time.Second}},
+		c := store.Claims{
+			Claims: []store.Claim{
+				{Number: 1, Actions: []store.ClaimedAction{{Queue: "q"}, {Queue: "q"}}},
+				{Number: 2, Actions: []store.ClaimedAction{{Queue: "q"}}},
+			},
+			Queues: []store.QueueDue{{Queue: "q", Waiting: true, At: now.Add(time.Hour), Blocked: true, Period: time.Second}},
 		}
 		l.claimed(take(l, 0), c, now)
-		l.landed(c, false, 0, now.Add(100*time.Millisecond))
+		l.landed(c.Claims[1], false, 0, now.Add(100*time.Millisecond))
 		at, ok := l.next()
 		require.True(t, ok)
-		require.Equal(t, now.Add(1100*time.Millisecond), at)
+		require.Equal(t, now.Add(1050*time.Millisecond), at, "a moment ahead")
+		require.Equal(t, 1, l.byID["q"].aloft)
+		l.landed(c.Claims[0], false, 0, now.Add(200*time.Millisecond))
+		at, _ = l.next()
+		require.Equal(t, now.Add(1050*time.Millisecond), at)
 	})
 	t.Run("the queue that waits longest is served first", func(t *testing.T) {
 		t.Parallel()
-		l := newLanes(0)
+		l := newLanes(0, 0)
 		l.arrive("b", 0, now)
 		l.arrive("a", 0, now.Add(time.Millisecond))
 		require.Equal(t, []string{"b", "a"}, take(l, time.Second))

@@ -24,7 +24,7 @@ const (
 	weatherSnooze = 5 * time.Second
 	fullSnooze    = 10 * time.Second
 	// restoreLimit is how many queues without a job are found in one pass,
-	// forgetBatch how many actions are deleted in one transaction.
+	// forgetBatch how many rows are deleted in one transaction.
 	restoreLimit = 500
 	forgetBatch  = 1000
 )
@@ -60,7 +60,8 @@ func (w *throttleWorker) Work(ctx context.Context, job *river.Job[store.Throttle
 	}
 }
 
-// CleanJob looks for queues that have actions and no living job.
+// CleanJob looks for queues that have actions and no living job, and deletes
+// budget that is back.
 type CleanJob struct{}
 
 // Kind names the job.
@@ -77,6 +78,13 @@ type jobCleaner struct {
 
 // Work implements river.Worker.
 func (w *jobCleaner) Work(ctx context.Context, _ *river.Job[CleanJob]) error {
+	if err := w.restore(ctx); err != nil {
+		return err
+	}
+	return w.sweep(ctx)
+}
+
+func (w *jobCleaner) restore(ctx context.Context) error {
 	for {
 		restored, err := w.db.Restore(ctx, restoreLimit)
 		if err != nil {
@@ -91,6 +99,19 @@ func (w *jobCleaner) Work(ctx context.Context, _ *river.Job[CleanJob]) error {
 			return nil
 		}
 	}
+}
+
+// sweep deletes budget that is back in queues that nobody claims from: the whole
+// table, in small statements.
+func (w *jobCleaner) sweep(ctx context.Context) error {
+	for after := int64(0); ctx.Err() == nil; {
+		_, next, err := w.db.ForgetWindows(ctx, after, forgetBatch)
+		if err != nil || next == 0 {
+			return err
+		}
+		after = next
+	}
+	return nil // the rest waits for the next round
 }
 
 // ForgetJob deletes what is old.
@@ -110,18 +131,30 @@ type forgetter struct {
 
 // Work implements river.Worker.
 func (w *forgetter) Work(ctx context.Context, _ *river.Job[ForgetJob]) error {
-	total := 0
+	actions, err := w.all(ctx, w.db.Forget)
+	if err != nil {
+		return err
+	}
+	queues, err := w.all(ctx, w.db.ForgetQueues)
+	if err != nil {
+		return err
+	}
+	w.log.Info().Int("actions", actions).Int("queues", queues).Msg("deleted what was old")
+	return nil
+}
+
+// all calls forget until nothing is left, and returns how much went.
+func (w *forgetter) all(ctx context.Context, forget func(ctx context.Context, age time.Duration, limit int) (int, error)) (total int, err error) {
 	for ctx.Err() == nil {
-		n, err := w.db.Forget(ctx, w.cfg.Retention, forgetBatch)
+		n, err := forget(ctx, w.cfg.Retention, forgetBatch)
 		if err != nil {
-			return err
+			return total, err
 		}
 		if total += n; n < forgetBatch {
 			break
 		}
 	}
-	w.log.Info().Int("actions", total).Msg("deleted old actions")
-	return nil
+	return total, nil
 }
 
 // NoticeJob tells operators of something that ended badly.

@@ -14,7 +14,7 @@ import (
 // then those that are empty. $1 a queue or ”, $2 a portal or 0, $3 the most.
 const sqlQueues = `
 SELECT q.id, q.portal_id, q.workflow_id, q.action_id, c.max_throughput, c.time_period, c.time_unit,
-	coalesce(a.depth, 0), coalesce(a.held, 0), coalesce(a.aloft, 0), a.oldest, coalesce(w.used, 0),
+	coalesce(a.depth, 0), coalesce(a.held, 0), coalesce(a.aloft, 0), a.oldest, coalesce(least(w.used, c.max_throughput), 0),
 	CASE WHEN a.depth > 0 AND q.paused_at IS NULL THEN greatest(a.due, CASE WHEN w.used >= c.max_throughput THEN w.back END, now()) END,
 	coalesce(q.last_error, ''), q.paused_at IS NOT NULL, q.runner_at
 FROM throttle_queues q JOIN throttle_configs c ON c.portal_id = q.portal_id AND c.action_id = q.action_id
@@ -198,46 +198,6 @@ func (t *Throttle) Beat(ctx context.Context, queues []string) error {
 		return fmt.Errorf("writing a runner's sign of life: %w", err)
 	}
 	return nil
-}
-
-const (
-	sqlForgetActions = `
-DELETE FROM action_executions WHERE id IN (
-	SELECT id FROM action_executions WHERE state <> 'waiting' AND received_at < now() - make_interval(secs => $1) AND finished_at < now() - make_interval(secs => $1)
-	LIMIT $2 FOR UPDATE SKIP LOCKED)`
-
-	// Budget of a queue that nobody claims from is freed by nobody else.
-	sqlForgetWindows = `
-DELETE FROM throttle_windows WHERE id IN (
-	SELECT w.id FROM throttle_windows w JOIN throttle_queues q ON q.seq = w.queue
-		JOIN throttle_configs c ON c.portal_id = q.portal_id AND c.action_id = q.action_id
-	WHERE w.ended_at < now() - interval '1 day' - make_interval(secs => c.time_period * CASE c.time_unit
-		WHEN 'second' THEN 1 WHEN 'minute' THEN 60 WHEN 'hour' THEN 3600 ELSE 86400 END::float8)
-	LIMIT $1)`
-
-	sqlForgetStates = `DELETE FROM oauth_states WHERE created_at < now() - interval '1 day'`
-)
-
-// Forget deletes up to limit actions that ended longer than age ago, and what
-// else nobody asks for any more. It returns how many actions went; fewer than
-// limit means that no more are left.
-func (t *Throttle) Forget(ctx context.Context, age time.Duration, limit int) (n int, err error) {
-	err = t.db.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, sqlForgetActions, age.Seconds(), limit)
-		if err != nil {
-			return err
-		}
-		n = int(tag.RowsAffected())
-		if _, err := tx.Exec(ctx, sqlForgetWindows, limit); err != nil {
-			return err
-		}
-		_, err = tx.Exec(ctx, sqlForgetStates)
-		return err
-	})
-	if err != nil {
-		return 0, fmt.Errorf("deleting old actions: %w", err)
-	}
-	return n, nil
 }
 
 const sqlBacklog = `

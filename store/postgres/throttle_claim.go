@@ -16,62 +16,88 @@ SELECT seq FROM throttle_queues WHERE id = ANY ($1) AND portal_id = $2 ORDER BY 
 
 // sqlClaim spends what is left of the budgets. It runs under the queues' locks, as
 // a statement of its own, so that it sees what was committed before they were
-// had; its clock is that of its beginning. $1 queues in the order in which they
-// are served, $2 the most actions, $3 the lease in seconds. Its steps:
+// had; its clock is that of its beginning. $1 queues, $2 the most actions, $3 the
+// lease in seconds, $4 the most actions of one call, $5 how many of one queue are
+// looked at, $6 how many seconds early budget may be claimed. Its steps:
 //
 //	t      the queues with their rates
+//	room   what is left of each budget: all that was spent and is not back, now
+//	       and soon. It comes back one period after its end
 //	head   the first due actions of each, those that are too late last
-//	gone   those that are too late end here
-//	room   what is left of each budget: all that was spent and is not back. It
-//	       comes back one period after its end
+//	gone   those that are too late end here, paused or not
+//	pick   what is taken: from all queues in turn, so that a long one delays no
+//	       other; what can go now first, in calls of its own
+//	number each call is a claim, with budget of its own
 //	taken  what is spent now; it ends with the lease until an answer says otherwise
+//	waits  until when the claims have to wait for their budget
 //	freed  rows that count no more, and nobody will answer for
 const sqlClaim = `
 WITH t AS MATERIALIZED (
-	SELECT q.seq, q.id, o.nr, c.max_throughput AS most, q.paused_at IS NOT NULL AS paused,
-		statement_timestamp() - make_interval(secs => c.time_period * CASE c.time_unit
-			WHEN 'second' THEN 1 WHEN 'minute' THEN 60 WHEN 'hour' THEN 3600 ELSE 86400 END::float8) AS since
+	SELECT q.seq, q.id, o.nr, c.max_throughput AS most, q.paused_at IS NOT NULL AS paused, p.period, statement_timestamp() - p.period AS since
 	FROM unnest($1::text[]) WITH ORDINALITY AS o(id, nr) JOIN throttle_queues q ON q.id = o.id
 		JOIN throttle_configs c ON c.portal_id = q.portal_id AND c.action_id = q.action_id
+		CROSS JOIN LATERAL make_interval(secs => c.time_period * CASE c.time_unit
+			WHEN 'second' THEN 1 WHEN 'minute' THEN 60 WHEN 'hour' THEN 3600 ELSE 86400 END::float8) AS p(period)
+), room AS MATERIALIZED (
+	SELECT t.seq, t.most - coalesce(w.spent, 0) AS free, t.most - coalesce(w.still, 0) AS soon
+	FROM t CROSS JOIN LATERAL (
+		SELECT sum(w.n) AS spent, sum(w.n) FILTER (WHERE w.ended_at > t.since + make_interval(secs => $6)) AS still
+		FROM throttle_windows w WHERE w.queue = t.seq AND w.ended_at > t.since
+	) w
 ), head AS MATERIALIZED (
 	SELECT t.seq, t.nr, h.*, row_number() OVER (PARTITION BY t.seq ORDER BY h.late, h.due_at, h.id) AS place
-	FROM t CROSS JOIN LATERAL (
+	FROM t JOIN room r ON r.seq = t.seq CROSS JOIN LATERAL (
 		SELECT a.id, a.due_at, a.expires_at <= statement_timestamp() AS late
 		FROM action_executions a
 		WHERE a.queue = t.seq AND a.state = 'waiting' AND a.due_at <= statement_timestamp()
-		ORDER BY a.due_at, a.id LIMIT 200
+		ORDER BY a.due_at, a.id LIMIT 100 + greatest(least(r.soon, $5::bigint), 0)
 	) h
-	WHERE NOT t.paused
+	WHERE h.late OR NOT t.paused
 ), gone AS (
 	UPDATE action_executions a SET state = 'expired', finished_at = now(), claim = 0
 	FROM head h WHERE h.late AND a.id = h.id AND a.state = 'waiting' RETURNING 1
-), room AS MATERIALIZED (
-	SELECT t.seq, t.most - coalesce((SELECT sum(w.n) FROM throttle_windows w WHERE w.queue = t.seq AND w.ended_at > t.since), 0) AS free
-	FROM t
-), number AS MATERIALIZED (
-	SELECT nextval('throttle_claims') AS claim
 ), pick AS MATERIALIZED (
-	SELECT h.seq, h.id FROM head h JOIN room r ON r.seq = h.seq
-	WHERE NOT h.late AND h.place <= r.free
-	ORDER BY h.nr, h.place LIMIT $2
+	SELECT p.seq, p.id, p.place, p.later, (row_number() OVER (PARTITION BY p.later ORDER BY p.place, p.nr) - 1) / $4::bigint AS call
+	FROM (
+		SELECT h.seq, h.id, h.place, h.nr, h.place > r.free AS later FROM head h JOIN room r ON r.seq = h.seq
+		WHERE NOT h.late AND h.place <= r.soon
+		ORDER BY later, h.place, h.nr LIMIT $2
+	) p
+), number AS MATERIALIZED (
+	SELECT d.later, d.call, nextval('throttle_claims') AS claim FROM (SELECT DISTINCT later, call FROM pick ORDER BY later, call) d
 ), claimed AS (
-	UPDATE action_executions a SET claim = number.claim, due_at = statement_timestamp() + make_interval(secs => $3)
-	FROM pick p, number WHERE a.id = p.id AND a.state = 'waiting'
-	RETURNING a.id, a.queue, a.callback_id, a.giving_up
+	UPDATE action_executions a SET claim = n.claim, due_at = statement_timestamp() + make_interval(secs => $3)
+	FROM pick p JOIN number n ON n.later = p.later AND n.call = p.call WHERE a.id = p.id AND a.state = 'waiting'
+	RETURNING a.id, a.queue, a.claim, a.callback_id, a.giving_up
+), spent AS MATERIALIZED (
+	SELECT p.seq, n.claim, count(*) AS n, max(p.place) AS place
+	FROM pick p JOIN number n ON n.later = p.later AND n.call = p.call GROUP BY p.seq, n.claim
 ), taken AS (
 	INSERT INTO throttle_windows (queue, claim, n, taken_at, ended_at)
-	SELECT p.seq, number.claim, count(*), statement_timestamp(), statement_timestamp() + make_interval(secs => $3)
-	FROM pick p, number GROUP BY p.seq, number.claim
+	SELECT s.seq, s.claim, s.n, statement_timestamp(), statement_timestamp() + make_interval(secs => $3) FROM spent s
+), waits AS MATERIALIZED (
+	SELECT s.claim, max(w.back) AS until FROM spent s JOIN t ON t.seq = s.seq JOIN room r ON r.seq = s.seq CROSS JOIN LATERAL (
+		SELECT min(x.ended_at) FILTER (WHERE x.sum >= s.place - r.free) + t.period AS back FROM (
+			SELECT w.ended_at, sum(w.n) OVER (ORDER BY w.ended_at, w.id) FROM throttle_windows w
+			WHERE w.queue = s.seq AND w.ended_at > t.since AND w.ended_at <= t.since + make_interval(secs => $6)
+		) x
+	) w
+	WHERE s.place > r.free GROUP BY s.claim
 ), freed AS (
 	DELETE FROM throttle_windows w USING t WHERE w.queue = t.seq AND w.ended_at <= t.since
 )
-SELECT number.claim, (SELECT count(*) FROM gone), coalesce(c.id, 0), coalesce(t.id, ''), coalesce(c.callback_id, ''), coalesce(c.giving_up, false)
-FROM number LEFT JOIN claimed c ON true LEFT JOIN t ON t.seq = c.queue
-ORDER BY c.id`
+SELECT (SELECT count(*) FROM gone), coalesce(c.claim, 0), coalesce(extract(epoch FROM c.until - clock_timestamp()), 0)::float8,
+	coalesce(c.id, 0), coalesce(c.name, ''), coalesce(c.callback_id, ''), coalesce(c.giving_up, false)
+FROM (VALUES (1)) one LEFT JOIN (
+	SELECT c.*, t.id AS name, w.until FROM claimed c JOIN t ON t.seq = c.queue LEFT JOIN waits w ON w.claim = c.claim
+) c ON true
+ORDER BY c.claim, c.id`
 
 // sqlDues says when each queue can be claimed from next. Budget that comes back
-// in drops waits a moment for more. $1 queues, $2 the most actions of one call,
-// $3 the longest such moment in seconds.
+// in drops waits a moment for more. More than the whole budget may be spent:
+// what was claimed early counts beside what it waits for. $1 queues, $2 the most
+// actions of one call, $3 the longest such moment in seconds, $4 how many seconds
+// early budget may be claimed.
 const sqlDues = `
 WITH t AS MATERIALIZED (
 	SELECT q.seq, q.id, c.max_throughput AS most, q.paused_at IS NOT NULL AS paused,
@@ -79,49 +105,54 @@ WITH t AS MATERIALIZED (
 	FROM throttle_queues q JOIN throttle_configs c ON c.portal_id = q.portal_id AND c.action_id = q.action_id
 	WHERE q.id = ANY ($1)
 )
-SELECT t.id, NOT t.paused AND f.due_at IS NOT NULL, t.period, w.used >= t.most,
-	coalesce(extract(epoch FROM greatest(f.due_at, CASE WHEN w.used >= t.most THEN w.back END) - statement_timestamp()), 0)::float8
+SELECT t.id, f.due_at IS NOT NULL AND (f.late OR NOT t.paused), t.period, w.used >= t.most,
+	coalesce(extract(epoch FROM greatest(f.due_at, CASE WHEN w.used >= t.most AND NOT t.paused THEN w.back - make_interval(secs => $4) END)
+		- statement_timestamp()), 0)::float8
 FROM t LEFT JOIN LATERAL (
-	SELECT a.due_at FROM action_executions a WHERE a.queue = t.seq AND a.state = 'waiting' ORDER BY a.due_at, a.id LIMIT 1
+	SELECT a.due_at, a.expires_at <= statement_timestamp() AS late
+	FROM action_executions a WHERE a.queue = t.seq AND a.state = 'waiting' ORDER BY a.due_at, a.id LIMIT 1
 ) f ON true
 LEFT JOIN LATERAL (
 	SELECT count(*) AS n FROM (SELECT FROM action_executions a
 		WHERE a.queue = t.seq AND a.state = 'waiting' AND a.due_at <= statement_timestamp() LIMIT $2) d
 ) d ON true
 LEFT JOIN LATERAL (
-	SELECT coalesce(sum(x.n), 0) AS used, make_interval(secs => t.period) + least(
-		min(x.ended_at) + make_interval(secs => least($3, t.period / 100)),
-		min(x.ended_at) FILTER (WHERE x.sum >= least($2, t.most, greatest(d.n, 1)))) AS back
+	SELECT coalesce(max(x.used), 0) AS used, make_interval(secs => t.period) + least(
+		min(x.ended_at) FILTER (WHERE x.sum > x.used - t.most) + make_interval(secs => least($3, t.period / 100)),
+		min(x.ended_at) FILTER (WHERE x.sum >= x.used - t.most + least($2, t.most, greatest(d.n, 1)))) AS back
 	FROM (
-		SELECT w.n, w.ended_at, sum(w.n) OVER (ORDER BY w.ended_at, w.id) FROM throttle_windows w
+		SELECT w.ended_at, sum(w.n) OVER (ORDER BY w.ended_at, w.id), sum(w.n) OVER () AS used FROM throttle_windows w
 		WHERE w.queue = t.seq AND w.ended_at > statement_timestamp() - make_interval(secs => t.period)
 	) x
 ) w ON true`
 
-// Claim takes actions that may be sent now, as many as the budgets of their
-// queues allow, and spends these. It is the only place where budget is spent.
-func (t *Throttle) Claim(ctx context.Context, r store.ClaimRequest) (claim store.Claim, err error) {
+// roundUp keeps what is lost between two clocks from making a call early.
+const roundUp = time.Millisecond
+
+// Claim takes actions that may be sent now, or in a moment, as many as the budgets
+// of their queues allow, and spends these. It is the only place where budget is
+// spent.
+func (t *Throttle) Claim(ctx context.Context, r store.ClaimRequest) (claims store.Claims, err error) {
+	if r.Batch <= 0 {
+		r.Batch = max(r.Limit, 1)
+	}
+	each := max(r.Batch, r.Limit/max(len(r.Queues), 1))
 	err = t.db.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		claims = store.Claims{}
 		if _, err := tx.Exec(ctx, sqlLockOwnQueues, r.Queues, r.PortalID); err != nil {
 			return err
 		}
 		batch := &pgx.Batch{}
-		batch.Queue(sqlClaim, r.Queues, r.Limit, r.Lease.Seconds()).Query(func(rows pgx.Rows) error {
-			var a store.ClaimedAction
-			_, err := pgx.ForEachRow(rows, []any{&claim.Number, &claim.Expired, &a.ID, &a.Queue, &a.CallbackID, &a.GivingUp}, func() error {
-				if a.ID != 0 {
-					claim.Actions = append(claim.Actions, a)
-				}
-				return nil
-			})
-			return err
+		batch.Queue(sqlClaim, r.Queues, r.Limit, r.Lease.Seconds(), r.Batch, each, r.Ahead.Seconds()).Query(func(rows pgx.Rows) error {
+			return scanClaims(rows, &claims)
 		})
-		batch.Queue(sqlDues, r.Queues, r.Limit, r.MaxLinger.Seconds()).Query(func(rows pgx.Rows) error {
+		batch.Queue(sqlDues, r.Queues, r.Batch, r.MaxLinger.Seconds(), r.Ahead.Seconds()).Query(func(rows pgx.Rows) error {
 			var q store.QueueDue
 			var period, in float64
 			_, err := pgx.ForEachRow(rows, []any{&q.Queue, &q.Waiting, &period, &q.Blocked, &in}, func() error {
-				q.Period, q.In = seconds(period), max(seconds(in), 0)
-				claim.Queues = append(claim.Queues, q)
+				// Now is later than the statement's, so nothing is asked for early.
+				q.Period, q.At = seconds(period), time.Now().Add(max(seconds(in), 0))
+				claims.Queues = append(claims.Queues, q)
 				return nil
 			})
 			return err
@@ -129,9 +160,32 @@ func (t *Throttle) Claim(ctx context.Context, r store.ClaimRequest) (claim store
 		return tx.SendBatch(ctx, batch).Close()
 	})
 	if err != nil {
-		return store.Claim{}, fmt.Errorf("claiming actions of portal %d: %w", r.PortalID, err)
+		return store.Claims{}, fmt.Errorf("claiming actions of portal %d: %w", r.PortalID, err)
 	}
-	return claim, nil
+	return claims, nil
+}
+
+// scanClaims reads what sqlClaim returns. Its waits began before they arrive here.
+func scanClaims(rows pgx.Rows, claims *store.Claims) error {
+	var number int64
+	var a store.ClaimedAction
+	var wait float64
+	_, err := pgx.ForEachRow(rows, []any{&claims.Expired, &number, &wait, &a.ID, &a.Queue, &a.CallbackID, &a.GivingUp}, func() error {
+		if a.ID == 0 {
+			return nil
+		}
+		if n := len(claims.Claims); n == 0 || claims.Claims[n-1].Number != number {
+			c := store.Claim{Number: number}
+			if wait > 0 {
+				c.NotBefore = time.Now().Add(seconds(wait) + roundUp)
+			}
+			claims.Claims = append(claims.Claims, c)
+		}
+		c := &claims.Claims[len(claims.Claims)-1]
+		c.Actions = append(c.Actions, a)
+		return nil
+	})
+	return err
 }
 
 const sqlConfirm = `
@@ -190,7 +244,10 @@ RETURNING state, failures % $5 = 0 AND NOT giving_up`
 UPDATE action_executions SET due_at = now() + make_interval(secs => $3), claim = 0, last_error = nullif($4, '')
 WHERE id = ANY ($2) AND claim = $1 AND state = 'waiting'`
 
-	sqlEndWindows = `UPDATE throttle_windows SET ended_at = now() WHERE claim = $1 AND ended_at > now()`
+	// sqlEndWindows begins the period after which budget comes back, $2 seconds ago.
+	sqlEndWindows = `
+UPDATE throttle_windows SET ended_at = now() - make_interval(secs => $2)
+WHERE claim = $1 AND ended_at > now() - make_interval(secs => $2)`
 
 	sqlRefund = `DELETE FROM throttle_windows WHERE claim = $1`
 
@@ -201,6 +258,10 @@ WITH q AS MATERIALIZED (
 )
 UPDATE throttle_queues t SET last_error = left($2, 1000) FROM q WHERE t.seq = q.seq`
 )
+
+// maxAgo bounds what is believed of an answer's age: two clocks differ the more
+// the longer they are compared.
+const maxAgo = time.Second
 
 // Record writes what became of a claim's actions. Those that the claim has lost
 // meanwhile are left alone, so repeating it is harmless.
@@ -237,7 +298,7 @@ func (t *Throttle) Record(ctx context.Context, o store.Outcome) (r store.Recorde
 		case o.Refund:
 			b.Queue(sqlRefund, o.Claim)
 		case !o.Unanswered:
-			b.Queue(sqlEndWindows, o.Claim)
+			b.Queue(sqlEndWindows, o.Claim, min(max(o.Ago, 0), maxAgo).Seconds())
 		}
 		if o.Error != "" {
 			b.Queue(sqlQueueErrors, append(append([]int64{}, o.Failed...), o.Released...), text)

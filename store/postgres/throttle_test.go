@@ -57,18 +57,45 @@ func (b *throttled) accept(key store.QueueKey, first, n int) []store.Acceptance 
 	return got
 }
 
-func (b *throttled) claim(limit int, keys ...store.QueueKey) store.Claim {
+// claimOne is what claim returns if it is all of one call.
+type claimOne struct {
+	store.Claim
+	Queues  []due
+	Expired int
+}
+
+// due is a store.QueueDue with how long that is from now.
+type due struct {
+	store.QueueDue
+	In time.Duration
+}
+
+func (b *throttled) claim(limit int, keys ...store.QueueKey) claimOne {
 	b.t.Helper()
-	var ids []string
-	for _, k := range keys {
-		ids = append(ids, k.ID())
+	all := b.claims(store.ClaimRequest{Limit: limit, Batch: 100}, keys...)
+	one := claimOne{Expired: all.Expired}
+	require.LessOrEqual(b.t, len(all.Claims), 1)
+	for _, c := range all.Claims {
+		one.Claim = c
 	}
-	c, err := b.Claim(b.t.Context(), store.ClaimRequest{PortalID: portal, Queues: ids, Limit: limit, Lease: lease, MaxLinger: 900 * time.Millisecond})
+	for _, q := range all.Queues {
+		one.Queues = append(one.Queues, due{q, max(time.Until(q.At), 0)})
+	}
+	return one
+}
+
+func (b *throttled) claims(r store.ClaimRequest, keys ...store.QueueKey) store.Claims {
+	b.t.Helper()
+	for _, k := range keys {
+		r.Queues = append(r.Queues, k.ID())
+	}
+	r.PortalID, r.Lease, r.MaxLinger = portal, lease, 900*time.Millisecond
+	c, err := b.Claim(b.t.Context(), r)
 	require.NoError(b.t, err)
 	return c
 }
 
-func idsOf(c store.Claim) (ids []int64) {
+func idsOf(c claimOne) (ids []int64) {
 	for _, a := range c.Actions {
 		ids = append(ids, a.ID)
 	}
@@ -202,16 +229,18 @@ func TestConcurrentClaimsKeepTheRate(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for range 5 {
-				c, err := b.Claim(t.Context(), store.ClaimRequest{PortalID: portal, Queues: []string{queueOf(1).ID()}, Limit: 4, Lease: lease})
+				c, err := b.Claim(t.Context(), store.ClaimRequest{PortalID: portal, Queues: []string{queueOf(1).ID()}, Limit: 4, Batch: 3, Lease: lease})
 				mu.Lock()
 				if err != nil {
 					t.Error(err)
 				}
-				for _, a := range c.Actions {
-					if seen[a.ID] {
-						t.Error("claimed twice")
+				for _, call := range c.Claims {
+					for _, a := range call.Actions {
+						if seen[a.ID] {
+							t.Error("claimed twice")
+						}
+						seen[a.ID] = true
 					}
-					seen[a.ID] = true
 				}
 				mu.Unlock()
 			}
@@ -238,18 +267,105 @@ func TestAChangedRateAppliesToWhatWaits(t *testing.T) {
 	require.Equal(t, store.NotFound, store.CodeOf(b.DeleteConfig(t.Context(), portal, 1)))
 }
 
-func TestAClaimServesQueuesInTheOrderAsked(t *testing.T) {
+func TestAClaimServesItsQueuesInTurn(t *testing.T) {
 	t.Parallel()
 	b := throttle(t, 100, 1, store.Second)
-	b.accept(queueOf(1), 0, 5)
-	b.accept(queueOf(2), 0, 5)
-	c := b.claim(7, queueOf(2), queueOf(1))
+	b.accept(queueOf(1), 0, 50)
+	b.accept(queueOf(2), 0, 2)
+	b.accept(queueOf(3), 0, 50)
+	c := b.claim(12, queueOf(1), queueOf(2), queueOf(3))
 	per := map[string]int{}
 	for _, a := range c.Actions {
 		per[a.Queue]++
 	}
-	require.Equal(t, map[string]int{queueOf(2).ID(): 5, queueOf(1).ID(): 2}, per)
-	require.Equal(t, 2, b.count(`SELECT count(*) FROM throttle_windows`), "each queue pays for its own")
+	require.Equal(t, map[string]int{queueOf(1).ID(): 5, queueOf(2).ID(): 2, queueOf(3).ID(): 5}, per, "a long one leaves room for the others")
+	require.Equal(t, 3, b.count(`SELECT count(*) FROM throttle_windows`), "each queue pays for its own")
+}
+
+func TestEachCallOfAClaimHasBudgetOfItsOwn(t *testing.T) {
+	t.Parallel()
+	b := throttle(t, 250, 1, store.Hour)
+	b.accept(queueOf(1), 0, 400)
+	c := b.claims(store.ClaimRequest{Limit: 500, Batch: 100}, queueOf(1))
+	require.Len(t, c.Claims, 3)
+	numbers, seen := map[int64]bool{}, map[int64]bool{}
+	for i, call := range c.Claims {
+		require.Len(t, call.Actions, []int{100, 100, 50}[i])
+		require.Zero(t, call.NotBefore)
+		numbers[call.Number] = true
+		for _, a := range call.Actions {
+			seen[a.ID] = true
+		}
+	}
+	require.Len(t, numbers, 3)
+	require.Len(t, seen, 250)
+	first := claimOne{Claim: c.Claims[0]}
+	b.record(store.Outcome{Claim: first.Number, Done: idsOf(first)})
+	require.Equal(t, 100, b.count(`SELECT n FROM throttle_windows WHERE ended_at <= now()`), "it alone is answered")
+	second := claimOne{Claim: c.Claims[1]}
+	b.record(store.Outcome{Claim: second.Number, Released: idsOf(second), Refund: true})
+	require.Equal(t, 150, b.count(`SELECT sum(n) FROM throttle_windows`))
+	require.Len(t, b.claim(100, queueOf(1)).Actions, 100, "what was refunded")
+}
+
+// Budget that is back in a moment is claimed now, and the call waits for exactly
+// as much of it as it needs.
+func TestBudgetIsClaimedAheadOfTime(t *testing.T) {
+	t.Parallel()
+	b := throttle(t, 30, 1, store.Hour)
+	b.accept(queueOf(1), 0, 100)
+	var spent []claimOne
+	for range 3 {
+		spent = append(spent, b.claim(10, queueOf(1)))
+		last := spent[len(spent)-1]
+		b.record(store.Outcome{Claim: last.Number, Done: idsOf(last)})
+	}
+	for i, in := range []string{"20 seconds", "40 seconds", "10 minutes"} {
+		b.exec(`UPDATE throttle_windows SET ended_at = now() - interval '1 hour' + $2::interval WHERE claim = $1`, spent[i].Number, in)
+	}
+	ahead := store.ClaimRequest{Limit: 15, Batch: 100, Ahead: time.Minute}
+	c := b.claims(ahead, queueOf(1))
+	require.Len(t, c.Claims, 1)
+	require.Len(t, c.Claims[0].Actions, 15)
+	require.InDelta(t, 40*time.Second, time.Until(c.Claims[0].NotBefore), float64(5*time.Second), "the tenth of them would have been free before")
+	require.True(t, c.Queues[0].Blocked)
+	require.LessOrEqual(t, time.Until(c.Queues[0].At), time.Duration(0), "there is more, ahead of time")
+	more := b.claims(ahead, queueOf(1))
+	require.Len(t, more.Claims[0].Actions, 5, "no budget is spent twice")
+	none := b.claims(ahead, queueOf(1))
+	require.Empty(t, none.Claims)
+	require.InDelta(t, 9*time.Minute, time.Until(none.Queues[0].At), float64(7*time.Second), "a minute before it is back")
+	require.Empty(t, b.claim(100, queueOf(1)).Actions)
+}
+
+func TestWhatCanGoNowDoesNotWaitForWhatIsClaimedAhead(t *testing.T) {
+	t.Parallel()
+	b := throttle(t, 10, 1, store.Hour)
+	b.accept(queueOf(1), 0, 20)
+	b.accept(queueOf(2), 0, 4)
+	c := b.claim(4, queueOf(1))
+	b.record(store.Outcome{Claim: c.Number, Done: idsOf(c)})
+	b.exec(`UPDATE throttle_windows SET ended_at = now() - interval '59 minutes 30 seconds'`)
+	all := b.claims(store.ClaimRequest{Limit: 100, Batch: 100, Ahead: time.Minute}, queueOf(1), queueOf(2))
+	require.Len(t, all.Claims, 2)
+	require.Len(t, all.Claims[0].Actions, 6+4)
+	require.Zero(t, all.Claims[0].NotBefore)
+	require.Len(t, all.Claims[1].Actions, 4)
+	require.InDelta(t, 30*time.Second, time.Until(all.Claims[1].NotBefore), float64(5*time.Second))
+}
+
+// The period begins with the answer, however late it is written down.
+func TestBudgetComesBackAPeriodAfterTheAnswerNotAfterItsRecord(t *testing.T) {
+	t.Parallel()
+	b := throttle(t, 1, 1, store.Hour)
+	b.accept(queueOf(1), 0, 2)
+	c := b.claim(1, queueOf(1))
+	b.record(store.Outcome{Claim: c.Number, Done: idsOf(c), Ago: 300 * time.Millisecond})
+	require.Equal(t, 300, b.count(`SELECT round(extract(epoch FROM a.finished_at - w.ended_at) * 1000)::int
+		FROM throttle_windows w, action_executions a WHERE a.state = 'completed'`))
+	c = b.claim(1, queueOf(1))
+	require.Empty(t, c.Actions)
+	require.InDelta(t, time.Hour, c.Queues[0].In, float64(5*time.Second))
 }
 
 func TestWhatIsTooLateIsDropped(t *testing.T) {
@@ -430,4 +546,93 @@ func TestOldActionsAreForgottenInBatches(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 	require.Equal(t, 1, b.count(`SELECT count(*) FROM action_executions`), "what waits stays")
+}
+
+// Rows of a queue that nobody claims from are deleted by nobody else.
+func TestBudgetThatIsBackIsForgottenWhereverItIs(t *testing.T) {
+	t.Parallel()
+	b := throttle(t, 100, 1, store.Hour)
+	for i := range 5 {
+		b.accept(queueOf(i), 0, 4)
+		for range 4 {
+			c := b.claim(1, queueOf(i))
+			b.record(store.Outcome{Claim: c.Number, Done: idsOf(c)})
+		}
+	}
+	require.NoError(t, b.Pause(t.Context(), queueOf(1).ID(), true))
+	require.NoError(t, b.DeleteConfig(t.Context(), portal, 1))
+	b.exec(`UPDATE throttle_windows SET ended_at = now() - interval '1 hour' WHERE id % 4 > 0`)
+	b.exec(`INSERT INTO throttle_windows (queue, claim, n, ended_at) VALUES (4711, 1, 1, now() - interval '1 second')`) // of no queue
+	total, after := 0, int64(0)
+	for range 5 {
+		n, next, err := b.ForgetWindows(t.Context(), after, 6)
+		require.NoError(t, err)
+		total += n
+		if after = next; next == 0 {
+			break
+		}
+	}
+	require.Zero(t, after, "it has seen them all")
+	require.Equal(t, 15+1, total)
+	require.Equal(t, 5, b.count(`SELECT count(*) FROM throttle_windows`), "what counts stays")
+}
+
+func TestQueuesOfWhichNothingIsLeftAreForgotten(t *testing.T) {
+	t.Parallel()
+	b := throttle(t, 100, 1, store.Hour)
+	done := func(workflow int) {
+		b.accept(queueOf(workflow), 0, 1)
+		c := b.claim(1, queueOf(workflow))
+		b.record(store.Outcome{Claim: c.Number, Done: idsOf(c)})
+	}
+	for i := range 6 {
+		done(i)
+	}
+	b.accept(queueOf(1), 1, 1) // waits
+	require.NoError(t, b.Pause(t.Context(), queueOf(2).ID(), true))
+	b.exec(`DELETE FROM throttle_windows w USING throttle_queues q WHERE q.seq = w.queue AND q.id <> $1`, queueOf(3).ID()) // its budget counts
+	b.exec(`UPDATE river_job SET state = 'completed', finalized_at = now() WHERE args->>'queue' <> $1`, queueOf(4).ID())   // its job lives
+	b.exec(`UPDATE throttle_queues SET received_at = now() - interval '31 days' WHERE id <> $1`, queueOf(5).ID())          // it is young
+	require.NoError(t, b.DeleteConfig(t.Context(), portal, 1))
+	b.exec(`UPDATE throttle_configs SET deleted_at = now() - interval '31 days'`)
+	const age = 30 * 24 * time.Hour
+	n, err := b.ForgetQueues(t.Context(), age, 100)
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	require.Zero(t, b.count(`SELECT count(*) FROM throttle_queues WHERE id = $1`, queueOf(0).ID()))
+	require.Equal(t, 5, b.count(`SELECT count(*) FROM throttle_queues`))
+	require.Equal(t, 1, b.count(`SELECT count(*) FROM throttle_configs`), "the others need it")
+	b.accept(queueOf(0), 7, 1)
+	require.Equal(t, 1, b.count(`SELECT count(*) FROM river_job j, throttle_queues q WHERE q.id = $1 AND j.id = q.job_id AND j.state = 'available'`,
+		queueOf(0).ID()), "it comes back as new")
+
+	b.exec(`DELETE FROM throttle_windows`)
+	b.exec(`UPDATE action_executions SET state = 'completed', finished_at = now() WHERE state = 'waiting'`)
+	b.exec(`UPDATE river_job SET state = 'completed', finalized_at = now()`)
+	b.exec(`UPDATE throttle_queues SET received_at = now() - interval '31 days', paused_at = NULL`)
+	for _, want := range []int{4, 2, 0} {
+		n, err = b.ForgetQueues(t.Context(), age, 4)
+		require.NoError(t, err)
+		require.Equal(t, want, n)
+	}
+	require.Zero(t, b.count(`SELECT count(*) FROM throttle_configs`), "nobody needs it any more")
+}
+
+// HubSpot has gone on without them, paused or not.
+func TestWhatIsTooLateIsDroppedFromPausedQueuesToo(t *testing.T) {
+	t.Parallel()
+	b := throttle(t, 10, 1, store.Second)
+	b.accept(queueOf(1), 0, 149)
+	b.accept(queueOf(1), 149, 1)
+	require.NoError(t, b.Pause(t.Context(), queueOf(1).ID(), true))
+	require.False(t, b.claim(10, queueOf(1)).Queues[0].Waiting)
+	b.exec(`UPDATE action_executions SET expires_at = now() WHERE callback_id <> '1-c149'`)
+	c := b.claim(10, queueOf(1))
+	require.Equal(t, 110, c.Expired)
+	require.True(t, c.Queues[0].Waiting, "there are more")
+	require.Zero(t, c.Queues[0].In)
+	c = b.claim(10, queueOf(1))
+	require.Equal(t, 39, c.Expired)
+	require.Empty(t, c.Actions)
+	require.False(t, c.Queues[0].Waiting, "it is paused")
 }
