@@ -189,53 +189,66 @@ func (b *bundle) paced(workflow, count int, every time.Duration) (p50, p99 time.
 	return took[count/2], took[count*99/100]
 }
 
-// BenchmarkDeadPortal is what portals that are down cost another: rounds without
-// and with one that has just gone down, with a thousand actions due at once. The
-// figures are medians over the rounds.
+// BenchmarkDeadPortal is what a portal that goes down costs another: rounds alone,
+// beside a portal with a thousand actions due at once, and beside one that has
+// gone down with as many. The figures are medians over the rounds.
 func BenchmarkDeadPortal(b *testing.B) {
+	for name, fault := range map[string]hubspottest.Fault{
+		"silent": {Status: 503, Delay: time.Minute},
+		"broken": {Status: 500},
+		"busy":   {Status: 429, Header: map[string]string{"Retry-After": "1"}},
+	} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				besides(b, fault)
+			}
+		})
+	}
+}
+
+func besides(b *testing.B, fault hubspottest.Fault) {
+	b.Helper()
 	const (
 		rounds = 5
 		count  = 500
 		every  = 5 * time.Millisecond
 	)
-	faults := map[string]hubspottest.Fault{
-		"silent": {Status: 503, Delay: time.Minute},
-		"broken": {Status: 500},
-		"busy":   {Status: 429, Header: map[string]string{"Retry-After": "1"}},
+	t := setup(b, storetest.Durable(b), throttle.Config{}, nil)
+	t.install()
+	t.rate(1000, store.Second)
+	workflow, other := 1, portal
+	var p50s, p99s [3][]time.Duration
+	phase := func(kind int, faults ...hubspottest.Fault) {
+		workflow++
+		if kind > 0 {
+			other++
+			t.installAt(other)
+			t.rateAt(other, 1, store.Day)
+			t.hs.Fail(other, faults...)
+			t.send(other, 1_000_000+workflow, 1000)
+			t.rateAt(other, 1000, store.Second)
+		}
+		p50, p99 := t.paced(workflow, count, every)
+		p50s[kind], p99s[kind] = append(p50s[kind], p50), append(p99s[kind], p99)
+		if kind > 0 {
+			require.NotZero(b, t.hs.Calls(other))
+			t.rateAt(other, 1, store.Day)
+			<-time.After(2100 * time.Millisecond) // until its calls have ended
+		}
 	}
-	for name, fault := range faults {
-		b.Run(name, func(b *testing.B) {
-			for b.Loop() {
-				t := setup(b, storetest.Durable(b), throttle.Config{}, nil)
-				t.install()
-				t.rate(1000, store.Second)
-				t.paced(0, count, every) // warms up
-				var well50, well99, ill50, ill99 []time.Duration
-				for r := 1; r <= rounds; r++ {
-					p50, p99 := t.paced(2*r, count, every)
-					well50, well99 = append(well50, p50), append(well99, p99)
-					dead := portal + int64(r)
-					t.installAt(dead)
-					t.rateAt(dead, 1, store.Day)
-					t.hs.Fail(dead, fault)
-					t.send(dead, 1_000_000+r, 1000)
-					t.rateAt(dead, 1000, store.Second)
-					p50, p99 = t.paced(2*r+1, count, every)
-					ill50, ill99 = append(ill50, p50), append(ill99, p99)
-					require.NotZero(b, t.hs.Calls(dead))
-					t.rateAt(dead, 1, store.Day)
-					<-time.After(2500 * time.Millisecond) // until its calls have ended
-				}
-				median := func(list []time.Duration) float64 {
-					slices.Sort(list)
-					return list[len(list)/2].Seconds() * 1000
-				}
-				b.ReportMetric(median(well50), "p50-ms")
-				b.ReportMetric(median(ill50), "p50-ms-beside")
-				b.ReportMetric(median(well99), "p99-ms")
-				b.ReportMetric(median(ill99), "p99-ms-beside")
-				b.ReportMetric(median(ill99)/median(well99), "ratio")
-			}
-		})
+	phase(0)
+	p50s, p99s = [3][]time.Duration{}, [3][]time.Duration{} // that was to warm up
+	for range rounds {
+		phase(0)
+		phase(1)
+		phase(2, fault)
 	}
+	for kind, name := range []string{"alone", "beside", "dead"} {
+		slices.Sort(p50s[kind])
+		slices.Sort(p99s[kind])
+		b.ReportMetric(p50s[kind][rounds/2].Seconds()*1000, "p50-ms-"+name)
+		b.ReportMetric(p99s[kind][rounds/2].Seconds()*1000, "p99-ms-"+name)
+	}
+	b.ReportMetric(float64(p99s[2][rounds/2])/float64(p99s[0][rounds/2]), "dead/alone")
+	b.ReportMetric(float64(p99s[2][rounds/2])/float64(p99s[1][rounds/2]), "dead/beside")
 }
