@@ -84,6 +84,10 @@ func TestLanes(t *testing.T) {
 func TestABrakeDoublesUntilItIsReleased(t *testing.T) {
 	t.Parallel()
 	var b brake
+	for calls := 1; calls <= 8; calls++ {
+		require.Equal(t, calls, b.calls(8), "each success allows one more")
+		require.Zero(t, b.after(hubspot.Done))
+	}
 	require.Equal(t, 8, b.calls(8))
 	for _, want := range []time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second} {
 		require.Equal(t, want, b.after(hubspot.Broken))
@@ -96,7 +100,8 @@ func TestABrakeDoublesUntilItIsReleased(t *testing.T) {
 	}
 	require.Equal(t, time.Minute, b.after(hubspot.Silent))
 	require.Zero(t, b.after(hubspot.Done))
-	require.Equal(t, 8, b.calls(8))
+	require.Equal(t, 2, b.calls(8), "it is to prove itself again")
+	require.Equal(t, 500*time.Millisecond, b.after(hubspot.Silent))
 }
 
 func TestSealsOpenOnlyWhereTheyBelong(t *testing.T) {
