@@ -332,10 +332,18 @@ func TestADeadPortalDelaysNoOther(t *testing.T) {
 		h.rate(n, dead, 1000, 1, store.Second)
 		halls, nodes = append(halls, h), append(nodes, n)
 	}
+	sent := 0
+	for range 8 { // each call that succeeds allows one more at a time
+		for i, h := range halls {
+			_, err := nodes[i].Throttle.Accept(t.Context(), actionOf(dead, 6, sent))
+			require.NoError(t, err)
+			require.Eventually(t, func() bool { return h.hs.Distinct() > sent }, time.Minute, time.Millisecond)
+		}
+		sent++
+	}
 	halls[0].hs.Fail(dead, hubspottest.Fault{Status: 503, Delay: time.Minute})
 	halls[0].send(nodes[0], dead, 7, 1000)
-	require.Eventually(t, func() bool { return halls[0].hs.Calls(dead) >= 8 }, time.Minute, time.Millisecond, "all of its calls hang")
-	sent := 0
+	require.Eventually(t, func() bool { return halls[0].hs.Calls(dead) >= 8+8 }, time.Minute, time.Millisecond, "all of its calls hang")
 	for try := range tries {
 		var took [2][]time.Duration
 		for range rounds {
