@@ -569,3 +569,28 @@ func TestEveryActorMayCrashAtAnyTime(t *testing.T) {
 	h.settled(151)
 	require.LessOrEqual(t, hubspottest.MostInAnyWindow(ofQueue(h.hs.Completions(), firstPortal, 1), time.Second), 50)
 }
+
+// One portal more than may be looked after at once waits until another has
+// nothing to do; its queue's job asks again until then.
+func TestAPortalTooManyIsServedWhenAnotherIsIdle(t *testing.T) {
+	t.Parallel()
+	h := newHall(t, unlimited(), 3)
+	n := h.controller(func(c *throttle.Config) { c.MaxPortals, c.Idle = 2, 50*time.Millisecond })
+	busy, late := []int64{firstPortal, firstPortal + 1}, firstPortal+2
+	h.install(n, append(busy, late)...)
+	for _, p := range busy {
+		h.rate(n, p, 10, 1, store.Second)
+		h.send(n, p, 1, 25)
+	}
+	h.rate(n, late, 10, 1, store.Second)
+	h.send(n, late, 1, 5)
+	h.completed(55)
+	all := h.hs.Completions()
+	last := func(portal int64) time.Time { list := ofQueue(all, portal, 1); return list[len(list)-1].At }
+	first := last(busy[0])
+	if other := last(busy[1]); other.Before(first) {
+		first = other
+	}
+	require.True(t, ofQueue(all, late, 1)[0].At.After(first), "a third was looked after while two were busy")
+	h.settled(55)
+}
