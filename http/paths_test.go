@@ -120,7 +120,7 @@ func parameters(t *testing.T, s api.Submitted, w api.Registered) (routes []strin
 		_, path, _ := strings.Cut(route, " ")
 		known := strings.HasPrefix(path, "/api/builds/") || strings.HasPrefix(path, "/api/workers/") ||
 			strings.HasPrefix(path, "/api/diagnostics/") || strings.HasPrefix(path, "/admin/tree/") ||
-			strings.HasPrefix(path, "/api/config/") || strings.HasPrefix(path, "/admin/throttle/")
+			strings.HasPrefix(route, "GET /api/config/") || strings.HasPrefix(path, "/admin/throttle/")
 		if !known {
 			continue
 		}
