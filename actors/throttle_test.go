@@ -594,3 +594,29 @@ func TestAPortalTooManyIsServedWhenAnotherIsIdle(t *testing.T) {
 	require.True(t, ofQueue(all, late, 1)[0].At.After(first), "a third was looked after while two were busy")
 	h.settled(55)
 }
+
+// Portals whose budgets are spent for the day have work left, but none to do: they
+// keep no other portal out.
+func TestPortalsWithoutBudgetMakeRoom(t *testing.T) {
+	t.Parallel()
+	h := newHall(t, unlimited(), 5)
+	n := h.controller(func(c *throttle.Config) { c.MaxPortals, c.Snooze = 2, time.Hour })
+	for i := range 5 {
+		p := firstPortal + int64(i)
+		h.install(n, p)
+		h.rate(n, p, 3, 1, store.Day)
+		h.send(n, p, 1, 10)
+	}
+	h.completed(15)
+	require.Eventually(t, func() bool {
+		var asleep int
+		err := h.db.Pool.QueryRow(t.Context(), `SELECT count(*) FROM river_job WHERE kind = 'throttle' AND scheduled_at > now() + interval '1 minute'`).Scan(&asleep)
+		require.NoError(t, err)
+		return asleep == 5
+	}, time.Minute, 20*time.Millisecond, "the jobs wake nobody before the hour is over")
+	for i := range 5 { // also those that are not looked after now
+		h.rate(n, firstPortal+int64(i), 10, 1, store.Day)
+		h.completed(15 + 7*(i+1))
+	}
+	h.settled(50)
+}

@@ -13,6 +13,7 @@ import (
 type (
 	wake      map[string]int         // call: look after these queues; so many actions are new
 	lookAgain struct{ queue string } // cast: the portal's rates, or this queue, have changed
+	makeRoom  struct{}               // call: end, if there is nothing to do; answered with whether it does
 
 	dueNow  struct{} // timer
 	beatNow struct{} // timer: say that the queues are looked after
@@ -41,6 +42,9 @@ const (
 	// stagger keeps the calls of one claim apart: together each would take longer,
 	// and budget comes back a period after the answer.
 	stagger = 10 * time.Millisecond
+	// forGood is how long a portal without work has nothing to do: longer than any
+	// with work.
+	forGood = 1000 * 24 * time.Hour
 	// minPause keeps a timer that is early from spinning.
 	minPause = time.Millisecond
 )
@@ -75,20 +79,37 @@ func (s *portalQueue) Init(c *otp.Ctx) error {
 }
 
 // Terminate implements otp.Server.
-func (s *portalQueue) Terminate(*otp.Ctx, error) { s.p.metrics.portals.Dec() }
+func (s *portalQueue) Terminate(*otp.Ctx, error) {
+	s.p.resting.Delete(s.id)
+	s.p.metrics.portals.Dec()
+}
 
 // HandleCall takes queues to look after.
 func (s *portalQueue) HandleCall(c *otp.Ctx, from otp.From, req any) (any, error) {
-	queues, ok := req.(wake)
-	if !ok {
+	switch req := req.(type) {
+	case wake:
+		now := time.Now()
+		for id, n := range req {
+			s.lanes.arrive(id, n, now)
+		}
+		s.step(c)
+		return nil, nil //nolint:nilnil // the answer is that it was taken
+	case makeRoom:
+		until, resting := s.rests()
+		ends := resting && time.Until(until) > s.p.cfg.Snooze || s.quiet()
+		if ends {
+			c.Stop(nil)
+		}
+		return ends, nil
+	default:
 		return s.Base.HandleCall(c, from, req)
 	}
-	now := time.Now()
-	for id, n := range queues {
-		s.lanes.arrive(id, n, now)
-	}
-	s.step(c)
-	return nil, nil //nolint:nilnil // the answer is that it was taken
+}
+
+// rests reports whether nothing is under way, and until when nothing will be.
+func (s *portalQueue) rests() (until time.Time, resting bool) {
+	until, any := s.lanes.next()
+	return later(until, s.until), any && s.aloft == 0 && !s.claiming
 }
 
 // HandleCast implements otp.Server.
@@ -140,6 +161,7 @@ func (s *portalQueue) quiet() bool {
 // step begins a claim if one is due, and arms the timers.
 func (s *portalQueue) step(c *otp.Ctx) {
 	if s.quiet() {
+		s.p.resting.Store(s.id, time.Now().Add(forGood))
 		if s.idle == nil {
 			s.idle = c.SendAfter(s.p.cfg.Idle, idleNow{})
 		}
@@ -148,6 +170,11 @@ func (s *portalQueue) step(c *otp.Ctx) {
 	if s.idle != nil {
 		s.idle()
 		s.idle = nil
+	}
+	if until, resting := s.rests(); resting {
+		s.p.resting.Store(s.id, until)
+	} else {
+		s.p.resting.Delete(s.id)
 	}
 	at, any := s.lanes.next()
 	if s.claiming || !any || s.aloft >= s.brake.calls(s.p.cfg.Calls) {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
+	"time"
 
 	"takt/actors/otp"
 	"takt/store"
@@ -21,6 +23,9 @@ type Portals struct {
 	notices *JobBatcher
 	metrics *metrics
 	cfg     Config
+	// resting says which PortalQueues have nothing to do, and until when: portal
+	// → time.Time. They write it themselves.
+	resting sync.Map
 }
 
 // Supervisor describes portal_queue_sup.
@@ -65,7 +70,10 @@ func (p *Portals) Wake(ctx context.Context, portal int64, queues map[string]int)
 				proc = running.Proc
 			case errors.Is(err, otp.ErrMaxChildren):
 				p.metrics.full.Inc()
-				return ErrFull
+				if !p.makeRoom(ctx) {
+					return ErrFull
+				}
+				continue
 			case err != nil:
 				return fmt.Errorf("starting the queue of portal %d: %w", portal, err)
 			}
@@ -76,6 +84,38 @@ func (p *Portals) Wake(ctx context.Context, portal int64, queues map[string]int)
 		}
 	}
 	return fmt.Errorf("waking the queue of portal %d: %w", portal, err)
+}
+
+// makeRoom ends the PortalQueue that has nothing to do for the longest time, if
+// that is so long that the jobs of its queues wake another before. Otherwise
+// portals whose budgets are spent for the day would keep all others out.
+func (p *Portals) makeRoom(ctx context.Context) bool {
+	var portal int64
+	longest := time.Now().Add(p.cfg.Snooze)
+	p.resting.Range(func(id, until any) bool {
+		if t, _ := until.(time.Time); t.After(longest) {
+			portal, _ = id.(int64)
+			longest = t
+		}
+		return true
+	})
+	// Whoever looks at the same time finds another.
+	if _, mine := p.resting.LoadAndDelete(portal); !mine {
+		return false
+	}
+	proc := p.proc(portal)
+	if proc == nil {
+		return true
+	}
+	if ends, err := otp.Call[bool](ctx, proc, makeRoom{}); err != nil || !ends {
+		return err != nil && ctx.Err() == nil // it has ended already
+	}
+	select {
+	case <-proc.Done():
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // tell wakes the portals of queues with new actions. Who is not told is found by

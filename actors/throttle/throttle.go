@@ -74,6 +74,12 @@ func (t *Throttle) PutConfig(ctx context.Context, c store.ThrottleConfig) (store
 	// Also if that failed: it may have been saved.
 	t.Cache.forget(action{c.PortalID, c.ActionID})
 	t.Portals.changed(c.PortalID, "")
+	if err == nil && t.Portals.proc(c.PortalID) == nil {
+		// Nobody here looks after what waits: it had made room for others.
+		if busy, err := t.db.BusyQueues(ctx, c.PortalID, c.ActionID, restoreLimit); err == nil {
+			t.Portals.Resume(ctx, busy)
+		} // else the queues' jobs see to it
+	}
 	return saved, err
 }
 
