@@ -60,9 +60,12 @@ type waiting struct {
 
 // The messages, besides a store.Action that is asked to be accepted.
 type (
-	landed  struct{ queues map[store.QueueKey]int } // a transaction has ended
-	woken   struct{}                                // portals have been told
-	overdue struct{}                                // timer: what waits has waited long enough
+	landed struct { // a transaction has ended
+		n      int
+		queues map[store.QueueKey]int
+	}
+	woken   struct{} // portals have been told
+	overdue struct{} // timer: what waits has waited long enough
 )
 
 // actionBatcher is the ActionBatcher actor. While its transactions run, further
@@ -73,7 +76,8 @@ type actionBatcher struct {
 	b      *Batcher
 	line   []waiting
 	aloft  int
-	last   int                    // how many flew last
+	rows   int                    // under way in transactions
+	crowd  int                    // how many were under way or in line lately
 	late   bool                   // the first of the line has waited long enough
 	timer  func()                 // takes overdue back, if it is under way
 	news   map[store.QueueKey]int // how many actions are new
@@ -111,6 +115,7 @@ func (s *actionBatcher) handle(c *otp.Ctx, msg any) {
 	switch msg := msg.(type) {
 	case landed:
 		s.aloft--
+		s.rows -= msg.n
 		for key, n := range msg.queues {
 			s.news[key] += n
 		}
@@ -125,6 +130,7 @@ func (s *actionBatcher) handle(c *otp.Ctx, msg any) {
 
 // step launches what may fly and has portals told.
 func (s *actionBatcher) step(c *otp.Ctx) {
+	s.crowd = max(s.crowd, s.rows+len(s.line))
 	for len(s.line) > 0 && s.aloft < s.b.cfg.Flights {
 		if wait := s.company(); wait > 0 {
 			if s.timer == nil {
@@ -137,8 +143,9 @@ func (s *actionBatcher) step(c *otp.Ctx) {
 			s.timer()
 			s.timer = nil
 		}
-		n := min(len(s.line), s.b.cfg.FlushRows)
-		s.last = n
+		n := min(len(s.line), s.b.cfg.FlushRows, max(s.share(), minBatch))
+		s.rows += n
+		s.crowd = max(s.rows+len(s.line)-n, s.crowd-s.crowd/8)
 		list := s.line[:n:n]
 		s.line = s.line[n:]
 		s.launch(c, list)
@@ -163,19 +170,24 @@ func (s *actionBatcher) step(c *otp.Ctx) {
 // come back with their next action.
 const returning = time.Millisecond
 
+// minBatch is what a transaction takes even if it is more than its share.
+const minBatch = 16
+
+// share is a transaction's part of the crowd: while the database works on one, the
+// callers of another are answered and come back.
+func (s *actionBatcher) share() int { return (s.crowd + s.b.cfg.Flights - 1) / s.b.cfg.Flights }
+
 // company returns how long the line should wait for more; 0: not at all. While a
 // transaction runs it may wait for its end. Otherwise the first of those who were
 // just answered must not fly off without the others.
 func (s *actionBatcher) company() time.Duration {
 	switch {
-	case s.late || len(s.line) >= s.b.cfg.FlushRows:
+	case s.late, len(s.line) >= s.b.cfg.FlushRows, len(s.line) >= s.share()*3/4:
 		return 0
 	case s.aloft > 0:
 		return s.b.cfg.FlushDelay
-	case len(s.line) < s.last*3/4:
-		return min(returning, s.b.cfg.FlushDelay)
 	default:
-		return 0
+		return min(returning, s.b.cfg.FlushDelay)
 	}
 }
 
@@ -190,7 +202,7 @@ func (s *actionBatcher) launch(c *otp.Ctx, list []waiting) {
 		if f.err != nil {
 			logger.Error().Err(f.err).Msg("actions could not be written")
 		}
-		return landed{f.queues}
+		return landed{len(list), f.queues}
 	})
 }
 

@@ -229,7 +229,7 @@ func newRedriveCommand(env environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return s.Result(done, func(w io.Writer) { fmt.Fprintf(w, "%d actions are tried again\n", done.Actions) })
+		return s.Result(done, func(w io.Writer) { fmt.Fprintf(w, "actions tried again: %d\n", done.Actions) })
 	})
 }
 

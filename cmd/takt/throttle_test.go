@@ -28,7 +28,7 @@ func TestThrottleCommands(t *testing.T) {
 		require.Contains(t, d.ok(t, "throttle", order, "queue:1:2:3:0", "--reason", "why"), "queue:1:2:3:0")
 	}
 	d.answers("POST /admin/throttle/queues/queue:1:2:3:0/redrive", 200, `{"actions":3,"queue":`+queueReply+`}`)
-	require.Equal(t, "3 actions are tried again\n", d.ok(t, "throttle", "redrive", "queue:1:2:3:0"))
+	require.Equal(t, "actions tried again: 3\n", d.ok(t, "throttle", "redrive", "queue:1:2:3:0"))
 	d.answers("POST /admin/throttle/rekey", 200, `{"portals":2}`)
 	require.Equal(t, "the tokens of 2 portals were sealed anew\n", d.ok(t, "throttle", "rekey"))
 	d.answers("POST /api/config", 200, rateReply)
