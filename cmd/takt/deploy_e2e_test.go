@@ -34,10 +34,13 @@ func TestDeploymentSurvivesKills(t *testing.T) {
 	const repos, kills = 200, 10
 	s := newSite(t)
 	forge, settings := deployer(t, repos)
+	gate := newPushGate()
+	forge.Intercept(gate.intercept)
 	c := s.controller("controller", settings...)
 	d, err := c.Client.Deploy(t.Context(), api.DeploymentRequest{SourceOrg: "from", TargetOrg: "to", Token: githubtest.Token})
 	require.NoError(t, err)
 	for i := range kills {
+		gate.open((i + 1) * repos / (kills + 2)) // so that it can't be done before the last of them
 		eventually(t, "it comes on", func() bool {
 			d, err = c.Client.Deployment(t.Context(), d.ID, false)
 			require.NoError(t, err)
@@ -47,6 +50,7 @@ func TestDeploymentSurvivesKills(t *testing.T) {
 		c.Kill()
 		c = s.controller("controller", settings...)
 	}
+	gate.open(repos)
 	eventually(t, "it is done", func() bool {
 		d, err = c.Client.Deployment(t.Context(), d.ID, true)
 		require.NoError(t, err)

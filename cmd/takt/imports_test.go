@@ -52,6 +52,8 @@ func TestImportDirection(t *testing.T) {
 	subsystems := []string{"takt/actors/build", "takt/actors/deployment", "takt/actors/repo", "takt/actors/request", "takt/actors/telemetry", "takt/actors/pubsub", "takt/actors/janitor", "takt/actors/throttle"}
 	forbidden := func(pkg string) []string {
 		switch {
+		case pkg == "takt/cmd/internal/bench": // its naive peers serve and write rows
+			return []string{"takt/actors", "takt/store/postgres"}
 		case pkg == "takt/http/client" || under(pkg, "takt/cmd/internal"):
 			return []string{"takt/actors", "takt/store/postgres", "github.com/jackc/pgx", "github.com/labstack/echo"}
 		case pkg == "takt/http/api":

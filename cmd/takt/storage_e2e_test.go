@@ -133,7 +133,7 @@ func TestStorageCommandsWithAndWithoutARunningController(t *testing.T) {
 	code, _, sum := s.upkeep(c, server.Env(), "migrate", "--to", "s3", "--prune")
 	require.Zero(t, code)
 	require.EqualValues(t, 6, sum.Files)
-	require.Empty(t, filesOf(t, c))
+	require.LessOrEqual(t, len(filesOf(t, c)), 1, "what the killed one had taken out of its row, at worst")
 	require.NoError(t, c.Stop(context.WithoutCancel(t.Context()), patience))
 
 	// Stopped: the commands run the database themselves. One kept object is spoilt.

@@ -128,7 +128,7 @@ func TestOperatorsSteerTheThrottle(t *testing.T) {
 	require.Contains(t, takt("config", "62515", "7", "--max", "100"), "100 per second")
 	require.NotContains(t, takt("resume", queue), "paused")
 	eventually(t, "all are completed", func() bool { return s.hs.Distinct() == 3 })
-	require.Contains(t, takt("redrive", queue), "0 actions")
+	require.Contains(t, takt("redrive", queue), "tried again: 0\n")
 	require.Contains(t, takt("rekey"), "0 portals")
 	var list api.ThrottleConfigs
 	require.NoError(t, json.Unmarshal([]byte(takt("config", "62515", "--json")), &list))
