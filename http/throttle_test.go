@@ -175,7 +175,7 @@ func TestLivePortalsAreToldToBlock(t *testing.T) {
 	require.Len(t, claims.Claims, 1)
 	claim := claims.Claims[0]
 	require.Regexp(t, `"BLOCK","hs_expiration_duration":"PT59M\d+S"`, b.fire(body, clientSecret).body, "what remains")
-	_, err = b.pacer.Record(t.Context(), store.Outcome{Claim: claim.Number, Done: []int64{claim.Actions[0].ID}})
+	_, err = b.pacer.Record(t.Context(), store.Outcome{Claim: claim.Number, PortalID: 62515, Done: []string{claim.Actions[0].CallbackID}})
 	require.NoError(t, err)
 	requireBody(t, `{"outputFields":{"hs_execution_state":"SUCCESS"}}`, b.fire(body, clientSecret))
 }

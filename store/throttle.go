@@ -172,7 +172,6 @@ type Claim struct {
 
 // ClaimedAction is an action to be sent.
 type ClaimedAction struct {
-	ID         int64
 	Queue      string
 	CallbackID string
 	// GivingUp says that HubSpot is to hear FAIL_CONTINUE.
@@ -192,15 +191,16 @@ type QueueDue struct {
 	Period time.Duration
 }
 
-// Outcome is what became of a claim's actions.
+// Outcome is what became of a claim's actions, by their callback ids.
 type Outcome struct {
-	Claim int64
+	Claim    int64
+	PortalID int64
 	// Done were completed.
-	Done []int64
+	Done []string
 	// Failed are to be tried again after Retry, or held, or given up.
-	Failed []int64
+	Failed []string
 	// Released are to be tried again after Retry; nothing is counted.
-	Released []int64
+	Released []string
 	Retry    time.Duration
 	// Error is what operators read about Failed and Released.
 	Error string

@@ -182,7 +182,7 @@ func (s *actionBatcher) share() int { return (s.crowd + s.b.cfg.Flights - 1) / s
 // just answered must not fly off without the others.
 func (s *actionBatcher) company() time.Duration {
 	switch {
-	case s.late, len(s.line) >= s.b.cfg.FlushRows, len(s.line) >= s.share()*3/4:
+	case s.late, len(s.line) >= s.b.cfg.FlushRows, len(s.line) >= s.share()*7/8:
 		return 0
 	case s.aloft > 0:
 		return s.b.cfg.FlushDelay

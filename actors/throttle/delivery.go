@@ -24,7 +24,7 @@ const (
 
 // summary is what came of a claim's calls.
 type summary struct {
-	done, failed, released []int64
+	done, failed, released []string
 	// worst is the worst answer; text what it said, "" if all was well.
 	worst hubspot.Kind
 	text  string
@@ -103,7 +103,7 @@ func (d *delivery) confirm(ctx context.Context, list []store.ClaimedAction) (our
 	ctx, cancel := context.WithTimeoutCause(ctx, d.p.cfg.Timeout, errTransactionTooSlow)
 	defer cancel()
 	now := time.Now() // before the database's answer, so the claim lasts longer than we think
-	held, left, err := d.p.db.Confirm(ctx, d.claim.Number, ids)
+	held, left, err := d.p.db.Confirm(ctx, d.claim.Number, d.portal, ids)
 	if err != nil {
 		d.lose(ids, "the claim could not be confirmed")
 		return nil, until
@@ -112,12 +112,12 @@ func (d *delivery) confirm(ctx context.Context, list []store.ClaimedAction) (our
 		d.lose(held, "the claim was about to end before it was sent")
 		return nil, until
 	}
-	still := make(map[int64]bool, len(held))
+	still := make(map[string]bool, len(held))
 	for _, id := range held {
 		still[id] = true
 	}
 	for _, a := range list {
-		if still[a.ID] {
+		if still[a.CallbackID] {
 			ours = append(ours, a)
 		}
 	}
@@ -125,7 +125,7 @@ func (d *delivery) confirm(ctx context.Context, list []store.ClaimedAction) (our
 }
 
 // lose gives actions back that were not sent.
-func (d *delivery) lose(ids []int64, why string) {
+func (d *delivery) lose(ids []string, why string) {
 	d.sum.released = append(d.sum.released, ids...)
 	d.sum.retry, d.sum.text = max(d.sum.retry, lostPause), why
 }
@@ -197,15 +197,15 @@ func (d *delivery) note(a hubspot.Answer, kind hubspot.Kind) {
 	}
 }
 
-func (d *delivery) fail(ids []int64, retry time.Duration) {
+func (d *delivery) fail(ids []string, retry time.Duration) {
 	d.sum.failed = append(d.sum.failed, ids...)
 	d.sum.retry = max(d.sum.retry, retry)
 }
 
-func idsOf(list []store.ClaimedAction) []int64 {
-	ids := make([]int64, len(list))
+func idsOf(list []store.ClaimedAction) []string {
+	ids := make([]string, len(list))
 	for i, a := range list {
-		ids[i] = a.ID
+		ids[i] = a.CallbackID
 	}
 	return ids
 }
@@ -218,7 +218,7 @@ func (d *delivery) record(ctx context.Context) (err error) {
 		return nil // all was lost to another claim
 	}
 	o := store.Outcome{
-		Claim: d.claim.Number, Done: s.done, Failed: s.failed, Released: s.released, Retry: s.retry,
+		Claim: d.claim.Number, PortalID: d.portal, Done: s.done, Failed: s.failed, Released: s.released, Retry: s.retry,
 		Error: s.text, Refund: s.refund(), Unanswered: s.unanswered, Rule: d.p.cfg.Rule,
 	}
 	for i := range recordTries {

@@ -18,7 +18,7 @@ type Actions interface {
 	// Accept makes actions durable, with their queues' jobs; answers by index.
 	Accept(ctx context.Context, actions []store.Action) ([]store.Acceptance, error)
 	Claim(ctx context.Context, r store.ClaimRequest) (store.Claims, error)
-	Confirm(ctx context.Context, claim int64, ids []int64) (held []int64, left time.Duration, err error)
+	Confirm(ctx context.Context, claim, portal int64, callbacks []string) (held []string, left time.Duration, err error)
 	Record(ctx context.Context, o store.Outcome) (store.Recorded, error)
 	Beat(ctx context.Context, queues []string) error
 	// Note tells operators what keeps queues from being served.

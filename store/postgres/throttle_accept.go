@@ -5,8 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
+	"sort"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -15,50 +15,55 @@ import (
 	"takt/store"
 )
 
-// callback is what makes an action unique.
-type callback struct {
-	portal int64
-	id     string
+// answer is what became of an action; nothing yet, if not given.
+type answer struct {
+	store.Acceptance
+	given bool
 }
 
-// answers is what became of actions so far.
-type answers map[callback]store.Acceptance
+// taken is the answer to a new action.
+func taken() answer { return answer{store.Acceptance{State: store.ActionWaiting}, true} }
 
 // Accept makes actions durable, with the jobs that see to them: the answers, by
 // index, hold when it returns. Most loads are new actions of queues that have a
-// living job: one statement, which is a transaction, takes those and leaves the
-// others as they were. They are answered by a second look, if they were here
-// before, and by a transaction of several steps. After an error some of the
-// actions may be durable nevertheless.
+// living job; those take one round trip. It fails on an action that was here
+// before, so these are looked for if it does, and first while they keep coming.
+// Queues without a living job take a transaction of several steps. After an error
+// some of the actions may be durable nevertheless.
 func (t *Throttle) Accept(ctx context.Context, actions []store.Action) ([]store.Acceptance, error) {
-	b := newActionBatch(actions)
-	total := len(b.names)
-	got := make(answers, total)
-	for _, take := range []func(context.Context, actionBatch, answers) error{t.acceptLive, t.acceptRepeats, t.acceptAll} {
-		if err := undisturbed(func() error { return take(ctx, b, got) }); err != nil {
-			return nil, fmt.Errorf("accepting %d actions: %w", len(actions), err)
-		}
-		if len(got) == total {
-			break
-		}
-		b = b.without(got)
-	}
-	if len(got) < total {
-		return nil, fmt.Errorf("accepting %d actions: %w", len(actions), unavailable(errVanished))
+	b, places := newActionBatch(actions)
+	got := make([]answer, len(b.names))
+	if err := t.accept(ctx, b, got); err != nil {
+		return nil, fmt.Errorf("accepting %d actions: %w", len(actions), err)
 	}
 	out := make([]store.Acceptance, len(actions))
-	for i, a := range actions {
-		at := callback{a.Queue.PortalID, a.CallbackID}
-		out[i] = got[at]
-		if !out[i].Repeat {
-			out[i].Remaining = a.Expires
-			again := out[i] // for who sent it again in the same batch
-			again.Repeat = true
-			got[at] = again
+	for i, place := range places {
+		if out[i] = got[place].Acceptance; !out[i].Repeat {
+			out[i].Remaining = actions[i].Expires
+			got[place].Remaining, got[place].Repeat = actions[i].Expires, true // for who sent it again in the same batch
 		}
 	}
 	return out, nil
 }
+
+func (t *Throttle) accept(ctx context.Context, b actionBatch, got []answer) error {
+	steps := []func(context.Context, actionBatch, []answer) error{t.acceptLive, t.acceptRepeats, t.acceptAll}
+	if time.Since(time.Unix(0, t.repeated.Load())) < repeatsLast {
+		steps = slices.Insert(steps, 0, t.acceptRepeats)
+	}
+	for _, step := range steps {
+		if err := undisturbed(func() error { return step(ctx, b, got) }); err != nil {
+			return err
+		}
+		if b = b.without(got); len(b.names) == 0 {
+			return nil
+		}
+	}
+	return unavailable(errVanished)
+}
+
+// repeatsLast is how long after a repeat more of them are expected.
+const repeatsLast = 10 * time.Second
 
 // errVanished says that an action was there and is not: retention has just deleted
 // it.
@@ -87,16 +92,19 @@ func isConflict(err error) bool {
 // actionBatch is actions, each once, in the order of the unique index: two
 // transactions never wait for each other's. The columns are arguments.
 type actionBatch struct {
-	keys []store.QueueKey // of queues, in the order of ids
-	ids  []string         // of queues, sorted: the order of their locks
+	keys  []store.QueueKey // of queues, in the order of ids
+	ids   []string         // of queues, sorted: the order of their locks
+	locks []int32          // of queues, sorted
 
+	rows    []int   // whose answers these are
 	in      []int32 // place in ids, from 1
 	portals []int64
 	names   []string
 	seconds []float64
 }
 
-func newActionBatch(actions []store.Action) actionBatch {
+// newActionBatch returns the batch and each action's row.
+func newActionBatch(actions []store.Action) (b actionBatch, rows []int) {
 	n := len(actions)
 	order := make([]int, n)
 	for i := range order {
@@ -104,24 +112,36 @@ func newActionBatch(actions []store.Action) actionBatch {
 	}
 	slices.SortFunc(order, func(i, j int) int {
 		x, y := &actions[i], &actions[j]
-		return cmp.Or(cmp.Compare(x.Queue.PortalID, y.Queue.PortalID), cmp.Compare(x.CallbackID, y.CallbackID), cmp.Compare(i, j))
+		return cmp.Or(compareActions(x.Queue.PortalID, x.CallbackID, y.Queue.PortalID, y.CallbackID), cmp.Compare(i, j))
 	})
-	b := actionBatch{in: make([]int32, 0, n), portals: make([]int64, 0, n), names: make([]string, 0, n), seconds: make([]float64, 0, n)}
+	b = actionBatch{
+		rows: make([]int, 0, n), in: make([]int32, 0, n), portals: make([]int64, 0, n), names: make([]string, 0, n), seconds: make([]float64, 0, n),
+	}
 	places := b.sortQueues(actions)
+	rows = make([]int, n)
 	for _, i := range order {
 		a := &actions[i]
-		if last := len(b.names) - 1; last >= 0 && a.CallbackID == b.names[last] && a.Queue.PortalID == b.portals[last] {
+		last := len(b.names) - 1
+		if last >= 0 && a.CallbackID == b.names[last] && a.Queue.PortalID == b.portals[last] {
+			rows[i] = last
 			continue
 		}
+		rows[i] = last + 1
+		b.rows = append(b.rows, last+1)
 		b.in = append(b.in, places[a.Queue])
 		b.portals = append(b.portals, a.Queue.PortalID)
 		b.names = append(b.names, a.CallbackID)
 		b.seconds = append(b.seconds, a.Expires.Seconds())
 	}
-	return b
+	return b, rows
 }
 
-// sortQueues sets keys and ids and returns the queues' places.
+// compareActions has the order of the unique index.
+func compareActions(portal int64, name string, portal2 int64, name2 string) int {
+	return cmp.Or(cmp.Compare(portal, portal2), cmp.Compare(name, name2))
+}
+
+// sortQueues sets keys, ids and locks and returns the queues' places.
 func (b *actionBatch) sortQueues(actions []store.Action) map[store.QueueKey]int32 {
 	places := map[store.QueueKey]int32{}
 	type queue struct {
@@ -139,102 +159,63 @@ func (b *actionBatch) sortQueues(actions []store.Action) map[store.QueueKey]int3
 	slices.SortFunc(queues, func(x, y queue) int { return cmp.Compare(x.id, y.id) })
 	for i, q := range queues {
 		b.ids, b.keys = append(b.ids, q.id), append(b.keys, q.key)
+		b.locks = append(b.locks, queueLock(q.id))
 		places[q.key] = int32(i + 1)
 	}
+	slices.Sort(b.locks)
+	b.locks = slices.Compact(b.locks)
 	return places
 }
 
 // without returns what has no answer yet.
-func (b actionBatch) without(got answers) actionBatch {
+func (b actionBatch) without(got []answer) actionBatch {
 	var left []store.Action
-	for i, name := range b.names {
-		if _, answered := got[callback{b.portals[i], name}]; !answered {
-			left = append(left, store.Action{Queue: b.keys[b.in[i]-1], CallbackID: name, Expires: seconds(b.seconds[i])})
+	var rows []int
+	for i, row := range b.rows {
+		if !got[row].given {
+			left = append(left, store.Action{Queue: b.keys[b.in[i]-1], CallbackID: b.names[i], Expires: seconds(b.seconds[i])})
+			rows = append(rows, row)
 		}
 	}
-	return newActionBatch(left)
+	b, _ = newActionBatch(left)
+	b.rows = rows // they were in order, each once
+	return b
 }
 
-// sqlAcceptLive inserts the new actions of queues that have a living job, and
-// returns them.
-//
-// own takes the queues' locks, in the order of their ids, and all of them before
-// the first action is written: who waits for another's action holds what it needs.
-// The lock is the weakest there is, so that batches and claims do not wait for
-// each other; the end of a job (FOR UPDATE) waits for it, and it for that. A row
-// that changed meanwhile is read anew: it names no job then, or one that the
-// statement cannot see, and its actions are left.
-const sqlAcceptLive = `
-WITH own AS MATERIALIZED (
-	SELECT ARRAY(
-		SELECT (SELECT q.seq FROM river_job j
-			WHERE j.id = q.job_id AND j.state IN ('available', 'pending', 'running', 'retryable', 'scheduled'))
-		FROM unnest($1::text[]) WITH ORDINALITY AS u(id, nr)
-			LEFT JOIN LATERAL (SELECT seq, job_id FROM throttle_queues WHERE id = u.id FOR KEY SHARE) q ON true
-		ORDER BY u.nr
-	) AS seqs
-)
-INSERT INTO action_executions AS a (queue, portal_id, callback_id, expires_at)
-SELECT own.seqs[u.queue], u.portal, u.callback, now() + make_interval(secs => u.seconds)
-FROM own, unnest($2::int[], $3::bigint[], $4::text[], $5::float8[]) AS u(queue, portal, callback, seconds)
-WHERE own.seqs[u.queue] IS NOT NULL
-ON CONFLICT (portal_id, callback_id) DO NOTHING
-RETURNING a.portal_id, a.callback_id`
-
-func (t *Throttle) acceptLive(ctx context.Context, b actionBatch, got answers) error {
-	return t.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		rows, err := c.Query(ctx, sqlAcceptLive, b.ids, b.in, b.portals, b.names, b.seconds)
-		if err == nil {
-			err = scanNew(rows, got)
-		}
-		return statementFailure(ctx, err)
-	})
-}
-
-// scanNew notes the actions that were inserted, once all is well.
-func scanNew(rows pgx.Rows, got answers) error {
-	fresh := []callback{}
-	var at callback
-	_, err := pgx.ForEachRow(rows, []any{&at.portal, &at.id}, func() error {
-		fresh = append(fresh, at)
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	for _, at := range fresh {
-		got[at] = store.Acceptance{State: store.ActionWaiting}
-	}
-	return nil
+// row returns where the answer of an action of the batch belongs.
+func (b actionBatch) row(portal int64, name string) int {
+	i, _ := sort.Find(len(b.names), func(i int) int { return compareActions(portal, name, b.portals[i], b.names[i]) })
+	return b.rows[i]
 }
 
 // sqlRepeats finds actions that are here. $3: also those that wait although their
 // queue has no living job.
 const sqlRepeats = `
-SELECT a.portal_id, a.callback_id, a.state, extract(epoch FROM a.expires_at - now())::float8
-FROM unnest($1::bigint[], $2::text[]) AS u(portal, callback)
+SELECT u.nr, a.state, extract(epoch FROM a.expires_at - now())::float8
+FROM unnest($1::bigint[], $2::text[]) WITH ORDINALITY AS u(portal, callback, nr)
 	JOIN action_executions a ON a.portal_id = u.portal AND a.callback_id = u.callback
 WHERE $3 OR a.state <> 'waiting' OR EXISTS (SELECT FROM throttle_queues q JOIN river_job j ON j.id = q.job_id
 	WHERE q.seq = a.queue AND j.state IN ('available', 'pending', 'running', 'retryable', 'scheduled'))`
 
 // acceptRepeats answers those that were here before and need nothing more: a job
 // that lives stays alive while an action waits.
-func (t *Throttle) acceptRepeats(ctx context.Context, b actionBatch, got answers) error {
+func (t *Throttle) acceptRepeats(ctx context.Context, b actionBatch, got []answer) error {
 	return t.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
 		rows, err := c.Query(ctx, sqlRepeats, b.portals, b.names, false)
 		if err != nil {
 			return err
 		}
-		return scanRepeats(rows, got)
+		return t.scanRepeats(rows, b, got)
 	})
 }
 
-func scanRepeats(rows pgx.Rows, got answers) error {
-	var at callback
+func (t *Throttle) scanRepeats(rows pgx.Rows, b actionBatch, got []answer) error {
+	var nr int
 	var state store.ActionState
 	var left float64
-	_, err := pgx.ForEachRow(rows, []any{&at.portal, &at.id, &state, &left}, func() error {
-		got[at] = store.Acceptance{State: state, Repeat: true, Remaining: max(seconds(left), time.Duration(0))}
+	_, err := pgx.ForEachRow(rows, []any{&nr, &state, &left}, func() error {
+		got[b.rows[nr-1]] = answer{store.Acceptance{State: state, Repeat: true, Remaining: max(seconds(left), 0)}, true}
+		t.repeated.Store(time.Now().UnixNano())
 		return nil
 	})
 	return err
@@ -277,14 +258,20 @@ FROM throttle_queues q WHERE q.id = ANY ($1) ORDER BY q.id`
 // acceptAll takes actions of any queue, in a transaction that holds the queues'
 // locks: so that either a queue's job sees the new actions or they find the job
 // gone and get another.
-func (t *Throttle) acceptAll(ctx context.Context, b actionBatch, got answers) error {
-	mine := make(answers, len(b.names)) // lost if the transaction is
+func (t *Throttle) acceptAll(ctx context.Context, b actionBatch, got []answer) error {
+	mine := make([]answer, len(got)) // lost if the transaction is
 	err := t.db.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		queues := make([]queueRow, 0, len(b.ids))
 		send := &pgx.Batch{}
 		send.Queue(sqlUpsertQueues, b.queueColumns()...)
 		send.Queue(sqlInsertActions, b.ids, b.in, b.portals, b.names, b.seconds).Query(func(rows pgx.Rows) error {
-			return scanNew(rows, mine)
+			var portal int64
+			var name string
+			_, err := pgx.ForEachRow(rows, []any{&portal, &name}, func() error {
+				mine[b.row(portal, name)] = taken()
+				return nil
+			})
+			return err
 		})
 		send.Queue(sqlLiveJobs, b.ids).Query(func(rows pgx.Rows) error {
 			var id string
@@ -310,12 +297,15 @@ func (t *Throttle) acceptAll(ctx context.Context, b actionBatch, got answers) er
 		if err != nil {
 			return err
 		}
-		return scanRepeats(rows, mine)
+		return t.scanRepeats(rows, left, mine)
 	})
-	if err == nil {
-		maps.Copy(got, mine)
+	if err != nil {
+		return err
 	}
-	return err
+	for _, row := range b.rows {
+		got[row] = mine[row]
+	}
+	return nil
 }
 
 func (b actionBatch) queueColumns() []any {

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -18,7 +19,8 @@ SELECT seq FROM throttle_queues WHERE id = ANY ($1) AND portal_id = $2 ORDER BY 
 // a statement of its own, so that it sees what was committed before they were
 // had; its clock is that of its beginning. $1 queues, $2 the most actions, $3 the
 // lease in seconds, $4 the most actions of one call, $5 how many of one queue are
-// looked at, $6 how many seconds early budget may be claimed. Its steps:
+// looked at, $6 how many seconds early budget may be claimed, $7 their portal. Its
+// steps:
 //
 //	t      the queues with their rates
 //	room   what is left of each budget: all that was spent and is not back, now
@@ -45,21 +47,21 @@ WITH t AS MATERIALIZED (
 		FROM throttle_windows w WHERE w.queue = t.seq AND w.ended_at > t.since
 	) w
 ), head AS MATERIALIZED (
-	SELECT t.seq, t.nr, h.*, row_number() OVER (PARTITION BY t.seq ORDER BY h.late, h.due_at, h.id) AS place
+	SELECT t.seq, t.nr, h.*, row_number() OVER (PARTITION BY t.seq ORDER BY h.late, h.due_at, h.callback_id) AS place
 	FROM t JOIN room r ON r.seq = t.seq CROSS JOIN LATERAL (
-		SELECT a.id, a.due_at, a.expires_at <= statement_timestamp() AS late
+		SELECT a.callback_id, a.due_at, a.expires_at <= statement_timestamp() AS late
 		FROM action_executions a
 		WHERE a.queue = t.seq AND a.state = 'waiting' AND a.due_at <= statement_timestamp()
-		ORDER BY a.due_at, a.id LIMIT 100 + greatest(least(r.soon, $5::bigint), 0)
+		ORDER BY a.due_at LIMIT 100 + greatest(least(r.soon, $5::bigint), 0)
 	) h
 	WHERE h.late OR NOT t.paused
 ), gone AS (
 	UPDATE action_executions a SET state = 'expired', finished_at = now(), claim = 0
-	FROM head h WHERE h.late AND a.id = h.id AND a.state = 'waiting' RETURNING 1
+	FROM head h WHERE h.late AND a.portal_id = $7 AND a.callback_id = h.callback_id AND a.state = 'waiting' RETURNING 1
 ), pick AS MATERIALIZED (
-	SELECT p.seq, p.id, p.place, p.later, (row_number() OVER (PARTITION BY p.later ORDER BY p.place, p.nr) - 1) / $4::bigint AS call
+	SELECT p.seq, p.callback_id, p.place, p.later, (row_number() OVER (PARTITION BY p.later ORDER BY p.place, p.nr) - 1) / $4::bigint AS call
 	FROM (
-		SELECT h.seq, h.id, h.place, h.nr, h.place > r.free AS later FROM head h JOIN room r ON r.seq = h.seq
+		SELECT h.seq, h.callback_id, h.place, h.nr, h.place > r.free AS later FROM head h JOIN room r ON r.seq = h.seq
 		WHERE NOT h.late AND h.place <= r.soon
 		ORDER BY later, h.place, h.nr LIMIT $2
 	) p
@@ -67,8 +69,9 @@ WITH t AS MATERIALIZED (
 	SELECT d.later, d.call, nextval('throttle_claims') AS claim FROM (SELECT DISTINCT later, call FROM pick ORDER BY later, call) d
 ), claimed AS (
 	UPDATE action_executions a SET claim = n.claim, due_at = statement_timestamp() + make_interval(secs => $3)
-	FROM pick p JOIN number n ON n.later = p.later AND n.call = p.call WHERE a.id = p.id AND a.state = 'waiting'
-	RETURNING a.id, a.queue, a.claim, a.callback_id, a.giving_up
+	FROM pick p JOIN number n ON n.later = p.later AND n.call = p.call
+	WHERE a.portal_id = $7 AND a.callback_id = p.callback_id AND a.state = 'waiting'
+	RETURNING a.queue, a.claim, a.callback_id, a.giving_up
 ), spent AS MATERIALIZED (
 	SELECT p.seq, n.claim, count(*) AS n, max(p.place) AS place
 	FROM pick p JOIN number n ON n.later = p.later AND n.call = p.call GROUP BY p.seq, n.claim
@@ -87,11 +90,11 @@ WITH t AS MATERIALIZED (
 	DELETE FROM throttle_windows w USING t WHERE w.queue = t.seq AND w.ended_at <= t.since
 )
 SELECT (SELECT count(*) FROM gone), coalesce(c.claim, 0), coalesce(extract(epoch FROM c.until - clock_timestamp()), 0)::float8,
-	coalesce(c.id, 0), coalesce(c.name, ''), coalesce(c.callback_id, ''), coalesce(c.giving_up, false)
+	coalesce(c.name, ''), coalesce(c.callback_id, ''), coalesce(c.giving_up, false)
 FROM (VALUES (1)) one LEFT JOIN (
 	SELECT c.*, t.id AS name, w.until FROM claimed c JOIN t ON t.seq = c.queue LEFT JOIN waits w ON w.claim = c.claim
 ) c ON true
-ORDER BY c.claim, c.id`
+ORDER BY c.claim, c.callback_id`
 
 // sqlDues says when each queue can be claimed from next. Budget that comes back
 // in drops waits a moment for more. More than the whole budget may be spent:
@@ -110,7 +113,7 @@ SELECT t.id, f.due_at IS NOT NULL AND (f.late OR NOT t.paused), t.period, w.used
 		- statement_timestamp()), 0)::float8
 FROM t LEFT JOIN LATERAL (
 	SELECT a.due_at, a.expires_at <= statement_timestamp() AS late
-	FROM action_executions a WHERE a.queue = t.seq AND a.state = 'waiting' ORDER BY a.due_at, a.id LIMIT 1
+	FROM action_executions a WHERE a.queue = t.seq AND a.state = 'waiting' ORDER BY a.due_at LIMIT 1
 ) f ON true
 LEFT JOIN LATERAL (
 	SELECT count(*) AS n FROM (SELECT FROM action_executions a
@@ -143,7 +146,7 @@ func (t *Throttle) Claim(ctx context.Context, r store.ClaimRequest) (claims stor
 			return err
 		}
 		batch := &pgx.Batch{}
-		batch.Queue(sqlClaim, r.Queues, r.Limit, r.Lease.Seconds(), r.Batch, each, r.Ahead.Seconds()).Query(func(rows pgx.Rows) error {
+		batch.Queue(sqlClaim, r.Queues, r.Limit, r.Lease.Seconds(), r.Batch, each, r.Ahead.Seconds(), r.PortalID).Query(func(rows pgx.Rows) error {
 			return scanClaims(rows, &claims)
 		})
 		batch.Queue(sqlDues, r.Queues, r.Batch, r.MaxLinger.Seconds(), r.Ahead.Seconds()).Query(func(rows pgx.Rows) error {
@@ -170,8 +173,8 @@ func scanClaims(rows pgx.Rows, claims *store.Claims) error {
 	var number int64
 	var a store.ClaimedAction
 	var wait float64
-	_, err := pgx.ForEachRow(rows, []any{&claims.Expired, &number, &wait, &a.ID, &a.Queue, &a.CallbackID, &a.GivingUp}, func() error {
-		if a.ID == 0 {
+	_, err := pgx.ForEachRow(rows, []any{&claims.Expired, &number, &wait, &a.Queue, &a.CallbackID, &a.GivingUp}, func() error {
+		if number == 0 {
 			return nil
 		}
 		if n := len(claims.Claims); n == 0 || claims.Claims[n-1].Number != number {
@@ -189,18 +192,19 @@ func scanClaims(rows pgx.Rows, claims *store.Claims) error {
 }
 
 const sqlConfirm = `
-SELECT id, extract(epoch FROM due_at - clock_timestamp())::float8 FROM action_executions
-WHERE id = ANY ($2) AND claim = $1 AND state = 'waiting' AND due_at > clock_timestamp()`
+SELECT callback_id, extract(epoch FROM due_at - clock_timestamp())::float8 FROM action_executions
+WHERE portal_id = $2 AND callback_id = ANY ($3) AND claim = $1 AND state = 'waiting' AND due_at > clock_timestamp()`
 
-// Confirm returns which of the actions still belong to the claim, and for how
-// long all of them do. Whoever was held up since the claim asks before it sends.
-func (t *Throttle) Confirm(ctx context.Context, claim int64, ids []int64) (held []int64, left time.Duration, err error) {
+// Confirm returns which of a portal's actions still belong to the claim, and for
+// how long all of them do. Whoever was held up since the claim asks before it
+// sends.
+func (t *Throttle) Confirm(ctx context.Context, claim, portal int64, callbacks []string) (held []string, left time.Duration, err error) {
 	err = t.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		rows, err := c.Query(ctx, sqlConfirm, claim, ids)
+		rows, err := c.Query(ctx, sqlConfirm, claim, portal, callbacks)
 		if err != nil {
 			return err
 		}
-		var id int64
+		var id string
 		var secs float64
 		_, err = pgx.ForEachRow(rows, []any{&id, &secs}, func() error {
 			if d := seconds(secs); len(held) == 0 || d < left {
@@ -222,27 +226,27 @@ const (
 	// mark only if HubSpot could not be told.
 	sqlComplete = `
 UPDATE action_executions SET state = CASE WHEN giving_up THEN 'given_up' ELSE 'completed' END, giving_up = false, finished_at = now(), claim = 0
-WHERE id = ANY ($2) AND claim = $1 AND state = 'waiting'
+WHERE portal_id = $2 AND callback_id = ANY ($3) AND claim = $1 AND state = 'waiting'
 RETURNING state`
 
-	// sqlFail counts a failure, atomically. $3 the pause before the next try in
-	// seconds, doubled by each in a row, $4 the error, $5 how many in a row hold it, $6 for how long, $7 how
+	// sqlFail counts a failure, atomically. $4 the pause before the next try in
+	// seconds, doubled by each in a row, $5 the error, $6 how many in a row hold it, $7 for how long, $8 how
 	// many end it. One whose FAIL_CONTINUE failed as well is given up.
 	sqlFail = `
-UPDATE action_executions SET failures = failures + 1, last_error = $4, claim = 0,
+UPDATE action_executions SET failures = failures + 1, last_error = $5, claim = 0,
 	state = CASE WHEN giving_up THEN 'given_up' ELSE state END,
 	finished_at = CASE WHEN giving_up THEN now() END,
-	giving_up = giving_up OR failures + 1 >= $7,
+	giving_up = giving_up OR failures + 1 >= $8,
 	due_at = now() + make_interval(secs => CASE
-		WHEN failures + 1 >= $7 THEN 0
-		WHEN (failures + 1) % $5 = 0 THEN $6
-		ELSE $3 * power(2, failures % $5) END::float8)
-WHERE id = ANY ($2) AND claim = $1 AND state = 'waiting'
-RETURNING state, failures % $5 = 0 AND NOT giving_up`
+		WHEN failures + 1 >= $8 THEN 0
+		WHEN (failures + 1) % $6 = 0 THEN $7
+		ELSE $4 * power(2, failures % $6) END::float8)
+WHERE portal_id = $2 AND callback_id = ANY ($3) AND claim = $1 AND state = 'waiting'
+RETURNING state, failures % $6 = 0 AND NOT giving_up`
 
 	sqlRelease = `
-UPDATE action_executions SET due_at = now() + make_interval(secs => $3), claim = 0, last_error = nullif($4, '')
-WHERE id = ANY ($2) AND claim = $1 AND state = 'waiting'`
+UPDATE action_executions SET due_at = now() + make_interval(secs => $4), claim = 0, last_error = nullif($5, '')
+WHERE portal_id = $2 AND callback_id = ANY ($3) AND claim = $1 AND state = 'waiting'`
 
 	// sqlEndWindows begins the period after which budget comes back, $2 seconds ago.
 	sqlEndWindows = `
@@ -254,9 +258,10 @@ WHERE claim = $1 AND ended_at > now() - make_interval(secs => $2)`
 	// sqlQueueErrors tells operators; the locks are taken in order.
 	sqlQueueErrors = `
 WITH q AS MATERIALIZED (
-	SELECT seq FROM throttle_queues WHERE seq IN (SELECT queue FROM action_executions WHERE id = ANY ($1)) ORDER BY id FOR NO KEY UPDATE
+	SELECT seq FROM throttle_queues WHERE seq IN (SELECT queue FROM action_executions WHERE portal_id = $1 AND callback_id = ANY ($2))
+	ORDER BY id FOR NO KEY UPDATE
 )
-UPDATE throttle_queues t SET last_error = left($2, 1000) FROM q WHERE t.seq = q.seq`
+UPDATE throttle_queues t SET last_error = left($3, 1000) FROM q WHERE t.seq = q.seq`
 )
 
 // maxAgo bounds what is believed of an answer's age: two clocks differ the more
@@ -271,7 +276,7 @@ func (t *Throttle) Record(ctx context.Context, o store.Outcome) (r store.Recorde
 		r = store.Recorded{}
 		b := &pgx.Batch{}
 		if len(o.Done) > 0 {
-			b.Queue(sqlComplete, o.Claim, o.Done).Query(func(rows pgx.Rows) error {
+			b.Queue(sqlComplete, o.Claim, o.PortalID, o.Done).Query(func(rows pgx.Rows) error {
 				var state store.ActionState
 				_, err := pgx.ForEachRow(rows, []any{&state}, func() error {
 					count(&r, state, false, false)
@@ -281,7 +286,8 @@ func (t *Throttle) Record(ctx context.Context, o store.Outcome) (r store.Recorde
 			})
 		}
 		if len(o.Failed) > 0 {
-			b.Queue(sqlFail, o.Claim, o.Failed, o.Retry.Seconds(), text, o.Rule.HoldEvery, o.Rule.Hold.Seconds(), o.Rule.GiveUp).Query(func(rows pgx.Rows) error {
+			b.Queue(sqlFail, o.Claim, o.PortalID, o.Failed, o.Retry.Seconds(), text, o.Rule.HoldEvery, o.Rule.Hold.Seconds(),
+				o.Rule.GiveUp).Query(func(rows pgx.Rows) error {
 				var state store.ActionState
 				var held bool
 				_, err := pgx.ForEachRow(rows, []any{&state, &held}, func() error {
@@ -292,7 +298,7 @@ func (t *Throttle) Record(ctx context.Context, o store.Outcome) (r store.Recorde
 			})
 		}
 		if len(o.Released) > 0 {
-			b.Queue(sqlRelease, o.Claim, o.Released, o.Retry.Seconds(), text)
+			b.Queue(sqlRelease, o.Claim, o.PortalID, o.Released, o.Retry.Seconds(), text)
 		}
 		switch {
 		case o.Refund:
@@ -301,7 +307,7 @@ func (t *Throttle) Record(ctx context.Context, o store.Outcome) (r store.Recorde
 			b.Queue(sqlEndWindows, o.Claim, min(max(o.Ago, 0), maxAgo).Seconds())
 		}
 		if o.Error != "" {
-			b.Queue(sqlQueueErrors, append(append([]int64{}, o.Failed...), o.Released...), text)
+			b.Queue(sqlQueueErrors, o.PortalID, slices.Concat(o.Failed, o.Released), text)
 		}
 		return tx.SendBatch(ctx, b).Close()
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
 
@@ -15,6 +16,9 @@ import (
 type Throttle struct {
 	db   *DB
 	jobs *jobInserter
+	seqs queueSeqs
+	// repeated is when an action was sent again last, in nanoseconds.
+	repeated atomic.Int64
 }
 
 // NewThrottle returns the throttle's store on db.

@@ -10,9 +10,9 @@ import (
 
 const (
 	sqlForgetActions = `
-DELETE FROM action_executions WHERE id IN (
-	SELECT id FROM action_executions WHERE state <> 'waiting' AND received_at < now() - make_interval(secs => $1) AND finished_at < now() - make_interval(secs => $1)
-	LIMIT $2 FOR UPDATE SKIP LOCKED)`
+DELETE FROM action_executions WHERE (portal_id, callback_id) IN (
+	SELECT portal_id, callback_id FROM action_executions WHERE finished_at < now() - make_interval(secs => $1)
+	ORDER BY finished_at LIMIT $2 FOR UPDATE SKIP LOCKED)`
 
 	sqlForgetStates = `DELETE FROM oauth_states WHERE created_at < now() - interval '1 day'`
 )
@@ -73,13 +73,14 @@ func (t *Throttle) ForgetWindows(ctx context.Context, after int64, limit int) (n
 
 const (
 	// sqlOldQueues takes the locks of queues that have got nothing for long. One
-	// that is paused stays, or it would not be paused when it comes back.
+	// that is paused stays, or it would not be paused when it comes back. So does
+	// one whose job has ended but is there: it could be brought back to life.
 	sqlOldQueues = `
 SELECT q.seq FROM throttle_queues q
 WHERE q.received_at < now() - make_interval(secs => $1) AND q.paused_at IS NULL
 	AND NOT EXISTS (SELECT FROM action_executions a WHERE a.queue = q.seq AND a.state = 'waiting')
 	AND NOT EXISTS (SELECT FROM throttle_windows w WHERE w.queue = q.seq)
-	AND NOT EXISTS (SELECT FROM river_job j WHERE j.id = q.job_id AND j.state IN ('available', 'pending', 'running', 'retryable', 'scheduled'))
+	AND NOT EXISTS (SELECT FROM river_job j WHERE j.id = q.job_id)
 ORDER BY q.seq LIMIT $2 FOR UPDATE SKIP LOCKED`
 
 	// sqlForgetQueues deletes those of them in which still nothing waits, now that

@@ -92,21 +92,24 @@ func (t *Throttle) Waiting(ctx context.Context, queue string) (waiting bool, err
 }
 
 const (
-	sqlLockQueue = `SELECT FROM throttle_queues WHERE id = $1 FOR UPDATE`
-	sqlEndQueue  = `UPDATE throttle_queues SET job_id = NULL WHERE id = $1 AND job_id = $2`
+	// sqlExcludeQueue waits for batches under way, and keeps others out.
+	sqlExcludeQueue = `SELECT pg_advisory_xact_lock($1, $2)`
+	sqlLockQueue    = `SELECT FROM throttle_queues WHERE id = $1 FOR UPDATE`
+	sqlEndQueue     = `UPDATE throttle_queues SET job_id = NULL WHERE id = $1 AND job_id = $2`
 )
 
 // EndJob completes a queue's job if nothing waits there any more: under the
-// queue's lock, so that nothing can come in between. ctx is that of the job's
+// queue's locks, so that nothing can come in between. ctx is that of the job's
 // worker.
 func (t *Throttle) EndJob(ctx context.Context, job *river.Job[store.ThrottleJob]) (ended bool, err error) {
 	queue := job.Args.Queue
 	err = t.db.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, sqlLockQueue, queue); err != nil {
-			return err
-		}
 		var waiting bool
-		if err := tx.QueryRow(ctx, sqlWaiting, queue).Scan(&waiting); err != nil || waiting {
+		look := &pgx.Batch{}
+		look.Queue(sqlExcludeQueue, queueLockClass, queueLock(queue))
+		look.Queue(sqlLockQueue, queue)
+		look.Queue(sqlWaiting, queue).QueryRow(func(row pgx.Row) error { return row.Scan(&waiting) })
+		if err := tx.SendBatch(ctx, look).Close(); err != nil || waiting {
 			return err
 		}
 		if _, err := river.JobCompleteTx[*riverpgxv5.Driver](ctx, tx, job); err != nil {

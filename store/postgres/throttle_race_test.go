@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"log/slog" //nolint:depguard // River logs with it
 	"math/rand/v2"
 	"sync"
@@ -55,7 +56,7 @@ func (b *throttled) finish(key store.QueueKey) error {
 	c, err := b.Claim(b.t.Context(), store.ClaimRequest{PortalID: portal, Queues: []string{key.ID()}, Limit: 100, Lease: lease})
 	for _, call := range c.Claims {
 		if err == nil {
-			_, err = b.Record(b.t.Context(), store.Outcome{Claim: call.Number, Done: idsOf(claimOne{Claim: call}), Rule: testRule()})
+			_, err = b.Record(b.t.Context(), store.Outcome{Claim: call.Number, PortalID: portal, Done: idsOf(claimOne{Claim: call}), Rule: testRule()})
 		}
 	}
 	return err
@@ -154,12 +155,24 @@ func (b *throttled) accepting(key store.QueueKey, name string) pgx.Tx {
 	b.t.Helper()
 	tx, err := b.Pool.Begin(b.t.Context())
 	require.NoError(b.t, err)
-	tag, err := tx.Exec(b.t.Context(), stringConstants(b.t)["sqlAcceptLive"],
+	constants := stringConstants(b.t)
+	_, err = tx.Exec(b.t.Context(), constants["sqlShareQueues"], queueLockClass, []int32{queueLock(key)})
+	require.NoError(b.t, err)
+	tag, err := tx.Exec(b.t.Context(), constants["sqlAcceptLive"],
 		[]string{key.ID()}, []int32{1}, []int64{portal}, []string{name}, []float64{3600})
 	require.NoError(b.t, err)
 	require.EqualValues(b.t, 1, tag.RowsAffected())
 	return tx
 }
+
+// queueLock is the advisory lock of a queue, in queueLockClass.
+func queueLock(key store.QueueKey) int32 {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(key.ID()))
+	return int32(h.Sum32() % 256)
+}
+
+const queueLockClass = 0x74616b74
 
 func TestAJobThatEndsWaitsForBatches(t *testing.T) {
 	t.Parallel()
@@ -199,6 +212,8 @@ func TestABatchWaitsForAJobThatEnds(t *testing.T) {
 			b.accept(queueOf(1), 0, 1)
 			require.NoError(t, b.finish(queueOf(1)))
 			tx, err := b.Pool.Begin(t.Context())
+			require.NoError(t, err)
+			_, err = tx.Exec(t.Context(), constants["sqlExcludeQueue"], queueLockClass, queueLock(queueOf(1)))
 			require.NoError(t, err)
 			_, err = tx.Exec(t.Context(), constants["sqlLockQueue"], queueOf(1).ID())
 			require.NoError(t, err)
@@ -279,4 +294,59 @@ func TestARepeatThatWaitsWithoutAJobBringsOne(t *testing.T) {
 	b.exec(`UPDATE river_job SET state = 'completed', finalized_at = now()`)
 	require.Equal(t, store.ActionCompleted, b.accept(queueOf(1), 0, 1)[0].State)
 	require.Zero(t, b.live(), "one that is finished needs none")
+}
+
+// What is remembered of queues is believed only as far as the database says it
+// too.
+func TestQueuesThatAreKnownMayHaveChanged(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]string{
+		"its job has ended": `UPDATE river_job SET state = 'completed', finalized_at = now() WHERE args->>'queue' = $1`,
+		"its job is gone":   `DELETE FROM river_job WHERE args->>'queue' = $1`,
+		"it has no job":     `UPDATE throttle_queues SET job_id = NULL WHERE id = $1`,
+		"it was forgotten":  `WITH j AS (DELETE FROM river_job WHERE args->>'queue' = $1) DELETE FROM throttle_queues WHERE id = $1`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := throttle(t, 100, 1, store.Second)
+			both := func(i int) []store.Acceptance {
+				got, err := b.Accept(t.Context(), []store.Action{
+					{Queue: queueOf(1), CallbackID: fmt.Sprint("one-", i), Expires: time.Hour},
+					{Queue: queueOf(2), CallbackID: fmt.Sprint("two-", i), Expires: time.Hour},
+				})
+				require.NoError(t, err)
+				return got
+			}
+			for i := range 3 { // the last finds them known
+				both(i)
+			}
+			require.NoError(t, b.finish(queueOf(1)))
+			b.exec(change, queueOf(1).ID())
+			for _, a := range both(3) {
+				require.Equal(t, store.Acceptance{State: store.ActionWaiting, Remaining: time.Hour}, a)
+			}
+			require.Equal(t, 2, b.live())
+			require.Equal(t, 2, b.count(`SELECT count(*) FROM action_executions a JOIN throttle_queues q ON q.seq = a.queue
+				JOIN river_job j ON j.id = q.job_id AND j.state = 'available' AND j.args->>'queue' = q.id WHERE callback_id IN ('one-3', 'two-3')`))
+		})
+	}
+}
+
+// One that was here before is answered for itself, whatever comes with it, and
+// however often.
+func TestRepeatsAmongNewActions(t *testing.T) {
+	t.Parallel()
+	b := throttle(t, 1000, 1, store.Second)
+	for i := range 3 {
+		b.accept(queueOf(1), 10*i, 10)
+	}
+	for i, repeats := range []int{5, 10, 1} { // the first surprises, the others are expected
+		got := b.accept(queueOf(1), 30+10*i-repeats, 10+repeats)
+		for n, a := range got {
+			require.Equal(t, n < repeats, a.Repeat, "%d of %d", n, len(got))
+			require.Equal(t, store.ActionWaiting, a.State)
+		}
+	}
+	require.Equal(t, 60, b.count(`SELECT count(*) FROM action_executions`))
+	require.Equal(t, 1, b.live())
 }

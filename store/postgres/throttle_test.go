@@ -95,9 +95,9 @@ func (b *throttled) claims(r store.ClaimRequest, keys ...store.QueueKey) store.C
 	return c
 }
 
-func idsOf(c claimOne) (ids []int64) {
+func idsOf(c claimOne) (ids []string) {
 	for _, a := range c.Actions {
-		ids = append(ids, a.ID)
+		ids = append(ids, a.CallbackID)
 	}
 	return ids
 }
@@ -108,7 +108,7 @@ func testRule() store.FailureRule {
 
 func (b *throttled) record(o store.Outcome) store.Recorded {
 	b.t.Helper()
-	o.Rule = testRule()
+	o.Rule, o.PortalID = testRule(), portal
 	r, err := b.Record(b.t.Context(), o)
 	require.NoError(b.t, err)
 	return r
@@ -224,7 +224,7 @@ func TestConcurrentClaimsKeepTheRate(t *testing.T) {
 	b := throttle(t, 25, 1, store.Day)
 	b.accept(queueOf(1), 0, 200)
 	var mu sync.Mutex
-	seen := map[int64]bool{}
+	seen := map[string]bool{}
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
@@ -236,10 +236,10 @@ func TestConcurrentClaimsKeepTheRate(t *testing.T) {
 				}
 				for _, call := range c.Claims {
 					for _, a := range call.Actions {
-						if seen[a.ID] {
+						if seen[a.CallbackID] {
 							t.Error("claimed twice")
 						}
-						seen[a.ID] = true
+						seen[a.CallbackID] = true
 					}
 				}
 				mu.Unlock()
@@ -288,13 +288,13 @@ func TestEachCallOfAClaimHasBudgetOfItsOwn(t *testing.T) {
 	b.accept(queueOf(1), 0, 400)
 	c := b.claims(store.ClaimRequest{Limit: 500, Batch: 100}, queueOf(1))
 	require.Len(t, c.Claims, 3)
-	numbers, seen := map[int64]bool{}, map[int64]bool{}
+	numbers, seen := map[int64]bool{}, map[string]bool{}
 	for i, call := range c.Claims {
 		require.Len(t, call.Actions, []int{100, 100, 50}[i])
 		require.Zero(t, call.NotBefore)
 		numbers[call.Number] = true
 		for _, a := range call.Actions {
-			seen[a.ID] = true
+			seen[a.CallbackID] = true
 		}
 	}
 	require.Len(t, numbers, 3)
@@ -418,7 +418,7 @@ func TestReleasedActionsCountNoFailure(t *testing.T) {
 	require.Zero(t, b.count(`SELECT sum(failures) FROM action_executions`))
 	again := b.claim(100, queueOf(1))
 	require.Len(t, again.Actions, 2, "nothing was completed, so the budget is back")
-	held, left, err := b.Confirm(t.Context(), again.Number, idsOf(again))
+	held, left, err := b.Confirm(t.Context(), again.Number, portal, idsOf(again))
 	require.NoError(t, err)
 	require.Len(t, held, 2)
 	require.Greater(t, left, lease-5*time.Second)
@@ -430,7 +430,7 @@ func TestAStaleOwnerHasLost(t *testing.T) {
 	b.accept(queueOf(1), 0, 1)
 	stale := b.claim(100, queueOf(1))
 	b.exec(`UPDATE action_executions SET due_at = now() - interval '1 second'`) // the lease is over
-	held, _, err := b.Confirm(t.Context(), stale.Number, idsOf(stale))
+	held, _, err := b.Confirm(t.Context(), stale.Number, portal, idsOf(stale))
 	require.NoError(t, err)
 	require.Empty(t, held)
 	owner := b.claim(100, queueOf(1))
@@ -585,13 +585,14 @@ func TestQueuesOfWhichNothingIsLeftAreForgotten(t *testing.T) {
 		c := b.claim(1, queueOf(workflow))
 		b.record(store.Outcome{Claim: c.Number, Done: idsOf(c)})
 	}
-	for i := range 6 {
+	for i := range 7 {
 		done(i)
 	}
 	b.accept(queueOf(1), 1, 1) // waits
 	require.NoError(t, b.Pause(t.Context(), queueOf(2).ID(), true))
 	b.exec(`DELETE FROM throttle_windows w USING throttle_queues q WHERE q.seq = w.queue AND q.id <> $1`, queueOf(3).ID()) // its budget counts
-	b.exec(`UPDATE river_job SET state = 'completed', finalized_at = now() WHERE args->>'queue' <> $1`, queueOf(4).ID())   // its job lives
+	b.exec(`DELETE FROM river_job WHERE args->>'queue' NOT IN ($1, $2)`, queueOf(4).ID(), queueOf(6).ID())                 // its job lives
+	b.exec(`UPDATE river_job SET state = 'cancelled', finalized_at = now() WHERE args->>'queue' = $1`, queueOf(6).ID())    // it can be retried
 	b.exec(`UPDATE throttle_queues SET received_at = now() - interval '31 days' WHERE id <> $1`, queueOf(5).ID())          // it is young
 	require.NoError(t, b.DeleteConfig(t.Context(), portal, 1))
 	b.exec(`UPDATE throttle_configs SET deleted_at = now() - interval '31 days'`)
@@ -600,7 +601,7 @@ func TestQueuesOfWhichNothingIsLeftAreForgotten(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 	require.Zero(t, b.count(`SELECT count(*) FROM throttle_queues WHERE id = $1`, queueOf(0).ID()))
-	require.Equal(t, 5, b.count(`SELECT count(*) FROM throttle_queues`))
+	require.Equal(t, 6, b.count(`SELECT count(*) FROM throttle_queues`))
 	require.Equal(t, 1, b.count(`SELECT count(*) FROM throttle_configs`), "the others need it")
 	b.accept(queueOf(0), 7, 1)
 	require.Equal(t, 1, b.count(`SELECT count(*) FROM river_job j, throttle_queues q WHERE q.id = $1 AND j.id = q.job_id AND j.state = 'available'`,
@@ -608,9 +609,9 @@ func TestQueuesOfWhichNothingIsLeftAreForgotten(t *testing.T) {
 
 	b.exec(`DELETE FROM throttle_windows`)
 	b.exec(`UPDATE action_executions SET state = 'completed', finished_at = now() WHERE state = 'waiting'`)
-	b.exec(`UPDATE river_job SET state = 'completed', finalized_at = now()`)
+	b.exec(`DELETE FROM river_job`)
 	b.exec(`UPDATE throttle_queues SET received_at = now() - interval '31 days', paused_at = NULL`)
-	for _, want := range []int{4, 2, 0} {
+	for _, want := range []int{4, 3, 0} {
 		n, err = b.ForgetQueues(t.Context(), age, 4)
 		require.NoError(t, err)
 		require.Equal(t, want, n)

@@ -1,0 +1,181 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"hash/fnv"
+	"sync"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"takt/store"
+)
+
+// A batch shares the locks of its queues until its end, and the end of a queue's
+// job excludes them. They are advisory: a row's lock would write to the row, and
+// to the log of what is to be shared by two. Queues share queueLocks of them, so
+// that the largest batch leaves room in PostgreSQL's table of locks; who waits for
+// another queue's waits for a moment.
+const (
+	queueLockClass = 0x74616b74 // "takt"
+	queueLocks     = 256
+)
+
+func queueLock(id string) int32 {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(id)) // never fails
+	return int32(h.Sum32() % queueLocks)
+}
+
+// sqlShareQueues takes the locks in the order of $2, all of them before the first
+// action is written: who waits for another's action holds what it needs. It is a
+// statement of its own, so that the next sees what was committed before the locks
+// were had.
+const sqlShareQueues = `SELECT count(pg_advisory_xact_lock_shared($1, u.lock)) FROM unnest($2::int[]) AS u(lock)`
+
+// sqlAcceptKnown inserts actions of queues whose numbers are known, $1, one for
+// each action, $2: all if each has a living job, or none.
+const sqlAcceptKnown = `
+INSERT INTO action_executions (queue, portal_id, callback_id, expires_at)
+SELECT u.queue, u.portal, u.callback, now() + make_interval(secs => u.seconds)
+FROM unnest($2::bigint[], $3::bigint[], $4::text[], $5::float8[]) AS u(queue, portal, callback, seconds)
+WHERE cardinality($1::bigint[]) = (SELECT count(*) FROM throttle_queues q JOIN river_job j ON j.id = q.job_id
+	WHERE q.seq = ANY ($1) AND j.state IN ('available', 'pending', 'running', 'retryable', 'scheduled'))`
+
+// sqlAcceptLive inserts the actions of those queues, $1, that have a living job,
+// and returns these queues' places and numbers.
+const sqlAcceptLive = `
+WITH own AS MATERIALIZED (
+	SELECT u.nr, q.seq FROM unnest($1::text[]) WITH ORDINALITY AS u(id, nr)
+		JOIN throttle_queues q ON q.id = u.id JOIN river_job j ON j.id = q.job_id
+	WHERE j.state IN ('available', 'pending', 'running', 'retryable', 'scheduled')
+), new AS (
+	INSERT INTO action_executions (queue, portal_id, callback_id, expires_at)
+	SELECT own.seq, u.portal, u.callback, now() + make_interval(secs => u.seconds)
+	FROM unnest($2::int[], $3::bigint[], $4::text[], $5::float8[]) WITH ORDINALITY AS u(queue, portal, callback, seconds, nr)
+		JOIN own ON own.nr = u.queue
+	ORDER BY u.nr
+)
+SELECT nr, seq FROM own`
+
+// acceptLive takes all new actions of queues that have a living job.
+func (t *Throttle) acceptLive(ctx context.Context, b actionBatch, got []answer) error {
+	err := t.insertLive(ctx, b, got)
+	if !isRepeat(err) {
+		return err
+	}
+	if err := t.acceptRepeats(ctx, b, got); err != nil {
+		return err
+	}
+	if b = b.without(got); len(b.names) == 0 {
+		return nil
+	}
+	if err := t.insertLive(ctx, b, got); !isRepeat(err) {
+		return err
+	}
+	return nil // they keep coming: the next steps bear that
+}
+
+// isRepeat reports whether err is that of a unique index.
+func isRepeat(err error) bool {
+	var pgErr *pgconn.PgError
+	return errors.As(err, &pgErr) && pgErr.Code == "23505"
+}
+
+// insertLive fails as a whole on an action that is here.
+func (t *Throttle) insertLive(ctx context.Context, b actionBatch, got []answer) error {
+	if seqs, queues, known := t.seqs.find(b); known {
+		tag, err := t.insert(ctx, b, nil, sqlAcceptKnown, seqs, queues, b.portals, b.names, b.seconds)
+		switch {
+		case err != nil:
+			return err
+		case tag.RowsAffected() > 0:
+			for _, row := range b.rows {
+				got[row] = taken()
+			}
+			return nil
+		}
+	}
+	live := make(map[int32]int64, len(b.ids))
+	_, err := t.insert(ctx, b, func(rows pgx.Rows) error {
+		var place int32
+		var seq int64
+		_, err := pgx.ForEachRow(rows, []any{&place, &seq}, func() error {
+			live[place] = seq
+			return nil
+		})
+		return err
+	}, sqlAcceptLive, b.ids, b.in, b.portals, b.names, b.seconds)
+	if err != nil {
+		return err
+	}
+	t.seqs.set(b, live)
+	for i, row := range b.rows {
+		if live[b.in[i]] > 0 {
+			got[row] = taken()
+		}
+	}
+	return nil
+}
+
+// insert runs a statement under the locks of the batch's queues. Both statements
+// are one transaction, for they are sent as one.
+func (t *Throttle) insert(ctx context.Context, b actionBatch, read func(pgx.Rows) error, sql string, args ...any) (tag pgconn.CommandTag, err error) {
+	err = t.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
+		send := &pgx.Batch{}
+		send.Queue(sqlShareQueues, queueLockClass, b.locks)
+		q := send.Queue(sql, args...)
+		if read != nil {
+			q.Query(read)
+		} else {
+			q.Exec(func(got pgconn.CommandTag) error { tag = got; return nil })
+		}
+		return statementFailure(ctx, c.SendBatch(ctx, send).Close())
+	})
+	return tag, err
+}
+
+// queueSeqs remembers the numbers of queues that had a living job.
+type queueSeqs struct {
+	mu    sync.Mutex
+	byKey map[store.QueueKey]int64
+}
+
+// maxSeqs bounds what is remembered.
+const maxSeqs = 20_000
+
+// find returns the numbers of the batch's queues, and of each action's queue, if
+// all are known.
+func (s *queueSeqs) find(b actionBatch) (seqs, queues []int64, known bool) {
+	seqs = make([]int64, len(b.keys))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, key := range b.keys {
+		if seqs[i], known = s.byKey[key]; !known {
+			return nil, nil, false
+		}
+	}
+	queues = make([]int64, len(b.in))
+	for i, place := range b.in {
+		queues[i] = seqs[place-1]
+	}
+	return seqs, queues, true
+}
+
+// set remembers those of the batch's queues that have a living job, by their
+// places, and forgets the others.
+func (s *queueSeqs) set(b actionBatch, live map[int32]int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.byKey == nil || len(s.byKey)+len(live) > maxSeqs {
+		s.byKey = map[store.QueueKey]int64{}
+	}
+	for i, key := range b.keys {
+		if seq, ok := live[int32(i+1)]; ok {
+			s.byKey[key] = seq
+		} else {
+			delete(s.byKey, key)
+		}
+	}
+}
