@@ -33,7 +33,7 @@ type Queues interface {
 	Restore(ctx context.Context, limit int) ([]store.QueueKey, error)
 	Forget(ctx context.Context, age time.Duration, limit int) (int, error)
 	ForgetQueues(ctx context.Context, age time.Duration, limit int) (int, error)
-	ForgetWindows(ctx context.Context, after int64, limit int) (n int, next int64, err error)
+	SweepWindows(ctx context.Context, after int64, limit int) (n int, next int64, err error)
 	Backlog(ctx context.Context) (n int, oldest time.Duration, err error)
 	InsertJobs(ctx context.Context, jobs []river.InsertManyParams) error
 }

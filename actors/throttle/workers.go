@@ -101,11 +101,11 @@ func (w *jobCleaner) restore(ctx context.Context) error {
 	}
 }
 
-// sweep deletes budget that is back in queues that nobody claims from: the whole
-// table, in small statements.
+// sweep deletes budget that is back in queues that nobody claims from, and merges
+// what was spent at about the same time: the whole table, in small transactions.
 func (w *jobCleaner) sweep(ctx context.Context) error {
 	for after := int64(0); ctx.Err() == nil; {
-		_, next, err := w.db.ForgetWindows(ctx, after, forgetBatch)
+		_, next, err := w.db.SweepWindows(ctx, after, forgetBatch)
 		if err != nil || next == 0 {
 			return err
 		}

@@ -36,37 +36,62 @@ func (t *Throttle) Forget(ctx context.Context, age time.Duration, limit int) (n 
 	return n, nil
 }
 
-// sqlForgetWindows looks at $2 rows after $1 and deletes those that count no
-// more, as a claim of their queue would. Rows are found by their own index, so
-// one pass over the table meets each once, whatever became of its queue.
-const sqlForgetWindows = `
-WITH seen AS MATERIALIZED (
-	SELECT w.id, w.queue, w.ended_at FROM throttle_windows w WHERE w.id > $1 ORDER BY w.id LIMIT $2
-), gone AS (
-	DELETE FROM throttle_windows w USING (
-		SELECT s.id FROM seen s LEFT JOIN throttle_queues q ON q.seq = s.queue
-			LEFT JOIN throttle_configs c ON c.portal_id = q.portal_id AND c.action_id = q.action_id
-		WHERE s.ended_at <= now() - coalesce(make_interval(secs => c.time_period * CASE c.time_unit
-			WHEN 'second' THEN 1 WHEN 'minute' THEN 60 WHEN 'hour' THEN 3600 ELSE 86400 END::float8), interval '0')
-	) o WHERE w.id = o.id RETURNING 1
-)
-SELECT (SELECT count(*) FROM gone), (SELECT count(*) FROM seen), coalesce((SELECT max(id) FROM seen), 0)`
+// windowsKey is the advisory lock that lets one controller merge at a time.
+const windowsKey = 0x74616b74_77696e73 // "taktwins"
 
-// ForgetWindows looks at up to limit rows of spent budget after the row after,
-// and deletes those whose budget is back: nobody else does so in a queue that
-// nobody claims from. It returns how many went and where to go on; 0 means that
-// it has seen them all.
-func (t *Throttle) ForgetWindows(ctx context.Context, after int64, limit int) (n int, next int64, err error) {
-	err = t.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
+const sqlLockWindows = `SELECT pg_advisory_xact_lock($1)`
+
+// sqlSweepWindows looks at $2 rows after $1 and deletes those that count no more,
+// as a claim of their queue would. Rows are found by their own index, so one pass
+// over the table meets each once, whatever became of its queue. Of those that
+// count, neighbours are merged: budget that came back at about the same time, a
+// thousandth of the period, comes back with the last of it. That is never early.
+// A row of the last minute is left alone: its claim may still be answered. If a
+// claim deletes a row meanwhile, all that was merged into it counts no more
+// either.
+const sqlSweepWindows = `
+WITH seen AS MATERIALIZED (
+	SELECT w.id, w.queue, w.ended_at, c.time_period * CASE c.time_unit
+		WHEN 'second' THEN 1 WHEN 'minute' THEN 60 WHEN 'hour' THEN 3600 ELSE 86400 END::float8 AS period
+	FROM (SELECT id, queue, ended_at FROM throttle_windows WHERE id > $1 ORDER BY id LIMIT $2) w
+		LEFT JOIN throttle_queues q ON q.seq = w.queue
+		LEFT JOIN throttle_configs c ON c.portal_id = q.portal_id AND c.action_id = q.action_id
+), gone AS (
+	DELETE FROM throttle_windows w USING seen s
+	WHERE w.id = s.id AND s.ended_at <= now() - make_interval(secs => coalesce(s.period, 0)) RETURNING 1
+), place AS MATERIALIZED (
+	SELECT s.id, first_value(s.id) OVER (
+		PARTITION BY s.queue, floor(extract(epoch FROM s.ended_at)::float8 * 1000 / s.period) ORDER BY s.ended_at DESC, s.id) AS last
+	FROM seen s WHERE s.ended_at > now() - make_interval(secs => s.period) AND s.ended_at < now() - interval '1 minute'
+), merged AS (
+	DELETE FROM throttle_windows w USING place p WHERE w.id = p.id AND p.id <> p.last RETURNING p.last, w.n
+), grown AS (
+	UPDATE throttle_windows w SET n = w.n + m.n
+	FROM (SELECT last, sum(n)::integer AS n FROM merged GROUP BY last) m WHERE w.id = m.last
+)
+SELECT (SELECT count(*) FROM gone) + (SELECT count(*) FROM merged), (SELECT count(*) FROM seen), coalesce((SELECT max(id) FROM seen), 0)`
+
+// SweepWindows looks at up to limit rows of spent budget after the row after. It
+// deletes those whose budget is back, which nobody else does in a queue that
+// nobody claims from, and merges others, so that a claim of a large budget has few
+// to look at. It returns how many went and where to go on; 0 means that it has
+// seen them all.
+func (t *Throttle) SweepWindows(ctx context.Context, after int64, limit int) (n int, next int64, err error) {
+	err = t.db.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, sqlLockWindows, int64(windowsKey)); err != nil {
+			return err
+		}
 		var seen int
-		err := c.QueryRow(ctx, sqlForgetWindows, after, limit).Scan(&n, &seen, &next)
+		if err := tx.QueryRow(ctx, sqlSweepWindows, after, limit).Scan(&n, &seen, &next); err != nil {
+			return err
+		}
 		if seen < limit {
 			next = 0
 		}
-		return statementFailure(ctx, err)
+		return nil
 	})
 	if err != nil {
-		return 0, 0, fmt.Errorf("deleting budget that is back: %w", err)
+		return 0, 0, fmt.Errorf("sweeping spent budget: %w", err)
 	}
 	return n, next, nil
 }

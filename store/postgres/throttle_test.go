@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"takt/store"
@@ -565,7 +566,7 @@ func TestBudgetThatIsBackIsForgottenWhereverItIs(t *testing.T) {
 	b.exec(`INSERT INTO throttle_windows (queue, claim, n, ended_at) VALUES (4711, 1, 1, now() - interval '1 second')`) // of no queue
 	total, after := 0, int64(0)
 	for range 5 {
-		n, next, err := b.ForgetWindows(t.Context(), after, 6)
+		n, next, err := b.SweepWindows(t.Context(), after, 6)
 		require.NoError(t, err)
 		total += n
 		if after = next; next == 0 {
@@ -575,6 +576,66 @@ func TestBudgetThatIsBackIsForgottenWhereverItIs(t *testing.T) {
 	require.Zero(t, after, "it has seen them all")
 	require.Equal(t, 15+1, total)
 	require.Equal(t, 5, b.count(`SELECT count(*) FROM throttle_windows`), "what counts stays")
+}
+
+// Budget that was spent in drops comes back in fewer, and never before its time.
+func TestSpentBudgetIsMerged(t *testing.T) {
+	t.Parallel()
+	b := throttle(t, 100_000, 1, store.Hour)
+	b.accept(queueOf(1), 0, 1)
+	b.accept(queueOf(2), 0, 1)
+	// In the hour that counts, in half of it, just now, and under way.
+	b.exec(`INSERT INTO throttle_windows (queue, claim, n, ended_at)
+		SELECT q.seq, g, 1 + g % 3, now() - q.seq * (3000 - g + random()) / 3000 * interval '29 minutes'
+		FROM generate_series(1, 3000) g, throttle_queues q
+		UNION ALL SELECT q.seq, 4000 + g, 1, now() + (g - 20) * interval '2 seconds' FROM generate_series(1, 40) g, throttle_queues q`)
+	type spent struct {
+		queue   int64
+		endedAt time.Time
+		n       int
+	}
+	all := func() []spent {
+		rows, err := b.Pool.Query(t.Context(), `SELECT queue, ended_at, n FROM throttle_windows`)
+		require.NoError(t, err)
+		list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (s spent, err error) {
+			return s, row.Scan(&s.queue, &s.endedAt, &s.n)
+		})
+		require.NoError(t, err)
+		return list
+	}
+	// still is what of a queue's budget has not come back a period after at.
+	still := func(list []spent, queue int64, at time.Time) (n int) {
+		for _, s := range list {
+			if s.queue == queue && s.endedAt.After(at) {
+				n += s.n
+			}
+		}
+		return n
+	}
+	before, gone := all(), 0
+	young := b.count(`SELECT count(*) FROM throttle_windows WHERE ended_at > now() - interval '50 seconds'`)
+	for range 4 {
+		for after := int64(0); ; {
+			n, next, err := b.SweepWindows(t.Context(), after, 500)
+			require.NoError(t, err)
+			gone += n
+			if after = next; next == 0 {
+				break
+			}
+		}
+	}
+	after := all()
+	require.Len(t, after, len(before)-gone)
+	require.Less(t, len(after), len(before)/3)
+	require.GreaterOrEqual(t, b.count(`SELECT count(*) FROM throttle_windows WHERE ended_at > now() - interval '2 minutes'`), young)
+	for queue := int64(1); queue <= 2; queue++ {
+		begin := time.Now().Add(-time.Hour)
+		for at := begin; at.Before(begin.Add(62 * time.Minute)); at = at.Add(7 * time.Second) {
+			was, is := still(before, queue, at), still(after, queue, at)
+			require.GreaterOrEqual(t, is, was, "at %s it would come back early", at)
+			require.LessOrEqual(t, is, still(before, queue, at.Add(-time.Hour/1000)), "at %s it would come back too late", at)
+		}
+	}
 }
 
 func TestQueuesOfWhichNothingIsLeftAreForgotten(t *testing.T) {
