@@ -180,6 +180,11 @@ func TestLivePortalsAreToldToBlock(t *testing.T) {
 	requireBody(t, `{"outputFields":{"hs_execution_state":"SUCCESS"}}`, b.fire(body, clientSecret))
 }
 
+// rate is the body of a rate.
+func rate(most, period, unit string) string {
+	return `{"portal_id":62515,"action_id":7,"max_throughput":` + most + `,"time_period":` + period + `,"time_unit":"` + unit + `"}`
+}
+
 func TestRatesAreSetShownAndDeleted(t *testing.T) {
 	t.Parallel()
 	b := hookServer(t)
@@ -204,8 +209,12 @@ func TestRatesAreSetShownAndDeleted(t *testing.T) {
 		strings.Replace(tenASecond, `"10"`, `1.5`, 1), strings.Replace(tenASecond, `"10"`, `true`, 1),
 		strings.Replace(tenASecond, `"10"`, `"ten"`, 1), strings.Replace(tenASecond, `"10"`, `99999999999`, 1),
 		strings.Replace(tenASecond, `seconds`, `fortnights`, 1), strings.Replace(tenASecond, `"time_period":1`, `"time_period":0`, 1),
+		rate("1000001", "1", "second"), rate("1", "367", "day"), rate("1", "8785", "hours"), rate("1", "31622401", "seconds"),
 	} {
 		require.Equal(t, 400, b.configure(body).status, body)
+	}
+	for _, body := range []string{rate("1000000", "1", "second"), rate("1", "366", "days"), rate("1", "8784", "hour"), rate("1", "31622400", "second")} {
+		require.Equal(t, 200, b.configure(body).status, body)
 	}
 }
 

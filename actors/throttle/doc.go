@@ -12,8 +12,10 @@
 // that has its action. PortalQueue (handle: [Portals]) claims what a queue's budget
 // allows, from all of a portal's queues in turn, tells HubSpot, and records what came
 // of it. Budget comes back one period after the answer to the call that took it; it
-// is claimed a moment before, so that only the call's own time is lost. The jobs are the guarantee
-// that a queue with actions has a PortalQueue somewhere; they are no clock.
+// is claimed a moment before, so that only the call's own time is lost; what would come
+// back within a thousandth of the period is merged in time, and comes back with the
+// last of it. The jobs are the guarantee that a queue with actions has a PortalQueue
+// somewhere; they are no clock.
 // OAuthRefreshLock (handle: [Tokens]) has each portal's token, refreshed by one at a
 // time. JobBatcher inserts jobs that need not be unique.
 //
