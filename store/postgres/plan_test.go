@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 
@@ -65,4 +66,55 @@ func TestTheBatchNeverSortsOrScansTheQueue(t *testing.T) {
 	}
 	b.exec(`ANALYZE`)
 	judge("few of the other platform")
+}
+
+// The throttle's table of actions has all that waits and all that ended lately;
+// what its statements look for are a few rows of it, however few it had when they
+// were planned.
+func TestTheThrottleFindsItsRows(t *testing.T) {
+	t.Parallel()
+	b := throttle(t, 10, 1, store.Second)
+	conn, err := pgx.ConnectConfig(t.Context(), b.Database.Config)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, conn.Close(t.Context())) }()
+	constants := stringConstants(t)
+	_, err = conn.Exec(t.Context(), constants["sqlSession"])
+	require.NoError(t, err)
+	statements := map[string]int{
+		"sqlClaim": 6, "sqlConfirm": 3, "sqlComplete": 3, "sqlFail": 8, "sqlRelease": 5, "sqlAcceptKnown": 5, "sqlAcceptLive": 5, "sqlRepeats": 3,
+		"sqlForgetActions": 2, "sqlQueueErrors": 3,
+	}
+	judge := func(when string) {
+		for name, arguments := range statements {
+			_, err := conn.Prepare(t.Context(), name+" "+when, constants[name])
+			require.NoError(t, err)
+			rows, err := conn.Query(t.Context(), `EXPLAIN EXECUTE "`+name+` `+when+`"(`+strings.Repeat("NULL, ", arguments-1)+`NULL)`, pgx.QueryExecModeSimpleProtocol)
+			require.NoError(t, err)
+			lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+			require.NoError(t, err)
+			plan := strings.Join(lines, "\n")
+			require.NotRegexp(t, `Seq Scan|Bitmap`, plan, "%s, %s", name, when)
+			for i, line := range lines {
+				if regexp.MustCompile(`Scan .*on (action_executions|river_job)`).MatchString(line) {
+					require.Regexp(t, `(Index|TID) Cond: `, lines[i+1], "%s, %s: it reads all\n%s", name, when, plan)
+				}
+			}
+			waits := strings.Count(plan, "action_executions_waiting")
+			require.Equal(t, name == "sqlClaim", waits == 1, "%s, %s\n%s", name, when, plan)
+			require.NotRegexp(t, `Index Cond: \(portal_id = [^)]*\)\n`, plan, "%s, %s: it reads all of a portal", name, when)
+		}
+	}
+	judge("empty")
+	b.accept(queueOf(1), 0, 20)
+	judge("a few, not analyzed")
+	b.exec(`ANALYZE`)
+	judge("a few")
+	b.accept(queueOf(2), 0, 3000)
+	c := b.claim(10, queueOf(2))
+	b.record(store.Outcome{Claim: c.Number, Done: idsOf(c)})
+	b.exec(`ANALYZE`)
+	judge("many")
+	b.exec(`UPDATE action_executions SET state = 'completed', finished_at = now() WHERE callback_id <> '1-c0'`)
+	b.exec(`VACUUM ANALYZE`)
+	judge("one, and much that has ended")
 }

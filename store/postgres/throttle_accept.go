@@ -192,10 +192,12 @@ func (b actionBatch) row(portal int64, name string) int {
 // queue has no living job.
 const sqlRepeats = `
 SELECT u.nr, a.state, extract(epoch FROM a.expires_at - now())::float8
-FROM unnest($1::bigint[], $2::text[]) WITH ORDINALITY AS u(portal, callback, nr)
-	JOIN action_executions a ON a.portal_id = u.portal AND a.callback_id = u.callback
-WHERE $3 OR a.state <> 'waiting' OR EXISTS (SELECT FROM throttle_queues q JOIN river_job j ON j.id = q.job_id
-	WHERE q.seq = a.queue AND j.state IN ('available', 'pending', 'running', 'retryable', 'scheduled'))`
+FROM unnest($1::bigint[], $2::text[]) WITH ORDINALITY AS u(portal, callback, nr) CROSS JOIN LATERAL (
+	SELECT * FROM action_executions WHERE portal_id = u.portal AND callback_id = u.callback OFFSET 0 -- one look-up each
+) a
+WHERE $3 OR a.state <> 'waiting' OR (
+	SELECT (SELECT j.state IN ('available', 'pending', 'running', 'retryable', 'scheduled') FROM river_job j WHERE j.id = q.job_id)
+	FROM throttle_queues q WHERE q.seq = a.queue)`
 
 // acceptRepeats answers those that were here before and need nothing more: a job
 // that lives stays alive while an action waits.

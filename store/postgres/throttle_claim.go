@@ -19,8 +19,7 @@ SELECT seq FROM throttle_queues WHERE id = ANY ($1) AND portal_id = $2 ORDER BY 
 // a statement of its own, so that it sees what was committed before they were
 // had; its clock is that of its beginning. $1 queues, $2 the most actions, $3 the
 // lease in seconds, $4 the most actions of one call, $5 how many of one queue are
-// looked at, $6 how many seconds early budget may be claimed, $7 their portal. Its
-// steps:
+// looked at, $6 how many seconds early budget may be claimed. Its steps:
 //
 //	t      the queues with their rates
 //	room   what is left of each budget: all that was spent and is not back, now
@@ -33,6 +32,11 @@ SELECT seq FROM throttle_queues WHERE id = ANY ($1) AND portal_id = $2 ORDER BY 
 //	taken  what is spent now; it ends with the lease until an answer says otherwise
 //	waits  until when the claims have to wait for their budget
 //	freed  rows that count no more, and nobody will answer for
+//
+// Nobody else writes what is due, under the locks, but an answer that came too
+// late. Rows are found by their places, and "finished_at IS NULL" stands for the
+// state, so that no plan that was made for a short queue can read all that waits:
+// its index does not fit.
 const sqlClaim = `
 WITH t AS MATERIALIZED (
 	SELECT q.seq, q.id, o.nr, c.max_throughput AS most, q.paused_at IS NOT NULL AS paused, p.period, statement_timestamp() - p.period AS since
@@ -47,9 +51,9 @@ WITH t AS MATERIALIZED (
 		FROM throttle_windows w WHERE w.queue = t.seq AND w.ended_at > t.since
 	) w
 ), head AS MATERIALIZED (
-	SELECT t.seq, t.nr, h.*, row_number() OVER (PARTITION BY t.seq ORDER BY h.late, h.due_at, h.callback_id) AS place
+	SELECT t.seq, t.nr, h.*, row_number() OVER (PARTITION BY t.seq ORDER BY h.late, h.due_at) AS place
 	FROM t JOIN room r ON r.seq = t.seq CROSS JOIN LATERAL (
-		SELECT a.callback_id, a.due_at, a.expires_at <= statement_timestamp() AS late
+		SELECT a.ctid AS spot, a.due_at, a.expires_at <= statement_timestamp() AS late
 		FROM action_executions a
 		WHERE a.queue = t.seq AND a.state = 'waiting' AND a.due_at <= statement_timestamp()
 		ORDER BY a.due_at LIMIT 100 + greatest(least(r.soon, $5::bigint), 0)
@@ -57,11 +61,11 @@ WITH t AS MATERIALIZED (
 	WHERE h.late OR NOT t.paused
 ), gone AS (
 	UPDATE action_executions a SET state = 'expired', finished_at = now(), claim = 0
-	FROM head h WHERE h.late AND a.portal_id = $7 AND a.callback_id = h.callback_id AND a.state = 'waiting' RETURNING 1
+	FROM head h WHERE h.late AND a.ctid = h.spot AND a.finished_at IS NULL RETURNING 1
 ), pick AS MATERIALIZED (
-	SELECT p.seq, p.callback_id, p.place, p.later, (row_number() OVER (PARTITION BY p.later ORDER BY p.place, p.nr) - 1) / $4::bigint AS call
+	SELECT p.seq, p.spot, p.place, p.later, (row_number() OVER (PARTITION BY p.later ORDER BY p.place, p.nr) - 1) / $4::bigint AS call
 	FROM (
-		SELECT h.seq, h.callback_id, h.place, h.nr, h.place > r.free AS later FROM head h JOIN room r ON r.seq = h.seq
+		SELECT h.seq, h.spot, h.place, h.nr, h.place > r.free AS later FROM head h JOIN room r ON r.seq = h.seq
 		WHERE NOT h.late AND h.place <= r.soon
 		ORDER BY later, h.place, h.nr LIMIT $2
 	) p
@@ -69,8 +73,7 @@ WITH t AS MATERIALIZED (
 	SELECT d.later, d.call, nextval('throttle_claims') AS claim FROM (SELECT DISTINCT later, call FROM pick ORDER BY later, call) d
 ), claimed AS (
 	UPDATE action_executions a SET claim = n.claim, due_at = statement_timestamp() + make_interval(secs => $3)
-	FROM pick p JOIN number n ON n.later = p.later AND n.call = p.call
-	WHERE a.portal_id = $7 AND a.callback_id = p.callback_id AND a.state = 'waiting'
+	FROM pick p JOIN number n ON n.later = p.later AND n.call = p.call WHERE a.ctid = p.spot AND a.finished_at IS NULL
 	RETURNING a.queue, a.claim, a.callback_id, a.giving_up
 ), spent AS MATERIALIZED (
 	SELECT p.seq, n.claim, count(*) AS n, max(p.place) AS place
@@ -146,7 +149,7 @@ func (t *Throttle) Claim(ctx context.Context, r store.ClaimRequest) (claims stor
 			return err
 		}
 		batch := &pgx.Batch{}
-		batch.Queue(sqlClaim, r.Queues, r.Limit, r.Lease.Seconds(), r.Batch, each, r.Ahead.Seconds(), r.PortalID).Query(func(rows pgx.Rows) error {
+		batch.Queue(sqlClaim, r.Queues, r.Limit, r.Lease.Seconds(), r.Batch, each, r.Ahead.Seconds()).Query(func(rows pgx.Rows) error {
 			return scanClaims(rows, &claims)
 		})
 		batch.Queue(sqlDues, r.Queues, r.Batch, r.MaxLinger.Seconds(), r.Ahead.Seconds()).Query(func(rows pgx.Rows) error {
@@ -191,9 +194,16 @@ func scanClaims(rows pgx.Rows, claims *store.Claims) error {
 	return err
 }
 
+// sqlHeld is true for those of a portal's actions, $2 and $3, that still belong to
+// the claim, $1. Each is looked up by itself, whatever the plan.
+const sqlHeld = `
+ctid = ANY (ARRAY(SELECT a.ctid FROM unnest($3::text[]) AS u(callback) CROSS JOIN LATERAL (
+	SELECT ctid FROM action_executions WHERE portal_id = $2 AND callback_id = u.callback OFFSET 0
+) a)) AND claim = $1 AND finished_at IS NULL`
+
 const sqlConfirm = `
 SELECT callback_id, extract(epoch FROM due_at - clock_timestamp())::float8 FROM action_executions
-WHERE portal_id = $2 AND callback_id = ANY ($3) AND claim = $1 AND state = 'waiting' AND due_at > clock_timestamp()`
+WHERE due_at > clock_timestamp() AND ` + sqlHeld
 
 // Confirm returns which of a portal's actions still belong to the claim, and for
 // how long all of them do. Whoever was held up since the claim asks before it
@@ -226,7 +236,7 @@ const (
 	// mark only if HubSpot could not be told.
 	sqlComplete = `
 UPDATE action_executions SET state = CASE WHEN giving_up THEN 'given_up' ELSE 'completed' END, giving_up = false, finished_at = now(), claim = 0
-WHERE portal_id = $2 AND callback_id = ANY ($3) AND claim = $1 AND state = 'waiting'
+WHERE ` + sqlHeld + `
 RETURNING state`
 
 	// sqlFail counts a failure, atomically. $4 the pause before the next try in
@@ -241,12 +251,12 @@ UPDATE action_executions SET failures = failures + 1, last_error = $5, claim = 0
 		WHEN failures + 1 >= $8 THEN 0
 		WHEN (failures + 1) % $6 = 0 THEN $7
 		ELSE $4 * power(2, failures % $6) END::float8)
-WHERE portal_id = $2 AND callback_id = ANY ($3) AND claim = $1 AND state = 'waiting'
+WHERE ` + sqlHeld + `
 RETURNING state, failures % $6 = 0 AND NOT giving_up`
 
 	sqlRelease = `
 UPDATE action_executions SET due_at = now() + make_interval(secs => $4), claim = 0, last_error = nullif($5, '')
-WHERE portal_id = $2 AND callback_id = ANY ($3) AND claim = $1 AND state = 'waiting'`
+WHERE ` + sqlHeld
 
 	// sqlEndWindows begins the period after which budget comes back, $2 seconds ago.
 	sqlEndWindows = `
@@ -258,8 +268,9 @@ WHERE claim = $1 AND ended_at > now() - make_interval(secs => $2)`
 	// sqlQueueErrors tells operators; the locks are taken in order.
 	sqlQueueErrors = `
 WITH q AS MATERIALIZED (
-	SELECT seq FROM throttle_queues WHERE seq IN (SELECT queue FROM action_executions WHERE portal_id = $1 AND callback_id = ANY ($2))
-	ORDER BY id FOR NO KEY UPDATE
+	SELECT seq FROM throttle_queues WHERE seq = ANY (ARRAY(SELECT a.queue FROM unnest($2::text[]) AS u(callback) CROSS JOIN LATERAL (
+		SELECT queue FROM action_executions WHERE portal_id = $1 AND callback_id = u.callback OFFSET 0
+	) a)) ORDER BY id FOR NO KEY UPDATE
 )
 UPDATE throttle_queues t SET last_error = left($3, 1000) FROM q WHERE t.seq = q.seq`
 )

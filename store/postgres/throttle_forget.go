@@ -10,9 +10,9 @@ import (
 
 const (
 	sqlForgetActions = `
-DELETE FROM action_executions WHERE (portal_id, callback_id) IN (
-	SELECT portal_id, callback_id FROM action_executions WHERE finished_at < now() - make_interval(secs => $1)
-	ORDER BY finished_at LIMIT $2 FOR UPDATE SKIP LOCKED)`
+DELETE FROM action_executions WHERE ctid = ANY (ARRAY(
+	SELECT ctid FROM action_executions WHERE finished_at < now() - make_interval(secs => $1)
+	ORDER BY finished_at LIMIT $2 FOR UPDATE SKIP LOCKED))`
 
 	sqlForgetStates = `DELETE FROM oauth_states WHERE created_at < now() - interval '1 day'`
 )

@@ -35,29 +35,35 @@ func queueLock(id string) int32 {
 const sqlShareQueues = `SELECT count(pg_advisory_xact_lock_shared($1, u.lock)) FROM unnest($2::int[]) AS u(lock)`
 
 // sqlAcceptKnown inserts actions of queues whose numbers are known, $1, one for
-// each action, $2: all if each has a living job, or none.
+// each action, $2: all if each has a living job, or none. It and sqlAcceptLive look
+// for one queue after the other, whatever the plan: a join of a few queues with
+// few jobs would soon be one with all jobs.
 const sqlAcceptKnown = `
 INSERT INTO action_executions (queue, portal_id, callback_id, expires_at)
 SELECT u.queue, u.portal, u.callback, now() + make_interval(secs => u.seconds)
 FROM unnest($2::bigint[], $3::bigint[], $4::text[], $5::float8[]) AS u(queue, portal, callback, seconds)
-WHERE cardinality($1::bigint[]) = (SELECT count(*) FROM throttle_queues q JOIN river_job j ON j.id = q.job_id
-	WHERE q.seq = ANY ($1) AND j.state IN ('available', 'pending', 'running', 'retryable', 'scheduled'))`
+WHERE (SELECT bool_and(EXISTS (SELECT FROM river_job j
+	WHERE j.id = (SELECT q.job_id FROM throttle_queues q WHERE q.seq = k.seq)
+		AND j.state IN ('available', 'pending', 'running', 'retryable', 'scheduled'))) FROM unnest($1::bigint[]) AS k(seq))`
 
 // sqlAcceptLive inserts the actions of those queues, $1, that have a living job,
 // and returns these queues' places and numbers.
 const sqlAcceptLive = `
 WITH own AS MATERIALIZED (
-	SELECT u.nr, q.seq FROM unnest($1::text[]) WITH ORDINALITY AS u(id, nr)
-		JOIN throttle_queues q ON q.id = u.id JOIN river_job j ON j.id = q.job_id
-	WHERE j.state IN ('available', 'pending', 'running', 'retryable', 'scheduled')
+	SELECT u.nr, (
+		SELECT CASE WHEN (
+			SELECT j.state IN ('available', 'pending', 'running', 'retryable', 'scheduled') FROM river_job j WHERE j.id = q.job_id
+		) THEN q.seq END FROM throttle_queues q WHERE q.id = u.id
+	) AS seq
+	FROM unnest($1::text[]) WITH ORDINALITY AS u(id, nr)
 ), new AS (
 	INSERT INTO action_executions (queue, portal_id, callback_id, expires_at)
 	SELECT own.seq, u.portal, u.callback, now() + make_interval(secs => u.seconds)
 	FROM unnest($2::int[], $3::bigint[], $4::text[], $5::float8[]) WITH ORDINALITY AS u(queue, portal, callback, seconds, nr)
 		JOIN own ON own.nr = u.queue
-	ORDER BY u.nr
+	WHERE own.seq IS NOT NULL ORDER BY u.nr
 )
-SELECT nr, seq FROM own`
+SELECT nr, seq FROM own WHERE seq IS NOT NULL`
 
 // acceptLive takes all new actions of queues that have a living job.
 func (t *Throttle) acceptLive(ctx context.Context, b actionBatch, got []answer) error {
