@@ -194,16 +194,16 @@ func scanClaims(rows pgx.Rows, claims *store.Claims) error {
 	return err
 }
 
-// sqlHeld is true for those of a portal's actions, $2 and $3, that still belong to
+// whereHeld holds for those of a portal's actions, $2 and $3, that still belong to
 // the claim, $1. Each is looked up by itself, whatever the plan.
-const sqlHeld = `
+const whereHeld = `
 ctid = ANY (ARRAY(SELECT a.ctid FROM unnest($3::text[]) AS u(callback) CROSS JOIN LATERAL (
 	SELECT ctid FROM action_executions WHERE portal_id = $2 AND callback_id = u.callback OFFSET 0
 ) a)) AND claim = $1 AND finished_at IS NULL`
 
 const sqlConfirm = `
 SELECT callback_id, extract(epoch FROM due_at - clock_timestamp())::float8 FROM action_executions
-WHERE due_at > clock_timestamp() AND ` + sqlHeld
+WHERE due_at > clock_timestamp() AND ` + whereHeld
 
 // Confirm returns which of a portal's actions still belong to the claim, and for
 // how long all of them do. Whoever was held up since the claim asks before it
@@ -236,7 +236,7 @@ const (
 	// mark only if HubSpot could not be told.
 	sqlComplete = `
 UPDATE action_executions SET state = CASE WHEN giving_up THEN 'given_up' ELSE 'completed' END, giving_up = false, finished_at = now(), claim = 0
-WHERE ` + sqlHeld + `
+WHERE ` + whereHeld + `
 RETURNING state`
 
 	// sqlFail counts a failure, atomically. $4 the pause before the next try in
@@ -251,12 +251,12 @@ UPDATE action_executions SET failures = failures + 1, last_error = $5, claim = 0
 		WHEN failures + 1 >= $8 THEN 0
 		WHEN (failures + 1) % $6 = 0 THEN $7
 		ELSE $4 * power(2, failures % $6) END::float8)
-WHERE ` + sqlHeld + `
+WHERE ` + whereHeld + `
 RETURNING state, failures % $6 = 0 AND NOT giving_up`
 
 	sqlRelease = `
 UPDATE action_executions SET due_at = now() + make_interval(secs => $4), claim = 0, last_error = nullif($5, '')
-WHERE ` + sqlHeld
+WHERE ` + whereHeld
 
 	// sqlEndWindows begins the period after which budget comes back, $2 seconds ago.
 	sqlEndWindows = `
