@@ -340,6 +340,9 @@ func TestRepeatsAmongNewActions(t *testing.T) {
 	for i := range 3 {
 		b.accept(queueOf(1), 10*i, 10)
 	}
+	b.exec(`CREATE SEQUENCE tries`) // knows no rollback
+	b.exec(`CREATE FUNCTION try() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM nextval('tries'); RETURN NULL; END $$`)
+	b.exec(`CREATE TRIGGER try BEFORE INSERT ON action_executions FOR EACH STATEMENT EXECUTE FUNCTION try()`)
 	for i, repeats := range []int{5, 10, 1} { // the first surprises, the others are expected
 		got := b.accept(queueOf(1), 30+10*i-repeats, 10+repeats)
 		for n, a := range got {
@@ -349,4 +352,68 @@ func TestRepeatsAmongNewActions(t *testing.T) {
 	}
 	require.Equal(t, 60, b.count(`SELECT count(*) FROM action_executions`))
 	require.Equal(t, 1, b.live())
+	require.Equal(t, 2+1+1, b.count(`SELECT last_value FROM tries`))
+}
+
+// The statements have said that all went well when the commit fails: nobody may
+// have been told so.
+func TestNothingIsTakenThatIsNotCommitted(t *testing.T) {
+	t.Parallel()
+	b := throttle(t, 100, 1, store.Second)
+	one := func(callback string) error {
+		_, err := b.Accept(t.Context(), []store.Action{{Queue: queueOf(1), CallbackID: callback, Expires: time.Hour}})
+		return err
+	}
+	require.NoError(t, one("a queue without a job"))
+	b.exec(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+		IF NEW.callback_id LIKE 'lost%' THEN RAISE EXCEPTION 'not at the commit'; END IF; RETURN NULL; END $$`)
+	b.exec(`CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON action_executions DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION refuse()`)
+	require.ErrorContains(t, one("lost, of a queue that is not known"), "not at the commit")
+	require.NoError(t, one("it is known now"))
+	require.ErrorContains(t, one("lost, of one that is"), "not at the commit")
+	require.Equal(t, 2, b.count(`SELECT count(*) FROM action_executions`))
+	require.NoError(t, one("and the connection is good"))
+}
+
+// The locks of a batch are held until its commit, not only while they are taken.
+func TestAJobThatEndsWaitsForTheCommit(t *testing.T) {
+	t.Parallel()
+	b := throttle(t, 10, 1, store.Second)
+	b.accept(queueOf(1), 0, 1)
+	b.accept(queueOf(1), 1, 1)
+	job, err := b.job(queueOf(1))
+	require.NoError(t, err)
+	require.NoError(t, b.finish(queueOf(1)))
+	b.exec(`CREATE TABLE brake ()`)
+	b.exec(`CREATE FUNCTION brake() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN LOCK TABLE brake IN SHARE MODE; RETURN NULL; END $$`)
+	b.exec(`CREATE TRIGGER brake AFTER INSERT ON action_executions FOR EACH STATEMENT EXECUTE FUNCTION brake()`)
+	held, err := b.Pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = held.Rollback(t.Context()) }() // a failure must not hang
+	_, err = held.Exec(t.Context(), `LOCK TABLE brake IN EXCLUSIVE MODE`)
+	require.NoError(t, err)
+
+	accepted := make(chan error, 1)
+	go func() {
+		_, err := b.Accept(t.Context(), []store.Action{{Queue: queueOf(1), CallbackID: "late", Expires: time.Hour}})
+		accepted <- err
+	}()
+	b.awaitBlocked()
+	type outcome struct {
+		ended bool
+		err   error
+	}
+	end := make(chan outcome, 1)
+	working := b.working()
+	go func() {
+		ended, err := b.EndJob(working, job)
+		end <- outcome{ended, err}
+	}()
+	require.Eventually(t, func() bool {
+		return b.count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == 2 || len(end) > 0
+	}, time.Minute, time.Millisecond)
+	require.Empty(t, end)
+	require.NoError(t, held.Rollback(t.Context()))
+	require.NoError(t, <-accepted)
+	require.Equal(t, outcome{}, <-end, "it sees the action and stays")
 }
