@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"takt/actors"
-	"takt/actors/build"
+	"takt/actors/queue"
 	"takt/actors/throttle"
 	"takt/actors/throttle/hubspot"
 	"takt/storage"
@@ -27,7 +27,7 @@ type node struct {
 	db *postgres.DB
 }
 
-func startNode(t *testing.T, database *pgx.ConnConfig, queue build.QueueConfig) node {
+func startNode(t *testing.T, database *pgx.ConnConfig, queue queue.Config) node {
 	t.Helper()
 	db := postgres.New()
 	q := postgres.NewQueue(db, postgres.QueueConfig{})
@@ -40,7 +40,8 @@ func startNode(t *testing.T, database *pgx.ConnConfig, queue build.QueueConfig) 
 		Queue:    queue,
 	}, actors.Deps{
 		Logger: zerolog.New(t.Output()).Level(zerolog.WarnLevel), DB: db, Queue: q, Monitor: q,
-		Files: openFiles(t), Rows: postgres.NewFiles(db), Load: postgres.NewLoad(db),
+		Tokens: store.NewWorkerTokens(store.WorkerTokenTTL, make([]byte, 32)),
+		Files:  openFiles(t), Rows: postgres.NewFiles(db), Load: postgres.NewLoad(db),
 		Throttle:    throttle.Deps{Store: th, HubSpot: hubspot.NewClient(hubspot.Config{}), Keys: keys},
 		Deployments: postgres.NewDeployments(db),
 	})
@@ -73,16 +74,16 @@ func openFiles(t *testing.T) *storage.Files {
 func TestSubmitWakesAPollParkedAtAnotherController(t *testing.T) {
 	t.Parallel()
 	database := storetest.New(t)
-	never := build.QueueConfig{Recount: time.Hour}
+	never := queue.Config{Recount: time.Hour}
 	here, there := startNode(t, database.Config, never), startNode(t, database.Config, never)
 
 	w := storetest.Worker(t, database.DB)
-	_, ticket, err := there.Queue.Arrive(t.Context(), build.PollRequest{Token: w.Plain}, time.Minute)
+	_, parked, err := there.Queue.Arrive(t.Context(), w.Request(), time.Minute)
 	require.NoError(t, err)
-	require.NotNil(t, ticket, "the queue is empty, so the poll parks")
+	require.NotNil(t, parked, "the queue is empty, so the poll parks")
 
 	b := storetest.Build(t, here.db, func(*store.Submission) {})
-	reply, err := ticket.Wait(t.Context())
+	reply, err := parked(t.Context())
 	require.NoError(t, err)
 	require.NotNil(t, reply.Job)
 	require.Equal(t, b.ID, reply.Job.BuildID)
@@ -93,18 +94,18 @@ func TestSubmitWakesAPollParkedAtAnotherController(t *testing.T) {
 func TestLostConnectionsHealByThemselves(t *testing.T) {
 	t.Parallel()
 	database := storetest.New(t)
-	never := build.QueueConfig{Recount: time.Hour}
+	never := queue.Config{Recount: time.Hour}
 	here, there := startNode(t, database.Config, never), startNode(t, database.Config, never)
 
 	cut(t, database)
 	w := storetest.Worker(t, database.DB)
-	var ticket *build.Ticket
+	var parked func(context.Context) (store.PollReply, error)
 	require.Eventually(t, func() bool { // 503 until the pool is back
 		var err error
-		_, ticket, err = there.Queue.Arrive(t.Context(), build.PollRequest{Token: w.Plain}, time.Minute)
+		_, parked, err = there.Queue.Arrive(t.Context(), w.Request(), time.Minute)
 		return err == nil
 	}, time.Minute, 10*time.Millisecond)
-	require.NotNil(t, ticket)
+	require.NotNil(t, parked)
 
 	var b store.Build
 	require.Eventually(t, func() bool {
@@ -114,7 +115,7 @@ func TestLostConnectionsHealByThemselves(t *testing.T) {
 		}, func() error { return nil })
 		return err == nil
 	}, time.Minute, 10*time.Millisecond)
-	reply, err := ticket.Wait(t.Context())
+	reply, err := parked(t.Context())
 	require.NoError(t, err)
 	require.NotNil(t, reply.Job)
 	require.Equal(t, b.ID, reply.Job.BuildID)

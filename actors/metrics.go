@@ -3,36 +3,40 @@ package actors
 import (
 	"time"
 
-	"takt/actors/build"
 	"takt/actors/janitor"
+	"takt/actors/queue"
 )
 
 // measure registers the figures of the subsystems, which know no registry.
 func (t *Tree) measure() {
-	queue := func(f func(build.QueueStats) float64) func() float64 {
+	stat := func(f func(queue.Stats) float64) func() float64 {
 		return func() float64 { return f(t.Queue.Stats()) }
 	}
 	tel := t.Telemetry
 	tel.Gauge("takt_queue_pending_builds", "Builds that wait, as the queue's hints have it.",
-		queue(func(s build.QueueStats) float64 { return float64(s.Pending) }))
+		stat(func(s queue.Stats) float64 { return float64(s.Pending) }))
 	tel.Gauge("takt_queue_parked_polls", "Polls that wait for a build.",
-		queue(func(s build.QueueStats) float64 { return float64(s.Parked) }))
-	tel.Gauge("takt_queue_lined_polls", "Polls that wait for a transaction.",
-		queue(func(s build.QueueStats) float64 { return float64(s.Lined) }))
-	tel.Gauge("takt_queue_flying_polls", "Polls in a transaction.",
-		queue(func(s build.QueueStats) float64 { return float64(s.Flying) }))
+		stat(func(s queue.Stats) float64 { return float64(s.Parked) }))
+	tel.Gauge("takt_queue_waiting_polls", "Polls that wait for a transaction.",
+		stat(func(s queue.Stats) float64 { return float64(s.Waiting) }))
+	tel.Gauge("takt_queue_batched_polls", "Polls in a transaction.",
+		stat(func(s queue.Stats) float64 { return float64(s.Batched) }))
+	tel.Gauge("takt_queue_sessions", "Workers that this controller remembers.",
+		stat(func(s queue.Stats) float64 { return float64(s.Sessions) }))
+	tel.Counter("takt_queue_idle_polls_total", "Polls that were answered or parked from memory.",
+		stat(func(s queue.Stats) float64 { return float64(s.Idle) }))
 	tel.Counter("takt_queue_transactions_total", "Assignment transactions.",
-		queue(func(s build.QueueStats) float64 { return float64(s.Batches) }))
+		stat(func(s queue.Stats) float64 { return float64(s.Batches) }))
 	tel.Counter("takt_queue_polls_total", "Polls that were in an assignment transaction.",
-		queue(func(s build.QueueStats) float64 { return float64(s.Polls) }))
+		stat(func(s queue.Stats) float64 { return float64(s.Polls) }))
 	tel.Counter("takt_queue_assigned_total", "Builds handed out for the first time.",
-		queue(func(s build.QueueStats) float64 { return float64(s.Assigned) }))
+		stat(func(s queue.Stats) float64 { return float64(s.Assigned) }))
 	tel.Counter("takt_queue_redelivered_total", "Builds handed out again, because the reply may have been lost.",
-		queue(func(s build.QueueStats) float64 { return float64(s.Redelivered) }))
+		stat(func(s queue.Stats) float64 { return float64(s.Redelivered) }))
 	tel.Counter("takt_queue_failed_polls_total", "Polls that ended with an error.",
-		queue(func(s build.QueueStats) float64 { return float64(s.Failed) }))
+		stat(func(s queue.Stats) float64 { return float64(s.Failed) }))
 	tel.Counter("takt_queue_woken_total", "Wake-ups of parked polls.",
-		queue(func(s build.QueueStats) float64 { return float64(s.Woken) }))
+		stat(func(s queue.Stats) float64 { return float64(s.Woken) }))
 	tel.Gauge("takt_leaked_processes", "Abandoned actors and goroutines that still run.",
 		func() float64 { return float64(t.sys.Leaked()) })
 	tel.Gauge("takt_ready", "1 while work can be done.", func() float64 {

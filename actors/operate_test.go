@@ -9,14 +9,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"takt/actors"
-	"takt/actors/build"
+	"takt/actors/queue"
 	"takt/store"
 	"takt/store/storetest"
 )
 
 func TestOperatorsOrders(t *testing.T) {
 	t.Parallel()
-	n := startNode(t, storetest.New(t).Config, build.QueueConfig{})
+	n := startNode(t, storetest.New(t).Config, queue.Config{})
 	ctx := t.Context()
 	require.NoError(t, n.Restart(ctx, "takt/repo/pool"))
 	require.NoError(t, n.Restart(ctx, "takt/orchestration"))
@@ -45,7 +45,7 @@ func TestOperatorsOrders(t *testing.T) {
 
 func TestRestartOfTheRootIsAnotherStart(t *testing.T) {
 	t.Parallel()
-	n := startNode(t, storetest.New(t).Config, build.QueueConfig{})
+	n := startNode(t, storetest.New(t).Config, queue.Config{})
 	begun := n.Snapshot(false).StartedAt
 	restarted := make(chan error, 1)
 	go func() { restarted <- n.Restart(t.Context(), "takt") }()

@@ -72,7 +72,7 @@ func (h *hall) controller(edit ...func(*throttle.Config)) node {
 		Database: func(context.Context) (*pgx.ConnConfig, error) { return database.Copy(), nil },
 		Throttle: cfg,
 	}, actors.Deps{
-		Logger: zerolog.New(h.t.Output()).Level(zerolog.WarnLevel), DB: db, Queue: q, Monitor: q,
+		Logger: zerolog.New(h.t.Output()).Level(zerolog.WarnLevel), DB: db, Queue: q, Monitor: q, Tokens: store.NewWorkerTokens(store.WorkerTokenTTL, make([]byte, 32)),
 		Files: openFiles(h.t), Rows: postgres.NewFiles(db), Load: postgres.NewLoad(db),
 		Deployments: postgres.NewDeployments(db),
 		Throttle: throttle.Deps{Store: th, HubSpot: client, Keys: keys, App: hubspot.App{

@@ -8,12 +8,12 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"takt/actors/build"
 	"takt/actors/deployment"
 	"takt/actors/heijunka"
 	"takt/actors/janitor"
 	"takt/actors/otp"
 	"takt/actors/pubsub"
+	"takt/actors/queue"
 	"takt/actors/repo"
 	"takt/actors/request"
 	"takt/actors/telemetry"
@@ -33,7 +33,7 @@ type Config struct {
 	Database repo.Source
 	// Pool and Queue are without Source, Sinks and Name: the tree fills these in.
 	Pool  repo.PoolConfig
-	Queue build.QueueConfig
+	Queue queue.Config
 	// Timeouts and Rule are the heartbeat monitor's.
 	Timeouts store.Timeouts
 	Rule     store.LostRule
@@ -56,8 +56,10 @@ type Deps struct {
 	// DB gets the connection pool whenever there is one.
 	DB repo.Sink
 	// Queue and Monitor are the SQL of the two actors.
-	Queue   build.QueueStore
-	Monitor build.MonitorStore
+	Queue   queue.Store
+	Monitor queue.MonitorStore
+	// Tokens are those of workers.
+	Tokens *store.WorkerTokens
 	// Load keeps what operators change of load levelling.
 	Load heijunka.Settings
 	// Deployments is the SQL of deployments, Forge where repositories are.
@@ -77,8 +79,8 @@ type Tree struct {
 	Postgres  *repo.Postgres // nil with an external database
 	Pool      *repo.Pool
 	Listener  *repo.Listener
-	Queue     *build.Queue
-	Monitor   *build.Monitor
+	Queue     *queue.Queue
+	Monitor   *queue.Monitor
 	Janitor   *janitor.Janitor
 	Requests  request.Requests
 	Heijunka  *heijunka.Heijunka
@@ -113,8 +115,8 @@ func New(cfg Config, deps Deps) *Tree {
 	cfg.Pool.Source, cfg.Pool.Sinks = source, []repo.Sink{deps.DB, t.Listener, t.Throttle.Jobs}
 	t.Pool = repo.NewPool(cfg.Pool)
 
-	t.Queue = build.NewQueue(t.sys, deps.Queue, t.Bus, cfg.Queue)
-	t.Monitor = build.NewMonitor(t.sys, deps.Monitor, t.Queue, t.Bus, build.MonitorConfig{
+	t.Queue = queue.New(t.sys, deps.Queue, t.Bus, deps.Tokens, cfg.Queue)
+	t.Monitor = queue.NewMonitor(t.sys, deps.Monitor, t.Queue, t.Bus, queue.MonitorConfig{
 		Timeouts: cfg.Timeouts, Rule: cfg.Rule, Ready: t.ReadySince,
 	})
 	t.Janitor = janitor.New(t.sys, deps.Rows, deps.Files, cfg.Janitor)

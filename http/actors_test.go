@@ -9,10 +9,10 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"takt/actors/build"
 	"takt/actors/heijunka"
 	"takt/actors/otp"
 	"takt/actors/pubsub"
+	actorqueue "takt/actors/queue"
 	"takt/actors/request"
 	takthttp "takt/http"
 	"takt/http/api"
@@ -20,39 +20,13 @@ import (
 	"takt/store/postgres"
 )
 
-// realQueue is the queue as cmd/takt plugs it in.
-type realQueue struct{ *build.Queue }
-
-func (q realQueue) Full(context.Context) bool { return false }
-
-func (q realQueue) Arrive(ctx context.Context, r takthttp.PollRequest, wait time.Duration) (takthttp.PollReply, takthttp.PollTicket, error) {
-	reply, t, err := q.Queue.Arrive(ctx, build.PollRequest{
-		Token: r.Token, WorkerID: r.WorkerID, Active: r.Active, Reconcile: r.Reconcile,
-	}, wait)
-	if t == nil {
-		return pollReply(reply), nil, err
-	}
-	return takthttp.PollReply{}, realTicket{t}, err
-}
-
-type realTicket struct{ *build.Ticket }
-
-func (t realTicket) Wait(ctx context.Context) (takthttp.PollReply, error) {
-	reply, err := t.Ticket.Wait(ctx)
-	return pollReply(reply), err
-}
-
-func pollReply(r build.Reply) takthttp.PollReply {
-	return takthttp.PollReply{Job: r.Job, Token: r.Token, QueueSize: r.QueueSize}
-}
-
 // setupActors is setup with the real queue and real request actors.
 func setupActors(t *testing.T, replace func(*takthttp.Deps)) *bundle {
 	t.Helper()
 	return setupWith(t, func(d *takthttp.Deps) {
 		sys := otp.New(otp.Options{Logger: zerolog.Nop()})
 		bus := pubsub.New()
-		q := build.NewQueue(sys, d.Queue.(*queue).store, bus, build.QueueConfig{})
+		q := actorqueue.New(sys, d.Queue.(*queue).store, bus, d.Tokens, actorqueue.Config{})
 		h := heijunka.New(sys, heijunka.Deps{
 			Requests: request.New(sys.Ref("takt/request_sup")), Bus: bus, Settings: postgres.NewLoad(postgres.New()),
 		}, heijunka.Config{})
@@ -61,7 +35,7 @@ func setupActors(t *testing.T, replace func(*takthttp.Deps)) *bundle {
 		}})
 		require.NoError(t, err)
 		t.Cleanup(func() { sys.Shutdown(context.WithoutCancel(t.Context())) })
-		d.Queue, d.Requests = realQueue{q}, levelled{h}
+		d.Queue, d.Requests = q, levelled{h}
 		replace(d)
 	})
 }

@@ -19,6 +19,7 @@ import (
 	"takt/actors/pubsub"
 	"takt/actors/request"
 	takthttp "takt/http"
+	"takt/store"
 	"takt/store/postgres"
 )
 
@@ -64,7 +65,7 @@ func middleOf(values []float64) float64 {
 // pollRate polls over 64 connections for a second.
 func pollRate(b *testing.B, addr string) float64 {
 	b.Helper()
-	request := "GET /api/workers/poll HTTP/1.1\r\nHost: takt\r\nX-API-Key: " + apiKey + "\r\nX-Worker-Token: " + strings.Repeat("t", 32) + "\r\n\r\n"
+	request := "GET /api/workers/poll HTTP/1.1\r\nHost: takt\r\nX-API-Key: " + apiKey + "\r\nX-Worker-Token: " + tokensOf(b).Issue(store.WorkerToken{Worker: 7}) + "\r\n\r\n"
 	var polls atomic.Int64
 	var wg sync.WaitGroup
 	begin := time.Now()

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -39,8 +38,16 @@ func (i *instant) Finish(_ context.Context, r store.Result, place func() error) 
 	return false, place()
 }
 
-func (i *instant) Arrive(_ context.Context, r takthttp.PollRequest, _ time.Duration) (takthttp.PollReply, takthttp.PollTicket, error) {
-	return takthttp.PollReply{Token: r.Token}, nil, nil
+func (i *instant) Arrive(_ context.Context, r store.PollRequest, _ time.Duration) (store.PollReply, func(context.Context) (store.PollReply, error), error) {
+	return store.PollReply{Token: r.Presented}, nil, nil
+}
+
+// tokensOf are tokens of workers with a key of this test's own.
+func tokensOf(tb testing.TB) *store.WorkerTokens {
+	tb.Helper()
+	tokens := store.NewWorkerTokens(store.WorkerTokenTTL, make([]byte, 32))
+	require.NoError(tb, tokens.Learn("here", time.Now()))
+	return tokens
 }
 
 func benchServer(b *testing.B) (addr string) {
@@ -56,7 +63,7 @@ func benchServerWith(b *testing.B, requests takthttp.Requests) (addr string) {
 	require.NoError(b, err)
 	i := &instant{build: store.Build{ID: "build", Platform: store.IOS, State: store.Assigned, WorkerID: "worker"}}
 	s, err := takthttp.New(takthttp.Deps{
-		Builds: i, Queue: i, Announce: &announced{}, Files: files, Requests: requests, Metrics: prometheus.NewRegistry(), Logger: zerolog.Nop(),
+		Builds: i, Queue: i, Tokens: tokensOf(b), Announce: &announced{}, Files: files, Requests: requests, Metrics: prometheus.NewRegistry(), Logger: zerolog.Nop(),
 	}, takthttp.Config{APIKey: apiKey, PollRate: -1})
 	require.NoError(b, err)
 	ln, err := (&net.ListenConfig{}).Listen(b.Context(), "tcp", "127.0.0.1:0")
@@ -140,7 +147,7 @@ func BenchmarkDownload(b *testing.B) {
 func BenchmarkPoll(b *testing.B) {
 	addr := benchServer(b)
 	request := "GET /api/workers/poll HTTP/1.1\r\nHost: takt\r\nX-API-Key: " + apiKey +
-		"\r\nX-Worker-Token: " + strings.Repeat("t", 32) + "\r\n\r\n"
+		"\r\nX-Worker-Token: " + tokensOf(b).Issue(store.WorkerToken{Worker: 7}) + "\r\n\r\n"
 	b.SetParallelism(32)
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {

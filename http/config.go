@@ -24,9 +24,6 @@ type Config struct {
 	// TelemetryWithoutKey accepts telemetry that names a build and the worker that
 	// holds it, but shows no API key: old host monitors have none.
 	TelemetryWithoutKey bool
-	// WorkerTokenTTL is how long a worker's first token is valid. Defaults to
-	// 90 seconds.
-	WorkerTokenTTL time.Duration
 
 	// PollRate is how many polls a second one worker may send, and RegisterRate
 	// how many registrations one remote address. Negative: no limit. They default
@@ -111,7 +108,6 @@ var keyPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{16,}$`)
 // WithDefaults returns c with its zero values filled in.
 func (c Config) WithDefaults() Config {
 	c.BaseImageID = cmp.Or(c.BaseImageID, DefaultBaseImageID)
-	c.WorkerTokenTTL = cmp.Or(c.WorkerTokenTTL, 90*time.Second)
 	c.PollRate = cmp.Or(c.PollRate, 100)
 	c.RegisterRate = cmp.Or(c.RegisterRate, 5000)
 	c.MaxSource = cmp.Or(c.MaxSource, 500<<20)
@@ -158,8 +154,8 @@ func (c Config) Validate() error {
 		"list limit": int64(c.MaxList), "drains": int64(c.MaxDrains), "bypass limit": int64(c.MaxBypass),
 		"connection limit": int64(c.MaxConnections), "streams": int64(c.MaxStreams),
 		"stream time-out": int64(c.StreamTimeout), "stream ping": int64(c.StreamPing), "tail interval": int64(c.TailInterval),
-		"worker token lifetime": int64(c.WorkerTokenTTL), "read header time-out": int64(c.ReadHeaderTimeout),
-		"read time-out": int64(c.ReadTimeout), "idle time-out": int64(c.IdleTimeout),
+		"read header time-out": int64(c.ReadHeaderTimeout),
+		"read time-out":        int64(c.ReadTimeout), "idle time-out": int64(c.IdleTimeout),
 		"stall time-out": int64(c.StallTimeout), "presence interval": int64(c.PresenceInterval),
 		"drain time-out": int64(c.DrainTimeout), "shutdown time-out": int64(c.ShutdownTimeout),
 	} {

@@ -62,7 +62,7 @@ type Workers interface {
 // WorkerEntrance lets workers in and out.
 type WorkerEntrance interface {
 	Register(ctx context.Context, r store.Registration) (store.Registered, error)
-	Unregister(ctx context.Context, token store.TokenHash) (store.Departure, error)
+	Unregister(ctx context.Context, token store.WorkerToken) (store.Departure, error)
 	UnregisterID(ctx context.Context, id string) (store.Departure, error)
 }
 
@@ -81,37 +81,11 @@ type Diagnostics interface {
 	Reports(ctx context.Context, worker string, limit int) ([]store.DiagnosticReport, error)
 }
 
-// PollRequest is a worker's request for a build.
-type PollRequest struct {
-	// Token is the presented worker token; "" if the worker gave its id only.
-	Token    string
-	WorkerID string
-	// Active lists the builds that the worker says it has; valid if Reconcile.
-	Active    []string
-	Reconcile bool
-}
-
-// PollReply is the queue's answer to a poll.
-type PollReply struct {
-	Job *store.Job
-	// Token is to be handed to the worker.
-	Token string
-	// QueueSize is the number of pending builds that the worker could take.
-	QueueSize int
-}
-
-// PollTicket is a poll that waits for a build.
-type PollTicket interface {
-	// Wait returns when the poll is answered or ctx ends. It is called once,
-	// and also if the client is gone.
-	Wait(ctx context.Context) (PollReply, error)
-}
-
 // Queue hands out builds.
 type Queue interface {
-	// Arrive serves a poll at once, or parks it for at most wait and returns
-	// its ticket.
-	Arrive(ctx context.Context, r PollRequest, wait time.Duration) (PollReply, PollTicket, error)
+	// Arrive serves a poll at once; or it parks it for at most wait, and then its
+	// second result, called once and also if the client is gone, waits for the reply.
+	Arrive(ctx context.Context, r store.PollRequest, wait time.Duration) (store.PollReply, func(context.Context) (store.PollReply, error), error)
 	// Enqueued says that a build of this platform and with this cache label, ""
 	// for none, was committed.
 	Enqueued(p store.Platform, cache string)
@@ -273,9 +247,11 @@ type OAuth interface {
 
 // Deps is what a Server works with. All are required, but TLS.
 type Deps struct {
-	Builds   Builds
-	Workers  Workers
-	Queue    Queue
+	Builds  Builds
+	Workers Workers
+	Queue   Queue
+	// Tokens are those of workers.
+	Tokens   *store.WorkerTokens
 	Announce Announcer
 	Requests Requests
 	Files    Files

@@ -14,74 +14,72 @@ import (
 
 // queue is a queue without an actor: every poll is a transaction of its own.
 type queue struct {
-	store *postgres.Queue
-	mu    sync.Mutex
-	woken chan struct{} // closed and replaced when a build is enqueued
-	freed []string
-	warm  []string
+	store  *postgres.Queue
+	tokens *store.WorkerTokens
+	mu     sync.Mutex
+	woken  chan struct{} // closed and replaced when a build is enqueued
+	parked int           // polls that have parked
+	freed  []string
+	warm   []string
 }
 
-func (q *queue) serve(ctx context.Context, p store.Poll, presented, next string) (takthttp.PollReply, store.PollResult, error) {
-	results, err := q.store.Serve(ctx, []store.Poll{p})
+func (q *queue) serve(ctx context.Context, p store.Poll, presented string) (store.PollReply, store.PollResult, error) {
+	results, err := q.store.Assign(ctx, []store.Poll{p})
 	if err != nil {
-		return takthttp.PollReply{}, store.PollResult{}, err
+		return store.PollReply{}, store.PollResult{}, err
 	}
 	r := results[0]
-	reply := takthttp.PollReply{Job: r.Job, Token: next}
+	next := store.WorkerToken{Worker: r.Session.Number, Counter: max(r.Session.Used+1, r.Handed)}
+	reply := store.PollReply{Job: r.Job, Token: q.tokens.Issue(next)}
 	switch r.Outcome {
-	case store.PollUnknownToken:
-		err = store.NewError(store.InvalidToken, "Invalid worker token")
+	case store.PollInvalidToken:
+		err = store.ErrInvalidToken()
 	case store.PollUnknownWorker:
 		err = store.NewError(store.NotFound, "Worker not found")
-	case store.PollSuperseded, store.PollParked:
+	case store.PollSuperseded:
 		reply.Token = presented
 	case store.PollFailed:
 		err = r.Err
-	case store.PollAnswered:
+	case store.PollServed:
 	}
 	return reply, r, err
 }
 
-func (q *queue) Arrive(ctx context.Context, r takthttp.PollRequest, wait time.Duration) (takthttp.PollReply, takthttp.PollTicket, error) {
-	next := store.NewWorkerToken()
-	p := store.Poll{WorkerID: r.WorkerID, Next: store.HashToken(next), Active: r.Active, Reconcile: r.Reconcile}
-	if r.Token != "" {
-		p.Token = store.HashToken(r.Token)
-	}
-	if wait > 0 {
-		p.Mode = store.Park
+func (q *queue) Arrive(ctx context.Context, r store.PollRequest, wait time.Duration) (store.PollReply, func(context.Context) (store.PollReply, error), error) {
+	p := store.Poll{
+		Worker: r.Token.Worker, Shown: r.Token.Counter, Used: r.Token.Counter,
+		WorkerID: r.WorkerID, Active: r.Active, Reconcile: r.Reconcile,
 	}
 	q.mu.Lock()
 	woken := q.woken
 	q.mu.Unlock()
-	reply, result, err := q.serve(ctx, p, r.Token, next)
-	if err != nil || result.Outcome != store.PollParked {
+	reply, result, err := q.serve(ctx, p, r.Presented)
+	if err != nil || wait == 0 || reply.Job != nil {
 		return reply, nil, err
 	}
-	p.Seq = result.Seq
-	return reply, &ticket{q, p, r.Token, next, wait, woken}, nil
+	p.Parked, p.Handed = true, result.Session.Handed
+	q.mu.Lock()
+	q.parked++
+	q.mu.Unlock()
+	return reply, func(ctx context.Context) (store.PollReply, error) {
+		timer := time.NewTimer(wait)
+		defer timer.Stop()
+		select {
+		case <-ctx.Done():
+			return store.PollReply{}, context.Cause(ctx)
+		case <-woken:
+		case <-timer.C:
+		}
+		reply, _, err := q.serve(ctx, p, r.Presented)
+		return reply, err
+	}, nil
 }
 
-type ticket struct {
-	queue           *queue
-	poll            store.Poll
-	presented, next string
-	wait            time.Duration
-	woken           chan struct{}
-}
-
-func (t *ticket) Wait(ctx context.Context) (takthttp.PollReply, error) {
-	timer := time.NewTimer(t.wait)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return takthttp.PollReply{}, context.Cause(ctx)
-	case <-t.woken:
-	case <-timer.C:
-	}
-	t.poll.Mode = store.Expire
-	reply, _, err := t.queue.serve(ctx, t.poll, t.presented, t.next)
-	return reply, err
+// hasParked returns how many polls have parked.
+func (q *queue) hasParked() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.parked
 }
 
 func (q *queue) Enqueued(store.Platform, string) {
@@ -187,13 +185,11 @@ type parking struct {
 	ended  chan error
 }
 
-func (q parking) Arrive(context.Context, takthttp.PollRequest, time.Duration) (takthttp.PollReply, takthttp.PollTicket, error) {
+func (q parking) Arrive(context.Context, store.PollRequest, time.Duration) (store.PollReply, func(context.Context) (store.PollReply, error), error) {
 	q.parked <- struct{}{}
-	return takthttp.PollReply{}, q, nil
-}
-
-func (q parking) Wait(ctx context.Context) (takthttp.PollReply, error) {
-	<-ctx.Done()
-	q.ended <- context.Cause(ctx)
-	return takthttp.PollReply{}, context.Cause(ctx)
+	return store.PollReply{}, func(ctx context.Context) (store.PollReply, error) {
+		<-ctx.Done()
+		q.ended <- context.Cause(ctx)
+		return store.PollReply{}, context.Cause(ctx)
+	}, nil
 }

@@ -103,20 +103,23 @@ func FuzzRegistration(f *testing.F) {
 }
 
 func FuzzPollRequest(f *testing.F) {
+	s := &Server{deps: Deps{Tokens: knownTokens(f)}}
+	token := s.deps.Tokens.Issue(store.WorkerToken{Worker: 7, Counter: 9})
 	for _, q := range []string{"", "worker_id=w", "wait=1e9", "wait=-0", "active=a,b", "active=%00", "worker_id=%2e%2e%2f", ";;=&"} {
 		f.Add(q, "token")
+		f.Add(q, token)
 		f.Add(q, "")
 	}
 	f.Fuzz(func(t *testing.T, query, token string) {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, pollPath, nil)
 		r.URL.RawQuery = query
 		r.Header["X-Worker-Token"] = []string{token}
-		req, wait, err := pollRequest(r)
+		req, wait, err := s.pollRequest(r)
 		if err != nil {
 			return
 		}
 		require.True(t, wait >= 0 && wait <= maxWait)
-		require.True(t, req.Token != "" || store.ValidID(req.WorkerID))
+		require.True(t, req.Token.Worker != 0 || store.ValidID(req.WorkerID))
 		for _, id := range req.Active {
 			require.True(t, store.ValidID(id))
 		}

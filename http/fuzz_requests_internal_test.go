@@ -97,6 +97,7 @@ func gullible(f *testing.F) (s *Server, sign *store.Sign, dir, content string) {
 		Source: &store.File{Name: "builds/b/source.zip", Size: size, SHA256: sum, Location: store.OnDisk},
 	}}
 	s, err = New(Deps{
+		Tokens: knownTokens(f),
 		Builds: b, Queue: b, Workers: host{}, Announce: b, Requests: b, Files: files,
 		Metrics: prometheus.NewRegistry(), Logger: zerolog.Nop(),
 	}, Config{APIKey: testKey, AdminKey: testKey + "-admin", MaxResult: 100, MaxField: 20, MaxParts: 6, MaxJSON: 4096, PollRate: -1, RegisterRate: -1})

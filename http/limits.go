@@ -11,10 +11,10 @@ import (
 // limitPoll counts a poll against its worker. A worker without a token shares
 // its id's quota with whoever else names that id, one with a token with nobody:
 // ids can be read in lists, tokens can't.
-func (s *Server) limitPoll(h http.Header, req PollRequest) error {
+func (s *Server) limitPoll(h http.Header, req store.PollRequest) error {
 	key := req.WorkerID
-	if req.Token != "" {
-		key = "\x00" + store.TokenFamily(req.Token)
+	if n := req.Token.Worker; n != 0 {
+		key = string([]byte{0, byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)})
 	}
 	return s.polls.admit(h, key)
 }

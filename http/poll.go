@@ -27,7 +27,7 @@ const (
 // request actor; a poll that parks leaves it, with its token and its slot, and
 // only its connection waits.
 func (s *Server) servePoll(c echo.Context, r route) error {
-	req, wait, err := pollRequest(c.Request())
+	req, wait, err := s.pollRequest(c.Request())
 	if err != nil {
 		return err
 	}
@@ -37,14 +37,14 @@ func (s *Server) servePoll(c echo.Context, r route) error {
 	if b := watched(c.Request()); b != nil {
 		b.finish() // while a body is unread nobody sees the client leave
 	}
-	var reply PollReply
-	var ticket PollTicket
+	var reply store.PollReply
+	var parked func(context.Context) (store.PollReply, error)
 	err = s.deps.Requests.Do(c.Request().Context(), work(c, r), func(ctx context.Context) (err error) {
-		reply, ticket, err = s.deps.Queue.Arrive(ctx, req, wait)
+		reply, parked, err = s.deps.Queue.Arrive(ctx, req, wait)
 		return err
 	})
-	if ticket != nil {
-		reply, err = s.waitPoll(c.Request().Context(), req, ticket, err)
+	if parked != nil {
+		reply, err = s.waitPoll(c.Request().Context(), req, parked, err)
 	}
 	if err != nil {
 		return err
@@ -54,7 +54,9 @@ func (s *Server) servePoll(c echo.Context, r route) error {
 
 // waitPoll waits for a parked poll. When the server closes it is answered at
 // once; the presented token stays valid, as nothing was handed out.
-func (s *Server) waitPoll(ctx context.Context, req PollRequest, t PollTicket, failed error) (PollReply, error) {
+func (s *Server) waitPoll(
+	ctx context.Context, req store.PollRequest, parked func(context.Context) (store.PollReply, error), failed error,
+) (store.PollReply, error) {
 	s.metrics.parked.Inc()
 	defer s.metrics.parked.Dec()
 	waiting, cancel := context.WithCancelCause(ctx)
@@ -64,19 +66,20 @@ func (s *Server) waitPoll(ctx context.Context, req PollRequest, t PollTicket, fa
 	if failed != nil { // its actor was ended after the poll had parked
 		cancel(failed)
 	}
-	reply, err := t.Wait(waiting)
+	reply, err := parked(waiting)
 	if err == nil || failed != nil || ctx.Err() != nil || waiting.Err() == nil {
 		return reply, err
 	}
-	if req.Token != "" {
-		return PollReply{Token: req.Token}, nil
+	if req.Presented != "" {
+		return store.PollReply{Token: req.Presented}, nil
 	}
 	return reply, &store.Error{Code: store.Unavailable, Message: "The controller is restarting, try again", Err: err}
 }
 
-// pollRequest reads a poll. The body of a POST is not looked at.
-func pollRequest(r *http.Request) (req PollRequest, wait time.Duration, err error) {
-	req.Token = header(r.Header, keyWorkerToken)
+// pollRequest reads a poll and checks its token. The body of a POST is not looked
+// at.
+func (s *Server) pollRequest(r *http.Request) (req store.PollRequest, wait time.Duration, err error) {
+	req.Presented = header(r.Header, keyWorkerToken)
 	if r.URL.RawQuery != "" {
 		q := r.URL.Query()
 		req.WorkerID = q.Get("worker_id")
@@ -88,14 +91,15 @@ func pollRequest(r *http.Request) (req PollRequest, wait time.Duration, err erro
 		}
 	}
 	switch {
-	case req.Token != "":
+	case req.Presented != "":
 		req.WorkerID = "" // the token says who it is
+		req.Token, err = s.deps.Tokens.Check(req.Presented)
 	case req.WorkerID == "":
 		return req, 0, invalid("X-Worker-Token header or worker_id required")
 	case !store.ValidID(req.WorkerID):
 		return req, 0, workerNotFound()
 	}
-	return req, wait, nil
+	return req, wait, err
 }
 
 func pollWait(v string) (time.Duration, error) {
@@ -127,7 +131,7 @@ func pollActive(q url.Values) (ids []string, present bool, err error) {
 
 // replyPoll writes api.PollReply by hand: polls are most of all requests. Ids
 // and tokens are of [A-Za-z0-9_-] and need no escapes.
-func (s *Server) replyPoll(c echo.Context, r PollReply) error {
+func (s *Server) replyPoll(c echo.Context, r store.PollReply) error {
 	buf := s.buffers.Get().(*[]byte) //nolint:forcetypeassert // the pool holds nothing else
 	b := (*buf)[:0]
 	b = append(b, `{"job":`...)

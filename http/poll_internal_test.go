@@ -12,6 +12,14 @@ import (
 	"takt/store"
 )
 
+// knownTokens are tokens of workers with a key of this test's own.
+func knownTokens(tb testing.TB) *store.WorkerTokens {
+	tb.Helper()
+	tokens := store.NewWorkerTokens(store.WorkerTokenTTL, make([]byte, 32))
+	require.NoError(tb, tokens.Learn("here", time.Now()))
+	return tokens
+}
+
 const testKey = "test-api-key-0123456789"
 
 func TestPollReplyIsWhatTheWireTypeSays(t *testing.T) {
@@ -21,19 +29,19 @@ func TestPollReplyIsWhatTheWireTypeSays(t *testing.T) {
 	at := time.Date(2025, 11, 24, 17, 0, 0, 123456789, time.FixedZone("", 3600))
 	certs := "/api/builds/b1/certs"
 	tests := map[string]struct {
-		reply PollReply
+		reply store.PollReply
 		want  api.PollReply
 	}{
-		"no job": {PollReply{Token: "tok", QueueSize: 3}, api.PollReply{AccessToken: "tok", QueueSize: 3}},
+		"no job": {store.PollReply{Token: "tok", QueueSize: 3}, api.PollReply{AccessToken: "tok", QueueSize: 3}},
 		"job": {
-			PollReply{Token: "tok", Job: &store.Job{BuildID: "b1", Platform: store.IOS, Attempt: 12, SubmittedAt: at}},
+			store.PollReply{Token: "tok", Job: &store.Job{BuildID: "b1", Platform: store.IOS, Attempt: 12, SubmittedAt: at}},
 			api.PollReply{AccessToken: "tok", Job: &api.Job{
 				ID: "b1", Platform: "ios", SourceURL: "/api/builds/b1/source", Attempt: 12,
 				BaseImageID: `image"<&>` + "\n", SubmittedAt: "2025-11-24T16:00:00.123Z",
 			}},
 		},
 		"job with certs": {
-			PollReply{Job: &store.Job{BuildID: "b1", Platform: store.Android, Attempt: 1, HasCerts: true, SubmittedAt: at}},
+			store.PollReply{Job: &store.Job{BuildID: "b1", Platform: store.Android, Attempt: 1, HasCerts: true, SubmittedAt: at}},
 			api.PollReply{Job: &api.Job{
 				ID: "b1", Platform: "android", SourceURL: "/api/builds/b1/source", CertsURL: &certs, Attempt: 1,
 				BaseImageID: `image"<&>` + "\n", SubmittedAt: "2025-11-24T16:00:00.123Z",
@@ -56,26 +64,31 @@ func TestPollReplyIsWhatTheWireTypeSays(t *testing.T) {
 
 func TestPollRequestIsRead(t *testing.T) {
 	t.Parallel()
+	tokens := knownTokens(t)
+	seven := store.WorkerToken{Worker: 7, Counter: 9}
+	token := tokens.Issue(seven)
+	s := &Server{deps: Deps{Tokens: tokens}}
 	tests := map[string]struct {
 		query, token string
-		want         PollRequest
+		want         store.PollRequest
 		wait         time.Duration
 		code         store.Code
 	}{
-		"token":                       {"", "t", PollRequest{Token: "t"}, 0, ""},
-		"worker id":                   {"worker_id=w", "", PollRequest{WorkerID: "w"}, 0, ""},
-		"the token wins":              {"worker_id=w", "t", PollRequest{Token: "t"}, 0, ""},
-		"neither":                     {"", "", PollRequest{}, 0, store.InvalidArgument},
-		"id like a path":              {"worker_id=../w", "", PollRequest{}, 0, store.NotFound},
-		"wait":                        {"wait=30", "t", PollRequest{Token: "t"}, 30 * time.Second, ""},
-		"half a second":               {"wait=0.5", "t", PollRequest{Token: "t"}, time.Second / 2, ""},
-		"longest wait":                {"wait=60", "t", PollRequest{Token: "t"}, time.Minute, ""},
-		"too long":                    {"wait=61", "t", PollRequest{}, 0, store.InvalidArgument},
-		"negative":                    {"wait=-1", "t", PollRequest{}, 0, store.InvalidArgument},
-		"no number":                   {"wait=NaN", "t", PollRequest{}, 0, store.InvalidArgument},
-		"no builds":                   {"active=", "t", PollRequest{Token: "t", Reconcile: true}, 0, ""},
-		"builds":                      {"active=a,b", "t", PollRequest{Token: "t", Reconcile: true, Active: []string{"a", "b"}}, 0, ""},
-		"something else than a build": {"active=a,%2e%2e%2fb", "t", PollRequest{}, 0, store.InvalidArgument},
+		"token":                       {"", token, store.PollRequest{Token: seven, Presented: token}, 0, ""},
+		"worker id":                   {"worker_id=w", "", store.PollRequest{WorkerID: "w"}, 0, ""},
+		"the token wins":              {"worker_id=w", token, store.PollRequest{Token: seven, Presented: token}, 0, ""},
+		"a wrong token":               {"worker_id=w", "t", store.PollRequest{}, 0, store.InvalidToken},
+		"neither":                     {"", "", store.PollRequest{}, 0, store.InvalidArgument},
+		"id like a path":              {"worker_id=../w", "", store.PollRequest{}, 0, store.NotFound},
+		"wait":                        {"wait=30", token, store.PollRequest{Token: seven, Presented: token}, 30 * time.Second, ""},
+		"half a second":               {"wait=0.5", token, store.PollRequest{Token: seven, Presented: token}, time.Second / 2, ""},
+		"longest wait":                {"wait=60", token, store.PollRequest{Token: seven, Presented: token}, time.Minute, ""},
+		"too long":                    {"wait=61", token, store.PollRequest{}, 0, store.InvalidArgument},
+		"negative":                    {"wait=-1", token, store.PollRequest{}, 0, store.InvalidArgument},
+		"no number":                   {"wait=NaN", token, store.PollRequest{}, 0, store.InvalidArgument},
+		"no builds":                   {"active=", token, store.PollRequest{Token: seven, Presented: token, Reconcile: true}, 0, ""},
+		"builds":                      {"active=a,b", token, store.PollRequest{Token: seven, Presented: token, Reconcile: true, Active: []string{"a", "b"}}, 0, ""},
+		"something else than a build": {"active=a,%2e%2e%2fb", token, store.PollRequest{}, 0, store.InvalidArgument},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -84,7 +97,7 @@ func TestPollRequestIsRead(t *testing.T) {
 			if tt.token != "" {
 				r.Header.Set("X-Worker-Token", tt.token)
 			}
-			got, wait, err := pollRequest(r)
+			got, wait, err := s.pollRequest(r)
 			require.Equal(t, tt.code, store.CodeOf(err))
 			if tt.code == "" {
 				require.Equal(t, tt.want, got)
@@ -103,6 +116,6 @@ func BenchmarkPollReply(b *testing.B) {
 	for b.Loop() {
 		rec := httptest.NewRecorder()
 		c.Reset(c.Request(), rec)
-		_ = s.replyPoll(c, PollReply{Job: job, Token: "0123456789abcdefghijklmnopqrstuv"})
+		_ = s.replyPoll(c, store.PollReply{Job: job, Token: "0123456789abcdefghijklmnopqrstuv"})
 	}
 }

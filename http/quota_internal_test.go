@@ -12,6 +12,8 @@ import (
 
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
+
+	"takt/store"
 )
 
 // allowed counts how many of n are admitted at once.
@@ -106,8 +108,8 @@ func TestQuotaIsSafeToShare(t *testing.T) {
 // quiet is a queue without builds.
 type quiet struct{ agreeing }
 
-func (quiet) Arrive(_ context.Context, r PollRequest, _ time.Duration) (PollReply, PollTicket, error) {
-	return PollReply{Token: r.Token}, nil, nil
+func (quiet) Arrive(_ context.Context, r store.PollRequest, _ time.Duration) (store.PollReply, func(context.Context) (store.PollReply, error), error) {
+	return store.PollReply{Token: r.Presented}, nil, nil
 }
 
 func pollAs(t *testing.T, s *Server, token, query string) *httptest.ResponseRecorder {
@@ -125,33 +127,36 @@ func pollAs(t *testing.T, s *Server, token, query string) *httptest.ResponseReco
 func TestPollsOfOneWorkerAreLimited(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s, err := New(Deps{Queue: quiet{}, Requests: agreeing{}, Logger: zerolog.Nop()}, Config{APIKey: testKey, PollRate: 10})
+		tokens := knownTokens(t)
+		shows := func(worker uint32, counter int) string {
+			return tokens.Issue(store.WorkerToken{Worker: worker, Counter: uint64(counter)})
+		}
+		s, err := New(Deps{Queue: quiet{}, Tokens: tokens, Requests: agreeing{}, Logger: zerolog.Nop()}, Config{APIKey: testKey, PollRate: 10})
 		require.NoError(t, err)
-		for i := range 10 { // its tokens change, their family does not
-			w := pollAs(t, s, "family00-"+strconv.Itoa(i), "")
+		for i := range 10 { // its tokens change, its number does not
+			w := pollAs(t, s, shows(7, i), "")
 			require.Equal(t, 200, w.Code)
 			require.Equal(t, i >= 4, w.Header().Get("RateLimit") != "", "only who has used half need know")
 		}
-		w := pollAs(t, s, "family00-next", "")
+		w := pollAs(t, s, shows(7, 99), "")
 		require.Equal(t, 429, w.Code)
 		require.Equal(t, "1", w.Header().Get("Retry-After"))
 		require.Equal(t, `"poll";q=10;w=1`, w.Header().Get("RateLimit-Policy"))
 		require.Equal(t, `"poll";r=0;t=1`, w.Header().Get("RateLimit"))
 		require.Equal(t, "application/problem+json", w.Header().Get("Content-Type"))
 		require.Contains(t, w.Body.String(), `"code":"rate_limited"`)
-		require.NotContains(t, w.Body.String(), "family00")
-
-		require.Equal(t, 200, pollAs(t, s, "family01-next", "").Code, "others are not concerned")
-		require.Equal(t, 200, pollAs(t, s, "", "?worker_id=family00").Code, "an id is not a token")
+		require.Equal(t, 200, pollAs(t, s, shows(8, 99), "").Code, "others are not concerned")
+		require.Equal(t, 200, pollAs(t, s, "", "?worker_id=w").Code, "an id is not a token")
 		time.Sleep(100 * time.Millisecond) //nolint:forbidigo // fake time
-		require.Equal(t, 200, pollAs(t, s, "family00-next", "").Code)
-		require.Equal(t, 429, pollAs(t, s, "family00-next", "").Code)
+		require.Equal(t, 200, pollAs(t, s, shows(7, 99), "").Code)
+		require.Equal(t, 429, pollAs(t, s, shows(7, 99), "").Code)
 	})
 }
 
 func TestWorkersWithoutTokensAreLimitedById(t *testing.T) {
 	t.Parallel()
-	s, err := New(Deps{Queue: quiet{}, Requests: agreeing{}, Logger: zerolog.Nop()}, Config{APIKey: testKey, PollRate: 1})
+	tokens := knownTokens(t)
+	s, err := New(Deps{Queue: quiet{}, Tokens: tokens, Requests: agreeing{}, Logger: zerolog.Nop()}, Config{APIKey: testKey, PollRate: 1})
 	require.NoError(t, err)
 	require.Equal(t, 200, pollAs(t, s, "", "?worker_id=a").Code)
 	require.Equal(t, 429, pollAs(t, s, "", "?worker_id=a").Code)
@@ -160,26 +165,28 @@ func TestWorkersWithoutTokensAreLimitedById(t *testing.T) {
 
 func TestPollsWithoutTheKeyAreNotCounted(t *testing.T) {
 	t.Parallel()
-	s, err := New(Deps{Queue: quiet{}, Requests: agreeing{}, Logger: zerolog.Nop()}, Config{APIKey: testKey, PollRate: 1})
+	tokens := knownTokens(t)
+	s, err := New(Deps{Queue: quiet{}, Tokens: tokens, Requests: agreeing{}, Logger: zerolog.Nop()}, Config{APIKey: testKey, PollRate: 1})
 	require.NoError(t, err)
 	for i := range 100 {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, pollPath, nil)
 		r.Header.Set("X-API-Key", "wrong")
-		r.Header.Set("X-Worker-Token", "family00"+strconv.Itoa(i))
+		r.Header.Set("X-Worker-Token", tokens.Issue(store.WorkerToken{Worker: uint32(i) + 1}))
 		w := httptest.NewRecorder()
 		s.Handler().ServeHTTP(w, r)
 		require.Equal(t, 403, w.Code)
 	}
 	require.Zero(t, s.polls.size())
-	require.Equal(t, 200, pollAs(t, s, "family00", "").Code)
+	require.Equal(t, 200, pollAs(t, s, tokens.Issue(store.WorkerToken{Worker: 7}), "").Code)
 }
 
 func TestNegativeRateMeansNoLimit(t *testing.T) {
 	t.Parallel()
-	s, err := New(Deps{Queue: quiet{}, Requests: agreeing{}, Logger: zerolog.Nop()}, Config{APIKey: testKey, PollRate: -1})
+	tokens := knownTokens(t)
+	s, err := New(Deps{Queue: quiet{}, Tokens: tokens, Requests: agreeing{}, Logger: zerolog.Nop()}, Config{APIKey: testKey, PollRate: -1})
 	require.NoError(t, err)
 	for range 1000 {
-		require.Equal(t, 200, pollAs(t, s, "family00", "").Code)
+		require.Equal(t, 200, pollAs(t, s, tokens.Issue(store.WorkerToken{Worker: 7}), "").Code)
 	}
 }
 

@@ -32,6 +32,9 @@ func newServer(t *testing.T, deps takthttp.Deps, change ...func(*takthttp.Config
 	if deps.Announce == nil {
 		deps.Announce = &announced{}
 	}
+	if deps.Tokens == nil {
+		deps.Tokens = tokensOf(t)
+	}
 	if deps.Ready == nil {
 		deps.Ready = func() bool { return true }
 	}
@@ -116,14 +119,15 @@ func TestParkedPollsAreAnsweredWhenTheServerEnds(t *testing.T) {
 	s, _ := newServer(t, takthttp.Deps{Queue: q})
 	url, stop := serve(t, s, listen(t))
 	c := newClient(t)
-	byToken := begin(t, c, "GET", url+"/api/workers/poll?wait=60", key("X-Worker-Token", "tok"), nil)
+	token := tokensOf(t).Issue(store.WorkerToken{Worker: 7})
+	byToken := begin(t, c, "GET", url+"/api/workers/poll?wait=60", key("X-Worker-Token", token), nil)
 	byID := begin(t, c, "POST", url+"/api/workers/poll?wait=60&worker_id=w", key(), nil)
 	<-q.parked
 	<-q.parked
 	require.NoError(t, stop())
 	r := <-byToken
 	require.Equal(t, 200, r.status)
-	requireBody(t, `{"job":null,"access_token":"tok","queue_size":0}`, r)
+	requireBody(t, `{"job":null,"access_token":"`+token+`","queue_size":0}`, r)
 	r = <-byID
 	require.Equal(t, 503, r.status, "it has no token to go on with")
 	require.NotEmpty(t, r.header.Get("Retry-After"))

@@ -55,7 +55,7 @@ func setupWith(t *testing.T, replace func(*takthttp.Deps), change ...func(*takth
 	d := storetest.New(t)
 	b := &bundle{
 		t: t, dir: t.TempDir(), db: d.DB, pool: d.Pool, client: newClient(t), announced: &announced{},
-		queue: &queue{store: postgres.NewQueue(d.DB, postgres.QueueConfig{}), woken: make(chan struct{})},
+		queue: &queue{store: postgres.NewQueue(d.DB, postgres.QueueConfig{}), tokens: storetest.Tokens(t, d.DB), woken: make(chan struct{})},
 	}
 	local, err := storage.OpenLocal(b.dir, storage.Config{EncryptionKey: bytes.Repeat([]byte{1}, 32)})
 	require.NoError(t, err)
@@ -65,7 +65,7 @@ func setupWith(t *testing.T, replace func(*takthttp.Deps), change ...func(*takth
 	pace := newPacer(t, d.DB)
 	deps := takthttp.Deps{
 		Builds:  postgres.NewBuilds(d.DB, postgres.BuildsConfig{QueueLimit: 20}),
-		Workers: postgres.NewWorkers(d.DB), Queue: b.queue, Announce: b.announced, Files: files,
+		Workers: postgres.NewWorkers(d.DB), Queue: b.queue, Tokens: b.queue.tokens, Announce: b.announced, Files: files,
 		Deployments: newDeploying(d.DB), Throttle: pace, ThrottleStore: pace.Throttle, OAuth: installer{},
 	}
 	replace(&deps)

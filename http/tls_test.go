@@ -14,6 +14,7 @@ import (
 
 	takthttp "takt/http"
 	"takt/http/tlstest"
+	"takt/store"
 )
 
 // secured is a bundle that speaks TLS, with a client that trusts it. The client
@@ -77,12 +78,7 @@ func TestEverythingWorksUnderTLS(t *testing.T) {
 }
 
 // parked reports whether a poll waits.
-func (b *bundle) parked() bool {
-	b.t.Helper()
-	var n int
-	require.NoError(b.t, b.pool.QueryRow(b.t.Context(), `SELECT count(*) FROM workers WHERE poll_seq > 0`).Scan(&n))
-	return n > 0
-}
+func (b *bundle) parked() bool { return b.queue.hasParked() > 0 }
 
 func TestRefusalOverHTTP2LeavesTheConnectionToOthers(t *testing.T) {
 	t.Parallel()
@@ -159,7 +155,7 @@ func TestServerEndsUnderTLSToo(t *testing.T) {
 	for range 2 { // the listener is given back as it was
 		url, stop := serve(t, s, ln)
 		c := tlsClient(t, &tls.Config{RootCAs: ca.Pool()}, true)
-		waiting := begin(t, c, "GET", strings.Replace(url, "http", "https", 1)+"/api/workers/poll?wait=60", key("X-Worker-Token", "tok"), nil)
+		waiting := begin(t, c, "GET", strings.Replace(url, "http", "https", 1)+"/api/workers/poll?wait=60", key("X-Worker-Token", tokensOf(t).Issue(store.WorkerToken{Worker: 7})), nil)
 		<-q.parked
 		require.NoError(t, stop())
 		require.Equal(t, 200, (<-waiting).status)

@@ -42,14 +42,12 @@ func (s *Server) handleWorkerRegister(ctx context.Context, c echo.Context) error
 			return err
 		}
 	}
-	token := store.NewWorkerToken()
-	reg.Token, reg.TTL = store.HashToken(token), s.cfg.WorkerTokenTTL
 	known, err := s.deps.Workers.Register(ctx, reg)
 	if err != nil {
 		return fmt.Errorf("registering worker %s: %w", reg.ID, err)
 	}
 	reply := api.Registered{
-		ID: reg.ID, AccessToken: token, Status: "registered",
+		ID: reg.ID, AccessToken: s.deps.Tokens.Issue(known.Token), Status: "registered",
 		Message: "Worker registered", BaseImageID: s.cfg.BaseImageID,
 	}
 	if known.Again {
@@ -142,7 +140,11 @@ func (s *Server) handleWorkerUnregister(ctx context.Context, c echo.Context) err
 	if token == "" {
 		return store.NewError(store.Unauthorized, "Missing X-Worker-Token header")
 	}
-	gone, err := s.deps.Workers.Unregister(ctx, store.HashToken(token))
+	checked, err := s.deps.Tokens.Check(token)
+	if err != nil {
+		return err
+	}
+	gone, err := s.deps.Workers.Unregister(ctx, checked)
 	return s.unregistered(c, gone, err)
 }
 

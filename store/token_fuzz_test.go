@@ -22,21 +22,3 @@ func FuzzValidID(f *testing.F) {
 		require.Equal(t, want, store.ValidID(id))
 	})
 }
-
-func FuzzWorkerToken(f *testing.F) {
-	f.Add("")
-	f.Add("short")
-	f.Add(store.NewWorkerToken())
-	f.Add("\xff\x00ä\u2028family")
-	f.Fuzz(func(t *testing.T, token string) {
-		h := store.HashToken(token)
-		require.True(t, h.Equal(store.HashToken(token)))
-		require.Equal(t, h.Family(), store.HashToken(store.TokenFamily(token)).Family())
-		next := store.NextWorkerToken(token)
-		require.Len(t, next, 32)
-		require.NotEqual(t, token, next)
-		if len(token) >= 8 {
-			require.Equal(t, h.Family(), store.HashToken(next).Family(), "its row is found by it")
-		}
-	})
-}

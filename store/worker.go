@@ -44,15 +44,14 @@ type Registration struct {
 	Capabilities json.RawMessage
 	Platforms    []Platform
 	Slots        int
-	// Token is the hash of its first token; TTL how long that is valid.
-	Token TokenHash
-	TTL   time.Duration
 }
 
 // Registered is what a registration made.
 type Registered struct {
 	// Again is true if the worker was known.
 	Again bool
+	// Token is what its next token says. All that it had before are superseded.
+	Token WorkerToken
 	// Status and Draining are as in Worker.
 	Status   WorkerStatus
 	Draining bool
@@ -62,82 +61,6 @@ type Registered struct {
 type Departure struct {
 	WorkerID string
 	Requeued []BuildRef
-}
-
-// Poll is one worker's request for a build, as the queue hands it to the store.
-// Token rotation has two phases: the presented token stays valid (until its own
-// expiry) until its successor is first used to poll.
-type Poll struct {
-	// Token is the hash of the presented token; zero if the worker gave only
-	// its WorkerID.
-	Token    TokenHash
-	WorkerID string
-	// Next is the hash of the token that will be current if the poll is answered.
-	Next TokenHash
-	Mode PollMode
-	// Seq is the worker's poll_seq as PollResult gave it, for Resume and Expire.
-	Seq int64
-	// Active lists the builds that the worker says it has; valid if Reconcile.
-	Active    []string
-	Reconcile bool
-}
-
-// PollMode is which half of a poll this is.
-type PollMode uint8
-
-const (
-	// Answer serves a poll that does not wait: rotate always, claim if possible.
-	Answer PollMode = iota
-	// Park serves the arrival of a waiting poll: rotate only with a job, else
-	// record presence and poll_seq alone.
-	Park
-	// Resume serves a parked poll that was woken: a job, or no write at all.
-	Resume
-	// Expire serves a parked poll whose time is up: as Answer, if Seq holds.
-	Expire
-)
-
-// PollOutcome is how the store took a poll.
-type PollOutcome uint8
-
-const (
-	// PollAnswered means: the token was rotated (Next is current); Job may be nil.
-	PollAnswered PollOutcome = iota
-	// PollParked means: nothing to do now; the token was not rotated.
-	PollParked
-	// PollSuperseded means: a newer poll of this worker exists; nothing was written.
-	PollSuperseded
-	// PollUnknownToken means: the token is unknown or expired (401).
-	PollUnknownToken
-	// PollUnknownWorker means: no worker has this id (404).
-	PollUnknownWorker
-	// PollFailed means: this poll alone could not be served, Err says why (500).
-	// The others of its batch were.
-	PollFailed
-)
-
-// PollResult is the answer to one Poll, at the same index.
-type PollResult struct {
-	Outcome  PollOutcome
-	WorkerID string
-	Seq      int64
-	// Platforms as in Worker; Free is whether a slot is left (after Job).
-	Platforms []Platform
-	Free      bool
-	Job       *Job
-	// Redelivered is true when Job had been handed out before (same attempt).
-	Redelivered bool
-	// Err is the cause of PollFailed, nil otherwise.
-	Err error
-}
-
-// Job is a build as it is handed to a worker.
-type Job struct {
-	BuildID     string
-	Platform    Platform
-	Attempt     int
-	HasCerts    bool
-	SubmittedAt time.Time
 }
 
 // Timeouts are HeartbeatMonitor's settings, changeable at run time.

@@ -22,6 +22,7 @@ const (
 	SupervisorEvent = "supervisor:event"
 	SettingsChanged = "settings:changed"
 	ListenerResumed = "listener:resumed"
+	WorkerChanged   = "worker:changed"
 	HeijunkaUpdated = "heijunka:updated"
 	HeijunkaAlert   = "heijunka:alert"
 	ThrottleConfig  = "throttle:config"

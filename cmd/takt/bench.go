@@ -35,9 +35,10 @@ afterwards.`,
 			return bench.Run(ctx, cfg)
 		},
 	}
-	e2e.Flags().StringSliceVar(&cfg.Only, "only", nil, "take only these figures, such as A2,E1 (A2-A4, A6-A8, B1-B3, C1, D1, E1, E2)")
+	e2e.Flags().StringSliceVar(&cfg.Only, "only", nil, "take only these figures, such as A2,E1 (A2-A4, A6-A11, B1-B3, C1, D1, E1, E2, F1)")
 	e2e.Flags().DurationVar(&cfg.Duration, "duration", 10*time.Second, "how long each load lasts")
 	e2e.Flags().IntVar(&cfg.Rounds, "rounds", 3, "how often each ratio is taken; the median counts")
+	e2e.Flags().StringVar(&cfg.Against, "against", "", "an older takt's binary, for the figures that are compared with it (A9, A11)")
 	e2e.Flags().StringVar(&cfg.Scripts, "scripts", "store/postgres/testdata/bench", "directory of the naive pgbench scripts")
 	cmd.AddCommand(e2e)
 	return cmd

@@ -95,17 +95,26 @@ func oldKeys(list string) (keys [][]byte, err error) {
 	return keys, nil
 }
 
-// throttleDeps is what the throttle works with, but its store.
-func (c *Config) throttleDeps() (throttle.Deps, error) {
+// encryptionKeys returns the current encryption key and, after it, the old ones.
+func (c *Config) encryptionKeys() ([][]byte, error) {
 	current, err := base64.StdEncoding.DecodeString(c.EncryptionKey)
 	if err != nil {
-		return throttle.Deps{}, fmt.Errorf("encryption key: %w", err)
+		return nil, fmt.Errorf("encryption key: %w", err)
 	}
 	old, err := oldKeys(c.HubSpot.OldKeys)
 	if err != nil {
-		return throttle.Deps{}, fmt.Errorf("old encryption keys: %w", err)
+		return nil, fmt.Errorf("old encryption keys: %w", err)
 	}
-	keys, err := throttle.NewKeys(append([][]byte{current}, old...)...)
+	return append([][]byte{current}, old...), nil
+}
+
+// throttleDeps is what the throttle works with, but its store.
+func (c *Config) throttleDeps() (throttle.Deps, error) {
+	all, err := c.encryptionKeys()
+	if err != nil {
+		return throttle.Deps{}, err
+	}
+	keys, err := throttle.NewKeys(all...)
 	if err != nil {
 		return throttle.Deps{}, err
 	}

@@ -49,7 +49,7 @@ func under(path, pkg string) bool { return path == pkg || strings.HasPrefix(path
 // cmd → http, actors → store.
 func TestImportDirection(t *testing.T) {
 	t.Parallel()
-	subsystems := []string{"takt/actors/build", "takt/actors/deployment", "takt/actors/repo", "takt/actors/request", "takt/actors/telemetry", "takt/actors/pubsub", "takt/actors/janitor", "takt/actors/throttle"}
+	subsystems := []string{"takt/actors/queue", "takt/actors/deployment", "takt/actors/repo", "takt/actors/request", "takt/actors/telemetry", "takt/actors/pubsub", "takt/actors/janitor", "takt/actors/throttle"}
 	forbidden := func(pkg string) []string {
 		switch {
 		case pkg == "takt/cmd/internal/bench": // its naive peers serve and write rows

@@ -1,12 +1,11 @@
 package main
 
 import (
-	"context"
 	"time"
 
-	"takt/actors/build"
 	"takt/actors/otp"
 	"takt/actors/pubsub"
+	"takt/actors/queue"
 	"takt/actors/telemetry"
 	"takt/actors/throttle"
 	"takt/http"
@@ -15,68 +14,7 @@ import (
 	"takt/store/postgres"
 )
 
-// polls makes the queue actor serve the HTTP server's polls.
-type polls struct {
-	queue *build.Queue
-	limit int
-	// count counts pending builds per platform, each up to limit.
-	count func(ctx context.Context, limit int) (map[store.Platform]int, error)
-}
-
-var _ http.Queue = polls{}
-
-// Arrive implements http.Queue.
-func (p polls) Arrive(ctx context.Context, r http.PollRequest, wait time.Duration) (http.PollReply, http.PollTicket, error) {
-	reply, ticket, err := p.queue.Arrive(ctx, build.PollRequest{
-		Token: r.Token, WorkerID: r.WorkerID, Active: r.Active, Reconcile: r.Reconcile,
-	}, wait)
-	if err != nil || ticket == nil {
-		return pollReply(reply), nil, err
-	}
-	return http.PollReply{}, parked{ticket}, nil
-}
-
-// Enqueued implements http.Queue.
-func (p polls) Enqueued(platform store.Platform, cache string) { p.queue.Enqueued(platform, cache) }
-
-// Requeued implements http.Queue.
-func (p polls) Requeued(refs []store.BuildRef) { p.queue.Requeued(refs) }
-
-// Freed implements http.Queue.
-func (p polls) Freed(workerID string) { p.queue.Freed(workerID) }
-
-// Warm implements http.Queue.
-func (p polls) Warm(workerID, cache string) { p.queue.Warm(workerID, cache) }
-
-// Full implements http.Queue.
-func (p polls) Full(ctx context.Context) bool {
-	if p.queue.Depth() <= p.limit {
-		return false
-	}
-	// The hint may be old where builds were cancelled: nobody is refused on it
-	// alone.
-	pending, err := p.count(ctx, p.limit+1)
-	if err != nil {
-		return false
-	}
-	total := 0
-	for _, n := range pending {
-		total += n
-	}
-	return total > p.limit
-}
-
-func pollReply(r build.Reply) http.PollReply {
-	return http.PollReply{Job: r.Job, Token: r.Token, QueueSize: r.QueueSize}
-}
-
-type parked struct{ ticket *build.Ticket }
-
-// Wait implements http.PollTicket.
-func (p parked) Wait(ctx context.Context) (http.PollReply, error) {
-	reply, err := p.ticket.Wait(ctx)
-	return pollReply(reply), err
-}
+var _ http.Queue = (*queue.Queue)(nil)
 
 // announcer puts what the HTTP server has changed on the bus.
 type announcer struct{ bus pubsub.Bus }
@@ -101,11 +39,11 @@ func hear(server *http.Server) func(pubsub.Event) {
 				return
 			}
 			out.Data = api.JobAvailable{Platform: data}
-		case build.Assigned:
+		case queue.Assigned:
 			out.BuildID = data.BuildID
 		case store.BuildUpdate:
 			out.BuildID = data.BuildID
-		case build.QueueUpdated, store.WorkerUpdate, telemetry.SupervisorEvent:
+		case queue.Updated, store.WorkerUpdate, telemetry.SupervisorEvent:
 		default:
 			return
 		}

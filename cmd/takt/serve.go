@@ -17,11 +17,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"takt/actors"
-	"takt/actors/build"
 	"takt/actors/deployment"
 	"takt/actors/deployment/forge"
 	"takt/actors/janitor"
 	"takt/actors/pubsub"
+	"takt/actors/queue"
 	"takt/actors/repo"
 	"takt/http"
 	"takt/migrations"
@@ -142,14 +142,19 @@ func (c *controller) plant(ctx context.Context) error {
 	db := postgres.New()
 	builds := postgres.NewBuilds(db, postgres.BuildsConfig{QueueLimit: c.cfg.QueueLimit})
 	workers := postgres.NewWorkers(db)
-	queue := postgres.NewQueue(db, postgres.QueueConfig{SpareCritical: c.cfg.SpareCritical, Quarantined: func(b store.BuildRef, cause error) {
+	assigner := postgres.NewQueue(db, postgres.QueueConfig{SpareCritical: c.cfg.SpareCritical, Quarantined: func(b store.BuildRef, cause error) {
 		c.log.Error().Err(cause).Str("build", b.ID).Msg("build cannot be handed out")
 		c.tree.Bus.Publish(pubsub.BuildUpdated, store.BuildUpdate{BuildID: b.ID, Platform: b.Platform, State: store.Failed})
 	}})
 
+	keys, err := c.cfg.encryptionKeys()
+	if err != nil {
+		return err
+	}
+	tokens := store.NewWorkerTokens(store.WorkerTokenTTL, keys...)
 	settings := actors.Config{
 		Pool:  repo.PoolConfig{Size: c.cfg.DatabasePool, Migrate: migrations.Up},
-		Queue: build.QueueConfig{MaxParked: c.cfg.MaxParked, CountLimit: c.cfg.QueueLimit + 1},
+		Queue: queue.Config{MaxParked: c.cfg.MaxParked, Limit: c.cfg.QueueLimit},
 		Timeouts: store.Timeouts{
 			CheckInterval: c.cfg.CheckInterval, BuildTimeout: c.cfg.BuildTimeout, WorkerTimeout: c.cfg.WorkerTimeout,
 		},
@@ -175,7 +180,7 @@ func (c *controller) plant(ctx context.Context) error {
 	}
 	deployed := postgres.NewDeployments(db)
 	c.tree = actors.New(settings, actors.Deps{
-		Logger: c.log, DB: db, Queue: queue, Monitor: queue, Files: c.files, Rows: postgres.NewFiles(db), Load: postgres.NewLoad(db),
+		Logger: c.log, DB: db, Tokens: tokens, Queue: assigner, Monitor: assigner, Files: c.files, Rows: postgres.NewFiles(db), Load: postgres.NewLoad(db),
 		Deployments: deployed, Forge: deployment.GitHub(c.forge), Throttle: pacing,
 	})
 	db.OnLost(c.tree.Pool.Lost)
@@ -186,7 +191,8 @@ func (c *controller) plant(ctx context.Context) error {
 	server, err := http.New(http.Deps{
 		Builds:   builds,
 		Workers:  workers,
-		Queue:    polls{queue: c.tree.Queue, limit: c.cfg.QueueLimit, count: queue.Pending},
+		Queue:    c.tree.Queue,
+		Tokens:   tokens,
 		Announce: announcer{bus: c.tree.Bus},
 		Requests: levelled{c.tree.Heijunka},
 		Files:    c.files,

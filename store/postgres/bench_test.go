@@ -18,20 +18,9 @@ WITH b AS (INSERT INTO builds (id, platform, token_hash)
 SELECT 'build-' || lpad(to_hex(hashint8extended(i, 0)), 15, '0'), 'ios', '\x00' FROM generate_series(1, $1::bigint) i RETURNING id, seq)
 INSERT INTO build_ids SELECT id, seq FROM b`
 
-// poller polls with the token that it got last, as a worker does.
-type poller struct {
-	token string
-	next  string
-}
-
-func (p *poller) poll() store.Poll {
-	p.next = store.NextWorkerToken(p.token)
-	return store.Poll{Token: store.HashToken(p.token), Next: store.HashToken(p.next)}
-}
-
-// BenchmarkServe measures polls per second with two batches in flight, on a
+// BenchmarkAssign measures polls per second with two batches in flight, on a
 // server that syncs every commit.
-func BenchmarkServe(b *testing.B) {
+func BenchmarkAssign(b *testing.B) {
 	for _, pending := range []int{0, 100_000} {
 		for _, batch := range []int{1, 32, 64, 256} {
 			kind := "idle"
@@ -39,13 +28,13 @@ func BenchmarkServe(b *testing.B) {
 				kind = "assigned"
 			}
 			b.Run(fmt.Sprintf("%s/batch=%d", kind, batch), func(b *testing.B) {
-				benchmarkServe(b, pending, batch)
+				benchmarkAssign(b, pending, batch)
 			})
 		}
 	}
 }
 
-func benchmarkServe(b *testing.B, pending, batch int) {
+func benchmarkAssign(b *testing.B, pending, batch int) {
 	b.Helper()
 	db := storetest.Durable(b)
 	queue := postgres.NewQueue(db.DB, postgres.QueueConfig{})
@@ -54,11 +43,11 @@ func benchmarkServe(b *testing.B, pending, batch int) {
 		require.NoError(b, err)
 	}
 	const inFlight = 2
-	pollers := make([][]poller, inFlight)
+	pollers := make([][]store.Poll, inFlight)
 	for i := range pollers {
 		for range batch {
 			w := storetest.Worker(b, db.DB, func(r *store.Registration) { r.Slots = 1 << 30 })
-			pollers[i] = append(pollers[i], poller{token: w.Plain})
+			pollers[i] = append(pollers[i], store.Poll{Worker: w.Token.Worker, WorkerID: w.ID, Shown: w.Token.Counter, Used: w.Token.Counter})
 		}
 	}
 	_, err := db.Pool.Exec(b.Context(), "VACUUM ANALYZE")
@@ -69,7 +58,7 @@ func benchmarkServe(b *testing.B, pending, batch int) {
 	for i := range inFlight {
 		wg.Go(func() {
 			for n := i * batch; n < b.N; n += inFlight * batch {
-				jobs[i] += serveBatch(b, queue, pollers[i])
+				jobs[i] += assignBatch(b, queue, pollers[i])
 			}
 		})
 	}
@@ -82,22 +71,20 @@ func benchmarkServe(b *testing.B, pending, batch int) {
 	}
 }
 
-func serveBatch(b *testing.B, queue *postgres.Queue, pollers []poller) (jobs int) {
+// assignBatch serves the polls and makes them the workers' next ones.
+func assignBatch(b *testing.B, queue *postgres.Queue, polls []store.Poll) (jobs int) {
 	b.Helper()
-	polls := make([]store.Poll, len(pollers))
-	for i := range pollers {
-		polls[i] = pollers[i].poll()
-	}
-	results, err := queue.Serve(b.Context(), polls)
+	results, err := queue.Assign(b.Context(), polls)
 	if err != nil {
 		b.Error(err)
 		return 0
 	}
 	for i, r := range results {
-		if r.Outcome != store.PollAnswered {
+		if r.Outcome != store.PollServed {
 			b.Errorf("outcome %d", r.Outcome)
 		}
-		pollers[i].token = pollers[i].next
+		polls[i].Shown, polls[i].Address = next(r), r.Session.Address
+		polls[i].Used = polls[i].Shown
 		if r.Job != nil {
 			jobs++
 		}

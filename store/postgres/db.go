@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// opTimeout bounds every method but Serve, waits for a connection included.
+// opTimeout bounds every method but Assign, waits for a connection included.
 const opTimeout = 10 * time.Second
 
 // DB is the handle through which everything here reaches the database. It
@@ -40,13 +40,13 @@ func (db *DB) Use(pool *pgxpool.Pool) {
 	db.pool.Store(pool)
 }
 
-// requeued tells the hints of the queue that builds came back to it, at places.
-func (db *DB) requeued(places []int64) {
-	if len(places) == 0 {
+// requeued tells the hints of the queue that builds came back to it, at positions.
+func (db *DB) requeued(positions []int64) {
+	if len(positions) == 0 {
 		return
 	}
 	db.pending.forget()
-	db.head.lower(slices.Min(places))
+	db.head.lower(slices.Min(positions))
 }
 
 // Drop takes the pool away because of cause. Calls under way keep theirs.

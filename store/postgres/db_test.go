@@ -29,12 +29,14 @@ func (b *bundle) methods(ctx context.Context) map[string]error {
 	_, errs["Finish"] = b.builds.Finish(ctx, success("b", "w"), nil)
 	_, errs["Logs"] = b.builds.Logs(ctx, "b", 0, 0)
 	_, errs["Counts"] = b.builds.Counts(ctx)
-	_, errs["Register"] = b.workers.Register(ctx, store.Registration{ID: "w", TTL: time.Second})
-	_, errs["Unregister"] = b.workers.Unregister(ctx, store.HashToken("t"))
+	_, errs["Register"] = b.workers.Register(ctx, store.Registration{ID: "w"})
+	_, errs["Unregister"] = b.workers.Unregister(ctx, store.WorkerToken{Worker: 1})
 	_, errs["UnregisterID"] = b.workers.UnregisterID(ctx, "w")
 	_, errs["FindWorker"] = b.workers.Find(ctx, "w")
-	_, errs["Serve"] = b.queue.Serve(ctx, make([]store.Poll, 1))
+	_, errs["Assign"] = b.queue.Assign(ctx, make([]store.Poll, 1))
 	_, errs["Pending"] = b.queue.Pending(ctx, 1)
+	_, errs["Recount"] = b.queue.Recount(ctx, 1, nil)
+	_, errs["RecordPresence"] = b.queue.RecordPresence(ctx, make([]store.Presence, 1))
 	_, errs["Sweep"] = b.queue.Sweep(ctx, sweep())
 	_, _, errs["Timeouts"] = b.queue.Timeouts(ctx)
 	errs["SaveTimeouts"] = b.queue.SaveTimeouts(ctx, store.Timeouts{})
@@ -200,18 +202,18 @@ func TestALostAnswerToABatchLosesNothing(t *testing.T) {
 	builds := map[string]bool{b.build().ID: true, b.build().ID: true}
 	one, two := b.worker(), b.worker(slots(2))
 	cut := b.through()
-	b.serve(b.worker(takes("amiga")).request()) // prepares the statement
+	b.assign(b.worker(takes("amiga")).request()) // prepares the statement
 	cut(two.id)
 	polls := func() []store.Poll {
 		p, q := one.request(), two.request()
 		q.WorkerID = two.id
 		return []store.Poll{p, q}
 	}
-	_, err := b.queue.Serve(t.Context(), polls())
+	_, err := b.queue.Assign(t.Context(), polls())
 	require.Equal(t, store.Unavailable, store.CodeOf(err))
 	require.ErrorIs(t, err, store.ErrOutcomeUnknown)
-	for _, r := range b.serve(polls()...) {
-		require.Equal(t, store.PollAnswered, r.Outcome)
+	for _, r := range b.assign(polls()...) {
+		require.Equal(t, store.PollServed, r.Outcome)
 		require.True(t, r.Redelivered)
 		require.True(t, builds[r.Job.BuildID])
 		delete(builds, r.Job.BuildID)
@@ -232,24 +234,21 @@ func TestWorkersAreFoundAndRefused(t *testing.T) {
 	require.Equal(t, 3, found.Slots)
 	_, err := b.workers.Find(t.Context(), "none")
 	require.Equal(t, store.NotFound, store.CodeOf(err))
-	_, err = b.workers.Unregister(t.Context(), store.HashToken("wrong"))
+	_, err = b.workers.Unregister(t.Context(), store.WorkerToken{Worker: 1 << 31, Counter: 1})
 	require.Equal(t, store.InvalidToken, store.CodeOf(err))
 	_, err = b.workers.UnregisterID(t.Context(), "none")
 	require.Equal(t, store.NotFound, store.CodeOf(err))
-	_, err = b.workers.Register(t.Context(), store.Registration{ID: "x", Capabilities: []byte(`{"a": "\u0000"}`), TTL: time.Second})
+	_, err = b.workers.Register(t.Context(), store.Registration{ID: "x", Capabilities: []byte(`{"a": "\u0000"}`)})
 	require.Equal(t, store.RegistrationFailed, store.CodeOf(err))
 }
 
-func TestUnregisterTakesThePreviousTokenToo(t *testing.T) {
+func TestAnUnregisteredWorkerMayPollByItsID(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	w := b.worker()
-	old := w.token
-	w.gets("")
-	_, err := b.workers.Unregister(t.Context(), store.HashToken(old))
+	_, err := b.workers.UnregisterID(t.Context(), w.id)
 	require.NoError(t, err)
-	require.Equal(t, store.Offline, w.find().Status)
-	require.Equal(t, store.PollUnknownToken, w.lost().Outcome)
+	require.Equal(t, store.PollInvalidToken, w.lost().Outcome)
 	w.gets("", w.byID())
 	require.Equal(t, store.Idle, w.find().Status, "it polls by its id, so it is back")
 }

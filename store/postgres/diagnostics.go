@@ -11,7 +11,9 @@ import (
 	"takt/store"
 )
 
-const sqlMarkCritical = `UPDATE workers SET critical = $2 WHERE id = $1`
+const sqlMarkCritical = `
+WITH w AS (UPDATE workers SET critical = $2 WHERE id = $1 AND critical <> $2 RETURNING number)
+SELECT pg_notify('takt', 'worker:changed ' || number) FROM w`
 
 const sqlInsertReport = `
 INSERT INTO diagnostic_reports (id, worker_id, status, run_at, duration_ms, auto_fixed, checks, name, location, object)

@@ -112,7 +112,7 @@ WITH was AS MATERIALIZED (
 UPDATE workers SET
 	held = held - freed, last_seen_at = now(),
 	completed = completed + $3::int, failed = failed + 1 - $3::int,
-	status = CASE WHEN held > freed THEN 'building' WHEN current_hash IS NULL THEN 'offline' ELSE 'idle' END
+	status = CASE WHEN held > freed THEN 'building' WHEN status = 'offline' AND freed = 0 THEN 'offline' ELSE 'idle' END
 FROM was WHERE id = $2`
 
 // writeResult ends the build. Both rows are locked.

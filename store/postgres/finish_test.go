@@ -227,7 +227,7 @@ func TestCancel(t *testing.T) {
 			var wg sync.WaitGroup
 			poll := w.request()
 			wg.Go(func() {
-				if _, err := b.queue.Serve(t.Context(), []store.Poll{poll}); err != nil {
+				if _, err := b.queue.Assign(t.Context(), []store.Poll{poll}); err != nil {
 					t.Error(err)
 				}
 			})

@@ -63,13 +63,15 @@ func scanWorker(row pgx.CollectableRow) (w store.WorkerDetail, err error) {
 	return w, nil
 }
 
-const sqlDrain = `UPDATE workers SET draining = $2 WHERE id = $1 RETURNING status`
+const sqlDrain = `
+WITH w AS (UPDATE workers SET draining = $2 WHERE id = $1 RETURNING number, status)
+SELECT status, pg_notify('takt', 'worker:changed ' || number) FROM w`
 
 // Drain makes a worker get no builds from the next assignment on, or makes it get
 // some again. What it has it keeps. Repeating it is harmless. Error: NotFound.
 func (w *Workers) Drain(ctx context.Context, id string, draining bool) (status store.WorkerStatus, err error) {
 	err = w.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		err := c.QueryRow(ctx, sqlDrain, id, draining).Scan(&status)
+		err := c.QueryRow(ctx, sqlDrain, id, draining).Scan(&status, nil)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return errNoWorker()
 		}
@@ -94,16 +96,18 @@ WITH r AS (
 	UPDATE rollup SET cpu_sum = rollup.cpu_sum + t.cpu_sum, cpu_count = rollup.cpu_count + t.cpu_count
 	FROM worker_telemetry t WHERE t.worker_id = $1
 ), w AS (
-	DELETE FROM workers WHERE id = $1
+	DELETE FROM workers WHERE id = $1 RETURNING number
+), d AS (
+	DELETE FROM worker_details WHERE worker_id = $1
 )
-DELETE FROM worker_details WHERE worker_id = $1`
+SELECT pg_notify('takt', 'worker:changed ' || number) FROM w`
 
 // Delete removes a worker: its tokens are void, and its builds wait again where
 // they stood. Builds that it has ended keep its id. Nothing keeps it from
 // registering anew. Error: NotFound.
 func (w *Workers) Delete(ctx context.Context, id string) (gone store.Departure, err error) {
 	gone.WorkerID = id
-	var places []int64
+	var positions []int64
 	err = w.db.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		err := tx.QueryRow(ctx, sqlLockIdentity, id).Scan()
 		if err == nil {
@@ -118,7 +122,7 @@ func (w *Workers) Delete(ctx context.Context, id string) (gone store.Departure, 
 		if err != nil {
 			return fmt.Errorf("locking the worker: %w", err)
 		}
-		if gone.Requeued, places, err = returnBuilds(ctx, tx, id, "was deleted"); err != nil {
+		if gone.Requeued, positions, err = returnBuilds(ctx, tx, id, "was deleted"); err != nil {
 			return err
 		}
 		if _, err := tx.Exec(ctx, sqlDeleteWorker, id); err != nil {
@@ -129,6 +133,6 @@ func (w *Workers) Delete(ctx context.Context, id string) (gone store.Departure, 
 	if err != nil {
 		return store.Departure{}, fmt.Errorf("deleting worker %s: %w", id, err)
 	}
-	w.db.requeued(places)
+	w.db.requeued(positions)
 	return gone, nil
 }

@@ -38,7 +38,6 @@ func TestDrainedWorkerGetsNothing(t *testing.T) {
 		"by token":              {1, func(*client) func(*store.Poll) { return func(*store.Poll) {} }},
 		"by id":                 {1, func(c *client) func(*store.Poll) { return c.byID() }},
 		"with slots left":       {3, func(*client) func(*store.Poll) { return func(*store.Poll) {} }},
-		"when it would park":    {1, func(*client) func(*store.Poll) { return mode(store.Park) }},
 		"when it reconciles":    {2, func(*client) func(*store.Poll) { return lists() }},
 		"with many slots by id": {3, func(c *client) func(*store.Poll) { return c.byID() }},
 	} {
@@ -50,27 +49,12 @@ func TestDrainedWorkerGetsNothing(t *testing.T) {
 			w.drains(true)
 			r := w.lost(c.edit(w))
 			require.Nil(t, r.Job)
-			require.False(t, r.Free, "a parked poll is not to be woken for nothing")
+			require.False(t, r.Session.Free(), "a parked poll is not to be woken for nothing")
 			require.Equal(t, store.Pending, b.find(build.ID).State)
 			w.drains(false)
 			require.Equal(t, build.ID, jobID(w.lost(c.edit(w))))
 		})
 	}
-}
-
-// The statement for an idle queue has to say so, too.
-func TestDrainedWorkerHasNoFreeSlotWhileNothingIsPending(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	w, other := b.worker(), b.worker()
-	for range 3 { // the first makes the queue try the statement for the idle
-		other.gets("")
-	}
-	w.drains(true)
-	require.False(t, w.poll().Free)
-	require.True(t, other.poll().Free)
-	w.drains(false)
-	require.True(t, w.poll().Free)
 }
 
 func TestDrainedWorkerFinishesWhatItHas(t *testing.T) {
@@ -154,7 +138,7 @@ func TestDeleteGivesBuildsBackInTheirPlaces(t *testing.T) {
 	require.Equal(t, store.Departure{WorkerID: w.id, Requeued: []store.BuildRef{
 		{ID: first.ID, Platform: store.IOS}, {ID: second.ID, Platform: store.IOS},
 	}}, gone)
-	require.Equal(t, store.PollUnknownToken, w.lost().Outcome)
+	require.Equal(t, store.PollInvalidToken, w.lost().Outcome)
 	other := b.worker(slots(3))
 	other.gets(first.ID)
 	other.gets(second.ID)
@@ -185,7 +169,7 @@ func TestOperatorsAndWorkersDoNotBlockEachOther(t *testing.T) {
 	acts := []func(worker, build string) error{
 		func(w, _ string) error { _, err := b.workers.Delete(ctx, w); return err },
 		func(w, _ string) error {
-			_, err := b.workers.Register(ctx, store.Registration{ID: w, Name: w, Slots: 2, Token: store.HashToken(store.NewWorkerToken()), TTL: time.Minute})
+			_, err := b.workers.Register(ctx, store.Registration{ID: w, Name: w, Slots: 2})
 			return err
 		},
 		func(w, build string) error {
@@ -203,9 +187,9 @@ func TestOperatorsAndWorkersDoNotBlockEachOther(t *testing.T) {
 		func(string, string) error {
 			var polls []store.Poll
 			for _, id := range ids {
-				polls = append(polls, store.Poll{WorkerID: id, Next: store.HashToken(store.NewWorkerToken())})
+				polls = append(polls, store.Poll{WorkerID: id})
 			}
-			_, err := b.queue.Serve(ctx, polls)
+			_, err := b.queue.Assign(ctx, polls)
 			return err
 		},
 		func(_, build string) error {

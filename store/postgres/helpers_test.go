@@ -75,7 +75,7 @@ func (b *bundle) build(edit ...func(*store.Submission)) store.Build {
 func (b *bundle) worker(edit ...func(*store.Registration)) *client {
 	b.t.Helper()
 	w := storetest.Worker(b.t, b.DB, edit...)
-	return &client{bundle: b, id: w.ID, token: w.Plain}
+	return &client{bundle: b, id: w.ID, number: w.Token.Worker, shown: w.Token.Counter}
 }
 
 func (b *bundle) find(id string) store.Build {
@@ -96,10 +96,10 @@ func (b *bundle) logs(id string) (messages []string) {
 	return messages
 }
 
-// serve serves polls and expects no error.
-func (b *bundle) serve(polls ...store.Poll) []store.PollResult {
+// assign serves polls and expects no error.
+func (b *bundle) assign(polls ...store.Poll) []store.PollResult {
 	b.t.Helper()
-	results, err := b.queue.Serve(b.t.Context(), polls)
+	results, err := b.queue.Assign(b.t.Context(), polls)
 	require.NoError(b.t, err)
 	require.Len(b.t, results, len(polls))
 	return results
@@ -121,18 +121,19 @@ func priority(n int) func(*store.Submission) {
 	return func(s *store.Submission) { s.Priority = n }
 }
 
-// client is a worker and the token it would show next.
+// client is a worker, what its token says, and what its controller remembers.
 type client struct {
 	*bundle
-	id    string
-	token string
-	last  string // handed to the store with the last poll
+	id     string
+	number uint32
+	shown  uint64
+	// at is where the worker's row is thought to be.
+	at store.RowAddress
 }
 
 // request returns a poll that shows the client's token.
 func (c *client) request(edit ...func(*store.Poll)) store.Poll {
-	c.last = store.NextWorkerToken(c.token)
-	p := store.Poll{Token: store.HashToken(c.token), Next: store.HashToken(c.last)}
+	p := store.Poll{Worker: c.number, WorkerID: c.id, Shown: c.shown, Used: c.shown, Address: c.at}
 	for _, e := range edit {
 		e(&p)
 	}
@@ -142,15 +143,22 @@ func (c *client) request(edit ...func(*store.Poll)) store.Poll {
 // lost polls and loses the reply: the client keeps its token.
 func (c *client) lost(edit ...func(*store.Poll)) store.PollResult {
 	c.t.Helper()
-	return c.serve(c.request(edit...))[0]
+	r := c.assign(c.request(edit...))[0]
+	if r.Outcome == store.PollServed {
+		c.at = r.Session.Address
+	}
+	return r
 }
+
+// next is the counter of the token that a worker gets with r.
+func next(r store.PollResult) uint64 { return max(r.Session.Used+1, r.Handed) }
 
 // poll polls and takes the new token over.
 func (c *client) poll(edit ...func(*store.Poll)) store.PollResult {
 	c.t.Helper()
 	r := c.lost(edit...)
-	if r.Outcome == store.PollAnswered {
-		c.token = c.last
+	if r.Outcome == store.PollServed {
+		c.shown = next(r)
 	}
 	return r
 }
@@ -159,7 +167,7 @@ func (c *client) poll(edit ...func(*store.Poll)) store.PollResult {
 func (c *client) gets(id string, edit ...func(*store.Poll)) store.PollResult {
 	c.t.Helper()
 	r := c.poll(edit...)
-	require.Equal(c.t, store.PollAnswered, r.Outcome)
+	require.Equal(c.t, store.PollServed, r.Outcome)
 	require.Equal(c.t, id, jobID(r))
 	return r
 }
@@ -203,11 +211,9 @@ func (c *client) find() store.Worker {
 	return w
 }
 
-func mode(m store.PollMode) func(*store.Poll) { return func(p *store.Poll) { p.Mode = m } }
-
-// parked makes a poll the second half of the one that was answered with r.
-func parked(m store.PollMode, r store.PollResult) func(*store.Poll) {
-	return func(p *store.Poll) { p.Mode, p.Seq, p.WorkerID = m, r.Seq, r.WorkerID }
+// parked makes a poll that was parked when its worker's row was as in r.
+func parked(r store.PollResult) func(*store.Poll) {
+	return func(p *store.Poll) { p.Parked, p.Handed = true, r.Session.Handed }
 }
 
 func lists(builds ...string) func(*store.Poll) {
@@ -216,5 +222,5 @@ func lists(builds ...string) func(*store.Poll) {
 
 // byID makes a poll that shows no token.
 func (c *client) byID() func(*store.Poll) {
-	return func(p *store.Poll) { p.Token, p.WorkerID = store.TokenHash{}, c.id }
+	return func(p *store.Poll) { p.Worker, p.Shown, p.Used = 0, 0, 0 }
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // BenchmarkNaive measures, with pgbench, polls that are a transaction each: what
-// BenchmarkServe is compared with.
+// BenchmarkAssign is compared with.
 func BenchmarkNaive(b *testing.B) {
 	for _, kind := range []string{"idle", "assigned"} {
 		for _, clients := range []int{16, 64} {

@@ -2,20 +2,18 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"takt/store"
 )
 
 // QueueConfig configures Queue.
 type QueueConfig struct {
-	// TokenTTL is how long a worker token is valid. Defaults to 90 s.
-	TokenTTL time.Duration
 	// SpareCritical gives no builds to workers whose last diagnostic report is
 	// critical.
 	SpareCritical bool
@@ -24,217 +22,124 @@ type QueueConfig struct {
 	Quarantined func(b store.BuildRef, cause error)
 }
 
-// MaxBatch is how many polls Serve takes at once.
-const MaxBatch = 256
-
-// serveTimeout bounds an assignment transaction.
-const serveTimeout = 5 * time.Second
-
 // Queue hands builds to workers and takes them back. Safe for concurrent use;
-// two batches in flight keep PostgreSQL busy, more only wait for each other.
+// two batches under way keep PostgreSQL busy, more only wait for each other.
 type Queue struct {
-	db    *DB
-	cfg   QueueConfig
-	skip  quarantine
-	idle  idle
-	spots spots
+	db   *DB
+	cfg  QueueConfig
+	skip quarantine
 }
 
 // NewQueue returns the queue of db.
-func NewQueue(db *DB, cfg QueueConfig) *Queue {
-	if cfg.TokenTTL <= 0 {
-		cfg.TokenTTL = 90 * time.Second
-	}
-	return &Queue{db: db, cfg: cfg}
-}
+func NewQueue(db *DB, cfg QueueConfig) *Queue { return &Queue{db: db, cfg: cfg} }
 
-// Serve serves up to MaxBatch polls in one statement, which is one round trip and
-// one transaction (two while the queue runs empty or fills): it checks their tokens, records the workers' presence, hands
-// out again what a lost reply may have kept, claims pending builds for free slots
-// (first come, first served, by priority and submission), writes the log and
-// rotates tokens. The answer to polls[i] is at i.
-//
-// All or nothing: an error leaves builds pending and tokens as they were, unless
-// it wraps store.ErrOutcomeUnknown; then the workers' next polls, with the tokens
-// they have, get what was assigned. A build that the database refuses to assign
-// is quarantined instead of failing the batch.
-func (q *Queue) Serve(ctx context.Context, polls []store.Poll) ([]store.PollResult, error) {
-	if len(polls) > MaxBatch {
-		return nil, fmt.Errorf("serving %d polls: more than %d", len(polls), MaxBatch)
-	}
-	if len(polls) == 0 {
-		return nil, nil
-	}
-	if q.idle.worthTrying(time.Now()) {
-		// Whatever goes wrong here is told by the full statement.
-		if results, left, err := q.serveIdle(ctx, polls); err == nil && results != nil {
-			return q.serveRest(ctx, polls, results, left), nil
-		} else if err != nil && !isDataError(err) {
-			return nil, fmt.Errorf("serving %d polls: %w", len(polls), err)
-		}
-	}
-	if results, left, err := q.servePlain(ctx, polls); err == nil && results != nil {
-		results = q.serveRest(ctx, polls, results, left)
-		q.idle.learn(results)
-		return results, nil
-	} else if err != nil && !isDataError(err) {
-		return nil, fmt.Errorf("serving %d polls: %w", len(polls), err)
-	}
-	results, err := q.serveFully(ctx, polls)
-	if err != nil {
-		return nil, fmt.Errorf("serving %d polls: %w", len(polls), err)
-	}
-	return results, nil
-}
-
-// serveRest serves the polls that serveIdle has left, whose results are still
-// open. The others are answered already, so an error is that of the rest alone.
-func (q *Queue) serveRest(ctx context.Context, polls []store.Poll, results []store.PollResult, left []int) []store.PollResult {
-	if len(left) == 0 {
-		return results
-	}
-	rest := make([]store.Poll, len(left))
-	for i, at := range left {
-		rest[i] = polls[at]
-	}
-	served, err := q.serveFully(ctx, rest)
-	for i, at := range left {
-		if err != nil {
-			results[at] = store.PollResult{Outcome: store.PollFailed, WorkerID: rest[i].WorkerID, Err: err}
-			continue
-		}
-		results[at] = served[i]
-	}
-	return results
-}
-
-// serveFully serves polls with sqlServe, in one transaction if it can.
-func (q *Queue) serveFully(ctx context.Context, polls []store.Poll) ([]store.PollResult, error) {
-	results, err := q.serve(ctx, polls)
-	if err != nil && isDataError(err) {
-		results, err = q.serveApart(ctx, polls)
-	}
-	if err == nil {
-		q.idle.learn(results)
-	}
-	return results, err
-}
-
-// movedTries is how often polls are served anew whose workers' rows moved.
-const movedTries = 3
-
-var errMoves = errors.New("the worker's row keeps changing")
-
-// serve runs the statement, and again for polls whose worker was changed by
-// somebody else in the very moment. The others are answered by then, so an error
-// is that of the rest alone.
-func (q *Queue) serve(ctx context.Context, polls []store.Poll) ([]store.PollResult, error) {
-	results, moved, err := q.serveOnce(ctx, polls)
-	if err != nil {
-		return nil, err
-	}
-	for try := 1; len(moved) > 0; try++ {
-		moved = q.serveMoved(ctx, polls, results, moved, try == movedTries)
-	}
-	return results, nil
-}
-
-// serveMoved serves the polls at the indices moved. It returns those whose workers
-// moved once more, and fails them if this was the last try.
-func (q *Queue) serveMoved(
-	ctx context.Context, polls []store.Poll, results []store.PollResult, moved []int, last bool,
-) (again []int) {
-	rest := make([]store.Poll, len(moved))
-	for i, at := range moved {
-		rest[i] = polls[at]
-	}
-	served, left, err := q.serveOnce(ctx, rest)
-	if err == nil && last {
-		err = unavailable(errMoves)
-	}
-	for i, at := range moved {
-		switch {
-		case served != nil && !slices.Contains(left, i):
-			results[at] = served[i]
-		case err != nil:
-			results[at] = store.PollResult{Outcome: store.PollFailed, WorkerID: rest[i].WorkerID, Err: err}
-		default:
-			again = append(again, at)
-		}
-	}
-	return again
-}
-
-// serveOnce runs the statement once. moved are the indices of polls that it left.
-func (q *Queue) serveOnce(ctx context.Context, polls []store.Poll) (results []store.PollResult, moved []int, err error) {
-	head := q.db.head.begin()
-	var b batch
-	args := batchArgs(polls, q.cfg, q.skip.list(), head, q.spots.of(polls))
-	err = q.db.run(ctx, serveTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		rows, err := c.Query(ctx, sqlServe, args...)
-		if err == nil {
-			b, err = scanPolls(rows, polls)
-		}
-		return statementFailure(ctx, err)
-	})
-	if err != nil {
-		q.db.head.undo(head)
-		return nil, nil, err
-	}
-	q.db.head.end(head, b.first)
-	q.spots.learn(polls, b.results, b.at)
-	return b.results, b.moved, nil
-}
-
-// sqlPending counts, per platform, up to $1 pending builds from the place $2 on.
+// sqlPending counts, per platform, up to $1 pending builds from the position $2 on.
 const sqlPending = `
 SELECT 'ios', count(*) FROM (
-	SELECT FROM builds WHERE state = 'pending' AND platform = 'ios' AND place >= $2 LIMIT $1) i
+	SELECT FROM builds WHERE state = 'pending' AND platform = 'ios' AND position >= $2 LIMIT $1) i
 UNION ALL
 SELECT 'android', count(*) FROM (
-	SELECT FROM builds WHERE state = 'pending' AND platform = 'android' AND place >= $2 LIMIT $1) a`
+	SELECT FROM builds WHERE state = 'pending' AND platform = 'android' AND position >= $2 LIMIT $1) a`
 
 // sqlPendingBelow counts up to $1 of those below $2 and finds the first.
 const sqlPendingBelow = `
-SELECT 'ios', count(*), coalesce(min(place), 0) FROM (
-	SELECT place FROM builds WHERE state = 'pending' AND platform = 'ios' AND place < $2 ORDER BY place LIMIT $1) i
+SELECT 'ios', count(*), coalesce(min(position), 0) FROM (
+	SELECT position FROM builds WHERE state = 'pending' AND platform = 'ios' AND position < $2 ORDER BY position LIMIT $1) i
 UNION ALL
-SELECT 'android', count(*), coalesce(min(place), 0) FROM (
-	SELECT place FROM builds WHERE state = 'pending' AND platform = 'android' AND place < $2 ORDER BY place LIMIT $1) a`
+SELECT 'android', count(*), coalesce(min(position), 0) FROM (
+	SELECT position FROM builds WHERE state = 'pending' AND platform = 'android' AND position < $2 ORDER BY position LIMIT $1) a`
 
 // Pending returns how many builds wait per platform, counting up to limit of
-// each. By the way it looks below the marks, if that is due: there wait builds
-// that other controllers have put back. What could not be seen there is missing
-// in the counts until the next look.
-func (q *Queue) Pending(ctx context.Context, limit int) (counts map[store.Platform]int, err error) {
-	look, mark, due := q.db.head.beginLook()
-	err = q.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		counts = map[store.Platform]int{}
-		var p store.Platform
-		var n int
-		rows, err := c.Query(ctx, sqlPending, limit, mark)
-		if err != nil {
-			return err
-		}
-		_, err = pgx.ForEachRow(rows, []any{&p, &n}, func() error {
-			counts[p] = n
-			return nil
-		})
-		return err
-	})
+// each. On the way it looks below the low-water marks, if that is due: there wait
+// builds that other controllers have put back. What could not be seen there is
+// missing in the counts until the next look.
+func (q *Queue) Pending(ctx context.Context, limit int) (map[store.Platform]int, error) {
+	r, err := q.recount(ctx, limit, nil)
 	if err != nil {
 		return nil, fmt.Errorf("counting pending builds: %w", err)
 	}
-	if due {
-		q.look(ctx, limit, look, mark, counts)
+	return r.Pending, nil
+}
+
+// sqlInstallation says who the installation is, and what time it is.
+const sqlInstallation = `SELECT value #>> '{}', clock_timestamp() FROM settings WHERE key = 'installation'`
+
+// sqlChanged finds the rows of workers that are not where they were: each change
+// moves a row. A worker without a row has no id.
+const sqlChanged = `
+SELECT p.number, coalesce(w.id, ''), coalesce(w.used, 0), coalesce(w.handed, 0), coalesce(w.held, 0), coalesce(w.slots, 0), w.platforms,
+	coalesce(w.draining OR w.critical AND @spare, true), w.ctid
+FROM unnest(@numbers::bigint[], @addresses::tid[]) AS p(number, address)
+LEFT JOIN LATERAL (SELECT *, ctid FROM workers w WHERE w.number = p.number LIMIT 1) w ON true
+WHERE NOT EXISTS (SELECT FROM workers h WHERE h.ctid = p.address AND h.number = p.number)`
+
+// Recount is Pending, and tells which of the workers' rows have changed since they
+// were read.
+func (q *Queue) Recount(ctx context.Context, limit int, known []store.WorkerSession) (store.Recount, error) {
+	if known == nil {
+		known = []store.WorkerSession{}
 	}
-	return counts, nil
+	r, err := q.recount(ctx, limit, known)
+	if err != nil {
+		return r, fmt.Errorf("recounting: %w", err)
+	}
+	return r, nil
+}
+
+// recount asks all in one round trip; without known it only counts.
+func (q *Queue) recount(ctx context.Context, limit int, known []store.WorkerSession) (r store.Recount, err error) {
+	look, mark, due := q.db.head.beginLook()
+	r.Pending = map[store.Platform]int{}
+	batch := &pgx.Batch{}
+	batch.Queue(sqlPending, limit, mark).Query(func(rows pgx.Rows) error { return scanPending(rows, r.Pending) })
+	if known != nil {
+		batch.Queue(sqlInstallation).QueryRow(func(row pgx.Row) error { return row.Scan(&r.Installation, &r.Now) })
+	}
+	if len(known) > 0 {
+		numbers, addresses := make([]int64, len(known)), make([]pgtype.TID, len(known))
+		for i := range known {
+			numbers[i], addresses[i] = int64(known[i].Number), tidOf(known[i].Address)
+		}
+		batch.Queue(sqlChanged, pgx.NamedArgs{"numbers": numbers, "addresses": addresses, "spare": q.cfg.SpareCritical}).
+			Query(func(rows pgx.Rows) error { return scanChanged(rows, &r) })
+	}
+	err = q.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error { return c.SendBatch(ctx, batch).Close() })
+	if err == nil && due {
+		q.look(ctx, limit, look, mark, r.Pending)
+	}
+	return r, err
+}
+
+func scanPending(rows pgx.Rows, counts map[store.Platform]int) error {
+	var p store.Platform
+	var n int
+	_, err := pgx.ForEachRow(rows, []any{&p, &n}, func() error {
+		counts[p] = n
+		return nil
+	})
+	return err
+}
+
+func scanChanged(rows pgx.Rows, r *store.Recount) error {
+	var s store.WorkerSession
+	var platforms []string
+	var at pgtype.TID
+	_, err := pgx.ForEachRow(rows, []any{&s.Number, &s.ID, &s.Used, &s.Handed, &s.Held, &s.Slots, &platforms, &s.Drained, &at}, func() error {
+		if s.ID == "" {
+			r.Gone = append(r.Gone, s.Number)
+			return nil
+		}
+		s.Platforms, s.Address = toPlatforms(platforms), addressOf(at)
+		r.Changed = append(r.Changed, s)
+		return nil
+	})
+	return err
 }
 
 // look adds to counts what waits below mark. While nothing can be vacuumed that
 // may take longer than anybody should wait for, so its failure is no failure of
-// the count: looks rest, then.
-func (q *Queue) look(ctx context.Context, limit int, look scan, mark int64, counts map[store.Platform]int) {
+// the count: the next look waits, then.
+func (q *Queue) look(ctx context.Context, limit int, look pass, mark int64, counts map[store.Platform]int) {
 	var lowest marks
 	err := q.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
 		var p store.Platform
@@ -246,10 +151,77 @@ func (q *Queue) look(ctx context.Context, limit int, look scan, mark int64, coun
 		}
 		_, err = pgx.ForEachRow(rows, []any{&p, &n, &first}, func() error {
 			counts[p] = min(limit, counts[p]+n)
-			lowest[laneOf([]store.Platform{p})] = first
+			lowest[scanOf([]store.Platform{p})] = first
 			return nil
 		})
 		return err
 	})
 	q.db.head.endLook(look, mark, lowest, err)
+}
+
+// presenceBatch is how many workers' rows RecordPresence locks at once.
+const presenceBatch = 512
+
+// sqlPresence writes signs of life, the workers in the order of their ids. A row
+// that has a higher counter is left alone: its worker has polled elsewhere since,
+// or has registered or unregistered.
+const sqlPresence = `
+WITH p AS MATERIALIZED (
+	SELECT p.*, f.id, f.at
+	FROM unnest(@numbers::bigint[], @used::bigint[], @ages::interval[], @addresses::tid[]) AS p(number, used, age, address)
+	CROSS JOIN LATERAL (
+		SELECT h.id, h.ctid AS at FROM workers h WHERE h.ctid = p.address AND h.number = p.number
+		UNION ALL
+		SELECT n.id, n.ctid FROM workers n WHERE n.number = p.number
+		LIMIT 1
+	) f
+), locked AS MATERIALIZED (
+	SELECT p.* FROM p JOIN workers w ON w.ctid = p.at
+	WHERE w.used <= p.used ORDER BY p.id FOR NO KEY UPDATE OF w
+)
+UPDATE workers w SET used = l.used, last_seen_at = greatest(w.last_seen_at, now() - l.age),
+	status = CASE WHEN w.held > 0 THEN 'building' ELSE 'idle' END
+FROM locked l WHERE w.ctid = l.at AND w.used <= l.used
+RETURNING l.number, w.ctid`
+
+// RecordPresence writes signs of life of workers that polled and got nothing, many
+// in one transaction. It returns where the rows are that were written; the others
+// were left as they are, because they have news that the caller has not, or
+// because the database refuses them.
+func (q *Queue) RecordPresence(ctx context.Context, signs []store.Presence) (map[uint32]store.RowAddress, error) {
+	written := make(map[uint32]store.RowAddress, len(signs))
+	for part := range slices.Chunk(signs, presenceBatch) {
+		err := apart(part, make([]struct{}, len(part)), func(part []store.Presence, _ []struct{}) error {
+			return q.recordPresence(ctx, part, written)
+		}, func(store.Presence, *struct{}, error) error { return nil })
+		if err != nil {
+			return written, fmt.Errorf("recording the presence of %d workers: %w", len(signs), err)
+		}
+	}
+	return written, nil
+}
+
+func (q *Queue) recordPresence(ctx context.Context, signs []store.Presence, written map[uint32]store.RowAddress) error {
+	n := len(signs)
+	numbers, used, ages, addresses := make([]int64, n), make([]int64, n), make([]time.Duration, n), make([]pgtype.TID, n)
+	for i, s := range signs {
+		numbers[i], used[i], ages[i], addresses[i] = int64(s.Number), int64(s.Used), s.Age, tidOf(s.Address)
+	}
+	return q.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
+		rows, err := c.Query(ctx, sqlPresence, pgx.NamedArgs{"numbers": numbers, "used": used, "ages": ages, "addresses": addresses})
+		if err != nil {
+			return err
+		}
+		var number uint32
+		var at pgtype.TID
+		_, err = pgx.ForEachRow(rows, []any{&number, &at}, func() error {
+			written[number] = addressOf(at)
+			return nil
+		})
+		return err
+	})
+}
+
+func addressOf(at pgtype.TID) store.RowAddress {
+	return store.RowAddress{Block: at.BlockNumber, Offset: at.OffsetNumber}
 }

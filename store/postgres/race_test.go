@@ -43,7 +43,7 @@ func TestTenWorkersOneBuild(t *testing.T) {
 				polls[j] = c.request()
 			}
 			wg.Go(func() {
-				results, err := queue.Serve(t.Context(), polls)
+				results, err := queue.Assign(t.Context(), polls)
 				if err != nil {
 					t.Error(err)
 					return
@@ -51,7 +51,7 @@ func TestTenWorkersOneBuild(t *testing.T) {
 				mu.Lock()
 				defer mu.Unlock()
 				for j, r := range results {
-					part[j].token = part[j].last
+					part[j].shown = next(r)
 					if r.Job != nil {
 						won = append(won, part[j])
 						if r.Job.BuildID != build.ID {
@@ -92,7 +92,7 @@ func TestClaimsAreFirstInFirstOut(t *testing.T) {
 				polls = append(polls, b.worker(takes(kind...)).request())
 			}
 			wg.Go(func() {
-				if _, err := queue.Serve(t.Context(), polls); err != nil {
+				if _, err := queue.Assign(t.Context(), polls); err != nil {
 					t.Error(err)
 				}
 			})
@@ -100,7 +100,7 @@ func TestClaimsAreFirstInFirstOut(t *testing.T) {
 		wg.Wait()
 		var overtaken int
 		require.NoError(rt, b.Pool.QueryRow(t.Context(), `SELECT count(*) FROM builds a JOIN builds p
-			ON p.platform = a.platform AND p.place < a.place
+			ON p.platform = a.platform AND p.position < a.position
 			WHERE a.state = 'assigned' AND p.state = 'pending'`).Scan(&overtaken))
 		require.Zero(rt, overtaken)
 	})
@@ -149,7 +149,7 @@ func TestEverythingAtOnce(t *testing.T) {
 	for range 12 {
 		w := b.worker(slots(2))
 		for i := range clients {
-			clients[i] = append(clients[i], &client{bundle: b, id: w.id, token: w.token})
+			clients[i] = append(clients[i], &client{bundle: b, id: w.id, number: w.number, shown: w.shown})
 		}
 	}
 	known := make(chan string, 4096)
@@ -187,10 +187,10 @@ func TestEverythingAtOnce(t *testing.T) {
 				case 1, 2:
 					var polls []store.Poll
 					for _, c := range clients[i] {
-						polls = append(polls, store.Poll{WorkerID: c.id, Next: store.HashToken(store.NewWorkerToken())})
+						polls = append(polls, store.Poll{WorkerID: c.id})
 					}
 					rand.Shuffle(len(polls), func(i, j int) { polls[i], polls[j] = polls[j], polls[i] })
-					_, err := b.queue.Serve(ctx, polls)
+					_, err := b.queue.Assign(ctx, polls)
 					allow("serve", err)
 				case 3:
 					allow("touch", b.touch(ctx, store.Sign{BuildID: id, WorkerID: w.id, Logs: []store.LogLine{{Level: store.Info, Message: "x"}}}),

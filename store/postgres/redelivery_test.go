@@ -25,14 +25,14 @@ func TestRedelivery(t *testing.T) {
 		again  bool
 		second bool // gets the next build
 	}{
-		"one slot, current token":                   {slots: 1, poll: plain, again: true},
-		"one slot, previous token":                  {slots: 1, lost: true, poll: plain, again: true},
+		"one slot, newest token":                    {slots: 1, poll: plain, again: true},
+		"one slot, repeated token":                  {slots: 1, lost: true, poll: plain, again: true},
 		"one slot, no token":                        {slots: 1, poll: noToken, again: true},
 		"one slot, listed":                          {slots: 1, poll: listing},
 		"one slot, acknowledged":                    {slots: 1, touch: true, poll: plain},
 		"one slot, acknowledged, reply lost":        {slots: 1, lost: true, touch: true, poll: plain},
-		"two slots, current token":                  {slots: 2, poll: plain, second: true},
-		"two slots, previous token":                 {slots: 2, lost: true, poll: plain, again: true},
+		"two slots, newest token":                   {slots: 2, poll: plain, second: true},
+		"two slots, repeated token":                 {slots: 2, lost: true, poll: plain, again: true},
 		"two slots, no token":                       {slots: 2, poll: noToken, again: true},
 		"two slots, not listed":                     {slots: 2, poll: listingOther, again: true},
 		"two slots, listed":                         {slots: 2, poll: listing, second: true},
@@ -47,7 +47,7 @@ func TestRedelivery(t *testing.T) {
 			r := w.lost()
 			require.Equal(t, first.ID, jobID(r))
 			if !c.lost {
-				w.token = w.last
+				w.shown = next(r)
 			}
 			if c.touch {
 				require.NoError(t, b.touch(t.Context(), w.sign(first.ID)))

@@ -131,8 +131,7 @@ func (b *Builds) touch(ctx context.Context, tx pgx.Tx, st standing, s store.Sign
 // build in attempt $3; then it is refreshed, unless its state is final.
 const sqlRefresh = `
 WITH w AS (
-	UPDATE workers SET last_seen_at = now(), status = CASE
-		WHEN held > 0 THEN 'building' WHEN current_hash IS NULL THEN status ELSE 'idle' END
+	UPDATE workers SET last_seen_at = now(), status = CASE WHEN held > 0 THEN 'building' ELSE status END
 	WHERE id = $2 RETURNING id
 ), b AS (
 	UPDATE builds SET

@@ -5,6 +5,7 @@ import (
 	"go/parser"
 	"go/token"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -67,10 +68,21 @@ func stringConstants(t *testing.T) map[string]string {
 	constants := map[string]string{}
 	for name, expr := range exprs {
 		if s, ok := evaluate(expr, exprs); ok {
-			constants[name] = s
+			constants[name] = numbered(s)
 		}
 	}
 	return constants
+}
+
+// numbered gives named arguments numbers, as pgx does.
+func numbered(sql string) string {
+	names := map[string]string{}
+	return regexp.MustCompile(`@[a-z_]+`).ReplaceAllStringFunc(sql, func(name string) string {
+		if names[name] == "" {
+			names[name] = "$" + strconv.Itoa(len(names)+1)
+		}
+		return names[name]
+	})
 }
 
 // evaluate returns the value of a string literal, a constant or a sum of them.

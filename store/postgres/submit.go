@@ -116,7 +116,7 @@ const sqlInsertBuild = `
 WITH b AS (
 	INSERT INTO builds (id, platform, priority, token_hash, has_certs)
 	VALUES ($1, $2, $3, $4, $5)
-	RETURNING seq, submitted_at, place
+	RETURNING seq, submitted_at, position
 ), n AS (
 	INSERT INTO build_ids (id, seq) SELECT $1, seq FROM b
 ), f AS (
@@ -128,7 +128,7 @@ WITH b AS (
 ), l AS (
 	INSERT INTO build_logs (build, message) SELECT seq, $14 FROM b
 )
-SELECT submitted_at, place, pg_notify('takt', 'job:available ' || $2) FROM b`
+SELECT submitted_at, position, pg_notify('takt', 'job:available ' || $2) FROM b`
 
 // sqlLogRetry says in the log of build $1 which one repeats it. It locks that
 // build for the reason of sqlAppendLogs.

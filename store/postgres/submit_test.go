@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -91,6 +92,7 @@ func TestSubmitTellsOtherControllersAtTheCommit(t *testing.T) {
 	w.poll()
 	_, err = b.workers.UnregisterID(t.Context(), w.id)
 	require.NoError(t, err)
+	require.Equal(t, fmt.Sprint("worker:changed ", w.number), next())
 	require.Equal(t, "job:available", next(), "once for both platforms")
 	require.NoError(t, b.queue.SaveTimeouts(t.Context(), store.Timeouts{}))
 	require.Equal(t, "settings:changed heartbeat", next())

@@ -43,7 +43,7 @@ WITH w AS MATERIALIZED (
 	WHERE (SELECT count(*) FROM w) > 0
 		AND state IN ('assigned', 'building') AND coalesce(last_seen_at, started_at) < now() - $1::interval
 		AND worker_id IN (SELECT id FROM w)
-	RETURNING seq, id, platform, place, state, attempt, last_worker_id AS worker
+	RETURNING seq, id, platform, position, state, attempt, last_worker_id AS worker
 ), l AS (
 	INSERT INTO build_logs (build, level, message)
 	SELECT seq, CASE state WHEN 'pending' THEN 'warn' ELSE 'error' END, CASE state
@@ -59,10 +59,10 @@ WITH w AS MATERIALIZED (
 	WHERE workers.id = n.id
 	RETURNING workers.id, workers.status, n.status AS was
 )
-SELECT state, id, platform, place FROM b
+SELECT state, id, platform, position FROM b
 UNION ALL
 SELECT 'offline', id, '', 0 FROM u WHERE status = 'offline' AND was <> 'offline'
-ORDER BY place, id`
+ORDER BY position, id`
 
 // Sweep takes builds from workers that gave no sign of life for
 // Timeouts.BuildTimeout, and takes workers offline after Timeouts.WorkerTimeout.
@@ -99,14 +99,14 @@ func (q *Queue) Sweep(ctx context.Context, s store.Sweep) (result store.SweepRes
 	if err != nil {
 		return store.SweepResult{}, fmt.Errorf("sweeping: %w", err)
 	}
-	q.db.requeued(done.places)
+	q.db.requeued(done.positions)
 	return result, refused
 }
 
-// swept is what a sweep did, and the places of the builds that it put back.
+// swept is what a sweep did, and the positions of the builds that it put back.
 type swept struct {
 	store.SweepResult
-	places []int64
+	positions []int64
 }
 
 // sweep sweeps workers, nil for all of them, in a savepoint of tx.
@@ -147,7 +147,7 @@ func sweepApart(ctx context.Context, tx pgx.Tx, s store.Sweep) (result swept, re
 		result.Requeued = append(result.Requeued, r.Requeued...)
 		result.Failed = append(result.Failed, r.Failed...)
 		result.Offline = append(result.Offline, r.Offline...)
-		result.places = append(result.places, r.places...)
+		result.positions = append(result.positions, r.positions...)
 	}
 	return result, refused, nil
 }
@@ -158,14 +158,14 @@ func scanSweep(rows pgx.Rows) (swept, error) {
 	for rows.Next() {
 		var what string
 		var ref store.BuildRef
-		var place int64
-		if err := rows.Scan(&what, &ref.ID, &ref.Platform, &place); err != nil {
+		var position int64
+		if err := rows.Scan(&what, &ref.ID, &ref.Platform, &position); err != nil {
 			return r, err
 		}
 		switch what {
 		case string(store.Pending):
 			r.Requeued = append(r.Requeued, ref)
-			r.places = append(r.places, place)
+			r.positions = append(r.positions, position)
 		case string(store.Failed):
 			r.Failed = append(r.Failed, ref)
 		default:

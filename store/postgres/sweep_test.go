@@ -108,7 +108,7 @@ func TestUnregistrationUsesUpNoAttempt(t *testing.T) {
 	for range 4 {
 		w := b.worker()
 		w.gets(build.ID)
-		gone, err := b.workers.Unregister(t.Context(), store.HashToken(w.token))
+		gone, err := b.workers.Unregister(t.Context(), store.WorkerToken{Worker: w.number, Counter: w.shown})
 		require.NoError(t, err)
 		require.Len(t, gone.Requeued, 1)
 	}

@@ -26,26 +26,45 @@ const sqlIdentify = `
 INSERT INTO worker_details (worker_id, name, capabilities) VALUES ($1, $2, $3)
 ON CONFLICT (worker_id) DO UPDATE SET capabilities = excluded.capabilities`
 
-// sqlRegister adds a worker, or gives a known one a new token: its builds,
-// counters and name stay, what it can do is as it says now. poll_seq moves, so
-// polls of its former life are superseded; their tokens are void. It runs under
-// the lock of sqlIdentify, as a statement of its own: it has to see what who had
-// the lock before has committed.
+// sqlRegister adds a worker, or takes a known one back: its builds, counters and
+// name stay, what it can do is as it says now. All tokens that it had are
+// superseded, also those that a controller issued and has not written yet ($4). It
+// runs under the lock of
+// sqlIdentify, as a statement of its own: it has to see what who had the lock
+// before has committed.
 const sqlRegister = `
 WITH known AS (
-	UPDATE workers SET
-		current_family = $2, current_hash = $3, current_expires = now() + $4,
-		previous_family = NULL, previous_hash = NULL, previous_expires = NULL,
-		poll_seq = poll_seq + 1, last_seen_at = now(),
+	UPDATE workers SET used = used + $4, handed = used + $4 + 1024, last_seen_at = now(),
 		status = CASE WHEN held > 0 THEN 'building' ELSE 'idle' END,
-		slots = $5, platforms = $6
-	WHERE id = $1 RETURNING status, draining
+		slots = $2, platforms = $3
+	WHERE id = $1 RETURNING number, used, handed, status, draining
+), told AS (
+	SELECT pg_notify('takt', 'worker:changed ' || number) FROM known
 ), added AS (
-	INSERT INTO workers (id, current_family, current_hash, current_expires, slots, platforms)
-	SELECT $1, $2, $3, now() + $4, $5, $6 WHERE NOT EXISTS (SELECT FROM known)
-	RETURNING status, draining
+	INSERT INTO workers (id, slots, platforms)
+	SELECT $1, $2, $3 WHERE NOT EXISTS (SELECT FROM known)
+	RETURNING number, used, status, draining
 )
-SELECT true, status, draining FROM known UNION ALL SELECT false, status, draining FROM added`
+SELECT true, number, used, status, draining FROM known WHERE (SELECT count(*) FROM told) > 0
+UNION ALL SELECT false, number, used, status, draining FROM added`
+
+// sqlMakeDue numbers the hand-outs of worker $1 that are not acknowledged anew, past
+// its next token, so that each of them is repeated. The worker is locked, and $2
+// less than what sqlRegister has left between its token and its next hand-out.
+const sqlMakeDue = `
+UPDATE builds b SET handed = w.used + 1 + d.n
+FROM workers w, (
+	SELECT seq, row_number() OVER (ORDER BY handed, seq) AS n FROM builds WHERE worker_id = $1 AND state = 'assigned' LIMIT $2
+) d
+WHERE w.id = $1 AND b.seq = d.seq AND b.worker_id = $1 AND b.state = 'assigned'`
+
+// registrationStep is what registering and unregistering add to a worker's
+// counter: more than any controller issues between two writes.
+const registrationStep = 1 << 20
+
+// handOutStep is what a hand-out adds to it, as sqlAssign and sqlRegister say: more
+// than idle polls elsewhere add until their controller hears of the hand-out.
+const handOutStep = 1024
 
 // Register adds a worker or takes a known one back. Error: RegistrationFailed
 // when its capabilities can't be kept.
@@ -61,8 +80,10 @@ func (w *Workers) Register(ctx context.Context, r store.Registration) (reg store
 		// One round trip and, because of the one Sync at its end, one transaction.
 		batch := &pgx.Batch{}
 		batch.Queue(sqlIdentify, r.ID, sanitize(r.Name), []byte(r.Capabilities))
-		batch.Queue(sqlRegister, r.ID, r.Token.Family(), r.Token[:], r.TTL, max(r.Slots, 1), platforms).
-			QueryRow(func(row pgx.Row) error { return row.Scan(&reg.Again, &reg.Status, &reg.Draining) })
+		batch.Queue(sqlRegister, r.ID, max(r.Slots, 1), platforms, registrationStep).QueryRow(func(row pgx.Row) error {
+			return row.Scan(&reg.Again, &reg.Token.Worker, &reg.Token.Counter, &reg.Status, &reg.Draining)
+		})
+		batch.Queue(sqlMakeDue, r.ID, handOutStep-2)
 		err := c.SendBatch(ctx, batch).Close()
 		if isDataError(err) {
 			return store.Wrap(store.RegistrationFailed, "Registration failed", err)
@@ -72,6 +93,7 @@ func (w *Workers) Register(ctx context.Context, r store.Registration) (reg store
 	if err != nil {
 		return store.Registered{}, fmt.Errorf("registering worker %s: %w", r.ID, err)
 	}
+	reg.Token.Counter++
 	return reg, nil
 }
 

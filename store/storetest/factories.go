@@ -3,7 +3,6 @@ package storetest
 import (
 	"crypto/sha256"
 	"testing"
-	"time"
 
 	gonanoid "github.com/matoous/go-nanoid/v2"
 	"github.com/stretchr/testify/require"
@@ -46,23 +45,34 @@ func File(name, content string) store.File {
 // RegisteredWorker is a worker with its first token.
 type RegisteredWorker struct {
 	store.Registration
-	// Plain is the token whose hash Registration has.
-	Plain string
+	// Token is what the token says.
+	Token store.WorkerToken
+}
+
+// Request is the worker's first poll.
+func (w RegisteredWorker) Request() store.PollRequest {
+	return store.PollRequest{Token: w.Token, Presented: "the first token of " + w.ID}
+}
+
+// Tokens returns the tokens of db's workers, with a key that all tests share.
+func Tokens(tb testing.TB, db *postgres.DB) *store.WorkerTokens {
+	tb.Helper()
+	tokens := store.NewWorkerTokens(store.WorkerTokenTTL, make([]byte, 32))
+	now, err := postgres.NewQueue(db, postgres.QueueConfig{}).Recount(tb.Context(), 1, nil)
+	require.NoError(tb, err)
+	require.NoError(tb, tokens.Learn(now.Installation, now.Now))
+	return tokens
 }
 
 // Worker registers a worker: one slot, every platform, unless edit says
 // otherwise.
 func Worker(tb testing.TB, db *postgres.DB, edit ...func(*store.Registration)) RegisteredWorker {
 	tb.Helper()
-	plain := store.NewWorkerToken()
-	r := store.Registration{
-		ID: ID(tb), Name: "test worker", Capabilities: []byte(`{}`), Slots: 1,
-		Token: store.HashToken(plain), TTL: 90 * time.Second,
-	}
+	r := store.Registration{ID: ID(tb), Name: "test worker", Capabilities: []byte(`{}`), Slots: 1}
 	for _, e := range edit {
 		e(&r)
 	}
-	_, err := postgres.NewWorkers(db).Register(tb.Context(), r)
+	reg, err := postgres.NewWorkers(db).Register(tb.Context(), r)
 	require.NoError(tb, err)
-	return RegisteredWorker{Registration: r, Plain: plain}
+	return RegisteredWorker{Registration: r, Token: reg.Token}
 }

@@ -21,6 +21,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,6 +43,9 @@ type Config struct {
 	Duration time.Duration
 	// Rounds is how often each ratio is taken; the median counts. Defaults to 3.
 	Rounds int
+	// Against is an older takt, which some figures are compared with. Without it
+	// these are taken alone.
+	Against string
 	// Scripts is the directory of the naive pgbench scripts.
 	Scripts string
 	// Out gets the table, Progress a line per step.
@@ -53,7 +57,11 @@ type Config struct {
 // figure is one row of the table.
 type figure struct {
 	name, what, measured, ratio, target string
-	met                                 bool
+	// cpu is the processor time of one operation.
+	cpu string
+	met bool
+	// alone is true if there was no older takt to compare with.
+	alone bool
 }
 
 // run is a bench in progress.
@@ -74,6 +82,10 @@ func measurements() []measurement {
 		{[]string{"E2"}, (*run).starts},
 		{[]string{"E1"}, (*run).memory},
 		{[]string{"A2", "A3", "A7"}, (*run).polls},
+		{[]string{"A11"}, (*run).alone},
+		{[]string{"A11"}, (*run).submits},
+		{[]string{"A9"}, (*run).quiet},
+		{[]string{"A10"}, (*run).mixed},
 		{[]string{"A4"}, (*run).wake},
 		{[]string{"C1"}, (*run).levelling},
 		{[]string{"D1"}, (*run).hooks},
@@ -107,15 +119,21 @@ func Run(ctx context.Context, cfg Config) (err error) {
 		}
 		fmt.Fprintf(cfg.Progress, "the logs of all processes are in %s\n", dir)
 	}()
+	var failed []error
 	for _, m := range measurements() {
 		if !r.wanted(m.names...) {
 			continue
 		}
+		// One figure that can't be taken is no reason not to take the others.
 		if err := m.take(r, ctx); err != nil {
-			return errors.Join(fmt.Errorf("measuring %s: %w", strings.Join(m.names, ", "), err), r.print())
+			failed = append(failed, fmt.Errorf("measuring %s: %w", strings.Join(m.names, ", "), err))
+			r.say("%s can't be taken: %v", strings.Join(m.names, ", "), err)
+		}
+		if ctx.Err() != nil {
+			break
 		}
 	}
-	return r.print()
+	return errors.Join(append(failed, r.print())...)
 }
 
 func (r *run) wanted(names ...string) bool {
@@ -128,13 +146,15 @@ func (r *run) add(f figure) { r.figures = append(r.figures, f) }
 
 func (r *run) print() error {
 	tw := tabwriter.NewWriter(r.Out, 2, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "#\tWHAT\tMEASURED\tRATIO\tTARGET\t")
+	fmt.Fprintln(tw, "#\tWHAT\tMEASURED\tCPU PER OPERATION\tRATIO\tTARGET\t")
 	for _, f := range r.figures {
 		verdict := "met"
-		if !f.met {
+		if f.alone {
+			f.ratio, verdict = "-", "not compared: see --against"
+		} else if !f.met {
 			verdict = "MISSED"
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\n", f.name, f.what, f.measured, f.ratio, f.target, verdict)
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", f.name, f.what, f.measured, cmp.Or(f.cpu, "-"), f.ratio, f.target, verdict)
 	}
 	return tw.Flush()
 }
@@ -146,9 +166,21 @@ const (
 
 // controller starts a controller with the bench's settings.
 func (r *run) controller(ctx context.Context, name string, settings ...string) (*process.Controller, error) {
-	return process.StartController(ctx, r.dir, name, process.Environ(r.Environ, append([]string{
+	return process.StartController(ctx, r.dir, name, r.environ(settings), startLimit)
+}
+
+// older starts a controller of the takt to compare with, nil if there is none.
+func (r *run) older(ctx context.Context, name string, settings ...string) (*process.Controller, error) {
+	if r.Against == "" {
+		return nil, nil //nolint:nilnil // none was asked for
+	}
+	return process.StartControllerOf(ctx, r.Against, r.dir, name, r.environ(settings), startLimit)
+}
+
+func (r *run) environ(settings []string) []string {
+	return process.Environ(r.Environ, append([]string{
 		"TAKT_QUEUE_LIMIT=100000000", "TAKT_POLL_RATE=0", "TAKT_LOG=warn,json",
-	}, settings...)...), startLimit)
+	}, settings...)...)
 }
 
 // ending stops c and joins a failure to do so to err.

@@ -147,7 +147,7 @@ func checkHooks(ctx context.Context, db database, sent []*hook) error {
 	script := "CREATE TEMP TABLE given (name text, n int);\nCOPY given FROM STDIN;\n" + values.String() + "\\.\n" + `
 DO $$ BEGIN
   IF EXISTS (SELECT FROM given g CROSS JOIN generate_series(0, g.n - 1) i LEFT JOIN action_executions a
-             ON a.portal_id = ` + strconv.Itoa(hookPortal) + ` AND a.callback_id = g.name || '-' || i WHERE a.id IS NULL) THEN
+             ON a.portal_id = ` + strconv.Itoa(hookPortal) + ` AND a.callback_id = g.name || '-' || i WHERE a.callback_id IS NULL) THEN
     RAISE 'an action was acknowledged and is lost';
   END IF;
   IF EXISTS (SELECT FROM throttle_queues q LEFT JOIN river_job j ON j.id = q.job_id

@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 )
 
-// prepareNaive makes the database that the naive scripts work on: takt's own
-// schema on the same server, so that only the way of polling differs.
+// prepareNaive makes the database that the naive scripts work on, on the same
+// server.
 func (r *run) prepareNaive(ctx context.Context, db, naive database) error {
 	for _, name := range []string{"assigned.sql", "idle.sql", "setup.sql"} {
 		if _, err := os.Stat(filepath.Join(r.Scripts, name)); err != nil {
@@ -18,14 +18,7 @@ func (r *run) prepareNaive(ctx context.Context, db, naive database) error {
 	if err := db.exec(ctx, "CREATE DATABASE naive"); err != nil {
 		return err
 	}
-	schema, err := db.run(ctx, "pg_dump", "", "--schema-only", "--no-owner")
-	if err != nil {
-		return err
-	}
-	if err := naive.exec(ctx, schema); err != nil {
-		return err
-	}
-	_, err = naive.run(ctx, "psql", "", "-X", "-q", "-v", fmt.Sprintf("workers=%d", connections), "-v", "pending=1000",
+	_, err := naive.run(ctx, "psql", "", "-X", "-q", "-v", fmt.Sprintf("workers=%d", connections), "-v", "pending=1000",
 		"-f", filepath.Join(r.Scripts, "setup.sql"))
 	return err
 }

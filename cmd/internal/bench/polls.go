@@ -13,7 +13,10 @@ import (
 	"takt/http/api"
 )
 
-const connections = 64
+const (
+	connections     = 64
+	manyConnections = 1024
+)
 
 // poller is a worker that only polls, with rotating tokens as the contract has
 // it. It remembers what it was given.
@@ -127,6 +130,7 @@ func (r *run) polls(ctx context.Context) (err error) {
 // contest is one kind of polls against its naive peer.
 type contest struct {
 	name, what, script string
+	connections        int
 	target             float64
 	idle               bool
 	// prepare runs before each round.
@@ -134,40 +138,73 @@ type contest struct {
 }
 
 func (r *run) idlePolls(ctx context.Context, host *process.Controller, db, naive database) error {
-	_, err := r.compete(ctx, host, db, naive, contest{
-		name: "A3", what: "idle polls over HTTP, %d connections, against naive pgbench", script: "idle.sql", target: 1.8, idle: true,
-		prepare: func(context.Context) error { return nil },
-	})
-	return err
-}
-
-func (r *run) assignedPolls(ctx context.Context, host *process.Controller, db, naive database) error {
 	pollers, err := r.compete(ctx, host, db, naive, contest{
-		name: "A2", what: "assigned polls over HTTP, %d connections, against naive pgbench without HTTP", script: "assigned.sql", target: 5,
-		prepare: func(ctx context.Context) error {
-			if err := r.refill(ctx, naive, int(6_000*r.Duration.Seconds())); err != nil {
-				return err
-			}
-			return r.refill(ctx, db, r.backlog())
-		},
+		name: "A3", what: "idle polls over HTTP, %d connections, against naive pgbench", script: "idle.sql", connections: connections, target: 2.2, idle: true,
+		prepare: func(context.Context) error { return nil },
 	})
 	if err != nil {
 		return err
 	}
-	return r.checkHandedOutOnce(ctx, db, pollers)
+	var idle, trivial series
+	var ratios []float64
+	for i := range r.Rounds {
+		r.say("A3: the trivial route, then idle polls, round %d of %d", i+1, r.Rounds)
+		peer, err := r.loaded(ctx, host, host, r.Duration, trifles(host, connections))
+		if err != nil {
+			return err
+		}
+		own, err := r.loaded(ctx, host, host, r.Duration, clientsOf(pollers, true))
+		if err != nil {
+			return err
+		}
+		trivial.add(peer)
+		idle.add(own)
+		ratios = append(ratios, own.Rate()/peer.Rate())
+	}
+	r.add(figure{
+		name: "A3", what: "the same against the trivial route of the same server", measured: fmt.Sprintf("%s, trivial %.0f/s", &idle, median(trivial.rates)),
+		cpu:   idle.cpu().String() + fmt.Sprintf(" (trivial %d µs)", trivial.cpu().takt.Microseconds()),
+		ratio: fmt.Sprintf("%.2f", median(ratios)), target: "≥ 0.75", met: median(ratios) >= .75,
+	})
+	return nil
+}
+
+func (r *run) assignedPolls(ctx context.Context, host *process.Controller, db, naive database) error {
+	for _, c := range []struct {
+		connections int
+		target      float64
+	}{{connections, 5}, {manyConnections, 8}} {
+		pollers, err := r.compete(ctx, host, db, naive, contest{
+			name: "A2", what: "assigned polls over HTTP, %d connections, against naive pgbench without HTTP",
+			script: "assigned.sql", connections: c.connections, target: c.target,
+			prepare: func(ctx context.Context) error {
+				if err := naive.exec(ctx, fmt.Sprintf(naiveFill, int(6_000*r.Duration.Seconds()))); err != nil {
+					return err
+				}
+				return r.refill(ctx, db, r.backlog())
+			},
+		})
+		if err != nil {
+			return err
+		}
+		if err := r.checkHandedOutOnce(ctx, db, pollers); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // compete takes turns with pgbench and adds the median of the ratios to the
 // table. It returns the workers that polled.
 func (r *run) compete(ctx context.Context, host *process.Controller, db, naive database, c contest) ([]*poller, error) {
-	pollers, err := newPollers(ctx, host, db, connections)
+	pollers, err := newPollers(ctx, host, db, c.connections)
 	if err != nil {
 		return nil, err
 	}
-	var ratios, rates, peers []float64
-	var p99 time.Duration
+	var ratios, peers []float64
+	var own series
 	for i := range r.Rounds {
-		r.say("%s: polls, round %d of %d", c.name, i+1, r.Rounds)
+		r.say("%s: polls over %d connections, round %d of %d", c.name, c.connections, i+1, r.Rounds)
 		if err := c.prepare(ctx); err != nil {
 			return nil, err
 		}
@@ -175,16 +212,16 @@ func (r *run) compete(ctx context.Context, host *process.Controller, db, naive d
 		if err != nil {
 			return nil, err
 		}
-		res, err := load.Run(ctx, host.Address, r.Duration, clientsOf(pollers, c.idle))
+		got, err := r.loaded(ctx, host, host, r.Duration, clientsOf(pollers, c.idle))
 		if err != nil {
 			return nil, err
 		}
-		rates, peers, ratios, p99 = append(rates, res.Rate()), append(peers, peer), append(ratios, res.Rate()/peer), res.Quantile(.99)
+		own.add(got)
+		peers, ratios = append(peers, peer), append(ratios, got.Rate()/peer)
 	}
 	r.add(figure{
-		name: c.name, what: fmt.Sprintf(c.what, connections),
-		measured: fmt.Sprintf("%.0f/s (p99 %s), naive %.0f/s", median(rates), p99.Round(100*time.Microsecond), median(peers)),
-		ratio:    fmt.Sprintf("%.2f", median(ratios)), target: fmt.Sprintf("≥ %.1f", c.target), met: median(ratios) >= c.target,
+		name: c.name, what: fmt.Sprintf(c.what, c.connections), measured: fmt.Sprintf("%s, naive %.0f/s", &own, median(peers)),
+		cpu: own.cpu().String(), ratio: fmt.Sprintf("%.2f", median(ratios)), target: fmt.Sprintf("≥ %.1f", c.target), met: median(ratios) >= c.target,
 	})
 	return pollers, nil
 }
@@ -194,7 +231,14 @@ func (r *run) refill(ctx context.Context, db database, n int) error {
 	return db.exec(ctx, fmt.Sprintf(fill, n))
 }
 
-func (r *run) backlog() int { return int(30_000 * r.Duration.Seconds()) }
+// naiveFill does the same for the naive scripts.
+const naiveFill = `
+INSERT INTO naive_builds (id, platform, token_hash)
+	SELECT left(md5(random()::text), 21), 'ios', '\x00' FROM generate_series(1, %d);
+VACUUM ANALYZE naive_builds;
+`
+
+func (r *run) backlog() int { return int(40_000 * r.Duration.Seconds()) }
 
 // checkHandedOutOnce compares what the workers were given with what the
 // database says: nothing twice, nothing lost.
@@ -263,7 +307,7 @@ func (r *run) twoControllers(ctx context.Context, host *process.Controller, db d
 	r.add(figure{
 		name: "A7", what: fmt.Sprintf("assigned polls, two controllers on one database against one, %d connections", n),
 		measured: fmt.Sprintf("%.0f/s, one %.0f/s", median(twos), median(ones)),
-		ratio:    fmt.Sprintf("%.2f", median(ratios)), target: "≥ 1.0, nothing twice", met: median(ratios) >= 1.0,
+		ratio:    fmt.Sprintf("%.2f", median(ratios)), target: "≥ 0.9, nothing twice", met: median(ratios) >= .9,
 	})
 	return r.checkHandedOutOnce(ctx, db, pollers)
 }

@@ -38,7 +38,7 @@ func (c *Controller) register(w http.ResponseWriter, r *http.Request) {
 	}
 	known.Platforms, known.Slots, known.Gone = can.Platforms, max(can.MaxConcurrentBuilds, 1), false
 	known.Registrations++
-	known.token, known.before = store.NewWorkerToken(), ""
+	known.token, known.before = store.NewBuildToken()[:32], ""
 	c.touch()
 	JSON(w, http.StatusOK, api.Registered{ID: in.ID, AccessToken: known.token, Status: status, Message: "Worker " + status})
 }
@@ -69,7 +69,7 @@ func (c *Controller) poll(w http.ResponseWriter, r *http.Request) {
 		}
 		job := c.next(worker, token == worker.before, strings.Split(r.URL.Query().Get("active"), ","))
 		if job != nil || expired {
-			worker.before, worker.token = token, store.NewWorkerToken()
+			worker.before, worker.token = token, store.NewBuildToken()[:32]
 			reply := api.PollReply{Job: job, AccessToken: worker.token}
 			c.touch()
 			c.mu.Unlock()

@@ -52,6 +52,15 @@ const reexec = "TAKT_TEST_REEXEC="
 // free port unless settings say otherwise, and returns when it is healthy. It
 // gives up after limit, or at once when the process ends.
 func StartController(ctx context.Context, dir, name string, environ []string, limit time.Duration) (*Controller, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("finding the takt binary: %w", err)
+	}
+	return StartControllerOf(ctx, self, dir, name, environ, limit)
+}
+
+// StartControllerOf is StartController with another takt.
+func StartControllerOf(ctx context.Context, binary, dir, name string, environ []string, limit time.Duration) (*Controller, error) {
 	c := &Controller{DataDir: filepath.Join(dir, name), scheme: "http://"}
 	for _, kv := range environ {
 		switch k, v, _ := strings.Cut(kv, "="); k {
@@ -70,7 +79,7 @@ func StartController(ctx context.Context, dir, name string, environ []string, li
 		return nil, fmt.Errorf("removing a stale address: %w", err)
 	}
 	env := append([]string{"TAKT_LISTEN=127.0.0.1:0", "TAKT_LOG=info,json"}, environ...)
-	p, err := Launch(dir, name, append(env, "TAKT_DATA_DIR="+c.DataDir), "serve")
+	p, err := launch(binary, dir, name, append(env, "TAKT_DATA_DIR="+c.DataDir), "serve")
 	if err != nil {
 		return nil, err
 	}

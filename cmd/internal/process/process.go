@@ -44,6 +44,10 @@ func Launch(dir, name string, env []string, args ...string) (*Process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("finding the takt binary: %w", err)
 	}
+	return launch(self, dir, name, env, args...)
+}
+
+func launch(binary, dir, name string, env []string, args ...string) (*Process, error) {
 	out, err := os.Create(filepath.Join(dir, name+".log"))
 	if err != nil {
 		return nil, fmt.Errorf("making the log of %s: %w", name, err)
@@ -51,7 +55,7 @@ func Launch(dir, name string, env []string, args ...string) (*Process, error) {
 	defer out.Close()
 	// Not bound to a context: children are ended in order, each by a signal that
 	// lets it clean up.
-	cmd := exec.Command(self, args...) //nolint:noctx // see above
+	cmd := exec.Command(binary, args...) //nolint:noctx // see above
 	cmd.Env = env
 	cmd.Dir = dir
 	cmd.Stdout, cmd.Stderr = out, out

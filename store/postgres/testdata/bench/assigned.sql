@@ -5,14 +5,14 @@
 --   pgbench -n -M prepared -c 64 -j 2 -T 10 -f assigned.sql DATABASE
 \set family :client_id + 1
 BEGIN;
-SELECT id AS worker FROM workers WHERE current_family = :family AND current_expires > now() \gset
-UPDATE workers SET last_seen_at = now(), poll_seq = poll_seq + 1,
+SELECT id AS worker FROM naive_workers WHERE current_family = :family AND current_expires > now() \gset
+UPDATE naive_workers SET last_seen_at = now(), poll_seq = poll_seq + 1,
 	previous_family = current_family, previous_hash = current_hash, previous_expires = current_expires,
 	current_hash = sha256(current_hash), current_expires = now() + interval '1 day'
 	WHERE id = :worker;
-SELECT seq FROM builds WHERE state = 'pending' ORDER BY place LIMIT 1 FOR UPDATE SKIP LOCKED \gset
-UPDATE builds SET state = 'assigned', worker_id = :worker, attempt = attempt + 1, started_at = now(), updated_at = now()
+SELECT seq FROM naive_builds WHERE state = 'pending' ORDER BY place LIMIT 1 FOR UPDATE SKIP LOCKED \gset
+UPDATE naive_builds SET state = 'assigned', worker_id = :worker, attempt = attempt + 1, started_at = now(), updated_at = now()
 	WHERE seq = :seq;
-UPDATE workers SET held = held + 1, status = 'building' WHERE id = :worker;
-INSERT INTO build_logs (build, message) VALUES (:seq, 'Assigned to worker');
+UPDATE naive_workers SET held = held + 1, status = 'building' WHERE id = :worker;
+INSERT INTO naive_logs (build, message) VALUES (:seq, 'Assigned to worker');
 COMMIT;

@@ -1,9 +1,0 @@
-package build
-
-import (
-	"testing"
-
-	"takt/store/storetest"
-)
-
-func TestMain(m *testing.M) { storetest.Main(m) }

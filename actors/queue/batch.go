@@ -1,0 +1,103 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"takt/store"
+)
+
+// batch is polls that share a transaction. The actor makes it and takes it back; in
+// between it belongs to the goroutine that serves it.
+type batch struct {
+	polls   []*poll
+	work    []store.Poll       // by the index of polls
+	results []store.PollResult // as well
+	seen    [platforms]uint64
+	// crowded is the actor's: another batch was under way at the same time.
+	crowded bool
+	// done is closed once every poll that can be answered is answered.
+	done   chan struct{}
+	outage error
+}
+
+// final reports whether r is p's last answer; else p may park.
+func final(p *poll, r *store.PollResult) bool {
+	return r.Outcome != store.PollServed || r.Job != nil || p.wait == 0
+}
+
+// serve serves the batch's polls and answers them, as soon as their transaction
+// has committed and whatever becomes of the actor meanwhile.
+func (b *batch) serve(ctx context.Context, q *Queue) {
+	defer close(b.done)
+	results, err := q.db.Assign(ctx, b.work)
+	if err == nil && len(results) != len(b.work) {
+		err = fmt.Errorf("serving %d polls: %d results", len(b.work), len(results))
+	}
+	if err != nil {
+		results = slices.Repeat([]store.PollResult{{Outcome: store.PollFailed, Err: err}}, len(b.work))
+	}
+	b.results = results
+	b.count(q)
+	for i, p := range b.polls {
+		if r := &b.results[i]; final(p, r) {
+			p.answer(q.answer(r))
+		}
+	}
+}
+
+// count counts what the batch did, and takes what it assigned from what is shown
+// as pending: the actor hears of that only after the replies are out.
+func (b *batch) count(q *Queue) {
+	g := &q.gauge
+	g.batches.Add(1)
+	g.polls.Add(int64(len(b.polls)))
+	for i := range b.results {
+		r := &b.results[i]
+		switch {
+		case r.Outcome == store.PollFailed:
+			g.failed.Add(1)
+			if isOutage(r.Err) {
+				b.outage = r.Err
+			}
+		case r.Job != nil && r.Redelivered:
+			g.redelivered.Add(1)
+		case r.Job != nil:
+			g.assigned.Add(1)
+			set := setOf([]store.Platform{r.Job.Platform})
+			for p := range g.pending {
+				if n := g.pending[p].Load(); n > 0 && set.has(p) {
+					g.pending[p].CompareAndSwap(n, n-1)
+				}
+			}
+		}
+	}
+}
+
+// answer is what the worker is told.
+func (q *Queue) answer(r *store.PollResult) answer {
+	switch r.Outcome {
+	case store.PollServed:
+		s := &r.Session
+		a := answer{
+			PollReply: store.PollReply{Job: r.Job, Redelivered: r.Redelivered, QueueSize: q.gauge.pendingOf(setOf(s.Platforms))},
+			next:      store.WorkerToken{Worker: s.Number, Counter: max(s.Used+1, r.Handed)},
+		}
+		if r.Job == nil && s.Free() {
+			a.QueueSize = 0 // it could take nothing
+		}
+		return a
+	case store.PollInvalidToken:
+		return answer{err: store.ErrInvalidToken()}
+	case store.PollUnknownWorker:
+		return answer{err: store.NewError(store.NotFound, "Worker not found")}
+	case store.PollFailed:
+		if isOutage(r.Err) && store.CodeOf(r.Err) != store.Unavailable {
+			return answer{err: unavailable("Database is too slow, try again", r.Err)}
+		}
+		return answer{err: r.Err}
+	case store.PollSuperseded:
+	}
+	return answer{PollReply: store.PollReply{QueueSize: q.gauge.pendingOf(setOf(r.Session.Platforms))}}
+}

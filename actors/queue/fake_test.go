@@ -1,0 +1,289 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"takt/store"
+)
+
+// fakeStore is a database in memory that keeps the rules of store.Poll, and
+// watches that QueueManager keeps its own.
+type fakeStore struct {
+	mu      sync.Mutex // guards what follows
+	workers map[string]*fakeWorker
+	pending []*fakeBuild  // in order
+	err     error         // what every method fails with
+	refused string        // Assign has no answer for this worker
+	gate    chan struct{} // Assign waits for it
+	batched map[string]bool
+	signs   int        // of life that were written
+	batches [][]string // the workers of each batch
+	counts  int
+	swept   []store.Sweep
+	sweep   store.SweepResult
+	saved   *store.Timeouts
+	broken  []string // rules that QueueManager broke
+	handed  map[string]int
+}
+
+type fakeWorker struct {
+	store.WorkerSession
+	holds []*fakeBuild
+}
+
+// unheard returns the build that a poll is to be given again, nil for none.
+func (w *fakeWorker) unheard(p store.Poll) *fakeBuild {
+	var next *fakeBuild
+	for _, b := range w.holds {
+		due := p.Shown == 0 || b.handed > p.Shown || p.Reconcile || w.Slots == 1
+		if !b.building && due && !slices.Contains(p.Active, b.id) && (next == nil || b.handed < next.handed) {
+			next = b
+		}
+	}
+	return next
+}
+
+type fakeBuild struct {
+	id       string
+	platform store.Platform
+	attempt  int
+	handed   uint64
+	building bool
+}
+
+func newFakeStore() *fakeStore {
+	return &fakeStore{workers: map[string]*fakeWorker{}, batched: map[string]bool{}, handed: map[string]int{}}
+}
+
+// worker registers a worker; see shows.
+func (s *fakeStore) worker(id string, takes ...store.Platform) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.workers[id] = &fakeWorker{
+		WorkerSession: store.WorkerSession{Number: uint32(len(s.workers) + 1), ID: id, Platforms: takes, Slots: 1, Used: 1},
+	}
+	s.workers[id].moved()
+}
+
+// shows returns a poll of a registered worker with its first token.
+func (s *fakeStore) shows(id string) store.PollRequest {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return store.PollRequest{Token: store.WorkerToken{Worker: s.workers[id].Number, Counter: 2}, Presented: "token-" + id}
+}
+
+// moved gives the worker's row a new address.
+func (w *fakeWorker) moved() { w.Address = store.RowAddress{Block: w.Address.Block + 1, Offset: 1} }
+
+// submit makes a build pending.
+func (s *fakeStore) submit(id string, p store.Platform) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pending = append(s.pending, &fakeBuild{id: id, platform: p})
+}
+
+// set changes the store while it is in use.
+func (s *fakeStore) set(f func(s *fakeStore)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f(s)
+}
+
+func (s *fakeStore) Assign(ctx context.Context, polls []store.Poll) ([]store.PollResult, error) {
+	names := s.begin(polls)
+	defer s.end(names)
+	s.mu.Lock()
+	gate := s.gate
+	s.mu.Unlock()
+	if gate != nil {
+		select {
+		case <-gate:
+		case <-ctx.Done():
+			return nil, store.Wrap(store.Unavailable, "Database unavailable", context.Cause(ctx))
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		return nil, s.err
+	}
+	results := make([]store.PollResult, len(polls))
+	for i, p := range polls {
+		if s.refused != "" && names[i] == s.refused {
+			results[i] = store.PollResult{Outcome: store.PollFailed, Err: errors.New("bad row")}
+			continue
+		}
+		results[i] = s.assign(p)
+	}
+	return results, nil
+}
+
+// begin notes a batch and checks that no worker is in two.
+func (s *fakeStore) begin(polls []store.Poll) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var names []string
+	for _, p := range polls {
+		name := p.WorkerID
+		if w := s.find(p); w != nil {
+			name = w.ID
+		}
+		if s.batched[name] {
+			s.broken = append(s.broken, name+" is in two batches or twice in one")
+		}
+		s.batched[name] = true
+		names = append(names, name)
+	}
+	s.batches = append(s.batches, names)
+	return names
+}
+
+func (s *fakeStore) end(names []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, name := range names {
+		delete(s.batched, name)
+	}
+}
+
+func (s *fakeStore) find(p store.Poll) *fakeWorker {
+	if p.Worker == 0 {
+		return s.workers[p.WorkerID]
+	}
+	for _, w := range s.workers {
+		if w.Number == p.Worker {
+			return w
+		}
+	}
+	return nil
+}
+
+func (s *fakeStore) assign(p store.Poll) (r store.PollResult) {
+	w := s.find(p)
+	switch {
+	case w == nil && p.Worker == 0:
+		return store.PollResult{Outcome: store.PollUnknownWorker}
+	case w == nil:
+		return store.PollResult{Outcome: store.PollInvalidToken}
+	case p.Parked && (p.Handed != w.Handed || p.Shown != 0 && p.Shown < w.Used):
+		return store.PollResult{Outcome: store.PollSuperseded, Session: w.WorkerSession}
+	case p.Shown != 0 && p.Shown < w.Used:
+		return store.PollResult{Outcome: store.PollInvalidToken, Session: w.WorkerSession}
+	}
+	known := max(p.Used, w.Used)
+	if b := w.unheard(p); b != nil {
+		r.Job, r.Redelivered, r.Handed = b.job(), true, b.handed
+	} else if w.Free() {
+		if b := s.claim(w); b != nil {
+			b.attempt++
+			w.Used, w.Handed = known, max(w.Handed, known)+1024
+			b.handed = w.Handed
+			w.holds, w.Held = append(w.holds, b), w.Held+1
+			w.moved()
+			s.handed[b.id]++
+			r.Job, r.Handed = b.job(), b.handed
+		}
+	}
+	r.Session = w.WorkerSession
+	r.Session.Used = known
+	return r
+}
+
+func (s *fakeStore) claim(w *fakeWorker) *fakeBuild {
+	for i, b := range s.pending {
+		if setOf(w.Platforms)&setOf([]store.Platform{b.platform}) != 0 {
+			s.pending = append(s.pending[:i:i], s.pending[i+1:]...)
+			return b
+		}
+	}
+	return nil
+}
+
+func (b *fakeBuild) job() *store.Job {
+	return &store.Job{BuildID: b.id, Platform: b.platform, Attempt: b.attempt}
+}
+
+// finish frees a worker.
+func (s *fakeStore) finish(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w := s.workers[id]
+	w.holds, w.Held = nil, 0
+	w.moved()
+}
+
+func (s *fakeStore) Recount(_ context.Context, limit int, known []store.WorkerSession) (store.Recount, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.counts++
+	if s.err != nil {
+		return store.Recount{}, s.err
+	}
+	r := store.Recount{Pending: map[store.Platform]int{}, Installation: "here", Now: time.Now()}
+	for _, b := range s.pending {
+		r.Pending[b.platform] = min(r.Pending[b.platform]+1, limit)
+	}
+	for _, k := range known {
+		switch w := s.find(store.Poll{Worker: k.Number}); {
+		case w == nil:
+			r.Gone = append(r.Gone, k.Number)
+		case w.Address != k.Address:
+			r.Changed = append(r.Changed, w.WorkerSession)
+		}
+	}
+	return r, nil
+}
+
+func (s *fakeStore) RecordPresence(_ context.Context, signs []store.Presence) (map[uint32]store.RowAddress, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		return nil, s.err
+	}
+	written := map[uint32]store.RowAddress{}
+	for _, sign := range signs {
+		if w := s.find(store.Poll{Worker: sign.Number}); w != nil && w.Used <= sign.Used {
+			s.signs++
+			w.Used = sign.Used
+			w.moved()
+			written[sign.Number] = w.Address
+		}
+	}
+	return written, nil
+}
+
+func (s *fakeStore) Sweep(_ context.Context, sw store.Sweep) (store.SweepResult, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		return store.SweepResult{}, s.err
+	}
+	s.swept = append(s.swept, sw)
+	return s.sweep, nil
+}
+
+func (s *fakeStore) Timeouts(context.Context) (store.Timeouts, bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		return store.Timeouts{}, false, s.err
+	}
+	if s.saved == nil {
+		return store.Timeouts{}, false, nil
+	}
+	return *s.saved, true, nil
+}
+
+func (s *fakeStore) SaveTimeouts(_ context.Context, t store.Timeouts) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		return s.err
+	}
+	s.saved = &t
+	return nil
+}

@@ -1,0 +1,388 @@
+package queue
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"takt/actors/otp"
+	"takt/actors/pubsub"
+	"takt/store"
+)
+
+// MonitorStore is what HeartbeatMonitor needs of the database. All fail at once
+// with store.Unavailable while it is away.
+type MonitorStore interface {
+	// Sweep takes builds from silent workers, in one transaction.
+	Sweep(ctx context.Context, s store.Sweep) (store.SweepResult, error)
+	// Timeouts returns the saved timeouts, false if none were.
+	Timeouts(ctx context.Context) (store.Timeouts, bool, error)
+	// SaveTimeouts saves them and tells all controllers.
+	SaveTimeouts(ctx context.Context, t store.Timeouts) error
+}
+
+// MonitorConfig are HeartbeatMonitor's settings. Ready is required.
+type MonitorConfig struct {
+	// Name is the registered name. Defaults to
+	// "takt/orchestration/heartbeat_monitor".
+	Name string
+	// Timeouts apply until others are saved. Zero values take the defaults of
+	// [DefaultTimeouts].
+	Timeouts store.Timeouts
+	// Rule is what a lost attempt does to a build.
+	Rule store.LostRule
+	// Ready tells since when this controller listens and has its database,
+	// false if it does not.
+	Ready func() (since time.Time, ready bool)
+	// Now is the clock. Defaults to time.Now.
+	Now func() time.Time
+	// Timeout bounds one transaction. Defaults to 30 s.
+	Timeout time.Duration
+	// RestartGap is how long callers wait for a restarting actor. Defaults to 1 s.
+	RestartGap time.Duration
+}
+
+func (c MonitorConfig) withDefaults() MonitorConfig {
+	c.Name = cmp.Or(c.Name, "takt/orchestration/heartbeat_monitor")
+	c.Timeouts = timeoutsOr(c.Timeouts, DefaultTimeouts())
+	c.Timeout = cmp.Or(c.Timeout, 30*time.Second)
+	c.RestartGap = cmp.Or(c.RestartGap, time.Second)
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	return c
+}
+
+// Monitor is the handle of HeartbeatMonitor. It stays valid over restarts and
+// may be used by any goroutine.
+type Monitor struct {
+	ref   otp.Ref
+	db    MonitorStore
+	queue *Queue
+	bus   pubsub.Bus
+	cfg   MonitorConfig
+}
+
+// NewMonitor returns the handle for the actor that Spec describes. It starts
+// nothing.
+func NewMonitor(sys *otp.System, db MonitorStore, queue *Queue, bus pubsub.Bus, cfg MonitorConfig) *Monitor {
+	cfg = cfg.withDefaults()
+	return &Monitor{ref: sys.Ref(cfg.Name), db: db, queue: queue, bus: bus, cfg: cfg}
+}
+
+// Spec describes the actor to its supervisor.
+func (m *Monitor) Spec() otp.ChildSpec {
+	return otp.ChildSpec{
+		ID: "heartbeat_monitor", Name: m.cfg.Name,
+		Server: func() otp.Server { return &heartbeatMonitor{m: m} },
+	}
+}
+
+// Timeouts returns the timeouts in force.
+func (m *Monitor) Timeouts(ctx context.Context) (store.Timeouts, error) {
+	return call[store.Timeouts](ctx, m, askTimeouts{})
+}
+
+// Update checks, saves and applies t, here at once and on other controllers as
+// soon as they hear of it. All three values count.
+//
+// Errors: InvalidArgument (a value is out of bounds), Unavailable (it may have
+// been saved or not).
+func (m *Monitor) Update(ctx context.Context, t store.Timeouts) error {
+	_, err := call[any](ctx, m, update{t})
+	return err
+}
+
+// Sweep sweeps now. It fails with Unavailable while this controller has not
+// listened for a whole build timeout, because then silence proves nothing.
+func (m *Monitor) Sweep(ctx context.Context) (store.SweepResult, error) {
+	return call[store.SweepResult](ctx, m, sweepNow{})
+}
+
+// call asks the actor, waiting for one that restarts.
+func call[R any](ctx context.Context, m *Monitor, req any) (R, error) {
+	r, err := otp.CallWait[R](ctx, m.ref, m.cfg.RestartGap, req)
+	if err == nil || store.CodeOf(err) != store.Internal {
+		return r, err
+	}
+	if ctx.Err() != nil {
+		return r, context.Cause(ctx)
+	}
+	return r, unavailable("Heartbeat monitor is restarting, try again", err)
+}
+
+// The messages.
+type (
+	askTimeouts struct{}
+	update      struct{ timeouts store.Timeouts }
+	sweepNow    struct{}
+
+	pulse   struct{} // timer: prove that the controller runs
+	check   struct{} // timer: sweep if it may
+	loadNow struct{} // timer: load the saved timeouts again
+
+	loaded struct { // saved timeouts were read
+		timeouts store.Timeouts
+		found    bool
+		err      error
+	}
+	saved struct { // timeouts were written
+		from     otp.From
+		timeouts store.Timeouts
+		err      error
+	}
+	swept struct { // a sweep has ended
+		result store.SweepResult
+		err    error
+	}
+)
+
+// settingsKey is what settings:changed says when timeouts were saved.
+const settingsKey = "heartbeat"
+
+// reloadDelay is how soon a failed load of the timeouts is tried again.
+const reloadDelay = time.Second
+
+// heartbeatMonitor is the HeartbeatMonitor actor. A restart loses nothing but
+// the time that it has listened: the timeouts are in the database.
+type heartbeatMonitor struct {
+	otp.Base
+	m        *Monitor
+	timeouts store.Timeouts
+	// known is false until the saved timeouts were read once: a sweep by
+	// shorter ones would take builds from workers that keep to the saved ones.
+	known     bool
+	listening listening
+	patience  time.Duration // the longest gap between two pulses
+	noPulse   func()
+	noCheck   func()
+
+	loading  bool
+	stale    bool // settings changed while they were being read
+	sweeping bool
+	askers   []otp.From // wait for the sweep under way
+}
+
+// Init starts with the configured timeouts and has the saved ones read.
+func (h *heartbeatMonitor) Init(c *otp.Ctx) error {
+	h.listening.interrupted(h.m.cfg.Now())
+	h.apply(c, h.m.cfg.Timeouts)
+	h.m.bus.Listen(c, pubsub.SettingsChanged, pubsub.ListenerResumed)
+	h.load(c)
+	return nil
+}
+
+// HandleCall implements otp.Server.
+func (h *heartbeatMonitor) HandleCall(c *otp.Ctx, from otp.From, req any) (any, error) {
+	switch req := req.(type) {
+	case askTimeouts:
+		return h.timeouts, nil
+	case update:
+		return h.update(c, from, req.timeouts)
+	case sweepNow:
+		return h.sweepFor(c, from)
+	default:
+		return h.Base.HandleCall(c, from, req)
+	}
+}
+
+// HandleCast implements otp.Server.
+func (h *heartbeatMonitor) HandleCast(c *otp.Ctx, msg any) {
+	switch msg := msg.(type) {
+	case pubsub.Heard:
+		h.load(c) // tells what could not be heard until now
+	case pubsub.Unheard: // Heard comes
+	case pubsub.Event:
+		if msg.Topic == pubsub.ListenerResumed || msg.Data == settingsKey {
+			h.load(c)
+		}
+	default:
+		h.Base.HandleCast(c, msg)
+	}
+}
+
+// HandleInfo implements otp.Server.
+func (h *heartbeatMonitor) HandleInfo(c *otp.Ctx, msg any) {
+	switch msg := msg.(type) {
+	case pulse:
+		h.listening.beat(h.m.cfg.Now(), h.patience)
+	case check:
+		if h.missing() == 0 {
+			h.sweep(c)
+		}
+	case swept:
+		h.swept(c, msg)
+	case loadNow:
+		h.load(c)
+	case loaded:
+		h.loaded(c, msg)
+	case saved:
+		h.saved(c, msg)
+	default:
+		h.Base.HandleInfo(c, msg)
+	}
+}
+
+// apply puts t in force and arms the timers for it.
+func (h *heartbeatMonitor) apply(c *otp.Ctx, t store.Timeouts) {
+	if t == h.timeouts {
+		return
+	}
+	if h.noPulse != nil {
+		h.noPulse()
+		h.noCheck()
+	}
+	h.timeouts = t
+	h.m.queue.keepPresence(t.WorkerTimeout)
+	every, patience := pulseOf(t.BuildTimeout)
+	h.patience = patience
+	h.listening.beat(h.m.cfg.Now(), patience)
+	h.noPulse = c.SendEvery(every, pulse{})
+	h.noCheck = c.SendEvery(t.CheckInterval, check{})
+}
+
+// missing returns how long this controller has to listen before it may sweep; 0
+// if it may now.
+func (h *heartbeatMonitor) missing() time.Duration {
+	ready, ok := h.m.cfg.Ready()
+	if !ok || !h.known {
+		return h.timeouts.BuildTimeout
+	}
+	now := h.m.cfg.Now()
+	h.listening.beat(now, h.patience)
+	return h.listening.missing(now, ready, h.timeouts.BuildTimeout)
+}
+
+func (h *heartbeatMonitor) sweepFor(c *otp.Ctx, from otp.From) (any, error) {
+	if missing := h.missing(); missing > 0 {
+		e := store.NewError(store.Unavailable, "Not listening for long enough to tell who is silent")
+		e.RetryAfter = missing
+		return nil, e
+	}
+	h.askers = append(h.askers, from)
+	h.sweep(c)
+	return otp.NoReply, nil
+}
+
+// sweep runs one sweep beside the actor, one at a time.
+func (h *heartbeatMonitor) sweep(c *otp.Ctx) {
+	if h.sweeping {
+		return
+	}
+	h.sweeping = true
+	m, s := h.m, store.Sweep{Timeouts: h.timeouts, Rule: h.m.cfg.Rule}
+	c.Async(func(ctx context.Context) any {
+		ctx, cancel := context.WithTimeoutCause(ctx, m.cfg.Timeout, errTransactionTooSlow)
+		defer cancel()
+		result, err := m.db.Sweep(ctx, s)
+		if err == nil {
+			m.tell(result)
+		}
+		return swept{result, err}
+	})
+}
+
+// tell passes on what a sweep did. It runs beside the actor, right after the
+// commit, so that requeued builds find a worker whatever happens to the actor.
+func (m *Monitor) tell(r store.SweepResult) {
+	m.queue.Requeued(r.Requeued)
+	for _, b := range r.Requeued {
+		m.bus.Publish(pubsub.BuildUpdated, store.BuildUpdate{BuildID: b.ID, Platform: b.Platform, State: store.Pending})
+	}
+	for _, b := range r.Failed {
+		m.bus.Publish(pubsub.BuildUpdated, store.BuildUpdate{BuildID: b.ID, Platform: b.Platform, State: store.Failed})
+	}
+	for _, id := range r.Offline {
+		m.bus.Publish(pubsub.WorkerUpdated, store.WorkerUpdate{WorkerID: id, Status: store.Offline})
+	}
+}
+
+func (h *heartbeatMonitor) swept(c *otp.Ctx, s swept) {
+	h.sweeping = false
+	for _, from := range h.askers {
+		from.Reply(s.result, s.err)
+	}
+	h.askers = nil
+	logger := c.Logger()
+	switch r := s.result; {
+	case s.err != nil && isOutage(s.err):
+		// The sweep skips its turn, and who was silent meanwhile may have spoken
+		// to nobody.
+		h.listening.interrupted(h.m.cfg.Now())
+		c.Suspend("database unavailable")
+		return
+	case s.err != nil:
+		logger.Error().Err(s.err).Msg("sweep failed")
+	case len(r.Requeued)+len(r.Failed)+len(r.Offline) > 0:
+		logger.Warn().Int("requeued", len(r.Requeued)).Int("failed", len(r.Failed)).
+			Int("workers_offline", len(r.Offline)).Msg("silent workers lost their builds")
+	}
+	c.Resume()
+}
+
+// load has the saved timeouts read.
+func (h *heartbeatMonitor) load(c *otp.Ctx) {
+	if h.loading {
+		h.stale = true
+		return
+	}
+	h.loading, h.stale = true, false
+	m := h.m
+	c.Async(func(ctx context.Context) any {
+		ctx, cancel := context.WithTimeoutCause(ctx, m.cfg.Timeout, errTransactionTooSlow)
+		defer cancel()
+		t, found, err := m.db.Timeouts(ctx)
+		return loaded{t, found, err}
+	})
+}
+
+func (h *heartbeatMonitor) loaded(c *otp.Ctx, l loaded) {
+	h.loading = false
+	logger := c.Logger()
+	switch {
+	case l.err != nil:
+		if !isOutage(l.err) {
+			logger.Error().Err(l.err).Msg("timeouts could not be read")
+		}
+		c.SendAfter(reloadDelay, loadNow{})
+		return
+	case h.stale:
+		h.load(c)
+		return
+	case !l.found:
+		l.timeouts = h.m.cfg.Timeouts
+	}
+	if err := ValidateTimeouts(l.timeouts); err != nil {
+		logger.Error().Err(err).Msg("saved timeouts are not usable")
+		l.timeouts = h.m.cfg.Timeouts
+	}
+	h.known = true
+	h.apply(c, l.timeouts)
+}
+
+// update has t saved; it is in force once it is.
+func (h *heartbeatMonitor) update(c *otp.Ctx, from otp.From, t store.Timeouts) (any, error) {
+	if err := ValidateTimeouts(t); err != nil {
+		return nil, err
+	}
+	m := h.m
+	c.Async(func(ctx context.Context) any {
+		ctx, cancel := context.WithTimeoutCause(ctx, m.cfg.Timeout, errTransactionTooSlow)
+		defer cancel()
+		return saved{from, t, m.db.SaveTimeouts(ctx, t)}
+	})
+	return otp.NoReply, nil
+}
+
+func (h *heartbeatMonitor) saved(c *otp.Ctx, s saved) {
+	if s.err != nil {
+		s.from.Reply(nil, s.err)
+		return
+	}
+	// Read back as well: of two updates at once the later one to be saved counts,
+	// and only the database knows which that was.
+	h.known = true
+	h.apply(c, s.timeouts)
+	h.load(c)
+	s.from.Reply(nil, nil)
+}

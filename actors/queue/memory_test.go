@@ -1,0 +1,590 @@
+package queue
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"takt/store"
+)
+
+// errAway is a database that is away.
+var errAway = store.NewError(store.Unavailable, "Database unavailable")
+
+// stage is a memory with a hand on its clock and its batches.
+type stage struct {
+	*testing.T
+	*memory
+	q   *Queue
+	now time.Time
+}
+
+func newStage(t *testing.T) *stage {
+	t.Helper()
+	q := &Queue{}
+	s := &stage{T: t, memory: newMemory(100, &q.gauge), q: q, now: time.Unix(1000, 0)}
+	s.pending.counted = s.now
+	return s
+}
+
+// sends lets a worker poll.
+func (s *stage) sends(req store.PollRequest, wait time.Duration) *poll {
+	s.Helper()
+	p := &poll{req: req, wait: wait, arrived: s.now, out: make(chan answer, 2)}
+	s.arrive(p, s.now)
+	return p
+}
+
+// polls lets one poll by its id.
+func (s *stage) polls(worker string, wait time.Duration) *poll {
+	s.Helper()
+	return s.sends(store.PollRequest{WorkerID: worker}, wait)
+}
+
+// shows lets worker number n poll with a token.
+func (s *stage) shows(n uint32, counter uint64, wait time.Duration) *poll {
+	s.Helper()
+	return s.sends(store.PollRequest{Token: store.WorkerToken{Worker: n, Counter: counter}, Presented: "presented"}, wait)
+}
+
+// row is the row of a worker; its number is made of its id.
+func row(worker string, takes ...store.Platform) store.WorkerSession {
+	return store.WorkerSession{Number: uint32(worker[0]), ID: worker, Platforms: takes, Slots: 1, Used: 10}
+}
+
+// nothing is the answer that there is no build.
+func nothing(worker string, takes ...store.Platform) store.PollResult {
+	return store.PollResult{Session: row(worker, takes...)}
+}
+
+// gives is the answer with a build.
+func gives(worker, build string, p store.Platform) store.PollResult {
+	r := store.PollResult{Session: row(worker), Job: &store.Job{BuildID: build, Platform: p, Attempt: 1}, Handed: 2000}
+	r.Session.Held, r.Session.Handed = 1, 2000
+	return r
+}
+
+// lands ends a batch with the results given.
+func (s *stage) lands(b *batch, results ...store.PollResult) {
+	s.Helper()
+	require.Len(s, results, len(b.polls))
+	b.results = results
+	for i, p := range b.polls {
+		if r := &results[i]; final(p, r) {
+			p.answer(s.q.answer(r))
+		}
+	}
+	s.land(b, s.now)
+}
+
+// crashes ends a batch with err for all.
+func (s *stage) crashes(b *batch, err error) {
+	s.Helper()
+	var results []store.PollResult
+	for range b.polls {
+		results = append(results, store.PollResult{Outcome: store.PollFailed, Err: err})
+	}
+	s.lands(b, results...)
+}
+
+// parks parks a poll of a worker that takes the platforms given.
+func (s *stage) parks(worker string, takes ...store.Platform) *poll {
+	s.Helper()
+	p := s.polls(worker, time.Minute)
+	s.lands(s.take(10), nothing(worker, takes...))
+	require.Equal(s, parked, p.state)
+	require.True(s, s.answered(p).parked)
+	return p
+}
+
+// enqueues makes builds pending here.
+func (s *stage) enqueues(p, n int) { s.pending.enqueued(1<<p, n) }
+
+// wakes wakes whom the news allow.
+func (s *stage) wakes() int { return s.wake(s.now) }
+
+// answered returns the answer that p has.
+func (s *stage) answered(p *poll) answer {
+	s.Helper()
+	select {
+	case a := <-p.out:
+		return a
+	default:
+		require.Fail(s, "no answer")
+		return answer{}
+	}
+}
+
+func (s *stage) silent(polls ...*poll) {
+	s.Helper()
+	for _, p := range polls {
+		require.Empty(s, p.out)
+	}
+}
+
+func TestMemoryBatches(t *testing.T) {
+	t.Parallel()
+
+	t.Run("polls share batches in order of arrival, no more than fit", func(t *testing.T) {
+		t.Parallel()
+		s := newStage(t)
+		a, b, c := s.polls("a", 0), s.polls("b", 0), s.polls("c", 0)
+		require.Equal(t, []*poll{a, b}, s.take(2).polls)
+		require.Equal(t, []*poll{c}, s.take(2).polls)
+		require.Zero(t, s.waiting.Len())
+	})
+
+	t.Run("a newer poll supersedes one that waits", func(t *testing.T) {
+		t.Parallel()
+		s := newStage(t)
+		old, young := s.shows(1, 7, 0), s.shows(1, 7, 0)
+		require.Zero(t, s.answered(old).next, "it keeps the presented token")
+		require.Equal(t, []*poll{young}, s.take(9).polls)
+	})
+
+	t.Run("a newer poll waits for one in a batch and follows it", func(t *testing.T) {
+		t.Parallel()
+		s := newStage(t)
+		old := s.polls("w", time.Minute)
+		b := s.take(9)
+		second, young := s.polls("w", time.Minute), s.polls("w", time.Minute)
+		require.NoError(t, s.answered(second).err)
+		require.Zero(t, s.waiting.Len(), "the worker is in a batch already")
+		s.lands(b, nothing("w"))
+		require.Equal(t, answer{}, s.answered(old))
+		require.Equal(t, ended, old.state)
+		require.Equal(t, parked, young.state, "what the batch has learned is enough for it")
+	})
+
+	t.Run("a token does not supersede the worker whose id comes with it", func(t *testing.T) {
+		t.Parallel()
+		s := newStage(t)
+		victim := s.parks("w")
+		s.sends(store.PollRequest{Token: store.WorkerToken{Worker: 1, Counter: 1}, WorkerID: "w"}, 0)
+		s.silent(victim)
+		s.lands(s.take(9), store.PollResult{Outcome: store.PollInvalidToken})
+		require.Equal(t, parked, victim.state)
+	})
+
+	t.Run("a batch that fails lets polls behind it go on", func(t *testing.T) {
+		t.Parallel()
+		s := newStage(t)
+		s.polls("w", 0)
+		b := s.take(9)
+		behind := s.polls("w", 0)
+		s.crashes(b, errors.New("a defect"))
+		require.Equal(t, []*poll{behind}, s.take(9).polls)
+	})
+
+	t.Run("unknown workers leave nothing behind", func(t *testing.T) {
+		t.Parallel()
+		s := newStage(t)
+		s.polls("nobody", 0)
+		s.shows(9, 9, 0)
+		s.lands(s.take(9), store.PollResult{Outcome: store.PollUnknownWorker}, store.PollResult{Outcome: store.PollInvalidToken})
+		require.Empty(t, s.byID)
+		require.Empty(t, s.byNumber)
+		require.Zero(t, s.patient)
+	})
+}
+
+func TestMemoryJudges(t *testing.T) {
+	t.Parallel()
+	const w = uint32('w')
+	met := func(t *testing.T) *stage { // knows a worker that polled with 10
+		t.Helper()
+		s := newStage(t)
+		s.shows(w, 10, 0)
+		s.lands(s.take(9), nothing("w"))
+		return s
+	}
+	t.Run("a known worker that holds nothing is answered while nothing is pending", func(t *testing.T) {
+		t.Parallel()
+		s := met(t)
+		p := s.shows(w, 11, 0)
+		require.Equal(t, store.WorkerToken{Worker: w, Counter: 12}, s.answered(p).next)
+		p = s.shows(w, 12, time.Minute)
+		require.True(t, s.answered(p).parked)
+		require.Zero(t, s.waiting.Len())
+	})
+	t.Run("a superseded token is refused", func(t *testing.T) {
+		t.Parallel()
+		s := met(t)
+		require.Equal(t, store.InvalidToken, store.CodeOf(s.answered(s.shows(w, 9, 0)).err))
+		s.answered(s.shows(w, 11, 0))
+		require.Equal(t, store.InvalidToken, store.CodeOf(s.answered(s.shows(w, 10, 0)).err))
+	})
+	for name, c := range map[string]struct {
+		edit    func(s *stage)
+		counter uint64
+	}{
+		"a repeated token":          {func(*stage) {}, 10},
+		"a stale session":           {func(s *stage) { s.byNumber[w].stale = true }, 11},
+		"a worker that holds":       {func(s *stage) { s.byNumber[w].Held = 1 }, 11},
+		"something pending":         {func(s *stage) { s.enqueues(ios, 1) }, 11},
+		"a count that is old":       {func(s *stage) { s.now = s.now.Add(maxAge + 1) }, 11},
+		"no count since the outage": {func(s *stage) { s.away = true }, 11},
+		"notifications were missed": {func(s *stage) { s.deaf() }, 11},
+	} {
+		t.Run(name+" is for the database", func(t *testing.T) {
+			t.Parallel()
+			s := met(t)
+			c.edit(s)
+			p := s.shows(w, c.counter, 0)
+			s.silent(p)
+			require.Equal(t, []*poll{p}, s.take(9).polls)
+		})
+	}
+	t.Run("a drained worker is answered whatever is pending", func(t *testing.T) {
+		t.Parallel()
+		s := met(t)
+		s.enqueues(ios, 3)
+		s.byNumber[w].Drained = true
+		a := s.answered(s.shows(w, 11, 0))
+		require.NotZero(t, a.next)
+		require.Equal(t, 3, a.QueueSize)
+	})
+	t.Run("a poll that reconciles is for the database", func(t *testing.T) {
+		t.Parallel()
+		s := met(t)
+		s.sends(store.PollRequest{Token: store.WorkerToken{Worker: w, Counter: 11}, Reconcile: true}, 0)
+		require.Equal(t, 1, s.waiting.Len())
+	})
+	t.Run("a parked poll of a worker that changed is judged anew", func(t *testing.T) {
+		t.Parallel()
+		s := met(t)
+		p := s.shows(w, 11, time.Minute)
+		s.told(s.byNumber[w])
+		require.Equal(t, waiting, p.state)
+		b := s.take(9)
+		require.True(t, b.work[0].Parked)
+		s.told(s.byNumber[w])
+		s.lands(b, nothing("w"))
+		require.Equal(t, waiting, p.state, "it changed while the batch ran")
+	})
+}
+
+func TestMemoryIsCorrected(t *testing.T) {
+	t.Parallel()
+	moved := func(r store.WorkerSession) store.WorkerSession {
+		r.Address.Block++
+		return r
+	}
+	t.Run("a row that only moved wakes nobody", func(t *testing.T) {
+		t.Parallel()
+		s := newStage(t)
+		p := s.parks("w")
+		s.known(s.now)
+		s.corrected(moved(row("w")))
+		require.Equal(t, parked, p.state)
+		require.EqualValues(t, 1, s.byID["w"].Address.Block)
+	})
+	t.Run("a row that changed has its parked poll judged anew", func(t *testing.T) {
+		t.Parallel()
+		for name, edit := range map[string]func(*store.WorkerSession){
+			"used": func(r *store.WorkerSession) { r.Used = 99 }, "handed": func(r *store.WorkerSession) { r.Handed++ },
+			"held": func(r *store.WorkerSession) { r.Held = 1 }, "slots": func(r *store.WorkerSession) { r.Slots = 2 },
+			"drained": func(r *store.WorkerSession) { r.Drained = true }, "platforms": func(r *store.WorkerSession) { r.Platforms = []store.Platform{store.IOS} },
+		} {
+			s := newStage(t)
+			p := s.parks("w")
+			s.known(s.now)
+			r := moved(row("w"))
+			edit(&r)
+			s.corrected(r)
+			require.Equal(t, waiting, p.state, name)
+		}
+	})
+	t.Run("what is known since counts more than what was read before", func(t *testing.T) {
+		t.Parallel()
+		s := newStage(t)
+		s.polls("w", 0)
+		s.lands(s.take(9), nothing("w"))
+		s.known(s.now)
+		s.told(s.byID["w"])
+		s.polls("w", 0)
+		r := gives("w", "x", store.IOS)
+		r.Session = moved(r.Session)
+		s.lands(s.take(9), r)
+		s.corrected(moved(row("w")))
+		require.Equal(t, 1, s.byID["w"].Held)
+		s.gone('w')
+		require.NotNil(t, s.byID["w"])
+	})
+	t.Run("a worker that is gone is told so", func(t *testing.T) {
+		t.Parallel()
+		s := newStage(t)
+		p := s.parks("w")
+		s.known(s.now)
+		s.gone('w')
+		require.Equal(t, store.InvalidToken, store.CodeOf(s.answered(p).err))
+		require.Empty(t, s.byNumber)
+	})
+	t.Run("silent workers are forgotten, parked ones are not silent", func(t *testing.T) {
+		t.Parallel()
+		s := newStage(t)
+		s.parks("p")
+		s.polls("w", 0)
+		s.lands(s.take(9), nothing("w"))
+		require.Len(t, s.known(s.now), 2)
+		s.now = s.now.Add(silence + 1)
+		require.Len(t, s.known(s.now), 1)
+		require.Len(t, s.byID, 1)
+	})
+}
+
+func TestMemoryWritesPresence(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.parks("p")
+	for _, w := range []string{"c", "b"} {
+		s.polls(w, 0)
+		s.lands(s.take(9), nothing(w))
+	}
+	s.polls("a", 0)
+	s.lands(s.take(9), gives("a", "x", store.IOS))
+	due := func() (ids []string) {
+		s.known(s.now)
+		signs := s.due(s.now, time.Minute)
+		written := map[uint32]store.RowAddress{}
+		for _, sign := range signs {
+			ids = append(ids, s.byNumber[sign.Number].ID)
+			written[sign.Number] = store.RowAddress{Block: 7, Offset: 7}
+		}
+		s.recorded(signs, written, s.now)
+		return ids
+	}
+	require.Equal(t, []string{"b", "c", "p"}, due(), "in the order of ids; the hand-out has been written")
+	require.EqualValues(t, 7, s.byID["b"].Address.Block)
+	s.now = s.now.Add(time.Second)
+	s.polls("b", 0)
+	require.Empty(t, due())
+	s.now = s.now.Add(time.Minute)
+	require.Equal(t, []string{"b", "p"}, due(), "and only of those that were there since")
+}
+
+func TestMemoryLearnsWorkers(t *testing.T) {
+	t.Parallel()
+	const w = uint32('w')
+	both := func(s *stage) (byToken, byID *poll) {
+		byToken = s.shows(w, 10, time.Minute)
+		s.lands(s.take(9), nothing("w"))
+		require.True(s, s.answered(byToken).parked)
+		return byToken, s.polls("w", time.Minute)
+	}
+	t.Run("a poll by id supersedes the worker's poll by token", func(t *testing.T) {
+		t.Parallel()
+		s := newStage(t)
+		old, young := both(s)
+		require.NoError(t, s.answered(old).err)
+		require.True(t, s.answered(young).parked)
+		require.Equal(t, 1, s.parkedPolls())
+	})
+	t.Run("two sessions become one when both are known", func(t *testing.T) {
+		t.Parallel()
+		for name, first := range map[string]int{"token first": 0, "id first": 1} {
+			s := newStage(t)
+			p := []*poll{s.shows(w, 10, time.Minute), s.polls("w", time.Minute)}
+			one := s.take(1)
+			other := s.take(1)
+			batches := []*batch{one, other}
+			s.lands(batches[first], nothing("w"))
+			s.lands(batches[1-first], nothing("w"))
+			require.Equal(t, 1, s.parkedPolls(), name)
+			require.Equal(t, ended, p[0].state, name)
+			require.Same(t, s.byNumber[w], s.byID["w"], name)
+			require.Same(t, s.byID["w"].next, p[1], name)
+		}
+	})
+}
+
+func TestMemoryWakes(t *testing.T) {
+	t.Parallel()
+
+	t.Run("one build wakes the longest parked match only", func(t *testing.T) {
+		t.Parallel()
+		s := newStage(t)
+		droid := s.parks("droid", store.Android)
+		both := s.parks("both")
+		apple := s.parks("apple", store.IOS)
+		s.enqueues(ios, 1)
+		require.Equal(t, 1, s.wakes())
+		require.Equal(t, waiting, both.state)
+		require.Equal(t, parked, droid.state)
+		require.Equal(t, parked, apple.state)
+		require.Zero(t, s.wakes(), "the build is being fetched")
+	})
+
+	t.Run("a woken poll that finds nothing keeps its position", func(t *testing.T) {
+		t.Parallel()
+		s := newStage(t)
+		first, second := s.parks("first"), s.parks("second")
+		s.enqueues(ios, 1)
+		s.wakes()
+		s.lands(s.take(9), nothing("first"))
+		require.Zero(t, s.wakes(), "the build was gone")
+		s.silent(first)
+		s.enqueues(android, 1)
+		s.wakes()
+		require.Equal(t, waiting, first.state)
+		require.Equal(t, parked, second.state)
+	})
+
+	t.Run("a woken poll that fetched something else leaves the build to the next", func(t *testing.T) {
+		t.Parallel()
+		s := newStage(t)
+		s.parks("first")
+		second := s.parks("second")
+		s.enqueues(ios, 1)
+		s.wakes()
+		b := s.take(9)
+		s.enqueues(android, 1)
+		require.Equal(t, 1, s.wakes())
+		s.lands(b, gives("first", "x", store.Android))
+		require.Equal(t, waiting, second.state)
+		require.Equal(t, 1, s.pending.n[ios])
+	})
+
+	t.Run("a build that appears while a batch is under way is fetched", func(t *testing.T) {
+		t.Parallel()
+		s := newStage(t)
+		p := s.polls("w", time.Minute)
+		b := s.take(9)
+		s.enqueues(ios, 1)
+		s.lands(b, nothing("w"))
+		require.Equal(t, 1, s.wakes())
+		require.Equal(t, waiting, p.state)
+	})
+
+	t.Run("a woken poll that leaves is replaced", func(t *testing.T) {
+		t.Parallel()
+		s := newStage(t)
+		first, second := s.parks("first"), s.parks("second")
+		s.enqueues(ios, 1)
+		s.wakes()
+		s.leave(first, s.now)
+		require.Equal(t, 1, s.wakes())
+		require.Equal(t, []*poll{second}, s.take(9).polls)
+	})
+
+	t.Run("a poll whose caller left is not parked", func(t *testing.T) {
+		t.Parallel()
+		s := newStage(t)
+		p := s.polls("w", time.Minute)
+		b := s.take(9)
+		s.leave(p, s.now)
+		s.lands(b, nothing("w"))
+		require.Equal(t, ended, p.state)
+		require.Zero(t, s.parkedPolls())
+		require.Zero(t, s.patient)
+	})
+
+	t.Run("a worker without a free slot is not woken until it has one", func(t *testing.T) {
+		t.Parallel()
+		s := newStage(t)
+		p := s.polls("w", time.Minute)
+		full := nothing("w")
+		full.Session.Held = 1
+		s.lands(s.take(9), full)
+		s.enqueues(ios, 1)
+		require.Zero(t, s.wakes())
+		s.told(s.byID["w"])
+		s.told(s.byID["stranger"])
+		require.Equal(t, waiting, p.state)
+		s.lands(s.take(9), gives("w", "x", store.IOS))
+		require.NotNil(t, s.answered(p).parked)
+	})
+
+	t.Run("an empty look beside another batch is in doubt", func(t *testing.T) {
+		t.Parallel()
+		s := newStage(t)
+		s.polls("other", 0)
+		other := s.take(9)
+		s.polls("w", time.Minute)
+		b := s.take(9)
+		s.pending.set(ios, 3)
+		s.lands(b, nothing("w"))
+		require.Zero(t, s.pending.n[ios])
+		require.True(t, s.doubtful())
+		s.lands(other, nothing("other"))
+		s.pending.recount(map[store.Platform]int{store.IOS: 1}, s.pending.news, 10, s.now)
+		require.False(t, s.doubtful())
+		require.Equal(t, 1, s.wakes())
+	})
+}
+
+func TestMemoryLimitsAndTime(t *testing.T) {
+	t.Parallel()
+
+	t.Run("polls beyond the limit do not park", func(t *testing.T) {
+		t.Parallel()
+		s := newStage(t)
+		s.limit = 1
+		first, second := s.polls("a", time.Minute), s.polls("b", time.Minute)
+		require.NotZero(t, first.wait)
+		require.Zero(t, second.wait)
+		s.leave(first, s.now)
+		require.NotZero(t, s.polls("c", time.Minute).wait)
+	})
+
+	t.Run("a parked poll whose time is up is answered, one that was woken when it comes back", func(t *testing.T) {
+		t.Parallel()
+		s := newStage(t)
+		asleep, woken := s.parks("asleep", store.Android), s.parks("woken", store.IOS)
+		s.enqueues(ios, 1)
+		s.wakes()
+		b := s.take(9)
+		s.now = s.now.Add(time.Minute)
+		s.pending.counted = s.now
+		s.expire(asleep, s.now)
+		require.EqualValues(t, 11, s.answered(asleep).next.Counter)
+		s.expire(woken, s.now)
+		s.silent(woken)
+		s.lands(b, nothing("woken", store.IOS))
+		require.EqualValues(t, 11, s.answered(woken).next.Counter)
+		require.Zero(t, s.patient)
+	})
+}
+
+func TestMemoryWithoutADatabase(t *testing.T) {
+	t.Parallel()
+
+	t.Run("polls that need it fail at once and parked ones stay", func(t *testing.T) {
+		t.Parallel()
+		s := newStage(t)
+		asleep := s.parks("asleep")
+		first := s.polls("first", 0)
+		b := s.take(9)
+		later := s.polls("later", time.Minute)
+		s.enqueues(ios, 1)
+		s.wakes()
+		s.crashes(b, errAway)
+		s.fail(errAway, s.now)
+		s.away = true
+		require.ErrorIs(t, s.answered(first).err, errAway)
+		require.ErrorIs(t, s.answered(later).err, errAway)
+		s.silent(asleep)
+		require.Equal(t, parked, asleep.state)
+		require.Zero(t, s.wakes(), "not while the database is away")
+		s.away = false
+		require.Equal(t, 1, s.wakes())
+	})
+
+	t.Run("closing answers everything that is in no batch", func(t *testing.T) {
+		t.Parallel()
+		s := newStage(t)
+		asleep := s.parks("asleep")
+		first := s.polls("first", 0)
+		b := s.take(9)
+		behind, later := s.polls("first", 0), s.polls("later", 0)
+		s.close(errAway)
+		require.NoError(t, s.answered(asleep).err)
+		require.ErrorIs(t, s.answered(behind).err, errAway)
+		require.ErrorIs(t, s.answered(later).err, errAway)
+		s.silent(first)
+		s.lands(b, nothing("first"))
+		require.NoError(t, s.answered(first).err)
+	})
+}

@@ -1,0 +1,320 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"takt/actors/otp"
+	"takt/actors/pubsub"
+	"takt/store"
+)
+
+// watch is a running HeartbeatMonitor on a fake database.
+type watch struct {
+	*testing.T
+	sys     *otp.System
+	bus     pubsub.Bus
+	db      *fakeStore
+	monitor *Monitor
+	queue   *Queue
+	ready   atomic.Pointer[time.Time] // since when; nil if it is not
+	skew    atomic.Int64              // of the wall clock, against the bubble's
+}
+
+// isReady says that the controller is ready from now on, or is not.
+func (w *watch) isReady(ready bool) {
+	w.ready.Store(nil)
+	if ready {
+		now := w.now()
+		w.ready.Store(&now)
+	}
+}
+
+func (w *watch) readySince() (since time.Time, ready bool) {
+	if at := w.ready.Load(); at != nil {
+		return *at, true
+	}
+	return since, false
+}
+
+func (w *watch) now() time.Time { return time.Now().Add(time.Duration(w.skew.Load())) }
+
+// onWatch runs f with a HeartbeatMonitor that checks every second, after ten
+// seconds of silence, in a bubble of fake time.
+func onWatch(t *testing.T, f func(w *watch)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := &watch{T: t, sys: otp.New(otp.Options{Logger: zerolog.New(t.Output())}), bus: pubsub.New(), db: newFakeStore()}
+		w.isReady(true)
+		w.queue = New(w.sys, w.db, w.bus, store.NewWorkerTokens(store.WorkerTokenTTL, make([]byte, 32)), Config{})
+		w.monitor = NewMonitor(w.sys, w.db, w.queue, w.bus, MonitorConfig{
+			Timeouts: store.Timeouts{CheckInterval: time.Second, BuildTimeout: 10 * time.Second, WorkerTimeout: 10 * time.Second},
+			Rule:     store.LostRule{MaxAttempts: 3, Requeue: true},
+			Ready:    w.readySince,
+			Now:      w.now,
+		})
+		_, err := w.sys.StartRoot(t.Context(), "takt", otp.SupSpec{
+			Intensity: 100,
+			Children:  []otp.ChildSpec{w.bus.Spec(), w.queue.Spec(), w.monitor.Spec()},
+		})
+		require.NoError(t, err)
+		defer func() {
+			w.sys.Shutdown(context.Background())
+			synctest.Wait()
+		}()
+		synctest.Wait()
+		f(w)
+	})
+}
+
+func (w *watch) passes(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
+}
+
+func (w *watch) sweeps() (n int) {
+	w.db.set(func(s *fakeStore) { n = len(s.swept) })
+	return n
+}
+
+func TestSweeps(t *testing.T) {
+	t.Parallel()
+
+	t.Run("it sweeps at each check once it has listened for a whole timeout", func(t *testing.T) {
+		t.Parallel()
+		onWatch(t, func(w *watch) {
+			w.passes(10*time.Second - time.Millisecond)
+			require.Zero(w, w.sweeps())
+			w.passes(2 * time.Second)
+			require.Equal(w, 2, w.sweeps())
+			require.Equal(w, store.Sweep{Timeouts: w.monitor.cfg.Timeouts, Rule: w.monitor.cfg.Rule}, w.db.swept[0])
+		})
+	})
+
+	t.Run("an interruption of readiness starts the waiting anew", func(t *testing.T) {
+		t.Parallel()
+		onWatch(t, func(w *watch) {
+			w.passes(9 * time.Second)
+			w.isReady(false)
+			w.passes(time.Millisecond)
+			w.isReady(true)
+			w.passes(9 * time.Second)
+			require.Zero(w, w.sweeps())
+			w.passes(2 * time.Second)
+			require.Positive(w, w.sweeps())
+			w.isReady(false)
+			before := w.sweeps()
+			w.passes(time.Minute)
+			require.Equal(w, before, w.sweeps())
+		})
+	})
+
+	t.Run("a suspended machine hears nothing", func(t *testing.T) {
+		t.Parallel()
+		onWatch(t, func(w *watch) {
+			w.passes(12 * time.Second)
+			before := w.sweeps()
+			w.skew.Add(int64(time.Hour))
+			w.passes(9 * time.Second)
+			require.Equal(w, before, w.sweeps())
+			w.passes(2 * time.Second)
+			require.Greater(w, w.sweeps(), before)
+		})
+	})
+
+	t.Run("a database that was away starts the waiting anew", func(t *testing.T) {
+		t.Parallel()
+		onWatch(t, func(w *watch) {
+			w.passes(12 * time.Second)
+			before := w.sweeps()
+			w.db.set(func(s *fakeStore) { s.err = errAway })
+			w.passes(time.Second)
+			w.db.set(func(s *fakeStore) { s.err = nil })
+			w.passes(9 * time.Second)
+			require.Equal(w, before, w.sweeps())
+			w.passes(3 * time.Second)
+			require.Greater(w, w.sweeps(), before)
+		})
+	})
+
+	t.Run("requeued builds reach the queue and everybody hears", func(t *testing.T) {
+		t.Parallel()
+		onWatch(t, func(w *watch) {
+			sub, err := w.bus.Subscribe(w.Context(), pubsub.BuildUpdated, pubsub.WorkerUpdated)
+			require.NoError(w, err)
+			defer sub.Close()
+			w.db.set(func(s *fakeStore) {
+				s.sweep = store.SweepResult{
+					Requeued: []store.BuildRef{{ID: "x", Platform: store.IOS}},
+					Failed:   []store.BuildRef{{ID: "y", Platform: store.Android}},
+					Offline:  []string{"w"},
+				}
+			})
+			w.db.worker("parked")
+			parked, cancel := context.WithCancelCause(w.Context())
+			go func() { _, _ = w.queue.Poll(parked, store.PollRequest{WorkerID: "parked"}, time.Minute) }() // ends with its context
+			w.passes(10 * time.Second)
+			require.EqualValues(w, 1, w.queue.Stats().Woken, "it looked for the build that waits again")
+			cancel(context.Canceled)
+			require.Equal(w, store.BuildUpdate{BuildID: "x", Platform: store.IOS, State: store.Pending}, (<-sub.C()).Data)
+			require.Equal(w, store.BuildUpdate{BuildID: "y", Platform: store.Android, State: store.Failed}, (<-sub.C()).Data)
+			require.Equal(w, store.WorkerUpdate{WorkerID: "w", Status: store.Offline}, (<-sub.C()).Data)
+		})
+	})
+
+	t.Run("a sweep on demand keeps the rule", func(t *testing.T) {
+		t.Parallel()
+		onWatch(t, func(w *watch) {
+			w.passes(4 * time.Second)
+			_, err := w.monitor.Sweep(w.Context())
+			var refused *store.Error
+			require.ErrorAs(w, err, &refused)
+			require.Equal(w, store.Unavailable, refused.Code)
+			require.Equal(w, 6*time.Second, refused.RetryAfter)
+			w.passes(6*time.Second + 1)
+			before := w.sweeps()
+			_, err = w.monitor.Sweep(w.Context())
+			require.NoError(w, err)
+			require.Equal(w, before+1, w.sweeps())
+		})
+	})
+
+	t.Run("a crash loses nothing but the time it listened", func(t *testing.T) {
+		t.Parallel()
+		onWatch(t, func(w *watch) {
+			saved := store.Timeouts{CheckInterval: time.Second, BuildTimeout: 20 * time.Second, WorkerTimeout: time.Minute}
+			require.NoError(w, w.monitor.Update(w.Context(), saved))
+			w.passes(19 * time.Second)
+			w.sys.Whereis(w.monitor.cfg.Name).Exit(errors.New("crashed"))
+			w.passes(time.Second)
+			got, err := w.monitor.Timeouts(w.Context())
+			require.NoError(w, err)
+			require.Equal(w, saved, got)
+			w.passes(18 * time.Second)
+			require.Zero(w, w.sweeps())
+			w.passes(3 * time.Second)
+			require.Positive(w, w.sweeps())
+		})
+	})
+}
+
+func TestTimeouts(t *testing.T) {
+	t.Parallel()
+	short := store.Timeouts{CheckInterval: 200 * time.Millisecond, BuildTimeout: time.Second, WorkerTimeout: 2 * time.Second}
+
+	t.Run("an update is saved and applied at once", func(t *testing.T) {
+		t.Parallel()
+		onWatch(t, func(w *watch) {
+			w.passes(2 * time.Second)
+			require.NoError(w, w.monitor.Update(w.Context(), short))
+			require.Equal(w, &short, w.db.saved)
+			w.passes(200 * time.Millisecond)
+			require.Equal(w, 1, w.sweeps())
+			require.Equal(w, short, w.db.swept[0].Timeouts)
+		})
+	})
+
+	t.Run("values out of bounds are refused by name", func(t *testing.T) {
+		t.Parallel()
+		onWatch(t, func(w *watch) {
+			for text, edit := range map[string]func(*store.Timeouts){
+				"check_interval must be between 0.1 and 3600 seconds, not 0":    func(t *store.Timeouts) { t.CheckInterval = 0 },
+				"build_timeout must be between 1 and 86400 seconds, not -5":     func(t *store.Timeouts) { t.BuildTimeout = -5 * time.Second },
+				"worker_timeout must be between 1 and 86400 seconds, not 90000": func(t *store.Timeouts) { t.WorkerTimeout = 25 * time.Hour },
+			} {
+				bad := short
+				edit(&bad)
+				err := w.monitor.Update(w.Context(), bad)
+				require.Equal(w, store.InvalidArgument, store.CodeOf(err))
+				require.ErrorContains(w, err, text)
+			}
+			require.Nil(w, w.db.saved)
+		})
+	})
+
+	t.Run("what can't be saved is not applied", func(t *testing.T) {
+		t.Parallel()
+		onWatch(t, func(w *watch) {
+			w.db.set(func(s *fakeStore) { s.err = errAway })
+			require.ErrorIs(w, w.monitor.Update(w.Context(), short), errAway)
+			got, err := w.monitor.Timeouts(w.Context())
+			require.NoError(w, err)
+			require.Equal(w, w.monitor.cfg.Timeouts, got)
+		})
+	})
+
+	t.Run("another controller's update is heard", func(t *testing.T) {
+		t.Parallel()
+		onWatch(t, func(w *watch) {
+			w.db.set(func(s *fakeStore) { s.saved = &short })
+			w.bus.PublishRemote(pubsub.SettingsChanged, "heartbeat")
+			synctest.Wait()
+			got, err := w.monitor.Timeouts(w.Context())
+			require.NoError(w, err)
+			require.Equal(w, short, got)
+		})
+	})
+
+	t.Run("no sweep happens before the saved timeouts are known", func(t *testing.T) {
+		t.Parallel()
+		onWatch(t, func(w *watch) {
+			w.db.set(func(s *fakeStore) {
+				s.err = errAway
+				s.saved = &store.Timeouts{CheckInterval: time.Second, BuildTimeout: time.Minute, WorkerTimeout: time.Minute}
+			})
+			w.sys.Whereis(w.monitor.cfg.Name).Exit(errors.New("crashed"))
+			w.passes(20 * time.Second)
+			w.db.set(func(s *fakeStore) { s.err = nil })
+			w.passes(20 * time.Second)
+			require.Zero(w, w.sweeps())
+		})
+	})
+
+	t.Run("unusable saved timeouts fall back to the configured ones", func(t *testing.T) {
+		t.Parallel()
+		onWatch(t, func(w *watch) {
+			w.db.set(func(s *fakeStore) { s.saved = &store.Timeouts{} })
+			w.bus.PublishRemote(pubsub.SettingsChanged, "heartbeat")
+			synctest.Wait()
+			got, err := w.monitor.Timeouts(w.Context())
+			require.NoError(w, err)
+			require.Equal(w, w.monitor.cfg.Timeouts, got)
+		})
+	})
+}
+
+func TestListening(t *testing.T) {
+	t.Parallel()
+	start := time.Unix(1000, 0)
+	at := func(s float64) time.Time { return start.Add(time.Duration(s * float64(time.Second))) }
+
+	for _, c := range []struct {
+		name    string
+		beats   []float64
+		ready   float64
+		now     float64
+		missing float64
+	}{
+		{"from the first beat", []float64{0, 1, 2}, -100, 2, 8},
+		{"from readiness, if that came later", []float64{0, 1, 2}, 1.5, 2, 9.5},
+		{"long enough", []float64{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, 0, 11, 0},
+		{"from after a gap", []float64{0, 1, 8, 9}, 0, 9, 9},
+		{"from after the clock was set back", []float64{5, 6, 1, 2}, -100, 2, 9},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			var l listening
+			for _, b := range c.beats {
+				l.beat(at(b), 2*time.Second)
+			}
+			require.Equal(t, at(c.missing), start.Add(l.missing(at(c.now), at(c.ready), 10*time.Second)))
+		})
+	}
+}

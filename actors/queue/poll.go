@@ -1,0 +1,166 @@
+package queue
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"time"
+
+	"takt/actors/otp"
+	"takt/store"
+)
+
+// poll is one request of a worker on its way. Its caller fills the first group and
+// sends it to the actor; a batch reads it while it has it; all else is the actor's.
+type poll struct {
+	req     store.PollRequest
+	arrived time.Time     // on this controller's clock
+	wait    time.Duration // 0: never parks
+	out     chan answer   // room for both answers, so sending never blocks
+
+	no      uint64 // order of arrival, from 1
+	session *session
+	state   state
+	// at is its element in the list that it is in: those that wait or are parked.
+	at *list.Element
+	in *list.List
+	// wasParked is true once it was parked; handed is the session's at that time.
+	wasParked bool
+	handed    uint64
+	takes     platformSet // when it parked
+	wokenFor  int         // the platform plus 1; 0 if it was not woken
+	gone      bool        // its caller left while it was in a batch
+}
+
+// state is where a poll stands.
+type state uint8
+
+const (
+	blocked state = iota // an older poll of the same worker is in a batch
+	waiting              // waits for the next batch
+	batched              // is in a batch
+	parked               // waits for a build
+	ended                // has its last answer, or nobody waits for one
+)
+
+// answer is what a poll's caller receives: once parked, then once a reply or an
+// error; or only the latter.
+type answer struct {
+	store.PollReply
+	next   store.WorkerToken // to be signed for the reply; zero: the presented token
+	err    error
+	parked bool
+}
+
+// answer gives a to the caller.
+func (p *poll) answer(a answer) {
+	select {
+	case p.out <- a:
+	default: // there is room for every answer that a poll gets
+	}
+}
+
+// idle answers that there is nothing to do, with the next token of p's session.
+func (p *poll) idle(queueSize int) {
+	s := p.session
+	p.answer(answer{
+		PollReply: store.PollReply{QueueSize: queueSize},
+		next:      store.WorkerToken{Worker: s.Number, Counter: max(s.Used, p.req.Token.Counter) + 1},
+	})
+}
+
+// put puts p into a list, in the order of arrival.
+func (p *poll) put(l *list.List, s state) {
+	p.in, p.state = l, s
+	if last := l.Back(); last == nil || last.Value.(*poll).no < p.no { //nolint:forcetypeassert // polls only
+		p.at = l.PushBack(p)
+		return
+	}
+	next := l.Front()                  // one that comes back has been there before most others
+	for next.Value.(*poll).no < p.no { //nolint:forcetypeassert // as above
+		next = next.Next()
+	}
+	p.at = l.InsertBefore(p, next)
+}
+
+// unlist takes p out of the list that it is in.
+func (p *poll) unlist() {
+	if p.at != nil {
+		p.in.Remove(p.at)
+		p.in, p.at = nil, nil
+	}
+}
+
+// tooSlow is the end of patience of one who waits for a batch.
+type tooSlow struct{}
+
+var errTooSlow = errors.New("no batch took the poll in time")
+
+// receive waits for p's next answer, the actor's end, or ctx's. After limit it
+// sends the actor late and waits on, or gives up if that is tooSlow. An answer that
+// is there wins.
+func (p *poll) receive(ctx context.Context, proc *otp.Proc, limit time.Duration, late any) (a answer, err error) {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	for {
+		select {
+		case a := <-p.out:
+			return a, a.err
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+			otp.Cast(proc, leave{p})
+		case <-timer.C:
+			if late != (tooSlow{}) {
+				otp.Cast(proc, late)
+				continue
+			}
+			err = unavailable("Queue is too slow, try again", errTooSlow)
+			otp.Cast(proc, leave{p})
+		case <-proc.Done():
+			err = restarting(&otp.DownError{Name: proc.Name(), Reason: proc.Reason()})
+		}
+		select {
+		case a := <-p.out:
+			return a, a.err
+		default:
+			return a, err
+		}
+	}
+}
+
+// Platforms are indices of arrays here.
+const (
+	ios = iota
+	android
+	platforms
+)
+
+var platformNames = [platforms]store.Platform{ios: store.IOS, android: store.Android} //nolint:gochecknoglobals // a constant
+
+// platformSet is a set of platforms: what a worker takes.
+type platformSet uint8
+
+const (
+	everything platformSet = 1<<platforms - 1
+	// sets is how many different sets there are.
+	sets = 1 << platforms
+)
+
+// setOf returns the set for a worker's list. An empty list means everything; a
+// list of unknown names means nothing.
+func setOf(list []store.Platform) (set platformSet) {
+	if len(list) == 0 {
+		return everything
+	}
+	for _, name := range list {
+		for p := range platforms {
+			if name == platformNames[p] {
+				set |= 1 << p
+			}
+		}
+	}
+	return set
+}
+
+// has reports whether platform p is in s.
+func (s platformSet) has(p int) bool { return s&(1<<p) != 0 }

@@ -1,0 +1,396 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"takt/actors/otp"
+	"takt/actors/pubsub"
+	"takt/actors/queue"
+	"takt/store"
+	"takt/store/postgres"
+	"takt/store/storetest"
+)
+
+// controller is one takt's QueueManager on a real database.
+type controller struct {
+	sys    *otp.System
+	queue  *queue.Queue
+	tokens *store.WorkerTokens
+}
+
+// next is the poll that follows req when r has answered it.
+func (c *controller) next(tb testing.TB, req store.PollRequest, r store.PollReply) store.PollRequest {
+	tb.Helper()
+	if r.Token == req.Presented { // it was superseded
+		return req
+	}
+	token, err := c.tokens.Check(r.Token)
+	require.NoError(tb, err)
+	return store.PollRequest{Token: token, Presented: r.Token}
+}
+
+const queueName = "takt/orchestration/queue_manager"
+
+func newController(tb testing.TB, db *postgres.DB) *controller {
+	tb.Helper()
+	c := &controller{sys: otp.New(otp.Options{Logger: zerolog.Nop()}), tokens: storetest.Tokens(tb, db)}
+	bus := pubsub.New()
+	c.queue = queue.New(c.sys, postgres.NewQueue(db, postgres.QueueConfig{}), bus, c.tokens, queue.Config{})
+	_, err := c.sys.StartRoot(tb.Context(), "takt", otp.SupSpec{
+		Intensity: 1000,
+		Children:  []otp.ChildSpec{bus.Spec(), c.queue.Spec()},
+	})
+	require.NoError(tb, err)
+	tb.Cleanup(func() {
+		c.sys.Shutdown(context.Background())
+		require.Zero(tb, c.sys.Leaked())
+	})
+	return c
+}
+
+// fleet is workers that poll controllers, build what they get and report it.
+type fleet struct {
+	testing.TB
+	builds      *postgres.Builds
+	controllers []*controller
+	wait        time.Duration
+	stop        context.CancelCauseFunc
+	ctx         context.Context
+	running     sync.WaitGroup
+
+	mu       sync.Mutex                 // guards what follows
+	holders  map[string]map[string]bool // of each build, as the workers saw it
+	finished int
+	errs     map[store.Code]int
+	defects  []error
+}
+
+func newFleet(tb testing.TB, db *postgres.DB, wait time.Duration, controllers ...*controller) *fleet {
+	tb.Helper()
+	f := &fleet{
+		TB: tb, builds: postgres.NewBuilds(db, postgres.BuildsConfig{}), controllers: controllers, wait: wait,
+		holders: map[string]map[string]bool{}, errs: map[store.Code]int{},
+	}
+	f.ctx, f.stop = context.WithCancelCause(tb.Context())
+	return f
+}
+
+// join starts workers. Each polls the controllers in turn.
+func (f *fleet) join(workers ...storetest.RegisteredWorker) {
+	for i, w := range workers {
+		f.running.Go(func() { f.work(w, i) })
+	}
+}
+
+// leave stops the workers.
+func (f *fleet) leave() {
+	f.stop(errors.New("the fleet leaves"))
+	f.running.Wait()
+}
+
+func (f *fleet) work(w storetest.RegisteredWorker, n int) {
+	req := w.Request()
+	for ; f.ctx.Err() == nil; n++ {
+		c := f.controllers[n%len(f.controllers)]
+		reply, err := c.queue.Poll(f.ctx, req, f.wait)
+		if err != nil {
+			f.failed(err)
+			continue
+		}
+		req = c.next(f, req, reply)
+		if reply.Job != nil {
+			f.holds(reply.Job.BuildID, w.ID)
+			f.finish(reply.Job, w.ID)
+		}
+	}
+}
+
+// finish reports a result until it is accepted.
+func (f *fleet) finish(j *store.Job, worker string) {
+	for f.ctx.Err() == nil {
+		repeat, err := f.builds.Finish(f.ctx, store.Result{BuildID: j.BuildID, WorkerID: worker, Attempt: j.Attempt}, nil)
+		if err != nil {
+			f.failed(err)
+			continue
+		}
+		if !repeat {
+			f.mu.Lock()
+			f.finished++
+			f.mu.Unlock()
+		}
+		return
+	}
+}
+
+func (f *fleet) holds(build, worker string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.holders[build] == nil {
+		f.holders[build] = map[string]bool{}
+	}
+	f.holders[build][worker] = true
+}
+
+// failed notes an error. Those that say "try again" cost a moment.
+func (f *fleet) failed(err error) {
+	if f.ctx.Err() != nil {
+		return
+	}
+	f.mu.Lock()
+	f.errs[store.CodeOf(err)]++
+	if store.CodeOf(err) != store.Unavailable {
+		f.defects = append(f.defects, err)
+	}
+	f.mu.Unlock()
+	select {
+	case <-f.ctx.Done():
+	case <-time.After(5 * time.Millisecond):
+	}
+}
+
+// finishes waits until n builds are finished.
+func (f *fleet) finishes(n int) {
+	f.Helper()
+	require.Eventually(f, func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.finished >= n
+	}, 60*time.Second, 5*time.Millisecond)
+}
+
+// check compares the workers' view with the database: n builds, all finished,
+// none seen by two workers, none assigned twice.
+func (f *fleet) check(pool *pgxpool.Pool, n int) {
+	f.Helper()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	require.Empty(f, f.defects)
+	require.Len(f, f.holders, n)
+	for id, workers := range f.holders {
+		require.Len(f, workers, 1, "build %s was seen by several workers", id)
+	}
+	var total, done, twice, lines int
+	require.NoError(f, pool.QueryRow(f.Context(),
+		`SELECT count(*), count(*) FILTER (WHERE state = 'failed'), count(*) FILTER (WHERE attempt <> 1),
+			(SELECT count(*) FROM build_logs WHERE message LIKE 'Assigned to worker %') FROM builds`).
+		Scan(&total, &done, &twice, &lines))
+	require.Equal(f, []int{n, n, 0, n}, []int{total, done, twice, lines})
+}
+
+func workers(tb testing.TB, db *postgres.DB, n int) []storetest.RegisteredWorker {
+	tb.Helper()
+	list := make([]storetest.RegisteredWorker, n)
+	for i := range list {
+		list[i] = storetest.Worker(tb, db)
+	}
+	return list
+}
+
+func TestRaceForOneBuild(t *testing.T) {
+	t.Parallel()
+	const racers, rounds = 10, 1000
+	db := storetest.New(t)
+	c := newController(t, db.DB)
+	builds := postgres.NewBuilds(db.DB, postgres.BuildsConfig{})
+	fleet := workers(t, db.DB, racers)
+	reqs := make([]store.PollRequest, racers)
+	for i, w := range fleet {
+		reqs[i] = w.Request()
+	}
+	for round := range rounds {
+		b := storetest.Build(t, db.DB)
+		c.queue.Enqueued(b.Platform, "") // as whoever submits here does, before it replies
+		var race sync.WaitGroup
+		replies, errs := make([]store.PollReply, racers), make([]error, racers)
+		start := make(chan struct{})
+		for i := range racers {
+			race.Go(func() {
+				<-start
+				replies[i], errs[i] = c.queue.Poll(t.Context(), reqs[i], 0)
+			})
+		}
+		close(start)
+		race.Wait()
+		winner := -1
+		for i, r := range replies {
+			require.NoError(t, errs[i])
+			reqs[i] = c.next(t, reqs[i], r)
+			if r.Job != nil {
+				require.Equal(t, -1, winner, "round %d: two workers have the build", round)
+				require.Equal(t, b.ID, r.Job.BuildID)
+				winner = i
+			}
+		}
+		require.NotEqual(t, -1, winner, "round %d: nobody has the build", round)
+		_, err := builds.Finish(t.Context(), store.Result{BuildID: b.ID, WorkerID: fleet[winner].ID, Attempt: 1}, nil)
+		require.NoError(t, err)
+	}
+	var twice int
+	require.NoError(t, db.Pool.QueryRow(t.Context(), `SELECT count(*) FROM builds WHERE attempt <> 1 OR state <> 'failed'`).Scan(&twice))
+	require.Zero(t, twice)
+}
+
+func TestTwoControllers(t *testing.T) {
+	t.Parallel()
+	const pollers, count = 50, 500
+	db := storetest.New(t)
+	one, two := newController(t, db.DB), newController(t, db.DB)
+	f := newFleet(t, db.DB, 3*time.Second, one, two)
+	f.join(workers(t, db.DB, pollers)...)
+	for i := range count {
+		b := storetest.Build(t, db.DB, func(s *store.Submission) {
+			s.Platform = []store.Platform{store.IOS, store.Android}[i%2]
+		})
+		if i%3 > 0 { // nobody hears of the others: the count has to find them
+			one.queue.Enqueued(b.Platform, "")
+		}
+	}
+	f.finishes(count)
+	f.leave()
+	f.check(db.Pool, count)
+}
+
+func TestCrashUnderLoad(t *testing.T) {
+	t.Parallel()
+	const pollers, count = 20, 300
+	db := storetest.New(t)
+	c := newController(t, db.DB)
+	bystander := c.sys.Whereis("takt/pubsub")
+	f := newFleet(t, db.DB, 3*time.Second, c)
+	f.join(workers(t, db.DB, pollers)...)
+	crashes := 0
+	for i := range count {
+		storetest.Build(t, db.DB)
+		c.queue.Enqueued(store.IOS, "")
+		if i%10 == 5 {
+			if p := c.sys.Whereis(queueName); p != nil {
+				p.Exit(errors.New("crashed on purpose"))
+				crashes++
+			}
+		}
+	}
+	f.finishes(count)
+	f.leave()
+	f.check(db.Pool, count)
+	require.Greater(t, crashes, count/20)
+	require.Same(t, bystander, c.sys.Whereis("takt/pubsub"))
+}
+
+func TestLostReply(t *testing.T) {
+	t.Parallel()
+	db := storetest.New(t)
+	c := newController(t, db.DB)
+	w := storetest.Worker(t, db.DB)
+	for range 3 {
+		storetest.Build(t, db.DB)
+	}
+	req := w.Request()
+	lost, err := c.queue.Poll(t.Context(), req, 0)
+	require.NoError(t, err)
+	for range 3 {
+		again, err := c.queue.Poll(t.Context(), req, time.Second)
+		require.NoError(t, err)
+		require.Equal(t, lost.Job, again.Job)
+		require.True(t, again.Redelivered)
+	}
+
+	t.Run("also when the caller left while it was parked", func(t *testing.T) {
+		t.Parallel()
+		db := storetest.New(t)
+		c := newController(t, db.DB)
+		w := storetest.Worker(t, db.DB)
+		req := w.Request()
+		for range 20 {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			_, parked, err := c.queue.Arrive(ctx, req, time.Minute)
+			require.NoError(t, err)
+			require.NotNil(t, parked)
+			b := storetest.Build(t, db.DB)
+			c.queue.Enqueued(store.IOS, "")
+			cancel(errors.New("client disconnected"))
+			reply, err := parked(ctx)
+			if err != nil {
+				reply, err = c.queue.Poll(t.Context(), req, time.Minute)
+				require.NoError(t, err)
+			}
+			require.Equal(t, b.ID, reply.Job.BuildID)
+			require.Equal(t, 1, reply.Job.Attempt)
+			req = c.next(t, req, reply)
+			_, err = postgres.NewBuilds(db.DB, postgres.BuildsConfig{}).
+				Finish(t.Context(), store.Result{BuildID: b.ID, WorkerID: w.ID, Attempt: 1}, nil)
+			require.NoError(t, err)
+		}
+	})
+}
+
+// secondPool returns a handle of db with connections of its own.
+func secondPool(t *testing.T, db *storetest.Database) *postgres.DB {
+	t.Helper()
+	cfg, err := pgxpool.ParseConfig(db.Config.ConnString())
+	require.NoError(t, err)
+	cfg.ConnConfig = db.Config.Copy()
+	cfg.ConnConfig.RuntimeParams["application_name"] = "submitter"
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	handle := postgres.New()
+	handle.Use(pool)
+	return handle
+}
+
+func TestDatabaseLostUnderLoad(t *testing.T) {
+	t.Parallel()
+	for name, lose := range map[string]func(t *testing.T, db *storetest.Database){
+		"the pool is away": func(t *testing.T, db *storetest.Database) {
+			t.Helper()
+			db.DB.Drop(errors.New("database lost on purpose"))
+			<-time.After(200 * time.Millisecond)
+			db.DB.Use(db.Pool)
+		},
+		"connections die": func(t *testing.T, db *storetest.Database) {
+			t.Helper()
+			_, err := db.Pool.Exec(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+				WHERE datname = current_database() AND pid <> pg_backend_pid() AND application_name <> 'submitter'`)
+			require.NoError(t, err)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const pollers, count, rounds = 20, 300, 3
+			db := storetest.New(t)
+			submitter := secondPool(t, db)
+			c := newController(t, db.DB)
+			proc := c.sys.Whereis(queueName)
+			f := newFleet(t, db.DB, time.Second, c)
+			f.join(workers(t, db.DB, pollers)...)
+			for range rounds {
+				for range count / rounds {
+					storetest.Build(t, submitter)
+					c.queue.Enqueued(store.IOS, "")
+				}
+				lose(t, db)
+			}
+			f.finishes(count - 5*pollers) // what was lost in COMMITs may have been finished by their repeats
+			require.Eventually(t, func() bool {
+				var left int
+				err := db.Pool.QueryRow(t.Context(), `SELECT count(*) FROM builds WHERE state <> 'failed'`).Scan(&left)
+				return err == nil && left == 0
+			}, 60*time.Second, 20*time.Millisecond)
+			f.leave()
+			f.check(db.Pool, count)
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			require.Positive(t, f.errs[store.Unavailable], fmt.Sprint(f.errs))
+			require.Same(t, proc, c.sys.Whereis(queueName), "no restart was spent on it")
+		})
+	}
+}

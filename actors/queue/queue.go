@@ -1,0 +1,265 @@
+package queue
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"takt/actors/otp"
+	"takt/actors/pubsub"
+	"takt/store"
+)
+
+// Store is what QueueManager needs of the database. All fail at once with
+// store.Unavailable while it is away.
+type Store interface {
+	// Assign serves the polls in one transaction; results by index.
+	Assign(ctx context.Context, polls []store.Poll) ([]store.PollResult, error)
+	// Recount counts pending builds per platform, each up to limit, and tells which
+	// rows have changed.
+	Recount(ctx context.Context, limit int, known []store.WorkerSession) (store.Recount, error)
+	// RecordPresence writes signs of life and returns where those rows are now.
+	RecordPresence(ctx context.Context, signs []store.Presence) (map[uint32]store.RowAddress, error)
+}
+
+// Config are QueueManager's settings. The zero value takes every default.
+type Config struct {
+	// Name is the registered name. Defaults to "takt/orchestration/queue_manager".
+	Name string
+	// Limit is how many builds may be pending. Defaults to 1000.
+	Limit int
+	// MaxParked is how many polls may wait for a build; one more is answered at
+	// once. Defaults to 20 000.
+	MaxParked int
+	// BatchSize is the most polls in one transaction, Batches how many of these run
+	// at once. Default to 256 and 2.
+	BatchSize, Batches int
+	// Recount is how often pending builds are counted and changed rows are read,
+	// which finds what no notification told. Defaults to 2 s.
+	Recount time.Duration
+	// Timeout bounds one transaction. Defaults to 5 s.
+	Timeout time.Duration
+	// RestartGap is how long callers wait for a restarting actor. Defaults to 1 s.
+	RestartGap time.Duration
+}
+
+func (c Config) withDefaults() Config {
+	return Config{
+		Name:  cmp.Or(c.Name, "takt/orchestration/queue_manager"),
+		Limit: cmp.Or(c.Limit, 1000), MaxParked: cmp.Or(c.MaxParked, 20_000),
+		BatchSize: cmp.Or(c.BatchSize, 256), Batches: cmp.Or(c.Batches, 2),
+		Recount: cmp.Or(c.Recount, 2*time.Second), Timeout: cmp.Or(c.Timeout, 5*time.Second),
+		RestartGap: cmp.Or(c.RestartGap, time.Second),
+	}
+}
+
+// Queue is the handle of QueueManager. It stays valid over restarts and may be
+// used by any goroutine.
+type Queue struct {
+	ref    otp.Ref
+	db     Store
+	bus    pubsub.Bus
+	tokens *store.WorkerTokens
+	cfg    Config
+	gauge  gauges
+	// presence is how often the presence of one worker is written, in nanoseconds.
+	presence atomic.Int64
+}
+
+// maxPresence is the longest time between two writes of a worker's presence.
+const maxPresence = 30 * time.Second
+
+// New returns the handle for the actor that Spec describes. It starts nothing.
+func New(sys *otp.System, db Store, bus pubsub.Bus, tokens *store.WorkerTokens, cfg Config) *Queue {
+	cfg = cfg.withDefaults()
+	q := &Queue{ref: sys.Ref(cfg.Name), db: db, bus: bus, tokens: tokens, cfg: cfg}
+	q.presence.Store(int64(maxPresence))
+	return q
+}
+
+// Spec describes the actor to its supervisor.
+func (q *Queue) Spec() otp.ChildSpec {
+	return otp.ChildSpec{
+		ID: "queue_manager", Name: q.cfg.Name,
+		Server:   func() otp.Server { return &manager{q: q} },
+		Shutdown: q.cfg.Timeout + time.Second, // a running transaction is awaited
+	}
+}
+
+// Arrive asks for a build. Its second result is not nil if there is none and wait
+// is not 0: then the poll is parked for up to wait, and calling that once, with the
+// request's context, returns its reply: a job, or none when its time is up or a
+// newer poll of the worker superseded it.
+//
+// Errors: InvalidToken (the token was superseded), NotFound (no such worker),
+// Unavailable (the database is away or the actor restarts). If ctx ends first its
+// cause is returned; a build that was assigned meanwhile is handed out again at the
+// worker's next poll.
+func (q *Queue) Arrive(
+	ctx context.Context, req store.PollRequest, wait time.Duration,
+) (store.PollReply, func(context.Context) (store.PollReply, error), error) {
+	p := &poll{req: req, wait: wait, arrived: time.Now(), out: make(chan answer, 2)}
+	proc, err := q.proc(ctx)
+	if err != nil {
+		return store.PollReply{}, nil, err
+	}
+	if !otp.Cast(proc, p) {
+		return store.PollReply{}, nil, restarting(proc.Reason())
+	}
+	a, err := p.receive(ctx, proc, 2*q.cfg.Timeout, tooSlow{})
+	switch {
+	case err != nil:
+		return store.PollReply{}, nil, err
+	case a.parked:
+		return store.PollReply{}, func(ctx context.Context) (store.PollReply, error) {
+			a, err := p.receive(ctx, proc, time.Until(p.arrived.Add(wait)), expired{p})
+			return q.reply(p, a), err
+		}, nil
+	}
+	return q.reply(p, a), nil, nil
+}
+
+// Poll is Arrive, and waits for a parked poll's reply.
+func (q *Queue) Poll(ctx context.Context, req store.PollRequest, wait time.Duration) (store.PollReply, error) {
+	reply, parked, err := q.Arrive(ctx, req, wait)
+	if parked == nil {
+		return reply, err
+	}
+	return parked(ctx)
+}
+
+// reply signs the token of a's worker, in the caller's goroutine.
+func (q *Queue) reply(p *poll, a answer) store.PollReply {
+	a.Token = p.req.Presented
+	if a.next.Worker != 0 {
+		a.Token = q.tokens.Issue(a.next)
+	}
+	return a.PollReply
+}
+
+// Enqueued tells that a build of platform p was committed as pending: a parked
+// worker is woken at once. With a cache label ("" for none) that is one that Warm
+// was told of with the same label, if there is one. It never blocks.
+func (q *Queue) Enqueued(p store.Platform, cache string) {
+	if set := setOf([]store.Platform{p}); set != 0 {
+		otp.Cast(q.ref, enqueued{set: set, n: 1, cache: cache})
+		q.bus.Publish(pubsub.JobAvailable, string(p))
+	}
+}
+
+// Requeued tells that builds are pending again. It never blocks.
+func (q *Queue) Requeued(refs []store.BuildRef) {
+	counts := map[store.Platform]int{}
+	for _, ref := range refs {
+		counts[ref.Platform]++
+	}
+	for p, n := range counts {
+		otp.Cast(q.ref, enqueued{set: setOf([]store.Platform{p}), n: n})
+	}
+}
+
+// Warm tells that a worker has finished a build with a cache label, which makes it
+// the first choice for another one within 24 hours. It never blocks.
+func (q *Queue) Warm(workerID, cache string) {
+	if cache != "" {
+		otp.Cast(q.ref, warmed{workerID, cache})
+	}
+}
+
+// Freed tells that a worker may have a free slot again. It never blocks.
+func (q *Queue) Freed(workerID string) { otp.Cast(q.ref, freed{workerID}) }
+
+// Full reports whether a submit would be refused now, so that its body need not be
+// read; false if in doubt: the submit itself decides. Nobody is refused on the hint
+// alone, because it may be old where builds were cancelled.
+func (q *Queue) Full(ctx context.Context) bool {
+	if q.Stats().Pending <= q.cfg.Limit {
+		return false
+	}
+	now, err := q.db.Recount(ctx, q.cfg.Limit+1, nil)
+	return err == nil && now.Pending[store.IOS]+now.Pending[store.Android] > q.cfg.Limit
+}
+
+// keepPresence has the presence of workers written often enough for a worker
+// time-out.
+func (q *Queue) keepPresence(timeout time.Duration) {
+	q.presence.Store(int64(min(maxPresence, timeout/4)))
+}
+
+// proc returns the running actor, waiting for one that restarts.
+func (q *Queue) proc(ctx context.Context) (*otp.Proc, error) {
+	if proc := q.ref.Whereis(); proc != nil {
+		return proc, nil
+	}
+	gap, cancel := context.WithTimeoutCause(ctx, q.cfg.RestartGap, errors.New("queue manager did not come back in time"))
+	defer cancel()
+	proc, err := q.ref.Await(gap)
+	switch {
+	case err == nil:
+		return proc, nil
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	default:
+		return nil, restarting(err)
+	}
+}
+
+func restarting(cause error) error { return unavailable("Queue is restarting, try again", cause) }
+
+// unavailable returns a 503 that asks the caller to come back in a moment.
+func unavailable(message string, cause error) error {
+	return &store.Error{Code: store.Unavailable, Message: message, RetryAfter: time.Second, Err: cause}
+}
+
+// isOutage reports whether err comes from a database that is away or too slow, and
+// not from what it was asked.
+func isOutage(err error) bool {
+	return store.CodeOf(err) == store.Unavailable ||
+		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+}
+
+// gauges are QueueManager's figures. They outlive its incarnations; everything but
+// the counters is overwritten by the next one.
+type gauges struct {
+	pending                            [platforms]atomic.Int64
+	waiting, batched, parked, sessions atomic.Int64
+
+	batches, polls, idle, assigned, redelivered, failed, woken atomic.Int64
+}
+
+// Stats are QueueManager's figures.
+type Stats struct {
+	// Pending is about how many builds wait. It is at most one recount (2 s) old
+	// where other controllers and cancellations are concerned.
+	Pending int
+	// Waiting polls wait for a batch, Batched ones are in one, Parked ones wait for a
+	// build. Sessions are workers that are remembered.
+	Waiting, Batched, Parked, Sessions int
+	// Since the process started: transactions and the polls in them; polls that
+	// were answered from memory; builds handed out for the first time and again;
+	// polls that ended with an error; wake-ups of parked polls.
+	Batches, Polls, Idle, Assigned, Redelivered, Failed, Woken int64
+}
+
+// Stats returns QueueManager's figures.
+func (q *Queue) Stats() Stats {
+	g := &q.gauge
+	return Stats{
+		Pending: g.pendingOf(everything),
+		Waiting: int(g.waiting.Load()), Batched: int(g.batched.Load()), Parked: int(g.parked.Load()), Sessions: int(g.sessions.Load()),
+		Batches: g.batches.Load(), Polls: g.polls.Load(), Idle: g.idle.Load(), Assigned: g.assigned.Load(),
+		Redelivered: g.redelivered.Load(), Failed: g.failed.Load(), Woken: g.woken.Load(),
+	}
+}
+
+// pendingOf returns how many builds are believed to be pending for set.
+func (g *gauges) pendingOf(set platformSet) (n int) {
+	for p := range g.pending {
+		if set.has(p) {
+			n += int(g.pending[p].Load())
+		}
+	}
+	return n
+}

@@ -1,0 +1,383 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strconv"
+	"time"
+
+	"takt/actors/otp"
+	"takt/actors/pubsub"
+	"takt/store"
+)
+
+// The messages, besides a *poll that arrives and a *batch that is done.
+type (
+	leave    struct{ poll *poll } // nobody waits for this poll any more
+	expired  struct{ poll *poll } // a parked poll's time is up
+	enqueued struct {             // builds became pending
+		set   platformSet
+		n     int
+		cache string
+	}
+	freed  struct{ worker string }        // the worker has a slot again
+	warmed struct{ worker, cache string } // the worker's cache is warm
+
+	recountNow struct{} // timer: look at the database
+	showNow    struct{} // timer: publish queue:updated
+	hurry      struct{} // timer: serve what waits for company
+
+	recounted struct { // a look at the database has ended
+		store.Recount
+		err     error
+		seen    [platforms]uint64
+		at      time.Time
+		signs   []store.Presence
+		written map[uint32]store.RowAddress
+		unsaid  error // why signs could not be written
+	}
+)
+
+const (
+	// showEvery is how often queue:updated is published at most.
+	showEvery = 100 * time.Millisecond
+	// linger is how long polls wait for company while a batch is under way.
+	linger = 5 * time.Millisecond
+	// doubtDelay is how soon a count is taken when what is pending is in doubt.
+	doubtDelay = 100 * time.Millisecond
+	// firstLook bounds the look that Init takes.
+	firstLook = time.Second
+)
+
+var errTransactionTooSlow = errors.New("transaction exceeded its time limit")
+
+// Updated is the data of queue:updated, published at most ten times a second.
+type Updated struct {
+	Pending        int `json:"pending"`
+	PendingIOS     int `json:"pending_ios"`
+	PendingAndroid int `json:"pending_android"`
+	Parked         int `json:"parked"`
+}
+
+// Assigned is the data of build:assigned.
+type Assigned struct {
+	BuildID  string         `json:"build_id"`
+	WorkerID string         `json:"worker_id"`
+	Platform store.Platform `json:"platform"`
+	Attempt  int            `json:"attempt"`
+}
+
+// manager is the QueueManager actor: a thin shell that lets its memory decide, runs
+// batches and arms timers. A restart loses sessions, hints and parked polls, whose
+// callers learn of it at once; the database knows everything else.
+type manager struct {
+	otp.Base
+	q *Queue
+	*memory
+
+	counting bool // a look is under way
+	again    bool // and another is wanted: it may have begun too early
+	recount  func()
+	soon     bool // recount is armed for soon
+	late     func()
+	hurry    bool // what waits has waited long enough
+	showing  bool // showNow is armed
+	shown    Updated
+}
+
+// Init reads what is pending, so that the first poll can be judged; a database that
+// is away is asked again later.
+func (m *manager) Init(c *otp.Ctx) error {
+	m.memory = newMemory(m.q.cfg.MaxParked, &m.q.gauge)
+	m.q.bus.Listen(c, pubsub.JobAvailable, pubsub.WorkerChanged, pubsub.ListenerResumed)
+	ctx, cancel := context.WithTimeoutCause(c.Context(), firstLook, errTransactionTooSlow)
+	defer cancel()
+	first, known := m.look()
+	m.recounted(c, m.q.look(ctx, first, known))
+	m.step(c)
+	return nil
+}
+
+// HandleBatch takes everything that has arrived at once, so that one transaction
+// serves all of it.
+func (m *manager) HandleBatch(c *otp.Ctx, msgs []otp.Msg) {
+	for _, msg := range msgs {
+		if msg.Kind == otp.CallMsg {
+			msg.From.Reply(m.HandleCall(c, msg.From, msg.Body))
+			continue
+		}
+		m.handle(c, msg.Body)
+	}
+	m.step(c)
+}
+
+// HandleCast implements otp.Server; HandleBatch is what runs.
+func (m *manager) HandleCast(c *otp.Ctx, msg any) { m.HandleInfo(c, msg) }
+
+// HandleInfo implements otp.Server; HandleBatch is what runs.
+func (m *manager) HandleInfo(c *otp.Ctx, msg any) {
+	m.handle(c, msg)
+	m.step(c)
+}
+
+func (m *manager) handle(c *otp.Ctx, msg any) {
+	switch msg := msg.(type) {
+	case *poll:
+		m.arrive(msg, time.Now())
+	case *batch:
+		m.served(c, msg)
+	case leave:
+		m.leave(msg.poll, time.Now())
+	case expired:
+		m.expire(msg.poll, time.Now())
+	case enqueued:
+		m.enqueued(msg)
+	case warmed:
+		m.caches.finished(msg.worker, msg.cache, time.Now())
+	case freed:
+		m.told(m.byID[msg.worker])
+	case pubsub.Event:
+		m.notified(c, msg)
+	case recounted:
+		m.counting = false
+		m.recounted(c, msg)
+	case recountNow:
+		m.recount = nil
+		m.count(c)
+	case hurry:
+		m.late, m.hurry = nil, true
+	case showNow:
+		m.show()
+	case pubsub.Heard:
+		m.count(c) // tells what could not be heard until now
+	case pubsub.Unheard: // Heard comes
+	default:
+		logger := c.Logger()
+		logger.Error().Type("message", msg).Msg("unexpected message")
+	}
+}
+
+// step does what the news allow: wake parked polls, serve batches, arm timers.
+func (m *manager) step(c *otp.Ctx) {
+	g := m.gauge
+	g.woken.Add(int64(m.wake(time.Now())))
+	for len(m.batches) < m.q.cfg.Batches && m.waiting.Len() > 0 {
+		if !m.hurry && !m.worthwhile(m.q.cfg.BatchSize) {
+			if m.late == nil {
+				m.late = c.SendAfter(linger, hurry{})
+			}
+			break
+		}
+		m.serve(c, m.take(m.q.cfg.BatchSize))
+	}
+	m.hurry = false
+	m.arm(c)
+	g.waiting.Store(int64(m.waiting.Len()))
+	g.batched.Store(int64(m.batched()))
+	g.parked.Store(int64(m.parkedPolls()))
+	g.sessions.Store(int64(len(m.byNumber)))
+	if !m.showing && m.shown != m.depth() {
+		m.showing = true
+		c.SendAfter(showEvery, showNow{})
+	}
+}
+
+// arm sets the timer of the next look at the database.
+func (m *manager) arm(c *otp.Ctx) {
+	soon := m.doubtful()
+	if m.counting || m.recount != nil && (m.soon || !soon) {
+		return
+	}
+	if m.recount != nil {
+		m.recount()
+	}
+	wait := min(m.q.cfg.Recount, time.Duration(m.q.presence.Load())/2)
+	if soon {
+		wait = min(wait, doubtDelay)
+	}
+	m.soon, m.recount = soon, c.SendAfter(wait, recountNow{})
+}
+
+// serve lets b serve its polls beside the actor. The goroutine answers them itself:
+// a committed assignment reaches its worker whatever happens here. A stop does not
+// abort it, only the process's hard deadline does.
+func (m *manager) serve(c *otp.Ctx, b *batch) {
+	q, hard := m.q, c.Context()
+	c.Async(func(context.Context) any {
+		ctx, cancel := context.WithTimeoutCause(hard, q.cfg.Timeout, errTransactionTooSlow)
+		defer cancel()
+		b.serve(ctx, q)
+		for i := range b.results {
+			if r := &b.results[i]; r.Job != nil && !r.Redelivered {
+				q.bus.Publish(pubsub.BuildAssigned, Assigned{
+					BuildID: r.Job.BuildID, WorkerID: r.Session.ID, Platform: r.Job.Platform, Attempt: r.Job.Attempt,
+				})
+			}
+		}
+		// Those that were just answered tend to poll again at once. Let them go
+		// first, so that the next batch finds them.
+		runtime.Gosched()
+		return b
+	})
+}
+
+// served takes a batch back. One that met no database fails all that wait: they
+// would only meet the same.
+func (m *manager) served(c *otp.Ctx, b *batch) {
+	now := time.Now()
+	m.land(b, now)
+	for i := range b.results {
+		if r := &b.results[i]; r.Outcome == store.PollFailed && !isOutage(r.Err) {
+			logger := c.Logger()
+			logger.Error().Err(r.Err).Msg("polls could not be served")
+			break
+		}
+	}
+	m.outage(c, b.outage)
+	if b.outage != nil {
+		m.fail(m.q.answer(&store.PollResult{Outcome: store.PollFailed, Err: b.outage}).err, now)
+	}
+}
+
+// outage notes whether the database is away, and has it looked at when it is back.
+func (m *manager) outage(c *otp.Ctx, cause error) {
+	if away := cause != nil; m.away != away {
+		m.away = away
+		if away {
+			c.Suspend("database unavailable")
+			return
+		}
+		c.Resume()
+		m.count(c)
+	}
+}
+
+// look begins a look at the database: what it takes along.
+func (m *manager) look() (recounted, []store.WorkerSession) {
+	now := time.Now()
+	known := m.known(now) // also notes that parked workers are there
+	return recounted{seen: m.pending.news, at: now, signs: m.due(now, time.Duration(m.q.presence.Load()))}, known
+}
+
+// count has the database looked at, one look at a time.
+func (m *manager) count(c *otp.Ctx) {
+	if m.counting {
+		m.again = true
+		return
+	}
+	m.counting, m.again = true, false
+	if m.recount != nil {
+		m.recount()
+		m.recount = nil
+	}
+	q := m.q
+	r, known := m.look()
+	c.Async(func(ctx context.Context) any {
+		ctx, cancel := context.WithTimeoutCause(ctx, q.cfg.Timeout, errTransactionTooSlow)
+		defer cancel()
+		return q.look(ctx, r, known)
+	})
+}
+
+// look counts what is pending, reads what has changed and writes who was there.
+func (q *Queue) look(ctx context.Context, r recounted, known []store.WorkerSession) recounted {
+	if r.Recount, r.err = q.db.Recount(ctx, q.cfg.Limit+1, known); r.err == nil {
+		r.err = q.tokens.Learn(r.Installation, r.Now)
+	}
+	if r.err == nil && len(r.signs) > 0 {
+		r.written, r.unsaid = q.db.RecordPresence(ctx, r.signs)
+	}
+	return r
+}
+
+// recounted takes over what the database said. While it is away the look skips its
+// turn and parked polls stay parked.
+func (m *manager) recounted(c *otp.Ctx, r recounted) {
+	now := time.Now()
+	logger := c.Logger()
+	switch {
+	case r.err == nil:
+		for _, row := range r.Changed {
+			m.corrected(row)
+		}
+		for _, number := range r.Gone {
+			m.gone(number)
+		}
+		m.pending.recount(r.Pending, r.seen, m.q.cfg.Limit+1, now)
+		m.outage(c, nil)
+	case isOutage(r.err):
+		m.outage(c, r.err)
+	default:
+		logger.Error().Err(r.err).Msg("pending builds could not be counted")
+	}
+	switch {
+	case r.err != nil:
+	case r.unsaid == nil:
+		m.recorded(r.signs, r.written, r.at)
+	case !isOutage(r.unsaid):
+		logger.Error().Err(r.unsaid).Msg("the presence of workers could not be recorded")
+	}
+	if m.again {
+		m.count(c)
+	}
+}
+
+// enqueued takes note of builds that became pending here.
+func (m *manager) enqueued(e enqueued) {
+	m.pending.enqueued(e.set, e.n)
+	if e.cache != "" {
+		for p := range platforms {
+			if e.set.has(p) {
+				m.caches.fresh[p] = append(m.caches.fresh[p], e.cache)
+			}
+		}
+	}
+}
+
+// notified takes another controller's word that a build is pending or that a
+// worker has changed. Our own words come back as remote events too.
+func (m *manager) notified(c *otp.Ctx, e pubsub.Event) {
+	argument, _ := e.Data.(string)
+	switch {
+	case e.Topic == pubsub.ListenerResumed:
+		m.deaf()
+		m.count(c)
+	case !e.Remote:
+	case e.Topic == pubsub.WorkerChanged:
+		if number, err := strconv.ParseUint(argument, 10, 32); err == nil {
+			m.told(m.byNumber[uint32(number)])
+		}
+	case argument == "":
+		m.pending.notified(everything)
+	default:
+		m.pending.notified(setOf([]store.Platform{store.Platform(argument)}))
+	}
+}
+
+func (m *manager) depth() Updated {
+	n := m.pending.n
+	return Updated{Pending: n[ios] + n[android], PendingIOS: n[ios], PendingAndroid: n[android], Parked: m.parkedPolls()}
+}
+
+func (m *manager) show() {
+	m.showing = false
+	m.shown = m.depth()
+	m.q.bus.Publish(pubsub.QueueUpdated, m.shown)
+}
+
+// Terminate answers every poll: those that wait are refused, parked ones get an
+// empty answer, and those in batches get theirs, for which it waits as long as one
+// transaction may take.
+func (m *manager) Terminate(_ *otp.Ctx, reason error) {
+	m.close(restarting(reason))
+	patience := time.NewTimer(m.q.cfg.Timeout)
+	defer patience.Stop()
+	for _, b := range m.batches {
+		select {
+		case <-b.done:
+		case <-patience.C:
+			return
+		}
+	}
+}

@@ -1,0 +1,561 @@
+package queue
+
+import (
+	"container/list"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"takt/store"
+)
+
+// session is a worker session, and where the polls of that worker meet: a worker
+// is never in two batches at once, and its newest poll replaces one that waits.
+type session struct {
+	store.WorkerSession // once known; until then Number or ID alone says who
+	known               bool
+	// stale is true if the row is said to have changed since it was read.
+	stale bool
+	// seen is the last poll, written the last time that its row said so.
+	seen, written time.Time
+	asked         store.RowAddress // Address when the rows were last asked for
+	batched       *poll
+	next          *poll // the newest that is in no batch
+}
+
+// silence is how long a session is kept without a poll.
+const silence = 10 * time.Minute
+
+// memory is all that QueueManager remembers, and every decision that it takes,
+// without clock, goroutines or database. Polls that can't be judged from it wait
+// for a batch, and from there come to their end or are parked; wake-ups bring them
+// back.
+type memory struct {
+	byNumber map[uint32]*session
+	byID     map[string]*session
+	waiting  list.List       // polls for the next batch
+	parked   [sets]list.List // those that may be woken, by what they take
+	resting  list.List       // those that may not: no slot is free
+	pending  pending
+	caches   caches
+	batches  []*batch
+	// woken is how many polls are on their way to fetch a build of a platform.
+	woken [platforms]int
+	last  uint64 // the number of the newest poll
+	// patient is how many polls may park or are parked; limit bounds it.
+	patient, limit int
+	// away is true while the database is: parked polls are left alone.
+	away  bool
+	gauge *gauges
+}
+
+func newMemory(limit int, g *gauges) *memory {
+	m := &memory{byNumber: map[uint32]*session{}, byID: map[string]*session{}, caches: newCaches(), limit: limit, gauge: g}
+	m.pending.shown = &g.pending
+	for p := range platforms {
+		m.pending.n[p] = int(g.pending[p].Load())
+	}
+	return m
+}
+
+// sessionOf returns the session of p's worker, a new one if there is none.
+func (m *memory) sessionOf(req store.PollRequest) *session {
+	s := m.byNumber[req.Token.Worker]
+	if req.Token.Worker == 0 {
+		s = m.byID[req.WorkerID]
+	}
+	if s == nil {
+		s = &session{WorkerSession: store.WorkerSession{Number: req.Token.Worker}}
+		if s.Number == 0 {
+			s.ID = req.WorkerID
+		}
+		m.file(s)
+	}
+	return s
+}
+
+func (m *memory) file(s *session) {
+	if s.Number != 0 {
+		m.byNumber[s.Number] = s
+	}
+	if s.ID != "" {
+		m.byID[s.ID] = s
+	}
+}
+
+// forget drops s, unless a poll keeps it.
+func (m *memory) forget(s *session) {
+	s.known = false
+	if s.batched != nil || s.next != nil {
+		return
+	}
+	if m.byNumber[s.Number] == s {
+		delete(m.byNumber, s.Number)
+	}
+	if m.byID[s.ID] == s {
+		delete(m.byID, s.ID)
+	}
+}
+
+// arrive judges a new poll, once no other of its worker is in a batch. It
+// supersedes an older one that waits.
+func (m *memory) arrive(p *poll, now time.Time) {
+	m.last++
+	p.no, p.session = m.last, m.sessionOf(p.req)
+	s := p.session
+	if s.known && p.req.Token.Worker != 0 && p.req.Token.Counter < s.Used {
+		p.state = ended
+		p.answer(answer{err: store.ErrInvalidToken()})
+		return
+	}
+	if p.wait > 0 && m.patient >= m.limit {
+		p.wait = 0
+	} else if p.wait > 0 {
+		m.patient++
+	}
+	if s.next != nil {
+		m.supersede(s.next)
+	}
+	s.next = p
+	if s.batched == nil {
+		m.judge(p, now)
+	}
+}
+
+// judge answers or parks p if memory is enough for that; else it waits for a
+// batch. A row that nobody has read yet, a worker that holds builds, a token that
+// was shown before and anything that may be pending are for the database.
+func (m *memory) judge(p *poll, now time.Time) {
+	s := p.session
+	repeated := p.req.Token.Worker != 0 && p.req.Token.Counter <= s.Used
+	if !s.known || s.stale || s.Held > 0 || repeated || p.wasParked || p.req.Reconcile || m.away || m.pending.unknown(now) ||
+		!s.Drained && m.pending.of(setOf(s.Platforms)) > 0 {
+		p.put(&m.waiting, waiting)
+		return
+	}
+	m.gauge.idle.Add(1)
+	s.Used, s.seen = max(s.Used, p.req.Token.Counter), now
+	m.rest(p, now)
+}
+
+// rest parks p, which found nothing, or answers it if its time is up.
+func (m *memory) rest(p *poll, now time.Time) {
+	s := p.session
+	if now.Sub(p.arrived) >= p.wait {
+		size := 0
+		if !s.Free() {
+			size = m.pending.of(setOf(s.Platforms))
+		}
+		m.end(p)
+		p.idle(size)
+		return
+	}
+	if !p.wasParked {
+		p.answer(answer{parked: true})
+	}
+	m.unwake(p)
+	p.wasParked, p.handed = true, s.Handed
+	s.next = p
+	if p.takes = setOf(s.Platforms); s.Free() && p.takes != 0 {
+		p.put(&m.parked[p.takes], parked)
+	} else {
+		p.put(&m.resting, parked)
+	}
+}
+
+// leave removes a poll that nobody waits for any more.
+func (m *memory) leave(p *poll, now time.Time) {
+	if p.state == batched {
+		p.gone = true
+		return
+	}
+	m.end(p)
+	m.release(p.session, now)
+}
+
+// expire answers a parked poll whose time is up.
+func (m *memory) expire(p *poll, now time.Time) {
+	switch {
+	case p.state != parked:
+	case m.away:
+		m.end(p)
+		p.answer(answer{err: unavailable("Database unavailable, try again", errOutage)})
+	case m.pending.unknown(now):
+		m.recall(p)
+	default:
+		p.unlist()
+		m.rest(p, now)
+	}
+}
+
+var errOutage = errors.New("the database is away")
+
+// supersede ends a waiting poll because its worker has sent a newer one. It keeps
+// its token: nothing was written for it.
+func (m *memory) supersede(p *poll) {
+	m.end(p)
+	p.answer(answer{PollReply: store.PollReply{QueueSize: m.pending.of(everything)}})
+}
+
+// end forgets a poll that is in no batch.
+func (m *memory) end(p *poll) {
+	if p.state == ended {
+		return
+	}
+	p.unlist()
+	p.state = ended
+	m.unwake(p)
+	if p.wait > 0 {
+		m.patient--
+	}
+	if p.session.next == p {
+		p.session.next = nil
+	}
+}
+
+// unwake takes note that p no longer fetches the build it was woken for.
+func (m *memory) unwake(p *poll) {
+	if p.wokenFor > 0 {
+		m.woken[p.wokenFor-1]--
+		p.wokenFor = 0
+	}
+}
+
+// release lets the next poll of s proceed.
+func (m *memory) release(s *session, now time.Time) {
+	switch {
+	case s.batched != nil:
+	case s.next == nil && !s.known:
+		m.forget(s)
+	case s.next != nil && s.next.state == blocked:
+		m.judge(s.next, now)
+	}
+}
+
+// recall has a parked poll judged by the database.
+func (m *memory) recall(p *poll) {
+	p.unlist()
+	p.put(&m.waiting, waiting)
+}
+
+// wake sends one parked poll for each build that nobody fetches yet, longest
+// parked first but for those with a warm cache. They keep their number, and so
+// their position if they come back with nothing. It returns how many it sent.
+func (m *memory) wake(now time.Time) (sent int) {
+	defer m.caches.settle()
+	if m.away {
+		return 0
+	}
+	for platform := range platforms {
+		for m.woken[platform] < m.pending.n[platform] {
+			p := m.choose(platform, now)
+			if p == nil {
+				break
+			}
+			m.recall(p)
+			p.wokenFor = platform + 1
+			m.woken[platform]++
+			sent++
+		}
+	}
+	return sent
+}
+
+// longest returns the poll that has been parked longest of those that can take a
+// build of platform, nil if there is none.
+func (m *memory) longest(platform int) (found *poll) {
+	for set := range m.parked {
+		if front := m.parked[set].Front(); front != nil && platformSet(set).has(platform) {
+			if p := front.Value.(*poll); found == nil || p.no < found.no { //nolint:forcetypeassert // polls only
+				found = p
+			}
+		}
+	}
+	return found
+}
+
+// take forms a batch of at most limit polls.
+func (m *memory) take(limit int) *batch {
+	b := &batch{seen: m.pending.news, done: make(chan struct{})}
+	for len(b.polls) < limit && m.waiting.Len() > 0 {
+		p := m.waiting.Front().Value.(*poll) //nolint:forcetypeassert // polls only
+		p.unlist()
+		s := p.session
+		p.state, s.batched, s.next, s.stale = batched, p, nil, false
+		b.polls = append(b.polls, p)
+		b.work = append(b.work, store.Poll{
+			Worker: s.Number, WorkerID: s.ID, Shown: p.req.Token.Counter, Used: max(s.Used, p.req.Token.Counter),
+			Parked: p.wasParked, Handed: p.handed, Active: p.req.Active, Reconcile: p.req.Reconcile, Address: s.Address,
+		})
+	}
+	for _, other := range m.batches {
+		other.crowded, b.crowded = true, true
+	}
+	m.batches = append(m.batches, b)
+	return b
+}
+
+// parkedPolls is how many polls are parked.
+func (m *memory) parkedPolls() int {
+	n := m.resting.Len()
+	for set := range m.parked {
+		n += m.parked[set].Len()
+	}
+	return n
+}
+
+// doubtful reports whether a parked poll may wait for a build that nobody knows of
+// here.
+func (m *memory) doubtful() bool {
+	for platform := range platforms {
+		if m.pending.doubt[platform] && m.longest(platform) != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// worthwhile reports whether enough polls wait for another batch. While one is
+// under way they should be as many as that has: a small batch now would keep
+// everybody who comes right after it waiting for the next.
+func (m *memory) worthwhile(limit int) bool {
+	return len(m.batches) == 0 || m.waiting.Len() >= min(limit, m.batched())
+}
+
+// batched is how many polls are in batches.
+func (m *memory) batched() (n int) {
+	for _, b := range m.batches {
+		n += len(b.polls)
+	}
+	return n
+}
+
+// land takes a batch's polls back: those that were answered end, the others park.
+// What was found corrects sessions and pending counts.
+func (m *memory) land(b *batch, now time.Time) {
+	m.batches = slices.DeleteFunc(m.batches, func(o *batch) bool { return o == b })
+	var dry platformSet
+	for i, p := range b.polls {
+		r := &b.results[i]
+		p.session.batched = nil
+		switch r.Outcome {
+		case store.PollServed, store.PollSuperseded:
+			if r.Session.ID != "" {
+				m.learn(p, r, now)
+			}
+		case store.PollInvalidToken, store.PollUnknownWorker:
+			m.forget(p.session)
+		case store.PollFailed:
+		}
+		switch {
+		case r.Job != nil && !r.Redelivered:
+			m.pending.claimed(setOf([]store.Platform{r.Job.Platform}))
+		case r.Outcome == store.PollServed && r.Job == nil && r.Session.Free():
+			dry |= setOf(r.Session.Platforms)
+		}
+		s := p.session
+		switch {
+		case final(p, r) || p.gone:
+			m.end(p)
+		case s.next != nil && s.next.no > p.no:
+			m.supersede(p)
+		default:
+			if s.next != nil { // came another way, before the two were known to be one worker's
+				m.supersede(s.next)
+			}
+			if m.rest(p, now); p.state == parked && s.stale {
+				m.recall(p)
+			}
+		}
+		m.release(s, now)
+	}
+	for platform := range platforms {
+		if dry.has(platform) {
+			m.pending.dry(platform, b.seen[platform], b.crowded)
+		}
+	}
+}
+
+// learn takes over the row of p's worker. A worker that polled with its token and
+// by its id has two sessions until now, which become one.
+func (m *memory) learn(p *poll, r *store.PollResult, now time.Time) {
+	s := p.session
+	for _, other := range []*session{m.byNumber[r.Session.Number], m.byID[r.Session.ID]} {
+		if other != nil && other != s {
+			m.merge(s, other)
+			s, p.session = other, other
+		}
+	}
+	r.Session.Used = max(r.Session.Used, s.Used)
+	s.WorkerSession, s.known, s.seen = r.Session, true, now
+	if r.Job != nil && !r.Redelivered {
+		s.written = now
+	}
+	m.file(s)
+}
+
+// merge makes the polls of one session those of another.
+func (m *memory) merge(from, to *session) {
+	p := from.next
+	from.next = nil
+	m.forget(from)
+	if p == nil {
+		return
+	}
+	p.session = to
+	if older := to.next; older != nil && older.no > p.no {
+		m.supersede(p)
+		return
+	} else if older != nil {
+		m.supersede(older)
+	}
+	to.next = p
+}
+
+// told takes note that the row of s is said to have changed. A parked poll is
+// judged anew.
+func (m *memory) told(s *session) {
+	if s == nil {
+		return
+	}
+	s.stale = true
+	if s.next != nil && s.next.state == parked {
+		m.recall(s.next)
+	}
+	m.forgetIdle(s)
+}
+
+// forgetIdle forgets s if it has no polls.
+func (m *memory) forgetIdle(s *session) {
+	if s.batched == nil && s.next == nil {
+		m.forget(s)
+	}
+}
+
+// deaf takes note that notifications were missed: all that they could have told
+// has to be read again.
+func (m *memory) deaf() {
+	m.pending.counted = time.Time{}
+	for _, s := range m.byNumber {
+		s.stale = true
+		m.forgetIdle(s)
+	}
+}
+
+// known returns the sessions to be read again, and forgets those of workers that
+// have been silent.
+func (m *memory) known(now time.Time) (list []store.WorkerSession) {
+	list = make([]store.WorkerSession, 0, len(m.byNumber))
+	for _, s := range m.byNumber {
+		if s.next != nil && s.next.state == parked {
+			s.seen = now
+		}
+		switch {
+		case !s.known || s.batched != nil:
+		case now.Sub(s.seen) > silence:
+			m.forgetIdle(s)
+		default:
+			s.asked = s.Address
+			list = append(list, s.WorkerSession)
+		}
+	}
+	return list
+}
+
+// corrected takes over a row that was found changed, unless there were news of it
+// meanwhile. A parked poll for which that matters is judged anew.
+func (m *memory) corrected(row store.WorkerSession) {
+	s := m.byNumber[row.Number]
+	if s == nil || !s.known || s.batched != nil || s.Address != s.asked {
+		return
+	}
+	old := s.WorkerSession
+	row.Used = max(row.Used, old.Used)
+	s.WorkerSession = row
+	same := row.Used == old.Used && row.Handed == old.Handed && row.Held == old.Held && row.Slots == old.Slots &&
+		row.Drained == old.Drained && slices.Equal(row.Platforms, old.Platforms)
+	if !same && s.next != nil && s.next.state == parked {
+		m.recall(s.next)
+	}
+}
+
+// gone ends the session of a worker without a row.
+func (m *memory) gone(number uint32) {
+	s := m.byNumber[number]
+	if s == nil || s.batched != nil || s.Address != s.asked {
+		return
+	}
+	if p := s.next; p != nil && p.state == parked {
+		m.end(p)
+		p.answer(answer{err: store.ErrInvalidToken()})
+	}
+	m.forget(s)
+}
+
+// due returns the signs of life that are to be written, in the order of the
+// workers' ids.
+func (m *memory) due(now time.Time, every time.Duration) (signs []store.Presence) {
+	var list []*session
+	for _, s := range m.byNumber {
+		if s.known && s.batched == nil && s.seen.After(s.written) && now.Sub(s.written) >= every {
+			list = append(list, s)
+		}
+	}
+	slices.SortFunc(list, func(a, b *session) int { return strings.Compare(a.ID, b.ID) })
+	for _, s := range list {
+		signs = append(signs, store.Presence{Number: s.Number, Used: s.Used, Age: now.Sub(s.seen), Address: s.Address})
+	}
+	return signs
+}
+
+// recorded takes note of signs of life that were written at the time given, and of
+// where their rows are now.
+func (m *memory) recorded(signs []store.Presence, written map[uint32]store.RowAddress, at time.Time) {
+	for _, sign := range signs {
+		if s := m.byNumber[sign.Number]; s != nil && s.known {
+			s.written = at
+			if to, ok := written[sign.Number]; ok && s.Address == sign.Address {
+				s.Address = to
+			}
+		}
+	}
+}
+
+// fail ends the polls that wait because the database is away: those that were
+// parked park again, all others get err.
+func (m *memory) fail(err error, now time.Time) {
+	for m.waiting.Len() > 0 {
+		p := m.waiting.Front().Value.(*poll) //nolint:forcetypeassert // polls only
+		p.unlist()
+		if p.wasParked && p.session.known {
+			m.rest(p, now)
+			continue
+		}
+		s := p.session
+		m.end(p)
+		p.answer(answer{err: err})
+		m.release(s, now)
+	}
+}
+
+// close ends all polls that are in no batch: those that wait get err, parked ones
+// an empty answer, and ask again.
+func (m *memory) close(err error) {
+	end := func(s *session) {
+		switch p := s.next; {
+		case p == nil:
+		case p.state == parked:
+			m.supersede(p)
+		default:
+			m.end(p)
+			p.answer(answer{err: err})
+		}
+	}
+	for _, s := range m.byNumber {
+		end(s)
+	}
+	for _, s := range m.byID {
+		end(s)
+	}
+}

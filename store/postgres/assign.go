@@ -1,0 +1,343 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"takt/store"
+)
+
+// MaxBatch is how many polls Assign takes at once.
+const MaxBatch = 256
+
+// assignTimeout bounds an assignment transaction.
+const assignTimeout = 5 * time.Second
+
+// sqlAssign is the group commit of polls. Its steps:
+//
+//	asked   the polls with their workers' rows, which are found at their address if
+//	        that is still right. Of several polls of one worker the last counts
+//	locked  those rows, locked in the order of the workers' ids: whoever locks
+//	        workers does it in this order, so two batches can't deadlock
+//	judged  whether the shown counter is superseded, and what kind of builds the
+//	        worker takes. A row that moved between snapshot and lock is not judged:
+//	        its poll is served anew
+//	again   polls that get a build again whose hand-out they have not heard of. held
+//	        counts the worker's builds and is exact under its lock, while builds are
+//	        read as they were when the statement began: hence the lock on the row
+//	        found. The count makes it wait until all workers are locked
+//	want    polls that get a new build, numbered per kind
+//	i, a, x the oldest builds for workers of iOS, of Android, and of all platforms.
+//	        The inner LIMIT is a constant, so that the planner takes the index in its
+//	        order; the outer stops the scan, and the locking with it, after exactly
+//	        as many rows as are wanted. A scan starts at the low-water mark; what lies
+//	        below it comes last, if @below
+//	claimed the hand-outs: the n-th poll of a kind gets the n-th build
+//	turn    all polls that are served, with or without a build
+//	written the workers' rows that have a hand-out, or were offline: presence alone
+//	        is RecordPresence's
+//
+// Steps hand their rows on whole and pair them by array, because joins of them
+// would cost the square of the batch: the planner expects one row from each.
+const sqlAssign = `
+WITH asked AS MATERIALIZED (
+	SELECT p.*, w.id, w.at, row_number() OVER (PARTITION BY w.id ORDER BY p.nr DESC) AS nth
+	FROM unnest(@numbers::bigint[], @ids::text[], @shown::bigint[], @used::bigint[], @parked::bigint[], @reconcile::bool[], @addresses::tid[])
+		WITH ORDINALITY AS p(number, worker, shown, used, parked, reconcile, address, nr)
+	CROSS JOIN LATERAL (
+		SELECT h.id, h.ctid AS at FROM workers h WHERE h.ctid = p.address AND h.number = p.number
+		UNION ALL
+		SELECT n.id, n.ctid FROM workers n WHERE n.number = p.number
+		UNION ALL
+		SELECT i.id, i.ctid FROM workers i WHERE p.number IS NULL AND i.id = p.worker
+		LIMIT 1
+	) w
+), locked AS MATERIALIZED (
+	SELECT a.nr, a.id, a.at, a.shown, a.parked, a.reconcile, w.ctid AS now_at, w.number, w.used, greatest(a.used, w.used) AS known,
+		w.handed, w.held, w.slots, w.platforms, w.draining OR w.critical AND @spare AS drained,
+		w.status = 'offline' AS due
+	FROM asked a JOIN workers w ON w.ctid = a.at
+	WHERE a.nth = 1
+	ORDER BY a.id FOR NO KEY UPDATE OF w
+), judged AS MATERIALIZED (
+	SELECT *, CASE
+			WHEN parked IS NOT NULL AND (handed <> parked OR shown < used) THEN 1
+			WHEN shown < used THEN 2
+			ELSE 0
+		END AS outcome,
+		CASE
+			WHEN platforms = '{}' OR platforms @> '{ios,android}' THEN 'x'
+			WHEN 'ios' = ANY (platforms) THEN 'i'
+			WHEN 'android' = ANY (platforms) THEN 'a'
+		END AS kind
+	FROM locked WHERE now_at = at
+), listed AS MATERIALIZED (
+	SELECT * FROM unnest(@listed_by::bigint[], @listed::text[]) AS l(nr, build)
+), again AS MATERIALIZED (
+	SELECT j.*, b.*
+	FROM judged j CROSS JOIN LATERAL (
+		SELECT b.id AS build, b.platform, b.attempt, b.has_certs, b.submitted_at, b.handed AS hand_out
+		FROM builds b
+		WHERE b.worker_id = j.id AND b.state = 'assigned'
+			AND (j.shown IS NULL OR b.handed > j.shown OR j.reconcile OR j.slots = 1)
+			AND NOT EXISTS (SELECT FROM listed l WHERE l.nr = j.nr AND l.build = b.id)
+		ORDER BY b.handed, b.seq LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
+	) b
+	WHERE (SELECT count(*) FROM locked) > 0 AND j.outcome = 0 AND j.held > 0
+		AND (j.shown IS NULL OR j.handed > j.shown OR j.reconcile OR j.slots = 1)
+), want AS MATERIALIZED (
+	SELECT *, (row_number() OVER (PARTITION BY kind ORDER BY nr))::int AS n FROM judged
+	WHERE outcome = 0 AND NOT drained AND held < slots AND kind IS NOT NULL AND nr NOT IN (SELECT nr FROM again)
+), i AS MATERIALIZED (
+	SELECT * FROM (
+		SELECT ctid AS tid FROM builds WHERE state = 'pending' AND platform = 'ios' AND position >= @from_ios AND seq <> ALL (@skip::bigint[])
+		ORDER BY position LIMIT 256 FOR NO KEY UPDATE SKIP LOCKED) head
+	UNION ALL
+	SELECT * FROM (
+		SELECT ctid AS tid FROM builds WHERE state = 'pending' AND platform = 'ios' AND position < CASE WHEN @below THEN @from_ios ELSE 0 END AND seq <> ALL (@skip::bigint[])
+		ORDER BY position LIMIT 256 FOR NO KEY UPDATE SKIP LOCKED) below
+	LIMIT (SELECT count(*) FROM want WHERE kind = 'i')
+), a AS MATERIALIZED (
+	SELECT * FROM (
+		SELECT ctid AS tid FROM builds WHERE state = 'pending' AND platform = 'android' AND position >= @from_android AND seq <> ALL (@skip::bigint[])
+		ORDER BY position LIMIT 256 FOR NO KEY UPDATE SKIP LOCKED) head
+	UNION ALL
+	SELECT * FROM (
+		SELECT ctid AS tid FROM builds WHERE state = 'pending' AND platform = 'android' AND position < CASE WHEN @below THEN @from_android ELSE 0 END AND seq <> ALL (@skip::bigint[])
+		ORDER BY position LIMIT 256 FOR NO KEY UPDATE SKIP LOCKED) below
+	LIMIT (SELECT count(*) FROM want WHERE kind = 'a')
+), x AS MATERIALIZED (
+	SELECT * FROM (
+		SELECT ctid AS tid FROM builds WHERE state = 'pending' AND position >= @from_all AND seq <> ALL (@skip::bigint[])
+			AND ctid <> ALL (ARRAY(SELECT tid FROM i UNION ALL SELECT tid FROM a))
+		ORDER BY position LIMIT 256 FOR NO KEY UPDATE SKIP LOCKED) head
+	UNION ALL
+	SELECT * FROM (
+		SELECT ctid AS tid FROM builds WHERE state = 'pending' AND position < CASE WHEN @below THEN @from_all ELSE 0 END AND seq <> ALL (@skip::bigint[])
+			AND ctid <> ALL (ARRAY(SELECT tid FROM i UNION ALL SELECT tid FROM a))
+		ORDER BY position LIMIT 256 FOR NO KEY UPDATE SKIP LOCKED) below
+	LIMIT (SELECT count(*) FROM want WHERE kind = 'x')
+), claimed AS (
+	UPDATE builds b SET state = 'assigned', worker_id = c.id, attempt = b.attempt + 1, handed = c.hand_out,
+		started_at = now(), last_seen_at = NULL, updated_at = now()
+	FROM (
+		SELECT *, greatest(handed, known) + 1024 AS hand_out, CASE kind
+			WHEN 'x' THEN (ARRAY(SELECT tid FROM x))[n]
+			WHEN 'i' THEN (ARRAY(SELECT tid FROM i))[n]
+			WHEN 'a' THEN (ARRAY(SELECT tid FROM a))[n]
+		END AS tid FROM want
+	) c
+	WHERE b.ctid = c.tid AND b.state = 'pending'
+	RETURNING c.*, b.seq, b.position, b.id AS build, b.platform, b.attempt, b.has_certs, b.submitted_at
+), logged AS (
+	INSERT INTO build_logs (build, message)
+	SELECT seq, 'Assigned to worker ' || id || CASE WHEN attempt > 1 THEN ' (attempt ' || attempt || ')' ELSE '' END
+	FROM claimed
+), turn AS MATERIALIZED (
+	SELECT nr, at, number, id, known, hand_out AS handed, held + 1 AS held, slots, platforms, drained, true AS write,
+		build, platform, attempt, has_certs, submitted_at, hand_out, position FROM claimed
+	UNION ALL
+	SELECT nr, at, number, id, known, handed, held, slots, platforms, drained, due,
+		build, platform, attempt, has_certs, submitted_at, hand_out, 0 FROM again
+	UNION ALL
+	SELECT nr, at, number, id, known, handed, held, slots, platforms, drained, due,
+		NULL, NULL, NULL, NULL, NULL, NULL, 0 FROM judged
+	WHERE outcome = 0 AND nr NOT IN (SELECT nr FROM claimed) AND nr NOT IN (SELECT nr FROM again)
+), written AS (
+	UPDATE workers w SET used = t.known, handed = t.handed, held = t.held, last_seen_at = now(),
+		status = CASE WHEN t.held > 0 THEN 'building' ELSE 'idle' END
+	FROM turn t
+	WHERE w.ctid = t.at AND t.write
+	RETURNING t.*, w.ctid AS now_at
+)
+SELECT nr, 0, number, id, known, handed, held, slots, platforms, drained, now_at,
+	build, platform, attempt, has_certs, submitted_at, hand_out, position FROM written
+UNION ALL
+SELECT nr, 0, number, id, known, handed, held, slots, platforms, drained, at,
+	build, platform, attempt, has_certs, submitted_at, hand_out, position FROM turn WHERE NOT write
+UNION ALL
+SELECT nr, outcome, number, id, used, handed, held, slots, platforms, drained, at,
+	NULL, NULL, NULL, NULL, NULL, NULL, 0 FROM judged WHERE outcome > 0
+UNION ALL
+SELECT nr, CASE nth WHEN 1 THEN 9 ELSE 1 END, 0, '', 0, 0, 0, 0, NULL, true, NULL,
+	NULL, NULL, NULL, NULL, NULL, NULL, 0 FROM asked WHERE nth > 1 OR nr NOT IN (SELECT nr FROM judged)`
+
+// outcomeMoved is sqlAssign's word for a worker whose row another transaction has
+// changed between the statement's snapshot and its lock.
+const outcomeMoved = 9
+
+// Assign serves up to MaxBatch polls in one statement, which is one round trip and
+// one transaction: it judges their counters, hands out again what a lost reply may
+// have kept, claims pending builds for free slots (first come, first served, by
+// priority and submission), and writes builds, workers and log. The answer to
+// polls[i] is at i.
+//
+// All or nothing: an error leaves everything as it was, unless it wraps
+// store.ErrOutcomeUnknown; then the workers' next polls, with the tokens they
+// have, get what was assigned. A build that the database refuses to assign is
+// quarantined, and a poll that it refuses to serve fails alone.
+func (q *Queue) Assign(ctx context.Context, polls []store.Poll) ([]store.PollResult, error) {
+	if len(polls) > MaxBatch {
+		return nil, fmt.Errorf("serving %d polls: more than %d", len(polls), MaxBatch)
+	}
+	results := make([]store.PollResult, len(polls))
+	if len(polls) == 0 {
+		return results, nil
+	}
+	err := apart(polls, results, func(polls []store.Poll, results []store.PollResult) error {
+		return q.assignSettled(ctx, polls, results)
+	}, func(poll store.Poll, result *store.PollResult, cause error) error {
+		return q.assignAlone(ctx, poll, result, cause)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("serving %d polls: %w", len(polls), err)
+	}
+	return results, nil
+}
+
+// movedTries is how often polls are served anew whose workers' rows moved.
+const movedTries = 3
+
+var errMoves = errors.New("the worker's row keeps changing")
+
+// assignSettled runs the statement, and again for polls whose worker was changed
+// by somebody else in the very moment. The others are committed by then, so an
+// error is that of the rest alone.
+func (q *Queue) assignSettled(ctx context.Context, polls []store.Poll, results []store.PollResult) error {
+	moved, err := q.assign(ctx, polls, results)
+	if err != nil {
+		return err
+	}
+	for try := 0; len(moved) > 0; try++ {
+		rest, served := make([]store.Poll, len(moved)), make([]store.PollResult, len(moved))
+		for i, at := range moved {
+			rest[i] = polls[at]
+		}
+		again, err := q.assign(ctx, rest, served)
+		if err == nil && try == movedTries {
+			err = unavailable(errMoves)
+		}
+		var left []int
+		for i, at := range moved {
+			switch {
+			case err != nil && (again == nil || slices.Contains(again, i)):
+				results[at] = store.PollResult{Outcome: store.PollFailed, Err: err}
+			case slices.Contains(again, i):
+				left = append(left, at)
+			default:
+				results[at] = served[i]
+			}
+		}
+		moved = left
+	}
+	return nil
+}
+
+// assign runs the statement once. moved are the indices of polls that it left.
+func (q *Queue) assign(ctx context.Context, polls []store.Poll, results []store.PollResult) (moved []int, err error) {
+	pass := q.db.head.begin()
+	var first marks
+	args := q.assignArgs(polls, pass)
+	err = q.db.run(ctx, assignTimeout, func(ctx context.Context, c *pgx.Conn) error {
+		rows, err := c.Query(ctx, sqlAssign, args)
+		if err == nil {
+			first, moved, err = scanAssigned(rows, polls, results)
+		}
+		return statementFailure(ctx, err)
+	})
+	if err != nil {
+		q.db.head.undo(pass)
+		return nil, err
+	}
+	q.db.head.end(pass, first)
+	return moved, nil
+}
+
+func (q *Queue) assignArgs(polls []store.Poll, pass pass) pgx.NamedArgs {
+	n := len(polls)
+	numbers, shown, parked, used := make([]*int64, n), make([]*int64, n), make([]*int64, n), make([]int64, n)
+	ids, reconcile, addresses := make([]string, n), make([]bool, n), make([]pgtype.TID, n)
+	listedBy, listed := []int64{}, []string{}
+	for i := range polls {
+		p := &polls[i]
+		numbers[i], shown[i] = unlessZero(uint64(p.Worker)), unlessZero(p.Shown)
+		if p.Parked {
+			handed := int64(p.Handed)
+			parked[i] = &handed
+		}
+		ids[i], used[i], reconcile[i], addresses[i] = p.WorkerID, int64(p.Used), p.Reconcile, tidOf(p.Address)
+		if p.Reconcile {
+			for _, id := range p.Active {
+				listedBy, listed = append(listedBy, int64(i+1)), append(listed, id)
+			}
+		}
+	}
+	return pgx.NamedArgs{
+		"numbers": numbers, "ids": ids, "shown": shown, "used": used, "parked": parked, "reconcile": reconcile, "addresses": addresses,
+		"listed_by": listedBy, "listed": listed, "skip": q.skip.list(), "spare": q.cfg.SpareCritical,
+		"from_all": pass.from[allPlatforms], "from_ios": pass.from[onlyIOS], "from_android": pass.from[onlyAndroid], "below": pass.below,
+	}
+}
+
+func unlessZero(n uint64) *int64 {
+	if n == 0 {
+		return nil
+	}
+	v := int64(n)
+	return &v
+}
+
+func tidOf(a store.RowAddress) pgtype.TID {
+	return pgtype.TID{BlockNumber: a.Block, OffsetNumber: a.Offset, Valid: a.Offset > 0}
+}
+
+// scanAssigned reads the answers. A poll without one has no worker.
+func scanAssigned(rows pgx.Rows, polls []store.Poll, results []store.PollResult) (first marks, moved []int, err error) {
+	for i := range polls {
+		results[i] = store.PollResult{Outcome: store.PollInvalidToken}
+		if polls[i].Shown == 0 {
+			results[i].Outcome = store.PollUnknownWorker
+		}
+	}
+	var nr, position int64
+	var r store.PollResult
+	var at pgtype.TID
+	var platforms []string
+	var build *string
+	var platform *store.Platform
+	var attempt *int
+	var certs *bool
+	var submitted *time.Time
+	var handOut *uint64
+	s := &r.Session
+	_, err = pgx.ForEachRow(rows, []any{
+		&nr, &r.Outcome, &s.Number, &s.ID, &s.Used, &s.Handed, &s.Held, &s.Slots, &platforms, &s.Drained, &at,
+		&build, &platform, &attempt, &certs, &submitted, &handOut, &position,
+	}, func() error {
+		i := int(nr - 1)
+		if r.Outcome == outcomeMoved {
+			moved = append(moved, i)
+			return nil
+		}
+		s.Platforms, s.Address = toPlatforms(platforms), addressOf(at)
+		r.Job = nil
+		if build != nil {
+			r.Job = &store.Job{BuildID: *build, Platform: *platform, Attempt: *attempt, HasCerts: *certs, SubmittedAt: submitted.UTC()}
+			r.Handed, r.Redelivered = *handOut, position == 0
+		}
+		if position > 0 {
+			if k := scanOf(s.Platforms); first[k] == 0 || position < first[k] {
+				first[k] = position
+			}
+		}
+		results[i] = r
+		return nil
+	})
+	return first, moved, err
+}

@@ -1,0 +1,264 @@
+package postgres_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"takt/store"
+	"takt/store/postgres"
+)
+
+func TestAssignHandsOutABuild(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	first, second := b.build(), b.build(on(store.Android))
+	w := b.worker()
+
+	r := w.gets(first.ID)
+	require.Equal(t, w.id, r.Session.ID)
+	require.Equal(t, w.number, r.Session.Number)
+	require.Equal(t, 1, r.Job.Attempt)
+	require.Equal(t, store.IOS, r.Job.Platform)
+	require.Equal(t, first.SubmittedAt, r.Job.SubmittedAt)
+	require.False(t, r.Job.HasCerts)
+	require.False(t, r.Session.Free())
+	require.False(t, r.Redelivered)
+
+	got := b.find(first.ID)
+	require.Equal(t, store.Assigned, got.State)
+	require.Equal(t, w.id, got.WorkerID)
+	require.Equal(t, 1, got.Attempt)
+	require.False(t, got.StartedAt.IsZero())
+	require.True(t, got.LastSeenAt.IsZero())
+	require.Equal(t, []string{"Build submitted", "Assigned to worker " + w.id}, b.logs(first.ID))
+	require.Equal(t, store.Busy, w.find().Status)
+	require.Equal(t, store.Pending, b.find(second.ID).State)
+}
+
+func TestAssignAnswersAtTheIndexOfThePoll(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	build := b.build(on(store.Android))
+	ios, android := b.worker(takes(store.IOS)), b.worker(takes(store.Android))
+	stranger := &client{bundle: b, number: 4711, shown: 1}
+
+	got := b.assign(
+		stranger.request(), ios.request(), store.Poll{WorkerID: "nobody"}, android.request(),
+		store.Poll{},
+	)
+	require.Equal(t, store.PollInvalidToken, got[0].Outcome)
+	require.Equal(t, store.PollServed, got[1].Outcome)
+	require.Equal(t, []store.Platform{store.IOS}, got[1].Session.Platforms)
+	require.True(t, got[1].Session.Free())
+	require.Nil(t, got[1].Job)
+	require.Equal(t, store.PollUnknownWorker, got[2].Outcome)
+	require.Equal(t, build.ID, jobID(got[3]))
+	require.Equal(t, store.PollUnknownWorker, got[4].Outcome)
+}
+
+func TestAssignMatchesPlatforms(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	a1, i1, a2, i2 := b.build(on(store.Android)), b.build(), b.build(on(store.Android)), b.build()
+	ios, android := b.worker(takes(store.IOS)), b.worker(takes(store.Android))
+	both, every := b.worker(takes(store.Android, store.IOS)), b.worker()
+	none := b.worker(takes("amiga"))
+
+	got := b.assign(every.request(), none.request(), both.request(), ios.request(), android.request())
+	jobs := []string{jobID(got[0]), jobID(got[1]), jobID(got[2]), jobID(got[3]), jobID(got[4])}
+	require.Equal(t, []string{a2.ID, "", i2.ID, i1.ID, a1.ID}, jobs,
+		"workers of one platform first, then those that take all, in the order of submission")
+}
+
+func TestAssignRespectsSlots(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	one, two := b.build(), b.build()
+	b.build()
+	w := b.worker(slots(2))
+	r := w.gets(one.ID)
+	require.True(t, r.Session.Free(), "one of two slots is taken")
+	r = w.gets(two.ID)
+	require.False(t, r.Session.Free())
+	w.gets("")
+	w.finishes(one.ID)
+	require.Equal(t, store.Busy, w.find().Status, "it still holds a build")
+	require.NotEmpty(t, jobID(w.poll()))
+}
+
+func TestAssignTakesAnOfflineWorkerBack(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	w := b.worker()
+	b.exec(`UPDATE workers SET status = 'offline', last_seen_at = now() - interval '1 hour'`)
+	w.gets("")
+	require.Equal(t, store.Idle, w.find().Status)
+	require.WithinDuration(t, time.Now(), w.find().LastSeenAt, time.Minute)
+}
+
+// Of several polls of one worker the last counts; the queue manager sends one.
+func TestAssignSurvivesAWorkerTwiceInABatch(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	build := b.build()
+	w := b.worker()
+	old := w.request()
+	got := b.assign(old, w.request(), w.request(w.byID()))
+	require.Equal(t, store.PollSuperseded, got[0].Outcome)
+	require.Equal(t, store.PollSuperseded, got[1].Outcome)
+	require.Equal(t, build.ID, jobID(got[2]))
+	require.Empty(t, got[0].Session.ID, "nothing is learned from it")
+}
+
+func TestAssignRefusesTooManyPolls(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	_, err := b.queue.Assign(t.Context(), make([]store.Poll, postgres.MaxBatch+1))
+	require.Error(t, err)
+	got, err := b.queue.Assign(t.Context(), make([]store.Poll, postgres.MaxBatch))
+	require.NoError(t, err)
+	require.Len(t, got, postgres.MaxBatch)
+}
+
+func TestAPollThatFindsNothingWritesNothing(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	w := b.worker()
+	w.gets("")
+	version := `SELECT xmin::text || w::text FROM workers w`
+	var before, after string
+	require.NoError(t, b.Pool.QueryRow(t.Context(), version).Scan(&before))
+	w.gets("")
+	w.gets("", parked(w.poll()))
+	require.NoError(t, b.Pool.QueryRow(t.Context(), version).Scan(&after))
+	require.Equal(t, before, after)
+}
+
+func TestParkedPolls(t *testing.T) {
+	t.Parallel()
+	t.Run("one that is woken gets the build", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		w := b.worker()
+		r := w.lost()
+		build := b.build()
+		w.gets(build.ID, parked(r))
+		w.finishes(build.ID)
+		w.gets("")
+	})
+	t.Run("a hand-out since then supersedes it", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		w := b.worker(slots(2))
+		r := w.lost()
+		one, two := b.build(), b.build()
+		w.gets(one.ID)
+		stale := w.request(parked(r))
+		stale.Used = 0
+		require.Equal(t, store.PollSuperseded, b.assign(stale)[0].Outcome)
+		require.Equal(t, store.Pending, b.find(two.ID).State)
+		w.gets(two.ID)
+	})
+	t.Run("a newer poll that was written supersedes it", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		w := b.worker()
+		r := w.lost()
+		_, err := b.queue.RecordPresence(t.Context(), []store.Presence{{Number: w.number, Used: w.shown + 1}})
+		require.NoError(t, err)
+		b.build()
+		require.Equal(t, store.PollSuperseded, w.lost(parked(r)).Outcome)
+	})
+	t.Run("registering and unregistering supersede it", func(t *testing.T) {
+		t.Parallel()
+		for name, end := range map[string]func(b *bundle, w *client) error{
+			"unregistering": func(b *bundle, w *client) error {
+				_, err := b.workers.UnregisterID(t.Context(), w.id)
+				return err
+			},
+			"registering": func(b *bundle, w *client) error {
+				_, err := b.workers.Register(t.Context(), store.Registration{ID: w.id, Name: "n"})
+				return err
+			},
+		} {
+			b := setup(t)
+			w := b.worker()
+			r := w.lost()
+			require.NoError(t, end(b, w), name)
+			b.build()
+			require.Equal(t, store.PollSuperseded, w.lost(parked(r)).Outcome, name)
+			require.Equal(t, store.PollInvalidToken, w.lost().Outcome, name)
+		}
+	})
+}
+
+func TestRecordPresence(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	present, gone, behind, far := b.worker(), b.worker(), b.worker(), b.worker()
+	b.exec(`UPDATE workers SET last_seen_at = now() - interval '1 hour', status = 'offline'`)
+	_, err := b.workers.UnregisterID(t.Context(), gone.id)
+	require.NoError(t, err)
+	behind.shown = 5
+	b.exec(`UPDATE workers SET used = 9 WHERE id = $1`, behind.id)
+	var signs []store.Presence
+	for _, w := range []*client{present, gone, behind} {
+		signs = append(signs, store.Presence{Number: w.number, Used: w.shown, Age: time.Minute})
+	}
+	signs = append(signs, store.Presence{Number: 999, Used: 1})
+	written, err := b.queue.RecordPresence(t.Context(), signs)
+	require.NoError(t, err)
+	require.Len(t, written, 1)
+	require.NotZero(t, written[present.number])
+	require.Equal(t, store.Idle, present.find().Status)
+	require.WithinDuration(t, time.Now().Add(-time.Minute), present.find().LastSeenAt, 30*time.Second)
+	for _, w := range []*client{gone, behind, far} {
+		require.Equal(t, store.Offline, w.find().Status, "a late sign of life brings nobody back")
+	}
+
+	t.Run("a row that the database refuses to change holds up no other", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		var signs []store.Presence
+		var bad *client
+		for i := range 20 {
+			w := b.worker()
+			if i == 7 {
+				bad = w
+			}
+			signs = append(signs, store.Presence{Number: w.number, Used: w.shown})
+		}
+		b.raise("workers", `OLD.id = '`+bad.id+`'`)
+		written, err := b.queue.RecordPresence(t.Context(), signs)
+		require.NoError(t, err)
+		require.Len(t, written, 19)
+		require.NotContains(t, written, bad.number)
+	})
+}
+
+func TestRecountTellsWhatChanged(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	same, drained, deleted := b.worker(), b.worker(), b.worker()
+	var known []store.WorkerSession
+	for _, w := range []*client{same, drained, deleted} {
+		known = append(known, w.poll().Session)
+	}
+	_, err := b.workers.Drain(t.Context(), drained.id, true)
+	require.NoError(t, err)
+	_, err = b.workers.Delete(t.Context(), deleted.id)
+	require.NoError(t, err)
+	b.build(on(store.Android))
+	r, err := b.queue.Recount(t.Context(), 10, known)
+	require.NoError(t, err)
+	require.Equal(t, map[store.Platform]int{store.IOS: 0, store.Android: 1}, r.Pending)
+	require.Equal(t, []uint32{deleted.number}, r.Gone)
+	require.Len(t, r.Changed, 1)
+	require.Equal(t, drained.id, r.Changed[0].ID)
+	require.True(t, r.Changed[0].Drained)
+	require.NotEqual(t, known[1].Address, r.Changed[0].Address)
+	require.Len(t, r.Installation, 36)
+	require.WithinDuration(t, time.Now(), r.Now, time.Minute)
+}

@@ -1,0 +1,191 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"takt/store"
+)
+
+// quarantine lists builds that the database refuses to assign and to fail, so
+// that claims pass over them. It is a hint: a new process finds them again the
+// hard way. Safe for concurrent use.
+type quarantine struct {
+	mu   sync.Mutex
+	seqs []int64
+}
+
+func (l *quarantine) list() []int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]int64{}, l.seqs...)
+}
+
+func (l *quarantine) add(seq int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.seqs = append(l.seqs, seq)
+}
+
+// isDataError reports whether the database refused a row, as opposed to an outage
+// and to a lost connection.
+func isDataError(err error) bool {
+	var pgErr *pgconn.PgError
+	return errors.As(err, &pgErr) && pgErr.Severity == "ERROR" && !isWeather(err)
+}
+
+// apart calls do for all items and, if the database refuses a row, for their
+// halves, down to the one item that is at fault: for that, alone.
+func apart[T, R any](items []T, results []R, do func([]T, []R) error, alone func(item T, result *R, cause error) error) error {
+	err := do(items, results)
+	switch {
+	case !isDataError(err):
+		return err
+	case len(items) == 1:
+		return alone(items[0], &results[0], err)
+	}
+	half := len(items) / 2
+	if err := apart(items[:half], results[:half], do, alone); err != nil {
+		return err
+	}
+	if err := apart(items[half:], results[half:], do, alone); err != nil {
+		return unknown(err) // the first half may be committed
+	}
+	return nil
+}
+
+// assignAlone serves a poll that fails on its own. If a build is at fault, that is
+// quarantined and the poll gets the next one.
+func (q *Queue) assignAlone(ctx context.Context, poll store.Poll, result *store.PollResult, cause error) error {
+	results := make([]store.PollResult, 1)
+	for range MaxBatch {
+		found, err := q.quarantineNext(ctx, poll.WorkerID)
+		if err != nil {
+			return err
+		}
+		if !found {
+			break
+		}
+		err = q.assignSettled(ctx, []store.Poll{poll}, results)
+		if err == nil {
+			*result = results[0]
+			return nil
+		}
+		if !isDataError(err) {
+			return err
+		}
+		cause = err
+	}
+	*result = store.PollResult{Outcome: store.PollFailed, Err: cause}
+	return nil
+}
+
+// sqlSuspects locks the builds that stand first in the queue.
+const sqlSuspects = `
+SELECT seq, id, platform FROM builds WHERE state = 'pending' AND seq <> ALL ($1::bigint[])
+ORDER BY position LIMIT 256 FOR NO KEY UPDATE SKIP LOCKED`
+
+// suspect is a build that may be at fault.
+type suspect struct {
+	seq int64
+	store.BuildRef
+}
+
+// quarantineNext tries the first builds of the queue one by one and takes the
+// first that can't be assigned out of it. It reports whether there was one.
+func (q *Queue) quarantineNext(ctx context.Context, worker string) (found bool, err error) {
+	err = q.db.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, sqlSuspects, q.skip.list())
+		if err != nil {
+			return err
+		}
+		suspects, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (s suspect, err error) {
+			err = row.Scan(&s.seq, &s.ID, &s.Platform)
+			return s, err
+		})
+		if err != nil {
+			return err
+		}
+		for _, s := range suspects {
+			cause := q.try(ctx, tx, s, worker)
+			if cause == nil {
+				continue
+			}
+			if !isDataError(cause) {
+				return cause
+			}
+			found = true
+			return q.isolate(ctx, tx, s, cause)
+		}
+		return nil
+	})
+	if err != nil {
+		return false, fmt.Errorf("looking for a build that can't be assigned: %w", err)
+	}
+	return found, nil
+}
+
+// errUndo rolls a trial back.
+var errUndo = errors.New("undo")
+
+const sqlTryAssign = `
+WITH b AS (
+	UPDATE builds SET state = 'assigned', worker_id = $2, attempt = attempt + 1, started_at = now(),
+		last_seen_at = NULL, updated_at = now()
+	WHERE seq = $1 RETURNING seq
+)
+INSERT INTO build_logs (build, message) SELECT seq, 'Trial' FROM b`
+
+// try assigns s as Serve would and undoes it. Its error is the database's.
+func (q *Queue) try(ctx context.Context, tx pgx.Tx, s suspect, worker string) error {
+	err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, sqlTryAssign, s.seq, worker); err != nil {
+			return err
+		}
+		return errUndo
+	})
+	if errors.Is(err, errUndo) {
+		return nil
+	}
+	return err
+}
+
+const sqlFailBuild = `
+UPDATE builds SET state = 'failed', error_message = $2, completed_at = now(), updated_at = now() WHERE seq = $1`
+
+const sqlLogLine = `INSERT INTO build_logs (build, level, message) VALUES ($1, 'error', $2)`
+
+// messageQuarantined is what the submitter of a build reads that can't be assigned.
+const messageQuarantined = "Build cannot be assigned: the database refuses it"
+
+// isolate fails the build visibly. If the database refuses even that, claims pass
+// over it from now on.
+func (q *Queue) isolate(ctx context.Context, tx pgx.Tx, s suspect, cause error) error {
+	for _, step := range []struct {
+		sql    string
+		refuse func()
+	}{
+		{sqlFailBuild, func() { q.skip.add(s.seq) }},
+		{sqlLogLine, func() {}},
+	} {
+		err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, step.sql, s.seq, messageQuarantined)
+			return err
+		})
+		if err != nil && !isDataError(err) {
+			return err
+		}
+		if err != nil {
+			step.refuse()
+		}
+	}
+	if q.cfg.Quarantined != nil {
+		q.cfg.Quarantined(s.BuildRef, cause)
+	}
+	return nil
+}

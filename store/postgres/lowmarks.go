@@ -1,0 +1,166 @@
+package postgres
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"takt/store"
+)
+
+// scan is one of the three ways through the queue: builds for workers of one
+// platform and for those that take all.
+type scan uint8
+
+const (
+	allPlatforms scan = iota
+	onlyIOS
+	onlyAndroid
+	scans
+)
+
+// scanOf returns which scan serves a worker that takes platforms.
+func scanOf(platforms []store.Platform) scan {
+	ios, android := slices.Contains(platforms, store.IOS), slices.Contains(platforms, store.Android)
+	switch {
+	case ios == android: // both or, as in an empty list, no restriction
+		return allPlatforms
+	case ios:
+		return onlyIOS
+	}
+	return onlyAndroid
+}
+
+// marks are positions in the queue, one per scan.
+type marks [scans]int64
+
+// lowMarks remembers where the queue's head is. Builds that were claimed leave
+// dead entries in the queue's index until the next vacuum, which an old snapshot
+// may keep away for hours; a scan that starts at the head steps over all of them,
+// one that starts at the mark over none.
+//
+// A mark is a hint. What lies below it is claimed last. So builds that come back,
+// or that overtake, lower the marks of their own controller; those of others are
+// found by a look below the marks, with every count of the queue (2 s). A look
+// that was slow is not repeated at once, and claims don't go below the marks until
+// one was fast again. Safe for concurrent use; the zero value starts at the start.
+type lowMarks struct {
+	mu    sync.Mutex
+	at    marks
+	age   int           // grows when marks are lowered: what passes saw before is void
+	cost  time.Duration // of the last look
+	due   time.Time     // when the next look may be taken
+	clock func() time.Time
+}
+
+const (
+	// slowLook is the cost from which on claims don't look below the marks.
+	slowLook = 10 * time.Millisecond
+	// lookPause is how many times as long as it took follows a look.
+	lookPause = 5
+)
+
+// pass is one use of the marks.
+type pass struct {
+	from  marks
+	below bool // whether to go on below the marks
+	age   int
+	begun time.Time
+}
+
+// begin returns where to scan from.
+func (l *lowMarks) begin() pass {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return pass{from: l.at, below: l.cost < slowLook, age: l.age}
+}
+
+// end raises the marks to the first positions that p claimed; 0 means none.
+func (l *lowMarks) end(p pass, first marks) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if p.age != l.age {
+		return
+	}
+	for i, position := range first {
+		l.at[i] = max(l.at[i], position) // the scan has met what was below
+	}
+}
+
+// undo takes p back: what it had locked is in the queue again.
+func (l *lowMarks) undo(p pass) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range l.at {
+		l.at[i] = min(l.at[i], p.from[i])
+	}
+	l.age++
+}
+
+// beginLook returns the highest of the marks, below which to look, and reports
+// false if it is too early for a look.
+func (l *lowMarks) beginLook() (look pass, below int64, due bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.now()
+	return pass{age: l.age, begun: now}, slices.Max(l.at[:]), !now.Before(l.due)
+}
+
+// endLook takes note of the lowest pending positions of the platforms below the
+// position given; 0 means none. Marks that nothing was claimed from move too:
+// nothing waits there.
+func (l *lowMarks) endLook(look pass, below int64, lowest marks, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.now()
+	l.cost = now.Sub(look.begun)
+	l.due = now.Add(lookPause * l.cost)
+	if err != nil {
+		l.cost = max(l.cost, slowLook)
+		return
+	}
+	for _, i := range []scan{onlyIOS, onlyAndroid} {
+		if lowest[i] == 0 {
+			lowest[i] = below
+		}
+	}
+	lowest[allPlatforms] = min(lowest[onlyIOS], lowest[onlyAndroid])
+	void := false
+	for i, position := range lowest {
+		if position < l.at[i] {
+			l.at[i], void = position, true
+		} else if look.age == l.age {
+			l.at[i] = position
+		}
+	}
+	if void {
+		l.age++
+	}
+}
+
+// lower makes position visible to the next scan.
+func (l *lowMarks) lower(position int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range l.at {
+		if position < l.at[i] {
+			l.at[i] = position
+			l.age++
+		}
+	}
+}
+
+// reset makes the next scan start at the start.
+func (l *lowMarks) reset() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.at, l.due = marks{}, time.Time{}
+	l.age++
+}
+
+func (l *lowMarks) now() time.Time {
+	if l.clock != nil {
+		return l.clock()
+	}
+	return time.Now()
+}

@@ -1,0 +1,146 @@
+package store
+
+import (
+	"crypto/hkdf"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// WorkerToken is what the token of a worker says, once it was checked.
+type WorkerToken struct {
+	// Worker is the worker's number; 0 stands for "no token".
+	Worker uint32
+	// Counter grows from token to token of a worker; 48 bits.
+	Counter uint64
+}
+
+const (
+	// tokenClaims is how many bytes of a token are not its MAC: the worker's number
+	// (4), the counter (6) and the time of its end (4, Unix seconds).
+	tokenClaims = 14
+	// tokenBytes is the size of a token, which base64url makes 32 characters. Its
+	// last 10 bytes are HMAC-SHA-256 (RFC 2104), truncated to 80 bits.
+	tokenBytes = 24
+	// maxAhead is how much later than any token issued now a token may end, because
+	// controllers disagree a little about the time.
+	maxAhead = time.Minute
+)
+
+// WorkerTokenTTL is how long a worker's token is valid.
+const WorkerTokenTTL = 90 * time.Second
+
+// WorkerTokens issues and checks the tokens of workers. Nothing of a token is
+// stored: it is signed, and its counter is compared with the worker's row. Safe
+// for concurrent use; it knows nothing until Learn was called once.
+type WorkerTokens struct {
+	ttl     time.Duration
+	secrets [][]byte // the current key first
+	known   atomic.Pointer[tokenKeys]
+}
+
+// tokenKeys are the keys of one installation, and its clock.
+type tokenKeys struct {
+	installation string
+	macs         []*sync.Pool // of hash.Hash, in the order of secrets
+	at           time.Time    // a moment of the local monotonic clock
+	then         time.Time    // what the database's clock said then
+}
+
+func (k *tokenKeys) now() time.Time { return k.then.Add(time.Since(k.at)) }
+
+// NewWorkerTokens returns tokens that are valid for ttl. They are signed under the
+// first of the secrets and checked under all.
+func NewWorkerTokens(ttl time.Duration, secrets ...[]byte) *WorkerTokens {
+	return &WorkerTokens{ttl: ttl, secrets: secrets}
+}
+
+// Learn says which installation this is, whose tokens mean nothing to others with
+// the same secrets, and what the database's clock says now.
+func (t *WorkerTokens) Learn(installation string, now time.Time) error {
+	next := &tokenKeys{installation: installation, at: time.Now(), then: now}
+	if old := t.known.Load(); old != nil && old.installation == installation {
+		next.macs = old.macs
+	} else {
+		for _, secret := range t.secrets {
+			key, err := hkdf.Key(sha256.New, secret, []byte(installation), "takt worker token", sha256.Size)
+			if err != nil {
+				return fmt.Errorf("deriving the key of worker tokens: %w", err)
+			}
+			next.macs = append(next.macs, &sync.Pool{New: func() any { return hmac.New(sha256.New, key) }})
+		}
+	}
+	t.known.Store(next)
+	return nil
+}
+
+// Known reports whether Learn was called.
+func (t *WorkerTokens) Known() bool { return t.known.Load() != nil }
+
+// Issue returns a token of a worker that is valid for the next ttl, "" before
+// Learn.
+func (t *WorkerTokens) Issue(w WorkerToken) string {
+	k := t.known.Load()
+	if k == nil {
+		return ""
+	}
+	var b [tokenBytes]byte
+	binary.BigEndian.PutUint64(b[2:], w.Counter) // its two high bytes are overwritten
+	binary.BigEndian.PutUint32(b[:], w.Worker)
+	binary.BigEndian.PutUint32(b[10:], uint32(k.now().Add(t.ttl).Unix()))
+	sign(b[tokenClaims:], k.macs[0], b[:tokenClaims])
+	return base64.RawURLEncoding.EncodeToString(b[:])
+}
+
+// sign puts the first bytes of the MAC of claims into mac.
+func sign(mac []byte, pool *sync.Pool, claims []byte) {
+	h := pool.Get().(hash.Hash) //nolint:forcetypeassert // the pool holds nothing else
+	h.Reset()
+	h.Write(claims)
+	var sum [sha256.Size]byte
+	copy(mac, h.Sum(sum[:0]))
+	pool.Put(h)
+}
+
+var errTokensUnknown = errors.New("the installation has not been read yet")
+
+// Check returns what token says. Whether it was superseded is for the worker's row
+// to say. Errors: InvalidToken if it is none, was not signed here or has expired;
+// Unavailable before Learn.
+func (t *WorkerTokens) Check(token string) (WorkerToken, error) {
+	k := t.known.Load()
+	if k == nil {
+		e := Wrap(Unavailable, "Database unavailable, try again later", errTokensUnknown)
+		e.RetryAfter = time.Second
+		return WorkerToken{}, e
+	}
+	var b [tokenBytes]byte
+	if len(token) != base64.RawURLEncoding.EncodedLen(tokenBytes) {
+		return WorkerToken{}, ErrInvalidToken()
+	}
+	if _, err := base64.RawURLEncoding.Strict().Decode(b[:], []byte(token)); err != nil {
+		return WorkerToken{}, ErrInvalidToken()
+	}
+	genuine := false
+	for _, pool := range k.macs {
+		var mac [tokenBytes - tokenClaims]byte
+		sign(mac[:], pool, b[:tokenClaims])
+		genuine = hmac.Equal(mac[:], b[tokenClaims:]) || genuine
+	}
+	now, ends := k.now(), time.Unix(int64(binary.BigEndian.Uint32(b[10:])), 0)
+	if !genuine || now.After(ends) || ends.After(now.Add(t.ttl+maxAhead)) {
+		return WorkerToken{}, ErrInvalidToken()
+	}
+	w := WorkerToken{Worker: binary.BigEndian.Uint32(b[:]), Counter: binary.BigEndian.Uint64(b[2:]) & (1<<48 - 1)}
+	return w, nil
+}
+
+// ErrInvalidToken returns the answer to a worker token that is not valid.
+func ErrInvalidToken() error { return NewError(InvalidToken, "Invalid worker token") }
