@@ -151,13 +151,13 @@ func (s *fakeStore) end(names []string) {
 }
 
 func (s *fakeStore) find(p store.Poll) *fakeWorker {
-	if p.Worker == 0 {
-		return s.workers[p.WorkerID]
-	}
 	for _, w := range s.workers {
 		if w.Number == p.Worker {
 			return w
 		}
+	}
+	if p.Shown == 0 {
+		return s.workers[p.WorkerID]
 	}
 	return nil
 }
@@ -165,7 +165,7 @@ func (s *fakeStore) find(p store.Poll) *fakeWorker {
 func (s *fakeStore) assign(p store.Poll) (r store.PollResult) {
 	w := s.find(p)
 	switch {
-	case w == nil && p.Worker == 0:
+	case w == nil && p.Shown == 0:
 		return store.PollResult{Outcome: store.PollUnknownWorker}
 	case w == nil:
 		return store.PollResult{Outcome: store.PollInvalidToken}

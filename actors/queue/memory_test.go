@@ -319,7 +319,9 @@ func TestMemoryIsCorrected(t *testing.T) {
 		p := s.parks("w")
 		s.known(s.now)
 		s.gone('w')
-		require.Equal(t, store.InvalidToken, store.CodeOf(s.answered(p).err))
+		require.Equal(t, []*poll{p}, s.take(9).polls, "the database says how")
+		s.lands(s.batches[0], store.PollResult{Outcome: store.PollUnknownWorker})
+		require.Equal(t, store.NotFound, store.CodeOf(s.answered(p).err))
 		require.Empty(t, s.byNumber)
 	})
 	t.Run("silent workers are forgotten, parked ones are not silent", func(t *testing.T) {

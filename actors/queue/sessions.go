@@ -387,6 +387,10 @@ func (m *memory) learn(p *poll, r *store.PollResult, now time.Time) {
 			s, p.session = other, other
 		}
 	}
+	if s.Number != r.Session.Number { // it was deleted and has registered anew
+		delete(m.byNumber, s.Number)
+		s.Used = 0
+	}
 	r.Session.Used = max(r.Session.Used, s.Used)
 	s.WorkerSession, s.known, s.seen = r.Session, true, now
 	if r.Job != nil && !r.Redelivered {
@@ -480,17 +484,12 @@ func (m *memory) corrected(row store.WorkerSession) {
 	}
 }
 
-// gone ends the session of a worker without a row.
+// gone ends the session of a worker without a row. Its parked poll is refused by
+// the database.
 func (m *memory) gone(number uint32) {
-	s := m.byNumber[number]
-	if s == nil || s.batched != nil || s.Address != s.asked {
-		return
+	if s := m.byNumber[number]; s != nil && s.batched == nil && s.Address == s.asked {
+		m.told(s)
 	}
-	if p := s.next; p != nil && p.state == parked {
-		m.end(p)
-		p.answer(answer{err: store.ErrInvalidToken()})
-	}
-	m.forget(s)
 }
 
 // due returns the signs of life that are to be written, in the order of the

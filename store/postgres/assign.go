@@ -55,7 +55,7 @@ WITH asked AS MATERIALIZED (
 		UNION ALL
 		SELECT n.id, n.ctid FROM workers n WHERE n.number = p.number
 		UNION ALL
-		SELECT i.id, i.ctid FROM workers i WHERE p.number IS NULL AND i.id = p.worker
+		SELECT i.id, i.ctid FROM workers i WHERE p.shown IS NULL AND i.id = p.worker
 		LIMIT 1
 	) w
 ), locked AS MATERIALIZED (

@@ -181,7 +181,7 @@ WITH p AS MATERIALIZED (
 )
 UPDATE workers w SET used = l.used, last_seen_at = greatest(w.last_seen_at, now() - l.age),
 	status = CASE WHEN w.held > 0 THEN 'building' ELSE 'idle' END
-FROM locked l WHERE w.ctid = l.at AND w.used <= l.used
+FROM locked l WHERE w.ctid = l.at
 RETURNING l.number, w.ctid`
 
 // RecordPresence writes signs of life of workers that polled and got nothing, many

@@ -1,0 +1,442 @@
+package queue
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"takt/store"
+)
+
+// model drives the memories of two controllers against one database by random
+// steps: replies are lost at any point, actors and processes crash, notifications
+// never arrive, what was read or is to be written is late. It keeps the books of
+// what each worker has heard.
+type model struct {
+	t       *rapid.T
+	db      *fakeStore
+	now     time.Time
+	nodes   [2]*node
+	workers map[string]*modelWorker
+	builds  int
+}
+
+// node is one controller.
+type node struct {
+	*memory
+	q *Queue
+	// committed are batches whose transaction has ended and whose polls have not
+	// been answered yet.
+	committed []*batch
+	looks     []recounted // at the database, which have not been taken over yet
+}
+
+// modelWorker is a worker as it sees itself.
+type modelWorker struct {
+	id     string
+	byID   bool // shows no tokens
+	counts bool // its token has not been voided by an end or a beginning
+	req    store.PollRequest
+	poll   *poll // the newest, if no answer has arrived
+	at     *node
+	heard  map[string]bool
+	since  map[string]bool // of these, since it has registered
+}
+
+func newModel(t *rapid.T) *model {
+	m := &model{t: t, db: newFakeStore(), now: time.Unix(1000, 0), workers: map[string]*modelWorker{}}
+	for i := range m.nodes {
+		q := &Queue{cfg: Config{}.withDefaults()}
+		m.nodes[i] = &node{q: q, memory: newMemory(100, &q.gauge)}
+	}
+	for i, takes := range [][]store.Platform{nil, {store.IOS}, nil} {
+		id := fmt.Sprint("w", i)
+		m.db.worker(id, takes...)
+		w := &modelWorker{id: id, byID: i == 2, counts: true, heard: map[string]bool{}, since: map[string]bool{}}
+		m.db.workers[id].Slots = 1 + i%3
+		m.workers[id] = w
+		m.shows(w, m.db.shows(id).Token)
+	}
+	return m
+}
+
+func (m *model) shows(w *modelWorker, token store.WorkerToken) {
+	w.req = store.PollRequest{Token: token, Presented: fmt.Sprint(token)}
+	if w.byID {
+		w.req = store.PollRequest{WorkerID: w.id}
+	}
+}
+
+func (m *model) any() *modelWorker {
+	return m.workers[rapid.SampledFrom(slices.Sorted(maps.Keys(m.workers))).Draw(m.t, "worker")]
+}
+
+func (m *model) node() *node { return m.nodes[rapid.IntRange(0, 1).Draw(m.t, "controller")] }
+
+func (m *model) chance(what string) bool { return rapid.Bool().Draw(m.t, what) }
+
+// polls lets w poll at n. What it waited for before is given up: the connection
+// is cut, which its controller may notice.
+func (m *model) polls(w *modelWorker, n *node, wait time.Duration) {
+	if w.poll != nil && m.chance("the old controller notices") {
+		w.at.leave(w.poll, m.now)
+	}
+	w.poll = &poll{req: w.req, wait: wait, arrived: m.now, out: make(chan answer, 2)}
+	w.at = n
+	n.arrive(w.poll, m.now)
+}
+
+// hears takes what has arrived for w.
+func (m *model) hears(w *modelWorker) {
+	for w.poll != nil {
+		select {
+		case a := <-w.poll.out:
+			if a.parked {
+				continue
+			}
+			w.poll = nil
+			if a.err != nil {
+				if store.CodeOf(a.err) == store.InvalidToken && w.counts {
+					m.t.Fatalf("worker %s was locked out with %v", w.id, w.req.Token)
+				}
+				continue
+			}
+			if a.Job != nil {
+				name := fmt.Sprint(a.Job.BuildID, a.Job.Attempt)
+				row := m.db.workers[w.id]
+				if w.since[name] && !w.byID && row != nil && row.Slots > 1 {
+					m.t.Fatalf("worker %s was given build %s again although its token tells that it has heard of it", w.id, name)
+				}
+				w.heard[name], w.since[name] = true, true
+			}
+			if a.next.Worker != 0 && !w.byID {
+				if w.counts {
+					require.Greater(m.t, a.next.Counter, w.req.Token.Counter)
+				}
+				m.shows(w, a.next)
+			}
+		default:
+			return
+		}
+	}
+}
+
+// commit ends the transaction of a new batch of n.
+func (m *model) commit(n *node, size int) {
+	b := n.take(size)
+	b.results = make([]store.PollResult, len(b.work))
+	for i, p := range b.work {
+		b.results[i] = m.db.assign(p)
+	}
+	n.committed = append(n.committed, b)
+}
+
+// answers lets n answer a committed batch and take it over.
+func (m *model) answers(n *node, i int) {
+	b := n.committed[i]
+	n.committed = slices.Delete(n.committed, i, i+1)
+	for k, p := range b.polls {
+		if r := &b.results[k]; final(p, r) {
+			p.answer(n.q.answer(r))
+		}
+	}
+	n.land(b, m.now)
+}
+
+// looks lets n read the database; takesOver lets it take over what it has read.
+func (m *model) looks(n *node) {
+	known := n.known(m.now)
+	signs := n.due(m.now, time.Second)
+	r, err := m.db.Recount(m.t.Context(), 100, known)
+	require.NoError(m.t, err)
+	n.looks = append(n.looks, recounted{Recount: r, seen: n.pending.news, at: m.now, signs: signs})
+}
+
+func (m *model) takesOver(n *node) {
+	r := n.looks[0]
+	n.looks = n.looks[1:]
+	written, err := m.db.RecordPresence(m.t.Context(), r.signs) // late
+	require.NoError(m.t, err)
+	for _, row := range r.Changed {
+		n.corrected(row)
+	}
+	for _, number := range r.Gone {
+		n.gone(number)
+	}
+	n.memory.pending.recount(r.Pending, r.seen, 100, m.now)
+	n.recorded(r.signs, written, r.at)
+}
+
+// changed tells the controllers of a worker's change, if the notification arrives.
+func (m *model) changed(number uint32) {
+	for _, n := range m.nodes {
+		if m.chance("the notification arrives") {
+			n.told(n.byNumber[number])
+		}
+	}
+}
+
+// crashes starts n's memory anew. Batches that the actor has begun are answered
+// all the same if only the actor crashed; if the process did, nobody is.
+func (m *model) crashes(n *node, process bool) {
+	if process {
+		for _, w := range m.workers {
+			if w.at == n {
+				w.poll = nil
+			}
+		}
+	} else {
+		n.close(errAway)
+		for _, b := range n.committed {
+			for k, p := range b.polls {
+				if r := &b.results[k]; final(p, r) {
+					p.answer(n.q.answer(r))
+				}
+			}
+		}
+		for _, w := range m.workers { // their callers hear that the actor is gone
+			if m.hears(w); w.at == n {
+				w.poll = nil
+			}
+		}
+	}
+	q := &Queue{cfg: Config{}.withDefaults()}
+	n.q, n.memory, n.committed, n.looks = q, newMemory(100, &q.gauge), nil, nil
+}
+
+// frees takes a build from its worker.
+func (m *model) frees(w *fakeWorker, i int) *fakeBuild {
+	b := w.holds[i]
+	w.holds = slices.Delete(w.holds, i, i+1)
+	w.Held--
+	w.moved()
+	return b
+}
+
+// registers lets a worker register anew: as it was known, or as a new one.
+func (m *model) registers(w *modelWorker) {
+	row := m.db.workers[w.id]
+	if row == nil {
+		m.db.worker(w.id)
+		row = m.db.workers[w.id]
+		row.Number = uint32(1000 + m.builds) //nolint:gosec // a few
+		m.builds++                           // numbers are never used again
+		row.moved()
+	} else {
+		row.Used += 1 << 20
+		n := uint64(0)
+		for _, b := range row.holds {
+			if !b.building {
+				n++
+				b.handed = row.Used + 1 + n
+			}
+		}
+		row.Handed = row.Used + 1024
+		row.moved()
+		m.changed(row.Number)
+	}
+	w.counts, w.poll, w.since = true, nil, map[string]bool{}
+	m.shows(w, store.WorkerToken{Worker: row.Number, Counter: row.Used + 1})
+}
+
+func (m *model) leaves(w *modelWorker, deleted bool) {
+	row := m.db.workers[w.id]
+	if row == nil {
+		return
+	}
+	for range row.holds {
+		m.db.pending = append(m.db.pending, m.frees(row, 0))
+	}
+	row.Used += 1 << 20
+	row.moved()
+	if deleted {
+		delete(m.db.workers, w.id)
+	}
+	w.counts = false
+	m.changed(row.Number)
+}
+
+// rest lets everything come to its end, and looks at the database once.
+func (m *model) rest() {
+	for range 2 {
+		for _, n := range m.nodes {
+			n.looks = nil
+			m.looks(n)
+			m.takesOver(n)
+		}
+		m.drain()
+	}
+}
+
+// drain lets all batches run.
+func (m *model) drain() {
+	for range 1000 {
+		idle := true
+		for _, n := range m.nodes {
+			n.wake(m.now)
+			if n.waiting.Len() > 0 && len(n.batches) < 2 {
+				m.commit(n, 256)
+				idle = false
+			}
+			for len(n.committed) > 0 {
+				m.answers(n, 0)
+				idle = false
+			}
+		}
+		if idle {
+			return
+		}
+	}
+	m.t.Fatal("it never comes to rest")
+}
+
+// check holds at rest, when each worker has polled until there is nothing.
+func (m *model) check() {
+	m.rest()
+	for _, id := range slices.Sorted(maps.Keys(m.workers)) {
+		w := m.workers[id]
+		m.hears(w)
+		if m.db.workers[id] == nil || !w.counts {
+			continue
+		}
+		w.poll = nil
+		n := m.node() // any one has to do
+		for range 20 {
+			m.polls(w, n, 0)
+			m.drain()
+			m.hears(w)
+		}
+		for _, b := range m.db.workers[id].holds {
+			require.True(m.t, b.building || w.heard[fmt.Sprint(b.id, b.attempt)], "worker %s never heard of build %s", id, b.id)
+		}
+	}
+	m.rest()
+	for i, n := range m.nodes {
+		for p := range platforms {
+			if n.pending.n[p] > 0 {
+				require.Nil(m.t, n.longest(p), "controller %d: a worker sleeps on a build", i)
+			}
+		}
+		require.Zero(m.t, n.woken, "woken polls that are nowhere")
+		require.LessOrEqual(m.t, n.patient, len(n.byID)+len(n.byNumber))
+	}
+}
+
+func TestTokensAndSessionsOverTwoControllers(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		m := newModel(t)
+		often := []string{"poll at once", "poll at once", "poll at once", "submit", "submit", "look", "take over", "finish"}
+		actions := map[string]func(*rapid.T){
+			"poll": func(t *rapid.T) {
+				m.polls(m.any(), m.node(), time.Duration(rapid.IntRange(0, 3).Draw(t, "wait"))*time.Second)
+			},
+			"poll at once": func(t *rapid.T) {
+				w, n := m.any(), m.node()
+				m.polls(w, n, 0)
+				if n.waiting.Len() > 0 && len(n.batches) == 0 {
+					m.commit(n, 256)
+					m.answers(n, 0)
+				}
+				if m.chance("the reply is lost") {
+					w.poll = nil
+				}
+				m.hears(w)
+			},
+			"hear":     func(*rapid.T) { m.hears(m.any()) },
+			"lose all": func(*rapid.T) { m.any().poll = nil },
+			"submit": func(t *rapid.T) {
+				m.builds++
+				set := rapid.SampledFrom([]int{ios, android}).Draw(t, "platform")
+				m.db.submit(fmt.Sprint("b", m.builds), platformNames[set])
+				here := m.node()
+				here.pending.enqueued(1<<set, 1)
+				for _, n := range m.nodes {
+					if n != here && m.chance("the notification arrives") {
+						n.pending.notified(1 << set)
+					}
+				}
+			},
+			"wake": func(*rapid.T) { m.node().wake(m.now) },
+			"commit": func(t *rapid.T) {
+				if n := m.node(); n.waiting.Len() > 0 && len(n.batches) < 2 {
+					m.commit(n, rapid.IntRange(1, 4).Draw(t, "size"))
+				}
+			},
+			"answer": func(t *rapid.T) {
+				if n := m.node(); len(n.committed) > 0 {
+					m.answers(n, rapid.IntRange(0, len(n.committed)-1).Draw(t, "batch"))
+				}
+			},
+			"look": func(*rapid.T) { m.looks(m.node()) },
+			"take over": func(*rapid.T) {
+				if n := m.node(); len(n.looks) > 0 {
+					m.takesOver(n)
+				}
+			},
+			"LISTEN interrupted": func(*rapid.T) { m.node().deaf() },
+			"acknowledge": func(t *rapid.T) {
+				w := m.any()
+				if row := m.db.workers[w.id]; row != nil && len(row.holds) > 0 {
+					b := row.holds[rapid.IntRange(0, len(row.holds)-1).Draw(t, "build")]
+					b.building = b.building || w.heard[fmt.Sprint(b.id, b.attempt)]
+				}
+			},
+			"finish": func(t *rapid.T) {
+				w := m.any()
+				if row := m.db.workers[w.id]; row != nil && len(row.holds) > 0 {
+					if i := rapid.IntRange(0, len(row.holds)-1).Draw(t, "build"); w.heard[fmt.Sprint(row.holds[i].id, row.holds[i].attempt)] {
+						m.frees(row, i)
+						n := m.node()
+						n.told(n.byID[w.id])
+					}
+				}
+			},
+			"drain or resume": func(*rapid.T) {
+				if row := m.db.workers[m.any().id]; row != nil {
+					row.Drained = !row.Drained
+					row.moved()
+					m.changed(row.Number)
+				}
+			},
+			"register":      func(*rapid.T) { m.registers(m.any()) },
+			"unregister":    func(*rapid.T) { m.leaves(m.any(), false) },
+			"delete":        func(*rapid.T) { m.leaves(m.any(), true) },
+			"actor crash":   func(*rapid.T) { m.crashes(m.node(), false) },
+			"process crash": func(*rapid.T) { m.crashes(m.node(), true) },
+			"time passes": func(*rapid.T) {
+				m.now = m.now.Add(500 * time.Millisecond)
+				for _, w := range m.workers {
+					if w.poll != nil && m.now.Sub(w.poll.arrived) >= w.poll.wait {
+						w.at.expire(w.poll, m.now)
+					}
+				}
+			},
+			"nothing": func(*rapid.T) {
+				for _, n := range m.nodes {
+					seen := map[string]bool{}
+					for _, b := range n.batches {
+						for _, p := range b.polls {
+							// Until a row was read nobody can tell that an id and a number are one worker's.
+							if s := p.session; s.known {
+								require.False(m.t, seen[s.ID], "%s is in two batches", s.ID)
+								seen[s.ID] = true
+							}
+						}
+					}
+				}
+			},
+		}
+		names := append(slices.Sorted(maps.Keys(actions)), slices.Repeat(often, 8)...) // what forgets is rare
+		for range rapid.IntRange(20, 150).Draw(t, "steps") {
+			actions[rapid.SampledFrom(names).Draw(t, "action")](t)
+			actions["nothing"](t)
+		}
+		m.check()
+	})
+}
