@@ -1,0 +1,87 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"takt/cmd/internal/process"
+	"takt/http/client"
+)
+
+// tellHandOuts makes the database tell of each hand-out once it is committed.
+const tellHandOuts = `
+CREATE FUNCTION tell_hand_out() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_notify('handed', NEW.id); RETURN NULL; END $$;
+CREATE CONSTRAINT TRIGGER tell AFTER UPDATE ON builds DEFERRABLE INITIALLY DEFERRED
+	FOR EACH ROW WHEN (OLD.state = 'pending' AND NEW.state = 'assigned') EXECUTE FUNCTION tell_hand_out();
+LISTEN handed`
+
+// A controller is killed right after it has committed hand-outs, and nobody reads
+// its replies: 200 lost replies. Each worker shows the token that it has, to the
+// next incarnation or to another controller, and gets its build.
+func TestKilledBetweenCommitAndReply(t *testing.T) {
+	t.Parallel()
+	const kills, fleet = 50, 4
+	s := newSite(t)
+	owner := s.controller("owner", "TAKT_QUEUE_LIMIT=2000")
+	conn, err := pgx.Connect(t.Context(), databaseURL(owner))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, conn.Close(context.WithoutCancel(t.Context()))) }()
+	_, err = conn.Exec(t.Context(), tellHandOuts)
+	require.NoError(t, err)
+	start := func() *process.Controller {
+		return s.controller("victim", "TAKT_API_KEY="+owner.APIKey, "TAKT_ADMIN_KEY="+owner.AdminKey, "TAKT_DATABASE_URL="+databaseURL(owner),
+			"TAKT_ENCRYPTION_KEY="+process.ReadWord(filepath.Join(owner.DataDir, "encryption-key")))
+	}
+	victim := start()
+	workers := make([]*hand, fleet)
+	for i := range workers {
+		workers[i] = register(t, owner, 1+i%2)
+	}
+	source := zipOf(t, map[string]string{"order.txt": "x"})
+	for round := range kills {
+		for range fleet {
+			submit(t, owner, source)
+		}
+		var asked []net.Conn
+		for _, w := range workers {
+			c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", victim.Address)
+			require.NoError(t, err)
+			_, err = fmt.Fprintf(c, "GET /api/workers/poll?wait=60 HTTP/1.1\r\nHost: takt\r\nX-API-Key: %s\r\nX-Worker-Token: %s\r\n\r\n", owner.APIKey, w.token)
+			require.NoError(t, err)
+			asked = append(asked, c)
+		}
+		handed := map[string]bool{}
+		for len(handed) < fleet {
+			ctx, cancel := context.WithTimeoutCause(t.Context(), patience, fmt.Errorf("round %d: %d of %d handed out", round, len(handed), fleet))
+			n, err := conn.WaitForNotification(ctx)
+			require.NoError(t, err, "%v", context.Cause(ctx))
+			cancel()
+			handed[n.Payload] = true
+		}
+		victim.Kill()
+		for _, c := range asked {
+			require.NoError(t, c.Close()) // unread
+		}
+		victim = start()
+		next := []*process.Controller{victim, owner}[round%2]
+		for _, w := range workers {
+			reply, err := next.Client.Poll(t.Context(), client.Poll{Token: w.token, Wait: 10 * time.Second})
+			require.NoError(t, err, "round %d", round)
+			require.NotNil(t, reply.Job, "round %d: the hand-out was lost", round)
+			require.True(t, handed[reply.Job.ID], "round %d", round)
+			require.Equal(t, 1, reply.Job.Attempt, "round %d: as the same attempt", round)
+			delete(handed, reply.Job.ID)
+			w.token = reply.AccessToken
+			_, err = next.Client.FailBuild(t.Context(), reply.Job.ID, "enough")
+			require.NoError(t, err)
+		}
+		require.Empty(t, handed, "round %d", round)
+	}
+}
