@@ -37,6 +37,7 @@ type Local struct {
 	root    *os.Root
 	key     []byte
 	buffers sync.Pool // of *[]byte, copyBuffer long
+	syncs   map[string]*sharedSync
 }
 
 // OpenLocal opens the storage in dir and makes what is missing of it. It does
@@ -58,6 +59,8 @@ func OpenLocal(dir string, cfg Config) (*Local, error) {
 		}
 	}
 	l := &Local{root: root, key: append([]byte(nil), cfg.EncryptionKey...)}
+	// The directories that many uploads change at once.
+	l.syncs = map[string]*sharedSync{"builds": newSharedSync(), "diagnostics": newSharedSync()}
 	l.buffers.New = func() any { b := make([]byte, copyBuffer); return &b }
 	if err := l.syncDir("."); err != nil {
 		return nil, errors.Join(fmt.Errorf("opening storage: %w", err), root.Close())
@@ -176,12 +179,58 @@ func (l *Local) Free() (int64, error) {
 	return freeBytes(d)
 }
 
+// syncDir makes the entries of a directory durable.
 func (l *Local) syncDir(name string) error {
-	d, err := l.root.Open(name)
-	if err != nil {
-		return err
+	sync := func() error {
+		d, err := l.root.Open(name)
+		if err != nil {
+			return err
+		}
+		return errors.Join(d.Sync(), d.Close())
 	}
-	return errors.Join(d.Sync(), d.Close())
+	if shared := l.syncs[name]; shared != nil {
+		return shared.do(sync)
+	}
+	return sync()
+}
+
+// sharedSync lets all who wait for the sync of one thing share the next one: a
+// sync covers what was changed before it began.
+type sharedSync struct {
+	turn chan struct{} // has the sync under way; room for one
+
+	mu   sync.Mutex // guards what follows
+	next *syncRound // not begun yet; nil if nobody waits
+}
+
+func newSharedSync() *sharedSync { return &sharedSync{turn: make(chan struct{}, 1)} }
+
+// syncRound is one sync and its outcome.
+type syncRound struct {
+	done chan struct{} // closed when err is set
+	err  error
+}
+
+// do returns when a sync that began after the call has ended.
+func (s *sharedSync) do(sync func() error) error {
+	s.mu.Lock()
+	round := s.next
+	if round != nil {
+		s.mu.Unlock()
+		<-round.done
+		return round.err
+	}
+	round = &syncRound{done: make(chan struct{})}
+	s.next = round
+	s.mu.Unlock()
+	s.turn <- struct{}{}
+	defer func() { <-s.turn }()
+	s.mu.Lock()
+	s.next = nil // who comes from here on waits for the next
+	s.mu.Unlock()
+	round.err = sync()
+	close(round.done)
+	return round.err
 }
 
 // failure gives an operating system's error its code.

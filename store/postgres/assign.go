@@ -245,7 +245,7 @@ func (q *Queue) assign(ctx context.Context, polls []store.Poll, results []store.
 	var first marks
 	args := q.assignArgs(polls, pass)
 	err = q.db.run(ctx, assignTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		rows, err := c.Query(ctx, sqlAssign, args)
+		rows, err := c.Query(ctx, q.assigning.sql, args...)
 		if err == nil {
 			first, moved, err = scanAssigned(rows, polls, results)
 		}
@@ -259,7 +259,7 @@ func (q *Queue) assign(ctx context.Context, polls []store.Poll, results []store.
 	return moved, nil
 }
 
-func (q *Queue) assignArgs(polls []store.Poll, pass pass) pgx.NamedArgs {
+func (q *Queue) assignArgs(polls []store.Poll, pass pass) []any {
 	n := len(polls)
 	numbers, shown, parked, used := make([]*int64, n), make([]*int64, n), make([]*int64, n), make([]int64, n)
 	ids, reconcile, addresses := make([]string, n), make([]bool, n), make([]pgtype.TID, n)
@@ -278,11 +278,11 @@ func (q *Queue) assignArgs(polls []store.Poll, pass pass) pgx.NamedArgs {
 			}
 		}
 	}
-	return pgx.NamedArgs{
+	return q.assigning.args(map[string]any{
 		"numbers": numbers, "ids": ids, "shown": shown, "used": used, "parked": parked, "reconcile": reconcile, "addresses": addresses,
 		"listed_by": listedBy, "listed": listed, "skip": q.skip.list(), "spare": q.cfg.SpareCritical,
 		"from_all": pass.from[allPlatforms], "from_ios": pass.from[onlyIOS], "from_android": pass.from[onlyAndroid], "below": pass.below,
-	}
+	})
 }
 
 func unlessZero(n uint64) *int64 {

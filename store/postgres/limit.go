@@ -17,28 +17,38 @@ const (
 // don't lower it, so it errs on the side of counting again. Safe for concurrent
 // use; the zero value knows nothing.
 type pendingHint struct {
-	mu    sync.Mutex
+	// adding is shared by submissions that don't count and held alone by one that
+	// does, which therefore sees all that were reserved.
+	adding sync.RWMutex
+
+	mu    sync.Mutex // guards what follows
 	n     int
 	at    time.Time // of the count; zero if unknown
 	clock func() time.Time
 }
 
-// reserve takes one place if the hint is fresh and says that limit is far away.
+// reserve makes room for one build if the hint is fresh and says that limit is far
+// away. Then release has to follow.
 func (h *pendingHint) reserve(limit int) bool {
+	h.adding.RLock()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.at.IsZero() || h.now().Sub(h.at) > hintAge || h.n+limitMargin > limit {
+		h.adding.RUnlock()
 		return false
 	}
 	h.n++
 	return true
 }
 
-// release gives back a place whose build was not inserted.
-func (h *pendingHint) release() {
+// release ends what reserve began; used is false if the build was not inserted.
+func (h *pendingHint) release(used bool) {
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.n--
+	if !used {
+		h.n--
+	}
+	h.mu.Unlock()
+	h.adding.RUnlock()
 }
 
 // counted says that n builds are pending now.

@@ -25,13 +25,16 @@ type QueueConfig struct {
 // Queue hands builds to workers and takes them back. Safe for concurrent use;
 // two batches under way keep PostgreSQL busy, more only wait for each other.
 type Queue struct {
-	db   *DB
-	cfg  QueueConfig
-	skip quarantine
+	db        *DB
+	cfg       QueueConfig
+	skip      quarantine
+	assigning numbered // sqlAssign
 }
 
 // NewQueue returns the queue of db.
-func NewQueue(db *DB, cfg QueueConfig) *Queue { return &Queue{db: db, cfg: cfg} }
+func NewQueue(db *DB, cfg QueueConfig) *Queue {
+	return &Queue{db: db, cfg: cfg, assigning: number(sqlAssign)}
+}
 
 // sqlPending counts, per platform, up to $1 pending builds from the position $2 on.
 const sqlPending = `

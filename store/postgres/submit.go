@@ -11,75 +11,79 @@ import (
 	"takt/store"
 )
 
-// limitKey is the advisory lock of the queue limit. Submissions that do not count
-// share it, those that count exclude all others: what they count is exact.
+// limitKey is the advisory lock of the queue limit: of several controllers one
+// counts at a time.
 const limitKey = 0x74616b74_6c696d74 // "taktlimt"
 
-// errNearLimit makes Submit start again, counting.
-var errNearLimit = errors.New("the queue limit is near")
-
-// Submit adds a build to the queue. place is called before the commit, to give
-// the build's files their names; its error takes everything back. Errors:
+// Submit adds a build to the queue. place is called before that stands, to give
+// the build's files their names: at once, or for a submission under a key once
+// that is known to be new. If Submit fails the caller removes them. Errors:
 // *store.Repeated, and then place was not called; QueueFull; Conflict if the id
 // is in use; Unavailable, wrapping store.ErrOutcomeUnknown when the build and its
 // files may stand.
-func (b *Builds) Submit(ctx context.Context, s store.Submission, place func() error) (store.Build, error) {
-	var build store.Build
-	err := b.repeated(ctx, s.Once) // even when the queue is full by now
-	if err == nil {
-		build, err = b.submit(ctx, s, place, false)
+func (b *Builds) Submit(ctx context.Context, s store.Submission, place func() error) (build store.Build, err error) {
+	if place == nil {
+		place = func() error { return nil }
 	}
-	if errors.Is(err, errNearLimit) {
-		build, err = b.submit(ctx, s, place, true)
+	if err := b.repeated(ctx, s.Once); err != nil { // even when the queue is full by now
+		return store.Build{}, fmt.Errorf("submitting build %s: %w", s.ID, err)
+	}
+	var position int64
+	if b.db.pending.reserve(b.cfg.QueueLimit) {
+		build, position, err = b.submitUncounted(ctx, s, place)
+	} else {
+		build, position, err = b.submitCounted(ctx, s, place)
 	}
 	if err != nil {
 		return store.Build{}, fmt.Errorf("submitting build %s: %w", s.ID, err)
 	}
+	b.db.head.lower(position) // its priority may let it overtake
 	return build, nil
 }
 
-func (b *Builds) submit(ctx context.Context, s store.Submission, place func() error, count bool) (build store.Build, err error) {
-	reserved := false
-	var where int64
-	defer func() {
-		// After a commit of unknown outcome the place stays taken.
-		if reserved && err != nil && !errors.Is(err, store.ErrOutcomeUnknown) {
-			b.db.pending.release()
-		}
-	}()
+// submitUncounted adds a build while the limit is far away, for which room is
+// reserved. Without a key that is one statement and one round trip.
+func (b *Builds) submitUncounted(ctx context.Context, s store.Submission, place func() error) (build store.Build, position int64, err error) {
+	defer func() { b.db.pending.release(err == nil || errors.Is(err, store.ErrOutcomeUnknown)) }()
+	if s.Once != nil {
+		return b.submitIn(ctx, s, place, func(context.Context, pgx.Tx) error { return nil })
+	}
+	if err := place(); err != nil {
+		return store.Build{}, 0, err
+	}
+	err = b.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
+		build, position, err = insertBuild(ctx, c, s)
+		return statementFailure(ctx, err)
+	})
+	return build, position, err
+}
+
+// submitCounted adds a build if the table has room for it. Nobody else of this
+// controller adds one meanwhile, so the count is exact.
+func (b *Builds) submitCounted(ctx context.Context, s store.Submission, place func() error) (store.Build, int64, error) {
+	b.db.pending.adding.Lock()
+	defer b.db.pending.adding.Unlock()
+	return b.submitIn(ctx, s, place, b.makeRoom)
+}
+
+// submitIn adds a build in a transaction that begins with first.
+func (b *Builds) submitIn(
+	ctx context.Context, s store.Submission, place func() error, first func(context.Context, pgx.Tx) error,
+) (build store.Build, position int64, err error) {
 	err = b.db.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		if count {
-			if err := b.makeRoom(ctx, tx); err != nil {
-				return err
-			}
-		} else {
-			if _, err := tx.Exec(ctx, sqlShareLimit, int64(limitKey)); err != nil {
-				return err
-			}
-			// Asked under the lock: whoever counted before has said what it found.
-			if reserved = b.db.pending.reserve(b.cfg.QueueLimit); !reserved {
-				return errNearLimit
-			}
-		}
-		build, where, err = insertBuild(ctx, tx, s)
-		if err == nil {
-			err = takeKey(ctx, tx, s.Once, build)
-		}
-		if err != nil {
+		if err := first(ctx, tx); err != nil {
 			return err
 		}
-		if place == nil {
-			return nil
+		if build, position, err = insertBuild(ctx, tx, s); err != nil {
+			return err
+		}
+		if err := takeKey(ctx, tx, s.Once, build); err != nil {
+			return err
 		}
 		return place()
 	})
-	if err == nil {
-		b.db.head.lower(where) // its priority may let it overtake
-	}
-	return build, err
+	return build, position, err
 }
-
-const sqlShareLimit = `SELECT pg_advisory_xact_lock_shared($1)`
 
 const sqlHoldLimit = `SELECT pg_advisory_xact_lock($1)`
 
@@ -110,8 +114,9 @@ func (b *Builds) makeRoom(ctx context.Context, tx pgx.Tx) error {
 const queueFullRetry = 5 * time.Second
 
 // sqlInsertBuild adds a build, its files ($6 to $12), its labels ($13, NULL for
-// none) and its first log line, and tells every controller's queue. The notice is
-// sent at the commit.
+// none) and its first log line, and tells every controller's queue. The log of
+// the build that it repeats ($15, "" for none) says so; that build is locked for
+// the reason of sqlAppendLogs.
 const sqlInsertBuild = `
 WITH b AS (
 	INSERT INTO builds (id, platform, priority, token_hash, has_certs)
@@ -127,18 +132,14 @@ WITH b AS (
 	INSERT INTO build_labels (build, labels) SELECT seq, $13 FROM b WHERE $13::jsonb IS NOT NULL
 ), l AS (
 	INSERT INTO build_logs (build, message) SELECT seq, $14 FROM b
+), o AS MATERIALIZED (
+	SELECT seq FROM builds WHERE seq = (SELECT seq FROM build_ids WHERE id = $15) FOR NO KEY UPDATE
+), r AS (
+	INSERT INTO build_logs (build, message) SELECT seq, 'Retried as build ' || $1::text FROM o
 )
 SELECT submitted_at, position, pg_notify('takt', 'job:available ' || $2) FROM b`
 
-// sqlLogRetry says in the log of build $1 which one repeats it. It locks that
-// build for the reason of sqlAppendLogs.
-const sqlLogRetry = `
-WITH b AS MATERIALIZED (
-	SELECT seq FROM builds WHERE seq = (SELECT seq FROM build_ids WHERE id = $1) FOR NO KEY UPDATE
-)
-INSERT INTO build_logs (build, message) SELECT seq, 'Retried as build ' || $2::text FROM b`
-
-func insertBuild(ctx context.Context, tx pgx.Tx, s store.Submission) (build store.Build, place int64, err error) {
+func insertBuild(ctx context.Context, q querier, s store.Submission) (build store.Build, position int64, err error) {
 	build = store.Build{
 		ID: s.ID, Platform: s.Platform, State: store.Pending, Priority: s.Priority,
 		Labels: s.Labels, TokenHash: s.TokenHash, Source: &s.Source, Certs: s.Certs,
@@ -157,16 +158,11 @@ func insertBuild(ctx context.Context, tx pgx.Tx, s store.Submission) (build stor
 		line += " (retry of " + s.RetryOf + ")"
 	}
 	var at time.Time
-	err = tx.QueryRow(ctx, sqlInsertBuild, s.ID, string(s.Platform), s.Priority, s.TokenHash[:],
-		s.Certs != nil, f.kinds, f.names, f.sizes, f.digests, f.locations, f.objects, f.due, labels, line).Scan(&at, &place, nil)
+	err = q.QueryRow(ctx, sqlInsertBuild, s.ID, string(s.Platform), s.Priority, s.TokenHash[:],
+		s.Certs != nil, f.kinds, f.names, f.sizes, f.digests, f.locations, f.objects, f.due, labels, line, s.RetryOf).Scan(&at, &position, nil)
 	if err != nil {
 		return store.Build{}, 0, err
 	}
-	if s.RetryOf != "" {
-		if _, err := tx.Exec(ctx, sqlLogRetry, s.RetryOf, s.ID); err != nil {
-			return store.Build{}, 0, fmt.Errorf("writing the log of build %s: %w", s.RetryOf, err)
-		}
-	}
 	build.SubmittedAt, build.UpdatedAt = at.UTC(), at.UTC()
-	return build, place, nil
+	return build, position, nil
 }

@@ -39,6 +39,9 @@ func (r *run) alone(ctx context.Context) (err error) {
 		if err := r.refill(ctx, db, int(4_000*r.Duration.Seconds())); err != nil {
 			return err
 		}
+		if err := sees(ctx, host, true); err != nil {
+			return err
+		}
 		got, err := r.loaded(ctx, host, host, r.Duration/2, clientsOf(pollers, false))
 		if err != nil {
 			return err
@@ -47,7 +50,7 @@ func (r *run) alone(ctx context.Context) (err error) {
 		if err := db.exec(ctx, "UPDATE builds SET state = 'cancelled', completed_at = now() WHERE state = 'pending';"); err != nil {
 			return err
 		}
-		if err := settle(ctx, host); err != nil {
+		if err := sees(ctx, host, false); err != nil {
 			return err
 		}
 	}
@@ -65,11 +68,12 @@ func (r *run) alone(ctx context.Context) (err error) {
 	return r.checkHandedOutOnce(ctx, db, pollers)
 }
 
-// settle waits until takt has seen that nothing is pending any more.
-func settle(ctx context.Context, c *process.Controller) error {
+// sees waits until takt has seen that something is pending, or nothing: what is
+// done behind its back it finds by a count.
+func sees(ctx context.Context, c *process.Controller, pending bool) error {
 	for {
 		n, err := c.Metric(ctx, "takt_queue_pending_builds")
-		if err != nil || n == 0 {
+		if err != nil || n > 0 == pending {
 			return err
 		}
 		select {

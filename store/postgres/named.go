@@ -1,0 +1,37 @@
+package postgres
+
+import (
+	"regexp"
+	"strconv"
+)
+
+// numbered is a statement whose arguments have names, as @name, in the form that
+// PostgreSQL takes. It is made once: pgx.NamedArgs would read the text anew with
+// each execution.
+type numbered struct {
+	sql   string
+	names []string // of $1, $2 …
+}
+
+var argument = regexp.MustCompile(`@[a-z_]+`)
+
+func number(sql string) (n numbered) {
+	numbers := map[string]string{}
+	n.sql = argument.ReplaceAllStringFunc(sql, func(name string) string {
+		if numbers[name] == "" {
+			n.names = append(n.names, name[1:])
+			numbers[name] = "$" + strconv.Itoa(len(n.names))
+		}
+		return numbers[name]
+	})
+	return n
+}
+
+// args returns the values of named arguments in their order.
+func (n numbered) args(named map[string]any) []any {
+	args := make([]any, len(n.names))
+	for i, name := range n.names {
+		args[i] = named[name]
+	}
+	return args
+}
