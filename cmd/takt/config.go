@@ -229,7 +229,7 @@ func settings() []setting {
 	num("db-pool", "most connections to PostgreSQL", func(c *Config) *int { return &c.DatabasePool }, "TAKT_DB_POOL")
 	str("api-key", "key of workers and submitters, at least 16 of [A-Za-z0-9_-]", func(c *Config) *string { return &c.APIKey }, "TAKT_API_KEY", "CONTROLLER_API_KEY").secret = true
 	str("admin-key", "key of operators, likewise", func(c *Config) *string { return &c.AdminKey }, "TAKT_ADMIN_KEY").secret = true
-	str("encryption-key", "32 bytes in base64, seals certificates at rest", func(c *Config) *string { return &c.EncryptionKey }, "TAKT_ENCRYPTION_KEY", "ENCRYPTION_KEY").secret = true
+	str("encryption-key", "32 bytes in base64, seals certificates at rest and signs the tokens of workers", func(c *Config) *string { return &c.EncryptionKey }, "TAKT_ENCRYPTION_KEY", "ENCRYPTION_KEY").secret = true
 	str("public-url", "how workers and HubSpot reach this controller", func(c *Config) *string { return &c.PublicURL }, "TAKT_PUBLIC_URL")
 	str("base-image-id", "image that workers are told to build in", func(c *Config) *string { return &c.BaseImageID }, "TAKT_BASE_IMAGE_ID", "BASE_IMAGE_ID")
 	str("storage", "where files go: local, s3 or dual (both)", func(c *Config) *string { return &c.Storage }, "TAKT_STORAGE")

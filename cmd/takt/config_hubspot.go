@@ -50,7 +50,7 @@ func hubspotSettings(
 	dur("hubspot-timeout", "how long a call to HubSpot may take; a claim lasts half as long again", func(c *Config) *time.Duration { return &c.HubSpot.Client.Timeout }, "TAKT_HUBSPOT_TIMEOUT")
 	str("hubspot-reply", "answer to a waiting action: 204, or block with its expiration", func(c *Config) *string { return &c.HubSpot.Reply }, "TAKT_HUBSPOT_REPLY")
 	dur("hubspot-expiration", "how long HubSpot waits for an action", func(c *Config) *time.Duration { return &c.HubSpot.Expiration }, "TAKT_HUBSPOT_EXPIRATION")
-	str("old-encryption-keys", "keys that were replaced, parted by commas: see takt throttle rekey", func(c *Config) *string { return &c.HubSpot.OldKeys }, "TAKT_OLD_ENCRYPTION_KEYS").secret = true
+	str("old-encryption-keys", "keys that were replaced, parted by commas: what they signed or sealed is still read; see takt throttle rekey", func(c *Config) *string { return &c.HubSpot.OldKeys }, "TAKT_OLD_ENCRYPTION_KEYS").secret = true
 }
 
 // validateHubSpot names what is wrong with it.
