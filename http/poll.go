@@ -98,6 +98,8 @@ func (s *Server) pollRequest(r *http.Request) (req store.PollRequest, wait time.
 		return req, 0, invalid("X-Worker-Token header or worker_id required")
 	case !store.ValidID(req.WorkerID):
 		return req, 0, workerNotFound()
+	default:
+		err = s.deps.Tokens.Ready()
 	}
 	return req, wait, err
 }

@@ -42,6 +42,9 @@ func (s *Server) handleWorkerRegister(ctx context.Context, c echo.Context) error
 			return err
 		}
 	}
+	if err := s.deps.Tokens.Ready(); err != nil { // before a worker is made that gets no token
+		return err
+	}
 	known, err := s.deps.Workers.Register(ctx, reg)
 	if err != nil {
 		return fmt.Errorf("registering worker %s: %w", reg.ID, err)

@@ -81,8 +81,13 @@ func (t *WorkerTokens) Learn(installation string, now time.Time) error {
 	return nil
 }
 
-// Known reports whether Learn was called.
-func (t *WorkerTokens) Known() bool { return t.known.Load() != nil }
+// Ready returns an Unavailable error before Learn.
+func (t *WorkerTokens) Ready() error {
+	if t.known.Load() != nil {
+		return nil
+	}
+	return &Error{Code: Unavailable, Message: "Database unavailable, try again later", RetryAfter: time.Second, Err: errTokensUnknown}
+}
 
 // Issue returns a token of a worker that is valid for the next ttl, "" before
 // Learn.
@@ -117,9 +122,7 @@ var errTokensUnknown = errors.New("the installation has not been read yet")
 func (t *WorkerTokens) Check(token string) (WorkerToken, error) {
 	k := t.known.Load()
 	if k == nil {
-		e := Wrap(Unavailable, "Database unavailable, try again later", errTokensUnknown)
-		e.RetryAfter = time.Second
-		return WorkerToken{}, e
+		return WorkerToken{}, t.Ready()
 	}
 	var b [tokenBytes]byte
 	if len(token) != base64.RawURLEncoding.EncodedLen(tokenBytes) {

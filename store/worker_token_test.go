@@ -77,12 +77,12 @@ func TestAWorkerTokenIsRefused(t *testing.T) {
 func TestNothingIsKnownBeforeTheInstallation(t *testing.T) {
 	t.Parallel()
 	k := store.NewWorkerTokens(time.Minute, secret('a'))
-	require.False(t, k.Known())
+	require.Equal(t, store.Unavailable, store.CodeOf(k.Ready()))
 	require.Empty(t, k.Issue(store.WorkerToken{Worker: 1}))
 	_, err := k.Check(strings.Repeat("A", 32))
 	require.Equal(t, store.Unavailable, store.CodeOf(err))
 	require.NoError(t, k.Learn("here", time.Now()))
-	require.True(t, k.Known())
+	require.NoError(t, k.Ready())
 }
 
 // Only the database's clock counts, wherever the controller's stands.

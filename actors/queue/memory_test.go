@@ -168,6 +168,19 @@ func TestMemoryBatches(t *testing.T) {
 		require.Equal(t, parked, victim.state)
 	})
 
+	t.Run("an older token does not follow a newer one", func(t *testing.T) {
+		t.Parallel()
+		s := newStage(t)
+		s.shows('w', 12, 0)
+		b := s.take(9)
+		older := s.shows('w', 11, 0)
+		r := nothing("w")
+		r.Session.Used = 12
+		s.lands(b, r)
+		require.Equal(t, store.InvalidToken, store.CodeOf(s.answered(older).err))
+		require.Zero(t, s.waiting.Len())
+	})
+
 	t.Run("a batch that fails lets polls behind it go on", func(t *testing.T) {
 		t.Parallel()
 		s := newStage(t)

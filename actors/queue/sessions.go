@@ -24,6 +24,11 @@ type session struct {
 	next          *poll // the newest that is in no batch
 }
 
+// supersedes reports whether the worker has polled with a newer token than p's.
+func (s *session) supersedes(p *poll) bool {
+	return s.known && p.req.Token.Worker != 0 && p.req.Token.Counter < s.Used
+}
+
 // silence is how long a session is kept without a poll.
 const silence = 10 * time.Minute
 
@@ -104,7 +109,7 @@ func (m *memory) arrive(p *poll, now time.Time) {
 	m.last++
 	p.no, p.session = m.last, m.sessionOf(p.req)
 	s := p.session
-	if s.known && p.req.Token.Worker != 0 && p.req.Token.Counter < s.Used {
+	if s.supersedes(p) { // and p nobody
 		p.state = ended
 		p.answer(answer{err: store.ErrInvalidToken()})
 		return
@@ -128,6 +133,11 @@ func (m *memory) arrive(p *poll, now time.Time) {
 // was shown before and anything that may be pending are for the database.
 func (m *memory) judge(p *poll, now time.Time) {
 	s := p.session
+	if s.supersedes(p) { // by what the batch before it has found
+		m.end(p)
+		p.answer(answer{err: store.ErrInvalidToken()})
+		return
+	}
 	repeated := p.req.Token.Worker != 0 && p.req.Token.Counter <= s.Used
 	if !s.known || s.stale || s.Held > 0 || repeated || p.wasParked || p.req.Reconcile || m.away || m.pending.unknown(now) ||
 		!s.Drained && m.pending.of(setOf(s.Platforms)) > 0 {
@@ -345,7 +355,7 @@ func (m *memory) land(b *batch, now time.Time) {
 				m.learn(p, r, now)
 			}
 		case store.PollInvalidToken, store.PollUnknownWorker:
-			m.forget(p.session)
+			m.told(p.session) // a poll that is parked is judged anew
 		case store.PollFailed:
 		}
 		switch {

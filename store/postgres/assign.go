@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -19,15 +20,26 @@ const MaxBatch = 256
 // assignTimeout bounds an assignment transaction.
 const assignTimeout = 5 * time.Second
 
+// sqlFind finds the rows of polls whose address is not known. A poll without a
+// number, or with one that is gone, and without a token is found by its id.
+const sqlFind = `
+SELECT p.nr, w.number, w.ctid
+FROM unnest(@numbers::bigint[], @ids::text[]) WITH ORDINALITY AS p(number, id, nr)
+CROSS JOIN LATERAL (
+	SELECT n.number, n.ctid FROM workers n WHERE n.number = p.number
+	UNION ALL
+	SELECT i.number, i.ctid FROM workers i WHERE i.id = p.id
+	LIMIT 1
+) w`
+
 // sqlAssign is the group commit of polls. Its steps:
 //
-//	asked   the polls with their workers' rows, which are found at their address if
-//	        that is still right. Of several polls of one worker the last counts
-//	locked  those rows, locked in the order of the workers' ids: whoever locks
-//	        workers does it in this order, so two batches can't deadlock
+//	locked  the workers' rows, at their addresses, locked in the order of their ids:
+//	        whoever locks workers does it in this order, so two batches can't
+//	        deadlock. A row that moved between snapshot and lock, or before, is not
+//	        judged: its poll is served anew
 //	judged  whether the shown counter is superseded, and what kind of builds the
-//	        worker takes. A row that moved between snapshot and lock is not judged:
-//	        its poll is served anew
+//	        worker takes
 //	again   polls that get a build again whose hand-out they have not heard of. held
 //	        counts the worker's builds and is exact under its lock, while builds are
 //	        read as they were when the statement began: hence the lock on the row
@@ -46,27 +58,16 @@ const assignTimeout = 5 * time.Second
 // Steps hand their rows on whole and pair them by array, because joins of them
 // would cost the square of the batch: the planner expects one row from each.
 const sqlAssign = `
-WITH asked AS MATERIALIZED (
-	SELECT p.*, w.id, w.at, row_number() OVER (PARTITION BY w.id ORDER BY p.nr DESC) AS nth
-	FROM unnest(@numbers::bigint[], @ids::text[], @shown::bigint[], @used::bigint[], @parked::bigint[], @reconcile::bool[], @addresses::tid[])
-		WITH ORDINALITY AS p(number, worker, shown, used, parked, reconcile, address, nr)
-	CROSS JOIN LATERAL (
-		SELECT h.id, h.ctid AS at FROM workers h WHERE h.ctid = p.address AND h.number = p.number
-		UNION ALL
-		SELECT n.id, n.ctid FROM workers n WHERE n.number = p.number
-		UNION ALL
-		SELECT i.id, i.ctid FROM workers i WHERE p.shown IS NULL AND i.id = p.worker
-		LIMIT 1
-	) w
-), locked AS MATERIALIZED (
-	SELECT a.nr, a.id, a.at, a.shown, a.parked, a.reconcile, w.ctid AS now_at, w.number, w.used, greatest(a.used, w.used) AS known,
-		w.handed, w.held, w.slots, w.platforms, w.draining OR w.critical AND @spare AS drained,
-		w.status = 'offline' AS due
-	FROM asked a JOIN workers w ON w.ctid = a.at
-	WHERE a.nth = 1
-	ORDER BY a.id FOR NO KEY UPDATE OF w
+WITH locked AS MATERIALIZED (
+	SELECT p.nr, p.shown, p.parked, p.reconcile, p.address AS at, w.ctid AS now_at, w.number, w.id, w.used, greatest(p.used, w.used) AS known,
+		w.handed, w.held, w.slots, w.platforms, w.draining OR w.critical AND @spare AS drained, w.status = 'offline' AS due
+	FROM unnest(@numbers::bigint[], @addresses::tid[], @shown::bigint[], @used::bigint[], @parked::bigint[], @reconcile::bool[])
+		WITH ORDINALITY AS p(number, address, shown, used, parked, reconcile, nr)
+	JOIN workers w ON w.ctid = p.address
+	WHERE w.number = p.number
+	ORDER BY w.id FOR NO KEY UPDATE OF w
 ), judged AS MATERIALIZED (
-	SELECT *, CASE
+	SELECT nr, shown, reconcile, at, number, id, used, known, handed, held, slots, platforms, drained, due, CASE
 			WHEN parked IS NOT NULL AND (handed <> parked OR shown < used) THEN 1
 			WHEN shown < used THEN 2
 			ELSE 0
@@ -77,8 +78,6 @@ WITH asked AS MATERIALIZED (
 			WHEN 'android' = ANY (platforms) THEN 'a'
 		END AS kind
 	FROM locked WHERE now_at = at
-), listed AS MATERIALIZED (
-	SELECT * FROM unnest(@listed_by::bigint[], @listed::text[]) AS l(nr, build)
 ), again AS MATERIALIZED (
 	SELECT j.*, b.*
 	FROM judged j CROSS JOIN LATERAL (
@@ -86,13 +85,15 @@ WITH asked AS MATERIALIZED (
 		FROM builds b
 		WHERE b.worker_id = j.id AND b.state = 'assigned'
 			AND (j.shown IS NULL OR b.handed > j.shown OR j.reconcile OR j.slots = 1)
-			AND NOT EXISTS (SELECT FROM listed l WHERE l.nr = j.nr AND l.build = b.id)
+			AND (NOT j.reconcile OR j.nr || ' ' || b.id <> ALL (@listed::text[]))
 		ORDER BY b.handed, b.seq LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
 	) b
 	WHERE (SELECT count(*) FROM locked) > 0 AND j.outcome = 0 AND j.held > 0
 		AND (j.shown IS NULL OR j.handed > j.shown OR j.reconcile OR j.slots = 1)
 ), want AS MATERIALIZED (
-	SELECT *, (row_number() OVER (PARTITION BY kind ORDER BY nr))::int AS n FROM judged
+	SELECT nr, at, number, id, known, handed, held, slots, platforms, drained, kind,
+		(row_number() OVER (PARTITION BY kind ORDER BY nr))::int AS n
+	FROM judged
 	WHERE outcome = 0 AND NOT drained AND held < slots AND kind IS NOT NULL AND nr NOT IN (SELECT nr FROM again)
 ), i AS MATERIALIZED (
 	SELECT * FROM (
@@ -134,7 +135,8 @@ WITH asked AS MATERIALIZED (
 		END AS tid FROM want
 	) c
 	WHERE b.ctid = c.tid AND b.state = 'pending'
-	RETURNING c.*, b.seq, b.position, b.id AS build, b.platform, b.attempt, b.has_certs, b.submitted_at
+	RETURNING c.nr, c.at, c.number, c.id, c.known, c.held, c.slots, c.platforms, c.drained, c.hand_out,
+		b.seq, b.position, b.id AS build, b.platform, b.attempt, b.has_certs, b.submitted_at
 ), logged AS (
 	INSERT INTO build_logs (build, message)
 	SELECT seq, 'Assigned to worker ' || id || CASE WHEN attempt > 1 THEN ' (attempt ' || attempt || ')' ELSE '' END
@@ -163,14 +165,7 @@ SELECT nr, 0, number, id, known, handed, held, slots, platforms, drained, at,
 	build, platform, attempt, has_certs, submitted_at, hand_out, position FROM turn WHERE NOT write
 UNION ALL
 SELECT nr, outcome, number, id, used, handed, held, slots, platforms, drained, at,
-	NULL, NULL, NULL, NULL, NULL, NULL, 0 FROM judged WHERE outcome > 0
-UNION ALL
-SELECT nr, CASE nth WHEN 1 THEN 9 ELSE 1 END, 0, '', 0, 0, 0, 0, NULL, true, NULL,
-	NULL, NULL, NULL, NULL, NULL, NULL, 0 FROM asked WHERE nth > 1 OR nr NOT IN (SELECT nr FROM judged)`
-
-// outcomeMoved is sqlAssign's word for a worker whose row another transaction has
-// changed between the statement's snapshot and its lock.
-const outcomeMoved = 9
+	NULL, NULL, NULL, NULL, NULL, NULL, 0 FROM judged WHERE outcome > 0`
 
 // Assign serves up to MaxBatch polls in one statement, which is one round trip and
 // one transaction: it judges their counters, hands out again what a lost reply may
@@ -202,52 +197,125 @@ func (q *Queue) Assign(ctx context.Context, polls []store.Poll) ([]store.PollRes
 }
 
 // movedTries is how often polls are served anew whose workers' rows moved.
-const movedTries = 3
+const movedTries = 4
 
 var errMoves = errors.New("the worker's row keeps changing")
 
-// assignSettled runs the statement, and again for polls whose worker was changed
-// by somebody else in the very moment. The others are committed by then, so an
-// error is that of the rest alone.
+// assignSettled finds the workers and runs the statement, and again for polls whose
+// worker was changed by somebody else in the very moment. The others are committed
+// by then, so an error is that of the rest alone.
 func (q *Queue) assignSettled(ctx context.Context, polls []store.Poll, results []store.PollResult) error {
-	moved, err := q.assign(ctx, polls, results)
-	if err != nil {
-		return err
+	open := make([]int, len(polls)) // the polls without an answer
+	for i := range polls {
+		open[i] = i
 	}
-	for try := 0; len(moved) > 0; try++ {
-		rest, served := make([]store.Poll, len(moved)), make([]store.PollResult, len(moved))
-		for i, at := range moved {
-			rest[i] = polls[at]
+	polls = slices.Clone(polls) // their addresses change
+	for try := range movedTries {
+		at, err := q.find(ctx, polls, results, open)
+		if err == nil {
+			open, err = q.assign(ctx, polls, results, at)
 		}
-		again, err := q.assign(ctx, rest, served)
-		if err == nil && try == movedTries {
-			err = unavailable(errMoves)
+		switch {
+		case err != nil && try == 0:
+			return err
+		case err != nil:
+			return fail(results, at, err)
+		case len(open) == 0:
+			return nil
 		}
-		var left []int
-		for i, at := range moved {
-			switch {
-			case err != nil && (again == nil || slices.Contains(again, i)):
-				results[at] = store.PollResult{Outcome: store.PollFailed, Err: err}
-			case slices.Contains(again, i):
-				left = append(left, at)
-			default:
-				results[at] = served[i]
-			}
+		for _, i := range open {
+			polls[i].Address = store.RowAddress{}
 		}
-		moved = left
+	}
+	return fail(results, open, unavailable(errMoves))
+}
+
+// fail makes err the result of the polls at the indices given.
+func fail(results []store.PollResult, at []int, err error) error {
+	for _, i := range at {
+		results[i] = store.PollResult{Outcome: store.PollFailed, Err: err}
 	}
 	return nil
 }
 
-// assign runs the statement once. moved are the indices of polls that it left.
-func (q *Queue) assign(ctx context.Context, polls []store.Poll, results []store.PollResult) (moved []int, err error) {
+// find gives polls at the indices open that have no address one, and returns those
+// that have a worker. Of several polls of one worker the last counts.
+func (q *Queue) find(ctx context.Context, polls []store.Poll, results []store.PollResult, open []int) (at []int, err error) {
+	var lost []int
+	for _, i := range open {
+		if polls[i].Address.Offset == 0 || polls[i].Worker == 0 {
+			lost = append(lost, i)
+		}
+	}
+	if len(lost) > 0 {
+		if err := q.findLost(ctx, polls, lost); err != nil {
+			return open, err
+		}
+	}
+	last := make(map[uint32]int, len(open))
+	for _, i := range open {
+		switch {
+		case polls[i].Address.Offset > 0:
+			last[polls[i].Worker] = i
+		case polls[i].Shown > 0:
+			results[i] = store.PollResult{Outcome: store.PollInvalidToken}
+		default:
+			results[i] = store.PollResult{Outcome: store.PollUnknownWorker}
+		}
+	}
+	for _, i := range open {
+		switch {
+		case polls[i].Address.Offset == 0:
+		case last[polls[i].Worker] == i:
+			at = append(at, i)
+		default:
+			results[i] = store.PollResult{Outcome: store.PollSuperseded}
+		}
+	}
+	return at, nil
+}
+
+// findLost looks for the workers of the polls at the indices lost.
+func (q *Queue) findLost(ctx context.Context, polls []store.Poll, lost []int) error {
+	numbers, ids := make([]int64, len(lost)), make([]*string, len(lost))
+	for n, i := range lost {
+		p := &polls[i]
+		numbers[n] = int64(p.Worker)
+		if p.Shown == 0 {
+			ids[n] = &p.WorkerID
+		}
+		p.Address = store.RowAddress{}
+	}
+	return q.db.run(ctx, assignTimeout, func(ctx context.Context, c *pgx.Conn) error {
+		rows, err := c.Query(ctx, sqlFind, pgx.NamedArgs{"numbers": numbers, "ids": ids})
+		if err != nil {
+			return err
+		}
+		var nr int
+		var number uint32
+		var at pgtype.TID
+		_, err = pgx.ForEachRow(rows, []any{&nr, &number, &at}, func() error {
+			p := &polls[lost[nr-1]]
+			p.Worker, p.Address = number, addressOf(at)
+			return nil
+		})
+		return err
+	})
+}
+
+// assign runs the statement once, for the polls at the indices at. moved are those
+// that it left.
+func (q *Queue) assign(ctx context.Context, polls []store.Poll, results []store.PollResult, at []int) (moved []int, err error) {
+	if len(at) == 0 {
+		return nil, nil
+	}
 	pass := q.db.head.begin()
 	var first marks
-	args := q.assignArgs(polls, pass)
+	args := q.assignArgs(polls, at, pass)
 	err = q.db.run(ctx, assignTimeout, func(ctx context.Context, c *pgx.Conn) error {
 		rows, err := c.Query(ctx, q.assigning.sql, args...)
 		if err == nil {
-			first, moved, err = scanAssigned(rows, polls, results)
+			first, moved, err = scanAssigned(rows, results, at)
 		}
 		return statementFailure(ctx, err)
 	})
@@ -259,28 +327,25 @@ func (q *Queue) assign(ctx context.Context, polls []store.Poll, results []store.
 	return moved, nil
 }
 
-func (q *Queue) assignArgs(polls []store.Poll, pass pass) []any {
-	n := len(polls)
-	numbers, shown, parked, used := make([]*int64, n), make([]*int64, n), make([]*int64, n), make([]int64, n)
-	ids, reconcile, addresses := make([]string, n), make([]bool, n), make([]pgtype.TID, n)
-	listedBy, listed := []int64{}, []string{}
-	for i := range polls {
+func (q *Queue) assignArgs(polls []store.Poll, at []int, pass pass) []any {
+	n := len(at)
+	numbers, shown, parked, used := make([]int64, n), make([]*int64, n), make([]*int64, n), make([]int64, n)
+	reconcile, addresses, listed := make([]bool, n), make([]pgtype.TID, n), []string{}
+	for k, i := range at {
 		p := &polls[i]
-		numbers[i], shown[i] = unlessZero(uint64(p.Worker)), unlessZero(p.Shown)
+		numbers[k], addresses[k], used[k], reconcile[k] = int64(p.Worker), tidOf(p.Address), int64(p.Used), p.Reconcile
+		shown[k] = unlessZero(p.Shown)
 		if p.Parked {
 			handed := int64(p.Handed)
-			parked[i] = &handed
+			parked[k] = &handed
 		}
-		ids[i], used[i], reconcile[i], addresses[i] = p.WorkerID, int64(p.Used), p.Reconcile, tidOf(p.Address)
-		if p.Reconcile {
-			for _, id := range p.Active {
-				listedBy, listed = append(listedBy, int64(i+1)), append(listed, id)
-			}
+		for _, id := range p.Active {
+			listed = append(listed, strconv.Itoa(k+1)+" "+id)
 		}
 	}
 	return q.assigning.args(map[string]any{
-		"numbers": numbers, "ids": ids, "shown": shown, "used": used, "parked": parked, "reconcile": reconcile, "addresses": addresses,
-		"listed_by": listedBy, "listed": listed, "skip": q.skip.list(), "spare": q.cfg.SpareCritical,
+		"numbers": numbers, "addresses": addresses, "shown": shown, "used": used, "parked": parked, "reconcile": reconcile,
+		"listed": listed, "skip": q.skip.list(), "spare": q.cfg.SpareCritical,
 		"from_all": pass.from[allPlatforms], "from_ios": pass.from[onlyIOS], "from_android": pass.from[onlyAndroid], "below": pass.below,
 	})
 }
@@ -297,17 +362,12 @@ func tidOf(a store.RowAddress) pgtype.TID {
 	return pgtype.TID{BlockNumber: a.Block, OffsetNumber: a.Offset, Valid: a.Offset > 0}
 }
 
-// scanAssigned reads the answers. A poll without one has no worker.
-func scanAssigned(rows pgx.Rows, polls []store.Poll, results []store.PollResult) (first marks, moved []int, err error) {
-	for i := range polls {
-		results[i] = store.PollResult{Outcome: store.PollInvalidToken}
-		if polls[i].Shown == 0 {
-			results[i].Outcome = store.PollUnknownWorker
-		}
-	}
+// scanAssigned reads the answers to the polls at the indices at. Those without one
+// were left because their workers' rows moved.
+func scanAssigned(rows pgx.Rows, results []store.PollResult, at []int) (first marks, moved []int, err error) {
 	var nr, position int64
 	var r store.PollResult
-	var at pgtype.TID
+	var address pgtype.TID
 	var platforms []string
 	var build *string
 	var platform *store.Platform
@@ -316,16 +376,12 @@ func scanAssigned(rows pgx.Rows, polls []store.Poll, results []store.PollResult)
 	var submitted *time.Time
 	var handOut *uint64
 	s := &r.Session
+	answered := make([]bool, len(at))
 	_, err = pgx.ForEachRow(rows, []any{
-		&nr, &r.Outcome, &s.Number, &s.ID, &s.Used, &s.Handed, &s.Held, &s.Slots, &platforms, &s.Drained, &at,
+		&nr, &r.Outcome, &s.Number, &s.ID, &s.Used, &s.Handed, &s.Held, &s.Slots, &platforms, &s.Drained, &address,
 		&build, &platform, &attempt, &certs, &submitted, &handOut, &position,
 	}, func() error {
-		i := int(nr - 1)
-		if r.Outcome == outcomeMoved {
-			moved = append(moved, i)
-			return nil
-		}
-		s.Platforms, s.Address = toPlatforms(platforms), addressOf(at)
+		s.Platforms, s.Address = toPlatforms(platforms), addressOf(address)
 		r.Job = nil
 		if build != nil {
 			r.Job = &store.Job{BuildID: *build, Platform: *platform, Attempt: *attempt, HasCerts: *certs, SubmittedAt: submitted.UTC()}
@@ -336,8 +392,13 @@ func scanAssigned(rows pgx.Rows, polls []store.Poll, results []store.PollResult)
 				first[k] = position
 			}
 		}
-		results[i] = r
+		results[at[nr-1]], answered[nr-1] = r, true
 		return nil
 	})
+	for k, ok := range answered {
+		if !ok {
+			moved = append(moved, at[k])
+		}
+	}
 	return first, moved, err
 }

@@ -173,6 +173,13 @@ func TestALostAnswerToACommitIsSaidToBeUnknown(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrOutcomeUnknown)
 	require.Equal(t, store.Pending, b.find(s.ID).State, "it stands")
 
+	b.build() // counts, so that the next need not
+	s = submission(t)
+	cut(s.ID) // it is one statement, which commits by itself
+	_, err = b.builds.Submit(t.Context(), s, nil)
+	require.ErrorIs(t, err, store.ErrOutcomeUnknown)
+	require.Equal(t, store.Pending, b.find(s.ID).State, "it stands too")
+
 	cut("commit")
 	_, err = b.builds.Finish(t.Context(), success(build.ID, w.id), nil)
 	require.ErrorIs(t, err, store.ErrOutcomeUnknown)
@@ -203,12 +210,8 @@ func TestALostAnswerToABatchLosesNothing(t *testing.T) {
 	one, two := b.worker(), b.worker(slots(2))
 	cut := b.through()
 	b.assign(b.worker(takes("amiga")).request()) // prepares the statement
-	cut(two.id)
-	polls := func() []store.Poll {
-		p, q := one.request(), two.request()
-		q.WorkerID = two.id
-		return []store.Poll{p, q}
-	}
+	cut("marker") // what one says that it has
+	polls := func() []store.Poll { return []store.Poll{one.request(lists("marker")), two.request()} }
 	_, err := b.queue.Assign(t.Context(), polls())
 	require.Equal(t, store.Unavailable, store.CodeOf(err))
 	require.ErrorIs(t, err, store.ErrOutcomeUnknown)
