@@ -2,16 +2,16 @@
 // top of what the store, the storage and the actors can do. It declares the
 // small interfaces that it needs (deps.go); cmd/takt plugs the rest in.
 //
-// A request's way: request id and CORS, router, key check (memory only), then
-// the request actor ([Requests]), inside of which worker and build tokens are
-// checked and the handler runs. Routes that operators need when something is
+// A request's way: request id and CORS, router, key check (memory only), of a poll
+// the signature of its token, then the request actor ([Requests]), inside of which
+// build tokens are checked and the handler runs. Routes that operators need when something is
 // broken bypass the actor. Handlers return errors; error.go alone turns them
 // into replies and log lines.
 //
 // # State
 //
 // None that matters: keys' digests, limits, buffers. A poll that parks leaves
-// its request actor, and its connection waits on a [PollTicket].
+// its request actor, and its connection alone waits.
 //
 // The last 10 000 events, for GET /api/events, are in a ring of the Server's own:
 // cmd/takt has the bus call [Server.Publish], whoever publishes. So the ring is no

@@ -168,7 +168,7 @@ func (m *model) takesOver(n *node) {
 	for _, number := range r.Gone {
 		n.gone(number)
 	}
-	n.memory.pending.recount(r.Pending, r.seen, 100, m.now)
+	n.pending.recount(r.Pending, r.seen, 100, m.now)
 	n.recorded(r.signs, written, r.at)
 }
 
@@ -224,8 +224,8 @@ func (m *model) registers(w *modelWorker) {
 	if row == nil {
 		m.db.worker(w.id)
 		row = m.db.workers[w.id]
-		row.Number = uint32(1000 + m.builds) //nolint:gosec // a few
-		m.builds++                           // numbers are never used again
+		row.Number = uint32(1000 + m.builds)
+		m.builds++ // numbers are never used again
 		row.moved()
 	} else {
 		row.Used += 1 << 20

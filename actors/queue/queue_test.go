@@ -469,3 +469,117 @@ func TestABuildWakesTheWorkerWithItsCache(t *testing.T) {
 		b.gotJob(cold, "y")
 	})
 }
+
+func TestSessions(t *testing.T) {
+	t.Parallel()
+
+	// meets lets worker w poll once, so that it is known, and returns its next poll.
+	meets := func(b *bench) store.PollRequest {
+		b.Helper()
+		b.db.worker("w")
+		a := b.sends(b.db.shows("w"), 0)
+		b.gotNothing(a)
+		return b.shows(a.reply)
+	}
+	batches := func(b *bench) (n int) {
+		b.db.set(func(s *fakeStore) { n = len(s.batches) })
+		return n
+	}
+
+	t.Run("polls of a known worker need no database while nothing is pending", func(t *testing.T) {
+		t.Parallel()
+		inBubble(t, Config{}, func(b *bench) {
+			req := meets(b)
+			for range 50 {
+				a := b.sends(req, 0)
+				b.gotNothing(a)
+				req = b.shows(a.reply)
+			}
+			require.Equal(b, 1, batches(b))
+			require.EqualValues(b, 50, b.queue.Stats().Idle)
+			require.Equal(b, 1, b.queue.Stats().Sessions)
+			b.submits("x", store.IOS)
+			b.gotJob(b.sends(req, 0), "x")
+		})
+	})
+
+	t.Run("presence is written every 30 s, or a quarter of the worker time-out", func(t *testing.T) {
+		t.Parallel()
+		for name, c := range map[string]struct {
+			timeout     time.Duration
+			least, most int // in two minutes: a look every 2 s writes what is due
+		}{"long": {5 * time.Minute, 4, 5}, "short": {20 * time.Second, 20, 25}} {
+			inBubble(t, Config{}, func(b *bench) {
+				b.queue.keepPresence(c.timeout)
+				req := meets(b)
+				for range 120 {
+					a := b.sends(req, 0)
+					req = b.shows(a.reply)
+					b.passes(time.Second)
+				}
+				b.db.set(func(s *fakeStore) {
+					require.LessOrEqual(b, s.signs, c.most, name)
+					require.GreaterOrEqual(b, s.signs, c.least, name)
+					require.GreaterOrEqual(b, s.workers["w"].Used, uint64(80), "with the counter")
+				})
+			})
+		}
+	})
+
+	t.Run("a parked worker is present", func(t *testing.T) {
+		t.Parallel()
+		inBubble(t, Config{}, func(b *bench) {
+			b.sends(meets(b), time.Minute)
+			b.passes(59 * time.Second)
+			b.db.set(func(s *fakeStore) { require.GreaterOrEqual(b, s.signs, 2) })
+		})
+	})
+
+	t.Run("what changed is read anew, at once when told and else within 2 s", func(t *testing.T) {
+		t.Parallel()
+		for _, told := range []bool{true, false} {
+			inBubble(t, Config{}, func(b *bench) {
+				a := b.sends(meets(b), time.Minute)
+				b.db.set(func(s *fakeStore) {
+					s.workers["w"].Used += 1 << 20 // as when it unregisters elsewhere
+					s.workers["w"].moved()
+				})
+				if told {
+					b.bus.PublishRemote(pubsub.WorkerChanged, "1")
+					synctest.Wait()
+				} else {
+					b.passes(2 * time.Second)
+				}
+				b.gotNothing(a)
+				require.Equal(b, store.InvalidToken, store.CodeOf(b.sends(b.shows(a.reply), 0).err))
+			})
+		}
+	})
+
+	t.Run("a worker that was deleted is refused", func(t *testing.T) {
+		t.Parallel()
+		inBubble(t, Config{}, func(b *bench) {
+			a := b.sends(meets(b), time.Minute)
+			b.db.set(func(s *fakeStore) { delete(s.workers, "w") })
+			b.passes(2 * time.Second)
+			require.Equal(b, store.InvalidToken, store.CodeOf(a.err))
+			require.Zero(b, b.queue.Stats().Sessions)
+		})
+	})
+
+	t.Run("nothing is judged from memory once notifications may have been missed", func(t *testing.T) {
+		t.Parallel()
+		inBubble(t, Config{}, func(b *bench) {
+			req := meets(b)
+			gate := make(chan struct{})
+			b.bus.Publish(pubsub.ListenerResumed, nil)
+			b.db.set(func(s *fakeStore) { s.gate = gate })
+			synctest.Wait()
+			a := b.sends(req, 0)
+			require.False(b, a.done(), "it asks the database")
+			close(gate)
+			synctest.Wait()
+			b.gotNothing(a)
+		})
+	})
+}

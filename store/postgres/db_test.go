@@ -210,7 +210,7 @@ func TestALostAnswerToABatchLosesNothing(t *testing.T) {
 	one, two := b.worker(), b.worker(slots(2))
 	cut := b.through()
 	b.assign(b.worker(takes("amiga")).request()) // prepares the statement
-	cut("marker") // what one says that it has
+	cut("marker")                                // what one says that it has
 	polls := func() []store.Poll { return []store.Poll{one.request(lists("marker")), two.request()} }
 	_, err := b.queue.Assign(t.Context(), polls())
 	require.Equal(t, store.Unavailable, store.CodeOf(err))
