@@ -19,17 +19,18 @@ func (r *run) alone(ctx context.Context) (err error) {
 	}
 	defer ending(ctx, host, &err)
 	db := databaseOf(host)
-	pollers, err := newPollers(ctx, host, db, 1)
+	pollers, err := newPollers(ctx, host, db, 2) // who holds builds is not idle
 	if err != nil {
 		return err
 	}
+	free, holder := pollers[:1], pollers[1:]
 	var idle, trivial, assigned series
 	for i := range r.Rounds {
 		r.say("A11: one connection, round %d of %d", i+1, r.Rounds)
 		for _, c := range []struct {
 			to      *series
 			clients []load.Client
-		}{{&trivial, trifles(host, 1)}, {&idle, clientsOf(pollers, true)}} {
+		}{{&trivial, trifles(host, 1)}, {&idle, clientsOf(free, true)}} {
 			got, err := r.loaded(ctx, host, host, r.Duration/2, c.clients)
 			if err != nil {
 				return err
@@ -42,7 +43,7 @@ func (r *run) alone(ctx context.Context) (err error) {
 		if err := sees(ctx, host, true); err != nil {
 			return err
 		}
-		got, err := r.loaded(ctx, host, host, r.Duration/2, clientsOf(pollers, false))
+		got, err := r.loaded(ctx, host, host, r.Duration/2, clientsOf(holder, false))
 		if err != nil {
 			return err
 		}

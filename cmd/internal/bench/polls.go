@@ -254,9 +254,9 @@ func (r *run) checkHandedOutOnce(ctx context.Context, db database, pollers []*po
 			fmt.Fprintf(&values, "%s\t%s\n", id, p.id)
 		}
 	}
-	script := "CREATE TEMP TABLE given (id text, worker text);\nCOPY given FROM STDIN;\n" + values.String() + "\\.\n" + `
+	script := "CREATE TEMP TABLE given (id text, worker text);\nCOPY given FROM STDIN;\n" + values.String() + "\\.\nANALYZE given;\n" + `
 DO $$ BEGIN
-  IF EXISTS (SELECT FROM given g LEFT JOIN builds b USING (id)
+  IF EXISTS (SELECT FROM given g LEFT JOIN build_ids i USING (id) LEFT JOIN builds b USING (seq)
              WHERE b.worker_id IS DISTINCT FROM g.worker OR b.attempt <> 1 OR b.state <> 'assigned') THEN
     RAISE 'a worker was given a build that the database does not know as its own';
   END IF;
