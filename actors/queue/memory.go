@@ -1,0 +1,364 @@
+package queue
+
+import (
+	"container/list"
+	"errors"
+	"slices"
+	"time"
+
+	"takt/store"
+)
+
+// memory is all that QueueManager remembers, and every decision that it takes,
+// without clock, goroutines or database. Polls that can't be judged from it wait
+// for a batch, and from there come to their end or are parked; wake-ups bring them
+// back.
+type memory struct {
+	byNumber map[uint32]*session
+	byID     map[string]*session
+	waiting  list.List       // polls for the next batch
+	parked   [sets]list.List // those that may be woken, by what they take
+	resting  list.List       // those that may not: no slot is free
+	pending  pending
+	caches   caches
+	batches  []*batch
+	// woken is how many polls are on their way to fetch a build of a platform.
+	woken [platforms]int
+	last  uint64 // the number of the newest poll
+	// patient is how many polls may park or are parked; limit bounds it.
+	patient, limit int
+	// away is true while the database is: parked polls are left alone.
+	away  bool
+	gauge *gauges
+}
+
+func newMemory(limit int, g *gauges) *memory {
+	m := &memory{byNumber: map[uint32]*session{}, byID: map[string]*session{}, caches: newCaches(), limit: limit, gauge: g}
+	m.pending.shown = &g.pending
+	for p := range platforms {
+		m.pending.n[p] = int(g.pending[p].Load())
+	}
+	return m
+}
+
+// arrive judges a new poll, once no other of its worker is in a batch. It
+// supersedes an older one that waits.
+func (m *memory) arrive(p *poll, now time.Time) {
+	m.last++
+	p.no, p.session = m.last, m.sessionOf(p.req)
+	s := p.session
+	if s.supersedes(p) { // and p nobody
+		p.state = ended
+		p.answer(answer{err: store.ErrInvalidToken()})
+		return
+	}
+	if p.wait > 0 && m.patient >= m.limit {
+		p.wait = 0
+	} else if p.wait > 0 {
+		m.patient++
+	}
+	if s.next != nil {
+		m.supersede(s.next)
+	}
+	s.next = p
+	if s.batched == nil {
+		m.judge(p, now)
+	}
+}
+
+// judge answers or parks p if memory is enough for that; else it waits for a
+// batch. A row that nobody has read yet, a worker that holds builds, a token that
+// was shown before and anything that may be pending are for the database.
+func (m *memory) judge(p *poll, now time.Time) {
+	s := p.session
+	if s.supersedes(p) { // by what the batch before it has found
+		m.end(p)
+		p.answer(answer{err: store.ErrInvalidToken()})
+		return
+	}
+	repeated := p.req.Token.Worker != 0 && p.req.Token.Counter <= s.Used
+	if !s.known || s.stale || s.Held > 0 || repeated || p.wasParked || p.req.Reconcile || m.away || m.pending.unknown(now) ||
+		!s.Drained && m.pending.of(setOf(s.Platforms)) > 0 {
+		p.put(&m.waiting, waiting)
+		return
+	}
+	m.gauge.idle.Add(1)
+	s.Used, s.seen = max(s.Used, p.req.Token.Counter), now
+	m.rest(p, now)
+}
+
+// rest parks p, which found nothing, or answers it if its time is up.
+func (m *memory) rest(p *poll, now time.Time) {
+	s := p.session
+	if now.Sub(p.arrived) >= p.wait {
+		size := 0
+		if !s.Free() {
+			size = m.pending.of(setOf(s.Platforms))
+		}
+		m.end(p)
+		p.idle(size)
+		return
+	}
+	if !p.wasParked {
+		p.answer(answer{parked: true})
+	}
+	m.unwake(p)
+	p.wasParked, p.handed = true, s.Handed
+	s.next = p
+	if p.takes = setOf(s.Platforms); s.Free() && p.takes != 0 {
+		p.put(&m.parked[p.takes], parked)
+	} else {
+		p.put(&m.resting, parked)
+	}
+}
+
+// leave removes a poll that nobody waits for any more.
+func (m *memory) leave(p *poll, now time.Time) {
+	if p.state == batched {
+		p.gone = true
+		return
+	}
+	m.end(p)
+	m.release(p.session, now)
+}
+
+// expire answers a parked poll whose time is up.
+func (m *memory) expire(p *poll, now time.Time) {
+	switch {
+	case p.state != parked:
+	case m.away:
+		m.end(p)
+		p.answer(answer{err: unavailable("Database unavailable, try again", errOutage)})
+	case m.pending.unknown(now):
+		m.recall(p)
+	default:
+		p.unlist()
+		m.rest(p, now)
+	}
+}
+
+var errOutage = errors.New("the database is away")
+
+// supersede ends a waiting poll because its worker has sent a newer one. It keeps
+// its token: nothing was written for it.
+func (m *memory) supersede(p *poll) {
+	m.end(p)
+	p.answer(answer{PollReply: store.PollReply{QueueSize: m.pending.of(everything)}})
+}
+
+// end forgets a poll that is in no batch.
+func (m *memory) end(p *poll) {
+	if p.state == ended {
+		return
+	}
+	p.unlist()
+	p.state = ended
+	m.unwake(p)
+	if p.wait > 0 {
+		m.patient--
+	}
+	if p.session.next == p {
+		p.session.next = nil
+	}
+}
+
+// unwake takes note that p no longer fetches the build it was woken for.
+func (m *memory) unwake(p *poll) {
+	if p.wokenFor > 0 {
+		m.woken[p.wokenFor-1]--
+		p.wokenFor = 0
+	}
+}
+
+// release lets the next poll of s proceed.
+func (m *memory) release(s *session, now time.Time) {
+	switch {
+	case s.batched != nil:
+	case s.next == nil && !s.known:
+		m.forget(s)
+	case s.next != nil && s.next.state == blocked:
+		m.judge(s.next, now)
+	}
+}
+
+// recall has a parked poll judged by the database.
+func (m *memory) recall(p *poll) {
+	p.unlist()
+	p.put(&m.waiting, waiting)
+}
+
+// wake sends one parked poll for each build that nobody fetches yet, longest
+// parked first but for those with a warm cache. They keep their number, and so
+// their position if they come back with nothing. It returns how many it sent.
+func (m *memory) wake(now time.Time) (sent int) {
+	defer m.caches.settle()
+	if m.away {
+		return 0
+	}
+	for platform := range platforms {
+		for m.woken[platform] < m.pending.n[platform] {
+			p := m.choose(platform, now)
+			if p == nil {
+				break
+			}
+			m.recall(p)
+			p.wokenFor = platform + 1
+			m.woken[platform]++
+			sent++
+		}
+	}
+	return sent
+}
+
+// longest returns the poll that has been parked longest of those that can take a
+// build of platform, nil if there is none.
+func (m *memory) longest(platform int) (found *poll) {
+	for set := range m.parked {
+		if front := m.parked[set].Front(); front != nil && platformSet(set).has(platform) {
+			if p := front.Value.(*poll); found == nil || p.no < found.no { //nolint:forcetypeassert // polls only
+				found = p
+			}
+		}
+	}
+	return found
+}
+
+// take forms a batch of at most limit polls.
+func (m *memory) take(limit int) *batch {
+	b := &batch{seen: m.pending.news, done: make(chan struct{})}
+	for len(b.polls) < limit && m.waiting.Len() > 0 {
+		p := m.waiting.Front().Value.(*poll) //nolint:forcetypeassert // polls only
+		p.unlist()
+		s := p.session
+		p.state, s.batched, s.next, s.stale = batched, p, nil, false
+		b.polls = append(b.polls, p)
+		b.work = append(b.work, store.Poll{
+			Worker: s.Number, WorkerID: s.ID, Shown: p.req.Token.Counter, Used: max(s.Used, p.req.Token.Counter),
+			Parked: p.wasParked, Handed: p.handed, Active: p.req.Active, Reconcile: p.req.Reconcile, Address: s.Address,
+		})
+	}
+	for _, other := range m.batches {
+		other.crowded, b.crowded = true, true
+	}
+	m.batches = append(m.batches, b)
+	return b
+}
+
+// parkedPolls is how many polls are parked.
+func (m *memory) parkedPolls() int {
+	n := m.resting.Len()
+	for set := range m.parked {
+		n += m.parked[set].Len()
+	}
+	return n
+}
+
+// doubtful reports whether a parked poll may wait for a build that nobody knows of
+// here.
+func (m *memory) doubtful() bool {
+	for platform := range platforms {
+		if m.pending.doubt[platform] && m.longest(platform) != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// worthwhile reports whether enough polls wait for another batch. While one is
+// under way they should be as many as that has: a small batch now would keep
+// everybody who comes right after it waiting for the next.
+func (m *memory) worthwhile(limit int) bool {
+	return len(m.batches) == 0 || m.waiting.Len() >= min(limit, m.batched())
+}
+
+// batched is how many polls are in batches.
+func (m *memory) batched() (n int) {
+	for _, b := range m.batches {
+		n += len(b.polls)
+	}
+	return n
+}
+
+// land takes a batch's polls back: those that were answered end, the others park.
+// What was found corrects sessions and pending counts.
+func (m *memory) land(b *batch, now time.Time) {
+	m.batches = slices.DeleteFunc(m.batches, func(o *batch) bool { return o == b })
+	var dry platformSet
+	for i, p := range b.polls {
+		r := &b.results[i]
+		p.session.batched = nil
+		switch r.Outcome {
+		case store.PollServed, store.PollSuperseded:
+			if r.Session.ID != "" {
+				m.learn(p, r, now)
+			}
+		case store.PollInvalidToken, store.PollUnknownWorker:
+			m.told(p.session) // a poll that is parked is judged anew
+		case store.PollFailed:
+		}
+		switch {
+		case r.Job != nil && !r.Redelivered:
+			m.pending.claimed(setOf([]store.Platform{r.Job.Platform}))
+		case r.Outcome == store.PollServed && r.Job == nil && r.Session.Free():
+			dry |= setOf(r.Session.Platforms)
+		}
+		s := p.session
+		switch {
+		case final(p, r) || p.gone:
+			m.end(p)
+		case s.next != nil && s.next.no > p.no:
+			m.supersede(p)
+		default:
+			if s.next != nil { // came another way, before the two were known to be one worker's
+				m.supersede(s.next)
+			}
+			if m.rest(p, now); p.state == parked && s.stale {
+				m.recall(p)
+			}
+		}
+		m.release(s, now)
+	}
+	for platform := range platforms {
+		if dry.has(platform) {
+			m.pending.dry(platform, b.seen[platform], b.crowded)
+		}
+	}
+}
+
+// fail ends the polls that wait because the database is away: those that were
+// parked park again, all others get err.
+func (m *memory) fail(err error, now time.Time) {
+	for m.waiting.Len() > 0 {
+		p := m.waiting.Front().Value.(*poll) //nolint:forcetypeassert // polls only
+		p.unlist()
+		if p.wasParked && p.session.known {
+			m.rest(p, now)
+			continue
+		}
+		s := p.session
+		m.end(p)
+		p.answer(answer{err: err})
+		m.release(s, now)
+	}
+}
+
+// close ends all polls that are in no batch: those that wait get err, parked ones
+// an empty answer, and ask again.
+func (m *memory) close(err error) {
+	end := func(s *session) {
+		switch p := s.next; {
+		case p == nil:
+		case p.state == parked:
+			m.supersede(p)
+		default:
+			m.end(p)
+			p.answer(answer{err: err})
+		}
+	}
+	for _, s := range m.byNumber {
+		end(s)
+	}
+	for _, s := range m.byID {
+		end(s)
+	}
+}
