@@ -248,9 +248,12 @@ func (s *fakeStore) RecordPresence(_ context.Context, signs []store.Presence) (m
 	for _, sign := range signs {
 		if w := s.find(store.Poll{Worker: sign.Number}); w != nil && w.Used <= sign.Used {
 			s.signs++
+			same := w.Address == sign.Address
 			w.Used = sign.Used
 			w.moved()
-			written[sign.Number] = w.Address
+			if written[sign.Number] = (store.RowAddress{}); same {
+				written[sign.Number] = w.Address
+			}
 		}
 	}
 	return written, nil

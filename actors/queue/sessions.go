@@ -201,7 +201,8 @@ func (m *memory) due(now time.Time, every time.Duration) (signs []store.Presence
 }
 
 // recorded takes note of signs of life that were written at the time given, and of
-// where their rows are now.
+// where their rows are now: nowhere, so that they are read again, if they had
+// changed before.
 func (m *memory) recorded(signs []store.Presence, written map[uint32]store.RowAddress, at time.Time) {
 	for _, sign := range signs {
 		if s := m.byNumber[sign.Number]; s != nil && s.known {

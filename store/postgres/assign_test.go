@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/stretchr/testify/require"
 
 	"takt/store"
@@ -207,11 +208,23 @@ func TestRecordPresence(t *testing.T) {
 	for _, w := range []*client{present, gone, behind} {
 		signs = append(signs, store.Presence{Number: w.number, Used: w.shown, Age: time.Minute})
 	}
+	moved := b.worker()
+	at := func(w *client) store.RowAddress {
+		var tid pgtype.TID
+		require.NoError(t, b.Pool.QueryRow(t.Context(), `SELECT ctid FROM workers WHERE id = $1`, w.id).Scan(&tid))
+		return store.RowAddress{Block: tid.BlockNumber, Offset: tid.OffsetNumber}
+	}
+	was := at(moved)
+	signs[0].Address = at(present)
+	b.exec(`UPDATE workers SET last_seen_at = now() - interval '1 hour', status = 'offline' WHERE id = $1`, moved.id)
+	signs = append(signs, store.Presence{Number: moved.number, Used: moved.shown, Address: was})
 	signs = append(signs, store.Presence{Number: 999, Used: 1})
 	written, err := b.queue.RecordPresence(t.Context(), signs)
 	require.NoError(t, err)
-	require.Len(t, written, 1)
+	require.Len(t, written, 2)
 	require.NotZero(t, written[present.number])
+	require.Contains(t, written, moved.number)
+	require.Zero(t, written[moved.number], "it had changed: who remembers it has to read it again")
 	require.Equal(t, store.Idle, present.find().Status)
 	require.WithinDuration(t, time.Now().Add(-time.Minute), present.find().LastSeenAt, 30*time.Second)
 	for _, w := range []*client{gone, behind, far} {

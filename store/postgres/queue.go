@@ -185,10 +185,11 @@ WITH p AS MATERIALIZED (
 UPDATE workers w SET used = l.used, last_seen_at = greatest(w.last_seen_at, now() - l.age),
 	status = CASE WHEN w.held > 0 THEN 'building' ELSE 'idle' END
 FROM locked l WHERE w.ctid = l.at
-RETURNING l.number, w.ctid`
+RETURNING l.number, CASE WHEN l.at = l.address THEN w.ctid END`
 
 // RecordPresence writes signs of life of workers that polled and got nothing, many
-// in one transaction. It returns where the rows are that were written; the others
+// in one transaction. It returns where the rows are that were written, the zero
+// address for those that had changed since the caller read them; the others
 // were left as they are, because they have news that the caller has not, or
 // because the database refuses them.
 func (q *Queue) RecordPresence(ctx context.Context, signs []store.Presence) (map[uint32]store.RowAddress, error) {
