@@ -177,6 +177,32 @@ func BenchmarkOTPTask(b *testing.B) {
 	}
 }
 
+// BenchmarkOTPRunTask does the same in the caller's goroutine.
+func BenchmarkOTPRunTask(b *testing.B) {
+	sys := benchSystem(b)
+	sup := taskSupervisor(b, sys)
+	run := func(context.Context) error { return nil }
+	b.Run("sequential", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if err := otp.RunTask(b.Context(), sup, "request", run); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("64 callers", func(b *testing.B) {
+		b.ReportAllocs()
+		b.SetParallelism(32)
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				if err := otp.RunTask(b.Context(), sup, "request", run); err != nil {
+					b.Error(err)
+				}
+			}
+		})
+	})
+}
+
 func taskSupervisor(b *testing.B, sys *otp.System) *otp.Proc {
 	b.Helper()
 	sup, err := sys.StartRoot(b.Context(), "tasks", otp.SupSpec{

@@ -10,9 +10,9 @@ import (
 // then launch begins its start. Proc.up tells when the start is over.
 
 // newProc makes a process that does nothing yet.
-func (s *System) newProc(k kind, path, name string) *Proc {
+func (s *System) newProc(k kind, label, name string) *Proc {
 	p := &Proc{
-		sys: s, id: s.nextID.Add(1), kind: k, path: path, name: name, born: time.Now(),
+		sys: s, id: s.nextID.Add(1), kind: k, label: label, name: name, born: time.Now(),
 		up: make(chan struct{}), done: make(chan struct{}),
 	}
 	p.ctx, p.cancel = context.WithCancelCause(s.base)

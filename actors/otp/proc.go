@@ -34,9 +34,9 @@ func (e *engine) spawn(s *server) error {
 		actor.WithDispatcher(e.pool),
 	)
 	// The id is unique for ever: a late finisher must not unregister a successor.
-	_, err := e.actors.Root.SpawnNamed(props, s.p.path+"#"+strconv.FormatUint(s.p.id, 10))
+	_, err := e.actors.Root.SpawnNamed(props, s.p.Path()+"#"+strconv.FormatUint(s.p.id, 10))
 	if err != nil {
-		return fmt.Errorf("spawning %s: %w", s.p.path, err)
+		return fmt.Errorf("spawning %s: %w", s.p.Path(), err)
 	}
 	return nil
 }

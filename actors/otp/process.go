@@ -33,14 +33,14 @@ const (
 type Proc struct {
 	sys    *System
 	id     uint64     // unique in its system
-	path   string     // place in the tree
+	label  string     // last part of its path
 	spec   *ChildSpec // nil: no supervisor
 	name   string     // registered name; empty: none
 	kind   kind
 	drain  bool        // an order to end waits its turn in the queue
 	sup    *supervisor // the supervisor it belongs to, nil: none
 	own    *supervisor // what it is itself, if it is a supervisor
-	cheap  bool        // a task of StartTask: no events, no note to its supervisor
+	cheap  bool        // a task of StartTask or RunTask: no events, no note to its supervisor
 	box    *mailbox    // nil: a task
 	born   time.Time
 	up     chan struct{}   // closed when Init is over, well or not
@@ -75,13 +75,19 @@ func (p *Proc) Name() string {
 		return "(none)"
 	}
 	if p.name == "" {
-		return p.path
+		return p.Path()
 	}
 	return p.name
 }
 
-// Path returns the place in the tree: the ids from the root down.
-func (p *Proc) Path() string { return p.path }
+// Path returns the place in the tree: the ids from the root down. It is built
+// when asked for, because most processes end before anybody asks.
+func (p *Proc) Path() string {
+	if p.sup == nil {
+		return p.label
+	}
+	return p.sup.p.Path() + "/" + p.label
+}
 
 // Supervisor returns the process's supervisor, nil if it has none.
 func (p *Proc) Supervisor() *Proc {

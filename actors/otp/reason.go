@@ -145,6 +145,9 @@ func (e *SpecError) Error() string {
 // carries the end of another process (a failed call, a panic with such a value)
 // is not: Erlang falls into that trap, we need not.
 func orderly(reason error) bool {
+	if reason == ErrNormal || reason == ErrShutdown { //nolint:errorlint // most ends: no search, no allocation
+		return true
+	}
 	var down *DownError
 	var crash *PanicError
 	if errors.As(reason, &down) || errors.As(reason, &crash) {

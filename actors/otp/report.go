@@ -47,7 +47,7 @@ func (s *System) Shutdown(ctx context.Context) Report {
 	}
 	s.mu.Lock()
 	for p, since := range s.leaked {
-		report.Leaked = append(report.Leaked, Leak{Path: p.path, Since: since})
+		report.Leaked = append(report.Leaked, Leak{Path: p.Path(), Since: since})
 	}
 	s.mu.Unlock()
 	slices.SortFunc(report.Leaked, func(a, b Leak) int { return strings.Compare(a.Path, b.Path) })

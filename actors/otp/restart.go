@@ -29,7 +29,7 @@ func (s *supervisor) restart(row *child) bool {
 // process to tell its place.
 func (s *supervisor) restarting(row *child, reason error) Event {
 	return Event{
-		Kind: EventRestarting, Proc: row.proc, Path: s.p.path + "/" + row.spec.ID, ID: row.spec.ID,
+		Kind: EventRestarting, Proc: row.proc, Path: s.p.Path() + "/" + row.spec.ID, ID: row.spec.ID,
 		Type: row.spec.childType(), Reason: reason, Restarts: row.restarts,
 	}
 }

@@ -46,20 +46,20 @@ func (s *supervisor) start(row *child) (*Proc, error) {
 
 // newChild makes the process of a row, not started yet.
 func (s *supervisor) newChild(row *child) (p *Proc, begin func() error) {
-	path, name := s.p.path+"/"+row.spec.ID, row.spec.Name
+	label, name := row.spec.ID, row.spec.Name
 	switch {
 	case row.key != "":
-		path = s.p.path + "/" + row.key
-		name = path
+		label = row.key
+		name = s.p.Path() + "/" + label
 	case s.dynamic():
-		path, name = s.p.path+"/"+strconv.FormatUint(s.p.sys.nextID.Add(1), 10), ""
+		label, name = strconv.FormatUint(s.p.sys.nextID.Add(1), 10), ""
 	case name == "":
-		name = path
+		name = s.p.Path() + "/" + label
 	}
 	if s.p.hidden.Load() {
 		name = "" // our successor needs the names
 	}
-	p = s.p.sys.newProc(row.spec.kind(), path, name)
+	p = s.p.sys.newProc(row.spec.kind(), label, name)
 	p.spec, p.sup, p.drain = row.spec, s, row.spec.Drain
 	return p, p.asChild(row.spec, row.args)
 }
@@ -99,22 +99,17 @@ func (s *supervisor) await(c <-chan struct{}, limit time.Duration) bool {
 
 // startTask is StartTask, in the caller's goroutine.
 func (s *supervisor) startTask(ctx context.Context, label string, t Task) (*Proc, error) {
-	sys := s.p.sys
-	p := &Proc{
-		sys: sys, id: sys.nextID.Add(1), kind: taskKind, cheap: true, sup: s, born: time.Now(),
-		path: s.p.path + "/" + label, done: make(chan struct{}),
-	}
+	p := s.newTask(s.p.sys.base, label)
 	if t.Init != nil {
 		p.up = make(chan struct{})
 	} else {
 		p.phase, p.begun = running, true
 	}
-	p.ctx, p.cancel = context.WithCancelCause(sys.base)
 	if err := s.admit(p); err != nil {
 		p.cancel(err)
 		return nil, err
 	}
-	sys.engine.pool.Schedule(func() { p.runTask(func() Task { return t }) })
+	p.sys.engine.pool.Schedule(func() { p.runTask(func() Task { return t }) })
 	if p.up == nil {
 		return p, nil
 	}
@@ -128,6 +123,16 @@ func (s *supervisor) startTask(ctx context.Context, label string, t Task) (*Proc
 		p.Kill()
 		return nil, context.Cause(ctx)
 	}
+}
+
+// newTask makes a task's process.
+func (s *supervisor) newTask(ctx context.Context, label string) *Proc {
+	p := &Proc{
+		sys: s.p.sys, id: s.p.sys.nextID.Add(1), kind: taskKind, cheap: true, sup: s, born: time.Now(),
+		label: label, done: make(chan struct{}),
+	}
+	p.ctx, p.cancel = context.WithCancelCause(ctx)
+	return p
 }
 
 // admit links a task, if there is room.

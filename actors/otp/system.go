@@ -88,7 +88,7 @@ func (s *System) startTop(ctx context.Context, p *Proc, begin func() error) (*Pr
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
-		return nil, fmt.Errorf("starting %s: %w", p.path, ErrShutdown)
+		return nil, fmt.Errorf("starting %s: %w", p.Path(), ErrShutdown)
 	}
 	s.tops = append(s.tops, p)
 	s.mu.Unlock()
@@ -101,7 +101,7 @@ func (s *System) startTop(ctx context.Context, p *Proc, begin func() error) (*Pr
 	case <-ctx.Done():
 		p.killTree()
 		<-p.done
-		return nil, fmt.Errorf("starting %s: %w", p.path, context.Cause(ctx))
+		return nil, fmt.Errorf("starting %s: %w", p.Path(), context.Cause(ctx))
 	}
 	return s.reportStart(p, p.startError())
 }

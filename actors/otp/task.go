@@ -3,6 +3,7 @@ package otp
 import (
 	"context"
 	"errors"
+	"fmt"
 )
 
 // Task is what a process without a mailbox does: Run in a goroutine. The
@@ -95,6 +96,88 @@ func (p *Proc) settle(reason error) {
 // wait for t.Init, if there is one. The error is a [*DownError] when the
 // supervisor is not running, and [ErrMaxChildren] when it is full.
 func StartTask(ctx context.Context, sup Target, label string, t Task) (*Proc, error) {
+	s, err := taskSupervisor(sup)
+	if err != nil {
+		return nil, err
+	}
+	return s.startTask(ctx, label, t)
+}
+
+// RunTask runs fn as a temporary child of a [Dynamic] supervisor, as StartTask
+// does, but in the caller's goroutine, and returns when fn has returned.
+//
+// fn's context is the process's: it has ctx's values and deadline and ends with
+// ctx, and with the reason as cause as soon as the process is told to end.
+//
+// fn's error is the caller's affair, no failure of the process. A panic in fn is
+// one: it is returned as a [*PanicError]. After runtime.Goexit the process ends
+// with [ErrGoexit], and the goroutine goes on ending. If the process was told to
+// end, and fn therefore returned an error of its context, that comes in an
+// [*EndedError]; it also stands for a nil that came after the process had been
+// abandoned.
+//
+// fn was not called if the error is [ErrMaxChildren], or a [*DownError] with the
+// supervisor's name because that is not running.
+func RunTask(ctx context.Context, sup Target, label string, fn func(ctx context.Context) error) (err error) {
+	s, err := taskSupervisor(sup)
+	if err != nil {
+		return err
+	}
+	p := s.newTask(ctx, label)
+	p.phase, p.begun = running, true
+	if err := s.admit(p); err != nil {
+		p.cancel(err)
+		return err
+	}
+	returned := false
+	defer func() {
+		if returned {
+			err = p.leave(err)
+			return
+		}
+		err = recovered(recover())
+		p.settle(err)
+		p.finish()
+	}()
+	err = fn(p.ctx)
+	returned = true
+	return err
+}
+
+// leave ends a process of RunTask whose function has returned result, and
+// returns what its caller gets.
+func (p *Proc) leave(result error) error {
+	told := p.over.Load()
+	p.finish()
+	if !told {
+		return result
+	}
+	p.mu.Lock()
+	reason, late := p.reason, p.stuck
+	p.mu.Unlock()
+	if late && result == nil || errors.Is(result, context.Canceled) ||
+		result != nil && errors.Is(result, context.Cause(p.ctx)) {
+		return &EndedError{Reason: reason, Err: result}
+	}
+	return result
+}
+
+// EndedError is what [RunTask] returns when its process was told to end with
+// Reason before fn was through. Err is what fn returned.
+type EndedError struct{ Reason, Err error }
+
+func (e *EndedError) Error() string { return fmt.Sprintf("process was ended: %v", e.Reason) }
+
+// Unwrap gives both errors.
+func (e *EndedError) Unwrap() []error {
+	if e.Err == nil {
+		return []error{e.Reason}
+	}
+	return []error{e.Reason, e.Err}
+}
+
+// taskSupervisor returns the supervisor that is to get a task.
+func taskSupervisor(sup Target) (*supervisor, error) {
 	p, name := sup.target()
 	switch {
 	case p == nil:
@@ -102,5 +185,5 @@ func StartTask(ctx context.Context, sup Target, label string, t Task) (*Proc, er
 	case p.own == nil:
 		return nil, ErrNotSupervisor
 	}
-	return p.own.startTask(ctx, label, t)
+	return p.own, nil
 }

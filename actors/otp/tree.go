@@ -35,7 +35,7 @@ type Node struct {
 	StartedAt  time.Time // of the running incarnation
 	Mailbox    int       // messages that wait
 	ChildCount int       // running children
-	Leaked     int       // abandoned processes of this path that still run
+	Leaked     int       // abandoned processes of this path that still run; of a Dynamic supervisor: its tasks
 	Children   []Node    // in start order; of Dynamic supervisors only if asked
 }
 
@@ -47,23 +47,33 @@ func (s *System) Tree(instances bool) []Node {
 	tops := slices.Clone(s.tops)
 	leaks := make(map[string]int, len(s.leaked))
 	for p := range s.leaked {
-		leaks[p.path]++
+		leaks[p.place()]++
 	}
 	s.mu.Unlock()
 	nodes := make([]Node, 0, len(tops))
 	for _, p := range tops {
 		n := p.node(instances, leaks)
-		n.ID = p.path
+		n.ID = p.label
 		nodes = append(nodes, n)
 	}
 	return nodes
 }
 
+// place returns the path of the node that counts p when it has leaked: its own,
+// unless that went with it.
+func (p *Proc) place() string {
+	if p.cheap {
+		return p.sup.p.Path()
+	}
+	return p.Path()
+}
+
 // node describes a process.
 func (p *Proc) node(instances bool, leaks map[string]int) Node {
+	path := p.Path()
 	n := Node{
-		Path: p.path, Name: p.name, Type: p.childType(),
-		StartedAt: p.born, Mailbox: p.Mailbox(), Leaked: leaks[p.path],
+		Path: path, Name: p.name, Type: p.childType(),
+		StartedAt: p.born, Mailbox: p.Mailbox(), Leaked: leaks[path],
 	}
 	n.Status, n.Detail = p.status()
 	if p.own != nil {
@@ -132,7 +142,7 @@ func (s *supervisor) instanceRowsLocked() []child {
 
 // childNode describes one row.
 func (s *supervisor) childNode(row *child, instances bool, leaks map[string]int) Node {
-	path := s.p.path + "/" + row.spec.ID
+	path := s.p.Path() + "/" + row.spec.ID
 	n := Node{Path: path, Type: row.spec.childType(), Leaked: leaks[path]}
 	if row.proc != nil {
 		n = row.proc.node(instances, leaks)
