@@ -83,5 +83,5 @@
 // protoactor carries the servers: an actor with a mailbox each. Its supervision
 // restarts in place, with the old queue and the old timers, all children at once;
 // its futures learn of a crash by timeout; its mailboxes cannot refuse. So one
-// file (proc.go) uses the actor, and the rest is made here.
+// file (engine.go) uses the actor, and the rest is made here.
 package otp

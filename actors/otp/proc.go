@@ -1,84 +1,292 @@
 package otp
 
 import (
-	"fmt"
-	"log/slog" //nolint:depguard // protoactor logs with it
-	"strconv"
-
-	"github.com/asynkron/protoactor-go/actor"
-	"github.com/rs/zerolog"
+	"context"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
 )
 
-// This is the only file that knows protoactor. It is used for what it is good
-// at: an actor per server with system messages before user messages. Its
-// supervision, names, futures, watches and timers are not used.
+// kind tells what runs in a process.
+type kind uint8
 
-// engine is the actor system under a [System].
-type engine struct {
-	actors *actor.ActorSystem
-	pool   *dispatcher
+const (
+	serverKind kind = iota
+	supervisorKind
+	taskKind
+)
+
+// phase is how far a process has come. It only grows.
+type phase uint8
+
+const (
+	starting phase = iota
+	running
+	ending // has a reason to end; callbacks may still run
+	dead   // nobody may notice it any more, except that its goroutine may be stuck
+)
+
+// Proc is one incarnation of a process: a server, a supervisor or a task. A
+// restart makes a new Proc. Its methods may be used from any goroutine, for ever.
+// [Call] and [Cast] take a nil Proc for no process.
+type Proc struct {
+	sys    *System
+	id     uint64     // unique in its system
+	label  string     // last part of its path
+	spec   *ChildSpec // nil: no supervisor
+	name   string     // registered name; empty: none
+	kind   kind
+	drain  bool        // an order to end waits its turn in the queue
+	sup    *supervisor // the supervisor it belongs to, nil: none
+	own    *supervisor // what it is itself, if it is a supervisor
+	cheap  bool        // a task of StartTask or RunTask: no events, no note to its supervisor
+	box    *mailbox    // nil: a task
+	born   time.Time
+	up     chan struct{}   // closed when Init is over, well or not
+	done   chan struct{}   // closed when it is dead
+	ctx    context.Context //nolint:containedctx // the process's own, handed to its callbacks
+	cancel context.CancelCauseFunc
+	shown  atomic.Bool // its name is visible
+	over   atomic.Bool // phase >= ending, readable without the lock
+	hidden atomic.Bool // an orphan: it and what it starts have no names
+
+	mu       sync.Mutex // guards what follows
+	phase    phase
+	begun    bool // Init has succeeded
+	killed   bool
+	ordered  bool // told to end by Exit: whoever did so keeps the time
+	stuck    bool // was abandoned
+	reason   error
+	failure  error                   // why Init failed
+	stopping chan struct{}           // made on demand, closed when phase becomes ending
+	soft     context.Context         //nolint:containedctx // the process's own, handed to Async
+	softEnd  context.CancelCauseFunc // ends soft, the context of Async
+	watchers map[*watch]struct{}
+	told     bool // watchers have been called
+	timers   map[*timer]struct{}
+	grace    *time.Timer // abandons it after a kill
+	detail   string      // why it is suspended
 }
 
-func newEngine(logger zerolog.Logger) *engine {
-	actors := actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger {
-		return slog.New(zerolog.NewSlogHandler(logger.Level(max(logger.GetLevel(), zerolog.WarnLevel))))
-	}))
-	return &engine{actors: actors, pool: &dispatcher{}}
-}
-
-// spawn makes the actor of s. Init runs in the actor's own goroutine.
-func (e *engine) spawn(s *server) error {
-	props := actor.PropsFromProducer(
-		func() actor.Actor { return host{s} },
-		actor.WithMailbox(func() actor.Mailbox { return nativeMailbox{s.p.box} }),
-		actor.WithDispatcher(e.pool),
-	)
-	// The id is unique for ever: a late finisher must not unregister a successor.
-	_, err := e.actors.Root.SpawnNamed(props, s.p.Path()+"#"+strconv.FormatUint(s.p.id, 10))
-	if err != nil {
-		return fmt.Errorf("spawning %s: %w", s.p.Path(), err)
+// Name returns the registered name, or the path of a process without one.
+func (p *Proc) Name() string {
+	if p == nil {
+		return "(none)"
 	}
-	return nil
+	if p.name == "" {
+		return p.Path()
+	}
+	return p.name
 }
 
-// close ends the actor system. It stops no actor.
-func (e *engine) close() {
-	e.pool.close()
-	e.actors.Shutdown()
+// Path returns the place in the tree: the ids from the root down. It is built
+// when asked for, because most processes end before anybody asks.
+func (p *Proc) Path() string {
+	if p.sup == nil {
+		return p.label
+	}
+	return p.sup.p.Path() + "/" + p.label
 }
 
-// host is the actor in which a server lives.
-type host struct{ s *server }
+// Supervisor returns the process's supervisor, nil if it has none.
+func (p *Proc) Supervisor() *Proc {
+	if p.sup == nil {
+		return nil
+	}
+	return p.sup.p
+}
 
-// Receive is a table of contents: what protoactor delivers, and what we do.
-func (h host) Receive(c actor.Context) {
-	switch m := c.Message().(type) {
-	case *actor.Started:
-		h.s.boot()
-	case *batch:
-		h.s.serve(m.letters)
-	case wake: // only look at the state, below
-	case *actor.Stopped: // unregistered: nothing of ours can fail any more
-		h.s.p.finish()
+// childID returns the id of the child specification.
+func (p *Proc) childID() string {
+	if p.spec == nil {
+		return ""
+	}
+	return p.spec.ID
+}
+
+// childType returns the type as a supervisor counts it.
+func (p *Proc) childType() ChildType {
+	if p.kind == supervisorKind {
+		return Supervisor
+	}
+	return Worker
+}
+
+// Done is closed when the process has ended: Terminate has run, the name is free.
+func (p *Proc) Done() <-chan struct{} { return p.done }
+
+// Alive reports whether the process has not ended.
+func (p *Proc) Alive() bool {
+	select {
+	case <-p.done:
+		return false
+	default:
+		return true
+	}
+}
+
+// Reason returns why the process ended, nil while it has not.
+func (p *Proc) Reason() error {
+	if p.Alive() {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.reason
+}
+
+// Mailbox returns how many messages wait or are being handled.
+func (p *Proc) Mailbox() int {
+	if p.box == nil {
+		return 0
+	}
+	return p.box.length()
+}
+
+// Kill ends the process at once, as exit(Pid, kill) does: Terminate does not
+// run. What does not return within the system's KillGrace is abandoned.
+func (p *Proc) Kill() {
+	p.mu.Lock()
+	if p.phase == dead {
+		p.mu.Unlock()
 		return
-	default: // Stopping
+	}
+	if !p.killed {
+		p.killed = true
+		p.grace = time.AfterFunc(p.sys.opts.KillGrace, p.abandon)
+	}
+	p.endLocked(ErrKilled)
+	p.mu.Unlock()
+	p.cancel(ErrKilled)
+	p.wake(ErrKilled)
+}
+
+// Exit asks the process to end with reason, as an exit signal of its supervisor
+// does: a server runs Terminate, a supervisor first stops its children, a task
+// finds its context cancelled. It does not wait; see [Proc.Done].
+func (p *Proc) Exit(reason error) {
+	if reason == nil {
+		reason = ErrNormal
+	}
+	if p.kind == supervisorKind || p.drain {
+		p.box.post(letter{kind: orderLetter, body: reason})
 		return
 	}
-	if h.s.ended() {
-		c.Stop(c.Self())
+	p.obey(reason)
+}
+
+// obey ends the process because it was told to.
+func (p *Proc) obey(reason error) {
+	p.mu.Lock()
+	first := p.endLocked(reason)
+	p.ordered = true
+	p.mu.Unlock()
+	if first {
+		p.wake(reason)
 	}
 }
 
-// nativeMailbox shows our mailbox to protoactor.
-type nativeMailbox struct{ box *mailbox }
-
-func (m nativeMailbox) PostUserMessage(message any) {
-	m.box.post(letter{kind: infoLetter, body: message})
+// endLocked does what end does, short of waking the process.
+func (p *Proc) endLocked(reason error) bool {
+	if p.phase >= ending {
+		return false
+	}
+	p.phase, p.reason = ending, reason
+	p.over.Store(true)
+	if p.stopping != nil {
+		close(p.stopping)
+	}
+	if p.softEnd != nil {
+		p.softEnd(reason)
+	}
+	return true
 }
-func (m nativeMailbox) PostSystemMessage(message any) { m.box.postSystem(message) }
-func (m nativeMailbox) Start()                        { m.box.start() }
-func (m nativeMailbox) UserMessageCount() int         { return m.box.length() }
 
-func (m nativeMailbox) RegisterHandlers(invoker actor.MessageInvoker, _ actor.Dispatcher) {
-	m.box.register(invoker)
+// wake makes the process notice that it has to end.
+func (p *Proc) wake(reason error) {
+	if p.box != nil {
+		p.box.poke()
+		return
+	}
+	p.cancel(reason)
+}
+
+// crash ends the process because a callback failed. It replaces the reason of
+// an end that is under way, as a crash in terminate does in OTP.
+func (p *Proc) crash(reason error) {
+	p.mu.Lock()
+	if !p.endLocked(reason) && p.phase == ending && !p.killed {
+		p.reason = reason
+	}
+	p.mu.Unlock()
+	p.wake(reason)
+}
+
+// recovered turns what stopped a callback into a reason: a panic value, or nil
+// for runtime.Goexit. It is called before the stack is unwound.
+func recovered(value any) error {
+	if value == nil {
+		return ErrGoexit
+	}
+	return &PanicError{Value: value, Stack: debug.Stack()}
+}
+
+// why returns the reason that the process has to end, nil if it has not.
+func (p *Proc) why() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.reason
+}
+
+// deadline returns how long a process that ends by itself may take for that: a
+// callback that hangs must not keep its supervisor from restarting it. Infinity
+// if somebody else keeps the time.
+func (p *Proc) deadline() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.ordered || p.kind == supervisorKind:
+		return Infinity
+	case p.spec == nil || p.spec.patience() == BrutalKill:
+		return defaultShutdown
+	default:
+		return p.spec.patience()
+	}
+}
+
+// isKilled reports whether the process was killed.
+func (p *Proc) isKilled() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.killed
+}
+
+// succeed marks Init as done and shows the name.
+func (p *Proc) succeed() {
+	p.mu.Lock()
+	p.begun = true
+	if p.phase == starting {
+		p.phase = running
+	}
+	p.mu.Unlock()
+	p.sys.names.publish(p.name, p)
+	if p.up != nil {
+		close(p.up)
+	}
+}
+
+// fail marks Init as failed.
+func (p *Proc) fail(err error) {
+	p.mu.Lock()
+	p.failure = err
+	p.endLocked(err)
+	p.mu.Unlock()
+}
+
+// startError returns why Init failed. Only valid after up was closed.
+func (p *Proc) startError() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.failure
 }
