@@ -27,7 +27,7 @@ func newEngine(logger zerolog.Logger) *engine {
 }
 
 // spawn makes the actor of s. Init runs in the actor's own goroutine.
-func (e *engine) spawn(s *server) error {
+func (e *engine) spawn(s *server) {
 	props := actor.PropsFromProducer(
 		func() actor.Actor { return host{s} },
 		actor.WithMailbox(func() actor.Mailbox { return nativeMailbox{s.p.box} }),
@@ -36,9 +36,9 @@ func (e *engine) spawn(s *server) error {
 	// The id is unique for ever: a late finisher must not unregister a successor.
 	_, err := e.actors.Root.SpawnNamed(props, s.p.Path()+"#"+strconv.FormatUint(s.p.id, 10))
 	if err != nil {
-		return fmt.Errorf("spawning %s: %w", s.p.Path(), err)
+		s.p.fail(fmt.Errorf("spawning %s: %w", s.p.Path(), err))
+		s.p.finish()
 	}
-	return nil
 }
 
 // close ends the actor system. It stops no actor.

@@ -7,7 +7,8 @@ import (
 
 // A process is made in three steps, so that whoever can see it finds it whole:
 // newProc and one of the as methods furnish it, then it is linked or listed,
-// then launch begins its start. Proc.up tells when the start is over.
+// then it begins. It takes its name itself, as in OTP, so whoever is told of it
+// by name can write to it. Proc.up tells when the start is over.
 
 // newProc makes a process that does nothing yet.
 func (s *System) newProc(k kind, label, name string) *Proc {
@@ -21,28 +22,25 @@ func (s *System) newProc(k kind, label, name string) *Proc {
 
 // asServer makes p run a Server; limit bounds its mailbox. The result begins the
 // start.
-func (p *Proc) asServer(mk func() Server, limit int) (begin func() error) {
+func (p *Proc) asServer(mk func() Server, limit int) (begin func()) {
 	srv := &server{p: p, make: mk}
 	p.box = newMailbox(limit, p.sys.engine.pool.Schedule, srv.unwound)
-	return func() error { return p.sys.engine.spawn(srv) }
+	return func() { p.sys.engine.spawn(srv) }
 }
 
 // asSupervisor makes p run a supervisor.
-func (p *Proc) asSupervisor(mk func() SupSpec) (begin func() error) {
+func (p *Proc) asSupervisor(mk func() SupSpec) (begin func()) {
 	p.own = &supervisor{p: p, make: mk, links: map[*Proc]struct{}{}}
 	return p.asServer(func() Server { return p.own }, 0)
 }
 
 // asTask makes p run a Task.
-func (p *Proc) asTask(mk func() Task) (begin func() error) {
-	return func() error {
-		p.sys.engine.pool.Schedule(func() { p.runTask(mk) })
-		return nil
-	}
+func (p *Proc) asTask(mk func() Task) (begin func()) {
+	return func() { p.sys.engine.pool.Schedule(func() { p.runTask(mk) }) }
 }
 
 // asChild makes p run what a child specification says.
-func (p *Proc) asChild(spec *ChildSpec, args any) (begin func() error) {
+func (p *Proc) asChild(spec *ChildSpec, args any) (begin func()) {
 	switch {
 	case spec.Server != nil:
 		return p.asServer(spec.Server, spec.Mailbox)
@@ -59,19 +57,13 @@ func (p *Proc) asChild(spec *ChildSpec, args any) (begin func() error) {
 	}
 }
 
-// launch takes the name and begins the start. An error means that nothing was
-// started.
-func (p *Proc) launch(begin func() error) error {
-	names := p.sys.names
-	if other := names.reserve(p.name, p); other != nil {
+// enter takes the name, as the first thing that a process does.
+func (p *Proc) enter() error {
+	if other := p.sys.names.reserve(p.name, p); other != nil {
 		return &AlreadyStartedError{Proc: other}
 	}
 	if p.hidden.Load() {
-		names.release(p.name, p) // it became an orphan just now
-	}
-	if err := begin(); err != nil {
-		names.release(p.name, p)
-		return err
+		p.sys.names.release(p.name, p) // it became an orphan just now
 	}
 	return nil
 }

@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// registry maps names to processes. A name is reserved when its process is
-// started and shown when Init has succeeded, so nobody sees a half-made one;
+// registry maps names to processes. A name is reserved before Init and
+// shown when that has succeeded, so nobody sees a half-made one;
 // it is freed before the end of the process can be noticed.
 type registry struct {
 	mu    sync.RWMutex // guards what follows

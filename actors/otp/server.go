@@ -92,9 +92,7 @@ func (s *server) boot() {
 		return // ended before it began
 	}
 	s.guard(func() {
-		s.impl = s.make()
-		s.ctx = &Ctx{s: s}
-		if err := s.impl.Init(s.ctx); err != nil {
+		if err := s.init(); err != nil {
 			s.p.fail(err)
 			return
 		}
@@ -103,6 +101,15 @@ func (s *server) boot() {
 			s.p.succeed()
 		}
 	})
+}
+
+func (s *server) init() error {
+	if err := s.p.enter(); err != nil {
+		return err
+	}
+	s.impl = s.make()
+	s.ctx = &Ctx{s: s}
+	return s.impl.Init(s.ctx)
 }
 
 // serve handles letters until the process has to end.

@@ -34,18 +34,12 @@ func (s *supervisor) start(row *child) (*Proc, error) {
 	if !s.link(p) {
 		panic(unwind{})
 	}
-	err := p.launch(begin)
-	if err != nil {
-		s.unlink(p)
-		p.cancel(err)
-	} else {
-		err = s.awaitStart(p, row.spec.StartTimeout)
-	}
-	return p.sys.reportStart(p, err)
+	begin()
+	return p.sys.reportStart(p, s.awaitStart(p, row.spec.StartTimeout))
 }
 
 // newChild makes the process of a row, not started yet.
-func (s *supervisor) newChild(row *child) (p *Proc, begin func() error) {
+func (s *supervisor) newChild(row *child) (p *Proc, begin func()) {
 	label, name := row.spec.ID, row.spec.Name
 	switch {
 	case row.key != "":

@@ -84,7 +84,7 @@ func (s *System) Start(name string, mk func() Server) (*Proc, error) {
 	return s.startTop(s.base, p, p.asServer(mk, 0))
 }
 
-func (s *System) startTop(ctx context.Context, p *Proc, begin func() error) (*Proc, error) {
+func (s *System) startTop(ctx context.Context, p *Proc, begin func()) (*Proc, error) {
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
@@ -92,10 +92,7 @@ func (s *System) startTop(ctx context.Context, p *Proc, begin func() error) (*Pr
 	}
 	s.tops = append(s.tops, p)
 	s.mu.Unlock()
-	if err := p.launch(begin); err != nil {
-		s.forget(p)
-		return nil, err
-	}
+	begin()
 	select {
 	case <-p.up:
 	case <-ctx.Done():

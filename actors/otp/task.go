@@ -35,6 +35,10 @@ func (p *Proc) live(mk func() Task) error {
 	if p.over.Load() {
 		return p.why()
 	}
+	if err := p.enter(); err != nil {
+		p.fail(err)
+		return err
+	}
 	t := mk()
 	if t.Init != nil {
 		if err := t.Init(p.ctx); err != nil {
