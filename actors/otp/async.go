@@ -27,7 +27,7 @@ func (p *Proc) runAsync(ctx context.Context, f func(ctx context.Context) any) {
 	}()
 	result := f(ctx)
 	finished = true
-	p.box.post(letter{kind: infoLetter, body: result})
+	p.send(letter{kind: infoLetter, body: result})
 }
 
 // softContext returns the context that ends when p is asked to end.

@@ -92,7 +92,7 @@ func Cast(t Target, msg any) bool {
 	if p == nil || p.box == nil || !p.Alive() {
 		return false
 	}
-	return p.box.post(letter{kind: castLetter, body: msg}) == posted
+	return p.send(letter{kind: castLetter, body: msg}) == posted
 }
 
 // callLimit returns how long a call may take beyond what ctx says; 0: no limit.
@@ -112,7 +112,7 @@ func (p *Proc) call(ctx context.Context, limit time.Duration, req any) (reply an
 	s := p.sys.slot(limit)
 	defer p.sys.slots.Put(s)
 	from := From{slot: s, round: s.round.Load()}
-	switch p.box.post(letter{kind: callLetter, from: from, body: req}) {
+	switch p.send(letter{kind: callLetter, from: from, body: req}) {
 	case refused:
 		s.settle(from)
 		return nil, false, fmt.Errorf("calling %s: %w", p.Name(), ErrOverload)

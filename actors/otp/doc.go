@@ -78,10 +78,15 @@
 //     does not spoil the count of active children.
 //   - There are no links but the one to the supervisor. Use monitors.
 //
-// # Why not protoactor's own means
+// # protoactor
 //
-// protoactor carries the servers: an actor with a mailbox each. Its supervision
-// restarts in place, with the old queue and the old timers, all children at once;
-// its futures learn of a crash by timeout; its mailboxes cannot refuse. So one
-// file (engine.go) uses the actor, and the rest is made here.
+// protoactor is the engine of the servers: an actor each, messages by its PIDs, a
+// receiver middleware that counts them and their time ([Proc.Handled]). A parcel
+// comes back from the mailbox with its answer, so a full or dead process refuses
+// at once, and the middleware sees a batch as one message: a call takes 0.2 to
+// 0.35 of a RequestFuture (BenchmarkOTPCall, BenchmarkNativeCall).
+//
+// Its other means are not used. Its supervision restarts in place, with the old
+// queue and the old timers, all children at once; its futures learn of a crash by
+// timeout; its mailboxes cannot refuse. One file (engine.go) knows it.
 package otp

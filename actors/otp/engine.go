@@ -4,20 +4,27 @@ import (
 	"fmt"
 	"log/slog" //nolint:depguard // protoactor logs with it
 	"strconv"
+	"sync"
+	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/rs/zerolog"
 )
 
 // This is the only file that knows protoactor. It is used for what it is good
-// at: an actor per server with system messages before user messages. Its
-// supervision, names, futures, watches and timers are not used.
+// at: an actor per server, messages by its PIDs, system messages before user
+// messages, a middleware that counts. Its supervision, names, futures, watches
+// and timers are not used.
 
 // engine is the actor system under a [System].
 type engine struct {
-	actors *actor.ActorSystem
-	pool   *dispatcher
+	actors  *actor.ActorSystem
+	pool    *dispatcher
+	parcels sync.Pool // of *parcel
 }
+
+// address is where a server's letters go.
+type address struct{ pid *actor.PID }
 
 func newEngine(logger zerolog.Logger) *engine {
 	actors := actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger {
@@ -26,15 +33,21 @@ func newEngine(logger zerolog.Logger) *engine {
 	return &engine{actors: actors, pool: &dispatcher{}}
 }
 
+// address returns the address of p. It is unique for ever: a late finisher must
+// not unregister a successor.
+func (e *engine) address(p *Proc) address {
+	return address{e.actors.NewLocalPID(p.Path() + "#" + strconv.FormatUint(p.id, 10))}
+}
+
 // spawn makes the actor of s. Init runs in the actor's own goroutine.
 func (e *engine) spawn(s *server) {
 	props := actor.PropsFromProducer(
 		func() actor.Actor { return host{s} },
-		actor.WithMailbox(func() actor.Mailbox { return nativeMailbox{s.p.box} }),
+		actor.WithMailbox(func() actor.Mailbox { return &nativeMailbox{box: s.p.box} }),
 		actor.WithDispatcher(e.pool),
+		actor.WithReceiverMiddleware(s.meter),
 	)
-	// The id is unique for ever: a late finisher must not unregister a successor.
-	_, err := e.actors.Root.SpawnNamed(props, s.p.Path()+"#"+strconv.FormatUint(s.p.id, 10))
+	_, err := e.actors.Root.SpawnNamed(props, s.p.address.pid.GetId())
 	if err != nil {
 		s.p.fail(fmt.Errorf("spawning %s: %w", s.p.Path(), err))
 		s.p.finish()
@@ -69,16 +82,73 @@ func (h host) Receive(c actor.Context) {
 	}
 }
 
-// nativeMailbox shows our mailbox to protoactor.
-type nativeMailbox struct{ box *mailbox }
-
-func (m nativeMailbox) PostUserMessage(message any) {
-	m.box.post(letter{kind: infoLetter, body: message})
+// meter is the middleware that counts the messages and the time that they take:
+// two looks at the clock per batch.
+func (s *server) meter(next actor.ReceiverFunc) actor.ReceiverFunc {
+	return func(c actor.ReceiverContext, envelope *actor.MessageEnvelope) {
+		b, ok := envelope.Message.(*batch)
+		if !ok {
+			next(c, envelope)
+			return
+		}
+		n, begin := len(b.letters), time.Now()
+		defer func() { // runs after runtime.Goexit too
+			s.p.messages.Add(int64(n))
+			s.p.busy.Add(int64(time.Since(begin)))
+		}()
+		next(c, envelope)
+	}
 }
-func (m nativeMailbox) PostSystemMessage(message any) { m.box.postSystem(message) }
-func (m nativeMailbox) Start()                        { m.box.start() }
-func (m nativeMailbox) UserMessageCount() int         { return m.box.length() }
 
-func (m nativeMailbox) RegisterHandlers(invoker actor.MessageInvoker, _ actor.Dispatcher) {
-	m.box.register(invoker)
+// parcel carries a letter through protoactor to a mailbox, and its answer back:
+// posting is synchronous, so that the sender can be refused.
+type parcel struct {
+	letter letter
+	result postResult
+}
+
+// IgnoreDeadLetterLogging keeps protoactor from writing about a parcel that came
+// too late: its sender is told.
+func (*parcel) IgnoreDeadLetterLogging() {}
+
+// send brings l to the mailbox of the actor.
+func (e *engine) send(to address, l letter) postResult {
+	p, ok := e.parcels.Get().(*parcel)
+	if !ok {
+		p = &parcel{}
+	}
+	p.letter, p.result = l, dropped
+	e.actors.Root.Send(to.pid, p)
+	result := p.result
+	p.letter = letter{}
+	e.parcels.Put(p)
+	return result
+}
+
+// nativeMailbox shows our mailbox to protoactor, and protoactor to our mailbox.
+type nativeMailbox struct {
+	box      *mailbox
+	invoker  actor.MessageInvoker
+	envelope actor.MessageEnvelope // kept, because the middleware wants one
+}
+
+func (m *nativeMailbox) PostUserMessage(message any) {
+	if p, ok := message.(*parcel); ok {
+		p.result = m.box.post(p.letter)
+	}
+}
+func (m *nativeMailbox) PostSystemMessage(message any) { m.box.postSystem(message) }
+func (m *nativeMailbox) Start()                        { m.box.start() }
+func (m *nativeMailbox) UserMessageCount() int         { return m.box.length() }
+
+func (m *nativeMailbox) RegisterHandlers(invoker actor.MessageInvoker, _ actor.Dispatcher) {
+	m.invoker = invoker
+	m.box.register(m)
+}
+
+func (m *nativeMailbox) InvokeSystemMessage(message any) { m.invoker.InvokeSystemMessage(message) }
+
+func (m *nativeMailbox) InvokeUserMessage(message any) {
+	m.envelope.Message = message
+	m.invoker.InvokeUserMessage(&m.envelope)
 }

@@ -1,10 +1,12 @@
 package otp
 
 import (
+	"bytes"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 )
 
@@ -46,6 +48,23 @@ func TestEngineForgetsTheDead(t *testing.T) {
 	}
 	require.True(t, s.Shutdown(t.Context()).Clean())
 	require.Equal(t, before, registered(s))
+}
+
+// TestEngineRefuses sends to an actor that is not there: the sender learns of it
+// at once, and nothing is logged.
+func TestEngineRefuses(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	s := New(Options{Logger: zerolog.New(&log), OnEvent: func(Event) {}})
+	p, err := s.Start("a", func() Server { return idler{} })
+	require.NoError(t, err)
+	require.Equal(t, posted, p.send(letter{kind: infoLetter, body: 1}))
+	require.Equal(t, dropped, s.engine.send(address{s.engine.actors.NewLocalPID("nobody")}, letter{}))
+	p.Kill()
+	<-p.Done()
+	require.Equal(t, dropped, p.send(letter{kind: infoLetter, body: 2}))
+	require.True(t, s.Shutdown(t.Context()).Clean())
+	require.NotContains(t, log.String(), "DeadLetter")
 }
 
 func TestDispatcher(t *testing.T) {

@@ -25,6 +25,7 @@ func (s *System) newProc(k kind, label, name string) *Proc {
 func (p *Proc) asServer(mk func() Server, limit int) (begin func()) {
 	srv := &server{p: p, make: mk}
 	p.box = newMailbox(limit, p.sys.engine.pool.Schedule, srv.unwound)
+	p.address = p.sys.engine.address(p)
 	return func() { p.sys.engine.spawn(srv) }
 }
 

@@ -27,7 +27,7 @@ func (c *Ctx) Monitor(p *Proc) (demonitor func()) {
 	c.monitors[m] = struct{}{}
 	notify := func(reason error) {
 		m.down.Reason = reason
-		watcher.box.post(letter{kind: infoLetter, body: &downNotice{m: m, c: c}})
+		watcher.send(letter{kind: infoLetter, body: &downNotice{m: m, c: c}})
 	}
 	if p == nil {
 		m.unwatch = func() {}

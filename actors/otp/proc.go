@@ -31,25 +31,28 @@ const (
 // restart makes a new Proc. Its methods may be used from any goroutine, for ever.
 // [Call] and [Cast] take a nil Proc for no process.
 type Proc struct {
-	sys    *System
-	id     uint64     // unique in its system
-	label  string     // last part of its path
-	spec   *ChildSpec // nil: no supervisor
-	name   string     // registered name; empty: none
-	kind   kind
-	drain  bool        // an order to end waits its turn in the queue
-	sup    *supervisor // the supervisor it belongs to, nil: none
-	own    *supervisor // what it is itself, if it is a supervisor
-	cheap  bool        // a task of StartTask or RunTask: no events, no note to its supervisor
-	box    *mailbox    // nil: a task
-	born   time.Time
-	up     chan struct{}   // closed when Init is over, well or not
-	done   chan struct{}   // closed when it is dead
-	ctx    context.Context //nolint:containedctx // the process's own, handed to its callbacks
-	cancel context.CancelCauseFunc
-	shown  atomic.Bool // its name is visible
-	over   atomic.Bool // phase >= ending, readable without the lock
-	hidden atomic.Bool // an orphan: it and what it starts have no names
+	sys      *System
+	id       uint64     // unique in its system
+	label    string     // last part of its path
+	spec     *ChildSpec // nil: no supervisor
+	name     string     // registered name; empty: none
+	kind     kind
+	drain    bool         // an order to end waits its turn in the queue
+	sup      *supervisor  // the supervisor it belongs to, nil: none
+	own      *supervisor  // what it is itself, if it is a supervisor
+	cheap    bool         // a task of StartTask or RunTask: no events, no note to its supervisor
+	box      *mailbox     // nil: a task
+	address  address      // of box
+	messages atomic.Int64 // handled
+	busy     atomic.Int64 // nanoseconds that they took
+	born     time.Time
+	up       chan struct{}   // closed when Init is over, well or not
+	done     chan struct{}   // closed when it is dead
+	ctx      context.Context //nolint:containedctx // the process's own, handed to its callbacks
+	cancel   context.CancelCauseFunc
+	shown    atomic.Bool // its name is visible
+	over     atomic.Bool // phase >= ending, readable without the lock
+	hidden   atomic.Bool // an orphan: it and what it starts have no names
 
 	mu       sync.Mutex // guards what follows
 	phase    phase
@@ -143,6 +146,15 @@ func (p *Proc) Mailbox() int {
 	}
 	return p.box.length()
 }
+
+// Handled returns how many messages the process has handled, and how long that
+// took in all.
+func (p *Proc) Handled() (messages int64, busy time.Duration) {
+	return p.messages.Load(), time.Duration(p.busy.Load())
+}
+
+// send puts l into the mailbox.
+func (p *Proc) send(l letter) postResult { return p.sys.engine.send(p.address, l) }
 
 // Kill ends the process at once, as exit(Pid, kill) does: Terminate does not
 // run. What does not return within the system's KillGrace is abandoned.

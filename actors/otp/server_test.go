@@ -271,6 +271,51 @@ func TestBatchServer(t *testing.T) {
 	})
 }
 
+// TestHandled counts messages, one by one and in batches, and the time that they
+// take; a crash counts too.
+func TestHandled(t *testing.T) {
+	t.Parallel()
+	for name, mk := range map[string]func(held chan struct{}) otp.Server{
+		"one by one": func(held chan struct{}) otp.Server {
+			return puppet{cast: func(_ *otp.Ctx, msg any) {
+				switch msg {
+				case "hold":
+					<-held
+				case "crash":
+					panic(errBoom)
+				}
+			}}
+		},
+		"in batches": func(held chan struct{}) otp.Server { return &committer{held: held} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				held := make(chan struct{})
+				sys := otptest.New(t)
+				p, err := sys.Start("root", func() otp.Server { return mk(held) })
+				require.NoError(t, err)
+				require.True(t, otp.Cast(p, "hold"))
+				otptest.Advance(time.Second)
+				close(held)
+				_, err = otp.Call[any](t.Context(), p, 7)
+				require.NoError(t, err)
+				synctest.Wait()
+
+				node := sys.Tree(false)[0]
+				require.EqualValues(t, 2, node.Messages)
+				require.Equal(t, time.Second, node.Busy)
+				require.True(t, otp.Cast(p, "crash"))
+				_ = otptest.Ended(t, p)
+				synctest.Wait()
+				messages, busy := p.Handled()
+				require.EqualValues(t, 3, messages)
+				require.Equal(t, time.Second, busy)
+			})
+		})
+	}
+}
+
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {

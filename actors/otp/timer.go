@@ -51,7 +51,7 @@ func (t *timer) fire() {
 	if t.every > 0 && t.queued.Swap(true) {
 		return
 	}
-	t.p.box.post(letter{kind: infoLetter, body: t})
+	t.p.send(letter{kind: infoLetter, body: t})
 }
 
 // rearm prepares the next tick. It returns false when the timer is over.

@@ -32,11 +32,13 @@ type Node struct {
 	Restarts   int    // since its supervisor was started
 	LastExit   string // reason of the last end, empty if none
 	LastExitAt time.Time
-	StartedAt  time.Time // of the running incarnation
-	Mailbox    int       // messages that wait
-	ChildCount int       // running children
-	Leaked     int       // abandoned processes of this path that still run; of a Dynamic supervisor: its tasks
-	Children   []Node    // in start order; of Dynamic supervisors only if asked
+	StartedAt  time.Time     // of the running incarnation
+	Mailbox    int           // messages that wait
+	Messages   int64         // handled by the running incarnation
+	Busy       time.Duration // that they took
+	ChildCount int           // running children
+	Leaked     int           // abandoned processes of this path that still run; of a Dynamic supervisor: its tasks
+	Children   []Node        // in start order; of Dynamic supervisors only if asked
 }
 
 // Tree returns the running roots and everything below them, as it is: it asks
@@ -76,6 +78,7 @@ func (p *Proc) node(instances bool, leaks map[string]int) Node {
 		StartedAt: p.born, Mailbox: p.Mailbox(), Leaked: leaks[path],
 	}
 	n.Status, n.Detail = p.status()
+	n.Messages, n.Busy = p.Handled()
 	if p.own != nil {
 		p.own.fill(&n, instances, leaks)
 	}
