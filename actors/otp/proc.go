@@ -291,6 +291,9 @@ func (p *Proc) succeed() {
 // fail marks Init as failed.
 func (p *Proc) fail(err error) {
 	p.mu.Lock()
+	if p.killed {
+		err = ErrKilled
+	}
 	p.failure = err
 	p.endLocked(err)
 	p.mu.Unlock()

@@ -8,10 +8,6 @@ import (
 	"time"
 )
 
-// unwind is what a supervisor panics with when it is killed while it waits for
-// a child; its process recovers it.
-type unwind struct{}
-
 // startRows starts the given rows in order, up to the first failure.
 func (s *supervisor) startRows(rows []*child) (failed *child, err error) {
 	for _, row := range slices.Clone(rows) {
@@ -28,14 +24,19 @@ func (s *supervisor) startRows(rows []*child) (failed *child, err error) {
 	return nil, nil
 }
 
-// start starts the child of a row and waits until its Init is over.
+// start starts the child of a row and waits until its Init is over. The error is
+// ErrKilled, and no event, when we are killed meanwhile.
 func (s *supervisor) start(row *child) (*Proc, error) {
 	p, begin := s.newChild(row)
 	if !s.link(p) {
-		panic(unwind{})
+		return nil, ErrKilled
 	}
 	begin()
-	return p.sys.reportStart(p, s.awaitStart(p, row.spec.StartTimeout))
+	err := s.awaitStart(p, row.spec.StartTimeout)
+	if s.p.isKilled() {
+		return nil, ErrKilled
+	}
+	return p.sys.reportStart(p, err)
 }
 
 // newChild makes the process of a row, not started yet.
@@ -61,6 +62,9 @@ func (s *supervisor) newChild(row *child) (p *Proc, begin func()) {
 // awaitStart waits until the Init of p is over.
 func (s *supervisor) awaitStart(p *Proc, limit time.Duration) error {
 	if !s.await(p.up, limit) {
+		if s.p.isKilled() {
+			return ErrKilled
+		}
 		p.Kill()
 		s.await(p.done, Infinity)
 		return ErrTimeout
@@ -73,7 +77,8 @@ func (s *supervisor) awaitStart(p *Proc, limit time.Duration) error {
 }
 
 // await waits for c, at most limit (0 and Infinity: without end). It returns
-// false when the time was over, and does not return when we are killed.
+// false when the time was over or we are killed. Then nothing of ours matters any
+// more, and our children must be left alone: they are told by orphan.
 func (s *supervisor) await(c <-chan struct{}, limit time.Duration) bool {
 	var expired <-chan time.Time
 	if limit > 0 && limit != Infinity {
@@ -87,7 +92,7 @@ func (s *supervisor) await(c <-chan struct{}, limit time.Duration) bool {
 	case <-expired:
 		return false
 	case <-s.p.ctx.Done():
-		panic(unwind{})
+		return false
 	}
 }
 

@@ -20,7 +20,7 @@ func (s *supervisor) stop(row *child) { s.stopWith(row, ErrShutdown) }
 
 // stopWith is stop with another reason than shutdown.
 func (s *supervisor) stopWith(row *child, reason error) {
-	if !row.alive() {
+	if !row.alive() || s.p.isKilled() {
 		return
 	}
 	p, limit := row.proc, row.spec.patience()
@@ -30,6 +30,9 @@ func (s *supervisor) stopWith(row *child, reason error) {
 			s.record(row, p)
 			return
 		}
+	}
+	if s.p.isKilled() {
+		return
 	}
 	p.Kill()
 	s.await(p.done, Infinity)
@@ -78,7 +81,7 @@ func (s *supervisor) awaitAll(procs []*Proc, expired <-chan time.Time) {
 				late.Kill()
 			}
 		case <-s.p.ctx.Done():
-			panic(unwind{})
+			return
 		}
 		s.await(p.done, Infinity) // killed: at most the grace
 	}

@@ -92,10 +92,15 @@ func (s *supervisor) Init(*Ctx) error {
 
 // HandleCall handles the requests of api.go.
 func (s *supervisor) HandleCall(c *Ctx, from From, req any) (any, error) {
-	if r, ok := req.(request); ok {
-		return r.handle(s)
+	r, ok := req.(request)
+	if !ok {
+		return s.Base.HandleCall(c, from, req)
 	}
-	return s.Base.HandleCall(c, from, req)
+	value, err := r.handle(s)
+	if s.p.isKilled() {
+		return NoReply, nil // the caller learns of our end
+	}
+	return value, err
 }
 
 // HandleInfo handles the end of a child.

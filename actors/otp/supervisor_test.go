@@ -196,6 +196,81 @@ func TestOrphans(t *testing.T) {
 	})
 }
 
+// TestKilledWhileItWaits kills a supervisor that waits for a child: who asked is
+// told of its end, it starts and stops nobody any more, and the children get its
+// reason, not a kill.
+func TestKilledWhileItWaits(t *testing.T) {
+	t.Parallel()
+	stubborn := func(*otp.Ctx, error) { <-time.After(5 * time.Second) }
+	for name, tc := range map[string]struct {
+		strategy otp.Strategy
+		hold     otp.ChildSpec
+		wait     func(ctx context.Context, root *otp.Proc) error
+	}{
+		"for a start": {otp.OneForOne, otp.ChildSpec{Server: puppet{}.make}, func(ctx context.Context, root *otp.Proc) error {
+			_, err := otp.StartChild(ctx, root, otp.ChildSpec{ID: "late", Server: puppet{init: func(*otp.Ctx) error {
+				<-time.After(5 * time.Second)
+				return nil
+			}}.make})
+			return err
+		}},
+		"for a stop": {
+			otp.OneForOne, otp.ChildSpec{Shutdown: otp.Infinity, Server: puppet{terminate: stubborn}.make},
+			func(ctx context.Context, root *otp.Proc) error { return otp.TerminateChild(ctx, root, "hold") },
+		},
+		"for a group": {
+			otp.OneForAll, otp.ChildSpec{Shutdown: otp.Infinity, Server: puppet{terminate: stubborn}.make},
+			func(ctx context.Context, root *otp.Proc) error {
+				_, err := otp.RestartRunning(ctx, root, "hold")
+				return err
+			},
+		},
+		"for its own end": {
+			otp.OneForOne, otp.ChildSpec{Shutdown: otp.Infinity, Server: puppet{terminate: stubborn}.make},
+			func(_ context.Context, root *otp.Proc) error {
+				root.Exit(otp.ErrShutdown)
+				<-root.Done()
+				return &otp.DownError{Reason: root.Reason()}
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var seen journal
+				sys := otptest.New(t, seen.hook)
+				var reasons []error
+				tc.hold.ID = "hold"
+				root := otptest.Tree(t, sys, otp.SupSpec{Strategy: tc.strategy, Children: []otp.ChildSpec{
+					{ID: "a", Shutdown: otp.BrutalKill, Server: puppet{
+						terminate: func(_ *otp.Ctx, reason error) { reasons = append(reasons, reason) },
+					}.make},
+					tc.hold,
+				}})
+				a, hold := sys.Whereis("root/a"), sys.Whereis("root/hold")
+				told := make(chan error, 1)
+				go func() { told <- tc.wait(t.Context(), root) }()
+				otptest.Advance(time.Second)
+				started := len(seen.of(otp.EventStarted))
+				begin := time.Now()
+				root.Kill()
+				var down *otp.DownError
+				require.ErrorAs(t, <-told, &down)
+				require.ErrorIs(t, down, otp.ErrKilled)
+				require.Zero(t, time.Since(begin), "at once")
+				require.Equal(t, otp.ErrKilled, otptest.Ended(t, a))
+				require.Equal(t, []error{otp.ErrKilled}, reasons, "terminated, not killed")
+				_ = otptest.Ended(t, hold)
+				otptest.Advance(time.Minute)
+				require.Empty(t, sys.Names())
+				require.Len(t, seen.of(otp.EventStarted), started)
+				require.Empty(t, seen.of(otp.EventStartFailed))
+				require.Zero(t, sys.Leaked())
+			})
+		})
+	}
+}
+
 func TestShutdownReport(t *testing.T) {
 	t.Parallel()
 	t.Run("stops roots in reverse order", func(t *testing.T) {
