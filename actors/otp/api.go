@@ -19,7 +19,7 @@ func ask[R any](ctx context.Context, sup Target, req request) (R, error) {
 	switch {
 	case p == nil:
 		return none, &DownError{Name: name, Reason: ErrNoProc}
-	case p.kind != supervisorKind:
+	case p.supervisor == nil:
 		return none, ErrNotSupervisor
 	}
 	value, _, err := p.call(ctx, 0, req)

@@ -47,7 +47,7 @@ func (r terminateChild) instance(s *supervisor) error {
 	case row != nil:
 		s.stop(row)
 		s.drop(row)
-	case r.proc.sup == s && r.proc.cheap:
+	case r.proc.parent == s && r.proc.cheap:
 		s.stop(&child{spec: r.proc.spec, proc: r.proc})
 	case r.proc.Alive():
 		return ErrNotFound

@@ -89,10 +89,10 @@ func typed[R any](name string, value any) (R, error) {
 // get it, or its mailbox is full. True is no promise: the process may end first.
 func Cast(t Target, msg any) bool {
 	p, _ := t.target()
-	if p == nil || p.box == nil || !p.Alive() {
+	if p == nil || p.server == nil || !p.Alive() {
 		return false
 	}
-	return p.send(letter{kind: castLetter, body: msg}) == posted
+	return p.server.send(letter{kind: castLetter, body: msg}) == posted
 }
 
 // callLimit returns how long a call may take beyond what ctx says; 0: no limit.
@@ -106,13 +106,13 @@ func (s *System) callLimit(ctx context.Context) time.Duration {
 // call does one call. limit 0: bounded by ctx only. sent is false if the request
 // has certainly not reached the process.
 func (p *Proc) call(ctx context.Context, limit time.Duration, req any) (reply any, sent bool, err error) {
-	if p.box == nil || !p.Alive() {
+	if p.server == nil || !p.Alive() {
 		return nil, false, &DownError{Name: p.Name(), Reason: ErrNoProc}
 	}
 	s := p.sys.slot(limit)
 	defer p.sys.slots.Put(s)
 	from := From{slot: s, round: s.round.Load()}
-	switch p.send(letter{kind: callLetter, from: from, body: req}) {
+	switch p.server.send(letter{kind: callLetter, from: from, body: req}) {
 	case refused:
 		s.settle(from)
 		return nil, false, fmt.Errorf("calling %s: %w", p.Name(), ErrOverload)

@@ -42,18 +42,7 @@ func (c *Ctx) Context() context.Context { return c.s.p.ctx }
 
 // Stopping is closed when the process has been asked to end. Long callbacks
 // look at it between two pieces of work.
-func (c *Ctx) Stopping() <-chan struct{} {
-	p := c.s.p
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.stopping == nil {
-		p.stopping = make(chan struct{})
-		if p.phase >= ending {
-			close(p.stopping)
-		}
-	}
-	return p.stopping
-}
+func (c *Ctx) Stopping() <-chan struct{} { return c.s.softContext().Done() }
 
 // Stop ends the process with reason (nil: [ErrNormal]) after the running
 // callback. Messages behind it are not handled. In Terminate it replaces the
@@ -77,16 +66,17 @@ func (c *Ctx) Stop(reason error) {
 // Suspend says that the process waits for something outside to come back: not a
 // failure, and shown as such in the tree. Repeating it with the same words is
 // free.
-func (c *Ctx) Suspend(why string) { c.s.p.suspend(why) }
+func (c *Ctx) Suspend(why string) { c.s.suspend(why) }
 
 // Resume ends what Suspend began.
-func (c *Ctx) Resume() { c.s.p.suspend("") }
+func (c *Ctx) Resume() { c.s.suspend("") }
 
 // suspend sets why the process is suspended; empty: it is not.
-func (p *Proc) suspend(why string) {
+func (s *server) suspend(why string) {
+	p := s.p
 	p.mu.Lock()
-	before, late := p.detail, p.phase == dead
-	p.detail = why
+	before, late := s.detail, p.phase == dead
+	s.detail = why
 	p.mu.Unlock()
 	switch {
 	case late || before == why:

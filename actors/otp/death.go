@@ -45,18 +45,13 @@ func (p *Proc) buryLocked() {
 	if !begun && p.failure == nil {
 		p.failure = reason
 	}
-	timers := p.timers
-	p.timers = nil
 	if p.grace != nil {
 		p.grace.Stop()
 	}
 	p.mu.Unlock()
 
-	for t := range timers {
-		t.stop()
-	}
-	if p.box != nil {
-		p.box.close()
+	if p.server != nil {
+		p.server.close()
 	}
 	if stuck {
 		p.sys.emit(Event{Kind: EventAbandoned, Proc: p, Reason: reason, Stack: p.sys.dump()})
@@ -66,11 +61,11 @@ func (p *Proc) buryLocked() {
 	}
 	p.sys.names.release(p.name, p)
 	p.cancel(reason)
-	if p.own != nil {
-		p.own.orphan(reason)
+	if p.supervisor != nil {
+		p.supervisor.orphan(reason)
 	}
-	if p.sup != nil {
-		p.sup.lost(p, begun, reason)
+	if p.parent != nil {
+		p.parent.lost(p, begun, reason)
 	} else {
 		p.sys.forget(p)
 	}
@@ -109,8 +104,8 @@ func (p *Proc) orphaned(reason error) {
 func (p *Proc) hide() {
 	p.hidden.Store(true)
 	p.sys.names.release(p.name, p)
-	if p.own != nil {
-		for _, child := range p.own.linked() {
+	if p.supervisor != nil {
+		for _, child := range p.supervisor.linked() {
 			child.hide()
 		}
 	}

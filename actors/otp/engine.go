@@ -43,11 +43,11 @@ func (e *engine) address(p *Proc) address {
 func (e *engine) spawn(s *server) {
 	props := actor.PropsFromProducer(
 		func() actor.Actor { return host{s} },
-		actor.WithMailbox(func() actor.Mailbox { return &nativeMailbox{box: s.p.box} }),
+		actor.WithMailbox(func() actor.Mailbox { return &nativeMailbox{box: s.box} }),
 		actor.WithDispatcher(e.pool),
 		actor.WithReceiverMiddleware(s.meter),
 	)
-	_, err := e.actors.Root.SpawnNamed(props, s.p.address.pid.GetId())
+	_, err := e.actors.Root.SpawnNamed(props, s.address.pid.GetId())
 	if err != nil {
 		s.p.fail(fmt.Errorf("spawning %s: %w", s.p.Path(), err))
 		s.p.finish()
@@ -93,8 +93,8 @@ func (s *server) meter(next actor.ReceiverFunc) actor.ReceiverFunc {
 		}
 		n, begin := len(b.letters), time.Now()
 		defer func() { // runs after runtime.Goexit too
-			s.p.messages.Add(int64(n))
-			s.p.busy.Add(int64(time.Since(begin)))
+			s.messages.Add(int64(n))
+			s.busy.Add(int64(time.Since(begin)))
 		}()
 		next(c, envelope)
 	}

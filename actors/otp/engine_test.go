@@ -58,11 +58,11 @@ func TestEngineRefuses(t *testing.T) {
 	s := New(Options{Logger: zerolog.New(&log), OnEvent: func(Event) {}})
 	p, err := s.Start("a", func() Server { return idler{} })
 	require.NoError(t, err)
-	require.Equal(t, posted, p.send(letter{kind: infoLetter, body: 1}))
+	require.Equal(t, posted, p.server.send(letter{kind: infoLetter, body: 1}))
 	require.Equal(t, dropped, s.engine.send(address{s.engine.actors.NewLocalPID("nobody")}, letter{}))
 	p.Kill()
 	<-p.Done()
-	require.Equal(t, dropped, p.send(letter{kind: infoLetter, body: 2}))
+	require.Equal(t, dropped, p.server.send(letter{kind: infoLetter, body: 2}))
 	require.True(t, s.Shutdown(t.Context()).Clean())
 	require.NotContains(t, log.String(), "DeadLetter")
 }

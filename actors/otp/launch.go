@@ -11,28 +11,28 @@ import (
 // by name can write to it. Proc.up tells when the start is over.
 
 // newProc makes a process that does nothing yet.
-func (s *System) newProc(k kind, label, name string) *Proc {
+func (s *System) newProc(label, name string) *Proc {
 	p := &Proc{
-		sys: s, id: s.nextID.Add(1), kind: k, label: label, name: name, born: time.Now(),
+		sys: s, id: s.nextID.Add(1), label: label, name: name, born: time.Now(),
 		up: make(chan struct{}), done: make(chan struct{}),
 	}
 	p.ctx, p.cancel = context.WithCancelCause(s.base)
 	return p
 }
 
-// asServer makes p run a Server; limit bounds its mailbox. The result begins the
-// start.
-func (p *Proc) asServer(mk func() Server, limit int) (begin func()) {
-	srv := &server{p: p, make: mk}
-	p.box = newMailbox(limit, p.sys.engine.pool.Schedule, srv.unwound)
-	p.address = p.sys.engine.address(p)
-	return func() { p.sys.engine.spawn(srv) }
+// asServer makes p run a Server; limit and drain are those of [ChildSpec]. The
+// result begins the start.
+func (p *Proc) asServer(mk func() Server, limit int, drain bool) (begin func()) {
+	s := &server{p: p, make: mk, address: p.sys.engine.address(p), drain: drain}
+	s.box = newMailbox(limit, p.sys.engine.pool.Schedule, s.unwound)
+	p.server = s
+	return func() { p.sys.engine.spawn(s) }
 }
 
 // asSupervisor makes p run a supervisor.
 func (p *Proc) asSupervisor(mk func() SupSpec) (begin func()) {
-	p.own = &supervisor{p: p, make: mk, links: map[*Proc]struct{}{}}
-	return p.asServer(func() Server { return p.own }, 0)
+	p.supervisor = &supervisor{p: p, make: mk, links: map[*Proc]struct{}{}}
+	return p.asServer(func() Server { return p.supervisor }, 0, true)
 }
 
 // asTask makes p run a Task.
@@ -44,9 +44,9 @@ func (p *Proc) asTask(mk func() Task) (begin func()) {
 func (p *Proc) asChild(spec *ChildSpec, args any) (begin func()) {
 	switch {
 	case spec.Server != nil:
-		return p.asServer(spec.Server, spec.Mailbox)
+		return p.asServer(spec.Server, spec.Mailbox, spec.Drain)
 	case spec.ServerArgs != nil:
-		return p.asServer(func() Server { return spec.ServerArgs(args) }, spec.Mailbox)
+		return p.asServer(func() Server { return spec.ServerArgs(args) }, spec.Mailbox, spec.Drain)
 	case spec.Task != nil:
 		return p.asTask(spec.Task)
 	case spec.TaskArgs != nil:

@@ -19,7 +19,6 @@ type monitor struct {
 // ended already, with [ErrNoProc] if p is nil. After demonitor no Down comes, not even a queued one. The
 // monitor ends with the process that made it.
 func (c *Ctx) Monitor(p *Proc) (demonitor func()) {
-	watcher := c.s.p
 	m := &monitor{down: Down{Proc: p}}
 	if c.monitors == nil {
 		c.monitors = map[*monitor]struct{}{}
@@ -27,7 +26,7 @@ func (c *Ctx) Monitor(p *Proc) (demonitor func()) {
 	c.monitors[m] = struct{}{}
 	notify := func(reason error) {
 		m.down.Reason = reason
-		watcher.send(letter{kind: infoLetter, body: &downNotice{m: m, c: c}})
+		c.s.send(letter{kind: infoLetter, body: &downNotice{m: m, c: c}})
 	}
 	if p == nil {
 		m.unwatch = func() {}

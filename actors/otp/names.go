@@ -8,18 +8,22 @@ import (
 	"sync"
 )
 
-// registry maps names to processes. A name is reserved before Init and
-// shown when that has succeeded, so nobody sees a half-made one;
-// it is freed before the end of the process can be noticed.
+// registry maps names to processes. A name is reserved before Init and shown
+// when that has succeeded, so nobody sees a half-made process; it is freed before
+// the end of the process can be noticed.
 type registry struct {
-	mu    sync.RWMutex // guards what follows
-	owner map[string]*Proc
-	waits map[string][]chan struct{} // closed when the name appears
+	mu     sync.RWMutex // guards what follows
+	owners map[string]owner
+	shown  chan struct{} // closed when the next name is shown; nil: nobody waits
 }
 
-func newRegistry() *registry {
-	return &registry{owner: map[string]*Proc{}, waits: map[string][]chan struct{}{}}
+// owner is who has a name.
+type owner struct {
+	p     *Proc
+	shown bool
 }
+
+func newRegistry() *registry { return &registry{owners: map[string]owner{}} }
 
 // reserve takes name for p, or returns the process that has it.
 func (r *registry) reserve(name string, p *Proc) *Proc {
@@ -28,28 +32,29 @@ func (r *registry) reserve(name string, p *Proc) *Proc {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if other := r.owner[name]; other != nil {
-		return other
+	if other, taken := r.owners[name]; taken {
+		return other.p
 	}
-	r.owner[name] = p
+	r.owners[name] = owner{p: p}
 	return nil
 }
 
-// publish makes p visible under name and wakes those who wait for it.
+// publish makes p visible under name, unless it became an orphan meanwhile, and
+// wakes those who wait for a name.
 func (r *registry) publish(name string, p *Proc) {
 	if name == "" {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.owner[name] != p {
-		return // released meanwhile: an orphan
+	if r.owners[name].p != p {
+		return
 	}
-	p.shown.Store(true)
-	for _, wait := range r.waits[name] {
-		close(wait)
+	r.owners[name] = owner{p: p, shown: true}
+	if r.shown != nil {
+		close(r.shown)
+		r.shown = nil
 	}
-	delete(r.waits, name)
 }
 
 // release frees name if p has it.
@@ -59,63 +64,55 @@ func (r *registry) release(name string, p *Proc) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.owner[name] == p {
-		delete(r.owner, name)
+	if r.owners[name].p == p {
+		delete(r.owners, name)
 	}
 }
 
 // lookup returns the visible process of that name, or nil.
 func (r *registry) lookup(name string) *Proc {
 	r.mu.RLock()
-	p := r.owner[name]
-	r.mu.RUnlock()
-	if p == nil || !p.shown.Load() {
-		return nil
+	defer r.mu.RUnlock()
+	return r.lookupLocked(name)
+}
+
+func (r *registry) lookupLocked(name string) *Proc {
+	if o := r.owners[name]; o.shown {
+		return o.p
 	}
-	return p
+	return nil
 }
 
 // await returns the process of that name as soon as there is one.
 func (r *registry) await(ctx context.Context, name string) (*Proc, error) {
 	for {
-		p, wait := r.lookupOrWait(name)
+		p, shown := r.lookupOrWait(name)
 		if p != nil {
 			return p, nil
 		}
 		select {
-		case <-wait:
+		case <-shown:
 		case <-ctx.Done():
-			r.forget(name, wait)
 			return nil, fmt.Errorf("waiting for process %s: %w: %w", name, ErrNoProc, context.Cause(ctx))
 		}
 	}
 }
 
-func (r *registry) lookupOrWait(name string) (*Proc, chan struct{}) {
+func (r *registry) lookupOrWait(name string) (*Proc, <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if p := r.owner[name]; p != nil && p.shown.Load() {
+	if p := r.lookupLocked(name); p != nil {
 		return p, nil
 	}
-	wait := make(chan struct{})
-	r.waits[name] = append(r.waits[name], wait)
-	return nil, wait
-}
-
-func (r *registry) forget(name string, wait chan struct{}) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	rest := slices.DeleteFunc(r.waits[name], func(c chan struct{}) bool { return c == wait })
-	if len(rest) == 0 {
-		delete(r.waits, name)
-		return
+	if r.shown == nil {
+		r.shown = make(chan struct{})
 	}
-	r.waits[name] = rest
+	return nil, r.shown
 }
 
 // all returns the names that are taken, sorted.
 func (r *registry) all() []string {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return slices.Sorted(maps.Keys(r.owner))
+	return slices.Sorted(maps.Keys(r.owners))
 }

@@ -8,15 +8,6 @@ import (
 	"time"
 )
 
-// kind tells what runs in a process.
-type kind uint8
-
-const (
-	serverKind kind = iota
-	supervisorKind
-	taskKind
-)
-
 // phase is how far a process has come. It only grows.
 type phase uint8
 
@@ -31,45 +22,37 @@ const (
 // restart makes a new Proc. Its methods may be used from any goroutine, for ever.
 // [Call] and [Cast] take a nil Proc for no process.
 type Proc struct {
-	sys      *System
-	id       uint64     // unique in its system
-	label    string     // last part of its path
-	spec     *ChildSpec // nil: no supervisor
-	name     string     // registered name; empty: none
-	kind     kind
-	drain    bool         // an order to end waits its turn in the queue
-	sup      *supervisor  // the supervisor it belongs to, nil: none
-	own      *supervisor  // what it is itself, if it is a supervisor
-	cheap    bool         // a task of StartTask or RunTask: no events, no note to its supervisor
-	box      *mailbox     // nil: a task
-	address  address      // of box
-	messages atomic.Int64 // handled
-	busy     atomic.Int64 // nanoseconds that they took
-	born     time.Time
-	up       chan struct{}   // closed when Init is over, well or not
-	done     chan struct{}   // closed when it is dead
-	ctx      context.Context //nolint:containedctx // the process's own, handed to its callbacks
-	cancel   context.CancelCauseFunc
-	shown    atomic.Bool // its name is visible
-	over     atomic.Bool // phase >= ending, readable without the lock
-	hidden   atomic.Bool // an orphan: it and what it starts have no names
+	sys    *System
+	id     uint64      // unique in its system
+	label  string      // last part of its path
+	name   string      // registered name; empty: none
+	spec   *ChildSpec  // nil: no supervisor
+	parent *supervisor // nil: no supervisor
+	cheap  bool        // made by StartTask or RunTask: no events, no note to its supervisor
+	born   time.Time
 
-	mu       sync.Mutex // guards what follows
+	// What it is: a task has neither part, a supervisor has both.
+	server     *server
+	supervisor *supervisor
+
+	up     chan struct{}   // closed when Init is over, well or not; nil: it has none
+	done   chan struct{}   // closed when it is dead
+	ctx    context.Context //nolint:containedctx // the process's own, handed to its callbacks
+	cancel context.CancelCauseFunc
+	over   atomic.Bool // phase >= ending, readable without the lock
+	hidden atomic.Bool // an orphan: it and what it starts have no names
+
+	mu       sync.Mutex // guards what follows, and some of the server's fields
 	phase    phase
 	begun    bool // Init has succeeded
 	killed   bool
 	ordered  bool // told to end by Exit: whoever did so keeps the time
 	stuck    bool // was abandoned
-	reason   error
-	failure  error                   // why Init failed
-	stopping chan struct{}           // made on demand, closed when phase becomes ending
-	soft     context.Context         //nolint:containedctx // the process's own, handed to Async
-	softEnd  context.CancelCauseFunc // ends soft, the context of Async
-	watchers map[*watch]struct{}
 	told     bool // watchers have been called
-	timers   map[*timer]struct{}
+	reason   error
+	failure  error // why Init failed
+	watchers map[*watch]struct{}
 	grace    *time.Timer // abandons it after a kill
-	detail   string      // why it is suspended
 }
 
 // Name returns the registered name, or the path of a process without one.
@@ -86,18 +69,18 @@ func (p *Proc) Name() string {
 // Path returns the place in the tree: the ids from the root down. It is built
 // when asked for, because most processes end before anybody asks.
 func (p *Proc) Path() string {
-	if p.sup == nil {
+	if p.parent == nil {
 		return p.label
 	}
-	return p.sup.p.Path() + "/" + p.label
+	return p.parent.p.Path() + "/" + p.label
 }
 
 // Supervisor returns the process's supervisor, nil if it has none.
 func (p *Proc) Supervisor() *Proc {
-	if p.sup == nil {
+	if p.parent == nil {
 		return nil
 	}
-	return p.sup.p
+	return p.parent.p
 }
 
 // childID returns the id of the child specification.
@@ -110,7 +93,7 @@ func (p *Proc) childID() string {
 
 // childType returns the type as a supervisor counts it.
 func (p *Proc) childType() ChildType {
-	if p.kind == supervisorKind {
+	if p.supervisor != nil {
 		return Supervisor
 	}
 	return Worker
@@ -141,20 +124,20 @@ func (p *Proc) Reason() error {
 
 // Mailbox returns how many messages wait or are being handled.
 func (p *Proc) Mailbox() int {
-	if p.box == nil {
+	if p.server == nil {
 		return 0
 	}
-	return p.box.length()
+	return p.server.box.length()
 }
 
 // Handled returns how many messages the process has handled, and how long that
 // took in all.
 func (p *Proc) Handled() (messages int64, busy time.Duration) {
-	return p.messages.Load(), time.Duration(p.busy.Load())
+	if p.server == nil {
+		return 0, 0
+	}
+	return p.server.messages.Load(), time.Duration(p.server.busy.Load())
 }
-
-// send puts l into the mailbox.
-func (p *Proc) send(l letter) postResult { return p.sys.engine.send(p.address, l) }
 
 // Kill ends the process at once, as exit(Pid, kill) does: Terminate does not
 // run. What does not return within the system's KillGrace is abandoned.
@@ -181,8 +164,8 @@ func (p *Proc) Exit(reason error) {
 	if reason == nil {
 		reason = ErrNormal
 	}
-	if p.kind == supervisorKind || p.drain {
-		p.box.post(letter{kind: orderLetter, body: reason})
+	if p.server != nil && p.server.drain {
+		p.server.box.post(letter{kind: orderLetter, body: reason})
 		return
 	}
 	p.obey(reason)
@@ -206,19 +189,16 @@ func (p *Proc) endLocked(reason error) bool {
 	}
 	p.phase, p.reason = ending, reason
 	p.over.Store(true)
-	if p.stopping != nil {
-		close(p.stopping)
-	}
-	if p.softEnd != nil {
-		p.softEnd(reason)
+	if p.server != nil && p.server.softEnd != nil {
+		p.server.softEnd(reason)
 	}
 	return true
 }
 
 // wake makes the process notice that it has to end.
 func (p *Proc) wake(reason error) {
-	if p.box != nil {
-		p.box.poke()
+	if p.server != nil {
+		p.server.box.poke()
 		return
 	}
 	p.cancel(reason)
@@ -258,7 +238,7 @@ func (p *Proc) deadline() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case p.ordered || p.kind == supervisorKind:
+	case p.ordered || p.supervisor != nil:
 		return Infinity
 	case p.spec == nil || p.spec.patience() == BrutalKill:
 		return defaultShutdown

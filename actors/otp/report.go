@@ -84,8 +84,8 @@ func (s *System) remaining() []*Proc {
 // killTree kills p and everything below it.
 func (p *Proc) killTree() {
 	var children []*Proc
-	if p.own != nil {
-		children = p.own.linked()
+	if p.supervisor != nil {
+		children = p.supervisor.linked()
 	}
 	p.Kill() // first, so that it restarts nobody
 	for _, child := range children {

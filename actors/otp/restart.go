@@ -112,5 +112,5 @@ func (s *supervisor) restartInstance(row *child) error {
 // retry marks row as restarting and queues the next attempt.
 func (s *supervisor) retry(row *child) {
 	s.update(func() { row.restarting = true })
-	s.p.send(letter{kind: castLetter, body: retry{id: row.spec.ID, proc: row.proc}})
+	s.p.server.send(letter{kind: castLetter, body: retry{id: row.spec.ID, proc: row.proc}})
 }

@@ -75,7 +75,7 @@ func (s *supervisor) linkedLocked() []*Proc {
 func (s *supervisor) lost(p *Proc, begun bool, reason error) {
 	s.unlink(p)
 	if begun && !p.cheap {
-		s.p.send(letter{kind: infoLetter, body: childEnded{p, reason}})
+		s.p.server.send(letter{kind: infoLetter, body: childEnded{p, reason}})
 	}
 }
 

@@ -1,7 +1,9 @@
 package otp
 
 import (
+	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 )
 
@@ -74,16 +76,45 @@ type notice interface {
 	open() (body any, wanted bool)
 }
 
-// server is a Server at work. Only the process's own goroutine touches it.
+// server is a Server at work.
 type server struct {
-	p          *Proc
-	make       func() Server
+	p       *Proc
+	make    func() Server
+	box     *mailbox
+	address address // of box
+	drain   bool    // an order to end waits its turn in the queue
+
+	messages atomic.Int64 // handled
+	busy     atomic.Int64 // nanoseconds that they took
+
+	// Only the process's own goroutine touches what follows.
 	impl       Server
 	ctx        *Ctx
 	msgs       []Msg // reused by BatchServers
 	ready      bool  // Init has succeeded
 	terminated bool  // Terminate has been called
 	cleaned    bool  // nothing is left to do but to go
+
+	// The process's mutex guards what follows.
+	soft    context.Context         //nolint:containedctx // the process's own, handed to Async
+	softEnd context.CancelCauseFunc // ends soft, when the process is asked to end
+	timers  map[*timer]struct{}
+	detail  string // why it is suspended
+}
+
+// send puts l into the mailbox.
+func (s *server) send(l letter) postResult { return s.p.sys.engine.send(s.address, l) }
+
+// close is the part of the end that concerns a server: nothing comes any more.
+func (s *server) close() {
+	s.p.mu.Lock()
+	timers := s.timers
+	s.timers = nil
+	s.p.mu.Unlock()
+	for t := range timers {
+		t.stop()
+	}
+	s.box.close()
 }
 
 // boot makes the Server and runs Init.
@@ -124,7 +155,7 @@ func (s *server) serve(letters []letter) {
 				return
 			}
 			s.handle(&letters[i])
-			s.p.box.handled(1)
+			s.box.handled(1)
 		}
 	})
 }
@@ -185,7 +216,7 @@ func (s *server) serveAll(batcher BatchServer, letters []letter) {
 	}
 	clear(msgs)
 	s.msgs = msgs[:0]
-	s.p.box.handled(len(letters))
+	s.box.handled(len(letters))
 	if order != nil {
 		s.order(order)
 	}

@@ -127,21 +127,9 @@ func (s SupSpec) withDefaults() SupSpec {
 	return s
 }
 
-// kind returns what the child runs.
-func (c *ChildSpec) kind() kind {
-	switch {
-	case c.Supervisor != nil || c.SupervisorArgs != nil:
-		return supervisorKind
-	case c.Task != nil || c.TaskArgs != nil:
-		return taskKind
-	default:
-		return serverKind
-	}
-}
-
 // childType returns the type as OTP counts it.
 func (c *ChildSpec) childType() ChildType {
-	if c.kind() == supervisorKind {
+	if c.Supervisor != nil || c.SupervisorArgs != nil {
 		return Supervisor
 	}
 	return Worker
@@ -152,7 +140,7 @@ func (c *ChildSpec) patience() time.Duration {
 	switch {
 	case c.Shutdown != 0:
 		return c.Shutdown
-	case c.kind() == supervisorKind:
+	case c.childType() == Supervisor:
 		return Infinity
 	default:
 		return defaultShutdown

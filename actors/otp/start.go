@@ -54,8 +54,8 @@ func (s *supervisor) newChild(row *child) (p *Proc, begin func()) {
 	if s.p.hidden.Load() {
 		name = "" // our successor needs the names
 	}
-	p = s.p.sys.newProc(row.spec.kind(), label, name)
-	p.spec, p.sup, p.drain = row.spec, s, row.spec.Drain
+	p = s.p.sys.newProc(label, name)
+	p.spec, p.parent = row.spec, s
 	return p, p.asChild(row.spec, row.args)
 }
 
@@ -127,7 +127,7 @@ func (s *supervisor) startTask(ctx context.Context, label string, t Task) (*Proc
 // newTask makes a task's process.
 func (s *supervisor) newTask(ctx context.Context, label string) *Proc {
 	p := &Proc{
-		sys: s.p.sys, id: s.p.sys.nextID.Add(1), kind: taskKind, cheap: true, sup: s, born: time.Now(),
+		sys: s.p.sys, id: s.p.sys.nextID.Add(1), cheap: true, parent: s, born: time.Now(),
 		label: label, done: make(chan struct{}),
 	}
 	p.ctx, p.cancel = context.WithCancelCause(ctx)

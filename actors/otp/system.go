@@ -69,7 +69,7 @@ func New(opts Options) *System {
 // its children are up. If ctx ends before, the half-started tree is killed.
 // Nobody restarts a root: watch its Done.
 func (s *System) StartRoot(ctx context.Context, name string, spec SupSpec) (*Proc, error) {
-	p := s.newProc(supervisorKind, name, name)
+	p := s.newProc(name, name)
 	return s.startTop(ctx, p, p.asSupervisor(func() SupSpec { return spec }))
 }
 
@@ -80,8 +80,8 @@ func (s *System) Start(name string, mk func() Server) (*Proc, error) {
 	if path == "" {
 		path = "(anonymous)"
 	}
-	p := s.newProc(serverKind, path, name)
-	return s.startTop(s.base, p, p.asServer(mk, 0))
+	p := s.newProc(path, name)
+	return s.startTop(s.base, p, p.asServer(mk, 0, false))
 }
 
 func (s *System) startTop(ctx context.Context, p *Proc, begin func()) (*Proc, error) {

@@ -186,8 +186,8 @@ func taskSupervisor(sup Target) (*supervisor, error) {
 	switch {
 	case p == nil:
 		return nil, &DownError{Name: name, Reason: ErrNoProc}
-	case p.own == nil:
+	case p.supervisor == nil:
 		return nil, ErrNotSupervisor
 	}
-	return p.own, nil
+	return p.supervisor, nil
 }

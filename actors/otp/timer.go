@@ -7,7 +7,7 @@ import (
 
 // timer delivers a message to one incarnation, once or at an interval.
 type timer struct {
-	p      *Proc
+	s      *server
 	clock  *time.Timer
 	every  time.Duration // 0: once
 	body   any
@@ -19,26 +19,26 @@ type timer struct {
 // cancel it does not come, even if it was queued already. The timer dies with
 // the process.
 func (c *Ctx) SendAfter(d time.Duration, msg any) (cancel func()) {
-	return c.s.p.startTimer(d, 0, msg)
+	return c.s.startTimer(d, 0, msg)
 }
 
 // SendEvery delivers msg to HandleInfo every d. A tick that comes while the one
 // before is still queued is left out, so a slow server is not flooded.
 func (c *Ctx) SendEvery(d time.Duration, msg any) (cancel func()) {
-	return c.s.p.startTimer(d, d, msg)
+	return c.s.startTimer(d, d, msg)
 }
 
-func (p *Proc) startTimer(d, every time.Duration, msg any) (cancel func()) {
-	t := &timer{p: p, every: every, body: msg}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.phase >= ending {
+func (s *server) startTimer(d, every time.Duration, msg any) (cancel func()) {
+	t := &timer{s: s, every: every, body: msg}
+	s.p.mu.Lock()
+	defer s.p.mu.Unlock()
+	if s.p.phase >= ending {
 		return func() {}
 	}
-	if p.timers == nil {
-		p.timers = map[*timer]struct{}{}
+	if s.timers == nil {
+		s.timers = map[*timer]struct{}{}
 	}
-	p.timers[t] = struct{}{}
+	s.timers[t] = struct{}{}
 	t.clock = time.AfterFunc(d, t.fire)
 	return t.cancel
 }
@@ -51,20 +51,20 @@ func (t *timer) fire() {
 	if t.every > 0 && t.queued.Swap(true) {
 		return
 	}
-	t.p.send(letter{kind: infoLetter, body: t})
+	t.s.send(letter{kind: infoLetter, body: t})
 }
 
 // rearm prepares the next tick. It returns false when the timer is over.
 func (t *timer) rearm() bool {
-	t.p.mu.Lock()
-	defer t.p.mu.Unlock()
-	if t.off.Load() || t.p.phase == dead {
+	t.s.p.mu.Lock()
+	defer t.s.p.mu.Unlock()
+	if t.off.Load() || t.s.p.phase == dead {
 		return false
 	}
 	if t.every > 0 {
 		t.clock.Reset(t.every)
 	} else {
-		delete(t.p.timers, t)
+		delete(t.s.timers, t)
 	}
 	return true
 }
@@ -76,9 +76,9 @@ func (t *timer) open() (any, bool) {
 
 func (t *timer) cancel() {
 	t.stop()
-	t.p.mu.Lock()
-	delete(t.p.timers, t)
-	t.p.mu.Unlock()
+	t.s.p.mu.Lock()
+	delete(t.s.timers, t)
+	t.s.p.mu.Unlock()
 }
 
 func (t *timer) stop() {

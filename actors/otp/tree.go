@@ -65,7 +65,7 @@ func (s *System) Tree(instances bool) []Node {
 // unless that went with it.
 func (p *Proc) place() string {
 	if p.cheap {
-		return p.sup.p.Path()
+		return p.parent.p.Path()
 	}
 	return p.Path()
 }
@@ -79,8 +79,8 @@ func (p *Proc) node(instances bool, leaks map[string]int) Node {
 	}
 	n.Status, n.Detail = p.status()
 	n.Messages, n.Busy = p.Handled()
-	if p.own != nil {
-		p.own.fill(&n, instances, leaks)
+	if p.supervisor != nil {
+		p.supervisor.fill(&n, instances, leaks)
 	}
 	return n
 }
@@ -94,8 +94,8 @@ func (p *Proc) status() (Status, string) {
 		return StatusTerminated, ""
 	case p.phase == ending:
 		return StatusStopping, ""
-	case p.detail != "":
-		return StatusSuspended, p.detail
+	case p.server != nil && p.server.detail != "":
+		return StatusSuspended, p.server.detail
 	case p.phase == starting:
 		return StatusStarting, ""
 	default:
