@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/rs/zerolog"
 )
@@ -104,4 +106,180 @@ func (c *Ctx) release() {
 	}
 	c.monitors = nil
 	c.asyncs.Wait() // whoever ordered the end keeps the time
+}
+
+// Async runs f in a goroutine that belongs to this incarnation. Its result
+// arrives in HandleInfo. A panic in f is a crash of the process. ctx is
+// cancelled, with the reason as cause, as soon as the process is asked to end;
+// the process then waits for f to return, as if it were a callback.
+func (c *Ctx) Async(f func(ctx context.Context) any) {
+	ctx := c.s.softContext()
+	c.asyncs.Add(1)
+	c.s.p.sys.engine.pool.Schedule(func() {
+		defer c.asyncs.Done()
+		c.s.runAsync(ctx, f)
+	})
+}
+
+func (s *server) runAsync(ctx context.Context, f func(ctx context.Context) any) {
+	finished := false
+	defer func() {
+		if finished {
+			return
+		}
+		if value := recover(); !s.p.isKilled() {
+			s.p.crash(recovered(value))
+		}
+	}()
+	result := f(ctx)
+	finished = true
+	s.send(letter{kind: infoLetter, body: result})
+}
+
+// softContext returns the context that ends when the process is asked to end.
+func (s *server) softContext() context.Context {
+	s.p.mu.Lock()
+	defer s.p.mu.Unlock()
+	if s.soft == nil {
+		s.soft, s.softEnd = context.WithCancelCause(s.p.ctx)
+		if s.p.phase >= ending {
+			s.softEnd(s.p.reason)
+		}
+	}
+	return s.soft
+}
+
+// Down is delivered to HandleInfo of a process that monitors Proc, once.
+type Down struct {
+	Proc   *Proc
+	Reason error
+}
+
+// monitor is one side of a Monitor call: the watching process's.
+type monitor struct {
+	down    Down
+	unwatch func()
+	off     atomic.Bool
+}
+
+// Monitor makes the end of p arrive as [Down] in HandleInfo, at once if it has
+// ended already, with [ErrNoProc] if p is nil. After demonitor no Down comes, not even a queued one. The
+// monitor ends with the process that made it.
+func (c *Ctx) Monitor(p *Proc) (demonitor func()) {
+	m := &monitor{down: Down{Proc: p}}
+	if c.monitors == nil {
+		c.monitors = map[*monitor]struct{}{}
+	}
+	c.monitors[m] = struct{}{}
+	notify := func(reason error) {
+		m.down.Reason = reason
+		c.s.send(letter{kind: infoLetter, body: &downNotice{m: m, c: c}})
+	}
+	if p == nil {
+		m.unwatch = func() {}
+		notify(ErrNoProc)
+	} else {
+		m.unwatch = p.watch(notify)
+	}
+	return func() {
+		m.cancel()
+		delete(c.monitors, m)
+	}
+}
+
+func (m *monitor) cancel() {
+	m.off.Store(true)
+	m.unwatch()
+}
+
+// downNotice is a Down on its way.
+type downNotice struct {
+	m *monitor
+	c *Ctx
+}
+
+func (n *downNotice) open() (any, bool) {
+	delete(n.c.monitors, n.m)
+	return n.m.down, !n.m.off.Load()
+}
+
+// timer delivers a message to one incarnation, once or at an interval.
+type timer struct {
+	s      *server
+	clock  *time.Timer
+	every  time.Duration // 0: once
+	body   any
+	queued atomic.Bool // a tick waits in the mailbox
+	off    atomic.Bool
+}
+
+// SendAfter delivers msg to HandleInfo of this incarnation after d. After
+// cancel it does not come, even if it was queued already. The timer dies with
+// the process.
+func (c *Ctx) SendAfter(d time.Duration, msg any) (cancel func()) {
+	return c.s.startTimer(d, 0, msg)
+}
+
+// SendEvery delivers msg to HandleInfo every d. A tick that comes while the one
+// before is still queued is left out, so a slow server is not flooded.
+func (c *Ctx) SendEvery(d time.Duration, msg any) (cancel func()) {
+	return c.s.startTimer(d, d, msg)
+}
+
+func (s *server) startTimer(d, every time.Duration, msg any) (cancel func()) {
+	t := &timer{s: s, every: every, body: msg}
+	s.p.mu.Lock()
+	defer s.p.mu.Unlock()
+	if s.p.phase >= ending {
+		return func() {}
+	}
+	if s.timers == nil {
+		s.timers = map[*timer]struct{}{}
+	}
+	s.timers[t] = struct{}{}
+	t.clock = time.AfterFunc(d, t.fire)
+	return t.cancel
+}
+
+// fire runs when the time is over, in a goroutine of the runtime.
+func (t *timer) fire() {
+	if !t.rearm() {
+		return
+	}
+	if t.every > 0 && t.queued.Swap(true) {
+		return
+	}
+	t.s.send(letter{kind: infoLetter, body: t})
+}
+
+// rearm prepares the next tick. It returns false when the timer is over.
+func (t *timer) rearm() bool {
+	t.s.p.mu.Lock()
+	defer t.s.p.mu.Unlock()
+	if t.off.Load() || t.s.p.phase == dead {
+		return false
+	}
+	if t.every > 0 {
+		t.clock.Reset(t.every)
+	} else {
+		delete(t.s.timers, t)
+	}
+	return true
+}
+
+func (t *timer) open() (any, bool) {
+	t.queued.Store(false)
+	return t.body, !t.off.Load()
+}
+
+func (t *timer) cancel() {
+	t.stop()
+	t.s.p.mu.Lock()
+	delete(t.s.timers, t)
+	t.s.p.mu.Unlock()
+}
+
+func (t *timer) stop() {
+	t.off.Store(true)
+	t.clock.Stop()
 }
