@@ -97,39 +97,18 @@ func (p *Proc) killTree() {
 // Temporary children are forgotten, all others can be started again.
 func (s *supervisor) stopRows(rows []*child) {
 	for _, row := range slices.Backward(slices.Clone(rows)) {
-		s.stop(row)
+		s.stop(row, ErrShutdown)
 		s.drop(row)
 	}
 }
 
-// stop ends the process of a row, if it has one, and waits. A worker that does
-// not obey in its time is killed, and abandoned if it does not notice that.
-func (s *supervisor) stop(row *child) { s.stopWith(row, ErrShutdown) }
-
-// stopWith is stop with another reason than shutdown.
-func (s *supervisor) stopWith(row *child, reason error) {
+// stop ends the process of a row with reason, if it has one, and waits.
+func (s *supervisor) stop(row *child, reason error) {
 	if !row.alive() || s.p.isKilled() {
 		return
 	}
-	p, limit := row.proc, row.spec.patience()
-	if limit != BrutalKill {
-		p.Exit(reason)
-		if s.await(p.done, limit) {
-			s.record(row, p)
-			return
-		}
-	}
-	if s.p.isKilled() {
-		return
-	}
-	p.Kill()
-	s.await(p.done, Infinity)
-	s.record(row, p)
-}
-
-// record keeps how a child that we have stopped ended.
-func (s *supervisor) record(row *child, p *Proc) {
-	reason := p.Reason()
+	s.end(reason, row.spec.patience(), row.proc)
+	reason = row.proc.Reason()
 	s.update(func() { row.lastExit, row.lastExitAt = reason, time.Now() })
 }
 
@@ -137,40 +116,47 @@ func (s *supervisor) record(row *child, p *Proc) {
 // common deadline: a pool of thousands must not take thousands of times as long.
 func (s *supervisor) stopInstances() {
 	s.update(func() { s.open = false })
-	left, limit := s.linked(), s.spec.Children[0].patience()
-	if limit == BrutalKill {
-		for _, p := range left {
-			p.Kill()
+	s.end(ErrShutdown, s.spec.Children[0].patience(), s.linked()...)
+}
+
+// end ends processes and waits. Those that do not obey within limit are killed,
+// and abandoned if they do not notice that.
+func (s *supervisor) end(reason error, limit time.Duration, procs ...*Proc) {
+	ends := make([]<-chan struct{}, len(procs))
+	for i, p := range procs {
+		ends[i] = p.done
+		if limit != BrutalKill {
+			p.Exit(reason)
 		}
-		s.awaitAll(left, nil)
+	}
+	if limit != BrutalKill && s.await(limit, ends...) || s.p.isKilled() {
 		return
 	}
-	for _, p := range left {
-		p.Exit(ErrShutdown)
+	for _, p := range procs {
+		p.Kill()
 	}
+	s.await(Infinity, ends...)
+}
+
+// await waits for all events, at most limit (0 and Infinity: without end). It
+// returns false when the time was over or we are killed. In the latter case
+// nothing of ours matters any more, and our children must be left alone: they are
+// told by orphan.
+func (s *supervisor) await(limit time.Duration, events ...<-chan struct{}) bool {
 	var expired <-chan time.Time
-	if limit != Infinity {
+	if limit > 0 && limit != Infinity {
 		t := time.NewTimer(limit)
 		defer t.Stop()
 		expired = t.C
 	}
-	s.awaitAll(left, expired)
-}
-
-// awaitAll waits for all of them; when the time is over it kills the rest.
-func (s *supervisor) awaitAll(procs []*Proc, expired <-chan time.Time) {
-	for i, p := range procs {
+	for _, event := range events {
 		select {
-		case <-p.done:
-			continue
+		case <-event:
 		case <-expired:
-			expired = nil
-			for _, late := range procs[i:] {
-				late.Kill()
-			}
+			return false
 		case <-s.p.ctx.Done():
-			return
+			return false
 		}
-		s.await(p.done, Infinity) // killed: at most the grace
 	}
+	return true
 }

@@ -16,7 +16,7 @@ func (s *supervisor) startRows(rows []*child) (failed *child, err error) {
 		case err == nil:
 			s.set(row, p)
 		case errors.Is(err, Ignore):
-			s.drop(row) // a temporary child is forgotten, others stay in the table
+			s.drop(row)
 		default:
 			return row, err
 		}
@@ -61,39 +61,19 @@ func (s *supervisor) newChild(row *child) (p *Proc, begin func()) {
 
 // awaitStart waits until the Init of p is over.
 func (s *supervisor) awaitStart(p *Proc, limit time.Duration) error {
-	if !s.await(p.up, limit) {
+	if !s.await(limit, p.up) {
 		if s.p.isKilled() {
 			return ErrKilled
 		}
 		p.Kill()
-		s.await(p.done, Infinity)
+		s.await(Infinity, p.done)
 		return ErrTimeout
 	}
-	if err := p.startError(); err != nil {
-		s.await(p.done, Infinity)
-		return err
+	err := p.startError()
+	if err != nil {
+		s.await(Infinity, p.done)
 	}
-	return nil
-}
-
-// await waits for c, at most limit (0 and Infinity: without end). It returns
-// false when the time was over or we are killed. Then nothing of ours matters any
-// more, and our children must be left alone: they are told by orphan.
-func (s *supervisor) await(c <-chan struct{}, limit time.Duration) bool {
-	var expired <-chan time.Time
-	if limit > 0 && limit != Infinity {
-		t := time.NewTimer(limit)
-		defer t.Stop()
-		expired = t.C
-	}
-	select {
-	case <-c:
-		return true
-	case <-expired:
-		return false
-	case <-s.p.ctx.Done():
-		return false
-	}
+	return err
 }
 
 // startTask is StartTask, in the caller's goroutine.
@@ -188,83 +168,32 @@ func (s *supervisor) restarting(row *child, reason error) Event {
 	}
 }
 
-// again starts row, and who belongs to it, according to the strategy. The error
-// is what a start failed with; a retry is then queued.
+// again starts row, and who belongs to it, in order; who belongs to it and runs is
+// stopped before, and comes back too if it had finished or been stopped. After a
+// failure, whose error is returned, the rest stays down until a retry: rest_for_one
+// then goes on at the child that failed, one_for_all begins anew.
 func (s *supervisor) again(row *child) error {
-	switch s.spec.Strategy {
-	case OneForAll, RestForOne:
-		return s.restartGroup(s.group(row))
-	case Dynamic:
-		return s.restartInstance(row)
-	default:
-		return s.restartOne(row)
+	group := slices.Clone(s.group(row))
+	if s.spec.Strategy == OneForAll || s.spec.Strategy == RestForOne {
+		s.stopRows(group)
+		group = slices.DeleteFunc(group, func(c *child) bool { return c.spec.Restart == Temporary })
 	}
-}
-
-// group returns the rows that the strategy restarts with row, in start order.
-func (s *supervisor) group(row *child) []*child {
-	switch i := slices.Index(s.rows, row); s.spec.Strategy {
-	case OneForAll:
-		return s.rows
-	case RestForOne:
-		return s.rows[i:]
-	default:
-		return s.rows[i : i+1]
-	}
-}
-
-// restartOne restarts a single child.
-func (s *supervisor) restartOne(row *child) error {
-	p, err := s.start(row)
-	switch {
-	case err == nil:
-		s.set(row, p)
-	case errors.Is(err, Ignore):
-		s.set(row, nil)
-	default:
-		s.retry(row)
-		return err
-	}
-	return nil
-}
-
-// restartGroup stops what runs of the group and starts all of it in order.
-// Children in it that had finished or been stopped come back too. After a
-// failure the rest of the group stays down until the retry: rest_for_one then
-// goes on at the child that failed, one_for_all begins anew.
-func (s *supervisor) restartGroup(group []*child) error {
-	group = slices.Clone(group)
-	s.stopRows(group)
-	group = slices.DeleteFunc(group, func(c *child) bool { return c.spec.Restart == Temporary })
 	failed, err := s.startRows(group)
 	if err != nil {
-		s.retry(failed)
+		s.update(func() { failed.restarting = true })
+		s.p.server.send(letter{kind: castLetter, body: retry{id: failed.spec.ID, proc: failed.proc}})
 	}
 	return err
 }
 
-// restartInstance restarts an instance of the template with its arguments. An
-// ignored start removes it.
-func (s *supervisor) restartInstance(row *child) error {
-	p, err := s.start(row)
-	switch {
-	case err == nil:
-		s.update(func() {
-			delete(s.instances, row.proc)
-			row.proc, row.restarting = p, false
-			s.instances[p] = row
-		})
-	case errors.Is(err, Ignore):
-		s.drop(row)
+// group returns the rows that the strategy restarts with row, in start order.
+func (s *supervisor) group(row *child) []*child {
+	switch s.spec.Strategy {
+	case OneForAll:
+		return s.rows
+	case RestForOne:
+		return s.rows[slices.Index(s.rows, row):]
 	default:
-		s.retry(row)
-		return err
+		return []*child{row}
 	}
-	return nil
-}
-
-// retry marks row as restarting and queues the next attempt.
-func (s *supervisor) retry(row *child) {
-	s.update(func() { row.restarting = true })
-	s.p.server.send(letter{kind: castLetter, body: retry{id: row.spec.ID, proc: row.proc}})
 }

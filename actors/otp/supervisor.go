@@ -1,6 +1,7 @@
 package otp
 
 import (
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -74,16 +75,15 @@ func (s *supervisor) Init(*Ctx) error {
 		return err
 	}
 	s.window = window{limit: s.spec.Intensity, period: int64(s.spec.Period / time.Second)}
-	if s.dynamic() {
-		s.update(func() {
-			s.instances = map[*Proc]*child{}
-			s.open = true
-		})
-		return nil
-	}
-	for i := range s.spec.Children {
-		s.update(func() { s.rows = append(s.rows, &child{spec: &s.spec.Children[i]}) })
-	}
+	s.update(func() {
+		if s.dynamic() {
+			s.instances, s.open = map[*Proc]*child{}, true
+			return
+		}
+		for i := range s.spec.Children {
+			s.rows = append(s.rows, &child{spec: &s.spec.Children[i]})
+		}
+	})
 	if failed, err := s.startRows(s.rows); err != nil {
 		s.stopRows(s.rows)
 		return Shutdown(&ChildError{ID: failed.spec.ID, Reason: err})
@@ -97,7 +97,7 @@ func (s *supervisor) HandleCall(c *Ctx, from From, req any) (any, error) {
 	if !ok {
 		return s.Base.HandleCall(c, from, req)
 	}
-	value, err := r.handle(s)
+	value, err := r(s)
 	if s.p.isKilled() {
 		return NoReply, nil // the caller learns of our end
 	}
@@ -211,9 +211,15 @@ func (s *supervisor) rowOf(p *Proc) *child {
 	return nil
 }
 
-// set records the process of a row; nil: it has none now.
+// set records the process of a row.
 func (s *supervisor) set(row *child, p *Proc) {
-	s.update(func() { row.proc, row.restarting = p, false })
+	s.update(func() {
+		if s.dynamic() {
+			delete(s.instances, row.proc)
+			s.instances[p] = row
+		}
+		row.proc, row.restarting = p, false
+	})
 }
 
 // drop records that a row has no process, nor will get one by itself. Temporary
@@ -245,32 +251,20 @@ func (s *supervisor) link(p *Proc) bool {
 func (s *supervisor) linked() []*Proc {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.linkedLocked()
-}
-
-func (s *supervisor) linkedLocked() []*Proc {
-	all := make([]*Proc, 0, len(s.links))
-	for p := range s.links {
-		all = append(all, p)
-	}
-	return all
+	return slices.Collect(maps.Keys(s.links))
 }
 
 // lost is called by a child that has ended, in its goroutine. A child
 // whose start failed is not worth a message: we are waiting for it.
 func (s *supervisor) lost(p *Proc, begun bool, reason error) {
-	s.unlink(p)
-	if begun && !p.cheap {
-		s.p.server.send(letter{kind: infoLetter, body: childEnded{p, reason}})
-	}
-}
-
-func (s *supervisor) unlink(p *Proc) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	delete(s.links, p)
 	if p.cheap {
 		s.tasks--
+	}
+	s.mu.Unlock()
+	if begun && !p.cheap {
+		s.p.server.send(letter{kind: infoLetter, body: childEnded{p, reason}})
 	}
 }
 
@@ -279,7 +273,7 @@ func (s *supervisor) unlink(p *Proc) {
 func (s *supervisor) orphan(reason error) {
 	s.mu.Lock()
 	s.gone, s.open = true, false
-	left := s.linkedLocked()
+	left := slices.Collect(maps.Keys(s.links))
 	s.mu.Unlock()
 	for _, p := range left {
 		p.orphaned(reason)

@@ -100,7 +100,7 @@ func (p *Proc) settle(reason error) {
 // wait for t.Init, if there is one. The error is a [*DownError] when the
 // supervisor is not running, and [ErrMaxChildren] when it is full.
 func StartTask(ctx context.Context, sup Target, label string, t Task) (*Proc, error) {
-	s, err := taskSupervisor(sup)
+	s, err := supervisorOf(sup)
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +123,7 @@ func StartTask(ctx context.Context, sup Target, label string, t Task) (*Proc, er
 // fn was not called if the error is [ErrMaxChildren], or a [*DownError] with the
 // supervisor's name because that is not running.
 func RunTask(ctx context.Context, sup Target, label string, fn func(ctx context.Context) error) (err error) {
-	s, err := taskSupervisor(sup)
+	s, err := supervisorOf(sup)
 	if err != nil {
 		return err
 	}
@@ -178,16 +178,4 @@ func (e *EndedError) Unwrap() []error {
 		return []error{e.Reason}
 	}
 	return []error{e.Reason, e.Err}
-}
-
-// taskSupervisor returns the supervisor that is to get a task.
-func taskSupervisor(sup Target) (*supervisor, error) {
-	p, name := sup.target()
-	switch {
-	case p == nil:
-		return nil, &DownError{Name: name, Reason: ErrNoProc}
-	case p.supervisor == nil:
-		return nil, ErrNotSupervisor
-	}
-	return p.supervisor, nil
 }

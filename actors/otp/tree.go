@@ -2,6 +2,7 @@ package otp
 
 import (
 	"cmp"
+	"context"
 	"slices"
 	"time"
 )
@@ -107,18 +108,12 @@ func (p *Proc) status() (Status, string) {
 func (s *supervisor) fill(n *Node, instances bool, leaks map[string]int) {
 	s.mu.Lock()
 	n.Strategy = s.spec.Strategy
-	rows := make([]child, 0, len(s.rows))
-	for _, row := range s.rows {
-		rows = append(rows, *row)
-	}
-	if instances {
-		rows = append(rows, s.instanceRowsLocked()...)
-	} else {
+	if !instances {
 		n.ChildCount = len(s.instances) + s.tasks
 	}
 	s.mu.Unlock()
-	for i := range rows {
-		c := s.childNode(&rows[i], instances, leaks)
+	for _, row := range s.table(instances) {
+		c := s.childNode(&row, instances, leaks)
 		// By what the node shows: a child may have ended just now, which its
 		// supervisor learns a moment later.
 		if c.Status != StatusTerminated && c.Status != StatusRestarting {
@@ -128,9 +123,18 @@ func (s *supervisor) fill(n *Node, instances bool, leaks map[string]int) {
 	}
 }
 
-// instanceRowsLocked returns copies of the instances and tasks, by age.
-func (s *supervisor) instanceRowsLocked() []child {
-	rows := make([]child, 0, len(s.links))
+// table returns copies of the rows, in start order; instances and tasks only if
+// asked for.
+func (s *supervisor) table(instances bool) []child {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	rows := make([]child, 0, len(s.rows))
+	for _, row := range s.rows {
+		rows = append(rows, *row)
+	}
+	if !instances || !s.dynamic() {
+		return rows
+	}
 	for _, row := range s.instances {
 		rows = append(rows, *row)
 	}
@@ -139,7 +143,7 @@ func (s *supervisor) instanceRowsLocked() []child {
 			rows = append(rows, child{spec: p.spec, proc: p})
 		}
 	}
-	slices.SortFunc(rows, func(a, b child) int { return cmp.Compare(a.proc.serial(), b.proc.serial()) })
+	slices.SortFunc(rows, func(a, b child) int { return cmp.Compare(a.proc.id, b.proc.id) })
 	return rows
 }
 
@@ -162,4 +166,73 @@ func (s *supervisor) childNode(row *child, instances bool, leaks map[string]int)
 		n.LastExit = row.lastExit.Error()
 	}
 	return n
+}
+
+// ChildState is what a supervisor says about a child's process.
+type ChildState uint8
+
+// The states: OTP returns a pid, restarting or undefined.
+const (
+	Running ChildState = iota
+	Restarting
+	Undefined
+)
+
+// ChildInfo is a row of [WhichChildren].
+type ChildInfo struct {
+	ID    string // of instances: the template's
+	Type  ChildType
+	State ChildState
+	Proc  *Proc // nil unless Running
+}
+
+// WhichChildren returns the children, last started first; instances of a
+// Dynamic supervisor likewise, tasks included.
+func WhichChildren(ctx context.Context, sup Target) ([]ChildInfo, error) {
+	return ask(ctx, sup, func(s *supervisor) ([]ChildInfo, error) {
+		var infos []ChildInfo
+		for _, row := range slices.Backward(s.table(true)) {
+			i := ChildInfo{ID: row.spec.ID, Type: row.spec.childType()}
+			switch {
+			case row.restarting:
+				i.State = Restarting
+			case row.proc == nil:
+				i.State = Undefined
+			default:
+				i.Proc = row.proc
+			}
+			infos = append(infos, i)
+		}
+		return infos, nil
+	})
+}
+
+// Counts is the result of [CountChildren].
+type Counts struct {
+	Specs       int // specifications; a Dynamic supervisor has one
+	Active      int // running processes
+	Supervisors int // children that are supervisors, running or not
+	Workers     int // all others
+}
+
+// CountChildren counts the children.
+func CountChildren(ctx context.Context, sup Target) (Counts, error) {
+	return ask(ctx, sup, func(s *supervisor) (Counts, error) {
+		n := Counts{Specs: len(s.spec.Children)}
+		rows := s.table(true)
+		if !s.dynamic() {
+			n.Specs = len(rows)
+		}
+		for _, row := range rows {
+			if row.spec.childType() == Supervisor {
+				n.Supervisors++
+			} else {
+				n.Workers++
+			}
+			if row.alive() && (s.dynamic() || row.proc.Alive()) {
+				n.Active++
+			}
+		}
+		return n, nil
+	})
 }
