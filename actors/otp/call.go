@@ -92,7 +92,7 @@ func Cast(t Target, msg any) bool {
 	if p == nil || p.server == nil || !p.Alive() {
 		return false
 	}
-	return p.server.send(letter{kind: castLetter, body: msg}) == posted
+	return p.server.send(Msg{Kind: CastMsg, Body: msg}) == posted
 }
 
 // callLimit returns how long a call may take beyond what ctx says; 0: no limit.
@@ -112,7 +112,7 @@ func (p *Proc) call(ctx context.Context, limit time.Duration, req any) (reply an
 	s := p.sys.slot(limit)
 	defer p.sys.slots.Put(s)
 	from := From{slot: s, round: s.round.Load()}
-	switch p.server.send(letter{kind: callLetter, from: from, body: req}) {
+	switch p.server.send(Msg{Kind: CallMsg, From: from, Body: req}) {
 	case refused:
 		s.settle(from)
 		return nil, false, fmt.Errorf("calling %s: %w", p.Name(), ErrOverload)

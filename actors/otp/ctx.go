@@ -53,16 +53,7 @@ func (c *Ctx) Stop(reason error) {
 	if reason == nil {
 		reason = ErrNormal
 	}
-	p := c.s.p
-	p.mu.Lock()
-	first := p.endLocked(reason)
-	if !first && c.s.terminated && p.phase == ending && !p.killed {
-		p.reason = reason
-	}
-	p.mu.Unlock()
-	if first {
-		p.wake(reason)
-	}
+	c.s.p.end(reason, c.s.terminated)
 }
 
 // Suspend says that the process waits for something outside to come back: not a
@@ -117,23 +108,8 @@ func (c *Ctx) Async(f func(ctx context.Context) any) {
 	c.asyncs.Add(1)
 	c.s.p.sys.engine.pool.Schedule(func() {
 		defer c.asyncs.Done()
-		c.s.runAsync(ctx, f)
+		c.s.guard(func() { c.s.send(Msg{Kind: InfoMsg, Body: f(ctx)}) })
 	})
-}
-
-func (s *server) runAsync(ctx context.Context, f func(ctx context.Context) any) {
-	finished := false
-	defer func() {
-		if finished {
-			return
-		}
-		if value := recover(); !s.p.isKilled() {
-			s.p.crash(recovered(value))
-		}
-	}()
-	result := f(ctx)
-	finished = true
-	s.send(letter{kind: infoLetter, body: result})
 }
 
 // softContext returns the context that ends when the process is asked to end.
@@ -155,25 +131,27 @@ type Down struct {
 	Reason error
 }
 
-// monitor is one side of a Monitor call: the watching process's.
+// monitor is one side of a Monitor call, the watching process's, and the notice
+// that it gets.
 type monitor struct {
+	c       *Ctx
 	down    Down
 	unwatch func()
 	off     atomic.Bool
 }
 
 // Monitor makes the end of p arrive as [Down] in HandleInfo, at once if it has
-// ended already, with [ErrNoProc] if p is nil. After demonitor no Down comes, not even a queued one. The
-// monitor ends with the process that made it.
+// ended already, with [ErrNoProc] if p is nil. After demonitor no Down comes, not
+// even a queued one. The monitor ends with the process that made it.
 func (c *Ctx) Monitor(p *Proc) (demonitor func()) {
-	m := &monitor{down: Down{Proc: p}}
+	m := &monitor{c: c, down: Down{Proc: p}}
 	if c.monitors == nil {
 		c.monitors = map[*monitor]struct{}{}
 	}
 	c.monitors[m] = struct{}{}
 	notify := func(reason error) {
 		m.down.Reason = reason
-		c.s.send(letter{kind: infoLetter, body: &downNotice{m: m, c: c}})
+		c.s.send(Msg{Kind: InfoMsg, Body: m})
 	}
 	if p == nil {
 		m.unwatch = func() {}
@@ -192,15 +170,9 @@ func (m *monitor) cancel() {
 	m.unwatch()
 }
 
-// downNotice is a Down on its way.
-type downNotice struct {
-	m *monitor
-	c *Ctx
-}
-
-func (n *downNotice) open() (any, bool) {
-	delete(n.c.monitors, n.m)
-	return n.m.down, !n.m.off.Load()
+func (m *monitor) open() (any, bool) {
+	delete(m.c.monitors, m)
+	return m.down, !m.off.Load()
 }
 
 // timer delivers a message to one incarnation, once or at an interval.
@@ -249,7 +221,7 @@ func (t *timer) fire() {
 	if t.every > 0 && t.queued.Swap(true) {
 		return
 	}
-	t.s.send(letter{kind: infoLetter, body: t})
+	t.s.send(Msg{Kind: InfoMsg, Body: t})
 }
 
 // rearm prepares the next tick. It returns false when the timer is over.

@@ -42,9 +42,6 @@ func (p *Proc) buryLocked() {
 	p.phase = dead
 	p.over.Store(true)
 	begun, stuck, reason := p.begun, p.stuck, p.reason
-	if !begun && p.failure == nil {
-		p.failure = reason
-	}
 	if p.grace != nil {
 		p.grace.Stop()
 	}

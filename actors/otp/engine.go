@@ -23,7 +23,7 @@ type engine struct {
 	parcels sync.Pool // of *parcel
 }
 
-// address is where a server's letters go.
+// address is where a server's messages go.
 type address struct{ pid *actor.PID }
 
 func newEngine(logger zerolog.Logger) *engine {
@@ -49,7 +49,7 @@ func (e *engine) spawn(s *server) {
 	)
 	_, err := e.actors.Root.SpawnNamed(props, s.address.pid.GetId())
 	if err != nil {
-		s.p.fail(fmt.Errorf("spawning %s: %w", s.p.Path(), err))
+		s.p.crash(fmt.Errorf("spawning %s: %w", s.p.Path(), err))
 		s.p.finish()
 	}
 }
@@ -69,7 +69,7 @@ func (h host) Receive(c actor.Context) {
 	case *actor.Started:
 		h.s.boot()
 	case *batch:
-		h.s.serve(m.letters)
+		h.s.serve(m.msgs)
 	case wake: // only look at the state, below
 	case *actor.Stopped: // unregistered: nothing of ours can fail any more
 		h.s.p.finish()
@@ -91,7 +91,7 @@ func (s *server) meter(next actor.ReceiverFunc) actor.ReceiverFunc {
 			next(c, envelope)
 			return
 		}
-		n, begin := len(b.letters), time.Now()
+		n, begin := len(b.msgs), time.Now()
 		defer func() { // runs after runtime.Goexit too
 			s.messages.Add(int64(n))
 			s.busy.Add(int64(time.Since(begin)))
@@ -100,10 +100,10 @@ func (s *server) meter(next actor.ReceiverFunc) actor.ReceiverFunc {
 	}
 }
 
-// parcel carries a letter through protoactor to a mailbox, and its answer back:
+// parcel carries a message through protoactor to a mailbox, and its answer back:
 // posting is synchronous, so that the sender can be refused.
 type parcel struct {
-	letter letter
+	msg    Msg
 	result postResult
 }
 
@@ -111,16 +111,16 @@ type parcel struct {
 // too late: its sender is told.
 func (*parcel) IgnoreDeadLetterLogging() {}
 
-// send brings l to the mailbox of the actor.
-func (e *engine) send(to address, l letter) postResult {
+// send brings msg to the mailbox of the actor.
+func (e *engine) send(to address, msg Msg) postResult {
 	p, ok := e.parcels.Get().(*parcel)
 	if !ok {
 		p = &parcel{}
 	}
-	p.letter, p.result = l, dropped
+	p.msg, p.result = msg, dropped
 	e.actors.Root.Send(to.pid, p)
 	result := p.result
-	p.letter = letter{}
+	p.msg = Msg{}
 	e.parcels.Put(p)
 	return result
 }
@@ -134,7 +134,7 @@ type nativeMailbox struct {
 
 func (m *nativeMailbox) PostUserMessage(message any) {
 	if p, ok := message.(*parcel); ok {
-		p.result = m.box.post(p.letter)
+		p.result = m.box.post(p.msg)
 	}
 }
 func (m *nativeMailbox) PostSystemMessage(message any) { m.box.postSystem(message) }

@@ -5,28 +5,29 @@ import (
 	"sync/atomic"
 )
 
-// letterKind tells what a letter is.
-type letterKind uint8
+// MsgKind tells what a [Msg] is.
+type MsgKind uint8
 
+// The kinds of a [Msg].
 const (
-	callLetter  letterKind = iota // body is a request, from its caller
-	castLetter                    // body is a message
-	infoLetter                    // body is a message, or a notice to be opened
-	orderLetter                   // body is the reason for which the process has to end
+	CallMsg MsgKind = iota // a request: answer with From.Reply
+	CastMsg
+	InfoMsg
+	orderMsg // Body is the reason for which the process has to end
 )
 
-// letter is one queued user message. It lies in the queue by value, so posting
-// does not allocate.
-type letter struct {
-	kind letterKind
-	from From
-	body any
+// Msg is one message. It lies in the queue by value, so posting does not
+// allocate.
+type Msg struct {
+	Kind MsgKind
+	From From
+	Body any
 }
 
 // batch is everything that was queued when the mailbox was emptied.
-type batch struct{ letters []letter }
+type batch struct{ msgs []Msg }
 
-// wake is delivered before queued letters when the process has to look at its
+// wake is delivered before queued messages when the process has to look at its
 // own state: somebody told it to end.
 type wake struct{}
 
@@ -36,30 +37,30 @@ type invoker interface {
 	InvokeUserMessage(message any)
 }
 
-// keepLetters is the biggest buffer, in letters, that an idle mailbox keeps.
-const keepLetters = 1024
+// keepMsgs is the biggest buffer, in messages, that an idle mailbox keeps.
+const keepMsgs = 1024
 
 // mailbox is an actor's queue. It differs from protoactor's own ones in what
 // supervision needs: posts that come before the start are kept, a full mailbox
 // refuses instead of spinning, everything queued is handed over at once, and a
 // callback that ends its goroutine (runtime.Goexit) does not wedge it.
 type mailbox struct {
-	limit    int             // letters that may wait; 0: no bound
+	limit    int             // calls and casts that may wait; 0: no bound
 	schedule func(func())    // runs a function in another goroutine
 	unwound  func(cause any) // told when a callback unwound the stack
 	loop     func()          // process, bound once
-	depth    atomic.Int64    // letters not handled yet
+	depth    atomic.Int64    // messages not handled yet
 	current  batch           // owned by process
 
 	mu      sync.Mutex // guards what follows
 	invoker invoker
 	system  []any
-	queue   []letter
-	spare   []letter // the empty buffer that queue is swapped with
-	poked   bool     // a wake is due
-	open    bool     // started
-	busy    bool     // process runs or is scheduled
-	closed  bool     // the process is dead: posts are dropped
+	queue   []Msg
+	spare   []Msg // the empty buffer that queue is swapped with
+	poked   bool  // a wake is due
+	open    bool  // started
+	busy    bool  // process runs or is scheduled
+	closed  bool  // the process is dead: posts are dropped
 }
 
 func newMailbox(limit int, schedule func(func()), unwound func(any)) *mailbox {
@@ -68,7 +69,7 @@ func newMailbox(limit int, schedule func(func()), unwound func(any)) *mailbox {
 	return m
 }
 
-// postResult tells what became of a letter.
+// postResult tells what became of a message.
 type postResult uint8
 
 const (
@@ -77,25 +78,25 @@ const (
 	dropped            // the process is dead
 )
 
-// post queues l. A bounded mailbox refuses calls and casts beyond its limit;
+// post queues msg. A bounded mailbox refuses calls and casts beyond its limit;
 // what supervision sends always fits.
-func (m *mailbox) post(l letter) postResult {
+func (m *mailbox) post(msg Msg) postResult {
 	m.mu.Lock()
 	if m.closed {
 		m.mu.Unlock()
 		return dropped
 	}
-	if m.limit > 0 && l.kind <= castLetter && m.depth.Load() >= int64(m.limit) {
+	if m.limit > 0 && msg.Kind <= CastMsg && m.depth.Load() >= int64(m.limit) {
 		m.mu.Unlock()
 		return refused
 	}
 	m.depth.Add(1)
-	m.queue = append(m.queue, l)
+	m.queue = append(m.queue, msg)
 	m.wakeLocked()
 	return posted
 }
 
-// poke makes the process look at its state before it handles more letters.
+// poke makes the process look at its state before it handles more messages.
 func (m *mailbox) poke() {
 	m.mu.Lock()
 	m.poked = true
@@ -161,7 +162,7 @@ func (m *mailbox) process() {
 }
 
 // deliver hands over the next thing: system messages first, then a wake, then
-// all letters. It returns false when there is nothing.
+// all messages. It returns false when there is nothing.
 func (m *mailbox) deliver() bool {
 	m.mu.Lock()
 	m.recycleLocked()
@@ -176,7 +177,7 @@ func (m *mailbox) deliver() bool {
 		m.mu.Unlock()
 		m.invoker.InvokeUserMessage(wake{})
 	case len(m.queue) > 0:
-		m.current.letters = m.queue
+		m.current.msgs = m.queue
 		m.queue, m.spare = m.spare, nil
 		m.mu.Unlock()
 		m.invoker.InvokeUserMessage(&m.current)
@@ -190,19 +191,19 @@ func (m *mailbox) deliver() bool {
 
 // recycleLocked keeps the buffer that was just emptied for the next swap.
 func (m *mailbox) recycleLocked() {
-	used := m.current.letters
+	used := m.current.msgs
 	if used == nil {
 		return
 	}
-	m.current.letters = nil
+	m.current.msgs = nil
 	clear(used)
-	if cap(used) <= keepLetters && !m.closed {
+	if cap(used) <= keepMsgs && !m.closed {
 		m.spare = used[:0]
 	}
 }
 
-// handled counts n letters as done.
+// handled counts n messages as done.
 func (m *mailbox) handled(n int) { m.depth.Add(int64(-n)) }
 
-// length returns the letters that wait or are being handled.
+// length returns the messages that wait or are being handled.
 func (m *mailbox) length() int { return int(max(m.depth.Load(), 0)) }

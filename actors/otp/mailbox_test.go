@@ -20,9 +20,9 @@ func (r *tape) InvokeSystemMessage(message any) { r.take(message) }
 
 func (r *tape) InvokeUserMessage(message any) {
 	if b, ok := message.(*batch); ok {
-		bodies := make([]any, 0, len(b.letters))
-		for _, l := range b.letters {
-			bodies = append(bodies, l.body)
+		bodies := make([]any, 0, len(b.msgs))
+		for _, l := range b.msgs {
+			bodies = append(bodies, l.Body)
 		}
 		message = bodies
 	}
@@ -45,7 +45,7 @@ func newTestMailbox(limit int, inv invoker) (m *mailbox, unwound *[]any, done fu
 	return m, &causes, pool.close
 }
 
-func cast(body any) letter { return letter{kind: castLetter, body: body} }
+func cast(body any) Msg { return Msg{Kind: CastMsg, Body: body} }
 
 func TestMailbox(t *testing.T) {
 	t.Parallel()
@@ -72,9 +72,9 @@ func TestMailbox(t *testing.T) {
 		defer done()
 		require.Equal(t, posted, m.post(cast(1)))
 		require.Equal(t, refused, m.post(cast(2)))
-		require.Equal(t, refused, m.post(letter{kind: callLetter}))
-		require.Equal(t, posted, m.post(letter{kind: infoLetter}))
-		require.Equal(t, posted, m.post(letter{kind: orderLetter}))
+		require.Equal(t, refused, m.post(Msg{Kind: CallMsg}))
+		require.Equal(t, posted, m.post(Msg{Kind: InfoMsg}))
+		require.Equal(t, posted, m.post(Msg{Kind: orderMsg}))
 		require.Equal(t, 3, m.length())
 		m.close()
 		require.Equal(t, dropped, m.post(cast(1)))

@@ -50,7 +50,6 @@ type Proc struct {
 	stuck    bool // was abandoned
 	told     bool // watchers have been called
 	reason   error
-	failure  error // why Init failed
 	watchers map[*watch]struct{}
 	grace    *time.Timer // abandons it after a kill
 }
@@ -165,7 +164,7 @@ func (p *Proc) Exit(reason error) {
 		reason = ErrNormal
 	}
 	if p.server != nil && p.server.drain {
-		p.server.box.post(letter{kind: orderLetter, body: reason})
+		p.server.box.post(Msg{Kind: orderMsg, Body: reason})
 		return
 	}
 	p.obey(reason)
@@ -174,16 +173,27 @@ func (p *Proc) Exit(reason error) {
 // obey ends the process because it was told to.
 func (p *Proc) obey(reason error) {
 	p.mu.Lock()
-	first := p.endLocked(reason)
 	p.ordered = true
 	p.mu.Unlock()
-	if first {
-		p.wake(reason)
-	}
+	p.end(reason, false)
 }
 
-// endLocked does what end does, short of waking the process.
-func (p *Proc) endLocked(reason error) bool {
+// crash ends the process because a callback failed. It replaces the reason of
+// an end that is under way, as a crash in terminate does in OTP.
+func (p *Proc) crash(reason error) { p.end(reason, true) }
+
+// end makes the process end with reason; if it ends already, with the reason of
+// before, unless that is to be replaced.
+func (p *Proc) end(reason error, replace bool) {
+	p.mu.Lock()
+	if !p.endLocked(reason) && replace && p.phase == ending && !p.killed {
+		p.reason = reason
+	}
+	p.mu.Unlock()
+	p.wake(reason)
+}
+
+func (p *Proc) endLocked(reason error) (first bool) {
 	if p.phase >= ending {
 		return false
 	}
@@ -204,19 +214,21 @@ func (p *Proc) wake(reason error) {
 	p.cancel(reason)
 }
 
-// crash ends the process because a callback failed. It replaces the reason of
-// an end that is under way, as a crash in terminate does in OTP.
-func (p *Proc) crash(reason error) {
-	p.mu.Lock()
-	if !p.endLocked(reason) && p.phase == ending && !p.killed {
-		p.reason = reason
-	}
-	p.mu.Unlock()
-	p.wake(reason)
+// protect runs f. If f panics or ends the goroutine, crashed learns of it before
+// the stack is unwound.
+func protect(f func(), crashed func(reason error)) {
+	returned := false
+	defer func() {
+		if !returned {
+			crashed(recovered(recover()))
+		}
+	}()
+	f()
+	returned = true
 }
 
 // recovered turns what stopped a callback into a reason: a panic value, or nil
-// for runtime.Goexit. It is called before the stack is unwound.
+// for runtime.Goexit.
 func recovered(value any) error {
 	if value == nil {
 		return ErrGoexit
@@ -268,20 +280,12 @@ func (p *Proc) succeed() {
 	}
 }
 
-// fail marks Init as failed.
-func (p *Proc) fail(err error) {
-	p.mu.Lock()
-	if p.killed {
-		err = ErrKilled
-	}
-	p.failure = err
-	p.endLocked(err)
-	p.mu.Unlock()
-}
-
 // startError returns why Init failed. Only valid after up was closed.
 func (p *Proc) startError() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.failure
+	if p.begun {
+		return nil
+	}
+	return p.reason
 }

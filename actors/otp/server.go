@@ -45,23 +45,6 @@ func (Base) HandleInfo(c *Ctx, msg any) { c.unexpected("info", msg) }
 // Terminate does nothing.
 func (Base) Terminate(*Ctx, error) {}
 
-// MsgKind tells what a [Msg] is.
-type MsgKind uint8
-
-// The kinds of a [Msg].
-const (
-	CallMsg MsgKind = iota // a request: answer with From.Reply
-	CastMsg
-	InfoMsg
-)
-
-// Msg is one message of a batch.
-type Msg struct {
-	Kind MsgKind
-	From From
-	Body any
-}
-
 // BatchServer is a Server that takes everything queued at once, for group
 // commit. HandleBatch replaces HandleCall, HandleCast and HandleInfo. Requests
 // are answered with From.Reply, in the callback or later; a crash in it is a
@@ -71,7 +54,7 @@ type BatchServer interface {
 	HandleBatch(c *Ctx, msgs []Msg)
 }
 
-// notice is a letter's body that decides at delivery whether it is still wanted.
+// notice is a message's body that decides at delivery whether it is still wanted.
 type notice interface {
 	open() (body any, wanted bool)
 }
@@ -90,10 +73,9 @@ type server struct {
 	// Only the process's own goroutine touches what follows.
 	impl       Server
 	ctx        *Ctx
-	msgs       []Msg // reused by BatchServers
-	ready      bool  // Init has succeeded
-	terminated bool  // Terminate has been called
-	cleaned    bool  // nothing is left to do but to go
+	ready      bool // Init has succeeded
+	terminated bool // Terminate has been called
+	cleaned    bool // nothing is left to do but to go
 
 	// The process's mutex guards what follows.
 	soft    context.Context         //nolint:containedctx // the process's own, handed to Async
@@ -102,8 +84,8 @@ type server struct {
 	detail  string // why it is suspended
 }
 
-// send puts l into the mailbox.
-func (s *server) send(l letter) postResult { return s.p.sys.engine.send(s.address, l) }
+// send puts msg into the mailbox.
+func (s *server) send(msg Msg) postResult { return s.p.sys.engine.send(s.address, msg) }
 
 // close is the part of the end that concerns a server: nothing comes any more.
 func (s *server) close() {
@@ -124,7 +106,7 @@ func (s *server) boot() {
 	}
 	s.guard(func() {
 		if err := s.init(); err != nil {
-			s.p.fail(err)
+			s.p.crash(err)
 			return
 		}
 		s.ready = true
@@ -143,82 +125,80 @@ func (s *server) init() error {
 	return s.impl.Init(s.ctx)
 }
 
-// serve handles letters until the process has to end.
-func (s *server) serve(letters []letter) {
+// serve handles messages until the process has to end.
+func (s *server) serve(msgs []Msg) {
 	if batcher, ok := s.impl.(BatchServer); ok {
-		s.guard(func() { s.serveAll(batcher, letters) })
+		s.guard(func() { s.serveAll(batcher, msgs) })
 		return
 	}
 	s.guard(func() {
-		for i := range letters {
+		for i := range msgs {
 			if s.p.over.Load() {
 				return
 			}
-			s.handle(&letters[i])
+			s.handle(&msgs[i])
 			s.box.handled(1)
 		}
 	})
 }
 
-// handle dispatches one letter.
-func (s *server) handle(l *letter) {
-	switch l.kind {
-	case callLetter:
-		reply, err := s.impl.HandleCall(s.ctx, l.from, l.body)
+// handle dispatches one message.
+func (s *server) handle(m *Msg) {
+	switch m.Kind {
+	case CallMsg:
+		reply, err := s.impl.HandleCall(s.ctx, m.From, m.Body)
 		if reply != any(NoReply) {
-			l.from.Reply(reply, err)
+			m.From.Reply(reply, err)
 		}
-	case castLetter:
-		s.impl.HandleCast(s.ctx, l.body)
-	case infoLetter:
-		if body, wanted := opened(l.body); wanted {
-			s.impl.HandleInfo(s.ctx, body)
+	case CastMsg:
+		s.impl.HandleCast(s.ctx, m.Body)
+	case InfoMsg:
+		if m.open() {
+			s.impl.HandleInfo(s.ctx, m.Body)
 		}
-	case orderLetter:
-		s.order(l.body)
+	case orderMsg:
+		s.obey(m)
 	}
 }
 
-// order ends the process for the reason that an order carries.
-func (s *server) order(body any) {
-	if reason, ok := body.(error); ok {
+// obey ends the process as an order says.
+func (s *server) obey(order *Msg) {
+	if reason, ok := order.Body.(error); ok {
 		s.p.obey(reason)
 	}
 }
 
-func opened(body any) (any, bool) {
-	if n, ok := body.(notice); ok {
-		return n.open()
+// open puts what a notice stands for in its place. It returns false if that is
+// not wanted any more.
+func (m *Msg) open() (wanted bool) {
+	n, ok := m.Body.(notice)
+	if !ok {
+		return true
 	}
-	return body, true
+	m.Body, wanted = n.open()
+	return wanted
 }
 
-// serveAll hands all letters over as one batch. What is queued behind an order
+// serveAll hands all messages over as one batch. What is queued behind an order
 // to end is not handled any more.
-func (s *server) serveAll(batcher BatchServer, letters []letter) {
-	msgs, order := s.msgs[:0], any(nil)
-	for i := range letters {
-		l := &letters[i]
-		if l.kind == orderLetter {
-			order = l.body
+func (s *server) serveAll(batcher BatchServer, msgs []Msg) {
+	wanted, order := msgs[:0], (*Msg)(nil)
+	for i := range msgs {
+		m := &msgs[i]
+		if m.Kind == orderMsg {
+			order = m
 			break
 		}
-		body, wanted := l.body, true
-		if l.kind == infoLetter {
-			body, wanted = opened(l.body)
-		}
-		if wanted {
-			msgs = append(msgs, Msg{Kind: MsgKind(l.kind), From: l.from, Body: body})
+		if m.Kind != InfoMsg || m.open() {
+			wanted = append(wanted, *m)
 		}
 	}
-	if len(msgs) > 0 && !s.p.over.Load() {
-		batcher.HandleBatch(s.ctx, msgs)
+	if len(wanted) > 0 && !s.p.over.Load() {
+		batcher.HandleBatch(s.ctx, wanted)
 	}
-	clear(msgs)
-	s.msgs = msgs[:0]
-	s.box.handled(len(letters))
+	s.box.handled(len(msgs))
 	if order != nil {
-		s.order(order)
+		s.obey(order)
 	}
 }
 
@@ -252,19 +232,4 @@ func (s *server) unwound(value any) {
 }
 
 // guard runs callbacks. If they panic, or end the goroutine, the process ends.
-func (s *server) guard(callbacks func()) {
-	finished := false
-	defer func() {
-		if finished {
-			return
-		}
-		value := recover()
-		if s.p.isKilled() {
-			s.p.wake(ErrKilled) // it gave up because it was told to
-			return
-		}
-		s.p.crash(recovered(value))
-	}()
-	callbacks()
-	finished = true
-}
+func (s *server) guard(callbacks func()) { protect(callbacks, s.p.crash) }

@@ -181,7 +181,7 @@ func (s *supervisor) again(row *child) error {
 	failed, err := s.startRows(group)
 	if err != nil {
 		s.update(func() { failed.restarting = true })
-		s.p.server.send(letter{kind: castLetter, body: retry{id: failed.spec.ID, proc: failed.proc}})
+		s.p.server.send(Msg{Kind: CastMsg, Body: retry{id: failed.spec.ID, proc: failed.proc}})
 	}
 	return err
 }

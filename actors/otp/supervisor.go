@@ -264,7 +264,7 @@ func (s *supervisor) lost(p *Proc, begun bool, reason error) {
 	}
 	s.mu.Unlock()
 	if begun && !p.cheap {
-		s.p.server.send(letter{kind: infoLetter, body: childEnded{p, reason}})
+		s.p.server.send(Msg{Kind: InfoMsg, Body: childEnded{p, reason}})
 	}
 }
 

@@ -131,10 +131,11 @@ func (s *System) Leaked() int {
 	return len(s.leaked)
 }
 
-// forget removes a process without supervisor that has ended.
+// forget removes a process that has ended, if Shutdown would have to stop it.
 func (s *System) forget(p *Proc) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	delete(s.orphans, p)
 	s.tops = slices.DeleteFunc(s.tops, func(other *Proc) bool { return other == p })
 }
 
@@ -143,11 +144,7 @@ func (s *System) adopt(p *Proc) {
 	s.mu.Lock()
 	s.orphans[p] = struct{}{}
 	s.mu.Unlock()
-	p.watch(func(error) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.orphans, p)
-	})
+	p.watch(func(error) { s.forget(p) })
 }
 
 // abandoned counts p as leaked.

@@ -22,53 +22,26 @@ type Task struct {
 
 // runTask is the life of a task process.
 func (p *Proc) runTask(mk func() Task) {
-	var result error
-	if p.attempt(&result, func() error { return p.live(mk) }) {
-		result = p.verdict(result)
-	}
-	p.settle(result)
-	p.finish()
+	defer p.finish() // after runtime.Goexit too
+	protect(func() { p.crash(p.verdict(p.live(mk))) }, p.crash)
 }
 
 // live makes the task and runs it.
 func (p *Proc) live(mk func() Task) error {
 	if p.over.Load() {
-		return p.why()
+		return nil
 	}
 	if err := p.enter(); err != nil {
-		p.fail(err)
 		return err
 	}
 	t := mk()
 	if t.Init != nil {
 		if err := t.Init(p.ctx); err != nil {
-			p.fail(err)
 			return err
 		}
 	}
 	p.succeed()
 	return t.Run(p.ctx)
-}
-
-// attempt runs f. It returns false, and the crash as result, if f did not
-// return. After runtime.Goexit the goroutine is lost, so the process has to end
-// here.
-func (p *Proc) attempt(result *error, f func() error) bool {
-	finished := false
-	defer func() {
-		if finished {
-			return
-		}
-		value := recover()
-		*result = recovered(value)
-		if value == nil {
-			p.settle(*result)
-			p.finish()
-		}
-	}()
-	*result = f()
-	finished = true
-	return finished
 }
 
 // verdict turns what Run returned into the reason of the end.
@@ -81,15 +54,6 @@ func (p *Proc) verdict(result error) error {
 		return ErrNormal
 	default:
 		return result
-	}
-}
-
-// settle fixes the reason of a task's end.
-func (p *Proc) settle(reason error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.endLocked(reason) && p.phase == ending && !p.killed {
-		p.reason = reason
 	}
 }
 
@@ -140,7 +104,7 @@ func RunTask(ctx context.Context, sup Target, label string, fn func(ctx context.
 			return
 		}
 		err = recovered(recover())
-		p.settle(err)
+		p.crash(err)
 		p.finish()
 	}()
 	err = fn(p.ctx)
