@@ -14,16 +14,13 @@ type request func(s *supervisor) (any, error)
 // the supervisor may be busy with a child for as long as that takes; ctx bounds
 // it.
 func ask[R any](ctx context.Context, sup Target, do func(s *supervisor) (R, error)) (R, error) {
-	var none R
 	s, err := supervisorOf(sup)
 	if err != nil {
+		var none R
 		return none, err
 	}
 	value, _, err := s.p.call(ctx, 0, request(func(s *supervisor) (any, error) { return do(s) }))
-	if err != nil {
-		return none, err
-	}
-	return typed[R](s.p.Name(), value)
+	return typed[R](sup, value, err)
 }
 
 // order is ask for what has no result.
@@ -34,10 +31,10 @@ func order(ctx context.Context, sup Target, do func(s *supervisor) error) error 
 
 // supervisorOf returns the supervisor that a request is for.
 func supervisorOf(sup Target) (*supervisor, error) {
-	p, name := sup.target()
+	p, err := find(sup)
 	switch {
-	case p == nil:
-		return nil, &DownError{Name: name, Reason: ErrNoProc}
+	case err != nil:
+		return nil, err
 	case p.supervisor == nil:
 		return nil, ErrNotSupervisor
 	}

@@ -16,6 +16,15 @@ type Target interface {
 
 func (p *Proc) target() (*Proc, string) { return p, p.Name() }
 
+// find returns the process to write to.
+func find(t Target) (*Proc, error) {
+	p, name := t.target()
+	if p == nil {
+		return nil, &DownError{Name: name, Reason: ErrNoProc}
+	}
+	return p, nil
+}
+
 // NoReply is returned by HandleCall when the answer comes later, through
 // [From.Reply].
 const NoReply = promise("no reply")
@@ -60,29 +69,36 @@ func (f From) Reply(value any, err error) {
 // sent at most once; after a failure it may or may not have been handled. An
 // error of HandleCall is returned as it is.
 func Call[R any](ctx context.Context, t Target, req any) (R, error) {
-	var none R
-	p, name := t.target()
-	if p == nil {
-		return none, &DownError{Name: name, Reason: ErrNoProc}
-	}
-	value, _, err := p.call(ctx, p.sys.callLimit(ctx), req)
-	if err != nil {
-		return none, err
-	}
-	return typed[R](name, value)
+	value, _, err := call(ctx, t, req)
+	return typed[R](t, value, err)
 }
 
 // typed converts a reply. No reply at all is the zero value.
-func typed[R any](name string, value any) (R, error) {
+func typed[R any](t Target, value any, err error) (R, error) {
 	var none R
-	if value == nil {
-		return none, nil
+	if err != nil || value == nil {
+		return none, err
 	}
 	reply, ok := value.(R)
 	if !ok {
+		_, name := t.target()
 		return none, fmt.Errorf("calling %s: %w: %T", name, ErrBadReply, value)
 	}
 	return reply, nil
+}
+
+// call calls the process of the moment. sent is false if the request has certainly
+// not reached it.
+func call(ctx context.Context, t Target, req any) (reply any, sent bool, err error) {
+	p, err := find(t)
+	if err != nil {
+		return nil, false, err
+	}
+	limit := p.sys.opts.CallTimeout
+	if _, ok := ctx.Deadline(); ok {
+		limit = 0
+	}
+	return p.call(ctx, limit, req)
 }
 
 // Cast sends msg without waiting. It returns false if there is no process to
@@ -95,16 +111,7 @@ func Cast(t Target, msg any) bool {
 	return p.server.send(Msg{Kind: CastMsg, Body: msg}) == posted
 }
 
-// callLimit returns how long a call may take beyond what ctx says; 0: no limit.
-func (s *System) callLimit(ctx context.Context) time.Duration {
-	if _, ok := ctx.Deadline(); ok {
-		return 0
-	}
-	return s.opts.CallTimeout
-}
-
-// call does one call. limit 0: bounded by ctx only. sent is false if the request
-// has certainly not reached the process.
+// call does one call. limit 0: bounded by ctx only.
 func (p *Proc) call(ctx context.Context, limit time.Duration, req any) (reply any, sent bool, err error) {
 	if p.server == nil || !p.Alive() {
 		return nil, false, &DownError{Name: p.Name(), Reason: ErrNoProc}

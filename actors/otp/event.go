@@ -37,14 +37,8 @@ const (
 
 // String returns the kind in snake case, for logs and metrics.
 func (k EventKind) String() string {
-	names := [...]string{
-		"started", "ignored", "start_failed", "exit", "restarting", "gave_up",
-		"suspended", "resumed", "abandoned", "returned",
-	}
-	if int(k) >= len(names) {
-		return "unknown"
-	}
-	return names[k]
+	return word(k, "started", "ignored", "start_failed", "exit", "restarting", "gave_up",
+		"suspended", "resumed", "abandoned", "returned")
 }
 
 // Event is one thing that happened in a supervision tree.

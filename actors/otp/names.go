@@ -55,45 +55,21 @@ func (r Ref) Await(ctx context.Context) (*Proc, error) {
 // may have reached a process is never sent again.
 func CallWait[R any](ctx context.Context, r Ref, wait time.Duration, req any) (R, error) {
 	var none R
-	value, sent, err := r.try(ctx, req)
-	if missing(err) && !sent {
-		value, err = r.callWhenThere(ctx, wait, req)
-	}
-	if err != nil {
-		return none, err
-	}
-	return typed[R](r.Name(), value)
-}
-
-// try calls the process of the moment.
-func (r Ref) try(ctx context.Context, req any) (value any, sent bool, err error) {
-	p := r.Whereis()
-	if p == nil {
-		return nil, false, &DownError{Name: r.Name(), Reason: ErrNoProc}
-	}
-	return p.call(ctx, p.sys.callLimit(ctx), req)
-}
-
-// callWhenThere waits for a process and calls it; if that is gone again, it
-// waits for the next one, wait in all.
-func (r Ref) callWhenThere(ctx context.Context, wait time.Duration, req any) (any, error) {
-	gap, cancel := context.WithTimeoutCause(ctx, wait, ErrTimeout)
-	defer cancel()
+	gap, cancel := ctx, context.CancelFunc(nil)
 	for {
-		if _, err := r.Await(gap); err != nil {
-			return nil, &DownError{Name: r.Name(), Reason: err}
+		value, sent, err := call(ctx, r, req)
+		var down *DownError
+		if sent || !errors.As(err, &down) {
+			return typed[R](r, value, err)
 		}
-		value, sent, err := r.try(ctx, req)
-		if sent || !missing(err) {
-			return value, err
+		if cancel == nil { // the first time: most calls need no clock
+			gap, cancel = context.WithTimeoutCause(ctx, wait, ErrTimeout)
+			defer cancel()
+		}
+		if _, err := r.Await(gap); err != nil {
+			return none, &DownError{Name: r.Name(), Reason: err}
 		}
 	}
-}
-
-// missing reports whether a call failed because there was no process.
-func missing(err error) bool {
-	var down *DownError
-	return errors.As(err, &down)
 }
 
 // registry maps names to processes. A name is reserved before Init and shown

@@ -147,40 +147,23 @@ func (c *ChildSpec) patience() time.Duration {
 	}
 }
 
-// String returns OTP's word for the restart type.
-func (r Restart) String() string {
-	switch r {
-	case Permanent:
-		return "permanent"
-	case Transient:
-		return "transient"
-	case Temporary:
-		return "temporary"
-	}
-	return "unknown"
-}
+// String returns OTP's word.
+func (r Restart) String() string { return word(r, "permanent", "transient", "temporary") }
 
-// String returns OTP's word for the strategy.
+// String returns OTP's word.
 func (s Strategy) String() string {
-	switch s {
-	case OneForOne:
-		return "one_for_one"
-	case OneForAll:
-		return "one_for_all"
-	case RestForOne:
-		return "rest_for_one"
-	case Dynamic:
-		return "simple_one_for_one"
-	}
-	return "unknown"
+	return word(s, "one_for_one", "one_for_all", "rest_for_one", "simple_one_for_one")
 }
 
-// String returns OTP's word for the child type.
-func (t ChildType) String() string {
-	if t == Supervisor {
-		return "supervisor"
+// String returns OTP's word.
+func (t ChildType) String() string { return word(t, "worker", "supervisor") }
+
+// word returns the word of a small constant.
+func word[T ~uint8](n T, words ...string) string {
+	if int(n) >= len(words) {
+		return "unknown"
 	}
-	return "worker"
+	return words[n]
 }
 
 // check returns what is wrong with the flags, in OTP's order and words.
@@ -198,17 +181,13 @@ func (s *SupSpec) check() error {
 	case s.AutoShutdown > AllSignificant:
 		return bad("invalid_auto_shutdown", s.AutoShutdown)
 	case s.Strategy == Dynamic && len(s.Children) != 1:
-		return &SpecError{Group: "bad_start_spec", Problem: "template", Value: s.ids()}
+		ids := []string{}
+		for _, c := range s.Children {
+			ids = append(ids, c.ID)
+		}
+		return &SpecError{Group: "bad_start_spec", Problem: "template", Value: ids}
 	}
 	return s.checkChildren()
-}
-
-func (s *SupSpec) ids() []string {
-	ids := make([]string, len(s.Children))
-	for i := range s.Children {
-		ids[i] = s.Children[i].ID
-	}
-	return ids
 }
 
 func (s *SupSpec) checkChildren() error {
@@ -248,8 +227,7 @@ func (c *ChildSpec) check(auto AutoShutdown) *SpecError {
 }
 
 // starts counts the start functions that are set.
-func (c *ChildSpec) starts() int {
-	n := 0
+func (c *ChildSpec) starts() (n int) {
 	for _, set := range []bool{
 		c.Server != nil, c.Task != nil, c.Supervisor != nil,
 		c.ServerArgs != nil, c.TaskArgs != nil, c.SupervisorArgs != nil,
