@@ -79,9 +79,6 @@ func (r *loadRegulator) HandleCall(c *otp.Ctx, from otp.From, req any) (any, err
 // HandleCast implements otp.Server.
 func (r *loadRegulator) HandleCast(c *otp.Ctx, msg any) {
 	switch msg := msg.(type) {
-	case pubsub.Heard:
-		r.load(c) // tells what could not be heard until now
-	case pubsub.Unheard: // Heard comes
 	case pubsub.Event:
 		if msg.Topic == pubsub.ListenerResumed || msg.Data == settingsKey {
 			r.load(c)

@@ -217,11 +217,10 @@ func TestSettings(t *testing.T) {
 func TestLevelsAreTold(t *testing.T) {
 	t.Parallel()
 	inBubble(t, steady(50, "a", "b"), func(w *world) {
-		sub, err := w.bus.Subscribe(w.Context(), pubsub.HeijunkaAlert)
-		require.NoError(w, err)
-		defer sub.Close()
+		events := make(chan pubsub.Event, 100)
+		defer w.bus.Subscribe(func(e pubsub.Event) { events <- e }, pubsub.HeijunkaAlert)()
 		next := func() Alert {
-			a, ok := (<-sub.C()).Data.(Alert)
+			a, ok := (<-events).Data.(Alert)
 			require.True(w, ok)
 			return a
 		}
@@ -240,17 +239,16 @@ func TestLevelsAreTold(t *testing.T) {
 		w.end(first)
 		require.Equal(w, "normal", next().Level)
 		passes(time.Minute)
-		require.Empty(w, sub.C())
+		require.Empty(w, events)
 	})
 }
 
 func TestTheNumbersArePublished(t *testing.T) {
 	t.Parallel()
 	inBubble(t, steady(2, "a"), func(w *world) {
-		sub, err := w.bus.Subscribe(w.Context(), pubsub.HeijunkaUpdated)
-		require.NoError(w, err)
-		defer sub.Close()
-		s, ok := (<-sub.C()).Data.(Status)
+		events := make(chan pubsub.Event, 100)
+		defer w.bus.Subscribe(func(e pubsub.Event) { events <- e }, pubsub.HeijunkaUpdated)()
+		s, ok := (<-events).Data.(Status)
 		require.True(w, ok)
 		require.Equal(w, 2, s.Pools[0].Workers)
 	})

@@ -1,25 +1,24 @@
 // Package pubsub carries events between the parts of one takt process: topics,
-// and subscribers that hear them. The listener of package repo brings
-// PostgreSQL's notifications in, so that controllers hear each other too.
+// and subscribers to them. The listener of package repo brings PostgreSQL's
+// notifications in, so that controllers learn of each other's changes too.
 //
 // Events are hints. Whoever acts on one reads the truth from the database, and
 // has another way to learn of it in the end.
 //
 // # State
 //
-// One actor owns the table of subscribers. Nothing is stored: an event that
-// nobody hears is gone. A tap ([Bus.Tap]) hears all, without the actor.
+// [Bus] holds the table of subscribers, as an ETS table that publishers read.
+// No event is stored: one without a subscriber is gone. The process of Spec
+// only removes subscribers that have ended.
 //
 // # Failure
 //
-// When the actor ends, each Subscription's channel is closed; a process that
-// called Listen is told, and told again when it hears once more, to read anew
-// what it keeps. A subscriber that does not keep up loses its
-// subscription in the same way; publishers never wait for it. An event that is
-// published while the actor restarts is lost.
+// The table outlives the process, so a restart loses neither a subscriber nor
+// an event. A function that panics is logged; its publisher goes on.
 //
 // # Concurrency
 //
-// Bus is safe for concurrent use. The events of one publisher arrive in their
-// order.
+// Bus is safe for concurrent use. Publish hands the event over in the
+// publisher's goroutine and waits for nobody, so the events of one publisher
+// arrive in their order.
 package pubsub

@@ -1,10 +1,13 @@
 package pubsub_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"sync"
 	"testing"
-	"time"
+	"testing/synctest"
 
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
@@ -17,121 +20,68 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 type bundle struct {
-	sys *otp.System
-	bus pubsub.Bus
+	*testing.T
+	sys  *otp.System
+	bus  pubsub.Bus
+	logs *bytes.Buffer
 }
 
-func setup(t *testing.T) bundle {
+// inBubble runs f with a bus in a bubble of fake time.
+func inBubble(t *testing.T, f func(b bundle)) {
 	t.Helper()
-	b := bundle{sys: otp.New(otp.Options{Logger: zerolog.New(t.Output())}), bus: pubsub.New()}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		b.sys.Shutdown(ctx)
+	synctest.Test(t, func(t *testing.T) {
+		b := bundle{T: t, bus: pubsub.New(), logs: &bytes.Buffer{}}
+		b.sys = otp.New(otp.Options{Logger: zerolog.New(zerolog.SyncWriter(b.logs))})
+		_, err := b.sys.StartRoot(t.Context(), "takt", otp.SupSpec{Children: []otp.ChildSpec{b.bus.Spec()}})
+		require.NoError(t, err)
+		defer func() {
+			b.sys.Shutdown(context.WithoutCancel(t.Context()))
+			synctest.Wait()
+		}()
+		f(b)
 	})
-	_, err := b.sys.StartRoot(t.Context(), "takt", otp.SupSpec{Children: []otp.ChildSpec{b.bus.Spec()}})
-	require.NoError(t, err)
-	return b
 }
 
-// crash ends the bus's actor and waits for that.
-func (b bundle) crash(t *testing.T) {
-	t.Helper()
+// crash ends the bus's process and waits for the next one.
+func (b bundle) crash() {
+	b.Helper()
 	proc := b.sys.Whereis("takt/pubsub")
-	require.NotNil(t, proc)
+	require.NotNil(b, proc)
 	proc.Exit(errors.New("crashed on purpose"))
-	<-proc.Done()
+	synctest.Wait()
+	require.NotNil(b, b.sys.Whereis("takt/pubsub"))
 }
 
-func TestBus(t *testing.T) {
-	t.Parallel()
-	t.Run("delivers a topic's events to each of its subscribers in order", func(t *testing.T) {
-		t.Parallel()
-		b := setup(t)
-		one, err := b.bus.Subscribe(t.Context(), pubsub.QueueUpdated, pubsub.JobAvailable)
-		require.NoError(t, err)
-		two, err := b.bus.Subscribe(t.Context(), pubsub.JobAvailable)
-		require.NoError(t, err)
-		b.bus.Publish(pubsub.QueueUpdated, 7)
-		b.bus.Publish(pubsub.WorkerUpdated, "nobody listens")
-		b.bus.PublishRemote(pubsub.JobAvailable, "ios")
-		remote := pubsub.Event{Topic: pubsub.JobAvailable, Data: "ios", Remote: true}
-		require.Equal(t, pubsub.Event{Topic: pubsub.QueueUpdated, Data: 7}, <-one.C())
-		require.Equal(t, remote, <-one.C())
-		require.Equal(t, remote, <-two.C())
-	})
-	t.Run("closes a subscription that its user gives up, twice if he likes", func(t *testing.T) {
-		t.Parallel()
-		b := setup(t)
-		sub, err := b.bus.Subscribe(t.Context(), pubsub.QueueUpdated)
-		require.NoError(t, err)
-		sub.Close()
-		sub.Close()
-		_, open := <-sub.C()
-		require.False(t, open)
-		b.bus.Publish(pubsub.QueueUpdated, nil)
-	})
-	t.Run("drops a subscriber that does not keep up, and nobody else", func(t *testing.T) {
-		t.Parallel()
-		b := setup(t)
-		slow, err := b.bus.Subscribe(t.Context(), pubsub.QueueUpdated)
-		require.NoError(t, err)
-		quick, err := b.bus.Subscribe(t.Context(), pubsub.QueueUpdated)
-		require.NoError(t, err)
-		for i := range 300 {
-			b.bus.Publish(pubsub.QueueUpdated, i)
-			require.Equal(t, i, (<-quick.C()).Data)
-		}
-		got := 0
-		for range slow.C() {
-			got++
-		}
-		require.Equal(t, 256, got)
-	})
-	t.Run("closes subscriptions when its actor crashes, and takes new ones", func(t *testing.T) {
-		t.Parallel()
-		b := setup(t)
-		sub, err := b.bus.Subscribe(t.Context(), pubsub.QueueUpdated)
-		require.NoError(t, err)
-		b.crash(t)
-		_, open := <-sub.C()
-		require.False(t, open)
-		sub.Close()
-		again, err := b.bus.Subscribe(t.Context(), pubsub.QueueUpdated)
-		require.NoError(t, err)
-		b.bus.Publish(pubsub.QueueUpdated, "back")
-		require.Equal(t, "back", (<-again.C()).Data)
-	})
-	t.Run("without an actor swallows events and refuses subscribers", func(t *testing.T) {
-		t.Parallel()
-		bus := pubsub.New()
-		bus.Publish(pubsub.QueueUpdated, nil)
-		_, err := bus.Subscribe(t.Context(), pubsub.QueueUpdated)
-		require.ErrorIs(t, err, otp.ErrNoProc)
-	})
-	t.Run("lets its tap hear all, also what nobody subscribes to and without an actor", func(t *testing.T) {
-		t.Parallel()
-		bus := pubsub.New()
-		var heard []pubsub.Event
-		bus.Tap(func(e pubsub.Event) { heard = append(heard, e) })
-		bus.Publish(pubsub.QueueUpdated, 1)
-		bus.PublishRemote(pubsub.JobAvailable, "ios")
-		bus.Tap(nil)
-		bus.Publish(pubsub.QueueUpdated, 2)
-		require.Equal(t, []pubsub.Event{{Topic: pubsub.QueueUpdated, Data: 1}, {Topic: pubsub.JobAvailable, Data: "ios", Remote: true}}, heard)
-	})
-	t.Run("refuses a subscriber without a topic", func(t *testing.T) {
-		t.Parallel()
-		_, err := setup(t).bus.Subscribe(t.Context())
-		require.ErrorContains(t, err, "no topic")
-	})
+// list keeps what a subscriber gets.
+type list struct {
+	mu  sync.Mutex // guards got
+	got []any
 }
 
-// hearer is a process that listens.
+func (l *list) add(v any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.got = append(l.got, v)
+}
+
+func (l *list) event(e pubsub.Event) { l.add(e.Data) }
+
+// take returns what came since the last time.
+func (l *list) take() []any {
+	synctest.Wait()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	got := l.got
+	l.got = nil
+	return got
+}
+
+// hearer is a process that listens to settings:changed. It hangs at an event with
+// a channel until that is closed.
 type hearer struct {
 	otp.Base
-	bus   pubsub.Bus
-	heard chan any
+	bus  pubsub.Bus
+	list *list
 }
 
 func (h *hearer) Init(c *otp.Ctx) error {
@@ -139,29 +89,181 @@ func (h *hearer) Init(c *otp.Ctx) error {
 	return nil
 }
 
-func (h *hearer) HandleCast(_ *otp.Ctx, msg any) { h.heard <- msg }
+func (h *hearer) HandleCast(_ *otp.Ctx, msg any) {
+	if e, ok := msg.(pubsub.Event); ok {
+		if gate, ok := e.Data.(chan struct{}); ok {
+			<-gate
+		}
+	}
+	h.list.add(msg)
+}
 
-func TestListen(t *testing.T) {
+func (b bundle) hearer(name string) (*otp.Proc, *list) {
+	b.Helper()
+	l := &list{}
+	proc, err := b.sys.Start(name, func() otp.Server { return &hearer{bus: b.bus, list: l} })
+	require.NoError(b, err)
+	return proc, l
+}
+
+func changed(data any) pubsub.Event { return pubsub.Event{Topic: pubsub.SettingsChanged, Data: data} }
+
+func TestProcesses(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	heard := make(chan any, 10)
-	proc, err := b.sys.Start("hearer", func() otp.Server { return &hearer{bus: b.bus, heard: heard} })
-	require.NoError(t, err)
-	require.Equal(t, pubsub.Heard{}, <-heard)
-	b.bus.PublishRemote(pubsub.SettingsChanged, "heartbeat")
-	require.Equal(t, pubsub.Event{Topic: pubsub.SettingsChanged, Data: "heartbeat", Remote: true}, <-heard)
 
-	b.crash(t)
-	require.Equal(t, pubsub.Unheard{}, <-heard)
-	require.Equal(t, pubsub.Heard{}, <-heard)
-	b.bus.Publish(pubsub.SettingsChanged, 1)
-	require.Equal(t, pubsub.Event{Topic: pubsub.SettingsChanged, Data: 1}, <-heard)
+	t.Run("a process gets its topic's events from the moment in which Listen returns", func(t *testing.T) {
+		t.Parallel()
+		inBubble(t, func(b bundle) {
+			_, one := b.hearer("one")
+			_, two := b.hearer("two")
+			b.bus.PublishRemote(pubsub.SettingsChanged, "heartbeat")
+			b.bus.Publish(pubsub.QueueUpdated, "nobody listens")
+			want := []any{pubsub.Event{Topic: pubsub.SettingsChanged, Data: "heartbeat", Remote: true}}
+			require.Equal(b, want, one.take())
+			require.Equal(b, want, two.take())
+		})
+	})
 
-	proc.Exit(nil)
-	<-proc.Done()
-	b.bus.Publish(pubsub.SettingsChanged, 2)
-	sub, err := b.bus.Subscribe(t.Context(), pubsub.SettingsChanged)
-	require.NoError(t, err, "the bus lives on without its subscriber")
-	sub.Close()
-	require.Empty(t, heard)
+	t.Run("the events of each publisher arrive in their order", func(t *testing.T) {
+		t.Parallel()
+		inBubble(t, func(b bundle) {
+			_, l := b.hearer("one")
+			for publisher := range 4 {
+				go func() {
+					for i := range 100 {
+						b.bus.Publish(pubsub.SettingsChanged, [2]int{publisher, i})
+					}
+				}()
+			}
+			next := [4]int{}
+			for _, msg := range l.take() {
+				e, ok := msg.(pubsub.Event)
+				require.True(b, ok)
+				data, ok := e.Data.([2]int)
+				require.True(b, ok)
+				require.Equal(b, next[data[0]], data[1])
+				next[data[0]]++
+			}
+			require.Equal(b, [4]int{100, 100, 100, 100}, next)
+		})
+	})
+
+	t.Run("a process that hangs hinders no publisher", func(t *testing.T) {
+		t.Parallel()
+		inBubble(t, func(b bundle) {
+			_, slow := b.hearer("slow")
+			gate := make(chan struct{})
+			b.bus.Publish(pubsub.SettingsChanged, gate)
+			synctest.Wait()
+			_, quick := b.hearer("quick")
+			for i := range 1000 {
+				b.bus.Publish(pubsub.SettingsChanged, i)
+			}
+			require.Len(b, quick.take(), 1000)
+			require.Empty(b, slow.take())
+			close(gate)
+			require.Len(b, slow.take(), 1001)
+		})
+	})
+
+	t.Run("a restart of pubsub loses no subscriber and no event", func(t *testing.T) {
+		t.Parallel()
+		inBubble(t, func(b bundle) {
+			_, l := b.hearer("one")
+			b.crash()
+			b.bus.Publish(pubsub.SettingsChanged, 1)
+			require.Equal(b, []any{changed(1)}, l.take())
+
+			sup := b.sys.Ref("takt")
+			require.NoError(b, otp.TerminateChild(b.Context(), sup, "pubsub"))
+			_, late := b.hearer("late")
+			b.bus.Publish(pubsub.SettingsChanged, 2)
+			require.Equal(b, []any{changed(2)}, l.take())
+			require.Equal(b, []any{changed(2)}, late.take())
+		})
+	})
+}
+
+func TestFunctions(t *testing.T) {
+	t.Parallel()
+
+	t.Run("a function gets its topics' events until it is ended, twice if one likes", func(t *testing.T) {
+		t.Parallel()
+		inBubble(t, func(b bundle) {
+			one, two := &list{}, &list{}
+			end := b.bus.Subscribe(one.event, pubsub.QueueUpdated, pubsub.JobAvailable)
+			defer b.bus.Subscribe(two.event, pubsub.JobAvailable)()
+			b.bus.Publish(pubsub.QueueUpdated, 7)
+			b.bus.PublishRemote(pubsub.JobAvailable, "ios")
+			require.Equal(b, []any{7, "ios"}, one.take())
+			end()
+			end()
+			b.bus.Publish(pubsub.JobAvailable, "android")
+			require.Empty(b, one.take())
+			require.Equal(b, []any{"ios", "android"}, two.take())
+		})
+	})
+
+	t.Run("one that names no topic gets all events", func(t *testing.T) {
+		t.Parallel()
+		bus, all := pubsub.New(), &list{}
+		end := bus.Subscribe(func(e pubsub.Event) { all.got = append(all.got, e.Topic) })
+		bus.Publish(pubsub.QueueUpdated, nil)
+		bus.PublishRemote(pubsub.JobAvailable, "ios")
+		end()
+		bus.Publish(pubsub.QueueUpdated, nil)
+		require.Equal(t, []any{pubsub.QueueUpdated, pubsub.JobAvailable}, all.got, "without a process too")
+	})
+
+	t.Run("one that panics is told of and hurts neither its publisher nor others", func(t *testing.T) {
+		t.Parallel()
+		inBubble(t, func(b bundle) {
+			other := &list{}
+			defer b.bus.Subscribe(func(pubsub.Event) { panic("a defect") }, pubsub.QueueUpdated)()
+			defer b.bus.Subscribe(other.event, pubsub.QueueUpdated)()
+			b.bus.Publish(pubsub.QueueUpdated, 1)
+			require.Equal(b, []any{1}, other.take())
+			require.Contains(b, b.logs.String(), "a defect")
+		})
+	})
+
+	t.Run("one may publish, subscribe and end while it is called", func(t *testing.T) {
+		t.Parallel()
+		inBubble(t, func(b bundle) {
+			l := &list{}
+			var end func()
+			end = b.bus.Subscribe(func(pubsub.Event) {
+				end()
+				b.bus.Subscribe(l.event, pubsub.JobAvailable)
+				b.bus.Publish(pubsub.JobAvailable, "inner")
+			}, pubsub.QueueUpdated)
+			b.bus.Publish(pubsub.QueueUpdated, nil)
+			b.bus.Publish(pubsub.QueueUpdated, nil)
+			require.Equal(b, []any{"inner"}, l.take())
+		})
+	})
+}
+
+func TestConcurrentUse(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(b bundle) {
+		var wg sync.WaitGroup
+		_, l := b.hearer("one")
+		for i := range 10 {
+			wg.Go(func() {
+				for j := range 50 {
+					b.bus.Subscribe(func(pubsub.Event) {}, pubsub.SettingsChanged)()
+					b.bus.Publish(pubsub.SettingsChanged, nil)
+					if j%10 == 0 {
+						proc, _ := b.hearer(fmt.Sprint("brief", i, j))
+						proc.Exit(nil)
+						<-proc.Done()
+					}
+				}
+			})
+		}
+		b.crash()
+		wg.Wait()
+		require.Len(b, l.take(), 500)
+	})
 }

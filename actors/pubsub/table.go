@@ -1,76 +1,85 @@
 package pubsub
 
-// table maps topics to subscribers. It is a plain value: whoever owns it
-// serialises the access.
+import (
+	"slices"
+	"sync"
+
+	"takt/actors/otp"
+)
+
+// every is the topic of those who subscribe to all.
+const every = ""
+
+// table maps topics to subscribers.
 type table struct {
-	topics map[string]map[*subscriber]struct{}
-	all    map[*subscriber]struct{}
+	mu sync.RWMutex // guards what follows
+	// topics have lists that are replaced and never written, because publishers
+	// read them without mu.
+	topics map[string][]*subscriber
+	// process is the last incarnation, which monitors all subscribed processes.
+	process *otp.Proc
 }
 
-// subscriber gets events.
+// subscriber is a process, or else a function. Immutable.
 type subscriber struct {
-	topics []string
-	// deliver hands over an event and never blocks. False: the subscriber is
-	// too slow or gone.
-	deliver func(Event) bool
-	// end tells the subscriber that no more events come. It is called once.
-	end func()
+	proc *otp.Proc
+	call func(Event)
 }
 
-func newTable() *table {
-	return &table{topics: map[string]map[*subscriber]struct{}{}, all: map[*subscriber]struct{}{}}
+// of returns who gets the events of a topic.
+func (t *table) of(topic string) (some, all []*subscriber) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.topics[topic], t.topics[every]
 }
 
-// add enters a subscriber.
-func (t *table) add(s *subscriber) {
-	t.all[s] = struct{}{}
-	for _, topic := range s.topics {
-		if t.topics[topic] == nil {
-			t.topics[topic] = map[*subscriber]struct{}{}
+// add adds a subscriber; no topics means every. It returns the process.
+func (t *table) add(s *subscriber, topics []string) *otp.Proc {
+	if len(topics) == 0 {
+		topics = []string{every}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, topic := range topics {
+		t.topics[topic] = append(slices.Clone(t.topics[topic]), s)
+	}
+	return t.process
+}
+
+// remove removes those whom gone names.
+func (t *table) remove(gone func(*subscriber) bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for topic, list := range t.topics {
+		if !slices.ContainsFunc(list, gone) {
+			continue
 		}
-		t.topics[topic][s] = struct{}{}
-	}
-}
-
-// remove takes a subscriber out and ends it. Removing twice is harmless.
-func (t *table) remove(s *subscriber) {
-	if _, there := t.all[s]; !there {
-		return
-	}
-	delete(t.all, s)
-	for _, topic := range s.topics {
-		delete(t.topics[topic], s)
+		t.topics[topic] = slices.DeleteFunc(slices.Clone(list), gone)
 		if len(t.topics[topic]) == 0 {
 			delete(t.topics, topic)
 		}
 	}
-	s.end()
 }
 
-// publish hands e to the topic's subscribers and removes those who do not take
-// it. It returns how many were removed.
-func (t *table) publish(e Event) (removed int) {
-	for s := range t.topics[e.Topic] {
-		if !s.deliver(e) {
-			t.remove(s)
-			removed++
+// adopt makes p the process, and returns the processes that have subscribed.
+func (t *table) adopt(p *otp.Proc) map[*otp.Proc]struct{} {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.process = p
+	procs := map[*otp.Proc]struct{}{}
+	for _, list := range t.topics {
+		for _, s := range list {
+			if s.proc != nil {
+				procs[s.proc] = struct{}{}
+			}
 		}
 	}
-	return removed
+	return procs
 }
 
-// clear ends all subscribers.
-func (t *table) clear() {
-	for s := range t.all {
-		t.remove(s)
-	}
-}
-
-// heard returns the topics that have subscribers.
-func (t *table) heard() map[string]struct{} {
-	topics := make(map[string]struct{}, len(t.topics))
-	for topic := range t.topics {
-		topics[topic] = struct{}{}
-	}
-	return topics
+// owner returns the process.
+func (t *table) owner() *otp.Proc {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.process
 }

@@ -189,9 +189,6 @@ func (h *heartbeatMonitor) HandleCall(c *otp.Ctx, from otp.From, req any) (any, 
 // HandleCast implements otp.Server.
 func (h *heartbeatMonitor) HandleCast(c *otp.Ctx, msg any) {
 	switch msg := msg.(type) {
-	case pubsub.Heard:
-		h.load(c) // tells what could not be heard until now
-	case pubsub.Unheard: // Heard comes
 	case pubsub.Event:
 		if msg.Topic == pubsub.ListenerResumed || msg.Data == settingsKey {
 			h.load(c)

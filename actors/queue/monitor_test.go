@@ -147,9 +147,8 @@ func TestSweeps(t *testing.T) {
 	t.Run("requeued builds reach the queue and everybody hears", func(t *testing.T) {
 		t.Parallel()
 		onWatch(t, func(w *watch) {
-			sub, err := w.bus.Subscribe(w.Context(), pubsub.BuildUpdated, pubsub.WorkerUpdated)
-			require.NoError(w, err)
-			defer sub.Close()
+			events := make(chan pubsub.Event, 100)
+			defer w.bus.Subscribe(func(e pubsub.Event) { events <- e }, pubsub.BuildUpdated, pubsub.WorkerUpdated)()
 			w.db.set(func(s *fakeStore) {
 				s.sweep = store.SweepResult{
 					Requeued: []store.BuildRef{{ID: "x", Platform: store.IOS}},
@@ -163,9 +162,9 @@ func TestSweeps(t *testing.T) {
 			w.passes(10 * time.Second)
 			require.EqualValues(w, 1, w.queue.Stats().Woken, "it looked for the build that waits again")
 			cancel(context.Canceled)
-			require.Equal(w, store.BuildUpdate{BuildID: "x", Platform: store.IOS, State: store.Pending}, (<-sub.C()).Data)
-			require.Equal(w, store.BuildUpdate{BuildID: "y", Platform: store.Android, State: store.Failed}, (<-sub.C()).Data)
-			require.Equal(w, store.WorkerUpdate{WorkerID: "w", Status: store.Offline}, (<-sub.C()).Data)
+			require.Equal(w, store.BuildUpdate{BuildID: "x", Platform: store.IOS, State: store.Pending}, (<-events).Data)
+			require.Equal(w, store.BuildUpdate{BuildID: "y", Platform: store.Android, State: store.Failed}, (<-events).Data)
+			require.Equal(w, store.WorkerUpdate{WorkerID: "w", Status: store.Offline}, (<-events).Data)
 		})
 	})
 

@@ -149,9 +149,6 @@ func (m *manager) handle(c *otp.Ctx, msg any) {
 		m.late, m.hurry = nil, true
 	case showNow:
 		m.show()
-	case pubsub.Heard:
-		m.count(c) // tells what could not be heard until now
-	case pubsub.Unheard: // Heard comes
 	default:
 		logger := c.Logger()
 		logger.Error().Type("message", msg).Msg("unexpected message")

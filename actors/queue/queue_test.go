@@ -435,20 +435,19 @@ func TestParkedPoll(t *testing.T) {
 	t.Run("events are published and come in bunches", func(t *testing.T) {
 		t.Parallel()
 		inBubble(t, Config{}, func(b *bench) {
-			sub, err := b.bus.Subscribe(b.Context(), pubsub.QueueUpdated, pubsub.BuildAssigned)
-			require.NoError(b, err)
-			defer sub.Close()
+			events := make(chan pubsub.Event, 100)
+			defer b.bus.Subscribe(func(e pubsub.Event) { events <- e }, pubsub.QueueUpdated, pubsub.BuildAssigned)()
 			for i := range 5 {
 				b.submits(fmt.Sprint(i), store.IOS)
 			}
 			b.passes(time.Second)
-			require.Equal(b, Updated{Pending: 5, PendingIOS: 5}, (<-sub.C()).Data)
+			require.Equal(b, Updated{Pending: 5, PendingIOS: 5}, (<-events).Data)
 			b.db.worker("w")
 			b.asks("w", 0)
-			require.Equal(b, Assigned{BuildID: "0", WorkerID: "w", Platform: store.IOS, Attempt: 1}, (<-sub.C()).Data)
+			require.Equal(b, Assigned{BuildID: "0", WorkerID: "w", Platform: store.IOS, Attempt: 1}, (<-events).Data)
 			b.passes(time.Second)
-			require.Equal(b, Updated{Pending: 4, PendingIOS: 4}, (<-sub.C()).Data)
-			require.Empty(b, sub.C())
+			require.Equal(b, Updated{Pending: 4, PendingIOS: 4}, (<-events).Data)
+			require.Empty(b, events)
 		})
 	})
 }

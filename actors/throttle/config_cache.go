@@ -140,8 +140,6 @@ func (s *configCache) fetch(c *otp.Ctx, a action) {
 // HandleCast implements otp.Server.
 func (s *configCache) HandleCast(c *otp.Ctx, msg any) {
 	switch msg := msg.(type) {
-	case pubsub.Heard, pubsub.Unheard:
-		s.forgetAll() // changes could not be heard until now, or can't be from now on
 	case dropped:
 		s.forget(action(msg))
 	case pubsub.Event:

@@ -114,23 +114,17 @@ var (
 )
 
 // Watch implements http.Deployments.
-func (d deployments) Watch(ctx context.Context, id string) (<-chan struct{}, func(), error) {
-	sub, err := d.bus.Subscribe(ctx, pubsub.DeploymentUpdated)
-	if err != nil {
-		return nil, nil, err
-	}
+func (d deployments) Watch(_ context.Context, id string) (<-chan struct{}, func(), error) {
 	changed := make(chan struct{}, 1)
-	go func() { // ends with the subscription
-		for e := range sub.C() {
-			if u, ok := e.Data.(deployment.Updated); ok && u.ID == id {
-				select {
-				case changed <- struct{}{}:
-				default: // it is to look already
-				}
+	end := d.bus.Subscribe(func(e pubsub.Event) {
+		if u, ok := e.Data.(deployment.Updated); ok && u.ID == id {
+			select {
+			case changed <- struct{}{}:
+			default: // it is to look already
 			}
 		}
-	}()
-	return changed, sub.Close, nil
+	}, pubsub.DeploymentUpdated)
+	return changed, end, nil
 }
 
 // Pace implements http.Deployments.

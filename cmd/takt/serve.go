@@ -209,7 +209,7 @@ func (c *controller) plant(ctx context.Context) error {
 		return err
 	}
 	c.server = server
-	c.tree.Bus.Tap(hear(server))
+	c.tree.Bus.Subscribe(hear(server))
 	c.tree.Telemetry.Register(server.Collectors()...)
 	return nil
 }
