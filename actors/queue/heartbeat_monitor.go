@@ -7,6 +7,7 @@ import (
 
 	"takt/actors/otp"
 	"takt/actors/pubsub"
+	"takt/actors/settings"
 	"takt/store"
 )
 
@@ -117,37 +118,20 @@ type (
 	update      struct{ timeouts store.Timeouts }
 	sweepNow    struct{}
 
-	pulse   struct{} // timer: prove that the controller runs
-	check   struct{} // timer: sweep if it may
-	loadNow struct{} // timer: load the saved timeouts again
-
-	loaded struct { // saved timeouts were read
-		timeouts store.Timeouts
-		found    bool
-		err      error
-	}
-	saved struct { // timeouts were written
-		from     otp.From
-		timeouts store.Timeouts
-		err      error
-	}
+	pulse struct{} // timer: prove that the controller runs
+	check struct{} // timer: sweep if it may
 	swept struct { // a sweep has ended
 		result store.SweepResult
 		err    error
 	}
 )
 
-// settingsKey is what settings:changed says when timeouts were saved.
-const settingsKey = "heartbeat"
-
-// reloadDelay is how soon a failed load of the timeouts is tried again.
-const reloadDelay = time.Second
-
 // heartbeatMonitor is the HeartbeatMonitor actor. A restart loses nothing but
 // the time that it has listened: the timeouts are in the database.
 type heartbeatMonitor struct {
 	otp.Base
 	m        *Monitor
+	settings settings.Watcher[store.Timeouts]
 	timeouts store.Timeouts
 	// known is false until the saved timeouts were read once: a sweep by
 	// shorter ones would take builds from workers that keep to the saved ones.
@@ -157,8 +141,6 @@ type heartbeatMonitor struct {
 	noPulse   func()
 	noCheck   func()
 
-	loading  bool
-	stale    bool // settings changed while they were being read
 	sweeping bool
 	askers   []otp.From // wait for the sweep under way
 }
@@ -167,8 +149,8 @@ type heartbeatMonitor struct {
 func (h *heartbeatMonitor) Init(c *otp.Ctx) error {
 	h.listening.interrupted(h.m.cfg.Now())
 	h.apply(c, h.m.cfg.Timeouts)
-	h.m.bus.Listen(c, pubsub.SettingsChanged, pubsub.ListenerResumed)
-	h.load(c)
+	h.settings = settings.Watcher[store.Timeouts]{Key: "heartbeat", Read: h.m.saved, Apply: h.found}
+	h.settings.Start(c, h.m.bus)
 	return nil
 }
 
@@ -188,12 +170,7 @@ func (h *heartbeatMonitor) HandleCall(c *otp.Ctx, from otp.From, req any) (any, 
 
 // HandleCast implements otp.Server.
 func (h *heartbeatMonitor) HandleCast(c *otp.Ctx, msg any) {
-	switch msg := msg.(type) {
-	case pubsub.Event:
-		if msg.Topic == pubsub.ListenerResumed || msg.Data == settingsKey {
-			h.load(c)
-		}
-	default:
+	if !h.settings.Handle(c, msg) {
 		h.Base.HandleCast(c, msg)
 	}
 }
@@ -209,14 +186,10 @@ func (h *heartbeatMonitor) HandleInfo(c *otp.Ctx, msg any) {
 		}
 	case swept:
 		h.swept(c, msg)
-	case loadNow:
-		h.load(c)
-	case loaded:
-		h.loaded(c, msg)
-	case saved:
-		h.saved(c, msg)
 	default:
-		h.Base.HandleInfo(c, msg)
+		if !h.settings.Handle(c, msg) {
+			h.Base.HandleInfo(c, msg)
+		}
 	}
 }
 
@@ -317,44 +290,24 @@ func (h *heartbeatMonitor) swept(c *otp.Ctx, s swept) {
 	c.Resume()
 }
 
-// load has the saved timeouts read.
-func (h *heartbeatMonitor) load(c *otp.Ctx) {
-	if h.loading {
-		h.stale = true
-		return
+// saved returns the saved timeouts, the configured ones if none were.
+func (m *Monitor) saved(ctx context.Context) (store.Timeouts, error) {
+	t, found, err := m.db.Timeouts(ctx)
+	if !found {
+		t = m.cfg.Timeouts
 	}
-	h.loading, h.stale = true, false
-	m := h.m
-	c.Async(func(ctx context.Context) any {
-		ctx, cancel := context.WithTimeoutCause(ctx, m.cfg.Timeout, errTransactionTooSlow)
-		defer cancel()
-		t, found, err := m.db.Timeouts(ctx)
-		return loaded{t, found, err}
-	})
+	return t, err
 }
 
-func (h *heartbeatMonitor) loaded(c *otp.Ctx, l loaded) {
-	h.loading = false
-	logger := c.Logger()
-	switch {
-	case l.err != nil:
-		if !isOutage(l.err) {
-			logger.Error().Err(l.err).Msg("timeouts could not be read")
-		}
-		c.SendAfter(reloadDelay, loadNow{})
-		return
-	case h.stale:
-		h.load(c)
-		return
-	case !l.found:
-		l.timeouts = h.m.cfg.Timeouts
-	}
-	if err := ValidateTimeouts(l.timeouts); err != nil {
+// found puts saved timeouts in force.
+func (h *heartbeatMonitor) found(c *otp.Ctx, t store.Timeouts) {
+	if err := ValidateTimeouts(t); err != nil {
+		logger := c.Logger()
 		logger.Error().Err(err).Msg("saved timeouts are not usable")
-		l.timeouts = h.m.cfg.Timeouts
+		t = h.m.cfg.Timeouts
 	}
 	h.known = true
-	h.apply(c, l.timeouts)
+	h.apply(c, t)
 }
 
 // update has t saved; it is in force once it is.
@@ -363,23 +316,5 @@ func (h *heartbeatMonitor) update(c *otp.Ctx, from otp.From, t store.Timeouts) (
 		return nil, err
 	}
 	m := h.m
-	c.Async(func(ctx context.Context) any {
-		ctx, cancel := context.WithTimeoutCause(ctx, m.cfg.Timeout, errTransactionTooSlow)
-		defer cancel()
-		return saved{from, t, m.db.SaveTimeouts(ctx, t)}
-	})
-	return otp.NoReply, nil
-}
-
-func (h *heartbeatMonitor) saved(c *otp.Ctx, s saved) {
-	if s.err != nil {
-		s.from.Reply(nil, s.err)
-		return
-	}
-	// Read back as well: of two updates at once the later one to be saved counts,
-	// and only the database knows which that was.
-	h.known = true
-	h.apply(c, s.timeouts)
-	h.load(c)
-	s.from.Reply(nil, nil)
+	return h.settings.Change(c, from, func(ctx context.Context) (store.Timeouts, error) { return t, m.db.SaveTimeouts(ctx, t) })
 }
