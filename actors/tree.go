@@ -98,11 +98,12 @@ type Tree struct {
 
 // New makes the handles. It starts nothing.
 func New(cfg Config, deps Deps) *Tree {
-	t := &Tree{Telemetry: telemetry.New(deps.Logger), Bus: pubsub.New(), drain: cfg.Drain}
+	t := &Tree{Bus: pubsub.New(), drain: cfg.Drain}
+	t.Telemetry = telemetry.New(deps.Logger, t.Bus)
 	if t.drain == 0 {
 		t.drain = 30 * time.Second
 	}
-	t.sys = otp.New(otp.Options{Logger: deps.Logger, OnEvent: t.Telemetry.Hook()})
+	t.sys = otp.New(otp.Options{Logger: deps.Logger, OnEvent: t.Telemetry.Hook})
 
 	source := cfg.Database
 	if cfg.Embedded != nil {
@@ -132,7 +133,7 @@ func (t *Tree) spec() otp.SupSpec {
 	return otp.SupSpec{
 		Strategy: otp.OneForOne, Intensity: 3, Period: 5 * time.Second,
 		Children: []otp.ChildSpec{
-			t.Telemetry.Spec(t.Bus),
+			t.Telemetry.Spec(),
 			{ID: "repo", Supervisor: t.repo},
 			t.Bus.Spec(),
 			{ID: "orchestration", Supervisor: t.orchestration},

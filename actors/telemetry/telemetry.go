@@ -9,24 +9,18 @@ import (
 	"github.com/rs/zerolog"
 
 	"takt/actors/otp"
+	"takt/actors/pubsub"
 )
-
-// TopicSupervisorEvent carries a [SupervisorEvent] for each event of the tree.
-const TopicSupervisorEvent = "supervisor:event"
 
 // backlog is how many events may wait for the process.
 const backlog = 1024
-
-// Publisher is what this package needs of pubsub. Publish never blocks.
-type Publisher interface {
-	Publish(topic string, data any)
-}
 
 // Telemetry is the handle. It is made before the tree, because the tree reports
 // to it from its first moment.
 type Telemetry struct {
 	registry *prometheus.Registry
 	logger   zerolog.Logger
+	bus      pubsub.Bus
 	events   chan otp.Event
 	counted  *prometheus.CounterVec
 	restarts *prometheus.CounterVec
@@ -35,10 +29,11 @@ type Telemetry struct {
 
 // New returns a handle with a registry of its own, which already has the
 // collectors of the Go runtime and of the process.
-func New(logger zerolog.Logger) *Telemetry {
+func New(logger zerolog.Logger, bus pubsub.Bus) *Telemetry {
 	t := &Telemetry{
 		registry: prometheus.NewRegistry(),
 		logger:   logger,
+		bus:      bus,
 		events:   make(chan otp.Event, backlog),
 		counted: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "takt_supervisor_events_total", Help: "Supervision events by kind.",
@@ -75,59 +70,44 @@ func (t *Telemetry) Counter(name, help string, f func() float64) {
 	t.Register(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, f))
 }
 
-// Hook returns what otp.Options.OnEvent wants: it counts an event and queues
-// it. It never blocks.
-func (t *Telemetry) Hook() func(otp.Event) {
-	return func(e otp.Event) {
-		t.counted.WithLabelValues(e.Kind.String()).Inc()
-		if e.Kind == otp.EventRestarting {
-			t.restarts.WithLabelValues(e.Path).Inc()
-		}
-		e.Proc = nil // an event that waits must not keep a dead process
-		select {
-		case t.events <- e:
-		default:
-			t.dropped.Inc()
-		}
+// Hook is what otp.Options.OnEvent wants: it counts an event and queues it. It
+// never blocks.
+func (t *Telemetry) Hook(e otp.Event) {
+	t.counted.WithLabelValues(e.Kind.String()).Inc()
+	if e.Kind == otp.EventRestarting {
+		t.restarts.WithLabelValues(e.Path).Inc()
+	}
+	e.Proc = nil // an event that waits must not keep a dead process
+	select {
+	case t.events <- e:
+	default:
+		t.dropped.Inc()
 	}
 }
 
-// Spec describes the process that tells the events: to the log and to bus.
-func (t *Telemetry) Spec(bus Publisher) otp.ChildSpec {
-	return otp.ChildSpec{
-		ID: "telemetry",
-		Task: func() otp.Task {
-			return otp.Task{Run: func(ctx context.Context) error { return t.run(ctx, bus) }}
-		},
-	}
+// Spec is the process that tells the events: to the log and to the bus.
+func (t *Telemetry) Spec() otp.ChildSpec {
+	return otp.ChildSpec{ID: "telemetry", Task: func() otp.Task { return otp.Task{Run: t.run} }}
 }
 
-func (t *Telemetry) run(ctx context.Context, bus Publisher) error {
+// run tells events until ctx ends, and then those that are queued: the tree stops
+// telemetry last, so this is how everything before it ended.
+func (t *Telemetry) run(ctx context.Context) error {
 	for {
 		select {
 		case e := <-t.events:
-			t.tell(e, bus)
+			t.tell(e)
 		case <-ctx.Done():
-			t.drain(bus)
+			for len(t.events) > 0 {
+				t.tell(<-t.events)
+			}
 			return nil
 		}
 	}
 }
 
-// drain tells what is queued already. The tree stops telemetry last, so this is
-// how everything before it ended.
-func (t *Telemetry) drain(bus Publisher) {
-	for {
-		select {
-		case e := <-t.events:
-			t.tell(e, bus)
-		default:
-			return
-		}
-	}
-}
-
-func (t *Telemetry) tell(e otp.Event, bus Publisher) {
+// tell makes one line and one supervisor:event of e.
+func (t *Telemetry) tell(e otp.Event) {
 	told := describe(e)
 	line := t.logger.WithLevel(level(e)).
 		Str("event", told.Event).Str("path", told.Path)
@@ -148,5 +128,5 @@ func (t *Telemetry) tell(e otp.Event, bus Publisher) {
 		line = line.Bytes("stack", e.Stack)
 	}
 	line.Msg("supervision")
-	bus.Publish(TopicSupervisorEvent, told)
+	t.bus.Publish(pubsub.SupervisorEvent, told)
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,28 +18,44 @@ import (
 	"go.uber.org/goleak"
 
 	"takt/actors/otp"
+	"takt/actors/pubsub"
 	"takt/actors/telemetry"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// bus keeps what is published.
-type bus struct {
-	mu     sync.Mutex // guards told
-	told   []telemetry.SupervisorEvent
-	panics bool
+// listener keeps what is published.
+type listener struct {
+	mu   sync.Mutex // guards told
+	told []telemetry.SupervisorEvent
 }
 
-func (b *bus) Publish(topic string, data any) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.panics {
-		b.panics = false
+func (l *listener) hear(e pubsub.Event) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if e, ok := e.Data.(telemetry.SupervisorEvent); ok {
+		l.told = append(l.told, e)
+	}
+}
+
+// last returns the last event that was published.
+func (l *listener) last() telemetry.SupervisorEvent {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.told[len(l.told)-1]
+}
+
+// fragile is a log that panics once when it is told to.
+type fragile struct {
+	bytes.Buffer
+	panics atomic.Bool
+}
+
+func (f *fragile) Write(p []byte) (int, error) {
+	if f.panics.CompareAndSwap(true, false) {
 		panic("a defect")
 	}
-	if e, ok := data.(telemetry.SupervisorEvent); ok && topic == telemetry.TopicSupervisorEvent {
-		b.told = append(b.told, e)
-	}
+	return f.Buffer.Write(p)
 }
 
 // metric returns the value of a counter or gauge, and whether it is there.
@@ -64,19 +81,21 @@ func metric(t *testing.T, g prometheus.Gatherer, name string, labels ...string) 
 }
 
 // run starts a system that reports to a telemetry child of its own.
-func run(t *testing.T, logs *bytes.Buffer, b *bus) (*telemetry.Telemetry, *otp.System) {
+func run(t *testing.T, logs *fragile) (*telemetry.Telemetry, *listener, *otp.System) {
 	t.Helper()
-	tel := telemetry.New(zerolog.New(zerolog.SyncWriter(logs)))
-	sys := otp.New(otp.Options{Logger: zerolog.Nop(), OnEvent: tel.Hook()})
+	bus, l := pubsub.New(), &listener{}
+	bus.Subscribe(l.hear, pubsub.SupervisorEvent)
+	tel := telemetry.New(zerolog.New(logs), bus)
+	sys := otp.New(otp.Options{Logger: zerolog.Nop(), OnEvent: tel.Hook})
 	_, err := sys.StartRoot(t.Context(), "takt", otp.SupSpec{Intensity: 10, Children: []otp.ChildSpec{
-		tel.Spec(b),
+		tel.Spec(),
 		{ID: "idle", Task: func() otp.Task {
 			return otp.Task{Run: func(ctx context.Context) error { <-ctx.Done(); return nil }}
 		}},
 	}})
 	require.NoError(t, err)
 	synctest.Wait()
-	return tel, sys
+	return tel, l, sys
 }
 
 func TestEvents(t *testing.T) {
@@ -85,9 +104,8 @@ func TestEvents(t *testing.T) {
 	t.Run("an event becomes a line, a metric and an event on the bus", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
-			var logs bytes.Buffer
-			b := &bus{}
-			tel, sys := run(t, &logs, b)
+			var logs fragile
+			tel, l, sys := run(t, &logs)
 			defer sys.Shutdown(context.Background())
 			logs.Reset()
 			sys.Whereis("takt/idle").Exit(errors.New("a defect"))
@@ -104,24 +122,18 @@ func TestEvents(t *testing.T) {
 			require.Equal(t, "error", line["level"])
 			require.Equal(t, "a defect", line["reason"])
 
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			last := b.told[len(b.told)-1]
-			require.Equal(t, "started", last.Event)
-			require.Equal(t, "takt/idle", last.Path)
+			require.Equal(t, "started", l.last().Event)
+			require.Equal(t, "takt/idle", l.last().Path)
 		})
 	})
 
 	t.Run("its own crash loses one event at most", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
-			var logs bytes.Buffer
-			b := &bus{}
-			tel, sys := run(t, &logs, b)
+			var logs fragile
+			tel, _, sys := run(t, &logs)
 			defer sys.Shutdown(context.Background())
-			b.mu.Lock()
-			b.panics = true
-			b.mu.Unlock()
+			logs.panics.Store(true)
 			sys.Whereis("takt/idle").Exit(errors.New("a defect"))
 			synctest.Wait()
 			restarts, _ := metric(t, tel.Gatherer(), "takt_supervisor_restarts_total", "takt/telemetry")
@@ -133,23 +145,18 @@ func TestEvents(t *testing.T) {
 	t.Run("what is queued at the stop is told", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
-			var logs bytes.Buffer
-			b := &bus{}
-			_, sys := run(t, &logs, b)
+			_, l, sys := run(t, &fragile{})
 			sys.Shutdown(context.Background())
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			require.Equal(t, "takt/idle", b.told[len(b.told)-1].Path)
-			require.Equal(t, "exit", b.told[len(b.told)-1].Event)
+			require.Equal(t, "takt/idle", l.last().Path)
+			require.Equal(t, "exit", l.last().Event)
 		})
 	})
 
 	t.Run("the hook never blocks and counts what it drops", func(t *testing.T) {
 		t.Parallel()
-		tel := telemetry.New(zerolog.Nop())
-		hook := tel.Hook()
+		tel := telemetry.New(zerolog.Nop(), pubsub.New())
 		for range 1100 {
-			hook(otp.Event{Kind: otp.EventStarted, At: time.Now()})
+			tel.Hook(otp.Event{Kind: otp.EventStarted, At: time.Now()})
 		}
 		dropped, _ := metric(t, tel.Gatherer(), "takt_supervisor_events_dropped_total")
 		require.InDelta(t, 1100-1024, dropped, 0)
@@ -158,7 +165,7 @@ func TestEvents(t *testing.T) {
 
 func TestRegistry(t *testing.T) {
 	t.Parallel()
-	tel := telemetry.New(zerolog.Nop())
+	tel := telemetry.New(zerolog.Nop(), pubsub.New())
 	tel.Gauge("takt_queue_pending", "Pending builds.", func() float64 { return 7 })
 	tel.Counter("takt_builds_assigned_total", "Assigned builds.", func() float64 { return 3 })
 
