@@ -1,54 +1,55 @@
 // Package actors is the supervision tree of takt. It assembles the subsystems
 // and does nothing else: an actor's work is in its own file.
 //
-//	takt                       one_for_one
+//	takt                       one_for_one, 3 in 5s
 //	├── telemetry              metrics registry, log of supervision events
-//	├── repo                   rest_for_one
-//	│   ├── postgres           the embedded server; absent with an external database
-//	│   ├── pool               pgx pool; runs migrations
+//	├── repo                   rest_for_one, 3 in 1m
+//	│   ├── postgres           the embedded server; absent with an external database (34s)
+//	│   ├── pool               pgx pool; runs migrations (10s)
 //	│   └── listener           one LISTEN connection → pubsub
 //	├── pubsub                 topics in the process
-//	├── orchestration          one_for_one
-//	│   ├── queue_manager      hands builds to polling workers
+//	├── orchestration          one_for_one, 3 in 5s
+//	│   ├── queue_manager      hands builds to polling workers (6s)
 //	│   ├── heartbeat_monitor  recovers builds whose worker fell silent
 //	│   └── janitor            tidies storage, brings S3 the copies that it is owed
-//	├── heijunka               one_for_all
-//	│   ├── pool_sup           one_for_one
-//	│   │   ├── fleet          rest_for_one
+//	├── heijunka               one_for_all, 3 in 5s
+//	│   ├── pool_sup           one_for_one, 3 in 5s
+//	│   │   ├── fleet          rest_for_one, 3 in 5s
 //	│   │   │   ├── workers    dynamic: one per slot
 //	│   │   │   └── manager    scales the pool and replaces its workers
-//	│   │   ├── submit         rest_for_one
+//	│   │   ├── submit         rest_for_one, 3 in 5s
 //	│   │   │   ├── workers    dynamic: one per slot
 //	│   │   │   └── manager    as fleet's
-//	│   │   ├── query          rest_for_one
+//	│   │   ├── query          rest_for_one, 3 in 5s
 //	│   │   │   ├── workers    dynamic: one per slot
 //	│   │   │   └── manager    as fleet's
-//	│   │   ├── hook           rest_for_one
+//	│   │   ├── hook           rest_for_one, 3 in 5s
 //	│   │   │   ├── workers    dynamic: one per slot
 //	│   │   │   └── manager    as fleet's
-//	│   │   └── transfer       rest_for_one
+//	│   │   └── transfer       rest_for_one, 3 in 5s
 //	│   │       ├── workers    dynamic: one per slot
 //	│   │       └── manager    as fleet's
 //	│   ├── load_regulator     owns the limits of admission
 //	│   ├── balancer           moves workers to where the work is
 //	│   └── burst_handler      adds workers for a while when demand jumps
-//	├── throttle               one_for_one
+//	├── throttle               one_for_one, 3 in 5s
 //	│   ├── config_cache       rates, for five minutes
-//	│   ├── oauth_refresh_lock portals' tokens, refreshed by one at a time
-//	│   ├── action_batcher     makes HubSpot's actions durable together
-//	│   ├── job_batcher        inserts jobs
-//	│   ├── jobs               River's client
+//	│   ├── oauth_refresh_lock portals' tokens, refreshed by one at a time (40s)
+//	│   ├── action_batcher     makes HubSpot's actions durable together (11s)
+//	│   ├── job_batcher        inserts jobs (6s)
+//	│   ├── jobs               River's client (8s)
 //	│   └── portal_queue_sup   dynamic: one per portal with actions
-//	├── deployments            one_for_one
+//	├── deployments            one_for_one, 3 in 5s
 //	│   ├── deployment_sup     dynamic: one supervisor per deployment
 //	│   ├── repo_sup           dynamic: one temporary worker per repository
 //	│   └── resumer            gives unattended deployments their supervisor
-//	├── request_sup            dynamic: one temporary process per request
-//	└── endpoint               the HTTP server; starts last, stops first
+//	├── request_sup            dynamic: one temporary process per request (10s)
+//	└── endpoint               the HTTP server; starts last, stops first (30s)
 //
 // Children start in this order, each when the one before it is up, and stop in
-// reverse, each with a deadline of its own. A test keeps this drawing and
-// tree.go equal.
+// reverse. Behind a strategy stands how many restarts are allowed in which time, in
+// brackets how long a child may take to stop: else a worker has 5 s, a supervisor
+// the time of its children. A test keeps this drawing and tree.go equal.
 //
 // # State
 //

@@ -128,58 +128,57 @@ func New(cfg Config, deps Deps) *Tree {
 	return t
 }
 
-// spec is the tree.
+// spec is the tree. Children start in this order, each when the one before it is
+// up, and stop in reverse. What a child does and how long it may take to stop is
+// its own Spec's; doc.go shows all of it.
 func (t *Tree) spec() otp.SupSpec {
-	return otp.SupSpec{
-		Strategy: otp.OneForOne, Intensity: 3, Period: 5 * time.Second,
-		Children: []otp.ChildSpec{
-			t.Telemetry.Spec(),
-			{ID: "repo", Supervisor: t.repo},
-			t.Bus.Spec(),
-			{ID: "orchestration", Supervisor: t.orchestration},
-			t.Heijunka.Spec(),
-			{ID: "throttle", Supervisor: t.throttle},
-			{ID: "deployments", Supervisor: t.Deployments.Supervisor},
-			{ID: "request_sup", Supervisor: func() otp.SupSpec { return request.Supervisor(requestGrace) }, Shutdown: 2 * requestGrace},
-			{ID: "endpoint", Task: func() otp.Task { return otp.Task{Run: t.serve} }, Shutdown: t.drain},
-		},
+	var embedded []otp.ChildSpec // none with an external database
+	if t.Postgres != nil {
+		embedded = append(embedded, t.Postgres.Spec())
 	}
+	top := supervisor(root, otp.OneForOne, 5*time.Second,
+		t.Telemetry.Spec(),
+		// A server that was killed takes the pool with it: three in a minute may
+		// be an operator's doing, more is a sick machine.
+		supervisor("repo", otp.RestForOne, time.Minute, append(embedded,
+			t.Pool.Spec(),
+			t.Listener.Spec(),
+		)...),
+		t.Bus.Spec(),
+		supervisor("orchestration", otp.OneForOne, 5*time.Second,
+			t.Queue.Spec(),
+			t.Monitor.Spec(),
+			t.Janitor.Spec(),
+		),
+		t.Heijunka.Spec(),
+		supervisor("throttle", otp.OneForOne, 5*time.Second,
+			t.Throttle.Cache.Spec(),
+			t.Throttle.Tokens.Spec(),
+			t.Throttle.Batcher.Spec(),
+			t.Throttle.Notices.Spec(),
+			t.Throttle.Jobs.Spec(),
+			t.Throttle.Portals.Spec(),
+		),
+		supervisor("deployments", otp.OneForOne, 5*time.Second,
+			t.Deployments.DeploymentSup(),
+			t.Deployments.RepoSup(),
+			t.Deployments.Resumer(),
+		),
+		otp.ChildSpec{ID: "request_sup", Supervisor: func() otp.SupSpec { return request.Supervisor(requestGrace) }, Shutdown: 2 * requestGrace},
+		otp.ChildSpec{ID: "endpoint", Task: func() otp.Task { return otp.Task{Run: t.serve} }, Shutdown: t.drain},
+	)
+	return top.Supervisor()
+}
+
+// supervisor is one that gives up after more than 3 restarts in period.
+func supervisor(id string, strategy otp.Strategy, period time.Duration, children ...otp.ChildSpec) otp.ChildSpec {
+	spec := otp.SupSpec{Strategy: strategy, Intensity: 3, Period: period, Children: children}
+	return otp.ChildSpec{ID: id, Supervisor: func() otp.SupSpec { return spec }}
 }
 
 // requestGrace is what a request that still runs after the endpoint has
 // stopped gets to end.
 const requestGrace = 5 * time.Second
-
-func (t *Tree) repo() otp.SupSpec {
-	spec := otp.SupSpec{
-		// A server that was killed takes the pool with it: three in a minute may
-		// be an operator's doing, more is a sick machine.
-		Strategy: otp.RestForOne, Intensity: 3, Period: time.Minute,
-		Children: []otp.ChildSpec{t.Pool.Spec(), t.Listener.Spec()},
-	}
-	if t.Postgres != nil {
-		spec.Children = append([]otp.ChildSpec{t.Postgres.Spec()}, spec.Children...)
-	}
-	return spec
-}
-
-func (t *Tree) orchestration() otp.SupSpec {
-	return otp.SupSpec{
-		Strategy: otp.OneForOne, Intensity: 3, Period: 5 * time.Second,
-		Children: []otp.ChildSpec{t.Queue.Spec(), t.Monitor.Spec(), t.Janitor.Spec()},
-	}
-}
-
-func (t *Tree) throttle() otp.SupSpec {
-	th := t.Throttle
-	return otp.SupSpec{
-		Strategy: otp.OneForOne, Intensity: 3, Period: 5 * time.Second,
-		Children: []otp.ChildSpec{
-			th.Cache.Spec(), th.Tokens.Spec(), th.Batcher.Spec(), th.Notices.Spec(), th.Jobs.Spec(),
-			{ID: "portal_queue_sup", Supervisor: th.Portals.Supervisor},
-		},
-	}
-}
 
 // Start boots the tree; endpoint serves HTTP until its context ends. It returns
 // when all children are up, or why one is not, with nothing left running. After

@@ -1,10 +1,14 @@
 package actors
 
 import (
+	"fmt"
 	"go/parser"
 	"go/token"
+	"regexp"
 	"strings"
 	"testing"
+	"time"
+	"unicode/utf8"
 
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
@@ -13,45 +17,47 @@ import (
 	"takt/actors/repo"
 )
 
-// outline renders a specification as lines of depth, id and strategy.
-func outline(id string, spec *otp.SupSpec, depth int) []string {
-	line := strings.Repeat("  ", depth) + id
-	if spec == nil {
+// outline renders a child as lines of depth, id, strategy with its budget, and time
+// to stop.
+func outline(c otp.ChildSpec, depth int) []string {
+	line := strings.Repeat("  ", depth) + c.ID
+	if c.Shutdown != 0 {
+		line += fmt.Sprintf(" (%s)", short(c.Shutdown))
+	}
+	if c.Supervisor == nil {
 		return []string{line}
 	}
-	lines := []string{line + " " + spec.Strategy.String()}
+	spec := c.Supervisor()
 	if spec.Strategy == otp.Dynamic {
-		return lines
+		return []string{line + " dynamic"}
 	}
-	for _, c := range spec.Children {
-		if c.Supervisor == nil {
-			lines = append(lines, outline(c.ID, nil, depth+1)...)
-			continue
-		}
-		sub := c.Supervisor()
-		lines = append(lines, outline(c.ID, &sub, depth+1)...)
+	lines := []string{fmt.Sprintf("%s %s, %d in %s", line, spec.Strategy, spec.Intensity, short(spec.Period))}
+	for _, child := range spec.Children {
+		lines = append(lines, outline(child, depth+1)...)
 	}
 	return lines
 }
+
+func short(d time.Duration) string { return strings.ReplaceAll(d.String(), "m0s", "m") }
 
 // drawn reads the same lines from the drawing in the package comment.
 func drawn(t *testing.T) []string {
 	t.Helper()
 	f, err := parser.ParseFile(token.NewFileSet(), "doc.go", nil, parser.ParseComments|parser.PackageClauseOnly)
 	require.NoError(t, err)
-	known := map[string]bool{"one_for_one": true, "one_for_all": true, "rest_for_one": true, "dynamic:": true}
+	row := regexp.MustCompile(`^\t([│├└─ ]*)(\w+) +(?:(\w+_for_\w+, \d+ in \w+|dynamic):?)?.*?(\(\d+m?s\))?\n$`)
 	var lines []string
 	for line := range strings.Lines(f.Doc.Text()) {
-		if !strings.HasPrefix(line, "\t") {
+		m := row.FindStringSubmatch(line)
+		if m == nil {
+			require.False(t, strings.HasPrefix(line, "\t"), line)
 			continue
 		}
-		line = strings.TrimPrefix(line, "\t")
-		bare := strings.TrimLeft(line, "│├└─ ")
-		depth := (len([]rune(line)) - len([]rune(bare))) / 4
-		fields := strings.Fields(bare)
-		out := strings.Repeat("  ", depth) + fields[0]
-		if len(fields) > 1 && known[fields[1]] {
-			out += " " + strings.Replace(fields[1], "dynamic:", otp.Dynamic.String(), 1)
+		out := strings.Repeat("  ", utf8.RuneCountInString(m[1])/4) + m[2]
+		for _, part := range []string{m[4], m[3]} {
+			if part != "" {
+				out += " " + part
+			}
 		}
 		lines = append(lines, out)
 	}
@@ -61,8 +67,7 @@ func drawn(t *testing.T) []string {
 func TestDrawingAndTreeAreEqual(t *testing.T) {
 	t.Parallel()
 	tree := New(Config{Embedded: &repo.PostgresConfig{DataDir: t.TempDir()}}, Deps{Logger: zerolog.Nop()})
-	spec := tree.spec()
-	require.Equal(t, drawn(t), outline(root, &spec, 0))
+	require.Equal(t, drawn(t), outline(otp.ChildSpec{ID: root, Supervisor: tree.spec}, 0))
 }
 
 func TestNoPostgresWithAnExternalDatabase(t *testing.T) {
@@ -70,6 +75,6 @@ func TestNoPostgresWithAnExternalDatabase(t *testing.T) {
 	source, err := repo.URL("postgres://nobody@127.0.0.1:1/nothing")
 	require.NoError(t, err)
 	tree := New(Config{Database: source}, Deps{Logger: zerolog.Nop()})
-	spec := tree.repo()
-	require.Equal(t, []string{"repo rest_for_one", "  pool", "  listener"}, outline("repo", &spec, 0))
+	lines := outline(otp.ChildSpec{ID: root, Supervisor: tree.spec}, 0)
+	require.Equal(t, []string{"  repo rest_for_one, 3 in 1m", "    pool (10s)", "    listener", "  pubsub"}, lines[2:6])
 }

@@ -146,7 +146,7 @@ type Deployments struct {
 	gauges gauges
 }
 
-// New returns the handle for what Supervisor describes. It starts nothing.
+// New returns the handle of what DeploymentSup, RepoSup and Resumer describe. It starts nothing.
 func New(sys *otp.System, db Store, f Forge, bus Bus, cfg Config) *Deployments {
 	cfg = cfg.withDefaults()
 	return &Deployments{

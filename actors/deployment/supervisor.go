@@ -17,25 +17,37 @@ const (
 	maxRepoWorkers = 256
 )
 
-// Supervisor is the subsystem. The tree gives it its id, and Config.Name.
-func (d *Deployments) Supervisor() otp.SupSpec {
-	return otp.SupSpec{
-		Strategy: otp.OneForOne, Intensity: 3, Period: 5 * time.Second,
-		Children: []otp.ChildSpec{
-			{ID: "deployment_sup", Supervisor: d.deployments},
-			{ID: "repo_sup", Supervisor: d.repos},
-			{ID: "resumer", Server: func() otp.Server { return &resumer{d: d} }},
-		},
-	}
-}
-
-// deployments supervises one temporary supervisor per deployment.
-func (d *Deployments) deployments() otp.SupSpec {
-	return otp.SupSpec{Strategy: otp.Dynamic, Intensity: 3, Period: 5 * time.Second, Children: []otp.ChildSpec{{
+// DeploymentSup supervises one temporary supervisor per deployment.
+func (d *Deployments) DeploymentSup() otp.ChildSpec {
+	return dynamic("deployment_sup", 0, otp.ChildSpec{
 		ID: "deployment", Restart: otp.Temporary, Shutdown: 2 * workerStop,
 		Key:            func(args any) string { return claimOf(args).ID },
 		SupervisorArgs: func(args any) otp.SupSpec { return d.deployment(newCrew(claimOf(args))) },
-	}}}
+	})
+}
+
+// RepoSup supervises one temporary RepoWorker per repository.
+func (d *Deployments) RepoSup() otp.ChildSpec {
+	return dynamic("repo_sup", maxRepoWorkers, otp.ChildSpec{
+		ID: "repo", Restart: otp.Temporary, Shutdown: repoStop,
+		Key: func(args any) string {
+			r := repoWorkerOf(args)
+			return r.crew.claim.ID + ":" + r.name
+		},
+		TaskArgs: func(args any) otp.Task { return otp.Task{Run: repoWorkerOf(args).run} },
+	})
+}
+
+// Resumer gives unattended deployments their supervisor.
+func (d *Deployments) Resumer() otp.ChildSpec {
+	return otp.ChildSpec{ID: "resumer", Server: func() otp.Server { return &resumer{d: d} }}
+}
+
+// dynamic supervises at most limit instances of template, any number if that is 0.
+func dynamic(id string, limit int, template otp.ChildSpec) otp.ChildSpec {
+	return otp.ChildSpec{ID: id, Supervisor: func() otp.SupSpec {
+		return otp.SupSpec{Strategy: otp.Dynamic, MaxChildren: limit, Children: []otp.ChildSpec{template}}
+	}}
 }
 
 func claimOf(args any) store.DeploymentClaim {
@@ -56,18 +68,6 @@ func (d *Deployments) deployment(crew *crew) otp.SupSpec {
 			{ID: "worker", Restart: otp.Temporary, Shutdown: workerStop, Server: func() otp.Server { return &worker{d: d, crew: crew} }},
 		},
 	}
-}
-
-// repos supervises one temporary RepoWorker per repository.
-func (d *Deployments) repos() otp.SupSpec {
-	return otp.SupSpec{Strategy: otp.Dynamic, Intensity: 3, Period: 5 * time.Second, MaxChildren: maxRepoWorkers, Children: []otp.ChildSpec{{
-		ID: "repo", Restart: otp.Temporary, Shutdown: repoStop,
-		Key: func(args any) string {
-			r := repoWorkerOf(args)
-			return r.crew.claim.ID + ":" + r.name
-		},
-		TaskArgs: func(args any) otp.Task { return otp.Task{Run: repoWorkerOf(args).run} },
-	}}}
 }
 
 func repoWorkerOf(args any) *repoWorker {

@@ -28,8 +28,12 @@ type Portals struct {
 	resting sync.Map
 }
 
-// Supervisor describes portal_queue_sup.
-func (p *Portals) Supervisor() otp.SupSpec {
+// Spec describes portal_queue_sup to its supervisor.
+func (p *Portals) Spec() otp.ChildSpec {
+	return otp.ChildSpec{ID: "portal_queue_sup", Supervisor: p.supervisor}
+}
+
+func (p *Portals) supervisor() otp.SupSpec {
 	return otp.SupSpec{
 		Strategy: otp.Dynamic, MaxChildren: p.cfg.MaxPortals,
 		Children: []otp.ChildSpec{{
