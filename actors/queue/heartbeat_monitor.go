@@ -27,8 +27,8 @@ type MonitorConfig struct {
 	// Name is the registered name. Defaults to
 	// "takt/orchestration/heartbeat_monitor".
 	Name string
-	// Timeouts apply until others are saved. Zero values take the defaults of
-	// [DefaultTimeouts].
+	// Timeouts apply until others are saved. CheckInterval defaults to 1 minute,
+	// the others to 5 minutes.
 	Timeouts store.Timeouts
 	// Rule is what a lost attempt does to a build.
 	Rule store.LostRule
@@ -45,7 +45,9 @@ type MonitorConfig struct {
 
 func (c MonitorConfig) withDefaults() MonitorConfig {
 	c.Name = cmp.Or(c.Name, "takt/orchestration/heartbeat_monitor")
-	c.Timeouts = timeoutsOr(c.Timeouts, DefaultTimeouts())
+	c.Timeouts.CheckInterval = cmp.Or(c.Timeouts.CheckInterval, time.Minute)
+	c.Timeouts.BuildTimeout = cmp.Or(c.Timeouts.BuildTimeout, 5*time.Minute)
+	c.Timeouts.WorkerTimeout = cmp.Or(c.Timeouts.WorkerTimeout, 5*time.Minute)
 	c.Timeout = cmp.Or(c.Timeout, 30*time.Second)
 	c.RestartGap = cmp.Or(c.RestartGap, time.Second)
 	if c.Now == nil {
@@ -301,7 +303,7 @@ func (m *Monitor) saved(ctx context.Context) (store.Timeouts, error) {
 
 // found puts saved timeouts in force.
 func (h *heartbeatMonitor) found(c *otp.Ctx, t store.Timeouts) {
-	if err := ValidateTimeouts(t); err != nil {
+	if err := validateTimeouts(t); err != nil {
 		logger := c.Logger()
 		logger.Error().Err(err).Msg("saved timeouts are not usable")
 		t = h.m.cfg.Timeouts
@@ -312,7 +314,7 @@ func (h *heartbeatMonitor) found(c *otp.Ctx, t store.Timeouts) {
 
 // update has t saved; it is in force once it is.
 func (h *heartbeatMonitor) update(c *otp.Ctx, from otp.From, t store.Timeouts) (any, error) {
-	if err := ValidateTimeouts(t); err != nil {
+	if err := validateTimeouts(t); err != nil {
 		return nil, err
 	}
 	m := h.m

@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"cmp"
 	"fmt"
 	"time"
 
@@ -11,29 +10,23 @@ import (
 // The bounds of the timeouts. The lower ones leave room for a heartbeat; short
 // values are for demonstrations and tests.
 const (
-	MinCheckInterval = 100 * time.Millisecond
-	MaxCheckInterval = time.Hour
-	MinTimeout       = time.Second
-	MaxTimeout       = 24 * time.Hour
+	minCheckInterval = 100 * time.Millisecond
+	maxCheckInterval = time.Hour
+	minTimeout       = time.Second
+	maxTimeout       = 24 * time.Hour
 )
 
-// DefaultTimeouts are the timeouts when neither settings nor database say
-// otherwise.
-func DefaultTimeouts() store.Timeouts {
-	return store.Timeouts{CheckInterval: time.Minute, BuildTimeout: 5 * time.Minute, WorkerTimeout: 5 * time.Minute}
-}
-
-// ValidateTimeouts returns an InvalidArgument error that names the first value
+// validateTimeouts returns an InvalidArgument error that names the first value
 // out of bounds, nil if all are fine.
-func ValidateTimeouts(t store.Timeouts) error {
+func validateTimeouts(t store.Timeouts) error {
 	for _, v := range []struct {
 		name     string
 		value    time.Duration
 		min, max time.Duration
 	}{
-		{"check_interval", t.CheckInterval, MinCheckInterval, MaxCheckInterval},
-		{"build_timeout", t.BuildTimeout, MinTimeout, MaxTimeout},
-		{"worker_timeout", t.WorkerTimeout, MinTimeout, MaxTimeout},
+		{"check_interval", t.CheckInterval, minCheckInterval, maxCheckInterval},
+		{"build_timeout", t.BuildTimeout, minTimeout, maxTimeout},
+		{"worker_timeout", t.WorkerTimeout, minTimeout, maxTimeout},
 	} {
 		if v.value < v.min || v.value > v.max {
 			return store.NewError(store.InvalidArgument,
@@ -41,15 +34,6 @@ func ValidateTimeouts(t store.Timeouts) error {
 		}
 	}
 	return nil
-}
-
-// timeoutsOr returns t with zero values taken from fallback.
-func timeoutsOr(t, fallback store.Timeouts) store.Timeouts {
-	return store.Timeouts{
-		CheckInterval: cmp.Or(t.CheckInterval, fallback.CheckInterval),
-		BuildTimeout:  cmp.Or(t.BuildTimeout, fallback.BuildTimeout),
-		WorkerTimeout: cmp.Or(t.WorkerTimeout, fallback.WorkerTimeout),
-	}
 }
 
 // listening decides whether silence counts: only if this controller could have
