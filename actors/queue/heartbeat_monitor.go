@@ -37,7 +37,7 @@ type MonitorConfig struct {
 	Ready func() (since time.Time, ready bool)
 	// Now is the clock. Defaults to time.Now.
 	Now func() time.Time
-	// Timeout bounds one transaction. Defaults to 30 s.
+	// Timeout bounds one sweep. Defaults to 30 s.
 	Timeout time.Duration
 	// RestartGap is how long callers wait for a restarting actor. Defaults to 1 s.
 	RestartGap time.Duration
