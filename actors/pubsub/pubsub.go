@@ -24,10 +24,9 @@ const (
 	ThrottleConfig  = "throttle:config"
 	ThrottleQueue   = "throttle:queue"
 	ThrottleNotice  = "throttle:notice"
-)
 
-// DeploymentUpdated says that something about a deployment has changed.
-const DeploymentUpdated = "deployment:updated"
+	DeploymentUpdated = "deployment:updated"
+)
 
 // Event is one thing that happened.
 type Event struct {
@@ -44,7 +43,7 @@ type Event struct {
 type Bus struct{ table *table }
 
 // New returns a bus without subscribers. It works before Spec's child runs.
-func New() Bus { return Bus{&table{topics: map[string][]*subscriber{}}} }
+func New() Bus { return Bus{&table{topics: map[string][]subscriber{}}} }
 
 // Publish tells the topic's subscribers.
 func (b Bus) Publish(topic string, data any) { b.publish(Event{Topic: topic, Data: data}) }
@@ -60,12 +59,12 @@ func (b Bus) publish(e Event) {
 		return
 	}
 	msg := any(e) // once for all
-	for _, list := range [...][]*subscriber{some, all} {
+	for _, list := range [...][]subscriber{some, all} {
 		for _, s := range list {
 			if s.proc != nil {
 				otp.Cast(s.proc, msg)
 			} else {
-				b.call(s.call, e)
+				b.call(*s.call, e)
 			}
 		}
 	}
@@ -75,7 +74,7 @@ func (b Bus) publish(e Event) {
 func (b Bus) call(f func(Event), e Event) {
 	defer func() {
 		if value := recover(); value != nil {
-			otp.Cast(b.table.owner(), fault{e.Topic, value, debug.Stack()})
+			b.table.report(fault{e.Topic, &otp.PanicError{Value: value, Stack: debug.Stack()}})
 		}
 	}()
 	f(e)
@@ -86,17 +85,16 @@ func (b Bus) call(f func(Event), e Event) {
 // it keeps then misses nothing.
 func (b Bus) Listen(c *otp.Ctx, topics ...string) {
 	self := c.Self()
-	otp.Cast(b.table.add(&subscriber{proc: self}, topics), watch{self})
+	otp.Cast(b.table.add(subscriber{proc: self}, topics), watch{self})
 }
 
 // Subscribe has f called with the topics' events, with all events if none is
 // named. f runs in the publishers' goroutines, perhaps in several at once, so it
-// must not wait. It may be called once more while end runs, not after the
-// publishers of that moment are through.
+// must not wait. Publishers that are under way when end is called may still call it.
 func (b Bus) Subscribe(f func(Event), topics ...string) (end func()) {
-	s := &subscriber{call: f}
+	s := subscriber{call: &f}
 	b.table.add(s, topics)
-	return func() { b.table.remove(func(other *subscriber) bool { return other == s }) }
+	return func() { b.table.remove(s) }
 }
 
 // The casts.
@@ -104,8 +102,7 @@ type (
 	watch struct{ proc *otp.Proc } // it has subscribed
 	fault struct {                 // a function has panicked
 		topic string
-		value any
-		stack []byte
+		err   *otp.PanicError
 	}
 )
 
@@ -121,8 +118,10 @@ type server struct {
 
 // Init takes over the subscribers. Those who come from now on say so.
 func (s *server) Init(c *otp.Ctx) error {
-	for p := range s.table.adopt(c.Self()) {
-		c.Monitor(p)
+	for _, known := range s.table.keep(c.Self()) {
+		if known.proc != nil {
+			c.Monitor(known.proc)
+		}
 	}
 	return nil
 }
@@ -134,7 +133,7 @@ func (s *server) HandleCast(c *otp.Ctx, msg any) {
 		c.Monitor(m.proc)
 	case fault:
 		log := c.Logger()
-		log.Error().Str("topic", m.topic).Interface("panic", m.value).Bytes("stack", m.stack).Msg("a subscriber panicked")
+		log.Error().Err(m.err).Str("topic", m.topic).Bytes("stack", m.err.Stack).Msg("a subscriber panicked")
 	default:
 		s.Base.HandleCast(c, msg)
 	}
@@ -147,5 +146,5 @@ func (s *server) HandleInfo(c *otp.Ctx, msg any) {
 		s.Base.HandleInfo(c, msg)
 		return
 	}
-	s.table.remove(func(other *subscriber) bool { return other.proc == down.Proc })
+	s.table.remove(subscriber{proc: down.Proc})
 }

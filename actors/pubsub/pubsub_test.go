@@ -76,20 +76,20 @@ func (l *list) take() []any {
 	return got
 }
 
-// hearer is a process that listens to settings:changed. It hangs at an event with
+// listener is a process that listens to settings:changed. It hangs at an event with
 // a channel until that is closed.
-type hearer struct {
+type listener struct {
 	otp.Base
 	bus  pubsub.Bus
 	list *list
 }
 
-func (h *hearer) Init(c *otp.Ctx) error {
+func (h *listener) Init(c *otp.Ctx) error {
 	h.bus.Listen(c, pubsub.SettingsChanged)
 	return nil
 }
 
-func (h *hearer) HandleCast(_ *otp.Ctx, msg any) {
+func (h *listener) HandleCast(_ *otp.Ctx, msg any) {
 	if e, ok := msg.(pubsub.Event); ok {
 		if gate, ok := e.Data.(chan struct{}); ok {
 			<-gate
@@ -98,10 +98,10 @@ func (h *hearer) HandleCast(_ *otp.Ctx, msg any) {
 	h.list.add(msg)
 }
 
-func (b bundle) hearer(name string) (*otp.Proc, *list) {
+func (b bundle) listener(name string) (*otp.Proc, *list) {
 	b.Helper()
 	l := &list{}
-	proc, err := b.sys.Start(name, func() otp.Server { return &hearer{bus: b.bus, list: l} })
+	proc, err := b.sys.Start(name, func() otp.Server { return &listener{bus: b.bus, list: l} })
 	require.NoError(b, err)
 	return proc, l
 }
@@ -114,8 +114,8 @@ func TestProcesses(t *testing.T) {
 	t.Run("a process gets its topic's events from the moment in which Listen returns", func(t *testing.T) {
 		t.Parallel()
 		inBubble(t, func(b bundle) {
-			_, one := b.hearer("one")
-			_, two := b.hearer("two")
+			_, one := b.listener("one")
+			_, two := b.listener("two")
 			b.bus.PublishRemote(pubsub.SettingsChanged, "heartbeat")
 			b.bus.Publish(pubsub.QueueUpdated, "nobody listens")
 			want := []any{pubsub.Event{Topic: pubsub.SettingsChanged, Data: "heartbeat", Remote: true}}
@@ -127,7 +127,7 @@ func TestProcesses(t *testing.T) {
 	t.Run("the events of each publisher arrive in their order", func(t *testing.T) {
 		t.Parallel()
 		inBubble(t, func(b bundle) {
-			_, l := b.hearer("one")
+			_, l := b.listener("one")
 			for publisher := range 4 {
 				go func() {
 					for i := range 100 {
@@ -151,11 +151,11 @@ func TestProcesses(t *testing.T) {
 	t.Run("a process that hangs hinders no publisher", func(t *testing.T) {
 		t.Parallel()
 		inBubble(t, func(b bundle) {
-			_, slow := b.hearer("slow")
+			_, slow := b.listener("slow")
 			gate := make(chan struct{})
 			b.bus.Publish(pubsub.SettingsChanged, gate)
 			synctest.Wait()
-			_, quick := b.hearer("quick")
+			_, quick := b.listener("quick")
 			for i := range 1000 {
 				b.bus.Publish(pubsub.SettingsChanged, i)
 			}
@@ -169,14 +169,14 @@ func TestProcesses(t *testing.T) {
 	t.Run("a restart of pubsub loses no subscriber and no event", func(t *testing.T) {
 		t.Parallel()
 		inBubble(t, func(b bundle) {
-			_, l := b.hearer("one")
+			_, l := b.listener("one")
 			b.crash()
 			b.bus.Publish(pubsub.SettingsChanged, 1)
 			require.Equal(b, []any{changed(1)}, l.take())
 
 			sup := b.sys.Ref("takt")
 			require.NoError(b, otp.TerminateChild(b.Context(), sup, "pubsub"))
-			_, late := b.hearer("late")
+			_, late := b.listener("late")
 			b.bus.Publish(pubsub.SettingsChanged, 2)
 			require.Equal(b, []any{changed(2)}, l.take())
 			require.Equal(b, []any{changed(2)}, late.take())
@@ -248,14 +248,14 @@ func TestConcurrentUse(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(b bundle) {
 		var wg sync.WaitGroup
-		_, l := b.hearer("one")
+		_, l := b.listener("one")
 		for i := range 10 {
 			wg.Go(func() {
 				for j := range 50 {
 					b.bus.Subscribe(func(pubsub.Event) {}, pubsub.SettingsChanged)()
 					b.bus.Publish(pubsub.SettingsChanged, nil)
 					if j%10 == 0 {
-						proc, _ := b.hearer(fmt.Sprint("brief", i, j))
+						proc, _ := b.listener(fmt.Sprint("brief", i, j))
 						proc.Exit(nil)
 						<-proc.Done()
 					}

@@ -1,6 +1,7 @@
 package pubsub
 
 import (
+	"maps"
 	"slices"
 	"sync"
 
@@ -10,31 +11,32 @@ import (
 // every is the topic of those who subscribe to all.
 const every = ""
 
-// table maps topics to subscribers.
-type table struct {
-	mu sync.RWMutex // guards what follows
-	// topics have lists that are replaced and never written, because publishers
-	// read them without mu.
-	topics map[string][]*subscriber
-	// process is the last incarnation, which monitors all subscribed processes.
-	process *otp.Proc
-}
-
-// subscriber is a process, or else a function. Immutable.
+// subscriber is a process, or else a function.
 type subscriber struct {
 	proc *otp.Proc
-	call func(Event)
+	call *func(Event)
+}
+
+// table says who has subscribed to what.
+type table struct {
+	mu sync.RWMutex // guards what follows
+	// topics has lists that are replaced and never written, because publishers
+	// read them without mu.
+	topics map[string][]subscriber
+	// keeper is the last incarnation of Spec's process. It monitors all
+	// subscribed processes.
+	keeper *otp.Proc
 }
 
 // of returns who gets the events of a topic.
-func (t *table) of(topic string) (some, all []*subscriber) {
+func (t *table) of(topic string) (some, all []subscriber) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return t.topics[topic], t.topics[every]
 }
 
-// add adds a subscriber; no topics means every. It returns the process.
-func (t *table) add(s *subscriber, topics []string) *otp.Proc {
+// add adds s, to every topic if none is named, and returns the keeper.
+func (t *table) add(s subscriber, topics []string) *otp.Proc {
 	if len(topics) == 0 {
 		topics = []string{every}
 	}
@@ -43,43 +45,32 @@ func (t *table) add(s *subscriber, topics []string) *otp.Proc {
 	for _, topic := range topics {
 		t.topics[topic] = append(slices.Clone(t.topics[topic]), s)
 	}
-	return t.process
+	return t.keeper
 }
 
-// remove removes those whom gone names.
-func (t *table) remove(gone func(*subscriber) bool) {
+// remove removes s wherever it is.
+func (t *table) remove(s subscriber) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for topic, list := range t.topics {
-		if !slices.ContainsFunc(list, gone) {
-			continue
-		}
-		t.topics[topic] = slices.DeleteFunc(slices.Clone(list), gone)
-		if len(t.topics[topic]) == 0 {
+		left := slices.DeleteFunc(slices.Clone(list), func(other subscriber) bool { return other == s })
+		if t.topics[topic] = left; len(left) == 0 {
 			delete(t.topics, topic)
 		}
 	}
 }
 
-// adopt makes p the process, and returns the processes that have subscribed.
-func (t *table) adopt(p *otp.Proc) map[*otp.Proc]struct{} {
+// keep makes p the keeper and returns who has subscribed, some of them twice.
+func (t *table) keep(p *otp.Proc) []subscriber {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.process = p
-	procs := map[*otp.Proc]struct{}{}
-	for _, list := range t.topics {
-		for _, s := range list {
-			if s.proc != nil {
-				procs[s.proc] = struct{}{}
-			}
-		}
-	}
-	return procs
+	t.keeper = p
+	return slices.Concat(slices.Collect(maps.Values(t.topics))...)
 }
 
-// owner returns the process.
-func (t *table) owner() *otp.Proc {
+// report casts msg to the keeper.
+func (t *table) report(msg any) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	return t.process
+	otp.Cast(t.keeper, msg)
 }

@@ -12,13 +12,13 @@ import (
 	"takt/actors/otp"
 )
 
-// hearer is a process that listens.
-type hearer struct {
+// listener is a process that listens.
+type listener struct {
 	otp.Base
 	bus Bus
 }
 
-func (h *hearer) Init(c *otp.Ctx) error {
+func (h *listener) Init(c *otp.Ctx) error {
 	h.bus.Listen(c, QueueUpdated, JobAvailable)
 	return nil
 }
@@ -30,7 +30,7 @@ func TestProcessesThatHaveEndedAreRemoved(t *testing.T) {
 		bus, sys := New(), otp.New(otp.Options{Logger: zerolog.Nop()})
 		defer sys.Shutdown(context.WithoutCancel(t.Context()))
 		start := func(name string) *otp.Proc {
-			p, err := sys.Start(name, func() otp.Server { return &hearer{bus: bus} })
+			p, err := sys.Start(name, func() otp.Server { return &listener{bus: bus} })
 			require.NoError(t, err)
 			return p
 		}

@@ -30,7 +30,7 @@ type listener struct {
 	told []telemetry.SupervisorEvent
 }
 
-func (l *listener) hear(e pubsub.Event) {
+func (l *listener) take(e pubsub.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if e, ok := e.Data.(telemetry.SupervisorEvent); ok {
@@ -84,7 +84,7 @@ func metric(t *testing.T, g prometheus.Gatherer, name string, labels ...string) 
 func run(t *testing.T, logs *fragile) (*telemetry.Telemetry, *listener, *otp.System) {
 	t.Helper()
 	bus, l := pubsub.New(), &listener{}
-	bus.Subscribe(l.hear, pubsub.SupervisorEvent)
+	bus.Subscribe(l.take, pubsub.SupervisorEvent)
 	tel := telemetry.New(zerolog.New(logs), bus)
 	sys := otp.New(otp.Options{Logger: zerolog.Nop(), OnEvent: tel.Hook})
 	_, err := sys.StartRoot(t.Context(), "takt", otp.SupSpec{Intensity: 10, Children: []otp.ChildSpec{
