@@ -14,24 +14,14 @@
 //	│   └── janitor            tidies storage, brings S3 the copies that it is owed
 //	├── heijunka               one_for_all, 3 in 5s
 //	│   ├── pool_sup           one_for_one, 3 in 5s
-//	│   │   ├── fleet          rest_for_one, 3 in 5s
-//	│   │   │   ├── workers    dynamic: one per slot
-//	│   │   │   └── manager    scales the pool and replaces its workers
-//	│   │   ├── submit         rest_for_one, 3 in 5s
-//	│   │   │   ├── workers    dynamic: one per slot
-//	│   │   │   └── manager    as fleet's
-//	│   │   ├── query          rest_for_one, 3 in 5s
-//	│   │   │   ├── workers    dynamic: one per slot
-//	│   │   │   └── manager    as fleet's
-//	│   │   ├── hook           rest_for_one, 3 in 5s
-//	│   │   │   ├── workers    dynamic: one per slot
-//	│   │   │   └── manager    as fleet's
-//	│   │   └── transfer       rest_for_one, 3 in 5s
-//	│   │       ├── workers    dynamic: one per slot
-//	│   │       └── manager    as fleet's
+//	│   │   ├── fleet          scales the pool and takes back its overflow
+//	│   │   ├── submit         as fleet
+//	│   │   ├── query          as fleet
+//	│   │   ├── hook           as fleet
+//	│   │   └── transfer       as fleet
 //	│   ├── load_regulator     owns the limits of admission
-//	│   ├── balancer           moves workers to where the work is
-//	│   └── burst_handler      adds workers for a while when demand jumps
+//	│   ├── balancer           moves places to where the work is
+//	│   └── burst_handler      adds places for a while when demand jumps
 //	├── throttle               one_for_one, 3 in 5s
 //	│   ├── config_cache       rates, for five minutes
 //	│   ├── oauth_refresh_lock portals' tokens, refreshed by one at a time (40s)
@@ -43,7 +33,12 @@
 //	│   ├── deployment_sup     dynamic: one supervisor per deployment
 //	│   ├── repo_sup           dynamic: one temporary worker per repository
 //	│   └── resumer            gives unattended deployments their supervisor
-//	├── request_sup            dynamic: one temporary process per request (10s)
+//	├── request_sup            one_for_one, 3 in 5s
+//	│   ├── fleet              dynamic: one temporary process per running request
+//	│   ├── submit             dynamic: as fleet
+//	│   ├── query              dynamic: as fleet
+//	│   ├── hook               dynamic: as fleet
+//	│   └── transfer           dynamic: as fleet
 //	└── endpoint               the HTTP server; starts last, stops first (30s)
 //
 // Children start in this order, each when the one before it is up, and stop in

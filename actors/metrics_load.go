@@ -1,14 +1,17 @@
 package actors
 
 import (
+	"slices"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"takt/actors/heijunka"
+	"takt/store"
 )
 
 // loadMetrics shows heijunka's figures: one look at it per scrape.
 type loadMetrics struct {
-	status func() heijunka.Status
+	status func() store.LoadStatus
 	rows   []loadRow
 	pools  []poolRow
 	spills *prometheus.Desc
@@ -19,17 +22,17 @@ type (
 	loadRow struct {
 		desc  *prometheus.Desc
 		kind  prometheus.ValueType
-		value func(s *heijunka.Status) float64
+		value func(s *store.LoadStatus) float64
 		label []string
 	}
 	poolRow struct {
 		desc  *prometheus.Desc
 		kind  prometheus.ValueType
-		value func(p *heijunka.PoolStatus) float64
+		value func(p *store.LoadPool) float64
 	}
 )
 
-func newLoadMetrics(status func() heijunka.Status) *loadMetrics {
+func newLoadMetrics(status func() store.LoadStatus) *loadMetrics {
 	m := &loadMetrics{status: status, spills: prometheus.NewDesc("takt_heijunka_spilled_total",
 		"Requests that went to another pool than their domain's, which was busy.", []string{"domain"}, nil)}
 	m.gate()
@@ -38,31 +41,33 @@ func newLoadMetrics(status func() heijunka.Status) *loadMetrics {
 	return m
 }
 
-func (m *loadMetrics) add(kind prometheus.ValueType, name, help string, value func(s *heijunka.Status) float64) {
+func (m *loadMetrics) add(kind prometheus.ValueType, name, help string, value func(s *store.LoadStatus) float64) {
 	m.rows = append(m.rows, loadRow{desc: prometheus.NewDesc("takt_heijunka_"+name, help, nil, nil), kind: kind, value: value})
 }
 
 func (m *loadMetrics) gate() {
 	const gauge, counter = prometheus.GaugeValue, prometheus.CounterValue
-	m.add(gauge, "load", "Requests that are admitted.", func(s *heijunka.Status) float64 { return float64(s.Regulator.Load) })
-	m.add(gauge, "soft_limit", "Load from which it is critical.", func(s *heijunka.Status) float64 { return float64(s.Regulator.Soft) })
-	m.add(gauge, "hard_limit", "Most requests that are admitted.", func(s *heijunka.Status) float64 { return float64(s.Regulator.Hard) })
-	m.add(gauge, "level", "0 normal, 1 alert, 2 critical.", func(s *heijunka.Status) float64 { return float64(s.Regulator.Level) })
-	m.add(gauge, "drain_rate", "Admitted requests that end per second.", func(s *heijunka.Status) float64 { return s.Regulator.Drain })
-	m.add(counter, "accepted_total", "Requests that were admitted.", func(s *heijunka.Status) float64 { return float64(s.Regulator.Accepted) })
+	m.add(gauge, "load", "Requests that are admitted.", func(s *store.LoadStatus) float64 { return float64(s.Regulator.Load) })
+	m.add(gauge, "soft_limit", "Load from which it is critical.", func(s *store.LoadStatus) float64 { return float64(s.Regulator.SoftLimit) })
+	m.add(gauge, "hard_limit", "Most requests that are admitted.", func(s *store.LoadStatus) float64 { return float64(s.Regulator.HardLimit) })
+	m.add(gauge, "level", "0 normal, 1 alert, 2 critical.", func(s *store.LoadStatus) float64 {
+		return float64(slices.Index([]string{store.LoadNormal, store.LoadAlert, store.LoadCritical}, s.Regulator.Level))
+	})
+	m.add(gauge, "drain_rate", "Admitted requests that end per second.", func(s *store.LoadStatus) float64 { return s.Regulator.DrainRate })
+	m.add(counter, "accepted_total", "Requests that were admitted.", func(s *store.LoadStatus) float64 { return float64(s.Regulator.Accepted) })
 	refused := prometheus.NewDesc("takt_heijunka_rejected_total", "Requests that were refused, by rule.", []string{"rule"}, nil)
-	for rule, n := range map[string]func(s *heijunka.Status) float64{
-		heijunka.RuleRegular: func(s *heijunka.Status) float64 { return float64(s.Regulator.RejectedRegular) },
-		heijunka.RuleHard:    func(s *heijunka.Status) float64 { return float64(s.Regulator.RejectedHard) },
-		heijunka.RuleQueue:   sumOf(func(p *heijunka.PoolStatus) int64 { return p.Refused }),
-		heijunka.RuleWait:    sumOf(func(p *heijunka.PoolStatus) int64 { return p.Expired }),
+	for rule, n := range map[string]func(s *store.LoadStatus) float64{
+		heijunka.RuleRegular: func(s *store.LoadStatus) float64 { return float64(s.Regulator.RejectedRegular) },
+		heijunka.RuleHard:    func(s *store.LoadStatus) float64 { return float64(s.Regulator.RejectedHard) },
+		heijunka.RuleQueue:   sumOf(func(p *store.LoadPool) int64 { return p.Refused }),
+		heijunka.RuleWait:    sumOf(func(p *store.LoadPool) int64 { return p.Expired }),
 	} {
 		m.rows = append(m.rows, loadRow{desc: refused, kind: counter, value: n, label: []string{rule}})
 	}
 }
 
-func sumOf(f func(p *heijunka.PoolStatus) int64) func(s *heijunka.Status) float64 {
-	return func(s *heijunka.Status) float64 {
+func sumOf(f func(p *store.LoadPool) int64) func(s *store.LoadStatus) float64 {
+	return func(s *store.LoadStatus) float64 {
 		n := int64(0)
 		for i := range s.Pools {
 			n += f(&s.Pools[i])
@@ -73,37 +78,39 @@ func sumOf(f func(p *heijunka.PoolStatus) int64) func(s *heijunka.Status) float6
 
 func (m *loadMetrics) rest() {
 	const gauge, counter = prometheus.GaugeValue, prometheus.CounterValue
-	m.add(gauge, "balance_coefficient", "1 if all pools are used alike, down to 0.", func(s *heijunka.Status) float64 { return s.Balance.Coefficient })
-	m.add(counter, "rebalanced_total", "Workers that were moved between pools.", func(s *heijunka.Status) float64 { return float64(s.Balance.Moves) })
-	m.add(gauge, "burst_demand", "Requests per worker, of the last sample.", func(s *heijunka.Status) float64 { return s.Burst.Demand })
-	m.add(gauge, "burst_baseline", "Mean of the samples before.", func(s *heijunka.Status) float64 { return s.Burst.Baseline })
-	m.add(gauge, "surge_active", "1 during a surge.", func(s *heijunka.Status) float64 {
+	m.add(gauge, "balance_coefficient", "1 if all pools are used alike, down to 0.", func(s *store.LoadStatus) float64 { return s.Balance.Coefficient })
+	m.add(counter, "rebalanced_total", "Places that were moved between pools.", func(s *store.LoadStatus) float64 { return float64(s.Balance.Moves) })
+	m.add(gauge, "burst_demand", "Requests per worker, of the last sample.", func(s *store.LoadStatus) float64 { return s.Burst.Demand })
+	m.add(gauge, "burst_baseline", "Mean of the samples before.", func(s *store.LoadStatus) float64 { return s.Burst.Baseline })
+	m.add(gauge, "surge_active", "1 during a surge.", func(s *store.LoadStatus) float64 {
 		if s.Burst.Active {
 			return 1
 		}
 		return 0
 	})
-	m.add(counter, "surges_total", "Surges.", func(s *heijunka.Status) float64 { return float64(s.Burst.Events) })
-	m.add(counter, "surge_workers_total", "Workers that surges added.", func(s *heijunka.Status) float64 { return float64(s.Burst.Added) })
-	m.add(counter, "surge_cost_total", "What they cost.", func(s *heijunka.Status) float64 { return s.Burst.Cost })
+	m.add(counter, "surges_total", "Surges.", func(s *store.LoadStatus) float64 { return float64(s.Burst.Events) })
+	m.add(counter, "surge_workers_total", "Workers that surges added.", func(s *store.LoadStatus) float64 { return float64(s.Burst.WorkersAdded) })
+	m.add(counter, "surge_cost_total", "What they cost.", func(s *store.LoadStatus) float64 { return s.Burst.Cost })
 }
 
 func (m *loadMetrics) ofPools() {
 	const gauge, counter = prometheus.GaugeValue, prometheus.CounterValue
-	add := func(kind prometheus.ValueType, name, help string, value func(p *heijunka.PoolStatus) float64) {
+	add := func(kind prometheus.ValueType, name, help string, value func(p *store.LoadPool) float64) {
 		m.pools = append(m.pools, poolRow{prometheus.NewDesc("takt_heijunka_pool_"+name, help, []string{"pool"}, nil), kind, value})
 	}
-	add(gauge, "workers", "Workers.", func(p *heijunka.PoolStatus) float64 { return float64(p.Workers) })
-	add(gauge, "available", "Workers that have nothing to do.", func(p *heijunka.PoolStatus) float64 { return float64(p.Available) })
-	add(gauge, "busy", "Slots that are held.", func(p *heijunka.PoolStatus) float64 { return float64(p.Busy) })
-	add(gauge, "waiting", "Requests that wait for a slot.", func(p *heijunka.PoolStatus) float64 { return float64(p.Waiting) })
-	add(gauge, "utilisation", "Share of workers that are busy.", func(p *heijunka.PoolStatus) float64 { return p.Utilisation })
-	add(gauge, "latency_seconds", "Mean time that a slot was held, of the last minute.", func(p *heijunka.PoolStatus) float64 { return p.Latency.Seconds() })
-	add(gauge, "error_rate", "Share of requests that failed, of the last minute.", func(p *heijunka.PoolStatus) float64 { return p.ErrorRate })
-	add(counter, "processed_total", "Requests that gave their slot back.", func(p *heijunka.PoolStatus) float64 { return float64(p.Ended) })
-	add(counter, "failed_total", "Of these, those that failed.", func(p *heijunka.PoolStatus) float64 { return float64(p.Failed) })
-	add(counter, "crashed_workers_total", "Workers that crashed.", func(p *heijunka.PoolStatus) float64 { return float64(p.Crashed) })
-	add(counter, "scalings_total", "Changes of size by scaling.", func(p *heijunka.PoolStatus) float64 { return float64(p.Scalings) })
+	add(gauge, "workers", "Workers.", func(p *store.LoadPool) float64 { return float64(p.Workers) })
+	add(gauge, "available", "Workers that have nothing to do.", func(p *store.LoadPool) float64 { return float64(p.Available) })
+	add(gauge, "busy", "Places that are taken.", func(p *store.LoadPool) float64 { return float64(p.Busy) })
+	add(gauge, "waiting", "Requests that wait for a place.", func(p *store.LoadPool) float64 { return float64(p.QueueLength) })
+	add(gauge, "utilisation", "Share of workers that are busy.", func(p *store.LoadPool) float64 { return p.Utilisation })
+	add(gauge, "latency_seconds", "Mean time that a place was taken, of the last minute.", func(p *store.LoadPool) float64 { return p.AverageLatencyMS / 1000 })
+	add(gauge, "error_rate", "Share of requests that failed, of the last minute.", func(p *store.LoadPool) float64 { return p.ErrorRate })
+	add(counter, "processed_total", "Requests that gave their place back.", func(p *store.LoadPool) float64 { return float64(p.Processed) })
+	add(counter, "failed_total", "Of these, those that failed.", func(p *store.LoadPool) float64 { return float64(p.Failed) })
+	add(counter, "crashed_workers_total", "Workers that crashed.", func(p *store.LoadPool) float64 { return float64(p.Crashed) })
+	add(gauge, "overdue", "Requests that run for longer than those of their route may.", func(p *store.LoadPool) float64 { return float64(p.Overdue) })
+	add(counter, "overran_total", "Requests that ran for longer than that.", func(p *store.LoadPool) float64 { return float64(p.Overran) })
+	add(counter, "scalings_total", "Changes of size by scaling.", func(p *store.LoadPool) float64 { return float64(p.Scalings) })
 }
 
 // Describe implements prometheus.Collector.

@@ -1,23 +1,34 @@
 package actors
 
 import (
+	"context"
 	"testing"
+	"time"
 
+	dto "github.com/prometheus/client_model/go"
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
 	"takt/actors/heijunka"
+	"takt/actors/otp"
 	"takt/actors/repo"
+	"takt/actors/request"
+	"takt/store"
 )
 
 func TestLoadIsMeasured(t *testing.T) {
 	t.Parallel()
 	tree := New(Config{Embedded: &repo.PostgresConfig{DataDir: t.TempDir()}}, Deps{Logger: zerolog.Nop()})
-	token, err := tree.Heijunka.RequestAdmission(heijunka.Fleet, heijunka.Metadata{})
+	_, err := tree.sys.StartRoot(t.Context(), root, otp.SupSpec{Children: []otp.ChildSpec{
+		supervisor("request_sup", otp.OneForOne, time.Second, request.Specs(heijunka.Names()...)...),
+	}})
 	require.NoError(t, err)
-	defer tree.Heijunka.Release(token)
-	families, err := tree.Telemetry.Gatherer().Gather()
-	require.NoError(t, err)
+	defer tree.sys.Shutdown(context.Background())
+	var families []*dto.MetricFamily
+	require.NoError(t, tree.Heijunka.Do(t.Context(), store.Work{Domain: heijunka.Fleet}, func(context.Context) (err error) {
+		families, err = tree.Telemetry.Gatherer().Gather()
+		return err
+	}))
 	found := map[string]float64{}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
@@ -30,7 +41,7 @@ func TestLoadIsMeasured(t *testing.T) {
 	}
 	for name, want := range map[string]float64{
 		"takt_heijunka_load": 1, "takt_heijunka_hard_limit": 1200, "takt_heijunka_accepted_total": 1,
-		"takt_heijunka_rejected_total regular": 0, "takt_heijunka_balance_coefficient": 1, "takt_heijunka_pool_workers fleet": 0,
+		"takt_heijunka_rejected_total regular": 0, "takt_heijunka_balance_coefficient": 1, "takt_heijunka_pool_workers fleet": 10, "takt_heijunka_pool_busy fleet": 1, "takt_heijunka_pool_overdue fleet": 0,
 		"takt_heijunka_pool_waiting transfer": 0, "takt_heijunka_spilled_total query": 0,
 	} {
 		got, ok := found[name]

@@ -25,7 +25,7 @@ func TestOperatorsOrders(t *testing.T) {
 	require.Equal(t, store.Conflict, store.CodeOf(n.Restart(ctx, "takt/pubsub")), "terminated")
 	require.NoError(t, n.StartChild(ctx, "takt/pubsub"))
 
-	const dynamic, nobody, orphan = "takt/request_sup/request", "takt/nobody", "takt/nobody/below"
+	const dynamic, nobody, orphan = "takt/request_sup/fleet/request", "takt/nobody", "takt/nobody/below"
 	for name, order := range map[string]func(context.Context, string) error{
 		"restart": n.Restart, "terminate": n.Terminate, "start": n.StartChild,
 	} {

@@ -37,7 +37,6 @@ type Config struct {
 	// Timeouts and Rule are the heartbeat monitor's.
 	Timeouts store.Timeouts
 	Rule     store.LostRule
-	// Heijunka is without Name.
 	Heijunka heijunka.Config
 	// Janitor is without Name.
 	Janitor janitor.Config
@@ -82,7 +81,6 @@ type Tree struct {
 	Queue     *queue.Queue
 	Monitor   *queue.Monitor
 	Janitor   *janitor.Janitor
-	Requests  request.Requests
 	Heijunka  *heijunka.Heijunka
 	Throttle  *throttle.Throttle
 
@@ -122,8 +120,8 @@ func New(cfg Config, deps Deps) *Tree {
 	})
 	t.Janitor = janitor.New(t.sys, deps.Rows, deps.Files, cfg.Janitor)
 	t.Deployments = deployment.New(t.sys, deps.Deployments, deps.Forge, t.Bus, cfg.Deployments)
-	t.Requests = request.New(t.sys.Ref(root + "/request_sup"))
-	t.Heijunka = heijunka.New(t.sys, heijunka.Deps{Requests: t.Requests, Bus: t.Bus, Settings: deps.Load}, cfg.Heijunka)
+	requests := request.New(t.sys, heijunka.Names()...)
+	t.Heijunka = heijunka.New(t.sys, heijunka.Deps{Run: requests.Run, Bus: t.Bus, Settings: deps.Load}, cfg.Heijunka)
 	t.measure()
 	return t
 }
@@ -150,7 +148,12 @@ func (t *Tree) spec() otp.SupSpec {
 			t.Monitor.Spec(),
 			t.Janitor.Spec(),
 		),
-		t.Heijunka.Spec(),
+		supervisor("heijunka", otp.OneForAll, 5*time.Second,
+			supervisor("pool_sup", otp.OneForOne, 5*time.Second, t.Heijunka.PoolManagers()...),
+			t.Heijunka.LoadRegulator(),
+			t.Heijunka.Balancer(),
+			t.Heijunka.BurstHandler(),
+		),
 		supervisor("throttle", otp.OneForOne, 5*time.Second,
 			t.Throttle.Cache.Spec(),
 			t.Throttle.Tokens.Spec(),
@@ -164,7 +167,8 @@ func (t *Tree) spec() otp.SupSpec {
 			t.Deployments.RepoSup(),
 			t.Deployments.Resumer(),
 		),
-		otp.ChildSpec{ID: "request_sup", Supervisor: func() otp.SupSpec { return request.Supervisor(requestGrace) }, Shutdown: 2 * requestGrace},
+		// Outside of heijunka, whose one_for_all must not end live requests.
+		supervisor("request_sup", otp.OneForOne, 5*time.Second, request.Specs(heijunka.Names()...)...),
 		otp.ChildSpec{ID: "endpoint", Task: func() otp.Task { return otp.Task{Run: t.serve} }, Shutdown: t.drain},
 	)
 	return top.Supervisor()
@@ -175,10 +179,6 @@ func supervisor(id string, strategy otp.Strategy, period time.Duration, children
 	spec := otp.SupSpec{Strategy: strategy, Intensity: 3, Period: period, Children: children}
 	return otp.ChildSpec{ID: id, Supervisor: func() otp.SupSpec { return spec }}
 }
-
-// requestGrace is what a request that still runs after the endpoint has
-// stopped gets to end.
-const requestGrace = 5 * time.Second
 
 // Start boots the tree; endpoint serves HTTP until its context ends. It returns
 // when all children are up, or why one is not, with nothing left running. After

@@ -4,7 +4,6 @@ import (
 	"context"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
@@ -28,10 +27,10 @@ func setupActors(t *testing.T, replace func(*takthttp.Deps)) *bundle {
 		bus := pubsub.New()
 		q := actorqueue.New(sys, d.Queue.(*queue).store, bus, d.Tokens, actorqueue.Config{})
 		h := heijunka.New(sys, heijunka.Deps{
-			Requests: request.New(sys.Ref("takt/request_sup")), Bus: bus, Settings: postgres.NewLoad(postgres.New()),
+			Run: request.New(sys, heijunka.Names()...).Run, Bus: bus, Settings: postgres.NewLoad(postgres.New()),
 		}, heijunka.Config{})
 		_, err := sys.StartRoot(t.Context(), "takt", otp.SupSpec{Children: []otp.ChildSpec{
-			bus.Spec(), q.Spec(), h.Spec(), {ID: "request_sup", Supervisor: func() otp.SupSpec { return request.Supervisor(time.Second) }},
+			bus.Spec(), q.Spec(), {ID: "request_sup", Supervisor: func() otp.SupSpec { return otp.SupSpec{Children: request.Specs(heijunka.Names()...)} }},
 		}})
 		require.NoError(t, err)
 		t.Cleanup(func() { sys.Shutdown(context.WithoutCancel(t.Context())) })
@@ -80,5 +79,5 @@ func TestPanicOfARequestActorIsLoggedAndCostsItOnly(t *testing.T) {
 type levelled struct{ *heijunka.Heijunka }
 
 func (l levelled) Do(ctx context.Context, w takthttp.Work, fn func(context.Context) error) error {
-	return l.Heijunka.Do(ctx, heijunka.Work(w), fn)
+	return l.Heijunka.Do(ctx, store.Work{Domain: w.Domain, Route: w.Route, ID: w.ID, Key: w.Key}, fn)
 }

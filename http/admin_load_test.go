@@ -128,15 +128,11 @@ func TestOperatorsSeeAndChangeTheLoad(t *testing.T) {
 // overloaded refuses everything.
 type overloaded struct{}
 
-func (overloaded) Error() string { return "full" }
-func (overloaded) Unwrap() error {
-	return &store.Error{Code: store.Overloaded, Message: "Overloaded", RetryAfter: 1500 * time.Millisecond}
-}
-
-func (overloaded) Overload() (string, int, int) { return "regular", 960, 960 }
-
 func (overloaded) Do(context.Context, takthttp.Work, func(context.Context) error) error {
-	return overloaded{}
+	return &store.Error{
+		Code: store.Overloaded, Message: "Overloaded", RetryAfter: 1500 * time.Millisecond,
+		Overload: &store.Overload{Rule: "regular", Load: 960, Limit: 960},
+	}
 }
 
 func TestARefusalSaysWhyAndWhenToComeBack(t *testing.T) {

@@ -23,36 +23,36 @@ import (
 	"takt/store/postgres"
 )
 
-// bare runs requests as actors without levelling.
+// bare runs requests as processes without levelling.
 type bare struct{ request.Requests }
 
 func (r bare) Do(ctx context.Context, w takthttp.Work, fn func(context.Context) error) error {
-	return r.Requests.Do(ctx, w.Route, fn)
+	return r.Run(ctx, w.Domain, w.Route, fn)
 }
 
 // BenchmarkLevelled is a route that needs a key and does next to nothing, over 64
-// connections: with load levelling, with request actors only, and with neither,
+// connections: with load levelling, with request processes only, and with neither,
 // in turns. It reports rates as shares of each other.
 func BenchmarkLevelled(b *testing.B) {
 	sys := otp.New(otp.Options{Logger: zerolog.Nop()})
 	bus := pubsub.New()
-	requests := request.New(sys.Ref("takt/request_sup"))
-	h := heijunka.New(sys, heijunka.Deps{Requests: requests, Bus: bus, Settings: postgres.NewLoad(postgres.New())}, heijunka.Config{})
+	requests := request.New(sys, heijunka.Names()...)
+	h := heijunka.New(sys, heijunka.Deps{Run: requests.Run, Bus: bus, Settings: postgres.NewLoad(postgres.New())}, heijunka.Config{})
 	_, err := sys.StartRoot(b.Context(), "takt", otp.SupSpec{Children: []otp.ChildSpec{
-		bus.Spec(), h.Spec(), {ID: "request_sup", Supervisor: func() otp.SupSpec { return request.Supervisor(time.Second) }},
+		bus.Spec(), {ID: "request_sup", Supervisor: func() otp.SupSpec { return otp.SupSpec{Children: request.Specs(heijunka.Names()...)} }},
 	}})
 	require.NoError(b, err)
 	b.Cleanup(func() { sys.Shutdown(context.Background()) })
-	on, actor, off := benchServerWith(b, levelled{h}), benchServerWith(b, bare{requests}), benchServer(b)
+	on, process, off := benchServerWith(b, levelled{h}), benchServerWith(b, bare{requests}), benchServer(b)
 
 	for b.Loop() {
-		var toActor, toOff, rates []float64
+		var toProcess, toOff, rates []float64
 		for range 5 {
-			fast, middle, slow := pollRate(b, off), pollRate(b, actor), pollRate(b, on)
-			toActor, toOff, rates = append(toActor, slow/middle), append(toOff, slow/fast), append(rates, slow)
+			fast, middle, slow := pollRate(b, off), pollRate(b, process), pollRate(b, on)
+			toProcess, toOff, rates = append(toProcess, slow/middle), append(toOff, slow/fast), append(rates, slow)
 		}
 		b.ReportMetric(middleOf(toOff), "on/off")
-		b.ReportMetric(middleOf(toActor), "on/actor-only")
+		b.ReportMetric(middleOf(toProcess), "on/process-only")
 		b.ReportMetric(middleOf(rates), "polls/s")
 	}
 }

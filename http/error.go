@@ -64,12 +64,6 @@ func (d detailed) Error() string { return d.failure.Error() + ": " + d.details }
 // Unwrap shows the failure to errors.As.
 func (d detailed) Unwrap() error { return d.failure }
 
-// overload is a refusal for which somebody can say what was how high.
-type overload interface {
-	error
-	Overload() (rule string, load, limit int)
-}
-
 func invalid(message string) error { return store.NewError(store.InvalidArgument, message) }
 
 // failureOf turns any error into one that may be shown.
@@ -106,9 +100,8 @@ func problem(err error, requestID string) (p api.Problem, retryAfter time.Durati
 	if d, ok := errors.AsType[detailed](err); ok {
 		p.Details = d.details
 	}
-	if o, ok := errors.AsType[overload](err); ok {
-		rule, load, limit := o.Overload()
-		p.Rule, p.Load, p.Limit = rule, &load, &limit
+	if o := e.Overload; o != nil {
+		p.Rule, p.Load, p.Limit = o.Rule, &o.Load, &o.Limit
 	}
 	if p.Status == http.StatusServiceUnavailable || p.Status == http.StatusTooManyRequests {
 		retryAfter = max(e.RetryAfter, time.Second)
@@ -149,9 +142,8 @@ func (s *Server) writeError(c echo.Context, err error) {
 
 func (s *Server) logError(c echo.Context, err error, status int, gone bool) {
 	level := zerolog.DebugLevel
-	var full overload
 	switch {
-	case gone || status < 500 || errors.As(err, &full): // they come in thousands, and are counted
+	case gone || status < 500 || failureOf(err).Overload != nil: // they come in thousands, and are counted
 	case status == http.StatusInternalServerError:
 		level = zerolog.ErrorLevel
 	default:

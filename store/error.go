@@ -45,8 +45,16 @@ type Error struct {
 	Message string
 	// RetryAfter is how long to wait before trying again, or 0 if unknown.
 	RetryAfter time.Duration
+	// Overload says why an Overloaded request was refused, if that is known.
+	Overload *Overload
 	// Err is the cause, for the log only. May be nil.
 	Err error
+}
+
+// Overload is the rule by which a request was refused: Load was as high as Limit.
+type Overload struct {
+	Rule        string
+	Load, Limit int
 }
 
 // Errorf-style helpers are left out on purpose: messages are part of the wire

@@ -1,22 +1,109 @@
 package heijunka
 
 import (
-	"context"
+	"fmt"
 	"math"
 	"time"
 
 	"takt/actors/otp"
+	"takt/store"
 )
 
-// The messages.
-type (
-	weigh     struct{}              // timer: look whether a worker should move
-	rebalance struct{ dryRun bool } // call
+const (
+	// uneven is the coefficient under which a place moves.
+	uneven = 0.8
+	// moveGap is the least time between two moves, so that the effect of one is
+	// seen before the next.
+	moveGap = 30 * time.Second
 )
 
-// balancer is the Balancer actor. Requests are routed without it: it moves
-// workers to where the work is. A restart loses nothing: what was moved last is
-// in the handle.
+// coefficient says how evenly pools are used: 1 - σ/0.5 of their utilisations,
+// from 1 (all alike) to 0 (half idle, half full).
+func coefficient(pools []store.LoadStanding) float64 {
+	mean, variance, n := 0.0, 0.0, float64(max(len(pools), 1))
+	for _, p := range pools {
+		mean += p.Utilisation / n
+	}
+	for _, p := range pools {
+		variance += (p.Utilisation - mean) * (p.Utilisation - mean) / n
+	}
+	return max(0, 1-math.Sqrt(variance)/0.5)
+}
+
+// plan decides between which pools a place moves: from the least loaded that can
+// spare one to the most loaded that can take one.
+func plan(pools []store.LoadStanding) store.LoadRebalance {
+	r := store.LoadRebalance{Pools: pools, Coefficient: coefficient(pools)}
+	var from, to *store.LoadStanding
+	for i := range pools {
+		p := &pools[i]
+		if p.Workers > p.Min && (from == nil || p.Demand < from.Demand) {
+			from = p
+		}
+		if p.Workers < p.Max && (to == nil || p.Demand > to.Demand) {
+			to = p
+		}
+	}
+	switch {
+	case from == nil:
+		r.Reason = "no pool has more workers than its minimum"
+	case to == nil:
+		r.Reason = "every pool has its maximum of workers"
+	case from == to || to.Demand <= from.Demand:
+		r.Reason = "no pool that could gain a worker has more to do than one that could lose one"
+	default:
+		r.From, r.To = from.Name, to.Name
+		r.Reason = fmt.Sprintf("%s has %.2f requests per worker, %s %.2f", to.Name, to.Demand, from.Name, from.Demand)
+	}
+	return r
+}
+
+// Rebalance moves a place from the least to the most loaded pool, whether or not
+// it is time to, or says why none can be moved. dryRun only says what would be
+// done. Errors: Conflict (a pool was scaled a moment ago).
+func (h *Heijunka) Rebalance(dryRun bool) (store.LoadRebalance, error) {
+	below := 2.0 // always
+	if dryRun {
+		below = 0
+	}
+	return h.rebalance(below, 0)
+}
+
+// rebalance looks at the pools and moves a place if the coefficient is below that
+// and the last move so long ago.
+func (h *Heijunka) rebalance(below float64, gap time.Duration) (store.LoadRebalance, error) {
+	m, now := &h.balance, time.Now()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	pools := make([]store.LoadStanding, 0, len(h.pools))
+	for _, p := range h.pools {
+		pools = append(pools, p.standing())
+	}
+	r := plan(pools)
+	r.At, m.known.Coefficient = store.NewMillis(now), r.Coefficient
+	if r.From == "" || r.Coefficient >= below || now.Sub(m.last) < gap {
+		return r, nil
+	}
+	// The new place comes first: whatever goes wrong between, no capacity is lost.
+	up, down := 1, -1
+	err := h.Scale(r.To, &up, nil)
+	if err == nil {
+		err = h.Scale(r.From, &down, nil)
+	}
+	if err == nil {
+		r.Done = true
+		last := r
+		m.last, m.known.Last = now, &last
+		m.known.Moves++
+	}
+	return r, err
+}
+
+// weigh is a timer: look whether a place should move.
+type weigh struct{}
+
+// balancer is the Balancer actor: it moves places to where the work is. Requests
+// are routed without it. A restart loses nothing.
 type balancer struct {
 	otp.Base
 	h *Heijunka
@@ -24,21 +111,8 @@ type balancer struct {
 
 // Init starts the clock.
 func (b *balancer) Init(c *otp.Ctx) error {
-	c.SendEvery(b.h.cfg.Balance.Every, weigh{})
+	c.SendEvery(b.h.cfg.balanceEvery, weigh{})
 	return nil
-}
-
-// HandleCall implements otp.Server.
-func (b *balancer) HandleCall(c *otp.Ctx, from otp.From, req any) (any, error) {
-	m, ok := req.(rebalance)
-	if !ok {
-		return b.Base.HandleCall(c, from, req)
-	}
-	r := b.weigh()
-	if m.dryRun || r.From == "" {
-		return r, nil
-	}
-	return b.move(c, r)
 }
 
 // HandleInfo implements otp.Server.
@@ -47,57 +121,12 @@ func (b *balancer) HandleInfo(c *otp.Ctx, msg any) {
 		b.Base.HandleInfo(c, msg)
 		return
 	}
-	r, cfg := b.weigh(), b.h.cfg.Balance
-	last, _ := b.h.moves.read()
-	if r.Coefficient >= cfg.Below || r.From == "" || time.Since(last.At) < cfg.Gap {
-		return
-	}
-	if _, err := b.move(c, r); err != nil {
-		log := c.Logger()
-		log.Warn().Err(err).Str("from", r.From).Str("to", r.To).Msg("worker was not moved")
-	}
-}
-
-// weigh looks at the pools and shows how even they are.
-func (b *balancer) weigh() Rebalance {
-	r := plan(b.h.standings())
-	r.At = time.Now()
-	b.h.coefficient.Store(math.Float64bits(r.Coefficient))
-	return r
-}
-
-// move moves a worker. The new one comes first: whatever goes wrong between, no
-// capacity is lost.
-func (b *balancer) move(c *otp.Ctx, r Rebalance) (Rebalance, error) {
-	ctx, cancel := context.WithTimeout(c.Context(), startLimit)
-	defer cancel()
-	if _, err := b.h.Pool(r.To).ScaleUp(ctx, 1); err != nil {
-		return r, err
-	}
-	if _, err := b.h.Pool(r.From).ScaleDown(ctx, 1); err != nil {
-		return r, err
-	}
-	r.Done, r.At = true, time.Now()
-	b.h.moves.note(r)
+	r, err := b.h.rebalance(uneven, moveGap)
 	log := c.Logger()
-	log.Info().Str("from", r.From).Str("to", r.To).Float64("coefficient", r.Coefficient).Msg("moved a worker")
-	return r, nil
-}
-
-// Rebalance moves a worker from the least to the most loaded pool, whether or
-// not it is time to, or says why none can be moved. dryRun only says what would
-// be done. Errors: Conflict (a pool was scaled a moment ago), Unavailable.
-func (h *Heijunka) Rebalance(ctx context.Context, dryRun bool) (Rebalance, error) {
-	return call[Rebalance](ctx, h, h.balancer, rebalance{dryRun})
-}
-
-// standings are the pools as balance sees them.
-func (h *Heijunka) standings() []standing {
-	all := make([]standing, 0, len(h.pools))
-	for _, p := range h.pools {
-		s := standing{Pool: p.name, Utilisation: p.lanes.utilisation(), Demand: p.lanes.demand()}
-		p.lanes.resize(func(z *sizing) { s.Workers, s.Minimum, s.Maximum = z.base, z.min, z.max })
-		all = append(all, s)
+	switch {
+	case err != nil:
+		log.Warn().Err(err).Str("from", r.From).Str("to", r.To).Msg("place was not moved")
+	case r.Done:
+		log.Info().Str("from", r.From).Str("to", r.To).Float64("coefficient", r.Coefficient).Msg("moved a place")
 	}
-	return all
 }

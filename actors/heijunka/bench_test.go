@@ -7,18 +7,19 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"takt/store"
 )
 
-// BenchmarkAdmission is RequestAdmission and Release.
+// BenchmarkAdmission is a token's way out and back.
 func BenchmarkAdmission(b *testing.B) {
-	w := start(b, Config{})
-	defer w.stop()
-	m := Metadata{ID: "id", Route: "/route"}
+	g, d := newGate(store.LoadLimits{Soft: 1000, Hard: 1200}), &Pool{cfg: PoolConfig{Priority: true}}
 	pair := func() {
-		t, err := w.h.RequestAdmission(Fleet, m)
-		if err != nil || !w.h.Release(t) {
-			b.Error("not admitted")
+		t := &token{own: d}
+		if err := g.admit(t); err != nil {
+			b.Error(err)
 		}
+		g.release(t)
 	}
 	b.Run("alone", func(b *testing.B) {
 		b.ReportAllocs()
@@ -28,53 +29,42 @@ func BenchmarkAdmission(b *testing.B) {
 	})
 	b.Run("two at once", func(b *testing.B) {
 		b.ReportAllocs()
-		done := make(chan struct{})
-		n := b.N
-		b.ResetTimer()
-		go func() {
-			defer close(done)
-			for range n {
+		b.SetParallelism(1)
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
 				pair()
 			}
-		}()
-		for range n {
-			pair()
-		}
-		<-done
+		})
 	})
 }
 
 // BenchmarkRoute chooses between four pools.
 func BenchmarkRoute(b *testing.B) {
 	cfg := steady(4, "a", "b", "c", "d")
-	for i := range cfg.Domains {
-		cfg.Domains[i].Affinity = nil
-	}
 	w := start(b, cfg)
 	defer w.stop()
+	w.h.pools[0].prefer(nil)
 	b.ReportAllocs()
 	for b.Loop() {
-		if w.h.Route("a", "/api/builds/V1StGXR8_Z5jdHi6B-myT/status") == nil {
+		if w.h.pools[0].route("/api/builds/V1StGXR8_Z5jdHi6B-myT/status") == nil {
 			b.Fatal("no route")
 		}
 	}
 }
 
 // BenchmarkDo is the whole levelled path around a handler that does nothing,
-// beside the same request actor without it.
+// beside the same process without it.
 func BenchmarkDo(b *testing.B) {
 	w := start(b, Config{})
 	defer w.stop()
-	ctx, work := b.Context(), Work{Domain: Query, Route: "/route", ID: "id", Key: "key"}
+	ctx, work := b.Context(), store.Work{Domain: Query, Route: "/route", ID: "id", Key: "key"}
 	nothing := func(context.Context) error { return nil }
 	levelled := func() error { return w.h.Do(ctx, work, nothing) }
-	bare := func() error {
-		return w.h.run.DoWith(ctx, work.Route, func(ctx context.Context, _ context.CancelCauseFunc) error { return nothing(ctx) })
-	}
+	bare := func() error { return w.h.deps.Run(ctx, Query, work.Route, nothing) }
 	for _, way := range []struct {
 		name string
 		do   func() error
-	}{{"levelled", levelled}, {"request actor only", bare}} {
+	}{{"levelled", levelled}, {"process only", bare}} {
 		b.Run(way.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
@@ -92,7 +82,7 @@ func BenchmarkDo(b *testing.B) {
 func BenchmarkOverload(b *testing.B) {
 	const workers, service = 20, 20 * time.Millisecond
 	cfg := separate(steady(workers, "urgent", "usual"))
-	cfg.Limits = Limits{Soft: 1000, Hard: 1200, Reserved: 0.2}
+	cfg.Limits = store.LoadLimits{Soft: 1000, Hard: 1200, Reserved: 0.2}
 	most := workers / service.Seconds()
 	for b.Loop() {
 		w := start(b, cfg)

@@ -1,141 +1,170 @@
 package heijunka
 
 import (
-	"context"
+	"cmp"
+	"sync"
 	"time"
 
 	"takt/actors/otp"
 	"takt/store"
 )
 
-// The messages.
-type (
-	sample     struct{}                         // timer: look at the demand
-	surgeOver  struct{}                         // timer
-	startSurge struct{ duration time.Duration } // call
-	stopSurge  struct{}                         // call
+// What a burst is, and what is done about it.
+const (
+	sampleEvery = time.Second
+	baseline    = 60 // samples of which the mean is taken
+	warmUp      = 5  // samples that make a baseline
+	factor      = 10 // a burst is so many times the baseline
+	volume      = 20 // fewest requests that are a burst
+	// near is the share of what the gate lets in that counts as a burst whatever
+	// the baseline: with many workers ten times the baseline may be more than that.
+	near = 0.9
+
+	surgeWorkers  = 5 // that each pool gets, on top of its maximum
+	surgeDuration = 5 * time.Minute
+	surgeCooldown = 30 * time.Second // least time from a surge's end to the next
+	surgeCost     = 2.0              // of a worker, in the operator's units
 )
 
+// surge is the extra capacity that there is for a while. It belongs to the
+// handle, so that it ends on time whoever restarts.
+type surge struct {
+	mu    sync.Mutex // guards what follows
+	until time.Time
+	rest  time.Time // no other before
+	known store.LoadBursts
+}
+
+func (s *surge) update(f func(known *store.LoadBursts)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f(&s.known)
+}
+
+// beginSurge gives every pool its surge places because of the last sample, or
+// because a human wants it, who may also prolong the surge under way. It reports
+// whether it did.
+func (h *Heijunka) beginSurge(now time.Time, manual bool, d time.Duration) bool {
+	s := &h.surge
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k, added := &s.known, surgeWorkers*len(h.pools)
+	if !manual && (!k.Enabled || k.Active || now.Before(s.rest)) {
+		return false
+	}
+	s.until = now.Add(d)
+	k.Until = store.NewMillis(s.until)
+	if k.Active {
+		return true
+	}
+	k.Active, k.Manual, k.BeganAt = true, manual, store.NewMillis(now)
+	k.TriggerDemand, k.TriggerBaseline = k.Demand, k.Baseline
+	k.Events++
+	k.WorkersAdded += int64(added)
+	k.Cost += float64(added) * surgeCost
+	for _, p := range h.pools {
+		p.setSurge(surgeWorkers)
+	}
+	return true
+}
+
+// endSurge takes them away and reports whether there were any. Without force it
+// does so only when their time is over.
+func (h *Heijunka) endSurge(now time.Time, force bool) bool {
+	s := &h.surge
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.known.Active || !force && now.Before(s.until) {
+		return false
+	}
+	s.known.Active, s.rest = false, now.Add(surgeCooldown)
+	for _, p := range h.pools {
+		p.setSurge(0)
+	}
+	return true
+}
+
+// StartSurge begins a surge by hand, or prolongs the one under way; 0 means five
+// minutes. Errors: InvalidArgument.
+func (h *Heijunka) StartSurge(d time.Duration) error {
+	d = cmp.Or(d, surgeDuration)
+	if d < time.Second || d > maxChange {
+		return store.NewError(store.InvalidArgument, "a surge lasts 1 second to 366 days")
+	}
+	h.beginSurge(time.Now(), true, d)
+	return nil
+}
+
+// StopSurge ends the surge under way. Errors: Conflict (there is none).
+func (h *Heijunka) StopSurge() error {
+	if !h.endSurge(time.Now(), true) {
+		return store.NewError(store.Conflict, "There is no surge")
+	}
+	return nil
+}
+
+// samples decides what a burst is. It is one incarnation's.
+type samples struct {
+	ring [baseline]float64
+	size int // samples ever taken
+}
+
+// add takes a sample and reports whether it is a burst: requests that work or
+// wait, workers, and the most requests that there can be. mean is what demand,
+// in requests per worker, was before.
+func (s *samples) add(requests, workers, most int) (demand, mean float64, burst bool) {
+	perWorker, known := 1/float64(max(workers, 1)), min(s.size, baseline)
+	for _, v := range s.ring[:known] {
+		mean += v / float64(known)
+	}
+	demand = float64(requests) * perWorker
+	s.ring[s.size%baseline] = demand
+	s.size++
+	threshold := min(factor*mean, near*float64(most)*perWorker)
+	return demand, mean, known >= warmUp && requests >= volume && demand > threshold
+}
+
+// sample is a timer: look at the demand.
+type sample struct{}
+
 // burstHandler is the BurstHandler actor. It compares demand with what it was
-// during the last minute and adds workers for a while when it jumps. A restart
-// loses the baseline, which takes a few samples to form; a surge under way is
-// the handle's and ends on time.
+// during the last minute, adds places for a while when it jumps, and takes them
+// away when the time is over. A restart loses the baseline, which takes a few
+// samples to form.
 type burstHandler struct {
 	otp.Base
 	h       *Heijunka
 	samples samples
-	noEnd   func()
 }
 
-// Init takes over the surge that may be under way.
+// Init starts the clock.
 func (b *burstHandler) Init(c *otp.Ctx) error {
-	b.samples = newSamples(b.h.cfg.Burst)
-	c.SendEvery(b.h.cfg.Burst.Every, sample{})
-	b.await(c)
+	c.SendEvery(sampleEvery, sample{})
 	return nil
 }
 
-// HandleCall implements otp.Server.
-func (b *burstHandler) HandleCall(c *otp.Ctx, from otp.From, req any) (any, error) {
-	switch req := req.(type) {
-	case startSurge:
-		b.begin(c, trigger{Demand: b.samples.last, Baseline: b.samples.baseline(), Manual: true}, req.duration)
-		return b.h.burstStatus(), nil
-	case stopSurge:
-		if !b.end(c, true) {
-			return nil, store.NewError(store.Conflict, "There is no surge")
-		}
-		return b.h.burstStatus(), nil
-	default:
-		return b.Base.HandleCall(c, from, req)
-	}
-}
-
-// HandleInfo implements otp.Server.
+// HandleInfo implements otp.Server. It looks at the demand of all pools together.
 func (b *burstHandler) HandleInfo(c *otp.Ctx, msg any) {
-	switch msg.(type) {
-	case sample:
-		b.sample(c)
-	case surgeOver:
-		b.end(c, false)
-		b.await(c) // it may have been prolonged
-	default:
+	if _, ok := msg.(sample); !ok {
 		b.Base.HandleInfo(c, msg)
-	}
-}
-
-// sample looks at the demand of all pools together.
-func (b *burstHandler) sample(c *otp.Ctx) {
-	h := b.h
-	requests, workers := 0, 0
-	for _, p := range h.pools {
-		requests += int(p.lanes.busy.Load() + p.lanes.waiting.Load())
-		workers += int(p.lanes.live.Load())
-	}
-	burst, why := b.samples.add(requests, workers, h.gate.limits.Load().Regular(), h.cfg.Burst)
-	h.baseline.Store(&why)
-	if burst {
-		b.begin(c, why, h.cfg.Burst.Duration)
-	}
-}
-
-// begin gives every pool its surge workers, if there is to be a surge now.
-func (b *burstHandler) begin(c *otp.Ctx, why trigger, d time.Duration) {
-	cfg := b.h.cfg.Burst
-	if !b.h.surge.begin(time.Now(), why, cfg.Workers, len(b.h.pools), d, cfg.Cost) {
 		return
 	}
-	b.resize(cfg.Workers, 0)
-	b.await(c)
-	log := c.Logger()
-	log.Warn().Float64("demand", why.Demand).Float64("baseline", why.Baseline).Bool("manual", why.Manual).
-		Int("workers_per_pool", cfg.Workers).Dur("duration", d).Msg("surge begins")
-}
-
-// end takes the surge workers away, if it is time to.
-func (b *burstHandler) end(c *otp.Ctx, force bool) bool {
-	cfg := b.h.cfg.Burst
-	if !b.h.surge.end(time.Now(), cfg.Cooldown, force) {
-		return false
+	log, now := c.Logger(), time.Now()
+	if b.h.endSurge(now, false) {
+		log.Info().Msg("surge ends")
 	}
-	b.resize(0, cfg.Workers)
-	log := c.Logger()
-	log.Info().Msg("surge ends")
-	return true
-}
-
-func (b *burstHandler) resize(surge, spare int) {
+	requests, workers := 0, 0
 	for _, p := range b.h.pools {
-		p.lanes.resize(func(s *sizing) { s.surge = surge })
-		p.resized(spare)
+		p.mu.Lock()
+		requests += p.busy + p.line.Len()
+		workers += p.workers()
+		p.mu.Unlock()
 	}
-}
-
-// await arms the timer for the surge's end.
-func (b *burstHandler) await(c *otp.Ctx) {
-	if b.noEnd != nil {
-		b.noEnd()
-		b.noEnd = nil
+	gate, _ := b.h.gate.status()
+	demand, mean, burst := b.samples.add(requests, workers, gate.RegularLimit)
+	b.h.surge.update(func(k *store.LoadBursts) { k.Demand, k.Baseline = demand, mean })
+	if burst && b.h.beginSurge(now, false, surgeDuration) {
+		log.Warn().Float64("demand", demand).Float64("baseline", mean).
+			Int("workers_per_pool", surgeWorkers).Dur("duration", surgeDuration).Msg("surge begins")
 	}
-	if left, on := b.h.surge.left(time.Now()); on {
-		b.noEnd = c.SendAfter(left, surgeOver{})
-	}
-}
-
-// StartSurge begins a surge by hand, or prolongs the one under way; 0 means the
-// configured duration.
-func (h *Heijunka) StartSurge(ctx context.Context, d time.Duration) (BurstStatus, error) {
-	if d == 0 {
-		d = h.cfg.Burst.Duration
-	}
-	if d < time.Second || d > maxChange {
-		return BurstStatus{}, store.NewError(store.InvalidArgument, "a surge lasts 1 second to 366 days")
-	}
-	return call[BurstStatus](ctx, h, h.burster, startSurge{d})
-}
-
-// StopSurge ends the surge under way. Errors: Conflict (there is none),
-// Unavailable.
-func (h *Heijunka) StopSurge(ctx context.Context) (BurstStatus, error) {
-	return call[BurstStatus](ctx, h, h.burster, stopSurge{})
 }

@@ -1,237 +1,276 @@
 package heijunka
 
 import (
+	"container/list"
 	"context"
-	"errors"
+	"fmt"
+	"hash/maphash"
+	"sync"
+	"sync/atomic"
 	"time"
 
-	"takt/actors/otp"
+	"takt/store"
 )
 
-// The messages.
-type (
-	scale struct { // call: change the size by, or to, so many workers
-		by, to int
-	}
-	examine struct{} // call and timer: ping all workers
+// Pool is the places in which the requests of some domains run. A place is a
+// number, not a process: the process is the request's own. The numbers belong to
+// the handle, so that neither a place nor a waiter is lost with an actor.
+type Pool struct {
+	name string
+	seed maphash.Seed // of routing
+	cfg  PoolConfig
+	wait time.Duration // the longest for a place
+	gate *gate
 
-	hungry   struct{}            // cast: requests wait
-	bereaved struct{}            // cast: a worker crashed
-	resized  struct{ spare int } // cast: the size was changed; so many may go at once
+	list    []*Pool                 // where its domain's requests may go
+	group   atomic.Pointer[[]*Pool] // the preferred part of the list; replaced whole
+	spilled atomic.Int64            // requests that went elsewhere
 
-	tick   struct{} // timer
-	look   struct{} // timer: scale
-	refill struct{} // timer: replace those who crashed
-	pinged struct { // a worker has answered, or not
-		proc *otp.Proc
-		err  error
-	}
+	mu     sync.Mutex // guards what follows
+	low    int        // bounds of base
+	high   int
+	base   int            // places by scaling
+	surge  int            // places on top of base, for a while
+	size   int            // places that there are: base and surge, and the overflow that was lent
+	busy   int            // places that are taken; more than size after a step down
+	line   *list.List     // of chan struct{}, first come first; closed when a place is handed over
+	peaks  [lingers]int   // most places that were taken, of the last seconds
+	scaled time.Time      // the last change of base by scaling
+	window window         // latencies and errors of late
+	total  store.LoadPool // what is counted since the start of takt
+}
+
+const (
+	// scaleGap is the least time between two changes of a pool's size, so that the
+	// effect of one is seen before the next.
+	scaleGap = time.Second
+	// lingers is how many seconds overflow stays after it was needed.
+	lingers = 5
 )
 
-// manager is a pool's manager. It starts and stops workers and nothing else:
-// slots are handed out without it. A restart loses the delay before crashed
-// workers are replaced; lanes, waiters and the pool's size are not its own.
-type manager struct {
-	otp.Base
-	p       *Pool
-	backoff backoff
-	owed    int // crashed workers whose replacement waits
-	round   round
+func newPool(cfg PoolConfig, wait time.Duration, g *gate) *Pool {
+	return &Pool{
+		name: cfg.Name, seed: maphash.MakeSeed(), cfg: cfg, wait: wait, gate: g,
+		low: cfg.Min, high: cfg.Max, base: cfg.Initial, size: cfg.Initial, line: list.New(),
+	}
 }
 
-// round is a round of pings.
-type round struct {
-	left, failed, all int
-	askers            []otp.From
+// take takes a place, waiting its turn for one. Errors: store.Overloaded
+// by RuleQueue or RuleWait; ctx's cause.
+func (p *Pool) take(ctx context.Context) error {
+	p.mu.Lock()
+	if p.grant() {
+		p.mu.Unlock()
+		return nil
+	}
+	if n := p.line.Len(); n >= p.cfg.Queue {
+		p.total.Refused++
+		p.mu.Unlock()
+		return p.overload(RuleQueue, n, p.cfg.Queue)
+	}
+	ready := make(chan struct{})
+	turn := p.line.PushBack(ready)
+	p.total.QueuePeak = max(p.total.QueuePeak, p.line.Len())
+	p.mu.Unlock()
+
+	timer := time.NewTimer(p.wait)
+	defer timer.Stop()
+	select {
+	case <-ready:
+		return nil
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+	return p.leave(ctx, turn, ready)
 }
 
-// Init gives lanes whose worker was stopped under a request a new one, and makes
-// the pool as large as it is to be.
-func (m *manager) Init(c *otp.Ctx) error {
-	cfg := m.p.h.cfg
-	m.fill(c)
-	c.SendEvery(time.Second, tick{})
-	c.SendEvery(cfg.Scaling.Every, look{})
-	c.SendEvery(cfg.Health.Every, examine{})
+// leave takes a waiter out of the line that has given up. If a place was handed
+// to it meanwhile it has that, or gives it back if its client is gone.
+func (p *Pool) leave(ctx context.Context, turn *list.Element, ready chan struct{}) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	granted := false
+	select {
+	case <-ready:
+		granted = true
+	default:
+		p.line.Remove(turn)
+	}
+	switch gone := ctx.Err() != nil; {
+	case gone && granted:
+		p.busy--
+		p.serve()
+	case granted:
+		return nil
+	case !gone:
+		p.total.Expired++
+		return p.overload(RuleWait, p.busy+p.line.Len()+1, p.workers())
+	}
+	return context.Cause(ctx)
+}
+
+// overload is the refusal of a request that has a token and gets no place.
+func (p *Pool) overload(rule string, load, limit int) error {
+	p.gate.mu.Lock()
+	defer p.gate.mu.Unlock()
+	return p.gate.overload(rule, load, limit)
+}
+
+// grant takes a place if there is one, lending overflow if there must be.
+func (p *Pool) grant() bool {
+	if p.busy >= p.size {
+		p.size = max(p.size, min(p.busy+1, p.target()+p.cfg.Overflow))
+	}
+	if p.busy >= p.size {
+		return false
+	}
+	p.busy++
+	p.peaks[0] = max(p.peaks[0], p.busy)
+	return true
+}
+
+// serve hands free places to those who wait, first come first. It has to follow
+// everything that frees places, so that a newcomer never finds one before them.
+func (p *Pool) serve() {
+	for p.line.Len() > 0 && p.grant() {
+		ready, _ := p.line.Remove(p.line.Front()).(chan struct{})
+		close(ready)
+	}
+}
+
+// giveBack frees a place that was taken for latency.
+func (p *Pool) giveBack(latency, limit time.Duration, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	failed, crashed := outcome(err)
+	p.total.Processed++
+	p.total.Failed += count(failed)
+	p.total.Crashed += count(crashed)
+	p.total.Overran += count(limit > 0 && latency > limit)
+	p.window.add(time.Now(), latency, failed)
+	p.busy--
+	p.serve()
+}
+
+func count(yes bool) int64 {
+	if yes {
+		return 1
+	}
+	return 0
+}
+
+func (p *Pool) target() int { return p.base + p.surge }
+
+// workers is how many can work, or do.
+func (p *Pool) workers() int { return max(p.size, p.busy) }
+
+// resized follows a change of the target: up at once, down by so many places at
+// once that are spare; the others linger as overflow does.
+func (p *Pool) resized(spare int) {
+	p.size = max(p.size-spare, p.target())
+	p.serve()
+}
+
+// scale changes base by n, all of it or nothing. Errors: Conflict (outside of its
+// bounds, or scaled a moment ago).
+func (p *Pool) scale(n int) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	to, now := p.base+n, time.Now()
+	switch {
+	case n == 0:
+		return nil
+	case to < p.low || to > p.high:
+		return store.NewError(store.Conflict, fmt.Sprintf("The pool may have %d to %d workers, not %d", p.low, p.high, to))
+	case now.Sub(p.scaled) < scaleGap:
+		e := store.NewError(store.Conflict, "The pool was scaled just now, try again")
+		e.RetryAfter = scaleGap
+		return e
+	}
+	p.base, p.scaled = to, now
+	p.total.Scalings++
+	p.resized(max(-n, 0))
 	return nil
 }
 
-// HandleCall implements otp.Server.
-func (m *manager) HandleCall(c *otp.Ctx, from otp.From, req any) (any, error) {
-	switch req := req.(type) {
-	case scale:
-		if err := m.scale(c, req); err != nil {
-			return nil, err
-		}
-		return m.p.Status(), nil
-	case examine:
-		m.round.askers = append(m.round.askers, from)
-		m.examine(c)
-		return otp.NoReply, nil
+// autoscale adds a place if more than four fifths are busy, and removes one if
+// less than half are. It returns by how much the size was changed.
+func (p *Pool) autoscale() int {
+	step := 0
+	switch u := p.standing().Utilisation; {
+	case u > 0.8:
+		step = 1
+	case u < 0.5:
+		step = -1
+	}
+	if p.scale(step) != nil {
+		return 0 // it is at its bounds
+	}
+	return step
+}
+
+// bound sets new bounds and moves the pool into them.
+func (p *Pool) bound(low, high int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.low, p.high = low, high
+	p.base = min(max(p.base, low), high)
+	p.resized(0)
+}
+
+// setSurge sets how many places there are on top.
+func (p *Pool) setSurge(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	spare := p.surge - n
+	p.surge = n
+	p.resized(max(spare, 0))
+}
+
+// linger takes back the overflow that has not been needed of late. It is called
+// every second.
+func (p *Pool) linger() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	most := p.busy
+	for _, n := range p.peaks {
+		most = max(most, n)
+	}
+	p.size = min(p.size, max(p.target(), most))
+	copy(p.peaks[1:], p.peaks[:])
+	p.peaks[0] = p.busy
+}
+
+// status is how the pool is at this moment.
+func (p *Pool) status() store.LoadPool {
+	load := p.standing()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.total
+	s.Name, s.Utilisation, s.Workers, s.Busy, s.Available = p.name, load.Utilisation, p.workers(), p.busy, p.workers()-p.busy
+	s.QueueLength, s.Target, s.Surge, s.Min, s.Max, s.Overflow = p.line.Len(), p.target(), p.surge, p.low, p.high, p.cfg.Overflow
+	s.LastScalingAt = store.NewMillis(p.scaled)
+	latency, errors := p.window.read(time.Now())
+	s.AverageLatencyMS, s.ErrorRate = float64(latency)/float64(time.Millisecond), errors
+	switch {
+	case s.Utilisation > 0.95:
+		s.Health = store.PoolCritical
+	case s.Utilisation > 0.8 || s.ErrorRate > 0.05:
+		s.Health = store.PoolDegraded
 	default:
-		return m.Base.HandleCall(c, from, req)
+		s.Health = store.PoolHealthy
 	}
+	return s
 }
 
-// HandleCast implements otp.Server.
-func (m *manager) HandleCast(c *otp.Ctx, msg any) {
-	switch msg := msg.(type) {
-	case hungry:
-		m.fill(c)
-	case bereaved:
-		m.bereaved(c)
-	case resized:
-		m.retire(msg.spare)
-		m.fill(c)
-	default:
-		m.Base.HandleCast(c, msg)
+// standing is the pool as routing and balance see it; demand is who works or
+// waits per worker.
+func (p *Pool) standing() store.LoadStanding {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	perWorker := 1 / float64(p.workers()) // of which there is one at least
+	return store.LoadStanding{
+		Name: p.name, Utilisation: float64(p.busy) * perWorker, Demand: float64(p.busy+p.line.Len()) * perWorker,
+		Workers: p.base, Min: p.low, Max: p.high,
 	}
-}
-
-// HandleInfo implements otp.Server.
-func (m *manager) HandleInfo(c *otp.Ctx, msg any) {
-	switch msg := msg.(type) {
-	case tick:
-		m.retire(0)
-		m.fill(c)
-	case look:
-		m.look(c)
-	case refill:
-		m.owed = 0
-		m.fill(c)
-	case examine:
-		m.examine(c)
-	case pinged:
-		m.pinged(c, msg)
-	default:
-		m.Base.HandleInfo(c, msg)
-	}
-}
-
-// startLimit bounds the start of workers at once: their supervisor may be on its
-// way down.
-const startLimit = 5 * time.Second
-
-// fill starts the workers that are missing.
-func (m *manager) fill(c *otp.Ctx) {
-	m.p.asked.Store(false) // from here on news counts again
-	ctx, cancel := context.WithTimeout(c.Context(), startLimit)
-	defer cancel()
-	var failed error
-	for _, l := range m.p.lanes.orphans() {
-		failed = errors.Join(failed, m.start(ctx, l))
-	}
-	for range max(m.p.lanes.missing()-m.owed, 0) {
-		if failed != nil {
-			break
-		}
-		failed = m.start(ctx, &lane{pool: m.p.lanes})
-	}
-	if failed != nil {
-		c.Suspend("workers do not start: " + failed.Error()) // tried again at the next tick
-		return
-	}
-	c.Resume()
-}
-
-func (m *manager) start(ctx context.Context, l *lane) error {
-	_, err := otp.StartDynamic(ctx, m.p.workers, l)
-	if errors.Is(err, otp.Ignore) {
-		return nil
-	}
-	return err
-}
-
-// bereaved has a crashed worker replaced, later and later the more there are.
-func (m *manager) bereaved(c *otp.Ctx) {
-	now, cfg := time.Now(), m.p.h.cfg.Health
-	if m.owed == 0 {
-		c.SendAfter(m.backoff.crashed(now, cfg.BackoffMin, cfg.BackoffMax).Sub(now), refill{})
-	}
-	m.owed++
-}
-
-func (m *manager) retire(spare int) {
-	for _, proc := range m.p.lanes.retire(spare, m.p.h.cfg.Scaling.Linger) {
-		proc.Exit(otp.ErrShutdown)
-	}
-}
-
-// look scales by utilisation.
-func (m *manager) look(c *otp.Ctx) {
-	lanes, step := m.p.lanes, 0
-	utilisation := lanes.utilisation()
-	lanes.resize(func(s *sizing) { step = s.auto(time.Now(), utilisation, m.p.h.cfg.Scaling) })
-	m.follow(c, step)
-}
-
-// scale carries out an operator's or Balancer's wish.
-func (m *manager) scale(c *otp.Ctx, req scale) (err error) {
-	by := req.by
-	m.p.lanes.resize(func(s *sizing) {
-		if req.to > 0 {
-			by = req.to - s.base
-		}
-		err = s.scale(time.Now(), by, m.p.h.cfg.Scaling.Gap)
-	})
-	if err == nil {
-		m.follow(c, by)
-	}
-	return err
-}
-
-// follow starts or stops workers after the size has changed.
-func (m *manager) follow(c *otp.Ctx, step int) {
-	if step == 0 {
-		return
-	}
-	log := c.Logger()
-	log.Info().Int("step", step).Msg("pool scaled")
-	m.retire(max(-step, 0))
-	m.fill(c)
-}
-
-// examine pings all workers at once, unless that is being done.
-func (m *manager) examine(c *otp.Ctx) {
-	if m.round.left > 0 {
-		return
-	}
-	timeout := m.p.h.cfg.Health.Timeout
-	workers := m.p.lanes.workers()
-	m.round.left, m.round.all, m.round.failed = len(workers), len(workers), 0
-	for proc := range workers {
-		c.Async(func(ctx context.Context) any {
-			ctx, cancel := context.WithTimeoutCause(ctx, timeout, errNoPong)
-			defer cancel()
-			_, err := otp.Call[pong](ctx, proc, ping{})
-			return pinged{proc, err}
-		})
-	}
-	m.examined()
-}
-
-var errNoPong = errors.New("the worker did not answer")
-
-// pinged takes an answer. A worker that is stuck is killed, and replaced like
-// one that crashed.
-func (m *manager) pinged(c *otp.Ctx, p pinged) {
-	m.round.left--
-	if p.err != nil && p.proc.Alive() {
-		m.round.failed++
-		log := c.Logger()
-		log.Error().Err(p.err).Str("worker", p.proc.Path()).Msg("worker is stuck and is replaced")
-		p.proc.Kill()
-	}
-	m.examined()
-}
-
-// examined tells who asked once the round is over.
-func (m *manager) examined() {
-	if m.round.left > 0 {
-		return
-	}
-	for _, from := range m.round.askers {
-		from.Reply(Examination{Workers: m.round.all, Failed: m.round.failed}, nil)
-	}
-	m.round = round{}
 }

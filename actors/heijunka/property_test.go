@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -17,182 +18,214 @@ import (
 	"takt/store"
 )
 
-// The gate against a model of who has a token: releases once, twice and by the
-// death of the holder, limits that change, and a table that is looked at
-// meanwhile.
+// The gate against a model of who has a token: releases in any order, and limits
+// that change meanwhile.
 func TestGateAgainstAModel(t *testing.T) {
 	t.Parallel()
-	sys := otp.New(otp.Options{})
-	defer sys.Shutdown(context.Background())
 	rapid.Check(t, func(t *rapid.T) {
-		cfg := steady(1, "urgent", "usual")
-		h := New(sys, Deps{}, cfg)
-		limits := cfg.Limits
-		type holder struct {
-			token Token
-			proc  *otp.Proc
-		}
-		var held []holder
-		var released []Token
-		accepted := int64(0)
-		pick := func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "which") }
-		drop := func(i int) { held = append(held[:i], held[i+1:]...) }
-		ask := func(domain string, limit int) {
-			m := Metadata{ID: "id", Route: "/r"}
-			if rapid.Bool().Draw(t, "process") {
-				p, err := sys.Start("", func() otp.Server { return &idler{} })
-				require.NoError(t, err)
-				m.Holder = p
-			}
-			token, err := h.RequestAdmission(domain, m)
+		limits := store.LoadLimits{Soft: 8, Hard: 10, Reserved: 0.2}
+		g := newGate(limits)
+		urgent, usual := &Pool{cfg: PoolConfig{Priority: true}}, &Pool{}
+		held := []*token{}
+		accepted, regular, hard := int64(0), int64(0), int64(0)
+		ask := func(d *Pool, limit int, refused *int64) {
+			x := &token{own: d}
+			err := g.admit(x)
 			require.Equal(t, len(held) < limit, err == nil)
-			if err == nil {
-				held = append(held, holder{token, m.Holder})
-				accepted++
-			} else if m.Holder != nil {
-				m.Holder.Kill()
+			if err != nil {
+				require.Equal(t, store.Overloaded, store.CodeOf(err))
+				*refused++
+				return
 			}
+			held = append(held, x)
+			accepted++
 		}
 		t.Repeat(map[string]func(*rapid.T){
-			"urgent": func(*rapid.T) { ask("urgent", limits.Hard) },
-			"usual":  func(*rapid.T) { ask("usual", limits.Regular()) },
+			"urgent": func(*rapid.T) { ask(urgent, limits.Hard, &hard) },
+			"usual":  func(*rapid.T) { ask(usual, limits.Regular(), &regular) },
 			"release": func(t *rapid.T) {
 				if len(held) == 0 {
 					t.Skip()
 				}
-				i := pick(len(held))
-				require.True(t, h.Release(held[i].token))
-				if held[i].proc != nil {
-					held[i].proc.Kill()
-				}
-				released = append(released, held[i].token)
-				drop(i)
-			},
-			"release again": func(t *rapid.T) {
-				if len(released) == 0 {
-					t.Skip()
-				}
-				require.False(t, h.Release(released[pick(len(released))]))
-			},
-			"die": func(t *rapid.T) {
-				if len(held) == 0 {
-					t.Skip()
-				}
-				i := pick(len(held))
-				if held[i].proc == nil {
-					t.Skip()
-				}
-				held[i].proc.Kill()
-				require.Eventually(t, func() bool { return int(h.gate.load.Load()) == len(held)-1 }, 30*time.Second, time.Microsecond*100)
-				released = append(released, held[i].token)
-				drop(i)
+				i := rapid.IntRange(0, len(held)-1).Draw(t, "which")
+				g.release(held[i])
+				held = slices.Delete(held, i, i+1)
 			},
 			"limits": func(t *rapid.T) {
-				hard := rapid.IntRange(2, 40).Draw(t, "hard")
-				limits = Limits{Soft: hard, Hard: hard, Reserved: rapid.Float64Range(0, 0.5).Draw(t, "reserved")}
-				h.gate.set(limits)
+				n := rapid.IntRange(2, 40).Draw(t, "hard")
+				limits = store.LoadLimits{Soft: n, Hard: n, Reserved: rapid.Float64Range(0, 0.5).Draw(t, "reserved")}
+				g.set(limits)
 			},
 			"": func(t *rapid.T) {
-				require.EqualValues(t, len(held), h.gate.load.Load())
-				n := 0
-				h.gate.each(func(*entry) { n++ })
-				require.Equal(t, len(held), n)
-				require.Equal(t, accepted, h.gate.accepted())
+				require.Equal(t, len(held), g.load)
+				table := []*token{}
+				for x := g.table.next; x != &g.table; x = x.next {
+					table = append(table, x)
+				}
+				require.Equal(t, held, table, "in order of admission")
+				s, _ := g.status()
+				require.Equal(t, []int64{accepted, regular, hard}, []int64{s.Accepted, s.RejectedRegular, s.RejectedHard})
 			},
 		})
-		for _, x := range held {
-			if x.proc != nil {
-				x.proc.Kill()
-			}
-		}
 	})
 }
-
-// idler does nothing.
-type idler struct{ otp.Base }
-
-func (*idler) Init(*otp.Ctx) error { return nil }
 
 // From many goroutines: what is admitted is never above the limit, and all of it
 // comes back.
 func TestGateIsNeverAboveItsLimit(t *testing.T) {
 	t.Parallel()
-	g := newGate(Limits{Soft: 10, Hard: 300, Reserved: 0.2})
-	domains := []*domain{{DomainConfig: DomainConfig{Name: "urgent", Priority: true}}, {DomainConfig: DomainConfig{Name: "usual"}}}
-	var wg sync.WaitGroup
-	stop := make(chan struct{})
-	wg.Go(func() {
-		for {
-			select {
-			case <-stop:
-				return
-			default:
-			}
-			g.each(func(e *entry) {
-				if e.id != e.route {
-					t.Error("an entry was written while it was looked at")
-				}
-			})
-		}
-	})
+	g := newGate(store.LoadLimits{Soft: 10, Hard: 300, Reserved: 0.2})
+	domains := []*Pool{{cfg: PoolConfig{Priority: true}}, {}}
 	var inside atomic.Int64
 	var users sync.WaitGroup
 	for u := range 16 {
 		users.Go(func() {
-			d := u % 2
-			ids := []string{"a", "b", "c", "d"}
 			for i := range 3000 {
-				var mine []Token
+				var mine []*token
 				for range 1 + i%40 {
-					token, rule, load, limit := g.admit(domains[d], ids[i%4], ids[i%4], 0)
-					if rule != "" {
-						if load < limit {
-							t.Errorf("refused at %d of %d", load, limit)
-						}
+					x := &token{own: domains[u%2]}
+					if g.admit(x) != nil {
 						continue
 					}
-					mine = append(mine, token)
+					mine = append(mine, x)
 					if all := inside.Add(1); all > 300 {
 						t.Errorf("%d inside", all)
 					}
 				}
-				for _, token := range mine {
+				g.status()
+				for _, x := range mine {
 					inside.Add(-1)
-					if !token.Release() || token.Release() {
-						t.Error("released other than once")
-					}
+					g.release(x)
 				}
 			}
 		})
 	}
 	users.Wait()
-	close(stop)
-	wg.Wait()
-	require.Zero(t, g.load.Load())
-	g.each(func(*entry) { t.Error("a token is out") })
+	require.Zero(t, g.load)
+	require.Same(t, &g.table, g.table.next)
+	require.Same(t, &g.table, g.table.prev)
+}
+
+// A pool against a model: who has a place, who waits, in which order; sizes,
+// surges and bounds change meanwhile, and waiters give up.
+func TestPoolAgainstAModel(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		cfg := PoolConfig{Name: "p", Initial: 3, Min: 1, Max: 6, Overflow: rapid.IntRange(0, 4).Draw(t, "overflow"), Queue: 5}
+		p := newPool(cfg, time.Hour, newGate(store.LoadLimits{Soft: 1, Hard: 1}))
+		type waiter struct {
+			cancel context.CancelFunc
+			done   chan error
+		}
+		busy := 0
+		var line []waiter
+		settle := func() { // whoever was handed a place has it now, and only the first ones
+			for len(line) > 0 {
+				p.mu.Lock()
+				waiting := p.line.Len()
+				p.mu.Unlock()
+				if waiting == len(line) {
+					return
+				}
+				require.NoError(t, <-line[0].done)
+				line = line[1:]
+				busy++
+			}
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"take": func(t *rapid.T) {
+				ctx, cancel := context.WithCancel(context.Background())
+				w := waiter{cancel, make(chan error, 1)}
+				full := len(line) == cfg.Queue
+				free := busy < p.size || busy < p.target()+cfg.Overflow
+				go func() { w.done <- p.take(ctx) }()
+				switch {
+				case free && len(line) == 0:
+					require.NoError(t, <-w.done)
+					busy++
+				case full:
+					requireRule(t, <-w.done, RuleQueue)
+				default:
+					require.False(t, free, "a newcomer waits behind nobody who could go on")
+					line = append(line, w)
+					require.Eventually(t, func() bool {
+						p.mu.Lock()
+						defer p.mu.Unlock()
+						return p.line.Len() == len(line)
+					}, 10*time.Second, 10*time.Microsecond)
+				}
+			},
+			"give back": func(t *rapid.T) {
+				if busy == 0 {
+					t.Skip()
+				}
+				p.giveBack(0, 0, nil)
+				busy--
+				settle()
+			},
+			"give up": func(t *rapid.T) {
+				if len(line) == 0 {
+					t.Skip()
+				}
+				i := rapid.IntRange(0, len(line)-1).Draw(t, "which")
+				line[i].cancel()
+				require.ErrorIs(t, <-line[i].done, context.Canceled)
+				line = slices.Delete(line, i, i+1)
+				settle()
+			},
+			"scale": func(t *rapid.T) {
+				p.scaled = time.Time{}
+				_ = p.scale(rapid.IntRange(-3, 3).Draw(t, "by"))
+				settle()
+			},
+			"surge": func(t *rapid.T) { p.setSurge(rapid.IntRange(0, 3).Draw(t, "places")); settle() },
+			"bound": func(t *rapid.T) {
+				low := rapid.IntRange(1, 4).Draw(t, "low")
+				p.bound(low, low+rapid.IntRange(0, 4).Draw(t, "more"))
+				settle()
+			},
+			"linger": func(*rapid.T) { p.linger() },
+			"": func(t *rapid.T) {
+				p.mu.Lock()
+				defer p.mu.Unlock()
+				require.Equal(t, busy, p.busy)
+				require.Equal(t, len(line), p.line.Len())
+				require.GreaterOrEqual(t, p.size, p.target())
+				require.GreaterOrEqual(t, p.base, p.low)
+				require.LessOrEqual(t, p.base, p.high)
+				if len(line) > 0 {
+					require.GreaterOrEqual(t, busy, p.target()+cfg.Overflow, "nobody waits while there is a place")
+				}
+			},
+		})
+		for _, w := range line {
+			w.cancel()
+			<-w.done
+		}
+	})
+}
+
+func requireRule(t *rapid.T, err error, rule string) {
+	var e *store.Error
+	require.ErrorAs(t, err, &e)
+	require.Equal(t, rule, e.Overload.Rule)
 }
 
 // P6: whatever ends requests, and whatever of heijunka restarts under them,
 // admitted is never above the limit, is who is at work, and nothing is left.
 func TestNothingLeaksWhateverHappens(t *testing.T) {
 	t.Parallel()
-	const requests = 100_000
-	cfg := Config{Limits: Limits{Soft: 40, Hard: 60, Reserved: 0.2}}
-	cfg = cfg.withDefaults()
-	cfg.Health.BackoffMin, cfg.Health.BackoffMax = time.Millisecond, 10*time.Millisecond
-	w := start(t, cfg)
+	const total = 100_000
+	w := start(t, Config{Limits: store.LoadLimits{Soft: 40, Hard: 60, Reserved: 0.2}})
 
 	var atWork, most atomic.Int64
-	var outcomes [4]atomic.Int64 // served, overloaded, unavailable, ended by itself
+	var outcomes [5]atomic.Int64 // served, overloaded, unavailable, ended by itself, its goroutine has ended
 	handler := func(random *rand.Rand, cancel context.CancelCauseFunc) func(ctx context.Context) error {
 		kind, spin := random.IntN(100), random.IntN(50)
 		return func(ctx context.Context) error {
 			n := atWork.Add(1)
 			defer atWork.Add(-1)
 			for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
-			}
-			if load := w.h.gate.load.Load(); load > 60 || load < 1 {
-				t.Errorf("load of %d", load)
 			}
 			for range spin {
 				runtime.Gosched()
@@ -218,13 +251,25 @@ func TestNothingLeaksWhateverHappens(t *testing.T) {
 		wg.Go(func() {
 			random := rand.New(rand.NewPCG(uint64(u), 7))
 			domains := []string{Fleet, Submit, Query, Hook, Transfer}
-			for next.Add(1) <= requests {
+			for next.Add(1) <= total {
 				ctx, cancel := context.WithCancelCause(context.Background())
 				if random.IntN(20) == 0 { // gone before it begins, or while it waits
 					go cancel(errDisconnected)
 				}
-				err := w.h.Do(ctx, Work{Domain: domains[random.IntN(5)], Route: "/r", ID: "id", Key: "k"}, handler(random, cancel))
+				work := store.Work{Domain: domains[random.IntN(5)], Route: "/r", ID: "id", Key: "k"}
+				err, ended := error(nil), true
+				own := make(chan struct{})
+				go func() { // which a handler may end
+					defer close(own)
+					err = w.h.Do(ctx, work, handler(random, cancel))
+					ended = false
+				}()
+				<-own
 				cancel(nil)
+				if ended {
+					outcomes[4].Add(1)
+					continue
+				}
 				switch store.CodeOf(err) {
 				case "":
 					outcomes[0].Add(1)
@@ -249,39 +294,26 @@ func TestNothingLeaksWhateverHappens(t *testing.T) {
 	w.requireNothingHeld()
 	require.LessOrEqual(t, most.Load(), int64(60))
 	require.Greater(t, most.Load(), int64(5), "they were at work together")
+	sum := int64(0)
 	for i := range outcomes {
 		t.Logf("outcome %d: %d", i, outcomes[i].Load())
+		sum += outcomes[i].Load()
 	}
 	require.Positive(t, outcomes[0].Load())
-	require.EqualValues(t, requests, outcomes[0].Load()+outcomes[1].Load()+outcomes[2].Load()+outcomes[3].Load())
-	// All pools come back to their size, and work.
-	require.Eventually(t, func() bool {
-		for _, p := range w.h.pools {
-			if s := p.Status(); s.Workers < s.Target {
-				return false
-			}
-		}
-		return true
-	}, 30*time.Second, time.Millisecond)
-	for _, domain := range []string{Fleet, Submit, Query, Hook, Transfer} {
+	require.EqualValues(t, total, sum)
+	for _, domain := range Names() {
 		require.NoError(t, w.serve(t.Context(), domain, 0))
 	}
-	counts, err := otp.CountChildren(t.Context(), w.sys.Ref("takt/request_sup"))
-	require.NoError(t, err)
-	require.Zero(t, counts.Active, "request actors")
 	require.True(t, w.sys.Shutdown(context.Background()).Clean()) // TestMain looks for goroutines
 }
 
 var errDisconnected = errors.New("client disconnected")
 
-// havoc restarts and kills each child, pools' parts, workers and the whole
+// havoc restarts and kills each child, requests, their supervisors and the whole
 // subtree, one after the other, until stop.
 func (w *world) havoc(stop <-chan struct{}) {
-	const top = "takt/heijunka"
-	victims := []string{
-		top, top + "/pool_sup", top + "/load_regulator", top + "/balancer", top + "/burst_handler",
-		top + "/pool_sup/query", top + "/pool_sup/query/workers", top + "/pool_sup/query/manager", top + "/pool_sup/fleet/manager",
-	}
+	victims := append(actors(), requests+"/query", requests+"/fleet")
+	victims[2] = top + "/pool_sup/query"
 	for i := 0; ; i++ {
 		select {
 		case <-stop:
@@ -296,10 +328,10 @@ func (w *world) havoc(stop <-chan struct{}) {
 			if p := w.sys.Whereis(path); p != nil {
 				p.Kill()
 			}
-		case 2: // workers crash
-			for proc := range w.h.pools[i%len(w.h.pools)].lanes.workers() {
-				proc.Kill()
-				break
+		case 2: // a request's process is killed
+			children, _ := otp.WhichChildren(context.Background(), w.sys.Ref(requests+"/"+w.h.pools[i%len(w.h.pools)].name))
+			if len(children) > 0 {
+				children[0].Proc.Kill()
 			}
 		}
 	}

@@ -53,15 +53,15 @@ func TestNormalLoadIsServedWhole(t *testing.T) {
 		}
 		<-time.After(30 * time.Second)
 		s := w.h.Status()
-		require.Equal(w, Normal, s.Regulator.Level)
-		require.InDelta(w, 200, s.Regulator.Drain, 10, "requests that end per second")
+		require.Equal(w, store.LoadNormal, s.Regulator.Level)
+		require.InDelta(w, 200, s.Regulator.DrainRate, 10, "requests that end per second")
 		require.False(w, s.Burst.Active)
 		for _, p := range s.Pools {
-			require.Equal(w, Healthy, p.Health)
-			require.Equal(w, 50*time.Millisecond, p.Latency)
+			require.Equal(w, store.PoolHealthy, p.Health)
+			require.InDelta(w, 50, p.AverageLatencyMS, 0)
 			require.Zero(w, p.ErrorRate+float64(p.Refused+p.Expired+p.Crashed))
-			require.LessOrEqual(w, p.Workers, p.Maximum)
-			require.GreaterOrEqual(w, p.Workers, p.Minimum)
+			require.LessOrEqual(w, p.Workers, p.Max)
+			require.GreaterOrEqual(w, p.Workers, p.Min)
 		}
 		wg.Wait()
 		require.EqualValues(w, 5*2400, w.h.Status().Regulator.Accepted)
@@ -73,13 +73,13 @@ func TestSpikeScalesUpAndItsEndScalesDown(t *testing.T) {
 	t.Parallel()
 	cfg := steady(5, "a", "b")
 	cfg.Pools[1].Max, cfg.Pools[1].Min = 8, 3
-	cfg.Balance.Every = time.Hour
+	cfg.balanceEvery = time.Hour
 	inBubble(t, cfg, func(w *world) {
-		p := w.h.Pool("b")
-		require.Equal(w, 5, p.Status().Workers)
+		p := w.pool("b")
+		require.Equal(w, 5, p.status().Workers)
 		spike := w.holdAll("b", 40)
 		passes(time.Millisecond)
-		workers := func() int { return p.Status().Workers }
+		workers := func() int { return p.status().Workers }
 		for _, want := range []int{6, 7, 8, 8} {
 			before := workers()
 			passes(4900 * time.Millisecond)
@@ -87,10 +87,10 @@ func TestSpikeScalesUpAndItsEndScalesDown(t *testing.T) {
 			passes(100 * time.Millisecond)
 			require.Equal(w, want, workers())
 		}
-		s := p.Status()
+		s := p.status()
 		require.EqualValues(w, 3, s.Scalings)
-		require.False(w, s.LastScaling.IsZero())
-		require.Equal(w, Sick, s.Health)
+		require.NotNil(w, s.LastScalingAt)
+		require.Equal(w, store.PoolCritical, s.Health)
 		w.end(spike)
 		passes(time.Minute)
 		require.Equal(w, 3, workers())
@@ -107,7 +107,7 @@ func TestSustainedOverloadAdmitsTheLimitAndNotOneMore(t *testing.T) {
 		s := w.h.Status().Regulator
 		require.Equal(w, 80, s.Load)
 		require.EqualValues(w, 220, s.RejectedRegular)
-		require.Equal(w, Critical, s.Level)
+		require.Equal(w, store.LoadCritical, s.Level)
 		requireOverload(w, w.serve(w.Context(), "usual", 0), RuleRegular, 80, 80)
 
 		urgent := w.holdAll("urgent", 50)
@@ -116,10 +116,9 @@ func TestSustainedOverloadAdmitsTheLimitAndNotOneMore(t *testing.T) {
 		require.Equal(w, 100, s.Load)
 		require.EqualValues(w, 30, s.RejectedHard)
 		requireOverload(w, w.serve(w.Context(), "urgent", 0), RuleHard, 100, 100)
-		require.True(w, w.h.CapacityInfo().Overloaded)
 		require.Len(w, s.Oldest, 10)
 		require.Equal(w, "usual", s.Oldest[0].Domain)
-		require.Equal(w, 2*time.Second, s.Oldest[0].Age)
+		require.EqualValues(w, 2000, s.Oldest[0].AgeMS)
 
 		// Each token that comes back lets one in, and one only.
 		for _, r := range append(usual, urgent...) {
@@ -130,7 +129,7 @@ func TestSustainedOverloadAdmitsTheLimitAndNotOneMore(t *testing.T) {
 		}
 		again := w.holdAll("usual", 81)
 		passes(time.Second)
-		require.EqualValues(w, 80, w.h.gate.load.Load())
+		require.Equal(w, 80, w.load())
 		for _, r := range again {
 			r.cancel(context.Canceled)
 			require.Error(w, <-r.done)
@@ -143,7 +142,7 @@ func TestSustainedOverloadAdmitsTheLimitAndNotOneMore(t *testing.T) {
 func TestEvenLoadIsBalanced(t *testing.T) {
 	t.Parallel()
 	cfg := steady(20, "a", "b", "c")
-	cfg.Limits = Limits{Soft: 900, Hard: 1000}
+	cfg.Limits = store.LoadLimits{Soft: 900, Hard: 1000}
 	inBubble(t, cfg, func(w *world) {
 		var wg sync.WaitGroup
 		for _, domain := range []string{"a", "b", "c"} {
@@ -160,7 +159,7 @@ func TestEvenLoadIsBalanced(t *testing.T) {
 		wg.Wait()
 		require.Zero(w, w.h.Status().Balance.Moves)
 		for _, p := range w.h.Status().Pools {
-			require.InDelta(w, 3000, p.Ended, 2)
+			require.InDelta(w, 3000, p.Processed, 2)
 		}
 	})
 }
@@ -168,15 +167,15 @@ func TestEvenLoadIsBalanced(t *testing.T) {
 func TestOverloadedPoolGainsWorkersFromTheIdleOne(t *testing.T) {
 	t.Parallel()
 	cfg := separate(steady(10, "busy", "half", "idle"))
-	cfg.Scaling.Every = time.Hour
+	cfg.scaleEvery = time.Hour
 	for i := range cfg.Pools {
 		cfg.Pools[i].Min, cfg.Pools[i].Max = 8, 20
 	}
 	inBubble(t, cfg, func(w *world) {
-		w.h.gate.set(Limits{Soft: 900, Hard: 1000})
+		w.h.gate.set(store.LoadLimits{Soft: 900, Hard: 1000})
 		load := append(w.holdAll("busy", 30), w.holdAll("half", 5)...)
 		passes(time.Millisecond)
-		dry, err := w.h.Rebalance(w.Context(), true)
+		dry, err := w.h.Rebalance(true)
 		require.NoError(w, err)
 		require.Equal(w, []string{"idle", "busy"}, []string{dry.From, dry.To})
 		require.Contains(w, dry.Reason, "busy has 3.00 requests per worker, idle 0.00")
@@ -191,7 +190,7 @@ func TestOverloadedPoolGainsWorkersFromTheIdleOne(t *testing.T) {
 		passes(5 * time.Second)
 		require.Equal(w, []int{11, 10, 9}, sizes())
 		require.Less(w, w.h.Status().Balance.Coefficient, 0.8)
-		require.Equal(w, 11, w.h.Pool("busy").Status().Busy, "the new worker works")
+		require.Equal(w, 11, w.pool("busy").status().Busy, "the new worker works")
 		passes(29 * time.Second)
 		require.Equal(w, []int{11, 10, 9}, sizes(), "not twice in 30 s")
 		passes(6 * time.Second)
@@ -199,7 +198,7 @@ func TestOverloadedPoolGainsWorkersFromTheIdleOne(t *testing.T) {
 
 		// By hand it needs not be time, but somebody who can spare a worker.
 		passes(2 * time.Second)
-		moved, err := w.h.Rebalance(w.Context(), false)
+		moved, err := w.h.Rebalance(false)
 		require.NoError(w, err)
 		require.True(w, moved.Done)
 		require.Equal(w, []string{"half", "busy"}, []string{moved.From, moved.To})
@@ -235,8 +234,8 @@ func TestTenThousandRoutedRequestsSucceed(t *testing.T) {
 		require.Greater(w, succeeded.Load(), int64(9500))
 		total := int64(0)
 		for _, p := range w.h.Status().Pools {
-			require.Positive(w, p.Ended)
-			total += p.Ended
+			require.Positive(w, p.Processed)
+			total += p.Processed
 		}
 		require.Equal(w, succeeded.Load(), total)
 		w.requireNothingHeld()
@@ -246,12 +245,12 @@ func TestTenThousandRoutedRequestsSucceed(t *testing.T) {
 func TestBurstIsFoundAndItsSurgeEndsOnTime(t *testing.T) {
 	t.Parallel()
 	cfg := steady(10, "a", "b", "c")
-	cfg.Scaling.Every, cfg.Balance.Every = time.Hour, time.Hour
+	cfg.scaleEvery, cfg.balanceEvery = time.Hour, time.Hour
 	for _, baseline := range []int{0, 2, 8} {
 		t.Run("with "+strconv.Itoa(baseline)+" requests before", func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, cfg, func(w *world) {
-				w.h.gate.set(Limits{Soft: 900, Hard: 1000, Reserved: 0.2})
+				w.h.gate.set(store.LoadLimits{Soft: 900, Hard: 1000, Reserved: 0.2})
 				before := w.holdAll("a", baseline)
 				passes(2 * time.Minute)
 				require.False(w, w.h.Status().Burst.Active)
@@ -260,18 +259,18 @@ func TestBurstIsFoundAndItsSurgeEndsOnTime(t *testing.T) {
 				passes(2 * time.Second)
 				s := w.h.Status()
 				require.True(w, s.Burst.Active)
-				require.Less(w, s.Burst.Began.Sub(begin), 2*time.Second)
-				require.Equal(w, s.Burst.Began.Add(5*time.Minute), s.Burst.Until)
+				require.Less(w, s.Burst.BeganAt.Time().Sub(begin), 2*time.Second)
+				require.Equal(w, s.Burst.BeganAt.Time().Add(5*time.Minute), s.Burst.Until.Time())
 				require.EqualValues(w, 1, s.Burst.Events)
-				require.EqualValues(w, 15, s.Burst.Added)
+				require.EqualValues(w, 15, s.Burst.WorkersAdded)
 				require.InDelta(w, 30, s.Burst.Cost, 0, "5 workers × 3 pools × 2.0")
 				for _, p := range s.Pools {
 					require.Equal(w, 15, p.Workers, "5 on top of the maximum")
 				}
 				w.end(burst)
-				passes(time.Until(s.Burst.Until) - time.Millisecond)
+				passes(time.Until(s.Burst.Until.Time()) - time.Millisecond)
 				require.True(w, w.h.Status().Burst.Active)
-				passes(2 * time.Millisecond)
+				passes(time.Second)
 				require.False(w, w.h.Status().Burst.Active)
 				for _, p := range w.h.Status().Pools {
 					require.Equal(w, 10, p.Workers)
@@ -296,31 +295,34 @@ func TestBurstIsFoundAndItsSurgeEndsOnTime(t *testing.T) {
 
 func TestBurstAtAnyBaseline(t *testing.T) {
 	t.Parallel()
-	cfg := Config{}.withDefaults().Burst
-	for baseline := range 70 {
-		s := newSamples(cfg)
+	add := func(s *samples, requests int) (mean float64, burst bool) {
+		_, mean, burst = s.add(requests, 100, 960)
+		return mean, burst
+	}
+	for before := range 70 {
+		var s samples
 		for range 60 {
-			burst, _ := s.add(baseline*10, 100, 960, cfg)
+			_, burst := add(&s, before*10)
 			require.False(t, burst)
 		}
-		burst, why := s.add(900, 100, 960, cfg)
-		require.True(t, burst, "baseline of %d requests", baseline*10)
-		require.InDelta(t, float64(baseline)/10, why.Baseline, 1e-9)
+		mean, burst := add(&s, 900)
+		require.True(t, burst, "baseline of %d requests", before*10)
+		require.InDelta(t, float64(before)/10, mean, 1e-9)
 	}
-	s := newSamples(cfg)
+	var s samples
 	for range 60 {
-		s.add(0, 100, 960, cfg)
+		add(&s, 0)
 	}
-	burst, _ := s.add(19, 100, 960, cfg)
+	_, burst := add(&s, 19)
 	require.False(t, burst, "below the floor on volume")
-	burst, _ = s.add(20, 100, 960, cfg)
+	_, burst = add(&s, 20)
 	require.True(t, burst)
 }
 
 func TestRefusalIsGraceful(t *testing.T) {
 	t.Parallel()
 	cfg := steady(20, "urgent", "usual")
-	cfg.Limits = Limits{Soft: 50, Hard: 100, Reserved: 0.2}
+	cfg.Limits = store.LoadLimits{Soft: 50, Hard: 100, Reserved: 0.2}
 	inBubble(t, cfg, func(w *world) {
 		// 20 slots of 200 ms are 100 requests per second; 400 come.
 		go w.arrivals("usual", 2500*time.Microsecond, 200*time.Millisecond, 20*time.Second)
@@ -330,18 +332,18 @@ func TestRefusalIsGraceful(t *testing.T) {
 			<-time.After(150 * time.Millisecond) // slots come free in step, every 200 ms
 			refusal = w.serve(w.Context(), "usual", 0)
 		}
-		var o *OverloadError
+		var o *store.Error
 		require.ErrorAs(w, refusal, &o)
 		s := w.h.Status().Regulator
-		require.InDelta(w, 200, s.Drain, 60, "both pools of the list work")
-		want := time.Duration(float64(s.Load-40) / s.Drain * float64(time.Second))
-		require.InDelta(w, max(want, time.Second), o.Failure.RetryAfter, float64(100*time.Millisecond))
+		require.InDelta(w, 200, s.DrainRate, 60, "both pools of the list work")
+		want := time.Duration(float64(s.Load-40) / s.DrainRate * float64(time.Second))
+		require.InDelta(w, max(want, time.Second), o.RetryAfter, float64(100*time.Millisecond))
 
 		// The urgent are let in, and all is well once it is over.
 		require.NoError(w, w.serve(w.Context(), "urgent", time.Millisecond))
 		passes(time.Minute)
 		require.NoError(w, w.serve(w.Context(), "usual", time.Millisecond))
-		require.Equal(w, Normal, w.h.Status().Regulator.Level)
+		require.Equal(w, store.LoadNormal, w.h.Status().Regulator.Level)
 		w.requireNothingHeld()
 	})
 }
@@ -350,18 +352,15 @@ func TestRefusalIsGraceful(t *testing.T) {
 func TestRetryAfterComesFromTheDrainRate(t *testing.T) {
 	t.Parallel()
 	for drain, want := range map[float64]time.Duration{0: 5 * time.Second, 4: 10 * time.Second, 0.1: time.Minute, 1000: time.Second} {
-		inBubble(t, steady(1, "a"), func(w *world) {
-			for range 100 {
-				_, err := w.h.RequestAdmission("a", Metadata{})
-				require.NoError(w, err)
-			}
-			w.h.gate.set(Limits{Soft: 60, Hard: 100})
-			w.h.gate.drained(drain)
-			_, err := w.h.RequestAdmission("a", Metadata{})
-			var o *OverloadError
-			require.ErrorAs(w, err, &o)
-			require.Equal(w, want, o.Failure.RetryAfter)
-		})
+		g := newGate(store.LoadLimits{Soft: 60, Hard: 100})
+		g.drain = drain
+		d := &Pool{}
+		for range 100 {
+			require.NoError(t, g.admit(&token{own: d}))
+		}
+		var e *store.Error
+		require.ErrorAs(t, g.admit(&token{own: d}), &e)
+		require.Equal(t, want, e.RetryAfter)
 	}
 }
 
@@ -371,7 +370,7 @@ func TestOverloadCostsNoGoodput(t *testing.T) {
 	t.Parallel()
 	const service = 100 * time.Millisecond
 	cfg := separate(steady(10, "urgent", "usual"))
-	cfg.Limits = Limits{Soft: 200, Hard: 250, Reserved: 0.2}
+	cfg.Limits = store.LoadLimits{Soft: 200, Hard: 250, Reserved: 0.2}
 	inBubble(t, cfg, func(w *world) {
 		most := 10 / service.Seconds()
 		measure := func(times float64) (goodput float64, p99 time.Duration) {

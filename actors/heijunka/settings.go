@@ -4,98 +4,154 @@ import (
 	"context"
 	"time"
 
+	"takt/actors/otp"
 	"takt/store"
 )
 
-// Settings keeps what operators change. Both fail at once with
-// store.Unavailable while the database is away.
+// Settings keeps what operators change. While the database is away both fail at
+// once with store.Unavailable.
 type Settings interface {
-	// LoadSettings returns what was saved.
 	LoadSettings(ctx context.Context) (store.LoadSettings, error)
-	// ChangeLoadSettings applies change to what is saved, in one transaction, and
-	// tells all controllers. It may call change more than once. An error of
-	// change is returned, and nothing is changed.
+	// ChangeLoadSettings applies change, maybe more than once, in one transaction and
+	// tells all controllers. An error of change is returned, and nothing is changed.
 	ChangeLoadSettings(ctx context.Context, change func(s *store.LoadSettings) error) (store.LoadSettings, error)
 }
 
-// settingsKey is what settings:changed says when they were saved.
-const settingsKey = "heijunka"
+const (
+	// settingsKey is what settings:changed says when they were saved.
+	settingsKey = "heijunka"
+	// maxChange is the longest that a change with an end may last.
+	maxChange = 366 * 24 * time.Hour
+	// restartGap is how long a change waits for the actor, if that restarts.
+	restartGap = time.Second
+)
 
-// expire takes out of s what is over and returns when the next change ends; the
-// zero time if none does.
-func expire(s *store.LoadSettings, now time.Time) (next time.Time) {
-	keep := func(e store.Expiry) bool {
-		if e.Over(now) {
-			return false
+// SetLimits changes the limits that are not nil, for a while if that is not 0.
+// What is in force is saved, so that it holds on all controllers and after a
+// restart. Errors: InvalidArgument, Unavailable (it may have been saved or not).
+func (h *Heijunka) SetLimits(ctx context.Context, soft, hard *int, reserved *float64, while time.Duration) error {
+	return h.change(ctx, while, func(s *store.LoadSettings, e store.Expiry) error {
+		l := h.cfg.Limits
+		if s.Limits != nil {
+			l = *s.Limits
 		}
-		if e.Until != nil && (next.IsZero() || e.Until.Before(next)) {
-			next = *e.Until
+		set(&l.Soft, soft)
+		set(&l.Hard, hard)
+		set(&l.Reserved, reserved)
+		l.Expiry, s.Limits = e, &l
+		return l.Validate()
+	})
+}
+
+// set gives *v a new value, if there is one.
+func set[T any](v, value *T) {
+	if value != nil {
+		*v = *value
+	}
+}
+
+// ResetLimits puts the configured limits in force again.
+func (h *Heijunka) ResetLimits(ctx context.Context) error {
+	return h.change(ctx, 0, func(s *store.LoadSettings, _ store.Expiry) error { s.Limits = nil; return nil })
+}
+
+// SetBounds changes the fewest and the most places of a pool; nil leaves one as
+// it is. Else as SetLimits.
+func (h *Heijunka) SetBounds(ctx context.Context, pool string, low, high *int, while time.Duration) error {
+	p, err := h.pool(pool)
+	if err != nil {
+		return err
+	}
+	return h.change(ctx, while, func(s *store.LoadSettings, e store.Expiry) error {
+		b, ok := s.Bounds[pool]
+		if !ok {
+			b = store.LoadBounds{Min: p.cfg.Min, Max: p.cfg.Max}
 		}
-		return true
+		set(&b.Min, low)
+		set(&b.Max, high)
+		b.Expiry = e
+		s.Bounds[pool] = b
+		return b.Validate()
+	})
+}
+
+// SetAffinity changes the pools that a domain prefers, all of its list if pools
+// is empty. Else as SetLimits.
+func (h *Heijunka) SetAffinity(ctx context.Context, domain string, pools []string, while time.Duration) error {
+	p, err := h.pool(domain)
+	if err != nil {
+		return err
 	}
-	if s.Limits != nil && !keep(s.Limits.Expiry) {
-		s.Limits = nil
+	return h.change(ctx, while, func(s *store.LoadSettings, e store.Expiry) error {
+		s.Affinity[domain] = store.LoadAffinity{Pools: pools, Expiry: e}
+		return p.checkAffinity(pools)
+	})
+}
+
+// SetBurst turns the detection of bursts on or off. Else as SetLimits.
+func (h *Heijunka) SetBurst(ctx context.Context, enabled bool, while time.Duration) error {
+	return h.change(ctx, while, func(s *store.LoadSettings, e store.Expiry) error {
+		s.Burst = &store.LoadBurst{Enabled: enabled, Expiry: e}
+		return nil
+	})
+}
+
+// change has f applied to the saved settings and these put in force. An error of
+// f is the caller's mistake.
+func (h *Heijunka) change(ctx context.Context, while time.Duration, f func(s *store.LoadSettings, e store.Expiry) error) error {
+	if while < 0 || while > 0 && while < time.Second || while > maxChange {
+		return store.NewError(store.InvalidArgument, "a change with an end lasts 1 second to 366 days")
 	}
-	if s.Burst != nil && !keep(s.Burst.Expiry) {
-		s.Burst = nil
+	var e store.Expiry
+	if while > 0 {
+		until := time.Now().Add(while).UTC()
+		e.Until = &until
 	}
-	bounds, affinity := map[string]store.LoadBounds{}, map[string]store.LoadAffinity{}
-	for name, b := range s.Bounds {
-		if keep(b.Expiry) {
-			bounds[name] = b
+	_, err := otp.CallWait[any](ctx, h.regulator, restartGap, change{func(s *store.LoadSettings) error {
+		err := f(s, e)
+		if err != nil && store.CodeOf(err) == store.Internal {
+			return store.NewError(store.InvalidArgument, err.Error())
 		}
+		return err
+	}})
+	switch {
+	case err == nil || store.CodeOf(err) != store.Internal:
+		return err
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
 	}
-	for name, a := range s.Affinity {
-		if keep(a.Expiry) {
-			affinity[name] = a
-		}
-	}
-	s.Bounds, s.Affinity = bounds, affinity
-	return next
+	return &store.Error{Code: store.Unavailable, Message: "Load levelling is restarting, try again", RetryAfter: restartGap, Err: err}
 }
 
 // apply puts in force what is configured and, over it, s, of which nothing is
 // over. What is not usable any more, because the configuration has changed, is
 // left out and returned.
 func (h *Heijunka) apply(s store.LoadSettings) (faults []error) {
-	limits := h.cfg.Limits
-	if s.Limits != nil {
-		l := Limits{Soft: s.Limits.Soft, Hard: s.Limits.Hard, Reserved: s.Limits.Reserved}
-		if err := l.Validate(); err != nil {
+	usable := func(err error) bool {
+		if err != nil {
 			faults = append(faults, err)
-		} else {
-			limits = l
 		}
+		return err == nil
+	}
+	limits := h.cfg.Limits
+	if s.Limits != nil && usable(s.Limits.Validate()) {
+		limits = *s.Limits
 	}
 	h.gate.set(limits)
 	for _, p := range h.pools {
-		low, high := p.lanes.cfg.Min, p.lanes.cfg.Max
-		if b, ok := s.Bounds[p.name]; ok {
-			if err := checkBounds(b.Min, b.Max); err != nil {
-				faults = append(faults, err)
-			} else {
-				low, high = b.Min, b.Max
-			}
+		low, high, group := p.cfg.Min, p.cfg.Max, []string{p.name}
+		if b, ok := s.Bounds[p.name]; ok && usable(b.Validate()) {
+			low, high = b.Min, b.Max
 		}
-		p.lanes.resize(func(s *sizing) { s.bound(low, high) })
-		p.resized(0)
-	}
-	for _, d := range h.domains {
-		pools := d.Affinity
-		if a, ok := s.Affinity[d.Name]; ok {
-			if err := d.checkAffinity(a.Pools); err != nil {
-				faults = append(faults, err)
-			} else {
-				pools = a.Pools
-			}
+		if a, ok := s.Affinity[p.name]; ok && usable(p.checkAffinity(a.Pools)) {
+			group = a.Pools
 		}
-		d.prefer(byName(d.list, pools))
+		p.bound(low, high)
+		p.prefer(group)
 	}
-	h.surge.enable(s.Burst == nil && !h.cfg.Burst.Disabled || s.Burst != nil && s.Burst.Enabled)
+	h.surge.update(func(k *store.LoadBursts) {
+		k.Enabled = s.Burst == nil || s.Burst.Enabled
+	})
 	h.saved.Store(&s)
 	return faults
-}
-
-func checkBounds(low, high int) error {
-	return PoolConfig{Name: "pool", Initial: low, Min: low, Max: high}.validate()
 }

@@ -2,6 +2,7 @@ package heijunka
 
 import (
 	"context"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,7 +20,7 @@ func TestSettings(t *testing.T) {
 	for i := range cfg.Pools {
 		cfg.Pools[i].Min, cfg.Pools[i].Max = 2, 10
 	}
-	cfg.Scaling.Every = time.Hour
+	cfg.scaleEvery = time.Hour
 
 	t.Run("limits hold over a restart and end on time", func(t *testing.T) {
 		t.Parallel()
@@ -27,26 +28,21 @@ func TestSettings(t *testing.T) {
 			ctx := w.Context()
 			soft, hard, reserved := 30, 50, 0.5
 			require.NoError(w, w.h.SetLimits(ctx, &soft, &hard, &reserved, 2*time.Minute))
-			want := Limits{Soft: 30, Hard: 50, Reserved: 0.5}
-			require.Equal(w, want, w.h.Status().Regulator.Limits)
+			want := store.LoadLimits{Soft: 30, Hard: 50, Reserved: 0.5}
+			require.Equal(w, want, w.limits())
 			require.NoError(w, w.restart(top))
 			passes(time.Second)
-			require.Equal(w, want, w.h.Status().Regulator.Limits)
-			require.NotNil(w, w.h.Status().Changed.Limits.Until)
-			tokens := 0
-			for {
-				if _, err := w.h.RequestAdmission("b", Metadata{}); err != nil {
-					requireOverload(w, err, RuleRegular, 25, 25)
-					break
-				}
-				tokens++
-			}
-			require.Equal(w, 25, tokens)
+			require.Equal(w, want, w.limits())
+			require.NotNil(w, w.h.saved.Load().Limits.Until)
+			load := w.holdAll("b", 25)
+			passes(time.Millisecond)
+			requireOverload(w, w.serve(w.Context(), "b", 0), RuleRegular, 25, 25)
+			w.end(load)
 			passes(2*time.Minute - 2*time.Second)
-			require.Equal(w, want, w.h.Status().Regulator.Limits)
+			require.Equal(w, want, w.limits())
 			passes(2 * time.Second)
-			require.Equal(w, cfg.Limits, w.h.Status().Regulator.Limits)
-			require.Nil(w, w.h.Status().Changed.Limits)
+			require.Equal(w, cfg.Limits, w.limits())
+			require.JSONEq(w, "{}", string(w.h.Status().Changed))
 		})
 	})
 
@@ -54,9 +50,9 @@ func TestSettings(t *testing.T) {
 		t.Parallel()
 		inBubble(t, cfg, func(w *world) {
 			ctx := w.Context()
-			over, zero, much := 101, 0, 20_000
+			over, zero, much, million, ninety := 101, 0, 20_000, 1_000_000, 90
 			for _, err := range []error{
-				w.h.SetSoftLimit(ctx, over), w.h.SetHardLimit(ctx, zero), w.h.SetHardLimit(ctx, 1_000_000),
+				w.h.SetLimits(ctx, &over, nil, nil, 0), w.h.SetLimits(ctx, nil, &zero, nil, 0), w.h.SetLimits(ctx, nil, &million, nil, 0),
 				w.h.SetBounds(ctx, "a", &much, nil, 0), w.h.SetBounds(ctx, "a", &zero, nil, 0),
 				w.h.SetAffinity(ctx, "a", []string{"d"}, 0), w.h.SetBurst(ctx, true, time.Millisecond), w.h.SetBurst(ctx, true, -1),
 			} {
@@ -65,18 +61,18 @@ func TestSettings(t *testing.T) {
 			require.Equal(w, store.NotFound, store.CodeOf(w.h.SetBounds(ctx, "d", nil, nil, 0)))
 			require.Equal(w, store.NotFound, store.CodeOf(w.h.SetAffinity(ctx, "d", nil, 0)))
 			require.Empty(w, w.settings.saved)
-			require.Equal(w, cfg.Limits, w.h.Status().Regulator.Limits)
+			require.Equal(w, cfg.Limits, w.limits())
 
 			w.settings.fail(store.NewError(store.Unavailable, "away"))
-			require.Equal(w, store.Unavailable, store.CodeOf(w.h.SetHardLimit(ctx, 90)))
-			require.Equal(w, cfg.Limits, w.h.Status().Regulator.Limits, "in force once it is saved")
+			require.Equal(w, store.Unavailable, store.CodeOf(w.h.SetLimits(ctx, nil, &ninety, nil, 0)))
+			require.Equal(w, cfg.Limits, w.limits(), "in force once it is saved")
 			require.NoError(w, w.restart(top))
 			passes(time.Minute)
 			w.settings.fail(nil)
-			require.NoError(w, w.h.SetHardLimit(ctx, 90))
-			require.Equal(w, 90, w.h.Status().Regulator.Hard)
+			require.NoError(w, w.h.SetLimits(ctx, nil, &ninety, nil, 0))
+			require.Equal(w, 90, w.h.Status().Regulator.HardLimit)
 			require.NoError(w, w.h.ResetLimits(ctx))
-			require.Equal(w, cfg.Limits, w.h.Status().Regulator.Limits)
+			require.Equal(w, cfg.Limits, w.limits())
 		})
 	})
 
@@ -89,10 +85,10 @@ func TestSettings(t *testing.T) {
 			})
 			require.NoError(w, err)
 			passes(time.Minute)
-			require.Equal(w, cfg.Limits, w.h.Status().Regulator.Limits)
+			require.Equal(w, cfg.Limits, w.limits())
 			w.bus.PublishRemote(pubsub.SettingsChanged, "heijunka")
 			synctest.Wait()
-			require.Equal(w, Limits{Soft: 7, Hard: 8}, w.h.Status().Regulator.Limits)
+			require.Equal(w, store.LoadLimits{Soft: 7, Hard: 8}, w.limits())
 		})
 	})
 
@@ -103,47 +99,45 @@ func TestSettings(t *testing.T) {
 			low, high := 7, 8
 			require.NoError(w, w.h.SetBounds(ctx, "b", &low, &high, 0))
 			synctest.Wait()
-			require.Equal(w, 7, w.h.Pool("b").Status().Workers)
+			require.Equal(w, 7, w.pool("b").status().Workers)
 			high = 3
 			low = 2
 			require.NoError(w, w.h.SetBounds(ctx, "b", &low, &high, time.Minute))
 			passes(10 * time.Second)
-			require.Equal(w, 3, w.h.Pool("b").Status().Workers)
+			require.Equal(w, 3, w.pool("b").status().Workers)
 			passes(time.Minute)
-			s := w.h.Pool("b").Status()
-			require.Equal(w, []int{2, 10}, []int{s.Minimum, s.Maximum})
+			s := w.pool("b").status()
+			require.Equal(w, []int{2, 10}, []int{s.Min, s.Max})
 		})
 	})
 
 	t.Run("scaling by hand", func(t *testing.T) {
 		t.Parallel()
 		inBubble(t, cfg, func(w *world) {
-			ctx := w.Context()
-			p := w.h.Pool("b")
-			s, err := p.ScaleUp(ctx, 3)
-			require.NoError(w, err)
-			require.Equal(w, 8, s.Workers)
-			_, err = p.ScaleUp(ctx, 1)
-			require.Equal(w, store.Conflict, store.CodeOf(err), "at most one change a second")
+			by := func(n int) error { return w.h.Scale("b", &n, nil) }
+			to := func(n int) error { return w.h.Scale("b", nil, &n) }
+			workers := func() int { return w.pool("b").status().Workers }
+			require.NoError(w, by(3))
+			require.Equal(w, 8, workers())
+			require.Equal(w, store.Conflict, store.CodeOf(by(1)), "at most one change a second")
 			passes(time.Second)
-			_, err = p.ScaleUp(ctx, 3)
-			require.Equal(w, store.Conflict, store.CodeOf(err), "above its maximum")
-			s, err = p.ScaleDown(ctx, 6)
-			require.NoError(w, err)
-			require.Equal(w, 2, s.Workers)
+			require.Equal(w, store.Conflict, store.CodeOf(by(3)), "above its maximum")
+			require.NoError(w, by(-6))
+			require.Equal(w, 2, workers())
 			passes(time.Second)
-			s, err = p.ScaleTo(ctx, 10)
-			require.NoError(w, err)
-			require.Equal(w, 10, s.Workers)
+			require.NoError(w, to(10))
+			require.Equal(w, 10, workers())
+			require.Equal(w, store.InvalidArgument, store.CodeOf(to(0)))
+			require.Equal(w, store.NotFound, store.CodeOf(w.h.Scale("d", nil, nil)))
 
 			// Those who work end their request first.
 			load := w.holdAll("b", 9)
 			passes(time.Second)
-			s, err = p.ScaleTo(ctx, 4)
-			require.NoError(w, err)
-			require.Equal(w, []int{9, 4}, []int{s.Workers, s.Target})
+			require.NoError(w, to(4))
+			require.Equal(w, 9, workers())
+			require.Equal(w, 4, w.pool("b").status().Target)
 			w.end(load)
-			require.Equal(w, 4, p.Status().Workers)
+			require.Equal(w, 4, workers())
 			w.requireNothingHeld()
 		})
 	})
@@ -152,28 +146,29 @@ func TestSettings(t *testing.T) {
 		t.Parallel()
 		inBubble(t, cfg, func(w *world) {
 			ctx := w.Context()
-			require.Equal(w, "a", w.h.Route("a", "x").Name())
+			route := func(key string) string { return w.h.pools[0].route(key).name }
+			require.Equal(w, "a", route("x"))
 			require.NoError(w, w.h.SetAffinity(ctx, "a", []string{"b", "c"}, time.Minute))
 			seen := map[string]int{}
 			for i := range 1000 {
-				key := string(rune('a'+i%26)) + string(rune('a'+i/26))
-				pool := w.h.Route("a", key)
-				seen[pool.Name()]++
-				require.Same(w, pool, w.h.Route("a", key))
+				key := strconv.Itoa(i)
+				pool := route(key)
+				seen[pool]++
+				require.Equal(w, pool, route(key))
 			}
 			require.Len(w, seen, 2)
 			require.InDelta(w, 500, seen["b"], 100)
 			require.Equal(w, []string{"b", "c"}, w.h.Status().Balance.Affinity["a"])
 			passes(time.Minute)
-			require.Equal(w, "a", w.h.Route("a", "x").Name())
+			require.Equal(w, "a", route("x"))
 
 			// Over 85 % the least loaded of the list is taken.
 			load := w.holdAll("a", 5)
 			passes(time.Millisecond)
-			require.NotEqual(w, "a", w.h.Route("a", "x").Name())
+			require.NotEqual(w, "a", route("x"))
 			require.Positive(w, w.h.Status().Balance.Spilled["a"])
 			w.end(load)
-			require.Nil(w, w.h.Route("nobody", "x"))
+			require.Error(w, w.serve(ctx, "nobody", 0))
 		})
 	})
 
@@ -186,14 +181,13 @@ func TestSettings(t *testing.T) {
 			load := w.holdAll("a", 60)
 			passes(10 * time.Second)
 			require.False(w, w.h.Status().Burst.Active)
-			_, err := w.h.StopSurge(ctx)
-			require.Equal(w, store.Conflict, store.CodeOf(err))
-			s, err := w.h.StartSurge(ctx, time.Minute)
-			require.NoError(w, err)
+			require.Equal(w, store.Conflict, store.CodeOf(w.h.StopSurge()))
+			require.Equal(w, store.InvalidArgument, store.CodeOf(w.h.StartSurge(time.Millisecond)))
+			require.NoError(w, w.h.StartSurge(time.Minute))
+			s := w.h.Status().Burst
 			require.True(w, s.Active)
 			require.True(w, s.Manual)
-			synctest.Wait()
-			require.Equal(w, 10, w.h.Pool("a").Status().Workers)
+			require.Equal(w, 10, w.pool("a").status().Workers)
 
 			// It is the handle's: who restarts ends it on time, all the same.
 			require.NoError(w, w.restart(top+"/burst_handler"))
@@ -203,15 +197,22 @@ func TestSettings(t *testing.T) {
 			require.False(w, w.h.Status().Burst.Active)
 			w.end(load)
 			passes(10 * time.Second)
-			require.Equal(w, 5, w.h.Pool("a").Status().Workers)
-			_, err = w.h.StartSurge(ctx, 0)
-			require.NoError(w, err)
-			_, err = w.h.StopSurge(ctx)
-			require.NoError(w, err)
+			require.Equal(w, 5, w.pool("a").status().Workers)
+			require.NoError(w, w.h.StartSurge(0))
+			require.NoError(w, w.h.StopSurge())
 			passes(4 * time.Minute)
 			require.True(w, w.h.Status().Burst.Enabled)
 		})
 	})
+}
+
+// limits are those in force.
+func (w *world) limits() store.LoadLimits {
+	w.h.gate.mu.Lock()
+	defer w.h.gate.mu.Unlock()
+	l := w.h.gate.limits
+	l.Expiry = store.Expiry{}
+	return l
 }
 
 func TestLevelsAreTold(t *testing.T) {
@@ -219,19 +220,20 @@ func TestLevelsAreTold(t *testing.T) {
 	inBubble(t, steady(50, "a", "b"), func(w *world) {
 		events := make(chan pubsub.Event, 100)
 		defer w.bus.Subscribe(func(e pubsub.Event) { events <- e }, pubsub.HeijunkaAlert)()
-		next := func() Alert {
-			a, ok := (<-events).Data.(Alert)
+		next := func() store.LoadRegulator {
+			a, ok := (<-events).Data.(store.LoadRegulator)
 			require.True(w, ok)
 			return a
 		}
 		first := w.holdAll("a", 64) // 80 × 0.8
 		begin := time.Now()
 		a := next()
-		require.Equal(w, []any{"alert", 64, 80, 100}, []any{a.Level, a.Load, a.Soft, a.Hard})
-		require.LessOrEqual(w, a.At.Sub(begin), time.Second)
+		require.Equal(w, []any{"alert", 64, 80, 100}, []any{a.Level, a.Load, a.SoftLimit, a.HardLimit})
+		told := time.Now()
+		require.LessOrEqual(w, told.Sub(begin), time.Second)
 		again := next()
 		require.Equal(w, "alert", again.Level)
-		require.Equal(w, 5*time.Second, again.At.Sub(a.At))
+		require.Equal(w, 5*time.Second, time.Since(told))
 		rest := w.holdAll("a", 16)
 		require.Equal(w, "critical", next().Level)
 		w.end(rest)
@@ -248,7 +250,7 @@ func TestTheNumbersArePublished(t *testing.T) {
 	inBubble(t, steady(2, "a"), func(w *world) {
 		events := make(chan pubsub.Event, 100)
 		defer w.bus.Subscribe(func(e pubsub.Event) { events <- e }, pubsub.HeijunkaUpdated)()
-		s, ok := (<-events).Data.(Status)
+		s, ok := (<-events).Data.(store.LoadStatus)
 		require.True(w, ok)
 		require.Equal(w, 2, s.Pools[0].Workers)
 	})
@@ -270,7 +272,7 @@ func TestConfig(t *testing.T) {
 			c, ok := Preset(name)
 			require.True(t, ok)
 			require.NoError(t, c.Validate())
-			require.Equal(t, Limits{Soft: want.soft, Hard: want.hard, Reserved: 0.2}, c.Limits)
+			require.Equal(t, store.LoadLimits{Soft: want.soft, Hard: want.hard, Reserved: 0.2}, c.Limits)
 			for _, p := range c.Pools {
 				got := [2]int{p.Initial, p.Max}
 				require.Equal(t, want.pools[p.Name], got, p.Name)
@@ -291,12 +293,7 @@ func TestConfig(t *testing.T) {
 			"nothing regular":  func(c *Config) { c.Limits.Hard, c.Limits.Soft, c.Limits.Reserved = 1, 1, 0.5 },
 			"minimum 0":        func(c *Config) { c.Pools[0].Min = 0 },
 			"initial over max": func(c *Config) { c.Pools[0].Initial = c.Pools[0].Max + 1 },
-			"unknown pool":     func(c *Config) { c.Domains[0].Pools = []string{"x"} },
-			"foreign affinity": func(c *Config) { c.Domains[0].Affinity = []string{Query} },
-			"thresholds":       func(c *Config) { c.Scaling.Down = c.Scaling.Up },
-			"spill":            func(c *Config) { c.Spill = 2 },
 			"wait":             func(c *Config) { c.Wait = -1 },
-			"factor":           func(c *Config) { c.Burst.Factor = 0.5 },
 		} {
 			c, _ := Preset("medium")
 			spoil(&c)
@@ -312,7 +309,7 @@ func TestOffLevelsNothing(t *testing.T) {
 	inBubble(t, cfg, func(w *world) {
 		load := w.holdAll("a", 200)
 		passes(time.Second)
-		require.Zero(w, w.h.gate.load.Load())
+		require.Zero(w, w.load())
 		w.end(load)
 		_, err := otp.CountChildren(context.Background(), w.sys.Ref(top))
 		require.NoError(w, err)

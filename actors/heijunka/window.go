@@ -2,58 +2,43 @@ package heijunka
 
 import "time"
 
-// buckets is how finely a window forgets.
-const buckets = 12
+const (
+	// buckets is how finely a window forgets, width how long one is: a minute in all.
+	buckets = 12
+	width   = 5 * time.Second
+)
 
-// window sums up what ended within the last while.
-type window struct {
-	width time.Duration // of one bucket
-	at    int64         // number of the current bucket
-	sums  [buckets]sums
-}
-
-type sums struct {
+// window sums up what ended within the last minute.
+type window [buckets]struct {
+	slot          int64 // since 1970, in widths
 	ended, failed int64
 	latency       time.Duration
 }
 
-func newWindow(length time.Duration) window { return window{width: max(length/buckets, 1)} }
-
-// turn forgets what is too old at now.
-func (w *window) turn(now time.Duration) {
-	at := int64(now / w.width)
-	if at-w.at >= buckets {
-		w.sums, w.at = [buckets]sums{}, at
-		return
-	}
-	for w.at < at {
-		w.at++
-		w.sums[w.at%buckets] = sums{}
-	}
-}
-
 // add notes a request that ended at now.
-func (w *window) add(now, latency time.Duration, failed bool) {
-	w.turn(now)
-	s := &w.sums[w.at%buckets]
-	s.ended++
-	s.latency += latency
-	if failed {
-		s.failed++
+func (w *window) add(now time.Time, latency time.Duration, failed bool) {
+	slot := now.UnixNano() / int64(width)
+	b := &w[slot%buckets]
+	if b.slot != slot {
+		b.slot, b.ended, b.failed, b.latency = slot, 0, 0, 0
 	}
+	b.ended++
+	b.latency += latency
+	b.failed += count(failed)
 }
 
 // read returns the mean latency and the share of failures.
-func (w *window) read(now time.Duration) (latency time.Duration, errors float64) {
-	w.turn(now)
-	var all sums
-	for _, s := range w.sums {
-		all.ended += s.ended
-		all.failed += s.failed
-		all.latency += s.latency
+func (w *window) read(now time.Time) (latency time.Duration, errors float64) {
+	slot, ended, failed := now.UnixNano()/int64(width), int64(0), int64(0)
+	for _, b := range w {
+		if slot-b.slot < buckets {
+			ended += b.ended
+			failed += b.failed
+			latency += b.latency
+		}
 	}
-	if all.ended == 0 {
+	if ended == 0 {
 		return 0, 0
 	}
-	return all.latency / time.Duration(all.ended), float64(all.failed) / float64(all.ended)
+	return latency / time.Duration(ended), float64(failed) / float64(ended)
 }

@@ -41,28 +41,25 @@ func start(tb testing.TB, cfg Config) *world {
 	}
 	w := &world{TB: tb, sys: otp.New(otp.Options{Logger: logger}), bus: pubsub.New(), settings: &memory{}}
 	require.NoError(tb, cfg.Validate())
-	w.h = New(w.sys, Deps{Requests: request.New(w.sys.Ref("takt/request_sup")), Bus: w.bus, Settings: w.settings}, cfg)
+	var pools []string
+	for _, p := range cfg.withDefaults().Pools {
+		pools = append(pools, p.Name)
+	}
+	w.h = New(w.sys, Deps{Run: request.New(w.sys, pools...).Run, Bus: w.bus, Settings: w.settings}, cfg)
 	_, err := w.sys.StartRoot(context.Background(), "takt", otp.SupSpec{Intensity: 1_000_000, Children: []otp.ChildSpec{
-		w.bus.Spec(), generous(w.h.Spec()),
-		{ID: "request_sup", Supervisor: func() otp.SupSpec { return request.Supervisor(time.Second) }},
+		w.bus.Spec(),
+		generous("heijunka", otp.OneForAll, generous("pool_sup", otp.OneForOne, w.h.PoolManagers()...), w.h.LoadRegulator(), w.h.Balancer(), w.h.BurstHandler()),
+		generous("request_sup", otp.OneForOne, request.Specs(pools...)...),
 	}})
 	require.NoError(tb, err)
 	return w
 }
 
-// generous lifts the restart budgets of a supervisor and of those below it.
-func generous(spec otp.ChildSpec) otp.ChildSpec {
-	if mk := spec.Supervisor; mk != nil {
-		spec.Supervisor = func() otp.SupSpec {
-			s := mk()
-			s.Intensity = 1_000_000
-			for i := range s.Children {
-				s.Children[i] = generous(s.Children[i])
-			}
-			return s
-		}
-	}
-	return spec
+// generous is a supervisor that never gives up.
+func generous(id string, strategy otp.Strategy, children ...otp.ChildSpec) otp.ChildSpec {
+	return otp.ChildSpec{ID: id, Supervisor: func() otp.SupSpec {
+		return otp.SupSpec{Strategy: strategy, Intensity: 1_000_000, Children: children}
+	}}
 }
 
 func (w *world) stop() { w.sys.Shutdown(context.Background()) }
@@ -87,21 +84,20 @@ func passes(d time.Duration) {
 	synctest.Wait()
 }
 
-// steady is a configuration of one priority and some regular domains, each with
-// a pool of its own in one list. Nothing scales, and who waits waits on.
+// steady is a configuration of one priority and some regular domains, whose pools
+// are one list. Nothing scales, and who waits waits on.
 func steady(workers int, names ...string) Config {
-	cfg := Config{Limits: Limits{Soft: 80, Hard: 100, Reserved: 0.2}, Wait: time.Hour}
+	cfg := Config{Limits: store.LoadLimits{Soft: 80, Hard: 100, Reserved: 0.2}, Wait: time.Hour}
 	for i, name := range names {
-		cfg.Pools = append(cfg.Pools, PoolConfig{Name: name, Initial: workers, Min: workers, Max: workers, Queue: 1000})
-		cfg.Domains = append(cfg.Domains, DomainConfig{Name: name, Priority: i == 0, Pools: names, Affinity: []string{name}})
+		cfg.Pools = append(cfg.Pools, PoolConfig{Name: name, Initial: workers, Min: workers, Max: workers, Queue: 1000, Priority: i == 0, List: names})
 	}
 	return cfg
 }
 
 // separate keeps each domain in its own pool.
 func separate(cfg Config) Config {
-	for i := range cfg.Domains {
-		cfg.Domains[i].Pools = cfg.Domains[i].Affinity
+	for i := range cfg.Pools {
+		cfg.Pools[i].List = nil
 	}
 	return cfg
 }
@@ -118,7 +114,7 @@ func (w *world) hold(domain string) *held {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	r := &held{cancel: cancel, letGo: make(chan struct{}), done: make(chan error, 1)}
 	go func() {
-		r.done <- w.h.Do(ctx, Work{Domain: domain, Route: "/" + domain, ID: "id", Key: "key"}, func(ctx context.Context) error {
+		r.done <- w.h.Do(ctx, store.Work{Domain: domain, Route: "/" + domain, ID: "id", Key: "key"}, func(ctx context.Context) error {
 			select {
 			case <-r.letGo:
 				return nil
@@ -153,7 +149,7 @@ func (w *world) end(all []*held) {
 
 // serve is a request that takes d.
 func (w *world) serve(ctx context.Context, domain string, d time.Duration) error {
-	return w.h.Do(ctx, Work{Domain: domain, Route: "/" + domain, Key: domain}, func(ctx context.Context) error {
+	return w.h.Do(ctx, store.Work{Domain: domain, Route: "/" + domain, Key: domain}, func(ctx context.Context) error {
 		select {
 		case <-time.After(d):
 			return nil
@@ -163,32 +159,48 @@ func (w *world) serve(ctx context.Context, domain string, d time.Duration) error
 	})
 }
 
-// requireNothingHeld checks that no token and no slot is out, by every count.
+// pool returns a pool that there is.
+func (w *world) pool(name string) *Pool {
+	p, err := w.h.pool(name)
+	require.NoError(w, err)
+	return p
+}
+
+// load is how many tokens are out, by the count and by the table.
+func (w *world) load() int {
+	g := w.h.gate
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	n := 0
+	for t := g.table.next; t != &g.table; t = t.next {
+		n++
+	}
+	require.Equal(w, n, g.load)
+	return n
+}
+
+// requireNothingHeld checks that no token and no place is out, by every count.
 func (w *world) requireNothingHeld() {
 	w.Helper()
-	require.Zero(w, w.h.gate.load.Load(), "tokens")
-	w.h.gate.each(func(e *entry) { require.Fail(w, "a token is out", "%s %s", e.domain.Name, e.route) })
+	require.Zero(w, w.load(), "tokens")
 	for _, p := range w.h.pools {
-		p.lanes.mu.Lock()
-		for l := range p.lanes.all {
-			require.False(w, l.busy, "lane of %s", p.name)
-		}
-		require.Zero(w, p.lanes.line.n)
-		require.Nil(w, p.lanes.line.head)
-		require.Zero(w, p.lanes.waiting.Load())
-		require.Equal(w, p.lanes.total.taken, p.lanes.total.ended)
-		p.lanes.mu.Unlock()
-		require.Zero(w, p.lanes.busy.Load(), "slots of %s", p.name)
+		p.mu.Lock()
+		require.Zero(w, p.busy, "places of %s", p.name)
+		require.Zero(w, p.line.Len(), "waiters of %s", p.name)
+		p.mu.Unlock()
+		counts, err := otp.CountChildren(context.Background(), w.sys.Ref("takt/request_sup/"+p.name))
+		require.NoError(w, err)
+		require.Zero(w, counts.Active, "requests of %s", p.name)
 	}
 }
 
 func requireOverload(tb testing.TB, err error, rule string, load, limit int) {
 	tb.Helper()
-	var o *OverloadError
-	require.ErrorAs(tb, err, &o)
-	require.Equal(tb, store.Overloaded, store.CodeOf(err))
-	require.Equal(tb, []any{rule, load, limit}, []any{o.Rule, o.Load, o.Limit})
-	require.GreaterOrEqual(tb, o.Failure.RetryAfter, time.Second)
+	var e *store.Error
+	require.ErrorAs(tb, err, &e)
+	require.Equal(tb, store.Overloaded, e.Code)
+	require.Equal(tb, &store.Overload{Rule: rule, Load: load, Limit: limit}, e.Overload)
+	require.GreaterOrEqual(tb, e.RetryAfter, time.Second)
 }
 
 // memory keeps settings as the database does: as JSON.

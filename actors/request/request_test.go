@@ -3,6 +3,7 @@ package request_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -20,16 +21,17 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const grace = time.Second
+// pool is where requests run.
+const pool = "fleet"
 
 func setup(tb testing.TB) (*otp.System, request.Requests) {
 	tb.Helper()
 	sys := otp.New(otp.Options{Logger: zerolog.Nop()})
 	_, err := sys.StartRoot(tb.Context(), "takt", otp.SupSpec{Intensity: 100, Children: []otp.ChildSpec{{
-		ID: "request_sup", Supervisor: func() otp.SupSpec { return request.Supervisor(grace) },
+		ID: "request_sup", Supervisor: func() otp.SupSpec { return otp.SupSpec{Intensity: 100, Children: request.Specs(pool, "other")} },
 	}}})
 	require.NoError(tb, err)
-	return sys, request.New(sys.Ref("takt/request_sup"))
+	return sys, request.New(sys, pool, "other")
 }
 
 // bubble is a running request_sup in fake time.
@@ -48,32 +50,32 @@ func inBubble(t *testing.T, f func(b *bubble)) {
 	})
 }
 
-func TestDo(t *testing.T) {
+func TestRun(t *testing.T) {
 	t.Parallel()
 
 	t.Run("the function's error is the caller's and no crash", func(t *testing.T) {
 		t.Parallel()
 		inBubble(t, func(b *bubble) {
 			refused := store.NewError(store.NotFound, "Build not found")
-			require.Equal(b, refused, b.requests.Do(b.Context(), "r", func(context.Context) error { return refused }))
-			require.NoError(b, b.requests.Do(b.Context(), "r", func(context.Context) error { return nil }))
+			require.Equal(b, refused, b.requests.Run(b.Context(), pool, "r", func(context.Context) error { return refused }))
+			require.NoError(b, b.requests.Run(b.Context(), pool, "r", func(context.Context) error { return nil }))
 		})
 	})
 
 	t.Run("a panic costs its own request only", func(t *testing.T) {
 		t.Parallel()
 		inBubble(t, func(b *bubble) {
-			sup := b.sys.Whereis("takt/request_sup")
+			sup := b.sys.Whereis("takt/request_sup/fleet")
 			var wg sync.WaitGroup
 			gate := make(chan struct{})
 			for range 10 {
 				wg.Go(func() {
-					err := b.requests.Do(b.Context(), "waits", func(context.Context) error { <-gate; return nil })
+					err := b.requests.Run(b.Context(), pool, "waits", func(context.Context) error { <-gate; return nil })
 					require.NoError(b, err)
 				})
 			}
 			for range 50 {
-				err := b.requests.Do(b.Context(), "panics", func(context.Context) error { panic("a defect") })
+				err := b.requests.Run(b.Context(), pool, "panics", func(context.Context) error { panic("a defect") })
 				var crash *otp.PanicError
 				require.ErrorAs(b, err, &crash)
 				require.Equal(b, "a defect", crash.Value)
@@ -81,19 +83,46 @@ func TestDo(t *testing.T) {
 			}
 			close(gate)
 			wg.Wait()
-			require.Same(b, sup, b.sys.Whereis("takt/request_sup"))
+			require.Same(b, sup, b.sys.Whereis("takt/request_sup/fleet"))
 		})
 	})
 
 	t.Run("a function that ends its goroutine costs its own request only", func(t *testing.T) {
 		t.Parallel()
 		inBubble(t, func(b *bubble) {
-			err := b.requests.Do(b.Context(), "exits", func(context.Context) error {
-				(&testing.T{}).FailNow()
+			over := make(chan struct{})
+			go func() {
+				defer close(over)
+				_ = b.requests.Run(b.Context(), pool, "exits", func(context.Context) error { runtime.Goexit(); return nil })
+				b.Error("it has ended")
+			}()
+			<-over
+			require.NoError(b, b.requests.Run(b.Context(), pool, "r", func(context.Context) error { return nil }))
+		})
+	})
+
+	t.Run("an error of the function that looks like a missing supervisor is not tried again", func(t *testing.T) {
+		t.Parallel()
+		inBubble(t, func(b *bubble) {
+			runs, down := 0, &otp.DownError{Name: "takt/request_sup/fleet", Reason: otp.ErrNoProc}
+			require.Equal(b, down, b.requests.Run(b.Context(), pool, "r", func(context.Context) error { runs++; return down }))
+			require.Equal(b, 1, runs)
+		})
+	})
+
+	t.Run("it runs in the caller's goroutine and is shown in its pool", func(t *testing.T) {
+		t.Parallel()
+		inBubble(t, func(b *bubble) {
+			require.NoError(b, b.requests.Run(b.Context(), pool, "GET /r", func(context.Context) error {
+				stack := make([]byte, 16<<10)
+				stack = stack[:runtime.Stack(stack, false)]
+				require.Contains(b, string(stack), "TestRun", "the caller's frames are below")
+				children, err := otp.WhichChildren(context.Background(), b.sys.Ref("takt/request_sup/fleet"))
+				require.NoError(b, err)
+				require.Len(b, children, 1)
+				require.Contains(b, children[0].Proc.Path(), "takt/request_sup/fleet/GET /r")
 				return nil
-			})
-			require.ErrorIs(b, err, otp.ErrGoexit)
-			require.NoError(b, b.requests.Do(b.Context(), "r", func(context.Context) error { return nil }))
+			}))
 		})
 	})
 
@@ -104,7 +133,7 @@ func TestDo(t *testing.T) {
 			gone := errors.New("client disconnected")
 			ctx, cancel := context.WithCancelCause(context.WithValue(b.Context(), id{}, 7))
 			time.AfterFunc(time.Second, func() { cancel(gone) })
-			err := b.requests.Do(ctx, "r", func(ctx context.Context) error {
+			err := b.requests.Run(ctx, pool, "r", func(ctx context.Context) error {
 				require.Equal(b, 7, ctx.Value(id{}))
 				<-ctx.Done()
 				return context.Cause(ctx)
@@ -118,7 +147,7 @@ func TestDo(t *testing.T) {
 		inBubble(t, func(b *bubble) {
 			result := make(chan error, 1)
 			go func() {
-				result <- b.requests.Do(b.Context(), "r", func(ctx context.Context) error {
+				result <- b.requests.Run(b.Context(), pool, "r", func(ctx context.Context) error {
 					<-ctx.Done()
 					return context.Cause(ctx)
 				})
@@ -130,7 +159,7 @@ func TestDo(t *testing.T) {
 			require.Equal(b, store.Unavailable, store.CodeOf(ended), "the request may be made again")
 
 			before := time.Now()
-			err := b.requests.Do(b.Context(), "r", func(context.Context) error { panic("not reached") })
+			err := b.requests.Run(b.Context(), pool, "r", func(context.Context) error { panic("not reached") })
 			require.Equal(b, store.Unavailable, store.CodeOf(err))
 			require.Equal(b, request.RestartGap, time.Since(before))
 		})
@@ -144,7 +173,7 @@ func TestDo(t *testing.T) {
 				_, err := otp.RestartChild(context.Background(), b.sys.Ref("takt"), "request_sup")
 				require.NoError(b, err)
 			})
-			require.NoError(b, b.requests.Do(b.Context(), "r", func(context.Context) error { return nil }))
+			require.NoError(b, b.requests.Run(b.Context(), pool, "r", func(context.Context) error { return nil }))
 		})
 	})
 
@@ -154,7 +183,7 @@ func TestDo(t *testing.T) {
 			var ended atomic.Bool
 			result, gate := make(chan error, 1), make(chan struct{})
 			go func() {
-				result <- b.requests.Do(b.Context(), "stuck", func(context.Context) error {
+				result <- b.requests.Run(b.Context(), pool, "stuck", func(context.Context) error {
 					<-gate
 					ended.Store(true)
 					return nil
@@ -163,24 +192,24 @@ func TestDo(t *testing.T) {
 			synctest.Wait()
 			before := time.Now()
 			require.NoError(b, otp.TerminateChild(b.Context(), b.sys.Ref("takt"), "request_sup"))
-			require.Less(b, time.Since(before), 2*grace, "the tree does not wait for it")
+			require.Less(b, time.Since(before), 10*time.Second, "the tree does not wait for it")
 			require.Equal(b, 1, b.sys.Leaked())
 			require.Empty(b, result)
 			close(gate)
-			require.NoError(b, <-result)
+			require.Equal(b, store.Unavailable, store.CodeOf(<-result))
 			require.True(b, ended.Load())
 		})
 	})
 }
 
-func BenchmarkDo(b *testing.B) {
+func BenchmarkRun(b *testing.B) {
 	sys, requests := setup(b)
 	defer sys.Shutdown(context.Background())
 	ctx := b.Context()
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			if err := requests.Do(ctx, "r", func(context.Context) error { return nil }); err != nil {
+			if err := requests.Run(ctx, pool, "r", func(context.Context) error { return nil }); err != nil {
 				b.Error(err)
 			}
 		}

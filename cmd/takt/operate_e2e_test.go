@@ -241,10 +241,10 @@ func TestRestartOfEachSubsystemUnderLoadLosesNothing(t *testing.T) {
 		"database": {"repo", "repo/postgres", "repo/pool", "repo/listener"},
 		"actors":   {"telemetry", "pubsub", "orchestration", "orchestration/queue_manager", "orchestration/heartbeat_monitor"},
 		"levelling": {
-			"heijunka", "heijunka/pool_sup", "heijunka/pool_sup/fleet", "heijunka/pool_sup/fleet/workers",
-			"heijunka/pool_sup/transfer/manager", "heijunka/load_regulator", "heijunka/balancer", "heijunka/burst_handler",
+			"heijunka", "heijunka/pool_sup", "heijunka/pool_sup/fleet", "heijunka/pool_sup/transfer",
+			"heijunka/load_regulator", "heijunka/balancer", "heijunka/burst_handler",
 		},
-		"server and all": {"request_sup", "endpoint", ""},
+		"server and all": {"request_sup", "request_sup/fleet", "request_sup/transfer", "endpoint", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -23,22 +23,15 @@ package api
 import (
 	"encoding/json"
 	"time"
+
+	"takt/store"
 )
 
 // Millis is a time as integer milliseconds since 1970 UTC. A nil *Millis is null.
-type Millis int64
+type Millis = store.Millis
 
 // NewMillis returns t as Millis, nil for the zero time.
-func NewMillis(t time.Time) *Millis {
-	if t.IsZero() {
-		return nil
-	}
-	m := Millis(t.UnixMilli())
-	return &m
-}
-
-// Time returns m as a UTC time.
-func (m Millis) Time() time.Time { return time.UnixMilli(int64(m)).UTC() }
+func NewMillis(t time.Time) *Millis { return store.NewMillis(t) }
 
 // Problem is the body of every error reply (RFC 9457, application/problem+json).
 type Problem struct {

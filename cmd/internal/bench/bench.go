@@ -88,6 +88,7 @@ func measurements() []measurement {
 		{[]string{"A10"}, (*run).mixed},
 		{[]string{"A4"}, (*run).wake},
 		{[]string{"C1"}, (*run).levelling},
+		{[]string{"C2"}, (*run).overload},
 		{[]string{"D1"}, (*run).hooks},
 		{[]string{"A6"}, (*run).depth},
 		{[]string{"A8"}, (*run).snapshot},

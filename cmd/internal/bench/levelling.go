@@ -10,7 +10,7 @@ import (
 )
 
 // trifle asks for next to nothing: a heartbeat that lacks a parameter, which the
-// handler refuses after key, admission, slot and request actor, without the
+// handler refuses after key, admission, place and process, without the
 // database.
 type trifle struct{ key string }
 
