@@ -16,7 +16,7 @@ func BenchmarkAdmission(b *testing.B) {
 	g, d := newGate(store.LoadLimits{Soft: 1000, Hard: 1200}), &Pool{cfg: PoolConfig{Priority: true}}
 	pair := func() {
 		t := &token{own: d}
-		if err := g.admit(t); err != nil {
+		if _, err := g.admit(t); err != nil {
 			b.Error(err)
 		}
 		g.release(t)

@@ -25,9 +25,11 @@ type gate struct {
 	load     int   // tokens that are out; as many as the table has
 	table    token // the ends of a ring of tokens, in order of admission
 	accepted int64
-	rejected [2]int64 // by RuleRegular, by RuleHard
-	drain    float64  // tokens that come back per second
-	counted  int64    // tokens that had come back at the last measurement
+	rejected [2]int64      // by RuleRegular, by RuleHard
+	drain    float64       // tokens that come back per second
+	hold     time.Duration // for which a refusal is held back
+	returned int64         // tokens that had come back at the last measurement
+	refused  int64         // refusals until then
 }
 
 // token is the permission to be at work. It belongs to one call of Do.
@@ -53,23 +55,28 @@ func (g *gate) set(l store.LoadLimits) {
 	g.limits = l
 }
 
-// admit puts t into the table, or refuses it with store.Overloaded.
-func (g *gate) admit(t *token) error {
+// Beyond so many refusals a second each is held back for a moment, because who
+// asks again at once would take the processor from those who were admitted.
+const flood, holdBack = 500, 100 * time.Millisecond
+
+// admit puts t into the table, or refuses it with store.Overloaded, which is to be
+// told after hold.
+func (g *gate) admit(t *token) (hold time.Duration, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if t.own.cfg.Priority && g.load >= g.limits.Hard {
-		g.rejected[1]++
-		return g.overload(RuleHard, g.load, g.limits.Hard)
+	limit, rule, rejected := g.limits.Regular(), RuleRegular, &g.rejected[0]
+	if t.own.cfg.Priority {
+		limit, rule, rejected = g.limits.Hard, RuleHard, &g.rejected[1]
 	}
-	if limit := g.limits.Regular(); !t.own.cfg.Priority && g.load >= limit {
-		g.rejected[0]++
-		return g.overload(RuleRegular, g.load, limit)
+	if g.load >= limit {
+		*rejected++
+		return g.hold, g.overload(rule, g.load, limit)
 	}
 	g.load++
 	g.accepted++
 	t.prev, t.next = g.table.prev, &g.table
 	t.prev.next, t.next.prev = t, t
-	return nil
+	return 0, nil
 }
 
 // release takes t out of the table.
@@ -80,13 +87,18 @@ func (g *gate) release(t *token) {
 	t.prev.next, t.next.prev = t.next, t.prev
 }
 
-// measure takes the rate at which tokens come back. It is called every second.
+// measure takes the rates at which tokens come back and requests are refused. It
+// is called every second.
 func (g *gate) measure() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	returned := g.accepted - int64(g.load)
-	g.drain = (g.drain + float64(returned-g.counted)) / 2
-	g.counted = returned
+	returned, refused := g.accepted-int64(g.load), g.rejected[0]+g.rejected[1]
+	g.drain = (g.drain + float64(returned-g.returned)) / 2
+	g.hold = 0
+	if refused-g.refused > flood {
+		g.hold = holdBack
+	}
+	g.returned, g.refused = returned, refused
 }
 
 // overload is the refusal of a request. Who is refused is told to wait as long as

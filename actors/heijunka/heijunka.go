@@ -61,8 +61,6 @@ func New(sys *otp.System, deps Deps, cfg Config) *Heijunka {
 	return h
 }
 
-// The children of the subtree.
-
 // PoolManagers are the managers of the pools, each with its pool's name.
 func (h *Heijunka) PoolManagers() (specs []otp.ChildSpec) {
 	for _, p := range h.pools {
@@ -103,7 +101,11 @@ func (h *Heijunka) Do(ctx context.Context, w store.Work, fn func(ctx context.Con
 		return h.deps.Run(ctx, own.name, w.Route, fn)
 	}
 	t := &token{own: own, work: w, since: time.Now()}
-	if err = h.gate.admit(t); err != nil {
+	if hold, err := h.gate.admit(t); err != nil {
+		select {
+		case <-time.After(hold):
+		case <-ctx.Done():
+		}
 		return err
 	}
 	defer h.gate.release(t)
@@ -146,13 +148,10 @@ func (h *Heijunka) Scale(pool string, by, to *int) error {
 		return err
 	case by != nil:
 		return p.scale(*by)
-	case to == nil || *to < 1:
-		return store.NewError(store.InvalidArgument, "workers must be at least 1")
+	case to != nil && *to > 0:
+		return p.scale(*to - p.standing().Workers)
 	}
-	p.mu.Lock()
-	n := *to - p.base
-	p.mu.Unlock()
-	return p.scale(n)
+	return store.NewError(store.InvalidArgument, "workers must be at least 1")
 }
 
 // Status returns everything at this moment; nobody is asked for it. It is the

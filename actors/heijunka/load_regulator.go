@@ -18,9 +18,9 @@ const (
 
 // The messages.
 type (
-	change struct { // call: change the settings
+	change struct {
 		f func(s *store.LoadSettings) error
-	}
+	} // call: change the settings
 	watchLoad struct{} // timer: compare the load with its levels
 	expireNow struct{} // timer: a change ends
 )

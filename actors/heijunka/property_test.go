@@ -30,7 +30,7 @@ func TestGateAgainstAModel(t *testing.T) {
 		accepted, regular, hard := int64(0), int64(0), int64(0)
 		ask := func(d *Pool, limit int, refused *int64) {
 			x := &token{own: d}
-			err := g.admit(x)
+			_, err := g.admit(x)
 			require.Equal(t, len(held) < limit, err == nil)
 			if err != nil {
 				require.Equal(t, store.Overloaded, store.CodeOf(err))
@@ -84,7 +84,7 @@ func TestGateIsNeverAboveItsLimit(t *testing.T) {
 				var mine []*token
 				for range 1 + i%40 {
 					x := &token{own: domains[u%2]}
-					if g.admit(x) != nil {
+					if _, err := g.admit(x); err != nil {
 						continue
 					}
 					mine = append(mine, x)

@@ -356,12 +356,41 @@ func TestRetryAfterComesFromTheDrainRate(t *testing.T) {
 		g.drain = drain
 		d := &Pool{}
 		for range 100 {
-			require.NoError(t, g.admit(&token{own: d}))
+			_, err := g.admit(&token{own: d})
+			require.NoError(t, err)
 		}
 		var e *store.Error
-		require.ErrorAs(t, g.admit(&token{own: d}), &e)
+		_, err := g.admit(&token{own: d})
+		require.ErrorAs(t, err, &e)
 		require.Equal(t, want, e.RetryAfter)
 	}
+}
+
+// Beyond 500 refusals a second each takes a moment, until there are fewer.
+func TestAFloodOfRefusalsIsHeldBack(t *testing.T) {
+	t.Parallel()
+	inBubble(t, separate(steady(1, "a", "b")), func(w *world) {
+		load := w.holdAll("b", 80)
+		passes(time.Second)
+		refusal := func() time.Duration {
+			begin := time.Now()
+			requireOverload(w, w.serve(w.Context(), "b", 0), RuleRegular, 80, 80)
+			return time.Since(begin)
+		}
+		for range flood {
+			require.Zero(w, refusal())
+		}
+		passes(time.Second)
+		require.Zero(w, refusal())
+		for range flood + 1 {
+			refusal()
+		}
+		passes(time.Second)
+		require.Equal(w, holdBack, refusal())
+		passes(2 * time.Second)
+		require.Zero(w, refusal())
+		w.end(load)
+	})
 }
 
 // Four times what can be done, for 30 s: what is done does not get less, and the
