@@ -157,7 +157,7 @@ func (c *Ctx) Monitor(p *Proc) (demonitor func()) {
 		m.unwatch = func() {}
 		notify(ErrNoProc)
 	} else {
-		m.unwatch = p.watch(notify)
+		m.unwatch = p.Watch(notify)
 	}
 	return func() {
 		m.cancel()
@@ -215,28 +215,21 @@ func (s *server) startTimer(d, every time.Duration, msg any) (cancel func()) {
 
 // fire runs when the time is over, in a goroutine of the runtime.
 func (t *timer) fire() {
-	if !t.rearm() {
-		return
-	}
-	if t.every > 0 && t.queued.Swap(true) {
-		return
-	}
-	t.s.send(Msg{Kind: InfoMsg, Body: t})
-}
-
-// rearm prepares the next tick. It returns false when the timer is over.
-func (t *timer) rearm() bool {
-	t.s.p.mu.Lock()
-	defer t.s.p.mu.Unlock()
-	if t.off.Load() || t.s.p.phase == dead {
-		return false
-	}
-	if t.every > 0 {
+	p := t.s.p
+	p.mu.Lock()
+	wanted := !t.off.Load() && p.phase != dead
+	switch {
+	case !wanted:
+	case t.every > 0:
 		t.clock.Reset(t.every)
-	} else {
+		wanted = !t.queued.Swap(true)
+	default:
 		delete(t.s.timers, t)
 	}
-	return true
+	p.mu.Unlock()
+	if wanted {
+		t.s.send(Msg{Kind: InfoMsg, Body: t})
+	}
 }
 
 func (t *timer) open() (any, bool) {

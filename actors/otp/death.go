@@ -94,7 +94,7 @@ func (p *Proc) orphaned(reason error) {
 	p.sys.adopt(p)
 	p.Exit(reason)
 	limit := time.AfterFunc(orphanLimit, p.Kill)
-	p.watch(func(error) { limit.Stop() })
+	p.Watch(func(error) { limit.Stop() })
 }
 
 // hide frees the name of p, and of all below it, for good.
@@ -111,9 +111,11 @@ func (p *Proc) hide() {
 // orphanLimit bounds how long a process may outlive its dead supervisor.
 const orphanLimit = 10 * time.Second
 
-// watch calls f with the reason once p is dead: at once if it is already. The
-// returned function takes it back.
-func (p *Proc) watch(f func(reason error)) (cancel func()) {
+// Watch calls f with the reason once the process has ended: at once if it has
+// already. It is for those who are no processes themselves and so can't
+// [Ctx.Monitor]: f runs in the goroutine in which the process ends, after its
+// name is free, and must be quick. cancel takes it back; f may be running.
+func (p *Proc) Watch(f func(reason error)) (cancel func()) {
 	p.mu.Lock()
 	if p.told {
 		reason := p.reason
@@ -136,9 +138,3 @@ func (p *Proc) watch(f func(reason error)) (cancel func()) {
 
 // watch is one entry of a process's watchers.
 type watch struct{ f func(reason error) }
-
-// Watch calls f with the reason once the process has ended: at once if it has
-// already. It is for those who are no processes themselves and so can't
-// [Ctx.Monitor]: f runs in the goroutine in which the process ends, after its
-// name is free, and must be quick. cancel takes it back; f may be running.
-func (p *Proc) Watch(f func(reason error)) (cancel func()) { return p.watch(f) }

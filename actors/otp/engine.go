@@ -43,7 +43,7 @@ func (e *engine) address(p *Proc) address {
 func (e *engine) spawn(s *server) {
 	props := actor.PropsFromProducer(
 		func() actor.Actor { return host{s} },
-		actor.WithMailbox(func() actor.Mailbox { return &nativeMailbox{box: s.box} }),
+		actor.WithMailbox(func() actor.Mailbox { return s.box }),
 		actor.WithDispatcher(e.pool),
 		actor.WithReceiverMiddleware(s.meter),
 	)
@@ -125,32 +125,30 @@ func (e *engine) send(to address, msg Msg) postResult {
 	return result
 }
 
-// nativeMailbox shows our mailbox to protoactor, and protoactor to our mailbox.
-type nativeMailbox struct {
-	box      *mailbox
-	invoker  actor.MessageInvoker
-	envelope actor.MessageEnvelope // kept, because the middleware wants one
-}
+// What follows makes our mailbox protoactor's; see also Start, PostSystemMessage
+// and UserMessageCount.
 
-func (m *nativeMailbox) PostUserMessage(message any) {
+// PostUserMessage takes a parcel and puts the answer into it.
+func (m *mailbox) PostUserMessage(message any) {
 	if p, ok := message.(*parcel); ok {
-		p.result = m.box.post(p.msg)
+		p.result = m.post(p.msg)
 	}
 }
-func (m *nativeMailbox) PostSystemMessage(message any) { m.box.postSystem(message) }
-func (m *nativeMailbox) Start()                        { m.box.start() }
-func (m *nativeMailbox) UserMessageCount() int         { return m.box.length() }
 
-func (m *nativeMailbox) RegisterHandlers(invoker actor.MessageInvoker, _ actor.Dispatcher) {
-	m.invoker = invoker
-	m.box.register(m)
+// RegisterHandlers sets where to deliver.
+func (m *mailbox) RegisterHandlers(inv actor.MessageInvoker, _ actor.Dispatcher) {
+	m.register(&wrapper{MessageInvoker: inv})
 }
 
-func (m *nativeMailbox) InvokeSystemMessage(message any) { m.invoker.InvokeSystemMessage(message) }
+// wrapper delivers in an envelope, which the middleware wants: always the same.
+type wrapper struct {
+	actor.MessageInvoker
+	envelope actor.MessageEnvelope
+}
 
-func (m *nativeMailbox) InvokeUserMessage(message any) {
-	m.envelope.Message = message
-	m.invoker.InvokeUserMessage(&m.envelope)
+func (w *wrapper) InvokeUserMessage(message any) {
+	w.envelope.Message = message
+	w.MessageInvoker.InvokeUserMessage(&w.envelope)
 }
 
 // maxIdle is how many goroutines a dispatcher keeps warm.

@@ -73,7 +73,7 @@ func (e Event) Abnormal() bool {
 func (s *System) emit(e Event) {
 	e.At = time.Now()
 	if p := e.Proc; p != nil {
-		e.Path, e.ID, e.Type = p.Path(), p.childID(), p.childType()
+		e.Path, e.ID, e.Type = p.Path(), p.spec.ID, p.spec.childType()
 		if e.Kind == EventExit {
 			e.Lifetime = e.At.Sub(p.born)
 		}

@@ -103,8 +103,8 @@ func (m *mailbox) poke() {
 	m.wakeLocked()
 }
 
-// postSystem queues one of protoactor's own messages.
-func (m *mailbox) postSystem(message any) {
+// PostSystemMessage queues one of protoactor's own messages.
+func (m *mailbox) PostSystemMessage(message any) {
 	m.mu.Lock()
 	m.system = append(m.system, message)
 	m.wakeLocked()
@@ -117,8 +117,8 @@ func (m *mailbox) register(inv invoker) {
 	m.mu.Unlock()
 }
 
-// start lets the mailbox deliver.
-func (m *mailbox) start() {
+// Start lets the mailbox deliver.
+func (m *mailbox) Start() {
 	m.mu.Lock()
 	m.open = true
 	m.wakeLocked()
@@ -205,5 +205,5 @@ func (m *mailbox) recycleLocked() {
 // handled counts n messages as done.
 func (m *mailbox) handled(n int) { m.depth.Add(int64(-n)) }
 
-// length returns the messages that wait or are being handled.
-func (m *mailbox) length() int { return int(max(m.depth.Load(), 0)) }
+// UserMessageCount returns the messages that wait or are being handled.
+func (m *mailbox) UserMessageCount() int { return int(max(m.depth.Load(), 0)) }

@@ -58,10 +58,10 @@ func TestMailbox(t *testing.T) {
 			require.Equal(t, posted, m.post(cast(1)))
 			require.Equal(t, posted, m.post(cast(2)))
 			m.poke()
-			m.postSystem("started")
+			m.PostSystemMessage("started")
 			synctest.Wait()
 			require.Empty(t, inv.seen)
-			m.start()
+			m.Start()
 			synctest.Wait()
 			require.Equal(t, []any{"started", wake{}, []any{1, 2}}, inv.seen)
 		})
@@ -75,10 +75,10 @@ func TestMailbox(t *testing.T) {
 		require.Equal(t, refused, m.post(Msg{Kind: CallMsg}))
 		require.Equal(t, posted, m.post(Msg{Kind: InfoMsg}))
 		require.Equal(t, posted, m.post(Msg{Kind: orderMsg}))
-		require.Equal(t, 3, m.length())
+		require.Equal(t, 3, m.UserMessageCount())
 		m.close()
 		require.Equal(t, dropped, m.post(cast(1)))
-		require.Zero(t, m.length())
+		require.Zero(t, m.UserMessageCount())
 	})
 	t.Run("goes on when a callback panics or ends its goroutine", func(t *testing.T) {
 		t.Parallel()
@@ -94,9 +94,9 @@ func TestMailbox(t *testing.T) {
 			}
 			m, causes, done := newTestMailbox(0, inv)
 			defer done()
-			m.start()
+			m.Start()
 			for _, message := range []any{"panic", "goexit", "fine"} {
-				m.postSystem(message)
+				m.PostSystemMessage(message)
 			}
 			synctest.Wait()
 			require.Equal(t, []any{"panic", "goexit", "fine"}, inv.seen)
@@ -109,7 +109,7 @@ func TestMailbox(t *testing.T) {
 			inv := &tape{}
 			m, _, done := newTestMailbox(0, inv)
 			defer done()
-			m.start()
+			m.Start()
 			var posters sync.WaitGroup
 			for p := range 8 {
 				posters.Go(func() {

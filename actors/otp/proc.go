@@ -23,10 +23,10 @@ const (
 // [Call] and [Cast] take a nil Proc for no process.
 type Proc struct {
 	sys    *System
-	id     uint64      // unique in its system
-	label  string      // last part of its path
-	name   string      // registered name; empty: none
-	spec   *ChildSpec  // nil: no supervisor
+	id     uint64 // unique in its system
+	label  string // last part of its path
+	name   string // registered name; empty: none
+	spec   *ChildSpec
 	parent *supervisor // nil: no supervisor
 	cheap  bool        // made by StartTask or RunTask: no events, no note to its supervisor
 	born   time.Time
@@ -82,22 +82,6 @@ func (p *Proc) Supervisor() *Proc {
 	return p.parent.p
 }
 
-// childID returns the id of the child specification.
-func (p *Proc) childID() string {
-	if p.spec == nil {
-		return ""
-	}
-	return p.spec.ID
-}
-
-// childType returns the type as a supervisor counts it.
-func (p *Proc) childType() ChildType {
-	if p.supervisor != nil {
-		return Supervisor
-	}
-	return Worker
-}
-
 // Done is closed when the process has ended: Terminate has run, the name is free.
 func (p *Proc) Done() <-chan struct{} { return p.done }
 
@@ -126,7 +110,7 @@ func (p *Proc) Mailbox() int {
 	if p.server == nil {
 		return 0
 	}
-	return p.server.box.length()
+	return p.server.box.UserMessageCount()
 }
 
 // Handled returns how many messages the process has handled, and how long that
@@ -252,7 +236,7 @@ func (p *Proc) deadline() time.Duration {
 	switch {
 	case p.ordered || p.supervisor != nil:
 		return Infinity
-	case p.spec == nil || p.spec.patience() == BrutalKill:
+	case p.spec.patience() == BrutalKill:
 		return defaultShutdown
 	default:
 		return p.spec.patience()

@@ -75,7 +75,6 @@ type server struct {
 	ctx        *Ctx
 	ready      bool // Init has succeeded
 	terminated bool // Terminate has been called
-	cleaned    bool // nothing is left to do but to go
 
 	// The process's mutex guards what follows.
 	soft    context.Context         //nolint:containedctx // the process's own, handed to Async
@@ -208,9 +207,6 @@ func (s *server) ended() bool {
 	if !s.p.over.Load() {
 		return false
 	}
-	if s.cleaned {
-		return true
-	}
 	if limit := s.p.deadline(); limit != Infinity {
 		defer time.AfterFunc(limit, s.p.Kill).Stop()
 	}
@@ -219,7 +215,6 @@ func (s *server) ended() bool {
 		s.guard(func() { s.impl.Terminate(s.ctx, s.p.why()) })
 	}
 	s.ctx.release()
-	s.cleaned = true
 	return true
 }
 

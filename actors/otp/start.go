@@ -54,9 +54,9 @@ func (s *supervisor) newChild(row *child) (p *Proc, begin func()) {
 	if s.p.hidden.Load() {
 		name = "" // our successor needs the names
 	}
-	p = s.p.sys.newProc(label, name)
-	p.spec, p.parent = row.spec, s
-	return p, p.asChild(row.spec, row.args)
+	p = s.p.sys.newProc(label, name, row.spec)
+	p.parent = s
+	return p, p.furnish(row.args)
 }
 
 // awaitStart waits until the Init of p is over.
@@ -181,7 +181,7 @@ func (s *supervisor) again(row *child) error {
 	failed, err := s.startRows(group)
 	if err != nil {
 		s.update(func() { failed.restarting = true })
-		s.p.server.send(Msg{Kind: CastMsg, Body: retry{id: failed.spec.ID, proc: failed.proc}})
+		s.p.server.send(Msg{Kind: InfoMsg, Body: retry{failed}})
 	}
 	return err
 }

@@ -55,10 +55,7 @@ type childEnded struct {
 
 // retry is what a supervisor sends to itself when a restart attempt failed, so
 // that requests and exits that have arrived meanwhile are handled first.
-type retry struct {
-	id   string
-	proc *Proc // names the instance of a Dynamic supervisor
-}
+type retry struct{ row *child }
 
 // Init checks the specification and starts the children in order. If one
 // fails, those before it are stopped and the start fails with
@@ -104,36 +101,25 @@ func (s *supervisor) HandleCall(c *Ctx, from From, req any) (any, error) {
 	return value, err
 }
 
-// HandleInfo handles the end of a child.
+// HandleInfo handles the end of a child, unless we have stopped it ourselves, and
+// the retry of a failed restart, unless the child has been stopped, deleted or
+// revived meanwhile.
 func (s *supervisor) HandleInfo(c *Ctx, msg any) {
-	e, ok := msg.(childEnded)
-	if !ok {
+	goesOn := true
+	switch m := msg.(type) {
+	case childEnded:
+		if row := s.rowOf(m.proc); row != nil && row.alive() {
+			s.update(func() { row.lastExit, row.lastExitAt = m.reason, time.Now() })
+			goesOn = s.ended(row, m.reason)
+		}
+	case retry:
+		if m.row.restarting {
+			goesOn = s.restart(m.row)
+		}
+	default:
 		c.unexpected("info", msg)
-		return
 	}
-	row := s.rowOf(e.proc)
-	if row == nil || !row.alive() {
-		return // we have stopped it ourselves
-	}
-	s.update(func() { row.lastExit, row.lastExitAt = e.reason, time.Now() })
-	if !s.ended(row, e.reason) {
-		c.Stop(ErrShutdown)
-	}
-}
-
-// HandleCast handles the retry of a failed restart, unless the child has been
-// stopped, deleted or revived meanwhile.
-func (s *supervisor) HandleCast(c *Ctx, msg any) {
-	r, ok := msg.(retry)
-	if !ok {
-		c.unexpected("cast", msg)
-		return
-	}
-	row := s.rowByID(r.id)
-	if s.dynamic() {
-		row = s.instances[r.proc]
-	}
-	if row != nil && row.restarting && !s.restart(row) {
+	if !goesOn {
 		c.Stop(ErrShutdown)
 	}
 }
@@ -190,12 +176,7 @@ func (s *supervisor) update(change func()) {
 
 // rowByID returns the row of that id, nil if there is none.
 func (s *supervisor) rowByID(id string) *child {
-	for _, row := range s.rows {
-		if row.spec.ID == id {
-			return row
-		}
-	}
-	return nil
+	return s.row(func(c *child) bool { return c.spec.ID == id })
 }
 
 // rowOf returns the row or instance whose (last) process is p.
@@ -203,10 +184,12 @@ func (s *supervisor) rowOf(p *Proc) *child {
 	if s.dynamic() {
 		return s.instances[p]
 	}
-	for _, row := range s.rows {
-		if row.proc == p {
-			return row
-		}
+	return s.row(func(c *child) bool { return c.proc == p })
+}
+
+func (s *supervisor) row(is func(*child) bool) *child {
+	if i := slices.IndexFunc(s.rows, is); i >= 0 {
+		return s.rows[i]
 	}
 	return nil
 }

@@ -69,8 +69,7 @@ func New(opts Options) *System {
 // its children are up. If ctx ends before, the half-started tree is killed.
 // Nobody restarts a root: watch its Done.
 func (s *System) StartRoot(ctx context.Context, name string, spec SupSpec) (*Proc, error) {
-	p := s.newProc(name, name)
-	return s.startTop(ctx, p, p.asSupervisor(func() SupSpec { return spec }))
+	return s.startTop(ctx, s.newProc(name, name, &ChildSpec{Supervisor: func() SupSpec { return spec }}))
 }
 
 // Start starts a process without a supervisor, for tests and tools, under name
@@ -80,11 +79,11 @@ func (s *System) Start(name string, mk func() Server) (*Proc, error) {
 	if path == "" {
 		path = "(anonymous)"
 	}
-	p := s.newProc(path, name)
-	return s.startTop(s.base, p, p.asServer(mk, 0, false))
+	return s.startTop(s.base, s.newProc(path, name, &ChildSpec{Server: mk}))
 }
 
-func (s *System) startTop(ctx context.Context, p *Proc, begin func()) (*Proc, error) {
+func (s *System) startTop(ctx context.Context, p *Proc) (*Proc, error) {
+	begin := p.furnish(nil)
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
@@ -144,7 +143,7 @@ func (s *System) adopt(p *Proc) {
 	s.mu.Lock()
 	s.orphans[p] = struct{}{}
 	s.mu.Unlock()
-	p.watch(func(error) { s.forget(p) })
+	p.Watch(func(error) { s.forget(p) })
 }
 
 // abandoned counts p as leaked.
@@ -157,68 +156,65 @@ func (s *System) abandoned(p *Proc) {
 // returned takes that back: p's goroutine has come to its end.
 func (s *System) returned(p *Proc) {
 	s.mu.Lock()
-	_, was := s.leaked[p]
 	delete(s.leaked, p)
 	s.mu.Unlock()
-	if was {
-		s.emit(Event{Kind: EventReturned, Proc: p})
-	}
+	s.emit(Event{Kind: EventReturned, Proc: p})
 }
 
 // seconds is the clock of restart windows: whole seconds, never set back.
 func (s *System) seconds() int64 { return int64(time.Since(s.born) / time.Second) }
 
 // A process is made in three steps, so that whoever can see it finds it whole:
-// newProc and one of the as methods furnish it, then it is linked or listed,
+// newProc makes it and furnish says what it runs, then it is linked or listed,
 // then it begins. It takes its name itself, as in OTP, so whoever is told of it
 // by name can write to it. Proc.up tells when the start is over.
 
 // newProc makes a process that does nothing yet.
-func (s *System) newProc(label, name string) *Proc {
+func (s *System) newProc(label, name string, spec *ChildSpec) *Proc {
 	p := &Proc{
-		sys: s, id: s.nextID.Add(1), label: label, name: name, born: time.Now(),
+		sys: s, id: s.nextID.Add(1), label: label, name: name, spec: spec, born: time.Now(),
 		up: make(chan struct{}), done: make(chan struct{}),
 	}
 	p.ctx, p.cancel = context.WithCancelCause(s.base)
 	return p
 }
 
-// asServer makes p run a Server; limit and drain are those of [ChildSpec]. The
-// result begins the start.
-func (p *Proc) asServer(mk func() Server, limit int, drain bool) (begin func()) {
+// furnish makes p run what its specification says; begin starts it.
+func (p *Proc) furnish(args any) (begin func()) {
+	switch c := p.spec; {
+	case c.Server != nil:
+		return p.asServer(c.Server)
+	case c.ServerArgs != nil:
+		return p.asServer(func() Server { return c.ServerArgs(args) })
+	case c.Task != nil:
+		return p.asTask(c.Task)
+	case c.TaskArgs != nil:
+		return p.asTask(func() Task { return c.TaskArgs(args) })
+	case c.Supervisor != nil:
+		return p.asSupervisor(c.Supervisor)
+	default:
+		return p.asSupervisor(func() SupSpec { return c.SupervisorArgs(args) })
+	}
+}
+
+func (p *Proc) asServer(mk func() Server) (begin func()) {
+	limit, drain := p.spec.Mailbox, p.spec.Drain
+	if p.supervisor != nil {
+		limit, drain = 0, true
+	}
 	s := &server{p: p, make: mk, address: p.sys.engine.address(p), drain: drain}
 	s.box = newMailbox(limit, p.sys.engine.pool.Schedule, s.unwound)
 	p.server = s
 	return func() { p.sys.engine.spawn(s) }
 }
 
-// asSupervisor makes p run a supervisor.
 func (p *Proc) asSupervisor(mk func() SupSpec) (begin func()) {
 	p.supervisor = &supervisor{p: p, make: mk, links: map[*Proc]struct{}{}}
-	return p.asServer(func() Server { return p.supervisor }, 0, true)
+	return p.asServer(func() Server { return p.supervisor })
 }
 
-// asTask makes p run a Task.
 func (p *Proc) asTask(mk func() Task) (begin func()) {
 	return func() { p.sys.engine.pool.Schedule(func() { p.runTask(mk) }) }
-}
-
-// asChild makes p run what a child specification says.
-func (p *Proc) asChild(spec *ChildSpec, args any) (begin func()) {
-	switch {
-	case spec.Server != nil:
-		return p.asServer(spec.Server, spec.Mailbox, spec.Drain)
-	case spec.ServerArgs != nil:
-		return p.asServer(func() Server { return spec.ServerArgs(args) }, spec.Mailbox, spec.Drain)
-	case spec.Task != nil:
-		return p.asTask(spec.Task)
-	case spec.TaskArgs != nil:
-		return p.asTask(func() Task { return spec.TaskArgs(args) })
-	case spec.Supervisor != nil:
-		return p.asSupervisor(spec.Supervisor)
-	default:
-		return p.asSupervisor(func() SupSpec { return spec.SupervisorArgs(args) })
-	}
 }
 
 // enter takes the name, as the first thing that a process does.

@@ -75,7 +75,7 @@ func (p *Proc) place() string {
 func (p *Proc) node(instances bool, leaks map[string]int) Node {
 	path := p.Path()
 	n := Node{
-		Path: path, Name: p.name, Type: p.childType(),
+		Path: path, Name: p.name, Type: p.spec.childType(),
 		StartedAt: p.born, Mailbox: p.Mailbox(), Leaked: leaks[path],
 	}
 	n.Status, n.Detail = p.status()
