@@ -108,16 +108,10 @@ func (s *supervisor) startInstance(args any) (*Proc, error) {
 // name asks the template for the instance's key. That is the user's code in our
 // goroutine: its panic is the start's failure, not ours.
 func (c *child) name() (err error) {
-	if c.spec.Key == nil {
-		return nil
+	if c.spec.Key != nil {
+		protect(func() { c.key = c.spec.Key(c.args) }, func(reason error) { err = reason })
 	}
-	defer func() {
-		if value := recover(); value != nil {
-			err = recovered(value)
-		}
-	}()
-	c.key = c.spec.Key(c.args)
-	return nil
+	return err
 }
 
 // TerminateChild stops a child and cancels its pending restart. Its

@@ -65,7 +65,7 @@ func (f From) Reply(value any, err error) {
 // Call sends req to the process and waits for the reply. It fails at once with
 // a [*DownError] when the process is not there or ends before it replies,
 // with [ErrOverload] when its mailbox is full, and with [ErrTimeout] at ctx's
-// deadline (without a deadline: after the system's CallTimeout). The request is
+// deadline (without a deadline: after [CallTimeout]). The request is
 // sent at most once; after a failure it may or may not have been handled. An
 // error of HandleCall is returned as it is.
 func Call[R any](ctx context.Context, t Target, req any) (R, error) {
@@ -94,11 +94,10 @@ func call(ctx context.Context, t Target, req any) (reply any, sent bool, err err
 	if err != nil {
 		return nil, false, err
 	}
-	limit := p.sys.opts.CallTimeout
 	if _, ok := ctx.Deadline(); ok {
-		limit = 0
+		return p.call(ctx, 0, req)
 	}
-	return p.call(ctx, limit, req)
+	return p.call(ctx, CallTimeout, req)
 }
 
 // Cast sends msg without waiting. It returns false if there is no process to

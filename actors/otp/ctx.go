@@ -49,12 +49,7 @@ func (c *Ctx) Stopping() <-chan struct{} { return c.s.softContext().Done() }
 // Stop ends the process with reason (nil: [ErrNormal]) after the running
 // callback. Messages behind it are not handled. In Terminate it replaces the
 // reason.
-func (c *Ctx) Stop(reason error) {
-	if reason == nil {
-		reason = ErrNormal
-	}
-	c.s.p.end(reason, c.s.terminated)
-}
+func (c *Ctx) Stop(reason error) { c.s.p.end(reason, c.s.terminated) }
 
 // Suspend says that the process waits for something outside to come back: not a
 // failure, and shown as such in the tree. Repeating it with the same words is

@@ -6,45 +6,38 @@ import "time"
 // callbacks are over. For a process that was abandoned before it only takes
 // back what the abandoning counted.
 func (p *Proc) finish() {
-	p.mu.Lock()
-	if p.phase == dead {
-		p.mu.Unlock()
+	if !p.bury(false) {
 		p.sys.returned(p)
-		return
 	}
-	p.endLocked(ErrNormal)
-	if p.killed {
-		p.reason = ErrKilled
-	}
-	p.buryLocked()
 }
 
 // abandon is the end of a process that was killed and did not return in time.
 // Its goroutine may run on, but nobody hears of it: the name is free, timers are
 // stopped, the mailbox is closed, its context is cancelled.
-func (p *Proc) abandon() {
-	p.mu.Lock()
-	if p.phase == dead {
-		p.mu.Unlock()
-		return
-	}
-	p.stuck = true
-	p.reason = ErrKilled
-	p.sys.abandoned(p)
-	p.buryLocked()
-}
+func (p *Proc) abandon() { p.bury(true) }
 
-// buryLocked makes p dead and unlocks p.mu. The order matters: the exit is
+// bury makes p dead, unless it is already. The order matters: the exit is
 // reported and the name free before the supervisor can react; and whoever sees
 // done closed, and then asks the supervisor, is answered after the supervisor
 // has handled this end.
-func (p *Proc) buryLocked() {
-	p.phase = dead
-	p.over.Store(true)
-	begun, stuck, reason := p.begun, p.stuck, p.reason
+func (p *Proc) bury(stuck bool) (first bool) {
+	p.mu.Lock()
+	if p.phase == dead {
+		p.mu.Unlock()
+		return false
+	}
+	p.endLocked(ErrNormal)
+	if p.killed {
+		p.reason = ErrKilled
+	}
+	if stuck {
+		p.sys.abandoned(p) // under the lock: finish must find it
+	}
 	if p.grace != nil {
 		p.grace.Stop()
 	}
+	p.phase, p.stuck = dead, stuck
+	begun, reason := p.begun, p.reason
 	p.mu.Unlock()
 
 	if p.server != nil {
@@ -71,6 +64,7 @@ func (p *Proc) buryLocked() {
 		close(p.up)
 	}
 	p.tell(reason)
+	return true
 }
 
 // tell calls the watchers: the last thing that a process does, so that they find

@@ -123,7 +123,7 @@ func (p *Proc) Handled() (messages int64, busy time.Duration) {
 }
 
 // Kill ends the process at once, as exit(Pid, kill) does: Terminate does not
-// run. What does not return within the system's KillGrace is abandoned.
+// run. What does not return within [KillGrace] is abandoned.
 func (p *Proc) Kill() {
 	p.mu.Lock()
 	if p.phase == dead {
@@ -132,7 +132,7 @@ func (p *Proc) Kill() {
 	}
 	if !p.killed {
 		p.killed = true
-		p.grace = time.AfterFunc(p.sys.opts.KillGrace, p.abandon)
+		p.grace = time.AfterFunc(KillGrace, p.abandon)
 	}
 	p.endLocked(ErrKilled)
 	p.mu.Unlock()
@@ -144,9 +144,6 @@ func (p *Proc) Kill() {
 // does: a server runs Terminate, a supervisor first stops its children, a task
 // finds its context cancelled. It does not wait; see [Proc.Done].
 func (p *Proc) Exit(reason error) {
-	if reason == nil {
-		reason = ErrNormal
-	}
 	if p.server != nil && p.server.drain {
 		p.server.box.post(Msg{Kind: orderMsg, Body: reason})
 		return
@@ -155,7 +152,8 @@ func (p *Proc) Exit(reason error) {
 }
 
 // obey ends the process because it was told to.
-func (p *Proc) obey(reason error) {
+func (p *Proc) obey(order any) {
+	reason, _ := order.(error)
 	p.mu.Lock()
 	p.ordered = true
 	p.mu.Unlock()
@@ -169,6 +167,9 @@ func (p *Proc) crash(reason error) { p.end(reason, true) }
 // end makes the process end with reason; if it ends already, with the reason of
 // before, unless that is to be replaced.
 func (p *Proc) end(reason error, replace bool) {
+	if reason == nil {
+		reason = ErrNormal
+	}
 	p.mu.Lock()
 	if !p.endLocked(reason) && replace && p.phase == ending && !p.killed {
 		p.reason = reason

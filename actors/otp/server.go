@@ -156,14 +156,7 @@ func (s *server) handle(m *Msg) {
 			s.impl.HandleInfo(s.ctx, m.Body)
 		}
 	case orderMsg:
-		s.obey(m)
-	}
-}
-
-// obey ends the process as an order says.
-func (s *server) obey(order *Msg) {
-	if reason, ok := order.Body.(error); ok {
-		s.p.obey(reason)
+		s.p.obey(m.Body)
 	}
 }
 
@@ -197,7 +190,7 @@ func (s *server) serveAll(batcher BatchServer, msgs []Msg) {
 	}
 	s.box.handled(len(msgs))
 	if order != nil {
-		s.obey(order)
+		s.p.obey(order.Body)
 	}
 }
 

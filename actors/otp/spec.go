@@ -187,11 +187,7 @@ func (s *SupSpec) check() error {
 		}
 		return &SpecError{Group: "bad_start_spec", Problem: "template", Value: ids}
 	}
-	return s.checkChildren()
-}
-
-func (s *SupSpec) checkChildren() error {
-	seen := make(map[string]bool, len(s.Children))
+	seen := map[string]bool{}
 	for i := range s.Children {
 		c := &s.Children[i]
 		err := c.check(s.AutoShutdown)

@@ -32,7 +32,15 @@ func (s *supervisor) start(row *child) (*Proc, error) {
 		return nil, ErrKilled
 	}
 	begin()
-	err := s.awaitStart(p, row.spec.StartTimeout)
+	err := error(ErrTimeout)
+	if s.await(row.spec.StartTimeout, p.up) {
+		err = p.startError()
+	} else if !s.p.isKilled() {
+		p.Kill()
+	}
+	if err != nil {
+		s.await(Infinity, p.done)
+	}
 	if s.p.isKilled() {
 		return nil, ErrKilled
 	}
@@ -57,23 +65,6 @@ func (s *supervisor) newChild(row *child) (p *Proc, begin func()) {
 	p = s.p.sys.newProc(label, name, row.spec)
 	p.parent = s
 	return p, p.furnish(row.args)
-}
-
-// awaitStart waits until the Init of p is over.
-func (s *supervisor) awaitStart(p *Proc, limit time.Duration) error {
-	if !s.await(limit, p.up) {
-		if s.p.isKilled() {
-			return ErrKilled
-		}
-		p.Kill()
-		s.await(Infinity, p.done)
-		return ErrTimeout
-	}
-	err := p.startError()
-	if err != nil {
-		s.await(Infinity, p.done)
-	}
-	return err
 }
 
 // startTask is StartTask, in the caller's goroutine.

@@ -20,12 +20,15 @@ type Options struct {
 	// happens: it must be quick, safe for concurrent use, and must not call
 	// into the process that the event is about.
 	OnEvent func(Event)
-	// CallTimeout bounds calls whose context has no deadline. Default 5 s.
-	CallTimeout time.Duration
-	// KillGrace is how long a killed process may take to notice before it is
-	// abandoned. Default 50 ms.
-	KillGrace time.Duration
 }
+
+const (
+	// CallTimeout bounds calls whose context has no deadline.
+	CallTimeout = 5 * time.Second
+	// KillGrace is how long a killed process may take to notice before it is
+	// abandoned.
+	KillGrace = 50 * time.Millisecond
+)
 
 // System is a world of processes: names, supervision trees, goroutines. One per
 // program; tests make their own. All methods may be used concurrently.
@@ -48,12 +51,6 @@ type System struct {
 
 // New makes a system. It starts nothing; end it with [System.Shutdown].
 func New(opts Options) *System {
-	if opts.CallTimeout == 0 {
-		opts.CallTimeout = 5 * time.Second
-	}
-	if opts.KillGrace == 0 {
-		opts.KillGrace = 50 * time.Millisecond
-	}
 	return &System{
 		opts:    opts,
 		names:   newRegistry(),
@@ -124,41 +121,39 @@ func (s *System) Whereis(name string) *Proc { return s.names.lookup(name) }
 func (s *System) Names() []string { return s.names.all() }
 
 // Leaked returns how many abandoned processes still run.
-func (s *System) Leaked() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.leaked)
+func (s *System) Leaked() (n int) {
+	s.update(func() { n = len(s.leaked) })
+	return n
 }
 
 // forget removes a process that has ended, if Shutdown would have to stop it.
 func (s *System) forget(p *Proc) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.orphans, p)
-	s.tops = slices.DeleteFunc(s.tops, func(other *Proc) bool { return other == p })
+	s.update(func() {
+		delete(s.orphans, p)
+		s.tops = slices.DeleteFunc(s.tops, func(other *Proc) bool { return other == p })
+	})
 }
 
 // adopt notes an orphan, so that Shutdown can wait for it.
 func (s *System) adopt(p *Proc) {
-	s.mu.Lock()
-	s.orphans[p] = struct{}{}
-	s.mu.Unlock()
+	s.update(func() { s.orphans[p] = struct{}{} })
 	p.Watch(func(error) { s.forget(p) })
 }
 
 // abandoned counts p as leaked.
-func (s *System) abandoned(p *Proc) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.leaked[p] = time.Now()
-}
+func (s *System) abandoned(p *Proc) { s.update(func() { s.leaked[p] = time.Now() }) }
 
 // returned takes that back: p's goroutine has come to its end.
 func (s *System) returned(p *Proc) {
-	s.mu.Lock()
-	delete(s.leaked, p)
-	s.mu.Unlock()
+	s.update(func() { delete(s.leaked, p) })
 	s.emit(Event{Kind: EventReturned, Proc: p})
+}
+
+// update looks at, or changes, what the mutex guards.
+func (s *System) update(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
 }
 
 // seconds is the clock of restart windows: whole seconds, never set back.
