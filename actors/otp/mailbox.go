@@ -45,12 +45,12 @@ const keepMsgs = 1024
 // refuses instead of spinning, everything queued is handed over at once, and a
 // callback that ends its goroutine (runtime.Goexit) does not wedge it.
 type mailbox struct {
-	limit    int             // calls and casts that may wait; 0: no bound
-	schedule func(func())    // runs a function in another goroutine
-	unwound  func(cause any) // told when a callback unwound the stack
-	loop     func()          // process, bound once
-	depth    atomic.Int64    // messages not handled yet
-	current  batch           // owned by process
+	limit    int                // calls and casts that may wait; 0: no bound
+	schedule func(func())       // runs a function in another goroutine
+	unwound  func(reason error) // told when a callback unwound the stack
+	loop     func()             // process, bound once
+	depth    atomic.Int64       // messages not handled yet
+	current  batch              // owned by process
 
 	mu      sync.Mutex // guards what follows
 	invoker invoker
@@ -63,7 +63,7 @@ type mailbox struct {
 	closed  bool  // the process is dead: posts are dropped
 }
 
-func newMailbox(limit int, schedule func(func()), unwound func(any)) *mailbox {
+func newMailbox(limit int, schedule func(func()), unwound func(error)) *mailbox {
 	m := &mailbox{limit: limit, schedule: schedule, unwound: unwound}
 	m.loop = m.process
 	return m
@@ -148,17 +148,13 @@ func (m *mailbox) close() {
 // process delivers until nothing is left. When a callback unwinds the stack it
 // goes on in another goroutine, because this one may be ending.
 func (m *mailbox) process() {
-	finished := false
-	defer func() {
-		if finished {
-			return
+	protect(func() {
+		for m.deliver() {
 		}
-		m.unwound(recover())
+	}, func(reason error) {
+		m.unwound(reason)
 		m.schedule(m.loop)
-	}()
-	for m.deliver() {
-	}
-	finished = true
+	})
 }
 
 // deliver hands over the next thing: system messages first, then a wake, then

@@ -38,9 +38,9 @@ func (r *tape) take(message any) {
 	}
 }
 
-func newTestMailbox(limit int, inv invoker) (m *mailbox, unwound *[]any, done func()) {
-	pool, causes := &dispatcher{}, []any{}
-	m = newMailbox(limit, pool.Schedule, func(cause any) { causes = append(causes, cause) })
+func newTestMailbox(limit int, inv invoker) (m *mailbox, unwound *[]error, done func()) {
+	pool, causes := &dispatcher{}, []error{}
+	m = newMailbox(limit, pool.Schedule, func(cause error) { causes = append(causes, cause) })
 	m.register(inv)
 	return m, &causes, pool.close
 }
@@ -100,7 +100,9 @@ func TestMailbox(t *testing.T) {
 			}
 			synctest.Wait()
 			require.Equal(t, []any{"panic", "goexit", "fine"}, inv.seen)
-			require.Equal(t, []any{"boom", nil}, *causes)
+			require.Len(t, *causes, 2)
+			require.EqualError(t, (*causes)[0], "panic: boom")
+			require.Equal(t, ErrGoexit, (*causes)[1])
 		})
 	})
 	t.Run("loses nothing under concurrent posts", func(t *testing.T) {

@@ -104,7 +104,12 @@ func (s *server) boot() {
 		return // ended before it began
 	}
 	s.guard(func() {
-		if err := s.init(); err != nil {
+		err := s.p.enter()
+		if err == nil {
+			s.impl, s.ctx = s.make(), &Ctx{s: s}
+			err = s.impl.Init(s.ctx)
+		}
+		if err != nil {
 			s.p.crash(err)
 			return
 		}
@@ -113,15 +118,6 @@ func (s *server) boot() {
 			s.p.succeed()
 		}
 	})
-}
-
-func (s *server) init() error {
-	if err := s.p.enter(); err != nil {
-		return err
-	}
-	s.impl = s.make()
-	s.ctx = &Ctx{s: s}
-	return s.impl.Init(s.ctx)
 }
 
 // serve handles messages until the process has to end.
@@ -213,9 +209,9 @@ func (s *server) ended() bool {
 
 // unwound is called when something below the callbacks ended the goroutine, or
 // panicked although it must not.
-func (s *server) unwound(value any) {
-	if value != nil || !s.p.over.Load() {
-		s.p.crash(recovered(value))
+func (s *server) unwound(reason error) {
+	if reason != ErrGoexit || !s.p.over.Load() { //nolint:errorlint // as it was made
+		s.p.crash(reason)
 	}
 }
 

@@ -44,9 +44,6 @@ type child struct {
 // alive reports whether the row has a process, as far as the supervisor knows.
 func (c *child) alive() bool { return c.proc != nil && !c.restarting }
 
-// stopped reports whether the row has neither a process nor a retry under way.
-func (c *child) stopped() bool { return c.proc == nil && !c.restarting }
-
 // childEnded is what a supervisor gets when a child has ended.
 type childEnded struct {
 	proc   *Proc
@@ -146,22 +143,11 @@ func (s *supervisor) ended(row *child, reason error) bool {
 
 // autoShutdown reports whether the end of row ends the supervisor.
 func (s *supervisor) autoShutdown(row *child) bool {
-	if !row.spec.Significant {
+	if !row.spec.Significant || s.spec.AutoShutdown == Never {
 		return false
 	}
-	switch s.spec.AutoShutdown {
-	case AnySignificant:
-		return true
-	case AllSignificant:
-		for _, other := range s.rows {
-			if other.spec.Significant && !other.stopped() {
-				return false
-			}
-		}
-		return len(s.instances) == 0
-	default:
-		return false
-	}
+	lives := func(c *child) bool { return c.spec.Significant && (c.proc != nil || c.restarting) }
+	return s.spec.AutoShutdown == AnySignificant || len(s.instances) == 0 && !slices.ContainsFunc(s.rows, lives)
 }
 
 // dynamic reports whether this is a simple_one_for_one supervisor.
