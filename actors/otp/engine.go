@@ -5,6 +5,7 @@ import (
 	"log/slog" //nolint:depguard // protoactor logs with it
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -30,7 +31,7 @@ func newEngine(logger zerolog.Logger) *engine {
 	actors := actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger {
 		return slog.New(zerolog.NewSlogHandler(logger.Level(max(logger.GetLevel(), zerolog.WarnLevel))))
 	}))
-	return &engine{actors: actors, pool: &dispatcher{}}
+	return &engine{actors: actors, pool: newDispatcher()}
 }
 
 // address returns the address of p. It is unique for ever: a late finisher must
@@ -56,7 +57,7 @@ func (e *engine) spawn(s *server) {
 
 // close ends the actor system. It stops no actor.
 func (e *engine) close() {
-	e.pool.close()
+	close(e.pool.closed)
 	e.actors.Shutdown()
 }
 
@@ -161,58 +162,41 @@ const throughput = 300
 // dispatcher runs mailboxes and tasks on kept goroutines. A fresh goroutine per
 // wake-up would spend more time on growing its stack than on the message.
 type dispatcher struct {
-	mu     sync.Mutex // guards what follows
-	idle   []chan func()
-	closed bool
+	work   chan func()   // received by idle goroutines
+	closed chan struct{} // they end
+	idle   atomic.Int32
+}
+
+func newDispatcher() *dispatcher {
+	return &dispatcher{work: make(chan func()), closed: make(chan struct{})}
 }
 
 // Schedule runs fn in a goroutine of its own: a kept one, or a new one.
 func (d *dispatcher) Schedule(fn func()) {
-	d.mu.Lock()
-	if n := len(d.idle); n > 0 {
-		next := d.idle[n-1] // the last one used has the warmest stack
-		d.idle = d.idle[:n-1]
-		d.mu.Unlock()
-		next <- fn
-		return
+	select {
+	case d.work <- fn:
+	default:
+		go d.run(fn)
 	}
-	d.mu.Unlock()
-	go d.work(fn)
 }
 
 // Throughput is part of protoactor's interface.
 func (*dispatcher) Throughput() int { return throughput }
 
-// work runs fn, then what comes. A function that calls runtime.Goexit ends this
-// goroutine only: it is not among the idle ones while it works.
-func (d *dispatcher) work(fn func()) {
-	next := make(chan func(), 1)
-	for fn != nil {
+// run runs fn, then what comes, unless enough goroutines wait for that. A
+// function that calls runtime.Goexit ends this goroutine only.
+func (d *dispatcher) run(fn func()) {
+	for {
 		fn()
-		if !d.park(next) {
+		if d.idle.Add(1) > maxIdle {
+			d.idle.Add(-1)
 			return
 		}
-		fn = <-next
+		select {
+		case fn = <-d.work:
+			d.idle.Add(-1)
+		case <-d.closed:
+			return
+		}
 	}
-}
-
-func (d *dispatcher) park(next chan func()) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed || len(d.idle) >= maxIdle {
-		return false
-	}
-	d.idle = append(d.idle, next)
-	return true
-}
-
-// close lets the idle goroutines end; busy ones end after their function.
-func (d *dispatcher) close() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.closed = true
-	for _, next := range d.idle {
-		next <- nil
-	}
-	d.idle = nil
 }

@@ -69,7 +69,7 @@ func TestEngineRefuses(t *testing.T) {
 
 func TestDispatcher(t *testing.T) {
 	t.Parallel()
-	d := &dispatcher{}
+	d := newDispatcher()
 	var jobs sync.WaitGroup
 	ran := make(chan int, 1000)
 	for i := range 1000 {
@@ -81,7 +81,7 @@ func TestDispatcher(t *testing.T) {
 	}
 	jobs.Wait()
 	require.Len(t, ran, 1000)
-	d.close()
+	close(d.closed)
 	done := make(chan struct{})
 	d.Schedule(func() { close(done) })
 	<-done // a closed one still runs what comes, it only keeps no goroutines

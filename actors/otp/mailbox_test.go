@@ -39,10 +39,10 @@ func (r *tape) take(message any) {
 }
 
 func newTestMailbox(limit int, inv invoker) (m *mailbox, unwound *[]error, done func()) {
-	pool, causes := &dispatcher{}, []error{}
+	pool, causes := newDispatcher(), []error{}
 	m = newMailbox(limit, pool.Schedule, func(cause error) { causes = append(causes, cause) })
 	m.register(inv)
-	return m, &causes, pool.close
+	return m, &causes, func() { close(pool.closed) }
 }
 
 func cast(body any) Msg { return Msg{Kind: CastMsg, Body: body} }
