@@ -139,23 +139,24 @@ func (p *Proc) awaitReply(ctx context.Context, limit time.Duration, s *slot, fro
 	if limit > 0 {
 		expired = s.timer.C
 	}
+	var err error
 	select {
 	case a := <-s.answer:
 		return s.next(from, a)
 	case <-p.done:
-		return s.giveUp(from, func() error { return &DownError{Name: p.Name(), Reason: p.Reason()} })
+		err = &DownError{Name: p.Name(), Reason: p.Reason()}
 	case <-ctx.Done():
-		return s.giveUp(from, func() error { return callExpired(p, context.Cause(ctx)) })
+		err = fmt.Errorf("calling %s: %w", p.Name(), context.Cause(ctx))
+		if errors.Is(err, context.DeadlineExceeded) {
+			err = fmt.Errorf("%w: %w", ErrTimeout, err)
+		}
 	case <-expired:
-		return s.giveUp(from, func() error { return fmt.Errorf("calling %s: %w", p.Name(), ErrTimeout) })
+		err = fmt.Errorf("calling %s: %w", p.Name(), ErrTimeout)
 	}
-}
-
-func callExpired(p *Proc, cause error) error {
-	if errors.Is(cause, context.DeadlineExceeded) {
-		return fmt.Errorf("calling %s: %w: %w", p.Name(), ErrTimeout, cause)
+	if s.settle(from) {
+		return nil, err
 	}
-	return fmt.Errorf("calling %s: %w", p.Name(), cause)
+	return s.next(from, <-s.answer) // a reply came at the last moment
 }
 
 // slot returns a free slot, its timer set to limit.
@@ -187,12 +188,4 @@ func (s *slot) settle(from From) bool {
 	s.timer.Stop()
 	s.round.Store(from.round + 2)
 	return true
-}
-
-// giveUp ends the round with a failure, unless a reply came at the last moment.
-func (s *slot) giveUp(from From, failure func() error) (any, error) {
-	if s.settle(from) {
-		return nil, failure()
-	}
-	return s.next(from, <-s.answer)
 }

@@ -66,12 +66,12 @@ func (s *server) suspend(why string) {
 	before, late := s.detail, p.phase == dead
 	s.detail = why
 	p.mu.Unlock()
-	switch {
-	case late || before == why:
-	case why == "":
-		p.sys.emit(Event{Kind: EventResumed, Proc: p})
-	default:
-		p.sys.emit(Event{Kind: EventSuspended, Proc: p, Detail: why})
+	kind := EventSuspended
+	if why == "" {
+		kind = EventResumed
+	}
+	if !late && before != why {
+		p.sys.emit(Event{Kind: kind, Proc: p, Detail: why})
 	}
 }
 
@@ -84,9 +84,6 @@ func (c *Ctx) unexpected(what string, msg any) {
 
 // release gives up what belongs to this incarnation.
 func (c *Ctx) release() {
-	if c == nil {
-		return
-	}
 	for m := range c.monitors {
 		m.cancel()
 	}

@@ -27,7 +27,7 @@ func (p *Proc) bury(stuck bool) (first bool) {
 		return false
 	}
 	p.endLocked(ErrNormal)
-	if p.killed {
+	if p.killed.Load() {
 		p.reason = ErrKilled
 	}
 	if stuck {

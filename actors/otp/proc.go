@@ -40,12 +40,12 @@ type Proc struct {
 	ctx    context.Context //nolint:containedctx // the process's own, handed to its callbacks
 	cancel context.CancelCauseFunc
 	over   atomic.Bool // phase >= ending, readable without the lock
+	killed atomic.Bool // by Kill; set under the lock
 	hidden atomic.Bool // an orphan: it and what it starts have no names
 
 	mu       sync.Mutex // guards what follows, and some of the server's fields
 	phase    phase
 	begun    bool // Init has succeeded
-	killed   bool
 	ordered  bool // told to end by Exit: whoever did so keeps the time
 	stuck    bool // was abandoned
 	told     bool // watchers have been called
@@ -100,9 +100,7 @@ func (p *Proc) Reason() error {
 	if p.Alive() {
 		return nil
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.reason
+	return p.why()
 }
 
 // Mailbox returns how many messages wait or are being handled.
@@ -126,12 +124,7 @@ func (p *Proc) Handled() (messages int64, busy time.Duration) {
 // run. What does not return within [KillGrace] is abandoned.
 func (p *Proc) Kill() {
 	p.mu.Lock()
-	if p.phase == dead {
-		p.mu.Unlock()
-		return
-	}
-	if !p.killed {
-		p.killed = true
+	if p.phase != dead && !p.killed.Swap(true) {
 		p.grace = time.AfterFunc(KillGrace, p.abandon)
 	}
 	p.endLocked(ErrKilled)
@@ -171,7 +164,7 @@ func (p *Proc) end(reason error, replace bool) {
 		reason = ErrNormal
 	}
 	p.mu.Lock()
-	if !p.endLocked(reason) && replace && p.phase == ending && !p.killed {
+	if !p.endLocked(reason) && replace && p.phase == ending && !p.killed.Load() {
 		p.reason = reason
 	}
 	p.mu.Unlock()
@@ -234,21 +227,14 @@ func (p *Proc) why() error {
 func (p *Proc) deadline() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	switch {
+	switch limit := p.spec.patience(); {
 	case p.ordered || p.supervisor != nil:
 		return Infinity
-	case p.spec.patience() == BrutalKill:
+	case limit == BrutalKill:
 		return defaultShutdown
 	default:
-		return p.spec.patience()
+		return limit
 	}
-}
-
-// isKilled reports whether the process was killed.
-func (p *Proc) isKilled() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.killed
 }
 
 // succeed marks Init as done and shows the name.

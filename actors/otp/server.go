@@ -106,7 +106,7 @@ func (s *server) boot() {
 	s.guard(func() {
 		err := s.p.enter()
 		if err == nil {
-			s.impl, s.ctx = s.make(), &Ctx{s: s}
+			s.impl = s.make()
 			err = s.impl.Init(s.ctx)
 		}
 		if err != nil {
@@ -199,7 +199,7 @@ func (s *server) ended() bool {
 	if limit := s.p.deadline(); limit != Infinity {
 		defer time.AfterFunc(limit, s.p.Kill).Stop()
 	}
-	if s.ready && !s.terminated && !s.p.isKilled() {
+	if s.ready && !s.terminated && !s.p.killed.Load() {
 		s.terminated = true
 		s.guard(func() { s.impl.Terminate(s.ctx, s.p.why()) })
 	}

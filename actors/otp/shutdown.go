@@ -104,7 +104,7 @@ func (s *supervisor) stopRows(rows []*child) {
 
 // stop ends the process of a row with reason, if it has one, and waits.
 func (s *supervisor) stop(row *child, reason error) {
-	if !row.alive() || s.p.isKilled() {
+	if !row.alive() || s.p.killed.Load() {
 		return
 	}
 	s.end(reason, row.spec.patience(), row.proc)
@@ -129,7 +129,7 @@ func (s *supervisor) end(reason error, limit time.Duration, procs ...*Proc) {
 			p.Exit(reason)
 		}
 	}
-	if limit != BrutalKill && s.await(limit, ends...) || s.p.isKilled() {
+	if limit != BrutalKill && s.await(limit, ends...) || s.p.killed.Load() {
 		return
 	}
 	for _, p := range procs {

@@ -35,13 +35,13 @@ func (s *supervisor) start(row *child) (*Proc, error) {
 	err := error(ErrTimeout)
 	if s.await(row.spec.StartTimeout, p.up) {
 		err = p.startError()
-	} else if !s.p.isKilled() {
+	} else if !s.p.killed.Load() {
 		p.Kill()
 	}
 	if err != nil {
 		s.await(Infinity, p.done)
 	}
-	if s.p.isKilled() {
+	if s.p.killed.Load() {
 		return nil, ErrKilled
 	}
 	return p.sys.reportStart(p, err)

@@ -92,7 +92,7 @@ func (s *supervisor) HandleCall(c *Ctx, from From, req any) (any, error) {
 		return s.Base.HandleCall(c, from, req)
 	}
 	value, err := r(s)
-	if s.p.isKilled() {
+	if s.p.killed.Load() {
 		return NoReply, nil // the caller learns of our end
 	}
 	return value, err

@@ -198,6 +198,7 @@ func (p *Proc) asServer(mk func() Server) (begin func()) {
 		limit, drain = 0, true
 	}
 	s := &server{p: p, make: mk, address: p.sys.engine.address(p), drain: drain}
+	s.ctx = &Ctx{s: s}
 	s.box = newMailbox(limit, p.sys.engine.pool.Schedule, s.unwound)
 	p.server = s
 	return func() { p.sys.engine.spawn(s) }

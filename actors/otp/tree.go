@@ -168,22 +168,12 @@ func (s *supervisor) childNode(row *child, instances bool, leaks map[string]int)
 	return n
 }
 
-// ChildState is what a supervisor says about a child's process.
-type ChildState uint8
-
-// The states: OTP returns a pid, restarting or undefined.
-const (
-	Running ChildState = iota
-	Restarting
-	Undefined
-)
-
 // ChildInfo is a row of [WhichChildren].
 type ChildInfo struct {
-	ID    string // of instances: the template's
-	Type  ChildType
-	State ChildState
-	Proc  *Proc // nil unless Running
+	ID         string // of instances: the template's
+	Type       ChildType
+	Restarting bool
+	Proc       *Proc // nil: undefined, or restarting
 }
 
 // WhichChildren returns the children, last started first; instances of a
@@ -192,13 +182,8 @@ func WhichChildren(ctx context.Context, sup Target) ([]ChildInfo, error) {
 	return ask(ctx, sup, func(s *supervisor) ([]ChildInfo, error) {
 		var infos []ChildInfo
 		for _, row := range slices.Backward(s.table(true)) {
-			i := ChildInfo{ID: row.spec.ID, Type: row.spec.childType()}
-			switch {
-			case row.restarting:
-				i.State = Restarting
-			case row.proc == nil:
-				i.State = Undefined
-			default:
+			i := ChildInfo{ID: row.spec.ID, Type: row.spec.childType(), Restarting: row.restarting}
+			if row.alive() {
 				i.Proc = row.proc
 			}
 			infos = append(infos, i)

@@ -112,7 +112,7 @@ func (r *replay) lookAt(ctx context.Context, sup *otp.Proc, tag string, inTree m
 	}
 	rows := []any{}
 	for _, c := range r.order(g, infos) {
-		if c.State == otp.Restarting || c.Proc != nil && !c.Proc.Alive() {
+		if c.Restarting || c.Proc != nil && !c.Proc.Alive() {
 			return nil, false
 		}
 		row := r.row(g, c)
@@ -176,10 +176,10 @@ func (r *replay) row(sup *ghost, c otp.ChildInfo) map[string]any {
 	} else {
 		row["id"] = c.ID
 	}
-	switch c.State {
-	case otp.Restarting:
+	switch {
+	case c.Restarting:
 		row["state"] = "restarting"
-	case otp.Undefined:
+	case c.Proc == nil:
 		row["state"] = "undefined"
 	default:
 		g := r.ghostOf(c.Proc)
