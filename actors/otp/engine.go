@@ -138,7 +138,7 @@ func (m *mailbox) PostUserMessage(message any) {
 
 // RegisterHandlers sets where to deliver.
 func (m *mailbox) RegisterHandlers(inv actor.MessageInvoker, _ actor.Dispatcher) {
-	m.register(&wrapper{MessageInvoker: inv})
+	m.invoker = &wrapper{MessageInvoker: inv}
 }
 
 // wrapper delivers in an envelope, which the middleware wants: always the same.

@@ -50,17 +50,17 @@ type mailbox struct {
 	unwound  func(reason error) // told when a callback unwound the stack
 	loop     func()             // process, bound once
 	depth    atomic.Int64       // messages not handled yet
+	invoker  invoker            // where to deliver; set before the start
 	current  batch              // owned by process
 
-	mu      sync.Mutex // guards what follows
-	invoker invoker
-	system  []any
-	queue   []Msg
-	spare   []Msg // the empty buffer that queue is swapped with
-	poked   bool  // a wake is due
-	open    bool  // started
-	busy    bool  // process runs or is scheduled
-	closed  bool  // the process is dead: posts are dropped
+	mu     sync.Mutex // guards what follows
+	system []any
+	queue  []Msg
+	spare  []Msg // the empty buffer that queue is swapped with
+	poked  bool  // a wake is due
+	open   bool  // started
+	busy   bool  // process runs or is scheduled
+	closed bool  // the process is dead: posts are dropped
 }
 
 func newMailbox(limit int, schedule func(func()), unwound func(error)) *mailbox {
@@ -108,13 +108,6 @@ func (m *mailbox) PostSystemMessage(message any) {
 	m.mu.Lock()
 	m.system = append(m.system, message)
 	m.wakeLocked()
-}
-
-// register sets where to deliver.
-func (m *mailbox) register(inv invoker) {
-	m.mu.Lock()
-	m.invoker = inv
-	m.mu.Unlock()
 }
 
 // Start lets the mailbox deliver.

@@ -41,7 +41,7 @@ func (r *tape) take(message any) {
 func newTestMailbox(limit int, inv invoker) (m *mailbox, unwound *[]error, done func()) {
 	pool, causes := newDispatcher(), []error{}
 	m = newMailbox(limit, pool.Schedule, func(cause error) { causes = append(causes, cause) })
-	m.register(inv)
+	m.invoker = inv
 	return m, &causes, func() { close(pool.closed) }
 }
 

@@ -150,7 +150,13 @@ func (r *registry) lookupLocked(name string) *Proc {
 // await returns the process of that name as soon as there is one.
 func (r *registry) await(ctx context.Context, name string) (*Proc, error) {
 	for {
-		p, shown := r.lookupOrWait(name)
+		r.mu.Lock()
+		p := r.lookupLocked(name)
+		if p == nil && r.shown == nil {
+			r.shown = make(chan struct{})
+		}
+		shown := r.shown
+		r.mu.Unlock()
 		if p != nil {
 			return p, nil
 		}
@@ -160,18 +166,6 @@ func (r *registry) await(ctx context.Context, name string) (*Proc, error) {
 			return nil, fmt.Errorf("waiting for process %s: %w: %w", name, ErrNoProc, context.Cause(ctx))
 		}
 	}
-}
-
-func (r *registry) lookupOrWait(name string) (*Proc, <-chan struct{}) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if p := r.lookupLocked(name); p != nil {
-		return p, nil
-	}
-	if r.shown == nil {
-		r.shown = make(chan struct{})
-	}
-	return nil, r.shown
 }
 
 // all returns the names that are taken, sorted.

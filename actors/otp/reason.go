@@ -41,7 +41,8 @@ const (
 	ErrNotSupervisor = sentinel("not a supervisor")
 )
 
-// Error values of supervisor requests, with OTP's words.
+// Error values of supervisor requests, with OTP's words; it has none for the last
+// two, which are [RestartRunning]'s.
 const (
 	ErrRunning         = sentinel("running")
 	ErrRestarting      = sentinel("restarting")
@@ -49,14 +50,8 @@ const (
 	ErrAlreadyPresent  = sentinel("already_present")
 	ErrSimpleOneForOne = sentinel("simple_one_for_one")
 	ErrMaxChildren     = sentinel("max_children")
-)
-
-// Error values of [RestartRunning] that OTP has no words for.
-const (
-	// ErrTemporary refuses to restart a child that is never restarted.
-	ErrTemporary = sentinel("temporary")
-	// ErrNotRunning refuses to restart a child that is stopped: see RestartChild.
-	ErrNotRunning = sentinel("not_running")
+	ErrTemporary       = sentinel("temporary")   // it is never restarted
+	ErrNotRunning      = sentinel("not_running") // it is stopped: see RestartChild
 )
 
 // Ignore is returned by Init to say that the process is not wanted: the start
