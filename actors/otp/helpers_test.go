@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"takt/actors/otp"
 	"takt/actors/otp/otptest"
 )
@@ -64,6 +66,26 @@ func sleeper() otp.Task {
 		<-ctx.Done()
 		return nil
 	}}
+}
+
+// startTask runs a task in a goroutine of its own and returns its process.
+func startTask(t *testing.T, sup otp.Target, label string, run func(ctx context.Context) error) *otp.Proc {
+	t.Helper()
+	began, failed := make(chan struct{}), make(chan error, 1)
+	go func() {
+		failed <- otp.RunTask(t.Context(), sup, label, func(ctx context.Context) error {
+			close(began)
+			return run(ctx)
+		})
+	}()
+	select {
+	case <-began:
+	case err := <-failed:
+		require.NoError(t, err)
+	}
+	infos, err := otp.WhichChildren(t.Context(), sup)
+	require.NoError(t, err)
+	return infos[0].Proc
 }
 
 // journal collects events, safe for concurrent use.

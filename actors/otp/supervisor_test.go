@@ -104,20 +104,17 @@ func TestMaxChildren(t *testing.T) {
 	t.Parallel()
 	sys := otptest.New(t)
 	root := otptest.Tree(t, sys, pool(otp.SupSpec{MaxChildren: 2}))
-	first, err := otp.StartTask(t.Context(), root, "a", sleeper())
-	require.NoError(t, err)
-	_, err = otp.StartDynamic(t.Context(), root, nil)
+	first := startTask(t, root, "a", waits)
+	_, err := otp.StartDynamic(t.Context(), root, nil)
 	require.NoError(t, err)
 	_, err = otp.StartDynamic(t.Context(), root, nil)
 	require.ErrorIs(t, err, otp.ErrMaxChildren)
-	_, err = otp.StartTask(t.Context(), root, "b", sleeper())
-	require.ErrorIs(t, err, otp.ErrMaxChildren)
+	require.ErrorIs(t, otp.RunTask(t.Context(), root, "b", waits), otp.ErrMaxChildren)
 	infos, err := otp.WhichChildren(t.Context(), root)
 	require.NoError(t, err)
 	require.Len(t, infos, 2)
 	require.NoError(t, otp.TerminateProc(t.Context(), root, first))
-	_, err = otp.StartTask(t.Context(), root, "b", sleeper())
-	require.NoError(t, err)
+	startTask(t, root, "b", waits)
 }
 
 func TestInstancesAreStoppedAtOnce(t *testing.T) {
@@ -127,8 +124,7 @@ func TestInstancesAreStoppedAtOnce(t *testing.T) {
 		root := otptest.Tree(t, sys, pool(otp.SupSpec{}))
 		held := make(chan struct{})
 		for range 100 {
-			_, err := otp.StartTask(t.Context(), root, "deaf", otp.Task{Run: func(context.Context) error { <-held; return nil }})
-			require.NoError(t, err)
+			startTask(t, root, "deaf", func(context.Context) error { <-held; return nil })
 		}
 		synctest.Wait()
 		begin := time.Now()
@@ -337,8 +333,7 @@ func TestTree(t *testing.T) {
 	_, err := otp.CountChildren(t.Context(), root)
 	require.NoError(t, err)
 	for i := range 3 {
-		_, err := otp.StartTask(t.Context(), sys.Ref("root/pool"), fmt.Sprint(i), sleeper())
-		require.NoError(t, err)
+		startTask(t, sys.Ref("root/pool"), fmt.Sprint(i), waits)
 	}
 	otptest.Eventually(t, func() bool { return sys.Tree(false)[0].Children[2].Status == otp.StatusTerminated }, "once has ended again")
 
