@@ -56,7 +56,7 @@ func (s *supervisor) startChild(spec *ChildSpec) (*Proc, error) {
 	if err := spec.check(s.spec.AutoShutdown); err != nil {
 		return nil, err
 	}
-	if old := s.rowByID(spec.ID); old != nil {
+	if old := s.row(withID(spec.ID)); old != nil {
 		if old.alive() {
 			return nil, &AlreadyStartedError{Proc: old.proc}
 		}
@@ -87,31 +87,24 @@ func (s *supervisor) startInstance(args any) (*Proc, error) {
 	if !s.dynamic() {
 		return nil, &SpecError{Problem: "invalid_child_spec", Value: args}
 	}
-	s.mu.Lock()
-	full := s.fullLocked()
-	s.mu.Unlock()
+	full := false
+	s.update(func() { full = s.fullLocked() })
 	if full {
 		return nil, ErrMaxChildren
 	}
 	row := &child{spec: &s.spec.Children[0], args: args}
-	if err := row.name(); err != nil {
-		return nil, err
+	var err error
+	if row.spec.Key != nil { // its panic is the start's failure, not ours
+		protect(func() { row.key = row.spec.Key(args) }, func(reason error) { err = reason })
 	}
-	p, err := s.start(row)
 	if err != nil {
 		return nil, err
 	}
-	s.set(row, p)
-	return p, nil
-}
-
-// name asks the template for the instance's key. That is the user's code in our
-// goroutine: its panic is the start's failure, not ours.
-func (c *child) name() (err error) {
-	if c.spec.Key != nil {
-		protect(func() { c.key = c.spec.Key(c.args) }, func(reason error) { err = reason })
+	p, err := s.start(row)
+	if err == nil {
+		s.set(row, p)
 	}
-	return err
+	return p, err
 }
 
 // TerminateChild stops a child and cancels its pending restart. Its
@@ -179,9 +172,11 @@ func DeleteChild(ctx context.Context, sup Target, id string) error {
 	})
 }
 
+func withID(id string) func(*child) bool { return func(c *child) bool { return c.spec.ID == id } }
+
 // find returns the row of that id, or OTP's complaint.
 func (s *supervisor) find(id string) (*child, error) {
-	row := s.rowByID(id)
+	row := s.row(withID(id))
 	switch {
 	case s.dynamic():
 		return nil, ErrSimpleOneForOne

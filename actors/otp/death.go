@@ -63,13 +63,8 @@ func (p *Proc) bury(stuck bool) (first bool) {
 	if !begun && p.up != nil {
 		close(p.up)
 	}
-	p.tell(reason)
-	return true
-}
 
-// tell calls the watchers: the last thing that a process does, so that they find
-// all its traces removed and its orphans adopted.
-func (p *Proc) tell(reason error) {
+	// Last of all, so that watchers find all traces removed and orphans adopted.
 	p.mu.Lock()
 	watchers := p.watchers
 	p.watchers, p.told = nil, true
@@ -77,6 +72,7 @@ func (p *Proc) tell(reason error) {
 	for w := range watchers {
 		w.f(reason)
 	}
+	return true
 }
 
 // orphaned is called for a child whose supervisor died without stopping it. It

@@ -82,11 +82,9 @@
 //
 // protoactor is the engine of the servers: an actor each, messages by its PIDs, a
 // receiver middleware that counts them and their time ([Proc.Handled]). A parcel
-// comes back from the mailbox with its answer, so a full or dead process refuses
-// at once, and the middleware sees a batch as one message: a call takes 0.2 to
-// 0.35 of a RequestFuture (BenchmarkOTPCall, BenchmarkNativeCall).
-//
-// Its other means are not used. Its supervision restarts in place, with the old
-// queue and the old timers, all children at once; its futures learn of a crash by
-// timeout; its mailboxes cannot refuse. One file (engine.go) knows it.
+// comes back from the mailbox with its answer, so that a full or dead process
+// refuses at once; the middleware sees a batch as one message. A call takes 0.2 to
+// 0.35 of a RequestFuture. The rest is not used: its supervision restarts in place,
+// with the old queue and timers, all children at once; its futures learn of a
+// crash by timeout; its mailboxes cannot refuse. Only engine.go knows it.
 package otp

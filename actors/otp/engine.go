@@ -155,10 +155,6 @@ func (w *wrapper) InvokeUserMessage(message any) {
 // maxIdle is how many goroutines a dispatcher keeps warm.
 const maxIdle = 64
 
-// throughput satisfies protoactor's dispatcher interface; our mailbox leaves
-// fairness to Go's preemption.
-const throughput = 300
-
 // dispatcher runs mailboxes and tasks on kept goroutines. A fresh goroutine per
 // wake-up would spend more time on growing its stack than on the message.
 type dispatcher struct {
@@ -180,8 +176,9 @@ func (d *dispatcher) Schedule(fn func()) {
 	}
 }
 
-// Throughput is part of protoactor's interface.
-func (*dispatcher) Throughput() int { return throughput }
+// Throughput is part of protoactor's interface; our mailbox leaves fairness to
+// Go's preemption.
+func (*dispatcher) Throughput() int { return 300 }
 
 // run runs fn, then what comes, unless enough goroutines wait for that. A
 // function that calls runtime.Goexit ends this goroutine only.

@@ -100,19 +100,14 @@ func (s *System) log(e Event) {
 		Str("detail", e.Detail).Int("restarts", e.Restarts).Msg("supervision")
 }
 
-const (
-	dumpSize = 64 << 10
-	dumpGap  = time.Second // a dump stops the world: not one per abandoned process
-)
-
-// dump returns the stacks of all goroutines, or nothing when it has done so
-// just before.
+// dump returns the stacks of all goroutines. It stops the world for that, so it
+// returns nothing when it has done so within a second.
 func (s *System) dump() []byte {
 	now := time.Now().UnixNano()
 	last := s.dumped.Load()
-	if now-last < int64(dumpGap) || !s.dumped.CompareAndSwap(last, now) {
+	if now-last < int64(time.Second) || !s.dumped.CompareAndSwap(last, now) {
 		return nil
 	}
-	stack := make([]byte, dumpSize)
+	stack := make([]byte, 64<<10)
 	return stack[:runtime.Stack(stack, true)]
 }

@@ -106,9 +106,6 @@ func (r *registry) reserve(name string, p *Proc) *Proc {
 // publish makes p visible under name, unless it became an orphan meanwhile, and
 // wakes those who wait for a name.
 func (r *registry) publish(name string, p *Proc) {
-	if name == "" {
-		return
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.owners[name].p != p {

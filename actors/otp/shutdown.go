@@ -2,6 +2,7 @@ package otp
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -9,8 +10,6 @@ import (
 
 // Report is what [System.Shutdown] has to say.
 type Report struct {
-	// Took is how long it lasted.
-	Took time.Duration
 	// Killed is true if the time was over and the rest was killed.
 	Killed bool
 	// Leaked are the processes that could not be stopped, by path.
@@ -30,13 +29,9 @@ func (r Report) Clean() bool { return len(r.Leaked) == 0 }
 // ends, what is left is killed. Nothing can be started afterwards; a second
 // Shutdown only reports.
 func (s *System) Shutdown(ctx context.Context) Report {
-	begin := time.Now()
-	s.mu.Lock()
-	first := !s.closed
-	s.closed = true
-	s.mu.Unlock()
-
 	var report Report
+	var first bool
+	s.update(func() { first, s.closed = !s.closed, true })
 	for rest := s.remaining(); len(rest) > 0; rest = s.remaining() {
 		for _, p := range rest {
 			report.Killed = !s.stop(ctx, p) || report.Killed
@@ -45,13 +40,12 @@ func (s *System) Shutdown(ctx context.Context) Report {
 	if first {
 		s.engine.close()
 	}
-	s.mu.Lock()
-	for p, since := range s.leaked {
-		report.Leaked = append(report.Leaked, Leak{Path: p.Path(), Since: since})
-	}
-	s.mu.Unlock()
+	s.update(func() {
+		for p, since := range s.leaked {
+			report.Leaked = append(report.Leaked, Leak{Path: p.Path(), Since: since})
+		}
+	})
 	slices.SortFunc(report.Leaked, func(a, b Leak) int { return strings.Compare(a.Path, b.Path) })
-	report.Took = time.Since(begin)
 	return report
 }
 
@@ -70,14 +64,12 @@ func (s *System) stop(ctx context.Context, p *Proc) bool {
 }
 
 // remaining returns what has to be stopped, in order.
-func (s *System) remaining() []*Proc {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	all := slices.Clone(s.tops)
-	slices.Reverse(all)
-	for p := range s.orphans {
-		all = append(all, p)
-	}
+func (s *System) remaining() (all []*Proc) {
+	s.update(func() {
+		all = slices.Clone(s.tops)
+		slices.Reverse(all)
+		all = slices.AppendSeq(all, maps.Keys(s.orphans))
+	})
 	return all
 }
 

@@ -160,11 +160,6 @@ func (s *supervisor) update(change func()) {
 	change()
 }
 
-// rowByID returns the row of that id, nil if there is none.
-func (s *supervisor) rowByID(id string) *child {
-	return s.row(func(c *child) bool { return c.spec.ID == id })
-}
-
 // rowOf returns the row or instance whose (last) process is p.
 func (s *supervisor) rowOf(p *Proc) *child {
 	if s.dynamic() {
@@ -173,6 +168,7 @@ func (s *supervisor) rowOf(p *Proc) *child {
 	return s.row(func(c *child) bool { return c.proc == p })
 }
 
+// row returns the first row of that kind, nil if there is none.
 func (s *supervisor) row(is func(*child) bool) *child {
 	if i := slices.IndexFunc(s.rows, is); i >= 0 {
 		return s.rows[i]

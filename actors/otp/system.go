@@ -52,13 +52,9 @@ type System struct {
 // New makes a system. It starts nothing; end it with [System.Shutdown].
 func New(opts Options) *System {
 	return &System{
-		opts:    opts,
-		names:   newRegistry(),
-		engine:  newEngine(opts.Logger),
-		born:    time.Now(),
+		opts: opts, names: newRegistry(), engine: newEngine(opts.Logger), born: time.Now(),
 		base:    context.Background(), //nolint:forbidigo // processes outlive every caller
-		orphans: map[*Proc]struct{}{},
-		leaked:  map[*Proc]time.Time{},
+		orphans: map[*Proc]struct{}{}, leaked: map[*Proc]time.Time{},
 	}
 }
 

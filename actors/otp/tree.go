@@ -50,7 +50,10 @@ func (s *System) Tree(instances bool) []Node {
 	tops := slices.Clone(s.tops)
 	leaks := make(map[string]int, len(s.leaked))
 	for p := range s.leaked {
-		leaks[p.place()]++
+		if p.cheap {
+			p = p.parent.p // its own place went with it
+		}
+		leaks[p.Path()]++
 	}
 	s.mu.Unlock()
 	nodes := make([]Node, 0, len(tops))
@@ -60,15 +63,6 @@ func (s *System) Tree(instances bool) []Node {
 		nodes = append(nodes, n)
 	}
 	return nodes
-}
-
-// place returns the path of the node that counts p when it has leaked: its own,
-// unless that went with it.
-func (p *Proc) place() string {
-	if p.cheap {
-		return p.parent.p.Path()
-	}
-	return p.Path()
 }
 
 // node describes a process.
