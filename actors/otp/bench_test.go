@@ -162,22 +162,8 @@ func BenchmarkNativeSpawn(b *testing.B) {
 	}
 }
 
-// BenchmarkOTPTask runs a supervised task from start to end.
-func BenchmarkOTPTask(b *testing.B) {
-	sys := benchSystem(b)
-	sup := taskSupervisor(b, sys)
-	task := otp.Task{Run: func(context.Context) error { return nil }}
-	b.ReportAllocs()
-	for b.Loop() {
-		p, err := otp.StartTask(b.Context(), sup, "request", task)
-		if err != nil {
-			b.Fatal(err)
-		}
-		<-p.Done()
-	}
-}
-
-// BenchmarkOTPRunTask does the same in the caller's goroutine.
+// BenchmarkOTPRunTask runs a supervised task from start to end, beside
+// BenchmarkGoroutine.
 func BenchmarkOTPRunTask(b *testing.B) {
 	sys := benchSystem(b)
 	sup := taskSupervisor(b, sys)

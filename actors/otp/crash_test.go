@@ -142,13 +142,6 @@ func TestCrashWhileStarting(t *testing.T) {
 		"the task's start function": func(crash func()) otp.ChildSpec {
 			return otp.ChildSpec{Task: func() otp.Task { crash(); return sleeper() }}
 		},
-		"the task's Init": func(crash func()) otp.ChildSpec {
-			return otp.ChildSpec{Task: func() otp.Task {
-				task := sleeper()
-				task.Init = func(context.Context) error { crash(); return nil }
-				return task
-			}}
-		},
 		"the supervisor's start function": func(crash func()) otp.ChildSpec {
 			return otp.ChildSpec{Supervisor: func() otp.SupSpec { crash(); return otp.SupSpec{} }}
 		},

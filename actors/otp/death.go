@@ -46,7 +46,7 @@ func (p *Proc) bury(stuck bool) (first bool) {
 	if stuck {
 		p.sys.emit(Event{Kind: EventAbandoned, Proc: p, Reason: reason, Stack: p.sys.dump()})
 	}
-	if begun && (!p.cheap || !orderly(reason)) {
+	if begun && (!p.inline || !orderly(reason)) {
 		p.sys.emit(Event{Kind: EventExit, Proc: p, Reason: reason})
 	}
 	p.sys.names.release(p.name, p)
@@ -60,7 +60,7 @@ func (p *Proc) bury(stuck bool) (first bool) {
 		p.sys.forget(p)
 	}
 	close(p.done)
-	if !begun && p.up != nil {
+	if !begun {
 		close(p.up)
 	}
 

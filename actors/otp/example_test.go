@@ -134,7 +134,7 @@ func ExampleDynamic() {
 	// (none) max_children
 }
 
-func ExampleStartTask() {
+func ExampleRunTask() {
 	sys := otp.New(otp.Options{OnEvent: func(otp.Event) {}})
 	ctx := context.Background()
 	defer sys.Shutdown(ctx)
@@ -148,13 +148,12 @@ func ExampleStartTask() {
 	if err != nil {
 		fmt.Println(err)
 	}
-	p, err := otp.StartTask(ctx, requests, "GET /", otp.Task{Run: func(context.Context) error {
+	err = otp.RunTask(ctx, requests, "GET /", func(context.Context) error {
+		fmt.Println(sys.Tree(true)[0].Children[0].Path)
 		return errors.New("no luck")
-	}})
-	if err != nil {
-		fmt.Println(err)
-	}
-	<-p.Done()
-	fmt.Println(p.Path(), p.Reason())
-	// Output: requests/GET / no luck
+	})
+	fmt.Println(err)
+	// Output:
+	// requests/GET /
+	// no luck
 }

@@ -28,14 +28,14 @@ type Proc struct {
 	name   string // registered name; empty: none
 	spec   *ChildSpec
 	parent *supervisor // nil: no supervisor
-	cheap  bool        // made by StartTask or RunTask: no events, no note to its supervisor
+	inline bool        // runs in the goroutine of RunTask: no row at its supervisor, few events
 	born   time.Time
 
 	// What it is: a task has neither part, a supervisor has both.
 	server     *server
 	supervisor *supervisor
 
-	up     chan struct{}   // closed when Init is over, well or not; nil: it has none
+	up     chan struct{}   // closed when Init is over, well or not; nil: it runs inline
 	done   chan struct{}   // closed when it is dead
 	ctx    context.Context //nolint:containedctx // the process's own, handed to its callbacks
 	cancel context.CancelCauseFunc
@@ -246,9 +246,7 @@ func (p *Proc) succeed() {
 	}
 	p.mu.Unlock()
 	p.sys.names.publish(p.name, p)
-	if p.up != nil {
-		close(p.up)
-	}
+	close(p.up)
 }
 
 // startError returns why Init failed. Only valid after up was closed.

@@ -1,11 +1,9 @@
 package otp
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"strconv"
-	"time"
 )
 
 // startRows starts the given rows in order, up to the first failure.
@@ -65,44 +63,6 @@ func (s *supervisor) newChild(row *child) (p *Proc, begin func()) {
 	p = s.p.sys.newProc(label, name, row.spec)
 	p.parent = s
 	return p, p.furnish(row.args)
-}
-
-// startTask is StartTask, in the caller's goroutine.
-func (s *supervisor) startTask(ctx context.Context, label string, t Task) (*Proc, error) {
-	p := s.newTask(s.p.sys.base, label)
-	if t.Init != nil {
-		p.up = make(chan struct{})
-	} else {
-		p.phase, p.begun = running, true
-	}
-	if err := s.admit(p); err != nil {
-		p.cancel(err)
-		return nil, err
-	}
-	p.sys.engine.pool.Schedule(func() { p.runTask(func() Task { return t }) })
-	if p.up == nil {
-		return p, nil
-	}
-	select {
-	case <-p.up:
-		if err := p.startError(); err != nil {
-			return nil, err
-		}
-		return p, nil
-	case <-ctx.Done():
-		p.Kill()
-		return nil, context.Cause(ctx)
-	}
-}
-
-// newTask makes a task's process.
-func (s *supervisor) newTask(ctx context.Context, label string) *Proc {
-	p := &Proc{
-		sys: s.p.sys, id: s.p.sys.nextID.Add(1), cheap: true, parent: s, born: time.Now(),
-		label: label, done: make(chan struct{}),
-	}
-	p.ctx, p.cancel = context.WithCancelCause(ctx)
-	return p
 }
 
 // admit links a task, if there is room.

@@ -1,7 +1,6 @@
 package otp_test
 
 import (
-	"context"
 	"errors"
 	"sync"
 	"sync/atomic"
@@ -83,42 +82,4 @@ func TestStressStartStop(t *testing.T) {
 	}
 	workers.Wait()
 	require.Empty(t, sys.Names())
-}
-
-// TestStressTasks starts tasks while their supervisor is killed again and again.
-func TestStressTasks(t *testing.T) {
-	t.Parallel()
-	sys := otptest.New(t, func(o *otp.Options) { o.OnEvent = func(otp.Event) {} })
-	otptest.Tree(t, sys, otp.SupSpec{Intensity: 1 << 30, Period: time.Hour, Children: []otp.ChildSpec{
-		{ID: "pool", Supervisor: func() otp.SupSpec { return pool(otp.SupSpec{}) }},
-	}})
-	ref := sys.Ref("root/pool")
-	var workers sync.WaitGroup
-	var running atomic.Int64
-	for range 10 {
-		workers.Go(func() {
-			for range 500 {
-				p, err := otp.StartTask(t.Context(), ref, "x", otp.Task{Run: func(ctx context.Context) error {
-					running.Add(1)
-					defer running.Add(-1)
-					return ctx.Err()
-				}})
-				var gone *otp.DownError
-				switch {
-				case err == nil:
-					<-p.Done()
-				case !errors.As(err, &gone):
-					t.Error(err)
-				}
-			}
-		})
-	}
-	for range 50 {
-		p, err := ref.Await(t.Context())
-		require.NoError(t, err)
-		p.Kill()
-		<-p.Done()
-	}
-	workers.Wait()
-	otptest.Eventually(t, func() bool { return running.Load() == 0 }, "all tasks have ended")
 }

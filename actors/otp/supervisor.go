@@ -23,8 +23,8 @@ type supervisor struct {
 	rows      []*child           // in start order
 	instances map[*Proc]*child   // of a Dynamic supervisor, by last incarnation
 	links     map[*Proc]struct{} // processes that hear of our end
-	tasks     int                // those among links that StartTask made
-	open      bool               // StartTask is welcome
+	tasks     int                // those among links that run inline
+	open      bool               // RunTask is welcome
 	gone      bool               // we are dead: no more links
 }
 
@@ -224,11 +224,11 @@ func (s *supervisor) linked() []*Proc {
 func (s *supervisor) lost(p *Proc, begun bool, reason error) {
 	s.mu.Lock()
 	delete(s.links, p)
-	if p.cheap {
+	if p.inline {
 		s.tasks--
 	}
 	s.mu.Unlock()
-	if begun && !p.cheap {
+	if begun && !p.inline {
 		s.p.server.send(Msg{Kind: InfoMsg, Body: childEnded{p, reason}})
 	}
 }

@@ -3,7 +3,6 @@ package otp_test
 import (
 	"context"
 	"fmt"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,82 +21,6 @@ func pool(spec otp.SupSpec) otp.SupSpec {
 		TaskArgs: func(any) otp.Task { return sleeper() },
 	}}
 	return spec
-}
-
-func TestStartTask(t *testing.T) {
-	t.Parallel()
-	t.Run("ends with what Run returns", func(t *testing.T) {
-		t.Parallel()
-		var seen journal
-		sys := otptest.New(t, seen.hook)
-		root := otptest.Tree(t, sys, pool(otp.SupSpec{}))
-		for _, tc := range []struct {
-			run  func(ctx context.Context) error
-			want error
-		}{
-			{func(context.Context) error { return nil }, otp.ErrNormal},
-			{func(context.Context) error { return otp.Shutdown("enough") }, otp.ErrShutdown},
-			{func(context.Context) error { return errBoom }, errBoom},
-			{func(context.Context) error { panic(errBoom) }, errBoom},
-		} {
-			p, err := otp.StartTask(t.Context(), root, "request", otp.Task{Run: tc.run})
-			require.NoError(t, err)
-			require.ErrorIs(t, otptest.Ended(t, p), tc.want)
-			require.Equal(t, "root/request", p.Path())
-		}
-		require.True(t, root.Alive())
-		require.Len(t, seen.of(otp.EventExit), 2, "orderly ends are not worth an event")
-	})
-	t.Run("is stopped with its supervisor", func(t *testing.T) {
-		t.Parallel()
-		sys := otptest.New(t)
-		root := otptest.Tree(t, sys, pool(otp.SupSpec{}))
-		var causes sync.Map
-		var tasks []*otp.Proc
-		for i := range 50 {
-			p, err := otp.StartTask(t.Context(), root, "request", otp.Task{Run: func(ctx context.Context) error {
-				<-ctx.Done()
-				causes.Store(i, context.Cause(ctx))
-				return ctx.Err()
-			}})
-			require.NoError(t, err)
-			tasks = append(tasks, p)
-		}
-		otptest.Crash(t, root, otp.ErrShutdown)
-		for i, p := range tasks {
-			require.Equal(t, otp.ErrShutdown, p.Reason())
-			cause, _ := causes.Load(i)
-			if cause != nil { // else it was stopped before it ran
-				require.Equal(t, otp.ErrShutdown, cause)
-			}
-		}
-		_, err := otp.StartTask(t.Context(), root, "late", sleeper())
-		var down *otp.DownError
-		require.ErrorAs(t, err, &down)
-	})
-	t.Run("waits for Init", func(t *testing.T) {
-		t.Parallel()
-		sys := otptest.New(t)
-		root := otptest.Tree(t, sys, pool(otp.SupSpec{}))
-		task := sleeper()
-		task.Init = func(context.Context) error { return errBoom }
-		_, err := otp.StartTask(t.Context(), root, "request", task)
-		require.ErrorIs(t, err, errBoom)
-		n, err := otp.CountChildren(t.Context(), root)
-		require.NoError(t, err)
-		require.Equal(t, otp.Counts{Specs: 1}, n)
-	})
-	t.Run("needs a dynamic supervisor", func(t *testing.T) {
-		t.Parallel()
-		sys := otptest.New(t)
-		otptest.Tree(t, sys, otp.SupSpec{Children: []otp.ChildSpec{{ID: "a", Task: sleeper}}})
-		_, err := otp.StartTask(t.Context(), sys.Ref("root"), "x", sleeper())
-		require.ErrorIs(t, err, otp.ErrNotSupervisor)
-		_, err = otp.StartTask(t.Context(), sys.Ref("root/a"), "x", sleeper())
-		require.ErrorIs(t, err, otp.ErrNotSupervisor)
-		_, err = otp.StartTask(t.Context(), sys.Ref("nobody"), "x", sleeper())
-		require.ErrorIs(t, err, otp.ErrNoProc)
-	})
 }
 
 func TestMaxChildren(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // Task is what a process without a mailbox does: Run in a goroutine. The
@@ -15,9 +16,7 @@ import (
 // counts as the reason that was asked for. A Run that does not return in its
 // shutdown time is abandoned.
 type Task struct {
-	// Init may be nil. The starter waits for it.
-	Init func(ctx context.Context) error
-	Run  func(ctx context.Context) error
+	Run func(ctx context.Context) error
 }
 
 // runTask is the life of a task process.
@@ -35,11 +34,6 @@ func (p *Proc) live(mk func() Task) error {
 		return err
 	}
 	t := mk()
-	if t.Init != nil {
-		if err := t.Init(p.ctx); err != nil {
-			return err
-		}
-	}
 	p.succeed()
 	return t.Run(p.ctx)
 }
@@ -47,32 +41,16 @@ func (p *Proc) live(mk func() Task) error {
 // verdict turns what Run returned into the reason of the end.
 func (p *Proc) verdict(result error) error {
 	asked := p.why()
-	switch {
-	case asked != nil && (result == nil || errors.Is(result, context.Canceled) || errors.Is(result, asked)):
+	if asked != nil && (result == nil || errors.Is(result, context.Canceled) || errors.Is(result, asked)) {
 		return asked
-	case result == nil:
-		return ErrNormal
-	default:
-		return result
 	}
+	return result
 }
 
-// StartTask runs t as a temporary child of a [Dynamic] supervisor without going
-// through the supervisor's mailbox: a supervised goroutine for the price of
-// little more than a goroutine. label ends up in the path and need not be unique; the task
-// has no name. Only its abnormal ends are reported as events. ctx bounds the
-// wait for t.Init, if there is one. The error is a [*DownError] when the
-// supervisor is not running, and [ErrMaxChildren] when it is full.
-func StartTask(ctx context.Context, sup Target, label string, t Task) (*Proc, error) {
-	s, err := supervisorOf(sup)
-	if err != nil {
-		return nil, err
-	}
-	return s.startTask(ctx, label, t)
-}
-
-// RunTask runs fn as a temporary child of a [Dynamic] supervisor, as StartTask
-// does, but in the caller's goroutine, and returns when fn has returned.
+// RunTask runs fn as a temporary child of a [Dynamic] supervisor, in the caller's
+// goroutine and without going through the supervisor's mailbox, and returns when
+// fn has returned. label ends up in the path and need not be unique; the task has
+// no name. Only its abnormal ends are reported as events.
 //
 // fn's context is the process's: it has ctx's values and deadline and ends with
 // ctx, and with the reason as cause as soon as the process is told to end.
@@ -91,8 +69,11 @@ func RunTask(ctx context.Context, sup Target, label string, fn func(ctx context.
 	if err != nil {
 		return err
 	}
-	p := s.newTask(ctx, label)
-	p.phase, p.begun = running, true
+	p := &Proc{
+		sys: s.p.sys, id: s.p.sys.nextID.Add(1), label: label, parent: s, inline: true, born: time.Now(),
+		phase: running, begun: true, done: make(chan struct{}),
+	}
+	p.ctx, p.cancel = context.WithCancelCause(ctx)
 	if err := s.admit(p); err != nil {
 		p.cancel(err)
 		return err
@@ -121,11 +102,10 @@ func (p *Proc) leave(result error) error {
 		return result
 	}
 	p.mu.Lock()
-	reason, late := p.reason, p.stuck
-	p.mu.Unlock()
-	if late && result == nil || errors.Is(result, context.Canceled) ||
+	defer p.mu.Unlock()
+	if p.stuck && result == nil || errors.Is(result, context.Canceled) ||
 		result != nil && errors.Is(result, context.Cause(p.ctx)) {
-		return &EndedError{Reason: reason, Err: result}
+		return &EndedError{Reason: p.reason, Err: result}
 	}
 	return result
 }

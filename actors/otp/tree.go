@@ -50,7 +50,7 @@ func (s *System) Tree(instances bool) []Node {
 	tops := slices.Clone(s.tops)
 	leaks := make(map[string]int, len(s.leaked))
 	for p := range s.leaked {
-		if p.cheap {
+		if p.inline {
 			p = p.parent.p // its own place went with it
 		}
 		leaks[p.Path()]++
@@ -133,7 +133,7 @@ func (s *supervisor) table(instances bool) []child {
 		rows = append(rows, *row)
 	}
 	for p := range s.links {
-		if p.cheap {
+		if p.inline {
 			rows = append(rows, child{spec: p.spec, proc: p})
 		}
 	}
