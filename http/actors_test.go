@@ -34,7 +34,7 @@ func setupActors(t *testing.T, replace func(*takthttp.Deps)) *bundle {
 		}})
 		require.NoError(t, err)
 		t.Cleanup(func() { sys.Shutdown(context.WithoutCancel(t.Context())) })
-		d.Queue, d.Requests = q, levelled{h}
+		d.Queue, d.Requests = q, h
 		replace(d)
 	})
 }
@@ -73,11 +73,4 @@ func TestPanicOfARequestActorIsLoggedAndCostsItOnly(t *testing.T) {
 	require.Contains(t, b.logs.String(), "a defect")
 	require.Contains(t, b.logs.String(), `"request_id":"the-one"`)
 	require.Equal(t, 200, b.send("GET", "/api/builds", key(), "").status)
-}
-
-// levelled puts heijunka in front, as cmd/takt does.
-type levelled struct{ *heijunka.Heijunka }
-
-func (l levelled) Do(ctx context.Context, w takthttp.Work, fn func(context.Context) error) error {
-	return l.Heijunka.Do(ctx, store.Work{Domain: w.Domain, Route: w.Route, ID: w.ID, Key: w.Key}, fn)
 }

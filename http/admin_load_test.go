@@ -128,7 +128,7 @@ func TestOperatorsSeeAndChangeTheLoad(t *testing.T) {
 // overloaded refuses everything.
 type overloaded struct{}
 
-func (overloaded) Do(context.Context, takthttp.Work, func(context.Context) error) error {
+func (overloaded) Do(context.Context, store.Work, func(context.Context) error) error {
 	return &store.Error{
 		Code: store.Overloaded, Message: "Overloaded", RetryAfter: 1500 * time.Millisecond,
 		Overload: &store.Overload{Rule: "regular", Load: 960, Limit: 960},

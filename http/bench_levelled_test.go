@@ -18,7 +18,6 @@ import (
 	"takt/actors/otp"
 	"takt/actors/pubsub"
 	"takt/actors/request"
-	takthttp "takt/http"
 	"takt/store"
 	"takt/store/postgres"
 )
@@ -26,7 +25,7 @@ import (
 // bare runs requests as processes without levelling.
 type bare struct{ request.Requests }
 
-func (r bare) Do(ctx context.Context, w takthttp.Work, fn func(context.Context) error) error {
+func (r bare) Do(ctx context.Context, w store.Work, fn func(context.Context) error) error {
 	return r.Run(ctx, w.Domain, w.Route, fn)
 }
 
@@ -43,7 +42,7 @@ func BenchmarkLevelled(b *testing.B) {
 	}})
 	require.NoError(b, err)
 	b.Cleanup(func() { sys.Shutdown(context.Background()) })
-	on, process, off := benchServerWith(b, levelled{h}), benchServerWith(b, bare{requests}), benchServer(b)
+	on, process, off := benchServerWith(b, h), benchServerWith(b, bare{requests}), benchServer(b)
 
 	for b.Loop() {
 		var toProcess, toOff, rates []float64

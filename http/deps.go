@@ -107,24 +107,15 @@ type Announcer interface {
 	WorkerUpdated(u store.WorkerUpdate)
 }
 
-// Work describes a request to those who level the load.
-type Work struct {
-	// Domain is what it competes with: see domain.
-	Domain string
-	// Route and ID are for names and for operators.
-	Route, ID string
-	// Key is what it is about.
-	Key string
-}
-
-// Requests runs requests, each as an actor of its own, as many as there is room
+// Requests runs requests, each as a process of its own, as many as there is room
 // for.
 type Requests interface {
-	// Do runs fn and returns its error, or why fn could not run to its end.
-	// It never returns while fn runs: fn uses what belongs to its caller. Errors
-	// beside fn's: Overloaded, Unavailable. One that has a method Overload is
-	// shown with rule, load and limit.
-	Do(ctx context.Context, w Work, fn func(ctx context.Context) error) error
+	// Do runs fn and returns its error, or why fn could not run to its end. fn's
+	// context ends with ctx, or when the process is told to end. Do never returns
+	// while fn runs: fn uses what belongs to its caller. Errors beside fn's:
+	// Overloaded, Unavailable. One that has a method Overload is shown with rule,
+	// load and limit.
+	Do(ctx context.Context, w store.Work, fn func(ctx context.Context) error) error
 }
 
 // Load shows and changes how the load is levelled. Changes hold for while, or

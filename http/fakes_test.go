@@ -151,7 +151,7 @@ func (f failing) Finish(_ context.Context, _ store.Result, place func() error) (
 // request actor does.
 type inline struct{}
 
-func (inline) Do(ctx context.Context, _ takthttp.Work, fn func(context.Context) error) (err error) {
+func (inline) Do(ctx context.Context, _ store.Work, fn func(context.Context) error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = errors.New("request panicked")

@@ -26,7 +26,7 @@ type agreeing struct {
 	Queue
 }
 
-func (agreeing) Do(ctx context.Context, _ Work, fn func(context.Context) error) error {
+func (agreeing) Do(ctx context.Context, _ store.Work, fn func(context.Context) error) error {
 	return fn(ctx)
 }
 func (agreeing) Full(context.Context) bool       { return false }

@@ -112,8 +112,8 @@ func (s *Server) guard(c echo.Context, r route, serve func(echo.Context, route) 
 }
 
 // work describes a request to those who level the load.
-func work(c echo.Context, r route) Work {
-	return Work{Domain: r.domain.String(), Route: r.path, ID: requestID(c), Key: c.Request().URL.Path}
+func work(c echo.Context, r route) store.Work {
+	return store.Work{Domain: r.domain.String(), Route: r.path, ID: requestID(c), Key: c.Request().URL.Path, Limit: r.domain.limit()}
 }
 
 // serveActor runs the handler as a request actor.

@@ -3,6 +3,7 @@ package http
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"github.com/labstack/echo/v4"
 )
@@ -21,6 +22,15 @@ const (
 
 func (d domain) String() string {
 	return [...]string{"fleet", "submit", "transfer", "query", "hook", "ops"}[d]
+}
+
+// limit is how long a request usually may take; operators are shown those that
+// take longer.
+func (d domain) limit() time.Duration {
+	if d == transfer {
+		return time.Hour
+	}
+	return 30 * time.Second
 }
 
 // handler serves a route. ctx is that of the request actor; it ends with the

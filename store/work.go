@@ -2,16 +2,18 @@ package store
 
 import "time"
 
-// Work describes a request to those who level the load.
+// Work describes a request to those who level the load, and to operators. It is
+// handed on as it is, from the HTTP server to the process that runs the request.
 type Work struct {
-	// Domain is what it competes with for places.
+	// Domain is what the request competes with: fleet, submit, transfer, query or
+	// hook. An unknown one is a defect and fails.
 	Domain string
-	// Route and ID are shown to operators.
+	// Route names the request in the tree, ID is the request's own.
 	Route, ID string
 	// Key is what it is about: requests with the same key go to the same pool, if
 	// there is a choice.
 	Key string
-	// Limit is how long a request of this route may run; operators are shown those
-	// that run longer. 0: for ever.
+	// Limit is how long a request of this route may usually take. One that runs
+	// longer is shown to operators and counted; it is not ended.
 	Limit time.Duration
 }

@@ -7,18 +7,9 @@ import (
 	"takt/actors/heijunka"
 	"takt/http"
 	"takt/http/api"
-	"takt/store"
 )
 
-// levelled makes heijunka run the HTTP server's requests.
-type levelled struct{ *heijunka.Heijunka }
-
-var _ http.Requests = levelled{}
-
-// Do implements http.Requests.
-func (l levelled) Do(ctx context.Context, w http.Work, fn func(ctx context.Context) error) error {
-	return l.Heijunka.Do(ctx, store.Work{Domain: w.Domain, Route: w.Route, ID: w.ID, Key: w.Key}, fn)
-}
+var _ http.Requests = (*heijunka.Heijunka)(nil)
 
 // loadOf shows heijunka to operators.
 type loadOf struct{ h *heijunka.Heijunka }

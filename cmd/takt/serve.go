@@ -194,7 +194,7 @@ func (c *controller) plant(ctx context.Context) error {
 		Queue:    c.tree.Queue,
 		Tokens:   tokens,
 		Announce: announcer{bus: c.tree.Bus},
-		Requests: levelled{c.tree.Heijunka},
+		Requests: c.tree.Heijunka,
 		Files:    c.files,
 		Ready:    c.tree.Ready, VacuumHeldBack: c.tree.VacuumHeldBack,
 		Tree:     c.describe,
