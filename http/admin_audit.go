@@ -2,10 +2,11 @@ package http
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net"
 	"net/http"
-	"strconv"
+	"strings"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -23,74 +24,97 @@ const (
 	auditPatience = 2 * time.Second
 	// auditEffort is how long it is tried to write an outcome.
 	auditEffort = 10 * time.Minute
+	// maxReason is the longest reason, in bytes.
+	maxReason = 1000
 )
 
 var errSlowAudit = errors.New("the audit was not written in time")
 
-// handleAudit handles GET /admin/audit: what operators did, newest first.
-func (s *Server) handleAudit(ctx context.Context, c echo.Context) error {
-	limit := auditList
-	if v := c.QueryParam("limit"); v != "" {
-		n, err := strconv.Atoi(v)
-		if err != nil || n < 1 || n > maxAuditList {
-			return invalid("limit must be 1 to 1000")
-		}
-		limit = n
-	}
-	entries, err := s.deps.Audit.List(ctx, limit)
+// audit writes down what operators do, and shows it.
+type audit struct {
+	*shared
+	store      Audit
+	background func(run func(ctx context.Context))
+}
+
+// list handles GET /admin/audit: what operators did, newest first.
+func (h *audit) list(ctx context.Context, c echo.Context) (any, error) {
+	limit, err := limitParam(c, auditList, maxAuditList)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	out := api.Audit{Entries: []api.AuditEntry{}}
-	for _, e := range entries {
-		shown := api.AuditEntry{
+	entries, err := h.store.List(ctx, limit)
+	return api.Audit{Entries: each(entries, func(e store.AuditEntry) api.AuditEntry {
+		return api.AuditEntry{
 			ID: e.ID, At: api.FormatTime(e.At), Actor: e.Actor, Action: e.Action, Target: e.Target, Reason: e.Reason, Detail: e.Detail,
+			Outcome: optional(e.Outcome),
 		}
-		if e.Outcome != "" {
-			shown.Outcome = &e.Outcome
-		}
-		out.Entries = append(out.Entries, shown)
+	})}, err
+}
+
+// entry is what an operator does to what, and why.
+type entry struct {
+	action, target, reason string
+	detail                 map[string]any
+}
+
+// change is the detail of an entry that changes something to what body says.
+func change(body any) map[string]any { return map[string]any{"change": body} }
+
+// audited does something that is written down before and after.
+func (h *audit) audited(ctx context.Context, c echo.Context, what entry, do func(ctx context.Context) error) error {
+	e := h.begin(ctx, c, what)
+	err := do(ctx)
+	if !h.conclude(ctx, e, err) {
+		h.background(func(ctx context.Context) { h.concludeLater(ctx, e) })
 	}
-	return s.reply(c, http.StatusOK, out)
+	return err
 }
 
 // begin writes an entry before its action. If that is not possible, the action
 // goes on: the log has the entry, and conclude writes all of it.
-func (s *Server) begin(ctx context.Context, e *store.AuditEntry) {
+func (h *audit) begin(ctx context.Context, c echo.Context, what entry) *store.AuditEntry {
+	what.detail["request_id"] = requestID(c)
+	detail, err := json.Marshal(what.detail)
+	if err != nil {
+		detail = nil // can't be: plain values
+	}
+	e := &store.AuditEntry{
+		At: time.Now(), Actor: "admin@" + remoteHost(c.Request()), Action: what.action, Target: what.target, Reason: what.reason, Detail: detail,
+	}
 	ctx, cancel := context.WithTimeoutCause(ctx, auditPatience, errSlowAudit)
 	defer cancel()
-	id, err := s.deps.Audit.Append(ctx, *e)
 	level := zerolog.InfoLevel
-	if err != nil {
+	if e.ID, err = h.store.Append(ctx, *e); err != nil {
 		level = zerolog.WarnLevel
 	}
-	e.ID = id
-	s.log.WithLevel(level).Err(err).Int64("audit", id).Str("actor", e.Actor).Str("action", e.Action).Str("target", e.Target).
+	h.log.WithLevel(level).Err(err).Int64("audit", e.ID).Str("actor", e.Actor).Str("action", e.Action).Str("target", e.Target).
 		Str("reason", e.Reason).RawJSON("detail", e.Detail).Msg("operator")
+	return e
 }
 
 // conclude writes how the action ended. It reports whether that was possible.
-func (s *Server) conclude(ctx context.Context, e *store.AuditEntry, failed error) bool {
+func (h *audit) conclude(ctx context.Context, e *store.AuditEntry, failed error) bool {
 	e.Outcome = "done"
 	if failed != nil {
 		e.Outcome = failureOf(failed).Message
 	}
-	s.log.Info().Int64("audit", e.ID).AnErr("cause", failed).Str("outcome", e.Outcome).Msg("operator's action ended")
-	return s.writeOutcome(ctx, e) == nil
+	h.log.Info().Int64("audit", e.ID).AnErr("cause", failed).Str("outcome", e.Outcome).Msg("operator's action ended")
+	return h.writeOutcome(ctx, e) == nil
 }
 
-func (s *Server) writeOutcome(ctx context.Context, e *store.AuditEntry) error {
+func (h *audit) writeOutcome(ctx context.Context, e *store.AuditEntry) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, auditPatience, errSlowAudit)
 	defer cancel()
 	if e.ID != 0 {
-		return s.deps.Audit.Conclude(ctx, e.ID, e.Outcome)
+		return h.store.Conclude(ctx, e.ID, e.Outcome)
 	}
-	_, err := s.deps.Audit.Append(ctx, *e)
+	_, err := h.store.Append(ctx, *e)
 	return err
 }
 
 // concludeLater tries on: the database is away.
-func (s *Server) concludeLater(ctx context.Context, e *store.AuditEntry) {
+func (h *audit) concludeLater(ctx context.Context, e *store.AuditEntry) {
 	ctx, cancel := context.WithTimeoutCause(ctx, auditEffort, errSlowAudit)
 	defer cancel()
 	tick := time.NewTicker(time.Second)
@@ -98,14 +122,23 @@ func (s *Server) concludeLater(ctx context.Context, e *store.AuditEntry) {
 	for {
 		select {
 		case <-tick.C:
-			if s.writeOutcome(ctx, e) == nil {
+			if h.writeOutcome(ctx, e) == nil {
 				return
 			}
 		case <-ctx.Done():
-			s.log.Error().Err(context.Cause(ctx)).Int64("audit", e.ID).Str("outcome", e.Outcome).Msg("an outcome was not written")
+			h.log.Error().Err(context.Cause(ctx)).Int64("audit", e.ID).Str("outcome", e.Outcome).Msg("an outcome was not written")
 			return
 		}
 	}
+}
+
+// reason makes an operator's reason fit for the audit.
+func reason(v string) (string, error) {
+	v = strings.TrimSpace(text(v))
+	if len(v) > maxReason {
+		return "", invalid("reason must have at most 1000 bytes")
+	}
+	return v, nil
 }
 
 // remoteHost is the address of the other side, without its port.

@@ -2,7 +2,6 @@ package http
 
 import (
 	"context"
-	"net/http"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -11,48 +10,44 @@ import (
 	"takt/store"
 )
 
-// handleHeartbeat handles GET /admin/heartbeat: the time-outs in force.
-func (s *Server) handleHeartbeat(ctx context.Context, c echo.Context) error {
-	t, err := s.deps.Heartbeat.Timeouts(ctx)
-	if err != nil {
-		return err
-	}
-	return s.reply(c, http.StatusOK, heartbeatSettings(t))
+// timeouts shows and sets when builds and workers count as lost.
+type timeouts struct {
+	*audit
+	monitor Heartbeat
 }
 
-// handleHeartbeatPut handles PUT /admin/heartbeat: it checks, applies and saves.
-func (s *Server) handleHeartbeatPut(ctx context.Context, c echo.Context) error {
+// show handles GET /admin/heartbeat: the time-outs in force.
+func (h *timeouts) show(ctx context.Context, _ echo.Context) (any, error) {
+	t, err := h.monitor.Timeouts(ctx)
+	return heartbeatSettings(t), err
+}
+
+// put handles PUT /admin/heartbeat: it checks, applies and saves.
+func (h *timeouts) put(ctx context.Context, c echo.Context) (any, error) {
 	var body api.HeartbeatSettings
-	if _, err := s.readJSON(c, &body); err != nil {
-		return err
+	if _, err := readJSON(c, &body); err != nil {
+		return nil, err
 	}
 	why, err := reason(body.Reason)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if body.CheckInterval == nil && body.BuildTimeout == nil && body.WorkerTimeout == nil {
-		return invalid("check_interval, build_timeout or worker_timeout required")
+		return nil, invalid("check_interval, build_timeout or worker_timeout required")
 	}
-	before, err := s.deps.Heartbeat.Timeouts(ctx)
+	before, err := h.monitor.Timeouts(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	after := before
 	setSeconds(&after.CheckInterval, body.CheckInterval)
 	setSeconds(&after.BuildTimeout, body.BuildTimeout)
 	setSeconds(&after.WorkerTimeout, body.WorkerTimeout)
-	entry := s.entry(c, "set", "heartbeat", why, map[string]any{
-		"before": heartbeatSettings(before), "after": heartbeatSettings(after),
+	detail := map[string]any{"before": heartbeatSettings(before), "after": heartbeatSettings(after)}
+	err = h.audited(ctx, c, entry{"set", "heartbeat", why, detail}, func(ctx context.Context) error {
+		return h.monitor.Update(ctx, after)
 	})
-	s.begin(ctx, &entry)
-	err = s.deps.Heartbeat.Update(ctx, after)
-	if !s.conclude(ctx, &entry, err) {
-		s.deps.Background(func(ctx context.Context) { s.concludeLater(ctx, &entry) })
-	}
-	if err != nil {
-		return err
-	}
-	return s.reply(c, http.StatusOK, heartbeatSettings(after))
+	return heartbeatSettings(after), err
 }
 
 func heartbeatSettings(t store.Timeouts) api.HeartbeatSettings {

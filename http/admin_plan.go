@@ -121,16 +121,13 @@ func (p plan) affected() []string {
 	return paths
 }
 
-// describe is the plan as a reply. One request is the operator's own.
-func (s *Server) describe(p plan, o order) api.Plan {
+// wire is the plan as a reply, with the number of requests that it ends.
+func (p plan) wire(o order, requests int) api.Plan {
 	affected := p.affected()
 	if o.action == start {
 		slices.Reverse(affected)
 	}
-	return api.Plan{
-		Action: o.action, Path: p.node.Path, Affected: affected,
-		Requests: max(int(s.inFlight.Load())-1, 0), Detached: p.detached,
-	}
+	return api.Plan{Action: o.action, Path: p.node.Path, Affected: affected, Requests: requests, Detached: p.detached}
 }
 
 // ailing returns the first node of n that does not run as it should; nil if all
@@ -143,6 +140,31 @@ func ailing(n *api.TreeNode) *api.TreeNode {
 	}
 	if n.Status != "running" {
 		return n
+	}
+	return nil
+}
+
+// absolute completes a path that leaves out the root's id.
+func absolute(root *api.TreeNode, path string) string {
+	path = strings.Trim(path, "/")
+	if path == root.Path || strings.HasPrefix(path, root.Path+"/") {
+		return path
+	}
+	return strings.TrimSuffix(root.Path+"/"+path, "/")
+}
+
+// findNode finds the node of path in the tree under n; nil if there is none.
+func findNode(n *api.TreeNode, path string) *api.TreeNode {
+	if n.Path == path {
+		return n
+	}
+	if !strings.HasPrefix(path, n.Path+"/") {
+		return nil
+	}
+	for i := range n.Children {
+		if found := findNode(&n.Children[i], path); found != nil {
+			return found
+		}
 	}
 	return nil
 }

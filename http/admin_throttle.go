@@ -2,8 +2,6 @@ package http
 
 import (
 	"context"
-	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -17,38 +15,34 @@ const (
 	maxQueueList = 1000
 )
 
-// handleQueues handles GET /admin/throttle/queues?portal=&limit=.
-func (s *Server) handleQueues(ctx context.Context, c echo.Context) error {
-	limit, portal := queueList, int64(0)
-	var err error
-	if v := c.QueryParam("limit"); v != "" {
-		if limit, err = strconv.Atoi(v); err != nil || limit < 1 || limit > maxQueueList {
-			return invalid("limit must be 1 to 1000")
-		}
-	}
-	if v := c.QueryParam("portal"); v != "" {
-		if portal, err = strconv.ParseInt(v, 10, 64); err != nil || portal <= 0 {
-			return invalid("portal must be a positive integer")
-		}
-	}
-	list, err := s.deps.ThrottleStore.Queues(ctx, portal, limit)
-	if err != nil {
-		return err
-	}
-	out := api.ThrottleQueues{Queues: []api.ThrottleQueue{}}
-	for _, q := range list {
-		out.Queues = append(out.Queues, queueReply(q))
-	}
-	return s.reply(c, http.StatusOK, out)
+// queues shows and steers the throttle's queues.
+type queues struct {
+	*audit
+	store    ThrottleStore
+	throttle Throttle
+	oauth    OAuth
 }
 
-// handleQueue handles GET /admin/throttle/queues/:id.
-func (s *Server) handleQueue(ctx context.Context, c echo.Context) error {
-	q, err := s.deps.ThrottleStore.Queue(ctx, text(c.Param("id")))
+// list handles GET /admin/throttle/queues?portal=&limit=.
+func (h *queues) list(ctx context.Context, c echo.Context) (any, error) {
+	limit, err := limitParam(c, queueList, maxQueueList)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return s.reply(c, http.StatusOK, queueReply(q))
+	portal := int64(0)
+	if v := c.QueryParam("portal"); v != "" {
+		if portal, err = positive("portal", v); err != nil {
+			return nil, err
+		}
+	}
+	list, err := h.store.Queues(ctx, portal, limit)
+	return api.ThrottleQueues{Queues: each(list, queueReply)}, err
+}
+
+// show handles GET /admin/throttle/queues/:id.
+func (h *queues) show(ctx context.Context, c echo.Context) (any, error) {
+	q, err := h.store.Queue(ctx, text(c.Param("id")))
+	return queueReply(q), err
 }
 
 func queueReply(q store.QueueStatus) api.ThrottleQueue {
@@ -71,80 +65,74 @@ func queueReply(q store.QueueStatus) api.ThrottleQueue {
 	return out
 }
 
-// order carries out an operator's order; it may have a reason.
-func (s *Server) order(ctx context.Context, c echo.Context, action, target string, do func(ctx context.Context) error) error {
+// steer carries out an operator's order; it may have a reason.
+func (h *queues) steer(ctx context.Context, c echo.Context, action, target string, do func(ctx context.Context) error) error {
 	var body api.ThrottleOrder
-	if _, err := s.readJSON(c, &body); err != nil {
+	if _, err := readJSON(c, &body); err != nil {
 		return err
 	}
 	why, err := reason(body.Reason)
 	if err != nil {
 		return err
 	}
-	return s.audited(ctx, c, action, target, why, nil, do)
+	return h.audited(ctx, c, entry{action, target, why, change(nil)}, do)
 }
 
 // pauseWith handles POST /admin/throttle/queues/:id/pause and /resume.
-func (s *Server) pauseWith(paused bool) handler {
+func (h *queues) pauseWith(paused bool) handler {
 	action := "resume"
 	if paused {
 		action = "pause"
 	}
-	return func(ctx context.Context, c echo.Context) error {
+	return func(ctx context.Context, c echo.Context) (any, error) {
 		id := text(c.Param("id"))
-		err := s.order(ctx, c, action, id, func(ctx context.Context) error {
-			err := s.deps.ThrottleStore.Pause(ctx, id, paused)
+		err := h.steer(ctx, c, action, id, func(ctx context.Context) error {
+			err := h.store.Pause(ctx, id, paused)
 			if err == nil && !paused {
-				s.look(ctx, id)
+				h.look(ctx, id)
 			}
 			return err
 		})
 		if err != nil {
-			return err
+			return nil, err
 		}
-		return s.handleQueue(ctx, c)
+		return h.show(ctx, c)
 	}
 }
 
 // look has a queue served at once. If that fails its job sees to it.
-func (s *Server) look(ctx context.Context, queue string) {
-	if err := s.deps.Throttle.Look(ctx, queue); err != nil {
-		s.log.Warn().Err(err).Str("queue", queue).Msg("queue is not served yet")
+func (h *queues) look(ctx context.Context, queue string) {
+	if err := h.throttle.Look(ctx, queue); err != nil {
+		h.log.Warn().Err(err).Str("queue", queue).Msg("queue is not served yet")
 	}
 }
 
-// handleRedrive handles POST /admin/throttle/queues/:id/redrive: what failed is
-// tried again now.
-func (s *Server) handleRedrive(ctx context.Context, c echo.Context) error {
+// redrive handles POST /admin/throttle/queues/:id/redrive: what failed is tried
+// again now.
+func (h *queues) redrive(ctx context.Context, c echo.Context) (any, error) {
 	id := text(c.Param("id"))
 	var out api.Redriven
-	err := s.order(ctx, c, "redrive", id, func(ctx context.Context) (err error) {
-		if out.Actions, err = s.deps.ThrottleStore.Redrive(ctx, id); err == nil {
-			s.look(ctx, id)
+	err := h.steer(ctx, c, "redrive", id, func(ctx context.Context) (err error) {
+		if out.Actions, err = h.store.Redrive(ctx, id); err == nil {
+			h.look(ctx, id)
 		}
 		return err
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	q, err := s.deps.ThrottleStore.Queue(ctx, id)
-	if err != nil {
-		return err
-	}
+	q, err := h.store.Queue(ctx, id)
 	out.Queue = queueReply(q)
-	return s.reply(c, http.StatusOK, out)
+	return out, err
 }
 
-// handleRekey handles POST /admin/throttle/rekey: tokens that an older key has
-// sealed are sealed with the current one.
-func (s *Server) handleRekey(ctx context.Context, c echo.Context) error {
+// rekey handles POST /admin/throttle/rekey: tokens that an older key has sealed
+// are sealed with the current one.
+func (h *queues) rekey(ctx context.Context, c echo.Context) (any, error) {
 	var out api.Rekeyed
-	err := s.order(ctx, c, "rekey", "oauth_tokens", func(ctx context.Context) (err error) {
-		out.Portals, err = s.deps.OAuth.Rekey(ctx)
+	err := h.steer(ctx, c, "rekey", "oauth_tokens", func(ctx context.Context) (err error) {
+		out.Portals, err = h.oauth.Rekey(ctx)
 		return err
 	})
-	if err != nil {
-		return err
-	}
-	return s.reply(c, http.StatusOK, out)
+	return out, err
 }

@@ -2,8 +2,11 @@ package http
 
 import (
 	"context"
+	"errors"
 	"net/http"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/labstack/echo/v4"
 
@@ -11,38 +14,203 @@ import (
 	"takt/store"
 )
 
-// handleAdminTree handles GET /admin/tree: the whole tree, and
-// GET /admin/tree/*: the node of that path, ids from the root.
-func (s *Server) handleAdminTree(_ context.Context, c echo.Context) error {
-	root := s.deps.Tree(c.QueryParam("children") == "all")
+const (
+	orderTimeout    = 10 * time.Second
+	maxOrderTimeout = 60 * time.Second
+	// healthTick is how often the tree is looked at until all is well.
+	healthTick = 10 * time.Millisecond
+)
+
+// tree shows the supervision tree and carries out operators' orders.
+type tree struct {
+	*audit
+	operator Operator
+	describe func(all bool) api.TreeNode
+}
+
+// show handles GET /admin/tree: the whole tree, and GET /admin/tree/*: the node of
+// that path, ids from the root.
+func (h *tree) show(_ context.Context, c echo.Context) (any, error) {
+	root := h.describe(c.QueryParam("children") == "all")
 	node := findNode(&root, absolute(&root, c.Param("*")))
 	if node == nil {
-		return store.NewError(store.NotFound, "No such process")
+		return nil, store.NewError(store.NotFound, "No such process")
 	}
-	return s.reply(c, http.StatusOK, node)
+	return node, nil
 }
 
-// absolute completes a path that leaves out the root's id.
-func absolute(root *api.TreeNode, path string) string {
-	path = strings.Trim(path, "/")
-	if path == root.Path || strings.HasPrefix(path, root.Path+"/") {
-		return path
+// order handles POST /admin/tree/*, whose last segment is the action: restart,
+// terminate or start. It answers when the node is as it was asked for and healthy;
+// if the order stops the HTTP server itself, it answers 202 first.
+func (h *tree) order(ctx context.Context, c echo.Context) (any, error) {
+	o, err := readOrder(c)
+	if err != nil {
+		return nil, err
 	}
-	return strings.TrimSuffix(root.Path+"/"+path, "/")
+	root := h.describe(false)
+	p, err := makePlan(&root, o)
+	if store.CodeOf(err) == store.NotFound { // perhaps it is a dynamic child
+		root = h.describe(true)
+		p, err = makePlan(&root, o)
+	}
+	if err != nil {
+		return nil, err
+	}
+	// One request is the operator's own.
+	shown := p.wire(o, max(int(h.inFlight.Load())-1, 0))
+	if o.dryRun {
+		return shown, nil
+	}
+	e := h.begin(ctx, c, entry{o.action, p.node.Path, o.reason, map[string]any{
+		"affected": p.affected(), "force": o.force, "timeout": o.timeout.Seconds(),
+	}})
+	if p.detached {
+		if err := h.reply(c, answer{http.StatusAccepted, shown}); err != nil {
+			return nil, err
+		}
+		c.Response().Flush()
+		o.timeout = maxOrderTimeout // running requests get to end, and nobody waits
+	}
+	done := make(chan error, 1)
+	h.background(func(ctx context.Context) {
+		err := h.carryOut(ctx, o, p)
+		written := h.conclude(ctx, e, err)
+		done <- err
+		if !written {
+			h.concludeLater(ctx, e)
+		}
+	})
+	if p.detached {
+		return nil, nil
+	}
+	return h.await(ctx, p, done)
 }
 
-// findNode finds the node of path in the tree under n; nil if there is none.
-func findNode(n *api.TreeNode, path string) *api.TreeNode {
-	if n.Path == path {
-		return n
+// await answers with the node, or why it is not as it was asked for.
+func (h *tree) await(ctx context.Context, p plan, done <-chan error) (any, error) {
+	select {
+	case err := <-done:
+		if err != nil {
+			return nil, err
+		}
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case <-stopping(ctx).Done():
+		return nil, store.NewError(store.Unavailable, "The controller is restarting; the order is carried out")
 	}
-	if !strings.HasPrefix(path, n.Path+"/") {
-		return nil
+	root := h.describe(false)
+	node := findNode(&root, p.node.Path)
+	if node == nil {
+		return nil, store.NewError(store.Unavailable, p.node.Path+" is gone again")
 	}
-	for i := range n.Children {
-		if found := findNode(&n.Children[i], path); found != nil {
-			return found
+	return node, nil
+}
+
+// readOrder reads an order from path, query and body.
+func readOrder(c echo.Context) (o order, err error) {
+	whole := strings.Trim(c.Param("*"), "/")
+	i := strings.LastIndexByte(whole, '/')
+	o.path, o.action = whole[:max(i, 0)], whole[i+1:]
+	switch o.action {
+	case restart, terminate, start:
+	default:
+		return o, store.NewError(store.NotFound, "No such action: restart, terminate or start")
+	}
+	if o.timeout, err = orderWait(c.QueryParam("timeout")); err != nil {
+		return o, err
+	}
+	if o.force, err = flag(c, "force"); err != nil {
+		return o, err
+	}
+	if o.dryRun, err = flag(c, "dry_run"); err != nil {
+		return o, err
+	}
+	var body api.Order
+	if _, err := readJSON(c, &body); err != nil {
+		return o, err
+	}
+	if o.reason, err = reason(body.Reason); err != nil {
+		return o, err
+	}
+	if o.reason == "" && !o.dryRun {
+		return o, invalid("reason is required")
+	}
+	return o, nil
+}
+
+// orderWait reads ?timeout=, seconds or a duration such as 30s.
+func orderWait(v string) (time.Duration, error) {
+	if v == "" {
+		return orderTimeout, nil
+	}
+	d, err := time.ParseDuration(v)
+	if n, ferr := strconv.ParseFloat(v, 64); ferr == nil && n > 0 && n <= maxOrderTimeout.Seconds() {
+		d, err = time.Duration(n*float64(time.Second)), nil
+	}
+	if err != nil || d <= 0 || d > maxOrderTimeout {
+		return 0, invalid("timeout must be more than 0 and at most 60 seconds")
+	}
+	return d, nil
+}
+
+// carryOut has the tree do what was ordered and waits until all is well again.
+func (h *tree) carryOut(ctx context.Context, o order, p plan) error {
+	ctx, cancel := context.WithTimeout(ctx, o.timeout)
+	defer cancel()
+	at := p.node.Path
+	switch o.action {
+	case terminate:
+		return h.operator.Terminate(ctx, at)
+	case start:
+		if err := h.operator.StartChild(ctx, at); err != nil {
+			return err
+		}
+		return h.awaitHealth(ctx, o, p, nil)
+	default:
+		err := h.operator.Restart(ctx, at)
+		if err != nil && store.CodeOf(err) != store.Unavailable {
+			return err
+		}
+		return h.awaitHealth(ctx, o, p, err) // a failed start is tried again
+	}
+}
+
+// awaitHealth returns when all of the plan's group run and are not suspended,
+// else, at the end of ctx, who is not. failed is what went wrong before.
+func (h *tree) awaitHealth(ctx context.Context, o order, p plan, failed error) error {
+	tick := time.NewTicker(healthTick)
+	defer tick.Stop()
+	for {
+		bad := h.firstAiling(p)
+		if bad == "" {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return store.Wrap(store.Timeout, bad+" after "+o.timeout.String(), errors.Join(failed, context.Cause(ctx)))
 		}
 	}
-	return nil
+}
+
+// firstAiling says in words what of the plan's group is not well; "" if all is.
+func (h *tree) firstAiling(p plan) string {
+	root := h.describe(false)
+	for _, n := range p.group {
+		if n.Restart == "temporary" {
+			continue // stopped with the others, and not started again
+		}
+		now := findNode(&root, n.Path)
+		if now == nil {
+			return n.Path + " is not there"
+		}
+		if bad := ailing(now); bad != nil {
+			why := bad.Path + " is still " + bad.Status
+			if bad.Detail != "" {
+				why += " (" + bad.Detail + ")"
+			}
+			return why
+		}
+	}
+	return ""
 }

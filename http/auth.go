@@ -16,9 +16,9 @@ type access uint8
 const (
 	public     access = iota
 	apiKey            // X-API-Key
-	buildKey          // X-API-Key, or X-Build-Token: see Server.build
-	workerKey         // X-API-Key and X-Worker-Id: see Server.sign
-	holderKey         // likewise, and X-Build-Id: see Server.holder
+	buildKey          // X-API-Key, or X-Build-Token: see builds.authorized
+	workerKey         // X-API-Key and X-Worker-Id: see signOf
+	holderKey         // likewise, and X-Build-Id: see holderOf
 	monitorKey        // as holderKey; without X-API-Key if Config.TelemetryWithoutKey
 	adminKey          // X-Admin-Key
 )
@@ -58,8 +58,19 @@ func (s secret) is(key string) bool {
 	return subtle.ConstantTimeCompare(sum[:], s.sum[:]) == 1 && s.set
 }
 
+// keys are those that open routes.
+type keys struct {
+	api, admin secret
+	// monitors: telemetry needs none, see [Config.TelemetryWithoutKey].
+	monitors bool
+}
+
+func newKeys(cfg Config) *keys {
+	return &keys{newSecret(cfg.APIKey), newSecret(cfg.AdminKey), cfg.TelemetryWithoutKey}
+}
+
 // authorize checks what memory can check.
-func (s *Server) authorize(a access, h http.Header) error {
+func (k *keys) authorize(a access, h http.Header) error {
 	switch a {
 	case public:
 		return nil
@@ -68,19 +79,19 @@ func (s *Server) authorize(a access, h http.Header) error {
 		if key == "" {
 			return store.NewError(store.Unauthorized, "Missing X-Admin-Key header")
 		}
-		if !s.adminKey.is(key) {
+		if !k.admin.is(key) {
 			return store.NewError(store.Forbidden, "Invalid admin key")
 		}
 		return nil
 	case buildKey:
 		if header(h, keyBuildToken) != "" {
-			return nil // decided by Server.build
+			return nil // decided by builds.find
 		}
 		if header(h, keyAPI) == "" {
 			return store.NewError(store.Unauthorized, "Missing X-API-Key or X-Build-Token header")
 		}
 	case monitorKey:
-		if header(h, keyAPI) == "" && s.cfg.TelemetryWithoutKey {
+		if header(h, keyAPI) == "" && k.monitors {
 			return needHeaders(h, api.HeaderWorkerID, api.HeaderBuildID)
 		}
 		fallthrough
@@ -89,7 +100,7 @@ func (s *Server) authorize(a access, h http.Header) error {
 			return store.NewError(store.Unauthorized, "Missing X-API-Key header")
 		}
 	}
-	if !s.apiKey.is(header(h, keyAPI)) {
+	if !k.api.is(header(h, keyAPI)) {
 		return store.NewError(store.InvalidAPIKey, "Invalid API key")
 	}
 	switch a {

@@ -29,7 +29,7 @@ func FuzzTelemetry(f *testing.F) {
 	f.Add([]byte(`"\u0000\ud800 a\n"`), []byte(`{"stage":"\u001b[31m"}`))
 	f.Add([]byte(`null`), []byte(`[]`))
 	f.Fuzz(func(t *testing.T, kind, data []byte) {
-		got, err := telemetry(kind, data)
+		got, err := readTelemetry(kind, data)
 		if err != nil {
 			return
 		}

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -31,15 +32,17 @@ type body struct {
 
 	read    int64
 	touched bool
-	ended   bool
 	err     error
 	renew   time.Time
 	// moved is called with the time of each read, if it is set.
 	moved func(now time.Time)
+
+	ended atomic.Bool // by who reads; all of it has come
+	off   atomic.Bool // by anybody; the request was told to end
 }
 
 // watchBody puts the request's body under watch; nil if there is none.
-func (s *Server) watchBody(c echo.Context, r route) *body {
+func (s *shared) watchBody(c echo.Context, r *route) *body {
 	req := c.Request()
 	if req.Body == nil || req.Body == http.NoBody {
 		return nil
@@ -57,6 +60,25 @@ func (s *Server) watchBody(c echo.Context, r route) *body {
 	return b
 }
 
+// watched returns the body that watchBody put in its place; nil if there is none.
+func watched(r *http.Request) *body {
+	b, _ := r.Body.(*body)
+	return b
+}
+
+// cut makes whoever waits for the rest of the body fail now. Of a body that has
+// come the deadline stays: it would look like a client that left.
+func (b *body) cut() {
+	b.off.Store(true)
+	if !b.ended.Load() {
+		_ = b.conn.SetReadDeadline(longAgo()) // fails on a dead connection only
+	}
+}
+
+func errCut() error {
+	return store.NewError(store.Unavailable, "The request was given up, try again later")
+}
+
 // renewal is how often a deadline is moved that is stall away. Moving it with
 // every piece would be dear.
 func renewal(stall time.Duration) time.Duration { return min(time.Second, stall/4) }
@@ -70,6 +92,9 @@ func (b *body) Read(p []byte) (int, error) {
 	if b.stall > 0 && now.After(b.renew) {
 		b.renew = now.Add(renewal(b.stall))
 		_ = b.conn.SetReadDeadline(now.Add(b.stall)) // if it fails, so does the read
+		if b.off.Load() {
+			_ = b.conn.SetReadDeadline(longAgo())
+		}
 	}
 	b.touched = true
 	n, err := b.ReadCloser.Read(p)
@@ -77,16 +102,20 @@ func (b *body) Read(p []byte) (int, error) {
 	if b.moved != nil {
 		b.moved(now)
 	}
-	b.err = err
 	if errors.Is(err, io.EOF) {
-		b.ended = true
+		b.ended.Store(true)
+	}
+	if err != nil && b.off.Load() {
+		err = errCut() // whatever the connection says
+	}
+	if b.err = err; errors.Is(err, io.EOF) {
 		b.rearm()
 	} else if err != nil {
 		return n, err
 	}
 	if b.read > b.max {
 		// Not b.err: what follows may still be read, to be thrown away.
-		return n, store.NewError(store.TooLarge, "Request body too large")
+		return n, errTooLarge()
 	}
 	return n, err
 }
@@ -101,7 +130,7 @@ func (b *body) rearm() {
 // finish reads the few bytes after the part of a body that mattered, so that
 // the connection can be used again.
 func (b *body) finish() {
-	if !b.ended && b.err == nil {
+	if !b.ended.Load() && b.err == nil {
 		_, _ = io.CopyN(io.Discard, b, smallRest)
 	}
 }
@@ -109,37 +138,31 @@ func (b *body) finish() {
 // refuse answers err. A client that is still sending gets the answer first;
 // then the rest is read and thrown away for a while, because closing the
 // connection under it would make it see a reset instead.
-func (s *Server) refuse(c echo.Context, r route, b *body, err error) {
-	if b == nil || b.ended {
+func (s *Server) refuse(c echo.Context, r *route, b *body, err error) {
+	if b == nil || errors.Is(b.err, io.EOF) {
 		s.writeError(c, err)
 		return
 	}
 	now := time.Now()
 	_ = b.conn.SetWriteDeadline(now.Add(b.write))
-	if b.err != nil { // nothing more comes; a deadline that passed stays passed
-		s.writeError(c, err)
-		return
+	if b.err == nil { // else a deadline that passed stays passed
+		_ = b.conn.SetReadDeadline(now.Add(s.cfg.ReadTimeout))
 	}
-	_ = b.conn.SetReadDeadline(now.Add(s.cfg.ReadTimeout))
 	b.moved = nil
-	w := c.Response()
-	if c.Request().ProtoMajor >= 2 {
-		s.writeError(c, err) // the stream ends alone, and the answer gets through
+	header := c.Response().Header()
+	switch left := c.Request().ContentLength - b.read; {
+	case c.Request().ProtoMajor >= 2: // the stream ends alone, and the answer gets through
+		s.writeError(c, err)
 		return
-	}
-	if b.waits && !b.touched {
-		// It waits for leave to send, and the answer is no.
-		w.Header().Set("Connection", "close")
+	case b.err != nil, b.waits && !b.touched: // nothing more comes
+		header.Set("Connection", "close")
+		s.writeError(c, err)
+		return
+	case c.Request().ContentLength >= 0 && left <= smallRest: // net/http reads the rest
 		s.writeError(c, err)
 		return
 	}
-	if n := c.Request().ContentLength; n >= 0 && n-b.read <= smallRest && !w.Committed {
-		s.writeError(c, err) // net/http reads the rest
-		return
-	}
-	if !w.Committed {
-		w.Header().Set("Connection", "close")
-	}
+	header.Set("Connection", "close")
 	select {
 	case s.drains <- struct{}{}:
 		defer func() { <-s.drains }()

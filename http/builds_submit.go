@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"mime/multipart"
+	"net/http"
 	"strconv"
 	"time"
 
@@ -19,6 +20,15 @@ const queueFullRetry = 5 * time.Second
 
 func queueFull() error {
 	return &store.Error{Code: store.QueueFull, Message: "Build queue full, try again later", RetryAfter: queueFullRetry}
+}
+
+// submissions makes builds.
+type submissions struct {
+	*shared
+	builds *builds
+	store  BuildSubmitter
+	queue  Queue
+	forms  *forms
 }
 
 // submission is a form of POST /api/builds as far as it has arrived.
@@ -39,38 +49,32 @@ func (in *submission) discard() {
 }
 
 // submitWith handles POST /api/builds (201) and POST /api/builds/submit (200).
-func (s *Server) submitWith(status int) handler {
-	return func(ctx context.Context, c echo.Context) error { return s.handleBuildSubmit(ctx, c, status) }
-}
-
-func (s *Server) handleBuildSubmit(ctx context.Context, c echo.Context, status int) error {
-	again, err := s.once(c.Request().Header)
-	if err != nil {
-		return err
+func (h *submissions) submitWith(status int) handler {
+	return func(ctx context.Context, c echo.Context) (any, error) {
+		again, err := readOnce(c.Request().Header, h.cfg.APIKey)
+		if err != nil {
+			return nil, err
+		}
+		// What has a key may be a repeat, which is answered whatever the queue.
+		if again == nil && h.queue.Full(ctx) { // before the body is read; Submit decides
+			return nil, queueFull()
+		}
+		id, err := newID()
+		if err != nil {
+			return nil, err
+		}
+		in := &submission{id: id, once: again}
+		defer in.discard()
+		if err := h.read(ctx, c, in); err != nil {
+			return nil, err
+		}
+		token := store.NewBuildToken()
+		b, err := h.record(ctx, in, status, token)
+		if found, ok := errors.AsType[*store.Repeated](err); ok {
+			return in.replay(c, found)
+		}
+		return answer{status, submitted(b, token)}, err
 	}
-	// What has a key may be a repeat, which is answered whatever the queue.
-	if again == nil && s.deps.Queue.Full(ctx) { // before the body is read; Submit decides
-		return queueFull()
-	}
-	id, err := newID()
-	if err != nil {
-		return err
-	}
-	in := &submission{id: id, once: again}
-	defer in.discard()
-	if err := s.readSubmission(ctx, c, in); err != nil {
-		return err
-	}
-	token := store.NewBuildToken()
-	b, err := s.recordSubmission(ctx, in, status, token)
-	if found, ok := errors.AsType[*store.Repeated](err); ok {
-		return s.replay(c, in, found)
-	}
-	if err != nil {
-		return err
-	}
-	s.enqueued(b)
-	return s.reply(c, status, submitted(b, token))
 }
 
 func submitted(b store.Build, token string) api.Submitted {
@@ -80,36 +84,16 @@ func submitted(b store.Build, token string) api.Submitted {
 	}
 }
 
-// enqueued says that b was committed.
-func (s *Server) enqueued(b store.Build) {
-	s.deps.Queue.Enqueued(b.Platform, b.Labels.Cache())
-	s.deps.Announce.BuildUpdated(store.BuildUpdate{BuildID: b.ID, State: store.Pending, Platform: b.Platform})
-}
-
-// readSubmission reads the form. Clients send the source before they say what
-// it is for, so everything is judged at the end.
-func (s *Server) readSubmission(ctx context.Context, c echo.Context, in *submission) error {
-	f, err := s.openForm(c)
-	if err != nil {
+// read reads the form. Clients send the source before they say what it is for, so
+// everything is judged at the end.
+func (h *submissions) read(ctx context.Context, c echo.Context, in *submission) error {
+	err := h.forms.read(c, func(f *form, p *multipart.Part) error { return in.take(ctx, f, p) })
+	switch {
+	case err != nil:
 		return err
-	}
-	defer f.close()
-	for {
-		p, err := f.next()
-		if err != nil {
-			return err
-		}
-		if p == nil {
-			break
-		}
-		if err := s.readSubmissionPart(ctx, f, p, in); err != nil {
-			return err
-		}
-	}
-	if in.source == nil || in.source.empty {
+	case in.source == nil || in.source.empty:
 		return invalid("Source file required")
-	}
-	if !in.platform.Valid() {
+	case !in.platform.Valid():
 		return invalid("Valid platform required (ios|android)")
 	}
 	if in.certs != nil && in.certs.empty {
@@ -119,31 +103,29 @@ func (s *Server) readSubmission(ctx context.Context, c echo.Context, in *submiss
 	return nil
 }
 
-// readSubmissionPart takes what takt wants. Everything else, such as the
-// account's password that old clients send, is skipped unseen.
-func (s *Server) readSubmissionPart(ctx context.Context, f *form, p *multipart.Part, in *submission) (err error) {
+// take takes what takt wants. Everything else, such as the account's password that
+// old clients send, is skipped unseen.
+func (in *submission) take(ctx context.Context, f *form, p *multipart.Part) (err error) {
+	var v string
 	switch p.FormName() {
 	case "source":
 		if in.source != nil {
 			return invalid("More than one source file")
 		}
-		in.source, err = f.file(ctx, p, "Source file", s.cfg.MaxSource, "")
+		in.source, err = f.file(ctx, p, "Source file", f.cfg.MaxSource, "")
 	case "certs":
 		if in.certs != nil {
 			return invalid("More than one certs file")
 		}
-		in.certs, err = f.file(ctx, p, "Certs file", s.cfg.MaxCerts, certsName(in.id))
+		in.certs, err = f.file(ctx, p, "Certs file", f.cfg.MaxCerts, certsName(in.id))
 	case "platform":
-		var v string
 		v, err = f.field(p)
 		in.platform = store.Platform(v)
 	case "priority":
-		var v string
 		if v, err = f.field(p); err == nil {
 			in.priority, err = priority(v)
 		}
 	case "labels":
-		var v string
 		if v, err = f.field(p); err == nil {
 			in.labels, err = store.ParseLabels(v)
 		}
@@ -162,9 +144,9 @@ func priority(v string) (int, error) {
 	return n, nil
 }
 
-// recordSubmission makes the build. Its files get their names within the
+// record makes the build. Its files get their names within the
 // transaction; they stay only if it may have been committed.
-func (s *Server) recordSubmission(ctx context.Context, in *submission, status int, token string) (b store.Build, err error) {
+func (h *submissions) record(ctx context.Context, in *submission, status int, token string) (b store.Build, err error) {
 	sub := store.Submission{
 		ID: in.id, Platform: in.platform, Priority: in.priority, Labels: in.labels, TokenHash: store.HashToken(token),
 		RetryOf: in.retryOf,
@@ -183,7 +165,7 @@ func (s *Server) recordSubmission(ctx context.Context, in *submission, status in
 		sub.Certs = &certs
 	}
 	placed := false
-	b, err = s.deps.Builds.Submit(ctx, sub, func() error {
+	b, err = h.store.Submit(ctx, sub, func() error {
 		placed = true
 		if sub.Certs != nil {
 			if err := in.certs.upload.Place(sub.Certs.Name); err != nil {
@@ -196,9 +178,93 @@ func (s *Server) recordSubmission(ctx context.Context, in *submission, status in
 	in.certs.settle(err)
 	if err != nil {
 		if placed && !errors.Is(err, store.ErrOutcomeUnknown) {
-			err = errors.Join(err, s.deps.Files.RemoveBuild(in.id))
+			err = errors.Join(err, h.forms.files.RemoveBuild(in.id))
 		}
 		return b, fmt.Errorf("submitting build %s: %w", in.id, err)
 	}
+	h.queue.Enqueued(b.Platform, b.Labels.Cache())
+	h.builds.announce.BuildUpdated(store.BuildUpdate{BuildID: b.ID, State: store.Pending, Platform: b.Platform})
 	return b, nil
+}
+
+// retry handles POST /api/builds/:id/retry: a new build with the old one's files,
+// which are not sent again. The old one may be in any state.
+func (h *submissions) retry(ctx context.Context, c echo.Context) (any, error) {
+	old, err := h.builds.find(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	if h.queue.Full(ctx) { // before files are copied; Submit decides
+		return nil, queueFull()
+	}
+	id, err := newID()
+	if err != nil {
+		return nil, err
+	}
+	in := &submission{id: id, platform: old.Platform, priority: old.Priority, labels: old.Labels, retryOf: old.ID}
+	defer in.discard()
+	if err := h.copyFiles(ctx, old, in); err != nil {
+		return nil, err
+	}
+	token := store.NewBuildToken()
+	b, err := h.record(ctx, in, http.StatusOK, token)
+	return api.Retried{
+		ID: b.ID, Status: b.State.Wire(), SubmittedAt: api.Millis(b.SubmittedAt.UnixMilli()),
+		AccessToken: token, OriginalBuildID: old.ID,
+	}, err
+}
+
+func filesGone(err error) error {
+	return store.Wrap(store.InvalidState, "Original build source no longer available. Please submit a new build.", err)
+}
+
+// copyFiles gives in the files of old.
+func (h *submissions) copyFiles(ctx context.Context, old store.Build, in *submission) error {
+	if old.Source == nil {
+		return filesGone(nil)
+	}
+	source, err := h.forms.files.Duplicate(ctx, *old.Source)
+	if err != nil {
+		return copyFailure(err)
+	}
+	in.source = &arrival{upload: source, file: *old.Source}
+	if old.Certs == nil {
+		return nil
+	}
+	if in.certs, err = h.sealAgain(ctx, *old.Certs, certsName(in.id)); err != nil {
+		return copyFailure(err)
+	}
+	return nil
+}
+
+func copyFailure(err error) error {
+	if store.CodeOf(err) == store.NotFound {
+		return filesGone(err)
+	}
+	return fmt.Errorf("copying a build's files: %w", err)
+}
+
+// sealAgain copies a sealed file: each opens under its own name only.
+func (h *submissions) sealAgain(ctx context.Context, f store.File, name string) (*arrival, error) {
+	from, err := h.forms.files.OpenSealed(ctx, f)
+	if err != nil {
+		return nil, err
+	}
+	defer from.Close() //nolint:errcheck // only read from
+	to, err := h.forms.files.CreateSealed(ctx, f.Size, name)
+	if err != nil {
+		return nil, err
+	}
+	a := &arrival{upload: to}
+	if _, err = to.ReadFrom(from); err == nil {
+		a.file.Size, a.file.SHA256, err = to.Finish()
+	}
+	if err == nil && a.file.SHA256 != f.SHA256 {
+		err = errors.New("content has changed at rest")
+	}
+	if err != nil {
+		to.Discard()
+		return nil, err
+	}
+	return a, nil
 }

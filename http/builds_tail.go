@@ -3,6 +3,7 @@ package http
 import (
 	"context"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -12,7 +13,6 @@ import (
 )
 
 const (
-	logsPath = "/api/builds/:id/logs"
 	// tailPage is how many lines a stream reads and writes at once.
 	tailPage = 500
 	// tailReads is how many streams read at once: they are many, connections to
@@ -20,144 +20,204 @@ const (
 	tailReads = 4
 )
 
-// serveLogs handles GET /api/builds/:id/logs: the lines so far as JSON, or a stream
-// of server-sent events that goes on until the build ends. Who may see them is
-// found out in a request actor; then the stream leaves it.
-func (s *Server) serveLogs(c echo.Context, r route) error {
-	h := c.Response().Header()
-	h.Add("Vary", "Accept")
+// tails serves logs: the lines so far, or a stream that goes on until the build
+// ends.
+type tails struct {
+	*shared
+	builds *builds
+	marks  *marks
+	reads  chan struct{} // a place for each stream that reads rows
+}
+
+// serve handles GET /api/builds/:id/logs. Who may see a stream is found out in a
+// levelled request; then the stream leaves it.
+func (h *tails) serve(c echo.Context, r *route) error {
+	c.Response().Header().Add("Vary", "Accept")
 	if !acceptsStream(c.Request().Header) {
-		return s.serveActor(c, r)
+		return h.levelled(c, r)
 	}
 	after, err := tailStart(c)
 	if err != nil {
 		return err
 	}
-	leave, err := s.takeStream()
-	if err != nil {
-		return err
-	}
-	defer leave()
 	var b store.Build
-	ctx := c.Request().Context()
-	err = s.deps.Requests.Do(ctx, work(c, r), func(ctx context.Context) (err error) {
-		b, err = s.build(ctx, c)
+	err = h.do(c, r, func(ctx context.Context) (err error) {
+		b, err = h.builds.find(ctx, c)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	defer s.tails.follow(b.ID)()
-	s.runStream(ctx, c, func(st *stream) error { return s.sendTail(ctx, st, b.ID, after) })
-	return nil
+	defer h.marks.follow(b.ID)()
+	return h.stream(c, func(ctx context.Context, st *stream) error { return h.send(ctx, st, b.ID, after) })
 }
 
 // tailStart is the last line that the client has: of Last-Event-ID, which a browser
 // sends when it comes back, or else of ?after=.
 func tailStart(c echo.Context) (int64, error) {
-	v, name := c.Request().Header.Get("Last-Event-ID"), "Last-Event-ID"
-	if v == "" {
-		v, name = c.QueryParam("after"), "after"
+	if v := c.Request().Header.Get("Last-Event-ID"); v != "" {
+		return sequence("Last-Event-ID", v)
 	}
-	if v == "" {
-		return 0, nil
-	}
-	n, err := strconv.ParseInt(v, 10, 64)
-	if err != nil || n < 0 {
-		return 0, invalid(name + " must be a whole number")
-	}
-	return n, nil
+	return sequence("after", c.QueryParam("after"))
 }
 
-// sendTail sends the lines after number after, and then the end. The rows are the
+// send sends the lines after number after, and then the end. The rows are the
 // truth, so the stream goes on wherever it was broken off. Without a database it
 // waits.
-func (s *Server) sendTail(ctx context.Context, st *stream, id string, after int64) error {
+func (h *tails) send(ctx context.Context, st *stream, id string, after int64) error {
+	look := time.NewTicker(h.cfg.TailInterval)
+	defer look.Stop()
 	for {
-		news := s.tails.news(id)
-		t, err := s.readTail(ctx, id, after)
+		news := h.marks.news(id)
+		t, err := h.read(ctx, id, after)
 		if err != nil && store.CodeOf(err) != store.Unavailable {
 			return err
 		}
-		if n := len(t.Lines); n > 0 {
-			after = t.Lines[n-1].Seq
-		}
-		text, bad := tailText(id, t)
-		if bad != nil {
-			return bad
-		}
-		if len(text) > 0 {
-			if err := st.write(text); err != nil {
+		for _, l := range t.Lines {
+			after = l.Seq
+			if err := st.add(strconv.FormatInt(l.Seq, 10), "log", logEntry(l)); err != nil {
 				return err
 			}
 		}
-		switch {
-		case len(t.Lines) == tailPage:
-			continue
-		case t.State.Final():
-			return nil
-		case !s.awaitTail(ctx, st, news, err != nil):
+		more := len(t.Lines) == tailPage
+		ended := t.State.Final() && !more
+		if ended {
+			if err := st.add("", "end", api.LogEnd{BuildID: id, Status: t.State.Wire(), State: string(t.State)}); err != nil {
+				return err
+			}
+		}
+		if err := st.send(); err != nil || ended {
+			return err
+		}
+		if !more && !h.wait(ctx, st, news, look.C, err != nil) {
 			return nil
 		}
 	}
 }
 
-func (s *Server) readTail(ctx context.Context, id string, after int64) (store.Tail, error) {
+func (h *tails) read(ctx context.Context, id string, after int64) (store.Tail, error) {
 	select {
-	case s.tailReads <- struct{}{}:
-		defer func() { <-s.tailReads }()
+	case h.reads <- struct{}{}:
+		defer func() { <-h.reads }()
 	case <-ctx.Done():
 		return store.Tail{}, context.Cause(ctx)
 	}
-	return s.deps.Builds.Tail(ctx, id, after, tailPage)
+	return h.builds.store.Tail(ctx, id, after, tailPage)
 }
 
-// tailText is t as it is sent.
-func tailText(id string, t store.Tail) (text []byte, err error) {
-	event := func(head string, v any) {
-		data, merr := marshal(v)
-		if merr != nil {
-			err = merr
-		}
-		text = append(append(append(text, head...), data...), "\n\n"...)
-	}
-	for _, l := range t.Lines {
-		event("id: "+strconv.FormatInt(l.Seq, 10)+"\nevent: log\ndata: ", logEntry(l))
-	}
-	if t.State.Final() && len(t.Lines) < tailPage {
-		event("event: end\ndata: ", api.LogEnd{BuildID: id, Status: t.State.Wire(), State: string(t.State)})
-	}
-	return text, err
-}
-
-func logEntry(l store.LogLine) api.LogEntry {
-	return api.LogEntry{Timestamp: api.Millis(l.At.UnixMilli()), Level: string(l.Level), Message: l.Message, Seq: l.Seq}
-}
-
-// awaitTail waits for news of the build, or a moment if the last read has failed,
-// and reports whether the stream goes on.
-func (s *Server) awaitTail(ctx context.Context, st *stream, news <-chan struct{}, failed bool) bool {
-	look := time.NewTicker(s.cfg.TailInterval)
-	defer look.Stop()
+// wait waits for news of the build, or a moment if the last read has failed, and
+// reports whether the stream goes on.
+func (h *tails) wait(ctx context.Context, st *stream, news <-chan struct{}, look <-chan time.Time, failed bool) bool {
 	for {
-		select {
-		case <-news:
-			return st.pause(ctx)
-		case <-look.C:
-			if failed {
-				return true
-			}
-			if err := s.tails.look(ctx, s.cfg.TailInterval, s.deps.Builds.LogMarks); err != nil {
-				s.log.Debug().Err(err).Msg("followed logs could not be looked at")
-			}
-		case <-st.ping.C:
-			if st.write([]byte(": ping\n\n")) != nil {
-				return false
-			}
-		case <-ctx.Done():
-			return false
-		case <-st.stopped.Done():
-			return false
+		ticked, ok := st.wait(news, look)
+		if !ok || !ticked || failed {
+			return ok
+		}
+		if err := h.marks.look(ctx, h.cfg.TailInterval, h.builds.store.LogMarks); err != nil {
+			h.log.Debug().Err(err).Msg("followed logs could not be looked at")
 		}
 	}
+}
+
+// marks are the builds whose logs somebody follows. What this server commits, and
+// what is published here, wakes their streams; what other controllers do is found
+// by a look at all of them at once, which one of the streams does for the others.
+type marks struct {
+	mu      sync.Mutex
+	builds  map[string]*tail
+	looking bool
+	looked  time.Time // when the last look began
+}
+
+// tail is one such build.
+type tail struct {
+	streams int
+	news    chan struct{} // closed and replaced when there may be something new
+	mark    store.LogMark // as the last look found it
+}
+
+func newMarks() *marks { return &marks{builds: map[string]*tail{}} }
+
+// follow enters a stream; leave takes it out.
+func (m *marks) follow(id string) (leave func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	b := m.builds[id]
+	if b == nil {
+		b = &tail{news: make(chan struct{})}
+		m.builds[id] = b
+	}
+	b.streams++
+	return func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if b.streams--; b.streams == 0 {
+			delete(m.builds, id)
+		}
+	}
+}
+
+// news is closed at the next wake. Ask before reading rows: then nothing is missed.
+func (m *marks) news(id string) <-chan struct{} {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.builds[id].news
+}
+
+// wake tells the streams of a build to look. It never blocks.
+func (m *marks) wake(id string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if b := m.builds[id]; b != nil {
+		b.wake()
+	}
+}
+
+func (b *tail) wake() {
+	close(b.news)
+	b.news = make(chan struct{})
+}
+
+// look asks for the marks of all builds that are followed and wakes the streams of
+// those that have moved on, unless somebody else does, or has done within interval.
+func (m *marks) look(ctx context.Context, interval time.Duration, read func(context.Context, []string) (map[string]store.LogMark, error)) error {
+	ids := m.begin(interval)
+	if ids == nil {
+		return nil
+	}
+	defer m.end()
+	found, err := read(ctx, ids)
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for id, mark := range found {
+		if b := m.builds[id]; b != nil && b.mark != mark {
+			b.mark = mark
+			b.wake()
+		}
+	}
+	return nil
+}
+
+// begin returns the builds to look at, nil if there is no need.
+func (m *marks) begin(interval time.Duration) (ids []string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := time.Now()
+	if m.looking || now.Sub(m.looked) < interval/2 {
+		return nil
+	}
+	m.looking, m.looked = true, now
+	for id := range m.builds {
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+func (m *marks) end() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.looking = false
 }

@@ -95,6 +95,9 @@ type Config struct {
 	// TailInterval is how often followed logs are looked at for what other
 	// controllers have written. Defaults to 1 second.
 	TailInterval time.Duration
+	// RequestGrace is what a request has that was told to end, before its connection
+	// is cut off. Defaults to 5 seconds.
+	RequestGrace time.Duration
 	// ShutdownTimeout is what running requests have when Serve is to end.
 	// Defaults to 20 seconds.
 	ShutdownTimeout time.Duration
@@ -132,6 +135,7 @@ func (c Config) WithDefaults() Config {
 	c.StreamTimeout = cmp.Or(c.StreamTimeout, 10*time.Second)
 	c.StreamPing = cmp.Or(c.StreamPing, 15*time.Second)
 	c.TailInterval = cmp.Or(c.TailInterval, time.Second)
+	c.RequestGrace = cmp.Or(c.RequestGrace, 5*time.Second)
 	c.ShutdownTimeout = cmp.Or(c.ShutdownTimeout, 20*time.Second)
 	return c
 }
@@ -158,6 +162,7 @@ func (c Config) Validate() error {
 		"read time-out":        int64(c.ReadTimeout), "idle time-out": int64(c.IdleTimeout),
 		"stall time-out": int64(c.StallTimeout), "presence interval": int64(c.PresenceInterval),
 		"drain time-out": int64(c.DrainTimeout), "shutdown time-out": int64(c.ShutdownTimeout),
+		"request grace": int64(c.RequestGrace),
 	} {
 		if n <= 0 {
 			faults = append(faults, fmt.Errorf("%s: must be positive", name))

@@ -3,7 +3,6 @@ package http
 import (
 	"context"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -17,100 +16,72 @@ const (
 	maxDeploymentList = 500
 )
 
-// deploymentID is the id of the path.
-func deploymentID(c echo.Context) (string, error) {
-	id := c.Param("id")
-	if !store.ValidID(id) {
-		return "", store.NewError(store.NotFound, "Deployment not found")
-	}
-	return id, nil
+// deployments begins deployments, shows and steers them.
+type deployments struct {
+	*shared
+	Deployments
 }
 
-// handleDeploymentCreate handles POST /api/deployments.
-func (s *Server) handleDeploymentCreate(ctx context.Context, c echo.Context) error {
+// create handles POST /api/deployments.
+func (h *deployments) create(ctx context.Context, c echo.Context) (any, error) {
 	var body api.DeploymentRequest
-	if present, err := s.readJSON(c, &body); err != nil {
-		return err
+	if present, err := readJSON(c, &body); err != nil {
+		return nil, err
 	} else if !present {
-		return invalid("source_org and target_org required")
+		return nil, invalid("source_org and target_org required")
 	}
-	d, err := s.deps.Deployments.Start(ctx, store.DeploymentRequest{
+	d, err := h.Start(ctx, store.DeploymentRequest{
 		SourceOrg: body.SourceOrg, TargetOrg: body.TargetOrg, Include: body.Include, Exclude: body.Exclude,
 		OnlyVisibility: body.OnlyVisibility, Archived: body.Archived, Forks: body.Forks, NameTemplate: body.NameTemplate,
 		Visibility: body.Visibility, Concurrency: body.Concurrency, DryRun: body.DryRun,
 	}, body.Token)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	c.Response().Header().Set("Location", "/api/deployments/"+d.ID)
-	return s.reply(c, http.StatusAccepted, s.deployment(d, store.DeploymentProgress{}))
+	return answer{http.StatusAccepted, h.wire(d, store.DeploymentProgress{})}, nil
 }
 
-// handleDeploymentList handles GET /api/deployments: the newest first.
-func (s *Server) handleDeploymentList(ctx context.Context, c echo.Context) error {
-	limit := deploymentList
-	if v := c.QueryParam("limit"); v != "" {
-		n, err := strconv.Atoi(v)
-		if err != nil || n < 1 || n > maxDeploymentList {
-			return invalid("limit must be 1 to 500")
-		}
-		limit = n
-	}
-	list, err := s.deps.Deployments.List(ctx, limit)
+// list handles GET /api/deployments: the newest first.
+func (h *deployments) list(ctx context.Context, c echo.Context) (any, error) {
+	limit, err := limitParam(c, deploymentList, maxDeploymentList)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	ids := make([]string, len(list))
-	for i, d := range list {
-		ids[i] = d.ID
-	}
-	progress, err := s.deps.Deployments.Progress(ctx, ids...)
+	list, err := h.List(ctx, limit)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	out := api.Deployments{Deployments: make([]api.Deployment, 0, len(list))}
-	for _, d := range list {
-		out.Deployments = append(out.Deployments, s.deployment(d, progress[d.ID]))
-	}
-	return s.reply(c, http.StatusOK, out)
+	progress, err := h.Progress(ctx, each(list, func(d store.Deployment) string { return d.ID })...)
+	return api.Deployments{Deployments: each(list, func(d store.Deployment) api.Deployment { return h.wire(d, progress[d.ID]) })}, err
 }
 
-// handleDeployment handles GET /api/deployments/:id.
-func (s *Server) handleDeployment(ctx context.Context, c echo.Context) error {
-	id, err := deploymentID(c)
+// show handles GET /api/deployments/:id.
+func (h *deployments) show(ctx context.Context, c echo.Context) (any, error) {
+	id, err := deploymentParam(c)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	out, err := s.findDeployment(ctx, id)
-	if err != nil {
-		return err
+	out, err := h.find(ctx, id)
+	if err != nil || c.QueryParam("repos") == "0" {
+		return out, err
 	}
-	if c.QueryParam("repos") != "0" {
-		repos, err := s.deps.Deployments.Repos(ctx, id, time.Time{})
-		if err != nil {
-			return err
-		}
-		for _, r := range repos {
-			out.Repos = append(out.Repos, deploymentRepo(r))
-		}
-	}
-	return s.reply(c, http.StatusOK, out)
+	repos, err := h.Repos(ctx, id, time.Time{})
+	out.Repos = each(repos, deploymentRepo)
+	return out, err
 }
 
-func (s *Server) findDeployment(ctx context.Context, id string) (api.Deployment, error) {
-	d, err := s.deps.Deployments.Find(ctx, id)
+func (h *deployments) find(ctx context.Context, id string) (api.Deployment, error) {
+	d, err := h.Find(ctx, id)
 	if err != nil {
 		return api.Deployment{}, err
 	}
-	progress, err := s.deps.Deployments.Progress(ctx, id)
-	if err != nil {
-		return api.Deployment{}, err
-	}
-	return s.deployment(d, progress[id]), nil
+	progress, err := h.Progress(ctx, id)
+	return h.wire(d, progress[id]), err
 }
 
-// deployment puts a deployment into the words of the wire.
-func (s *Server) deployment(d store.Deployment, p store.DeploymentProgress) api.Deployment {
+// wire puts a deployment into the words of the wire.
+func (h *deployments) wire(d store.Deployment, p store.DeploymentProgress) api.Deployment {
 	r := d.Request
 	out := api.Deployment{
 		ID: d.ID, State: string(d.State), Filtered: d.Filtered, Refs: p.Refs, Error: optional(d.Error),
@@ -128,7 +99,7 @@ func (s *Server) deployment(d store.Deployment, p store.DeploymentProgress) api.
 	if created := api.NewMillis(d.CreatedAt); created != nil {
 		out.CreatedAt = *created
 	}
-	if perMinute, left := s.deps.Deployments.Pace(p); perMinute > 0 {
+	if perMinute, left := h.Pace(p); perMinute > 0 {
 		out.RatePerMinute = &perMinute
 		if d.State == store.DeploymentRunning {
 			eta := left.Seconds()
@@ -136,7 +107,7 @@ func (s *Server) deployment(d store.Deployment, p store.DeploymentProgress) api.
 		}
 	}
 	if r.DryRun && d.State == store.DeploymentDone {
-		calls, took := s.deps.Deployments.Estimate(r, p)
+		calls, took := h.Estimate(r, p)
 		out.Plan = &api.DeploymentPlan{
 			Create: out.Counts.Planned, Skip: out.Counts.Skipped, Conflict: out.Counts.Failed, Calls: calls, Seconds: took.Seconds(),
 		}
@@ -160,53 +131,42 @@ func deploymentRepo(r store.DeploymentRepo) api.DeploymentRepo {
 	return out
 }
 
-// deploymentOrder returns the handler of POST /api/deployments/:id/cancel, pause
-// or resume.
-func (s *Server) deploymentOrder(order func(ctx context.Context, id string) error) handler {
-	return func(ctx context.Context, c echo.Context) error {
-		id, err := deploymentID(c)
-		if err != nil {
-			return err
-		}
-		if err := order(ctx, id); err != nil {
-			return err
-		}
-		out, err := s.findDeployment(ctx, id)
-		if err != nil {
-			return err
-		}
-		return s.reply(c, http.StatusOK, out)
-	}
+// cancel handles POST /api/deployments/:id/cancel.
+func (h *deployments) cancel(ctx context.Context, c echo.Context) (any, error) {
+	return h.steer(ctx, c, h.Cancel)
 }
 
-// handleDeploymentCancel handles POST /api/deployments/:id/cancel.
-func (s *Server) handleDeploymentCancel(ctx context.Context, c echo.Context) error {
-	return s.deploymentOrder(s.deps.Deployments.Cancel)(ctx, c)
+// pause handles POST /api/deployments/:id/pause.
+func (h *deployments) pause(ctx context.Context, c echo.Context) (any, error) {
+	return h.steer(ctx, c, h.Pause)
 }
 
-// handleDeploymentPause handles POST /api/deployments/:id/pause.
-func (s *Server) handleDeploymentPause(ctx context.Context, c echo.Context) error {
-	return s.deploymentOrder(s.deps.Deployments.Pause)(ctx, c)
+// resume handles POST /api/deployments/:id/resume.
+func (h *deployments) resume(ctx context.Context, c echo.Context) (any, error) {
+	return h.steer(ctx, c, h.Resume)
 }
 
-// handleDeploymentResume handles POST /api/deployments/:id/resume.
-func (s *Server) handleDeploymentResume(ctx context.Context, c echo.Context) error {
-	return s.deploymentOrder(s.deps.Deployments.Resume)(ctx, c)
-}
-
-// handleDeploymentRetry handles POST /api/deployments/:id/retry.
-func (s *Server) handleDeploymentRetry(ctx context.Context, c echo.Context) error {
-	id, err := deploymentID(c)
+func (h *deployments) steer(ctx context.Context, c echo.Context, order func(ctx context.Context, id string) error) (any, error) {
+	id, err := deploymentParam(c)
 	if err != nil {
-		return err
+		return nil, err
+	}
+	if err := order(ctx, id); err != nil {
+		return nil, err
+	}
+	return h.find(ctx, id)
+}
+
+// retry handles POST /api/deployments/:id/retry.
+func (h *deployments) retry(ctx context.Context, c echo.Context) (any, error) {
+	id, err := deploymentParam(c)
+	if err != nil {
+		return nil, err
 	}
 	var body api.DeploymentRetry
-	if _, err := s.readJSON(c, &body); err != nil {
-		return err
+	if _, err := readJSON(c, &body); err != nil {
+		return nil, err
 	}
-	n, err := s.deps.Deployments.Retry(ctx, id, text(body.Repo), body.Token)
-	if err != nil {
-		return err
-	}
-	return s.reply(c, http.StatusOK, api.DeploymentRetried{Retried: n})
+	n, err := h.Retry(ctx, id, text(body.Repo), body.Token)
+	return api.DeploymentRetried{Retried: n}, err
 }

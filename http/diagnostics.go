@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"math"
-	"net/http"
 	"path"
 	"time"
 
@@ -21,31 +20,38 @@ const (
 	maxReports     = 1000
 )
 
-// handleDiagnosticReport handles POST /api/diagnostics/report. A report is a row
-// and a file.
-func (s *Server) handleDiagnosticReport(ctx context.Context, c echo.Context) error {
+// diagnostics keeps and shows what workers found out about themselves.
+type diagnostics struct {
+	store    Workers
+	files    Files
+	queue    Queue
+	announce Announcer
+}
+
+// report handles POST /api/diagnostics/report. A report is a row and a file.
+func (h *diagnostics) report(ctx context.Context, c echo.Context) (any, error) {
 	var body map[string]json.RawMessage
-	if _, err := s.readJSON(c, &body); err != nil {
-		return err
+	if _, err := readJSON(c, &body); err != nil {
+		return nil, err
 	}
 	r, err := diagnosticReport(body)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	w, err := s.deps.Workers.Find(ctx, r.WorkerID) // before anything is written
+	w, err := h.store.Find(ctx, r.WorkerID) // before anything is written
 	if err != nil {
-		return err
+		return nil, err
 	}
 	r.ID = newUUID()
 	r.File.Name = reportName(r.WorkerID, time.Now())
-	if err := s.keepReport(ctx, r); err != nil {
-		return err
+	if err := h.keep(ctx, r); err != nil {
+		return nil, err
 	}
 	if r.Status != store.Critical {
-		s.deps.Queue.Freed(r.WorkerID) // it may get builds again
+		h.queue.Freed(r.WorkerID) // it may get builds again
 	}
-	s.deps.Announce.WorkerUpdated(store.WorkerUpdate{WorkerID: w.ID, Status: w.Status, Draining: w.Draining})
-	return s.reply(c, http.StatusOK, api.PostedDiagnostic{ID: r.ID, Status: "stored"})
+	h.announce.WorkerUpdated(store.WorkerUpdate{WorkerID: w.ID, Status: w.Status, Draining: w.Draining})
+	return api.PostedDiagnostic{ID: r.ID, Status: "stored"}, nil
 }
 
 // reportName is the name in storage of a report that arrives now. No two of one
@@ -54,12 +60,12 @@ func reportName(worker string, now time.Time) string {
 	return path.Join("diagnostics", worker, now.UTC().Format("2006-01-02T15-04-05.000000000Z")+".json")
 }
 
-func (s *Server) keepReport(ctx context.Context, r store.DiagnosticReport) error {
+func (h *diagnostics) keep(ctx context.Context, r store.DiagnosticReport) error {
 	content, err := marshal(wireReport(r))
 	if err != nil {
 		return err
 	}
-	u, err := s.deps.Files.Create(ctx, int64(len(content)))
+	u, err := h.files.Create(ctx, int64(len(content)))
 	if err != nil {
 		return err
 	}
@@ -75,7 +81,7 @@ func (s *Server) keepReport(ctx context.Context, r store.DiagnosticReport) error
 	if r.File, err = u.Send(ctx, name, nil); err != nil {
 		return err
 	}
-	err = s.deps.Workers.Report(ctx, r, func() error { return u.Place(name) })
+	err = h.store.Report(ctx, r, func() error { return u.Place(name) })
 	u.Settle(err)
 	return err
 }
@@ -140,39 +146,32 @@ func checks(raw json.RawMessage) (json.RawMessage, error) {
 	return compact.Bytes(), nil
 }
 
-// handleDiagnosticList handles GET /api/diagnostics/:worker_id.
-func (s *Server) handleDiagnosticList(ctx context.Context, c echo.Context) error {
+// list handles GET /api/diagnostics/:worker_id.
+func (h *diagnostics) list(ctx context.Context, c echo.Context) (any, error) {
 	id, err := workerParam(c, "worker_id")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	limit, err := limitParam(c, defaultReports)
+	limit, err := limitParam(c, defaultReports, 0)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	reports, err := s.deps.Workers.Reports(ctx, id, min(limit, maxReports))
-	if err != nil {
-		return err
-	}
-	reply := api.DiagnosticReports{WorkerID: id, Reports: make([]api.DiagnosticReport, len(reports))}
-	for i, r := range reports {
-		reply.Reports[i] = wireReport(r)
-	}
-	return s.reply(c, http.StatusOK, reply)
+	reports, err := h.store.Reports(ctx, id, min(limit, maxReports))
+	return api.DiagnosticReports{WorkerID: id, Reports: each(reports, wireReport)}, err
 }
 
-// handleDiagnosticLatest handles GET /api/diagnostics/:worker_id/latest.
-func (s *Server) handleDiagnosticLatest(ctx context.Context, c echo.Context) error {
+// latest handles GET /api/diagnostics/:worker_id/latest.
+func (h *diagnostics) latest(ctx context.Context, c echo.Context) (any, error) {
 	id, err := workerParam(c, "worker_id")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	reports, err := s.deps.Workers.Reports(ctx, id, 1)
-	if err != nil {
-		return err
+	reports, err := h.store.Reports(ctx, id, 1)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(reports) == 0:
+		return nil, store.NewError(store.NotFound, "No diagnostic reports found")
 	}
-	if len(reports) == 0 {
-		return store.NewError(store.NotFound, "No diagnostic reports found")
-	}
-	return s.reply(c, http.StatusOK, wireReport(reports[0]))
+	return wireReport(reports[0]), nil
 }

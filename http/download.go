@@ -12,7 +12,6 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"takt/storage"
 	"takt/store"
 )
 
@@ -27,12 +26,14 @@ type download struct {
 	digest      [32]byte
 	contentType string
 	name        string // what the client may call it
+	missing     string // what is said if it is not there
 	cache       string // Cache-Control; "" lets the client keep it and ask
 	moved       func(now time.Time)
 }
 
-// serveDownload answers with d: whole, a range, or not modified.
-func (s *Server) serveDownload(c echo.Context, d download) {
+// sendDownload answers with d: whole, a range, or not modified. If that breaks
+// off, so does the connection.
+func (s *shared) sendDownload(c echo.Context, d download) error {
 	h := c.Response().Header()
 	h.Set("Content-Type", d.contentType)
 	h.Set("Content-Disposition", fmt.Sprintf("attachment; filename=%q", d.name)) // ids need no escapes
@@ -47,8 +48,10 @@ func (s *Server) serveDownload(c echo.Context, d download) {
 	if w.err != nil {
 		s.log.Debug().Err(w.err).Str("route", c.Path()).Str("request_id", requestID(c)).
 			Int64("bytes", w.seen.Size).Msg("download broke off")
+		return http.ErrAbortHandler
 	}
 	_ = w.conn.SetWriteDeadline(time.Now().Add(s.cfg.WriteTimeout)) // for the last buffer
+	return nil
 }
 
 // downloadWriter writes a download past echo, whose writer would take the
@@ -80,7 +83,8 @@ func (w *downloadWriter) ReadFrom(src io.Reader) (total int64, err error) {
 	to, ok := w.ResponseWriter.(io.ReaderFrom)
 	all, limited := src.(*io.LimitedReader)
 	if !ok || !limited {
-		return io.Copy(struct{ io.Writer }{w}, src)
+		total, err = io.Copy(struct{ io.Writer }{w}, src)
+		return total, w.note(0, err)
 	}
 	for all.N > 0 {
 		w.move()
@@ -113,34 +117,18 @@ func (w *downloadWriter) move() {
 	}
 }
 
-// sendFile answers with a plain file, named missing if it is not there.
-func (s *Server) sendFile(ctx context.Context, c echo.Context, f *store.File, missing string, d download) error {
+// sendFile answers with a plain file.
+func (s *shared) sendFile(ctx context.Context, c echo.Context, files Files, f *store.File, d download) (any, error) {
 	if f == nil {
-		return store.NewError(store.NotFound, missing)
+		return nil, store.NewError(store.NotFound, d.missing)
 	}
-	file, err := s.deps.Files.Open(ctx, *f)
+	file, err := files.Open(ctx, *f)
 	if err != nil {
-		return notThere(err, missing)
+		return nil, notThere(err, d.missing)
 	}
 	defer file.Close()
 	d.content, d.digest = file.Content, f.SHA256
-	s.serveDownload(c, d)
-	return nil
-}
-
-// sendSealed answers with the plain content of a sealed file.
-func (s *Server) sendSealed(ctx context.Context, c echo.Context, f *store.File, missing string, d download) error {
-	if f == nil {
-		return store.NewError(store.NotFound, missing)
-	}
-	file, err := s.deps.Files.OpenSealed(ctx, *f)
-	if err != nil {
-		return notThere(err, missing)
-	}
-	defer file.Close() //nolint:errcheck // only read from
-	d.content, d.digest = file, f.SHA256
-	s.serveDownload(c, d)
-	return nil
+	return nil, s.sendDownload(c, d)
 }
 
 func notThere(err error, missing string) error {
@@ -149,5 +137,3 @@ func notThere(err error, missing string) error {
 	}
 	return err
 }
-
-var _ io.ReadSeeker = (*storage.SealedFile)(nil)

@@ -45,9 +45,7 @@ func statusOf(code store.Code) int {
 		return http.StatusGatewayTimeout
 	case store.DiskFull:
 		return http.StatusInsufficientStorage
-	case store.CertsUnusable:
-		return http.StatusInternalServerError
-	default: // Internal, and what is not known here
+	default: // Internal, CertsUnusable, and what is not known here
 		return http.StatusInternalServerError
 	}
 }
@@ -110,7 +108,7 @@ func problem(err error, requestID string) (p api.Problem, retryAfter time.Durati
 }
 
 // writeError answers err, unless an answer was begun, and logs it: once, here.
-func (s *Server) writeError(c echo.Context, err error) {
+func (s *shared) writeError(c echo.Context, err error) {
 	w := c.Response()
 	id := requestID(c)
 	p, retry := problem(err, id)
@@ -127,20 +125,15 @@ func (s *Server) writeError(c echo.Context, err error) {
 	for _, name := range []string{"Content-Disposition", "Content-Encoding", "Content-Length", "ETag", "Last-Modified", "Repr-Digest", "Accept-Ranges"} {
 		h.Del(name)
 	}
-	h.Set("Content-Type", "application/problem+json")
 	h.Set("Cache-Control", "no-store") // whatever the handler had set
 	body, merr := json.Marshal(p)
 	if merr != nil {
 		body = nil // can't be: a Problem is strings and a number
 	}
-	h.Set("Content-Length", strconv.Itoa(len(body)))
-	w.WriteHeader(p.Status)
-	if c.Request().Method != http.MethodHead {
-		_, _ = w.Write(body) // whoever left doesn't want it
-	}
+	s.replyBytes(c, p.Status, []string{"application/problem+json"}, body)
 }
 
-func (s *Server) logError(c echo.Context, err error, status int, gone bool) {
+func (s *shared) logError(c echo.Context, err error, status int, gone bool) {
 	level := zerolog.DebugLevel
 	switch {
 	case gone || status < 500 || failureOf(err).Overload != nil: // they come in thousands, and are counted

@@ -2,20 +2,28 @@ package http
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/labstack/echo/v4"
 )
 
 const (
-	eventsPath = "/api/events"
 	// ringSize is how many events are remembered.
 	ringSize = 10_000
 	// eventBatch is how many events are written at once.
 	eventBatch = 256
 )
+
+// events serves the streams of events. It asks nobody but memory.
+type events struct {
+	*shared
+	ring *ring
+}
 
 // Topics are what GET /api/events tells of.
 func Topics() []string {
@@ -27,86 +35,63 @@ func Topics() []string {
 func (s *Server) Publish(e Event) {
 	s.ring.add(e)
 	if e.BuildID != "" {
-		s.tails.wake(e.BuildID)
+		s.marks.wake(e.BuildID)
 	}
 }
 
-// serveEvents handles GET /api/events. It asks nobody but memory, so it needs no
-// actor.
-func (s *Server) serveEvents(c echo.Context, _ route) error {
+// serve handles GET /api/events.
+func (h *events) serve(c echo.Context, _ *route) error {
 	topics, err := topicFilter(c.QueryParam("topics"))
 	if err != nil {
 		return err
 	}
-	leave, err := s.takeStream()
-	if err != nil {
-		return err
-	}
-	defer leave()
 	// A client that comes for the first time begins here and now; one that comes
 	// back goes on where it was, or hears that it has missed something.
-	seq, reset := s.ring.newest(), false
+	seq, reset := h.ring.newest(), false
 	if last := c.Request().Header.Get("Last-Event-ID"); last != "" {
-		known, ok := s.ring.seq(last)
+		known, ok := h.ring.seq(last)
 		if ok {
-			_, _, ok = s.ring.after(known, nil, 0)
+			_, _, ok = h.ring.after(known, nil, 0)
 		}
 		if reset = !ok; ok {
 			seq = known
 		}
 	}
-	ctx := c.Request().Context()
-	s.runStream(ctx, c, func(st *stream) error { return s.sendEvents(ctx, st, seq, reset, topics) })
-	return nil
+	return h.stream(c, func(_ context.Context, st *stream) error { return h.send(st, seq, reset, topics) })
 }
 
 var errOverrun = errors.New("the client is slower than the events")
 
-// sendEvents sends events after seq until the client leaves, falls behind or the
-// server closes.
-func (s *Server) sendEvents(ctx context.Context, st *stream, seq uint64, reset bool, topics []string) error {
-	// An id alone is no event, but a client that reconnects sends it back.
-	position := func() []byte { return []byte("id: " + s.ring.id(seq) + "\n") }
-	text := append(position(), '\n')
+// send sends events after seq until the client leaves, falls behind or the server
+// closes.
+func (h *events) send(st *stream, seq uint64, reset bool, topics []string) error {
+	st.position = "id: " + h.ring.id(seq) + "\n"
+	st.text = append(st.text, st.position...)
 	if reset {
-		text = append(position(), "event: reset\ndata: {}\n\n"...)
+		st.text = append(st.text, "event: reset\ndata: {}\n"...)
 	}
-	if err := st.write(text); err != nil {
-		return err
-	}
-	var batch []*told
+	st.text = append(st.text, '\n')
+	var batch []*past
 	for {
-		events, news, ok := s.ring.after(seq, batch[:0], eventBatch)
+		if err := st.send(); err != nil {
+			return err
+		}
+		events, news, ok := h.ring.after(seq, batch[:0], eventBatch)
 		if !ok {
 			return errOverrun
 		}
-		batch, text = events, text[:0]
+		batch = events
 		for _, e := range events {
 			seq = e.seq
 			if topics == nil || slices.Contains(topics, e.Topic) {
-				text = append(text, s.ring.event(e)...)
-			}
-		}
-		if len(text) > 0 {
-			if err := st.write(text); err != nil {
-				return err
+				st.text = append(st.text, h.ring.event(e)...)
 			}
 		}
 		if news == nil {
 			continue
 		}
-		select {
-		case <-news:
-			if !st.pause(ctx) {
-				return nil
-			}
-		case <-st.ping.C:
-			if err := st.write(append(position(), ": ping\n\n"...)); err != nil {
-				return err
-			}
-		case <-ctx.Done():
-			return nil
-		case <-st.stopped.Done():
+		st.position = "id: " + h.ring.id(seq) + "\n"
+		if _, ok := st.wait(news, nil); !ok {
 			return nil
 		}
 	}
@@ -124,4 +109,99 @@ func topicFilter(v string) ([]string, error) {
 		}
 	}
 	return wanted, nil
+}
+
+// Event is something that has happened, as GET /api/events tells it.
+type Event struct {
+	// Topic is a name such as "build:updated"; Data is what is sent as JSON. It is
+	// never changed.
+	Topic string
+	Data  any
+	// BuildID is the build that it is about: streams of its log look for news.
+	BuildID string
+}
+
+// past is an event in the ring.
+type past struct {
+	Event
+	seq  uint64
+	once sync.Once
+	text []byte // as it is sent, once somebody asks
+}
+
+// ring remembers the last events. Their numbers begin with 1; start tells the ring
+// of one process from that of the next. Whoever publishes never waits for whoever
+// reads. It belongs to the Server, so that it outlives restarts of the endpoint.
+type ring struct {
+	start string
+
+	mu     sync.Mutex
+	events []*past // the event with number n is at (n-1) % len
+	last   uint64  // the newest one's number
+	news   chan struct{}
+}
+
+func newRing(size int) *ring { return &ring{start: rand.Text()[:10], events: make([]*past, size)} }
+
+// add never blocks.
+func (r *ring) add(e Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.last++
+	r.events[(r.last-1)%uint64(len(r.events))] = &past{Event: e, seq: r.last}
+	if r.news != nil {
+		close(r.news)
+		r.news = nil
+	}
+}
+
+// after appends up to limit events after number seq to buf. If there are none,
+// news is closed with the next. ok is false if the ring has forgotten some.
+func (r *ring) after(seq uint64, buf []*past, limit int) (events []*past, news <-chan struct{}, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if seq > r.last || r.last-seq > uint64(len(r.events)) {
+		return buf, nil, false
+	}
+	if seq == r.last {
+		if r.news == nil {
+			r.news = make(chan struct{})
+		}
+		return buf, r.news, true
+	}
+	for n := seq; n < r.last && len(buf) < limit; n++ {
+		buf = append(buf, r.events[n%uint64(len(r.events))])
+	}
+	return buf, nil, true
+}
+
+// newest is the number of the last event.
+func (r *ring) newest() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.last
+}
+
+// id is the event with number seq outside.
+func (r *ring) id(seq uint64) string { return r.start + "-" + strconv.FormatUint(seq, 10) }
+
+// seq reads an id of this ring.
+func (r *ring) seq(id string) (seq uint64, ok bool) {
+	number, ours := strings.CutPrefix(id, r.start+"-")
+	if !ours {
+		return 0, false
+	}
+	seq, err := strconv.ParseUint(number, 10, 64)
+	return seq, err == nil
+}
+
+// event is e as it is sent.
+func (r *ring) event(e *past) []byte {
+	e.once.Do(func() {
+		var err error
+		if e.text, err = appendEvent(nil, r.id(e.seq), e.Topic, e.Data); err != nil {
+			e.text, _ = appendEvent(nil, r.id(e.seq), e.Topic, nil) // no type that is published fails
+		}
+	})
+	return e.text
 }

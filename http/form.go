@@ -10,8 +10,8 @@ import (
 	"io"
 	"mime"
 	"mime/multipart"
-	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -24,27 +24,55 @@ import (
 // multipart reader itself would ask for 4 KiB at a time.
 const formBuffer = 256 << 10
 
-func newFormReader() any { return bufio.NewReaderSize(nil, formBuffer) }
+// forms reads forms and puts their files into storage.
+type forms struct {
+	cfg     Config
+	files   Files
+	readers sync.Pool // of *bufio.Reader
+}
+
+func newForms(cfg Config, files Files) *forms {
+	return &forms{cfg: cfg, files: files, readers: sync.Pool{New: func() any { return bufio.NewReaderSize(nil, formBuffer) }}}
+}
 
 // form is a multipart body that is read part by part, in the client's order.
 type form struct {
-	server *Server
+	*forms
 	parts  *multipart.Reader
 	buffer *bufio.Reader
 	body   io.ReadCloser
 	count  int
 }
 
-// openForm begins to read the request's form. Close it on every path.
-func (s *Server) openForm(c echo.Context) (*form, error) {
+// read hands each part of the request's form to take. What that does not read of
+// a part is skipped.
+func (s *forms) read(c echo.Context, take func(f *form, p *multipart.Part) error) error {
+	f, err := s.open(c)
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	for {
+		p, err := f.next()
+		if err != nil || p == nil {
+			return err
+		}
+		if err := take(f, p); err != nil {
+			return err
+		}
+	}
+}
+
+// open begins to read the request's form. Close it on every path.
+func (s *forms) open(c echo.Context) (*form, error) {
 	req := c.Request()
 	kind, params, err := mime.ParseMediaType(req.Header.Get("Content-Type"))
 	if err != nil || kind != "multipart/form-data" || params["boundary"] == "" {
 		return nil, invalid("Content must be multipart/form-data")
 	}
-	f := &form{server: s, body: req.Body}
-	if b, ok := req.Body.(*body); ok && req.ContentLength > b.max {
-		return nil, store.NewError(store.TooLarge, "Request body too large")
+	f := &form{forms: s, body: req.Body}
+	if b := watched(req); b != nil && req.ContentLength > b.max {
+		return nil, errTooLarge()
 	}
 	f.buffer = s.readers.Get().(*bufio.Reader) //nolint:forcetypeassert // the pool holds nothing else
 	f.buffer.Reset(f.body)
@@ -60,16 +88,11 @@ func (s *Server) openForm(c echo.Context) (*form, error) {
 }
 
 func (f *form) close() {
-	if f.buffer == nil {
-		return
-	}
 	f.buffer.Reset(nil)
-	f.server.readers.Put(f.buffer)
-	f.buffer = nil
+	f.readers.Put(f.buffer)
 }
 
-// next returns the next part, nil after the last. What was not read of the
-// part before is skipped.
+// next returns the next part, nil after the last.
 func (f *form) next() (*multipart.Part, error) {
 	p, err := f.parts.NextRawPart()
 	if err == io.EOF { // not errors.Is: of a truncated body it is true as well
@@ -81,7 +104,7 @@ func (f *form) next() (*multipart.Part, error) {
 	if err != nil {
 		return nil, malformed(err)
 	}
-	if f.count++; f.count > f.server.cfg.MaxParts {
+	if f.count++; f.count > f.cfg.MaxParts {
 		return nil, invalid("Too many parts")
 	}
 	return p, nil
@@ -97,24 +120,21 @@ func malformed(err error) error {
 
 // field reads a text field.
 func (f *form) field(p *multipart.Part) (string, error) {
-	b, err := io.ReadAll(io.LimitReader(p, f.server.cfg.MaxField+1))
-	if err != nil {
-		return "", malformed(err)
-	}
-	if int64(len(b)) > f.server.cfg.MaxField {
+	v, over, err := f.text(p)
+	if over {
 		return "", store.NewError(store.TooLarge, "Form field too large")
 	}
-	return text(string(b)), nil
+	return v, err
 }
 
-// text reads a text field and leaves out what is over the limit: better half
-// a worker's complaint than none.
-func (f *form) text(p *multipart.Part) (string, error) {
-	b, err := io.ReadAll(io.LimitReader(p, f.server.cfg.MaxField))
+// text reads a text field up to the limit, and reports whether there was more.
+func (f *form) text(p *multipart.Part) (v string, over bool, err error) {
+	b, err := io.ReadAll(io.LimitReader(p, f.cfg.MaxField+1))
 	if err != nil {
-		return "", malformed(err)
+		return "", false, malformed(err)
 	}
-	return text(string(b)), nil
+	over = int64(len(b)) > f.cfg.MaxField
+	return text(string(b[:min(int64(len(b)), f.cfg.MaxField)])), over, nil
 }
 
 // clientReader marks what goes wrong with reading as the client's.
@@ -163,10 +183,10 @@ func (f *form) file(ctx context.Context, p *multipart.Part, what string, limit i
 	if err != nil {
 		return nil, err
 	}
-	create := f.server.deps.Files.Create
+	create := f.files.Create
 	if sealFor != "" {
 		create = func(ctx context.Context, limit int64) (*storage.Upload, error) {
-			return f.server.deps.Files.CreateSealed(ctx, limit, sealFor)
+			return f.files.CreateSealed(ctx, limit, sealFor)
 		}
 	}
 	u, err := create(ctx, limit)
@@ -232,10 +252,4 @@ func contentDigest(h string) ([]byte, error) {
 		return sum, nil
 	}
 	return nil, nil
-}
-
-// watched returns the body that watchBody put in its place; nil if there is none.
-func watched(r *http.Request) *body {
-	b, _ := r.Body.(*body)
-	return b
 }

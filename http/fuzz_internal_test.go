@@ -103,18 +103,18 @@ func FuzzRegistration(f *testing.F) {
 }
 
 func FuzzPollRequest(f *testing.F) {
-	s := &Server{deps: Deps{Tokens: knownTokens(f)}}
-	token := s.deps.Tokens.Issue(store.WorkerToken{Worker: 7, Counter: 9})
+	h := &polls{tokens: knownTokens(f)}
+	token := h.tokens.Issue(store.WorkerToken{Worker: 7, Counter: 9})
 	for _, q := range []string{"", "worker_id=w", "wait=1e9", "wait=-0", "active=a,b", "active=%00", "worker_id=%2e%2e%2f", ";;=&"} {
 		f.Add(q, "token")
 		f.Add(q, token)
 		f.Add(q, "")
 	}
 	f.Fuzz(func(t *testing.T, query, token string) {
-		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, pollPath, nil)
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/workers/poll", nil)
 		r.URL.RawQuery = query
 		r.Header["X-Worker-Token"] = []string{token}
-		req, wait, err := s.pollRequest(r)
+		req, wait, err := h.read(r)
 		if err != nil {
 			return
 		}

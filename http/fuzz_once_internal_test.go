@@ -25,9 +25,8 @@ func FuzzIdempotencyKey(f *testing.F) {
 	for _, key := range []string{"", "k", " k", "k\x00", "\u00e4", strings.Repeat("~", 255), strings.Repeat("~", 256), "8e03978e-40d5-43dd-bc93-6894a57f9324"} {
 		f.Add(key, []byte(`{"id":"b"}`))
 	}
-	s := bareServer(f)
 	f.Fuzz(func(t *testing.T, key string, body []byte) {
-		o, err := s.once(http.Header{"Idempotency-Key": {key}})
+		o, err := readOnce(http.Header{"Idempotency-Key": {key}}, testKey)
 		if err != nil {
 			require.Equal(t, store.InvalidArgument, store.CodeOf(err))
 			return
@@ -43,7 +42,7 @@ func FuzzIdempotencyKey(f *testing.F) {
 		require.NoError(t, err)
 		require.Equal(t, 201, r.Status)
 		require.Equal(t, compact.String(), string(r.Body))
-		another := &once{s, key + "x"}
+		another := &once{testKey, key + "x"}
 		_, err = another.open(sealed)
 		require.ErrorIs(t, err, errSealed)
 	})
@@ -53,7 +52,7 @@ func FuzzSealedReply(f *testing.F) {
 	f.Add([]byte{}, uint16(0), byte(1))
 	f.Add(make([]byte, 11), uint16(11), byte(0x80))
 	f.Add(make([]byte, 40), uint16(40), byte(0xff))
-	o := &once{bareServer(f), "k"}
+	o := &once{testKey, "k"}
 	f.Fuzz(func(t *testing.T, garbage []byte, at uint16, flip byte) {
 		_, err := o.open(garbage)
 		require.ErrorIs(t, err, errSealed)

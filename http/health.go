@@ -1,65 +1,103 @@
 package http
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/hex"
 	"net/http"
+	"time"
 
 	"github.com/labstack/echo/v4"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"takt/http/api"
 	"takt/store"
 )
 
-// handleHealth handles GET /health and GET /api/health. Anybody may ask, so it
-// shows numbers only.
-func (s *Server) handleHealth(ctx context.Context, c echo.Context) error {
-	n, err := s.deps.Builds.Counts(ctx)
-	if err != nil {
-		return err
-	}
-	return s.reply(c, http.StatusOK, api.Health{
-		Status: "ok", Queue: api.QueueHealth{Pending: n.Pending, Active: n.Assigned + n.Building}, Storage: s.storageHealth(),
-		Database: api.DatabaseHealth{VacuumHeldBackSeconds: int64(s.deps.VacuumHeldBack().Seconds())},
-	})
+// health says how this process does.
+type health struct {
+	*shared
+	builds         BuildReader
+	files          Files
+	isReady        func() bool
+	vacuumHeldBack func() time.Duration
+	gatherer       prometheus.Gatherer
 }
 
-// storageHealth shows how storage does. Why it is not well is for the log.
-func (s *Server) storageHealth() map[string]any {
-	h := s.deps.Files.Health()
-	files := map[string]any{"kind": string(h.Mode), "ok": h.OK()}
-	if h.Local != nil {
-		s.log.Warn().Err(h.Local).Msg("storage is not well")
-	} else {
-		files["free_bytes"] = h.Free
+// show handles GET /health and GET /api/health. Anybody may ask, so it shows
+// numbers only.
+func (h *health) show(ctx context.Context, _ echo.Context) (any, error) {
+	n, err := h.builds.Counts(ctx)
+	if err != nil {
+		return nil, err
 	}
-	if h.S3 != nil {
-		files["s3"] = map[string]any{"ok": h.S3.Err == nil, "asked_at": api.NewMillis(h.S3.At)}
+	return api.Health{
+		Status: "ok", Queue: api.QueueHealth{Pending: n.Pending, Active: n.Assigned + n.Building}, Storage: h.storage(),
+		Database: api.DatabaseHealth{VacuumHeldBackSeconds: int64(h.vacuumHeldBack().Seconds())},
+	}, nil
+}
+
+// storage shows how storage does. Why it is not well is for the log.
+func (h *health) storage() map[string]any {
+	state := h.files.Health()
+	files := map[string]any{"kind": string(state.Mode), "ok": state.OK()}
+	if state.Local != nil {
+		h.log.Warn().Err(state.Local).Msg("storage is not well")
+	} else {
+		files["free_bytes"] = state.Free
+	}
+	if state.S3 != nil {
+		files["s3"] = map[string]any{"ok": state.S3.Err == nil, "asked_at": api.NewMillis(state.S3.At)}
 	}
 	return files
 }
 
-// handleLive handles GET /livez: this process answers.
-func (s *Server) handleLive(_ context.Context, c echo.Context) error {
-	return s.reply(c, http.StatusOK, api.Status{Status: "ok"})
+// live handles GET /livez: this process answers.
+func (h *health) live(context.Context, echo.Context) (any, error) {
+	return api.Status{Status: "ok"}, nil
 }
 
-// handleReady handles GET /readyz and GET /healthz: this process can do work.
-func (s *Server) handleReady(ctx context.Context, c echo.Context) error {
+// ready handles GET /readyz and GET /healthz: this process can do work.
+func (h *health) ready(ctx context.Context, _ echo.Context) (any, error) {
 	switch {
 	case stopping(ctx).Err() != nil:
-		return store.NewError(store.Unavailable, "The controller is shutting down")
-	case !s.deps.Ready():
-		return store.NewError(store.Unavailable, "The database is not ready")
+		return nil, store.NewError(store.Unavailable, "The controller is shutting down")
+	case !h.isReady():
+		return nil, store.NewError(store.Unavailable, "The database is not ready")
 	}
-	return s.reply(c, http.StatusOK, api.Status{Status: "ready"})
+	return api.Status{Status: "ready"}, nil
 }
 
-// handleMetrics handles GET /metrics.
-func (s *Server) handleMetrics() handler {
-	h := promhttp.HandlerFor(s.deps.Metrics, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError})
-	return func(_ context.Context, c echo.Context) error {
-		h.ServeHTTP(c.Response(), c.Request())
-		return nil
+// metrics handles GET /metrics.
+func (h *health) metrics() handler {
+	all := promhttp.HandlerFor(h.gatherer, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError})
+	return func(_ context.Context, c echo.Context) (any, error) {
+		all.ServeHTTP(c.Response(), c.Request())
+		return nil, nil
+	}
+}
+
+// openAPI describes every route. A test finds those that it does not.
+//
+//go:embed openapi.yaml
+var openAPI []byte
+
+// OpenAPI returns the document that GET /openapi.yaml shows.
+func OpenAPI() []byte { return bytes.Clone(openAPI) }
+
+// serveOpenAPI handles GET /openapi.yaml.
+func serveOpenAPI() handler {
+	sum := sha256.Sum256(openAPI)
+	tag := `"` + hex.EncodeToString(sum[:16]) + `"`
+	return func(_ context.Context, c echo.Context) (any, error) {
+		h := c.Response().Header()
+		h.Set("Content-Type", "application/yaml")
+		h.Set("Cache-Control", "public, no-cache")
+		h.Set("ETag", tag)
+		http.ServeContent(c.Response(), c.Request(), "", time.Time{}, bytes.NewReader(openAPI))
+		return nil, nil
 	}
 }

@@ -6,10 +6,12 @@ import (
 	"crypto/sha256"
 	_ "embed"
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"html/template"
+	"math"
 	"net/http"
-	"strconv"
+	"time"
 
 	"github.com/labstack/echo/v4"
 
@@ -23,42 +25,105 @@ var homePage string
 //go:embed html/home.css
 var homeStyle string
 
-// home is the data of html/home.html.
-type home struct {
-	Style template.CSS
-	Stats *api.Stats // nil while the database is away
+// statsAge is how long the public statistics are shown before they are counted
+// again.
+const statsAge = 10 * time.Second
+
+// figures counts builds. Anybody may ask for the public figures, so they are
+// counted by one request at a time, once in statsAge.
+type figures struct {
+	*shared
+	builds BuildReader
+	turn   chan struct{} // holds one while somebody uses what follows
+	at     time.Time
+	now    *publicStats
 }
 
-// handleHome handles GET /: what anybody may know, as a page. It needs no
-// script, and its policy allows none.
-func (s *Server) handleHome() handler {
+// publicStats are the figures, and the reply that shows them. They don't change.
+type publicStats struct {
+	api.Stats
+	body json.RawMessage
+}
+
+// statistics handles GET /api/builds/statistics.
+func (h *figures) statistics(ctx context.Context, _ echo.Context) (any, error) {
+	t, err := h.builds.Totals(ctx)
+	r := api.Statistics{
+		Pending: int64(t.Pending), Assigned: int64(t.Assigned), Building: int64(t.Building),
+		Completed: t.Completed, Failed: t.Failed, Cancelled: t.Cancelled,
+	}
+	r.Total = r.Pending + r.Assigned + r.Building + r.Completed + r.Failed + r.Cancelled
+	return r, err
+}
+
+// public handles GET /api/stats and GET /public/stats.
+func (h *figures) public(ctx context.Context, c echo.Context) (any, error) {
+	stats, err := h.current(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c.Response().Header().Set("Cache-Control", "public, max-age=10")
+	return stats.body, nil
+}
+
+func (h *figures) current(ctx context.Context) (*publicStats, error) {
+	select {
+	case h.turn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	defer func() { <-h.turn }()
+	now := time.Now()
+	if h.now != nil && now.Sub(h.at) < statsAge {
+		return h.now, nil
+	}
+	t, err := h.builds.Totals(ctx)
+	if err != nil {
+		return nil, err
+	}
+	stats := api.Stats{
+		NodesOnline: t.WorkersOnline, BuildsQueued: t.Pending, ActiveBuilds: t.Assigned + t.Building,
+		BuildsToday: t.CompletedToday, TotalBuilds: t.Completed + t.Failed, TotalBuildTimeMS: t.BuildTime.Milliseconds(),
+		TotalCPUCycles: int64(math.Round(t.CPUPercent / 100 * t.BuildTime.Seconds())),
+	}
+	body, err := marshal(stats)
+	if err != nil {
+		return nil, err
+	}
+	h.at, h.now = now, &publicStats{Stats: stats, body: body}
+	return h.now, nil
+}
+
+// home handles GET /: what anybody may know, as a page. It needs no script, and its
+// policy allows none.
+func (h *figures) home() handler {
 	page := template.Must(template.New("home").Parse(homePage)) // our own file
 	sum := sha256.Sum256([]byte(homeStyle))
 	policy := "default-src 'none'; frame-ancestors 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
-	return func(ctx context.Context, c echo.Context) error {
-		data, status := home{Style: template.CSS(homeStyle)}, http.StatusOK //nolint:gosec // our own file
-		h := c.Response().Header()
-		stats, err := s.currentStats(ctx)
+	html := []string{"text/html; charset=utf-8"}
+	return func(ctx context.Context, c echo.Context) (any, error) {
+		var data struct {
+			Style template.CSS
+			Stats *api.Stats // nil while the database is away
+		}
+		data.Style = template.CSS(homeStyle) //nolint:gosec // our own file
+		status, header := http.StatusOK, c.Response().Header()
+		stats, err := h.current(ctx)
 		switch {
 		case err == nil:
 			data.Stats = &stats.Stats
 		case store.CodeOf(err) == store.Unavailable:
 			status = http.StatusServiceUnavailable
-			h.Set("Retry-After", "10")
+			header.Set("Retry-After", "10")
 		default:
-			return err
+			return nil, err
 		}
 		var b bytes.Buffer
 		if err := page.Execute(&b, data); err != nil {
-			return fmt.Errorf("making the home page: %w", err)
+			return nil, fmt.Errorf("making the home page: %w", err)
 		}
-		h.Set("Content-Security-Policy", policy)
-		h.Set("Content-Type", "text/html; charset=utf-8")
-		h.Set("Content-Length", strconv.Itoa(b.Len()))
-		c.Response().WriteHeader(status)
-		if c.Request().Method != http.MethodHead {
-			_, _ = c.Response().Write(b.Bytes()) // whoever left doesn't want it
-		}
-		return nil
+		header.Set("Content-Security-Policy", policy)
+		h.replyBytes(c, status, html, b.Bytes())
+		return nil, nil
 	}
 }

@@ -3,6 +3,7 @@ package http
 import (
 	"time"
 
+	"github.com/labstack/echo/v4"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -16,10 +17,11 @@ type metrics struct {
 	// connections counts those that were too many.
 	connections prometheus.Counter
 	streams     prometheus.Gauge
+	all         []prometheus.Collector
 }
 
-func newMetrics() metrics {
-	return metrics{
+func newMetrics(tls *Certificate) metrics {
+	m := metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "takt_http_requests_total", Help: "Requests answered, by route and class of status.",
 		}, []string{"method", "route", "status"}),
@@ -43,19 +45,17 @@ func newMetrics() metrics {
 			Name: "takt_http_connections_refused_total", Help: "Connections closed because too many were open.",
 		}),
 	}
+	m.all = []prometheus.Collector{m.requests, m.seconds, m.running, m.parked, m.streams, m.refused, m.connections}
+	if tls != nil {
+		m.all = append(m.all, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "takt_http_tls_not_after_seconds", Help: "When the TLS certificate in use expires, in seconds since 1970.",
+		}, func() float64 { return float64(tls.NotAfter().Unix()) }))
+	}
+	return m
 }
 
 // Collectors returns the server's metrics, to be registered once.
-func (s *Server) Collectors() []prometheus.Collector {
-	m := s.metrics
-	all := []prometheus.Collector{m.requests, m.seconds, m.running, m.parked, m.streams, m.refused, m.connections}
-	if s.deps.TLS != nil {
-		all = append(all, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "takt_http_tls_not_after_seconds", Help: "When the TLS certificate in use expires, in seconds since 1970.",
-		}, func() float64 { return float64(s.deps.TLS.NotAfter().Unix()) }))
-	}
-	return all
-}
+func (s *Server) Collectors() []prometheus.Collector { return s.metrics.all }
 
 // routeMetrics are those of one route, looked up once: labels cost more than
 // counting.
@@ -65,7 +65,7 @@ type routeMetrics struct {
 	status  [6]prometheus.Counter // by class; 0 for what is none
 }
 
-func (m metrics) of(r route, method string) routeMetrics {
+func (m *metrics) of(r *route, method string) routeMetrics {
 	rm := routeMetrics{
 		seconds: m.seconds.WithLabelValues(method, r.path),
 		running: m.running.WithLabelValues(r.domain.String()),
@@ -76,11 +76,12 @@ func (m metrics) of(r route, method string) routeMetrics {
 	return rm
 }
 
-func (m routeMetrics) ended(status int, took time.Duration) {
+// ended counts a request; one without a reply has no class.
+func (m routeMetrics) ended(reply *echo.Response, took time.Duration) {
 	m.running.Dec()
 	m.seconds.Observe(took.Seconds())
-	class := status / 100
-	if class < 1 || class > 5 {
+	class := reply.Status / 100
+	if !reply.Committed || class < 1 || class > 5 {
 		class = 0
 	}
 	m.status[class].Inc()

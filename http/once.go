@@ -24,10 +24,7 @@ const maxIdempotencyKey = 255
 // once is a submission under an Idempotency-Key. What is kept of its reply, which
 // holds the build's token, can be opened only with the Idempotency-Key and the API
 // key together; of the former the database has the digest.
-type once struct {
-	server *Server
-	key    string
-}
+type once struct{ apiKey, key string }
 
 // firstReply is what is sealed.
 type firstReply struct {
@@ -35,8 +32,8 @@ type firstReply struct {
 	Body   json.RawMessage `json:"body"`
 }
 
-// once reads the Idempotency-Key; nil if there is none.
-func (s *Server) once(h http.Header) (*once, error) {
+// readOnce reads the Idempotency-Key; nil if there is none.
+func readOnce(h http.Header, apiKey string) (*once, error) {
 	values, present := h[http.CanonicalHeaderKey(api.HeaderIdempotencyKey)]
 	if !present {
 		return nil, nil //nolint:nilnil // without a key there is nothing to do
@@ -44,7 +41,7 @@ func (s *Server) once(h http.Header) (*once, error) {
 	if len(values) != 1 || !validIdempotencyKey(values[0]) {
 		return nil, invalid("Idempotency-Key must be 1 to 255 visible characters")
 	}
-	return &once{s, values[0]}, nil
+	return &once{apiKey, values[0]}, nil
 }
 
 func validIdempotencyKey(key string) bool {
@@ -60,7 +57,7 @@ func (o *once) digest() [sha256.Size]byte { return sha256.Sum256([]byte(o.key)) 
 
 // aead returns the cipher of the replies under this key and the API key.
 func (o *once) aead() (cipher.AEAD, error) {
-	key, err := hkdf.Key(sha256.New, []byte(o.server.cfg.APIKey), []byte(o.key), "takt idempotent reply", 32)
+	key, err := hkdf.Key(sha256.New, []byte(o.apiKey), []byte(o.key), "takt idempotent reply", 32)
 	if err != nil {
 		return nil, err
 	}
@@ -148,15 +145,15 @@ func (in *submission) content() [sha256.Size]byte {
 
 // replay answers a submission that was made before as it was answered then. What
 // has just been uploaded is thrown away by the caller.
-func (s *Server) replay(c echo.Context, in *submission, found *store.Repeated) error {
+func (in *submission) replay(c echo.Context, found *store.Repeated) (any, error) {
 	if found.Content != in.content() {
-		return store.NewError(store.KeyMismatch, "Idempotency-Key was used for another submission")
+		return nil, store.NewError(store.KeyMismatch, "Idempotency-Key was used for another submission")
 	}
 	r, err := in.once.open(found.Reply)
 	if err != nil {
-		return store.Wrap(store.KeyExpired, "The first reply to this Idempotency-Key can no longer be told", err)
+		return nil, store.Wrap(store.KeyExpired, "The first reply to this Idempotency-Key can no longer be told", err)
 	}
 	h := c.Response().Header()
 	h[api.HeaderReplayed] = []string{strconv.FormatBool(true)}
-	return s.replyBytes(c, r.Status, r.Body)
+	return answer{r.Status, r.Body}, nil
 }

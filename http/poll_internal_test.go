@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/labstack/echo/v4"
 	"github.com/stretchr/testify/require"
 
 	"takt/http/api"
@@ -20,12 +21,15 @@ func knownTokens(tb testing.TB) *store.WorkerTokens {
 	return tokens
 }
 
+func barePolls(image string) *polls {
+	return newPolls(&shared{cfg: Config{BaseImageID: image, PollRate: -1}, jsonType: []string{"application/json"}}, nil, nil)
+}
+
 const testKey = "test-api-key-0123456789"
 
 func TestPollReplyIsWhatTheWireTypeSays(t *testing.T) {
 	t.Parallel()
-	s, err := New(Deps{}, Config{APIKey: testKey, BaseImageID: `image"<&>` + "\n"})
-	require.NoError(t, err)
+	h := barePolls(`image"<&>` + "\n")
 	at := time.Date(2025, 11, 24, 17, 0, 0, 123456789, time.FixedZone("", 3600))
 	certs := "/api/builds/b1/certs"
 	tests := map[string]struct {
@@ -52,8 +56,8 @@ func TestPollReplyIsWhatTheWireTypeSays(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			rec := httptest.NewRecorder()
-			c := s.echo.NewContext(httptest.NewRequestWithContext(t.Context(), http.MethodGet, pollPath, nil), rec)
-			require.NoError(t, s.replyPoll(c, tt.reply))
+			c := echo.New().NewContext(httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/workers/poll", nil), rec)
+			h.reply(c, tt.reply)
 			want, err := marshal(tt.want)
 			require.NoError(t, err)
 			require.Equal(t, string(want), rec.Body.String())
@@ -67,7 +71,7 @@ func TestPollRequestIsRead(t *testing.T) {
 	tokens := knownTokens(t)
 	seven := store.WorkerToken{Worker: 7, Counter: 9}
 	token := tokens.Issue(seven)
-	s := &Server{deps: Deps{Tokens: tokens}}
+	h := &polls{tokens: tokens}
 	tests := map[string]struct {
 		query, token string
 		want         store.PollRequest
@@ -93,11 +97,11 @@ func TestPollRequestIsRead(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, pollPath+"?"+tt.query, nil)
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/workers/poll?"+tt.query, nil)
 			if tt.token != "" {
 				r.Header.Set("X-Worker-Token", tt.token)
 			}
-			got, wait, err := s.pollRequest(r)
+			got, wait, err := h.read(r)
 			require.Equal(t, tt.code, store.CodeOf(err))
 			if tt.code == "" {
 				require.Equal(t, tt.want, got)
@@ -108,14 +112,13 @@ func TestPollRequestIsRead(t *testing.T) {
 }
 
 func BenchmarkPollReply(b *testing.B) {
-	s, err := New(Deps{}, Config{APIKey: testKey})
-	require.NoError(b, err)
-	c := s.echo.NewContext(httptest.NewRequestWithContext(b.Context(), http.MethodGet, pollPath, nil), httptest.NewRecorder())
+	h := barePolls("image")
+	c := echo.New().NewContext(httptest.NewRequestWithContext(b.Context(), http.MethodGet, "/api/workers/poll", nil), httptest.NewRecorder())
 	job := &store.Job{BuildID: "V1StGXR8_Z5jdHi6B-myT", Platform: store.IOS, Attempt: 1}
 	b.ReportAllocs()
 	for b.Loop() {
 		rec := httptest.NewRecorder()
 		c.Reset(c.Request(), rec)
-		_ = s.replyPoll(c, store.PollReply{Job: job, Token: "0123456789abcdefghijklmnopqrstuv"})
+		h.reply(c, store.PollReply{Job: job, Token: "0123456789abcdefghijklmnopqrstuv"})
 	}
 }

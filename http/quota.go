@@ -115,18 +115,6 @@ func (s *quotaShard) makeRoom(at time.Duration, most int) {
 	delete(s.whole, victim)
 }
 
-// size is how many keys are remembered.
-func (q *quota) size() int {
-	n := 0
-	for i := range q.shards {
-		s := &q.shards[i]
-		s.mu.Lock()
-		n += len(s.whole)
-		s.mu.Unlock()
-	}
-	return n
-}
-
 // admit takes one from key's allowance, or returns the error that says when to
 // come back. A client that has used half of its allowance is told in h what it
 // has (draft-ietf-httpapi-ratelimit-headers-11); the others need not know.

@@ -10,16 +10,16 @@ import (
 // remote is the address that r comes from: that of its connection, unless this
 // belongs to a trusted proxy. Then it is the last address of X-Forwarded-For
 // that no trusted proxy has: what stands before it, anybody could have written.
-func (s *Server) remote(r *http.Request) netip.Addr {
+func remote(r *http.Request, trusted []netip.Prefix) netip.Addr {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
 		return netip.Addr{} // a listener without addresses
 	}
 	addr := peer.Addr().Unmap()
-	if len(s.cfg.TrustedProxies) == 0 {
+	if len(trusted) == 0 {
 		return addr
 	}
-	return behindProxies(addr, r.Header["X-Forwarded-For"], s.cfg.TrustedProxies)
+	return behindProxies(addr, r.Header["X-Forwarded-For"], trusted)
 }
 
 // behindProxies walks from the connection's address to the first that is not

@@ -49,9 +49,8 @@ func TestRemoteAddress(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := &Server{cfg: Config{TrustedProxies: prefixes(t, tt.trusted...)}}
 			r := &http.Request{RemoteAddr: tt.peer, Header: http.Header{"X-Forwarded-For": tt.forwarded}}
-			require.Equal(t, tt.want, s.remote(r).String())
+			require.Equal(t, tt.want, remote(r, prefixes(t, tt.trusted...)).String())
 		})
 	}
 }
@@ -71,7 +70,7 @@ func TestRegistrationsOfOneAddressAreLimited(t *testing.T) {
 		Config{APIKey: testKey, RegisterRate: 2, TrustedProxies: prefixes(t, "10.0.0.0/8")})
 	require.NoError(t, err)
 	register := func(peer, forwarded string) *httptest.ResponseRecorder {
-		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, registerPath, strings.NewReader("{}"))
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/api/workers/register", strings.NewReader("{}"))
 		r.RemoteAddr = peer
 		r.Header.Set("X-API-Key", testKey)
 		r.Header.Set("X-Forwarded-For", forwarded)

@@ -2,14 +2,13 @@ package http
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"net/http"
 	"runtime/debug"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -18,19 +17,95 @@ import (
 	"takt/store"
 )
 
-// prepare fills in what is computed once.
-func (s *Server) prepare() error {
-	var b [9]byte
-	_, _ = rand.Read(b[:]) // never fails
-	s.idPrefix = base64.RawURLEncoding.EncodeToString(b[:]) + "-"
-	var err error
-	if s.imageID, err = marshal(s.cfg.BaseImageID); err != nil {
-		return fmt.Errorf("http settings: base image: %w", err)
+// shared is what the handlers of all nouns have in common.
+type shared struct {
+	cfg      Config
+	log      zerolog.Logger
+	metrics  metrics
+	requests Requests
+
+	inFlight atomic.Int64  // requests under way, parked polls included
+	places   chan struct{} // one for each request that is not levelled
+	streams  chan struct{} // one for each stream of events
+	jsonType []string      // the Content-Type of all JSON; never changed
+}
+
+// wrap puts a route's common part around its handler.
+func (s *Server) wrap(r *route, method string) echo.HandlerFunc {
+	m := s.metrics.of(r, method)
+	return func(c echo.Context) error {
+		start := time.Now()
+		m.running.Inc()
+		s.inFlight.Add(1)
+		defer func() { s.inFlight.Add(-1); m.ended(c.Response(), time.Since(start)) }()
+		body := s.watchBody(c, r)
+		err := s.keys.authorize(r.access, c.Request().Header)
+		if err == nil {
+			err = guard(c, r)
+		}
+		abort := false
+		switch {
+		case err == nil:
+		case errors.Is(err, http.ErrAbortHandler):
+			abort = true
+		case c.Response().Committed:
+			s.writeError(c, err) // to the log only
+			abort = true
+		default:
+			s.refuse(c, r, body, err)
+		}
+		if e := s.log.Debug(); e.Enabled() {
+			s.logAccess(e, c, r, start)
+		}
+		if abort { // so that nobody takes half a reply for a whole one
+			panic(http.ErrAbortHandler)
+		}
+		return nil
 	}
-	s.jsonType = []string{"application/json"}
-	s.buffers.New = func() any { b := make([]byte, 0, 1024); return &b }
-	s.readers.New = newFormReader
-	return nil
+}
+
+// guard turns a panic outside of a levelled request into an error.
+func guard(c echo.Context, r *route) (err error) {
+	defer func() {
+		v := recover()
+		if e, ok := v.(error); ok && errors.Is(e, http.ErrAbortHandler) {
+			err = e // net/http's own way to break off
+		} else if v != nil {
+			err = fmt.Errorf("panic: %v\n%s", v, debug.Stack())
+		}
+	}()
+	return r.serve(c, r)
+}
+
+// levelled runs the route's handler as a levelled request.
+func (s *shared) levelled(c echo.Context, r *route) error {
+	return s.do(c, r, func(ctx context.Context) error { return s.answer(ctx, c, r.handle) })
+}
+
+// direct runs the route's handler at once, a limited number at a time, so that
+// operators get through whatever else is broken.
+func (s *shared) direct(c echo.Context, r *route) error {
+	select {
+	case s.places <- struct{}{}:
+	default:
+		return store.NewError(store.Overloaded, "Too many requests, try again later")
+	}
+	defer func() { <-s.places }()
+	return s.answer(c.Request().Context(), c, r.handle)
+}
+
+// do runs fn as a levelled request. http.ErrAbortHandler means: the connection is
+// to be aborted.
+func (s *shared) do(c echo.Context, r *route, fn func(ctx context.Context) error) error {
+	req := c.Request()
+	k := &cutoff{c: c, body: watched(req), grace: s.cfg.RequestGrace, log: s.log, work: store.Work{
+		Domain: r.domain.String(), Route: r.path, ID: requestID(c), Key: req.URL.Path, Limit: r.domain.limit(),
+	}}
+	err := s.requests.Do(c.Request().Context(), k.work, func(ctx context.Context) error { return k.run(ctx, fn) })
+	if k.lost {
+		return http.ErrAbortHandler
+	}
+	return err
 }
 
 // requestIDFor returns the client's id of a request if it is sane, else one
@@ -58,106 +133,10 @@ func saneRequestID(id string) bool {
 
 func requestID(c echo.Context) string { return header(c.Response().Header(), keyRequestID) }
 
-// wrap puts a route's common part around its handler.
-func (s *Server) wrap(r route, method string) echo.HandlerFunc {
-	m := s.metrics.of(r, method)
-	serve := s.serveActor
-	switch {
-	case r.path == pollPath:
-		serve = s.servePoll
-	case r.path == deploymentEventsPath:
-		serve = s.serveDeploymentEvents
-	case r.path == registerPath:
-		serve = s.serveRegister
-	case r.path == logsPath && method == http.MethodGet:
-		serve = s.serveLogs
-	case r.path == eventsPath:
-		serve = s.serveEvents
-	case r.bypass:
-		serve = s.serveBypass
-	}
-	return func(c echo.Context) error {
-		start := time.Now()
-		m.running.Inc()
-		s.inFlight.Add(1)
-		defer func() { s.inFlight.Add(-1); m.ended(c.Response().Status, time.Since(start)) }()
-		body := s.watchBody(c, r)
-		err := s.authorize(r.access, c.Request().Header)
-		if err == nil {
-			err = s.guard(c, r, serve)
-		}
-		if err != nil {
-			s.refuse(c, r, body, err)
-		}
-		if e := s.log.Debug(); e.Enabled() {
-			s.logAccess(e, c, r, start)
-		}
-		return nil
-	}
-}
-
-// guard turns a panic outside of a request actor into an error.
-func (s *Server) guard(c echo.Context, r route, serve func(echo.Context, route) error) (err error) {
-	defer func() {
-		v := recover()
-		if v == nil {
-			return
-		}
-		if e, ok := v.(error); ok && errors.Is(e, http.ErrAbortHandler) {
-			panic(v) // net/http's own way to break off
-		}
-		err = fmt.Errorf("panic: %v\n%s", v, debug.Stack())
-	}()
-	return serve(c, r)
-}
-
-// work describes a request to those who level the load.
-func work(c echo.Context, r route) store.Work {
-	return store.Work{Domain: r.domain.String(), Route: r.path, ID: requestID(c), Key: c.Request().URL.Path, Limit: r.domain.limit()}
-}
-
-// serveActor runs the handler as a request actor.
-func (s *Server) serveActor(c echo.Context, r route) error {
-	return s.deps.Requests.Do(c.Request().Context(), work(c, r), func(ctx context.Context) error { return r.handle(ctx, c) })
-}
-
-// serveBypass runs the handler without an actor, a limited number at once.
-func (s *Server) serveBypass(c echo.Context, r route) error {
-	select {
-	case s.bypass <- struct{}{}:
-	default:
-		return store.NewError(store.Overloaded, "Too many requests, try again later")
-	}
-	defer func() { <-s.bypass }()
-	return r.handle(c.Request().Context(), c)
-}
-
 // logAccess writes the access log. It shows the route, never the path or the
 // query: these may hold what nobody should read.
-func (s *Server) logAccess(e *zerolog.Event, c echo.Context, r route, start time.Time) {
+func (s *shared) logAccess(e *zerolog.Event, c echo.Context, r *route, start time.Time) {
 	e.Str("method", c.Request().Method).Str("route", r.path).Stringer("domain", r.domain).
 		Int("status", c.Response().Status).Int64("bytes", c.Response().Size).
 		Dur("duration", time.Since(start)).Str("request_id", requestID(c)).Msg("request")
-}
-
-// allowCrossOrigin lets pages of any origin use the interface.
-// It reports whether the request was only the question whether it may.
-func allowCrossOrigin(h http.Header, r *http.Request) (preflight bool) {
-	origin := header(r.Header, keyOrigin)
-	if origin == "" || !crossOrigin(r.URL.Path) {
-		return false
-	}
-	h.Set("Access-Control-Allow-Origin", origin)
-	h.Set("Access-Control-Allow-Credentials", "true")
-	h.Add("Vary", "Origin")
-	if r.Method != http.MethodOptions || r.Header.Get("Access-Control-Request-Method") == "" {
-		h.Set("Access-Control-Expose-Headers", "X-Request-Id, Retry-After, ETag, Repr-Digest, RateLimit, RateLimit-Policy, Idempotent-Replayed")
-		return false
-	}
-	h.Add("Vary", "Access-Control-Request-Headers")
-	h.Set("Access-Control-Allow-Methods", "GET,HEAD,PUT,PATCH,POST,DELETE")
-	if asked := r.Header.Get("Access-Control-Request-Headers"); asked != "" {
-		h.Set("Access-Control-Allow-Headers", asked)
-	}
-	return true
 }

@@ -17,14 +17,14 @@ const (
 	transfer               // every file, in or out
 	query                  // reads
 	hook                   // webhooks
-	ops                    // bypasses request actors
+	ops                    // operators and probes: these are not levelled
 )
 
 func (d domain) String() string {
 	return [...]string{"fleet", "submit", "transfer", "query", "hook", "ops"}[d]
 }
 
-// limit is how long a request usually may take; operators are shown those that
+// limit is how long a request may usually take; operators are shown those that
 // take longer.
 func (d domain) limit() time.Duration {
 	if d == transfer {
@@ -33,118 +33,140 @@ func (d domain) limit() time.Duration {
 	return 30 * time.Second
 }
 
-// handler serves a route. ctx is that of the request actor; it ends with the
-// request's.
-type handler func(ctx context.Context, c echo.Context) error
+// handler answers a request: with what is sent as JSON, see [shared.reply], or
+// with an error. ctx ends with the request, or when it is told to end.
+type handler func(ctx context.Context, c echo.Context) (any, error)
 
 // route is one row of the table.
 type route struct {
-	method string
+	method string // more than one are parted by blanks
 	path   string
 	access access
 	domain domain
-	// bypass routes run without an actor, so that they work when those don't.
-	bypass bool
-	handle handler
-	// body is the most bytes of a refused body that are read to the end, so
-	// that the client sees the refusal.
+	// body is the most bytes of a body, and of a refused one that are read to the
+	// end so that the client sees the refusal.
 	body int64
+	// serve runs handle: levelled or direct. What streams or parks has its own, and
+	// holds no place while only its connection waits.
+	serve  func(c echo.Context, r *route) error
+	handle handler
 }
 
-// routes is everything that this server answers. More than one method in a row
-// is parted by a blank.
-func (s *Server) routes() []route {
+// routes is everything that this server answers.
+func (h *handlers) routes() []route {
 	const (
 		get  = http.MethodGet
 		head = http.MethodGet + " " + http.MethodHead
 		post = http.MethodPost
 		both = http.MethodGet + " " + http.MethodPost
+		put  = http.MethodPut
+		del  = http.MethodDelete
 	)
-	source, result, small := s.cfg.MaxSource+s.cfg.MaxCerts+formSlack, s.cfg.MaxResult+formSlack, s.cfg.MaxJSON
+	// own is for what streams, parks or has a limit of its own.
+	own := func(method, path string, a access, d domain, serve func(c echo.Context, r *route) error, handle handler) route {
+		return route{method, path, a, d, h.cfg.MaxJSON, serve, handle}
+	}
+	row := func(method, path string, a access, d domain, handle handler) route {
+		return own(method, path, a, d, h.levelled, handle)
+	}
+	// form is for uploads of at most so many bytes.
+	form := func(path string, files int64, handle handler) route {
+		return route{post, path, apiKey, transfer, files + formSlack, h.levelled, handle}
+	}
+	probe := func(method, path string, handle handler) route {
+		return own(method, path, public, ops, h.direct, handle)
+	}
+	admin := func(method, path string, handle handler) route {
+		return own(method, path, adminKey, ops, h.direct, handle)
+	}
+
 	return []route{
-		{post, "/api/builds", apiKey, transfer, false, s.submitWith(http.StatusCreated), source},
-		{post, "/api/builds/submit", apiKey, transfer, false, s.submitWith(http.StatusOK), source},
-		{get, "/api/builds", apiKey, query, false, s.handleBuildList, small},
-		{get, "/api/builds/active", apiKey, query, false, s.handleBuildActive, small},
-		{get, "/api/builds/statistics", apiKey, query, false, s.handleBuildStatistics, small},
-		{get, "/api/builds/:id", apiKey, query, false, s.handleBuildShow, small},
-		{get, "/api/builds/:id/status", buildKey, query, false, s.handleBuildStatus, small},
-		{get, logsPath, buildKey, query, false, s.handleBuildLogs, small}, // see serveLogs
-		{head, "/api/builds/:id/download", buildKey, transfer, false, s.handleBuildDownload, small},
-		{head, "/api/builds/:id/download/:type", buildKey, transfer, false, s.handleBuildDownload, small},
-		{post, "/api/builds/:id/cancel", apiKey, submit, false, s.handleBuildCancel, small},
-		{post, "/api/builds/:id/retry", buildKey, submit, false, s.handleBuildRetry, small},
+		form("/api/builds", h.cfg.MaxSource+h.cfg.MaxCerts, h.submissions.submitWith(http.StatusCreated)),
+		form("/api/builds/submit", h.cfg.MaxSource+h.cfg.MaxCerts, h.submissions.submitWith(http.StatusOK)),
+		row(get, "/api/builds", apiKey, query, h.builds.list),
+		row(get, "/api/builds/active", apiKey, query, h.builds.active),
+		row(get, "/api/builds/statistics", apiKey, query, h.figures.statistics),
+		row(get, "/api/builds/:id", apiKey, query, h.builds.show),
+		row(get, "/api/builds/:id/status", buildKey, query, h.builds.status),
+		own(get, "/api/builds/:id/logs", buildKey, query, h.tails.serve, h.builds.logs),
+		row(head, "/api/builds/:id/download", buildKey, transfer, h.builds.download),
+		row(head, "/api/builds/:id/download/:type", buildKey, transfer, h.builds.download),
+		row(post, "/api/builds/:id/cancel", apiKey, submit, h.builds.cancel),
+		row(post, "/api/builds/:id/retry", buildKey, submit, h.submissions.retry),
 
-		{head, "/api/builds/:id/source", workerKey, transfer, false, s.handleBuildSource, small},
-		{head, "/api/builds/:id/certs", workerKey, transfer, false, s.handleBuildCerts, small},
-		{get, "/api/builds/:id/certs-secure", holderKey, transfer, false, s.handleBuildCertsSecure, small},
-		{post, "/api/builds/:id/telemetry", monitorKey, fleet, false, s.handleBuildTelemetry, small},
-		{post, "/api/builds/:id/logs", workerKey, fleet, false, s.handleBuildLogsPost, small},
-		{post, "/api/builds/:id/heartbeat", apiKey, fleet, false, s.handleBuildHeartbeat, small},
+		row(head, "/api/builds/:id/source", workerKey, transfer, h.holders.source),
+		row(head, "/api/builds/:id/certs", workerKey, transfer, h.holders.certs),
+		row(get, "/api/builds/:id/certs-secure", holderKey, transfer, h.holders.certsSecure),
+		row(post, "/api/builds/:id/telemetry", monitorKey, fleet, h.holders.telemetry),
+		row(post, "/api/builds/:id/logs", workerKey, fleet, h.holders.logs),
+		row(post, "/api/builds/:id/heartbeat", apiKey, fleet, h.holders.heartbeat),
+		row(post, "/api/workers/fail", apiKey, fleet, h.holders.fail),
+		row(post, "/api/workers/heartbeat", apiKey, fleet, h.holders.workerHeartbeat),
+		form("/api/workers/upload", h.cfg.MaxResult, h.holders.upload),
+		form("/api/workers/result", h.cfg.MaxResult, h.holders.upload),
 
-		{post, registerPath, apiKey, fleet, false, s.handleWorkerRegister, small},
-		{post, "/api/workers/unregister", apiKey, fleet, false, s.handleWorkerUnregister, small},
-		{post, "/api/workers/:id/unregister", apiKey, fleet, false, s.handleWorkerUnregisterID, small},
-		{post, "/api/workers/fail", apiKey, fleet, false, s.handleWorkerFail, small},
-		{post, "/api/workers/heartbeat", apiKey, fleet, false, s.handleWorkerHeartbeat, small},
-		{get, "/api/workers", apiKey, query, false, s.handleWorkerList, small},
-		{get, "/api/workers/:id", apiKey, query, false, s.handleWorkerShow, small},
-		{get, "/api/workers/:id/stats", apiKey, query, false, s.handleWorkerStats, small},
-		{post, "/api/workers/:id/drain", apiKey, submit, false, s.drainWith(true), small},
-		{post, "/api/workers/:id/resume", apiKey, submit, false, s.drainWith(false), small},
-		{http.MethodDelete, "/api/workers/:id", apiKey, submit, false, s.handleWorkerDelete, small},
-		{both, pollPath, apiKey, fleet, false, nil, small}, // see servePoll
-		{post, "/api/workers/upload", apiKey, transfer, false, s.handleWorkerUpload, result},
-		{post, "/api/workers/result", apiKey, transfer, false, s.handleWorkerUpload, result},
+		own(both, "/api/workers/poll", apiKey, fleet, h.polls.serve, nil),
+		own(post, "/api/workers/register", apiKey, fleet, h.workers.serveRegister, h.workers.register),
+		row(post, "/api/workers/unregister", apiKey, fleet, h.workers.unregister),
+		row(post, "/api/workers/:id/unregister", apiKey, fleet, h.workers.unregisterID),
+		row(get, "/api/workers", apiKey, query, h.workers.list),
+		row(get, "/api/workers/:id", apiKey, query, h.workers.show),
+		row(get, "/api/workers/:id/stats", apiKey, query, h.workers.stats),
+		row(post, "/api/workers/:id/drain", apiKey, submit, h.workers.drainWith(true)),
+		row(post, "/api/workers/:id/resume", apiKey, submit, h.workers.drainWith(false)),
+		row(del, "/api/workers/:id", apiKey, submit, h.workers.delete),
 
-		{post, "/api/diagnostics/report", apiKey, fleet, false, s.handleDiagnosticReport, small},
-		{get, "/api/diagnostics/:worker_id", apiKey, query, false, s.handleDiagnosticList, small},
-		{get, "/api/diagnostics/:worker_id/latest", apiKey, query, false, s.handleDiagnosticLatest, small},
+		row(post, "/api/diagnostics/report", apiKey, fleet, h.diagnostics.report),
+		row(get, "/api/diagnostics/:worker_id", apiKey, query, h.diagnostics.list),
+		row(get, "/api/diagnostics/:worker_id/latest", apiKey, query, h.diagnostics.latest),
 
-		{head, "/api/stats", public, query, false, s.handleStats, small},
-		{head, "/public/stats", public, query, false, s.handleStats, small},
-		{get, eventsPath, apiKey, query, false, nil, small}, // see serveEvents
-		{post, "/api/deployments", apiKey, submit, false, s.handleDeploymentCreate, small},
-		{get, "/api/deployments", apiKey, query, false, s.handleDeploymentList, small},
-		{get, "/api/deployments/:id", apiKey, query, false, s.handleDeployment, small},
-		{get, deploymentEventsPath, apiKey, query, false, nil, small}, // see serveDeploymentEvents
-		{post, "/api/deployments/:id/cancel", apiKey, submit, false, s.handleDeploymentCancel, small},
-		{post, "/api/deployments/:id/pause", apiKey, submit, false, s.handleDeploymentPause, small},
-		{post, "/api/deployments/:id/resume", apiKey, submit, false, s.handleDeploymentResume, small},
-		{post, "/api/deployments/:id/retry", apiKey, submit, false, s.handleDeploymentRetry, small},
-		{post, "/api/hubspot/action", public, hook, false, s.handleHubSpotAction, small}, // signed
-		{get, "/api/oauth/authorize", public, submit, false, s.handleOAuthAuthorize, small},
-		{get, "/api/oauth/callback", public, submit, false, s.handleOAuthCallback, small},
-		{post, "/api/config", apiKey, submit, false, s.handleConfigPut, small},
-		{get, "/api/config/:portal_id", apiKey, query, false, s.handleConfigList, small},
-		{get, "/api/config/:portal_id/:action_id", apiKey, query, false, s.handleConfig, small},
-		{http.MethodDelete, "/api/config/:portal_id/:action_id", apiKey, submit, false, s.handleConfigDelete, small},
+		row(post, "/api/deployments", apiKey, submit, h.deployments.create),
+		row(get, "/api/deployments", apiKey, query, h.deployments.list),
+		row(get, "/api/deployments/:id", apiKey, query, h.deployments.show),
+		own(get, "/api/deployments/:id/events", apiKey, query, h.deployments.serveEvents, nil),
+		row(post, "/api/deployments/:id/cancel", apiKey, submit, h.deployments.cancel),
+		row(post, "/api/deployments/:id/pause", apiKey, submit, h.deployments.pause),
+		row(post, "/api/deployments/:id/resume", apiKey, submit, h.deployments.resume),
+		row(post, "/api/deployments/:id/retry", apiKey, submit, h.deployments.retry),
 
-		{head, "/", public, ops, true, s.handleHome(), small},
-		{head, "/health", public, ops, true, s.handleHealth, small},
-		{head, "/api/health", public, ops, true, s.handleHealth, small},
-		{head, "/livez", public, ops, true, s.handleLive, small},
-		{head, "/readyz", public, ops, true, s.handleReady, small},
-		{head, "/healthz", public, ops, true, s.handleReady, small},
-		{head, "/openapi.yaml", public, ops, true, s.handleOpenAPI(), small},
-		{get, "/metrics", public, ops, true, s.handleMetrics(), small},
-		{get, "/admin/tree", adminKey, ops, true, s.handleAdminTree, small},
-		{get, "/admin/tree/*", adminKey, ops, true, s.handleAdminTree, small},
-		{post, "/admin/tree/*", adminKey, ops, true, s.handleOrder, small},
-		{get, "/admin/heartbeat", adminKey, ops, true, s.handleHeartbeat, small},
-		{http.MethodPut, "/admin/heartbeat", adminKey, ops, true, s.handleHeartbeatPut, small},
-		{get, "/admin/heijunka", adminKey, ops, true, s.handleLoad, small},
-		{http.MethodPut, "/admin/heijunka/limits", adminKey, ops, true, s.handleLoadLimits, small},
-		{post, "/admin/heijunka/pools/:name/scale", adminKey, ops, true, s.handleLoadScale, small},
-		{post, "/admin/heijunka/rebalance", adminKey, ops, true, s.handleLoadRebalance, small},
-		{http.MethodPut, "/admin/heijunka/affinity", adminKey, ops, true, s.handleLoadAffinity, small},
-		{post, "/admin/heijunka/surge", adminKey, ops, true, s.handleLoadSurge, small},
-		{get, "/admin/audit", adminKey, ops, true, s.handleAudit, small},
-		{get, "/admin/throttle/queues", adminKey, ops, true, s.handleQueues, small},
-		{get, "/admin/throttle/queues/:id", adminKey, ops, true, s.handleQueue, small},
-		{post, "/admin/throttle/queues/:id/pause", adminKey, ops, true, s.pauseWith(true), small},
-		{post, "/admin/throttle/queues/:id/resume", adminKey, ops, true, s.pauseWith(false), small},
-		{post, "/admin/throttle/queues/:id/redrive", adminKey, ops, true, s.handleRedrive, small},
-		{post, "/admin/throttle/rekey", adminKey, ops, true, s.handleRekey, small},
+		row(post, "/api/hubspot/action", public, hook, h.throttle.action), // signed
+		row(get, "/api/oauth/authorize", public, submit, h.throttle.authorize),
+		row(get, "/api/oauth/callback", public, submit, h.throttle.install),
+		row(post, "/api/config", apiKey, submit, h.throttle.putConfig),
+		row(get, "/api/config/:portal_id", apiKey, query, h.throttle.listConfigs),
+		row(get, "/api/config/:portal_id/:action_id", apiKey, query, h.throttle.showConfig),
+		row(del, "/api/config/:portal_id/:action_id", apiKey, submit, h.throttle.deleteConfig),
+
+		own(get, "/api/events", apiKey, query, h.events.serve, nil),
+		row(head, "/api/stats", public, query, h.figures.public),
+		row(head, "/public/stats", public, query, h.figures.public),
+
+		probe(head, "/", h.figures.home()),
+		probe(head, "/health", h.health.show),
+		probe(head, "/api/health", h.health.show),
+		probe(head, "/livez", h.health.live),
+		probe(head, "/readyz", h.health.ready),
+		probe(head, "/healthz", h.health.ready),
+		probe(head, "/openapi.yaml", serveOpenAPI()),
+		probe(get, "/metrics", h.health.metrics()),
+
+		admin(get, "/admin/tree", h.tree.show),
+		admin(get, "/admin/tree/*", h.tree.show),
+		admin(post, "/admin/tree/*", h.tree.order),
+		admin(get, "/admin/heartbeat", h.timeouts.show),
+		admin(put, "/admin/heartbeat", h.timeouts.put),
+		admin(get, "/admin/heijunka", h.heijunka.show),
+		admin(put, "/admin/heijunka/limits", h.heijunka.limits),
+		admin(post, "/admin/heijunka/pools/:name/scale", h.heijunka.scale),
+		admin(post, "/admin/heijunka/rebalance", h.heijunka.rebalance),
+		admin(put, "/admin/heijunka/affinity", h.heijunka.affinity),
+		admin(post, "/admin/heijunka/surge", h.heijunka.surge),
+		admin(get, "/admin/audit", h.audit.list),
+		admin(get, "/admin/throttle/queues", h.queues.list),
+		admin(get, "/admin/throttle/queues/:id", h.queues.show),
+		admin(post, "/admin/throttle/queues/:id/pause", h.queues.pauseWith(true)),
+		admin(post, "/admin/throttle/queues/:id/resume", h.queues.pauseWith(false)),
+		admin(post, "/admin/throttle/queues/:id/redrive", h.queues.redrive),
+		admin(post, "/admin/throttle/rekey", h.queues.rekey),
 	}
 }

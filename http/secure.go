@@ -46,3 +46,25 @@ func crossOrigin(path string) bool {
 	return strings.HasPrefix(path, "/api/") || strings.HasPrefix(path, "/public/") ||
 		slices.Contains([]string{"/health", "/healthz", "/livez", "/readyz", "/metrics", "/openapi.yaml"}, strings.TrimSuffix(path, "/"))
 }
+
+// allowCrossOrigin lets pages of any origin use the interface.
+// It reports whether the request was only the question whether it may.
+func allowCrossOrigin(h http.Header, r *http.Request) (preflight bool) {
+	origin := header(r.Header, keyOrigin)
+	if origin == "" || !crossOrigin(r.URL.Path) {
+		return false
+	}
+	h.Set("Access-Control-Allow-Origin", origin)
+	h.Set("Access-Control-Allow-Credentials", "true")
+	h.Add("Vary", "Origin")
+	if r.Method != http.MethodOptions || r.Header.Get("Access-Control-Request-Method") == "" {
+		h.Set("Access-Control-Expose-Headers", "X-Request-Id, Retry-After, ETag, Repr-Digest, RateLimit, RateLimit-Policy, Idempotent-Replayed")
+		return false
+	}
+	h.Add("Vary", "Access-Control-Request-Headers")
+	h.Set("Access-Control-Allow-Methods", "GET,HEAD,PUT,PATCH,POST,DELETE")
+	if asked := r.Header.Get("Access-Control-Request-Headers"); asked != "" {
+		h.Set("Access-Control-Allow-Headers", asked)
+	}
+	return true
+}

@@ -2,17 +2,16 @@ package http
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/labstack/echo/v4"
-	"github.com/rs/zerolog"
 )
 
 // maxHeaderBytes is the most that a request's header may have.
@@ -20,34 +19,16 @@ const maxHeaderBytes = 32 << 10
 
 // Server answers HTTP. Make it with New.
 type Server struct {
-	deps     Deps
-	cfg      Config
-	log      zerolog.Logger
-	echo     *echo.Echo
-	apiKey   secret
-	adminKey secret
-
-	metrics metrics
-	polls   *quota // per worker; nil: no limit
-	// registrations is per remote address; nil: no limit.
-	registrations *quota
-	inFlight      atomic.Int64 // requests under way, parked polls included
-
+	*shared
+	keys   *keys
+	tls    *Certificate // nil: plain HTTP
+	echo   *echo.Echo
+	ring   *ring
+	marks  *marks
 	drains chan struct{} // a place for each refused body that is read
-	bypass chan struct{} // a place for each request without an actor
-
-	stats     statsCache
-	streams   chan struct{} // a place for each stream of events
-	tailReads chan struct{} // a place for each stream that reads rows
-	ring      *ring
-	tails     *tails
 
 	idPrefix string // of request ids
 	idCount  atomic.Uint64
-	imageID  []byte    // the base image's id as JSON
-	jsonType []string  // the Content-Type of all JSON; never changed
-	buffers  sync.Pool // of *[]byte, for JSON
-	readers  sync.Pool // of *bufio.Reader, for forms
 }
 
 // New returns a Server. It starts nothing. cfg's zero values mean defaults.
@@ -57,26 +38,70 @@ func New(deps Deps, cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("http settings: %w", err)
 	}
 	s := &Server{
-		deps: deps, cfg: cfg, log: deps.Logger, echo: echo.New(), metrics: newMetrics(),
-		apiKey: newSecret(cfg.APIKey), adminKey: newSecret(cfg.AdminKey),
-		drains: make(chan struct{}, cfg.MaxDrains), bypass: make(chan struct{}, cfg.MaxBypass),
-		stats:   statsCache{turn: make(chan struct{}, 1)},
-		streams: make(chan struct{}, cfg.MaxStreams), tailReads: make(chan struct{}, tailReads),
-		ring: newRing(ringSize), tails: newTails(),
-	}
-	s.deps.Builds = followed{deps.Builds, s.tails}
-	s.polls = newQuota("poll", cfg.PollRate, time.Now())
-	s.registrations = newQuota("register", cfg.RegisterRate, time.Now())
-	if err := s.prepare(); err != nil {
-		return nil, err
+		shared: &shared{
+			cfg: cfg, log: deps.Logger, metrics: newMetrics(deps.TLS), requests: deps.Requests,
+			places: make(chan struct{}, cfg.MaxBypass), streams: make(chan struct{}, cfg.MaxStreams),
+			jsonType: []string{"application/json"},
+		},
+		keys: newKeys(cfg), tls: deps.TLS, echo: echo.New(), ring: newRing(ringSize), marks: newMarks(),
+		drains: make(chan struct{}, cfg.MaxDrains), idPrefix: rand.Text()[:12] + "-",
 	}
 	s.echo.HTTPErrorHandler = func(err error, c echo.Context) { s.writeError(c, err) }
-	for _, r := range s.routes() {
+	for _, r := range newHandlers(s, deps).routes() {
 		for method := range strings.FieldsSeq(r.method) {
-			s.echo.Add(method, r.path, s.wrap(r, method))
+			s.echo.Add(method, r.path, s.wrap(&r, method))
 		}
 	}
 	return s, nil
+}
+
+// handlers are those of all routes, by what they are about.
+type handlers struct {
+	*shared
+	builds      *builds
+	submissions *submissions
+	holders     *holders
+	tails       *tails
+	polls       *polls
+	workers     *workers
+	diagnostics *diagnostics
+	deployments *deployments
+	throttle    *throttle
+	events      *events
+	figures     *figures
+	health      *health
+	tree        *tree
+	timeouts    *timeouts
+	heijunka    *heijunka
+	queues      *queues
+	audit       *audit
+}
+
+func newHandlers(s *Server, d Deps) *handlers {
+	sh := s.shared
+	forms := newForms(sh.cfg, d.Files)
+	audit := &audit{sh, d.Audit, d.Background}
+	read := &builds{sh, d.Builds, d.Files, d.Announce, s.keys}
+	return &handlers{
+		shared:      sh,
+		builds:      read,
+		submissions: &submissions{sh, read, d.Builds, d.Queue, forms},
+		holders:     &holders{sh, d.Builds, s.marks, d.Queue, d.Announce, forms},
+		tails:       &tails{sh, read, s.marks, make(chan struct{}, tailReads)},
+		polls:       newPolls(sh, d.Queue, d.Tokens),
+		workers:     newWorkers(sh, d),
+		diagnostics: &diagnostics{d.Workers, d.Files, d.Queue, d.Announce},
+		deployments: &deployments{sh, d.Deployments},
+		throttle:    &throttle{sh, d.Throttle, d.ThrottleStore, d.OAuth},
+		events:      &events{sh, s.ring},
+		figures:     &figures{shared: sh, builds: d.Builds, turn: make(chan struct{}, 1)},
+		health:      &health{sh, d.Builds, d.Files, d.Ready, d.VacuumHeldBack, d.Metrics},
+		tree:        &tree{audit, d.Operator, d.Tree},
+		timeouts:    &timeouts{audit, d.Heartbeat},
+		heijunka:    &heijunka{audit, d.Load},
+		queues:      &queues{audit, d.ThrottleStore, d.Throttle, d.OAuth},
+		audit:       audit,
+	}
 }
 
 // Routes lists the registered routes.
@@ -98,6 +123,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	srv := &http.Server{
 		Handler:           s.Handler(),
 		BaseContext:       func(net.Listener) context.Context { return base },
+		ConnContext:       func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
 		ReadHeaderTimeout: s.cfg.ReadHeaderTimeout,
 		WriteTimeout:      s.cfg.WriteTimeout,
 		IdleTimeout:       s.cfg.IdleTimeout,
@@ -116,8 +142,8 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 			_ = srv.Close() // closes connections; the listener is not ours
 		}
 	})
-	if s.deps.TLS != nil {
-		srv.TLSConfig = s.deps.TLS.config()
+	if s.tls != nil {
+		srv.TLSConfig = s.tls.config()
 		err = srv.ServeTLS(borrowed, "", "")
 	} else {
 		err = srv.Serve(borrowed)

@@ -19,58 +19,67 @@ const (
 )
 
 // stream is a reply of server-sent events (WHATWG HTML, section 9.2). It holds no
-// slot, no actor and no transaction; only its connection waits. A client that does
-// not take what is written in time is cut off.
+// place and no transaction; only its connection waits. A client that does not
+// take what is written in time is cut off. Its owner adds events, sends them, and
+// waits for news.
 type stream struct {
 	w       http.ResponseWriter
 	conn    *http.ResponseController
 	limit   time.Duration
-	stopped context.Context //nolint:containedctx // lives as long as the request that owns it
-	release func() bool
+	gone    <-chan struct{} // the client has left
+	stopped context.Context //nolint:containedctx // the server's, which outlives the request
 	ping    *time.Ticker
 	wrote   time.Time
+	text    []byte // what is sent next
+	// position stands before each ping. An id alone is no event, but a client that
+	// reconnects sends it back.
+	position string
 }
 
-// takeStream takes one of the places for streams; leave gives it back.
-func (s *Server) takeStream() (leave func(), err error) {
+// stream begins the reply, has run send it, and ends it, also when the client
+// leaves or the server closes. What goes wrong once the reply is on its way is
+// told to nobody but the log.
+func (s *shared) stream(c echo.Context, run func(ctx context.Context, st *stream) error) error {
 	select {
 	case s.streams <- struct{}{}:
 	default:
-		return nil, &store.Error{Code: store.Unavailable, Message: "Too many streams, try again later", RetryAfter: streamRetry}
+		return &store.Error{Code: store.Unavailable, Message: "Too many streams, try again later", RetryAfter: streamRetry}
 	}
 	s.metrics.streams.Inc()
-	return func() { <-s.streams; s.metrics.streams.Dec() }, nil
-}
-
-// openStream begins the reply. The stream ends with ctx, which has to be the
-// request's, and when the server is closing.
-func (s *Server) openStream(ctx context.Context, c echo.Context) (*stream, error) {
+	defer func() { <-s.streams; s.metrics.streams.Dec() }()
 	if b := watched(c.Request()); b != nil {
 		b.finish() // while a body is unread nobody sees the client leave
 	}
-	w := c.Response()
+	ctx, w := c.Request().Context(), c.Response()
+	st := &stream{
+		w: w, conn: http.NewResponseController(w.Writer), limit: s.cfg.StreamTimeout,
+		gone: ctx.Done(), stopped: stopping(ctx), ping: time.NewTicker(s.cfg.StreamPing),
+	}
+	defer st.ping.Stop()
+	// A write that waits for a slow client does not keep the server from ending.
+	interrupted := make(chan struct{})
+	release := context.AfterFunc(st.stopped, func() {
+		defer close(interrupted)
+		_ = st.conn.SetWriteDeadline(longAgo())
+	})
+	defer func() {
+		if !release() {
+			<-interrupted // nothing touches the connection after this
+		}
+	}()
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-cache")
 	h.Set("X-Accel-Buffering", "no")
-	stopped := stopping(ctx)
-	st := &stream{
-		w: w, conn: http.NewResponseController(w.Writer), limit: s.cfg.StreamTimeout,
-		stopped: stopped, ping: time.NewTicker(s.cfg.StreamPing),
-	}
-	// A write that waits for a slow client does not keep the server from ending.
-	st.release = context.AfterFunc(stopped, func() { _ = st.conn.SetWriteDeadline(time.Unix(1, 0)) })
 	w.WriteHeader(http.StatusOK)
-	if err := st.write(nil); err != nil {
-		st.close()
-		return nil, err
+	err := st.write(nil)
+	if err == nil {
+		err = run(ctx, st)
 	}
-	return st, nil
-}
-
-func (st *stream) close() {
-	st.release()
-	st.ping.Stop()
+	if err != nil && ctx.Err() == nil {
+		s.log.Debug().Err(err).Str("route", c.Path()).Str("request_id", requestID(c)).Msg("stream was cut off")
+	}
+	return nil
 }
 
 // write sends text and waits until the connection has taken it.
@@ -88,34 +97,57 @@ func (st *stream) write(text []byte) error {
 	return st.conn.Flush()
 }
 
-// pause waits for what is left of streamGap since the last write, so that many
-// small news become few writes. It reports whether the stream goes on.
-func (st *stream) pause(ctx context.Context) bool {
-	wait := streamGap - time.Since(st.wrote)
-	if wait <= 0 {
-		return ctx.Err() == nil
+// appendEvent adds an event to text; without an id if that is "".
+func appendEvent(text []byte, id, name string, v any) ([]byte, error) {
+	data, err := marshal(v)
+	if err != nil {
+		return text, err
 	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-	case <-st.stopped.Done():
+	if id != "" {
+		text = append(append(append(text, "id: "...), id...), '\n')
 	}
-	return false
+	text = append(append(append(text, "event: "...), name...), "\ndata: "...)
+	return append(append(text, data...), "\n\n"...), nil
 }
 
-// runStream begins the reply, has run send it, and ends it. What goes wrong then is
-// told to nobody but the log: the reply is on its way.
-func (s *Server) runStream(ctx context.Context, c echo.Context, run func(st *stream) error) {
-	st, err := s.openStream(ctx, c)
-	if err == nil {
-		err = run(st)
-		st.close()
+// add adds an event to what is sent next.
+func (st *stream) add(id, name string, v any) (err error) {
+	st.text, err = appendEvent(st.text, id, name, v)
+	return err
+}
+
+// send writes what was added, if anything was.
+func (st *stream) send() error {
+	if len(st.text) == 0 {
+		return nil
 	}
-	if err != nil && ctx.Err() == nil {
-		s.log.Debug().Err(err).Str("route", c.Path()).Str("request_id", requestID(c)).Msg("stream was cut off")
+	err := st.write(st.text)
+	st.text = st.text[:0]
+	return err
+}
+
+// wait returns when there is news, but some time after the last write, so that
+// many small news become few writes; or at a tick. Meanwhile it sends pings. It
+// reports which of the two it was, and whether the stream goes on.
+func (st *stream) wait(news <-chan struct{}, tick <-chan time.Time) (ticked, ok bool) {
+	var gap <-chan time.Time // not nil once there was news
+	for {
+		select {
+		case <-news:
+			news, tick, gap = nil, nil, time.After(streamGap-time.Since(st.wrote))
+		case <-gap:
+			return false, true
+		case <-tick:
+			return true, true
+		case <-st.ping.C:
+			if st.write([]byte(st.position+": ping\n\n")) != nil {
+				return false, false
+			}
+		case <-st.gone:
+			return false, false
+		case <-st.stopped.Done():
+			return false, false
+		}
 	}
 }
 

@@ -5,8 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/labstack/echo/v4"
@@ -23,41 +23,65 @@ const (
 	maxPlatforms    = 16
 )
 
-// handleWorkerRegister handles POST /api/workers/register.
-func (s *Server) handleWorkerRegister(ctx context.Context, c echo.Context) error {
+// workers lets workers in and out, and shows and steers the fleet.
+type workers struct {
+	*shared
+	store    Workers
+	tokens   *store.WorkerTokens
+	queue    Queue
+	announce Announcer
+	quota    *quota // of registrations, per remote address; nil: no limit
+}
+
+func newWorkers(s *shared, d Deps) *workers {
+	return &workers{s, d.Workers, d.Tokens, d.Queue, d.Announce, newQuota("register", s.cfg.RegisterRate, time.Now())}
+}
+
+// serveRegister runs a registration, unless its address has sent too many.
+func (h *workers) serveRegister(c echo.Context, r *route) error {
+	if h.quota != nil {
+		if err := h.quota.admit(c.Response().Header(), quotaAddr(remote(c.Request(), h.cfg.TrustedProxies))); err != nil {
+			return err
+		}
+	}
+	return h.levelled(c, r)
+}
+
+// register handles POST /api/workers/register.
+func (h *workers) register(ctx context.Context, c echo.Context) (any, error) {
 	var body struct {
 		ID           json.RawMessage `json:"id"`
 		Name         json.RawMessage `json:"name"`
 		Capabilities json.RawMessage `json:"capabilities"`
 	}
-	if _, err := s.readJSON(c, &body); err != nil {
-		return err
+	if _, err := readJSON(c, &body); err != nil {
+		return nil, err
 	}
 	reg, err := registration(body.ID, body.Name, body.Capabilities)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if reg.ID == "" {
 		if reg.ID, err = newID(); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	if err := s.deps.Tokens.Ready(); err != nil { // before a worker is made that gets no token
-		return err
+	if err := h.tokens.Ready(); err != nil { // before a worker is made that gets no token
+		return nil, err
 	}
-	known, err := s.deps.Workers.Register(ctx, reg)
+	known, err := h.store.Register(ctx, reg)
 	if err != nil {
-		return fmt.Errorf("registering worker %s: %w", reg.ID, err)
+		return nil, fmt.Errorf("registering worker %s: %w", reg.ID, err)
 	}
 	reply := api.Registered{
-		ID: reg.ID, AccessToken: s.deps.Tokens.Issue(known.Token), Status: "registered",
-		Message: "Worker registered", BaseImageID: s.cfg.BaseImageID,
+		ID: reg.ID, AccessToken: h.tokens.Issue(known.Token), Status: "registered",
+		Message: "Worker registered", BaseImageID: h.cfg.BaseImageID,
 	}
 	if known.Again {
 		reply.Status, reply.Message = "re-registered", "Worker re-registered"
 	}
-	s.deps.Announce.WorkerUpdated(store.WorkerUpdate{WorkerID: reg.ID, Status: known.Status, Draining: known.Draining})
-	return s.reply(c, http.StatusOK, reply)
+	h.announce.WorkerUpdated(store.WorkerUpdate{WorkerID: reg.ID, Status: known.Status, Draining: known.Draining})
+	return reply, nil
 }
 
 func notRegistered(details string) error {
@@ -137,50 +161,57 @@ func readPlatforms(raw json.RawMessage, reg *store.Registration) error {
 	return nil
 }
 
-// handleWorkerUnregister handles POST /api/workers/unregister.
-func (s *Server) handleWorkerUnregister(ctx context.Context, c echo.Context) error {
+// unregister handles POST /api/workers/unregister.
+func (h *workers) unregister(ctx context.Context, c echo.Context) (any, error) {
 	token := header(c.Request().Header, keyWorkerToken)
 	if token == "" {
-		return store.NewError(store.Unauthorized, "Missing X-Worker-Token header")
+		return nil, store.NewError(store.Unauthorized, "Missing X-Worker-Token header")
 	}
-	checked, err := s.deps.Tokens.Check(token)
+	checked, err := h.tokens.Check(token)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	gone, err := s.deps.Workers.Unregister(ctx, checked)
-	return s.unregistered(c, gone, err)
+	gone, err := h.store.Unregister(ctx, checked)
+	return h.left(gone, false, err)
 }
 
-// handleWorkerUnregisterID handles POST /api/workers/:id/unregister, which the
-// oldest workers send.
-func (s *Server) handleWorkerUnregisterID(ctx context.Context, c echo.Context) error {
-	id := c.Param("id")
-	if !store.ValidID(id) {
-		return workerNotFound()
-	}
-	gone, err := s.deps.Workers.UnregisterID(ctx, id)
-	return s.unregistered(c, gone, err)
-}
-
-func (s *Server) unregistered(c echo.Context, gone store.Departure, err error) error {
+// unregisterID handles POST /api/workers/:id/unregister, which the oldest workers
+// send.
+func (h *workers) unregisterID(ctx context.Context, c echo.Context) (any, error) {
+	id, err := workerParam(c, "id")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	s.requeued(gone.Requeued)
-	s.deps.Announce.WorkerUpdated(store.WorkerUpdate{WorkerID: gone.WorkerID, Status: store.Offline})
-	return s.reply(c, http.StatusOK, api.Unregistered{
-		Success: true, BuildsReassigned: len(gone.Requeued), Message: "Worker unregistered",
-	})
+	gone, err := h.store.UnregisterID(ctx, id)
+	return h.left(gone, false, err)
 }
 
-// requeued says that builds are pending again.
-func (s *Server) requeued(refs []store.BuildRef) {
-	if len(refs) > 0 {
-		s.deps.Queue.Requeued(refs)
+// delete handles DELETE /api/workers/:id.
+func (h *workers) delete(ctx context.Context, c echo.Context) (any, error) {
+	id, err := workerParam(c, "id")
+	if err != nil {
+		return nil, err
 	}
-	for _, b := range refs {
-		s.deps.Announce.BuildUpdated(store.BuildUpdate{BuildID: b.ID, State: store.Pending, Platform: b.Platform})
-	}
+	gone, err := h.store.Delete(ctx, id)
+	gone.WorkerID = id
+	return h.left(gone, true, err)
 }
 
-func workerNotFound() error { return store.NewError(store.NotFound, "Worker not found") }
+// left says that a worker is gone and that its builds are pending again.
+func (h *workers) left(gone store.Departure, deleted bool, err error) (any, error) {
+	if err != nil {
+		return nil, err
+	}
+	if len(gone.Requeued) > 0 {
+		h.queue.Requeued(gone.Requeued)
+	}
+	for _, b := range gone.Requeued {
+		h.announce.BuildUpdated(store.BuildUpdate{BuildID: b.ID, State: store.Pending, Platform: b.Platform})
+	}
+	h.announce.WorkerUpdated(store.WorkerUpdate{WorkerID: gone.WorkerID, Status: store.Offline, Deleted: deleted})
+	reply := api.Unregistered{Success: true, BuildsReassigned: len(gone.Requeued), Message: "Worker unregistered"}
+	if deleted {
+		reply.Message = "Worker deleted"
+	}
+	return reply, nil
+}

@@ -3,8 +3,6 @@ package http
 import (
 	"context"
 	"fmt"
-	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -13,71 +11,37 @@ import (
 	"takt/store"
 )
 
-// workerParam reads a worker's id from the path.
-func workerParam(c echo.Context, name string) (string, error) {
-	id := c.Param(name)
-	if !store.ValidID(id) {
-		return "", workerNotFound()
-	}
-	return id, nil
-}
-
-// handleWorkerList handles GET /api/workers.
-func (s *Server) handleWorkerList(ctx context.Context, c echo.Context) error {
-	f := store.WorkerFilter{Limit: s.cfg.MaxList, Status: store.WorkerStatus(c.QueryParam("status"))}
+// list handles GET /api/workers.
+func (h *workers) list(ctx context.Context, c echo.Context) (any, error) {
+	f := store.WorkerFilter{Status: store.WorkerStatus(c.QueryParam("status"))}
 	switch f.Status {
 	case "", store.Idle, store.Busy, store.Offline:
 	default:
-		return invalid("Invalid status")
+		return nil, invalid("Invalid status")
 	}
-	limit, err := limitParam(c, f.Limit)
+	limit, err := limitParam(c, h.cfg.MaxList, 0)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	f.Limit = min(limit, f.Limit)
-	workers, err := s.deps.Workers.List(ctx, f)
-	if err != nil {
-		return err
-	}
-	reply := api.WorkerList{Workers: make([]api.Worker, len(workers)), Total: len(workers)}
-	for i, w := range workers {
-		reply.Workers[i] = workerItem(w)
-	}
-	return s.reply(c, http.StatusOK, reply)
+	f.Limit = min(limit, h.cfg.MaxList)
+	list, err := h.store.List(ctx, f)
+	return api.WorkerList{Workers: each(list, workerItem), Total: len(list)}, err
 }
 
-// limitParam reads ?limit=, a number of at least 1.
-func limitParam(c echo.Context, otherwise int) (int, error) {
-	v := c.QueryParam("limit")
-	if v == "" {
-		return otherwise, nil
-	}
-	n, err := strconv.Atoi(v)
-	if err != nil || n < 1 {
-		return 0, invalid("limit must be a positive whole number")
-	}
-	return n, nil
-}
-
-// handleWorkerShow handles GET /api/workers/:id.
-func (s *Server) handleWorkerShow(ctx context.Context, c echo.Context) error {
+// show handles GET /api/workers/:id.
+func (h *workers) show(ctx context.Context, c echo.Context) (any, error) {
 	id, err := workerParam(c, "id")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return s.showWorker(ctx, c, id)
-}
-
-// showWorker answers with a worker as it is now.
-func (s *Server) showWorker(ctx context.Context, c echo.Context, id string) error {
-	workers, err := s.deps.Workers.List(ctx, store.WorkerFilter{ID: id})
-	if err != nil {
-		return err
+	list, err := h.store.List(ctx, store.WorkerFilter{ID: id})
+	switch {
+	case err != nil:
+		return nil, err
+	case len(list) == 0:
+		return nil, workerNotFound()
 	}
-	if len(workers) == 0 {
-		return workerNotFound()
-	}
-	return s.reply(c, http.StatusOK, workerItem(workers[0]))
+	return workerItem(list[0]), nil
 }
 
 func workerItem(w store.WorkerDetail) api.Worker {
@@ -102,20 +66,17 @@ func workerItem(w store.WorkerDetail) api.Worker {
 	return item
 }
 
-// handleWorkerStats handles GET /api/workers/:id/stats.
-func (s *Server) handleWorkerStats(ctx context.Context, c echo.Context) error {
+// stats handles GET /api/workers/:id/stats.
+func (h *workers) stats(ctx context.Context, c echo.Context) (any, error) {
 	id, err := workerParam(c, "id")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	w, err := s.deps.Workers.Find(ctx, id)
-	if err != nil {
-		return err
-	}
-	return s.reply(c, http.StatusOK, api.WorkerStats{
+	w, err := h.store.Find(ctx, id)
+	return api.WorkerStats{
 		TotalBuilds: w.Completed + w.Failed, SuccessfulBuilds: w.Completed, FailedBuilds: w.Failed,
 		WorkerName: w.Name, Status: string(w.Status), Uptime: uptime(time.Since(w.RegisteredAt)),
-	})
+	}, err
 }
 
 // uptime is d as published menus read it: the two largest units, whose letters
@@ -134,39 +95,20 @@ func uptime(d time.Duration) string {
 }
 
 // drainWith handles POST /api/workers/:id/drain and /resume.
-func (s *Server) drainWith(draining bool) handler {
-	return func(ctx context.Context, c echo.Context) error { return s.handleWorkerDrain(ctx, c, draining) }
-}
-
-func (s *Server) handleWorkerDrain(ctx context.Context, c echo.Context, draining bool) error {
-	id, err := workerParam(c, "id")
-	if err != nil {
-		return err
+func (h *workers) drainWith(draining bool) handler {
+	return func(ctx context.Context, c echo.Context) (any, error) {
+		id, err := workerParam(c, "id")
+		if err != nil {
+			return nil, err
+		}
+		status, err := h.store.Drain(ctx, id, draining)
+		if err != nil {
+			return nil, err
+		}
+		if !draining {
+			h.queue.Freed(id) // its parked poll may be woken again
+		}
+		h.announce.WorkerUpdated(store.WorkerUpdate{WorkerID: id, Status: status, Draining: draining})
+		return h.show(ctx, c)
 	}
-	status, err := s.deps.Workers.Drain(ctx, id, draining)
-	if err != nil {
-		return err
-	}
-	if !draining {
-		s.deps.Queue.Freed(id) // its parked poll may be woken again
-	}
-	s.deps.Announce.WorkerUpdated(store.WorkerUpdate{WorkerID: id, Status: status, Draining: draining})
-	return s.showWorker(ctx, c, id)
-}
-
-// handleWorkerDelete handles DELETE /api/workers/:id.
-func (s *Server) handleWorkerDelete(ctx context.Context, c echo.Context) error {
-	id, err := workerParam(c, "id")
-	if err != nil {
-		return err
-	}
-	gone, err := s.deps.Workers.Delete(ctx, id)
-	if err != nil {
-		return err
-	}
-	s.requeued(gone.Requeued)
-	s.deps.Announce.WorkerUpdated(store.WorkerUpdate{WorkerID: id, Status: store.Offline, Deleted: true})
-	return s.reply(c, http.StatusOK, api.Unregistered{
-		Success: true, BuildsReassigned: len(gone.Requeued), Message: "Worker deleted",
-	})
 }

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -15,23 +16,44 @@ import (
 )
 
 const (
-	pollPath     = "/api/workers/poll"
-	registerPath = "/api/workers/register"
 	// maxWait is the longest that a poll may ask to be parked.
 	maxWait = 60 * time.Second
 	// maxActive is the most builds that a poll may list.
 	maxActive = 1000
+	// maxPooled is the largest buffer that is kept for the next reply, in bytes.
+	maxPooled = 64 << 10
 )
 
-// servePoll handles GET and POST /api/workers/poll. The arrival runs as a
-// request actor; a poll that parks leaves it, with its token and its slot, and
-// only its connection waits.
-func (s *Server) servePoll(c echo.Context, r route) error {
-	req, wait, err := s.pollRequest(c.Request())
+// polls serves workers' requests for work.
+type polls struct {
+	*shared
+	queue   Queue
+	tokens  *store.WorkerTokens
+	quota   *quota    // per worker; nil: no limit
+	imageID []byte    // the base image's id as JSON
+	buffers sync.Pool // of *[]byte, for replies
+}
+
+func newPolls(s *shared, queue Queue, tokens *store.WorkerTokens) *polls {
+	image, err := marshal(s.cfg.BaseImageID)
+	if err != nil {
+		panic(err) // a string
+	}
+	return &polls{
+		shared: s, queue: queue, tokens: tokens, quota: newQuota("poll", s.cfg.PollRate, time.Now()), imageID: image,
+		buffers: sync.Pool{New: func() any { b := make([]byte, 0, 1024); return &b }},
+	}
+}
+
+// serve handles GET and POST /api/workers/poll. The arrival runs as a levelled
+// request; a poll that parks leaves it, with its token and its place, and only its
+// connection waits.
+func (h *polls) serve(c echo.Context, r *route) error {
+	req, wait, err := h.read(c.Request())
 	if err != nil {
 		return err
 	}
-	if err := s.limitPoll(c.Response().Header(), req); err != nil {
+	if err := h.quota.admit(c.Response().Header(), quotaKey(req)); err != nil {
 		return err
 	}
 	if b := watched(c.Request()); b != nil {
@@ -39,31 +61,42 @@ func (s *Server) servePoll(c echo.Context, r route) error {
 	}
 	var reply store.PollReply
 	var parked func(context.Context) (store.PollReply, error)
-	err = s.deps.Requests.Do(c.Request().Context(), work(c, r), func(ctx context.Context) (err error) {
-		reply, parked, err = s.deps.Queue.Arrive(ctx, req, wait)
+	err = h.do(c, r, func(ctx context.Context) (err error) {
+		reply, parked, err = h.queue.Arrive(ctx, req, wait)
 		return err
 	})
 	if parked != nil {
-		reply, err = s.waitPoll(c.Request().Context(), req, parked, err)
+		reply, err = h.wait(c.Request().Context(), req, parked, err)
 	}
 	if err != nil {
 		return err
 	}
-	return s.replyPoll(c, reply)
+	h.reply(c, reply)
+	return nil
 }
 
-// waitPoll waits for a parked poll. When the server closes it is answered at
-// once; the presented token stays valid, as nothing was handed out.
-func (s *Server) waitPoll(
+// quotaKey is whom a poll is counted against. A worker without a token shares its
+// id's quota with whoever else names that id, one with a token with nobody: ids
+// can be read in lists, tokens can't.
+func quotaKey(req store.PollRequest) string {
+	if n := req.Token.Worker; n != 0 {
+		return string([]byte{0, byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)})
+	}
+	return req.WorkerID
+}
+
+// wait waits for a parked poll. When the server closes it is answered at once;
+// the presented token stays valid, as nothing was handed out.
+func (h *polls) wait(
 	ctx context.Context, req store.PollRequest, parked func(context.Context) (store.PollReply, error), failed error,
 ) (store.PollReply, error) {
-	s.metrics.parked.Inc()
-	defer s.metrics.parked.Dec()
+	h.metrics.parked.Inc()
+	defer h.metrics.parked.Dec()
 	waiting, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	stop := context.AfterFunc(stopping(ctx), func() { cancel(errServerClosed) })
 	defer stop()
-	if failed != nil { // its actor was ended after the poll had parked
+	if failed != nil { // its request was ended after the poll had parked
 		cancel(failed)
 	}
 	reply, err := parked(waiting)
@@ -76,9 +109,9 @@ func (s *Server) waitPoll(
 	return reply, &store.Error{Code: store.Unavailable, Message: "The controller is restarting, try again", Err: err}
 }
 
-// pollRequest reads a poll and checks its token. The body of a POST is not looked
+// read reads a poll and checks its token. The body of a POST is not looked
 // at.
-func (s *Server) pollRequest(r *http.Request) (req store.PollRequest, wait time.Duration, err error) {
+func (h *polls) read(r *http.Request) (req store.PollRequest, wait time.Duration, err error) {
 	req.Presented = header(r.Header, keyWorkerToken)
 	if r.URL.RawQuery != "" {
 		q := r.URL.Query()
@@ -93,13 +126,13 @@ func (s *Server) pollRequest(r *http.Request) (req store.PollRequest, wait time.
 	switch {
 	case req.Presented != "":
 		req.WorkerID = "" // the token says who it is
-		req.Token, err = s.deps.Tokens.Check(req.Presented)
+		req.Token, err = h.tokens.Check(req.Presented)
 	case req.WorkerID == "":
 		return req, 0, invalid("X-Worker-Token header or worker_id required")
 	case !store.ValidID(req.WorkerID):
 		return req, 0, workerNotFound()
 	default:
-		err = s.deps.Tokens.Ready()
+		err = h.tokens.Ready()
 	}
 	return req, wait, err
 }
@@ -131,10 +164,10 @@ func pollActive(q url.Values) (ids []string, present bool, err error) {
 	return ids, true, nil
 }
 
-// replyPoll writes api.PollReply by hand: polls are most of all requests. Ids
+// reply writes api.PollReply by hand: polls are most of all requests. Ids
 // and tokens are of [A-Za-z0-9_-] and need no escapes.
-func (s *Server) replyPoll(c echo.Context, r store.PollReply) error {
-	buf := s.buffers.Get().(*[]byte) //nolint:forcetypeassert // the pool holds nothing else
+func (h *polls) reply(c echo.Context, r store.PollReply) {
+	buf := h.buffers.Get().(*[]byte) //nolint:forcetypeassert // the pool holds nothing else
 	b := (*buf)[:0]
 	b = append(b, `{"job":`...)
 	if j := r.Job; j == nil {
@@ -148,7 +181,7 @@ func (s *Server) replyPoll(c echo.Context, r store.PollReply) error {
 		} else {
 			b = append(b, "null"...)
 		}
-		b = append(append(append(b, `,"baseImageId":`...), s.imageID...), `,"submitted_at":"`...)
+		b = append(append(append(b, `,"baseImageId":`...), h.imageID...), `,"submitted_at":"`...)
 		b = j.SubmittedAt.UTC().AppendFormat(b, "2006-01-02T15:04:05.000Z")
 		b = strconv.AppendInt(append(b, `","attempt":`...), int64(j.Attempt), 10)
 		b = append(b, '}')
@@ -156,10 +189,9 @@ func (s *Server) replyPoll(c echo.Context, r store.PollReply) error {
 	b = append(append(b, `,"access_token":"`...), r.Token...)
 	b = strconv.AppendInt(append(b, `","queue_size":`...), int64(r.QueueSize), 10)
 	b = append(b, '}')
-	err := s.replyBytes(c, http.StatusOK, b)
+	h.replyBytes(c, http.StatusOK, h.jsonType, b)
 	if cap(b) <= maxPooled {
 		*buf = b
-		s.buffers.Put(buf)
+		h.buffers.Put(buf)
 	}
-	return err
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -22,42 +21,38 @@ const (
 	maxWord       = 100 // characters of a stage or a type
 )
 
-// handleBuildTelemetry handles POST /api/builds/:id/telemetry. Whatever the
-// figures are, it is a sign of life.
-func (s *Server) handleBuildTelemetry(ctx context.Context, c echo.Context) error {
-	sign, err := s.holder(c)
+// telemetry handles POST /api/builds/:id/telemetry. Whatever the figures are, it is
+// a sign of life.
+func (h *holders) telemetry(ctx context.Context, c echo.Context) (any, error) {
+	sign, err := holderOf(c)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var body struct {
 		Type      json.RawMessage `json:"type"`
 		Timestamp json.RawMessage `json:"timestamp"`
 		Data      json.RawMessage `json:"data"`
 	}
-	if _, err := s.readJSON(c, &body); err != nil {
-		return err
+	if _, err := readJSON(c, &body); err != nil {
+		return nil, err
 	}
 	if absent(body.Timestamp) {
-		return invalid(invalidTelemetry)
+		return nil, invalid(invalidTelemetry)
 	}
-	t, err := telemetry(body.Type, body.Data)
+	t, err := readTelemetry(body.Type, body.Data)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	sign.Logs = []store.LogLine{{Level: store.Info, Message: telemetryLine(t)}}
-	reply, err := s.deps.Builds.Telemetry(ctx, sign, t)
-	if err != nil {
-		return err
-	}
-	s.signed(sign, reply)
-	return s.reply(c, http.StatusOK, api.Status{Status: "ok"})
+	reply, err := h.store.Telemetry(ctx, sign, t)
+	return api.Status{Status: "ok"}, h.signed(sign, reply, err)
 }
 
 const invalidTelemetry = "Invalid telemetry data"
 
-// telemetry reads what a monitor says. Members of its data are taken if they are
+// readTelemetry reads what a monitor says. Members of its data are taken if they are
 // what they should be, and passed over if not.
-func telemetry(kind, data json.RawMessage) (store.Telemetry, error) {
+func readTelemetry(kind, data json.RawMessage) (store.Telemetry, error) {
 	var t store.Telemetry
 	if json.Unmarshal(kind, &t.Type) != nil || t.Type == "" {
 		return t, invalid(invalidTelemetry)

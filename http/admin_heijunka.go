@@ -1,0 +1,160 @@
+package http
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"takt/http/api"
+)
+
+// heijunka shows and changes load levelling. A change answers with how everything
+// is then.
+type heijunka struct {
+	*audit
+	load Load
+}
+
+// show handles GET /admin/heijunka: everything about load levelling.
+func (h *heijunka) show(context.Context, echo.Context) (any, error) { return h.load.Status(), nil }
+
+// limits handles PUT /admin/heijunka/limits.
+func (h *heijunka) limits(ctx context.Context, c echo.Context) (any, error) {
+	var body api.LoadLimits
+	while, err := readChange(c, &body, &body.For, &body.Reason)
+	if err != nil {
+		return nil, err
+	}
+	some := body.SoftLimit != nil || body.HardLimit != nil || body.Reserved != nil
+	if some == body.Reset {
+		return nil, invalid("soft_limit, hard_limit or reserved required, or else reset")
+	}
+	return h.change(ctx, c, entry{"set", "heijunka/limits", body.Reason, change(body)}, func(ctx context.Context) error {
+		return h.load.SetLimits(ctx, body, while)
+	})
+}
+
+// scale handles POST /admin/heijunka/pools/:name/scale.
+func (h *heijunka) scale(ctx context.Context, c echo.Context) (any, error) {
+	var body api.LoadScale
+	while, err := readChange(c, &body, &body.For, &body.Reason)
+	if err != nil {
+		return nil, err
+	}
+	bounds := body.Min != nil || body.Max != nil
+	given := 0
+	for _, yes := range []bool{body.By != nil, body.Workers != nil, bounds} {
+		if yes {
+			given++
+		}
+	}
+	switch {
+	case given != 1:
+		return nil, invalid("one of by, workers, or min and max required")
+	case while > 0 && !bounds:
+		return nil, invalid("for belongs to min and max: scaling goes on after by and workers")
+	}
+	name := c.Param("name")
+	return h.change(ctx, c, entry{"scale", "heijunka/pools/" + text(name), body.Reason, change(body)}, func(ctx context.Context) error {
+		return h.load.Scale(ctx, name, body, while)
+	})
+}
+
+// affinity handles PUT /admin/heijunka/affinity.
+func (h *heijunka) affinity(ctx context.Context, c echo.Context) (any, error) {
+	var body api.LoadAffinity
+	while, err := readChange(c, &body, &body.For, &body.Reason)
+	if err != nil {
+		return nil, err
+	}
+	if body.Domain == "" {
+		return nil, invalid("domain required")
+	}
+	return h.change(ctx, c, entry{"set", "heijunka/affinity/" + text(body.Domain), body.Reason, change(body)}, func(ctx context.Context) error {
+		return h.load.SetAffinity(ctx, body, while)
+	})
+}
+
+// surge handles POST /admin/heijunka/surge.
+func (h *heijunka) surge(ctx context.Context, c echo.Context) (any, error) {
+	var body api.LoadSurge
+	while, err := readChange(c, &body, &body.For, &body.Reason)
+	if err != nil {
+		return nil, err
+	}
+	switch body.Action {
+	case "start", "enable", "disable":
+	case "stop":
+		if while > 0 {
+			return nil, invalid("for does not belong to stop")
+		}
+	default:
+		return nil, invalid("action must be start, stop, enable or disable")
+	}
+	return h.change(ctx, c, entry{body.Action, "heijunka/surge", body.Reason, change(body)}, func(ctx context.Context) error {
+		return h.load.Surge(ctx, body.Action, while)
+	})
+}
+
+// rebalance handles POST /admin/heijunka/rebalance: it moves a worker to where
+// there is more to do. ?dry_run=1 only says what it would do, and why.
+func (h *heijunka) rebalance(ctx context.Context, c echo.Context) (any, error) {
+	dry, err := flag(c, "dry_run")
+	if err != nil {
+		return nil, err
+	}
+	if dry {
+		return h.load.Rebalance(ctx, true)
+	}
+	var body api.Order
+	if _, err := readChange(c, &body, new(string), &body.Reason); err != nil {
+		return nil, err
+	}
+	var moved api.LoadRebalance
+	err = h.audited(ctx, c, entry{"rebalance", "heijunka", body.Reason, change(nil)}, func(ctx context.Context) (err error) {
+		moved, err = h.load.Rebalance(ctx, false)
+		return err
+	})
+	return moved, err
+}
+
+func (h *heijunka) change(ctx context.Context, c echo.Context, what entry, do func(ctx context.Context) error) (any, error) {
+	if err := h.audited(ctx, c, what, do); err != nil {
+		return nil, err
+	}
+	return h.load.Status(), nil
+}
+
+// readChange reads the body of a change into v, of which while and why are parts:
+// for how long, and the reason, which is required.
+func readChange(c echo.Context, v any, while, why *string) (time.Duration, error) {
+	if _, err := readJSON(c, v); err != nil {
+		return 0, err
+	}
+	var err error
+	if *why, err = reason(*why); err != nil {
+		return 0, err
+	}
+	if *why == "" {
+		return 0, invalid("reason is required")
+	}
+	return changeFor(*while)
+}
+
+// changeFor reads how long a change holds: a duration such as 2h or 90m, or
+// seconds. 0 is for ever.
+func changeFor(v string) (time.Duration, error) {
+	if v == "" {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(v)
+	if n, nerr := strconv.Atoi(v); nerr == nil && n > 0 && n < 1<<31 {
+		d, err = time.Duration(n)*time.Second, nil
+	}
+	if err != nil || d < time.Second {
+		return 0, invalid(`for must be a duration such as "2h" or "90m", at least 1s`)
+	}
+	return d, nil
+}

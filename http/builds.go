@@ -1,0 +1,187 @@
+package http
+
+import (
+	"context"
+
+	"github.com/labstack/echo/v4"
+
+	"takt/http/api"
+	"takt/store"
+)
+
+// builds shows builds, hands out their files to who submitted them, and cancels
+// them.
+type builds struct {
+	*shared
+	store    Builds
+	files    Files
+	announce Announcer
+	keys     *keys
+}
+
+// find finds the build of the path and checks who asks: the API key opens all
+// builds, a build token its own.
+func (h *builds) find(ctx context.Context, c echo.Context) (store.Build, error) {
+	id, err := buildParam(c)
+	if err != nil {
+		return store.Build{}, err
+	}
+	b, err := h.store.Find(ctx, id)
+	if err != nil {
+		return b, err
+	}
+	sent := c.Request().Header
+	if h.keys.api.is(header(sent, keyAPI)) {
+		return b, nil
+	}
+	token := header(sent, keyBuildToken)
+	if token == "" || b.TokenHash.IsZero() || !b.TokenHash.Equal(store.HashToken(token)) {
+		return store.Build{}, store.NewError(store.Forbidden, "Invalid or expired build token")
+	}
+	return b, nil
+}
+
+// status handles GET /api/builds/:id/status.
+func (h *builds) status(ctx context.Context, c echo.Context) (any, error) {
+	b, err := h.find(ctx, c)
+	return api.BuildStatus{
+		ID: b.ID, Status: b.State.Wire(), State: string(b.State), Platform: string(b.Platform),
+		WorkerID: optional(b.WorkerID), Attempt: b.Attempt,
+		SubmittedAt: api.NewMillis(b.SubmittedAt), StartedAt: api.NewMillis(b.StartedAt),
+		CompletedAt: api.NewMillis(b.CompletedAt), ErrorMessage: optional(b.ErrorMessage),
+		Priority: b.Priority, Labels: b.Labels,
+	}, err
+}
+
+func optional(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+// show handles GET /api/builds/:id.
+func (h *builds) show(ctx context.Context, c echo.Context) (any, error) {
+	b, err := h.find(ctx, c)
+	return buildItem(b), err
+}
+
+// list handles GET /api/builds.
+func (h *builds) list(ctx context.Context, c echo.Context) (any, error) {
+	filter, err := h.filter(c)
+	if err != nil {
+		return nil, err
+	}
+	list, err := h.store.List(ctx, filter)
+	items := each(list, buildItem)
+	if c.QueryParam("format") == "object" {
+		return api.BuildList{Builds: items, Total: len(items)}, err
+	}
+	return items, err
+}
+
+func (h *builds) filter(c echo.Context) (store.BuildFilter, error) {
+	f := store.BuildFilter{WorkerID: c.QueryParam("worker_id"), Platform: store.Platform(c.QueryParam("platform"))}
+	switch v := store.BuildState(c.QueryParam("status")); v {
+	case "":
+	case store.Failed: // what old clients call failed includes cancelled
+		f.States = []store.BuildState{store.Failed, store.Cancelled}
+	case store.Pending, store.Assigned, store.Building, store.Completed, store.Cancelled:
+		f.States = []store.BuildState{v}
+	default:
+		return f, invalid("Invalid status")
+	}
+	if f.Platform != "" && !f.Platform.Valid() {
+		return f, invalid("Valid platform required (ios|android)")
+	}
+	if f.WorkerID != "" && !store.ValidID(f.WorkerID) {
+		return f, invalid("Invalid worker_id")
+	}
+	limit, err := limitParam(c, h.cfg.MaxList, 0)
+	f.Limit = min(limit, h.cfg.MaxList)
+	return f, err
+}
+
+func buildItem(b store.Build) api.BuildItem {
+	item := api.BuildItem{
+		ID: b.ID, Status: b.State.Wire(), State: string(b.State), Platform: string(b.Platform),
+		CreatedAt: api.FormatTime(b.SubmittedAt), SubmittedAt: api.FormatTime(b.SubmittedAt),
+		UpdatedAt: api.FormatTime(b.UpdatedAt), WorkerID: optional(b.WorkerID), WorkerName: optional(b.WorkerName),
+		ErrorMessage: optional(b.ErrorMessage), HasResult: b.Result != nil,
+		Labels: b.Labels,
+	}
+	if !b.CompletedAt.IsZero() {
+		item.CompletedAt = api.FormatTime(b.CompletedAt)
+	}
+	return item
+}
+
+// active handles GET /api/builds/active.
+func (h *builds) active(ctx context.Context, _ echo.Context) (any, error) {
+	list, err := h.store.List(ctx, store.BuildFilter{
+		States: []store.BuildState{store.Assigned, store.Building}, Limit: h.cfg.MaxList,
+	})
+	return api.ActiveBuilds{Builds: each(list, func(b store.Build) api.ActiveBuild {
+		return api.ActiveBuild{
+			ID: b.ID, Status: b.State.Wire(), Platform: string(b.Platform), WorkerID: b.WorkerID,
+			StartedAt: api.Millis(b.StartedAt.UnixMilli()),
+		}
+	})}, err
+}
+
+// logs answers GET /api/builds/:id/logs with the lines so far. There is no default
+// limit: old clients compare the number of lines with what they have shown.
+func (h *builds) logs(ctx context.Context, c echo.Context) (any, error) {
+	after, err := sequence("after", c.QueryParam("after"))
+	if err != nil {
+		return nil, err
+	}
+	limit, err := limitParam(c, 0, 0)
+	if err != nil {
+		return nil, err
+	}
+	b, err := h.find(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	lines, err := h.store.Logs(ctx, b.ID, after, limit)
+	return api.Logs{BuildID: b.ID, Logs: each(lines, logEntry)}, err
+}
+
+func logEntry(l store.LogLine) api.LogEntry {
+	return api.LogEntry{Timestamp: api.Millis(l.At.UnixMilli()), Level: string(l.Level), Message: l.Message, Seq: l.Seq}
+}
+
+// download handles GET /api/builds/:id/download, also with /result or /source
+// after it.
+func (h *builds) download(ctx context.Context, c echo.Context) (any, error) {
+	kind := c.Param("type")
+	if kind != "" && kind != string(store.ResultFile) && kind != string(store.SourceFile) {
+		return nil, invalid("Invalid file type")
+	}
+	b, err := h.find(ctx, c)
+	switch {
+	case err != nil:
+		return nil, err
+	case kind == string(store.SourceFile):
+		return h.sendFile(ctx, c, h.files, b.Source, download{missing: "Source not found", contentType: "application/zip", name: b.ID + ".zip"})
+	case b.State != store.Completed:
+		return nil, store.NewError(store.InvalidState, "Build not completed")
+	}
+	return h.sendFile(ctx, c, h.files, b.Result, download{
+		missing: "Build result not found", contentType: "application/octet-stream", name: b.ID + b.Platform.ResultExt(),
+	})
+}
+
+// cancel handles POST /api/builds/:id/cancel.
+func (h *builds) cancel(ctx context.Context, c echo.Context) (any, error) {
+	id, err := buildParam(c)
+	if err != nil {
+		return nil, err
+	}
+	if err := h.store.Cancel(ctx, id); err != nil {
+		return nil, err
+	}
+	h.announce.BuildUpdated(store.BuildUpdate{BuildID: id, State: store.Cancelled})
+	return api.Cancelled{Status: string(store.Cancelled), Success: true}, nil
+}

@@ -1,0 +1,267 @@
+package http
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"takt/http/api"
+	"takt/http/certs"
+	"takt/store"
+)
+
+// holders is what a worker does with a build that it holds: it fetches its files,
+// says how it goes, and ends it.
+type holders struct {
+	*shared
+	store    Builds
+	marks    *marks
+	queue    Queue
+	announce Announcer
+	forms    *forms
+}
+
+// signOf reads who speaks of which build: the worker of X-Worker-Id, of the build
+// in the path. The store checks that it holds it.
+func signOf(c echo.Context) (store.Sign, error) {
+	sign := store.Sign{BuildID: c.Param("id"), WorkerID: c.Request().Header.Get(api.HeaderWorkerID)}
+	if !store.ValidID(sign.WorkerID) {
+		return sign, store.NewError(store.Forbidden, "Unknown worker")
+	}
+	if !store.ValidID(sign.BuildID) {
+		return sign, buildNotFound()
+	}
+	var err error
+	sign.Attempt, err = attempt(c.Request().Header)
+	return sign, err
+}
+
+// holderOf is signOf for routes on which the worker also says which build it means.
+func holderOf(c echo.Context) (store.Sign, error) {
+	sign, err := signOf(c)
+	if err == nil && c.Request().Header.Get(api.HeaderBuildID) != sign.BuildID {
+		err = store.NewError(store.Forbidden, "X-Build-Id does not match the build")
+	}
+	return sign, err
+}
+
+// touch records a sign of life.
+func (h *holders) touch(ctx context.Context, sign store.Sign) error {
+	reply, err := h.store.Touch(ctx, sign)
+	return h.signed(sign, reply, err)
+}
+
+// signed tells what a sign of life has changed, unless it has failed.
+func (h *holders) signed(sign store.Sign, reply store.SignReply, err error) error {
+	if err != nil {
+		return err
+	}
+	if len(sign.Logs) > 0 {
+		h.marks.wake(sign.BuildID)
+	}
+	if reply.Began {
+		h.announce.BuildUpdated(store.BuildUpdate{BuildID: sign.BuildID, State: store.Building, WorkerID: sign.WorkerID})
+	}
+	return nil
+}
+
+// presence returns a function that gives a sign of life whenever
+// PresenceInterval has passed since the last, for as long as bytes move.
+func (h *holders) presence(ctx context.Context, sign store.Sign) func(now time.Time) {
+	next := time.Now().Add(h.cfg.PresenceInterval)
+	return func(now time.Time) {
+		if now.Before(next) {
+			return
+		}
+		next = now.Add(h.cfg.PresenceInterval)
+		if err := h.touch(ctx, sign); err != nil {
+			// Whether the build is still the worker's is decided at the end.
+			h.log.Debug().Err(err).Str("build", sign.BuildID).Msg("no sign of life during transfer")
+		}
+	}
+}
+
+// held checks that the worker holds the build, and takes a download as a sign
+// of life: the first one makes an assigned build a building one.
+func (h *holders) held(ctx context.Context, c echo.Context) (store.Build, download, error) {
+	sign, err := signOf(c)
+	if err != nil {
+		return store.Build{}, download{}, err
+	}
+	b, err := h.store.Held(ctx, sign)
+	if err == nil && c.Request().Method != http.MethodHead {
+		err = h.touch(ctx, sign)
+	}
+	return b, download{contentType: "application/zip", moved: h.presence(ctx, sign)}, err
+}
+
+// source handles GET /api/builds/:id/source.
+func (h *holders) source(ctx context.Context, c echo.Context) (any, error) {
+	b, d, err := h.held(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	d.name, d.missing = b.ID+".zip", "Source not found"
+	return h.sendFile(ctx, c, h.forms.files, b.Source, d)
+}
+
+const noCerts = "Certs not found"
+
+// certs handles GET /api/builds/:id/certs.
+func (h *holders) certs(ctx context.Context, c echo.Context) (any, error) {
+	b, d, err := h.held(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	if b.Certs == nil {
+		return nil, store.NewError(store.NotFound, noCerts)
+	}
+	file, err := h.forms.files.OpenSealed(ctx, *b.Certs)
+	if err != nil {
+		return nil, notThere(err, noCerts)
+	}
+	defer file.Close() //nolint:errcheck // only read from
+	d.name, d.cache, d.content, d.digest = b.ID+"-certs.zip", "no-store", file, b.Certs.SHA256
+	return nil, h.sendDownload(c, d)
+}
+
+// keychainBytes is how many random bytes a keychain's password has.
+const keychainBytes = 24
+
+// certsSecure handles GET /api/builds/:id/certs-secure: the unpacked certificates,
+// for a virtual machine that can't unpack them itself.
+func (h *holders) certsSecure(ctx context.Context, c echo.Context) (any, error) {
+	sign, err := holderOf(c)
+	if err != nil {
+		return nil, err
+	}
+	b, err := h.store.Held(ctx, sign)
+	if err != nil {
+		return nil, err
+	}
+	if err := h.touch(ctx, sign); err != nil {
+		return nil, err
+	}
+	bundle, err := h.unpackCerts(ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	password := make([]byte, keychainBytes)
+	_, _ = rand.Read(password) // never fails
+	c.Response().Header().Set("Cache-Control", "no-store")
+	return api.SecureCerts{
+		P12: bundle.P12, P12Password: bundle.Password, ProvisioningProfiles: bundle.Profiles,
+		KeychainPassword: base64.StdEncoding.EncodeToString(password),
+	}, nil
+}
+
+// unpackCerts reads the certificates of b.
+func (h *holders) unpackCerts(ctx context.Context, b store.Build) (certs.Bundle, error) {
+	if b.Certs == nil {
+		return certs.Bundle{}, store.NewError(store.NotFound, noCerts)
+	}
+	file, err := h.forms.files.OpenSealed(ctx, *b.Certs)
+	if err != nil {
+		return certs.Bundle{}, notThere(err, noCerts)
+	}
+	defer file.Close() //nolint:errcheck // only read from
+	archive, err := io.ReadAll(file)
+	if err != nil {
+		return certs.Bundle{}, err
+	}
+	bundle, err := certs.Unpack(bytes.NewReader(archive), int64(len(archive)), certs.MaxBytes)
+	if err != nil {
+		return bundle, store.Wrap(store.CertsUnusable, "Failed to process certs file", err)
+	}
+	return bundle, nil
+}
+
+// logs handles POST /api/builds/:id/logs.
+func (h *holders) logs(ctx context.Context, c echo.Context) (any, error) {
+	sign, err := signOf(c)
+	if err != nil {
+		return nil, err
+	}
+	var body struct {
+		Logs    *[]json.RawMessage `json:"logs"`
+		Level   *string            `json:"level"`
+		Message *string            `json:"message"`
+	}
+	if _, err := readJSON(c, &body); err != nil {
+		return nil, err
+	}
+	reply := api.PostedLogs{Success: true}
+	switch {
+	case body.Logs != nil:
+		sign.Logs = logBatch(*body.Logs)
+		n := len(sign.Logs)
+		reply.Count = &n
+	case body.Level != nil && body.Message != nil:
+		line := store.LogLine{Level: store.Level(*body.Level), Message: text(*body.Message)}
+		if !line.Level.Valid() {
+			return nil, invalid("Invalid log level. Must be: info, warn, or error")
+		}
+		sign.Logs = []store.LogLine{line}
+	default:
+		return nil, invalid("Invalid body. Expected { level, message } or { logs: [...] }")
+	}
+	return reply, h.touch(ctx, sign)
+}
+
+// logBatch takes the entries that are log lines and skips the others.
+func logBatch(entries []json.RawMessage) []store.LogLine {
+	lines := make([]store.LogLine, 0, len(entries))
+	for _, e := range entries {
+		var m struct {
+			Level   store.Level `json:"level"`
+			Message *string     `json:"message"`
+		}
+		if json.Unmarshal(e, &m) != nil || m.Message == nil || !m.Level.Valid() {
+			continue
+		}
+		lines = append(lines, store.LogLine{Level: m.Level, Message: text(*m.Message)})
+	}
+	return lines
+}
+
+// heartbeat handles POST /api/builds/:id/heartbeat.
+func (h *holders) heartbeat(ctx context.Context, c echo.Context) (any, error) {
+	sign := store.Sign{BuildID: c.Param("id"), WorkerID: c.QueryParam("worker_id")}
+	if sign.WorkerID == "" {
+		return nil, invalid("worker_id required")
+	}
+	var body api.Heartbeat
+	if _, err := readJSON(c, &body); err != nil {
+		return nil, err
+	}
+	if !store.ValidID(sign.BuildID) {
+		return nil, buildNotFound()
+	}
+	if !store.ValidID(sign.WorkerID) {
+		return nil, store.NewError(store.NotAssigned, "Build not assigned to this worker")
+	}
+	var err error
+	if sign.Attempt, err = attempt(c.Request().Header); err != nil {
+		return nil, err
+	}
+	// A figure that is no percentage is no reason to refuse a sign of life.
+	if p := body.Progress; p != nil && *p >= 0 && *p <= 100 {
+		sign.Logs = []store.LogLine{{
+			Level: store.Info, Message: "Build progress: " + strconv.FormatFloat(*p, 'f', -1, 64) + "%",
+		}}
+	}
+	beat, err := h.store.Heartbeat(ctx, sign)
+	return heartbeatReply(beat.Cancelled), h.signed(sign, beat, err)
+}
+
+func heartbeatReply(cancelled bool) api.HeartbeatReply {
+	return api.HeartbeatReply{Status: "ok", Timestamp: api.Millis(time.Now().UnixMilli()), Cancelled: cancelled}
+}

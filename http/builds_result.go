@@ -1,0 +1,283 @@
+package http
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"mime/multipart"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"takt/http/api"
+	"takt/store"
+)
+
+// recordTimeout is what recording a result has once its file is in. The client
+// need not wait for it: work that was done is not thrown away.
+const recordTimeout = 15 * time.Second
+
+// outcome is a form of POST /api/workers/upload as far as it has arrived.
+type outcome struct {
+	sign         store.Sign // who and what, as far as known
+	success      string
+	errorMessage string
+	file         *arrival
+	body         *body
+}
+
+// upload handles POST /api/workers/upload and /api/workers/result.
+func (h *holders) upload(ctx context.Context, c echo.Context) (any, error) {
+	in := &outcome{body: watched(c.Request())}
+	defer func() { in.file.discard() }()
+	if err := h.readUploadHeader(ctx, c.Request().Header, in); err != nil {
+		return nil, err
+	}
+	err := h.forms.read(c, func(f *form, p *multipart.Part) error { return h.takeUpload(ctx, f, p, in) })
+	if err != nil {
+		return nil, err
+	}
+	success, err := in.check()
+	if err != nil {
+		return nil, err
+	}
+	return uploaded(success), h.recordResult(context.WithoutCancel(ctx), in, success)
+}
+
+func uploaded(success bool) api.Uploaded {
+	if success {
+		return api.Uploaded{Success: true, Status: "success", Message: "Result uploaded successfully"}
+	}
+	return api.Uploaded{Success: true, Status: "failed", Message: "Build marked as failed"}
+}
+
+var errRecordTimeout = errors.New("recording the result took too long")
+
+// readUploadHeader takes what the header says of who uploads what, and refuses
+// before the body what could not be accepted after it.
+func (h *holders) readUploadHeader(ctx context.Context, sent http.Header, in *outcome) (err error) {
+	if in.sign.Attempt, err = attempt(sent); err != nil {
+		return err
+	}
+	in.sign.BuildID, in.sign.WorkerID = sent.Get(api.HeaderBuildID), sent.Get(api.HeaderWorkerID)
+	if in.sign.BuildID == "" || in.sign.WorkerID == "" {
+		return nil
+	}
+	if err := in.checkIDs(); err != nil {
+		return err
+	}
+	b, err := h.store.Find(ctx, in.sign.BuildID)
+	if err != nil {
+		return err
+	}
+	stale := in.sign.Attempt > 0 && in.sign.Attempt < b.Attempt
+	if stale || b.State.Held() && b.WorkerID != in.sign.WorkerID {
+		_, err = h.store.Held(ctx, in.sign)
+		if store.CodeOf(err) == store.Forbidden {
+			err = workerNotFound() // as it is called after the body
+		}
+		return err
+	}
+	h.attribute(ctx, in)
+	return nil
+}
+
+// attribute lets the transfer count as presence from now on.
+func (h *holders) attribute(ctx context.Context, in *outcome) {
+	if in.body == nil || in.body.moved != nil || in.checkIDs() != nil {
+		return
+	}
+	touch := h.presence(ctx, in.sign)
+	touch(time.Now().Add(h.cfg.PresenceInterval)) // the first one at once
+	in.body.moved = touch
+}
+
+// takeUpload reads a part. The file comes first, last or not at all.
+func (h *holders) takeUpload(ctx context.Context, f *form, p *multipart.Part, in *outcome) (err error) {
+	switch p.FormName() {
+	case "build_id":
+		err = f.sameField(p, &in.sign.BuildID, "build_id differs from X-Build-Id")
+	case "worker_id":
+		err = f.sameField(p, &in.sign.WorkerID, "worker_id differs from X-Worker-Id")
+	case "success":
+		in.success, err = f.field(p)
+	case "error_message":
+		in.errorMessage, _, err = f.text(p) // better half a complaint than none
+	case "result":
+		if in.file != nil {
+			return invalid("More than one result file")
+		}
+		h.attribute(ctx, in)
+		in.file, err = f.file(ctx, p, "Result file", h.cfg.MaxResult, "")
+	}
+	return err
+}
+
+// sameField reads a field that must not contradict what is known already.
+func (f *form) sameField(p *multipart.Part, known *string, contradiction string) error {
+	v, err := f.field(p)
+	if err != nil {
+		return err
+	}
+	if *known != "" && *known != v {
+		return invalid(contradiction)
+	}
+	*known = v
+	return nil
+}
+
+func (in *outcome) checkIDs() error {
+	switch {
+	case in.sign.BuildID == "" || in.sign.WorkerID == "":
+		return invalid("build_id and worker_id required")
+	case !store.ValidID(in.sign.BuildID):
+		return buildNotFound()
+	case !store.ValidID(in.sign.WorkerID):
+		return workerNotFound()
+	}
+	return nil
+}
+
+func (in *outcome) check() (success bool, err error) {
+	if err := in.checkIDs(); err != nil {
+		return false, err
+	}
+	switch strings.ToLower(strings.TrimSpace(in.success)) {
+	case "true":
+		success = true
+	case "false":
+	default:
+		return false, invalid(`success must be "true" or "false"`)
+	}
+	if success && (in.file == nil || in.file.empty) {
+		return false, invalid("Missing result file")
+	}
+	return success, nil
+}
+
+// recordResult ends the build. A file that gets its place but not its row is
+// left: a newer result may have the same name by now, and the sweeper finds it.
+func (h *holders) recordResult(ctx context.Context, in *outcome, success bool) error {
+	b, err := h.store.Find(ctx, in.sign.BuildID)
+	if err != nil {
+		return err
+	}
+	result := store.Result{
+		BuildID: in.sign.BuildID, WorkerID: in.sign.WorkerID, Attempt: in.sign.Attempt,
+		Success: success, ErrorMessage: in.errorMessage,
+	}
+	place := func() error { return nil }
+	if success {
+		file := in.file.file
+		file.Name = resultName(b.ID, b.Platform)
+		if !b.State.Final() { // else it is a repeat, or refused
+			if file, err = in.file.send(ctx, file.Name); err != nil {
+				return fmt.Errorf("storing result of build %s: %w", b.ID, err)
+			}
+		}
+		result.File, result.ErrorMessage = &file, ""
+		place = func() error { return in.file.upload.Place(file.Name) }
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, recordTimeout, errRecordTimeout)
+	defer cancel()
+	err = h.finish(ctx, b, result, place)
+	in.file.settle(err)
+	return err
+}
+
+// finish ends b and says so.
+func (h *holders) finish(ctx context.Context, b store.Build, r store.Result, place func() error) error {
+	repeat, err := h.store.Finish(ctx, r, place)
+	if err != nil {
+		return fmt.Errorf("recording result of build %s: %w", b.ID, err)
+	}
+	if cache := b.Labels.Cache(); cache != "" {
+		h.queue.Warm(r.WorkerID, cache)
+	}
+	h.queue.Freed(r.WorkerID)
+	if !repeat {
+		u := store.BuildUpdate{BuildID: b.ID, State: store.Failed, Platform: b.Platform, WorkerID: r.WorkerID}
+		if r.Success {
+			u.State = store.Completed
+		}
+		h.announce.BuildUpdated(u)
+	}
+	return nil
+}
+
+// build reads a request that names a build but need not name a worker: then
+// it speaks for the one that holds the build, or held it last.
+func (h *holders) build(ctx context.Context, c echo.Context) (b store.Build, sign store.Sign, message string, err error) {
+	var body struct {
+		BuildID json.RawMessage `json:"build_id"`
+		Error   json.RawMessage `json:"error"`
+	}
+	if _, err := readJSON(c, &body); err != nil {
+		return b, sign, "", err
+	}
+	if absent(body.BuildID) || json.Unmarshal(body.BuildID, &sign.BuildID) != nil || sign.BuildID == "" {
+		return b, sign, "", invalid("build_id required")
+	}
+	if !absent(body.Error) && json.Unmarshal(body.Error, &message) != nil {
+		return b, sign, "", invalid("error must be a text")
+	}
+	if !store.ValidID(sign.BuildID) {
+		return b, sign, "", buildNotFound()
+	}
+	if sign.Attempt, err = attempt(c.Request().Header); err != nil {
+		return b, sign, "", err
+	}
+	if b, err = h.store.Find(ctx, sign.BuildID); err != nil {
+		return b, sign, "", err
+	}
+	if sign.WorkerID = b.WorkerID; sign.WorkerID == "" {
+		sign.WorkerID = b.LastWorkerID
+	}
+	if id := c.Request().Header.Get(api.HeaderWorkerID); id != "" { // who says who it is has to be the one
+		if !store.ValidID(id) {
+			return b, sign, "", store.NewError(store.Forbidden, "Unknown worker")
+		}
+		sign.WorkerID = id
+	}
+	if sign.WorkerID == "" && !b.State.Final() {
+		return b, sign, "", store.NewError(store.NotAssigned, "Build not assigned to a worker")
+	}
+	return b, sign, text(message), nil
+}
+
+// fail handles POST /api/workers/fail.
+func (h *holders) fail(ctx context.Context, c echo.Context) (any, error) {
+	b, sign, message, err := h.build(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	if b.State.Final() && b.State != store.Failed {
+		return nil, store.NewError(store.Conflict, "Build already finished")
+	}
+	if b.State != store.Failed { // a repeat changes nothing
+		err = h.finish(ctx, b, store.Result{
+			BuildID: b.ID, WorkerID: sign.WorkerID, Attempt: sign.Attempt, ErrorMessage: message,
+		}, nil)
+	}
+	return uploaded(false), err
+}
+
+// workerHeartbeat handles POST /api/workers/heartbeat.
+func (h *holders) workerHeartbeat(ctx context.Context, c echo.Context) (any, error) {
+	b, sign, _, err := h.build(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	cancelled := b.State == store.Cancelled && b.WorkerID == "" // before anybody had it
+	if !cancelled {
+		beat, err := h.store.Heartbeat(ctx, sign)
+		if err := h.signed(sign, beat, err); err != nil {
+			return nil, err
+		}
+		cancelled = beat.Cancelled
+	}
+	return api.BeatReply{Success: true, HeartbeatReply: heartbeatReply(cancelled)}, nil
+}

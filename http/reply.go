@@ -1,0 +1,143 @@
+package http
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/labstack/echo/v4"
+
+	"takt/store"
+)
+
+// marshal is json.Marshal without HTML's escapes: nothing here is a page.
+func marshal(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
+
+// answer is a reply that is not simply 200: with body nil it has none.
+type answer struct {
+	status int
+	body   any
+}
+
+// answer runs a handler and sends what it returns as compact JSON; nil means
+// that it has replied itself, [json.RawMessage] is sent as it is.
+func (s *shared) answer(ctx context.Context, c echo.Context, handle handler) error {
+	v, err := handle(ctx, c)
+	if err != nil || v == nil {
+		return err
+	}
+	return s.reply(c, v)
+}
+
+func (s *shared) reply(c echo.Context, v any) error {
+	status := http.StatusOK
+	if a, ok := v.(answer); ok {
+		if status, v = a.status, a.body; v == nil {
+			return c.NoContent(status)
+		}
+	}
+	raw, ok := v.(json.RawMessage)
+	if !ok {
+		var err error
+		if raw, err = marshal(v); err != nil {
+			return err
+		}
+	}
+	s.replyBytes(c, status, s.jsonType, raw)
+	return nil
+}
+
+// replyBytes answers with b.
+func (s *shared) replyBytes(c echo.Context, status int, contentType []string, b []byte) {
+	w := c.Response()
+	h := w.Header()
+	h["Content-Type"] = contentType
+	h["Content-Length"] = []string{strconv.Itoa(len(b))}
+	w.WriteHeader(status)
+	if c.Request().Method != http.MethodHead {
+		_, _ = w.Write(b) // whoever left doesn't want it
+	}
+}
+
+// each is what f makes of all of list; of none it is [], not null.
+func each[A, B any](list []A, f func(A) B) []B {
+	out := make([]B, len(list))
+	for i, v := range list {
+		out[i] = f(v)
+	}
+	return out
+}
+
+// readBody reads the request's body, nil if there is none. It ends at the limit
+// of its route.
+func readBody(c echo.Context) ([]byte, error) {
+	req := c.Request()
+	if req.Body == nil || req.Body == http.NoBody {
+		return nil, nil
+	}
+	if b := watched(req); b != nil && req.ContentLength > b.max {
+		return nil, errTooLarge()
+	}
+	data, err := io.ReadAll(req.Body)
+	if _, ok := errors.AsType[*store.Error](err); ok {
+		return nil, err
+	}
+	if err != nil {
+		return nil, store.Wrap(store.InvalidArgument, "Request body is incomplete", err)
+	}
+	return data, nil
+}
+
+func errTooLarge() error { return store.NewError(store.TooLarge, "Request body too large") }
+
+// readJSON reads the request's body into v. Without a body it reports false:
+// many a client announces JSON and sends nothing.
+func readJSON(c echo.Context, v any) (present bool, err error) {
+	if err := requireJSON(c.Request().Header.Get("Content-Type")); err != nil {
+		return false, err
+	}
+	data, err := readBody(c)
+	if err != nil || len(bytes.TrimSpace(data)) == 0 {
+		return false, err
+	}
+	if err := json.Unmarshal(data, v); err != nil {
+		var mismatch *json.UnmarshalTypeError
+		if errors.As(err, &mismatch) && mismatch.Field != "" {
+			return false, invalid("Invalid body: wrong type of " + mismatch.Field)
+		}
+		return false, invalid("Invalid JSON body")
+	}
+	return true, nil
+}
+
+// requireJSON refuses forms and other content that is not JSON.
+func requireJSON(contentType string) error {
+	if contentType == "" {
+		return nil
+	}
+	kind, _, err := mime.ParseMediaType(contentType)
+	if err == nil && (kind == "application/json" || strings.HasSuffix(kind, "+json")) {
+		return nil
+	}
+	return store.NewError(store.UnsupportedMedia, "Content must be application/json")
+}
+
+// text makes a stranger's text fit for the database and for terminals' sake
+// keeps everything else: PostgreSQL takes neither NUL nor invalid UTF-8.
+func text(s string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
+}

@@ -1,0 +1,194 @@
+package http
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"takt/http/api"
+	"takt/http/hubspot"
+	"takt/store"
+)
+
+// throttle takes HubSpot's actions, installs takt in its portals, and keeps the
+// rates.
+type throttle struct {
+	*shared
+	throttle Throttle
+	store    ThrottleStore
+	oauth    OAuth
+}
+
+// action handles POST /api/hubspot/action: HubSpot hands an action over. It is
+// answered when the action is durable, so that HubSpot never believes to be rid of
+// what could still be lost.
+func (h *throttle) action(ctx context.Context, c echo.Context) (any, error) {
+	body, err := readBody(c)
+	if err != nil {
+		return nil, err
+	}
+	r := c.Request()
+	if err := hubspot.Verify(h.cfg.HubSpotSecret, r.Method, hubspot.URI(h.cfg.PublicURL, r), body, r.Header, time.Now()); err != nil {
+		return nil, store.Wrap(store.Unauthorized, "Invalid signature", err)
+	}
+	action, err := hubspot.ParseAction(body)
+	if err != nil {
+		return nil, err
+	}
+	action.Expires = h.cfg.HubSpotExpiration
+	accepted, err := h.throttle.Accept(ctx, action)
+	return h.actionReply(accepted), err
+}
+
+// actionReply tells HubSpot where an action stands. Without HubSpotBlock a waiting
+// one is acknowledged with 204, in which HubSpot reads SUCCESS.
+func (h *throttle) actionReply(a store.Acceptance) any {
+	reply := hubspot.Reply{}
+	switch {
+	case (a.State == store.ActionWaiting || a.State == store.ActionCompleted) && !h.cfg.HubSpotBlock:
+		return answer{status: http.StatusNoContent}
+	case a.State == store.ActionWaiting:
+		reply.OutputFields = hubspot.OutputFields{State: hubspot.Block, Expiration: hubspot.Duration(a.Remaining)}
+	case a.State == store.ActionCompleted:
+		reply.OutputFields.State = hubspot.Success
+	default: // given up, or too late: the workflow is to go on
+		reply.OutputFields.State = hubspot.FailContinue
+	}
+	return reply
+}
+
+// authorize handles GET /api/oauth/authorize: it sends an installer to HubSpot's
+// page.
+func (h *throttle) authorize(ctx context.Context, c echo.Context) (any, error) {
+	at, err := h.oauth.Authorize(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c.Response().Header().Set("Cache-Control", "no-store")
+	return nil, c.Redirect(http.StatusFound, at)
+}
+
+// install handles GET /api/oauth/callback, to which HubSpot sends the installer
+// back.
+func (h *throttle) install(ctx context.Context, c echo.Context) (any, error) {
+	c.Response().Header().Set("Cache-Control", "no-store")
+	c.Response().Header().Set("Referrer-Policy", "no-referrer") // the code is in the address
+	portal, err := h.oauth.Install(ctx, c.QueryParam("state"), c.QueryParam("code"))
+	return api.Installed{Status: "installed", PortalID: portal}, err
+}
+
+// configBody is the body of POST /api/config. Each member has the names that
+// clients have used for it.
+type configBody map[string]json.RawMessage
+
+// field returns the first of names that is there.
+func (b configBody) field(names ...string) json.RawMessage {
+	for _, n := range names {
+		if v := b[n]; !absent(v) {
+			return v
+		}
+	}
+	return nil
+}
+
+// whole reads a number, or a text that is one: HubSpot's own forms send texts.
+func whole(raw json.RawMessage) (int64, bool) {
+	text := strings.TrimSpace(string(raw))
+	var quoted string
+	if json.Unmarshal(raw, &quoted) == nil {
+		text = strings.TrimSpace(quoted)
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	return n, err == nil && n > 0
+}
+
+// readConfig reads and checks a rate.
+func readConfig(b configBody) (c store.ThrottleConfig, err error) {
+	number := func(max int64, names ...string) (n int64) {
+		n, ok := whole(b.field(names...))
+		if (!ok || n > max) && err == nil {
+			err = invalid(names[0] + " must be a positive integer")
+		}
+		return n
+	}
+	const large = 1 << 62
+	c.PortalID = number(large, "portal_id", "portalId")
+	c.ActionID = number(large, "action_id", "actionId", "actionDefinitionId")
+	c.MaxThroughput = int(number(1<<31-1, "max_throughput", "maxThroughput", "maxThroughPut"))
+	c.TimePeriod = int(number(1<<31-1, "time_period", "timePeriod", "time"))
+	if err != nil {
+		return c, err
+	}
+	var unit string
+	if json.Unmarshal(b.field("time_unit", "timeUnit", "period"), &unit) != nil {
+		return c, invalid("time_unit must be seconds, minutes, hours or days")
+	}
+	var ok bool
+	if c.TimeUnit, ok = store.ParseTimeUnit(unit); !ok {
+		return c, invalid("time_unit must be seconds, minutes, hours or days")
+	}
+	return c, c.Validate()
+}
+
+// putConfig handles POST /api/config: it sets a rate, also for what waits.
+func (h *throttle) putConfig(ctx context.Context, c echo.Context) (any, error) {
+	var body configBody
+	if _, err := readJSON(c, &body); err != nil {
+		return nil, err
+	}
+	config, err := readConfig(body)
+	if err != nil {
+		return nil, err
+	}
+	saved, err := h.throttle.PutConfig(ctx, config)
+	return configReply(saved), err
+}
+
+func configReply(c store.ThrottleConfig) api.ThrottleConfig {
+	return api.ThrottleConfig{
+		PortalID: c.PortalID, ActionID: c.ActionID, MaxThroughput: c.MaxThroughput,
+		TimePeriod: c.TimePeriod, TimeUnit: string(c.TimeUnit), UpdatedAt: api.FormatTime(c.UpdatedAt),
+	}
+}
+
+func configPath(c echo.Context) (portal, action int64, err error) {
+	if portal, err = positive("portal_id", c.Param("portal_id")); err == nil {
+		action, err = positive("action_id", c.Param("action_id"))
+	}
+	return portal, action, err
+}
+
+// listConfigs handles GET /api/config/:portal_id.
+func (h *throttle) listConfigs(ctx context.Context, c echo.Context) (any, error) {
+	portal, err := positive("portal_id", c.Param("portal_id"))
+	if err != nil {
+		return nil, err
+	}
+	list, err := h.store.Configs(ctx, portal)
+	return api.ThrottleConfigs{Configs: each(list, configReply)}, err
+}
+
+// showConfig handles GET /api/config/:portal_id/:action_id.
+func (h *throttle) showConfig(ctx context.Context, c echo.Context) (any, error) {
+	portal, action, err := configPath(c)
+	if err != nil {
+		return nil, err
+	}
+	config, err := h.store.Config(ctx, portal, action)
+	return configReply(config), err
+}
+
+// deleteConfig handles DELETE /api/config/:portal_id/:action_id: new actions are
+// refused, those that wait keep their rate.
+func (h *throttle) deleteConfig(ctx context.Context, c echo.Context) (any, error) {
+	portal, action, err := configPath(c)
+	if err != nil {
+		return nil, err
+	}
+	return answer{status: http.StatusNoContent}, h.throttle.DeleteConfig(ctx, portal, action)
+}
