@@ -222,7 +222,7 @@ func TestRequestThatDoesNotEndLosesItsConnection(t *testing.T) {
 		c.requireBroken(<-broken)
 		require.Contains(c, c.logs.String(), "request did not end when it was told to")
 		require.Equal(c, 200, (<-c.get("/livez")).status)
-		require.EqualValues(c, 1, c.running(), "it counts until it returns")
+		require.InDelta(c, 1, c.running(), 0, "it counts until it returns")
 		close(c.release)
 		c.requireIdle()
 		require.NotContains(c, c.logs.String(), "request failed", "and then nobody writes")
