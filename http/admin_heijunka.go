@@ -20,7 +20,6 @@ type heijunka struct {
 // show handles GET /admin/heijunka: everything about load levelling.
 func (h *heijunka) show(context.Context, echo.Context) (any, error) { return h.load.Status(), nil }
 
-// limits handles PUT /admin/heijunka/limits.
 func (h *heijunka) limits(ctx context.Context, c echo.Context) (any, error) {
 	var body api.LoadLimits
 	while, err := readChange(c, &body, &body.For, &body.Reason)
@@ -36,7 +35,6 @@ func (h *heijunka) limits(ctx context.Context, c echo.Context) (any, error) {
 	})
 }
 
-// scale handles POST /admin/heijunka/pools/:name/scale.
 func (h *heijunka) scale(ctx context.Context, c echo.Context) (any, error) {
 	var body api.LoadScale
 	while, err := readChange(c, &body, &body.For, &body.Reason)
@@ -62,7 +60,6 @@ func (h *heijunka) scale(ctx context.Context, c echo.Context) (any, error) {
 	})
 }
 
-// affinity handles PUT /admin/heijunka/affinity.
 func (h *heijunka) affinity(ctx context.Context, c echo.Context) (any, error) {
 	var body api.LoadAffinity
 	while, err := readChange(c, &body, &body.For, &body.Reason)
@@ -77,7 +74,6 @@ func (h *heijunka) affinity(ctx context.Context, c echo.Context) (any, error) {
 	})
 }
 
-// surge handles POST /admin/heijunka/surge.
 func (h *heijunka) surge(ctx context.Context, c echo.Context) (any, error) {
 	var body api.LoadSurge
 	while, err := readChange(c, &body, &body.For, &body.Reason)

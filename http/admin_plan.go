@@ -58,14 +58,12 @@ func makePlan(root *api.TreeNode, o order) (plan, error) {
 
 // tied returns the children of parent that its strategy restarts with node.
 func tied(parent, node *api.TreeNode) []*api.TreeNode {
-	var all []*api.TreeNode
+	all := make([]*api.TreeNode, len(parent.Children))
 	at := 0
-	for i := range parent.Children {
-		c := &parent.Children[i]
-		if c.Path == node.Path {
+	for i := range all {
+		if all[i] = &parent.Children[i]; all[i].Path == node.Path {
 			at = i
 		}
-		all = append(all, c)
 	}
 	switch parent.Strategy {
 	case "one_for_all":

@@ -23,7 +23,6 @@ type queues struct {
 	oauth    OAuth
 }
 
-// list handles GET /admin/throttle/queues?portal=&limit=.
 func (h *queues) list(ctx context.Context, c echo.Context) (any, error) {
 	limit, err := limitParam(c, queueList, maxQueueList)
 	if err != nil {
@@ -39,7 +38,6 @@ func (h *queues) list(ctx context.Context, c echo.Context) (any, error) {
 	return api.ThrottleQueues{Queues: each(list, queueReply)}, err
 }
 
-// show handles GET /admin/throttle/queues/:id.
 func (h *queues) show(ctx context.Context, c echo.Context) (any, error) {
 	q, err := h.store.Queue(ctx, text(c.Param("id")))
 	return queueReply(q), err
@@ -78,7 +76,6 @@ func (h *queues) steer(ctx context.Context, c echo.Context, action, target strin
 	return h.audited(ctx, c, entry{action, target, why, change(nil)}, do)
 }
 
-// pauseWith handles POST /admin/throttle/queues/:id/pause and /resume.
 func (h *queues) pauseWith(paused bool) handler {
 	action := "resume"
 	if paused {

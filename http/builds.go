@@ -22,7 +22,7 @@ type builds struct {
 // find finds the build of the path and checks who asks: the API key opens all
 // builds, a build token its own.
 func (h *builds) find(ctx context.Context, c echo.Context) (store.Build, error) {
-	id, err := buildParam(c)
+	id, err := idParam(c, "id", buildNotFound)
 	if err != nil {
 		return store.Build{}, err
 	}
@@ -41,7 +41,6 @@ func (h *builds) find(ctx context.Context, c echo.Context) (store.Build, error) 
 	return b, nil
 }
 
-// status handles GET /api/builds/:id/status.
 func (h *builds) status(ctx context.Context, c echo.Context) (any, error) {
 	b, err := h.find(ctx, c)
 	return api.BuildStatus{
@@ -60,13 +59,11 @@ func optional(s string) *string {
 	return &s
 }
 
-// show handles GET /api/builds/:id.
 func (h *builds) show(ctx context.Context, c echo.Context) (any, error) {
 	b, err := h.find(ctx, c)
 	return buildItem(b), err
 }
 
-// list handles GET /api/builds.
 func (h *builds) list(ctx context.Context, c echo.Context) (any, error) {
 	filter, err := h.filter(c)
 	if err != nil {
@@ -116,7 +113,6 @@ func buildItem(b store.Build) api.BuildItem {
 	return item
 }
 
-// active handles GET /api/builds/active.
 func (h *builds) active(ctx context.Context, _ echo.Context) (any, error) {
 	list, err := h.store.List(ctx, store.BuildFilter{
 		States: []store.BuildState{store.Assigned, store.Building}, Limit: h.cfg.MaxList,
@@ -173,12 +169,7 @@ func (h *builds) download(ctx context.Context, c echo.Context) (any, error) {
 	})
 }
 
-// cancel handles POST /api/builds/:id/cancel.
-func (h *builds) cancel(ctx context.Context, c echo.Context) (any, error) {
-	id, err := buildParam(c)
-	if err != nil {
-		return nil, err
-	}
+func (h *builds) cancel(ctx context.Context, id string) (any, error) {
 	if err := h.store.Cancel(ctx, id); err != nil {
 		return nil, err
 	}

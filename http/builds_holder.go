@@ -15,6 +15,7 @@ import (
 
 	"takt/http/api"
 	"takt/http/certs"
+	"takt/storage"
 	"takt/store"
 )
 
@@ -103,7 +104,6 @@ func (h *holders) held(ctx context.Context, c echo.Context) (store.Build, downlo
 	return b, download{contentType: "application/zip", moved: h.presence(ctx, sign)}, err
 }
 
-// source handles GET /api/builds/:id/source.
 func (h *holders) source(ctx context.Context, c echo.Context) (any, error) {
 	b, d, err := h.held(ctx, c)
 	if err != nil {
@@ -113,20 +113,23 @@ func (h *holders) source(ctx context.Context, c echo.Context) (any, error) {
 	return h.sendFile(ctx, c, h.forms.files, b.Source, d)
 }
 
-const noCerts = "Certs not found"
+func (h *holders) openCerts(ctx context.Context, b store.Build) (*storage.SealedFile, error) {
+	const missing = "Certs not found"
+	if b.Certs == nil {
+		return nil, store.NewError(store.NotFound, missing)
+	}
+	file, err := h.forms.files.OpenSealed(ctx, *b.Certs)
+	return file, notThere(err, missing)
+}
 
-// certs handles GET /api/builds/:id/certs.
 func (h *holders) certs(ctx context.Context, c echo.Context) (any, error) {
 	b, d, err := h.held(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	if b.Certs == nil {
-		return nil, store.NewError(store.NotFound, noCerts)
-	}
-	file, err := h.forms.files.OpenSealed(ctx, *b.Certs)
+	file, err := h.openCerts(ctx, b)
 	if err != nil {
-		return nil, notThere(err, noCerts)
+		return nil, err
 	}
 	defer file.Close() //nolint:errcheck // only read from
 	d.name, d.cache, d.content, d.digest = b.ID+"-certs.zip", "no-store", file, b.Certs.SHA256
@@ -165,12 +168,9 @@ func (h *holders) certsSecure(ctx context.Context, c echo.Context) (any, error) 
 
 // unpackCerts reads the certificates of b.
 func (h *holders) unpackCerts(ctx context.Context, b store.Build) (certs.Bundle, error) {
-	if b.Certs == nil {
-		return certs.Bundle{}, store.NewError(store.NotFound, noCerts)
-	}
-	file, err := h.forms.files.OpenSealed(ctx, *b.Certs)
+	file, err := h.openCerts(ctx, b)
 	if err != nil {
-		return certs.Bundle{}, notThere(err, noCerts)
+		return certs.Bundle{}, err
 	}
 	defer file.Close() //nolint:errcheck // only read from
 	archive, err := io.ReadAll(file)
@@ -184,7 +184,6 @@ func (h *holders) unpackCerts(ctx context.Context, b store.Build) (certs.Bundle,
 	return bundle, nil
 }
 
-// logs handles POST /api/builds/:id/logs.
 func (h *holders) logs(ctx context.Context, c echo.Context) (any, error) {
 	sign, err := signOf(c)
 	if err != nil {
@@ -232,7 +231,6 @@ func logBatch(entries []json.RawMessage) []store.LogLine {
 	return lines
 }
 
-// heartbeat handles POST /api/builds/:id/heartbeat.
 func (h *holders) heartbeat(ctx context.Context, c echo.Context) (any, error) {
 	sign := store.Sign{BuildID: c.Param("id"), WorkerID: c.QueryParam("worker_id")}
 	if sign.WorkerID == "" {

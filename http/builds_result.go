@@ -29,7 +29,6 @@ type outcome struct {
 	body         *body
 }
 
-// upload handles POST /api/workers/upload and /api/workers/result.
 func (h *holders) upload(ctx context.Context, c echo.Context) (any, error) {
 	in := &outcome{body: watched(c.Request())}
 	defer func() { in.file.discard() }()
@@ -248,7 +247,6 @@ func (h *holders) build(ctx context.Context, c echo.Context) (b store.Build, sig
 	return b, sign, text(message), nil
 }
 
-// fail handles POST /api/workers/fail.
 func (h *holders) fail(ctx context.Context, c echo.Context) (any, error) {
 	b, sign, message, err := h.build(ctx, c)
 	if err != nil {
@@ -265,7 +263,6 @@ func (h *holders) fail(ctx context.Context, c echo.Context) (any, error) {
 	return uploaded(false), err
 }
 
-// workerHeartbeat handles POST /api/workers/heartbeat.
 func (h *holders) workerHeartbeat(ctx context.Context, c echo.Context) (any, error) {
 	b, sign, _, err := h.build(ctx, c)
 	if err != nil {

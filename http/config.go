@@ -152,21 +152,8 @@ func (c Config) Validate() error {
 	if c.APIKey == c.AdminKey {
 		faults = append(faults, errors.New("admin key: must not be the api key"))
 	}
-	for name, n := range map[string]int64{
-		"source limit": c.MaxSource, "certs limit": c.MaxCerts, "result limit": c.MaxResult,
-		"JSON limit": c.MaxJSON, "field limit": c.MaxField, "parts limit": int64(c.MaxParts),
-		"list limit": int64(c.MaxList), "drains": int64(c.MaxDrains), "bypass limit": int64(c.MaxBypass),
-		"connection limit": int64(c.MaxConnections), "streams": int64(c.MaxStreams),
-		"stream time-out": int64(c.StreamTimeout), "stream ping": int64(c.StreamPing), "tail interval": int64(c.TailInterval),
-		"read header time-out": int64(c.ReadHeaderTimeout),
-		"read time-out":        int64(c.ReadTimeout), "idle time-out": int64(c.IdleTimeout),
-		"stall time-out": int64(c.StallTimeout), "presence interval": int64(c.PresenceInterval),
-		"drain time-out": int64(c.DrainTimeout), "shutdown time-out": int64(c.ShutdownTimeout),
-		"request grace": int64(c.RequestGrace),
-	} {
-		if n <= 0 {
-			faults = append(faults, fmt.Errorf("%s: must be positive", name))
-		}
+	if c.MaxConnections < 0 {
+		faults = append(faults, errors.New("connection limit: must be positive"))
 	}
 	for name, n := range map[string]int{"poll rate": c.PollRate, "register rate": c.RegisterRate} {
 		if n > maxRate {

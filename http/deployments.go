@@ -22,7 +22,6 @@ type deployments struct {
 	Deployments
 }
 
-// create handles POST /api/deployments.
 func (h *deployments) create(ctx context.Context, c echo.Context) (any, error) {
 	var body api.DeploymentRequest
 	if present, err := readJSON(c, &body); err != nil {
@@ -56,9 +55,8 @@ func (h *deployments) list(ctx context.Context, c echo.Context) (any, error) {
 	return api.Deployments{Deployments: each(list, func(d store.Deployment) api.Deployment { return h.wire(d, progress[d.ID]) })}, err
 }
 
-// show handles GET /api/deployments/:id.
 func (h *deployments) show(ctx context.Context, c echo.Context) (any, error) {
-	id, err := deploymentParam(c)
+	id, err := idParam(c, "id", deploymentNotFound)
 	if err != nil {
 		return nil, err
 	}
@@ -131,35 +129,28 @@ func deploymentRepo(r store.DeploymentRepo) api.DeploymentRepo {
 	return out
 }
 
-// cancel handles POST /api/deployments/:id/cancel.
-func (h *deployments) cancel(ctx context.Context, c echo.Context) (any, error) {
-	return h.steer(ctx, c, h.Cancel)
+func (h *deployments) cancel(ctx context.Context, id string) (any, error) {
+	return h.steered(ctx, id, h.Cancel(ctx, id))
 }
 
-// pause handles POST /api/deployments/:id/pause.
-func (h *deployments) pause(ctx context.Context, c echo.Context) (any, error) {
-	return h.steer(ctx, c, h.Pause)
+func (h *deployments) pause(ctx context.Context, id string) (any, error) {
+	return h.steered(ctx, id, h.Pause(ctx, id))
 }
 
-// resume handles POST /api/deployments/:id/resume.
-func (h *deployments) resume(ctx context.Context, c echo.Context) (any, error) {
-	return h.steer(ctx, c, h.Resume)
+func (h *deployments) resume(ctx context.Context, id string) (any, error) {
+	return h.steered(ctx, id, h.Resume(ctx, id))
 }
 
-func (h *deployments) steer(ctx context.Context, c echo.Context, order func(ctx context.Context, id string) error) (any, error) {
-	id, err := deploymentParam(c)
+// steered answers with a deployment as it is now, unless err says why not.
+func (h *deployments) steered(ctx context.Context, id string, err error) (any, error) {
 	if err != nil {
-		return nil, err
-	}
-	if err := order(ctx, id); err != nil {
 		return nil, err
 	}
 	return h.find(ctx, id)
 }
 
-// retry handles POST /api/deployments/:id/retry.
 func (h *deployments) retry(ctx context.Context, c echo.Context) (any, error) {
-	id, err := deploymentParam(c)
+	id, err := idParam(c, "id", deploymentNotFound)
 	if err != nil {
 		return nil, err
 	}

@@ -24,7 +24,7 @@ const (
 // changes, "progress" events with the figures, and "end" when the deployment has
 // ended. Only its connection waits.
 func (h *deployments) serveEvents(c echo.Context, r *route) error {
-	id, err := deploymentParam(c)
+	id, err := idParam(c, "id", deploymentNotFound)
 	if err != nil {
 		return err
 	}

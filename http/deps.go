@@ -34,48 +34,29 @@ type BuildSubmitter interface {
 	Cancel(ctx context.Context, id string) error
 }
 
-// BuildHolder is what the worker that holds a build may do to it.
-type BuildHolder interface {
+// Builds is the store of builds.
+type Builds interface {
+	BuildReader
+	BuildSubmitter
+	// What follows is for the worker that holds a build. Touch, Heartbeat and
+	// Telemetry are signs of life, the latter with figures.
 	Held(ctx context.Context, sign store.Sign) (store.Build, error)
 	Touch(ctx context.Context, sign store.Sign) (store.SignReply, error)
 	Heartbeat(ctx context.Context, sign store.Sign) (store.SignReply, error)
-	// Telemetry is Touch with figures.
 	Telemetry(ctx context.Context, sign store.Sign, t store.Telemetry) (store.SignReply, error)
 	// Finish calls place inside its transaction, unless it is a repeat.
 	Finish(ctx context.Context, result store.Result, place func() error) (repeat bool, err error)
 }
 
-// Builds is the store of builds.
-type Builds interface {
-	BuildReader
-	BuildSubmitter
-	BuildHolder
-}
-
-// Workers is the store of workers.
+// Workers is the store of workers and of what they found out about themselves.
 type Workers interface {
-	WorkerEntrance
-	Fleet
-	Diagnostics
-}
-
-// WorkerEntrance lets workers in and out.
-type WorkerEntrance interface {
 	Register(ctx context.Context, r store.Registration) (store.Registered, error)
 	Unregister(ctx context.Context, token store.WorkerToken) (store.Departure, error)
 	UnregisterID(ctx context.Context, id string) (store.Departure, error)
-}
-
-// Fleet is what an operator sees of the workers, and does to them.
-type Fleet interface {
 	Find(ctx context.Context, id string) (store.Worker, error)
 	List(ctx context.Context, f store.WorkerFilter) ([]store.WorkerDetail, error)
 	Drain(ctx context.Context, id string, draining bool) (store.WorkerStatus, error)
 	Delete(ctx context.Context, id string) (store.Departure, error)
-}
-
-// Diagnostics keeps what workers found out about themselves.
-type Diagnostics interface {
 	// Report calls place inside its transaction.
 	Report(ctx context.Context, r store.DiagnosticReport, place func() error) error
 	Reports(ctx context.Context, worker string, limit int) ([]store.DiagnosticReport, error)

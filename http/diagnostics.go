@@ -146,9 +146,8 @@ func checks(raw json.RawMessage) (json.RawMessage, error) {
 	return compact.Bytes(), nil
 }
 
-// list handles GET /api/diagnostics/:worker_id.
 func (h *diagnostics) list(ctx context.Context, c echo.Context) (any, error) {
-	id, err := workerParam(c, "worker_id")
+	id, err := idParam(c, "worker_id", workerNotFound)
 	if err != nil {
 		return nil, err
 	}
@@ -160,9 +159,8 @@ func (h *diagnostics) list(ctx context.Context, c echo.Context) (any, error) {
 	return api.DiagnosticReports{WorkerID: id, Reports: each(reports, wireReport)}, err
 }
 
-// latest handles GET /api/diagnostics/:worker_id/latest.
 func (h *diagnostics) latest(ctx context.Context, c echo.Context) (any, error) {
-	id, err := workerParam(c, "worker_id")
+	id, err := idParam(c, "worker_id", workerNotFound)
 	if err != nil {
 		return nil, err
 	}

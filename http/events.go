@@ -39,7 +39,6 @@ func (s *Server) Publish(e Event) {
 	}
 }
 
-// serve handles GET /api/events.
 func (h *events) serve(c echo.Context, _ *route) error {
 	topics, err := topicFilter(c.QueryParam("topics"))
 	if err != nil {

@@ -71,7 +71,6 @@ func (h *health) ready(ctx context.Context, _ echo.Context) (any, error) {
 	return api.Status{Status: "ready"}, nil
 }
 
-// metrics handles GET /metrics.
 func (h *health) metrics() handler {
 	all := promhttp.HandlerFor(h.gatherer, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError})
 	return func(_ context.Context, c echo.Context) (any, error) {

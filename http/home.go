@@ -45,7 +45,6 @@ type publicStats struct {
 	body json.RawMessage
 }
 
-// statistics handles GET /api/builds/statistics.
 func (h *figures) statistics(ctx context.Context, _ echo.Context) (any, error) {
 	t, err := h.builds.Totals(ctx)
 	r := api.Statistics{
@@ -56,7 +55,6 @@ func (h *figures) statistics(ctx context.Context, _ echo.Context) (any, error) {
 	return r, err
 }
 
-// public handles GET /api/stats and GET /public/stats.
 func (h *figures) public(ctx context.Context, c echo.Context) (any, error) {
 	stats, err := h.current(ctx)
 	if err != nil {

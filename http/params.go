@@ -1,11 +1,15 @@
 package http
 
 import (
+	"context"
+	"crypto/rand"
 	"fmt"
 	"net/http"
+	"path"
 	"strconv"
 
 	"github.com/labstack/echo/v4"
+	gonanoid "github.com/matoous/go-nanoid/v2"
 
 	"takt/http/api"
 	"takt/store"
@@ -75,29 +79,23 @@ func attempt(h http.Header) (int, error) {
 	return int(n), nil
 }
 
-// buildParam reads a build's id from the path.
-func buildParam(c echo.Context) (string, error) {
-	id := c.Param("id")
-	if !store.ValidID(id) {
-		return "", buildNotFound()
+// byID is the handler of what needs nothing but the id in the path; one that can
+// be nobody's is not found.
+func byID(notFound func() error, handle func(ctx context.Context, id string) (any, error)) handler {
+	return func(ctx context.Context, c echo.Context) (any, error) {
+		id, err := idParam(c, "id", notFound)
+		if err != nil {
+			return nil, err
+		}
+		return handle(ctx, id)
 	}
-	return id, nil
 }
 
-// workerParam reads a worker's id from the path.
-func workerParam(c echo.Context, name string) (string, error) {
+// idParam reads an id from the path.
+func idParam(c echo.Context, name string, notFound func() error) (string, error) {
 	id := c.Param(name)
 	if !store.ValidID(id) {
-		return "", workerNotFound()
-	}
-	return id, nil
-}
-
-// deploymentParam reads a deployment's id from the path.
-func deploymentParam(c echo.Context) (string, error) {
-	id := c.Param("id")
-	if !store.ValidID(id) {
-		return "", store.NewError(store.NotFound, "Deployment not found")
+		return "", notFound()
 	}
 	return id, nil
 }
@@ -105,3 +103,34 @@ func deploymentParam(c echo.Context) (string, error) {
 func buildNotFound() error { return store.NewError(store.NotFound, "Build not found") }
 
 func workerNotFound() error { return store.NewError(store.NotFound, "Worker not found") }
+
+func deploymentNotFound() error { return store.NewError(store.NotFound, "Deployment not found") }
+
+// newID returns 21 characters of [A-Za-z0-9_-]. The first is no dash, so that
+// an id is never taken for a flag on a command line.
+func newID() (string, error) {
+	for {
+		id, err := gonanoid.New()
+		if err != nil {
+			return "", fmt.Errorf("making id: %w", err)
+		}
+		if id[0] != '-' {
+			return id, nil
+		}
+	}
+}
+
+// newUUID returns a random UUID (RFC 9562, version 4).
+func newUUID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
+// Names of a build's files in storage.
+func sourceName(id string) string { return path.Join("builds", id, "source.zip") }
+func certsName(id string) string  { return path.Join("builds", id, "certs.zip") }
+func resultName(id string, p store.Platform) string {
+	return path.Join("builds", id, "result"+p.ResultExt())
+}

@@ -53,7 +53,26 @@ type route struct {
 }
 
 // routes is everything that this server answers.
-func (h *handlers) routes() []route {
+func (s *Server) routes(d Deps) []route {
+	sh, forms := s.shared, newForms(s.cfg, d.Files)
+	builds := &builds{sh, d.Builds, d.Files, d.Announce, s.keys}
+	submissions := &submissions{sh, builds, d.Builds, d.Queue, forms}
+	holders := &holders{sh, d.Builds, s.marks, d.Queue, d.Announce, forms}
+	tails := &tails{sh, builds, s.marks, make(chan struct{}, tailReads)}
+	polls := newPolls(sh, d.Queue, d.Tokens)
+	workers := newWorkers(sh, d)
+	diagnostics := &diagnostics{d.Workers, d.Files, d.Queue, d.Announce}
+	deployments := &deployments{sh, d.Deployments}
+	throttle := &throttle{sh, d.Throttle, d.ThrottleStore, d.OAuth}
+	events := &events{sh, s.ring}
+	figures := &figures{shared: sh, builds: d.Builds, turn: make(chan struct{}, 1)}
+	health := &health{sh, d.Builds, d.Files, d.Ready, d.VacuumHeldBack, d.Metrics}
+	audit := &audit{sh, d.Audit, d.Background}
+	tree := &tree{audit, d.Operator, d.Tree}
+	timeouts := &timeouts{audit, d.Heartbeat}
+	heijunka := &heijunka{audit, d.Load}
+	queues := &queues{audit, d.ThrottleStore, d.Throttle, d.OAuth}
+
 	const (
 		get  = http.MethodGet
 		head = http.MethodGet + " " + http.MethodHead
@@ -64,109 +83,109 @@ func (h *handlers) routes() []route {
 	)
 	// own is for what streams, parks or has a limit of its own.
 	own := func(method, path string, a access, d domain, serve func(c echo.Context, r *route) error, handle handler) route {
-		return route{method, path, a, d, h.cfg.MaxJSON, serve, handle}
+		return route{method, path, a, d, s.cfg.MaxJSON, serve, handle}
 	}
 	row := func(method, path string, a access, d domain, handle handler) route {
-		return own(method, path, a, d, h.levelled, handle)
+		return own(method, path, a, d, s.levelled, handle)
 	}
 	// form is for uploads of at most so many bytes.
 	form := func(path string, files int64, handle handler) route {
-		return route{post, path, apiKey, transfer, files + formSlack, h.levelled, handle}
+		return route{post, path, apiKey, transfer, files + formSlack, s.levelled, handle}
 	}
 	probe := func(method, path string, handle handler) route {
-		return own(method, path, public, ops, h.direct, handle)
+		return own(method, path, public, ops, s.direct, handle)
 	}
 	admin := func(method, path string, handle handler) route {
-		return own(method, path, adminKey, ops, h.direct, handle)
+		return own(method, path, adminKey, ops, s.direct, handle)
 	}
 
 	return []route{
-		form("/api/builds", h.cfg.MaxSource+h.cfg.MaxCerts, h.submissions.submitWith(http.StatusCreated)),
-		form("/api/builds/submit", h.cfg.MaxSource+h.cfg.MaxCerts, h.submissions.submitWith(http.StatusOK)),
-		row(get, "/api/builds", apiKey, query, h.builds.list),
-		row(get, "/api/builds/active", apiKey, query, h.builds.active),
-		row(get, "/api/builds/statistics", apiKey, query, h.figures.statistics),
-		row(get, "/api/builds/:id", apiKey, query, h.builds.show),
-		row(get, "/api/builds/:id/status", buildKey, query, h.builds.status),
-		own(get, "/api/builds/:id/logs", buildKey, query, h.tails.serve, h.builds.logs),
-		row(head, "/api/builds/:id/download", buildKey, transfer, h.builds.download),
-		row(head, "/api/builds/:id/download/:type", buildKey, transfer, h.builds.download),
-		row(post, "/api/builds/:id/cancel", apiKey, submit, h.builds.cancel),
-		row(post, "/api/builds/:id/retry", buildKey, submit, h.submissions.retry),
+		form("/api/builds", s.cfg.MaxSource+s.cfg.MaxCerts, submissions.submitWith(http.StatusCreated)),
+		form("/api/builds/submit", s.cfg.MaxSource+s.cfg.MaxCerts, submissions.submitWith(http.StatusOK)),
+		row(get, "/api/builds", apiKey, query, builds.list),
+		row(get, "/api/builds/active", apiKey, query, builds.active),
+		row(get, "/api/builds/statistics", apiKey, query, figures.statistics),
+		row(get, "/api/builds/:id", apiKey, query, builds.show),
+		row(get, "/api/builds/:id/status", buildKey, query, builds.status),
+		own(get, "/api/builds/:id/logs", buildKey, query, tails.serve, builds.logs),
+		row(head, "/api/builds/:id/download", buildKey, transfer, builds.download),
+		row(head, "/api/builds/:id/download/:type", buildKey, transfer, builds.download),
+		row(post, "/api/builds/:id/cancel", apiKey, submit, byID(buildNotFound, builds.cancel)),
+		row(post, "/api/builds/:id/retry", buildKey, submit, submissions.retry),
 
-		row(head, "/api/builds/:id/source", workerKey, transfer, h.holders.source),
-		row(head, "/api/builds/:id/certs", workerKey, transfer, h.holders.certs),
-		row(get, "/api/builds/:id/certs-secure", holderKey, transfer, h.holders.certsSecure),
-		row(post, "/api/builds/:id/telemetry", monitorKey, fleet, h.holders.telemetry),
-		row(post, "/api/builds/:id/logs", workerKey, fleet, h.holders.logs),
-		row(post, "/api/builds/:id/heartbeat", apiKey, fleet, h.holders.heartbeat),
-		row(post, "/api/workers/fail", apiKey, fleet, h.holders.fail),
-		row(post, "/api/workers/heartbeat", apiKey, fleet, h.holders.workerHeartbeat),
-		form("/api/workers/upload", h.cfg.MaxResult, h.holders.upload),
-		form("/api/workers/result", h.cfg.MaxResult, h.holders.upload),
+		row(head, "/api/builds/:id/source", workerKey, transfer, holders.source),
+		row(head, "/api/builds/:id/certs", workerKey, transfer, holders.certs),
+		row(get, "/api/builds/:id/certs-secure", holderKey, transfer, holders.certsSecure),
+		row(post, "/api/builds/:id/telemetry", monitorKey, fleet, holders.telemetry),
+		row(post, "/api/builds/:id/logs", workerKey, fleet, holders.logs),
+		row(post, "/api/builds/:id/heartbeat", apiKey, fleet, holders.heartbeat),
+		row(post, "/api/workers/fail", apiKey, fleet, holders.fail),
+		row(post, "/api/workers/heartbeat", apiKey, fleet, holders.workerHeartbeat),
+		form("/api/workers/upload", s.cfg.MaxResult, holders.upload),
+		form("/api/workers/result", s.cfg.MaxResult, holders.upload),
 
-		own(both, "/api/workers/poll", apiKey, fleet, h.polls.serve, nil),
-		own(post, "/api/workers/register", apiKey, fleet, h.workers.serveRegister, h.workers.register),
-		row(post, "/api/workers/unregister", apiKey, fleet, h.workers.unregister),
-		row(post, "/api/workers/:id/unregister", apiKey, fleet, h.workers.unregisterID),
-		row(get, "/api/workers", apiKey, query, h.workers.list),
-		row(get, "/api/workers/:id", apiKey, query, h.workers.show),
-		row(get, "/api/workers/:id/stats", apiKey, query, h.workers.stats),
-		row(post, "/api/workers/:id/drain", apiKey, submit, h.workers.drainWith(true)),
-		row(post, "/api/workers/:id/resume", apiKey, submit, h.workers.drainWith(false)),
-		row(del, "/api/workers/:id", apiKey, submit, h.workers.delete),
+		own(both, "/api/workers/poll", apiKey, fleet, polls.serve, nil),
+		own(post, "/api/workers/register", apiKey, fleet, workers.serveRegister, workers.register),
+		row(post, "/api/workers/unregister", apiKey, fleet, workers.unregister),
+		row(post, "/api/workers/:id/unregister", apiKey, fleet, byID(workerNotFound, workers.unregisterID)),
+		row(get, "/api/workers", apiKey, query, workers.list),
+		row(get, "/api/workers/:id", apiKey, query, byID(workerNotFound, workers.show)),
+		row(get, "/api/workers/:id/stats", apiKey, query, byID(workerNotFound, workers.stats)),
+		row(post, "/api/workers/:id/drain", apiKey, submit, byID(workerNotFound, workers.drain)),
+		row(post, "/api/workers/:id/resume", apiKey, submit, byID(workerNotFound, workers.resume)),
+		row(del, "/api/workers/:id", apiKey, submit, byID(workerNotFound, workers.delete)),
 
-		row(post, "/api/diagnostics/report", apiKey, fleet, h.diagnostics.report),
-		row(get, "/api/diagnostics/:worker_id", apiKey, query, h.diagnostics.list),
-		row(get, "/api/diagnostics/:worker_id/latest", apiKey, query, h.diagnostics.latest),
+		row(post, "/api/diagnostics/report", apiKey, fleet, diagnostics.report),
+		row(get, "/api/diagnostics/:worker_id", apiKey, query, diagnostics.list),
+		row(get, "/api/diagnostics/:worker_id/latest", apiKey, query, diagnostics.latest),
 
-		row(post, "/api/deployments", apiKey, submit, h.deployments.create),
-		row(get, "/api/deployments", apiKey, query, h.deployments.list),
-		row(get, "/api/deployments/:id", apiKey, query, h.deployments.show),
-		own(get, "/api/deployments/:id/events", apiKey, query, h.deployments.serveEvents, nil),
-		row(post, "/api/deployments/:id/cancel", apiKey, submit, h.deployments.cancel),
-		row(post, "/api/deployments/:id/pause", apiKey, submit, h.deployments.pause),
-		row(post, "/api/deployments/:id/resume", apiKey, submit, h.deployments.resume),
-		row(post, "/api/deployments/:id/retry", apiKey, submit, h.deployments.retry),
+		row(post, "/api/deployments", apiKey, submit, deployments.create),
+		row(get, "/api/deployments", apiKey, query, deployments.list),
+		row(get, "/api/deployments/:id", apiKey, query, deployments.show),
+		own(get, "/api/deployments/:id/events", apiKey, query, deployments.serveEvents, nil),
+		row(post, "/api/deployments/:id/cancel", apiKey, submit, byID(deploymentNotFound, deployments.cancel)),
+		row(post, "/api/deployments/:id/pause", apiKey, submit, byID(deploymentNotFound, deployments.pause)),
+		row(post, "/api/deployments/:id/resume", apiKey, submit, byID(deploymentNotFound, deployments.resume)),
+		row(post, "/api/deployments/:id/retry", apiKey, submit, deployments.retry),
 
-		row(post, "/api/hubspot/action", public, hook, h.throttle.action), // signed
-		row(get, "/api/oauth/authorize", public, submit, h.throttle.authorize),
-		row(get, "/api/oauth/callback", public, submit, h.throttle.install),
-		row(post, "/api/config", apiKey, submit, h.throttle.putConfig),
-		row(get, "/api/config/:portal_id", apiKey, query, h.throttle.listConfigs),
-		row(get, "/api/config/:portal_id/:action_id", apiKey, query, h.throttle.showConfig),
-		row(del, "/api/config/:portal_id/:action_id", apiKey, submit, h.throttle.deleteConfig),
+		row(post, "/api/hubspot/action", public, hook, throttle.action), // signed
+		row(get, "/api/oauth/authorize", public, submit, throttle.authorize),
+		row(get, "/api/oauth/callback", public, submit, throttle.install),
+		row(post, "/api/config", apiKey, submit, throttle.putConfig),
+		row(get, "/api/config/:portal_id", apiKey, query, throttle.listConfigs),
+		row(get, "/api/config/:portal_id/:action_id", apiKey, query, throttle.showConfig),
+		row(del, "/api/config/:portal_id/:action_id", apiKey, submit, throttle.deleteConfig),
 
-		own(get, "/api/events", apiKey, query, h.events.serve, nil),
-		row(head, "/api/stats", public, query, h.figures.public),
-		row(head, "/public/stats", public, query, h.figures.public),
+		own(get, "/api/events", apiKey, query, events.serve, nil),
+		row(head, "/api/stats", public, query, figures.public),
+		row(head, "/public/stats", public, query, figures.public),
 
-		probe(head, "/", h.figures.home()),
-		probe(head, "/health", h.health.show),
-		probe(head, "/api/health", h.health.show),
-		probe(head, "/livez", h.health.live),
-		probe(head, "/readyz", h.health.ready),
-		probe(head, "/healthz", h.health.ready),
+		probe(head, "/", figures.home()),
+		probe(head, "/health", health.show),
+		probe(head, "/api/health", health.show),
+		probe(head, "/livez", health.live),
+		probe(head, "/readyz", health.ready),
+		probe(head, "/healthz", health.ready),
 		probe(head, "/openapi.yaml", serveOpenAPI()),
-		probe(get, "/metrics", h.health.metrics()),
+		probe(get, "/metrics", health.metrics()),
 
-		admin(get, "/admin/tree", h.tree.show),
-		admin(get, "/admin/tree/*", h.tree.show),
-		admin(post, "/admin/tree/*", h.tree.order),
-		admin(get, "/admin/heartbeat", h.timeouts.show),
-		admin(put, "/admin/heartbeat", h.timeouts.put),
-		admin(get, "/admin/heijunka", h.heijunka.show),
-		admin(put, "/admin/heijunka/limits", h.heijunka.limits),
-		admin(post, "/admin/heijunka/pools/:name/scale", h.heijunka.scale),
-		admin(post, "/admin/heijunka/rebalance", h.heijunka.rebalance),
-		admin(put, "/admin/heijunka/affinity", h.heijunka.affinity),
-		admin(post, "/admin/heijunka/surge", h.heijunka.surge),
-		admin(get, "/admin/audit", h.audit.list),
-		admin(get, "/admin/throttle/queues", h.queues.list),
-		admin(get, "/admin/throttle/queues/:id", h.queues.show),
-		admin(post, "/admin/throttle/queues/:id/pause", h.queues.pauseWith(true)),
-		admin(post, "/admin/throttle/queues/:id/resume", h.queues.pauseWith(false)),
-		admin(post, "/admin/throttle/queues/:id/redrive", h.queues.redrive),
-		admin(post, "/admin/throttle/rekey", h.queues.rekey),
+		admin(get, "/admin/tree", tree.show),
+		admin(get, "/admin/tree/*", tree.show),
+		admin(post, "/admin/tree/*", tree.order),
+		admin(get, "/admin/heartbeat", timeouts.show),
+		admin(put, "/admin/heartbeat", timeouts.put),
+		admin(get, "/admin/heijunka", heijunka.show),
+		admin(put, "/admin/heijunka/limits", heijunka.limits),
+		admin(post, "/admin/heijunka/pools/:name/scale", heijunka.scale),
+		admin(post, "/admin/heijunka/rebalance", heijunka.rebalance),
+		admin(put, "/admin/heijunka/affinity", heijunka.affinity),
+		admin(post, "/admin/heijunka/surge", heijunka.surge),
+		admin(get, "/admin/audit", audit.list),
+		admin(get, "/admin/throttle/queues", queues.list),
+		admin(get, "/admin/throttle/queues/:id", queues.show),
+		admin(post, "/admin/throttle/queues/:id/pause", queues.pauseWith(true)),
+		admin(post, "/admin/throttle/queues/:id/resume", queues.pauseWith(false)),
+		admin(post, "/admin/throttle/queues/:id/redrive", queues.redrive),
+		admin(post, "/admin/throttle/rekey", queues.rekey),
 	}
 }

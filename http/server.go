@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"log" //nolint:depguard // net/http knows no other logger
 	"net"
 	"net/http"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/labstack/echo/v4"
+	"github.com/rs/zerolog"
 )
 
 // maxHeaderBytes is the most that a request's header may have.
@@ -47,61 +49,12 @@ func New(deps Deps, cfg Config) (*Server, error) {
 		drains: make(chan struct{}, cfg.MaxDrains), idPrefix: rand.Text()[:12] + "-",
 	}
 	s.echo.HTTPErrorHandler = func(err error, c echo.Context) { s.writeError(c, err) }
-	for _, r := range newHandlers(s, deps).routes() {
+	for _, r := range s.routes(deps) {
 		for method := range strings.FieldsSeq(r.method) {
 			s.echo.Add(method, r.path, s.wrap(&r, method))
 		}
 	}
 	return s, nil
-}
-
-// handlers are those of all routes, by what they are about.
-type handlers struct {
-	*shared
-	builds      *builds
-	submissions *submissions
-	holders     *holders
-	tails       *tails
-	polls       *polls
-	workers     *workers
-	diagnostics *diagnostics
-	deployments *deployments
-	throttle    *throttle
-	events      *events
-	figures     *figures
-	health      *health
-	tree        *tree
-	timeouts    *timeouts
-	heijunka    *heijunka
-	queues      *queues
-	audit       *audit
-}
-
-func newHandlers(s *Server, d Deps) *handlers {
-	sh := s.shared
-	forms := newForms(sh.cfg, d.Files)
-	audit := &audit{sh, d.Audit, d.Background}
-	read := &builds{sh, d.Builds, d.Files, d.Announce, s.keys}
-	return &handlers{
-		shared:      sh,
-		builds:      read,
-		submissions: &submissions{sh, read, d.Builds, d.Queue, forms},
-		holders:     &holders{sh, d.Builds, s.marks, d.Queue, d.Announce, forms},
-		tails:       &tails{sh, read, s.marks, make(chan struct{}, tailReads)},
-		polls:       newPolls(sh, d.Queue, d.Tokens),
-		workers:     newWorkers(sh, d),
-		diagnostics: &diagnostics{d.Workers, d.Files, d.Queue, d.Announce},
-		deployments: &deployments{sh, d.Deployments},
-		throttle:    &throttle{sh, d.Throttle, d.ThrottleStore, d.OAuth},
-		events:      &events{sh, s.ring},
-		figures:     &figures{shared: sh, builds: d.Builds, turn: make(chan struct{}, 1)},
-		health:      &health{sh, d.Builds, d.Files, d.Ready, d.VacuumHeldBack, d.Metrics},
-		tree:        &tree{audit, d.Operator, d.Tree},
-		timeouts:    &timeouts{audit, d.Heartbeat},
-		heijunka:    &heijunka{audit, d.Load},
-		queues:      &queues{audit, d.ThrottleStore, d.Throttle, d.OAuth},
-		audit:       audit,
-	}
 }
 
 // Routes lists the registered routes.
@@ -202,4 +155,15 @@ func (s *Server) Handler() http.Handler {
 		}
 		s.echo.ServeHTTP(w, r)
 	})
+}
+
+// serverLog gives net/http's own complaints (broken connections, mostly) to
+// our logger.
+func serverLog(l zerolog.Logger) *log.Logger { return log.New(lineWriter{l}, "", 0) }
+
+type lineWriter struct{ log zerolog.Logger }
+
+func (w lineWriter) Write(p []byte) (int, error) {
+	w.log.Debug().Str("source", "net/http").Msg(string(p))
+	return len(p), nil
 }

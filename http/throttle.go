@@ -163,7 +163,6 @@ func configPath(c echo.Context) (portal, action int64, err error) {
 	return portal, action, err
 }
 
-// listConfigs handles GET /api/config/:portal_id.
 func (h *throttle) listConfigs(ctx context.Context, c echo.Context) (any, error) {
 	portal, err := positive("portal_id", c.Param("portal_id"))
 	if err != nil {
@@ -173,7 +172,6 @@ func (h *throttle) listConfigs(ctx context.Context, c echo.Context) (any, error)
 	return api.ThrottleConfigs{Configs: each(list, configReply)}, err
 }
 
-// showConfig handles GET /api/config/:portal_id/:action_id.
 func (h *throttle) showConfig(ctx context.Context, c echo.Context) (any, error) {
 	portal, action, err := configPath(c)
 	if err != nil {

@@ -47,7 +47,6 @@ func (h *workers) serveRegister(c echo.Context, r *route) error {
 	return h.levelled(c, r)
 }
 
-// register handles POST /api/workers/register.
 func (h *workers) register(ctx context.Context, c echo.Context) (any, error) {
 	var body struct {
 		ID           json.RawMessage `json:"id"`
@@ -161,7 +160,6 @@ func readPlatforms(raw json.RawMessage, reg *store.Registration) error {
 	return nil
 }
 
-// unregister handles POST /api/workers/unregister.
 func (h *workers) unregister(ctx context.Context, c echo.Context) (any, error) {
 	token := header(c.Request().Header, keyWorkerToken)
 	if token == "" {
@@ -177,21 +175,12 @@ func (h *workers) unregister(ctx context.Context, c echo.Context) (any, error) {
 
 // unregisterID handles POST /api/workers/:id/unregister, which the oldest workers
 // send.
-func (h *workers) unregisterID(ctx context.Context, c echo.Context) (any, error) {
-	id, err := workerParam(c, "id")
-	if err != nil {
-		return nil, err
-	}
+func (h *workers) unregisterID(ctx context.Context, id string) (any, error) {
 	gone, err := h.store.UnregisterID(ctx, id)
 	return h.left(gone, false, err)
 }
 
-// delete handles DELETE /api/workers/:id.
-func (h *workers) delete(ctx context.Context, c echo.Context) (any, error) {
-	id, err := workerParam(c, "id")
-	if err != nil {
-		return nil, err
-	}
+func (h *workers) delete(ctx context.Context, id string) (any, error) {
 	gone, err := h.store.Delete(ctx, id)
 	gone.WorkerID = id
 	return h.left(gone, true, err)

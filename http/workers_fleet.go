@@ -11,7 +11,6 @@ import (
 	"takt/store"
 )
 
-// list handles GET /api/workers.
 func (h *workers) list(ctx context.Context, c echo.Context) (any, error) {
 	f := store.WorkerFilter{Status: store.WorkerStatus(c.QueryParam("status"))}
 	switch f.Status {
@@ -28,12 +27,7 @@ func (h *workers) list(ctx context.Context, c echo.Context) (any, error) {
 	return api.WorkerList{Workers: each(list, workerItem), Total: len(list)}, err
 }
 
-// show handles GET /api/workers/:id.
-func (h *workers) show(ctx context.Context, c echo.Context) (any, error) {
-	id, err := workerParam(c, "id")
-	if err != nil {
-		return nil, err
-	}
+func (h *workers) show(ctx context.Context, id string) (any, error) {
 	list, err := h.store.List(ctx, store.WorkerFilter{ID: id})
 	switch {
 	case err != nil:
@@ -66,12 +60,7 @@ func workerItem(w store.WorkerDetail) api.Worker {
 	return item
 }
 
-// stats handles GET /api/workers/:id/stats.
-func (h *workers) stats(ctx context.Context, c echo.Context) (any, error) {
-	id, err := workerParam(c, "id")
-	if err != nil {
-		return nil, err
-	}
+func (h *workers) stats(ctx context.Context, id string) (any, error) {
 	w, err := h.store.Find(ctx, id)
 	return api.WorkerStats{
 		TotalBuilds: w.Completed + w.Failed, SuccessfulBuilds: w.Completed, FailedBuilds: w.Failed,
@@ -94,21 +83,22 @@ func uptime(d time.Duration) string {
 	return fmt.Sprintf("%ds", seconds)
 }
 
-// drainWith handles POST /api/workers/:id/drain and /resume.
-func (h *workers) drainWith(draining bool) handler {
-	return func(ctx context.Context, c echo.Context) (any, error) {
-		id, err := workerParam(c, "id")
-		if err != nil {
-			return nil, err
-		}
-		status, err := h.store.Drain(ctx, id, draining)
-		if err != nil {
-			return nil, err
-		}
-		if !draining {
-			h.queue.Freed(id) // its parked poll may be woken again
-		}
-		h.announce.WorkerUpdated(store.WorkerUpdate{WorkerID: id, Status: status, Draining: draining})
-		return h.show(ctx, c)
+func (h *workers) drain(ctx context.Context, id string) (any, error) {
+	return h.setDraining(ctx, id, true)
+}
+
+func (h *workers) resume(ctx context.Context, id string) (any, error) {
+	return h.setDraining(ctx, id, false)
+}
+
+func (h *workers) setDraining(ctx context.Context, id string, draining bool) (any, error) {
+	status, err := h.store.Drain(ctx, id, draining)
+	if err != nil {
+		return nil, err
 	}
+	if !draining {
+		h.queue.Freed(id) // its parked poll may be woken again
+	}
+	h.announce.WorkerUpdated(store.WorkerUpdate{WorkerID: id, Status: status, Draining: draining})
+	return h.show(ctx, id)
 }
