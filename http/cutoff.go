@@ -19,27 +19,59 @@ import (
 // still there. What waits for the client's body fails at once. A run that is not
 // over after the grace loses its connection: whatever it writes later goes
 // nowhere, and nobody else writes.
+//
+// It is used again, because there is one for each request.
 type cutoff struct {
-	c     echo.Context
-	body  *body // nil without one
-	grace time.Duration
-	work  store.Work
 	log   zerolog.Logger
+	grace time.Duration
+	run   func(ctx context.Context) error // watch, made once
+	hook  func()                          // begin, made once
 
+	c    echo.Context
+	body *body // nil without one
+	work store.Work
+	fn   func(ctx context.Context) error
+
+	// Guarded by mu while the hook may run.
 	mu    sync.Mutex
 	over  bool // the run has ended: its connection is no longer ours
 	timer *time.Timer
 	// lost: nothing may be written any more, because the grace has passed, or the
 	// handler itself has broken off.
 	lost bool
+	used bool // the hook has run, or still may: not to be used again
 }
 
-// run calls fn. ctx is that of the process that runs it; a panic is its business
+func newCutoff(log zerolog.Logger, grace time.Duration) *cutoff {
+	k := &cutoff{log: log, grace: grace}
+	k.run, k.hook = k.watch, k.begin
+	return k
+}
+
+// do runs fn as a levelled request. http.ErrAbortHandler means: the connection is
+// to be aborted.
+func (s *shared) do(c echo.Context, r *route, fn func(ctx context.Context) error) error {
+	k := s.cutoffs.Get().(*cutoff) //nolint:forcetypeassert // the pool holds nothing else
+	req := c.Request()
+	k.c, k.body, k.fn = c, watched(req), fn
+	k.work = store.Work{Domain: r.domain.String(), Route: r.path, ID: requestID(c), Key: req.URL.Path, Limit: r.domain.limit()}
+	err := s.requests.Do(req.Context(), k.work, k.run)
+	if k.lost {
+		return http.ErrAbortHandler
+	}
+	if !k.used {
+		k.c, k.body, k.fn, k.work, k.over = nil, nil, nil, store.Work{}, false
+		s.cutoffs.Put(k)
+	}
+	return err
+}
+
+// watch calls fn. ctx is that of the process that runs it; a panic is its business
 // too, but for http.ErrAbortHandler, which is no crash.
-func (k *cutoff) run(ctx context.Context, fn func(ctx context.Context) error) (err error) {
-	stop := context.AfterFunc(ctx, k.begin)
+func (k *cutoff) watch(ctx context.Context) (err error) {
+	stop := context.AfterFunc(ctx, k.hook)
 	defer func() { // also after a panic or runtime.Goexit
-		stop()
+		k.used = !stop()
 		k.end()
 		v := recover()
 		if e, ok := v.(error); ok && errors.Is(e, http.ErrAbortHandler) {
@@ -48,7 +80,7 @@ func (k *cutoff) run(ctx context.Context, fn func(ctx context.Context) error) (e
 			panic(v)
 		}
 	}()
-	return fn(ctx)
+	return k.fn(ctx)
 }
 
 // begin is called when the process is told to end, or the client is gone.

@@ -2,29 +2,31 @@
 // top of what the store, the storage and the actors can do. It declares the
 // small interfaces that it needs (deps.go); cmd/takt plugs the rest in.
 //
-// A request's way: request id and CORS, router, key check (memory only), of a poll
-// the signature of its token, then the request actor ([Requests]), inside of which
-// build tokens are checked and the handler runs. Routes that operators need when something is
-// broken bypass the actor. Handlers return errors; error.go alone turns them
-// into replies and log lines.
+// A request's way is one row of the table (routes.go): request id and CORS,
+// router, key check (memory only), and then who serves the row. Most are levelled:
+// the handler runs as a process of [Requests]. What operators need when something
+// is broken runs directly. What streams or parks leaves its process, and its
+// connection alone waits. Handlers are methods of small structs, one for each
+// noun; they return what is replied, or an error, which error.go alone turns into
+// a reply and a log line.
 //
 // # State
 //
-// None that matters: keys' digests, limits, buffers. A poll that parks leaves
-// its request actor, and its connection alone waits.
-//
-// The last 10 000 events, for GET /api/events, are in a ring of the Server's own:
-// cmd/takt has the bus call [Server.Publish], whoever publishes. So the ring is no
-// process of the tree, outlives restarts of the endpoint and of the bus, and ends
-// with the Server. Streams read it at their own pace. Streams of logs read rows;
-// memory only tells them when.
+// None that matters: keys' digests, limits, buffers. The last 10 000 events, for
+// GET /api/events, are in a ring of the Server's own: [Server.Publish] is called
+// by whoever hears the bus, so the ring outlives restarts of the endpoint and of
+// the bus. Streams read it at their own pace. Streams of logs read rows; memory
+// only tells them when.
 //
 // # Failure
 //
 // A panic costs its own request a 500. Whatever is away (database, actors) is
 // 503 with Retry-After. A client that breaks off, or that sends more than it
-// may, leaves no file and no row. An error after the first byte of a reply
-// closes the connection, so that nobody takes half a file for a whole one.
+// may, leaves no file and no row. What goes wrong after the first byte of a reply
+// aborts the connection, so that nobody takes half a file for a whole one. A
+// request that is told to end no longer waits for its client's body; if it has not
+// ended after [Config.RequestGrace], its connection is cut off, and nobody writes
+// to it any more (cutoff.go).
 //
 // # Concurrency
 //

@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -27,6 +28,7 @@ type shared struct {
 	inFlight atomic.Int64  // requests under way, parked polls included
 	places   chan struct{} // one for each request that is not levelled
 	streams  chan struct{} // one for each stream of events
+	cutoffs  sync.Pool     // of *cutoff
 	jsonType []string      // the Content-Type of all JSON; never changed
 }
 
@@ -92,20 +94,6 @@ func (s *shared) direct(c echo.Context, r *route) error {
 	}
 	defer func() { <-s.places }()
 	return s.answer(c.Request().Context(), c, r.handle)
-}
-
-// do runs fn as a levelled request. http.ErrAbortHandler means: the connection is
-// to be aborted.
-func (s *shared) do(c echo.Context, r *route, fn func(ctx context.Context) error) error {
-	req := c.Request()
-	k := &cutoff{c: c, body: watched(req), grace: s.cfg.RequestGrace, log: s.log, work: store.Work{
-		Domain: r.domain.String(), Route: r.path, ID: requestID(c), Key: req.URL.Path, Limit: r.domain.limit(),
-	}}
-	err := s.requests.Do(c.Request().Context(), k.work, func(ctx context.Context) error { return k.run(ctx, fn) })
-	if k.lost {
-		return http.ErrAbortHandler
-	}
-	return err
 }
 
 // requestIDFor returns the client's id of a request if it is sane, else one

@@ -48,6 +48,7 @@ func New(deps Deps, cfg Config) (*Server, error) {
 		keys: newKeys(cfg), tls: deps.TLS, echo: echo.New(), ring: newRing(ringSize), marks: newMarks(),
 		drains: make(chan struct{}, cfg.MaxDrains), idPrefix: rand.Text()[:12] + "-",
 	}
+	s.cutoffs.New = func() any { return newCutoff(s.log, cfg.RequestGrace) }
 	s.echo.HTTPErrorHandler = func(err error, c echo.Context) { s.writeError(c, err) }
 	for _, r := range s.routes(deps) {
 		for method := range strings.FieldsSeq(r.method) {
