@@ -132,13 +132,16 @@ func (h *audit) concludeLater(ctx context.Context, e *store.AuditEntry) {
 	}
 }
 
-// reason makes an operator's reason fit for the audit.
-func reason(v string) (string, error) {
-	v = strings.TrimSpace(text(v))
-	if len(v) > maxReason {
-		return "", invalid("reason must have at most 1000 bytes")
+// readOrdered reads the body of an operator's order into v, of which why is a
+// part: the reason, which is made fit for the audit.
+func readOrdered(c echo.Context, v any, why *string) error {
+	if _, err := readJSON(c, v); err != nil {
+		return err
 	}
-	return v, nil
+	if *why = strings.TrimSpace(text(*why)); len(*why) > maxReason {
+		return invalid("reason must have at most 1000 bytes")
+	}
+	return nil
 }
 
 // remoteHost is the address of the other side, without its port.

@@ -25,11 +25,7 @@ func (h *timeouts) show(ctx context.Context, _ echo.Context) (any, error) {
 // put handles PUT /admin/heartbeat: it checks, applies and saves.
 func (h *timeouts) put(ctx context.Context, c echo.Context) (any, error) {
 	var body api.HeartbeatSettings
-	if _, err := readJSON(c, &body); err != nil {
-		return nil, err
-	}
-	why, err := reason(body.Reason)
-	if err != nil {
+	if err := readOrdered(c, &body, &body.Reason); err != nil {
 		return nil, err
 	}
 	if body.CheckInterval == nil && body.BuildTimeout == nil && body.WorkerTimeout == nil {
@@ -44,7 +40,7 @@ func (h *timeouts) put(ctx context.Context, c echo.Context) (any, error) {
 	setSeconds(&after.BuildTimeout, body.BuildTimeout)
 	setSeconds(&after.WorkerTimeout, body.WorkerTimeout)
 	detail := map[string]any{"before": heartbeatSettings(before), "after": heartbeatSettings(after)}
-	err = h.audited(ctx, c, entry{"set", "heartbeat", why, detail}, func(ctx context.Context) error {
+	err = h.audited(ctx, c, entry{"set", "heartbeat", body.Reason, detail}, func(ctx context.Context) error {
 		return h.monitor.Update(ctx, after)
 	})
 	return heartbeatSettings(after), err

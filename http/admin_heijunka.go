@@ -126,11 +126,7 @@ func (h *heijunka) change(ctx context.Context, c echo.Context, what entry, do fu
 // readChange reads the body of a change into v, of which while and why are parts:
 // for how long, and the reason, which is required.
 func readChange(c echo.Context, v any, while, why *string) (time.Duration, error) {
-	if _, err := readJSON(c, v); err != nil {
-		return 0, err
-	}
-	var err error
-	if *why, err = reason(*why); err != nil {
+	if err := readOrdered(c, v, why); err != nil {
 		return 0, err
 	}
 	if *why == "" {

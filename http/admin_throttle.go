@@ -66,14 +66,10 @@ func queueReply(q store.QueueStatus) api.ThrottleQueue {
 // steer carries out an operator's order; it may have a reason.
 func (h *queues) steer(ctx context.Context, c echo.Context, action, target string, do func(ctx context.Context) error) error {
 	var body api.ThrottleOrder
-	if _, err := readJSON(c, &body); err != nil {
+	if err := readOrdered(c, &body, &body.Reason); err != nil {
 		return err
 	}
-	why, err := reason(body.Reason)
-	if err != nil {
-		return err
-	}
-	return h.audited(ctx, c, entry{action, target, why, change(nil)}, do)
+	return h.audited(ctx, c, entry{action, target, body.Reason, change(nil)}, do)
 }
 
 func (h *queues) pauseWith(paused bool) handler {

@@ -126,13 +126,10 @@ func readOrder(c echo.Context) (o order, err error) {
 		return o, err
 	}
 	var body api.Order
-	if _, err := readJSON(c, &body); err != nil {
+	if err := readOrdered(c, &body, &body.Reason); err != nil {
 		return o, err
 	}
-	if o.reason, err = reason(body.Reason); err != nil {
-		return o, err
-	}
-	if o.reason == "" && !o.dryRun {
+	if o.reason = body.Reason; o.reason == "" && !o.dryRun {
 		return o, invalid("reason is required")
 	}
 	return o, nil

@@ -27,17 +27,17 @@ type quota struct {
 	shards [quotaShards]quotaShard
 }
 
-// quotaShards is how many locks there are, so that polls don't wait for each
-// other.
-const quotaShards = 32
-
-// quotaKeys is how many keys are remembered at once, about 3 MiB. An honest
-// fleet has a few: those that used theirs within the last second.
-const quotaKeys = 1 << 16
-
-// sweepPause is the time between two sweeps of one shard at least: while more
-// keys are busy than it has room for, sweeping doesn't help.
-const sweepPause = 50 * time.Millisecond
+const (
+	// quotaShards is how many locks there are, so that polls don't wait for each
+	// other.
+	quotaShards = 32
+	// quotaKeys is how many keys are remembered at once, about 3 MiB. An honest
+	// fleet has a few: those that used theirs within the last second.
+	quotaKeys = 1 << 16
+	// sweepPause is the time between two sweeps of one shard at least: while more
+	// keys are busy than it has room for, sweeping doesn't help.
+	sweepPause = 50 * time.Millisecond
+)
 
 type quotaShard struct {
 	mu sync.Mutex

@@ -27,16 +27,9 @@ func remote(r *http.Request, trusted []netip.Prefix) netip.Addr {
 // is meant is not.
 func behindProxies(addr netip.Addr, forwarded []string, trusted []netip.Prefix) netip.Addr {
 	for _, list := range slices.Backward(forwarded) {
-		for more := true; more; {
+		for _, entry := range slices.Backward(strings.Split(list, ",")) {
 			if !isTrusted(addr, trusted) {
 				return addr
-			}
-			var entry string
-			comma := strings.LastIndexByte(list, ',')
-			more = comma >= 0
-			entry = list[comma+1:]
-			if more {
-				list = list[:comma]
 			}
 			next, ok := forwardedAddr(strings.TrimSpace(entry))
 			if !ok {
@@ -62,12 +55,7 @@ func forwardedAddr(entry string) (netip.Addr, bool) {
 }
 
 func isTrusted(addr netip.Addr, trusted []netip.Prefix) bool {
-	for _, p := range trusted {
-		if p.Contains(addr) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(trusted, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
 // quotaAddr is the part of an address that shares a quota. Of IPv6 it is the

@@ -2,7 +2,6 @@ package http
 
 import (
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -64,14 +63,7 @@ func (c *Certificate) refresh(now time.Time) {
 		return
 	}
 	c.looked = now
-	cert, err := os.Stat(c.certFile)
-	key, kerr := os.Stat(c.keyFile)
-	if err = errors.Join(err, kerr); err == nil {
-		if c.failed == "" && same(cert, c.cert) && same(key, c.key) {
-			return
-		}
-		err = c.read(now)
-	}
+	err := c.read(now)
 	if err == nil {
 		c.failed = ""
 		return
@@ -83,11 +75,11 @@ func (c *Certificate) refresh(now time.Time) {
 }
 
 func same(a, b os.FileInfo) bool {
-	return os.SameFile(a, b) && a.ModTime().Equal(b.ModTime()) && a.Size() == b.Size()
+	return b != nil && os.SameFile(a, b) && a.ModTime().Equal(b.ModTime()) && a.Size() == b.Size()
 }
 
-// read loads the pair. The files are looked at first: if they change meanwhile,
-// the next look sees it.
+// read loads the pair, unless it is in use. The files are looked at first: if they
+// change meanwhile, the next look sees it.
 func (c *Certificate) read(now time.Time) error {
 	cert, err := os.Stat(c.certFile)
 	if err != nil {
@@ -96,6 +88,9 @@ func (c *Certificate) read(now time.Time) error {
 	key, err := os.Stat(c.keyFile)
 	if err != nil {
 		return fmt.Errorf("TLS key: %w", err)
+	}
+	if c.failed == "" && same(cert, c.cert) && same(key, c.key) {
+		return nil
 	}
 	pair, err := tls.LoadX509KeyPair(c.certFile, c.keyFile)
 	if err != nil {
