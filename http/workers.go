@@ -107,7 +107,8 @@ func registration(id, name, capabilities json.RawMessage) (store.Registration, e
 	if absent(capabilities) {
 		return reg, notRegistered("capabilities are required")
 	}
-	return reg, readCapabilities(capabilities, &reg)
+	err := readCapabilities(capabilities, &reg)
+	return reg, err
 }
 
 func absent(v json.RawMessage) bool { return len(v) == 0 || string(v) == "null" }
