@@ -50,6 +50,7 @@ func (t *Tree) measure() {
 	t.Telemetry.Register(newLoadMetrics(t.Heijunka.Status))
 	t.measureDeployments()
 	t.measureJanitor()
+	tel.Register(newProcessMetrics(t.Snapshot))
 }
 
 func (t *Tree) measureJanitor() {

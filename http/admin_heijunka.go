@@ -31,7 +31,10 @@ func (h *heijunka) limits(ctx context.Context, c echo.Context) (any, error) {
 		return nil, invalid("soft_limit, hard_limit or reserved required, or else reset")
 	}
 	return h.change(ctx, c, entry{"set", "heijunka/limits", body.Reason, change(body)}, func(ctx context.Context) error {
-		return h.load.SetLimits(ctx, body, while)
+		if body.Reset {
+			return h.load.ResetLimits(ctx)
+		}
+		return h.load.SetLimits(ctx, body.SoftLimit, body.HardLimit, body.Reserved, while)
 	})
 }
 
@@ -56,7 +59,10 @@ func (h *heijunka) scale(ctx context.Context, c echo.Context) (any, error) {
 	}
 	name := c.Param("name")
 	return h.change(ctx, c, entry{"scale", "heijunka/pools/" + text(name), body.Reason, change(body)}, func(ctx context.Context) error {
-		return h.load.Scale(ctx, name, body, while)
+		if bounds {
+			return h.load.SetBounds(ctx, name, body.Min, body.Max, while)
+		}
+		return h.load.Scale(name, body.By, body.Workers)
 	})
 }
 
@@ -70,7 +76,7 @@ func (h *heijunka) affinity(ctx context.Context, c echo.Context) (any, error) {
 		return nil, invalid("domain required")
 	}
 	return h.change(ctx, c, entry{"set", "heijunka/affinity/" + text(body.Domain), body.Reason, change(body)}, func(ctx context.Context) error {
-		return h.load.SetAffinity(ctx, body, while)
+		return h.load.SetAffinity(ctx, body.Domain, body.Pools, while)
 	})
 }
 
@@ -80,18 +86,19 @@ func (h *heijunka) surge(ctx context.Context, c echo.Context) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	switch body.Action {
-	case "start", "enable", "disable":
-	case "stop":
-		if while > 0 {
-			return nil, invalid("for does not belong to stop")
-		}
-	default:
+	do := map[string]func(ctx context.Context) error{
+		"start":   func(context.Context) error { return h.load.StartSurge(while) },
+		"stop":    func(context.Context) error { return h.load.StopSurge() },
+		"enable":  func(ctx context.Context) error { return h.load.SetBurst(ctx, true, while) },
+		"disable": func(ctx context.Context) error { return h.load.SetBurst(ctx, false, while) },
+	}[body.Action]
+	switch {
+	case do == nil:
 		return nil, invalid("action must be start, stop, enable or disable")
+	case body.Action == "stop" && while > 0:
+		return nil, invalid("for does not belong to stop")
 	}
-	return h.change(ctx, c, entry{body.Action, "heijunka/surge", body.Reason, change(body)}, func(ctx context.Context) error {
-		return h.load.Surge(ctx, body.Action, while)
-	})
+	return h.change(ctx, c, entry{body.Action, "heijunka/surge", body.Reason, change(body)}, do)
 }
 
 // rebalance handles POST /admin/heijunka/rebalance: it moves a worker to where
@@ -102,15 +109,15 @@ func (h *heijunka) rebalance(ctx context.Context, c echo.Context) (any, error) {
 		return nil, err
 	}
 	if dry {
-		return h.load.Rebalance(ctx, true)
+		return h.load.Rebalance(true)
 	}
 	var body api.Order
 	if _, err := readChange(c, &body, new(string), &body.Reason); err != nil {
 		return nil, err
 	}
 	var moved api.LoadRebalance
-	err = h.audited(ctx, c, entry{"rebalance", "heijunka", body.Reason, change(nil)}, func(ctx context.Context) (err error) {
-		moved, err = h.load.Rebalance(ctx, false)
+	err = h.audited(ctx, c, entry{"rebalance", "heijunka", body.Reason, change(nil)}, func(context.Context) (err error) {
+		moved, err = h.load.Rebalance(false)
 		return err
 	})
 	return moved, err

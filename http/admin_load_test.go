@@ -41,24 +41,34 @@ func (*lever) Status() api.Load {
 	}
 }
 
-func (l *lever) SetLimits(_ context.Context, c api.LoadLimits, while time.Duration) error {
-	return l.order("limits %s for %s", text(c), while)
+func (l *lever) SetLimits(_ context.Context, soft, hard *int, reserved *float64, while time.Duration) error {
+	return l.order("limits %s %s %s for %s", text(soft), text(hard), text(reserved), while)
 }
 
-func (l *lever) Scale(_ context.Context, pool string, c api.LoadScale, while time.Duration) error {
-	return l.order("scale %s %s for %s", pool, text(c), while)
+func (l *lever) ResetLimits(context.Context) error { return l.order("reset limits") }
+
+func (l *lever) SetBounds(_ context.Context, pool string, low, high *int, while time.Duration) error {
+	return l.order("bounds %s %s to %s for %s", pool, text(low), text(high), while)
 }
 
-func (l *lever) SetAffinity(_ context.Context, c api.LoadAffinity, while time.Duration) error {
-	return l.order("affinity %s for %s", text(c), while)
+func (l *lever) Scale(pool string, by, to *int) error {
+	return l.order("scale %s by %s to %s", pool, text(by), text(to))
 }
 
-func (l *lever) Surge(_ context.Context, action string, while time.Duration) error {
-	return l.order("surge %s for %s", action, while)
+func (l *lever) SetAffinity(_ context.Context, domain string, pools []string, while time.Duration) error {
+	return l.order("affinity %s %s for %s", domain, pools, while)
 }
 
-func (l *lever) Rebalance(_ context.Context, dryRun bool) (api.LoadRebalance, error) {
-	return api.LoadRebalance{Reason: "all alike", Pools: []api.LoadStanding{{Name: "fleet"}}}, l.order("rebalance %t", dryRun)
+func (l *lever) SetBurst(_ context.Context, enabled bool, while time.Duration) error {
+	return l.order("bursts %t for %s", enabled, while)
+}
+
+func (l *lever) StartSurge(d time.Duration) error { return l.order("surge for %s", d) }
+
+func (l *lever) StopSurge() error { return l.order("no surge") }
+
+func (l *lever) Rebalance(dryRun bool) (store.LoadRebalance, error) {
+	return store.LoadRebalance{Reason: "all alike", Pools: []store.LoadStanding{{Name: "fleet"}}}, l.order("rebalance %t", dryRun)
 }
 
 func text(v any) string {
@@ -84,12 +94,16 @@ func TestOperatorsSeeAndChangeTheLoad(t *testing.T) {
 	require.Len(t, decode[api.Load](t, r).Pools, 2)
 
 	for _, order := range []struct{ line, body, want string }{
-		{"PUT /limits", `{"hard_limit":9,"reason":"why","for":"2h"}`, `limits {"hard_limit":9,"for":"2h","reason":"why"} for 2h0m0s`},
-		{"PUT /limits", `{"reset":true,"reason":"why"}`, `limits {"reset":true,"reason":"why"} for 0s`},
-		{"POST /pools/fleet/scale", `{"by":-2,"reason":"why"}`, `scale fleet {"by":-2,"reason":"why"} for 0s`},
-		{"POST /pools/fleet/scale", `{"min":2,"max":3,"reason":"why","for":"90"}`, `scale fleet {"min":2,"max":3,"for":"90","reason":"why"} for 1m30s`},
-		{"PUT /affinity", `{"domain":"query","pools":["hook"],"reason":"why"}`, `affinity {"domain":"query","pools":["hook"],"reason":"why"} for 0s`},
-		{"POST /surge", `{"action":"disable","reason":"why","for":"10m"}`, `surge disable for 10m0s`},
+		{"PUT /limits", `{"hard_limit":9,"reason":"why","for":"2h"}`, `limits null 9 null for 2h0m0s`},
+		{"PUT /limits", `{"reset":true,"reason":"why"}`, `reset limits`},
+		{"POST /pools/fleet/scale", `{"by":-2,"reason":"why"}`, `scale fleet by -2 to null`},
+		{"POST /pools/fleet/scale", `{"workers":7,"reason":"why"}`, `scale fleet by null to 7`},
+		{"POST /pools/fleet/scale", `{"min":2,"max":3,"reason":"why","for":"90"}`, `bounds fleet 2 to 3 for 1m30s`},
+		{"PUT /affinity", `{"domain":"query","pools":["hook"],"reason":"why"}`, `affinity query [hook] for 0s`},
+		{"POST /surge", `{"action":"start","reason":"why","for":"10m"}`, `surge for 10m0s`},
+		{"POST /surge", `{"action":"stop","reason":"why"}`, `no surge`},
+		{"POST /surge", `{"action":"enable","reason":"why"}`, `bursts true for 0s`},
+		{"POST /surge", `{"action":"disable","reason":"why","for":"10m"}`, `bursts false for 10m0s`},
 		{"POST /rebalance", `{"reason":"why"}`, `rebalance false`},
 		{"POST /rebalance?dry_run=1", ``, `rebalance true`},
 	} {
@@ -99,7 +113,7 @@ func TestOperatorsSeeAndChangeTheLoad(t *testing.T) {
 	}
 	entries, err := p.List(t.Context(), 100)
 	require.NoError(t, err)
-	require.Len(t, entries, 7, "a dry run is no change")
+	require.Len(t, entries, 11, "a dry run is no change")
 	require.Equal(t, []string{"rebalance", "heijunka", "why", "done"}, []string{entries[0].Action, entries[0].Target, entries[0].Reason, entries[0].Outcome})
 	require.Contains(t, string(entries[1].Detail), `"for":"10m"`)
 

@@ -103,14 +103,17 @@ type Requests interface {
 // for ever if that is 0, on all controllers; they are in force once they are
 // saved. Errors: InvalidArgument, NotFound, Conflict, Unavailable.
 type Load interface {
-	Status() api.Load
-	SetLimits(ctx context.Context, c api.LoadLimits, while time.Duration) error
-	// Scale changes a pool: its size, on this controller, or its bounds.
-	Scale(ctx context.Context, pool string, c api.LoadScale, while time.Duration) error
-	SetAffinity(ctx context.Context, c api.LoadAffinity, while time.Duration) error
-	// Surge starts, stops, enables or disables.
-	Surge(ctx context.Context, action string, while time.Duration) error
-	Rebalance(ctx context.Context, dryRun bool) (api.LoadRebalance, error)
+	Status() store.LoadStatus
+	SetLimits(ctx context.Context, soft, hard *int, reserved *float64, while time.Duration) error
+	ResetLimits(ctx context.Context) error
+	SetBounds(ctx context.Context, pool string, low, high *int, while time.Duration) error
+	SetAffinity(ctx context.Context, domain string, pools []string, while time.Duration) error
+	SetBurst(ctx context.Context, enabled bool, while time.Duration) error
+	// Scale, surges and moves are this controller's alone, and are not saved.
+	Scale(pool string, by, to *int) error
+	StartSurge(d time.Duration) error
+	StopSurge() error
+	Rebalance(dryRun bool) (store.LoadRebalance, error)
 }
 
 // Operator changes the supervision tree. Paths are those of Deps.Tree. Each

@@ -58,7 +58,8 @@ func treeNode(n otp.Node) api.TreeNode {
 	out := api.TreeNode{
 		ID: n.ID, Path: n.Path, Type: n.Type.String(), Restart: n.Restart.String(), Status: string(n.Status), Detail: n.Detail,
 		Restarts: n.Restarts, LastExit: n.LastExit, LastExitAt: api.NewMillis(n.LastExitAt),
-		Mailbox: n.Mailbox, ChildCount: n.ChildCount, Leaked: n.Leaked,
+		Mailbox: n.Mailbox, Messages: n.Messages, BusyMS: float64(n.Busy) / float64(time.Millisecond),
+		ChildCount: n.ChildCount, Leaked: n.Leaked,
 	}
 	if n.Type == otp.Supervisor {
 		out.Strategy = n.Strategy.String()

@@ -198,7 +198,7 @@ func (c *controller) plant(ctx context.Context) error {
 		Files:    c.files,
 		Ready:    c.tree.Ready, VacuumHeldBack: c.tree.VacuumHeldBack,
 		Tree:     c.describe,
-		Operator: c.tree, Heartbeat: c.tree.Monitor, Load: loadOf{c.tree.Heijunka}, Audit: postgres.NewAudit(db), Background: background,
+		Operator: c.tree, Heartbeat: c.tree.Monitor, Load: c.tree.Heijunka, Audit: postgres.NewAudit(db), Background: background,
 		TLS:         c.tls,
 		Deployments: deployments{deployed, c.tree.Deployments, c.tree.Deployments, c.tree.Bus},
 		Throttle:    c.tree.Throttle, ThrottleStore: throttled, OAuth: c.tree.Throttle.Tokens,

@@ -272,6 +272,10 @@ type TreeNode struct {
 	UptimeMS int64 `json:"uptime_ms"`
 	// Mailbox is the number of messages that wait.
 	Mailbox int `json:"mailbox"`
+	// Messages is how many the current incarnation has handled, BusyMS how long
+	// that took.
+	Messages int64   `json:"messages"`
+	BusyMS   float64 `json:"busy_ms"`
 	// ChildCount stands for children that are not listed (dynamic supervisors).
 	ChildCount int        `json:"child_count,omitempty"`
 	Leaked     int        `json:"leaked,omitempty"`

@@ -71,6 +71,9 @@ func describe(n api.TreeNode) string {
 	}
 	count(n.Restarts, "restart", "restarts")
 	count(n.Mailbox, "message waits", "messages wait")
+	if n.Messages > 0 && n.Type == "worker" {
+		parts = append(parts, fmt.Sprintf("%d handled, %.0f µs each", n.Messages, 1000*n.BusyMS/float64(n.Messages)))
+	}
 	if len(n.Children) == 0 {
 		count(n.ChildCount, "child", "children")
 	}
