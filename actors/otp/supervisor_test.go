@@ -134,18 +134,21 @@ func TestKilledWhileItWaits(t *testing.T) {
 			return err
 		}},
 		"for a stop": {
-			otp.OneForOne, otp.ChildSpec{Shutdown: otp.Infinity, Server: puppet{terminate: stubborn}.make},
+			otp.OneForOne,
+			otp.ChildSpec{Shutdown: otp.Infinity, Server: puppet{terminate: stubborn}.make},
 			func(ctx context.Context, root *otp.Proc) error { return otp.TerminateChild(ctx, root, "hold") },
 		},
 		"for a group": {
-			otp.OneForAll, otp.ChildSpec{Shutdown: otp.Infinity, Server: puppet{terminate: stubborn}.make},
+			otp.OneForAll,
+			otp.ChildSpec{Shutdown: otp.Infinity, Server: puppet{terminate: stubborn}.make},
 			func(ctx context.Context, root *otp.Proc) error {
 				_, err := otp.RestartRunning(ctx, root, "hold")
 				return err
 			},
 		},
 		"for its own end": {
-			otp.OneForOne, otp.ChildSpec{Shutdown: otp.Infinity, Server: puppet{terminate: stubborn}.make},
+			otp.OneForOne,
+			otp.ChildSpec{Shutdown: otp.Infinity, Server: puppet{terminate: stubborn}.make},
 			func(_ context.Context, root *otp.Proc) error {
 				root.Exit(otp.ErrShutdown)
 				<-root.Done()

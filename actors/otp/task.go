@@ -88,7 +88,7 @@ func RunTask(ctx context.Context, sup Target, label string, fn func(ctx context.
 		p.crash(err)
 		p.finish()
 	}()
-	err = fn(p.ctx)
+	err = fn(p.ctx) //nolint:contextcheck // derived from ctx, above
 	returned = true
 	return err
 }

@@ -85,7 +85,7 @@ func TestRunTask(t *testing.T) {
 		inRunner(t, func(r *runner) {
 			ctx, cancel := context.WithTimeout(context.WithValue(r.Context(), contextKey{}, "value"), time.Minute)
 			defer cancel()
-			var kept context.Context //nolint:containedctx // only to see it end
+			var kept context.Context
 			err := otp.RunTask(ctx, r.root, "GET /", func(inner context.Context) error {
 				kept = inner
 				require.Equal(r, "value", inner.Value(contextKey{}))
