@@ -115,12 +115,15 @@ func TestHangInInit(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			sys := otptest.New(t)
-			held := make(chan struct{})
+			held, ran := make(chan struct{}), false
 			ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errBoom)
 			defer cancel()
 			_, err := sys.StartRoot(ctx, "root", otp.SupSpec{Children: []otp.ChildSpec{
 				{ID: "a", Task: sleeper},
-				{ID: "b", Task: func() otp.Task { <-held; return sleeper() }},
+				{ID: "b", Task: func() otp.Task {
+					<-held
+					return otp.Task{Run: func(context.Context) error { ran = true; return nil }}
+				}},
 			}})
 			require.ErrorIs(t, err, errBoom)
 			otptest.Advance(time.Second)
@@ -128,6 +131,8 @@ func TestHangInInit(t *testing.T) {
 			require.Empty(t, sys.Names())
 			close(held)
 			synctest.Wait()
+			require.Zero(t, sys.Leaked())
+			require.False(t, ran, "it came too late to run")
 		})
 	})
 }

@@ -237,16 +237,19 @@ func (p *Proc) deadline() time.Duration {
 	}
 }
 
-// succeed marks Init as done and shows the name.
-func (p *Proc) succeed() {
+// succeed marks Init as done and shows the name. It returns false if the process
+// has to end already: then its start fails.
+func (p *Proc) succeed() bool {
 	p.mu.Lock()
-	p.begun = true
-	if p.phase == starting {
-		p.phase = running
+	if p.phase != starting {
+		p.mu.Unlock()
+		return false
 	}
+	p.phase, p.begun = running, true
 	p.mu.Unlock()
 	p.sys.names.publish(p.name, p)
 	close(p.up)
+	return true
 }
 
 // startError returns why Init failed. Only valid after up was closed.

@@ -114,9 +114,7 @@ func (s *server) boot() {
 			return
 		}
 		s.ready = true
-		if !s.p.over.Load() {
-			s.p.succeed()
-		}
+		s.p.succeed()
 	})
 }
 

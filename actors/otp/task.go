@@ -34,7 +34,9 @@ func (p *Proc) live(mk func() Task) error {
 		return err
 	}
 	t := mk()
-	p.succeed()
+	if !p.succeed() {
+		return nil
+	}
 	return t.Run(p.ctx)
 }
 

@@ -130,7 +130,7 @@ func TestRunTask(t *testing.T) {
 			var crash *otp.PanicError
 			require.ErrorAs(r, err, &crash)
 			require.ErrorIs(r, err, errBoom)
-			require.Contains(r, string(crash.Stack), "runtask_test.go")
+			require.Contains(r, string(crash.Stack), "task_test.go")
 			require.Equal(r, err, otptest.Ended(r, p))
 			require.Len(r, r.seen.of(otp.EventExit), 1)
 			require.Zero(r, r.active())
