@@ -26,7 +26,7 @@ import (
 type bare struct{ request.Requests }
 
 func (r bare) Do(ctx context.Context, w store.Work, fn func(context.Context) error) error {
-	return r.Run(ctx, w.Domain, w.Route, fn)
+	return r.Run(ctx, w.Domain, &w, fn)
 }
 
 // BenchmarkLevelled is a route that needs a key and does next to nothing, over 64

@@ -25,26 +25,24 @@ type cutoff struct {
 	log   zerolog.Logger
 	grace time.Duration
 	run   func(ctx context.Context) error // watch, made once
-	hook  func()                          // begin, made once
+	told  func()                          // begin, made once
 
 	c    echo.Context
 	body *body // nil without one
 	work store.Work
 	fn   func(ctx context.Context) error
 
-	// Guarded by mu while the hook may run.
-	mu    sync.Mutex
-	over  bool // the run has ended: its connection is no longer ours
-	timer *time.Timer
+	mu    sync.Mutex  // guards what follows
+	over  bool        // the run has ended: its connection is no longer ours
+	timer *time.Timer // set once the run was told to end; not to be used again then
 	// lost: nothing may be written any more, because the grace has passed, or the
 	// handler itself has broken off.
 	lost bool
-	used bool // the hook has run, or still may: not to be used again
 }
 
 func newCutoff(log zerolog.Logger, grace time.Duration) *cutoff {
 	k := &cutoff{log: log, grace: grace}
-	k.run, k.hook = k.watch, k.begin
+	k.run, k.told = k.watch, k.begin
 	return k
 }
 
@@ -54,12 +52,12 @@ func (s *shared) do(c echo.Context, r *route, fn func(ctx context.Context) error
 	k := s.cutoffs.Get().(*cutoff) //nolint:forcetypeassert // the pool holds nothing else
 	req := c.Request()
 	k.c, k.body, k.fn = c, watched(req), fn
-	k.work = store.Work{Domain: r.domain.String(), Route: r.path, ID: requestID(c), Key: req.URL.Path, Limit: r.domain.limit()}
+	k.work = store.Work{Domain: r.domain.String(), Route: r.path, ID: requestID(c), Key: req.URL.Path, Limit: r.domain.limit(), Told: k.told}
 	err := s.requests.Do(req.Context(), k.work, k.run)
 	if k.lost {
 		return http.ErrAbortHandler
 	}
-	if !k.used {
+	if k.timer == nil {
 		k.c, k.body, k.fn, k.work, k.over = nil, nil, nil, store.Work{}, false
 		s.cutoffs.Put(k)
 	}
@@ -69,9 +67,7 @@ func (s *shared) do(c echo.Context, r *route, fn func(ctx context.Context) error
 // watch calls fn. ctx is that of the process that runs it; a panic is its business
 // too, but for http.ErrAbortHandler, which is no crash.
 func (k *cutoff) watch(ctx context.Context) (err error) {
-	stop := context.AfterFunc(ctx, k.hook)
 	defer func() { // also after a panic or runtime.Goexit
-		k.used = !stop()
 		k.end()
 		v := recover()
 		if e, ok := v.(error); ok && errors.Is(e, http.ErrAbortHandler) {
@@ -83,11 +79,11 @@ func (k *cutoff) watch(ctx context.Context) (err error) {
 	return k.fn(ctx)
 }
 
-// begin is called when the process is told to end, or the client is gone.
+// begin is called when the process is told to end.
 func (k *cutoff) begin() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.over || k.c.Request().Context().Err() != nil {
+	if k.over {
 		return
 	}
 	if k.body != nil {

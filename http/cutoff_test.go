@@ -16,6 +16,9 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"takt/actors/heijunka"
+	"takt/actors/otp"
+	"takt/actors/request"
 	takthttp "takt/http"
 	"takt/http/api"
 	"takt/http/tlstest"
@@ -23,27 +26,42 @@ import (
 	"takt/store"
 )
 
-// processes runs each request in the goroutine that serves it, as a process that a
-// test can end.
+// processes runs each request as a process that a test can end.
 type processes struct {
-	begun   chan context.CancelCauseFunc
-	crashes atomic.Int32
+	sys      *otp.System
+	requests request.Requests
+	begun    chan *otp.Proc
+	crashes  atomic.Int32
 }
 
-func (p *processes) Do(ctx context.Context, _ store.Work, fn func(context.Context) error) (err error) {
-	ctx, end := context.WithCancelCause(ctx)
-	defer end(nil)
-	select {
-	case p.begun <- end:
-	default: // nobody wants to end it
-	}
-	defer func() {
-		if recover() != nil {
-			p.crashes.Add(1)
-			err = errors.New("crashed")
+func newProcesses(t *testing.T) *processes {
+	t.Helper()
+	sys, pools := otp.New(otp.Options{Logger: zerolog.Nop()}), heijunka.Names()
+	_, err := sys.StartRoot(t.Context(), "takt", otp.SupSpec{Children: []otp.ChildSpec{
+		{ID: "request_sup", Supervisor: func() otp.SupSpec { return otp.SupSpec{Children: request.Specs(pools...)} }},
+	}})
+	require.NoError(t, err)
+	t.Cleanup(func() { sys.Shutdown(context.WithoutCancel(t.Context())) })
+	return &processes{sys: sys, requests: request.New(sys, pools...), begun: make(chan *otp.Proc, 1)}
+}
+
+func (p *processes) Do(ctx context.Context, w store.Work, fn func(context.Context) error) error {
+	err := p.requests.Run(ctx, w.Domain, &w, func(ctx context.Context) error {
+		children, _ := otp.WhichChildren(context.WithoutCancel(ctx), p.sys.Ref("takt/request_sup/"+w.Domain))
+		for _, child := range children {
+			if strings.HasSuffix(child.Proc.Path(), w.String()) {
+				select {
+				case p.begun <- child.Proc:
+				default: // nobody wants to end it
+				}
+			}
 		}
-	}()
-	return fn(ctx)
+		return fn(ctx)
+	})
+	if _, crashed := errors.AsType[*otp.PanicError](err); crashed {
+		p.crashes.Add(1)
+	}
+	return err
 }
 
 // result is a store with one build, whose file is read by read.
@@ -117,7 +135,7 @@ func onBoth(t *testing.T, deps func(release <-chan struct{}) takthttp.Deps, test
 			cert, key := ca.Issue(t, t.TempDir(), 1)
 			pair, err := takthttp.OpenCertificate(cert, key, zerolog.Nop())
 			require.NoError(t, err)
-			c := &cut{T: t, release: make(chan struct{}), processes: &processes{begun: make(chan context.CancelCauseFunc, 1)}}
+			c := &cut{T: t, release: make(chan struct{}), processes: newProcesses(t)}
 			d := deps(c.release)
 			d.TLS, d.Requests = pair, c.processes
 			c.server, c.logs = newServer(t, d, func(cfg *takthttp.Config) { cfg.RequestGrace, cfg.MaxBypass = 100*time.Millisecond, 1 })
@@ -137,7 +155,7 @@ func (c *cut) get(path string) <-chan reply {
 }
 
 // end tells the request that has just begun to end.
-func (c *cut) end() { (<-c.processes.begun)(errEnd) }
+func (c *cut) end() { (<-c.processes.begun).Exit(errEnd) }
 
 // requireIdle checks that the server answers, and counts no request as running.
 func (c *cut) requireIdle() {
@@ -214,19 +232,33 @@ func TestRequestThatWaitsForItsBodyIsAnsweredWhenToldToEnd(t *testing.T) {
 
 func TestRequestThatDoesNotEndLosesItsConnection(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(release <-chan struct{}) takthttp.Deps {
-		return found(func(context.Context) error { <-release; return nil })
-	}, func(c *cut) {
-		broken := c.get("/api/builds/b")
-		c.end()
-		c.requireBroken(<-broken)
-		require.Contains(c, c.logs.String(), "request did not end when it was told to")
-		require.Equal(c, 200, (<-c.get("/livez")).status)
-		require.InDelta(c, 1, c.running(), 0, "it counts until it returns")
-		close(c.release)
-		c.requireIdle()
-		require.NotContains(c, c.logs.String(), "request failed", "and then nobody writes")
-	})
+	for how, end := range map[string]func(p *otp.Proc){
+		"told to end": func(p *otp.Proc) { p.Exit(errEnd) },
+		"killed":      (*otp.Proc).Kill,
+	} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			onBoth(t, func(release <-chan struct{}) takthttp.Deps {
+				return found(func(context.Context) error { <-release; return nil })
+			}, func(c *cut) {
+				broken := c.get("/api/builds/b")
+				proc := <-c.processes.begun
+				end(proc)
+				c.requireBroken(<-broken)
+				require.Contains(c, c.logs.String(), "request did not end when it was told to")
+				require.Equal(c, 200, (<-c.get("/livez")).status)
+				require.InDelta(c, 1, c.running(), 0, "it counts until it returns")
+				if how == "killed" {
+					<-proc.Done()
+					require.Equal(c, 1, c.processes.sys.Leaked())
+				}
+				close(c.release)
+				c.requireIdle()
+				require.Zero(c, c.processes.sys.Leaked())
+				require.NotContains(c, c.logs.String(), "request failed", "and then nobody writes")
+			})
+		})
+	}
 }
 
 func TestReplyThatIsStuckHalfwayLosesItsConnection(t *testing.T) {

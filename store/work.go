@@ -16,4 +16,11 @@ type Work struct {
 	// Limit is how long a request of this route may usually take. One that runs
 	// longer is shown to operators and counted; it is not ended.
 	Limit time.Duration
+	// Told, if not nil, is called when the request is told to end while it runs: at
+	// most once, from another goroutine, and not any more when it has ended. It must
+	// be quick.
+	Told func()
 }
+
+// String names the request in the tree.
+func (w *Work) String() string { return w.Route + " " + w.ID }

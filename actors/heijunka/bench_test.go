@@ -60,7 +60,7 @@ func BenchmarkDo(b *testing.B) {
 	ctx, work := b.Context(), store.Work{Domain: Query, Route: "/route", ID: "id", Key: "key"}
 	nothing := func(context.Context) error { return nil }
 	levelled := func() error { return w.h.Do(ctx, work, nothing) }
-	bare := func() error { return w.h.deps.Run(ctx, Query, work.Route, nothing) }
+	bare := func() error { return w.h.deps.Run(ctx, Query, &work, nothing) }
 	for _, way := range []struct {
 		name string
 		do   func() error

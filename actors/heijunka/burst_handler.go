@@ -16,8 +16,8 @@ const (
 	warmUp      = 5  // samples that make a baseline
 	factor      = 10 // a burst is so many times the baseline
 	volume      = 20 // fewest requests that are a burst
-	// near is the share of what the gate lets in that counts as a burst whatever
-	// the baseline: with many workers ten times the baseline may be more than that.
+	// near the gate's limit it is a burst whatever the baseline: with many workers
+	// ten times that may be more than the gate lets in.
 	near = 0.9
 
 	surgeWorkers  = 5 // that each pool gets, on top of its maximum
@@ -160,8 +160,7 @@ func (b *burstHandler) HandleInfo(c *otp.Ctx, msg any) {
 		workers += p.workers()
 		p.mu.Unlock()
 	}
-	gate, _ := b.h.gate.status()
-	demand, mean, burst := b.samples.add(requests, workers, gate.RegularLimit)
+	demand, mean, burst := b.samples.add(requests, workers, b.h.Status().Regulator.RegularLimit)
 	b.h.surge.update(func(k *store.LoadBursts) { k.Demand, k.Baseline = demand, mean })
 	if burst && b.h.beginSurge(now, false, surgeDuration) {
 		log.Warn().Float64("demand", demand).Float64("baseline", mean).

@@ -25,11 +25,11 @@ type gate struct {
 	load     int   // tokens that are out; as many as the table has
 	table    token // the ends of a ring of tokens, in order of admission
 	accepted int64
-	rejected [2]int64      // by RuleRegular, by RuleHard
-	drain    float64       // tokens that come back per second
-	hold     time.Duration // for which a refusal is held back
-	returned int64         // tokens that had come back at the last measurement
-	refused  int64         // refusals until then
+	rejected [2]int64 // by RuleRegular, by RuleHard
+	drain    float64  // tokens that come back per second
+	returned int64    // tokens that had come back at the last measurement
+	slot     int64    // time slot of the last refusal
+	refused  int      // refusals in it
 }
 
 // token is the permission to be at work. It belongs to one call of Do.
@@ -55,9 +55,9 @@ func (g *gate) set(l store.LoadLimits) {
 	g.limits = l
 }
 
-// Beyond so many refusals a second each is held back for a moment, because who
-// asks again at once would take the processor from those who were admitted.
-const flood, holdBack = 500, 100 * time.Millisecond
+// Beyond so many refusals in a time slot each is held back for a moment, because
+// who asks again at once would take the processor from those who were admitted.
+const flood, slot, holdBack = 50, 100 * time.Millisecond, 250 * time.Millisecond
 
 // admit puts t into the table, or refuses it with store.Overloaded, which is to be
 // told after hold.
@@ -70,7 +70,13 @@ func (g *gate) admit(t *token) (hold time.Duration, err error) {
 	}
 	if g.load >= limit {
 		*rejected++
-		return g.hold, g.overload(rule, g.load, limit)
+		if now := t.since.UnixNano() / int64(slot); now != g.slot {
+			g.slot, g.refused = now, 0
+		}
+		if g.refused++; g.refused > flood {
+			hold = holdBack
+		}
+		return hold, g.overload(rule, g.load, limit)
 	}
 	g.load++
 	g.accepted++
@@ -87,18 +93,13 @@ func (g *gate) release(t *token) {
 	t.prev.next, t.next.prev = t.next, t.prev
 }
 
-// measure takes the rates at which tokens come back and requests are refused. It
-// is called every second.
+// measure takes the rate at which tokens come back. It is called every second.
 func (g *gate) measure() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	returned, refused := g.accepted-int64(g.load), g.rejected[0]+g.rejected[1]
+	returned := g.accepted - int64(g.load)
 	g.drain = (g.drain + float64(returned-g.returned)) / 2
-	g.hold = 0
-	if refused-g.refused > flood {
-		g.hold = holdBack
-	}
-	g.returned, g.refused = returned, refused
+	g.returned = returned
 }
 
 // overload is the refusal of a request. Who is refused is told to wait as long as

@@ -39,13 +39,12 @@ type Heijunka struct {
 type Deps struct {
 	// Run runs fn as a process under the supervisor of a pool's requests and
 	// returns its error when it has ended: request.Requests.Run.
-	Run      func(ctx context.Context, pool, route string, fn func(ctx context.Context) error) error
+	Run      func(ctx context.Context, pool string, w *store.Work, fn func(ctx context.Context) error) error
 	Bus      pubsub.Bus
 	Settings Settings
 }
 
-// New returns the handle. It starts nothing.
-// cfg must be valid.
+// New returns the handle. It starts nothing. cfg must be valid.
 func New(sys *otp.System, deps Deps, cfg Config) *Heijunka {
 	cfg = cfg.withDefaults()
 	h := &Heijunka{cfg: cfg, deps: deps, gate: newGate(cfg.Limits), regulator: sys.Ref("takt/heijunka/load_regulator")}
@@ -94,13 +93,13 @@ func (h *Heijunka) BurstHandler() otp.ChildSpec {
 // *otp.PanicError, ctx's cause.
 func (h *Heijunka) Do(ctx context.Context, w store.Work, fn func(ctx context.Context) error) (err error) {
 	own, err := h.pool(w.Domain)
-	switch {
-	case err != nil:
+	if err != nil {
 		return fmt.Errorf("request of an unknown domain %q", w.Domain)
-	case h.cfg.Off:
-		return h.deps.Run(ctx, own.name, w.Route, fn)
 	}
 	t := &token{own: own, work: w, since: time.Now()}
+	if h.cfg.Off {
+		return h.deps.Run(ctx, own.name, &t.work, fn)
+	}
 	if hold, err := h.gate.admit(t); err != nil {
 		select {
 		case <-time.After(hold):
@@ -117,7 +116,7 @@ func (h *Heijunka) Do(ctx context.Context, w store.Work, fn func(ctx context.Con
 	begin := time.Now()
 	err = otp.ErrGoexit // unless fn returns
 	defer func() { p.giveBack(time.Since(begin), w.Limit, err) }()
-	err = h.deps.Run(ctx, p.name, w.Route, fn)
+	err = h.deps.Run(ctx, p.name, &t.work, fn)
 	return err
 }
 

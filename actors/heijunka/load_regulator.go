@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"takt/actors/otp"
 	"takt/actors/pubsub"
 	"takt/actors/settings"
@@ -107,12 +109,9 @@ func (r *loadRegulator) watch(c *otp.Ctx) {
 	g := s.Regulator
 	if before := r.level; g.Level != before || g.Level != store.LoadNormal && now.Sub(r.told) >= remind {
 		r.level, r.told = g.Level, now
+		loudness := map[bool]zerolog.Level{true: zerolog.InfoLevel, false: zerolog.WarnLevel}[g.Level == store.LoadNormal]
 		log := c.Logger()
-		event := log.Warn()
-		if g.Level == store.LoadNormal {
-			event = log.Info()
-		}
-		event.Str("level", g.Level).Int("load", g.Load).Int("soft_limit", g.SoftLimit).Int("hard_limit", g.HardLimit).Msg("load")
+		log.WithLevel(loudness).Str("level", g.Level).Int("load", g.Load).Int("soft_limit", g.SoftLimit).Int("hard_limit", g.HardLimit).Msg("load")
 		h.deps.Bus.Publish(pubsub.HeijunkaAlert, g)
 	}
 }

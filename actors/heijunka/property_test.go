@@ -114,7 +114,7 @@ func TestPoolAgainstAModel(t *testing.T) {
 		cfg := PoolConfig{Name: "p", Initial: 3, Min: 1, Max: 6, Overflow: rapid.IntRange(0, 4).Draw(t, "overflow"), Queue: 5}
 		p := newPool(cfg, time.Hour, newGate(store.LoadLimits{Soft: 1, Hard: 1}))
 		type waiter struct {
-			cancel context.CancelFunc
+			cancel context.CancelCauseFunc
 			done   chan error
 		}
 		busy := 0
@@ -134,7 +134,7 @@ func TestPoolAgainstAModel(t *testing.T) {
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"take": func(t *rapid.T) {
-				ctx, cancel := context.WithCancel(context.Background())
+				ctx, cancel := context.WithCancelCause(context.Background())
 				w := waiter{cancel, make(chan error, 1)}
 				full := len(line) == cfg.Queue
 				free := busy < p.size || busy < p.target()+cfg.Overflow
@@ -168,8 +168,8 @@ func TestPoolAgainstAModel(t *testing.T) {
 					t.Skip()
 				}
 				i := rapid.IntRange(0, len(line)-1).Draw(t, "which")
-				line[i].cancel()
-				require.ErrorIs(t, <-line[i].done, context.Canceled)
+				line[i].cancel(errDisconnected)
+				require.ErrorIs(t, <-line[i].done, errDisconnected)
 				line = slices.Delete(line, i, i+1)
 				settle()
 			},
@@ -199,8 +199,8 @@ func TestPoolAgainstAModel(t *testing.T) {
 			},
 		})
 		for _, w := range line {
-			w.cancel()
-			<-w.done
+			w.cancel(errDisconnected)
+			require.ErrorIs(t, <-w.done, errDisconnected)
 		}
 	})
 }

@@ -134,7 +134,7 @@ func TerminateProc(ctx context.Context, sup Target, p *Proc) error {
 		case row != nil:
 			s.stop(row, ErrShutdown)
 			s.drop(row)
-		case p.parent == s && p.inline:
+		case p.parent == s && p.task != nil:
 			s.stop(&child{spec: p.spec, proc: p}, ErrShutdown)
 		case p.Alive():
 			return ErrNotFound

@@ -171,7 +171,7 @@ func BenchmarkOTPRunTask(b *testing.B) {
 	b.Run("sequential", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if err := otp.RunTask(b.Context(), sup, "request", run); err != nil {
+			if err := runTask(b.Context(), sup, "request", run); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -181,7 +181,7 @@ func BenchmarkOTPRunTask(b *testing.B) {
 		b.SetParallelism(32)
 		b.RunParallel(func(pb *testing.PB) {
 			for pb.Next() {
-				if err := otp.RunTask(b.Context(), sup, "request", run); err != nil {
+				if err := runTask(b.Context(), sup, "request", run); err != nil {
 					b.Error(err)
 				}
 			}

@@ -46,7 +46,7 @@ func (p *Proc) bury(stuck bool) (first bool) {
 	if stuck {
 		p.sys.emit(Event{Kind: EventAbandoned, Proc: p, Reason: reason, Stack: p.sys.dump()})
 	}
-	if begun && (!p.inline || !orderly(reason)) {
+	if begun && (p.task == nil || !orderly(reason)) {
 		p.sys.emit(Event{Kind: EventExit, Proc: p, Reason: reason})
 	}
 	p.sys.names.release(p.name, p)
@@ -70,7 +70,7 @@ func (p *Proc) bury(stuck bool) (first bool) {
 	p.watchers, p.told = nil, true
 	p.mu.Unlock()
 	for w := range watchers {
-		w.f(reason)
+		(*w)(reason)
 	}
 	return true
 }
@@ -80,6 +80,7 @@ func (p *Proc) bury(stuck bool) (first bool) {
 // that the restarted supervisor can start its successor; and since nobody is
 // left to enforce a deadline, one is set here.
 func (p *Proc) orphaned(reason error) {
+	const orphanLimit = 10 * time.Second
 	p.hide()
 	p.sys.adopt(p)
 	p.Exit(reason)
@@ -98,9 +99,6 @@ func (p *Proc) hide() {
 	}
 }
 
-// orphanLimit bounds how long a process may outlive its dead supervisor.
-const orphanLimit = 10 * time.Second
-
 // Watch calls f with the reason once the process has ended: at once if it has
 // already. It is for those who are no processes themselves and so can't
 // [Ctx.Monitor]: f runs in the goroutine in which the process ends, after its
@@ -114,17 +112,13 @@ func (p *Proc) Watch(f func(reason error)) (cancel func()) {
 		return func() {}
 	}
 	if p.watchers == nil {
-		p.watchers = map[*watch]struct{}{}
+		p.watchers = map[*func(error)]struct{}{}
 	}
-	w := &watch{f: f}
-	p.watchers[w] = struct{}{}
+	p.watchers[&f] = struct{}{}
 	p.mu.Unlock()
 	return func() {
 		p.mu.Lock()
-		delete(p.watchers, w)
+		delete(p.watchers, &f)
 		p.mu.Unlock()
 	}
 }
-
-// watch is one entry of a process's watchers.
-type watch struct{ f func(reason error) }

@@ -42,8 +42,7 @@
 // supervisor does nothing else while it starts or stops a child. Everything on
 // [System], [Proc], [Ref] and [From] may be used from any goroutine; a [Ctx]
 // only inside callbacks of its process. A process that calls itself, its own
-// supervisor from Init or Terminate, or in a circle, waits for the timeout, as in
-// OTP.
+// supervisor from Init or Terminate, or in a circle, waits for the timeout.
 //
 // # Stopping
 //
@@ -54,7 +53,7 @@
 // Go cannot stop a goroutine, so what does not return within the grace is
 // abandoned: it counts as dead for everybody, its name is free, its timers and
 // its mailbox are gone, and it is shown as leaked until it returns. Whoever may
-// be abandoned must fence its writes, for its successor runs already.
+// be abandoned must fence its writes: its successor runs already.
 //
 // # Deviations from OTP
 //
@@ -80,10 +79,9 @@
 // # protoactor
 //
 // protoactor is the engine of the servers: an actor each, messages by its PIDs, a
-// receiver middleware that counts them and their time ([Proc.Handled]). A parcel
-// comes back from the mailbox with its answer, so that a full or dead process
-// refuses at once; the middleware sees a batch as one message. A call takes 0.2 to
-// 0.35 of a RequestFuture. The rest is not used: its supervision restarts in place,
-// with the old queue and timers, all children at once; its futures learn of a
-// crash by timeout; its mailboxes cannot refuse. Only engine.go knows it.
+// receiver middleware that counts them and their time ([Proc.Handled]; a batch is
+// one). A parcel comes back from the mailbox with its answer, so that a full or
+// dead process refuses at once. A call takes 0.2 to 0.35 of a RequestFuture. Its
+// supervision (in place, all children at once), futures (learn of a crash by
+// timeout) and mailboxes (cannot refuse) are not used. Only engine.go knows it.
 package otp

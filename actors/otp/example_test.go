@@ -148,7 +148,7 @@ func ExampleRunTask() {
 	if err != nil {
 		fmt.Println(err)
 	}
-	err = otp.RunTask(ctx, requests, "GET /", func(context.Context) error {
+	_, err = otp.RunTask(ctx, requests, text("GET /"), nil, func(context.Context) error {
 		fmt.Println(sys.Tree(true)[0].Children[0].Path)
 		return errors.New("no luck")
 	})

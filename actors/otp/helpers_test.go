@@ -73,7 +73,7 @@ func startTask(t *testing.T, sup otp.Target, label string, run func(ctx context.
 	t.Helper()
 	began, failed := make(chan struct{}), make(chan error, 1)
 	go func() {
-		failed <- otp.RunTask(t.Context(), sup, label, func(ctx context.Context) error {
+		failed <- runTask(t.Context(), sup, text(label), func(ctx context.Context) error {
 			close(began)
 			return run(ctx)
 		})
@@ -121,4 +121,15 @@ func one(t *testing.T, sys *otp.System, child otp.ChildSpec) *otp.Proc {
 	t.Helper()
 	child.ID = "child"
 	return otptest.Tree(t, sys, otp.SupSpec{Intensity: 3, Period: time.Hour, Children: []otp.ChildSpec{child}})
+}
+
+// text is a task's label.
+type text string
+
+func (t text) String() string { return string(t) }
+
+// runTask is RunTask for who knows that it runs, or sees by the error that not.
+func runTask(ctx context.Context, sup otp.Target, label text, fn func(ctx context.Context) error) error {
+	_, err := otp.RunTask(ctx, sup, label, nil, fn)
+	return err
 }

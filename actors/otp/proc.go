@@ -2,6 +2,7 @@ package otp
 
 import (
 	"context"
+	"fmt"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -23,12 +24,12 @@ const (
 // [Call] and [Cast] take a nil Proc for no process.
 type Proc struct {
 	sys    *System
-	id     uint64 // unique in its system
-	label  string // last part of its path
-	name   string // registered name; empty: none
+	id     uint64       // unique in its system
+	label  string       // last part of its path
+	task   fmt.Stringer // the same of what runs in the goroutine of RunTask: no row at its supervisor, few events
+	name   string       // registered name; empty: none
 	spec   *ChildSpec
 	parent *supervisor // nil: no supervisor
-	inline bool        // runs in the goroutine of RunTask: no row at its supervisor, few events
 	born   time.Time
 
 	// What it is: a task has neither part, a supervisor has both.
@@ -50,7 +51,8 @@ type Proc struct {
 	stuck    bool // was abandoned
 	told     bool // watchers have been called
 	reason   error
-	watchers map[*watch]struct{}
+	watchers map[*func(error)]struct{}
+	onEnd    func()      // of a task of RunTask: hears that it is told to end
 	grace    *time.Timer // abandons it after a kill
 }
 
@@ -70,6 +72,9 @@ func (p *Proc) Name() string {
 func (p *Proc) Path() string {
 	if p.parent == nil {
 		return p.label
+	}
+	if p.task != nil {
+		return p.parent.p.Path() + "/" + p.task.String()
 	}
 	return p.parent.p.Path() + "/" + p.label
 }
@@ -179,6 +184,9 @@ func (p *Proc) endLocked(reason error) (first bool) {
 	p.over.Store(true)
 	if p.server != nil && p.server.softEnd != nil {
 		p.server.softEnd(reason)
+	}
+	if p.onEnd != nil {
+		p.onEnd()
 	}
 	return true
 }

@@ -224,11 +224,11 @@ func (s *supervisor) linked() []*Proc {
 func (s *supervisor) lost(p *Proc, begun bool, reason error) {
 	s.mu.Lock()
 	delete(s.links, p)
-	if p.inline {
+	if p.task != nil {
 		s.tasks--
 	}
 	s.mu.Unlock()
-	if begun && !p.inline {
+	if begun && p.task == nil {
 		s.p.server.send(Msg{Kind: InfoMsg, Body: childEnded{p, reason}})
 	}
 }

@@ -32,7 +32,7 @@ func TestMaxChildren(t *testing.T) {
 	require.NoError(t, err)
 	_, err = otp.StartDynamic(t.Context(), root, nil)
 	require.ErrorIs(t, err, otp.ErrMaxChildren)
-	require.ErrorIs(t, otp.RunTask(t.Context(), root, "b", waits), otp.ErrMaxChildren)
+	require.ErrorIs(t, runTask(t.Context(), root, "b", waits), otp.ErrMaxChildren)
 	infos, err := otp.WhichChildren(t.Context(), root)
 	require.NoError(t, err)
 	require.Len(t, infos, 2)

@@ -50,38 +50,42 @@ func (p *Proc) verdict(result error) error {
 }
 
 // RunTask runs fn as a temporary child of a [Dynamic] supervisor, in the caller's
-// goroutine and without going through the supervisor's mailbox, and returns when
-// fn has returned. label ends up in the path and need not be unique; the task has
-// no name. Only its abnormal ends are reported as events.
+// goroutine and without the supervisor's mailbox, and returns when fn has returned.
+// label ends up in the path when somebody asks for that; the task has no name. Only
+// its abnormal ends are reported as events.
 //
 // fn's context is the process's: it has ctx's values and deadline and ends with
-// ctx, and with the reason as cause as soon as the process is told to end.
+// ctx, and with the reason as cause as soon as the process is told to end. told,
+// if not nil, is called then, too: at most once, by who says so, and never when
+// RunTask has returned. It must be quick and leave the process alone.
 //
 // fn's error is the caller's affair, no failure of the process. A panic in fn is
 // one: it is returned as a [*PanicError]. After runtime.Goexit the process ends
 // with [ErrGoexit], and the goroutine goes on ending. If the process was told to
-// end, and fn therefore returned an error of its context, that comes in an
-// [*EndedError]; it also stands for a nil that came after the process had been
-// abandoned.
+// end, and fn therefore returned an error of its context, or nil after the process
+// had been abandoned, the error is an [*EndedError].
 //
-// fn was not called if the error is [ErrMaxChildren], or a [*DownError] with the
-// supervisor's name because that is not running.
-func RunTask(ctx context.Context, sup Target, label string, fn func(ctx context.Context) error) (err error) {
+// ran is false if fn was not called: the error is then [ErrMaxChildren], or a
+// [*DownError] because the supervisor is not running.
+func RunTask(ctx context.Context, sup Target, label fmt.Stringer, told func(), fn func(context.Context) error) (ran bool, err error) {
 	s, err := supervisorOf(sup)
 	if err != nil {
-		return err
+		return false, err
 	}
 	p := &Proc{
-		sys: s.p.sys, id: s.p.sys.nextID.Add(1), label: label, parent: s, inline: true, born: time.Now(),
-		phase: running, begun: true, done: make(chan struct{}),
+		sys: s.p.sys, id: s.p.sys.nextID.Add(1), task: label, parent: s, born: time.Now(),
+		phase: running, begun: true, onEnd: told, done: make(chan struct{}),
 	}
 	p.ctx, p.cancel = context.WithCancelCause(ctx)
 	if err := s.admit(p); err != nil {
 		p.cancel(err)
-		return err
+		return false, err
 	}
 	returned := false
 	defer func() {
+		p.mu.Lock()
+		p.onEnd = nil
+		p.mu.Unlock()
 		if returned {
 			err = p.leave(err)
 			return
@@ -90,9 +94,10 @@ func RunTask(ctx context.Context, sup Target, label string, fn func(ctx context.
 		p.crash(err)
 		p.finish()
 	}()
+	ran = true
 	err = fn(p.ctx) //nolint:contextcheck // derived from ctx, above
 	returned = true
-	return err
+	return ran, err
 }
 
 // leave ends a process of RunTask whose function has returned result, and
@@ -105,8 +110,7 @@ func (p *Proc) leave(result error) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.stuck && result == nil || errors.Is(result, context.Canceled) ||
-		result != nil && errors.Is(result, context.Cause(p.ctx)) {
+	if p.stuck && result == nil || errors.Is(result, context.Canceled) || result != nil && errors.Is(result, context.Cause(p.ctx)) {
 		return &EndedError{Reason: p.reason, Err: result}
 	}
 	return result
@@ -119,9 +123,4 @@ type EndedError struct{ Reason, Err error }
 func (e *EndedError) Error() string { return fmt.Sprintf("process was ended: %v", e.Reason) }
 
 // Unwrap gives both errors.
-func (e *EndedError) Unwrap() []error {
-	if e.Err == nil {
-		return []error{e.Reason}
-	}
-	return []error{e.Reason, e.Err}
-}
+func (e *EndedError) Unwrap() []error { return []error{e.Reason, e.Err} }

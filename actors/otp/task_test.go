@@ -3,6 +3,7 @@ package otp_test
 import (
 	"context"
 	"errors"
+	"path"
 	"runtime"
 	"sync"
 	"testing"
@@ -37,7 +38,7 @@ func inRunner(t *testing.T, f func(r *runner)) {
 
 // run runs fn as a task.
 func (r *runner) run(fn func(ctx context.Context) error) error {
-	return otp.RunTask(r.Context(), r.root, "request", fn)
+	return runTask(r.Context(), r.root, "request", fn)
 }
 
 // start runs fn as a task in a goroutine, waits until that has nothing to do,
@@ -86,7 +87,7 @@ func TestRunTask(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.WithValue(r.Context(), contextKey{}, "value"), time.Minute)
 			defer cancel()
 			var kept context.Context
-			err := otp.RunTask(ctx, r.root, "GET /", func(inner context.Context) error {
+			err := runTask(ctx, r.root, "GET /", func(inner context.Context) error {
 				kept = inner
 				require.Equal(r, "value", inner.Value(contextKey{}))
 				want, _ := ctx.Deadline()
@@ -163,7 +164,7 @@ func TestRunTask(t *testing.T) {
 		t.Parallel()
 		inRunner(t, func(r *runner) {
 			ctx, cancel := context.WithCancelCause(r.Context())
-			err := otp.RunTask(ctx, r.root, "request", func(inner context.Context) error {
+			err := runTask(ctx, r.root, "request", func(inner context.Context) error {
 				cancel(errBoom)
 				<-inner.Done()
 				require.Equal(r, errBoom, context.Cause(inner))
@@ -196,12 +197,12 @@ func TestRunTask(t *testing.T) {
 			otptest.Crash(r, r.root, otp.ErrShutdown)
 			for _, target := range []otp.Target{r.root, r.sys.Ref("root"), r.sys.Ref("nobody")} {
 				var down *otp.DownError
-				require.ErrorAs(r, otp.RunTask(r.Context(), target, "late", never), &down)
+				require.ErrorAs(r, runTask(r.Context(), target, "late", never), &down)
 			}
 			_, err := r.sys.StartRoot(r.Context(), "other", otp.SupSpec{Children: []otp.ChildSpec{{ID: "a", Task: sleeper}}})
 			require.NoError(r, err)
 			for _, name := range []string{"other", "other/a"} {
-				require.ErrorIs(r, otp.RunTask(r.Context(), r.sys.Ref(name), "x", never), otp.ErrNotSupervisor)
+				require.ErrorIs(r, runTask(r.Context(), r.sys.Ref(name), "x", never), otp.ErrNotSupervisor)
 			}
 		})
 	})
@@ -336,6 +337,56 @@ func TestRunTaskEnded(t *testing.T) {
 }
 
 // TestStressRunTask runs tasks while their supervisor is killed again and again.
+// Who asked for it hears that the task is told to end, once, and only while it
+// runs.
+func TestRunTaskTells(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		end  func(p *otp.Proc)
+		want int
+	}{
+		"of an exit":            {func(p *otp.Proc) { p.Exit(otp.ErrShutdown) }, 1},
+		"of a kill":             {func(p *otp.Proc) { p.Kill() }, 1},
+		"of both, once":         {func(p *otp.Proc) { p.Exit(otp.ErrShutdown); p.Kill() }, 1},
+		"of nothing, normally":  {func(*otp.Proc) {}, 0},
+		"of nothing, afterward": {nil, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inRunner(t, func(r *runner) {
+				told, release := 0, make(chan struct{})
+				result := make(chan error, 1)
+				go func() {
+					_, err := otp.RunTask(r.Context(), r.root, text("task"), func() { told++ }, func(ctx context.Context) error {
+						select {
+						case <-ctx.Done():
+						case <-release:
+						}
+						return nil
+					})
+					result <- err
+				}()
+				synctest.Wait()
+				infos, err := otp.WhichChildren(r.Context(), r.root)
+				require.NoError(r, err)
+				proc := infos[0].Proc
+				require.Equal(r, "task", path.Base(proc.Path()))
+				if c.end != nil {
+					c.end(proc)
+				}
+				if c.want == 0 {
+					close(release)
+				}
+				require.NoError(r, <-result)
+				proc.Exit(otp.ErrShutdown)
+				proc.Kill()
+				synctest.Wait()
+				require.Equal(r, c.want, told)
+			})
+		})
+	}
+}
+
 func TestStressRunTask(t *testing.T) {
 	t.Parallel()
 	sys := otptest.New(t, func(o *otp.Options) { o.OnEvent = func(otp.Event) {} })
@@ -347,7 +398,7 @@ func TestStressRunTask(t *testing.T) {
 	for range 10 {
 		workers.Go(func() {
 			for range 500 {
-				err := otp.RunTask(t.Context(), ref, "x", func(ctx context.Context) error {
+				err := runTask(t.Context(), ref, "x", func(ctx context.Context) error {
 					runtime.Gosched()
 					return ctx.Err()
 				})

@@ -50,7 +50,7 @@ func (s *System) Tree(instances bool) []Node {
 	tops := slices.Clone(s.tops)
 	leaks := make(map[string]int, len(s.leaked))
 	for p := range s.leaked {
-		if p.inline {
+		if p.task != nil {
 			p = p.parent.p // its own place went with it
 		}
 		leaks[p.Path()]++
@@ -74,6 +74,9 @@ func (p *Proc) node(instances bool, leaks map[string]int) Node {
 	}
 	n.Status, n.Detail = p.status()
 	n.Messages, n.Busy = p.Handled()
+	if p.task != nil {
+		n.ID = p.task.String()
+	}
 	if p.supervisor != nil {
 		p.supervisor.fill(&n, instances, leaks)
 	}
@@ -133,7 +136,7 @@ func (s *supervisor) table(instances bool) []child {
 		rows = append(rows, *row)
 	}
 	for p := range s.links {
-		if p.inline {
+		if p.task != nil {
 			rows = append(rows, child{spec: p.spec, proc: p})
 		}
 	}
@@ -154,7 +157,7 @@ func (s *supervisor) childNode(row *child, instances bool, leaks map[string]int)
 	case row.proc == nil:
 		n.Status = StatusTerminated
 	}
-	n.ID, n.Restart, n.Restarts = row.spec.ID, row.spec.Restart, row.restarts
+	n.ID, n.Restart, n.Restarts = cmp.Or(n.ID, row.spec.ID), row.spec.Restart, row.restarts
 	n.LastExitAt = row.lastExitAt
 	if row.lastExit != nil {
 		n.LastExit = row.lastExit.Error()

@@ -49,57 +49,43 @@ func New(sys *otp.System, pools ...string) Requests {
 }
 
 // Run runs fn as a process under the supervisor of a pool's requests, in the
-// caller's goroutine, and returns its error. label names the process. fn's
-// context ends with ctx, and when the process is told to end.
+// caller's goroutine, and returns its error. fn's context ends with ctx, and when
+// the process is told to end.
 //
 // Errors beside fn's: a panic of fn, as a *otp.PanicError; store.Unavailable if
 // the process was told to end, or could not be started within [RestartGap],
 // because its supervisor restarts; ctx's cause.
-func (r Requests) Run(ctx context.Context, pool, label string, fn func(ctx context.Context) error) error {
-	begun := false
-	run := func(ctx context.Context) error {
-		begun = true
-		return fn(ctx)
-	}
+func (r Requests) Run(ctx context.Context, pool string, w *store.Work, fn func(ctx context.Context) error) error {
 	sup := r.sups[pool]
-	err := otp.RunTask(ctx, sup, label, run)
-	if err != nil && !begun {
-		err = bridge(ctx, sup, func() error { return otp.RunTask(ctx, sup, label, run) }, &begun)
+	ran, err := otp.RunTask(ctx, sup, w, w.Told, fn)
+	if !ran {
+		ran, err = again(ctx, sup, w, fn)
 	}
-	if ended, ok := errors.AsType[*otp.EndedError](err); ok {
-		return unavailable(ended)
+	_, ended := errors.AsType[*otp.EndedError](err)
+	if ended || !ran && ctx.Err() == nil {
+		return &store.Error{Code: store.Unavailable, Message: "Request could not be served, try again", RetryAfter: time.Second, Err: err}
 	}
 	return err
 }
 
 var errNoSupervisor = errors.New("request supervisor did not come back in time")
 
-// bridge tries again while a supervisor restarts, until begun.
-func bridge(ctx context.Context, sup otp.Ref, run func() error, begun *bool) error {
+// again tries until fn has run, while the supervisor restarts.
+func again(ctx context.Context, sup otp.Ref, w *store.Work, fn func(ctx context.Context) error) (ran bool, err error) {
 	gap, cancel := context.WithTimeoutCause(ctx, RestartGap, errNoSupervisor)
 	defer cancel()
-	for {
+	for gap.Err() == nil {
 		proc, err := sup.Await(gap)
-		if err == nil {
-			if err = run(); *begun {
-				return err
-			}
+		if err != nil {
+			break
 		}
-		switch {
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case gap.Err() != nil || proc == nil || errors.Is(err, otp.ErrMaxChildren):
-			return unavailable(err)
+		if ran, err = otp.RunTask(ctx, sup, w, w.Told, fn); ran || errors.Is(err, otp.ErrMaxChildren) {
+			return ran, err
 		}
 		select { // it ended between the two: wait until its name is free again
 		case <-proc.Done():
 		case <-gap.Done():
 		}
 	}
-}
-
-func unavailable(cause error) error {
-	e := store.Wrap(store.Unavailable, "Request could not be served, try again", cause)
-	e.RetryAfter = time.Second
-	return e
+	return false, context.Cause(gap)
 }

@@ -57,8 +57,8 @@ func TestRun(t *testing.T) {
 		t.Parallel()
 		inBubble(t, func(b *bubble) {
 			refused := store.NewError(store.NotFound, "Build not found")
-			require.Equal(b, refused, b.requests.Run(b.Context(), pool, "r", func(context.Context) error { return refused }))
-			require.NoError(b, b.requests.Run(b.Context(), pool, "r", func(context.Context) error { return nil }))
+			require.Equal(b, refused, b.requests.Run(b.Context(), pool, &store.Work{Route: "r"}, func(context.Context) error { return refused }))
+			require.NoError(b, b.requests.Run(b.Context(), pool, &store.Work{Route: "r"}, func(context.Context) error { return nil }))
 		})
 	})
 
@@ -70,12 +70,12 @@ func TestRun(t *testing.T) {
 			gate := make(chan struct{})
 			for range 10 {
 				wg.Go(func() {
-					err := b.requests.Run(b.Context(), pool, "waits", func(context.Context) error { <-gate; return nil })
+					err := b.requests.Run(b.Context(), pool, &store.Work{Route: "waits"}, func(context.Context) error { <-gate; return nil })
 					require.NoError(b, err)
 				})
 			}
 			for range 50 {
-				err := b.requests.Run(b.Context(), pool, "panics", func(context.Context) error { panic("a defect") })
+				err := b.requests.Run(b.Context(), pool, &store.Work{Route: "panics"}, func(context.Context) error { panic("a defect") })
 				var crash *otp.PanicError
 				require.ErrorAs(b, err, &crash)
 				require.Equal(b, "a defect", crash.Value)
@@ -93,11 +93,11 @@ func TestRun(t *testing.T) {
 			over := make(chan struct{})
 			go func() {
 				defer close(over)
-				_ = b.requests.Run(b.Context(), pool, "exits", func(context.Context) error { runtime.Goexit(); return nil })
+				_ = b.requests.Run(b.Context(), pool, &store.Work{Route: "exits"}, func(context.Context) error { runtime.Goexit(); return nil })
 				b.Error("it has ended")
 			}()
 			<-over
-			require.NoError(b, b.requests.Run(b.Context(), pool, "r", func(context.Context) error { return nil }))
+			require.NoError(b, b.requests.Run(b.Context(), pool, &store.Work{Route: "r"}, func(context.Context) error { return nil }))
 		})
 	})
 
@@ -105,7 +105,7 @@ func TestRun(t *testing.T) {
 		t.Parallel()
 		inBubble(t, func(b *bubble) {
 			runs, down := 0, &otp.DownError{Name: "takt/request_sup/fleet", Reason: otp.ErrNoProc}
-			require.Equal(b, down, b.requests.Run(b.Context(), pool, "r", func(context.Context) error { runs++; return down }))
+			require.Equal(b, down, b.requests.Run(b.Context(), pool, &store.Work{Route: "r"}, func(context.Context) error { runs++; return down }))
 			require.Equal(b, 1, runs)
 		})
 	})
@@ -113,14 +113,17 @@ func TestRun(t *testing.T) {
 	t.Run("it runs in the caller's goroutine and is shown in its pool", func(t *testing.T) {
 		t.Parallel()
 		inBubble(t, func(b *bubble) {
-			require.NoError(b, b.requests.Run(b.Context(), pool, "GET /r", func(context.Context) error {
+			require.NoError(b, b.requests.Run(b.Context(), pool, &store.Work{Route: "GET /r", ID: "7"}, func(context.Context) error {
 				stack := make([]byte, 16<<10)
 				stack = stack[:runtime.Stack(stack, false)]
 				require.Contains(b, string(stack), "TestRun", "the caller's frames are below")
 				children, err := otp.WhichChildren(context.Background(), b.sys.Ref("takt/request_sup/fleet"))
 				require.NoError(b, err)
 				require.Len(b, children, 1)
-				require.Contains(b, children[0].Proc.Path(), "takt/request_sup/fleet/GET /r")
+				require.Equal(b, "takt/request_sup/fleet/GET /r 7", children[0].Proc.Path())
+				pools := b.sys.Tree(true)[0].Children[0].Children
+				require.Equal(b, []string{"fleet", "GET /r 7"}, []string{pools[0].ID, pools[0].Children[0].ID})
+				require.Equal(b, time.Now(), pools[0].Children[0].StartedAt)
 				return nil
 			}))
 		})
@@ -133,7 +136,7 @@ func TestRun(t *testing.T) {
 			gone := errors.New("client disconnected")
 			ctx, cancel := context.WithCancelCause(context.WithValue(b.Context(), id{}, 7))
 			time.AfterFunc(time.Second, func() { cancel(gone) })
-			err := b.requests.Run(ctx, pool, "r", func(ctx context.Context) error {
+			err := b.requests.Run(ctx, pool, &store.Work{Route: "r"}, func(ctx context.Context) error {
 				require.Equal(b, 7, ctx.Value(id{}))
 				<-ctx.Done()
 				return context.Cause(ctx)
@@ -147,7 +150,7 @@ func TestRun(t *testing.T) {
 		inBubble(t, func(b *bubble) {
 			result := make(chan error, 1)
 			go func() {
-				result <- b.requests.Run(b.Context(), pool, "r", func(ctx context.Context) error {
+				result <- b.requests.Run(b.Context(), pool, &store.Work{Route: "r"}, func(ctx context.Context) error {
 					<-ctx.Done()
 					return context.Cause(ctx)
 				})
@@ -159,7 +162,7 @@ func TestRun(t *testing.T) {
 			require.Equal(b, store.Unavailable, store.CodeOf(ended), "the request may be made again")
 
 			before := time.Now()
-			err := b.requests.Run(b.Context(), pool, "r", func(context.Context) error { panic("not reached") })
+			err := b.requests.Run(b.Context(), pool, &store.Work{Route: "r"}, func(context.Context) error { panic("not reached") })
 			require.Equal(b, store.Unavailable, store.CodeOf(err))
 			require.Equal(b, request.RestartGap, time.Since(before))
 		})
@@ -173,7 +176,7 @@ func TestRun(t *testing.T) {
 				_, err := otp.RestartChild(context.Background(), b.sys.Ref("takt"), "request_sup")
 				require.NoError(b, err)
 			})
-			require.NoError(b, b.requests.Run(b.Context(), pool, "r", func(context.Context) error { return nil }))
+			require.NoError(b, b.requests.Run(b.Context(), pool, &store.Work{Route: "r"}, func(context.Context) error { return nil }))
 		})
 	})
 
@@ -183,7 +186,7 @@ func TestRun(t *testing.T) {
 			var ended atomic.Bool
 			result, gate := make(chan error, 1), make(chan struct{})
 			go func() {
-				result <- b.requests.Run(b.Context(), pool, "stuck", func(context.Context) error {
+				result <- b.requests.Run(b.Context(), pool, &store.Work{Route: "stuck"}, func(context.Context) error {
 					<-gate
 					ended.Store(true)
 					return nil
@@ -209,7 +212,7 @@ func BenchmarkRun(b *testing.B) {
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			if err := requests.Run(ctx, pool, "r", func(context.Context) error { return nil }); err != nil {
+			if err := requests.Run(ctx, pool, &store.Work{Route: "r"}, func(context.Context) error { return nil }); err != nil {
 				b.Error(err)
 			}
 		}

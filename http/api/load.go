@@ -2,16 +2,25 @@ package api
 
 import "takt/store"
 
-// What GET /admin/heijunka replies, and whatever changes it, is the store's.
+// Load is the reply of GET /admin/heijunka, and of what changes it. It is the
+// store's, as are its parts.
+type Load = store.LoadStatus
+
 type (
-	Load          = store.LoadStatus
+	// LoadRegulator is the gate.
 	LoadRegulator = store.LoadRegulator
-	LoadHolder    = store.LoadHolder
-	LoadPool      = store.LoadPool
-	LoadBalance   = store.LoadBalance
+	// LoadHolder is a request that was admitted.
+	LoadHolder = store.LoadHolder
+	// LoadPool is one pool.
+	LoadPool = store.LoadPool
+	// LoadBalance says how evenly pools are used.
+	LoadBalance = store.LoadBalance
+	// LoadRebalance is a move of a place, or why there is none.
 	LoadRebalance = store.LoadRebalance
-	LoadStanding  = store.LoadStanding
-	LoadBurst     = store.LoadBursts
+	// LoadStanding is a pool as rebalancing sees it.
+	LoadStanding = store.LoadStanding
+	// LoadBurst says whether demand has jumped.
+	LoadBurst = store.LoadBursts
 )
 
 // LoadLimits is the body of PUT /admin/heijunka/limits. What is absent stays as

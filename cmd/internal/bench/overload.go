@@ -86,18 +86,23 @@ func (o *overloaded) cost() float64 {
 }
 
 func (r *run) overloadOnce(ctx context.Context, c *process.Controller, o *overloaded) error {
-	got, err := r.loaded(ctx, c, c, r.Duration/2, trifles(c, admitted))
+	got, err := r.rejects(ctx, c)
 	if err != nil {
 		return err
 	}
-	o.trivial.add(got)
-	if got, err = r.rejects(ctx, c); err != nil {
+	o.reject.add(got)
+	// As many per second over as many connections: a processor that is not busy
+	// spends more on each request.
+	if err := loadIs(ctx, c, func(n float64) bool { return n == 0 }); err != nil {
 		return err
 	}
-	o.reject.add(got)
+	if got, err = r.loaded(ctx, c, c, r.Duration/2, at(got.Rate(), those(c, 400, 503))); err != nil {
+		return err
+	}
+	o.trivial.add(got)
 
 	// At capacity as many work as are admitted, each beginning when it is through.
-	at, rate, err := offer(ctx, c, r.Duration, admitted, 0)
+	capacity, rate, err := offer(ctx, c, r.Duration, admitted, 0)
 	if err != nil {
 		return err
 	}
@@ -105,7 +110,7 @@ func (r *run) overloadOnce(ctx context.Context, c *process.Controller, o *overlo
 	if err != nil {
 		return err
 	}
-	o.capacity, o.p99 = append(o.capacity, at), append(o.p99, beyond)
+	o.capacity, o.p99 = append(o.capacity, capacity), append(o.p99, beyond)
 	o.offered, o.accepted = append(o.offered, 4*rate), append(o.accepted, accepted)
 	return nil
 }
@@ -117,40 +122,53 @@ func (r *run) rejects(ctx context.Context, c *process.Controller) (sample, error
 		if err != nil {
 			return sample{}, err
 		}
-		defer conn.Close()
+		defer func() { _ = conn.Close() }() // it has done its work
 		if err := conn.Send([]byte("POST /api/builds HTTP/1.1\r\nHost: takt\r\nX-API-Key: " + c.APIKey +
 			"\r\nContent-Type: multipart/form-data; boundary=x\r\nContent-Length: 100000\r\n\r\n--x\r\n")); err != nil {
 			return sample{}, err
 		}
 	}
+	if err := loadIs(ctx, c, func(n float64) bool { return n >= admitted }); err != nil {
+		return sample{}, err
+	}
+	return r.loaded(ctx, c, c, r.Duration/2, those(c, 503))
+}
+
+// loadIs waits until c's load is as it should be.
+func loadIs(ctx context.Context, c *process.Controller, right func(n float64) bool) error {
 	for {
 		n, err := c.Metric(ctx, "takt_heijunka_load")
-		if err != nil {
-			return sample{}, err
-		}
-		if n >= admitted {
-			break
+		if err != nil || right(n) {
+			return err
 		}
 		select {
 		case <-time.After(10 * time.Millisecond):
 		case <-ctx.Done():
-			return sample{}, context.Cause(ctx)
+			return context.Cause(ctx)
 		}
 	}
-	clients := make([]load.Client, admitted)
-	for i := range clients {
-		clients[i] = refused{trifle{c.APIKey}}
-	}
-	return r.loaded(ctx, c, c, r.Duration/2, clients)
 }
 
-// refused is a trifle that is not admitted.
-type refused struct{ trifle }
+// those are many trifles, because each refusal is held back, that are answered
+// with one of these.
+func those(c *process.Controller, statuses ...int) []load.Client {
+	clients := make([]load.Client, manyConnections)
+	for i := range clients {
+		clients[i] = answered{trifle{c.APIKey}, statuses}
+	}
+	return clients
+}
+
+// answered is a trifle that is answered with one of these.
+type answered struct {
+	trifle
+	statuses []int
+}
 
 // Got implements load.Client.
-func (refused) Got(status int, body []byte) error {
-	if status != 503 {
-		return fmt.Errorf("while all places were taken: status %d: %s", status, body)
+func (a answered) Got(status int, body []byte) error {
+	if !slices.Contains(a.statuses, status) {
+		return fmt.Errorf("heartbeat without worker_id: status %d: %s", status, body)
 	}
 	return nil
 }
@@ -159,22 +177,21 @@ func (refused) Got(status int, body []byte) error {
 // statement, so many times a second in all; 0: as often as they can. It returns
 // the p99 of what was accepted, and how many per second that was.
 func offer(ctx context.Context, c *process.Controller, d time.Duration, n int, rate float64) (p99 time.Duration, accepted float64, err error) {
-	clients, all := make([]load.Client, n), make([]*paced, n)
+	clients, all := make([]load.Client, n), make([]*asking, n)
 	for i := range clients {
-		all[i] = &paced{key: c.APIKey}
-		if rate > 0 {
-			all[i].every = time.Duration(float64(n) / rate * float64(time.Second))
-			all[i].next = time.Now().Add(all[i].every * time.Duration(i) / time.Duration(n))
-		}
+		all[i] = &asking{key: c.APIKey}
 		clients[i] = all[i]
+	}
+	if rate > 0 {
+		clients = at(rate, clients)
 	}
 	res, err := load.Run(ctx, c.Address, d, clients)
 	if err != nil {
 		return 0, 0, err
 	}
 	var latencies []time.Duration
-	for _, p := range all {
-		latencies = append(latencies, p.accepted...)
+	for _, a := range all {
+		latencies = append(latencies, a.accepted...)
 	}
 	if len(latencies) == 0 {
 		return 0, 0, fmt.Errorf("none of %d requests was accepted", res.Requests)
@@ -183,34 +200,52 @@ func offer(ctx context.Context, c *process.Controller, d time.Duration, n int, r
 	return latencies[len(latencies)*99/100], float64(len(latencies)) / res.Elapsed.Seconds(), nil
 }
 
-// paced asks every so often for a build that is not there.
-type paced struct {
-	key         string
-	every       time.Duration
-	next, began time.Time
-	accepted    []time.Duration
+// asking asks for a build that is not there.
+type asking struct {
+	key      string
+	began    time.Time
+	accepted []time.Duration
 }
 
 // Next implements load.Client.
-func (p *paced) Next(buf []byte) []byte {
-	if p.every > 0 {
-		if wait := time.Until(p.next); wait > 0 {
-			time.Sleep(wait)
-		}
-		p.next = p.next.Add(p.every)
-	}
-	p.began = time.Now()
-	return append(append(append(buf, "GET /api/builds/V1StGXR8_Z5jdHi6B-myT HTTP/1.1\r\nHost: takt\r\nX-API-Key: "...), p.key...), "\r\n\r\n"...)
+func (a *asking) Next(buf []byte) []byte {
+	a.began = time.Now()
+	return append(append(append(buf, "GET /api/builds/V1StGXR8_Z5jdHi6B-myT HTTP/1.1\r\nHost: takt\r\nX-API-Key: "...), a.key...), "\r\n\r\n"...)
 }
 
 // Got implements load.Client.
-func (p *paced) Got(status int, body []byte) error {
+func (a *asking) Got(status int, body []byte) error {
 	switch status {
 	case 404:
-		p.accepted = append(p.accepted, time.Since(p.began))
+		a.accepted = append(a.accepted, time.Since(a.began))
 	case 503:
 	default:
 		return fmt.Errorf("asking for a build: status %d: %s", status, body)
 	}
 	return nil
+}
+
+// paced is a client that sends at a fixed rate, or as fast as it is answered if
+// that is slower.
+type paced struct {
+	load.Client
+	every time.Duration
+	next  time.Time
+}
+
+// at lets clients send so many requests a second in all, evenly spread.
+func at(rate float64, clients []load.Client) []load.Client {
+	every := time.Duration(float64(len(clients)) / rate * float64(time.Second))
+	out := make([]load.Client, len(clients))
+	for i, c := range clients {
+		out[i] = &paced{c, every, time.Now().Add(every * time.Duration(i) / time.Duration(len(clients)))}
+	}
+	return out
+}
+
+// Next implements load.Client.
+func (p *paced) Next(buf []byte) []byte {
+	<-time.After(time.Until(p.next))
+	p.next = p.next.Add(p.every)
+	return p.Client.Next(buf)
 }
