@@ -44,12 +44,7 @@ func (h *audit) list(ctx context.Context, c echo.Context) (any, error) {
 		return nil, err
 	}
 	entries, err := h.store.List(ctx, limit)
-	return api.Audit{Entries: each(entries, func(e store.AuditEntry) api.AuditEntry {
-		return api.AuditEntry{
-			ID: e.ID, At: api.FormatTime(e.At), Actor: e.Actor, Action: e.Action, Target: e.Target, Reason: e.Reason, Detail: e.Detail,
-			Outcome: optional(e.Outcome),
-		}
-	})}, err
+	return api.Audit{Entries: each(entries, api.NewAuditEntry)}, err
 }
 
 // entry is what an operator does to what, and why.

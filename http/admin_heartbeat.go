@@ -7,7 +7,6 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"takt/http/api"
-	"takt/store"
 )
 
 // timeouts shows and sets when builds and workers count as lost.
@@ -19,7 +18,7 @@ type timeouts struct {
 // show handles GET /admin/heartbeat: the time-outs in force.
 func (h *timeouts) show(ctx context.Context, _ echo.Context) (any, error) {
 	t, err := h.monitor.Timeouts(ctx)
-	return heartbeatSettings(t), err
+	return api.NewHeartbeatSettings(t), err
 }
 
 // put handles PUT /admin/heartbeat: it checks, applies and saves.
@@ -39,16 +38,11 @@ func (h *timeouts) put(ctx context.Context, c echo.Context) (any, error) {
 	setSeconds(&after.CheckInterval, body.CheckInterval)
 	setSeconds(&after.BuildTimeout, body.BuildTimeout)
 	setSeconds(&after.WorkerTimeout, body.WorkerTimeout)
-	detail := map[string]any{"before": heartbeatSettings(before), "after": heartbeatSettings(after)}
+	detail := map[string]any{"before": api.NewHeartbeatSettings(before), "after": api.NewHeartbeatSettings(after)}
 	err = h.audited(ctx, c, entry{"set", "heartbeat", body.Reason, detail}, func(ctx context.Context) error {
 		return h.monitor.Update(ctx, after)
 	})
-	return heartbeatSettings(after), err
-}
-
-func heartbeatSettings(t store.Timeouts) api.HeartbeatSettings {
-	check, build, worker := t.CheckInterval.Seconds(), t.BuildTimeout.Seconds(), t.WorkerTimeout.Seconds()
-	return api.HeartbeatSettings{CheckInterval: &check, BuildTimeout: &build, WorkerTimeout: &worker}
+	return api.NewHeartbeatSettings(after), err
 }
 
 // setSeconds sets d to v, if there is one. What a Duration can't hold is out of

@@ -2,12 +2,10 @@ package http
 
 import (
 	"context"
-	"time"
 
 	"github.com/labstack/echo/v4"
 
 	"takt/http/api"
-	"takt/store"
 )
 
 const (
@@ -35,32 +33,12 @@ func (h *queues) list(ctx context.Context, c echo.Context) (any, error) {
 		}
 	}
 	list, err := h.store.Queues(ctx, portal, limit)
-	return api.ThrottleQueues{Queues: each(list, queueReply)}, err
+	return api.ThrottleQueues{Queues: each(list, api.NewThrottleQueue)}, err
 }
 
 func (h *queues) show(ctx context.Context, c echo.Context) (any, error) {
 	q, err := h.store.Queue(ctx, text(c.Param("id")))
-	return queueReply(q), err
-}
-
-func queueReply(q store.QueueStatus) api.ThrottleQueue {
-	when := func(t time.Time) *string {
-		if t.IsZero() {
-			return nil
-		}
-		text := api.FormatTime(t)
-		return &text
-	}
-	out := api.ThrottleQueue{
-		ID: q.ID, PortalID: q.PortalID, WorkflowID: q.WorkflowID, ActionID: q.ActionID,
-		Depth: q.Depth, Held: q.Held, InFlight: q.InFlight, Oldest: when(q.Oldest), RateUsed: q.RateUsed,
-		MaxThroughput: q.Config.MaxThroughput, TimePeriod: q.Config.TimePeriod, TimeUnit: string(q.Config.TimeUnit),
-		NextDue: when(q.NextDue), Paused: q.Paused, RunnerAt: when(q.RunnerAt),
-	}
-	if q.LastError != "" {
-		out.LastError = &q.LastError
-	}
-	return out
+	return api.NewThrottleQueue(q), err
 }
 
 // steer carries out an operator's order; it may have a reason.
@@ -115,7 +93,7 @@ func (h *queues) redrive(ctx context.Context, c echo.Context) (any, error) {
 		return nil, err
 	}
 	q, err := h.store.Queue(ctx, id)
-	out.Queue = queueReply(q)
+	out.Queue = api.NewThrottleQueue(q)
 	return out, err
 }
 

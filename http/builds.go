@@ -43,25 +43,12 @@ func (h *builds) find(ctx context.Context, c echo.Context) (store.Build, error) 
 
 func (h *builds) status(ctx context.Context, c echo.Context) (any, error) {
 	b, err := h.find(ctx, c)
-	return api.BuildStatus{
-		ID: b.ID, Status: b.State.Wire(), State: string(b.State), Platform: string(b.Platform),
-		WorkerID: optional(b.WorkerID), Attempt: b.Attempt,
-		SubmittedAt: api.NewMillis(b.SubmittedAt), StartedAt: api.NewMillis(b.StartedAt),
-		CompletedAt: api.NewMillis(b.CompletedAt), ErrorMessage: optional(b.ErrorMessage),
-		Priority: b.Priority, Labels: b.Labels,
-	}, err
-}
-
-func optional(s string) *string {
-	if s == "" {
-		return nil
-	}
-	return &s
+	return api.NewBuildStatus(b), err
 }
 
 func (h *builds) show(ctx context.Context, c echo.Context) (any, error) {
 	b, err := h.find(ctx, c)
-	return buildItem(b), err
+	return api.NewBuildItem(b), err
 }
 
 func (h *builds) list(ctx context.Context, c echo.Context) (any, error) {
@@ -70,7 +57,7 @@ func (h *builds) list(ctx context.Context, c echo.Context) (any, error) {
 		return nil, err
 	}
 	list, err := h.store.List(ctx, filter)
-	items := each(list, buildItem)
+	items := each(list, api.NewBuildItem)
 	if c.QueryParam("format") == "object" {
 		return api.BuildList{Builds: items, Total: len(items)}, err
 	}
@@ -99,30 +86,11 @@ func (h *builds) filter(c echo.Context) (store.BuildFilter, error) {
 	return f, err
 }
 
-func buildItem(b store.Build) api.BuildItem {
-	item := api.BuildItem{
-		ID: b.ID, Status: b.State.Wire(), State: string(b.State), Platform: string(b.Platform),
-		CreatedAt: api.FormatTime(b.SubmittedAt), SubmittedAt: api.FormatTime(b.SubmittedAt),
-		UpdatedAt: api.FormatTime(b.UpdatedAt), WorkerID: optional(b.WorkerID), WorkerName: optional(b.WorkerName),
-		ErrorMessage: optional(b.ErrorMessage), HasResult: b.Result != nil,
-		Labels: b.Labels,
-	}
-	if !b.CompletedAt.IsZero() {
-		item.CompletedAt = api.FormatTime(b.CompletedAt)
-	}
-	return item
-}
-
 func (h *builds) active(ctx context.Context, _ echo.Context) (any, error) {
 	list, err := h.store.List(ctx, store.BuildFilter{
 		States: []store.BuildState{store.Assigned, store.Building}, Limit: h.cfg.MaxList,
 	})
-	return api.ActiveBuilds{Builds: each(list, func(b store.Build) api.ActiveBuild {
-		return api.ActiveBuild{
-			ID: b.ID, Status: b.State.Wire(), Platform: string(b.Platform), WorkerID: b.WorkerID,
-			StartedAt: api.Millis(b.StartedAt.UnixMilli()),
-		}
-	})}, err
+	return api.ActiveBuilds{Builds: each(list, api.NewActiveBuild)}, err
 }
 
 // logs answers GET /api/builds/:id/logs with the lines so far. There is no default
@@ -141,11 +109,7 @@ func (h *builds) logs(ctx context.Context, c echo.Context) (any, error) {
 		return nil, err
 	}
 	lines, err := h.store.Logs(ctx, b.ID, after, limit)
-	return api.Logs{BuildID: b.ID, Logs: each(lines, logEntry)}, err
-}
-
-func logEntry(l store.LogLine) api.LogEntry {
-	return api.LogEntry{Timestamp: api.Millis(l.At.UnixMilli()), Level: string(l.Level), Message: l.Message, Seq: l.Seq}
+	return api.Logs{BuildID: b.ID, Logs: each(lines, api.NewLogEntry)}, err
 }
 
 // download handles GET /api/builds/:id/download, also with /result or /source

@@ -24,7 +24,7 @@ import (
 type holders struct {
 	*shared
 	store    Builds
-	marks    *marks
+	followed *followers
 	queue    Queue
 	announce Announcer
 	forms    *forms
@@ -66,7 +66,7 @@ func (h *holders) signed(sign store.Sign, reply store.SignReply, err error) erro
 		return err
 	}
 	if len(sign.Logs) > 0 {
-		h.marks.wake(sign.BuildID)
+		h.followed.wake(sign.BuildID)
 	}
 	if reply.Began {
 		h.announce.BuildUpdated(store.BuildUpdate{BuildID: sign.BuildID, State: store.Building, WorkerID: sign.WorkerID})
@@ -257,9 +257,5 @@ func (h *holders) heartbeat(ctx context.Context, c echo.Context) (any, error) {
 		}}
 	}
 	beat, err := h.store.Heartbeat(ctx, sign)
-	return heartbeatReply(beat.Cancelled), h.signed(sign, beat, err)
-}
-
-func heartbeatReply(cancelled bool) api.HeartbeatReply {
-	return api.HeartbeatReply{Status: "ok", Timestamp: api.Millis(time.Now().UnixMilli()), Cancelled: cancelled}
+	return api.NewHeartbeatReply(beat.Cancelled), h.signed(sign, beat, err)
 }

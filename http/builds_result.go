@@ -276,5 +276,5 @@ func (h *holders) workerHeartbeat(ctx context.Context, c echo.Context) (any, err
 		}
 		cancelled = beat.Cancelled
 	}
-	return api.BeatReply{Success: true, HeartbeatReply: heartbeatReply(cancelled)}, nil
+	return api.BeatReply{Success: true, HeartbeatReply: api.NewHeartbeatReply(cancelled)}, nil
 }

@@ -73,14 +73,7 @@ func (h *submissions) submitWith(status int) handler {
 		if found, ok := errors.AsType[*store.Repeated](err); ok {
 			return in.replay(c, found)
 		}
-		return answer{status, submitted(b, token)}, err
-	}
-}
-
-func submitted(b store.Build, token string) api.Submitted {
-	return api.Submitted{
-		ID: b.ID, Status: b.State.Wire(), Platform: string(b.Platform),
-		SubmittedAt: api.Millis(b.SubmittedAt.UnixMilli()), AccessToken: token,
+		return answer{status, api.NewSubmitted(b, token)}, err
 	}
 }
 
@@ -208,9 +201,9 @@ func (h *submissions) retry(ctx context.Context, c echo.Context) (any, error) {
 	}
 	token := store.NewBuildToken()
 	b, err := h.record(ctx, in, http.StatusOK, token)
+	made := api.NewSubmitted(b, token)
 	return api.Retried{
-		ID: b.ID, Status: b.State.Wire(), SubmittedAt: api.Millis(b.SubmittedAt.UnixMilli()),
-		AccessToken: token, OriginalBuildID: old.ID,
+		ID: made.ID, Status: made.Status, SubmittedAt: made.SubmittedAt, AccessToken: token, OriginalBuildID: old.ID,
 	}, err
 }
 

@@ -2,6 +2,8 @@ package http
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -25,7 +27,7 @@ const (
 type tails struct {
 	*shared
 	builds *builds
-	marks  *marks
+	logs   *followers
 	reads  chan struct{} // a place for each stream that reads rows
 }
 
@@ -48,7 +50,7 @@ func (h *tails) serve(c echo.Context, r *route) error {
 	if err != nil {
 		return err
 	}
-	defer h.marks.follow(b.ID)()
+	defer h.logs.follow(b.ID)()
 	return h.stream(c, func(ctx context.Context, st *stream) error { return h.send(ctx, st, b.ID, after) })
 }
 
@@ -68,14 +70,14 @@ func (h *tails) send(ctx context.Context, st *stream, id string, after int64) er
 	look := time.NewTicker(h.cfg.TailInterval)
 	defer look.Stop()
 	for {
-		news := h.marks.news(id)
+		news := h.logs.news(id)
 		t, err := h.read(ctx, id, after)
 		if err != nil && store.CodeOf(err) != store.Unavailable {
 			return err
 		}
 		for _, l := range t.Lines {
 			after = l.Seq
-			if err := st.add(strconv.FormatInt(l.Seq, 10), "log", logEntry(l)); err != nil {
+			if err := st.add(strconv.FormatInt(l.Seq, 10), "log", api.NewLogEntry(l)); err != nil {
 				return err
 			}
 		}
@@ -113,111 +115,96 @@ func (h *tails) wait(ctx context.Context, st *stream, news <-chan struct{}, look
 		if !ok || !ticked || failed {
 			return ok
 		}
-		if err := h.marks.look(ctx, h.cfg.TailInterval, h.builds.store.LogMarks); err != nil {
+		if err := h.logs.lookAround(ctx, h.cfg.TailInterval, h.builds.store.LogMarks); err != nil {
 			h.log.Debug().Err(err).Msg("followed logs could not be looked at")
 		}
 	}
 }
 
-// marks are the builds whose logs somebody follows. What this server commits, and
-// what is published here, wakes their streams; what other controllers do is found
-// by a look at all of them at once, which one of the streams does for the others.
-type marks struct {
-	mu      sync.Mutex
-	builds  map[string]*tail
-	looking bool
-	looked  time.Time // when the last look began
+// followers are the streams that follow something, such as the log of a build, by
+// its id. What this server commits, and what is published here, wakes them. What
+// other controllers write to logs is found by a look at all builds at once, which
+// one of the streams does for the others.
+type followers struct {
+	mu sync.Mutex
+	of map[string]*followed
+
+	look   sync.Mutex // held while somebody looks
+	looked time.Time  // when the last look began; guarded by look
 }
 
-// tail is one such build.
-type tail struct {
+type followed struct {
 	streams int
 	news    chan struct{} // closed and replaced when there may be something new
 	mark    store.LogMark // as the last look found it
 }
 
-func newMarks() *marks { return &marks{builds: map[string]*tail{}} }
+func newFollowers() *followers { return &followers{of: map[string]*followed{}} }
 
 // follow enters a stream; leave takes it out.
-func (m *marks) follow(id string) (leave func()) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	b := m.builds[id]
+func (f *followers) follow(id string) (leave func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	b := f.of[id]
 	if b == nil {
-		b = &tail{news: make(chan struct{})}
-		m.builds[id] = b
+		b = &followed{news: make(chan struct{})}
+		f.of[id] = b
 	}
 	b.streams++
 	return func() {
-		m.mu.Lock()
-		defer m.mu.Unlock()
+		f.mu.Lock()
+		defer f.mu.Unlock()
 		if b.streams--; b.streams == 0 {
-			delete(m.builds, id)
+			delete(f.of, id)
 		}
 	}
 }
 
 // news is closed at the next wake. Ask before reading rows: then nothing is missed.
-func (m *marks) news(id string) <-chan struct{} {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.builds[id].news
+func (f *followers) news(id string) <-chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.of[id].news
 }
 
-// wake tells the streams of a build to look. It never blocks.
-func (m *marks) wake(id string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if b := m.builds[id]; b != nil {
+// wake tells the streams to look. It never blocks.
+func (f *followers) wake(id string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if b := f.of[id]; b != nil {
 		b.wake()
 	}
 }
 
-func (b *tail) wake() {
+func (b *followed) wake() {
 	close(b.news)
 	b.news = make(chan struct{})
 }
 
-// look asks for the marks of all builds that are followed and wakes the streams of
-// those that have moved on, unless somebody else does, or has done within interval.
-func (m *marks) look(ctx context.Context, interval time.Duration, read func(context.Context, []string) (map[string]store.LogMark, error)) error {
-	ids := m.begin(interval)
-	if ids == nil {
+// lookAround asks for the marks of all builds that are followed and wakes the
+// streams of those that have moved on, unless somebody else does, or has done
+// within half of interval.
+func (f *followers) lookAround(ctx context.Context, interval time.Duration, read func(context.Context, []string) (map[string]store.LogMark, error)) error {
+	if !f.look.TryLock() {
 		return nil
 	}
-	defer m.end()
-	found, err := read(ctx, ids)
-	if err != nil {
-		return err
+	defer f.look.Unlock()
+	now := time.Now()
+	if now.Sub(f.looked) < interval/2 {
+		return nil
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	f.looked = now
+	f.mu.Lock()
+	ids := slices.Collect(maps.Keys(f.of))
+	f.mu.Unlock()
+	found, err := read(ctx, ids)
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	for id, mark := range found {
-		if b := m.builds[id]; b != nil && b.mark != mark {
+		if b := f.of[id]; b != nil && b.mark != mark {
 			b.mark = mark
 			b.wake()
 		}
 	}
-	return nil
-}
-
-// begin returns the builds to look at, nil if there is no need.
-func (m *marks) begin(interval time.Duration) (ids []string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	now := time.Now()
-	if m.looking || now.Sub(m.looked) < interval/2 {
-		return nil
-	}
-	m.looking, m.looked = true, now
-	for id := range m.builds {
-		ids = append(ids, id)
-	}
-	return ids
-}
-
-func (m *marks) end() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.looking = false
+	return err
 }

@@ -20,6 +20,8 @@ const (
 type deployments struct {
 	*shared
 	Deployments
+	DeploymentStore
+	changed *followers
 }
 
 func (h *deployments) create(ctx context.Context, c echo.Context) (any, error) {
@@ -29,11 +31,7 @@ func (h *deployments) create(ctx context.Context, c echo.Context) (any, error) {
 	} else if !present {
 		return nil, invalid("source_org and target_org required")
 	}
-	d, err := h.Start(ctx, store.DeploymentRequest{
-		SourceOrg: body.SourceOrg, TargetOrg: body.TargetOrg, Include: body.Include, Exclude: body.Exclude,
-		OnlyVisibility: body.OnlyVisibility, Archived: body.Archived, Forks: body.Forks, NameTemplate: body.NameTemplate,
-		Visibility: body.Visibility, Concurrency: body.Concurrency, DryRun: body.DryRun,
-	}, body.Token)
+	d, err := h.Start(ctx, body.Stored(), body.Token)
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +63,7 @@ func (h *deployments) show(ctx context.Context, c echo.Context) (any, error) {
 		return out, err
 	}
 	repos, err := h.Repos(ctx, id, time.Time{})
-	out.Repos = each(repos, deploymentRepo)
+	out.Repos = each(repos, api.NewDeploymentRepo)
 	return out, err
 }
 
@@ -78,53 +76,15 @@ func (h *deployments) find(ctx context.Context, id string) (api.Deployment, erro
 	return h.wire(d, progress[id]), err
 }
 
-// wire puts a deployment into the words of the wire.
+// wire shows a deployment; of a dry run also what it would cost.
 func (h *deployments) wire(d store.Deployment, p store.DeploymentProgress) api.Deployment {
-	r := d.Request
-	out := api.Deployment{
-		ID: d.ID, State: string(d.State), Filtered: d.Filtered, Refs: p.Refs, Error: optional(d.Error),
-		Request: api.DeploymentRequest{
-			SourceOrg: r.SourceOrg, TargetOrg: r.TargetOrg, Include: r.Include, Exclude: r.Exclude, OnlyVisibility: r.OnlyVisibility,
-			Archived: r.Archived, Forks: r.Forks, NameTemplate: r.NameTemplate, Visibility: r.Visibility,
-			Concurrency: r.Concurrency, DryRun: r.DryRun,
-		},
-		Counts: api.DeploymentCounts{
-			Total: p.Total(), Planned: p.Steps[store.RepoPlanned], Creating: p.Steps[store.RepoCreating], Pushing: p.Steps[store.RepoPushing],
-			Verifying: p.Steps[store.RepoVerifying], Done: p.Steps[store.RepoDone], Failed: p.Steps[store.RepoFailed], Skipped: p.Steps[store.RepoSkipped],
-		},
-		PlannedAt: api.NewMillis(d.PlannedAt), FinishedAt: api.NewMillis(d.FinishedAt),
-	}
-	if created := api.NewMillis(d.CreatedAt); created != nil {
-		out.CreatedAt = *created
-	}
-	if perMinute, left := h.Pace(p); perMinute > 0 {
-		out.RatePerMinute = &perMinute
-		if d.State == store.DeploymentRunning {
-			eta := left.Seconds()
-			out.ETASeconds = &eta
-		}
-	}
-	if r.DryRun && d.State == store.DeploymentDone {
-		calls, took := h.Estimate(r, p)
+	out := api.NewDeployment(d, p)
+	if d.Request.DryRun && d.State == store.DeploymentDone {
+		cost := h.Estimate(d.Request, p)
 		out.Plan = &api.DeploymentPlan{
-			Create: out.Counts.Planned, Skip: out.Counts.Skipped, Conflict: out.Counts.Failed, Calls: calls, Seconds: took.Seconds(),
+			Create: out.Counts.Planned, Skip: out.Counts.Skipped, Conflict: out.Counts.Failed,
+			Calls: cost.Calls, Seconds: cost.Took.Seconds(),
 		}
-	}
-	return out
-}
-
-func deploymentRepo(r store.DeploymentRepo) api.DeploymentRepo {
-	out := api.DeploymentRepo{
-		Name: r.Name, Target: r.Target, Step: string(r.Step), Attempts: r.Attempts, Refs: r.Refs,
-		Error: optional(r.Error), Warning: optional(r.Warning),
-	}
-	if !r.StartedAt.IsZero() {
-		end := r.FinishedAt
-		if end.IsZero() {
-			end = r.UpdatedAt // by the same clock
-		}
-		ms := end.Sub(r.StartedAt).Milliseconds()
-		out.DurationMS = &ms
 	}
 	return out
 }

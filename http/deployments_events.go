@@ -8,6 +8,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"takt/http/api"
 	"takt/store"
 )
 
@@ -34,13 +35,9 @@ func (h *deployments) serveEvents(c echo.Context, r *route) error {
 	}); err != nil {
 		return err
 	}
-	changed, unwatch, err := h.Watch(c.Request().Context(), id)
-	if err != nil {
-		return &store.Error{Code: store.Unavailable, Message: "Events are not told just now, try again", RetryAfter: time.Second, Err: err}
-	}
-	defer unwatch()
+	defer h.changed.follow(id)()
 	d := &deploymentEvents{deployments: h, id: id, sent: map[string]time.Time{}, from: lastEvent(c.Request())}
-	return h.stream(c, func(ctx context.Context, st *stream) error { return d.follow(ctx, st, changed) })
+	return h.stream(c, func(ctx context.Context, st *stream) error { return d.follow(ctx, st) })
 }
 
 // lastEvent is the time that a returning client has seen last.
@@ -63,10 +60,11 @@ type deploymentEvents struct {
 
 // follow tells of the deployment until it ends, the client leaves or the server
 // closes.
-func (d *deploymentEvents) follow(ctx context.Context, st *stream, changed <-chan struct{}) error {
+func (d *deploymentEvents) follow(ctx context.Context, st *stream) error {
 	tick := time.NewTicker(deploymentTick)
 	defer tick.Stop()
 	for {
+		changed := d.changed.news(d.id)
 		ended, err := d.news(ctx, st)
 		if err != nil && store.CodeOf(err) != store.Unavailable { // that is waited for
 			return err
@@ -103,7 +101,7 @@ func (d *deploymentEvents) news(ctx context.Context, st *stream) (ended bool, er
 		if r.UpdatedAt.After(d.from) {
 			d.from = r.UpdatedAt
 		}
-		if err := st.add(d.position(), "repo", deploymentRepo(r)); err != nil {
+		if err := st.add(d.position(), "repo", api.NewDeploymentRepo(r)); err != nil {
 			return false, err
 		}
 	}

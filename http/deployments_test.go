@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	takthttp "takt/http"
@@ -24,12 +25,11 @@ import (
 // test.
 type deploying struct {
 	*postgres.Deployments
-	changed chan struct{}
-	begun   *atomic.Int64
+	begun *atomic.Int64
 }
 
 func newDeploying(db *postgres.DB) deploying {
-	return deploying{postgres.NewDeployments(db), make(chan struct{}, 1), &atomic.Int64{}}
+	return deploying{postgres.NewDeployments(db), &atomic.Int64{}}
 }
 
 func (d deploying) Start(ctx context.Context, r store.DeploymentRequest, token string) (store.Deployment, error) {
@@ -43,24 +43,18 @@ func (d deploying) Retry(ctx context.Context, id, repo, token string) (int, erro
 	return d.Deployments.Retry(ctx, id, store.DeploymentRetry{Repo: repo, Credential: []byte(token), CredentialID: []byte("c")})
 }
 
-func (d deploying) Watch(context.Context, string) (<-chan struct{}, func(), error) {
-	return d.changed, func() {}, nil
-}
-
-func (d deploying) Pace(p store.DeploymentProgress) (float64, time.Duration) {
-	return float64(p.Recent), time.Minute
-}
-
-func (d deploying) Estimate(store.DeploymentRequest, store.DeploymentProgress) (int, time.Duration) {
-	return 2, time.Second
+func (d deploying) Estimate(store.DeploymentRequest, store.DeploymentProgress) store.DeploymentEstimate {
+	return store.DeploymentEstimate{Calls: 2, Took: time.Second}
 }
 
 // deploymentBundle is a server with a deployment of three repositories, claimed by
 // the test.
 type deploymentBundle struct {
 	*testing.T
+	server *takthttp.Server
 	url    string
 	client *http.Client
+	pool   *pgxpool.Pool
 	db     deploying
 	claim  store.DeploymentClaim
 }
@@ -68,9 +62,9 @@ type deploymentBundle struct {
 func setupDeployments(t *testing.T) *deploymentBundle {
 	t.Helper()
 	data := storetest.New(t)
-	b := &deploymentBundle{T: t, client: newClient(t), db: newDeploying(data.DB)}
-	s, _ := newServer(t, takthttp.Deps{Deployments: b.db})
-	b.url, _ = serve(t, s, listen(t))
+	b := &deploymentBundle{T: t, client: newClient(t), pool: data.Pool, db: newDeploying(data.DB)}
+	b.server, _ = newServer(t, takthttp.Deps{Deployments: b.db, DeploymentStore: b.db})
+	b.url, _ = serve(t, b.server, listen(t))
 	return b
 }
 
@@ -94,6 +88,8 @@ func (b *deploymentBundle) plan() {
 	b.claim = claims[0]
 	rows := []store.DeploymentRepo{{Name: "r0", Target: "r0"}, {Name: "r1", Target: "r1"}, {Name: "r2", Target: "r2"}}
 	require.NoError(b, b.db.Plan(b.Context(), b.claim, rows, 4))
+	_, err = b.pool.Exec(b.Context(), `UPDATE deployments SET planned_at = planned_at - interval '1 minute'`) // so that its pace can be told
+	require.NoError(b, err)
 }
 
 func (b *deploymentBundle) step(name string, step store.RepoStep, refs int, failure string) {
@@ -101,10 +97,7 @@ func (b *deploymentBundle) step(name string, step store.RepoStep, refs int, fail
 	row, err := b.db.Begin(b.Context(), b.claim, name)
 	require.NoError(b, err)
 	require.NoError(b, b.db.Step(b.Context(), b.claim, name, row.Run, store.RepoChange{Step: step, Refs: refs, Error: failure}))
-	select {
-	case b.db.changed <- struct{}{}:
-	default:
-	}
+	b.server.DeploymentChanged("d1")
 }
 
 func TestDeploymentsAreShownAndSteered(t *testing.T) {

@@ -142,8 +142,8 @@ type Heartbeat interface {
 	Update(ctx context.Context, t store.Timeouts) error
 }
 
-// DeploymentReader reads deployments.
-type DeploymentReader interface {
+// DeploymentStore is where deployments are kept.
+type DeploymentStore interface {
 	Find(ctx context.Context, id string) (store.Deployment, error)
 	List(ctx context.Context, limit int) ([]store.Deployment, error)
 	Progress(ctx context.Context, ids ...string) (map[string]store.DeploymentProgress, error)
@@ -151,8 +151,8 @@ type DeploymentReader interface {
 	Repos(ctx context.Context, id string, since time.Time) ([]store.DeploymentRepo, error)
 }
 
-// DeploymentOperator begins deployments and steers them.
-type DeploymentOperator interface {
+// Deployments copy organisations' repositories. It never waits for the forge.
+type Deployments interface {
 	// Start begins one with a forge credential, "" for takt's own.
 	Start(ctx context.Context, r store.DeploymentRequest, token string) (store.Deployment, error)
 	Cancel(ctx context.Context, id string) error
@@ -160,20 +160,7 @@ type DeploymentOperator interface {
 	Resume(ctx context.Context, id string) error
 	// Retry tries one repository again, or with repo "" all that failed.
 	Retry(ctx context.Context, id, repo, token string) (revived int, err error)
-}
-
-// Deployments copy organisations' repositories.
-type Deployments interface {
-	DeploymentReader
-	DeploymentOperator
-	// Watch tells when something about a deployment may have changed here. stop
-	// ends that.
-	Watch(ctx context.Context, id string) (changed <-chan struct{}, stop func(), err error)
-	// Pace says how many repositories come to their end per minute, and how long
-	// the rest takes then; 0 if it can't be told.
-	Pace(p store.DeploymentProgress) (perMinute float64, left time.Duration)
-	// Estimate says what the plan of a dry run would cost.
-	Estimate(r store.DeploymentRequest, p store.DeploymentProgress) (calls int, took time.Duration)
+	Estimate(r store.DeploymentRequest, p store.DeploymentProgress) store.DeploymentEstimate
 }
 
 // Files is where builds' files are kept: on the local disk, in S3 or both.
@@ -242,11 +229,11 @@ type Deps struct {
 	Load      Load
 	Audit     Audit
 	// Throttle, ThrottleStore and OAuth are HubSpot's.
-	Throttle      Throttle
-	ThrottleStore ThrottleStore
-	OAuth         OAuth
-	// Deployments may be slow to answer, but never wait for the forge.
-	Deployments Deployments
+	Throttle        Throttle
+	ThrottleStore   ThrottleStore
+	OAuth           OAuth
+	Deployments     Deployments
+	DeploymentStore DeploymentStore
 	// Background runs what has to outlive its request, and the endpoint: an
 	// operator's order. It returns at once; run's context ends with the process.
 	Background func(run func(ctx context.Context))

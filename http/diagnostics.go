@@ -61,7 +61,7 @@ func reportName(worker string, now time.Time) string {
 }
 
 func (h *diagnostics) keep(ctx context.Context, r store.DiagnosticReport) error {
-	content, err := marshal(wireReport(r))
+	content, err := marshal(api.NewDiagnosticReport(r))
 	if err != nil {
 		return err
 	}
@@ -84,13 +84,6 @@ func (h *diagnostics) keep(ctx context.Context, r store.DiagnosticReport) error 
 	err = h.store.Report(ctx, r, func() error { return u.Place(name) })
 	u.Settle(err)
 	return err
-}
-
-func wireReport(r store.DiagnosticReport) api.DiagnosticReport {
-	return api.DiagnosticReport{
-		ID: r.ID, WorkerID: r.WorkerID, Status: string(r.Status), RunAt: api.Millis(r.RunAt.UnixMilli()),
-		DurationMS: r.Duration.Milliseconds(), AutoFixed: r.AutoFixed, Checks: r.Checks,
-	}
 }
 
 // diagnosticReport checks what a worker found out about itself.
@@ -156,7 +149,7 @@ func (h *diagnostics) list(ctx context.Context, c echo.Context) (any, error) {
 		return nil, err
 	}
 	reports, err := h.store.Reports(ctx, id, min(limit, maxReports))
-	return api.DiagnosticReports{WorkerID: id, Reports: each(reports, wireReport)}, err
+	return api.DiagnosticReports{WorkerID: id, Reports: each(reports, api.NewDiagnosticReport)}, err
 }
 
 func (h *diagnostics) latest(ctx context.Context, c echo.Context) (any, error) {
@@ -171,5 +164,5 @@ func (h *diagnostics) latest(ctx context.Context, c echo.Context) (any, error) {
 	case len(reports) == 0:
 		return nil, store.NewError(store.NotFound, "No diagnostic reports found")
 	}
-	return wireReport(reports[0]), nil
+	return api.NewDiagnosticReport(reports[0]), nil
 }

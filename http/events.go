@@ -35,9 +35,12 @@ func Topics() []string {
 func (s *Server) Publish(e Event) {
 	s.ring.add(e)
 	if e.BuildID != "" {
-		s.marks.wake(e.BuildID)
+		s.logs.wake(e.BuildID)
 	}
 }
+
+// DeploymentChanged tells the streams of a deployment to look. It never blocks.
+func (s *Server) DeploymentChanged(id string) { s.changed.wake(id) }
 
 func (h *events) serve(c echo.Context, _ *route) error {
 	topics, err := topicFilter(c.QueryParam("topics"))

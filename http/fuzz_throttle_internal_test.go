@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"takt/http/api"
 	"takt/store"
 )
 
@@ -35,7 +36,7 @@ func FuzzThrottleConfig(f *testing.F) {
 		require.Positive(t, c.MaxThroughput)
 		require.Positive(t, c.TimePeriod)
 		require.Contains(t, []store.TimeUnit{store.Second, store.Minute, store.Hour, store.Day}, c.TimeUnit)
-		again, err := json.Marshal(configReply(c))
+		again, err := json.Marshal(api.NewThrottleConfig(c))
 		require.NoError(t, err)
 		var same configBody
 		require.NoError(t, json.Unmarshal(again, &same))

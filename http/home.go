@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"html/template"
-	"math"
 	"net/http"
 	"time"
 
@@ -47,12 +46,7 @@ type publicStats struct {
 
 func (h *figures) statistics(ctx context.Context, _ echo.Context) (any, error) {
 	t, err := h.builds.Totals(ctx)
-	r := api.Statistics{
-		Pending: int64(t.Pending), Assigned: int64(t.Assigned), Building: int64(t.Building),
-		Completed: t.Completed, Failed: t.Failed, Cancelled: t.Cancelled,
-	}
-	r.Total = r.Pending + r.Assigned + r.Building + r.Completed + r.Failed + r.Cancelled
-	return r, err
+	return api.NewStatistics(t), err
 }
 
 func (h *figures) public(ctx context.Context, c echo.Context) (any, error) {
@@ -79,11 +73,7 @@ func (h *figures) current(ctx context.Context) (*publicStats, error) {
 	if err != nil {
 		return nil, err
 	}
-	stats := api.Stats{
-		NodesOnline: t.WorkersOnline, BuildsQueued: t.Pending, ActiveBuilds: t.Assigned + t.Building,
-		BuildsToday: t.CompletedToday, TotalBuilds: t.Completed + t.Failed, TotalBuildTimeMS: t.BuildTime.Milliseconds(),
-		TotalCPUCycles: int64(math.Round(t.CPUPercent / 100 * t.BuildTime.Seconds())),
-	}
+	stats := api.NewStats(t)
 	body, err := marshal(stats)
 	if err != nil {
 		return nil, err

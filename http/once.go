@@ -107,7 +107,7 @@ func (o *once) open(sealed []byte) (r firstReply, err error) {
 // committed, so that there is none that could not be repeated.
 func (o *once) of(in *submission, status int, token string) *store.Once {
 	return &store.Once{Key: o.digest(), Content: in.content(), Seal: func(b store.Build) ([]byte, error) {
-		body, err := marshal(submitted(b, token))
+		body, err := marshal(api.NewSubmitted(b, token))
 		if err != nil {
 			return nil, err
 		}

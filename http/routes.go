@@ -57,12 +57,12 @@ func (s *Server) routes(d Deps) []route {
 	sh, forms := s.shared, newForms(s.cfg, d.Files)
 	builds := &builds{sh, d.Builds, d.Files, d.Announce, s.keys}
 	submissions := &submissions{sh, builds, d.Builds, d.Queue, forms}
-	holders := &holders{sh, d.Builds, s.marks, d.Queue, d.Announce, forms}
-	tails := &tails{sh, builds, s.marks, make(chan struct{}, tailReads)}
+	holders := &holders{sh, d.Builds, s.logs, d.Queue, d.Announce, forms}
+	tails := &tails{sh, builds, s.logs, make(chan struct{}, tailReads)}
 	polls := newPolls(sh, d.Queue, d.Tokens)
 	workers := newWorkers(sh, d)
 	diagnostics := &diagnostics{d.Workers, d.Files, d.Queue, d.Announce}
-	deployments := &deployments{sh, d.Deployments}
+	deployments := &deployments{sh, d.Deployments, d.DeploymentStore, s.changed}
 	throttle := &throttle{sh, d.Throttle, d.ThrottleStore, d.OAuth}
 	events := &events{sh, s.ring}
 	figures := &figures{shared: sh, builds: d.Builds, turn: make(chan struct{}, 1)}

@@ -26,8 +26,10 @@ type Server struct {
 	tls    *Certificate // nil: plain HTTP
 	echo   *echo.Echo
 	ring   *ring
-	marks  *marks
+	logs   *followers
 	drains chan struct{} // a place for each refused body that is read
+
+	changed *followers // of deployments
 
 	idPrefix string // of request ids
 	idCount  atomic.Uint64
@@ -45,7 +47,7 @@ func New(deps Deps, cfg Config) (*Server, error) {
 			places: make(chan struct{}, cfg.MaxBypass), streams: make(chan struct{}, cfg.MaxStreams),
 			jsonType: []string{"application/json"},
 		},
-		keys: newKeys(cfg), tls: deps.TLS, echo: echo.New(), ring: newRing(ringSize), marks: newMarks(),
+		keys: newKeys(cfg), tls: deps.TLS, echo: echo.New(), ring: newRing(ringSize), logs: newFollowers(), changed: newFollowers(),
 		drains: make(chan struct{}, cfg.MaxDrains), idPrefix: rand.Text()[:12] + "-",
 	}
 	s.cutoffs.New = func() any { return newCutoff(s.log, cfg.RequestGrace) }

@@ -62,11 +62,11 @@ func setupWith(t *testing.T, replace func(*takthttp.Deps), change ...func(*takth
 	files, err := storage.NewFiles(storage.ModeLocal, local, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, files.Close()) })
-	pace := newPacer(t, d.DB)
+	pace, deploying := newPacer(t, d.DB), newDeploying(d.DB)
 	deps := takthttp.Deps{
 		Builds:  postgres.NewBuilds(d.DB, postgres.BuildsConfig{QueueLimit: 20}),
 		Workers: postgres.NewWorkers(d.DB), Queue: b.queue, Tokens: b.queue.tokens, Announce: b.announced, Files: files,
-		Deployments: newDeploying(d.DB), Throttle: pace, ThrottleStore: pace.Throttle, OAuth: installer{},
+		Deployments: deploying, DeploymentStore: deploying, Throttle: pace, ThrottleStore: pace.Throttle, OAuth: installer{},
 	}
 	replace(&deps)
 	s, l := newServer(t, deps, change...)

@@ -146,14 +146,7 @@ func (h *throttle) putConfig(ctx context.Context, c echo.Context) (any, error) {
 		return nil, err
 	}
 	saved, err := h.throttle.PutConfig(ctx, config)
-	return configReply(saved), err
-}
-
-func configReply(c store.ThrottleConfig) api.ThrottleConfig {
-	return api.ThrottleConfig{
-		PortalID: c.PortalID, ActionID: c.ActionID, MaxThroughput: c.MaxThroughput,
-		TimePeriod: c.TimePeriod, TimeUnit: string(c.TimeUnit), UpdatedAt: api.FormatTime(c.UpdatedAt),
-	}
+	return api.NewThrottleConfig(saved), err
 }
 
 func configPath(c echo.Context) (portal, action int64, err error) {
@@ -169,7 +162,7 @@ func (h *throttle) listConfigs(ctx context.Context, c echo.Context) (any, error)
 		return nil, err
 	}
 	list, err := h.store.Configs(ctx, portal)
-	return api.ThrottleConfigs{Configs: each(list, configReply)}, err
+	return api.ThrottleConfigs{Configs: each(list, api.NewThrottleConfig)}, err
 }
 
 func (h *throttle) showConfig(ctx context.Context, c echo.Context) (any, error) {
@@ -178,7 +171,7 @@ func (h *throttle) showConfig(ctx context.Context, c echo.Context) (any, error) 
 		return nil, err
 	}
 	config, err := h.store.Config(ctx, portal, action)
-	return configReply(config), err
+	return api.NewThrottleConfig(config), err
 }
 
 // deleteConfig handles DELETE /api/config/:portal_id/:action_id: new actions are

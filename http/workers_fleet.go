@@ -2,7 +2,6 @@ package http
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -24,7 +23,7 @@ func (h *workers) list(ctx context.Context, c echo.Context) (any, error) {
 	}
 	f.Limit = min(limit, h.cfg.MaxList)
 	list, err := h.store.List(ctx, f)
-	return api.WorkerList{Workers: each(list, workerItem), Total: len(list)}, err
+	return api.WorkerList{Workers: each(list, api.NewWorker), Total: len(list)}, err
 }
 
 func (h *workers) show(ctx context.Context, id string) (any, error) {
@@ -35,52 +34,12 @@ func (h *workers) show(ctx context.Context, id string) (any, error) {
 	case len(list) == 0:
 		return nil, workerNotFound()
 	}
-	return workerItem(list[0]), nil
-}
-
-func workerItem(w store.WorkerDetail) api.Worker {
-	item := api.Worker{
-		ID: w.ID, Name: w.Name, Status: string(w.Status), Draining: w.Draining, Platforms: []string{},
-		Capabilities: w.Capabilities, MaxConcurrentBuilds: w.Slots, Builds: w.Builds,
-		Completed: w.Completed, Failed: w.Failed,
-		RegisteredAt: api.FormatTime(w.RegisteredAt), LastSeenAt: api.FormatTime(w.LastSeenAt),
-	}
-	for _, p := range w.Platforms {
-		item.Platforms = append(item.Platforms, string(p))
-	}
-	if t := w.Telemetry; t != nil {
-		item.Telemetry = &api.WorkerTelemetry{
-			BuildID: t.BuildID, At: api.FormatTime(t.At), Type: t.Type, Stage: t.Stage, UptimeSeconds: t.UptimeSeconds,
-			Metrics: api.Metrics{CPUPercent: t.CPUPercent, MemoryMB: t.MemoryMB, DiskPercent: t.DiskPercent, Processes: t.Processes},
-		}
-	}
-	if w.Diagnostic != "" {
-		item.Diagnostics = &api.WorkerDiagnostic{Status: string(w.Diagnostic), RunAt: api.Millis(w.DiagnosedAt.UnixMilli())}
-	}
-	return item
+	return api.NewWorker(list[0]), nil
 }
 
 func (h *workers) stats(ctx context.Context, id string) (any, error) {
 	w, err := h.store.Find(ctx, id)
-	return api.WorkerStats{
-		TotalBuilds: w.Completed + w.Failed, SuccessfulBuilds: w.Completed, FailedBuilds: w.Failed,
-		WorkerName: w.Name, Status: string(w.Status), Uptime: uptime(time.Since(w.RegisteredAt)),
-	}, err
-}
-
-// uptime is d as published menus read it: the two largest units, whose letters
-// they look for.
-func uptime(d time.Duration) string {
-	seconds := int64(max(d, 0) / time.Second)
-	switch {
-	case seconds >= 86400:
-		return fmt.Sprintf("%dd %dh", seconds/86400, seconds%86400/3600)
-	case seconds >= 3600:
-		return fmt.Sprintf("%dh %dm", seconds/3600, seconds%3600/60)
-	case seconds >= 60:
-		return fmt.Sprintf("%dm %ds", seconds/60, seconds%60)
-	}
-	return fmt.Sprintf("%ds", seconds)
+	return api.NewWorkerStats(w, time.Now()), err
 }
 
 func (h *workers) drain(ctx context.Context, id string) (any, error) {

@@ -163,6 +163,33 @@ func (p DeploymentProgress) Left() int {
 	return left
 }
 
+// Rate is how many repositories come to their end per minute; 0 if it can't be
+// told.
+func (p DeploymentProgress) Rate() float64 {
+	if p.Recent == 0 || p.Window < time.Second {
+		return 0
+	}
+	return float64(p.Recent) / p.Window.Minutes()
+}
+
+// Remaining is how long what is left will take at that rate; 0 if it can't be
+// told.
+func (p DeploymentProgress) Remaining() time.Duration {
+	rate := p.Rate()
+	if rate == 0 {
+		return 0
+	}
+	return time.Duration(float64(p.Left()) / rate * float64(time.Minute))
+}
+
+// DeploymentEstimate is what the plan of a dry run would cost.
+type DeploymentEstimate struct {
+	// Calls is the number of REST calls, Took about how long they and the copying
+	// take.
+	Calls int
+	Took  time.Duration
+}
+
 // DeploymentClaim is a deployment that a controller is to work on, or has.
 type DeploymentClaim struct {
 	ID  string

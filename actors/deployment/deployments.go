@@ -243,7 +243,7 @@ func (d *Deployments) told(err error) error {
 }
 
 // Estimate says what a dry run's plan would cost.
-func (d *Deployments) Estimate(r store.DeploymentRequest, p store.DeploymentProgress) Estimate {
+func (d *Deployments) Estimate(r store.DeploymentRequest, p store.DeploymentProgress) store.DeploymentEstimate {
 	return estimate(p.Steps[store.RepoPlanned], r.Concurrency, d.cfg.Creates, assumedPerRepo)
 }
 

@@ -3,6 +3,7 @@ package deployment
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"takt/actors/deployment/forge"
 	"takt/store"
@@ -69,4 +70,19 @@ func visibility(wish, source string) string {
 		return source
 	}
 	return wish
+}
+
+// estimate says what making so many repositories costs: the longer of what the
+// limits on creating allow, and perRepo at the given concurrency.
+func estimate(make, concurrency int, limits []forge.Limit, perRepo time.Duration) store.DeploymentEstimate {
+	e := store.DeploymentEstimate{Calls: 2 * make} // create and settle
+	if concurrency > 0 {
+		e.Took = perRepo * time.Duration((make+concurrency-1)/concurrency)
+	}
+	for _, l := range limits {
+		if l.N > 0 {
+			e.Took = max(e.Took, l.Per*time.Duration((make-1)/l.N))
+		}
+	}
+	return e
 }

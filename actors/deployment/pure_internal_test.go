@@ -118,11 +118,11 @@ func TestCredentialsAreSealed(t *testing.T) {
 func TestPaceAndEstimate(t *testing.T) {
 	t.Parallel()
 	p := store.DeploymentProgress{Steps: map[store.RepoStep]int{store.RepoDone: 30, store.RepoPlanned: 60}, Recent: 30, Window: time.Minute}
-	require.InDelta(t, 30, Rate(p), 0.01)
-	require.Equal(t, 2*time.Minute, Remaining(p))
-	require.Zero(t, Remaining(store.DeploymentProgress{}))
+	require.InDelta(t, 30, p.Rate(), 0.01)
+	require.Equal(t, 2*time.Minute, p.Remaining())
+	require.Zero(t, store.DeploymentProgress{}.Remaining())
 	limits := []forge.Limit{{N: 80, Per: time.Minute}, {N: 500, Per: time.Hour}}
-	require.Equal(t, Estimate{Calls: 2, Took: time.Second}, estimate(1, 8, limits, time.Second))
+	require.Equal(t, store.DeploymentEstimate{Calls: 2, Took: time.Second}, estimate(1, 8, limits, time.Second))
 	require.Equal(t, 2*time.Hour, estimate(1200, 8, limits, time.Second).Took)
 	require.Zero(t, estimate(0, 8, limits, time.Second).Took)
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/base64"
 	"fmt"
 	"os"
@@ -11,10 +10,6 @@ import (
 	"takt/actors"
 	"takt/actors/deployment"
 	"takt/actors/deployment/forge"
-	"takt/actors/pubsub"
-	"takt/http"
-	"takt/store"
-	"takt/store/postgres"
 )
 
 // DeployConfig is what deployments run with.
@@ -97,43 +92,4 @@ func (c *controller) openForge(settings *actors.Config) error {
 		Owner: owner, Key: key, Token: deploy.GitHubToken, Creates: creates, Concurrency: deploy.Concurrency,
 	}
 	return c.forge.Clean()
-}
-
-// deployments makes the subsystem serve the HTTP server: the store is read, and
-// the subsystem steers.
-type deployments struct {
-	http.DeploymentReader
-	http.DeploymentOperator
-	subsystem *deployment.Deployments
-	bus       pubsub.Bus
-}
-
-var (
-	_ http.Deployments = deployments{}
-	_ deployment.Store = (*postgres.Deployments)(nil)
-)
-
-// Watch implements http.Deployments.
-func (d deployments) Watch(_ context.Context, id string) (<-chan struct{}, func(), error) {
-	changed := make(chan struct{}, 1)
-	end := d.bus.Subscribe(func(e pubsub.Event) {
-		if u, ok := e.Data.(deployment.Updated); ok && u.ID == id {
-			select {
-			case changed <- struct{}{}:
-			default: // it is to look already
-			}
-		}
-	}, pubsub.DeploymentUpdated)
-	return changed, end, nil
-}
-
-// Pace implements http.Deployments.
-func (d deployments) Pace(p store.DeploymentProgress) (float64, time.Duration) {
-	return deployment.Rate(p), deployment.Remaining(p)
-}
-
-// Estimate implements http.Deployments.
-func (d deployments) Estimate(r store.DeploymentRequest, p store.DeploymentProgress) (int, time.Duration) {
-	e := d.subsystem.Estimate(r, p)
-	return e.Calls, e.Took
 }

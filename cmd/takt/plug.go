@@ -3,6 +3,7 @@ package main
 import (
 	"time"
 
+	"takt/actors/deployment"
 	"takt/actors/otp"
 	"takt/actors/pubsub"
 	"takt/actors/queue"
@@ -43,6 +44,9 @@ func hear(server *http.Server) func(pubsub.Event) {
 			out.BuildID = data.BuildID
 		case store.BuildUpdate:
 			out.BuildID = data.BuildID
+		case deployment.Updated:
+			server.DeploymentChanged(data.ID)
+			return
 		case queue.Updated, store.WorkerUpdate, telemetry.SupervisorEvent:
 		default:
 			return

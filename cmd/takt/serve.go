@@ -200,8 +200,8 @@ func (c *controller) plant(ctx context.Context) error {
 		Tree:     c.describe,
 		Operator: c.tree, Heartbeat: c.tree.Monitor, Load: c.tree.Heijunka, Audit: postgres.NewAudit(db), Background: background,
 		TLS:         c.tls,
-		Deployments: deployments{deployed, c.tree.Deployments, c.tree.Deployments, c.tree.Bus},
-		Throttle:    c.tree.Throttle, ThrottleStore: throttled, OAuth: c.tree.Throttle.Tokens,
+		Deployments: c.tree.Deployments, DeploymentStore: deployed,
+		Throttle: c.tree.Throttle, ThrottleStore: throttled, OAuth: c.tree.Throttle.Tokens,
 		Metrics: c.tree.Telemetry.Gatherer(),
 		Logger:  c.log,
 	}, c.httpConfig())

@@ -1,6 +1,10 @@
 package api
 
-import "encoding/json"
+import (
+	"encoding/json"
+
+	"takt/store"
+)
 
 // Order is the body of POST /admin/tree/…/restart, terminate and start.
 type Order struct {
@@ -31,6 +35,12 @@ type HeartbeatSettings struct {
 	Reason string `json:"reason,omitempty"`
 }
 
+// NewHeartbeatSettings shows time-outs.
+func NewHeartbeatSettings(t store.Timeouts) HeartbeatSettings {
+	check, build, worker := t.CheckInterval.Seconds(), t.BuildTimeout.Seconds(), t.WorkerTimeout.Seconds()
+	return HeartbeatSettings{CheckInterval: &check, BuildTimeout: &build, WorkerTimeout: &worker}
+}
+
 // AuditEntry is one thing that an operator did.
 type AuditEntry struct {
 	ID     int64           `json:"id"`
@@ -42,6 +52,14 @@ type AuditEntry struct {
 	Detail json.RawMessage `json:"detail"`
 	// Outcome is "done" or why not; null while it is not known.
 	Outcome *string `json:"outcome"`
+}
+
+// NewAuditEntry shows an entry.
+func NewAuditEntry(e store.AuditEntry) AuditEntry {
+	return AuditEntry{
+		ID: e.ID, At: FormatTime(e.At), Actor: e.Actor, Action: e.Action, Target: e.Target, Reason: e.Reason, Detail: e.Detail,
+		Outcome: optional(e.Outcome),
+	}
 }
 
 // Audit is the reply of GET /admin/audit, newest first.

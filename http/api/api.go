@@ -33,6 +33,16 @@ type Millis = store.Millis
 // NewMillis returns t as Millis, nil for the zero time.
 func NewMillis(t time.Time) *Millis { return store.NewMillis(t) }
 
+func millis(t time.Time) Millis { return Millis(t.UnixMilli()) }
+
+// optional is nil for "".
+func optional(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
 // Problem is the body of every error reply (RFC 9457, application/problem+json).
 type Problem struct {
 	Type   string `json:"type"`
@@ -61,6 +71,13 @@ type Submitted struct {
 	AccessToken string `json:"access_token"`
 }
 
+// NewSubmitted shows a build that was just made.
+func NewSubmitted(b store.Build, token string) Submitted {
+	return Submitted{
+		ID: b.ID, Status: b.State.Wire(), Platform: string(b.Platform), SubmittedAt: millis(b.SubmittedAt), AccessToken: token,
+	}
+}
+
 // BuildItem is one element of GET /api/builds, a bare array, newest first.
 type BuildItem struct {
 	ID        string `json:"id"`
@@ -78,6 +95,20 @@ type BuildItem struct {
 	HasResult    bool    `json:"has_result"`
 	// Labels are what its submitter wrote on it.
 	Labels map[string]string `json:"labels,omitempty"`
+}
+
+// NewBuildItem shows a build in a list.
+func NewBuildItem(b store.Build) BuildItem {
+	item := BuildItem{
+		ID: b.ID, Status: b.State.Wire(), State: string(b.State), Platform: string(b.Platform),
+		CreatedAt: FormatTime(b.SubmittedAt), SubmittedAt: FormatTime(b.SubmittedAt), UpdatedAt: FormatTime(b.UpdatedAt),
+		WorkerID: optional(b.WorkerID), WorkerName: optional(b.WorkerName), ErrorMessage: optional(b.ErrorMessage),
+		HasResult: b.Result != nil, Labels: b.Labels,
+	}
+	if !b.CompletedAt.IsZero() {
+		item.CompletedAt = FormatTime(b.CompletedAt)
+	}
+	return item
 }
 
 // BuildList answers GET /api/builds?format=object.
@@ -103,6 +134,16 @@ type BuildStatus struct {
 	Labels   map[string]string `json:"labels,omitempty"`
 }
 
+// NewBuildStatus shows where a build stands.
+func NewBuildStatus(b store.Build) BuildStatus {
+	return BuildStatus{
+		ID: b.ID, Status: b.State.Wire(), State: string(b.State), Platform: string(b.Platform),
+		WorkerID: optional(b.WorkerID), Attempt: b.Attempt, ErrorMessage: optional(b.ErrorMessage),
+		SubmittedAt: NewMillis(b.SubmittedAt), StartedAt: NewMillis(b.StartedAt), CompletedAt: NewMillis(b.CompletedAt),
+		Priority: b.Priority, Labels: b.Labels,
+	}
+}
+
 // LogEntry is one line of a build's log.
 type LogEntry struct {
 	Timestamp Millis `json:"timestamp"`
@@ -110,6 +151,11 @@ type LogEntry struct {
 	Message   string `json:"message"`
 	// Seq may be given as ?after= to read on.
 	Seq int64 `json:"seq"`
+}
+
+// NewLogEntry shows a line.
+func NewLogEntry(l store.LogLine) LogEntry {
+	return LogEntry{Timestamp: millis(l.At), Level: string(l.Level), Message: l.Message, Seq: l.Seq}
 }
 
 // Logs answers GET /api/builds/:id/logs, oldest first.
@@ -155,6 +201,11 @@ type HeartbeatReply struct {
 	Status    string `json:"status"`
 	Timestamp Millis `json:"timestamp"`
 	Cancelled bool   `json:"cancelled"`
+}
+
+// NewHeartbeatReply is the reply as of now.
+func NewHeartbeatReply(cancelled bool) HeartbeatReply {
+	return HeartbeatReply{Status: "ok", Timestamp: millis(time.Now()), Cancelled: cancelled}
 }
 
 // Cancelled answers POST /api/builds/:id/cancel.

@@ -1,6 +1,11 @@
 package api
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"math"
+
+	"takt/store"
+)
 
 // ActiveBuild is one element of ActiveBuilds.
 type ActiveBuild struct {
@@ -10,6 +15,13 @@ type ActiveBuild struct {
 	WorkerID string `json:"worker_id"`
 	// StartedAt is a whole number: published menus refuse anything else.
 	StartedAt Millis `json:"started_at"`
+}
+
+// NewActiveBuild shows a build that a worker holds.
+func NewActiveBuild(b store.Build) ActiveBuild {
+	return ActiveBuild{
+		ID: b.ID, Status: b.State.Wire(), Platform: string(b.Platform), WorkerID: b.WorkerID, StartedAt: millis(b.StartedAt),
+	}
 }
 
 // ActiveBuilds answers GET /api/builds/active, newest first.
@@ -27,6 +39,16 @@ type Statistics struct {
 	Completed int64 `json:"completed"`
 	Failed    int64 `json:"failed"`
 	Cancelled int64 `json:"cancelled"`
+}
+
+// NewStatistics counts all builds.
+func NewStatistics(t store.Totals) Statistics {
+	r := Statistics{
+		Pending: int64(t.Pending), Assigned: int64(t.Assigned), Building: int64(t.Building),
+		Completed: t.Completed, Failed: t.Failed, Cancelled: t.Cancelled,
+	}
+	r.Total = r.Pending + r.Assigned + r.Building + r.Completed + r.Failed + r.Cancelled
+	return r
 }
 
 // Retried answers POST /api/builds/:id/retry: a new build with the files of the
@@ -86,4 +108,13 @@ type Stats struct {
 	// TotalCPUCycles is the mean processor load as a part of one core, times the
 	// seconds of all builds.
 	TotalCPUCycles int64 `json:"totalCpuCycles"`
+}
+
+// NewStats are the figures that anybody may know.
+func NewStats(t store.Totals) Stats {
+	return Stats{
+		NodesOnline: t.WorkersOnline, BuildsQueued: t.Pending, ActiveBuilds: t.Assigned + t.Building,
+		BuildsToday: t.CompletedToday, TotalBuilds: t.Completed + t.Failed, TotalBuildTimeMS: t.BuildTime.Milliseconds(),
+		TotalCPUCycles: int64(math.Round(t.CPUPercent / 100 * t.BuildTime.Seconds())),
+	}
 }

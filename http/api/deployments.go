@@ -1,5 +1,7 @@
 package api
 
+import "takt/store"
+
 // DeploymentRequest is the body of POST /api/deployments.
 type DeploymentRequest struct {
 	SourceOrg string `json:"source_org"`
@@ -23,6 +25,15 @@ type DeploymentRequest struct {
 	// Token is the forge credential; without it takt's own is used. It is never
 	// shown again.
 	Token string `json:"token,omitempty"`
+}
+
+// Stored is the request without its credential.
+func (r DeploymentRequest) Stored() store.DeploymentRequest {
+	return store.DeploymentRequest{
+		SourceOrg: r.SourceOrg, TargetOrg: r.TargetOrg, Include: r.Include, Exclude: r.Exclude, OnlyVisibility: r.OnlyVisibility,
+		Archived: r.Archived, Forks: r.Forks, NameTemplate: r.NameTemplate, Visibility: r.Visibility,
+		Concurrency: r.Concurrency, DryRun: r.DryRun,
+	}
 }
 
 // DeploymentCounts are a deployment's repositories by step.
@@ -56,9 +67,9 @@ type Deployment struct {
 	ID string `json:"id"`
 	// State is planning, running, paused, done, cancelled or failed.
 	State string `json:"state"`
-	// Request is what was asked for, without the credential.
-	Request DeploymentRequest `json:"request"`
-	Counts  DeploymentCounts  `json:"counts"`
+	// Request is what was asked for.
+	Request store.DeploymentRequest `json:"request"`
+	Counts  DeploymentCounts        `json:"counts"`
 	// Filtered is how many repositories the filters left out.
 	Filtered int `json:"filtered"`
 	// Refs is the number of branches and tags in finished copies.
@@ -76,6 +87,29 @@ type Deployment struct {
 	Plan *DeploymentPlan `json:"plan,omitempty"`
 	// Repos is present in GET /api/deployments/:id, unless ?repos=0.
 	Repos []DeploymentRepo `json:"repos,omitempty"`
+}
+
+// NewDeployment shows a deployment and how far it is.
+func NewDeployment(d store.Deployment, p store.DeploymentProgress) Deployment {
+	out := Deployment{
+		ID: d.ID, State: string(d.State), Request: d.Request, Filtered: d.Filtered, Refs: p.Refs, Error: optional(d.Error),
+		Counts: DeploymentCounts{
+			Total: p.Total(), Planned: p.Steps[store.RepoPlanned], Creating: p.Steps[store.RepoCreating], Pushing: p.Steps[store.RepoPushing],
+			Verifying: p.Steps[store.RepoVerifying], Done: p.Steps[store.RepoDone], Failed: p.Steps[store.RepoFailed], Skipped: p.Steps[store.RepoSkipped],
+		},
+		PlannedAt: NewMillis(d.PlannedAt), FinishedAt: NewMillis(d.FinishedAt),
+	}
+	if !d.CreatedAt.IsZero() {
+		out.CreatedAt = millis(d.CreatedAt)
+	}
+	if rate := p.Rate(); rate > 0 {
+		out.RatePerMinute = &rate
+		if d.State == store.DeploymentRunning {
+			eta := p.Remaining().Seconds()
+			out.ETASeconds = &eta
+		}
+	}
+	return out
 }
 
 // Ended reports whether nothing happens any more by itself.
@@ -96,6 +130,23 @@ type DeploymentRepo struct {
 	DurationMS *int64  `json:"duration_ms"`
 	Error      *string `json:"error"`
 	Warning    *string `json:"warning"`
+}
+
+// NewDeploymentRepo shows a repository.
+func NewDeploymentRepo(r store.DeploymentRepo) DeploymentRepo {
+	out := DeploymentRepo{
+		Name: r.Name, Target: r.Target, Step: string(r.Step), Attempts: r.Attempts, Refs: r.Refs,
+		Error: optional(r.Error), Warning: optional(r.Warning),
+	}
+	if !r.StartedAt.IsZero() {
+		end := r.FinishedAt
+		if end.IsZero() {
+			end = r.UpdatedAt // by the same clock
+		}
+		ms := end.Sub(r.StartedAt).Milliseconds()
+		out.DurationMS = &ms
+	}
+	return out
 }
 
 // Deployments is the reply of GET /api/deployments, newest first.

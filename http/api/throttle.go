@@ -1,5 +1,11 @@
 package api
 
+import (
+	"time"
+
+	"takt/store"
+)
+
 // ThrottleConfig is how many completions an action definition of a portal may have
 // in any period: the reply of POST /api/config and GET /api/config/…. The period is
 // time_period time_units.
@@ -10,6 +16,14 @@ type ThrottleConfig struct {
 	TimePeriod    int    `json:"time_period"`
 	TimeUnit      string `json:"time_unit"` // second, minute, hour or day
 	UpdatedAt     string `json:"updated_at,omitempty"`
+}
+
+// NewThrottleConfig shows a rate.
+func NewThrottleConfig(c store.ThrottleConfig) ThrottleConfig {
+	return ThrottleConfig{
+		PortalID: c.PortalID, ActionID: c.ActionID, MaxThroughput: c.MaxThroughput,
+		TimePeriod: c.TimePeriod, TimeUnit: string(c.TimeUnit), UpdatedAt: FormatTime(c.UpdatedAt),
+	}
 }
 
 // ThrottleConfigs is the reply of GET /api/config/:portal_id.
@@ -45,6 +59,22 @@ type ThrottleQueue struct {
 	LastError     *string `json:"last_error"`
 	Paused        bool    `json:"paused"`
 	RunnerAt      *string `json:"runner_at"`
+}
+
+// NewThrottleQueue shows a queue.
+func NewThrottleQueue(q store.QueueStatus) ThrottleQueue {
+	when := func(t time.Time) *string {
+		if t.IsZero() {
+			return nil
+		}
+		return optional(FormatTime(t))
+	}
+	return ThrottleQueue{
+		ID: q.ID, PortalID: q.PortalID, WorkflowID: q.WorkflowID, ActionID: q.ActionID,
+		Depth: q.Depth, Held: q.Held, InFlight: q.InFlight, Oldest: when(q.Oldest), RateUsed: q.RateUsed,
+		MaxThroughput: q.Config.MaxThroughput, TimePeriod: q.Config.TimePeriod, TimeUnit: string(q.Config.TimeUnit),
+		NextDue: when(q.NextDue), LastError: optional(q.LastError), Paused: q.Paused, RunnerAt: when(q.RunnerAt),
+	}
 }
 
 // ThrottleQueues is the reply of GET /admin/throttle/queues, those with the oldest

@@ -1,6 +1,12 @@
 package api
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"takt/store"
+)
 
 // FailBuild is the body of POST /api/workers/fail.
 type FailBuild struct {
@@ -30,6 +36,29 @@ type WorkerStats struct {
 	Uptime string `json:"uptime"`
 }
 
+// NewWorkerStats sums up a worker as of now.
+func NewWorkerStats(w store.Worker, now time.Time) WorkerStats {
+	return WorkerStats{
+		TotalBuilds: w.Completed + w.Failed, SuccessfulBuilds: w.Completed, FailedBuilds: w.Failed,
+		WorkerName: w.Name, Status: string(w.Status), Uptime: uptime(now.Sub(w.RegisteredAt)),
+	}
+}
+
+// uptime is d as published menus read it: the two largest units, whose letters
+// they look for.
+func uptime(d time.Duration) string {
+	seconds := int64(max(d, 0) / time.Second)
+	switch {
+	case seconds >= 86400:
+		return fmt.Sprintf("%dd %dh", seconds/86400, seconds%86400/3600)
+	case seconds >= 3600:
+		return fmt.Sprintf("%dh %dm", seconds/3600, seconds%3600/60)
+	case seconds >= 60:
+		return fmt.Sprintf("%dm %ds", seconds/60, seconds%60)
+	}
+	return fmt.Sprintf("%ds", seconds)
+}
+
 // Worker is a machine that builds.
 type Worker struct {
 	ID     string `json:"id"`
@@ -49,6 +78,28 @@ type Worker struct {
 	LastSeenAt          string            `json:"last_seen_at"`  // ISO 8601
 	Telemetry           *WorkerTelemetry  `json:"telemetry"`     // the last
 	Diagnostics         *WorkerDiagnostic `json:"diagnostics"`   // the last
+}
+
+// NewWorker shows a worker.
+func NewWorker(w store.WorkerDetail) Worker {
+	item := Worker{
+		ID: w.ID, Name: w.Name, Status: string(w.Status), Draining: w.Draining, Platforms: []string{},
+		Capabilities: w.Capabilities, MaxConcurrentBuilds: w.Slots, Builds: w.Builds, Completed: w.Completed, Failed: w.Failed,
+		RegisteredAt: FormatTime(w.RegisteredAt), LastSeenAt: FormatTime(w.LastSeenAt),
+	}
+	for _, p := range w.Platforms {
+		item.Platforms = append(item.Platforms, string(p))
+	}
+	if t := w.Telemetry; t != nil {
+		item.Telemetry = &WorkerTelemetry{
+			BuildID: t.BuildID, At: FormatTime(t.At), Type: t.Type, Stage: t.Stage, UptimeSeconds: t.UptimeSeconds,
+			Metrics: Metrics{CPUPercent: t.CPUPercent, MemoryMB: t.MemoryMB, DiskPercent: t.DiskPercent, Processes: t.Processes},
+		}
+	}
+	if w.Diagnostic != "" {
+		item.Diagnostics = &WorkerDiagnostic{Status: string(w.Diagnostic), RunAt: millis(w.DiagnosedAt)}
+	}
+	return item
 }
 
 // WorkerTelemetry is what a worker said last of its machine.
@@ -109,6 +160,14 @@ type DiagnosticReport struct {
 	AutoFixed  bool   `json:"auto_fixed"`
 	// Checks is an array of DiagnosticCheck, as it was sent.
 	Checks json.RawMessage `json:"checks"`
+}
+
+// NewDiagnosticReport shows a report.
+func NewDiagnosticReport(r store.DiagnosticReport) DiagnosticReport {
+	return DiagnosticReport{
+		ID: r.ID, WorkerID: r.WorkerID, Status: string(r.Status), RunAt: millis(r.RunAt),
+		DurationMS: r.Duration.Milliseconds(), AutoFixed: r.AutoFixed, Checks: r.Checks,
+	}
 }
 
 // DiagnosticReports answers GET /api/diagnostics/:worker_id, newest first.
