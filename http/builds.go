@@ -13,10 +13,10 @@ import (
 // them.
 type builds struct {
 	*shared
-	store    Builds
-	files    Files
-	announce Announcer
-	keys     *keys
+	store   Builds
+	files   Files
+	publish publish
+	keys    *keys
 }
 
 // find finds the build of the path and checks who asks: the API key opens all
@@ -137,6 +137,6 @@ func (h *builds) cancel(ctx context.Context, id string) (any, error) {
 	if err := h.store.Cancel(ctx, id); err != nil {
 		return nil, err
 	}
-	h.announce.BuildUpdated(store.BuildUpdate{BuildID: id, State: store.Cancelled})
+	h.publish(store.TopicBuildUpdated, store.BuildUpdate{BuildID: id, State: store.Cancelled})
 	return api.Cancelled{Status: string(store.Cancelled), Success: true}, nil
 }

@@ -26,7 +26,7 @@ type holders struct {
 	store    Builds
 	followed *followers
 	queue    Queue
-	announce Announcer
+	publish  publish
 	forms    *forms
 }
 
@@ -69,7 +69,7 @@ func (h *holders) signed(sign store.Sign, reply store.SignReply, err error) erro
 		h.followed.wake(sign.BuildID)
 	}
 	if reply.Began {
-		h.announce.BuildUpdated(store.BuildUpdate{BuildID: sign.BuildID, State: store.Building, WorkerID: sign.WorkerID})
+		h.publish(store.TopicBuildUpdated, store.BuildUpdate{BuildID: sign.BuildID, State: store.Building, WorkerID: sign.WorkerID})
 	}
 	return nil
 }

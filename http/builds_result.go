@@ -202,7 +202,7 @@ func (h *holders) finish(ctx context.Context, b store.Build, r store.Result, pla
 		if r.Success {
 			u.State = store.Completed
 		}
-		h.announce.BuildUpdated(u)
+		h.publish(store.TopicBuildUpdated, u)
 	}
 	return nil
 }

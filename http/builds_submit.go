@@ -176,7 +176,7 @@ func (h *submissions) record(ctx context.Context, in *submission, status int, to
 		return b, fmt.Errorf("submitting build %s: %w", in.id, err)
 	}
 	h.queue.Enqueued(b.Platform, b.Labels.Cache())
-	h.builds.announce.BuildUpdated(store.BuildUpdate{BuildID: b.ID, State: store.Pending, Platform: b.Platform})
+	h.builds.publish(store.TopicBuildUpdated, store.BuildUpdate{BuildID: b.ID, State: store.Pending, Platform: b.Platform})
 	return b, nil
 }
 

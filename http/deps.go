@@ -81,12 +81,9 @@ type Queue interface {
 	Full(ctx context.Context) bool
 }
 
-// Announcer tells whoever listens what has changed, once that is committed. It
-// never blocks.
-type Announcer interface {
-	BuildUpdated(u store.BuildUpdate)
-	WorkerUpdated(u store.WorkerUpdate)
-}
+// publish tells whoever listens what has changed, once that is committed. It never
+// blocks.
+type publish func(topic string, data any)
 
 // Requests runs requests, each as a process of its own, as many as there is room
 // for.
@@ -214,7 +211,7 @@ type Deps struct {
 	Queue   Queue
 	// Tokens are those of workers.
 	Tokens   *store.WorkerTokens
-	Announce Announcer
+	Publish  publish
 	Requests Requests
 	Files    Files
 	// Ready reports whether work can be done: database reachable, migrated.

@@ -22,10 +22,10 @@ const (
 
 // diagnostics keeps and shows what workers found out about themselves.
 type diagnostics struct {
-	store    Workers
-	files    Files
-	queue    Queue
-	announce Announcer
+	store   Workers
+	files   Files
+	queue   Queue
+	publish publish
 }
 
 // report handles POST /api/diagnostics/report. A report is a row and a file.
@@ -50,7 +50,7 @@ func (h *diagnostics) report(ctx context.Context, c echo.Context) (any, error) {
 	if r.Status != store.Critical {
 		h.queue.Freed(r.WorkerID) // it may get builds again
 	}
-	h.announce.WorkerUpdated(store.WorkerUpdate{WorkerID: w.ID, Status: w.Status, Draining: w.Draining})
+	h.publish(store.TopicWorkerUpdated, store.WorkerUpdate{WorkerID: w.ID, Status: w.Status, Draining: w.Draining})
 	return api.PostedDiagnostic{ID: r.ID, Status: "stored"}, nil
 }
 

@@ -10,6 +10,8 @@ import (
 	"sync"
 
 	"github.com/labstack/echo/v4"
+
+	"takt/store"
 )
 
 const (
@@ -27,7 +29,7 @@ type events struct {
 
 // Topics are what GET /api/events tells of.
 func Topics() []string {
-	return []string{"queue:updated", "job:available", "build:assigned", "build:updated", "worker:updated", "supervisor:event"}
+	return []string{"queue:updated", "job:available", "build:assigned", store.TopicBuildUpdated, store.TopicWorkerUpdated, "supervisor:event"}
 }
 
 // Publish tells streams of an event. It never blocks and may be called at any

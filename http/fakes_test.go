@@ -112,16 +112,17 @@ type announced struct {
 	workers []store.WorkerUpdate
 }
 
-func (a *announced) BuildUpdated(u store.BuildUpdate) {
+func (a *announced) publish(topic string, data any) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.builds = append(a.builds, u)
-}
-
-func (a *announced) WorkerUpdated(u store.WorkerUpdate) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.workers = append(a.workers, u)
+	switch u := data.(type) {
+	case store.BuildUpdate:
+		a.builds = append(a.builds, u)
+	case store.WorkerUpdate:
+		a.workers = append(a.workers, u)
+	default:
+		panic("nobody may publish " + topic)
+	}
 }
 
 // take returns what was announced since the last call.

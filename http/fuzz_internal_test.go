@@ -21,7 +21,6 @@ import (
 
 // agreeing accepts every build and every result.
 type agreeing struct {
-	Announcer
 	Builds
 	Queue
 }
@@ -30,7 +29,6 @@ func (agreeing) Do(ctx context.Context, _ store.Work, fn func(context.Context) e
 	return fn(ctx)
 }
 func (agreeing) Full(context.Context) bool       { return false }
-func (agreeing) BuildUpdated(store.BuildUpdate)  {}
 func (agreeing) Enqueued(store.Platform, string) {}
 
 func (agreeing) Submit(_ context.Context, s store.Submission, place func() error) (store.Build, error) {
@@ -50,7 +48,7 @@ func FuzzSubmitForm(f *testing.F) {
 	files, err := storage.NewFiles(storage.ModeLocal, local, nil)
 	require.NoError(f, err)
 	defer files.Close() //nolint:errcheck // the test is over
-	s, err := New(Deps{Builds: agreeing{}, Queue: agreeing{}, Announce: agreeing{}, Requests: agreeing{}, Files: files, Logger: zerolog.Nop()},
+	s, err := New(Deps{Builds: agreeing{}, Queue: agreeing{}, Publish: func(string, any) {}, Requests: agreeing{}, Files: files, Logger: zerolog.Nop()},
 		Config{APIKey: testKey, MaxSource: 100, MaxCerts: 50, MaxField: 20, MaxParts: 5})
 	require.NoError(f, err)
 	f.Fuzz(func(t *testing.T, form []byte) {

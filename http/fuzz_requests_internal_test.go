@@ -61,9 +61,8 @@ func (host) Register(context.Context, store.Registration) (store.Registered, err
 	return store.Registered{}, nil
 }
 
-func (believer) Freed(string)                     {}
-func (believer) Requeued([]store.BuildRef)        {}
-func (believer) WorkerUpdated(store.WorkerUpdate) {}
+func (believer) Freed(string)              {}
+func (believer) Requeued([]store.BuildRef) {}
 
 func (believer) Finish(_ context.Context, r store.Result, place func() error) (bool, error) {
 	if !store.ValidID(r.WorkerID) {
@@ -98,7 +97,7 @@ func gullible(f *testing.F) (s *Server, sign *store.Sign, dir, content string) {
 	}}
 	s, err = New(Deps{
 		Tokens: knownTokens(f),
-		Builds: b, Queue: b, Workers: host{}, Announce: b, Requests: b, Files: files,
+		Builds: b, Queue: b, Workers: host{}, Publish: func(string, any) {}, Requests: b, Files: files,
 		Metrics: prometheus.NewRegistry(), Logger: zerolog.Nop(),
 	}, Config{APIKey: testKey, AdminKey: testKey + "-admin", MaxResult: 100, MaxField: 20, MaxParts: 6, MaxJSON: 4096, PollRate: -1, RegisterRate: -1})
 	require.NoError(f, err)

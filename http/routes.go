@@ -55,13 +55,13 @@ type route struct {
 // routes is everything that this server answers.
 func (s *Server) routes(d Deps) []route {
 	sh, forms := s.shared, newForms(s.cfg, d.Files)
-	builds := &builds{sh, d.Builds, d.Files, d.Announce, s.keys}
+	builds := &builds{sh, d.Builds, d.Files, d.Publish, s.keys}
 	submissions := &submissions{sh, builds, d.Builds, d.Queue, forms}
-	holders := &holders{sh, d.Builds, s.logs, d.Queue, d.Announce, forms}
+	holders := &holders{sh, d.Builds, s.logs, d.Queue, d.Publish, forms}
 	tails := &tails{sh, builds, s.logs, make(chan struct{}, tailReads)}
 	polls := newPolls(sh, d.Queue, d.Tokens)
 	workers := newWorkers(sh, d)
-	diagnostics := &diagnostics{d.Workers, d.Files, d.Queue, d.Announce}
+	diagnostics := &diagnostics{d.Workers, d.Files, d.Queue, d.Publish}
 	deployments := &deployments{sh, d.Deployments, d.DeploymentStore, s.changed}
 	throttle := &throttle{sh, d.Throttle, d.ThrottleStore, d.OAuth}
 	events := &events{sh, s.ring}

@@ -29,8 +29,8 @@ func newServer(t *testing.T, deps takthttp.Deps, change ...func(*takthttp.Config
 	if deps.Requests == nil {
 		deps.Requests = inline{}
 	}
-	if deps.Announce == nil {
-		deps.Announce = &announced{}
+	if deps.Publish == nil {
+		deps.Publish = (&announced{}).publish
 	}
 	if deps.Tokens == nil {
 		deps.Tokens = tokensOf(t)

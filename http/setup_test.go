@@ -65,7 +65,7 @@ func setupWith(t *testing.T, replace func(*takthttp.Deps), change ...func(*takth
 	pace, deploying := newPacer(t, d.DB), newDeploying(d.DB)
 	deps := takthttp.Deps{
 		Builds:  postgres.NewBuilds(d.DB, postgres.BuildsConfig{QueueLimit: 20}),
-		Workers: postgres.NewWorkers(d.DB), Queue: b.queue, Tokens: b.queue.tokens, Announce: b.announced, Files: files,
+		Workers: postgres.NewWorkers(d.DB), Queue: b.queue, Tokens: b.queue.tokens, Publish: b.announced.publish, Files: files,
 		Deployments: deploying, DeploymentStore: deploying, Throttle: pace, ThrottleStore: pace.Throttle, OAuth: installer{},
 	}
 	replace(&deps)

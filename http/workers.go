@@ -26,15 +26,15 @@ const (
 // workers lets workers in and out, and shows and steers the fleet.
 type workers struct {
 	*shared
-	store    Workers
-	tokens   *store.WorkerTokens
-	queue    Queue
-	announce Announcer
-	quota    *quota // of registrations, per remote address; nil: no limit
+	store   Workers
+	tokens  *store.WorkerTokens
+	queue   Queue
+	publish publish
+	quota   *quota // of registrations, per remote address; nil: no limit
 }
 
 func newWorkers(s *shared, d Deps) *workers {
-	return &workers{s, d.Workers, d.Tokens, d.Queue, d.Announce, newQuota("register", s.cfg.RegisterRate, time.Now())}
+	return &workers{s, d.Workers, d.Tokens, d.Queue, d.Publish, newQuota("register", s.cfg.RegisterRate, time.Now())}
 }
 
 // serveRegister runs a registration, unless its address has sent too many.
@@ -79,7 +79,7 @@ func (h *workers) register(ctx context.Context, c echo.Context) (any, error) {
 	if known.Again {
 		reply.Status, reply.Message = "re-registered", "Worker re-registered"
 	}
-	h.announce.WorkerUpdated(store.WorkerUpdate{WorkerID: reg.ID, Status: known.Status, Draining: known.Draining})
+	h.publish(store.TopicWorkerUpdated, store.WorkerUpdate{WorkerID: reg.ID, Status: known.Status, Draining: known.Draining})
 	return reply, nil
 }
 
@@ -196,9 +196,9 @@ func (h *workers) left(gone store.Departure, deleted bool, err error) (any, erro
 		h.queue.Requeued(gone.Requeued)
 	}
 	for _, b := range gone.Requeued {
-		h.announce.BuildUpdated(store.BuildUpdate{BuildID: b.ID, State: store.Pending, Platform: b.Platform})
+		h.publish(store.TopicBuildUpdated, store.BuildUpdate{BuildID: b.ID, State: store.Pending, Platform: b.Platform})
 	}
-	h.announce.WorkerUpdated(store.WorkerUpdate{WorkerID: gone.WorkerID, Status: store.Offline, Deleted: deleted})
+	h.publish(store.TopicWorkerUpdated, store.WorkerUpdate{WorkerID: gone.WorkerID, Status: store.Offline, Deleted: deleted})
 	reply := api.Unregistered{Success: true, BuildsReassigned: len(gone.Requeued), Message: "Worker unregistered"}
 	if deleted {
 		reply.Message = "Worker deleted"

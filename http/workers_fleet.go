@@ -58,6 +58,6 @@ func (h *workers) setDraining(ctx context.Context, id string, draining bool) (an
 	if !draining {
 		h.queue.Freed(id) // its parked poll may be woken again
 	}
-	h.announce.WorkerUpdated(store.WorkerUpdate{WorkerID: id, Status: status, Draining: draining})
+	h.publish(store.TopicWorkerUpdated, store.WorkerUpdate{WorkerID: id, Status: status, Draining: draining})
 	return h.show(ctx, id)
 }

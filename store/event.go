@@ -1,6 +1,12 @@
 package store
 
-// BuildUpdate is the data of the event build:updated: a build has this state
+// The topics of what follows.
+const (
+	TopicBuildUpdated  = "build:updated"
+	TopicWorkerUpdated = "worker:updated"
+)
+
+// BuildUpdate is the data of TopicBuildUpdated: a build has this state
 // now. Like every event it is a hint; whoever acts on it reads the build.
 type BuildUpdate struct {
 	BuildID  string     `json:"build_id"`
@@ -11,7 +17,7 @@ type BuildUpdate struct {
 	WorkerID string `json:"worker_id,omitempty"`
 }
 
-// WorkerUpdate is the data of the event worker:updated.
+// WorkerUpdate is the data of TopicWorkerUpdated.
 type WorkerUpdate struct {
 	WorkerID string       `json:"worker_id"`
 	Status   WorkerStatus `json:"status"`

@@ -4,6 +4,7 @@ import (
 	"runtime/debug"
 
 	"takt/actors/otp"
+	"takt/store"
 )
 
 // The topics of takt. The argument of job:available is a platform, that of
@@ -13,8 +14,8 @@ const (
 	QueueUpdated    = "queue:updated"
 	JobAvailable    = "job:available"
 	BuildAssigned   = "build:assigned"
-	BuildUpdated    = "build:updated"
-	WorkerUpdated   = "worker:updated"
+	BuildUpdated    = store.TopicBuildUpdated
+	WorkerUpdated   = store.TopicWorkerUpdated
 	SupervisorEvent = "supervisor:event"
 	SettingsChanged = "settings:changed"
 	ListenerResumed = "listener:resumed"

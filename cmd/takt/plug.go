@@ -17,17 +17,6 @@ import (
 
 var _ http.Queue = (*queue.Queue)(nil)
 
-// announcer puts what the HTTP server has changed on the bus.
-type announcer struct{ bus pubsub.Bus }
-
-var _ http.Announcer = announcer{}
-
-// BuildUpdated implements http.Announcer.
-func (a announcer) BuildUpdated(u store.BuildUpdate) { a.bus.Publish(pubsub.BuildUpdated, u) }
-
-// WorkerUpdated implements http.Announcer.
-func (a announcer) WorkerUpdated(u store.WorkerUpdate) { a.bus.Publish(pubsub.WorkerUpdated, u) }
-
 // hear gives the bus's events to the HTTP server's streams. A build that became
 // available is told twice, here and through PostgreSQL, which every controller
 // hears; the latter counts.

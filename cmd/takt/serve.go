@@ -193,7 +193,7 @@ func (c *controller) plant(ctx context.Context) error {
 		Workers:  workers,
 		Queue:    c.tree.Queue,
 		Tokens:   tokens,
-		Announce: announcer{bus: c.tree.Bus},
+		Publish:  c.tree.Bus.Publish,
 		Requests: c.tree.Heijunka,
 		Files:    c.files,
 		Ready:    c.tree.Ready, VacuumHeldBack: c.tree.VacuumHeldBack,
