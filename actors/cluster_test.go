@@ -111,7 +111,7 @@ func TestLostConnectionsHealByThemselves(t *testing.T) {
 	require.Eventually(t, func() bool {
 		var err error
 		b, err = postgres.NewBuilds(here.db, postgres.BuildsConfig{}).Submit(t.Context(), store.Submission{
-			ID: storetest.ID(t), Platform: store.IOS, TokenHash: store.HashToken("x"), Source: storetest.File("source.zip", "x"),
+			ID: store.NewID(), Platform: store.IOS, TokenHash: store.HashToken("x"), Source: storetest.File("source.zip", "x"),
 		}, func() error { return nil })
 		return err == nil
 	}, time.Minute, 10*time.Millisecond)

@@ -259,3 +259,27 @@ func (h *holders) heartbeat(ctx context.Context, c echo.Context) (any, error) {
 	beat, err := h.store.Heartbeat(ctx, sign)
 	return api.NewHeartbeatReply(beat.Cancelled), h.signed(sign, beat, err)
 }
+
+// telemetry handles POST /api/builds/:id/telemetry. Whatever the figures are, it is
+// a sign of life.
+func (h *holders) telemetry(ctx context.Context, c echo.Context) (any, error) {
+	sign, err := holderOf(c)
+	if err != nil {
+		return nil, err
+	}
+	var body struct {
+		Type      json.RawMessage `json:"type"`
+		Timestamp json.RawMessage `json:"timestamp"`
+		Data      json.RawMessage `json:"data"`
+	}
+	if _, err := readJSON(c, &body); err != nil {
+		return nil, err
+	}
+	t, err := store.ParseTelemetry(body.Type, body.Timestamp, body.Data)
+	if err != nil {
+		return nil, err
+	}
+	sign.Logs = []store.LogLine{{Level: store.Info, Message: t.Line()}}
+	reply, err := h.store.Telemetry(ctx, sign, t)
+	return api.Status{Status: "ok"}, h.signed(sign, reply, err)
+}

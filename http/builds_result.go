@@ -217,10 +217,10 @@ func (h *holders) build(ctx context.Context, c echo.Context) (b store.Build, sig
 	if _, err := readJSON(c, &body); err != nil {
 		return b, sign, "", err
 	}
-	if absent(body.BuildID) || json.Unmarshal(body.BuildID, &sign.BuildID) != nil || sign.BuildID == "" {
+	if store.Absent(body.BuildID) || json.Unmarshal(body.BuildID, &sign.BuildID) != nil || sign.BuildID == "" {
 		return b, sign, "", invalid("build_id required")
 	}
-	if !absent(body.Error) && json.Unmarshal(body.Error, &message) != nil {
+	if !store.Absent(body.Error) && json.Unmarshal(body.Error, &message) != nil {
 		return b, sign, "", invalid("error must be a text")
 	}
 	if !store.ValidID(sign.BuildID) {

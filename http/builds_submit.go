@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"mime/multipart"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -59,11 +58,7 @@ func (h *submissions) submitWith(status int) handler {
 		if again == nil && h.queue.Full(ctx) { // before the body is read; Submit decides
 			return nil, queueFull()
 		}
-		id, err := newID()
-		if err != nil {
-			return nil, err
-		}
-		in := &submission{id: id, once: again}
+		in := &submission{id: store.NewID(), once: again}
 		defer in.discard()
 		if err := h.read(ctx, c, in); err != nil {
 			return nil, err
@@ -116,7 +111,7 @@ func (in *submission) take(ctx context.Context, f *form, p *multipart.Part) (err
 		in.platform = store.Platform(v)
 	case "priority":
 		if v, err = f.field(p); err == nil {
-			in.priority, err = priority(v)
+			in.priority, err = store.ParsePriority(v)
 		}
 	case "labels":
 		if v, err = f.field(p); err == nil {
@@ -124,17 +119,6 @@ func (in *submission) take(ctx context.Context, f *form, p *multipart.Part) (err
 		}
 	}
 	return err
-}
-
-func priority(v string) (int, error) {
-	if v == "" {
-		return 0, nil
-	}
-	n, err := strconv.Atoi(v)
-	if err != nil || n < -10 || n > 10 {
-		return 0, invalid("priority must be a whole number from -10 to 10")
-	}
-	return n, nil
 }
 
 // record makes the build. Its files get their names within the
@@ -190,11 +174,7 @@ func (h *submissions) retry(ctx context.Context, c echo.Context) (any, error) {
 	if h.queue.Full(ctx) { // before files are copied; Submit decides
 		return nil, queueFull()
 	}
-	id, err := newID()
-	if err != nil {
-		return nil, err
-	}
-	in := &submission{id: id, platform: old.Platform, priority: old.Priority, labels: old.Labels, retryOf: old.ID}
+	in := &submission{id: store.NewID(), platform: old.Platform, priority: old.Priority, labels: old.Labels, retryOf: old.ID}
 	defer in.discard()
 	if err := h.copyFiles(ctx, old, in); err != nil {
 		return nil, err

@@ -1,10 +1,8 @@
 package http
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"math"
 	"path"
 	"time"
 
@@ -34,7 +32,7 @@ func (h *diagnostics) report(ctx context.Context, c echo.Context) (any, error) {
 	if _, err := readJSON(c, &body); err != nil {
 		return nil, err
 	}
-	r, err := diagnosticReport(body)
+	r, err := store.ParseDiagnostic(body)
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +40,7 @@ func (h *diagnostics) report(ctx context.Context, c echo.Context) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.ID = newUUID()
+	r.ID = store.NewUUID()
 	r.File.Name = reportName(r.WorkerID, time.Now())
 	if err := h.keep(ctx, r); err != nil {
 		return nil, err
@@ -84,59 +82,6 @@ func (h *diagnostics) keep(ctx context.Context, r store.DiagnosticReport) error 
 	err = h.store.Report(ctx, r, func() error { return u.Place(name) })
 	u.Settle(err)
 	return err
-}
-
-// diagnosticReport checks what a worker found out about itself.
-func diagnosticReport(body map[string]json.RawMessage) (r store.DiagnosticReport, err error) {
-	for _, name := range []string{"worker_id", "status", "run_at", "duration_ms", "checks"} {
-		if absent(body[name]) {
-			return r, invalid("Missing field: " + name)
-		}
-	}
-	var runAt, duration float64
-	for name, to := range map[string]any{
-		"worker_id": &r.WorkerID, "status": &r.Status, "run_at": &runAt, "duration_ms": &duration, "auto_fixed": &r.AutoFixed,
-	} {
-		if raw := body[name]; !absent(raw) && json.Unmarshal(raw, to) != nil {
-			return r, invalid("Invalid body: wrong type of " + name)
-		}
-	}
-	switch {
-	case !store.ValidID(r.WorkerID):
-		return r, workerNotFound()
-	case !r.Status.Valid():
-		return r, invalid("Invalid status. Must be: healthy, warning, or critical")
-	case runAt < 0 || runAt > maxMillis:
-		return r, invalid("run_at must be milliseconds since 1970")
-	case duration < 0 || duration > maxMillis:
-		return r, invalid("duration_ms must be a number of milliseconds")
-	}
-	r.RunAt = time.UnixMilli(int64(runAt))
-	r.Duration = time.Duration(math.Round(duration)) * time.Millisecond
-	r.Checks, err = checks(body["checks"])
-	return r, err
-}
-
-// maxMillis is the year 2227, and short enough for a time.Duration.
-const maxMillis = 8_125_920_000_000
-
-// checks makes the checks of a report fit for the database and changes nothing
-// else about them.
-func checks(raw json.RawMessage) (json.RawMessage, error) {
-	var list []map[string]json.RawMessage
-	if err := json.Unmarshal(raw, &list); err != nil {
-		return nil, invalid("checks must be an array of objects")
-	}
-	for _, check := range list {
-		if check == nil {
-			return nil, invalid("checks must be an array of objects")
-		}
-	}
-	var compact bytes.Buffer
-	if err := json.Compact(&compact, bytes.ToValidUTF8(raw, []byte("\uFFFD"))); err != nil {
-		return nil, invalid("checks must be an array of objects")
-	}
-	return compact.Bytes(), nil
 }
 
 func (h *diagnostics) list(ctx context.Context, c echo.Context) (any, error) {

@@ -50,18 +50,6 @@ func statusOf(code store.Code) int {
 	}
 }
 
-// detailed adds Details to a failure; published clients read them of a
-// registration only.
-type detailed struct {
-	failure *store.Error
-	details string
-}
-
-func (d detailed) Error() string { return d.failure.Error() + ": " + d.details }
-
-// Unwrap shows the failure to errors.As.
-func (d detailed) Unwrap() error { return d.failure }
-
 func invalid(message string) error { return store.NewError(store.InvalidArgument, message) }
 
 // failureOf turns any error into one that may be shown.
@@ -89,15 +77,12 @@ func problem(err error, requestID string) (p api.Problem, retryAfter time.Durati
 	e := failureOf(err)
 	p = api.Problem{
 		Type: "about:blank", Status: statusOf(e.Code), Code: string(e.Code),
-		Detail: e.Message, RequestID: requestID,
+		Detail: e.Message, Details: e.Details, RequestID: requestID,
 	}
 	if p.Status == http.StatusInternalServerError && e.Code != store.CertsUnusable {
 		p.Code, p.Detail = string(store.Internal), "Internal server error"
 	}
 	p.Title, p.Error = http.StatusText(p.Status), p.Detail
-	if d, ok := errors.AsType[detailed](err); ok {
-		p.Details = d.details
-	}
 	if o := e.Overload; o != nil {
 		p.Rule, p.Load, p.Limit = o.Rule, &o.Load, &o.Limit
 	}

@@ -79,27 +79,6 @@ func leftovers(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-func FuzzRegistration(f *testing.F) {
-	f.Add([]byte(`"id"`), []byte(`"name"`), []byte(`{"platforms":["ios"],"maxConcurrentBuilds":2}`))
-	f.Add([]byte(`null`), []byte(`7`), []byte(`{"platforms":"ios","maxConcurrentBuilds":1e400}`))
-	f.Add([]byte(`"../x"`), []byte(`"\u0000"`), []byte(`[]`))
-	f.Fuzz(func(t *testing.T, id, name, capabilities []byte) {
-		reg, err := registration(id, name, capabilities)
-		if err != nil {
-			require.Equal(t, store.RegistrationFailed, store.CodeOf(err))
-			return
-		}
-		require.True(t, reg.ID == "" || store.ValidID(reg.ID))
-		require.NotEmpty(t, reg.Name)
-		require.NotContains(t, reg.Name, "\x00")
-		require.True(t, reg.Slots >= 1 && reg.Slots <= maxSlots)
-		require.True(t, json.Valid(reg.Capabilities))
-		for _, p := range reg.Platforms {
-			require.True(t, store.ValidID(string(p)))
-		}
-	})
-}
-
 func FuzzPollRequest(f *testing.F) {
 	h := &polls{tokens: knownTokens(f)}
 	token := h.tokens.Issue(store.WorkerToken{Worker: 7, Counter: 9})

@@ -21,11 +21,11 @@ func FuzzThrottleConfig(f *testing.F) {
 		f.Add([]byte(body))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		var b configBody
+		var b map[string]json.RawMessage
 		if json.Unmarshal(body, &b) != nil {
 			return
 		}
-		c, err := readConfig(b)
+		c, err := api.ReadThrottleConfig(b)
 		if err != nil {
 			require.Equal(t, store.InvalidArgument, store.CodeOf(err), "%v", err)
 			return
@@ -38,9 +38,9 @@ func FuzzThrottleConfig(f *testing.F) {
 		require.Contains(t, []store.TimeUnit{store.Second, store.Minute, store.Hour, store.Day}, c.TimeUnit)
 		again, err := json.Marshal(api.NewThrottleConfig(c))
 		require.NoError(t, err)
-		var same configBody
+		var same map[string]json.RawMessage
 		require.NoError(t, json.Unmarshal(again, &same))
-		read, err := readConfig(same)
+		read, err := api.ReadThrottleConfig(same)
 		require.NoError(t, err, "what is answered can be sent: %s", again)
 		require.Equal(t, c, read)
 	})

@@ -136,8 +136,4 @@ func requireJSON(contentType string) error {
 	return store.NewError(store.UnsupportedMedia, "Content must be application/json")
 }
 
-// text makes a stranger's text fit for the database and for terminals' sake
-// keeps everything else: PostgreSQL takes neither NUL nor invalid UTF-8.
-func text(s string) string {
-	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
-}
+func text(s string) string { return store.Text(s) }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -82,66 +80,13 @@ func (h *throttle) install(ctx context.Context, c echo.Context) (any, error) {
 	return api.Installed{Status: "installed", PortalID: portal}, err
 }
 
-// configBody is the body of POST /api/config. Each member has the names that
-// clients have used for it.
-type configBody map[string]json.RawMessage
-
-// field returns the first of names that is there.
-func (b configBody) field(names ...string) json.RawMessage {
-	for _, n := range names {
-		if v := b[n]; !absent(v) {
-			return v
-		}
-	}
-	return nil
-}
-
-// whole reads a number, or a text that is one: HubSpot's own forms send texts.
-func whole(raw json.RawMessage) (int64, bool) {
-	text := strings.TrimSpace(string(raw))
-	var quoted string
-	if json.Unmarshal(raw, &quoted) == nil {
-		text = strings.TrimSpace(quoted)
-	}
-	n, err := strconv.ParseInt(text, 10, 64)
-	return n, err == nil && n > 0
-}
-
-// readConfig reads and checks a rate.
-func readConfig(b configBody) (c store.ThrottleConfig, err error) {
-	number := func(max int64, names ...string) (n int64) {
-		n, ok := whole(b.field(names...))
-		if (!ok || n > max) && err == nil {
-			err = invalid(names[0] + " must be a positive integer")
-		}
-		return n
-	}
-	const large = 1 << 62
-	c.PortalID = number(large, "portal_id", "portalId")
-	c.ActionID = number(large, "action_id", "actionId", "actionDefinitionId")
-	c.MaxThroughput = int(number(1<<31-1, "max_throughput", "maxThroughput", "maxThroughPut"))
-	c.TimePeriod = int(number(1<<31-1, "time_period", "timePeriod", "time"))
-	if err != nil {
-		return c, err
-	}
-	var unit string
-	if json.Unmarshal(b.field("time_unit", "timeUnit", "period"), &unit) != nil {
-		return c, invalid("time_unit must be seconds, minutes, hours or days")
-	}
-	var ok bool
-	if c.TimeUnit, ok = store.ParseTimeUnit(unit); !ok {
-		return c, invalid("time_unit must be seconds, minutes, hours or days")
-	}
-	return c, c.Validate()
-}
-
 // putConfig handles POST /api/config: it sets a rate, also for what waits.
 func (h *throttle) putConfig(ctx context.Context, c echo.Context) (any, error) {
-	var body configBody
+	var body map[string]json.RawMessage
 	if _, err := readJSON(c, &body); err != nil {
 		return nil, err
 	}
-	config, err := readConfig(body)
+	config, err := api.ReadThrottleConfig(body)
 	if err != nil {
 		return nil, err
 	}

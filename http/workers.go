@@ -1,26 +1,15 @@
 package http
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/labstack/echo/v4"
 
 	"takt/http/api"
 	"takt/store"
-)
-
-// Limits of what a worker says of itself.
-const (
-	maxWorkerName   = 200      // characters
-	maxCapabilities = 16 << 10 // bytes
-	maxSlots        = 256
-	maxPlatforms    = 16
 )
 
 // workers lets workers in and out, and shows and steers the fleet.
@@ -56,14 +45,12 @@ func (h *workers) register(ctx context.Context, c echo.Context) (any, error) {
 	if _, err := readJSON(c, &body); err != nil {
 		return nil, err
 	}
-	reg, err := registration(body.ID, body.Name, body.Capabilities)
+	reg, err := store.ParseRegistration(body.ID, body.Name, body.Capabilities)
 	if err != nil {
 		return nil, err
 	}
 	if reg.ID == "" {
-		if reg.ID, err = newID(); err != nil {
-			return nil, err
-		}
+		reg.ID = store.NewID()
 	}
 	if err := h.tokens.Ready(); err != nil { // before a worker is made that gets no token
 		return nil, err
@@ -81,84 +68,6 @@ func (h *workers) register(ctx context.Context, c echo.Context) (any, error) {
 	}
 	h.publish(store.TopicWorkerUpdated, store.WorkerUpdate{WorkerID: reg.ID, Status: known.Status, Draining: known.Draining})
 	return reply, nil
-}
-
-func notRegistered(details string) error {
-	return detailed{store.NewError(store.RegistrationFailed, "Registration failed"), details}
-}
-
-// registration checks what a worker says of itself. Errors have details.
-func registration(id, name, capabilities json.RawMessage) (store.Registration, error) {
-	var reg store.Registration
-	if absent(name) {
-		return reg, notRegistered("name is required")
-	}
-	if json.Unmarshal(name, &reg.Name) != nil || strings.TrimSpace(reg.Name) == "" {
-		return reg, notRegistered("name must be a text that is not empty")
-	}
-	if reg.Name = text(reg.Name); utf8.RuneCountInString(reg.Name) > maxWorkerName {
-		return reg, notRegistered(fmt.Sprintf("name must have at most %d characters", maxWorkerName))
-	}
-	if !absent(id) {
-		if json.Unmarshal(id, &reg.ID) != nil || (reg.ID != "" && !store.ValidID(reg.ID)) {
-			return reg, notRegistered(fmt.Sprintf("id must be 1 to %d characters of A-Z a-z 0-9 _ -", store.MaxIDLength))
-		}
-	}
-	if absent(capabilities) {
-		return reg, notRegistered("capabilities are required")
-	}
-	err := readCapabilities(capabilities, &reg)
-	return reg, err
-}
-
-func absent(v json.RawMessage) bool { return len(v) == 0 || string(v) == "null" }
-
-// readCapabilities reads what matters here of a worker's capabilities. They are
-// kept as they were sent.
-func readCapabilities(raw json.RawMessage, reg *store.Registration) error {
-	var members map[string]json.RawMessage
-	if json.Unmarshal(raw, &members) != nil {
-		return notRegistered("capabilities must be an object")
-	}
-	if len(raw) > maxCapabilities {
-		return notRegistered(fmt.Sprintf("capabilities must have at most %d bytes", maxCapabilities))
-	}
-	// The database takes neither of these in JSON.
-	if !utf8.Valid(raw) || bytes.Contains(raw, []byte(`\u0000`)) {
-		return notRegistered("capabilities must be UTF-8 text without NUL")
-	}
-	reg.Capabilities, reg.Slots = raw, 1
-	if v := members["maxConcurrentBuilds"]; !absent(v) {
-		var n float64
-		if json.Unmarshal(v, &n) != nil || n < 1 || n != float64(int64(n)) {
-			return notRegistered("maxConcurrentBuilds must be a whole number of at least 1")
-		}
-		reg.Slots = int(min(n, maxSlots))
-	}
-	if v := members["platforms"]; !absent(v) {
-		return readPlatforms(v, reg)
-	}
-	return nil
-}
-
-// readPlatforms reads a list of platforms, or one. Unknown ones are kept: a
-// worker that builds nothing known must not be taken for one that builds all.
-func readPlatforms(raw json.RawMessage, reg *store.Registration) error {
-	var names []string
-	var one string
-	if json.Unmarshal(raw, &one) == nil {
-		names = []string{one}
-	} else if json.Unmarshal(raw, &names) != nil || len(names) > maxPlatforms {
-		return notRegistered(fmt.Sprintf("platforms must be a list of at most %d texts", maxPlatforms))
-	}
-	for _, n := range names {
-		n = strings.ToLower(strings.TrimSpace(n))
-		if !store.ValidID(n) {
-			n = "unknown"
-		}
-		reg.Platforms = append(reg.Platforms, store.Platform(n))
-	}
-	return nil
 }
 
 func (h *workers) unregister(ctx context.Context, c echo.Context) (any, error) {

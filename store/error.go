@@ -43,6 +43,8 @@ type Error struct {
 	// Message is shown to users as it is; it never holds a secret or an
 	// internal detail.
 	Message string
+	// Details say more; published clients read them of a registration only.
+	Details string
 	// RetryAfter is how long to wait before trying again, or 0 if unknown.
 	RetryAfter time.Duration
 	// Overload says why an Overloaded request was refused, if that is known.
@@ -69,10 +71,14 @@ func Wrap(code Code, message string, err error) *Error {
 }
 
 func (e *Error) Error() string {
-	if e.Err != nil {
-		return string(e.Code) + ": " + e.Message + ": " + e.Err.Error()
+	text := string(e.Code) + ": " + e.Message
+	if e.Details != "" {
+		text += ": " + e.Details
 	}
-	return string(e.Code) + ": " + e.Message
+	if e.Err != nil {
+		text += ": " + e.Err.Error()
+	}
+	return text
 }
 
 func (e *Error) Unwrap() error { return e.Err }

@@ -1,7 +1,10 @@
 package store
 
 import (
+	"cmp"
 	"encoding/json"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -19,32 +22,72 @@ type Telemetry struct {
 	CPUPercent, MemoryMB, DiskPercent, Processes, UptimeSeconds *float64
 }
 
-// DiagnosticStatus is the verdict of a diagnostic report.
-type DiagnosticStatus string
-
-// The verdicts.
+// Limits of what a monitor may say.
 const (
-	Healthy  DiagnosticStatus = "healthy"
-	Warning  DiagnosticStatus = "warning"
-	Critical DiagnosticStatus = "critical"
+	maxCPUPercent = 1000.0
+	maxMemoryMB   = 1_000_000.0
 )
 
-// Valid reports whether s is a known verdict.
-func (s DiagnosticStatus) Valid() bool { return s == Healthy || s == Warning || s == Critical }
+// ParseTelemetry reads what a monitor says, in JSON. Members of its data are taken
+// if they are what they should be, and passed over if not. Its error is
+// InvalidArgument and may be shown.
+func ParseTelemetry(kind, timestamp, data json.RawMessage) (t Telemetry, err error) {
+	var members map[string]json.RawMessage
+	if Absent(timestamp) || json.Unmarshal(kind, &t.Type) != nil || t.Type == "" || json.Unmarshal(data, &members) != nil || members == nil {
+		return t, NewError(InvalidArgument, "Invalid telemetry data")
+	}
+	t.Type = word(t.Type)
+	var stage string
+	if json.Unmarshal(members["stage"], &stage) == nil {
+		t.Stage = word(stage)
+	}
+	t.UptimeSeconds = figure(members["uptime_seconds"], 1e10)
+	figures := members
+	if t.Type == "heartbeat" {
+		figures = nil
+		_ = json.Unmarshal(members["metrics"], &figures) // none if it is no object
+	}
+	t.CPUPercent, t.MemoryMB = figure(figures["cpu_percent"], maxCPUPercent), figure(figures["memory_mb"], maxMemoryMB)
+	t.DiskPercent, t.Processes = figure(figures["disk_percent"], 100), figure(figures["processes"], 1e7)
+	return t, nil
+}
 
-// DiagnosticReport is what a worker found out about itself.
-type DiagnosticReport struct {
-	ID       string
-	WorkerID string
-	Status   DiagnosticStatus
-	// RunAt is when the worker says that it looked.
-	RunAt     time.Time
-	Duration  time.Duration
-	AutoFixed bool
-	// Checks is a JSON array, as sent.
-	Checks json.RawMessage
-	// File has the same, in storage.
-	File File
+// figure is a number from 0 to limit; nil if it is anything else.
+func figure(raw json.RawMessage, limit float64) *float64 {
+	var n *float64
+	if json.Unmarshal(raw, &n) != nil || n == nil || *n < 0 || *n > limit {
+		return nil
+	}
+	return n
+}
+
+// Line says t in the words of the build's log.
+func (t Telemetry) Line() string {
+	if t.Type == "monitor_started" {
+		return "[VM] Monitor started"
+	}
+	var parts []string
+	if t.Type == "heartbeat" {
+		parts = append(parts, "Stage: "+cmp.Or(t.Stage, "unknown"))
+	}
+	for _, f := range []struct {
+		name, unit string
+		value      *float64
+	}{
+		{"CPU", "%", t.CPUPercent},
+		{"Memory", " MB", t.MemoryMB},
+		{"Disk", "%", t.DiskPercent},
+		{"Processes", "", t.Processes},
+		{"Uptime", " s", t.UptimeSeconds},
+	} {
+		if f.value != nil {
+			parts = append(parts, f.name+": "+strconv.FormatFloat(*f.value, 'f', -1, 64)+f.unit)
+		}
+	}
+	if len(parts) == 0 {
+		parts = []string{t.Type}
+	}
+	return "[VM] " + strings.Join(parts, " | ")
 }
 
 // WorkerDetail is a worker with what is known of its machine.

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base64"
+	"fmt"
 	"regexp"
 )
 
@@ -37,3 +38,21 @@ var idPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 // ValidID reports whether id may name a build or a worker: 1 to MaxIDLength
 // characters of [A-Za-z0-9_-].
 func ValidID(id string) bool { return idPattern.MatchString(id) }
+
+// NewID returns 21 characters of [A-Za-z0-9_-]. The first is no dash, so that an id
+// is never taken for a flag on a command line.
+func NewID() string {
+	for {
+		if id := NewBuildToken()[:21]; id[0] != '-' {
+			return id
+		}
+	}
+}
+
+// NewUUID returns a random UUID (RFC 9562, version 4).
+func NewUUID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}

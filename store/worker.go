@@ -36,16 +36,6 @@ type Worker struct {
 	Draining bool
 }
 
-// Registration is a worker's request to join.
-type Registration struct {
-	// ID is the worker's own or, if Fresh, a new one made for it.
-	ID           string
-	Name         string
-	Capabilities json.RawMessage
-	Platforms    []Platform
-	Slots        int
-}
-
 // Registered is what a registration made.
 type Registered struct {
 	// Again is true if the worker was known.

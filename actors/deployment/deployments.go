@@ -2,10 +2,9 @@ package deployment
 
 import (
 	"context"
+	"crypto/rand"
 	"strings"
 	"time"
-
-	gonanoid "github.com/matoous/go-nanoid/v2"
 
 	"takt/actors/deployment/forge"
 	"takt/actors/otp"
@@ -162,10 +161,7 @@ func (d *Deployments) Start(ctx context.Context, r store.DeploymentRequest, toke
 	if err != nil {
 		return store.Deployment{}, err
 	}
-	id, err := gonanoid.Generate(idAlphabet, idLength)
-	if err != nil {
-		return store.Deployment{}, err
-	}
+	id := strings.ToLower(rand.Text())[:idLength]
 	deployment := store.Deployment{ID: id, Request: r}
 	if deployment.Credential, deployment.CredentialID, err = d.credential(id, token); err != nil {
 		return store.Deployment{}, err
@@ -177,11 +173,9 @@ func (d *Deployments) Start(ctx context.Context, r store.DeploymentRequest, toke
 	return deployment, err
 }
 
-// Ids end up in names of processes and in the terminal.
-const (
-	idAlphabet = "0123456789abcdefghijklmnopqrstuvwxyz"
-	idLength   = 16
-)
+// idLength is how many characters an id has: small letters and digits, because it
+// ends up in names of processes and in the terminal.
+const idLength = 16
 
 // credential seals a token, or decides for takt's own.
 func (d *Deployments) credential(id, token string) (sealed, credential []byte, err error) {

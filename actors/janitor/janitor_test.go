@@ -67,7 +67,7 @@ func open(t *testing.T, mode storage.Mode, edit ...func(*Config)) *house {
 // submit stores a build whose source has this content.
 func (h *house) submit(content string) store.Build {
 	h.t.Helper()
-	id := storetest.ID(h.t)
+	id := store.NewID()
 	u := h.arrives(content)
 	defer u.Discard()
 	source, err := u.Send(h.t.Context(), "builds/"+id+"/source.zip", nil)

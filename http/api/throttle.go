@@ -1,6 +1,10 @@
 package api
 
 import (
+	"encoding/json"
+	"math"
+	"strconv"
+	"strings"
 	"time"
 
 	"takt/store"
@@ -24,6 +28,50 @@ func NewThrottleConfig(c store.ThrottleConfig) ThrottleConfig {
 		PortalID: c.PortalID, ActionID: c.ActionID, MaxThroughput: c.MaxThroughput,
 		TimePeriod: c.TimePeriod, TimeUnit: string(c.TimeUnit), UpdatedAt: FormatTime(c.UpdatedAt),
 	}
+}
+
+// ReadThrottleConfig reads and checks the body of POST /api/config. Each member has
+// the names that clients have used for it, and numbers may be texts: HubSpot's own
+// forms send these. Its error is InvalidArgument and may be shown.
+func ReadThrottleConfig(body map[string]json.RawMessage) (c store.ThrottleConfig, err error) {
+	member := func(names []string) json.RawMessage {
+		for _, n := range names {
+			if v := body[n]; !store.Absent(v) {
+				return v
+			}
+		}
+		return nil
+	}
+	number := func(most int64, names ...string) int64 {
+		n, ok := whole(member(names))
+		if (!ok || n > most) && err == nil {
+			err = store.NewError(store.InvalidArgument, names[0]+" must be a positive integer")
+		}
+		return n
+	}
+	const large = 1 << 62
+	c.PortalID = number(large, "portal_id", "portalId")
+	c.ActionID = number(large, "action_id", "actionId", "actionDefinitionId")
+	c.MaxThroughput = int(number(math.MaxInt32, "max_throughput", "maxThroughput", "maxThroughPut"))
+	c.TimePeriod = int(number(math.MaxInt32, "time_period", "timePeriod", "time"))
+	if err != nil {
+		return c, err
+	}
+	var unit string
+	_ = json.Unmarshal(member([]string{"time_unit", "timeUnit", "period"}), &unit) // what is none is unknown
+	var ok bool
+	if c.TimeUnit, ok = store.ParseTimeUnit(unit); !ok {
+		return c, store.NewError(store.InvalidArgument, "time_unit must be seconds, minutes, hours or days")
+	}
+	return c, c.Validate()
+}
+
+// whole reads a positive number, or a text that is one.
+func whole(raw json.RawMessage) (int64, bool) {
+	text := string(raw)
+	_ = json.Unmarshal(raw, &text) // stays as it is unless it is quoted
+	n, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
+	return n, err == nil && n > 0
 }
 
 // ThrottleConfigs is the reply of GET /api/config/:portal_id.

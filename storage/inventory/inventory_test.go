@@ -63,7 +63,7 @@ func (h *house) submit(mode storage.Mode, n int) {
 	h.t.Helper()
 	files := h.files(mode)
 	for i := range n {
-		id := storetest.ID(h.t)
+		id := store.NewID()
 		sub := store.Submission{ID: id, Platform: store.IOS, TokenHash: store.HashToken(id)}
 		source, err := files.Create(h.t.Context(), 1000)
 		require.NoError(h.t, err)

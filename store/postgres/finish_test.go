@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"takt/store"
-	"takt/store/storetest"
 )
 
 func TestFinishRecordsSuccess(t *testing.T) {
@@ -216,7 +215,7 @@ func TestCancel(t *testing.T) {
 		build := b.build()
 		require.NoError(t, b.builds.Cancel(t.Context(), build.ID))
 		require.Equal(t, store.InvalidState, store.CodeOf(b.builds.Cancel(t.Context(), build.ID)))
-		require.Equal(t, store.NotFound, store.CodeOf(b.builds.Cancel(t.Context(), storetest.ID(t))))
+		require.Equal(t, store.NotFound, store.CodeOf(b.builds.Cancel(t.Context(), store.NewID())))
 	})
 	t.Run("against claims it ends every build exactly once", func(t *testing.T) {
 		t.Parallel()

@@ -22,7 +22,7 @@ func (c *client) drains(draining bool) {
 // reports stores a diagnostic report with this verdict.
 func (c *client) reports(status store.DiagnosticStatus) {
 	c.t.Helper()
-	id := storetest.ID(c.t)
+	id := store.NewID()
 	require.NoError(c.t, c.workers.Report(c.t.Context(), store.DiagnosticReport{
 		ID: id, WorkerID: c.id, Status: status, RunAt: time.UnixMilli(1764000000000), Duration: time.Second,
 		Checks: []byte(`[{"name":"a\u0000"}]`), File: storetest.File("diagnostics/"+c.id+"/"+id+".json", id),
@@ -178,7 +178,7 @@ func TestOperatorsAndWorkersDoNotBlockEachOther(t *testing.T) {
 			return err
 		},
 		func(w, _ string) error {
-			id := storetest.ID(t)
+			id := store.NewID()
 			return b.workers.Report(ctx, store.DiagnosticReport{
 				ID: id, WorkerID: w, Status: store.Critical, Checks: []byte(`[]`), File: storetest.File("diagnostics/"+id, id),
 			}, nil)

@@ -17,7 +17,7 @@ import (
 
 func submission(t *testing.T) store.Submission {
 	t.Helper()
-	id := storetest.ID(t)
+	id := store.NewID()
 	return store.Submission{
 		ID: id, Platform: store.Android, Priority: 2, TokenHash: store.HashToken(store.NewBuildToken()),
 		Source: storetest.File("builds/"+id+"/source.zip", id),

@@ -4,25 +4,16 @@ import (
 	"crypto/sha256"
 	"testing"
 
-	gonanoid "github.com/matoous/go-nanoid/v2"
 	"github.com/stretchr/testify/require"
 
 	"takt/store"
 	"takt/store/postgres"
 )
 
-// ID returns a new id as takt makes them.
-func ID(tb testing.TB) string {
-	tb.Helper()
-	id, err := gonanoid.New()
-	require.NoError(tb, err)
-	return id
-}
-
 // Build submits a build: for iOS, without certs, unless edit says otherwise.
 func Build(tb testing.TB, db *postgres.DB, edit ...func(*store.Submission)) store.Build {
 	tb.Helper()
-	id := ID(tb)
+	id := store.NewID()
 	s := store.Submission{
 		ID:        id,
 		Platform:  store.IOS,
@@ -68,7 +59,7 @@ func Tokens(tb testing.TB, db *postgres.DB) *store.WorkerTokens {
 // otherwise.
 func Worker(tb testing.TB, db *postgres.DB, edit ...func(*store.Registration)) RegisteredWorker {
 	tb.Helper()
-	r := store.Registration{ID: ID(tb), Name: "test worker", Capabilities: []byte(`{}`), Slots: 1}
+	r := store.Registration{ID: store.NewID(), Name: "test worker", Capabilities: []byte(`{}`), Slots: 1}
 	for _, e := range edit {
 		e(&r)
 	}

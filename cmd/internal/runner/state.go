@@ -9,8 +9,6 @@ import (
 	"strings"
 	"syscall"
 
-	gonanoid "github.com/matoous/go-nanoid/v2"
-
 	"takt/store"
 )
 
@@ -85,10 +83,7 @@ func (s *state) id() (string, error) {
 
 // newID makes an id and keeps it.
 func (s *state) newID() (string, error) {
-	id, err := gonanoid.New()
-	if err != nil {
-		return "", err
-	}
+	id := store.NewID()
 	return id, s.keepID(id)
 }
 

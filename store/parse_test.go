@@ -1,4 +1,4 @@
-package http
+package store_test
 
 import (
 	"encoding/json"
@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"takt/http/api"
+	"takt/store"
 )
 
 func FuzzTelemetry(f *testing.F) {
@@ -19,7 +19,7 @@ func FuzzTelemetry(f *testing.F) {
 	f.Add([]byte(`"\u0000\ud800 a\n"`), []byte(`{"stage":"\u001b[31m"}`))
 	f.Add([]byte(`null`), []byte(`[]`))
 	f.Fuzz(func(t *testing.T, kind, data []byte) {
-		got, err := readTelemetry(kind, data)
+		got, err := store.ParseTelemetry(kind, []byte(`"now"`), data)
 		if err != nil {
 			return
 		}
@@ -28,7 +28,7 @@ func FuzzTelemetry(f *testing.F) {
 		}
 		require.True(t, got.CPUPercent == nil || *got.CPUPercent <= 1000)
 		require.True(t, got.MemoryMB == nil || *got.MemoryMB <= 1e6)
-		line := telemetryLine(got)
+		line := got.Line()
 		require.NotContains(t, line, "\n")
 		require.NotContains(t, line, "\x00")
 		require.True(t, utf8.ValidString(line))
@@ -46,20 +46,37 @@ func FuzzDiagnosticReport(f *testing.F) {
 		if json.Unmarshal(body, &members) != nil {
 			return
 		}
-		r, err := diagnosticReport(members)
+		r, err := store.ParseDiagnostic(members)
 		if err != nil {
 			return
 		}
 		require.True(t, r.Status.Valid())
 		require.False(t, r.RunAt.Before(time.UnixMilli(0)))
 		require.GreaterOrEqual(t, r.Duration, time.Duration(0))
-		wire, err := marshal(api.NewDiagnosticReport(r))
-		require.NoError(t, err)
-		require.True(t, utf8.Valid(wire))
-		var again struct {
-			Checks []map[string]any `json:"checks"`
+		require.True(t, utf8.Valid(r.Checks))
+		var again []map[string]any
+		require.NoError(t, json.Unmarshal(r.Checks, &again))
+		require.NotNil(t, again)
+	})
+}
+
+func FuzzRegistration(f *testing.F) {
+	f.Add([]byte(`"id"`), []byte(`"name"`), []byte(`{"platforms":["ios"],"maxConcurrentBuilds":2}`))
+	f.Add([]byte(`null`), []byte(`7`), []byte(`{"platforms":"ios","maxConcurrentBuilds":1e400}`))
+	f.Add([]byte(`"../x"`), []byte(`"\u0000"`), []byte(`[]`))
+	f.Fuzz(func(t *testing.T, id, name, capabilities []byte) {
+		reg, err := store.ParseRegistration(id, name, capabilities)
+		if err != nil {
+			require.Equal(t, store.RegistrationFailed, store.CodeOf(err))
+			return
 		}
-		require.NoError(t, json.Unmarshal(wire, &again))
-		require.NotNil(t, again.Checks)
+		require.True(t, reg.ID == "" || store.ValidID(reg.ID))
+		require.NotEmpty(t, reg.Name)
+		require.NotContains(t, reg.Name, "\x00")
+		require.True(t, reg.Slots >= 1 && reg.Slots <= 256)
+		require.True(t, json.Valid(reg.Capabilities))
+		for _, p := range reg.Platforms {
+			require.True(t, store.ValidID(string(p)))
+		}
 	})
 }

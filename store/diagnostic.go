@@ -1,0 +1,78 @@
+package store
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"slices"
+	"time"
+)
+
+// DiagnosticStatus is the verdict of a diagnostic report.
+type DiagnosticStatus string
+
+// The verdicts.
+const (
+	Healthy  DiagnosticStatus = "healthy"
+	Warning  DiagnosticStatus = "warning"
+	Critical DiagnosticStatus = "critical"
+)
+
+// Valid reports whether s is a known verdict.
+func (s DiagnosticStatus) Valid() bool { return s == Healthy || s == Warning || s == Critical }
+
+// DiagnosticReport is what a worker found out about itself.
+type DiagnosticReport struct {
+	ID       string
+	WorkerID string
+	Status   DiagnosticStatus
+	// RunAt is when the worker says that it looked.
+	RunAt     time.Time
+	Duration  time.Duration
+	AutoFixed bool
+	// Checks is a JSON array, as sent.
+	Checks json.RawMessage
+	// File has the same, in storage.
+	File File
+}
+
+// maxMillis is the year 2227, and short enough for a time.Duration.
+const maxMillis = 8_125_920_000_000
+
+// ParseDiagnostic checks what a worker found out about itself, in JSON. Errors may
+// be shown: NotFound of a worker that can be nobody, else InvalidArgument.
+func ParseDiagnostic(body map[string]json.RawMessage) (r DiagnosticReport, err error) {
+	for _, name := range []string{"worker_id", "status", "run_at", "duration_ms", "checks"} {
+		if Absent(body[name]) {
+			return r, NewError(InvalidArgument, "Missing field: "+name)
+		}
+	}
+	var runAt, duration float64
+	for name, to := range map[string]any{
+		"worker_id": &r.WorkerID, "status": &r.Status, "run_at": &runAt, "duration_ms": &duration, "auto_fixed": &r.AutoFixed,
+	} {
+		if raw := body[name]; !Absent(raw) && json.Unmarshal(raw, to) != nil {
+			return r, NewError(InvalidArgument, "Invalid body: wrong type of "+name)
+		}
+	}
+	switch {
+	case !ValidID(r.WorkerID):
+		return r, NewError(NotFound, "Worker not found")
+	case !r.Status.Valid():
+		return r, NewError(InvalidArgument, "Invalid status. Must be: healthy, warning, or critical")
+	case runAt < 0 || runAt > maxMillis:
+		return r, NewError(InvalidArgument, "run_at must be milliseconds since 1970")
+	case duration < 0 || duration > maxMillis:
+		return r, NewError(InvalidArgument, "duration_ms must be a number of milliseconds")
+	}
+	r.RunAt = time.UnixMilli(int64(runAt))
+	r.Duration = time.Duration(math.Round(duration)) * time.Millisecond
+	var list []map[string]json.RawMessage
+	var checks bytes.Buffer // fit for the database, and else as they were sent
+	if json.Unmarshal(body["checks"], &list) != nil || slices.ContainsFunc(list, func(check map[string]json.RawMessage) bool { return check == nil }) ||
+		json.Compact(&checks, bytes.ToValidUTF8(body["checks"], []byte("\uFFFD"))) != nil {
+		return r, NewError(InvalidArgument, "checks must be an array of objects")
+	}
+	r.Checks = checks.Bytes()
+	return r, nil
+}

@@ -1,0 +1,100 @@
+package store
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// Registration is a worker's request to join.
+type Registration struct {
+	// ID is the worker's own, or a new one made for it.
+	ID           string
+	Name         string
+	Capabilities json.RawMessage
+	Platforms    []Platform
+	Slots        int
+}
+
+// Limits of what a worker says of itself.
+const (
+	maxWorkerName   = 200      // characters
+	maxCapabilities = 16 << 10 // bytes
+	maxSlots        = 256
+	maxPlatforms    = 16
+)
+
+// ParseRegistration checks what a worker says of itself, in JSON; ID is "" if it
+// has none. Its error is RegistrationFailed, with details.
+func ParseRegistration(id, name, capabilities json.RawMessage) (r Registration, err error) {
+	if Absent(name) {
+		return r, notRegistered("name is required")
+	}
+	if json.Unmarshal(name, &r.Name) != nil || strings.TrimSpace(r.Name) == "" {
+		return r, notRegistered("name must be a text that is not empty")
+	}
+	if r.Name = Text(r.Name); utf8.RuneCountInString(r.Name) > maxWorkerName {
+		return r, notRegistered(fmt.Sprintf("name must have at most %d characters", maxWorkerName))
+	}
+	if !Absent(id) && (json.Unmarshal(id, &r.ID) != nil || r.ID != "" && !ValidID(r.ID)) {
+		return r, notRegistered(fmt.Sprintf("id must be 1 to %d characters of A-Z a-z 0-9 _ -", MaxIDLength))
+	}
+	if Absent(capabilities) {
+		return r, notRegistered("capabilities are required")
+	}
+	return r, r.read(capabilities)
+}
+
+func notRegistered(details string) error {
+	return &Error{Code: RegistrationFailed, Message: "Registration failed", Details: details}
+}
+
+// read reads what matters here of a worker's capabilities. They are kept as they
+// were sent.
+func (r *Registration) read(capabilities json.RawMessage) error {
+	var members map[string]json.RawMessage
+	if json.Unmarshal(capabilities, &members) != nil {
+		return notRegistered("capabilities must be an object")
+	}
+	if len(capabilities) > maxCapabilities {
+		return notRegistered(fmt.Sprintf("capabilities must have at most %d bytes", maxCapabilities))
+	}
+	// The database takes neither of these in JSON.
+	if !utf8.Valid(capabilities) || bytes.Contains(capabilities, []byte(`\u0000`)) {
+		return notRegistered("capabilities must be UTF-8 text without NUL")
+	}
+	r.Capabilities, r.Slots = capabilities, 1
+	if v := members["maxConcurrentBuilds"]; !Absent(v) {
+		var n float64
+		if json.Unmarshal(v, &n) != nil || n < 1 || n != float64(int64(n)) {
+			return notRegistered("maxConcurrentBuilds must be a whole number of at least 1")
+		}
+		r.Slots = int(min(n, maxSlots))
+	}
+	if v := members["platforms"]; !Absent(v) {
+		return r.readPlatforms(v)
+	}
+	return nil
+}
+
+// readPlatforms reads a list of platforms, or one. Unknown ones are kept: a
+// worker that builds nothing known must not be taken for one that builds all.
+func (r *Registration) readPlatforms(raw json.RawMessage) error {
+	var names []string
+	var one string
+	if json.Unmarshal(raw, &one) == nil {
+		names = []string{one}
+	} else if json.Unmarshal(raw, &names) != nil || len(names) > maxPlatforms {
+		return notRegistered(fmt.Sprintf("platforms must be a list of at most %d texts", maxPlatforms))
+	}
+	for _, n := range names {
+		n = strings.ToLower(strings.TrimSpace(n))
+		if !ValidID(n) {
+			n = "unknown"
+		}
+		r.Platforms = append(r.Platforms, Platform(n))
+	}
+	return nil
+}

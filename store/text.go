@@ -1,0 +1,42 @@
+package store
+
+import (
+	"encoding/json"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// Text makes a stranger's text fit for the database and for terminals' sake keeps
+// everything else: PostgreSQL takes neither NUL nor invalid UTF-8.
+func Text(s string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
+}
+
+// maxWord is the longest word, in characters.
+const maxWord = 100
+
+// word makes a stranger's word fit for a line of a log.
+func word(s string) string {
+	s = strings.Join(strings.Fields(Text(s)), " ")
+	if utf8.RuneCountInString(s) > maxWord {
+		s = string([]rune(s)[:maxWord])
+	}
+	return s
+}
+
+// Absent reports whether a member of a JSON object is not there, or null.
+func Absent(v json.RawMessage) bool { return len(v) == 0 || string(v) == "null" }
+
+// ParsePriority reads a build's priority; "" is 0. Its error is InvalidArgument and
+// may be shown.
+func ParsePriority(v string) (int, error) {
+	if v == "" {
+		return 0, nil
+	}
+	n, err := strconv.Atoi(v)
+	if err != nil || n < -10 || n > 10 {
+		return 0, NewError(InvalidArgument, "priority must be a whole number from -10 to 10")
+	}
+	return n, nil
+}
