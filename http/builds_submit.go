@@ -25,7 +25,7 @@ func queueFull() error {
 type submissions struct {
 	*shared
 	builds *builds
-	store  BuildSubmitter
+	store  Builds
 	queue  Queue
 	forms  *forms
 }

@@ -12,42 +12,24 @@ import (
 // DefaultBaseImageID is the virtual machine image that workers start from.
 const DefaultBaseImageID = "ghcr.io/sethwebster/expo-free-agent-base:0.1.23"
 
-// Config is what an operator may set. Zero values mean the defaults.
+// Config is what an operator may set. Zero values mean the defaults, see
+// WithDefaults.
 type Config struct {
-	// APIKey is shared by clients and workers: 16 or more of [A-Za-z0-9_-].
-	// Required.
-	APIKey string
-	// AdminKey opens /admin, likewise. Without it nothing does.
-	AdminKey string
-	// BaseImageID is told to workers. Defaults to DefaultBaseImageID.
+	// APIKey is shared by clients and workers; AdminKey opens /admin, which nothing
+	// else does. Both are 16 or more of [A-Za-z0-9_-]; the former is required.
+	APIKey, AdminKey string
+	// BaseImageID is told to workers.
 	BaseImageID string
 	// TelemetryWithoutKey accepts telemetry that names a build and the worker that
 	// holds it, but shows no API key: old host monitors have none.
 	TelemetryWithoutKey bool
 
 	// PollRate is how many polls a second one worker may send, and RegisterRate
-	// how many registrations one remote address. Negative: no limit. They default
-	// to 100 and 5 000.
+	// how many registrations one remote address. Negative: no limit.
 	PollRate, RegisterRate int
-	// TrustedProxies are the networks whose X-Forwarded-For is believed. Defaults
-	// to none: the remote address is the connection's.
+	// TrustedProxies are the networks whose X-Forwarded-For is believed.
 	TrustedProxies []netip.Prefix
 
-	// MaxSource, MaxCerts and MaxResult are the most bytes of these files,
-	// inclusive. They default to 500 MiB, 10 MiB and 1 GiB.
-	MaxSource, MaxCerts, MaxResult int64
-	// MaxJSON is the most bytes of a JSON body. Defaults to 1 MiB.
-	MaxJSON int64
-	// MaxField is the most bytes of a text field of a form. Defaults to 64 KiB.
-	MaxField int64
-	// MaxParts is the most parts of a form. Defaults to 32.
-	MaxParts int
-	// MaxList is the most builds that one list shows. Defaults to 10 000.
-	MaxList int
-
-	// MaxConnections is how many connections may be open at once; one more is
-	// closed. Parked polls have one each. Defaults to 32 768.
-	MaxConnections int
 	// PublicURL is how others reach this server: HubSpot signs it. Without it the
 	// headers of a proxy are believed.
 	PublicURL string
@@ -55,52 +37,42 @@ type Config struct {
 	// action is refused.
 	HubSpotSecret string
 	// HubSpotBlock answers a waiting action with BLOCK, so that HubSpot holds its
-	// execution; else with 204.
-	HubSpotBlock bool
-	// HubSpotExpiration is how long HubSpot waits for an action. Defaults to one
-	// week.
+	// execution; else with 204. HubSpotExpiration is how long HubSpot waits for it.
+	HubSpotBlock      bool
 	HubSpotExpiration time.Duration
 
-	// ReadHeaderTimeout is for a request's header. Defaults to 10 seconds.
-	ReadHeaderTimeout time.Duration
-	// ReadTimeout is for a body that is not a file. Defaults to 30 seconds.
-	ReadTimeout time.Duration
+	// The most bytes: of these files, of a JSON body, and of a text field of a form.
+	MaxSource, MaxCerts, MaxResult, MaxJSON, MaxField int64
+	// MaxParts is the most parts of a form, MaxList the most that one list shows.
+	MaxParts, MaxList int
+	// MaxConnections is how many connections may be open at once; one more is
+	// closed. Parked polls have one each. MaxStreams of them may be streams.
+	MaxConnections, MaxStreams int
+	// MaxDrains is how many refused bodies are read at once, MaxBypass how many
+	// requests that need no actor are served.
+	MaxDrains, MaxBypass int
+
+	// ReadHeaderTimeout is for a request's header, ReadTimeout for a body that is not
+	// a file, IdleTimeout for the time between two requests.
+	ReadHeaderTimeout, ReadTimeout, IdleTimeout time.Duration
 	// WriteTimeout is from a request's header to the end of its reply, unless
-	// that is a file; more than the longest poll. Defaults to 2 minutes.
+	// that is a file; more than the longest poll.
 	WriteTimeout time.Duration
-	// IdleTimeout is between two requests. Defaults to 2 minutes.
-	IdleTimeout time.Duration
-	// StallTimeout is how long a transfer may stand still. Defaults to 1 minute.
-	StallTimeout time.Duration
-	// PresenceInterval is how often a build is touched while its files move.
-	// Defaults to 30 seconds.
-	PresenceInterval time.Duration
+	// StallTimeout is how long a transfer may stand still. PresenceInterval is how
+	// often a build is touched while its files move.
+	StallTimeout, PresenceInterval time.Duration
 	// DrainTimeout is how long the rest of a refused body is read, so that the
-	// client gets to see the refusal. Defaults to 1 minute.
+	// client gets to see the refusal.
 	DrainTimeout time.Duration
-	// MaxDrains is how many are read so at once. Defaults to 8.
-	MaxDrains int
-	// MaxBypass is how many requests that need no actor are served at once.
-	// Defaults to 64.
-	MaxBypass int
-	// MaxStreams is how many streams of events there are at once. Defaults to
-	// 1000.
-	MaxStreams int
 	// StreamTimeout is how long a write to a stream may take; a client that is
-	// slower is cut off. Defaults to 10 seconds.
-	StreamTimeout time.Duration
-	// StreamPing is the time between two signs of life on a stream. Defaults to 15
-	// seconds.
-	StreamPing time.Duration
+	// slower is cut off. StreamPing is the time between two signs of life.
+	StreamTimeout, StreamPing time.Duration
 	// TailInterval is how often followed logs are looked at for what other
-	// controllers have written. Defaults to 1 second.
+	// controllers have written.
 	TailInterval time.Duration
 	// RequestGrace is what a request has that was told to end, before its connection
-	// is cut off. Defaults to 5 seconds.
-	RequestGrace time.Duration
-	// ShutdownTimeout is what running requests have when Serve is to end.
-	// Defaults to 20 seconds.
-	ShutdownTimeout time.Duration
+	// is cut off, ShutdownTimeout what running requests have when Serve is to end.
+	RequestGrace, ShutdownTimeout time.Duration
 }
 
 // maxRate is the most a second that a quota can tell apart.
@@ -143,25 +115,17 @@ func (c Config) WithDefaults() Config {
 // Validate names everything that is wrong with c, defaults filled in.
 func (c Config) Validate() error {
 	var faults []error
-	if !keyPattern.MatchString(c.APIKey) {
-		faults = append(faults, errors.New("api key: needs at least 16 characters of [A-Za-z0-9_-]"))
-	}
-	if c.AdminKey != "" && !keyPattern.MatchString(c.AdminKey) {
-		faults = append(faults, errors.New("admin key: needs at least 16 characters of [A-Za-z0-9_-]"))
-	}
-	if c.APIKey == c.AdminKey {
-		faults = append(faults, errors.New("admin key: must not be the api key"))
-	}
-	if c.MaxConnections < 0 {
-		faults = append(faults, errors.New("connection limit: must be positive"))
-	}
-	for name, n := range map[string]int{"poll rate": c.PollRate, "register rate": c.RegisterRate} {
-		if n > maxRate {
-			faults = append(faults, fmt.Errorf("%s: must be at most %d", name, maxRate))
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			faults = append(faults, fmt.Errorf(format, args...))
 		}
 	}
-	if c.WriteTimeout <= maxWait {
-		faults = append(faults, fmt.Errorf("write time-out: must be longer than a poll's %s", maxWait))
-	}
+	check(keyPattern.MatchString(c.APIKey), "api key: needs at least 16 characters of [A-Za-z0-9_-]")
+	check(c.AdminKey == "" || keyPattern.MatchString(c.AdminKey), "admin key: needs at least 16 characters of [A-Za-z0-9_-]")
+	check(c.APIKey != c.AdminKey, "admin key: must not be the api key")
+	check(c.MaxConnections >= 0, "connection limit: must be positive")
+	check(c.PollRate <= maxRate, "poll rate: must be at most %d", maxRate)
+	check(c.RegisterRate <= maxRate, "register rate: must be at most %d", maxRate)
+	check(c.WriteTimeout > maxWait, "write time-out: must be longer than a poll's %s", maxWait)
 	return errors.Join(faults...)
 }

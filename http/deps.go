@@ -12,32 +12,21 @@ import (
 	"takt/store"
 )
 
-// BuildReader reads builds.
-type BuildReader interface {
+// Builds is the store of builds.
+type Builds interface {
 	Find(ctx context.Context, id string) (store.Build, error)
 	List(ctx context.Context, filter store.BuildFilter) ([]store.Build, error)
 	Logs(ctx context.Context, id string, after int64, limit int) ([]store.LogLine, error)
 	// Tail is Logs with the build's state at the same moment.
 	Tail(ctx context.Context, id string, after int64, limit int) (store.Tail, error)
-	// LogMarks tells how far the logs of these builds are.
 	LogMarks(ctx context.Context, ids []string) (map[string]store.LogMark, error)
 	Counts(ctx context.Context) (store.Counts, error)
 	Totals(ctx context.Context) (store.Totals, error)
-}
-
-// BuildSubmitter makes builds and calls them off.
-type BuildSubmitter interface {
 	// Submit calls place inside its transaction. An error with
 	// store.ErrOutcomeUnknown in its chain means: keep the files; with
 	// *store.Repeated: it was done before, and place was not called.
 	Submit(ctx context.Context, s store.Submission, place func() error) (store.Build, error)
 	Cancel(ctx context.Context, id string) error
-}
-
-// Builds is the store of builds.
-type Builds interface {
-	BuildReader
-	BuildSubmitter
 	// What follows is for the worker that holds a build. Touch, Heartbeat and
 	// Telemetry are signs of life, the latter with figures.
 	Held(ctx context.Context, sign store.Sign) (store.Build, error)
@@ -67,14 +56,12 @@ type Queue interface {
 	// Arrive serves a poll at once; or it parks it for at most wait, and then its
 	// second result, called once and also if the client is gone, waits for the reply.
 	Arrive(ctx context.Context, r store.PollRequest, wait time.Duration) (store.PollReply, func(context.Context) (store.PollReply, error), error)
-	// Enqueued says that a build of this platform and with this cache label, ""
-	// for none, was committed.
+	// What follows tells of what was committed: a build, with its cache label or "";
+	// builds that are pending again; a worker that may have a free slot, or that has
+	// finished a build with this cache label.
 	Enqueued(p store.Platform, cache string)
-	// Requeued says that these builds are pending again.
 	Requeued(refs []store.BuildRef)
-	// Freed says that this worker may have a free slot again.
 	Freed(workerID string)
-	// Warm says that this worker has finished a build with this cache label.
 	Warm(workerID, cache string)
 	// Full reports whether a submit would be refused now, so that its body need
 	// not be read. False if in doubt: Submit decides.
@@ -113,15 +100,13 @@ type Load interface {
 	Rebalance(dryRun bool) (store.LoadRebalance, error)
 }
 
-// Operator changes the supervision tree. Paths are those of Deps.Tree. Each
-// method returns when the order was carried out, or ctx has ended, which ends
-// the wait only. Errors: NotFound, Conflict, Timeout, Unavailable.
+// Operator changes the supervision tree: it restarts what runs, with whom the
+// strategy ties to it, or stops it until it is started. Paths are those of
+// Deps.Tree. Each method returns when the order was carried out, or ctx has ended,
+// which ends the wait only. Errors: NotFound, Conflict, Timeout, Unavailable.
 type Operator interface {
-	// Restart restarts what runs, with whom the strategy ties to it.
 	Restart(ctx context.Context, path string) error
-	// Terminate stops it until StartChild.
 	Terminate(ctx context.Context, path string) error
-	// StartChild starts what was terminated.
 	StartChild(ctx context.Context, path string) error
 }
 

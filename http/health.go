@@ -20,7 +20,7 @@ import (
 // health says how this process does.
 type health struct {
 	*shared
-	builds         BuildReader
+	builds         Builds
 	files          Files
 	isReady        func() bool
 	vacuumHeldBack func() time.Duration

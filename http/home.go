@@ -32,7 +32,7 @@ const statsAge = 10 * time.Second
 // counted by one request at a time, once in statsAge.
 type figures struct {
 	*shared
-	builds BuildReader
+	builds Builds
 	turn   chan struct{} // holds one while somebody uses what follows
 	at     time.Time
 	now    *publicStats
