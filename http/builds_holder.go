@@ -5,10 +5,8 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base64"
-	"encoding/json"
 	"io"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -182,104 +180,4 @@ func (h *holders) unpackCerts(ctx context.Context, b store.Build) (certs.Bundle,
 		return bundle, store.Wrap(store.CertsUnusable, "Failed to process certs file", err)
 	}
 	return bundle, nil
-}
-
-func (h *holders) logs(ctx context.Context, c echo.Context) (any, error) {
-	sign, err := signOf(c)
-	if err != nil {
-		return nil, err
-	}
-	var body struct {
-		Logs    *[]json.RawMessage `json:"logs"`
-		Level   *string            `json:"level"`
-		Message *string            `json:"message"`
-	}
-	if _, err := readJSON(c, &body); err != nil {
-		return nil, err
-	}
-	reply := api.PostedLogs{Success: true}
-	switch {
-	case body.Logs != nil:
-		sign.Logs = logBatch(*body.Logs)
-		n := len(sign.Logs)
-		reply.Count = &n
-	case body.Level != nil && body.Message != nil:
-		line := store.LogLine{Level: store.Level(*body.Level), Message: text(*body.Message)}
-		if !line.Level.Valid() {
-			return nil, invalid("Invalid log level. Must be: info, warn, or error")
-		}
-		sign.Logs = []store.LogLine{line}
-	default:
-		return nil, invalid("Invalid body. Expected { level, message } or { logs: [...] }")
-	}
-	return reply, h.touch(ctx, sign)
-}
-
-// logBatch takes the entries that are log lines and skips the others.
-func logBatch(entries []json.RawMessage) []store.LogLine {
-	lines := make([]store.LogLine, 0, len(entries))
-	for _, e := range entries {
-		var m struct {
-			Level   store.Level `json:"level"`
-			Message *string     `json:"message"`
-		}
-		if json.Unmarshal(e, &m) != nil || m.Message == nil || !m.Level.Valid() {
-			continue
-		}
-		lines = append(lines, store.LogLine{Level: m.Level, Message: text(*m.Message)})
-	}
-	return lines
-}
-
-func (h *holders) heartbeat(ctx context.Context, c echo.Context) (any, error) {
-	sign := store.Sign{BuildID: c.Param("id"), WorkerID: c.QueryParam("worker_id")}
-	if sign.WorkerID == "" {
-		return nil, invalid("worker_id required")
-	}
-	var body api.Heartbeat
-	if _, err := readJSON(c, &body); err != nil {
-		return nil, err
-	}
-	if !store.ValidID(sign.BuildID) {
-		return nil, buildNotFound()
-	}
-	if !store.ValidID(sign.WorkerID) {
-		return nil, store.NewError(store.NotAssigned, "Build not assigned to this worker")
-	}
-	var err error
-	if sign.Attempt, err = attempt(c.Request().Header); err != nil {
-		return nil, err
-	}
-	// A figure that is no percentage is no reason to refuse a sign of life.
-	if p := body.Progress; p != nil && *p >= 0 && *p <= 100 {
-		sign.Logs = []store.LogLine{{
-			Level: store.Info, Message: "Build progress: " + strconv.FormatFloat(*p, 'f', -1, 64) + "%",
-		}}
-	}
-	beat, err := h.store.Heartbeat(ctx, sign)
-	return api.NewHeartbeatReply(beat.Cancelled), h.signed(sign, beat, err)
-}
-
-// telemetry handles POST /api/builds/:id/telemetry. Whatever the figures are, it is
-// a sign of life.
-func (h *holders) telemetry(ctx context.Context, c echo.Context) (any, error) {
-	sign, err := holderOf(c)
-	if err != nil {
-		return nil, err
-	}
-	var body struct {
-		Type      json.RawMessage `json:"type"`
-		Timestamp json.RawMessage `json:"timestamp"`
-		Data      json.RawMessage `json:"data"`
-	}
-	if _, err := readJSON(c, &body); err != nil {
-		return nil, err
-	}
-	t, err := store.ParseTelemetry(body.Type, body.Timestamp, body.Data)
-	if err != nil {
-		return nil, err
-	}
-	sign.Logs = []store.LogLine{{Level: store.Info, Message: t.Line()}}
-	reply, err := h.store.Telemetry(ctx, sign, t)
-	return api.Status{Status: "ok"}, h.signed(sign, reply, err)
 }

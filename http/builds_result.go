@@ -2,7 +2,6 @@ package http
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"mime/multipart"
@@ -207,74 +206,18 @@ func (h *holders) finish(ctx context.Context, b store.Build, r store.Result, pla
 	return nil
 }
 
-// build reads a request that names a build but need not name a worker: then
-// it speaks for the one that holds the build, or held it last.
-func (h *holders) build(ctx context.Context, c echo.Context) (b store.Build, sign store.Sign, message string, err error) {
-	var body struct {
-		BuildID json.RawMessage `json:"build_id"`
-		Error   json.RawMessage `json:"error"`
-	}
-	if _, err := readJSON(c, &body); err != nil {
-		return b, sign, "", err
-	}
-	if store.Absent(body.BuildID) || json.Unmarshal(body.BuildID, &sign.BuildID) != nil || sign.BuildID == "" {
-		return b, sign, "", invalid("build_id required")
-	}
-	if !store.Absent(body.Error) && json.Unmarshal(body.Error, &message) != nil {
-		return b, sign, "", invalid("error must be a text")
-	}
-	if !store.ValidID(sign.BuildID) {
-		return b, sign, "", buildNotFound()
-	}
-	if sign.Attempt, err = attempt(c.Request().Header); err != nil {
-		return b, sign, "", err
-	}
-	if b, err = h.store.Find(ctx, sign.BuildID); err != nil {
-		return b, sign, "", err
-	}
-	if sign.WorkerID = b.WorkerID; sign.WorkerID == "" {
-		sign.WorkerID = b.LastWorkerID
-	}
-	if id := c.Request().Header.Get(api.HeaderWorkerID); id != "" { // who says who it is has to be the one
-		if !store.ValidID(id) {
-			return b, sign, "", store.NewError(store.Forbidden, "Unknown worker")
-		}
-		sign.WorkerID = id
-	}
-	if sign.WorkerID == "" && !b.State.Final() {
-		return b, sign, "", store.NewError(store.NotAssigned, "Build not assigned to a worker")
-	}
-	return b, sign, text(message), nil
-}
-
 func (h *holders) fail(ctx context.Context, c echo.Context) (any, error) {
-	b, sign, message, err := h.build(ctx, c)
+	n, err := h.named(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	if b.State.Final() && b.State != store.Failed {
+	if n.build.State.Final() && n.build.State != store.Failed {
 		return nil, store.NewError(store.Conflict, "Build already finished")
 	}
-	if b.State != store.Failed { // a repeat changes nothing
-		err = h.finish(ctx, b, store.Result{
-			BuildID: b.ID, WorkerID: sign.WorkerID, Attempt: sign.Attempt, ErrorMessage: message,
+	if n.build.State != store.Failed { // a repeat changes nothing
+		err = h.finish(ctx, n.build, store.Result{
+			BuildID: n.build.ID, WorkerID: n.sign.WorkerID, Attempt: n.sign.Attempt, ErrorMessage: n.message,
 		}, nil)
 	}
 	return uploaded(false), err
-}
-
-func (h *holders) workerHeartbeat(ctx context.Context, c echo.Context) (any, error) {
-	b, sign, _, err := h.build(ctx, c)
-	if err != nil {
-		return nil, err
-	}
-	cancelled := b.State == store.Cancelled && b.WorkerID == "" // before anybody had it
-	if !cancelled {
-		beat, err := h.store.Heartbeat(ctx, sign)
-		if err := h.signed(sign, beat, err); err != nil {
-			return nil, err
-		}
-		cancelled = beat.Cancelled
-	}
-	return api.BeatReply{Success: true, HeartbeatReply: api.NewHeartbeatReply(cancelled)}, nil
 }

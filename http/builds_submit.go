@@ -187,34 +187,26 @@ func (h *submissions) retry(ctx context.Context, c echo.Context) (any, error) {
 	}, err
 }
 
-func filesGone(err error) error {
-	return store.Wrap(store.InvalidState, "Original build source no longer available. Please submit a new build.", err)
-}
-
 // copyFiles gives in the files of old.
 func (h *submissions) copyFiles(ctx context.Context, old store.Build, in *submission) error {
+	const gone = "Original build source no longer available. Please submit a new build."
 	if old.Source == nil {
-		return filesGone(nil)
+		return store.NewError(store.InvalidState, gone)
 	}
 	source, err := h.forms.files.Duplicate(ctx, *old.Source)
+	if err == nil {
+		in.source = &arrival{upload: source, file: *old.Source}
+		if old.Certs != nil {
+			in.certs, err = h.sealAgain(ctx, *old.Certs, certsName(in.id))
+		}
+	}
+	if store.CodeOf(err) == store.NotFound {
+		return store.Wrap(store.InvalidState, gone, err)
+	}
 	if err != nil {
-		return copyFailure(err)
-	}
-	in.source = &arrival{upload: source, file: *old.Source}
-	if old.Certs == nil {
-		return nil
-	}
-	if in.certs, err = h.sealAgain(ctx, *old.Certs, certsName(in.id)); err != nil {
-		return copyFailure(err)
+		return fmt.Errorf("copying a build's files: %w", err)
 	}
 	return nil
-}
-
-func copyFailure(err error) error {
-	if store.CodeOf(err) == store.NotFound {
-		return filesGone(err)
-	}
-	return fmt.Errorf("copying a build's files: %w", err)
 }
 
 // sealAgain copies a sealed file: each opens under its own name only.
@@ -228,16 +220,5 @@ func (h *submissions) sealAgain(ctx context.Context, f store.File, name string) 
 	if err != nil {
 		return nil, err
 	}
-	a := &arrival{upload: to}
-	if _, err = to.ReadFrom(from); err == nil {
-		a.file.Size, a.file.SHA256, err = to.Finish()
-	}
-	if err == nil && a.file.SHA256 != f.SHA256 {
-		err = errors.New("content has changed at rest")
-	}
-	if err != nil {
-		to.Discard()
-		return nil, err
-	}
-	return a, nil
+	return arrive(to, from, f.SHA256[:], errors.New("content has changed at rest"))
 }

@@ -1,6 +1,7 @@
 package http
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"path"
@@ -67,20 +68,17 @@ func (h *diagnostics) keep(ctx context.Context, r store.DiagnosticReport) error 
 	if err != nil {
 		return err
 	}
-	defer u.Discard()
-	_, err = u.Write(content)
-	if err == nil {
-		_, _, err = u.Finish()
-	}
+	a, err := arrive(u, bytes.NewReader(content), nil, nil)
 	if err != nil {
 		return err
 	}
+	defer a.discard()
 	name := r.File.Name
-	if r.File, err = u.Send(ctx, name, nil); err != nil {
+	if r.File, err = a.send(ctx, name); err != nil {
 		return err
 	}
 	err = h.store.Report(ctx, r, func() error { return u.Place(name) })
-	u.Settle(err)
+	a.settle(err)
 	return err
 }
 

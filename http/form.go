@@ -38,76 +38,42 @@ func newForms(cfg Config, files Files) *forms {
 // form is a multipart body that is read part by part, in the client's order.
 type form struct {
 	*forms
-	parts  *multipart.Reader
-	buffer *bufio.Reader
-	body   io.ReadCloser
-	count  int
+	body *body // nil without one
 }
 
 // read hands each part of the request's form to take. What that does not read of
 // a part is skipped.
 func (s *forms) read(c echo.Context, take func(f *form, p *multipart.Part) error) error {
-	f, err := s.open(c)
-	if err != nil {
-		return err
+	req := c.Request()
+	kind, params, err := mime.ParseMediaType(req.Header.Get("Content-Type"))
+	if err != nil || kind != "multipart/form-data" || params["boundary"] == "" {
+		return invalid("Content must be multipart/form-data")
 	}
-	defer f.close()
-	for {
-		p, err := f.next()
-		if err != nil || p == nil {
-			return err
+	f := &form{forms: s, body: watched(req)}
+	if f.body != nil && req.ContentLength > f.body.max {
+		return errTooLarge()
+	}
+	buffer := s.readers.Get().(*bufio.Reader) //nolint:forcetypeassert // the pool holds nothing else
+	buffer.Reset(req.Body)
+	defer func() { buffer.Reset(nil); s.readers.Put(buffer) }()
+	parts := multipart.NewReader(buffer, params["boundary"])
+	for count := 0; ; count++ {
+		p, err := parts.NextRawPart()
+		switch {
+		case err == io.EOF: // not errors.Is: of a truncated body it is true as well
+			if f.body != nil {
+				f.body.finish()
+			}
+			return nil
+		case err != nil:
+			return malformed(err)
+		case count == f.cfg.MaxParts:
+			return invalid("Too many parts")
 		}
 		if err := take(f, p); err != nil {
 			return err
 		}
 	}
-}
-
-// open begins to read the request's form. Close it on every path.
-func (s *forms) open(c echo.Context) (*form, error) {
-	req := c.Request()
-	kind, params, err := mime.ParseMediaType(req.Header.Get("Content-Type"))
-	if err != nil || kind != "multipart/form-data" || params["boundary"] == "" {
-		return nil, invalid("Content must be multipart/form-data")
-	}
-	f := &form{forms: s, body: req.Body}
-	if b := watched(req); b != nil && req.ContentLength > b.max {
-		return nil, errTooLarge()
-	}
-	f.buffer = s.readers.Get().(*bufio.Reader) //nolint:forcetypeassert // the pool holds nothing else
-	f.buffer.Reset(f.body)
-	req.Body = struct {
-		io.Reader
-		io.Closer
-	}{f.buffer, f.body}
-	if f.parts, err = req.MultipartReader(); err != nil {
-		f.close()
-		return nil, invalid("Content must be multipart/form-data")
-	}
-	return f, nil
-}
-
-func (f *form) close() {
-	f.buffer.Reset(nil)
-	f.readers.Put(f.buffer)
-}
-
-// next returns the next part, nil after the last.
-func (f *form) next() (*multipart.Part, error) {
-	p, err := f.parts.NextRawPart()
-	if err == io.EOF { // not errors.Is: of a truncated body it is true as well
-		if b, ok := f.body.(*body); ok {
-			b.finish()
-		}
-		return nil, nil //nolint:nilnil // the end is no part and no error
-	}
-	if err != nil {
-		return nil, malformed(err)
-	}
-	if f.count++; f.count > f.cfg.MaxParts {
-		return nil, invalid("Too many parts")
-	}
-	return p, nil
 }
 
 // malformed is the client's fault, unless err says otherwise.
@@ -177,55 +143,64 @@ func (a *arrival) settle(err error) {
 	}
 }
 
+// arrive takes in all of content. If it has not the digest want, unless that is
+// nil, the error is mismatch.
+func arrive(u *storage.Upload, content io.Reader, want []byte, mismatch error) (*arrival, error) {
+	a := &arrival{upload: u}
+	_, err := u.ReadFrom(content)
+	if err == nil {
+		a.file.Size, a.file.SHA256, err = u.Finish()
+	}
+	if err == nil && want != nil && subtle.ConstantTimeCompare(want, a.file.SHA256[:]) != 1 {
+		err = mismatch
+	}
+	if err != nil {
+		u.Discard()
+		return nil, err
+	}
+	return a, nil
+}
+
 // file streams a part to storage. Over the limit it fails and names what it is.
 func (f *form) file(ctx context.Context, p *multipart.Part, what string, limit int64, sealFor string) (*arrival, error) {
 	want, err := contentDigest(p.Header.Get("Content-Digest"))
 	if err != nil {
 		return nil, err
 	}
-	create := f.files.Create
-	if sealFor != "" {
-		create = func(ctx context.Context, limit int64) (*storage.Upload, error) {
-			return f.files.CreateSealed(ctx, limit, sealFor)
-		}
+	var u *storage.Upload
+	if sealFor == "" {
+		u, err = f.files.Create(ctx, limit)
+	} else {
+		u, err = f.files.CreateSealed(ctx, limit, sealFor)
 	}
-	u, err := create(ctx, limit)
 	if err != nil {
 		return nil, err
 	}
-	a := &arrival{upload: u, moved: f.onward()}
-	if _, err = u.ReadFrom(clientReader{p}); err == nil {
-		a.file.Size, a.file.SHA256, err = u.Finish()
-	}
-	if err == nil && want != nil && subtle.ConstantTimeCompare(want, a.file.SHA256[:]) != 1 {
-		err = invalid("Content-Digest does not match the content of " + what)
+	a, err := arrive(u, clientReader{p}, want, invalid("Content-Digest does not match the content of "+what))
+	if store.CodeOf(err) == store.TooLarge && !strings.Contains(err.Error(), "Request body") {
+		err = store.NewError(store.TooLarge, fmt.Sprintf("%s is larger than %s", what, size(limit)))
 	}
 	if err != nil {
-		u.Discard()
-		if store.CodeOf(err) == store.TooLarge && !strings.Contains(err.Error(), "Request body") {
-			err = store.NewError(store.TooLarge, fmt.Sprintf("%s is larger than %s", what, size(limit)))
-		}
 		return nil, err
 	}
+	a.moved = f.onward
 	a.empty = a.file.Size == 0 && p.FileName() == ""
 	return a, nil
 }
 
 // onward keeps the client's connection and its build alive while a file that
 // came with it goes on to S3.
-func (f *form) onward() func(now time.Time) {
-	b, ok := f.body.(*body)
-	if !ok {
-		return nil
+func (f *form) onward(now time.Time) {
+	b := f.body
+	if b == nil {
+		return
 	}
-	return func(now time.Time) {
-		if now.After(b.renew) {
-			b.renew = now.Add(renewal(b.write))
-			b.rearm()
-		}
-		if b.moved != nil {
-			b.moved(now)
-		}
+	if now.After(b.renew) {
+		b.renew = now.Add(renewal(b.write))
+		b.rearm()
+	}
+	if b.moved != nil {
+		b.moved(now)
 	}
 }
 

@@ -1,0 +1,172 @@
+package http
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"strconv"
+
+	"github.com/labstack/echo/v4"
+
+	"takt/http/api"
+	"takt/store"
+)
+
+func (h *holders) logs(ctx context.Context, c echo.Context) (any, error) {
+	sign, err := signOf(c)
+	if err != nil {
+		return nil, err
+	}
+	var body struct {
+		Logs    *[]json.RawMessage `json:"logs"`
+		Level   *string            `json:"level"`
+		Message *string            `json:"message"`
+	}
+	if _, err := readJSON(c, &body); err != nil {
+		return nil, err
+	}
+	reply := api.PostedLogs{Success: true}
+	switch {
+	case body.Logs != nil:
+		sign.Logs = logBatch(*body.Logs)
+		n := len(sign.Logs)
+		reply.Count = &n
+	case body.Level != nil && body.Message != nil:
+		line := store.LogLine{Level: store.Level(*body.Level), Message: text(*body.Message)}
+		if !line.Level.Valid() {
+			return nil, invalid("Invalid log level. Must be: info, warn, or error")
+		}
+		sign.Logs = []store.LogLine{line}
+	default:
+		return nil, invalid("Invalid body. Expected { level, message } or { logs: [...] }")
+	}
+	return reply, h.touch(ctx, sign)
+}
+
+// logBatch takes the entries that are log lines and skips the others.
+func logBatch(entries []json.RawMessage) []store.LogLine {
+	lines := make([]store.LogLine, 0, len(entries))
+	for _, e := range entries {
+		var m struct {
+			Level   store.Level `json:"level"`
+			Message *string     `json:"message"`
+		}
+		if json.Unmarshal(e, &m) != nil || m.Message == nil || !m.Level.Valid() {
+			continue
+		}
+		lines = append(lines, store.LogLine{Level: m.Level, Message: text(*m.Message)})
+	}
+	return lines
+}
+
+func (h *holders) heartbeat(ctx context.Context, c echo.Context) (any, error) {
+	sign := store.Sign{BuildID: c.Param("id"), WorkerID: c.QueryParam("worker_id")}
+	if sign.WorkerID == "" {
+		return nil, invalid("worker_id required")
+	}
+	var body api.Heartbeat
+	if _, err := readJSON(c, &body); err != nil {
+		return nil, err
+	}
+	if !store.ValidID(sign.BuildID) {
+		return nil, buildNotFound()
+	}
+	if !store.ValidID(sign.WorkerID) {
+		return nil, store.NewError(store.NotAssigned, "Build not assigned to this worker")
+	}
+	var err error
+	if sign.Attempt, err = attempt(c.Request().Header); err != nil {
+		return nil, err
+	}
+	// A figure that is no percentage is no reason to refuse a sign of life.
+	if p := body.Progress; p != nil && *p >= 0 && *p <= 100 {
+		sign.Logs = []store.LogLine{{
+			Level: store.Info, Message: "Build progress: " + strconv.FormatFloat(*p, 'f', -1, 64) + "%",
+		}}
+	}
+	beat, err := h.store.Heartbeat(ctx, sign)
+	return api.NewHeartbeatReply(beat.Cancelled), h.signed(sign, beat, err)
+}
+
+// telemetry handles POST /api/builds/:id/telemetry. Whatever the figures are, it is
+// a sign of life.
+func (h *holders) telemetry(ctx context.Context, c echo.Context) (any, error) {
+	sign, err := holderOf(c)
+	if err != nil {
+		return nil, err
+	}
+	var body struct {
+		Type      json.RawMessage `json:"type"`
+		Timestamp json.RawMessage `json:"timestamp"`
+		Data      json.RawMessage `json:"data"`
+	}
+	if _, err := readJSON(c, &body); err != nil {
+		return nil, err
+	}
+	t, err := store.ParseTelemetry(body.Type, body.Timestamp, body.Data)
+	if err != nil {
+		return nil, err
+	}
+	sign.Logs = []store.LogLine{{Level: store.Info, Message: t.Line()}}
+	reply, err := h.store.Telemetry(ctx, sign, t)
+	return api.Status{Status: "ok"}, h.signed(sign, reply, err)
+}
+
+// named is a request that names a build, and what it says.
+type named struct {
+	build   store.Build
+	sign    store.Sign
+	message string
+}
+
+// named reads such a request. One that names no worker speaks for the one that
+// holds the build, or held it last.
+func (h *holders) named(ctx context.Context, c echo.Context) (n named, err error) {
+	var body struct {
+		BuildID json.RawMessage `json:"build_id"`
+		Error   json.RawMessage `json:"error"`
+	}
+	if _, err := readJSON(c, &body); err != nil {
+		return n, err
+	}
+	switch {
+	case store.Absent(body.BuildID) || json.Unmarshal(body.BuildID, &n.sign.BuildID) != nil || n.sign.BuildID == "":
+		return n, invalid("build_id required")
+	case !store.Absent(body.Error) && json.Unmarshal(body.Error, &n.message) != nil:
+		return n, invalid("error must be a text")
+	case !store.ValidID(n.sign.BuildID):
+		return n, buildNotFound()
+	}
+	if n.sign.Attempt, err = attempt(c.Request().Header); err != nil {
+		return n, err
+	}
+	if n.build, err = h.store.Find(ctx, n.sign.BuildID); err != nil {
+		return n, err
+	}
+	n.message = text(n.message)
+	// Who says who it is has to be the one.
+	n.sign.WorkerID = cmp.Or(c.Request().Header.Get(api.HeaderWorkerID), n.build.WorkerID, n.build.LastWorkerID)
+	switch {
+	case n.sign.WorkerID == "" && !n.build.State.Final():
+		return n, store.NewError(store.NotAssigned, "Build not assigned to a worker")
+	case n.sign.WorkerID != "" && !store.ValidID(n.sign.WorkerID):
+		return n, store.NewError(store.Forbidden, "Unknown worker")
+	}
+	return n, nil
+}
+
+func (h *holders) workerHeartbeat(ctx context.Context, c echo.Context) (any, error) {
+	n, err := h.named(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	cancelled := n.build.State == store.Cancelled && n.build.WorkerID == "" // before anybody had it
+	if !cancelled {
+		reply, err := h.store.Heartbeat(ctx, n.sign)
+		if err := h.signed(n.sign, reply, err); err != nil {
+			return nil, err
+		}
+		cancelled = reply.Cancelled
+	}
+	return api.BeatReply{Success: true, HeartbeatReply: api.NewHeartbeatReply(cancelled)}, nil
+}
