@@ -15,7 +15,7 @@ type builds struct {
 	*shared
 	store   Builds
 	files   Files
-	publish publish
+	publish Publish
 	keys    *keys
 }
 

@@ -24,7 +24,7 @@ type holders struct {
 	store    Builds
 	followed *followers
 	queue    Queue
-	publish  publish
+	publish  Publish
 	forms    *forms
 }
 

@@ -68,9 +68,9 @@ type Queue interface {
 	Full(ctx context.Context) bool
 }
 
-// publish tells whoever listens what has changed, once that is committed. It never
+// Publish tells whoever listens what has changed, once that is committed. It never
 // blocks.
-type publish func(topic string, data any)
+type Publish func(topic string, data any)
 
 // Requests runs requests, each as a process of its own, as many as there is room
 // for.
@@ -196,7 +196,7 @@ type Deps struct {
 	Queue   Queue
 	// Tokens are those of workers.
 	Tokens   *store.WorkerTokens
-	Publish  publish
+	Publish  Publish
 	Requests Requests
 	Files    Files
 	// Ready reports whether work can be done: database reachable, migrated.

@@ -24,7 +24,7 @@ type diagnostics struct {
 	store   Workers
 	files   Files
 	queue   Queue
-	publish publish
+	publish Publish
 }
 
 // report handles POST /api/diagnostics/report. A report is a row and a file.

@@ -18,7 +18,7 @@ type workers struct {
 	store   Workers
 	tokens  *store.WorkerTokens
 	queue   Queue
-	publish publish
+	publish Publish
 	quota   *quota // of registrations, per remote address; nil: no limit
 }
 
