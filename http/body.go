@@ -149,30 +149,27 @@ func (s *Server) refuse(c echo.Context, r *route, b *body, err error) {
 		_ = b.conn.SetReadDeadline(now.Add(s.cfg.ReadTimeout))
 	}
 	b.moved = nil
-	header := c.Response().Header()
+	header, drain := c.Response().Header(), false
 	switch left := c.Request().ContentLength - b.read; {
 	case c.Request().ProtoMajor >= 2: // the stream ends alone, and the answer gets through
-		s.writeError(c, err)
-		return
 	case b.err != nil, b.waits && !b.touched: // nothing more comes
 		header.Set("Connection", "close")
-		s.writeError(c, err)
-		return
 	case c.Request().ContentLength >= 0 && left <= smallRest: // net/http reads the rest
-		s.writeError(c, err)
-		return
-	}
-	header.Set("Connection", "close")
-	select {
-	case s.drains <- struct{}{}:
-		defer func() { <-s.drains }()
 	default:
-		s.writeError(c, err)
+		header.Set("Connection", "close")
+		select {
+		case s.drains <- struct{}{}:
+			defer func() { <-s.drains }()
+			drain = true
+			s.metrics.refused.Inc()
+			_ = b.conn.EnableFullDuplex() // HTTP/1 always can
+		default:
+		}
+	}
+	s.writeError(c, err)
+	if !drain {
 		return
 	}
-	s.metrics.refused.Inc()
-	_ = b.conn.EnableFullDuplex() // HTTP/1 always can
-	s.writeError(c, err)
 	_ = b.conn.Flush()
 	_ = b.conn.SetReadDeadline(time.Now().Add(s.cfg.DrainTimeout))
 	_, _ = io.CopyN(io.Discard, b.ReadCloser, r.body)

@@ -107,8 +107,8 @@ func (s *shared) writeError(c echo.Context, err error) {
 		h.Set("Retry-After", strconv.Itoa(int(math.Ceil(retry.Seconds()))))
 	}
 	// What a handler had in mind for its own reply doesn't hold for this one.
-	for _, name := range []string{"Content-Disposition", "Content-Encoding", "Content-Length", "ETag", "Last-Modified", "Repr-Digest", "Accept-Ranges"} {
-		h.Del(name)
+	for _, name := range [...]string{"Content-Disposition", "Content-Encoding", "Content-Length", "Etag", "Last-Modified", "Repr-Digest", "Accept-Ranges"} {
+		delete(h, name) // in canonical form
 	}
 	h.Set("Cache-Control", "no-store") // whatever the handler had set
 	body, merr := json.Marshal(p)

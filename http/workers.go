@@ -28,10 +28,8 @@ func newWorkers(s *shared, d Deps) *workers {
 
 // serveRegister runs a registration, unless its address has sent too many.
 func (h *workers) serveRegister(c echo.Context, r *route) error {
-	if h.quota != nil {
-		if err := h.quota.admit(c.Response().Header(), quotaAddr(remote(c.Request(), h.cfg.TrustedProxies))); err != nil {
-			return err
-		}
+	if err := h.quota.admit(c.Response().Header(), quotaAddr(remote(c.Request(), h.cfg.TrustedProxies))); err != nil {
+		return err
 	}
 	return h.levelled(c, r)
 }
