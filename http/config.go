@@ -49,7 +49,7 @@ type Config struct {
 	// closed. Parked polls have one each. MaxStreams of them may be streams.
 	MaxConnections, MaxStreams int
 	// MaxDrains is how many refused bodies are read at once, MaxBypass how many
-	// requests that need no actor are served.
+	// requests are served that are not levelled.
 	MaxDrains, MaxBypass int
 
 	// ReadHeaderTimeout is for a request's header, ReadTimeout for a body that is not

@@ -17,8 +17,8 @@ const (
 	RuleWait    = "wait"  // no place became free in time
 )
 
-// gate admits requests up to the limits: a counter, and the table of those who
-// were admitted. It belongs to the handle, so that it outlives every actor.
+// gate is a counter and the table of those whom it admitted. It belongs to the
+// handle, so that it outlives every actor.
 type gate struct {
 	mu       sync.Mutex // guards what follows
 	limits   store.LoadLimits

@@ -101,9 +101,11 @@ func (h *Heijunka) Do(ctx context.Context, w store.Work, fn func(ctx context.Con
 		return h.deps.Run(ctx, own.name, &t.work, fn)
 	}
 	if hold, err := h.gate.admit(t); err != nil {
-		select {
-		case <-time.After(hold):
-		case <-ctx.Done():
+		if hold > 0 {
+			select {
+			case <-time.After(hold):
+			case <-ctx.Done():
+			}
 		}
 		return err
 	}
@@ -116,8 +118,7 @@ func (h *Heijunka) Do(ctx context.Context, w store.Work, fn func(ctx context.Con
 	begin := time.Now()
 	err = otp.ErrGoexit // unless fn returns
 	defer func() { p.giveBack(time.Since(begin), w.Limit, err) }()
-	err = h.deps.Run(ctx, p.name, &t.work, fn)
-	return err
+	return h.deps.Run(ctx, p.name, &t.work, fn)
 }
 
 // outcome tells defects from refusals: what a client did wrong, and outages, say
