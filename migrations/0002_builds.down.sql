@@ -1,2 +1,7 @@
+DROP TABLE IF EXISTS rollup;
+DROP TABLE IF EXISTS build_days;
+DROP TABLE IF EXISTS build_labels;
+DROP TABLE IF EXISTS build_files;
+DROP TABLE IF EXISTS build_logs;
 DROP TABLE IF EXISTS build_ids;
 DROP TABLE IF EXISTS builds;

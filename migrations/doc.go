@@ -1,16 +1,22 @@
 // Package migrations brings a database to the schema that this build of takt
-// needs: numbered SQL files, embedded, run by golang-migrate.
+// needs: first River's tables, by River's own migrator, then ours, numbered SQL
+// files, one per noun, embedded and run by golang-migrate.
 //
 // # State
 //
-// None of its own; golang-migrate keeps the version in schema_migrations. Each
-// file is one implicit transaction and idempotent.
+// None of its own. River keeps its version in river_migration, golang-migrate ours
+// in takt_migrations. Each of our files is one implicit transaction and
+// idempotent.
 //
 // # Failure
 //
-// A process killed in the middle of file N leaves the version marked dirty. The
-// next start runs N again, which is safe because a file either applied as a
-// whole or not at all, and is idempotent.
+// Each of River's migrations is one transaction, its version included. A process
+// killed in the middle of our file N leaves the version marked dirty. The next
+// start runs N again, which is safe because a file either applied as a whole or
+// not at all, and is idempotent.
+//
+// A database of a build before the files were numbered anew is refused with
+// ErrEarlierBuild, untouched.
 //
 // # Concurrency
 //

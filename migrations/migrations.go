@@ -2,7 +2,6 @@ package migrations
 
 import (
 	"context"
-	"database/sql"
 	"embed"
 	"errors"
 	"fmt"
@@ -16,66 +15,113 @@ import (
 	migratepgx "github.com/golang-migrate/migrate/v4/database/pgx/v5"
 	"github.com/golang-migrate/migrate/v4/source/iofs"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"github.com/riverqueue/river/rivermigrate"
 )
 
 //go:embed *.sql
 var files embed.FS
 
-// lockKey is the advisory lock that excludes other processes while one looks at
-// the version and migrates. golang-migrate's own lock is taken after it has read
-// the dirty mark, and so can't tell a dead process from one at work.
-const lockKey = 0x74616b74_6d696772 // "taktmigr"
+// ErrEarlierBuild refuses a database whose schema this build can't bring up to
+// date. Waiting does not mend it.
+var ErrEarlierBuild = errors.New("this database was made by an earlier build of takt, which was never released: " +
+	"use an empty database or data directory (`make db-reset` empties that of `make run`)")
 
-// lockTimeout bounds each wait for a lock, a table's included.
-const lockTimeout = 30 * time.Second
+const (
+	// lockKey is the advisory lock that excludes other processes while one looks at
+	// the version and migrates. golang-migrate's own lock is taken after it has read
+	// the dirty mark, and so can't tell a dead process from one at work.
+	lockKey = 0x74616b74_6d696772 // "taktmigr"
+	// lockTimeout bounds each wait for a lock, a table's included.
+	lockTimeout = 30 * time.Second
+	// versionTable has a name of its own, because other programs that share the
+	// database may use golang-migrate too.
+	versionTable = "takt_migrations"
+)
 
-// Up migrates the database of cfg to the newest version. It uses a connection of
-// its own, without statement_timeout, and fails when ctx ends.
+// Up migrates the database of cfg to the newest version: River's tables, then
+// ours. It uses connections of its own, without statement_timeout, and fails when
+// ctx ends.
 func Up(ctx context.Context, cfg *pgx.ConnConfig) error {
-	return run(ctx, cfg, func(m *migrate.Migrate) error { return m.Up() })
+	return run(ctx, cfg, func(ctx context.Context, s *session) error {
+		if err := s.river(ctx, rivermigrate.DirectionUp, nil); err != nil {
+			return err
+		}
+		return s.ours((*migrate.Migrate).Up)
+	})
 }
 
-// Down takes every migration back. All data is lost: for tests and db-reset.
+// Down takes every migration back, River's last. All data is lost: for tests.
 func Down(ctx context.Context, cfg *pgx.ConnConfig) error {
-	return run(ctx, cfg, func(m *migrate.Migrate) error { return m.Down() })
+	return run(ctx, cfg, func(ctx context.Context, s *session) error {
+		if err := s.ours((*migrate.Migrate).Down); err != nil {
+			return err
+		}
+		return s.river(ctx, rivermigrate.DirectionDown, &rivermigrate.MigrateOpts{TargetVersion: -1})
+	})
 }
 
-// Files returns the migrations, as NNNN_name.up.sql and .down.sql.
+// Files returns our migrations, as NNNN_noun.up.sql and .down.sql.
 func Files() fs.FS { return files }
 
-// run holds the lock, repairs a dirty version and calls step.
-func run(ctx context.Context, cfg *pgx.ConnConfig, step func(*migrate.Migrate) error) error {
-	db := stdlib.OpenDB(*session(ctx, cfg))
-	defer func() { _ = db.Close() }()
+// session is a process's turn to migrate.
+type session struct {
+	cfg  *pgx.ConnConfig
+	pool *pgxpool.Pool
+}
 
-	err := locked(ctx, db, func() error {
-		m, err := open(db)
-		if err != nil {
-			return err
-		}
-		defer func() { _, _ = m.Close() }()
-		if err := repair(m); err != nil {
-			return err
-		}
-		if err := step(m); err != nil && !errors.Is(err, migrate.ErrNoChange) {
-			return err
-		}
-		return nil
-	})
+// run calls steps while this process holds lockKey, which ends with its
+// connection.
+func run(ctx context.Context, cfg *pgx.ConnConfig, steps func(context.Context, *session) error) error {
+	inner, cancel := context.WithCancelCause(ctx)
+	defer cancel(errors.New("the migration is over"))
+	s := &session{cfg: patient(inner, cfg)}
+	pc, err := pgxpool.ParseConfig("host=/ sslmode=disable")
 	if err != nil {
-		if cause := context.Cause(ctx); cause != nil {
-			return fmt.Errorf("migrating: %w (%w)", cause, err)
+		return fmt.Errorf("connecting: %w", err)
+	}
+	pc.ConnConfig = s.cfg.Copy()
+	if s.pool, err = pgxpool.NewWithConfig(inner, pc); err != nil {
+		return fmt.Errorf("connecting: %w", err)
+	}
+	defer s.pool.Close()
+
+	err = s.pool.AcquireFunc(inner, func(conn *pgxpool.Conn) error {
+		if _, err := conn.Exec(inner, `SELECT pg_advisory_lock($1)`, int64(lockKey)); err != nil {
+			return fmt.Errorf("waiting for another process that migrates: %w", err)
 		}
-		return fmt.Errorf("migrating: %w", err)
+		if err := refuseEarlier(inner, conn); err != nil {
+			return err
+		}
+		return steps(inner, s)
+	})
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		return fmt.Errorf("%w: %w", cause, err)
+	}
+	return err
+}
+
+// refuseEarlier fails with ErrEarlierBuild when a build before the tables were
+// numbered anew has been here: it made our tables, and kept its version in another
+// table.
+func refuseEarlier(ctx context.Context, conn *pgxpool.Conn) error {
+	var earlier bool
+	err := conn.QueryRow(ctx, `SELECT to_regclass('worker_details') IS NOT NULL AND to_regclass($1) IS NULL`, versionTable).Scan(&earlier)
+	if err != nil {
+		return fmt.Errorf("looking for tables of an earlier build: %w", err)
+	}
+	if earlier {
+		return ErrEarlierBuild
 	}
 	return nil
 }
 
-// session returns a copy of cfg whose sessions wait for locks up to lockTimeout
+// patient returns a copy of cfg whose sessions wait for locks up to lockTimeout
 // and for statements without limit. Because golang-migrate takes no context, the
 // end of ctx closes their sockets.
-func session(ctx context.Context, cfg *pgx.ConnConfig) *pgx.ConnConfig {
+func patient(ctx context.Context, cfg *pgx.ConnConfig) *pgx.ConnConfig {
 	c := cfg.Copy()
 	if c.RuntimeParams == nil {
 		c.RuntimeParams = map[string]string{}
@@ -95,40 +141,44 @@ func session(ctx context.Context, cfg *pgx.ConnConfig) *pgx.ConnConfig {
 	return c
 }
 
-// locked calls f while this process holds lockKey.
-func locked(ctx context.Context, db *sql.DB, f func() error) error {
-	conn, err := db.Conn(ctx)
+// river runs River's own migrations. Each is a transaction that notes its version
+// too, so a process that is killed leaves a version as a whole or not at all.
+func (s *session) river(ctx context.Context, direction rivermigrate.Direction, opts *rivermigrate.MigrateOpts) error {
+	m, err := rivermigrate.New(riverpgxv5.New(s.pool), nil)
 	if err != nil {
-		return fmt.Errorf("connecting: %w", err)
+		return fmt.Errorf("reading River's migrations: %w", err)
 	}
-	defer func() { _ = conn.Close() }()
-	if _, err := conn.ExecContext(ctx, `SELECT pg_advisory_lock($1)`, int64(lockKey)); err != nil {
-		return fmt.Errorf("waiting for another process that migrates: %w", err)
-	}
-	if err := f(); err != nil {
-		return err
-	}
-	if _, err := conn.ExecContext(ctx, `SELECT pg_advisory_unlock($1)`, int64(lockKey)); err != nil {
-		return fmt.Errorf("releasing the lock: %w", err)
+	if _, err := m.Migrate(ctx, direction, opts); err != nil {
+		return fmt.Errorf("migrating River's tables: %w", err)
 	}
 	return nil
 }
 
-func open(db *sql.DB) (*migrate.Migrate, error) {
+// ours repairs a dirty version and calls step.
+func (s *session) ours(step func(*migrate.Migrate) error) error {
 	src, err := iofs.New(files, ".")
 	if err != nil {
-		return nil, fmt.Errorf("reading the embedded files: %w", err)
+		return fmt.Errorf("reading the embedded files: %w", err)
 	}
-	driver, err := migratepgx.WithInstance(db, &migratepgx.Config{})
+	db := stdlib.OpenDB(*s.cfg)
+	defer func() { _ = db.Close() }()
+	driver, err := migratepgx.WithInstance(db, &migratepgx.Config{MigrationsTable: versionTable})
 	if err != nil {
-		return nil, fmt.Errorf("connecting: %w", err)
+		return fmt.Errorf("connecting: %w", err)
 	}
 	m, err := migrate.NewWithInstance("iofs", src, "pgx5", driver)
 	if err != nil {
-		return nil, err
+		return err
 	}
+	defer func() { _, _ = m.Close() }()
 	m.LockTimeout = lockTimeout
-	return m, nil
+	if err := repair(m); err != nil {
+		return err
+	}
+	if err := step(m); err != nil && !errors.Is(err, migrate.ErrNoChange) {
+		return err
+	}
+	return nil
 }
 
 // repair makes a dirty version N clean again, as the version before N.

@@ -14,16 +14,14 @@ import (
 	"takt/store/storetest"
 )
 
-func TestMain(m *testing.M) { storetest.Main(m) }
-
 // schema describes everything that migrations made, in words.
 const schema = `
 SELECT coalesce(string_agg(d, E'\n' ORDER BY d), '') FROM (
 	SELECT 'column ' || table_name || '.' || column_name || ' ' || data_type || ' ' || is_nullable || ' ' || coalesce(column_default, '') AS d
-	FROM information_schema.columns WHERE table_schema = 'public' AND table_name <> 'schema_migrations'
-	UNION ALL SELECT indexdef FROM pg_indexes WHERE schemaname = 'public' AND tablename <> 'schema_migrations'
+	FROM information_schema.columns WHERE table_schema = 'public' AND table_name <> 'takt_migrations'
+	UNION ALL SELECT indexdef FROM pg_indexes WHERE schemaname = 'public' AND tablename <> 'takt_migrations'
 	UNION ALL SELECT conname || ' ' || pg_get_constraintdef(oid) FROM pg_constraint
-		WHERE connamespace = 'public'::regnamespace AND conrelid <> coalesce(to_regclass('schema_migrations'), 0)
+		WHERE connamespace = 'public'::regnamespace AND conrelid <> coalesce(to_regclass('takt_migrations'), 0)
 	UNION ALL SELECT relname || ' ' || array_to_string(reloptions, ' ') FROM pg_class WHERE relnamespace = 'public'::regnamespace AND reloptions IS NOT NULL
 ) x`
 
@@ -48,6 +46,7 @@ func TestUpDownUpEndsWhereUpEnds(t *testing.T) {
 	require.NoError(t, migrations.Up(t.Context(), cfg))
 	first := describe(t, conn)
 	require.Contains(t, first, "builds_queue")
+	require.Contains(t, first, "river_job_kind")
 	require.NoError(t, migrations.Up(t.Context(), cfg), "nothing to do is no error")
 
 	require.NoError(t, migrations.Down(t.Context(), cfg))
@@ -70,7 +69,7 @@ func TestAMigrationThatWasKilledIsRunAgain(t *testing.T) {
 				t.Parallel()
 				cfg := storetest.Config(t)
 				conn := connect(t, cfg)
-				_, err := conn.Exec(t.Context(), `CREATE TABLE schema_migrations (version bigint PRIMARY KEY, dirty boolean NOT NULL)`)
+				_, err := conn.Exec(t.Context(), `CREATE TABLE takt_migrations (version bigint PRIMARY KEY, dirty boolean NOT NULL)`)
 				require.NoError(t, err)
 				for i, file := range ups[:n+1] {
 					if i < n || applied {
@@ -80,14 +79,14 @@ func TestAMigrationThatWasKilledIsRunAgain(t *testing.T) {
 						require.NoError(t, err)
 					}
 				}
-				_, err = conn.Exec(t.Context(), `INSERT INTO schema_migrations VALUES ($1, true)`, n+1)
+				_, err = conn.Exec(t.Context(), `INSERT INTO takt_migrations VALUES ($1, true)`, n+1)
 				require.NoError(t, err)
 
 				require.NoError(t, migrations.Up(t.Context(), cfg))
 
 				var version int
 				var dirty bool
-				require.NoError(t, conn.QueryRow(t.Context(), `SELECT version, dirty FROM schema_migrations`).Scan(&version, &dirty))
+				require.NoError(t, conn.QueryRow(t.Context(), `SELECT version, dirty FROM takt_migrations`).Scan(&version, &dirty))
 				require.Equal(t, len(ups), version)
 				require.False(t, dirty)
 				fresh := storetest.New(t)
@@ -115,17 +114,35 @@ func TestEveryFileIsIdempotent(t *testing.T) {
 	}
 }
 
-func TestTwoProcessesMayMigrateAtOnce(t *testing.T) {
+// Builds that were never released numbered their files otherwise, from the first
+// one on, and kept the version in schema_migrations.
+func TestADatabaseOfAnEarlierBuildIsRefused(t *testing.T) {
 	t.Parallel()
 	cfg := storetest.Config(t)
-	done := make(chan error, 4)
-	for range cap(done) {
-		go func() { done <- migrations.Up(t.Context(), cfg) }()
+	conn := connect(t, cfg)
+	_, err := conn.Exec(t.Context(), `
+		CREATE TABLE schema_migrations (version bigint PRIMARY KEY, dirty boolean NOT NULL);
+		INSERT INTO schema_migrations VALUES (6, false);
+		CREATE TABLE workers (id text PRIMARY KEY);
+		CREATE TABLE worker_details (worker_id text PRIMARY KEY REFERENCES workers (id))`)
+	require.NoError(t, err)
+	before := describe(t, conn)
+	for _, migrate := range []func(context.Context, *pgx.ConnConfig) error{migrations.Up, migrations.Down} {
+		err := migrate(t.Context(), cfg)
+		require.ErrorIs(t, err, migrations.ErrEarlierBuild)
+		require.ErrorContains(t, err, "use an empty database")
 	}
-	for range cap(done) {
-		require.NoError(t, <-done)
-	}
-	require.Contains(t, describe(t, connect(t, cfg)), "builds_queue")
+	require.Equal(t, before, describe(t, conn), "nothing is touched")
+}
+
+// Another program's version table is not ours.
+func TestADatabaseMayBeShared(t *testing.T) {
+	t.Parallel()
+	cfg := storetest.Config(t)
+	_, err := connect(t, cfg).Exec(t.Context(), `CREATE TABLE schema_migrations (version text PRIMARY KEY)`)
+	require.NoError(t, err)
+	require.NoError(t, migrations.Up(t.Context(), cfg))
+	require.NoError(t, migrations.Up(t.Context(), cfg), "again")
 }
 
 // A second process must not take the dirty mark of one at work for that of a dead
@@ -142,13 +159,7 @@ func TestUpEndsWithItsContextWhileAnotherMigrates(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- migrations.Up(ctx, cfg) }()
-	watch := connect(t, cfg)
-	require.Eventually(t, func() bool {
-		var waiting bool
-		err := watch.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity
-			WHERE datname = current_database() AND wait_event_type = 'Lock')`).Scan(&waiting)
-		return err == nil && waiting
-	}, 10e9, 10e6)
+	awaitLock(t, connect(t, cfg))
 	cancel(gaveUp)
 	require.ErrorIs(t, <-done, gaveUp)
 }

@@ -16,6 +16,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"github.com/riverqueue/river/rivermigrate"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -208,6 +210,13 @@ func templateName() (string, error) {
 			return "", err
 		}
 		_, _ = fmt.Fprintf(hash, "%s %d\n%s", n, len(text), text) // a hash takes everything
+	}
+	river, err := rivermigrate.New(riverpgxv5.New(nil), nil)
+	if err != nil {
+		return "", err
+	}
+	for _, v := range river.AllVersions() {
+		_, _ = fmt.Fprintf(hash, "%d %d\n%s", v.Version, len(v.SQLUp), v.SQLUp)
 	}
 	return "takt_template_" + hex.EncodeToString(hash.Sum(nil)[:8]), nil
 }

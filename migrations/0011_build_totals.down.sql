@@ -1,3 +1,0 @@
-DROP INDEX IF EXISTS builds_ended;
-DROP TABLE IF EXISTS rollup;
-DROP TABLE IF EXISTS build_days;

@@ -1,1 +1,0 @@
-ALTER TABLE workers DROP COLUMN IF EXISTS critical, DROP COLUMN IF EXISTS draining;

@@ -1,2 +1,0 @@
-ALTER TABLE river_job ALTER COLUMN tags DROP NOT NULL, ALTER COLUMN tags DROP DEFAULT;
-DELETE FROM river_migration WHERE version = 3;

@@ -1,1 +1,0 @@
-DELETE FROM river_migration WHERE line = 'main' AND version = 8;

@@ -1,2 +1,0 @@
-DROP SEQUENCE IF EXISTS throttle_claims;
-DROP TABLE IF EXISTS action_executions;
