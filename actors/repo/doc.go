@@ -26,7 +26,7 @@
 // A database that is away, refuses the login or fails a migration is weather:
 // pool and listener report "suspended" with the reason, give the pool up, and
 // try again after 1 to 30 s. They never crash for it and never use up a
-// restart.
+// restart. Only a database that an earlier build of takt made ends the start.
 //
 // # Concurrency
 //

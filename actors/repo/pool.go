@@ -2,6 +2,7 @@ package repo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync/atomic"
@@ -11,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"takt/actors/otp"
+	"takt/migrations"
 )
 
 // Source tells where the database is now. It is asked before each attempt to
@@ -206,7 +208,8 @@ type poolServer struct {
 }
 
 // Init connects if that is possible soon, so that what starts next finds a
-// database, and else starts suspended.
+// database, and else starts suspended. It fails when the database is of an
+// earlier build, because waiting does not mend that.
 func (s *poolServer) Init(c *otp.Ctx) error {
 	s.random = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
 	s.handle.proc.Store(c.Self())
@@ -221,6 +224,9 @@ func (s *poolServer) Init(c *otp.Ctx) error {
 	defer timer.Stop()
 	select {
 	case out := <-s.attempt.result:
+		if errors.Is(out.err, migrations.ErrEarlierBuild) {
+			return out.err
+		}
 		s.conclude(c, out)
 	case <-timer.C:
 		c.Suspend("the database takes long to connect or to migrate")

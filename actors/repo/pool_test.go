@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"takt/actors/otp"
+	"takt/migrations"
 )
 
 // fakeSink records what the pool tells its users.
@@ -179,6 +180,31 @@ func TestPool(t *testing.T) {
 		detail, restarts := b.weather.seen()
 		require.Contains(t, detail, "migrating the database: no permission")
 		require.Zero(t, restarts)
+	})
+	t.Run("does not start on a database of an earlier build", func(t *testing.T) {
+		t.Parallel()
+		query(t, server.pg, "CREATE DATABASE earlier")
+		earlier := func(ctx context.Context) (*pgx.ConnConfig, error) {
+			cfg, err := source(ctx)
+			if err == nil {
+				cfg.Database = "earlier"
+			}
+			return cfg, err
+		}
+		cfg, err := earlier(t.Context())
+		require.NoError(t, err)
+		conn, err := pgx.ConnectConfig(t.Context(), cfg)
+		require.NoError(t, err)
+		_, err = conn.Exec(t.Context(), "CREATE TABLE worker_details ()")
+		require.NoError(t, err)
+		require.NoError(t, conn.Close(t.Context()))
+
+		sys := otp.New(otp.Options{Logger: logger(t)})
+		pool := NewPool(PoolConfig{Source: earlier, Migrate: migrations.Up})
+		_, err = sys.StartRoot(t.Context(), "repo", otp.SupSpec{Children: []otp.ChildSpec{pool.Spec()}})
+		require.ErrorIs(t, err, migrations.ErrEarlierBuild)
+		require.ErrorContains(t, err, "use an empty database")
+		require.True(t, sys.Shutdown(t.Context()).Clean())
 	})
 	t.Run("does not hold up the start for a long migration", func(t *testing.T) {
 		t.Parallel()
