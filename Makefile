@@ -8,6 +8,7 @@ LINT          := $(CACHE)/tools/golangci-lint-$(GOLANGCI_LINT)/golangci-lint
 VERSITYGW     := v1.8.0
 S3_SERVER     := $(CACHE)/tools/versitygw-$(VERSITYGW)/versitygw
 BIN           := bin/takt
+PROGRAMS      := ./cmd/takt ./cmd/takt-demo ./cmd/takt-bench
 RUN_DIR       ?= .cache/run
 FUZZTIME      ?= 30s
 PACKAGES      ?= ./...
@@ -20,17 +21,17 @@ export GOTOOLCHAIN := local
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-build: ## build bin/takt
-	$(GO) build -trimpath -o $(BIN) ./cmd/takt
+build: ## build bin/takt, bin/takt-demo and bin/takt-bench
+	$(GO) build -trimpath -o $(dir $(BIN)) $(PROGRAMS)
 
 demo: setup-postgres build ## run the main job end to end: a fleet of three builds ten real programs
-	$(BIN) demo
+	$(BIN)-demo
 
 demo-deploy: setup-postgres setup-git build ## copy an organisation of fifty real repositories, with a progress bar
-	$(BIN) demo deploy
+	$(BIN)-demo deploy
 
 demo-throttle: setup-postgres build ## pace 200 webhooks of a stand-in for HubSpot at 10 a second
-	$(BIN) demo throttle
+	$(BIN)-demo throttle
 
 run: setup-postgres build ## serve on 127.0.0.1:3000 with an embedded database in .cache/run
 	$(BIN) serve --data-dir $(RUN_DIR)
@@ -52,7 +53,7 @@ bench: setup-postgres setup-git ## run the Go benchmarks (ratios against a peer 
 	$(GO) test -run '^$$' -bench . -benchmem -count 3 -timeout 30m $(PACKAGES)
 
 bench-e2e: setup-postgres setup-git build ## start takt, PostgreSQL and the load generator, and print the ratios
-	$(BIN) bench e2e
+	$(BIN)-bench
 
 fuzz: setup-postgres ## fuzz every target for FUZZTIME (30s)
 	@set -e; for p in $$($(GO) list ./...); do \

@@ -17,7 +17,7 @@ func newAuditCommand(env environment) *cobra.Command {
 		Use:   "audit",
 		Short: "Show what operators did, newest first",
 		Long:  "Show what operators did, newest first. Needs the admin key in TAKT_ADMIN_KEY.",
-		Args:  arguments(cobra.NoArgs),
+		Args:  cli.Arguments(cobra.NoArgs),
 	}
 	cmd.Flags().IntVarP(&limit, "limit", "n", 50, "at most so many, up to 1000")
 	return r.command(cmd, func(ctx context.Context, s *session, _ []string) error {

@@ -6,6 +6,8 @@ import (
 	"io"
 
 	"github.com/spf13/cobra"
+
+	"takt/cmd/internal/cli"
 )
 
 func newCancelCommand(env environment) *cobra.Command {
@@ -13,7 +15,7 @@ func newCancelCommand(env environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cancel ID",
 		Short: "Cancel a build that has not ended",
-		Args:  arguments(cobra.ExactArgs(1)),
+		Args:  cli.Arguments(cobra.ExactArgs(1)),
 	}
 	return r.command(cmd, func(ctx context.Context, s *session, args []string) error {
 		// Once: a repeat would be told that the build has ended.

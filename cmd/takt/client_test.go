@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"takt/cmd/internal/cli"
 	"takt/cmd/internal/controllertest"
 	"takt/http/api"
 	"takt/store"
@@ -44,7 +45,7 @@ func (d *desk) takt(ctx context.Context, args ...string) (code int, stdout, stde
 		value, ok := d.env[name]
 		return value, ok
 	})
-	code = execute(ctx, root, args, &out, &errs)
+	code = cli.Execute(ctx, root, args, &out, &errs)
 	return code, out.String(), errs.String()
 }
 

@@ -50,14 +50,13 @@ func TestDataDirThatOthersCanChangeIsNotTrusted(t *testing.T) {
 // nothing away: what it makes is closed to others all the same.
 func TestFilesAreTaktsOwnWhateverTheUmask(t *testing.T) {
 	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "data")
-	self, err := os.Executable()
-	require.NoError(t, err)
+	s := newSite(t)
+	dir := filepath.Join(s.Dir, "data")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
-	cmd := exec.CommandContext(ctx, "sh", "-c", `umask 000; exec "$0" serve`, self)
+	cmd := exec.CommandContext(ctx, "sh", "-c", `umask 000; exec "$0" serve`, s.Takt)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	cmd.Env = environ("TAKT_DATA_DIR="+dir, "TAKT_LISTEN=127.0.0.1:0", "TAKT_LOG=error")
+	cmd.Env = s.Environment("TAKT_DATA_DIR="+dir, "TAKT_LISTEN=127.0.0.1:0", "TAKT_LOG=error")
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	require.NoError(t, cmd.Start())

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"takt/cmd/internal/cli"
 	"takt/http/api"
 )
 
@@ -28,7 +29,7 @@ The forge credential comes from TAKT_GITHUB_TOKEN or --token-file; without one
 the controller's own is used. It is sealed, and wiped when the deployment ends.`,
 		Example: `  takt deploy --from my-org --to my-mirror --dry-run
   takt deploy --from my-org --to my-mirror --include 'api-*' --watch`,
-		Args: arguments(cobra.NoArgs),
+		Args: cli.Arguments(cobra.NoArgs),
 	}
 	f := cmd.Flags()
 	f.StringVar(&body.SourceOrg, "from", "", "organisation to copy")
@@ -46,11 +47,11 @@ the controller's own is used. It is sealed, and wiped when the deployment ends.`
 	f.StringVar(&tokenFile, "token-file", "", "file that holds the forge credential")
 	return r.command(cmd, func(ctx context.Context, s *session, _ []string) error {
 		if body.SourceOrg == "" || body.TargetOrg == "" {
-			return usageError(fmt.Errorf("--from and --to are required"))
+			return cli.AsUsage(fmt.Errorf("--from and --to are required"))
 		}
 		var err error
 		if body.Token, err = forgeToken(env, tokenFile); err != nil {
-			return usageError(err)
+			return cli.AsUsage(err)
 		}
 		d, err := s.client.Deploy(ctx, body)
 		if err != nil {

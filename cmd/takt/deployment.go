@@ -19,7 +19,7 @@ func newDeploymentsCommand(env environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "deployments",
 		Short: "List deployments, newest first",
-		Args:  arguments(cobra.NoArgs),
+		Args:  cli.Arguments(cobra.NoArgs),
 	}
 	cmd.Flags().IntVarP(&limit, "limit", "n", 50, "at most so many")
 	return r.command(cmd, func(ctx context.Context, s *session, _ []string) error {
@@ -49,7 +49,7 @@ func newDeploymentCommand(env environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "deployment ID",
 		Short: "Show a deployment; cancel, pause, resume or retry it",
-		Args:  arguments(cobra.ExactArgs(1)),
+		Args:  cli.Arguments(cobra.ExactArgs(1)),
 	}
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "follow it to its end")
 	cmd.Flags().BoolVar(&all, "all", false, "list what went well, too")
@@ -76,7 +76,7 @@ func newDeploymentOrder(env environment, order string) *cobra.Command {
 		"pause":  "Stop the work on a deployment until it is resumed",
 		"resume": "Let a paused deployment go on",
 	}
-	cmd := &cobra.Command{Use: order + " ID", Short: short[order], Args: arguments(cobra.ExactArgs(1))}
+	cmd := &cobra.Command{Use: order + " ID", Short: short[order], Args: cli.Arguments(cobra.ExactArgs(1))}
 	return r.command(cmd, func(ctx context.Context, s *session, args []string) error {
 		d, err := s.client.SteerDeployment(ctx, args[0], order)
 		if err != nil {
@@ -96,14 +96,14 @@ func newDeploymentRetry(env environment) *cobra.Command {
 
 A deployment that has ended needs the forge credential anew, from
 TAKT_GITHUB_TOKEN or --token-file.`,
-		Args: arguments(cobra.ExactArgs(1)),
+		Args: cli.Arguments(cobra.ExactArgs(1)),
 	}
 	cmd.Flags().StringVar(&repo, "repo", "", "only this repository")
 	cmd.Flags().StringVar(&tokenFile, "token-file", "", "file that holds the forge credential")
 	return r.command(cmd, func(ctx context.Context, s *session, args []string) error {
 		token, err := forgeToken(env, tokenFile)
 		if err != nil {
-			return usageError(err)
+			return cli.AsUsage(err)
 		}
 		n, err := s.client.RetryDeployment(ctx, args[0], api.DeploymentRetry{Repo: repo, Token: token})
 		if err != nil {

@@ -22,7 +22,7 @@ func newDownloadCommand(env environment) *cobra.Command {
 		Short: "Download a build's result",
 		Long: `Download a build's result and check its digest. An interrupted download is kept
 as FILE.part and goes on where it stopped when the command is given again.`,
-		Args: arguments(cobra.ExactArgs(1)),
+		Args: cli.Arguments(cobra.ExactArgs(1)),
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "", "file to write (default: the build's id and what the controller calls it)")
 	return r.command(cmd, func(ctx context.Context, s *session, args []string) error {
@@ -40,7 +40,7 @@ func downloadResult(ctx context.Context, s *session, id string, auth client.Buil
 	part := firstSet(output, id) + ".part"
 	f, err := os.OpenFile(part, os.O_RDWR|os.O_CREATE, 0o644) //nolint:gosec // a result, as readable as any file its owner makes
 	if err != nil {
-		return usageError(err)
+		return cli.AsUsage(err)
 	}
 	defer f.Close()
 	bar := cli.NewBar(s.Err, "downloading", s.JSON)

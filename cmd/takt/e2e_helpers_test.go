@@ -6,9 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -65,38 +62,14 @@ func checked(t *testing.T, c *process.Controller) *client.Client {
 	return checking
 }
 
-// databaseURL reaches the embedded database of c.
-func databaseURL(c *process.Controller) string {
-	return fmt.Sprintf("host=%s port=5432 user=takt password=%s dbname=takt sslmode=disable",
-		filepath.Join(c.DataDir, "postgres"), process.ReadWord(filepath.Join(c.DataDir, "postgres.password")))
-}
-
 // postmaster returns the process id of c's embedded server.
 func postmaster(t *testing.T, c *process.Controller) int {
 	t.Helper()
 	pid := 0
 	eventually(t, "the server has a pid file", func() bool {
-		line, _, _ := strings.Cut(process.ReadWord(filepath.Join(c.DataDir, "postgres", "postmaster.pid")), "\n")
-		n, err := strconv.Atoi(line)
+		n, err := c.Postmaster()
 		pid = n
-		return err == nil && n > 0
+		return err == nil
 	})
 	return pid
-}
-
-// residentPeak returns the most memory that a process has had resident, in
-// bytes.
-func residentPeak(t *testing.T, pid int) int {
-	t.Helper()
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	require.NoError(t, err)
-	for line := range strings.Lines(string(raw)) {
-		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
-			kb, err := strconv.Atoi(strings.Fields(rest)[0])
-			require.NoError(t, err)
-			return kb << 10
-		}
-	}
-	t.Fatal("no VmHWM")
-	return 0
 }

@@ -27,27 +27,29 @@ const (
 	tick     = 20 * time.Millisecond
 )
 
-// site is a directory with the controllers and workers of one test.
+// site is a directory with the controllers and workers of one test, which are this
+// test binary.
 type site struct {
+	process.Site
 	t    *testing.T
-	dir  string
 	told map[string]bool // whose last words the failed test has logged
 }
 
 func newSite(t *testing.T) *site {
 	t.Helper()
-	return &site{t: t, dir: t.TempDir(), told: map[string]bool{}}
-}
-
-func environ(settings ...string) []string {
-	return process.Environ(os.Environ(), append([]string{reexec + "=1"}, settings...)...)
+	self, err := os.Executable()
+	require.NoError(t, err)
+	return &site{
+		Site: process.Site{Takt: self, Dir: t.TempDir(), Environ: os.Environ(), Settings: []string{reexec + "=1"}, Limit: patience},
+		t:    t, told: map[string]bool{},
+	}
 }
 
 // controller starts `takt serve`; it is stopped at the end of the test, and has
 // to stop cleanly: a data race that the detector found makes it exit non-zero.
 func (s *site) controller(name string, settings ...string) *process.Controller {
 	s.t.Helper()
-	c, err := process.StartController(s.t.Context(), s.dir, name, environ(settings...), patience)
+	c, err := s.Controller(s.t.Context(), name, settings...)
 	require.NoError(s.t, err)
 	if strings.HasPrefix(c.URL, "http://") { // with TLS the client knows its own certificates
 		c.Client = checked(s.t, c)
@@ -72,8 +74,7 @@ func (s *site) tellOf(name string, p *process.Process) {
 
 func (s *site) worker(c *process.Controller, name, command string, settings ...string) *process.Process {
 	s.t.Helper()
-	p, err := process.Launch(s.dir, name, environ(append([]string{"TAKT_URL=" + c.URL, "TAKT_API_KEY=" + c.APIKey}, settings...)...), "worker",
-		"--name", name, "--state-dir", filepath.Join(s.dir, name+"-state"), "--heartbeat", "500ms", "--exec", command)
+	p, err := s.Worker(c, name, command, settings, "--heartbeat", "500ms")
 	require.NoError(s.t, err)
 	s.t.Cleanup(func() {
 		if p.Alive() {
@@ -258,8 +259,7 @@ func TestTwoControllersOnOneDatabaseAssignNothingTwice(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	a := s.controller("first", "TAKT_QUEUE_LIMIT=2000", "TAKT_POLL_RATE=0")
-	b := s.controller("second", "TAKT_QUEUE_LIMIT=2000", "TAKT_POLL_RATE=0", "TAKT_API_KEY="+a.APIKey,
-		"TAKT_DATABASE_URL="+databaseURL(a), "TAKT_ENCRYPTION_KEY="+process.ReadWord(filepath.Join(a.DataDir, "encryption-key")))
+	b := s.controller("second", append(a.Shared(), "TAKT_QUEUE_LIMIT=2000", "TAKT_POLL_RATE=0")...)
 	const pollers, builds = 50, 500
 	source := zipOf(t, map[string]string{"order.txt": "x"})
 	for range builds {
@@ -363,17 +363,20 @@ func TestUploadOfOneGibibyteNeedsLittleMemory(t *testing.T) {
 	id := submit(t, c, zipOf(t, map[string]string{"order.txt": "x"}))
 	w := register(t, c, 1)
 	require.Equal(t, id, w.poll(t).ID)
-	file := filepath.Join(s.dir, "result.bin")
+	file := filepath.Join(s.Dir, "result.bin")
 	require.NoError(t, os.WriteFile(file, bytes.Repeat([]byte("takt"), 1<<20), 0o600))
 	require.NoError(t, os.Truncate(file, 1<<30))
 	content, err := client.File(file)
 	require.NoError(t, err)
 
-	before := residentPeak(t, c.PID())
+	_, before, err := c.Resident()
+	require.NoError(t, err)
 	_, err = c.Client.Upload(t.Context(), client.Upload{Held: client.Held{BuildID: id, WorkerID: w.id, Attempt: 1}, Success: true, Result: &content})
 	require.NoError(t, err)
 
-	require.Less(t, residentPeak(t, c.PID())-before, 64<<20)
+	_, after, err := c.Resident()
+	require.NoError(t, err)
+	require.Less(t, after-before, 64<<20)
 	require.Equal(t, string(store.Completed), status(t, c, id).Status)
 	st, err := os.Stat(filepath.Join(c.DataDir, "files", "builds", id, "result.apk"))
 	require.NoError(t, err)
@@ -384,38 +387,9 @@ func TestSecondControllerInOneDataDirectoryIsRefused(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	c := s.controller("takt")
-	p, err := process.Launch(s.dir, "intruder", environ("TAKT_DATA_DIR="+c.DataDir, "TAKT_LISTEN=127.0.0.1:0"), "serve")
+	p, err := s.Launch("intruder", []string{"TAKT_DATA_DIR=" + c.DataDir, "TAKT_LISTEN=127.0.0.1:0"}, "serve")
 	require.NoError(t, err)
 	<-p.Done()
 	require.Error(t, p.Failure())
 	require.Contains(t, p.Tail(), "used by another takt")
-}
-
-// TestDemo is `make demo`, with this binary.
-func TestDemo(t *testing.T) {
-	t.Parallel()
-	sample, err := filepath.Abs("../../testdata/sample")
-	require.NoError(t, err)
-	p, err := process.Launch(t.TempDir(), "demo", environ(), "demo", "--sample", sample)
-	require.NoError(t, err)
-	<-p.Done()
-	require.NoError(t, p.Failure())
-	require.Contains(t, p.Output(), "order 10: 78498 primes below 1000000")
-	require.Contains(t, p.Output(), "as attempt 2")
-	require.Contains(t, p.Output(), "11 builds submitted, 11 completed, 0 lost")
-}
-
-// TestBenchTakesItsFigures runs the benchmarks briefly: what they measure is not
-// judged here, but their own checks are (nothing lost, nothing twice).
-func TestBenchTakesItsFigures(t *testing.T) {
-	t.Parallel()
-	scripts, err := filepath.Abs("../../store/postgres/testdata/bench")
-	require.NoError(t, err)
-	p, err := process.Launch(t.TempDir(), "bench", environ(), "bench", "e2e", "--rounds", "1", "--duration", "2s", "--scripts", scripts, "--only", "A2,A3,A7,E2")
-	require.NoError(t, err)
-	<-p.Done()
-	require.NoError(t, p.Failure())
-	for _, figure := range []string{"A2 ", "A3 ", "A7 ", "E2 "} {
-		require.Contains(t, p.Output(), "\n"+figure)
-	}
 }

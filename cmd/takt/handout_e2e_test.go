@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -30,14 +29,13 @@ func TestKilledBetweenCommitAndReply(t *testing.T) {
 	const kills, fleet = 50, 4
 	s := newSite(t)
 	owner := s.controller("owner", "TAKT_QUEUE_LIMIT=2000")
-	conn, err := pgx.Connect(t.Context(), databaseURL(owner))
+	conn, err := pgx.Connect(t.Context(), owner.DatabaseURL())
 	require.NoError(t, err)
 	defer func() { require.NoError(t, conn.Close(context.WithoutCancel(t.Context()))) }()
 	_, err = conn.Exec(t.Context(), tellHandOuts)
 	require.NoError(t, err)
 	start := func() *process.Controller {
-		return s.controller("victim", "TAKT_API_KEY="+owner.APIKey, "TAKT_ADMIN_KEY="+owner.AdminKey, "TAKT_DATABASE_URL="+databaseURL(owner),
-			"TAKT_ENCRYPTION_KEY="+process.ReadWord(filepath.Join(owner.DataDir, "encryption-key")))
+		return s.controller("victim", owner.Shared()...)
 	}
 	victim := start()
 	workers := make([]*hand, fleet)

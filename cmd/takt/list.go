@@ -17,7 +17,7 @@ func newListCommand(env environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List builds, newest first",
-		Args:  arguments(cobra.NoArgs),
+		Args:  cli.Arguments(cobra.NoArgs),
 	}
 	states := []string{"pending", "assigned", "building", "completed", "failed", "cancelled"}
 	cmd.Flags().StringVar(&f.Status, "status", "", "only builds in this state")

@@ -23,7 +23,7 @@ func newLoadCommand(env environment) *cobra.Command {
 commands below change it; each needs a reason, which is audited. Changes of
 limits, bounds and affinity are saved, hold on all controllers, and end by
 themselves with --for. Needs the admin key in TAKT_ADMIN_KEY.`,
-		Args: arguments(cobra.NoArgs),
+		Args: cli.Arguments(cobra.NoArgs),
 	}
 	r.command(cmd, func(ctx context.Context, s *session, _ []string) error {
 		load, err := again(ctx, s, s.client.Load)
@@ -58,7 +58,7 @@ func (o *order) addFlags(fs *pflag.FlagSet, ends bool) {
 
 func (o *order) check() error {
 	if strings.TrimSpace(o.reason) == "" {
-		return usageError(errors.New("--reason is required"))
+		return cli.AsUsage(errors.New("--reason is required"))
 	}
 	return nil
 }
@@ -87,7 +87,7 @@ func newLoadLimitsCommand(env environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "limits --reason TEXT",
 		Short: "Change the limits of admission",
-		Args:  arguments(cobra.NoArgs),
+		Args:  cli.Arguments(cobra.NoArgs),
 	}
 	cmd.Flags().IntVar(&soft, "soft", 0, "load from which it is critical")
 	cmd.Flags().IntVar(&hard, "hard", 0, "most requests that are admitted at once")
@@ -122,7 +122,7 @@ func newLoadScaleCommand(env environment) *cobra.Command {
 		Long: `Change the size of a pool on this controller with --by or --workers; scaling
 goes on from there. Or change its bounds with --min and --max; the same for both
 pins it.`,
-		Args: arguments(cobra.ExactArgs(1)),
+		Args: cli.Arguments(cobra.ExactArgs(1)),
 	}
 	cmd.Flags().IntVar(&by, "by", 0, "so many workers more; less, if negative")
 	cmd.Flags().IntVar(&to, "workers", 0, "so many workers")
@@ -153,7 +153,7 @@ func newLoadRebalanceCommand(env environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rebalance --reason TEXT",
 		Short: "Move a worker from the least to the most loaded pool",
-		Args:  arguments(cobra.NoArgs),
+		Args:  cli.Arguments(cobra.NoArgs),
 	}
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "only say what would be done, and why")
 	o.addFlags(cmd.Flags(), false)
@@ -176,7 +176,7 @@ func newLoadAffinityCommand(env environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "affinity DOMAIN [POOL]... --reason TEXT",
 		Short: "Change the pools that a domain prefers; none: all of its list",
-		Args:  arguments(cobra.MinimumNArgs(1)),
+		Args:  cli.Arguments(cobra.MinimumNArgs(1)),
 	}
 	o.addFlags(cmd.Flags(), true)
 	return r.command(cmd, func(ctx context.Context, s *session, args []string) error {
@@ -196,7 +196,7 @@ func newLoadSurgeCommand(env environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "surge start|stop|enable|disable --reason TEXT",
 		Short: "Start or stop a surge by hand, or turn the detection of bursts on or off",
-		Args:  arguments(cobra.ExactArgs(1)),
+		Args:  cli.Arguments(cobra.ExactArgs(1)),
 	}
 	o.addFlags(cmd.Flags(), true)
 	return r.command(cmd, func(ctx context.Context, s *session, args []string) error {

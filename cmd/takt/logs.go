@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"github.com/spf13/cobra"
+
+	"takt/cmd/internal/cli"
 )
 
 func newLogsCommand(env environment) *cobra.Command {
@@ -15,7 +17,7 @@ func newLogsCommand(env environment) *cobra.Command {
 		Short: "Show a build's log",
 		Long: `Show a build's log. With --json each line is one JSON object; its seq may be
 given to --after to read on.`,
-		Args: arguments(cobra.ExactArgs(1)),
+		Args: cli.Arguments(cobra.ExactArgs(1)),
 	}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "show new lines until the build ends; exit code 6 if it failed")
 	cmd.Flags().Int64Var(&after, "after", 0, "begin after the line with this number")

@@ -1,6 +1,6 @@
 // Command takt is a self-hosted controller that hands builds to a fleet of
-// workers, and everything that speaks to it: the worker, the client commands,
-// a demo and a benchmark. `takt help` lists them.
+// workers, and everything that speaks to it: the worker and the client commands.
+// `takt help` lists them.
 //
 // # State
 //

@@ -68,19 +68,19 @@ func (r *remote) command(cmd *cobra.Command, do func(ctx context.Context, s *ses
 func (r *remote) open(cmd *cobra.Command) (*session, error) {
 	key, err := r.key()
 	if err != nil {
-		return nil, usageError(err)
+		return nil, cli.AsUsage(err)
 	}
 	admin := r.env.get("TAKT_ADMIN_KEY")
 	roots, err := r.roots()
 	if err != nil {
-		return nil, usageError(err)
+		return nil, cli.AsUsage(err)
 	}
 	c, err := client.New(client.Config{
 		BaseURL: firstSet(r.url, r.env.get("TAKT_URL"), defaultURL),
 		APIKey:  key, AdminKey: admin, RootCAs: roots, UserAgent: "takt/" + version(),
 	})
 	if err != nil {
-		return nil, usageError(err)
+		return nil, cli.AsUsage(err)
 	}
 	s := &session{
 		Output: cli.Output{Out: cmd.OutOrStdout(), Err: cmd.ErrOrStderr(), JSON: r.json},

@@ -25,7 +25,7 @@ func newRestartCommand(env environment) *cobra.Command {
 order and without counting against restart budgets, and wait until it is well
 again. 'takt restart takt' restarts all of it in the running process. Needs the
 admin key in TAKT_ADMIN_KEY.`,
-		Args: arguments(cobra.ExactArgs(1)),
+		Args: cli.Arguments(cobra.ExactArgs(1)),
 	}
 	cmd.Flags().StringVar(&o.Reason, "reason", "", "why, for the audit (required)")
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "show what would be restarted, and how many requests are under way")
@@ -41,7 +41,7 @@ admin key in TAKT_ADMIN_KEY.`,
 			return s.Result(plan, func(w io.Writer) { cli.PrintPlan(w, plan) })
 		}
 		if strings.TrimSpace(o.Reason) == "" {
-			return usageError(errors.New("--reason is required"))
+			return cli.AsUsage(errors.New("--reason is required"))
 		}
 		// Once: a repeat would restart again.
 		done, err := s.client.Operate(ctx, o)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"takt/cmd/internal/cli"
 	"takt/http/api"
 	"takt/http/client"
 )
@@ -21,7 +22,7 @@ func newRetryCommand(env environment) *cobra.Command {
 		Long: `Submit a build again, whatever became of it, with the files that the controller
 still has. Prints the new build's id; its access token is kept in the state
 directory, as submit does.`,
-		Args: arguments(cobra.ExactArgs(1)),
+		Args: cli.Arguments(cobra.ExactArgs(1)),
 	}
 	cmd.Flags().BoolVarP(&wait, "wait", "w", false, "wait for the build's end; exit code 6 if it failed")
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "show the log while waiting (implies --wait)")

@@ -61,7 +61,7 @@ const (
 // talkative makes the server write down every statement with its parameters.
 func talkative(t *testing.T, c *process.Controller) *pgx.Conn {
 	t.Helper()
-	db, err := pgx.Connect(t.Context(), databaseURL(c))
+	db, err := pgx.Connect(t.Context(), c.DatabaseURL())
 	require.NoError(t, err)
 	for _, sql := range []string{
 		"ALTER SYSTEM SET log_statement = 'all'", "ALTER SYSTEM SET log_min_duration_statement = 0",
@@ -183,8 +183,7 @@ func dump(t *testing.T, db *pgx.Conn) string {
 func TestNoSecretIsSeenWhereItDoesNotBelong(t *testing.T) {
 	t.Parallel()
 	s, bucket := newSite(t), s3test.Start(t)
-	c := s.controller("takt", "TAKT_LOG=debug,json", "TAKT_STORAGE=dual", "TAKT_S3_ENDPOINT="+bucket.Endpoint, "TAKT_S3_BUCKET="+s3test.Bucket,
-		"TAKT_S3_ACCESS_KEY="+s3test.AccessKey, "TAKT_S3_SECRET_KEY="+s3test.SecretKey)
+	c := s.controller("takt", append(bucket.Env(), "TAKT_LOG=debug,json", "TAKT_STORAGE=dual")...)
 	db := talkative(t, c)
 	build := submitAsBefore(t, c)
 	hidden := secrets{
@@ -194,8 +193,7 @@ func TestNoSecretIsSeenWhereItDoesNotBelong(t *testing.T) {
 		"the encryption key":    process.ReadWord(filepath.Join(c.DataDir, "encryption-key")),
 		"the database password": process.ReadWord(filepath.Join(c.DataDir, "postgres.password")),
 	}
-	w, err := process.Launch(s.dir, "one", environ("TAKT_URL="+c.URL, "TAKT_API_KEY="+c.APIKey), "worker", "--name", "one",
-		"--log", "debug,json", "--state-dir", filepath.Join(s.dir, "one-state"), "--heartbeat", "500ms", "--exec", copyOrder)
+	w, err := s.Worker(c, "one", copyOrder, nil, "--log", "debug,json", "--heartbeat", "500ms")
 	require.NoError(t, err)
 	t.Cleanup(w.Kill)
 	eventually(t, "the build completes", func() bool { return status(t, c, build.ID).Status == string(store.Completed) })
@@ -224,7 +222,7 @@ func TestNoSecretIsSeenWhereItDoesNotBelong(t *testing.T) {
 	keys := map[string]bool{"api-key": true, "admin-key": true, "encryption-key": true, "postgres.password": true}
 	hidden.requireNotBelow(t, c.DataDir, keys)
 	hidden.requireNotBelow(t, bucket.Dir, nil)
-	hidden.requireNotBelow(t, filepath.Join(s.dir, "one-state"), nil)
+	hidden.requireNotBelow(t, s.WorkerState("one"), nil)
 }
 
 // requireNotBelow looks through every file of a directory, but those of except.

@@ -23,6 +23,7 @@ import (
 	"takt/actors/pubsub"
 	"takt/actors/queue"
 	"takt/actors/repo"
+	"takt/cmd/internal/cli"
 	"takt/http"
 	"takt/migrations"
 	"takt/storage"
@@ -47,11 +48,11 @@ the data directory; without keys, random ones are made and kept there.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := load(sources{lookup: os.LookupEnv, file: file, flags: cmd.Flags()})
 			if err != nil {
-				return usageError(err)
+				return cli.AsUsage(err)
 			}
 			if check {
 				if _, err := openTLS(cfg, zerolog.Nop()); err != nil {
-					return usageError(err)
+					return cli.AsUsage(err)
 				}
 				cfg.print(cmd.OutOrStdout())
 				return nil

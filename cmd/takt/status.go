@@ -21,7 +21,7 @@ func newStatusCommand(env environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status ID",
 		Short: "Show where a build stands",
-		Args:  arguments(cobra.ExactArgs(1)),
+		Args:  cli.Arguments(cobra.ExactArgs(1)),
 	}
 	cmd.Flags().BoolVarP(&wait, "wait", "w", false, "wait for the build's end; exit code 6 if it failed")
 	return r.command(cmd, func(ctx context.Context, s *session, args []string) error {

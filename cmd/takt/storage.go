@@ -25,7 +25,7 @@ func newStorageCommand() *cobra.Command {
 		Long: `Look after the files of builds. These commands work on the data directory,
 database and bucket of 'takt serve', with the same settings, whether takt runs
 or not.`,
-		Args: arguments(cobra.NoArgs),
+		Args: cli.Arguments(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newStorageVerifyCommand(), newStorageMigrateCommand())
@@ -46,7 +46,7 @@ func upkeepCommand(cmd *cobra.Command, label string, check func(cfg Config) erro
 	addFlags(cmd.Flags())
 	cmd.Flags().StringVar(&file, "config", "", "YAML file of settings")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "results as JSON, one value per line")
-	cmd.Args = arguments(cobra.NoArgs)
+	cmd.Args = cli.Arguments(cobra.NoArgs)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
 		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
@@ -58,7 +58,7 @@ func upkeepCommand(cmd *cobra.Command, label string, check func(cfg Config) erro
 			err = readEncryptionKey(&cfg)
 		}
 		if err != nil {
-			return usageError(err)
+			return cli.AsUsage(err)
 		}
 		files, err := openFiles(cfg)
 		if err != nil {

@@ -106,7 +106,7 @@ func (s *site) upkeep(c *process.Controller, settings []string, args ...string) 
 
 func (s *site) launchUpkeep(c *process.Controller, settings []string, args ...string) *process.Process {
 	s.t.Helper()
-	p, err := process.Launch(s.dir, strings.Join(args, ""), environ(append(settings, "TAKT_DATA_DIR="+c.DataDir)...),
+	p, err := s.Launch(strings.Join(args, ""), append(settings, "TAKT_DATA_DIR="+c.DataDir),
 		append(append([]string{"storage"}, args...), "--json")...)
 	require.NoError(s.t, err)
 	return p

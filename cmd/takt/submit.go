@@ -38,7 +38,7 @@ everything in it except .git.
 
 Prints the build's id. The build's access token is kept in the state directory,
 so that status, logs and download of this build work without the API key.`,
-		Args: arguments(cobra.ExactArgs(1)),
+		Args: cli.Arguments(cobra.ExactArgs(1)),
 	}
 	f := cmd.Flags()
 	f.StringVarP(&o.platform, "platform", "p", "", "ios or android")
@@ -81,7 +81,7 @@ func submitBuild(ctx context.Context, s *session, o submitOptions, path string) 
 	if o.certs != "" {
 		certs, err := client.File(o.certs)
 		if err != nil {
-			return usageError(err)
+			return cli.AsUsage(err)
 		}
 		in.Certs = &certs
 	}
@@ -113,7 +113,7 @@ func openSource(ctx context.Context, s *session, path string) (source client.Con
 	remove = func() {}
 	info, err := os.Stat(path)
 	if err != nil {
-		return source, remove, usageError(err)
+		return source, remove, cli.AsUsage(err)
 	}
 	if info.IsDir() {
 		s.Note("packing %s", path)
@@ -126,7 +126,7 @@ func openSource(ctx context.Context, s *session, path string) (source client.Con
 	source, err = client.File(path)
 	if err != nil {
 		remove()
-		return source, func() {}, usageError(err)
+		return source, func() {}, cli.AsUsage(err)
 	}
 	return source, remove, nil
 }

@@ -20,7 +20,7 @@ func newThrottleCommand(env environment) *cobra.Command {
 		Use:   "throttle",
 		Short: "See and steer how HubSpot's workflow actions are paced",
 		Args:  cobra.ArbitraryArgs, // so that RunE can say what is unknown
-		RunE:  onlyGroups,
+		RunE:  cli.OnlyGroups,
 	}
 	cmd.SuggestionsMinimumDistance = 2
 	cmd.AddCommand(
@@ -40,16 +40,16 @@ func newQueuesCommand(env environment) *cobra.Command {
 		Use:   "queues",
 		Short: "Show queues, those with the oldest waiting action first",
 		Long:  "Show queues, those with the oldest waiting action first. Needs the admin key in TAKT_ADMIN_KEY.",
-		Args:  arguments(cobra.NoArgs),
+		Args:  cli.Arguments(cobra.NoArgs),
 	}
 	cmd.Flags().Int64Var(&portal, "portal", 0, "only those of this portal")
 	cmd.Flags().IntVarP(&limit, "limit", "n", 100, "at most so many, up to 1000")
 	return r.command(cmd, func(ctx context.Context, s *session, _ []string) error {
 		if limit < 1 || limit > 1000 {
-			return usageError(errors.New("--limit must be 1 to 1000"))
+			return cli.AsUsage(errors.New("--limit must be 1 to 1000"))
 		}
 		if portal < 0 || portal == 0 && cmd.Flags().Changed("portal") {
-			return usageError(errors.New("--portal must be a positive whole number"))
+			return cli.AsUsage(errors.New("--portal must be a positive whole number"))
 		}
 		list, err := again(ctx, s, func(ctx context.Context) (api.ThrottleQueues, error) {
 			return s.client.ThrottleQueues(ctx, portal, limit)
@@ -108,7 +108,7 @@ func newRateCommand(env environment) *cobra.Command {
 With --max, --time and --unit the rate is set; it applies to what waits at once.
 With --delete new actions are refused; those that wait keep their rate.`,
 		Example: "  takt throttle config 62515 10860211 --max 10 --time 1 --unit second",
-		Args:    arguments(cobra.RangeArgs(1, 2)),
+		Args:    cli.Arguments(cobra.RangeArgs(1, 2)),
 	}
 	cmd.Flags().IntVar(&set.MaxThroughput, "max", 0, "set: the most completions in any period")
 	cmd.Flags().IntVar(&set.TimePeriod, "time", 1, "set: length of the period, in units")
@@ -117,11 +117,11 @@ With --delete new actions are refused; those that wait keep their rate.`,
 	return r.command(cmd, func(ctx context.Context, s *session, args []string) error {
 		numbers, err := numbers(args)
 		if err != nil {
-			return usageError(err)
+			return cli.AsUsage(err)
 		}
 		change, err := changes(cmd.Flags().Changed, set, remove, len(args))
 		if err != nil {
-			return usageError(err)
+			return cli.AsUsage(err)
 		}
 		switch {
 		case remove:
@@ -200,7 +200,7 @@ func newQueueOrder(env environment, name, short string, paused bool) *cobra.Comm
 	cmd := &cobra.Command{
 		Use: name + " QUEUE", Short: short,
 		Long: short + ". Needs the admin key in TAKT_ADMIN_KEY.",
-		Args: arguments(cobra.ExactArgs(1)),
+		Args: cli.Arguments(cobra.ExactArgs(1)),
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit")
 	return r.command(cmd, func(ctx context.Context, s *session, args []string) error {
@@ -221,7 +221,7 @@ func newRedriveCommand(env environment) *cobra.Command {
 		Use:   "redrive QUEUE",
 		Short: "Try what failed in a queue again now, with new tries",
 		Long:  "Try what failed in a queue again now, with new tries. Needs the admin key in TAKT_ADMIN_KEY.",
-		Args:  arguments(cobra.ExactArgs(1)),
+		Args:  cli.Arguments(cobra.ExactArgs(1)),
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit")
 	return r.command(cmd, func(ctx context.Context, s *session, args []string) error {
@@ -244,7 +244,7 @@ func newRekeyCommand(env environment) *cobra.Command {
 To change the key, start every controller with the new one in ENCRYPTION_KEY and
 the one before in TAKT_OLD_ENCRYPTION_KEYS, run this, and take the old one away.
 Needs the admin key in TAKT_ADMIN_KEY.`,
-		Args: arguments(cobra.NoArgs),
+		Args: cli.Arguments(cobra.NoArgs),
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit")
 	return r.command(cmd, func(ctx context.Context, s *session, _ []string) error {

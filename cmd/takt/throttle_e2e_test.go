@@ -6,14 +6,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"path/filepath"
 	"regexp"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"takt/cmd/internal/cli"
 	"takt/cmd/internal/process"
 	"takt/http/api"
 	"takt/http/hubspottest"
@@ -50,20 +51,13 @@ func newHookSite(t *testing.T, cfg hubspottest.Config, portals ...int64) *hookSi
 // throttled starts a controller whose claims end 4.5 seconds after they were made.
 func (s *hookSite) throttled(name string, more ...string) *process.Controller {
 	s.t.Helper()
-	return s.controller(name, append([]string{
-		"TAKT_PUBLIC_URL=" + publicName, "TAKT_HUBSPOT_API_URL=" + s.base, "TAKT_HUBSPOT_AUTHORIZE_URL=" + s.base + "/oauth/authorize",
-		"TAKT_HUBSPOT_CLIENT_ID=" + s.hs.Config().ClientID, "TAKT_HUBSPOT_CLIENT_SECRET=" + s.hs.Config().ClientSecret,
-		"TAKT_HUBSPOT_TIMEOUT=3s",
-	}, more...)...)
+	return s.controller(name, slices.Concat(s.hs.Env(s.base), []string{"TAKT_PUBLIC_URL=" + publicName, "TAKT_HUBSPOT_TIMEOUT=3s"}, more)...)
 }
 
 // guest starts a second controller on the database of owner.
 func (s *hookSite) guest(owner *process.Controller, more ...string) *process.Controller {
 	s.t.Helper()
-	return s.throttled("guest", append([]string{
-		"TAKT_API_KEY=" + owner.APIKey, "TAKT_DATABASE_URL=" + databaseURL(owner),
-		"TAKT_ENCRYPTION_KEY=" + process.ReadWord(filepath.Join(owner.DataDir, "encryption-key")),
-	}, more...)...)
+	return s.throttled("guest", append(owner.Shared(), more...)...)
 }
 
 // install has portals install the app and gives their action 7 a rate.
@@ -97,7 +91,7 @@ func waiting(ctx context.Context, db *pgx.Conn) (n int) {
 
 func connect(t *testing.T, c *process.Controller) *pgx.Conn {
 	t.Helper()
-	db, err := pgx.Connect(t.Context(), databaseURL(c))
+	db, err := pgx.Connect(t.Context(), c.DatabaseURL())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close(context.WithoutCancel(t.Context()))) })
 	return db
@@ -111,10 +105,10 @@ func TestOperatorsSteerTheThrottle(t *testing.T) {
 	takt := func(args ...string) string {
 		var out, errs bytes.Buffer
 		root := newRootIn(func(name string) (string, bool) {
-			v, ok := map[string]string{"TAKT_URL": c.URL, "TAKT_API_KEY": c.APIKey, "TAKT_ADMIN_KEY": c.AdminKey, "HOME": s.dir}[name]
+			v, ok := map[string]string{"TAKT_URL": c.URL, "TAKT_API_KEY": c.APIKey, "TAKT_ADMIN_KEY": c.AdminKey, "HOME": s.Dir}[name]
 			return v, ok
 		})
-		require.Zero(t, execute(t.Context(), root, append([]string{"throttle"}, args...), &out, &errs), "%v: %s", args, errs.String())
+		require.Zero(t, cli.Execute(t.Context(), root, append([]string{"throttle"}, args...), &out, &errs), "%v: %s", args, errs.String())
 		return out.String()
 	}
 	require.Contains(t, takt("config", "62515", "7", "--max", "1", "--unit", "day"), "1 per day")
@@ -141,16 +135,6 @@ func TestOperatorsSteerTheThrottle(t *testing.T) {
 		actions = append(actions, e.Action)
 	}
 	require.Equal(t, []string{"rekey", "redrive", "resume", "pause"}, actions)
-}
-
-// TestThrottleDemo is `make demo-throttle`, with this binary.
-func TestThrottleDemo(t *testing.T) {
-	t.Parallel()
-	p, err := process.Launch(t.TempDir(), "demo", environ(), "demo", "throttle")
-	require.NoError(t, err)
-	eventuallyIn(t, 3*time.Minute, "the demo ends", func() bool { return !p.Alive() })
-	require.NoError(t, p.Failure())
-	require.Contains(t, p.Output(), "200 acknowledged, 200 completed")
 }
 
 func eventuallyIn(t *testing.T, limit time.Duration, what string, cond func() bool) {

@@ -12,7 +12,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"takt/cmd/internal/process"
+	"takt/cmd/internal/cli"
 	"takt/http/tlstest"
 	"takt/store"
 )
@@ -21,8 +21,8 @@ func TestFleetWorksOverTLS(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	ca := tlstest.NewAuthority(t)
-	cert, key := ca.Issue(t, s.dir, 1)
-	caFile := filepath.Join(s.dir, "ca.pem")
+	cert, key := ca.Issue(t, s.Dir, 1)
+	caFile := filepath.Join(s.Dir, "ca.pem")
 	require.NoError(t, os.WriteFile(caFile, ca.PEM, 0o600))
 	c := s.controller("takt", "TAKT_TLS_CERT="+cert, "TAKT_TLS_KEY="+key, "TAKT_CA_FILE="+caFile)
 	require.True(t, strings.HasPrefix(c.URL, "https://"))
@@ -34,7 +34,7 @@ func TestFleetWorksOverTLS(t *testing.T) {
 	list := func(args ...string) (string, int) {
 		var out bytes.Buffer
 		root := newRootIn(environment(env("TAKT_URL", c.URL, "TAKT_API_KEY", c.APIKey)))
-		code := execute(t.Context(), root, append([]string{"list"}, args...), &out, &out)
+		code := cli.Execute(t.Context(), root, append([]string{"list"}, args...), &out, &out)
 		return out.String(), code
 	}
 	out, code := list("--ca-file", caFile)
@@ -43,16 +43,16 @@ func TestFleetWorksOverTLS(t *testing.T) {
 	out, code = list("--ca-file", key)
 	require.Equal(t, 2, code, out)
 	require.NotContains(t, out, "PRIVATE KEY")
-	out, code = list("--ca-file", filepath.Join(s.dir, "none"))
+	out, code = list("--ca-file", filepath.Join(s.Dir, "none"))
 	require.Equal(t, 2, code, out)
 }
 
 func TestServeCheckTriesTheCertificate(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	cert, key := tlstest.NewAuthority(t).Issue(t, dir, 1)
+	s := newSite(t)
+	cert, key := tlstest.NewAuthority(t).Issue(t, s.Dir, 1)
 	check := func(cert, key string) (string, error) {
-		p, err := process.Launch(t.TempDir(), "check", environ("TAKT_TLS_CERT="+cert, "TAKT_TLS_KEY="+key), "serve", "--check")
+		p, err := s.Launch("check", []string{"TAKT_TLS_CERT=" + cert, "TAKT_TLS_KEY=" + key}, "serve", "--check")
 		require.NoError(t, err)
 		<-p.Done()
 		return p.Output(), p.Failure()
@@ -60,7 +60,7 @@ func TestServeCheckTriesTheCertificate(t *testing.T) {
 	out, err := check(cert, key)
 	require.NoError(t, err, out)
 	require.Contains(t, out, cert)
-	for _, files := range [][2]string{{cert, ""}, {"", key}, {key, cert}, {cert, filepath.Join(dir, "none")}} {
+	for _, files := range [][2]string{{cert, ""}, {"", key}, {key, cert}, {cert, filepath.Join(s.Dir, "none")}} {
 		out, err = check(files[0], files[1])
 		require.Error(t, err, out)
 		require.Contains(t, strings.ToLower(out), "tls")

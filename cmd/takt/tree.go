@@ -22,7 +22,7 @@ func newTreeCommand(env environment) *cobra.Command {
 		Short: "Show the controller's supervision tree",
 		Long: `Show the controller's supervision tree, or the part of it at PATH, such as
 repo/pool. Needs the admin key in TAKT_ADMIN_KEY.`,
-		Args: arguments(cobra.MaximumNArgs(1)),
+		Args: cli.Arguments(cobra.MaximumNArgs(1)),
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "list the children of dynamic supervisors too")
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show it again every second, until interrupted")

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -20,8 +19,7 @@ func TestDatabaseThatIsAwayIsWeather(t *testing.T) {
 	s := newSite(t)
 	ctx := t.Context()
 	owner := s.controller("owner")
-	guest := s.controller("guest", "TAKT_API_KEY="+owner.APIKey, "TAKT_DATABASE_URL="+databaseURL(owner),
-		"TAKT_ENCRYPTION_KEY="+process.ReadWord(filepath.Join(owner.DataDir, "encryption-key")))
+	guest := s.controller("guest", owner.Shared()...)
 	source := zipOf(t, map[string]string{"order.txt": "x"})
 	id := submit(t, guest, source)
 

@@ -59,14 +59,14 @@ given too.
 
 The first SIGTERM or SIGINT makes the worker take no further builds, finish those
 it has, and unregister. The second kills them and reports them as failed.`,
-		Args: arguments(cobra.NoArgs),
+		Args: cli.Arguments(cobra.NoArgs),
 	}
 	o.addFlags(cmd)
 	r.addFlags(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg, err := o.config(env)
 		if err != nil {
-			return usageError(err)
+			return cli.AsUsage(err)
 		}
 		s, err := r.open(cmd)
 		if err != nil {
@@ -82,7 +82,7 @@ it has, and unregister. The second kills them and reports them as failed.`,
 		}
 		w, err := runner.New(s.client, log, cfg)
 		if err != nil {
-			return usageError(err)
+			return cli.AsUsage(err)
 		}
 		ctx, stop := drainOnSignal(cmd.Context(), w)
 		defer stop()

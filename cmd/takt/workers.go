@@ -26,7 +26,7 @@ A drained worker gets no builds and finishes those that it has. It stays drained
 over restarts and new registrations, until it is resumed. A deleted worker is gone
 at once: its builds are pending again and its tokens void; should it still run,
 it may register anew.`,
-		Args: arguments(cobra.NoArgs),
+		Args: cli.Arguments(cobra.NoArgs),
 		RunE: list.RunE,
 	}
 	cmd.Flags().AddFlagSet(list.Flags())
@@ -46,7 +46,7 @@ func newWorkersListCommand(env environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List workers, the oldest first",
-		Args:  arguments(cobra.NoArgs),
+		Args:  cli.Arguments(cobra.NoArgs),
 	}
 	cmd.Flags().StringVar(&f.Status, "status", "", "only workers that are idle, building or offline")
 	cmd.Flags().IntVarP(&f.Limit, "limit", "n", 0, "at most so many; 0 for all")
@@ -96,7 +96,7 @@ func newWorkersShowCommand(env environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show ID",
 		Short: "Show a worker",
-		Args:  arguments(cobra.ExactArgs(1)),
+		Args:  cli.Arguments(cobra.ExactArgs(1)),
 	}
 	return r.command(cmd, func(ctx context.Context, s *session, args []string) error {
 		worker, err := again(ctx, s, func(ctx context.Context) (api.Worker, error) { return s.client.Worker(ctx, args[0]) })
@@ -135,7 +135,7 @@ func newWorkerChangeCommand(
 	env environment, name, short string, change func(*client.Client, context.Context, string) (api.Worker, error),
 ) *cobra.Command {
 	r := remote{env: env}
-	cmd := &cobra.Command{Use: name + " ID", Short: short, Args: arguments(cobra.ExactArgs(1))}
+	cmd := &cobra.Command{Use: name + " ID", Short: short, Args: cli.Arguments(cobra.ExactArgs(1))}
 	return r.command(cmd, func(ctx context.Context, s *session, args []string) error {
 		worker, err := again(ctx, s, func(ctx context.Context) (api.Worker, error) { return change(s.client, ctx, args[0]) })
 		if err != nil {
@@ -150,7 +150,7 @@ func newWorkersDeleteCommand(env environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "delete ID",
 		Short: "Remove a worker; its builds are pending again",
-		Args:  arguments(cobra.ExactArgs(1)),
+		Args:  cli.Arguments(cobra.ExactArgs(1)),
 	}
 	return r.command(cmd, func(ctx context.Context, s *session, args []string) error {
 		// Once: a repeat would be told that there is no such worker.

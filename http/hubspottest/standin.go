@@ -118,6 +118,15 @@ func New(cfg Config) *HubSpot {
 // Config returns the settings, defaults filled in.
 func (h *HubSpot) Config() Config { return h.cfg }
 
+// Env returns the settings of a controller that takes it, served at base, for
+// HubSpot.
+func (h *HubSpot) Env(base string) []string {
+	return []string{
+		"TAKT_HUBSPOT_API_URL=" + base, "TAKT_HUBSPOT_AUTHORIZE_URL=" + base + "/oauth/authorize",
+		"TAKT_HUBSPOT_CLIENT_ID=" + h.cfg.ClientID, "TAKT_HUBSPOT_CLIENT_SECRET=" + h.cfg.ClientSecret,
+	}
+}
+
 // Handler answers as HubSpot.
 func (h *HubSpot) Handler() http.Handler { return h.mux }
 

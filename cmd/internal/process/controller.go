@@ -3,13 +3,11 @@ package process
 import (
 	"context"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 
 	"takt/http/client"
 )
@@ -28,41 +26,10 @@ type Controller struct {
 	scheme, caFile string
 }
 
-// Environ is base without any setting of takt, its database or its test
-// set-up, plus the given ones: the user's own set-up must not leak in.
-func Environ(base []string, settings ...string) []string {
-	foreign := []string{"TAKT_", "CONTROLLER_API_KEY=", "DATABASE_URL=", "ENCRYPTION_KEY=", "PORT=", "BASE_IMAGE_ID=", "HUBSPOT_", "PG"}
-	var env []string
-next:
-	for _, kv := range base {
-		for _, prefix := range foreign {
-			if strings.HasPrefix(kv, prefix) && !strings.HasPrefix(kv, reexec) {
-				continue next
-			}
-		}
-		env = append(env, kv)
-	}
-	return append(env, settings...)
-}
-
-// reexec is the variable that makes a test binary behave as takt itself.
-const reexec = "TAKT_TEST_REEXEC="
-
-// StartController runs `takt serve` in dir with its data under dir/name, on a
-// free port unless settings say otherwise, and returns when it is healthy. It
-// gives up after limit, or at once when the process ends.
-func StartController(ctx context.Context, dir, name string, environ []string, limit time.Duration) (*Controller, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, fmt.Errorf("finding the takt binary: %w", err)
-	}
-	return StartControllerOf(ctx, self, dir, name, environ, limit)
-}
-
-// StartControllerOf is StartController with another takt.
-func StartControllerOf(ctx context.Context, binary, dir, name string, environ []string, limit time.Duration) (*Controller, error) {
-	c := &Controller{DataDir: filepath.Join(dir, name), scheme: "http://"}
-	for _, kv := range environ {
+// learn takes from the settings what its clients have to know.
+func (c *Controller) learn(settings []string) {
+	c.scheme = "http://"
+	for _, kv := range settings {
 		switch k, v, _ := strings.Cut(kv, "="); k {
 		case "TAKT_API_KEY":
 			c.APIKey = v
@@ -74,47 +41,15 @@ func StartControllerOf(ctx context.Context, binary, dir, name string, environ []
 			c.caFile = v
 		}
 	}
-	// A stale address, of a run that was killed, must not be taken for this one's.
-	if err := os.Remove(filepath.Join(c.DataDir, "address")); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("removing a stale address: %w", err)
-	}
-	env := append([]string{"TAKT_LISTEN=127.0.0.1:0", "TAKT_LOG=info,json"}, environ...)
-	p, err := launch(binary, dir, name, append(env, "TAKT_DATA_DIR="+c.DataDir), "serve")
-	if err != nil {
-		return nil, err
-	}
-	c.Process = p
-	if err := c.awaitHealth(ctx, limit); err != nil {
-		if p.Alive() {
-			_ = p.Stop(context.WithoutCancel(ctx), limit) // the first error is the one to show
-		}
-		return nil, err
-	}
-	return c, nil
 }
 
-func (c *Controller) awaitHealth(ctx context.Context, limit time.Duration) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%s is not healthy after %s", c.Name, limit))
-	defer cancel()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		if err := c.connect(); err != nil {
-			return err
-		}
-		if c.Client != nil {
-			if _, err := c.Client.Health(ctx); err == nil {
-				return nil
-			}
-		}
-		select {
-		case <-c.Done():
-			return fmt.Errorf("%s ended while starting: %w", c.Name, errors.Join(c.Failure(), errors.New(c.Tail())))
-		case <-ctx.Done():
-			return fmt.Errorf("%w%s", context.Cause(ctx), c.Tail())
-		case <-tick.C:
-		}
+// healthy reports whether it answers.
+func (c *Controller) healthy(ctx context.Context) (bool, error) {
+	if err := c.connect(); err != nil || c.Client == nil {
+		return false, err
 	}
+	_, err := c.Client.Health(ctx)
+	return err == nil, nil
 }
 
 // connect makes the client as soon as the controller has written its address.
@@ -150,6 +85,29 @@ func (c *Controller) connect() error {
 // read returns the content of a small file of the data directory, "" if it is
 // not there yet.
 func (c *Controller) read(name string) string { return ReadWord(filepath.Join(c.DataDir, name)) }
+
+// DatabaseURL reaches its embedded PostgreSQL.
+func (c *Controller) DatabaseURL() string {
+	return fmt.Sprintf("host=%s port=5432 user=takt password=%s dbname=takt sslmode=disable", filepath.Join(c.DataDir, "postgres"), c.read("postgres.password"))
+}
+
+// Shared are the settings of another controller on its database.
+func (c *Controller) Shared() []string {
+	return []string{
+		"TAKT_DATABASE_URL=" + c.DatabaseURL(), "TAKT_API_KEY=" + c.APIKey, "TAKT_ADMIN_KEY=" + c.AdminKey,
+		"TAKT_ENCRYPTION_KEY=" + c.read("encryption-key"),
+	}
+}
+
+// Postmaster is the process id of its embedded PostgreSQL.
+func (c *Controller) Postmaster() (int, error) {
+	first, _, _ := strings.Cut(c.read(filepath.Join("postgres", "postmaster.pid")), "\n")
+	pid, err := strconv.Atoi(first)
+	if err != nil || pid <= 0 {
+		return 0, fmt.Errorf("finding the PostgreSQL of %s: %q is no process id", c.Name, first)
+	}
+	return pid, nil
+}
 
 // ReadWord returns a file's content without surrounding space, "" if it cannot
 // be read.

@@ -1,9 +1,11 @@
-// Package process runs takt itself as child processes, for the demo and the
-// benchmarks, which show what a user would see: real processes, real signals.
+// Package process runs takt as child processes, for the demo, the benchmarks and
+// the end-to-end tests, which see what a user would see: real processes, real
+// signals.
 //
 // # State
 //
-// A Process holds its child and the name of the file with its output.
+// A Site says what to run and where. A Process holds its child and the name of the
+// file with its output.
 //
 // # Failure
 //
@@ -16,12 +18,14 @@
 package process
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -35,41 +39,6 @@ type Process struct {
 	cmd  *exec.Cmd
 	done chan struct{} // closed when it has ended
 	err  error         // how it ended; valid after done
-}
-
-// Launch starts this very binary with args and env, its output going to a
-// file in dir.
-func Launch(dir, name string, env []string, args ...string) (*Process, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, fmt.Errorf("finding the takt binary: %w", err)
-	}
-	return launch(self, dir, name, env, args...)
-}
-
-func launch(binary, dir, name string, env []string, args ...string) (*Process, error) {
-	out, err := os.Create(filepath.Join(dir, name+".log"))
-	if err != nil {
-		return nil, fmt.Errorf("making the log of %s: %w", name, err)
-	}
-	defer out.Close()
-	// Not bound to a context: children are ended in order, each by a signal that
-	// lets it clean up.
-	cmd := exec.Command(binary, args...) //nolint:noctx // see above
-	cmd.Env = env
-	cmd.Dir = dir
-	cmd.Stdout, cmd.Stderr = out, out
-	// A Ctrl-C at the terminal goes to the parent, which ends its children itself.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("starting %s: %w", name, err)
-	}
-	p := &Process{Name: name, log: out.Name(), cmd: cmd, done: make(chan struct{})}
-	go func() {
-		p.err = cmd.Wait()
-		close(p.done)
-	}()
-	return p, nil
 }
 
 // PID is the child's process id.
@@ -121,6 +90,53 @@ func (p *Process) Stop(ctx context.Context, limit time.Duration) error {
 	}
 	p.Kill()
 	return fmt.Errorf("%s did not stop within %s and was killed", p.Name, limit)
+}
+
+// Await asks cond every 20 ms until it holds. It ends early on cond's error, on ctx,
+// past limit, and when the process has ended; what says for what it waits.
+func (p *Process) Await(ctx context.Context, limit time.Duration, what string, cond func(context.Context) (bool, error)) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("waited %s for %s", limit, what))
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		ok, err := cond(ctx)
+		if ok || err != nil {
+			return err
+		}
+		select {
+		case <-p.done:
+			return fmt.Errorf("%s ended while waiting for %s: %w%s", p.Name, what, cmp.Or(p.err, errors.New("exit status 0")), p.Tail())
+		case <-ctx.Done():
+			return fmt.Errorf("%w%s", context.Cause(ctx), p.Tail())
+		case <-tick.C:
+		}
+	}
+}
+
+// Resident reads how much memory the process has resident, in bytes, and the most
+// that it ever had.
+func (p *Process) Resident() (now, most int, err error) {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))
+	if err != nil {
+		return 0, 0, fmt.Errorf("reading the memory of %s: %w", p.Name, err)
+	}
+	for line := range strings.Lines(string(raw)) {
+		name, rest, _ := strings.Cut(line, ":")
+		if name != "VmRSS" && name != "VmHWM" {
+			continue
+		}
+		kb, err := strconv.Atoi(strings.Fields(rest)[0])
+		if err != nil {
+			return 0, 0, fmt.Errorf("reading the memory of %s: %w", p.Name, err)
+		}
+		if name == "VmRSS" {
+			now = kb << 10
+		} else {
+			most = kb << 10
+		}
+	}
+	return now, most, nil
 }
 
 // Failure is how the process ended, nil after exit status 0. Call it after the

@@ -1,0 +1,65 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// Execute runs a program's root command and returns its exit code. An error is
+// printed once, on stderr.
+func Execute(ctx context.Context, root *cobra.Command, args []string, stdout, stderr io.Writer) int {
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return AsUsage(err) })
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return ExitOK
+	}
+	fmt.Fprintln(stderr, root.Name()+":", Plain(Message(err)))
+	code := ExitCode(err)
+	if code == ExitUsage {
+		fmt.Fprintf(stderr, "Try '%s --help'.\n", cmd.CommandPath())
+	}
+	return code
+}
+
+// OnlyGroups runs a command that does nothing but group others.
+func OnlyGroups(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return cmd.Help()
+	}
+	text := fmt.Sprintf("unknown command %q", args[0])
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		text += "; did you mean " + strings.Join(near, " or ") + "?"
+	}
+	return AsUsage(errors.New(text))
+}
+
+// AsUsage marks err as the caller's fault; nil stays nil.
+func AsUsage(err error) error {
+	if err == nil {
+		return nil
+	}
+	return UsageError{Err: err}
+}
+
+// Arguments makes a wrong number of arguments a usage error.
+func Arguments(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error { return AsUsage(check(cmd, args)) }
+}
+
+// Interruptible ends ctx on SIGINT or SIGTERM, so that what was started is ended
+// and removed.
+func Interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
+	return signal.NotifyContext(ctx, syscall.SIGTERM, os.Interrupt)
+}

@@ -1,0 +1,133 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Site is where takt's processes run: what they share.
+type Site struct {
+	// Takt is the program to run, see [Find].
+	Takt string
+	// Dir gets the logs, and a directory of its own for each controller and
+	// worker.
+	Dir string
+	// Environ is the environment that they inherit, without its settings of takt.
+	Environ []string
+	// Settings are given to all of them, as NAME=value.
+	Settings []string
+	// Limit is how long a controller may take to become healthy.
+	Limit time.Duration
+}
+
+// Find returns the takt to run: path, or, if that is empty, the program named
+// takt beside this one.
+func Find(path string) (string, error) {
+	if path == "" {
+		self, err := os.Executable()
+		if err != nil {
+			return "", fmt.Errorf("finding this program: %w", err)
+		}
+		path = filepath.Join(filepath.Dir(self), "takt")
+	}
+	path, err := filepath.Abs(path)
+	if err == nil {
+		_, err = exec.LookPath(path)
+	}
+	if err != nil {
+		return "", fmt.Errorf("takt itself is needed (make build puts it beside this program; --takt or TAKT_BINARY name another): %w", err)
+	}
+	return path, nil
+}
+
+// Environment is what a process with these settings gets.
+func (s Site) Environment(settings ...string) []string {
+	return slices.Concat(foreignOut(s.Environ), s.Settings, settings)
+}
+
+// foreignOut is base without any setting of takt, its database or its test
+// set-up: the user's own set-up must not leak in.
+func foreignOut(base []string) []string {
+	foreign := []string{"TAKT_", "CONTROLLER_API_KEY=", "DATABASE_URL=", "ENCRYPTION_KEY=", "PORT=", "BASE_IMAGE_ID=", "HUBSPOT_", "PG"}
+	var env []string
+next:
+	for _, kv := range base {
+		for _, prefix := range foreign {
+			if strings.HasPrefix(kv, prefix) {
+				continue next
+			}
+		}
+		env = append(env, kv)
+	}
+	return env
+}
+
+// Launch runs takt with these settings and arguments, its output going to
+// name.log.
+func (s Site) Launch(name string, settings []string, args ...string) (*Process, error) {
+	out, err := os.Create(filepath.Join(s.Dir, name+".log"))
+	if err != nil {
+		return nil, fmt.Errorf("making the log of %s: %w", name, err)
+	}
+	defer out.Close()
+	// Not bound to a context: children are ended in order, each by a signal that
+	// lets it clean up.
+	cmd := exec.Command(s.Takt, args...) //nolint:noctx // see above
+	cmd.Env = s.Environment(settings...)
+	cmd.Dir = s.Dir
+	cmd.Stdout, cmd.Stderr = out, out
+	// A Ctrl-C at the terminal goes to the parent, which ends its children itself.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("starting %s: %w", name, err)
+	}
+	p := &Process{Name: name, log: out.Name(), cmd: cmd, done: make(chan struct{})}
+	go func() {
+		p.err = cmd.Wait()
+		close(p.done)
+	}()
+	return p, nil
+}
+
+// Controller runs `takt serve` with its data under Dir/name, on a free port
+// unless settings say otherwise, and returns when it is healthy. It gives up after
+// Limit, or at once when the process ends.
+func (s Site) Controller(ctx context.Context, name string, settings ...string) (*Controller, error) {
+	c := &Controller{DataDir: filepath.Join(s.Dir, name)}
+	settings = append([]string{"TAKT_LISTEN=127.0.0.1:0", "TAKT_LOG=info,json"}, settings...)
+	c.learn(slices.Concat(s.Settings, settings))
+	// A stale address, of a run that was killed, must not be taken for this one's.
+	if err := os.Remove(filepath.Join(c.DataDir, "address")); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("removing a stale address: %w", err)
+	}
+	p, err := s.Launch(name, append(settings, "TAKT_DATA_DIR="+c.DataDir), "serve")
+	if err != nil {
+		return nil, err
+	}
+	c.Process = p
+	if err := c.Await(ctx, s.Limit, name+" to be healthy", c.healthy); err != nil {
+		if p.Alive() {
+			_ = p.Stop(context.WithoutCancel(ctx), s.Limit) // the first error is the one to show
+		}
+		return nil, err
+	}
+	return c, nil
+}
+
+// Worker runs `takt worker` for c, which runs command for each build. Its state
+// is under Dir/name-state.
+func (s Site) Worker(c *Controller, name, command string, settings []string, args ...string) (*Process, error) {
+	return s.Launch(name, append([]string{"TAKT_URL=" + c.URL, "TAKT_API_KEY=" + c.APIKey}, settings...),
+		append([]string{"worker", "--name", name, "--state-dir", s.WorkerState(name), "--exec", command}, args...)...)
+}
+
+// WorkerState is the state directory of the worker called name.
+func (s Site) WorkerState(name string) string { return filepath.Join(s.Dir, name+"-state") }

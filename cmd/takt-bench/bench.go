@@ -1,0 +1,177 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"takt/cmd/internal/process"
+)
+
+// config says what to measure.
+type config struct {
+	// takt is the program to measure; empty: the one beside this program.
+	takt string
+	// only lists the figures to take, such as A2; empty takes all.
+	only []string
+	// duration is how long each load lasts.
+	duration time.Duration
+	// rounds is how often each ratio is taken; the median counts.
+	rounds int
+	// against is an older takt, which some figures are compared with. Without it
+	// these are taken alone.
+	against string
+	// scripts is the directory of the naive pgbench scripts.
+	scripts string
+	// out gets the table, progress a line per step.
+	out, progress io.Writer
+	// environ is the environment that the processes inherit.
+	environ []string
+}
+
+// figure is one row of the table.
+type figure struct {
+	name, what, measured, ratio, target string
+	// cpu is the processor time of one operation.
+	cpu string
+	met bool
+	// alone is true if there was no older takt to compare with.
+	alone bool
+}
+
+// run is a bench in progress.
+type run struct {
+	config
+	process.Site
+	figures []figure
+}
+
+// measurement is one function that adds figures to the table.
+type measurement struct {
+	names []string
+	take  func(*run, context.Context) error
+}
+
+func measurements() []measurement {
+	return []measurement{
+		{[]string{"E2"}, (*run).starts},
+		{[]string{"E1"}, (*run).memory},
+		{[]string{"A2", "A3", "A7"}, (*run).polls},
+		{[]string{"A11"}, (*run).alone},
+		{[]string{"A11"}, (*run).submits},
+		{[]string{"A9"}, (*run).quiet},
+		{[]string{"A10"}, (*run).mixed},
+		{[]string{"A4"}, (*run).wake},
+		{[]string{"C1"}, (*run).levelling},
+		{[]string{"C2"}, (*run).overload},
+		{[]string{"D1"}, (*run).hooks},
+		{[]string{"A6"}, (*run).depth},
+		{[]string{"A8"}, (*run).snapshot},
+		{[]string{"B1"}, (*run).upload},
+		{[]string{"F1"}, (*run).deployments},
+		{[]string{"F1"}, (*run).plannedMemory},
+		{[]string{"B2"}, (*run).crowded},
+		{[]string{"B3"}, (*run).downloads},
+	}
+}
+
+// measure takes the figures and prints the table.
+func measure(ctx context.Context, cfg config) (err error) {
+	takt, err := process.Find(cfg.takt)
+	if err != nil {
+		return err
+	}
+	if cfg.against != "" {
+		if cfg.against, err = process.Find(cfg.against); err != nil {
+			return err
+		}
+	}
+	dir, err := os.MkdirTemp("", "takt-bench-")
+	if err != nil {
+		return fmt.Errorf("making a directory for the bench: %w", err)
+	}
+	r := &run{config: cfg, Site: process.Site{
+		Takt: takt, Dir: dir, Environ: cfg.environ, Limit: startLimit,
+		Settings: []string{"TAKT_QUEUE_LIMIT=100000000", "TAKT_POLL_RATE=0", "TAKT_LOG=warn,json"},
+	}}
+	defer func() {
+		if err == nil {
+			err = os.RemoveAll(dir)
+			return
+		}
+		fmt.Fprintf(cfg.progress, "the logs of all processes are in %s\n", dir)
+	}()
+	var failed []error
+	for _, m := range measurements() {
+		if !r.wanted(m.names...) {
+			continue
+		}
+		// One figure that can't be taken is no reason not to take the others.
+		if err := m.take(r, ctx); err != nil {
+			failed = append(failed, fmt.Errorf("measuring %s: %w", strings.Join(m.names, ", "), err))
+			r.say("%s can't be taken: %v", strings.Join(m.names, ", "), err)
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return errors.Join(append(failed, r.print())...)
+}
+
+func (r *run) wanted(names ...string) bool {
+	return len(r.only) == 0 || slices.ContainsFunc(names, func(n string) bool { return slices.Contains(r.only, n) })
+}
+
+func (r *run) say(format string, args ...any) { fmt.Fprintf(r.progress, format+"\n", args...) }
+
+func (r *run) add(f figure) { r.figures = append(r.figures, f) }
+
+func (r *run) print() error {
+	tw := tabwriter.NewWriter(r.out, 2, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "#\tWHAT\tMEASURED\tCPU PER OPERATION\tRATIO\tTARGET\t")
+	for _, f := range r.figures {
+		verdict := "met"
+		if f.alone {
+			f.ratio, verdict = "-", "not compared: see --against"
+		} else if !f.met {
+			verdict = "MISSED"
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", f.name, f.what, f.measured, cmp.Or(f.cpu, "-"), f.ratio, f.target, verdict)
+	}
+	return tw.Flush()
+}
+
+const (
+	startLimit = time.Minute
+	stopLimit  = time.Minute
+)
+
+// older starts a controller of the takt to compare with, nil if there is none.
+func (r *run) older(ctx context.Context, name string, settings ...string) (*process.Controller, error) {
+	if r.against == "" {
+		return nil, nil //nolint:nilnil // none was asked for
+	}
+	site := r.Site
+	site.Takt = r.against
+	return site.Controller(ctx, name, settings...)
+}
+
+// ending stops c and joins a failure to do so to err.
+func ending(ctx context.Context, c *process.Controller, err *error) {
+	if c != nil && c.Alive() {
+		*err = errors.Join(*err, c.Stop(context.WithoutCancel(ctx), stopLimit))
+	}
+}
+
+// median of ratios, of which there is at least one.
+func median[T int | float64 | time.Duration](values []T) T {
+	sorted := slices.Sorted(slices.Values(values))
+	return sorted[len(sorted)/2]
+}

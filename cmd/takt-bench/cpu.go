@@ -1,0 +1,119 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"takt/cmd/internal/load"
+	"takt/cmd/internal/process"
+)
+
+// usage is processor time, of takt and of its PostgreSQL.
+type usage struct{ takt, postgres time.Duration }
+
+func (u usage) minus(o usage) usage { return usage{u.takt - o.takt, u.postgres - o.postgres} }
+
+// of is the share of one of n operations.
+func (u usage) of(n int) usage {
+	return usage{u.takt / time.Duration(max(n, 1)), u.postgres / time.Duration(max(n, 1))}
+}
+
+func (u usage) String() string {
+	return fmt.Sprintf("takt %d µs, PostgreSQL %d µs", u.takt.Microseconds(), u.postgres.Microseconds())
+}
+
+// tick is the unit of /proc's times.
+const tick = 10 * time.Millisecond
+
+// usageOf reads what c and the embedded server of host have used so far.
+func usageOf(c, host *process.Controller) (u usage, err error) {
+	if u.takt, _, _, err = times(c.PID()); err != nil {
+		return u, err
+	}
+	postmaster, err := host.Postmaster()
+	if err != nil {
+		return u, err
+	}
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		return u, err
+	}
+	for _, path := range stats {
+		pid, _ := strconv.Atoi(strings.Split(path, "/")[2]) // the pattern has digits only
+		own, ended, parent, err := times(pid)
+		switch {
+		case err != nil: // it has ended meanwhile
+		case pid == postmaster:
+			u.postgres += own + ended
+		case parent == postmaster:
+			u.postgres += own
+		}
+	}
+	return u, nil
+}
+
+// times reads what a process has used itself, and what children of it that ended
+// have; and whose child it is.
+func times(pid int) (own, ended time.Duration, parent int, err error) {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, 0, 0, fmt.Errorf("reading a process's times: %w", err)
+	}
+	_, after, _ := bytes.Cut(raw, []byte(") ")) // its name may hold anything
+	fields := strings.Fields(string(after))
+	if len(fields) < 15 {
+		return 0, 0, 0, fmt.Errorf("reading the times of process %d: %q", pid, raw)
+	}
+	var n [15]int
+	for i := range n {
+		n[i], _ = strconv.Atoi(fields[i]) // the first is no number
+	}
+	return time.Duration(n[11]+n[12]) * tick, time.Duration(n[13]+n[14]) * tick, n[1], nil
+}
+
+// sample is a load and what it cost.
+type sample struct {
+	load.Result
+	cpu usage // of one request
+}
+
+// loaded lets clients work at c, whose database is that of host.
+func (r *run) loaded(ctx context.Context, c, host *process.Controller, d time.Duration, clients []load.Client) (s sample, err error) {
+	before, err := usageOf(c, host)
+	if err != nil {
+		return s, err
+	}
+	if s.Result, err = load.Run(ctx, c.Address, d, clients); err != nil {
+		return s, err
+	}
+	after, err := usageOf(c, host)
+	s.cpu = after.minus(before).of(s.Requests)
+	return s, err
+}
+
+// series is one kind of load over several rounds.
+type series struct {
+	rates    []float64
+	p50, p99 []time.Duration
+	takt, pg []time.Duration
+}
+
+func (s *series) add(got sample) {
+	s.rates = append(s.rates, got.Rate())
+	s.p50, s.p99 = append(s.p50, got.Quantile(.5)), append(s.p99, got.Quantile(.99))
+	s.takt, s.pg = append(s.takt, got.cpu.takt), append(s.pg, got.cpu.postgres)
+}
+
+func (s *series) cpu() usage { return usage{median(s.takt), median(s.pg)} }
+
+func (s *series) String() string {
+	return fmt.Sprintf("%.0f/s (p50 %s, p99 %s)", median(s.rates), round(median(s.p50)), round(median(s.p99)))
+}
+
+func round(d time.Duration) time.Duration { return d.Round(10 * time.Microsecond) }

@@ -1,0 +1,220 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+
+	"takt/cmd/internal/process"
+	"takt/http/api"
+	"takt/http/githubtest"
+)
+
+const (
+	deployRepos  = 60
+	deployWidth  = 8
+	plannedRepos = 5000
+	deployToken  = "token-of-the-bench"
+	sourceOrg    = "from"
+)
+
+// deployPeer is what one would type instead of takt. The credential is in git's
+// environment, as takt has it; the targets are made before.
+const deployPeer = `xargs -P %d -I NAME sh -c 'git clone -q --mirror "$FORGE/from/NAME.git" "NAME.git" && ` +
+	`git -C "NAME.git" push -q --mirror "$FORGE/$TO/NAME.git" && rm -rf "NAME.git"'`
+
+// forgeStage is a stand-in for GitHub, served by this process.
+type forgeStage struct {
+	*githubtest.Server
+	url string
+}
+
+// forge serves an organisation of n repositories until stop. Each is a copy of a
+// real one with a few commits, branches and tags, and has two of its own.
+func (r *run) forge(ctx context.Context, n int, content bool) (*forgeStage, func(), error) {
+	dir, err := os.MkdirTemp(r.Dir, "forge-")
+	if err != nil {
+		return nil, nil, fmt.Errorf("making a forge: %w", err)
+	}
+	s, err := githubtest.New(githubtest.Config{Dir: dir, Tokens: []string{deployToken}})
+	if err != nil {
+		return nil, nil, err
+	}
+	template := ""
+	if content {
+		if template, err = githubtest.Template(dir); err != nil {
+			return nil, nil, err
+		}
+	}
+	s.AddOrg(sourceOrg)
+	for i := range n {
+		repo := githubtest.Repo{Org: sourceOrg, Name: fmt.Sprintf("repo-%04d", i), Description: "one of many repositories"}
+		if _, err := s.Add(repo, template); err != nil {
+			return nil, nil, err
+		}
+	}
+	address, stop, err := process.Serve(ctx, s)
+	if err != nil {
+		return nil, nil, err
+	}
+	return &forgeStage{s, "http://" + address}, stop, nil
+}
+
+// deployments takes F1: a deployment against a shell loop over the same
+// repositories, and the memory that a large one takes.
+func (r *run) deployments(ctx context.Context) (err error) {
+	f, stop, err := r.forge(ctx, deployRepos, true)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	c, err := r.Controller(ctx, "deploy", "TAKT_GITHUB_URL="+f.url, "TAKT_GITHUB_TOKEN="+deployToken,
+		"TAKT_DEPLOY_PER_MINUTE=1000000", "TAKT_DEPLOY_PER_HOUR=1000000")
+	if err != nil {
+		return err
+	}
+	defer ending(ctx, c, &err)
+	var ratios, ours, theirs []float64
+	for i := range r.rounds {
+		r.say("F1: %d repositories by a shell loop, then by takt, round %d of %d", deployRepos, i+1, r.rounds)
+		loop, err := r.shellLoop(ctx, f, fmt.Sprintf("loop%d", i))
+		if err != nil {
+			return err
+		}
+		took, err := deployOnce(ctx, f, c, fmt.Sprintf("takt%d", i))
+		if err != nil {
+			return err
+		}
+		ours, theirs = append(ours, took.Seconds()), append(theirs, loop.Seconds())
+		ratios = append(ratios, took.Seconds()/loop.Seconds())
+	}
+	r.add(figure{
+		name: "F1", what: fmt.Sprintf("%d repositories deployed, %d at once, against xargs -P of git clone and push", deployRepos, deployWidth),
+		measured: fmt.Sprintf("%.2f s, loop %.2f s", median(ours), median(theirs)),
+		ratio:    fmt.Sprintf("%.2f", median(ratios)), target: "≤ 1.15", met: median(ratios) <= 1.15,
+	})
+	return nil
+}
+
+// shellLoop copies all by the peer's command into an organisation of its own.
+func (r *run) shellLoop(ctx context.Context, f *forgeStage, org string) (time.Duration, error) {
+	f.AddOrg(org)
+	for _, name := range f.Names(sourceOrg) {
+		if _, err := f.Add(githubtest.Repo{Org: org, Name: name}, ""); err != nil {
+			return 0, err
+		}
+	}
+	dir, err := os.MkdirTemp(r.Dir, "loop-")
+	if err != nil {
+		return 0, fmt.Errorf("making a directory: %w", err)
+	}
+	cmd := exec.CommandContext(ctx, "sh", "-c", fmt.Sprintf(deployPeer, deployWidth))
+	cmd.Dir, cmd.Stdin = dir, strings.NewReader(strings.Join(f.Names(sourceOrg), "\n")+"\n")
+	cmd.Env = append(os.Environ(), "FORGE="+f.url, "TO="+org, "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL="+os.DevNull,
+		"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=http."+f.url+"/.extraHeader", "GIT_CONFIG_VALUE_0=Authorization: Bearer "+deployToken)
+	begin := time.Now()
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return 0, fmt.Errorf("the shell loop: %w: %s", err, out)
+	}
+	return time.Since(begin), f.same(org)
+}
+
+// deployOnce copies all by takt into an organisation of its own.
+func deployOnce(ctx context.Context, f *forgeStage, c *process.Controller, org string) (time.Duration, error) {
+	f.AddOrg(org)
+	start := time.Now()
+	d, err := c.Client.Deploy(ctx, api.DeploymentRequest{SourceOrg: sourceOrg, TargetOrg: org, Concurrency: deployWidth})
+	if err != nil {
+		return 0, err
+	}
+	err = c.Await(ctx, 10*time.Minute, "the deployment to end", func(ctx context.Context) (_ bool, err error) {
+		d, err = c.Client.Deployment(ctx, d.ID, false)
+		return d.Ended(), err
+	})
+	took := time.Since(start)
+	if err == nil && d.Counts.Done != d.Counts.Total {
+		err = fmt.Errorf("%d of %d repositories were copied", d.Counts.Done, d.Counts.Total)
+	}
+	return took, errors.Join(err, f.same(org))
+}
+
+// same checks that an organisation has all branches and tags of the source.
+func (f *forgeStage) same(org string) error {
+	for _, name := range f.Names(sourceOrg) {
+		want, err := githubtest.ReadRefs(f.Dir(sourceOrg, name))
+		if err != nil {
+			return err
+		}
+		got, err := githubtest.ReadRefs(f.Dir(org, name))
+		if err != nil {
+			return err
+		}
+		if len(want) == 0 || !reflect.DeepEqual(want, got) {
+			return fmt.Errorf("%s/%s differs from its source", org, name)
+		}
+	}
+	return nil
+}
+
+// plannedMemory takes what a deployment of thousands adds to a controller.
+func (r *run) plannedMemory(ctx context.Context) (err error) {
+	f, stop, err := r.forge(ctx, plannedRepos, false)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	f.AddOrg("to")
+	// Nothing is ever pushed: git waits for the forge.
+	f.Intercept(func(_ http.ResponseWriter, req *http.Request) bool {
+		if strings.Contains(req.URL.Path, ".git/") {
+			<-req.Context().Done()
+			return true
+		}
+		return false
+	})
+	c, err := r.Controller(ctx, "planned", "TAKT_GITHUB_URL="+f.url, "TAKT_GITHUB_TOKEN="+deployToken)
+	if err != nil {
+		return err
+	}
+	defer ending(ctx, c, &err)
+	before, _, err := c.Resident()
+	if err != nil {
+		return err
+	}
+	peak := watchPeak(c.Process)
+	r.say("F1: memory of %d planned repositories", plannedRepos)
+	d, err := c.Client.Deploy(ctx, api.DeploymentRequest{SourceOrg: sourceOrg, TargetOrg: "to", Concurrency: deployWidth})
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for i := 0; err == nil && i < 50; { // followed for a while, with all its repositories
+		select {
+		case <-tick.C:
+			if d, err = c.Client.Deployment(ctx, d.ID, true); len(d.Repos) == plannedRepos {
+				i++
+			}
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		}
+	}
+	top, perr := peak()
+	if err = errors.Join(err, perr); err != nil {
+		return err
+	}
+	if _, err := c.Client.SteerDeployment(ctx, d.ID, "cancel"); err != nil {
+		return err
+	}
+	grown := top - before
+	r.add(figure{
+		name: "F1", what: strconv.Itoa(plannedRepos) + " repositories planned and followed: growth of resident memory", measured: fmt.Sprintf("%d MiB", grown/mib),
+		ratio: fmt.Sprintf("%.2f of limit", float64(grown)/(100*mib)), target: "< 100 MiB", met: grown < 100*mib,
+	})
+	return os.RemoveAll(filepath.Dir(f.Dir(sourceOrg, "x")))
+}

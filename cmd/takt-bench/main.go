@@ -1,0 +1,67 @@
+// Command takt-bench measures a whole takt: the controller as a process of its own,
+// PostgreSQL with durable settings, and the load generator, all on this machine.
+// Machines differ and are noisy, so each figure is a ratio taken in the same run
+// against a peer (pgbench running the naive statements, cp with fsync) or a limit.
+// It starts bin/takt, which stands beside it, and links what takt itself must not:
+// the peers, and the stand-ins for GitHub and HubSpot.
+//
+// # State
+//
+// Everything lives in one temporary directory, removed at the end.
+//
+// # Failure
+//
+// A figure that cannot be taken, and a check that finds a build lost or handed
+// out twice, end the run with an error. A figure that misses its target is
+// printed as such and is no error: noise must not fail a build.
+//
+// # Concurrency
+//
+// One thing is measured at a time. The bench owns the processes that it starts and
+// ends them all.
+package main
+
+import (
+	"context"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"takt/cmd/internal/cli"
+)
+
+func main() {
+	os.Exit(cli.Execute(context.Background(), newRoot(), os.Args[1:], os.Stdout, os.Stderr)) //nolint:contextcheck // commands take it from cobra
+}
+
+// newRoot returns the takt-bench command.
+func newRoot() *cobra.Command {
+	cfg := config{environ: os.Environ()}
+	root := &cobra.Command{
+		Use:   "takt-bench",
+		Short: "Start takt, PostgreSQL and the load generator, and print a table of ratios",
+		Long: `Measure takt on this machine, as ratios against peers in the same run.
+
+Everything runs on loopback addresses, is bounded in time, and is removed
+afterwards.`,
+		Args: cli.Arguments(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cfg.rounds < 1 || cfg.duration <= 0 {
+				return cli.Usage("--rounds and --duration have to be positive")
+			}
+			cfg.out, cfg.progress = cmd.OutOrStdout(), cmd.ErrOrStderr()
+			ctx, stop := cli.Interruptible(cmd.Context())
+			defer stop()
+			return measure(ctx, cfg)
+		},
+	}
+	flags := root.Flags()
+	flags.StringVar(&cfg.takt, "takt", os.Getenv("TAKT_BINARY"), "the takt to start; default: the one beside this program (TAKT_BINARY)")
+	flags.StringSliceVar(&cfg.only, "only", nil, "take only these figures, such as A2,E1 (A2-A4, A6-A11, B1-B3, C1, C2, D1, E1, E2, F1)")
+	flags.DurationVar(&cfg.duration, "duration", 10*time.Second, "how long each load lasts")
+	flags.IntVar(&cfg.rounds, "rounds", 3, "how often each ratio is taken; the median counts")
+	flags.StringVar(&cfg.against, "against", "", "an older takt's binary, for the figures that are compared with it (A9, A11, C2)")
+	flags.StringVar(&cfg.scripts, "scripts", "store/postgres/testdata/bench", "directory of the naive pgbench scripts")
+	return root
+}

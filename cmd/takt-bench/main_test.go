@@ -1,0 +1,36 @@
+package main
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"takt/cmd/internal/cli"
+	"takt/cmd/internal/takttest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// TestBenchTakesItsFigures runs the benchmarks briefly: what they measure is not
+// judged here, but their own checks are (nothing lost, nothing twice).
+func TestBenchTakesItsFigures(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	code := cli.Execute(t.Context(), newRoot(), []string{
+		"--takt", takttest.Build(t), "--rounds", "1", "--duration", "2s", "--scripts", "../../store/postgres/testdata/bench", "--only", "A2,A3,A7,E2",
+	}, &out, t.Output())
+	require.Zero(t, code, out.String())
+	for _, figure := range []string{"A2 ", "A3 ", "A7 ", "E2 "} {
+		require.Contains(t, out.String(), "\n"+figure)
+	}
+}
+
+func TestWrongUseOfTheBench(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"e2e"}, {"--rounds", "0"}, {"--duration", "0s"}, {"--frobnicate"}} {
+		var out bytes.Buffer
+		require.Equal(t, cli.ExitUsage, cli.Execute(t.Context(), newRoot(), args, &out, &out), out.String())
+	}
+}

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"sort"
+	"strconv"
+	"strings"
+	"time"
+
+	"takt/cmd/internal/process"
+)
+
+// database reaches the embedded PostgreSQL of a controller with PostgreSQL's
+// own programs, as an operator would.
+type database struct {
+	dir      string // of the socket
+	password string
+	name     string
+}
+
+func databaseOf(c *process.Controller) database {
+	return database{
+		dir:      filepath.Join(c.DataDir, "postgres"),
+		password: process.ReadWord(filepath.Join(c.DataDir, "postgres.password")),
+		name:     "takt",
+	}
+}
+
+const port = "5432"
+
+// program finds one of PostgreSQL's programs, the newest version first.
+func program(name string) (string, error) {
+	dirs, err := filepath.Glob("/usr/lib/postgresql/*/bin")
+	if err != nil {
+		return "", err
+	}
+	brew, err := filepath.Glob("/opt/homebrew/opt/postgresql*/bin")
+	if err != nil {
+		return "", err
+	}
+	dirs = append(dirs, brew...)
+	sort.Sort(sort.Reverse(sort.StringSlice(dirs)))
+	for _, dir := range dirs {
+		if st, err := os.Stat(filepath.Join(dir, name)); err == nil && !st.IsDir() {
+			return filepath.Join(dir, name), nil
+		}
+	}
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return "", fmt.Errorf("%s is missing (Debian: apt-get install postgresql): %w", name, err)
+	}
+	return path, nil
+}
+
+func (d database) run(ctx context.Context, name, stdin string, args ...string) (string, error) {
+	path, err := program(name)
+	if err != nil {
+		return "", err
+	}
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.Env = append(process.Site{Environ: os.Environ()}.Environment(), "PGHOST="+d.dir, "PGPORT="+port, "PGUSER=takt", "PGPASSWORD="+d.password, "PGDATABASE="+d.name)
+	cmd.Stdin = strings.NewReader(stdin)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("%s: %w\n%s", name, err, errs.String())
+	}
+	return out.String(), nil
+}
+
+// exec runs a script, stopping at its first error.
+func (d database) exec(ctx context.Context, script string) error {
+	_, err := d.run(ctx, "psql", script, "-X", "-q", "-v", "ON_ERROR_STOP=1")
+	return err
+}
+
+// number runs a query that gives one whole number.
+func (d database) number(ctx context.Context, query string) (int, error) {
+	out, err := d.run(ctx, "psql", query, "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1")
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(strings.TrimSpace(out))
+}
+
+// expect runs a query that counts what must not be.
+func (d database) expect(ctx context.Context, what, query string, want int) error {
+	got, err := d.number(ctx, query)
+	if err != nil {
+		return err
+	}
+	if got != want {
+		return fmt.Errorf("%s: %d, want %d", what, got, want)
+	}
+	return nil
+}
+
+// pgbench runs a script with clients connections and returns transactions per
+// second. On a machine so busy that a short run gets none done it runs longer.
+func (d database) pgbench(ctx context.Context, script string, clients int, duration time.Duration) (float64, error) {
+	var out string
+	for duration = max(duration, time.Second); duration < time.Minute; duration *= 3 {
+		var err error
+		out, err = d.run(ctx, "pgbench", "", "-n", "-M", "prepared", "-f", script,
+			"-c", strconv.Itoa(clients), "-j", "2", "-T", strconv.Itoa(int(duration.Seconds())))
+		if err != nil {
+			return 0, err
+		}
+		if m := regexp.MustCompile(`tps = ([0-9.]+)`).FindStringSubmatch(out); m != nil {
+			return strconv.ParseFloat(m[1], 64)
+		}
+	}
+	return 0, fmt.Errorf("pgbench said no rate:\n%s", out)
+}

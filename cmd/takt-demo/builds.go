@@ -1,0 +1,237 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"takt/cmd/internal/cli"
+	"takt/cmd/internal/process"
+	"takt/http/api"
+	"takt/http/client"
+	"takt/store"
+)
+
+// job is one build as the demo follows it.
+type job struct {
+	order string
+	id    string
+	last  api.BuildStatus
+}
+
+func (s *stage) submit(ctx context.Context, order string) (*job, error) {
+	source, err := pack(s.sample, order)
+	if err != nil {
+		return nil, err
+	}
+	sub, err := s.controller.Client.Submit(ctx, client.Submit{Platform: store.Android, Source: client.Bytes(source)})
+	if err != nil {
+		return nil, fmt.Errorf("submitting %s: %w", order, err)
+	}
+	return &job{order: order, id: sub.ID}, nil
+}
+
+// refresh reads where j stands; a failed build ends the demo with its log.
+func (s *stage) refresh(ctx context.Context, j *job) error {
+	st, err := s.controller.Client.Status(ctx, j.id, client.BuildAuth{})
+	if err != nil {
+		return fmt.Errorf("asking for %s: %w", j.order, err)
+	}
+	j.last = st
+	if store.BuildState(st.State) != store.Failed {
+		return nil
+	}
+	message := "no message"
+	if st.ErrorMessage != nil {
+		message = *st.ErrorMessage
+	}
+	return fmt.Errorf("%s failed: %s\n%s", j.order, message, s.buildLog(ctx, j))
+}
+
+func (s *stage) buildLog(ctx context.Context, j *job) string {
+	logs, err := s.controller.Client.Logs(ctx, j.id, client.BuildAuth{}, client.LogsAfter{})
+	if err != nil {
+		return err.Error()
+	}
+	var b strings.Builder
+	for _, l := range logs.Logs {
+		fmt.Fprintf(&b, "    %s\n", l.Message)
+	}
+	return b.String()
+}
+
+func (s *stage) buildTen(ctx context.Context) error {
+	jobs := make([]*job, 0, builds)
+	for i := range builds {
+		j, err := s.submit(ctx, fmt.Sprintf("order %d", i+1))
+		if err != nil {
+			return err
+		}
+		jobs = append(jobs, j)
+	}
+	s.say("submitted    %d builds of %s", builds, filepath.Base(s.sample))
+	shown := ""
+	err := s.controller.Await(ctx, buildLimit, "ten builds to complete", func(ctx context.Context) (bool, error) {
+		marks, completed := make([]byte, 0, builds), 0
+		for _, j := range jobs {
+			if store.BuildState(j.last.State) != store.Completed {
+				if err := s.refresh(ctx, j); err != nil {
+					return false, err
+				}
+			}
+			if store.BuildState(j.last.State) == store.Completed {
+				completed++
+			}
+			marks = append(marks, mark(j.last.State))
+		}
+		if line := string(marks); line != shown {
+			shown = line
+			s.say("progress     [%s] %2d/%d", line, completed, builds)
+		}
+		return completed == builds, nil
+	})
+	if err != nil {
+		return err
+	}
+	return s.collect(ctx, jobs)
+}
+
+func mark(state string) byte {
+	switch store.BuildState(state) {
+	case store.Completed:
+		return '#'
+	case store.Building:
+		return '>'
+	case store.Assigned:
+		return '-'
+	default:
+		return '.'
+	}
+}
+
+// collect downloads every artifact, runs it, compares what it prints with its
+// own order, and shows the table.
+func (s *stage) collect(ctx context.Context, jobs []*job) error {
+	tw := tabwriter.NewWriter(s.out, 2, 0, 2, ' ', 0)
+	fmt.Fprintf(tw, "\nBUILD\tWORKER\tATTEMPT\tTOOK\tARTIFACT\tWHAT IT PRINTS\n")
+	for _, j := range jobs {
+		size, printed, err := s.runArtifact(ctx, j)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%d\t%s\t%.1f MB\t%s\n", j.id, short(j.last.WorkerID), j.last.Attempt, took(j.last), float64(size)/1e6, printed)
+	}
+	return tw.Flush()
+}
+
+func short(id *string) string {
+	if id == nil {
+		return "?"
+	}
+	return (*id)[:min(8, len(*id))]
+}
+
+func took(st api.BuildStatus) time.Duration {
+	if st.StartedAt == nil || st.CompletedAt == nil {
+		return 0
+	}
+	return (time.Duration(*st.CompletedAt-*st.StartedAt) * time.Millisecond).Round(10 * time.Millisecond)
+}
+
+// primes is what the sample program has to find.
+const primes = "78498 primes below 1000000"
+
+func (s *stage) runArtifact(ctx context.Context, j *job) (size int64, printed string, err error) {
+	path := filepath.Join(s.Dir, "artifact-"+j.id)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_EXCL, 0o700) //nolint:gosec // it is a program, and is to be run
+	if err != nil {
+		return 0, "", fmt.Errorf("keeping an artifact: %w", err)
+	}
+	got, err := s.controller.Client.Download(ctx, j.id, client.BuildAuth{}, f, client.FetchOptions{})
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return 0, "", fmt.Errorf("downloading %s: %w", j.order, err)
+	}
+	if !got.Verified {
+		return 0, "", fmt.Errorf("the controller announced no digest for %s", j.order)
+	}
+	out, err := exec.CommandContext(ctx, path).CombinedOutput()
+	if err != nil {
+		return 0, "", fmt.Errorf("running the artifact of %s: %w\n%s", j.order, err, out)
+	}
+	printed = strings.TrimSpace(string(out))
+	if want := j.order + ": " + primes; printed != want {
+		return 0, "", fmt.Errorf("the artifact of %s printed %q, not %q", j.order, printed, want)
+	}
+	return got.Size, printed, nil
+}
+
+// killOne kills a worker in the middle of a build, as a power cut would, and
+// waits for the build to complete elsewhere.
+func (s *stage) killOne(ctx context.Context) error {
+	j, err := s.submit(ctx, "order 11")
+	if err != nil {
+		return err
+	}
+	var victim *process.Process
+	err = s.controller.Await(ctx, buildLimit, "a worker to be in the middle of a build", func(ctx context.Context) (bool, error) {
+		if err := s.refresh(ctx, j); err != nil {
+			return false, err
+		}
+		if store.BuildState(j.last.State) != store.Building || j.last.WorkerID == nil {
+			return false, nil
+		}
+		victim = s.worker(*j.last.WorkerID)
+		return victim != nil, nil
+	})
+	if err != nil {
+		return err
+	}
+	first := *j.last.WorkerID
+	victim.Kill()
+	killed := time.Now()
+	s.say("\nkilled       %s (%s) with SIGKILL in the middle of build %s", victim.Name, short(&first), j.id)
+	delete(s.fleet, victim.Name)
+	if err := s.controller.Await(ctx, buildLimit, "the killed worker's build to complete elsewhere", func(ctx context.Context) (bool, error) {
+		err := s.refresh(ctx, j)
+		return store.BuildState(j.last.State) == store.Completed, err
+	}); err != nil {
+		return err
+	}
+	if j.last.WorkerID == nil || *j.last.WorkerID == first {
+		return fmt.Errorf("the killed worker's build completed before the kill was noticed: %+v", j.last)
+	}
+	_, printed, err := s.runArtifact(ctx, j)
+	if err != nil {
+		return err
+	}
+	s.say("recovered    by %s as attempt %d, %s after the kill; it prints: %s", short(j.last.WorkerID), j.last.Attempt, time.Since(killed).Round(100*time.Millisecond), printed)
+	return nil
+}
+
+// worker returns the process of the worker with this id, nil if unknown.
+func (s *stage) worker(id string) *process.Process {
+	for name, p := range s.fleet {
+		if process.ReadWord(filepath.Join(s.WorkerState(name), "worker-id")) == id {
+			return p
+		}
+	}
+	return nil
+}
+
+func (s *stage) showTree(ctx context.Context) error {
+	root, err := s.controller.Client.Tree(ctx, client.TreeOptions{})
+	if err != nil {
+		return fmt.Errorf("reading the tree: %w", err)
+	}
+	s.say("\nthe tree:")
+	cli.PrintTree(s.out, root)
+	return nil
+}

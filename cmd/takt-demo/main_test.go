@@ -1,0 +1,60 @@
+package main
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"takt/cmd/internal/cli"
+	"takt/cmd/internal/takttest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// demo runs takt-demo with these arguments and returns its exit code and what it
+// wrote.
+func demo(t *testing.T, args ...string) (code int, output string) {
+	t.Helper()
+	var out bytes.Buffer
+	code = cli.Execute(t.Context(), newRoot(), args, &out, &out)
+	return code, out.String()
+}
+
+// TestDemos is `make demo` and `make demo-throttle`.
+func TestDemos(t *testing.T) {
+	t.Parallel()
+	takt := takttest.Build(t)
+	t.Run("ten builds and a killed worker", func(t *testing.T) {
+		t.Parallel()
+		code, out := demo(t, "--takt", takt, "--sample", "../../testdata/sample")
+		require.Zero(t, code, out)
+		require.Contains(t, out, "order 10: 78498 primes below 1000000")
+		require.Contains(t, out, "as attempt 2")
+		require.Contains(t, out, "11 builds submitted, 11 completed, 0 lost")
+	})
+	t.Run("paced webhooks", func(t *testing.T) {
+		t.Parallel()
+		code, out := demo(t, "throttle", "--takt", takt)
+		require.Zero(t, code, out)
+		require.Contains(t, out, "200 acknowledged, 200 completed")
+	})
+}
+
+// Neither is there a takt beside the test binary, nor at a path that is wrong.
+func TestDemoSaysThatTaktIsMissing(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"throttle"}, {"throttle", "--takt", t.TempDir() + "/none"}} {
+		code, out := demo(t, args...)
+		require.Equal(t, cli.ExitFailure, code, out)
+		require.Contains(t, out, "takt itself is needed (make build puts it beside this program; --takt or TAKT_BINARY name another)")
+	}
+}
+
+func TestUnknownDemoIsAUsageError(t *testing.T) {
+	t.Parallel()
+	code, out := demo(t, "thortle")
+	require.Equal(t, cli.ExitUsage, code, out)
+	require.Contains(t, out, "takt-demo: unknown command")
+}
