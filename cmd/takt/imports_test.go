@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -45,16 +46,22 @@ func listPackages(t *testing.T) []goPackage {
 // under reports whether path is pkg or lies below it.
 func under(path, pkg string) bool { return path == pkg || strings.HasPrefix(path, pkg+"/") }
 
+// subsystem reports whether path is a subsystem of the tree. They never import each
+// other; what they share are otp, pubsub and settings.
+func subsystem(path string) bool {
+	name, ok := strings.CutPrefix(path, "takt/actors/")
+	return ok && !strings.Contains(name, "/") && !slices.Contains([]string{"otp", "pubsub", "settings"}, name)
+}
+
 // TestImportDirection checks, transitively, that imports point one way:
 // cmd → http, actors → store.
 func TestImportDirection(t *testing.T) {
 	t.Parallel()
-	subsystems := []string{"takt/actors/queue", "takt/actors/deployment", "takt/actors/repo", "takt/actors/request", "takt/actors/telemetry", "takt/actors/pubsub", "takt/actors/janitor", "takt/actors/throttle"}
 	forbidden := func(pkg string) []string {
 		switch {
-		case pkg == "takt/cmd/internal/bench": // its naive peers serve and write rows
+		case pkg == "takt/cmd/takt-bench": // its naive peers serve and write rows
 			return []string{"takt/actors", "takt/store/postgres"}
-		case pkg == "takt/http/client" || under(pkg, "takt/cmd/internal"):
+		case pkg == "takt/http/client" || pkg == "takt/cmd/takt-demo" || under(pkg, "takt/cmd/internal"):
 			return []string{"takt/actors", "takt/store/postgres", "github.com/jackc/pgx", "github.com/labstack/echo"}
 		case pkg == "takt/http/api":
 			return []string{"takt/http", "takt/actors", "takt/store/postgres", "github.com/labstack/echo"}
@@ -66,8 +73,6 @@ func TestImportDirection(t *testing.T) {
 			return []string{"takt/store", "takt/storage", "takt/http"}
 		case under(pkg, "takt/actors"):
 			return []string{"takt/http", "takt/store/postgres", "github.com/labstack/echo"}
-		case under(pkg, "takt/actors/throttle/hubspot"):
-			return []string{"takt/http", "takt/actors", "takt/store/postgres", "github.com/"}
 		case pkg == "takt/store":
 			return []string{"takt/", "github.com/", "golang.org/", "go.uber.org/"}
 		case pkg == "takt/store/storetest":
@@ -84,13 +89,8 @@ func TestImportDirection(t *testing.T) {
 					t.Errorf("%s depends on %s", p.ImportPath, dep)
 				}
 			}
-			// Subsystems never import each other; pubsub is the one that they share.
-			for _, a := range subsystems {
-				for _, b := range subsystems {
-					if a != b && b != "takt/actors/pubsub" && p.ImportPath == a && dep == b {
-						t.Errorf("%s depends on its sibling %s", a, b)
-					}
-				}
+			if subsystem(p.ImportPath) && subsystem(dep) {
+				t.Errorf("%s depends on its sibling %s", p.ImportPath, dep)
 			}
 		}
 		for _, imp := range p.Imports {
@@ -99,6 +99,28 @@ func TestImportDirection(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestProductIsTheProduct checks that bin/takt links no stand-in, no helper of tests,
+// no demo and no benchmark.
+func TestProductIsTheProduct(t *testing.T) {
+	t.Parallel()
+	for _, p := range listPackages(t) {
+		if p.ImportPath != "takt/cmd/takt" {
+			continue
+		}
+		require.Contains(t, p.Deps, "takt/actors")
+		for _, dep := range p.Deps {
+			switch {
+			case under(dep, "takt") && strings.HasSuffix(dep, "test"), strings.HasPrefix(dep, "takt/cmd/takt-"),
+				slices.Contains([]string{"takt/cmd/internal/load", "takt/cmd/internal/process", "net/http/httptest"}, dep),
+				under(dep, "github.com/stretchr/testify"):
+				t.Errorf("bin/takt links %s", dep)
+			}
+		}
+		return
+	}
+	t.Fatal("no takt/cmd/takt")
 }
 
 // TestOnePackageComment checks that every package says what it is, once, with
