@@ -16,7 +16,7 @@ PACKAGES      ?= ./...
 export GOTOOLCHAIN := local
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo demo-deploy demo-throttle run test check lint fmt bench bench-e2e fuzz cover db-reset setup-postgres setup-cc setup-git setup-s3
+.PHONY: help build demo demo-deploy demo-throttle run test check lint docs fmt bench bench-e2e fuzz cover db-reset setup-postgres setup-cc setup-git setup-s3
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ check: lint ## lint, vet and check that go.mod is tidy
 
 lint: $(LINT) ## check formats and lint, tests included
 	$(LINT) run ./...
+
+docs: ## write docs/settings.md and docs/cli.md anew from the code
+	$(GO) test -run Docs -timeout 2m ./cmd/takt -update
 
 fmt: $(LINT) ## format everything
 	$(LINT) fmt ./...

@@ -77,7 +77,7 @@ func (r *run) deployments(ctx context.Context) (err error) {
 	}
 	defer stop()
 	c, err := r.Controller(ctx, "deploy", "TAKT_GITHUB_URL="+f.url, "TAKT_GITHUB_TOKEN="+deployToken,
-		"TAKT_DEPLOY_PER_MINUTE=1000000", "TAKT_DEPLOY_PER_HOUR=1000000")
+		"TAKT_DEPLOY_PER_HOUR=1000000")
 	if err != nil {
 		return err
 	}

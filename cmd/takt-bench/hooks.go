@@ -72,8 +72,7 @@ func (h *hook) Got(status int, body []byte) error {
 // INSERT for each, on the same PostgreSQL.
 func (r *run) hooks(ctx context.Context) (err error) {
 	const nowhere = "http://127.0.0.1:1" // HubSpot is not asked for anything
-	host, err := r.Controller(ctx, "hooks", "TAKT_HUBSPOT_CLIENT_SECRET="+hookSecret, "TAKT_HUBSPOT_API_URL="+nowhere,
-		"TAKT_HUBSPOT_AUTHORIZE_URL="+nowhere, "TAKT_HUBSPOT_TOKEN_URL="+nowhere, "TAKT_HUBSPOT_TOKEN_INFO_URL="+nowhere)
+	host, err := r.Controller(ctx, "hooks", "TAKT_HUBSPOT_CLIENT_SECRET="+hookSecret, "TAKT_HUBSPOT_API_URL="+nowhere)
 	if err != nil {
 		return err
 	}

@@ -34,32 +34,12 @@ func defaultHubSpot() HubSpotConfig {
 	}
 }
 
-// hubspotSettings adds the rows of the table.
-func hubspotSettings(
-	str func(name, usage string, f func(*Config) *string, env ...string) *setting,
-	dur func(name, usage string, f func(*Config) *time.Duration, env ...string),
-) {
-	str("hubspot-client-id", "id of the HubSpot app", func(c *Config) *string { return &c.HubSpot.App.ClientID }, "TAKT_HUBSPOT_CLIENT_ID", "HUBSPOT_CLIENT_ID")
-	str("hubspot-client-secret", "its secret, which signs webhooks; without it all are refused", func(c *Config) *string { return &c.HubSpot.App.ClientSecret }, "TAKT_HUBSPOT_CLIENT_SECRET", "HUBSPOT_CLIENT_SECRET").secret = true
-	str("hubspot-redirect-url", "where HubSpot sends installers back to; default: the callback below public-url", func(c *Config) *string { return &c.HubSpot.App.RedirectURL }, "TAKT_HUBSPOT_REDIRECT_URL", "HUBSPOT_REDIRECT_URI")
-	str("hubspot-scopes", "scopes that the app asks for", func(c *Config) *string { return &c.HubSpot.App.Scopes }, "TAKT_HUBSPOT_SCOPES", "HUBSPOT_SCOPES")
-	str("hubspot-api-url", "base of HubSpot's API; empty: the real one", func(c *Config) *string { return &c.HubSpot.Client.API }, "TAKT_HUBSPOT_API_URL")
-	str("hubspot-authorize-url", "page on which the app is installed", func(c *Config) *string { return &c.HubSpot.Client.AuthorizeURL }, "TAKT_HUBSPOT_AUTHORIZE_URL")
-	str("hubspot-token-url", "where tokens are got", func(c *Config) *string { return &c.HubSpot.Client.TokenURL }, "TAKT_HUBSPOT_TOKEN_URL")
-	str("hubspot-token-info-url", "where it is asked whose a token is", func(c *Config) *string { return &c.HubSpot.Client.InfoURL }, "TAKT_HUBSPOT_TOKEN_INFO_URL")
-	dur("hubspot-timeout", "how long a call to HubSpot may take; a claim lasts half as long again", func(c *Config) *time.Duration { return &c.HubSpot.Client.Timeout }, "TAKT_HUBSPOT_TIMEOUT")
-	str("hubspot-reply", "answer to a waiting action: 204, or block with its expiration", func(c *Config) *string { return &c.HubSpot.Reply }, "TAKT_HUBSPOT_REPLY")
-	dur("hubspot-expiration", "how long HubSpot waits for an action", func(c *Config) *time.Duration { return &c.HubSpot.Expiration }, "TAKT_HUBSPOT_EXPIRATION")
-	str("old-encryption-keys", "keys that were replaced, parted by commas: what they signed or sealed is still read; see takt throttle rekey", func(c *Config) *string { return &c.HubSpot.OldKeys }, "TAKT_OLD_ENCRYPTION_KEYS").secret = true
-}
-
 // validateHubSpot names what is wrong with it.
 func (c *Config) validateHubSpot() (faults []error) {
 	h := c.HubSpot
 	bad := func(name, text string) { faults = append(faults, fmt.Errorf("%s: %s", name, text)) }
 	for name, v := range map[string]string{
-		"hubspot-redirect-url": h.App.RedirectURL, "hubspot-api-url": h.Client.API, "hubspot-authorize-url": h.Client.AuthorizeURL,
-		"hubspot-token-url": h.Client.TokenURL, "hubspot-token-info-url": h.Client.InfoURL,
+		"hubspot-redirect-url": h.App.RedirectURL, "hubspot-api-url": h.Client.API,
 	} {
 		if u, err := url.Parse(v); v != "" && (err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https")) {
 			bad(name, "must be an http or https URL")
@@ -122,5 +102,9 @@ func (c *Config) throttleDeps() (throttle.Deps, error) {
 	if app.RedirectURL == "" && c.PublicURL != "" {
 		app.RedirectURL = strings.TrimSuffix(c.PublicURL, "/") + "/api/oauth/callback"
 	}
-	return throttle.Deps{HubSpot: hubspot.NewClient(c.HubSpot.Client), App: app, Keys: keys}, nil
+	client := c.HubSpot.Client
+	if client.API != "" { // a stand-in has its page for people there too; HubSpot has another host for them
+		client.AuthorizeURL = strings.TrimSuffix(client.API, "/") + "/oauth/authorize"
+	}
+	return throttle.Deps{HubSpot: hubspot.NewClient(client), App: app, Keys: keys}, nil
 }

@@ -2,9 +2,6 @@ package main
 
 import (
 	"bytes"
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -46,21 +43,5 @@ func TestLoadLevellingIsAPresetAndWhatDiffers(t *testing.T) {
 	for _, pools := range []string{"fleet=1/2", "query=1/2/3/4/5", "other=1/1/1/1/1", "fleet=a/b/c/d/e", "fleet"} {
 		_, err := load(sources{lookup: env("TAKT_HEIJUNKA_POOLS", pools)})
 		require.ErrorContains(t, err, "heijunka", pools)
-	}
-}
-
-func TestEverySettingOfLoadLevellingIsInTheReadme(t *testing.T) {
-	t.Parallel()
-	readme, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
-	require.NoError(t, err)
-	def := defaultConfig("")
-	for _, s := range loadSettings() {
-		row := ""
-		for line := range strings.Lines(string(readme)) {
-			if strings.HasPrefix(line, "| `--"+s.name+"` |") {
-				row = line
-			}
-		}
-		require.Contains(t, row, "| `"+s.get(&def)+"` |", s.name)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"takt/storage"
 )
@@ -15,22 +14,6 @@ import (
 func (c *Config) usesS3() bool { return c.Storage != string(storage.ModeLocal) || c.S3.Endpoint != "" }
 
 func (c *Config) validateStorage() []error {
-	var faults []error
-	for name, d := range map[string]time.Duration{
-		"retain-source": c.Retain.Source, "retain-certs": c.Retain.Certs, "retain-result": c.Retain.Result, "retain-logs": c.Retain.Logs,
-		"retain-diagnostics": c.Retain.Diagnostics,
-	} {
-		if d < 0 {
-			faults = append(faults, fmt.Errorf("%s: must be at least 0", name))
-		}
-	}
-	if c.JanitorInterval < time.Second {
-		faults = append(faults, errors.New("janitor-interval: must be at least 1s"))
-	}
-	return append(faults, c.validateMode()...)
-}
-
-func (c *Config) validateMode() []error {
 	if !storage.Mode(c.Storage).Valid() {
 		// The original's --storage is a directory.
 		if strings.ContainsAny(c.Storage, `./`) {

@@ -3,8 +3,11 @@ package main
 import (
 	"bytes"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"takt/actors/janitor"
 )
 
 func TestStorageSettingsAreChecked(t *testing.T) {
@@ -25,4 +28,18 @@ func TestStorageSettingsAreChecked(t *testing.T) {
 	require.Contains(t, out.String(), `s3_endpoint: "http://s3.example.com"`)
 	require.NotContains(t, out.String(), "hidden")
 	require.NotContains(t, out.String(), "visible-to-nobody")
+}
+
+func TestRetentionIsAListOfKinds(t *testing.T) {
+	t.Parallel()
+	cfg, err := load(sources{lookup: env("TAKT_RETAIN", "source=720h, logs=90")})
+	require.NoError(t, err)
+	require.Equal(t, janitor.Retention{Source: 720 * time.Hour, Logs: 90 * time.Second}, cfg.Retain)
+	var out bytes.Buffer
+	cfg.print(&out)
+	require.Contains(t, out.String(), `retain: "source=720h,logs=1m30s"`)
+	for _, bad := range []string{"source", "source=-1h", "tapes=1h", "logs=soon", "720h"} {
+		_, err := load(sources{lookup: env("TAKT_RETAIN", bad)})
+		require.ErrorContains(t, err, "retain (TAKT_RETAIN): ", bad)
+	}
 }

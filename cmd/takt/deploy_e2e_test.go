@@ -24,7 +24,7 @@ func deployer(t *testing.T, n int) (*githubtest.Forge, []string) {
 	require.NoError(t, err)
 	f := githubtest.Start(t)
 	f.Fill(t, "r", n, template)
-	return f, []string{"TAKT_GITHUB_URL=" + f.URL, "TAKT_DEPLOY_PER_MINUTE=100000", "TAKT_DEPLOY_PER_HOUR=100000"}
+	return f, []string{"TAKT_GITHUB_URL=" + f.URL, "TAKT_DEPLOY_PER_HOUR=1000000"}
 }
 
 // takt is killed ten times while it copies two hundred repositories. In the end

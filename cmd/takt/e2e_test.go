@@ -154,7 +154,7 @@ func messages(l api.Logs) []string {
 func TestBuildOfAKilledWorkerCompletesElsewhere(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	c := s.controller("takt", "TAKT_BUILD_TIMEOUT=3s", "TAKT_WORKER_TIMEOUT=3s", "TAKT_CHECK_INTERVAL=1s")
+	c := s.controller("takt", "TAKT_BUILD_TIMEOUT=3s", "TAKT_WORKER_TIMEOUT=3s")
 	// The first worker never ends its build.
 	victim := s.worker(c, "victim", "echo waiting; exec sleep 300")
 	id := submit(t, c, zipOf(t, map[string]string{"order.txt": "precious"}))

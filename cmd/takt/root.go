@@ -28,6 +28,7 @@ not available, 6 the build failed.`,
 		Args:                       cobra.ArbitraryArgs, // so that RunE can say what is unknown
 		RunE:                       cli.OnlyGroups,
 	}
+	root.SetFlagErrorFunc(unknownFlag)
 	root.AddCommand(
 		newServeCommand(),
 		newWorkerCommand(env),

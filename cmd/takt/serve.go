@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,7 +45,7 @@ then defaults. Without a database URL a PostgreSQL server of its own is run in
 the data directory; without keys, random ones are made and kept there.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := load(sources{lookup: os.LookupEnv, file: file, flags: cmd.Flags()})
+			cfg, err := load(realSources(file, cmd.Flags()))
 			if err != nil {
 				return cli.AsUsage(err)
 			}
@@ -157,11 +156,11 @@ func (c *controller) plant(ctx context.Context) error {
 		Pool:  repo.PoolConfig{Size: c.cfg.DatabasePool, Migrate: migrations.Up},
 		Queue: queue.Config{MaxParked: c.cfg.MaxParked, Limit: c.cfg.QueueLimit},
 		Timeouts: store.Timeouts{
-			CheckInterval: c.cfg.CheckInterval, BuildTimeout: c.cfg.BuildTimeout, WorkerTimeout: c.cfg.WorkerTimeout,
+			CheckInterval: c.cfg.checkInterval(), BuildTimeout: c.cfg.BuildTimeout, WorkerTimeout: c.cfg.WorkerTimeout,
 		},
 		Heijunka: c.cfg.Load.config(),
-		Janitor:  janitor.Config{Interval: c.cfg.JanitorInterval, Keep: c.cfg.Retain},
-		Rule:     store.LostRule{MaxAttempts: c.cfg.BuildMaxAttempts, Requeue: c.cfg.OnBuildTimeout == "requeue"},
+		Janitor:  janitor.Config{Keep: c.cfg.Retain},
+		Rule:     store.LostRule{MaxAttempts: c.cfg.BuildMaxAttempts},
 	}
 	if c.cfg.DatabaseURL != "" {
 		source, err := repo.URL(c.cfg.DatabaseURL)
@@ -215,6 +214,13 @@ func (c *controller) plant(ctx context.Context) error {
 	return nil
 }
 
+// checkInterval is the time between two sweeps for silence: often enough that a
+// fifth of a time-out is the most that it is noticed late, and once a minute at
+// least. Operators may change it at run time, with the time-outs.
+func (c *Config) checkInterval() time.Duration {
+	return min(max(min(c.BuildTimeout, c.WorkerTimeout)/5, time.Second), time.Minute)
+}
+
 // httpConfig is what the settings say about HTTP.
 func (c *controller) httpConfig() http.Config {
 	rate := func(n int) int {
@@ -226,7 +232,7 @@ func (c *controller) httpConfig() http.Config {
 	return http.Config{
 		APIKey: c.cfg.APIKey, AdminKey: c.cfg.AdminKey, BaseImageID: c.cfg.BaseImageID,
 		TelemetryWithoutKey: c.cfg.TelemetryWithoutKey,
-		MaxConnections:      cmp.Or(c.cfg.MaxConnections, max(2*c.cfg.MaxParked, 1024)),
+		MaxConnections:      max(2*c.cfg.MaxParked, 1024),
 		PollRate:            rate(c.cfg.PollRate), RegisterRate: rate(c.cfg.RegisterRate), TrustedProxies: c.cfg.TrustedProxies,
 		PublicURL: c.cfg.PublicURL, HubSpotSecret: c.cfg.HubSpot.App.ClientSecret,
 		HubSpotBlock: c.cfg.HubSpot.Reply == "block", HubSpotExpiration: c.cfg.HubSpot.Expiration,

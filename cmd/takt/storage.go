@@ -50,7 +50,7 @@ func upkeepCommand(cmd *cobra.Command, label string, check func(cfg Config) erro
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
 		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
-		cfg, err := load(sources{lookup: os.LookupEnv, file: file, flags: cmd.Flags()})
+		cfg, err := load(realSources(file, cmd.Flags()))
 		if err == nil {
 			err = check(cfg)
 		}

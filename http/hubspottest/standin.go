@@ -122,7 +122,7 @@ func (h *HubSpot) Config() Config { return h.cfg }
 // HubSpot.
 func (h *HubSpot) Env(base string) []string {
 	return []string{
-		"TAKT_HUBSPOT_API_URL=" + base, "TAKT_HUBSPOT_AUTHORIZE_URL=" + base + "/oauth/authorize",
+		"TAKT_HUBSPOT_API_URL=" + base,
 		"TAKT_HUBSPOT_CLIENT_ID=" + h.cfg.ClientID, "TAKT_HUBSPOT_CLIENT_SECRET=" + h.cfg.ClientSecret,
 	}
 }

@@ -17,7 +17,8 @@ import (
 // printed once, on stderr.
 func Execute(ctx context.Context, root *cobra.Command, args []string, stdout, stderr io.Writer) int {
 	root.SilenceErrors, root.SilenceUsage = true, true
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return AsUsage(err) })
+	wrong := root.FlagErrorFunc()
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return AsUsage(wrong(cmd, err)) })
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)

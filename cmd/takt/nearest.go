@@ -1,0 +1,102 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// unknownKeys names the keys of a settings file that are no setting's.
+func unknownKeys(table []setting, file string, values map[string]string) []error {
+	var known []string
+	for _, s := range table {
+		known = append(known, s.key())
+	}
+	var faults []error
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		if !slices.Contains(known, key) {
+			faults = append(faults, fmt.Errorf("%s: unknown setting %q%s", file, key, meant(key, known)))
+		}
+	}
+	return faults
+}
+
+// unknownVariables names the variables TAKT_… that are nobody's: a setting that
+// was misspelt would be left out in silence.
+func unknownVariables(table []setting, names []string) []error {
+	var known []string
+	for _, s := range table {
+		known = append(known, s.env()[0])
+	}
+	var faults []error
+	for _, name := range slices.Sorted(slices.Values(names)) {
+		if strings.HasPrefix(name, "TAKT_") && !slices.Contains(known, name) && !othersVariable.MatchString(name) {
+			faults = append(faults, fmt.Errorf("unknown setting %s in the environment%s", name, meant(name, known)))
+		}
+	}
+	return faults
+}
+
+// othersVariable matches what is not for `takt serve`: for clients, for builds,
+// for tests, and what Kubernetes sets where a service is named takt.
+var othersVariable = regexp.MustCompile(`^TAKT_(URL|CA_FILE|API_KEY_FILE` +
+	`|BUILD_ID|PLATFORM|ATTEMPT|SOURCE|CERTS|OUTPUT` +
+	`|TEST_.*|SERVICE_HOST|SERVICE_PORT.*|PORT|PORT_.*)$`)
+
+// unknownFlag tells the nearest flag of cmd, if err is that there is no such one.
+func unknownFlag(cmd *cobra.Command, err error) error {
+	missing, ok := errors.AsType[*pflag.NotExistError](err)
+	if !ok || missing.GetSpecifiedShortnames() != "" {
+		return err
+	}
+	var known []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			known = append(known, "--"+f.Name)
+		}
+	})
+	return fmt.Errorf("%w%s", err, meant("--"+missing.GetSpecifiedName(), known))
+}
+
+// meant asks for the known name that is nearest to name; "" if none is near: if
+// more than a third of it would have to change, and more than two letters.
+func meant(name string, known []string) string {
+	best, least := "", max(2, len(name)/3)+1
+	for _, k := range known {
+		if d := distance(name, k); d < least {
+			best, least = k, d
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return "; did you mean " + best + "?"
+}
+
+// distance is how many bytes have to be put in, left out or replaced to make b
+// of a (Levenshtein).
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			d := diagonal
+			if a[i] != b[j] {
+				d++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(d, diagonal+1, row[j]+1)
+		}
+	}
+	return row[len(b)]
+}

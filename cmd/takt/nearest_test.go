@@ -1,0 +1,48 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"takt/cmd/internal/cli"
+)
+
+func TestUnknownSettingsSayWhichKnownOneIsNearest(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "takt.yaml")
+	require.NoError(t, os.WriteFile(file, []byte("quue_limit: 7\nweather: fine\n"), 0o600))
+	_, err := load(sources{lookup: env(), file: file, names: []string{"HOME", "TAKT_LISTEN", "TAKT_S3_BUKET", "TAKT_ZZZZZZZZZZ"}})
+	require.ErrorContains(t, err, `unknown setting "quue_limit"; did you mean queue_limit?`)
+	require.ErrorContains(t, err, `unknown setting TAKT_S3_BUKET in the environment; did you mean TAKT_S3_BUCKET?`)
+	require.Regexp(t, `(?m)unknown setting "weather"$`, err.Error())
+	require.Regexp(t, `(?m)unknown setting TAKT_ZZZZZZZZZZ in the environment$`, err.Error())
+
+	var out bytes.Buffer
+	code := execute(t.Context(), newRootIn(environment(env())), []string{"serve", "--qeue-limit", "7"}, &out, &out)
+	require.Equal(t, cli.ExitUsage, code)
+	require.Contains(t, out.String(), "unknown flag: --qeue-limit; did you mean --queue-limit?")
+}
+
+func TestVariablesOfOthersAreNoSettings(t *testing.T) {
+	t.Parallel()
+	_, err := load(sources{lookup: env(), names: []string{
+		"TAKT_URL", "TAKT_CA_FILE", "TAKT_API_KEY_FILE", "TAKT_GITHUB_TOKEN", "TAKT_ADMIN_KEY", // clients
+		"TAKT_BUILD_ID", "TAKT_OUTPUT", // builds
+		"TAKT_SERVICE_HOST", "TAKT_SERVICE_PORT", "TAKT_PORT", "TAKT_PORT_3000_TCP_ADDR", // Kubernetes, of a service named takt
+		"TAKTSTOCK",
+	}})
+	require.NoError(t, err)
+}
+
+func TestDistanceCountsChanges(t *testing.T) {
+	t.Parallel()
+	for pair, want := range map[[2]string]int{
+		{"", ""}: 0, {"", "abc"}: 3, {"abc", ""}: 3, {"queue", "queue"}: 0, {"quue", "queue"}: 1, {"kitten", "sitting"}: 3, {"ab", "ba"}: 2,
+	} {
+		require.Equal(t, want, distance(pair[0], pair[1]), pair)
+	}
+}

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestSettingsAreFewAndSaidOnce(t *testing.T) {
+	t.Parallel()
+	table := settings()
+	require.LessOrEqual(t, len(table), 50, "a setting has to be worth its row: make it a constant with a comment")
+	def := defaultConfig("/state")
+	seen := map[string]bool{}
+	for _, s := range table {
+		require.NotEmpty(t, s.group, s.name)
+		require.NotEmpty(t, s.usage, s.name)
+		for _, name := range s.env() {
+			require.False(t, seen[name], name)
+			seen[name] = true
+		}
+		if shown := s.get(&def); shown != "" {
+			again := defaultConfig("/state")
+			require.NoError(t, s.set(&again, shown), s.name)
+			require.Equal(t, shown, s.get(&again), "%s reads what it shows", s.name)
+		}
+	}
+}
+
+func TestSilenceIsCheckedForOftenEnough(t *testing.T) {
+	t.Parallel()
+	for timeout, want := range map[time.Duration]time.Duration{
+		time.Second: time.Second, 3 * time.Second: time.Second, 50 * time.Second: 10 * time.Second,
+		5 * time.Minute: time.Minute, time.Hour: time.Minute,
+	} {
+		cfg := Config{BuildTimeout: timeout, WorkerTimeout: time.Hour}
+		require.Equal(t, want, cfg.checkInterval(), timeout)
+		cfg = Config{BuildTimeout: time.Hour, WorkerTimeout: timeout}
+		require.Equal(t, want, cfg.checkInterval(), timeout)
+	}
+}

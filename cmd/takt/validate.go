@@ -1,0 +1,77 @@
+package main
+
+import (
+	"encoding/base64"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"regexp"
+	"sort"
+	"time"
+)
+
+const minKeyLength = 16
+
+var keyPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{16,}$`)
+
+func (c *Config) validate() []error {
+	var faults []error
+	bad := func(name, format string, args ...any) {
+		faults = append(faults, fmt.Errorf(name+": "+format, args...))
+	}
+	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
+		bad("listen", "must be host:port: %v", err)
+	}
+	if c.DataDir == "" {
+		bad("data-dir", "must be set")
+	}
+	for name, key := range map[string]string{"api-key": c.APIKey, "admin-key": c.AdminKey} {
+		if key != "" && !keyPattern.MatchString(key) {
+			bad(name, "needs at least %d characters of [A-Za-z0-9_-]", minKeyLength)
+		}
+	}
+	if c.APIKey != "" && c.APIKey == c.AdminKey {
+		bad("admin-key", "must differ from api-key")
+	}
+	if c.EncryptionKey != "" {
+		if b, err := base64.StdEncoding.DecodeString(c.EncryptionKey); err != nil || len(b) != 32 {
+			bad("encryption-key", "must be 32 bytes in base64")
+		}
+	} else if c.DatabaseURL != "" {
+		bad("encryption-key", "must be given with database-url, because controllers share it (make one: head -c 32 /dev/urandom | base64)")
+	}
+	if c.PublicURL != "" {
+		if u, err := url.Parse(c.PublicURL); err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
+			bad("public-url", "must be an http or https URL")
+		}
+	}
+	faults = append(faults, c.validateStorage()...)
+	faults = append(faults, c.validateHubSpot()...)
+	atLeast := func(name string, n, low int) {
+		if n < low {
+			bad(name, "must be at least %d", low)
+		}
+	}
+	atLeast("db-pool", c.DatabasePool, 4)
+	atLeast("queue-limit", c.QueueLimit, 1)
+	atLeast("build-max-attempts", c.BuildMaxAttempts, 1)
+	atLeast("max-parked", c.MaxParked, 0)
+	c.Deploy.validate(bad, atLeast)
+	if (c.TLSCert == "") != (c.TLSKey == "") {
+		bad("tls-cert", "needs tls-key and the other way round")
+	}
+	atLeast("poll-rate", c.PollRate, 0)
+	atLeast("register-rate", c.RegisterRate, 0)
+	for name, d := range map[string]time.Duration{"build-timeout": c.BuildTimeout, "worker-timeout": c.WorkerTimeout} {
+		if d < time.Second {
+			bad(name, "must be at least 1s")
+		}
+	}
+	faults = append(faults, c.Load.validate()...)
+	if _, err := newLogger(io.Discard, c.Log); err != nil {
+		bad("log", "%v", err)
+	}
+	sort.Slice(faults, func(i, j int) bool { return faults[i].Error() < faults[j].Error() })
+	return faults
+}
