@@ -64,8 +64,6 @@ type Timeouts struct {
 type LostRule struct {
 	// MaxAttempts is how many attempts a build has before it fails; default 3.
 	MaxAttempts int
-	// Requeue is false when a lost attempt fails the build at once.
-	Requeue bool
 }
 
 // Sweep is one pass over silent builds and workers.

@@ -56,7 +56,7 @@ func onWatch(t *testing.T, f func(w *watch)) {
 		w.queue = New(w.sys, w.db, w.bus, store.NewWorkerTokens(store.WorkerTokenTTL, make([]byte, 32)), Config{})
 		w.monitor = NewMonitor(w.sys, w.db, w.queue, w.bus, MonitorConfig{
 			Timeouts: store.Timeouts{CheckInterval: time.Second, BuildTimeout: 10 * time.Second, WorkerTimeout: 10 * time.Second},
-			Rule:     store.LostRule{MaxAttempts: 3, Requeue: true},
+			Rule:     store.LostRule{MaxAttempts: 3},
 			Ready:    w.readySince,
 			Now:      w.now,
 		})

@@ -204,7 +204,7 @@ func TestEverythingAtOnce(t *testing.T) {
 				case 5:
 					_, err := b.queue.Sweep(ctx, store.Sweep{
 						Timeouts: store.Timeouts{BuildTimeout: time.Millisecond, WorkerTimeout: time.Millisecond},
-						Rule:     store.LostRule{MaxAttempts: 3, Requeue: true},
+						Rule:     store.LostRule{MaxAttempts: 3},
 					})
 					allow("sweep", err)
 				}

@@ -122,7 +122,7 @@ func TestHeartbeat(t *testing.T) {
 		"of a build that completed": {before: func(_ *bundle, w *client, build string) { w.finishes(build) }},
 		"of a build that was given up": {before: func(b *bundle, _ *client, build string) {
 			b.exec(ageAssignment, build)
-			b.sweep(func(s *store.Sweep) { s.Rule.Requeue = false })
+			b.sweep(func(s *store.Sweep) { s.Rule.MaxAttempts = 1 })
 		}, cancelled: true},
 		"of a build that waits again": {before: func(b *bundle, _ *client, build string) { b.exec(ageAssignment, build); b.sweep() }},
 		"of a build that somebody else got": {before: func(b *bundle, _ *client, build string) {

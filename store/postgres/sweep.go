@@ -16,29 +16,29 @@ const sweepKey = 0x74616b74_73776570 // "taktswep"
 const sqlTrySweep = `SELECT pg_try_advisory_xact_lock($1)`
 
 // sqlSweep judges every build and worker by the database's clock, in one
-// statement: $1 build time-out, $2 worker time-out, $3 attempts, $4 whether to
-// requeue, $5 the final message, $6 the workers to look at, NULL for all.
+// statement: $1 build time-out, $2 worker time-out, $3 attempts, $4 the final
+// message, $5 the workers to look at, NULL for all.
 //
 // It locks the workers concerned in the order of their ids (the count makes the
 // update wait until all are), then updates the builds that are still silent. What got a sign of life in
 // between is left alone: the conditions are judged again on the locked row.
 const sqlSweep = `
 WITH w AS MATERIALIZED (
-	SELECT id, status FROM workers WHERE ($6::text[] IS NULL OR id = ANY ($6)) AND (id IN (
+	SELECT id, status FROM workers WHERE ($5::text[] IS NULL OR id = ANY ($5)) AND (id IN (
 		SELECT worker_id FROM builds
 		WHERE state IN ('assigned', 'building') AND coalesce(last_seen_at, started_at) < now() - $1::interval
 	) OR status <> 'offline' AND last_seen_at < now() - $2::interval)
 	ORDER BY id FOR NO KEY UPDATE
 ), b AS (
 	UPDATE builds SET
-		state = CASE WHEN $4 AND lost + 1 < $3 THEN 'pending' ELSE 'failed' END,
+		state = CASE WHEN lost + 1 < $3 THEN 'pending' ELSE 'failed' END,
 		lost = lost + 1,
 		last_worker_id = worker_id,
-		worker_id     = CASE WHEN $4 AND lost + 1 < $3 THEN NULL ELSE worker_id END,
-		started_at    = CASE WHEN $4 AND lost + 1 < $3 THEN NULL ELSE started_at END,
-		last_seen_at  = CASE WHEN $4 AND lost + 1 < $3 THEN NULL ELSE last_seen_at END,
-		completed_at  = CASE WHEN $4 AND lost + 1 < $3 THEN NULL ELSE now() END,
-		error_message = CASE WHEN $4 AND lost + 1 < $3 THEN NULL ELSE $5 END,
+		worker_id     = CASE WHEN lost + 1 < $3 THEN NULL ELSE worker_id END,
+		started_at    = CASE WHEN lost + 1 < $3 THEN NULL ELSE started_at END,
+		last_seen_at  = CASE WHEN lost + 1 < $3 THEN NULL ELSE last_seen_at END,
+		completed_at  = CASE WHEN lost + 1 < $3 THEN NULL ELSE now() END,
+		error_message = CASE WHEN lost + 1 < $3 THEN NULL ELSE $4 END,
 		updated_at = now()
 	WHERE (SELECT count(*) FROM w) > 0
 		AND state IN ('assigned', 'building') AND coalesce(last_seen_at, started_at) < now() - $1::interval
@@ -48,7 +48,7 @@ WITH w AS MATERIALIZED (
 	INSERT INTO build_logs (build, level, message)
 	SELECT seq, CASE state WHEN 'pending' THEN 'warn' ELSE 'error' END, CASE state
 		WHEN 'pending' THEN 'No sign of life from worker ' || worker || ': attempt ' || attempt || ' is lost, build is pending again'
-		ELSE $5 END
+		ELSE $4 END
 	FROM b
 ), u AS (
 	UPDATE workers SET
@@ -113,7 +113,7 @@ type swept struct {
 func sweep(ctx context.Context, tx pgx.Tx, s store.Sweep, workers []string) (result swept, err error) {
 	err = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, sqlSweep, s.Timeouts.BuildTimeout, s.Timeouts.WorkerTimeout,
-			max(s.Rule.MaxAttempts, 1), s.Rule.Requeue, store.MessageTimeout, workers)
+			max(s.Rule.MaxAttempts, 1), store.MessageTimeout, workers)
 		if err != nil {
 			return err
 		}

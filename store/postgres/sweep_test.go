@@ -12,7 +12,7 @@ import (
 func sweep(edit ...func(*store.Sweep)) store.Sweep {
 	s := store.Sweep{
 		Timeouts: store.Timeouts{BuildTimeout: 5 * time.Minute, WorkerTimeout: 5 * time.Minute},
-		Rule:     store.LostRule{MaxAttempts: 3, Requeue: true},
+		Rule:     store.LostRule{MaxAttempts: 3},
 	}
 	for _, e := range edit {
 		e(&s)
@@ -97,7 +97,7 @@ func TestSweepFailsAtOnceWhenToldSo(t *testing.T) {
 	build := b.build()
 	b.worker().gets(build.ID)
 	b.exec(ageAssignment, build.ID)
-	r := b.sweep(func(s *store.Sweep) { s.Rule.Requeue = false })
+	r := b.sweep(func(s *store.Sweep) { s.Rule.MaxAttempts = 1 })
 	require.Equal(t, []store.BuildRef{{ID: build.ID, Platform: store.IOS}}, r.Failed)
 }
 
