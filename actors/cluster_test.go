@@ -121,7 +121,7 @@ func TestLostConnectionsHealByThemselves(t *testing.T) {
 	require.Equal(t, b.ID, reply.Job.BuildID)
 	for _, n := range []node{here, there} {
 		for _, child := range n.Snapshot(false).Children {
-			require.Zero(t, child.Restarts, "%s: losing connections is weather", child.Path)
+			require.Zero(t, child.Restarts, "%s: losing connections is no crash", child.Path)
 		}
 	}
 }

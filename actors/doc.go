@@ -56,7 +56,7 @@
 // A child that ends is restarted by its supervisor, alone or with those that
 // depend on it. More than 3 restarts in 5 s at the root end the tree, and the
 // process with it, so that the init system starts it anew. The database being
-// away is weather, not a failure: pool waits for it, suspended.
+// away is an outage, not a failure: pool waits for it, suspended.
 //
 // # Concurrency
 //

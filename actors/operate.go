@@ -29,7 +29,7 @@ func (t *Tree) Restart(ctx context.Context, path string) error {
 	if path == root {
 		return t.restartRoot(ctx)
 	}
-	sup, id := t.place(path)
+	sup, id := t.split(path)
 	_, err := otp.RestartRunning(ctx, sup, id)
 	return refusal(ctx, path, err)
 }
@@ -62,7 +62,7 @@ func (t *Tree) Terminate(ctx context.Context, path string) error {
 		}
 		return nil
 	}
-	sup, id := t.place(path)
+	sup, id := t.split(path)
 	return refusal(ctx, path, otp.TerminateChild(ctx, sup, id))
 }
 
@@ -72,14 +72,14 @@ func (t *Tree) StartChild(ctx context.Context, path string) error {
 	if path == root {
 		return refusal(ctx, path, otp.ErrRunning)
 	}
-	sup, id := t.place(path)
+	sup, id := t.split(path)
 	_, err := otp.RestartChild(ctx, sup, id)
 	return refusal(ctx, path, err)
 }
 
-// place splits a path into the supervisor, whose name is its path, and the id of
+// split parts a path into the supervisor, whose name is its path, and the id of
 // its child.
-func (t *Tree) place(path string) (sup otp.Ref, id string) {
+func (t *Tree) split(path string) (sup otp.Ref, id string) {
 	i := strings.LastIndexByte(path, '/')
 	return t.sys.Ref(path[:max(i, 0)]), path[i+1:]
 }

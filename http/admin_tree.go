@@ -165,7 +165,7 @@ func (h *tree) carryOut(ctx context.Context, o order, p plan) error {
 		return h.awaitHealth(ctx, o, p, nil)
 	default:
 		err := h.operator.Restart(ctx, at)
-		if err != nil && store.CodeOf(err) != store.Unavailable {
+		if err != nil && !store.IsUnavailable(err) {
 			return err
 		}
 		return h.awaitHealth(ctx, o, p, err) // a failed start is tried again

@@ -17,7 +17,7 @@ const (
 	public     access = iota
 	apiKey            // X-API-Key
 	buildKey          // X-API-Key, or X-Build-Token: see builds.authorized
-	workerKey         // X-API-Key and X-Worker-Id: see signOf
+	workerKey         // X-API-Key and X-Worker-Id: see beatOf
 	holderKey         // likewise, and X-Build-Id: see holderOf
 	monitorKey        // as holderKey; without X-API-Key if Config.TelemetryWithoutKey
 	adminKey          // X-Admin-Key

@@ -28,9 +28,9 @@ type instant struct {
 }
 
 func (i *instant) Find(context.Context, string) (store.Build, error)     { return i.build, nil }
-func (i *instant) Held(context.Context, store.Sign) (store.Build, error) { return i.build, nil }
-func (i *instant) Touch(context.Context, store.Sign) (store.SignReply, error) {
-	return store.SignReply{}, nil
+func (i *instant) Held(context.Context, store.Beat) (store.Build, error) { return i.build, nil }
+func (i *instant) Touch(context.Context, store.Beat) (store.BeatReply, error) {
+	return store.BeatReply{}, nil
 }
 func (i *instant) Freed(string) {}
 func (i *instant) Finish(_ context.Context, r store.Result, place func() error) (bool, error) {

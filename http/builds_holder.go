@@ -28,62 +28,62 @@ type holders struct {
 	forms    *forms
 }
 
-// signOf reads who speaks of which build: the worker of X-Worker-Id, of the build
+// beatOf reads who speaks of which build: the worker of X-Worker-Id, of the build
 // in the path. The store checks that it holds it.
-func signOf(c echo.Context) (store.Sign, error) {
-	sign := store.Sign{BuildID: c.Param("id"), WorkerID: c.Request().Header.Get(api.HeaderWorkerID)}
-	if !store.ValidID(sign.WorkerID) {
-		return sign, store.NewError(store.Forbidden, "Unknown worker")
+func beatOf(c echo.Context) (store.Beat, error) {
+	beat := store.Beat{BuildID: c.Param("id"), WorkerID: c.Request().Header.Get(api.HeaderWorkerID)}
+	if !store.ValidID(beat.WorkerID) {
+		return beat, store.NewError(store.Forbidden, "Unknown worker")
 	}
-	if !store.ValidID(sign.BuildID) {
-		return sign, buildNotFound()
+	if !store.ValidID(beat.BuildID) {
+		return beat, buildNotFound()
 	}
 	var err error
-	sign.Attempt, err = attempt(c.Request().Header)
-	return sign, err
+	beat.Attempt, err = attempt(c.Request().Header)
+	return beat, err
 }
 
-// holderOf is signOf for routes on which the worker also says which build it means.
-func holderOf(c echo.Context) (store.Sign, error) {
-	sign, err := signOf(c)
-	if err == nil && c.Request().Header.Get(api.HeaderBuildID) != sign.BuildID {
+// holderOf is beatOf for routes on which the worker also says which build it means.
+func holderOf(c echo.Context) (store.Beat, error) {
+	beat, err := beatOf(c)
+	if err == nil && c.Request().Header.Get(api.HeaderBuildID) != beat.BuildID {
 		err = store.NewError(store.Forbidden, "X-Build-Id does not match the build")
 	}
-	return sign, err
+	return beat, err
 }
 
 // touch records a sign of life.
-func (h *holders) touch(ctx context.Context, sign store.Sign) error {
-	reply, err := h.store.Touch(ctx, sign)
-	return h.signed(sign, reply, err)
+func (h *holders) touch(ctx context.Context, beat store.Beat) error {
+	reply, err := h.store.Touch(ctx, beat)
+	return h.tell(beat, reply, err)
 }
 
-// signed tells what a sign of life has changed, unless it has failed.
-func (h *holders) signed(sign store.Sign, reply store.SignReply, err error) error {
+// tell says what a sign of life has changed, unless it has failed.
+func (h *holders) tell(beat store.Beat, reply store.BeatReply, err error) error {
 	if err != nil {
 		return err
 	}
-	if len(sign.Logs) > 0 {
-		h.followed.wake(sign.BuildID)
+	if len(beat.Logs) > 0 {
+		h.followed.wake(beat.BuildID)
 	}
 	if reply.Began {
-		h.publish(store.TopicBuildUpdated, store.BuildUpdate{BuildID: sign.BuildID, State: store.Building, WorkerID: sign.WorkerID})
+		h.publish(store.TopicBuildUpdated, store.BuildUpdate{BuildID: beat.BuildID, State: store.Building, WorkerID: beat.WorkerID})
 	}
 	return nil
 }
 
 // presence returns a function that gives a sign of life whenever
 // PresenceInterval has passed since the last, for as long as bytes move.
-func (h *holders) presence(ctx context.Context, sign store.Sign) func(now time.Time) {
+func (h *holders) presence(ctx context.Context, beat store.Beat) func(now time.Time) {
 	next := time.Now().Add(h.cfg.PresenceInterval)
 	return func(now time.Time) {
 		if now.Before(next) {
 			return
 		}
 		next = now.Add(h.cfg.PresenceInterval)
-		if err := h.touch(ctx, sign); err != nil {
+		if err := h.touch(ctx, beat); err != nil {
 			// Whether the build is still the worker's is decided at the end.
-			h.log.Debug().Err(err).Str("build", sign.BuildID).Msg("no sign of life during transfer")
+			h.log.Debug().Err(err).Str("build", beat.BuildID).Msg("no sign of life during transfer")
 		}
 	}
 }
@@ -91,15 +91,15 @@ func (h *holders) presence(ctx context.Context, sign store.Sign) func(now time.T
 // held checks that the worker holds the build, and takes a download as a sign
 // of life: the first one makes an assigned build a building one.
 func (h *holders) held(ctx context.Context, c echo.Context) (store.Build, download, error) {
-	sign, err := signOf(c)
+	beat, err := beatOf(c)
 	if err != nil {
 		return store.Build{}, download{}, err
 	}
-	b, err := h.store.Held(ctx, sign)
+	b, err := h.store.Held(ctx, beat)
 	if err == nil && c.Request().Method != http.MethodHead {
-		err = h.touch(ctx, sign)
+		err = h.touch(ctx, beat)
 	}
-	return b, download{contentType: "application/zip", moved: h.presence(ctx, sign)}, err
+	return b, download{contentType: "application/zip", moved: h.presence(ctx, beat)}, err
 }
 
 func (h *holders) source(ctx context.Context, c echo.Context) (any, error) {
@@ -140,15 +140,15 @@ const keychainBytes = 24
 // certsSecure handles GET /api/builds/:id/certs-secure: the unpacked certificates,
 // for a virtual machine that can't unpack them itself.
 func (h *holders) certsSecure(ctx context.Context, c echo.Context) (any, error) {
-	sign, err := holderOf(c)
+	beat, err := holderOf(c)
 	if err != nil {
 		return nil, err
 	}
-	b, err := h.store.Held(ctx, sign)
+	b, err := h.store.Held(ctx, beat)
 	if err != nil {
 		return nil, err
 	}
-	if err := h.touch(ctx, sign); err != nil {
+	if err := h.touch(ctx, beat); err != nil {
 		return nil, err
 	}
 	bundle, err := h.unpackCerts(ctx, b)

@@ -21,7 +21,7 @@ const recordTimeout = 15 * time.Second
 
 // outcome is a form of POST /api/workers/upload as far as it has arrived.
 type outcome struct {
-	sign         store.Sign // who and what, as far as known
+	beat         store.Beat // who and what, as far as known
 	success      string
 	errorMessage string
 	file         *arrival
@@ -57,23 +57,23 @@ var errRecordTimeout = errors.New("recording the result took too long")
 // readUploadHeader takes what the header says of who uploads what, and refuses
 // before the body what could not be accepted after it.
 func (h *holders) readUploadHeader(ctx context.Context, sent http.Header, in *outcome) (err error) {
-	if in.sign.Attempt, err = attempt(sent); err != nil {
+	if in.beat.Attempt, err = attempt(sent); err != nil {
 		return err
 	}
-	in.sign.BuildID, in.sign.WorkerID = sent.Get(api.HeaderBuildID), sent.Get(api.HeaderWorkerID)
-	if in.sign.BuildID == "" || in.sign.WorkerID == "" {
+	in.beat.BuildID, in.beat.WorkerID = sent.Get(api.HeaderBuildID), sent.Get(api.HeaderWorkerID)
+	if in.beat.BuildID == "" || in.beat.WorkerID == "" {
 		return nil
 	}
 	if err := in.checkIDs(); err != nil {
 		return err
 	}
-	b, err := h.store.Find(ctx, in.sign.BuildID)
+	b, err := h.store.Find(ctx, in.beat.BuildID)
 	if err != nil {
 		return err
 	}
-	stale := in.sign.Attempt > 0 && in.sign.Attempt < b.Attempt
-	if stale || b.State.Held() && b.WorkerID != in.sign.WorkerID {
-		_, err = h.store.Held(ctx, in.sign)
+	stale := in.beat.Attempt > 0 && in.beat.Attempt < b.Attempt
+	if stale || b.State.Held() && b.WorkerID != in.beat.WorkerID {
+		_, err = h.store.Held(ctx, in.beat)
 		if store.CodeOf(err) == store.Forbidden {
 			err = workerNotFound() // as it is called after the body
 		}
@@ -88,7 +88,7 @@ func (h *holders) attribute(ctx context.Context, in *outcome) {
 	if in.body == nil || in.body.moved != nil || in.checkIDs() != nil {
 		return
 	}
-	touch := h.presence(ctx, in.sign)
+	touch := h.presence(ctx, in.beat)
 	touch(time.Now().Add(h.cfg.PresenceInterval)) // the first one at once
 	in.body.moved = touch
 }
@@ -97,9 +97,9 @@ func (h *holders) attribute(ctx context.Context, in *outcome) {
 func (h *holders) takeUpload(ctx context.Context, f *form, p *multipart.Part, in *outcome) (err error) {
 	switch p.FormName() {
 	case "build_id":
-		err = f.sameField(p, &in.sign.BuildID, "build_id differs from X-Build-Id")
+		err = f.sameField(p, &in.beat.BuildID, "build_id differs from X-Build-Id")
 	case "worker_id":
-		err = f.sameField(p, &in.sign.WorkerID, "worker_id differs from X-Worker-Id")
+		err = f.sameField(p, &in.beat.WorkerID, "worker_id differs from X-Worker-Id")
 	case "success":
 		in.success, err = f.field(p)
 	case "error_message":
@@ -129,11 +129,11 @@ func (f *form) sameField(p *multipart.Part, known *string, contradiction string)
 
 func (in *outcome) checkIDs() error {
 	switch {
-	case in.sign.BuildID == "" || in.sign.WorkerID == "":
+	case in.beat.BuildID == "" || in.beat.WorkerID == "":
 		return invalid("build_id and worker_id required")
-	case !store.ValidID(in.sign.BuildID):
+	case !store.ValidID(in.beat.BuildID):
 		return buildNotFound()
-	case !store.ValidID(in.sign.WorkerID):
+	case !store.ValidID(in.beat.WorkerID):
 		return workerNotFound()
 	}
 	return nil
@@ -159,15 +159,15 @@ func (in *outcome) check() (success bool, err error) {
 // recordResult ends the build. A file that gets its place but not its row is
 // left: a newer result may have the same name by now, and the sweeper finds it.
 func (h *holders) recordResult(ctx context.Context, in *outcome, success bool) error {
-	b, err := h.store.Find(ctx, in.sign.BuildID)
+	b, err := h.store.Find(ctx, in.beat.BuildID)
 	if err != nil {
 		return err
 	}
 	result := store.Result{
-		BuildID: in.sign.BuildID, WorkerID: in.sign.WorkerID, Attempt: in.sign.Attempt,
+		BuildID: in.beat.BuildID, WorkerID: in.beat.WorkerID, Attempt: in.beat.Attempt,
 		Success: success, ErrorMessage: in.errorMessage,
 	}
-	place := func() error { return nil }
+	commit := func() error { return nil }
 	if success {
 		file := in.file.file
 		file.Name = resultName(b.ID, b.Platform)
@@ -177,18 +177,18 @@ func (h *holders) recordResult(ctx context.Context, in *outcome, success bool) e
 			}
 		}
 		result.File, result.ErrorMessage = &file, ""
-		place = func() error { return in.file.upload.Place(file.Name) }
+		commit = func() error { return in.file.upload.Commit(file.Name) }
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, recordTimeout, errRecordTimeout)
 	defer cancel()
-	err = h.finish(ctx, b, result, place)
+	err = h.finish(ctx, b, result, commit)
 	in.file.settle(err)
 	return err
 }
 
 // finish ends b and says so.
-func (h *holders) finish(ctx context.Context, b store.Build, r store.Result, place func() error) error {
-	repeat, err := h.store.Finish(ctx, r, place)
+func (h *holders) finish(ctx context.Context, b store.Build, r store.Result, commit func() error) error {
+	repeat, err := h.store.Finish(ctx, r, commit)
 	if err != nil {
 		return fmt.Errorf("recording result of build %s: %w", b.ID, err)
 	}
@@ -216,7 +216,7 @@ func (h *holders) fail(ctx context.Context, c echo.Context) (any, error) {
 	}
 	if n.build.State != store.Failed { // a repeat changes nothing
 		err = h.finish(ctx, n.build, store.Result{
-			BuildID: n.build.ID, WorkerID: n.sign.WorkerID, Attempt: n.sign.Attempt, ErrorMessage: n.message,
+			BuildID: n.build.ID, WorkerID: n.beat.WorkerID, Attempt: n.beat.Attempt, ErrorMessage: n.message,
 		}, nil)
 	}
 	return uploaded(false), err

@@ -141,20 +141,20 @@ func (h *submissions) record(ctx context.Context, in *submission, status int, to
 		}
 		sub.Certs = &certs
 	}
-	placed := false
+	committed := false
 	b, err = h.store.Submit(ctx, sub, func() error {
-		placed = true
+		committed = true
 		if sub.Certs != nil {
-			if err := in.certs.upload.Place(sub.Certs.Name); err != nil {
+			if err := in.certs.upload.Commit(sub.Certs.Name); err != nil {
 				return err
 			}
 		}
-		return in.source.upload.Place(sub.Source.Name)
+		return in.source.upload.Commit(sub.Source.Name)
 	})
 	in.source.settle(err)
 	in.certs.settle(err)
 	if err != nil {
-		if placed && !errors.Is(err, store.ErrOutcomeUnknown) {
+		if committed && !errors.Is(err, store.ErrOutcomeUnknown) {
 			err = errors.Join(err, h.forms.files.RemoveBuild(in.id))
 		}
 		return b, fmt.Errorf("submitting build %s: %w", in.id, err)

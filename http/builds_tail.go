@@ -72,7 +72,7 @@ func (h *tails) send(ctx context.Context, st *stream, id string, after int64) er
 	for {
 		news := h.logs.news(id)
 		t, err := h.read(ctx, id, after)
-		if err != nil && store.CodeOf(err) != store.Unavailable {
+		if err != nil && !store.IsUnavailable(err) {
 			return err
 		}
 		for _, l := range t.Lines {

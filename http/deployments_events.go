@@ -66,7 +66,7 @@ func (d *deploymentEvents) follow(ctx context.Context, st *stream) error {
 	for {
 		changed := d.changed.news(d.id)
 		ended, err := d.news(ctx, st)
-		if err != nil && store.CodeOf(err) != store.Unavailable { // that is waited for
+		if err != nil && !store.IsUnavailable(err) { // that is waited for
 			return err
 		}
 		if err := st.send(); err != nil || ended {

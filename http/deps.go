@@ -22,19 +22,19 @@ type Builds interface {
 	LogMarks(ctx context.Context, ids []string) (map[string]store.LogMark, error)
 	Counts(ctx context.Context) (store.Counts, error)
 	Totals(ctx context.Context) (store.Totals, error)
-	// Submit calls place inside its transaction. An error with
+	// Submit calls commit inside its transaction. An error with
 	// store.ErrOutcomeUnknown in its chain means: keep the files; with
-	// *store.Repeated: it was done before, and place was not called.
-	Submit(ctx context.Context, s store.Submission, place func() error) (store.Build, error)
+	// *store.Repeated: it was done before, and commit was not called.
+	Submit(ctx context.Context, s store.Submission, commit func() error) (store.Build, error)
 	Cancel(ctx context.Context, id string) error
 	// What follows is for the worker that holds a build. Touch, Heartbeat and
 	// Telemetry are signs of life, the latter with figures.
-	Held(ctx context.Context, sign store.Sign) (store.Build, error)
-	Touch(ctx context.Context, sign store.Sign) (store.SignReply, error)
-	Heartbeat(ctx context.Context, sign store.Sign) (store.SignReply, error)
-	Telemetry(ctx context.Context, sign store.Sign, t store.Telemetry) (store.SignReply, error)
-	// Finish calls place inside its transaction, unless it is a repeat.
-	Finish(ctx context.Context, result store.Result, place func() error) (repeat bool, err error)
+	Held(ctx context.Context, beat store.Beat) (store.Build, error)
+	Touch(ctx context.Context, beat store.Beat) (store.BeatReply, error)
+	Heartbeat(ctx context.Context, beat store.Beat) (store.BeatReply, error)
+	Telemetry(ctx context.Context, beat store.Beat, t store.Telemetry) (store.BeatReply, error)
+	// Finish calls commit inside its transaction, unless it is a repeat.
+	Finish(ctx context.Context, result store.Result, commit func() error) (repeat bool, err error)
 }
 
 // Workers is the store of workers and of what they found out about themselves.
@@ -46,8 +46,8 @@ type Workers interface {
 	List(ctx context.Context, f store.WorkerFilter) ([]store.WorkerDetail, error)
 	Drain(ctx context.Context, id string, draining bool) (store.WorkerStatus, error)
 	Delete(ctx context.Context, id string) (store.Departure, error)
-	// Report calls place inside its transaction.
-	Report(ctx context.Context, r store.DiagnosticReport, place func() error) error
+	// Report calls commit inside its transaction.
+	Report(ctx context.Context, r store.DiagnosticReport, commit func() error) error
 	Reports(ctx context.Context, worker string, limit int) ([]store.DiagnosticReport, error)
 }
 

@@ -77,7 +77,7 @@ func (h *diagnostics) keep(ctx context.Context, r store.DiagnosticReport) error 
 	if r.File, err = a.send(ctx, name); err != nil {
 		return err
 	}
-	err = h.store.Report(ctx, r, func() error { return u.Place(name) })
+	err = h.store.Report(ctx, r, func() error { return u.Commit(name) })
 	a.settle(err)
 	return err
 }

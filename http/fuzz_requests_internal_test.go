@@ -26,7 +26,7 @@ import (
 type believer struct {
 	agreeing
 	build store.Build
-	sign  *store.Sign
+	beat  *store.Beat
 }
 
 func (b believer) Find(_ context.Context, id string) (store.Build, error) {
@@ -36,21 +36,21 @@ func (b believer) Find(_ context.Context, id string) (store.Build, error) {
 	return b.build, nil
 }
 
-func (b believer) Held(ctx context.Context, s store.Sign) (store.Build, error) {
-	*b.sign = s
+func (b believer) Held(ctx context.Context, s store.Beat) (store.Build, error) {
+	*b.beat = s
 	return b.Find(ctx, s.BuildID)
 }
 
-func (b believer) Touch(_ context.Context, s store.Sign) (store.SignReply, error) {
-	*b.sign = s
-	return store.SignReply{}, nil
+func (b believer) Touch(_ context.Context, s store.Beat) (store.BeatReply, error) {
+	*b.beat = s
+	return store.BeatReply{}, nil
 }
 
-func (b believer) Heartbeat(ctx context.Context, s store.Sign) (store.SignReply, error) {
+func (b believer) Heartbeat(ctx context.Context, s store.Beat) (store.BeatReply, error) {
 	return b.Touch(ctx, s)
 }
 
-func (b believer) Telemetry(ctx context.Context, s store.Sign, _ store.Telemetry) (store.SignReply, error) {
+func (b believer) Telemetry(ctx context.Context, s store.Beat, _ store.Telemetry) (store.BeatReply, error) {
 	return b.Touch(ctx, s)
 }
 
@@ -75,7 +75,7 @@ func (believer) Finish(_ context.Context, r store.Result, place func() error) (b
 }
 
 // gullible is a server whose every dependency says yes, with one build.
-func gullible(f *testing.F) (s *Server, sign *store.Sign, dir, content string) {
+func gullible(f *testing.F) (s *Server, beat *store.Beat, dir, content string) {
 	f.Helper()
 	dir, content = f.TempDir(), strings.Repeat("0123456789", 10)
 	local, err := storage.OpenLocal(dir, storage.Config{EncryptionKey: make([]byte, 32)})
@@ -89,9 +89,9 @@ func gullible(f *testing.F) (s *Server, sign *store.Sign, dir, content string) {
 	require.NoError(f, err)
 	size, sum, err := u.Finish()
 	require.NoError(f, err)
-	require.NoError(f, u.Place("builds/b/source.zip"))
-	sign = &store.Sign{}
-	b := believer{sign: sign, build: store.Build{
+	require.NoError(f, u.Commit("builds/b/source.zip"))
+	beat = &store.Beat{}
+	b := believer{beat: beat, build: store.Build{
 		ID: "b", Platform: store.IOS, State: store.Building, WorkerID: "w", Attempt: 1,
 		Source: &store.File{Name: "builds/b/source.zip", Size: size, SHA256: sum, Location: store.OnDisk},
 	}}
@@ -101,7 +101,7 @@ func gullible(f *testing.F) (s *Server, sign *store.Sign, dir, content string) {
 		Metrics: prometheus.NewRegistry(), Logger: zerolog.Nop(),
 	}, Config{APIKey: testKey, AdminKey: testKey + "-admin", MaxResult: 100, MaxField: 20, MaxParts: 6, MaxJSON: 4096, PollRate: -1, RegisterRate: -1})
 	require.NoError(f, err)
-	return s, sign, dir, content
+	return s, beat, dir, content
 }
 
 func ask(t *testing.T, s *Server, method, path string, header map[string]string, body []byte) *httptest.ResponseRecorder {
@@ -152,12 +152,12 @@ func FuzzJSONBodies(f *testing.F) {
 	}
 	f.Add(uint8(0), "text/plain", []byte("{}"))
 	f.Add(uint8(0), "application/json; charset=\"", []byte("{}"))
-	s, sign, _, _ := gullible(f)
+	s, beat, _, _ := gullible(f)
 	f.Fuzz(func(t *testing.T, path uint8, kind string, body []byte) {
-		*sign = store.Sign{}
+		*beat = store.Beat{}
 		w := ask(t, s, http.MethodPost, paths[int(path)%len(paths)], map[string]string{"Content-Type": kind, "X-Worker-Id": "w", "X-Build-Id": "b"}, body)
 		require.Less(t, w.Code, 500, w.Body)
-		for _, l := range sign.Logs {
+		for _, l := range beat.Logs {
 			require.True(t, l.Level.Valid())
 			require.True(t, utf8.ValidString(l.Message))
 			require.NotContains(t, l.Message, "\x00", "the database takes none")
@@ -169,17 +169,17 @@ func FuzzLogBatch(f *testing.F) {
 	f.Add([]byte(`{"logs":[{"level":"info","message":"a"},{"level":"debug","message":"b"},{"level":"error"},"x",null]}`))
 	f.Add([]byte(`{"logs":[]}`))
 	f.Add([]byte(`{"logs":[{"level":"warn","message":"\u0000\ud800 "}]}`))
-	s, sign, _, _ := gullible(f)
+	s, beat, _, _ := gullible(f)
 	f.Fuzz(func(t *testing.T, body []byte) {
-		*sign = store.Sign{}
+		*beat = store.Beat{}
 		w := ask(t, s, http.MethodPost, "/api/builds/b/logs", map[string]string{"Content-Type": "application/json", "X-Worker-Id": "w"}, body)
 		require.Contains(t, []int{200, 400, 413}, w.Code, w.Body)
 		if w.Code != 200 {
-			require.Empty(t, sign.Logs, "refused is refused")
+			require.Empty(t, beat.Logs, "refused is refused")
 			return
 		}
 		if strings.Contains(w.Body.String(), "count") {
-			require.Equal(t, fmt.Sprintf(`{"success":true,"count":%d}`, len(sign.Logs)), w.Body.String())
+			require.Equal(t, fmt.Sprintf(`{"success":true,"count":%d}`, len(beat.Logs)), w.Body.String())
 		}
 	})
 }
@@ -220,9 +220,9 @@ func FuzzWorkerHeaders(f *testing.F) {
 	f.Add("w", "b", "1", "token", "id-1", "https://example.org")
 	f.Add("../w", "b\x00", "-1", "", "a b", "null")
 	f.Add("", "", "9999999999", strings.Repeat("t", 300), strings.Repeat("i", 129), "\r\n")
-	s, sign, _, _ := gullible(f)
+	s, beat, _, _ := gullible(f)
 	f.Fuzz(func(t *testing.T, worker, build, number, token, id, origin string) {
-		*sign = store.Sign{}
+		*beat = store.Beat{}
 		header := map[string]string{
 			"X-Worker-Id": worker, "X-Build-Id": build, "X-Build-Attempt": number, "X-Build-Token": token, "X-Request-Id": id, "Origin": origin,
 		}
@@ -232,8 +232,8 @@ func FuzzWorkerHeaders(f *testing.F) {
 			require.Less(t, w.Code, 500, w.Body)
 			require.True(t, saneRequestID(w.Header().Get(api.HeaderRequestID)))
 		}
-		require.True(t, sign.WorkerID == "" || store.ValidID(sign.WorkerID))
-		require.GreaterOrEqual(t, sign.Attempt, 0)
+		require.True(t, beat.WorkerID == "" || store.ValidID(beat.WorkerID))
+		require.GreaterOrEqual(t, beat.Attempt, 0)
 	})
 }
 

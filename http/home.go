@@ -100,7 +100,7 @@ func (h *figures) home() handler {
 		switch {
 		case err == nil:
 			data.Stats = &stats.Stats
-		case store.CodeOf(err) == store.Unavailable:
+		case store.IsUnavailable(err):
 			status = http.StatusServiceUnavailable
 			header.Set("Retry-After", "10")
 		default:

@@ -199,7 +199,7 @@ func TestLogsOfOtherControllersAreFollowed(t *testing.T) {
 		l.line()
 	}
 	for i := range 3 {
-		_, err := storeBuilds(b).Touch(t.Context(), store.Sign{BuildID: build.ID, WorkerID: worker.ID, Logs: []store.LogLine{
+		_, err := storeBuilds(b).Touch(t.Context(), store.Beat{BuildID: build.ID, WorkerID: worker.ID, Logs: []store.LogLine{
 			{Level: store.Info, Message: fmt.Sprint("line ", i)},
 		}})
 		require.NoError(t, err)
@@ -271,7 +271,7 @@ func TestALongLogIsStreamedInPages(t *testing.T) {
 	for i := range lines {
 		lines[i] = store.LogLine{Level: store.Warn, Message: fmt.Sprint("line \u96ea <&> ", i)}
 	}
-	_, err := storeBuilds(b).Touch(t.Context(), store.Sign{BuildID: build.ID, WorkerID: worker.ID, Logs: lines})
+	_, err := storeBuilds(b).Touch(t.Context(), store.Beat{BuildID: build.ID, WorkerID: worker.ID, Logs: lines})
 	require.NoError(t, err)
 	l := b.tail(build.ID, key())
 	l.line()

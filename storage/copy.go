@@ -110,7 +110,7 @@ func (f *Files) CopyToDisk(ctx context.Context, row store.FileRow, moved func(by
 	if err = errors.Join(err, file.Close()); err != nil {
 		return err
 	}
-	return u.Place(row.Name)
+	return u.Commit(row.Name)
 }
 
 // compare reads a file and checks that it has the content that row tells of.

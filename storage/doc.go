@@ -4,8 +4,8 @@
 // A file arrives in four steps, so that a transaction can decide about it:
 // [Files.Create] streams it to a unique temporary name on the local disk,
 // [Upload.Finish] makes its content durable, [Upload.Send] takes it to S3 under a
-// key that nothing ever had, if files go there, and [Upload.Place] gives it its
-// local name, if they stay. Place is meant to be called inside the database
+// key that nothing ever had, if files go there, and [Upload.Commit] gives it its
+// local name, if they stay. Commit is meant to be called inside the database
 // transaction that records the file; [Upload.Settle] is told how that ended, and
 // [Upload.Discard] removes what no row names.
 //
@@ -13,7 +13,7 @@
 //
 // A directory tree, reached only through an [os.Root], so that no name can
 // lead out of it: builds/<id>/… and diagnostics/<worker>/… for what is kept,
-// tmp/ for what is arriving. All are on one file system, because Place is a
+// tmp/ for what is arriving. All are on one file system, because Commit is a
 // rename. Directories are 0700, files 0600. Certificates are sealed (see
 // seal.go); their digest and size are those of the plain content.
 //

@@ -15,7 +15,7 @@ import (
 )
 
 // Duplicate returns an upload that is finished and has the content of the
-// placed file name; what is left is to Place it. Where the file system has hard
+// committed file name; what is left is to Commit it. Where the file system has hard
 // links no byte is copied. A sealed file opens with its own binding only: read
 // it and seal it anew instead. Error: NotFound.
 func (l *Local) Duplicate(ctx context.Context, name string) (*Upload, error) {
@@ -61,7 +61,7 @@ func (l *Local) copyOf(ctx context.Context, f *File) (*Upload, error) {
 }
 
 // Duplicate returns an upload that is finished and has the content of a plain
-// file that a row names; what is left is to Send and Place it. A file on the
+// file that a row names; what is left is to Send and Commit it. A file on the
 // local disk is not read for it. Errors: NotFound, Unavailable.
 func (f *Files) Duplicate(ctx context.Context, file store.File) (*Upload, error) {
 	var u *Upload

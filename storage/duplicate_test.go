@@ -21,7 +21,7 @@ func place(t *testing.T, l *Local, name string, content []byte) {
 	require.NoError(t, err)
 	_, _, err = u.Finish()
 	require.NoError(t, err)
-	require.NoError(t, u.Place(name))
+	require.NoError(t, u.Commit(name))
 }
 
 func content(t *testing.T, l *Local, name string) []byte {
@@ -56,7 +56,7 @@ func TestDuplicateOutlivesItsOriginal(t *testing.T) {
 		removed, err := l.SweepTemporary(time.Hour)
 		require.NoError(t, err)
 		require.Zero(t, removed, "%s: it is on its way, however old its content is", way)
-		require.NoError(t, u.Place("builds/"+way+"/source.zip"))
+		require.NoError(t, u.Commit("builds/"+way+"/source.zip"))
 		u.Discard()
 		require.NoError(t, l.RemoveBuild("old"))
 		require.True(t, bytes.Equal(want, content(t, l, "builds/"+way+"/source.zip")), way)

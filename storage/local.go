@@ -100,7 +100,7 @@ func (l *Local) CreateSealed(ctx context.Context, limit int64, binding string) (
 	return u, nil
 }
 
-// Open opens a placed file. It returns a NotFound error if there is none.
+// Open opens a committed file. It returns a NotFound error if there is none.
 func (l *Local) Open(name string) (*File, error) {
 	f, err := l.root.Open(name)
 	if err != nil {

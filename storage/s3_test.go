@@ -71,7 +71,7 @@ func (d *depot) keep(name string, content []byte, sealed bool) store.File {
 	defer u.Discard()
 	f, err := u.Send(d.t.Context(), name, nil)
 	require.NoError(d.t, err)
-	require.NoError(d.t, u.Place(name))
+	require.NoError(d.t, u.Commit(name))
 	u.Settle(nil)
 	return f
 }
@@ -172,9 +172,9 @@ func TestRefusedUploadsTakeOnlyTheirOwnObjectBack(t *testing.T) {
 	d := openDepot(t, ModeS3)
 	f := d.keep(sourceName, []byte("accepted"), false)
 	for name, settle := range map[string]func(*Upload){
-		"never placed": func(*Upload) {},
+		"never committed": func(*Upload) {},
 		"rolled back": func(u *Upload) {
-			require.NoError(t, u.Place(sourceName))
+			require.NoError(t, u.Commit(sourceName))
 			u.Settle(store.NewError(store.Conflict, "no"))
 		},
 	} {
@@ -190,7 +190,7 @@ func TestRefusedUploadsTakeOnlyTheirOwnObjectBack(t *testing.T) {
 	u := d.arrives(sourceName, []byte("perhaps"), false)
 	_, err := u.Send(t.Context(), sourceName, nil)
 	require.NoError(t, err)
-	require.NoError(t, u.Place(sourceName))
+	require.NoError(t, u.Commit(sourceName))
 	u.Settle(fmt.Errorf("committing: %w", store.ErrOutcomeUnknown))
 	u.Discard()
 	require.Len(t, d.server.Objects(), 2, "a row may name it")
@@ -202,10 +202,10 @@ func TestNothingIsPlacedThatWasNotSent(t *testing.T) {
 	t.Parallel()
 	d := openDepot(t, ModeS3)
 	u := d.arrives(sourceName, []byte("x"), false)
-	require.Error(t, u.Place(sourceName))
+	require.Error(t, u.Commit(sourceName))
 	_, err := u.Send(t.Context(), sourceName, nil)
 	require.NoError(t, err)
-	require.Error(t, u.Place("builds/other/source.zip"))
+	require.Error(t, u.Commit("builds/other/source.zip"))
 	u.Discard()
 	require.Empty(t, d.server.Objects())
 }
@@ -380,7 +380,7 @@ func TestLargeFilesNeedLittleMemory(t *testing.T) {
 	}
 	f, err := u.Send(t.Context(), sourceName, look)
 	require.NoError(t, err)
-	require.NoError(t, u.Place(sourceName))
+	require.NoError(t, u.Commit(sourceName))
 	u.Settle(nil)
 	u.Discard()
 	o, err := d.Open(t.Context(), f)

@@ -27,7 +27,7 @@ func placeSealed(t *testing.T, l *Local, dir string, content []byte) string {
 	require.NoError(t, err)
 	require.Equal(t, int64(len(content)), size)
 	require.Equal(t, sha256.Sum256(content), digest, "of the plain content")
-	require.NoError(t, u.Place(sealedName))
+	require.NoError(t, u.Commit(sealedName))
 	return filepath.Join(dir, filepath.FromSlash(sealedName))
 }
 

@@ -24,7 +24,7 @@ type Stored struct {
 // kept are the directories of files that rows name.
 var kept = []string{"builds", "diagnostics"} //nolint:gochecknoglobals // a constant list
 
-// Walk calls visit for every placed file on the local disk, directory by
+// Walk calls visit for every committed file on the local disk, directory by
 // directory. Its error ends the walk. Files that vanish meanwhile are passed over.
 func (l *Local) Walk(ctx context.Context, visit func(Stored) error) error {
 	for _, dir := range kept {
@@ -68,7 +68,7 @@ func (l *Local) Stat(name string) (Stored, error) {
 	return Stored{Name: name, Size: info.Size(), ModTime: info.ModTime()}, nil
 }
 
-// Remove removes a placed file from the local disk; it is no error if there is
+// Remove removes a committed file from the local disk; it is no error if there is
 // none. It says whether there was one.
 func (l *Local) Remove(name string) (bool, error) {
 	err := l.root.Remove(name)

@@ -17,7 +17,7 @@ import (
 )
 
 // Upload is a file that is arriving. Use: Write or ReadFrom, Finish, Send, and
-// inside the transaction Place; then Settle; Discard on every path. Errors stick:
+// inside the transaction Commit; then Settle; Discard on every path. Errors stick:
 // after one, only Discard is left.
 type Upload struct {
 	local     *Local
@@ -25,7 +25,7 @@ type Upload struct {
 	file      *os.File  // nil after Finish
 	out       io.Writer // file, or a sealer before it
 	sealer    *sealer
-	temporary string // "" once placed or discarded
+	temporary string // "" once committed or discarded
 	limit     int64
 	hash      hash.Hash
 	size      int64
@@ -33,7 +33,7 @@ type Upload struct {
 	finished  bool
 	digest    [sha256.Size]byte
 	sent      *store.File // where it is to be, once that is known
-	placed    bool
+	committed bool
 	settled   bool   // a row names it, or may
 	takeBack  func() // removes the object
 	err       error
@@ -136,10 +136,10 @@ func (u *Upload) Finish() (size int64, digest [sha256.Size]byte, err error) {
 	return u.size, u.digest, nil
 }
 
-// Place gives the finished upload its name, replacing what had it, and makes
+// Commit gives the finished upload its name, replacing what had it, and makes
 // that durable. Call it inside the transaction that records the file as Send
 // described it.
-func (u *Upload) Place(name string) error {
+func (u *Upload) Commit(name string) error {
 	if !u.finished || u.temporary == "" {
 		return fmt.Errorf("placing upload: %w", fs.ErrClosed)
 	}
@@ -149,7 +149,7 @@ func (u *Upload) Place(name string) error {
 	if u.to != nil && u.to.mode != ModeLocal && (u.sent == nil || u.sent.Name != name) {
 		return fmt.Errorf("placing upload: %q was not sent", name)
 	}
-	u.placed = true
+	u.committed = true
 	if u.sent != nil && u.sent.Location == store.InS3 {
 		return nil // its name is that of the object, and stands
 	}
@@ -194,14 +194,14 @@ func (u *Upload) rename(name string) error {
 	return nil
 }
 
-// Settle says how the transaction ended that Place was called in. If it stands,
+// Settle says how the transaction ended that Commit was called in. If it stands,
 // or may stand, Discard leaves everything where it is.
 func (u *Upload) Settle(err error) {
-	u.settled = u.placed && (err == nil || errors.Is(err, store.ErrOutcomeUnknown))
+	u.settled = u.committed && (err == nil || errors.Is(err, store.ErrOutcomeUnknown))
 }
 
-// Discard removes what was not placed, and the object that no row names. It may
-// be called at any time and more than once; a placed local file stays, because by
+// Discard removes what was not committed, and the object that no row names. It may
+// be called at any time and more than once; a committed local file stays, because by
 // then its name may be another's.
 func (u *Upload) Discard() {
 	if u.takeBack != nil && !u.settled {

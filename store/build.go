@@ -137,8 +137,8 @@ type Result struct {
 	File *File
 }
 
-// Sign is a sign of life for a build from its worker.
-type Sign struct {
+// Beat is a sign of life for a build from its worker.
+type Beat struct {
 	BuildID  string
 	WorkerID string
 	// Attempt as in Result.
@@ -147,8 +147,8 @@ type Sign struct {
 	Logs []LogLine
 }
 
-// SignReply is what a sign of life found.
-type SignReply struct {
+// BeatReply is what a sign of life found.
+type BeatReply struct {
 	// Began is true if it acknowledged the build, which is building from then on.
 	Began bool
 	// Cancelled tells the worker to stop; of a heartbeat only.
@@ -160,13 +160,13 @@ type Level string
 
 // The levels.
 const (
-	Info  Level = "info"
-	Warn  Level = "warn"
-	Fatal Level = "error"
+	Info       Level = "info"
+	Warn       Level = "warn"
+	ErrorLevel Level = "error"
 )
 
 // Valid reports whether l is a known level.
-func (l Level) Valid() bool { return l == Info || l == Warn || l == Fatal }
+func (l Level) Valid() bool { return l == Info || l == Warn || l == ErrorLevel }
 
 // LogLine is one line of a build's log. Seq and At are set by the store.
 type LogLine struct {

@@ -70,6 +70,16 @@ func Wrap(code Code, message string, err error) *Error {
 	return &Error{Code: code, Message: message, Err: err}
 }
 
+// NewUnavailable returns the Error of something that is away for a while: whoever
+// is told may try again in a second. cause may be nil.
+func NewUnavailable(message string, cause error) *Error {
+	return &Error{Code: Unavailable, Message: message, RetryAfter: time.Second, Err: cause}
+}
+
+// IsUnavailable reports whether err says that something is away for a while: an
+// outage, and no defect.
+func IsUnavailable(err error) bool { return CodeOf(err) == Unavailable }
+
 func (e *Error) Error() string {
 	text := string(e.Code) + ": " + e.Message
 	if e.Details != "" {

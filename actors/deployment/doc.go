@@ -30,7 +30,7 @@
 // marked as failed, and the deployment is done. A state process that crashes is
 // restarted and loses nothing. What is ended from above (a restart of the
 // subsystem, a shutdown, kill -9) marks nothing and is resumed. The database
-// being away is weather: writes wait for it. Those of a run that was taken over
+// being away is an outage: writes wait for it. Those of a run that was taken over
 // are fenced by the run's number.
 //
 // # Concurrency

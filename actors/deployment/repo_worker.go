@@ -17,12 +17,12 @@ import (
 // it can't write, because it panics, hangs or is killed, the DeploymentWorker
 // does, which monitors it.
 type repoWorker struct {
-	d       *Deployments
-	crew    *crew
-	job     *job
-	name    string
-	account Account
-	state   otp.Ref
+	d         *Deployments
+	processes *processes
+	job       *job
+	name      string
+	account   Account
+	state     otp.Ref
 	// worker ends with the DeploymentWorker, however that ends.
 	worker context.Context //nolint:containedctx // of the process that started it
 	// silent is until when nothing need be heard of it, in Unix nanoseconds.
@@ -33,8 +33,8 @@ type repoWorker struct {
 	hung bool
 }
 
-func newRepoWorker(d *Deployments, crew *crew, job *job, name string, worker context.Context, state otp.Ref) *repoWorker { //nolint:revive // worker is data here, not this call's
-	r := &repoWorker{d: d, crew: crew, job: job, name: name, worker: worker, state: state}
+func newRepoWorker(d *Deployments, processes *processes, job *job, name string, worker context.Context, state otp.Ref) *repoWorker { //nolint:revive // worker is data here, not this call's
+	r := &repoWorker{d: d, processes: processes, job: job, name: name, worker: worker, state: state}
 	r.account = job.account.Noticing(r.announce)
 	r.announce(time.Now())
 	return r
@@ -58,7 +58,7 @@ func (r *repoWorker) run(ctx context.Context) error {
 
 	var row store.DeploymentRepo
 	err := r.insist(ctx, func() (err error) {
-		row, err = r.d.db.Begin(ctx, r.crew.claim, r.name)
+		row, err = r.d.db.Begin(ctx, r.processes.claim, r.name)
 		return err
 	})
 	if err == nil {
@@ -81,7 +81,7 @@ func (r *repoWorker) insist(ctx context.Context, write func() error) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if store.CodeOf(err) != store.Unavailable {
+		if !store.IsUnavailable(err) {
 			return err
 		}
 		timer.Reset(r.d.cfg.Retry)
@@ -95,7 +95,7 @@ func (r *repoWorker) insist(ctx context.Context, write func() error) error {
 
 // write records a step.
 func (r *repoWorker) write(ctx context.Context, row *store.DeploymentRepo, change store.RepoChange) error {
-	err := r.insist(ctx, func() error { return r.d.db.Step(ctx, r.crew.claim, r.name, row.Run, change) })
+	err := r.insist(ctx, func() error { return r.d.db.Step(ctx, r.processes.claim, r.name, row.Run, change) })
 	if err != nil {
 		return err
 	}
@@ -144,7 +144,7 @@ func (r *repoWorker) steps(ctx context.Context, row *store.DeploymentRepo) error
 func (r *repoWorker) create(ctx context.Context, row *store.DeploymentRepo) error {
 	wish := forge.Wish{
 		Org: r.job.request.TargetOrg, Name: row.Target, Description: row.Source.Description, Visibility: row.Source.Visibility,
-		Marker: r.crew.claim.ID + "/" + strconv.FormatInt(row.Source.ID, 10),
+		Marker: r.processes.claim.ID + "/" + strconv.FormatInt(row.Source.ID, 10),
 		// An earlier run may have made it, and died before it could say so.
 		Look: row.Source.Taken || row.Step == store.RepoCreating || row.Attempts > 1,
 	}

@@ -79,7 +79,7 @@ func (r *resumer) looked(c *otp.Ctx, err error) {
 	switch {
 	case err == nil:
 		c.Resume()
-	case store.CodeOf(err) == store.Unavailable:
+	case store.IsUnavailable(err):
 		c.Suspend("database unavailable")
 	case !gone(err):
 		logger := c.Logger()

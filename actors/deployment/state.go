@@ -17,10 +17,10 @@ type (
 		repo string
 		step store.RepoStep
 	}
-	drained  struct{}                 // cast: the worker has nothing left
-	hopeless struct{ message string } // cast: the worker can't go on
-	tell     struct{}                 // timer: publish what has changed
-	counted  struct {                 // the rows were counted
+	drained    struct{}                 // cast: the worker has nothing left
+	unprepared struct{ message string } // cast: the worker can't go on
+	tell       struct{}                 // timer: publish what has changed
+	counted    struct {                 // the rows were counted
 		progress store.DeploymentProgress
 		err      error
 	}
@@ -28,9 +28,9 @@ type (
 		left int
 		err  error
 	}
-	abandoned struct{ err error } // likewise
-	endAgain  struct{}            // timer: try that again
-	lonely    struct{}            // timer: the worker is gone, and nobody has ended us
+	abandoned  struct{ err error } // likewise
+	endAgain   struct{}            // timer: try that again
+	workerGone struct{}            // timer: the worker is gone, and nobody has ended us
 )
 
 // Updated is the event pubsub.DeploymentUpdated: something about a deployment
@@ -43,8 +43,8 @@ type Updated struct {
 const (
 	// tellEvery bounds how often changes are published.
 	tellEvery = 100 * time.Millisecond
-	// crewPatience is what RepoWorkers get to end after their worker has crashed.
-	crewPatience = repoStop
+	// reposPatience is what RepoWorkers get to end after their worker has crashed.
+	reposPatience = repoStop
 	// aloneFor is how long the state waits for its own end after the worker's.
 	aloneFor = time.Second
 )
@@ -56,8 +56,8 @@ const errCrashed = "The worker of this deployment has crashed"
 // worker again, whose end meanwhile it then learns.
 type state struct {
 	otp.Base
-	d    *Deployments
-	crew *crew
+	d         *Deployments
+	processes *processes
 
 	watching *otp.Proc
 	dirty    bool // something was written since the last count
@@ -82,7 +82,7 @@ func (s *state) HandleCast(c *otp.Ctx, msg any) {
 		s.changed(c)
 	case drained:
 		s.finish(c)
-	case hopeless:
+	case unprepared:
 		s.abandon(c, msg.message)
 	default:
 		s.Base.HandleCast(c, msg)
@@ -102,7 +102,7 @@ func (s *state) HandleInfo(c *otp.Ctx, msg any) {
 		s.ended(c, msg.err)
 	case endAgain:
 		s.abandon(c, s.crashed)
-	case lonely:
+	case workerGone:
 		s.leave(c) // resumed by whoever looks next
 	case otp.Down:
 		s.workerDown(c, msg)
@@ -113,7 +113,7 @@ func (s *state) HandleInfo(c *otp.Ctx, msg any) {
 
 // watch monitors the worker, once it has begun.
 func (s *state) watch(c *otp.Ctx) {
-	if p := s.crew.boss(); p != nil && p != s.watching {
+	if p := s.processes.current(); p != nil && p != s.watching {
 		s.watching = p
 		c.Monitor(p)
 	}
@@ -130,7 +130,7 @@ func (s *state) changed(c *otp.Ctx) {
 
 func (s *state) count(c *otp.Ctx) {
 	s.dirty = false
-	db, id := s.d.db, s.crew.claim.ID
+	db, id := s.d.db, s.processes.claim.ID
 	c.Async(func(ctx context.Context) any {
 		found, err := db.Progress(ctx, id)
 		return counted{found[id], err}
@@ -141,7 +141,7 @@ func (s *state) count(c *otp.Ctx) {
 func (s *state) counted(c *otp.Ctx, m counted) {
 	s.telling = false
 	if m.err == nil {
-		s.d.bus.Publish(pubsub.DeploymentUpdated, Updated{ID: s.crew.claim.ID, Progress: m.progress})
+		s.d.bus.Publish(pubsub.DeploymentUpdated, Updated{ID: s.processes.claim.ID, Progress: m.progress})
 	}
 	if s.dirty || m.err != nil {
 		s.changed(c)
@@ -154,7 +154,7 @@ func (s *state) finish(c *otp.Ctx) {
 		return
 	}
 	s.ending = true
-	db, claim := s.d.db, s.crew.claim
+	db, claim := s.d.db, s.processes.claim
 	c.Async(func(ctx context.Context) any {
 		left, err := db.Finish(ctx, claim)
 		return finished{left, err}
@@ -176,16 +176,16 @@ func (s *state) abandon(c *otp.Ctx, message string) {
 		return
 	}
 	s.ending, s.crashed = true, message
-	db, crew := s.d.db, s.crew
+	db, processes := s.d.db, s.processes
 	c.Async(func(ctx context.Context) any {
-		limited, cancel := context.WithTimeoutCause(ctx, crewPatience, errCrewTooSlow)
+		limited, cancel := context.WithTimeoutCause(ctx, reposPatience, errReposTooSlow)
 		defer cancel()
-		crew.stop(limited) // before their repositories are said to have failed
-		return abandoned{db.Abandon(ctx, crew.claim, message)}
+		processes.stop(limited) // before their repositories are said to have failed
+		return abandoned{db.Abandon(ctx, processes.claim, message)}
 	})
 }
 
-var errCrewTooSlow = errors.New("workers of repositories do not end")
+var errReposTooSlow = errors.New("workers of repositories do not end")
 
 // ended looks how an attempt to record the end went.
 func (s *state) ended(c *otp.Ctx, err error) {
@@ -193,20 +193,20 @@ func (s *state) ended(c *otp.Ctx, err error) {
 	switch {
 	case err == nil:
 		c.Resume()
-		s.d.bus.Publish(pubsub.DeploymentUpdated, Updated{ID: s.crew.claim.ID})
+		s.d.bus.Publish(pubsub.DeploymentUpdated, Updated{ID: s.processes.claim.ID})
 		s.leave(c)
 	case store.CodeOf(err) == store.StaleAttempt, store.CodeOf(err) == store.NotFound:
 		s.leave(c) // ended or taken over by somebody else
 	default:
-		s.weather(c, err)
+		s.outage(c, err)
 		if s.crashed != "" {
 			c.SendAfter(s.d.cfg.Retry, endAgain{})
 		} // else the worker says again that it is through
 	}
 }
 
-func (s *state) weather(c *otp.Ctx, err error) {
-	if store.CodeOf(err) == store.Unavailable {
+func (s *state) outage(c *otp.Ctx, err error) {
+	if store.IsUnavailable(err) {
 		c.Suspend("database unavailable")
 		return
 	}
@@ -218,7 +218,7 @@ func (s *state) weather(c *otp.Ctx, err error) {
 // be asked from within.
 func (s *state) leave(c *otp.Ctx) {
 	otp.Cast(s.d.resumer, dismiss{c.Self().Supervisor()})
-	c.SendAfter(aloneFor, lonely{}) // if that was not heard
+	c.SendAfter(aloneFor, workerGone{}) // if that was not heard
 }
 
 // workerDown decides whether the worker's end was a crash.
@@ -230,10 +230,10 @@ func (s *state) workerDown(c *otp.Ctx, m otp.Down) {
 	fromAbove := errors.Is(m.Reason, otp.ErrShutdown) || s.d.sys.Whereis(sup.Name()) != sup
 	if fromAbove {
 		// We are next. If not, an operator has stopped the worker alone.
-		c.SendAfter(aloneFor, lonely{})
+		c.SendAfter(aloneFor, workerGone{})
 		return
 	}
 	logger := c.Logger()
-	logger.Error().Err(m.Reason).Str("deployment", s.crew.claim.ID).Msg("a deployment's worker has crashed")
+	logger.Error().Err(m.Reason).Str("deployment", s.processes.claim.ID).Msg("a deployment's worker has crashed")
 	s.abandon(c, errCrashed)
 }

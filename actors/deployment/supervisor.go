@@ -22,7 +22,7 @@ func (d *Deployments) DeploymentSup() otp.ChildSpec {
 	return dynamic("deployment_sup", 0, otp.ChildSpec{
 		ID: "deployment", Restart: otp.Temporary, Shutdown: 2 * workerStop,
 		Key:            func(args any) string { return claimOf(args).ID },
-		SupervisorArgs: func(args any) otp.SupSpec { return d.deployment(newCrew(claimOf(args))) },
+		SupervisorArgs: func(args any) otp.SupSpec { return d.deployment(newProcesses(claimOf(args))) },
 	})
 }
 
@@ -32,7 +32,7 @@ func (d *Deployments) RepoSup() otp.ChildSpec {
 		ID: "repo", Restart: otp.Temporary, Shutdown: repoStop,
 		Key: func(args any) string {
 			r := repoWorkerOf(args)
-			return r.crew.claim.ID + ":" + r.name
+			return r.processes.claim.ID + ":" + r.name
 		},
 		TaskArgs: func(args any) otp.Task { return otp.Task{Run: repoWorkerOf(args).run} },
 	})
@@ -60,12 +60,12 @@ func claimOf(args any) store.DeploymentClaim {
 
 // deployment is the supervisor of one: the state outlives the worker, whose end
 // it records.
-func (d *Deployments) deployment(crew *crew) otp.SupSpec {
+func (d *Deployments) deployment(processes *processes) otp.SupSpec {
 	return otp.SupSpec{
 		Strategy: otp.OneForOne, Intensity: 3, Period: 5 * time.Second,
 		Children: []otp.ChildSpec{
-			{ID: "state", Server: func() otp.Server { return &state{d: d, crew: crew} }},
-			{ID: "worker", Restart: otp.Temporary, Shutdown: workerStop, Server: func() otp.Server { return &worker{d: d, crew: crew} }},
+			{ID: "state", Server: func() otp.Server { return &state{d: d, processes: processes} }},
+			{ID: "worker", Restart: otp.Temporary, Shutdown: workerStop, Server: func() otp.Server { return &worker{d: d, processes: processes} }},
 		},
 	}
 }

@@ -47,9 +47,9 @@ type job struct {
 // end, which the state process records.
 type worker struct {
 	otp.Base
-	d    *Deployments
-	crew *crew
-	job  *job
+	d         *Deployments
+	processes *processes
+	job       *job
 
 	queue   []string // names of what is to be started
 	running map[*otp.Proc]*repoWorker
@@ -63,7 +63,7 @@ type worker struct {
 // Init implements otp.Server.
 func (w *worker) Init(c *otp.Ctx) error {
 	w.running, w.losing = map[*otp.Proc]*repoWorker{}, map[string]bool{}
-	w.crew.hire(c.Self())
+	w.processes.setWorker(c.Self())
 	otp.Cast(w.state(), hired{})
 	c.SendAfter(0, begin{})
 	c.SendEvery(min(5*time.Second, w.d.cfg.Patience/4), watchdog{})
@@ -71,7 +71,7 @@ func (w *worker) Init(c *otp.Ctx) error {
 }
 
 func (w *worker) state() otp.Ref {
-	return w.d.sys.Ref(w.d.deploymentSup.Name() + "/" + w.crew.claim.ID + "/state")
+	return w.d.sys.Ref(w.d.deploymentSup.Name() + "/" + w.processes.claim.ID + "/state")
 }
 
 // HandleCast implements otp.Server.
@@ -116,14 +116,14 @@ func (w *worker) HandleInfo(c *otp.Ctx, msg any) {
 
 // Terminate implements otp.Server: RepoWorkers end with their worker.
 func (w *worker) Terminate(c *otp.Ctx, _ error) {
-	ctx, cancel := context.WithTimeoutCause(c.Context(), repoStop, errCrewTooSlow)
+	ctx, cancel := context.WithTimeoutCause(c.Context(), repoStop, errReposTooSlow)
 	defer cancel()
-	w.crew.stop(ctx)
+	w.processes.stop(ctx)
 }
 
 // load reads the deployment, and plans it if that was not done.
 func (w *worker) load(c *otp.Ctx) {
-	d, claim := w.d, w.crew.claim
+	d, claim := w.d, w.processes.claim
 	c.Async(func(ctx context.Context) any {
 		job, open, err := d.prepare(ctx, claim)
 		return loaded{job, open, err}
@@ -138,14 +138,14 @@ func (w *worker) loaded(c *otp.Ctx, m loaded) {
 		otp.Cast(w.state(), noted{})
 		w.enqueue(m.open)
 		w.fill(c)
-	case store.CodeOf(m.err) == store.Unavailable:
+	case store.IsUnavailable(m.err):
 		c.Suspend("database unavailable")
 		c.SendAfter(w.d.cfg.Retry, begin{})
 	case isOver(m.err): // somebody ended it: so will we be
 	default:
 		logger := c.Logger()
-		logger.Error().Err(m.err).Str("deployment", w.crew.claim.ID).Msg("a deployment can't be worked on")
-		otp.Cast(w.state(), hopeless{message(m.err)})
+		logger.Error().Err(m.err).Str("deployment", w.processes.claim.ID).Msg("a deployment can't be worked on")
+		otp.Cast(w.state(), unprepared{message(m.err)})
 		c.SendAfter(w.d.cfg.Retry, begin{}) // if the state has missed it
 	}
 }
@@ -163,7 +163,7 @@ func (w *worker) rescan(c *otp.Ctx) {
 		return
 	}
 	w.loading, w.stale = true, false
-	db, id, dryRun := w.d.db, w.crew.claim.ID, w.job.request.DryRun
+	db, id, dryRun := w.d.db, w.processes.claim.ID, w.job.request.DryRun
 	c.Async(func(ctx context.Context) any {
 		open, err := db.Open(ctx, id, dryRun)
 		return reloaded{open, err}
@@ -222,14 +222,14 @@ func (w *worker) start(c *otp.Ctx, name string) error {
 	if sup == nil {
 		return otp.ErrNoProc
 	}
-	r := newRepoWorker(w.d, w.crew, w.job, name, c.Context(), w.state())
+	r := newRepoWorker(w.d, w.processes, w.job, name, c.Context(), w.state())
 	p, err := otp.StartDynamic(ctx, sup, r)
 	if err != nil {
 		return err
 	}
 	r.sup = sup
 	w.running[p] = r
-	w.crew.add(p)
+	w.processes.add(p)
 	c.Monitor(p)
 	return nil
 }
@@ -242,14 +242,14 @@ func (w *worker) repoDown(c *otp.Ctx, m otp.Down) {
 		return
 	}
 	delete(w.running, m.Proc)
-	w.crew.remove(m.Proc)
+	w.processes.remove(m.Proc)
 	switch crash, panicked := errors.AsType[*otp.PanicError](m.Reason); {
 	case errors.Is(m.Reason, otp.ErrNormal):
 	case errors.Is(m.Reason, otp.ErrShutdown), w.d.repoSup.Whereis() != r.sup:
 		w.queue = append([]string{r.name}, w.queue...) // from above: it goes on where it was
 	case panicked:
 		logger := c.Logger()
-		logger.Error().Err(crash).Str("deployment", w.crew.claim.ID).Str("repo", r.name).Msg("a repository's worker has crashed")
+		logger.Error().Err(crash).Str("deployment", w.processes.claim.ID).Str("repo", r.name).Msg("a repository's worker has crashed")
 		w.lose(c, r.name, "The worker of this repository has crashed")
 	case r.hung:
 		w.lose(c, r.name, "The worker of this repository did not come back: it was given up")
@@ -262,7 +262,7 @@ func (w *worker) repoDown(c *otp.Ctx, m otp.Down) {
 // lose records that a repository has failed whose worker could not do that.
 func (w *worker) lose(c *otp.Ctx, repo, why string) {
 	w.losing[repo] = true
-	db, claim := w.d.db, w.crew.claim
+	db, claim := w.d.db, w.processes.claim
 	c.Async(func(ctx context.Context) any { return lost{repo, why, db.Lose(ctx, claim, repo, why)} })
 }
 
@@ -286,7 +286,7 @@ func (w *worker) killHanging(c *otp.Ctx) {
 		if now.After(r.due()) && !r.hung {
 			r.hung = true
 			logger := c.Logger()
-			logger.Error().Str("deployment", w.crew.claim.ID).Str("repo", r.name).Msg("a repository's worker hangs")
+			logger.Error().Str("deployment", w.processes.claim.ID).Str("repo", r.name).Msg("a repository's worker hangs")
 			p.Kill()
 		}
 	}

@@ -120,7 +120,7 @@ func (h *Heijunka) change(ctx context.Context, while time.Duration, f func(s *st
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	}
-	return &store.Error{Code: store.Unavailable, Message: "Load levelling is restarting, try again", RetryAfter: restartGap, Err: err}
+	return store.NewUnavailable("Load levelling is restarting, try again", err)
 }
 
 // apply puts in force what is configured and, over it, s, of which nothing is

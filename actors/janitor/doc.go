@@ -14,7 +14,7 @@
 //
 // # Failure
 //
-// A database or an S3 that is away is weather: the round skips its turn, copies
+// A database or an S3 that is away is an outage: the round skips its turn, copies
 // wait, longer each time up to half a minute, and the tree shows the process as
 // suspended. A file that can't be removed or copied is counted, logged and tried
 // again later; it keeps no other from its turn.

@@ -19,7 +19,7 @@ type Stats struct {
 	// kept for long enough.
 	Sources, Certs, Results, Logs, Diagnostics int64
 	// Copied are the copies brought to S3, CopyFailures those that could not be
-	// for another reason than weather, Owed those that it waits for.
+	// for another reason than an outage, Owed those that it waits for.
 	Copied, CopyFailures, Owed int64
 }
 

@@ -203,7 +203,7 @@ func (s *janitor) swept(c *otp.Ctx, err error) {
 	}
 	s.askers = nil
 	s.dry = err
-	if err != nil && !isWeather(err) {
+	if err != nil && !store.IsUnavailable(err) {
 		l := c.Logger()
 		l.Error().Err(err).Msg("storage could not be tidied")
 		s.dry = nil // nothing to wait for: it is tried again at the next round
@@ -223,7 +223,7 @@ func (s *janitor) copied(c *otp.Ctx, err error) {
 	} else {
 		s.backoff = min(max(2*s.backoff, time.Second), s.j.cfg.MaxBackoff)
 		wait = s.backoff
-		if !isWeather(err) {
+		if !store.IsUnavailable(err) {
 			logger.Error().Err(err).Msg("copies could not be brought to S3")
 			err = nil
 		} else if s.away == nil {
@@ -243,5 +243,3 @@ func (s *janitor) show(c *otp.Ctx) {
 	}
 	c.Resume()
 }
-
-func isWeather(err error) bool { return store.CodeOf(err) == store.Unavailable }

@@ -73,7 +73,7 @@ func (h *house) submit(content string) store.Build {
 	source, err := u.Send(h.t.Context(), "builds/"+id+"/source.zip", nil)
 	require.NoError(h.t, err)
 	sub := store.Submission{ID: id, Platform: store.IOS, TokenHash: store.HashToken(id), Source: source}
-	b, err := h.builds.Submit(h.t.Context(), sub, func() error { return u.Place(source.Name) })
+	b, err := h.builds.Submit(h.t.Context(), sub, func() error { return u.Commit(source.Name) })
 	u.Settle(err)
 	require.NoError(h.t, err)
 	return b
@@ -99,7 +99,7 @@ func (h *house) finish(id, content string) {
 	require.NoError(h.t, err)
 	w := storetest.Worker(h.t, h.DB)
 	_, err = h.builds.Finish(h.t.Context(), store.Result{BuildID: id, WorkerID: w.ID, Success: true, File: &file},
-		func() error { return u.Place(file.Name) })
+		func() error { return u.Commit(file.Name) })
 	u.Settle(err)
 	require.NoError(h.t, err)
 }
@@ -113,7 +113,7 @@ func (h *house) report() store.File {
 	file, err := u.Send(h.t.Context(), "diagnostics/"+w.ID+"/1.json", nil)
 	require.NoError(h.t, err)
 	r := store.DiagnosticReport{ID: w.ID, WorkerID: w.ID, Status: store.Critical, RunAt: time.Now(), Checks: []byte("[]"), File: file}
-	err = postgres.NewWorkers(h.DB).Report(h.t.Context(), r, func() error { return u.Place(file.Name) })
+	err = postgres.NewWorkers(h.DB).Report(h.t.Context(), r, func() error { return u.Commit(file.Name) })
 	u.Settle(err)
 	require.NoError(h.t, err)
 	return file
@@ -226,7 +226,7 @@ func TestS3GetsWhatItIsOwed(t *testing.T) {
 	}
 	h.until("the janitor waits for S3", func() bool { return node().Status == otp.StatusSuspended })
 	require.NotContains(t, node().Detail, h.server.Endpoint)
-	require.Zero(t, node().Restarts, "that is weather")
+	require.Zero(t, node().Restarts, "an outage is no crash")
 
 	// One of the three can't be copied, and keeps no other from its turn.
 	require.NoError(t, os.WriteFile(filepath.Join(h.dir, builds[0].Source.Name), []byte("???"), 0o600))

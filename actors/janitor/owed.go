@@ -37,7 +37,7 @@ func (j *Janitor) payAll(ctx context.Context) error {
 		for _, row := range rows {
 			after = row.FileKey
 			err := j.pay(ctx, row)
-			if isWeather(err) || ctx.Err() != nil {
+			if store.IsUnavailable(err) || ctx.Err() != nil {
 				return err
 			}
 			if err != nil {
@@ -61,7 +61,7 @@ func (j *Janitor) pay(ctx context.Context, row store.FileRow) error {
 	switch {
 	case store.CodeOf(err) == store.NotFound:
 		return nil // its time was over, and it was removed
-	case isWeather(err) || ctx.Err() != nil:
+	case store.IsUnavailable(err) || ctx.Err() != nil:
 		_, perr := j.rows.Postpone(context.WithoutCancel(ctx), row.FileKey, 0)
 		return errors.Join(err, perr)
 	case errors.Is(err, storage.ErrDamaged):

@@ -61,7 +61,7 @@ func (j *Janitor) removeExpired(ctx context.Context, file store.File) error {
 	if err != nil {
 		j.figures.failures.Add(1)
 	}
-	if isWeather(err) {
+	if store.IsUnavailable(err) {
 		return nil
 	}
 	return err

@@ -13,7 +13,7 @@ import (
 // batch is how many files are asked about at once.
 const batch = 500
 
-// round tidies up once. Weather ends it; other failures end a part of it.
+// round tidies up once. An outage ends it; other failures end a part of it.
 func (j *Janitor) round(ctx context.Context) error {
 	var failed error
 	parts := []func(context.Context) error{j.sweepDisk}
@@ -26,7 +26,7 @@ func (j *Janitor) round(ctx context.Context) error {
 	}
 	for _, part := range parts {
 		err := part(ctx)
-		if isWeather(err) || ctx.Err() != nil {
+		if store.IsUnavailable(err) || ctx.Err() != nil {
 			return err
 		}
 		failed = errors.Join(failed, err)
@@ -54,7 +54,7 @@ func (j *Janitor) sweepDisk(ctx context.Context) error {
 	}
 	orphans := func(visit func(storage.Stored) error) error { return j.files.Walk(ctx, visit) }
 	err = errors.Join(err, j.sweepOrphans(ctx, orphans, false))
-	if isWeather(err) {
+	if store.IsUnavailable(err) {
 		return err
 	}
 	_, empty := j.files.RemoveEmpty(ctx, j.cfg.Age)
@@ -90,7 +90,7 @@ func (j *Janitor) sweepOrphans(ctx context.Context, walk func(visit func(storage
 		}
 		for _, name := range unnamed {
 			err := j.removeOrphan(ctx, name, objects)
-			if isWeather(err) || ctx.Err() != nil {
+			if store.IsUnavailable(err) || ctx.Err() != nil {
 				return err
 			}
 			if err != nil {

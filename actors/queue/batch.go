@@ -94,7 +94,7 @@ func (q *Queue) answer(r *store.PollResult) answer {
 		return answer{err: store.NewError(store.NotFound, "Worker not found")}
 	case store.PollFailed:
 		if isOutage(r.Err) && store.CodeOf(r.Err) != store.Unavailable {
-			return answer{err: unavailable("Database is too slow, try again", r.Err)}
+			return answer{err: store.NewUnavailable("Database is too slow, try again", r.Err)}
 		}
 		return answer{err: r.Err}
 	case store.PollSuperseded:

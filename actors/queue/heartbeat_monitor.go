@@ -111,7 +111,7 @@ func call[R any](ctx context.Context, m *Monitor, req any) (R, error) {
 	if ctx.Err() != nil {
 		return r, context.Cause(ctx)
 	}
-	return r, unavailable("Heartbeat monitor is restarting, try again", err)
+	return r, store.NewUnavailable("Heartbeat monitor is restarting, try again", err)
 }
 
 // The messages.

@@ -128,7 +128,7 @@ func (m *memory) expire(p *poll, now time.Time) {
 	case p.state != parked:
 	case m.away:
 		m.end(p)
-		p.answer(answer{err: unavailable("Database unavailable, try again", errOutage)})
+		p.answer(answer{err: store.NewUnavailable("Database unavailable, try again", errOutage)})
 	case m.pending.unknown(now):
 		m.recall(p)
 	default:

@@ -114,7 +114,7 @@ func (p *poll) receive(ctx context.Context, proc *otp.Proc, limit time.Duration,
 				otp.Cast(proc, late)
 				continue
 			}
-			err = unavailable("Queue is too slow, try again", errTooSlow)
+			err = store.NewUnavailable("Queue is too slow, try again", errTooSlow)
 			otp.Cast(proc, leave{p})
 		case <-proc.Done():
 			err = restarting(&otp.DownError{Name: proc.Name(), Reason: proc.Reason()})

@@ -206,17 +206,14 @@ func (q *Queue) proc(ctx context.Context) (*otp.Proc, error) {
 	}
 }
 
-func restarting(cause error) error { return unavailable("Queue is restarting, try again", cause) }
-
-// unavailable returns a 503 that asks the caller to come back in a moment.
-func unavailable(message string, cause error) error {
-	return &store.Error{Code: store.Unavailable, Message: message, RetryAfter: time.Second, Err: cause}
+func restarting(cause error) error {
+	return store.NewUnavailable("Queue is restarting, try again", cause)
 }
 
 // isOutage reports whether err comes from a database that is away or too slow, and
 // not from what it was asked.
 func isOutage(err error) bool {
-	return store.CodeOf(err) == store.Unavailable ||
+	return store.IsUnavailable(err) ||
 		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 

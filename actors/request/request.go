@@ -63,7 +63,7 @@ func (r Requests) Run(ctx context.Context, pool string, w *store.Work, fn func(c
 	}
 	_, ended := errors.AsType[*otp.EndedError](err)
 	if ended || !ran && ctx.Err() == nil {
-		return &store.Error{Code: store.Unavailable, Message: "Request could not be served, try again", RetryAfter: time.Second, Err: err}
+		return store.NewUnavailable("Request could not be served, try again", err)
 	}
 	return err
 }

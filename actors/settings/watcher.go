@@ -113,7 +113,7 @@ func (w *Watcher[T]) done(c *otp.Ctx, m read[T]) {
 	w.reading = false
 	switch {
 	case m.err != nil:
-		if store.CodeOf(m.err) != store.Unavailable && !errors.Is(m.err, errTooSlow) && !errors.Is(m.err, context.DeadlineExceeded) {
+		if !store.IsUnavailable(m.err) && !errors.Is(m.err, errTooSlow) && !errors.Is(m.err, context.DeadlineExceeded) {
 			log := c.Logger()
 			log.Error().Err(m.err).Str("key", w.Key).Msg("saved settings could not be read")
 		}

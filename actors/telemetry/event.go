@@ -34,7 +34,7 @@ func describe(e otp.Event) SupervisorEvent {
 	return s
 }
 
-// level says how loud an event is: defects shout, weather warns.
+// level says how loud an event is: defects shout, outages warn.
 func level(e otp.Event) zerolog.Level {
 	switch e.Kind {
 	case otp.EventGaveUp, otp.EventAbandoned, otp.EventStartFailed:

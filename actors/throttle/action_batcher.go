@@ -43,13 +43,13 @@ func (b *Batcher) Accept(ctx context.Context, a store.Action) (store.Acceptance,
 	}
 	var down *otp.DownError
 	if errors.As(err, &down) || errors.Is(err, otp.ErrTimeout) {
-		return r, unavailable("Throttle is restarting, try again", err)
+		return r, store.NewUnavailable("Throttle is restarting, try again", err)
 	}
 	return r, err
 }
 
 func errFull() error {
-	return unavailable("Too many actions wait to be written, try again", nil)
+	return store.NewUnavailable("Too many actions wait to be written, try again", nil)
 }
 
 // waiting is an action whose caller waits.
@@ -60,7 +60,7 @@ type waiting struct {
 
 // The messages, besides a store.Action that is asked to be accepted.
 type (
-	landed struct { // a transaction has ended
+	ended struct { // a transaction has ended
 		n      int
 		queues map[store.QueueKey]int
 	}
@@ -73,15 +73,15 @@ type (
 // once. A restart loses callers, who learn of it and try again.
 type actionBatcher struct {
 	otp.Base
-	b      *Batcher
-	line   []waiting
-	aloft  int
-	rows   int                    // under way in transactions
-	crowd  int                    // how many were under way or in line lately
-	late   bool                   // the first of the line has waited long enough
-	timer  func()                 // takes overdue back, if it is under way
-	news   map[store.QueueKey]int // how many actions are new
-	waking bool
+	b       *Batcher
+	line    []waiting
+	running int
+	rows    int                    // under way in transactions
+	crowd   int                    // how many were under way or in line lately
+	late    bool                   // the first of the line has waited long enough
+	timer   func()                 // takes overdue back, if it is under way
+	news    map[store.QueueKey]int // how many actions are new
+	waking  bool
 }
 
 // Init starts with nothing.
@@ -113,8 +113,8 @@ func (s *actionBatcher) HandleBatch(c *otp.Ctx, msgs []otp.Msg) {
 
 func (s *actionBatcher) handle(c *otp.Ctx, msg any) {
 	switch msg := msg.(type) {
-	case landed:
-		s.aloft--
+	case ended:
+		s.running--
 		s.rows -= msg.n
 		for key, n := range msg.queues {
 			s.news[key] += n
@@ -131,7 +131,7 @@ func (s *actionBatcher) handle(c *otp.Ctx, msg any) {
 // step launches what may fly and has portals told.
 func (s *actionBatcher) step(c *otp.Ctx) {
 	s.crowd = max(s.crowd, s.rows+len(s.line))
-	for len(s.line) > 0 && s.aloft < s.b.cfg.Flights {
+	for len(s.line) > 0 && s.running < s.b.cfg.Batches {
 		if wait := s.company(); wait > 0 {
 			if s.timer == nil {
 				s.timer = c.SendAfter(wait, overdue{})
@@ -148,7 +148,7 @@ func (s *actionBatcher) step(c *otp.Ctx) {
 		s.crowd = max(s.rows+len(s.line)-n, s.crowd-s.crowd/8)
 		list := s.line[:n:n]
 		s.line = s.line[n:]
-		s.launch(c, list)
+		s.start(c, list)
 	}
 	if len(s.line) == 0 {
 		s.line = nil // lets go of the batch's array
@@ -175,47 +175,47 @@ const minBatch = 16
 
 // share is a transaction's part of the crowd: while the database works on one, the
 // callers of another are answered and come back.
-func (s *actionBatcher) share() int { return (s.crowd + s.b.cfg.Flights - 1) / s.b.cfg.Flights }
+func (s *actionBatcher) share() int { return (s.crowd + s.b.cfg.Batches - 1) / s.b.cfg.Batches }
 
 // company returns how long the line should wait for more; 0: not at all. While a
 // transaction runs it may wait for its end. Otherwise the first of those who were
-// just answered must not fly off without the others.
+// just answered must not begin without the others.
 func (s *actionBatcher) company() time.Duration {
 	switch {
 	case s.late, len(s.line) >= s.b.cfg.FlushRows, len(s.line) >= s.share()*7/8:
 		return 0
-	case s.aloft > 0:
+	case s.running > 0:
 		return s.b.cfg.FlushDelay
 	default:
 		return min(returning, s.b.cfg.FlushDelay)
 	}
 }
 
-// launch runs one transaction beside the actor. The goroutine answers its callers
+// start runs one transaction beside the actor. The goroutine answers its callers
 // itself: who was committed hears of it whatever happens here.
-func (s *actionBatcher) launch(c *otp.Ctx, list []waiting) {
-	s.aloft++
+func (s *actionBatcher) start(c *otp.Ctx, list []waiting) {
+	s.running++
 	b, hard, logger := s.b, c.Context(), c.Logger()
 	c.Async(func(context.Context) any {
-		f := flight{b: b, queues: map[store.QueueKey]int{}}
-		f.fly(hard, list)
+		f := batch{b: b, queues: map[store.QueueKey]int{}}
+		f.run(hard, list)
 		if f.err != nil {
 			logger.Error().Err(f.err).Msg("actions could not be written")
 		}
-		return landed{len(list), f.queues}
+		return ended{len(list), f.queues}
 	})
 }
 
-// flight is a batch on its way to the database.
-type flight struct {
+// batch is a batch on its way to the database.
+type batch struct {
 	b      *Batcher
 	queues map[store.QueueKey]int
 	err    error
 }
 
-// fly writes list and answers it. One that the database refuses is searched for
+// run writes list and answers it. One that the database refuses is searched for
 // by halves, so that it fails alone.
-func (f *flight) fly(hard context.Context, list []waiting) {
+func (f *batch) run(hard context.Context, list []waiting) {
 	answers, err := f.write(hard, list)
 	switch {
 	case err == nil:
@@ -223,9 +223,9 @@ func (f *flight) fly(hard context.Context, list []waiting) {
 		for i := range list {
 			list[i].from.Reply(answers[i], nil)
 		}
-		f.landed(list, answers)
-	case len(list) == 1 || isWeather(err) || hard.Err() != nil:
-		if !isWeather(err) {
+		f.count(list, answers)
+	case len(list) == 1 || store.IsUnavailable(err) || hard.Err() != nil:
+		if !store.IsUnavailable(err) {
 			f.err = fmt.Errorf("action of %s: %w", list[0].action.Queue.ID(), err)
 		}
 		f.b.metrics.refused.WithLabelValues("database").Add(float64(len(list)))
@@ -233,14 +233,14 @@ func (f *flight) fly(hard context.Context, list []waiting) {
 			w.from.Reply(nil, err)
 		}
 	default:
-		f.fly(hard, list[:len(list)/2])
-		f.fly(hard, list[len(list)/2:])
+		f.run(hard, list[:len(list)/2])
+		f.run(hard, list[len(list)/2:])
 	}
 }
 
-// landed counts actions and notes their queues; those of repeats too, which may
+// count counts actions and notes their queues; those of repeats too, which may
 // come because nobody looks after the first.
-func (f *flight) landed(list []waiting, answers []store.Acceptance) {
+func (f *batch) count(list []waiting, answers []store.Acceptance) {
 	fresh := 0
 	for i := range list {
 		switch a := answers[i]; {
@@ -255,7 +255,7 @@ func (f *flight) landed(list []waiting, answers []store.Acceptance) {
 	f.b.metrics.received.WithLabelValues("repeat").Add(float64(len(list) - fresh))
 }
 
-func (f *flight) write(hard context.Context, list []waiting) ([]store.Acceptance, error) {
+func (f *batch) write(hard context.Context, list []waiting) ([]store.Acceptance, error) {
 	actions := make([]store.Action, len(list))
 	for i, w := range list {
 		actions[i] = w.action
@@ -268,6 +268,6 @@ func (f *flight) write(hard context.Context, list []waiting) ([]store.Acceptance
 // Terminate lets those know whose actions were not begun with.
 func (s *actionBatcher) Terminate(*otp.Ctx, error) {
 	for _, w := range s.line {
-		w.from.Reply(nil, unavailable("Throttle is restarting, try again", nil))
+		w.from.Reply(nil, store.NewUnavailable("Throttle is restarting, try again", nil))
 	}
 }

@@ -66,7 +66,7 @@ func faultySetup(t *testing.T, f *faulty, cfg throttle.Config) *bundle {
 	})
 }
 
-func weather() error { return &store.Error{Code: store.Unavailable, Message: "away"} }
+func away() error { return &store.Error{Code: store.Unavailable, Message: "away"} }
 
 func TestActionsThatComeTogetherAreCommittedTogether(t *testing.T) {
 	t.Parallel()
@@ -142,9 +142,9 @@ func TestOneActionThatCannotBeWrittenFailsAlone(t *testing.T) {
 	}
 }
 
-func TestWeatherIsAnsweredAtOnce(t *testing.T) {
+func TestAnOutageIsAnsweredAtOnce(t *testing.T) {
 	t.Parallel()
-	f := &faulty{accept: func([]store.Action) error { return weather() }}
+	f := &faulty{accept: func([]store.Action) error { return away() }}
 	b := faultySetup(t, f, throttle.Config{})
 	b.rate(1, store.Day)
 	_, err := b.Accept(t.Context(), actionOf(1, 1))
@@ -184,7 +184,7 @@ func TestJobsAreInsertedHoweverOftenItFails(t *testing.T) {
 	var tries atomic.Int64
 	f := &faulty{insert: func([]river.InsertManyParams) error {
 		if tries.Add(1) <= 3 {
-			return weather()
+			return away()
 		}
 		return nil
 	}}

@@ -16,8 +16,8 @@ type Config struct {
 	// commit. They default to 500 and 5 ms.
 	FlushRows  int
 	FlushDelay time.Duration
-	// Flights is how many transactions it has under way. Defaults to 2.
-	Flights int
+	// Batches is how many transactions it has under way. Defaults to 2.
+	Batches int
 	// MaxBuffered is how many actions may wait for their transaction; one more is
 	// refused. Defaults to 5000.
 	MaxBuffered int
@@ -74,7 +74,7 @@ func (c Config) withDefaults(call time.Duration) Config {
 	c.Root = cmp.Or(c.Root, "takt/throttle")
 	c.FlushRows = cmp.Or(c.FlushRows, 500)
 	c.FlushDelay = cmp.Or(c.FlushDelay, 5*time.Millisecond)
-	c.Flights = cmp.Or(c.Flights, 2)
+	c.Batches = cmp.Or(c.Batches, 2)
 	c.MaxBuffered = cmp.Or(c.MaxBuffered, 5000)
 	c.CacheTTL = cmp.Or(c.CacheTTL, 5*time.Minute)
 	c.Lease = cmp.Or(c.Lease, call+call/2)

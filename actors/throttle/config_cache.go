@@ -60,7 +60,7 @@ func (*Cache) told(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	default:
-		return unavailable("Throttle is restarting, try again", err)
+		return store.NewUnavailable("Throttle is restarting, try again", err)
 	}
 }
 
@@ -223,7 +223,7 @@ func (s *configCache) fetched(c *otp.Ctx, m fetched) {
 			s.added = 1
 		}
 		s.k.known.Store(m.action, cached{m.config, time.Now().Add(s.k.cfg.CacheTTL)})
-	} else if !isWeather(m.err) && store.CodeOf(m.err) != store.NotFound {
+	} else if !store.IsUnavailable(m.err) && store.CodeOf(m.err) != store.NotFound {
 		m.err = fmt.Errorf("looking a rate up: %w", m.err)
 	}
 	for _, from := range f.askers {

@@ -88,11 +88,3 @@ type Deps struct {
 }
 
 var errTransactionTooSlow = errors.New("transaction exceeded its time limit")
-
-// isWeather reports whether err is the database being away.
-func isWeather(err error) bool { return store.CodeOf(err) == store.Unavailable }
-
-// unavailable is the answer to who may try again soon.
-func unavailable(message string, cause error) error {
-	return &store.Error{Code: store.Unavailable, Message: message, RetryAfter: time.Second, Err: cause}
-}

@@ -27,7 +27,7 @@
 //
 // # Failure
 //
-// A database that is away is weather: webhooks are answered Unavailable, timers
+// A database that is away is an outage: webhooks are answered Unavailable, timers
 // wait, River's client is stopped and built anew with the next pool. A process that
 // dies between claim and record leaves a claim that ends by itself: its actions are
 // sent again, and its budget comes back one period later. HubSpot's rate limits are
@@ -37,6 +37,6 @@
 // # Concurrency
 //
 // Handles may be used by any goroutine. Several controllers may work on the same
-// queue: the row locks of claims decide. What is pure (lanes, breaker, seals) has
+// queue: the row locks of claims decide. What is pure (queues, breaker, seals) has
 // no clock and no goroutine of its own.
 package throttle

@@ -42,7 +42,7 @@ func (b *JobBatcher) Spec() otp.ChildSpec {
 func (b *JobBatcher) Insert(ctx context.Context, job river.InsertManyParams) error {
 	_, err := otp.CallWait[any](ctx, b.ref, b.cfg.RestartGap, job)
 	if _, down := errors.AsType[*otp.DownError](err); down {
-		return unavailable("Throttle is restarting, try again", err)
+		return store.NewUnavailable("Throttle is restarting, try again", err)
 	}
 	return err
 }
@@ -89,7 +89,7 @@ func (s *jobBatcher) HandleCall(c *otp.Ctx, from otp.From, req any) (any, error)
 		return s.Base.HandleCall(c, from, req)
 	}
 	if len(s.line) >= maxJobs {
-		return nil, unavailable("Too many jobs wait to be written, try again", nil)
+		return nil, store.NewUnavailable("Too many jobs wait to be written, try again", nil)
 	}
 	s.line = append(s.line, asked{job, from})
 	s.step(c)
@@ -161,14 +161,14 @@ func (s *jobBatcher) inserted(c *otp.Ctx, m inserted) {
 		return
 	}
 	logger := c.Logger()
-	if !isWeather(m.err) && len(m.list) == 1 {
+	if !store.IsUnavailable(m.err) && len(m.list) == 1 {
 		// It is this one that the database does not take, and never will.
 		logger.Error().Err(m.err).Str("job", m.list[0].job.Args.Kind()).Msg("job could not be written")
 		m.list[0].from.Reply(nil, store.Wrap(store.Internal, "Job could not be written", m.err))
 		s.busy, s.single = false, len(s.line) > 0
 		return
 	}
-	s.single = !isWeather(m.err)
+	s.single = !store.IsUnavailable(m.err)
 	logger.Warn().Err(m.err).Dur("retry_in", s.pause).Int("jobs", len(m.list)).Msg("jobs could not be written")
 	s.line = append(m.list, s.line...)
 	c.SendAfter(s.pause, insertAgain{})

@@ -87,7 +87,7 @@ type (
 )
 
 // jobs is the actor. It owns at most one client, with the pool of the moment; a
-// client whose pool is gone ends, which is weather, and one that ends by itself
+// client whose pool is gone ends, which is an outage, and one that ends by itself
 // takes the actor with it.
 type jobs struct {
 	otp.Base

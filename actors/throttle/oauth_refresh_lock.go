@@ -133,7 +133,7 @@ func (s *refreshLock) HandleInfo(c *otp.Ctx, msg any) {
 	switch {
 	case m.err == nil:
 		e.token, e.until = m.token, m.until
-	case isWeather(m.err):
+	case store.IsUnavailable(m.err):
 		e.until = time.Time{}
 	default:
 		e.err, e.until = m.err, time.Now().Add(refusedPause)
@@ -180,7 +180,7 @@ func (t *Tokens) get(ctx context.Context, want wantToken) (Token, time.Duration,
 		}
 		// Somebody else refreshes, or has done so: look again.
 		if !rest(ctx, refreshPoll) {
-			return Token{}, 0, unavailable("Another controller's refresh takes too long", context.Cause(ctx))
+			return Token{}, 0, store.NewUnavailable("Another controller's refresh takes too long", context.Cause(ctx))
 		}
 	}
 }
@@ -204,7 +204,7 @@ func (t *Tokens) refresh(ctx context.Context, k store.SealedTokens, refresh stri
 	fresh, err = t.hs.Refresh(ctx, t.app, refresh)
 	if err != nil {
 		t.metrics.refreshes.WithLabelValues("failed").Inc()
-		if ferr := t.db.FailRefresh(ctx, k.PortalID, claim, explain(err)); ferr != nil && isWeather(ferr) {
+		if ferr := t.db.FailRefresh(ctx, k.PortalID, claim, explain(err)); ferr != nil && store.IsUnavailable(ferr) {
 			err = errors.Join(err, ferr)
 		}
 		return 0, fresh, fmt.Errorf("refreshing the token of portal %d: %w", k.PortalID, err)

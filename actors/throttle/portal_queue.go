@@ -37,8 +37,8 @@ type (
 const (
 	// tokenPause is how long a portal without a token is left alone.
 	tokenPause = 30 * time.Second
-	// weatherPause is how long a database that is away is.
-	weatherPause = time.Second
+	// outagePause is how long a database that is away is.
+	outagePause = time.Second
 	// stagger keeps the calls of one claim apart: together each would take longer,
 	// and budget comes back a period after the answer.
 	stagger = 10 * time.Millisecond
@@ -54,24 +54,24 @@ const (
 // A restart loses nothing but timers: the queues' jobs start another.
 type portalQueue struct {
 	otp.Base
-	p     *Portals
-	id    int64
-	lanes *lanes
+	p      *Portals
+	id     int64
+	queues *queues
 
 	claiming bool
-	aloft    int // calls under way
-	brake    brake
+	running  int // calls under way
+	backoff  backoff
 	until    time.Time // no claims before
 	timer    func()    // takes the armed timer back
 	armed    time.Time
 	idle     func()
 	beating  bool
-	weather  bool
+	outage   bool
 }
 
 // Init starts without queues: whoever starts it wakes it.
 func (s *portalQueue) Init(c *otp.Ctx) error {
-	s.lanes = newLanes(s.p.cfg.Linger, s.p.cfg.Ahead)
+	s.queues = newQueues(s.p.cfg.Linger, s.p.cfg.Ahead)
 	c.SendEvery(s.p.cfg.Beat, beatNow{})
 	s.p.metrics.portals.Inc()
 	s.step(c)
@@ -90,7 +90,7 @@ func (s *portalQueue) HandleCall(c *otp.Ctx, from otp.From, req any) (any, error
 	case wake:
 		now := time.Now()
 		for id, n := range req {
-			s.lanes.arrive(id, n, now)
+			s.queues.arrive(id, n, now)
 		}
 		s.step(c)
 		return nil, nil //nolint:nilnil // the answer is that it was taken
@@ -108,8 +108,8 @@ func (s *portalQueue) HandleCall(c *otp.Ctx, from otp.From, req any) (any, error
 
 // rests reports whether nothing is under way, and until when nothing will be.
 func (s *portalQueue) rests() (until time.Time, resting bool) {
-	until, any := s.lanes.next()
-	return later(until, s.until), any && s.aloft == 0 && !s.claiming
+	until, any := s.queues.next()
+	return later(until, s.until), any && s.running == 0 && !s.claiming
 }
 
 // HandleCast implements otp.Server.
@@ -119,9 +119,9 @@ func (s *portalQueue) HandleCast(c *otp.Ctx, msg any) {
 		s.Base.HandleCast(c, msg)
 		return
 	}
-	s.lanes.lookAgain(time.Now())
+	s.queues.lookAgain(time.Now())
 	if m.queue != "" {
-		s.lanes.arrive(m.queue, 0, time.Now())
+		s.queues.arrive(m.queue, 0, time.Now())
 	}
 	s.step(c)
 }
@@ -155,7 +155,7 @@ func (s *portalQueue) HandleInfo(c *otp.Ctx, msg any) {
 
 // quiet reports whether there is nothing to look after.
 func (s *portalQueue) quiet() bool {
-	return len(s.lanes.byID) == 0 && s.aloft == 0 && !s.claiming
+	return len(s.queues.byID) == 0 && s.running == 0 && !s.claiming
 }
 
 // step begins a claim if one is due, and arms the timers.
@@ -176,8 +176,8 @@ func (s *portalQueue) step(c *otp.Ctx) {
 	} else {
 		s.p.resting.Delete(s.id)
 	}
-	at, any := s.lanes.next()
-	if s.claiming || !any || s.aloft >= s.brake.calls(s.p.cfg.Calls) {
+	at, any := s.queues.next()
+	if s.claiming || !any || s.running >= s.backoff.calls(s.p.cfg.Calls) {
 		return // the end of what is under way leads back here
 	}
 	if at.Before(s.until) {
@@ -185,7 +185,7 @@ func (s *portalQueue) step(c *otp.Ctx) {
 	}
 	now := time.Now()
 	if !at.After(now) {
-		s.claim(c, s.lanes.take(now))
+		s.claim(c, s.queues.take(now))
 		return
 	}
 	if s.timer != nil {
@@ -204,7 +204,7 @@ func (s *portalQueue) claim(c *otp.Ctx, queues []string) {
 	}
 	s.claiming = true
 	p, id := s.p, s.id
-	free, ahead := s.brake.calls(p.cfg.Calls)-s.aloft, p.cfg.Ahead
+	free, ahead := s.backoff.calls(p.cfg.Calls)-s.running, p.cfg.Ahead
 	if free == 1 {
 		ahead = 0
 	} else if ahead > 0 {
@@ -221,7 +221,7 @@ func (s *portalQueue) claim(c *otp.Ctx, queues []string) {
 		m.claims, m.err = p.db.Claim(ctx, store.ClaimRequest{
 			PortalID: id, Queues: queues, Limit: limit, Batch: hubspot.MaxBatch, Lease: p.cfg.Lease, MaxLinger: p.cfg.Linger, Ahead: ahead,
 		})
-		if m.err == nil && m.noToken != nil && !isWeather(m.noToken) {
+		if m.err == nil && m.noToken != nil && !store.IsUnavailable(m.noToken) {
 			m.err = p.db.Note(ctx, queues, "no token: "+explain(m.noToken))
 		}
 		return m
@@ -233,28 +233,28 @@ func (s *portalQueue) claimed(c *otp.Ctx, m claimed) {
 	now := time.Now()
 	logger := c.Logger()
 	if m.err != nil {
-		s.lanes.retry(m.asked, now)
-		s.until = later(s.until, now.Add(weatherPause))
-		if isWeather(m.err) {
-			s.weather = true
+		s.queues.retry(m.asked, now)
+		s.until = later(s.until, now.Add(outagePause))
+		if store.IsUnavailable(m.err) {
+			s.outage = true
 			c.Suspend("database unavailable")
 		} else {
 			logger.Error().Err(m.err).Msg("actions could not be claimed")
 		}
 		return
 	}
-	if s.weather {
-		s.weather = false
+	if s.outage {
+		s.outage = false
 		c.Resume()
 	}
 	if n := m.claims.Expired; n > 0 {
 		s.p.metrics.finished.WithLabelValues("expired").Add(float64(n))
 		logger.Warn().Int("actions", n).Msg("actions were too late to be sent")
 	}
-	s.lanes.claimed(m.asked, m.claims, now)
+	s.queues.claimed(m.asked, m.claims, now)
 	if m.noToken != nil {
-		if isWeather(m.noToken) {
-			s.until = later(s.until, now.Add(weatherPause))
+		if store.IsUnavailable(m.noToken) {
+			s.until = later(s.until, now.Add(outagePause))
 			return
 		}
 		s.until = later(s.until, now.Add(tokenPause))
@@ -279,7 +279,7 @@ func later(a, b time.Time) time.Time {
 // send has a claim's actions completed and recorded, beside the actor. A stop does
 // not abort it, only the process's hard deadline does.
 func (s *portalQueue) send(c *otp.Ctx, claim store.Claim, token Token) {
-	s.aloft++
+	s.running++
 	p, id, hard := s.p, s.id, c.Context()
 	c.Async(func(context.Context) any {
 		d := &delivery{p: p, portal: id, claim: claim, token: token}
@@ -289,7 +289,7 @@ func (s *portalQueue) send(c *otp.Ctx, claim store.Claim, token Token) {
 }
 
 func (s *portalQueue) sent(c *otp.Ctx, m sent) {
-	s.aloft--
+	s.running--
 	now := time.Now()
 	logger := c.Logger()
 	retry := m.sum.retry
@@ -297,8 +297,8 @@ func (s *portalQueue) sent(c *otp.Ctx, m sent) {
 		logger.Error().Err(m.err).Int("actions", len(m.claim.Actions)).Msg("a call's outcome could not be recorded; its actions are sent again")
 		retry = s.p.cfg.Lease
 	}
-	s.lanes.landed(m.claim, m.sum.refund() && m.err == nil, retry, now)
-	pause := s.brake.after(m.sum.worst)
+	s.queues.ended(m.claim, m.sum.refund() && m.err == nil, retry, now)
+	pause := s.backoff.after(m.sum.worst)
 	pause = max(pause, m.sum.pause)
 	if pause > 0 {
 		s.until = later(s.until, now.Add(pause))
@@ -317,7 +317,7 @@ func (s *portalQueue) sent(c *otp.Ctx, m sent) {
 
 // beat says that the queues are looked after.
 func (s *portalQueue) beat(c *otp.Ctx) {
-	queues := s.lanes.ids()
+	queues := s.queues.ids()
 	if s.beating || len(queues) == 0 {
 		return
 	}

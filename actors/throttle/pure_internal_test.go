@@ -14,10 +14,10 @@ import (
 func TestLanes(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	take := func(l *lanes, after time.Duration) []string { return l.take(now.Add(after)) }
+	take := func(l *queues, after time.Duration) []string { return l.take(now.Add(after)) }
 	t.Run("a lone action waits a moment for company, a full batch does not", func(t *testing.T) {
 		t.Parallel()
-		l := newLanes(900*time.Millisecond, 0)
+		l := newQueues(900*time.Millisecond, 0)
 		l.get("q").period = time.Second
 		l.arrive("q", 1, now)
 		require.Empty(t, take(l, 9*time.Millisecond))
@@ -27,7 +27,7 @@ func TestLanes(t *testing.T) {
 	})
 	t.Run("nothing that comes in helps against a spent budget", func(t *testing.T) {
 		t.Parallel()
-		l := newLanes(time.Second, 0)
+		l := newQueues(time.Second, 0)
 		l.arrive("q", 0, now)
 		l.claimed(take(l, 0), store.Claims{Queues: []store.QueueDue{{Queue: "q", Waiting: true, At: now.Add(time.Minute), Blocked: true, Period: time.Hour}}}, now)
 		l.arrive("q", 500, now)
@@ -38,7 +38,7 @@ func TestLanes(t *testing.T) {
 	})
 	t.Run("a queue in which nothing waits is forgotten, unless something came meanwhile", func(t *testing.T) {
 		t.Parallel()
-		l := newLanes(time.Second, 0)
+		l := newQueues(time.Second, 0)
 		l.arrive("q", 1, now)
 		ids := take(l, time.Second)
 		l.arrive("q", 1, now)
@@ -50,7 +50,7 @@ func TestLanes(t *testing.T) {
 	})
 	t.Run("budget comes back a period after the answer", func(t *testing.T) {
 		t.Parallel()
-		l := newLanes(time.Second, 50*time.Millisecond)
+		l := newQueues(time.Second, 50*time.Millisecond)
 		l.arrive("q", 0, now)
 		c := store.Claims{
 			Claims: []store.Claim{
@@ -60,18 +60,18 @@ func TestLanes(t *testing.T) {
 			Queues: []store.QueueDue{{Queue: "q", Waiting: true, At: now.Add(time.Hour), Blocked: true, Period: time.Second}},
 		}
 		l.claimed(take(l, 0), c, now)
-		l.landed(c.Claims[1], false, 0, now.Add(100*time.Millisecond))
+		l.ended(c.Claims[1], false, 0, now.Add(100*time.Millisecond))
 		at, ok := l.next()
 		require.True(t, ok)
 		require.Equal(t, now.Add(1050*time.Millisecond), at, "a moment ahead")
-		require.Equal(t, 1, l.byID["q"].aloft)
-		l.landed(c.Claims[0], false, 0, now.Add(200*time.Millisecond))
+		require.Equal(t, 1, l.byID["q"].running)
+		l.ended(c.Claims[0], false, 0, now.Add(200*time.Millisecond))
 		at, _ = l.next()
 		require.Equal(t, now.Add(1050*time.Millisecond), at)
 	})
 	t.Run("the queue that waits longest is served first", func(t *testing.T) {
 		t.Parallel()
-		l := newLanes(0, 0)
+		l := newQueues(0, 0)
 		l.arrive("b", 0, now)
 		l.arrive("a", 0, now.Add(time.Millisecond))
 		require.Equal(t, []string{"b", "a"}, take(l, time.Second))
@@ -83,7 +83,7 @@ func TestLanes(t *testing.T) {
 
 func TestABrakeDoublesUntilItIsReleased(t *testing.T) {
 	t.Parallel()
-	var b brake
+	var b backoff
 	for calls := 1; calls <= 8; calls++ {
 		require.Equal(t, calls, b.calls(8), "each success allows one more")
 		require.Zero(t, b.after(hubspot.Done))

@@ -59,7 +59,7 @@ func (t *Tokens) ask(ctx context.Context, w wantToken) (Token, error) {
 	defer cancel()
 	token, err := otp.CallWait[Token](ctx, t.ref, t.cfg.RestartGap, w)
 	if _, down := errors.AsType[*otp.DownError](err); down {
-		return token, unavailable("Throttle is restarting, try again", err)
+		return token, store.NewUnavailable("Throttle is restarting, try again", err)
 	}
 	return token, err
 }
@@ -150,7 +150,7 @@ func refusal(err error) error {
 	if _, ok := errors.AsType[*hubspot.RefusedError](err); ok {
 		return store.Wrap(store.InvalidArgument, "HubSpot refused the authorization: begin again", err)
 	}
-	return unavailable("HubSpot does not answer, try again", err)
+	return store.NewUnavailable("HubSpot does not answer, try again", err)
 }
 
 const (

@@ -19,10 +19,10 @@ const (
 )
 
 const (
-	// weatherSnooze and fullSnooze are how soon a job tries again that could do
+	// outageSnooze and fullSnooze are how soon a job tries again that could do
 	// nothing.
-	weatherSnooze = 5 * time.Second
-	fullSnooze    = 10 * time.Second
+	outageSnooze = 5 * time.Second
+	fullSnooze   = 10 * time.Second
 	// restoreLimit is how many queues without a job are found in one pass,
 	// forgetBatch how many rows are deleted in one transaction.
 	restoreLimit = 500
@@ -55,8 +55,8 @@ func (w *throttleWorker) Work(ctx context.Context, job *river.Job[store.Throttle
 		return river.JobSnooze(w.cfg.Snooze)
 	case errors.Is(err, ErrFull):
 		return river.JobSnooze(min(fullSnooze, w.cfg.Snooze))
-	default: // the job must not die of weather, or of a subsystem that restarts
-		return river.JobSnooze(min(weatherSnooze, w.cfg.Snooze))
+	default: // the job must not die of an outage, or of a subsystem that restarts
+		return river.JobSnooze(min(outageSnooze, w.cfg.Snooze))
 	}
 }
 

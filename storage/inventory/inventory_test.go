@@ -73,7 +73,7 @@ func (h *house) submit(mode storage.Mode, n int) {
 		certs := h.send(sealed, "builds/"+id+"/certs.zip", fmt.Sprint("certs ", i))
 		sub.Certs = &certs
 		_, err = postgres.NewBuilds(h.DB, postgres.BuildsConfig{}).Submit(h.t.Context(), sub, func() error {
-			return errors.Join(source.Place(sub.Source.Name), sealed.Place(certs.Name))
+			return errors.Join(source.Commit(sub.Source.Name), sealed.Commit(certs.Name))
 		})
 		require.NoError(h.t, err)
 		for _, u := range []*storage.Upload{source, sealed} {

@@ -17,7 +17,7 @@ import (
 
 // methods calls every method of the package once.
 func (b *bundle) methods(ctx context.Context) map[string]error {
-	s := store.Sign{BuildID: "b", WorkerID: "w"}
+	s := store.Beat{BuildID: "b", WorkerID: "w"}
 	errs := map[string]error{}
 	_, errs["Submit"] = b.builds.Submit(ctx, submission(b.t), nil)
 	_, errs["Find"] = b.builds.Find(ctx, "b")

@@ -19,9 +19,9 @@ const sqlInsertReport = `
 INSERT INTO diagnostic_reports (id, worker_id, status, run_at, duration_ms, auto_fixed, checks, name, location, object)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`
 
-// Report keeps a diagnostic report. place is called before the commit, to give
+// Report keeps a diagnostic report. commit is called before the transaction ends, to give
 // its file its name. Error: NotFound.
-func (w *Workers) Report(ctx context.Context, r store.DiagnosticReport, place func() error) error {
+func (w *Workers) Report(ctx context.Context, r store.DiagnosticReport, commit func() error) error {
 	err := w.db.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		// First the row that refers to the worker's identity: locks of that come
 		// before locks of the worker, as everywhere.
@@ -32,10 +32,10 @@ func (w *Workers) Report(ctx context.Context, r store.DiagnosticReport, place fu
 			return err
 		}
 		_, err = tx.Exec(ctx, sqlMarkCritical, r.WorkerID, r.Status == store.Critical)
-		if err != nil || place == nil {
+		if err != nil || commit == nil {
 			return err
 		}
-		return place()
+		return commit()
 	})
 	if err != nil {
 		return fmt.Errorf("keeping a diagnostic report of worker %s: %w", r.WorkerID, err)

@@ -37,7 +37,7 @@ func constraintError(name string, err error) error {
 	return err
 }
 
-// unavailable returns the error for weather: try again in one to two seconds.
+// unavailable returns the error of an outage: try again in one to two seconds.
 func unavailable(cause error) error {
 	return &store.Error{
 		Code:       store.Unavailable,
@@ -48,7 +48,7 @@ func unavailable(cause error) error {
 }
 
 // noConnection translates the error of acquiring a connection, which is always
-// weather unless the caller went away.
+// an outage unless the caller went away.
 func noConnection(ctx context.Context, err error) error {
 	if gone(ctx) {
 		return fmt.Errorf("waiting for a connection: %w", context.Cause(ctx))
@@ -59,7 +59,7 @@ func noConnection(ctx context.Context, err error) error {
 // gone reports whether the caller gave up: its context was cancelled.
 func gone(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canceled) }
 
-// failure translates an error of a statement: *store.Error as it is, weather to
+// failure translates an error of a statement: *store.Error as it is, outages to
 // Unavailable, violated constraints to what they mean, others unchanged.
 func failure(ctx context.Context, err error) error {
 	var known *store.Error

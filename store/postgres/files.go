@@ -191,7 +191,7 @@ func (f *Files) Unnamed(ctx context.Context, names []string, objects bool) (unna
 func (f *Files) IfUnnamed(ctx context.Context, build, name string, object bool, remove func() error) (removed bool, err error) {
 	err = f.db.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		removed = false
-		var st standing
+		var st relation
 		err := tx.QueryRow(ctx, sqlLockBuild, build).Scan(&st.buildKnown, &st.state, &st.holder, &st.lastHolder, &st.attempt)
 		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 			return err

@@ -11,16 +11,16 @@ import (
 	"takt/store"
 )
 
-// Finish records a result. place is called before the commit, to give the
+// Finish records a result. commit is called before the transaction ends, to give the
 // result's file its name; its error takes everything back. The identical repeat
-// of an accepted result changes nothing, calls place not and answers repeat.
+// of an accepted result changes nothing, does not call commit and answers repeat.
 //
 // Accepted are results of the holder, of anybody for a build that was never
 // assigned, and of the last holder for one that waits again. Errors: NotFound,
 // NotAssigned, StaleAttempt, Conflict when the build ended otherwise,
 // InvalidArgument for a success without a file; Unavailable, wrapping
 // store.ErrOutcomeUnknown when the result and its file may stand.
-func (b *Builds) Finish(ctx context.Context, r store.Result, place func() error) (repeat bool, err error) {
+func (b *Builds) Finish(ctx context.Context, r store.Result, commit func() error) (repeat bool, err error) {
 	if r.Success && r.File == nil {
 		return false, store.NewError(store.InvalidArgument, "Missing result file")
 	}
@@ -38,8 +38,8 @@ func (b *Builds) Finish(ctx context.Context, r store.Result, place func() error)
 		if repeat, err = st.result(r); repeat || err != nil {
 			return err
 		}
-		if place != nil && r.Success {
-			if err := place(); err != nil {
+		if commit != nil && r.Success {
+			if err := commit(); err != nil {
 				return err
 			}
 		}
@@ -57,7 +57,7 @@ const sqlLockBuild = `SELECT true, state, coalesce(worker_id, ''), coalesce(last
 FROM builds WHERE seq = (SELECT seq FROM build_ids WHERE id = $1) FOR UPDATE`
 
 // lockStanding locks the worker and then the build, and reads how they stand.
-func lockStanding(ctx context.Context, tx pgx.Tx, r store.Result) (st standing, err error) {
+func lockStanding(ctx context.Context, tx pgx.Tx, r store.Result) (st relation, err error) {
 	err = tx.QueryRow(ctx, sqlLockWorker, r.WorkerID).Scan(&st.workerKnown)
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return st, fmt.Errorf("locking worker %s: %w", r.WorkerID, err)
@@ -71,7 +71,7 @@ func lockStanding(ctx context.Context, tx pgx.Tx, r store.Result) (st standing, 
 }
 
 // result judges a result: take it (false, nil), know it already, or refuse it.
-func (st standing) result(r store.Result) (repeat bool, err error) {
+func (st relation) result(r store.Result) (repeat bool, err error) {
 	switch {
 	case !st.buildKnown:
 		return false, errNoBuild()

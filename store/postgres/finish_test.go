@@ -51,7 +51,7 @@ func TestFinishRecordsFailure(t *testing.T) {
 	require.Nil(t, got.Result)
 	lines, err := b.builds.Logs(t.Context(), build.ID, 0, 0)
 	require.NoError(t, err)
-	require.Equal(t, store.Fatal, lines[2].Level)
+	require.Equal(t, store.ErrorLevel, lines[2].Level)
 	require.Equal(t, []int{0, 1}, []int{w.find().Completed, w.find().Failed})
 }
 

@@ -173,7 +173,7 @@ func TestOperatorsAndWorkersDoNotBlockEachOther(t *testing.T) {
 			return err
 		},
 		func(w, build string) error {
-			_, err := b.builds.Telemetry(ctx, store.Sign{BuildID: build, WorkerID: w, Logs: []store.LogLine{{Level: store.Info, Message: "x"}}},
+			_, err := b.builds.Telemetry(ctx, store.Beat{BuildID: build, WorkerID: w, Logs: []store.LogLine{{Level: store.Info, Message: "x"}}},
 				store.Telemetry{Type: "cpu_snapshot", CPUPercent: &load})
 			return err
 		},

@@ -179,10 +179,10 @@ func jobID(r store.PollResult) string {
 	return r.Job.BuildID
 }
 
-func (c *client) sign(build string) store.Sign { return store.Sign{BuildID: build, WorkerID: c.id} }
+func (c *client) sign(build string) store.Beat { return store.Beat{BuildID: build, WorkerID: c.id} }
 
 // touch is Touch for who wants its error only.
-func (b *bundle) touch(ctx context.Context, s store.Sign) error {
+func (b *bundle) touch(ctx context.Context, s store.Beat) error {
 	_, err := b.builds.Touch(ctx, s)
 	return err
 }

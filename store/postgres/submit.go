@@ -15,24 +15,24 @@ import (
 // counts at a time.
 const limitKey = 0x74616b74_6c696d74 // "taktlimt"
 
-// Submit adds a build to the queue. place is called before that stands, to give
+// Submit adds a build to the queue. commit is called before that stands, to give
 // the build's files their names: at once, or for a submission under a key once
 // that is known to be new. If Submit fails the caller removes them. Errors:
-// *store.Repeated, and then place was not called; QueueFull; Conflict if the id
+// *store.Repeated, and then commit was not called; QueueFull; Conflict if the id
 // is in use; Unavailable, wrapping store.ErrOutcomeUnknown when the build and its
 // files may stand.
-func (b *Builds) Submit(ctx context.Context, s store.Submission, place func() error) (build store.Build, err error) {
-	if place == nil {
-		place = func() error { return nil }
+func (b *Builds) Submit(ctx context.Context, s store.Submission, commit func() error) (build store.Build, err error) {
+	if commit == nil {
+		commit = func() error { return nil }
 	}
 	if err := b.repeated(ctx, s.Once); err != nil { // even when the queue is full by now
 		return store.Build{}, fmt.Errorf("submitting build %s: %w", s.ID, err)
 	}
 	var position int64
 	if b.db.pending.reserve(b.cfg.QueueLimit) {
-		build, position, err = b.submitUncounted(ctx, s, place)
+		build, position, err = b.submitUncounted(ctx, s, commit)
 	} else {
-		build, position, err = b.submitCounted(ctx, s, place)
+		build, position, err = b.submitCounted(ctx, s, commit)
 	}
 	if err != nil {
 		return store.Build{}, fmt.Errorf("submitting build %s: %w", s.ID, err)
@@ -43,12 +43,12 @@ func (b *Builds) Submit(ctx context.Context, s store.Submission, place func() er
 
 // submitUncounted adds a build while the limit is far away, for which room is
 // reserved. Without a key that is one statement and one round trip.
-func (b *Builds) submitUncounted(ctx context.Context, s store.Submission, place func() error) (build store.Build, position int64, err error) {
+func (b *Builds) submitUncounted(ctx context.Context, s store.Submission, commit func() error) (build store.Build, position int64, err error) {
 	defer func() { b.db.pending.release(err == nil || errors.Is(err, store.ErrOutcomeUnknown)) }()
 	if s.Once != nil {
-		return b.submitIn(ctx, s, place, func(context.Context, pgx.Tx) error { return nil })
+		return b.submitIn(ctx, s, commit, func(context.Context, pgx.Tx) error { return nil })
 	}
-	if err := place(); err != nil {
+	if err := commit(); err != nil {
 		return store.Build{}, 0, err
 	}
 	err = b.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
@@ -60,15 +60,15 @@ func (b *Builds) submitUncounted(ctx context.Context, s store.Submission, place 
 
 // submitCounted adds a build if the table has room for it. Nobody else of this
 // controller adds one meanwhile, so the count is exact.
-func (b *Builds) submitCounted(ctx context.Context, s store.Submission, place func() error) (store.Build, int64, error) {
+func (b *Builds) submitCounted(ctx context.Context, s store.Submission, commit func() error) (store.Build, int64, error) {
 	b.db.pending.adding.Lock()
 	defer b.db.pending.adding.Unlock()
-	return b.submitIn(ctx, s, place, b.makeRoom)
+	return b.submitIn(ctx, s, commit, b.makeRoom)
 }
 
 // submitIn adds a build in a transaction that begins with first.
 func (b *Builds) submitIn(
-	ctx context.Context, s store.Submission, place func() error, first func(context.Context, pgx.Tx) error,
+	ctx context.Context, s store.Submission, commit func() error, first func(context.Context, pgx.Tx) error,
 ) (build store.Build, position int64, err error) {
 	err = b.db.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		if err := first(ctx, tx); err != nil {
@@ -80,7 +80,7 @@ func (b *Builds) submitIn(
 		if err := takeKey(ctx, tx, s.Once, build); err != nil {
 			return err
 		}
-		return place()
+		return commit()
 	})
 	return build, position, err
 }

@@ -24,9 +24,9 @@ ON CONFLICT (worker_id) DO UPDATE SET
 
 // Telemetry records a sign of life as Touch does, and what it says of the
 // worker's machine. Errors as Held.
-func (b *Builds) Telemetry(ctx context.Context, s store.Sign, t store.Telemetry) (reply store.SignReply, err error) {
+func (b *Builds) Telemetry(ctx context.Context, s store.Beat, t store.Telemetry) (reply store.BeatReply, err error) {
 	err = b.db.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		st, err := readStanding(ctx, tx, s)
+		st, err := readRelation(ctx, tx, s)
 		if err != nil {
 			return err
 		}

@@ -21,14 +21,14 @@ func TestAccess(t *testing.T) {
 	w.gets(ended.ID)
 	w.finishes(ended.ID)
 	for name, c := range map[string]struct {
-		sign        store.Sign
+		sign        store.Beat
 		held, touch store.Code
 	}{
 		"the holder":                    {sign: w.sign(build.ID)},
-		"the holder, with its attempt":  {sign: store.Sign{BuildID: build.ID, WorkerID: w.id, Attempt: 1}},
+		"the holder, with its attempt":  {sign: store.Beat{BuildID: build.ID, WorkerID: w.id, Attempt: 1}},
 		"another worker":                {sign: other.sign(build.ID), held: store.NotAssigned, touch: store.NotAssigned},
-		"an unknown worker":             {sign: store.Sign{BuildID: build.ID, WorkerID: "wrong-worker"}, held: store.Forbidden, touch: store.Forbidden},
-		"no worker":                     {sign: store.Sign{BuildID: waits.ID}, held: store.Forbidden, touch: store.Forbidden},
+		"an unknown worker":             {sign: store.Beat{BuildID: build.ID, WorkerID: "wrong-worker"}, held: store.Forbidden, touch: store.Forbidden},
+		"no worker":                     {sign: store.Beat{BuildID: waits.ID}, held: store.Forbidden, touch: store.Forbidden},
 		"an unknown build":              {sign: w.sign("none"), held: store.NotFound, touch: store.NotFound},
 		"a build that waits":            {sign: w.sign(waits.ID), held: store.NotAssigned, touch: store.NotAssigned},
 		"a build that the worker ended": {sign: w.sign(ended.ID), held: store.NotAssigned},

@@ -9,12 +9,12 @@ import (
 	"takt/store"
 )
 
-// signInterval is how often signs of life of one build are written at most, in
+// beatInterval is how often signs of life of one build are written at most, in
 // seconds: a tenth of the shortest sensible time-out.
-const signInterval = 1.0
+const beatInterval = 1.0
 
-// standing is where a build and a worker stand to each other.
-type standing struct {
+// relation is where a build and a worker stand to each other.
+type relation struct {
 	workerKnown bool
 	buildKnown  bool
 	state       store.BuildState
@@ -25,16 +25,16 @@ type standing struct {
 	due bool
 }
 
-// sqlStanding: $1 build, $2 worker, $3 signInterval.
-const sqlStanding = `
+// sqlRelation: $1 build, $2 worker, $3 beatInterval.
+const sqlRelation = `
 SELECT w.id IS NOT NULL, b.id IS NOT NULL, coalesce(b.state, ''), coalesce(b.worker_id, ''),
 	coalesce(b.last_worker_id, ''), coalesce(b.attempt, 0),
 	coalesce(b.state = 'assigned' OR b.last_seen_at IS NULL OR w.status = 'offline'
 		OR least(b.last_seen_at, w.last_seen_at) < now() - make_interval(secs => $3), true)
 FROM (SELECT) one LEFT JOIN builds b ON b.seq = (SELECT seq FROM build_ids WHERE id = $1) LEFT JOIN workers w ON w.id = $2`
 
-func readStanding(ctx context.Context, q querier, s store.Sign) (st standing, err error) {
-	err = q.QueryRow(ctx, sqlStanding, s.BuildID, s.WorkerID, signInterval).Scan(
+func readRelation(ctx context.Context, q querier, s store.Beat) (st relation, err error) {
+	err = q.QueryRow(ctx, sqlRelation, s.BuildID, s.WorkerID, beatInterval).Scan(
 		&st.workerKnown, &st.buildKnown, &st.state, &st.holder, &st.lastHolder, &st.attempt, &st.due)
 	if err != nil {
 		return st, fmt.Errorf("reading build %s: %w", s.BuildID, err)
@@ -59,7 +59,7 @@ func errNotAssigned() error {
 
 // access checks the worker access rule of a build that attempt of worker works
 // on; attempt 0 means that it did not say.
-func (st standing) access(worker string, attempt int) error {
+func (st relation) access(worker string, attempt int) error {
 	switch {
 	case !st.workerKnown:
 		return store.NewError(store.Forbidden, "Unknown worker")
@@ -76,9 +76,9 @@ func (st standing) access(worker string, attempt int) error {
 // Held returns the build if the worker holds it at this moment, without leaving
 // a trace. Errors: Forbidden for an unknown worker, NotFound, NotAssigned,
 // StaleAttempt.
-func (b *Builds) Held(ctx context.Context, s store.Sign) (build store.Build, err error) {
+func (b *Builds) Held(ctx context.Context, s store.Beat) (build store.Build, err error) {
 	err = b.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		st, err := readStanding(ctx, c, s)
+		st, err := readRelation(ctx, c, s)
 		if err != nil {
 			return err
 		}
@@ -98,9 +98,9 @@ func (b *Builds) Held(ctx context.Context, s store.Sign) (build store.Build, err
 // building from then on, refreshes build and worker (at most once a second) and
 // writes s.Logs. A build that its worker has ended takes late logs and changes no
 // more. Errors as Held.
-func (b *Builds) Touch(ctx context.Context, s store.Sign) (reply store.SignReply, err error) {
+func (b *Builds) Touch(ctx context.Context, s store.Beat) (reply store.BeatReply, err error) {
 	err = b.db.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		st, err := readStanding(ctx, tx, s)
+		st, err := readRelation(ctx, tx, s)
 		if err != nil {
 			return err
 		}
@@ -114,7 +114,7 @@ func (b *Builds) Touch(ctx context.Context, s store.Sign) (reply store.SignReply
 }
 
 // touch writes what a permitted sign brings.
-func (b *Builds) touch(ctx context.Context, tx pgx.Tx, st standing, s store.Sign) error {
+func (b *Builds) touch(ctx context.Context, tx pgx.Tx, st relation, s store.Beat) error {
 	if st.due {
 		if err := refresh(ctx, tx, s, st.attempt); err != nil {
 			return err
@@ -145,7 +145,7 @@ SELECT count(*) FROM b`
 
 // refresh records a sign of life of a build in the given attempt. It is NotAssigned
 // when the build was taken from the worker since the caller looked.
-func refresh(ctx context.Context, tx pgx.Tx, s store.Sign, attempt int) error {
+func refresh(ctx context.Context, tx pgx.Tx, s store.Beat, attempt int) error {
 	var n int
 	if err := tx.QueryRow(ctx, sqlRefresh, s.BuildID, s.WorkerID, attempt).Scan(&n); err != nil {
 		return fmt.Errorf("touching build %s: %w", s.BuildID, err)
@@ -154,7 +154,7 @@ func refresh(ctx context.Context, tx pgx.Tx, s store.Sign, attempt int) error {
 		return nil
 	}
 	// A final build is not refreshed and need not be; anything else is a loss.
-	st, err := readStanding(ctx, tx, s)
+	st, err := readRelation(ctx, tx, s)
 	if err != nil {
 		return err
 	}
@@ -166,15 +166,15 @@ func refresh(ctx context.Context, tx pgx.Tx, s store.Sign, attempt int) error {
 // given to somebody else. A build that waits again after its attempt was lost is
 // not cancelled: its result is still welcome. Errors: NotFound, NotAssigned,
 // StaleAttempt.
-func (b *Builds) Heartbeat(ctx context.Context, s store.Sign) (reply store.SignReply, err error) {
+func (b *Builds) Heartbeat(ctx context.Context, s store.Beat) (reply store.BeatReply, err error) {
 	err = b.db.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		st, err := readStanding(ctx, tx, s)
+		st, err := readRelation(ctx, tx, s)
 		if err != nil {
 			return err
 		}
-		verdict, err := st.heartbeat(s)
-		if err != nil || verdict != beatHolds {
-			reply.Cancelled = verdict == beatStop
+		means, err := st.heartbeat(s)
+		if err != nil || means != verdictHolds {
+			reply.Cancelled = means == verdictStop
 			return err
 		}
 		reply.Began = st.state == store.Assigned
@@ -183,16 +183,16 @@ func (b *Builds) Heartbeat(ctx context.Context, s store.Sign) (reply store.SignR
 	return reply, err
 }
 
-// beat is what a heartbeat means.
-type beat uint8
+// verdict is what a heartbeat means.
+type verdict uint8
 
 const (
-	beatHolds beat = iota // the build is this worker's: refresh it
-	beatStop              // it was, and never will be again
-	beatWaits             // it was, and waits for anybody
+	verdictHolds verdict = iota // the build is this worker's: refresh it
+	verdictStop                 // it was, and never will be again
+	verdictWaits                // it was, and waits for anybody
 )
 
-func (st standing) heartbeat(s store.Sign) (beat, error) {
+func (st relation) heartbeat(s store.Beat) (verdict, error) {
 	was := st.holder == s.WorkerID || st.lastHolder == s.WorkerID
 	switch {
 	case !st.buildKnown:
@@ -202,11 +202,11 @@ func (st standing) heartbeat(s store.Sign) (beat, error) {
 	case !st.workerKnown || !was:
 		return 0, errNotAssigned()
 	case st.state == store.Cancelled, st.state == store.Failed:
-		return beatStop, nil
+		return verdictStop, nil
 	case st.holder == s.WorkerID:
-		return beatHolds, nil
+		return verdictHolds, nil
 	case st.state == store.Pending:
-		return beatWaits, nil
+		return verdictWaits, nil
 	}
-	return beatStop, nil
+	return verdictStop, nil
 }

@@ -13,7 +13,7 @@ import (
 )
 
 func (h *holders) logs(ctx context.Context, c echo.Context) (any, error) {
-	sign, err := signOf(c)
+	beat, err := beatOf(c)
 	if err != nil {
 		return nil, err
 	}
@@ -28,19 +28,19 @@ func (h *holders) logs(ctx context.Context, c echo.Context) (any, error) {
 	reply := api.PostedLogs{Success: true}
 	switch {
 	case body.Logs != nil:
-		sign.Logs = logBatch(*body.Logs)
-		n := len(sign.Logs)
+		beat.Logs = logBatch(*body.Logs)
+		n := len(beat.Logs)
 		reply.Count = &n
 	case body.Level != nil && body.Message != nil:
 		line := store.LogLine{Level: store.Level(*body.Level), Message: text(*body.Message)}
 		if !line.Level.Valid() {
 			return nil, invalid("Invalid log level. Must be: info, warn, or error")
 		}
-		sign.Logs = []store.LogLine{line}
+		beat.Logs = []store.LogLine{line}
 	default:
 		return nil, invalid("Invalid body. Expected { level, message } or { logs: [...] }")
 	}
-	return reply, h.touch(ctx, sign)
+	return reply, h.touch(ctx, beat)
 }
 
 // logBatch takes the entries that are log lines and skips the others.
@@ -60,38 +60,38 @@ func logBatch(entries []json.RawMessage) []store.LogLine {
 }
 
 func (h *holders) heartbeat(ctx context.Context, c echo.Context) (any, error) {
-	sign := store.Sign{BuildID: c.Param("id"), WorkerID: c.QueryParam("worker_id")}
-	if sign.WorkerID == "" {
+	beat := store.Beat{BuildID: c.Param("id"), WorkerID: c.QueryParam("worker_id")}
+	if beat.WorkerID == "" {
 		return nil, invalid("worker_id required")
 	}
 	var body api.Heartbeat
 	if _, err := readJSON(c, &body); err != nil {
 		return nil, err
 	}
-	if !store.ValidID(sign.BuildID) {
+	if !store.ValidID(beat.BuildID) {
 		return nil, buildNotFound()
 	}
-	if !store.ValidID(sign.WorkerID) {
+	if !store.ValidID(beat.WorkerID) {
 		return nil, store.NewError(store.NotAssigned, "Build not assigned to this worker")
 	}
 	var err error
-	if sign.Attempt, err = attempt(c.Request().Header); err != nil {
+	if beat.Attempt, err = attempt(c.Request().Header); err != nil {
 		return nil, err
 	}
 	// A figure that is no percentage is no reason to refuse a sign of life.
 	if p := body.Progress; p != nil && *p >= 0 && *p <= 100 {
-		sign.Logs = []store.LogLine{{
+		beat.Logs = []store.LogLine{{
 			Level: store.Info, Message: "Build progress: " + strconv.FormatFloat(*p, 'f', -1, 64) + "%",
 		}}
 	}
-	beat, err := h.store.Heartbeat(ctx, sign)
-	return api.NewHeartbeatReply(beat.Cancelled), h.signed(sign, beat, err)
+	reply, err := h.store.Heartbeat(ctx, beat)
+	return api.NewHeartbeatReply(reply.Cancelled), h.tell(beat, reply, err)
 }
 
 // telemetry handles POST /api/builds/:id/telemetry. Whatever the figures are, it is
 // a sign of life.
 func (h *holders) telemetry(ctx context.Context, c echo.Context) (any, error) {
-	sign, err := holderOf(c)
+	beat, err := holderOf(c)
 	if err != nil {
 		return nil, err
 	}
@@ -107,15 +107,15 @@ func (h *holders) telemetry(ctx context.Context, c echo.Context) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	sign.Logs = []store.LogLine{{Level: store.Info, Message: t.Line()}}
-	reply, err := h.store.Telemetry(ctx, sign, t)
-	return api.Status{Status: "ok"}, h.signed(sign, reply, err)
+	beat.Logs = []store.LogLine{{Level: store.Info, Message: t.Line()}}
+	reply, err := h.store.Telemetry(ctx, beat, t)
+	return api.Status{Status: "ok"}, h.tell(beat, reply, err)
 }
 
 // named is a request that names a build, and what it says.
 type named struct {
 	build   store.Build
-	sign    store.Sign
+	beat    store.Beat
 	message string
 }
 
@@ -130,26 +130,26 @@ func (h *holders) named(ctx context.Context, c echo.Context) (n named, err error
 		return n, err
 	}
 	switch {
-	case store.Absent(body.BuildID) || json.Unmarshal(body.BuildID, &n.sign.BuildID) != nil || n.sign.BuildID == "":
+	case store.Absent(body.BuildID) || json.Unmarshal(body.BuildID, &n.beat.BuildID) != nil || n.beat.BuildID == "":
 		return n, invalid("build_id required")
 	case !store.Absent(body.Error) && json.Unmarshal(body.Error, &n.message) != nil:
 		return n, invalid("error must be a text")
-	case !store.ValidID(n.sign.BuildID):
+	case !store.ValidID(n.beat.BuildID):
 		return n, buildNotFound()
 	}
-	if n.sign.Attempt, err = attempt(c.Request().Header); err != nil {
+	if n.beat.Attempt, err = attempt(c.Request().Header); err != nil {
 		return n, err
 	}
-	if n.build, err = h.store.Find(ctx, n.sign.BuildID); err != nil {
+	if n.build, err = h.store.Find(ctx, n.beat.BuildID); err != nil {
 		return n, err
 	}
 	n.message = text(n.message)
 	// Who says who it is has to be the one.
-	n.sign.WorkerID = cmp.Or(c.Request().Header.Get(api.HeaderWorkerID), n.build.WorkerID, n.build.LastWorkerID)
+	n.beat.WorkerID = cmp.Or(c.Request().Header.Get(api.HeaderWorkerID), n.build.WorkerID, n.build.LastWorkerID)
 	switch {
-	case n.sign.WorkerID == "" && !n.build.State.Final():
+	case n.beat.WorkerID == "" && !n.build.State.Final():
 		return n, store.NewError(store.NotAssigned, "Build not assigned to a worker")
-	case n.sign.WorkerID != "" && !store.ValidID(n.sign.WorkerID):
+	case n.beat.WorkerID != "" && !store.ValidID(n.beat.WorkerID):
 		return n, store.NewError(store.Forbidden, "Unknown worker")
 	}
 	return n, nil
@@ -162,8 +162,8 @@ func (h *holders) workerHeartbeat(ctx context.Context, c echo.Context) (any, err
 	}
 	cancelled := n.build.State == store.Cancelled && n.build.WorkerID == "" // before anybody had it
 	if !cancelled {
-		reply, err := h.store.Heartbeat(ctx, n.sign)
-		if err := h.signed(n.sign, reply, err); err != nil {
+		reply, err := h.store.Heartbeat(ctx, n.beat)
+		if err := h.tell(n.beat, reply, err); err != nil {
 			return nil, err
 		}
 		cancelled = reply.Cancelled

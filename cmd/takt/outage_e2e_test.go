@@ -12,7 +12,7 @@ import (
 )
 
 // One controller's database is terminated by an operator; another controller
-// has it as its external database. Both see weather: suspended, no restart, and
+// has it as its external database. Both see an outage: suspended, no restart, and
 // all resumes by itself.
 func TestDatabaseThatIsAwayIsWeather(t *testing.T) {
 	t.Parallel()

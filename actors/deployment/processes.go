@@ -8,10 +8,10 @@ import (
 	"takt/store"
 )
 
-// crew is who works on a deployment, in one run of it. It belongs to the
+// processes is who works on a deployment, in one run of it. It belongs to the
 // deployment's supervisor, so that the state process finds the others after a
 // restart of its own.
-type crew struct {
+type processes struct {
 	claim store.DeploymentClaim
 
 	mu     sync.Mutex // guards what follows
@@ -19,38 +19,38 @@ type crew struct {
 	repos  map[*otp.Proc]struct{}
 }
 
-func newCrew(claim store.DeploymentClaim) *crew {
-	return &crew{claim: claim, repos: map[*otp.Proc]struct{}{}}
+func newProcesses(claim store.DeploymentClaim) *processes {
+	return &processes{claim: claim, repos: map[*otp.Proc]struct{}{}}
 }
 
-// hire makes p the worker.
-func (c *crew) hire(p *otp.Proc) {
+// setWorker makes p the worker.
+func (c *processes) setWorker(p *otp.Proc) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.worker = p
 }
 
-// boss returns the worker, nil if it has not begun.
-func (c *crew) boss() *otp.Proc {
+// current returns the worker, nil if it has not begun.
+func (c *processes) current() *otp.Proc {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.worker
 }
 
-func (c *crew) add(p *otp.Proc) {
+func (c *processes) add(p *otp.Proc) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.repos[p] = struct{}{}
 }
 
-func (c *crew) remove(p *otp.Proc) {
+func (c *processes) remove(p *otp.Proc) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.repos, p)
 }
 
 // stop ends all RepoWorkers, and waits for them or the end of ctx.
-func (c *crew) stop(ctx context.Context) {
+func (c *processes) stop(ctx context.Context) {
 	c.mu.Lock()
 	procs := make([]*otp.Proc, 0, len(c.repos))
 	for p := range c.repos {

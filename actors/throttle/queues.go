@@ -13,48 +13,48 @@ const (
 	fullBatch = 100
 	// lookBack is how soon a queue is looked at again that seems to be done.
 	lookBack = time.Second
-	// maxLanes is how many queues one claim asks for.
-	maxLanes = 100
+	// maxQueues is how many queues one claim asks for.
+	maxQueues = 100
 )
 
-// lane is what a PortalQueue knows of a queue.
-type lane struct {
+// queue is what a PortalQueue knows of a queue.
+type queue struct {
 	id string
 	// due is when it is worth a claim; zero: not by itself.
 	due time.Time
 	// blocked says that nothing helps before due: the budget is spent.
 	blocked bool
 	// fresh is how many actions came since the last claim began.
-	fresh  int
-	aloft  int // calls under way
-	period time.Duration
+	fresh   int
+	running int // calls under way
+	period  time.Duration
 }
 
-// lanes are a portal's queues: plain data that its PortalQueue owns.
-type lanes struct {
-	byID   map[string]*lane
+// queues are a portal's queues: plain data that its PortalQueue owns.
+type queues struct {
+	byID   map[string]*queue
 	linger time.Duration // the longest wait for company
 	ahead  time.Duration // how long before it is back budget is claimed
 }
 
-func newLanes(linger, ahead time.Duration) *lanes {
-	return &lanes{byID: map[string]*lane{}, linger: linger, ahead: ahead}
+func newQueues(linger, ahead time.Duration) *queues {
+	return &queues{byID: map[string]*queue{}, linger: linger, ahead: ahead}
 }
 
-func (l *lanes) get(id string) *lane {
+func (l *queues) get(id string) *queue {
 	q := l.byID[id]
 	if q == nil {
-		q = &lane{id: id}
+		q = &queue{id: id}
 		l.byID[id] = q
 	}
 	return q
 }
 
 // company is how long a batch of q waits for more.
-func (l *lanes) company(q *lane) time.Duration { return min(q.period/100, l.linger) }
+func (l *queues) company(q *queue) time.Duration { return min(q.period/100, l.linger) }
 
 // arrive notes n new actions, or, with n 0, that q is to be looked at.
-func (l *lanes) arrive(id string, n int, now time.Time) {
+func (l *queues) arrive(id string, n int, now time.Time) {
 	q := l.get(id)
 	q.fresh += n
 	if q.blocked {
@@ -68,21 +68,21 @@ func (l *lanes) arrive(id string, n int, now time.Time) {
 }
 
 // sooner makes q due at t, unless it is before.
-func (q *lane) sooner(t time.Time) {
+func (q *queue) sooner(t time.Time) {
 	if q.due.IsZero() || t.Before(q.due) {
 		q.due = t
 	}
 }
 
 // lookAgain makes all due: what is known of them may be wrong.
-func (l *lanes) lookAgain(now time.Time) {
+func (l *queues) lookAgain(now time.Time) {
 	for _, q := range l.byID {
 		q.due, q.blocked = now, false
 	}
 }
 
 // next returns when the first is due.
-func (l *lanes) next() (at time.Time, any bool) {
+func (l *queues) next() (at time.Time, any bool) {
 	for _, q := range l.byID {
 		if !q.due.IsZero() && (!any || q.due.Before(at)) {
 			at, any = q.due, true
@@ -92,15 +92,15 @@ func (l *lanes) next() (at time.Time, any bool) {
 }
 
 // take returns the queues that are due, longest first, and begins a claim of them.
-func (l *lanes) take(now time.Time) []string {
-	var due []*lane
+func (l *queues) take(now time.Time) []string {
+	var due []*queue
 	for _, q := range l.byID {
 		if !q.due.IsZero() && !q.due.After(now) {
 			due = append(due, q)
 		}
 	}
-	slices.SortFunc(due, func(a, b *lane) int { return cmp.Or(a.due.Compare(b.due), cmp.Compare(a.id, b.id)) })
-	due = due[:min(len(due), maxLanes)]
+	slices.SortFunc(due, func(a, b *queue) int { return cmp.Or(a.due.Compare(b.due), cmp.Compare(a.id, b.id)) })
+	due = due[:min(len(due), maxQueues)]
 	ids := make([]string, len(due))
 	for i, q := range due {
 		ids[i] = q.id
@@ -110,7 +110,7 @@ func (l *lanes) take(now time.Time) []string {
 }
 
 // retry makes queues due at t whose claim failed.
-func (l *lanes) retry(ids []string, t time.Time) {
+func (l *queues) retry(ids []string, t time.Time) {
 	for _, id := range ids {
 		if q := l.byID[id]; q != nil {
 			q.sooner(t)
@@ -119,7 +119,7 @@ func (l *lanes) retry(ids []string, t time.Time) {
 }
 
 // claimed notes what a claim of ids has found.
-func (l *lanes) claimed(ids []string, c store.Claims, now time.Time) {
+func (l *queues) claimed(ids []string, c store.Claims, now time.Time) {
 	for _, d := range c.Queues {
 		q := l.get(d.Queue)
 		q.period, q.blocked = d.Period, d.Blocked
@@ -129,7 +129,7 @@ func (l *lanes) claimed(ids []string, c store.Claims, now time.Time) {
 	}
 	for _, call := range c.Claims {
 		for _, id := range counted(call) {
-			l.get(id).aloft++
+			l.get(id).running++
 		}
 	}
 	for _, id := range ids {
@@ -138,7 +138,7 @@ func (l *lanes) claimed(ids []string, c store.Claims, now time.Time) {
 		case q == nil:
 		case q.fresh > 0 && !q.blocked:
 			q.sooner(now.Add(l.company(q)))
-		case q.due.IsZero() && q.aloft == 0 && q.fresh == 0:
+		case q.due.IsZero() && q.running == 0 && q.fresh == 0:
 			delete(l.byID, id) // nothing waits, and nothing is under way
 		}
 	}
@@ -156,12 +156,12 @@ func counted(c store.Claim) (ids []string) {
 	return ids
 }
 
-// landed notes that a claim's call has ended and was recorded; retry is when what
+// ended notes that a claim's call has ended and was recorded; retry is when what
 // it did not complete is due again, 0 if there is no such thing.
-func (l *lanes) landed(c store.Claim, refunded bool, retry time.Duration, now time.Time) {
+func (l *queues) ended(c store.Claim, refunded bool, retry time.Duration, now time.Time) {
 	for _, id := range counted(c) {
 		q := l.get(id)
-		q.aloft--
+		q.running--
 		switch {
 		case refunded:
 			q.blocked = false
@@ -177,7 +177,7 @@ func (l *lanes) landed(c store.Claim, refunded bool, retry time.Duration, now ti
 }
 
 // ids returns all queues, sorted.
-func (l *lanes) ids() []string {
+func (l *queues) ids() []string {
 	ids := make([]string, 0, len(l.byID))
 	for id := range l.byID {
 		ids = append(ids, id)
