@@ -24,7 +24,7 @@ func forgetPeak(pid int) error {
 func (r *run) memory(ctx context.Context) (err error) {
 	c, err := r.Controller(ctx, "memory",
 		// They come all at once, and do not come again when they are refused.
-		"TAKT_HEIJUNKA_HARD_LIMIT=20000", "TAKT_HEIJUNKA_POOLS=fleet=10/5/30/256/20000", "TAKT_HEIJUNKA_WAIT=1m")
+		"TAKT_HEIJUNKA_HARD_LIMIT=20000", "TAKT_HEIJUNKA_POOLS=fleet=10/5/30/256/20000")
 	if err != nil {
 		return err
 	}

@@ -50,6 +50,10 @@ type Config struct {
 	// BuildTimeout and WorkerTimeout are the first values of the heartbeat
 	// settings; once changed at run time, the database's win.
 	BuildTimeout, WorkerTimeout time.Duration
+	// CheckInterval is the time between two of its sweeps; 0: see checkInterval.
+	CheckInterval time.Duration
+	// OnBuildTimeout is requeue or fail.
+	OnBuildTimeout string
 	// BuildMaxAttempts is how many attempts a build has.
 	BuildMaxAttempts int
 	// Deploy is about deployments.
@@ -90,6 +94,7 @@ func defaultConfig(stateDir string) Config {
 		QueueLimit:       1000,
 		BuildTimeout:     300 * time.Second,
 		WorkerTimeout:    300 * time.Second,
+		OnBuildTimeout:   "requeue",
 		BuildMaxAttempts: 3,
 		MaxParked:        20_000,
 		Load:             defaultLoadConfig(),

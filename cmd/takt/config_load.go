@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"takt/actors/heijunka"
 	"takt/store"
@@ -19,14 +18,13 @@ type LoadConfig struct {
 	Soft, Hard int
 	Reserved   float64
 	Pools      map[string]heijunka.PoolConfig
-	Wait       time.Duration
 	// Off lets all requests through unlevelled.
 	Off bool
 }
 
 func defaultLoadConfig() LoadConfig {
 	c, _ := heijunka.Preset(heijunka.DefaultPreset)
-	return LoadConfig{Preset: heijunka.DefaultPreset, Reserved: c.Limits.Reserved, Wait: c.Wait}
+	return LoadConfig{Preset: heijunka.DefaultPreset, Reserved: c.Limits.Reserved}
 }
 
 // config is what heijunka runs with.
@@ -39,7 +37,7 @@ func (l *LoadConfig) config() heijunka.Config {
 	for name, p := range l.Pools {
 		*c.Pool(name) = p
 	}
-	c.Wait, c.Off = l.Wait, l.Off
+	c.Off = l.Off
 	return c
 }
 

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -20,14 +19,13 @@ func TestLoadLevellingIsAPresetAndWhatDiffers(t *testing.T) {
 
 	// The preset comes last and takes back nothing.
 	cfg, err = load(sources{lookup: env(
-		"TAKT_HEIJUNKA_HARD_LIMIT", "4000", "TAKT_HEIJUNKA_POOLS", "fleet=1/1/2/3/4", "TAKT_HEIJUNKA_WAIT", "10s", "TAKT_HEIJUNKA_PRESET", "large",
+		"TAKT_HEIJUNKA_HARD_LIMIT", "4000", "TAKT_HEIJUNKA_POOLS", "fleet=1/1/2/3/4", "TAKT_HEIJUNKA_PRESET", "large",
 	)})
 	require.NoError(t, err)
 	got := cfg.Load.config()
 	require.Equal(t, store.LoadLimits{Soft: 3000, Hard: 4000, Reserved: 0.2}, got.Limits)
 	require.Equal(t, heijunka.PoolConfig{Name: "fleet", Initial: 1, Min: 1, Max: 2, Overflow: 3, Queue: 4}, *got.Pool("fleet"))
 	require.Equal(t, 20, got.Pool("submit").Initial)
-	require.Equal(t, 10*time.Second, got.Wait)
 	var out bytes.Buffer
 	cfg.print(&out)
 	require.Contains(t, out.String(), `heijunka_pools: "fleet=1/1/2/3/4,submit=20/10/80/60/3000,`)
@@ -35,7 +33,7 @@ func TestLoadLevellingIsAPresetAndWhatDiffers(t *testing.T) {
 	require.Contains(t, out.String(), `heijunka: "on"`)
 
 	for name, value := range map[string]string{
-		"TAKT_HEIJUNKA": "perhaps", "TAKT_HEIJUNKA_PRESET": "huge", "TAKT_HEIJUNKA_SOFT_LIMIT": "2000", "TAKT_HEIJUNKA_WAIT": "-1",
+		"TAKT_HEIJUNKA": "perhaps", "TAKT_HEIJUNKA_PRESET": "huge", "TAKT_HEIJUNKA_SOFT_LIMIT": "2000",
 	} {
 		_, err := load(sources{lookup: env(name, value)})
 		require.ErrorContains(t, err, "heijunka", name)

@@ -22,7 +22,7 @@ func TestUnknownSettingsSayWhichKnownOneIsNearest(t *testing.T) {
 	require.Regexp(t, `(?m)unknown setting TAKT_ZZZZZZZZZZ in the environment$`, err.Error())
 
 	var out bytes.Buffer
-	code := execute(t.Context(), newRootIn(environment(env())), []string{"serve", "--qeue-limit", "7"}, &out, &out)
+	code := cli.Execute(t.Context(), newRootIn(environment(env())), []string{"serve", "--qeue-limit", "7"}, &out, &out)
 	require.Equal(t, cli.ExitUsage, code)
 	require.Contains(t, out.String(), "unknown flag: --qeue-limit; did you mean --queue-limit?")
 }

@@ -160,7 +160,7 @@ func (c *controller) plant(ctx context.Context) error {
 		},
 		Heijunka: c.cfg.Load.config(),
 		Janitor:  janitor.Config{Keep: c.cfg.Retain},
-		Rule:     store.LostRule{MaxAttempts: c.cfg.BuildMaxAttempts},
+		Rule:     store.LostRule{MaxAttempts: c.cfg.attempts()},
 	}
 	if c.cfg.DatabaseURL != "" {
 		source, err := repo.URL(c.cfg.DatabaseURL)
@@ -218,7 +218,18 @@ func (c *controller) plant(ctx context.Context) error {
 // fifth of a time-out is the most that it is noticed late, and once a minute at
 // least. Operators may change it at run time, with the time-outs.
 func (c *Config) checkInterval() time.Duration {
+	if c.CheckInterval > 0 {
+		return c.CheckInterval
+	}
 	return min(max(min(c.BuildTimeout, c.WorkerTimeout)/5, time.Second), time.Minute)
+}
+
+// attempts is how many a build has whose worker falls silent.
+func (c *Config) attempts() int {
+	if c.OnBuildTimeout == "fail" {
+		return 1
+	}
+	return c.BuildMaxAttempts
 }
 
 // httpConfig is what the settings say about HTTP.

@@ -138,7 +138,16 @@ func buildSettings() []setting {
 			value: duration(func(c *Config) *time.Duration { return &c.WorkerTimeout }),
 		},
 		{
-			name: "build-max-attempts", usage: "attempts that a build has; with 1, a silent worker's build fails at once",
+			name: "check-interval", usage: "time between two looks for silence; operators may change it and the time-outs at run time",
+			otherwise: "a fifth of the shorter time-out, from 1s to 1m",
+			value:     duration(func(c *Config) *time.Duration { return &c.CheckInterval }),
+		},
+		{
+			name: "on-build-timeout", usage: "requeue: a silent worker's build waits again while it has attempts; fail: it fails at once",
+			value: text(func(c *Config) *string { return &c.OnBuildTimeout }),
+		},
+		{
+			name: "build-max-attempts", usage: "attempts that a build has",
 			value: number(func(c *Config) *int { return &c.BuildMaxAttempts }),
 		},
 		{
@@ -187,10 +196,6 @@ func fileSettings() []setting {
 			value: text(func(c *Config) *string { return &c.S3.Prefix }),
 		},
 		{
-			name: "s3-path-style", usage: "bucket in the path of requests (true), in the host name (false), or as the vendor wants it (auto)",
-			value: text(func(c *Config) *string { return &c.S3.PathStyle }),
-		},
-		{
 			name: "s3-access-key", usage: "access key of the bucket", secret: true,
 			value: text(func(c *Config) *string { return &c.S3.AccessKey }),
 		},
@@ -229,10 +234,6 @@ func loadSettings() []setting {
 		{
 			name: "heijunka-pools", usage: "pools that differ from the preset: NAME=initial/min/max/overflow/queue, by commas",
 			value: value{func(c *Config) string { return c.Load.pools() }, func(c *Config, v string) error { return c.Load.setPools(v) }},
-		},
-		{
-			name: "heijunka-wait", usage: "longest wait for a place",
-			value: duration(func(c *Config) *time.Duration { return &c.Load.Wait }),
 		},
 	}
 }

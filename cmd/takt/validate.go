@@ -56,6 +56,9 @@ func (c *Config) validate() []error {
 	atLeast("db-pool", c.DatabasePool, 4)
 	atLeast("queue-limit", c.QueueLimit, 1)
 	atLeast("build-max-attempts", c.BuildMaxAttempts, 1)
+	if c.OnBuildTimeout != "requeue" && c.OnBuildTimeout != "fail" {
+		bad("on-build-timeout", "must be requeue or fail")
+	}
 	atLeast("max-parked", c.MaxParked, 0)
 	c.Deploy.validate(bad, atLeast)
 	if (c.TLSCert == "") != (c.TLSKey == "") {
