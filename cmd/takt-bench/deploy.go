@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -149,15 +148,11 @@ func deployOnce(ctx context.Context, f *forgeStage, c *process.Controller, org s
 // same checks that an organisation has all branches and tags of the source.
 func (f *forgeStage) same(org string) error {
 	for _, name := range f.Names(sourceOrg) {
-		want, err := githubtest.ReadRefs(f.Dir(sourceOrg, name))
+		same, refs, err := f.Compare(sourceOrg, org, name)
 		if err != nil {
 			return err
 		}
-		got, err := githubtest.ReadRefs(f.Dir(org, name))
-		if err != nil {
-			return err
-		}
-		if len(want) == 0 || !reflect.DeepEqual(want, got) {
+		if refs == 0 || !same {
 			return fmt.Errorf("%s/%s differs from its source", org, name)
 		}
 	}

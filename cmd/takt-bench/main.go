@@ -32,7 +32,7 @@ import (
 )
 
 func main() {
-	os.Exit(cli.Execute(context.Background(), newRoot(), os.Args[1:], os.Stdout, os.Stderr)) //nolint:contextcheck // commands take it from cobra
+	os.Exit(cli.Execute(context.Background(), newRoot(), os.Args[1:], os.Stdout, os.Stderr))
 }
 
 // newRoot returns the takt-bench command.

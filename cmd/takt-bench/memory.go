@@ -35,19 +35,11 @@ func (r *run) memory(ctx context.Context) (err error) {
 	}
 	r.memoryFigure("resident memory of an idle takt, without its database", idle, 60*mib)
 	r.say("E1: parking %d polls", manyPark)
-	inner, cancel := context.WithCancelCause(ctx)
-	wait, err := park(inner, c, manyPark, make(chan arrival, 1))
+	stop, err := park(ctx, c, manyPark, make(chan arrival, 1))
 	if err != nil {
-		cancel(err)
 		return err
 	}
-	defer func() {
-		cancel(errors.New("measured"))
-		err = errors.Join(err, wait())
-	}()
-	if err := awaitParked(ctx, c, manyPark); err != nil {
-		return err
-	}
+	defer func() { err = errors.Join(err, stop()) }()
 	full, _, err := c.Resident()
 	if err != nil {
 		return err

@@ -28,9 +28,9 @@ type arrival struct {
 	at time.Time
 }
 
-// park keeps n polls parked at c until ctx ends, a new one for each that was
-// answered, and reports the jobs that they bring.
-func park(ctx context.Context, c *process.Controller, n int, jobs chan<- arrival) (wait func() error, err error) {
+// park keeps n polls parked at c until stop, a new one for each that was answered,
+// and reports the jobs that they bring. It returns when c knows all of them.
+func park(ctx context.Context, c *process.Controller, n int, jobs chan<- arrival) (stop func() error, err error) {
 	pollers, err := newPollers(ctx, c, databaseOf(c), n)
 	if err != nil {
 		return nil, err
@@ -46,16 +46,23 @@ func park(ctx context.Context, c *process.Controller, n int, jobs chan<- arrival
 	}
 	errs := make([]error, n)
 	var wg sync.WaitGroup
-	stop := context.AfterFunc(ctx, func() { closeAll(conns) }) // unblocks the readers
+	ctx, cancel := context.WithCancelCause(ctx)
+	unblock := context.AfterFunc(ctx, func() { closeAll(conns) })
 	for i, p := range pollers {
 		wg.Go(func() { errs[i] = keepParked(ctx, conns[i], p, jobs) })
 	}
-	return func() error {
+	stop = func() error {
+		cancel(errors.New("measured"))
 		wg.Wait()
-		stop()
+		unblock()
 		closeAll(conns)
 		return errors.Join(errs...)
-	}, nil
+	}
+	err = awaitMetric(ctx, c, "takt_queue_parked_polls", func(got float64) bool { return int(got) >= n })
+	if err != nil {
+		return nil, errors.Join(err, stop())
+	}
+	return stop, nil
 }
 
 func closeAll(conns []*load.Conn) {
@@ -100,11 +107,6 @@ func awaitMetric(ctx context.Context, c *process.Controller, name string, right 
 	})
 }
 
-// awaitParked waits until n polls are parked at c.
-func awaitParked(ctx context.Context, c *process.Controller, n int) error {
-	return awaitMetric(ctx, c, "takt_queue_parked_polls", func(got float64) bool { return int(got) >= n })
-}
-
 // wake takes A4.
 func (r *run) wake(ctx context.Context) (err error) {
 	c, err := r.Controller(ctx, "wake")
@@ -112,20 +114,12 @@ func (r *run) wake(ctx context.Context) (err error) {
 		return err
 	}
 	defer ending(ctx, c, &err)
-	inner, cancel := context.WithCancelCause(ctx)
 	jobs := make(chan arrival, parked)
-	wait, err := park(inner, c, parked, jobs)
+	stop, err := park(ctx, c, parked, jobs)
 	if err != nil {
-		cancel(err)
 		return err
 	}
-	defer func() {
-		cancel(errors.New("measured"))
-		err = errors.Join(err, wait())
-	}()
-	if err := awaitParked(ctx, c, parked); err != nil {
-		return err
-	}
+	defer func() { err = errors.Join(err, stop()) }()
 	r.say("A4: %d submits, one at a time, with %d parked polls", wakes, parked)
 	took, err := submitAndWait(ctx, c, wakes, jobs)
 	if err != nil {

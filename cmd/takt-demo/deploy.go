@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
-	"reflect"
 	"time"
 
 	"takt/cmd/internal/process"
@@ -87,20 +86,15 @@ func (s *stage) command(ctx context.Context, args ...string) (code int, err erro
 // compare looks at the forge's own files, whatever takt says.
 func compare(forge *githubtest.Server) (refs int, err error) {
 	for _, name := range forge.Names(sourceOrg) {
-		want, err := githubtest.ReadRefs(forge.Dir(sourceOrg, name))
+		same, n, err := forge.Compare(sourceOrg, targetOrg, name)
 		if err != nil {
 			return 0, err
 		}
-		got, err := githubtest.ReadRefs(forge.Dir(targetOrg, name))
-		if err != nil {
-			return 0, fmt.Errorf("%s was not copied: %w", name, err)
-		}
-		same := reflect.DeepEqual(want, got)
 		if same == (name == clash) {
 			return 0, fmt.Errorf("%s: the same on both sides: %t", name, same)
 		}
 		if name != clash {
-			refs += len(got)
+			refs += n
 		}
 	}
 	return refs, nil

@@ -31,7 +31,7 @@ import (
 )
 
 func main() {
-	os.Exit(cli.Execute(context.Background(), newRoot(), os.Args[1:], os.Stdout, os.Stderr)) //nolint:contextcheck // commands take it from cobra
+	os.Exit(cli.Execute(context.Background(), newRoot(), os.Args[1:], os.Stdout, os.Stderr))
 }
 
 // newRoot returns the takt-demo command with everything below it.

@@ -2,6 +2,7 @@ package githubtest
 
 import (
 	"fmt"
+	"maps"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -72,15 +73,29 @@ func writeRef(dir, ref, id string) error {
 // RefsOf reads the branches and tags of a bare repository.
 func RefsOf(tb testing.TB, dir string) map[string]string {
 	tb.Helper()
-	refs, err := ReadRefs(dir)
+	refs, err := readRefs(dir)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	return refs
 }
 
-// ReadRefs reads the branches and tags of a bare repository from its files.
-func ReadRefs(dir string) (map[string]string, error) {
+// Compare reads a repository's branches and tags in two organisations and reports
+// whether they are the same, and how many the second has.
+func (s *Server) Compare(from, to, name string) (same bool, refs int, err error) {
+	want, err := readRefs(s.Dir(from, name))
+	if err != nil {
+		return false, 0, err
+	}
+	got, err := readRefs(s.Dir(to, name))
+	if err != nil {
+		return false, 0, fmt.Errorf("%s was not copied: %w", name, err)
+	}
+	return maps.Equal(want, got), len(got), nil
+}
+
+// readRefs reads the branches and tags of a bare repository from its files.
+func readRefs(dir string) (map[string]string, error) {
 	refs := map[string]string{}
 	packed, err := os.ReadFile(filepath.Join(dir, "packed-refs"))
 	if err != nil && !os.IsNotExist(err) {
