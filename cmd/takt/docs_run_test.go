@@ -1,0 +1,179 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"takt/http/client"
+	"takt/store"
+)
+
+func TestDocsShellWorkerBuilds(t *testing.T) {
+	t.Parallel()
+	script, err := filepath.Abs(filepath.Join("..", "..", "docs", "worker.sh"))
+	require.NoError(t, err)
+	text, err := os.ReadFile(script)
+	require.NoError(t, err)
+	require.LessOrEqual(t, bytes.Count(text, []byte("\n")), 60)
+
+	s := newSite(t)
+	c := s.controller("takt")
+	good, bad := []byte("precious \x00 bytes"), []byte("broken")
+	id := submit(t, c, good)
+	failing := submit(t, c, bad)
+
+	worker := exec.CommandContext(t.Context(), "bash", script, `echo "a \"quoted\" line"; ! grep -q broken "$SOURCE" && cp "$SOURCE" "$OUTPUT"`)
+	worker.Env = environ("TAKT_URL="+c.URL, "TAKT_API_KEY="+c.APIKey, "WORKER_ID=shell", "TMPDIR="+t.TempDir())
+	var said bytes.Buffer
+	worker.Stdout, worker.Stderr = &said, &said
+	worker.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that its curl can be ended too
+	worker.Cancel = func() error { return syscall.Kill(-worker.Process.Pid, syscall.SIGKILL) }
+	worker.WaitDelay = 10 * time.Second
+	require.NoError(t, worker.Start())
+
+	eventually(t, "the build completes", func() bool { return status(t, c, id).Status == string(store.Completed) })
+	require.Equal(t, string(good), download(t, c, id))
+	logs, err := c.Client.Logs(t.Context(), id, client.BuildAuth{}, client.LogsAfter{})
+	require.NoError(t, err)
+	require.Contains(t, messages(logs), `a "quoted" line`)
+	eventually(t, "the other build fails", func() bool { return status(t, c, failing).Status == string(store.Failed) })
+	require.Equal(t, "the command failed", *status(t, c, failing).ErrorMessage)
+
+	require.NoError(t, syscall.Kill(-worker.Process.Pid, syscall.SIGTERM))
+	require.NoError(t, worker.Wait(), said.String())
+	list, err := c.Client.Workers(t.Context(), client.WorkerFilter{})
+	require.NoError(t, err)
+	require.Equal(t, "offline", list.Workers[0].Status, "it unregisters at its end")
+}
+
+// block is a piece of shell in the documentation.
+type block struct{ page, text, notRun string }
+
+var (
+	shellBlock = regexp.MustCompile("(?s)(?:<!-- not run here: ([^\n]*) -->\n)?```sh\n(.*?)```")
+	codeFence  = regexp.MustCompile("(?m)^```(\\w*)")
+)
+
+// blocks returns the shell of README and docs/.
+func blocks(t *testing.T) []block {
+	t.Helper()
+	pages, err := filepath.Glob(filepath.Join("..", "..", "docs", "*.md"))
+	require.NoError(t, err)
+	var all []block
+	for _, page := range append(pages, filepath.Join("..", "..", "README.md")) {
+		raw, err := os.ReadFile(page)
+		require.NoError(t, err)
+		for _, m := range shellBlock.FindAllStringSubmatch(string(raw), -1) {
+			all = append(all, block{filepath.Base(page), m[2], m[1]})
+		}
+		for _, m := range codeFence.FindAllStringSubmatch(string(raw), -1) {
+			require.Contains(t, []string{"", "sh", "json"}, m[1], "%s: shell is marked as sh, so that it is run", page)
+		}
+	}
+	return all
+}
+
+// TestDocsCommandsRun runs every command of README and docs/ that is not marked
+// as not to be run, as they stand there, against a takt.
+func TestDocsCommandsRun(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	c := s.controller("takt")
+	self, err := os.Executable()
+	require.NoError(t, err)
+	bin := t.TempDir()
+	require.NoError(t, os.Symlink(self, filepath.Join(bin, "takt")))
+	root, err := filepath.Abs(filepath.Join("..", ".."))
+	require.NoError(t, err)
+	ran := 0
+	for _, b := range blocks(t) {
+		if b.notRun != "" {
+			continue
+		}
+		ran++
+		dir := t.TempDir()
+		require.NoError(t, os.Symlink(bin, filepath.Join(dir, "bin")))
+		require.NoError(t, os.CopyFS(filepath.Join(dir, "testdata"), os.DirFS(filepath.Join(root, "testdata"))))
+		require.NoError(t, os.CopyFS(filepath.Join(dir, "docs"), os.DirFS(filepath.Join(root, "docs"))))
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, ".cache", "run"), 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, ".cache", "run", "api-key"), []byte(c.APIKey+"\n"), 0o600))
+
+		ctx, cancel := context.WithTimeoutCause(t.Context(), 2*patience, context.DeadlineExceeded)
+		shell := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-m", "-c", b.text+"\nwait\n")
+		shell.Dir = dir
+		shell.Env = environ("TAKT_URL="+c.URL, "TAKT_API_KEY="+c.APIKey, "DATA_DIR="+c.DataDir,
+			"PATH="+bin+":"+os.Getenv("PATH"), "XDG_STATE_HOME="+filepath.Join(dir, "state"))
+		out, err := shell.CombinedOutput()
+		cancel()
+		require.NoError(t, err, "%s:\n%s\n%s", b.page, b.text, out)
+	}
+	require.Positive(t, ran)
+}
+
+// TestDocsCommandsThatAreNotRunExist looks at least whether their commands and
+// flags, and make's targets, are known.
+func TestDocsCommandsThatAreNotRunExist(t *testing.T) {
+	t.Parallel()
+	makefile, err := os.ReadFile(filepath.Join("..", "..", "Makefile"))
+	require.NoError(t, err)
+	for _, b := range blocks(t) {
+		for line := range strings.Lines(b.text) {
+			line, _, _ = strings.Cut(line, " #")
+			words := strings.Fields(strings.ReplaceAll(line, "'", ""))
+			for len(words) > 0 && strings.Contains(words[0], "=") { // assignments
+				words = words[1:]
+			}
+			if len(words) < 2 {
+				continue
+			}
+			switch strings.TrimPrefix(words[0], "bin/") {
+			case "make":
+				require.Contains(t, string(makefile), "\n"+words[1]+":", b.page)
+			case "takt":
+				cmd, rest, err := newRootIn(environment(env())).Find(words[1:])
+				require.NoError(t, err, line)
+				require.True(t, cmd.HasParent(), "%s: there is no %q", b.page, line)
+				for _, word := range rest {
+					if name, ok := strings.CutPrefix(word, "--"); ok {
+						name, _, _ = strings.Cut(name, "=")
+						require.NotNil(t, cmd.Flags().Lookup(name), "%s: %s has no --%s", b.page, cmd.CommandPath(), name)
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestReadmeIsShort(t *testing.T) {
+	t.Parallel()
+	raw, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
+	require.NoError(t, err)
+	require.LessOrEqual(t, len(raw), 9000)
+	for _, page := range regexp.MustCompile(`\]\((docs/[a-z.]+)\)`).FindAllStringSubmatch(string(raw), -1) {
+		require.FileExists(t, filepath.Join("..", "..", page[1]))
+	}
+}
+
+// TestDocsNameWhatIsThere checks each `file.go`, `name` of the architecture page.
+func TestDocsNameWhatIsThere(t *testing.T) {
+	t.Parallel()
+	raw, err := os.ReadFile(filepath.Join("..", "..", "docs", "architecture.md"))
+	require.NoError(t, err)
+	named := regexp.MustCompile("`([a-z0-9_]+/[a-z0-9_/]+\\.go)`(?:,\\s+`([A-Za-z0-9_.]+)`)?").FindAllStringSubmatch(string(raw), -1)
+	require.Greater(t, len(named), 30)
+	for _, m := range named {
+		source, err := os.ReadFile(filepath.Join("..", "..", filepath.FromSlash(m[1])))
+		require.NoError(t, err)
+		require.Regexp(t, `\b`+regexp.QuoteMeta(m[2])+`\b`, string(source), m[1])
+	}
+}
