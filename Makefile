@@ -16,7 +16,7 @@ PACKAGES      ?= ./...
 export GOTOOLCHAIN := local
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo demo-deploy demo-throttle run test check lint docs fmt bench bench-e2e fuzz cover db-reset setup-postgres setup-cc setup-git setup-s3
+.PHONY: help build demo demo-deploy demo-throttle run test check lint docs fmt bench bench-e2e fuzz cover db-reset setup-postgres setup-cc setup-git setup-curl setup-s3
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,7 +36,7 @@ demo-throttle: setup-postgres build ## pace 200 webhooks of a stand-in for HubSp
 run: setup-postgres build ## serve on 127.0.0.1:3000 with an embedded database in .cache/run
 	$(BIN) serve --data-dir $(RUN_DIR)
 
-test: setup-postgres setup-cc setup-git setup-s3 ## run every test, with the race detector
+test: setup-postgres setup-cc setup-git setup-curl setup-s3 ## run every test, with the race detector
 	TAKT_TEST_S3_SERVER=$(S3_SERVER) CGO_ENABLED=1 $(GO) test -race -timeout 12m $(PACKAGES)
 
 check: lint ## lint, vet and check that go.mod is tidy
@@ -47,7 +47,7 @@ lint: $(LINT) ## check formats and lint, tests included
 	$(LINT) run ./...
 
 docs: ## write docs/settings.md and docs/cli.md anew from the code
-	$(GO) test -run Docs -timeout 2m ./cmd/takt -update
+	$(GO) test -run DocsOf -timeout 2m ./cmd/takt -update
 
 fmt: $(LINT) ## format everything
 	$(LINT) fmt ./...
@@ -65,7 +65,7 @@ fuzz: setup-postgres ## fuzz every target for FUZZTIME (30s)
 			echo "$$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$p; \
 		done; done
 
-cover: setup-postgres setup-git setup-s3 ## measure test coverage into coverage.out
+cover: setup-postgres setup-git setup-curl setup-s3 ## measure test coverage into coverage.out
 	TAKT_TEST_S3_SERVER=$(S3_SERVER) $(GO) test -coverpkg ./... -coverprofile coverage.out -timeout 12m ./...
 	$(GO) tool cover -func coverage.out | tail -n 1
 
@@ -79,6 +79,9 @@ setup-postgres:
 
 setup-git:
 	@.ci/setup git
+
+setup-curl:
+	@.ci/setup curl
 
 setup-cc:
 	@.ci/setup cc

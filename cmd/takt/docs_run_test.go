@@ -33,7 +33,7 @@ func TestDocsShellWorkerBuilds(t *testing.T) {
 	failing := submit(t, c, bad)
 
 	worker := exec.CommandContext(t.Context(), "bash", script, `echo "a \"quoted\" line"; ! grep -q broken "$SOURCE" && cp "$SOURCE" "$OUTPUT"`)
-	worker.Env = environ("TAKT_URL="+c.URL, "TAKT_API_KEY="+c.APIKey, "WORKER_ID=shell", "TMPDIR="+t.TempDir())
+	worker.Env = s.Environment("TAKT_URL="+c.URL, "TAKT_API_KEY="+c.APIKey, "WORKER_ID=shell", "TMPDIR="+t.TempDir())
 	var said bytes.Buffer
 	worker.Stdout, worker.Stderr = &said, &said
 	worker.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that its curl can be ended too
@@ -111,7 +111,7 @@ func TestDocsCommandsRun(t *testing.T) {
 		ctx, cancel := context.WithTimeoutCause(t.Context(), 2*patience, context.DeadlineExceeded)
 		shell := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-m", "-c", b.text+"\nwait\n")
 		shell.Dir = dir
-		shell.Env = environ("TAKT_URL="+c.URL, "TAKT_API_KEY="+c.APIKey, "DATA_DIR="+c.DataDir,
+		shell.Env = s.Environment("TAKT_URL="+c.URL, "TAKT_API_KEY="+c.APIKey, "DATA_DIR="+c.DataDir,
 			"PATH="+bin+":"+os.Getenv("PATH"), "XDG_STATE_HOME="+filepath.Join(dir, "state"))
 		out, err := shell.CombinedOutput()
 		cancel()
