@@ -1,6 +1,6 @@
-// Package cli is what the client commands share: exit codes and error texts,
-// output for people and for programs, progress bars, the store of build tokens,
-// and the packing of source directories.
+// Package cli is what the commands share: how they are run, exit codes and error
+// texts, output for people and for programs, progress bars, the store of build
+// tokens, and the packing of source directories.
 //
 // # State
 //

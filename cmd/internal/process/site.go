@@ -104,13 +104,14 @@ func (s Site) Launch(name string, settings []string, args ...string) (*Process, 
 // Limit, or at once when the process ends.
 func (s Site) Controller(ctx context.Context, name string, settings ...string) (*Controller, error) {
 	c := &Controller{DataDir: filepath.Join(s.Dir, name)}
-	settings = append([]string{"TAKT_LISTEN=127.0.0.1:0", "TAKT_LOG=info,json"}, settings...)
+	// The last of a name wins.
+	s.Settings = append([]string{"TAKT_LISTEN=127.0.0.1:0", "TAKT_LOG=info,json"}, s.Settings...)
 	c.learn(slices.Concat(s.Settings, settings))
 	// A stale address, of a run that was killed, must not be taken for this one's.
 	if err := os.Remove(filepath.Join(c.DataDir, "address")); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("removing a stale address: %w", err)
 	}
-	p, err := s.Launch(name, append(settings, "TAKT_DATA_DIR="+c.DataDir), "serve")
+	p, err := s.Launch(name, append(slices.Clone(settings), "TAKT_DATA_DIR="+c.DataDir), "serve")
 	if err != nil {
 		return nil, err
 	}
