@@ -37,8 +37,10 @@ Written by ` + "`make docs`" + ` from the table in cmd/takt/settings.go; a test 
 Flags win over the environment, that over the YAML file of ` + "`--config`" + `, that over the
 defaults. A key of the YAML file is a flag's name with ` + "`_` for `-`" + `, such as
 ` + "`queue_limit: 500`" + `. Times are written ` + "`90s`, `5m` or `720h`" + `, or as seconds. A setting that
-is not known is an error, which names the nearest that is. ` + "`takt serve --check`" + ` prints
-the effective ones, secrets masked. ` + "`takt storage`" + ` takes the same.
+is not known is an error, which names the nearest that is: a flag, a key, or a variable
+` + "`TAKT_…`" + ` that is neither a client's, nor a build's, nor what Kubernetes sets for a service
+named takt. ` + "`takt serve --check`" + ` prints the effective ones, secrets masked. ` + "`takt storage`" + `
+takes the same.
 `)
 	def := defaultConfig("")
 	group := ""
