@@ -120,6 +120,8 @@ func keySettings() []setting {
 }
 
 func buildSettings() []setting {
+	check := duration(func(c *Config) *time.Duration { return &c.CheckInterval })
+	check.get = func(c *Config) string { return c.checkInterval().String() }
 	return []setting{
 		{
 			name: "base-image-id", usage: "image that workers are told to build in", also: []string{"BASE_IMAGE_ID"},
@@ -138,9 +140,8 @@ func buildSettings() []setting {
 			value: duration(func(c *Config) *time.Duration { return &c.WorkerTimeout }),
 		},
 		{
-			name: "check-interval", usage: "time between two looks for silence; operators may change it and the time-outs at run time",
-			otherwise: "a fifth of the shorter time-out, from 1s to 1m",
-			value:     duration(func(c *Config) *time.Duration { return &c.CheckInterval }),
+			name: "check-interval", usage: "time between two looks for silence: a fifth of the shorter time-out, from 1s to 1m, unless it is set",
+			value: check,
 		},
 		{
 			name: "on-build-timeout", usage: "requeue: a silent worker's build waits again while it has attempts; fail: it fails at once",
