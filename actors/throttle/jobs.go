@@ -173,18 +173,13 @@ var errSlowStart = errors.New("the River client did not start in time")
 // start starts a client that lives until hard ends, or somebody stops it; ctx
 // bounds the start.
 func start(ctx, hard context.Context, client *river.Client[pgx.Tx]) error {
-	done := make(chan struct{})
-	giveUp := context.AfterFunc(ctx, func() {
-		select {
-		case <-done:
-		default:
-			_ = client.StopAndCancel(hard) // the start then returns
-		}
-	})
-	defer giveUp()
-	err := client.Start(hard)
-	close(done)
-	if err == nil && ctx.Err() != nil {
+	// Its context ends a start that takes too long: River's Stop must not be called
+	// while Start runs.
+	live, end := context.WithCancelCause(hard)
+	giveUp := context.AfterFunc(ctx, func() { end(context.Cause(ctx)) })
+	err := client.Start(live)
+	if !giveUp() && err == nil {
+		_ = client.StopAndCancel(hard) // what has begun ends
 		err = context.Cause(ctx)
 	}
 	if err != nil {
