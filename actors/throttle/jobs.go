@@ -178,11 +178,14 @@ func start(ctx, hard context.Context, client *river.Client[pgx.Tx]) error {
 	live, end := context.WithCancelCause(hard)
 	giveUp := context.AfterFunc(ctx, func() { end(context.Cause(ctx)) })
 	err := client.Start(live)
-	if !giveUp() && err == nil {
-		_ = client.StopAndCancel(hard) // what has begun ends
+	if !giveUp() {
+		if err == nil {
+			_ = client.StopAndCancel(hard) // what has begun ends
+		}
 		err = context.Cause(ctx)
 	}
 	if err != nil {
+		end(err)
 		return fmt.Errorf("starting River's client: %w", err)
 	}
 	return nil
