@@ -3,7 +3,7 @@
 //
 //	takt                       one_for_one, 3 in 5s
 //	├── telemetry              metrics registry, log of supervision events
-//	├── repo                   rest_for_one, 3 in 1m
+//	├── database               rest_for_one, 3 in 1m
 //	│   ├── postgres           the embedded server; absent with an external database (34s)
 //	│   ├── pool               pgx pool; runs migrations (10s)
 //	│   └── listener           one LISTEN connection → pubsub

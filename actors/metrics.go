@@ -47,7 +47,7 @@ func (t *Tree) measure() {
 	})
 	tel.Register(t.Throttle.Collectors()...)
 	t.measurePool()
-	t.Telemetry.Register(newLoadMetrics(t.Heijunka.Status))
+	t.Telemetry.Register(newHeijunkaMetrics(t.Heijunka.Status))
 	t.measureDeployments()
 	t.measureJanitor()
 	tel.Register(newProcessMetrics(t.Snapshot))

@@ -18,7 +18,7 @@ func TestOperatorsOrders(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, storetest.New(t).Config, queue.Config{})
 	ctx := t.Context()
-	require.NoError(t, n.Restart(ctx, "takt/repo/pool"))
+	require.NoError(t, n.Restart(ctx, "takt/database/pool"))
 	require.NoError(t, n.Restart(ctx, "takt/orchestration"))
 	require.NoError(t, n.Terminate(ctx, "takt/pubsub"))
 	require.NoError(t, n.Terminate(ctx, "takt/pubsub"), "as in OTP")
@@ -39,7 +39,7 @@ func TestOperatorsOrders(t *testing.T) {
 	ended, cancel := context.WithCancelCause(ctx)
 	cancel(errors.New("nobody waits"))
 	// repo has to reach its database again, so no answer overtakes the end of the wait.
-	require.Equal(t, store.Timeout, store.CodeOf(n.Restart(ended, "takt/repo")))
+	require.Equal(t, store.Timeout, store.CodeOf(n.Restart(ended, "takt/database")))
 	require.Zero(t, n.Snapshot(false).Restarts)
 }
 

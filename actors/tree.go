@@ -8,13 +8,13 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"takt/actors/database"
 	"takt/actors/deployment"
 	"takt/actors/heijunka"
 	"takt/actors/janitor"
 	"takt/actors/otp"
 	"takt/actors/pubsub"
 	"takt/actors/queue"
-	"takt/actors/repo"
 	"takt/actors/request"
 	"takt/actors/telemetry"
 	"takt/actors/throttle"
@@ -28,11 +28,11 @@ const root = "takt"
 // own defaults.
 type Config struct {
 	// Embedded runs a PostgreSQL server; nil means Database is external.
-	Embedded *repo.PostgresConfig
+	Embedded *database.PostgresConfig
 	// Database is where the external database is; unused with Embedded.
-	Database repo.Source
+	Database database.Source
 	// Pool and Queue are without Source, Sinks and Name: the tree fills these in.
-	Pool  repo.PoolConfig
+	Pool  database.PoolConfig
 	Queue queue.Config
 	// Timeouts and Rule are the heartbeat monitor's.
 	Timeouts store.Timeouts
@@ -53,14 +53,14 @@ type Config struct {
 type Deps struct {
 	Logger zerolog.Logger
 	// DB gets the connection pool whenever there is one.
-	DB repo.Sink
+	DB database.Sink
 	// Queue and Monitor are the SQL of the two actors.
 	Queue   queue.Store
 	Monitor queue.MonitorStore
 	// Tokens are those of workers.
 	Tokens *store.WorkerTokens
-	// Load keeps what operators change of load levelling.
-	Load heijunka.Settings
+	// Heijunka keeps what operators change of load levelling.
+	Heijunka heijunka.Settings
 	// Deployments is the SQL of deployments, Forge where repositories are.
 	Deployments deployment.Store
 	Forge       deployment.Forge
@@ -75,9 +75,9 @@ type Deps struct {
 type Tree struct {
 	Telemetry *telemetry.Telemetry
 	Bus       pubsub.Bus
-	Postgres  *repo.Postgres // nil with an external database
-	Pool      *repo.Pool
-	Listener  *repo.Listener
+	Postgres  *database.Postgres // nil with an external database
+	Pool      *database.Pool
+	Listener  *database.Listener
 	Queue     *queue.Queue
 	Monitor   *queue.Monitor
 	Janitor   *janitor.Janitor
@@ -105,14 +105,14 @@ func New(cfg Config, deps Deps) *Tree {
 
 	source := cfg.Database
 	if cfg.Embedded != nil {
-		t.Postgres = repo.NewPostgres(*cfg.Embedded)
+		t.Postgres = database.NewPostgres(*cfg.Embedded)
 		source = t.Postgres.ConnConfig
 	}
-	t.Listener = repo.NewListener(repo.ListenerConfig{Source: source, Bus: t.Bus})
+	t.Listener = database.NewListener(database.ListenerConfig{Source: source, Bus: t.Bus})
 	deps.Throttle.Bus = t.Bus
 	t.Throttle = throttle.New(t.sys, deps.Throttle, cfg.Throttle)
-	cfg.Pool.Source, cfg.Pool.Sinks = source, []repo.Sink{deps.DB, t.Listener, t.Throttle.Jobs}
-	t.Pool = repo.NewPool(cfg.Pool)
+	cfg.Pool.Source, cfg.Pool.Sinks = source, []database.Sink{deps.DB, t.Listener, t.Throttle.Jobs}
+	t.Pool = database.NewPool(cfg.Pool)
 
 	t.Queue = queue.New(t.sys, deps.Queue, t.Bus, deps.Tokens, cfg.Queue)
 	t.Monitor = queue.NewMonitor(t.sys, deps.Monitor, t.Queue, t.Bus, queue.MonitorConfig{
@@ -121,7 +121,7 @@ func New(cfg Config, deps Deps) *Tree {
 	t.Janitor = janitor.New(t.sys, deps.Rows, deps.Files, cfg.Janitor)
 	t.Deployments = deployment.New(t.sys, deps.Deployments, deps.Forge, t.Bus, cfg.Deployments)
 	requests := request.New(t.sys, heijunka.Names()...)
-	t.Heijunka = heijunka.New(t.sys, heijunka.Deps{Run: requests.Run, Bus: t.Bus, Settings: deps.Load}, cfg.Heijunka)
+	t.Heijunka = heijunka.New(t.sys, heijunka.Deps{Run: requests.Run, Bus: t.Bus, Settings: deps.Heijunka}, cfg.Heijunka)
 	t.measure()
 	return t
 }
@@ -138,7 +138,7 @@ func (t *Tree) spec() otp.SupSpec {
 		t.Telemetry.Spec(),
 		// A server that was killed takes the pool with it: three in a minute may
 		// be an operator's doing, more is a sick machine.
-		supervisor("repo", otp.RestForOne, time.Minute, append(embedded,
+		supervisor("database", otp.RestForOne, time.Minute, append(embedded,
 			t.Pool.Spec(),
 			t.Listener.Spec(),
 		)...),

@@ -13,8 +13,8 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"takt/actors/database"
 	"takt/actors/otp"
-	"takt/actors/repo"
 )
 
 // outline renders a child as lines of depth, id, strategy with its budget, and time
@@ -66,15 +66,15 @@ func drawn(t *testing.T) []string {
 
 func TestDrawingAndTreeAreEqual(t *testing.T) {
 	t.Parallel()
-	tree := New(Config{Embedded: &repo.PostgresConfig{DataDir: t.TempDir()}}, Deps{Logger: zerolog.Nop()})
+	tree := New(Config{Embedded: &database.PostgresConfig{DataDir: t.TempDir()}}, Deps{Logger: zerolog.Nop()})
 	require.Equal(t, drawn(t), outline(otp.ChildSpec{ID: root, Supervisor: tree.spec}, 0))
 }
 
 func TestNoPostgresWithAnExternalDatabase(t *testing.T) {
 	t.Parallel()
-	source, err := repo.URL("postgres://nobody@127.0.0.1:1/nothing")
+	source, err := database.URL("postgres://nobody@127.0.0.1:1/nothing")
 	require.NoError(t, err)
 	tree := New(Config{Database: source}, Deps{Logger: zerolog.Nop()})
 	lines := outline(otp.ChildSpec{ID: root, Supervisor: tree.spec}, 0)
-	require.Equal(t, []string{"  repo rest_for_one, 3 in 1m", "    pool (10s)", "    listener", "  pubsub"}, lines[2:6])
+	require.Equal(t, []string{"  database rest_for_one, 3 in 1m", "    pool (10s)", "    listener", "  pubsub"}, lines[2:6])
 }

@@ -27,7 +27,7 @@ func setupActors(t *testing.T, replace func(*takthttp.Deps)) *bundle {
 		bus := pubsub.New()
 		q := actorqueue.New(sys, d.Queue.(*queue).store, bus, d.Tokens, actorqueue.Config{})
 		h := heijunka.New(sys, heijunka.Deps{
-			Run: request.New(sys, heijunka.Names()...).Run, Bus: bus, Settings: postgres.NewLoad(postgres.New()),
+			Run: request.New(sys, heijunka.Names()...).Run, Bus: bus, Settings: postgres.NewHeijunka(postgres.New()),
 		}, heijunka.Config{})
 		_, err := sys.StartRoot(t.Context(), "takt", otp.SupSpec{Children: []otp.ChildSpec{
 			bus.Spec(), q.Spec(), {ID: "request_sup", Supervisor: func() otp.SupSpec { return otp.SupSpec{Children: request.Specs(heijunka.Names()...)} }},

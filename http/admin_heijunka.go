@@ -14,14 +14,14 @@ import (
 // is then.
 type heijunka struct {
 	*audit
-	load Load
+	heijunka Heijunka
 }
 
 // show handles GET /admin/heijunka: everything about load levelling.
-func (h *heijunka) show(context.Context, echo.Context) (any, error) { return h.load.Status(), nil }
+func (h *heijunka) show(context.Context, echo.Context) (any, error) { return h.heijunka.Status(), nil }
 
 func (h *heijunka) limits(ctx context.Context, c echo.Context) (any, error) {
-	var body api.LoadLimits
+	var body api.HeijunkaLimits
 	while, err := readChange(c, &body, &body.For, &body.Reason)
 	if err != nil {
 		return nil, err
@@ -32,14 +32,14 @@ func (h *heijunka) limits(ctx context.Context, c echo.Context) (any, error) {
 	}
 	return h.change(ctx, c, entry{"set", "heijunka/limits", body.Reason, change(body)}, func(ctx context.Context) error {
 		if body.Reset {
-			return h.load.ResetLimits(ctx)
+			return h.heijunka.ResetLimits(ctx)
 		}
-		return h.load.SetLimits(ctx, body.SoftLimit, body.HardLimit, body.Reserved, while)
+		return h.heijunka.SetLimits(ctx, body.SoftLimit, body.HardLimit, body.Reserved, while)
 	})
 }
 
 func (h *heijunka) scale(ctx context.Context, c echo.Context) (any, error) {
-	var body api.LoadScale
+	var body api.HeijunkaScale
 	while, err := readChange(c, &body, &body.For, &body.Reason)
 	if err != nil {
 		return nil, err
@@ -60,14 +60,14 @@ func (h *heijunka) scale(ctx context.Context, c echo.Context) (any, error) {
 	name := c.Param("name")
 	return h.change(ctx, c, entry{"scale", "heijunka/pools/" + text(name), body.Reason, change(body)}, func(ctx context.Context) error {
 		if bounds {
-			return h.load.SetBounds(ctx, name, body.Min, body.Max, while)
+			return h.heijunka.SetBounds(ctx, name, body.Min, body.Max, while)
 		}
-		return h.load.Scale(name, body.By, body.Workers)
+		return h.heijunka.Scale(name, body.By, body.Workers)
 	})
 }
 
 func (h *heijunka) affinity(ctx context.Context, c echo.Context) (any, error) {
-	var body api.LoadAffinity
+	var body api.HeijunkaAffinity
 	while, err := readChange(c, &body, &body.For, &body.Reason)
 	if err != nil {
 		return nil, err
@@ -76,21 +76,21 @@ func (h *heijunka) affinity(ctx context.Context, c echo.Context) (any, error) {
 		return nil, invalid("domain required")
 	}
 	return h.change(ctx, c, entry{"set", "heijunka/affinity/" + text(body.Domain), body.Reason, change(body)}, func(ctx context.Context) error {
-		return h.load.SetAffinity(ctx, body.Domain, body.Pools, while)
+		return h.heijunka.SetAffinity(ctx, body.Domain, body.Pools, while)
 	})
 }
 
 func (h *heijunka) surge(ctx context.Context, c echo.Context) (any, error) {
-	var body api.LoadSurge
+	var body api.HeijunkaSurge
 	while, err := readChange(c, &body, &body.For, &body.Reason)
 	if err != nil {
 		return nil, err
 	}
 	do := map[string]func(ctx context.Context) error{
-		"start":   func(context.Context) error { return h.load.StartSurge(while) },
-		"stop":    func(context.Context) error { return h.load.StopSurge() },
-		"enable":  func(ctx context.Context) error { return h.load.SetBurst(ctx, true, while) },
-		"disable": func(ctx context.Context) error { return h.load.SetBurst(ctx, false, while) },
+		"start":   func(context.Context) error { return h.heijunka.StartSurge(while) },
+		"stop":    func(context.Context) error { return h.heijunka.StopSurge() },
+		"enable":  func(ctx context.Context) error { return h.heijunka.SetBurst(ctx, true, while) },
+		"disable": func(ctx context.Context) error { return h.heijunka.SetBurst(ctx, false, while) },
 	}[body.Action]
 	switch {
 	case do == nil:
@@ -109,15 +109,15 @@ func (h *heijunka) rebalance(ctx context.Context, c echo.Context) (any, error) {
 		return nil, err
 	}
 	if dry {
-		return h.load.Rebalance(true)
+		return h.heijunka.Rebalance(true)
 	}
 	var body api.Order
 	if _, err := readChange(c, &body, new(string), &body.Reason); err != nil {
 		return nil, err
 	}
-	var moved api.LoadRebalance
+	var moved api.HeijunkaRebalance
 	err = h.audited(ctx, c, entry{"rebalance", "heijunka", body.Reason, change(nil)}, func(context.Context) (err error) {
-		moved, err = h.load.Rebalance(false)
+		moved, err = h.heijunka.Rebalance(false)
 		return err
 	})
 	return moved, err
@@ -127,7 +127,7 @@ func (h *heijunka) change(ctx context.Context, c echo.Context, what entry, do fu
 	if err := h.audited(ctx, c, what, do); err != nil {
 		return nil, err
 	}
-	return h.load.Status(), nil
+	return h.heijunka.Status(), nil
 }
 
 // readChange reads the body of a change into v, of which while and why are parts:

@@ -17,8 +17,8 @@ import (
 	"takt/store"
 )
 
-// plant is a tree that takes orders, with an audit of its own.
-type plant struct {
+// treeWithOrders is a tree that takes orders, with an audit of its own.
+type treeWithOrders struct {
 	mu       sync.Mutex
 	root     api.TreeNode
 	orders   []string
@@ -41,11 +41,11 @@ func child(parent *api.TreeNode, id, strategy string) *api.TreeNode {
 	return &parent.Children[len(parent.Children)-1]
 }
 
-func newPlant() *plant {
-	p := &plant{root: api.TreeNode{ID: "takt", Type: "supervisor", Path: "takt", Strategy: "one_for_one", Restart: "permanent", Status: "running"}}
-	repo := child(&p.root, "repo", "rest_for_one")
+func newTreeWithOrders() *treeWithOrders {
+	p := &treeWithOrders{root: api.TreeNode{ID: "takt", Type: "supervisor", Path: "takt", Strategy: "one_for_one", Restart: "permanent", Status: "running"}}
+	database := child(&p.root, "database", "rest_for_one")
 	for _, id := range []string{"postgres", "pool", "listener"} {
-		child(repo, id, "")
+		child(database, id, "")
 	}
 	all := child(&p.root, "heijunka", "one_for_all")
 	child(all, "a", "")
@@ -57,7 +57,7 @@ func newPlant() *plant {
 	return p
 }
 
-func (p *plant) find(n *api.TreeNode, path string) *api.TreeNode {
+func (p *treeWithOrders) find(n *api.TreeNode, path string) *api.TreeNode {
 	if n.Path == path {
 		return n
 	}
@@ -70,13 +70,13 @@ func (p *plant) find(n *api.TreeNode, path string) *api.TreeNode {
 }
 
 // set changes the node at path.
-func (p *plant) set(path string, change func(n *api.TreeNode)) {
+func (p *treeWithOrders) set(path string, change func(n *api.TreeNode)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	change(p.find(&p.root, path))
 }
 
-func (p *plant) tree(bool) api.TreeNode {
+func (p *treeWithOrders) tree(bool) api.TreeNode {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	raw, _ := json.Marshal(p.root) // a deep copy
@@ -85,7 +85,7 @@ func (p *plant) tree(bool) api.TreeNode {
 	return n
 }
 
-func (p *plant) order(action, path string) error {
+func (p *treeWithOrders) order(action, path string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.orders = append(p.orders, action+" "+path)
@@ -95,11 +95,17 @@ func (p *plant) order(action, path string) error {
 	return p.err
 }
 
-func (p *plant) Restart(_ context.Context, path string) error    { return p.order("restart", path) }
-func (p *plant) Terminate(_ context.Context, path string) error  { return p.order("terminate", path) }
-func (p *plant) StartChild(_ context.Context, path string) error { return p.order("start", path) }
+func (p *treeWithOrders) Restart(_ context.Context, path string) error {
+	return p.order("restart", path)
+}
+func (p *treeWithOrders) Terminate(_ context.Context, path string) error {
+	return p.order("terminate", path)
+}
+func (p *treeWithOrders) StartChild(_ context.Context, path string) error {
+	return p.order("start", path)
+}
 
-func (p *plant) Append(_ context.Context, e store.AuditEntry) (int64, error) {
+func (p *treeWithOrders) Append(_ context.Context, e store.AuditEntry) (int64, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.away {
@@ -110,7 +116,7 @@ func (p *plant) Append(_ context.Context, e store.AuditEntry) (int64, error) {
 	return e.ID, nil
 }
 
-func (p *plant) Conclude(_ context.Context, id int64, outcome string) error {
+func (p *treeWithOrders) Conclude(_ context.Context, id int64, outcome string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.away {
@@ -120,7 +126,7 @@ func (p *plant) Conclude(_ context.Context, id int64, outcome string) error {
 	return nil
 }
 
-func (p *plant) List(_ context.Context, limit int) ([]store.AuditEntry, error) {
+func (p *treeWithOrders) List(_ context.Context, limit int) ([]store.AuditEntry, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	newest := slices.Clone(p.entries)
@@ -129,7 +135,7 @@ func (p *plant) List(_ context.Context, limit int) ([]store.AuditEntry, error) {
 }
 
 // concluded waits until n entries have an outcome.
-func (p *plant) concluded(t *testing.T, n int) {
+func (p *treeWithOrders) concluded(t *testing.T, n int) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		p.mu.Lock()
@@ -144,9 +150,9 @@ func (p *plant) concluded(t *testing.T, n int) {
 	}, waitFor, tick)
 }
 
-func (p *plant) Timeouts(context.Context) (store.Timeouts, error) { return p.timeouts, nil }
+func (p *treeWithOrders) Timeouts(context.Context) (store.Timeouts, error) { return p.timeouts, nil }
 
-func (p *plant) Update(_ context.Context, t store.Timeouts) error {
+func (p *treeWithOrders) Update(_ context.Context, t store.Timeouts) error {
 	if t.BuildTimeout < time.Second {
 		return store.NewError(store.InvalidArgument, "build_timeout is too short")
 	}
@@ -154,10 +160,10 @@ func (p *plant) Update(_ context.Context, t store.Timeouts) error {
 	return nil
 }
 
-// operated serves a plant.
-func operated(t *testing.T) (*plant, func(method, path, body string) reply) {
+// operated serves a treeWithOrders.
+func operated(t *testing.T) (*treeWithOrders, func(method, path, body string) reply) {
 	t.Helper()
-	p := newPlant()
+	p := newTreeWithOrders()
 	s, _ := newServer(t, takthttp.Deps{
 		Tree: p.tree, Operator: p, Audit: p, Heartbeat: p,
 		Background: func(run func(context.Context)) {
@@ -179,7 +185,7 @@ const why = `{"reason":"it is stuck"}`
 func TestOrdersAreCarriedOutAndWrittenDown(t *testing.T) {
 	t.Parallel()
 	p, ask := operated(t)
-	r := ask("POST", "/admin/tree/takt/repo/pool/restart?timeout=5s", why)
+	r := ask("POST", "/admin/tree/takt/database/pool/restart?timeout=5s", why)
 	require.Equal(t, 200, r.status, r.body)
 	require.Equal(t, "pool", decode[api.TreeNode](t, r).ID)
 	r = ask("POST", "/admin/tree/heijunka/a/terminate", why)
@@ -188,7 +194,7 @@ func TestOrdersAreCarriedOutAndWrittenDown(t *testing.T) {
 	p.after = func(n *api.TreeNode) { n.Status = "running" }
 	r = ask("POST", "/admin/tree/takt/heijunka/a/start", why)
 	require.Equal(t, 200, r.status, r.body)
-	require.Equal(t, []string{"restart takt/repo/pool", "terminate takt/heijunka/a", "start takt/heijunka/a"}, p.orders)
+	require.Equal(t, []string{"restart takt/database/pool", "terminate takt/heijunka/a", "start takt/heijunka/a"}, p.orders)
 
 	r = ask("GET", "/admin/audit", "")
 	require.Equal(t, 200, r.status)
@@ -198,10 +204,10 @@ func TestOrdersAreCarriedOutAndWrittenDown(t *testing.T) {
 	require.Equal(t, "start", entries[0].Action)
 	restart := entries[2]
 	require.Equal(t, "admin@127.0.0.1", restart.Actor)
-	require.Equal(t, "takt/repo/pool", restart.Target)
+	require.Equal(t, "takt/database/pool", restart.Target)
 	require.Equal(t, "it is stuck", restart.Reason)
 	require.Equal(t, "done", *restart.Outcome)
-	require.Contains(t, string(restart.Detail), `"affected":["takt/repo/listener","takt/repo/pool"]`)
+	require.Contains(t, string(restart.Detail), `"affected":["takt/database/listener","takt/database/pool"]`)
 	require.Len(t, decode[api.Audit](t, ask("GET", "/admin/audit?limit=1", "")).Entries, 1)
 	for _, limit := range []string{"0", "1001", "x"} {
 		require.Equal(t, 400, ask("GET", "/admin/audit?limit="+limit, "").status)
@@ -219,20 +225,20 @@ func TestOrdersAreRefused(t *testing.T) {
 		text       string
 	}{
 		{"takt/nobody/restart", why, 404, "No such process"},
-		{"takt/repo/explode", why, 404, "No such action"},
-		{"takt/repo/restart", `{}`, 400, "reason is required"},
-		{"takt/repo/restart", ``, 400, "reason is required"},
-		{"takt/repo/restart", `{"reason":"  "}`, 400, "reason is required"},
-		{"takt/repo/restart", `{"reason":"` + strings.Repeat("x", 1001) + `"}`, 400, "at most 1000"},
-		{"takt/repo/restart?timeout=0", why, 400, "timeout"},
-		{"takt/repo/restart?timeout=61", why, 400, "timeout"},
-		{"takt/repo/restart?force=maybe", why, 400, "force"},
+		{"takt/database/explode", why, 404, "No such action"},
+		{"takt/database/restart", `{}`, 400, "reason is required"},
+		{"takt/database/restart", ``, 400, "reason is required"},
+		{"takt/database/restart", `{"reason":"  "}`, 400, "reason is required"},
+		{"takt/database/restart", `{"reason":"` + strings.Repeat("x", 1001) + `"}`, 400, "at most 1000"},
+		{"takt/database/restart?timeout=0", why, 400, "timeout"},
+		{"takt/database/restart?timeout=61", why, 400, "timeout"},
+		{"takt/database/restart?force=maybe", why, 400, "force"},
 		{"takt/heijunka/a/restart", why, 409, "is terminated"},
 		{"takt/heijunka/b/restart", why, 409, "restarted already"},
-		{"takt/repo/start", why, 409, "is running"},
+		{"takt/database/start", why, 409, "is running"},
 		{"takt/request_sup/request/restart", why, 409, "is temporary"},
-		{"takt/repo/terminate", why, 409, "force=1"},
-		{"takt/repo/pool/terminate", why, 409, "force=1"},
+		{"takt/database/terminate", why, 409, "force=1"},
+		{"takt/database/pool/terminate", why, 409, "force=1"},
 		{"takt/endpoint/terminate", why, 409, "force=1"},
 		{"takt/terminate", why, 409, "force=1"},
 		{"terminate", why, 409, "force=1"},
@@ -243,21 +249,21 @@ func TestOrdersAreRefused(t *testing.T) {
 	}
 	require.Empty(t, p.orders)
 	require.Empty(t, p.entries, "nothing was done")
-	require.Equal(t, 200, ask("POST", "/admin/tree/takt/repo/pool/terminate?force=1", why).status)
+	require.Equal(t, 200, ask("POST", "/admin/tree/takt/database/pool/terminate?force=1", why).status)
 }
 
 func TestDryRunShowsWhatWouldBeAffected(t *testing.T) {
 	t.Parallel()
 	p, ask := operated(t)
 	for path, want := range map[string]api.Plan{
-		"takt/repo/pool/restart": {Affected: []string{"takt/repo/listener", "takt/repo/pool"}},
-		"heijunka/a/restart":     {Affected: []string{"takt/heijunka/b", "takt/heijunka/a"}},
-		"heijunka/a/terminate":   {Affected: []string{"takt/heijunka/a"}},
-		"takt/repo/restart":      {Affected: []string{"takt/repo/listener", "takt/repo/pool", "takt/repo/postgres", "takt/repo"}},
-		"takt/endpoint/restart":  {Affected: []string{"takt/endpoint"}, Detached: true},
+		"takt/database/pool/restart": {Affected: []string{"takt/database/listener", "takt/database/pool"}},
+		"heijunka/a/restart":         {Affected: []string{"takt/heijunka/b", "takt/heijunka/a"}},
+		"heijunka/a/terminate":       {Affected: []string{"takt/heijunka/a"}},
+		"takt/database/restart":      {Affected: []string{"takt/database/listener", "takt/database/pool", "takt/database/postgres", "takt/database"}},
+		"takt/endpoint/restart":      {Affected: []string{"takt/endpoint"}, Detached: true},
 		"restart": {Detached: true, Affected: []string{
 			"takt/endpoint", "takt/request_sup/request", "takt/request_sup", "takt/heijunka/b", "takt/heijunka/a", "takt/heijunka",
-			"takt/repo/listener", "takt/repo/pool", "takt/repo/postgres", "takt/repo", "takt",
+			"takt/database/listener", "takt/database/pool", "takt/database/postgres", "takt/database", "takt",
 		}},
 	} {
 		r := ask("POST", "/admin/tree/"+path+"?dry_run=1", "")
@@ -289,12 +295,12 @@ func TestOrderSaysWhyAllIsNotWell(t *testing.T) {
 	t.Parallel()
 	p, ask := operated(t)
 	p.after = func(*api.TreeNode) {
-		n := p.find(&p.root, "takt/repo/listener") // restarts with it
+		n := p.find(&p.root, "takt/database/listener") // restarts with it
 		n.Status, n.Detail = "suspended", "connection refused"
 	}
-	r := ask("POST", "/admin/tree/takt/repo/pool/restart?timeout=0.05", why)
+	r := ask("POST", "/admin/tree/takt/database/pool/restart?timeout=0.05", why)
 	require.Equal(t, 504, r.status)
-	requireProblem(t, r, "takt/repo/listener is still suspended (connection refused) after 50ms", "timeout")
+	requireProblem(t, r, "takt/database/listener is still suspended (connection refused) after 50ms", "timeout")
 	require.Contains(t, p.entries[0].Outcome, "is still suspended")
 
 	p.after, p.err = nil, store.NewError(store.Conflict, "takt/heijunka/a is running")
@@ -311,7 +317,7 @@ func TestAuditThatIsAwayDoesNotStopAnOrder(t *testing.T) {
 	t.Parallel()
 	p, ask := operated(t)
 	p.away = true
-	require.Equal(t, 200, ask("POST", "/admin/tree/takt/repo/restart", why).status)
+	require.Equal(t, 200, ask("POST", "/admin/tree/takt/database/restart", why).status)
 	p.mu.Lock()
 	p.away = false
 	p.mu.Unlock()

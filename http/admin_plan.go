@@ -96,7 +96,7 @@ func permitted(root, parent, node *api.TreeNode, o order) error {
 // vital reports whether without node nobody could be served, or undo it.
 func vital(root, node *api.TreeNode) bool {
 	switch strings.TrimPrefix(node.Path, root.Path) {
-	case "", "/endpoint", "/repo", "/repo/pool":
+	case "", "/endpoint", "/database", "/database/pool":
 		return true
 	default:
 		return false

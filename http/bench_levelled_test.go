@@ -36,7 +36,7 @@ func BenchmarkLevelled(b *testing.B) {
 	sys := otp.New(otp.Options{Logger: zerolog.Nop()})
 	bus := pubsub.New()
 	requests := request.New(sys, heijunka.Names()...)
-	h := heijunka.New(sys, heijunka.Deps{Run: requests.Run, Bus: bus, Settings: postgres.NewLoad(postgres.New())}, heijunka.Config{})
+	h := heijunka.New(sys, heijunka.Deps{Run: requests.Run, Bus: bus, Settings: postgres.NewHeijunka(postgres.New())}, heijunka.Config{})
 	_, err := sys.StartRoot(b.Context(), "takt", otp.SupSpec{Children: []otp.ChildSpec{
 		bus.Spec(), {ID: "request_sup", Supervisor: func() otp.SupSpec { return otp.SupSpec{Children: request.Specs(heijunka.Names()...)} }},
 	}})

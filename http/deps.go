@@ -83,11 +83,11 @@ type Requests interface {
 	Do(ctx context.Context, w store.Work, fn func(ctx context.Context) error) error
 }
 
-// Load shows and changes how the load is levelled. Changes hold for while, or
+// Heijunka shows and changes how the load is levelled. Changes hold for while, or
 // for ever if that is 0, on all controllers; they are in force once they are
 // saved. Errors: InvalidArgument, NotFound, Conflict, Unavailable.
-type Load interface {
-	Status() store.LoadStatus
+type Heijunka interface {
+	Status() store.HeijunkaStatus
 	SetLimits(ctx context.Context, soft, hard *int, reserved *float64, while time.Duration) error
 	ResetLimits(ctx context.Context) error
 	SetBounds(ctx context.Context, pool string, low, high *int, while time.Duration) error
@@ -97,7 +97,7 @@ type Load interface {
 	Scale(pool string, by, to *int) error
 	StartSurge(d time.Duration) error
 	StopSurge() error
-	Rebalance(dryRun bool) (store.LoadRebalance, error)
+	Rebalance(dryRun bool) (store.HeijunkaRebalance, error)
 }
 
 // Operator changes the supervision tree: it restarts what runs, with whom the
@@ -208,7 +208,7 @@ type Deps struct {
 	Tree      func(all bool) api.TreeNode
 	Operator  Operator
 	Heartbeat Heartbeat
-	Load      Load
+	Heijunka  Heijunka
 	Audit     Audit
 	// Throttle, ThrottleStore and OAuth are HubSpot's.
 	Throttle        Throttle

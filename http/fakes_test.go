@@ -140,12 +140,12 @@ type failing struct {
 	err error
 }
 
-func (f failing) Submit(_ context.Context, _ store.Submission, place func() error) (store.Build, error) {
-	return store.Build{}, errors.Join(place(), f.err)
+func (f failing) Submit(_ context.Context, _ store.Submission, commit func() error) (store.Build, error) {
+	return store.Build{}, errors.Join(commit(), f.err)
 }
 
-func (f failing) Finish(_ context.Context, _ store.Result, place func() error) (bool, error) {
-	return false, errors.Join(place(), f.err)
+func (f failing) Finish(_ context.Context, _ store.Result, commit func() error) (bool, error) {
+	return false, errors.Join(commit(), f.err)
 }
 
 // inline runs requests in their caller, and turns a panic into an error as a

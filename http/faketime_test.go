@@ -58,8 +58,8 @@ type roomy struct{ *instant }
 
 func (roomy) Full(context.Context) bool       { return false }
 func (roomy) Enqueued(store.Platform, string) {}
-func (roomy) Submit(_ context.Context, s store.Submission, place func() error) (store.Build, error) {
-	return store.Build{ID: s.ID, Platform: s.Platform, State: store.Pending, SubmittedAt: time.Now()}, place()
+func (roomy) Submit(_ context.Context, s store.Submission, commit func() error) (store.Build, error) {
+	return store.Build{ID: s.ID, Platform: s.Platform, State: store.Pending, SubmittedAt: time.Now()}, commit()
 }
 
 // fakeTime serves in a bubble, with the settings that everybody has.

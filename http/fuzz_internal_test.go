@@ -31,8 +31,8 @@ func (agreeing) Do(ctx context.Context, _ store.Work, fn func(context.Context) e
 func (agreeing) Full(context.Context) bool       { return false }
 func (agreeing) Enqueued(store.Platform, string) {}
 
-func (agreeing) Submit(_ context.Context, s store.Submission, place func() error) (store.Build, error) {
-	return store.Build{ID: s.ID, Platform: s.Platform, State: store.Pending, SubmittedAt: time.Now()}, place()
+func (agreeing) Submit(_ context.Context, s store.Submission, commit func() error) (store.Build, error) {
+	return store.Build{ID: s.ID, Platform: s.Platform, State: store.Pending, SubmittedAt: time.Now()}, commit()
 }
 
 func FuzzSubmitForm(f *testing.F) {

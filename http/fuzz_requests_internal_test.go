@@ -64,14 +64,14 @@ func (host) Register(context.Context, store.Registration) (store.Registered, err
 func (believer) Freed(string)              {}
 func (believer) Requeued([]store.BuildRef) {}
 
-func (believer) Finish(_ context.Context, r store.Result, place func() error) (bool, error) {
+func (believer) Finish(_ context.Context, r store.Result, commit func() error) (bool, error) {
 	if !store.ValidID(r.WorkerID) {
 		return false, errors.New("a worker that is no name")
 	}
-	if place == nil {
+	if commit == nil {
 		return false, nil
 	}
-	return false, place()
+	return false, commit()
 }
 
 // gullible is a server whose every dependency says yes, with one build.

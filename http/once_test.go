@@ -132,8 +132,8 @@ type unsure struct {
 	once sync.Once
 }
 
-func (u *unsure) Submit(ctx context.Context, s store.Submission, place func() error) (b store.Build, err error) {
-	b, err = u.Builds.Submit(ctx, s, place)
+func (u *unsure) Submit(ctx context.Context, s store.Submission, commit func() error) (b store.Build, err error) {
+	b, err = u.Builds.Submit(ctx, s, commit)
 	u.once.Do(func() {
 		err = store.Wrap(store.Unavailable, "Database unavailable", errors.Join(store.ErrOutcomeUnknown, err))
 	})

@@ -70,7 +70,7 @@ func (s *Server) routes(d Deps) []route {
 	audit := &audit{sh, d.Audit, d.Background}
 	tree := &tree{audit, d.Operator, d.Tree}
 	timeouts := &timeouts{audit, d.Heartbeat}
-	heijunka := &heijunka{audit, d.Load}
+	heijunka := &heijunka{audit, d.Heijunka}
 	queues := &queues{audit, d.ThrottleStore, d.Throttle, d.OAuth}
 
 	const (

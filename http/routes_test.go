@@ -48,7 +48,7 @@ func protected() map[string]string {
 		"GET /api/workers/w/stats": key, "POST /api/workers/w/drain": key, "POST /api/workers/w/resume": key, "DELETE /api/workers/w": key,
 		"POST /api/diagnostics/report": key, "GET /api/diagnostics/w": key, "GET /api/diagnostics/w/latest": key,
 		"POST /api/workers/upload": key, "POST /api/workers/result": key, "GET /admin/tree": admin, "GET /admin/tree/takt": admin,
-		"POST /admin/tree/takt/repo/restart": admin, "GET /admin/heartbeat": admin, "PUT /admin/heartbeat": admin, "GET /admin/audit": admin,
+		"POST /admin/tree/takt/database/restart": admin, "GET /admin/heartbeat": admin, "PUT /admin/heartbeat": admin, "GET /admin/audit": admin,
 		"GET /admin/heijunka": admin, "PUT /admin/heijunka/limits": admin, "POST /admin/heijunka/pools/fleet/scale": admin,
 		"POST /admin/heijunka/rebalance": admin, "PUT /admin/heijunka/affinity": admin, "POST /admin/heijunka/surge": admin,
 		"POST /api/config": key, "GET /api/config/1": key, "GET /api/config/1/2": key, "DELETE /api/config/1/2": key,
@@ -214,8 +214,8 @@ func TestTreeAndMetricsAreShown(t *testing.T) {
 	s, _ := newServer(t, takthttp.Deps{Tree: func(all bool) api.TreeNode {
 		n := api.TreeNode{ID: "takt", Path: "takt", Type: "supervisor", Status: "running", ChildCount: 3}
 		if all {
-			n.Children = []api.TreeNode{{ID: "repo", Path: "takt/repo", Type: "supervisor", Status: "running", Children: []api.TreeNode{
-				{ID: "pool", Path: "takt/repo/pool", Type: "worker", Status: "running"},
+			n.Children = []api.TreeNode{{ID: "database", Path: "takt/database", Type: "supervisor", Status: "running", Children: []api.TreeNode{
+				{ID: "pool", Path: "takt/database/pool", Type: "worker", Status: "running"},
 			}}}
 		}
 		return n
@@ -228,12 +228,12 @@ func TestTreeAndMetricsAreShown(t *testing.T) {
 	require.Equal(t, 3, decode[api.TreeNode](t, r).ChildCount)
 	r = send(t, c, "GET", url+"/admin/tree?children=all", key, nil)
 	require.Len(t, decode[api.TreeNode](t, r).Children, 1)
-	for path, id := range map[string]string{"takt": "takt", "takt/repo": "repo", "takt/repo/pool/": "pool", "repo/pool": "pool", "": "takt"} {
+	for path, id := range map[string]string{"takt": "takt", "takt/database": "database", "takt/database/pool/": "pool", "database/pool": "pool", "": "takt"} {
 		r = send(t, c, "GET", url+"/admin/tree/"+path+"?children=all", key, nil)
 		require.Equal(t, 200, r.status, path)
 		require.Equal(t, id, decode[api.TreeNode](t, r).ID)
 	}
-	for _, path := range []string{"x", "takt/x", "takt/repo/pool/x", "takt/repop"} {
+	for _, path := range []string{"x", "takt/x", "takt/database/pool/x", "takt/databasep"} {
 		require.Equal(t, 404, send(t, c, "GET", url+"/admin/tree/"+path+"?children=all", key, nil).status, path)
 	}
 	require.Equal(t, 200, send(t, c, "GET", url+"/metrics", nil, nil).status)

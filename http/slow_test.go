@@ -144,7 +144,7 @@ func TestBodiesHaveALimitOnEveryRouteThatReadsThem(t *testing.T) {
 		"POST /api/builds/" + s.ID + "/logs":                        key("X-Worker-Id", w.ID),
 		"POST /api/builds/" + s.ID + "/heartbeat?worker_id=" + w.ID: key(),
 		"PUT /admin/heartbeat":                                      {"X-Admin-Key": adminKey},
-		"POST /admin/tree/takt/repo/restart":                        {"X-Admin-Key": adminKey},
+		"POST /admin/tree/takt/database/restart":                    {"X-Admin-Key": adminKey},
 	} {
 		method, path, _ := strings.Cut(route, " ")
 		header["Content-Type"] = "application/json"

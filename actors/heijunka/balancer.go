@@ -19,7 +19,7 @@ const (
 
 // coefficient says how evenly pools are used: 1 - σ/0.5 of their utilisations,
 // from 1 (all alike) to 0 (half idle, half full).
-func coefficient(pools []store.LoadStanding) float64 {
+func coefficient(pools []store.HeijunkaPoolUse) float64 {
 	mean, variance, n := 0.0, 0.0, float64(max(len(pools), 1))
 	for _, p := range pools {
 		mean += p.Utilisation / n
@@ -32,9 +32,9 @@ func coefficient(pools []store.LoadStanding) float64 {
 
 // plan decides between which pools a place moves: from the least loaded that can
 // spare one to the most loaded that can take one.
-func plan(pools []store.LoadStanding) store.LoadRebalance {
-	r := store.LoadRebalance{Pools: pools, Coefficient: coefficient(pools)}
-	var from, to *store.LoadStanding
+func plan(pools []store.HeijunkaPoolUse) store.HeijunkaRebalance {
+	r := store.HeijunkaRebalance{Pools: pools, Coefficient: coefficient(pools)}
+	var from, to *store.HeijunkaPoolUse
 	for i := range pools {
 		p := &pools[i]
 		if p.Workers > p.Min && (from == nil || p.Demand < from.Demand) {
@@ -61,19 +61,19 @@ func plan(pools []store.LoadStanding) store.LoadRebalance {
 // Rebalance moves a place from the least to the most loaded pool, whether or not
 // it is time to, or says why none can be moved. dryRun only says what would be
 // done. Errors: Conflict (a pool was scaled a moment ago).
-func (h *Heijunka) Rebalance(dryRun bool) (store.LoadRebalance, error) {
+func (h *Heijunka) Rebalance(dryRun bool) (store.HeijunkaRebalance, error) {
 	return h.rebalance(map[bool]float64{false: 2, true: 0}[dryRun], 0)
 }
 
 // rebalance looks at the pools and moves a place if the coefficient is below that
 // and the last move so long ago.
-func (h *Heijunka) rebalance(below float64, gap time.Duration) (store.LoadRebalance, error) {
+func (h *Heijunka) rebalance(below float64, gap time.Duration) (store.HeijunkaRebalance, error) {
 	m, now := &h.balance, time.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	pools := make([]store.LoadStanding, 0, len(h.pools))
+	pools := make([]store.HeijunkaPoolUse, 0, len(h.pools))
 	for _, p := range h.pools {
-		pools = append(pools, p.standing())
+		pools = append(pools, p.use())
 	}
 	r := plan(pools)
 	r.At, m.known.Coefficient = store.NewMillis(now), r.Coefficient

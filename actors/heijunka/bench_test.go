@@ -13,7 +13,7 @@ import (
 
 // BenchmarkAdmission is a token's way out and back.
 func BenchmarkAdmission(b *testing.B) {
-	g, d := newGate(store.LoadLimits{Soft: 1000, Hard: 1200}), &Pool{cfg: PoolConfig{Priority: true}}
+	g, d := newGate(store.HeijunkaLimits{Soft: 1000, Hard: 1200}), &Pool{cfg: PoolConfig{Priority: true}}
 	pair := func() {
 		t := &token{own: d}
 		if _, err := g.admit(t); err != nil {
@@ -82,7 +82,7 @@ func BenchmarkDo(b *testing.B) {
 func BenchmarkOverload(b *testing.B) {
 	const workers, service = 20, 20 * time.Millisecond
 	cfg := separate(steady(workers, "urgent", "usual"))
-	cfg.Limits = store.LoadLimits{Soft: 1000, Hard: 1200, Reserved: 0.2}
+	cfg.Limits = store.HeijunkaLimits{Soft: 1000, Hard: 1200, Reserved: 0.2}
 	most := workers / service.Seconds()
 	for b.Loop() {
 		w := start(b, cfg)

@@ -32,10 +32,10 @@ type surge struct {
 	mu    sync.Mutex // guards what follows
 	until time.Time
 	rest  time.Time // no other before
-	known store.LoadBursts
+	known store.HeijunkaBursts
 }
 
-func (s *surge) update(f func(known *store.LoadBursts)) {
+func (s *surge) update(f func(known *store.HeijunkaBursts)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f(&s.known)
@@ -161,7 +161,7 @@ func (b *burstHandler) HandleInfo(c *otp.Ctx, msg any) {
 		p.mu.Unlock()
 	}
 	demand, mean, burst := b.samples.add(requests, workers, b.h.Status().Regulator.RegularLimit)
-	b.h.surge.update(func(k *store.LoadBursts) { k.Demand, k.Baseline = demand, mean })
+	b.h.surge.update(func(k *store.HeijunkaBursts) { k.Demand, k.Baseline = demand, mean })
 	if burst && b.h.beginSurge(now, false, surgeDuration) {
 		log.Warn().Float64("demand", demand).Float64("baseline", mean).
 			Int("workers_per_pool", surgeWorkers).Dur("duration", surgeDuration).Msg("surge begins")

@@ -16,7 +16,7 @@ type Config struct {
 	// Off lets every request through unlevelled.
 	Off bool
 	// Limits are the gate's.
-	Limits store.LoadLimits
+	Limits store.HeijunkaLimits
 	// Pools are where requests run: one for each domain, with its name.
 	Pools []PoolConfig
 	// Wait is how long a request waits for a place. Defaults to 5 s.
@@ -75,7 +75,7 @@ func Preset(name string) (Config, bool) {
 	if !ok {
 		return Config{}, false
 	}
-	c := Config{Limits: store.LoadLimits{Soft: p.soft, Hard: p.hard, Reserved: 0.2}}
+	c := Config{Limits: store.HeijunkaLimits{Soft: p.soft, Hard: p.hard, Reserved: 0.2}}
 	for i, name := range Names() {
 		own := p.pools[i]
 		c.Pools = append(c.Pools, PoolConfig{
@@ -117,7 +117,7 @@ func (c Config) Validate() error {
 		faults = append(faults, errors.New("wait: must be at least 1ms"))
 	}
 	for _, p := range c.Pools {
-		err := store.LoadBounds{Min: p.Min, Max: p.Max}.Validate()
+		err := store.HeijunkaBounds{Min: p.Min, Max: p.Max}.Validate()
 		switch {
 		case p.Initial < p.Min || p.Initial > p.Max:
 			err = errors.New("initial workers must be within minimum and maximum")

@@ -21,7 +21,7 @@ const (
 // handle, so that it outlives every actor.
 type gate struct {
 	mu       sync.Mutex // guards what follows
-	limits   store.LoadLimits
+	limits   store.HeijunkaLimits
 	load     int   // tokens that are out; as many as the table has
 	table    token // the ends of a ring of tokens, in order of admission
 	accepted int64
@@ -42,14 +42,14 @@ type token struct {
 	prev, next *token // guarded by the gate's mutex
 }
 
-func newGate(l store.LoadLimits) *gate {
+func newGate(l store.HeijunkaLimits) *gate {
 	g := &gate{limits: l}
 	g.table.prev, g.table.next = &g.table, &g.table
 	return g
 }
 
 // set changes the limits. Tokens that are out stay out.
-func (g *gate) set(l store.LoadLimits) {
+func (g *gate) set(l store.HeijunkaLimits) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.limits = l
@@ -120,13 +120,13 @@ func (g *gate) overload(rule string, load, limit int) error {
 }
 
 // status describes the gate, and counts who is past its limit by pool.
-func (g *gate) status() (s store.LoadRegulator, overdue map[*Pool]int) {
+func (g *gate) status() (s store.HeijunkaRegulator, overdue map[*Pool]int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	s = store.LoadRegulator{
+	s = store.HeijunkaRegulator{
 		Level: g.limits.Level(g.load), Load: g.load, SoftLimit: g.limits.Soft, HardLimit: g.limits.Hard, Reserved: g.limits.Reserved,
 		RegularLimit: g.limits.Regular(), AlertLimit: g.limits.Alert(), Accepted: g.accepted,
-		RejectedRegular: g.rejected[0], RejectedHard: g.rejected[1], DrainRate: g.drain, Oldest: []store.LoadHolder{},
+		RejectedRegular: g.rejected[0], RejectedHard: g.rejected[1], DrainRate: g.drain, Oldest: []store.HeijunkaHolder{},
 	}
 	overdue = map[*Pool]int{}
 	for t := g.table.next; t != &g.table; t = t.next {
@@ -136,7 +136,7 @@ func (g *gate) status() (s store.LoadRegulator, overdue map[*Pool]int) {
 			overdue[t.pool.Load()]++
 		}
 		if len(s.Oldest) < 10 {
-			s.Oldest = append(s.Oldest, store.LoadHolder{
+			s.Oldest = append(s.Oldest, store.HeijunkaHolder{
 				Domain: t.own.name, Route: t.work.Route, RequestID: t.work.ID, AgeMS: age.Milliseconds(), Overdue: late,
 			})
 		}

@@ -24,12 +24,12 @@ type Heijunka struct {
 	gate  *gate
 	pools []*Pool
 	surge surge
-	saved atomic.Pointer[store.LoadSettings]
+	saved atomic.Pointer[store.HeijunkaSettings]
 
 	balance struct {
 		mu    sync.Mutex // guards what follows
 		last  time.Time  // when a place was moved
-		known store.LoadBalance
+		known store.HeijunkaBalance
 	}
 
 	regulator otp.Ref
@@ -56,7 +56,7 @@ func New(sys *otp.System, deps Deps, cfg Config) *Heijunka {
 		p.list = byName(h.pools, append(p.cfg.List, p.name))
 		p.prefer([]string{p.name})
 	}
-	h.saved.Store(&store.LoadSettings{})
+	h.saved.Store(&store.HeijunkaSettings{})
 	return h
 }
 
@@ -149,19 +149,19 @@ func (h *Heijunka) Scale(pool string, by, to *int) error {
 	case by != nil:
 		return p.scale(*by)
 	case to != nil && *to > 0:
-		return p.scale(*to - p.standing().Workers)
+		return p.scale(*to - p.use().Workers)
 	}
 	return store.NewError(store.InvalidArgument, "workers must be at least 1")
 }
 
 // Status returns everything at this moment; nobody is asked for it. It is the
 // data of heijunka:updated.
-func (h *Heijunka) Status() store.LoadStatus {
+func (h *Heijunka) Status() store.HeijunkaStatus {
 	gate, overdue := h.gate.status()
 	h.balance.mu.Lock()
-	s := store.LoadStatus{Enabled: !h.cfg.Off, Regulator: gate, Balance: h.balance.known}
+	s := store.HeijunkaStatus{Enabled: !h.cfg.Off, Regulator: gate, Balance: h.balance.known}
 	h.balance.mu.Unlock()
-	h.surge.update(func(k *store.LoadBursts) { s.Burst = *k })
+	h.surge.update(func(k *store.HeijunkaBursts) { s.Burst = *k })
 	s.Balance.Affinity, s.Balance.Spilled = map[string][]string{}, map[string]int64{}
 	for _, p := range h.pools {
 		ps := p.status()

@@ -21,7 +21,7 @@ const (
 // The messages.
 type (
 	change struct {
-		f func(s *store.LoadSettings) error
+		f func(s *store.HeijunkaSettings) error
 	} // call: change the settings
 	watchLoad struct{} // timer: compare the load with its levels
 	expireNow struct{} // timer: a change ends
@@ -34,7 +34,7 @@ type (
 type loadRegulator struct {
 	otp.Base
 	h        *Heijunka
-	saved    settings.Watcher[store.LoadSettings]
+	saved    settings.Watcher[store.HeijunkaSettings]
 	level    string    // that was told last
 	told     time.Time // when
 	noExpiry func()
@@ -44,7 +44,7 @@ type loadRegulator struct {
 func (r *loadRegulator) Init(c *otp.Ctx) error {
 	r.level, r.noExpiry = store.LoadNormal, func() {}
 	c.SendEvery(checkEvery, watchLoad{})
-	r.saved = settings.Watcher[store.LoadSettings]{Key: settingsKey, Read: r.h.deps.Settings.LoadSettings, Apply: r.apply}
+	r.saved = settings.Watcher[store.HeijunkaSettings]{Key: settingsKey, Read: r.h.deps.Settings.HeijunkaSettings, Apply: r.apply}
 	r.saved.Start(c, r.h.deps.Bus)
 	return nil
 }
@@ -56,8 +56,8 @@ func (r *loadRegulator) HandleCall(c *otp.Ctx, from otp.From, req any) (any, err
 		return r.Base.HandleCall(c, from, req)
 	}
 	kept := r.h.deps.Settings
-	return r.saved.Change(c, from, func(ctx context.Context) (store.LoadSettings, error) {
-		return kept.ChangeLoadSettings(ctx, func(s *store.LoadSettings) error {
+	return r.saved.Change(c, from, func(ctx context.Context) (store.HeijunkaSettings, error) {
+		return kept.ChangeHeijunkaSettings(ctx, func(s *store.HeijunkaSettings) error {
 			*s, _ = s.Live(time.Now())
 			return m.f(s)
 		})
@@ -86,7 +86,7 @@ func (r *loadRegulator) HandleInfo(c *otp.Ctx, msg any) {
 }
 
 // apply puts s in force and arms the timer for its next end.
-func (r *loadRegulator) apply(c *otp.Ctx, s store.LoadSettings) {
+func (r *loadRegulator) apply(c *otp.Ctx, s store.HeijunkaSettings) {
 	r.noExpiry()
 	now := time.Now()
 	s, next := s.Live(now)

@@ -29,15 +29,15 @@ type Pool struct {
 	mu     sync.Mutex // guards what follows
 	low    int        // bounds of base
 	high   int
-	base   int            // places by scaling
-	surge  int            // places on top of base, for a while
-	size   int            // places that there are: base and surge, and the overflow that was lent
-	busy   int            // places that are taken; more than size after a step down
-	line   *list.List     // of chan struct{}, first come first; closed when a place is handed over
-	peaks  [lingers]int   // most places that were taken, of the last seconds
-	scaled time.Time      // the last change of base by scaling
-	window window         // latencies and errors of late
-	total  store.LoadPool // what is counted since the start of takt
+	base   int                // places by scaling
+	surge  int                // places on top of base, for a while
+	size   int                // places that there are: base and surge, and the overflow that was lent
+	busy   int                // places that are taken; more than size after a step down
+	line   *list.List         // of chan struct{}, first come first; closed when a place is handed over
+	peaks  [lingers]int       // most places that were taken, of the last seconds
+	scaled time.Time          // the last change of base by scaling
+	window window             // latencies and errors of late
+	total  store.HeijunkaPool // what is counted since the start of takt
 }
 
 const (
@@ -197,7 +197,7 @@ func (p *Pool) scale(n int) error {
 // less than half are. It returns by how much the size was changed.
 func (p *Pool) autoscale() int {
 	step := 0
-	switch u := p.standing().Utilisation; {
+	switch u := p.use().Utilisation; {
 	case u > 0.8:
 		step = 1
 	case u < 0.5:
@@ -242,8 +242,8 @@ func (p *Pool) linger() {
 }
 
 // status is how the pool is at this moment.
-func (p *Pool) status() store.LoadPool {
-	load := p.standing()
+func (p *Pool) status() store.HeijunkaPool {
+	load := p.use()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.total
@@ -263,13 +263,13 @@ func (p *Pool) status() store.LoadPool {
 	return s
 }
 
-// standing is the pool as routing and balance see it; demand is who works or
+// use is the pool as routing and balance see it; demand is who works or
 // waits per worker.
-func (p *Pool) standing() store.LoadStanding {
+func (p *Pool) use() store.HeijunkaPoolUse {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	perWorker := 1 / float64(p.workers()) // of which there is one at least
-	return store.LoadStanding{
+	return store.HeijunkaPoolUse{
 		Name: p.name, Utilisation: float64(p.busy) * perWorker, Demand: float64(p.busy+p.line.Len()) * perWorker,
 		Workers: p.base, Min: p.low, Max: p.high,
 	}

@@ -23,7 +23,7 @@ import (
 func TestGateAgainstAModel(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		limits := store.LoadLimits{Soft: 8, Hard: 10, Reserved: 0.2}
+		limits := store.HeijunkaLimits{Soft: 8, Hard: 10, Reserved: 0.2}
 		g := newGate(limits)
 		urgent, usual := &Pool{cfg: PoolConfig{Priority: true}}, &Pool{}
 		held := []*token{}
@@ -53,7 +53,7 @@ func TestGateAgainstAModel(t *testing.T) {
 			},
 			"limits": func(t *rapid.T) {
 				n := rapid.IntRange(2, 40).Draw(t, "hard")
-				limits = store.LoadLimits{Soft: n, Hard: n, Reserved: rapid.Float64Range(0, 0.5).Draw(t, "reserved")}
+				limits = store.HeijunkaLimits{Soft: n, Hard: n, Reserved: rapid.Float64Range(0, 0.5).Draw(t, "reserved")}
 				g.set(limits)
 			},
 			"": func(t *rapid.T) {
@@ -74,7 +74,7 @@ func TestGateAgainstAModel(t *testing.T) {
 // comes back.
 func TestGateIsNeverAboveItsLimit(t *testing.T) {
 	t.Parallel()
-	g := newGate(store.LoadLimits{Soft: 10, Hard: 300, Reserved: 0.2})
+	g := newGate(store.HeijunkaLimits{Soft: 10, Hard: 300, Reserved: 0.2})
 	domains := []*Pool{{cfg: PoolConfig{Priority: true}}, {}}
 	var inside atomic.Int64
 	var users sync.WaitGroup
@@ -112,7 +112,7 @@ func TestPoolAgainstAModel(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := PoolConfig{Name: "p", Initial: 3, Min: 1, Max: 6, Overflow: rapid.IntRange(0, 4).Draw(t, "overflow"), Queue: 5}
-		p := newPool(cfg, time.Hour, newGate(store.LoadLimits{Soft: 1, Hard: 1}))
+		p := newPool(cfg, time.Hour, newGate(store.HeijunkaLimits{Soft: 1, Hard: 1}))
 		type waiter struct {
 			cancel context.CancelCauseFunc
 			done   chan error
@@ -216,7 +216,7 @@ func requireRule(t *rapid.T, err error, rule string) {
 func TestNothingLeaksWhateverHappens(t *testing.T) {
 	t.Parallel()
 	const total = 100_000
-	w := start(t, Config{Limits: store.LoadLimits{Soft: 40, Hard: 60, Reserved: 0.2}})
+	w := start(t, Config{Limits: store.HeijunkaLimits{Soft: 40, Hard: 60, Reserved: 0.2}})
 
 	var atWork, most atomic.Int64
 	var outcomes [5]atomic.Int64 // served, overloaded, unavailable, ended by itself, its goroutine has ended

@@ -21,13 +21,13 @@ func (p *Pool) route(key string) *Pool {
 	if len(group) > 1 {
 		to = rendezvous(group, key)
 	}
-	s := to.standing()
+	s := to.use()
 	if s.Utilisation <= spill || len(p.list) == 1 {
 		return to
 	}
 	least, demand := to, s.Demand
 	for _, other := range p.list {
-		if s := other.standing(); s.Demand < demand {
+		if s := other.use(); s.Demand < demand {
 			least, demand = other, s.Demand
 		}
 	}

@@ -142,7 +142,7 @@ func TestSustainedOverloadAdmitsTheLimitAndNotOneMore(t *testing.T) {
 func TestEvenLoadIsBalanced(t *testing.T) {
 	t.Parallel()
 	cfg := steady(20, "a", "b", "c")
-	cfg.Limits = store.LoadLimits{Soft: 900, Hard: 1000}
+	cfg.Limits = store.HeijunkaLimits{Soft: 900, Hard: 1000}
 	inBubble(t, cfg, func(w *world) {
 		var wg sync.WaitGroup
 		for _, domain := range []string{"a", "b", "c"} {
@@ -172,7 +172,7 @@ func TestOverloadedPoolGainsWorkersFromTheIdleOne(t *testing.T) {
 		cfg.Pools[i].Min, cfg.Pools[i].Max = 8, 20
 	}
 	inBubble(t, cfg, func(w *world) {
-		w.h.gate.set(store.LoadLimits{Soft: 900, Hard: 1000})
+		w.h.gate.set(store.HeijunkaLimits{Soft: 900, Hard: 1000})
 		load := append(w.holdAll("busy", 30), w.holdAll("half", 5)...)
 		passes(time.Millisecond)
 		dry, err := w.h.Rebalance(true)
@@ -250,7 +250,7 @@ func TestBurstIsFoundAndItsSurgeEndsOnTime(t *testing.T) {
 		t.Run("with "+strconv.Itoa(baseline)+" requests before", func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, cfg, func(w *world) {
-				w.h.gate.set(store.LoadLimits{Soft: 900, Hard: 1000, Reserved: 0.2})
+				w.h.gate.set(store.HeijunkaLimits{Soft: 900, Hard: 1000, Reserved: 0.2})
 				before := w.holdAll("a", baseline)
 				passes(2 * time.Minute)
 				require.False(w, w.h.Status().Burst.Active)
@@ -322,7 +322,7 @@ func TestBurstAtAnyBaseline(t *testing.T) {
 func TestRefusalIsGraceful(t *testing.T) {
 	t.Parallel()
 	cfg := steady(20, "urgent", "usual")
-	cfg.Limits = store.LoadLimits{Soft: 50, Hard: 100, Reserved: 0.2}
+	cfg.Limits = store.HeijunkaLimits{Soft: 50, Hard: 100, Reserved: 0.2}
 	inBubble(t, cfg, func(w *world) {
 		// 20 slots of 200 ms are 100 requests per second; 400 come.
 		go w.arrivals("usual", 2500*time.Microsecond, 200*time.Millisecond, 20*time.Second)
@@ -352,7 +352,7 @@ func TestRefusalIsGraceful(t *testing.T) {
 func TestRetryAfterComesFromTheDrainRate(t *testing.T) {
 	t.Parallel()
 	for drain, want := range map[float64]time.Duration{0: 5 * time.Second, 4: 10 * time.Second, 0.1: time.Minute, 1000: time.Second} {
-		g := newGate(store.LoadLimits{Soft: 60, Hard: 100})
+		g := newGate(store.HeijunkaLimits{Soft: 60, Hard: 100})
 		g.drain = drain
 		d := &Pool{}
 		for range 100 {
@@ -397,7 +397,7 @@ func TestOverloadCostsNoGoodput(t *testing.T) {
 	t.Parallel()
 	const service = 100 * time.Millisecond
 	cfg := separate(steady(10, "urgent", "usual"))
-	cfg.Limits = store.LoadLimits{Soft: 200, Hard: 250, Reserved: 0.2}
+	cfg.Limits = store.HeijunkaLimits{Soft: 200, Hard: 250, Reserved: 0.2}
 	inBubble(t, cfg, func(w *world) {
 		most := 10 / service.Seconds()
 		measure := func(times float64) (goodput float64, p99 time.Duration) {

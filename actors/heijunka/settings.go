@@ -11,10 +11,10 @@ import (
 // Settings keeps what operators change. While the database is away both fail at
 // once with store.Unavailable.
 type Settings interface {
-	LoadSettings(ctx context.Context) (store.LoadSettings, error)
-	// ChangeLoadSettings applies change, maybe more than once, in one transaction and
+	HeijunkaSettings(ctx context.Context) (store.HeijunkaSettings, error)
+	// ChangeHeijunkaSettings applies change, maybe more than once, in one transaction and
 	// tells all controllers. An error of change is returned, and nothing is changed.
-	ChangeLoadSettings(ctx context.Context, change func(s *store.LoadSettings) error) (store.LoadSettings, error)
+	ChangeHeijunkaSettings(ctx context.Context, change func(s *store.HeijunkaSettings) error) (store.HeijunkaSettings, error)
 }
 
 const (
@@ -30,7 +30,7 @@ const (
 // What is in force is saved, so that it holds on all controllers and after a
 // restart. Errors: InvalidArgument, Unavailable (it may have been saved or not).
 func (h *Heijunka) SetLimits(ctx context.Context, soft, hard *int, reserved *float64, while time.Duration) error {
-	return h.change(ctx, while, func(s *store.LoadSettings, e store.Expiry) error {
+	return h.change(ctx, while, func(s *store.HeijunkaSettings, e store.Expiry) error {
 		l := h.cfg.Limits
 		if s.Limits != nil {
 			l = *s.Limits
@@ -52,7 +52,7 @@ func set[T any](v, value *T) {
 
 // ResetLimits puts the configured limits in force again.
 func (h *Heijunka) ResetLimits(ctx context.Context) error {
-	return h.change(ctx, 0, func(s *store.LoadSettings, _ store.Expiry) error { s.Limits = nil; return nil })
+	return h.change(ctx, 0, func(s *store.HeijunkaSettings, _ store.Expiry) error { s.Limits = nil; return nil })
 }
 
 // SetBounds changes the fewest and the most places of a pool; nil leaves one as
@@ -62,10 +62,10 @@ func (h *Heijunka) SetBounds(ctx context.Context, pool string, low, high *int, w
 	if err != nil {
 		return err
 	}
-	return h.change(ctx, while, func(s *store.LoadSettings, e store.Expiry) error {
+	return h.change(ctx, while, func(s *store.HeijunkaSettings, e store.Expiry) error {
 		b, ok := s.Bounds[pool]
 		if !ok {
-			b = store.LoadBounds{Min: p.cfg.Min, Max: p.cfg.Max}
+			b = store.HeijunkaBounds{Min: p.cfg.Min, Max: p.cfg.Max}
 		}
 		set(&b.Min, low)
 		set(&b.Max, high)
@@ -82,23 +82,23 @@ func (h *Heijunka) SetAffinity(ctx context.Context, domain string, pools []strin
 	if err != nil {
 		return err
 	}
-	return h.change(ctx, while, func(s *store.LoadSettings, e store.Expiry) error {
-		s.Affinity[domain] = store.LoadAffinity{Pools: pools, Expiry: e}
+	return h.change(ctx, while, func(s *store.HeijunkaSettings, e store.Expiry) error {
+		s.Affinity[domain] = store.HeijunkaAffinity{Pools: pools, Expiry: e}
 		return p.checkAffinity(pools)
 	})
 }
 
 // SetBurst turns the detection of bursts on or off. Else as SetLimits.
 func (h *Heijunka) SetBurst(ctx context.Context, enabled bool, while time.Duration) error {
-	return h.change(ctx, while, func(s *store.LoadSettings, e store.Expiry) error {
-		s.Burst = &store.LoadBurst{Enabled: enabled, Expiry: e}
+	return h.change(ctx, while, func(s *store.HeijunkaSettings, e store.Expiry) error {
+		s.Burst = &store.HeijunkaBurst{Enabled: enabled, Expiry: e}
 		return nil
 	})
 }
 
 // change has f applied to the saved settings and these put in force. An error of
 // f is the caller's mistake.
-func (h *Heijunka) change(ctx context.Context, while time.Duration, f func(s *store.LoadSettings, e store.Expiry) error) error {
+func (h *Heijunka) change(ctx context.Context, while time.Duration, f func(s *store.HeijunkaSettings, e store.Expiry) error) error {
 	if while < 0 || while > 0 && while < time.Second || while > maxChange {
 		return store.NewError(store.InvalidArgument, "a change with an end lasts 1 second to 366 days")
 	}
@@ -107,7 +107,7 @@ func (h *Heijunka) change(ctx context.Context, while time.Duration, f func(s *st
 		until := time.Now().Add(while).UTC()
 		e.Until = &until
 	}
-	_, err := otp.CallWait[any](ctx, h.regulator, restartGap, change{func(s *store.LoadSettings) error {
+	_, err := otp.CallWait[any](ctx, h.regulator, restartGap, change{func(s *store.HeijunkaSettings) error {
 		err := f(s, e)
 		if err != nil && store.CodeOf(err) == store.Internal {
 			return store.NewError(store.InvalidArgument, err.Error())
@@ -126,7 +126,7 @@ func (h *Heijunka) change(ctx context.Context, while time.Duration, f func(s *st
 // apply puts in force what is configured and, over it, s, of which nothing is
 // over. What is not usable any more, because the configuration has changed, is
 // left out and returned.
-func (h *Heijunka) apply(s store.LoadSettings) (faults []error) {
+func (h *Heijunka) apply(s store.HeijunkaSettings) (faults []error) {
 	usable := func(err error) bool {
 		if err != nil {
 			faults = append(faults, err)
@@ -149,7 +149,7 @@ func (h *Heijunka) apply(s store.LoadSettings) (faults []error) {
 		p.bound(low, high)
 		p.prefer(group)
 	}
-	h.surge.update(func(k *store.LoadBursts) {
+	h.surge.update(func(k *store.HeijunkaBursts) {
 		k.Enabled = s.Burst == nil || s.Burst.Enabled
 	})
 	h.saved.Store(&s)

@@ -28,7 +28,7 @@ func TestSettings(t *testing.T) {
 			ctx := w.Context()
 			soft, hard, reserved := 30, 50, 0.5
 			require.NoError(w, w.h.SetLimits(ctx, &soft, &hard, &reserved, 2*time.Minute))
-			want := store.LoadLimits{Soft: 30, Hard: 50, Reserved: 0.5}
+			want := store.HeijunkaLimits{Soft: 30, Hard: 50, Reserved: 0.5}
 			require.Equal(w, want, w.limits())
 			require.NoError(w, w.restart(top))
 			passes(time.Second)
@@ -79,8 +79,8 @@ func TestSettings(t *testing.T) {
 	t.Run("another controller's change is heard", func(t *testing.T) {
 		t.Parallel()
 		inBubble(t, cfg, func(w *world) {
-			_, err := w.settings.ChangeLoadSettings(w.Context(), func(s *store.LoadSettings) error {
-				s.Limits = &store.LoadLimits{Soft: 7, Hard: 8}
+			_, err := w.settings.ChangeHeijunkaSettings(w.Context(), func(s *store.HeijunkaSettings) error {
+				s.Limits = &store.HeijunkaLimits{Soft: 7, Hard: 8}
 				return nil
 			})
 			require.NoError(w, err)
@@ -88,7 +88,7 @@ func TestSettings(t *testing.T) {
 			require.Equal(w, cfg.Limits, w.limits())
 			w.bus.PublishRemote(pubsub.SettingsChanged, "heijunka")
 			synctest.Wait()
-			require.Equal(w, store.LoadLimits{Soft: 7, Hard: 8}, w.limits())
+			require.Equal(w, store.HeijunkaLimits{Soft: 7, Hard: 8}, w.limits())
 		})
 	})
 
@@ -207,7 +207,7 @@ func TestSettings(t *testing.T) {
 }
 
 // limits are those in force.
-func (w *world) limits() store.LoadLimits {
+func (w *world) limits() store.HeijunkaLimits {
 	w.h.gate.mu.Lock()
 	defer w.h.gate.mu.Unlock()
 	l := w.h.gate.limits
@@ -220,8 +220,8 @@ func TestLevelsAreTold(t *testing.T) {
 	inBubble(t, steady(50, "a", "b"), func(w *world) {
 		events := make(chan pubsub.Event, 100)
 		defer w.bus.Subscribe(func(e pubsub.Event) { events <- e }, pubsub.HeijunkaAlert)()
-		next := func() store.LoadRegulator {
-			a, ok := (<-events).Data.(store.LoadRegulator)
+		next := func() store.HeijunkaRegulator {
+			a, ok := (<-events).Data.(store.HeijunkaRegulator)
 			require.True(w, ok)
 			return a
 		}
@@ -250,7 +250,7 @@ func TestTheNumbersArePublished(t *testing.T) {
 	inBubble(t, steady(2, "a"), func(w *world) {
 		events := make(chan pubsub.Event, 100)
 		defer w.bus.Subscribe(func(e pubsub.Event) { events <- e }, pubsub.HeijunkaUpdated)()
-		s, ok := (<-events).Data.(store.LoadStatus)
+		s, ok := (<-events).Data.(store.HeijunkaStatus)
 		require.True(w, ok)
 		require.Equal(w, 2, s.Pools[0].Workers)
 	})
@@ -272,7 +272,7 @@ func TestConfig(t *testing.T) {
 			c, ok := Preset(name)
 			require.True(t, ok)
 			require.NoError(t, c.Validate())
-			require.Equal(t, store.LoadLimits{Soft: want.soft, Hard: want.hard, Reserved: 0.2}, c.Limits)
+			require.Equal(t, store.HeijunkaLimits{Soft: want.soft, Hard: want.hard, Reserved: 0.2}, c.Limits)
 			for _, p := range c.Pools {
 				got := [2]int{p.Initial, p.Max}
 				require.Equal(t, want.pools[p.Name], got, p.Name)

@@ -87,7 +87,7 @@ func passes(d time.Duration) {
 // steady is a configuration of one priority and some regular domains, whose pools
 // are one list. Nothing scales, and who waits waits on.
 func steady(workers int, names ...string) Config {
-	cfg := Config{Limits: store.LoadLimits{Soft: 80, Hard: 100, Reserved: 0.2}, Wait: time.Hour}
+	cfg := Config{Limits: store.HeijunkaLimits{Soft: 80, Hard: 100, Reserved: 0.2}, Wait: time.Hour}
 	for i, name := range names {
 		cfg.Pools = append(cfg.Pools, PoolConfig{Name: name, Initial: workers, Min: workers, Max: workers, Queue: 1000, Priority: i == 0, List: names})
 	}
@@ -210,20 +210,20 @@ type memory struct {
 	err   error
 }
 
-func (m *memory) LoadSettings(context.Context) (s store.LoadSettings, err error) {
+func (m *memory) HeijunkaSettings(context.Context) (s store.HeijunkaSettings, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.read()
 }
 
-func (m *memory) read() (s store.LoadSettings, err error) {
+func (m *memory) read() (s store.HeijunkaSettings, err error) {
 	if m.err != nil || m.saved == nil {
 		return s, m.err
 	}
 	return s, json.Unmarshal(m.saved, &s)
 }
 
-func (m *memory) ChangeLoadSettings(_ context.Context, change func(*store.LoadSettings) error) (store.LoadSettings, error) {
+func (m *memory) ChangeHeijunkaSettings(_ context.Context, change func(*store.HeijunkaSettings) error) (store.HeijunkaSettings, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s, err := m.read()
@@ -231,7 +231,7 @@ func (m *memory) ChangeLoadSettings(_ context.Context, change func(*store.LoadSe
 		err = change(&s)
 	}
 	if err != nil {
-		return store.LoadSettings{}, err
+		return store.HeijunkaSettings{}, err
 	}
 	m.saved, err = json.Marshal(s)
 	return s, err

@@ -70,7 +70,7 @@ type ChildSpec struct {
 	TaskArgs       func(args any) Task
 	SupervisorArgs func(args any) SupSpec
 
-	// Name is the registered name. Default: the path, such as "takt/repo/pool".
+	// Name is the registered name. Default: the path, such as "takt/database/pool".
 	Name string
 	// Key gives an instance of a template its place and name: the supervisor's
 	// path, a slash and the key. Default: a number, and no registered name. It

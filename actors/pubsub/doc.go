@@ -1,5 +1,5 @@
 // Package pubsub carries events between the parts of one takt process: topics,
-// and subscribers to them. The listener of package repo brings PostgreSQL's
+// and subscribers to them. The listener of package database brings PostgreSQL's
 // notifications in, so that controllers learn of each other's changes too.
 //
 // Events are hints. Whoever acts on one reads the truth from the database, and

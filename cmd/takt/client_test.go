@@ -21,16 +21,16 @@ import (
 	"takt/store"
 )
 
-// desk is somebody at a terminal with a controller.
-type desk struct {
+// terminal is somebody at a terminal with a controller.
+type terminal struct {
 	*controllertest.Controller
 	env map[string]string
 	dir string
 }
 
-func newDesk(t *testing.T) *desk {
+func newTerminal(t *testing.T) *terminal {
 	t.Helper()
-	d := &desk{Controller: controllertest.Start(t), dir: t.TempDir()}
+	d := &terminal{Controller: controllertest.Start(t), dir: t.TempDir()}
 	d.env = map[string]string{
 		"TAKT_URL": d.URL, "TAKT_API_KEY": controllertest.APIKey, "TAKT_ADMIN_KEY": controllertest.AdminKey,
 		"XDG_STATE_HOME": d.dir, "PATH": os.Getenv("PATH"),
@@ -39,7 +39,7 @@ func newDesk(t *testing.T) *desk {
 }
 
 // takt runs a command and returns what it did.
-func (d *desk) takt(ctx context.Context, args ...string) (code int, stdout, stderr string) {
+func (d *terminal) takt(ctx context.Context, args ...string) (code int, stdout, stderr string) {
 	var out, errs bytes.Buffer
 	root := newRootIn(func(name string) (string, bool) {
 		value, ok := d.env[name]
@@ -50,14 +50,14 @@ func (d *desk) takt(ctx context.Context, args ...string) (code int, stdout, stde
 }
 
 // ok runs a command that must succeed and returns its output.
-func (d *desk) ok(t *testing.T, args ...string) string {
+func (d *terminal) ok(t *testing.T, args ...string) string {
 	t.Helper()
 	code, out, errs := d.takt(t.Context(), args...)
 	require.Zero(t, code, errs)
 	return out
 }
 
-func (d *desk) file(t *testing.T, name, content string) string {
+func (d *terminal) file(t *testing.T, name, content string) string {
 	t.Helper()
 	path := filepath.Join(d.dir, name)
 	require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
@@ -65,7 +65,7 @@ func (d *desk) file(t *testing.T, name, content string) string {
 }
 
 // finish ends a build as its worker would.
-func (d *desk) finish(id string, state store.BuildState, result, reason string) {
+func (d *terminal) finish(id string, state store.BuildState, result, reason string) {
 	d.Edit(id, func(b *controllertest.Build) {
 		b.State, b.Result, b.ErrorMessage = state, []byte(result), reason
 		b.Logs = append(b.Logs, api.LogMessage{Level: "warn", Message: "the \x1b[31mend"})
@@ -74,7 +74,7 @@ func (d *desk) finish(id string, state store.BuildState, result, reason string) 
 
 func TestSubmitAndLookWithoutTheKey(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newTerminal(t)
 	id := strings.TrimSpace(d.ok(t, "submit", "--platform", "ios", d.file(t, "s.zip", "zip"), "--certs", d.file(t, "c.zip", "certs")))
 	require.Equal(t, "zip", string(d.Build(id).Source))
 	require.Equal(t, "certs", string(d.Build(id).Certs))
@@ -95,7 +95,7 @@ func TestSubmitAndLookWithoutTheKey(t *testing.T) {
 
 func TestSubmitADirectoryAndWait(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newTerminal(t)
 	src := filepath.Join(d.dir, "src")
 	require.NoError(t, os.Mkdir(src, 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(src, "a"), []byte("hello"), 0o600))
@@ -116,7 +116,7 @@ func TestSubmitADirectoryAndWait(t *testing.T) {
 
 func TestBuildThatFailedHasItsOwnExitCode(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newTerminal(t)
 	id := d.Submit("ios", []byte("zip"), nil)
 	d.finish(id, store.Failed, "", "compiler is tired")
 	for _, args := range [][]string{{"status", "--wait", id}, {"logs", "-f", id}} {
@@ -129,7 +129,7 @@ func TestBuildThatFailedHasItsOwnExitCode(t *testing.T) {
 
 func TestJSON(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newTerminal(t)
 	var submitted map[string]any
 	require.NoError(t, json.Unmarshal([]byte(d.ok(t, "submit", "-p", "ios", "--json", d.file(t, "s.zip", "zip"))), &submitted))
 	require.Equal(t, "build-1", submitted["id"])
@@ -164,7 +164,7 @@ func TestJSON(t *testing.T) {
 
 func TestListCancelTree(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newTerminal(t)
 	one, two := d.Submit("ios", nil, nil), d.Submit("android", nil, nil)
 	require.Equal(t, one+" cancelled\n", d.ok(t, "cancel", one))
 	listed := d.ok(t, "list")
@@ -177,7 +177,7 @@ func TestListCancelTree(t *testing.T) {
 
 func TestExitCodes(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newTerminal(t)
 	done := d.Submit("ios", nil, nil)
 	d.finish(done, store.Completed, "app", "")
 	source := d.file(t, "s.zip", "zip")
@@ -223,7 +223,7 @@ func TestExitCodes(t *testing.T) {
 
 func TestControllerNotAvailable(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newTerminal(t)
 	d.Intercept(func(w http.ResponseWriter, _ *http.Request) bool {
 		controllertest.Problem(w, http.StatusServiceUnavailable, store.QueueFull, "Build queue full, try again later")
 		return true
@@ -236,7 +236,7 @@ func TestControllerNotAvailable(t *testing.T) {
 
 func TestLogsAreFollowedThroughStreamsThatBreak(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newTerminal(t)
 	d.Stream()
 	id := d.Submit("ios", nil, nil)
 	cuts := 0
@@ -263,7 +263,7 @@ func TestLogsAreFollowedThroughStreamsThatBreak(t *testing.T) {
 
 func TestSubmitSurvivesALostReply(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newTerminal(t)
 	lost := 0
 	d.Intercept(func(_ http.ResponseWriter, r *http.Request) bool {
 		if r.URL.Path != "/api/builds" || lost == 2 {
@@ -290,7 +290,7 @@ func TestSubmitSurvivesALostReply(t *testing.T) {
 
 func TestWaitOutlastsARestartOfTheController(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newTerminal(t)
 	id := d.Submit("ios", nil, nil)
 	tries := make(chan struct{}, 100)
 	d.Intercept(func(http.ResponseWriter, *http.Request) bool {
@@ -308,7 +308,7 @@ func TestWaitOutlastsARestartOfTheController(t *testing.T) {
 
 func TestCompletion(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newTerminal(t)
 	require.Contains(t, d.ok(t, "completion", "bash"), "takt")
 	require.Contains(t, d.ok(t, "__complete", "submit", "--platform", ""), "android")
 }

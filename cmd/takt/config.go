@@ -67,7 +67,7 @@ type Config struct {
 	// key: worker and build have to match.
 	TelemetryWithoutKey bool
 	// Load is load levelling.
-	Load LoadConfig
+	Heijunka HeijunkaConfig
 	// PollRate is how many polls a second a worker may send, RegisterRate how
 	// many registrations a remote address; 0 switches a limit off.
 	PollRate, RegisterRate int
@@ -97,7 +97,7 @@ func defaultConfig(stateDir string) Config {
 		OnBuildTimeout:   "requeue",
 		BuildMaxAttempts: 3,
 		MaxParked:        20_000,
-		Load:             defaultLoadConfig(),
+		Heijunka:         defaultHeijunkaConfig(),
 		PollRate:         100,
 		RegisterRate:     5000,
 		HubSpot:          defaultHubSpot(),

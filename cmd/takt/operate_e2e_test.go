@@ -238,7 +238,7 @@ func concluded(t *testing.T, c *process.Controller, target string) (last api.Aud
 func TestRestartOfEachSubsystemUnderLoadLosesNothing(t *testing.T) {
 	t.Parallel()
 	for name, paths := range map[string][]string{
-		"database": {"repo", "repo/postgres", "repo/pool", "repo/listener"},
+		"database": {"database", "database/postgres", "database/pool", "database/listener"},
 		"actors":   {"telemetry", "pubsub", "orchestration", "orchestration/queue_manager", "orchestration/heartbeat_monitor"},
 		"levelling": {
 			"heijunka", "heijunka/pool_sup", "heijunka/pool_sup/fleet", "heijunka/pool_sup/transfer",
@@ -271,11 +271,11 @@ func TestOperatorStopsStartsAndSets(t *testing.T) {
 		_, err := c.Client.Poll(ctx, client.Poll{Token: w.token, Wait: 30 * time.Second})
 		parked <- err
 	}()
-	order := client.Order{Action: "restart", Path: "repo/pool", Reason: "look"}
+	order := client.Order{Action: "restart", Path: "database/pool", Reason: "look"}
 	eventually(t, "the plan shows the parked poll", func() bool {
 		plan, err := c.Client.Plan(ctx, order)
 		require.NoError(t, err)
-		require.Equal(t, []string{"takt/repo/listener", "takt/repo/pool"}, plan.Affected)
+		require.Equal(t, []string{"takt/database/listener", "takt/database/pool"}, plan.Affected)
 		return plan.Requests == 1
 	})
 

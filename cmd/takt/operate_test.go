@@ -13,9 +13,9 @@ import (
 	"takt/store"
 )
 
-// answers makes the desk's controller answer one request line with status and
+// answers makes the terminal's controller answer one request line with status and
 // body.
-func (d *desk) answers(line string, status int, body string) {
+func (d *terminal) answers(line string, status int, body string) {
 	d.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 		keyed := r.Header.Get("X-Admin-Key") == controllertest.AdminKey
 		if !strings.HasPrefix(r.URL.Path, "/admin/") {
@@ -32,51 +32,51 @@ func (d *desk) answers(line string, status int, body string) {
 
 func TestRestartCommand(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
-	d.answers("POST /admin/tree/repo/pool/restart?timeout=10", 200, `{"id":"pool","path":"takt/repo/pool","status":"running","uptime_ms":1}`)
-	require.Equal(t, "pool  running, up 0s\n", d.ok(t, "restart", "/repo/pool", "--reason", "stuck"))
-	require.Contains(t, d.ok(t, "restart", "repo/pool", "--reason", "stuck", "--json"), `"path":"takt/repo/pool"`)
+	d := newTerminal(t)
+	d.answers("POST /admin/tree/database/pool/restart?timeout=10", 200, `{"id":"pool","path":"takt/database/pool","status":"running","uptime_ms":1}`)
+	require.Equal(t, "pool  running, up 0s\n", d.ok(t, "restart", "/database/pool", "--reason", "stuck"))
+	require.Contains(t, d.ok(t, "restart", "database/pool", "--reason", "stuck", "--json"), `"path":"takt/database/pool"`)
 
 	d.answers("POST /admin/tree/endpoint/restart?force=1&timeout=1.5", 202, `{"action":"restart","path":"takt/endpoint","detached":true}`)
 	require.Contains(t, d.ok(t, "restart", "endpoint", "--reason", "stuck", "--force", "--timeout", "1500ms"), "takt/endpoint is about to restart")
 
-	d.answers("POST /admin/tree/repo/restart?dry_run=1&timeout=10", 200,
-		`{"action":"restart","path":"takt/repo","affected":["takt/repo/pool","takt/repo"],"requests":3,"detached":true}`)
-	require.Equal(t, `restart takt/repo affects, in this order:
-  takt/repo/pool
-  takt/repo
+	d.answers("POST /admin/tree/database/restart?dry_run=1&timeout=10", 200,
+		`{"action":"restart","path":"takt/database","affected":["takt/database/pool","takt/database"],"requests":3,"detached":true}`)
+	require.Equal(t, `restart takt/database affects, in this order:
+  takt/database/pool
+  takt/database
 requests under way: 3
 the reply comes first: the HTTP server stops too
-`, d.ok(t, "restart", "repo", "--dry-run"))
+`, d.ok(t, "restart", "database", "--dry-run"))
 
-	code, _, errs := d.takt(t.Context(), "restart", "repo")
+	code, _, errs := d.takt(t.Context(), "restart", "database")
 	require.Equal(t, 2, code)
 	require.Contains(t, errs, "--reason is required")
 
 	d.Intercept(func(w http.ResponseWriter, _ *http.Request) bool {
-		controllertest.Problem(w, http.StatusGatewayTimeout, store.Timeout, "takt/repo/pool is still suspended")
+		controllertest.Problem(w, http.StatusGatewayTimeout, store.Timeout, "takt/database/pool is still suspended")
 		return true
 	})
-	code, _, errs = d.takt(t.Context(), "restart", "repo", "--reason", "stuck")
+	code, _, errs = d.takt(t.Context(), "restart", "database", "--reason", "stuck")
 	require.Equal(t, 5, code)
-	require.Contains(t, errs, "takt/repo/pool is still suspended")
+	require.Contains(t, errs, "takt/database/pool is still suspended")
 }
 
 func TestAuditCommand(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newTerminal(t)
 	d.answers("GET /admin/audit?limit=2", 200, `{"entries":[
-		{"id":2,"at":"2025-11-24T16:00:00.000Z","actor":"admin@::1","action":"restart","target":"takt/repo","reason":"st\u001buck","outcome":null},
+		{"id":2,"at":"2025-11-24T16:00:00.000Z","actor":"admin@::1","action":"restart","target":"takt/database","reason":"st\u001buck","outcome":null},
 		{"id":1,"at":"2025-11-24T15:00:00.000Z","actor":"admin@::1","action":"set","target":"heartbeat","reason":"","outcome":"done"}]}`)
 	shown := d.ok(t, "audit", "-n", "2")
-	require.Contains(t, shown, "restart  takt/repo  -        st\uFFFDuck")
-	require.Contains(t, shown, "set      heartbeat  done")
+	require.Contains(t, shown, "restart  takt/database  -        st\uFFFDuck")
+	require.Contains(t, shown, "set      heartbeat      done")
 	require.Contains(t, d.ok(t, "audit", "-n", "2", "--json"), `{"entries":[{"id":2`)
 }
 
 func TestTreeIsWatchedUntilInterrupted(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newTerminal(t)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	asked := 0
 	d.Intercept(func(w http.ResponseWriter, _ *http.Request) bool {

@@ -23,13 +23,13 @@ func TestDatabaseThatIsAwayIsWeather(t *testing.T) {
 	source := zipOf(t, map[string]string{"order.txt": "x"})
 	id := submit(t, guest, source)
 
-	postgres := client.Order{Action: "terminate", Path: "repo/postgres", Reason: "a storm"}
+	postgres := client.Order{Action: "terminate", Path: "database/postgres", Reason: "a storm"}
 	reply, err := owner.Client.Operate(ctx, postgres)
 	require.NoError(t, err, "its outcome can't be written now, and that stops nothing")
 	require.Equal(t, "terminated", reply.Node.Status)
 	for _, c := range []*process.Controller{owner, guest} {
 		eventually(t, "the pool is suspended and says why", func() bool {
-			pool, err := c.Client.Tree(ctx, client.TreeOptions{Path: "repo/pool"})
+			pool, err := c.Client.Tree(ctx, client.TreeOptions{Path: "database/pool"})
 			require.NoError(t, err)
 			return pool.Status == "suspended" && pool.Detail != ""
 		})

@@ -17,10 +17,10 @@ import (
 
 var _ http.Queue = (*queue.Queue)(nil)
 
-// hear gives the bus's events to the HTTP server's streams. A build that became
+// publishTo gives the bus's events to the HTTP server's streams. A build that became
 // available is told twice, here and through PostgreSQL, which every controller
 // hears; the latter counts.
-func hear(server *http.Server) func(pubsub.Event) {
+func publishTo(server *http.Server) func(pubsub.Event) {
 	return func(e pubsub.Event) {
 		out := http.Event{Topic: e.Topic, Data: e.Data}
 		switch data := e.Data.(type) {

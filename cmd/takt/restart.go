@@ -21,7 +21,7 @@ func newRestartCommand(env environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "restart PATH --reason TEXT",
 		Short: "Restart a part of the controller's supervision tree",
-		Long: `Restart a part of the controller's supervision tree, such as repo/pool, in
+		Long: `Restart a part of the controller's supervision tree, such as database/pool, in
 order and without counting against restart budgets, and wait until it is well
 again. 'takt restart takt' restarts all of it in the running process. Needs the
 admin key in TAKT_ADMIN_KEY.`,

@@ -47,7 +47,7 @@ not available, 6 the build failed.`,
 		newRestartCommand(env),
 		newAuditCommand(env),
 		newStorageCommand(),
-		newLoadCommand(env),
+		newHeijunkaCommand(env),
 		newThrottleCommand(env),
 		newVersionCommand(),
 	)

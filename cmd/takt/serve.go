@@ -16,12 +16,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"takt/actors"
+	"takt/actors/database"
 	"takt/actors/deployment"
 	"takt/actors/deployment/forge"
 	"takt/actors/janitor"
 	"takt/actors/pubsub"
 	"takt/actors/queue"
-	"takt/actors/repo"
 	"takt/cmd/internal/cli"
 	"takt/http"
 	"takt/migrations"
@@ -92,7 +92,7 @@ func serve(ctx context.Context, cfg Config, out io.Writer) (err error) {
 	if err := openDataDir(cfg.DataDir, log); err != nil {
 		return err
 	}
-	lock, err := repo.LockDataDir(cfg.DataDir)
+	lock, err := database.LockDataDir(cfg.DataDir)
 	if err != nil {
 		return err
 	}
@@ -127,7 +127,7 @@ func (c *controller) open(ctx context.Context) error {
 	if c.tls, err = openTLS(c.cfg, c.log); err != nil {
 		return err
 	}
-	if err := c.plant(ctx); err != nil {
+	if err := c.assemble(ctx); err != nil {
 		return err
 	}
 	var lc net.ListenConfig
@@ -137,8 +137,8 @@ func (c *controller) open(ctx context.Context) error {
 	return nil
 }
 
-// plant makes the tree and the HTTP server in front of it.
-func (c *controller) plant(ctx context.Context) error {
+// assemble makes the tree and the HTTP server in front of it.
+func (c *controller) assemble(ctx context.Context) error {
 	db := postgres.New()
 	builds := postgres.NewBuilds(db, postgres.BuildsConfig{QueueLimit: c.cfg.QueueLimit})
 	workers := postgres.NewWorkers(db)
@@ -153,23 +153,23 @@ func (c *controller) plant(ctx context.Context) error {
 	}
 	tokens := store.NewWorkerTokens(store.WorkerTokenTTL, keys...)
 	settings := actors.Config{
-		Pool:  repo.PoolConfig{Size: c.cfg.DatabasePool, Migrate: migrations.Up},
+		Pool:  database.PoolConfig{Size: c.cfg.DatabasePool, Migrate: migrations.Up},
 		Queue: queue.Config{MaxParked: c.cfg.MaxParked, Limit: c.cfg.QueueLimit},
 		Timeouts: store.Timeouts{
 			CheckInterval: c.cfg.checkInterval(), BuildTimeout: c.cfg.BuildTimeout, WorkerTimeout: c.cfg.WorkerTimeout,
 		},
-		Heijunka: c.cfg.Load.config(),
+		Heijunka: c.cfg.Heijunka.config(),
 		Janitor:  janitor.Config{Keep: c.cfg.Retain},
 		Rule:     store.LostRule{MaxAttempts: c.cfg.attempts()},
 	}
 	if c.cfg.DatabaseURL != "" {
-		source, err := repo.URL(c.cfg.DatabaseURL)
+		source, err := database.URL(c.cfg.DatabaseURL)
 		if err != nil {
 			return err
 		}
 		settings.Database = source
 	} else {
-		settings.Embedded = &repo.PostgresConfig{DataDir: c.cfg.DataDir, SearchPath: os.Getenv("PATH")}
+		settings.Embedded = &database.PostgresConfig{DataDir: c.cfg.DataDir, SearchPath: os.Getenv("PATH")}
 	}
 	if err := c.openForge(&settings); err != nil {
 		return err
@@ -180,7 +180,7 @@ func (c *controller) plant(ctx context.Context) error {
 	}
 	deployed := postgres.NewDeployments(db)
 	c.tree = actors.New(settings, actors.Deps{
-		Logger: c.log, DB: db, Tokens: tokens, Queue: assigner, Monitor: assigner, Files: c.files, Rows: postgres.NewFiles(db), Load: postgres.NewLoad(db),
+		Logger: c.log, DB: db, Tokens: tokens, Queue: assigner, Monitor: assigner, Files: c.files, Rows: postgres.NewFiles(db), Heijunka: postgres.NewHeijunka(db),
 		Deployments: deployed, Forge: deployment.GitHub(c.forge), Throttle: pacing,
 	})
 	db.OnLost(c.tree.Pool.Lost)
@@ -198,7 +198,7 @@ func (c *controller) plant(ctx context.Context) error {
 		Files:    c.files,
 		Ready:    c.tree.Ready, VacuumHeldBack: c.tree.VacuumHeldBack,
 		Tree:     c.describe,
-		Operator: c.tree, Heartbeat: c.tree.Monitor, Load: c.tree.Heijunka, Audit: postgres.NewAudit(db), Background: background,
+		Operator: c.tree, Heartbeat: c.tree.Monitor, Heijunka: c.tree.Heijunka, Audit: postgres.NewAudit(db), Background: background,
 		TLS:         c.tls,
 		Deployments: c.tree.Deployments, DeploymentStore: deployed,
 		Throttle: c.tree.Throttle, ThrottleStore: throttled, OAuth: c.tree.Throttle.Tokens,
@@ -209,7 +209,7 @@ func (c *controller) plant(ctx context.Context) error {
 		return err
 	}
 	c.server = server
-	c.tree.Bus.Subscribe(hear(server))
+	c.tree.Bus.Subscribe(publishTo(server))
 	c.tree.Telemetry.Register(server.Collectors()...)
 	return nil
 }

@@ -213,28 +213,28 @@ func fileSettings() []setting {
 }
 
 func loadSettings() []setting {
-	soft := number(func(c *Config) *int { return &c.Load.Soft })
-	soft.get = func(c *Config) string { return strconv.Itoa(c.Load.config().Limits.Soft) }
-	hard := number(func(c *Config) *int { return &c.Load.Hard })
-	hard.get = func(c *Config) string { return strconv.Itoa(c.Load.config().Limits.Hard) }
+	soft := number(func(c *Config) *int { return &c.Heijunka.Soft })
+	soft.get = func(c *Config) string { return strconv.Itoa(c.Heijunka.config().Limits.Soft) }
+	hard := number(func(c *Config) *int { return &c.Heijunka.Hard })
+	hard.get = func(c *Config) string { return strconv.Itoa(c.Heijunka.config().Limits.Hard) }
 	return []setting{
 		{
 			name: "heijunka", usage: "on, or off: requests are let through unlevelled",
-			value: switchedOff(func(c *Config) *bool { return &c.Load.Off }),
+			value: switchedOff(func(c *Config) *bool { return &c.Heijunka.Off }),
 		},
 		{
 			name: "heijunka-preset", usage: "sizes of limits and pools: small, medium or large",
-			value: text(func(c *Config) *string { return &c.Load.Preset }),
+			value: text(func(c *Config) *string { return &c.Heijunka.Preset }),
 		},
 		{name: "heijunka-soft-limit", usage: "admitted requests from which the load is critical", value: soft},
 		{name: "heijunka-hard-limit", usage: "most requests that are admitted at once", value: hard},
 		{
 			name: "heijunka-reserved", usage: "share of the limits that is for workers' requests",
-			value: fraction(func(c *Config) *float64 { return &c.Load.Reserved }),
+			value: fraction(func(c *Config) *float64 { return &c.Heijunka.Reserved }),
 		},
 		{
 			name: "heijunka-pools", usage: "pools that differ from the preset: NAME=initial/min/max/overflow/queue, by commas",
-			value: value{func(c *Config) string { return c.Load.pools() }, func(c *Config, v string) error { return c.Load.setPools(v) }},
+			value: value{func(c *Config) string { return c.Heijunka.pools() }, func(c *Config, v string) error { return c.Heijunka.setPools(v) }},
 		},
 	}
 }

@@ -12,8 +12,8 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"takt/actors/database"
 	"takt/actors/otp"
-	"takt/actors/repo"
 	"takt/migrations"
 	"takt/store"
 	"takt/store/postgres"
@@ -46,31 +46,31 @@ func openDatabase(ctx context.Context, cfg Config, out io.Writer) (db *postgres.
 		return nil, nil, err
 	}
 	db = postgres.New()
-	pool := repo.PoolConfig{Size: 4, Sinks: []repo.Sink{db}}
+	pool := database.PoolConfig{Size: 4, Sinks: []database.Sink{db}}
 	if cfg.DatabaseURL != "" {
-		if pool.Source, err = repo.URL(cfg.DatabaseURL); err != nil {
+		if pool.Source, err = database.URL(cfg.DatabaseURL); err != nil {
 			return nil, nil, err
 		}
-		closeDB, err = startDatabase(ctx, log, repo.NewPool(pool), nil)
+		closeDB, err = startDatabase(ctx, log, database.NewPool(pool), nil)
 		return db, closeDB, err
 	}
-	lock, err := repo.LockDataDir(cfg.DataDir)
+	lock, err := database.LockDataDir(cfg.DataDir)
 	if err != nil { // a takt runs there
-		beside, err := repo.OpenBeside(cfg.DataDir)
+		beside, err := database.OpenBeside(cfg.DataDir)
 		if err != nil {
 			return nil, nil, err
 		}
 		pool.Source = beside.ConnConfig
-		stop, err := startDatabase(ctx, log, repo.NewPool(pool), nil)
+		stop, err := startDatabase(ctx, log, database.NewPool(pool), nil)
 		if err != nil {
 			beside.Close()
 			return nil, nil, err
 		}
 		return db, func() error { defer beside.Close(); return stop() }, nil
 	}
-	server := repo.NewPostgres(repo.PostgresConfig{DataDir: cfg.DataDir, SearchPath: os.Getenv("PATH")})
+	server := database.NewPostgres(database.PostgresConfig{DataDir: cfg.DataDir, SearchPath: os.Getenv("PATH")})
 	pool.Source, pool.Migrate = server.ConnConfig, migrations.Up
-	stop, err := startDatabase(ctx, log, repo.NewPool(pool), server)
+	stop, err := startDatabase(ctx, log, database.NewPool(pool), server)
 	if err != nil {
 		return nil, nil, errors.Join(err, lock.Release())
 	}
@@ -78,7 +78,7 @@ func openDatabase(ctx context.Context, cfg Config, out io.Writer) (db *postgres.
 }
 
 // startDatabase starts what the tree calls repo, on its own.
-func startDatabase(ctx context.Context, log zerolog.Logger, pool *repo.Pool, server *repo.Postgres) (stop func() error, err error) {
+func startDatabase(ctx context.Context, log zerolog.Logger, pool *database.Pool, server *database.Postgres) (stop func() error, err error) {
 	sys := otp.New(otp.Options{Logger: log})
 	spec := otp.SupSpec{Strategy: otp.RestForOne, Children: []otp.ChildSpec{pool.Spec()}}
 	if server != nil {
@@ -92,7 +92,7 @@ func startDatabase(ctx context.Context, log zerolog.Logger, pool *repo.Pool, ser
 		}
 		return nil
 	}
-	if _, err := sys.StartRoot(ctx, "repo", spec); err != nil {
+	if _, err := sys.StartRoot(ctx, "database", spec); err != nil {
 		return nil, fmt.Errorf("opening the database: %w", err)
 	}
 	if !pool.Ready() {

@@ -16,7 +16,7 @@ const (
 
 func TestThrottleCommands(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newTerminal(t)
 	d.answers("GET /admin/throttle/queues?limit=100", 200, `{"queues":[`+queueReply+`]}`)
 	out := d.ok(t, "throttle", "queues")
 	require.Equal(t, strings.Fields("queue:1:2:3:0 7 1 2 - 4 of 5 per 2 minutes 2026-01-02T03:04:05.000Z paused"), strings.Fields(strings.SplitN(out, "\n", 2)[1])[:13])
@@ -43,7 +43,7 @@ func TestThrottleCommands(t *testing.T) {
 
 func TestThrottleCommandsRefuseWrongInput(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newTerminal(t)
 	for _, line := range []string{
 		"nothing", "queues x", "queues -n 0", "queues -n 1001", "queues --portal 0", "queues --portal -1", "queues --portal x",
 		"config", "config x", "config 0", "config 1 -3", "config 1 2 3", "config 1 --max 3", "config 1 --delete",

@@ -21,7 +21,7 @@ func newTreeCommand(env environment) *cobra.Command {
 		Use:   "tree [PATH]",
 		Short: "Show the controller's supervision tree",
 		Long: `Show the controller's supervision tree, or the part of it at PATH, such as
-repo/pool. Needs the admin key in TAKT_ADMIN_KEY.`,
+database/pool. Needs the admin key in TAKT_ADMIN_KEY.`,
 		Args: cli.Arguments(cobra.MaximumNArgs(1)),
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "list the children of dynamic supervisors too")

@@ -71,7 +71,7 @@ func (c *Config) validate() []error {
 			bad(name, "must be at least 1s")
 		}
 	}
-	faults = append(faults, c.Load.validate()...)
+	faults = append(faults, c.Heijunka.validate()...)
 	if _, err := newLogger(io.Discard, c.Log); err != nil {
 		bad("log", "%v", err)
 	}

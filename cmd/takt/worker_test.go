@@ -19,7 +19,7 @@ import (
 
 func TestWorkerCommand(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newTerminal(t)
 	id := d.Submit("ios", []byte("no zip"), nil)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	ended := make(chan int, 1)
@@ -42,7 +42,7 @@ func TestWorkerCommand(t *testing.T) {
 // second kills what runs.
 func TestWorkerSignals(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newTerminal(t)
 	gate := filepath.Join(d.dir, "gate")
 	worker := exec.Command(os.Args[0], "worker", "--name", "w", "--heartbeat", "50ms",
 		"--exec", `echo running; until [ -e `+gate+` ]; do sleep 0.02; done; echo x > "$TAKT_OUTPUT"`)

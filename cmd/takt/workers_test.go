@@ -14,7 +14,7 @@ import (
 )
 
 // worker registers a worker past the command line.
-func (d *desk) worker(t *testing.T, name string) string {
+func (d *terminal) worker(t *testing.T, name string) string {
 	t.Helper()
 	c, err := client.New(client.Config{BaseURL: d.URL, APIKey: controllertest.APIKey})
 	require.NoError(t, err)
@@ -26,7 +26,7 @@ func (d *desk) worker(t *testing.T, name string) string {
 
 func TestWorkersCommand(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newTerminal(t)
 	one, two := d.worker(t, "Mac \x1b[31mmini"), d.worker(t, "Linux")
 	build := d.Submit("ios", nil, nil)
 	d.Edit(build, func(b *controllertest.Build) { b.State, b.WorkerID = store.Building, one })
@@ -62,7 +62,7 @@ func TestWorkersCommand(t *testing.T) {
 
 func TestRetryCommand(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newTerminal(t)
 	old := strings.TrimSpace(d.ok(t, "submit", "--platform", "ios", d.file(t, "s.zip", "zip")))
 	d.finish(old, store.Failed, "", "exit status 1")
 	delete(d.env, "TAKT_API_KEY") // its token is kept
@@ -87,7 +87,7 @@ func TestRetryCommand(t *testing.T) {
 
 func TestRetryWaitsForTheEnd(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newTerminal(t)
 	old := d.Submit("ios", []byte("zip"), nil)
 	go func() {
 		d.Await(t, "the second build is looked at", func() bool { return d.Requests("GET /api/builds/build-2/status") > 0 })

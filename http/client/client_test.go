@@ -121,25 +121,25 @@ func TestCallsOnTheWire(t *testing.T) {
 		{
 			"tree carries the admin key only", `{}`,
 			func(ctx context.Context, c *client.Client) error {
-				_, err := c.Tree(ctx, client.TreeOptions{Path: "repo/pool", All: true})
+				_, err := c.Tree(ctx, client.TreeOptions{Path: "database/pool", All: true})
 				return err
-			}, "GET /admin/tree/repo/pool?children=all",
+			}, "GET /admin/tree/database/pool?children=all",
 			map[string]string{"X-Api-Key": "", "X-Admin-Key": "an-admin-key"},
 		},
 		{
 			"restart waits as long as it says", `{}`,
 			func(ctx context.Context, c *client.Client) error {
-				_, err := c.Operate(ctx, client.Order{Action: "restart", Path: "repo/pool", Reason: "why", Force: true, Timeout: 1500 * time.Millisecond})
+				_, err := c.Operate(ctx, client.Order{Action: "restart", Path: "database/pool", Reason: "why", Force: true, Timeout: 1500 * time.Millisecond})
 				return err
-			}, `POST /admin/tree/repo/pool/restart?force=1&timeout=1.5 {"reason":"why"}`,
+			}, `POST /admin/tree/database/pool/restart?force=1&timeout=1.5 {"reason":"why"}`,
 			map[string]string{"X-Api-Key": "", "X-Admin-Key": "an-admin-key"},
 		},
 		{
 			"plan changes nothing", `{"action":"start"}`,
 			func(ctx context.Context, c *client.Client) error {
-				_, err := c.Plan(ctx, client.Order{Action: "start", Path: "repo"})
+				_, err := c.Plan(ctx, client.Order{Action: "start", Path: "database"})
 				return err
-			}, `POST /admin/tree/repo/start?dry_run=1 {"reason":""}`,
+			}, `POST /admin/tree/database/start?dry_run=1 {"reason":""}`,
 			map[string]string{"X-Admin-Key": "an-admin-key"},
 		},
 		{

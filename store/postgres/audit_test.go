@@ -21,7 +21,7 @@ func TestAuditIsListedNewestFirst(t *testing.T) {
 
 	begun := time.Now()
 	first, err := audit.Append(t.Context(), store.AuditEntry{
-		Actor: "admin@::1", Action: "restart", Target: "takt/repo", Reason: "a\x00b", Detail: json.RawMessage(`{"force": true}`),
+		Actor: "admin@::1", Action: "restart", Target: "takt/database", Reason: "a\x00b", Detail: json.RawMessage(`{"force": true}`),
 	})
 	require.NoError(t, err)
 	late := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)

@@ -34,7 +34,7 @@ SELECT seq FROM throttle_queues WHERE id = ANY ($1) AND portal_id = $2 ORDER BY 
 //	freed  rows that count no more, and nobody will answer for
 //
 // Nobody else writes what is due, under the locks, but an answer that came too
-// late. Rows are found by their places, and "finished_at IS NULL" stands for the
+// late. Rows are found by their ctids, and "finished_at IS NULL" stands for the
 // state, so that no plan that was made for a short queue can read all that waits:
 // its index does not fit.
 const sqlClaim = `
@@ -51,9 +51,9 @@ WITH t AS MATERIALIZED (
 		FROM throttle_windows w WHERE w.queue = t.seq AND w.ended_at > t.since
 	) w
 ), head AS MATERIALIZED (
-	SELECT t.seq, t.nr, h.*, row_number() OVER (PARTITION BY t.seq ORDER BY h.late, h.due_at) AS place
+	SELECT t.seq, t.nr, h.*, row_number() OVER (PARTITION BY t.seq ORDER BY h.late, h.due_at) AS position
 	FROM t JOIN room r ON r.seq = t.seq CROSS JOIN LATERAL (
-		SELECT a.ctid AS spot, a.due_at, a.expires_at <= statement_timestamp() AS late
+		SELECT a.ctid AS row, a.due_at, a.expires_at <= statement_timestamp() AS late
 		FROM action_executions a
 		WHERE a.queue = t.seq AND a.state = 'waiting' AND a.due_at <= statement_timestamp()
 		ORDER BY a.due_at LIMIT 100 + greatest(least(r.soon, $5::bigint), 0)
@@ -61,34 +61,34 @@ WITH t AS MATERIALIZED (
 	WHERE h.late OR NOT t.paused
 ), gone AS (
 	UPDATE action_executions a SET state = 'expired', finished_at = now(), claim = 0
-	FROM head h WHERE h.late AND a.ctid = h.spot AND a.finished_at IS NULL RETURNING 1
+	FROM head h WHERE h.late AND a.ctid = h.row AND a.finished_at IS NULL RETURNING 1
 ), pick AS MATERIALIZED (
-	SELECT p.seq, p.spot, p.place, p.later, (row_number() OVER (PARTITION BY p.later ORDER BY p.place, p.nr) - 1) / $4::bigint AS call
+	SELECT p.seq, p.row, p.position, p.later, (row_number() OVER (PARTITION BY p.later ORDER BY p.position, p.nr) - 1) / $4::bigint AS call
 	FROM (
-		SELECT h.seq, h.spot, h.place, h.nr, h.place > r.free AS later FROM head h JOIN room r ON r.seq = h.seq
-		WHERE NOT h.late AND h.place <= r.soon
-		ORDER BY later, h.place, h.nr LIMIT $2
+		SELECT h.seq, h.row, h.position, h.nr, h.position > r.free AS later FROM head h JOIN room r ON r.seq = h.seq
+		WHERE NOT h.late AND h.position <= r.soon
+		ORDER BY later, h.position, h.nr LIMIT $2
 	) p
 ), number AS MATERIALIZED (
 	SELECT d.later, d.call, nextval('throttle_claims') AS claim FROM (SELECT DISTINCT later, call FROM pick ORDER BY later, call) d
 ), claimed AS (
 	UPDATE action_executions a SET claim = n.claim, due_at = statement_timestamp() + make_interval(secs => $3)
-	FROM pick p JOIN number n ON n.later = p.later AND n.call = p.call WHERE a.ctid = p.spot AND a.finished_at IS NULL
+	FROM pick p JOIN number n ON n.later = p.later AND n.call = p.call WHERE a.ctid = p.row AND a.finished_at IS NULL
 	RETURNING a.queue, a.claim, a.callback_id, a.giving_up
 ), spent AS MATERIALIZED (
-	SELECT p.seq, n.claim, count(*) AS n, max(p.place) AS place
+	SELECT p.seq, n.claim, count(*) AS n, max(p.position) AS position
 	FROM pick p JOIN number n ON n.later = p.later AND n.call = p.call GROUP BY p.seq, n.claim
 ), taken AS (
 	INSERT INTO throttle_windows (queue, claim, n, taken_at, ended_at)
 	SELECT s.seq, s.claim, s.n, statement_timestamp(), statement_timestamp() + make_interval(secs => $3) FROM spent s
 ), waits AS MATERIALIZED (
 	SELECT s.claim, max(w.back) AS until FROM spent s JOIN t ON t.seq = s.seq JOIN room r ON r.seq = s.seq CROSS JOIN LATERAL (
-		SELECT min(x.ended_at) FILTER (WHERE x.sum >= s.place - r.free) + t.period AS back FROM (
+		SELECT min(x.ended_at) FILTER (WHERE x.sum >= s.position - r.free) + t.period AS back FROM (
 			SELECT w.ended_at, sum(w.n) OVER (ORDER BY w.ended_at, w.id) FROM throttle_windows w
 			WHERE w.queue = s.seq AND w.ended_at > t.since AND w.ended_at <= t.since + make_interval(secs => $6)
 		) x
 	) w
-	WHERE s.place > r.free GROUP BY s.claim
+	WHERE s.position > r.free GROUP BY s.claim
 ), freed AS (
 	DELETE FROM throttle_windows w USING t WHERE w.queue = t.seq AND w.ended_at <= t.since
 )
@@ -136,7 +136,7 @@ LEFT JOIN LATERAL (
 const roundUp = time.Millisecond
 
 // Claim takes actions that may be sent now, or in a moment, as many as the budgets
-// of their queues allow, and spends these. It is the only place where budget is
+// of their queues allow, and spends these. It is the only position where budget is
 // spent.
 func (t *Throttle) Claim(ctx context.Context, r store.ClaimRequest) (claims store.Claims, err error) {
 	if r.Batch <= 0 {

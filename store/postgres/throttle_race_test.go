@@ -242,7 +242,7 @@ UPDATE throttle_queues SET job_id = j.id FROM j`, queueOf(1).ID())
 	}
 }
 
-// Two flights, or two controllers, that write to the same queues, and a claim.
+// Two batches, or two controllers, that write to the same queues, and a claim.
 func TestBatchesOfOneQueueDoNotWaitForEachOther(t *testing.T) {
 	t.Parallel()
 	b := throttle(t, 10, 1, store.Second)
@@ -384,13 +384,13 @@ func TestAJobThatEndsWaitsForTheCommit(t *testing.T) {
 	job, err := b.job(queueOf(1))
 	require.NoError(t, err)
 	require.NoError(t, b.finish(queueOf(1)))
-	b.exec(`CREATE TABLE brake ()`)
-	b.exec(`CREATE FUNCTION brake() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN LOCK TABLE brake IN SHARE MODE; RETURN NULL; END $$`)
-	b.exec(`CREATE TRIGGER brake AFTER INSERT ON action_executions FOR EACH STATEMENT EXECUTE FUNCTION brake()`)
+	b.exec(`CREATE TABLE slow_commit ()`)
+	b.exec(`CREATE FUNCTION slow_commit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN LOCK TABLE slow_commit IN SHARE MODE; RETURN NULL; END $$`)
+	b.exec(`CREATE TRIGGER slow_commit AFTER INSERT ON action_executions FOR EACH STATEMENT EXECUTE FUNCTION slow_commit()`)
 	held, err := b.Pool.Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = held.Rollback(t.Context()) }() // a failure must not hang
-	_, err = held.Exec(t.Context(), `LOCK TABLE brake IN EXCLUSIVE MODE`)
+	_, err = held.Exec(t.Context(), `LOCK TABLE slow_commit IN EXCLUSIVE MODE`)
 	require.NoError(t, err)
 
 	accepted := make(chan error, 1)

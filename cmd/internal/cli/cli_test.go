@@ -60,7 +60,7 @@ func TestPrintTree(t *testing.T) {
 	var out bytes.Buffer
 	cli.PrintTree(&out, api.TreeNode{
 		ID: "takt", Status: "running", Strategy: "one_for_one", UptimeMS: 90_061_000, ChildCount: 3, Children: []api.TreeNode{
-			{ID: "repo", Status: "running", Strategy: "rest_for_one", UptimeMS: 61_000, Children: []api.TreeNode{
+			{ID: "database", Status: "running", Strategy: "rest_for_one", UptimeMS: 61_000, Children: []api.TreeNode{
 				{ID: "pool", Status: "suspended", Detail: "connection refused", Restarts: 2, LastExit: "panic: \x1b[31mboom", LastExitAt: &at, UptimeMS: 499, Mailbox: 1, Type: "worker", Messages: 4, BusyMS: 1},
 			}},
 			{ID: "jobs", Status: "terminated"},
@@ -69,7 +69,7 @@ func TestPrintTree(t *testing.T) {
 	})
 	require.Equal(t, strings.TrimPrefix(`
 takt             running, one_for_one, up 1d 1h
-|-- repo         running, rest_for_one, up 1m 1s
+|-- database     running, rest_for_one, up 1m 1s
 |   `+"`"+`-- pool     suspended (connection refused), up 0s, 2 restarts, 1 message waits, 4 handled, 250 µs each, last exit panic: `+"\uFFFD"+`[31mboom at 2025-11-24T16:00:00Z
 |-- jobs         terminated
 `+"`"+`-- request_sup  running, up 1h, 12 children, 1 leaked

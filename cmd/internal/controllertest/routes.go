@@ -122,8 +122,8 @@ func (c *Controller) tree(w http.ResponseWriter, r *http.Request) {
 	JSON(w, http.StatusOK, api.TreeNode{
 		ID: "takt", Path: "takt", Type: "supervisor", Strategy: "one_for_one", Status: "running", UptimeMS: 3_600_000,
 		Children: []api.TreeNode{
-			{ID: "repo", Path: "takt/repo", Type: "supervisor", Strategy: "rest_for_one", Status: "running", UptimeMS: 61_000, Children: []api.TreeNode{
-				{ID: "pool", Path: "takt/repo/pool", Type: "worker", Status: "suspended", Detail: "connection refused", Restarts: 2, LastExit: "panic: boom", LastExitAt: &when, UptimeMS: 500, Mailbox: 3},
+			{ID: "database", Path: "takt/database", Type: "supervisor", Strategy: "rest_for_one", Status: "running", UptimeMS: 61_000, Children: []api.TreeNode{
+				{ID: "pool", Path: "takt/database/pool", Type: "worker", Status: "suspended", Detail: "connection refused", Restarts: 2, LastExit: "panic: boom", LastExitAt: &when, UptimeMS: 500, Mailbox: 3},
 			}},
 			{ID: "request_sup", Path: "takt/request_sup", Type: "supervisor", Strategy: "dynamic", Status: "running", UptimeMS: 3_600_000, ChildCount: 12, Leaked: 1},
 		},

@@ -1,0 +1,116 @@
+package database
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// The login and the database of an embedded server.
+const (
+	databaseUser = "takt"
+	databaseName = "takt"
+)
+
+// SQL states that decide what a failed connection means.
+const (
+	stateInvalidPassword   = "28P01"
+	stateInvalidAuth       = "28000"
+	stateUnknownDatabase   = "3D000"
+	stateDuplicateDatabase = "42P04"
+)
+
+// connConfig returns how to reach the cluster's server.
+func (cl *cluster) connConfig(database string) (*pgx.ConnConfig, error) {
+	// Every key is set, so that PG… variables of takt's environment, which
+	// mean other databases, have no say.
+	cfg, err := pgx.ParseConfig(fmt.Sprintf(
+		"host=/ port=%d user=%s password=%s dbname=%s sslmode=disable connect_timeout=10 target_session_attrs=any",
+		socketPort, databaseUser, cl.password, database))
+	if err != nil {
+		return nil, fmt.Errorf("addressing the embedded database: %w", err)
+	}
+	cfg.Host = cl.dir // shown in messages; dialling goes through the open directory
+	cfg.Fallbacks = nil
+	cfg.RuntimeParams = map[string]string{"application_name": "takt"}
+	dial := dialIn(cl.home, cl.dir)
+	cfg.DialFunc = func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }
+	return cfg, nil
+}
+
+// dialIn returns a dialler for the server's socket in the open directory. A
+// path through the descriptor stays below the 107 bytes of a socket address,
+// however long the real path is. The directory cannot be closed meanwhile.
+func dialIn(home *os.File, realPath string) func(context.Context) (net.Conn, error) {
+	return func(ctx context.Context) (conn net.Conn, err error) {
+		var dialer net.Dialer
+		if !hasProc {
+			return dialer.DialContext(ctx, "unix", filepath.Join(realPath, socketName()))
+		}
+		raw, err := home.SyscallConn()
+		if err != nil {
+			return nil, err
+		}
+		closed := raw.Control(func(fd uintptr) {
+			conn, err = dialer.DialContext(ctx, "unix", "/proc/self/fd/"+strconv.Itoa(int(fd))+"/"+socketName())
+		})
+		if closed != nil {
+			return nil, fmt.Errorf("the embedded database is stopped: %w", closed)
+		}
+		return conn, err
+	}
+}
+
+const sqlHasDatabase = `SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)`
+
+// probe asks the server whether it answers, and makes takt's database when
+// the cluster is new.
+func (cl *cluster) probe(ctx context.Context) error {
+	cfg, err := cl.connConfig("postgres")
+	if err != nil {
+		return err
+	}
+	conn, err := pgx.ConnectConfig(ctx, cfg)
+	if err != nil {
+		return fmt.Errorf("connecting to the embedded database: %w", err)
+	}
+	defer conn.Close(ctx) //nolint:errcheck // the server drops the session anyway
+	var exists bool
+	if err := conn.QueryRow(ctx, sqlHasDatabase, databaseName).Scan(&exists); err != nil {
+		return fmt.Errorf("asking the embedded database: %w", err)
+	}
+	if exists {
+		return nil
+	}
+	_, err = conn.Exec(ctx, "CREATE DATABASE "+databaseName)
+	if err != nil && sqlState(err) != stateDuplicateDatabase {
+		return fmt.Errorf("making the database %s: %w", databaseName, err)
+	}
+	return nil
+}
+
+// sqlState returns the server's code for a failure, "" if it is not the server's.
+func sqlState(err error) string {
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return e.Code
+	}
+	return ""
+}
+
+// refused reports a failure that waiting does not mend: the server answers and
+// does not let takt in.
+func refused(err error) bool {
+	switch sqlState(err) {
+	case stateInvalidPassword, stateInvalidAuth:
+		return true
+	default:
+		return false
+	}
+}

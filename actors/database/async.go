@@ -1,0 +1,37 @@
+package database
+
+import (
+	"context"
+
+	"takt/actors/otp"
+)
+
+// finished is the result of a goroutine that has nothing to tell.
+type finished struct{}
+
+// goroutines runs functions as the incarnation's goroutines: a panic in one
+// crashes the actor, and none is forgotten.
+func goroutines(c *otp.Ctx) spawn {
+	return func(f func()) {
+		c.Async(func(context.Context) any {
+			f()
+			return finished{}
+		})
+	}
+}
+
+// untilStop returns a context for a callback that takes long: it ends as soon
+// as the actor is asked to stop, which its own context does only at the hard
+// deadline. The callback calls release at its end.
+func untilStop(c *otp.Ctx) (ctx context.Context, release func()) {
+	ctx, cancel := context.WithCancelCause(c.Context())
+	c.Async(func(soft context.Context) any {
+		select {
+		case <-soft.Done():
+			cancel(context.Cause(soft))
+		case <-ctx.Done():
+		}
+		return finished{}
+	})
+	return ctx, func() { cancel(nil) }
+}

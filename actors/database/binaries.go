@@ -1,0 +1,152 @@
+package database
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// minMajor is the oldest PostgreSQL that the store's SQL is written for.
+const minMajor = 14
+
+// ErrNoBinaries says that this machine has no PostgreSQL server programs that
+// takt could run; the error that wraps it holds the command that installs them.
+var ErrNoBinaries = errors.New("no PostgreSQL server programs found")
+
+// Binaries is one installed set of PostgreSQL server programs.
+type Binaries struct {
+	Dir   string // holds initdb and postgres
+	Major int    // 15 for PostgreSQL 15.18
+}
+
+func (b Binaries) path(program string) string { return filepath.Join(b.Dir, program) }
+
+// wellKnown are the places outside PATH where packages put the server
+// programs: Debian, Red Hat, Alpine, Homebrew on both kinds of Mac, Postgres.app.
+func wellKnown() []string {
+	return []string{
+		"/usr/lib/postgresql/*/bin",
+		"/usr/pgsql-*/bin",
+		"/usr/libexec/postgresql*",
+		"/usr/local/pgsql/bin",
+		"/opt/homebrew/opt/postgresql@*/bin",
+		"/opt/homebrew/opt/postgresql/bin",
+		"/usr/local/opt/postgresql@*/bin",
+		"/usr/local/opt/postgresql/bin",
+		"/Applications/Postgres.app/Contents/Versions/*/bin",
+	}
+}
+
+// findBinaries lists the usable server programs, best first: those on
+// searchPath in its order, because that is what the operator chose, then those
+// that match the globs, newest first.
+func findBinaries(ctx context.Context, searchPath string, globs []string) ([]Binaries, error) {
+	var found []Binaries
+	seen := map[string]bool{}
+	for _, dir := range filepath.SplitList(searchPath) {
+		found = appendBinaries(ctx, found, seen, dir)
+	}
+	var rest []Binaries
+	for _, glob := range globs {
+		dirs, err := filepath.Glob(glob)
+		if err != nil {
+			return nil, fmt.Errorf("looking for PostgreSQL in %q: %w", glob, err)
+		}
+		for _, dir := range dirs {
+			rest = appendBinaries(ctx, rest, seen, dir)
+		}
+	}
+	slices.SortStableFunc(rest, func(a, b Binaries) int { return b.Major - a.Major })
+	found = append(found, rest...)
+
+	old := slices.IndexFunc(found, func(b Binaries) bool { return b.Major < minMajor })
+	usable := slices.DeleteFunc(slices.Clone(found), func(b Binaries) bool { return b.Major < minMajor })
+	switch {
+	case len(usable) > 0:
+		return usable, nil
+	case old >= 0:
+		return nil, fmt.Errorf("%w: %s holds PostgreSQL %d, takt needs %d or newer", ErrNoBinaries, found[old].Dir, found[old].Major, minMajor)
+	default:
+		return nil, fmt.Errorf("%w: install them (Debian, Ubuntu: apt-get install postgresql · macOS: brew install postgresql@17) or give a database URL", ErrNoBinaries)
+	}
+}
+
+// appendBinaries adds dir's server programs if it holds any. Symbolic links
+// are followed first, because a link to initdb alone in /usr/local/bin is
+// common and postgres stands only beside its target.
+func appendBinaries(ctx context.Context, found []Binaries, seen map[string]bool, dir string) []Binaries {
+	for _, program := range []string{"postgres", "initdb"} {
+		real, err := filepath.EvalSymlinks(filepath.Join(dir, program))
+		if err != nil {
+			continue
+		}
+		real, err = filepath.Abs(filepath.Dir(real))
+		if err != nil || seen[real] {
+			continue
+		}
+		seen[real] = true
+		b := Binaries{Dir: real}
+		if !executable(b.path("postgres")) || !executable(b.path("initdb")) {
+			continue
+		}
+		if b.Major, err = majorOf(ctx, b.path("postgres")); err == nil {
+			found = append(found, b)
+		}
+	}
+	return found
+}
+
+func executable(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0
+}
+
+// majorOf asks a server program for its major version.
+func majorOf(ctx context.Context, postgres string) (int, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, 10*time.Second, errors.New("postgres --version took over 10 s"))
+	defer cancel()
+	cmd := exec.CommandContext(ctx, postgres, "--version")
+	cmd.Dir = "/"
+	out, err := cmd.Output()
+	if err != nil {
+		return 0, fmt.Errorf("asking %s for its version: %w", postgres, err)
+	}
+	return parseMajor(string(out))
+}
+
+// parseMajor reads "postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)",
+// and "17beta1" or "18devel" in the number's place.
+func parseMajor(version string) (int, error) {
+	m := regexp.MustCompile(`\(PostgreSQL\) (\d+)`).FindStringSubmatch(version)
+	if m == nil {
+		return 0, fmt.Errorf("not a PostgreSQL version: %q", strings.TrimSpace(version))
+	}
+	return strconv.Atoi(m[1])
+}
+
+// chooseBinaries picks the programs for a cluster: the first ones for a new
+// cluster (major 0), else the first of the version that made it, because a
+// server refuses another version's files.
+func chooseBinaries(found []Binaries, major int, dir string) (Binaries, error) {
+	if major == 0 {
+		return found[0], nil
+	}
+	have := make([]string, 0, len(found))
+	for _, b := range found {
+		if b.Major == major {
+			return b, nil
+		}
+		have = append(have, fmt.Sprintf("%d in %s", b.Major, b.Dir))
+	}
+	return Binaries{}, fmt.Errorf("the database in %s was made by PostgreSQL %d, but this machine has only PostgreSQL %s: "+
+		"install version %d (Debian: apt-get install postgresql-%d · macOS: brew install postgresql@%d) or convert the directory with pg_upgrade",
+		dir, major, strings.Join(have, ", "), major, major, major)
+}

@@ -1,0 +1,248 @@
+package database
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"syscall"
+	"time"
+)
+
+// startAttempts is how often a server that ends while it starts is started
+// again: an old backend may hold the shared memory for some moments.
+const startAttempts = 5
+
+// bringUp returns a server that answers: the one that an earlier takt left
+// behind, or a new one. The caller stops and releases it.
+func (cl *cluster) bringUp(ctx context.Context, run spawn) (*process, error) {
+	changed, err := applySettings(cl.root, cl.owner)
+	if err != nil {
+		return nil, err
+	}
+	if !changed {
+		if p, ok := cl.tryAdopt(ctx, run); ok {
+			return p, nil
+		}
+	}
+	for attempt := 0; ; attempt++ {
+		p, err := cl.startOnce(ctx, run)
+		if err == nil {
+			return p, nil
+		}
+		if !errors.Is(err, errEnded) || attempt+1 == startAttempts {
+			return nil, err
+		}
+		cl.log.Warn().Err(err).Int("attempt", attempt+1).Msg("the database server did not start, trying again")
+		if err := pause(ctx, 100*time.Millisecond<<attempt); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// tryAdopt takes over a server that runs in the cluster and answers.
+func (cl *cluster) tryAdopt(ctx context.Context, run spawn) (*process, bool) {
+	lock, found, err := readPIDFile(cl.root)
+	if err != nil || !found || lock.Status == statusStopping || identify(lock.PID, cl.info) != server {
+		return nil, false
+	}
+	if lock.Status != statusStarting { // a recovery may take its time and must not begin anew
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, 5*time.Second, errors.New("no answer for 5 s"))
+		defer cancel()
+	}
+	p := cl.adopt(lock.PID, run)
+	if err := cl.awaitReady(ctx, p); err != nil {
+		cl.log.Warn().Err(err).Int("pid", p.pid).Msg("a database server of an earlier takt does not answer")
+		p.release()
+		return nil, false
+	}
+	cl.log.Info().Int("pid", p.pid).Msg("adopted the database server of an earlier takt")
+	return p, true
+}
+
+// startOnce clears the cluster of what earlier servers left, starts a server
+// and waits until it answers.
+func (cl *cluster) startOnce(ctx context.Context, run spawn) (*process, error) {
+	if err := cl.clear(ctx); err != nil {
+		return nil, err
+	}
+	p, err := cl.start(run)
+	if err != nil {
+		return nil, err
+	}
+	err = cl.awaitReady(ctx, p)
+	if err == nil {
+		return p, nil
+	}
+	// ctx may be why; the server gets its orderly stop all the same.
+	if stopErr := p.stop(context.WithoutCancel(ctx), 5*time.Second, 2*time.Second, cl.log); stopErr != nil {
+		err = errors.Join(err, stopErr)
+	}
+	p.release()
+	if words := p.stderr.lastWords(); words != "" {
+		err = fmt.Errorf("%w: %s", err, words)
+	}
+	return nil, fmt.Errorf("starting the database server: %w", err)
+}
+
+// awaitReady waits until the server answers, ends, or lets takt not in.
+// A long recovery is reported every few seconds.
+func (cl *cluster) awaitReady(ctx context.Context, p *process) error {
+	wait, since, told := 5*time.Millisecond, time.Now(), time.Now()
+	for {
+		err := cl.probeOnce(ctx)
+		if err == nil {
+			return nil
+		}
+		if refused(err) {
+			return fmt.Errorf("the password in %s is not the database's (without that file a new one is made): %w", passwordFileName, err)
+		}
+		if time.Since(told) > 5*time.Second {
+			told = time.Now()
+			cl.log.Warn().Err(err).Dur("since", time.Since(since)).Msg("waiting for the database server to answer")
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-p.ended:
+			timer.Stop()
+			return p.fate
+		case <-ctx.Done():
+			timer.Stop()
+			return fmt.Errorf("%w (last: %w)", context.Cause(ctx), err)
+		case <-timer.C:
+		}
+		wait = min(2*wait, 50*time.Millisecond)
+	}
+}
+
+// probeOnce is one bounded probe: a server that accepts and then hangs must
+// not use up the whole waiting time. A server that says in its lock file that
+// it is not ready is not bothered, because it would log each refusal.
+func (cl *cluster) probeOnce(ctx context.Context) error {
+	lock, _, err := readPIDFile(cl.root)
+	if err != nil {
+		return err
+	}
+	if lock.Status != statusReady {
+		return fmt.Errorf("the server's state is %q", lock.Status)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, 3*time.Second, errors.New("the server accepted and did not answer for 3 s"))
+	defer cancel()
+	return cl.probe(ctx)
+}
+
+// clear makes room for a new server: a running one is stopped, backends that
+// outlived their postmaster are ended, lock files that name nobody's or a
+// stranger's process are removed.
+func (cl *cluster) clear(ctx context.Context) error {
+	lock, found, err := readPIDFile(cl.root)
+	if err != nil {
+		return err
+	}
+	if found && identify(lock.PID, cl.info) == server {
+		if err := cl.stopOther(ctx, lock.PID); err != nil {
+			return err
+		}
+	}
+	if err := cl.endLeftovers(ctx); err != nil {
+		return err
+	}
+	for _, name := range []string{pidFileName, socketLockName()} {
+		if err := cl.removeStale(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeStale removes a lock file of a server that is gone. PostgreSQL itself
+// takes a reused or uncollected process number for a running server and would
+// refuse to start, by the cluster's lock file and by the socket's alike. Where
+// serversIn cannot look, a dead one's file stays, because the server's check
+// of the shared memory needs it.
+func (cl *cluster) removeStale(name string) error {
+	lock, found, err := readLockFile(cl.root, name)
+	if err != nil || !found {
+		return err
+	}
+	who := identify(lock.PID, cl.info)
+	if who != stranger && (who != gone || !hasProc) {
+		return nil
+	}
+	if err := cl.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("removing a stale lock file: %w", err)
+	}
+	cl.log.Info().Str("file", name).Int("pid", lock.PID).Stringer("process", who).Msg("removed the lock file of a database server that is gone")
+	return nil
+}
+
+// stopOther stops a server that this takt did not start and cannot adopt.
+func (cl *cluster) stopOther(ctx context.Context, pid int) error {
+	cl.log.Warn().Int("pid", pid).Msg("stopping the database server of an earlier takt")
+	for _, step := range []struct {
+		sig  syscall.Signal
+		wait time.Duration
+	}{{syscall.SIGINT, 20 * time.Second}, {syscall.SIGQUIT, 5 * time.Second}, {syscall.SIGKILL, 5 * time.Second}} {
+		if identify(pid, cl.info) != server {
+			return nil
+		}
+		if err := syscall.Kill(pid, step.sig); err != nil && !errors.Is(err, syscall.ESRCH) {
+			return fmt.Errorf("stopping the database server of an earlier takt (process %d): %w", pid, err)
+		}
+		gone, err := until(ctx, step.wait, func() bool { return identify(pid, cl.info) != server })
+		if gone || err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("the database server of an earlier takt (process %d) does not stop", pid)
+}
+
+// endLeftovers waits for backends without a postmaster. They notice its death
+// by themselves unless they are busy; then they are told as the postmaster
+// would have told them, with SIGQUIT, and in the end killed.
+func (cl *cluster) endLeftovers(ctx context.Context) error {
+	none := func() bool { return len(serversIn(cl.info)) == 0 }
+	for _, step := range []struct {
+		sig  syscall.Signal
+		wait time.Duration
+	}{{0, 150 * time.Millisecond}, {syscall.SIGQUIT, 2 * time.Second}, {syscall.SIGKILL, 5 * time.Second}} {
+		for _, pid := range serversIn(cl.info) {
+			if step.sig != 0 {
+				cl.log.Warn().Int("pid", pid).Stringer("signal", step.sig).Msg("ending a process of a killed database server")
+				_ = syscall.Kill(pid, step.sig) // it may just have ended
+			}
+		}
+		ended, err := until(ctx, step.wait, none)
+		if ended || err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("processes of a killed database server do not end: %v", serversIn(cl.info))
+}
+
+// until polls condition for at most d.
+func until(ctx context.Context, d time.Duration, condition func() bool) (bool, error) {
+	deadline := time.Now().Add(d)
+	for !condition() {
+		if time.Now().After(deadline) {
+			return false, nil
+		}
+		if err := pause(ctx, 10*time.Millisecond); err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// pause waits for d or until ctx ends.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,269 @@
+package database
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/rs/zerolog"
+)
+
+// clusterName is the directory of the embedded database in the data directory.
+const clusterName = "postgres"
+
+// draftPrefix marks clusters in the making. Only a finished one is renamed to
+// clusterName, so a half-made one is never mistaken for a database.
+const draftPrefix = clusterName + ".init-"
+
+// cluster is an existing database directory, held open. Everything inside is
+// reached through the open directory, because its parents may be closed to the
+// account that the server runs as.
+type cluster struct {
+	dir      string // the path, for messages
+	root     *os.Root
+	home     *os.File    // the same directory; the server inherits it
+	info     os.FileInfo // its device and inode
+	owner    owner
+	bins     Binaries
+	password string
+	log      zerolog.Logger
+}
+
+// openCluster opens the database directory in the data directory, and makes
+// one if there is none. The caller closes it.
+func openCluster(ctx context.Context, cfg PostgresConfig, log zerolog.Logger) (*cluster, error) {
+	found, err := findBinaries(ctx, cfg.SearchPath, cfg.globs())
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(cfg.DataDir, 0o700); err != nil {
+		return nil, fmt.Errorf("making the data directory: %w", err)
+	}
+	data, err := os.OpenRoot(cfg.DataDir)
+	if err != nil {
+		return nil, fmt.Errorf("opening the data directory: %w", err)
+	}
+	defer data.Close()
+
+	// A relative path in a message or a socket address would mislead.
+	abs, err := filepath.Abs(cfg.DataDir)
+	if err != nil {
+		return nil, fmt.Errorf("naming the data directory: %w", err)
+	}
+	cl := &cluster{dir: filepath.Join(abs, clusterName), log: log}
+	if err := cl.prepare(ctx, data, found); err != nil {
+		cl.close()
+		return nil, err
+	}
+	return cl, nil
+}
+
+// prepare fills in a cluster: password, account, programs, directory.
+func (cl *cluster) prepare(ctx context.Context, data *os.Root, found []Binaries) error {
+	major, existing, err := examine(data, cl.dir)
+	if err != nil {
+		return err
+	}
+	if cl.bins, err = chooseBinaries(found, major, cl.dir); err != nil {
+		return err
+	}
+	if cl.owner, err = chooseOwner(os.Geteuid(), os.Getegid(), existing, user.Lookup); err != nil {
+		return err
+	}
+	var fresh bool
+	if cl.password, fresh, err = loadPassword(data); err != nil {
+		return err
+	}
+	removeDrafts(data, cl.log)
+	if major == 0 {
+		if err := cl.create(ctx, data); err != nil {
+			return fmt.Errorf("making a database in %s: %w", cl.dir, err)
+		}
+	}
+	if err := cl.open(os.OpenRoot(cl.dir)); err != nil { // may be a link to another disk
+		return err
+	}
+	if major != 0 && fresh {
+		return cl.resetPassword(ctx)
+	}
+	return nil
+}
+
+// examine looks at what stands under the cluster's name: nothing (major 0), or
+// a cluster of some version and owner. An empty directory counts as nothing.
+func examine(data *os.Root, dir string) (major int, existing *owner, err error) {
+	info, err := os.Stat(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, err := data.Lstat(clusterName); err == nil {
+			return 0, nil, fmt.Errorf("%s points nowhere: is its disk mounted?", dir)
+		}
+		return 0, nil, nil
+	}
+	if err != nil {
+		return 0, nil, fmt.Errorf("looking at the database directory: %w", err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return 0, nil, fmt.Errorf("opening the database directory: %w", err)
+	}
+	defer root.Close()
+	text, err := root.ReadFile("PG_VERSION")
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := data.Remove(clusterName); err != nil { // takes an empty directory only
+			return 0, nil, fmt.Errorf("%s holds no database (no PG_VERSION) and is not free for one: move it away, or restore it: %w", dir, err)
+		}
+		return 0, nil, nil
+	}
+	if err != nil {
+		return 0, nil, fmt.Errorf("reading the database's version: %w", err)
+	}
+	major, err = strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil || major <= 0 {
+		return 0, nil, fmt.Errorf("%s: not a version: %.20q", filepath.Join(dir, "PG_VERSION"), text)
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		existing = &owner{uid: stat.Uid, gid: stat.Gid}
+	}
+	return major, existing, nil
+}
+
+// open takes an opened directory as the cluster's.
+func (cl *cluster) open(root *os.Root, err error) error {
+	if err != nil {
+		return fmt.Errorf("opening the database directory: %w", err)
+	}
+	cl.root = root
+	if cl.home, err = cl.root.Open("."); err != nil {
+		return fmt.Errorf("opening the database directory: %w", err)
+	}
+	if cl.info, err = cl.home.Stat(); err != nil {
+		return fmt.Errorf("looking at the database directory: %w", err)
+	}
+	return nil
+}
+
+func (cl *cluster) close() {
+	if cl.home != nil {
+		_ = cl.home.Close()
+		cl.home = nil
+	}
+	if cl.root != nil {
+		_ = cl.root.Close()
+		cl.root = nil
+	}
+}
+
+// create makes a cluster beside its final place and renames it when every
+// byte is on the disk: kill -9 at any moment leaves a draft or a database.
+func (cl *cluster) create(ctx context.Context, data *os.Root) error {
+	draft, err := makeDraft(data)
+	if err != nil {
+		return err
+	}
+	if err := cl.fill(ctx, data, draft); err != nil {
+		removeDrafts(data, cl.log)
+		return err
+	}
+	if err := data.Rename(draft, clusterName); err != nil {
+		return err
+	}
+	return syncDir(data)
+}
+
+// fill runs initdb in the draft. initdb syncs all it wrote before it ends.
+func (cl *cluster) fill(ctx context.Context, data *os.Root, draft string) error {
+	if cl.owner.drop {
+		if err := data.Chown(draft, int(cl.owner.uid), int(cl.owner.gid)); err != nil {
+			return err
+		}
+	}
+	if err := cl.open(data.OpenRoot(draft)); err != nil {
+		return err
+	}
+	defer cl.close()
+	secret, err := passwordPipe(cl.password, cl.owner)
+	if err != nil {
+		return err
+	}
+	defer secret.Close()
+	home, files := inherited(cl.home, filepath.Join(filepath.Dir(cl.dir), draft))
+	err = cl.runTool(ctx, "initdb", []string{
+		"-D", home, "--username=" + databaseUser, "--pwfile=" + inheritedPath(firstInherited+len(files)),
+		"--auth=scram-sha-256", "--encoding=UTF8", "--no-locale", "--no-instructions",
+	}, nil, append(files, secret))
+	if err != nil {
+		return err
+	}
+	if err := includeOurs(cl.root, cl.owner); err != nil {
+		return err
+	}
+	_, err = applySettings(cl.root, cl.owner)
+	return err
+}
+
+// resetPassword gives the cluster the password of a new password file, for
+// when the old one was lost. It needs the cluster to have no server.
+func (cl *cluster) resetPassword(ctx context.Context) error {
+	if err := cl.clear(ctx); err != nil {
+		return err
+	}
+	home, files := inherited(cl.home, cl.dir)
+	// rand.Text needs no quoting.
+	sql := fmt.Sprintf("ALTER USER %s PASSWORD '%s'\n", databaseUser, cl.password)
+	err := cl.runTool(ctx, "postgres", []string{"--single", "-D", home, "-c", "log_statement=none", "-c", "log_min_error_statement=panic", "postgres"},
+		strings.NewReader(sql), files)
+	if err != nil {
+		return fmt.Errorf("setting a new database password: %w", err)
+	}
+	cl.log.Warn().Str("file", passwordFileName).Msg("the database password was lost; a new one was made")
+	return nil
+}
+
+func makeDraft(data *os.Root) (string, error) {
+	for range 100 {
+		name := draftPrefix + randomSuffix()
+		err := data.Mkdir(name, 0o700)
+		if errors.Is(err, fs.ErrExist) {
+			continue
+		}
+		return name, err
+	}
+	return "", errors.New("no free name for a new database directory")
+}
+
+// removeDrafts clears away clusters whose making was interrupted. initdb of a
+// killed takt ends with it; should its last files appear meanwhile, the next
+// start tries again.
+func removeDrafts(data *os.Root, log zerolog.Logger) {
+	dir, err := data.Open(".")
+	if err != nil {
+		return
+	}
+	defer dir.Close()
+	for {
+		names, err := dir.Readdirnames(256)
+		for _, name := range names {
+			if !strings.HasPrefix(name, draftPrefix) {
+				continue
+			}
+			log.Warn().Str("directory", name).Msg("removing a half-made database directory")
+			if err := data.RemoveAll(name); err != nil {
+				log.Warn().Err(err).Str("directory", name).Msg("could not remove it")
+			}
+		}
+		if err != nil {
+			if !errors.Is(err, io.EOF) {
+				log.Warn().Err(err).Msg("could not list the data directory")
+			}
+			return
+		}
+	}
+}

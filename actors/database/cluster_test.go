@@ -1,0 +1,189 @@
+package database
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// stopped returns a data directory with a cluster whose server was stopped.
+func stopped(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	serve(t, config(dir)).stop(t)
+	return dir
+}
+
+func TestPostgresLockFile(t *testing.T) {
+	t.Parallel()
+	dir := stopped(t)
+	writePIDFile := func(t *testing.T, pid int) {
+		t.Helper()
+		info, ok := clusterInfo(t, dir).Sys().(*syscall.Stat_t)
+		require.True(t, ok)
+		for name, more := range map[string]string{pidFileName: "\n  5432001    196608\nready   \n", socketLockName(): ""} {
+			path := filepath.Join(dir, clusterName, name)
+			text := fmt.Sprintf("%d\n/proc/self/fd/3\n1700000000\n5432\n.\n", pid) + more
+			require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+			require.NoError(t, os.Chown(path, int(info.Uid), int(info.Gid)))
+		}
+	}
+	// program is one of the server's user: PostgreSQL takes another user's for
+	// none of its own.
+	program := func(t *testing.T, name string, arg ...string) *exec.Cmd {
+		t.Helper()
+		info, ok := clusterInfo(t, dir).Sys().(*syscall.Stat_t)
+		require.True(t, ok)
+		cmd := exec.CommandContext(t.Context(), name, arg...)
+		cmd.Dir = "/"
+		if os.Geteuid() == 0 {
+			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: info.Uid, Gid: info.Gid}}
+		}
+		return cmd
+	}
+	again := func(t *testing.T) {
+		t.Helper()
+		b := serve(t, config(dir))
+		require.Equal(t, "1", query(t, b.pg, "SELECT '1'"))
+		b.stop(t)
+	}
+	t.Run("of a process that is gone is removed", func(t *testing.T) { //nolint:paralleltest // one directory for all
+		gone := program(t, "true")
+		require.NoError(t, gone.Run())
+		writePIDFile(t, gone.Process.Pid)
+		again(t)
+	})
+	t.Run("of a process that ended and that nobody collects is removed", func(t *testing.T) { //nolint:paralleltest // one directory for all
+		zombie := program(t, "true")
+		require.NoError(t, zombie.Start())
+		soon(t, "its end", func() bool { return !alive(zombie.Process.Pid) })
+		writePIDFile(t, zombie.Process.Pid)
+		again(t)
+		require.NoError(t, syscall.Kill(zombie.Process.Pid, 0), "the number must be taken until here")
+		require.NoError(t, zombie.Wait())
+	})
+	t.Run("whose number another program has now is removed", func(t *testing.T) { //nolint:paralleltest // one directory for all
+		other := program(t, "sleep", "600")
+		require.NoError(t, other.Start())
+		writePIDFile(t, other.Process.Pid)
+		again(t)
+		require.NoError(t, syscall.Kill(other.Process.Pid, 0), "the other program must live on")
+		require.NoError(t, other.Process.Kill())
+		_ = other.Wait()
+	})
+	t.Run("whose number another program in the same directory has is removed", func(t *testing.T) { //nolint:paralleltest // one directory for all
+		other := exec.CommandContext(t.Context(), "sleep", "600")
+		other.Dir = filepath.Join(dir, clusterName)
+		require.NoError(t, other.Start())
+		writePIDFile(t, other.Process.Pid)
+		again(t)
+		require.NoError(t, syscall.Kill(other.Process.Pid, 0), "the other program must live on")
+		require.NoError(t, other.Process.Kill())
+		_ = other.Wait()
+	})
+	t.Run("that names takt itself is removed", func(t *testing.T) { //nolint:paralleltest // one directory for all
+		writePIDFile(t, os.Getpid())
+		again(t)
+	})
+	t.Run("that a power cut tore is removed", func(t *testing.T) { //nolint:paralleltest // one directory for all
+		require.NoError(t, os.WriteFile(filepath.Join(dir, clusterName, pidFileName), nil, 0o600))
+		again(t)
+	})
+}
+
+func TestClusterDirectory(t *testing.T) {
+	t.Parallel()
+	t.Run("with spaces, a long path and closed parents", func(t *testing.T) {
+		t.Parallel()
+		closed := filepath.Join(t.TempDir(), "closed to others")
+		dir := filepath.Join(closed, strings.Repeat("a long name ", 12), "data dir")
+		require.NoError(t, os.MkdirAll(dir, 0o700))
+		require.Greater(t, len(dir), 107)
+		b := serve(t, config(dir))
+		require.Equal(t, "1", query(t, b.pg, "SELECT '1'"))
+		info, err := os.Stat(closed)
+		require.NoError(t, err)
+		require.Equal(t, os.FileMode(0o700), info.Mode().Perm())
+		b.stop(t)
+		b = serve(t, config(dir))
+		require.Equal(t, "1", query(t, b.pg, "SELECT '1'"))
+	})
+	t.Run("is the only one that changes hands", func(t *testing.T) {
+		t.Parallel()
+		dir := stopped(t)
+		entries, err := os.ReadDir(dir)
+		require.NoError(t, err)
+		for _, entry := range entries {
+			info, err := entry.Info()
+			require.NoError(t, err)
+			stat, ok := info.Sys().(*syscall.Stat_t)
+			require.True(t, ok)
+			if os.Geteuid() == 0 && entry.Name() == clusterName {
+				account, err := user.LookupId(strconv.Itoa(int(stat.Uid)))
+				require.NoError(t, err)
+				require.Contains(t, []string{"postgres", "nobody"}, account.Username)
+				require.Equal(t, os.FileMode(0o700), info.Mode().Perm())
+				continue
+			}
+			require.Equal(t, uint32(os.Geteuid()), stat.Uid, entry.Name())
+		}
+	})
+	t.Run("that is empty is filled", func(t *testing.T) {
+		t.Parallel()
+		dir := t.TempDir()
+		require.NoError(t, os.Mkdir(filepath.Join(dir, clusterName), 0o700))
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, draftPrefix+"old", "base"), 0o700))
+		serve(t, config(dir))
+		require.NoDirExists(t, filepath.Join(dir, draftPrefix+"old"))
+	})
+	t.Run("that holds something else is left alone", func(t *testing.T) {
+		t.Parallel()
+		dir := t.TempDir()
+		letter := filepath.Join(dir, clusterName, "letter.txt")
+		require.NoError(t, os.Mkdir(filepath.Dir(letter), 0o700))
+		require.NoError(t, os.WriteFile(letter, []byte("dear"), 0o600))
+		b := &bundle{sys: newSystem(t), pg: NewPostgres(config(dir)), dir: dir}
+		require.ErrorContains(t, b.start(t), "move it away")
+		require.FileExists(t, letter)
+	})
+	t.Run("of another version is refused with the way out", func(t *testing.T) {
+		t.Parallel()
+		dir := t.TempDir()
+		require.NoError(t, os.Mkdir(filepath.Join(dir, clusterName), 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, clusterName, "PG_VERSION"), []byte("12\n"), 0o600))
+		b := &bundle{sys: newSystem(t), pg: NewPostgres(config(dir)), dir: dir}
+		err := b.start(t)
+		require.ErrorContains(t, err, "made by PostgreSQL 12")
+		require.ErrorContains(t, err, "apt-get install postgresql-12")
+	})
+	t.Run("on a machine without PostgreSQL says how to install it", func(t *testing.T) {
+		t.Parallel()
+		dir := t.TempDir()
+		b := &bundle{sys: newSystem(t), pg: NewPostgres(PostgresConfig{DataDir: dir, Places: []string{}}), dir: dir}
+		err := b.start(t)
+		require.ErrorIs(t, err, ErrNoBinaries)
+		require.ErrorContains(t, err, "apt-get install postgresql")
+		require.ErrorContains(t, err, "brew install postgresql@17")
+	})
+}
+
+func TestDataDirLock(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	first, err := LockDataDir(dir)
+	require.NoError(t, err)
+	_, err = LockDataDir(dir)
+	require.ErrorContains(t, err, "process "+strconv.Itoa(os.Getpid()))
+	require.NoError(t, first.Release())
+	second, err := LockDataDir(dir)
+	require.NoError(t, err)
+	require.NoError(t, second.Release())
+}

@@ -1,0 +1,118 @@
+package database
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"takt/actors/otp"
+)
+
+// HeldBack says who keeps vacuum from removing what was updated or deleted:
+// an old snapshot, a prepared transaction or a replication slot.
+type HeldBack struct {
+	// By names the oldest one, for an operator.
+	By string
+	// Since is when this process has first seen it.
+	Since time.Time
+	// Transactions is how many have begun since.
+	Transactions int64
+}
+
+// busyHorizon is how many transactions have to go by for an old snapshot to
+// matter: where nothing is written, nothing is held back.
+const busyHorizon = 1000
+
+// sqlHorizon finds who has the oldest transaction id that vacuum must respect.
+// It leaves out who vacuums itself, and needs no privileges.
+const sqlHorizon = `
+SELECT x::text, age(x), holder FROM (
+	SELECT v.x, 'process ' || a.pid || ' of ' || coalesce(a.usename, '?') || coalesce(' (' || nullif(a.application_name, '') || ')', '') AS holder
+	FROM pg_stat_activity a CROSS JOIN LATERAL (VALUES (a.backend_xmin), (a.backend_xid)) v(x)
+	WHERE a.pid <> pg_backend_pid() AND (a.datname = current_database() OR a.datname IS NULL)
+		AND a.pid NOT IN (SELECT pid FROM pg_stat_progress_vacuum)
+	UNION ALL
+	SELECT transaction, 'prepared transaction ' || gid FROM pg_prepared_xacts WHERE database = current_database()
+	UNION ALL
+	SELECT xmin, 'replication slot ' || slot_name FROM pg_replication_slots
+) h WHERE x IS NOT NULL ORDER BY age(x) DESC LIMIT 1`
+
+// horizon is the oldest transaction id that vacuum must respect.
+type horizon struct {
+	xmin   string // "" if there is none
+	age    int64
+	holder string
+}
+
+func readHorizon(ctx context.Context, pool *pgxpool.Pool) (h horizon, err error) {
+	err = pool.QueryRow(ctx, sqlHorizon).Scan(&h.xmin, &h.age, &h.holder)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return h, fmt.Errorf("looking for old snapshots: %w", err)
+	}
+	return h, nil
+}
+
+// horizonWatch notices a horizon that does not move.
+type horizonWatch struct {
+	limit time.Duration
+	xmin  string
+	since time.Time
+}
+
+// observe returns who holds vacuum back for longer than the limit, nil if nobody.
+func (w *horizonWatch) observe(now time.Time, h horizon) *HeldBack {
+	if h.xmin != w.xmin {
+		w.xmin, w.since = h.xmin, now
+	}
+	if h.xmin == "" || h.age < busyHorizon || now.Sub(w.since) < w.limit {
+		return nil
+	}
+	return &HeldBack{By: h.holder, Since: w.since, Transactions: h.age}
+}
+
+// HeldBack returns who has kept vacuum from its work for longer than
+// PoolConfig.HorizonLimit while transactions went by, and false if nobody has.
+func (p *Pool) HeldBack() (HeldBack, bool) {
+	if held := p.held.Load(); held != nil {
+		return *held, true
+	}
+	return HeldBack{}, false
+}
+
+// look asks for the horizon beside the actor, one look at a time.
+func (s *poolServer) look(c *otp.Ctx) {
+	if s.lease == nil || s.looking {
+		return
+	}
+	s.looking = true
+	l, limit := s.lease, s.cfg.AnswerTimeout
+	c.Async(func(ctx context.Context) any {
+		ctx, cancel := context.WithTimeoutCause(ctx, limit, errors.New("the database did not answer in time"))
+		defer cancel()
+		h, err := readHorizon(ctx, l.pool)
+		return looked{h, err}
+	})
+}
+
+// looked raises the alarm and calls it off. A look that failed says nothing:
+// whether the database is away is for check to find out.
+func (s *poolServer) looked(c *otp.Ctx, m looked) {
+	s.looking = false
+	if m.err != nil {
+		return
+	}
+	held := s.horizon.observe(time.Now(), m.horizon)
+	before := s.handle.held.Swap(held)
+	log := c.Logger()
+	switch {
+	case held != nil && (before == nil || before.By != held.By):
+		log.Warn().Str("by", held.By).Time("since", held.Since).Int64("transactions", held.Transactions).
+			Msg("an old snapshot keeps vacuum from its work: tables grow until it is gone")
+	case held == nil && before != nil:
+		log.Info().Str("by", before.By).Msg("vacuum can do its work again")
+	}
+}

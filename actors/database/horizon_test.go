@@ -1,0 +1,59 @@
+package database
+
+import (
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+)
+
+func TestHorizonWatch(t *testing.T) {
+	t.Parallel()
+	start := time.Unix(1000, 0)
+	old := horizon{xmin: "7", age: busyHorizon, holder: "a dump"}
+	t.Run("tells of a horizon that stands still while transactions go by", func(t *testing.T) {
+		t.Parallel()
+		w := horizonWatch{limit: time.Minute}
+		require.Nil(t, w.observe(start, horizon{xmin: "7", age: 1}))
+		require.Nil(t, w.observe(start.Add(59*time.Second), old))
+		require.Equal(t, &HeldBack{By: "a dump", Since: start, Transactions: busyHorizon}, w.observe(start.Add(time.Minute), old))
+		require.Nil(t, w.observe(start.Add(61*time.Second), horizon{}))
+	})
+	t.Run("is content with one that moves", func(t *testing.T) {
+		t.Parallel()
+		w := horizonWatch{limit: time.Minute}
+		for i := range 10 {
+			require.Nil(t, w.observe(start.Add(time.Duration(i)*time.Minute), horizon{xmin: string(rune('a' + i)), age: 1 << 20}))
+		}
+	})
+	t.Run("is content where nothing is written", func(t *testing.T) {
+		t.Parallel()
+		w := horizonWatch{limit: time.Minute}
+		for i := range 10 {
+			require.Nil(t, w.observe(start.Add(time.Duration(i)*time.Minute), horizon{xmin: "7", age: 3}))
+		}
+	})
+}
+
+// Whoever holds an old snapshot is named, and forgotten when it is gone.
+func TestPoolNamesWhoHoldsVacuumBack(t *testing.T) {
+	t.Parallel()
+	server := serve(t, config(t.TempDir()))
+	b := startPool(t, PoolConfig{Source: server.pg.ConnConfig, HorizonEvery: 20 * time.Millisecond, HorizonLimit: 100 * time.Millisecond})
+	cfg, err := server.pg.ConnConfig(t.Context())
+	require.NoError(t, err)
+	holder, err := pgx.ConnectConfig(t.Context(), cfg)
+	require.NoError(t, err)
+	_, err = holder.Exec(t.Context(), `SET application_name = 'a long dump'; BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1`)
+	require.NoError(t, err)
+	for range busyHorizon {
+		_, err = b.sink.current().Exec(t.Context(), `SELECT pg_current_xact_id()`)
+		require.NoError(t, err)
+	}
+	require.Eventually(t, func() bool { _, ok := b.pool.HeldBack(); return ok }, 30*time.Second, 5*time.Millisecond)
+	held, _ := b.pool.HeldBack()
+	require.Contains(t, held.By, "(a long dump)")
+	require.NoError(t, holder.Close(t.Context()))
+	require.Eventually(t, func() bool { _, ok := b.pool.HeldBack(); return !ok }, 30*time.Second, 5*time.Millisecond)
+}

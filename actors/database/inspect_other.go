@@ -1,0 +1,54 @@
+//go:build unix && !linux
+
+package database
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// identify tells whether process pid is a server of the cluster, with lsof,
+// which macOS and the BSDs have instead of /proc.
+func identify(pid int, cluster os.FileInfo) identity {
+	if !alive(pid) {
+		return gone
+	}
+	out, err := exec.Command("lsof", "-a", "-d", "cwd", "-p", strconv.Itoa(pid), "-Fcn").Output() //nolint:noctx // a local look-up of milliseconds
+	if err != nil {
+		return unclear
+	}
+	var command, cwd string
+	for line := range strings.Lines(string(out)) {
+		line = strings.TrimRight(line, "\n")
+		switch {
+		case strings.HasPrefix(line, "c"):
+			command = line[1:]
+		case strings.HasPrefix(line, "n"):
+			cwd = line[1:]
+		}
+	}
+	info, err := os.Stat(cwd)
+	if err != nil || !os.SameFile(info, cluster) || !strings.HasPrefix(command, "post") {
+		return stranger
+	}
+	return server
+}
+
+// serversIn finds none here: the server's own check of its shared memory
+// keeps a new one from starting beside old backends, and starting is retried.
+func serversIn(os.FileInfo) []int { return nil }
+
+func alive(pid int) bool {
+	if pid <= 0 {
+		return false
+	}
+	err := syscall.Kill(pid, 0)
+	return err == nil || errors.Is(err, syscall.EPERM)
+}
+
+// dieWithParent does nothing here: no such signal exists.
+func dieWithParent(*syscall.SysProcAttr) {}

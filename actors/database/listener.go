@@ -1,0 +1,214 @@
+package database
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"takt/actors/otp"
+	"takt/actors/pubsub"
+)
+
+// Channel is the one PostgreSQL channel of takt. A notification's payload is a
+// topic, or a topic, a space and an argument: "job:available ios".
+const Channel = "takt"
+
+// ListenerConfig is the listener's settings. Zero values are replaced by the
+// defaults.
+type ListenerConfig struct {
+	// Source is required.
+	Source Source
+	// Bus gets each notification: its topic and the rest of its payload. It also
+	// gets listener:resumed whenever the listener is connected (again):
+	// notifications from before are lost, so who keeps hints reads them anew.
+	// Required.
+	Bus pubsub.Bus
+	// ConnectTimeout bounds one attempt to connect. Defaults to 5 seconds.
+	ConnectTimeout time.Duration
+	// AskEvery is how long the connection may be silent before it is checked.
+	// Defaults to 15 seconds.
+	AskEvery time.Duration
+	// Backoff is the wait between attempts. Defaults to 1 to 30 seconds.
+	Backoff Backoff
+}
+
+// Listener is the handle of the listener. It is safe for concurrent use. As a
+// Sink of the pool it tries at once when the pool is back.
+type Listener struct {
+	cfg  ListenerConfig
+	proc atomic.Pointer[otp.Proc]
+}
+
+// NewListener returns the handle of a listener that Spec's child will run.
+func NewListener(cfg ListenerConfig) *Listener {
+	setDefault(&cfg.ConnectTimeout, 5*time.Second)
+	setDefault(&cfg.AskEvery, 15*time.Second)
+	return &Listener{cfg: cfg}
+}
+
+// Spec is the child that listens.
+func (l *Listener) Spec() otp.ChildSpec {
+	return otp.ChildSpec{
+		ID:     "listener",
+		Server: func() otp.Server { return &listenerServer{handle: l, cfg: l.cfg} },
+	}
+}
+
+// Use makes a waiting listener connect now: the database is back.
+func (l *Listener) Use(*pgxpool.Pool) {
+	if proc := l.proc.Load(); proc != nil {
+		otp.Cast(proc, retry{})
+	}
+}
+
+// Drop does nothing: the listener notices a loss by itself.
+func (*Listener) Drop(error) {}
+
+// The messages of the listener, beside retry.
+type (
+	listening struct{}            // cast by the goroutine: connected
+	silenced  struct{ err error } // info: the connection is over
+)
+
+// listenerServer is one incarnation. A goroutine of it holds the connection.
+type listenerServer struct {
+	otp.Base
+	handle   *Listener
+	cfg      ListenerConfig
+	random   *rand.Rand
+	at       bool // a goroutine connects or listens
+	failures int
+}
+
+// Init begins to connect and does not wait: nobody depends on notifications.
+func (s *listenerServer) Init(c *otp.Ctx) error {
+	s.random = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
+	s.handle.proc.Store(c.Self())
+	s.listen(c)
+	return nil
+}
+
+// HandleCast takes what comes from other goroutines.
+func (s *listenerServer) HandleCast(c *otp.Ctx, msg any) {
+	switch msg.(type) {
+	case listening:
+		s.failures = 0
+		c.Resume()
+		s.cfg.Bus.Publish(pubsub.ListenerResumed, nil)
+	case retry:
+		s.listen(c)
+	default:
+		s.Base.HandleCast(c, msg)
+	}
+}
+
+// HandleInfo takes timers and the connection's end.
+func (s *listenerServer) HandleInfo(c *otp.Ctx, msg any) {
+	switch m := msg.(type) {
+	case retry:
+		s.listen(c)
+	case silenced:
+		s.at = false
+		wait := s.cfg.Backoff.Wait(s.failures, s.random)
+		s.failures++
+		log := c.Logger()
+		log.Warn().Err(m.err).Dur("retry_in", wait).Msg("not listening to the database")
+		c.Suspend(describe(m.err))
+		c.SendAfter(wait, retry{})
+	default:
+		s.Base.HandleInfo(c, msg)
+	}
+}
+
+// Terminate forgets the incarnation; its goroutine ends by its context.
+func (s *listenerServer) Terminate(c *otp.Ctx, _ error) {
+	s.handle.proc.CompareAndSwap(c.Self(), nil)
+}
+
+func (s *listenerServer) listen(c *otp.Ctx) {
+	if s.at {
+		return
+	}
+	s.at = true
+	cfg, self := s.cfg, c.Self()
+	c.Async(func(ctx context.Context) any {
+		return silenced{listen(ctx, cfg, func() { otp.Cast(self, listening{}) })}
+	})
+}
+
+// listen connects and publishes what comes until the connection or ctx ends.
+func listen(ctx context.Context, cfg ListenerConfig, connected func()) error {
+	conn, err := subscribe(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer hangUp(conn)
+	connected()
+	for {
+		payload, err := next(ctx, conn, cfg.AskEvery)
+		switch {
+		case err == nil:
+			topic, argument, _ := strings.Cut(payload, " ")
+			cfg.Bus.PublishRemote(topic, argument)
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case !errors.Is(err, errSilent):
+			return fmt.Errorf("listening: %w", err)
+		default:
+			// A connection that a firewall forgot is silent for ever.
+			if err := ask(ctx, conn, cfg.ConnectTimeout); err != nil {
+				return fmt.Errorf("listening: %w", err)
+			}
+		}
+	}
+}
+
+// errSilent says that no notification came for a while.
+var errSilent = errors.New("no notification for a while")
+
+// next waits for a notification, at most silence. Its end of waiting leaves
+// the connection usable.
+func next(ctx context.Context, conn *pgx.Conn, silence time.Duration) (string, error) {
+	waiting, cancel := context.WithTimeoutCause(ctx, silence, errSilent)
+	defer cancel()
+	n, err := conn.WaitForNotification(waiting)
+	if err != nil {
+		if waiting.Err() != nil && !conn.IsClosed() {
+			return "", context.Cause(waiting)
+		}
+		return "", err
+	}
+	return n.Payload, nil
+}
+
+// subscribe connects and listens.
+func subscribe(ctx context.Context, cfg ListenerConfig) (*pgx.Conn, error) {
+	address, err := cfg.Source(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, cfg.ConnectTimeout, errors.New("the database did not let the listener in in time"))
+	defer cancel()
+	conn, err := pgx.ConnectConfig(ctx, address)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the database: %w", err)
+	}
+	if _, err := conn.Exec(ctx, "LISTEN "+Channel); err != nil {
+		hangUp(conn)
+		return nil, fmt.Errorf("listening: %w", err)
+	}
+	return conn, nil
+}
+
+func ask(ctx context.Context, conn *pgx.Conn, limit time.Duration) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, errors.New("the database did not answer the listener in time"))
+	defer cancel()
+	return conn.Ping(ctx)
+}

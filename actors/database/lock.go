@@ -1,0 +1,50 @@
+package database
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// DataDirLock keeps a second takt out of a data directory. The kernel drops
+// it with the process, however that ends.
+type DataDirLock struct{ file *os.File }
+
+// LockDataDir takes the lock of the data directory, which must exist. It never
+// waits: an error names the process that holds it. The embedded server and
+// other children do not inherit the lock.
+func LockDataDir(dir string) (*DataDirLock, error) {
+	path := filepath.Join(dir, "lock")
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("opening the data directory's lock: %w", err)
+	}
+	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		defer file.Close()
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("locking %s: %w", path, err)
+		}
+		holder, _ := io.ReadAll(io.LimitReader(file, 32)) // only names the holder in a message
+		return nil, fmt.Errorf("the data directory %s is used by another takt (process %s)", dir, strings.TrimSpace(string(holder)))
+	}
+	// The number is for people; a failure to write it changes nothing.
+	if file.Truncate(0) == nil {
+		_, _ = file.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
+	}
+	return &DataDirLock{file: file}, nil
+}
+
+// Release gives the directory free. The file stays, because removing it would
+// race with the next holder.
+func (l *DataDirLock) Release() error {
+	if err := l.file.Close(); err != nil {
+		return fmt.Errorf("releasing the data directory's lock: %w", err)
+	}
+	return nil
+}

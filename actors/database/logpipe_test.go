@@ -1,0 +1,40 @@
+package database
+
+import (
+	"bytes"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+)
+
+func TestLogPipe(t *testing.T) {
+	t.Parallel()
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	var log bytes.Buffer
+	pipe := newPipe(r, zerolog.New(&log))
+	go pipe.read()
+	long := strings.Repeat("x", 10_000)
+	_, err = w.WriteString("LOG:  database system is ready to accept connections\n" +
+		"LOG:  duration: 1200.1 ms  statement: SELECT\n\tpg_sleep(1)\n" +
+		"FATAL:  could not map memory\n" +
+		"HINT:  buy some\n" +
+		"LOG:  " + long + "\n" +
+		"no end")
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	<-pipe.done
+	pipe.close()
+
+	text := log.String()
+	require.Contains(t, text, `{"level":"debug","from":"postgres","message":"database system is ready to accept connections"}`)
+	require.Contains(t, text, `{"level":"warn","from":"postgres","message":"duration: 1200.1 ms  statement: SELECT"}`)
+	require.Contains(t, text, `{"level":"warn","from":"postgres","message":"pg_sleep(1)"}`)
+	require.Contains(t, text, `{"level":"error","from":"postgres","message":"could not map memory"}`)
+	require.Contains(t, text, `"message":"no end"`)
+	require.GreaterOrEqual(t, strings.Count(text, "x"), len(long))
+	require.Equal(t, "FATAL:  could not map memory", pipe.lastWords())
+}

@@ -1,0 +1,203 @@
+package database
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"takt/actors/otp"
+)
+
+// helperEnv makes the test binary a takt in small that runs the embedded
+// server in the directory it names, for tests that kill -9 it.
+const helperEnv = "TAKT_REPO_TEST_SERVE"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(helperEnv); dir != "" {
+		serveUntilKilled(dir)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func serveUntilKilled(dir string) {
+	sys := otp.New(otp.Options{Logger: zerolog.New(os.Stderr)})
+	pg := NewPostgres(PostgresConfig{DataDir: dir, SearchPath: os.Getenv("PATH")})
+	fmt.Println("begun")
+	if _, err := sys.StartRoot(context.Background(), "takt", otp.SupSpec{Children: []otp.ChildSpec{pg.Spec()}}); err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	fmt.Println("ready")
+	select {}
+}
+
+// startHelper starts a takt in small and waits until it has printed word.
+func startHelper(t *testing.T, dir, word string) *exec.Cmd {
+	t.Helper()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.CommandContext(t.Context(), self, "-test.run=^$")
+	cmd.Env = append(os.Environ(), helperEnv+"="+dir)
+	cmd.Stderr = t.Output()
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	var seen bytes.Buffer
+	buf := make([]byte, 256)
+	for !bytes.Contains(seen.Bytes(), []byte(word)) {
+		n, err := out.Read(buf)
+		seen.Write(buf[:n])
+		require.NoError(t, err, "the helper said: %s", seen.String())
+	}
+	return cmd
+}
+
+// kill9 kills the helper as kill -9 does and collects it.
+func kill9(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
+	require.NoError(t, cmd.Process.Kill())
+	_ = cmd.Wait() // reports the kill
+}
+
+// bundle is a system of processes with an embedded server in it.
+type bundle struct {
+	sys *otp.System
+	pg  *Postgres
+	dir string
+}
+
+func logger(t *testing.T) zerolog.Logger {
+	t.Helper()
+	return zerolog.New(zerolog.ConsoleWriter{Out: t.Output(), NoColor: true, TimeFormat: "05.000"}).With().Timestamp().Logger()
+}
+
+func newSystem(t *testing.T) *otp.System {
+	t.Helper()
+	sys := otp.New(otp.Options{Logger: logger(t)})
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 40*time.Second)
+		defer cancel()
+		sys.Shutdown(ctx)
+	})
+	return sys
+}
+
+func config(dir string) PostgresConfig {
+	return PostgresConfig{DataDir: dir, SearchPath: os.Getenv("PATH")}
+}
+
+// serve runs the embedded server, and the children after it, until the test ends.
+func serve(t *testing.T, cfg PostgresConfig, after ...func(*Postgres) otp.ChildSpec) *bundle {
+	t.Helper()
+	b := &bundle{sys: newSystem(t), pg: NewPostgres(cfg), dir: cfg.DataDir}
+	require.NoError(t, b.start(t, after...))
+	return b
+}
+
+func (b *bundle) start(t *testing.T, after ...func(*Postgres) otp.ChildSpec) error {
+	t.Helper()
+	children := []otp.ChildSpec{b.pg.Spec()}
+	for _, child := range after {
+		children = append(children, child(b.pg))
+	}
+	begun := time.Now()
+	_, err := b.sys.StartRoot(t.Context(), "database", otp.SupSpec{Strategy: otp.RestForOne, Children: children})
+	t.Logf("start took %s", time.Since(begun).Round(time.Millisecond))
+	return err
+}
+
+// stop ends the server in order.
+func (b *bundle) stop(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 40*time.Second)
+	defer cancel()
+	b.sys.Shutdown(ctx)
+}
+
+// query runs sql, waiting out a restart.
+func query(t *testing.T, pg *Postgres, sql string) string {
+	t.Helper()
+	var result string
+	eventually(t, "the query "+sql, func() error {
+		cfg, err := pg.ConnConfig(t.Context())
+		if err != nil {
+			return err
+		}
+		conn, err := pgx.ConnectConfig(t.Context(), cfg)
+		if err != nil {
+			return err
+		}
+		defer conn.Close(t.Context()) //nolint:errcheck // a test's connection
+		rows, err := conn.Query(t.Context(), sql)
+		if err != nil {
+			return err
+		}
+		texts, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if len(texts) > 0 {
+			result = texts[0]
+		}
+		return err
+	})
+	return result
+}
+
+// eventually polls until f succeeds.
+func eventually(t *testing.T, what string, f func() error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	for {
+		err := f()
+		if err == nil {
+			return
+		}
+		require.NoError(t, pause(ctx, 10*time.Millisecond), "waiting for %s: %v", what, err)
+	}
+}
+
+// soon polls until the condition holds.
+func soon(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	eventually(t, what, func() error {
+		if condition() {
+			return nil
+		}
+		return fmt.Errorf("not yet")
+	})
+}
+
+func clusterInfo(t *testing.T, dir string) os.FileInfo {
+	t.Helper()
+	info, err := os.Stat(filepath.Join(dir, clusterName))
+	require.NoError(t, err)
+	return info
+}
+
+// serverPID returns the running server's process.
+func serverPID(t *testing.T, dir string) int {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(dir, clusterName, pidFileName))
+	require.NoError(t, err)
+	lock, err := parsePIDFile(string(text))
+	require.NoError(t, err)
+	require.Equal(t, server, identify(lock.PID, clusterInfo(t, dir)), "process "+strconv.Itoa(lock.PID))
+	return lock.PID
+}
+
+// killServer kills a server that the test started.
+func killServer(t *testing.T, dir string) {
+	t.Helper()
+	require.NoError(t, syscall.Kill(serverPID(t, dir), syscall.SIGKILL))
+}

@@ -1,0 +1,73 @@
+package database
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// pidFileName is the lock file that a running server keeps in its cluster.
+const pidFileName = "postmaster.pid"
+
+// What a server writes into it; nothing before its first decision.
+const (
+	statusStarting = "starting" // recovers
+	statusReady    = "ready"    // takes connections
+	statusStopping = "stopping"
+)
+
+// pidFile is what takt needs of postmaster.pid.
+type pidFile struct {
+	PID    int
+	Status string // one of the above, or empty
+}
+
+// parsePIDFile reads the text of a postmaster.pid. Its lines are: process id,
+// data directory, start time, port, socket directory, listen address, shared
+// memory key and id, status; a server that is starting has written fewer. A
+// negative process id marks a single-user server, which counts the same.
+func parsePIDFile(text string) (pidFile, error) {
+	lines := strings.Split(text, "\n")
+	pid, err := strconv.Atoi(strings.TrimSpace(lines[0]))
+	if err != nil || pid == 0 {
+		return pidFile{}, fmt.Errorf("%s begins with %.20q, not with a process id", pidFileName, lines[0])
+	}
+	if pid < 0 {
+		pid = -pid
+	}
+	f := pidFile{PID: pid}
+	if len(lines) > 7 {
+		f.Status = strings.TrimSpace(lines[7])
+	}
+	return f, nil
+}
+
+// readPIDFile returns the cluster's lock file, and false if there is none.
+func readPIDFile(root *os.Root) (pidFile, bool, error) { return readLockFile(root, pidFileName) }
+
+// readLockFile returns one of a server's lock files, and false if there is
+// none. An unreadable one (a machine that lost power while it was written)
+// counts as the file of process 0, which never lives.
+func readLockFile(root *os.Root, name string) (pidFile, bool, error) {
+	file, err := root.Open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return pidFile{}, false, nil
+	}
+	if err != nil {
+		return pidFile{}, false, fmt.Errorf("opening the server's lock file: %w", err)
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, 4096))
+	if err != nil {
+		return pidFile{}, false, fmt.Errorf("reading the server's lock file: %w", err)
+	}
+	f, err := parsePIDFile(string(text))
+	if err != nil {
+		return pidFile{}, true, nil // a torn file names no process
+	}
+	return f, true, nil
+}

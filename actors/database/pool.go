@@ -1,0 +1,294 @@
+package database
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"takt/actors/otp"
+	"takt/migrations"
+)
+
+// Source tells where the database is now. It is asked before each attempt to
+// connect; (*Postgres).ConnConfig and URL are sources.
+type Source func(ctx context.Context) (*pgx.ConnConfig, error)
+
+// Sink is somebody who uses the pool. Use hands it a pool that answers and has
+// been migrated; Drop takes it away, with the reason, before it is closed. The
+// calls come in pairs and never at the same time; they must not block.
+type Sink interface {
+	Use(pool *pgxpool.Pool)
+	Drop(cause error)
+}
+
+// PoolConfig is the pool's settings. Zero values are replaced by the defaults.
+type PoolConfig struct {
+	// Source is required.
+	Source Source
+	// Migrate brings the schema up to date, on a connection of its own, before
+	// the pool is handed out. It is called again after each loss and must be
+	// idempotent. May be nil.
+	Migrate func(ctx context.Context, cfg *pgx.ConnConfig) error
+	// Sinks get the pool, in this order; they lose it in the reverse one.
+	Sinks []Sink
+	// Size is the most connections in use at once. Defaults to 10.
+	Size int
+	// StatementTimeout ends a statement that takes longer. Defaults to 30 seconds.
+	StatementTimeout time.Duration
+	// LockTimeout ends a wait for a lock. Defaults to 5 seconds.
+	LockTimeout time.Duration
+	// IdleInTransactionTimeout ends a session that holds a transaction open and
+	// does nothing. Defaults to 15 seconds.
+	IdleInTransactionTimeout time.Duration
+	// ConnectTimeout bounds one attempt to connect. Defaults to 5 seconds.
+	ConnectTimeout time.Duration
+	// CheckEvery is the time between health checks. Defaults to 1 second.
+	CheckEvery time.Duration
+	// AnswerTimeout is how long a health check waits. Defaults to 2 seconds.
+	AnswerTimeout time.Duration
+	// HorizonEvery is the time between looks for old snapshots. Defaults to 5
+	// seconds.
+	HorizonEvery time.Duration
+	// HorizonLimit is how long vacuum may be held back before it is told. Defaults
+	// to 60 seconds.
+	HorizonLimit time.Duration
+	// StartWait is how long the start waits for the first connection; after it
+	// takt starts without a database. Defaults to 10 seconds.
+	StartWait time.Duration
+	// Drain is how long running queries may go on when the pool is closed.
+	// Defaults to 3 seconds.
+	Drain time.Duration
+	// Backoff is the wait between attempts. Defaults to 1 to 30 seconds.
+	Backoff Backoff
+	// OnWait is told, once a second at most, when calls waited for a connection
+	// for more than 50 ms in the mean: how many, and how long. May be nil.
+	OnWait func(calls int64, mean time.Duration)
+}
+
+func (c *PoolConfig) defaults() {
+	setDefault(&c.Size, 10)
+	setDefault(&c.StatementTimeout, 30*time.Second)
+	setDefault(&c.LockTimeout, 5*time.Second)
+	setDefault(&c.IdleInTransactionTimeout, 15*time.Second)
+	setDefault(&c.ConnectTimeout, 5*time.Second)
+	setDefault(&c.CheckEvery, time.Second)
+	setDefault(&c.AnswerTimeout, 2*time.Second)
+	setDefault(&c.HorizonEvery, 5*time.Second)
+	setDefault(&c.HorizonLimit, time.Minute)
+	setDefault(&c.StartWait, 10*time.Second)
+	setDefault(&c.Drain, 3*time.Second)
+}
+
+func setDefault[T int | time.Duration](field *T, value T) {
+	if *field <= 0 {
+		*field = value
+	}
+}
+
+// Pool is the handle of the connection pool. It outlives incarnations and is
+// safe for concurrent use.
+type Pool struct {
+	cfg       PoolConfig
+	proc      atomic.Pointer[otp.Proc]
+	up        atomic.Pointer[readiness]
+	suspected atomic.Bool // a Lost is on its way
+	held      atomic.Pointer[HeldBack]
+}
+
+// readiness is a stretch of time in which the database answers.
+type readiness struct {
+	lease *lease
+	since time.Time
+}
+
+// NewPool returns the handle of a pool that Spec's child will keep.
+func NewPool(cfg PoolConfig) *Pool {
+	cfg.defaults()
+	return &Pool{cfg: cfg}
+}
+
+// Spec is the child that keeps the pool.
+func (p *Pool) Spec() otp.ChildSpec {
+	return otp.ChildSpec{
+		ID:       "pool",
+		Server:   func() otp.Server { return &poolServer{handle: p, cfg: p.cfg} },
+		Shutdown: 10 * time.Second,
+	}
+}
+
+// Ready reports whether the database answers and is migrated.
+func (p *Pool) Ready() bool { return p.up.Load() != nil }
+
+// ReadySince returns since when the database has answered without
+// interruption, and false if it does not.
+func (p *Pool) ReadySince() (time.Time, bool) {
+	up := p.up.Load()
+	if up == nil {
+		return time.Time{}, false
+	}
+	return up.since, true
+}
+
+// Stat returns the pool's figures, nil while there is no pool.
+func (p *Pool) Stat() *pgxpool.Stat {
+	up := p.up.Load()
+	if up == nil {
+		return nil
+	}
+	return up.lease.pool.Stat()
+}
+
+// Lost tells the pool that a caller lost its connection. The pool checks the
+// database at once and gives up only if that fails. It never blocks; any
+// number of calls cost one check.
+func (p *Pool) Lost(err error) {
+	if proc := p.proc.Load(); proc != nil && p.suspected.CompareAndSwap(false, true) {
+		if !otp.Cast(proc, lost{err}) {
+			p.suspected.Store(false)
+		}
+	}
+}
+
+// URL is the source for an external database. Mistakes in the URL are found
+// here, not at the first attempt.
+func URL(url string) (Source, error) {
+	cfg, err := pgx.ParseConfig(url)
+	if err != nil {
+		return nil, fmt.Errorf("reading the database URL: %w", err) // pgx leaves the password out
+	}
+	return func(context.Context) (*pgx.ConnConfig, error) { return cfg.Copy(), nil }, nil
+}
+
+// The messages of the pool.
+type (
+	lost   struct{ err error } // cast: a caller lost its connection
+	tick   struct{}            // info: time for a health check
+	glance struct{}            // info: time to look for old snapshots
+	looked struct {            // info: the look is over
+		horizon horizon
+		err     error
+	}
+	retry    struct{}           // info: time for another attempt
+	arrived  struct{ *attempt } // info: the attempt is over
+	answered struct {           // info: the check is over
+		lease *lease
+		err   error
+	}
+)
+
+// attempt is a running openLease. Its result is taken once, by the start or by
+// arrived or by the end.
+type attempt struct{ result chan outcome }
+
+type outcome struct {
+	lease *lease
+	err   error
+}
+
+// poolServer is one incarnation. Either a lease is held, or an attempt runs,
+// or a retry is due.
+type poolServer struct {
+	otp.Base
+	handle   *Pool
+	cfg      PoolConfig
+	random   *rand.Rand
+	lease    *lease
+	attempt  *attempt
+	failures int  // attempts since the last success
+	checking bool // a check of the lease runs
+	waits    waitMeter
+	looking  bool // a look for old snapshots runs
+	horizon  horizonWatch
+}
+
+// Init connects if that is possible soon, so that what starts next finds a
+// database, and else starts suspended. It fails when the database is of an
+// earlier build, because waiting does not mend that.
+func (s *poolServer) Init(c *otp.Ctx) error {
+	s.random = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
+	s.handle.proc.Store(c.Self())
+	s.handle.suspected.Store(false)
+	s.inherit(c)
+	c.SendEvery(s.cfg.CheckEvery, tick{})
+	s.handle.held.Store(nil)
+	s.horizon.limit = s.cfg.HorizonLimit
+	c.SendEvery(s.cfg.HorizonEvery, glance{})
+	s.connect(c)
+	timer := time.NewTimer(s.cfg.StartWait)
+	defer timer.Stop()
+	select {
+	case out := <-s.attempt.result:
+		if errors.Is(out.err, migrations.ErrEarlierBuild) {
+			return out.err
+		}
+		s.conclude(c, out)
+	case <-timer.C:
+		c.Suspend("the database takes long to connect or to migrate")
+	case <-c.Stopping():
+	}
+	return nil
+}
+
+// HandleCast takes callers' complaints.
+func (s *poolServer) HandleCast(c *otp.Ctx, msg any) {
+	switch m := msg.(type) {
+	case lost:
+		s.handle.suspected.Store(false)
+		log := c.Logger()
+		log.Debug().Err(m.err).Msg("a caller lost its database connection")
+		s.check(c)
+	default:
+		s.Base.HandleCast(c, msg)
+	}
+}
+
+// HandleInfo takes timers and results.
+func (s *poolServer) HandleInfo(c *otp.Ctx, msg any) {
+	switch m := msg.(type) {
+	case tick:
+		s.check(c)
+		s.reportWaits(c)
+	case glance:
+		s.look(c)
+	case looked:
+		s.looked(c, m)
+	case retry:
+		s.connect(c)
+	case arrived:
+		select {
+		case out := <-m.result:
+			s.conclude(c, out)
+		default: // the start has taken it
+		}
+	case answered:
+		s.answered(c, m)
+	case finished:
+	default:
+		s.Base.HandleInfo(c, msg)
+	}
+}
+
+// Terminate takes the pool away and closes it.
+func (s *poolServer) Terminate(c *otp.Ctx, reason error) {
+	s.handle.proc.CompareAndSwap(c.Self(), nil)
+	if s.lease != nil {
+		s.release(c, reason)
+	}
+	if s.attempt == nil {
+		return
+	}
+	// Its context has ended; a migration that does not notice is left behind.
+	select {
+	case out := <-s.attempt.result:
+		if out.lease != nil {
+			out.lease.end(c.Context(), out.lease.close(goroutines(c)), 0)
+		}
+	case <-c.Context().Done():
+	}
+}

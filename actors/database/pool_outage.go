@@ -1,0 +1,145 @@
+package database
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"takt/actors/otp"
+)
+
+// connect begins an attempt, unless one runs.
+func (s *poolServer) connect(c *otp.Ctx) {
+	if s.attempt != nil || s.lease != nil {
+		return
+	}
+	a := &attempt{result: make(chan outcome, 1)}
+	s.attempt = a
+	cfg := s.cfg
+	c.Async(func(ctx context.Context) any {
+		l, err := openLease(ctx, cfg)
+		a.result <- outcome{l, err}
+		return arrived{a}
+	})
+}
+
+// conclude acts on an attempt's result.
+func (s *poolServer) conclude(c *otp.Ctx, out outcome) {
+	s.attempt = nil
+	log := c.Logger()
+	if out.err != nil {
+		wait := s.cfg.Backoff.Wait(s.failures, s.random)
+		s.failures++
+		log.Warn().Err(out.err).Int("attempt", s.failures).Dur("retry_in", wait).Msg("no database")
+		c.Suspend(describe(out.err))
+		c.SendAfter(wait, retry{})
+		return
+	}
+	s.failures, s.checking, s.waits = 0, false, waitMeter{}
+	s.lease = out.lease
+	for _, sink := range s.cfg.Sinks {
+		sink.Use(s.lease.pool)
+	}
+	s.handle.up.Store(&readiness{lease: s.lease, since: time.Now()})
+	c.Resume()
+	log.Info().Int("size", s.cfg.Size).Msg("the database is ready")
+}
+
+// check begins a health check, unless one runs.
+func (s *poolServer) check(c *otp.Ctx) {
+	if s.lease == nil || s.checking {
+		return
+	}
+	s.checking = true
+	l := s.lease
+	c.Async(func(ctx context.Context) any { return answered{l, l.check(ctx)} })
+}
+
+// answered acts on a check's result. One of a lease that is gone says nothing.
+func (s *poolServer) answered(c *otp.Ctx, m answered) {
+	if m.lease != s.lease {
+		return
+	}
+	s.checking = false
+	if m.err == nil {
+		return
+	}
+	log := c.Logger()
+	log.Warn().Err(m.err).Msg("the database is away")
+	c.Suspend(describe(m.err))
+	s.retire(c, s.takeBack(m.err))
+	wait := s.cfg.Backoff.Wait(s.failures, s.random)
+	s.failures++
+	c.SendAfter(wait, retry{})
+}
+
+// retire closes a lease beside the actor's other work.
+func (s *poolServer) retire(c *otp.Ctx, l *lease) {
+	drain, closed := s.cfg.Drain, l.close(goroutines(c))
+	c.Async(func(ctx context.Context) any {
+		l.end(ctx, closed, drain)
+		return finished{}
+	})
+}
+
+// inherit takes the pool of an incarnation that was killed, and so could not
+// do it, back from its users.
+func (s *poolServer) inherit(c *otp.Ctx) {
+	if left := s.handle.up.Load(); left != nil {
+		s.lease = left.lease
+		s.retire(c, s.takeBack(otp.ErrKilled))
+	}
+}
+
+// takeBack takes the pool from its users, the last one first.
+func (s *poolServer) takeBack(cause error) *lease {
+	s.handle.up.Store(nil)
+	l := s.lease
+	s.lease, s.checking = nil, false
+	for _, sink := range slices.Backward(s.cfg.Sinks) {
+		sink.Drop(cause)
+	}
+	return l
+}
+
+// release takes the pool back and closes it, for good.
+func (s *poolServer) release(c *otp.Ctx, reason error) {
+	begun := time.Now()
+	log := c.Logger()
+	l := s.takeBack(reason)
+	if l.end(c.Context(), l.close(goroutines(c)), s.cfg.Drain) {
+		log.Info().Dur("took", time.Since(begun)).Msg("the connection pool is closed")
+	} else {
+		log.Error().Msg("somebody keeps a database connection; it was cut")
+	}
+}
+
+// reportWaits tells when the pool has been too small for the last second.
+func (s *poolServer) reportWaits(c *otp.Ctx) {
+	if s.lease == nil {
+		return
+	}
+	calls, mean, slow := s.waits.observeStat(s.lease.pool.Stat())
+	if !slow {
+		return
+	}
+	if s.cfg.OnWait != nil {
+		s.cfg.OnWait(calls, mean)
+	}
+	log := c.Logger()
+	log.Warn().Int64("calls", calls).Dur("mean", mean).Int("size", s.cfg.Size).Msg("calls wait long for a database connection")
+}
+
+// describe says in one line why there is no database. What waiting does not
+// mend is named as such, because only ops can.
+func describe(err error) string {
+	switch sqlState(err) {
+	case stateInvalidPassword, stateInvalidAuth:
+		return fmt.Sprintf("the database refuses the login: %v", err)
+	case stateUnknownDatabase:
+		return fmt.Sprintf("the database does not exist: %v", err)
+	default:
+		return err.Error()
+	}
+}

@@ -1,0 +1,170 @@
+package database
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"takt/actors/otp"
+)
+
+// PostgresConfig says where the embedded database lives.
+type PostgresConfig struct {
+	// DataDir is takt's data directory. The cluster is its subdirectory
+	// "postgres", the login its file "postgres.password".
+	DataDir string
+	// SearchPath is a list of directories like $PATH; server programs found
+	// there are preferred. May be empty.
+	SearchPath string
+	// Places are glob patterns of directories that may hold the server
+	// programs. Defaults to where Debian, Red Hat, Alpine, Homebrew and
+	// Postgres.app put them.
+	Places []string
+	// StartTimeout bounds making, starting and recovering the database.
+	// Defaults to 15 minutes: a recovery that is cut short begins anew.
+	StartTimeout time.Duration
+	// StopTimeout is how long an orderly shutdown may take before the server
+	// is told to stop at once. Defaults to 20 seconds.
+	StopTimeout time.Duration
+}
+
+// quitTimeout follows StopTimeout, before SIGKILL and after it.
+const quitTimeout = 6 * time.Second
+
+func (c PostgresConfig) globs() []string {
+	if c.Places != nil {
+		return c.Places
+	}
+	return wellKnown()
+}
+
+// Postgres is the handle of the embedded server. It outlives the server's
+// incarnations and is safe for concurrent use.
+type Postgres struct {
+	cfg     PostgresConfig
+	running atomic.Pointer[cluster]
+}
+
+// ErrNotRunning says that the embedded database is being started or stopped.
+var ErrNotRunning = errors.New("the embedded database is not running")
+
+// NewPostgres returns the handle of a server that Spec's child will run.
+func NewPostgres(cfg PostgresConfig) *Postgres {
+	if cfg.StartTimeout <= 0 {
+		cfg.StartTimeout = 15 * time.Minute
+	}
+	if cfg.StopTimeout <= 0 {
+		cfg.StopTimeout = 20 * time.Second
+	}
+	return &Postgres{cfg: cfg}
+}
+
+// Spec is the child that runs the server. Its start returns when the server
+// answers. It ends with a reason when the server does, and a new incarnation
+// starts it again.
+func (p *Postgres) Spec() otp.ChildSpec {
+	return otp.ChildSpec{
+		ID:       "postgres",
+		Server:   func() otp.Server { return &postgresServer{handle: p} },
+		Shutdown: p.cfg.StopTimeout + 2*quitTimeout + 2*time.Second,
+	}
+}
+
+// ConnConfig returns how to reach the running server, ErrNotRunning if it is
+// not. It is a Source. The result is the caller's own and useless after the
+// server's next start, so nobody keeps it.
+func (p *Postgres) ConnConfig(context.Context) (*pgx.ConnConfig, error) {
+	cl := p.running.Load()
+	if cl == nil {
+		return nil, ErrNotRunning
+	}
+	return cl.connConfig(databaseName)
+}
+
+// Detail describes the running server for ops, "" if there is none.
+func (p *Postgres) Detail() string {
+	cl := p.running.Load()
+	if cl == nil {
+		return ""
+	}
+	return fmt.Sprintf("PostgreSQL %d in %s", cl.bins.Major, cl.dir)
+}
+
+// postgresServer is one incarnation. It owns the server process and the open
+// directory; a crash of the actor stops the server, or leaves it to be adopted
+// by the next incarnation.
+type postgresServer struct {
+	otp.Base
+	handle  *Postgres
+	cluster *cluster
+	process *process
+}
+
+// ended is the message that a server's goroutine is done.
+type ended struct{ process *process }
+
+// Init brings the server up and returns when it answers.
+func (s *postgresServer) Init(c *otp.Ctx) error {
+	log := c.Logger()
+	ctx, release := untilStop(c)
+	defer release()
+	ctx, cancel := context.WithTimeoutCause(ctx, s.handle.cfg.StartTimeout,
+		fmt.Errorf("the database was not ready within %s", s.handle.cfg.StartTimeout))
+	defer cancel()
+	begun := time.Now()
+
+	cl, err := openCluster(ctx, s.handle.cfg, log)
+	if err != nil {
+		return err
+	}
+	p, err := cl.bringUp(ctx, goroutines(c))
+	if err != nil {
+		cl.close()
+		return err
+	}
+	s.cluster, s.process = cl, p
+	c.Async(func(context.Context) any {
+		<-p.ended
+		return ended{p}
+	})
+	s.handle.running.Store(cl)
+	log.Info().Int("pid", p.pid).Int("version", cl.bins.Major).Str("dir", cl.dir).Dur("took", time.Since(begun)).Msg("the embedded database answers")
+	return nil
+}
+
+// HandleInfo ends the actor with the server.
+func (s *postgresServer) HandleInfo(c *otp.Ctx, msg any) {
+	switch m := msg.(type) {
+	case ended:
+		if m.process == s.process {
+			c.Stop(s.process.fate)
+		}
+	case finished: // of a goroutine that only reads or waits
+	default:
+		s.Base.HandleInfo(c, msg)
+	}
+}
+
+// Terminate stops the server. The handle is emptied first, so that nobody
+// dials a server that is going.
+func (s *postgresServer) Terminate(c *otp.Ctx, _ error) {
+	s.handle.running.CompareAndSwap(s.cluster, nil)
+	if s.process == nil {
+		return
+	}
+	log := c.Logger()
+	begun := time.Now()
+	if !s.process.running() {
+		log.Error().Err(s.process.fate).Msg("the embedded database is gone")
+	} else if err := s.process.stop(c.Context(), s.handle.cfg.StopTimeout, quitTimeout, log); err != nil {
+		log.Error().Err(err).Msg("the embedded database was left running; the next start adopts or stops it")
+	} else {
+		log.Info().Dur("took", time.Since(begun)).Msg("the embedded database has stopped")
+	}
+	s.process.release()
+	s.cluster.close()
+}

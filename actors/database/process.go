@@ -1,0 +1,178 @@
+package database
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+// pollEvery is how often the state of a process that is not takt's child is
+// looked at.
+const pollEvery = 50 * time.Millisecond
+
+// process is a running server: a child, or one adopted from a killed takt.
+type process struct {
+	pid    int
+	handle *os.Process // a child's; nil for an adopted one
+	info   os.FileInfo // the cluster's identity
+	stderr *logPipe
+
+	ended chan struct{} // closed by watch when the server has ended
+	fate  error         // why; read it only after ended is closed
+	leave chan struct{} // closed to make watch give up
+}
+
+// spawn runs a goroutine that its caller owns.
+type spawn func(func())
+
+// errEnded says that a server ended without being asked to.
+var errEnded = errors.New("the database server ended")
+
+// start launches the server. Readers of its log and of its end are spawned.
+func (cl *cluster) start(run spawn) (*process, error) {
+	logs, stderr, err := newLogPipe(cl.logPath(), cl.log)
+	if err != nil {
+		return nil, err
+	}
+	defer stderr.Close()
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		logs.close()
+		return nil, fmt.Errorf("starting the database server: %w", err)
+	}
+	defer null.Close()
+	home, files := inherited(cl.home, cl.dir)
+	program := cl.bins.path("postgres")
+	// os.StartProcess, not os/exec: no context may kill this one, and its log
+	// has to survive takt.
+	handle, err := os.StartProcess(program, append([]string{program}, arguments(home)...), &os.ProcAttr{
+		Dir:   "/",
+		Env:   environment(cl.bins),
+		Files: append([]*os.File{null, stderr, stderr}, files...),
+		Sys:   processAttributes(cl.owner),
+	})
+	if err != nil {
+		logs.close()
+		return nil, fmt.Errorf("starting the database server: %w", err)
+	}
+	p := cl.newProcess(handle.Pid, logs)
+	p.handle = handle
+	run(p.watch)
+	run(logs.read)
+	return p, nil
+}
+
+// adopt takes over the running server pid, which an earlier takt started.
+func (cl *cluster) adopt(pid int, run spawn) *process {
+	logs, err := reopenLogPipe(cl.logPath(), cl.log)
+	if err != nil {
+		cl.log.Warn().Err(err).Msg("the adopted database server's log is lost")
+	}
+	p := cl.newProcess(pid, logs)
+	run(p.watch)
+	if logs != nil {
+		run(logs.read)
+	}
+	return p
+}
+
+func (cl *cluster) newProcess(pid int, logs *logPipe) *process {
+	return &process{pid: pid, info: cl.info, stderr: logs, ended: make(chan struct{}), leave: make(chan struct{})}
+}
+
+// watch waits for the server's end.
+func (p *process) watch() {
+	defer close(p.ended)
+	if p.handle != nil {
+		state, err := p.handle.Wait()
+		if err != nil {
+			p.fate = fmt.Errorf("%w: %w", errEnded, err)
+		} else {
+			p.fate = fmt.Errorf("%w: %s", errEnded, state)
+		}
+		return
+	}
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	for identify(p.pid, p.info) == server {
+		select {
+		case <-tick.C:
+		case <-p.leave:
+			p.fate = errors.New("no longer watched")
+			return
+		}
+	}
+	p.fate = fmt.Errorf("%w (process %d, adopted)", errEnded, p.pid)
+}
+
+// running reports whether the server has not ended yet.
+func (p *process) running() bool {
+	select {
+	case <-p.ended:
+		return false
+	default:
+		return true
+	}
+}
+
+// signal sends sig to the server, and only to it: a child's number is not
+// reused before it was waited for, another's is checked.
+func (p *process) signal(sig syscall.Signal) error {
+	if p.handle != nil {
+		return p.handle.Signal(sig)
+	}
+	if identify(p.pid, p.info) != server {
+		return os.ErrProcessDone
+	}
+	return syscall.Kill(p.pid, sig)
+}
+
+// stop ends the server: a fast shutdown (SIGINT: sessions are cut, all is
+// written), after fast an immediate one (SIGQUIT: the next start recovers from
+// the log), after quit SIGKILL. It returns an error if even that did not help.
+func (p *process) stop(ctx context.Context, fast, quit time.Duration, log zerolog.Logger) error {
+	for _, step := range []struct {
+		sig  syscall.Signal
+		wait time.Duration
+	}{{syscall.SIGINT, fast}, {syscall.SIGQUIT, quit}, {syscall.SIGKILL, quit}} {
+		if !p.running() {
+			return nil
+		}
+		if step.sig != syscall.SIGINT {
+			log.Warn().Int("pid", p.pid).Stringer("signal", step.sig).Msg("the database server does not stop")
+		}
+		if err := p.signal(step.sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			log.Warn().Err(err).Int("pid", p.pid).Stringer("signal", step.sig).Msg("could not signal the database server")
+		}
+		timer := time.NewTimer(step.wait)
+		select {
+		case <-p.ended:
+			timer.Stop()
+			return nil
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return fmt.Errorf("stopping the database server (process %d): %w", p.pid, context.Cause(ctx))
+		}
+	}
+	return errors.New("the database server (process " + strconv.Itoa(p.pid) + ") does not stop")
+}
+
+// release ends the goroutines that start or adopt spawned. The log's last
+// lines get a moment to arrive when the server has ended.
+func (p *process) release() {
+	close(p.leave)
+	if p.stderr == nil {
+		return
+	}
+	if !p.running() {
+		p.stderr.drain(100 * time.Millisecond)
+	}
+	p.stderr.close()
+}

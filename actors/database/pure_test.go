@@ -1,0 +1,126 @@
+package database
+
+import (
+	"errors"
+	"math/rand/v2"
+	"os/user"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+func TestParseMajor(t *testing.T) {
+	t.Parallel()
+	for version, want := range map[string]int{
+		"postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)\n": 15,
+		"postgres (PostgreSQL) 17beta1":                          17,
+		"initdb (PostgreSQL) 18devel":                            18,
+	} {
+		got, err := parseMajor(version)
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	}
+	_, err := parseMajor("bash: postgres: command not found")
+	require.Error(t, err)
+}
+
+func TestChooseBinaries(t *testing.T) {
+	t.Parallel()
+	found := []Binaries{{Dir: "/a", Major: 17}, {Dir: "/b", Major: 15}}
+	newest, err := chooseBinaries(found, 0, "/d")
+	require.NoError(t, err)
+	require.Equal(t, 17, newest.Major)
+	matching, err := chooseBinaries(found, 15, "/d")
+	require.NoError(t, err)
+	require.Equal(t, "/b", matching.Dir)
+	_, err = chooseBinaries(found, 16, "/d")
+	require.ErrorContains(t, err, "only PostgreSQL 17 in /a, 15 in /b")
+}
+
+func TestParsePIDFile(t *testing.T) {
+	t.Parallel()
+	f, err := parsePIDFile("4711\n/proc/self/fd/3\n1700000000\n5432\n.\n\n  5432001    196608\nready   \n")
+	require.NoError(t, err)
+	require.Equal(t, pidFile{PID: 4711, Status: "ready"}, f)
+	f, err = parsePIDFile("-4711\n/data\n")
+	require.NoError(t, err)
+	require.Equal(t, pidFile{PID: 4711}, f)
+	for _, torn := range []string{"", "\n", "x\n", "0\n"} {
+		_, err = parsePIDFile(torn)
+		require.Error(t, err, "%q", torn)
+	}
+}
+
+func TestChooseOwner(t *testing.T) {
+	t.Parallel()
+	accounts := func(names ...string) func(string) (*user.User, error) {
+		return func(name string) (*user.User, error) {
+			for i, n := range names {
+				if n == name {
+					return &user.User{Uid: []string{"101", "65534"}[i], Gid: "7"}, nil
+				}
+			}
+			return nil, errors.New("unknown")
+		}
+	}
+	for _, c := range []struct {
+		name      string
+		euid      int
+		existing  *owner
+		accounts  []string
+		want      owner
+		wantError string
+	}{
+		{name: "a user stays itself", euid: 1000, want: owner{uid: 1000, gid: 1}},
+		{name: "a user keeps its cluster", euid: 1000, existing: &owner{uid: 1000}, want: owner{uid: 1000, gid: 1}},
+		{name: "a user gets no other's cluster", euid: 1000, existing: &owner{uid: 5}, wantError: "belongs to user id 5"},
+		{name: "root becomes postgres", accounts: []string{"postgres", "nobody"}, want: owner{uid: 101, gid: 7, drop: true}},
+		{name: "root becomes nobody", accounts: []string{"", "nobody"}, want: owner{uid: 65534, gid: 7, drop: true}},
+		{name: "root becomes the cluster's owner", existing: &owner{uid: 5, gid: 6}, want: owner{uid: 5, gid: 6, drop: true}},
+		{name: "root alone is stuck", wantError: "run takt as another user"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			got, err := chooseOwner(c.euid, 1, c.existing, accounts(c.accounts...))
+			if c.wantError != "" {
+				require.ErrorContains(t, err, c.wantError)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, c.want, got)
+		})
+	}
+}
+
+func TestBackoff(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
+		n := rapid.IntRange(0, 200).Draw(t, "attempt")
+		wait := Backoff{}.Wait(n, random)
+		if wait < time.Second || wait > 30*time.Second {
+			t.Fatalf("attempt %d waits %s", n, wait)
+		}
+		if n > 5 && wait < 15*time.Second {
+			t.Fatalf("attempt %d waits only %s", n, wait)
+		}
+	})
+}
+
+func TestWaitMeter(t *testing.T) {
+	t.Parallel()
+	var m waitMeter
+	_, _, slow := m.observe(0, 0)
+	require.False(t, slow)
+	n, mean, slow := m.observe(10, 400*time.Millisecond)
+	require.EqualValues(t, 10, n)
+	require.Equal(t, 40*time.Millisecond, mean)
+	require.False(t, slow)
+	_, mean, slow = m.observe(12, time.Second)
+	require.Equal(t, 300*time.Millisecond, mean)
+	require.True(t, slow)
+	_, _, slow = m.observe(12, time.Second)
+	require.False(t, slow, "nobody waited since")
+}

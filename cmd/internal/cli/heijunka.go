@@ -1,0 +1,63 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"takt/http/api"
+)
+
+// PrintHeijunka shows how the load is levelled.
+func PrintHeijunka(w io.Writer, l api.Heijunka) {
+	r := l.Regulator
+	if !l.Enabled {
+		fmt.Fprintln(w, "off: requests are let through unlevelled")
+	}
+	fmt.Fprintf(w, "load      %d of %d (%d regular), %s; soft limit %d\n", r.Load, r.HardLimit, r.RegularLimit, r.Level, r.SoftLimit)
+	fmt.Fprintf(w, "admitted  %d, refused %d, %.0f end per second\n", r.Accepted, r.RejectedRegular+r.RejectedHard, r.DrainRate)
+	fmt.Fprintf(w, "balance   %.2f, %d workers moved\n", l.Balance.Coefficient, l.Balance.Moves)
+	fmt.Fprintf(w, "burst     %s\n\n", burst(l.Burst))
+	rows := [][]string{{"POOL", "HEALTH", "WORKERS", "BUSY", "USED", "WAITING", "LATENCY", "ERRORS", "DONE", "REFUSED", "BOUNDS"}}
+	for _, p := range l.Pools {
+		rows = append(rows, []string{
+			Plain(p.Name), Plain(p.Health), fmt.Sprint(p.Workers), fmt.Sprint(p.Busy), fmt.Sprintf("%.0f%%", 100*p.Utilisation),
+			fmt.Sprint(p.QueueLength), fmt.Sprintf("%.1fms", p.AverageLatencyMS), fmt.Sprintf("%.1f%%", 100*p.ErrorRate),
+			fmt.Sprint(p.Processed), fmt.Sprint(p.Refused + p.Expired), fmt.Sprintf("%d..%d+%d", p.Min, p.Max, p.Overflow),
+		})
+	}
+	Table(w, rows)
+	if len(l.Changed) > 0 && string(l.Changed) != "{}" {
+		fmt.Fprintf(w, "\nchanged   %s\n", Plain(string(l.Changed)))
+	}
+}
+
+func burst(b api.HeijunkaBurst) string {
+	text := fmt.Sprintf("demand %.2f, baseline %.2f, %d surges so far", b.Demand, b.Baseline, b.Events)
+	switch {
+	case b.Active && b.Until != nil:
+		text = "surge until " + b.Until.Time().Format(time.RFC3339) + "; " + text
+	case !b.Enabled:
+		text = "not looked for; " + text
+	}
+	return text
+}
+
+// PrintRebalance says which worker was moved, or why none.
+func PrintRebalance(w io.Writer, r api.HeijunkaRebalance) {
+	switch {
+	case r.Done:
+		fmt.Fprintf(w, "moved a worker from %s to %s: %s\n", Plain(r.From), Plain(r.To), Plain(r.Reason))
+	case r.From != "":
+		fmt.Fprintf(w, "would move a worker from %s to %s: %s\n", Plain(r.From), Plain(r.To), Plain(r.Reason))
+	default:
+		fmt.Fprintf(w, "nothing to move: %s\n", Plain(r.Reason))
+	}
+	rows := [][]string{{"POOL", "USED", "PER WORKER", "WORKERS", "BOUNDS"}}
+	for _, p := range r.Pools {
+		rows = append(rows, []string{
+			Plain(p.Name), fmt.Sprintf("%.0f%%", 100*p.Utilisation), fmt.Sprintf("%.2f", p.Demand), fmt.Sprint(p.Workers), fmt.Sprintf("%d..%d", p.Min, p.Max),
+		})
+	}
+	Table(w, rows)
+}

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"takt/actors/heijunka"
+	"takt/store"
+)
+
+// HeijunkaConfig is load levelling: a preset of sizes, and what differs from it.
+type HeijunkaConfig struct {
+	// Preset is small, medium or large.
+	Preset string
+	// Soft and Hard are limits, 0 for the preset's; Pools likewise by name.
+	Soft, Hard int
+	Reserved   float64
+	Pools      map[string]heijunka.PoolConfig
+	// Off lets all requests through unlevelled.
+	Off bool
+}
+
+func defaultHeijunkaConfig() HeijunkaConfig {
+	c, _ := heijunka.Preset(heijunka.DefaultPreset)
+	return HeijunkaConfig{Preset: heijunka.DefaultPreset, Reserved: c.Limits.Reserved}
+}
+
+// config is what heijunka runs with.
+func (l *HeijunkaConfig) config() heijunka.Config {
+	c, ok := heijunka.Preset(l.Preset)
+	if !ok {
+		c, _ = heijunka.Preset(heijunka.DefaultPreset) // validate tells
+	}
+	c.Limits = store.HeijunkaLimits{Soft: l.limit(l.Soft, c.Limits.Soft), Hard: l.limit(l.Hard, c.Limits.Hard), Reserved: l.Reserved}
+	for name, p := range l.Pools {
+		*c.Pool(name) = p
+	}
+	c.Off = l.Off
+	return c
+}
+
+func (l *HeijunkaConfig) limit(own, preset int) int {
+	if own != 0 {
+		return own
+	}
+	return preset
+}
+
+func (l *HeijunkaConfig) validate() []error {
+	var faults []error
+	if _, ok := heijunka.Preset(l.Preset); !ok {
+		faults = append(faults, fmt.Errorf("heijunka-preset: %q is not known: small, medium or large", l.Preset))
+	}
+	if err := l.config().Validate(); err != nil {
+		faults = append(faults, fmt.Errorf("heijunka: %s", strings.ReplaceAll(err.Error(), "\n", "; ")))
+	}
+	return faults
+}
+
+// pools shows all pools as they are written: NAME=initial/min/max/overflow/queue.
+func (l *HeijunkaConfig) pools() string {
+	c := l.config()
+	all := make([]string, 0, len(c.Pools))
+	for _, p := range c.Pools {
+		all = append(all, fmt.Sprintf("%s=%d/%d/%d/%d/%d", p.Name, p.Initial, p.Min, p.Max, p.Overflow, p.Queue))
+	}
+	return strings.Join(all, ",")
+}
+
+// setPools takes those that are to differ from the preset.
+func (l *HeijunkaConfig) setPools(v string) error {
+	l.Pools = map[string]heijunka.PoolConfig{}
+	c := l.config()
+	for item := range strings.SplitSeq(v, ",") {
+		name, sizes, _ := strings.Cut(strings.TrimSpace(item), "=")
+		if c.Pool(name) == nil {
+			return fmt.Errorf("there is no pool %q: %s", name, strings.Join(heijunka.Names(), ", "))
+		}
+		p := heijunka.PoolConfig{Name: name}
+		fields, parts := []*int{&p.Initial, &p.Min, &p.Max, &p.Overflow, &p.Queue}, strings.Split(sizes, "/")
+		if len(parts) != len(fields) {
+			return errors.New("must be NAME=initial/min/max/overflow/queue, such as fleet=10/5/30/256/1000")
+		}
+		for i, part := range parts {
+			n, err := strconv.Atoi(part)
+			if err != nil {
+				return errors.New("initial/min/max/overflow/queue must be whole numbers")
+			}
+			*fields[i] = n
+		}
+		l.Pools[name] = p
+	}
+	return nil
+}
