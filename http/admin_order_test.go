@@ -98,9 +98,11 @@ func (p *treeWithOrders) order(action, path string) error {
 func (p *treeWithOrders) Restart(_ context.Context, path string) error {
 	return p.order("restart", path)
 }
+
 func (p *treeWithOrders) Terminate(_ context.Context, path string) error {
 	return p.order("terminate", path)
 }
+
 func (p *treeWithOrders) StartChild(_ context.Context, path string) error {
 	return p.order("start", path)
 }
