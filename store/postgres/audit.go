@@ -2,7 +2,7 @@ package postgres
 
 import (
 	"context"
-	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -18,7 +18,7 @@ func NewAudit(db *DB) *Audit { return &Audit{db: db} }
 
 const sqlAppendAudit = `
 INSERT INTO audit (at, actor, action, target, reason, detail, outcome)
-VALUES (coalesce($1, now()), $2, $3, $4, $5, coalesce($6, '{}'::jsonb), nullif($7, '')) RETURNING id`
+VALUES (coalesce(@at, now()), @actor, @action, @target, @reason, coalesce(@detail, '{}'::jsonb), nullif(@outcome, '')) RETURNING id`
 
 // Append adds an entry and returns its id.
 func (a *Audit) Append(ctx context.Context, e store.AuditEntry) (id int64, err error) {
@@ -26,29 +26,19 @@ func (a *Audit) Append(ctx context.Context, e store.AuditEntry) (id int64, err e
 	if !e.At.IsZero() {
 		at = &e.At
 	}
-	err = a.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		err := c.QueryRow(ctx, sqlAppendAudit, at, sanitize(e.Actor), sanitize(e.Action), sanitize(e.Target),
-			sanitize(e.Reason), e.Detail, sanitize(e.Outcome)).Scan(&id)
-		return statementFailure(ctx, err)
+	err = a.db.write("writing an audit entry").scan(ctx, nil, []any{&id}, sqlAppendAudit, pgx.NamedArgs{
+		"at": at, "actor": store.Text(e.Actor), "action": store.Text(e.Action), "target": store.Text(e.Target),
+		"reason": store.Text(e.Reason), "detail": e.Detail, "outcome": store.Text(e.Outcome),
 	})
-	if err != nil {
-		return 0, fmt.Errorf("writing an audit entry: %w", err)
-	}
-	return id, nil
+	return id, err
 }
 
 const sqlConcludeAudit = `UPDATE audit SET outcome = $2 WHERE id = $1`
 
 // Conclude writes how the action of an entry ended. Repeating it is harmless.
 func (a *Audit) Conclude(ctx context.Context, id int64, outcome string) error {
-	err := a.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		_, err := c.Exec(ctx, sqlConcludeAudit, id, sanitize(outcome))
-		return statementFailure(ctx, err)
-	})
-	if err != nil {
-		return fmt.Errorf("writing the outcome of audit entry %d: %w", id, err)
-	}
-	return nil
+	_, err := a.db.write("writing the outcome of audit entry "+strconv.FormatInt(id, 10)).exec(ctx, sqlConcludeAudit, id, store.Text(outcome))
+	return err
 }
 
 const sqlListAudit = `
@@ -56,17 +46,6 @@ SELECT id, at, actor, action, target, reason, detail, coalesce(outcome, '')
 FROM audit ORDER BY id DESC LIMIT nullif($1, 0)`
 
 // List returns up to limit entries, the newest first; limit 0 means all.
-func (a *Audit) List(ctx context.Context, limit int) (entries []store.AuditEntry, err error) {
-	err = a.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		rows, err := c.Query(ctx, sqlListAudit, max(limit, 0))
-		if err != nil {
-			return err
-		}
-		entries, err = pgx.CollectRows(rows, pgx.RowToStructByPos[store.AuditEntry])
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("listing the audit: %w", err)
-	}
-	return entries, nil
+func (a *Audit) List(ctx context.Context, limit int) ([]store.AuditEntry, error) {
+	return rowsOf(ctx, a.db.read("listing the audit"), pgx.RowToStructByPos[store.AuditEntry], sqlListAudit, max(limit, 0))
 }

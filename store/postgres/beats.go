@@ -42,11 +42,6 @@ func readRelation(ctx context.Context, q querier, s store.Beat) (st relation, er
 	return st, nil
 }
 
-// querier is a connection or a transaction.
-type querier interface {
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-}
-
 // errStale is the answer to a worker whose attempt is over.
 func errStale() error {
 	return store.NewError(store.StaleAttempt, "A newer attempt of this build exists")
@@ -77,7 +72,7 @@ func (st relation) access(worker string, attempt int) error {
 // a trace. Errors: Forbidden for an unknown worker, NotFound, NotAssigned,
 // StaleAttempt.
 func (b *Builds) Held(ctx context.Context, s store.Beat) (build store.Build, err error) {
-	err = b.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
+	err = b.db.read("reading a held build").run(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		st, err := readRelation(ctx, c, s)
 		if err != nil {
 			return err
@@ -98,8 +93,13 @@ func (b *Builds) Held(ctx context.Context, s store.Beat) (build store.Build, err
 // building from then on, refreshes build and worker (at most once a second) and
 // writes s.Logs. A build that its worker has ended takes late logs and changes no
 // more. Errors as Held.
-func (b *Builds) Touch(ctx context.Context, s store.Beat) (reply store.BeatReply, err error) {
-	err = b.db.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+func (b *Builds) Touch(ctx context.Context, s store.Beat) (store.BeatReply, error) {
+	return b.beat(ctx, s, func(context.Context, pgx.Tx) error { return nil })
+}
+
+// beat records a permitted beat, and what keep keeps of it before.
+func (b *Builds) beat(ctx context.Context, s store.Beat, keep func(context.Context, pgx.Tx) error) (reply store.BeatReply, err error) {
+	err = b.db.write("recording a beat").tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		st, err := readRelation(ctx, tx, s)
 		if err != nil {
 			return err
@@ -107,14 +107,17 @@ func (b *Builds) Touch(ctx context.Context, s store.Beat) (reply store.BeatReply
 		if err := st.access(s.WorkerID, s.Attempt); err != nil {
 			return err
 		}
+		if err := keep(ctx, tx); err != nil {
+			return err
+		}
 		reply.Began = st.state == store.Assigned
-		return b.touch(ctx, tx, st, s)
+		return touch(ctx, tx, st, s)
 	})
 	return reply, err
 }
 
-// touch writes what a permitted sign brings.
-func (b *Builds) touch(ctx context.Context, tx pgx.Tx, st relation, s store.Beat) error {
+// touch writes what a permitted beat brings.
+func touch(ctx context.Context, tx pgx.Tx, st relation, s store.Beat) error {
 	if st.due {
 		if err := refresh(ctx, tx, s, st.attempt); err != nil {
 			return err
@@ -167,46 +170,65 @@ func refresh(ctx context.Context, tx pgx.Tx, s store.Beat, attempt int) error {
 // not cancelled: its result is still welcome. Errors: NotFound, NotAssigned,
 // StaleAttempt.
 func (b *Builds) Heartbeat(ctx context.Context, s store.Beat) (reply store.BeatReply, err error) {
-	err = b.db.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+	err = b.db.write("recording a heartbeat").tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		st, err := readRelation(ctx, tx, s)
 		if err != nil {
 			return err
 		}
-		means, err := st.heartbeat(s)
-		if err != nil || means != verdictHolds {
-			reply.Cancelled = means == verdictStop
+		holds := false
+		if holds, reply.Cancelled, err = st.heartbeat(s); err != nil || !holds {
 			return err
 		}
 		reply.Began = st.state == store.Assigned
-		return b.touch(ctx, tx, st, s)
+		return touch(ctx, tx, st, s)
 	})
 	return reply, err
 }
 
-// verdict is what a heartbeat means.
-type verdict uint8
-
-const (
-	verdictHolds verdict = iota // the build is this worker's: refresh it
-	verdictStop                 // it was, and never will be again
-	verdictWaits                // it was, and waits for anybody
-)
-
-func (st relation) heartbeat(s store.Beat) (verdict, error) {
-	was := st.holder == s.WorkerID || st.lastHolder == s.WorkerID
+// heartbeat judges a heartbeat: the worker holds the build, or it did and never
+// will again (cancelled), or it did and the build waits for anybody (neither).
+func (st relation) heartbeat(s store.Beat) (holds, cancelled bool, err error) {
 	switch {
 	case !st.buildKnown:
-		return 0, errNoBuild()
+		return false, false, errNoBuild()
 	case s.Attempt > 0 && s.Attempt < st.attempt:
-		return 0, errStale()
-	case !st.workerKnown || !was:
-		return 0, errNotAssigned()
+		return false, false, errStale()
+	case !st.workerKnown || st.holder != s.WorkerID && st.lastHolder != s.WorkerID:
+		return false, false, errNotAssigned()
 	case st.state == store.Cancelled, st.state == store.Failed:
-		return verdictStop, nil
+		return false, true, nil
 	case st.holder == s.WorkerID:
-		return verdictHolds, nil
-	case st.state == store.Pending:
-		return verdictWaits, nil
+		return true, false, nil
 	}
-	return verdictStop, nil
+	return false, st.state != store.Pending, nil
+}
+
+// sqlTelemetry keeps the last figures that made sense.
+const sqlTelemetry = `
+INSERT INTO worker_telemetry AS t (worker_id, build_id, type, stage, cpu_percent, memory_mb, disk_percent, processes,
+	uptime_seconds, cpu_sum, cpu_count)
+VALUES (@worker, @build, @type, nullif(@stage, ''), @cpu, @memory, @disk, @processes, @uptime, coalesce(@cpu::float8, 0), (@cpu::float8 IS NOT NULL)::int)
+ON CONFLICT (worker_id) DO UPDATE SET
+	build_id = excluded.build_id, at = now(), type = excluded.type,
+	stage = coalesce(excluded.stage, t.stage),
+	cpu_percent = coalesce(excluded.cpu_percent, t.cpu_percent), memory_mb = coalesce(excluded.memory_mb, t.memory_mb),
+	disk_percent = coalesce(excluded.disk_percent, t.disk_percent), processes = coalesce(excluded.processes, t.processes),
+	uptime_seconds = coalesce(excluded.uptime_seconds, t.uptime_seconds),
+	cpu_sum = t.cpu_sum + excluded.cpu_sum, cpu_count = t.cpu_count + excluded.cpu_count`
+
+// Telemetry records a sign of life as Touch does, and what it says of the
+// worker's machine. Errors as Held.
+func (b *Builds) Telemetry(ctx context.Context, s store.Beat, t store.Telemetry) (store.BeatReply, error) {
+	return b.beat(ctx, s, func(ctx context.Context, tx pgx.Tx) error {
+		// First: who deletes a worker locks its identity, then this row, and then
+		// the worker and its builds, which touch locks in the same order.
+		_, err := tx.Exec(ctx, sqlTelemetry, pgx.NamedArgs{
+			"worker": s.WorkerID, "build": s.BuildID, "type": store.Text(t.Type), "stage": store.Text(t.Stage),
+			"cpu": t.CPUPercent, "memory": t.MemoryMB, "disk": t.DiskPercent, "processes": t.Processes, "uptime": t.UptimeSeconds,
+		})
+		if err != nil {
+			return fmt.Errorf("keeping telemetry of worker %s: %w", s.WorkerID, err)
+		}
+		return nil
+	})
 }

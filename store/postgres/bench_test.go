@@ -18,7 +18,7 @@ WITH b AS (INSERT INTO builds (id, platform, token_hash)
 SELECT 'build-' || lpad(to_hex(hashint8extended(i, 0)), 15, '0'), 'ios', '\x00' FROM generate_series(1, $1::bigint) i RETURNING id, seq)
 INSERT INTO build_ids SELECT id, seq FROM b`
 
-// BenchmarkAssign measures polls per second with two batches in flight, on a
+// BenchmarkAssign measures polls per second with two batches under way, on a
 // server that syncs every commit.
 func BenchmarkAssign(b *testing.B) {
 	for _, pending := range []int{0, 100_000} {

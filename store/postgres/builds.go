@@ -2,7 +2,7 @@ package postgres
 
 import (
 	"context"
-	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -52,26 +52,20 @@ FROM builds b` + buildJoins + ` WHERE b.seq = (SELECT seq FROM build_ids WHERE i
 
 // Find returns a build with its files and the hash of its token. Error: NotFound.
 func (b *Builds) Find(ctx context.Context, id string) (build store.Build, err error) {
-	err = b.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
+	err = b.db.read("finding build "+id).run(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		build, err = findBuild(ctx, c, id)
 		return err
 	})
 	return build, err
 }
 
-func findBuild(ctx context.Context, c *pgx.Conn, id string) (store.Build, error) {
-	rows, err := c.Query(ctx, sqlFindBuild, id)
-	if err != nil {
-		return store.Build{}, fmt.Errorf("finding build %s: %w", id, err)
-	}
+func findBuild(ctx context.Context, q querier, id string) (store.Build, error) {
+	rows, _ := q.Query(ctx, sqlFindBuild, id) // its error is that of the rows
 	found, err := scanBuilds(rows)
-	if err != nil {
-		return store.Build{}, fmt.Errorf("finding build %s: %w", id, err)
+	if err == nil && len(found) == 0 {
+		err = errNoBuild()
 	}
-	if len(found) == 0 {
-		return store.Build{}, errNoBuild()
-	}
-	return found[0], nil
+	return append(found, store.Build{})[0], err
 }
 
 // The lists differ in how much of the table they may read: builds that are not
@@ -101,31 +95,17 @@ func (b *Builds) List(ctx context.Context, f store.BuildFilter) (builds []store.
 	for _, s := range f.States {
 		states = append(states, string(s))
 	}
-	err = b.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		rows, err := c.Query(ctx, query, states, string(f.Platform), f.WorkerID, max(f.Limit, 0))
-		if err == nil {
-			builds, err = scanBuilds(rows)
-		}
-		if err != nil {
-			return fmt.Errorf("listing builds: %w", err)
-		}
-		return nil
+	err = b.db.read("listing builds").run(ctx, func(ctx context.Context, c *pgx.Conn) error {
+		rows, _ := c.Query(ctx, query, states, string(f.Platform), f.WorkerID, max(f.Limit, 0)) // its error is that of the rows
+		builds, err = scanBuilds(rows)
+		return err
 	})
 	return builds, err
 }
 
 // only reports whether states is not empty and holds nothing but allowed.
 func only(states []store.BuildState, allowed ...store.BuildState) bool {
-	for _, s := range states {
-		ok := false
-		for _, a := range allowed {
-			ok = ok || s == a
-		}
-		if !ok {
-			return false
-		}
-	}
-	return len(states) > 0
+	return len(states) > 0 && !slices.ContainsFunc(states, func(s store.BuildState) bool { return !slices.Contains(allowed, s) })
 }
 
 const sqlCountBuilds = `SELECT count(*) FILTER (WHERE state = 'pending'), count(*) FILTER (WHERE state = 'assigned'),
@@ -134,13 +114,7 @@ FROM (SELECT state FROM builds WHERE state = 'pending' UNION ALL SELECT state FR
 
 // Counts returns how many builds are pending, assigned and building.
 func (b *Builds) Counts(ctx context.Context) (n store.Counts, err error) {
-	err = b.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		err := c.QueryRow(ctx, sqlCountBuilds).Scan(&n.Pending, &n.Assigned, &n.Building)
-		if err != nil {
-			return fmt.Errorf("counting builds: %w", err)
-		}
-		return nil
-	})
+	err = b.db.read("counting builds").scan(ctx, nil, []any{&n.Pending, &n.Assigned, &n.Building}, sqlCountBuilds)
 	return n, err
 }
 

@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
@@ -14,19 +13,19 @@ import (
 // hands between the look at its holder and the lock.
 const cancelTries = 10
 
+var errChangesHands = errors.New("the build changes hands too often")
+
 // Cancel ends a build on its submitter's word and frees its worker. Errors:
 // NotFound, InvalidState when it has ended already.
 func (b *Builds) Cancel(ctx context.Context, id string) error {
-	for range cancelTries {
-		done, err := b.cancel(ctx, id)
-		if err != nil {
-			return fmt.Errorf("cancelling build %s: %w", id, err)
+	return b.db.write("cancelling build "+id).run(ctx, func(ctx context.Context, c *pgx.Conn) error {
+		for range cancelTries {
+			if done, err := cancel(ctx, c, id); done || err != nil {
+				return err
+			}
 		}
-		if done {
-			return nil
-		}
-	}
-	return unavailable(fmt.Errorf("cancelling build %s: it changes hands too often", id))
+		return unavailable(errChangesHands)
+	})
 }
 
 // sqlCancel looks who holds the build, locks that worker, and then updates the
@@ -54,26 +53,17 @@ SELECT count(*) FROM b`
 const sqlBuildState = `SELECT state FROM builds WHERE seq = (SELECT seq FROM build_ids WHERE id = $1)`
 
 // cancel reports false when the build changed hands and may be tried again.
-func (b *Builds) cancel(ctx context.Context, id string) (done bool, err error) {
-	err = b.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		var n int
-		if err := c.QueryRow(ctx, sqlCancel, id, store.MessageCancelled).Scan(&n); err != nil {
-			return statementFailure(ctx, err)
-		}
-		if done = n == 1; done {
-			return nil
-		}
-		var state store.BuildState
-		err := c.QueryRow(ctx, sqlBuildState, id).Scan(&state)
-		switch {
-		case errors.Is(err, pgx.ErrNoRows):
-			return errNoBuild()
-		case err != nil:
-			return err
-		case state.Final():
-			return store.NewError(store.InvalidState, "Build already finished")
-		}
-		return nil
-	})
-	return done, err
+func cancel(ctx context.Context, c *pgx.Conn, id string) (done bool, err error) {
+	var n int
+	if err := c.QueryRow(ctx, sqlCancel, id, store.MessageCancelled).Scan(&n); err != nil || n == 1 {
+		return err == nil, err
+	}
+	var state store.BuildState
+	if err := orNone(c.QueryRow(ctx, sqlBuildState, id).Scan(&state), errNoBuild); err != nil {
+		return false, err
+	}
+	if state.Final() {
+		return false, store.NewError(store.InvalidState, "Build already finished")
+	}
+	return false, nil
 }

@@ -83,7 +83,7 @@ func (db *DB) run(ctx context.Context, timeout time.Duration, f func(context.Con
 	defer cancel()
 	conn, err := pool.Acquire(ctx)
 	if err != nil {
-		db.tell(err)
+		db.connectionLost(err)
 		return noConnection(ctx, err)
 	}
 	defer conn.Release()
@@ -95,13 +95,13 @@ func (db *DB) run(ctx context.Context, timeout time.Duration, f func(context.Con
 		custom[sessionKey] = true
 	}
 	if err = f(ctx, c); err != nil && c.IsClosed() {
-		db.tell(err)
+		db.connectionLost(err)
 	}
 	return failure(ctx, err)
 }
 
-// tell passes on that a connection was lost, unless its user just went away.
-func (db *DB) tell(err error) {
+// connectionLost passes on that a connection was lost, unless its user just went away.
+func (db *DB) connectionLost(err error) {
 	if db.lost != nil && !errors.Is(err, context.Canceled) {
 		db.lost(err)
 	}

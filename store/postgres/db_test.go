@@ -34,7 +34,6 @@ func (b *bundle) methods(ctx context.Context) map[string]error {
 	_, errs["UnregisterID"] = b.workers.UnregisterID(ctx, "w")
 	_, errs["FindWorker"] = b.workers.Find(ctx, "w")
 	_, errs["Assign"] = b.queue.Assign(ctx, make([]store.Poll, 1))
-	_, errs["Pending"] = b.queue.Pending(ctx, 1)
 	_, errs["Recount"] = b.queue.Recount(ctx, 1, nil)
 	_, errs["RecordPresence"] = b.queue.RecordPresence(ctx, make([]store.Presence, 1))
 	_, errs["Sweep"] = b.queue.Sweep(ctx, sweep())
@@ -102,7 +101,7 @@ func TestAnEndedBackendIsUnavailableAndTheNextCallWorks(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestACallerThatGoesAwayIsNotWeather(t *testing.T) {
+func TestACallerThatGoesAwayIsNoOutage(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	left := errors.New("client left")

@@ -2,8 +2,6 @@ package postgres
 
 import (
 	"context"
-	"errors"
-	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
@@ -25,25 +23,18 @@ type lockedDeployment struct {
 
 func lockDeployment(ctx context.Context, tx pgx.Tx, id string) (d lockedDeployment, err error) {
 	err = tx.QueryRow(ctx, sqlLockDeployment, id).Scan(&d.state, &d.run, &d.dryRun, &d.planned)
-	if errors.Is(err, pgx.ErrNoRows) {
-		err = errNoDeployment()
-	}
-	return d, err
+	return d, orNone(err, errNoDeployment)
 }
 
 // change runs f on a deployment's locked row.
 func (s *Deployments) change(ctx context.Context, doing, id string, f func(context.Context, pgx.Tx, lockedDeployment) error) error {
-	err := s.db.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+	return s.db.write(doing+" deployment "+id).tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		d, err := lockDeployment(ctx, tx, id)
 		if err != nil {
 			return err
 		}
 		return f(ctx, tx, d)
 	})
-	if err != nil {
-		return fmt.Errorf("%s deployment %s: %w", doing, id, err)
-	}
-	return nil
 }
 
 // sqlOpenRepos counts what is still to be done; a dry run ($2) only looks at
@@ -90,10 +81,10 @@ func (s *Deployments) Abandon(ctx context.Context, claim store.DeploymentClaim, 
 		case d.state != store.DeploymentRunning:
 			return errTakenOver()
 		}
-		if _, err := tx.Exec(ctx, sqlFailRest, claim.ID, sanitize(message)); err != nil {
+		if _, err := tx.Exec(ctx, sqlFailRest, claim.ID, store.Text(message)); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, sqlEndDeployment, claim.ID, state, sanitize(text))
+		_, err := tx.Exec(ctx, sqlEndDeployment, claim.ID, state, store.Text(text))
 		return err
 	})
 }

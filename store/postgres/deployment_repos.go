@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -36,12 +35,9 @@ func (s *Deployments) Plan(ctx context.Context, claim store.DeploymentClaim, rep
 		}
 		names[i], targets[i], sources[i] = r.Name, r.Target, raw
 	}
-	err := s.db.run(ctx, planTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		tx, err := c.Begin(ctx)
-		if err != nil {
-			return err
-		}
-		defer rollback(ctx, tx)
+	planning := s.db.write("planning deployment " + claim.ID)
+	planning.timeout = planTimeout
+	return planning.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		d, err := lockDeployment(ctx, tx, claim.ID)
 		if err != nil {
 			return err
@@ -52,15 +48,9 @@ func (s *Deployments) Plan(ctx context.Context, claim store.DeploymentClaim, rep
 		if _, err := tx.Exec(ctx, sqlPlanRepos, claim.ID, names, targets, sources); err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, sqlPlanDeployment, claim.ID, filtered); err != nil {
-			return err
-		}
-		return commit(ctx, tx)
+		_, err = tx.Exec(ctx, sqlPlanDeployment, claim.ID, filtered)
+		return err
 	})
-	if err != nil {
-		return fmt.Errorf("planning deployment %s: %w", claim.ID, err)
-	}
-	return nil
 }
 
 const repoColumns = `name, target, source, step, run, attempts, coalesce(target_id, 0), coalesce(target_url, ''), refs,
@@ -84,7 +74,7 @@ func (s *Deployments) Repos(ctx context.Context, id string, since time.Time) ([]
 	if !since.IsZero() {
 		from = &since
 	}
-	return s.repos(ctx, id, sqlDeploymentRepos, id, from)
+	return rowsOf(ctx, s.db.read("reading the repositories of deployment "+id), scanRepo, sqlDeploymentRepos, id, from)
 }
 
 const sqlOpenDeploymentRepos = `SELECT ` + repoColumns + ` FROM deployment_repos
@@ -94,85 +84,55 @@ ORDER BY step = 'planned', name`
 // Open returns what is still to be done, what was begun first. A dry run only
 // looks at what the target has already.
 func (s *Deployments) Open(ctx context.Context, id string, dryRun bool) ([]store.DeploymentRepo, error) {
-	return s.repos(ctx, id, sqlOpenDeploymentRepos, id, dryRun)
+	return rowsOf(ctx, s.db.read("reading the repositories of deployment "+id), scanRepo, sqlOpenDeploymentRepos, id, dryRun)
 }
 
-func (s *Deployments) repos(ctx context.Context, id, query string, args ...any) (repos []store.DeploymentRepo, err error) {
-	err = s.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		rows, err := c.Query(ctx, query, args...)
-		if err != nil {
-			return err
-		}
-		repos, err = pgx.CollectRows(rows, scanRepo)
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("reading the repositories of deployment %s: %w", id, err)
-	}
-	return repos, nil
-}
+// mine is the fence: the deployment is this run's, and runs.
+const mine = `EXISTS (SELECT FROM deployments WHERE id = @deployment AND run = @run AND state = 'running')
+	AND deployment_id = @deployment AND name = @name AND step NOT IN ('done', 'failed', 'skipped')`
 
-// mine is the fence: the deployment is this run's ($2), and runs.
-const mine = `EXISTS (SELECT FROM deployments WHERE id = $1 AND run = $2 AND state = 'running')
-	AND deployment_id = $1 AND name = $3 AND step NOT IN ('done', 'failed', 'skipped')`
+func repoArgs(claim store.DeploymentClaim, name string) pgx.NamedArgs {
+	return pgx.NamedArgs{"deployment": claim.ID, "run": claim.Run, "name": name}
+}
 
 const sqlBeginRepo = `
 UPDATE deployment_repos SET run = run + 1, attempts = attempts + 1, started_at = coalesce(started_at, now()), updated_at = now()
 WHERE ` + mine + ` RETURNING ` + repoColumns
 
 // Begin gives a repository to a worker, and fences those that had it before.
-func (s *Deployments) Begin(ctx context.Context, claim store.DeploymentClaim, name string) (r store.DeploymentRepo, err error) {
-	err = s.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		rows, err := c.Query(ctx, sqlBeginRepo, claim.ID, claim.Run, name)
-		if err != nil {
-			return err
-		}
-		r, err = pgx.CollectExactlyOneRow(rows, scanRepo)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return errTakenOver()
-		}
-		return statementFailure(ctx, err)
-	})
-	if err != nil {
-		return store.DeploymentRepo{}, fmt.Errorf("beginning %s of deployment %s: %w", name, claim.ID, err)
-	}
-	return r, nil
+func (s *Deployments) Begin(ctx context.Context, claim store.DeploymentClaim, name string) (store.DeploymentRepo, error) {
+	return rowOf(ctx, s.db.write("beginning "+name+" of deployment "+claim.ID), errTakenOver, scanRepo, sqlBeginRepo, repoArgs(claim, name))
 }
 
 const sqlRepoStep = `
-UPDATE deployment_repos SET step = $5, target_id = coalesce(nullif($6, 0), target_id), target_url = coalesce(nullif($7, ''), target_url),
-	made_at = CASE WHEN $8 THEN now() ELSE made_at END, refs = $9, error = nullif($10, ''), warning = coalesce(nullif($11, ''), warning),
-	finished_at = CASE WHEN $5 IN ('done', 'failed', 'skipped') THEN now() END, updated_at = now()
-WHERE ` + mine + ` AND run = $4`
+UPDATE deployment_repos SET step = @step, target_id = coalesce(nullif(@target_id, 0), target_id), target_url = coalesce(nullif(@target_url, ''), target_url),
+	made_at = CASE WHEN @made THEN now() ELSE made_at END, refs = @refs, error = nullif(@error, ''), warning = coalesce(nullif(@warning, ''), warning),
+	finished_at = CASE WHEN @step IN ('done', 'failed', 'skipped') THEN now() END, updated_at = now()
+WHERE ` + mine + ` AND run = @repo_run`
 
 // Step writes how far a repository is. It fails with StaleAttempt when the
 // repository is at its end, or somebody else's.
 func (s *Deployments) Step(ctx context.Context, claim store.DeploymentClaim, name string, run int64, change store.RepoChange) error {
-	return s.write(ctx, claim, name, sqlRepoStep, claim.ID, claim.Run, name, run, string(change.Step), change.TargetID, change.TargetURL,
-		change.Made, change.Refs, sanitize(change.Error), sanitize(change.Warning))
+	args := repoArgs(claim, name)
+	args["repo_run"], args["step"], args["target_id"], args["target_url"] = run, string(change.Step), change.TargetID, change.TargetURL
+	args["made"], args["refs"] = change.Made, change.Refs
+	args["error"], args["warning"] = store.Text(change.Error), store.Text(change.Warning)
+	return s.write(ctx, claim, name, sqlRepoStep, args)
 }
 
 const sqlLoseRepo = `
-UPDATE deployment_repos SET step = 'failed', error = $4, finished_at = now(), updated_at = now() WHERE ` + mine
+UPDATE deployment_repos SET step = 'failed', error = @error, finished_at = now(), updated_at = now() WHERE ` + mine
 
 // Lose records that the worker of a repository has ended without a word. It
 // fails with StaleAttempt when the word was written after all.
 func (s *Deployments) Lose(ctx context.Context, claim store.DeploymentClaim, name, message string) error {
-	return s.write(ctx, claim, name, sqlLoseRepo, claim.ID, claim.Run, name, sanitize(message))
+	args := repoArgs(claim, name)
+	args["error"] = store.Text(message)
+	return s.write(ctx, claim, name, sqlLoseRepo, args)
 }
 
-func (s *Deployments) write(ctx context.Context, claim store.DeploymentClaim, name, query string, args ...any) error {
-	err := s.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		tag, err := c.Exec(ctx, query, args...)
-		if err == nil && tag.RowsAffected() == 0 {
-			return errTakenOver()
-		}
-		return statementFailure(ctx, err)
-	})
-	if err != nil {
-		return fmt.Errorf("writing %s of deployment %s: %w", name, claim.ID, err)
-	}
-	return nil
+func (s *Deployments) write(ctx context.Context, claim store.DeploymentClaim, name, query string, args pgx.NamedArgs) error {
+	return s.db.write("writing "+name+" of deployment "+claim.ID).change(ctx, errTakenOver, query, args)
 }
 
 const sqlMadeRepos = `
@@ -181,21 +141,12 @@ WHERE r.made_at > now() - $2::interval AND d.credential_id = $1 ORDER BY r.made_
 
 // Made returns how long ago repositories were made with a credential, oldest
 // first, within the given time.
-func (s *Deployments) Made(ctx context.Context, credentialID []byte, within time.Duration) (ages []time.Duration, err error) {
-	err = s.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		rows, err := c.Query(ctx, sqlMadeRepos, credentialID, within)
-		if err != nil {
-			return err
-		}
-		ages, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (time.Duration, error) {
-			var s float64
-			err := row.Scan(&s)
-			return seconds(s), err
-		})
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("reading when repositories were made: %w", err)
-	}
-	return ages, nil
+func (s *Deployments) Made(ctx context.Context, credentialID []byte, within time.Duration) ([]time.Duration, error) {
+	return rowsOf(ctx, s.db.read("reading when repositories were made"), scanSeconds, sqlMadeRepos, credentialID, within)
+}
+
+func scanSeconds(row pgx.CollectableRow) (time.Duration, error) {
+	var s float64
+	err := row.Scan(&s)
+	return seconds(s), err
 }

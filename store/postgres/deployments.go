@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -37,15 +36,10 @@ func (s *Deployments) Create(ctx context.Context, d store.Deployment) (store.Dep
 		return store.Deployment{}, fmt.Errorf("encoding a deployment: %w", err)
 	}
 	d.State = store.DeploymentPlanning
-	err = s.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		err := c.QueryRow(ctx, sqlCreateDeployment, d.ID, request, d.Credential, d.CredentialID).Scan(&d.CreatedAt)
-		return statementFailure(ctx, err)
-	})
-	if err != nil {
-		return store.Deployment{}, fmt.Errorf("creating deployment %s: %w", d.ID, err)
-	}
+	err = s.db.write("creating deployment "+d.ID).scan(ctx, nil, []any{&d.CreatedAt},
+		sqlCreateDeployment, d.ID, request, d.Credential, d.CredentialID)
 	d.CreatedAt = d.CreatedAt.UTC()
-	return d, nil
+	return d, err
 }
 
 const deploymentColumns = `id, request, state, run, credential, credential_id, filtered, coalesce(error, ''),
@@ -62,40 +56,15 @@ func scanDeployment(row pgx.CollectableRow) (d store.Deployment, err error) {
 const sqlFindDeployment = `SELECT ` + deploymentColumns + ` FROM deployments WHERE id = $1`
 
 // Find returns a deployment, or NotFound.
-func (s *Deployments) Find(ctx context.Context, id string) (d store.Deployment, err error) {
-	err = s.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		rows, err := c.Query(ctx, sqlFindDeployment, id)
-		if err != nil {
-			return err
-		}
-		d, err = pgx.CollectExactlyOneRow(rows, scanDeployment)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return errNoDeployment()
-		}
-		return err
-	})
-	if err != nil {
-		return store.Deployment{}, fmt.Errorf("finding deployment %s: %w", id, err)
-	}
-	return d, nil
+func (s *Deployments) Find(ctx context.Context, id string) (store.Deployment, error) {
+	return rowOf(ctx, s.db.read("finding deployment "+id), errNoDeployment, scanDeployment, sqlFindDeployment, id)
 }
 
 const sqlListDeployments = `SELECT ` + deploymentColumns + ` FROM deployments ORDER BY created_at DESC, id LIMIT $1`
 
 // List returns the newest deployments, up to limit.
-func (s *Deployments) List(ctx context.Context, limit int) (list []store.Deployment, err error) {
-	err = s.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		rows, err := c.Query(ctx, sqlListDeployments, max(limit, 0))
-		if err != nil {
-			return err
-		}
-		list, err = pgx.CollectRows(rows, scanDeployment)
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("listing deployments: %w", err)
-	}
-	return list, nil
+func (s *Deployments) List(ctx context.Context, limit int) ([]store.Deployment, error) {
+	return rowsOf(ctx, s.db.read("listing deployments"), scanDeployment, sqlListDeployments, max(limit, 0))
 }
 
 // sqlProgress counts by step; a deployment's window goes with each of its rows.
@@ -111,33 +80,23 @@ FROM deployments d, LATERAL (
 // Progress counts the repositories of deployments, by id.
 func (s *Deployments) Progress(ctx context.Context, ids ...string) (map[string]store.DeploymentProgress, error) {
 	found := make(map[string]store.DeploymentProgress, len(ids))
-	err := s.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		rows, err := c.Query(ctx, sqlProgress, ids)
-		if err != nil {
-			return err
+	var id string
+	var window float64
+	var step store.RepoStep
+	var n, refs, recent int
+	err := s.db.read("counting a deployment's repositories").each(ctx, []any{&id, &window, &step, &n, &refs, &recent}, func() error {
+		p := found[id]
+		if p.Steps == nil {
+			p.Steps = map[store.RepoStep]int{}
 		}
-		var id string
-		var window float64
-		var step store.RepoStep
-		var n, refs, recent int
-		_, err = pgx.ForEachRow(rows, []any{&id, &window, &step, &n, &refs, &recent}, func() error {
-			p := found[id]
-			if p.Steps == nil {
-				p.Steps = map[store.RepoStep]int{}
-			}
-			p.Steps[step] = n
-			p.Refs += refs
-			p.Recent += recent
-			p.Window = seconds(window)
-			found[id] = p
-			return nil
-		})
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("counting a deployment's repositories: %w", err)
-	}
-	return found, nil
+		p.Steps[step] = n
+		p.Refs += refs
+		p.Recent += recent
+		p.Window = seconds(window)
+		found[id] = p
+		return nil
+	}, sqlProgress, ids)
+	return found, err
 }
 
 // Claims take the oldest first; $1 owner, $2 lease, $3 what it has, $4 how many.
@@ -171,17 +130,6 @@ func (s *Deployments) Renew(ctx context.Context, owner string, lease time.Durati
 	return s.claims(ctx, "renewing the lease of deployments", sqlRenewDeployments, owner, lease, ids)
 }
 
-func (s *Deployments) claims(ctx context.Context, doing, query string, args ...any) (claims []store.DeploymentClaim, err error) {
-	err = s.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		rows, err := c.Query(ctx, query, args...)
-		if err != nil {
-			return err
-		}
-		claims, err = pgx.CollectRows(rows, pgx.RowToStructByPos[store.DeploymentClaim])
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", doing, err)
-	}
-	return claims, nil
+func (s *Deployments) claims(ctx context.Context, doing, query string, args ...any) ([]store.DeploymentClaim, error) {
+	return rowsOf(ctx, s.db.write(doing), pgx.RowToStructByPos[store.DeploymentClaim], query, args...)
 }

@@ -2,8 +2,6 @@ package postgres
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -17,17 +15,19 @@ SELECT pg_notify('takt', 'worker:changed ' || number) FROM w`
 
 const sqlInsertReport = `
 INSERT INTO diagnostic_reports (id, worker_id, status, run_at, duration_ms, auto_fixed, checks, name, location, object)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`
+VALUES (@id, @worker, @status, @run_at, @ms, @auto_fixed, @checks, @name, @location, @object)`
 
 // Report keeps a diagnostic report. commit is called before the transaction ends, to give
 // its file its name. Error: NotFound.
 func (w *Workers) Report(ctx context.Context, r store.DiagnosticReport, commit func() error) error {
-	err := w.db.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+	return w.db.write("keeping a diagnostic report of worker "+r.WorkerID).tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		// First the row that refers to the worker's identity: locks of that come
 		// before locks of the worker, as everywhere.
 		location, object, _ := whereabouts(r.File)
-		_, err := tx.Exec(ctx, sqlInsertReport, r.ID, r.WorkerID, string(r.Status), r.RunAt, r.Duration.Milliseconds(),
-			r.AutoFixed, []byte(r.Checks), r.File.Name, location, object)
+		_, err := tx.Exec(ctx, sqlInsertReport, pgx.NamedArgs{
+			"id": r.ID, "worker": r.WorkerID, "status": string(r.Status), "run_at": r.RunAt, "ms": r.Duration.Milliseconds(),
+			"auto_fixed": r.AutoFixed, "checks": []byte(r.Checks), "name": r.File.Name, "location": location, "object": object,
+		})
 		if err != nil {
 			return err
 		}
@@ -37,10 +37,6 @@ func (w *Workers) Report(ctx context.Context, r store.DiagnosticReport, commit f
 		}
 		return commit()
 	})
-	if err != nil {
-		return fmt.Errorf("keeping a diagnostic report of worker %s: %w", r.WorkerID, err)
-	}
-	return nil
 }
 
 const sqlHasWorker = `SELECT true FROM workers WHERE id = $1`
@@ -52,24 +48,14 @@ FROM diagnostic_reports WHERE worker_id = $1 ORDER BY seq DESC LIMIT $2`
 // Reports returns up to limit diagnostic reports of a worker, the newest first.
 // Error: NotFound for an unknown worker.
 func (w *Workers) Reports(ctx context.Context, id string, limit int) (reports []store.DiagnosticReport, err error) {
-	err = w.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		err := c.QueryRow(ctx, sqlHasWorker, id).Scan(nil)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return errNoWorker()
-		}
-		if err != nil {
+	err = w.db.read("reading diagnostic reports of worker "+id).run(ctx, func(ctx context.Context, c *pgx.Conn) error {
+		if err := orNone(c.QueryRow(ctx, sqlHasWorker, id).Scan(nil), errNoWorker); err != nil {
 			return err
 		}
-		rows, err := c.Query(ctx, sqlReports, id, limit)
-		if err == nil {
-			reports, err = pgx.CollectRows(rows, scanReport)
-		}
+		reports, err = collect(ctx, c, scanReport, sqlReports, id, limit)
 		return err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("reading diagnostic reports of worker %s: %w", id, err)
-	}
-	return reports, nil
+	return reports, err
 }
 
 func scanReport(row pgx.CollectableRow) (r store.DiagnosticReport, err error) {

@@ -67,7 +67,7 @@ func failure(ctx context.Context, err error) error {
 	switch {
 	case err == nil, errors.As(err, &known):
 		return err
-	case isWeather(err):
+	case isOutage(err):
 		return unavailable(err)
 	case errors.As(err, &pgErr):
 		return constraintError(pgErr.ConstraintName, err)
@@ -90,9 +90,9 @@ func isLost(err error) bool {
 		errors.Is(err, pgconn.ErrConnClosed)
 }
 
-// isWeather reports whether the database's own error says that it, and not what
-// it was asked, is the trouble.
-func isWeather(err error) bool {
+// isOutage reports whether the database's own error says that the database, and
+// not what it was asked, is the trouble.
+func isOutage(err error) bool {
 	var pgErr *pgconn.PgError
 	if !errors.As(err, &pgErr) || len(pgErr.Code) != 5 {
 		return false
@@ -133,9 +133,10 @@ func commitFailure(err error) error {
 // statementFailure translates an error of a statement that commits by itself: if
 // the connection was lost or given up, it may have been done.
 func statementFailure(ctx context.Context, err error) error {
+	var known *store.Error
 	var pgErr *pgconn.PgError
 	switch {
-	case err == nil, errors.As(err, &pgErr) && pgErr.Severity == "ERROR":
+	case err == nil, errors.As(err, &known), errors.As(err, &pgErr) && pgErr.Severity == "ERROR":
 		return err
 	case pgErr != nil, isLost(err), ctx.Err() != nil:
 		return unknown(err)

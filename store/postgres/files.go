@@ -3,8 +3,6 @@ package postgres
 import (
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -56,20 +54,7 @@ func scanFileRow(row pgx.CollectableRow) (f store.FileRow, err error) {
 	return f, err
 }
 
-func (f *Files) collect(ctx context.Context, doing, query string, args ...any) (rows []store.FileRow, err error) {
-	err = f.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		found, err := c.Query(ctx, query, args...)
-		if err != nil {
-			return err
-		}
-		rows, err = pgx.CollectRows(found, scanFileRow)
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", doing, err)
-	}
-	return rows, nil
-}
+func errNoFile() error { return store.NewError(store.NotFound, "File not found") }
 
 const sqlPageFiles = `SELECT ` + fileRowColumns + `
 FROM build_files f JOIN builds b ON b.seq = f.build
@@ -78,7 +63,7 @@ WHERE (f.build, f.kind) > ($1, $2) ORDER BY f.build, f.kind LIMIT $3`
 // Page returns up to limit files behind after, the zero key for the beginning,
 // in the order of their keys.
 func (f *Files) Page(ctx context.Context, after store.FileKey, limit int) ([]store.FileRow, error) {
-	return f.collect(ctx, "listing files", sqlPageFiles, after.Build, string(after.Kind), limit)
+	return rowsOf(ctx, f.db.read("listing files"), scanFileRow, sqlPageFiles, after.Build, string(after.Kind), limit)
 }
 
 const sqlFindFile = `SELECT ` + fileRowColumns + `
@@ -86,42 +71,29 @@ FROM build_files f JOIN builds b ON b.seq = f.build WHERE f.build = $1 AND f.kin
 
 // Find returns one file. Error: NotFound.
 func (f *Files) Find(ctx context.Context, key store.FileKey) (store.FileRow, error) {
-	rows, err := f.collect(ctx, "finding a file", sqlFindFile, key.Build, string(key.Kind))
-	if err != nil || len(rows) > 0 {
-		return append(rows, store.FileRow{})[0], err
-	}
-	return store.FileRow{}, store.NewError(store.NotFound, "File not found")
+	return rowOf(ctx, f.db.read("finding a file"), errNoFile, scanFileRow, sqlFindFile, key.Build, string(key.Kind))
 }
 
 const sqlCountFiles = `SELECT count(*), coalesce(sum(size), 0)::bigint FROM build_files`
 
 // Count returns how many files there are, and their bytes.
 func (f *Files) Count(ctx context.Context) (files, bytes int64, err error) {
-	err = f.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		return c.QueryRow(ctx, sqlCountFiles).Scan(&files, &bytes)
-	})
-	if err != nil {
-		return 0, 0, fmt.Errorf("counting files: %w", err)
-	}
-	return files, bytes, nil
+	err = f.db.read("counting files").scan(ctx, nil, []any{&files, &bytes}, sqlCountFiles)
+	return files, bytes, err
 }
 
 const sqlMoveFile = `
-UPDATE build_files SET location = $5, object = nullif($6, ''), copy_due = NULL
-WHERE build = $1 AND kind = $2 AND location = $3 AND coalesce(object, '') = $4`
+UPDATE build_files SET location = @to, object = nullif(@to_object, ''), copy_due = NULL
+WHERE build = @build AND kind = @kind AND location = @from AND coalesce(object, '') = @from_object`
 
 // Move changes where a file is said to be, and whose copy is no longer owed. It
 // reports whether the row still said what from says: if not, nothing is changed.
 func (f *Files) Move(ctx context.Context, from store.FileRow, location store.Location, object string) (moved bool, err error) {
-	err = f.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		tag, err := c.Exec(ctx, sqlMoveFile, from.Build, string(from.Kind), string(from.Location), from.Object, string(location), object)
-		moved = tag.RowsAffected() > 0
-		return statementFailure(ctx, err)
+	n, err := f.db.write("moving file "+from.Name).exec(ctx, sqlMoveFile, pgx.NamedArgs{
+		"build": from.Build, "kind": string(from.Kind), "from": string(from.Location), "from_object": from.Object,
+		"to": string(location), "to_object": object,
 	})
-	if err != nil {
-		return false, fmt.Errorf("moving file %s: %w", from.Name, err)
-	}
-	return moved, nil
+	return n > 0, err
 }
 
 const sqlOwed = `SELECT ` + fileRowColumns + `
@@ -130,7 +102,7 @@ WHERE f.copy_due <= now() AND (f.build, f.kind) > ($1, $2) ORDER BY f.build, f.k
 
 // Owed returns up to limit files behind after whose copy in S3 is owed and due.
 func (f *Files) Owed(ctx context.Context, after store.FileKey, limit int) ([]store.FileRow, error) {
-	return f.collect(ctx, "listing owed copies", sqlOwed, after.Build, string(after.Kind), limit)
+	return rowsOf(ctx, f.db.read("listing owed copies"), scanFileRow, sqlOwed, after.Build, string(after.Kind), limit)
 }
 
 const sqlPostponeCopy = `
@@ -140,28 +112,16 @@ WHERE build = $1 AND kind = $2 AND (copy_due <= now() OR copy_due IS NOT NULL AN
 // Postpone claims an owed copy that is due: nobody is told of it again for wait.
 // It reports whether it was due. With a wait of 0 it gives a claim back.
 func (f *Files) Postpone(ctx context.Context, key store.FileKey, wait time.Duration) (due bool, err error) {
-	err = f.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		tag, err := c.Exec(ctx, sqlPostponeCopy, key.Build, string(key.Kind), wait)
-		due = tag.RowsAffected() > 0
-		return statementFailure(ctx, err)
-	})
-	if err != nil {
-		return false, fmt.Errorf("claiming an owed copy: %w", err)
-	}
-	return due, nil
+	n, err := f.db.write("claiming an owed copy").exec(ctx, sqlPostponeCopy, key.Build, string(key.Kind), wait)
+	return n > 0, err
 }
 
 const sqlCountOwed = `SELECT count(*) FROM build_files WHERE copy_due IS NOT NULL`
 
 // CountOwed returns how many copies are owed.
 func (f *Files) CountOwed(ctx context.Context) (n int, err error) {
-	err = f.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		return c.QueryRow(ctx, sqlCountOwed).Scan(&n)
-	})
-	if err != nil {
-		return 0, fmt.Errorf("counting owed copies: %w", err)
-	}
-	return n, nil
+	err = f.db.read("counting owed copies").scan(ctx, nil, []any{&n}, sqlCountOwed)
+	return n, err
 }
 
 const sqlUnnamed = `
@@ -171,44 +131,24 @@ SELECT n FROM unnest($1::text[]) n WHERE NOT EXISTS (
 	SELECT FROM diagnostic_reports WHERE CASE WHEN $2 THEN object = n ELSE name = n AND location <> 's3' END)`
 
 // Unnamed returns those of names that no row names: local files, or objects.
-func (f *Files) Unnamed(ctx context.Context, names []string, objects bool) (unnamed []string, err error) {
-	err = f.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		rows, err := c.Query(ctx, sqlUnnamed, names, objects)
-		if err != nil {
-			return err
-		}
-		unnamed, err = pgx.CollectRows(rows, pgx.RowTo[string])
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("looking for rows of files: %w", err)
-	}
-	return unnamed, nil
+func (f *Files) Unnamed(ctx context.Context, names []string, objects bool) ([]string, error) {
+	return rowsOf(ctx, f.db.read("looking for rows of files"), pgx.RowTo[string], sqlUnnamed, names, objects)
 }
 
 // IfUnnamed calls remove if no row names the file or object, while nobody can
 // give a file of this build its row: results are recorded under the same lock.
 func (f *Files) IfUnnamed(ctx context.Context, build, name string, object bool, remove func() error) (removed bool, err error) {
-	err = f.db.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+	err = f.db.write("removing "+name).tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		removed = false
-		var st relation
-		err := tx.QueryRow(ctx, sqlLockBuild, build).Scan(&st.buildKnown, &st.state, &st.holder, &st.lastHolder, &st.attempt)
-		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		if _, err := lockBuild(ctx, tx, build); err != nil {
 			return err
 		}
-		rows, err := tx.Query(ctx, sqlUnnamed, []string{name}, object)
-		if err != nil {
-			return err
-		}
-		unnamed, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		unnamed, err := collect(ctx, tx, pgx.RowTo[string], sqlUnnamed, []string{name}, object)
 		if err != nil || len(unnamed) == 0 {
 			return err
 		}
 		removed = true
 		return remove()
 	})
-	if err != nil {
-		return false, fmt.Errorf("removing %s: %w", name, err)
-	}
-	return removed, nil
+	return removed && err == nil, err
 }

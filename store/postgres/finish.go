@@ -1,10 +1,9 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -26,11 +25,9 @@ func (b *Builds) Finish(ctx context.Context, r store.Result, commit func() error
 	}
 	if !r.Success {
 		r.File = nil
-		if r.ErrorMessage = sanitize(r.ErrorMessage); r.ErrorMessage == "" {
-			r.ErrorMessage = store.MessageFailed
-		}
+		r.ErrorMessage = cmp.Or(store.Text(r.ErrorMessage), store.MessageFailed)
 	}
-	err = b.db.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+	err = b.db.write("finishing build "+r.BuildID).tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		st, err := lockStanding(ctx, tx, r)
 		if err != nil {
 			return err
@@ -45,10 +42,7 @@ func (b *Builds) Finish(ctx context.Context, r store.Result, commit func() error
 		}
 		return writeResult(ctx, tx, r)
 	})
-	if err != nil {
-		return false, fmt.Errorf("finishing build %s: %w", r.BuildID, err)
-	}
-	return repeat, nil
+	return repeat && err == nil, err
 }
 
 const sqlLockWorker = `SELECT true FROM workers WHERE id = $1 FOR NO KEY UPDATE`
@@ -58,13 +52,19 @@ FROM builds WHERE seq = (SELECT seq FROM build_ids WHERE id = $1) FOR UPDATE`
 
 // lockStanding locks the worker and then the build, and reads how they stand.
 func lockStanding(ctx context.Context, tx pgx.Tx, r store.Result) (st relation, err error) {
-	err = tx.QueryRow(ctx, sqlLockWorker, r.WorkerID).Scan(&st.workerKnown)
-	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+	known := false
+	if err := orNone(tx.QueryRow(ctx, sqlLockWorker, r.WorkerID).Scan(&known), nil); err != nil {
 		return st, fmt.Errorf("locking worker %s: %w", r.WorkerID, err)
 	}
-	err = tx.QueryRow(ctx, sqlLockBuild, r.BuildID).Scan(
-		&st.buildKnown, &st.state, &st.holder, &st.lastHolder, &st.attempt)
-	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+	st, err = lockBuild(ctx, tx, r.BuildID)
+	st.workerKnown = known
+	return st, err
+}
+
+// lockBuild locks a build that may not be there and reads how it stands.
+func lockBuild(ctx context.Context, tx pgx.Tx, id string) (st relation, err error) {
+	err = tx.QueryRow(ctx, sqlLockBuild, id).Scan(&st.buildKnown, &st.state, &st.holder, &st.lastHolder, &st.attempt)
+	if err = orNone(err, nil); err != nil {
 		return st, fmt.Errorf("locking the build: %w", err)
 	}
 	return st, nil
@@ -93,44 +93,41 @@ func (st relation) result(r store.Result) (repeat bool, err error) {
 	return false, errNotAssigned()
 }
 
-// sqlFinish ends build $1 of worker $2: $3 success, $4 message or NULL, $5 to $7
-// and $9 to $11 the result's file. The worker is freed of it only if it was the holder.
+// sqlFinish ends a build of a worker. That is freed of the build only if it was
+// the holder.
 const sqlFinish = `
 WITH was AS MATERIALIZED (
-	SELECT (state IN ('assigned', 'building'))::int AS freed FROM builds WHERE seq = (SELECT seq FROM build_ids WHERE id = $1)
+	SELECT (state IN ('assigned', 'building'))::int AS freed FROM builds WHERE seq = (SELECT seq FROM build_ids WHERE id = @build)
 ), b AS (
-	UPDATE builds SET state = CASE WHEN $3 THEN 'completed' ELSE 'failed' END, worker_id = $2,
-		error_message = $4, completed_at = now(), updated_at = now(), last_seen_at = now()
-	WHERE seq = (SELECT seq FROM build_ids WHERE id = $1) RETURNING seq
+	UPDATE builds SET state = CASE WHEN @success THEN 'completed' ELSE 'failed' END, worker_id = @worker,
+		error_message = @message, completed_at = now(), updated_at = now(), last_seen_at = now()
+	WHERE seq = (SELECT seq FROM build_ids WHERE id = @build) RETURNING seq
 ), f AS (
 	INSERT INTO build_files (build, kind, name, size, sha256, location, object, copy_due)
-	SELECT seq, 'result', $5, $6, $7, $9, $10, $11 FROM b WHERE $3
+	SELECT seq, 'result', @name, @size, @digest, @location, @object, @due FROM b WHERE @success
 ), l AS (
 	INSERT INTO build_logs (build, level, message)
-	SELECT seq, CASE WHEN $3 THEN 'info' ELSE 'error' END, $8 FROM b
+	SELECT seq, CASE WHEN @success THEN 'info' ELSE 'error' END, @line FROM b
 )
 UPDATE workers SET
 	held = held - freed, last_seen_at = now(),
-	completed = completed + $3::int, failed = failed + 1 - $3::int,
+	completed = completed + @success::int, failed = failed + 1 - @success::int,
 	status = CASE WHEN held > freed THEN 'building' WHEN status = 'offline' AND freed = 0 THEN 'offline' ELSE 'idle' END
-FROM was WHERE id = $2`
+FROM was WHERE id = @worker`
 
 // writeResult ends the build. Both rows are locked.
 func writeResult(ctx context.Context, tx pgx.Tx, r store.Result) error {
-	line := "Build completed successfully"
-	var message, name, object *string
-	var size *int64
-	var digest []byte
-	location, due := string(store.OnDisk), (*time.Time)(nil)
-	if r.Success {
-		name, size, digest = &r.File.Name, &r.File.Size, r.File.SHA256[:]
-		location, object, due = whereabouts(*r.File)
-	} else {
-		message, line = &r.ErrorMessage, failureLine(r.ErrorMessage)
+	args := pgx.NamedArgs{
+		"build": r.BuildID, "worker": r.WorkerID, "success": r.Success, "line": "Build completed successfully",
+		"message": nil, "name": nil, "size": nil, "digest": nil, "location": nil, "object": nil, "due": nil,
 	}
-	_, err := tx.Exec(ctx, sqlFinish, r.BuildID, r.WorkerID, r.Success, message, name, size, digest, line,
-		location, object, due)
-	if err != nil {
+	if r.Success {
+		args["name"], args["size"], args["digest"] = r.File.Name, r.File.Size, r.File.SHA256[:]
+		args["location"], args["object"], args["due"] = whereabouts(*r.File)
+	} else {
+		args["message"], args["line"] = r.ErrorMessage, failureLine(r.ErrorMessage)
+	}
+	if _, err := tx.Exec(ctx, sqlFinish, args); err != nil {
 		return fmt.Errorf("writing the result: %w", err)
 	}
 	return nil

@@ -2,8 +2,6 @@ package postgres
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -27,18 +25,8 @@ WHERE ($1 = '' OR w.id = $1) AND ($2 = '' OR w.status = $2)
 ORDER BY w.registered_at, w.id LIMIT nullif($3, 0)`
 
 // List returns the workers that match f, the oldest first.
-func (w *Workers) List(ctx context.Context, f store.WorkerFilter) (workers []store.WorkerDetail, err error) {
-	err = w.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		rows, err := c.Query(ctx, sqlListWorkers, f.ID, string(f.Status), max(f.Limit, 0))
-		if err == nil {
-			workers, err = pgx.CollectRows(rows, scanWorker)
-		}
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("listing workers: %w", err)
-	}
-	return workers, nil
+func (w *Workers) List(ctx context.Context, f store.WorkerFilter) ([]store.WorkerDetail, error) {
+	return rowsOf(ctx, w.db.read("listing workers"), scanWorker, sqlListWorkers, f.ID, string(f.Status), max(f.Limit, 0))
 }
 
 func scanWorker(row pgx.CollectableRow) (w store.WorkerDetail, err error) {
@@ -70,17 +58,8 @@ SELECT status, pg_notify('takt', 'worker:changed ' || number) FROM w`
 // Drain makes a worker get no builds from the next assignment on, or makes it get
 // some again. What it has it keeps. Repeating it is harmless. Error: NotFound.
 func (w *Workers) Drain(ctx context.Context, id string, draining bool) (status store.WorkerStatus, err error) {
-	err = w.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		err := c.QueryRow(ctx, sqlDrain, id, draining).Scan(&status, nil)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return errNoWorker()
-		}
-		return statementFailure(ctx, err)
-	})
-	if err != nil {
-		return "", fmt.Errorf("draining worker %s: %w", id, err)
-	}
-	return status, nil
+	err = w.db.write("draining worker "+id).scan(ctx, errNoWorker, []any{&status, nil}, sqlDrain, id, draining)
+	return status, err
 }
 
 // sqlLockIdentity locks who a worker is, as a registration does first of all.
@@ -108,7 +87,7 @@ SELECT pg_notify('takt', 'worker:changed ' || number) FROM w`
 func (w *Workers) Delete(ctx context.Context, id string) (gone store.Departure, err error) {
 	gone.WorkerID = id
 	var positions []int64
-	err = w.db.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+	err = w.db.write("deleting worker "+id).tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		err := tx.QueryRow(ctx, sqlLockIdentity, id).Scan()
 		if err == nil {
 			_, err = tx.Exec(ctx, sqlLockTelemetry, id)
@@ -116,11 +95,8 @@ func (w *Workers) Delete(ctx context.Context, id string) (gone store.Departure, 
 		if err == nil {
 			err = tx.QueryRow(ctx, sqlLockWorker, id).Scan(nil)
 		}
-		if errors.Is(err, pgx.ErrNoRows) {
-			return errNoWorker()
-		}
-		if err != nil {
-			return fmt.Errorf("locking the worker: %w", err)
+		if err := orNone(err, errNoWorker); err != nil {
+			return err
 		}
 		if gone.Requeued, positions, err = returnBuilds(ctx, tx, id, "was deleted"); err != nil {
 			return err
@@ -131,7 +107,7 @@ func (w *Workers) Delete(ctx context.Context, id string) (gone store.Departure, 
 		return notifyJobs(ctx, tx, gone.Requeued)
 	})
 	if err != nil {
-		return store.Departure{}, fmt.Errorf("deleting worker %s: %w", id, err)
+		return store.Departure{}, err
 	}
 	w.db.requeued(positions)
 	return gone, nil

@@ -1,9 +1,9 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 
 	"github.com/jackc/pgx/v5"
@@ -36,7 +36,7 @@ func (l *quarantine) add(seq int64) {
 // and to a lost connection.
 func isDataError(err error) bool {
 	var pgErr *pgconn.PgError
-	return errors.As(err, &pgErr) && pgErr.Severity == "ERROR" && !isWeather(err)
+	return errors.As(err, &pgErr) && pgErr.Severity == "ERROR" && !isOutage(err)
 }
 
 // apart calls do for all items and, if the database refuses a row, for their
@@ -92,47 +92,11 @@ ORDER BY position LIMIT 256 FOR NO KEY UPDATE SKIP LOCKED`
 
 // suspect is a build that may be at fault.
 type suspect struct {
-	seq int64
+	Seq int64
 	store.BuildRef
 }
 
-// quarantineNext tries the first builds of the queue one by one and takes the
-// first that can't be assigned out of it. It reports whether there was one.
-func (q *Queue) quarantineNext(ctx context.Context, worker string) (found bool, err error) {
-	err = q.db.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, sqlSuspects, q.skip.list())
-		if err != nil {
-			return err
-		}
-		suspects, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (s suspect, err error) {
-			err = row.Scan(&s.seq, &s.ID, &s.Platform)
-			return s, err
-		})
-		if err != nil {
-			return err
-		}
-		for _, s := range suspects {
-			cause := q.try(ctx, tx, s, worker)
-			if cause == nil {
-				continue
-			}
-			if !isDataError(cause) {
-				return cause
-			}
-			found = true
-			return q.isolate(ctx, tx, s, cause)
-		}
-		return nil
-	})
-	if err != nil {
-		return false, fmt.Errorf("looking for a build that can't be assigned: %w", err)
-	}
-	return found, nil
-}
-
-// errUndo rolls a trial back.
-var errUndo = errors.New("undo")
-
+// sqlTryAssign assigns build $1 to worker $2 as sqlAssign would.
 const sqlTryAssign = `
 WITH b AS (
 	UPDATE builds SET state = 'assigned', worker_id = $2, attempt = attempt + 1, started_at = now(),
@@ -141,18 +105,46 @@ WITH b AS (
 )
 INSERT INTO build_logs (build, message) SELECT seq, 'Trial' FROM b`
 
-// try assigns s as Serve would and undoes it. Its error is the database's.
-func (q *Queue) try(ctx context.Context, tx pgx.Tx, s suspect, worker string) error {
-	err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, sqlTryAssign, s.seq, worker); err != nil {
+// quarantineNext tries the first builds of the queue one by one and takes the
+// first that can't be assigned out of it. It reports whether there was one.
+func (q *Queue) quarantineNext(ctx context.Context, worker string) (found bool, err error) {
+	err = q.db.write("looking for a build that can't be assigned").tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		suspects, err := collect(ctx, tx, pgx.RowToStructByPos[suspect], sqlSuspects, q.skip.list())
+		if err != nil {
 			return err
 		}
-		return errUndo
-	})
-	if errors.Is(err, errUndo) {
+		for _, s := range suspects {
+			cause, err := attempt(ctx, tx, errUndo, sqlTryAssign, s.Seq, worker)
+			if err != nil {
+				return err
+			}
+			if cause != nil {
+				found = true
+				return q.isolate(ctx, tx, s, cause)
+			}
+		}
 		return nil
+	})
+	return found && err == nil, err
+}
+
+// errUndo rolls a trial back.
+var errUndo = errors.New("undo")
+
+// attempt runs a statement in a savepoint, which it rolls back if undo is not nil.
+// refused is what the database has against it.
+func attempt(ctx context.Context, tx pgx.Tx, undo error, sql string, args ...any) (refused, err error) {
+	err = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, sql, args...)
+		return cmp.Or(err, undo)
+	})
+	switch {
+	case isDataError(err):
+		return err, nil
+	case errors.Is(err, errUndo):
+		return nil, nil
 	}
-	return err
+	return nil, err
 }
 
 const sqlFailBuild = `
@@ -166,23 +158,15 @@ const messageQuarantined = "Build cannot be assigned: the database refuses it"
 // isolate fails the build visibly. If the database refuses even that, claims pass
 // over it from now on.
 func (q *Queue) isolate(ctx context.Context, tx pgx.Tx, s suspect, cause error) error {
-	for _, step := range []struct {
-		sql    string
-		refuse func()
-	}{
-		{sqlFailBuild, func() { q.skip.add(s.seq) }},
-		{sqlLogLine, func() {}},
-	} {
-		err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
-			_, err := tx.Exec(ctx, step.sql, s.seq, messageQuarantined)
-			return err
-		})
-		if err != nil && !isDataError(err) {
-			return err
-		}
-		if err != nil {
-			step.refuse()
-		}
+	refused, err := attempt(ctx, tx, nil, sqlFailBuild, s.Seq, messageQuarantined)
+	if err != nil {
+		return err
+	}
+	if refused != nil {
+		q.skip.add(s.Seq)
+	}
+	if _, err := attempt(ctx, tx, nil, sqlLogLine, s.Seq, messageQuarantined); err != nil {
+		return err
 	}
 	if q.cfg.Quarantined != nil {
 		q.cfg.Quarantined(s.BuildRef, cause)

@@ -24,9 +24,9 @@ func TestALostConnectionIsTold(t *testing.T) {
 
 	gone, cancel := context.WithCancelCause(t.Context())
 	cancel(nil)
-	_, err := queue.Pending(gone, 1)
+	_, err := queue.Recount(gone, 1, nil)
 	require.ErrorIs(t, err, context.Canceled)
-	_, err = queue.Pending(t.Context(), 1)
+	_, err = queue.Recount(t.Context(), 1, nil)
 	require.NoError(t, err)
 	require.Empty(t, told)
 

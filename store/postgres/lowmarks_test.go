@@ -31,7 +31,7 @@ func TestLowMarks(t *testing.T) {
 		l.end(l.begin(), marks{})
 		require.Equal(t, marks{allPlatforms: 20, onlyIOS: 5}, l.begin().from)
 		l.end(l.begin(), marks{allPlatforms: 15})
-		require.Equal(t, int64(20), l.begin().from[allPlatforms], "two batches in flight end in any order")
+		require.Equal(t, int64(20), l.begin().from[allPlatforms], "two batches under way end in any order")
 	})
 	t.Run("a build that overtakes lowers it, also against a scan under way", func(t *testing.T) {
 		t.Parallel()
@@ -88,7 +88,7 @@ func TestLooksBelowTheMarks(t *testing.T) {
 		l.endLook(look, below, marks{}, nil)
 		require.Equal(t, marks{allPlatforms: 7, onlyIOS: 7}, l.begin().from)
 	})
-	t.Run("rest while they are dear, and claims stay above the marks", func(t *testing.T) {
+	t.Run("rest while they are slow, and claims stay above the marks", func(t *testing.T) {
 		t.Parallel()
 		l, now := setup()
 		look, below, _ := l.beginLook()
@@ -103,7 +103,7 @@ func TestLooksBelowTheMarks(t *testing.T) {
 		l.endLook(look, below, marks{}, nil)
 		require.True(t, l.begin().below)
 	})
-	t.Run("that fail are dear", func(t *testing.T) {
+	t.Run("that fail are slow", func(t *testing.T) {
 		t.Parallel()
 		l, _ := setup()
 		look, below, _ := l.beginLook()

@@ -21,21 +21,22 @@ const (
 const sqlFindKey = `SELECT content, reply FROM idempotency_keys WHERE key = $1 AND created_at > now() - ` + keyLife
 
 // repeated returns *store.Repeated if the key of once has been used.
-func (b *Builds) repeated(ctx context.Context, once *store.Once) error {
+func repeated(ctx context.Context, op operation, once *store.Once) error {
 	if once == nil {
 		return nil
 	}
-	return b.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error { return findKey(ctx, c, once) })
+	op.writes = false
+	return op.run(ctx, func(ctx context.Context, c *pgx.Conn) error { return findKey(ctx, c, once) })
 }
 
 func findKey(ctx context.Context, q querier, once *store.Once) error {
 	var content []byte
 	found := &store.Repeated{}
 	err := q.QueryRow(ctx, sqlFindKey, once.Key[:]).Scan(&content, &found.Reply)
-	if errors.Is(err, pgx.ErrNoRows) {
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
 		return nil
-	}
-	if err != nil {
+	case err != nil:
 		return fmt.Errorf("looking for the idempotency key: %w", err)
 	}
 	copy(found.Content[:], content)
@@ -86,13 +87,5 @@ DELETE FROM idempotency_keys WHERE key IN (
 // ForgetKeys removes up to limit idempotency keys that have expired, and returns
 // how many: what submissions with keys leave over when they stop coming.
 func (f *Files) ForgetKeys(ctx context.Context, limit int) (removed int64, err error) {
-	err = f.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		tag, err := c.Exec(ctx, sqlForgetKeys, limit)
-		if err != nil {
-			return fmt.Errorf("forgetting idempotency keys: %w", err)
-		}
-		removed = tag.RowsAffected()
-		return nil
-	})
-	return removed, err
+	return f.db.write("forgetting idempotency keys").exec(ctx, sqlForgetKeys, limit)
 }

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -36,33 +37,14 @@ func NewQueue(db *DB, cfg QueueConfig) *Queue {
 	return &Queue{db: db, cfg: cfg, assigning: number(sqlAssign)}
 }
 
-// sqlPending counts, per platform, up to $1 pending builds from the position $2 on.
+// sqlPending counts, per platform, up to $1 pending builds at the positions from $2
+// to below $3, and finds the first.
 const sqlPending = `
-SELECT 'ios', count(*) FROM (
-	SELECT FROM builds WHERE state = 'pending' AND platform = 'ios' AND position >= $2 LIMIT $1) i
-UNION ALL
-SELECT 'android', count(*) FROM (
-	SELECT FROM builds WHERE state = 'pending' AND platform = 'android' AND position >= $2 LIMIT $1) a`
-
-// sqlPendingBelow counts up to $1 of those below $2 and finds the first.
-const sqlPendingBelow = `
 SELECT 'ios', count(*), coalesce(min(position), 0) FROM (
-	SELECT position FROM builds WHERE state = 'pending' AND platform = 'ios' AND position < $2 ORDER BY position LIMIT $1) i
+	SELECT position FROM builds WHERE state = 'pending' AND platform = 'ios' AND position >= $2 AND position < $3 ORDER BY position LIMIT $1) i
 UNION ALL
 SELECT 'android', count(*), coalesce(min(position), 0) FROM (
-	SELECT position FROM builds WHERE state = 'pending' AND platform = 'android' AND position < $2 ORDER BY position LIMIT $1) a`
-
-// Pending returns how many builds wait per platform, counting up to limit of
-// each. On the way it looks below the low-water marks, if that is due: there wait
-// builds that other controllers have put back. What could not be seen there is
-// missing in the counts until the next look.
-func (q *Queue) Pending(ctx context.Context, limit int) (map[store.Platform]int, error) {
-	r, err := q.recount(ctx, limit, nil)
-	if err != nil {
-		return nil, fmt.Errorf("counting pending builds: %w", err)
-	}
-	return r.Pending, nil
-}
+	SELECT position FROM builds WHERE state = 'pending' AND platform = 'android' AND position >= $2 AND position < $3 ORDER BY position LIMIT $1) a`
 
 // sqlInstallation says who the installation is, and what time it is.
 const sqlInstallation = `SELECT value #>> '{}', clock_timestamp() FROM settings WHERE key = 'installation'`
@@ -76,28 +58,20 @@ FROM unnest(@numbers::bigint[], @addresses::tid[]) AS p(number, address)
 LEFT JOIN LATERAL (SELECT *, ctid FROM workers w WHERE w.number = p.number LIMIT 1) w ON true
 WHERE NOT EXISTS (SELECT FROM workers h WHERE h.ctid = p.address AND h.number = p.number)`
 
-// Recount is Pending, and tells which of the workers' rows have changed since they
-// were read.
-func (q *Queue) Recount(ctx context.Context, limit int, known []store.WorkerSession) (store.Recount, error) {
-	if known == nil {
-		known = []store.WorkerSession{}
-	}
-	r, err := q.recount(ctx, limit, known)
-	if err != nil {
-		return r, fmt.Errorf("recounting: %w", err)
-	}
-	return r, nil
-}
-
-// recount asks all in one round trip; without known it only counts.
-func (q *Queue) recount(ctx context.Context, limit int, known []store.WorkerSession) (r store.Recount, err error) {
+// Recount counts how many builds wait per platform, up to limit of each, and tells
+// which of the workers' rows have changed since they were read, in one round trip.
+// Then it looks below the low-water marks, if that is due: builds that other
+// controllers have put back wait there. What could not be seen there is missing in
+// the counts until the next look.
+func (q *Queue) Recount(ctx context.Context, limit int, known []store.WorkerSession) (r store.Recount, err error) {
 	look, mark, due := q.db.head.beginLook()
 	r.Pending = map[store.Platform]int{}
 	batch := &pgx.Batch{}
-	batch.Queue(sqlPending, limit, mark).Query(func(rows pgx.Rows) error { return scanPending(rows, r.Pending) })
-	if known != nil {
-		batch.Queue(sqlInstallation).QueryRow(func(row pgx.Row) error { return row.Scan(&r.Installation, &r.Now) })
-	}
+	batch.Queue(sqlPending, limit, mark, int64(math.MaxInt64)).Query(func(rows pgx.Rows) error {
+		_, err := addPending(rows, limit, r.Pending)
+		return err
+	})
+	batch.Queue(sqlInstallation).QueryRow(func(row pgx.Row) error { return row.Scan(&r.Installation, &r.Now) })
 	if len(known) > 0 {
 		numbers, addresses := make([]int64, len(known)), make([]pgtype.TID, len(known))
 		for i := range known {
@@ -106,21 +80,38 @@ func (q *Queue) recount(ctx context.Context, limit int, known []store.WorkerSess
 		batch.Queue(sqlChanged, pgx.NamedArgs{"numbers": numbers, "addresses": addresses, "spare": q.cfg.SpareCritical}).
 			Query(func(rows pgx.Rows) error { return scanChanged(rows, &r) })
 	}
-	err = q.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error { return c.SendBatch(ctx, batch).Close() })
+	err = q.db.read("recounting").run(ctx, func(ctx context.Context, c *pgx.Conn) error { return c.SendBatch(ctx, batch).Close() })
 	if err == nil && due {
 		q.look(ctx, limit, look, mark, r.Pending)
 	}
 	return r, err
 }
 
-func scanPending(rows pgx.Rows, counts map[store.Platform]int) error {
+// look adds to counts what waits below mark. While nothing can be vacuumed that
+// may take longer than anybody should wait for. So its failure is no failure of
+// the count; it only delays the next look.
+func (q *Queue) look(ctx context.Context, limit int, look pass, mark int64, counts map[store.Platform]int) {
+	var lowest marks
+	err := q.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) (err error) {
+		rows, _ := c.Query(ctx, sqlPending, limit, 0, mark) // its error is that of the rows
+		lowest, err = addPending(rows, limit, counts)
+		return err
+	})
+	q.db.head.endLook(look, mark, lowest, err)
+}
+
+// addPending adds to counts, up to limit, and returns the first positions; 0 means
+// that there is none.
+func addPending(rows pgx.Rows, limit int, counts map[store.Platform]int) (first marks, err error) {
 	var p store.Platform
 	var n int
-	_, err := pgx.ForEachRow(rows, []any{&p, &n}, func() error {
-		counts[p] = n
+	var position int64
+	_, err = pgx.ForEachRow(rows, []any{&p, &n, &position}, func() error {
+		counts[p] = min(limit, counts[p]+n)
+		first[scanOf([]store.Platform{p})] = position
 		return nil
 	})
-	return err
+	return first, err
 }
 
 func scanChanged(rows pgx.Rows, r *store.Recount) error {
@@ -139,33 +130,10 @@ func scanChanged(rows pgx.Rows, r *store.Recount) error {
 	return err
 }
 
-// look adds to counts what waits below mark. While nothing can be vacuumed that
-// may take longer than anybody should wait for, so its failure is no failure of
-// the count: the next look waits, then.
-func (q *Queue) look(ctx context.Context, limit int, look pass, mark int64, counts map[store.Platform]int) {
-	var lowest marks
-	err := q.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		var p store.Platform
-		var n int
-		var first int64
-		rows, err := c.Query(ctx, sqlPendingBelow, limit, mark)
-		if err != nil {
-			return err
-		}
-		_, err = pgx.ForEachRow(rows, []any{&p, &n, &first}, func() error {
-			counts[p] = min(limit, counts[p]+n)
-			lowest[scanOf([]store.Platform{p})] = first
-			return nil
-		})
-		return err
-	})
-	q.db.head.endLook(look, mark, lowest, err)
-}
-
 // presenceBatch is how many workers' rows RecordPresence locks at once.
 const presenceBatch = 512
 
-// sqlPresence writes signs of life, the workers in the order of their ids. A row
+// sqlPresence writes beats, the workers in the order of their ids. A row
 // that has a higher counter is left alone: its worker has polled elsewhere since,
 // or has registered or unregistered.
 const sqlPresence = `
@@ -187,43 +155,36 @@ UPDATE workers w SET used = l.used, last_seen_at = greatest(w.last_seen_at, now(
 FROM locked l WHERE w.ctid = l.at
 RETURNING l.number, CASE WHEN l.at = l.address THEN w.ctid END`
 
-// RecordPresence writes signs of life of workers that polled and got nothing, many
-// in one transaction. It returns where the rows are that were written, the zero
+// RecordPresence writes beats of workers that polled and got nothing, many in one
+// transaction. It returns where the rows are that were written, the zero
 // address for those that had changed since the caller read them; the others
 // were left as they are, because they have news that the caller has not, or
 // because the database refuses them.
-func (q *Queue) RecordPresence(ctx context.Context, signs []store.Presence) (map[uint32]store.RowAddress, error) {
-	written := make(map[uint32]store.RowAddress, len(signs))
-	for part := range slices.Chunk(signs, presenceBatch) {
+func (q *Queue) RecordPresence(ctx context.Context, beats []store.Presence) (map[uint32]store.RowAddress, error) {
+	written := make(map[uint32]store.RowAddress, len(beats))
+	for part := range slices.Chunk(beats, presenceBatch) {
 		err := apart(part, make([]struct{}, len(part)), func(part []store.Presence, _ []struct{}) error {
 			return q.recordPresence(ctx, part, written)
 		}, func(store.Presence, *struct{}, error) error { return nil })
 		if err != nil {
-			return written, fmt.Errorf("recording the presence of %d workers: %w", len(signs), err)
+			return written, fmt.Errorf("recording the presence of %d workers: %w", len(beats), err)
 		}
 	}
 	return written, nil
 }
 
-func (q *Queue) recordPresence(ctx context.Context, signs []store.Presence, written map[uint32]store.RowAddress) error {
-	n := len(signs)
+func (q *Queue) recordPresence(ctx context.Context, beats []store.Presence, written map[uint32]store.RowAddress) error {
+	n := len(beats)
 	numbers, used, ages, addresses := make([]int64, n), make([]int64, n), make([]time.Duration, n), make([]pgtype.TID, n)
-	for i, s := range signs {
+	for i, s := range beats {
 		numbers[i], used[i], ages[i], addresses[i] = int64(s.Number), int64(s.Used), s.Age, tidOf(s.Address)
 	}
-	return q.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		rows, err := c.Query(ctx, sqlPresence, pgx.NamedArgs{"numbers": numbers, "used": used, "ages": ages, "addresses": addresses})
-		if err != nil {
-			return err
-		}
-		var number uint32
-		var at pgtype.TID
-		_, err = pgx.ForEachRow(rows, []any{&number, &at}, func() error {
-			written[number] = addressOf(at)
-			return nil
-		})
-		return err
-	})
+	var number uint32
+	var at pgtype.TID
+	return q.db.read("writing rows").each(ctx, []any{&number, &at}, func() error {
+		written[number] = addressOf(at)
+		return nil
+	}, sqlPresence, pgx.NamedArgs{"numbers": numbers, "used": used, "ages": ages, "addresses": addresses})
 }
 
 func addressOf(at pgtype.TID) store.RowAddress {

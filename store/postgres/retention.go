@@ -2,8 +2,6 @@ package postgres
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -21,17 +19,8 @@ RETURNING true`
 // ClaimChores reports whether this controller is the one to do what only one
 // has to do, because nobody did so for every.
 func (f *Files) ClaimChores(ctx context.Context, every time.Duration) (mine bool, err error) {
-	err = f.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		err := c.QueryRow(ctx, sqlClaimChores, every).Scan(&mine)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return nil
-		}
-		return statementFailure(ctx, err)
-	})
-	if err != nil {
-		return false, fmt.Errorf("claiming chores: %w", err)
-	}
-	return mine, nil
+	err = f.db.write("claiming chores").scan(ctx, nil, []any{&mine}, sqlClaimChores, every)
+	return mine, err
 }
 
 // A page of retention: builds behind $2 that still have what is asked for, with
@@ -62,30 +51,24 @@ type aged struct {
 }
 
 func findAged(ctx context.Context, tx pgx.Tx, limit int, query string, args ...any) (a aged, err error) {
-	rows, err := tx.Query(ctx, query, args...)
-	if err != nil {
-		return a, err
-	}
-	defer rows.Close()
 	n, further := 0, true
-	for rows.Next() {
-		var old bool
-		if err := rows.Scan(&a.next, &old, &further); err != nil {
-			return a, err
-		}
-		n++
-		if old {
-			a.builds = append(a.builds, a.next)
-		}
+	var build int64
+	var old, now bool
+	rows, _ := tx.Query(ctx, query, args...) // its error is that of the rows
+	_, err = pgx.ForEachRow(rows, []any{&build, &old, &now}, func() error {
 		if !further {
-			break
+			return nil
 		}
-	}
+		n, a.next, further = n+1, build, now
+		if old {
+			a.builds = append(a.builds, build)
+		}
+		return nil
+	})
 	if n < limit || !further {
 		a.next = 0
 	}
-	rows.Close()
-	return a, rows.Err()
+	return a, err
 }
 
 const sqlExpireFiles = `
@@ -98,24 +81,19 @@ RETURNING ` + fileRowColumns
 // the files themselves are the caller's to remove. next is where to go on, 0 at
 // the end.
 func (f *Files) ExpireFiles(ctx context.Context, kind store.FileKind, age time.Duration, after int64, limit int) (expired []store.FileRow, next int64, err error) {
-	err = f.db.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+	err = f.db.write("expiring files").tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		a, err := findAged(ctx, tx, limit, sqlAgedFiles, age, after, limit, string(kind))
 		if err != nil {
 			return err
 		}
 		next = a.next
-		if len(a.builds) == 0 {
-			return nil
+		if len(a.builds) > 0 {
+			expired, err = collect(ctx, tx, scanFileRow, sqlExpireFiles, a.builds, string(kind))
 		}
-		rows, err := tx.Query(ctx, sqlExpireFiles, a.builds, string(kind))
-		if err != nil {
-			return err
-		}
-		expired, err = pgx.CollectRows(rows, scanFileRow)
 		return err
 	})
 	if err != nil {
-		return nil, 0, fmt.Errorf("expiring files: %w", err)
+		return nil, 0, err
 	}
 	return expired, next, nil
 }
@@ -125,7 +103,7 @@ const sqlExpireLogs = `DELETE FROM build_logs WHERE build = ANY ($1)`
 // ExpireLogs removes the logs of builds as ExpireFiles does, and returns how
 // many builds lost theirs.
 func (f *Files) ExpireLogs(ctx context.Context, age time.Duration, after int64, limit int) (builds int, next int64, err error) {
-	err = f.db.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+	err = f.db.write("expiring logs").tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		a, err := findAged(ctx, tx, limit, sqlAgedLogs, age, after, limit)
 		if err != nil {
 			return err
@@ -135,7 +113,7 @@ func (f *Files) ExpireLogs(ctx context.Context, age time.Duration, after int64, 
 		return err
 	})
 	if err != nil {
-		return 0, 0, fmt.Errorf("expiring logs: %w", err)
+		return 0, 0, err
 	}
 	return builds, next, nil
 }
@@ -147,20 +125,9 @@ RETURNING name, location, coalesce(object, '')`
 
 // ExpireReports removes up to limit diagnostic reports that arrived more than age
 // ago, and returns their files.
-func (f *Files) ExpireReports(ctx context.Context, age time.Duration, limit int) (expired []store.File, err error) {
-	err = f.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		rows, err := c.Query(ctx, sqlExpireReports, age, limit)
-		if err != nil {
-			return err
-		}
-		expired, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (file store.File, err error) {
-			err = row.Scan(&file.Name, &file.Location, &file.Object)
-			return file, err
-		})
-		return statementFailure(ctx, err)
-	})
-	if err != nil {
-		return nil, fmt.Errorf("expiring diagnostic reports: %w", err)
-	}
-	return expired, nil
+func (f *Files) ExpireReports(ctx context.Context, age time.Duration, limit int) ([]store.File, error) {
+	return rowsOf(ctx, f.db.write("expiring diagnostic reports"), func(row pgx.CollectableRow) (file store.File, err error) {
+		err = row.Scan(&file.Name, &file.Location, &file.Object)
+		return file, err
+	}, sqlExpireReports, age, limit)
 }

@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -12,6 +11,22 @@ import (
 	"takt/store"
 )
 
+const sqlSetting = `SELECT value FROM settings WHERE key = $1`
+
+// setting reads what was saved under key into value, which it leaves alone if
+// nothing ever was.
+func (db *DB) setting(ctx context.Context, key string, value any) (found bool, err error) {
+	err = db.read("reading the setting "+key).run(ctx, func(ctx context.Context, c *pgx.Conn) error {
+		var saved []byte
+		err := orNone(c.QueryRow(ctx, sqlSetting, key).Scan(&saved), nil)
+		if found = err == nil && saved != nil; !found {
+			return err
+		}
+		return json.Unmarshal(saved, value)
+	})
+	return found, err
+}
+
 // timeoutsRow is the stored form of store.Timeouts, in seconds.
 type timeoutsRow struct {
 	CheckInterval float64 `json:"check_interval"`
@@ -19,35 +34,13 @@ type timeoutsRow struct {
 	WorkerTimeout float64 `json:"worker_timeout"`
 }
 
-const sqlTimeouts = `SELECT value FROM settings WHERE key = 'heartbeat'`
-
-// Timeouts returns the saved time-outs; ok is false if none were ever saved.
+// Timeouts returns the saved timeouts; ok is false if none were ever saved.
 func (q *Queue) Timeouts(ctx context.Context) (t store.Timeouts, ok bool, err error) {
-	err = q.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		var value []byte
-		err := c.QueryRow(ctx, sqlTimeouts).Scan(&value)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		var row timeoutsRow
-		if err := json.Unmarshal(value, &row); err != nil {
-			return err
-		}
-		ok = true
-		t = store.Timeouts{
-			CheckInterval: seconds(row.CheckInterval),
-			BuildTimeout:  seconds(row.BuildTimeout),
-			WorkerTimeout: seconds(row.WorkerTimeout),
-		}
-		return nil
-	})
-	if err != nil {
-		return store.Timeouts{}, false, fmt.Errorf("reading the time-outs: %w", err)
-	}
-	return t, ok, nil
+	var row timeoutsRow
+	ok, err = q.db.setting(ctx, "heartbeat", &row)
+	return store.Timeouts{
+		CheckInterval: seconds(row.CheckInterval), BuildTimeout: seconds(row.BuildTimeout), WorkerTimeout: seconds(row.WorkerTimeout),
+	}, ok, err
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
@@ -61,20 +54,66 @@ SELECT pg_notify('takt', 'settings:changed heartbeat')`
 
 // SaveTimeouts saves t and tells every controller.
 func (q *Queue) SaveTimeouts(ctx context.Context, t store.Timeouts) error {
-	value, err := json.Marshal(timeoutsRow{
-		CheckInterval: t.CheckInterval.Seconds(),
-		BuildTimeout:  t.BuildTimeout.Seconds(),
-		WorkerTimeout: t.WorkerTimeout.Seconds(),
-	})
+	value, err := json.Marshal(timeoutsRow{t.CheckInterval.Seconds(), t.BuildTimeout.Seconds(), t.WorkerTimeout.Seconds()})
 	if err != nil {
-		return fmt.Errorf("encoding the time-outs: %w", err)
+		return fmt.Errorf("encoding the timeouts: %w", err)
 	}
-	err = q.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		_, err := c.Exec(ctx, sqlSaveTimeouts, value)
-		return statementFailure(ctx, err)
+	_, err = q.db.write("saving the timeouts").exec(ctx, sqlSaveTimeouts, value)
+	return err
+}
+
+// Heijunka keeps what operators change of load levelling.
+type Heijunka struct{ db *DB }
+
+// NewHeijunka returns a Heijunka on db.
+func NewHeijunka(db *DB) *Heijunka { return &Heijunka{db} }
+
+// HeijunkaSettings returns what was saved; nothing, if nothing ever was.
+func (h *Heijunka) HeijunkaSettings(ctx context.Context) (s store.HeijunkaSettings, err error) {
+	_, err = h.db.setting(ctx, "heijunka", &s)
+	return s, err
+}
+
+// The row is made first if it is not there, so that two changes at once wait for
+// each other.
+const sqlLockHeijunkaSettings = `
+INSERT INTO settings AS s (key, value) VALUES ('heijunka', '{}')
+ON CONFLICT (key) DO UPDATE SET value = s.value
+RETURNING value`
+
+const sqlSaveHeijunkaSettings = `
+WITH s AS (
+	UPDATE settings SET value = $1, updated_at = now() WHERE key = 'heijunka'
+)
+SELECT pg_notify('takt', 'settings:changed heijunka')`
+
+// ChangeHeijunkaSettings applies change to what is saved and tells every controller.
+// An error of change is returned as it is, and nothing is changed.
+func (h *Heijunka) ChangeHeijunkaSettings(ctx context.Context, change func(s *store.HeijunkaSettings) error) (s store.HeijunkaSettings, err error) {
+	var refused error
+	err = h.db.write("saving the settings of load levelling").tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		var value []byte
+		if err := tx.QueryRow(ctx, sqlLockHeijunkaSettings).Scan(&value); err != nil {
+			return err
+		}
+		if err := json.Unmarshal(value, &s); err != nil {
+			return err
+		}
+		if refused = change(&s); refused != nil {
+			return refused
+		}
+		value, err := json.Marshal(s)
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, sqlSaveHeijunkaSettings, value)
+		return err
 	})
-	if err != nil {
-		return fmt.Errorf("saving the time-outs: %w", err)
+	switch {
+	case refused != nil:
+		return store.HeijunkaSettings{}, refused
+	case err != nil:
+		return store.HeijunkaSettings{}, err
 	}
-	return nil
+	return s, nil
 }

@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -25,17 +24,18 @@ func (b *Builds) Submit(ctx context.Context, s store.Submission, commit func() e
 	if commit == nil {
 		commit = func() error { return nil }
 	}
-	if err := b.repeated(ctx, s.Once); err != nil { // even when the queue is full by now
-		return store.Build{}, fmt.Errorf("submitting build %s: %w", s.ID, err)
+	op := b.db.write("submitting build " + s.ID)
+	if err := repeated(ctx, op, s.Once); err != nil { // even when the queue is full by now
+		return store.Build{}, err
 	}
 	var position int64
 	if b.db.pending.reserve(b.cfg.QueueLimit) {
-		build, position, err = b.submitUncounted(ctx, s, commit)
+		build, position, err = b.submitUncounted(ctx, op, s, commit)
 	} else {
-		build, position, err = b.submitCounted(ctx, s, commit)
+		build, position, err = b.submitCounted(ctx, op, s, commit)
 	}
 	if err != nil {
-		return store.Build{}, fmt.Errorf("submitting build %s: %w", s.ID, err)
+		return store.Build{}, err
 	}
 	b.db.head.lower(position) // its priority may let it overtake
 	return build, nil
@@ -43,34 +43,36 @@ func (b *Builds) Submit(ctx context.Context, s store.Submission, commit func() e
 
 // submitUncounted adds a build while the limit is far away, for which room is
 // reserved. Without a key that is one statement and one round trip.
-func (b *Builds) submitUncounted(ctx context.Context, s store.Submission, commit func() error) (build store.Build, position int64, err error) {
+func (b *Builds) submitUncounted(
+	ctx context.Context, op operation, s store.Submission, commit func() error,
+) (build store.Build, position int64, err error) {
 	defer func() { b.db.pending.release(err == nil || errors.Is(err, store.ErrOutcomeUnknown)) }()
 	if s.Once != nil {
-		return b.submitIn(ctx, s, commit, func(context.Context, pgx.Tx) error { return nil })
+		return submitIn(ctx, op, s, commit, func(context.Context, pgx.Tx) error { return nil })
 	}
 	if err := commit(); err != nil {
-		return store.Build{}, 0, err
+		return store.Build{}, 0, op.failure(err)
 	}
-	err = b.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
+	err = op.run(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		build, position, err = insertBuild(ctx, c, s)
-		return statementFailure(ctx, err)
+		return err
 	})
 	return build, position, err
 }
 
 // submitCounted adds a build if the table has room for it. Nobody else of this
 // controller adds one meanwhile, so the count is exact.
-func (b *Builds) submitCounted(ctx context.Context, s store.Submission, commit func() error) (store.Build, int64, error) {
+func (b *Builds) submitCounted(ctx context.Context, op operation, s store.Submission, commit func() error) (store.Build, int64, error) {
 	b.db.pending.adding.Lock()
 	defer b.db.pending.adding.Unlock()
-	return b.submitIn(ctx, s, commit, b.makeRoom)
+	return submitIn(ctx, op, s, commit, b.makeRoom)
 }
 
 // submitIn adds a build in a transaction that begins with first.
-func (b *Builds) submitIn(
-	ctx context.Context, s store.Submission, commit func() error, first func(context.Context, pgx.Tx) error,
+func submitIn(
+	ctx context.Context, op operation, s store.Submission, commit func() error, first func(context.Context, pgx.Tx) error,
 ) (build store.Build, position int64, err error) {
-	err = b.db.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+	err = op.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		if err := first(ctx, tx); err != nil {
 			return err
 		}
@@ -113,31 +115,31 @@ func (b *Builds) makeRoom(ctx context.Context, tx pgx.Tx) error {
 // queueFullRetry is what a refused submitter is told to wait.
 const queueFullRetry = 5 * time.Second
 
-// sqlInsertBuild adds a build, its files ($6 to $12), its labels ($13, NULL for
-// none) and its first log line, and tells every controller's queue. The log of
-// the build that it repeats ($15, "" for none) says so; that build is locked for
-// the reason of sqlAppendLogs.
+// sqlInsertBuild adds a build, its files, its labels (NULL for none) and its first
+// log line, and tells every controller's queue. The log of the build that it
+// repeats (@retried, "" for none) says so; that build is locked for the reason of
+// sqlAppendLogs.
 const sqlInsertBuild = `
 WITH b AS (
 	INSERT INTO builds (id, platform, priority, token_hash, has_certs)
-	VALUES ($1, $2, $3, $4, $5)
+	VALUES (@id, @platform, @priority, @token, @has_certs)
 	RETURNING seq, submitted_at, position
 ), n AS (
-	INSERT INTO build_ids (id, seq) SELECT $1, seq FROM b
+	INSERT INTO build_ids (id, seq) SELECT @id, seq FROM b
 ), f AS (
 	INSERT INTO build_files (build, kind, name, size, sha256, location, object, copy_due)
-	SELECT b.seq, f.* FROM b, unnest($6::text[], $7::text[], $8::bigint[], $9::bytea[],
-		$10::text[], $11::text[], $12::timestamptz[]) AS f
+	SELECT b.seq, f.* FROM b, unnest(@kinds::text[], @names::text[], @sizes::bigint[], @digests::bytea[],
+		@locations::text[], @objects::text[], @due::timestamptz[]) AS f
 ), t AS (
-	INSERT INTO build_labels (build, labels) SELECT seq, $13 FROM b WHERE $13::jsonb IS NOT NULL
+	INSERT INTO build_labels (build, labels) SELECT seq, @labels FROM b WHERE @labels::jsonb IS NOT NULL
 ), l AS (
-	INSERT INTO build_logs (build, message) SELECT seq, $14 FROM b
+	INSERT INTO build_logs (build, message) SELECT seq, @line FROM b
 ), o AS MATERIALIZED (
-	SELECT seq FROM builds WHERE seq = (SELECT seq FROM build_ids WHERE id = $15) FOR NO KEY UPDATE
+	SELECT seq FROM builds WHERE seq = (SELECT seq FROM build_ids WHERE id = @retried) FOR NO KEY UPDATE
 ), r AS (
-	INSERT INTO build_logs (build, message) SELECT seq, 'Retried as build ' || $1::text FROM o
+	INSERT INTO build_logs (build, message) SELECT seq, 'Retried as build ' || @id::text FROM o
 )
-SELECT submitted_at, position, pg_notify('takt', 'job:available ' || $2) FROM b`
+SELECT submitted_at, position, pg_notify('takt', 'job:available ' || @platform) FROM b`
 
 func insertBuild(ctx context.Context, q querier, s store.Submission) (build store.Build, position int64, err error) {
 	build = store.Build{
@@ -148,18 +150,21 @@ func insertBuild(ctx context.Context, q querier, s store.Submission) (build stor
 	if len(s.Labels) > 0 {
 		labels = s.Labels
 	}
-	var f fileColumns
-	f.add(store.SourceFile, s.Source)
+	files := fileColumns{}
+	files.add(store.SourceFile, s.Source)
 	if s.Certs != nil {
-		f.add(store.CertsFile, *s.Certs)
+		files.add(store.CertsFile, *s.Certs)
 	}
 	line := "Build submitted"
 	if s.RetryOf != "" {
 		line += " (retry of " + s.RetryOf + ")"
 	}
 	var at time.Time
-	err = q.QueryRow(ctx, sqlInsertBuild, s.ID, string(s.Platform), s.Priority, s.TokenHash[:],
-		s.Certs != nil, f.kinds, f.names, f.sizes, f.digests, f.locations, f.objects, f.due, labels, line, s.RetryOf).Scan(&at, &position, nil)
+	err = q.QueryRow(ctx, sqlInsertBuild, pgx.NamedArgs{
+		"id": s.ID, "platform": string(s.Platform), "priority": s.Priority, "token": s.TokenHash[:], "has_certs": s.Certs != nil,
+		"kinds": files.kinds, "names": files.names, "sizes": files.sizes, "digests": files.digests,
+		"locations": files.locations, "objects": files.objects, "due": files.due, "labels": labels, "line": line, "retried": s.RetryOf,
+	}).Scan(&at, &position, nil)
 	if err != nil {
 		return store.Build{}, 0, err
 	}

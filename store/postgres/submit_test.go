@@ -184,7 +184,7 @@ func TestList(t *testing.T) {
 			require.Equal(t, c.want, ids)
 		})
 	}
-	pending, err := b.queue.Pending(t.Context(), 10)
+	counts, err := b.queue.Recount(t.Context(), 10, nil)
 	require.NoError(t, err)
-	require.Equal(t, map[store.Platform]int{store.IOS: 1, store.Android: 0}, pending)
+	require.Equal(t, map[store.Platform]int{store.IOS: 1, store.Android: 0}, counts.Pending)
 }

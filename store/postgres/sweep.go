@@ -20,8 +20,9 @@ const sqlTrySweep = `SELECT pg_try_advisory_xact_lock($1)`
 // message, $5 the workers to look at, NULL for all.
 //
 // It locks the workers concerned in the order of their ids (the count makes the
-// update wait until all are), then updates the builds that are still silent. What got a sign of life in
-// between is left alone: the conditions are judged again on the locked row.
+// update wait until all are), then updates the builds that are still silent. What
+// got a beat in between is left alone, because the conditions are judged again on
+// the locked row.
 const sqlSweep = `
 WITH w AS MATERIALIZED (
 	SELECT id, status FROM workers WHERE ($5::text[] IS NULL OR id = ANY ($5)) AND (id IN (
@@ -76,8 +77,7 @@ ORDER BY position, id`
 func (q *Queue) Sweep(ctx context.Context, s store.Sweep) (result store.SweepResult, err error) {
 	var refused error
 	var done swept
-	err = q.db.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		result = store.SweepResult{}
+	err = q.db.write("sweeping").tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		var mine bool
 		if err := tx.QueryRow(ctx, sqlTrySweep, int64(sweepKey)).Scan(&mine); err != nil {
 			return err
@@ -97,7 +97,7 @@ func (q *Queue) Sweep(ctx context.Context, s store.Sweep) (result store.SweepRes
 		return notifyJobs(ctx, tx, result.Requeued)
 	})
 	if err != nil {
-		return store.SweepResult{}, fmt.Errorf("sweeping: %w", err)
+		return store.SweepResult{}, err
 	}
 	q.db.requeued(done.positions)
 	return result, refused
@@ -112,11 +112,8 @@ type swept struct {
 // sweep sweeps workers, nil for all of them, in a savepoint of tx.
 func sweep(ctx context.Context, tx pgx.Tx, s store.Sweep, workers []string) (result swept, err error) {
 	err = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, sqlSweep, s.Timeouts.BuildTimeout, s.Timeouts.WorkerTimeout,
-			max(s.Rule.MaxAttempts, 1), store.MessageTimeout, workers)
-		if err != nil {
-			return err
-		}
+		rows, _ := tx.Query(ctx, sqlSweep, s.Timeouts.BuildTimeout, s.Timeouts.WorkerTimeout,
+			max(s.Rule.MaxAttempts, 1), store.MessageTimeout, workers) // its error is that of the rows
 		result, err = scanSweep(rows)
 		return err
 	})
@@ -128,11 +125,7 @@ const sqlSweepable = `SELECT id FROM workers WHERE status <> 'offline' OR held >
 // sweepApart sweeps worker by worker, because a row that the database refuses to
 // change must not keep others from being swept. refused joins what it said.
 func sweepApart(ctx context.Context, tx pgx.Tx, s store.Sweep) (result swept, refused, err error) {
-	rows, err := tx.Query(ctx, sqlSweepable)
-	if err != nil {
-		return result, nil, err
-	}
-	ids, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	ids, err := collect(ctx, tx, pgx.RowTo[string], sqlSweepable)
 	if err != nil {
 		return result, nil, err
 	}
@@ -152,16 +145,11 @@ func sweepApart(ctx context.Context, tx pgx.Tx, s store.Sweep) (result swept, re
 	return result, refused, nil
 }
 
-func scanSweep(rows pgx.Rows) (swept, error) {
-	defer rows.Close()
-	var r swept
-	for rows.Next() {
-		var what string
-		var ref store.BuildRef
-		var position int64
-		if err := rows.Scan(&what, &ref.ID, &ref.Platform, &position); err != nil {
-			return r, err
-		}
+func scanSweep(rows pgx.Rows) (r swept, err error) {
+	var what string
+	var ref store.BuildRef
+	var position int64
+	_, err = pgx.ForEachRow(rows, []any{&what, &ref.ID, &ref.Platform, &position}, func() error {
 		switch what {
 		case string(store.Pending):
 			r.Requeued = append(r.Requeued, ref)
@@ -171,6 +159,7 @@ func scanSweep(rows pgx.Rows) (swept, error) {
 		default:
 			r.Offline = append(r.Offline, ref.ID)
 		}
-	}
-	return r, rows.Err()
+		return nil
+	})
+	return r, err
 }

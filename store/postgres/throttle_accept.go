@@ -31,16 +31,16 @@ func taken() answer { return answer{store.Acceptance{State: store.ActionWaiting}
 // Queues without a living job take a transaction of several steps. After an error
 // some of the actions may be durable nevertheless.
 func (t *Throttle) Accept(ctx context.Context, actions []store.Action) ([]store.Acceptance, error) {
-	b, places := newActionBatch(actions)
+	b, positions := newActionBatch(actions)
 	got := make([]answer, len(b.names))
 	if err := t.accept(ctx, b, got); err != nil {
 		return nil, fmt.Errorf("accepting %d actions: %w", len(actions), err)
 	}
 	out := make([]store.Acceptance, len(actions))
-	for i, place := range places {
-		if out[i] = got[place].Acceptance; !out[i].Repeat {
+	for i, position := range positions {
+		if out[i] = got[position].Acceptance; !out[i].Repeat {
 			out[i].Remaining = actions[i].Expires
-			got[place].Remaining, got[place].Repeat = actions[i].Expires, true // for who sent it again in the same batch
+			got[position].Remaining, got[position].Repeat = actions[i].Expires, true // for who sent it again in the same batch
 		}
 	}
 	return out, nil
@@ -97,7 +97,7 @@ type actionBatch struct {
 	locks []int32          // of queues, sorted
 
 	rows    []int   // whose answers these are
-	in      []int32 // place in ids, from 1
+	in      []int32 // position in ids, from 1
 	portals []int64
 	names   []string
 	seconds []float64
@@ -117,7 +117,7 @@ func newActionBatch(actions []store.Action) (b actionBatch, rows []int) {
 	b = actionBatch{
 		rows: make([]int, 0, n), in: make([]int32, 0, n), portals: make([]int64, 0, n), names: make([]string, 0, n), seconds: make([]float64, 0, n),
 	}
-	places := b.sortQueues(actions)
+	positions := b.sortQueues(actions)
 	rows = make([]int, n)
 	for _, i := range order {
 		a := &actions[i]
@@ -128,7 +128,7 @@ func newActionBatch(actions []store.Action) (b actionBatch, rows []int) {
 		}
 		rows[i] = last + 1
 		b.rows = append(b.rows, last+1)
-		b.in = append(b.in, places[a.Queue])
+		b.in = append(b.in, positions[a.Queue])
 		b.portals = append(b.portals, a.Queue.PortalID)
 		b.names = append(b.names, a.CallbackID)
 		b.seconds = append(b.seconds, a.Expires.Seconds())
@@ -141,9 +141,9 @@ func compareActions(portal int64, name string, portal2 int64, name2 string) int 
 	return cmp.Or(cmp.Compare(portal, portal2), cmp.Compare(name, name2))
 }
 
-// sortQueues sets keys, ids and locks and returns the queues' places.
+// sortQueues sets keys, ids and locks and returns the queues' positions.
 func (b *actionBatch) sortQueues(actions []store.Action) map[store.QueueKey]int32 {
-	places := map[store.QueueKey]int32{}
+	positions := map[store.QueueKey]int32{}
 	type queue struct {
 		id  string
 		key store.QueueKey
@@ -151,8 +151,8 @@ func (b *actionBatch) sortQueues(actions []store.Action) map[store.QueueKey]int3
 	var queues []queue
 	for i := range actions {
 		key := actions[i].Queue
-		if _, known := places[key]; !known {
-			places[key] = 0
+		if _, known := positions[key]; !known {
+			positions[key] = 0
 			queues = append(queues, queue{key.ID(), key})
 		}
 	}
@@ -160,11 +160,11 @@ func (b *actionBatch) sortQueues(actions []store.Action) map[store.QueueKey]int3
 	for i, q := range queues {
 		b.ids, b.keys = append(b.ids, q.id), append(b.keys, q.key)
 		b.locks = append(b.locks, queueLock(q.id))
-		places[q.key] = int32(i + 1)
+		positions[q.key] = int32(i + 1)
 	}
 	slices.Sort(b.locks)
 	b.locks = slices.Compact(b.locks)
-	return places
+	return positions
 }
 
 // without returns what has no answer yet.
@@ -202,19 +202,16 @@ WHERE $3 OR a.state <> 'waiting' OR (
 // acceptRepeats answers those that were here before and need nothing more: a job
 // that lives stays alive while an action waits.
 func (t *Throttle) acceptRepeats(ctx context.Context, b actionBatch, got []answer) error {
-	return t.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		rows, err := c.Query(ctx, sqlRepeats, b.portals, b.names, false)
-		if err != nil {
-			return err
-		}
-		return t.scanRepeats(rows, b, got)
-	})
+	return t.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error { return t.findRepeats(ctx, c, b, got, false) })
 }
 
-func (t *Throttle) scanRepeats(rows pgx.Rows, b actionBatch, got []answer) error {
+// findRepeats answers those that were here before; all of them, or those that need
+// nothing more.
+func (t *Throttle) findRepeats(ctx context.Context, q querier, b actionBatch, got []answer, all bool) error {
 	var nr int
 	var state store.ActionState
 	var left float64
+	rows, _ := q.Query(ctx, sqlRepeats, b.portals, b.names, all) // its error is that of the rows
 	_, err := pgx.ForEachRow(rows, []any{&nr, &state, &left}, func() error {
 		got[b.rows[nr-1]] = answer{store.Acceptance{State: state, Repeat: true, Remaining: max(seconds(left), 0)}, true}
 		t.repeated.Store(time.Now().UnixNano())
@@ -223,12 +220,15 @@ func (t *Throttle) scanRepeats(rows pgx.Rows, b actionBatch, got []answer) error
 	return err
 }
 
-// queueRow is a queue in an accepting transaction, which holds its lock.
+// keyColumns are a store.QueueKey's, of throttle_queues q.
+const keyColumns = `q.portal_id, q.workflow_id, q.action_id, q.index`
+
+// queueRow is a queue in a transaction that holds its lock.
 type queueRow struct {
-	seq int64
-	key store.QueueKey
-	// live says that a job answers for the queue.
-	live bool
+	store.QueueKey
+	Seq int64
+	// Live says that a job answers for the queue.
+	Live bool
 }
 
 // sqlUpsertQueues takes the locks of the queues, in the order of their ids.
@@ -252,8 +252,7 @@ RETURNING a.portal_id, a.callback_id`
 // statement of its own, so that it sees what was committed before the locks
 // were had. River's insert would find the same, but writes a new version of each
 // job that it finds.
-const sqlLiveJobs = `
-SELECT q.id, q.seq, coalesce((SELECT j.state IN ('available', 'pending', 'running', 'retryable', 'scheduled')
+const sqlLiveJobs = `SELECT ` + keyColumns + `, q.seq, coalesce((SELECT j.state IN ('available', 'pending', 'running', 'retryable', 'scheduled')
 	FROM river_job j WHERE j.id = q.job_id), false)
 FROM throttle_queues q WHERE q.id = ANY ($1) ORDER BY q.id`
 
@@ -262,8 +261,8 @@ FROM throttle_queues q WHERE q.id = ANY ($1) ORDER BY q.id`
 // gone and get another.
 func (t *Throttle) acceptAll(ctx context.Context, b actionBatch, got []answer) error {
 	mine := make([]answer, len(got)) // lost if the transaction is
-	err := t.db.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		queues := make([]queueRow, 0, len(b.ids))
+	err := t.db.write("creating queues").tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		var queues []queueRow
 		send := &pgx.Batch{}
 		send.Queue(sqlUpsertQueues, b.queueColumns()...)
 		send.Queue(sqlInsertActions, b.ids, b.in, b.portals, b.names, b.seconds).Query(func(rows pgx.Rows) error {
@@ -275,14 +274,8 @@ func (t *Throttle) acceptAll(ctx context.Context, b actionBatch, got []answer) e
 			})
 			return err
 		})
-		send.Queue(sqlLiveJobs, b.ids).Query(func(rows pgx.Rows) error {
-			var id string
-			var q queueRow
-			_, err := pgx.ForEachRow(rows, []any{&id, &q.seq, &q.live}, func() error {
-				q.key = b.keys[len(queues)] // both are in the order of the ids
-				queues = append(queues, q)
-				return nil
-			})
+		send.Queue(sqlLiveJobs, b.ids).Query(func(rows pgx.Rows) (err error) {
+			queues, err = pgx.CollectRows(rows, pgx.RowToStructByPos[queueRow])
 			return err
 		})
 		if err := tx.SendBatch(ctx, send).Close(); err != nil {
@@ -291,15 +284,10 @@ func (t *Throttle) acceptAll(ctx context.Context, b actionBatch, got []answer) e
 		if err := t.ensureJobs(ctx, tx, queues); err != nil {
 			return err
 		}
-		left := b.without(mine)
-		if len(left.names) == 0 {
-			return nil
+		if left := b.without(mine); len(left.names) > 0 {
+			return t.findRepeats(ctx, tx, left, mine, true)
 		}
-		rows, err := tx.Query(ctx, sqlRepeats, left.portals, left.names, true)
-		if err != nil {
-			return err
-		}
-		return t.scanRepeats(rows, left, mine)
+		return nil
 	})
 	if err != nil {
 		return err

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -34,48 +33,22 @@ ORDER BY a.oldest NULLS LAST, q.received_at DESC LIMIT $3`
 // Queues returns up to limit queues, those with the oldest waiting action first;
 // of one portal, unless that is 0.
 func (t *Throttle) Queues(ctx context.Context, portal int64, limit int) ([]store.QueueStatus, error) {
-	return t.queues(ctx, "", portal, limit)
+	return rowsOf(ctx, t.db.read("listing throttle queues"), scanQueue, sqlQueues, "", portal, limit)
 }
 
 // Queue returns one queue, or NotFound.
 func (t *Throttle) Queue(ctx context.Context, id string) (store.QueueStatus, error) {
-	list, err := t.queues(ctx, id, 0, 1)
-	if err != nil {
-		return store.QueueStatus{}, err
-	}
-	if len(list) == 0 {
-		return store.QueueStatus{}, errNoQueue()
-	}
-	return list[0], nil
+	return rowOf(ctx, t.db.read("reading a throttle queue"), errNoQueue, scanQueue, sqlQueues, id, 0, 1)
 }
 
 func errNoQueue() error { return store.NewError(store.NotFound, "Queue not found") }
-
-func (t *Throttle) queues(ctx context.Context, id string, portal int64, limit int) (list []store.QueueStatus, err error) {
-	err = t.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		rows, err := c.Query(ctx, sqlQueues, id, portal, limit)
-		if err != nil {
-			return err
-		}
-		list, err = pgx.CollectRows(rows, scanQueue)
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("listing throttle queues: %w", err)
-	}
-	return list, nil
-}
 
 func scanQueue(row pgx.CollectableRow) (q store.QueueStatus, err error) {
 	var oldest, due, runner *time.Time
 	err = row.Scan(&q.ID, &q.PortalID, &q.WorkflowID, &q.ActionID, &q.Config.MaxThroughput, &q.Config.TimePeriod, &q.Config.TimeUnit,
 		&q.Depth, &q.Held, &q.InFlight, &oldest, &q.RateUsed, &due, &q.LastError, &q.Paused, &runner)
 	q.Config.PortalID, q.Config.ActionID = q.PortalID, q.ActionID
-	for to, from := range map[*time.Time]*time.Time{&q.Oldest: oldest, &q.NextDue: due, &q.RunnerAt: runner} {
-		if from != nil {
-			*to = *from
-		}
-	}
+	q.Oldest, q.NextDue, q.RunnerAt = utc(oldest), utc(due), utc(runner)
 	return q, err
 }
 
@@ -99,25 +72,15 @@ WHERE q.id = $1 AND a.queue = q.seq AND a.claim = 0 AND a.expires_at > now()
 
 // Pause stops a queue from sending, or lets it go on. NotFound if there is none.
 func (t *Throttle) Pause(ctx context.Context, id string, paused bool) error {
-	err := t.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		tag, err := c.Exec(ctx, sqlPause, id, paused)
-		if err == nil && tag.RowsAffected() == 0 {
-			return errNoQueue()
-		}
-		return statementFailure(ctx, err)
-	})
-	if err != nil {
-		return fmt.Errorf("pausing queue %s: %w", id, err)
-	}
-	return nil
+	return t.db.write("pausing queue "+id).change(ctx, errNoQueue, sqlPause, id, paused)
 }
 
 // Redrive makes all that failed in a queue be tried again now, with new tries,
 // and returns how many. The queue has a job afterwards. NotFound if there is no
 // such queue.
 func (t *Throttle) Redrive(ctx context.Context, id string) (n int, err error) {
-	err = t.db.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		locked, err := collect[string](ctx, tx, sqlLockQueues, []string{id})
+	err = t.db.write("redriving queue "+id).tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		locked, err := collect(ctx, tx, pgx.RowToStructByPos[store.QueueKey], sqlLockQueues, []string{id})
 		if err != nil {
 			return err
 		}
@@ -129,59 +92,25 @@ func (t *Throttle) Redrive(ctx context.Context, id string) (n int, err error) {
 			return err
 		}
 		if n = int(tag.RowsAffected()); n > 0 {
-			if err := t.reviveQueue(ctx, tx, id); err != nil {
+			if _, err := t.giveJobs(ctx, tx, locked); err != nil {
 				return err
 			}
 		}
 		_, err = tx.Exec(ctx, sqlTellQueue, id)
 		return err
 	})
-	if err != nil {
-		return 0, fmt.Errorf("redriving queue %s: %w", id, err)
-	}
-	return n, nil
+	return n, err
 }
 
-const sqlQueueKey = `SELECT id, portal_id, workflow_id, action_id, index FROM throttle_queues WHERE id = $1`
-
-// reviveQueue gives a job to a queue that may have none. tx holds its lock.
-func (t *Throttle) reviveQueue(ctx context.Context, tx pgx.Tx, id string) error {
-	rows, err := tx.Query(ctx, sqlQueueKey, id)
-	if err != nil {
-		return err
-	}
-	row, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[strayRow])
-	if err != nil {
-		return err
-	}
-	var restored []store.QueueKey
-	return t.restoreJobs(ctx, tx, []string{id}, map[string]store.QueueKey{id: row.QueueKey}, &restored)
-}
-
-const sqlBusyQueues = `
-SELECT q.id, q.portal_id, q.workflow_id, q.action_id, q.index FROM throttle_queues q
+const sqlBusyQueues = `SELECT ` + keyColumns + ` FROM throttle_queues q
 WHERE EXISTS (SELECT FROM action_executions a WHERE a.queue = q.seq AND a.state = 'waiting')
 	AND ($1 = 0 OR q.portal_id = $1) AND ($2 = 0 OR q.action_id = $2)
 ORDER BY q.received_at LIMIT $3`
 
 // BusyQueues returns up to limit queues in which actions wait; of one portal and
 // one action, unless these are 0.
-func (t *Throttle) BusyQueues(ctx context.Context, portal, action int64, limit int) (list []store.QueueKey, err error) {
-	err = t.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		rows, err := c.Query(ctx, sqlBusyQueues, portal, action, limit)
-		if err != nil {
-			return err
-		}
-		found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[strayRow])
-		for _, f := range found {
-			list = append(list, f.QueueKey)
-		}
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("listing busy queues: %w", err)
-	}
-	return list, nil
+func (t *Throttle) BusyQueues(ctx context.Context, portal, action int64, limit int) ([]store.QueueKey, error) {
+	return rowsOf(ctx, t.db.read("listing busy queues"), pgx.RowToStructByPos[store.QueueKey], sqlBusyQueues, portal, action, limit)
 }
 
 const sqlBeat = `
@@ -190,14 +119,8 @@ UPDATE throttle_queues t SET runner_at = now() FROM q WHERE t.seq = q.seq`
 
 // Beat says that a runner looks after these queues.
 func (t *Throttle) Beat(ctx context.Context, queues []string) error {
-	err := t.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		_, err := c.Exec(ctx, sqlBeat, queues)
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("writing a runner's sign of life: %w", err)
-	}
-	return nil
+	_, err := t.db.write("writing a runner's beat").exec(ctx, sqlBeat, queues)
+	return err
 }
 
 const sqlBacklog = `
@@ -205,14 +128,7 @@ SELECT count(*), coalesce(extract(epoch FROM now() - min(received_at)), 0)::floa
 
 // Backlog returns how many actions wait, and how long the oldest has.
 func (t *Throttle) Backlog(ctx context.Context) (n int, oldest time.Duration, err error) {
-	err = t.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		var secs float64
-		err := c.QueryRow(ctx, sqlBacklog).Scan(&n, &secs)
-		oldest = seconds(secs)
-		return err
-	})
-	if err != nil {
-		return 0, 0, fmt.Errorf("counting what waits: %w", err)
-	}
-	return n, oldest, nil
+	var secs float64
+	err = t.db.read("counting what waits").scan(ctx, nil, []any{&n, &secs}, sqlBacklog)
+	return n, seconds(secs), err
 }

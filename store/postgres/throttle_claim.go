@@ -17,9 +17,9 @@ SELECT seq FROM throttle_queues WHERE id = ANY ($1) AND portal_id = $2 ORDER BY 
 
 // sqlClaim spends what is left of the budgets. It runs under the queues' locks, as
 // a statement of its own, so that it sees what was committed before they were
-// had; its clock is that of its beginning. $1 queues, $2 the most actions, $3 the
-// lease in seconds, $4 the most actions of one call, $5 how many of one queue are
-// looked at, $6 how many seconds early budget may be claimed. Its steps:
+// had; its clock is that of its beginning. Claims @most actions at most, @call in one
+// call, for @lease seconds; looks at @each of one queue; claims budget up to @ahead
+// seconds early. Its steps:
 //
 //	t      the queues with their rates
 //	room   what is left of each budget: all that was spent and is not back, now
@@ -40,14 +40,14 @@ SELECT seq FROM throttle_queues WHERE id = ANY ($1) AND portal_id = $2 ORDER BY 
 const sqlClaim = `
 WITH t AS MATERIALIZED (
 	SELECT q.seq, q.id, o.nr, c.max_throughput AS most, q.paused_at IS NOT NULL AS paused, p.period, statement_timestamp() - p.period AS since
-	FROM unnest($1::text[]) WITH ORDINALITY AS o(id, nr) JOIN throttle_queues q ON q.id = o.id
+	FROM unnest(@queues::text[]) WITH ORDINALITY AS o(id, nr) JOIN throttle_queues q ON q.id = o.id
 		JOIN throttle_configs c ON c.portal_id = q.portal_id AND c.action_id = q.action_id
 		CROSS JOIN LATERAL make_interval(secs => c.time_period * CASE c.time_unit
 			WHEN 'second' THEN 1 WHEN 'minute' THEN 60 WHEN 'hour' THEN 3600 ELSE 86400 END::float8) AS p(period)
 ), room AS MATERIALIZED (
 	SELECT t.seq, t.most - coalesce(w.spent, 0) AS free, t.most - coalesce(w.still, 0) AS soon
 	FROM t CROSS JOIN LATERAL (
-		SELECT sum(w.n) AS spent, sum(w.n) FILTER (WHERE w.ended_at > t.since + make_interval(secs => $6)) AS still
+		SELECT sum(w.n) AS spent, sum(w.n) FILTER (WHERE w.ended_at > t.since + make_interval(secs => @ahead)) AS still
 		FROM throttle_windows w WHERE w.queue = t.seq AND w.ended_at > t.since
 	) w
 ), head AS MATERIALIZED (
@@ -56,23 +56,23 @@ WITH t AS MATERIALIZED (
 		SELECT a.ctid AS row, a.due_at, a.expires_at <= statement_timestamp() AS late
 		FROM action_executions a
 		WHERE a.queue = t.seq AND a.state = 'waiting' AND a.due_at <= statement_timestamp()
-		ORDER BY a.due_at LIMIT 100 + greatest(least(r.soon, $5::bigint), 0)
+		ORDER BY a.due_at LIMIT 100 + greatest(least(r.soon, @each::bigint), 0)
 	) h
 	WHERE h.late OR NOT t.paused
 ), gone AS (
 	UPDATE action_executions a SET state = 'expired', finished_at = now(), claim = 0
 	FROM head h WHERE h.late AND a.ctid = h.row AND a.finished_at IS NULL RETURNING 1
 ), pick AS MATERIALIZED (
-	SELECT p.seq, p.row, p.position, p.later, (row_number() OVER (PARTITION BY p.later ORDER BY p.position, p.nr) - 1) / $4::bigint AS call
+	SELECT p.seq, p.row, p.position, p.later, (row_number() OVER (PARTITION BY p.later ORDER BY p.position, p.nr) - 1) / @call::bigint AS call
 	FROM (
 		SELECT h.seq, h.row, h.position, h.nr, h.position > r.free AS later FROM head h JOIN room r ON r.seq = h.seq
 		WHERE NOT h.late AND h.position <= r.soon
-		ORDER BY later, h.position, h.nr LIMIT $2
+		ORDER BY later, h.position, h.nr LIMIT @most
 	) p
 ), number AS MATERIALIZED (
 	SELECT d.later, d.call, nextval('throttle_claims') AS claim FROM (SELECT DISTINCT later, call FROM pick ORDER BY later, call) d
 ), claimed AS (
-	UPDATE action_executions a SET claim = n.claim, due_at = statement_timestamp() + make_interval(secs => $3)
+	UPDATE action_executions a SET claim = n.claim, due_at = statement_timestamp() + make_interval(secs => @lease)
 	FROM pick p JOIN number n ON n.later = p.later AND n.call = p.call WHERE a.ctid = p.row AND a.finished_at IS NULL
 	RETURNING a.queue, a.claim, a.callback_id, a.giving_up
 ), spent AS MATERIALIZED (
@@ -80,12 +80,12 @@ WITH t AS MATERIALIZED (
 	FROM pick p JOIN number n ON n.later = p.later AND n.call = p.call GROUP BY p.seq, n.claim
 ), taken AS (
 	INSERT INTO throttle_windows (queue, claim, n, taken_at, ended_at)
-	SELECT s.seq, s.claim, s.n, statement_timestamp(), statement_timestamp() + make_interval(secs => $3) FROM spent s
+	SELECT s.seq, s.claim, s.n, statement_timestamp(), statement_timestamp() + make_interval(secs => @lease) FROM spent s
 ), waits AS MATERIALIZED (
 	SELECT s.claim, max(w.back) AS until FROM spent s JOIN t ON t.seq = s.seq JOIN room r ON r.seq = s.seq CROSS JOIN LATERAL (
 		SELECT min(x.ended_at) FILTER (WHERE x.sum >= s.position - r.free) + t.period AS back FROM (
 			SELECT w.ended_at, sum(w.n) OVER (ORDER BY w.ended_at, w.id) FROM throttle_windows w
-			WHERE w.queue = s.seq AND w.ended_at > t.since AND w.ended_at <= t.since + make_interval(secs => $6)
+			WHERE w.queue = s.seq AND w.ended_at > t.since AND w.ended_at <= t.since + make_interval(secs => @ahead)
 		) x
 	) w
 	WHERE s.position > r.free GROUP BY s.claim
@@ -136,22 +136,20 @@ LEFT JOIN LATERAL (
 const roundUp = time.Millisecond
 
 // Claim takes actions that may be sent now, or in a moment, as many as the budgets
-// of their queues allow, and spends these. It is the only position where budget is
-// spent.
+// of their queues allow, and spends these. Budget is spent nowhere else.
 func (t *Throttle) Claim(ctx context.Context, r store.ClaimRequest) (claims store.Claims, err error) {
 	if r.Batch <= 0 {
 		r.Batch = max(r.Limit, 1)
 	}
-	each := max(r.Batch, r.Limit/max(len(r.Queues), 1))
-	err = t.db.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		claims = store.Claims{}
+	err = t.db.write(fmt.Sprintf("claiming actions of portal %d", r.PortalID)).tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, sqlLockOwnQueues, r.Queues, r.PortalID); err != nil {
 			return err
 		}
 		batch := &pgx.Batch{}
-		batch.Queue(sqlClaim, r.Queues, r.Limit, r.Lease.Seconds(), r.Batch, each, r.Ahead.Seconds()).Query(func(rows pgx.Rows) error {
-			return scanClaims(rows, &claims)
-		})
+		batch.Queue(sqlClaim, pgx.NamedArgs{
+			"queues": r.Queues, "most": r.Limit, "lease": r.Lease.Seconds(), "call": r.Batch,
+			"each": max(r.Batch, r.Limit/max(len(r.Queues), 1)), "ahead": r.Ahead.Seconds(),
+		}).Query(func(rows pgx.Rows) error { return scanClaims(rows, &claims) })
 		batch.Queue(sqlDues, r.Queues, r.Batch, r.MaxLinger.Seconds(), r.Ahead.Seconds()).Query(func(rows pgx.Rows) error {
 			var q store.QueueDue
 			var period, in float64
@@ -166,7 +164,7 @@ func (t *Throttle) Claim(ctx context.Context, r store.ClaimRequest) (claims stor
 		return tx.SendBatch(ctx, batch).Close()
 	})
 	if err != nil {
-		return store.Claims{}, fmt.Errorf("claiming actions of portal %d: %w", r.PortalID, err)
+		return store.Claims{}, err
 	}
 	return claims, nil
 }
@@ -194,12 +192,12 @@ func scanClaims(rows pgx.Rows, claims *store.Claims) error {
 	return err
 }
 
-// whereHeld holds for those of a portal's actions, $2 and $3, that still belong to
-// the claim, $1. Each is looked up by itself, whatever the plan.
+// whereHeld holds for those of a portal's actions that still belong to the claim.
+// Each is looked up by itself, whatever the plan.
 const whereHeld = `
-ctid = ANY (ARRAY(SELECT a.ctid FROM unnest($3::text[]) AS u(callback) CROSS JOIN LATERAL (
-	SELECT ctid FROM action_executions WHERE portal_id = $2 AND callback_id = u.callback OFFSET 0
-) a)) AND claim = $1 AND finished_at IS NULL`
+ctid = ANY (ARRAY(SELECT a.ctid FROM unnest(@callbacks::text[]) AS u(callback) CROSS JOIN LATERAL (
+	SELECT ctid FROM action_executions WHERE portal_id = @portal AND callback_id = u.callback OFFSET 0
+) a)) AND claim = @claim AND finished_at IS NULL`
 
 const sqlConfirm = `
 SELECT callback_id, extract(epoch FROM due_at - clock_timestamp())::float8 FROM action_executions
@@ -209,26 +207,16 @@ WHERE due_at > clock_timestamp() AND ` + whereHeld
 // how long all of them do. Whoever was held up since the claim asks before it
 // sends.
 func (t *Throttle) Confirm(ctx context.Context, claim, portal int64, callbacks []string) (held []string, left time.Duration, err error) {
-	err = t.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		rows, err := c.Query(ctx, sqlConfirm, claim, portal, callbacks)
-		if err != nil {
-			return err
+	var id string
+	var secs float64
+	err = t.db.read(fmt.Sprintf("confirming claim %d", claim)).each(ctx, []any{&id, &secs}, func() error {
+		if d := seconds(secs); len(held) == 0 || d < left {
+			left = d
 		}
-		var id string
-		var secs float64
-		_, err = pgx.ForEachRow(rows, []any{&id, &secs}, func() error {
-			if d := seconds(secs); len(held) == 0 || d < left {
-				left = d
-			}
-			held = append(held, id)
-			return nil
-		})
-		return err
-	})
-	if err != nil {
-		return nil, 0, fmt.Errorf("confirming claim %d: %w", claim, err)
-	}
-	return held, left, nil
+		held = append(held, id)
+		return nil
+	}, sqlConfirm, pgx.NamedArgs{"claim": claim, "portal": portal, "callbacks": callbacks})
+	return held, left, err
 }
 
 const (
@@ -239,23 +227,23 @@ UPDATE action_executions SET state = CASE WHEN giving_up THEN 'given_up' ELSE 'c
 WHERE ` + whereHeld + `
 RETURNING state`
 
-	// sqlFail counts a failure, atomically. $4 the pause before the next try in
-	// seconds, doubled by each in a row, $5 the error, $6 how many in a row hold it, $7 for how long, $8 how
-	// many end it. One whose FAIL_CONTINUE failed as well is given up.
+	// sqlFail counts a failure, atomically. The next try comes @retry seconds later,
+	// doubled by each in a row; @hold_every in a row hold it for @hold seconds, and
+	// @give_up end it. One whose FAIL_CONTINUE failed as well is given up.
 	sqlFail = `
-UPDATE action_executions SET failures = failures + 1, last_error = $5, claim = 0,
+UPDATE action_executions SET failures = failures + 1, last_error = @error, claim = 0,
 	state = CASE WHEN giving_up THEN 'given_up' ELSE state END,
 	finished_at = CASE WHEN giving_up THEN now() END,
-	giving_up = giving_up OR failures + 1 >= $8,
+	giving_up = giving_up OR failures + 1 >= @give_up,
 	due_at = now() + make_interval(secs => CASE
-		WHEN failures + 1 >= $8 THEN 0
-		WHEN (failures + 1) % $6 = 0 THEN $7
-		ELSE $4 * power(2, failures % $6) END::float8)
+		WHEN failures + 1 >= @give_up THEN 0
+		WHEN (failures + 1) % @hold_every = 0 THEN @hold
+		ELSE @retry * power(2, failures % @hold_every) END::float8)
 WHERE ` + whereHeld + `
-RETURNING state, failures % $6 = 0 AND NOT giving_up`
+RETURNING state, failures % @hold_every = 0 AND NOT giving_up`
 
 	sqlRelease = `
-UPDATE action_executions SET due_at = now() + make_interval(secs => $4), claim = 0, last_error = nullif($5, '')
+UPDATE action_executions SET due_at = now() + make_interval(secs => @retry), claim = 0, last_error = nullif(@error, '')
 WHERE ` + whereHeld
 
 	// sqlEndWindows begins the period after which budget comes back, $2 seconds ago.
@@ -282,48 +270,51 @@ const maxAgo = time.Second
 // Record writes what became of a claim's actions. Those that the claim has lost
 // meanwhile are left alone, so repeating it is harmless.
 func (t *Throttle) Record(ctx context.Context, o store.Outcome) (r store.Recorded, err error) {
-	text := sanitize(o.Error)
-	err = t.db.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		r = store.Recorded{}
-		b := &pgx.Batch{}
-		if len(o.Done) > 0 {
-			b.Queue(sqlComplete, o.Claim, o.PortalID, o.Done).Query(func(rows pgx.Rows) error {
-				var state store.ActionState
-				_, err := pgx.ForEachRow(rows, []any{&state}, func() error {
-					count(&r, state, false, false)
-					return nil
-				})
-				return err
+	text := store.Text(o.Error)
+	var state store.ActionState
+	var held bool
+	b := &pgx.Batch{}
+	args := func(callbacks []string) pgx.NamedArgs {
+		return pgx.NamedArgs{
+			"claim": o.Claim, "portal": o.PortalID, "callbacks": callbacks, "retry": o.Retry.Seconds(), "error": text,
+			"hold_every": o.Rule.HoldEvery, "hold": o.Rule.Hold.Seconds(), "give_up": o.Rule.GiveUp,
+		}
+	}
+	if len(o.Done) > 0 {
+		b.Queue(sqlComplete, args(o.Done)).Query(func(rows pgx.Rows) error {
+			_, err := pgx.ForEachRow(rows, []any{&state}, func() error {
+				count(&r, state, false, false)
+				return nil
 			})
-		}
-		if len(o.Failed) > 0 {
-			b.Queue(sqlFail, o.Claim, o.PortalID, o.Failed, o.Retry.Seconds(), text, o.Rule.HoldEvery, o.Rule.Hold.Seconds(),
-				o.Rule.GiveUp).Query(func(rows pgx.Rows) error {
-				var state store.ActionState
-				var held bool
-				_, err := pgx.ForEachRow(rows, []any{&state, &held}, func() error {
-					count(&r, state, true, held)
-					return nil
-				})
-				return err
+			return err
+		})
+	}
+	if len(o.Failed) > 0 {
+		b.Queue(sqlFail, args(o.Failed)).Query(func(rows pgx.Rows) error {
+			_, err := pgx.ForEachRow(rows, []any{&state, &held}, func() error {
+				count(&r, state, true, held)
+				return nil
 			})
-		}
-		if len(o.Released) > 0 {
-			b.Queue(sqlRelease, o.Claim, o.PortalID, o.Released, o.Retry.Seconds(), text)
-		}
-		switch {
-		case o.Refund:
-			b.Queue(sqlRefund, o.Claim)
-		case !o.Unanswered:
-			b.Queue(sqlEndWindows, o.Claim, min(max(o.Ago, 0), maxAgo).Seconds())
-		}
-		if o.Error != "" {
-			b.Queue(sqlQueueErrors, o.PortalID, slices.Concat(o.Failed, o.Released), text)
-		}
+			return err
+		})
+	}
+	if len(o.Released) > 0 {
+		b.Queue(sqlRelease, args(o.Released))
+	}
+	switch {
+	case o.Refund:
+		b.Queue(sqlRefund, o.Claim)
+	case !o.Unanswered:
+		b.Queue(sqlEndWindows, o.Claim, min(max(o.Ago, 0), maxAgo).Seconds())
+	}
+	if o.Error != "" {
+		b.Queue(sqlQueueErrors, o.PortalID, slices.Concat(o.Failed, o.Released), text)
+	}
+	err = t.db.write(fmt.Sprintf("recording claim %d", o.Claim)).tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		return tx.SendBatch(ctx, b).Close()
 	})
 	if err != nil {
-		return store.Recorded{}, fmt.Errorf("recording claim %d: %w", o.Claim, err)
+		return store.Recorded{}, err
 	}
 	return r, nil
 }
@@ -351,12 +342,6 @@ UPDATE throttle_queues t SET last_error = left($2, 1000) FROM q WHERE t.seq = q.
 
 // Note tells operators what keeps queues from being served.
 func (t *Throttle) Note(ctx context.Context, queues []string, text string) error {
-	err := t.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		_, err := c.Exec(ctx, sqlNote, queues, sanitize(text))
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("noting an error: %w", err)
-	}
-	return nil
+	_, err := t.db.write("noting an error").exec(ctx, sqlNote, queues, store.Text(text))
+	return err
 }

@@ -2,11 +2,11 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/riverqueue/river"
 
 	"takt/store"
 )
@@ -15,7 +15,7 @@ import (
 // them with.
 type Throttle struct {
 	db   *DB
-	jobs *jobInserter
+	jobs *river.Client[pgx.Tx]
 	seqs queueSeqs
 	// repeated is when an action was sent again last, in nanoseconds.
 	repeated atomic.Int64
@@ -25,7 +25,7 @@ type Throttle struct {
 func NewThrottle(db *DB) (*Throttle, error) {
 	jobs, err := newJobInserter()
 	if err != nil {
-		return nil, fmt.Errorf("throttle store: %w", err)
+		return nil, fmt.Errorf("making River's inserter: %w", err)
 	}
 	return &Throttle{db: db, jobs: jobs}, nil
 }
@@ -44,37 +44,17 @@ SELECT put.*, pg_notify('takt', 'throttle:config ' || portal_id || ':' || action
 
 // PutConfig saves c and returns it as saved. It applies to what waits, too.
 func (t *Throttle) PutConfig(ctx context.Context, c store.ThrottleConfig) (saved store.ThrottleConfig, err error) {
-	err = t.db.run(ctx, opTimeout, func(ctx context.Context, conn *pgx.Conn) error {
-		var void any
-		err := conn.QueryRow(ctx, sqlPutConfig, c.PortalID, c.ActionID, c.MaxThroughput, c.TimePeriod, c.TimeUnit).Scan(
-			&saved.PortalID, &saved.ActionID, &saved.MaxThroughput, &saved.TimePeriod, &saved.TimeUnit, &saved.UpdatedAt, &void)
-		return statementFailure(ctx, err)
-	})
-	if err != nil {
-		return saved, fmt.Errorf("saving a throttle's configuration: %w", err)
-	}
-	return saved, nil
+	err = t.db.write("saving a throttle's configuration").scan(ctx, nil,
+		[]any{&saved.PortalID, &saved.ActionID, &saved.MaxThroughput, &saved.TimePeriod, &saved.TimeUnit, &saved.UpdatedAt, nil},
+		sqlPutConfig, c.PortalID, c.ActionID, c.MaxThroughput, c.TimePeriod, c.TimeUnit)
+	return saved, err
 }
 
 const sqlConfig = `SELECT ` + configColumns + ` FROM throttle_configs WHERE portal_id = $1 AND action_id = $2 AND deleted_at IS NULL`
 
 // Config returns the configuration of an action, or NotFound.
-func (t *Throttle) Config(ctx context.Context, portal, action int64) (c store.ThrottleConfig, err error) {
-	err = t.db.run(ctx, opTimeout, func(ctx context.Context, conn *pgx.Conn) error {
-		rows, err := conn.Query(ctx, sqlConfig, portal, action)
-		if err != nil {
-			return err
-		}
-		c, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[store.ThrottleConfig])
-		if errors.Is(err, pgx.ErrNoRows) {
-			return errNoConfig()
-		}
-		return err
-	})
-	if err != nil {
-		return c, fmt.Errorf("reading a throttle's configuration: %w", err)
-	}
-	return c, nil
+func (t *Throttle) Config(ctx context.Context, portal, action int64) (store.ThrottleConfig, error) {
+	return rowOf(ctx, t.db.read("reading a throttle's configuration"), errNoConfig, pgx.RowToStructByPos[store.ThrottleConfig], sqlConfig, portal, action)
 }
 
 func errNoConfig() error { return store.NewError(store.NotFound, "Configuration not found") }
@@ -82,19 +62,8 @@ func errNoConfig() error { return store.NewError(store.NotFound, "Configuration 
 const sqlConfigs = `SELECT ` + configColumns + ` FROM throttle_configs WHERE portal_id = $1 AND deleted_at IS NULL ORDER BY action_id LIMIT 10000`
 
 // Configs returns a portal's configurations, by action.
-func (t *Throttle) Configs(ctx context.Context, portal int64) (list []store.ThrottleConfig, err error) {
-	err = t.db.run(ctx, opTimeout, func(ctx context.Context, conn *pgx.Conn) error {
-		rows, err := conn.Query(ctx, sqlConfigs, portal)
-		if err != nil {
-			return err
-		}
-		list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[store.ThrottleConfig])
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("listing throttle configurations: %w", err)
-	}
-	return list, nil
+func (t *Throttle) Configs(ctx context.Context, portal int64) ([]store.ThrottleConfig, error) {
+	return rowsOf(ctx, t.db.read("listing throttle configurations"), pgx.RowToStructByPos[store.ThrottleConfig], sqlConfigs, portal)
 }
 
 const sqlDeleteConfig = `
@@ -107,15 +76,5 @@ SELECT pg_notify('takt', 'throttle:config ' || portal_id || ':' || action_id) FR
 // DeleteConfig refuses new actions from now on; those that wait keep their rate.
 // NotFound if there is none.
 func (t *Throttle) DeleteConfig(ctx context.Context, portal, action int64) error {
-	err := t.db.run(ctx, opTimeout, func(ctx context.Context, conn *pgx.Conn) error {
-		tag, err := conn.Exec(ctx, sqlDeleteConfig, portal, action)
-		if err == nil && tag.RowsAffected() == 0 {
-			return errNoConfig()
-		}
-		return statementFailure(ctx, err)
-	})
-	if err != nil {
-		return fmt.Errorf("deleting a throttle's configuration: %w", err)
-	}
-	return nil
+	return t.db.write("deleting a throttle's configuration").change(ctx, errNoConfig, sqlDeleteConfig, portal, action)
 }

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -21,7 +20,7 @@ DELETE FROM action_executions WHERE ctid = ANY (ARRAY(
 // of authorizations that nobody may use any more. It returns how many actions
 // went; fewer than limit means that no more are left.
 func (t *Throttle) Forget(ctx context.Context, age time.Duration, limit int) (n int, err error) {
-	err = t.db.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+	err = t.db.write("deleting old actions").tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, sqlForgetActions, age.Seconds(), limit)
 		if err != nil {
 			return err
@@ -30,10 +29,7 @@ func (t *Throttle) Forget(ctx context.Context, age time.Duration, limit int) (n 
 		_, err = tx.Exec(ctx, sqlForgetStates)
 		return err
 	})
-	if err != nil {
-		return 0, fmt.Errorf("deleting old actions: %w", err)
-	}
-	return n, nil
+	return n, err
 }
 
 // windowsKey is the advisory lock that lets one controller merge at a time.
@@ -59,12 +55,12 @@ WITH seen AS MATERIALIZED (
 ), gone AS (
 	DELETE FROM throttle_windows w USING seen s
 	WHERE w.id = s.id AND s.ended_at <= now() - make_interval(secs => coalesce(s.period, 0)) RETURNING 1
-), place AS MATERIALIZED (
+), bucket AS MATERIALIZED (
 	SELECT s.id, first_value(s.id) OVER (
 		PARTITION BY s.queue, floor(extract(epoch FROM s.ended_at)::float8 * 1000 / s.period) ORDER BY s.ended_at DESC, s.id) AS last
 	FROM seen s WHERE s.ended_at > now() - make_interval(secs => s.period) AND s.ended_at < now() - interval '1 minute'
 ), merged AS (
-	DELETE FROM throttle_windows w USING place p WHERE w.id = p.id AND p.id <> p.last RETURNING p.last, w.n
+	DELETE FROM throttle_windows w USING bucket b WHERE w.id = b.id AND b.id <> b.last RETURNING b.last, w.n
 ), grown AS (
 	UPDATE throttle_windows w SET n = w.n + m.n
 	FROM (SELECT last, sum(n)::integer AS n FROM merged GROUP BY last) m WHERE w.id = m.last
@@ -77,7 +73,7 @@ SELECT (SELECT count(*) FROM gone) + (SELECT count(*) FROM merged), (SELECT coun
 // to look at. It returns how many went and where to go on; 0 means that it has
 // seen them all.
 func (t *Throttle) SweepWindows(ctx context.Context, after int64, limit int) (n int, next int64, err error) {
-	err = t.db.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+	err = t.db.write("sweeping spent budget").tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, sqlLockWindows, int64(windowsKey)); err != nil {
 			return err
 		}
@@ -90,10 +86,7 @@ func (t *Throttle) SweepWindows(ctx context.Context, after int64, limit int) (n 
 		}
 		return nil
 	})
-	if err != nil {
-		return 0, 0, fmt.Errorf("sweeping spent budget: %w", err)
-	}
-	return n, next, nil
+	return n, next, err
 }
 
 const (
@@ -132,8 +125,8 @@ DELETE FROM throttle_configs WHERE (portal_id, action_id) IN (
 // Rates that were deleted longer than age ago go with the last of their queues.
 // It returns how many of either went; fewer than limit means that no more are left.
 func (t *Throttle) ForgetQueues(ctx context.Context, age time.Duration, limit int) (n int, err error) {
-	err = t.db.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		old, err := collect[int64](ctx, tx, sqlOldQueues, age.Seconds(), limit)
+	err = t.db.write("deleting old queues").tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		old, err := collect(ctx, tx, pgx.RowTo[int64], sqlOldQueues, age.Seconds(), limit)
 		if err != nil {
 			return err
 		}
@@ -145,8 +138,5 @@ func (t *Throttle) ForgetQueues(ctx context.Context, age time.Duration, limit in
 		n = int(max(queues.RowsAffected(), configs.RowsAffected()))
 		return err
 	})
-	if err != nil {
-		return 0, fmt.Errorf("deleting old queues: %w", err)
-	}
-	return n, nil
+	return n, err
 }

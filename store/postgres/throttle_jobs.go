@@ -13,16 +13,10 @@ import (
 	"takt/store"
 )
 
-// jobInserter inserts River's jobs into transactions of this package. It has no
-// pool: it needs none, and nobody keeps one.
-type jobInserter struct{ client *river.Client[pgx.Tx] }
-
-func newJobInserter() (*jobInserter, error) {
-	client, err := river.NewClient(riverpgxv5.New(nil), &river.Config{Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		return nil, fmt.Errorf("making River's inserter: %w", err)
-	}
-	return &jobInserter{client}, nil
+// newJobInserter returns a client of River that inserts jobs into transactions of
+// this package. It has no pool: it needs none, and nobody keeps one.
+func newJobInserter() (*river.Client[pgx.Tx], error) {
+	return river.NewClient(riverpgxv5.New(nil), &river.Config{Logger: slog.New(slog.DiscardHandler)})
 }
 
 // uniqueJob makes a throttle job the only living one of its queue. Its attempts
@@ -45,16 +39,16 @@ func (t *Throttle) ensureJobs(ctx context.Context, tx pgx.Tx, queues []queueRow)
 	var params []river.InsertManyParams
 	var seqs, ids []int64
 	for _, q := range queues {
-		if !q.live {
-			job := store.ThrottleJob{Queue: q.key.ID(), PortalID: q.key.PortalID}
+		if !q.Live {
+			job := store.ThrottleJob{Queue: q.ID(), PortalID: q.PortalID}
 			params = append(params, river.InsertManyParams{Args: job, InsertOpts: uniqueJob()})
-			seqs = append(seqs, q.seq)
+			seqs = append(seqs, q.Seq)
 		}
 	}
 	if len(params) == 0 {
 		return nil
 	}
-	results, err := t.jobs.client.InsertManyTx(ctx, tx, params)
+	results, err := t.jobs.InsertManyTx(ctx, tx, params)
 	if err != nil {
 		return fmt.Errorf("inserting jobs: %w", err)
 	}
@@ -67,14 +61,10 @@ func (t *Throttle) ensureJobs(ctx context.Context, tx pgx.Tx, queues []queueRow)
 
 // InsertJobs inserts jobs without uniqueness, all or none.
 func (t *Throttle) InsertJobs(ctx context.Context, jobs []river.InsertManyParams) error {
-	err := t.db.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		_, err := t.jobs.client.InsertManyFastTx(ctx, tx, jobs)
+	return t.db.write(fmt.Sprintf("inserting %d jobs", len(jobs))).tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		_, err := t.jobs.InsertManyFastTx(ctx, tx, jobs)
 		return err
 	})
-	if err != nil {
-		return fmt.Errorf("inserting %d jobs: %w", len(jobs), err)
-	}
-	return nil
 }
 
 const sqlWaiting = `
@@ -82,13 +72,8 @@ SELECT EXISTS (SELECT FROM action_executions a WHERE a.state = 'waiting' AND a.q
 
 // Waiting reports whether actions wait in a queue.
 func (t *Throttle) Waiting(ctx context.Context, queue string) (waiting bool, err error) {
-	err = t.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		return c.QueryRow(ctx, sqlWaiting, queue).Scan(&waiting)
-	})
-	if err != nil {
-		return false, fmt.Errorf("looking into queue %s: %w", queue, err)
-	}
-	return waiting, nil
+	err = t.db.read("looking into queue "+queue).scan(ctx, nil, []any{&waiting}, sqlWaiting, queue)
+	return waiting, err
 }
 
 const (
@@ -103,7 +88,7 @@ const (
 // worker.
 func (t *Throttle) EndJob(ctx context.Context, job *river.Job[store.ThrottleJob]) (ended bool, err error) {
 	queue := job.Args.Queue
-	err = t.db.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+	err = t.db.write("ending the job of queue "+queue).tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		var waiting bool
 		look := &pgx.Batch{}
 		look.Queue(sqlExcludeQueue, queueLockClass, queueLock(queue))
@@ -119,10 +104,7 @@ func (t *Throttle) EndJob(ctx context.Context, job *river.Job[store.ThrottleJob]
 		_, err := tx.Exec(ctx, sqlEndQueue, queue, job.ID)
 		return err
 	})
-	if err != nil {
-		return false, fmt.Errorf("ending the job of queue %s: %w", queue, err)
-	}
-	return ended, nil
+	return ended && err == nil, err
 }
 
 // staleRunner is how long a runner may say nothing before its queue's running
@@ -131,8 +113,7 @@ const staleRunner = 45.0
 
 // sqlStrays finds queues with actions that no living job answers for. $1 the most
 // of them, $2 staleRunner.
-const sqlStrays = `
-SELECT q.id, q.portal_id, q.workflow_id, q.action_id, q.index
+const sqlStrays = `SELECT ` + keyColumns + `
 FROM throttle_queues q LEFT JOIN river_job j ON j.id = q.job_id
 WHERE EXISTS (SELECT FROM action_executions a WHERE a.queue = q.seq AND a.state = 'waiting')
 	AND (j.id IS NULL OR j.state NOT IN ('available', 'pending', 'running', 'retryable', 'scheduled')
@@ -140,82 +121,61 @@ WHERE EXISTS (SELECT FROM action_executions a WHERE a.queue = q.seq AND a.state 
 ORDER BY q.id LIMIT $1`
 
 const (
-	sqlLockQueues = `SELECT id FROM throttle_queues WHERE id = ANY ($1) ORDER BY id FOR NO KEY UPDATE`
+	sqlLockQueues = `SELECT ` + keyColumns + ` FROM throttle_queues q WHERE id = ANY ($1) ORDER BY id FOR NO KEY UPDATE`
 	// sqlReviveJobs makes jobs that nobody runs be run again.
 	sqlReviveJobs = `
 UPDATE river_job j SET state = 'available', scheduled_at = now()
 FROM throttle_queues q WHERE q.id = ANY ($1) AND j.id = q.job_id AND j.state = 'running'
 	AND greatest(q.runner_at, j.attempted_at) < now() - make_interval(secs => $2)
-RETURNING q.id`
+RETURNING ` + keyColumns
 )
 
 // Restore gives a living job to each of up to limit queues that have actions and
 // none, and returns which. Harmless if repeated or done by several at once.
 func (t *Throttle) Restore(ctx context.Context, limit int) (restored []store.QueueKey, err error) {
-	err = t.db.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		restored = nil
-		rows, err := tx.Query(ctx, sqlStrays, limit, staleRunner)
-		if err != nil {
+	err = t.db.write("looking for queues without a job").tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		byKey := pgx.RowToStructByPos[store.QueueKey]
+		strays, err := collect(ctx, tx, byKey, sqlStrays, limit, staleRunner)
+		if err != nil || len(strays) == 0 {
 			return err
 		}
-		keys, err := pgx.CollectRows(rows, pgx.RowToStructByPos[strayRow])
-		if err != nil || len(keys) == 0 {
-			return err
-		}
-		byID := map[string]store.QueueKey{}
-		ids := make([]string, 0, len(keys))
-		for _, k := range keys {
-			ids, byID[k.ID] = append(ids, k.ID), k.QueueKey
-		}
+		ids := queueIDs(strays)
 		if _, err := tx.Exec(ctx, sqlLockQueues, ids); err != nil {
 			return err
 		}
-		revived, err := collect[string](ctx, tx, sqlReviveJobs, ids, staleRunner)
+		revived, err := collect(ctx, tx, byKey, sqlReviveJobs, ids, staleRunner)
 		if err != nil {
 			return err
 		}
-		for _, id := range revived {
-			restored = append(restored, byID[id])
-		}
-		return t.restoreJobs(ctx, tx, ids, byID, &restored)
+		given, err := t.giveJobs(ctx, tx, strays)
+		restored = append(revived, given...)
+		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("looking for queues without a job: %w", err)
+		return nil, err
 	}
 	return restored, nil
 }
 
-type strayRow struct {
-	ID string
-	store.QueueKey
-}
-
-func (t *Throttle) restoreJobs(ctx context.Context, tx pgx.Tx, ids []string, byID map[string]store.QueueKey, restored *[]store.QueueKey) error {
-	rows, err := tx.Query(ctx, sqlLiveJobs, ids)
-	if err != nil {
-		return err
-	}
-	var dead []queueRow
-	var id string
-	var q queueRow
-	_, err = pgx.ForEachRow(rows, []any{&id, &q.seq, &q.live}, func() error {
-		if q.key = byID[id]; !q.live {
-			dead = append(dead, q)
-			*restored = append(*restored, q.key)
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	return t.ensureJobs(ctx, tx, dead)
-}
-
-// collect returns the only column of a query's rows.
-func collect[T any](ctx context.Context, tx pgx.Tx, sql string, args ...any) ([]T, error) {
-	rows, err := tx.Query(ctx, sql, args...)
+// giveJobs gives a job to those of the queues that no living one answers for, and
+// returns which. tx holds their locks.
+func (t *Throttle) giveJobs(ctx context.Context, tx pgx.Tx, keys []store.QueueKey) (given []store.QueueKey, err error) {
+	queues, err := collect(ctx, tx, pgx.RowToStructByPos[queueRow], sqlLiveJobs, queueIDs(keys))
 	if err != nil {
 		return nil, err
 	}
-	return pgx.CollectRows(rows, pgx.RowTo[T])
+	for _, q := range queues {
+		if !q.Live {
+			given = append(given, q.QueueKey)
+		}
+	}
+	return given, t.ensureJobs(ctx, tx, queues)
+}
+
+func queueIDs(keys []store.QueueKey) []string {
+	ids := make([]string, len(keys))
+	for i, k := range keys {
+		ids[i] = k.ID()
+	}
+	return ids
 }

@@ -47,7 +47,7 @@ WHERE (SELECT bool_and(EXISTS (SELECT FROM river_job j
 		AND j.state IN ('available', 'pending', 'running', 'retryable', 'scheduled'))) FROM unnest($1::bigint[]) AS k(seq))`
 
 // sqlAcceptLive inserts the actions of those queues, $1, that have a living job,
-// and returns these queues' places and numbers.
+// and returns these queues' positions and numbers.
 const sqlAcceptLive = `
 WITH own AS MATERIALIZED (
 	SELECT u.nr, (
@@ -105,10 +105,10 @@ func (t *Throttle) insertLive(ctx context.Context, b actionBatch, got []answer) 
 	}
 	live := make(map[int32]int64, len(b.ids))
 	_, err := t.insert(ctx, b, func(rows pgx.Rows) error {
-		var place int32
+		var position int32
 		var seq int64
-		_, err := pgx.ForEachRow(rows, []any{&place, &seq}, func() error {
-			live[place] = seq
+		_, err := pgx.ForEachRow(rows, []any{&position, &seq}, func() error {
+			live[position] = seq
 			return nil
 		})
 		return err
@@ -163,14 +163,14 @@ func (s *queueSeqs) find(b actionBatch) (seqs, queues []int64, known bool) {
 		}
 	}
 	queues = make([]int64, len(b.in))
-	for i, place := range b.in {
-		queues[i] = seqs[place-1]
+	for i, position := range b.in {
+		queues[i] = seqs[position-1]
 	}
 	return seqs, queues, true
 }
 
 // set remembers those of the batch's queues that have a living job, by their
-// places, and forgets the others.
+// positions, and forgets the others.
 func (s *queueSeqs) set(b actionBatch, live map[int32]int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

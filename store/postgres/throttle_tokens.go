@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -25,40 +24,25 @@ WHERE (SELECT count(*) FROM (SELECT FROM oauth_states WHERE created_at > now() -
 // PutState remembers the hash of a state for ten minutes. Overloaded if too many
 // authorizations are under way.
 func (t *Throttle) PutState(ctx context.Context, hash [32]byte) error {
-	err := t.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		tag, err := c.Exec(ctx, sqlPutState, hash[:], stateLife, maxStates)
-		if err == nil && tag.RowsAffected() == 0 {
-			return store.NewError(store.Overloaded, "Too many authorizations are under way, try again later")
-		}
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("keeping a state: %w", err)
-	}
-	return nil
+	return t.db.write("keeping a state").change(ctx, errTooManyStates, sqlPutState, hash[:], stateLife, maxStates)
+}
+
+func errTooManyStates() error {
+	return store.NewError(store.Overloaded, "Too many authorizations are under way, try again later")
 }
 
 const sqlTakeState = `DELETE FROM oauth_states WHERE hash = $1 RETURNING created_at > now() - make_interval(secs => $2)`
 
 // TakeState reports whether the state is good, which it is once.
 func (t *Throttle) TakeState(ctx context.Context, hash [32]byte) (good bool, err error) {
-	err = t.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		err := c.QueryRow(ctx, sqlTakeState, hash[:], stateLife).Scan(&good)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return nil
-		}
-		return statementFailure(ctx, err)
-	})
-	if err != nil {
-		return false, fmt.Errorf("taking a state: %w", err)
-	}
-	return good, nil
+	err = t.db.write("taking a state").scan(ctx, nil, []any{&good}, sqlTakeState, hash[:], stateLife)
+	return good, err
 }
 
 // sqlInstall also fences whoever refreshes the tokens that it replaces.
 const sqlInstall = `
 INSERT INTO oauth_tokens AS o (portal_id, key_id, access_token, refresh_token, expires_at, scopes)
-VALUES ($1, $2, $3, $4, now() + make_interval(secs => $5), $6)
+VALUES (@portal, @key, @access, @refresh, now() + make_interval(secs => @seconds), @scopes)
 ON CONFLICT (portal_id) DO UPDATE SET key_id = excluded.key_id, access_token = excluded.access_token,
 	refresh_token = excluded.refresh_token, expires_at = excluded.expires_at, scopes = excluded.scopes,
 	version = o.version + 1, refresh_claim = NULL, refresh_until = NULL, last_error = NULL,
@@ -66,19 +50,17 @@ ON CONFLICT (portal_id) DO UPDATE SET key_id = excluded.key_id, access_token = e
 
 // Install keeps the tokens of a portal that was authorized (again).
 func (t *Throttle) Install(ctx context.Context, k store.SealedTokens) error {
-	err := t.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		_, err := c.Exec(ctx, sqlInstall, k.PortalID, k.KeyID, k.Access, k.Refresh, k.ExpiresIn.Seconds(), sanitize(k.Scopes))
-		return statementFailure(ctx, err)
+	_, err := t.db.write(fmt.Sprintf("keeping the tokens of portal %d", k.PortalID)).exec(ctx, sqlInstall, pgx.NamedArgs{
+		"portal": k.PortalID, "key": k.KeyID, "access": k.Access, "refresh": k.Refresh, "seconds": k.ExpiresIn.Seconds(),
+		"scopes": store.Text(k.Scopes),
 	})
-	if err != nil {
-		return fmt.Errorf("keeping the tokens of portal %d: %w", k.PortalID, err)
-	}
-	return nil
+	return err
 }
 
-const sqlTokens = `
-SELECT portal_id, key_id, access_token, refresh_token, extract(epoch FROM expires_at - now())::float8,
-	extract(epoch FROM expires_at - updated_at)::float8, scopes, version
+const tokenColumns = `portal_id, key_id, access_token, refresh_token, extract(epoch FROM expires_at - now())::float8,
+	extract(epoch FROM expires_at - updated_at)::float8, scopes, version`
+
+const sqlTokens = `SELECT ` + tokenColumns + `
 FROM oauth_tokens WHERE portal_id = $1`
 
 func scanTokens(row pgx.CollectableRow) (k store.SealedTokens, err error) {
@@ -89,23 +71,11 @@ func scanTokens(row pgx.CollectableRow) (k store.SealedTokens, err error) {
 }
 
 // Tokens returns a portal's tokens, or NotFound.
-func (t *Throttle) Tokens(ctx context.Context, portal int64) (k store.SealedTokens, err error) {
-	err = t.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		rows, err := c.Query(ctx, sqlTokens, portal)
-		if err != nil {
-			return err
-		}
-		k, err = pgx.CollectExactlyOneRow(rows, scanTokens)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return store.NewError(store.NotFound, "Portal is not installed")
-		}
-		return err
-	})
-	if err != nil {
-		return k, fmt.Errorf("reading the tokens of portal %d: %w", portal, err)
-	}
-	return k, nil
+func (t *Throttle) Tokens(ctx context.Context, portal int64) (store.SealedTokens, error) {
+	return rowOf(ctx, t.db.read(fmt.Sprintf("reading the tokens of portal %d", portal)), errNotInstalled, scanTokens, sqlTokens, portal)
 }
+
+func errNotInstalled() error { return store.NewError(store.NotFound, "Portal is not installed") }
 
 // sqlBeginRefresh gives the right to refresh to one at a time, and to nobody whose
 // tokens are old news.
@@ -117,39 +87,25 @@ RETURNING refresh_claim`
 // BeginRefresh asks for the right to refresh version of a portal's tokens, for as
 // long as lease. It is 0 if somebody else has it, or they are newer by now.
 func (t *Throttle) BeginRefresh(ctx context.Context, portal, version int64, lease time.Duration) (claim int64, err error) {
-	err = t.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		err := c.QueryRow(ctx, sqlBeginRefresh, portal, version, lease.Seconds()).Scan(&claim)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return nil
-		}
-		return err
-	})
-	if err != nil {
-		return 0, fmt.Errorf("beginning a refresh for portal %d: %w", portal, err)
-	}
-	return claim, nil
+	err = t.db.write(fmt.Sprintf("beginning a refresh for portal %d", portal)).scan(ctx, nil, []any{&claim},
+		sqlBeginRefresh, portal, version, lease.Seconds())
+	return claim, err
 }
 
 const sqlEndRefresh = `
-UPDATE oauth_tokens SET key_id = $3, access_token = $4, refresh_token = $5, expires_at = now() + make_interval(secs => $6),
+UPDATE oauth_tokens SET key_id = @key, access_token = @access, refresh_token = @refresh, expires_at = now() + make_interval(secs => @seconds),
 	version = version + 1, refresh_claim = NULL, refresh_until = NULL, last_error = NULL, updated_at = now()
-WHERE portal_id = $1 AND refresh_claim = $2
+WHERE portal_id = @portal AND refresh_claim = @claim
 RETURNING version`
 
 // EndRefresh keeps what a refresh brought, unless its right has passed on: it
 // never overwrites newer tokens. It returns the new version, 0 if it was late.
 func (t *Throttle) EndRefresh(ctx context.Context, claim int64, k store.SealedTokens) (version int64, err error) {
-	err = t.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		err := c.QueryRow(ctx, sqlEndRefresh, k.PortalID, claim, k.KeyID, k.Access, k.Refresh, k.ExpiresIn.Seconds()).Scan(&version)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return nil
-		}
-		return statementFailure(ctx, err)
-	})
-	if err != nil {
-		return 0, fmt.Errorf("keeping the refreshed tokens of portal %d: %w", k.PortalID, err)
-	}
-	return version, nil
+	err = t.db.write(fmt.Sprintf("keeping the refreshed tokens of portal %d", k.PortalID)).scan(ctx, nil, []any{&version},
+		sqlEndRefresh, pgx.NamedArgs{
+			"portal": k.PortalID, "claim": claim, "key": k.KeyID, "access": k.Access, "refresh": k.Refresh, "seconds": k.ExpiresIn.Seconds(),
+		})
+	return version, err
 }
 
 const sqlFailRefresh = `
@@ -158,36 +114,17 @@ WHERE portal_id = $1 AND refresh_claim = $2`
 
 // FailRefresh gives the right back.
 func (t *Throttle) FailRefresh(ctx context.Context, portal, claim int64, why string) error {
-	err := t.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		_, err := c.Exec(ctx, sqlFailRefresh, portal, claim, sanitize(why))
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("giving up a refresh for portal %d: %w", portal, err)
-	}
-	return nil
+	_, err := t.db.write(fmt.Sprintf("giving up a refresh for portal %d", portal)).exec(ctx, sqlFailRefresh, portal, claim, store.Text(why))
+	return err
 }
 
-const sqlOtherKeys = `
-SELECT portal_id, key_id, access_token, refresh_token, extract(epoch FROM expires_at - now())::float8,
-	extract(epoch FROM expires_at - updated_at)::float8, scopes, version
+const sqlOtherKeys = `SELECT ` + tokenColumns + `
 FROM oauth_tokens WHERE key_id <> $1 AND portal_id > $2 ORDER BY portal_id LIMIT $3`
 
 // TokensOfOtherKeys returns up to limit tokens that were sealed with another key
 // than keyID, of portals above after, by portal.
-func (t *Throttle) TokensOfOtherKeys(ctx context.Context, keyID string, after int64, limit int) (list []store.SealedTokens, err error) {
-	err = t.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		rows, err := c.Query(ctx, sqlOtherKeys, keyID, after, limit)
-		if err != nil {
-			return err
-		}
-		list, err = pgx.CollectRows(rows, scanTokens)
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("looking for tokens of other keys: %w", err)
-	}
-	return list, nil
+func (t *Throttle) TokensOfOtherKeys(ctx context.Context, keyID string, after int64, limit int) ([]store.SealedTokens, error) {
+	return rowsOf(ctx, t.db.read("looking for tokens of other keys"), scanTokens, sqlOtherKeys, keyID, after, limit)
 }
 
 const sqlReseal = `
@@ -197,13 +134,7 @@ WHERE portal_id = $1 AND version = $2 AND key_id <> $3`
 // Reseal replaces the sealed form of a version's tokens. It reports whether that
 // was still theirs.
 func (t *Throttle) Reseal(ctx context.Context, k store.SealedTokens) (done bool, err error) {
-	err = t.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		tag, err := c.Exec(ctx, sqlReseal, k.PortalID, k.Version, k.KeyID, k.Access, k.Refresh)
-		done = err == nil && tag.RowsAffected() == 1
-		return statementFailure(ctx, err)
-	})
-	if err != nil {
-		return false, fmt.Errorf("sealing the tokens of portal %d: %w", k.PortalID, err)
-	}
-	return done, nil
+	n, err := t.db.write(fmt.Sprintf("sealing the tokens of portal %d", k.PortalID)).exec(ctx, sqlReseal,
+		k.PortalID, k.Version, k.KeyID, k.Access, k.Refresh)
+	return n == 1, err
 }

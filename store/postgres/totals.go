@@ -2,7 +2,7 @@ package postgres
 
 import (
 	"context"
-	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -74,26 +74,19 @@ FROM all_days`
 // grow with history: who asks also moves it into totals by day.
 func (b *Builds) Totals(ctx context.Context) (t store.Totals, err error) {
 	var ms int64
-	err = b.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
+	err = b.db.read("counting all builds").run(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		for range rollupPasses {
-			rows, err := c.Query(ctx, sqlRollup, rollupLag, rollupStep)
+			left, err := collect(ctx, c, pgx.RowTo[bool], sqlRollup, rollupLag, rollupStep)
 			if err != nil {
 				return err
 			}
-			left, err := pgx.CollectRows(rows, pgx.RowTo[bool])
-			if err != nil {
-				return err
-			}
-			if len(left) == 0 || !left[0] {
+			if !slices.Contains(left, true) {
 				break
 			}
 		}
 		return c.QueryRow(ctx, sqlTotals).Scan(&t.Completed, &t.Failed, &t.Cancelled, &ms, &t.CompletedToday,
 			&t.Pending, &t.Assigned, &t.Building, &t.WorkersOnline, &t.CPUPercent)
 	})
-	if err != nil {
-		return store.Totals{}, fmt.Errorf("counting all builds: %w", err)
-	}
 	t.BuildTime = time.Duration(ms) * time.Millisecond
-	return t, nil
+	return t, err
 }

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -52,24 +51,21 @@ SELECT pg_notify('takt', 'worker:changed ' || number) FROM w`
 // there is none.
 func (w *Workers) unregister(ctx context.Context, lock string, nobody func() error, args ...any) (gone store.Departure, err error) {
 	var positions []int64
-	err = w.db.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		err := tx.QueryRow(ctx, lock, args...).Scan(&gone.WorkerID)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return nobody()
-		}
+	err = w.db.write("unregistering").tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		err := orNone(tx.QueryRow(ctx, lock, args...).Scan(&gone.WorkerID), nobody)
 		if err != nil {
-			return fmt.Errorf("locking the worker: %w", err)
+			return err
 		}
 		if gone.Requeued, positions, err = returnBuilds(ctx, tx, gone.WorkerID, "unregistered"); err != nil {
 			return err
 		}
 		if _, err := tx.Exec(ctx, sqlTakeOffline, gone.WorkerID, registrationStep); err != nil {
-			return fmt.Errorf("taking worker %s offline: %w", gone.WorkerID, err)
+			return err
 		}
 		return notifyJobs(ctx, tx, gone.Requeued)
 	})
 	if err != nil {
-		return store.Departure{}, fmt.Errorf("unregistering: %w", err)
+		return store.Departure{}, err
 	}
 	w.db.requeued(positions)
 	return gone, nil
@@ -78,15 +74,13 @@ func (w *Workers) unregister(ctx context.Context, lock string, nobody func() err
 // returnBuilds gives the builds of a locked worker back, in their order, and says
 // where they are in the queue.
 func returnBuilds(ctx context.Context, tx pgx.Tx, worker, did string) (refs []store.BuildRef, positions []int64, err error) {
-	rows, err := tx.Query(ctx, sqlReturnBuilds, worker, did)
-	if err == nil {
-		refs, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (r store.BuildRef, err error) {
-			var position int64
-			err = row.Scan(&r.ID, &r.Platform, &position)
-			positions = append(positions, position)
-			return r, err
-		})
-	}
+	var r store.BuildRef
+	var position int64
+	rows, _ := tx.Query(ctx, sqlReturnBuilds, worker, did) // its error is that of the rows
+	_, err = pgx.ForEachRow(rows, []any{&r.ID, &r.Platform, &position}, func() error {
+		refs, positions = append(refs, r), append(positions, position)
+		return nil
+	})
 	if err != nil {
 		return nil, nil, fmt.Errorf("returning builds of worker %s: %w", worker, err)
 	}

@@ -3,8 +3,6 @@ package postgres
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
@@ -76,10 +74,10 @@ func (w *Workers) Register(ctx context.Context, r store.Registration) (reg store
 	if len(r.Capabilities) == 0 {
 		r.Capabilities = json.RawMessage(`{}`)
 	}
-	err = w.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
+	err = w.db.write("registering worker "+r.ID).run(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		// One round trip and, because of the one Sync at its end, one transaction.
 		batch := &pgx.Batch{}
-		batch.Queue(sqlIdentify, r.ID, sanitize(r.Name), []byte(r.Capabilities))
+		batch.Queue(sqlIdentify, r.ID, store.Text(r.Name), []byte(r.Capabilities))
 		batch.Queue(sqlRegister, r.ID, max(r.Slots, 1), platforms, registrationStep).QueryRow(func(row pgx.Row) error {
 			return row.Scan(&reg.Again, &reg.Token.Worker, &reg.Token.Counter, &reg.Status, &reg.Draining)
 		})
@@ -88,10 +86,10 @@ func (w *Workers) Register(ctx context.Context, r store.Registration) (reg store
 		if isDataError(err) {
 			return store.Wrap(store.RegistrationFailed, "Registration failed", err)
 		}
-		return statementFailure(ctx, err)
+		return err
 	})
 	if err != nil {
-		return store.Registered{}, fmt.Errorf("registering worker %s: %w", r.ID, err)
+		return store.Registered{}, err
 	}
 	reg.Token.Counter++
 	return reg, nil
@@ -103,24 +101,17 @@ SELECT w.id, d.name, d.capabilities, w.platforms, w.slots, w.status, w.registere
 FROM workers w JOIN worker_details d ON d.worker_id = w.id WHERE w.id = $1`
 
 // Find returns a worker. Error: NotFound.
-func (w *Workers) Find(ctx context.Context, id string) (found store.Worker, err error) {
-	err = w.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
+func (w *Workers) Find(ctx context.Context, id string) (store.Worker, error) {
+	return rowOf(ctx, w.db.read("finding worker "+id), errNoWorker, func(row pgx.CollectableRow) (found store.Worker, err error) {
 		var platforms []string
 		var capabilities []byte
-		err := c.QueryRow(ctx, sqlFindWorker, id).Scan(&found.ID, &found.Name, &capabilities, &platforms,
+		err = row.Scan(&found.ID, &found.Name, &capabilities, &platforms,
 			&found.Slots, &found.Status, &found.RegisteredAt, &found.LastSeenAt,
 			&found.Completed, &found.Failed, &found.Held, &found.Draining)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return errNoWorker()
-		}
 		found.Capabilities, found.Platforms = capabilities, toPlatforms(platforms)
 		found.RegisteredAt, found.LastSeenAt = found.RegisteredAt.UTC(), found.LastSeenAt.UTC()
-		return err
-	})
-	if err != nil {
-		return store.Worker{}, fmt.Errorf("finding worker %s: %w", id, err)
-	}
-	return found, nil
+		return found, err
+	}, sqlFindWorker, id)
 }
 
 func toPlatforms(names []string) []store.Platform {

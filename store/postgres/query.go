@@ -1,0 +1,144 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// operation is what a method does in the database: one statement, or with tx a
+// transaction. Its errors begin with what it was doing.
+type operation struct {
+	db      *DB
+	doing   string
+	timeout time.Duration
+	// writes is true if a statement may have been done although its answer was lost.
+	writes bool
+}
+
+// read begins an operation that changes nothing.
+func (db *DB) read(doing string) operation {
+	return operation{db: db, doing: doing, timeout: opTimeout}
+}
+
+// write begins an operation that may change something.
+func (db *DB) write(doing string) operation {
+	return operation{db: db, doing: doing, timeout: opTimeout, writes: true}
+}
+
+// run calls f with a connection.
+func (o operation) run(ctx context.Context, f func(context.Context, *pgx.Conn) error) error {
+	return o.failure(o.db.run(ctx, o.timeout, func(ctx context.Context, c *pgx.Conn) error {
+		err := f(ctx, c)
+		if o.writes {
+			err = statementFailure(ctx, err)
+		}
+		return err
+	}))
+}
+
+// tx calls f in a transaction and commits. f's error rolls back.
+func (o operation) tx(ctx context.Context, f func(context.Context, pgx.Tx) error) error {
+	return o.failure(o.db.run(ctx, o.timeout, func(ctx context.Context, c *pgx.Conn) error {
+		tx, err := c.Begin(ctx)
+		if err != nil {
+			return err
+		}
+		defer rollback(ctx, tx)
+		if err := f(ctx, tx); err != nil {
+			return err
+		}
+		return commit(ctx, tx)
+	}))
+}
+
+func (o operation) failure(err error) error {
+	if err != nil {
+		return fmt.Errorf("%s: %w", o.doing, err)
+	}
+	return nil
+}
+
+// exec runs a statement and returns how many rows it concerned.
+func (o operation) exec(ctx context.Context, sql string, args ...any) (rows int64, err error) {
+	err = o.run(ctx, func(ctx context.Context, c *pgx.Conn) error {
+		tag, err := c.Exec(ctx, sql, args...)
+		rows = tag.RowsAffected()
+		return err
+	})
+	return rows, err
+}
+
+// change runs a statement that concerns at least one row. If there is none it
+// returns none's error.
+func (o operation) change(ctx context.Context, none func() error, sql string, args ...any) error {
+	return o.run(ctx, func(ctx context.Context, c *pgx.Conn) error {
+		tag, err := c.Exec(ctx, sql, args...)
+		if err == nil && tag.RowsAffected() == 0 {
+			return none()
+		}
+		return err
+	})
+}
+
+// each calls f for each row of a statement, once to are its values.
+func (o operation) each(ctx context.Context, to []any, f func() error, sql string, args ...any) error {
+	return o.run(ctx, func(ctx context.Context, c *pgx.Conn) error {
+		rows, _ := c.Query(ctx, sql, args...) // its error is that of the rows
+		_, err := pgx.ForEachRow(rows, to, f)
+		return err
+	})
+}
+
+// scan reads a statement's only row. If there is none it returns none's error, or
+// nil and leaves everything as it is if none is nil.
+func (o operation) scan(ctx context.Context, none func() error, to []any, sql string, args ...any) error {
+	return o.run(ctx, func(ctx context.Context, c *pgx.Conn) error {
+		return orNone(c.QueryRow(ctx, sql, args...).Scan(to...), none)
+	})
+}
+
+// rowOf is scan by a function.
+func rowOf[T any](ctx context.Context, o operation, none func() error, by pgx.RowToFunc[T], sql string, args ...any) (row T, err error) {
+	err = o.run(ctx, func(ctx context.Context, c *pgx.Conn) error {
+		rows, _ := c.Query(ctx, sql, args...) // its error is that of the rows
+		row, err = pgx.CollectOneRow(rows, by)
+		return orNone(err, none)
+	})
+	return row, err
+}
+
+// rowsOf returns all rows of a statement.
+func rowsOf[T any](ctx context.Context, o operation, by pgx.RowToFunc[T], sql string, args ...any) (all []T, err error) {
+	err = o.run(ctx, func(ctx context.Context, c *pgx.Conn) error {
+		all, err = collect(ctx, c, by, sql, args...)
+		return err
+	})
+	return all, err
+}
+
+// orNone turns the error of a row that is not there into that of none.
+func orNone(err error, none func() error) error {
+	switch {
+	case !errors.Is(err, pgx.ErrNoRows):
+		return err
+	case none == nil:
+		return nil
+	}
+	return none()
+}
+
+// querier is a connection or a transaction.
+type querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// collect returns all rows of a statement.
+func collect[T any](ctx context.Context, q querier, by pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
+	rows, _ := q.Query(ctx, sql, args...) // its error is that of the rows
+	return pgx.CollectRows(rows, by)
+}
