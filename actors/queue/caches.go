@@ -11,13 +11,11 @@ const (
 	maxAsked = 64
 )
 
-// caches remembers which worker has last finished a build of which cache label,
-// and the labels of builds that nobody was woken for yet. All of it is a hint: a
-// build waits for no worker because of it.
+// caches remembers which worker has last finished a build of which cache label. All
+// of it is a hint: a build waits for no worker because of it.
 type caches struct {
 	workers map[string]warm
 	labels  map[string]map[string]struct{} // workers by label
-	fresh   [platforms][]string            // labels of new builds, in order
 }
 
 type warm struct {
@@ -67,42 +65,21 @@ func (c *caches) has(worker, label string, now time.Time) bool {
 	return ok && known.label == label
 }
 
-// next returns the label of the next new build of platform, "" for none.
-func (c *caches) next(platform int) (label string) {
-	if fresh := c.fresh[platform]; len(fresh) > 0 {
-		label, c.fresh[platform] = fresh[0], fresh[1:]
-	}
-	return label
-}
-
-// settle forgets the labels of builds that nobody was there to be woken for: they
-// go to whoever comes next.
-func (c *caches) settle() { c.fresh = [platforms][]string{} }
-
-// choose returns the parked poll to wake for a build of platform: of the workers
-// that are warm for its label the one that has been parked longest, else the one
-// that has been parked longest of all; nil if there is none.
-func (m *memory) choose(platform int, now time.Time) *poll {
-	longest, label := m.longest(platform), m.caches.next(platform)
-	if longest == nil || label == "" {
-		return longest
-	}
-	var found *poll
+// warm returns, of the polls whose workers are warm for label, the one that has
+// been parked longest and can take a build of platform; nil if there is none.
+func (m *memory) warm(platform int, label string, now time.Time) (found *poll) {
 	asked := 0
 	for worker := range m.caches.labels[label] {
 		if asked++; asked > maxAsked {
 			break
 		}
 		s := m.byID[worker]
-		if s == nil || s.next == nil || s.next.state != parked || !s.Free() || !s.next.takes.has(platform) {
+		if s == nil || s.next == nil || s.next.state != parked || !s.next.takes.has(platform) {
 			continue
 		}
 		if m.caches.has(worker, label, now) && (found == nil || s.next.no < found.no) {
 			found = s.next
 		}
 	}
-	if found != nil {
-		return found
-	}
-	return longest
+	return found
 }

@@ -14,8 +14,7 @@ import (
 func (s *stage) appears(p store.Platform, cache string) {
 	for i, name := range platformNames {
 		if name == p {
-			s.enqueues(i, 1)
-			s.caches.fresh[i] = append(s.caches.fresh[i], cache)
+			s.enqueued(enqueued{set: 1 << i, n: 1, cache: cache}, s.now)
 		}
 	}
 }
@@ -23,7 +22,7 @@ func (s *stage) appears(p store.Platform, cache string) {
 // wakesJust expects that exactly these polls are woken, in this order.
 func (s *stage) wakesJust(polls ...*poll) {
 	s.Helper()
-	s.wake(s.now)
+	s.wake()
 	require.Equal(s, polls, s.take(100).polls)
 }
 

@@ -20,7 +20,7 @@ type fakeStore struct {
 	refused string        // Assign has no answer for this worker
 	gate    chan struct{} // Assign waits for it
 	batched map[string]bool
-	signs   int        // of life that were written
+	beats   int        // that were written
 	batches [][]string // the workers of each batch
 	counts  int
 	swept   []store.Sweep
@@ -238,21 +238,21 @@ func (s *fakeStore) Recount(_ context.Context, limit int, known []store.WorkerSe
 	return r, nil
 }
 
-func (s *fakeStore) RecordPresence(_ context.Context, signs []store.Presence) (map[uint32]store.RowAddress, error) {
+func (s *fakeStore) RecordPresence(_ context.Context, beats []store.Presence) (map[uint32]store.RowAddress, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err != nil {
 		return nil, s.err
 	}
 	written := map[uint32]store.RowAddress{}
-	for _, sign := range signs {
-		if w := s.find(store.Poll{Worker: sign.Number}); w != nil && w.Used <= sign.Used {
-			s.signs++
-			same := w.Address == sign.Address
-			w.Used = sign.Used
+	for _, beat := range beats {
+		if w := s.find(store.Poll{Worker: beat.Number}); w != nil && w.Used <= beat.Used {
+			s.beats++
+			same := w.Address == beat.Address
+			w.Used = beat.Used
 			w.moved()
-			if written[sign.Number] = (store.RowAddress{}); same {
-				written[sign.Number] = w.Address
+			if written[beat.Number] = (store.RowAddress{}); same {
+				written[beat.Number] = w.Address
 			}
 		}
 	}

@@ -248,15 +248,15 @@ func (h *heartbeatMonitor) sweep(c *otp.Ctx) {
 		defer cancel()
 		result, err := m.db.Sweep(ctx, s)
 		if err == nil {
-			m.tell(result)
+			m.publish(result)
 		}
 		return swept{result, err}
 	})
 }
 
-// tell passes on what a sweep did. It runs beside the actor, right after the
+// publish passes on what a sweep did. It runs beside the actor, right after the
 // commit, so that requeued builds find a worker whatever happens to the actor.
-func (m *Monitor) tell(r store.SweepResult) {
+func (m *Monitor) publish(r store.SweepResult) {
 	m.queue.Requeued(r.Requeued)
 	for _, b := range r.Requeued {
 		m.bus.Publish(pubsub.BuildUpdated, store.BuildUpdate{BuildID: b.ID, Platform: b.Platform, State: store.Pending})

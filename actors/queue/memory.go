@@ -17,8 +17,7 @@ type memory struct {
 	byNumber map[uint32]*session
 	byID     map[string]*session
 	waiting  list.List       // polls for the next batch
-	parked   [sets]list.List // those that may be woken, by what they take
-	resting  list.List       // those that may not: no slot is free
+	parked   [sets]list.List // by what they take: nothing without a free slot
 	pending  pending
 	caches   caches
 	batches  []*batch
@@ -105,11 +104,10 @@ func (m *memory) rest(p *poll, now time.Time) {
 	m.unwake(p)
 	p.wasParked, p.handed = true, s.Handed
 	s.next = p
-	if p.takes = setOf(s.Platforms); s.Free() && p.takes != 0 {
-		p.put(&m.parked[p.takes], parked)
-	} else {
-		p.put(&m.resting, parked)
+	if p.takes = 0; s.Free() {
+		p.takes = setOf(s.Platforms)
 	}
+	p.put(&m.parked[p.takes], parked)
 }
 
 // leave removes a poll that nobody waits for any more.
@@ -187,27 +185,41 @@ func (m *memory) recall(p *poll) {
 	p.put(&m.waiting, waiting)
 }
 
-// wake sends one parked poll for each build that nobody fetches yet, longest
-// parked first but for those with a warm cache. They keep their number, and so
-// their position if they come back with nothing. It returns how many it sent.
-func (m *memory) wake(now time.Time) (sent int) {
-	defer m.caches.settle()
-	if m.away {
-		return 0
-	}
+// enqueued takes note of builds that this node made pending. One with a cache label
+// is fetched by a worker with a warm cache, if such a one is parked.
+func (m *memory) enqueued(e enqueued, now time.Time) {
+	m.pending.enqueued(e.set, e.n)
 	for platform := range platforms {
-		for m.woken[platform] < m.pending.n[platform] {
-			p := m.choose(platform, now)
+		if e.cache == "" || m.away || !e.set.has(platform) || m.woken[platform] >= m.pending.n[platform] {
+			continue
+		}
+		if p := m.warm(platform, e.cache, now); p != nil {
+			m.fetch(p, platform)
+		}
+	}
+}
+
+// wake has each build fetched that nobody fetches yet, by the poll that has been
+// parked longest.
+func (m *memory) wake() {
+	for platform := range platforms {
+		for !m.away && m.woken[platform] < m.pending.n[platform] {
+			p := m.longest(platform)
 			if p == nil {
 				break
 			}
-			m.recall(p)
-			p.wokenFor = platform + 1
-			m.woken[platform]++
-			sent++
+			m.fetch(p, platform)
 		}
 	}
-	return sent
+}
+
+// fetch sends a parked poll for a build of platform. It keeps its number, and so its
+// position if it comes back with nothing.
+func (m *memory) fetch(p *poll, platform int) {
+	m.recall(p)
+	p.wokenFor = platform + 1
+	m.woken[platform]++
+	m.gauge.woken.Add(1)
 }
 
 // longest returns the poll that has been parked longest of those that can take a
@@ -245,8 +257,7 @@ func (m *memory) take(limit int) *batch {
 }
 
 // parkedPolls is how many polls are parked.
-func (m *memory) parkedPolls() int {
-	n := m.resting.Len()
+func (m *memory) parkedPolls() (n int) {
 	for set := range m.parked {
 		n += m.parked[set].Len()
 	}
@@ -279,9 +290,9 @@ func (m *memory) batched() (n int) {
 	return n
 }
 
-// land takes a batch's polls back: those that were answered end, the others park.
+// takeBack takes a batch's polls back: those that were answered end, the others park.
 // What was found corrects sessions and pending counts.
-func (m *memory) land(b *batch, now time.Time) {
+func (m *memory) takeBack(b *batch, now time.Time) {
 	m.batches = slices.DeleteFunc(m.batches, func(o *batch) bool { return o == b })
 	var dry platformSet
 	for i, p := range b.polls {
@@ -293,7 +304,7 @@ func (m *memory) land(b *batch, now time.Time) {
 				m.learn(p, r, now)
 			}
 		case store.PollInvalidToken, store.PollUnknownWorker:
-			m.told(p.session) // a poll that is parked is judged anew
+			m.changed(p.session) // a poll that is parked is judged anew
 		case store.PollFailed:
 		}
 		switch {

@@ -66,8 +66,8 @@ func gives(worker, build string, p store.Platform) store.PollResult {
 	return r
 }
 
-// lands ends a batch with the results given.
-func (s *stage) lands(b *batch, results ...store.PollResult) {
+// takesBack ends a batch with the results given.
+func (s *stage) takesBack(b *batch, results ...store.PollResult) {
 	s.Helper()
 	require.Len(s, results, len(b.polls))
 	b.results = results
@@ -76,7 +76,7 @@ func (s *stage) lands(b *batch, results ...store.PollResult) {
 			p.answer(s.q.answer(r))
 		}
 	}
-	s.land(b, s.now)
+	s.takeBack(b, s.now)
 }
 
 // crashes ends a batch with err for all.
@@ -86,14 +86,14 @@ func (s *stage) crashes(b *batch, err error) {
 	for range b.polls {
 		results = append(results, store.PollResult{Outcome: store.PollFailed, Err: err})
 	}
-	s.lands(b, results...)
+	s.takesBack(b, results...)
 }
 
 // parks parks a poll of a worker that takes the platforms given.
 func (s *stage) parks(worker string, takes ...store.Platform) *poll {
 	s.Helper()
 	p := s.polls(worker, time.Minute)
-	s.lands(s.take(10), nothing(worker, takes...))
+	s.takesBack(s.take(10), nothing(worker, takes...))
 	require.Equal(s, parked, p.state)
 	require.True(s, s.answered(p).parked)
 	return p
@@ -103,7 +103,11 @@ func (s *stage) parks(worker string, takes ...store.Platform) *poll {
 func (s *stage) enqueues(p, n int) { s.pending.enqueued(1<<p, n) }
 
 // wakes wakes whom the news allow.
-func (s *stage) wakes() int { return s.wake(s.now) }
+func (s *stage) wakes() int {
+	before := s.gauge.woken.Load()
+	s.wake()
+	return int(s.gauge.woken.Load() - before)
+}
 
 // answered returns the answer that p has.
 func (s *stage) answered(p *poll) answer {
@@ -152,7 +156,7 @@ func TestMemoryBatches(t *testing.T) {
 		second, young := s.polls("w", time.Minute), s.polls("w", time.Minute)
 		require.NoError(t, s.answered(second).err)
 		require.Zero(t, s.waiting.Len(), "the worker is in a batch already")
-		s.lands(b, nothing("w"))
+		s.takesBack(b, nothing("w"))
 		require.Equal(t, answer{}, s.answered(old))
 		require.Equal(t, ended, old.state)
 		require.Equal(t, parked, young.state, "what the batch has learned is enough for it")
@@ -164,7 +168,7 @@ func TestMemoryBatches(t *testing.T) {
 		victim := s.parks("w")
 		s.sends(store.PollRequest{Token: store.WorkerToken{Worker: 1, Counter: 1}, WorkerID: "w"}, 0)
 		s.silent(victim)
-		s.lands(s.take(9), store.PollResult{Outcome: store.PollInvalidToken})
+		s.takesBack(s.take(9), store.PollResult{Outcome: store.PollInvalidToken})
 		require.Equal(t, parked, victim.state)
 	})
 
@@ -176,7 +180,7 @@ func TestMemoryBatches(t *testing.T) {
 		older := s.shows('w', 11, 0)
 		r := nothing("w")
 		r.Session.Used = 12
-		s.lands(b, r)
+		s.takesBack(b, r)
 		require.Equal(t, store.InvalidToken, store.CodeOf(s.answered(older).err))
 		require.Zero(t, s.waiting.Len())
 	})
@@ -196,7 +200,7 @@ func TestMemoryBatches(t *testing.T) {
 		s := newStage(t)
 		s.polls("nobody", 0)
 		s.shows(9, 9, 0)
-		s.lands(s.take(9), store.PollResult{Outcome: store.PollUnknownWorker}, store.PollResult{Outcome: store.PollInvalidToken})
+		s.takesBack(s.take(9), store.PollResult{Outcome: store.PollUnknownWorker}, store.PollResult{Outcome: store.PollInvalidToken})
 		require.Empty(t, s.byID)
 		require.Empty(t, s.byNumber)
 		require.Zero(t, s.patient)
@@ -210,7 +214,7 @@ func TestMemoryJudges(t *testing.T) {
 		t.Helper()
 		s := newStage(t)
 		s.shows(w, 10, 0)
-		s.lands(s.take(9), nothing("w"))
+		s.takesBack(s.take(9), nothing("w"))
 		return s
 	}
 	t.Run("a known worker that holds nothing is answered while nothing is pending", func(t *testing.T) {
@@ -239,7 +243,7 @@ func TestMemoryJudges(t *testing.T) {
 		"something pending":         {func(s *stage) { s.enqueues(ios, 1) }, 11},
 		"a count that is old":       {func(s *stage) { s.now = s.now.Add(maxAge + 1) }, 11},
 		"no count since the outage": {func(s *stage) { s.away = true }, 11},
-		"notifications were missed": {func(s *stage) { s.deaf() }, 11},
+		"notifications were missed": {func(s *stage) { s.missed() }, 11},
 	} {
 		t.Run(name+" is for the database", func(t *testing.T) {
 			t.Parallel()
@@ -269,12 +273,12 @@ func TestMemoryJudges(t *testing.T) {
 		t.Parallel()
 		s := met(t)
 		p := s.shows(w, 11, time.Minute)
-		s.told(s.byNumber[w])
+		s.changed(s.byNumber[w])
 		require.Equal(t, waiting, p.state)
 		b := s.take(9)
 		require.True(t, b.work[0].Parked)
-		s.told(s.byNumber[w])
-		s.lands(b, nothing("w"))
+		s.changed(s.byNumber[w])
+		s.takesBack(b, nothing("w"))
 		require.Equal(t, waiting, p.state, "it changed while the batch ran")
 	})
 }
@@ -314,13 +318,13 @@ func TestMemoryIsCorrected(t *testing.T) {
 		t.Parallel()
 		s := newStage(t)
 		s.polls("w", 0)
-		s.lands(s.take(9), nothing("w"))
+		s.takesBack(s.take(9), nothing("w"))
 		s.known(s.now)
-		s.told(s.byID["w"])
+		s.changed(s.byID["w"])
 		s.polls("w", 0)
 		r := gives("w", "x", store.IOS)
 		r.Session = moved(r.Session)
-		s.lands(s.take(9), r)
+		s.takesBack(s.take(9), r)
 		s.corrected(moved(row("w")))
 		require.Equal(t, 1, s.byID["w"].Held)
 		s.gone('w')
@@ -333,7 +337,7 @@ func TestMemoryIsCorrected(t *testing.T) {
 		s.known(s.now)
 		s.gone('w')
 		require.Equal(t, []*poll{p}, s.take(9).polls, "the database says how")
-		s.lands(s.batches[0], store.PollResult{Outcome: store.PollUnknownWorker})
+		s.takesBack(s.batches[0], store.PollResult{Outcome: store.PollUnknownWorker})
 		require.Equal(t, store.NotFound, store.CodeOf(s.answered(p).err))
 		require.Empty(t, s.byNumber)
 	})
@@ -342,7 +346,7 @@ func TestMemoryIsCorrected(t *testing.T) {
 		s := newStage(t)
 		s.parks("p")
 		s.polls("w", 0)
-		s.lands(s.take(9), nothing("w"))
+		s.takesBack(s.take(9), nothing("w"))
 		require.Len(t, s.known(s.now), 2)
 		s.now = s.now.Add(silence + 1)
 		require.Len(t, s.known(s.now), 1)
@@ -356,19 +360,19 @@ func TestMemoryWritesPresence(t *testing.T) {
 	s.parks("p")
 	for _, w := range []string{"c", "b"} {
 		s.polls(w, 0)
-		s.lands(s.take(9), nothing(w))
+		s.takesBack(s.take(9), nothing(w))
 	}
 	s.polls("a", 0)
-	s.lands(s.take(9), gives("a", "x", store.IOS))
+	s.takesBack(s.take(9), gives("a", "x", store.IOS))
 	due := func() (ids []string) {
 		s.known(s.now)
-		signs := s.due(s.now, time.Minute)
+		beats := s.due(s.now, time.Minute)
 		written := map[uint32]store.RowAddress{}
-		for _, sign := range signs {
-			ids = append(ids, s.byNumber[sign.Number].ID)
-			written[sign.Number] = store.RowAddress{Block: 7, Offset: 7}
+		for _, beat := range beats {
+			ids = append(ids, s.byNumber[beat.Number].ID)
+			written[beat.Number] = store.RowAddress{Block: 7, Offset: 7}
 		}
-		s.recorded(signs, written, s.now)
+		s.recorded(beats, written, s.now)
 		return ids
 	}
 	require.Equal(t, []string{"b", "c", "p"}, due(), "in the order of ids; the hand-out has been written")
@@ -385,7 +389,7 @@ func TestMemoryLearnsWorkers(t *testing.T) {
 	const w = uint32('w')
 	both := func(s *stage) (byToken, byID *poll) {
 		byToken = s.shows(w, 10, time.Minute)
-		s.lands(s.take(9), nothing("w"))
+		s.takesBack(s.take(9), nothing("w"))
 		require.True(s, s.answered(byToken).parked)
 		return byToken, s.polls("w", time.Minute)
 	}
@@ -405,8 +409,8 @@ func TestMemoryLearnsWorkers(t *testing.T) {
 			one := s.take(1)
 			other := s.take(1)
 			batches := []*batch{one, other}
-			s.lands(batches[first], nothing("w"))
-			s.lands(batches[1-first], nothing("w"))
+			s.takesBack(batches[first], nothing("w"))
+			s.takesBack(batches[1-first], nothing("w"))
 			require.Equal(t, 1, s.parkedPolls(), name)
 			require.Equal(t, ended, p[0].state, name)
 			require.Same(t, s.byNumber[w], s.byID["w"], name)
@@ -438,7 +442,7 @@ func TestMemoryWakes(t *testing.T) {
 		first, second := s.parks("first"), s.parks("second")
 		s.enqueues(ios, 1)
 		s.wakes()
-		s.lands(s.take(9), nothing("first"))
+		s.takesBack(s.take(9), nothing("first"))
 		require.Zero(t, s.wakes(), "the build was gone")
 		s.silent(first)
 		s.enqueues(android, 1)
@@ -457,7 +461,7 @@ func TestMemoryWakes(t *testing.T) {
 		b := s.take(9)
 		s.enqueues(android, 1)
 		require.Equal(t, 1, s.wakes())
-		s.lands(b, gives("first", "x", store.Android))
+		s.takesBack(b, gives("first", "x", store.Android))
 		require.Equal(t, waiting, second.state)
 		require.Equal(t, 1, s.pending.n[ios])
 	})
@@ -468,7 +472,7 @@ func TestMemoryWakes(t *testing.T) {
 		p := s.polls("w", time.Minute)
 		b := s.take(9)
 		s.enqueues(ios, 1)
-		s.lands(b, nothing("w"))
+		s.takesBack(b, nothing("w"))
 		require.Equal(t, 1, s.wakes())
 		require.Equal(t, waiting, p.state)
 	})
@@ -490,7 +494,7 @@ func TestMemoryWakes(t *testing.T) {
 		p := s.polls("w", time.Minute)
 		b := s.take(9)
 		s.leave(p, s.now)
-		s.lands(b, nothing("w"))
+		s.takesBack(b, nothing("w"))
 		require.Equal(t, ended, p.state)
 		require.Zero(t, s.parkedPolls())
 		require.Zero(t, s.patient)
@@ -502,13 +506,13 @@ func TestMemoryWakes(t *testing.T) {
 		p := s.polls("w", time.Minute)
 		full := nothing("w")
 		full.Session.Held = 1
-		s.lands(s.take(9), full)
+		s.takesBack(s.take(9), full)
 		s.enqueues(ios, 1)
 		require.Zero(t, s.wakes())
-		s.told(s.byID["w"])
-		s.told(s.byID["stranger"])
+		s.changed(s.byID["w"])
+		s.changed(s.byID["stranger"])
 		require.Equal(t, waiting, p.state)
-		s.lands(s.take(9), gives("w", "x", store.IOS))
+		s.takesBack(s.take(9), gives("w", "x", store.IOS))
 		require.NotNil(t, s.answered(p).parked)
 	})
 
@@ -520,10 +524,10 @@ func TestMemoryWakes(t *testing.T) {
 		s.polls("w", time.Minute)
 		b := s.take(9)
 		s.pending.set(ios, 3)
-		s.lands(b, nothing("w"))
+		s.takesBack(b, nothing("w"))
 		require.Zero(t, s.pending.n[ios])
 		require.True(t, s.doubtful())
-		s.lands(other, nothing("other"))
+		s.takesBack(other, nothing("other"))
 		s.pending.recount(map[store.Platform]int{store.IOS: 1}, s.pending.news, 10, s.now)
 		require.False(t, s.doubtful())
 		require.Equal(t, 1, s.wakes())
@@ -557,7 +561,7 @@ func TestMemoryLimitsAndTime(t *testing.T) {
 		require.EqualValues(t, 11, s.answered(asleep).next.Counter)
 		s.expire(woken, s.now)
 		s.silent(woken)
-		s.lands(b, nothing("woken", store.IOS))
+		s.takesBack(b, nothing("woken", store.IOS))
 		require.EqualValues(t, 11, s.answered(woken).next.Counter)
 		require.Zero(t, s.patient)
 	})
@@ -599,7 +603,7 @@ func TestMemoryWithoutADatabase(t *testing.T) {
 		require.ErrorIs(t, s.answered(behind).err, errAway)
 		require.ErrorIs(t, s.answered(later).err, errAway)
 		s.silent(first)
-		s.lands(b, nothing("first"))
+		s.takesBack(b, nothing("first"))
 		require.NoError(t, s.answered(first).err)
 	})
 }

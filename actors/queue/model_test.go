@@ -145,22 +145,22 @@ func (m *model) answers(n *node, i int) {
 			p.answer(n.q.answer(r))
 		}
 	}
-	n.land(b, m.now)
+	n.takeBack(b, m.now)
 }
 
 // looks lets n read the database; takesOver lets it take over what it has read.
 func (m *model) looks(n *node) {
 	known := n.known(m.now)
-	signs := n.due(m.now, time.Second)
+	beats := n.due(m.now, time.Second)
 	r, err := m.db.Recount(m.t.Context(), 100, known)
 	require.NoError(m.t, err)
-	n.looks = append(n.looks, recounted{Recount: r, seen: n.pending.news, at: m.now, signs: signs})
+	n.looks = append(n.looks, recounted{Recount: r, seen: n.pending.news, at: m.now, beats: beats})
 }
 
 func (m *model) takesOver(n *node) {
 	r := n.looks[0]
 	n.looks = n.looks[1:]
-	written, err := m.db.RecordPresence(m.t.Context(), r.signs) // late
+	written, err := m.db.RecordPresence(m.t.Context(), r.beats) // late
 	require.NoError(m.t, err)
 	for _, row := range r.Changed {
 		n.corrected(row)
@@ -169,14 +169,14 @@ func (m *model) takesOver(n *node) {
 		n.gone(number)
 	}
 	n.pending.recount(r.Pending, r.seen, 100, m.now)
-	n.recorded(r.signs, written, r.at)
+	n.recorded(r.beats, written, r.at)
 }
 
 // changed tells the controllers of a worker's change, if the notification arrives.
 func (m *model) changed(number uint32) {
 	for _, n := range m.nodes {
 		if m.chance("the notification arrives") {
-			n.told(n.byNumber[number])
+			n.changed(n.byNumber[number])
 		}
 	}
 }
@@ -278,7 +278,7 @@ func (m *model) drain() {
 	for range 1000 {
 		idle := true
 		for _, n := range m.nodes {
-			n.wake(m.now)
+			n.wake()
 			if n.waiting.Len() > 0 && len(n.batches) < 2 {
 				m.commit(n, 256)
 				idle = false
@@ -362,7 +362,7 @@ func TestTokensAndSessionsOverTwoControllers(t *testing.T) {
 					}
 				}
 			},
-			"wake": func(*rapid.T) { m.node().wake(m.now) },
+			"wake": func(*rapid.T) { m.node().wake() },
 			"commit": func(t *rapid.T) {
 				if n := m.node(); n.waiting.Len() > 0 && len(n.batches) < 2 {
 					m.commit(n, rapid.IntRange(1, 4).Draw(t, "size"))
@@ -379,7 +379,7 @@ func TestTokensAndSessionsOverTwoControllers(t *testing.T) {
 					m.takesOver(n)
 				}
 			},
-			"LISTEN interrupted": func(*rapid.T) { m.node().deaf() },
+			"LISTEN interrupted": func(*rapid.T) { m.node().missed() },
 			"acknowledge": func(t *rapid.T) {
 				w := m.any()
 				if row := m.db.workers[w.id]; row != nil && len(row.holds) > 0 {
@@ -393,7 +393,7 @@ func TestTokensAndSessionsOverTwoControllers(t *testing.T) {
 					if i := rapid.IntRange(0, len(row.holds)-1).Draw(t, "build"); w.heard[fmt.Sprint(row.holds[i].id, row.holds[i].attempt)] {
 						m.frees(row, i)
 						n := m.node()
-						n.told(n.byID[w.id])
+						n.changed(n.byID[w.id])
 					}
 				}
 			},

@@ -20,8 +20,8 @@ type Store interface {
 	// Recount counts pending builds per platform, each up to limit, and tells which
 	// rows have changed.
 	Recount(ctx context.Context, limit int, known []store.WorkerSession) (store.Recount, error)
-	// RecordPresence writes signs of life and returns where those rows are now.
-	RecordPresence(ctx context.Context, signs []store.Presence) (map[uint32]store.RowAddress, error)
+	// RecordPresence writes beats and returns where those rows are now.
+	RecordPresence(ctx context.Context, beats []store.Presence) (map[uint32]store.RowAddress, error)
 }
 
 // Config are QueueManager's settings. The zero value takes every default.

@@ -30,12 +30,12 @@ type (
 
 	recounted struct { // a look at the database has ended
 		store.Recount
-		err     error
-		seen    [platforms]uint64
-		at      time.Time
-		signs   []store.Presence
-		written map[uint32]store.RowAddress
-		unsaid  error // why signs could not be written
+		err         error
+		seen        [platforms]uint64
+		at          time.Time
+		beats       []store.Presence
+		written     map[uint32]store.RowAddress
+		presenceErr error // why beats could not be written
 	}
 )
 
@@ -112,15 +112,6 @@ func (m *manager) HandleBatch(c *otp.Ctx, msgs []otp.Msg) {
 	m.step(c)
 }
 
-// HandleCast implements otp.Server; HandleBatch is what runs.
-func (m *manager) HandleCast(c *otp.Ctx, msg any) { m.HandleInfo(c, msg) }
-
-// HandleInfo implements otp.Server; HandleBatch is what runs.
-func (m *manager) HandleInfo(c *otp.Ctx, msg any) {
-	m.handle(c, msg)
-	m.step(c)
-}
-
 func (m *manager) handle(c *otp.Ctx, msg any) {
 	switch msg := msg.(type) {
 	case *poll:
@@ -132,11 +123,11 @@ func (m *manager) handle(c *otp.Ctx, msg any) {
 	case expired:
 		m.expire(msg.poll, time.Now())
 	case enqueued:
-		m.enqueued(msg)
+		m.enqueued(msg, time.Now())
 	case warmed:
 		m.caches.finished(msg.worker, msg.cache, time.Now())
 	case freed:
-		m.told(m.byID[msg.worker])
+		m.changed(m.byID[msg.worker])
 	case pubsub.Event:
 		m.notified(c, msg)
 	case recounted:
@@ -158,7 +149,7 @@ func (m *manager) handle(c *otp.Ctx, msg any) {
 // step does what the news allow: wake parked polls, serve batches, arm timers.
 func (m *manager) step(c *otp.Ctx) {
 	g := m.gauge
-	g.woken.Add(int64(m.wake(time.Now())))
+	m.wake()
 	for len(m.batches) < m.q.cfg.Batches && m.waiting.Len() > 0 {
 		if !m.hurry && !m.worthwhile(m.q.cfg.BatchSize) {
 			if m.late == nil {
@@ -223,7 +214,7 @@ func (m *manager) serve(c *otp.Ctx, b *batch) {
 // would only meet the same.
 func (m *manager) served(c *otp.Ctx, b *batch) {
 	now := time.Now()
-	m.land(b, now)
+	m.takeBack(b, now)
 	for i := range b.results {
 		if r := &b.results[i]; r.Outcome == store.PollFailed && !isOutage(r.Err) {
 			logger := c.Logger()
@@ -254,7 +245,7 @@ func (m *manager) outage(c *otp.Ctx, cause error) {
 func (m *manager) look() (recounted, []store.WorkerSession) {
 	now := time.Now()
 	known := m.known(now) // also notes that parked workers are there
-	return recounted{seen: m.pending.news, at: now, signs: m.due(now, time.Duration(m.q.presence.Load()))}, known
+	return recounted{seen: m.pending.news, at: now, beats: m.due(now, time.Duration(m.q.presence.Load()))}, known
 }
 
 // count has the database looked at, one look at a time.
@@ -282,8 +273,8 @@ func (q *Queue) look(ctx context.Context, r recounted, known []store.WorkerSessi
 	if r.Recount, r.err = q.db.Recount(ctx, q.cfg.Limit+1, known); r.err == nil {
 		r.err = q.tokens.Learn(r.Installation, r.Now)
 	}
-	if r.err == nil && len(r.signs) > 0 {
-		r.written, r.unsaid = q.db.RecordPresence(ctx, r.signs)
+	if r.err == nil && len(r.beats) > 0 {
+		r.written, r.presenceErr = q.db.RecordPresence(ctx, r.beats)
 	}
 	return r
 }
@@ -310,25 +301,13 @@ func (m *manager) recounted(c *otp.Ctx, r recounted) {
 	}
 	switch {
 	case r.err != nil:
-	case r.unsaid == nil:
-		m.recorded(r.signs, r.written, r.at)
-	case !isOutage(r.unsaid):
-		logger.Error().Err(r.unsaid).Msg("the presence of workers could not be recorded")
+	case r.presenceErr == nil:
+		m.recorded(r.beats, r.written, r.at)
+	case !isOutage(r.presenceErr):
+		logger.Error().Err(r.presenceErr).Msg("the presence of workers could not be recorded")
 	}
 	if m.again {
 		m.count(c)
-	}
-}
-
-// enqueued takes note of builds that became pending here.
-func (m *manager) enqueued(e enqueued) {
-	m.pending.enqueued(e.set, e.n)
-	if e.cache != "" {
-		for p := range platforms {
-			if e.set.has(p) {
-				m.caches.fresh[p] = append(m.caches.fresh[p], e.cache)
-			}
-		}
 	}
 }
 
@@ -338,12 +317,12 @@ func (m *manager) notified(c *otp.Ctx, e pubsub.Event) {
 	argument, _ := e.Data.(string)
 	switch {
 	case e.Topic == pubsub.ListenerResumed:
-		m.deaf()
+		m.missed()
 		m.count(c)
 	case !e.Remote:
 	case e.Topic == pubsub.WorkerChanged:
 		if number, err := strconv.ParseUint(argument, 10, 32); err == nil {
-			m.told(m.byNumber[uint32(number)])
+			m.changed(m.byNumber[uint32(number)])
 		}
 	case argument == "":
 		m.pending.notified(everything)

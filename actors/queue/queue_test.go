@@ -517,8 +517,8 @@ func TestSessions(t *testing.T) {
 					b.passes(time.Second)
 				}
 				b.db.set(func(s *fakeStore) {
-					require.LessOrEqual(b, s.signs, c.most, name)
-					require.GreaterOrEqual(b, s.signs, c.least, name)
+					require.LessOrEqual(b, s.beats, c.most, name)
+					require.GreaterOrEqual(b, s.beats, c.least, name)
 					require.GreaterOrEqual(b, s.workers["w"].Used, uint64(80), "with the counter")
 				})
 			})
@@ -530,7 +530,7 @@ func TestSessions(t *testing.T) {
 		inBubble(t, Config{}, func(b *bench) {
 			b.sends(meets(b), time.Minute)
 			b.passes(59 * time.Second)
-			b.db.set(func(s *fakeStore) { require.GreaterOrEqual(b, s.signs, 2) })
+			b.db.set(func(s *fakeStore) { require.GreaterOrEqual(b, s.beats, 2) })
 		})
 	})
 

@@ -109,9 +109,9 @@ func (m *memory) merge(from, to *session) {
 	to.next = p
 }
 
-// told takes note that the row of s is said to have changed. A parked poll is
+// changed takes note that the row of s is said to have changed. A parked poll is
 // judged anew.
-func (m *memory) told(s *session) {
+func (m *memory) changed(s *session) {
 	if s == nil {
 		return
 	}
@@ -129,9 +129,9 @@ func (m *memory) forgetIdle(s *session) {
 	}
 }
 
-// deaf takes note that notifications were missed: all that they could have told
+// missed takes note that notifications were missed: all that they could have told
 // has to be read again.
-func (m *memory) deaf() {
+func (m *memory) missed() {
 	m.pending.counted = time.Time{}
 	for _, s := range m.byNumber {
 		s.stale = true
@@ -180,13 +180,13 @@ func (m *memory) corrected(row store.WorkerSession) {
 // the database.
 func (m *memory) gone(number uint32) {
 	if s := m.byNumber[number]; s != nil && s.batched == nil && s.Address == s.asked {
-		m.told(s)
+		m.changed(s)
 	}
 }
 
-// due returns the signs of life that are to be written, in the order of the
+// due returns the beats that are to be written, in the order of the
 // workers' ids.
-func (m *memory) due(now time.Time, every time.Duration) (signs []store.Presence) {
+func (m *memory) due(now time.Time, every time.Duration) (beats []store.Presence) {
 	var list []*session
 	for _, s := range m.byNumber {
 		if s.known && s.batched == nil && s.seen.After(s.written) && now.Sub(s.written) >= every {
@@ -195,19 +195,19 @@ func (m *memory) due(now time.Time, every time.Duration) (signs []store.Presence
 	}
 	slices.SortFunc(list, func(a, b *session) int { return strings.Compare(a.ID, b.ID) })
 	for _, s := range list {
-		signs = append(signs, store.Presence{Number: s.Number, Used: s.Used, Age: now.Sub(s.seen), Address: s.Address})
+		beats = append(beats, store.Presence{Number: s.Number, Used: s.Used, Age: now.Sub(s.seen), Address: s.Address})
 	}
-	return signs
+	return beats
 }
 
-// recorded takes note of signs of life that were written at the time given, and of
+// recorded takes note of beats that were written at the time given, and of
 // where their rows are now: nowhere, so that they are read again, if they had
 // changed before.
-func (m *memory) recorded(signs []store.Presence, written map[uint32]store.RowAddress, at time.Time) {
-	for _, sign := range signs {
-		if s := m.byNumber[sign.Number]; s != nil && s.known {
+func (m *memory) recorded(beats []store.Presence, written map[uint32]store.RowAddress, at time.Time) {
+	for _, beat := range beats {
+		if s := m.byNumber[beat.Number]; s != nil && s.known {
 			s.written = at
-			if to, ok := written[sign.Number]; ok && s.Address == sign.Address {
+			if to, ok := written[beat.Number]; ok && s.Address == beat.Address {
 				s.Address = to
 			}
 		}

@@ -37,7 +37,7 @@ func validateTimeouts(t store.Timeouts) error {
 }
 
 // listening decides whether silence counts: only if this controller could have
-// heard a sign of life during one whole build timeout. A controller that did
+// heard a beat during one whole build timeout. A controller that did
 // not run for a while (a suspended machine, a stopped process) heard nothing.
 type listening struct {
 	pulse time.Time // when the controller last proved that it runs
