@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 
@@ -181,19 +180,31 @@ func (q *Queue) Assign(ctx context.Context, polls []store.Poll) ([]store.PollRes
 	if len(polls) > MaxBatch {
 		return nil, fmt.Errorf("serving %d polls: more than %d", len(polls), MaxBatch)
 	}
-	results := make([]store.PollResult, len(polls))
-	if len(polls) == 0 {
-		return results, nil
+	results, turns, all := make([]store.PollResult, len(polls)), make([]turn, len(polls)), make([]*turn, len(polls))
+	for i := range polls {
+		turns[i] = turn{Poll: polls[i], result: &results[i]}
+		all[i] = &turns[i]
 	}
-	err := apart(polls, results, func(polls []store.Poll, results []store.PollResult) error {
-		return q.assignSettled(ctx, polls, results)
-	}, func(poll store.Poll, result *store.PollResult, cause error) error {
-		return q.assignAlone(ctx, poll, result, cause)
-	})
+	err := apart(all, func(turns []*turn) error { return q.assignSettled(ctx, turns) },
+		func(t *turn, cause error) error { return q.assignAlone(ctx, t, cause) })
 	if err != nil {
 		return nil, fmt.Errorf("serving %d polls: %w", len(polls), err)
 	}
 	return results, nil
+}
+
+// turn is a poll that is served.
+type turn struct {
+	store.Poll // its address changes
+	result     *store.PollResult
+	answered   bool
+}
+
+// fail makes err the result of turns.
+func fail(turns []*turn, err error) {
+	for _, t := range turns {
+		*t.result = store.PollResult{Outcome: store.PollFailed, Err: err}
+	}
 }
 
 // movedTries is how often polls are served anew whose workers' rows moved.
@@ -204,118 +215,97 @@ var errMoves = errors.New("the worker's row keeps changing")
 // assignSettled finds the workers and runs the statement, and again for polls whose
 // worker was changed by somebody else in the very moment. The others are committed
 // by then, so an error is that of the rest alone.
-func (q *Queue) assignSettled(ctx context.Context, polls []store.Poll, results []store.PollResult) error {
-	open := make([]int, len(polls)) // the polls without an answer
-	for i := range polls {
-		open[i] = i
-	}
-	polls = slices.Clone(polls) // their addresses change
+func (q *Queue) assignSettled(ctx context.Context, open []*turn) error {
 	for try := range movedTries {
-		at, err := q.find(ctx, polls, results, open)
+		found, err := q.find(ctx, open)
 		if err == nil {
-			open, err = q.assign(ctx, polls, results, at)
+			open, err = q.assign(ctx, found)
 		}
 		switch {
 		case err != nil && try == 0:
 			return err
 		case err != nil:
-			return fail(results, at, err)
+			fail(found, err)
+			return nil
 		case len(open) == 0:
 			return nil
 		}
-		for _, i := range open {
-			polls[i].Address = store.RowAddress{}
+		for _, t := range open {
+			t.Address = store.RowAddress{}
 		}
 	}
-	return fail(results, open, unavailable(errMoves))
-}
-
-// fail makes err the result of the polls at the indices given.
-func fail(results []store.PollResult, at []int, err error) error {
-	for _, i := range at {
-		results[i] = store.PollResult{Outcome: store.PollFailed, Err: err}
-	}
+	fail(open, unavailable(errMoves))
 	return nil
 }
 
-// find gives polls at the indices open that have no address one, and returns those
-// that have a worker. Of several polls of one worker the last counts.
-func (q *Queue) find(ctx context.Context, polls []store.Poll, results []store.PollResult, open []int) (at []int, err error) {
-	var lost []int
-	for _, i := range open {
-		if polls[i].Address.Offset == 0 || polls[i].Worker == 0 {
-			lost = append(lost, i)
+// find gives those turns an address that have none, and returns those that have a
+// worker. Of several polls of one worker the last counts.
+func (q *Queue) find(ctx context.Context, turns []*turn) (found []*turn, err error) {
+	var lost []*turn
+	for _, t := range turns {
+		if t.Address.Offset == 0 || t.Worker == 0 {
+			lost = append(lost, t)
 		}
 	}
 	if len(lost) > 0 {
-		if err := q.findLost(ctx, polls, lost); err != nil {
-			return open, err
+		if err := q.findLost(ctx, lost); err != nil {
+			return turns, err
 		}
 	}
-	last := make(map[uint32]int, len(open))
-	for _, i := range open {
+	last := make(map[uint32]*turn, len(turns))
+	for _, t := range turns {
+		if t.Address.Offset > 0 {
+			last[t.Worker] = t
+		}
+	}
+	found = make([]*turn, 0, len(turns))
+	for _, t := range turns {
 		switch {
-		case polls[i].Address.Offset > 0:
-			last[polls[i].Worker] = i
-		case polls[i].Shown > 0:
-			results[i] = store.PollResult{Outcome: store.PollInvalidToken}
+		case t.Address.Offset > 0 && last[t.Worker] == t:
+			found = append(found, t)
+		case t.Address.Offset > 0:
+			*t.result = store.PollResult{Outcome: store.PollSuperseded}
+		case t.Shown > 0:
+			*t.result = store.PollResult{Outcome: store.PollInvalidToken}
 		default:
-			results[i] = store.PollResult{Outcome: store.PollUnknownWorker}
+			*t.result = store.PollResult{Outcome: store.PollUnknownWorker}
 		}
 	}
-	for _, i := range open {
-		switch {
-		case polls[i].Address.Offset == 0:
-		case last[polls[i].Worker] == i:
-			at = append(at, i)
-		default:
-			results[i] = store.PollResult{Outcome: store.PollSuperseded}
-		}
-	}
-	return at, nil
+	return found, nil
 }
 
-// findLost looks for the workers of the polls at the indices lost.
-func (q *Queue) findLost(ctx context.Context, polls []store.Poll, lost []int) error {
+// findLost looks for the workers of the turns given.
+func (q *Queue) findLost(ctx context.Context, lost []*turn) error {
 	numbers, ids := make([]int64, len(lost)), make([]*string, len(lost))
-	for n, i := range lost {
-		p := &polls[i]
-		numbers[n] = int64(p.Worker)
-		if p.Shown == 0 {
-			ids[n] = &p.WorkerID
+	for i, t := range lost {
+		numbers[i] = int64(t.Worker)
+		if t.Shown == 0 {
+			ids[i] = &t.WorkerID
 		}
-		p.Address = store.RowAddress{}
+		t.Address = store.RowAddress{}
 	}
-	return q.db.run(ctx, assignTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		rows, err := c.Query(ctx, sqlFind, pgx.NamedArgs{"numbers": numbers, "ids": ids})
-		if err != nil {
-			return err
-		}
-		var nr int
-		var number uint32
-		var at pgtype.TID
-		_, err = pgx.ForEachRow(rows, []any{&nr, &number, &at}, func() error {
-			p := &polls[lost[nr-1]]
-			p.Worker, p.Address = number, addressOf(at)
-			return nil
-		})
-		return err
-	})
+	var nr int
+	var number uint32
+	var at pgtype.TID
+	return q.db.read("finding workers").each(ctx, []any{&nr, &number, &at}, func() error {
+		lost[nr-1].Worker, lost[nr-1].Address = number, addressOf(at)
+		return nil
+	}, sqlFind, pgx.NamedArgs{"numbers": numbers, "ids": ids})
 }
 
-// assign runs the statement once, for the polls at the indices at. moved are those
-// that it left.
-func (q *Queue) assign(ctx context.Context, polls []store.Poll, results []store.PollResult, at []int) (moved []int, err error) {
-	if len(at) == 0 {
+// assign runs the statement once. moved are the turns that it left, because their
+// workers' rows had moved.
+func (q *Queue) assign(ctx context.Context, turns []*turn) (moved []*turn, err error) {
+	if len(turns) == 0 {
 		return nil, nil
 	}
 	pass := q.db.head.begin()
 	var first marks
-	args := q.assignArgs(polls, at, pass)
+	args := q.assignArgs(turns, pass)
 	err = q.db.run(ctx, assignTimeout, func(ctx context.Context, c *pgx.Conn) error {
 		rows, err := c.Query(ctx, q.assigning.sql, args...)
 		if err == nil {
-			first, moved, err = scanAssigned(rows, results, at)
+			first, err = scanAssigned(rows, turns)
 		}
 		return statementFailure(ctx, err)
 	})
@@ -324,23 +314,29 @@ func (q *Queue) assign(ctx context.Context, polls []store.Poll, results []store.
 		return nil, err
 	}
 	q.db.head.end(pass, first)
+	for _, t := range turns {
+		if !t.answered {
+			moved = append(moved, t)
+		}
+	}
 	return moved, nil
 }
 
-func (q *Queue) assignArgs(polls []store.Poll, at []int, pass pass) []any {
-	n := len(at)
+func (q *Queue) assignArgs(turns []*turn, pass pass) []any {
+	n := len(turns)
 	numbers, shown, parked, used := make([]int64, n), make([]*int64, n), make([]*int64, n), make([]int64, n)
 	reconcile, addresses, listed := make([]bool, n), make([]pgtype.TID, n), []string{}
-	for k, i := range at {
-		p := &polls[i]
-		numbers[k], addresses[k], used[k], reconcile[k] = int64(p.Worker), tidOf(p.Address), int64(p.Used), p.Reconcile
-		shown[k] = unlessZero(p.Shown)
-		if p.Parked {
-			handed := int64(p.Handed)
-			parked[k] = &handed
+	for i, t := range turns {
+		t.answered = false
+		numbers[i], addresses[i], used[i], reconcile[i] = int64(t.Worker), tidOf(t.Address), int64(t.Used), t.Reconcile
+		if t.Shown > 0 {
+			shown[i] = pointer(t.Shown)
 		}
-		for _, id := range p.Active {
-			listed = append(listed, strconv.Itoa(k+1)+" "+id)
+		if t.Parked {
+			parked[i] = pointer(t.Handed)
+		}
+		for _, id := range t.Active {
+			listed = append(listed, strconv.Itoa(i+1)+" "+id)
 		}
 	}
 	return q.assigning.args(map[string]any{
@@ -350,11 +346,8 @@ func (q *Queue) assignArgs(polls []store.Poll, at []int, pass pass) []any {
 	})
 }
 
-func unlessZero(n uint64) *int64 {
-	if n == 0 {
-		return nil
-	}
-	v := int64(n)
+func pointer(counter uint64) *int64 {
+	v := int64(counter)
 	return &v
 }
 
@@ -362,9 +355,9 @@ func tidOf(a store.RowAddress) pgtype.TID {
 	return pgtype.TID{BlockNumber: a.Block, OffsetNumber: a.Offset, Valid: a.Offset > 0}
 }
 
-// scanAssigned reads the answers to the polls at the indices at. Those without one
-// were left because their workers' rows moved.
-func scanAssigned(rows pgx.Rows, results []store.PollResult, at []int) (first marks, moved []int, err error) {
+// scanAssigned reads the results of turns, and the first position that was claimed
+// in each scan.
+func scanAssigned(rows pgx.Rows, turns []*turn) (first marks, err error) {
 	var nr, position int64
 	var r store.PollResult
 	var address pgtype.TID
@@ -376,13 +369,12 @@ func scanAssigned(rows pgx.Rows, results []store.PollResult, at []int) (first ma
 	var submitted *time.Time
 	var handOut *uint64
 	s := &r.Session
-	answered := make([]bool, len(at))
 	_, err = pgx.ForEachRow(rows, []any{
 		&nr, &r.Outcome, &s.Number, &s.ID, &s.Used, &s.Handed, &s.Held, &s.Slots, &platforms, &s.Drained, &address,
 		&build, &platform, &attempt, &certs, &submitted, &handOut, &position,
 	}, func() error {
 		s.Platforms, s.Address = toPlatforms(platforms), addressOf(address)
-		r.Job = nil
+		r.Job, r.Handed, r.Redelivered = nil, 0, false
 		if build != nil {
 			r.Job = &store.Job{BuildID: *build, Platform: *platform, Attempt: *attempt, HasCerts: *certs, SubmittedAt: submitted.UTC()}
 			r.Handed, r.Redelivered = *handOut, position == 0
@@ -392,13 +384,8 @@ func scanAssigned(rows pgx.Rows, results []store.PollResult, at []int) (first ma
 				first[k] = position
 			}
 		}
-		results[at[nr-1]], answered[nr-1] = r, true
+		*turns[nr-1].result, turns[nr-1].answered = r, true
 		return nil
 	})
-	for k, ok := range answered {
-		if !ok {
-			moved = append(moved, at[k])
-		}
-	}
-	return first, moved, err
+	return first, err
 }

@@ -54,6 +54,7 @@ func TestAssignAnswersAtTheIndexOfThePoll(t *testing.T) {
 	require.Equal(t, []store.Platform{store.IOS}, got[1].Session.Platforms)
 	require.True(t, got[1].Session.Free())
 	require.Nil(t, got[1].Job)
+	require.Zero(t, got[1].Handed, "the hand-out is another worker's")
 	require.Equal(t, store.PollUnknownWorker, got[2].Outcome)
 	require.Equal(t, build.ID, jobID(got[3]))
 	require.Equal(t, store.PollUnknownWorker, got[4].Outcome)

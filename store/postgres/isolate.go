@@ -41,19 +41,19 @@ func isDataError(err error) bool {
 
 // apart calls do for all items and, if the database refuses a row, for their
 // halves, down to the one item that is at fault: for that, alone.
-func apart[T, R any](items []T, results []R, do func([]T, []R) error, alone func(item T, result *R, cause error) error) error {
-	err := do(items, results)
+func apart[T any](items []T, do func([]T) error, alone func(item T, cause error) error) error {
+	err := do(items)
 	switch {
 	case !isDataError(err):
 		return err
 	case len(items) == 1:
-		return alone(items[0], &results[0], err)
+		return alone(items[0], err)
 	}
 	half := len(items) / 2
-	if err := apart(items[:half], results[:half], do, alone); err != nil {
+	if err := apart(items[:half], do, alone); err != nil {
 		return err
 	}
-	if err := apart(items[half:], results[half:], do, alone); err != nil {
+	if err := apart(items[half:], do, alone); err != nil {
 		return unknown(err) // the first half may be committed
 	}
 	return nil
@@ -61,27 +61,21 @@ func apart[T, R any](items []T, results []R, do func([]T, []R) error, alone func
 
 // assignAlone serves a poll that fails on its own. If a build is at fault, that is
 // quarantined and the poll gets the next one.
-func (q *Queue) assignAlone(ctx context.Context, poll store.Poll, result *store.PollResult, cause error) error {
-	results := make([]store.PollResult, 1)
+func (q *Queue) assignAlone(ctx context.Context, t *turn, cause error) error {
 	for range MaxBatch {
-		found, err := q.quarantineNext(ctx, poll.WorkerID)
+		found, err := q.quarantineNext(ctx, t.WorkerID)
 		if err != nil {
 			return err
 		}
 		if !found {
 			break
 		}
-		err = q.assignSettled(ctx, []store.Poll{poll}, results)
-		if err == nil {
-			*result = results[0]
-			return nil
-		}
-		if !isDataError(err) {
+		if err = q.assignSettled(ctx, []*turn{t}); !isDataError(err) {
 			return err
 		}
 		cause = err
 	}
-	*result = store.PollResult{Outcome: store.PollFailed, Err: cause}
+	fail([]*turn{t}, cause)
 	return nil
 }
 

@@ -163,9 +163,8 @@ RETURNING l.number, CASE WHEN l.at = l.address THEN w.ctid END`
 func (q *Queue) RecordPresence(ctx context.Context, beats []store.Presence) (map[uint32]store.RowAddress, error) {
 	written := make(map[uint32]store.RowAddress, len(beats))
 	for part := range slices.Chunk(beats, presenceBatch) {
-		err := apart(part, make([]struct{}, len(part)), func(part []store.Presence, _ []struct{}) error {
-			return q.recordPresence(ctx, part, written)
-		}, func(store.Presence, *struct{}, error) error { return nil })
+		err := apart(part, func(part []store.Presence) error { return q.recordPresence(ctx, part, written) },
+			func(store.Presence, error) error { return nil })
 		if err != nil {
 			return written, fmt.Errorf("recording the presence of %d workers: %w", len(beats), err)
 		}
