@@ -205,9 +205,9 @@ func TestRecordPresence(t *testing.T) {
 	require.NoError(t, err)
 	behind.shown = 5
 	b.exec(`UPDATE workers SET used = 9 WHERE id = $1`, behind.id)
-	var signs []store.Presence
+	var beats []store.Presence
 	for _, w := range []*client{present, gone, behind} {
-		signs = append(signs, store.Presence{Number: w.number, Used: w.shown, Age: time.Minute})
+		beats = append(beats, store.Presence{Number: w.number, Used: w.shown, Age: time.Minute})
 	}
 	moved := b.worker()
 	at := func(w *client) store.RowAddress {
@@ -216,11 +216,11 @@ func TestRecordPresence(t *testing.T) {
 		return store.RowAddress{Block: tid.BlockNumber, Offset: tid.OffsetNumber}
 	}
 	was := at(moved)
-	signs[0].Address = at(present)
+	beats[0].Address = at(present)
 	b.exec(`UPDATE workers SET last_seen_at = now() - interval '1 hour', status = 'offline' WHERE id = $1`, moved.id)
-	signs = append(signs, store.Presence{Number: moved.number, Used: moved.shown, Address: was})
-	signs = append(signs, store.Presence{Number: 999, Used: 1})
-	written, err := b.queue.RecordPresence(t.Context(), signs)
+	beats = append(beats, store.Presence{Number: moved.number, Used: moved.shown, Address: was})
+	beats = append(beats, store.Presence{Number: 999, Used: 1})
+	written, err := b.queue.RecordPresence(t.Context(), beats)
 	require.NoError(t, err)
 	require.Len(t, written, 2)
 	require.NotZero(t, written[present.number])
@@ -229,23 +229,23 @@ func TestRecordPresence(t *testing.T) {
 	require.Equal(t, store.Idle, present.find().Status)
 	require.WithinDuration(t, time.Now().Add(-time.Minute), present.find().LastSeenAt, 30*time.Second)
 	for _, w := range []*client{gone, behind, far} {
-		require.Equal(t, store.Offline, w.find().Status, "a late sign of life brings nobody back")
+		require.Equal(t, store.Offline, w.find().Status, "a late beat brings nobody back")
 	}
 
 	t.Run("a row that the database refuses to change holds up no other", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
-		var signs []store.Presence
+		var beats []store.Presence
 		var bad *client
 		for i := range 20 {
 			w := b.worker()
 			if i == 7 {
 				bad = w
 			}
-			signs = append(signs, store.Presence{Number: w.number, Used: w.shown})
+			beats = append(beats, store.Presence{Number: w.number, Used: w.shown})
 		}
 		b.raise("workers", `OLD.id = '`+bad.id+`'`)
-		written, err := b.queue.RecordPresence(t.Context(), signs)
+		written, err := b.queue.RecordPresence(t.Context(), beats)
 		require.NoError(t, err)
 		require.Len(t, written, 19)
 		require.NotContains(t, written, bad.number)

@@ -9,7 +9,7 @@ import (
 	"takt/store"
 )
 
-// beatInterval is how often signs of life of one build are written at most, in
+// beatInterval is how often beats of one build are written at most, in
 // seconds: a tenth of the shortest sensible time-out.
 const beatInterval = 1.0
 
@@ -21,7 +21,7 @@ type relation struct {
 	holder      string // worker_id
 	lastHolder  string // last_worker_id
 	attempt     int
-	// due is true when a sign of life has to be written.
+	// due is true when a beat has to be written.
 	due bool
 }
 
@@ -89,7 +89,7 @@ func (b *Builds) Held(ctx context.Context, s store.Beat) (build store.Build, err
 	return build, err
 }
 
-// Touch records a sign of life: it acknowledges an assigned build, which is
+// Touch records a beat: it acknowledges an assigned build, which is
 // building from then on, refreshes build and worker (at most once a second) and
 // writes s.Logs. A build that its worker has ended takes late logs and changes no
 // more. Errors as Held.
@@ -146,7 +146,7 @@ WITH w AS (
 )
 SELECT count(*) FROM b`
 
-// refresh records a sign of life of a build in the given attempt. It is NotAssigned
+// refresh records a beat of a build in the given attempt. It is NotAssigned
 // when the build was taken from the worker since the caller looked.
 func refresh(ctx context.Context, tx pgx.Tx, s store.Beat, attempt int) error {
 	var n int
@@ -164,7 +164,7 @@ func refresh(ctx context.Context, tx pgx.Tx, s store.Beat, attempt int) error {
 	return st.access(s.WorkerID, s.Attempt)
 }
 
-// Heartbeat records a sign of life as Touch does, for a worker that asks whether
+// Heartbeat records a beat as Touch does, for a worker that asks whether
 // to go on. Cancelled tells it to stop: the build was cancelled, given up or
 // given to somebody else. A build that waits again after its attempt was lost is
 // not cancelled: its result is still welcome. Errors: NotFound, NotAssigned,
@@ -216,7 +216,7 @@ ON CONFLICT (worker_id) DO UPDATE SET
 	uptime_seconds = coalesce(excluded.uptime_seconds, t.uptime_seconds),
 	cpu_sum = t.cpu_sum + excluded.cpu_sum, cpu_count = t.cpu_count + excluded.cpu_count`
 
-// Telemetry records a sign of life as Touch does, and what it says of the
+// Telemetry records a beat as Touch does, and what it says of the
 // worker's machine. Errors as Held.
 func (b *Builds) Telemetry(ctx context.Context, s store.Beat, t store.Telemetry) (store.BeatReply, error) {
 	return b.beat(ctx, s, func(ctx context.Context, tx pgx.Tx) error {

@@ -21,27 +21,27 @@ func TestAccess(t *testing.T) {
 	w.gets(ended.ID)
 	w.finishes(ended.ID)
 	for name, c := range map[string]struct {
-		sign        store.Beat
+		beat        store.Beat
 		held, touch store.Code
 	}{
-		"the holder":                    {sign: w.sign(build.ID)},
-		"the holder, with its attempt":  {sign: store.Beat{BuildID: build.ID, WorkerID: w.id, Attempt: 1}},
-		"another worker":                {sign: other.sign(build.ID), held: store.NotAssigned, touch: store.NotAssigned},
-		"an unknown worker":             {sign: store.Beat{BuildID: build.ID, WorkerID: "wrong-worker"}, held: store.Forbidden, touch: store.Forbidden},
-		"no worker":                     {sign: store.Beat{BuildID: waits.ID}, held: store.Forbidden, touch: store.Forbidden},
-		"an unknown build":              {sign: w.sign("none"), held: store.NotFound, touch: store.NotFound},
-		"a build that waits":            {sign: w.sign(waits.ID), held: store.NotAssigned, touch: store.NotAssigned},
-		"a build that the worker ended": {sign: w.sign(ended.ID), held: store.NotAssigned},
+		"the holder":                    {beat: w.beat(build.ID)},
+		"the holder, with its attempt":  {beat: store.Beat{BuildID: build.ID, WorkerID: w.id, Attempt: 1}},
+		"another worker":                {beat: other.beat(build.ID), held: store.NotAssigned, touch: store.NotAssigned},
+		"an unknown worker":             {beat: store.Beat{BuildID: build.ID, WorkerID: "wrong-worker"}, held: store.Forbidden, touch: store.Forbidden},
+		"no worker":                     {beat: store.Beat{BuildID: waits.ID}, held: store.Forbidden, touch: store.Forbidden},
+		"an unknown build":              {beat: w.beat("none"), held: store.NotFound, touch: store.NotFound},
+		"a build that waits":            {beat: w.beat(waits.ID), held: store.NotAssigned, touch: store.NotAssigned},
+		"a build that the worker ended": {beat: w.beat(ended.ID), held: store.NotAssigned},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := b.builds.Held(t.Context(), c.sign)
+			got, err := b.builds.Held(t.Context(), c.beat)
 			require.Equal(t, c.held, store.CodeOf(err), "%v", err)
 			if err == nil {
-				require.Equal(t, c.sign.BuildID, got.ID)
+				require.Equal(t, c.beat.BuildID, got.ID)
 				require.NotNil(t, got.Source)
 			}
-			require.Equal(t, c.touch, store.CodeOf(b.touch(t.Context(), c.sign)))
+			require.Equal(t, c.touch, store.CodeOf(b.touch(t.Context(), c.beat)))
 		})
 	}
 }
@@ -55,7 +55,7 @@ func TestAnOlderAttemptIsStale(t *testing.T) {
 	b.exec(ageAssignment, build.ID)
 	b.sweep()
 	w.gets(build.ID)
-	stale := w.sign(build.ID)
+	stale := w.beat(build.ID)
 	stale.Attempt = 1
 	_, err := b.builds.Held(t.Context(), stale)
 	require.Equal(t, store.StaleAttempt, store.CodeOf(err))
@@ -72,24 +72,24 @@ func TestTouchAcknowledgesAtOnceAndThenSeldomWrites(t *testing.T) {
 	build := b.build()
 	w := b.worker()
 	w.gets(build.ID)
-	_, err := b.builds.Held(t.Context(), w.sign(build.ID))
+	_, err := b.builds.Held(t.Context(), w.beat(build.ID))
 	require.NoError(t, err)
 	require.Equal(t, store.Assigned, b.find(build.ID).State, "Held leaves no trace")
 
-	reply, err := b.builds.Touch(t.Context(), w.sign(build.ID))
+	reply, err := b.builds.Touch(t.Context(), w.beat(build.ID))
 	require.NoError(t, err)
 	require.True(t, reply.Began)
 	first := b.find(build.ID)
 	require.Equal(t, store.Building, first.State)
 	require.False(t, first.LastSeenAt.IsZero())
-	reply, err = b.builds.Touch(t.Context(), w.sign(build.ID))
+	reply, err = b.builds.Touch(t.Context(), w.beat(build.ID))
 	require.NoError(t, err)
 	require.False(t, reply.Began)
 	require.Equal(t, first, b.find(build.ID))
 
 	b.exec(`UPDATE builds SET last_seen_at = now() - interval '2 s'`)
 	b.exec(`UPDATE workers SET last_seen_at = now() - interval '1 h', status = 'offline'`)
-	require.NoError(t, b.touch(t.Context(), w.sign(build.ID)))
+	require.NoError(t, b.touch(t.Context(), w.beat(build.ID)))
 	require.WithinDuration(t, time.Now(), b.find(build.ID).LastSeenAt, time.Minute)
 	require.Equal(t, store.Busy, w.find().Status)
 	require.WithinDuration(t, time.Now(), w.find().LastSeenAt, time.Minute)
@@ -103,9 +103,9 @@ func TestLateLogsOfAnEndedBuildAreKept(t *testing.T) {
 	w.gets(build.ID)
 	w.finishes(build.ID)
 	before := b.find(build.ID)
-	sign := w.sign(build.ID)
-	sign.Logs = []store.LogLine{{Level: store.Warn, Message: "late\x00 \xff"}}
-	require.NoError(t, b.touch(t.Context(), sign))
+	beat := w.beat(build.ID)
+	beat.Logs = []store.LogLine{{Level: store.Warn, Message: "late\x00 \xff"}}
+	require.NoError(t, b.touch(t.Context(), beat))
 	require.Equal(t, before, b.find(build.ID))
 	require.Equal(t, "late\uFFFD \uFFFD", b.logs(build.ID)[3])
 }
@@ -142,12 +142,12 @@ func TestHeartbeat(t *testing.T) {
 			if c.before != nil {
 				c.before(b, w, build.ID)
 			}
-			sign := w.sign(build.ID)
-			sign.Logs = []store.LogLine{{Level: store.Info, Message: "Build progress: 10%"}}
-			beat, err := b.builds.Heartbeat(t.Context(), sign)
+			beat := w.beat(build.ID)
+			beat.Logs = []store.LogLine{{Level: store.Info, Message: "Build progress: 10%"}}
+			reply, err := b.builds.Heartbeat(t.Context(), beat)
 			require.Equal(t, c.code, store.CodeOf(err), "%v", err)
-			require.Equal(t, c.cancelled, beat.Cancelled)
-			require.Equal(t, c.before == nil, beat.Began, "the first sign of an assigned build")
+			require.Equal(t, c.cancelled, reply.Cancelled)
+			require.Equal(t, c.before == nil, reply.Began, "the first beat of an assigned build")
 			if c.before == nil {
 				require.Equal(t, store.Building, b.find(build.ID).State)
 				require.Contains(t, b.logs(build.ID), "Build progress: 10%")
@@ -157,7 +157,7 @@ func TestHeartbeat(t *testing.T) {
 	t.Run("of an unknown build", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
-		_, err := b.builds.Heartbeat(t.Context(), b.worker().sign("none"))
+		_, err := b.builds.Heartbeat(t.Context(), b.worker().beat("none"))
 		require.Equal(t, store.NotFound, store.CodeOf(err))
 	})
 }
@@ -175,11 +175,11 @@ func TestLogsBecomeVisibleInOrder(t *testing.T) {
 	for i := range writers {
 		wg.Go(func() {
 			for j := range each {
-				sign := w.sign(build.ID)
+				beat := w.beat(build.ID)
 				for k := range 3 {
-					sign.Logs = append(sign.Logs, store.LogLine{Level: store.Info, Message: fmt.Sprint(i, j, k)})
+					beat.Logs = append(beat.Logs, store.LogLine{Level: store.Info, Message: fmt.Sprint(i, j, k)})
 				}
-				if err := b.touch(t.Context(), sign); err != nil {
+				if err := b.touch(t.Context(), beat); err != nil {
 					t.Error(err)
 				}
 			}

@@ -55,7 +55,7 @@ func (db *DB) Drop(cause error) {
 	db.pool.Store(nil)
 }
 
-// Ping asks the database for a sign of life.
+// Ping asks the database whether it answers.
 func (db *DB) Ping(ctx context.Context) error {
 	return db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
 		return c.Ping(ctx)
@@ -113,21 +113,6 @@ func (db *DB) gap() error {
 		return *cause
 	}
 	return errors.New("no connection pool yet")
-}
-
-// tx calls f in a transaction and commits. f's error rolls back.
-func (db *DB) tx(ctx context.Context, f func(context.Context, pgx.Tx) error) error {
-	return db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		tx, err := c.Begin(ctx)
-		if err != nil {
-			return err
-		}
-		defer rollback(ctx, tx)
-		if err := f(ctx, tx); err != nil {
-			return err
-		}
-		return commit(ctx, tx)
-	})
 }
 
 // rollback ends tx if it is still open, also when ctx has ended, so that the

@@ -1,13 +1,19 @@
 // Package postgres keeps the values of package store in PostgreSQL (14 or
-// newer). Each noun has its file; every SQL constant stands directly above the
-// method that runs it, and one test prepares them all against the migrated
-// schema.
+// newer). Each noun has its file, a large one several with the same prefix. A
+// statement is a constant that stands beside the method that runs it; one that
+// several methods share stands with the first of them. One test prepares them all
+// against the migrated schema.
+//
+// All nouns share one package, because their statements share tables, locks and
+// [DB]: packages by noun would have to export to each other what concerns nobody
+// else.
 //
 // # State
 //
-// [DB] holds the current connection pool, which the repo subsystem hands over
-// and takes away, and a hint of how many builds are pending. All else is in the
-// database, and time is the database's.
+// [DB] holds the current connection pool, which the database subsystem hands over
+// and takes away, and hints: how many builds are pending, and where the queue
+// begins. [Queue] and [Throttle] remember which builds can't be assigned and which
+// queues had a job. All else is in the database, and time is the database's.
 //
 // A pool for it sets statement_timeout to 30 s, lock_timeout to 5 s and
 // idle_in_transaction_session_timeout to 15 s; what this package needs of the

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -90,14 +91,20 @@ func isLost(err error) bool {
 		errors.Is(err, pgconn.ErrConnClosed)
 }
 
+// stateOf returns the SQLSTATE of an error of the database, "" for any other.
+func stateOf(err error) string {
+	var pgErr *pgconn.PgError
+	if errors.As(err, &pgErr) {
+		return pgErr.Code
+	}
+	return ""
+}
+
 // isOutage reports whether the database's own error says that the database, and
 // not what it was asked, is the trouble.
 func isOutage(err error) bool {
-	var pgErr *pgconn.PgError
-	if !errors.As(err, &pgErr) || len(pgErr.Code) != 5 {
-		return false
-	}
-	switch pgErr.Code {
+	state := stateOf(err)
+	switch state {
 	case "25006", // read only: a standby after a fail-over
 		"25P03", // idle_in_transaction_session_timeout
 		"40001", // serialization failure
@@ -106,25 +113,19 @@ func isOutage(err error) bool {
 		"57014": // statement_timeout, or a cancel by an operator
 		return true
 	}
-	switch pgErr.Code[:2] {
-	case "08", // connection
-		"53", // out of disk, memory or connections
-		"57", // shut down, starting up
-		"58": // input and output
-		return true
-	}
-	return false
+	class := state[:min(2, len(state))]
+	return class == "08" || // connection
+		class == "53" || // out of disk, memory or connections
+		class == "57" || // shut down, starting up
+		class == "58" // input and output
 }
 
 // commitFailure translates an error of COMMIT. Only a refusal by the database is
 // certain; whatever else happened, the commit may stand. pgconn.SafeToRetry does
 // not help: it says yes to the "conn closed" that follows a lost answer.
 func commitFailure(err error) error {
-	var pgErr *pgconn.PgError
-	switch {
-	case errors.Is(err, pgx.ErrTxCommitRollback):
-		return err
-	case errors.As(err, &pgErr) && (pgErr.Code[:2] == "23" || pgErr.Code[:2] == "40"):
+	state := stateOf(err)
+	if errors.Is(err, pgx.ErrTxCommitRollback) || strings.HasPrefix(state, "23") || strings.HasPrefix(state, "40") {
 		return err
 	}
 	return unknown(err)

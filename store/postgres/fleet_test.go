@@ -145,7 +145,7 @@ func TestDeleteGivesBuildsBackInTheirPlaces(t *testing.T) {
 	other.gets(third.ID)
 	_, err = b.workers.Delete(t.Context(), w.id)
 	require.Equal(t, store.NotFound, store.CodeOf(err))
-	_, err = b.builds.Telemetry(t.Context(), w.sign(first.ID), store.Telemetry{Type: "heartbeat"})
+	_, err = b.builds.Telemetry(t.Context(), w.beat(first.ID), store.Telemetry{Type: "heartbeat"})
 	require.Equal(t, store.Forbidden, store.CodeOf(err))
 }
 

@@ -179,7 +179,7 @@ func jobID(r store.PollResult) string {
 	return r.Job.BuildID
 }
 
-func (c *client) sign(build string) store.Beat { return store.Beat{BuildID: build, WorkerID: c.id} }
+func (c *client) beat(build string) store.Beat { return store.Beat{BuildID: build, WorkerID: c.id} }
 
 // touch is Touch for who wants its error only.
 func (b *bundle) touch(ctx context.Context, s store.Beat) error {

@@ -50,7 +50,7 @@ func TestRedelivery(t *testing.T) {
 				w.shown = next(r)
 			}
 			if c.touch {
-				require.NoError(t, b.touch(t.Context(), w.sign(first.ID)))
+				require.NoError(t, b.touch(t.Context(), w.beat(first.ID)))
 			}
 			want := ""
 			if c.again {

@@ -65,7 +65,7 @@ UNION ALL
 SELECT 'offline', id, '', 0 FROM u WHERE status = 'offline' AND was <> 'offline'
 ORDER BY position, id`
 
-// Sweep takes builds from workers that gave no sign of life for
+// Sweep takes builds from workers that sent no beat for
 // Timeouts.BuildTimeout, and takes workers offline after Timeouts.WorkerTimeout.
 // A lost attempt is used up: the build waits again, where it stood, while
 // attempts remain, and fails otherwise. One controller sweeps at a time; the

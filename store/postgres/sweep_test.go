@@ -61,7 +61,7 @@ func TestSweepCountsFromTheLastSignOfLife(t *testing.T) {
 	build := b.build()
 	w := b.worker()
 	w.gets(build.ID)
-	require.NoError(t, b.touch(t.Context(), w.sign(build.ID)))
+	require.NoError(t, b.touch(t.Context(), w.beat(build.ID)))
 	b.exec(ageSign, build.ID, "299 s")
 	require.Empty(t, b.sweep().Requeued)
 	b.exec(ageSign, build.ID, "301 s")

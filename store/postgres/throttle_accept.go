@@ -10,19 +10,9 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"takt/store"
 )
-
-// answer is what became of an action; nothing yet, if not given.
-type answer struct {
-	store.Acceptance
-	given bool
-}
-
-// taken is the answer to a new action.
-func taken() answer { return answer{store.Acceptance{State: store.ActionWaiting}, true} }
 
 // Accept makes actions durable, with the jobs that see to them: the answers, by
 // index, hold when it returns. Most loads are new actions of queues that have a
@@ -31,23 +21,23 @@ func taken() answer { return answer{store.Acceptance{State: store.ActionWaiting}
 // Queues without a living job take a transaction of several steps. After an error
 // some of the actions may be durable nevertheless.
 func (t *Throttle) Accept(ctx context.Context, actions []store.Action) ([]store.Acceptance, error) {
-	b, positions := newActionBatch(actions)
-	got := make([]answer, len(b.names))
+	b, rows := newActionBatch(actions)
+	got := make([]store.Acceptance, len(b.names)) // without a state: not accepted yet
 	if err := t.accept(ctx, b, got); err != nil {
 		return nil, fmt.Errorf("accepting %d actions: %w", len(actions), err)
 	}
 	out := make([]store.Acceptance, len(actions))
-	for i, position := range positions {
-		if out[i] = got[position].Acceptance; !out[i].Repeat {
+	for i, row := range rows {
+		if out[i] = got[row]; !out[i].Repeat {
 			out[i].Remaining = actions[i].Expires
-			got[position].Remaining, got[position].Repeat = actions[i].Expires, true // for who sent it again in the same batch
+			got[row].Remaining, got[row].Repeat = actions[i].Expires, true // for who sent it again in the same batch
 		}
 	}
 	return out, nil
 }
 
-func (t *Throttle) accept(ctx context.Context, b actionBatch, got []answer) error {
-	steps := []func(context.Context, actionBatch, []answer) error{t.acceptLive, t.acceptRepeats, t.acceptAll}
+func (t *Throttle) accept(ctx context.Context, b actionBatch, got []store.Acceptance) error {
+	steps := []func(context.Context, actionBatch, []store.Acceptance) error{t.acceptLive, t.acceptRepeats, t.acceptAll}
 	if time.Since(time.Unix(0, t.repeated.Load())) < repeatsLast {
 		steps = slices.Insert(steps, 0, t.acceptRepeats)
 	}
@@ -73,20 +63,15 @@ var errVanished = errors.New("an action was deleted while it was looked at")
 // favour of another: River locks jobs in an order of its own.
 const acceptTries = 5
 
-// undisturbed calls f again if another transaction was preferred to its own.
+// undisturbed calls f again if a deadlock or a failed serialization ended it.
 func undisturbed(f func() error) (err error) {
 	for range acceptTries {
-		if err = f(); !isConflict(err) {
+		err = f()
+		if state := stateOf(err); state != "40P01" && state != "40001" {
 			break
 		}
 	}
 	return err
-}
-
-// isConflict reports whether err is a deadlock or a failed serialization.
-func isConflict(err error) bool {
-	var pgErr *pgconn.PgError
-	return errors.As(err, &pgErr) && (pgErr.Code == "40P01" || pgErr.Code == "40001")
 }
 
 // actionBatch is actions, each once, in the order of the unique index: two
@@ -168,11 +153,11 @@ func (b *actionBatch) sortQueues(actions []store.Action) map[store.QueueKey]int3
 }
 
 // without returns what has no answer yet.
-func (b actionBatch) without(got []answer) actionBatch {
+func (b actionBatch) without(got []store.Acceptance) actionBatch {
 	var left []store.Action
 	var rows []int
 	for i, row := range b.rows {
-		if !got[row].given {
+		if got[row].State == "" {
 			left = append(left, store.Action{Queue: b.keys[b.in[i]-1], CallbackID: b.names[i], Expires: seconds(b.seconds[i])})
 			rows = append(rows, row)
 		}
@@ -188,6 +173,9 @@ func (b actionBatch) row(portal int64, name string) int {
 	return b.rows[i]
 }
 
+// livingJob holds for a river_job j that answers for its queue.
+const livingJob = `j.state IN ('available', 'pending', 'running', 'retryable', 'scheduled')`
+
 // sqlRepeats finds actions that are here. $3: also those that wait although their
 // queue has no living job.
 const sqlRepeats = `
@@ -196,24 +184,24 @@ FROM unnest($1::bigint[], $2::text[]) WITH ORDINALITY AS u(portal, callback, nr)
 	SELECT * FROM action_executions WHERE portal_id = u.portal AND callback_id = u.callback OFFSET 0 -- one look-up each
 ) a
 WHERE $3 OR a.state <> 'waiting' OR (
-	SELECT (SELECT j.state IN ('available', 'pending', 'running', 'retryable', 'scheduled') FROM river_job j WHERE j.id = q.job_id)
+	SELECT (SELECT ` + livingJob + ` FROM river_job j WHERE j.id = q.job_id)
 	FROM throttle_queues q WHERE q.seq = a.queue)`
 
 // acceptRepeats answers those that were here before and need nothing more: a job
 // that lives stays alive while an action waits.
-func (t *Throttle) acceptRepeats(ctx context.Context, b actionBatch, got []answer) error {
+func (t *Throttle) acceptRepeats(ctx context.Context, b actionBatch, got []store.Acceptance) error {
 	return t.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error { return t.findRepeats(ctx, c, b, got, false) })
 }
 
 // findRepeats answers those that were here before; all of them, or those that need
 // nothing more.
-func (t *Throttle) findRepeats(ctx context.Context, q querier, b actionBatch, got []answer, all bool) error {
+func (t *Throttle) findRepeats(ctx context.Context, q querier, b actionBatch, got []store.Acceptance, all bool) error {
 	var nr int
 	var state store.ActionState
 	var left float64
 	rows, _ := q.Query(ctx, sqlRepeats, b.portals, b.names, all) // its error is that of the rows
 	_, err := pgx.ForEachRow(rows, []any{&nr, &state, &left}, func() error {
-		got[b.rows[nr-1]] = answer{store.Acceptance{State: state, Repeat: true, Remaining: max(seconds(left), 0)}, true}
+		got[b.rows[nr-1]] = store.Acceptance{State: state, Repeat: true, Remaining: max(seconds(left), 0)}
 		t.repeated.Store(time.Now().UnixNano())
 		return nil
 	})
@@ -252,15 +240,15 @@ RETURNING a.portal_id, a.callback_id`
 // statement of its own, so that it sees what was committed before the locks
 // were had. River's insert would find the same, but writes a new version of each
 // job that it finds.
-const sqlLiveJobs = `SELECT ` + keyColumns + `, q.seq, coalesce((SELECT j.state IN ('available', 'pending', 'running', 'retryable', 'scheduled')
+const sqlLiveJobs = `SELECT ` + keyColumns + `, q.seq, coalesce((SELECT ` + livingJob + `
 	FROM river_job j WHERE j.id = q.job_id), false)
 FROM throttle_queues q WHERE q.id = ANY ($1) ORDER BY q.id`
 
 // acceptAll takes actions of any queue, in a transaction that holds the queues'
 // locks: so that either a queue's job sees the new actions or they find the job
 // gone and get another.
-func (t *Throttle) acceptAll(ctx context.Context, b actionBatch, got []answer) error {
-	mine := make([]answer, len(got)) // lost if the transaction is
+func (t *Throttle) acceptAll(ctx context.Context, b actionBatch, got []store.Acceptance) error {
+	mine := make([]store.Acceptance, len(got)) // lost if the transaction is
 	err := t.db.write("creating queues").tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		var queues []queueRow
 		send := &pgx.Batch{}
@@ -269,7 +257,7 @@ func (t *Throttle) acceptAll(ctx context.Context, b actionBatch, got []answer) e
 			var portal int64
 			var name string
 			_, err := pgx.ForEachRow(rows, []any{&portal, &name}, func() error {
-				mine[b.row(portal, name)] = taken()
+				mine[b.row(portal, name)].State = store.ActionWaiting
 				return nil
 			})
 			return err

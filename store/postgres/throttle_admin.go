@@ -24,7 +24,7 @@ LEFT JOIN LATERAL (
 ) a ON true
 LEFT JOIN LATERAL (
 	SELECT sum(n) AS used, min(ended_at) + p.period AS back FROM throttle_windows,
-		make_interval(secs => c.time_period * CASE c.time_unit WHEN 'second' THEN 1 WHEN 'minute' THEN 60 WHEN 'hour' THEN 3600 ELSE 86400 END::float8) AS p(period)
+		make_interval(secs => ` + periodSeconds + `) AS p(period)
 	WHERE queue = q.seq AND ended_at > now() - p.period GROUP BY p.period
 ) w ON true
 WHERE ($1 = '' OR q.id = $1) AND ($2 = 0 OR q.portal_id = $2)

@@ -42,8 +42,7 @@ WITH t AS MATERIALIZED (
 	SELECT q.seq, q.id, o.nr, c.max_throughput AS most, q.paused_at IS NOT NULL AS paused, p.period, statement_timestamp() - p.period AS since
 	FROM unnest(@queues::text[]) WITH ORDINALITY AS o(id, nr) JOIN throttle_queues q ON q.id = o.id
 		JOIN throttle_configs c ON c.portal_id = q.portal_id AND c.action_id = q.action_id
-		CROSS JOIN LATERAL make_interval(secs => c.time_period * CASE c.time_unit
-			WHEN 'second' THEN 1 WHEN 'minute' THEN 60 WHEN 'hour' THEN 3600 ELSE 86400 END::float8) AS p(period)
+		CROSS JOIN LATERAL make_interval(secs => ` + periodSeconds + `) AS p(period)
 ), room AS MATERIALIZED (
 	SELECT t.seq, t.most - coalesce(w.spent, 0) AS free, t.most - coalesce(w.still, 0) AS soon
 	FROM t CROSS JOIN LATERAL (
@@ -107,7 +106,7 @@ ORDER BY c.claim, c.callback_id`
 const sqlDues = `
 WITH t AS MATERIALIZED (
 	SELECT q.seq, q.id, c.max_throughput AS most, q.paused_at IS NOT NULL AS paused,
-		c.time_period * CASE c.time_unit WHEN 'second' THEN 1 WHEN 'minute' THEN 60 WHEN 'hour' THEN 3600 ELSE 86400 END::float8 AS period
+		` + periodSeconds + ` AS period
 	FROM throttle_queues q JOIN throttle_configs c ON c.portal_id = q.portal_id AND c.action_id = q.action_id
 	WHERE q.id = ANY ($1)
 )

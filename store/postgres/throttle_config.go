@@ -30,6 +30,10 @@ func NewThrottle(db *DB) (*Throttle, error) {
 	return &Throttle{db: db, jobs: jobs}, nil
 }
 
+// periodSeconds is how long the period of throttle_configs c is.
+const periodSeconds = `c.time_period * CASE c.time_unit
+	WHEN 'second' THEN 1 WHEN 'minute' THEN 60 WHEN 'hour' THEN 3600 ELSE 86400 END::float8`
+
 const configColumns = `portal_id, action_id, max_throughput, time_period, time_unit, updated_at`
 
 // sqlPutConfig tells all controllers, whose caches and timers hang on it.

@@ -47,8 +47,7 @@ const sqlLockWindows = `SELECT pg_advisory_xact_lock($1)`
 // either.
 const sqlSweepWindows = `
 WITH seen AS MATERIALIZED (
-	SELECT w.id, w.queue, w.ended_at, c.time_period * CASE c.time_unit
-		WHEN 'second' THEN 1 WHEN 'minute' THEN 60 WHEN 'hour' THEN 3600 ELSE 86400 END::float8 AS period
+	SELECT w.id, w.queue, w.ended_at, ` + periodSeconds + ` AS period
 	FROM (SELECT id, queue, ended_at FROM throttle_windows WHERE id > $1 ORDER BY id LIMIT $2) w
 		LEFT JOIN throttle_queues q ON q.seq = w.queue
 		LEFT JOIN throttle_configs c ON c.portal_id = q.portal_id AND c.action_id = q.action_id

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog" //nolint:depguard // River logs with it
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/riverqueue/river"
@@ -116,7 +117,7 @@ const staleRunner = 45.0
 const sqlStrays = `SELECT ` + keyColumns + `
 FROM throttle_queues q LEFT JOIN river_job j ON j.id = q.job_id
 WHERE EXISTS (SELECT FROM action_executions a WHERE a.queue = q.seq AND a.state = 'waiting')
-	AND (j.id IS NULL OR j.state NOT IN ('available', 'pending', 'running', 'retryable', 'scheduled')
+	AND (j.id IS NULL OR NOT ` + livingJob + `
 		OR j.state = 'running' AND greatest(q.runner_at, j.attempted_at) < now() - make_interval(secs => $2))
 ORDER BY q.id LIMIT $1`
 
@@ -148,7 +149,7 @@ func (t *Throttle) Restore(ctx context.Context, limit int) (restored []store.Que
 			return err
 		}
 		given, err := t.giveJobs(ctx, tx, strays)
-		restored = append(revived, given...)
+		restored = slices.Concat(revived, given)
 		return err
 	})
 	if err != nil {

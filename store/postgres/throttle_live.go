@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"hash/fnv"
 	"sync"
 
@@ -44,7 +43,7 @@ SELECT u.queue, u.portal, u.callback, now() + make_interval(secs => u.seconds)
 FROM unnest($2::bigint[], $3::bigint[], $4::text[], $5::float8[]) AS u(queue, portal, callback, seconds)
 WHERE (SELECT bool_and(EXISTS (SELECT FROM river_job j
 	WHERE j.id = (SELECT q.job_id FROM throttle_queues q WHERE q.seq = k.seq)
-		AND j.state IN ('available', 'pending', 'running', 'retryable', 'scheduled'))) FROM unnest($1::bigint[]) AS k(seq))`
+		AND ` + livingJob + `)) FROM unnest($1::bigint[]) AS k(seq))`
 
 // sqlAcceptLive inserts the actions of those queues, $1, that have a living job,
 // and returns these queues' positions and numbers.
@@ -52,7 +51,7 @@ const sqlAcceptLive = `
 WITH own AS MATERIALIZED (
 	SELECT u.nr, (
 		SELECT CASE WHEN (
-			SELECT j.state IN ('available', 'pending', 'running', 'retryable', 'scheduled') FROM river_job j WHERE j.id = q.job_id
+			SELECT ` + livingJob + ` FROM river_job j WHERE j.id = q.job_id
 		) THEN q.seq END FROM throttle_queues q WHERE q.id = u.id
 	) AS seq
 	FROM unnest($1::text[]) WITH ORDINALITY AS u(id, nr)
@@ -66,7 +65,7 @@ WITH own AS MATERIALIZED (
 SELECT nr, seq FROM own WHERE seq IS NOT NULL`
 
 // acceptLive takes all new actions of queues that have a living job.
-func (t *Throttle) acceptLive(ctx context.Context, b actionBatch, got []answer) error {
+func (t *Throttle) acceptLive(ctx context.Context, b actionBatch, got []store.Acceptance) error {
 	err := t.insertLive(ctx, b, got)
 	if !isRepeat(err) {
 		return err
@@ -84,13 +83,10 @@ func (t *Throttle) acceptLive(ctx context.Context, b actionBatch, got []answer) 
 }
 
 // isRepeat reports whether err is that of a unique index.
-func isRepeat(err error) bool {
-	var pgErr *pgconn.PgError
-	return errors.As(err, &pgErr) && pgErr.Code == "23505"
-}
+func isRepeat(err error) bool { return stateOf(err) == "23505" }
 
 // insertLive fails as a whole on an action that is here.
-func (t *Throttle) insertLive(ctx context.Context, b actionBatch, got []answer) error {
+func (t *Throttle) insertLive(ctx context.Context, b actionBatch, got []store.Acceptance) error {
 	if seqs, queues, known := t.seqs.find(b); known {
 		tag, err := t.insert(ctx, b, nil, sqlAcceptKnown, seqs, queues, b.portals, b.names, b.seconds)
 		switch {
@@ -98,7 +94,7 @@ func (t *Throttle) insertLive(ctx context.Context, b actionBatch, got []answer) 
 			return err
 		case tag.RowsAffected() > 0:
 			for _, row := range b.rows {
-				got[row] = taken()
+				got[row].State = store.ActionWaiting
 			}
 			return nil
 		}
@@ -119,7 +115,7 @@ func (t *Throttle) insertLive(ctx context.Context, b actionBatch, got []answer) 
 	t.seqs.set(b, live)
 	for i, row := range b.rows {
 		if live[b.in[i]] > 0 {
-			got[row] = taken()
+			got[row].State = store.ActionWaiting
 		}
 	}
 	return nil

@@ -109,12 +109,12 @@ func TestTotalsOfTheFleet(t *testing.T) {
 	w.gets(build.ID)
 	require.Equal(t, 1, b.totals().Assigned)
 	cpu := func(percent float64) {
-		_, err := b.builds.Telemetry(t.Context(), w.sign(build.ID), store.Telemetry{Type: "cpu_snapshot", CPUPercent: &percent})
+		_, err := b.builds.Telemetry(t.Context(), w.beat(build.ID), store.Telemetry{Type: "cpu_snapshot", CPUPercent: &percent})
 		require.NoError(t, err)
 	}
 	cpu(50)
 	cpu(250)
-	_, err := b.builds.Telemetry(t.Context(), w.sign(build.ID), store.Telemetry{Type: "monitor_started"})
+	_, err := b.builds.Telemetry(t.Context(), w.beat(build.ID), store.Telemetry{Type: "monitor_started"})
 	require.NoError(t, err)
 	got := b.totals()
 	require.InDelta(t, 150, got.CPUPercent, 1e-9)
