@@ -84,7 +84,7 @@ func crashAt(t *testing.T, at string, after bool) {
 		synctest.Wait()
 	}()
 	synctest.Wait()
-	first, bystander := b.sys.Whereis(b.queue.cfg.Name), b.sys.Whereis("takt/pubsub")
+	first, bystander := b.sys.Whereis(managerName), b.sys.Whereis("takt/pubsub")
 	f.lit.Store(true)
 
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -106,7 +106,7 @@ func crashAt(t *testing.T, at string, after bool) {
 	b.passes(time.Minute)
 
 	require.False(t, f.lit.Load(), "the message came")
-	require.NotSame(t, first, b.sys.Whereis(b.queue.cfg.Name), "it crashed")
+	require.NotSame(t, first, b.sys.Whereis(managerName), "it crashed")
 	require.Same(t, bystander, b.sys.Whereis("takt/pubsub"), "nobody else did")
 	b.db.set(func(s *fakeStore) {
 		require.Empty(t, s.pending)
@@ -165,7 +165,7 @@ func (s *shakyMonitor) HandleInfo(c *otp.Ctx, msg any) {
 func TestMonitorCrashInEveryMessage(t *testing.T) {
 	t.Parallel()
 	for _, at := range []string{
-		"askTimeouts", "update", "sweepNow", "pulse", "check", "swept", "Event",
+		"askTimeouts", "update", "pulse", "check", "swept", "Event",
 		"read[takt/store.Timeouts]", "written[takt/store.Timeouts]",
 	} {
 		t.Run(at, func(t *testing.T) {
@@ -187,9 +187,6 @@ func TestMonitorCrashInEveryMessage(t *testing.T) {
 					_, err = w.monitor.Timeouts(w.Context())
 					if err == nil {
 						err = w.monitor.Update(w.Context(), mine)
-					}
-					if err == nil {
-						_, err = w.monitor.Sweep(w.Context())
 					}
 					synctest.Wait()
 				}

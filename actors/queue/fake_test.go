@@ -290,3 +290,12 @@ func (s *fakeStore) SaveTimeouts(_ context.Context, t store.Timeouts) error {
 	s.saved = &t
 	return nil
 }
+
+// Poll is Arrive, and waits for a parked poll's reply.
+func (q *Queue) Poll(ctx context.Context, req store.PollRequest, wait time.Duration) (store.PollReply, error) {
+	reply, parked, err := q.Arrive(ctx, req, wait)
+	if parked == nil {
+		return reply, err
+	}
+	return parked(ctx)
+}

@@ -24,9 +24,6 @@ type MonitorStore interface {
 
 // MonitorConfig are HeartbeatMonitor's settings. Ready is required.
 type MonitorConfig struct {
-	// Name is the registered name. Defaults to
-	// "takt/orchestration/heartbeat_monitor".
-	Name string
 	// Timeouts apply until others are saved. CheckInterval defaults to 1 minute,
 	// the others to 5 minutes.
 	Timeouts store.Timeouts
@@ -37,24 +34,20 @@ type MonitorConfig struct {
 	Ready func() (since time.Time, ready bool)
 	// Now is the clock. Defaults to time.Now.
 	Now func() time.Time
-	// Timeout bounds one sweep. Defaults to 30 s.
-	Timeout time.Duration
-	// RestartGap is how long callers wait for a restarting actor. Defaults to 1 s.
-	RestartGap time.Duration
 }
 
 func (c MonitorConfig) withDefaults() MonitorConfig {
-	c.Name = cmp.Or(c.Name, "takt/orchestration/heartbeat_monitor")
 	c.Timeouts.CheckInterval = cmp.Or(c.Timeouts.CheckInterval, time.Minute)
 	c.Timeouts.BuildTimeout = cmp.Or(c.Timeouts.BuildTimeout, 5*time.Minute)
 	c.Timeouts.WorkerTimeout = cmp.Or(c.Timeouts.WorkerTimeout, 5*time.Minute)
-	c.Timeout = cmp.Or(c.Timeout, 30*time.Second)
-	c.RestartGap = cmp.Or(c.RestartGap, time.Second)
 	if c.Now == nil {
 		c.Now = time.Now
 	}
 	return c
 }
+
+// sweepTimeout bounds one sweep.
+const sweepTimeout = 30 * time.Second
 
 // Monitor is the handle of HeartbeatMonitor. It stays valid over restarts and
 // may be used by any goroutine.
@@ -70,13 +63,13 @@ type Monitor struct {
 // nothing.
 func NewMonitor(sys *otp.System, db MonitorStore, queue *Queue, bus pubsub.Bus, cfg MonitorConfig) *Monitor {
 	cfg = cfg.withDefaults()
-	return &Monitor{ref: sys.Ref(cfg.Name), db: db, queue: queue, bus: bus, cfg: cfg}
+	return &Monitor{ref: sys.Ref(monitorName), db: db, queue: queue, bus: bus, cfg: cfg}
 }
 
 // Spec describes the actor to its supervisor.
 func (m *Monitor) Spec() otp.ChildSpec {
 	return otp.ChildSpec{
-		ID: "heartbeat_monitor", Name: m.cfg.Name,
+		ID: "heartbeat_monitor", Name: monitorName,
 		Server: func() otp.Server { return &heartbeatMonitor{m: m} },
 	}
 }
@@ -96,15 +89,9 @@ func (m *Monitor) Update(ctx context.Context, t store.Timeouts) error {
 	return err
 }
 
-// Sweep sweeps now. It fails with Unavailable while this controller has not
-// listened for a whole build timeout, because then silence proves nothing.
-func (m *Monitor) Sweep(ctx context.Context) (store.SweepResult, error) {
-	return call[store.SweepResult](ctx, m, sweepNow{})
-}
-
 // call asks the actor, waiting for one that restarts.
 func call[R any](ctx context.Context, m *Monitor, req any) (R, error) {
-	r, err := otp.CallWait[R](ctx, m.ref, m.cfg.RestartGap, req)
+	r, err := otp.CallWait[R](ctx, m.ref, restartGap, req)
 	if err == nil || store.CodeOf(err) != store.Internal {
 		return r, err
 	}
@@ -118,7 +105,6 @@ func call[R any](ctx context.Context, m *Monitor, req any) (R, error) {
 type (
 	askTimeouts struct{}
 	update      struct{ timeouts store.Timeouts }
-	sweepNow    struct{}
 
 	pulse struct{} // timer: prove that the controller runs
 	check struct{} // timer: sweep if it may
@@ -142,9 +128,7 @@ type heartbeatMonitor struct {
 	patience  time.Duration // the longest gap between two pulses
 	noPulse   func()
 	noCheck   func()
-
-	sweeping bool
-	askers   []otp.From // wait for the sweep under way
+	sweeping  bool
 }
 
 // Init starts with the configured timeouts and has the saved ones read.
@@ -163,8 +147,6 @@ func (h *heartbeatMonitor) HandleCall(c *otp.Ctx, from otp.From, req any) (any, 
 		return h.timeouts, nil
 	case update:
 		return h.update(c, from, req.timeouts)
-	case sweepNow:
-		return h.sweepFor(c, from)
 	default:
 		return h.Base.HandleCall(c, from, req)
 	}
@@ -183,7 +165,7 @@ func (h *heartbeatMonitor) HandleInfo(c *otp.Ctx, msg any) {
 	case pulse:
 		h.listening.beat(h.m.cfg.Now(), h.patience)
 	case check:
-		if h.missing() == 0 {
+		if !h.sweeping && h.listened() {
 			h.sweep(c)
 		}
 	case swept:
@@ -213,38 +195,23 @@ func (h *heartbeatMonitor) apply(c *otp.Ctx, t store.Timeouts) {
 	h.noCheck = c.SendEvery(t.CheckInterval, check{})
 }
 
-// missing returns how long this controller has to listen before it may sweep; 0
-// if it may now.
-func (h *heartbeatMonitor) missing() time.Duration {
+// listened reports whether this controller has listened for long enough to sweep.
+func (h *heartbeatMonitor) listened() bool {
 	ready, ok := h.m.cfg.Ready()
 	if !ok || !h.known {
-		return h.timeouts.BuildTimeout
+		return false
 	}
 	now := h.m.cfg.Now()
 	h.listening.beat(now, h.patience)
-	return h.listening.missing(now, ready, h.timeouts.BuildTimeout)
-}
-
-func (h *heartbeatMonitor) sweepFor(c *otp.Ctx, from otp.From) (any, error) {
-	if missing := h.missing(); missing > 0 {
-		e := store.NewError(store.Unavailable, "Not listening for long enough to tell who is silent")
-		e.RetryAfter = missing
-		return nil, e
-	}
-	h.askers = append(h.askers, from)
-	h.sweep(c)
-	return otp.NoReply, nil
+	return h.listening.missing(now, ready, h.timeouts.BuildTimeout) == 0
 }
 
 // sweep runs one sweep beside the actor, one at a time.
 func (h *heartbeatMonitor) sweep(c *otp.Ctx) {
-	if h.sweeping {
-		return
-	}
 	h.sweeping = true
 	m, s := h.m, store.Sweep{Timeouts: h.timeouts, Rule: h.m.cfg.Rule}
 	c.Async(func(ctx context.Context) any {
-		ctx, cancel := context.WithTimeoutCause(ctx, m.cfg.Timeout, errTransactionTooSlow)
+		ctx, cancel := context.WithTimeoutCause(ctx, sweepTimeout, errTransactionTooSlow)
 		defer cancel()
 		result, err := m.db.Sweep(ctx, s)
 		if err == nil {
@@ -271,10 +238,6 @@ func (m *Monitor) publish(r store.SweepResult) {
 
 func (h *heartbeatMonitor) swept(c *otp.Ctx, s swept) {
 	h.sweeping = false
-	for _, from := range h.askers {
-		from.Reply(s.result, s.err)
-	}
-	h.askers = nil
 	logger := c.Logger()
 	switch r := s.result; {
 	case s.err != nil && isOutage(s.err):

@@ -168,30 +168,13 @@ func TestSweeps(t *testing.T) {
 		})
 	})
 
-	t.Run("a sweep on demand keeps the rule", func(t *testing.T) {
-		t.Parallel()
-		onWatch(t, func(w *watch) {
-			w.passes(4 * time.Second)
-			_, err := w.monitor.Sweep(w.Context())
-			var refused *store.Error
-			require.ErrorAs(w, err, &refused)
-			require.Equal(w, store.Unavailable, refused.Code)
-			require.Equal(w, 6*time.Second, refused.RetryAfter)
-			w.passes(6*time.Second + 1)
-			before := w.sweeps()
-			_, err = w.monitor.Sweep(w.Context())
-			require.NoError(w, err)
-			require.Equal(w, before+1, w.sweeps())
-		})
-	})
-
 	t.Run("a crash loses nothing but the time it listened", func(t *testing.T) {
 		t.Parallel()
 		onWatch(t, func(w *watch) {
 			saved := store.Timeouts{CheckInterval: time.Second, BuildTimeout: 20 * time.Second, WorkerTimeout: time.Minute}
 			require.NoError(w, w.monitor.Update(w.Context(), saved))
 			w.passes(19 * time.Second)
-			w.sys.Whereis(w.monitor.cfg.Name).Exit(errors.New("crashed"))
+			w.sys.Whereis(monitorName).Exit(errors.New("crashed"))
 			w.passes(time.Second)
 			got, err := w.monitor.Timeouts(w.Context())
 			require.NoError(w, err)
@@ -268,7 +251,7 @@ func TestTimeouts(t *testing.T) {
 				s.err = errAway
 				s.saved = &store.Timeouts{CheckInterval: time.Second, BuildTimeout: time.Minute, WorkerTimeout: time.Minute}
 			})
-			w.sys.Whereis(w.monitor.cfg.Name).Exit(errors.New("crashed"))
+			w.sys.Whereis(monitorName).Exit(errors.New("crashed"))
 			w.passes(20 * time.Second)
 			w.db.set(func(s *fakeStore) { s.err = nil })
 			w.passes(20 * time.Second)

@@ -63,14 +63,14 @@ func TestDatabaseAway(t *testing.T) {
 	t.Run("no restart is spent on it", func(t *testing.T) {
 		t.Parallel()
 		inBubble(t, Config{}, func(b *bench) {
-			proc := b.sys.Whereis(b.queue.cfg.Name)
+			proc := b.sys.Whereis(managerName)
 			b.db.set(func(s *fakeStore) { s.err = errAway })
 			b.db.worker("w")
 			for range 100 {
 				b.asks("w", 0)
 			}
 			b.passes(time.Minute)
-			require.Same(b, proc, b.sys.Whereis(b.queue.cfg.Name))
+			require.Same(b, proc, b.sys.Whereis(managerName))
 		})
 	})
 }
@@ -103,7 +103,7 @@ func TestStop(t *testing.T) {
 			b.db.set(func(s *fakeStore) { s.gate = gate })
 			flier, queued := b.asks("flier", 0), b.asks("queued", 0)
 			b.db.submit("x", store.IOS)
-			proc := b.sys.Whereis(b.queue.cfg.Name)
+			proc := b.sys.Whereis(managerName)
 			proc.Exit(otp.ErrShutdown)
 			synctest.Wait()
 			b.gotNothing(asleep)

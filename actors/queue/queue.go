@@ -26,8 +26,6 @@ type Store interface {
 
 // Config are QueueManager's settings. The zero value takes every default.
 type Config struct {
-	// Name is the registered name. Defaults to "takt/orchestration/queue_manager".
-	Name string
 	// Limit is how many builds may be pending. Defaults to 1000.
 	Limit int
 	// MaxParked is how many polls may wait for a build; one more is answered at
@@ -41,17 +39,13 @@ type Config struct {
 	Recount time.Duration
 	// Timeout bounds one transaction. Defaults to 5 s.
 	Timeout time.Duration
-	// RestartGap is how long callers wait for a restarting actor. Defaults to 1 s.
-	RestartGap time.Duration
 }
 
 func (c Config) withDefaults() Config {
 	return Config{
-		Name:  cmp.Or(c.Name, "takt/orchestration/queue_manager"),
 		Limit: cmp.Or(c.Limit, 1000), MaxParked: cmp.Or(c.MaxParked, 20_000),
 		BatchSize: cmp.Or(c.BatchSize, 256), Batches: cmp.Or(c.Batches, 2),
 		Recount: cmp.Or(c.Recount, 2*time.Second), Timeout: cmp.Or(c.Timeout, 5*time.Second),
-		RestartGap: cmp.Or(c.RestartGap, time.Second),
 	}
 }
 
@@ -68,13 +62,20 @@ type Queue struct {
 	presence atomic.Int64
 }
 
-// maxPresence is the longest time between two writes of a worker's presence.
-const maxPresence = 30 * time.Second
+const (
+	managerName = "takt/orchestration/queue_manager"
+	monitorName = "takt/orchestration/heartbeat_monitor"
+
+	// restartGap is how long callers wait for a restarting actor.
+	restartGap = time.Second
+	// maxPresence is the longest time between two writes of a worker's presence.
+	maxPresence = 30 * time.Second
+)
 
 // New returns the handle for the actor that Spec describes. It starts nothing.
 func New(sys *otp.System, db Store, bus pubsub.Bus, tokens *store.WorkerTokens, cfg Config) *Queue {
 	cfg = cfg.withDefaults()
-	q := &Queue{ref: sys.Ref(cfg.Name), db: db, bus: bus, tokens: tokens, cfg: cfg}
+	q := &Queue{ref: sys.Ref(managerName), db: db, bus: bus, tokens: tokens, cfg: cfg}
 	q.presence.Store(int64(maxPresence))
 	return q
 }
@@ -82,7 +83,7 @@ func New(sys *otp.System, db Store, bus pubsub.Bus, tokens *store.WorkerTokens, 
 // Spec describes the actor to its supervisor.
 func (q *Queue) Spec() otp.ChildSpec {
 	return otp.ChildSpec{
-		ID: "queue_manager", Name: q.cfg.Name,
+		ID: "queue_manager", Name: managerName,
 		Server:   func() otp.Server { return &manager{q: q} },
 		Shutdown: q.cfg.Timeout + time.Second, // a running transaction is awaited
 	}
@@ -119,15 +120,6 @@ func (q *Queue) Arrive(
 		}, nil
 	}
 	return q.reply(p, a), nil, nil
-}
-
-// Poll is Arrive, and waits for a parked poll's reply.
-func (q *Queue) Poll(ctx context.Context, req store.PollRequest, wait time.Duration) (store.PollReply, error) {
-	reply, parked, err := q.Arrive(ctx, req, wait)
-	if parked == nil {
-		return reply, err
-	}
-	return parked(ctx)
 }
 
 // reply signs the token of a's worker, in the caller's goroutine.
@@ -193,7 +185,7 @@ func (q *Queue) proc(ctx context.Context) (*otp.Proc, error) {
 	if proc := q.ref.Whereis(); proc != nil {
 		return proc, nil
 	}
-	gap, cancel := context.WithTimeoutCause(ctx, q.cfg.RestartGap, errors.New("queue manager did not come back in time"))
+	gap, cancel := context.WithTimeoutCause(ctx, restartGap, errors.New("queue manager did not come back in time"))
 	defer cancel()
 	proc, err := q.ref.Await(gap)
 	switch {

@@ -29,6 +29,7 @@ type (
 	hurry      struct{} // timer: serve what waits for company
 
 	recounted struct { // a look at the database has ended
+		known []store.WorkerSession // what it compared with the rows
 		store.Recount
 		err         error
 		seen        [platforms]uint64
@@ -93,8 +94,7 @@ func (m *manager) Init(c *otp.Ctx) error {
 	m.q.bus.Listen(c, pubsub.JobAvailable, pubsub.WorkerChanged, pubsub.ListenerResumed)
 	ctx, cancel := context.WithTimeoutCause(c.Context(), firstLook, errTransactionTooSlow)
 	defer cancel()
-	first, known := m.look()
-	m.recounted(c, m.q.look(ctx, first, known))
+	m.recounted(c, m.q.look(ctx, m.look()))
 	m.step(c)
 	return nil
 }
@@ -242,10 +242,10 @@ func (m *manager) outage(c *otp.Ctx, cause error) {
 }
 
 // look begins a look at the database: what it takes along.
-func (m *manager) look() (recounted, []store.WorkerSession) {
+func (m *manager) look() recounted {
 	now := time.Now()
-	known := m.known(now) // also notes that parked workers are there
-	return recounted{seen: m.pending.news, at: now, beats: m.due(now, time.Duration(m.q.presence.Load()))}, known
+	known := m.known(now) // before due: it also notes that parked workers are there
+	return recounted{known: known, seen: m.pending.news, at: now, beats: m.due(now, time.Duration(m.q.presence.Load()))}
 }
 
 // count has the database looked at, one look at a time.
@@ -259,18 +259,17 @@ func (m *manager) count(c *otp.Ctx) {
 		m.recount()
 		m.recount = nil
 	}
-	q := m.q
-	r, known := m.look()
+	q, r := m.q, m.look()
 	c.Async(func(ctx context.Context) any {
 		ctx, cancel := context.WithTimeoutCause(ctx, q.cfg.Timeout, errTransactionTooSlow)
 		defer cancel()
-		return q.look(ctx, r, known)
+		return q.look(ctx, r)
 	})
 }
 
 // look counts what is pending, reads what has changed and writes who was there.
-func (q *Queue) look(ctx context.Context, r recounted, known []store.WorkerSession) recounted {
-	if r.Recount, r.err = q.db.Recount(ctx, q.cfg.Limit+1, known); r.err == nil {
+func (q *Queue) look(ctx context.Context, r recounted) recounted {
+	if r.Recount, r.err = q.db.Recount(ctx, q.cfg.Limit+1, r.known); r.err == nil {
 		r.err = q.tokens.Learn(r.Installation, r.Now)
 	}
 	if r.err == nil && len(r.beats) > 0 {
