@@ -93,9 +93,8 @@ func isLost(err error) bool {
 
 // stateOf returns the SQLSTATE of an error of the database, "" for any other.
 func stateOf(err error) string {
-	var pgErr *pgconn.PgError
-	if errors.As(err, &pgErr) {
-		return pgErr.Code
+	if refused, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return refused.Code
 	}
 	return ""
 }
