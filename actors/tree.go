@@ -38,8 +38,8 @@ type Config struct {
 	Timeouts store.Timeouts
 	Rule     store.LostRule
 	Heijunka heijunka.Config
-	// Janitor is without Name.
-	Janitor janitor.Config
+	// Retain is how long the janitor keeps what.
+	Retain janitor.Retention
 	// Throttle is without Root.
 	Throttle throttle.Config
 	// Deployments are without Name.
@@ -118,7 +118,7 @@ func New(cfg Config, deps Deps) *Tree {
 	t.Monitor = queue.NewMonitor(t.sys, deps.Monitor, t.Queue, t.Bus, queue.MonitorConfig{
 		Timeouts: cfg.Timeouts, Rule: cfg.Rule, Ready: t.ReadySince,
 	})
-	t.Janitor = janitor.New(t.sys, deps.Rows, deps.Files, cfg.Janitor)
+	t.Janitor = janitor.New(t.sys, deps.Rows, deps.Files, cfg.Retain)
 	t.Deployments = deployment.New(t.sys, deps.Deployments, deps.Forge, t.Bus, cfg.Deployments)
 	requests := request.New(t.sys, heijunka.Names()...)
 	t.Heijunka = heijunka.New(t.sys, heijunka.Deps{Run: requests.Run, Bus: t.Bus, Settings: deps.Heijunka}, cfg.Heijunka)

@@ -19,7 +19,7 @@ func (j *Janitor) copies(ctx context.Context) error {
 	}
 	err := j.payAll(ctx)
 	if n, cerr := j.rows.CountOwed(ctx); cerr == nil {
-		j.figures.owed.Store(int64(n))
+		j.figures.owed.Set(float64(n))
 	} else {
 		err = errors.Join(err, cerr)
 	}
@@ -41,7 +41,7 @@ func (j *Janitor) payAll(ctx context.Context) error {
 				return err
 			}
 			if err != nil {
-				j.figures.copyFailures.Add(1)
+				j.figures.copyFailures.Inc()
 				failed = errors.Join(failed, err)
 			}
 		}
@@ -53,7 +53,7 @@ func (j *Janitor) pay(ctx context.Context, row store.FileRow) error {
 	if _, err := j.files.Stat(row.Name); store.CodeOf(err) == store.NotFound {
 		return nil // another controller's disk has it
 	}
-	due, err := j.rows.Postpone(ctx, row.FileKey, j.cfg.Lease)
+	due, err := j.rows.Postpone(ctx, row.FileKey, copyLease)
 	if err != nil || !due {
 		return err // another controller is at it
 	}
@@ -74,7 +74,7 @@ func (j *Janitor) pay(ctx context.Context, row store.FileRow) error {
 		return j.files.RemoveObject(ctx, key) // the row changed meanwhile, or went
 	}
 	if err == nil {
-		j.figures.copied.Add(1)
+		j.figures.copied.Inc()
 	}
 	return err // the row may name the object: if not, the sweep finds it
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/rs/zerolog"
 
 	"takt/actors/otp"
@@ -30,26 +31,24 @@ type Telemetry struct {
 // New returns a handle with a registry of its own, which already has the
 // collectors of the Go runtime and of the process.
 func New(logger zerolog.Logger, bus pubsub.Bus) *Telemetry {
-	t := &Telemetry{
-		registry: prometheus.NewRegistry(),
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registered := promauto.With(registry)
+	return &Telemetry{
+		registry: registry,
 		logger:   logger,
 		bus:      bus,
 		events:   make(chan otp.Event, backlog),
-		counted: prometheus.NewCounterVec(prometheus.CounterOpts{
+		counted: registered.NewCounterVec(prometheus.CounterOpts{
 			Name: "takt_supervisor_events_total", Help: "Supervision events by kind.",
 		}, []string{"kind"}),
-		restarts: prometheus.NewCounterVec(prometheus.CounterOpts{
+		restarts: registered.NewCounterVec(prometheus.CounterOpts{
 			Name: "takt_supervisor_restarts_total", Help: "Restarts of supervised children by path.",
 		}, []string{"path"}),
-		dropped: prometheus.NewCounter(prometheus.CounterOpts{
+		dropped: registered.NewCounter(prometheus.CounterOpts{
 			Name: "takt_supervisor_events_dropped_total", Help: "Supervision events that came faster than they could be told.",
 		}),
 	}
-	t.registry.MustRegister(
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		t.counted, t.restarts, t.dropped,
-	)
-	return t
 }
 
 // Gatherer gives the metrics out.
@@ -58,17 +57,6 @@ func (t *Telemetry) Gatherer() prometheus.Gatherer { return t.registry }
 // Register adds a subsystem's collector. It panics if two have one name: that
 // is a defect of the program, found at its start.
 func (t *Telemetry) Register(c ...prometheus.Collector) { t.registry.MustRegister(c...) }
-
-// Gauge registers a figure that goes up and down and is asked for at each
-// scrape; f must be quick and safe for concurrent use.
-func (t *Telemetry) Gauge(name, help string, f func() float64) {
-	t.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, f))
-}
-
-// Counter registers a figure that only grows, as Gauge does.
-func (t *Telemetry) Counter(name, help string, f func() float64) {
-	t.Register(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, f))
-}
 
 // Hook is what otp.Options.OnEvent wants: it counts an event and queues it. It
 // never blocks.

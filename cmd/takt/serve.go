@@ -19,7 +19,6 @@ import (
 	"takt/actors/database"
 	"takt/actors/deployment"
 	"takt/actors/deployment/forge"
-	"takt/actors/janitor"
 	"takt/actors/pubsub"
 	"takt/actors/queue"
 	"takt/cmd/internal/cli"
@@ -159,7 +158,7 @@ func (c *controller) assemble(ctx context.Context) error {
 			CheckInterval: c.cfg.checkInterval(), BuildTimeout: c.cfg.BuildTimeout, WorkerTimeout: c.cfg.WorkerTimeout,
 		},
 		Heijunka: c.cfg.Heijunka.config(),
-		Janitor:  janitor.Config{Keep: c.cfg.Retain},
+		Retain:   c.cfg.Retain,
 		Rule:     store.LostRule{MaxAttempts: c.cfg.attempts()},
 	}
 	if c.cfg.DatabaseURL != "" {
