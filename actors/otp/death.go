@@ -6,9 +6,11 @@ import "time"
 // callbacks are over. For a process that was abandoned before it only takes
 // back what the abandoning counted.
 func (p *Proc) finish() {
-	if !p.bury(false) {
-		p.sys.returned(p)
+	if p.bury(false) {
+		return
 	}
+	p.sys.update(func() { delete(p.sys.leaked, p) })
+	p.sys.emit(Event{Kind: EventReturned, Proc: p})
 }
 
 // abandon is the end of a process that was killed and did not return in time.
@@ -31,7 +33,7 @@ func (p *Proc) bury(stuck bool) (first bool) {
 		p.reason = ErrKilled
 	}
 	if stuck {
-		p.sys.abandoned(p) // under the lock: finish must find it
+		p.sys.update(func() { p.sys.leaked[p] = time.Now() }) // under the lock: finish must find it
 	}
 	if p.grace != nil {
 		p.grace.Stop()

@@ -90,18 +90,17 @@ func (p *Proc) killTree() {
 func (s *supervisor) stopRows(rows []*child) {
 	for _, row := range slices.Backward(slices.Clone(rows)) {
 		s.stop(row, ErrShutdown)
-		s.drop(row)
 	}
 }
 
-// stop ends the process of a row with reason, if it has one, and waits.
+// stop ends the process of a row with reason, if it has one, waits, and records
+// that it has none. A pending restart is cancelled.
 func (s *supervisor) stop(row *child, reason error) {
-	if !row.alive() || s.p.killed.Load() {
-		return
+	if row.alive() && !s.p.killed.Load() {
+		s.end(reason, row.spec.patience(), row.proc)
+		s.exited(row, row.proc.Reason())
 	}
-	s.end(reason, row.spec.patience(), row.proc)
-	reason = row.proc.Reason()
-	s.update(func() { row.lastExit, row.lastExitAt = reason, time.Now() })
+	s.drop(row)
 }
 
 // stopInstances stops all children of a Dynamic supervisor at once, with one

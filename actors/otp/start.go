@@ -9,21 +9,18 @@ import (
 // startRows starts the given rows in order, up to the first failure.
 func (s *supervisor) startRows(rows []*child) (failed *child, err error) {
 	for _, row := range slices.Clone(rows) {
-		p, err := s.start(row)
-		switch {
-		case err == nil:
-			s.set(row, p)
-		case errors.Is(err, Ignore):
+		if _, err := s.start(row); errors.Is(err, Ignore) {
 			s.drop(row)
-		default:
+		} else if err != nil {
 			return row, err
 		}
 	}
 	return nil, nil
 }
 
-// start starts the child of a row and waits until its Init is over. The error is
-// ErrKilled, and no event, when we are killed meanwhile.
+// start starts the child of a row, waits until its Init is over, and records the
+// process. The error is ErrKilled, and there is no event, if we are killed
+// meanwhile.
 func (s *supervisor) start(row *child) (*Proc, error) {
 	p, begin := s.newChild(row)
 	if !s.link(p) {
@@ -41,6 +38,9 @@ func (s *supervisor) start(row *child) (*Proc, error) {
 	}
 	if s.p.killed.Load() {
 		return nil, ErrKilled
+	}
+	if err == nil {
+		s.set(row, p)
 	}
 	return p.sys.reportStart(p, err)
 }

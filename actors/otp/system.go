@@ -136,15 +136,6 @@ func (s *System) adopt(p *Proc) {
 	p.Watch(func(error) { s.forget(p) })
 }
 
-// abandoned counts p as leaked.
-func (s *System) abandoned(p *Proc) { s.update(func() { s.leaked[p] = time.Now() }) }
-
-// returned takes that back: p's goroutine has come to its end.
-func (s *System) returned(p *Proc) {
-	s.update(func() { delete(s.leaked, p) })
-	s.emit(Event{Kind: EventReturned, Proc: p})
-}
-
 // update looks at, or changes, what the mutex guards.
 func (s *System) update(change func()) {
 	s.mu.Lock()
