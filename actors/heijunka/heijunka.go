@@ -60,29 +60,6 @@ func New(sys *otp.System, deps Deps, cfg Config) *Heijunka {
 	return h
 }
 
-// PoolManagers are the managers of the pools, each with its pool's name.
-func (h *Heijunka) PoolManagers() (specs []otp.ChildSpec) {
-	for _, p := range h.pools {
-		specs = append(specs, otp.ChildSpec{ID: p.name, Server: func() otp.Server { return &poolManager{p: p, every: h.cfg.scaleEvery} }})
-	}
-	return specs
-}
-
-// LoadRegulator owns the limits.
-func (h *Heijunka) LoadRegulator() otp.ChildSpec {
-	return otp.ChildSpec{ID: "load_regulator", Server: func() otp.Server { return &loadRegulator{h: h} }}
-}
-
-// Balancer moves places.
-func (h *Heijunka) Balancer() otp.ChildSpec {
-	return otp.ChildSpec{ID: "balancer", Server: func() otp.Server { return &balancer{h: h} }}
-}
-
-// BurstHandler adds places for a while.
-func (h *Heijunka) BurstHandler() otp.ChildSpec {
-	return otp.ChildSpec{ID: "burst_handler", Server: func() otp.Server { return &burstHandler{h: h} }}
-}
-
 // Do runs fn as a request: with a token, in a place, as a process of its own. It
 // returns fn's error, and never while fn runs. Token and place are given back
 // however fn ends.
@@ -154,8 +131,7 @@ func (h *Heijunka) Scale(pool string, by, to *int) error {
 	return store.NewError(store.InvalidArgument, "workers must be at least 1")
 }
 
-// Status returns everything at this moment; nobody is asked for it. It is the
-// data of heijunka:updated.
+// Status returns everything at this moment; nobody is asked for it.
 func (h *Heijunka) Status() store.HeijunkaStatus {
 	gate, overdue := h.gate.status()
 	h.balance.mu.Lock()

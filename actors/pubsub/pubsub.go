@@ -20,8 +20,6 @@ const (
 	SettingsChanged = "settings:changed"
 	ListenerResumed = "listener:resumed"
 	WorkerChanged   = "worker:changed"
-	HeijunkaUpdated = "heijunka:updated"
-	HeijunkaAlert   = "heijunka:alert"
 	ThrottleConfig  = "throttle:config"
 	ThrottleQueue   = "throttle:queue"
 	ThrottleNotice  = "throttle:notice"
