@@ -249,3 +249,18 @@ func TestCrashInHooks(t *testing.T) {
 		otptest.Restarted(t, sys, p)
 	})
 }
+
+// An Init that succeeds although its process has been told to end meanwhile has
+// something to give back: Terminate runs, and the start fails.
+func TestEndDuringInit(t *testing.T) {
+	t.Parallel()
+	sys := otptest.New(t)
+	var reasons []error
+	_, err := sys.Start("child", puppet{
+		init:      func(c *otp.Ctx) error { c.Stop(errBoom); return nil },
+		terminate: func(_ *otp.Ctx, reason error) { reasons = append(reasons, reason) },
+	}.make)
+	require.Equal(t, errBoom, err)
+	require.Equal(t, []error{errBoom}, reasons)
+	require.Empty(t, sys.Names())
+}

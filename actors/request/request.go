@@ -79,10 +79,10 @@ func again(ctx context.Context, sup otp.Ref, w *store.Work, fn func(ctx context.
 		if err != nil {
 			break
 		}
-		if ran, err = otp.RunTask(ctx, sup, w, w.Told, fn); ran || errors.Is(err, otp.ErrMaxChildren) {
+		if ran, err = otp.RunTask(ctx, sup, w, w.Told, fn); ran {
 			return ran, err
 		}
-		select { // it ended between the two: wait until its name is free again
+		select { // it is stopping: wait until its name is free again
 		case <-proc.Done():
 		case <-gap.Done():
 		}
