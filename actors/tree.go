@@ -169,7 +169,7 @@ func (t *Tree) spec() otp.SupSpec {
 		),
 		// Outside of heijunka, whose one_for_all must not end live requests.
 		supervisor("request_sup", otp.OneForOne, 5*time.Second, request.Specs(heijunka.Names()...)...),
-		otp.ChildSpec{ID: "endpoint", Task: func() otp.Task { return otp.Task{Run: t.serve} }, Shutdown: t.drain},
+		otp.ChildSpec{ID: "endpoint", Task: t.serve, Shutdown: t.drain},
 	)
 	return top.Supervisor()
 }

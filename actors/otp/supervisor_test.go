@@ -18,7 +18,7 @@ func pool(spec otp.SupSpec) otp.SupSpec {
 	spec.Strategy = otp.Dynamic
 	spec.Children = []otp.ChildSpec{{
 		ID: "task", Restart: otp.Temporary, Shutdown: time.Second,
-		TaskArgs: func(any) otp.Task { return sleeper() },
+		TaskArgs: sleeperWith,
 	}}
 	return spec
 }
@@ -224,7 +224,7 @@ func TestShutdownReport(t *testing.T) {
 				{ID: "s", Supervisor: func() otp.SupSpec {
 					return otp.SupSpec{Children: []otp.ChildSpec{{
 						ID: "deaf", Shutdown: otp.Infinity,
-						Task: func() otp.Task { return otp.Task{Run: func(context.Context) error { <-held; return nil }} },
+						Task: func(context.Context) error { <-held; return nil },
 					}}}
 				}},
 			}})
@@ -251,9 +251,7 @@ func TestTree(t *testing.T) {
 	root := otptest.Tree(t, sys, otp.SupSpec{Strategy: otp.RestForOne, Intensity: 5, Children: []otp.ChildSpec{
 		{ID: "a", Server: puppet{}.make},
 		{ID: "pool", Supervisor: func() otp.SupSpec { return pool(otp.SupSpec{}) }},
-		{ID: "once", Restart: otp.Transient, Task: func() otp.Task {
-			return otp.Task{Run: func(context.Context) error { return nil }}
-		}},
+		{ID: "once", Restart: otp.Transient, Task: func(context.Context) error { return nil }},
 	}})
 	otptest.Eventually(t, func() bool { return sys.Tree(false)[0].Children[2].Status == otp.StatusTerminated }, "once has ended")
 	otptest.Crash(t, sys.Whereis("root/a"), errBoom)

@@ -171,7 +171,7 @@ func (p *Proc) furnish(args any) (begin func()) {
 	case c.Task != nil:
 		return p.asTask(c.Task)
 	case c.TaskArgs != nil:
-		return p.asTask(func() Task { return c.TaskArgs(args) })
+		return p.asTask(func(ctx context.Context) error { return c.TaskArgs(ctx, args) })
 	case c.Supervisor != nil:
 		return p.asSupervisor(c.Supervisor)
 	default:
@@ -196,8 +196,8 @@ func (p *Proc) asSupervisor(mk func() SupSpec) (begin func()) {
 	return p.asServer(func() Server { return p.supervisor })
 }
 
-func (p *Proc) asTask(mk func() Task) (begin func()) {
-	return func() { p.sys.engine.pool.Schedule(func() { p.runTask(mk) }) }
+func (p *Proc) asTask(task func(context.Context) error) (begin func()) {
+	return func() { p.sys.engine.pool.Schedule(func() { p.runTask(task) }) }
 }
 
 // enter takes the name, as the first thing that a process does.

@@ -7,44 +7,26 @@ import (
 	"time"
 )
 
-// Task is what a process without a mailbox does: Run in a goroutine. The
-// process ends when Run returns: nil is [ErrNormal], an error is the reason, a
-// panic a crash.
-//
-// ctx is cancelled when the process is asked to end, with the reason as cause
-// ([ErrShutdown], [ErrKilled], ...). Returning nil or the context's error then
-// counts as the reason that was asked for. A Run that does not return in its
-// shutdown time is abandoned.
-type Task struct {
-	Run func(ctx context.Context) error
-}
-
 // runTask is the life of a task process.
-func (p *Proc) runTask(mk func() Task) {
+func (p *Proc) runTask(task func(context.Context) error) {
 	defer p.finish() // after runtime.Goexit too
-	protect(func() { p.crash(p.verdict(p.live(mk))) }, p.crash)
+	protect(func() { p.crash(p.live(task)) }, p.crash)
 }
 
-// live makes the task and runs it.
-func (p *Proc) live(mk func() Task) error {
+// live runs the task and returns the reason of the end.
+func (p *Proc) live(task func(context.Context) error) error {
 	if p.over.Load() {
 		return nil
 	}
 	if err := p.enter(); err != nil {
 		return err
 	}
-	t := mk()
 	if !p.succeed() {
 		return nil
 	}
-	return t.Run(p.ctx)
-}
-
-// verdict turns what Run returned into the reason of the end.
-func (p *Proc) verdict(result error) error {
-	asked := p.why()
-	if asked != nil && (result == nil || errors.Is(result, context.Canceled) || errors.Is(result, asked)) {
-		return asked
+	result, ordered := task(p.ctx), p.why()
+	if ordered != nil && (result == nil || errors.Is(result, context.Canceled) || errors.Is(result, ordered)) {
+		return ordered
 	}
 	return result
 }

@@ -32,7 +32,7 @@ func Specs(pools ...string) (specs []otp.ChildSpec) {
 func ofPool() otp.SupSpec {
 	return otp.SupSpec{Strategy: otp.Dynamic, MaxChildren: most, Children: []otp.ChildSpec{{
 		ID: "request", Restart: otp.Temporary, Shutdown: grace,
-		TaskArgs: func(any) otp.Task { return otp.Task{} }, // requests come by otp.RunTask
+		TaskArgs: func(context.Context, any) error { return nil }, // requests come by otp.RunTask
 	}}}
 }
 

@@ -75,7 +75,7 @@ func (t *Telemetry) Hook(e otp.Event) {
 
 // Spec is the process that tells the events: to the log and to the bus.
 func (t *Telemetry) Spec() otp.ChildSpec {
-	return otp.ChildSpec{ID: "telemetry", Task: func() otp.Task { return otp.Task{Run: t.run} }}
+	return otp.ChildSpec{ID: "telemetry", Task: t.run}
 }
 
 // run tells events until ctx ends, and then those that are queued: the tree stops

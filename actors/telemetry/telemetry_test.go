@@ -89,9 +89,7 @@ func run(t *testing.T, logs *fragile) (*telemetry.Telemetry, *listener, *otp.Sys
 	sys := otp.New(otp.Options{Logger: zerolog.Nop(), OnEvent: tel.Hook})
 	_, err := sys.StartRoot(t.Context(), "takt", otp.SupSpec{Intensity: 10, Children: []otp.ChildSpec{
 		tel.Spec(),
-		{ID: "idle", Task: func() otp.Task {
-			return otp.Task{Run: func(ctx context.Context) error { <-ctx.Done(); return nil }}
-		}},
+		{ID: "idle", Task: func(ctx context.Context) error { <-ctx.Done(); return nil }},
 	}})
 	require.NoError(t, err)
 	synctest.Wait()
