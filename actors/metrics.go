@@ -129,7 +129,8 @@ func (t *Tree) measureHeijunka(add addFigure) {
 	add("takt_heijunka_surge_workers_total", "Workers that surges added.", float64(b.WorkersAdded))
 	add("takt_heijunka_surge_cost_total", "What they cost.", b.Cost)
 	for domain, n := range s.Balance.Spilled {
-		add("takt_heijunka_spilled_total", "Requests that went to another pool than their domain's, which was busy.", float64(n), "domain", domain)
+		add("takt_heijunka_spilled_total", "Requests that went to another pool than their domain's, which was busy.",
+			float64(n), "domain", domain)
 	}
 	rejected := map[string]int64{heijunka.RuleRegular: g.RejectedRegular, heijunka.RuleHard: g.RejectedHard}
 	for _, p := range s.Pools {

@@ -1,8 +1,10 @@
 package actors
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -96,11 +98,8 @@ type Tree struct {
 
 // New makes the handles. It starts nothing.
 func New(cfg Config, deps Deps) *Tree {
-	t := &Tree{Bus: pubsub.New(), drain: cfg.Drain}
+	t := &Tree{Bus: pubsub.New(), drain: cmp.Or(cfg.Drain, 30*time.Second)}
 	t.Telemetry = telemetry.New(deps.Logger, t.Bus)
-	if t.drain == 0 {
-		t.drain = 30 * time.Second
-	}
 	t.sys = otp.New(otp.Options{Logger: deps.Logger, OnEvent: t.Telemetry.Hook})
 
 	source := cfg.Database
@@ -237,12 +236,8 @@ func (t *Tree) Ready() bool {
 func (t *Tree) ReadySince() (time.Time, bool) {
 	serving := t.serving.Load()
 	database, ok := t.Pool.ReadySince()
-	switch {
-	case serving == nil || !ok:
+	if serving == nil || !ok {
 		return time.Time{}, false
-	case serving.After(database):
-		return *serving, true
-	default:
-		return database, true
 	}
+	return slices.MaxFunc([]time.Time{*serving, database}, time.Time.Compare), true
 }

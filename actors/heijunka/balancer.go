@@ -62,7 +62,11 @@ func plan(pools []store.HeijunkaPoolUse) store.HeijunkaRebalance {
 // it is time to, or says why none can be moved. dryRun only says what would be
 // done. Errors: Conflict (a pool was scaled a moment ago).
 func (h *Heijunka) Rebalance(dryRun bool) (store.HeijunkaRebalance, error) {
-	return h.rebalance(map[bool]float64{false: 2, true: 0}[dryRun], 0)
+	below := 2.0 // more than a coefficient can be
+	if dryRun {
+		below = 0
+	}
+	return h.rebalance(below, 0)
 }
 
 // rebalance looks at the pools and moves a place if the coefficient is below that

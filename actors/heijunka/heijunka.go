@@ -64,10 +64,9 @@ func New(sys *otp.System, deps Deps, cfg Config) *Heijunka {
 // returns fn's error, and never while fn runs. Token and place are given back
 // however fn ends.
 //
-// fn's context ends when ctx does and when the process is told to. Errors beside
-// fn's: store.Overloaded, store.Unavailable (the process could
-// not be started, or was ended), a panic of fn as an error that wraps
-// *otp.PanicError, ctx's cause.
+// fn's context ends when ctx does and when the process has to. Errors beside fn's:
+// store.Overloaded, store.Unavailable (the process could not be started, or was
+// ended), a panic of fn as an error that wraps *otp.PanicError, ctx's cause.
 func (h *Heijunka) Do(ctx context.Context, w store.Work, fn func(ctx context.Context) error) (err error) {
 	own, err := h.pool(w.Domain)
 	if err != nil {
@@ -98,7 +97,7 @@ func (h *Heijunka) Do(ctx context.Context, w store.Work, fn func(ctx context.Con
 	return h.deps.Run(ctx, p.name, &t.work, fn)
 }
 
-// outcome tells defects from refusals: what a client did wrong, and outages, say
+// outcome reports whether err is a defect: mistakes of clients and outages say
 // nothing about a pool's health. A crash is the end of the request's process.
 func outcome(err error) (failed, crashed bool) {
 	_, panicked := errors.AsType[*otp.PanicError](err)

@@ -129,8 +129,8 @@ func (p *Pool) grant() bool {
 	return true
 }
 
-// serve hands free places to those who wait, first come first. It has to follow
-// everything that frees places, so that a newcomer never finds one before them.
+// serve hands free places to those who wait, first come first. Whatever frees
+// places has to call it, so that no newcomer gets one before them.
 func (p *Pool) serve() {
 	for p.waiters.Len() > 0 && p.grant() {
 		ready, _ := p.waiters.Remove(p.waiters.Front()).(chan struct{})

@@ -76,7 +76,7 @@ func TestSettings(t *testing.T) {
 		})
 	})
 
-	t.Run("another controller's change is heard", func(t *testing.T) {
+	t.Run("another controller's change is put in force", func(t *testing.T) {
 		t.Parallel()
 		inBubble(t, cfg, func(w *world) {
 			_, err := w.settings.ChangeHeijunkaSettings(w.Context(), func(s *store.HeijunkaSettings) error {

@@ -119,9 +119,9 @@ type janitor struct {
 	otp.Base
 	j        *Janitor
 	sweeping bool
-	askers   []otp.From    // wait for the round under way
+	callers  []otp.From    // that wait for the round under way
 	backoff  time.Duration // until the next look at S3, if it is away
-	dry      error         // what the last round waits for
+	outage   error         // that ended the last round
 	away     error         // why S3 gets no copies
 }
 
@@ -137,7 +137,7 @@ func (s *janitor) HandleCall(c *otp.Ctx, from otp.From, req any) (any, error) {
 	if _, ok := req.(sweepNow); !ok {
 		return s.Base.HandleCall(c, from, req)
 	}
-	s.askers = append(s.askers, from)
+	s.callers = append(s.callers, from)
 	s.sweep(c)
 	return otp.NoReply, nil
 }
@@ -172,15 +172,14 @@ func (s *janitor) sweep(c *otp.Ctx) {
 
 func (s *janitor) swept(c *otp.Ctx, err error) {
 	s.sweeping = false
-	for _, from := range s.askers {
+	for _, from := range s.callers {
 		from.Reply(nil, err)
 	}
-	s.askers = nil
-	s.dry = err
+	s.callers = nil
+	s.outage = err
 	if err != nil && !store.IsUnavailable(err) {
-		l := c.Logger()
-		l.Error().Err(err).Msg("storage could not be tidied")
-		s.dry = nil // nothing to wait for: it is tried again at the next round
+		c.Logger().Error().Err(err).Msg("storage could not be tidied")
+		s.outage = nil // nothing to wait for: it is tried again at the next round
 	}
 	s.show(c)
 }
@@ -188,20 +187,19 @@ func (s *janitor) swept(c *otp.Ctx, err error) {
 // copied arms the next look at S3: soon if all went well, else later each time.
 func (s *janitor) copied(c *otp.Ctx, err error) {
 	wait := s.j.copyInterval
-	logger := c.Logger()
 	if err == nil {
 		s.backoff = 0
 		if s.away != nil {
-			logger.Info().Msg("S3 gets its copies again")
+			c.Logger().Info().Msg("S3 gets its copies again")
 		}
 	} else {
 		s.backoff = min(max(2*s.backoff, time.Second), s.j.maxBackoff)
 		wait = s.backoff
 		if !store.IsUnavailable(err) {
-			logger.Error().Err(err).Msg("copies could not be brought to S3")
+			c.Logger().Error().Err(err).Msg("copies could not be brought to S3")
 			err = nil
 		} else if s.away == nil {
-			logger.Warn().Err(err).Msg("S3 gets no copies for now")
+			c.Logger().Warn().Err(err).Msg("S3 gets no copies for now")
 		}
 	}
 	s.away = err
@@ -211,7 +209,7 @@ func (s *janitor) copied(c *otp.Ctx, err error) {
 
 // show says in the tree what the janitor waits for.
 func (s *janitor) show(c *otp.Ctx) {
-	if e, ok := errors.AsType[*store.Error](cmp.Or(s.away, s.dry)); ok {
+	if e, ok := errors.AsType[*store.Error](cmp.Or(s.away, s.outage)); ok {
 		c.Suspend(e.Message)
 		return
 	}

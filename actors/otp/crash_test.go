@@ -186,7 +186,7 @@ func TestCrashWhileStarting(t *testing.T) {
 	}
 }
 
-// TestCrashInTerminate crashes in Terminate of a child that is told to stop.
+// TestCrashInTerminate crashes in Terminate of a child that is stopped.
 func TestCrashInTerminate(t *testing.T) {
 	t.Parallel()
 	for how, crash := range crashes() {
@@ -244,7 +244,7 @@ func TestCrashInHooks(t *testing.T) {
 	})
 }
 
-// An Init that succeeds although its process has been told to end meanwhile has
+// An Init that succeeds although its process has to end meanwhile has
 // something to give back: Terminate runs, and the start fails.
 func TestEndDuringInit(t *testing.T) {
 	t.Parallel()

@@ -130,9 +130,8 @@ func (s *supervisor) end(reason error, limit time.Duration, procs ...*Proc) {
 }
 
 // await waits for all events, at most limit (0 and Infinity: without end). It
-// returns false when the time was over or we are killed. In the latter case
-// nothing of ours matters any more, and our children must be left alone: they are
-// told by orphan.
+// returns false when the time was over or we are killed. If we are killed, our
+// children must be left alone, because orphan ends them.
 func (s *supervisor) await(limit time.Duration, events ...<-chan struct{}) bool {
 	var expired <-chan time.Time
 	if limit > 0 && limit != Infinity {

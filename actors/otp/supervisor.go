@@ -22,7 +22,7 @@ type supervisor struct {
 	mu        sync.Mutex
 	rows      []*child           // in start order
 	instances map[*Proc]*child   // of a Dynamic supervisor, by last incarnation
-	links     map[*Proc]struct{} // processes that hear of our end
+	links     map[*Proc]struct{} // processes that have to end when we have
 	tasks     int                // those among links that run inline
 	open      bool               // RunTask is welcome
 	gone      bool               // we are dead: no more links

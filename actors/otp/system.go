@@ -95,7 +95,7 @@ func (s *System) startTop(ctx context.Context, p *Proc) (*Proc, error) {
 	return s.reportStart(p, p.startError())
 }
 
-// reportStart emits the event that tells how the start of p went.
+// reportStart emits the event that says how the start of p went.
 func (s *System) reportStart(p *Proc, err error) (*Proc, error) {
 	switch {
 	case err == nil:
@@ -146,10 +146,10 @@ func (s *System) update(change func()) {
 // seconds is the clock of restart windows: whole seconds, never set back.
 func (s *System) seconds() int64 { return int64(time.Since(s.born) / time.Second) }
 
-// A process is made in three steps, so that whoever can see it finds it whole:
+// A process is made in three steps, so that whoever can see it finds it complete:
 // newProc makes it and furnish says what it runs, then it is linked or listed,
-// then it begins. It takes its name itself, as in OTP, so whoever is told of it
-// by name can write to it. Proc.up tells when the start is over.
+// then it begins. It takes its name itself, as in OTP. Proc.up is closed when the
+// start is over.
 
 // newProc makes a process that does nothing yet.
 func (s *System) newProc(label, name string, spec *ChildSpec) *Proc {

@@ -73,48 +73,47 @@ func (t *Telemetry) Hook(e otp.Event) {
 	}
 }
 
-// Spec is the process that tells the events: to the log and to the bus.
+// Spec is the process that reports the events, in the log and on the bus.
 func (t *Telemetry) Spec() otp.ChildSpec {
 	return otp.ChildSpec{ID: "telemetry", Task: t.run}
 }
 
-// run tells events until ctx ends, and then those that are queued: the tree stops
-// telemetry last, so this is how everything before it ended.
+// run reports events until ctx ends, and then those that are queued: the tree
+// stops telemetry last, so they say how everything before it ended.
 func (t *Telemetry) run(ctx context.Context) error {
 	for {
 		select {
 		case e := <-t.events:
-			t.tell(e)
+			t.report(e)
 		case <-ctx.Done():
 			for len(t.events) > 0 {
-				t.tell(<-t.events)
+				t.report(<-t.events)
 			}
 			return nil
 		}
 	}
 }
 
-// tell makes one line and one supervisor:event of e.
-func (t *Telemetry) tell(e otp.Event) {
-	told := describe(e)
-	line := t.logger.WithLevel(level(e)).
-		Str("event", told.Event).Str("path", told.Path)
-	if told.Reason != "" {
-		line = line.Str("reason", told.Reason)
+// report makes one line and one supervisor:event of e.
+func (t *Telemetry) report(e otp.Event) {
+	out := describe(e)
+	line := t.logger.WithLevel(level(e)).Str("event", out.Event).Str("path", out.Path)
+	if out.Reason != "" {
+		line.Str("reason", out.Reason)
 	}
-	if told.Detail != "" {
-		line = line.Str("detail", told.Detail)
+	if out.Detail != "" {
+		line.Str("detail", out.Detail)
 	}
-	if told.Restarts > 0 {
-		line = line.Int("restarts", told.Restarts)
+	if out.Restarts > 0 {
+		line.Int("restarts", out.Restarts)
 	}
-	var crash *otp.PanicError
-	switch {
-	case errors.As(e.Reason, &crash) && e.Kind == otp.EventExit:
-		line = line.Bytes("stack", crash.Stack)
-	case len(e.Stack) > 0:
-		line = line.Bytes("stack", e.Stack)
+	stack := e.Stack
+	if crash, ok := errors.AsType[*otp.PanicError](e.Reason); ok && e.Kind == otp.EventExit {
+		stack = crash.Stack
+	}
+	if len(stack) > 0 {
+		line.Bytes("stack", stack)
 	}
 	line.Msg("supervision")
-	t.bus.Publish(pubsub.SupervisorEvent, told)
+	t.bus.Publish(pubsub.SupervisorEvent, out)
 }
