@@ -212,9 +212,9 @@ func (t *Tree) Done() <-chan struct{} { return t.top.Done() }
 // ErrTerminated.
 func (t *Tree) Reason() error { return t.top.Reason() }
 
-// Stop ends the tree, last child first, within ctx. The report names what did
-// not end in time.
-func (t *Tree) Stop(ctx context.Context) otp.Report { return t.sys.Shutdown(ctx) }
+// Stop ends the tree, last child first, within ctx, and returns the paths of what
+// did not end in time.
+func (t *Tree) Stop(ctx context.Context) (leaked []string) { return t.sys.Shutdown(ctx) }
 
 // Snapshot shows the live tree; all lists the children of dynamic supervisors,
 // which otherwise are a count.

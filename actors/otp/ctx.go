@@ -25,9 +25,6 @@ func (c *Ctx) Self() *Proc { return c.s.p }
 // Name returns the name of the process.
 func (c *Ctx) Name() string { return c.s.p.Name() }
 
-// System returns the system that the process lives in.
-func (c *Ctx) System() *System { return c.s.p.sys }
-
 // Logger returns the system's logger with the name of the process.
 func (c *Ctx) Logger() *zerolog.Logger {
 	if c.logger == nil {

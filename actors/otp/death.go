@@ -33,7 +33,7 @@ func (p *Proc) die(stuck bool) (first bool) {
 		p.reason = ErrKilled
 	}
 	if stuck {
-		p.sys.update(func() { p.sys.leaked[p] = time.Now() }) // under the lock: finish must find it
+		p.sys.update(func() { p.sys.leaked[p] = struct{}{} }) // under the lock: finish must find it
 	}
 	if p.grace != nil {
 		p.grace.Stop()

@@ -4,62 +4,42 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 )
 
-// Report is what [System.Shutdown] has to say.
-type Report struct {
-	// Killed is true if the time was over and the rest was killed.
-	Killed bool
-	// Leaked are the processes that could not be stopped, by path.
-	Leaked []Leak
-}
-
-// Leak is a process that was killed and did not return.
-type Leak struct {
-	Path  string
-	Since time.Time // when it was abandoned
-}
-
-// Clean reports whether everything has ended.
-func (r Report) Clean() bool { return len(r.Leaked) == 0 }
-
 // Shutdown stops all trees, the last one started first, and waits. When ctx
-// ends, what is left is killed. Nothing can be started afterwards; a second
-// Shutdown only reports.
-func (s *System) Shutdown(ctx context.Context) Report {
-	var report Report
+// ends, what is left is killed. It returns the paths of those that did not return
+// even then. Nothing can be started afterwards; a second Shutdown only looks what
+// has not returned yet.
+func (s *System) Shutdown(ctx context.Context) (leaked []string) {
 	var first bool
 	s.update(func() { first, s.closed = !s.closed, true })
 	for rest := s.remaining(); len(rest) > 0; rest = s.remaining() {
 		for _, p := range rest {
-			report.Killed = !s.stop(ctx, p) || report.Killed
+			s.stop(ctx, p)
 		}
 	}
 	if first {
 		s.engine.close()
 	}
 	s.update(func() {
-		for p, since := range s.leaked {
-			report.Leaked = append(report.Leaked, Leak{Path: p.Path(), Since: since})
+		for p := range s.leaked {
+			leaked = append(leaked, p.Path())
 		}
 	})
-	slices.SortFunc(report.Leaked, func(a, b Leak) int { return strings.Compare(a.Path, b.Path) })
-	return report
+	slices.Sort(leaked)
+	return leaked
 }
 
-// stop ends p and waits. It returns false if p had to be killed.
-func (s *System) stop(ctx context.Context, p *Proc) bool {
+// stop ends p and waits.
+func (s *System) stop(ctx context.Context, p *Proc) {
 	defer s.forget(p)
 	p.Exit(ErrShutdown)
 	select {
 	case <-p.done:
-		return true
 	case <-ctx.Done():
 		p.killTree()
 		<-p.done
-		return false
 	}
 }
 

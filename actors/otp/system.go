@@ -44,9 +44,9 @@ type System struct {
 
 	mu      sync.Mutex // guards what follows; never held while taking a Proc's
 	closed  bool
-	tops    []*Proc             // without supervisor, in start order
-	orphans map[*Proc]struct{}  // outlived their supervisor
-	leaked  map[*Proc]time.Time // abandoned, since when
+	tops    []*Proc            // without supervisor, in start order
+	orphans map[*Proc]struct{} // outlived their supervisor
+	leaked  map[*Proc]struct{} // abandoned
 }
 
 // New makes a system. It starts nothing; end it with [System.Shutdown].
@@ -54,7 +54,7 @@ func New(opts Options) *System {
 	return &System{
 		opts: opts, names: newRegistry(), engine: newEngine(opts.Logger), born: time.Now(),
 		base:    context.Background(), //nolint:forbidigo // processes outlive every caller
-		orphans: map[*Proc]struct{}{}, leaked: map[*Proc]time.Time{},
+		orphans: map[*Proc]struct{}{}, leaked: map[*Proc]struct{}{},
 	}
 }
 

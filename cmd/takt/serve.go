@@ -328,8 +328,8 @@ func (c *controller) close(ctx context.Context) error {
 	if c.tree != nil {
 		ctx, cancel := context.WithTimeoutCause(ctx, stopLimit, errors.New("stop limit"))
 		defer cancel()
-		if report := c.tree.Stop(ctx); !report.Clean() {
-			errs = append(errs, fmt.Errorf("%d processes did not end: %+v", len(report.Leaked), report.Leaked))
+		if leaked := c.tree.Stop(ctx); len(leaked) > 0 {
+			errs = append(errs, fmt.Errorf("%d processes did not end: %v", len(leaked), leaked))
 		}
 		if c.stopOrders != nil { // nobody can give orders any more
 			c.stopOrders(errors.New("takt is stopping"))
