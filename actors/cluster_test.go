@@ -52,7 +52,7 @@ func startNode(t *testing.T, database *pgx.ConnConfig, queue queue.Config) node 
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(t.Context()), time.Minute, context.DeadlineExceeded)
 		defer cancel()
-		require.True(t, tree.Stop(ctx).Clean())
+		require.Empty(t, tree.Stop(ctx))
 	})
 	require.Eventually(t, tree.Ready, time.Minute, 10*time.Millisecond)
 	return node{Tree: tree, db: db}

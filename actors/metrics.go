@@ -1,104 +1,78 @@
 package actors
 
 import (
+	"slices"
+	"strings"
 	"time"
 
-	"takt/actors/janitor"
-	"takt/actors/queue"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"takt/actors/heijunka"
+	"takt/actors/otp"
+	"takt/store"
 )
 
-// measure registers the figures of the subsystems, which know no registry.
+// figures is a collector that looks at a subsystem once per scrape. Subsystems
+// that keep their own metrics give them to the registry themselves.
+type figures func(add addFigure)
+
+// addFigure shows one figure. It is a counter if its name ends in _total, and a
+// gauge otherwise. labels are names and values in turn.
+type addFigure func(name, help string, value float64, labels ...string)
+
+// Describe implements prometheus.Collector.
+func (f figures) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(f, ch) }
+
+// Collect implements prometheus.Collector.
+func (f figures) Collect(ch chan<- prometheus.Metric) {
+	f(func(name, help string, value float64, labels ...string) {
+		kind := prometheus.GaugeValue
+		if strings.HasSuffix(name, "_total") {
+			kind = prometheus.CounterValue
+		}
+		var names, values []string
+		for pair := range slices.Chunk(labels, 2) {
+			names, values = append(names, pair[0]), append(values, pair[1])
+		}
+		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, names, nil), kind, value, values...)
+	})
+}
+
+// measure registers the figures of the subsystems.
 func (t *Tree) measure() {
-	stat := func(f func(queue.Stats) float64) func() float64 {
-		return func() float64 { return f(t.Queue.Stats()) }
-	}
-	tel := t.Telemetry
-	tel.Gauge("takt_queue_pending_builds", "Builds that wait, as the queue's hints have it.",
-		stat(func(s queue.Stats) float64 { return float64(s.Pending) }))
-	tel.Gauge("takt_queue_parked_polls", "Polls that wait for a build.",
-		stat(func(s queue.Stats) float64 { return float64(s.Parked) }))
-	tel.Gauge("takt_queue_waiting_polls", "Polls that wait for a transaction.",
-		stat(func(s queue.Stats) float64 { return float64(s.Waiting) }))
-	tel.Gauge("takt_queue_batched_polls", "Polls in a transaction.",
-		stat(func(s queue.Stats) float64 { return float64(s.Batched) }))
-	tel.Gauge("takt_queue_sessions", "Workers that this controller remembers.",
-		stat(func(s queue.Stats) float64 { return float64(s.Sessions) }))
-	tel.Counter("takt_queue_idle_polls_total", "Polls that were answered or parked from memory.",
-		stat(func(s queue.Stats) float64 { return float64(s.Idle) }))
-	tel.Counter("takt_queue_transactions_total", "Assignment transactions.",
-		stat(func(s queue.Stats) float64 { return float64(s.Batches) }))
-	tel.Counter("takt_queue_polls_total", "Polls that were in an assignment transaction.",
-		stat(func(s queue.Stats) float64 { return float64(s.Polls) }))
-	tel.Counter("takt_queue_assigned_total", "Builds handed out for the first time.",
-		stat(func(s queue.Stats) float64 { return float64(s.Assigned) }))
-	tel.Counter("takt_queue_redelivered_total", "Builds handed out again, because the reply may have been lost.",
-		stat(func(s queue.Stats) float64 { return float64(s.Redelivered) }))
-	tel.Counter("takt_queue_failed_polls_total", "Polls that ended with an error.",
-		stat(func(s queue.Stats) float64 { return float64(s.Failed) }))
-	tel.Counter("takt_queue_woken_total", "Wake-ups of parked polls.",
-		stat(func(s queue.Stats) float64 { return float64(s.Woken) }))
-	tel.Gauge("takt_leaked_processes", "Abandoned actors and goroutines that still run.",
-		func() float64 { return float64(t.sys.Leaked()) })
-	tel.Gauge("takt_ready", "1 while work can be done.", func() float64 {
-		if t.Ready() {
-			return 1
-		}
-		return 0
-	})
-	tel.Register(t.Throttle.Collectors()...)
-	t.measurePool()
-	t.Telemetry.Register(newHeijunkaMetrics(t.Heijunka.Status))
-	t.measureDeployments()
-	t.measureJanitor()
-	tel.Register(newProcessMetrics(t.Snapshot))
+	t.Telemetry.Register(t.Throttle.Collectors()...)
+	t.Telemetry.Register(t.Janitor.Collectors()...)
+	t.Telemetry.Register(
+		figures(t.measureTree), figures(t.measureQueue), figures(t.measureDeployments), figures(t.measureHeijunka),
+	)
 }
 
-func (t *Tree) measureJanitor() {
-	stat := func(f func(janitor.Stats) int64) func() float64 {
-		return func() float64 { return float64(f(t.Janitor.Stats())) }
+func (t *Tree) measureTree(add addFigure) {
+	add("takt_ready", "1 while work can be done.", oneIf(t.Ready()))
+	add("takt_leaked_processes", "Abandoned actors and goroutines that still run.", float64(t.sys.Leaked()))
+	var connections, busy int32
+	if s := t.Pool.Stat(); s != nil {
+		connections, busy = s.TotalConns(), s.AcquiredConns()
 	}
-	tel := t.Telemetry
-	tel.Counter("takt_storage_rounds_total", "Rounds that tidied storage.", stat(func(s janitor.Stats) int64 { return s.Rounds }))
-	tel.Counter("takt_storage_temporary_removed_total", "Temporary files and unfinished uploads that were left behind.",
-		stat(func(s janitor.Stats) int64 { return s.Temporary }))
-	tel.Counter("takt_storage_orphans_removed_total", "Files and objects that no row named.",
-		stat(func(s janitor.Stats) int64 { return s.Orphans }))
-	tel.Counter("takt_storage_remove_failures_total", "Files and objects that could not be removed.",
-		stat(func(s janitor.Stats) int64 { return s.Failures }))
-	tel.Counter("takt_storage_expired_sources_total", "Sources that were kept for long enough.",
-		stat(func(s janitor.Stats) int64 { return s.Sources }))
-	tel.Counter("takt_storage_expired_certs_total", "Certs that were kept for long enough.",
-		stat(func(s janitor.Stats) int64 { return s.Certs }))
-	tel.Counter("takt_storage_expired_results_total", "Results that were kept for long enough.",
-		stat(func(s janitor.Stats) int64 { return s.Results }))
-	tel.Counter("takt_storage_expired_logs_total", "Builds whose logs were kept for long enough.",
-		stat(func(s janitor.Stats) int64 { return s.Logs }))
-	tel.Counter("takt_storage_expired_diagnostics_total", "Diagnostic reports that were kept for long enough.",
-		stat(func(s janitor.Stats) int64 { return s.Diagnostics }))
-	tel.Counter("takt_storage_copies_total", "Copies that S3 was owed and got.",
-		stat(func(s janitor.Stats) int64 { return s.Copied }))
-	tel.Counter("takt_storage_copy_failures_total", "Copies that could not be made, S3 being well.",
-		stat(func(s janitor.Stats) int64 { return s.CopyFailures }))
-	tel.Gauge("takt_storage_copies_owed", "Copies that S3 waits for.", stat(func(s janitor.Stats) int64 { return s.Owed }))
-}
-
-func (t *Tree) measurePool() {
-	tel := t.Telemetry
-	tel.Gauge("takt_pool_connections", "Connections to PostgreSQL.", func() float64 {
-		if s := t.Pool.Stat(); s != nil {
-			return float64(s.TotalConns())
-		}
-		return 0
-	})
-	tel.Gauge("takt_pool_busy_connections", "Connections to PostgreSQL in use.", func() float64 {
-		if s := t.Pool.Stat(); s != nil {
-			return float64(s.AcquiredConns())
-		}
-		return 0
-	})
-	tel.Gauge("takt_vacuum_held_back_seconds",
+	add("takt_pool_connections", "Connections to PostgreSQL.", float64(connections))
+	add("takt_pool_busy_connections", "Connections to PostgreSQL in use.", float64(busy))
+	add("takt_vacuum_held_back_seconds",
 		"For how long an old snapshot has kept vacuum from its work while the database was written; 0 below a minute.",
-		func() float64 { return t.VacuumHeldBack().Seconds() })
+		t.VacuumHeldBack().Seconds())
+	measureProcess(add, t.Snapshot(false))
+}
+
+// measureProcess shows what a process of the tree, and those below it, handle.
+// Children of dynamic supervisors come and go, and are left out.
+func measureProcess(add addFigure, n otp.Node) {
+	if !n.StartedAt.IsZero() {
+		add("takt_process_messages_total", "Messages that a process has handled since it was started.", float64(n.Messages), "process", n.Path)
+		add("takt_process_busy_seconds_total", "Time that a process has spent on its messages since it was started.",
+			n.Busy.Seconds(), "process", n.Path)
+	}
+	for _, child := range n.Children {
+		measureProcess(add, child)
+	}
 }
 
 // VacuumHeldBack is for how long an old snapshot has kept vacuum from its work
@@ -109,4 +83,86 @@ func (t *Tree) VacuumHeldBack() time.Duration {
 		return 0
 	}
 	return time.Since(held.Since)
+}
+
+func (t *Tree) measureQueue(add addFigure) {
+	s := t.Queue.Stats()
+	add("takt_queue_pending_builds", "Builds that wait, as the queue's hints have it.", float64(s.Pending))
+	add("takt_queue_parked_polls", "Polls that wait for a build.", float64(s.Parked))
+	add("takt_queue_waiting_polls", "Polls that wait for a transaction.", float64(s.Waiting))
+	add("takt_queue_batched_polls", "Polls in a transaction.", float64(s.Batched))
+	add("takt_queue_sessions", "Workers that this controller remembers.", float64(s.Sessions))
+	add("takt_queue_idle_polls_total", "Polls that were answered or parked from memory.", float64(s.Idle))
+	add("takt_queue_transactions_total", "Assignment transactions.", float64(s.Batches))
+	add("takt_queue_polls_total", "Polls that were in an assignment transaction.", float64(s.Polls))
+	add("takt_queue_assigned_total", "Builds handed out for the first time.", float64(s.Assigned))
+	add("takt_queue_redelivered_total", "Builds handed out again, because the reply may have been lost.", float64(s.Redelivered))
+	add("takt_queue_failed_polls_total", "Polls that ended with an error.", float64(s.Failed))
+	add("takt_queue_woken_total", "Wake-ups of parked polls.", float64(s.Woken))
+}
+
+func (t *Tree) measureDeployments(add addFigure) {
+	s := t.Deployments.Stats()
+	add("takt_deployments_active", "Deployments that this controller works on.", float64(s.Active))
+	add("takt_deployments_copying_repositories", "Repositories that are being copied.", float64(s.Copying))
+	add("takt_deployments_done_total", "Repositories that were copied and verified.", float64(s.Done))
+	add("takt_deployments_failed_total", "Repositories that could not be copied.", float64(s.Failed))
+	add("takt_deployments_skipped_total", "Repositories that needed no copying.", float64(s.Skipped))
+}
+
+func (t *Tree) measureHeijunka(add addFigure) {
+	s := t.Heijunka.Status()
+	g, b := s.Regulator, s.Burst
+	level := slices.Index([]string{store.LoadNormal, store.LoadAlert, store.LoadCritical}, g.Level)
+	add("takt_heijunka_load", "Requests that are admitted.", float64(g.Load))
+	add("takt_heijunka_soft_limit", "Load from which it is critical.", float64(g.SoftLimit))
+	add("takt_heijunka_hard_limit", "Most requests that are admitted.", float64(g.HardLimit))
+	add("takt_heijunka_level", "0 normal, 1 alert, 2 critical.", float64(level))
+	add("takt_heijunka_drain_rate", "Admitted requests that end per second.", g.DrainRate)
+	add("takt_heijunka_accepted_total", "Requests that were admitted.", float64(g.Accepted))
+	add("takt_heijunka_balance_coefficient", "1 if all pools are used alike, down to 0.", s.Balance.Coefficient)
+	add("takt_heijunka_rebalanced_total", "Places that were moved between pools.", float64(s.Balance.Moves))
+	add("takt_heijunka_burst_demand", "Requests per worker, of the last sample.", b.Demand)
+	add("takt_heijunka_burst_baseline", "Mean of the samples before.", b.Baseline)
+	add("takt_heijunka_surge_active", "1 during a surge.", oneIf(b.Active))
+	add("takt_heijunka_surges_total", "Surges.", float64(b.Events))
+	add("takt_heijunka_surge_workers_total", "Workers that surges added.", float64(b.WorkersAdded))
+	add("takt_heijunka_surge_cost_total", "What they cost.", b.Cost)
+	for domain, n := range s.Balance.Spilled {
+		add("takt_heijunka_spilled_total", "Requests that went to another pool than their domain's, which was busy.",
+			float64(n), "domain", domain)
+	}
+	rejected := map[string]int64{heijunka.RuleRegular: g.RejectedRegular, heijunka.RuleHard: g.RejectedHard}
+	for _, p := range s.Pools {
+		rejected[heijunka.RuleQueue] += p.Refused
+		rejected[heijunka.RuleWait] += p.Expired
+		measurePool(add, p)
+	}
+	for rule, n := range rejected {
+		add("takt_heijunka_rejected_total", "Requests that were refused, by rule.", float64(n), "rule", rule)
+	}
+}
+
+func measurePool(add addFigure, p store.HeijunkaPool) {
+	of := func(name, help string, value float64) { add("takt_heijunka_pool_"+name, help, value, "pool", p.Name) }
+	of("workers", "Workers.", float64(p.Workers))
+	of("available", "Workers that have nothing to do.", float64(p.Available))
+	of("busy", "Places that are taken.", float64(p.Busy))
+	of("waiting", "Requests that wait for a place.", float64(p.QueueLength))
+	of("utilisation", "Share of workers that are busy.", p.Utilisation)
+	of("latency_seconds", "Mean time that a place was taken, of the last minute.", p.AverageLatencyMS/1000)
+	of("error_rate", "Share of requests that failed, of the last minute.", p.ErrorRate)
+	of("processed_total", "Requests that gave their place back.", float64(p.Processed))
+	of("failed_total", "Of these, those that failed.", float64(p.Failed))
+	of("crashed_workers_total", "Workers that crashed.", float64(p.Crashed))
+	of("overdue", "Requests that run for longer than those of their route may.", float64(p.Overdue))
+	of("overran_total", "Requests that ran for longer than that.", float64(p.Overran))
+	of("scalings_total", "Changes of size by scaling.", float64(p.Scalings))
+}
+
+func oneIf(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
 }

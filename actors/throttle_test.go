@@ -96,7 +96,7 @@ func (n node) stop(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(t.Context()), time.Minute, context.DeadlineExceeded)
 	defer cancel()
-	require.True(t, n.Stop(ctx).Clean())
+	require.Empty(t, n.Stop(ctx))
 }
 
 // install authorizes portals as an installer's browser does.

@@ -1,8 +1,10 @@
 package actors
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -38,8 +40,8 @@ type Config struct {
 	Timeouts store.Timeouts
 	Rule     store.LostRule
 	Heijunka heijunka.Config
-	// Janitor is without Name.
-	Janitor janitor.Config
+	// Retain is how long the janitor keeps what.
+	Retain janitor.Retention
 	// Throttle is without Root.
 	Throttle throttle.Config
 	// Deployments are without Name.
@@ -96,11 +98,8 @@ type Tree struct {
 
 // New makes the handles. It starts nothing.
 func New(cfg Config, deps Deps) *Tree {
-	t := &Tree{Bus: pubsub.New(), drain: cfg.Drain}
+	t := &Tree{Bus: pubsub.New(), drain: cmp.Or(cfg.Drain, 30*time.Second)}
 	t.Telemetry = telemetry.New(deps.Logger, t.Bus)
-	if t.drain == 0 {
-		t.drain = 30 * time.Second
-	}
 	t.sys = otp.New(otp.Options{Logger: deps.Logger, OnEvent: t.Telemetry.Hook})
 
 	source := cfg.Database
@@ -118,7 +117,7 @@ func New(cfg Config, deps Deps) *Tree {
 	t.Monitor = queue.NewMonitor(t.sys, deps.Monitor, t.Queue, t.Bus, queue.MonitorConfig{
 		Timeouts: cfg.Timeouts, Rule: cfg.Rule, Ready: t.ReadySince,
 	})
-	t.Janitor = janitor.New(t.sys, deps.Rows, deps.Files, cfg.Janitor)
+	t.Janitor = janitor.New(t.sys, deps.Rows, deps.Files, cfg.Retain)
 	t.Deployments = deployment.New(t.sys, deps.Deployments, deps.Forge, t.Bus, cfg.Deployments)
 	requests := request.New(t.sys, heijunka.Names()...)
 	t.Heijunka = heijunka.New(t.sys, heijunka.Deps{Run: requests.Run, Bus: t.Bus, Settings: deps.Heijunka}, cfg.Heijunka)
@@ -169,7 +168,7 @@ func (t *Tree) spec() otp.SupSpec {
 		),
 		// Outside of heijunka, whose one_for_all must not end live requests.
 		supervisor("request_sup", otp.OneForOne, 5*time.Second, request.Specs(heijunka.Names()...)...),
-		otp.ChildSpec{ID: "endpoint", Task: func() otp.Task { return otp.Task{Run: t.serve} }, Shutdown: t.drain},
+		otp.ChildSpec{ID: "endpoint", Task: t.serve, Shutdown: t.drain},
 	)
 	return top.Supervisor()
 }
@@ -213,9 +212,9 @@ func (t *Tree) Done() <-chan struct{} { return t.top.Done() }
 // ErrTerminated.
 func (t *Tree) Reason() error { return t.top.Reason() }
 
-// Stop ends the tree, last child first, within ctx. The report names what did
-// not end in time.
-func (t *Tree) Stop(ctx context.Context) otp.Report { return t.sys.Shutdown(ctx) }
+// Stop ends the tree, last child first, within ctx, and returns the paths of what
+// did not end in time.
+func (t *Tree) Stop(ctx context.Context) (leaked []string) { return t.sys.Shutdown(ctx) }
 
 // Snapshot shows the live tree; all lists the children of dynamic supervisors,
 // which otherwise are a count.
@@ -237,12 +236,8 @@ func (t *Tree) Ready() bool {
 func (t *Tree) ReadySince() (time.Time, bool) {
 	serving := t.serving.Load()
 	database, ok := t.Pool.ReadySince()
-	switch {
-	case serving == nil || !ok:
+	if serving == nil || !ok {
 		return time.Time{}, false
-	case serving.After(database):
-		return *serving, true
-	default:
-		return database, true
 	}
+	return slices.MaxFunc([]time.Time{*serving, database}, time.Time.Compare), true
 }

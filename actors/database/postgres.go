@@ -117,7 +117,7 @@ func (s *postgresServer) Init(c *otp.Ctx) error {
 	defer cancel()
 	begun := time.Now()
 
-	cl, err := openCluster(ctx, s.handle.cfg, log)
+	cl, err := openCluster(ctx, s.handle.cfg, *log)
 	if err != nil {
 		return err
 	}
@@ -160,7 +160,7 @@ func (s *postgresServer) Terminate(c *otp.Ctx, _ error) {
 	begun := time.Now()
 	if !s.process.running() {
 		log.Error().Err(s.process.fate).Msg("the embedded database is gone")
-	} else if err := s.process.stop(c.Context(), s.handle.cfg.StopTimeout, quitTimeout, log); err != nil {
+	} else if err := s.process.stop(c.Context(), s.handle.cfg.StopTimeout, quitTimeout, *log); err != nil {
 		log.Error().Err(err).Msg("the embedded database was left running; the next start adopts or stops it")
 	} else {
 		log.Info().Dur("took", time.Since(begun)).Msg("the embedded database has stopped")

@@ -1,6 +1,7 @@
 package deployment
 
 import (
+	"context"
 	"time"
 
 	"takt/actors/otp"
@@ -34,7 +35,7 @@ func (d *Deployments) RepoSup() otp.ChildSpec {
 			r := repoWorkerOf(args)
 			return r.processes.claim.ID + ":" + r.name
 		},
-		TaskArgs: func(args any) otp.Task { return otp.Task{Run: repoWorkerOf(args).run} },
+		TaskArgs: func(ctx context.Context, args any) error { return repoWorkerOf(args).run(ctx) },
 	})
 }
 

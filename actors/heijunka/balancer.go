@@ -62,7 +62,11 @@ func plan(pools []store.HeijunkaPoolUse) store.HeijunkaRebalance {
 // it is time to, or says why none can be moved. dryRun only says what would be
 // done. Errors: Conflict (a pool was scaled a moment ago).
 func (h *Heijunka) Rebalance(dryRun bool) (store.HeijunkaRebalance, error) {
-	return h.rebalance(map[bool]float64{false: 2, true: 0}[dryRun], 0)
+	below := 2.0 // more than a coefficient can be
+	if dryRun {
+		below = 0
+	}
+	return h.rebalance(below, 0)
 }
 
 // rebalance looks at the pools and moves a place if the coefficient is below that
@@ -95,34 +99,19 @@ func (h *Heijunka) rebalance(below float64, gap time.Duration) (store.HeijunkaRe
 	return r, err
 }
 
-// weigh is a timer: look whether a place should move.
-type weigh struct{}
-
-// balancer is the Balancer actor: it moves places to where the work is. Requests
-// are routed without it. A restart loses nothing.
-type balancer struct {
-	otp.Base
-	h *Heijunka
+// Balancer is the actor that moves places to where the work is. Requests are
+// routed without it. A restart loses nothing.
+func (h *Heijunka) Balancer() otp.ChildSpec {
+	return periodic("balancer", func() []job { return []job{{h.cfg.balanceEvery, h.weigh}} })
 }
 
-// Init starts the clock.
-func (b *balancer) Init(c *otp.Ctx) error {
-	c.SendEvery(b.h.cfg.balanceEvery, weigh{})
-	return nil
-}
-
-// HandleInfo implements otp.Server.
-func (b *balancer) HandleInfo(c *otp.Ctx, msg any) {
-	if _, ok := msg.(weigh); !ok {
-		b.Base.HandleInfo(c, msg)
-		return
-	}
-	r, err := b.h.rebalance(uneven, moveGap)
-	log := c.Logger()
+// weigh looks whether a place should move.
+func (h *Heijunka) weigh(c *otp.Ctx) {
+	r, err := h.rebalance(uneven, moveGap)
 	switch {
 	case err != nil:
-		log.Warn().Err(err).Str("from", r.From).Str("to", r.To).Msg("place was not moved")
+		c.Logger().Warn().Err(err).Str("from", r.From).Str("to", r.To).Msg("place was not moved")
 	case r.Done:
-		log.Info().Str("from", r.From).Str("to", r.To).Float64("coefficient", r.Coefficient).Msg("moved a place")
+		c.Logger().Info().Str("from", r.From).Str("to", r.To).Float64("coefficient", r.Coefficient).Msg("moved a place")
 	}
 }

@@ -124,46 +124,34 @@ func (s *samples) add(requests, workers, most int) (demand, mean float64, burst 
 	return demand, mean, known >= warmUp && requests >= volume && demand > threshold
 }
 
-// sample is a timer: look at the demand.
-type sample struct{}
-
-// burstHandler is the BurstHandler actor. It compares demand with what it was
-// during the last minute, adds places for a while when it jumps, and takes them
-// away when the time is over. A restart loses the baseline, which takes a few
-// samples to form.
-type burstHandler struct {
-	otp.Base
-	h       *Heijunka
-	samples samples
+// BurstHandler is the actor that compares demand with what it was during the last
+// minute, adds places for a while when it jumps, and takes them away when the time
+// is over. A restart loses the baseline, which takes a few samples to form.
+func (h *Heijunka) BurstHandler() otp.ChildSpec {
+	return periodic("burst_handler", func() []job {
+		s := &samples{}
+		return []job{{sampleEvery, func(c *otp.Ctx) { h.sample(c, s) }}}
+	})
 }
 
-// Init starts the clock.
-func (b *burstHandler) Init(c *otp.Ctx) error {
-	c.SendEvery(sampleEvery, sample{})
-	return nil
-}
-
-// HandleInfo implements otp.Server. It looks at the demand of all pools together.
-func (b *burstHandler) HandleInfo(c *otp.Ctx, msg any) {
-	if _, ok := msg.(sample); !ok {
-		b.Base.HandleInfo(c, msg)
-		return
-	}
-	log, now := c.Logger(), time.Now()
-	if b.h.endSurge(now, false) {
-		log.Info().Msg("surge ends")
+// sample looks at the demand of all pools together.
+func (h *Heijunka) sample(c *otp.Ctx, s *samples) {
+	now := time.Now()
+	if h.endSurge(now, false) {
+		c.Logger().Info().Msg("surge ends")
 	}
 	requests, workers := 0, 0
-	for _, p := range b.h.pools {
+	for _, p := range h.pools {
 		p.mu.Lock()
-		requests += p.busy + p.line.Len()
+		requests += p.busy + p.waiters.Len()
 		workers += p.workers()
 		p.mu.Unlock()
 	}
-	demand, mean, burst := b.samples.add(requests, workers, b.h.Status().Regulator.RegularLimit)
-	b.h.surge.update(func(k *store.HeijunkaBursts) { k.Demand, k.Baseline = demand, mean })
-	if burst && b.h.beginSurge(now, false, surgeDuration) {
-		log.Warn().Float64("demand", demand).Float64("baseline", mean).
+	gate, _ := h.gate.status()
+	demand, mean, burst := s.add(requests, workers, gate.RegularLimit)
+	h.surge.update(func(k *store.HeijunkaBursts) { k.Demand, k.Baseline = demand, mean })
+	if burst && h.beginSurge(now, false, surgeDuration) {
+		c.Logger().Warn().Float64("demand", demand).Float64("baseline", mean).
 			Int("workers_per_pool", surgeWorkers).Dur("duration", surgeDuration).Msg("surge begins")
 	}
 }

@@ -138,7 +138,7 @@ func TestTheEndOfAProcessEndsItsRequest(t *testing.T) {
 	}
 }
 
-// A request that does not end when it is told to is leaked: dead for the tree,
+// A request that does not end when it has to is leaked: dead for the tree,
 // with its place taken until it returns.
 func TestALeakedRequestKeepsItsPlace(t *testing.T) {
 	t.Parallel()

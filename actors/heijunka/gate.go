@@ -55,12 +55,12 @@ func (g *gate) set(l store.HeijunkaLimits) {
 	g.limits = l
 }
 
-// Beyond so many refusals in a time slot each is held back for a moment, because
-// who asks again at once would take the processor from those who were admitted.
+// Beyond flood refusals in a slot each one is held back for a moment, because
+// clients that ask again at once would take the processor from admitted requests.
 const flood, slot, holdBack = 50, 100 * time.Millisecond, 250 * time.Millisecond
 
-// admit puts t into the table, or refuses it with store.Overloaded, which is to be
-// told after hold.
+// admit puts t into the table, or refuses it with store.Overloaded. The refusal is
+// to be answered after hold.
 func (g *gate) admit(t *token) (hold time.Duration, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -102,9 +102,9 @@ func (g *gate) measure() {
 	g.returned = returned
 }
 
-// overload is the refusal of a request. Who is refused is told to wait as long as
-// the load takes to fall out of the alert, at the rate at which tokens come back:
-// a second at least, a minute at most.
+// overload is the refusal of a request. RetryAfter is how long the load takes to
+// fall below the alert, at the rate at which tokens come back: a second at least, a
+// minute at most.
 func (g *gate) overload(rule string, load, limit int) error {
 	wait := 1.0
 	if above := float64(g.load - g.limits.Alert()); above > 0 {

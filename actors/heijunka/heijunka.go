@@ -60,37 +60,13 @@ func New(sys *otp.System, deps Deps, cfg Config) *Heijunka {
 	return h
 }
 
-// PoolManagers are the managers of the pools, each with its pool's name.
-func (h *Heijunka) PoolManagers() (specs []otp.ChildSpec) {
-	for _, p := range h.pools {
-		specs = append(specs, otp.ChildSpec{ID: p.name, Server: func() otp.Server { return &poolManager{p: p, every: h.cfg.scaleEvery} }})
-	}
-	return specs
-}
-
-// LoadRegulator owns the limits.
-func (h *Heijunka) LoadRegulator() otp.ChildSpec {
-	return otp.ChildSpec{ID: "load_regulator", Server: func() otp.Server { return &loadRegulator{h: h} }}
-}
-
-// Balancer moves places.
-func (h *Heijunka) Balancer() otp.ChildSpec {
-	return otp.ChildSpec{ID: "balancer", Server: func() otp.Server { return &balancer{h: h} }}
-}
-
-// BurstHandler adds places for a while.
-func (h *Heijunka) BurstHandler() otp.ChildSpec {
-	return otp.ChildSpec{ID: "burst_handler", Server: func() otp.Server { return &burstHandler{h: h} }}
-}
-
 // Do runs fn as a request: with a token, in a place, as a process of its own. It
 // returns fn's error, and never while fn runs. Token and place are given back
 // however fn ends.
 //
-// fn's context ends when ctx does and when the process is told to. Errors beside
-// fn's: store.Overloaded, store.Unavailable (the process could
-// not be started, or was ended), a panic of fn as an error that wraps
-// *otp.PanicError, ctx's cause.
+// fn's context ends when ctx does and when the process has to. Errors beside fn's:
+// store.Overloaded, store.Unavailable (the process could not be started, or was
+// ended), a panic of fn as an error that wraps *otp.PanicError, ctx's cause.
 func (h *Heijunka) Do(ctx context.Context, w store.Work, fn func(ctx context.Context) error) (err error) {
 	own, err := h.pool(w.Domain)
 	if err != nil {
@@ -121,7 +97,7 @@ func (h *Heijunka) Do(ctx context.Context, w store.Work, fn func(ctx context.Con
 	return h.deps.Run(ctx, p.name, &t.work, fn)
 }
 
-// outcome tells defects from refusals: what a client did wrong, and outages, say
+// outcome reports whether err is a defect: mistakes of clients and outages say
 // nothing about a pool's health. A crash is the end of the request's process.
 func outcome(err error) (failed, crashed bool) {
 	_, panicked := errors.AsType[*otp.PanicError](err)
@@ -154,8 +130,7 @@ func (h *Heijunka) Scale(pool string, by, to *int) error {
 	return store.NewError(store.InvalidArgument, "workers must be at least 1")
 }
 
-// Status returns everything at this moment; nobody is asked for it. It is the
-// data of heijunka:updated.
+// Status returns everything at this moment; nobody is asked for it.
 func (h *Heijunka) Status() store.HeijunkaStatus {
 	gate, overdue := h.gate.status()
 	h.balance.mu.Lock()

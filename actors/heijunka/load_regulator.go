@@ -7,14 +7,13 @@ import (
 	"github.com/rs/zerolog"
 
 	"takt/actors/otp"
-	"takt/actors/pubsub"
 	"takt/actors/settings"
 	"takt/store"
 )
 
 const (
 	checkEvery = time.Second
-	// remind is how often a level that holds on is told again.
+	// remind is how often a level that holds on is logged again.
 	remind = 5 * time.Second
 )
 
@@ -27,16 +26,19 @@ type (
 	expireNow struct{} // timer: a change ends
 )
 
-// loadRegulator is the LoadRegulator actor. It owns the limits: it puts in force
-// what is configured and saved, watches the load, and measures how fast tokens
-// come back. A restart reads the settings anew; the gate and its tokens are not
-// its own.
+// LoadRegulator is the actor that owns the limits: it puts in force what is
+// configured and saved, watches the load, and measures how fast tokens come back.
+// A restart reads the settings anew; the gate and its tokens are not its own.
+func (h *Heijunka) LoadRegulator() otp.ChildSpec {
+	return otp.ChildSpec{ID: "load_regulator", Server: func() otp.Server { return &loadRegulator{h: h} }}
+}
+
 type loadRegulator struct {
 	otp.Base
 	h        *Heijunka
 	saved    settings.Watcher[store.HeijunkaSettings]
-	level    string    // that was told last
-	told     time.Time // when
+	level    string    // that was logged last
+	logged   time.Time // when
 	noExpiry func()
 }
 
@@ -94,24 +96,22 @@ func (r *loadRegulator) apply(c *otp.Ctx, s store.HeijunkaSettings) {
 		r.noExpiry = c.SendAfter(next.Sub(now), expireNow{})
 	}
 	for _, err := range r.h.apply(s) {
-		log := c.Logger()
-		log.Error().Err(err).Msg("a saved setting of load levelling is not usable")
+		c.Logger().Error().Err(err).Msg("a saved setting of load levelling is not usable")
 	}
 }
 
-// watch measures the drain rate and tells the level: at once when it has changed,
+// watch measures the drain rate and logs the level: at once when it has changed,
 // and again while it is not normal.
 func (r *loadRegulator) watch(c *otp.Ctx) {
-	now, h := time.Now(), r.h
-	h.gate.measure()
-	s := h.Status()
-	h.deps.Bus.Publish(pubsub.HeijunkaUpdated, s)
-	g := s.Regulator
-	if before := r.level; g.Level != before || g.Level != store.LoadNormal && now.Sub(r.told) >= remind {
-		r.level, r.told = g.Level, now
-		loudness := map[bool]zerolog.Level{true: zerolog.InfoLevel, false: zerolog.WarnLevel}[g.Level == store.LoadNormal]
-		log := c.Logger()
-		log.WithLevel(loudness).Str("level", g.Level).Int("load", g.Load).Int("soft_limit", g.SoftLimit).Int("hard_limit", g.HardLimit).Msg("load")
-		h.deps.Bus.Publish(pubsub.HeijunkaAlert, g)
+	r.h.gate.measure()
+	g, _ := r.h.gate.status()
+	loudness, repeat := zerolog.InfoLevel, false
+	if g.Level != store.LoadNormal {
+		loudness, repeat = zerolog.WarnLevel, time.Since(r.logged) >= remind
+	}
+	if g.Level != r.level || repeat {
+		r.level, r.logged = g.Level, time.Now()
+		c.Logger().WithLevel(loudness).Str("load_level", g.Level).Int("load", g.Load).
+			Int("soft_limit", g.SoftLimit).Int("hard_limit", g.HardLimit).Msg("load")
 	}
 }

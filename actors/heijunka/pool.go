@@ -26,18 +26,18 @@ type Pool struct {
 	group   atomic.Pointer[[]*Pool] // the preferred part of the list; replaced whole
 	spilled atomic.Int64            // requests that went elsewhere
 
-	mu     sync.Mutex // guards what follows
-	low    int        // bounds of base
-	high   int
-	base   int                // places by scaling
-	surge  int                // places on top of base, for a while
-	size   int                // places that there are: base and surge, and the overflow that was lent
-	busy   int                // places that are taken; more than size after a step down
-	line   *list.List         // of chan struct{}, first come first; closed when a place is handed over
-	peaks  [lingers]int       // most places that were taken, of the last seconds
-	scaled time.Time          // the last change of base by scaling
-	window window             // latencies and errors of late
-	total  store.HeijunkaPool // what is counted since the start of takt
+	mu      sync.Mutex // guards what follows
+	low     int        // bounds of base
+	high    int
+	base    int                // places by scaling
+	surge   int                // places on top of base, for a while
+	size    int                // places that there are: base and surge, and the overflow that was lent
+	busy    int                // places that are taken; more than size after a step down
+	waiters *list.List         // of chan struct{}, first come first; closed when a place is handed over
+	peaks   [lingers]int       // most places that were taken, of the last seconds
+	scaled  time.Time          // the last change of base by scaling
+	window  window             // latencies and errors of late
+	total   store.HeijunkaPool // what is counted since the start of takt
 }
 
 const (
@@ -51,7 +51,7 @@ const (
 func newPool(cfg PoolConfig, wait time.Duration, g *gate) *Pool {
 	return &Pool{
 		name: cfg.Name, seed: maphash.MakeSeed(), cfg: cfg, wait: wait, gate: g,
-		low: cfg.Min, high: cfg.Max, base: cfg.Initial, size: cfg.Initial, line: list.New(),
+		low: cfg.Min, high: cfg.Max, base: cfg.Initial, size: cfg.Initial, waiters: list.New(),
 	}
 }
 
@@ -63,14 +63,14 @@ func (p *Pool) take(ctx context.Context) error {
 		p.mu.Unlock()
 		return nil
 	}
-	if n := p.line.Len(); n >= p.cfg.Queue {
+	if n := p.waiters.Len(); n >= p.cfg.Queue {
 		p.total.Refused++
 		p.mu.Unlock()
 		return p.overload(RuleQueue, n, p.cfg.Queue)
 	}
 	ready := make(chan struct{})
-	turn := p.line.PushBack(ready)
-	p.total.QueuePeak = max(p.total.QueuePeak, p.line.Len())
+	turn := p.waiters.PushBack(ready)
+	p.total.QueuePeak = max(p.total.QueuePeak, p.waiters.Len())
 	p.mu.Unlock()
 
 	timer := time.NewTimer(p.wait)
@@ -84,8 +84,8 @@ func (p *Pool) take(ctx context.Context) error {
 	return p.leave(ctx, turn, ready)
 }
 
-// leave takes a waiter out of the line that has given up. If a place was handed
-// to it meanwhile it has that, or gives it back if its client is gone.
+// leave takes out a waiter that has given up. If a place was handed to it
+// meanwhile it has that, or gives it back if its client is gone.
 func (p *Pool) leave(ctx context.Context, turn *list.Element, ready chan struct{}) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -94,7 +94,7 @@ func (p *Pool) leave(ctx context.Context, turn *list.Element, ready chan struct{
 	case <-ready:
 		granted = true
 	default:
-		p.line.Remove(turn)
+		p.waiters.Remove(turn)
 	}
 	switch gone := ctx.Err() != nil; {
 	case gone && granted:
@@ -104,7 +104,7 @@ func (p *Pool) leave(ctx context.Context, turn *list.Element, ready chan struct{
 		return nil
 	case !gone:
 		p.total.Expired++
-		return p.overload(RuleWait, p.busy+p.line.Len()+1, p.workers())
+		return p.overload(RuleWait, p.busy+p.waiters.Len()+1, p.workers())
 	}
 	return context.Cause(ctx)
 }
@@ -129,11 +129,11 @@ func (p *Pool) grant() bool {
 	return true
 }
 
-// serve hands free places to those who wait, first come first. It has to follow
-// everything that frees places, so that a newcomer never finds one before them.
+// serve hands free places to those who wait, first come first. Whatever frees
+// places has to call it, so that no newcomer gets one before them.
 func (p *Pool) serve() {
-	for p.line.Len() > 0 && p.grant() {
-		ready, _ := p.line.Remove(p.line.Front()).(chan struct{})
+	for p.waiters.Len() > 0 && p.grant() {
+		ready, _ := p.waiters.Remove(p.waiters.Front()).(chan struct{})
 		close(ready)
 	}
 }
@@ -248,7 +248,7 @@ func (p *Pool) status() store.HeijunkaPool {
 	defer p.mu.Unlock()
 	s := p.total
 	s.Name, s.Utilisation, s.Workers, s.Busy, s.Available = p.name, load.Utilisation, p.workers(), p.busy, p.workers()-p.busy
-	s.QueueLength, s.Target, s.Surge, s.Min, s.Max, s.Overflow = p.line.Len(), p.target(), p.surge, p.low, p.high, p.cfg.Overflow
+	s.QueueLength, s.Target, s.Surge, s.Min, s.Max, s.Overflow = p.waiters.Len(), p.target(), p.surge, p.low, p.high, p.cfg.Overflow
 	s.LastScalingAt = store.NewMillis(p.scaled)
 	latency, errors := p.window.read(time.Now())
 	s.AverageLatencyMS, s.ErrorRate = float64(latency)/float64(time.Millisecond), errors
@@ -270,7 +270,7 @@ func (p *Pool) use() store.HeijunkaPoolUse {
 	defer p.mu.Unlock()
 	perWorker := 1 / float64(p.workers()) // of which there is one at least
 	return store.HeijunkaPoolUse{
-		Name: p.name, Utilisation: float64(p.busy) * perWorker, Demand: float64(p.busy+p.line.Len()) * perWorker,
+		Name: p.name, Utilisation: float64(p.busy) * perWorker, Demand: float64(p.busy+p.waiters.Len()) * perWorker,
 		Workers: p.base, Min: p.low, Max: p.high,
 	}
 }

@@ -6,39 +6,54 @@ import (
 	"takt/actors/otp"
 )
 
-// The messages.
-type (
-	tick struct{} // timer: a second has passed
-	look struct{} // timer: scale
-)
+// PoolManagers are the managers of the pools, each with its pool's name. A manager
+// scales its pool by its utilisation and takes back overflow. Requests never wait
+// for it, and the numbers are the pool's, so that a restart loses none.
+func (h *Heijunka) PoolManagers() (specs []otp.ChildSpec) {
+	for _, p := range h.pools {
+		specs = append(specs, periodic(p.name, func() []job {
+			return []job{{time.Second, func(*otp.Ctx) { p.linger() }}, {h.cfg.scaleEvery, p.manage}}
+		}))
+	}
+	return specs
+}
 
-// poolManager is the manager of one pool: it scales the pool by its utilisation
-// and takes back overflow. Requests never wait for it, and it owns nothing: the
-// numbers are the pool's, so that a restart loses none.
-type poolManager struct {
-	otp.Base
-	p     *Pool
+func (p *Pool) manage(c *otp.Ctx) {
+	if step := p.autoscale(); step != 0 {
+		c.Logger().Info().Str("pool", p.name).Int("step", step).Msg("pool scaled")
+	}
+}
+
+// job is what a periodic actor does, and how often.
+type job struct {
 	every time.Duration
+	run   func(c *otp.Ctx)
+}
+
+// periodic describes an actor that knows no messages but its timers. Each
+// incarnation gets jobs, and so a state, of its own.
+func periodic(id string, jobs func() []job) otp.ChildSpec {
+	return otp.ChildSpec{ID: id, Server: func() otp.Server { return &worker{jobs: jobs()} }}
+}
+
+type worker struct {
+	otp.Base
+	jobs []job
 }
 
 // Init starts the clocks.
-func (m *poolManager) Init(c *otp.Ctx) error {
-	c.SendEvery(time.Second, tick{})
-	c.SendEvery(m.every, look{})
+func (w *worker) Init(c *otp.Ctx) error {
+	for _, j := range w.jobs {
+		c.SendEvery(j.every, j)
+	}
 	return nil
 }
 
 // HandleInfo implements otp.Server.
-func (m *poolManager) HandleInfo(c *otp.Ctx, msg any) {
-	switch msg.(type) {
-	case tick:
-		m.p.linger()
-	case look:
-		if step := m.p.autoscale(); step != 0 {
-			log := c.Logger()
-			log.Info().Str("pool", m.p.name).Int("step", step).Msg("pool scaled")
-		}
-	default:
-		m.Base.HandleInfo(c, msg)
+func (w *worker) HandleInfo(c *otp.Ctx, msg any) {
+	if j, ok := msg.(job); ok {
+		j.run(c)
+		return
 	}
+	w.Base.HandleInfo(c, msg)
 }

@@ -122,7 +122,7 @@ func TestPoolAgainstAModel(t *testing.T) {
 		settle := func() { // whoever was handed a place has it now, and only the first ones
 			for len(line) > 0 {
 				p.mu.Lock()
-				waiting := p.line.Len()
+				waiting := p.waiters.Len()
 				p.mu.Unlock()
 				if waiting == len(line) {
 					return
@@ -151,7 +151,7 @@ func TestPoolAgainstAModel(t *testing.T) {
 					require.Eventually(t, func() bool {
 						p.mu.Lock()
 						defer p.mu.Unlock()
-						return p.line.Len() == len(line)
+						return p.waiters.Len() == len(line)
 					}, 10*time.Second, 10*time.Microsecond)
 				}
 			},
@@ -189,7 +189,7 @@ func TestPoolAgainstAModel(t *testing.T) {
 				p.mu.Lock()
 				defer p.mu.Unlock()
 				require.Equal(t, busy, p.busy)
-				require.Equal(t, len(line), p.line.Len())
+				require.Equal(t, len(line), p.waiters.Len())
 				require.GreaterOrEqual(t, p.size, p.target())
 				require.GreaterOrEqual(t, p.base, p.low)
 				require.LessOrEqual(t, p.base, p.high)
@@ -304,7 +304,7 @@ func TestNothingLeaksWhateverHappens(t *testing.T) {
 	for _, domain := range Names() {
 		require.NoError(t, w.serve(t.Context(), domain, 0))
 	}
-	require.True(t, w.sys.Shutdown(context.Background()).Clean()) // TestMain looks for goroutines
+	require.Empty(t, w.sys.Shutdown(context.Background())) // TestMain looks for goroutines
 }
 
 var errDisconnected = errors.New("client disconnected")

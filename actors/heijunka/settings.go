@@ -12,8 +12,8 @@ import (
 // once with store.Unavailable.
 type Settings interface {
 	HeijunkaSettings(ctx context.Context) (store.HeijunkaSettings, error)
-	// ChangeHeijunkaSettings applies change, maybe more than once, in one transaction and
-	// tells all controllers. An error of change is returned, and nothing is changed.
+	// ChangeHeijunkaSettings applies change, maybe more than once, in one transaction
+	// and notifies all controllers. If change fails, so does it, and nothing changes.
 	ChangeHeijunkaSettings(ctx context.Context, change func(s *store.HeijunkaSettings) error) (store.HeijunkaSettings, error)
 }
 
@@ -123,9 +123,9 @@ func (h *Heijunka) change(ctx context.Context, while time.Duration, f func(s *st
 	return store.NewUnavailable("Load levelling is restarting, try again", err)
 }
 
-// apply puts in force what is configured and, over it, s, of which nothing is
-// over. What is not usable any more, because the configuration has changed, is
-// left out and returned.
+// apply puts in force what is configured and, over it, s, of which nothing has
+// expired. It leaves out what is not usable any more, because the configuration
+// has changed, and returns why.
 func (h *Heijunka) apply(s store.HeijunkaSettings) (faults []error) {
 	usable := func(err error) bool {
 		if err != nil {

@@ -76,7 +76,7 @@ func TestSettings(t *testing.T) {
 		})
 	})
 
-	t.Run("another controller's change is heard", func(t *testing.T) {
+	t.Run("another controller's change is put in force", func(t *testing.T) {
 		t.Parallel()
 		inBubble(t, cfg, func(w *world) {
 			_, err := w.settings.ChangeHeijunkaSettings(w.Context(), func(s *store.HeijunkaSettings) error {
@@ -215,44 +215,24 @@ func (w *world) limits() store.HeijunkaLimits {
 	return l
 }
 
-func TestLevelsAreTold(t *testing.T) {
+func TestLevelsAreLogged(t *testing.T) {
 	t.Parallel()
 	inBubble(t, steady(50, "a", "b"), func(w *world) {
-		events := make(chan pubsub.Event, 100)
-		defer w.bus.Subscribe(func(e pubsub.Event) { events <- e }, pubsub.HeijunkaAlert)()
-		next := func() store.HeijunkaRegulator {
-			a, ok := (<-events).Data.(store.HeijunkaRegulator)
-			require.True(w, ok)
-			return a
-		}
 		first := w.holdAll("a", 64) // 80 × 0.8
 		begin := time.Now()
-		a := next()
-		require.Equal(w, []any{"alert", 64, 80, 100}, []any{a.Level, a.Load, a.SoftLimit, a.HardLimit})
-		told := time.Now()
-		require.LessOrEqual(w, told.Sub(begin), time.Second)
-		again := next()
-		require.Equal(w, "alert", again.Level)
-		require.Equal(w, 5*time.Second, time.Since(told))
+		require.Equal(w, []any{"alert", 64., 80., 100.}, <-w.levels)
+		logged := time.Now()
+		require.LessOrEqual(w, logged.Sub(begin), time.Second)
+		require.Equal(w, "alert", (<-w.levels)[0])
+		require.Equal(w, 5*time.Second, time.Since(logged))
 		rest := w.holdAll("a", 16)
-		require.Equal(w, "critical", next().Level)
+		require.Equal(w, "critical", (<-w.levels)[0])
 		w.end(rest)
-		require.Equal(w, "alert", next().Level)
+		require.Equal(w, "alert", (<-w.levels)[0])
 		w.end(first)
-		require.Equal(w, "normal", next().Level)
+		require.Equal(w, "normal", (<-w.levels)[0])
 		passes(time.Minute)
-		require.Empty(w, events)
-	})
-}
-
-func TestTheNumbersArePublished(t *testing.T) {
-	t.Parallel()
-	inBubble(t, steady(2, "a"), func(w *world) {
-		events := make(chan pubsub.Event, 100)
-		defer w.bus.Subscribe(func(e pubsub.Event) { events <- e }, pubsub.HeijunkaUpdated)()
-		s, ok := (<-events).Data.(store.HeijunkaStatus)
-		require.True(w, ok)
-		require.Equal(w, 2, s.Pools[0].Workers)
+		require.Empty(w, w.levels)
 	})
 }
 

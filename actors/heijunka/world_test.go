@@ -28,18 +28,28 @@ type world struct {
 	bus      pubsub.Bus
 	settings *memory
 	h        *Heijunka
+	levels   levels
+}
+
+// levels are the lines about the load in the log: level, load, and its limits.
+type levels chan []any
+
+func (l levels) Write(line []byte) (int, error) {
+	var v map[string]any
+	if err := json.Unmarshal(line, &v); err == nil && v["message"] == "load" {
+		select {
+		case l <- []any{v["load_level"], v["load"], v["soft_limit"], v["hard_limit"]}:
+		default: // nobody reads them
+		}
+	}
+	return len(line), nil
 }
 
 // start builds the tree. Supervisors may restart as often as a test wants.
 func start(tb testing.TB, cfg Config) *world {
 	tb.Helper()
-	logger := zerolog.Nop()
-	if testing.Verbose() {
-		if _, bench := tb.(*testing.B); !bench {
-			logger = zerolog.New(tb.Output()).Level(zerolog.WarnLevel)
-		}
-	}
-	w := &world{TB: tb, sys: otp.New(otp.Options{Logger: logger}), bus: pubsub.New(), settings: &memory{}}
+	w := &world{TB: tb, bus: pubsub.New(), settings: &memory{}, levels: make(levels, 100)}
+	w.sys = otp.New(otp.Options{Logger: zerolog.New(w.levels).Level(zerolog.InfoLevel)})
 	require.NoError(tb, cfg.Validate())
 	var pools []string
 	for _, p := range cfg.withDefaults().Pools {
@@ -186,7 +196,7 @@ func (w *world) requireNothingHeld() {
 	for _, p := range w.h.pools {
 		p.mu.Lock()
 		require.Zero(w, p.busy, "places of %s", p.name)
-		require.Zero(w, p.line.Len(), "waiters of %s", p.name)
+		require.Zero(w, p.waiters.Len(), "waiters of %s", p.name)
 		p.mu.Unlock()
 		counts, err := otp.CountChildren(context.Background(), w.sys.Ref("takt/request_sup/"+p.name))
 		require.NoError(w, err)

@@ -4,8 +4,8 @@
 // disk it removes temporary files that nobody writes to any more and files that
 // no row names. Then, if no other controller did so within the hour, it removes
 // what has been kept for long enough, and objects in S3 that no row names.
-// Apart from that it asks S3 every few seconds how it does, and brings it the
-// copies that it is owed.
+// Apart from that it looks every few seconds whether S3 answers, and brings it the
+// copies that it waits for.
 //
 // # State
 //

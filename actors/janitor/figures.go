@@ -1,35 +1,38 @@
 package janitor
 
-import "sync/atomic"
+import "github.com/prometheus/client_golang/prometheus"
 
-// figures outlive the actor's incarnations.
+// figures are what the janitor did since the process started. They outlive the
+// actor's incarnations.
 type figures struct {
-	rounds, temporary, orphans, failures atomic.Int64
-	sources, certs, results, logs        atomic.Int64
-	diagnostics                          atomic.Int64
-	copied, copyFailures, owed           atomic.Int64
+	rounds, temporary, orphans, failures       prometheus.Counter
+	sources, certs, results, logs, diagnostics prometheus.Counter
+	copied, copyFailures                       prometheus.Counter
+	owed                                       prometheus.Gauge
+	all                                        []prometheus.Collector
 }
 
-// Stats are what the janitor did since the process started.
-type Stats struct {
-	// Rounds were finished. Temporary files and unfinished uploads, and Orphans
-	// that no row named, were removed; Failures are those that could not be.
-	Rounds, Temporary, Orphans, Failures int64
-	// Files of these kinds, the logs of builds, and diagnostic reports, that were
-	// kept for long enough.
-	Sources, Certs, Results, Logs, Diagnostics int64
-	// Copied are the copies brought to S3, CopyFailures those that could not be
-	// for another reason than an outage, Owed those that it waits for.
-	Copied, CopyFailures, Owed int64
-}
-
-// Stats returns the janitor's figures.
-func (j *Janitor) Stats() Stats {
-	f := &j.figures
-	return Stats{
-		Rounds: f.rounds.Load(), Temporary: f.temporary.Load(), Orphans: f.orphans.Load(), Failures: f.failures.Load(),
-		Sources: f.sources.Load(), Certs: f.certs.Load(), Results: f.results.Load(), Logs: f.logs.Load(),
-		Diagnostics: f.diagnostics.Load(),
-		Copied:      f.copied.Load(), CopyFailures: f.copyFailures.Load(), Owed: f.owed.Load(),
+func newFigures() *figures {
+	f := &figures{owed: prometheus.NewGauge(prometheus.GaugeOpts{Name: "takt_storage_copies_owed", Help: "Copies that S3 waits for."})}
+	f.all = append(f.all, f.owed)
+	counter := func(name, help string) prometheus.Counter {
+		c := prometheus.NewCounter(prometheus.CounterOpts{Name: "takt_storage_" + name + "_total", Help: help})
+		f.all = append(f.all, c)
+		return c
 	}
+	f.rounds = counter("rounds", "Rounds that tidied storage.")
+	f.temporary = counter("temporary_removed", "Temporary files and unfinished uploads that were left behind.")
+	f.orphans = counter("orphans_removed", "Files and objects that no row named.")
+	f.failures = counter("remove_failures", "Files and objects that could not be removed.")
+	f.sources = counter("expired_sources", "Sources that were kept for long enough.")
+	f.certs = counter("expired_certs", "Certs that were kept for long enough.")
+	f.results = counter("expired_results", "Results that were kept for long enough.")
+	f.logs = counter("expired_logs", "Builds whose logs were kept for long enough.")
+	f.diagnostics = counter("expired_diagnostics", "Diagnostic reports that were kept for long enough.")
+	f.copied = counter("copies", "Copies that S3 was owed and got.")
+	f.copyFailures = counter("copy_failures", "Copies that could not be made, S3 being well.")
+	return f
 }
+
+// Collectors are the janitor's metrics, to be registered once.
+func (j *Janitor) Collectors() []prometheus.Collector { return j.figures.all }

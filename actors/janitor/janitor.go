@@ -59,65 +59,41 @@ type Retention struct {
 	Source, Certs, Result, Logs, Diagnostics time.Duration
 }
 
-// Config are the janitor's settings.
-type Config struct {
-	// Name is the registered name. Defaults to "takt/orchestration/janitor".
-	Name string
-	// Interval is the time between two rounds. Defaults to 1 hour.
-	Interval time.Duration
-	// First is when the first round begins. Defaults to 1 minute, or Interval if
-	// that is less.
-	First time.Duration
-	// Age is how old a file has to be that nobody names. Defaults to 24 hours.
-	Age time.Duration
-	// CopyInterval is the time between two looks at S3 and what it is owed.
-	// Defaults to 10 seconds. MaxBackoff is the longest one while S3 is away.
-	// Defaults to 30 seconds.
-	CopyInterval, MaxBackoff time.Duration
-	// Lease is how long a copy may take before somebody else tries. Defaults to
-	// 15 minutes.
-	Lease time.Duration
-	// Keep is how long what is kept.
-	Keep Retention
-	// Now is the clock. Defaults to time.Now.
-	Now func() time.Time
-}
-
-func (c Config) withDefaults() Config {
-	c.Name = cmp.Or(c.Name, "takt/orchestration/janitor")
-	c.Interval = cmp.Or(c.Interval, time.Hour)
-	c.First = cmp.Or(c.First, min(time.Minute, c.Interval))
-	c.Age = cmp.Or(c.Age, 24*time.Hour)
-	c.CopyInterval = cmp.Or(c.CopyInterval, 10*time.Second)
-	c.MaxBackoff = cmp.Or(c.MaxBackoff, 30*time.Second)
-	c.Lease = cmp.Or(c.Lease, 15*time.Minute)
-	if c.Now == nil {
-		c.Now = time.Now
-	}
-	return c
-}
+const (
+	// name is the registered name of the actor.
+	name = "takt/orchestration/janitor"
+	// firstRound is when the first round begins, if rounds are not more frequent.
+	firstRound = time.Minute
+	// minAge is how old a file has to be that nobody names.
+	minAge = 24 * time.Hour
+	// copyLease is how long a copy may take before somebody else tries.
+	copyLease = 15 * time.Minute
+)
 
 // Janitor is the handle. It stays valid over restarts.
 type Janitor struct {
 	ref     otp.Ref
 	rows    Rows
 	files   Files
-	cfg     Config
-	figures figures
+	keep    Retention
+	figures *figures
+
+	// The time between two rounds, and between two looks at S3 and what it is owed;
+	// the longest between two such looks while S3 is away. Tests shorten them.
+	interval, copyInterval, maxBackoff time.Duration
 }
 
 // New returns the handle for the actor that Spec describes. It starts nothing.
-func New(sys *otp.System, rows Rows, files Files, cfg Config) *Janitor {
-	cfg = cfg.withDefaults()
-	return &Janitor{ref: sys.Ref(cfg.Name), rows: rows, files: files, cfg: cfg}
+func New(sys *otp.System, rows Rows, files Files, keep Retention) *Janitor {
+	return &Janitor{
+		ref: sys.Ref(name), rows: rows, files: files, keep: keep, figures: newFigures(),
+		interval: time.Hour, copyInterval: 10 * time.Second, maxBackoff: 30 * time.Second,
+	}
 }
 
 // Spec describes the actor to its supervisor.
 func (j *Janitor) Spec() otp.ChildSpec {
-	return otp.ChildSpec{
-		ID: "janitor", Name: j.cfg.Name,
-		Server: func() otp.Server { return &janitor{j: j} },
-	}
+	return otp.ChildSpec{ID: "janitor", Name: name, Server: func() otp.Server { return &janitor{j: j} }}
 }
 
 // Sweep makes a round now, or waits for the one under way, and returns why it
@@ -143,36 +119,34 @@ type janitor struct {
 	otp.Base
 	j        *Janitor
 	sweeping bool
-	askers   []otp.From    // wait for the round under way
+	callers  []otp.From    // that wait for the round under way
 	backoff  time.Duration // until the next look at S3, if it is away
-	dry      error         // what the last round waits for
+	outage   error         // that ended the last round
 	away     error         // why S3 gets no copies
 }
 
 // Init arms the timers. S3 is looked at at once.
 func (s *janitor) Init(c *otp.Ctx) error {
-	c.SendAfter(s.j.cfg.First, sweepDue{})
+	c.SendAfter(min(firstRound, s.j.interval), sweepDue{})
 	c.SendAfter(0, copyDue{})
 	return nil
 }
 
 // HandleCall implements otp.Server.
 func (s *janitor) HandleCall(c *otp.Ctx, from otp.From, req any) (any, error) {
-	switch req := req.(type) {
-	case sweepNow:
-		s.askers = append(s.askers, from)
-		s.sweep(c)
-		return otp.NoReply, nil
-	default:
+	if _, ok := req.(sweepNow); !ok {
 		return s.Base.HandleCall(c, from, req)
 	}
+	s.callers = append(s.callers, from)
+	s.sweep(c)
+	return otp.NoReply, nil
 }
 
 // HandleInfo implements otp.Server.
 func (s *janitor) HandleInfo(c *otp.Ctx, msg any) {
 	switch msg := msg.(type) {
 	case sweepDue:
-		c.SendAfter(s.j.cfg.Interval, sweepDue{})
+		c.SendAfter(s.j.interval, sweepDue{})
 		s.sweep(c)
 	case swept:
 		s.swept(c, msg.err)
@@ -198,36 +172,34 @@ func (s *janitor) sweep(c *otp.Ctx) {
 
 func (s *janitor) swept(c *otp.Ctx, err error) {
 	s.sweeping = false
-	for _, from := range s.askers {
+	for _, from := range s.callers {
 		from.Reply(nil, err)
 	}
-	s.askers = nil
-	s.dry = err
+	s.callers = nil
+	s.outage = err
 	if err != nil && !store.IsUnavailable(err) {
-		l := c.Logger()
-		l.Error().Err(err).Msg("storage could not be tidied")
-		s.dry = nil // nothing to wait for: it is tried again at the next round
+		c.Logger().Error().Err(err).Msg("storage could not be tidied")
+		s.outage = nil // nothing to wait for: it is tried again at the next round
 	}
 	s.show(c)
 }
 
 // copied arms the next look at S3: soon if all went well, else later each time.
 func (s *janitor) copied(c *otp.Ctx, err error) {
-	wait := s.j.cfg.CopyInterval
-	logger := c.Logger()
+	wait := s.j.copyInterval
 	if err == nil {
 		s.backoff = 0
 		if s.away != nil {
-			logger.Info().Msg("S3 gets its copies again")
+			c.Logger().Info().Msg("S3 gets its copies again")
 		}
 	} else {
-		s.backoff = min(max(2*s.backoff, time.Second), s.j.cfg.MaxBackoff)
+		s.backoff = min(max(2*s.backoff, time.Second), s.j.maxBackoff)
 		wait = s.backoff
 		if !store.IsUnavailable(err) {
-			logger.Error().Err(err).Msg("copies could not be brought to S3")
+			c.Logger().Error().Err(err).Msg("copies could not be brought to S3")
 			err = nil
 		} else if s.away == nil {
-			logger.Warn().Err(err).Msg("S3 gets no copies for now")
+			c.Logger().Warn().Err(err).Msg("S3 gets no copies for now")
 		}
 	}
 	s.away = err
@@ -237,7 +209,7 @@ func (s *janitor) copied(c *otp.Ctx, err error) {
 
 // show says in the tree what the janitor waits for.
 func (s *janitor) show(c *otp.Ctx) {
-	if e, ok := errors.AsType[*store.Error](cmp.Or(s.away, s.dry)); ok {
+	if e, ok := errors.AsType[*store.Error](cmp.Or(s.away, s.outage)); ok {
 		c.Suspend(e.Message)
 		return
 	}

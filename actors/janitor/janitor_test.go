@@ -8,9 +8,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/minio/minio-go/v7"
+	"github.com/minio/minio-go/v7/pkg/credentials"
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
@@ -35,7 +40,7 @@ type house struct {
 	janitor *Janitor
 }
 
-func open(t *testing.T, mode storage.Mode, edit ...func(*Config)) *house {
+func open(t *testing.T, mode storage.Mode, edit ...func(*Janitor)) *house {
 	t.Helper()
 	h := &house{Database: storetest.New(t), t: t, dir: t.TempDir(), server: s3test.Start(t)}
 	s3, err := storage.OpenS3(storage.S3Config{
@@ -49,12 +54,12 @@ func open(t *testing.T, mode storage.Mode, edit ...func(*Config)) *house {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, h.files.Close()) })
 	h.builds = postgres.NewBuilds(h.DB, postgres.BuildsConfig{})
-	cfg := Config{Interval: time.Hour, CopyInterval: 20 * time.Millisecond, MaxBackoff: 50 * time.Millisecond}
-	for _, e := range edit {
-		e(&cfg)
-	}
 	h.sys = otp.New(otp.Options{Logger: zerolog.New(t.Output())})
-	h.janitor = New(h.sys, postgres.NewFiles(h.DB), h.files, cfg)
+	h.janitor = New(h.sys, postgres.NewFiles(h.DB), h.files, Retention{})
+	h.janitor.copyInterval, h.janitor.maxBackoff = 20*time.Millisecond, 50*time.Millisecond
+	for _, e := range edit {
+		e(h.janitor)
+	}
 	_, err = h.sys.StartRoot(t.Context(), "takt", otp.SupSpec{Intensity: 1000, Children: []otp.ChildSpec{h.janitor.Spec()}})
 	require.NoError(t, err)
 	t.Cleanup(func() {
@@ -149,6 +154,22 @@ func (h *house) lies(dir, name string, age time.Duration) {
 	require.NoError(h.t, os.Chtimes(path, at, at))
 }
 
+// count is what a metric shows.
+func (h *house) count(m prometheus.Metric) int {
+	h.t.Helper()
+	var shown dto.Metric
+	require.NoError(h.t, m.Write(&shown))
+	return int(shown.GetCounter().GetValue() + shown.GetGauge().GetValue())
+}
+
+func (h *house) counted(metrics ...prometheus.Metric) (counts []int) {
+	h.t.Helper()
+	for _, m := range metrics {
+		counts = append(counts, h.count(m))
+	}
+	return counts
+}
+
 func (h *house) onDisk() []string {
 	h.t.Helper()
 	var names []string
@@ -191,16 +212,26 @@ func TestOnlyOldThingsThatNobodyNamesAreRemoved(t *testing.T) {
 	require.ElementsMatch(t, []string{named[0], report.Name, "builds/fresh/source.zip", "tmp/fresh.part"}, h.onDisk())
 	require.ElementsMatch(t, []string{named[1], report.Object, "builds/fresh/source.zip"}, h.server.Objects())
 	require.Equal(t, "precious", h.read(build.Source))
-	stats := h.janitor.Stats()
-	require.EqualValues(t, 8, stats.Orphans)
-	require.EqualValues(t, 1, stats.Temporary)
-	require.Zero(t, stats.Failures)
+	figures := h.janitor.figures
+	require.Equal(t, []int{8, 1, 0}, h.counted(figures.orphans, figures.temporary, figures.failures))
 
 	// A directory is kept for as long: somebody may be about to use it.
 	require.DirExists(t, filepath.Join(h.dir, "builds/gone"))
 	h.lies(h.dir, "builds/gone", long)
 	require.NoError(t, h.janitor.Sweep(t.Context()))
 	require.NoDirExists(t, filepath.Join(h.dir, "builds/gone"))
+}
+
+func TestAnUploadThatIsUnderWayIsNotEnded(t *testing.T) {
+	t.Parallel()
+	h := open(t, storage.ModeDual)
+	s3, err := minio.NewCore(strings.TrimPrefix(h.server.Endpoint, "http://"), &minio.Options{Creds: credentials.NewStaticV4(s3test.AccessKey, s3test.SecretKey, "")})
+	require.NoError(t, err)
+	upload, err := s3.NewMultipartUpload(t.Context(), s3test.Bucket, "builds/some/result.ipa", minio.PutObjectOptions{})
+	require.NoError(t, err)
+	require.NoError(t, h.janitor.Sweep(t.Context()))
+	_, err = s3.ListObjectParts(t.Context(), s3test.Bucket, "builds/some/result.ipa", upload, 0, 1)
+	require.NoError(t, err)
 }
 
 func TestAFileThatGotAYoungerOneInItsPlaceStays(t *testing.T) {
@@ -210,7 +241,7 @@ func TestAFileThatGotAYoungerOneInItsPlaceStays(t *testing.T) {
 	require.NoError(t, h.janitor.removeOrphan(t.Context(), "builds/some/result.ipa", false))
 	require.Equal(t, []string{"builds/some/result.ipa"}, h.onDisk())
 	require.NoError(t, h.janitor.removeOrphan(t.Context(), "builds/none/result.ipa", false))
-	require.Zero(t, h.janitor.Stats().Orphans)
+	require.Zero(t, h.count(h.janitor.figures.orphans))
 }
 
 func TestS3GetsWhatItIsOwed(t *testing.T) {
@@ -239,10 +270,10 @@ func TestS3GetsWhatItIsOwed(t *testing.T) {
 		require.NoError(t, err)
 		require.Contains(t, []string{"two", "three"}, h.read(source))
 	}
-	h.until("the janitor goes on", func() bool { return node().Status == otp.StatusRunning && h.janitor.Stats().CopyFailures > 0 })
+	h.until("the janitor goes on", func() bool { return node().Status == otp.StatusRunning && h.count(h.janitor.figures.copyFailures) > 0 })
 	require.True(t, h.find(builds[0].ID).Source.CopyPending)
-	require.EqualValues(t, 2, h.janitor.Stats().Copied)
-	h.until("one copy is owed", func() bool { return h.janitor.Stats().Owed == 1 })
+	require.Equal(t, 2, h.count(h.janitor.figures.copied))
+	h.until("one copy is owed", func() bool { return h.count(h.janitor.figures.owed) == 1 })
 	require.Len(t, h.server.Objects(), 2)
 }
 
@@ -255,14 +286,13 @@ func TestCopiesOfOtherControllersAreTheirs(t *testing.T) {
 	t.Parallel()
 	h := open(t, storage.ModeDual)
 	storetest.Build(t, h.DB, func(s *store.Submission) { s.Source.CopyPending = true })
-	h.until("one copy is owed", func() bool { return h.janitor.Stats().Owed == 1 })
-	require.Zero(t, h.janitor.Stats().CopyFailures)
-	require.Zero(t, h.janitor.Stats().Copied)
+	h.until("one copy is owed", func() bool { return h.count(h.janitor.figures.owed) == 1 })
+	require.Equal(t, []int{0, 0}, h.counted(h.janitor.figures.copyFailures, h.janitor.figures.copied))
 }
 
 func TestRetention(t *testing.T) {
 	t.Parallel()
-	h := open(t, storage.ModeDual, func(c *Config) { c.Keep = Retention{Source: long, Result: 2 * long, Logs: long, Diagnostics: long} })
+	h := open(t, storage.ModeDual, func(j *Janitor) { j.keep = Retention{Source: long, Result: 2 * long, Logs: long, Diagnostics: long} })
 	old, older, running := h.submit("old"), h.submit("older"), h.submit("running")
 	for _, b := range []store.Build{old, older} {
 		h.finish(b.ID, "result")
@@ -291,8 +321,8 @@ func TestRetention(t *testing.T) {
 	lines, err := h.builds.Logs(t.Context(), old.ID, 0, 0)
 	require.NoError(t, err)
 	require.Empty(t, lines)
-	s := h.janitor.Stats()
-	require.Equal(t, []int64{2, 0, 1, 2, 1}, []int64{s.Sources, s.Certs, s.Results, s.Logs, s.Diagnostics})
+	f := h.janitor.figures
+	require.Equal(t, []int{2, 0, 1, 2, 1}, h.counted(f.sources, f.certs, f.results, f.logs, f.diagnostics))
 }
 
 func TestChoresAreLeftToWhoDidThemLast(t *testing.T) {
@@ -312,7 +342,7 @@ func TestCrashLosesNothing(t *testing.T) {
 	h.server.Kill()
 	b := h.submit("precious")
 	h.lies(h.dir, "builds/gone/source.zip", long)
-	p := h.sys.Whereis(h.janitor.cfg.Name)
+	p := h.sys.Whereis(name)
 	for range 5 {
 		otptest.Crash(t, p, errors.New("crashed"))
 		p = otptest.Restarted(t, h.sys, p)
@@ -339,7 +369,7 @@ func TestWithoutADatabaseItWaits(t *testing.T) {
 
 func TestExpiredIdempotencyKeysAreForgotten(t *testing.T) {
 	t.Parallel()
-	h := open(t, storage.ModeLocal, func(c *Config) { c.Interval = 50 * time.Millisecond })
+	h := open(t, storage.ModeLocal, func(j *Janitor) { j.interval = 50 * time.Millisecond })
 	_, err := h.Pool.Exec(t.Context(), `INSERT INTO idempotency_keys (key, content, build, reply, created_at)
 		SELECT sha256(n::text::bytea), sha256(''), 'b', '', now() - CASE n WHEN 1 THEN interval '1 hour' ELSE interval '26 hours' END
 		FROM generate_series(1, 1200) n`)

@@ -4,51 +4,84 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"takt/store"
 )
 
-// expire removes what has been kept for long enough: first the rows, then what
-// they named.
-func (j *Janitor) expire(ctx context.Context) error {
-	keep := j.cfg.Keep
-	var failed error
+// expireFiles removes the files of builds that have been kept for long enough:
+// first the rows, then what they named.
+func (j *Janitor) expireFiles(ctx context.Context) (failed error) {
 	for _, k := range []struct {
 		kind  store.FileKind
 		age   time.Duration
-		count *atomic.Int64
+		count prometheus.Counter
 	}{
-		{store.SourceFile, keep.Source, &j.figures.sources},
-		{store.CertsFile, keep.Certs, &j.figures.certs},
-		{store.ResultFile, keep.Result, &j.figures.results},
+		{store.SourceFile, j.keep.Source, j.figures.sources},
+		{store.CertsFile, j.keep.Certs, j.figures.certs},
+		{store.ResultFile, j.keep.Result, j.figures.results},
 	} {
-		if k.age <= 0 {
-			continue
-		}
-		for after := int64(0); ; {
+		err := pages(k.age, func(after int64) (int64, error) {
 			expired, next, err := j.rows.ExpireFiles(ctx, k.kind, k.age, after, batch)
-			if err != nil {
-				return err
-			}
-			k.count.Add(int64(len(expired)))
+			k.count.Add(float64(len(expired)))
 			for _, row := range expired {
 				failed = errors.Join(failed, j.removeExpired(ctx, row.File))
 			}
-			if after = next; next == 0 {
-				break
-			}
+			return next, err
+		})
+		if err != nil {
+			return errors.Join(err, failed)
 		}
 	}
-	reports, err := j.expireReports(ctx)
-	if err != nil {
-		return err
+	return failed
+}
+
+// expireReports does so with diagnostic reports.
+func (j *Janitor) expireReports(ctx context.Context) (failed error) {
+	err := pages(j.keep.Diagnostics, func(int64) (int64, error) {
+		expired, err := j.rows.ExpireReports(ctx, j.keep.Diagnostics, batch)
+		j.figures.diagnostics.Add(float64(len(expired)))
+		for _, file := range expired {
+			failed = errors.Join(failed, j.removeExpired(ctx, file))
+		}
+		return int64(len(expired) / batch), err // 0: that was the last page
+	})
+	return errors.Join(err, failed)
+}
+
+func (j *Janitor) expireLogs(ctx context.Context) error {
+	return pages(j.keep.Logs, func(after int64) (int64, error) {
+		n, next, err := j.rows.ExpireLogs(ctx, j.keep.Logs, after, batch)
+		j.figures.logs.Add(float64(n))
+		return next, err
+	})
+}
+
+// forgetKeys removes expired idempotency keys.
+func (j *Janitor) forgetKeys(ctx context.Context) error {
+	for {
+		n, err := j.rows.ForgetKeys(ctx, batch)
+		if err != nil || n < batch {
+			return err
+		}
 	}
-	if failed = errors.Join(failed, reports); failed != nil {
-		failed = fmt.Errorf("removing what was kept for long enough: %w", failed)
+}
+
+// pages calls expire for page after page, until next is 0. An age of 0 keeps
+// everything.
+func pages(age time.Duration, expire func(after int64) (next int64, err error)) error {
+	if age <= 0 {
+		return nil
 	}
-	return errors.Join(failed, j.expireLogs(ctx))
+	for after := int64(0); ; {
+		next, err := expire(after)
+		if err != nil || next == 0 {
+			return err
+		}
+		after = next
+	}
 }
 
 // removeExpired removes what a row named. What is left, on other controllers'
@@ -59,47 +92,10 @@ func (j *Janitor) removeExpired(ctx context.Context, file store.File) error {
 		err = errors.Join(err, j.files.RemoveObject(ctx, file.Object))
 	}
 	if err != nil {
-		j.figures.failures.Add(1)
+		j.figures.failures.Inc()
 	}
-	if store.IsUnavailable(err) {
+	if err == nil || store.IsUnavailable(err) {
 		return nil
 	}
-	return err
-}
-
-func (j *Janitor) expireLogs(ctx context.Context) error {
-	if j.cfg.Keep.Logs <= 0 {
-		return nil
-	}
-	for after := int64(0); ; {
-		n, next, err := j.rows.ExpireLogs(ctx, j.cfg.Keep.Logs, after, batch)
-		if err != nil {
-			return err
-		}
-		j.figures.logs.Add(int64(n))
-		if after = next; next == 0 {
-			return nil
-		}
-	}
-}
-
-// expireReports fails with err if there is no going on; failed are those of
-// single files.
-func (j *Janitor) expireReports(ctx context.Context) (failed, err error) {
-	if j.cfg.Keep.Diagnostics <= 0 {
-		return nil, nil
-	}
-	for {
-		expired, err := j.rows.ExpireReports(ctx, j.cfg.Keep.Diagnostics, batch)
-		if err != nil {
-			return failed, err
-		}
-		j.figures.diagnostics.Add(int64(len(expired)))
-		for _, file := range expired {
-			failed = errors.Join(failed, j.removeExpired(ctx, file))
-		}
-		if len(expired) < batch {
-			return failed, nil
-		}
-	}
+	return fmt.Errorf("removing what was kept for long enough: %w", err)
 }

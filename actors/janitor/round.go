@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"takt/storage"
 	"takt/store"
@@ -17,12 +18,12 @@ const batch = 500
 func (j *Janitor) round(ctx context.Context) error {
 	var failed error
 	parts := []func(context.Context) error{j.sweepDisk}
-	mine, err := j.rows.ClaimChores(ctx, j.cfg.Interval*9/10)
+	mine, err := j.rows.ClaimChores(ctx, j.interval*9/10)
 	if err != nil {
 		return err
 	}
 	if mine {
-		parts = append(parts, j.expire, j.forgetKeys, j.sweepS3)
+		parts = append(parts, j.expireFiles, j.expireReports, j.expireLogs, j.forgetKeys, j.sweepS3)
 	}
 	for _, part := range parts {
 		err := part(ctx)
@@ -31,33 +32,22 @@ func (j *Janitor) round(ctx context.Context) error {
 		}
 		failed = errors.Join(failed, err)
 	}
-	j.figures.rounds.Add(1)
+	j.figures.rounds.Inc()
 	return failed
-}
-
-// forgetKeys removes expired idempotency keys, page by page.
-func (j *Janitor) forgetKeys(ctx context.Context) error {
-	for {
-		n, err := j.rows.ForgetKeys(ctx, batch)
-		if err != nil || n < batch {
-			return err
-		}
-	}
 }
 
 // sweepDisk removes what nobody names from this controller's disk.
 func (j *Janitor) sweepDisk(ctx context.Context) error {
-	n, err := j.files.SweepTemporary(j.cfg.Age)
-	j.figures.temporary.Add(int64(n))
+	n, err := j.files.SweepTemporary(minAge)
+	j.figures.temporary.Add(float64(n))
 	if err != nil {
-		j.figures.failures.Add(1)
+		j.figures.failures.Inc()
 	}
-	orphans := func(visit func(storage.Stored) error) error { return j.files.Walk(ctx, visit) }
-	err = errors.Join(err, j.sweepOrphans(ctx, orphans, false))
+	err = errors.Join(err, j.sweepOrphans(ctx, j.files.Walk, false))
 	if store.IsUnavailable(err) {
 		return err
 	}
-	_, empty := j.files.RemoveEmpty(ctx, j.cfg.Age)
+	_, empty := j.files.RemoveEmpty(ctx, minAge)
 	return errors.Join(err, empty)
 }
 
@@ -66,17 +56,17 @@ func (j *Janitor) sweepS3(ctx context.Context) error {
 	if !j.files.HasS3() {
 		return nil
 	}
-	n, err := j.files.AbortUploads(ctx, j.cfg.Age)
-	j.figures.temporary.Add(int64(n))
+	n, err := j.files.AbortUploads(ctx, minAge)
+	j.figures.temporary.Add(float64(n))
 	if err != nil {
 		return err
 	}
-	return j.sweepOrphans(ctx, func(visit func(storage.Stored) error) error { return j.files.WalkObjects(ctx, visit) }, true)
+	return j.sweepOrphans(ctx, j.files.WalkObjects, true)
 }
 
 // sweepOrphans walks through files or objects and removes the old ones that no
 // row names.
-func (j *Janitor) sweepOrphans(ctx context.Context, walk func(visit func(storage.Stored) error) error, objects bool) error {
+func (j *Janitor) sweepOrphans(ctx context.Context, walk func(context.Context, func(storage.Stored) error) error, objects bool) error {
 	var old []string
 	var failed error
 	flush := func() error {
@@ -94,14 +84,14 @@ func (j *Janitor) sweepOrphans(ctx context.Context, walk func(visit func(storage
 				return err
 			}
 			if err != nil {
-				j.figures.failures.Add(1)
+				j.figures.failures.Inc()
 				failed = errors.Join(failed, err)
 			}
 		}
 		return nil
 	}
-	err := walk(func(s storage.Stored) error {
-		if j.cfg.Now().Sub(s.ModTime) < j.cfg.Age {
+	err := walk(ctx, func(s storage.Stored) error {
+		if time.Since(s.ModTime) < minAge {
 			return nil
 		}
 		if old = append(old, s.Name); len(old) < batch {
@@ -127,7 +117,7 @@ func (j *Janitor) removeOrphan(ctx context.Context, name string, object bool) er
 			return j.files.RemoveObject(ctx, name)
 		}
 		s, err := j.files.Stat(name)
-		if store.CodeOf(err) == store.NotFound || err == nil && j.cfg.Now().Sub(s.ModTime) < j.cfg.Age {
+		if store.CodeOf(err) == store.NotFound || err == nil && time.Since(s.ModTime) < minAge {
 			gone = false
 			return nil
 		}
@@ -140,7 +130,7 @@ func (j *Janitor) removeOrphan(ctx context.Context, name string, object bool) er
 		return fmt.Errorf("removing what no row names: %w", err)
 	}
 	if removed && gone {
-		j.figures.orphans.Add(1)
+		j.figures.orphans.Inc()
 	}
 	return nil
 }

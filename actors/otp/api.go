@@ -56,7 +56,7 @@ func (s *supervisor) startChild(spec *ChildSpec) (*Proc, error) {
 	if err := spec.check(s.spec.AutoShutdown); err != nil {
 		return nil, err
 	}
-	if old := s.row(withID(spec.ID)); old != nil {
+	if old, err := s.find(spec.ID); err == nil {
 		if old.alive() {
 			return nil, &AlreadyStartedError{Proc: old.proc}
 		}
@@ -67,7 +67,6 @@ func (s *supervisor) startChild(spec *ChildSpec) (*Proc, error) {
 	var running *AlreadyStartedError
 	switch {
 	case err == nil, errors.Is(err, Ignore) && spec.Restart != Temporary:
-		row.proc = p
 		s.update(func() { s.rows = append(s.rows, row) })
 		return p, err
 	case errors.Is(err, Ignore), errors.As(err, &running):
@@ -89,22 +88,18 @@ func (s *supervisor) startInstance(args any) (*Proc, error) {
 	}
 	full := false
 	s.update(func() { full = s.fullLocked() })
-	if full {
-		return nil, ErrMaxChildren
-	}
 	row := &child{spec: &s.spec.Children[0], args: args}
 	var err error
-	if row.spec.Key != nil { // its panic is the start's failure, not ours
+	switch {
+	case full:
+		err = ErrMaxChildren
+	case row.spec.Key != nil: // its panic is the start's failure, not ours
 		protect(func() { row.key = row.spec.Key(args) }, func(reason error) { err = reason })
 	}
 	if err != nil {
 		return nil, err
 	}
-	p, err := s.start(row)
-	if err == nil {
-		s.set(row, p)
-	}
-	return p, err
+	return s.start(row)
 }
 
 // TerminateChild stops a child and cancels its pending restart. Its
@@ -115,7 +110,6 @@ func TerminateChild(ctx context.Context, sup Target, id string) error {
 		row, err := s.find(id)
 		if err == nil {
 			s.stop(row, ErrShutdown)
-			s.drop(row)
 		}
 		return err
 	})
@@ -133,7 +127,6 @@ func TerminateProc(ctx context.Context, sup Target, p *Proc) error {
 			return ErrSimpleOneForOne
 		case row != nil:
 			s.stop(row, ErrShutdown)
-			s.drop(row)
 		case p.parent == s && p.task != nil:
 			s.stop(&child{spec: p.spec, proc: p}, ErrShutdown)
 		case p.Alive():
@@ -152,11 +145,7 @@ func RestartChild(ctx context.Context, sup Target, id string) (*Proc, error) {
 		if err != nil {
 			return nil, err
 		}
-		p, err := s.start(row)
-		if err == nil {
-			s.set(row, p)
-		}
-		return p, err
+		return s.start(row)
 	})
 }
 
@@ -172,18 +161,15 @@ func DeleteChild(ctx context.Context, sup Target, id string) error {
 	})
 }
 
-func withID(id string) func(*child) bool { return func(c *child) bool { return c.spec.ID == id } }
-
 // find returns the row of that id, or OTP's complaint.
 func (s *supervisor) find(id string) (*child, error) {
-	row := s.row(withID(id))
-	switch {
-	case s.dynamic():
+	if s.dynamic() {
 		return nil, ErrSimpleOneForOne
-	case row == nil:
-		return nil, ErrNotFound
 	}
-	return row, nil
+	if row := s.row(func(c *child) bool { return c.spec.ID == id }); row != nil {
+		return row, nil
+	}
+	return nil, ErrNotFound
 }
 
 // idle returns the row of a child that is stopped.
@@ -196,22 +182,6 @@ func (s *supervisor) idle(id string) (*child, error) {
 		return nil, ErrRestarting
 	case row.proc != nil:
 		return nil, ErrRunning
-	}
-	return row, nil
-}
-
-// busy returns the row of a child that runs and may be restarted.
-func (s *supervisor) busy(id string) (*child, error) {
-	row, err := s.find(id)
-	switch {
-	case err != nil:
-		return nil, err
-	case row.spec.Restart == Temporary:
-		return nil, ErrTemporary
-	case row.restarting:
-		return nil, ErrRestarting
-	case row.proc == nil:
-		return nil, ErrNotRunning
 	}
 	return row, nil
 }
@@ -232,16 +202,21 @@ const Operator = "operator"
 // Errors: what the start failed with, [ErrTemporary], [ErrNotRunning],
 // [ErrRestarting], [ErrNotFound], [ErrSimpleOneForOne].
 func RestartRunning(ctx context.Context, sup Target, id string) (*Proc, error) {
-	return ask(ctx, sup, func(s *supervisor) (*Proc, error) {
-		row, err := s.busy(id)
-		if err != nil {
-			return nil, err
-		}
-		return s.restartRunning(row)
-	})
+	return ask(ctx, sup, func(s *supervisor) (*Proc, error) { return s.restartRunning(id) })
 }
 
-func (s *supervisor) restartRunning(row *child) (*Proc, error) {
+func (s *supervisor) restartRunning(id string) (*Proc, error) {
+	row, err := s.find(id)
+	switch {
+	case err != nil:
+		return nil, err
+	case row.spec.Restart == Temporary:
+		return nil, ErrTemporary
+	case row.restarting:
+		return nil, ErrRestarting
+	case row.proc == nil:
+		return nil, ErrNotRunning
+	}
 	reason := Shutdown(Operator)
 	e := s.restarting(row, reason)
 	e.Detail = "requested"
@@ -252,7 +227,6 @@ func (s *supervisor) restartRunning(row *child) (*Proc, error) {
 		} else {
 			s.stop(c, ErrShutdown)
 		}
-		s.drop(c)
 	}
 	s.update(func() { row.restarting = true }) // so the tree shows it
 	if err := s.again(row); err != nil {

@@ -194,9 +194,7 @@ func taskSupervisor(b *testing.B, sys *otp.System) *otp.Proc {
 	sup, err := sys.StartRoot(b.Context(), "tasks", otp.SupSpec{
 		Strategy: otp.Dynamic,
 		Children: []otp.ChildSpec{{
-			ID: "task", Restart: otp.Temporary, TaskArgs: func(any) otp.Task {
-				return otp.Task{Run: func(ctx context.Context) error { <-ctx.Done(); return nil }}
-			},
+			ID: "task", Restart: otp.Temporary, TaskArgs: sleeperWith,
 		}},
 	})
 	if err != nil {

@@ -27,10 +27,7 @@ func find(t Target) (*Proc, error) {
 
 // NoReply is returned by HandleCall when the answer comes later, through
 // [From.Reply].
-const NoReply = promise("no reply")
-
-// promise is NoReply's type; a constant, because nobody may assign to it.
-type promise string
+const NoReply = sentinel("no reply")
 
 // answer is what a caller waits for.
 type answer struct {
@@ -38,10 +35,10 @@ type answer struct {
 	err   error
 }
 
-// slot is where a caller waits. Slots are reused; round tells which call a
-// [From] belongs to. It is even while a reply is awaited and odd when it is
-// settled, so whoever moves it from even to odd owns the call: the replier, or
-// the caller that gives up.
+// slot is where a caller waits. Slots are reused; round says which call a [From]
+// belongs to. It is even while a reply is awaited, and odd afterward. Whoever
+// moves it from even to odd owns the call: the replier, or the caller that gives
+// up.
 type slot struct {
 	round  atomic.Uint64
 	answer chan answer
@@ -124,7 +121,7 @@ func (p *Proc) call(ctx context.Context, limit time.Duration, req any) (reply an
 		return nil, false, fmt.Errorf("calling %s: %w", p.Name(), ErrOverload)
 	case dropped:
 		s.settle(from)
-		<-p.done // it is being buried: its name must not be found again
+		<-p.done // so that its name is free when the caller looks again
 		return nil, false, &DownError{Name: p.Name(), Reason: ErrNoProc}
 	default:
 		reply, err = p.awaitReply(ctx, limit, s, from)
@@ -132,8 +129,8 @@ func (p *Proc) call(ctx context.Context, limit time.Duration, req any) (reply an
 	}
 }
 
-// awaitReply waits for what ends a call: the reply, the end of the process, the
-// end of the caller's patience.
+// awaitReply waits for the reply, the end of the process, or the end of ctx or
+// limit.
 func (p *Proc) awaitReply(ctx context.Context, limit time.Duration, s *slot, from From) (any, error) {
 	var expired <-chan time.Time
 	if limit > 0 {

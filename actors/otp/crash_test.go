@@ -139,9 +139,6 @@ func TestCrashWhileStarting(t *testing.T) {
 		"the server's Init": func(crash func()) otp.ChildSpec {
 			return server(puppet{init: func(*otp.Ctx) error { crash(); return nil }})
 		},
-		"the task's start function": func(crash func()) otp.ChildSpec {
-			return otp.ChildSpec{Task: func() otp.Task { crash(); return sleeper() }}
-		},
 		"the supervisor's start function": func(crash func()) otp.ChildSpec {
 			return otp.ChildSpec{Supervisor: func() otp.SupSpec { crash(); return otp.SupSpec{} }}
 		},
@@ -189,7 +186,7 @@ func TestCrashWhileStarting(t *testing.T) {
 	}
 }
 
-// TestCrashInTerminate crashes in Terminate of a child that is told to stop.
+// TestCrashInTerminate crashes in Terminate of a child that is stopped.
 func TestCrashInTerminate(t *testing.T) {
 	t.Parallel()
 	for how, crash := range crashes() {
@@ -205,7 +202,7 @@ func TestCrashInTerminate(t *testing.T) {
 	}
 }
 
-// TestCrashOfTask crashes in Run.
+// TestCrashOfTask crashes in a task.
 func TestCrashOfTask(t *testing.T) {
 	t.Parallel()
 	for how, crash := range crashes() {
@@ -213,14 +210,11 @@ func TestCrashOfTask(t *testing.T) {
 			t.Parallel()
 			sys := otptest.New(t)
 			var runs atomic.Int64
-			one(t, sys, otp.ChildSpec{Task: func() otp.Task {
-				return otp.Task{Run: func(ctx context.Context) error {
-					if runs.Add(1) == 1 {
-						crash.do()
-					}
-					<-ctx.Done()
-					return nil
-				}}
+			one(t, sys, otp.ChildSpec{Task: func(ctx context.Context) error {
+				if runs.Add(1) == 1 {
+					crash.do()
+				}
+				return sleeper(ctx)
 			}})
 			otptest.Eventually(t, func() bool { return runs.Load() == 2 }, "the task is restarted")
 		})
@@ -234,7 +228,7 @@ func TestCrashInHooks(t *testing.T) {
 		t.Parallel()
 		sys := otptest.New(t)
 		root := otptest.Tree(t, sys, otp.SupSpec{Strategy: otp.Dynamic, Children: []otp.ChildSpec{{
-			ID: "x", Key: func(any) string { panic(errBoom) }, TaskArgs: func(any) otp.Task { return sleeper() },
+			ID: "x", Key: func(any) string { panic(errBoom) }, TaskArgs: sleeperWith,
 		}}})
 		_, err := otp.StartDynamic(t.Context(), root, nil)
 		require.ErrorIs(t, err, errBoom)
@@ -248,4 +242,19 @@ func TestCrashInHooks(t *testing.T) {
 		otptest.Crash(t, p, errBoom)
 		otptest.Restarted(t, sys, p)
 	})
+}
+
+// An Init that succeeds although its process has to end meanwhile has
+// something to give back: Terminate runs, and the start fails.
+func TestEndDuringInit(t *testing.T) {
+	t.Parallel()
+	sys := otptest.New(t)
+	var reasons []error
+	_, err := sys.Start("child", puppet{
+		init:      func(c *otp.Ctx) error { c.Stop(errBoom); return nil },
+		terminate: func(_ *otp.Ctx, reason error) { reasons = append(reasons, reason) },
+	}.make)
+	require.Equal(t, errBoom, err)
+	require.Equal(t, []error{errBoom}, reasons)
+	require.Empty(t, sys.Names())
 }

@@ -14,7 +14,7 @@ import (
 // only.
 type Ctx struct {
 	s        *server
-	logger   *zerolog.Logger
+	logger   *zerolog.Logger // nil: not asked for yet
 	monitors map[*monitor]struct{}
 	asyncs   sync.WaitGroup // goroutines of Async
 }
@@ -25,16 +25,13 @@ func (c *Ctx) Self() *Proc { return c.s.p }
 // Name returns the name of the process.
 func (c *Ctx) Name() string { return c.s.p.Name() }
 
-// System returns the system that the process lives in.
-func (c *Ctx) System() *System { return c.s.p.sys }
-
 // Logger returns the system's logger with the name of the process.
-func (c *Ctx) Logger() zerolog.Logger {
+func (c *Ctx) Logger() *zerolog.Logger {
 	if c.logger == nil {
 		l := c.s.p.sys.opts.Logger.With().Str("proc", c.Name()).Logger()
 		c.logger = &l
 	}
-	return *c.logger
+	return c.logger
 }
 
 // Context is cancelled at the hard deadline only, when the process is killed:
@@ -78,8 +75,7 @@ func (s *server) suspend(why string) {
 // unexpected logs a message that the server does not know. It is no reason to
 // crash: a stranger could send it.
 func (c *Ctx) unexpected(what string, msg any) {
-	l := c.Logger()
-	l.Warn().Str("kind", what).Str("type", fmt.Sprintf("%T", msg)).Msg("unexpected message")
+	c.Logger().Warn().Str("kind", what).Str("type", fmt.Sprintf("%T", msg)).Msg("unexpected message")
 }
 
 // release gives up what belongs to this incarnation.

@@ -6,21 +6,23 @@ import "time"
 // callbacks are over. For a process that was abandoned before it only takes
 // back what the abandoning counted.
 func (p *Proc) finish() {
-	if !p.bury(false) {
-		p.sys.returned(p)
+	if p.die(false) {
+		return
 	}
+	p.sys.update(func() { delete(p.sys.leaked, p) })
+	p.sys.emit(Event{Kind: EventReturned, Proc: p})
 }
 
 // abandon is the end of a process that was killed and did not return in time.
-// Its goroutine may run on, but nobody hears of it: the name is free, timers are
-// stopped, the mailbox is closed, its context is cancelled.
-func (p *Proc) abandon() { p.bury(true) }
+// Its goroutine may run on: the name is free, timers are stopped, the mailbox is
+// closed, its context is cancelled.
+func (p *Proc) abandon() { p.die(true) }
 
-// bury makes p dead, unless it is already. The order matters: the exit is
-// reported and the name free before the supervisor can react; and whoever sees
-// done closed, and then asks the supervisor, is answered after the supervisor
-// has handled this end.
-func (p *Proc) bury(stuck bool) (first bool) {
+// die makes p dead, unless it is already. The order matters. The exit is reported
+// and the name is free before the supervisor can react. Whoever sees done closed
+// and then asks the supervisor gets its answer after the supervisor has handled
+// this end.
+func (p *Proc) die(stuck bool) (first bool) {
 	p.mu.Lock()
 	if p.phase == dead {
 		p.mu.Unlock()
@@ -31,7 +33,7 @@ func (p *Proc) bury(stuck bool) (first bool) {
 		p.reason = ErrKilled
 	}
 	if stuck {
-		p.sys.abandoned(p) // under the lock: finish must find it
+		p.sys.update(func() { p.sys.leaked[p] = struct{}{} }) // under the lock: finish must find it
 	}
 	if p.grace != nil {
 		p.grace.Stop()
@@ -64,10 +66,10 @@ func (p *Proc) bury(stuck bool) (first bool) {
 		close(p.up)
 	}
 
-	// Last of all, so that watchers find all traces removed and orphans adopted.
+	// Last, so that watchers find everything removed and orphans adopted.
 	p.mu.Lock()
 	watchers := p.watchers
-	p.watchers, p.told = nil, true
+	p.watchers, p.notified = nil, true
 	p.mu.Unlock()
 	for w := range watchers {
 		(*w)(reason)
@@ -75,10 +77,10 @@ func (p *Proc) bury(stuck bool) (first bool) {
 	return true
 }
 
-// orphaned is called for a child whose supervisor died without stopping it. It
-// gets the supervisor's reason as exit signal. Its name is freed at once, so
-// that the restarted supervisor can start its successor; and since nobody is
-// left to enforce a deadline, one is set here.
+// orphaned is called for a child whose supervisor died without stopping it. The
+// child gets the supervisor's reason as exit signal. Its name is freed at once,
+// because the restarted supervisor needs it for the successor. A deadline is set
+// here, because no supervisor is left to enforce one.
 func (p *Proc) orphaned(reason error) {
 	const orphanLimit = 10 * time.Second
 	p.hide()
@@ -99,13 +101,13 @@ func (p *Proc) hide() {
 	}
 }
 
-// Watch calls f with the reason once the process has ended: at once if it has
-// already. It is for those who are no processes themselves and so can't
-// [Ctx.Monitor]: f runs in the goroutine in which the process ends, after its
-// name is free, and must be quick. cancel takes it back; f may be running.
+// Watch calls f with the reason when the process has ended, at once if it has
+// already. It is for callers that are no processes and so can't use
+// [Ctx.Monitor]. f runs in the goroutine in which the process ends, after its name
+// is free, and must be quick. After cancel f is not called; it may be running.
 func (p *Proc) Watch(f func(reason error)) (cancel func()) {
 	p.mu.Lock()
-	if p.told {
+	if p.notified {
 		reason := p.reason
 		p.mu.Unlock()
 		f(reason)

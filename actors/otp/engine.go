@@ -108,8 +108,8 @@ type parcel struct {
 	result postResult
 }
 
-// IgnoreDeadLetterLogging keeps protoactor from writing about a parcel that came
-// too late: its sender is told.
+// IgnoreDeadLetterLogging keeps protoactor from logging a parcel that came too
+// late, because its sender gets an answer.
 func (*parcel) IgnoreDeadLetterLogging() {}
 
 // send brings msg to the mailbox of the actor.

@@ -82,7 +82,7 @@ func (s *System) emit(e Event) {
 		s.log(e)
 		return
 	}
-	defer func() { // the hook is a guest in the middle of somebody's end
+	defer func() { // a panic of the hook must not disturb the process that ends
 		if value := recover(); value != nil {
 			s.opts.Logger.Error().Interface("panic", value).Msg("event hook")
 		}

@@ -142,7 +142,7 @@ func ExampleRunTask() {
 		Strategy: otp.Dynamic,
 		Children: []otp.ChildSpec{{
 			ID: "request", Restart: otp.Temporary,
-			TaskArgs: func(any) otp.Task { return otp.Task{} },
+			TaskArgs: func(context.Context, any) error { return nil },
 		}},
 	})
 	if err != nil {

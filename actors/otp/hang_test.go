@@ -120,10 +120,10 @@ func TestHangInInit(t *testing.T) {
 			defer cancel()
 			_, err := sys.StartRoot(ctx, "root", otp.SupSpec{Children: []otp.ChildSpec{
 				{ID: "a", Task: sleeper},
-				{ID: "b", Task: func() otp.Task {
-					<-held
-					return otp.Task{Run: func(context.Context) error { ran = true; return nil }}
-				}},
+				{ID: "b", Server: puppet{
+					init: func(c *otp.Ctx) error { c.SendAfter(0, "run"); <-held; return nil },
+					info: func(*otp.Ctx, any) { ran = true },
+				}.make},
 			}})
 			require.ErrorIs(t, err, errBoom)
 			otptest.Advance(time.Second)
@@ -142,9 +142,7 @@ func TestHangOfTask(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sys := otptest.New(t)
 		held := make(chan struct{})
-		root := one(t, sys, otp.ChildSpec{Shutdown: time.Second, Task: func() otp.Task {
-			return otp.Task{Run: func(context.Context) error { <-held; return nil }}
-		}})
+		root := one(t, sys, otp.ChildSpec{Shutdown: time.Second, Task: func(context.Context) error { <-held; return nil }})
 		require.NoError(t, otp.TerminateChild(t.Context(), root, "child"))
 		require.Equal(t, 1, sys.Leaked())
 		close(held)

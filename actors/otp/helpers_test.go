@@ -61,12 +61,13 @@ func (p puppet) Terminate(c *otp.Ctx, reason error) {
 func (p puppet) make() otp.Server { return p }
 
 // sleeper is a task that waits until it is asked to end.
-func sleeper() otp.Task {
-	return otp.Task{Run: func(ctx context.Context) error {
-		<-ctx.Done()
-		return nil
-	}}
+func sleeper(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
 }
+
+// sleeperWith is a template's.
+func sleeperWith(ctx context.Context, _ any) error { return sleeper(ctx) }
 
 // startTask runs a task in a goroutine of its own and returns its process.
 func startTask(t *testing.T, sup otp.Target, label string, run func(ctx context.Context) error) *otp.Proc {

@@ -193,8 +193,8 @@ func TestNames(t *testing.T) {
 	t.Run("a name is not shown before Init has succeeded", func(t *testing.T) {
 		t.Parallel()
 		sys, _ := setup(t)
-		_, err := sys.Start("slow", puppet{init: func(c *otp.Ctx) error {
-			if c.System().Whereis("slow") != nil {
+		_, err := sys.Start("slow", puppet{init: func(*otp.Ctx) error {
+			if sys.Whereis("slow") != nil {
 				return errBoom
 			}
 			return nil

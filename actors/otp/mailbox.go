@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// MsgKind tells what a [Msg] is.
+// MsgKind says what a [Msg] is.
 type MsgKind uint8
 
 // The kinds of a [Msg].
@@ -16,8 +16,7 @@ const (
 	orderMsg // Body is the reason for which the process has to end
 )
 
-// Msg is one message. It lies in the queue by value, so posting does not
-// allocate.
+// Msg is one message. It is queued by value, so posting does not allocate.
 type Msg struct {
 	Kind MsgKind
 	From From
@@ -28,7 +27,7 @@ type Msg struct {
 type batch struct{ msgs []Msg }
 
 // wake is delivered before queued messages when the process has to look at its
-// own state: somebody told it to end.
+// own state, because it has to end.
 type wake struct{}
 
 // invoker is the part of protoactor's MessageInvoker that we use.
@@ -47,7 +46,7 @@ const keepMsgs = 1024
 type mailbox struct {
 	limit    int                // calls and casts that may wait; 0: no bound
 	schedule func(func())       // runs a function in another goroutine
-	unwound  func(reason error) // told when a callback unwound the stack
+	unwound  func(reason error) // called when a callback unwound the stack
 	loop     func()             // process, bound once
 	depth    atomic.Int64       // messages not handled yet
 	invoker  invoker            // where to deliver; set before the start
@@ -69,7 +68,7 @@ func newMailbox(limit int, schedule func(func()), unwound func(error)) *mailbox 
 	return m
 }
 
-// postResult tells what became of a message.
+// postResult says what became of a message.
 type postResult uint8
 
 const (

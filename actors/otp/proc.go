@@ -26,7 +26,7 @@ type Proc struct {
 	sys    *System
 	id     uint64       // unique in its system
 	label  string       // last part of its path
-	task   fmt.Stringer // the same of what runs in the goroutine of RunTask: no row at its supervisor, few events
+	task   fmt.Stringer // the same of a task of RunTask, which has no row at its supervisor, and few events
 	name   string       // registered name; empty: none
 	spec   *ChildSpec
 	parent *supervisor // nil: no supervisor
@@ -47,12 +47,12 @@ type Proc struct {
 	mu       sync.Mutex // guards what follows, and some of the server's fields
 	phase    phase
 	begun    bool // Init has succeeded
-	ordered  bool // told to end by Exit: whoever did so keeps the time
+	ordered  bool // by Exit, whose caller enforces the deadline
 	stuck    bool // was abandoned
-	told     bool // watchers have been called
+	notified bool // watchers have been called
 	reason   error
 	watchers map[*func(error)]struct{}
-	onEnd    func()      // of a task of RunTask: hears that it is told to end
+	onEnd    func()      // of a task of RunTask: called when it has to end
 	grace    *time.Timer // abandons it after a kill
 }
 
@@ -149,7 +149,7 @@ func (p *Proc) Exit(reason error) {
 	p.obey(reason)
 }
 
-// obey ends the process because it was told to.
+// obey ends the process by order.
 func (p *Proc) obey(order any) {
 	reason, _ := order.(error)
 	p.mu.Lock()
@@ -229,9 +229,9 @@ func (p *Proc) why() error {
 	return p.reason
 }
 
-// deadline returns how long a process that ends by itself may take for that: a
-// callback that hangs must not keep its supervisor from restarting it. Infinity
-// if somebody else keeps the time.
+// deadline returns how long a process that ends by itself may take for that,
+// because a Terminate that hangs must not keep the supervisor from restarting it.
+// It is Infinity if somebody else enforces a deadline.
 func (p *Proc) deadline() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()

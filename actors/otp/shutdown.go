@@ -4,62 +4,42 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 )
 
-// Report is what [System.Shutdown] has to say.
-type Report struct {
-	// Killed is true if the time was over and the rest was killed.
-	Killed bool
-	// Leaked are the processes that could not be stopped, by path.
-	Leaked []Leak
-}
-
-// Leak is a process that was killed and did not return.
-type Leak struct {
-	Path  string
-	Since time.Time // when it was abandoned
-}
-
-// Clean reports whether everything has ended.
-func (r Report) Clean() bool { return len(r.Leaked) == 0 }
-
 // Shutdown stops all trees, the last one started first, and waits. When ctx
-// ends, what is left is killed. Nothing can be started afterwards; a second
-// Shutdown only reports.
-func (s *System) Shutdown(ctx context.Context) Report {
-	var report Report
+// ends, what is left is killed. It returns the paths of those that did not return
+// even then. Nothing can be started afterwards; a second Shutdown only looks what
+// has not returned yet.
+func (s *System) Shutdown(ctx context.Context) (leaked []string) {
 	var first bool
 	s.update(func() { first, s.closed = !s.closed, true })
 	for rest := s.remaining(); len(rest) > 0; rest = s.remaining() {
 		for _, p := range rest {
-			report.Killed = !s.stop(ctx, p) || report.Killed
+			s.stop(ctx, p)
 		}
 	}
 	if first {
 		s.engine.close()
 	}
 	s.update(func() {
-		for p, since := range s.leaked {
-			report.Leaked = append(report.Leaked, Leak{Path: p.Path(), Since: since})
+		for p := range s.leaked {
+			leaked = append(leaked, p.Path())
 		}
 	})
-	slices.SortFunc(report.Leaked, func(a, b Leak) int { return strings.Compare(a.Path, b.Path) })
-	return report
+	slices.Sort(leaked)
+	return leaked
 }
 
-// stop ends p and waits. It returns false if p had to be killed.
-func (s *System) stop(ctx context.Context, p *Proc) bool {
+// stop ends p and waits.
+func (s *System) stop(ctx context.Context, p *Proc) {
 	defer s.forget(p)
 	p.Exit(ErrShutdown)
 	select {
 	case <-p.done:
-		return true
 	case <-ctx.Done():
 		p.killTree()
 		<-p.done
-		return false
 	}
 }
 
@@ -90,18 +70,17 @@ func (p *Proc) killTree() {
 func (s *supervisor) stopRows(rows []*child) {
 	for _, row := range slices.Backward(slices.Clone(rows)) {
 		s.stop(row, ErrShutdown)
-		s.drop(row)
 	}
 }
 
-// stop ends the process of a row with reason, if it has one, and waits.
+// stop ends the process of a row with reason, if it has one, waits, and records
+// that it has none. A pending restart is cancelled.
 func (s *supervisor) stop(row *child, reason error) {
-	if !row.alive() || s.p.killed.Load() {
-		return
+	if row.alive() && !s.p.killed.Load() {
+		s.end(reason, row.spec.patience(), row.proc)
+		s.exited(row, row.proc.Reason())
 	}
-	s.end(reason, row.spec.patience(), row.proc)
-	reason = row.proc.Reason()
-	s.update(func() { row.lastExit, row.lastExitAt = reason, time.Now() })
+	s.drop(row)
 }
 
 // stopInstances stops all children of a Dynamic supervisor at once, with one
@@ -131,9 +110,8 @@ func (s *supervisor) end(reason error, limit time.Duration, procs ...*Proc) {
 }
 
 // await waits for all events, at most limit (0 and Infinity: without end). It
-// returns false when the time was over or we are killed. In the latter case
-// nothing of ours matters any more, and our children must be left alone: they are
-// told by orphan.
+// returns false when the time was over or we are killed. If we are killed, our
+// children must be left alone, because orphan ends them.
 func (s *supervisor) await(limit time.Duration, events ...<-chan struct{}) bool {
 	var expired <-chan time.Time
 	if limit > 0 && limit != Infinity {

@@ -1,6 +1,7 @@
 package otp
 
 import (
+	"context"
 	"math"
 	"time"
 )
@@ -64,11 +65,17 @@ type ChildSpec struct {
 	ID string
 
 	Server         func() Server
-	Task           func() Task
 	Supervisor     func() SupSpec
 	ServerArgs     func(args any) Server
-	TaskArgs       func(args any) Task
 	SupervisorArgs func(args any) SupSpec
+
+	// Task is a process without a mailbox. It ends when the function returns: nil
+	// is ErrNormal, an error is the reason, a panic a crash. ctx is cancelled when
+	// the process is asked to end, with the reason as cause (ErrShutdown,
+	// ErrKilled, ...); nil or the context's error then counts as that reason. One
+	// that does not return in its shutdown time is abandoned.
+	Task     func(ctx context.Context) error
+	TaskArgs func(ctx context.Context, args any) error
 
 	// Name is the registered name. Default: the path, such as "takt/database/pool".
 	Name string

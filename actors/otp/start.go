@@ -9,21 +9,18 @@ import (
 // startRows starts the given rows in order, up to the first failure.
 func (s *supervisor) startRows(rows []*child) (failed *child, err error) {
 	for _, row := range slices.Clone(rows) {
-		p, err := s.start(row)
-		switch {
-		case err == nil:
-			s.set(row, p)
-		case errors.Is(err, Ignore):
+		if _, err := s.start(row); errors.Is(err, Ignore) {
 			s.drop(row)
-		default:
+		} else if err != nil {
 			return row, err
 		}
 	}
 	return nil, nil
 }
 
-// start starts the child of a row and waits until its Init is over. The error is
-// ErrKilled, and no event, when we are killed meanwhile.
+// start starts the child of a row, waits until its Init is over, and records the
+// process. The error is ErrKilled, and there is no event, if we are killed
+// meanwhile.
 func (s *supervisor) start(row *child) (*Proc, error) {
 	p, begin := s.newChild(row)
 	if !s.link(p) {
@@ -41,6 +38,9 @@ func (s *supervisor) start(row *child) (*Proc, error) {
 	}
 	if s.p.killed.Load() {
 		return nil, ErrKilled
+	}
+	if err == nil {
+		s.set(row, p)
 	}
 	return p.sys.reportStart(p, err)
 }
@@ -110,8 +110,8 @@ func (s *supervisor) restart(row *child) bool {
 	return true
 }
 
-// restarting is the event of a restart. A row that failed to start has no
-// process to tell its place.
+// restarting is the event of a restart. It has a path of its own, because a row
+// that failed to start has no process.
 func (s *supervisor) restarting(row *child, reason error) Event {
 	return Event{
 		Kind: EventRestarting, Proc: row.proc, Path: s.p.Path() + "/" + row.spec.ID, ID: row.spec.ID,
@@ -119,10 +119,10 @@ func (s *supervisor) restarting(row *child, reason error) Event {
 	}
 }
 
-// again starts row, and who belongs to it, in order; who belongs to it and runs is
-// stopped before, and comes back too if it had finished or been stopped. After a
-// failure, whose error is returned, the rest stays down until a retry: rest_for_one
-// then goes on at the child that failed, one_for_all begins anew.
+// again starts row, and the children that belong to it, in order. Those that run
+// are stopped before; those that had finished or been stopped are started too. When
+// a start fails, again returns its error and the rest stays down until a retry:
+// rest_for_one then goes on at the child that failed, one_for_all begins anew.
 func (s *supervisor) again(row *child) error {
 	group := slices.Clone(s.group(row))
 	if s.spec.Strategy == OneForAll || s.spec.Strategy == RestForOne {

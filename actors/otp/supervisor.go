@@ -22,7 +22,7 @@ type supervisor struct {
 	mu        sync.Mutex
 	rows      []*child           // in start order
 	instances map[*Proc]*child   // of a Dynamic supervisor, by last incarnation
-	links     map[*Proc]struct{} // processes that hear of our end
+	links     map[*Proc]struct{} // processes that have to end when we have
 	tasks     int                // those among links that run inline
 	open      bool               // RunTask is welcome
 	gone      bool               // we are dead: no more links
@@ -106,7 +106,7 @@ func (s *supervisor) HandleInfo(c *Ctx, msg any) {
 	switch m := msg.(type) {
 	case childEnded:
 		if row := s.rowOf(m.proc); row != nil && row.alive() {
-			s.update(func() { row.lastExit, row.lastExitAt = m.reason, time.Now() })
+			s.exited(row, m.reason)
 			goesOn = s.ended(row, m.reason)
 		}
 	case retry:
@@ -133,8 +133,7 @@ func (s *supervisor) Terminate(*Ctx, error) {
 // ended decides what follows the end of a child. It returns false when the
 // supervisor has to end itself.
 func (s *supervisor) ended(row *child, reason error) bool {
-	again := row.spec.Restart == Permanent || row.spec.Restart == Transient && !orderly(reason)
-	if again {
+	if row.spec.Restart == Permanent || row.spec.Restart == Transient && !orderly(reason) {
 		return s.restart(row)
 	}
 	s.drop(row)
@@ -187,6 +186,11 @@ func (s *supervisor) set(row *child, p *Proc) {
 	})
 }
 
+// exited records an end, for the tree.
+func (s *supervisor) exited(row *child, reason error) {
+	s.update(func() { row.lastExit, row.lastExitAt = reason, time.Now() })
+}
+
 // drop records that a row has no process, nor will get one by itself. Temporary
 // children and instances go altogether.
 func (s *supervisor) drop(row *child) {
@@ -213,10 +217,9 @@ func (s *supervisor) link(p *Proc) bool {
 }
 
 // linked returns our processes.
-func (s *supervisor) linked() []*Proc {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Collect(maps.Keys(s.links))
+func (s *supervisor) linked() (procs []*Proc) {
+	s.update(func() { procs = slices.Collect(maps.Keys(s.links)) })
+	return procs
 }
 
 // lost is called by a child that has ended, in its goroutine. A child
@@ -236,11 +239,8 @@ func (s *supervisor) lost(p *Proc, begun bool, reason error) {
 // orphan is called when we have died: children that we did not stop get our
 // reason as exit signal.
 func (s *supervisor) orphan(reason error) {
-	s.mu.Lock()
-	s.gone, s.open = true, false
-	left := slices.Collect(maps.Keys(s.links))
-	s.mu.Unlock()
-	for _, p := range left {
+	s.update(func() { s.gone, s.open = true, false })
+	for _, p := range s.linked() {
 		p.orphaned(reason)
 	}
 }

@@ -44,9 +44,9 @@ type System struct {
 
 	mu      sync.Mutex // guards what follows; never held while taking a Proc's
 	closed  bool
-	tops    []*Proc             // without supervisor, in start order
-	orphans map[*Proc]struct{}  // outlived their supervisor
-	leaked  map[*Proc]time.Time // abandoned, since when
+	tops    []*Proc            // without supervisor, in start order
+	orphans map[*Proc]struct{} // outlived their supervisor
+	leaked  map[*Proc]struct{} // abandoned
 }
 
 // New makes a system. It starts nothing; end it with [System.Shutdown].
@@ -54,7 +54,7 @@ func New(opts Options) *System {
 	return &System{
 		opts: opts, names: newRegistry(), engine: newEngine(opts.Logger), born: time.Now(),
 		base:    context.Background(), //nolint:forbidigo // processes outlive every caller
-		orphans: map[*Proc]struct{}{}, leaked: map[*Proc]time.Time{},
+		orphans: map[*Proc]struct{}{}, leaked: map[*Proc]struct{}{},
 	}
 }
 
@@ -95,7 +95,7 @@ func (s *System) startTop(ctx context.Context, p *Proc) (*Proc, error) {
 	return s.reportStart(p, p.startError())
 }
 
-// reportStart emits the event that tells how the start of p went.
+// reportStart emits the event that says how the start of p went.
 func (s *System) reportStart(p *Proc, err error) (*Proc, error) {
 	switch {
 	case err == nil:
@@ -136,15 +136,6 @@ func (s *System) adopt(p *Proc) {
 	p.Watch(func(error) { s.forget(p) })
 }
 
-// abandoned counts p as leaked.
-func (s *System) abandoned(p *Proc) { s.update(func() { s.leaked[p] = time.Now() }) }
-
-// returned takes that back: p's goroutine has come to its end.
-func (s *System) returned(p *Proc) {
-	s.update(func() { delete(s.leaked, p) })
-	s.emit(Event{Kind: EventReturned, Proc: p})
-}
-
 // update looks at, or changes, what the mutex guards.
 func (s *System) update(change func()) {
 	s.mu.Lock()
@@ -155,10 +146,10 @@ func (s *System) update(change func()) {
 // seconds is the clock of restart windows: whole seconds, never set back.
 func (s *System) seconds() int64 { return int64(time.Since(s.born) / time.Second) }
 
-// A process is made in three steps, so that whoever can see it finds it whole:
+// A process is made in three steps, so that whoever can see it finds it complete:
 // newProc makes it and furnish says what it runs, then it is linked or listed,
-// then it begins. It takes its name itself, as in OTP, so whoever is told of it
-// by name can write to it. Proc.up tells when the start is over.
+// then it begins. It takes its name itself, as in OTP. Proc.up is closed when the
+// start is over.
 
 // newProc makes a process that does nothing yet.
 func (s *System) newProc(label, name string, spec *ChildSpec) *Proc {
@@ -180,7 +171,7 @@ func (p *Proc) furnish(args any) (begin func()) {
 	case c.Task != nil:
 		return p.asTask(c.Task)
 	case c.TaskArgs != nil:
-		return p.asTask(func() Task { return c.TaskArgs(args) })
+		return p.asTask(func(ctx context.Context) error { return c.TaskArgs(ctx, args) })
 	case c.Supervisor != nil:
 		return p.asSupervisor(c.Supervisor)
 	default:
@@ -205,8 +196,8 @@ func (p *Proc) asSupervisor(mk func() SupSpec) (begin func()) {
 	return p.asServer(func() Server { return p.supervisor })
 }
 
-func (p *Proc) asTask(mk func() Task) (begin func()) {
-	return func() { p.sys.engine.pool.Schedule(func() { p.runTask(mk) }) }
+func (p *Proc) asTask(task func(context.Context) error) (begin func()) {
+	return func() { p.sys.engine.pool.Schedule(func() { p.runTask(task) }) }
 }
 
 // enter takes the name, as the first thing that a process does.

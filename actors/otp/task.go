@@ -7,44 +7,26 @@ import (
 	"time"
 )
 
-// Task is what a process without a mailbox does: Run in a goroutine. The
-// process ends when Run returns: nil is [ErrNormal], an error is the reason, a
-// panic a crash.
-//
-// ctx is cancelled when the process is asked to end, with the reason as cause
-// ([ErrShutdown], [ErrKilled], ...). Returning nil or the context's error then
-// counts as the reason that was asked for. A Run that does not return in its
-// shutdown time is abandoned.
-type Task struct {
-	Run func(ctx context.Context) error
-}
-
 // runTask is the life of a task process.
-func (p *Proc) runTask(mk func() Task) {
+func (p *Proc) runTask(task func(context.Context) error) {
 	defer p.finish() // after runtime.Goexit too
-	protect(func() { p.crash(p.verdict(p.live(mk))) }, p.crash)
+	protect(func() { p.crash(p.live(task)) }, p.crash)
 }
 
-// live makes the task and runs it.
-func (p *Proc) live(mk func() Task) error {
+// live runs the task and returns the reason of the end.
+func (p *Proc) live(task func(context.Context) error) error {
 	if p.over.Load() {
 		return nil
 	}
 	if err := p.enter(); err != nil {
 		return err
 	}
-	t := mk()
 	if !p.succeed() {
 		return nil
 	}
-	return t.Run(p.ctx)
-}
-
-// verdict turns what Run returned into the reason of the end.
-func (p *Proc) verdict(result error) error {
-	asked := p.why()
-	if asked != nil && (result == nil || errors.Is(result, context.Canceled) || errors.Is(result, asked)) {
-		return asked
+	result, ordered := task(p.ctx), p.why()
+	if ordered != nil && (result == nil || errors.Is(result, context.Canceled) || errors.Is(result, ordered)) {
+		return ordered
 	}
 	return result
 }
@@ -54,27 +36,28 @@ func (p *Proc) verdict(result error) error {
 // label ends up in the path when somebody asks for that; the task has no name. Only
 // its abnormal ends are reported as events.
 //
-// fn's context is the process's: it has ctx's values and deadline and ends with
-// ctx, and with the reason as cause as soon as the process is told to end. told,
-// if not nil, is called then, too: at most once, by who says so, and never when
-// RunTask has returned. It must be quick and leave the process alone.
+// fn's context is the process's: it has ctx's values and deadline, ends with ctx,
+// and ends with the reason as cause as soon as the process has to end by order.
+// onEnd, if not nil, is called then, too: at most once, in the goroutine that gives
+// the order, and never when RunTask has returned. It must be quick and leave the
+// process alone.
 //
 // fn's error is the caller's affair, no failure of the process. A panic in fn is
 // one: it is returned as a [*PanicError]. After runtime.Goexit the process ends
-// with [ErrGoexit], and the goroutine goes on ending. If the process was told to
+// with [ErrGoexit], and the goroutine goes on ending. If the process was ordered to
 // end, and fn therefore returned an error of its context, or nil after the process
 // had been abandoned, the error is an [*EndedError].
 //
 // ran is false if fn was not called: the error is then [ErrMaxChildren], or a
 // [*DownError] because the supervisor is not running.
-func RunTask(ctx context.Context, sup Target, label fmt.Stringer, told func(), fn func(context.Context) error) (ran bool, err error) {
+func RunTask(ctx context.Context, sup Target, label fmt.Stringer, onEnd func(), fn func(context.Context) error) (ran bool, err error) {
 	s, err := supervisorOf(sup)
 	if err != nil {
 		return false, err
 	}
 	p := &Proc{
 		sys: s.p.sys, id: s.p.sys.nextID.Add(1), task: label, parent: s, born: time.Now(),
-		phase: running, begun: true, onEnd: told, done: make(chan struct{}),
+		phase: running, begun: true, onEnd: onEnd, done: make(chan struct{}),
 	}
 	p.ctx, p.cancel = context.WithCancelCause(ctx)
 	if err := s.admit(p); err != nil {
@@ -103,9 +86,9 @@ func RunTask(ctx context.Context, sup Target, label fmt.Stringer, told func(), f
 // leave ends a process of RunTask whose function has returned result, and
 // returns what its caller gets.
 func (p *Proc) leave(result error) error {
-	told := p.over.Load()
+	ordered := p.over.Load()
 	p.finish()
-	if !told {
+	if !ordered {
 		return result
 	}
 	p.mu.Lock()
@@ -116,7 +99,7 @@ func (p *Proc) leave(result error) error {
 	return result
 }
 
-// EndedError is what [RunTask] returns when its process was told to end with
+// EndedError is what [RunTask] returns when its process was ordered to end with
 // Reason before fn was through. Err is what fn returned.
 type EndedError struct{ Reason, Err error }
 

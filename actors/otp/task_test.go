@@ -337,7 +337,7 @@ func TestRunTaskEnded(t *testing.T) {
 }
 
 // TestStressRunTask runs tasks while their supervisor is killed again and again.
-// Who asked for it hears that the task is told to end, once, and only while it
+// onEnd is called when the task is ordered to end, once, and only while it
 // runs.
 func TestRunTaskTells(t *testing.T) {
 	t.Parallel()

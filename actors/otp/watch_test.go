@@ -17,19 +17,19 @@ func TestWatch(t *testing.T) {
 		sys := otptest.New(t)
 		p, err := sys.Start("watched", func() otp.Server { return &quiet{} })
 		require.NoError(t, err)
-		var heard []error
+		var seen []error
 		p.Watch(func(reason error) {
 			require.Nil(t, sys.Whereis("watched"), "the name is free")
-			heard = append(heard, reason)
+			seen = append(seen, reason)
 		})
 		cancel := p.Watch(func(error) { t.Error("was taken back") })
 		cancel()
 		otptest.Advance(time.Second)
-		require.Empty(t, heard)
+		require.Empty(t, seen)
 		p.Kill()
 		synctest.Wait()
-		p.Watch(func(reason error) { heard = append(heard, reason) })
-		require.Equal(t, []error{otp.ErrKilled, otp.ErrKilled}, heard, "a dead process is told of at once")
+		p.Watch(func(reason error) { seen = append(seen, reason) })
+		require.Equal(t, []error{otp.ErrKilled, otp.ErrKilled}, seen, "at once of a dead process")
 	})
 }
 

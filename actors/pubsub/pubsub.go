@@ -20,8 +20,6 @@ const (
 	SettingsChanged = "settings:changed"
 	ListenerResumed = "listener:resumed"
 	WorkerChanged   = "worker:changed"
-	HeijunkaUpdated = "heijunka:updated"
-	HeijunkaAlert   = "heijunka:alert"
 	ThrottleConfig  = "throttle:config"
 	ThrottleQueue   = "throttle:queue"
 	ThrottleNotice  = "throttle:notice"
@@ -46,10 +44,10 @@ type Bus struct{ table *table }
 // New returns a bus without subscribers. It works before Spec's child runs.
 func New() Bus { return Bus{&table{topics: map[string][]subscriber{}}} }
 
-// Publish tells the topic's subscribers.
+// Publish hands an event to the topic's subscribers.
 func (b Bus) Publish(topic string, data any) { b.publish(Event{Topic: topic, Data: data}) }
 
-// PublishRemote tells the topic's subscribers what PostgreSQL notified.
+// PublishRemote hands on what PostgreSQL notified.
 func (b Bus) PublishRemote(topic, argument string) {
 	b.publish(Event{Topic: topic, Data: argument, Remote: true})
 }
@@ -133,8 +131,7 @@ func (s *server) HandleCast(c *otp.Ctx, msg any) {
 	case watch:
 		c.Monitor(m.proc)
 	case fault:
-		log := c.Logger()
-		log.Error().Err(m.err).Str("topic", m.topic).Bytes("stack", m.err.Stack).Msg("a subscriber panicked")
+		c.Logger().Error().Err(m.err).Str("topic", m.topic).Bytes("stack", m.err.Stack).Msg("a subscriber panicked")
 	default:
 		s.Base.HandleCast(c, msg)
 	}
@@ -142,10 +139,9 @@ func (s *server) HandleCast(c *otp.Ctx, msg any) {
 
 // HandleInfo removes who has ended.
 func (s *server) HandleInfo(c *otp.Ctx, msg any) {
-	down, ok := msg.(otp.Down)
-	if !ok {
-		s.Base.HandleInfo(c, msg)
+	if down, ok := msg.(otp.Down); ok {
+		s.table.remove(subscriber{proc: down.Proc})
 		return
 	}
-	s.table.remove(subscriber{proc: down.Proc})
+	s.Base.HandleInfo(c, msg)
 }

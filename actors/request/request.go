@@ -13,7 +13,7 @@ const (
 	path = "takt/request_sup"
 	// RestartGap is how long a request waits for a supervisor that restarts.
 	RestartGap = time.Second
-	// grace is what a request that is told to end gets for that.
+	// grace is how long a request may take to end when its process has to.
 	grace = 5 * time.Second
 	// most is how many requests a pool's supervisor takes. It is a backstop: the
 	// pool grants far fewer.
@@ -32,7 +32,7 @@ func Specs(pools ...string) (specs []otp.ChildSpec) {
 func ofPool() otp.SupSpec {
 	return otp.SupSpec{Strategy: otp.Dynamic, MaxChildren: most, Children: []otp.ChildSpec{{
 		ID: "request", Restart: otp.Temporary, Shutdown: grace,
-		TaskArgs: func(any) otp.Task { return otp.Task{} }, // requests come by otp.RunTask
+		TaskArgs: func(context.Context, any) error { return nil }, // requests come by otp.RunTask
 	}}}
 }
 
@@ -50,11 +50,11 @@ func New(sys *otp.System, pools ...string) Requests {
 
 // Run runs fn as a process under the supervisor of a pool's requests, in the
 // caller's goroutine, and returns its error. fn's context ends with ctx, and when
-// the process is told to end.
+// the process has to end.
 //
 // Errors beside fn's: a panic of fn, as a *otp.PanicError; store.Unavailable if
-// the process was told to end, or could not be started within [RestartGap],
-// because its supervisor restarts; ctx's cause.
+// the process had to end, or could not be started within [RestartGap] because its
+// supervisor restarts; ctx's cause.
 func (r Requests) Run(ctx context.Context, pool string, w *store.Work, fn func(ctx context.Context) error) error {
 	sup := r.sups[pool]
 	ran, err := otp.RunTask(ctx, sup, w, w.Told, fn)
@@ -79,10 +79,10 @@ func again(ctx context.Context, sup otp.Ref, w *store.Work, fn func(ctx context.
 		if err != nil {
 			break
 		}
-		if ran, err = otp.RunTask(ctx, sup, w, w.Told, fn); ran || errors.Is(err, otp.ErrMaxChildren) {
+		if ran, err = otp.RunTask(ctx, sup, w, w.Told, fn); ran {
 			return ran, err
 		}
-		select { // it ended between the two: wait until its name is free again
+		select { // it is stopping: wait until its name is free again
 		case <-proc.Done():
 		case <-gap.Done():
 		}

@@ -180,6 +180,33 @@ func TestRun(t *testing.T) {
 		})
 	})
 
+	t.Run("a request that comes while the supervisor stops waits for the next one", func(t *testing.T) {
+		t.Parallel()
+		inBubble(t, func(b *bubble) {
+			var told atomic.Int32
+			result := make(chan error, 1)
+			go func() {
+				w := &store.Work{Route: "lingers", Told: func() { told.Add(1) }}
+				result <- b.requests.Run(b.Context(), pool, w, func(ctx context.Context) error {
+					<-ctx.Done()
+					<-time.After(request.RestartGap / 2)
+					return ctx.Err()
+				})
+			}()
+			synctest.Wait()
+			stopping := b.sys.Whereis("takt/request_sup/fleet")
+			stopping.Exit(errors.New("crashed on purpose"))
+			synctest.Wait()
+			require.True(b, stopping.Alive())
+			require.EqualValues(b, 1, told.Load())
+
+			before := time.Now()
+			require.NoError(b, b.requests.Run(b.Context(), pool, &store.Work{Route: "r"}, func(context.Context) error { return nil }))
+			require.Equal(b, request.RestartGap/2, time.Since(before))
+			require.Equal(b, store.Unavailable, store.CodeOf(<-result))
+		})
+	})
+
 	t.Run("a function that ignores its end is awaited", func(t *testing.T) {
 		t.Parallel()
 		inBubble(t, func(b *bubble) {

@@ -57,11 +57,12 @@ func (w *Watcher[T]) Start(c *otp.Ctx, bus pubsub.Bus) {
 func (w *Watcher[T]) Handle(c *otp.Ctx, msg any) bool {
 	switch msg := msg.(type) {
 	case pubsub.Event:
+		changed := msg.Topic == pubsub.SettingsChanged
 		resumed := msg.Topic == pubsub.ListenerResumed
-		if resumed || msg.Topic == pubsub.SettingsChanged && msg.Data == w.Key {
+		if resumed || changed && msg.Data == w.Key {
 			w.read(c)
 		}
-		return resumed || msg.Topic == pubsub.SettingsChanged
+		return resumed || changed
 	case again[T]:
 		w.read(c)
 	case read[T]:
@@ -114,8 +115,7 @@ func (w *Watcher[T]) done(c *otp.Ctx, m read[T]) {
 	switch {
 	case m.err != nil:
 		if !store.IsUnavailable(m.err) && !errors.Is(m.err, errTooSlow) && !errors.Is(m.err, context.DeadlineExceeded) {
-			log := c.Logger()
-			log.Error().Err(m.err).Str("key", w.Key).Msg("saved settings could not be read")
+			c.Logger().Error().Err(m.err).Str("key", w.Key).Msg("saved settings could not be read")
 		}
 		c.SendAfter(retryDelay, again[T]{})
 	case w.stale:

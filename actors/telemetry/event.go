@@ -34,21 +34,17 @@ func describe(e otp.Event) SupervisorEvent {
 	return s
 }
 
-// level says how loud an event is: defects shout, outages warn.
+// level is an error for a defect, and a warning for an outage.
 func level(e otp.Event) zerolog.Level {
 	switch e.Kind {
-	case otp.EventGaveUp, otp.EventAbandoned, otp.EventStartFailed:
-		return zerolog.ErrorLevel
-	case otp.EventExit:
-		if e.Abnormal() {
-			return zerolog.ErrorLevel
-		}
-		return zerolog.DebugLevel
 	case otp.EventRestarting, otp.EventSuspended:
 		return zerolog.WarnLevel
 	case otp.EventResumed, otp.EventReturned:
 		return zerolog.InfoLevel
 	default:
+		if e.Abnormal() {
+			return zerolog.ErrorLevel
+		}
 		return zerolog.DebugLevel
 	}
 }

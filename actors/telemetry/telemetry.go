@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/rs/zerolog"
 
 	"takt/actors/otp"
@@ -30,26 +31,24 @@ type Telemetry struct {
 // New returns a handle with a registry of its own, which already has the
 // collectors of the Go runtime and of the process.
 func New(logger zerolog.Logger, bus pubsub.Bus) *Telemetry {
-	t := &Telemetry{
-		registry: prometheus.NewRegistry(),
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registered := promauto.With(registry)
+	return &Telemetry{
+		registry: registry,
 		logger:   logger,
 		bus:      bus,
 		events:   make(chan otp.Event, backlog),
-		counted: prometheus.NewCounterVec(prometheus.CounterOpts{
+		counted: registered.NewCounterVec(prometheus.CounterOpts{
 			Name: "takt_supervisor_events_total", Help: "Supervision events by kind.",
 		}, []string{"kind"}),
-		restarts: prometheus.NewCounterVec(prometheus.CounterOpts{
+		restarts: registered.NewCounterVec(prometheus.CounterOpts{
 			Name: "takt_supervisor_restarts_total", Help: "Restarts of supervised children by path.",
 		}, []string{"path"}),
-		dropped: prometheus.NewCounter(prometheus.CounterOpts{
+		dropped: registered.NewCounter(prometheus.CounterOpts{
 			Name: "takt_supervisor_events_dropped_total", Help: "Supervision events that came faster than they could be told.",
 		}),
 	}
-	t.registry.MustRegister(
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		t.counted, t.restarts, t.dropped,
-	)
-	return t
 }
 
 // Gatherer gives the metrics out.
@@ -58,17 +57,6 @@ func (t *Telemetry) Gatherer() prometheus.Gatherer { return t.registry }
 // Register adds a subsystem's collector. It panics if two have one name: that
 // is a defect of the program, found at its start.
 func (t *Telemetry) Register(c ...prometheus.Collector) { t.registry.MustRegister(c...) }
-
-// Gauge registers a figure that goes up and down and is asked for at each
-// scrape; f must be quick and safe for concurrent use.
-func (t *Telemetry) Gauge(name, help string, f func() float64) {
-	t.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, f))
-}
-
-// Counter registers a figure that only grows, as Gauge does.
-func (t *Telemetry) Counter(name, help string, f func() float64) {
-	t.Register(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, f))
-}
 
 // Hook is what otp.Options.OnEvent wants: it counts an event and queues it. It
 // never blocks.
@@ -85,48 +73,47 @@ func (t *Telemetry) Hook(e otp.Event) {
 	}
 }
 
-// Spec is the process that tells the events: to the log and to the bus.
+// Spec is the process that reports the events, in the log and on the bus.
 func (t *Telemetry) Spec() otp.ChildSpec {
-	return otp.ChildSpec{ID: "telemetry", Task: func() otp.Task { return otp.Task{Run: t.run} }}
+	return otp.ChildSpec{ID: "telemetry", Task: t.run}
 }
 
-// run tells events until ctx ends, and then those that are queued: the tree stops
-// telemetry last, so this is how everything before it ended.
+// run reports events until ctx ends, and then those that are queued: the tree
+// stops telemetry last, so they say how everything before it ended.
 func (t *Telemetry) run(ctx context.Context) error {
 	for {
 		select {
 		case e := <-t.events:
-			t.tell(e)
+			t.report(e)
 		case <-ctx.Done():
 			for len(t.events) > 0 {
-				t.tell(<-t.events)
+				t.report(<-t.events)
 			}
 			return nil
 		}
 	}
 }
 
-// tell makes one line and one supervisor:event of e.
-func (t *Telemetry) tell(e otp.Event) {
-	told := describe(e)
-	line := t.logger.WithLevel(level(e)).
-		Str("event", told.Event).Str("path", told.Path)
-	if told.Reason != "" {
-		line = line.Str("reason", told.Reason)
+// report makes one line and one supervisor:event of e.
+func (t *Telemetry) report(e otp.Event) {
+	out := describe(e)
+	line := t.logger.WithLevel(level(e)).Str("event", out.Event).Str("path", out.Path)
+	if out.Reason != "" {
+		line.Str("reason", out.Reason)
 	}
-	if told.Detail != "" {
-		line = line.Str("detail", told.Detail)
+	if out.Detail != "" {
+		line.Str("detail", out.Detail)
 	}
-	if told.Restarts > 0 {
-		line = line.Int("restarts", told.Restarts)
+	if out.Restarts > 0 {
+		line.Int("restarts", out.Restarts)
 	}
-	var crash *otp.PanicError
-	switch {
-	case errors.As(e.Reason, &crash) && e.Kind == otp.EventExit:
-		line = line.Bytes("stack", crash.Stack)
-	case len(e.Stack) > 0:
-		line = line.Bytes("stack", e.Stack)
+	stack := e.Stack
+	if crash, ok := errors.AsType[*otp.PanicError](e.Reason); ok && e.Kind == otp.EventExit {
+		stack = crash.Stack
+	}
+	if len(stack) > 0 {
+		line.Bytes("stack", stack)
 	}
 	line.Msg("supervision")
-	t.bus.Publish(pubsub.SupervisorEvent, told)
+	t.bus.Publish(pubsub.SupervisorEvent, out)
 }

@@ -89,9 +89,7 @@ func run(t *testing.T, logs *fragile) (*telemetry.Telemetry, *listener, *otp.Sys
 	sys := otp.New(otp.Options{Logger: zerolog.Nop(), OnEvent: tel.Hook})
 	_, err := sys.StartRoot(t.Context(), "takt", otp.SupSpec{Intensity: 10, Children: []otp.ChildSpec{
 		tel.Spec(),
-		{ID: "idle", Task: func() otp.Task {
-			return otp.Task{Run: func(ctx context.Context) error { <-ctx.Done(); return nil }}
-		}},
+		{ID: "idle", Task: func(ctx context.Context) error { <-ctx.Done(); return nil }},
 	}})
 	require.NoError(t, err)
 	synctest.Wait()
@@ -166,18 +164,16 @@ func TestEvents(t *testing.T) {
 func TestRegistry(t *testing.T) {
 	t.Parallel()
 	tel := telemetry.New(zerolog.Nop(), pubsub.New())
-	tel.Gauge("takt_queue_pending", "Pending builds.", func() float64 { return 7 })
-	tel.Counter("takt_builds_assigned_total", "Assigned builds.", func() float64 { return 3 })
+	pending := prometheus.GaugeOpts{Name: "takt_queue_pending", Help: "Pending builds."}
+	tel.Register(prometheus.NewGaugeFunc(pending, func() float64 { return 7 }))
 
 	v, ok := metric(t, tel.Gatherer(), "takt_queue_pending")
 	require.True(t, ok)
 	require.InDelta(t, 7, v, 0)
-	v, _ = metric(t, tel.Gatherer(), "takt_builds_assigned_total")
-	require.InDelta(t, 3, v, 0)
 	for _, name := range []string{"go_goroutines", "process_resident_memory_bytes"} {
 		v, ok = metric(t, tel.Gatherer(), name)
 		require.True(t, ok, name)
 		require.Positive(t, v)
 	}
-	require.Panics(t, func() { tel.Gauge("takt_queue_pending", "Twice.", func() float64 { return 0 }) })
+	require.Panics(t, func() { tel.Register(prometheus.NewGauge(pending)) }, "twice")
 }

@@ -152,7 +152,7 @@ func (s *jobs) step(c *otp.Ctx) {
 // start builds a client and starts it, beside the actor.
 func (s *jobs) start(c *otp.Ctx, pool *pgxpool.Pool) {
 	s.busy, s.pool = true, pool
-	j, log, hard := s.j, c.Logger(), c.Context()
+	j, log, hard := s.j, *c.Logger(), c.Context()
 	c.Async(func(ctx context.Context) any {
 		client, err := j.newClient(pool, log)
 		if err == nil {

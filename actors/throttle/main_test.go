@@ -68,7 +68,7 @@ func setup(tb testing.TB, db *storetest.Database, cfg throttle.Config, wrap func
 	tb.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(tb.Context()), time.Minute)
 		defer cancel()
-		require.True(tb, b.sys.Shutdown(ctx).Clean())
+		require.Empty(tb, b.sys.Shutdown(ctx))
 		client.CloseIdle()
 		stop()
 	})

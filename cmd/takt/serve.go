@@ -19,7 +19,6 @@ import (
 	"takt/actors/database"
 	"takt/actors/deployment"
 	"takt/actors/deployment/forge"
-	"takt/actors/janitor"
 	"takt/actors/pubsub"
 	"takt/actors/queue"
 	"takt/cmd/internal/cli"
@@ -159,7 +158,7 @@ func (c *controller) assemble(ctx context.Context) error {
 			CheckInterval: c.cfg.checkInterval(), BuildTimeout: c.cfg.BuildTimeout, WorkerTimeout: c.cfg.WorkerTimeout,
 		},
 		Heijunka: c.cfg.Heijunka.config(),
-		Janitor:  janitor.Config{Keep: c.cfg.Retain},
+		Retain:   c.cfg.Retain,
 		Rule:     store.LostRule{MaxAttempts: c.cfg.attempts()},
 	}
 	if c.cfg.DatabaseURL != "" {
@@ -329,8 +328,8 @@ func (c *controller) close(ctx context.Context) error {
 	if c.tree != nil {
 		ctx, cancel := context.WithTimeoutCause(ctx, stopLimit, errors.New("stop limit"))
 		defer cancel()
-		if report := c.tree.Stop(ctx); !report.Clean() {
-			errs = append(errs, fmt.Errorf("%d processes did not end: %+v", len(report.Leaked), report.Leaked))
+		if leaked := c.tree.Stop(ctx); len(leaked) > 0 {
+			errs = append(errs, fmt.Errorf("%d processes did not end: %v", len(leaked), leaked))
 		}
 		if c.stopOrders != nil { // nobody can give orders any more
 			c.stopOrders(errors.New("takt is stopping"))

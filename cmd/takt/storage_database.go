@@ -87,8 +87,8 @@ func startDatabase(ctx context.Context, log zerolog.Logger, pool *database.Pool,
 	stop = func() error {
 		ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), stopLimit, errors.New("stop limit"))
 		defer cancel()
-		if report := sys.Shutdown(ctx); !report.Clean() {
-			return fmt.Errorf("%d processes did not end", len(report.Leaked))
+		if leaked := sys.Shutdown(ctx); len(leaked) > 0 {
+			return fmt.Errorf("%d processes did not end", len(leaked))
 		}
 		return nil
 	}

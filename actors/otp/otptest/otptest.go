@@ -41,8 +41,7 @@ func New(tb testing.TB, options ...func(*otp.Options)) *otp.System {
 	tb.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(tb.Context()), patience)
 		defer cancel()
-		report := sys.Shutdown(ctx)
-		require.True(tb, report.Clean(), "processes that could not be stopped: %+v", report)
+		require.Empty(tb, sys.Shutdown(ctx), "processes that could not be stopped")
 	})
 	return sys
 }

@@ -22,9 +22,7 @@ func TestHelpers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		events := 0
 		sys := otptest.New(t, func(o *otp.Options) { o.OnEvent = func(otp.Event) { events++ } })
-		otptest.Tree(t, sys, otp.SupSpec{Children: []otp.ChildSpec{{ID: "task", Task: func() otp.Task {
-			return otp.Task{Run: func(ctx context.Context) error { <-ctx.Done(); return nil }}
-		}}}})
+		otptest.Tree(t, sys, otp.SupSpec{Children: []otp.ChildSpec{{ID: "task", Task: func(ctx context.Context) error { <-ctx.Done(); return nil }}}})
 		p := sys.Whereis("root/task")
 		otptest.Crash(t, p, boom)
 		require.Equal(t, boom, otptest.Ended(t, p))

@@ -41,7 +41,8 @@ func TestLoadIsMeasured(t *testing.T) {
 	}
 	for name, want := range map[string]float64{
 		"takt_heijunka_load": 1, "takt_heijunka_hard_limit": 1200, "takt_heijunka_accepted_total": 1,
-		"takt_heijunka_rejected_total regular": 0, "takt_heijunka_balance_coefficient": 1, "takt_heijunka_pool_workers fleet": 10, "takt_heijunka_pool_busy fleet": 1, "takt_heijunka_pool_overdue fleet": 0,
+		"takt_heijunka_rejected_total regular": 0, "takt_heijunka_balance_coefficient": 1, "takt_heijunka_pool_workers fleet": 10,
+		"takt_heijunka_pool_busy fleet": 1, "takt_heijunka_pool_overdue fleet": 0,
 		"takt_heijunka_pool_waiting transfer": 0, "takt_heijunka_spilled_total query": 0,
 	} {
 		got, ok := found[name]

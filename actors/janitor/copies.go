@@ -9,7 +9,8 @@ import (
 	"takt/store"
 )
 
-// copies asks S3 how it does and brings it what it is owed and this disk has.
+// copies looks whether S3 answers, and brings it the copies that it waits for and
+// this disk has.
 func (j *Janitor) copies(ctx context.Context) error {
 	if !j.files.HasS3() {
 		return nil
@@ -17,16 +18,16 @@ func (j *Janitor) copies(ctx context.Context) error {
 	if err := j.files.Probe(ctx); err != nil {
 		return err
 	}
-	err := j.payAll(ctx)
+	err := j.copyAll(ctx)
 	if n, cerr := j.rows.CountOwed(ctx); cerr == nil {
-		j.figures.owed.Store(int64(n))
+		j.figures.owed.Set(float64(n))
 	} else {
 		err = errors.Join(err, cerr)
 	}
 	return err
 }
 
-func (j *Janitor) payAll(ctx context.Context) error {
+func (j *Janitor) copyAll(ctx context.Context) error {
 	var after store.FileKey
 	var failed error
 	for {
@@ -36,24 +37,24 @@ func (j *Janitor) payAll(ctx context.Context) error {
 		}
 		for _, row := range rows {
 			after = row.FileKey
-			err := j.pay(ctx, row)
+			err := j.copyOne(ctx, row)
 			if store.IsUnavailable(err) || ctx.Err() != nil {
 				return err
 			}
 			if err != nil {
-				j.figures.copyFailures.Add(1)
+				j.figures.copyFailures.Inc()
 				failed = errors.Join(failed, err)
 			}
 		}
 	}
 }
 
-// pay brings S3 one copy.
-func (j *Janitor) pay(ctx context.Context, row store.FileRow) error {
+// copyOne brings S3 one copy.
+func (j *Janitor) copyOne(ctx context.Context, row store.FileRow) error {
 	if _, err := j.files.Stat(row.Name); store.CodeOf(err) == store.NotFound {
 		return nil // another controller's disk has it
 	}
-	due, err := j.rows.Postpone(ctx, row.FileKey, j.cfg.Lease)
+	due, err := j.rows.Postpone(ctx, row.FileKey, copyLease)
 	if err != nil || !due {
 		return err // another controller is at it
 	}
@@ -65,7 +66,7 @@ func (j *Janitor) pay(ctx context.Context, row store.FileRow) error {
 		_, perr := j.rows.Postpone(context.WithoutCancel(ctx), row.FileKey, 0)
 		return errors.Join(err, perr)
 	case errors.Is(err, storage.ErrDamaged):
-		return fmt.Errorf("a file that S3 is owed is damaged: %w", err)
+		return fmt.Errorf("a file that S3 waits for is damaged: %w", err)
 	case err != nil:
 		return err
 	}
@@ -74,7 +75,7 @@ func (j *Janitor) pay(ctx context.Context, row store.FileRow) error {
 		return j.files.RemoveObject(ctx, key) // the row changed meanwhile, or went
 	}
 	if err == nil {
-		j.figures.copied.Add(1)
+		j.figures.copied.Inc()
 	}
 	return err // the row may name the object: if not, the sweep finds it
 }
