@@ -66,7 +66,7 @@ func (h *hall) controller(edit ...func(*throttle.Config)) node {
 	for _, e := range edit {
 		e(&cfg)
 	}
-	client := hubspot.NewClient(hubspot.Config{API: h.base, AuthorizeURL: h.base + "/oauth/authorize", Timeout: h.call})
+	client := hubspot.NewClient(hubspot.Config{API: h.base, Timeout: h.call})
 	database := h.db.Config
 	tree := actors.New(actors.Config{
 		Database: func(context.Context) (*pgx.ConnConfig, error) { return database.Copy(), nil },

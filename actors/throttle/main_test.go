@@ -41,7 +41,7 @@ func setup(tb testing.TB, db *storetest.Database, cfg throttle.Config, wrap func
 	hs.AddPortal(portal)
 	base, stop, err := hs.Start(tb.Context())
 	require.NoError(tb, err)
-	client := hubspot.NewClient(hubspot.Config{API: base, AuthorizeURL: base + "/oauth/authorize", Timeout: 2 * time.Second})
+	client := hubspot.NewClient(hubspot.Config{API: base, Timeout: 2 * time.Second})
 	th, err := postgres.NewThrottle(db.DB)
 	require.NoError(tb, err)
 	keys, err := throttle.NewKeys(make([]byte, 32))
