@@ -40,7 +40,6 @@ type Config struct {
 	Heijunka heijunka.Config
 	// Janitor is without Name.
 	Janitor janitor.Config
-	// Throttle is without Root.
 	Throttle throttle.Config
 	// Deployments are without Name.
 	Deployments deployment.Config

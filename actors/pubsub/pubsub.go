@@ -24,7 +24,6 @@ const (
 	HeijunkaAlert   = "heijunka:alert"
 	ThrottleConfig  = "throttle:config"
 	ThrottleQueue   = "throttle:queue"
-	ThrottleNotice  = "throttle:notice"
 
 	DeploymentUpdated = "deployment:updated"
 )

@@ -2,7 +2,6 @@ package throttle
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/riverqueue/river"
@@ -86,5 +85,3 @@ type Deps struct {
 	Keys    *Keys
 	Bus     pubsub.Bus
 }
-
-var errTransactionTooSlow = errors.New("transaction exceeded its time limit")

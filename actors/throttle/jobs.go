@@ -15,7 +15,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"takt/actors/otp"
-	"takt/actors/pubsub"
 )
 
 const (
@@ -29,7 +28,9 @@ const (
 	restartPause = time.Second
 	// backlogEvery is how often what waits is counted, for the figures.
 	backlogEvery = 15 * time.Second
-	jobWorkers   = 8
+	// cleanEvery is how often queues without a job are looked for.
+	cleanEvery = 5 * time.Minute
+	jobWorkers = 8
 )
 
 // Jobs is the handle of the actor that runs River's client. It is a sink of the
@@ -37,9 +38,8 @@ const (
 type Jobs struct {
 	db      Queues
 	portals *Portals
-	bus     pubsub.Bus
 	metrics *metrics
-	cfg     Config
+	snooze  time.Duration
 	pool    atomic.Pointer[pgxpool.Pool]
 	proc    atomic.Pointer[otp.Proc]
 }
@@ -54,18 +54,13 @@ func (j *Jobs) Spec() otp.ChildSpec {
 }
 
 // Use gives a new client the pool.
-func (j *Jobs) Use(pool *pgxpool.Pool) {
-	j.pool.Store(pool)
-	j.tell()
-}
+func (j *Jobs) Use(pool *pgxpool.Pool) { j.setPool(pool) }
 
 // Drop ends the client: its pool is about to be closed.
-func (j *Jobs) Drop(error) {
-	j.pool.Store(nil)
-	j.tell()
-}
+func (j *Jobs) Drop(error) { j.setPool(nil) }
 
-func (j *Jobs) tell() {
+func (j *Jobs) setPool(pool *pgxpool.Pool) {
+	j.pool.Store(pool)
 	if proc := j.proc.Load(); proc != nil {
 		otp.Cast(proc, poolChanged{})
 	}
@@ -82,8 +77,6 @@ type (
 	clientDown struct{ client *river.Client[pgx.Tx] } // info: it has ended
 	startAgain struct{}                               // timer
 	countNow   struct{}                               // timer
-	countedNow struct{}
-	ordered    struct{} // info: a client was told to end
 )
 
 // jobs is the actor. It owns at most one client, with the pool of the moment; a
@@ -96,7 +89,6 @@ type jobs struct {
 	client   *river.Client[pgx.Tx]
 	busy     bool // a client starts or stops
 	stopping bool // it does so because we want it
-	counting bool
 }
 
 // Init begins to start the client and does not wait: nobody depends on it.
@@ -127,9 +119,7 @@ func (s *jobs) HandleInfo(c *otp.Ctx, msg any) {
 		s.step(c)
 	case countNow:
 		s.count(c)
-	case countedNow:
-		s.counting = false
-	case ordered: // clientDown tells when it has ended
+	case nil: // what was waiting has been counted, or clientDown follows
 	default:
 		s.Base.HandleInfo(c, msg)
 	}
@@ -156,7 +146,7 @@ func (s *jobs) start(c *otp.Ctx, pool *pgxpool.Pool) {
 	c.Async(func(ctx context.Context) any {
 		client, err := j.newClient(pool, log)
 		if err == nil {
-			ctx, cancel := context.WithTimeoutCause(ctx, j.cfg.Timeout, errSlowStart)
+			ctx, cancel := context.WithTimeoutCause(ctx, transactionTime, errSlowStart)
 			defer cancel()
 			err = start(ctx, hard, client)
 		}
@@ -238,7 +228,7 @@ func (s *jobs) stop(c *otp.Ctx) {
 		ctx, cancel := context.WithTimeoutCause(hard, softStop+time.Second, errSlowStop)
 		defer cancel()
 		_ = client.StopAndCancel(ctx) // what does not end now ends with its pool
-		return ordered{}
+		return nil
 	})
 }
 
@@ -255,44 +245,38 @@ func (s *jobs) down(c *otp.Ctx, m clientDown) {
 	s.step(c)
 }
 
-// count keeps the figures of what waits.
+// count keeps the figures of what waits. It ends before the next one begins.
 func (s *jobs) count(c *otp.Ctx) {
-	if s.counting || s.client == nil {
+	if s.client == nil {
 		return
 	}
-	s.counting = true
 	j := s.j
 	c.Async(func(ctx context.Context) any {
-		ctx, cancel := context.WithTimeoutCause(ctx, j.cfg.Timeout, errTransactionTooSlow)
+		ctx, cancel := transaction(ctx)
 		defer cancel()
 		if n, oldest, err := j.db.Backlog(ctx); err == nil {
 			j.metrics.backlog.Set(float64(n))
 			j.metrics.oldest.Set(oldest.Seconds())
 		}
-		return countedNow{}
+		return nil
 	})
 }
 
 // newClient makes a client that is not started. It polls: NOTIFY serialises
 // commits, and portals are told of new actions directly.
 func (j *Jobs) newClient(pool *pgxpool.Pool, log zerolog.Logger) (*river.Client[pgx.Tx], error) {
-	workers := river.NewWorkers()
-	river.AddWorker(workers, &throttleWorker{db: j.db, portals: j.portals, cfg: j.cfg})
-	river.AddWorker(workers, &jobCleaner{db: j.db, portals: j.portals, metrics: j.metrics, log: log})
-	river.AddWorker(workers, &forgetter{db: j.db, cfg: j.cfg, log: log})
-	river.AddWorker(workers, &notifier{bus: j.bus, log: log})
 	maintenance := &river.InsertOpts{Queue: queueMaintenance}
 	client, err := river.NewClient(riverpgxv5.New(pool), &river.Config{
 		Logger:                      slog.New(zerolog.NewSlogHandler(log.Level(max(log.GetLevel(), zerolog.WarnLevel)))),
-		Queues:                      map[string]river.QueueConfig{queueDefault: {MaxWorkers: jobWorkers}, queueMaintenance: {MaxWorkers: 2}},
-		Workers:                     workers,
+		Queues:                      map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: jobWorkers}, queueMaintenance: {MaxWorkers: 2}},
+		Workers:                     j.workers(log),
 		PollOnly:                    true,
 		JobTimeout:                  jobTimeout,
 		RescueStuckJobsAfter:        rescueAfter,
 		SoftStopTimeout:             softStop,
 		CompletedJobRetentionPeriod: time.Hour,
 		PeriodicJobs: []*river.PeriodicJob{
-			river.NewPeriodicJob(river.PeriodicInterval(j.cfg.Clean), func() (river.JobArgs, *river.InsertOpts) {
+			river.NewPeriodicJob(river.PeriodicInterval(cleanEvery), func() (river.JobArgs, *river.InsertOpts) {
 				return CleanJob{}, maintenance
 			}, &river.PeriodicJobOpts{ID: "throttle_clean", RunOnStart: true}),
 			river.NewPeriodicJob(river.PeriodicInterval(24*time.Hour), func() (river.JobArgs, *river.InsertOpts) {

@@ -44,7 +44,7 @@ func (p *Portals) supervisor() otp.SupSpec {
 				return &portalQueue{p: p, id: id}
 			},
 			// A call to HubSpot is awaited; its record is worth it.
-			Shutdown: p.cfg.call + p.cfg.Timeout,
+			Shutdown: p.cfg.call + transactionTime,
 		}},
 	}
 }
@@ -122,9 +122,9 @@ func (p *Portals) makeRoom(ctx context.Context) bool {
 	}
 }
 
-// tell wakes the portals of queues with new actions. Who is not told is found by
-// the queue's job.
-func (p *Portals) tell(ctx context.Context, news map[store.QueueKey]int) {
+// wakeAll wakes the portals of queues with new actions. What is not woken is found
+// by the queue's job.
+func (p *Portals) wakeAll(ctx context.Context, news map[store.QueueKey]int) {
 	portals := map[int64]map[string]int{}
 	for key, n := range news {
 		if portals[key.PortalID] == nil {
@@ -164,5 +164,5 @@ func (p *Portals) Resume(ctx context.Context, busy []store.QueueKey) {
 	for _, k := range busy {
 		news[k] = 0
 	}
-	p.tell(ctx, news)
+	p.wakeAll(ctx, news)
 }

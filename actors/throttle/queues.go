@@ -2,6 +2,7 @@ package throttle
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -146,10 +147,8 @@ func (l *queues) claimed(ids []string, c store.Claims, now time.Time) {
 
 // counted returns the queues that a claim took from.
 func counted(c store.Claim) (ids []string) {
-	seen := map[string]bool{}
 	for _, a := range c.Actions {
-		if !seen[a.Queue] {
-			seen[a.Queue] = true
+		if !slices.Contains(ids, a.Queue) {
 			ids = append(ids, a.Queue)
 		}
 	}
@@ -177,11 +176,4 @@ func (l *queues) ended(c store.Claim, refunded bool, retry time.Duration, now ti
 }
 
 // ids returns all queues, sorted.
-func (l *queues) ids() []string {
-	ids := make([]string, 0, len(l.byID))
-	for id := range l.byID {
-		ids = append(ids, id)
-	}
-	slices.Sort(ids)
-	return ids
-}
+func (l *queues) ids() []string { return slices.Sorted(maps.Keys(l.byID)) }
