@@ -19,7 +19,7 @@ func (a *Account) copyLFS(ctx context.Context, mirror, to string, refs Refs) (wa
 	if err != nil || !uses {
 		return "", err
 	}
-	if a.g.programs().lfs == "" {
+	if a.g.lookPath("git-lfs") == "" {
 		return "Uses Git LFS, but git-lfs is not installed where takt runs: large files were not copied", nil
 	}
 	if _, err := a.git(ctx, mirror, "lfs", "fetch", "--all", "origin"); err != nil {
