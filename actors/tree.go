@@ -39,9 +39,8 @@ type Config struct {
 	Rule     store.LostRule
 	Heijunka heijunka.Config
 	// Janitor is without Name.
-	Janitor janitor.Config
-	Throttle throttle.Config
-	// Deployments are without Name.
+	Janitor     janitor.Config
+	Throttle    throttle.Config
 	Deployments deployment.Config
 	// Drain is how long the endpoint may take to finish running requests.
 	// Defaults to 30 s.

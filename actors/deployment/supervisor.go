@@ -22,7 +22,7 @@ func (d *Deployments) DeploymentSup() otp.ChildSpec {
 	return dynamic("deployment_sup", 0, otp.ChildSpec{
 		ID: "deployment", Restart: otp.Temporary, Shutdown: 2 * workerStop,
 		Key:            func(args any) string { return claimOf(args).ID },
-		SupervisorArgs: func(args any) otp.SupSpec { return d.deployment(newProcesses(claimOf(args))) },
+		SupervisorArgs: func(args any) otp.SupSpec { return d.deployment(&processes{claim: claimOf(args)}) },
 	})
 }
 

@@ -5,13 +5,14 @@ import (
 	"errors"
 	"time"
 
+	"takt/actors/deployment/forge"
 	"takt/actors/otp"
 	"takt/store"
 )
 
 // The messages.
 type (
-	rescan struct{} // cast: rows have come back
+	rescan struct{} // cast or timer: rows have come back
 	loaded struct { // the deployment was read, and planned if it was not
 		job  *job
 		open []store.DeploymentRepo
@@ -25,8 +26,7 @@ type (
 		repo, why string
 		err       error
 	}
-	begin     struct{}                   // timer: load
-	reload    struct{}                   // timer: look for what is left
+	begin     struct{}                   // timer: load again
 	fill      struct{}                   // timer: start RepoWorkers
 	loseAgain struct{ repo, why string } // timer
 	through   struct{}                   // timer: say again that nothing is left
@@ -63,9 +63,9 @@ type worker struct {
 // Init implements otp.Server.
 func (w *worker) Init(c *otp.Ctx) error {
 	w.running, w.losing = map[*otp.Proc]*repoWorker{}, map[string]bool{}
-	w.processes.setWorker(c.Self())
-	otp.Cast(w.state(), hired{})
-	c.SendAfter(0, begin{})
+	w.processes.worker.Store(c.Self())
+	otp.Cast(w.state(), workerBegun{})
+	w.load(c)
 	c.SendEvery(min(5*time.Second, w.d.cfg.Patience/4), watchdog{})
 	return nil
 }
@@ -76,12 +76,11 @@ func (w *worker) state() otp.Ref {
 
 // HandleCast implements otp.Server.
 func (w *worker) HandleCast(c *otp.Ctx, msg any) {
-	switch msg := msg.(type) {
-	case rescan:
-		w.rescan(c)
-	default:
+	if _, ok := msg.(rescan); !ok {
 		w.Base.HandleCast(c, msg)
+		return
 	}
+	w.rescan(c)
 }
 
 // HandleInfo implements otp.Server.
@@ -91,7 +90,7 @@ func (w *worker) HandleInfo(c *otp.Ctx, msg any) {
 		w.load(c)
 	case loaded:
 		w.loaded(c, msg)
-	case reload:
+	case rescan:
 		w.rescan(c)
 	case reloaded:
 		w.reloaded(c, msg)
@@ -145,7 +144,7 @@ func (w *worker) loaded(c *otp.Ctx, m loaded) {
 	default:
 		logger := c.Logger()
 		logger.Error().Err(m.err).Str("deployment", w.processes.claim.ID).Msg("a deployment can't be worked on")
-		otp.Cast(w.state(), unprepared{message(m.err)})
+		otp.Cast(w.state(), unprepared{forge.Message(m.err)})
 		c.SendAfter(w.d.cfg.Retry, begin{}) // if the state has missed it
 	}
 }
@@ -173,7 +172,7 @@ func (w *worker) rescan(c *otp.Ctx) {
 func (w *worker) reloaded(c *otp.Ctx, m reloaded) {
 	w.loading = false
 	if m.err != nil {
-		c.SendAfter(w.d.cfg.Retry, reload{})
+		c.SendAfter(w.d.cfg.Retry, rescan{})
 		return
 	}
 	w.enqueue(m.open)
@@ -229,7 +228,7 @@ func (w *worker) start(c *otp.Ctx, name string) error {
 	}
 	r.sup = sup
 	w.running[p] = r
-	w.processes.add(p)
+	w.processes.repos.Store(p, nil)
 	c.Monitor(p)
 	return nil
 }
@@ -242,7 +241,7 @@ func (w *worker) repoDown(c *otp.Ctx, m otp.Down) {
 		return
 	}
 	delete(w.running, m.Proc)
-	w.processes.remove(m.Proc)
+	w.processes.repos.Delete(m.Proc)
 	switch crash, panicked := errors.AsType[*otp.PanicError](m.Reason); {
 	case errors.Is(m.Reason, otp.ErrNormal):
 	case errors.Is(m.Reason, otp.ErrShutdown), w.d.repoSup.Whereis() != r.sup:
@@ -275,7 +274,7 @@ func (w *worker) lost(c *otp.Ctx, m lost) {
 		w.d.gauges.ended(store.RepoFailed)
 	}
 	delete(w.losing, m.repo)
-	otp.Cast(w.state(), noted{m.repo, store.RepoFailed})
+	otp.Cast(w.state(), noted{})
 	w.through(c)
 }
 
