@@ -43,8 +43,7 @@ func newHall(t *testing.T, cfg hubspottest.Config, portals int) *hall {
 	for i := range portals {
 		hs.AddPortal(firstPortal + int64(i))
 	}
-	base, stop, err := hs.Start(t.Context())
-	require.NoError(t, err)
+	base, stop := hs.Start()
 	t.Cleanup(stop)
 	return &hall{t: t, db: storetest.New(t), hs: hs, base: base, keys: [][]byte{make([]byte, 32)}, call: 2 * time.Second}
 }
