@@ -213,7 +213,7 @@ func (f *batch) run(hard context.Context, list []waiting) {
 }
 
 // count counts actions and notes their queues; those of repeats too, which may
-// come because nobody looks after the first.
+// come because nobody serves the first.
 func (f *batch) count(list []waiting, answers []store.Acceptance) {
 	fresh := 0
 	for i := range list {

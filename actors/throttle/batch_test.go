@@ -179,6 +179,28 @@ func TestRatesAreRememberedUntilTheyChange(t *testing.T) {
 	require.Equal(t, store.InvalidArgument, store.CodeOf(err))
 }
 
+func TestWhoAsksForARateAtOnceReadsItTogether(t *testing.T) {
+	t.Parallel()
+	gate := make(chan struct{})
+	f := &faulty{wasRead: func() { <-gate }}
+	b := faultySetup(t, f, throttle.Config{})
+	b.rate(5, store.Day)
+	var asking, answered sync.WaitGroup
+	for range 300 {
+		asking.Add(1)
+		answered.Go(func() {
+			asking.Done()
+			if _, err := b.Cache.Config(t.Context(), portal, 1); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	asking.Wait()
+	close(gate)
+	answered.Wait()
+	require.Less(t, f.reads.Load(), int64(10))
+}
+
 func TestARateThatChangesWhileItIsReadIsNotRemembered(t *testing.T) {
 	t.Parallel()
 	f := &faulty{}

@@ -14,20 +14,19 @@ type Config struct {
 	// MaxBuffered is how many actions may wait for their transaction; one more is
 	// refused. Defaults to 5000.
 	MaxBuffered int
-	// Ahead is how long before it is back budget is claimed, so that the time of a
-	// claim is no loss. A call never goes before its budget is back. Defaults to
-	// 100 ms.
+	// Ahead is how early budget is claimed, so that the time of a claim is no loss.
+	// The call still waits until its budget is back. Defaults to 100 ms.
 	Ahead time.Duration
 	// Idle is how long a PortalQueue without work lingers. Defaults to 10 s.
 	Idle time.Duration
 	// Calls is how many calls a portal has under way. Defaults to 8.
 	Calls int
-	// MaxPortals is how many portals are looked after at once. Defaults to 500.
+	// MaxPortals is how many portals are served at once. Defaults to 500.
 	MaxPortals int
 	// Rule is what failures do. Defaults to holding an action for 30 minutes after
 	// 3 failures in a row, and giving it up after 20.
 	Rule store.FailureRule
-	// Snooze is how often a job looks whether its queue has a runner. Defaults to
+	// Snooze is how often a job sees to it that its queue is served. Defaults to
 	// 1 minute.
 	Snooze time.Duration
 

@@ -2,11 +2,14 @@ package throttle
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/singleflight"
 
 	"takt/actors/otp"
 	"takt/actors/pubsub"
@@ -30,6 +33,7 @@ type Cache struct {
 	portals *Portals
 	known   sync.Map     // action → cached
 	changes atomic.Int64 // grows with every change of any rate
+	reads   singleflight.Group
 }
 
 // cached is a rate that is remembered.
@@ -47,14 +51,19 @@ func (k *Cache) Spec() otp.ChildSpec {
 func (k *Cache) Config(ctx context.Context, portal, id int64) (store.ThrottleConfig, error) {
 	a := action{portal, id}
 	subscribed := k.ref.Whereis() != nil // else changes go unnoticed
-	v, _ := k.known.Load(a)
-	if hit, ok := v.(cached); ok && subscribed && time.Now().Before(hit.until) {
+	known, _ := k.known.Load(a)
+	if hit, ok := known.(cached); ok && subscribed && time.Now().Before(hit.until) {
 		return hit.config, nil
 	}
 	before := k.changes.Load()
-	ctx, cancel := transaction(ctx)
-	defer cancel()
-	config, err := k.db.Config(ctx, portal, id)
+	// Whoever asks at the same time reads together. A read that began before a
+	// change has another key.
+	v, err, _ := k.reads.Do(fmt.Sprint(portal, ":", id, ":", before), func() (any, error) {
+		ctx, cancel := transaction(context.WithoutCancel(ctx))
+		defer cancel()
+		return k.db.Config(ctx, portal, id)
+	})
+	config, _ := v.(store.ThrottleConfig)
 	if err != nil || !subscribed {
 		return config, err
 	}

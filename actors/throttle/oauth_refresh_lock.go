@@ -33,8 +33,7 @@ const (
 	// refreshMargin is how long before its end a token is refreshed, but never more
 	// than a quarter of its life.
 	refreshMargin = 5 * time.Minute
-	// refreshPoll is how often it is looked whether another controller's refresh
-	// has ended.
+	// refreshPoll is how often the row is read while another controller refreshes.
 	refreshPoll = 100 * time.Millisecond
 )
 

@@ -13,12 +13,12 @@ import (
 
 // The messages.
 type (
-	wake      map[string]int         // call: look after these queues; so many actions are new
+	wake      map[string]int         // call: serve these queues; so many actions are new
 	lookAgain struct{ queue string } // cast: the portal's rates, or this queue, have changed
 	makeRoom  struct{}               // call: end, if there is nothing to do; answered with whether it does
 
 	dueNow  struct{} // timer
-	beatNow struct{} // timer: say that the queues are looked after
+	beatNow struct{} // timer
 	idleNow struct{} // timer: nothing has come for a while
 
 	claimed struct { // a claim has ended
@@ -50,7 +50,7 @@ const (
 	minPause = time.Millisecond
 	// maxLinger is how long a batch waits for company at most.
 	maxLinger = 900 * time.Millisecond
-	// beatEvery is how often a PortalQueue says that it looks after its queues.
+	// beatEvery is how often a PortalQueue records that it serves its queues.
 	beatEvery = 10 * time.Second
 )
 
@@ -87,7 +87,7 @@ func (s *portalQueue) Terminate(*otp.Ctx, error) {
 	s.p.metrics.portals.Dec()
 }
 
-// HandleCall takes queues to look after.
+// HandleCall takes queues to serve.
 func (s *portalQueue) HandleCall(c *otp.Ctx, from otp.From, req any) (any, error) {
 	switch req := req.(type) {
 	case wake:
@@ -155,7 +155,7 @@ func (s *portalQueue) HandleInfo(c *otp.Ctx, msg any) {
 	s.step(c)
 }
 
-// quiet reports whether there is nothing to look after.
+// quiet reports whether there is nothing to serve.
 func (s *portalQueue) quiet() bool {
 	return len(s.queues.byID) == 0 && s.running == 0 && !s.claiming
 }
@@ -196,7 +196,7 @@ func (s *portalQueue) step(c *otp.Ctx) {
 	s.timer = c.SendAfter(max(at.Sub(now), minPause), dueNow{})
 }
 
-// claim has a token looked up and actions claimed, beside the actor.
+// claim gets a token and claims actions, beside the actor.
 func (s *portalQueue) claim(c *otp.Ctx, queues []string) {
 	if len(queues) == 0 {
 		return
@@ -317,7 +317,7 @@ func (s *portalQueue) sent(c *otp.Ctx, m sent) {
 	}
 }
 
-// beat says that the queues are looked after. It ends before the next one begins.
+// beat records that the queues are served. It ends before the next one begins.
 func (s *portalQueue) beat(c *otp.Ctx) {
 	db, queues := s.p.db, s.queues.ids()
 	if len(queues) == 0 {

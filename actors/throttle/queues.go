@@ -12,7 +12,7 @@ import (
 const (
 	// fullBatch is as many new actions as make waiting for company pointless.
 	fullBatch = 100
-	// lookBack is how soon a queue is looked at again that seems to be done.
+	// lookBack is how soon a queue that seems to be empty is claimed from again.
 	lookBack = time.Second
 	// maxQueues is how many queues one claim asks for.
 	maxQueues = 100
@@ -54,7 +54,7 @@ func (l *queues) get(id string) *queue {
 // company is how long a batch of q waits for more.
 func (l *queues) company(q *queue) time.Duration { return min(q.period/100, l.linger) }
 
-// arrive notes n new actions, or, with n 0, that q is to be looked at.
+// arrive notes n new actions. With n 0, q is to be claimed from.
 func (l *queues) arrive(id string, n int, now time.Time) {
 	q := l.get(id)
 	q.fresh += n

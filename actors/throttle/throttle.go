@@ -46,6 +46,7 @@ func New(sys *otp.System, deps Deps, cfg Config) *Throttle {
 	t.Cache = &Cache{ref: ref("config_cache"), db: deps.Store, bus: deps.Bus, portals: t.Portals}
 	t.Batcher = &Batcher{ref: ref("action_batcher"), db: deps.Store, portals: t.Portals, metrics: m, most: cfg.MaxBuffered}
 	t.Jobs = &Jobs{db: deps.Store, portals: t.Portals, metrics: m, snooze: cfg.Snooze}
+	t.Jobs.Use(nil)
 	return t
 }
 
@@ -76,7 +77,7 @@ func (t *Throttle) PutConfig(ctx context.Context, c store.ThrottleConfig) (store
 	t.Cache.forget(action{c.PortalID, c.ActionID})
 	t.Portals.changed(c.PortalID, "")
 	if err == nil && t.Portals.proc(c.PortalID) == nil {
-		// Nobody here looks after what waits: it had made room for others.
+		// Nobody here serves what waits, because the portal had made room for others.
 		if busy, err := t.db.BusyQueues(ctx, c.PortalID, c.ActionID, restoreLimit); err == nil {
 			t.Portals.Resume(ctx, busy)
 		} // else the queues' jobs see to it
@@ -91,7 +92,7 @@ func (t *Throttle) DeleteConfig(ctx context.Context, portal, id int64) error {
 	return err
 }
 
-// Look has a queue looked at now, here: an operator has changed it.
+// Look has a queue served now, here, because an operator has changed it.
 func (t *Throttle) Look(ctx context.Context, queue string) error {
 	portal, ok := portalOf(queue)
 	if !ok {

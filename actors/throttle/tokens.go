@@ -18,7 +18,7 @@ import (
 type Tokens struct {
 	ref     otp.Ref
 	db      TokenStore
-	hs      HubSpot
+	hs      *hubspot.Client
 	app     hubspot.App
 	keys    *Keys
 	metrics *metrics

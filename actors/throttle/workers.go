@@ -26,8 +26,8 @@ const (
 	forgetBatch  = 1000
 )
 
-// CleanJob looks for queues that have actions and no living job, and deletes
-// budget that is back.
+// CleanJob finds queues that have actions and no living job, and deletes budget
+// that is back.
 type CleanJob struct{}
 
 // Kind names the job.
@@ -39,8 +39,7 @@ type ForgetJob struct{}
 // Kind names the job.
 func (ForgetJob) Kind() string { return "throttle_forget" }
 
-// NoticeJob has operators told, once, by whichever controller takes the job, of
-// something that ended badly.
+// NoticeJob writes into the log what ended badly. One controller does that, once.
 type NoticeJob struct {
 	PortalID int64  `json:"portal_id"`
 	Text     string `json:"text"`
@@ -63,8 +62,8 @@ func (j *Jobs) workers(log zerolog.Logger) *river.Workers {
 	return w
 }
 
-// attend works the job of a queue: it sees to it that somebody looks after the
-// queue, and ends when nothing waits there.
+// attend works the job of a queue: it has the queue served, and ends when nothing
+// waits there.
 func (j *Jobs) attend(ctx context.Context, job *river.Job[store.ThrottleJob]) error {
 	waiting, err := j.db.Waiting(ctx, job.Args.Queue)
 	if err == nil && !waiting {
