@@ -31,7 +31,7 @@ func (d *Deployments) prepare(ctx context.Context, claim store.DeploymentClaim) 
 	return &job{request: found.Request, account: account}, open, err
 }
 
-// login opens the credential, and tells its budget what was made with it before
+// login opens the credential. Its budget then counts what was made with it before
 // this process began.
 func (d *Deployments) login(ctx context.Context, found store.Deployment) (Account, error) {
 	token := d.cfg.Token

@@ -24,7 +24,7 @@ type repoWorker struct {
 	state     otp.Ref
 	// worker ends with the DeploymentWorker, however that ends.
 	worker context.Context //nolint:containedctx // of the process that started it
-	// silent is what silentUntil was told, in Unix nanoseconds.
+	// silent is the time of silentUntil, in Unix nanoseconds.
 	silent atomic.Int64
 
 	// The DeploymentWorker's notes.
@@ -32,16 +32,13 @@ type repoWorker struct {
 	hung bool
 }
 
-func newRepoWorker(d *Deployments, processes *processes, job *job, name string, worker context.Context, state otp.Ref) *repoWorker { //nolint:revive // worker is data here, not this call's
-	r := &repoWorker{d: d, processes: processes, job: job, name: name, worker: worker, state: state}
-	r.silentUntil(time.Now())
-	return r
-}
+// key names the worker under its supervisor.
+func (r *repoWorker) key() string { return r.processes.claim.ID + ":" + r.name }
 
-// silentUntil says until when nothing need be heard of the worker.
+// silentUntil sets until when the worker may be silent.
 func (r *repoWorker) silentUntil(until time.Time) { r.silent.Store(until.UnixNano()) }
 
-// due is when the worker has to be heard of, or else it hangs.
+// due is when the worker counts as hanging.
 func (r *repoWorker) due() time.Time { return time.Unix(0, r.silent.Load()).Add(r.d.cfg.Patience) }
 
 // run is the process. It returns nil when the outcome is written, or somebody
@@ -71,18 +68,25 @@ func (r *repoWorker) run(ctx context.Context) error {
 
 // insist repeats a write while the database is away.
 func (r *repoWorker) insist(ctx context.Context, write func() error) error {
+	return r.d.insist(ctx, func() error {
+		r.silentUntil(time.Now())
+		return write()
+	}, store.IsUnavailable)
+}
+
+// insist repeats a write for as long as it fails in a way that may pass.
+func (d *Deployments) insist(ctx context.Context, write func() error, passes func(error) bool) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		r.silentUntil(time.Now())
 		err := write()
-		if ctx.Err() != nil {
+		switch {
+		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		}
-		if !store.IsUnavailable(err) {
+		case err == nil || !passes(err):
 			return err
 		}
-		timer.Reset(r.d.cfg.Retry)
+		timer.Reset(d.cfg.Retry)
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
@@ -109,12 +113,9 @@ func (r *repoWorker) write(ctx context.Context, row *store.DeploymentRepo, chang
 // copy goes on at the recorded step, and turns what goes wrong into an outcome.
 func (r *repoWorker) copy(ctx context.Context, row store.DeploymentRepo) error {
 	err := r.steps(ctx, &row)
-	var failure *forge.Error
-	switch {
-	case err == nil, ctx.Err() != nil, isOver(err):
-		return err
-	case !errors.As(err, &failure):
-		return err // a defect: the worker's monitor says so
+	failure, ok := errors.AsType[*forge.Error](err)
+	if !ok || ctx.Err() != nil {
+		return err // nil, or a defect: the worker's monitor says so
 	}
 	return r.write(ctx, &row, store.RepoChange{Step: store.RepoFailed, Error: failure.Message})
 }

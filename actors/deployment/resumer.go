@@ -13,8 +13,8 @@ import (
 
 // The messages.
 type (
-	look    struct{}                // cast or timer: look what is to be done
-	looked  struct{ err error }     // that is over
+	look    struct{}                // cast or timer: attend to deployments
+	looked  struct{ err error }     // they were attended to
 	dismiss struct{ sup *otp.Proc } // cast: a deployment has ended
 )
 

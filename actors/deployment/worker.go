@@ -22,15 +22,14 @@ type (
 		open []store.DeploymentRepo
 		err  error
 	}
-	lost struct { // a repository's loss was written, or not
-		repo, why string
-		err       error
+	lost struct { // a repository's loss was written, or is nobody's business
+		repo string
+		err  error
 	}
-	begin     struct{}                   // timer: load again
-	fill      struct{}                   // timer: start RepoWorkers
-	loseAgain struct{ repo, why string } // timer
-	through   struct{}                   // timer: say again that nothing is left
-	watchdog  struct{}                   // timer: look for hanging RepoWorkers
+	begin    struct{} // timer: load again
+	fill     struct{} // timer: start RepoWorkers
+	through  struct{} // timer: say again that nothing is left
+	watchdog struct{} // timer: look for hanging RepoWorkers
 )
 
 // startAgain is the wait before RepoWorkers are started again that could not be.
@@ -99,8 +98,6 @@ func (w *worker) HandleInfo(c *otp.Ctx, msg any) {
 		w.fill(c)
 	case otp.Down:
 		w.repoDown(c, msg)
-	case loseAgain:
-		w.lose(c, msg.repo, msg.why)
 	case lost:
 		w.lost(c, msg)
 	case watchdog:
@@ -140,7 +137,7 @@ func (w *worker) loaded(c *otp.Ctx, m loaded) {
 	case store.IsUnavailable(m.err):
 		c.Suspend("database unavailable")
 		c.SendAfter(w.d.cfg.Retry, begin{})
-	case isOver(m.err): // somebody ended it: so will we be
+	case isOver(m.err): // somebody has ended it, and will end us
 	default:
 		logger := c.Logger()
 		logger.Error().Err(m.err).Str("deployment", w.processes.claim.ID).Msg("a deployment can't be worked on")
@@ -155,7 +152,7 @@ func isOver(err error) bool {
 	return code == store.StaleAttempt || code == store.NotFound
 }
 
-// rescan has it looked what is left: rows have come back.
+// rescan reads what is left, because rows have come back.
 func (w *worker) rescan(c *otp.Ctx) {
 	if w.loading || w.job == nil {
 		w.stale = true
@@ -221,7 +218,8 @@ func (w *worker) start(c *otp.Ctx, name string) error {
 	if sup == nil {
 		return otp.ErrNoProc
 	}
-	r := newRepoWorker(w.d, w.processes, w.job, name, c.Context(), w.state())
+	r := &repoWorker{d: w.d, processes: w.processes, job: w.job, name: name, worker: c.Context(), state: w.state()}
+	r.silentUntil(time.Now())
 	p, err := otp.StartDynamic(ctx, sup, r)
 	if err != nil {
 		return err
@@ -261,15 +259,14 @@ func (w *worker) repoDown(c *otp.Ctx, m otp.Down) {
 // lose records that a repository has failed whose worker could not do that.
 func (w *worker) lose(c *otp.Ctx, repo, why string) {
 	w.losing[repo] = true
-	db, claim := w.d.db, w.processes.claim
-	c.Async(func(ctx context.Context) any { return lost{repo, why, db.Lose(ctx, claim, repo, why)} })
+	d, claim := w.d, w.processes.claim
+	c.Async(func(ctx context.Context) any {
+		err := d.insist(ctx, func() error { return d.db.Lose(ctx, claim, repo, why) }, func(err error) bool { return !isOver(err) })
+		return lost{repo, err}
+	})
 }
 
 func (w *worker) lost(c *otp.Ctx, m lost) {
-	if m.err != nil && !isOver(m.err) {
-		c.SendAfter(w.d.cfg.Retry, loseAgain{m.repo, m.why})
-		return
-	}
 	if m.err == nil {
 		w.d.gauges.ended(store.RepoFailed)
 	}

@@ -100,8 +100,7 @@ func (b *budget) calm() {
 	b.strikes = 0
 }
 
-// wait waits for a time, which it tells as [WithNotice] says, or for early. The end
-// of ctx is an error.
+// wait waits until a time, or for early, after a notice. The end of ctx is an error.
 func wait(ctx context.Context, early <-chan struct{}, until time.Time) error {
 	notice(ctx, until)
 	timer := time.NewTimer(time.Until(until))
@@ -117,9 +116,8 @@ func wait(ctx context.Context, early <-chan struct{}, until time.Time) error {
 
 type noticeKey struct{}
 
-// WithNotice has f told, by whatever is done with the context, until when nothing
-// need be heard of it: because something has to wait, or may take as long. f must be
-// quick.
+// WithNotice has f called before anything that may take long: with the time until
+// which whoever works with the context may be silent. f must be quick.
 func WithNotice(ctx context.Context, f func(until time.Time)) context.Context {
 	return context.WithValue(ctx, noticeKey{}, f)
 }

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// lfsBatch is how many branches are looked at with one command.
+// lfsBatch is how many branches one command examines.
 const lfsBatch = 200
 
 // copyLFS copies the large files of a mirror, if it has any: they are to be
