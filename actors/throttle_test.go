@@ -43,8 +43,7 @@ func newHall(t *testing.T, cfg hubspottest.Config, portals int) *hall {
 	for i := range portals {
 		hs.AddPortal(firstPortal + int64(i))
 	}
-	base, stop, err := hs.Start(t.Context())
-	require.NoError(t, err)
+	base, stop := hs.Start()
 	t.Cleanup(stop)
 	return &hall{t: t, db: storetest.New(t), hs: hs, base: base, keys: [][]byte{make([]byte, 32)}, call: 2 * time.Second}
 }
@@ -66,7 +65,7 @@ func (h *hall) controller(edit ...func(*throttle.Config)) node {
 	for _, e := range edit {
 		e(&cfg)
 	}
-	client := hubspot.NewClient(hubspot.Config{API: h.base, AuthorizeURL: h.base + "/oauth/authorize", Timeout: h.call})
+	client := hubspot.NewClient(hubspot.Config{API: h.base, Timeout: h.call})
 	database := h.db.Config
 	tree := actors.New(actors.Config{
 		Database: func(context.Context) (*pgx.ConnConfig, error) { return database.Copy(), nil },

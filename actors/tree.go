@@ -41,8 +41,7 @@ type Config struct {
 	Rule     store.LostRule
 	Heijunka heijunka.Config
 	// Retain is how long the janitor keeps what.
-	Retain janitor.Retention
-	// Throttle is without Root.
+	Retain   janitor.Retention
 	Throttle throttle.Config
 	// Deployments are without Name.
 	Deployments deployment.Config

@@ -182,7 +182,7 @@ func TestPauseResumeAndCancel(t *testing.T) {
 	b := setup(t, options{forge: f})
 	ctx := t.Context()
 	id := b.deploy(func(r *store.DeploymentRequest) { r.Concurrency = 2 })
-	b.eventually("it works", func() bool { return f.count("r-0001") == 1 })
+	b.eventually("it works", func() bool { return f.count("r-0000") == 1 && f.count("r-0001") == 1 })
 
 	require.NoError(t, b.d.Pause(ctx, id))
 	b.eventually("its actors are gone", func() bool { return b.proc(id) == nil })
@@ -191,7 +191,7 @@ func TestPauseResumeAndCancel(t *testing.T) {
 	require.Equal(t, store.Conflict, store.CodeOf(b.d.Pause(ctx, id)))
 
 	require.NoError(t, b.d.Resume(ctx, id))
-	b.eventually("it goes on where it was", func() bool { return f.count("r-0001") == 2 })
+	b.eventually("it goes on where it was", func() bool { return f.count("r-0000") == 2 && f.count("r-0001") == 2 })
 	require.Equal(t, store.Conflict, store.CodeOf(b.d.Resume(ctx, id)))
 
 	begun := time.Now()

@@ -2,10 +2,13 @@ package deployment_test
 
 import (
 	"os"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"takt/actors/deployment"
+	"takt/actors/pubsub"
 	"takt/http/githubtest"
 	"takt/store"
 )
@@ -36,6 +39,12 @@ func TestOrganisationIsCopied(t *testing.T) {
 	add(githubtest.Repo{Org: "from", Name: "clash"}, tpl)
 	add(githubtest.Repo{Org: "to", Name: "x-clash"}, "")
 
+	var published atomic.Int64
+	defer b.bus.Subscribe(func(e pubsub.Event) {
+		if _, ok := e.Data.(deployment.Updated); ok {
+			published.Add(1)
+		}
+	}, pubsub.DeploymentUpdated)()
 	id := b.deploy(func(r *store.DeploymentRequest) {
 		r.NameTemplate, r.Exclude = "x-{name}", []string{"Secret*"}
 	})
@@ -64,7 +73,5 @@ func TestOrganisationIsCopied(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, left)
 
-	b.bus.mu.Lock()
-	defer b.bus.mu.Unlock()
-	require.NotEmpty(t, b.bus.events)
+	require.Positive(t, published.Load())
 }

@@ -1,6 +1,7 @@
 package deployment
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"strings"
@@ -8,50 +9,37 @@ import (
 
 	"takt/actors/deployment/forge"
 	"takt/actors/otp"
+	"takt/actors/pubsub"
 	"takt/store"
 )
 
-// Intake is what callers' wishes need of the database.
-type Intake interface {
+// Store is the database's part. All of it fails at once with store.Unavailable
+// while the database is away. What is written by the run that a claim names fails
+// with store.StaleAttempt when that run is not the current one.
+type Store interface {
+	// What callers want.
 	Create(ctx context.Context, d store.Deployment) (store.Deployment, error)
 	Find(ctx context.Context, id string) (store.Deployment, error)
 	Cancel(ctx context.Context, id string) error
 	Pause(ctx context.Context, id string) error
 	Resume(ctx context.Context, id string) error
 	Retry(ctx context.Context, id string, r store.DeploymentRetry) (revived int, err error)
-}
 
-// Rota says who works on what.
-type Rota interface {
+	// Who works on what.
 	Claim(ctx context.Context, owner string, lease time.Duration, has []string, limit int) ([]store.DeploymentClaim, error)
 	Renew(ctx context.Context, owner string, lease time.Duration, ids []string) ([]store.DeploymentClaim, error)
-}
 
-// Ledger is what is written down of a deployment, by the run that a claim names.
-// Writes fail with store.StaleAttempt when that run is not the current one.
-type Ledger interface {
+	// What is written down of a deployment.
 	Plan(ctx context.Context, claim store.DeploymentClaim, repos []store.DeploymentRepo, filtered int) error
 	Open(ctx context.Context, id string, dryRun bool) ([]store.DeploymentRepo, error)
-	Progress(ctx context.Context, ids ...string) (map[string]store.DeploymentProgress, error)
 	Made(ctx context.Context, credentialID []byte, within time.Duration) ([]time.Duration, error)
 	Finish(ctx context.Context, claim store.DeploymentClaim) (left int, err error)
 	Abandon(ctx context.Context, claim store.DeploymentClaim, message string) error
-}
 
-// RepoLedger is what is written down of one repository.
-type RepoLedger interface {
+	// What is written down of one repository.
 	Begin(ctx context.Context, claim store.DeploymentClaim, name string) (store.DeploymentRepo, error)
 	Step(ctx context.Context, claim store.DeploymentClaim, name string, run int64, change store.RepoChange) error
 	Lose(ctx context.Context, claim store.DeploymentClaim, name, message string) error
-}
-
-// Store is the database's part. All of it fails at once with store.Unavailable
-// while the database is away.
-type Store interface {
-	Intake
-	Rota
-	Ledger
-	RepoLedger
 }
 
 // Forge is where repositories are.
@@ -68,21 +56,10 @@ type Account interface {
 	Refs(ctx context.Context, cloneURL string) (forge.Refs, error)
 	Settle(ctx context.Context, org, name string, s forge.Settings) error
 	Seed(ages []time.Duration)
-	// Noticing returns the account, telling notice until when something waits.
-	Noticing(notice func(until time.Time)) Account
-}
-
-// Bus is what this package needs of pubsub.
-type Bus interface {
-	// Publish never blocks.
-	Publish(topic string, data any)
 }
 
 // Config are the subsystem's settings. Owner and Key are required.
 type Config struct {
-	// Name is the registered name of the subsystem's supervisor. Defaults to
-	// "takt/deployments".
-	Name string
 	// Owner tells this controller from others, also after a restart.
 	Owner string
 	// Key is takt's encryption key, 32 bytes: it seals credentials.
@@ -97,10 +74,7 @@ type Config struct {
 	// MaxActive is how many deployments this controller works on at once; others
 	// wait. Defaults to 16.
 	MaxActive int
-	// Lease is how long a controller that is gone keeps its deployments. Defaults
-	// to 15 s.
-	Lease time.Duration
-	// Look is how often it is looked for deployments that nobody works on, and
+	// Look is how often the resumer looks for deployments that nobody works on, and
 	// for those that were cancelled elsewhere. Defaults to 1 s.
 	Look time.Duration
 	// Patience is how long a RepoWorker may be silent beyond what it has
@@ -112,24 +86,20 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	if c.Name == "" {
-		c.Name = "takt/deployments"
-	}
-	c.Concurrency = or(c.Concurrency, 8)
-	c.MaxActive = or(c.MaxActive, 16)
-	c.Lease = or(c.Lease, 15*time.Second)
-	c.Look = or(c.Look, time.Second)
-	c.Patience = or(c.Patience, 2*time.Minute)
-	c.Retry = or(c.Retry, 500*time.Millisecond)
+	c.Concurrency = cmp.Or(c.Concurrency, 8)
+	c.MaxActive = cmp.Or(c.MaxActive, 16)
+	c.Look = cmp.Or(c.Look, time.Second)
+	c.Patience = cmp.Or(c.Patience, 2*time.Minute)
+	c.Retry = cmp.Or(c.Retry, 500*time.Millisecond)
 	return c
 }
 
-func or[T int | time.Duration](v, other T) T {
-	if v <= 0 {
-		return other
-	}
-	return v
-}
+const (
+	// root is the path of the subsystem's supervisor.
+	root = "takt/deployments"
+	// lease is how long a controller that is gone keeps its deployments.
+	lease = 15 * time.Second
+)
 
 // Deployments is the handle of the subsystem. It stays valid over restarts and
 // may be used from any goroutine.
@@ -137,7 +107,7 @@ type Deployments struct {
 	cfg   Config
 	db    Store
 	forge Forge
-	bus   Bus
+	bus   pubsub.Bus
 	sys   *otp.System
 
 	deploymentSup, repoSup, resumer otp.Ref
@@ -146,11 +116,11 @@ type Deployments struct {
 }
 
 // New returns the handle of what DeploymentSup, RepoSup and Resumer describe. It starts nothing.
-func New(sys *otp.System, db Store, f Forge, bus Bus, cfg Config) *Deployments {
+func New(sys *otp.System, db Store, f Forge, bus pubsub.Bus, cfg Config) *Deployments {
 	cfg = cfg.withDefaults()
 	return &Deployments{
 		cfg: cfg, db: db, forge: f, bus: bus, sys: sys,
-		deploymentSup: sys.Ref(cfg.Name + "/deployment_sup"), repoSup: sys.Ref(cfg.Name + "/repo_sup"), resumer: sys.Ref(cfg.Name + "/resumer"),
+		deploymentSup: sys.Ref(root + "/deployment_sup"), repoSup: sys.Ref(root + "/repo_sup"), resumer: sys.Ref(root + "/resumer"),
 	}
 }
 
@@ -167,10 +137,7 @@ func (d *Deployments) Start(ctx context.Context, r store.DeploymentRequest, toke
 		return store.Deployment{}, err
 	}
 	deployment, err = d.db.Create(ctx, deployment)
-	if err == nil {
-		otp.Cast(d.resumer, look{}) // it would find it by itself
-	}
-	return deployment, err
+	return deployment, d.look(err)
 }
 
 // idLength is how many characters an id has: small letters and digits, because it
@@ -194,17 +161,17 @@ func (d *Deployments) credential(id, token string) (sealed, credential []byte, e
 // Cancel ends a deployment. Its git processes are killed at once; what was not at
 // its end is skipped. Errors: NotFound, Conflict.
 func (d *Deployments) Cancel(ctx context.Context, id string) error {
-	return d.told(d.db.Cancel(ctx, id))
+	return d.look(d.db.Cancel(ctx, id))
 }
 
 // Pause stops the work on a deployment until Resume. Errors: NotFound, Conflict.
 func (d *Deployments) Pause(ctx context.Context, id string) error {
-	return d.told(d.db.Pause(ctx, id))
+	return d.look(d.db.Pause(ctx, id))
 }
 
 // Resume lets a paused deployment go on. Errors: NotFound, Conflict.
 func (d *Deployments) Resume(ctx context.Context, id string) error {
-	return d.told(d.db.Resume(ctx, id))
+	return d.look(d.db.Resume(ctx, id))
 }
 
 // Retry tries repositories again: one, or with repo "" all that failed or were
@@ -225,11 +192,11 @@ func (d *Deployments) Retry(ctx context.Context, id, repo, token string) (revive
 	if err == nil {
 		otp.Cast(d.sys.Ref(d.deploymentSup.Name()+"/"+id+"/worker"), rescan{})
 	}
-	return revived, d.told(err)
+	return revived, d.look(err)
 }
 
-// told makes the resumer look, if something was changed.
-func (d *Deployments) told(err error) error {
+// look makes the resumer look, if something was changed.
+func (d *Deployments) look(err error) error {
 	if err == nil {
 		otp.Cast(d.resumer, look{})
 	}
@@ -250,9 +217,4 @@ func GitHub(g *forge.GitHub) Forge { return github{g} }
 type github struct{ g *forge.GitHub }
 
 // Login implements Forge.
-func (f github) Login(token string) Account { return account{f.g.Login(token, nil)} }
-
-type account struct{ *forge.Account }
-
-// Noticing implements Account.
-func (a account) Noticing(notice func(until time.Time)) Account { return account{a.With(notice)} }
+func (f github) Login(token string) Account { return f.g.Login(token) }

@@ -121,5 +121,3 @@ func (a fakeAccount) Refs(context.Context, string) (forge.Refs, error) { return 
 func (a fakeAccount) Settle(context.Context, string, string, forge.Settings) error { return nil }
 
 func (a fakeAccount) Seed([]time.Duration) {}
-
-func (a fakeAccount) Noticing(func(time.Time)) deployment.Account { return a }

@@ -2,25 +2,11 @@ package deployment
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"takt/actors/deployment/forge"
 	"takt/store"
 )
-
-// prepareError is why a deployment can't be worked on, in words for users.
-type prepareError struct{ words string }
-
-func (e prepareError) Error() string { return e.words }
-
-// message is err as a user may see it.
-func message(err error) string {
-	if e, ok := errors.AsType[prepareError](err); ok {
-		return e.words
-	}
-	return forge.Message(err)
-}
 
 // prepare reads a deployment, plans it if it was not, and returns what is left
 // of it.
@@ -45,18 +31,18 @@ func (d *Deployments) prepare(ctx context.Context, claim store.DeploymentClaim) 
 	return &job{request: found.Request, account: account}, open, err
 }
 
-// login opens the credential, and tells its budget what was made with it before
+// login opens the credential. Its budget then counts what was made with it before
 // this process began.
 func (d *Deployments) login(ctx context.Context, found store.Deployment) (Account, error) {
 	token := d.cfg.Token
 	if found.Credential != nil {
 		var err error
 		if token, err = unseal(d.cfg.Key, found.ID, found.Credential); err != nil {
-			return nil, prepareError{"The forge credential can't be opened with this encryption key: try again with a new one"}
+			return nil, &forge.Error{Message: "The forge credential can't be opened with this encryption key: try again with a new one"}
 		}
 	}
 	if token == "" {
-		return nil, prepareError{"takt has no forge credential of its own any more: try again with one"}
+		return nil, &forge.Error{Message: "takt has no forge credential of its own any more: try again with one"}
 	}
 	ages, err := d.db.Made(ctx, found.CredentialID, time.Hour)
 	if err != nil {

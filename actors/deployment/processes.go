@@ -3,6 +3,7 @@ package deployment
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
 	"takt/actors/otp"
 	"takt/store"
@@ -12,59 +13,25 @@ import (
 // deployment's supervisor, so that the state process finds the others after a
 // restart of its own.
 type processes struct {
-	claim store.DeploymentClaim
-
-	mu     sync.Mutex // guards what follows
-	worker *otp.Proc
-	repos  map[*otp.Proc]struct{}
-}
-
-func newProcesses(claim store.DeploymentClaim) *processes {
-	return &processes{claim: claim, repos: map[*otp.Proc]struct{}{}}
-}
-
-// setWorker makes p the worker.
-func (c *processes) setWorker(p *otp.Proc) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.worker = p
-}
-
-// current returns the worker, nil if it has not begun.
-func (c *processes) current() *otp.Proc {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.worker
-}
-
-func (c *processes) add(p *otp.Proc) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.repos[p] = struct{}{}
-}
-
-func (c *processes) remove(p *otp.Proc) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.repos, p)
+	claim  store.DeploymentClaim
+	worker atomic.Pointer[otp.Proc] // nil: it has not begun
+	repos  sync.Map                 // *otp.Proc of each RepoWorker → nil
 }
 
 // stop ends all RepoWorkers, and waits for them or the end of ctx.
-func (c *processes) stop(ctx context.Context) {
-	c.mu.Lock()
-	procs := make([]*otp.Proc, 0, len(c.repos))
-	for p := range c.repos {
-		procs = append(procs, p)
+func (p *processes) stop(ctx context.Context) {
+	var procs []*otp.Proc
+	for key := range p.repos.Range {
+		if proc, ok := key.(*otp.Proc); ok {
+			procs = append(procs, proc)
+			proc.Exit(otp.Shutdown("the deployment stops"))
+		}
 	}
-	c.mu.Unlock()
-	for _, p := range procs {
-		p.Exit(otp.Shutdown("the deployment stops"))
-	}
-	for _, p := range procs {
+	for _, proc := range procs {
 		select {
-		case <-p.Done():
+		case <-proc.Done():
 		case <-ctx.Done():
-			p.Kill()
+			proc.Kill()
 		}
 	}
 }

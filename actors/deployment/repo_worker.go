@@ -21,11 +21,10 @@ type repoWorker struct {
 	processes *processes
 	job       *job
 	name      string
-	account   Account
 	state     otp.Ref
 	// worker ends with the DeploymentWorker, however that ends.
 	worker context.Context //nolint:containedctx // of the process that started it
-	// silent is until when nothing need be heard of it, in Unix nanoseconds.
+	// silent is the time of silentUntil, in Unix nanoseconds.
 	silent atomic.Int64
 
 	// The DeploymentWorker's notes.
@@ -33,17 +32,13 @@ type repoWorker struct {
 	hung bool
 }
 
-func newRepoWorker(d *Deployments, processes *processes, job *job, name string, worker context.Context, state otp.Ref) *repoWorker { //nolint:revive // worker is data here, not this call's
-	r := &repoWorker{d: d, processes: processes, job: job, name: name, worker: worker, state: state}
-	r.account = job.account.Noticing(r.announce)
-	r.announce(time.Now())
-	return r
-}
+// key names the worker under its supervisor.
+func (r *repoWorker) key() string { return r.processes.claim.ID + ":" + r.name }
 
-// announce says until when nothing will be heard.
-func (r *repoWorker) announce(until time.Time) { r.silent.Store(until.UnixNano()) }
+// silentUntil sets until when the worker may be silent.
+func (r *repoWorker) silentUntil(until time.Time) { r.silent.Store(until.UnixNano()) }
 
-// due is when the worker has to be heard of, or else it hangs.
+// due is when the worker counts as hanging.
 func (r *repoWorker) due() time.Time { return time.Unix(0, r.silent.Load()).Add(r.d.cfg.Patience) }
 
 // run is the process. It returns nil when the outcome is written, or somebody
@@ -51,7 +46,7 @@ func (r *repoWorker) due() time.Time { return time.Unix(0, r.silent.Load()).Add(
 func (r *repoWorker) run(ctx context.Context) error {
 	r.d.gauges.copying.Add(1)
 	defer r.d.gauges.copying.Add(-1)
-	ctx, cancel := context.WithCancelCause(ctx)
+	ctx, cancel := context.WithCancelCause(forge.WithNotice(ctx, r.silentUntil))
 	defer cancel(nil)
 	stop := context.AfterFunc(r.worker, func() { cancel(otp.Shutdown("the deployment's worker has ended")) }) //nolint:contextcheck // whichever ends first
 	defer stop()
@@ -62,7 +57,7 @@ func (r *repoWorker) run(ctx context.Context) error {
 		return err
 	})
 	if err == nil {
-		otp.Cast(r.state, noted{r.name, row.Step})
+		otp.Cast(r.state, noted{})
 		err = r.copy(ctx, row)
 	}
 	if isOver(err) {
@@ -73,18 +68,25 @@ func (r *repoWorker) run(ctx context.Context) error {
 
 // insist repeats a write while the database is away.
 func (r *repoWorker) insist(ctx context.Context, write func() error) error {
+	return r.d.insist(ctx, func() error {
+		r.silentUntil(time.Now())
+		return write()
+	}, store.IsUnavailable)
+}
+
+// insist repeats a write for as long as it fails in a way that may pass.
+func (d *Deployments) insist(ctx context.Context, write func() error, passes func(error) bool) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		r.announce(time.Now())
 		err := write()
-		if ctx.Err() != nil {
+		switch {
+		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		}
-		if !store.IsUnavailable(err) {
+		case err == nil || !passes(err):
 			return err
 		}
-		timer.Reset(r.d.cfg.Retry)
+		timer.Reset(d.cfg.Retry)
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
@@ -104,19 +106,16 @@ func (r *repoWorker) write(ctx context.Context, row *store.DeploymentRepo, chang
 	if change.TargetID != 0 {
 		row.TargetID, row.TargetURL = change.TargetID, change.TargetURL
 	}
-	otp.Cast(r.state, noted{r.name, change.Step})
+	otp.Cast(r.state, noted{})
 	return nil
 }
 
 // copy goes on at the recorded step, and turns what goes wrong into an outcome.
 func (r *repoWorker) copy(ctx context.Context, row store.DeploymentRepo) error {
 	err := r.steps(ctx, &row)
-	var failure *forge.Error
-	switch {
-	case err == nil, ctx.Err() != nil, isOver(err):
-		return err
-	case !errors.As(err, &failure):
-		return err // a defect: the worker's monitor says so
+	failure, ok := errors.AsType[*forge.Error](err)
+	if !ok || ctx.Err() != nil {
+		return err // nil, or a defect: the worker's monitor says so
 	}
 	return r.write(ctx, &row, store.RepoChange{Step: store.RepoFailed, Error: failure.Message})
 }
@@ -149,7 +148,7 @@ func (r *repoWorker) create(ctx context.Context, row *store.DeploymentRepo) erro
 		Look: row.Source.Taken || row.Step == store.RepoCreating || row.Attempts > 1,
 	}
 	if r.job.request.DryRun {
-		target, found, err := r.account.Find(ctx, wish)
+		target, found, err := r.job.account.Find(ctx, wish)
 		if err != nil {
 			return err
 		}
@@ -163,7 +162,7 @@ func (r *repoWorker) create(ctx context.Context, row *store.DeploymentRepo) erro
 			return err
 		}
 	}
-	target, err := r.account.Create(ctx, wish)
+	target, err := r.job.account.Create(ctx, wish)
 	if err != nil {
 		return err
 	}
@@ -176,11 +175,11 @@ func (r *repoWorker) create(ctx context.Context, row *store.DeploymentRepo) erro
 // clash decides about a repository of that name that is not ours: what is the
 // same already is skipped, anything else is left alone and has failed.
 func (r *repoWorker) clash(ctx context.Context, row *store.DeploymentRepo, target forge.Target) error {
-	here, err := r.account.Refs(ctx, row.Source.URL)
+	here, err := r.job.account.Refs(ctx, row.Source.URL)
 	if err != nil {
 		return err
 	}
-	there, err := r.account.Refs(ctx, target.URL)
+	there, err := r.job.account.Refs(ctx, target.URL)
 	if err != nil {
 		return err
 	}
@@ -193,7 +192,7 @@ func (r *repoWorker) clash(ctx context.Context, row *store.DeploymentRepo, targe
 }
 
 func (r *repoWorker) push(ctx context.Context, row *store.DeploymentRepo) (*forge.Copied, error) {
-	copied, err := r.account.Copy(ctx, row.Source.URL, row.TargetURL)
+	copied, err := r.job.account.Copy(ctx, row.Source.URL, row.TargetURL)
 	if err != nil {
 		return nil, err
 	}
@@ -204,12 +203,12 @@ func (r *repoWorker) push(ctx context.Context, row *store.DeploymentRepo) (*forg
 // final settings. What an earlier run has pushed is compared with the source; if
 // that has moved on, it is pushed again.
 func (r *repoWorker) verify(ctx context.Context, row *store.DeploymentRepo, pushed *forge.Copied) error {
-	there, err := r.account.Refs(ctx, row.TargetURL)
+	there, err := r.job.account.Refs(ctx, row.TargetURL)
 	if err != nil {
 		return err
 	}
 	if pushed == nil {
-		here, err := r.account.Refs(ctx, row.Source.URL)
+		here, err := r.job.account.Refs(ctx, row.Source.URL)
 		if err != nil {
 			return err
 		}
@@ -224,7 +223,7 @@ func (r *repoWorker) verify(ctx context.Context, row *store.DeploymentRepo, push
 	if diff := pushed.Refs.Diff(there); diff != "" {
 		return &forge.Error{Message: "The copy differs from what was pushed: " + diff}
 	}
-	err = r.account.Settle(ctx, r.job.request.TargetOrg, row.Target, forge.Settings{
+	err = r.job.account.Settle(ctx, r.job.request.TargetOrg, row.Target, forge.Settings{
 		Description: row.Source.Description, DefaultBranch: there.Default(row.Source.DefaultBranch),
 	})
 	if err != nil {

@@ -1,6 +1,7 @@
 package deployment
 
 import (
+	"cmp"
 	"path"
 	"regexp"
 	"slices"
@@ -25,18 +26,12 @@ func invalid(message string) error { return store.NewError(store.InvalidArgument
 
 // normalize fills in the defaults of r and says what is wrong with it.
 func normalize(r store.DeploymentRequest, concurrency int) (store.DeploymentRequest, error) {
-	or := func(s *string, value string) {
-		if *s == "" {
-			*s = value
-		}
-	}
-	or(&r.Archived, store.TakeAll)
-	or(&r.Forks, store.TakeAll)
-	or(&r.NameTemplate, "{name}")
-	or(&r.Visibility, keepVisibility)
-	if r.Concurrency == 0 {
-		r.Concurrency = concurrency
-	}
+	r.Archived = cmp.Or(r.Archived, store.TakeAll)
+	r.Forks = cmp.Or(r.Forks, store.TakeAll)
+	r.NameTemplate = cmp.Or(r.NameTemplate, "{name}")
+	r.Visibility = cmp.Or(r.Visibility, keepVisibility)
+	r.Concurrency = cmp.Or(r.Concurrency, concurrency)
+	visibilities, rules := []string{"public", "private", "internal"}, []string{store.TakeAll, store.TakeNone, store.TakeOnly}
 	switch {
 	case !orgPattern.MatchString(r.SourceOrg):
 		return r, invalid("source_org must be the name of an organisation")
@@ -46,20 +41,20 @@ func normalize(r store.DeploymentRequest, concurrency int) (store.DeploymentRequ
 		return r, invalid("source_org and target_org are the same")
 	case r.Concurrency < 1 || r.Concurrency > maxConcurrency:
 		return r, invalid("concurrency must be 1 to 32")
-	case !oneOf(r.Visibility, keepVisibility, "public", "private", "internal"):
+	case r.Visibility != keepVisibility && !slices.Contains(visibilities, r.Visibility):
 		return r, invalid("visibility must be keep, public, private or internal")
-	case !oneOf(r.OnlyVisibility, "", "public", "private", "internal"):
+	case r.OnlyVisibility != "" && !slices.Contains(visibilities, r.OnlyVisibility):
 		return r, invalid("only_visibility must be public, private or internal")
-	case !oneOf(r.Archived, store.TakeAll, store.TakeNone, store.TakeOnly):
+	case !slices.Contains(rules, r.Archived):
 		return r, invalid("archived must be include, exclude or only")
-	case !oneOf(r.Forks, store.TakeAll, store.TakeNone, store.TakeOnly):
+	case !slices.Contains(rules, r.Forks):
 		return r, invalid("forks must be include, exclude or only")
 	case !validTemplate(r.NameTemplate):
 		return r, invalid("name_template must hold {name}, may hold {owner}, and otherwise letters, digits, '.', '_' and '-'")
 	case len(r.Include) > maxGlobs || len(r.Exclude) > maxGlobs:
 		return r, invalid("at most 100 patterns each in include and exclude")
 	}
-	for _, glob := range append(append([]string{}, r.Include...), r.Exclude...) {
+	for _, glob := range slices.Concat(r.Include, r.Exclude) {
 		if _, err := path.Match(glob, ""); err != nil || glob == "" || len(glob) > 200 {
 			return r, invalid("include and exclude must be patterns such as api-*")
 		}
@@ -67,15 +62,8 @@ func normalize(r store.DeploymentRequest, concurrency int) (store.DeploymentRequ
 	return r, nil
 }
 
-func oneOf(s string, allowed ...string) bool {
-	return slices.Contains(allowed, s)
-}
-
 func validTemplate(t string) bool {
-	if !strings.Contains(t, "{name}") || len(t) > 200 {
-		return false
-	}
-	return namePattern.MatchString(rename(t, "n", "o"))
+	return strings.Contains(t, "{name}") && len(t) <= 200 && namePattern.MatchString(rename(t, "n", "o"))
 }
 
 // rename makes the name of a copy.
@@ -87,10 +75,8 @@ func rename(template, name, owner string) string {
 // count, as on GitHub.
 func matches(globs []string, name string) bool {
 	name = strings.ToLower(name)
-	for _, g := range globs {
-		if ok, err := path.Match(strings.ToLower(g), name); ok && err == nil {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(globs, func(glob string) bool {
+		ok, err := path.Match(strings.ToLower(glob), name)
+		return ok && err == nil
+	})
 }

@@ -3,6 +3,7 @@ package deployment
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 
@@ -12,9 +13,9 @@ import (
 
 // The messages.
 type (
-	look    struct{}                // cast or timer: look what is to be done
-	looked  struct{ err error }     // that is over
-	dismiss struct{ sup *otp.Proc } // cast: a deployment is through
+	look    struct{}                // cast or timer: attend to deployments
+	looked  struct{ err error }     // they were attended to
+	dismiss struct{ sup *otp.Proc } // cast: a deployment has ended
 )
 
 // callLimit bounds the requests to a supervisor that may be busy with stopping
@@ -57,8 +58,6 @@ func (r *resumer) HandleInfo(c *otp.Ctx, msg any) {
 		r.look(c)
 	case looked:
 		r.looked(c, msg.err)
-	case dismissed:
-		r.look(c) // another may have waited for its place
 	default:
 		r.Base.HandleInfo(c, msg)
 	}
@@ -105,13 +104,10 @@ func (d *Deployments) attend(ctx context.Context) error {
 		return err
 	}
 	d.gauges.active.Store(int64(len(running)))
-	ids := make([]string, 0, len(running))
-	for id := range running {
-		ids = append(ids, id)
-	}
+	ids := slices.Collect(maps.Keys(running))
 	var ours []store.DeploymentClaim
 	if len(ids) > 0 {
-		if ours, err = d.db.Renew(ctx, d.cfg.Owner, d.cfg.Lease, ids); err != nil {
+		if ours, err = d.db.Renew(ctx, d.cfg.Owner, lease, ids); err != nil {
 			return err
 		}
 	}
@@ -122,7 +118,7 @@ func (d *Deployments) attend(ctx context.Context) error {
 			}
 		}
 	}
-	claims, err := d.db.Claim(ctx, d.cfg.Owner, d.cfg.Lease, ids, max(0, d.cfg.MaxActive-len(ours)))
+	claims, err := d.db.Claim(ctx, d.cfg.Owner, lease, ids, max(0, d.cfg.MaxActive-len(ours)))
 	if err != nil {
 		return err
 	}
@@ -149,15 +145,14 @@ func (d *Deployments) attended(ctx context.Context) (map[string]*otp.Proc, error
 	return running, nil
 }
 
-type dismissed struct{}
-
-// dismiss ends the supervisor of a deployment that is through.
+// dismiss ends the supervisor of a deployment that has ended, and looks again,
+// because another may have waited for its turn.
 func (r *resumer) dismiss(c *otp.Ctx, sup *otp.Proc) {
 	d := r.d
 	c.Async(func(ctx context.Context) any {
 		ctx, cancel := context.WithTimeoutCause(ctx, callLimit, otp.ErrTimeout)
 		defer cancel()
 		_ = otp.TerminateProc(ctx, d.deploymentSup, sup) // gone, or the next look does it
-		return dismissed{}
+		return look{}
 	})
 }

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -17,25 +16,12 @@ import (
 	"takt/actors/deployment/forge"
 	"takt/actors/otp"
 	"takt/actors/otp/otptest"
+	"takt/actors/pubsub"
 	"takt/http/githubtest"
 	"takt/store"
 	"takt/store/postgres"
 	"takt/store/storetest"
 )
-
-// bus collects what is published.
-type bus struct {
-	mu     sync.Mutex
-	events []deployment.Updated
-}
-
-func (b *bus) Publish(_ string, data any) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if u, ok := data.(deployment.Updated); ok {
-		b.events = append(b.events, u)
-	}
-}
 
 // bundle is the subsystem over a real database, in a tree of its own.
 type bundle struct {
@@ -46,7 +32,7 @@ type bundle struct {
 	work  string
 	sys   *otp.System
 	d     *deployment.Deployments
-	bus   *bus
+	bus   pubsub.Bus
 	root  *otp.Proc
 	logs  *bytes.Buffer
 }
@@ -62,7 +48,7 @@ type options struct {
 func setup(t *testing.T, o options) *bundle {
 	t.Helper()
 	data := storetest.New(t)
-	b := &bundle{t: t, data: data, db: postgres.NewDeployments(data.DB), bus: &bus{}, logs: &bytes.Buffer{}}
+	b := &bundle{t: t, data: data, db: postgres.NewDeployments(data.DB), bus: pubsub.New(), logs: &bytes.Buffer{}}
 	if o.forge == nil {
 		o.forge = b.standIn(o)
 	}

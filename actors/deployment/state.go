@@ -12,58 +12,44 @@ import (
 
 // The messages.
 type (
-	hired struct{} // cast: the worker has begun
-	noted struct { // cast: a repository's step was written
-		repo string
-		step store.RepoStep
-	}
-	drained    struct{}                 // cast: the worker has nothing left
-	unprepared struct{ message string } // cast: the worker can't go on
-	tell       struct{}                 // timer: publish what has changed
-	counted    struct {                 // the rows were counted
-		progress store.DeploymentProgress
-		err      error
-	}
-	finished struct { // it was tried to record the end
-		left int
+	workerBegun struct{}                 // cast
+	noted       struct{}                 // cast: a repository's step was written
+	drained     struct{}                 // cast: the worker has nothing left
+	unprepared  struct{ message string } // cast: the worker can't go on
+	publish     struct{}                 // timer: say that something has changed
+	finished    struct {                 // the end was recorded, or not
+		left int // repositories that have not come to theirs
 		err  error
 	}
-	abandoned  struct{ err error } // likewise
-	endAgain   struct{}            // timer: try that again
-	workerGone struct{}            // timer: the worker is gone, and nobody has ended us
+	abandonAgain struct{} // timer
+	workerGone   struct{} // timer: the worker is gone, and nobody has ended us
 )
 
 // Updated is the event pubsub.DeploymentUpdated: something about a deployment
 // has changed. It is a hint: the rows say what.
-type Updated struct {
-	ID       string
-	Progress store.DeploymentProgress
-}
+type Updated struct{ ID string }
 
 const (
-	// tellEvery bounds how often changes are published.
-	tellEvery = 100 * time.Millisecond
-	// reposPatience is what RepoWorkers get to end after their worker has crashed.
-	reposPatience = repoStop
+	// publishEvery bounds how often changes are published.
+	publishEvery = 100 * time.Millisecond
 	// aloneFor is how long the state waits for its own end after the worker's.
 	aloneFor = time.Second
 )
 
 const errCrashed = "The worker of this deployment has crashed"
 
-// state is the DeploymentState process. It shows what is recorded, and records
-// the end. A restart loses nothing: it counts the rows anew, and monitors the
-// worker again, whose end meanwhile it then learns.
+// state is the DeploymentState process. It publishes what changes, and records
+// the end. A restart loses nothing: it monitors the worker again, and so learns of
+// its end meanwhile.
 type state struct {
 	otp.Base
 	d         *Deployments
 	processes *processes
 
-	watching *otp.Proc
-	dirty    bool // something was written since the last count
-	telling  bool // a count is under way or about to be
-	ending   bool // an attempt to record the end is under way
-	crashed  string
+	watching   *otp.Proc
+	publishing bool   // a timer for it runs
+	ending     bool   // an attempt to record the end is under way
+	crashed    string // why the deployment is abandoned
 }
 
 // Init implements otp.Server.
@@ -76,7 +62,7 @@ func (s *state) Init(c *otp.Ctx) error {
 // HandleCast implements otp.Server.
 func (s *state) HandleCast(c *otp.Ctx, msg any) {
 	switch msg := msg.(type) {
-	case hired:
+	case workerBegun:
 		s.watch(c)
 	case noted:
 		s.changed(c)
@@ -92,15 +78,12 @@ func (s *state) HandleCast(c *otp.Ctx, msg any) {
 // HandleInfo implements otp.Server.
 func (s *state) HandleInfo(c *otp.Ctx, msg any) {
 	switch msg := msg.(type) {
-	case tell:
-		s.count(c)
-	case counted:
-		s.counted(c, msg)
+	case publish:
+		s.publishing = false
+		s.publish()
 	case finished:
 		s.finished(c, msg)
-	case abandoned:
-		s.ended(c, msg.err)
-	case endAgain:
+	case abandonAgain:
 		s.abandon(c, s.crashed)
 	case workerGone:
 		s.leave(c) // resumed by whoever looks next
@@ -113,39 +96,22 @@ func (s *state) HandleInfo(c *otp.Ctx, msg any) {
 
 // watch monitors the worker, once it has begun.
 func (s *state) watch(c *otp.Ctx) {
-	if p := s.processes.current(); p != nil && p != s.watching {
+	if p := s.processes.worker.Load(); p != nil && p != s.watching {
 		s.watching = p
 		c.Monitor(p)
 	}
 }
 
-// changed has the rows counted soon.
+// changed has it published soon that something has changed.
 func (s *state) changed(c *otp.Ctx) {
-	s.dirty = true
-	if !s.telling {
-		s.telling = true
-		c.SendAfter(tellEvery, tell{})
+	if !s.publishing {
+		s.publishing = true
+		c.SendAfter(publishEvery, publish{})
 	}
 }
 
-func (s *state) count(c *otp.Ctx) {
-	s.dirty = false
-	db, id := s.d.db, s.processes.claim.ID
-	c.Async(func(ctx context.Context) any {
-		found, err := db.Progress(ctx, id)
-		return counted{found[id], err}
-	})
-}
-
-// counted publishes the figures. Whoever misses them asks the database.
-func (s *state) counted(c *otp.Ctx, m counted) {
-	s.telling = false
-	if m.err == nil {
-		s.d.bus.Publish(pubsub.DeploymentUpdated, Updated{ID: s.processes.claim.ID, Progress: m.progress})
-	}
-	if s.dirty || m.err != nil {
-		s.changed(c)
-	}
+func (s *state) publish() {
+	s.d.bus.Publish(pubsub.DeploymentUpdated, Updated{ID: s.processes.claim.ID})
 }
 
 // finish records that the deployment is done, if the rows say so as well.
@@ -161,15 +127,6 @@ func (s *state) finish(c *otp.Ctx) {
 	})
 }
 
-func (s *state) finished(c *otp.Ctx, m finished) {
-	if m.err == nil && m.left > 0 {
-		s.ending = false
-		otp.Cast(s.watching, rescan{})
-		return
-	}
-	s.ended(c, m.err)
-}
-
 // abandon records the end of a deployment that nobody works on any more.
 func (s *state) abandon(c *otp.Ctx, message string) {
 	if s.ending {
@@ -178,47 +135,45 @@ func (s *state) abandon(c *otp.Ctx, message string) {
 	s.ending, s.crashed = true, message
 	db, processes := s.d.db, s.processes
 	c.Async(func(ctx context.Context) any {
-		limited, cancel := context.WithTimeoutCause(ctx, reposPatience, errReposTooSlow)
+		limited, cancel := context.WithTimeoutCause(ctx, repoStop, errReposTooSlow)
 		defer cancel()
 		processes.stop(limited) // before their repositories are said to have failed
-		return abandoned{db.Abandon(ctx, processes.claim, message)}
+		return finished{err: db.Abandon(ctx, processes.claim, message)}
 	})
 }
 
 var errReposTooSlow = errors.New("workers of repositories do not end")
 
-// ended looks how an attempt to record the end went.
-func (s *state) ended(c *otp.Ctx, err error) {
+// finished looks how an attempt to record the end went.
+func (s *state) finished(c *otp.Ctx, m finished) {
 	s.ending = false
 	switch {
-	case err == nil:
+	case m.err == nil && m.left > 0:
+		otp.Cast(s.watching, rescan{})
+	case m.err == nil:
 		c.Resume()
-		s.d.bus.Publish(pubsub.DeploymentUpdated, Updated{ID: s.processes.claim.ID})
+		s.publish()
 		s.leave(c)
-	case store.CodeOf(err) == store.StaleAttempt, store.CodeOf(err) == store.NotFound:
+	case isOver(m.err):
 		s.leave(c) // ended or taken over by somebody else
 	default:
-		s.outage(c, err)
+		if store.IsUnavailable(m.err) {
+			c.Suspend("database unavailable")
+		} else {
+			logger := c.Logger()
+			logger.Error().Err(m.err).Msg("the end of a deployment was not recorded")
+		}
 		if s.crashed != "" {
-			c.SendAfter(s.d.cfg.Retry, endAgain{})
-		} // else the worker says again that it is through
+			c.SendAfter(s.d.cfg.Retry, abandonAgain{})
+		} // else the worker says again that nothing is left
 	}
-}
-
-func (s *state) outage(c *otp.Ctx, err error) {
-	if store.IsUnavailable(err) {
-		c.Suspend("database unavailable")
-		return
-	}
-	logger := c.Logger()
-	logger.Error().Err(err).Msg("the end of a deployment was not recorded")
 }
 
 // leave asks for the end of this deployment's supervisor, from outside: it can't
 // be asked from within.
 func (s *state) leave(c *otp.Ctx) {
 	otp.Cast(s.d.resumer, dismiss{c.Self().Supervisor()})
-	c.SendAfter(aloneFor, workerGone{}) // if that was not heard
+	c.SendAfter(aloneFor, workerGone{}) // if that got lost
 }
 
 // workerDown decides whether the worker's end was a crash.

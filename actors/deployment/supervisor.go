@@ -22,8 +22,8 @@ const (
 func (d *Deployments) DeploymentSup() otp.ChildSpec {
 	return dynamic("deployment_sup", 0, otp.ChildSpec{
 		ID: "deployment", Restart: otp.Temporary, Shutdown: 2 * workerStop,
-		Key:            func(args any) string { return claimOf(args).ID },
-		SupervisorArgs: func(args any) otp.SupSpec { return d.deployment(newProcesses(claimOf(args))) },
+		Key:            func(args any) string { return args.(store.DeploymentClaim).ID },
+		SupervisorArgs: func(args any) otp.SupSpec { return d.deployment(&processes{claim: args.(store.DeploymentClaim)}) },
 	})
 }
 
@@ -31,11 +31,8 @@ func (d *Deployments) DeploymentSup() otp.ChildSpec {
 func (d *Deployments) RepoSup() otp.ChildSpec {
 	return dynamic("repo_sup", maxRepoWorkers, otp.ChildSpec{
 		ID: "repo", Restart: otp.Temporary, Shutdown: repoStop,
-		Key: func(args any) string {
-			r := repoWorkerOf(args)
-			return r.processes.claim.ID + ":" + r.name
-		},
-		TaskArgs: func(ctx context.Context, args any) error { return repoWorkerOf(args).run(ctx) },
+		Key:      func(args any) string { return args.(*repoWorker).key() },
+		TaskArgs: func(ctx context.Context, args any) error { return args.(*repoWorker).run(ctx) },
 	})
 }
 
@@ -51,14 +48,6 @@ func dynamic(id string, limit int, template otp.ChildSpec) otp.ChildSpec {
 	}}
 }
 
-func claimOf(args any) store.DeploymentClaim {
-	claim, ok := args.(store.DeploymentClaim)
-	if !ok {
-		panic("a deployment is started with its claim")
-	}
-	return claim
-}
-
 // deployment is the supervisor of one: the state outlives the worker, whose end
 // it records.
 func (d *Deployments) deployment(processes *processes) otp.SupSpec {
@@ -69,12 +58,4 @@ func (d *Deployments) deployment(processes *processes) otp.SupSpec {
 			{ID: "worker", Restart: otp.Temporary, Shutdown: workerStop, Server: func() otp.Server { return &worker{d: d, processes: processes} }},
 		},
 	}
-}
-
-func repoWorkerOf(args any) *repoWorker {
-	r, ok := args.(*repoWorker)
-	if !ok {
-		panic("a RepoWorker is started with what it is to do")
-	}
-	return r
 }

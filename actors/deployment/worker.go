@@ -5,13 +5,14 @@ import (
 	"errors"
 	"time"
 
+	"takt/actors/deployment/forge"
 	"takt/actors/otp"
 	"takt/store"
 )
 
 // The messages.
 type (
-	rescan struct{} // cast: rows have come back
+	rescan struct{} // cast or timer: rows have come back
 	loaded struct { // the deployment was read, and planned if it was not
 		job  *job
 		open []store.DeploymentRepo
@@ -21,16 +22,14 @@ type (
 		open []store.DeploymentRepo
 		err  error
 	}
-	lost struct { // a repository's loss was written, or not
-		repo, why string
-		err       error
+	lost struct { // a repository's loss was written, or is nobody's business
+		repo string
+		err  error
 	}
-	begin     struct{}                   // timer: load
-	reload    struct{}                   // timer: look for what is left
-	fill      struct{}                   // timer: start RepoWorkers
-	loseAgain struct{ repo, why string } // timer
-	through   struct{}                   // timer: say again that nothing is left
-	watchdog  struct{}                   // timer: look for hanging RepoWorkers
+	begin    struct{} // timer: load again
+	fill     struct{} // timer: start RepoWorkers
+	through  struct{} // timer: say again that nothing is left
+	watchdog struct{} // timer: look for hanging RepoWorkers
 )
 
 // startAgain is the wait before RepoWorkers are started again that could not be.
@@ -63,9 +62,9 @@ type worker struct {
 // Init implements otp.Server.
 func (w *worker) Init(c *otp.Ctx) error {
 	w.running, w.losing = map[*otp.Proc]*repoWorker{}, map[string]bool{}
-	w.processes.setWorker(c.Self())
-	otp.Cast(w.state(), hired{})
-	c.SendAfter(0, begin{})
+	w.processes.worker.Store(c.Self())
+	otp.Cast(w.state(), workerBegun{})
+	w.load(c)
 	c.SendEvery(min(5*time.Second, w.d.cfg.Patience/4), watchdog{})
 	return nil
 }
@@ -76,12 +75,11 @@ func (w *worker) state() otp.Ref {
 
 // HandleCast implements otp.Server.
 func (w *worker) HandleCast(c *otp.Ctx, msg any) {
-	switch msg := msg.(type) {
-	case rescan:
-		w.rescan(c)
-	default:
+	if _, ok := msg.(rescan); !ok {
 		w.Base.HandleCast(c, msg)
+		return
 	}
+	w.rescan(c)
 }
 
 // HandleInfo implements otp.Server.
@@ -91,7 +89,7 @@ func (w *worker) HandleInfo(c *otp.Ctx, msg any) {
 		w.load(c)
 	case loaded:
 		w.loaded(c, msg)
-	case reload:
+	case rescan:
 		w.rescan(c)
 	case reloaded:
 		w.reloaded(c, msg)
@@ -100,8 +98,6 @@ func (w *worker) HandleInfo(c *otp.Ctx, msg any) {
 		w.fill(c)
 	case otp.Down:
 		w.repoDown(c, msg)
-	case loseAgain:
-		w.lose(c, msg.repo, msg.why)
 	case lost:
 		w.lost(c, msg)
 	case watchdog:
@@ -141,11 +137,11 @@ func (w *worker) loaded(c *otp.Ctx, m loaded) {
 	case store.IsUnavailable(m.err):
 		c.Suspend("database unavailable")
 		c.SendAfter(w.d.cfg.Retry, begin{})
-	case isOver(m.err): // somebody ended it: so will we be
+	case isOver(m.err): // somebody has ended it, and will end us
 	default:
 		logger := c.Logger()
 		logger.Error().Err(m.err).Str("deployment", w.processes.claim.ID).Msg("a deployment can't be worked on")
-		otp.Cast(w.state(), unprepared{message(m.err)})
+		otp.Cast(w.state(), unprepared{forge.Message(m.err)})
 		c.SendAfter(w.d.cfg.Retry, begin{}) // if the state has missed it
 	}
 }
@@ -156,7 +152,7 @@ func isOver(err error) bool {
 	return code == store.StaleAttempt || code == store.NotFound
 }
 
-// rescan has it looked what is left: rows have come back.
+// rescan reads what is left, because rows have come back.
 func (w *worker) rescan(c *otp.Ctx) {
 	if w.loading || w.job == nil {
 		w.stale = true
@@ -173,7 +169,7 @@ func (w *worker) rescan(c *otp.Ctx) {
 func (w *worker) reloaded(c *otp.Ctx, m reloaded) {
 	w.loading = false
 	if m.err != nil {
-		c.SendAfter(w.d.cfg.Retry, reload{})
+		c.SendAfter(w.d.cfg.Retry, rescan{})
 		return
 	}
 	w.enqueue(m.open)
@@ -222,14 +218,15 @@ func (w *worker) start(c *otp.Ctx, name string) error {
 	if sup == nil {
 		return otp.ErrNoProc
 	}
-	r := newRepoWorker(w.d, w.processes, w.job, name, c.Context(), w.state())
+	r := &repoWorker{d: w.d, processes: w.processes, job: w.job, name: name, worker: c.Context(), state: w.state()}
+	r.silentUntil(time.Now())
 	p, err := otp.StartDynamic(ctx, sup, r)
 	if err != nil {
 		return err
 	}
 	r.sup = sup
 	w.running[p] = r
-	w.processes.add(p)
+	w.processes.repos.Store(p, nil)
 	c.Monitor(p)
 	return nil
 }
@@ -242,7 +239,7 @@ func (w *worker) repoDown(c *otp.Ctx, m otp.Down) {
 		return
 	}
 	delete(w.running, m.Proc)
-	w.processes.remove(m.Proc)
+	w.processes.repos.Delete(m.Proc)
 	switch crash, panicked := errors.AsType[*otp.PanicError](m.Reason); {
 	case errors.Is(m.Reason, otp.ErrNormal):
 	case errors.Is(m.Reason, otp.ErrShutdown), w.d.repoSup.Whereis() != r.sup:
@@ -262,20 +259,19 @@ func (w *worker) repoDown(c *otp.Ctx, m otp.Down) {
 // lose records that a repository has failed whose worker could not do that.
 func (w *worker) lose(c *otp.Ctx, repo, why string) {
 	w.losing[repo] = true
-	db, claim := w.d.db, w.processes.claim
-	c.Async(func(ctx context.Context) any { return lost{repo, why, db.Lose(ctx, claim, repo, why)} })
+	d, claim := w.d, w.processes.claim
+	c.Async(func(ctx context.Context) any {
+		err := d.insist(ctx, func() error { return d.db.Lose(ctx, claim, repo, why) }, func(err error) bool { return !isOver(err) })
+		return lost{repo, err}
+	})
 }
 
 func (w *worker) lost(c *otp.Ctx, m lost) {
-	if m.err != nil && !isOver(m.err) {
-		c.SendAfter(w.d.cfg.Retry, loseAgain{m.repo, m.why})
-		return
-	}
 	if m.err == nil {
 		w.d.gauges.ended(store.RepoFailed)
 	}
 	delete(w.losing, m.repo)
-	otp.Cast(w.state(), noted{m.repo, store.RepoFailed})
+	otp.Cast(w.state(), noted{})
 	w.through(c)
 }
 

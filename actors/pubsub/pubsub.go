@@ -22,7 +22,6 @@ const (
 	WorkerChanged   = "worker:changed"
 	ThrottleConfig  = "throttle:config"
 	ThrottleQueue   = "throttle:queue"
-	ThrottleNotice  = "throttle:notice"
 
 	DeploymentUpdated = "deployment:updated"
 )

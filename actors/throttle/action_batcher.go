@@ -2,12 +2,25 @@ package throttle
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"takt/actors/otp"
 	"takt/store"
+)
+
+const (
+	// maxBatch is the most actions of a transaction, minBatch what it takes even if
+	// that is more than its share.
+	maxBatch = 500
+	minBatch = 16
+	// maxBatches is how many transactions are under way at once.
+	maxBatches = 2
+	// batchDelay is how long actions collect at most while a transaction runs,
+	// returnDelay while none does: those who were answered just now come back with
+	// their next action.
+	batchDelay  = 5 * time.Millisecond
+	returnDelay = time.Millisecond
 )
 
 // Batcher is the handle of ActionBatcher.
@@ -16,40 +29,23 @@ type Batcher struct {
 	db      Actions
 	portals *Portals
 	metrics *metrics
-	cfg     Config
+	most    int // that may wait
 }
 
 // Spec describes the actor to its supervisor.
 func (b *Batcher) Spec() otp.ChildSpec {
 	return otp.ChildSpec{
 		ID:       "action_batcher",
-		Server:   func() otp.Server { return &actionBatcher{b: b} },
-		Shutdown: 2*b.cfg.Timeout + time.Second, // running transactions are awaited
-		Mailbox:  b.cfg.MaxBuffered,
+		Server:   func() otp.Server { return &actionBatcher{b: b, news: map[store.QueueKey]int{}} },
+		Shutdown: 2*transactionTime + time.Second, // running transactions are awaited
+		Mailbox:  b.most,
 	}
 }
 
 // Accept returns when a is durable. Unavailable means: it may be or not; a repeat
 // is harmless.
 func (b *Batcher) Accept(ctx context.Context, a store.Action) (store.Acceptance, error) {
-	r, err := otp.CallWait[store.Acceptance](ctx, b.ref, b.cfg.RestartGap, a)
-	switch {
-	case err == nil || store.CodeOf(err) != store.Internal:
-		return r, err
-	case errors.Is(err, otp.ErrOverload):
-		return r, errFull()
-	case ctx.Err() != nil:
-		return r, context.Cause(ctx)
-	}
-	var down *otp.DownError
-	if errors.As(err, &down) || errors.Is(err, otp.ErrTimeout) {
-		return r, store.NewUnavailable("Throttle is restarting, try again", err)
-	}
-	return r, err
-}
-
-func errFull() error {
-	return store.NewUnavailable("Too many actions wait to be written, try again", nil)
+	return call[store.Acceptance](ctx, b.ref, a)
 }
 
 // waiting is an action whose caller waits.
@@ -64,7 +60,7 @@ type (
 		n      int
 		queues map[store.QueueKey]int
 	}
-	woken   struct{} // portals have been told
+	woken   struct{} // portals know of new actions
 	overdue struct{} // timer: what waits has waited long enough
 )
 
@@ -74,64 +70,51 @@ type (
 type actionBatcher struct {
 	otp.Base
 	b       *Batcher
-	line    []waiting
-	running int
-	rows    int                    // under way in transactions
-	crowd   int                    // how many were under way or in line lately
-	late    bool                   // the first of the line has waited long enough
+	waiting []waiting
+	running int                    // transactions under way
+	rows    int                    // actions in them
+	crowd   int                    // how many actions were under way or waited lately
+	late    bool                   // the first that waits has waited long enough
 	timer   func()                 // takes overdue back, if it is under way
 	news    map[store.QueueKey]int // how many actions are new
 	waking  bool
 }
 
 // Init starts with nothing.
-func (s *actionBatcher) Init(*otp.Ctx) error {
-	s.news = map[store.QueueKey]int{}
-	return nil
-}
+func (s *actionBatcher) Init(*otp.Ctx) error { return nil }
 
 // HandleBatch takes everything that has arrived at once.
 func (s *actionBatcher) HandleBatch(c *otp.Ctx, msgs []otp.Msg) {
 	for _, m := range msgs {
-		if m.Kind == otp.CallMsg {
-			a, ok := m.Body.(store.Action)
-			switch {
-			case !ok:
-				m.From.Reply(s.HandleCall(c, m.From, m.Body))
-			case len(s.line) >= s.b.cfg.MaxBuffered:
+		switch msg := m.Body.(type) {
+		case store.Action:
+			if len(s.waiting) >= s.b.most {
 				s.b.metrics.refused.WithLabelValues("full").Inc()
 				m.From.Reply(nil, errFull())
-			default:
-				s.line = append(s.line, waiting{a, m.From})
+				continue
 			}
-			continue
+			s.waiting = append(s.waiting, waiting{msg, m.From})
+		case ended:
+			s.running--
+			s.rows -= msg.n
+			for key, n := range msg.queues {
+				s.news[key] += n
+			}
+		case woken:
+			s.waking = false
+		case overdue:
+			s.timer, s.late = nil, true
+		default:
+			m.From.Reply(s.HandleCall(c, m.From, msg))
 		}
-		s.handle(c, m.Body)
 	}
 	s.step(c)
 }
 
-func (s *actionBatcher) handle(c *otp.Ctx, msg any) {
-	switch msg := msg.(type) {
-	case ended:
-		s.running--
-		s.rows -= msg.n
-		for key, n := range msg.queues {
-			s.news[key] += n
-		}
-	case woken:
-		s.waking = false
-	case overdue:
-		s.timer, s.late = nil, true
-	default:
-		s.HandleInfo(c, msg)
-	}
-}
-
-// step launches what may fly and has portals told.
+// step begins transactions, and wakes portals.
 func (s *actionBatcher) step(c *otp.Ctx) {
-	s.crowd = max(s.crowd, s.rows+len(s.line))
-	for len(s.line) > 0 && s.running < s.b.cfg.Batches {
+	s.crowd = max(s.crowd, s.rows+len(s.waiting))
+	for len(s.waiting) > 0 && s.running < maxBatches {
 		if wait := s.company(); wait > 0 {
 			if s.timer == nil {
 				s.timer = c.SendAfter(wait, overdue{})
@@ -139,65 +122,56 @@ func (s *actionBatcher) step(c *otp.Ctx) {
 			break
 		}
 		s.late = false
-		if s.timer != nil { // it was for those that fly now
+		if s.timer != nil { // it was for the actions of this transaction
 			s.timer()
 			s.timer = nil
 		}
-		n := min(len(s.line), s.b.cfg.FlushRows, max(s.share(), minBatch))
+		n := min(len(s.waiting), maxBatch, max(s.share(), minBatch))
 		s.rows += n
-		s.crowd = max(s.rows+len(s.line)-n, s.crowd-s.crowd/8)
-		list := s.line[:n:n]
-		s.line = s.line[n:]
+		s.crowd = max(s.rows+len(s.waiting)-n, s.crowd-s.crowd/8)
+		list := s.waiting[:n:n]
+		s.waiting = s.waiting[n:]
 		s.start(c, list)
 	}
-	if len(s.line) == 0 {
-		s.line = nil // lets go of the batch's array
+	if len(s.waiting) == 0 {
+		s.waiting = nil // lets go of the batch's array
 	}
-	s.b.metrics.buffered.Set(float64(len(s.line)))
+	s.b.metrics.buffered.Set(float64(len(s.waiting)))
 	if len(s.news) > 0 && !s.waking {
 		s.waking = true
-		news := s.news
+		news, portals := s.news, s.b.portals
 		s.news = map[store.QueueKey]int{}
-		portals := s.b.portals
 		c.Async(func(ctx context.Context) any {
-			portals.tell(ctx, news)
+			portals.wakeAll(ctx, news)
 			return woken{}
 		})
 	}
 }
 
-// returning is how long a batch waits for callers who were answered just now and
-// come back with their next action.
-const returning = time.Millisecond
-
-// minBatch is what a transaction takes even if it is more than its share.
-const minBatch = 16
-
 // share is a transaction's part of the crowd: while the database works on one, the
 // callers of another are answered and come back.
-func (s *actionBatcher) share() int { return (s.crowd + s.b.cfg.Batches - 1) / s.b.cfg.Batches }
+func (s *actionBatcher) share() int { return (s.crowd + maxBatches - 1) / maxBatches }
 
-// company returns how long the line should wait for more; 0: not at all. While a
+// company returns how long what waits should wait for more; 0: not at all. While a
 // transaction runs it may wait for its end. Otherwise the first of those who were
 // just answered must not begin without the others.
 func (s *actionBatcher) company() time.Duration {
 	switch {
-	case s.late, len(s.line) >= s.b.cfg.FlushRows, len(s.line) >= s.share()*7/8:
+	case s.late, len(s.waiting) >= maxBatch, len(s.waiting) >= s.share()*7/8:
 		return 0
 	case s.running > 0:
-		return s.b.cfg.FlushDelay
+		return batchDelay
 	default:
-		return min(returning, s.b.cfg.FlushDelay)
+		return returnDelay
 	}
 }
 
 // start runs one transaction beside the actor. The goroutine answers its callers
-// itself: who was committed hears of it whatever happens here.
+// itself, because who was committed is to learn of it whatever happens here.
 func (s *actionBatcher) start(c *otp.Ctx, list []waiting) {
 	s.running++
-	b, hard, logger := s.b, c.Context(), c.Logger()
+	f, hard, logger := batch{b: s.b, queues: map[store.QueueKey]int{}}, c.Context(), c.Logger()
 	c.Async(func(context.Context) any {
-		f := batch{b: b, queues: map[store.QueueKey]int{}}
 		f.run(hard, list)
 		if f.err != nil {
 			logger.Error().Err(f.err).Msg("actions could not be written")
@@ -239,7 +213,7 @@ func (f *batch) run(hard context.Context, list []waiting) {
 }
 
 // count counts actions and notes their queues; those of repeats too, which may
-// come because nobody looks after the first.
+// come because nobody serves the first.
 func (f *batch) count(list []waiting, answers []store.Acceptance) {
 	fresh := 0
 	for i := range list {
@@ -260,14 +234,14 @@ func (f *batch) write(hard context.Context, list []waiting) ([]store.Acceptance,
 	for i, w := range list {
 		actions[i] = w.action
 	}
-	ctx, cancel := context.WithTimeoutCause(hard, f.b.cfg.Timeout, errTransactionTooSlow)
+	ctx, cancel := transaction(hard)
 	defer cancel()
 	return f.b.db.Accept(ctx, actions)
 }
 
-// Terminate lets those know whose actions were not begun with.
+// Terminate answers those whose actions were not begun with.
 func (s *actionBatcher) Terminate(*otp.Ctx, error) {
-	for _, w := range s.line {
-		w.from.Reply(nil, store.NewUnavailable("Throttle is restarting, try again", nil))
+	for _, w := range s.waiting {
+		w.from.Reply(nil, errRestarting(nil))
 	}
 }

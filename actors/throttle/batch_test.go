@@ -22,7 +22,8 @@ type faulty struct {
 	throttle.Store
 	accept func(actions []store.Action) error
 	insert func(jobs []river.InsertManyParams) error
-	config func() error
+
+	wasRead func() // a rate was, and is not returned yet
 
 	batches, reads atomic.Int64
 	gate           chan struct{} // closed: writes may go on
@@ -50,12 +51,11 @@ func (f *faulty) InsertJobs(ctx context.Context, jobs []river.InsertManyParams) 
 
 func (f *faulty) Config(ctx context.Context, portal, action int64) (store.ThrottleConfig, error) {
 	f.reads.Add(1)
-	if f.config != nil {
-		if err := f.config(); err != nil {
-			return store.ThrottleConfig{}, err
-		}
+	c, err := f.Store.Config(ctx, portal, action)
+	if f.wasRead != nil {
+		f.wasRead()
 	}
-	return f.Store.Config(ctx, portal, action)
+	return c, err
 }
 
 func faultySetup(t *testing.T, f *faulty, cfg throttle.Config) *bundle {
@@ -179,6 +179,42 @@ func TestRatesAreRememberedUntilTheyChange(t *testing.T) {
 	require.Equal(t, store.InvalidArgument, store.CodeOf(err))
 }
 
+func TestWhoAsksForARateAtOnceReadsItTogether(t *testing.T) {
+	t.Parallel()
+	gate := make(chan struct{})
+	f := &faulty{wasRead: func() { <-gate }}
+	b := faultySetup(t, f, throttle.Config{})
+	b.rate(5, store.Day)
+	var asking, answered sync.WaitGroup
+	for range 300 {
+		asking.Add(1)
+		answered.Go(func() {
+			asking.Done()
+			if _, err := b.Cache.Config(t.Context(), portal, 1); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	asking.Wait()
+	close(gate)
+	answered.Wait()
+	require.Less(t, f.reads.Load(), int64(10))
+}
+
+func TestARateThatChangesWhileItIsReadIsNotRemembered(t *testing.T) {
+	t.Parallel()
+	f := &faulty{}
+	b := faultySetup(t, f, throttle.Config{})
+	b.rate(5, store.Day)
+	f.wasRead = sync.OnceFunc(func() { b.rate(6, store.Day) })
+	for _, want := range []int{5, 6, 6} {
+		c, err := b.Cache.Config(t.Context(), portal, 1)
+		require.NoError(t, err)
+		require.Equal(t, want, c.MaxThroughput)
+	}
+	require.EqualValues(t, 2, f.reads.Load())
+}
+
 func TestJobsAreInsertedHoweverOftenItFails(t *testing.T) {
 	t.Parallel()
 	var tries atomic.Int64
@@ -189,17 +225,35 @@ func TestJobsAreInsertedHoweverOftenItFails(t *testing.T) {
 		return nil
 	}}
 	b := faultySetup(t, f, throttle.Config{})
-	var wg sync.WaitGroup
 	for range 20 {
-		wg.Go(func() {
-			if err := b.Notices.Insert(t.Context(), river.InsertManyParams{Args: throttle.CleanJob{}}); err != nil {
-				t.Error(err)
-			}
-		})
+		b.Notices.Insert(river.InsertManyParams{Args: throttle.CleanJob{}})
 	}
-	wg.Wait()
+	require.Eventually(t, func() bool {
+		var n int
+		err := b.db.Pool.QueryRow(t.Context(), `SELECT count(*) FROM river_job`).Scan(&n)
+		return err == nil && n == 20
+	}, 30*time.Second, 5*time.Millisecond)
 	require.GreaterOrEqual(t, tries.Load(), int64(4))
-	var n int
-	require.NoError(t, b.db.Pool.QueryRow(t.Context(), `SELECT count(*) FROM river_job`).Scan(&n))
-	require.Equal(t, 20, n)
+}
+
+func TestAJobThatTheDatabaseRefusesKeepsNoOtherBack(t *testing.T) {
+	t.Parallel()
+	f := &faulty{insert: func(jobs []river.InsertManyParams) error {
+		for _, j := range jobs {
+			if _, ok := j.Args.(throttle.ForgetJob); ok {
+				return errors.New("the database does not take this one")
+			}
+		}
+		return nil
+	}}
+	b := faultySetup(t, f, throttle.Config{})
+	for range 3 {
+		b.Notices.Insert(river.InsertManyParams{Args: throttle.CleanJob{}})
+		b.Notices.Insert(river.InsertManyParams{Args: throttle.ForgetJob{}})
+	}
+	require.Eventually(t, func() bool {
+		var n int
+		err := b.db.Pool.QueryRow(t.Context(), `SELECT count(*) FROM river_job`).Scan(&n)
+		return err == nil && n == 3
+	}, 30*time.Second, 5*time.Millisecond)
 }

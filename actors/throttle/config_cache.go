@@ -6,29 +6,40 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/singleflight"
 
 	"takt/actors/otp"
 	"takt/actors/pubsub"
 	"takt/store"
 )
 
-// maxCached is how many rates are remembered; beyond it all are read anew.
-const maxCached = 50_000
+// cacheTTL is how long a rate may be remembered.
+const cacheTTL = 5 * time.Minute
 
 // action names an action definition of a portal.
 type action struct{ portal, id int64 }
 
-// Cache is the handle of ConfigCache: the rates, as of 5 minutes ago at most.
-// That there is none is never remembered. Whoever asks for a rate that is known
-// reads it without the actor, which alone adds rates: every webhook asks.
+// Cache is the handle of ConfigCache: the rates, as of 5 minutes ago at most. That
+// there is none is never remembered, so it holds no more than the database does.
+// Every webhook asks for a rate, so callers read and add rates themselves, without
+// the actor. The actor subscribes to changes.
 type Cache struct {
 	ref     otp.Ref
-	known   sync.Map // action → cached
 	db      Configs
 	bus     pubsub.Bus
 	portals *Portals
-	cfg     Config
+	known   sync.Map     // action → cached
+	changes atomic.Int64 // grows with every change of any rate
+	reads   singleflight.Group
+}
+
+// cached is a rate that is remembered.
+type cached struct {
+	config store.ThrottleConfig
+	until  time.Time
 }
 
 // Spec describes the actor to its supervisor.
@@ -38,132 +49,76 @@ func (k *Cache) Spec() otp.ChildSpec {
 
 // Config returns the rate of an action. Errors: NotFound, Unavailable.
 func (k *Cache) Config(ctx context.Context, portal, id int64) (store.ThrottleConfig, error) {
-	if c, ok := k.remembered(action{portal, id}); ok && k.ref.Whereis() != nil { // else nobody hears of changes
-		return c, nil
+	a := action{portal, id}
+	subscribed := k.ref.Whereis() != nil // else changes go unnoticed
+	known, _ := k.known.Load(a)
+	if hit, ok := known.(cached); ok && subscribed && time.Now().Before(hit.until) {
+		return hit.config, nil
 	}
-	c, err := otp.CallWait[store.ThrottleConfig](ctx, k.ref, k.cfg.RestartGap, action{portal, id})
-	return c, k.told(ctx, err)
-}
-
-// remembered returns a rate that is known and not too old.
-func (k *Cache) remembered(a action) (store.ThrottleConfig, bool) {
-	v, _ := k.known.Load(a)
-	hit, ok := v.(cached)
-	return hit.config, ok && time.Now().Before(hit.until)
-}
-
-// told makes the failure of a call one that a caller may see.
-func (*Cache) told(ctx context.Context, err error) error {
-	switch {
-	case err == nil || store.CodeOf(err) != store.Internal:
-		return err
-	case ctx.Err() != nil:
-		return context.Cause(ctx)
-	default:
-		return store.NewUnavailable("Throttle is restarting, try again", err)
+	before := k.changes.Load()
+	// Whoever asks at the same time reads together. A read that began before a
+	// change has another key.
+	v, err, _ := k.reads.Do(fmt.Sprint(portal, ":", id, ":", before), func() (any, error) {
+		ctx, cancel := transaction(context.WithoutCancel(ctx))
+		defer cancel()
+		return k.db.Config(ctx, portal, id)
+	})
+	config, _ := v.(store.ThrottleConfig)
+	if err != nil || !subscribed {
+		return config, err
 	}
+	k.known.Store(a, cached{config, time.Now().Add(cacheTTL)})
+	if k.changes.Load() != before {
+		k.known.Delete(a) // it may have changed while it was read
+	}
+	return config, nil
 }
 
-// forget drops what is remembered of an action, and what is just being read; it
-// never blocks.
+// forget drops what is remembered of an action, and what is just being read.
 func (k *Cache) forget(a action) {
+	k.changes.Add(1)
 	k.known.Delete(a)
-	otp.Cast(k.ref, dropped(a))
 }
 
-// The messages, besides an action that is asked for.
-type (
-	dropped action // cast: its rate has changed
-	fetched struct {
-		action
-		config store.ThrottleConfig
-		err    error
-	}
-)
-
-// cached is a rate that is remembered.
-type cached struct {
-	config store.ThrottleConfig
-	until  time.Time
+func (k *Cache) forgetAll() {
+	k.changes.Add(1)
+	k.known.Clear()
 }
 
-// fetch is a rate that is being read.
-type fetch struct {
-	askers []otp.From
-	stale  bool // it changed meanwhile: read it again
-}
-
-// configCache is the ConfigCache actor. A restart forgets what is remembered.
+// configCache is the ConfigCache actor. A restart forgets all rates, because a
+// change may have gone unnoticed.
 type configCache struct {
 	otp.Base
-	k       *Cache
-	added   int // rates since all were forgotten
-	fetches map[action]*fetch
+	k *Cache
 }
 
-// Init starts with nothing.
+// Init subscribes to changes.
 func (s *configCache) Init(c *otp.Ctx) error {
-	s.fetches = map[action]*fetch{}
-	s.k.known.Clear() // changes may have gone unheard
 	s.k.bus.Listen(c, pubsub.ThrottleConfig, pubsub.ThrottleQueue, pubsub.ListenerResumed)
+	s.k.forgetAll()
 	return nil
 }
 
-// HandleCall answers from memory, or has the rate read.
-func (s *configCache) HandleCall(c *otp.Ctx, from otp.From, req any) (any, error) {
-	a, ok := req.(action)
-	if !ok {
-		return s.Base.HandleCall(c, from, req)
-	}
-	if hit, ok := s.k.remembered(a); ok {
-		return hit, nil
-	}
-	if f := s.fetches[a]; f != nil {
-		f.askers = append(f.askers, from)
-		return otp.NoReply, nil
-	}
-	s.fetches[a] = &fetch{askers: []otp.From{from}}
-	s.fetch(c, a)
-	return otp.NoReply, nil
-}
-
-func (s *configCache) fetch(c *otp.Ctx, a action) {
-	k := s.k
-	c.Async(func(ctx context.Context) any {
-		ctx, cancel := context.WithTimeoutCause(ctx, k.cfg.Timeout, errTransactionTooSlow)
-		defer cancel()
-		config, err := k.db.Config(ctx, a.portal, a.id)
-		return fetched{a, config, err}
-	})
-}
-
-// HandleCast implements otp.Server.
+// HandleCast takes what some controller has changed.
 func (s *configCache) HandleCast(c *otp.Ctx, msg any) {
-	switch msg := msg.(type) {
-	case dropped:
-		s.forget(action(msg))
-	case pubsub.Event:
-		s.notified(msg)
-	default:
+	e, ok := msg.(pubsub.Event)
+	if !ok {
 		s.Base.HandleCast(c, msg)
+		return
 	}
-}
-
-// notified takes what some controller has changed.
-func (s *configCache) notified(e pubsub.Event) {
 	text, _ := e.Data.(string)
 	switch e.Topic {
 	case pubsub.ThrottleConfig:
 		if a, ok := parseAction(text); ok {
-			s.forget(a)
+			s.k.forget(a)
 			s.k.portals.changed(a.portal, "")
 		}
 	case pubsub.ThrottleQueue:
 		if portal, ok := portalOf(text); ok {
 			s.k.portals.changed(portal, text)
 		}
-	default:
-		s.forgetAll()
+	default: // changes may have gone unnoticed
+		s.k.forgetAll()
 		s.k.portals.changedAll()
 	}
 }
@@ -182,51 +137,4 @@ func portalOf(queue string) (int64, bool) {
 	p, _, _ := strings.Cut(rest, ":")
 	portal, err := strconv.ParseInt(p, 10, 64)
 	return portal, ok && err == nil
-}
-
-func (s *configCache) forget(a action) {
-	s.k.known.Delete(a)
-	if f := s.fetches[a]; f != nil {
-		f.stale = true
-	}
-}
-
-func (s *configCache) forgetAll() {
-	s.k.known.Clear()
-	s.added = 0
-	for _, f := range s.fetches {
-		f.stale = true
-	}
-}
-
-// HandleInfo implements otp.Server.
-func (s *configCache) HandleInfo(c *otp.Ctx, msg any) {
-	switch msg := msg.(type) {
-	case fetched:
-		s.fetched(c, msg)
-	default:
-		s.Base.HandleInfo(c, msg)
-	}
-}
-
-func (s *configCache) fetched(c *otp.Ctx, m fetched) {
-	f := s.fetches[m.action]
-	if f.stale && m.err == nil {
-		f.stale = false
-		s.fetch(c, m.action)
-		return
-	}
-	delete(s.fetches, m.action)
-	if m.err == nil {
-		if s.added++; s.added > maxCached {
-			s.k.known.Clear()
-			s.added = 1
-		}
-		s.k.known.Store(m.action, cached{m.config, time.Now().Add(s.k.cfg.CacheTTL)})
-	} else if !store.IsUnavailable(m.err) && store.CodeOf(m.err) != store.NotFound {
-		m.err = fmt.Errorf("looking a rate up: %w", m.err)
-	}
-	for _, from := range f.askers {
-		from.Reply(m.config, m.err)
-	}
 }

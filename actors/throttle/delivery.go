@@ -3,6 +3,7 @@ package throttle
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"takt/actors/throttle/hubspot"
@@ -14,9 +15,8 @@ const (
 	failPause    = time.Second
 	blockedPause = 30 * time.Second
 	lostPause    = time.Second
-	// recordTries is how often an outcome is written, recordPause how long apart;
-	// after that the claim ends by itself.
-	recordTries = 5
+	// recordPause is the pause before an outcome is written again. In the end the
+	// claim ends by itself.
 	recordPause = 500 * time.Millisecond
 	// confirmTime is how long before it is sent a claim is confirmed.
 	confirmTime = 10 * time.Millisecond
@@ -100,7 +100,7 @@ func (d *delivery) early(ctx context.Context, list []store.ClaimedAction, before
 // and returns until when. Who has lost its claim must not send: another one does.
 func (d *delivery) confirm(ctx context.Context, list []store.ClaimedAction) (ours []store.ClaimedAction, until time.Time) {
 	ids := idsOf(list)
-	ctx, cancel := context.WithTimeoutCause(ctx, d.p.cfg.Timeout, errTransactionTooSlow)
+	ctx, cancel := transaction(ctx)
 	defer cancel()
 	now := time.Now() // before the database's answer, so the claim lasts longer than we think
 	held, left, err := d.p.db.Confirm(ctx, d.claim.Number, d.portal, ids)
@@ -112,15 +112,7 @@ func (d *delivery) confirm(ctx context.Context, list []store.ClaimedAction) (our
 		d.lose(held, "the claim was about to end before it was sent")
 		return nil, until
 	}
-	still := make(map[string]bool, len(held))
-	for _, id := range held {
-		still[id] = true
-	}
-	for _, a := range list {
-		if still[a.CallbackID] {
-			ours = append(ours, a)
-		}
-	}
+	ours = slices.DeleteFunc(slices.Clone(list), func(a store.ClaimedAction) bool { return !slices.Contains(held, a.CallbackID) })
 	return ours, now.Add(left - left/20)
 }
 
@@ -221,23 +213,17 @@ func (d *delivery) record(ctx context.Context) (err error) {
 		Claim: d.claim.Number, PortalID: d.portal, Done: s.done, Failed: s.failed, Released: s.released, Retry: s.retry,
 		Error: s.text, Refund: s.refund(), Unanswered: s.unanswered, Rule: d.p.cfg.Rule,
 	}
-	for i := range recordTries {
-		if i > 0 && !rest(ctx, recordPause<<i) {
-			break
-		}
+	err = persist(ctx, recordPause, func() (err error) {
+		ctx, cancel := transaction(ctx)
+		defer cancel()
 		o.Ago = time.Since(d.answered)
-		if s.recorded, err = d.try(ctx, o); err == nil {
-			d.count()
-			return nil
-		}
+		s.recorded, err = d.p.db.Record(ctx, o)
+		return err
+	})
+	if err == nil {
+		d.count()
 	}
 	return err
-}
-
-func (d *delivery) try(ctx context.Context, o store.Outcome) (store.Recorded, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, d.p.cfg.Timeout, errTransactionTooSlow)
-	defer cancel()
-	return d.p.db.Record(ctx, o)
 }
 
 // count adds what was recorded to the figures.
@@ -247,16 +233,4 @@ func (d *delivery) count() {
 	m.finished.WithLabelValues("given_up").Add(float64(r.GivenUp))
 	m.failures.Add(float64(r.Failed))
 	m.held.Add(float64(r.Held))
-}
-
-// rest waits, and reports whether ctx lasted.
-func rest(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

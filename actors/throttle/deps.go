@@ -2,7 +2,6 @@ package throttle
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/riverqueue/river"
@@ -66,25 +65,11 @@ type Store interface {
 	TokenStore
 }
 
-// HubSpot is what is asked of HubSpot; *hubspot.Client is one.
-type HubSpot interface {
-	Complete(ctx context.Context, token string, list []hubspot.Completion) hubspot.Answer
-	Exchange(ctx context.Context, app hubspot.App, code string) (hubspot.Tokens, error)
-	Refresh(ctx context.Context, app hubspot.App, refresh string) (hubspot.Tokens, error)
-	Whose(ctx context.Context, access string) (hubspot.Info, error)
-	AuthorizeURL(app hubspot.App, state string) string
-	// Timeout is how long a call takes at most.
-	Timeout() time.Duration
-	CloseIdle()
-}
-
 // Deps are what the throttle works with. All are required.
 type Deps struct {
 	Store   Store
-	HubSpot HubSpot
+	HubSpot *hubspot.Client
 	App     hubspot.App
 	Keys    *Keys
 	Bus     pubsub.Bus
 }
-
-var errTransactionTooSlow = errors.New("transaction exceeded its time limit")

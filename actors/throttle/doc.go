@@ -8,22 +8,24 @@
 //	          (a queue with     (one per        spends     │
 //	          actions has one)   portal)        budget     └─▶ HubSpot
 //
-// ActionBatcher commits actions together and answers each caller after the commit
-// that has its action. PortalQueue (handle: [Portals]) claims what a queue's budget
-// allows, from all of a portal's queues in turn, tells HubSpot, and records what came
-// of it. Budget comes back one period after the answer to the call that took it; it
-// is claimed a moment before, so that only the call's own time is lost; what would come
-// back within a thousandth of the period is merged in time, and comes back with the
-// last of it. The jobs are the guarantee that a queue with actions has a PortalQueue
-// somewhere; they are no clock.
-// OAuthRefreshLock (handle: [Tokens]) has each portal's token, refreshed by one at a
-// time. JobBatcher inserts jobs that need not be unique.
+// ActionBatcher commits actions together. It answers each caller after the commit
+// that has its action. PortalQueue (handle: [Portals]) serves a portal: it claims what
+// the budgets of the portal's queues allow, from all of them in turn, completes it at
+// HubSpot, and records the outcome. The jobs guarantee that each queue with actions is
+// served somewhere; they are no clock. OAuthRefreshLock (handle: [Tokens]) has the
+// portals' tokens and lets one caller at a time refresh a token. JobBatcher inserts
+// jobs that need not be unique.
+//
+// Budget comes back one period after the answer to the call that took it. It is
+// claimed a moment before, so that only the call's own time is lost. Budget that would
+// come back within a thousandth of the period is merged, and comes back with its last
+// part.
 //
 // # State
 //
 // PostgreSQL has the actions, the budgets, the rates and the sealed tokens. Memory
-// has rates (5 minutes at most), open tokens, and when each queue is due; all of it
-// may be lost at any moment.
+// has rates (5 minutes at most), open tokens, and when each queue is due. It may be
+// lost at any moment.
 //
 // # Failure
 //
@@ -31,8 +33,8 @@
 // wait, River's client is stopped and built anew with the next pool. A process that
 // dies between claim and record leaves a claim that ends by itself: its actions are
 // sent again, and its budget comes back one period later. HubSpot's rate limits are
-// no failures; other failures pause the portal, hold the action and, in the end,
-// give it up, visibly.
+// no failures. Other failures pause the portal, hold the action, and give it up in
+// the end, visibly.
 //
 // # Concurrency
 //

@@ -15,7 +15,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"takt/actors/otp"
-	"takt/actors/pubsub"
 )
 
 const (
@@ -29,7 +28,9 @@ const (
 	restartPause = time.Second
 	// backlogEvery is how often what waits is counted, for the figures.
 	backlogEvery = 15 * time.Second
-	jobWorkers   = 8
+	// cleanEvery is how often CleanJob runs.
+	cleanEvery = 5 * time.Minute
+	jobWorkers = 8
 )
 
 // Jobs is the handle of the actor that runs River's client. It is a sink of the
@@ -37,11 +38,16 @@ const (
 type Jobs struct {
 	db      Queues
 	portals *Portals
-	bus     pubsub.Bus
 	metrics *metrics
-	cfg     Config
-	pool    atomic.Pointer[pgxpool.Pool]
-	proc    atomic.Pointer[otp.Proc]
+	snooze  time.Duration
+	pool    atomic.Pointer[pool]
+}
+
+// pool is the connection pool of the moment, nil if there is none. replaced is
+// closed when it is another moment's.
+type pool struct {
+	*pgxpool.Pool
+	replaced chan struct{}
 }
 
 // Spec describes the actor to its supervisor.
@@ -54,118 +60,139 @@ func (j *Jobs) Spec() otp.ChildSpec {
 }
 
 // Use gives a new client the pool.
-func (j *Jobs) Use(pool *pgxpool.Pool) {
-	j.pool.Store(pool)
-	j.tell()
+func (j *Jobs) Use(p *pgxpool.Pool) {
+	if old := j.pool.Swap(&pool{p, make(chan struct{})}); old != nil {
+		close(old.replaced)
+	}
 }
 
 // Drop ends the client: its pool is about to be closed.
-func (j *Jobs) Drop(error) {
-	j.pool.Store(nil)
-	j.tell()
-}
-
-func (j *Jobs) tell() {
-	if proc := j.proc.Load(); proc != nil {
-		otp.Cast(proc, poolChanged{})
-	}
-}
+func (j *Jobs) Drop(error) { j.Use(nil) }
 
 // The messages.
 type (
-	poolChanged struct{} // cast
-	clientUp    struct { // info: a client was started, or not
-		pool   *pgxpool.Pool
-		client *river.Client[pgx.Tx]
-		err    error
-	}
-	clientDown struct{ client *river.Client[pgx.Tx] } // info: it has ended
-	startAgain struct{}                               // timer
-	countNow   struct{}                               // timer
-	countedNow struct{}
-	ordered    struct{} // info: a client was told to end
+	suspended string   // cast: what is waited for; "" if nothing is
+	countNow  struct{} // timer
 )
 
-// jobs is the actor. It owns at most one client, with the pool of the moment; a
-// client whose pool is gone ends, which is an outage, and one that ends by itself
-// takes the actor with it.
+// jobs is the actor. Beside it runs at most one client, with the pool of the
+// moment. A client whose pool is gone ends, which is an outage. One that ends by
+// itself takes the actor with it.
 type jobs struct {
 	otp.Base
-	j        *Jobs
-	pool     *pgxpool.Pool // the client's, or that of the one that starts
-	client   *river.Client[pgx.Tx]
-	busy     bool // a client starts or stops
-	stopping bool // it does so because we want it
-	counting bool
+	j *Jobs
 }
 
-// Init begins to start the client and does not wait: nobody depends on it.
+// Init does not wait for a client, because nobody depends on it.
 func (s *jobs) Init(c *otp.Ctx) error {
-	s.j.proc.Store(c.Self())
 	c.SendEvery(backlogEvery, countNow{})
-	s.step(c)
+	j, self, log, hard := s.j, c.Self(), c.Logger(), c.Context()
+	c.Async(func(ctx context.Context) any {
+		return j.run(ctx, hard, *log, func(why string) { otp.Cast(self, suspended(why)) })
+	})
 	return nil
 }
 
-// HandleCast implements otp.Server.
+// HandleCast shows what is waited for.
 func (s *jobs) HandleCast(c *otp.Ctx, msg any) {
-	if _, ok := msg.(poolChanged); !ok {
+	switch msg := msg.(type) {
+	case suspended:
+		c.Suspend(string(msg))
+	default:
 		s.Base.HandleCast(c, msg)
-		return
 	}
-	s.step(c)
 }
 
 // HandleInfo implements otp.Server.
 func (s *jobs) HandleInfo(c *otp.Ctx, msg any) {
 	switch msg := msg.(type) {
-	case clientUp:
-		s.up(c, msg)
-	case clientDown:
-		s.down(c, msg)
-	case startAgain:
-		s.step(c)
+	case nil: // what waits has been counted, or we are to end
+	case error:
+		c.Stop(msg)
 	case countNow:
 		s.count(c)
-	case countedNow:
-		s.counting = false
-	case ordered: // clientDown tells when it has ended
 	default:
 		s.Base.HandleInfo(c, msg)
 	}
 }
 
-// step brings the client in line with the pool.
-func (s *jobs) step(c *otp.Ctx) {
-	want := s.j.pool.Load()
-	switch {
-	case s.busy || want == s.pool && (s.client != nil) == (want != nil):
-	case s.client != nil:
-		s.stop(c)
-	case want == nil:
-		c.Suspend("database unavailable")
-	default:
-		s.start(c, want)
-	}
+// count keeps the figures of what waits. It ends before the next one begins.
+func (s *jobs) count(c *otp.Ctx) {
+	j := s.j
+	c.Async(func(ctx context.Context) any {
+		ctx, cancel := transaction(ctx)
+		defer cancel()
+		if n, oldest, err := j.db.Backlog(ctx); err == nil {
+			j.metrics.backlog.Set(float64(n))
+			j.metrics.oldest.Set(oldest.Seconds())
+		}
+		return nil
+	})
 }
 
-// start builds a client and starts it, beside the actor.
-func (s *jobs) start(c *otp.Ctx, pool *pgxpool.Pool) {
-	s.busy, s.pool = true, pool
-	j, log, hard := s.j, *c.Logger(), c.Context()
-	c.Async(func(ctx context.Context) any {
-		client, err := j.newClient(pool, log)
-		if err == nil {
-			ctx, cancel := context.WithTimeoutCause(ctx, j.cfg.Timeout, errSlowStart)
-			defer cancel()
-			err = start(ctx, hard, client)
+// run has a client for each pool in turn, until ctx ends. Its error is that of a
+// client that has ended by itself. Clients live no longer than hard.
+func (j *Jobs) run(ctx, hard context.Context, log zerolog.Logger, suspend func(why string)) error {
+	for ctx.Err() == nil {
+		p := j.pool.Load()
+		if p.Pool == nil {
+			suspend("database unavailable")
+			select {
+			case <-p.replaced:
+			case <-ctx.Done():
+			}
+			continue
 		}
+		client, err := j.start(ctx, hard, p.Pool, log)
 		if err != nil {
-			return clientUp{pool, nil, err}
+			log.Warn().Err(err).Msg("River's client did not start")
+			suspend("River's client does not start")
+			rest(ctx, restartPause)
+			continue
 		}
-		j.resume(ctx)
-		return clientUp{pool, client, nil}
-	})
+		suspend("")
+		if err := j.serve(ctx, hard, client, p.replaced); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// serve lets a client work until its pool is replaced or ctx ends.
+func (j *Jobs) serve(ctx, hard context.Context, client *river.Client[pgx.Tx], replaced <-chan struct{}) error {
+	// What the jobs of a killed controller would wake in a minute.
+	if busy, err := j.db.BusyQueues(ctx, 0, 0, restoreLimit); err == nil {
+		j.portals.Resume(ctx, busy)
+	}
+	stop := client.Stop
+	select {
+	case <-client.Stopped():
+		return errors.New("the River client ended by itself")
+	case <-replaced:
+		stop = client.StopAndCancel // what does not end now ends with its pool
+	case <-ctx.Done():
+	}
+	limit, cancel := context.WithTimeoutCause(hard, softStop+time.Second, errSlowStop)
+	defer cancel()
+	_ = stop(limit)
+	select {
+	case <-client.Stopped():
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+var errSlowStop = errors.New("the River client did not stop in time")
+
+// start makes and starts a client.
+func (j *Jobs) start(ctx, hard context.Context, pool *pgxpool.Pool, log zerolog.Logger) (*river.Client[pgx.Tx], error) {
+	client, err := j.newClient(pool, log)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, transactionTime, errSlowStart)
+	defer cancel()
+	return client, start(ctx, hard, client)
 }
 
 var errSlowStart = errors.New("the River client did not start in time")
@@ -191,108 +218,21 @@ func start(ctx, hard context.Context, client *river.Client[pgx.Tx]) error {
 	return nil
 }
 
-// resume wakes what the jobs of a killed controller would wake in a minute.
-func (j *Jobs) resume(ctx context.Context) {
-	busy, err := j.db.BusyQueues(ctx, 0, 0, restoreLimit)
-	if err == nil {
-		j.portals.Resume(ctx, busy)
-	}
-}
-
-func (s *jobs) up(c *otp.Ctx, m clientUp) {
-	s.busy = false
-	if m.err != nil {
-		logger := c.Logger()
-		logger.Warn().Err(m.err).Msg("River's client did not start")
-		s.pool = nil
-		c.Suspend("River's client does not start")
-		c.SendAfter(restartPause, startAgain{})
-		return
-	}
-	s.client = m.client
-	c.Resume()
-	client := m.client
-	stopped := client.Stopped()
-	c.Async(func(ctx context.Context) any {
-		select {
-		case <-stopped:
-		case <-ctx.Done():
-			// We are to end; Terminate cannot wait for what this goroutine does.
-			limit, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), softStop+time.Second, errSlowStop)
-			defer cancel()
-			_ = client.Stop(limit)
-		}
-		return clientDown{client}
-	})
-	s.step(c)
-}
-
-var errSlowStop = errors.New("the River client did not stop in time")
-
-// stop ends the client whose pool is gone.
-func (s *jobs) stop(c *otp.Ctx) {
-	s.busy, s.stopping = true, true
-	c.Suspend("database unavailable")
-	client, hard := s.client, c.Context()
-	c.Async(func(context.Context) any {
-		ctx, cancel := context.WithTimeoutCause(hard, softStop+time.Second, errSlowStop)
-		defer cancel()
-		_ = client.StopAndCancel(ctx) // what does not end now ends with its pool
-		return ordered{}
-	})
-}
-
-func (s *jobs) down(c *otp.Ctx, m clientDown) {
-	if m.client != s.client {
-		return
-	}
-	wanted := s.stopping
-	s.client, s.pool, s.busy, s.stopping = nil, nil, false, false
-	if !wanted {
-		c.Stop(errors.New("the River client ended by itself"))
-		return
-	}
-	s.step(c)
-}
-
-// count keeps the figures of what waits.
-func (s *jobs) count(c *otp.Ctx) {
-	if s.counting || s.client == nil {
-		return
-	}
-	s.counting = true
-	j := s.j
-	c.Async(func(ctx context.Context) any {
-		ctx, cancel := context.WithTimeoutCause(ctx, j.cfg.Timeout, errTransactionTooSlow)
-		defer cancel()
-		if n, oldest, err := j.db.Backlog(ctx); err == nil {
-			j.metrics.backlog.Set(float64(n))
-			j.metrics.oldest.Set(oldest.Seconds())
-		}
-		return countedNow{}
-	})
-}
-
 // newClient makes a client that is not started. It polls: NOTIFY serialises
-// commits, and portals are told of new actions directly.
+// commits, and new actions wake their portals directly.
 func (j *Jobs) newClient(pool *pgxpool.Pool, log zerolog.Logger) (*river.Client[pgx.Tx], error) {
-	workers := river.NewWorkers()
-	river.AddWorker(workers, &throttleWorker{db: j.db, portals: j.portals, cfg: j.cfg})
-	river.AddWorker(workers, &jobCleaner{db: j.db, portals: j.portals, metrics: j.metrics, log: log})
-	river.AddWorker(workers, &forgetter{db: j.db, cfg: j.cfg, log: log})
-	river.AddWorker(workers, &notifier{bus: j.bus, log: log})
 	maintenance := &river.InsertOpts{Queue: queueMaintenance}
 	client, err := river.NewClient(riverpgxv5.New(pool), &river.Config{
 		Logger:                      slog.New(zerolog.NewSlogHandler(log.Level(max(log.GetLevel(), zerolog.WarnLevel)))),
-		Queues:                      map[string]river.QueueConfig{queueDefault: {MaxWorkers: jobWorkers}, queueMaintenance: {MaxWorkers: 2}},
-		Workers:                     workers,
+		Queues:                      map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: jobWorkers}, queueMaintenance: {MaxWorkers: 2}},
+		Workers:                     j.workers(log),
 		PollOnly:                    true,
 		JobTimeout:                  jobTimeout,
 		RescueStuckJobsAfter:        rescueAfter,
 		SoftStopTimeout:             softStop,
 		CompletedJobRetentionPeriod: time.Hour,
 		PeriodicJobs: []*river.PeriodicJob{
-			river.NewPeriodicJob(river.PeriodicInterval(j.cfg.Clean), func() (river.JobArgs, *river.InsertOpts) {
+			river.NewPeriodicJob(river.PeriodicInterval(cleanEvery), func() (river.JobArgs, *river.InsertOpts) {
 				return CleanJob{}, maintenance
 			}, &river.PeriodicJobOpts{ID: "throttle_clean", RunOnStart: true}),
 			river.NewPeriodicJob(river.PeriodicInterval(24*time.Hour), func() (river.JobArgs, *river.InsertOpts) {
@@ -305,6 +245,3 @@ func (j *Jobs) newClient(pool *pgxpool.Pool, log zerolog.Logger) (*river.Client[
 	}
 	return client, nil
 }
-
-// Terminate forgets the incarnation; the client ends by its context.
-func (s *jobs) Terminate(c *otp.Ctx, _ error) { s.j.proc.CompareAndSwap(c.Self(), nil) }

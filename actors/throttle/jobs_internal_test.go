@@ -18,7 +18,7 @@ func TestAStartOfRiverThatIsGivenUpEndsItsClient(t *testing.T) {
 	t.Parallel()
 	db := storetest.New(t)
 	gone := errors.New("the actor ends")
-	j := &Jobs{cfg: Config{}.withDefaults(time.Second)}
+	j := &Jobs{}
 	started, givenUp := 0, 0
 	for i := range 40 {
 		client, err := j.newClient(db.Pool, zerolog.Nop())

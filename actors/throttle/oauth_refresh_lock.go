@@ -30,8 +30,10 @@ const (
 	maxTokens = 5000
 	// refusedPause is how long a refused refresh is not tried again.
 	refusedPause = 10 * time.Second
-	// refreshPoll is how often it is looked whether another controller's refresh
-	// has ended.
+	// refreshMargin is how long before its end a token is refreshed, but never more
+	// than a quarter of its life.
+	refreshMargin = 5 * time.Minute
+	// refreshPoll is how often the row is read while another controller refreshes.
 	refreshPoll = 100 * time.Millisecond
 )
 
@@ -171,8 +173,8 @@ func (t *Tokens) get(ctx context.Context, want wantToken) (Token, time.Duration,
 		}
 		version, fresh, err := t.refresh(ctx, k, open.Refresh)
 		switch {
-		case err != nil && k.ExpiresIn > t.cfg.call && k.Version > want.than && !isRefusal(err):
-			return Token{open.Access, k.Version}, min(k.ExpiresIn-t.cfg.call, time.Minute), nil // it is good for a while yet
+		case err != nil && k.ExpiresIn > t.call && k.Version > want.than && !isRefusal(err):
+			return Token{open.Access, k.Version}, min(k.ExpiresIn-t.call, time.Minute), nil // it is good for a while yet
 		case err != nil:
 			return Token{}, 0, err
 		case version > 0:
@@ -191,13 +193,13 @@ func isRefusal(err error) bool {
 }
 
 // margin is how long before its end a token is refreshed.
-func (t *Tokens) margin(life time.Duration) time.Duration { return min(t.cfg.RefreshMargin, life/4) }
+func (t *Tokens) margin(life time.Duration) time.Duration { return min(refreshMargin, life/4) }
 
 // refresh refreshes a version of a portal's tokens if it gets the right to. The
 // version is 0 if not, or if the right was lost meanwhile.
 func (t *Tokens) refresh(ctx context.Context, k store.SealedTokens, refresh string) (version int64, fresh hubspot.Tokens, err error) {
 	// Longer than HubSpot takes: nobody else begins while this one is under way.
-	claim, err := t.db.BeginRefresh(ctx, k.PortalID, k.Version, t.patience()+t.cfg.Timeout)
+	claim, err := t.db.BeginRefresh(ctx, k.PortalID, k.Version, t.patience()+transactionTime)
 	if err != nil || claim == 0 {
 		return 0, fresh, err
 	}
@@ -211,13 +213,9 @@ func (t *Tokens) refresh(ctx context.Context, k store.SealedTokens, refresh stri
 	}
 	t.metrics.refreshes.WithLabelValues("done").Inc()
 	sealed := t.seal(k.PortalID, fresh)
-	for i := range keepTries {
-		if i > 0 && !rest(ctx, keepPause<<i) {
-			break
-		}
-		if version, err = t.db.EndRefresh(ctx, claim, sealed); err == nil {
-			return version, fresh, nil
-		}
-	}
-	return 0, fresh, err
+	err = persist(ctx, keepPause, func() (err error) {
+		version, err = t.db.EndRefresh(ctx, claim, sealed)
+		return err
+	})
+	return version, fresh, err
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/riverqueue/river"
+
 	"takt/actors/otp"
 	"takt/actors/throttle/hubspot"
 	"takt/store"
@@ -11,14 +13,13 @@ import (
 
 // The messages.
 type (
-	wake      map[string]int         // call: look after these queues; so many actions are new
+	wake      map[string]int         // call: serve these queues; so many actions are new
 	lookAgain struct{ queue string } // cast: the portal's rates, or this queue, have changed
 	makeRoom  struct{}               // call: end, if there is nothing to do; answered with whether it does
 
 	dueNow  struct{} // timer
-	beatNow struct{} // timer: say that the queues are looked after
+	beatNow struct{} // timer
 	idleNow struct{} // timer: nothing has come for a while
-	beaten  struct{}
 
 	claimed struct { // a claim has ended
 		asked   []string
@@ -47,6 +48,10 @@ const (
 	forGood = 1000 * 24 * time.Hour
 	// minPause keeps a timer that is early from spinning.
 	minPause = time.Millisecond
+	// maxLinger is how long a batch waits for company at most.
+	maxLinger = 900 * time.Millisecond
+	// beatEvery is how often a PortalQueue records that it serves its queues.
+	beatEvery = 10 * time.Second
 )
 
 // portalQueue is a PortalQueue: it claims what is due in the queues of one portal
@@ -62,17 +67,15 @@ type portalQueue struct {
 	running  int // calls under way
 	backoff  backoff
 	until    time.Time // no claims before
-	timer    func()    // takes the armed timer back
-	armed    time.Time
-	idle     func()
-	beating  bool
+	timer    func()    // takes dueNow back
+	idle     func()    // takes idleNow back
 	outage   bool
 }
 
 // Init starts without queues: whoever starts it wakes it.
 func (s *portalQueue) Init(c *otp.Ctx) error {
-	s.queues = newQueues(s.p.cfg.Linger, s.p.cfg.Ahead)
-	c.SendEvery(s.p.cfg.Beat, beatNow{})
+	s.queues = newQueues(maxLinger, s.p.cfg.Ahead)
+	c.SendEvery(beatEvery, beatNow{})
 	s.p.metrics.portals.Inc()
 	s.step(c)
 	return nil
@@ -84,7 +87,7 @@ func (s *portalQueue) Terminate(*otp.Ctx, error) {
 	s.p.metrics.portals.Dec()
 }
 
-// HandleCall takes queues to look after.
+// HandleCall takes queues to serve.
 func (s *portalQueue) HandleCall(c *otp.Ctx, from otp.From, req any) (any, error) {
 	switch req := req.(type) {
 	case wake:
@@ -130,7 +133,7 @@ func (s *portalQueue) HandleCast(c *otp.Ctx, msg any) {
 func (s *portalQueue) HandleInfo(c *otp.Ctx, msg any) {
 	switch msg := msg.(type) {
 	case dueNow:
-		s.timer, s.armed = nil, time.Time{}
+		s.timer = nil
 	case claimed:
 		s.claimed(c, msg)
 	case sent:
@@ -138,8 +141,7 @@ func (s *portalQueue) HandleInfo(c *otp.Ctx, msg any) {
 	case beatNow:
 		s.beat(c)
 		return
-	case beaten:
-		s.beating = false
+	case nil: // a beat was written, or not: the next one is not far
 		return
 	case idleNow:
 		s.idle = nil
@@ -153,7 +155,7 @@ func (s *portalQueue) HandleInfo(c *otp.Ctx, msg any) {
 	s.step(c)
 }
 
-// quiet reports whether there is nothing to look after.
+// quiet reports whether there is nothing to serve.
 func (s *portalQueue) quiet() bool {
 	return len(s.queues.byID) == 0 && s.running == 0 && !s.claiming
 }
@@ -189,15 +191,12 @@ func (s *portalQueue) step(c *otp.Ctx) {
 		return
 	}
 	if s.timer != nil {
-		if !at.Before(s.armed) {
-			return
-		}
 		s.timer()
 	}
-	s.armed, s.timer = at, c.SendAfter(max(at.Sub(now), minPause), dueNow{})
+	s.timer = c.SendAfter(max(at.Sub(now), minPause), dueNow{})
 }
 
-// claim has a token looked up and actions claimed, beside the actor.
+// claim gets a token and claims actions, beside the actor.
 func (s *portalQueue) claim(c *otp.Ctx, queues []string) {
 	if len(queues) == 0 {
 		return
@@ -216,10 +215,10 @@ func (s *portalQueue) claim(c *otp.Ctx, queues []string) {
 		if m.token, m.noToken = p.tokens.Access(ctx, id); m.noToken != nil {
 			limit = 0 // only what is too late is dropped
 		}
-		ctx, cancel := context.WithTimeoutCause(ctx, p.cfg.Timeout, errTransactionTooSlow)
+		ctx, cancel := transaction(ctx)
 		defer cancel()
 		m.claims, m.err = p.db.Claim(ctx, store.ClaimRequest{
-			PortalID: id, Queues: queues, Limit: limit, Batch: hubspot.MaxBatch, Lease: p.cfg.Lease, MaxLinger: p.cfg.Linger, Ahead: ahead,
+			PortalID: id, Queues: queues, Limit: limit, Batch: hubspot.MaxBatch, Lease: p.cfg.lease, MaxLinger: maxLinger, Ahead: ahead,
 		})
 		if m.err == nil && m.noToken != nil && !store.IsUnavailable(m.noToken) {
 			m.err = p.db.Note(ctx, queues, "no token: "+explain(m.noToken))
@@ -295,7 +294,7 @@ func (s *portalQueue) sent(c *otp.Ctx, m sent) {
 	retry := m.sum.retry
 	if m.err != nil {
 		logger.Error().Err(m.err).Int("actions", len(m.claim.Actions)).Msg("a call's outcome could not be recorded; its actions are sent again")
-		retry = s.p.cfg.Lease
+		retry = s.p.cfg.lease
 	}
 	s.queues.ended(m.claim, m.sum.refund() && m.err == nil, retry, now)
 	pause := s.backoff.after(m.sum.worst)
@@ -310,23 +309,24 @@ func (s *portalQueue) sent(c *otp.Ctx, m sent) {
 	if r := m.sum.recorded; r.Held+r.GivenUp > 0 {
 		logger.Warn().Int("held", r.Held).Int("given_up", r.GivenUp).Msg("actions failed again and again")
 		if r.GivenUp > 0 {
-			s.p.notices.Later(notice(NoticeJob{PortalID: s.id, Text: "actions were given up: " + m.sum.text, Actions: r.GivenUp}))
+			s.p.notices.Insert(river.InsertManyParams{
+				Args:       NoticeJob{PortalID: s.id, Text: "actions were given up: " + m.sum.text, Actions: r.GivenUp},
+				InsertOpts: &river.InsertOpts{Queue: queueMaintenance},
+			})
 		}
 	}
 }
 
-// beat says that the queues are looked after.
+// beat records that the queues are served. It ends before the next one begins.
 func (s *portalQueue) beat(c *otp.Ctx) {
-	queues := s.queues.ids()
-	if s.beating || len(queues) == 0 {
+	db, queues := s.p.db, s.queues.ids()
+	if len(queues) == 0 {
 		return
 	}
-	s.beating = true
-	p := s.p
 	c.Async(func(ctx context.Context) any {
-		ctx, cancel := context.WithTimeoutCause(ctx, p.cfg.Timeout, errTransactionTooSlow)
+		ctx, cancel := transaction(ctx)
 		defer cancel()
-		_ = p.db.Beat(ctx, queues) // the next one is not far
-		return beaten{}
+		_ = db.Beat(ctx, queues)
+		return nil
 	})
 }

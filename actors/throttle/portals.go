@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"takt/actors/otp"
+	"takt/actors/throttle/hubspot"
 	"takt/store"
 )
 
@@ -18,7 +19,7 @@ type Portals struct {
 	sys     *otp.System
 	sup     otp.Ref
 	db      Actions
-	hs      HubSpot
+	hs      *hubspot.Client
 	tokens  *Tokens
 	notices *JobBatcher
 	metrics *metrics
@@ -44,7 +45,7 @@ func (p *Portals) supervisor() otp.SupSpec {
 				return &portalQueue{p: p, id: id}
 			},
 			// A call to HubSpot is awaited; its record is worth it.
-			Shutdown: p.cfg.call + p.cfg.Timeout,
+			Shutdown: p.cfg.call + transactionTime,
 		}},
 	}
 }
@@ -54,13 +55,13 @@ func (p *Portals) proc(portal int64) *otp.Proc {
 	return p.sys.Whereis(p.sup.Name() + "/" + strconv.FormatInt(portal, 10))
 }
 
-// ErrFull says that as many portals are looked after as may be.
-var ErrFull = errors.New("too many portals are looked after at once")
+// ErrFull says that as many portals are served as may be.
+var ErrFull = errors.New("too many portals are served at once")
 
 // wakeTries is how often a PortalQueue that just ends is replaced.
 const wakeTries = 5
 
-// Wake has a queue looked after: its PortalQueue is started if it does not run.
+// Wake has queues served: their PortalQueue is started if it does not run.
 // n is how many actions are new, as far as is known. It never waits for HubSpot.
 func (p *Portals) Wake(ctx context.Context, portal int64, queues map[string]int) error {
 	var err error
@@ -90,8 +91,8 @@ func (p *Portals) Wake(ctx context.Context, portal int64, queues map[string]int)
 	return fmt.Errorf("waking the queue of portal %d: %w", portal, err)
 }
 
-// makeRoom ends the PortalQueue that has nothing to do for the longest time, if
-// that is so long that the jobs of its queues wake another before. Otherwise
+// makeRoom ends the PortalQueue that will have nothing to do for the longest time,
+// if the jobs of its queues start it again before that time is over. Otherwise
 // portals whose budgets are spent for the day would keep all others out.
 func (p *Portals) makeRoom(ctx context.Context) bool {
 	var portal int64
@@ -103,7 +104,7 @@ func (p *Portals) makeRoom(ctx context.Context) bool {
 		}
 		return true
 	})
-	// Whoever looks at the same time finds another.
+	// Another caller at the same time gets another portal.
 	if _, mine := p.resting.LoadAndDelete(portal); !mine {
 		return false
 	}
@@ -122,9 +123,9 @@ func (p *Portals) makeRoom(ctx context.Context) bool {
 	}
 }
 
-// tell wakes the portals of queues with new actions. Who is not told is found by
-// the queue's job.
-func (p *Portals) tell(ctx context.Context, news map[store.QueueKey]int) {
+// wakeAll wakes the portals of queues with new actions. What is not woken is found
+// by the queue's job.
+func (p *Portals) wakeAll(ctx context.Context, news map[store.QueueKey]int) {
 	portals := map[int64]map[string]int{}
 	for key, n := range news {
 		if portals[key.PortalID] == nil {
@@ -140,8 +141,8 @@ func (p *Portals) tell(ctx context.Context, news map[store.QueueKey]int) {
 	}
 }
 
-// changed makes the portal's PortalQueue, if there is one, look at its queues
-// anew, and at this one.
+// changed makes the portal's PortalQueue, if there is one, examine its queues anew,
+// and this one.
 func (p *Portals) changed(portal int64, queue string) {
 	if proc := p.proc(portal); proc != nil {
 		otp.Cast(proc, lookAgain{queue})
@@ -157,12 +158,12 @@ func (p *Portals) changedAll() {
 	}
 }
 
-// Resume wakes what has to be looked after: this controller may be the only one,
-// and just back from the dead.
+// Resume has queues served that have actions, because this controller may be the
+// only one and have just started.
 func (p *Portals) Resume(ctx context.Context, busy []store.QueueKey) {
 	news := map[store.QueueKey]int{}
 	for _, k := range busy {
 		news[k] = 0
 	}
-	p.tell(ctx, news)
+	p.wakeAll(ctx, news)
 }

@@ -11,7 +11,7 @@ import (
 	"takt/store"
 )
 
-func TestLanes(t *testing.T) {
+func TestQueues(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	take := func(l *queues, after time.Duration) []string { return l.take(now.Add(after)) }
@@ -81,7 +81,7 @@ func TestLanes(t *testing.T) {
 	})
 }
 
-func TestABrakeDoublesUntilItIsReleased(t *testing.T) {
+func TestTheBackoffDoublesUntilACallSucceeds(t *testing.T) {
 	t.Parallel()
 	var b backoff
 	for calls := 1; calls <= 8; calls++ {

@@ -2,6 +2,7 @@ package throttle
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -11,7 +12,7 @@ import (
 const (
 	// fullBatch is as many new actions as make waiting for company pointless.
 	fullBatch = 100
-	// lookBack is how soon a queue is looked at again that seems to be done.
+	// lookBack is how soon a queue that seems to be empty is claimed from again.
 	lookBack = time.Second
 	// maxQueues is how many queues one claim asks for.
 	maxQueues = 100
@@ -53,7 +54,7 @@ func (l *queues) get(id string) *queue {
 // company is how long a batch of q waits for more.
 func (l *queues) company(q *queue) time.Duration { return min(q.period/100, l.linger) }
 
-// arrive notes n new actions, or, with n 0, that q is to be looked at.
+// arrive notes n new actions. With n 0, q is to be claimed from.
 func (l *queues) arrive(id string, n int, now time.Time) {
 	q := l.get(id)
 	q.fresh += n
@@ -146,10 +147,8 @@ func (l *queues) claimed(ids []string, c store.Claims, now time.Time) {
 
 // counted returns the queues that a claim took from.
 func counted(c store.Claim) (ids []string) {
-	seen := map[string]bool{}
 	for _, a := range c.Actions {
-		if !seen[a.Queue] {
-			seen[a.Queue] = true
+		if !slices.Contains(ids, a.Queue) {
 			ids = append(ids, a.Queue)
 		}
 	}
@@ -177,11 +176,4 @@ func (l *queues) ended(c store.Claim, refunded bool, retry time.Duration, now ti
 }
 
 // ids returns all queues, sorted.
-func (l *queues) ids() []string {
-	ids := make([]string, 0, len(l.byID))
-	for id := range l.byID {
-		ids = append(ids, id)
-	}
-	slices.Sort(ids)
-	return ids
-}
+func (l *queues) ids() []string { return slices.Sorted(maps.Keys(l.byID)) }

@@ -2,6 +2,7 @@ package throttle
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -33,18 +34,19 @@ func New(sys *otp.System, deps Deps, cfg Config) *Throttle {
 	}
 	cfg = cfg.withDefaults(call)
 	m := newMetrics()
-	ref := func(id string) otp.Ref { return sys.Ref(cfg.Root + "/" + id) }
+	ref := func(id string) otp.Ref { return sys.Ref(root + "/" + id) }
 	t := &Throttle{db: deps.Store, metrics: m}
 	t.Tokens = &Tokens{
-		ref: ref("oauth_refresh_lock"), db: deps.Store, hs: deps.HubSpot, app: deps.App, keys: deps.Keys, metrics: m, cfg: cfg,
+		ref: ref("oauth_refresh_lock"), db: deps.Store, hs: deps.HubSpot, app: deps.App, keys: deps.Keys, metrics: m, call: cfg.call,
 	}
-	t.Notices = &JobBatcher{ref: ref("job_batcher"), db: deps.Store, cfg: cfg}
+	t.Notices = &JobBatcher{ref: ref("job_batcher"), db: deps.Store}
 	t.Portals = &Portals{
 		sys: sys, sup: ref("portal_queue_sup"), db: deps.Store, hs: deps.HubSpot, tokens: t.Tokens, notices: t.Notices, metrics: m, cfg: cfg,
 	}
-	t.Cache = &Cache{ref: ref("config_cache"), db: deps.Store, bus: deps.Bus, portals: t.Portals, cfg: cfg}
-	t.Batcher = &Batcher{ref: ref("action_batcher"), db: deps.Store, portals: t.Portals, metrics: m, cfg: cfg}
-	t.Jobs = &Jobs{db: deps.Store, portals: t.Portals, bus: deps.Bus, metrics: m, cfg: cfg}
+	t.Cache = &Cache{ref: ref("config_cache"), db: deps.Store, bus: deps.Bus, portals: t.Portals}
+	t.Batcher = &Batcher{ref: ref("action_batcher"), db: deps.Store, portals: t.Portals, metrics: m, most: cfg.MaxBuffered}
+	t.Jobs = &Jobs{db: deps.Store, portals: t.Portals, metrics: m, snooze: cfg.Snooze}
+	t.Jobs.Use(nil)
 	return t
 }
 
@@ -71,11 +73,11 @@ func (t *Throttle) PutConfig(ctx context.Context, c store.ThrottleConfig) (store
 		return c, err
 	}
 	saved, err := t.db.PutConfig(ctx, c)
-	// Also if that failed: it may have been saved.
+	// Also if that failed, because it may have been saved.
 	t.Cache.forget(action{c.PortalID, c.ActionID})
 	t.Portals.changed(c.PortalID, "")
 	if err == nil && t.Portals.proc(c.PortalID) == nil {
-		// Nobody here looks after what waits: it had made room for others.
+		// Nobody here serves what waits, because the portal had made room for others.
 		if busy, err := t.db.BusyQueues(ctx, c.PortalID, c.ActionID, restoreLimit); err == nil {
 			t.Portals.Resume(ctx, busy)
 		} // else the queues' jobs see to it
@@ -90,7 +92,7 @@ func (t *Throttle) DeleteConfig(ctx context.Context, portal, id int64) error {
 	return err
 }
 
-// Look has a queue looked at now, here: an operator has changed it.
+// Look has a queue served now, here, because an operator has changed it.
 func (t *Throttle) Look(ctx context.Context, queue string) error {
 	portal, ok := portalOf(queue)
 	if !ok {
@@ -99,3 +101,32 @@ func (t *Throttle) Look(ctx context.Context, queue string) error {
 	t.Portals.changed(portal, queue)
 	return t.Portals.Wake(ctx, portal, map[string]int{queue: 0})
 }
+
+// call asks an actor. It returns errors that a caller of takt may see: while the
+// actor restarts that is Unavailable.
+func call[R any](ctx context.Context, ref otp.Ref, req any) (R, error) {
+	reply, err := otp.CallWait[R](ctx, ref, restartGap, req)
+	if err == nil || store.CodeOf(err) != store.Internal {
+		return reply, err
+	}
+	_, down := errors.AsType[*otp.DownError](err)
+	switch {
+	case errors.Is(err, otp.ErrOverload):
+		err = errFull()
+	case ctx.Err() != nil:
+		err = context.Cause(ctx)
+	case down || errors.Is(err, otp.ErrTimeout):
+		err = errRestarting(err)
+	}
+	return reply, err
+}
+
+func errRestarting(cause error) error {
+	return store.NewUnavailable("Throttle is restarting, try again", cause)
+}
+
+func errFull() error {
+	return store.NewUnavailable("Too many actions wait to be written, try again", nil)
+}
+
+func bad(text string) error { return store.NewError(store.InvalidArgument, text) }

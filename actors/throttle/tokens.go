@@ -18,18 +18,18 @@ import (
 type Tokens struct {
 	ref     otp.Ref
 	db      TokenStore
-	hs      HubSpot
+	hs      *hubspot.Client
 	app     hubspot.App
 	keys    *Keys
 	metrics *metrics
-	cfg     Config
+	call    time.Duration // how long a call to HubSpot takes at most
 }
 
 // Spec describes the actor to its supervisor.
 func (t *Tokens) Spec() otp.ChildSpec {
 	return otp.ChildSpec{
 		ID: "oauth_refresh_lock", Server: func() otp.Server { return &refreshLock{t: t} },
-		Shutdown: t.cfg.call + 2*t.cfg.Timeout, // tokens that HubSpot has given are kept
+		Shutdown: t.call + 2*transactionTime, // tokens that HubSpot has given are kept
 	}
 }
 
@@ -57,15 +57,11 @@ func (t *Tokens) Renew(ctx context.Context, portal int64, refused Token) (Token,
 func (t *Tokens) ask(ctx context.Context, w wantToken) (Token, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, t.patience(), errSlowRefresh)
 	defer cancel()
-	token, err := otp.CallWait[Token](ctx, t.ref, t.cfg.RestartGap, w)
-	if _, down := errors.AsType[*otp.DownError](err); down {
-		return token, store.NewUnavailable("Throttle is restarting, try again", err)
-	}
-	return token, err
+	return call[Token](ctx, t.ref, w)
 }
 
 // patience is how long a refresh may take, another controller's included.
-func (t *Tokens) patience() time.Duration { return t.cfg.call + t.cfg.Timeout }
+func (t *Tokens) patience() time.Duration { return t.call + transactionTime }
 
 var errSlowRefresh = errors.New("no token in time")
 
@@ -137,14 +133,13 @@ func (t *Tokens) Install(ctx context.Context, state, code string) (portal int64,
 	if err != nil {
 		return 0, refusal(err)
 	}
-	if err := t.keep(ctx, t.seal(info.PortalID, k)); err != nil {
+	sealed := t.seal(info.PortalID, k)
+	if err := persist(ctx, keepPause, func() error { return t.db.Install(ctx, sealed) }); err != nil {
 		return 0, err
 	}
 	otp.Cast(t.ref, installed{info.PortalID})
 	return info.PortalID, nil
 }
-
-func bad(text string) error { return store.NewError(store.InvalidArgument, text) }
 
 func refusal(err error) error {
 	if _, ok := errors.AsType[*hubspot.RefusedError](err); ok {
@@ -153,23 +148,9 @@ func refusal(err error) error {
 	return store.NewUnavailable("HubSpot does not answer, try again", err)
 }
 
-const (
-	keepTries = 5
-	keepPause = 200 * time.Millisecond
-)
-
-// keep writes tokens that exist nowhere else: losing them costs a new install.
-func (t *Tokens) keep(ctx context.Context, k store.SealedTokens) (err error) {
-	for i := range keepTries {
-		if i > 0 && !rest(ctx, keepPause<<i) {
-			break
-		}
-		if err = t.db.Install(ctx, k); err == nil {
-			return nil
-		}
-	}
-	return err
-}
+// keepPause is the pause before tokens are written again. They exist nowhere else:
+// losing them costs a new install.
+const keepPause = 200 * time.Millisecond
 
 // rekeyBatch is how many portals' tokens are sealed anew at once.
 const rekeyBatch = 100

@@ -31,11 +31,9 @@ func throttle(ctx context.Context, cfg config) error {
 func (s *stage) pace(ctx context.Context) error {
 	hs := hubspottest.New(hubspottest.Config{})
 	hs.AddPortal(throttlePortal)
-	base, stop, err := hs.Start(ctx)
-	if err != nil {
-		return err
-	}
+	base, stop := hs.Start()
 	defer stop()
+	var err error
 	if s.controller, err = s.Controller(ctx, "controller", append(hs.Env(base), "TAKT_PUBLIC_URL="+publicHook)...); err != nil {
 		return err
 	}

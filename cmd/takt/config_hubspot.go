@@ -102,9 +102,5 @@ func (c *Config) throttleDeps() (throttle.Deps, error) {
 	if app.RedirectURL == "" && c.PublicURL != "" {
 		app.RedirectURL = strings.TrimSuffix(c.PublicURL, "/") + "/api/oauth/callback"
 	}
-	client := c.HubSpot.Client
-	if client.API != "" { // a stand-in has its page for people there too; HubSpot has another host for them
-		client.AuthorizeURL = strings.TrimSuffix(client.API, "/") + "/oauth/authorize"
-	}
-	return throttle.Deps{HubSpot: hubspot.NewClient(client), App: app, Keys: keys}, nil
+	return throttle.Deps{HubSpot: hubspot.NewClient(c.HubSpot.Client), App: app, Keys: keys}, nil
 }

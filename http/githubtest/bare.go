@@ -1,68 +1,49 @@
 package githubtest
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 )
 
-// makeBare makes an empty bare repository, without the cost of a git process.
-func makeBare(dir, branch string) error {
+// makeBare makes a bare repository, with the content of the one at template if that
+// is not "". It spares the cost of a git process.
+func makeBare(dir, branch, template string) error {
+	if template != "" {
+		if err := os.CopyFS(dir, os.DirFS(template)); err != nil {
+			return err
+		}
+	}
 	for _, d := range []string{"objects/info", "objects/pack", "refs/heads", "refs/tags"} {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
 			return err
 		}
 	}
-	if err := setHead(dir, branch); err != nil {
+	const config = "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = true\n[http]\n\treceivepack = true\n"
+	if err := os.WriteFile(filepath.Join(dir, "config"), []byte(config), 0o600); err != nil {
 		return err
 	}
-	const config = "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = true\n[http]\n\treceivepack = true\n"
-	return os.WriteFile(filepath.Join(dir, "config"), []byte(config), 0o600)
+	return setHead(dir, branch)
 }
 
 func setHead(dir, branch string) error {
 	return os.WriteFile(filepath.Join(dir, "HEAD"), []byte("ref: refs/heads/"+branch+"\n"), 0o600)
 }
 
-// copyContent copies objects and refs of a bare repository.
-func copyContent(dir, template string) error {
-	for _, part := range []string{"objects", "refs"} {
-		from := filepath.Join(template, part)
-		err := filepath.WalkDir(from, func(path string, d os.DirEntry, err error) error {
-			if err != nil {
-				return err
-			}
-			rel, err := filepath.Rel(template, path)
-			if err != nil {
-				return err
-			}
-			if d.IsDir() {
-				return os.MkdirAll(filepath.Join(dir, rel), 0o755)
-			}
-			return copyFile(filepath.Join(dir, rel), path)
-		})
-		if err != nil {
-			return fmt.Errorf("copying a repository: %w", err)
-		}
+// readRefs asks git for the branches and tags of a bare repository.
+func readRefs(dir string) (map[string]string, error) {
+	out, err := git(dir, "", "for-each-ref", "--format=%(objectname) %(refname)", "refs/heads", "refs/tags")
+	refs := map[string]string{}
+	for line := range strings.Lines(out) {
+		id, ref, _ := strings.Cut(strings.TrimSpace(line), " ")
+		refs[ref] = id
 	}
-	if _, err := os.Stat(filepath.Join(template, "packed-refs")); err == nil {
-		return copyFile(filepath.Join(dir, "packed-refs"), filepath.Join(template, "packed-refs"))
-	}
-	return nil
-}
-
-// copyFile links objects, which never change, and copies everything else.
-func copyFile(to, from string) error {
-	if filepath.Base(filepath.Dir(filepath.Dir(from))) == "objects" && os.Link(from, to) == nil {
-		return nil
-	}
-	content, err := os.ReadFile(from)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(to, content, 0o644)
+	return refs, err
 }
 
 // spool reads the body of r into a file, so that its length is known.
@@ -85,4 +66,17 @@ func spool(r *http.Request, dir string) (io.Closer, error) {
 	}
 	r.Body, r.ContentLength, r.TransferEncoding = f, n, nil
 	return f, nil
+}
+
+// git runs a command that takes a moment on the bare repository dir, and returns
+// what it printed.
+func git(dir, input string, args ...string) (string, error) {
+	cmd := exec.Command("git", append([]string{"--git-dir=."}, args...)...) //nolint:noctx // see above
+	cmd.Dir, cmd.Stdin = dir, strings.NewReader(input)
+	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL="+os.DevNull, "GIT_CONFIG_NOSYSTEM=1")
+	out, err := cmd.Output()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		err = fmt.Errorf("git %s in %s: %w: %s", args[0], dir, err, exit.Stderr)
+	}
+	return string(out), err
 }

@@ -44,14 +44,14 @@ func (s *Server) serveLFS(w http.ResponseWriter, r *http.Request, known bool) {
 
 // LFSFile is where a large file of a repository is kept.
 func (s *Server) LFSFile(org, name, oid string) string {
-	return filepath.Join(s.dir(org, name), "lfs", oid)
+	return filepath.Join(s.Dir(org, name), "lfs", oid)
 }
 
 func keep(path string, body io.Reader) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
-		return err
-	}
 	content, err := io.ReadAll(body)
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(path), 0o750)
+	}
 	if err != nil {
 		return err
 	}

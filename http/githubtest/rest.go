@@ -1,13 +1,13 @@
 package githubtest
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"net/http"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -59,11 +59,11 @@ func problem(w http.ResponseWriter, status int, message string, details ...strin
 	if strings.Contains(message, "secondary rate limit") {
 		body["documentation_url"] = "https://docs.github.com/rest/using-the-rest-api/rate-limits-for-the-rest-api#about-secondary-rate-limits"
 	}
-	var errs []map[string]string
-	for _, d := range details {
-		errs = append(errs, map[string]string{"resource": "Repository", "code": "custom", "message": d})
-	}
-	if errs != nil {
+	if details != nil {
+		var errs []map[string]string
+		for _, d := range details {
+			errs = append(errs, map[string]string{"resource": "Repository", "code": "custom", "message": d})
+		}
 		body["errors"] = errs
 	}
 	reply(w, status, body)
@@ -149,10 +149,7 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request) {
 	if s.createsTooFast(w) {
 		return
 	}
-	visibility := body.Visibility
-	if visibility == "" {
-		visibility = map[bool]string{true: "private", false: "public"}[body.Private]
-	}
+	visibility := cmp.Or(body.Visibility, map[bool]string{true: "private", false: "public"}[body.Private])
 	if !namePattern.MatchString(body.Name) || utf8.RuneCountInString(body.Description) > maxDescription {
 		problem(w, http.StatusUnprocessableEntity, "Repository creation failed.", "name or description is not valid")
 		return
@@ -173,25 +170,15 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request) {
 
 // createsTooFast enforces the secondary limit.
 func (s *Server) createsTooFast(w http.ResponseWriter) bool {
-	now := time.Now()
-	if n := s.cfg.CreatesPerWindow; n > 0 {
-		recent := 0
-		for _, at := range s.creates {
-			if now.Sub(at) < s.cfg.Window {
-				recent++
-			}
-		}
-		if recent >= n {
-			s.refusals++
-			if s.cfg.RetryAfter > 0 {
-				w.Header().Set("Retry-After", strconv.Itoa(int(s.cfg.RetryAfter.Seconds())))
-			}
-			problem(w, http.StatusForbidden, "You have exceeded a secondary rate limit and have been temporarily blocked from content creation.")
-			return true
-		}
+	// The window is full if it holds the creation that is so many ago.
+	now, first := time.Now(), len(s.creates)-s.cfg.CreatesPerWindow
+	if s.cfg.CreatesPerWindow == 0 || first < 0 || now.Sub(s.creates[first]) >= s.cfg.Window {
+		s.creates = append(s.creates, now)
+		return false
 	}
-	s.creates = append(s.creates, now)
-	return false
+	s.refusals++
+	problem(w, http.StatusForbidden, "You have exceeded a secondary rate limit and have been temporarily blocked from content creation.")
+	return true
 }
 
 func (s *Server) get(w http.ResponseWriter, r *http.Request) {
@@ -220,12 +207,16 @@ func (s *Server) edit(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if body.DefaultBranch != nil {
-		dir := s.dir(repo.Org, repo.Name)
-		if !hasBranch(dir, *body.DefaultBranch) {
+		dir := s.Dir(repo.Org, repo.Name)
+		refs, err := readRefs(dir)
+		if err == nil && refs["refs/heads/"+*body.DefaultBranch] == "" {
 			problem(w, http.StatusUnprocessableEntity, "Validation Failed", "The branch "+*body.DefaultBranch+" was not found.")
 			return
 		}
-		if err := setHead(dir, *body.DefaultBranch); err != nil {
+		if err == nil {
+			err = setHead(dir, *body.DefaultBranch)
+		}
+		if err != nil {
 			problem(w, http.StatusInternalServerError, "Server Error")
 			return
 		}
@@ -235,12 +226,4 @@ func (s *Server) edit(w http.ResponseWriter, r *http.Request) {
 		repo.Description = *body.Description
 	}
 	reply(w, http.StatusOK, wireOf(repo, r.Host))
-}
-
-func hasBranch(dir, branch string) bool {
-	if _, err := os.Stat(filepath.Join(dir, "refs", "heads", filepath.FromSlash(branch))); err == nil {
-		return true
-	}
-	packed, err := os.ReadFile(filepath.Join(dir, "packed-refs"))
-	return err == nil && strings.Contains(string(packed), " refs/heads/"+branch+"\n")
 }

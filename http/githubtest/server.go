@@ -1,8 +1,10 @@
 package githubtest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/cgi"
 	"os"
@@ -21,10 +23,9 @@ type Config struct {
 	// Tokens are the credentials that are let in.
 	Tokens []string
 	// CreatesPerWindow and Window are the secondary limit on creating content;
-	// 0 means none. RetryAfter is what the refusal says; 0 leaves it out.
+	// 0 means none.
 	CreatesPerWindow int
 	Window           time.Duration
-	RetryAfter       time.Duration
 	// CallsPerWindow is the primary limit, per token; 0 means none. It starts
 	// anew at every whole PrimaryWindow.
 	CallsPerWindow int
@@ -68,12 +69,8 @@ func New(cfg Config) (*Server, error) {
 	if _, err := os.Stat(backend); err != nil {
 		return nil, fmt.Errorf("githubtest: git's http-backend is needed: %w", err)
 	}
-	if cfg.Window == 0 {
-		cfg.Window = time.Minute
-	}
-	if cfg.PrimaryWindow == 0 {
-		cfg.PrimaryWindow = time.Hour
-	}
+	cfg.Window = cmp.Or(cfg.Window, time.Minute)
+	cfg.PrimaryWindow = cmp.Or(cfg.PrimaryWindow, time.Hour)
 	return &Server{
 		cfg: cfg, backend: backend, orgs: map[string]map[string]*Repo{},
 		calls: map[string]int{}, counts: map[string]int{},
@@ -108,20 +105,10 @@ func (s *Server) addLocked(r Repo, template string) (Repo, error) {
 	if org[strings.ToLower(r.Name)] != nil {
 		return r, ErrTaken
 	}
-	if r.Visibility == "" {
-		r.Visibility = "private"
-	}
-	if r.DefaultBranch == "" {
-		r.DefaultBranch = "main"
-	}
-	dir := s.dir(r.Org, r.Name)
-	if err := makeBare(dir, r.DefaultBranch); err != nil {
-		return r, err
-	}
-	if template != "" {
-		if err := copyContent(dir, template); err != nil {
-			return r, err
-		}
+	r.Visibility = cmp.Or(r.Visibility, "private")
+	r.DefaultBranch = cmp.Or(r.DefaultBranch, "main")
+	if err := makeBare(s.Dir(r.Org, r.Name), r.DefaultBranch, template); err != nil {
+		return r, fmt.Errorf("making %s/%s: %w", r.Org, r.Name, err)
 	}
 	s.lastID++
 	r.ID = s.lastID
@@ -153,9 +140,7 @@ func (s *Server) Names(org string) []string {
 }
 
 // Dir is where a repository lives.
-func (s *Server) Dir(org, name string) string { return s.dir(org, name) }
-
-func (s *Server) dir(org, name string) string {
+func (s *Server) Dir(org, name string) string {
 	return filepath.Join(s.cfg.Dir, strings.ToLower(org), strings.ToLower(name)+".git")
 }
 
@@ -245,7 +230,7 @@ func (s *Server) serveGit(w http.ResponseWriter, r *http.Request, known bool) {
 	_, rest, _ := strings.Cut(r.URL.Path, ".git/")
 	r.URL.Path = "/" + strings.ToLower(org) + "/" + strings.ToLower(name) + ".git/" + rest
 	(&cgi.Handler{
-		Path: s.backend, Root: "/", Dir: s.cfg.Dir, Stderr: discard{},
+		Path: s.backend, Root: "/", Dir: s.cfg.Dir, Stderr: io.Discard,
 		Env: []string{
 			"GIT_PROJECT_ROOT=" + s.cfg.Dir, "GIT_HTTP_EXPORT_ALL=1", "REMOTE_USER=takt", "GIT_CONFIG_NOSYSTEM=1",
 			"GIT_CONFIG_GLOBAL=" + os.DevNull, "GIT_CONFIG_COUNT=2", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*",
@@ -253,10 +238,6 @@ func (s *Server) serveGit(w http.ResponseWriter, r *http.Request, known bool) {
 		},
 	}).ServeHTTP(w, r)
 }
-
-type discard struct{}
-
-func (discard) Write(p []byte) (int, error) { return len(p), nil }
 
 func repoOfPath(path string) (org, name string, ok bool) {
 	repo, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), ".git/")

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 )
@@ -47,13 +46,13 @@ func Start(tb testing.TB, edit ...func(*Config)) *Forge {
 // template, each with a branch and a tag of its own.
 func (f *Forge) Fill(tb testing.TB, prefix string, n int, template string) {
 	tb.Helper()
+	id := RefsOf(tb, template)["refs/heads/main"]
 	for i := range n {
 		name := fmt.Sprintf("%s-%03d", prefix, i)
 		r, err := f.Add(Repo{Org: "from", Name: name, Description: "about " + name}, template)
 		if err != nil {
 			tb.Fatal(err)
 		}
-		id := RefsOf(tb, template)["refs/heads/main"]
 		for _, ref := range []string{"refs/heads/only-" + r.Name, "refs/tags/v" + r.Name, "refs/pull/1/head"} {
 			if err := writeRef(f.Dir("from", name), ref, id); err != nil {
 				tb.Fatal(err)
@@ -94,42 +93,6 @@ func (s *Server) Compare(from, to, name string) (same bool, refs int, err error)
 	return maps.Equal(want, got), len(got), nil
 }
 
-// readRefs reads the branches and tags of a bare repository from its files.
-func readRefs(dir string) (map[string]string, error) {
-	refs := map[string]string{}
-	packed, err := os.ReadFile(filepath.Join(dir, "packed-refs"))
-	if err != nil && !os.IsNotExist(err) {
-		return nil, err
-	}
-	for line := range strings.Lines(string(packed)) {
-		if id, ref, ok := strings.Cut(strings.TrimSpace(line), " "); ok && len(id) == 40 {
-			refs[ref] = id
-		}
-	}
-	root := filepath.Join(dir, "refs")
-	err = filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
-		if err != nil || d.IsDir() || strings.HasSuffix(path, ".lock") {
-			return err
-		}
-		id, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		ref, err := filepath.Rel(dir, path)
-		if err != nil {
-			return err
-		}
-		refs[filepath.ToSlash(ref)] = strings.TrimSpace(string(id))
-		return nil
-	})
-	for ref := range refs {
-		if !strings.HasPrefix(ref, "refs/heads/") && !strings.HasPrefix(ref, "refs/tags/") {
-			delete(refs, ref)
-		}
-	}
-	return refs, err
-}
-
 // Template makes a real bare repository with a few commits, branches and tags,
 // below dir.
 func Template(dir string) (string, error) {
@@ -141,7 +104,7 @@ for i in 1 2 3; do echo "line $i" >> file.txt; git add .; git commit -q -m "chan
 git branch feature/one HEAD~1
 git tag v1.0.0 HEAD~2
 git tag -a -m "the first" v1.1.0
-cd .. && git clone -q --bare work template.git && rm -rf work`
+cd .. && git clone -q --bare --template= work template.git && rm -rf work`
 	cmd := exec.Command("sh", "-c", script) //nolint:noctx // bounded: a handful of small commits
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL="+os.DevNull, "GIT_CONFIG_NOSYSTEM=1",
@@ -154,13 +117,8 @@ cd .. && git clone -q --bare work template.git && rm -rf work`
 
 // Import fills a bare repository with what a stream for git fast-import says.
 func Import(dir, stream string) error {
-	cmd := exec.Command("git", "fast-import", "--quiet") //nolint:noctx // bounded by the stream
-	cmd.Dir, cmd.Stdin = dir, strings.NewReader(stream)
-	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL="+os.DevNull, "GIT_CONFIG_NOSYSTEM=1", "GIT_DIR="+dir)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("importing into %s: %w: %s", dir, err, out)
-	}
-	return nil
+	_, err := git(dir, stream, "fast-import", "--quiet")
+	return err
 }
 
 const fixedDate = "2025-11-24T16:00:00Z"

@@ -1,7 +1,7 @@
 package hubspot
 
 import (
-	"bytes"
+	"cmp"
 	"encoding/json"
 	"strconv"
 	"strings"
@@ -41,37 +41,26 @@ type scalar string
 
 // UnmarshalJSON takes null for nothing.
 func (s *scalar) UnmarshalJSON(raw []byte) error {
-	raw = bytes.TrimSpace(raw)
-	if bytes.Equal(raw, []byte("null")) {
-		return nil
-	}
-	if len(raw) > 0 && raw[0] == '"' {
-		var text string
-		if err := json.Unmarshal(raw, &text); err != nil {
-			return err
-		}
-		*s = scalar(text)
-		return nil
+	if raw[0] == '"' {
+		return json.Unmarshal(raw, (*string)(s))
 	}
 	var n json.Number
-	if err := json.Unmarshal(raw, &n); err != nil {
-		return err
-	}
+	err := json.Unmarshal(raw, &n)
 	*s = scalar(n)
-	return nil
+	return err
 }
 
 // call is what matters here of an action's call.
 type call struct {
-	CallbackID *string `json:"callbackId"`
+	CallbackID string `json:"callbackId"`
 	Origin     *struct {
 		PortalID   json.Number `json:"portalId"`
 		Definition json.Number `json:"actionDefinitionId"`
-		Execution  *struct {
+		Execution  struct {
 			Index scalar `json:"actionExecutionIndex"`
 		} `json:"actionExecutionIndexIdentifier"`
 	} `json:"origin"`
-	Context *struct {
+	Context struct {
 		Workflow scalar `json:"workflowId"`
 	} `json:"context"`
 	Inputs map[string]json.RawMessage `json:"inputFields"`
@@ -86,25 +75,21 @@ func ParseAction(body []byte) (store.Action, error) {
 	if err := json.Unmarshal(body, &c); err != nil {
 		return store.Action{}, bad("Invalid JSON body")
 	}
-	if c.CallbackID == nil || !plain(*c.CallbackID) || *c.CallbackID == "" {
+	if c.CallbackID == "" || !plain(c.CallbackID) {
 		return store.Action{}, bad("callbackId must be a text of 1 to 255 bytes")
 	}
 	if c.Origin == nil {
 		return store.Action{}, bad("origin is required")
 	}
-	a := store.Action{CallbackID: *c.CallbackID, Queue: store.QueueKey{WorkflowID: "unknown", Index: "0"}}
+	a := store.Action{CallbackID: c.CallbackID, Queue: store.QueueKey{
+		WorkflowID: cmp.Or(string(c.Context.Workflow), "unknown"), Index: cmp.Or(string(c.Origin.Execution.Index), "0"),
+	}}
 	var ok bool
 	if a.Queue.PortalID, ok = positive(string(c.Origin.PortalID)); !ok {
 		return a, bad("origin.portalId must be a positive integer")
 	}
 	if a.Queue.ActionID, ok = positive(string(c.Origin.Definition)); !ok {
 		return a, bad("origin.actionDefinitionId must be a positive integer")
-	}
-	if c.Context != nil && c.Context.Workflow != "" {
-		a.Queue.WorkflowID = string(c.Context.Workflow)
-	}
-	if e := c.Origin.Execution; e != nil && e.Index != "" {
-		a.Queue.Index = string(e.Index)
 	}
 	if !part(a.Queue.WorkflowID) || !part(a.Queue.Index) {
 		return a, bad("context.workflowId and actionExecutionIndex must be short texts without colons")
@@ -116,24 +101,18 @@ func ParseAction(body []byte) (store.Action, error) {
 // who make workflows: the rate is that of the configuration.
 func checkInputs(inputs map[string]json.RawMessage) error {
 	for _, name := range []string{"maxThroughPut", "time"} {
-		raw, there := inputs[name]
-		if !there {
-			continue
-		}
-		var v scalar
-		if v.UnmarshalJSON(raw) != nil {
-			return bad("inputFields." + name + " must be a positive integer")
-		}
-		if _, ok := positive(string(v)); !ok {
-			return bad("inputFields." + name + " must be a positive integer")
+		if raw, there := inputs[name]; there {
+			var v scalar
+			err := json.Unmarshal(raw, &v)
+			if _, ok := positive(string(v)); err != nil || !ok {
+				return bad("inputFields." + name + " must be a positive integer")
+			}
 		}
 	}
 	if raw, there := inputs["period"]; there {
 		var v string
-		if json.Unmarshal(raw, &v) != nil {
-			return bad("inputFields.period must be seconds, minutes, hours or days")
-		}
-		if _, ok := store.ParseTimeUnit(v); !ok {
+		err := json.Unmarshal(raw, &v)
+		if _, ok := store.ParseTimeUnit(v); err != nil || !ok {
 			return bad("inputFields.period must be seconds, minutes, hours or days")
 		}
 	}

@@ -1,11 +1,13 @@
 package hubspot
 
 import (
+	"cmp"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -79,29 +81,24 @@ func verifyV3(secret, method, uri string, body []byte, h http.Header, now time.T
 }
 
 // SignV1 is SHA-256 of secret and body, in hexadecimal.
-func SignV1(secret string, body []byte) string { return digest([]byte(secret), body) }
+func SignV1(secret string, body []byte) string { return digest(secret, string(body)) }
 
 // SignV2 is SHA-256 of secret, method, URI and body, in hexadecimal. Nothing in
 // the URI is decoded.
 func SignV2(secret, method, uri string, body []byte) string {
-	return digest([]byte(secret), []byte(strings.ToUpper(method)), []byte(uri), body)
+	return digest(secret, strings.ToUpper(method), uri, string(body))
 }
 
-func digest(parts ...[]byte) string {
-	h := sha256.New()
-	for _, p := range parts {
-		h.Write(p)
-	}
-	return hex.EncodeToString(h.Sum(nil))
+func digest(parts ...string) string {
+	sum := sha256.Sum256([]byte(strings.Join(parts, "")))
+	return hex.EncodeToString(sum[:])
 }
 
 // SignV3 is HMAC-SHA256, keyed with the secret, of method, URI with its escapes
 // decoded, body and timestamp, in base64. The timestamp is the header's text.
 func SignV3(secret, method, uri string, body []byte, timestamp string) string {
 	h := hmac.New(sha256.New, []byte(secret))
-	for _, p := range [][]byte{[]byte(strings.ToUpper(method)), []byte(decodeV3(uri)), body, []byte(timestamp)} {
-		h.Write(p)
-	}
+	h.Write([]byte(strings.ToUpper(method) + decodeV3(uri) + string(body) + timestamp))
 	return base64.StdEncoding.EncodeToString(h.Sum(nil))
 }
 
@@ -109,51 +106,13 @@ func SignV3(secret, method, uri string, body []byte, timestamp string) string {
 // %253A, %20 and + stay as they are.
 func decodeV3(uri string) string {
 	if !strings.Contains(uri, "%") {
-		return uri
+		return uri // as most are
 	}
-	var b strings.Builder
-	b.Grow(len(uri))
-	for i := 0; i < len(uri); i++ {
-		if uri[i] == '%' && i+2 < len(uri) {
-			if c, ok := decodedV3(uri[i+1 : i+3]); ok {
-				b.WriteByte(c)
-				i += 2
-				continue
-			}
-		}
-		b.WriteByte(uri[i])
+	var pairs []string
+	for _, c := range ":/?@!$'()*,;" {
+		pairs = append(pairs, fmt.Sprintf("%%%02X", c), string(c), fmt.Sprintf("%%%02x", c), string(c))
 	}
-	return b.String()
-}
-
-func decodedV3(code string) (byte, bool) {
-	switch strings.ToUpper(code) {
-	case "3A":
-		return ':', true
-	case "2F":
-		return '/', true
-	case "3F":
-		return '?', true
-	case "40":
-		return '@', true
-	case "21":
-		return '!', true
-	case "24":
-		return '$', true
-	case "27":
-		return '\'', true
-	case "28":
-		return '(', true
-	case "29":
-		return ')', true
-	case "2A":
-		return '*', true
-	case "2C":
-		return ',', true
-	case "3B":
-		return ';', true
-	}
-	return 0, false
+	return strings.NewReplacer(pairs...).Replace(uri)
 }
 
 // URI is the absolute URI that HubSpot called, for a server behind a proxy: that
@@ -167,20 +126,10 @@ func URI(base string, r *http.Request) string {
 	if r.TLS != nil {
 		scheme = "https"
 	}
-	host := r.Host
-	if v := first(r.Header.Get("X-Forwarded-Proto")); v != "" {
-		scheme = strings.ToLower(v)
-	}
-	if v := first(r.Header.Get("X-Forwarded-Host")); v != "" {
-		host = v
-	}
-	switch scheme {
-	case "https":
-		host = strings.TrimSuffix(host, ":443")
-	case "http":
-		host = strings.TrimSuffix(host, ":80")
-	}
-	return scheme + "://" + host + r.RequestURI
+	scheme = strings.ToLower(cmp.Or(first(r.Header.Get("X-Forwarded-Proto")), scheme))
+	host := cmp.Or(first(r.Header.Get("X-Forwarded-Host")), r.Host)
+	port := map[string]string{"https": ":443", "http": ":80"}[scheme]
+	return scheme + "://" + strings.TrimSuffix(host, port) + r.RequestURI
 }
 
 // first is the first of a list, which is that of the outermost proxy.

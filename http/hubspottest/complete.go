@@ -24,13 +24,6 @@ func (h *HubSpot) completeMany(w http.ResponseWriter, r *http.Request) {
 	h.complete(w, r, body.Inputs, err)
 }
 
-func (h *HubSpot) completeOne(w http.ResponseWriter, r *http.Request) {
-	one := input{CallbackID: r.PathValue("callback")}
-	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<20)).Decode(&one)
-	one.CallbackID = r.PathValue("callback")
-	h.complete(w, r, []input{one}, err)
-}
-
 // complete is every call to complete.
 func (h *HubSpot) complete(w http.ResponseWriter, r *http.Request, inputs []input, malformed error) {
 	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")

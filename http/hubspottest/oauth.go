@@ -151,7 +151,7 @@ func (h *HubSpot) give(w http.ResponseWriter, p *portal) {
 	})
 }
 
-// whose tells what a token is for.
+// whose answers what a token is for.
 func (h *HubSpot) whose(w http.ResponseWriter, r *http.Request) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -1,12 +1,10 @@
 package hubspottest
 
 import (
-	"context"
+	"cmp"
 	"crypto/rand"
-	"errors"
-	"fmt"
-	"net"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"sync"
 	"time"
@@ -88,21 +86,11 @@ type grant struct {
 
 // New returns a stand-in without portals.
 func New(cfg Config) *HubSpot {
-	if cfg.ClientID == "" {
-		cfg.ClientID = "client"
-	}
-	if cfg.ClientSecret == "" {
-		cfg.ClientSecret = rand.Text()
-	}
-	if cfg.TokenLife == 0 {
-		cfg.TokenLife = 30 * time.Minute
-	}
-	if cfg.RollingLimit == 0 {
-		cfg.RollingLimit = 110
-	}
-	if cfg.RollingWindow == 0 {
-		cfg.RollingWindow = 10 * time.Second
-	}
+	cfg.ClientID = cmp.Or(cfg.ClientID, "client")
+	cfg.ClientSecret = cmp.Or(cfg.ClientSecret, rand.Text())
+	cfg.TokenLife = cmp.Or(cfg.TokenLife, 30*time.Minute)
+	cfg.RollingLimit = cmp.Or(cfg.RollingLimit, 110)
+	cfg.RollingWindow = cmp.Or(cfg.RollingWindow, 10*time.Second)
 	h := &HubSpot{
 		cfg: cfg, mux: http.NewServeMux(),
 		portals: map[int64]*portal{}, codes: map[string]grant{}, begun: map[string]int{},
@@ -111,7 +99,6 @@ func New(cfg Config) *HubSpot {
 	h.mux.HandleFunc("POST /oauth/v1/token", h.token)
 	h.mux.HandleFunc("GET /oauth/v1/access-tokens/{token}", h.whose)
 	h.mux.HandleFunc("POST /automation/v4/actions/callbacks/complete", h.completeMany)
-	h.mux.HandleFunc("POST /automation/v4/actions/callbacks/{callback}/complete", h.completeOne)
 	return h
 }
 
@@ -127,29 +114,14 @@ func (h *HubSpot) Env(base string) []string {
 	}
 }
 
-// Handler answers as HubSpot.
-func (h *HubSpot) Handler() http.Handler { return h.mux }
-
-// Start serves on a free loopback port and returns the base URL. stop waits for
-// all connections to end.
-func (h *HubSpot) Start(ctx context.Context) (base string, stop func(), err error) {
-	var lc net.ListenConfig
-	ln, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", nil, fmt.Errorf("HubSpot's stand-in: %w", err)
+// Start serves on a free loopback port and returns the base URL. stop cuts what
+// still hangs, and waits for all connections to end.
+func (h *HubSpot) Start() (base string, stop func()) {
+	server := httptest.NewServer(h.mux)
+	return server.URL, func() {
+		server.CloseClientConnections()
+		server.Close()
 	}
-	srv := &http.Server{Handler: h.mux, ReadHeaderTimeout: 10 * time.Second}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if err := srv.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
-			panic(err) // a listener of ours does not fail by itself
-		}
-	}()
-	return "http://" + ln.Addr().String(), func() {
-		_ = srv.Close() // cuts what still hangs
-		<-done
-	}, nil
 }
 
 // AddPortal makes a portal that may install the app.

@@ -58,13 +58,18 @@ func (h *HubSpot) Fire(ctx context.Context, c *http.Client, target, uri string, 
 	}
 	req.Header.Set("Content-Type", "application/json")
 	Sign(req.Header, h.cfg.ClientSecret, http.MethodPost, uri, body, time.Now())
+	status, reply, _, err = send(c, req)
+	return status, reply, err
+}
+
+func send(c *http.Client, req *http.Request) (status int, body string, header http.Header, err error) {
 	resp, err := c.Do(req)
 	if err != nil {
-		return 0, "", fmt.Errorf("firing a webhook: %w", err)
+		return 0, "", nil, err
 	}
 	defer resp.Body.Close()
 	raw, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
-	return resp.StatusCode, string(raw), err
+	return resp.StatusCode, string(raw), resp.Header, err
 }
 
 // Install has a portal install the app, as a browser does that is sent from
@@ -84,16 +89,11 @@ func (h *HubSpot) InstallWith(ctx context.Context, authorize, callback string, p
 		if err != nil {
 			return "", fmt.Errorf("installing: %w", err)
 		}
-		resp, err := browser.Do(req)
-		if err != nil {
-			return "", fmt.Errorf("installing: %w", err)
+		status, body, header, err := send(browser, req)
+		if err == nil && status != want {
+			err = fmt.Errorf("installing: %s answered %d: %s", req.URL.Path, status, body)
 		}
-		defer resp.Body.Close()
-		if resp.StatusCode != want {
-			raw, _ := io.ReadAll(io.LimitReader(resp.Body, 1000))
-			return "", fmt.Errorf("installing: %s answered %d: %s", req.URL.Path, resp.StatusCode, raw)
-		}
-		return resp.Header.Get("Location"), nil
+		return header.Get("Location"), err
 	}
 	page, err := visit(authorize, http.StatusFound)
 	if err != nil {

@@ -17,48 +17,37 @@ type Account struct {
 	token  string
 	client *github.Client
 	budget *budget
-	notice func(until time.Time)
 }
 
-// Login returns the account of a token. It does no I/O. notice is told when
-// something has to wait, and until when; it may be nil and must be quick.
-func (g *GitHub) Login(token string, notice func(until time.Time)) *Account {
+// Login returns the account of a token. It does no I/O.
+func (g *GitHub) Login(token string) *Account {
 	key := sha256.Sum256([]byte(token))
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	b := g.budgets[key]
 	if b == nil {
-		b = &budget{creates: window{limits: g.cfg.Creates}}
+		b = newBudget(g.cfg.Creates)
 		g.budgets[key] = b
 	}
 	client := github.NewClient(g.http).WithAuthToken(token)
 	client.BaseURL = g.base
 	client.UserAgent = "takt"
 	client.DisableRateLimitCheck = true // the budget does that, for all accounts of the token
-	if notice == nil {
-		notice = func(time.Time) {}
-	}
-	return &Account{g: g, token: token, client: client, budget: b, notice: notice}
+	return &Account{g: g, token: token, client: client, budget: b}
 }
 
-// With returns the account with another notice.
-func (a *Account) With(notice func(until time.Time)) *Account {
-	b := *a
-	b.notice = notice
-	return &b
-}
-
-// Seed tells when repositories were created with this credential in the last
-// hour, for a process that has just begun.
+// Seed says when repositories were created with this credential in the last hour,
+// for a process that has just begun.
 func (a *Account) Seed(ages []time.Duration) {
-	now := time.Now()
-	times := make([]time.Time, 0, len(ages))
-	for _, age := range ages {
-		times = append(times, now.Add(-age))
-	}
 	a.budget.mu.Lock()
 	defer a.budget.mu.Unlock()
-	a.budget.creates.seed(times)
+	if len(a.budget.creates.uses) > 0 {
+		return // this process knows better
+	}
+	now := time.Now()
+	for _, age := range ages {
+		a.budget.creates.uses = append(a.budget.creates.uses, &use{answered: now.Add(-age)})
+	}
 }
 
 // header is the Authorization header that git sends.
@@ -72,57 +61,51 @@ var errCallTooSlow = errors.New("the forge takes too long")
 // what is broken is tried again.
 func call[T any](ctx context.Context, a *Account, doing string, create bool, f func(context.Context) (T, *github.Response, error)) (T, error) {
 	var none T
-	backoff := a.g.cfg.Backoff
-	for try := 1; ; {
+	for failures := 0; ; {
 		value, resp, err := once(ctx, a, create, f)
-		if resp == nil && errors.Is(err, errNotCalled) {
-			return none, context.Cause(ctx)
-		}
-		if ctx.Err() != nil && err != nil {
-			return none, context.Cause(ctx)
-		}
-		switch class, until := classify(resp, err, time.Now()); class {
-		case fine:
+		if err == nil {
 			a.budget.calm()
 			return value, nil
-		case limited:
-			a.budget.strike(until, a.g.cfg.SecondaryWait)
-			continue // no try is used up: waiting helps
-		case final:
-			return none, explain(doing, resp, err)
-		case broken:
-			if try++; try > a.g.cfg.Tries {
-				return none, explain(doing, resp, err)
-			}
 		}
-		pause := backoff/2 + rand.N(backoff)
-		a.notice(time.Now().Add(pause))
-		if err := sleep(ctx, pause); err != nil {
+		if ctx.Err() != nil {
+			return none, context.Cause(ctx)
+		}
+		class, until := classify(resp, err, time.Now())
+		if class == limited {
+			a.budget.strike(until, a.g.cfg.SecondaryWait)
+			continue // no try is used up, because waiting helps
+		}
+		if failures++; class == final || failures == a.g.cfg.Tries {
+			return none, explain(doing, resp, err)
+		}
+		if err := a.backOff(ctx, failures); err != nil {
 			return none, err
 		}
-		backoff = min(2*backoff, 30*time.Second)
 	}
 }
 
-// errNotCalled is the end of the caller's context before anything was sent.
-var errNotCalled = errors.New("not called")
-
 // once makes one call when the budget allows it.
-func once[T any](ctx context.Context, a *Account, create bool, f func(context.Context) (T, *github.Response, error)) (T, *github.Response, error) {
-	var none T
+func once[T any](ctx context.Context, a *Account, create bool, f func(context.Context) (T, *github.Response, error)) (none T, _ *github.Response, err error) {
 	if create {
-		done, err := a.budget.enter(ctx, a.notice)
+		done, err := a.budget.enter(ctx)
 		if err != nil {
-			return none, nil, errNotCalled
+			return none, nil, err
 		}
 		defer done()
 	}
-	if err := a.budget.open(ctx, a.notice); err != nil {
-		return none, nil, errNotCalled
+	if err := a.budget.open(ctx); err != nil {
+		return none, nil, err
 	}
-	a.notice(time.Now().Add(a.g.cfg.CallTimeout))
-	defer func() { a.notice(time.Now()) }()
+	notice(ctx, time.Now().Add(a.g.cfg.CallTimeout))
+	defer func() { notice(ctx, time.Now()) }()
 	ctx, cancel := context.WithTimeoutCause(ctx, a.g.cfg.CallTimeout, errCallTooSlow)
 	defer cancel()
 	return f(ctx)
+}
+
+// backOff waits after so many failures in a row: twice as long each time, up to
+// 30 s, with jitter.
+func (a *Account) backOff(ctx context.Context, failures int) error {
+	pause := min(a.g.cfg.Backoff<<min(failures-1, 16), 30*time.Second)
+	return wait(ctx, nil, time.Now().Add(pause/2+rand.N(pause)))
 }

@@ -8,78 +8,64 @@ import (
 
 // budget is what one credential may do. Accounts share it.
 type budget struct {
+	// turn holds one token: whoever has taken it may create next. A channel serves
+	// its receivers in their order.
+	turn chan struct{}
+	// freed says that a creation was answered, to whoever has the token.
+	freed chan struct{}
+
 	mu      sync.Mutex // guards what follows
 	creates window
-	line    []chan struct{} // those who wait to create, first come, first served
 	// closed is until when the forge wants no call at all; strikes counts the
 	// limits in a row that did not say how long.
 	closed  time.Time
 	strikes int
 }
 
-// open waits for the forge to want calls. It tells notice before it waits.
-func (b *budget) open(ctx context.Context, notice func(until time.Time)) error {
+func newBudget(limits []Limit) *budget {
+	b := &budget{turn: make(chan struct{}, 1), freed: make(chan struct{}, 1), creates: window{limits: limits}}
+	b.turn <- struct{}{}
+	return b
+}
+
+// open waits until the forge wants calls.
+func (b *budget) open(ctx context.Context) error {
 	for {
 		b.mu.Lock()
 		until := b.closed
 		b.mu.Unlock()
-		left := time.Until(until)
-		if left <= 0 {
+		if !until.After(time.Now()) {
 			return context.Cause(ctx)
 		}
-		notice(until)
-		if err := sleep(ctx, left); err != nil {
+		if err := wait(ctx, nil, until); err != nil {
 			return err
 		}
 	}
 }
 
 // enter waits for its turn to create something. done is called with the answer.
-func (b *budget) enter(ctx context.Context, notice func(until time.Time)) (done func(), err error) {
-	woken := make(chan struct{}, 1)
-	b.mu.Lock()
-	b.line = append(b.line, woken)
-	b.mu.Unlock()
-	timer := time.NewTimer(0)
-	defer timer.Stop()
+func (b *budget) enter(ctx context.Context) (done func(), err error) {
+	notice(ctx, time.Now().Add(longestPause))
+	select {
+	case <-b.turn:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	defer func() { b.turn <- struct{}{} }()
 	for {
-		u, next := b.try(woken)
+		b.mu.Lock()
+		u, next := b.creates.begin(time.Now())
+		b.mu.Unlock()
 		if u != nil {
 			return func() { b.answered(u) }, nil
 		}
 		if next.IsZero() {
-			next = time.Now().Add(lineWait) // somebody's answer wakes us earlier
+			next = time.Now().Add(longestPause)
 		}
-		notice(next)
-		timer.Reset(time.Until(next))
-		select {
-		case <-woken:
-		case <-timer.C:
-		case <-ctx.Done():
-			b.leave(woken)
-			return nil, context.Cause(ctx)
+		if err := wait(ctx, b.freed, next); err != nil {
+			return nil, err
 		}
 	}
-}
-
-// lineWait is how long one waits in line before looking again.
-const lineWait = 10 * time.Second
-
-// try begins a call if it is our turn and the limits allow it.
-func (b *budget) try(woken chan struct{}) (u *use, next time.Time) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.line[0] != woken {
-		return nil, time.Time{}
-	}
-	ok, next := b.creates.free(time.Now())
-	if !ok {
-		return nil, next
-	}
-	b.line = b.line[1:]
-	u = b.creates.begin()
-	b.wakeLocked()
-	return u, time.Time{}
 }
 
 // answered says that a call was answered, or given up.
@@ -87,40 +73,19 @@ func (b *budget) answered(u *use) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	u.answered = time.Now()
-	b.wakeLocked()
-}
-
-// leave gives up a place in line.
-func (b *budget) leave(woken chan struct{}) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for i, other := range b.line {
-		if other == woken {
-			b.line = append(b.line[:i:i], b.line[i+1:]...)
-			break
-		}
-	}
-	b.wakeLocked()
-}
-
-// wakeLocked lets the first in line look again.
-func (b *budget) wakeLocked() {
-	if len(b.line) == 0 {
-		return
-	}
 	select {
-	case b.line[0] <- struct{}{}:
-	default: // it is to look already
+	case b.freed <- struct{}{}:
+	default: // it is known already
 	}
 }
 
 // strike closes the forge until a time, or for longer and longer if the forge
 // did not say.
-func (b *budget) strike(until time.Time, wait time.Duration) {
+func (b *budget) strike(until time.Time, pause time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if until.IsZero() {
-		until = time.Now().Add(wait << min(b.strikes, 4))
+		until = time.Now().Add(pause << min(b.strikes, 4))
 		b.strikes++
 	}
 	if until.After(b.closed) {
@@ -135,14 +100,30 @@ func (b *budget) calm() {
 	b.strikes = 0
 }
 
-// sleep waits for d or the end of ctx.
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
+// wait waits until a time, or for early, after a notice. The end of ctx is an error.
+func wait(ctx context.Context, early <-chan struct{}, until time.Time) error {
+	notice(ctx, until)
+	timer := time.NewTimer(time.Until(until))
 	defer timer.Stop()
 	select {
+	case <-early:
 	case <-timer.C:
-		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
+	}
+	return nil
+}
+
+type noticeKey struct{}
+
+// WithNotice has f called before anything that may take long: with the time until
+// which whoever works with the context may be silent. f must be quick.
+func WithNotice(ctx context.Context, f func(until time.Time)) context.Context {
+	return context.WithValue(ctx, noticeKey{}, f)
+}
+
+func notice(ctx context.Context, until time.Time) {
+	if f, ok := ctx.Value(noticeKey{}).(func(time.Time)); ok {
+		f(until)
 	}
 }

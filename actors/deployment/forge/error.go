@@ -44,28 +44,23 @@ func Message(err error) string {
 type class uint8
 
 const (
-	fine    class = iota
-	limited       // wait until the time given, or for a while if it is zero
-	broken        // try again a few times
+	broken  class = iota // try again a few times
+	limited              // wait until the time given, or for a while if it is zero
 	final
 )
 
-// classify judges how a call ended.
+// classify judges how a call failed. go-github does not say enough for that: it
+// knows neither 429 nor a Retry-After that is a date, and tells secondary limits
+// by a link that not every server gives.
 func classify(resp *github.Response, err error, now time.Time) (class, time.Time) {
-	if err == nil {
-		return fine, time.Time{}
-	}
 	if resp == nil || resp.Response == nil {
 		return broken, time.Time{} // no answer
 	}
 	if until, ok := limit(resp.StatusCode, resp.Header, err.Error(), now); ok {
 		return limited, until
 	}
-	switch {
-	case resp.StatusCode >= 500, resp.StatusCode == http.StatusAccepted, resp.StatusCode == http.StatusRequestTimeout:
-		return broken, time.Time{}
-	case resp.StatusCode < 300:
-		return broken, time.Time{} // half an answer
+	if resp.StatusCode >= 500 || resp.StatusCode < 300 || resp.StatusCode == http.StatusRequestTimeout {
+		return broken, time.Time{} // below 300 it is half an answer, or work that goes on (202)
 	}
 	return final, time.Time{}
 }

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -87,11 +88,11 @@ const drainTime = 2 * time.Second
 func (a *Account) git(ctx context.Context, dir string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, a.g.cfg.GitTimeout, errGitTooSlow)
 	defer cancel()
-	a.notice(time.Now().Add(a.g.cfg.GitTimeout))
-	defer func() { a.notice(time.Now()) }()
+	notice(ctx, time.Now().Add(a.g.cfg.GitTimeout))
+	defer func() { notice(ctx, time.Now()) }()
 	cmd := exec.CommandContext(ctx, "git", args...)
 	cmd.Dir = dir
-	if cmd.Path, cmd.Err = a.g.gitPath(), nil; cmd.Path == "" {
+	if cmd.Path, cmd.Err = a.g.lookPath("git"), nil; cmd.Path == "" {
 		return "", &gitError{command: args[0], err: exec.ErrNotFound}
 	}
 	cmd.Env = slices.Concat(a.g.env, configured(append(baseSettings(), setting{"http." + a.origin() + ".extraHeader", a.header()})))
@@ -148,4 +149,12 @@ func runGroup(cmd *exec.Cmd) error {
 		_ = killGroup(cmd.Process.Pid) // usually nobody is left
 	}
 	return cmd.Wait()
+}
+
+// killGroup kills every process of a group.
+func killGroup(pid int) error {
+	if err := syscall.Kill(-pid, syscall.SIGKILL); err != nil {
+		return os.ErrProcessDone
+	}
+	return nil
 }

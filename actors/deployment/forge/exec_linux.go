@@ -2,7 +2,6 @@ package forge
 
 import (
 	"errors"
-	"os"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -23,12 +22,4 @@ func awaitExit(pid int) bool {
 			return err == nil
 		}
 	}
-}
-
-// killGroup kills every process of a group.
-func killGroup(pid int) error {
-	if err := syscall.Kill(-pid, syscall.SIGKILL); err != nil {
-		return os.ErrProcessDone
-	}
-	return nil
 }

@@ -32,7 +32,7 @@ func (b *bundle) createAll(accounts, n int) {
 	var wg sync.WaitGroup
 	failed := make(chan error, accounts*n)
 	for i := range accounts {
-		account := b.github.Login(githubtest.Token, nil)
+		account := b.github.Login(githubtest.Token)
 		wg.Go(func() {
 			for j := range n {
 				if _, err := account.Create(b.t.Context(), wish(fmt.Sprintf("r%d-%d", i, j))); err != nil {
@@ -96,9 +96,13 @@ func TestPrimaryLimitIsWaitedFor(t *testing.T) {
 	var waited atomic.Int64
 	b := setupWith(t, func(c *githubtest.Config) { c.CallsPerWindow, c.PrimaryWindow = 5, 2*time.Second },
 		func(c *forge.Config) { c.Tries = 1 })
-	account := b.account.With(func(time.Time) { waited.Add(1) })
+	ctx := forge.WithNotice(t.Context(), func(until time.Time) {
+		if left := time.Until(until); left > 0 && left < 3*time.Second { // else it is the time that a call may take
+			waited.Add(1)
+		}
+	})
 	for range 8 {
-		_, err := account.Repos(t.Context(), "from")
+		_, err := b.account.Repos(ctx, "from")
 		require.NoError(t, err)
 	}
 	require.Positive(t, waited.Load())
@@ -291,7 +295,7 @@ func TestCredentialIsInNoErrorAndGoesNowhereElse(t *testing.T) {
 	b := setup(t)
 	b.forge.Fill(t, "r", 1, b.template)
 	const wrong = "ghs_AnotherTokenThatNobodyKnows"
-	account := b.github.Login(wrong, nil)
+	account := b.github.Login(wrong)
 	_, err := account.Refs(t.Context(), b.url("from", "r-000"))
 	require.ErrorContains(t, err, "Authentication failed")
 	require.NotContains(t, err.Error(), wrong)

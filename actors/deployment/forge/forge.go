@@ -1,6 +1,7 @@
 package forge
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -46,26 +47,14 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	if c.BaseURL == "" {
-		c.BaseURL = DefaultURL
-	}
-	if c.GitTimeout <= 0 {
-		c.GitTimeout = time.Hour
-	}
-	if c.CallTimeout <= 0 {
-		c.CallTimeout = 30 * time.Second
-	}
+	c.BaseURL = cmp.Or(c.BaseURL, DefaultURL)
+	c.GitTimeout = cmp.Or(c.GitTimeout, time.Hour)
+	c.CallTimeout = cmp.Or(c.CallTimeout, 30*time.Second)
+	c.Tries = cmp.Or(c.Tries, 6)
+	c.Backoff = cmp.Or(c.Backoff, 500*time.Millisecond)
+	c.SecondaryWait = cmp.Or(c.SecondaryWait, time.Minute)
 	if len(c.Creates) == 0 {
 		c.Creates = []Limit{{N: 80, Per: time.Minute}, {N: 500, Per: time.Hour}}
-	}
-	if c.Tries <= 0 {
-		c.Tries = 6
-	}
-	if c.Backoff <= 0 {
-		c.Backoff = 500 * time.Millisecond
-	}
-	if c.SecondaryWait <= 0 {
-		c.SecondaryWait = time.Minute
 	}
 	return c
 }
@@ -79,7 +68,6 @@ type GitHub struct {
 
 	mu      sync.Mutex // guards what follows
 	budgets map[[sha256.Size]byte]*budget
-	program program
 }
 
 // New returns the forge. It makes WorkDir and does no other I/O.
@@ -98,15 +86,10 @@ func New(cfg Config) (*GitHub, error) {
 	if err := os.MkdirAll(cfg.WorkDir, 0o700); err != nil {
 		return nil, fmt.Errorf("forge: making the work directory: %w", err)
 	}
-	transport, ok := http.DefaultTransport.(*http.Transport)
-	if !ok {
-		return nil, errors.New("forge: the default transport was replaced")
-	}
-	own := transport.Clone()
-	own.MaxIdleConnsPerHost = 32
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 32, IdleConnTimeout: 90 * time.Second, ForceAttemptHTTP2: true}
 	return &GitHub{
 		cfg: cfg, base: base, env: gitEnvironment(cfg.Environ, cfg.WorkDir),
-		http:    &http.Client{Transport: own, CheckRedirect: sameHost},
+		http:    &http.Client{Transport: transport, CheckRedirect: sameHost},
 		budgets: map[[sha256.Size]byte]*budget{},
 	}, nil
 }
@@ -120,9 +103,7 @@ func ParseBaseURL(s string) (*url.URL, error) {
 	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 		return nil, errors.New("forge URL: want https://HOST/, or https://HOST/api/v3/ of a GitHub Enterprise Server")
 	}
-	if !strings.HasSuffix(u.Path, "/") {
-		u.Path += "/"
-	}
+	u.Path = strings.TrimSuffix(u.Path, "/") + "/"
 	return u, nil
 }
 

@@ -38,7 +38,7 @@ func setupWith(t *testing.T, behave func(*githubtest.Config), edit ...func(*forg
 	g, err := forge.New(cfg)
 	require.NoError(t, err)
 	t.Cleanup(g.Close)
-	b := &bundle{t: t, forge: f, github: g, account: g.Login(githubtest.Token, nil), work: cfg.WorkDir, template: template}
+	b := &bundle{t: t, forge: f, github: g, account: g.Login(githubtest.Token), work: cfg.WorkDir, template: template}
 	t.Cleanup(func() {
 		left, err := os.ReadDir(b.work)
 		require.NoError(t, err)

@@ -4,39 +4,23 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
-	"time"
 )
 
-// program is what is known of git, found out once.
-type program struct {
-	looked   bool
-	git, lfs string // paths; "" if missing
-}
-
-// programs looks for git and git-lfs on the PATH of Environ, once.
-func (g *GitHub) programs() program {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if !g.program.looked {
-		g.program = program{looked: true, git: g.lookPath("git"), lfs: g.lookPath("git-lfs")}
-	}
-	return g.program
-}
-
-func (g *GitHub) gitPath() string { return g.programs().git }
-
+// lookPath returns where a program is on the PATH of Environ, "" if it is not.
 func (g *GitHub) lookPath(name string) string {
 	for _, kv := range g.cfg.Environ {
-		if path, ok := strings.CutPrefix(kv, "PATH="); ok {
-			for _, dir := range filepath.SplitList(path) {
-				if found, err := exec.LookPath(filepath.Join(dir, name)); err == nil && filepath.IsAbs(found) {
-					return found
-				}
+		path, ok := strings.CutPrefix(kv, "PATH=")
+		if !ok {
+			continue
+		}
+		for _, dir := range filepath.SplitList(path) {
+			if found, err := exec.LookPath(filepath.Join(dir, name)); err == nil && filepath.IsAbs(found) {
+				return found
 			}
 		}
 	}
@@ -67,9 +51,6 @@ func (a *Account) Refs(ctx context.Context, cloneURL string) (refs Refs, err err
 	return refs, err
 }
 
-// refspecs are what is pushed: everything that isCopied.
-func refspecs() []string { return []string{"+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*"} }
-
 // Copy mirrors one repository and pushes its branches and tags into another,
 // which is to be ours alone: what else it has of these is removed. It may be
 // repeated. Nothing stays on disk, whatever happens.
@@ -83,7 +64,7 @@ func (a *Account) Copy(ctx context.Context, from, to string) (c Copied, err erro
 	if err != nil {
 		return c, fmt.Errorf("making a directory for a mirror: %w", err)
 	}
-	defer func() { err = errors.Join(err, removeAll(dir)) }()
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	mirror := filepath.Join(dir, "repo.git")
 	if err := a.persist(ctx, func() error { return a.clone(ctx, from, dir, mirror) }); err != nil {
 		return c, err
@@ -105,8 +86,8 @@ func (a *Account) Copy(ctx context.Context, from, to string) (c Copied, err erro
 }
 
 func (a *Account) clone(ctx context.Context, from, dir, mirror string) error {
-	if err := removeAll(mirror); err != nil { // of the try before
-		return err
+	if err := os.RemoveAll(mirror); err != nil { // of the try before
+		return fmt.Errorf("removing a mirror: %w", err)
 	}
 	if _, err := a.git(ctx, dir, "clone", "--mirror", "--quiet", "--template=", "--", from, mirror); err != nil {
 		return a.explainGit("Cloning", err)
@@ -115,8 +96,8 @@ func (a *Account) clone(ctx context.Context, from, dir, mirror string) error {
 }
 
 func (a *Account) push(ctx context.Context, mirror, to string) error {
-	args := append([]string{"push", "--quiet", "--prune", "--no-verify", "--", to}, refspecs()...)
-	_, err := a.git(ctx, mirror, args...)
+	// Everything that isCopied.
+	_, err := a.git(ctx, mirror, "push", "--quiet", "--prune", "--no-verify", "--", to, "+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
 	if err == nil {
 		return nil
 	}
@@ -133,29 +114,16 @@ const gitTries = 4
 
 // persist repeats f while it fails for a reason that may pass.
 func (a *Account) persist(ctx context.Context, f func() error) error {
-	backoff := a.g.cfg.Backoff
 	for try := 1; ; try++ {
 		err := f()
 		e, ok := errors.AsType[*Error](err)
 		if !ok || !e.passing || try == gitTries {
 			return err
 		}
-		pause := backoff/2 + rand.N(backoff)
-		a.notice(time.Now().Add(pause))
-		if err := sleep(ctx, pause); err != nil {
+		if err := a.backOff(ctx, try); err != nil {
 			return err
 		}
-		backoff *= 2
 	}
-}
-
-// removeAll removes a directory of ours. git makes its objects read-only, which
-// matters to nobody but the owner of the directory: root or not, we may.
-func removeAll(dir string) error {
-	if err := os.RemoveAll(dir); err != nil {
-		return fmt.Errorf("removing a mirror: %w", err)
-	}
-	return nil
 }
 
 // explainGit puts a failed git command into words for users.
@@ -179,15 +147,10 @@ func (a *Account) explainGit(doing string, err error) error {
 // in trouble, or of somebody else who writes the same refs: the forge may still be
 // at the push of a controller that was killed.
 func isPassing(said string) bool {
-	for _, word := range []string{
+	return slices.ContainsFunc([]string{
 		"error: 500", "error: 502", "error: 503", "error: 504", "error: 429", "Could not resolve host", "Failed to connect",
 		"Connection reset", "Connection refused", "Connection timed out", "Operation too slow", "Operation timed out",
 		"the remote end hung up", "early EOF", "unexpected disconnect", "RPC failed", "Empty reply from server", "GnuTLS recv error",
 		"SSL_ERROR_SYSCALL", "unable to rewind rpc post data", "cannot lock ref", "failed to update ref",
-	} {
-		if strings.Contains(said, word) {
-			return true
-		}
-	}
-	return false
+	}, func(word string) bool { return strings.Contains(said, word) })
 }

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// lfsBatch is how many branches are looked at with one command.
+// lfsBatch is how many branches one command examines.
 const lfsBatch = 200
 
 // copyLFS copies the large files of a mirror, if it has any: they are to be
@@ -19,7 +19,7 @@ func (a *Account) copyLFS(ctx context.Context, mirror, to string, refs Refs) (wa
 	if err != nil || !uses {
 		return "", err
 	}
-	if a.g.programs().lfs == "" {
+	if a.g.lookPath("git-lfs") == "" {
 		return "Uses Git LFS, but git-lfs is not installed where takt runs: large files were not copied", nil
 	}
 	if _, err := a.git(ctx, mirror, "lfs", "fetch", "--all", "origin"); err != nil {

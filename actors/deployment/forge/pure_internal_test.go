@@ -31,16 +31,17 @@ func TestWindowsKeepToAllLimits(t *testing.T) {
 					delete(open, u)
 				}
 			}
-			ok, next := w.free(now)
-			if !ok {
+			u, next := w.begin(now)
+			if u == nil {
 				require.True(t, len(open) > 0 || next.After(now), "somebody or the clock helps")
 				if len(open) == 0 {
 					now = next
-					ok, _ = w.free(now)
+					u, _ = w.begin(now)
+					require.NotNil(t, u, "nobody waits without need")
 				}
 			}
-			if ok {
-				open[w.begin()] = true
+			if u != nil {
+				open[u] = true
 				arrived = append(arrived, now) // at the earliest; the latest is its answer
 			}
 		}

@@ -26,12 +26,12 @@ type window struct {
 	uses   []*use
 }
 
-// free reports whether a call may begin now. If not, next is when it is worth
-// asking again; zero if only an answer can help.
-func (w *window) free(now time.Time) (ok bool, next time.Time) {
-	w.forget(now)
-	ok = true
+// begin counts a call, if one may begin now. If not, u is nil, and next is when it
+// is worth asking again; zero if only an answer can help.
+func (w *window) begin(now time.Time) (u *use, next time.Time) {
+	free, longest := true, time.Duration(0)
 	for _, l := range w.limits {
+		longest = max(longest, l.Per)
 		counted, first := 0, time.Time{}
 		for _, u := range w.uses {
 			switch end := u.answered.Add(l.Per); {
@@ -44,39 +44,19 @@ func (w *window) free(now time.Time) (ok bool, next time.Time) {
 				}
 			}
 		}
-		if counted < l.N {
-			continue
-		}
-		ok = false
-		if next.IsZero() || first.After(next) {
-			next = first
+		if counted >= l.N {
+			free = false
+			if first.After(next) {
+				next = first
+			}
 		}
 	}
-	return ok, next
-}
-
-// begin counts a call.
-func (w *window) begin() *use {
-	u := &use{}
-	w.uses = append(w.uses, u)
-	return u
-}
-
-// forget drops what no limit counts any more.
-func (w *window) forget(now time.Time) {
-	longest := time.Duration(0)
-	for _, l := range w.limits {
-		longest = max(longest, l.Per)
-	}
+	// What no limit counts any more is forgotten.
 	w.uses = slices.DeleteFunc(w.uses, func(u *use) bool { return !u.answered.IsZero() && !u.answered.Add(longest).After(now) })
-}
-
-// seed adds calls of the past, if there are none yet.
-func (w *window) seed(times []time.Time) {
-	if len(w.uses) > 0 {
-		return
+	if !free {
+		return nil, next
 	}
-	for _, at := range times {
-		w.uses = append(w.uses, &use{answered: at})
-	}
+	u = &use{}
+	w.uses = append(w.uses, u)
+	return u, time.Time{}
 }

@@ -13,49 +13,40 @@ import (
 	"time"
 )
 
-// MaxBatch is the most completions of one call.
-const MaxBatch = 100
-
-// maxAnswer is how much of an answer is read, in bytes.
-const maxAnswer = 64 << 10
+const (
+	// MaxBatch is the most completions of one call.
+	MaxBatch = 100
+	// maxAnswer is how much of an answer is read, in bytes.
+	maxAnswer = 64 << 10
+	// connectTime and answerTime bound the parts of a call.
+	connectTime = 10 * time.Second
+	answerTime  = 15 * time.Second
+)
 
 // Config says where HubSpot is. Zero values mean the real one.
 type Config struct {
-	// API is the base of completions. Defaults to https://api.hubapi.com.
+	// API is the base of all calls. Defaults to https://api.hubapi.com. The page
+	// for people is at https://app.hubspot.com then, and below API otherwise.
 	API string
-	// AuthorizeURL, TokenURL and InfoURL are those of OAuth; InfoURL gets a slash
-	// and the token. They default to https://app.hubspot.com/oauth/authorize and,
-	// below API, /oauth/v1/token and /oauth/v1/access-tokens.
-	AuthorizeURL, TokenURL, InfoURL string
 	// Timeout bounds a whole call. Defaults to 30 seconds.
 	Timeout time.Duration
-	// ConnectTimeout and AnswerTimeout bound its parts. They default to 10 and 15
-	// seconds.
-	ConnectTimeout, AnswerTimeout time.Duration
-}
-
-func (c Config) withDefaults() Config {
-	c.API = strings.TrimSuffix(cmp.Or(c.API, "https://api.hubapi.com"), "/")
-	c.AuthorizeURL = cmp.Or(c.AuthorizeURL, "https://app.hubspot.com/oauth/authorize")
-	c.TokenURL = cmp.Or(c.TokenURL, c.API+"/oauth/v1/token")
-	c.InfoURL = strings.TrimSuffix(cmp.Or(c.InfoURL, c.API+"/oauth/v1/access-tokens"), "/")
-	c.Timeout = cmp.Or(c.Timeout, 30*time.Second)
-	c.ConnectTimeout = min(cmp.Or(c.ConnectTimeout, 10*time.Second), c.Timeout)
-	c.AnswerTimeout = min(cmp.Or(c.AnswerTimeout, 15*time.Second), c.Timeout)
-	return c
 }
 
 // Client calls HubSpot.
 type Client struct {
-	cfg  Config
-	http *http.Client
+	api, pages string // base URLs
+	timeout    time.Duration
+	http       *http.Client
 }
 
 // NewClient returns a client. It connects when it is used.
 func NewClient(cfg Config) *Client {
-	cfg = cfg.withDefaults()
-	dialer := &net.Dialer{Timeout: cfg.ConnectTimeout, KeepAlive: 30 * time.Second}
-	return &Client{cfg: cfg, http: &http.Client{
+	c := &Client{timeout: cmp.Or(cfg.Timeout, 30*time.Second)}
+	c.api = strings.TrimSuffix(cmp.Or(cfg.API, "https://api.hubapi.com"), "/")
+	c.pages = strings.TrimSuffix(cmp.Or(cfg.API, "https://app.hubspot.com"), "/")
+	connect := min(connectTime, c.timeout)
+	dialer := &net.Dialer{Timeout: connect, KeepAlive: 30 * time.Second}
+	c.http = &http.Client{
 		Transport: &http.Transport{
 			Proxy:       http.ProxyFromEnvironment,
 			DialContext: dialer.DialContext,
@@ -63,17 +54,18 @@ func NewClient(cfg Config) *Client {
 			// here, only on each portal's calls.
 			MaxIdleConns: 256, MaxIdleConnsPerHost: 128,
 			IdleConnTimeout:       90 * time.Second,
-			TLSHandshakeTimeout:   cfg.ConnectTimeout,
-			ResponseHeaderTimeout: cfg.AnswerTimeout,
+			TLSHandshakeTimeout:   connect,
+			ResponseHeaderTimeout: min(answerTime, c.timeout),
 			ForceAttemptHTTP2:     true,
 		},
 		// A redirect would take the token elsewhere.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}
+	}
+	return c
 }
 
 // Timeout is how long one call takes at most.
-func (c *Client) Timeout() time.Duration { return c.cfg.Timeout }
+func (c *Client) Timeout() time.Duration { return c.timeout }
 
 // CloseIdle gives unused connections up.
 func (c *Client) CloseIdle() { c.http.CloseIdleConnections() }
@@ -105,27 +97,29 @@ func (c *Client) Complete(ctx context.Context, token string, list []Completion) 
 	if err != nil {
 		return Answer{Err: fmt.Errorf("completing: %w", err)}
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, c.cfg.Timeout, errNoAnswer)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.cfg.API+"/automation/v4/actions/callbacks/complete", bytes.NewReader(body))
-	if err != nil {
-		return Answer{Err: fmt.Errorf("completing: %w", err)}
-	}
-	req.Header.Set("Authorization", "Bearer "+token)
-	req.Header.Set("Content-Type", "application/json")
-	return c.do(req, token)
+	headers := map[string]string{"Authorization": "Bearer " + token, "Content-Type": "application/json"}
+	return c.do(ctx, http.MethodPost, "/automation/v4/actions/callbacks/complete", body, headers, token)
 }
 
 // do calls and reads the answer, or what there is of it. The answer's text goes
-// into logs and the database: secrets, which req holds, are taken out of it.
-func (c *Client) do(req *http.Request, secrets ...string) Answer {
+// into logs and the database: secrets, which the request holds, are taken out.
+func (c *Client) do(ctx context.Context, method, path string, body []byte, headers map[string]string, secrets ...string) Answer {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.timeout, errNoAnswer)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, c.api+path, bytes.NewReader(body))
+	if err != nil {
+		return Answer{Err: withoutURL(err)}
+	}
+	for name, value := range headers {
+		req.Header.Set(name, value)
+	}
 	resp, err := c.http.Do(req)
 	if err != nil {
 		return Answer{Err: withoutURL(err)}
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	a := newAnswer(resp.StatusCode, resp.Header, body)
+	content, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	a := newAnswer(resp.StatusCode, resp.Header, content)
 	for _, s := range secrets {
 		if s != "" {
 			a.message = strings.ReplaceAll(a.message, s, "…")

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"strings"
 	"time"
 )
 
@@ -33,11 +32,7 @@ func (c *Client) AuthorizeURL(app App, state string) string {
 		"client_id": {app.ClientID}, "redirect_uri": {app.RedirectURL},
 		"scope": {cmp.Or(app.Scopes, "automation oauth")}, "state": {state},
 	}
-	join := "?"
-	if strings.Contains(c.cfg.AuthorizeURL, "?") {
-		join = "&"
-	}
-	return c.cfg.AuthorizeURL + join + q.Encode()
+	return c.pages + "/oauth/authorize?" + q.Encode()
 }
 
 // RefusedError is HubSpot's refusal to give tokens.
@@ -66,14 +61,9 @@ func (c *Client) Refresh(ctx context.Context, app App, refresh string) (Tokens, 
 }
 
 func (c *Client) tokens(ctx context.Context, form url.Values) (Tokens, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, c.cfg.Timeout, errNoAnswer)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.cfg.TokenURL, strings.NewReader(form.Encode()))
-	if err != nil {
-		return Tokens{}, fmt.Errorf("asking for tokens: %w", err)
-	}
-	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	a := c.do(req, form.Get("client_secret"), form.Get("refresh_token"), form.Get("code"))
+	headers := map[string]string{"Content-Type": "application/x-www-form-urlencoded"}
+	a := c.do(ctx, http.MethodPost, "/oauth/v1/token", []byte(form.Encode()), headers,
+		form.Get("client_secret"), form.Get("refresh_token"), form.Get("code"))
 	if !a.OK() {
 		return Tokens{}, fmt.Errorf("asking for tokens: %w", &RefusedError{a})
 	}
@@ -96,13 +86,7 @@ type Info struct {
 
 // Whose tells which portal a token belongs to.
 func (c *Client) Whose(ctx context.Context, access string) (Info, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, c.cfg.Timeout, errNoAnswer)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.cfg.InfoURL+"/"+url.PathEscape(access), http.NoBody)
-	if err != nil {
-		return Info{}, errors.New("asking whose a token is: the URL is not valid") // err has the token
-	}
-	a := c.do(req, access)
+	a := c.do(ctx, http.MethodGet, "/oauth/v1/access-tokens/"+url.PathEscape(access), nil, nil, access)
 	if !a.OK() {
 		return Info{}, fmt.Errorf("asking whose a token is: %w", &RefusedError{a})
 	}
