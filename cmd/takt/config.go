@@ -50,7 +50,8 @@ type Config struct {
 	// BuildTimeout and WorkerTimeout are the first values of the heartbeat
 	// settings; once changed at run time, the database's win.
 	BuildTimeout, WorkerTimeout time.Duration
-	// CheckInterval is the time between two of its sweeps; 0: see checkInterval.
+	// CheckInterval is the time between two sweeps for silence; 0: see
+	// checkInterval.
 	CheckInterval time.Duration
 	// OnBuildTimeout is requeue or fail.
 	OnBuildTimeout string
@@ -66,7 +67,7 @@ type Config struct {
 	// TelemetryWithoutKey accepts telemetry of old host monitors, which have no
 	// key: worker and build have to match.
 	TelemetryWithoutKey bool
-	// Load is load levelling.
+	// Heijunka is load levelling.
 	Heijunka HeijunkaConfig
 	// PollRate is how many polls a second a worker may send, RegisterRate how
 	// many registrations a remote address; 0 switches a limit off.
@@ -83,8 +84,7 @@ type Config struct {
 
 func defaultConfig(stateDir string) Config {
 	return Config{
-		Deploy: defaultDeploy(),
-
+		Deploy:           defaultDeploy(),
 		Listen:           "127.0.0.1:3000",
 		DataDir:          stateDir,
 		DatabasePool:     10,
@@ -125,13 +125,13 @@ func realSources(file string, flags *pflag.FlagSet) sources {
 
 func addFlags(fs *pflag.FlagSet) {
 	def := defaultConfig("")
-	for _, s := range settings() {
-		usage := s.usage + " (" + s.env()[0] + ")"
-		if d := s.get(&def); d != "" {
-			usage += " (default " + d + ")"
+	for _, s := range settings(&def) {
+		usage, value := s.usage+" ("+s.env()[0]+")", s.get()
+		if value != "" {
+			usage += " (default " + value + ")"
 		}
 		fs.String(s.name, "", usage)
-		if v := s.get(&def); v == "true" || v == "false" {
+		if value == "true" || value == "false" {
 			fs.Lookup(s.name).NoOptDefVal = "true" // the bare flag means yes
 		}
 	}
@@ -150,42 +150,42 @@ func (c *Config) setPort(port string) {
 // load returns the effective settings, or every fault at once.
 func load(src sources) (Config, error) {
 	cfg := defaultConfig(stateDir(src.lookup))
-	table := settings()
-	values := map[string]string{}
-	if src.file != "" {
-		var err error
-		if values, err = readFile(src.file); err != nil {
-			return cfg, err
+	table := settings(&cfg)
+	file, err := readFile(src.file)
+	if err != nil {
+		return cfg, err
+	}
+	faults := append(unknownKeys(table, src.file, file), unknownVariables(table, src.names)...)
+	// each applies what one source says of every setting; the name is for faults.
+	each := func(find func(setting) (name, value string, ok bool)) {
+		for _, s := range table {
+			if name, value, ok := find(s); ok {
+				if err := s.set(value); err != nil {
+					faults = append(faults, fmt.Errorf("%s (%s): %w", s.name, name, err))
+				}
+			}
 		}
 	}
-	faults := append(unknownKeys(table, src.file, values), unknownVariables(table, src.names)...)
-	apply := func(s setting, from, value string) {
-		if err := s.set(&cfg, value); err != nil {
-			faults = append(faults, fmt.Errorf("%s (%s): %w", s.name, from, err))
-		}
-	}
-	for _, s := range table {
-		if v, ok := values[s.key()]; ok {
-			apply(s, src.file, v)
-		}
-	}
-	if port, ok := src.lookup("PORT"); ok && port != "" {
+	each(func(s setting) (string, string, bool) {
+		value, ok := file[s.key()]
+		return src.file, value, ok
+	})
+	if port, _ := src.lookup("PORT"); port != "" {
 		cfg.setPort(port)
 	}
-	for _, s := range table {
+	each(func(s setting) (string, string, bool) {
 		for _, name := range s.env() {
-			if v, ok := src.lookup(name); ok && v != "" {
-				apply(s, name, v)
-				break
+			if value, _ := src.lookup(name); value != "" {
+				return name, value, true
 			}
 		}
-	}
+		return "", "", false
+	})
 	if src.flags != nil {
-		for _, s := range table {
-			if f := src.flags.Lookup(s.name); f != nil && f.Changed {
-				apply(s, "--"+s.name, f.Value.String())
-			}
-		}
+		each(func(s setting) (string, string, bool) {
+			f := src.flags.Lookup(s.name)
+			return "--" + s.name, f.Value.String(), f.Changed
+		})
 		if f := src.flags.Lookup("port"); f != nil && f.Changed {
 			cfg.setPort(f.Value.String())
 		}
@@ -201,7 +201,11 @@ func stateDir(lookup func(string) (string, bool)) string {
 	return filepath.Join(home, ".local", "state", "takt")
 }
 
+// readFile returns the settings of a file; nothing of none.
 func readFile(path string) (map[string]string, error) {
+	if path == "" {
+		return nil, nil //nolint:nilnil // none is asked for, which is no error
+	}
 	raw, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("reading the settings file: %w", err)
@@ -215,9 +219,9 @@ func readFile(path string) (map[string]string, error) {
 
 // print writes the effective settings, secrets masked, as YAML that load reads.
 func (c *Config) print(w io.Writer) {
-	for _, s := range settings() {
-		v := s.get(c)
-		if s.secret && v != "" {
+	for _, s := range settings(c) {
+		v := s.get()
+		if s.masked && v != "" {
 			v = "********"
 		}
 		fmt.Fprintf(w, "%s: %q\n", s.key(), v)
