@@ -137,7 +137,7 @@ func addFlags(fs *pflag.FlagSet) {
 	}
 }
 
-// addPort takes the port alone, as the controller does whose place takt takes.
+// addPort takes the port alone, as the controller does that takt replaces.
 func addPort(fs *pflag.FlagSet) {
 	fs.StringP("port", "p", "", "port alone; the host stays that of --listen (PORT)")
 }
@@ -155,7 +155,7 @@ func load(src sources) (Config, error) {
 	if err != nil {
 		return cfg, err
 	}
-	faults := append(unknownKeys(table, src.file, file), unknownVariables(table, src.names)...)
+	faults := unknown(table, src.file, file, src.names)
 	// each applies what one source says of every setting; the name is for faults.
 	each := func(find func(setting) (name, value string, ok bool)) {
 		for _, s := range table {

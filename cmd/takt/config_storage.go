@@ -24,14 +24,10 @@ func (c *Config) validateStorage() []error {
 	if !c.usesS3() {
 		return nil
 	}
-	err := c.S3.Validate()
-	if err == nil {
-		return nil
+	if err := c.S3.Validate(); err != nil {
+		return []error{err}
 	}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		return joined.Unwrap()
-	}
-	return []error{err}
+	return nil
 }
 
 // openFiles opens the storage of builds' files. S3 is not asked for anything.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 
@@ -186,8 +187,12 @@ func (c *controller) assemble(ctx context.Context) error {
 	db.OnLost(c.tree.Pool.Lost)
 
 	// Orders outlive a signal's beginning of the stop, and end with close.
-	background, stopOrders := newBackground(context.WithoutCancel(ctx))
-	c.stopOrders = stopOrders
+	orders, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	c.stopOrders = func(cause error) {
+		cancel(cause)
+		running.Wait()
+	}
 	server, err := http.New(http.Deps{
 		Builds:   builds,
 		Workers:  workers,
@@ -198,7 +203,8 @@ func (c *controller) assemble(ctx context.Context) error {
 		Files:    c.files,
 		Ready:    c.tree.Ready, VacuumHeldBack: c.tree.VacuumHeldBack,
 		Tree:     c.describe,
-		Operator: c.tree, Heartbeat: c.tree.Monitor, Heijunka: c.tree.Heijunka, Audit: postgres.NewAudit(db), Background: background,
+		Operator: c.tree, Heartbeat: c.tree.Monitor, Heijunka: c.tree.Heijunka, Audit: postgres.NewAudit(db),
+		Background:  func(f func(context.Context)) { running.Go(func() { f(orders) }) },
 		TLS:         c.tls,
 		Deployments: c.tree.Deployments, DeploymentStore: deployed,
 		Throttle: c.tree.Throttle, ThrottleStore: throttled, OAuth: c.tree.Throttle.Tokens,

@@ -5,9 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -48,7 +45,7 @@ func upkeepCommand(cmd *cobra.Command, label string, check func(cfg Config) erro
 	cmd.Flags().BoolVar(&asJSON, "json", false, "results as JSON, one value per line")
 	cmd.Args = cli.Arguments(cobra.NoArgs)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
-		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+		ctx, stop := cli.Interruptible(cmd.Context())
 		defer stop()
 		cfg, err := load(realSources(file, cmd.Flags()))
 		if err == nil {

@@ -112,7 +112,7 @@ func (o *workerOptions) addFlags(cmd *cobra.Command) {
 	f.DurationVar(&o.patience, "patience", 6*time.Hour, "how long to try to reach an absent controller with a result")
 	f.Int64Var(&o.unpackLimit, "unpack-limit", 8<<30, "most bytes that an archive may unpack to")
 	f.StringVar(&o.log, "log", "info", "level and format: debug|info|warn|error[,json|console] (default format: console on a terminal, else json)")
-	_ = cmd.RegisterFlagCompletionFunc("platform", cobra.FixedCompletions([]string{"ios", "android"}, cobra.ShellCompDirectiveNoFileComp))
+	complete(cmd, "platform", "ios", "android")
 }
 
 // config reports what is wrong with the flags, and else what they mean.

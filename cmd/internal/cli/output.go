@@ -52,6 +52,15 @@ func Table(w io.Writer, rows [][]string) {
 	_ = tw.Flush() // a closed pipe shows at the next write
 }
 
+// List writes a table with a row for each item.
+func List[T any](w io.Writer, heading []string, items []T, row func(T) []string) {
+	rows := [][]string{heading}
+	for _, item := range items {
+		rows = append(rows, row(item))
+	}
+	Table(w, rows)
+}
+
 // Plain removes what would control a terminal: build logs and error messages
 // are written by strangers.
 func Plain(s string) string {

@@ -61,7 +61,7 @@ func (c *controller) openForge(settings *actors.Config) error {
 	if err != nil {
 		return fmt.Errorf("encryption key: %w", err)
 	}
-	owner, _, err := readOrMakeKey(filepath.Join(c.cfg.DataDir, "node-id"), func() string { return randomText(base64.RawURLEncoding) })
+	owner, _, err := readOrMakeKey(filepath.Join(c.cfg.DataDir, "node-id"), base64.RawURLEncoding)
 	if err != nil {
 		return err
 	}
