@@ -56,16 +56,14 @@ func clientCommand(env environment, cmd *cobra.Command, do func(ctx context.Cont
 		cmd.Args = cobra.NoArgs
 	}
 	cmd.Args = cli.Arguments(cmd.Args)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		ctx, stop := cli.Interruptible(cmd.Context())
-		defer stop()
+	cmd.RunE = cli.Interruptible(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		s, err := r.open(cmd)
 		if err != nil {
 			return err
 		}
 		defer s.client.CloseIdle()
 		return do(ctx, s, args)
-	}
+	})
 	return cmd
 }
 

@@ -44,9 +44,7 @@ func upkeepCommand(cmd *cobra.Command, label string, check func(cfg Config) erro
 	cmd.Flags().StringVar(&file, "config", "", "YAML file of settings")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "results as JSON, one value per line")
 	cmd.Args = cli.Arguments(cobra.NoArgs)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
-		ctx, stop := cli.Interruptible(cmd.Context())
-		defer stop()
+	cmd.RunE = cli.Interruptible(func(ctx context.Context, cmd *cobra.Command, _ []string) (err error) {
 		cfg, err := load(realSources(file, cmd.Flags()))
 		if err == nil {
 			err = check(cfg)
@@ -72,7 +70,7 @@ func upkeepCommand(cmd *cobra.Command, label string, check func(cfg Config) erro
 		defer bar.Done()
 		u.inventory = inventory.Inventory{Rows: postgres.NewFiles(db), Files: files, Progress: bar.Progress()}
 		return do(ctx, u)
-	}
+	})
 	return cmd
 }
 
