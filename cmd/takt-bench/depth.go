@@ -217,7 +217,7 @@ func (r *run) claimsHeldBack(ctx context.Context, c *controller, pollers []*poll
 	return rates, nil
 }
 
-// alarm adds whether takt tells that the database could not be vacuumed.
+// alarm adds whether takt reports that the database could not be vacuumed.
 func (r *run) alarm(ctx context.Context, c *controller) error {
 	seconds, err := c.Metric(ctx, "takt_vacuum_held_back_seconds")
 	if err != nil {

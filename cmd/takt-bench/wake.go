@@ -133,7 +133,7 @@ func (r *run) wake(ctx context.Context) (err error) {
 		ratio:    fmt.Sprintf("%.2f, %.2f of limit", p50.Seconds()/.010, p99.Seconds()/.050), target: "< 10 ms, < 50 ms",
 		met: p50 < 10*time.Millisecond && p99 < 50*time.Millisecond,
 	})
-	r.say("A4: %d builds that no NOTIFY announces", cutWakes)
+	r.say("A4: %d builds without a NOTIFY", cutWakes)
 	took, err = arrivals(ctx, cutWakes, jobs, func() (string, error) {
 		// As when another controller's notification is lost.
 		return "", c.db.exec(ctx, fmt.Sprintf(fill, 1))

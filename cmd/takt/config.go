@@ -37,7 +37,7 @@ type Config struct {
 	EncryptionKey string
 	// PublicURL is how others reach this controller; HubSpot signs it.
 	PublicURL string
-	// BaseImageID is told to workers as the image to build in.
+	// BaseImageID is the image that workers build in.
 	BaseImageID string
 	// Storage is where files go: "local", "s3" or "dual".
 	Storage string

@@ -30,7 +30,7 @@ func (c *Config) validateStorage() []error {
 	return nil
 }
 
-// openFiles opens the storage of builds' files. S3 is not asked for anything.
+// openFiles opens the storage of builds' files. It makes no request to S3.
 func openFiles(cfg Config) (*storage.Files, error) {
 	key, err := base64.StdEncoding.DecodeString(cfg.EncryptionKey)
 	if err != nil {

@@ -13,12 +13,12 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// ownUmask lets takt's files have the modes that takt gives them, whatever it
-// was started with: 0700 and 0600.
+// ownUmask gives takt's files the modes 0700 and 0600, whatever umask it was started
+// with.
 func ownUmask() { syscall.Umask(0o077) }
 
-// openDataDir makes the data directory, or looks whether others could change
-// what is in it: whoever can, decides over keys and builds.
+// openDataDir makes the data directory. It refuses one that everybody may write to,
+// because they could replace keys and builds, and warns of what others can read.
 func openDataDir(dir string, log zerolog.Logger) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("making the data directory: %w", err)
@@ -48,7 +48,7 @@ func openDataDir(dir string, log zerolog.Logger) error {
 
 // fillKeys gives every key that the settings leave open the value kept in the
 // data directory, making it at random (0600) on the first start. It returns the
-// files that it made, so that the operator can be told where to look.
+// files that it made, for the log.
 func fillKeys(cfg *Config) (made []string, err error) {
 	for _, k := range []struct {
 		file     string

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// setting is one row of the table. Flags, the environment, the YAML file, --check
-// and docs/settings.md are made of it.
+// setting is one row of the table, from which flags, the environment, the YAML file,
+// --check and docs/settings.md are made.
 type setting struct {
 	group string // heading in docs/settings.md
 	name  string // the flag; the environment has TAKT_NAME, YAML name with _ for -

@@ -35,8 +35,8 @@ type upkeep struct {
 	inventory inventory.Inventory
 }
 
-// upkeepCommand makes do the body of cmd, with everything that it needs open.
-// check looks at the flags before.
+// upkeepCommand makes do the body of cmd, with the files and the database open. check
+// checks the flags before.
 func upkeepCommand(cmd *cobra.Command, label string, check func(cfg Config) error, do func(ctx context.Context, u *upkeep) error) *cobra.Command {
 	var file string
 	var asJSON bool

@@ -93,8 +93,8 @@ func submitBuild(ctx context.Context, s *session, o submitOptions, path string) 
 	return downloadResult(ctx, s, build.ID, auth, o.download)
 }
 
-// openSource opens an archive, or packs a directory into one that remove
-// removes.
+// openSource opens an archive, or packs a directory into a new one. The caller calls
+// remove in the end.
 func openSource(ctx context.Context, s *session, path string) (source client.Content, remove func(), err error) {
 	remove = func() {}
 	info, err := os.Stat(path)
@@ -120,8 +120,8 @@ func openSource(ctx context.Context, s *session, path string) (source client.Con
 // submitTries is how often a build is sent at most.
 const submitTries = 5
 
-// send submits, again if the reply was lost: its key makes that one build. A full
-// queue is not waited for.
+// send submits, and repeats that if the reply was lost, because the key makes it one
+// build. It does not wait for a full queue.
 func send(ctx context.Context, s *session, in client.Submit) (api.Submitted, error) {
 	bar := cli.NewBar(s.Err, "uploading", s.JSON)
 	in.Progress = bar.Progress()

@@ -49,8 +49,7 @@ func (w *waiter) wait(ctx context.Context) (api.BuildStatus, error) {
 			return status, err
 		}
 		if w.follow {
-			// After the status, so that nothing is said between the last look
-			// at the log and the end.
+			// After the status, so that no line between the last page and the end is missed.
 			if err := w.showLogs(ctx); err != nil {
 				return status, err
 			}
@@ -78,8 +77,8 @@ func (w *waiter) end(ctx context.Context) error {
 	return verdict(status)
 }
 
-// tail shows the log as it is written, until the build ends. A stream that breaks is
-// taken up where it was.
+// tail shows the log as it is written, until the build ends. After a broken stream it
+// goes on where that stopped.
 func (w *waiter) tail(ctx context.Context) error {
 	_, err := again(ctx, w.session, func(ctx context.Context) (api.LogEnd, error) {
 		return w.client.TailLogs(ctx, w.id, w.auth, w.after.Seq, func(line api.LogEntry) error {

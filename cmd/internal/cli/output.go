@@ -30,7 +30,7 @@ func (o Output) Result(value any, text func(w io.Writer)) error {
 	return json.NewEncoder(o.Out).Encode(value)
 }
 
-// Note tells a person something on the side; nothing in JSON mode.
+// Note writes something for a person to Err, nothing in JSON mode.
 func (o Output) Note(format string, args ...any) {
 	if !o.JSON {
 		fmt.Fprintf(o.Err, format+"\n", args...)

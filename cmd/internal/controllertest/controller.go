@@ -217,7 +217,7 @@ func (c *Controller) AwaitState(tb testing.TB, id string, state store.BuildState
 	return c.Build(id)
 }
 
-// touch tells those who wait. The lock is held.
+// touch wakes those who wait. The lock is held.
 func (c *Controller) touch() {
 	close(c.changed)
 	c.changed = make(chan struct{})

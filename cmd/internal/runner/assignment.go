@@ -21,8 +21,8 @@ type assignment struct {
 	// ctx ends with the reason why the build must stop; cancel ends it.
 	ctx    context.Context //nolint:containedctx // the attempt's life, which others end
 	cancel context.CancelCauseFunc
-	// after is closed when an older attempt of the same build is gone; may be
-	// nil. done is closed when this one is.
+	// after is closed when an older attempt of the same build has ended; nil if there
+	// is none. done is closed when this one has.
 	after <-chan struct{}
 	done  chan struct{}
 }

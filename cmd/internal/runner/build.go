@@ -49,8 +49,7 @@ func (w *Worker) build(hard context.Context, a *assignment) {
 	if a.after != nil {
 		<-a.after
 	}
-	// What is said to the controller outlives the build's own end, and the
-	// worker's by a little.
+	// Reports outlive the build's own end, and the worker's by a little.
 	report, stop := w.reporting(hard)
 	defer stop()
 
@@ -65,7 +64,7 @@ func (w *Worker) build(hard context.Context, a *assignment) {
 			a.cancel(verdict(err))
 		}
 	})
-	beats, hush := context.WithCancelCause(report)
+	beats, endBeats := context.WithCancelCause(report)
 	beside.Go(func() { w.beat(beats, a, log) })
 
 	log.Info().Str("platform", a.job.Platform).Msg("build begins")
@@ -77,7 +76,7 @@ func (w *Worker) build(hard context.Context, a *assignment) {
 	w.conclude(hard, report, a, ws, err, lines, log)
 	log.Info().Stringer("took", time.Since(began).Round(time.Millisecond)).Msg("build ends")
 
-	hush(context.Canceled)
+	endBeats(context.Canceled)
 	if lost := lines.close(report, linger); lost > 0 {
 		log.Warn().Int("lines", lost).Msg("end of the build's log not delivered")
 	}

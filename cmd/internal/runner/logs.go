@@ -55,7 +55,7 @@ type logStream struct {
 	queue   []api.LogMessage
 	bytes   int
 	sending int // lines in flight
-	dropped int // lines that wait to be confessed
+	dropped int // lines dropped since the last one that was queued
 	stalled bool
 	closed  bool
 	hurry   bool // somebody waits for the queue to be empty
@@ -113,7 +113,7 @@ func (s *logStream) put(line api.LogMessage) bool {
 	if len(s.queue) > 0 && s.bytes+cost > s.cfg.Buffer {
 		return false
 	}
-	s.confess()
+	s.noteDropped()
 	s.stalled = false
 	s.queue = append(s.queue, line)
 	s.bytes += cost
@@ -121,8 +121,8 @@ func (s *logStream) put(line api.LogMessage) bool {
 	return true
 }
 
-// confess appends the line that says what is missing here. The lock is held.
-func (s *logStream) confess() {
+// noteDropped appends the line that says what is missing here. The lock is held.
+func (s *logStream) noteDropped() {
 	if s.dropped == 0 {
 		return
 	}
@@ -143,7 +143,7 @@ func (s *logStream) flush(ctx context.Context, limit time.Duration) {
 	timeout := time.After(limit)
 	for {
 		s.mu.Lock()
-		s.confess()
+		s.noteDropped()
 		idle := len(s.queue) == 0 && s.sending == 0 || s.closed
 		if s.hurry != !idle {
 			s.hurry = !idle

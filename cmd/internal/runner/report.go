@@ -17,8 +17,8 @@ import (
 // maxErrorMessage is the longest error message that is reported, in bytes.
 const maxErrorMessage = 4096
 
-// maxRefusals is how often a result is sent that the controller calls wrong: it
-// may have been damaged on its way.
+// maxRefusals is how often a result is sent that the controller calls wrong, because
+// it may have been damaged on its way.
 const maxRefusals = 3
 
 // conclude tells the controller how the build ended, unless it is not ours any
@@ -67,8 +67,8 @@ func (w *Worker) deliver(ctx context.Context, a *assignment, path string, log ze
 	return err
 }
 
-// upload repeats until the controller has answered for good: an identical
-// repeat is accepted.
+// upload repeats until the controller has answered for good, which is safe because
+// it accepts an identical repeat.
 func (w *Worker) upload(ctx context.Context, u client.Upload) error {
 	retry := w.retry
 	retry.OnWait = w.waiting("upload")
