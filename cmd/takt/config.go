@@ -18,68 +18,38 @@ import (
 	"takt/storage"
 )
 
-// Config is what `takt serve` runs with. It is filled from defaults, then a
-// YAML file, then the environment, then flags; the later one wins.
+// Config is what `takt serve` runs with: defaults, then a YAML file, then the
+// environment, then flags; the later one wins. The table in settings.go says what
+// the fields mean.
 type Config struct {
-	// Listen is the address of the HTTP server. Port 0 picks a free one, which is
-	// logged and written to DataDir/address.
-	Listen string
-	// DataDir holds files, the embedded database and generated keys.
-	DataDir string
-	// DatabaseURL names an external PostgreSQL; empty runs takt's own.
-	DatabaseURL string
-	// DatabasePool is the most connections to PostgreSQL.
-	DatabasePool int
-	// APIKey and AdminKey are made at random and kept in DataDir when empty.
-	APIKey, AdminKey string
-	// EncryptionKey is 32 bytes in base64; as APIKey, but required with
-	// DatabaseURL, because controllers share it.
-	EncryptionKey string
-	// PublicURL is how others reach this controller; HubSpot signs it.
-	PublicURL string
-	// BaseImageID is the image that workers build in.
-	BaseImageID string
-	// Storage is where files go: "local", "s3" or "dual".
-	Storage string
-	// S3 is the bucket. One that is given is read from, whatever Storage says.
-	S3 storage.S3Config
-	// Retain is how long things are kept once their build has ended; 0 for ever.
-	Retain janitor.Retention
-	// QueueLimit is how many builds may be pending before a submit is refused.
-	QueueLimit int
-	// BuildTimeout and WorkerTimeout are the first values of the heartbeat
-	// settings; once changed at run time, the database's win.
+	Listen           string
+	DataDir          string
+	DatabaseURL      string // "" runs takt's own
+	DatabasePool     int
+	APIKey, AdminKey string // made at random and kept in DataDir when empty
+	EncryptionKey    string // likewise; 32 bytes in base64
+	PublicURL        string
+	BaseImageID      string
+	Storage          string
+	S3               storage.S3Config // read from once it is given, whatever Storage says
+	Retain           janitor.Retention
+	QueueLimit       int
+	// The first values of the heartbeat settings. Once changed at run time, the
+	// database's win.
 	BuildTimeout, WorkerTimeout time.Duration
-	// CheckInterval is the time between two sweeps for silence; 0: see
-	// checkInterval.
-	CheckInterval time.Duration
-	// OnBuildTimeout is requeue or fail.
-	OnBuildTimeout string
-	// BuildMaxAttempts is how many attempts a build has.
-	BuildMaxAttempts int
-	// Deploy is about deployments.
-	Deploy DeployConfig
-	// MaxParked is how many polls may wait at once.
-	MaxParked int
-	// SpareCritical gives no builds to workers whose last diagnostic report is
-	// critical.
-	SpareCritical bool
-	// TelemetryWithoutKey accepts telemetry of old host monitors, which have no
-	// key: worker and build have to match.
-	TelemetryWithoutKey bool
-	// Heijunka is load levelling.
-	Heijunka HeijunkaConfig
-	// PollRate is how many polls a second a worker may send, RegisterRate how
-	// many registrations a remote address; 0 switches a limit off.
-	PollRate, RegisterRate int
-	// TrustedProxies are the networks whose X-Forwarded-For is believed.
-	TrustedProxies []netip.Prefix
-	// TLSCert and TLSKey are PEM files; both or none.
-	TLSCert, TLSKey string
-	// HubSpot is what the throttle needs to know of it.
-	HubSpot HubSpotConfig
-	// Log is a level and a format: "info", "debug,console", "warn,json".
-	Log string
+	CheckInterval               time.Duration // 0: see checkInterval
+	OnBuildTimeout              string
+	BuildMaxAttempts            int
+	Deploy                      DeployConfig
+	MaxParked                   int
+	SpareCritical               bool
+	TelemetryWithoutKey         bool
+	Heijunka                    HeijunkaConfig
+	PollRate, RegisterRate      int
+	TrustedProxies              []netip.Prefix
+	TLSCert, TLSKey             string
+	HubSpot                     HubSpotConfig
+	Log                         string
 }
 
 func defaultConfig(stateDir string) Config {

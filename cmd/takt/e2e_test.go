@@ -31,7 +31,7 @@ const (
 // test binary.
 type site struct {
 	process.Site
-	t    *testing.T
+	t      *testing.T
 	logged map[string]bool // whose last words the failed test has logged
 }
 
