@@ -81,8 +81,8 @@ func keepParked(ctx context.Context, conn *load.Conn, p *poller, jobs chan<- arr
 			return err
 		}
 		at := time.Now()
-		if status == 503 { // they come all at once
-			<-time.After(100 * time.Millisecond)
+		if status == 503 { // as a worker would
+			<-time.After(time.Second)
 			continue
 		}
 		if err := (taker{p}).Got(status, body); err != nil {
@@ -174,7 +174,9 @@ func arrivals(ctx context.Context, n int, jobs <-chan arrival, makeOne func() (i
 
 // parkedMemory takes E1.
 func (r *run) parkedMemory(ctx context.Context) (err error) {
-	c, err := r.start(ctx, "memory")
+	c, err := r.start(ctx, "memory",
+		// The polls come all at once.
+		"TAKT_HEIJUNKA_HARD_LIMIT=20000", "TAKT_HEIJUNKA_POOLS=fleet=10/5/30/256/20000")
 	if err != nil {
 		return err
 	}

@@ -57,7 +57,7 @@ func newRoot() *cobra.Command {
 		command("deploy", "Copy an organisation of fifty real repositories from and to a stand-in for GitHub", deploy),
 		command("throttle", "Pace 200 webhooks of a stand-in for HubSpot at 10 a second", throttle),
 	)
-	process.Flag(root.PersistentFlags(), &cfg.takt)
+	process.Flag(root.PersistentFlags(), &cfg.takt, os.Getenv("TAKT_BINARY"))
 	root.Flags().StringVar(&cfg.sample, "sample", "testdata/sample", "directory of the program that is built")
 	return root
 }

@@ -51,7 +51,7 @@ func openDatabase(ctx context.Context, cfg Config, out io.Writer) (db *postgres.
 		var beside *database.Beside
 		if beside, err = database.OpenBeside(cfg.DataDir); err == nil {
 			pool.Source = beside.ConnConfig
-			release = func() error {
+			release = func() error { //nolint:unparam // as that of the lock
 				beside.Close()
 				return nil
 			}

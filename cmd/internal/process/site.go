@@ -53,9 +53,10 @@ func Find(path string) (string, error) {
 	return path, nil
 }
 
-// Flag lets the user name the takt to run.
-func Flag(fs *pflag.FlagSet, path *string) {
-	fs.StringVar(path, "takt", os.Getenv("TAKT_BINARY"), "the takt to start; default: the one beside this program (TAKT_BINARY)")
+// Flag lets the user name the takt to run; otherwise it is the one that TAKT_BINARY
+// holds.
+func Flag(fs *pflag.FlagSet, path *string, otherwise string) {
+	fs.StringVar(path, "takt", otherwise, "the takt to start; default: the one beside this program (TAKT_BINARY)")
 }
 
 // Temporary makes a site in a new directory, for a program called name. takt is as

@@ -37,7 +37,8 @@ const drainTime = 2 * time.Second
 type process struct {
 	cmd      *exec.Cmd
 	stopping atomic.Bool
-	ended    chan error
+	ended    chan struct{} // closed once the leader is reaped
+	exit     error         // how it ended; valid then
 }
 
 // run runs plan and returns nil, an exitError, or the cause of ctx, which ends
@@ -47,7 +48,7 @@ func run(ctx context.Context, plan Plan, stdout, stderr io.Writer, grace time.Du
 	// The context is not handed to exec: it would kill the leader only.
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), plan.Argv[0], plan.Argv[1:]...)
 	cmd.Dir, cmd.Env, cmd.SysProcAttr = plan.Dir, plan.Env, groupAttr()
-	p := &process{cmd: cmd, ended: make(chan error, 1)}
+	p := &process{cmd: cmd, ended: make(chan struct{})}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return err
@@ -71,7 +72,8 @@ func run(ctx context.Context, plan Plan, stdout, stderr io.Writer, grace time.Du
 	readers.Go(func() { _, _ = io.Copy(stdout, out) })
 	readers.Go(func() { _, _ = io.Copy(stderr, errs) })
 	select {
-	case err = <-p.ended:
+	case <-p.ended:
+		err = p.exit
 	case <-ctx.Done():
 		p.stop(grace)
 	}
@@ -107,7 +109,8 @@ func (p *process) wait(started chan<- error) {
 	if !p.stopping.Load() {
 		killGroup(p.cmd.Process.Pid, syscall.SIGKILL)
 	}
-	p.ended <- exitOf(state, err)
+	p.exit = exitOf(state, err)
+	close(p.ended)
 }
 
 // stop ends the group and waits for it.
@@ -129,9 +132,7 @@ func (p *process) stop(grace time.Duration) {
 		}
 	}
 	killGroup(pid, syscall.SIGKILL)
-	if ended != nil {
-		<-ended
-	}
+	<-p.ended
 }
 
 func exitOf(state *os.ProcessState, err error) error {
