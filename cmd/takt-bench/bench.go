@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -32,8 +31,6 @@ type config struct {
 	scripts string
 	// out gets the table, progress a line per step.
 	out, progress io.Writer
-	// environ is the environment that the processes inherit.
-	environ []string
 }
 
 // figure is one row of the table.
@@ -46,11 +43,80 @@ type figure struct {
 	alone bool
 }
 
+// atLeast judges a figure by a ratio; also says what else was asked for.
+func (f figure) atLeast(ratio, target float64, also string) figure {
+	f.ratio, f.target, f.met = fmt.Sprintf("%.2f", ratio), fmt.Sprintf("≥ %g%s", target, also), ratio >= target
+	return f
+}
+
+func (f figure) atMost(ratio, target float64) figure {
+	f.ratio, f.target, f.met = fmt.Sprintf("%.2f", ratio), fmt.Sprintf("≤ %g", target), ratio <= target
+	return f
+}
+
+// below judges a figure by a limit, in MiB or a time.
+func (f figure) below(got, limit float64, target string) figure {
+	f.ratio, f.target, f.met = fmt.Sprintf("%.2f of limit", got/limit), "< "+target, got < limit
+	return f
+}
+
+const mib = 1 << 20
+
+// memory is a figure of resident memory, in bytes.
+func memory(name, what string, got, limit int) figure {
+	f := figure{name: name, what: what, measured: fmt.Sprintf("%d MiB", got/mib)}
+	return f.below(float64(got), float64(limit), fmt.Sprintf("%d MiB", limit/mib))
+}
+
 // run is a bench in progress.
 type run struct {
 	config
 	process.Site
 	figures []figure
+	// started are the controllers that the measurement under way has started.
+	started []*controller
+}
+
+// controller is a takt that is measured, and its embedded database.
+type controller struct {
+	*process.Controller
+	db database
+}
+
+// start starts a controller, which is stopped when the measurement has ended.
+func (r *run) start(ctx context.Context, name string, settings ...string) (*controller, error) {
+	return r.startAt(ctx, r.Site, name, settings...)
+}
+
+func (r *run) startAt(ctx context.Context, site process.Site, name string, settings ...string) (*controller, error) {
+	c, err := site.Controller(ctx, name, settings...)
+	if err != nil {
+		return nil, err
+	}
+	started := &controller{c, databaseOf(c)}
+	r.started = append(r.started, started)
+	return started, nil
+}
+
+// startOlder starts a controller of the takt to compare with, nil if there is none.
+func (r *run) startOlder(ctx context.Context, name string, settings ...string) (*controller, error) {
+	if r.against == "" {
+		return nil, nil //nolint:nilnil // none was asked for
+	}
+	site := r.Site
+	site.Takt = r.against
+	return r.startAt(ctx, site, name, settings...)
+}
+
+// stopAll stops the controllers of a measurement, the last one first.
+func (r *run) stopAll(ctx context.Context) (err error) {
+	for _, c := range slices.Backward(r.started) {
+		if c.Alive() {
+			err = errors.Join(err, c.Stop(context.WithoutCancel(ctx), stopLimit))
+		}
+	}
+	r.started = nil
+	return err
 }
 
 // measurement is one function that adds figures to the table.
@@ -62,7 +128,7 @@ type measurement struct {
 func measurements() []measurement {
 	return []measurement{
 		{[]string{"E2"}, (*run).starts},
-		{[]string{"E1"}, (*run).memory},
+		{[]string{"E1"}, (*run).parkedMemory},
 		{[]string{"A2", "A3", "A7"}, (*run).polls},
 		{[]string{"A11"}, (*run).alone},
 		{[]string{"A11"}, (*run).submits},
@@ -84,37 +150,25 @@ func measurements() []measurement {
 
 // measure takes the figures and prints the table.
 func measure(ctx context.Context, cfg config) (err error) {
-	takt, err := process.Find(cfg.takt)
-	if err != nil {
-		return err
-	}
 	if cfg.against != "" {
 		if cfg.against, err = process.Find(cfg.against); err != nil {
 			return err
 		}
 	}
-	dir, err := os.MkdirTemp("", "takt-bench-")
+	site, err := process.Temporary("takt-bench", cfg.takt)
 	if err != nil {
-		return fmt.Errorf("making a directory for the bench: %w", err)
+		return err
 	}
-	r := &run{config: cfg, Site: process.Site{
-		Takt: takt, Dir: dir, Environ: cfg.environ, Limit: startLimit,
-		Settings: []string{"TAKT_QUEUE_LIMIT=100000000", "TAKT_POLL_RATE=0", "TAKT_LOG=warn,json"},
-	}}
-	defer func() {
-		if err == nil {
-			err = os.RemoveAll(dir)
-			return
-		}
-		fmt.Fprintf(cfg.progress, "the logs of all processes are in %s\n", dir)
-	}()
+	site.Settings = []string{"TAKT_QUEUE_LIMIT=100000000", "TAKT_POLL_RATE=0", "TAKT_LOG=warn,json"}
+	defer func() { err = site.Clear(cfg.progress, err) }()
+	r := &run{config: cfg, Site: site}
 	var failed []error
 	for _, m := range measurements() {
 		if !r.wanted(m.names...) {
 			continue
 		}
 		// One figure that can't be taken is no reason not to take the others.
-		if err := m.take(r, ctx); err != nil {
+		if err := errors.Join(m.take(r, ctx), r.stopAll(ctx)); err != nil {
 			failed = append(failed, fmt.Errorf("measuring %s: %w", strings.Join(m.names, ", "), err))
 			r.say("%s can't be taken: %v", strings.Join(m.names, ", "), err)
 		}
@@ -148,27 +202,7 @@ func (r *run) print() error {
 	return tw.Flush()
 }
 
-const (
-	startLimit = time.Minute
-	stopLimit  = time.Minute
-)
-
-// older starts a controller of the takt to compare with, nil if there is none.
-func (r *run) older(ctx context.Context, name string, settings ...string) (*process.Controller, error) {
-	if r.against == "" {
-		return nil, nil //nolint:nilnil // none was asked for
-	}
-	site := r.Site
-	site.Takt = r.against
-	return site.Controller(ctx, name, settings...)
-}
-
-// ending stops c and joins a failure to do so to err.
-func ending(ctx context.Context, c *process.Controller, err *error) {
-	if c != nil && c.Alive() {
-		*err = errors.Join(*err, c.Stop(context.WithoutCancel(ctx), stopLimit))
-	}
-}
+const stopLimit = time.Minute
 
 // median of ratios, of which there is at least one.
 func median[T int | float64 | time.Duration](values []T) T {

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"takt/cmd/internal/load"
-	"takt/cmd/internal/process"
 )
 
 // usage is processor time, of takt and of its PostgreSQL.
@@ -31,12 +30,12 @@ func (u usage) String() string {
 // tick is the unit of /proc's times.
 const tick = 10 * time.Millisecond
 
-// usageOf reads what c and the embedded server of host have used so far.
-func usageOf(c, host *process.Controller) (u usage, err error) {
+// usage reads what c and its embedded server have used so far.
+func (c *controller) usage() (u usage, err error) {
 	if u.takt, _, _, err = times(c.PID()); err != nil {
 		return u, err
 	}
-	postmaster, err := host.Postmaster()
+	postmaster, err := c.Postmaster()
 	if err != nil {
 		return u, err
 	}
@@ -83,16 +82,21 @@ type sample struct {
 	cpu usage // of one request
 }
 
-// loaded lets clients work at c, whose database is that of host.
-func (r *run) loaded(ctx context.Context, c, host *process.Controller, d time.Duration, clients []load.Client) (s sample, err error) {
-	before, err := usageOf(c, host)
+// work is a sample of n things done in a time.
+func work(n int, took time.Duration) sample {
+	return sample{Result: load.Result{Requests: n, Elapsed: took}}
+}
+
+// loaded lets clients work at c.
+func (c *controller) loaded(ctx context.Context, d time.Duration, clients []load.Client) (s sample, err error) {
+	before, err := c.usage()
 	if err != nil {
 		return s, err
 	}
 	if s.Result, err = load.Run(ctx, c.Address, d, clients); err != nil {
 		return s, err
 	}
-	after, err := usageOf(c, host)
+	after, err := c.usage()
 	s.cpu = after.minus(before).of(s.Requests)
 	return s, err
 }
@@ -110,10 +114,59 @@ func (s *series) add(got sample) {
 	s.takt, s.pg = append(s.takt, got.cpu.takt), append(s.pg, got.cpu.postgres)
 }
 
+func (s *series) rate() float64 { return median(s.rates) }
+
 func (s *series) cpu() usage { return usage{median(s.takt), median(s.pg)} }
 
 func (s *series) String() string {
-	return fmt.Sprintf("%.0f/s (p50 %s, p99 %s)", median(s.rates), round(median(s.p50)), round(median(s.p99)))
+	return fmt.Sprintf("%.0f/s (p50 %s, p99 %s)", s.rate(), round(median(s.p50)), round(median(s.p99)))
 }
 
 func round(d time.Duration) time.Duration { return d.Round(10 * time.Microsecond) }
+
+// pair is a load and the peer that it is compared with, in the same rounds.
+type pair struct {
+	own, peer series
+	ratios    []float64
+}
+
+// ratio is takt's rate against that of the peer.
+func (p *pair) ratio() float64 { return median(p.ratios) }
+
+// cpu is takt's processor time of a request, and the peer's.
+func (p *pair) cpu() string {
+	return fmt.Sprintf("%s (trivial %d µs)", p.own.cpu(), p.peer.cpu().takt.Microseconds())
+}
+
+// take is one round of a load.
+type take = func(ctx context.Context, round int) (sample, error)
+
+// turns takes the peer, unless it is nil, and then takt, once in each round.
+func (r *run) turns(ctx context.Context, what string, peer, own take) (*pair, error) {
+	p := &pair{}
+	for i := range r.rounds {
+		r.say("%s, round %d of %d", what, i+1, r.rounds)
+		var theirs sample
+		var err error
+		if peer != nil {
+			if theirs, err = peer(ctx, i); err != nil {
+				return nil, err
+			}
+			p.peer.add(theirs)
+		}
+		ours, err := own(ctx, i)
+		if err != nil {
+			return nil, err
+		}
+		p.own.add(ours)
+		if peer != nil {
+			p.ratios = append(p.ratios, ours.Rate()/theirs.Rate())
+		}
+	}
+	return p, nil
+}
+
+// loading takes a load of clients that are the same in all rounds.
+func (c *controller) loading(d time.Duration, clients []load.Client) take {
+	return func(ctx context.Context, _ int) (sample, error) { return c.loaded(ctx, d, clients) }
+}

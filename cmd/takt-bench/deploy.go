@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -68,38 +67,31 @@ func (r *run) forge(ctx context.Context, n int, content bool) (*forgeStage, func
 }
 
 // deployments takes F1: a deployment against a shell loop over the same
-// repositories, and the memory that a large one takes.
-func (r *run) deployments(ctx context.Context) (err error) {
+// repositories.
+func (r *run) deployments(ctx context.Context) error {
 	f, stop, err := r.forge(ctx, deployRepos, true)
 	if err != nil {
 		return err
 	}
 	defer stop()
-	c, err := r.Controller(ctx, "deploy", "TAKT_GITHUB_URL="+f.url, "TAKT_GITHUB_TOKEN="+deployToken,
-		"TAKT_DEPLOY_PER_HOUR=1000000")
+	c, err := r.start(ctx, "deploy", "TAKT_GITHUB_URL="+f.url, "TAKT_GITHUB_TOKEN="+deployToken, "TAKT_DEPLOY_PER_HOUR=1000000")
 	if err != nil {
 		return err
 	}
-	defer ending(ctx, c, &err)
-	var ratios, ours, theirs []float64
-	for i := range r.rounds {
-		r.say("F1: %d repositories by a shell loop, then by takt, round %d of %d", deployRepos, i+1, r.rounds)
-		loop, err := r.shellLoop(ctx, f, fmt.Sprintf("loop%d", i))
-		if err != nil {
-			return err
-		}
+	p, err := r.turns(ctx, fmt.Sprintf("F1: %d repositories by a shell loop, then by takt", deployRepos), func(ctx context.Context, i int) (sample, error) {
+		took, err := r.shellLoop(ctx, f, fmt.Sprintf("loop%d", i))
+		return work(deployRepos, took), err
+	}, func(ctx context.Context, i int) (sample, error) {
 		took, err := deployOnce(ctx, f, c, fmt.Sprintf("takt%d", i))
-		if err != nil {
-			return err
-		}
-		ours, theirs = append(ours, took.Seconds()), append(theirs, loop.Seconds())
-		ratios = append(ratios, took.Seconds()/loop.Seconds())
+		return work(deployRepos, took), err
+	})
+	if err != nil {
+		return err
 	}
 	r.add(figure{
 		name: "F1", what: fmt.Sprintf("%d repositories deployed, %d at once, against xargs -P of git clone and push", deployRepos, deployWidth),
-		measured: fmt.Sprintf("%.2f s, loop %.2f s", median(ours), median(theirs)),
-		ratio:    fmt.Sprintf("%.2f", median(ratios)), target: "≤ 1.15", met: median(ratios) <= 1.15,
-	})
+		measured: fmt.Sprintf("%.2f s, loop %.2f s", deployRepos/p.own.rate(), deployRepos/p.peer.rate()),
+	}.atMost(1/p.ratio(), 1.15))
 	return nil
 }
 
@@ -127,7 +119,7 @@ func (r *run) shellLoop(ctx context.Context, f *forgeStage, org string) (time.Du
 }
 
 // deployOnce copies all by takt into an organisation of its own.
-func deployOnce(ctx context.Context, f *forgeStage, c *process.Controller, org string) (time.Duration, error) {
+func deployOnce(ctx context.Context, f *forgeStage, c *controller, org string) (time.Duration, error) {
 	f.AddOrg(org)
 	start := time.Now()
 	d, err := c.Client.Deploy(ctx, api.DeploymentRequest{SourceOrg: sourceOrg, TargetOrg: org, Concurrency: deployWidth})
@@ -160,7 +152,7 @@ func (f *forgeStage) same(org string) error {
 }
 
 // plannedMemory takes what a deployment of thousands adds to a controller.
-func (r *run) plannedMemory(ctx context.Context) (err error) {
+func (r *run) plannedMemory(ctx context.Context) error {
 	f, stop, err := r.forge(ctx, plannedRepos, false)
 	if err != nil {
 		return err
@@ -175,16 +167,14 @@ func (r *run) plannedMemory(ctx context.Context) (err error) {
 		}
 		return false
 	})
-	c, err := r.Controller(ctx, "planned", "TAKT_GITHUB_URL="+f.url, "TAKT_GITHUB_TOKEN="+deployToken)
+	c, err := r.start(ctx, "planned", "TAKT_GITHUB_URL="+f.url, "TAKT_GITHUB_TOKEN="+deployToken)
 	if err != nil {
 		return err
 	}
-	defer ending(ctx, c, &err)
-	before, _, err := c.Resident()
+	growth, err := c.growth()
 	if err != nil {
 		return err
 	}
-	peak := watchPeak(c.Process)
 	r.say("F1: memory of %d planned repositories", plannedRepos)
 	d, err := c.Client.Deploy(ctx, api.DeploymentRequest{SourceOrg: sourceOrg, TargetOrg: "to", Concurrency: deployWidth})
 	tick := time.NewTicker(100 * time.Millisecond)
@@ -199,17 +189,13 @@ func (r *run) plannedMemory(ctx context.Context) (err error) {
 			err = context.Cause(ctx)
 		}
 	}
-	top, perr := peak()
-	if err = errors.Join(err, perr); err != nil {
+	grown, gerr := growth()
+	if err = errors.Join(err, gerr); err != nil {
 		return err
 	}
 	if _, err := c.Client.SteerDeployment(ctx, d.ID, "cancel"); err != nil {
 		return err
 	}
-	grown := top - before
-	r.add(figure{
-		name: "F1", what: strconv.Itoa(plannedRepos) + " repositories planned and followed: growth of resident memory", measured: fmt.Sprintf("%d MiB", grown/mib),
-		ratio: fmt.Sprintf("%.2f of limit", float64(grown)/(100*mib)), target: "< 100 MiB", met: grown < 100*mib,
-	})
+	r.add(memory("F1", fmt.Sprintf("%d repositories planned and followed: growth of resident memory", plannedRepos), grown, 100*mib))
 	return os.RemoveAll(filepath.Dir(f.Dir(sourceOrg, "x")))
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"takt/cmd/internal/load"
-	"takt/cmd/internal/process"
 )
 
 // The two depths of A6, for loads of 10 s. Shorter ones get a shorter history, so
@@ -51,112 +50,182 @@ BEGIN
 END $$;
 `
 
-// taker is a poller that may find nothing.
-type taker struct{ *poller }
-
-// Got implements load.Client.
-func (t taker) Got(status int, body []byte) error {
-	_, ok := cut(body, `"job":{"id":"`)
-	t.idle = !ok
-	return t.poller.Got(status, body)
-}
-
-// claims lets the pollers work for d and returns how many builds a second they
-// were given.
-func claims(ctx context.Context, c *process.Controller, pollers []*poller, d time.Duration) (float64, error) {
-	count := func() (n int) {
-		for _, p := range pollers {
-			n += len(p.jobs)
-		}
-		return n
-	}
-	clients := make([]load.Client, len(pollers))
+// claims lets the pollers work for d and counts the builds that they were given.
+func (c *controller) claims(ctx context.Context, pollers []*poller, d time.Duration) (sample, error) {
+	takers, jobs := make([]taker, len(pollers)), 0
 	for i, p := range pollers {
-		clients[i] = taker{p}
+		takers[i] = taker{p}
+		jobs -= len(p.jobs)
 	}
-	before := count()
-	res, err := load.Run(ctx, c.Address, d, clients)
-	if err != nil {
-		return 0, err
+	res, err := load.Run(ctx, c.Address, d, clients(takers))
+	for _, p := range pollers {
+		jobs += len(p.jobs)
 	}
-	return float64(count()-before) / res.Elapsed.Seconds(), nil
+	return work(jobs, res.Elapsed), err
 }
 
 // queueOf is a controller whose queue is kept at one depth.
 type queueOf struct {
-	*process.Controller
-	db      database
+	*controller
 	pollers []*poller
-	rates   []float64
 }
 
-// round measures the claims while the depth is kept.
-func (q *queueOf) round(ctx context.Context, d time.Duration) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(errors.New("measured"))
-	fed := make(chan error, 1)
-	go func() { fed <- q.db.exec(ctx, fmt.Sprintf(keepDepth, d.Milliseconds())) }()
-	rate, err := claims(ctx, q.Controller, q.pollers, d)
-	if err != nil {
-		cancel(err)
+// claimsFor measures the claims while the depth is kept.
+func (q *queueOf) claimsFor(d time.Duration) take {
+	return func(ctx context.Context, _ int) (sample, error) {
+		ctx, cancel := context.WithCancelCause(ctx)
+		defer cancel(errors.New("measured"))
+		fed := make(chan error, 1)
+		go func() { fed <- q.db.exec(ctx, fmt.Sprintf(keepDepth, d.Milliseconds())) }()
+		got, err := q.claims(ctx, q.pollers, d)
+		if err != nil {
+			cancel(err)
+		}
+		return got, errors.Join(err, <-fed)
 	}
-	q.rates = append(q.rates, rate)
-	return errors.Join(err, <-fed)
 }
 
 // queueWith starts a controller with so many builds.
 func (r *run) queueWith(ctx context.Context, name string, finished, pending int) (*queueOf, error) {
-	c, err := r.Controller(ctx, name)
+	c, err := r.start(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	q := &queueOf{Controller: c, db: databaseOf(c)}
 	r.say("A6: making %d finished and %d pending builds", finished, pending)
-	if err := q.db.exec(ctx, fmt.Sprintf(history, finished)); err != nil {
-		return q, err
+	if err := c.db.exec(ctx, fmt.Sprintf(history, finished)); err != nil {
+		return nil, err
 	}
-	if err := r.refill(ctx, q.db, pending); err != nil {
-		return q, err
+	if err := c.refill(ctx, pending); err != nil {
+		return nil, err
 	}
-	q.pollers, err = newPollers(ctx, c, q.db, connections)
-	return q, err
+	pollers, err := c.pollers(ctx, connections)
+	return &queueOf{c, pollers}, err
 }
 
 // depth takes A6.
-func (r *run) depth(ctx context.Context) (err error) {
+func (r *run) depth(ctx context.Context) error {
 	brief := min(1, r.duration.Seconds()/10)
-	var queues [2]*queueOf
-	for i, size := range [2][2]int{{0, shallowPending}, {int(deepFinished * brief), int(deepPending * brief)}} {
-		q, err := r.queueWith(ctx, fmt.Sprintf("depth-%d", i), size[0], size[1])
-		if q != nil {
-			defer func() { ending(ctx, q.Controller, &err) }()
-		}
-		if err != nil {
-			return err
-		}
-		queues[i] = q
+	finished, pending := int(deepFinished*brief), int(deepPending*brief)
+	shallow, err := r.queueWith(ctx, "shallow", 0, shallowPending)
+	if err != nil {
+		return err
 	}
-	shallow, deep := queues[0], queues[1]
-	var ratios []float64
-	for i := range r.rounds {
-		r.say("A6: claims from a short and from a long queue, round %d of %d", i+1, r.rounds)
-		for _, q := range queues {
-			if err := q.round(ctx, r.duration); err != nil {
-				return err
-			}
-		}
-		ratios = append(ratios, deep.rates[i]/shallow.rates[i])
+	deep, err := r.queueWith(ctx, "deep", finished, pending)
+	if err != nil {
+		return err
+	}
+	p, err := r.turns(ctx, "A6: claims from a short and from a long queue", shallow.claimsFor(r.duration), deep.claimsFor(r.duration))
+	if err != nil {
+		return err
 	}
 	r.add(figure{
-		name: "A6", what: fmt.Sprintf("claims with %d pending and %d finished builds against %d pending",
-			int(deepPending*brief), int(deepFinished*brief), shallowPending),
-		measured: fmt.Sprintf("%.0f/s, short queue %.0f/s", median(deep.rates), median(shallow.rates)),
-		ratio:    fmt.Sprintf("%.2f", median(ratios)), target: "≥ 0.8, nothing twice", met: median(ratios) >= .8,
-	})
-	for _, q := range queues {
-		if err := r.checkHandedOutOnce(ctx, q.db, q.pollers); err != nil {
-			return err
+		name: "A6", what: fmt.Sprintf("claims with %d pending and %d finished builds against %d pending", pending, finished, shallowPending),
+		measured: fmt.Sprintf("%.0f/s, short queue %.0f/s", p.own.rate(), p.peer.rate()),
+	}.atLeast(p.ratio(), .8, ", nothing twice"))
+	return errors.Join(shallow.db.checkHandedOutOnce(ctx, shallow.pollers), deep.db.checkHandedOutOnce(ctx, deep.pollers))
+}
+
+const (
+	// snapshotLoads is how many loads A8 takes, one after the other; of 10 s, the
+	// last begins when the snapshot is a minute old.
+	snapshotLoads = 7
+	// alarmAfter is when takt has to have raised its alarm: a minute, and some
+	// seconds to notice.
+	alarmAfter = 70 * time.Second
+)
+
+// holdSnapshot keeps a transaction of somebody else open, as a long dump does.
+const holdSnapshot = `
+SET application_name = 'somebody else';
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+SELECT count(*) FROM builds;
+SELECT pg_sleep(3600);
+`
+
+const endSnapshot = `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'somebody else';`
+
+// hold keeps a snapshot open until end is called, which waits for it.
+func hold(ctx context.Context, db database) (end func() error, err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = db.exec(ctx, holdSnapshot) // ends by being ended
+	}()
+	for {
+		n, err := db.number(ctx, `SELECT count(*) FROM pg_stat_activity WHERE application_name = 'somebody else' AND backend_xmin IS NOT NULL`)
+		if err != nil || n > 0 {
+			return func() error {
+				err := db.exec(context.WithoutCancel(ctx), endSnapshot)
+				<-done
+				return err
+			}, err
+		}
+		select {
+		case <-done:
+			return nil, errors.New("the transaction that should hold a snapshot ended")
+		default:
 		}
 	}
+}
+
+// snapshot takes A8.
+func (r *run) snapshot(ctx context.Context) (err error) {
+	c, err := r.start(ctx, "snapshot")
+	if err != nil {
+		return err
+	}
+	pollers, err := c.pollers(ctx, connections)
+	if err != nil {
+		return err
+	}
+	if err := c.refill(ctx, r.backlog()); err != nil {
+		return err
+	}
+	end, err := hold(ctx, c.db)
+	if err != nil {
+		return err
+	}
+	held := time.Now()
+	rates, err := r.claimsHeldBack(ctx, c, pollers)
+	if err == nil && time.Since(held) > alarmAfter {
+		err = r.alarm(ctx, c)
+	}
+	if err = errors.Join(err, end()); err != nil {
+		return err
+	}
+	first, last := rates[0], rates[snapshotLoads-1]
+	r.add(figure{
+		name: "A8", what: fmt.Sprintf("claims after %s of a foreign snapshot held open against the first %s", (snapshotLoads-1)*r.duration, r.duration),
+		measured: fmt.Sprintf("%.0f/s, first %.0f/s", last, first),
+	}.atLeast(last/first, .5, ", nothing twice"))
+	return c.db.checkHandedOutOnce(ctx, pollers)
+}
+
+// claimsHeldBack measures claims, again and again.
+func (r *run) claimsHeldBack(ctx context.Context, c *controller, pollers []*poller) (rates [snapshotLoads]float64, err error) {
+	for i := range rates {
+		r.say("A8: claims under an open snapshot, part %d of %d", i+1, snapshotLoads)
+		got, err := c.claims(ctx, pollers, r.duration)
+		if err == nil {
+			err = c.refill(ctx, r.backlog())
+		}
+		if err != nil {
+			return rates, err
+		}
+		rates[i] = got.Rate()
+	}
+	return rates, nil
+}
+
+// alarm adds whether takt reports that the database could not be vacuumed.
+func (r *run) alarm(ctx context.Context, c *controller) error {
+	seconds, err := c.Metric(ctx, "takt_vacuum_held_back_seconds")
+	if err != nil {
+		return err
+	}
+	r.add(figure{
+		name: "A8", what: "the alarm that the snapshot holds vacuum back", measured: fmt.Sprintf("for %.0f s", seconds),
+		ratio: "-", target: "raised", met: seconds > 0,
+	})
 	return nil
 }

@@ -3,11 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"takt/cmd/internal/load"
-	"takt/cmd/internal/process"
 )
 
 const (
@@ -18,81 +16,57 @@ const (
 	quietFor = 4
 )
 
-// shift is a connection over which several workers poll in turn, each every
-// quietEvery.
-type shift struct {
-	pollers []*poller
-	every   time.Duration
-	next    time.Time
-	at      int
-}
-
-// Next implements load.Client.
-func (s *shift) Next(buf []byte) []byte {
-	if s.next.IsZero() {
-		s.next = time.Now()
-	}
-	<-time.After(time.Until(s.next))
-	s.next = s.next.Add(s.every)
-	s.at = (s.at + 1) % len(s.pollers)
-	return s.pollers[s.at].Next(buf)
-}
-
-// Got implements load.Client.
-func (s *shift) Got(status int, body []byte) error { return s.pollers[s.at].Got(status, body) }
-
-// watched is what a quiet fleet costs its database, each second.
-type watched struct {
+// quietCost is what a quiet fleet costs its database, each second.
+type quietCost struct {
 	wal      int // bytes
 	postgres time.Duration
 }
 
-// watch lets a fleet poll an empty queue.
-func (r *run) watch(ctx context.Context, c *process.Controller) (w watched, err error) {
-	db := databaseOf(c)
-	pollers, err := newPollers(ctx, c, db, quietWorkers)
-	if err != nil {
-		return w, err
-	}
-	clients := make([]load.Client, connections)
-	for i := range clients {
-		share := pollers[i*len(pollers)/len(clients) : (i+1)*len(pollers)/len(clients)]
-		clients[i] = &shift{pollers: share, every: quietEvery / time.Duration(len(share))}
-	}
-	for _, p := range pollers {
-		p.idle = true
-	}
-	if _, err := load.Run(ctx, c.Address, quietEvery, clients); err != nil { // all are known then
-		return w, err
-	}
-	const lsn = `SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint`
-	before, err := db.number(ctx, lsn)
-	if err != nil {
-		return w, err
-	}
-	d := quietFor * r.duration
-	got, err := r.loaded(ctx, c, c, d, clients)
-	if err != nil {
-		return w, err
-	}
-	after, err := db.number(ctx, lsn)
-	seconds := got.Elapsed.Seconds()
-	return watched{wal: int(float64(after-before) / seconds), postgres: time.Duration(float64(got.cpu.postgres) * float64(got.Requests) / seconds)}, err
+func (q quietCost) String() string {
+	return fmt.Sprintf("%d kB of WAL and %d ms of PostgreSQL a second", q.wal/1000, q.postgres.Milliseconds())
 }
 
-func (w watched) String() string {
-	return fmt.Sprintf("%d kB of WAL and %d ms of PostgreSQL a second", w.wal/1000, w.postgres.Milliseconds())
+// quietly lets a fleet poll an empty queue at c, which is stopped then.
+func (r *run) quietly(ctx context.Context, c *controller) (q quietCost, err error) {
+	pollers, err := c.pollers(ctx, quietWorkers)
+	if err != nil {
+		return q, err
+	}
+	polling(pollers, true)
+	shifts := make([]*shift, connections)
+	for i := range shifts {
+		shifts[i] = &shift{pollers: pollers[i*len(pollers)/len(shifts) : (i+1)*len(pollers)/len(shifts)]}
+	}
+	all := at(float64(quietWorkers)/quietEvery.Seconds(), clients(shifts))
+	if _, err := load.Run(ctx, c.Address, quietEvery, all); err != nil { // all are known then
+		return q, err
+	}
+	const lsn = `SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint`
+	before, err := c.db.number(ctx, lsn)
+	if err != nil {
+		return q, err
+	}
+	got, err := c.loaded(ctx, quietFor*r.duration, all)
+	if err != nil {
+		return q, err
+	}
+	after, err := c.db.number(ctx, lsn)
+	if err != nil {
+		return q, err
+	}
+	seconds := got.Elapsed.Seconds()
+	q = quietCost{wal: int(float64(after-before) / seconds), postgres: time.Duration(float64(got.cpu.postgres) * float64(got.Requests) / seconds)}
+	return q, r.stopAll(ctx)
 }
 
 // quiet takes A9.
-func (r *run) quiet(ctx context.Context) (err error) {
-	host, err := r.Controller(ctx, "quiet", "TAKT_REGISTER_RATE=0")
+func (r *run) quiet(ctx context.Context) error {
+	host, err := r.start(ctx, "quiet", "TAKT_REGISTER_RATE=0")
 	if err != nil {
 		return err
 	}
 	r.say("A9: %d workers poll an empty queue", quietWorkers)
-	own, err := r.watch(ctx, host)
-	ending(ctx, host, &err)
+	own, err := r.quietly(ctx, host)
 	if err != nil {
 		return err
 	}
@@ -100,14 +74,13 @@ func (r *run) quiet(ctx context.Context) (err error) {
 		name: "A9", what: fmt.Sprintf("%d workers that poll an empty queue every %s, against the older takt", quietWorkers, quietEvery),
 		measured: own.String(), target: "≤ 0.3; ≤ 0.3", alone: r.against == "",
 	}
-	if r.against != "" {
+	if !f.alone {
 		r.say("A9: the same with the older takt")
-		older, err := r.older(ctx, "quiet-older", "TAKT_REGISTER_RATE=0")
+		older, err := r.startOlder(ctx, "quiet-older", "TAKT_REGISTER_RATE=0")
 		if err != nil {
 			return err
 		}
-		peer, err := r.watch(ctx, older)
-		ending(ctx, older, &err)
+		peer, err := r.quietly(ctx, older)
 		if err != nil {
 			return err
 		}
@@ -133,13 +106,12 @@ func (m *mixer) Next(buf []byte) []byte {
 	case 3, 7:
 		return m.busy.Next(buf)
 	case 9:
-		build, worker, key := m.builder.jobs[0], m.builder.id, m.builder.key
+		build, b := "POST /api/builds/"+m.builder.jobs[0], m.builder
 		if m.n%20 == 9 {
-			return fmt.Appendf(buf, "POST /api/builds/%s/heartbeat?worker_id=%s HTTP/1.1\r\nHost: takt\r\nContent-Length: 0\r\nX-API-Key: %s\r\n\r\n", build, worker, key)
+			return request(buf, build+"/heartbeat?worker_id="+b.id, b.key, "", "")
 		}
-		const line = `{"level":"info","message":"one more line"}`
-		return fmt.Appendf(buf, "POST /api/builds/%s/logs HTTP/1.1\r\nHost: takt\r\nX-Worker-Id: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\nX-API-Key: %s\r\n\r\n%s",
-			build, worker, len(line), key, line)
+		return request(buf, build+"/logs", b.key, "X-Worker-Id: "+b.id+"\r\nContent-Type: application/json\r\n",
+			`{"level":"info","message":"one more line"}`)
 	}
 	return m.idle.Next(buf)
 }
@@ -151,7 +123,7 @@ func (m *mixer) Got(status int, body []byte) error {
 		return m.busy.Got(status, body)
 	case 9:
 		if status != 200 {
-			return fmt.Errorf("sign of life: status %d: %s", status, body)
+			return fmt.Errorf("heartbeat or log line: status %d: %s", status, body)
 		}
 		return nil
 	}
@@ -159,66 +131,45 @@ func (m *mixer) Got(status int, body []byte) error {
 }
 
 // mixed takes A10.
-func (r *run) mixed(ctx context.Context) (err error) {
-	host, err := r.Controller(ctx, "mixed", "TAKT_REGISTER_RATE=0")
+func (r *run) mixed(ctx context.Context) error {
+	host, err := r.start(ctx, "mixed", "TAKT_REGISTER_RATE=0")
 	if err != nil {
 		return err
 	}
-	defer ending(ctx, host, &err)
-	db := databaseOf(host)
-	all, err := newPollers(ctx, host, db, 3*manyConnections)
+	all, err := host.pollers(ctx, 3*manyConnections)
 	if err != nil {
 		return err
 	}
-	mixers, clients := make([]*mixer, manyConnections), make([]load.Client, manyConnections)
-	ids := make([]string, manyConnections)
-	first := make([]load.Client, manyConnections)
+	idle, busy, builders := all[:manyConnections], all[manyConnections:2*manyConnections], all[2*manyConnections:]
+	polling(idle, true)
+	mixers, first := make([]*mixer, manyConnections), make([]once, manyConnections)
 	for i := range mixers {
-		mixers[i] = &mixer{idle: all[3*i], busy: all[3*i+1], builder: all[3*i+2]}
-		mixers[i].idle.idle = true
-		clients[i], ids[i], first[i] = mixers[i], "'"+mixers[i].idle.id+"'", once{mixers[i].builder}
+		mixers[i], first[i] = &mixer{idle: idle[i], busy: busy[i], builder: builders[i]}, once{builders[i]}
 	}
 	// Builds are for iOS, so who takes Android alone finds nothing.
-	if err := db.exec(ctx, "UPDATE workers SET platforms = '{android}' WHERE id IN ("+strings.Join(ids, ",")+");"); err != nil {
+	if err := host.db.exec(ctx, "UPDATE workers SET platforms = '{android}' WHERE id IN ("+idsOf(idle)+");"); err != nil {
 		return err
 	}
-	if err := r.refill(ctx, db, r.backlog()); err != nil {
+	if err := host.refill(ctx, r.backlog()); err != nil {
 		return err
 	}
-	if _, err := load.Run(ctx, host.Address, time.Minute, first); err != nil { // each builder gets its build
+	if _, err := load.Run(ctx, host.Address, time.Minute, clients(first)); err != nil { // each builder gets its build
 		return err
 	}
-	var own series
-	for i := range r.rounds {
-		r.say("A10: mixed work over %d connections, round %d of %d", manyConnections, i+1, r.rounds)
-		if err := r.refill(ctx, db, r.backlog()/2); err != nil {
-			return err
+	p, err := r.turns(ctx, fmt.Sprintf("A10: mixed work over %d connections", manyConnections), nil, func(ctx context.Context, _ int) (sample, error) {
+		if err := host.refill(ctx, r.backlog()/2); err != nil {
+			return sample{}, err
 		}
-		got, err := r.loaded(ctx, host, host, r.duration, clients)
-		if err != nil {
-			return err // one refused request is one too many
-		}
-		own.add(got)
-	}
-	r.add(figure{
-		name: "A10", what: fmt.Sprintf("mixed work, %d connections: idle polls 7, assigned 2, signs of life 1", manyConnections),
-		measured: own.String() + ", no error", cpu: own.cpu().String(),
-		ratio: fmt.Sprintf("p99 %s", round(median(own.p99))), target: "p99 ≤ 50 ms, no error", met: median(own.p99) <= 50*time.Millisecond,
+		return host.loaded(ctx, r.duration, clients(mixers)) // one refused request is one too many
 	})
-	busy := make([]*poller, len(mixers)) // the builders' builds are acknowledged
-	for i, m := range mixers {
-		busy[i] = m.busy
+	if err != nil {
+		return err
 	}
-	return r.checkHandedOutOnce(ctx, db, busy)
-}
-
-// once is a poller that stops when it has a build.
-type once struct{ *poller }
-
-// Next implements load.Client.
-func (o once) Next(buf []byte) []byte {
-	if len(o.jobs) > 0 {
-		return nil
-	}
-	return o.poller.Next(buf)
+	p99 := median(p.own.p99)
+	r.add(figure{
+		name: "A10", what: fmt.Sprintf("mixed work, %d connections: idle polls 7, assigned 2, heartbeats and log lines 1", manyConnections),
+		measured: p.own.String() + ", no error", cpu: p.own.cpu().String(),
+		ratio: fmt.Sprintf("p99 %s", round(p99)), target: "p99 ≤ 50 ms, no error", met: p99 <= 50*time.Millisecond,
+	})
+	return host.db.checkHandedOutOnce(ctx, busy) // the builders' builds are acknowledged
 }

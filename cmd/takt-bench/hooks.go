@@ -70,68 +70,53 @@ func (h *hook) Got(status int, body []byte) error {
 
 // hooks takes D1: signed webhooks to takt, in turns with a server that does one
 // INSERT for each, on the same PostgreSQL.
-func (r *run) hooks(ctx context.Context) (err error) {
+func (r *run) hooks(ctx context.Context) error {
 	const nowhere = "http://127.0.0.1:1" // HubSpot is not asked for anything
-	host, err := r.Controller(ctx, "hooks", "TAKT_HUBSPOT_CLIENT_SECRET="+hookSecret, "TAKT_HUBSPOT_API_URL="+nowhere)
+	host, err := r.start(ctx, "hooks", "TAKT_HUBSPOT_CLIENT_SECRET="+hookSecret, "TAKT_HUBSPOT_API_URL="+nowhere)
 	if err != nil {
 		return err
 	}
-	defer ending(ctx, host, &err)
-	_, err = host.Client.SetThrottle(ctx, api.ThrottleConfig{
+	if _, err := host.Client.SetThrottle(ctx, api.ThrottleConfig{
 		PortalID: hookPortal, ActionID: hookAction, MaxThroughput: 1, TimePeriod: 1, TimeUnit: "day",
-	})
-	if err != nil {
-		return err
-	}
-	db := databaseOf(host)
-	peer, err := startNaiveHooks(ctx, host)
-	if err != nil {
-		return err
-	}
-	defer peer.stop()
-	var all []*hook
-	send := func(name, address string, d time.Duration) (load.Result, error) {
-		sent := newHooks(name)
-		if address == host.Address {
-			all = append(all, sent...)
-		}
-		clients := make([]load.Client, len(sent))
-		for i, h := range sent {
-			clients[i] = h
-		}
-		return load.Run(ctx, address, d, clients)
-	}
-	// Queues get their jobs, pools their size, and the peer as many connections as
-	// serve it best.
-	if _, err := send("warm", host.Address, r.duration); err != nil {
-		return err
-	}
-	if err := peer.tune(ctx, func(size int) (float64, error) {
-		res, err := send(fmt.Sprintf("tune-%d", size), peer.address, max(r.duration/3, time.Second))
-		return res.Rate(), err
 	}); err != nil {
 		return err
 	}
-	var ratios, rates, peers []float64
-	var slow []time.Duration
-	for i := range r.rounds {
-		r.say("D1: one INSERT per webhook, then takt, round %d of %d", i+1, r.rounds)
-		one, err := send(fmt.Sprintf("naive-%d", i), peer.address, r.duration)
-		if err != nil {
-			return err
-		}
-		own, err := send(fmt.Sprintf("takt-%d", i), host.Address, r.duration)
-		if err != nil {
-			return err
-		}
-		rates, peers, ratios, slow = append(rates, own.Rate()), append(peers, one.Rate()), append(ratios, own.Rate()/one.Rate()), append(slow, own.Quantile(.99))
+	naive, err := startNaiveHooks(ctx, host)
+	if err != nil {
+		return err
 	}
-	r.add(figure{
+	defer naive.stop()
+	var all []*hook
+	send := func(name, address string, d time.Duration) take {
+		return func(ctx context.Context, i int) (sample, error) {
+			sent := newHooks(fmt.Sprintf("%s-%d", name, i))
+			if address == host.Address {
+				all = append(all, sent...)
+			}
+			res, err := load.Run(ctx, address, d, clients(sent))
+			return sample{Result: res}, err
+		}
+	}
+	// Queues get their jobs, pools their size, and the peer as many connections as
+	// serve it best.
+	if _, err := send("warm", host.Address, r.duration)(ctx, 0); err != nil {
+		return err
+	}
+	if err := naive.tune(ctx, send("tune", naive.address, max(r.duration/3, time.Second))); err != nil {
+		return err
+	}
+	p, err := r.turns(ctx, "D1: one INSERT per webhook, then takt", send("naive", naive.address, r.duration), send("takt", host.Address, r.duration))
+	if err != nil {
+		return err
+	}
+	p99 := median(p.own.p99)
+	f := figure{
 		name: "D1", what: fmt.Sprintf("webhooks over HTTP, made durable, %d connections, against one INSERT for each", connections),
-		measured: fmt.Sprintf("%.0f/s (p99 %s), naive %.0f/s with %d connections to PostgreSQL", median(rates), median(slow).Round(100*time.Microsecond), median(peers), peer.size),
-		ratio:    fmt.Sprintf("%.2f", median(ratios)), target: "≥ 4.0, p99 < 25ms", met: median(ratios) >= 4 && median(slow) < 25*time.Millisecond,
-	})
-	return checkHooks(ctx, db, all)
+		measured: fmt.Sprintf("%.0f/s (p99 %s), naive %.0f/s with %d connections to PostgreSQL", p.own.rate(), round(p99), p.peer.rate(), naive.size),
+	}.atLeast(p.ratio(), 4, ", p99 < 25ms")
+	f.met = f.met && p99 < 25*time.Millisecond
+	r.add(f)
+	return checkHooks(ctx, host.db, all)
 }
 
 // checkHooks looks for every action that was acknowledged: it is there once, and

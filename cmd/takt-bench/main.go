@@ -29,6 +29,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"takt/cmd/internal/cli"
+	"takt/cmd/internal/process"
 )
 
 func main() {
@@ -37,7 +38,7 @@ func main() {
 
 // newRoot returns the takt-bench command.
 func newRoot() *cobra.Command {
-	cfg := config{environ: os.Environ()}
+	var cfg config
 	root := &cobra.Command{
 		Use:   "takt-bench",
 		Short: "Start takt, PostgreSQL and the load generator, and print a table of ratios",
@@ -46,18 +47,16 @@ func newRoot() *cobra.Command {
 Everything runs on loopback addresses, is bounded in time, and is removed
 afterwards.`,
 		Args: cli.Arguments(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: cli.Interruptible(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
 			if cfg.rounds < 1 || cfg.duration <= 0 {
 				return cli.Usage("--rounds and --duration have to be positive")
 			}
 			cfg.out, cfg.progress = cmd.OutOrStdout(), cmd.ErrOrStderr()
-			ctx, stop := cli.Interruptible(cmd.Context())
-			defer stop()
 			return measure(ctx, cfg)
-		},
+		}),
 	}
 	flags := root.Flags()
-	flags.StringVar(&cfg.takt, "takt", os.Getenv("TAKT_BINARY"), "the takt to start; default: the one beside this program (TAKT_BINARY)")
+	process.Flag(flags, &cfg.takt, os.Getenv("TAKT_BINARY"))
 	flags.StringSliceVar(&cfg.only, "only", nil, "take only these figures, such as A2,E1 (A2-A4, A6-A11, B1-B3, C1, C2, D1, E1, E2, F1)")
 	flags.DurationVar(&cfg.duration, "duration", 10*time.Second, "how long each load lasts")
 	flags.IntVar(&cfg.rounds, "rounds", 3, "how often each ratio is taken; the median counts")

@@ -2,78 +2,38 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"time"
-
-	"takt/cmd/internal/process"
 )
 
-const (
-	mib      = 1 << 20
-	manyPark = 10_000
-)
-
-// forgetPeak makes VmHWM start again at what is resident now.
-func forgetPeak(pid int) error {
-	return os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0)
+// growth watches how far resident memory grows; grown ends that and returns by how
+// many bytes it did.
+func (c *controller) growth() (grown func() (int, error), err error) {
+	before, _, err := c.Resident()
+	if err != nil {
+		return nil, err
+	}
+	// VmHWM starts again at what is resident now.
+	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", c.PID()), []byte("5"), 0); err == nil {
+		return func() (int, error) {
+			_, most, err := c.Resident()
+			return most - before, err
+		}, nil
+	}
+	stop := c.samplePeak() // it is not allowed here
+	return func() (int, error) { return stop() - before, nil }, nil
 }
 
-// memory takes E1.
-func (r *run) memory(ctx context.Context) (err error) {
-	c, err := r.Controller(ctx, "memory",
-		// They come all at once, and do not come again when they are refused.
-		"TAKT_HEIJUNKA_HARD_LIMIT=20000", "TAKT_HEIJUNKA_POOLS=fleet=10/5/30/256/20000")
-	if err != nil {
-		return err
-	}
-	defer ending(ctx, c, &err)
-	idle, _, err := c.Resident()
-	if err != nil {
-		return err
-	}
-	r.memoryFigure("resident memory of an idle takt, without its database", idle, 60*mib)
-	r.say("E1: parking %d polls", manyPark)
-	stop, err := park(ctx, c, manyPark, make(chan arrival, 1))
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, stop()) }()
-	full, _, err := c.Resident()
-	if err != nil {
-		return err
-	}
-	r.memoryFigure(fmt.Sprintf("the same with %d parked polls", manyPark), full, 400*mib)
-	return nil
-}
-
-func (r *run) memoryFigure(what string, got, limit int) {
-	r.add(figure{
-		name: "E1", what: what, measured: fmt.Sprintf("%d MiB", got/mib),
-		ratio: fmt.Sprintf("%.2f of limit", float64(got)/float64(limit)), target: fmt.Sprintf("< %d MiB", limit/mib), met: got < limit,
-	})
-}
-
-// watchPeak is the largest resident size of p until stop is called.
-func watchPeak(p *process.Process) (stop func() (int, error)) {
-	if forgetPeak(p.PID()) != nil {
-		return samplePeak(p) // not allowed here: sample instead
-	}
-	return func() (int, error) {
-		_, most, err := p.Resident()
-		return most, err
-	}
-}
-
-func samplePeak(p *process.Process) func() (int, error) {
+// samplePeak is the largest resident size until it is called.
+func (c *controller) samplePeak() func() int {
 	done, result := make(chan struct{}), make(chan int, 1)
 	go func() {
 		tick := time.NewTicker(10 * time.Millisecond)
 		defer tick.Stop()
 		peak := 0
 		for {
-			if now, _, err := p.Resident(); err == nil {
+			if now, _, err := c.Resident(); err == nil {
 				peak = max(peak, now)
 			}
 			select {
@@ -84,8 +44,65 @@ func samplePeak(p *process.Process) func() (int, error) {
 			}
 		}
 	}()
-	return func() (int, error) {
+	return func() int {
 		close(done)
-		return <-result, nil
+		return <-result
 	}
+}
+
+// starts takes E2: the time from launching `takt serve` to its first healthy
+// answer.
+func (r *run) starts(ctx context.Context) error {
+	var fresh, existing, killed, external []time.Duration
+	// timed starts a controller and ends it.
+	timed := func(times *[]time.Duration, kill bool, name string, settings ...string) error {
+		begin := time.Now()
+		c, err := r.start(ctx, name, settings...)
+		if err != nil {
+			return err
+		}
+		*times = append(*times, time.Since(begin))
+		if kill {
+			c.Kill()
+			return nil
+		}
+		return c.Stop(ctx, stopLimit)
+	}
+	for i := range r.rounds {
+		r.say("E2: starting and killing controllers, round %d of %d", i+1, r.rounds)
+		name := fmt.Sprintf("start-%d", i)
+		if err := timed(&fresh, false, name); err != nil {
+			return err
+		}
+		if err := timed(&existing, true, name); err != nil {
+			return err
+		}
+		if err := timed(&killed, false, name); err != nil {
+			return err
+		}
+	}
+	host, err := r.start(ctx, "start-host")
+	if err != nil {
+		return err
+	}
+	for i := range r.rounds {
+		if err := timed(&external, false, fmt.Sprintf("start-external-%d", i), host.Shared()...); err != nil {
+			return err
+		}
+	}
+	for _, f := range []struct {
+		what  string
+		times []time.Duration
+		limit time.Duration
+	}{
+		{"start, external database", external, 700 * time.Millisecond},
+		{"start, embedded, existing", existing, 2500 * time.Millisecond},
+		{"start, embedded, new cluster", fresh, 8 * time.Second},
+		{"back in service after kill -9", killed, 4 * time.Second},
+	} {
+		took := median(f.times)
+		row := figure{name: "E2", what: f.what, measured: took.Round(time.Millisecond).String()}
+		r.add(row.below(took.Seconds(), f.limit.Seconds(), f.limit.String()))
+	}
+	return nil
 }

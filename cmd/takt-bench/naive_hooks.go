@@ -29,8 +29,8 @@ type naiveHooks struct {
 }
 
 // startNaiveHooks starts one on a free port.
-func startNaiveHooks(ctx context.Context, host *process.Controller) (*naiveHooks, error) {
-	if err := databaseOf(host).exec(ctx, "CREATE TABLE naive_actions (LIKE action_executions INCLUDING ALL);"); err != nil {
+func startNaiveHooks(ctx context.Context, host *controller) (*naiveHooks, error) {
+	if err := host.db.exec(ctx, "CREATE TABLE naive_actions (LIKE action_executions INCLUDING ALL);"); err != nil {
 		return nil, err
 	}
 	n := &naiveHooks{url: host.DatabaseURL()}
@@ -69,19 +69,19 @@ func (n *naiveHooks) resize(ctx context.Context, size int) error {
 	return nil
 }
 
-// tune leaves it with as many connections as measure likes best.
-func (n *naiveHooks) tune(ctx context.Context, measure func(size int) (float64, error)) error {
+// tune leaves it with as many connections as it is fastest with.
+func (n *naiveHooks) tune(ctx context.Context, measure take) error {
 	best, size := 0.0, n.size
 	for _, s := range []int{16, 32, connections} {
 		if err := n.resize(ctx, s); err != nil {
 			return err
 		}
-		rate, err := measure(s)
+		got, err := measure(ctx, s)
 		if err != nil {
 			return err
 		}
-		if rate > best {
-			best, size = rate, s
+		if got.Rate() > best {
+			best, size = got.Rate(), s
 		}
 	}
 	return n.resize(ctx, size)

@@ -3,92 +3,16 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"mime/multipart"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"takt/cmd/internal/load"
-	"takt/cmd/internal/process"
-	"takt/http/api"
 )
-
-const (
-	connections     = 64
-	manyConnections = 1024
-)
-
-// poller is a worker that only polls, with rotating tokens as the contract has
-// it. It remembers what it was given.
-type poller struct {
-	key, id, token string
-	jobs           []string
-	idle           bool // no job is expected
-}
-
-// Next implements load.Client.
-func (p *poller) Next(buf []byte) []byte {
-	buf = append(buf, "GET /api/workers/poll HTTP/1.1\r\nHost: takt\r\nX-API-Key: "...)
-	buf = append(buf, p.key...)
-	buf = append(buf, "\r\nX-Worker-Token: "...)
-	buf = append(buf, p.token...)
-	return append(buf, "\r\n\r\n"...)
-}
-
-// Got implements load.Client. It cuts the two strings out of the compact reply:
-// a full decoder would cost the machine as much as the server's own work.
-func (p *poller) Got(status int, body []byte) error {
-	if status != 200 {
-		return fmt.Errorf("poll: status %d: %s", status, body)
-	}
-	token, ok := cut(body, `"access_token":"`)
-	if !ok {
-		return fmt.Errorf("poll: no token in %s", body)
-	}
-	p.token = token
-	job, ok := cut(body, `"job":{"id":"`)
-	if ok == p.idle {
-		return fmt.Errorf("poll: job expected: %t, got %s", !p.idle, body)
-	}
-	if ok {
-		p.jobs = append(p.jobs, job)
-	}
-	return nil
-}
-
-// cut returns what stands between prefix and the next quote.
-func cut(body []byte, prefix string) (string, bool) {
-	_, rest, ok := bytes.Cut(body, []byte(prefix))
-	if !ok {
-		return "", false
-	}
-	value, _, ok := bytes.Cut(rest, []byte(`"`))
-	return string(value), ok
-}
-
-// newPollers registers n workers at c that may hold any number of builds, so
-// that each of their polls can be given one: the contract's own limit is lifted
-// in the database.
-func newPollers(ctx context.Context, c *process.Controller, db database, n int) ([]*poller, error) {
-	out := make([]*poller, n)
-	for i := range out {
-		reg, err := c.Client.Register(ctx, api.Register{Name: fmt.Sprintf("bench-%d", i), Capabilities: []byte("{}")})
-		if err != nil {
-			return nil, fmt.Errorf("registering: %w", err)
-		}
-		out[i] = &poller{key: c.APIKey, id: reg.ID, token: reg.AccessToken}
-	}
-	return out, db.exec(ctx, "UPDATE workers SET slots = 1 << 30;")
-}
-
-func clientsOf(pollers []*poller, idle bool) []load.Client {
-	out := make([]load.Client, len(pollers))
-	for i, p := range pollers {
-		p.idle = idle
-		out[i] = p
-	}
-	return out
-}
 
 // fill makes n pending builds. Their files are not there: nobody downloads them.
 const fill = `
@@ -98,139 +22,6 @@ INSERT INTO build_ids (id, seq) SELECT id, seq FROM b;
 VACUUM ANALYZE builds;
 `
 
-// polls takes A2, A3 and A7.
-func (r *run) polls(ctx context.Context) (err error) {
-	host, err := r.Controller(ctx, "polls")
-	if err != nil {
-		return err
-	}
-	defer ending(ctx, host, &err)
-	db := databaseOf(host)
-	naive := db
-	naive.name = "naive"
-	if err := r.prepareNaive(ctx, db, naive); err != nil {
-		return err
-	}
-	if r.wanted("A3") {
-		if err := r.idlePolls(ctx, host, db, naive); err != nil {
-			return err
-		}
-	}
-	if r.wanted("A2") {
-		if err := r.assignedPolls(ctx, host, db, naive); err != nil {
-			return err
-		}
-	}
-	if r.wanted("A7") {
-		return r.twoControllers(ctx, host, db)
-	}
-	return nil
-}
-
-// contest is one kind of polls against its naive peer.
-type contest struct {
-	name, what, script string
-	connections        int
-	target             float64
-	idle               bool
-	// prepare runs before each round.
-	prepare func(context.Context) error
-}
-
-func (r *run) idlePolls(ctx context.Context, host *process.Controller, db, naive database) error {
-	pollers, err := r.compete(ctx, host, db, naive, contest{
-		name: "A3", what: "idle polls over HTTP, %d connections, against naive pgbench", script: "idle.sql", connections: connections, target: 2.2, idle: true,
-		prepare: func(context.Context) error { return nil },
-	})
-	if err != nil {
-		return err
-	}
-	var idle, trivial series
-	var ratios []float64
-	for i := range r.rounds {
-		r.say("A3: the trivial route, then idle polls, round %d of %d", i+1, r.rounds)
-		peer, err := r.loaded(ctx, host, host, r.duration, trifles(host, connections))
-		if err != nil {
-			return err
-		}
-		own, err := r.loaded(ctx, host, host, r.duration, clientsOf(pollers, true))
-		if err != nil {
-			return err
-		}
-		trivial.add(peer)
-		idle.add(own)
-		ratios = append(ratios, own.Rate()/peer.Rate())
-	}
-	r.add(figure{
-		name: "A3", what: "the same against the trivial route of the same server", measured: fmt.Sprintf("%s, trivial %.0f/s", &idle, median(trivial.rates)),
-		cpu:   idle.cpu().String() + fmt.Sprintf(" (trivial %d µs)", trivial.cpu().takt.Microseconds()),
-		ratio: fmt.Sprintf("%.2f", median(ratios)), target: "≥ 0.75", met: median(ratios) >= .75,
-	})
-	return nil
-}
-
-func (r *run) assignedPolls(ctx context.Context, host *process.Controller, db, naive database) error {
-	for _, c := range []struct {
-		connections int
-		target      float64
-	}{{connections, 5}, {manyConnections, 8}} {
-		pollers, err := r.compete(ctx, host, db, naive, contest{
-			name: "A2", what: "assigned polls over HTTP, %d connections, against naive pgbench without HTTP",
-			script: "assigned.sql", connections: c.connections, target: c.target,
-			prepare: func(ctx context.Context) error {
-				if err := naive.exec(ctx, fmt.Sprintf(naiveFill, int(6_000*r.duration.Seconds()))); err != nil {
-					return err
-				}
-				return r.refill(ctx, db, r.backlog())
-			},
-		})
-		if err != nil {
-			return err
-		}
-		if err := r.checkHandedOutOnce(ctx, db, pollers); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// compete takes turns with pgbench and adds the median of the ratios to the
-// table. It returns the workers that polled.
-func (r *run) compete(ctx context.Context, host *process.Controller, db, naive database, c contest) ([]*poller, error) {
-	pollers, err := newPollers(ctx, host, db, c.connections)
-	if err != nil {
-		return nil, err
-	}
-	var ratios, peers []float64
-	var own series
-	for i := range r.rounds {
-		r.say("%s: polls over %d connections, round %d of %d", c.name, c.connections, i+1, r.rounds)
-		if err := c.prepare(ctx); err != nil {
-			return nil, err
-		}
-		peer, err := naive.pgbench(ctx, filepath.Join(r.scripts, c.script), connections, r.duration)
-		if err != nil {
-			return nil, err
-		}
-		got, err := r.loaded(ctx, host, host, r.duration, clientsOf(pollers, c.idle))
-		if err != nil {
-			return nil, err
-		}
-		own.add(got)
-		peers, ratios = append(peers, peer), append(ratios, got.Rate()/peer)
-	}
-	r.add(figure{
-		name: c.name, what: fmt.Sprintf(c.what, c.connections), measured: fmt.Sprintf("%s, naive %.0f/s", &own, median(peers)),
-		cpu: own.cpu().String(), ratio: fmt.Sprintf("%.2f", median(ratios)), target: fmt.Sprintf("≥ %.1f", c.target), met: median(ratios) >= c.target,
-	})
-	return pollers, nil
-}
-
-// refill leaves so many builds pending that a run cannot empty the queue.
-func (r *run) refill(ctx context.Context, db database, n int) error {
-	return db.exec(ctx, fmt.Sprintf(fill, n))
-}
-
 // naiveFill does the same for the naive scripts.
 const naiveFill = `
 INSERT INTO naive_builds (id, platform, token_hash)
@@ -238,11 +29,111 @@ INSERT INTO naive_builds (id, platform, token_hash)
 VACUUM ANALYZE naive_builds;
 `
 
+// backlog is more builds than a load can take.
 func (r *run) backlog() int { return int(40_000 * r.duration.Seconds()) }
+
+// refill makes n more builds pending.
+func (c *controller) refill(ctx context.Context, n int) error {
+	return c.db.exec(ctx, fmt.Sprintf(fill, n))
+}
+
+// polls takes A2, A3 and A7.
+func (r *run) polls(ctx context.Context) error {
+	host, err := r.start(ctx, "polls")
+	if err != nil {
+		return err
+	}
+	naive := host.db
+	naive.name = "naive"
+	if err := r.prepareNaive(ctx, host.db, naive); err != nil {
+		return err
+	}
+	for _, m := range []struct {
+		name string
+		take func(ctx context.Context, host *controller, naive database) error
+	}{{"A3", r.idlePolls}, {"A2", r.assignedPolls}, {"A7", r.twoControllers}} {
+		if r.wanted(m.name) {
+			if err := m.take(ctx, host, naive); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// prepareNaive makes the database that the naive scripts work on, on the same
+// server.
+func (r *run) prepareNaive(ctx context.Context, db, naive database) error {
+	for _, name := range []string{"assigned.sql", "idle.sql", "setup.sql"} {
+		if _, err := os.Stat(filepath.Join(r.scripts, name)); err != nil {
+			return fmt.Errorf("the naive scripts are not in %s: run from takt's source directory or give --scripts: %w", r.scripts, err)
+		}
+	}
+	if err := db.exec(ctx, "CREATE DATABASE naive"); err != nil {
+		return err
+	}
+	_, err := naive.run(ctx, "psql", "", "-X", "-q", "-v", fmt.Sprintf("workers=%d", connections), "-v", "pending=1000",
+		"-f", filepath.Join(r.scripts, "setup.sql"))
+	return err
+}
+
+func (r *run) idlePolls(ctx context.Context, host *controller, naive database) error {
+	pollers, err := host.pollers(ctx, connections)
+	if err != nil {
+		return err
+	}
+	idle := host.loading(r.duration, polling(pollers, true))
+	p, err := r.turns(ctx, "A3: naive idle polls, then takt's", func(ctx context.Context, _ int) (sample, error) {
+		return naive.pgbench(ctx, filepath.Join(r.scripts, "idle.sql"), connections, r.duration)
+	}, idle)
+	if err != nil {
+		return err
+	}
+	r.add(figure{
+		name: "A3", what: fmt.Sprintf("idle polls over HTTP, %d connections, against naive pgbench", connections),
+		measured: fmt.Sprintf("%s, naive %.0f/s", &p.own, p.peer.rate()), cpu: p.own.cpu().String(),
+	}.atLeast(p.ratio(), 2.2, ""))
+	p, err = r.turns(ctx, "A3: the trivial route, then idle polls", host.loading(r.duration, host.trivial(connections, 400)), idle)
+	if err != nil {
+		return err
+	}
+	r.add(figure{
+		name: "A3", what: "the same against the trivial route of the same server",
+		measured: fmt.Sprintf("%s, trivial %.0f/s", &p.own, p.peer.rate()), cpu: p.cpu(),
+	}.atLeast(p.ratio(), .75, ""))
+	return nil
+}
+
+func (r *run) assignedPolls(ctx context.Context, host *controller, naive database) error {
+	for i, n := range []int{connections, manyConnections} {
+		pollers, err := host.pollers(ctx, n)
+		if err != nil {
+			return err
+		}
+		p, err := r.turns(ctx, fmt.Sprintf("A2: naive polls, then takt's over %d connections", n), func(ctx context.Context, _ int) (sample, error) {
+			err := naive.exec(ctx, fmt.Sprintf(naiveFill, int(6_000*r.duration.Seconds())))
+			if err = errors.Join(err, host.refill(ctx, r.backlog())); err != nil {
+				return sample{}, err
+			}
+			return naive.pgbench(ctx, filepath.Join(r.scripts, "assigned.sql"), connections, r.duration)
+		}, host.loading(r.duration, polling(pollers, false)))
+		if err != nil {
+			return err
+		}
+		r.add(figure{
+			name: "A2", what: fmt.Sprintf("assigned polls over HTTP, %d connections, against naive pgbench without HTTP", n),
+			measured: fmt.Sprintf("%s, naive %.0f/s", &p.own, p.peer.rate()), cpu: p.own.cpu().String(),
+		}.atLeast(p.ratio(), []float64{5, 8}[i], ""))
+		if err := host.db.checkHandedOutOnce(ctx, pollers); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // checkHandedOutOnce compares what the workers were given with what the
 // database says: nothing twice, nothing lost.
-func (r *run) checkHandedOutOnce(ctx context.Context, db database, pollers []*poller) error {
+func (d database) checkHandedOutOnce(ctx context.Context, pollers []*poller) error {
 	seen := map[string]bool{}
 	var values strings.Builder
 	for _, p := range pollers {
@@ -261,71 +152,156 @@ DO $$ BEGIN
     RAISE 'a worker was given a build that the database does not know as its own';
   END IF;
 END $$;`
-	if err := db.exec(ctx, script); err != nil {
+	if err := d.exec(ctx, script); err != nil {
 		return err
 	}
-	ids := make([]string, 0, len(pollers))
-	for _, p := range pollers {
-		ids = append(ids, "'"+p.id+"'")
+	return d.expect(ctx, "builds assigned to the run's workers", "SELECT count(*) FROM builds WHERE worker_id IN ("+idsOf(pollers)+")", len(seen))
+}
+
+// idsOf is a list of workers' ids, for SQL.
+func idsOf(pollers []*poller) string {
+	ids := make([]string, len(pollers))
+	for i, p := range pollers {
+		ids[i] = "'" + p.id + "'"
 	}
-	return db.expect(ctx, "builds assigned to the run's workers",
-		"SELECT count(*) FROM builds WHERE worker_id IN ("+strings.Join(ids, ",")+")", len(seen))
+	return strings.Join(ids, ",")
 }
 
 // twoControllers takes A7.
-func (r *run) twoControllers(ctx context.Context, host *process.Controller, db database) (err error) {
-	second, err := r.Controller(ctx, "second", host.Shared()...)
+func (r *run) twoControllers(ctx context.Context, host *controller, _ database) error {
+	second, err := r.start(ctx, "second", host.Shared()...)
 	if err != nil {
 		return err
 	}
-	defer ending(ctx, second, &err)
 	const n = 256
-	pollers, err := newPollers(ctx, host, db, n)
+	pollers, err := host.pollers(ctx, n)
 	if err != nil {
 		return err
 	}
-	var ratios, ones, twos []float64
-	for i := range r.rounds {
-		r.say("A7: one controller, then two, round %d of %d", i+1, r.rounds)
-		if err := r.refill(ctx, db, r.backlog()); err != nil {
-			return err
+	all := polling(pollers, false)
+	p, err := r.turns(ctx, "A7: one controller, then two", func(ctx context.Context, _ int) (sample, error) {
+		if err := host.refill(ctx, r.backlog()); err != nil {
+			return sample{}, err
 		}
-		one, err := load.Run(ctx, host.Address, r.duration, clientsOf(pollers, false))
-		if err != nil {
-			return err
+		res, err := load.Run(ctx, host.Address, r.duration, all)
+		return sample{Result: res}, err
+	}, func(ctx context.Context, _ int) (sample, error) {
+		if err := host.refill(ctx, r.backlog()); err != nil {
+			return sample{}, err
 		}
-		if err := r.refill(ctx, db, r.backlog()); err != nil {
-			return err
-		}
-		two, err := runBoth(ctx, r.duration, host.Address, second.Address, clientsOf(pollers, false))
-		if err != nil {
-			return err
-		}
-		ones, twos, ratios = append(ones, one.Rate()), append(twos, two), append(ratios, two/one.Rate())
+		ended := make(chan error, 1)
+		var other load.Result
+		go func() {
+			var err error
+			other, err = load.Run(ctx, second.Address, r.duration, all[n/2:])
+			ended <- err
+		}()
+		res, err := load.Run(ctx, host.Address, r.duration, all[:n/2])
+		err = errors.Join(err, <-ended)
+		res.Requests += other.Requests
+		return sample{Result: res}, err
+	})
+	if err != nil {
+		return err
 	}
 	r.add(figure{
 		name: "A7", what: fmt.Sprintf("assigned polls, two controllers on one database against one, %d connections", n),
-		measured: fmt.Sprintf("%.0f/s, one %.0f/s", median(twos), median(ones)),
-		ratio:    fmt.Sprintf("%.2f", median(ratios)), target: "≥ 0.9, nothing twice", met: median(ratios) >= .9,
-	})
-	return r.checkHandedOutOnce(ctx, db, pollers)
+		measured: fmt.Sprintf("%.0f/s, one %.0f/s", p.own.rate(), p.peer.rate()),
+	}.atLeast(p.ratio(), .9, ", nothing twice"))
+	return host.db.checkHandedOutOnce(ctx, pollers)
 }
 
-// runBoth lets one half of the clients work at a, the other at b.
-func runBoth(ctx context.Context, d time.Duration, a, b string, clients []load.Client) (rate float64, err error) {
-	type outcome struct {
-		res load.Result
-		err error
+// alone takes A11 for polls: what one worker waits for while nobody else is there.
+func (r *run) alone(ctx context.Context) error {
+	host, err := r.start(ctx, "alone")
+	if err != nil {
+		return err
 	}
-	other := make(chan outcome, 1)
-	go func() {
-		res, err := load.Run(ctx, b, d, clients[len(clients)/2:])
-		other <- outcome{res, err}
-	}()
-	res, err := load.Run(ctx, a, d, clients[:len(clients)/2])
-	o := <-other
-	if err == nil {
-		err = o.err
+	pollers, err := host.pollers(ctx, 2) // who holds builds is not idle
+	if err != nil {
+		return err
 	}
-	return res.Rate() + o.res.Rate(), err
+	free, holder := polling(pollers[:1], true), polling(pollers[1:], false)
+	p, err := r.turns(ctx, "A11: one connection, the trivial route, then idle polls",
+		host.loading(r.duration/2, host.trivial(1, 400)), host.loading(r.duration/2, free))
+	if err != nil {
+		return err
+	}
+	assigned, err := r.turns(ctx, "A11: one connection, assigned polls", nil, func(ctx context.Context, _ int) (sample, error) {
+		err := host.refill(ctx, int(4_000*r.duration.Seconds()))
+		if err == nil { // what is done behind its back takt finds by a count
+			err = host.awaitMetric(ctx, "takt_queue_pending_builds", func(n float64) bool { return n > 0 })
+		}
+		if err != nil {
+			return sample{}, err
+		}
+		return host.loaded(ctx, r.duration/2, holder)
+	})
+	if err != nil {
+		return err
+	}
+	p50, peer := median(p.own.p50), median(p.peer.p50)
+	ratio, cpu := float64(p50)/float64(peer), float64(p.own.cpu().takt)/float64(max(p.peer.cpu().takt, 1))
+	r.add(figure{
+		name: "A11", what: "an idle poll over one connection against the trivial route: p50 and takt's CPU",
+		measured: fmt.Sprintf("p50 %s, trivial %s", round(p50), round(peer)), cpu: p.cpu(),
+		ratio: fmt.Sprintf("%.2f; %.2f", ratio, cpu), target: "≤ 1.3; ≤ 1.3", met: ratio <= 1.3 && cpu <= 1.3,
+	})
+	p50 = median(assigned.own.p50)
+	r.add(figure{
+		name: "A11", what: "an assigned poll over one connection", measured: assigned.own.String(), cpu: assigned.own.cpu().String(),
+		ratio: fmt.Sprintf("%.2f ms", p50.Seconds()*1000), target: "≤ 1.0 ms", met: p50 <= time.Millisecond,
+	})
+	return host.db.checkHandedOutOnce(ctx, pollers)
+}
+
+const (
+	submitters   = 16
+	submitSource = 2_000
+)
+
+// newSubmitters submit one small build after the other.
+func newSubmitters(key string) []*repeater {
+	var body bytes.Buffer
+	w := multipart.NewWriter(&body)
+	source, _ := w.CreateFormFile("source", "source.zip") // a buffer takes everything
+	_, _ = source.Write(bytes.Repeat([]byte("s"), submitSource))
+	_ = w.WriteField("platform", "ios")
+	_ = w.Close()
+	return repeaters(submitters, request(nil, "POST /api/builds", key, "Content-Type: "+w.FormDataContentType()+"\r\n", body.String()), 201)
+}
+
+// submits takes A11 for submits.
+func (r *run) submits(ctx context.Context) error {
+	host, err := r.start(ctx, "submits")
+	if err != nil {
+		return err
+	}
+	older, err := r.startOlder(ctx, "submits-older")
+	if err != nil {
+		return err
+	}
+	var peer take
+	if older != nil {
+		peer = older.loading(r.duration, clients(newSubmitters(older.APIKey)))
+	}
+	own := newSubmitters(host.APIKey)
+	p, err := r.turns(ctx, fmt.Sprintf("A11: submits over %d connections", submitters), peer, host.loading(r.duration, clients(own)))
+	if err != nil {
+		return err
+	}
+	f := figure{
+		name: "A11", what: fmt.Sprintf("submits of %d bytes, %d connections, against the older takt", submitSource, submitters),
+		measured: p.own.String(), cpu: p.own.cpu().String(), target: "≥ 2, none lost", alone: older == nil,
+	}
+	if older != nil {
+		f.measured += fmt.Sprintf(", older %s, %s", &p.peer, p.peer.cpu())
+		f = f.atLeast(p.ratio(), 2, ", none lost")
+	}
+	r.add(f)
+	total := 0
+	for _, s := range own {
+		total += len(s.took)
+	}
+	return host.db.expect(ctx, "builds with their source", `SELECT count(*) FROM builds b JOIN build_files f ON f.build = b.seq AND f.kind = 'source'`, total)
 }

@@ -3,12 +3,13 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"sort"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -36,16 +37,13 @@ const port = "5432"
 
 // program finds one of PostgreSQL's programs, the newest version first.
 func program(name string) (string, error) {
-	dirs, err := filepath.Glob("/usr/lib/postgresql/*/bin")
-	if err != nil {
-		return "", err
+	var dirs []string
+	for _, pattern := range []string{"/opt/homebrew/opt/postgresql*/bin", "/usr/lib/postgresql/*/bin"} {
+		found, _ := filepath.Glob(pattern) // it is well formed
+		dirs = append(dirs, found...)
 	}
-	brew, err := filepath.Glob("/opt/homebrew/opt/postgresql*/bin")
-	if err != nil {
-		return "", err
-	}
-	dirs = append(dirs, brew...)
-	sort.Sort(sort.Reverse(sort.StringSlice(dirs)))
+	slices.Sort(dirs)
+	slices.Reverse(dirs)
 	for _, dir := range dirs {
 		if st, err := os.Stat(filepath.Join(dir, name)); err == nil && !st.IsDir() {
 			return filepath.Join(dir, name), nil
@@ -89,7 +87,7 @@ func (d database) number(ctx context.Context, query string) (int, error) {
 	return strconv.Atoi(strings.TrimSpace(out))
 }
 
-// expect runs a query that counts what must not be.
+// expect runs a query that counts, and wants a count.
 func (d database) expect(ctx context.Context, what, query string, want int) error {
 	got, err := d.number(ctx, query)
 	if err != nil {
@@ -101,20 +99,19 @@ func (d database) expect(ctx context.Context, what, query string, want int) erro
 	return nil
 }
 
-// pgbench runs a script with clients connections and returns transactions per
-// second. On a machine so busy that a short run gets none done it runs longer.
-func (d database) pgbench(ctx context.Context, script string, clients int, duration time.Duration) (float64, error) {
-	var out string
+// pgbench runs a script with clients connections and counts transactions. On a
+// machine so busy that a short run gets none done it runs longer.
+func (d database) pgbench(ctx context.Context, script string, clients int, duration time.Duration) (sample, error) {
 	for duration = max(duration, time.Second); duration < time.Minute; duration *= 3 {
-		var err error
-		out, err = d.run(ctx, "pgbench", "", "-n", "-M", "prepared", "-f", script,
+		out, err := d.run(ctx, "pgbench", "", "-n", "-M", "prepared", "-f", script,
 			"-c", strconv.Itoa(clients), "-j", "2", "-T", strconv.Itoa(int(duration.Seconds())))
 		if err != nil {
-			return 0, err
+			return sample{}, err
 		}
 		if m := regexp.MustCompile(`tps = ([0-9.]+)`).FindStringSubmatch(out); m != nil {
-			return strconv.ParseFloat(m[1], 64)
+			rate, err := strconv.ParseFloat(m[1], 64)
+			return work(int(rate*duration.Seconds()), duration), err
 		}
 	}
-	return 0, fmt.Errorf("pgbench said no rate:\n%s", out)
+	return sample{}, errors.New("pgbench said no rate")
 }

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -25,7 +27,7 @@ type job struct {
 }
 
 func (s *stage) submit(ctx context.Context, order string) (*job, error) {
-	source, err := pack(s.sample, order)
+	source, err := s.pack(ctx, order)
 	if err != nil {
 		return nil, err
 	}
@@ -34,6 +36,26 @@ func (s *stage) submit(ctx context.Context, order string) (*job, error) {
 		return nil, fmt.Errorf("submitting %s: %w", order, err)
 	}
 	return &job{order: order, id: sub.ID}, nil
+}
+
+// pack returns the zip of the sample program made for order, so that an artifact that
+// was mixed up with another one shows.
+func (s *stage) pack(ctx context.Context, order string) ([]byte, error) {
+	dir, err := os.MkdirTemp(s.Dir, "source-")
+	if err == nil {
+		err = os.CopyFS(dir, os.DirFS(s.sample))
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "order.txt"), []byte(order+"\n"), 0o600)
+	}
+	var out bytes.Buffer
+	if err == nil {
+		err = cli.PackDir(ctx, dir, &out)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("packing the sample program: %w", err)
+	}
+	return out.Bytes(), nil
 }
 
 // refresh reads where j stands; a failed build ends the demo with its log.
@@ -46,11 +68,7 @@ func (s *stage) refresh(ctx context.Context, j *job) error {
 	if store.BuildState(st.State) != store.Failed {
 		return nil
 	}
-	message := "no message"
-	if st.ErrorMessage != nil {
-		message = *st.ErrorMessage
-	}
-	return fmt.Errorf("%s failed: %s\n%s", j.order, message, s.buildLog(ctx, j))
+	return fmt.Errorf("%s failed: %s\n%s", j.order, cli.Or(st.ErrorMessage, "no message"), s.buildLog(ctx, j))
 }
 
 func (s *stage) buildLog(ctx context.Context, j *job) string {
@@ -130,10 +148,8 @@ func (s *stage) collect(ctx context.Context, jobs []*job) error {
 }
 
 func short(id *string) string {
-	if id == nil {
-		return "?"
-	}
-	return (*id)[:min(8, len(*id))]
+	text := cli.Or(id, "?")
+	return text[:min(8, len(text))]
 }
 
 func took(st api.BuildStatus) time.Duration {
@@ -153,10 +169,7 @@ func (s *stage) runArtifact(ctx context.Context, j *job) (size int64, printed st
 		return 0, "", fmt.Errorf("keeping an artifact: %w", err)
 	}
 	got, err := s.controller.Client.Download(ctx, j.id, client.BuildAuth{}, f, client.FetchOptions{})
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err != nil {
+	if err = errors.Join(err, f.Close()); err != nil {
 		return 0, "", fmt.Errorf("downloading %s: %w", j.order, err)
 	}
 	if !got.Verified {

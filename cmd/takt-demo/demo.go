@@ -21,9 +21,6 @@ type config struct {
 	out io.Writer
 	// err gets the progress bar of the deployment, if it is a terminal.
 	err io.Writer
-	// environ is the environment that the processes inherit; TAKT_* settings in
-	// it are replaced by the demo's own.
-	environ []string
 }
 
 const (
@@ -32,7 +29,6 @@ const (
 	// command is what each worker runs in the unpacked source.
 	command = `echo "testing" && go test -count=1 ./... && echo "building" && go build -trimpath -o "$TAKT_OUTPUT" .`
 
-	startLimit = 60 * time.Second
 	buildLimit = 120 * time.Second
 	stopLimit  = 30 * time.Second
 )
@@ -52,25 +48,14 @@ type step = func(context.Context) error
 // play runs steps on a stage of their own, which is cleared away afterwards. It
 // returns nil if everything was as promised.
 func play(ctx context.Context, cfg config, steps func(*stage) []step) (err error) {
-	takt, err := process.Find(cfg.takt)
+	site, err := process.Temporary("takt-demo", cfg.takt)
 	if err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp("", "takt-demo-")
-	if err != nil {
-		return fmt.Errorf("making a directory for the demo: %w", err)
-	}
-	s := &stage{
-		config: cfg, Site: process.Site{Takt: takt, Dir: dir, Environ: cfg.environ, Limit: startLimit},
-		fleet: map[string]*process.Process{}, began: time.Now(),
-	}
+	s := &stage{config: cfg, Site: site, fleet: map[string]*process.Process{}, began: time.Now()}
 	defer func() {
 		s.killAll(context.WithoutCancel(ctx))
-		if err != nil {
-			s.say("the logs of all processes are in %s", dir)
-			return
-		}
-		err = os.RemoveAll(dir)
+		err = site.Clear(s.out, err)
 	}()
 	for _, step := range steps(s) {
 		if err := step(ctx); err != nil {

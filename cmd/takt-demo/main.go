@@ -28,6 +28,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"takt/cmd/internal/cli"
+	"takt/cmd/internal/process"
 )
 
 func main() {
@@ -36,21 +37,19 @@ func main() {
 
 // newRoot returns the takt-demo command with everything below it.
 func newRoot() *cobra.Command {
-	cfg := config{environ: os.Environ()}
+	var cfg config
 	command := func(use, short string, run func(context.Context, config) error) *cobra.Command {
 		return &cobra.Command{
 			Use:   use,
 			Short: short,
 			Args:  cli.Arguments(cobra.NoArgs),
-			RunE: func(cmd *cobra.Command, _ []string) error {
+			RunE: cli.Interruptible(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
 				cfg.out, cfg.err = cmd.OutOrStdout(), cmd.ErrOrStderr()
-				ctx, stop := cli.Interruptible(cmd.Context())
-				defer stop()
 				if err := run(ctx, cfg); err != nil {
 					return fmt.Errorf("the demo failed: %w", err)
 				}
 				return nil
-			},
+			}),
 		}
 	}
 	root := command("takt-demo", "Run takt's main job end to end, with real processes and a real kill", build)
@@ -58,7 +57,7 @@ func newRoot() *cobra.Command {
 		command("deploy", "Copy an organisation of fifty real repositories from and to a stand-in for GitHub", deploy),
 		command("throttle", "Pace 200 webhooks of a stand-in for HubSpot at 10 a second", throttle),
 	)
-	root.PersistentFlags().StringVar(&cfg.takt, "takt", os.Getenv("TAKT_BINARY"), "the takt to start; default: the one beside this program (TAKT_BINARY)")
+	process.Flag(root.PersistentFlags(), &cfg.takt, os.Getenv("TAKT_BINARY"))
 	root.Flags().StringVar(&cfg.sample, "sample", "testdata/sample", "directory of the program that is built")
 	return root
 }

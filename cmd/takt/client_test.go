@@ -172,7 +172,7 @@ func TestListCancelTree(t *testing.T) {
 	require.Contains(t, listed, "cancelled")
 	require.NotContains(t, d.ok(t, "list", "-n", "1"), one)
 	require.NotContains(t, d.ok(t, "list", "--platform", "android"), one)
-	require.Contains(t, d.ok(t, "tree"), "|-- repo")
+	require.Contains(t, d.ok(t, "tree"), "|-- database")
 }
 
 func TestExitCodes(t *testing.T) {

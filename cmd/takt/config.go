@@ -18,73 +18,43 @@ import (
 	"takt/storage"
 )
 
-// Config is what `takt serve` runs with. It is filled from defaults, then a
-// YAML file, then the environment, then flags; the later one wins.
+// Config is what `takt serve` runs with: defaults, then a YAML file, then the
+// environment, then flags; the later one wins. The table in settings.go says what
+// the fields mean.
 type Config struct {
-	// Listen is the address of the HTTP server. Port 0 picks a free one, which is
-	// logged and written to DataDir/address.
-	Listen string
-	// DataDir holds files, the embedded database and generated keys.
-	DataDir string
-	// DatabaseURL names an external PostgreSQL; empty runs takt's own.
-	DatabaseURL string
-	// DatabasePool is the most connections to PostgreSQL.
-	DatabasePool int
-	// APIKey and AdminKey are made at random and kept in DataDir when empty.
-	APIKey, AdminKey string
-	// EncryptionKey is 32 bytes in base64; as APIKey, but required with
-	// DatabaseURL, because controllers share it.
-	EncryptionKey string
-	// PublicURL is how others reach this controller; HubSpot signs it.
-	PublicURL string
-	// BaseImageID is told to workers as the image to build in.
-	BaseImageID string
-	// Storage is where files go: "local", "s3" or "dual".
-	Storage string
-	// S3 is the bucket. One that is given is read from, whatever Storage says.
-	S3 storage.S3Config
-	// Retain is how long things are kept once their build has ended; 0 for ever.
-	Retain janitor.Retention
-	// QueueLimit is how many builds may be pending before a submit is refused.
-	QueueLimit int
-	// BuildTimeout and WorkerTimeout are the first values of the heartbeat
-	// settings; once changed at run time, the database's win.
+	Listen           string
+	DataDir          string
+	DatabaseURL      string // "" runs takt's own
+	DatabasePool     int
+	APIKey, AdminKey string // made at random and kept in DataDir when empty
+	EncryptionKey    string // likewise; 32 bytes in base64
+	PublicURL        string
+	BaseImageID      string
+	Storage          string
+	S3               storage.S3Config // read from once it is given, whatever Storage says
+	Retain           janitor.Retention
+	QueueLimit       int
+	// The first values of the heartbeat settings. Once changed at run time, the
+	// database's win.
 	BuildTimeout, WorkerTimeout time.Duration
-	// CheckInterval is the time between two of its sweeps; 0: see checkInterval.
-	CheckInterval time.Duration
-	// OnBuildTimeout is requeue or fail.
-	OnBuildTimeout string
-	// BuildMaxAttempts is how many attempts a build has.
-	BuildMaxAttempts int
-	// Deploy is about deployments.
-	Deploy DeployConfig
-	// MaxParked is how many polls may wait at once.
-	MaxParked int
-	// SpareCritical gives no builds to workers whose last diagnostic report is
-	// critical.
-	SpareCritical bool
-	// TelemetryWithoutKey accepts telemetry of old host monitors, which have no
-	// key: worker and build have to match.
-	TelemetryWithoutKey bool
-	// Load is load levelling.
-	Heijunka HeijunkaConfig
-	// PollRate is how many polls a second a worker may send, RegisterRate how
-	// many registrations a remote address; 0 switches a limit off.
-	PollRate, RegisterRate int
-	// TrustedProxies are the networks whose X-Forwarded-For is believed.
-	TrustedProxies []netip.Prefix
-	// TLSCert and TLSKey are PEM files; both or none.
-	TLSCert, TLSKey string
-	// HubSpot is what the throttle needs to know of it.
-	HubSpot HubSpotConfig
-	// Log is a level and a format: "info", "debug,console", "warn,json".
-	Log string
+	CheckInterval               time.Duration // 0: see checkInterval
+	OnBuildTimeout              string
+	BuildMaxAttempts            int
+	Deploy                      DeployConfig
+	MaxParked                   int
+	SpareCritical               bool
+	TelemetryWithoutKey         bool
+	Heijunka                    HeijunkaConfig
+	PollRate, RegisterRate      int
+	TrustedProxies              []netip.Prefix
+	TLSCert, TLSKey             string
+	HubSpot                     HubSpotConfig
+	Log                         string
 }
 
 func defaultConfig(stateDir string) Config {
 	return Config{
-		Deploy: defaultDeploy(),
-
+		Deploy:           defaultDeploy(),
 		Listen:           "127.0.0.1:3000",
 		DataDir:          stateDir,
 		DatabasePool:     10,
@@ -125,19 +95,19 @@ func realSources(file string, flags *pflag.FlagSet) sources {
 
 func addFlags(fs *pflag.FlagSet) {
 	def := defaultConfig("")
-	for _, s := range settings() {
-		usage := s.usage + " (" + s.env()[0] + ")"
-		if d := s.get(&def); d != "" {
-			usage += " (default " + d + ")"
+	for _, s := range settings(&def) {
+		usage, value := s.usage+" ("+s.env()[0]+")", s.get()
+		if value != "" {
+			usage += " (default " + value + ")"
 		}
 		fs.String(s.name, "", usage)
-		if v := s.get(&def); v == "true" || v == "false" {
+		if value == "true" || value == "false" {
 			fs.Lookup(s.name).NoOptDefVal = "true" // the bare flag means yes
 		}
 	}
 }
 
-// addPort takes the port alone, as the controller does whose place takt takes.
+// addPort takes the port alone, as the controller does that takt replaces.
 func addPort(fs *pflag.FlagSet) {
 	fs.StringP("port", "p", "", "port alone; the host stays that of --listen (PORT)")
 }
@@ -150,42 +120,42 @@ func (c *Config) setPort(port string) {
 // load returns the effective settings, or every fault at once.
 func load(src sources) (Config, error) {
 	cfg := defaultConfig(stateDir(src.lookup))
-	table := settings()
-	values := map[string]string{}
-	if src.file != "" {
-		var err error
-		if values, err = readFile(src.file); err != nil {
-			return cfg, err
+	table := settings(&cfg)
+	file, err := readFile(src.file)
+	if err != nil {
+		return cfg, err
+	}
+	faults := unknown(table, src.file, file, src.names)
+	// each applies what one source says of every setting; the name is for faults.
+	each := func(find func(setting) (name, value string, ok bool)) {
+		for _, s := range table {
+			if name, value, ok := find(s); ok {
+				if err := s.set(value); err != nil {
+					faults = append(faults, fmt.Errorf("%s (%s): %w", s.name, name, err))
+				}
+			}
 		}
 	}
-	faults := append(unknownKeys(table, src.file, values), unknownVariables(table, src.names)...)
-	apply := func(s setting, from, value string) {
-		if err := s.set(&cfg, value); err != nil {
-			faults = append(faults, fmt.Errorf("%s (%s): %w", s.name, from, err))
-		}
-	}
-	for _, s := range table {
-		if v, ok := values[s.key()]; ok {
-			apply(s, src.file, v)
-		}
-	}
-	if port, ok := src.lookup("PORT"); ok && port != "" {
+	each(func(s setting) (string, string, bool) {
+		value, ok := file[s.key()]
+		return src.file, value, ok
+	})
+	if port, _ := src.lookup("PORT"); port != "" {
 		cfg.setPort(port)
 	}
-	for _, s := range table {
+	each(func(s setting) (string, string, bool) {
 		for _, name := range s.env() {
-			if v, ok := src.lookup(name); ok && v != "" {
-				apply(s, name, v)
-				break
+			if value, _ := src.lookup(name); value != "" {
+				return name, value, true
 			}
 		}
-	}
+		return "", "", false
+	})
 	if src.flags != nil {
-		for _, s := range table {
-			if f := src.flags.Lookup(s.name); f != nil && f.Changed {
-				apply(s, "--"+s.name, f.Value.String())
-			}
-		}
+		each(func(s setting) (string, string, bool) {
+			f := src.flags.Lookup(s.name)
+			return "--" + s.name, f.Value.String(), f.Changed
+		})
 		if f := src.flags.Lookup("port"); f != nil && f.Changed {
 			cfg.setPort(f.Value.String())
 		}
@@ -201,7 +171,11 @@ func stateDir(lookup func(string) (string, bool)) string {
 	return filepath.Join(home, ".local", "state", "takt")
 }
 
+// readFile returns the settings of a file; nothing of none.
 func readFile(path string) (map[string]string, error) {
+	if path == "" {
+		return nil, nil //nolint:nilnil // none is asked for, which is no error
+	}
 	raw, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("reading the settings file: %w", err)
@@ -215,9 +189,9 @@ func readFile(path string) (map[string]string, error) {
 
 // print writes the effective settings, secrets masked, as YAML that load reads.
 func (c *Config) print(w io.Writer) {
-	for _, s := range settings() {
-		v := s.get(c)
-		if s.secret && v != "" {
+	for _, s := range settings(c) {
+		v := s.get()
+		if s.masked && v != "" {
 			v = "********"
 		}
 		fmt.Fprintf(w, "%s: %q\n", s.key(), v)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
@@ -31,21 +32,14 @@ func defaultHeijunkaConfig() HeijunkaConfig {
 func (l *HeijunkaConfig) config() heijunka.Config {
 	c, ok := heijunka.Preset(l.Preset)
 	if !ok {
-		c, _ = heijunka.Preset(heijunka.DefaultPreset) // validate tells
+		c, _ = heijunka.Preset(heijunka.DefaultPreset) // validate names the fault
 	}
-	c.Limits = store.HeijunkaLimits{Soft: l.limit(l.Soft, c.Limits.Soft), Hard: l.limit(l.Hard, c.Limits.Hard), Reserved: l.Reserved}
+	c.Limits = store.HeijunkaLimits{Soft: cmp.Or(l.Soft, c.Limits.Soft), Hard: cmp.Or(l.Hard, c.Limits.Hard), Reserved: l.Reserved}
 	for name, p := range l.Pools {
 		*c.Pool(name) = p
 	}
 	c.Off = l.Off
 	return c
-}
-
-func (l *HeijunkaConfig) limit(own, preset int) int {
-	if own != 0 {
-		return own
-	}
-	return preset
 }
 
 func (l *HeijunkaConfig) validate() []error {

@@ -24,17 +24,13 @@ func (c *Config) validateStorage() []error {
 	if !c.usesS3() {
 		return nil
 	}
-	err := c.S3.Validate()
-	if err == nil {
-		return nil
+	if err := c.S3.Validate(); err != nil {
+		return []error{err}
 	}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		return joined.Unwrap()
-	}
-	return []error{err}
+	return nil
 }
 
-// openFiles opens the storage of builds' files. S3 is not asked for anything.
+// openFiles opens the storage of builds' files. It makes no request to S3.
 func openFiles(cfg Config) (*storage.Files, error) {
 	key, err := base64.StdEncoding.DecodeString(cfg.EncryptionKey)
 	if err != nil {

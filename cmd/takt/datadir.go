@@ -1,7 +1,11 @@
 package main
 
 import (
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -9,12 +13,12 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// ownUmask lets takt's files have the modes that takt gives them, whatever it
-// was started with: 0700 and 0600.
+// ownUmask gives takt's files the modes 0700 and 0600, whatever umask it was started
+// with.
 func ownUmask() { syscall.Umask(0o077) }
 
-// openDataDir makes the data directory, or looks whether others could change
-// what is in it: whoever can, decides over keys and builds.
+// openDataDir makes the data directory. It refuses one that everybody may write to,
+// because they could replace keys and builds, and warns of what others can read.
 func openDataDir(dir string, log zerolog.Logger) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("making the data directory: %w", err)
@@ -40,4 +44,70 @@ func openDataDir(dir string, log zerolog.Logger) error {
 		}
 	}
 	return nil
+}
+
+// fillKeys gives every key that the settings leave open the value kept in the
+// data directory, making it at random (0600) on the first start. It returns the
+// files that it made, for the log.
+func fillKeys(cfg *Config) (made []string, err error) {
+	for _, k := range []struct {
+		file     string
+		value    *string
+		encoding *base64.Encoding
+	}{
+		{"api-key", &cfg.APIKey, base64.RawURLEncoding},
+		{"admin-key", &cfg.AdminKey, base64.RawURLEncoding},
+		{"encryption-key", &cfg.EncryptionKey, base64.StdEncoding},
+	} {
+		if *k.value != "" {
+			continue
+		}
+		path := filepath.Join(cfg.DataDir, k.file)
+		fresh := false
+		if *k.value, fresh, err = readOrMakeKey(path, k.encoding); err != nil {
+			return nil, err
+		}
+		if fresh {
+			made = append(made, path)
+		}
+	}
+	return made, nil
+}
+
+// readOrMakeKey returns what a file holds, 32 random bytes as text if it is not
+// there yet.
+func readOrMakeKey(path string, encoding *base64.Encoding) (value string, made bool, err error) {
+	value, err = readSecret("reading a key", path)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return value, false, err
+	}
+	random := make([]byte, 32)
+	_, _ = rand.Read(random) // never fails: crypto/rand aborts the process instead
+	value = encoding.EncodeToString(random)
+	if err := writeDurably(path, []byte(value+"\n"), 0o600); err != nil {
+		return "", false, fmt.Errorf("keeping a new key: %w", err)
+	}
+	return value, true, nil
+}
+
+// writeDurably replaces path by data in one step that survives a power cut.
+func writeDurably(path string, data []byte, mode os.FileMode) error {
+	dir := filepath.Dir(path)
+	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+"-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name()) //nolint:errcheck // gone already after the rename
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return err
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
 }

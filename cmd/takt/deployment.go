@@ -11,107 +11,142 @@ import (
 
 	"takt/cmd/internal/cli"
 	"takt/http/api"
+	"takt/http/client"
 )
 
-func newDeploymentsCommand(env environment) *cobra.Command {
-	r := remote{env: env}
-	limit := 0
-	cmd := &cobra.Command{
-		Use:   "deployments",
-		Short: "List deployments, newest first",
-		Args:  cli.Arguments(cobra.NoArgs),
-	}
-	cmd.Flags().IntVarP(&limit, "limit", "n", 50, "at most so many")
-	return r.command(cmd, func(ctx context.Context, s *session, _ []string) error {
-		list, err := again(ctx, s, func(ctx context.Context) ([]api.Deployment, error) { return s.client.Deployments(ctx, limit) })
+func newDeployCommand(env environment) *cobra.Command {
+	var (
+		body      api.DeploymentRequest
+		tokenFile string
+		watch     bool
+	)
+	cmd := clientCommand(env, &cobra.Command{
+		Use:   "deploy --from ORG --to ORG",
+		Short: "Copy an organisation's repositories into another",
+		Long: `Copy every repository of one GitHub organisation into another: branches, tags,
+large files, description, default branch and visibility.
+
+The forge credential comes from TAKT_GITHUB_TOKEN or --token-file; without one
+the controller's own is used. It is sealed, and wiped when the deployment ends.`,
+		Example: `  takt deploy --from my-org --to my-mirror --dry-run
+  takt deploy --from my-org --to my-mirror --include 'api-*' --watch`,
+	}, func(ctx context.Context, s *session, _ []string) error {
+		if body.SourceOrg == "" || body.TargetOrg == "" {
+			return cli.Usage("--from and --to are required")
+		}
+		var err error
+		if body.Token, err = forgeToken(env, tokenFile); err != nil {
+			return cli.AsUsage(err)
+		}
+		d, err := s.client.Deploy(ctx, body)
 		if err != nil {
 			return err
 		}
-		if list == nil {
-			list = []api.Deployment{}
+		if !watch && !body.DryRun {
+			return s.Result(d, func(w io.Writer) { printDeployment(w, d) })
 		}
-		return s.Result(list, func(w io.Writer) {
-			rows := [][]string{{"DEPLOYMENT", "STATE", "FROM", "TO", "CREATED", "REPOS", "DONE", "FAILED", "SKIPPED"}}
-			for _, d := range list {
-				rows = append(rows, []string{
+		s.Note("deployment %s", d.ID)
+		return s.watchDeployment(ctx, d.ID, true)
+	})
+	f := cmd.Flags()
+	f.StringVar(&body.SourceOrg, "from", "", "organisation to copy")
+	f.StringVar(&body.TargetOrg, "to", "", "organisation to copy into")
+	f.StringSliceVar(&body.Include, "include", nil, "only repositories that match one of these patterns, such as 'api-*'")
+	f.StringSliceVar(&body.Exclude, "exclude", nil, "no repositories that match one of these patterns")
+	f.StringVar(&body.OnlyVisibility, "only-visibility", "", "only public, private or internal repositories")
+	f.StringVar(&body.Archived, "archived", "", "archived repositories: include, exclude or only (default include)")
+	f.StringVar(&body.Forks, "forks", "", "forks: include, exclude or only (default include)")
+	f.StringVar(&body.NameTemplate, "name-template", "", "names of the copies, of {name} and {owner} (default {name})")
+	f.StringVar(&body.Visibility, "visibility", "", "of the copies: keep, public, private or internal (default keep)")
+	f.IntVar(&body.Concurrency, "concurrency", 0, "repositories at once, 1 to 32 (default: the controller's)")
+	f.BoolVar(&body.DryRun, "dry-run", false, "show what would be done, and do nothing")
+	f.BoolVarP(&watch, "watch", "w", false, "follow it to its end; failures are an exit code then")
+	f.StringVar(&tokenFile, "token-file", "", "file that holds the forge credential")
+	return cmd
+}
+
+// forgeToken finds the forge credential; "" if there is none.
+func forgeToken(env environment, file string) (string, error) {
+	if file == "" {
+		return env.get("TAKT_GITHUB_TOKEN"), nil
+	}
+	return readSecret("forge credential", file)
+}
+
+func newDeploymentsCommand(env environment) *cobra.Command {
+	limit := 0
+	cmd := ask(env, &cobra.Command{Use: "deployments", Short: "List deployments, newest first"},
+		func(ctx context.Context, c *client.Client, _ []string) ([]api.Deployment, error) {
+			list, err := c.Deployments(ctx, limit)
+			return append([]api.Deployment{}, list...), err // never null
+		},
+		func(w io.Writer, list []api.Deployment) {
+			heading := []string{"DEPLOYMENT", "STATE", "FROM", "TO", "CREATED", "REPOS", "DONE", "FAILED", "SKIPPED"}
+			cli.List(w, heading, list, func(d api.Deployment) []string {
+				return []string{
 					d.ID, d.State, d.Request.SourceOrg, d.Request.TargetOrg, d.CreatedAt.Time().Format(time.RFC3339),
 					strconv.Itoa(d.Counts.Total), strconv.Itoa(d.Counts.Done), strconv.Itoa(d.Counts.Failed), strconv.Itoa(d.Counts.Skipped),
-				})
-			}
-			cli.Table(w, rows)
+				}
+			})
 		})
-	})
+	cmd.Flags().IntVarP(&limit, "limit", "n", 50, "at most so many")
+	return cmd
 }
 
 func newDeploymentCommand(env environment) *cobra.Command {
-	r := remote{env: env}
 	var watch, all bool
-	cmd := &cobra.Command{
-		Use:   "deployment ID",
-		Short: "Show a deployment; cancel, pause, resume or retry it",
-		Args:  cli.Arguments(cobra.ExactArgs(1)),
-	}
-	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "follow it to its end")
-	cmd.Flags().BoolVar(&all, "all", false, "list what went well, too")
-	for _, order := range []string{"cancel", "pause", "resume"} {
-		cmd.AddCommand(newDeploymentOrder(env, order))
-	}
-	cmd.AddCommand(newDeploymentRetry(env))
-	return r.command(cmd, func(ctx context.Context, s *session, args []string) error {
+	cmd := clientCommand(env, &cobra.Command{
+		Use: "deployment ID", Short: "Show a deployment; cancel, pause, resume or retry it", Args: cobra.ExactArgs(1),
+	}, func(ctx context.Context, s *session, args []string) error {
 		if watch {
 			return s.watchDeployment(ctx, args[0], all)
 		}
 		d, err := s.deployment(ctx, args[0], true)
-		if err != nil {
-			return err
-		}
-		return s.showDeployment(d, all)
+		return showReply(s, d, err, func(w io.Writer, d api.Deployment) { cli.PrintDeployment(w, d, all) })
 	})
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "follow it to its end")
+	cmd.Flags().BoolVar(&all, "all", false, "list what went well, too")
+	cmd.AddCommand(
+		newDeploymentOrder(env, "cancel", "End a deployment: what is not copied yet is skipped"),
+		newDeploymentOrder(env, "pause", "Stop the work on a deployment until it is resumed"),
+		newDeploymentOrder(env, "resume", "Let a paused deployment go on"),
+		newDeploymentRetry(env),
+	)
+	return cmd
 }
 
-func newDeploymentOrder(env environment, order string) *cobra.Command {
-	r := remote{env: env}
-	short := map[string]string{
-		"cancel": "End a deployment: what is not copied yet is skipped",
-		"pause":  "Stop the work on a deployment until it is resumed",
-		"resume": "Let a paused deployment go on",
-	}
-	cmd := &cobra.Command{Use: order + " ID", Short: short[order], Args: cli.Arguments(cobra.ExactArgs(1))}
-	return r.command(cmd, func(ctx context.Context, s *session, args []string) error {
-		d, err := s.client.SteerDeployment(ctx, args[0], order)
-		if err != nil {
-			return err
-		}
-		return s.showDeployment(d, false)
-	})
+func newDeploymentOrder(env environment, name, short string) *cobra.Command {
+	return order(env, &cobra.Command{Use: name + " ID", Short: short, Args: cobra.ExactArgs(1)},
+		func(ctx context.Context, c *client.Client, args []string) (api.Deployment, error) {
+			return c.SteerDeployment(ctx, args[0], name)
+		}, printDeployment)
 }
 
 func newDeploymentRetry(env environment) *cobra.Command {
-	r := remote{env: env}
 	var repo, tokenFile string
-	cmd := &cobra.Command{
+	cmd := order(env, &cobra.Command{
 		Use:   "retry ID",
 		Short: "Try again what has failed",
 		Long: `Try again what has failed, or was skipped because the deployment was cancelled.
 
 A deployment that has ended needs the forge credential anew, from
 TAKT_GITHUB_TOKEN or --token-file.`,
-		Args: cli.Arguments(cobra.ExactArgs(1)),
-	}
-	cmd.Flags().StringVar(&repo, "repo", "", "only this repository")
-	cmd.Flags().StringVar(&tokenFile, "token-file", "", "file that holds the forge credential")
-	return r.command(cmd, func(ctx context.Context, s *session, args []string) error {
+		Args: cobra.ExactArgs(1),
+	}, func(ctx context.Context, c *client.Client, args []string) (api.DeploymentRetried, error) {
 		token, err := forgeToken(env, tokenFile)
 		if err != nil {
-			return cli.AsUsage(err)
+			return api.DeploymentRetried{}, cli.AsUsage(err)
 		}
-		n, err := s.client.RetryDeployment(ctx, args[0], api.DeploymentRetry{Repo: repo, Token: token})
-		if err != nil {
-			return err
-		}
-		return s.Result(api.DeploymentRetried{Retried: n}, func(w io.Writer) { fmt.Fprintf(w, "%d to be tried again\n", n) })
-	})
+		n, err := c.RetryDeployment(ctx, args[0], api.DeploymentRetry{Repo: repo, Token: token})
+		return api.DeploymentRetried{Retried: n}, err
+	}, func(w io.Writer, done api.DeploymentRetried) { fmt.Fprintf(w, "%d to be tried again\n", done.Retried) })
+	cmd.Flags().StringVar(&repo, "repo", "", "only this repository")
+	cmd.Flags().StringVar(&tokenFile, "token-file", "", "file that holds the forge credential")
+	return cmd
 }
+
+// printDeployment leaves out what went well.
+func printDeployment(w io.Writer, d api.Deployment) { cli.PrintDeployment(w, d, false) }
 
 func (s *session) deployment(ctx context.Context, id string, repos bool) (api.Deployment, error) {
 	return again(ctx, s, func(ctx context.Context) (api.Deployment, error) { return s.client.Deployment(ctx, id, repos) })
@@ -148,7 +183,7 @@ func (s *session) watchDeployment(ctx context.Context, id string, all bool) erro
 	if err != nil {
 		return err
 	}
-	if err := s.showDeployment(d, all); err != nil {
+	if err := s.Result(d, func(w io.Writer) { cli.PrintDeployment(w, d, all) }); err != nil {
 		return err
 	}
 	switch {
@@ -160,8 +195,4 @@ func (s *session) watchDeployment(ctx context.Context, id string, all bool) erro
 		return fmt.Errorf("%d of %d repositories failed; takt deployment retry %s tries them again", d.Counts.Failed, d.Counts.Total, id)
 	}
 	return nil
-}
-
-func (s *session) showDeployment(d api.Deployment, all bool) error {
-	return s.Result(d, func(w io.Writer) { cli.PrintDeployment(w, d, all) })
 }

@@ -44,13 +44,13 @@ takes the same.
 `)
 	def := defaultConfig("")
 	group := ""
-	for _, s := range settings() {
+	for _, s := range settings(&def) {
 		if s.group != group {
 			group = s.group
 			fmt.Fprintf(&out, "\n## %s\n\n| flag | environment | default | meaning |\n|---|---|---|---|\n", group)
 		}
 		value := s.otherwise
-		if v := s.get(&def); v != "" {
+		if v := s.get(); v != "" {
 			value = "`" + v + "`"
 		}
 		meaning := strings.ReplaceAll(s.usage, "|", `\|`)

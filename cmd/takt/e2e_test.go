@@ -31,8 +31,8 @@ const (
 // test binary.
 type site struct {
 	process.Site
-	t    *testing.T
-	told map[string]bool // whose last words the failed test has logged
+	t      *testing.T
+	logged map[string]bool // whose last words the failed test has logged
 }
 
 func newSite(t *testing.T) *site {
@@ -41,7 +41,7 @@ func newSite(t *testing.T) *site {
 	require.NoError(t, err)
 	return &site{
 		Site: process.Site{Takt: self, Dir: t.TempDir(), Environ: os.Environ(), Settings: []string{reexec + "=1"}, Limit: patience},
-		t:    t, told: map[string]bool{},
+		t:    t, logged: map[string]bool{},
 	}
 }
 
@@ -66,8 +66,8 @@ func (s *site) controller(name string, settings ...string) *process.Controller {
 // tellOf logs the end of a failed test's log, once for all that ran as name.
 func (s *site) tellOf(name string, p *process.Process) {
 	s.t.Helper()
-	if s.t.Failed() && !s.told[name] {
-		s.told[name] = true
+	if s.t.Failed() && !s.logged[name] {
+		s.logged[name] = true
 		s.t.Logf("%s said:%s", name, p.Tail())
 	}
 }
@@ -296,7 +296,7 @@ func TestTwoControllersOnOneDatabaseAssignNothingTwice(t *testing.T) {
 	}
 }
 
-func TestKilledPostgresIsWeatherForEverybodyElse(t *testing.T) {
+func TestKilledPostgresIsAnOutageForEverybodyElse(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	c := s.controller("takt")

@@ -15,7 +15,7 @@ import (
 	"takt/http/openapitest"
 )
 
-// A build's life, and a restart in the tree, as they are told to who listens. Each
+// A build's life, and a restart in the tree, as they are published. Each
 // event is as the OpenAPI document describes it.
 func TestWhatHappensIsTold(t *testing.T) {
 	t.Parallel()
@@ -41,21 +41,21 @@ func TestWhatHappensIsTold(t *testing.T) {
 	require.Equal(t, id, w.poll(t).ID)
 	_, err = c.Client.Cancel(t.Context(), id)
 	require.NoError(t, err)
-	_, err = c.Client.Operate(t.Context(), client.Order{Action: "restart", Path: "takt/orchestration/heartbeat_monitor", Reason: "to see it told"})
+	_, err = c.Client.Operate(t.Context(), client.Order{Action: "restart", Path: "takt/orchestration/heartbeat_monitor", Reason: "to see it published"})
 	require.NoError(t, err)
 
-	topic, told := "", map[string]string{}
-	for lines := bufio.NewScanner(resp.Body); len(told) < len(schemas) && lines.Scan(); {
+	topic, published := "", map[string]string{}
+	for lines := bufio.NewScanner(resp.Body); len(published) < len(schemas) && lines.Scan(); {
 		name, value, _ := strings.Cut(lines.Text(), ": ")
 		switch name {
 		case "event":
 			topic = value
 		case "data":
 			require.NoError(t, document.Schema(schemas[topic], []byte(value)), topic)
-			told[topic] += value
+			published[topic] += value
 		}
 	}
-	require.Len(t, told, len(schemas))
-	require.Contains(t, told["build:assigned"], id)
-	require.JSONEq(t, `{"platform":"android"}`, told["job:available"], "once")
+	require.Len(t, published, len(schemas))
+	require.Contains(t, published["build:assigned"], id)
+	require.JSONEq(t, `{"platform":"android"}`, published["job:available"], "once")
 }

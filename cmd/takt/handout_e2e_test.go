@@ -14,11 +14,11 @@ import (
 	"takt/http/client"
 )
 
-// tellHandOuts makes the database tell of each hand-out once it is committed.
-const tellHandOuts = `
-CREATE FUNCTION tell_hand_out() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_notify('handed', NEW.id); RETURN NULL; END $$;
-CREATE CONSTRAINT TRIGGER tell AFTER UPDATE ON builds DEFERRABLE INITIALLY DEFERRED
-	FOR EACH ROW WHEN (OLD.state = 'pending' AND NEW.state = 'assigned') EXECUTE FUNCTION tell_hand_out();
+// notifyHandOuts makes the database notify of each hand-out once it is committed.
+const notifyHandOuts = `
+CREATE FUNCTION notify_hand_out() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_notify('handed', NEW.id); RETURN NULL; END $$;
+CREATE CONSTRAINT TRIGGER notify_hand_out AFTER UPDATE ON builds DEFERRABLE INITIALLY DEFERRED
+	FOR EACH ROW WHEN (OLD.state = 'pending' AND NEW.state = 'assigned') EXECUTE FUNCTION notify_hand_out();
 LISTEN handed`
 
 // A controller is killed right after it has committed hand-outs, and nobody reads
@@ -32,7 +32,7 @@ func TestKilledBetweenCommitAndReply(t *testing.T) {
 	conn, err := pgx.Connect(t.Context(), owner.DatabaseURL())
 	require.NoError(t, err)
 	defer func() { require.NoError(t, conn.Close(context.WithoutCancel(t.Context()))) }()
-	_, err = conn.Exec(t.Context(), tellHandOuts)
+	_, err = conn.Exec(t.Context(), notifyHandOuts)
 	require.NoError(t, err)
 	start := func() *process.Controller {
 		return s.controller("victim", owner.Shared()...)

@@ -29,8 +29,8 @@ func keepHeadroom() {
 	p.adjust()
 }
 
-// pace is called back by the collector: the object behind its cleanup is garbage
-// at once, so the next collection runs it.
+// pace is adjusted after each collection: the object that adjust attaches its
+// cleanup to is garbage at once, so the next collection runs it.
 type pace struct {
 	percent int
 	live    []metrics.Sample
@@ -46,7 +46,7 @@ func (p *pace) adjust() {
 }
 
 // percentFor returns the GOGC value that gives a heap of live bytes its
-// headroom, in steps, so that small changes don't count.
+// headroom, in steps, so that small changes are ignored.
 func percentFor(live uint64) int {
 	const step = 50
 	percent := headroom * 100 / max(live, 1<<20)

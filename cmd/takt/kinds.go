@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -12,56 +11,53 @@ import (
 	"takt/actors/janitor"
 )
 
-// value shows and sets what a setting is about, as text.
+// value shows and sets a setting's field as text.
 type value struct {
-	get func(*Config) string
-	set func(*Config, string) error
+	get func() string
+	set func(string) error
 }
 
 // parsed is a field that is shown and read by these two.
-func parsed[T any](field func(*Config) *T, show func(T) string, read func(string) (T, error)) value {
+func parsed[T any](field *T, show func(T) string, read func(string) (T, error)) value {
 	return value{
-		get: func(c *Config) string { return show(*field(c)) },
-		set: func(c *Config, text string) error {
+		get: func() string { return show(*field) },
+		set: func(text string) error {
 			v, err := read(text)
 			if err == nil {
-				*field(c) = v
+				*field = v
 			}
 			return err
 		},
 	}
 }
 
-func text(field func(*Config) *string) value {
-	return parsed(field, func(v string) string { return v }, func(v string) (string, error) { return v, nil })
-}
-
-func number(field func(*Config) *int) value {
-	return parsed(field, strconv.Itoa, func(v string) (int, error) {
-		n, err := strconv.Atoi(v)
-		return n, saying(err, "must be a whole number")
+// plain is a field whose text the standard library reads. Its errors would repeat
+// the text, which may be a secret; wanted is said instead.
+func plain[T any](field *T, wanted string, read func(string) (T, error)) value {
+	return parsed(field, func(v T) string { return fmt.Sprint(v) }, func(text string) (T, error) {
+		v, err := read(text)
+		if err != nil {
+			err = errors.New("must be " + wanted)
+		}
+		return v, err
 	})
 }
+
+func text(field *string) value {
+	return plain(field, "text", func(v string) (string, error) { return v, nil })
+}
+
+func number(field *int) value { return plain(field, "a whole number", strconv.Atoi) }
 
 // fraction takes a number that need not be whole.
-func fraction(field func(*Config) *float64) value {
-	show := func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
-	return parsed(field, show, func(v string) (float64, error) {
-		n, err := strconv.ParseFloat(v, 64)
-		return n, saying(err, "must be a number")
-	})
+func fraction(field *float64) value {
+	return plain(field, "a number", func(v string) (float64, error) { return strconv.ParseFloat(v, 64) })
 }
 
-// boolean takes "true" and "false".
-func boolean(field func(*Config) *bool) value {
-	return parsed(field, strconv.FormatBool, func(v string) (bool, error) {
-		b, err := strconv.ParseBool(v)
-		return b, saying(err, "must be true or false")
-	})
-}
+func boolean(field *bool) value { return plain(field, "true or false", strconv.ParseBool) }
 
 // switchedOff takes "on" and "off" for a field that says that it is off.
-func switchedOff(field func(*Config) *bool) value {
+func switchedOff(field *bool) value {
 	show := func(off bool) string { return map[bool]string{true: "off", false: "on"}[off] }
 	return parsed(field, show, func(v string) (bool, error) {
 		if v != "on" && v != "off" {
@@ -71,9 +67,7 @@ func switchedOff(field func(*Config) *bool) value {
 	})
 }
 
-func duration(field func(*Config) *time.Duration) value {
-	return parsed(field, showDuration, readDuration)
-}
+func duration(field *time.Duration) value { return parsed(field, showDuration, readDuration) }
 
 // readDuration takes "90s" or "5m", and a bare number as seconds.
 func readDuration(v string) (time.Duration, error) {
@@ -81,7 +75,10 @@ func readDuration(v string) (time.Duration, error) {
 		return time.Duration(n * float64(time.Second)), nil
 	}
 	d, err := time.ParseDuration(v)
-	return d, saying(err, `must be a duration such as "90s" or "5m"`)
+	if err != nil {
+		err = errors.New(`must be a duration such as "90s" or "5m"`)
+	}
+	return d, err
 }
 
 // showDuration writes 5m, not 5m0s.
@@ -96,8 +93,13 @@ func showDuration(d time.Duration) string {
 	return s
 }
 
+// entries are the parts of a list such as "a, b", without empty ones.
+func entries(list string) []string {
+	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
+}
+
 // networks takes a list such as "10.0.0.0/8, 192.0.2.1".
-func networks(field func(*Config) *[]netip.Prefix) value {
+func networks(field *[]netip.Prefix) value {
 	show := func(list []netip.Prefix) string {
 		var texts []string
 		for _, p := range list {
@@ -105,87 +107,57 @@ func networks(field func(*Config) *[]netip.Prefix) value {
 		}
 		return strings.Join(texts, ",")
 	}
-	return parsed(field, show, readNetworks)
-}
-
-func readNetworks(v string) ([]netip.Prefix, error) {
-	var list []netip.Prefix
-	for entry := range strings.SplitSeq(v, ",") {
-		if entry = strings.TrimSpace(entry); entry == "" {
-			continue
-		}
-		p, err := netip.ParsePrefix(entry)
-		if err != nil {
-			addr, err := netip.ParseAddr(entry)
+	return parsed(field, show, func(v string) (list []netip.Prefix, err error) {
+		for _, entry := range entries(v) {
+			p, err := netip.ParsePrefix(entry)
+			if addr, notAddr := netip.ParseAddr(entry); notAddr == nil {
+				p, err = addr.Prefix(addr.BitLen())
+			}
 			if err != nil {
 				return nil, fmt.Errorf("%q is no network: want 10.0.0.0/8 or an address", entry)
 			}
-			p = netip.PrefixFrom(addr, addr.BitLen())
+			list = append(list, p.Masked())
 		}
-		list = append(list, p.Masked())
+		return list, nil
+	})
+}
+
+// keptKinds are the kinds of things that the janitor removes, and how long it
+// keeps them.
+func keptKinds(r *janitor.Retention) ([]string, map[string]*time.Duration) {
+	return []string{"source", "certs", "result", "logs", "diagnostics"}, map[string]*time.Duration{
+		"source": &r.Source, "certs": &r.Certs, "result": &r.Result, "logs": &r.Logs, "diagnostics": &r.Diagnostics,
 	}
-	return list, nil
 }
 
 // retention takes a list such as "source=720h,logs=2160h".
-func retention(field func(*Config) *janitor.Retention) value {
-	return parsed(field, showRetention, readRetention)
-}
-
-// kept is one kind of things that the janitor removes.
-type kept struct {
-	name string
-	time *time.Duration
-}
-
-func keptKinds(r *janitor.Retention) []kept {
-	return []kept{{"source", &r.Source}, {"certs", &r.Certs}, {"result", &r.Result}, {"logs", &r.Logs}, {"diagnostics", &r.Diagnostics}}
-}
-
-func showRetention(r janitor.Retention) string {
-	var texts []string
-	for _, k := range keptKinds(&r) {
-		if *k.time != 0 {
-			texts = append(texts, k.name+"="+showDuration(*k.time))
-		}
-	}
-	return strings.Join(texts, ",")
-}
-
-func readRetention(v string) (r janitor.Retention, err error) {
-	for entry := range strings.SplitSeq(v, ",") {
-		if entry = strings.TrimSpace(entry); entry == "" {
-			continue
-		}
-		name, text, _ := strings.Cut(entry, "=")
-		var field *time.Duration
-		for _, k := range keptKinds(&r) {
-			if k.name == name {
-				field = k.time
+func retention(field *janitor.Retention) value {
+	show := func(r janitor.Retention) string {
+		var texts []string
+		names, times := keptKinds(&r)
+		for _, name := range names {
+			if d := *times[name]; d != 0 {
+				texts = append(texts, name+"="+showDuration(d))
 			}
 		}
-		if field == nil {
-			return r, fmt.Errorf("%q is not KIND=TIME with a kind of source, certs, result, logs and diagnostics", entry)
+		return strings.Join(texts, ",")
+	}
+	return parsed(field, show, func(v string) (r janitor.Retention, err error) {
+		names, times := keptKinds(&r)
+		for _, entry := range entries(v) {
+			name, text, _ := strings.Cut(entry, "=")
+			kept := times[name]
+			if kept == nil {
+				return r, fmt.Errorf("%q is not KIND=TIME with a kind of %s", entry, strings.Join(names, ", "))
+			}
+			*kept, err = readDuration(text)
+			if err == nil && *kept < 0 {
+				err = errors.New("must be at least 0")
+			}
+			if err != nil {
+				return r, fmt.Errorf("%s: %w", name, err)
+			}
 		}
-		*field, err = readDuration(text)
-		if err = cmp.Or(err, negative(*field)); err != nil {
-			return r, fmt.Errorf("%s: %w", name, err)
-		}
-	}
-	return r, nil
-}
-
-func negative(d time.Duration) error {
-	if d < 0 {
-		return errors.New("must be at least 0")
-	}
-	return nil
-}
-
-// saying replaces an error by one for people.
-func saying(err error, text string) error {
-	if err == nil {
-		return nil
-	}
-	return errors.New(text)
+		return r, nil
+	})
 }

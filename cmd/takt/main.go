@@ -9,7 +9,7 @@
 //
 // # Failure
 //
-// An error is printed once, on standard error; the exit status tells its kind
+// An error is printed once, on standard error; the exit status says of which kind it is
 // (see cmd/internal/cli).
 //
 // # Concurrency

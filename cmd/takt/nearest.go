@@ -12,44 +12,35 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// unknownKeys names the keys of a settings file that are no setting's.
-func unknownKeys(table []setting, file string, values map[string]string) []error {
-	var known []string
+// unknown names the keys of a settings file, and the variables TAKT_… in the
+// environment, that are no setting's: a misspelt one would be left out in silence.
+func unknown(table []setting, file string, values map[string]string, variables []string) []error {
+	var keys, names []string
 	for _, s := range table {
-		known = append(known, s.key())
+		keys, names = append(keys, s.key()), append(names, s.env()[0])
 	}
 	var faults []error
 	for _, key := range slices.Sorted(maps.Keys(values)) {
-		if !slices.Contains(known, key) {
-			faults = append(faults, fmt.Errorf("%s: unknown setting %q%s", file, key, meant(key, known)))
+		if !slices.Contains(keys, key) {
+			faults = append(faults, fmt.Errorf("%s: unknown setting %q%s", file, key, meant(key, keys)))
+		}
+	}
+	for _, name := range slices.Sorted(slices.Values(variables)) {
+		if strings.HasPrefix(name, "TAKT_") && !slices.Contains(names, name) && !othersVariable.MatchString(name) {
+			faults = append(faults, fmt.Errorf("unknown setting %s in the environment%s", name, meant(name, names)))
 		}
 	}
 	return faults
 }
 
-// unknownVariables names the variables TAKT_… that are nobody's: a setting that
-// was misspelt would be left out in silence.
-func unknownVariables(table []setting, names []string) []error {
-	var known []string
-	for _, s := range table {
-		known = append(known, s.env()[0])
-	}
-	var faults []error
-	for _, name := range slices.Sorted(slices.Values(names)) {
-		if strings.HasPrefix(name, "TAKT_") && !slices.Contains(known, name) && !othersVariable.MatchString(name) {
-			faults = append(faults, fmt.Errorf("unknown setting %s in the environment%s", name, meant(name, known)))
-		}
-	}
-	return faults
-}
-
-// othersVariable matches what is not for `takt serve`: for clients, for builds,
-// for tests, and what Kubernetes sets where a service is named takt.
+// othersVariable matches what is not for `takt serve`, but for clients, builds and
+// tests, and what Kubernetes sets where a service is named takt.
 var othersVariable = regexp.MustCompile(`^TAKT_(URL|CA_FILE|API_KEY_FILE` +
 	`|BUILD_ID|PLATFORM|ATTEMPT|SOURCE|CERTS|OUTPUT` +
 	`|TEST_.*|SERVICE_HOST|SERVICE_PORT.*|PORT|PORT_.*)$`)
 
-// unknownFlag tells the nearest flag of cmd, if err is that there is no such one.
+// unknownFlag adds the nearest flag of cmd to err, if err is that there is no such
+// flag.
 func unknownFlag(cmd *cobra.Command, err error) error {
 	missing, ok := errors.AsType[*pflag.NotExistError](err)
 	if !ok || missing.GetSpecifiedShortnames() != "" {
@@ -64,8 +55,8 @@ func unknownFlag(cmd *cobra.Command, err error) error {
 	return fmt.Errorf("%w%s", err, meant("--"+missing.GetSpecifiedName(), known))
 }
 
-// meant asks for the known name that is nearest to name; "" if none is near: if
-// more than a third of it would have to change, and more than two letters.
+// meant suggests the known name that is nearest to name; "" if none is near, which
+// means that more than a third of it, and more than two letters, would change.
 func meant(name string, known []string) string {
 	best, least := "", max(2, len(name)/3)+1
 	for _, k := range known {
@@ -79,8 +70,7 @@ func meant(name string, known []string) string {
 	return "; did you mean " + best + "?"
 }
 
-// distance is how many bytes have to be put in, left out or replaced to make b
-// of a (Levenshtein).
+// distance is the Levenshtein distance of a and b, in bytes.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

@@ -91,7 +91,7 @@ func TestTreeIsWatchedUntilInterrupted(t *testing.T) {
 	})
 	code, out, errs := d.takt(ctx, "tree", "--watch")
 	require.Zero(t, code, errs)
-	require.Equal(t, 2, strings.Count(out, "|-- repo"))
+	require.Equal(t, 2, strings.Count(out, "|-- database"))
 	require.NotContains(t, out, "\x1b", "no terminal")
 	require.Contains(t, errs, "restarting")
 }

@@ -14,7 +14,7 @@ import (
 // One controller's database is terminated by an operator; another controller
 // has it as its external database. Both see an outage: suspended, no restart, and
 // all resumes by itself.
-func TestDatabaseThatIsAwayIsWeather(t *testing.T) {
+func TestDatabaseThatIsAwayIsAnOutage(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	ctx := t.Context()

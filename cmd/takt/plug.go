@@ -18,8 +18,8 @@ import (
 var _ http.Queue = (*queue.Queue)(nil)
 
 // publishTo gives the bus's events to the HTTP server's streams. A build that became
-// available is told twice, here and through PostgreSQL, which every controller
-// hears; the latter counts.
+// available is published twice, by this process and by NOTIFY, which reaches every
+// controller; the latter counts.
 func publishTo(server *http.Server) func(pubsub.Event) {
 	return func(e pubsub.Event) {
 		out := http.Event{Topic: e.Topic, Data: e.Data}

@@ -2,8 +2,15 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"io"
 	"os"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"time"
 
+	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
 	"takt/cmd/internal/cli"
@@ -14,6 +21,11 @@ func newRoot() *cobra.Command { return newRootIn(os.LookupEnv) }
 
 // environment looks up a variable as os.LookupEnv does.
 type environment func(name string) (value string, set bool)
+
+func (e environment) get(name string) string {
+	value, _ := e(name)
+	return value
+}
 
 // newRootIn gives the client commands another environment.
 func newRootIn(env environment) *cobra.Command {
@@ -57,4 +69,71 @@ not available, 6 the build failed.`,
 // run executes takt and returns its exit code.
 func run(ctx context.Context, args []string) int {
 	return cli.Execute(ctx, newRoot(), args, os.Stdout, os.Stderr) //nolint:contextcheck // commands take it from cobra
+}
+
+// complete offers the values of a flag to the shell.
+func complete(cmd *cobra.Command, flag string, values ...string) {
+	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
+}
+
+// version is the module's version, or the commit that it was built from.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	if v := info.Main.Version; v != "" && v != "(devel)" {
+		return v
+	}
+	revision, modified := "", ""
+	for _, s := range info.Settings {
+		switch {
+		case s.Key == "vcs.revision":
+			revision = s.Value[:min(12, len(s.Value))]
+		case s.Key == "vcs.modified" && s.Value == "true":
+			modified = "+changes"
+		}
+	}
+	if revision == "" {
+		return "devel"
+	}
+	return "devel-" + revision + modified
+}
+
+func newVersionCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "Show the version of takt",
+		Args:  cli.Arguments(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			out := cli.Output{Out: cmd.OutOrStdout(), Err: cmd.ErrOrStderr(), JSON: asJSON}
+			return out.Result(struct {
+				Version string `json:"version"`
+				Go      string `json:"go"`
+				System  string `json:"system"`
+			}{version(), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}, func(w io.Writer) {
+				fmt.Fprintf(w, "takt %s (%s, %s/%s)\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "as JSON")
+	return cmd
+}
+
+// newLogger takes "info", "debug,console" or "warn,json".
+func newLogger(w io.Writer, spec string) (zerolog.Logger, error) {
+	levelName, format, _ := strings.Cut(spec, ",")
+	level, err := zerolog.ParseLevel(levelName)
+	if err != nil || level == zerolog.NoLevel {
+		return zerolog.Nop(), fmt.Errorf("unknown level %q", levelName)
+	}
+	switch format {
+	case "", "json":
+	case "console":
+		w = zerolog.ConsoleWriter{Out: w, TimeFormat: time.TimeOnly, NoColor: !cli.Terminal(w)}
+	default:
+		return zerolog.Nop(), fmt.Errorf("unknown format %q: json or console", format)
+	}
+	return zerolog.New(w).Level(level).With().Timestamp().Logger(), nil
 }

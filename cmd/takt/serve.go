@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 
@@ -104,7 +105,7 @@ func serve(ctx context.Context, cfg Config, out io.Writer) (err error) {
 		log.Info().Str("file", f).Msg("made a random key")
 	}
 	keepHeadroom()
-	// Signals are caught from here on: a tree that is half up is taken down in
+	// Signals are caught from here on, so that a half-started tree is stopped in
 	// order too.
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, os.Interrupt)
 	defer stop()
@@ -184,9 +185,13 @@ func (c *controller) assemble(ctx context.Context) error {
 	})
 	db.OnLost(c.tree.Pool.Lost)
 
-	// Orders outlive a signal's beginning of the stop, and end with close.
-	background, stopOrders := newBackground(context.WithoutCancel(ctx))
-	c.stopOrders = stopOrders
+	// Operators' orders go on after a signal, until close.
+	orders, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	c.stopOrders = func(cause error) {
+		cancel(cause)
+		running.Wait()
+	}
 	server, err := http.New(http.Deps{
 		Builds:   builds,
 		Workers:  workers,
@@ -197,7 +202,8 @@ func (c *controller) assemble(ctx context.Context) error {
 		Files:    c.files,
 		Ready:    c.tree.Ready, VacuumHeldBack: c.tree.VacuumHeldBack,
 		Tree:     c.describe,
-		Operator: c.tree, Heartbeat: c.tree.Monitor, Heijunka: c.tree.Heijunka, Audit: postgres.NewAudit(db), Background: background,
+		Operator: c.tree, Heartbeat: c.tree.Monitor, Heijunka: c.tree.Heijunka, Audit: postgres.NewAudit(db),
+		Background:  func(f func(context.Context)) { running.Go(func() { f(orders) }) },
 		TLS:         c.tls,
 		Deployments: c.tree.Deployments, DeploymentStore: deployed,
 		Throttle: c.tree.Throttle, ThrottleStore: throttled, OAuth: c.tree.Throttle.Tokens,
@@ -213,9 +219,9 @@ func (c *controller) assemble(ctx context.Context) error {
 	return nil
 }
 
-// checkInterval is the time between two sweeps for silence: often enough that a
-// fifth of a time-out is the most that it is noticed late, and once a minute at
-// least. Operators may change it at run time, with the time-outs.
+// checkInterval is the time between two sweeps for silence: a fifth of the shorter
+// time-out, so that silence is noticed in time, and at most a minute. Operators may
+// change it at run time, with the time-outs.
 func (c *Config) checkInterval() time.Duration {
 	if c.CheckInterval > 0 {
 		return c.CheckInterval
@@ -223,7 +229,7 @@ func (c *Config) checkInterval() time.Duration {
 	return min(max(min(c.BuildTimeout, c.WorkerTimeout)/5, time.Second), time.Minute)
 }
 
-// attempts is how many a build has whose worker falls silent.
+// attempts is how many attempts a build has if its workers fall silent.
 func (c *Config) attempts() int {
 	if c.OnBuildTimeout == "fail" {
 		return 1
@@ -290,9 +296,8 @@ func (c *controller) start(ctx context.Context) error {
 	return nil
 }
 
-// wait waits for a signal or the tree's end, and starts the tree again if an
-// operator wants that: the listener stays open, and who connects meanwhile waits
-// in it.
+// wait waits for a signal or the tree's end. It starts the tree again if an operator
+// wants that; the listener stays open, so clients that connect meanwhile wait.
 func (c *controller) wait(ctx context.Context) error {
 	for {
 		select {

@@ -5,9 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -38,8 +35,8 @@ type upkeep struct {
 	inventory inventory.Inventory
 }
 
-// upkeepCommand makes do the body of cmd, with everything that it needs open.
-// check looks at the flags before.
+// upkeepCommand makes do the body of cmd, with the files and the database open. check
+// checks the flags before.
 func upkeepCommand(cmd *cobra.Command, label string, check func(cfg Config) error, do func(ctx context.Context, u *upkeep) error) *cobra.Command {
 	var file string
 	var asJSON bool
@@ -47,9 +44,7 @@ func upkeepCommand(cmd *cobra.Command, label string, check func(cfg Config) erro
 	cmd.Flags().StringVar(&file, "config", "", "YAML file of settings")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "results as JSON, one value per line")
 	cmd.Args = cli.Arguments(cobra.NoArgs)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
-		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
-		defer stop()
+	cmd.RunE = cli.Interruptible(func(ctx context.Context, cmd *cobra.Command, _ []string) (err error) {
 		cfg, err := load(realSources(file, cmd.Flags()))
 		if err == nil {
 			err = check(cfg)
@@ -75,7 +70,7 @@ func upkeepCommand(cmd *cobra.Command, label string, check func(cfg Config) erro
 		defer bar.Done()
 		u.inventory = inventory.Inventory{Rows: postgres.NewFiles(db), Files: files, Progress: bar.Progress()}
 		return do(ctx, u)
-	}
+	})
 	return cmd
 }
 

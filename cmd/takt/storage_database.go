@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/rs/zerolog"
 
@@ -21,25 +20,19 @@ import (
 
 // readEncryptionKey takes the key of the data directory, unless one is set. It
 // makes none: without the right one nothing could be read.
-func readEncryptionKey(cfg *Config) error {
+func readEncryptionKey(cfg *Config) (err error) {
 	if cfg.EncryptionKey != "" {
 		return nil
 	}
-	path := filepath.Join(cfg.DataDir, "encryption-key")
-	raw, err := os.ReadFile(path)
+	cfg.EncryptionKey, err = readSecret("encryption-key", filepath.Join(cfg.DataDir, "encryption-key"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("data-dir: %s is no data directory of takt: it has no encryption-key", cfg.DataDir)
 	}
-	if err != nil {
-		return fmt.Errorf("encryption-key: %w", err)
-	}
-	cfg.EncryptionKey = strings.TrimSpace(string(raw))
-	return nil
+	return err
 }
 
-// openDatabase reaches the database of the settings: the external one, the
-// embedded one of a takt that runs, or else the embedded one, which it runs
-// itself meanwhile.
+// openDatabase reaches the database of the settings: the external one, the embedded
+// one of a takt that runs, or else the embedded one, which it runs itself meanwhile.
 func openDatabase(ctx context.Context, cfg Config, out io.Writer) (db *postgres.DB, closeDB func() error, err error) {
 	log, err := newLogger(out, "error,console")
 	if err != nil {
@@ -47,37 +40,34 @@ func openDatabase(ctx context.Context, cfg Config, out io.Writer) (db *postgres.
 	}
 	db = postgres.New()
 	pool := database.PoolConfig{Size: 4, Sinks: []database.Sink{db}}
+	release := func() error { return nil }
+	var server *database.Postgres
 	if cfg.DatabaseURL != "" {
-		if pool.Source, err = database.URL(cfg.DatabaseURL); err != nil {
-			return nil, nil, err
+		pool.Source, err = database.URL(cfg.DatabaseURL)
+	} else if lock, locked := database.LockDataDir(cfg.DataDir); locked == nil {
+		server = database.NewPostgres(database.PostgresConfig{DataDir: cfg.DataDir, SearchPath: os.Getenv("PATH")})
+		pool.Source, pool.Migrate, release = server.ConnConfig, migrations.Up, lock.Release
+	} else { // a takt runs there
+		var beside *database.Beside
+		if beside, err = database.OpenBeside(cfg.DataDir); err == nil {
+			pool.Source = beside.ConnConfig
+			release = func() error { //nolint:unparam // as that of the lock
+				beside.Close()
+				return nil
+			}
 		}
-		closeDB, err = startDatabase(ctx, log, database.NewPool(pool), nil)
-		return db, closeDB, err
 	}
-	lock, err := database.LockDataDir(cfg.DataDir)
-	if err != nil { // a takt runs there
-		beside, err := database.OpenBeside(cfg.DataDir)
-		if err != nil {
-			return nil, nil, err
-		}
-		pool.Source = beside.ConnConfig
-		stop, err := startDatabase(ctx, log, database.NewPool(pool), nil)
-		if err != nil {
-			beside.Close()
-			return nil, nil, err
-		}
-		return db, func() error { defer beside.Close(); return stop() }, nil
+	if err != nil {
+		return nil, nil, err
 	}
-	server := database.NewPostgres(database.PostgresConfig{DataDir: cfg.DataDir, SearchPath: os.Getenv("PATH")})
-	pool.Source, pool.Migrate = server.ConnConfig, migrations.Up
 	stop, err := startDatabase(ctx, log, database.NewPool(pool), server)
 	if err != nil {
-		return nil, nil, errors.Join(err, lock.Release())
+		return nil, nil, errors.Join(err, release())
 	}
-	return db, func() error { return errors.Join(stop(), lock.Release()) }, nil
+	return db, func() error { return errors.Join(stop(), release()) }, nil
 }
 
-// startDatabase starts what the tree calls repo, on its own.
+// startDatabase starts the tree's database subtree alone.
 func startDatabase(ctx context.Context, log zerolog.Logger, pool *database.Pool, server *database.Postgres) (stop func() error, err error) {
 	sys := otp.New(otp.Options{Logger: log})
 	spec := otp.SupSpec{Strategy: otp.RestForOne, Children: []otp.ChildSpec{pool.Spec()}}

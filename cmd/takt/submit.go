@@ -1,12 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"fmt"
-	"io"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -28,9 +26,8 @@ type submitOptions struct {
 }
 
 func newSubmitCommand(env environment) *cobra.Command {
-	r := remote{env: env}
 	var o submitOptions
-	cmd := &cobra.Command{
+	cmd := clientCommand(env, &cobra.Command{
 		Use:   "submit --platform ios|android SOURCE",
 		Short: "Submit a build",
 		Long: `Submit a build. SOURCE is a zip archive, or a directory, which is packed:
@@ -38,8 +35,8 @@ everything in it except .git.
 
 Prints the build's id. The build's access token is kept in the state directory,
 so that status, logs and download of this build work without the API key.`,
-		Args: cli.Arguments(cobra.ExactArgs(1)),
-	}
+		Args: cobra.ExactArgs(1),
+	}, func(ctx context.Context, s *session, args []string) error { return submitBuild(ctx, s, o, args[0]) })
 	f := cmd.Flags()
 	f.StringVarP(&o.platform, "platform", "p", "", "ios or android")
 	f.StringVar(&o.certs, "certs", "", "zip archive of certificates")
@@ -49,20 +46,16 @@ so that status, logs and download of this build work without the API key.`,
 	f.StringArrayVarP(&o.labels, "label", "l", nil, "name=value, more than once if you like; builds with the same cache=… prefer the same worker")
 	f.IntVar(&o.priority, "priority", 0, "-10 to 10; higher is built first")
 	f.StringVar(&o.key, "idempotency-key", "", "the same key and the same content within 24 hours make one build (default: a random key for this run)")
-	_ = cmd.RegisterFlagCompletionFunc("platform", cobra.FixedCompletions([]string{"ios", "android"}, cobra.ShellCompDirectiveNoFileComp))
-	return r.command(cmd, func(ctx context.Context, s *session, args []string) error {
-		return submitBuild(ctx, s, o, args[0])
-	})
+	complete(cmd, "platform", "ios", "android")
+	return cmd
 }
 
 func submitBuild(ctx context.Context, s *session, o submitOptions, path string) error {
 	if !store.Platform(o.platform).Valid() {
 		return cli.Usage("--platform: %q is not ios or android", o.platform)
 	}
-	in := client.Submit{Platform: store.Platform(o.platform), Priority: o.priority, IdempotencyKey: o.key, Labels: store.Labels{}}
-	if in.IdempotencyKey == "" {
-		in.IdempotencyKey = client.NewIdempotencyKey()
-	}
+	in := client.Submit{Platform: store.Platform(o.platform), Priority: o.priority, Labels: store.Labels{}}
+	in.IdempotencyKey = cmp.Or(o.key, client.NewIdempotencyKey())
 	for _, l := range o.labels {
 		name, value, ok := strings.Cut(l, "=")
 		if !ok {
@@ -94,21 +87,14 @@ func submitBuild(ctx context.Context, s *session, o submitOptions, path string) 
 	}
 	auth := client.BuildAuth{Token: build.AccessToken}
 	w := waiter{session: s, id: build.ID, auth: auth, follow: o.follow}
-	status, err := w.wait(ctx)
-	if err != nil {
-		return err
-	}
-	if err := showStatus(s, status); err != nil {
-		return err
-	}
-	if err := verdict(status); err != nil || o.download == "" {
+	if err := w.end(ctx); err != nil || o.download == "" {
 		return err
 	}
 	return downloadResult(ctx, s, build.ID, auth, o.download)
 }
 
-// openSource opens an archive, or packs a directory into one that remove
-// removes.
+// openSource opens an archive, or packs a directory into a new one. The caller calls
+// remove in the end.
 func openSource(ctx context.Context, s *session, path string) (source client.Content, remove func(), err error) {
 	remove = func() {}
 	info, err := os.Stat(path)
@@ -134,8 +120,8 @@ func openSource(ctx context.Context, s *session, path string) (source client.Con
 // submitTries is how often a build is sent at most.
 const submitTries = 5
 
-// send submits, again if the reply was lost: its key makes that one build. A full
-// queue is not waited for.
+// send submits, and repeats that if the reply was lost, because the key makes it one
+// build. It does not wait for a full queue.
 func send(ctx context.Context, s *session, in client.Submit) (api.Submitted, error) {
 	bar := cli.NewBar(s.Err, "uploading", s.JSON)
 	in.Progress = bar.Progress()
@@ -146,13 +132,8 @@ func send(ctx context.Context, s *session, in client.Submit) (api.Submitted, err
 	if err != nil {
 		return build, err
 	}
-	if err := s.tokens.Keep(s.client.BaseURL(), build.ID, build.AccessToken, time.Now()); err != nil {
-		s.Note("takt: the build's access token could not be kept: %v", err)
-	}
-	shown := build
-	shown.AccessToken = "" // a secret, kept in the state directory
-	return build, s.Result(struct {
+	return build, s.created(build.ID, build.AccessToken, struct {
 		api.Submitted
-		AccessToken string `json:"access_token,omitempty"`
-	}{Submitted: shown}, func(w io.Writer) { fmt.Fprintln(w, build.ID) })
+		AccessToken string `json:"access_token,omitempty"` // a secret, not shown
+	}{Submitted: build})
 }

@@ -12,6 +12,7 @@ import (
 
 	"takt/cmd/internal/cli"
 	"takt/http/api"
+	"takt/http/client"
 	"takt/store"
 )
 
@@ -25,56 +26,47 @@ func newThrottleCommand(env environment) *cobra.Command {
 	cmd.SuggestionsMinimumDistance = 2
 	cmd.AddCommand(
 		newQueuesCommand(env), newRateCommand(env),
-		newQueueOrder(env, "pause", "Stop a queue from completing actions", true),
-		newQueueOrder(env, "resume", "Let a paused queue go on", false),
+		newPauseCommand(env, "pause", "Stop a queue from completing actions", true),
+		newPauseCommand(env, "resume", "Let a paused queue go on", false),
 		newRedriveCommand(env), newRekeyCommand(env),
 	)
 	return cmd
 }
 
 func newQueuesCommand(env environment) *cobra.Command {
-	r := remote{env: env}
 	var portal int64
 	var limit int
 	cmd := &cobra.Command{
 		Use:   "queues",
 		Short: "Show queues, those with the oldest waiting action first",
 		Long:  "Show queues, those with the oldest waiting action first. Needs the admin key in TAKT_ADMIN_KEY.",
-		Args:  cli.Arguments(cobra.NoArgs),
 	}
 	cmd.Flags().Int64Var(&portal, "portal", 0, "only those of this portal")
 	cmd.Flags().IntVarP(&limit, "limit", "n", 100, "at most so many, up to 1000")
-	return r.command(cmd, func(ctx context.Context, s *session, _ []string) error {
+	return ask(env, cmd, func(ctx context.Context, c *client.Client, _ []string) (api.ThrottleQueues, error) {
 		if limit < 1 || limit > 1000 {
-			return cli.AsUsage(errors.New("--limit must be 1 to 1000"))
+			return api.ThrottleQueues{}, cli.Usage("--limit must be 1 to 1000")
 		}
 		if portal < 0 || portal == 0 && cmd.Flags().Changed("portal") {
-			return cli.AsUsage(errors.New("--portal must be a positive whole number"))
+			return api.ThrottleQueues{}, cli.Usage("--portal must be a positive whole number")
 		}
-		list, err := again(ctx, s, func(ctx context.Context) (api.ThrottleQueues, error) {
-			return s.client.ThrottleQueues(ctx, portal, limit)
-		})
-		if err != nil {
-			return err
-		}
-		return s.Result(list, func(w io.Writer) { printQueues(w, list.Queues) })
-	})
+		return c.ThrottleQueues(ctx, portal, limit)
+	}, func(w io.Writer, list api.ThrottleQueues) { printQueues(w, list.Queues) })
 }
 
 func printQueues(w io.Writer, queues []api.ThrottleQueue) {
-	rows := [][]string{{"QUEUE", "WAITING", "HELD", "SENT", "OLDEST", "RATE", "NEXT DUE", "STATE", "LAST ERROR"}}
-	for _, q := range queues {
+	heading := []string{"QUEUE", "WAITING", "HELD", "SENT", "OLDEST", "RATE", "NEXT DUE", "STATE", "LAST ERROR"}
+	cli.List(w, heading, queues, func(q api.ThrottleQueue) []string {
 		state := "-"
 		if q.Paused {
 			state = "paused"
 		}
-		rows = append(rows, []string{
+		return []string{
 			cli.Plain(q.ID), strconv.Itoa(q.Depth), strconv.Itoa(q.Held), strconv.Itoa(q.InFlight), age(q.Oldest),
 			fmt.Sprintf("%d of %s", q.RateUsed, rate(q.MaxThroughput, q.TimePeriod, q.TimeUnit)),
 			cli.Or(q.NextDue, "-"), state, cli.Plain(cli.Or(q.LastError, "-")),
-		})
-	}
-	cli.Table(w, rows)
+		}
+	})
 }
 
 func rate(most, period int, unit string) string {
@@ -97,7 +89,6 @@ func age(at *string) string {
 }
 
 func newRateCommand(env environment) *cobra.Command {
-	r := remote{env: env}
 	var set api.ThrottleConfig
 	var remove bool
 	cmd := &cobra.Command{
@@ -108,13 +99,13 @@ func newRateCommand(env environment) *cobra.Command {
 With --max, --time and --unit the rate is set; it applies to what waits at once.
 With --delete new actions are refused; those that wait keep their rate.`,
 		Example: "  takt throttle config 62515 10860211 --max 10 --time 1 --unit second",
-		Args:    cli.Arguments(cobra.RangeArgs(1, 2)),
+		Args:    cobra.RangeArgs(1, 2),
 	}
 	cmd.Flags().IntVar(&set.MaxThroughput, "max", 0, "set: the most completions in any period")
 	cmd.Flags().IntVar(&set.TimePeriod, "time", 1, "set: length of the period, in units")
 	cmd.Flags().StringVar(&set.TimeUnit, "unit", "second", "set: second, minute, hour or day")
 	cmd.Flags().BoolVar(&remove, "delete", false, "delete it")
-	return r.command(cmd, func(ctx context.Context, s *session, args []string) error {
+	return clientCommand(env, cmd, func(ctx context.Context, s *session, args []string) error {
 		numbers, err := numbers(args)
 		if err != nil {
 			return cli.AsUsage(err)
@@ -123,25 +114,24 @@ With --delete new actions are refused; those that wait keep their rate.`,
 		if err != nil {
 			return cli.AsUsage(err)
 		}
-		switch {
-		case remove:
+		if remove {
 			if err := s.client.DeleteThrottle(ctx, numbers[0], numbers[1]); err != nil {
 				return err
 			}
 			return s.Result(map[string]bool{"deleted": true}, func(w io.Writer) { fmt.Fprintln(w, "deleted") })
-		case change:
-			set.PortalID, set.ActionID = numbers[0], numbers[1]
-			return s.showRates(again(ctx, s, func(ctx context.Context) (api.ThrottleConfig, error) { return s.client.SetThrottle(ctx, set) }))
-		case len(args) == 2:
-			return s.showRates(again(ctx, s, func(ctx context.Context) (api.ThrottleConfig, error) {
-				return s.client.Throttle(ctx, numbers[0], numbers[1])
-			}))
 		}
-		list, err := again(ctx, s, func(ctx context.Context) (api.ThrottleConfigs, error) { return s.client.Throttles(ctx, numbers[0]) })
-		if err != nil {
-			return err
+		if len(args) == 1 {
+			list, err := again(ctx, s, func(ctx context.Context) (api.ThrottleConfigs, error) { return s.client.Throttles(ctx, numbers[0]) })
+			return showReply(s, list, err, func(w io.Writer, list api.ThrottleConfigs) { printRates(w, list.Configs...) })
 		}
-		return s.Result(list, func(w io.Writer) { printRates(w, list.Configs) })
+		set.PortalID, set.ActionID = numbers[0], numbers[1]
+		rate, err := again(ctx, s, func(ctx context.Context) (api.ThrottleConfig, error) {
+			if change {
+				return s.client.SetThrottle(ctx, set)
+			}
+			return s.client.Throttle(ctx, numbers[0], numbers[1])
+		})
+		return showReply(s, rate, err, func(w io.Writer, c api.ThrottleConfig) { printRates(w, c) })
 	})
 }
 
@@ -176,65 +166,38 @@ func numbers(args []string) (out []int64, err error) {
 	return out, nil
 }
 
-func (s *session) showRates(c api.ThrottleConfig, err error) error {
-	if err != nil {
-		return err
-	}
-	return s.Result(c, func(w io.Writer) { printRates(w, []api.ThrottleConfig{c}) })
-}
-
-func printRates(w io.Writer, list []api.ThrottleConfig) {
-	rows := [][]string{{"PORTAL", "ACTION", "RATE", "CHANGED"}}
-	for _, c := range list {
-		rows = append(rows, []string{
+func printRates(w io.Writer, list ...api.ThrottleConfig) {
+	cli.List(w, []string{"PORTAL", "ACTION", "RATE", "CHANGED"}, list, func(c api.ThrottleConfig) []string {
+		return []string{
 			strconv.FormatInt(c.PortalID, 10), strconv.FormatInt(c.ActionID, 10), rate(c.MaxThroughput, c.TimePeriod, c.TimeUnit), c.UpdatedAt,
-		})
-	}
-	cli.Table(w, rows)
+		}
+	})
 }
 
-// newQueueOrder is pause or resume.
-func newQueueOrder(env environment, name, short string, paused bool) *cobra.Command {
-	r := remote{env: env}
+// queueOrder is a command that operators give about one queue.
+func queueOrder(name, short string, reason *string) *cobra.Command {
+	cmd := &cobra.Command{Use: name + " QUEUE", Short: short, Long: short + ". Needs the admin key in TAKT_ADMIN_KEY.", Args: cobra.ExactArgs(1)}
+	cmd.Flags().StringVar(reason, "reason", "", "why, for the audit")
+	return cmd
+}
+
+// newPauseCommand is pause or resume.
+func newPauseCommand(env environment, name, short string, paused bool) *cobra.Command {
 	var reason string
-	cmd := &cobra.Command{
-		Use: name + " QUEUE", Short: short,
-		Long: short + ". Needs the admin key in TAKT_ADMIN_KEY.",
-		Args: cli.Arguments(cobra.ExactArgs(1)),
-	}
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit")
-	return r.command(cmd, func(ctx context.Context, s *session, args []string) error {
-		q, err := again(ctx, s, func(ctx context.Context) (api.ThrottleQueue, error) {
-			return s.client.PauseQueue(ctx, args[0], paused, reason)
-		})
-		if err != nil {
-			return err
-		}
-		return s.Result(q, func(w io.Writer) { printQueues(w, []api.ThrottleQueue{q}) })
-	})
+	return ask(env, queueOrder(name, short, &reason), func(ctx context.Context, c *client.Client, args []string) (api.ThrottleQueue, error) {
+		return c.PauseQueue(ctx, args[0], paused, reason)
+	}, func(w io.Writer, q api.ThrottleQueue) { printQueues(w, []api.ThrottleQueue{q}) })
 }
 
 func newRedriveCommand(env environment) *cobra.Command {
-	r := remote{env: env}
 	var reason string
-	cmd := &cobra.Command{
-		Use:   "redrive QUEUE",
-		Short: "Try what failed in a queue again now, with new tries",
-		Long:  "Try what failed in a queue again now, with new tries. Needs the admin key in TAKT_ADMIN_KEY.",
-		Args:  cli.Arguments(cobra.ExactArgs(1)),
-	}
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit")
-	return r.command(cmd, func(ctx context.Context, s *session, args []string) error {
-		done, err := s.client.RedriveQueue(ctx, args[0], reason)
-		if err != nil {
-			return err
-		}
-		return s.Result(done, func(w io.Writer) { fmt.Fprintf(w, "actions tried again: %d\n", done.Actions) })
-	})
+	cmd := queueOrder("redrive", "Try what failed in a queue again now, with new tries", &reason)
+	return order(env, cmd, func(ctx context.Context, c *client.Client, args []string) (api.Redriven, error) {
+		return c.RedriveQueue(ctx, args[0], reason)
+	}, func(w io.Writer, done api.Redriven) { fmt.Fprintf(w, "actions tried again: %d\n", done.Actions) })
 }
 
 func newRekeyCommand(env environment) *cobra.Command {
-	r := remote{env: env}
 	var reason string
 	cmd := &cobra.Command{
 		Use:   "rekey",
@@ -247,7 +210,7 @@ Needs the admin key in TAKT_ADMIN_KEY.`,
 		Args: cli.Arguments(cobra.NoArgs),
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit")
-	return r.command(cmd, func(ctx context.Context, s *session, _ []string) error {
+	return clientCommand(env, cmd, func(ctx context.Context, s *session, _ []string) error {
 		done, err := again(ctx, s, func(ctx context.Context) (api.Rekeyed, error) { return s.client.RekeyTokens(ctx, reason) })
 		if err != nil {
 			return err

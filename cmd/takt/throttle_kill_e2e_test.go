@@ -62,7 +62,7 @@ func (c *couriers) carry(ctx context.Context, o errand) {
 	}
 }
 
-// moved tells where a controller is now.
+// moved is where a controller is now.
 func (c *couriers) moved(nr int, url string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

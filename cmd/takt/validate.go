@@ -7,11 +7,10 @@ import (
 	"net"
 	"net/url"
 	"regexp"
-	"sort"
+	"slices"
+	"strings"
 	"time"
 )
-
-const minKeyLength = 16
 
 var keyPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{16,}$`)
 
@@ -28,7 +27,7 @@ func (c *Config) validate() []error {
 	}
 	for name, key := range map[string]string{"api-key": c.APIKey, "admin-key": c.AdminKey} {
 		if key != "" && !keyPattern.MatchString(key) {
-			bad(name, "needs at least %d characters of [A-Za-z0-9_-]", minKeyLength)
+			bad(name, "needs at least 16 characters of [A-Za-z0-9_-]")
 		}
 	}
 	if c.APIKey != "" && c.APIKey == c.AdminKey {
@@ -41,10 +40,8 @@ func (c *Config) validate() []error {
 	} else if c.DatabaseURL != "" {
 		bad("encryption-key", "must be given with database-url, because controllers share it (make one: head -c 32 /dev/urandom | base64)")
 	}
-	if c.PublicURL != "" {
-		if u, err := url.Parse(c.PublicURL); err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
-			bad("public-url", "must be an http or https URL")
-		}
+	if u, err := url.Parse(c.PublicURL); c.PublicURL != "" && (err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https")) {
+		bad("public-url", "must be an http or https URL")
 	}
 	faults = append(faults, c.validateStorage()...)
 	faults = append(faults, c.validateHubSpot()...)
@@ -75,6 +72,5 @@ func (c *Config) validate() []error {
 	if _, err := newLogger(io.Discard, c.Log); err != nil {
 		bad("log", "%v", err)
 	}
-	sort.Slice(faults, func(i, j int) bool { return faults[i].Error() < faults[j].Error() })
-	return faults
+	return slices.SortedFunc(slices.Values(faults), func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 }

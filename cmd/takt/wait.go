@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"time"
 
 	"takt/cmd/internal/cli"
@@ -47,8 +49,7 @@ func (w *waiter) wait(ctx context.Context) (api.BuildStatus, error) {
 			return status, err
 		}
 		if w.follow {
-			// After the status, so that nothing is said between the last look
-			// at the log and the end.
+			// After the status, so that no line between the last page and the end is missed.
 			if err := w.showLogs(ctx); err != nil {
 				return status, err
 			}
@@ -56,18 +57,28 @@ func (w *waiter) wait(ctx context.Context) (api.BuildStatus, error) {
 		if store.BuildState(status.State).Final() || store.BuildState(status.Status).Final() {
 			return status, nil
 		}
-		timer := time.NewTimer(pace.Delay(n, 1))
 		select {
-		case <-timer.C:
+		case <-time.After(pace.Delay(n, 1)):
 		case <-ctx.Done():
-			timer.Stop()
 			return status, context.Cause(ctx)
 		}
 	}
 }
 
-// tail shows the log as it is written, until the build ends. A stream that breaks is
-// taken up where it was.
+// end waits until the build has ended, shows what became of it, and judges it.
+func (w *waiter) end(ctx context.Context) error {
+	status, err := w.wait(ctx)
+	if err == nil {
+		err = w.Result(status, func(out io.Writer) { printStatus(out, status) })
+	}
+	if err != nil {
+		return err
+	}
+	return verdict(status)
+}
+
+// tail shows the log as it is written, until the build ends. After a broken stream it
+// goes on where that stopped.
 func (w *waiter) tail(ctx context.Context) error {
 	_, err := again(ctx, w.session, func(ctx context.Context) (api.LogEnd, error) {
 		return w.client.TailLogs(ctx, w.id, w.auth, w.after.Seq, func(line api.LogEntry) error {
@@ -116,7 +127,7 @@ func (w *waiter) show(line api.LogEntry) error {
 
 // verdict is nil for a completed build.
 func verdict(status api.BuildStatus) error {
-	state := firstSet(status.State, status.Status)
+	state := cmp.Or(status.State, status.Status)
 	switch store.BuildState(state) {
 	case store.Completed:
 		return nil

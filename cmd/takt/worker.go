@@ -18,22 +18,14 @@ import (
 	"takt/store"
 )
 
+// workerOptions are the flags of takt worker that are not in a [runner.Config].
 type workerOptions struct {
-	exec, image     string
-	engine          string
-	network, user   string
-	env             []string
-	platforms       []string
-	name            string
-	stateDir        string
-	idFile          string
-	concurrency     int
-	timeout         time.Duration
-	keep            bool
-	wait, heartbeat time.Duration
-	grace, patience time.Duration
-	unpackLimit     int64
-	log             string
+	runner.Config
+	image     runner.Image
+	exec      string
+	env       []string
+	platforms []string
+	log       string
 }
 
 func newWorkerCommand(env environment) *cobra.Command {
@@ -64,8 +56,7 @@ it has, and unregister. The second kills them and reports them as failed.`,
 	o.addFlags(cmd)
 	r.addFlags(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		cfg, err := o.config(env)
-		if err != nil {
+		if err := o.complete(env); err != nil {
 			return cli.AsUsage(err)
 		}
 		s, err := r.open(cmd)
@@ -80,7 +71,7 @@ it has, and unregister. The second kills them and reports them as failed.`,
 		if err != nil {
 			return cli.Usage("--log: %w", err)
 		}
-		w, err := runner.New(s.client, log, cfg)
+		w, err := runner.New(s.client, log, o.Config)
 		if err != nil {
 			return cli.AsUsage(err)
 		}
@@ -94,81 +85,66 @@ it has, and unregister. The second kills them and reports them as failed.`,
 func (o *workerOptions) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.exec, "exec", "", "command to run for each build, given to sh -c")
-	f.StringVar(&o.image, "image", "", "container image to run each build in")
-	f.StringVar(&o.engine, "engine", "", "container engine (default: docker or podman, whichever is found first)")
-	f.StringVar(&o.network, "network", "", "the container's network, such as none (default: the engine's)")
-	f.StringVar(&o.user, "user", "", "the container's user (default: the image's)")
+	f.StringVar(&o.image.Image, "image", "", "container image to run each build in")
+	f.StringVar(&o.image.Engine, "engine", "", "container engine (default: docker or podman, whichever is found first)")
+	f.StringVar(&o.image.Network, "network", "", "the container's network, such as none (default: the engine's)")
+	f.StringVar(&o.image.User, "user", "", "the container's user (default: the image's)")
 	f.StringArrayVar(&o.env, "env", nil, "NAME or NAME=value: a further variable for the command; may be repeated")
 	f.StringSliceVarP(&o.platforms, "platform", "p", nil, "what to build: ios, android, or both (default both)")
-	f.StringVar(&o.name, "name", "", "name shown to people (default: the host's)")
-	f.StringVar(&o.stateDir, "state-dir", "", "id and builds of this worker (default: workers/NAME in the state directory)")
-	f.StringVar(&o.idFile, "id-file", "", "file that holds the worker's id (default: worker-id in --state-dir)")
-	f.IntVarP(&o.concurrency, "concurrency", "c", 1, "builds at once")
-	f.DurationVar(&o.timeout, "timeout", time.Hour, "time limit of a build's command")
-	f.BoolVar(&o.keep, "keep", false, "leave the builds' directories in place")
-	f.DurationVar(&o.wait, "poll-wait", 30*time.Second, "how long a poll may stay open, 1s to 60s")
-	f.DurationVar(&o.heartbeat, "heartbeat", 15*time.Second, "time between a build's signs of life")
-	f.DurationVar(&o.grace, "kill-grace", 10*time.Second, "time between SIGTERM and SIGKILL")
-	f.DurationVar(&o.patience, "patience", 6*time.Hour, "how long to try to reach an absent controller with a result")
-	f.Int64Var(&o.unpackLimit, "unpack-limit", 8<<30, "most bytes that an archive may unpack to")
+	f.StringVar(&o.Name, "name", "", "name shown to people (default: the host's)")
+	f.StringVar(&o.StateDir, "state-dir", "", "id and builds of this worker (default: workers/NAME in the state directory)")
+	f.StringVar(&o.IDFile, "id-file", "", "file that holds the worker's id (default: worker-id in --state-dir)")
+	f.IntVarP(&o.Concurrency, "concurrency", "c", 1, "builds at once")
+	f.DurationVar(&o.Timeout, "timeout", time.Hour, "time limit of a build's command")
+	f.BoolVar(&o.Keep, "keep", false, "leave the builds' directories in place")
+	f.DurationVar(&o.PollWait, "poll-wait", 30*time.Second, "how long a poll may stay open, 1s to 60s")
+	f.DurationVar(&o.Heartbeat, "heartbeat", 15*time.Second, "time between two heartbeats of a build")
+	f.DurationVar(&o.KillGrace, "kill-grace", 10*time.Second, "time between SIGTERM and SIGKILL")
+	f.DurationVar(&o.Patience, "patience", 6*time.Hour, "how long to try to reach an absent controller with a result")
+	f.Int64Var(&o.Limits.Bytes, "unpack-limit", 8<<30, "most bytes that an archive may unpack to")
 	f.StringVar(&o.log, "log", "info", "level and format: debug|info|warn|error[,json|console] (default format: console on a terminal, else json)")
-	_ = cmd.RegisterFlagCompletionFunc("platform", cobra.FixedCompletions([]string{"ios", "android"}, cobra.ShellCompDirectiveNoFileComp))
+	complete(cmd, "platform", "ios", "android")
 }
 
-// config reports what is wrong with the flags, and else what they mean.
-func (o *workerOptions) config(env environment) (runner.Config, error) {
-	cfg := runner.Config{
-		Name: o.name, Concurrency: o.concurrency, StateDir: o.stateDir, IDFile: o.idFile,
-		Timeout: o.timeout, Keep: o.keep, PollWait: o.wait, Heartbeat: o.heartbeat,
-		KillGrace: o.grace, Patience: o.patience,
-		Limits: runner.UnzipLimits{Bytes: o.unpackLimit},
-	}
+// complete fills in what the flags leave open, or reports what is wrong with them.
+func (o *workerOptions) complete(env environment) (err error) {
 	for _, p := range o.platforms {
-		cfg.Platforms = append(cfg.Platforms, store.Platform(p))
+		o.Platforms = append(o.Platforms, store.Platform(p))
 	}
-	if cfg.Name == "" {
-		host, err := os.Hostname()
-		if err != nil {
-			return cfg, fmt.Errorf("--name: %w", err)
+	if o.Name == "" {
+		if o.Name, err = os.Hostname(); err != nil {
+			return fmt.Errorf("--name: %w", err)
 		}
-		cfg.Name = host
 	}
-	if cfg.StateDir == "" {
-		plain := regexp.MustCompile(`[^A-Za-z0-9_-]+`).ReplaceAllString(cfg.Name, "-")
-		cfg.StateDir = filepath.Join(stateDir(env), "workers", plain)
+	if o.StateDir == "" {
+		plain := regexp.MustCompile(`[^A-Za-z0-9_-]+`).ReplaceAllString(o.Name, "-")
+		o.StateDir = filepath.Join(stateDir(env), "workers", plain)
 	}
-	var err error
-	cfg.Command, err = o.command(env)
-	return cfg, err
-}
-
-func (o *workerOptions) command(env environment) (runner.Command, error) {
 	extra, err := variables(o.env, env)
 	switch {
 	case err != nil:
-		return nil, err
-	case o.image != "":
-		engine := o.engine
-		if engine == "" {
-			if engine, err = runner.FindEngine(); err != nil {
-				return nil, err
+		return err
+	case o.image.Image != "":
+		image := o.image
+		if image.Engine == "" {
+			if image.Engine, err = runner.FindEngine(); err != nil {
+				return err
 			}
 		}
-		host, _ := variables([]string{"PATH", "HOME", "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "XDG_RUNTIME_DIR", "CONTAINER_HOST"}, env)
-		return runner.Image{
-			Engine: engine, Image: o.image, Script: o.exec,
-			Network: o.network, User: o.user, Env: extra, HostEnv: host,
-		}, nil
+		image.Script, image.Env = o.exec, extra
+		image.HostEnv, err = variables([]string{"PATH", "HOME", "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "XDG_RUNTIME_DIR", "CONTAINER_HOST"}, env)
+		o.Command = image
 	case o.exec != "":
 		base, _ := variables([]string{"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ"}, env)
-		return runner.Exec{Script: o.exec, Env: append(base, extra...)}, nil
+		o.Command = runner.Exec{Script: o.exec, Env: append(base, extra...)}
 	default:
-		return nil, cli.Usage("--exec or --image is needed")
+		err = cli.Usage("--exec or --image is needed")
 	}
+	return err
 }
 
-// variables looks up those that are named without a value; what is not set is
-// left out. takt's keys are not passed on, whatever is asked for.
+// variables looks up the names that come without a value and leaves out what is not
+// set. It never passes on takt's keys.
 func variables(names []string, env environment) ([]string, error) {
 	var out []string
 	for _, entry := range names {

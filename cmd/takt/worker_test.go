@@ -67,7 +67,7 @@ func TestWorkerSignals(t *testing.T) {
 		}
 	}
 	// A signal takes its way while a build goes on.
-	heard := func(id string) {
+	beating := func(id string) {
 		beats := d.Build(id).Heartbeats
 		d.Await(t, "some heartbeats", func() bool { return d.Build(id).Heartbeats > beats+3 })
 	}
@@ -75,7 +75,7 @@ func TestWorkerSignals(t *testing.T) {
 	one := d.Submit("ios", emptyZip(t), nil)
 	d.Await(t, "the first build runs", running(one))
 	require.NoError(t, first.Process.Signal(syscall.SIGTERM))
-	heard(one)
+	beating(one)
 	two := d.Submit("ios", emptyZip(t), nil)
 	require.NoError(t, os.WriteFile(gate, nil, 0o600))
 	require.NoError(t, first.Wait())
@@ -86,7 +86,7 @@ func TestWorkerSignals(t *testing.T) {
 	second := start()
 	d.Await(t, "the second build runs", running(two))
 	require.NoError(t, second.Process.Signal(os.Interrupt))
-	heard(two)
+	beating(two)
 	require.NoError(t, second.Process.Signal(syscall.SIGTERM))
 	require.NoError(t, second.Wait())
 	require.Equal(t, "worker was stopped", d.Build(two).ErrorMessage)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -32,42 +33,34 @@ it may register anew.`,
 	cmd.Flags().AddFlagSet(list.Flags())
 	cmd.AddCommand(
 		list,
-		newWorkersShowCommand(env),
-		newWorkerChangeCommand(env, "drain", "Give a worker no more builds", (*client.Client).Drain),
-		newWorkerChangeCommand(env, "resume", "Give a drained worker builds again", (*client.Client).Resume),
+		newWorkerOrder(env, "show", "Show a worker", (*client.Client).Worker, printWorker),
+		newWorkerOrder(env, "drain", "Give a worker no more builds", (*client.Client).Drain, printWorkerStatus),
+		newWorkerOrder(env, "resume", "Give a drained worker builds again", (*client.Client).Resume, printWorkerStatus),
 		newWorkersDeleteCommand(env),
 	)
 	return cmd
 }
 
 func newWorkersListCommand(env environment) *cobra.Command {
-	r := remote{env: env}
 	var f client.WorkerFilter
-	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "List workers, the oldest first",
-		Args:  cli.Arguments(cobra.NoArgs),
-	}
-	cmd.Flags().StringVar(&f.Status, "status", "", "only workers that are idle, building or offline")
-	cmd.Flags().IntVarP(&f.Limit, "limit", "n", 0, "at most so many; 0 for all")
-	_ = cmd.RegisterFlagCompletionFunc("status",
-		cobra.FixedCompletions([]string{"idle", "building", "offline"}, cobra.ShellCompDirectiveNoFileComp))
-	return r.command(cmd, func(ctx context.Context, s *session, _ []string) error {
-		list, err := again(ctx, s, func(ctx context.Context) (api.WorkerList, error) { return s.client.Workers(ctx, f) })
-		if err != nil {
-			return err
-		}
-		return s.Result(list.Workers, func(w io.Writer) {
-			rows := [][]string{{"WORKER", "NAME", "STATUS", "BUILDS", "CPU", "DIAGNOSTICS", "DONE", "FAILED", "SEEN"}}
-			for _, k := range list.Workers {
-				rows = append(rows, []string{
+	cmd := ask(env, &cobra.Command{Use: "list", Short: "List workers, the oldest first"},
+		func(ctx context.Context, c *client.Client, _ []string) ([]api.Worker, error) {
+			list, err := c.Workers(ctx, f)
+			return list.Workers, err
+		},
+		func(w io.Writer, workers []api.Worker) {
+			heading := []string{"WORKER", "NAME", "STATUS", "BUILDS", "CPU", "DIAGNOSTICS", "DONE", "FAILED", "SEEN"}
+			cli.List(w, heading, workers, func(k api.Worker) []string {
+				return []string{
 					k.ID, cli.Plain(k.Name), workerStatus(k), strings.Join(k.Builds, ","), workerLoad(k), workerHealth(k),
 					strconv.Itoa(k.Completed), strconv.Itoa(k.Failed), k.LastSeenAt,
-				})
-			}
-			cli.Table(w, rows)
+				}
+			})
 		})
-	})
+	cmd.Flags().StringVar(&f.Status, "status", "", "only workers that are idle, building or offline")
+	cmd.Flags().IntVarP(&f.Limit, "limit", "n", 0, "at most so many; 0 for all")
+	complete(cmd, "status", "idle", "building", "offline")
+	return cmd
 }
 
 func workerStatus(w api.Worker) string {
@@ -91,75 +84,47 @@ func workerHealth(w api.Worker) string {
 	return w.Diagnostics.Status
 }
 
-func newWorkersShowCommand(env environment) *cobra.Command {
-	r := remote{env: env}
-	cmd := &cobra.Command{
-		Use:   "show ID",
-		Short: "Show a worker",
-		Args:  cli.Arguments(cobra.ExactArgs(1)),
-	}
-	return r.command(cmd, func(ctx context.Context, s *session, args []string) error {
-		worker, err := again(ctx, s, func(ctx context.Context) (api.Worker, error) { return s.client.Worker(ctx, args[0]) })
-		if err != nil {
-			return err
-		}
-		return showWorker(s, worker)
-	})
-}
-
-func showWorker(s *session, k api.Worker) error {
-	return s.Result(k, func(w io.Writer) {
-		rows := [][]string{
-			{"worker", k.ID},
-			{"name", cli.Plain(k.Name)},
-			{"status", workerStatus(k)},
-			{"platforms", firstSet(strings.Join(k.Platforms, ", "), "all")},
-			{"builds", fmt.Sprintf("%s (at most %d)", firstSet(strings.Join(k.Builds, ", "), "none"), k.MaxConcurrentBuilds)},
-			{"completed", strconv.Itoa(k.Completed)},
-			{"failed", strconv.Itoa(k.Failed)},
-			{"registered", k.RegisteredAt},
-			{"seen", k.LastSeenAt},
-		}
-		if t := k.Telemetry; t != nil {
-			rows = append(rows, []string{"telemetry", fmt.Sprintf("%s: CPU %s, %s", t.At, workerLoad(k), cli.Plain(firstSet(t.Stage, t.Type)))})
-		}
-		if d := k.Diagnostics; d != nil {
-			rows = append(rows, []string{"diagnostics", d.RunAt.Time().Format(time.RFC3339) + ": " + d.Status})
-		}
-		cli.Table(w, rows)
-	})
-}
-
-// newWorkerChangeCommand is drain and resume.
-func newWorkerChangeCommand(
-	env environment, name, short string, change func(*client.Client, context.Context, string) (api.Worker, error),
+// newWorkerOrder is a command about one worker, whose call is safe to repeat.
+func newWorkerOrder(
+	env environment, name, short string, call func(*client.Client, context.Context, string) (api.Worker, error), show func(io.Writer, api.Worker),
 ) *cobra.Command {
-	r := remote{env: env}
-	cmd := &cobra.Command{Use: name + " ID", Short: short, Args: cli.Arguments(cobra.ExactArgs(1))}
-	return r.command(cmd, func(ctx context.Context, s *session, args []string) error {
-		worker, err := again(ctx, s, func(ctx context.Context) (api.Worker, error) { return change(s.client, ctx, args[0]) })
-		if err != nil {
-			return err
-		}
-		return s.Result(worker, func(w io.Writer) { fmt.Fprintf(w, "%s %s\n", worker.ID, workerStatus(worker)) })
-	})
+	return ask(env, &cobra.Command{Use: name + " ID", Short: short, Args: cobra.ExactArgs(1)},
+		func(ctx context.Context, c *client.Client, args []string) (api.Worker, error) {
+			return call(c, ctx, args[0])
+		}, show)
+}
+
+func printWorkerStatus(w io.Writer, k api.Worker) { fmt.Fprintf(w, "%s %s\n", k.ID, workerStatus(k)) }
+
+func printWorker(w io.Writer, k api.Worker) {
+	rows := [][]string{
+		{"worker", k.ID},
+		{"name", cli.Plain(k.Name)},
+		{"status", workerStatus(k)},
+		{"platforms", cmp.Or(strings.Join(k.Platforms, ", "), "all")},
+		{"builds", fmt.Sprintf("%s (at most %d)", cmp.Or(strings.Join(k.Builds, ", "), "none"), k.MaxConcurrentBuilds)},
+		{"completed", strconv.Itoa(k.Completed)},
+		{"failed", strconv.Itoa(k.Failed)},
+		{"registered", k.RegisteredAt},
+		{"seen", k.LastSeenAt},
+	}
+	if t := k.Telemetry; t != nil {
+		rows = append(rows, []string{"telemetry", fmt.Sprintf("%s: CPU %s, %s", t.At, workerLoad(k), cli.Plain(cmp.Or(t.Stage, t.Type)))})
+	}
+	if d := k.Diagnostics; d != nil {
+		rows = append(rows, []string{"diagnostics", d.RunAt.Time().Format(time.RFC3339) + ": " + d.Status})
+	}
+	cli.Table(w, rows)
 }
 
 func newWorkersDeleteCommand(env environment) *cobra.Command {
-	r := remote{env: env}
-	cmd := &cobra.Command{
-		Use:   "delete ID",
-		Short: "Remove a worker; its builds are pending again",
-		Args:  cli.Arguments(cobra.ExactArgs(1)),
-	}
-	return r.command(cmd, func(ctx context.Context, s *session, args []string) error {
+	return clientCommand(env, &cobra.Command{
+		Use: "delete ID", Short: "Remove a worker; its builds are pending again", Args: cobra.ExactArgs(1),
+	}, func(ctx context.Context, s *session, args []string) error {
 		// Once: a repeat would be told that there is no such worker.
 		reply, err := s.client.DeleteWorker(ctx, args[0])
-		if err != nil {
-			return err
-		}
-		return s.Result(reply, func(w io.Writer) {
-			fmt.Fprintf(w, "%s deleted, builds pending again: %d\n", args[0], reply.BuildsReassigned)
+		return showReply(s, reply, err, func(w io.Writer, gone api.Unregistered) {
+			fmt.Fprintf(w, "%s deleted, builds pending again: %d\n", args[0], gone.BuildsReassigned)
 		})
 	})
 }

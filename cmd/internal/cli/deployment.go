@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strconv"
@@ -64,7 +65,7 @@ func PrintDeployment(w io.Writer, d api.Deployment, all bool) {
 		}
 		row := repoRow(r)
 		if d.Request.DryRun {
-			row[2] = firstKnown(map[string]string{"planned": "create", "skipped": "skip", "failed": "conflict"}[r.Step], r.Step)
+			row[2] = cmp.Or(map[string]string{"planned": "create", "skipped": "skip", "failed": "conflict"}[r.Step], r.Step)
 		}
 		rows = append(rows, row)
 	}
@@ -75,13 +76,6 @@ func PrintDeployment(w io.Writer, d api.Deployment, all bool) {
 	if hidden > 0 && len(rows) > 1 {
 		fmt.Fprintf(w, "and %d without anything to tell (--all)\n", hidden)
 	}
-}
-
-func firstKnown(word, other string) string {
-	if word == "" {
-		return other
-	}
-	return word
 }
 
 func repoRow(r api.DeploymentRepo) []string {

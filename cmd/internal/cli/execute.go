@@ -59,8 +59,12 @@ func Arguments(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error { return AsUsage(check(cmd, args)) }
 }
 
-// Interruptible ends ctx on SIGINT or SIGTERM, so that what was started is ended
-// and removed.
-func Interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
-	return signal.NotifyContext(ctx, syscall.SIGTERM, os.Interrupt)
+// Interruptible makes run the body of a command. Its context ends on SIGINT or
+// SIGTERM, so that what was started is ended and removed.
+func Interruptible(run func(ctx context.Context, cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, os.Interrupt)
+		defer stop()
+		return run(ctx, cmd, args)
+	}
 }

@@ -30,7 +30,7 @@ func (o Output) Result(value any, text func(w io.Writer)) error {
 	return json.NewEncoder(o.Out).Encode(value)
 }
 
-// Note tells a person something on the side; nothing in JSON mode.
+// Note writes something for a person to Err, nothing in JSON mode.
 func (o Output) Note(format string, args ...any) {
 	if !o.JSON {
 		fmt.Fprintf(o.Err, format+"\n", args...)
@@ -50,6 +50,15 @@ func Table(w io.Writer, rows [][]string) {
 		fmt.Fprintln(tw, strings.Join(row, "\t"))
 	}
 	_ = tw.Flush() // a closed pipe shows at the next write
+}
+
+// List writes a table with a row for each item.
+func List[T any](w io.Writer, heading []string, items []T, row func(T) []string) {
+	rows := [][]string{heading}
+	for _, item := range items {
+		rows = append(rows, row(item))
+	}
+	Table(w, rows)
 }
 
 // Plain removes what would control a terminal: build logs and error messages

@@ -46,11 +46,8 @@ func (t Tokens) Keep(controller, buildID, value string, now time.Time) error {
 		return err
 	}
 	defer os.Remove(f.Name()) //nolint:errcheck // gone already after the rename
-	defer f.Close()
-	if _, err := f.Write(raw); err != nil {
-		return err
-	}
-	if err := f.Close(); err != nil {
+	_, err = f.Write(raw)
+	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
 	return os.Rename(f.Name(), filepath.Join(t.Dir, buildID))

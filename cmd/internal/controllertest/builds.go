@@ -15,43 +15,38 @@ import (
 // submitted is when every build was submitted.
 func submitted() time.Time { return time.Date(2025, 11, 24, 16, 0, 0, 0, time.UTC) }
 
-func (c *Controller) create(w http.ResponseWriter, r *http.Request) {
+func (c *Controller) create(w http.ResponseWriter, r *http.Request) (int, any) {
 	fields, files, err := readForm(r)
-	labels, badLabels := store.ParseLabels(fields["labels"])
+	if err != nil {
+		return refuse(http.StatusBadRequest, store.InvalidArgument, err.Error())
+	}
+	labels, err := store.ParseLabels(fields["labels"])
 	switch {
-	case badLabels != nil:
-		Problem(w, http.StatusBadRequest, store.InvalidArgument, badLabels.Error())
 	case err != nil:
-		Problem(w, http.StatusBadRequest, store.InvalidArgument, err.Error())
+		return refuse(http.StatusBadRequest, store.InvalidArgument, err.Error())
 	case files["source"] == nil:
-		Problem(w, http.StatusBadRequest, store.InvalidArgument, "Source file required")
+		return refuse(http.StatusBadRequest, store.InvalidArgument, "Source file required")
 	case !store.Platform(fields["platform"]).Valid():
-		Problem(w, http.StatusBadRequest, store.InvalidArgument, "Valid platform required (ios|android)")
-	default:
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		key := r.Header.Get(api.HeaderIdempotencyKey)
-		b := c.builds[c.keys[key]]
-		if b == nil {
-			b = c.submit(fields["platform"], files["source"], files["certs"])
-			b.Labels = labels
-			b.Priority, _ = strconv.Atoi(fields["priority"])
-		} else {
-			w.Header().Set(api.HeaderReplayed, "true")
-		}
-		if key != "" {
-			c.keys[key] = b.ID
-		}
-		JSON(w, http.StatusCreated, api.Submitted{
-			ID: b.ID, Status: "pending", Platform: b.Platform,
-			SubmittedAt: *api.NewMillis(submitted()), AccessToken: b.Token,
-		})
+		return refuse(http.StatusBadRequest, store.InvalidArgument, "Valid platform required (ios|android)")
+	}
+	key := r.Header.Get(api.HeaderIdempotencyKey)
+	b := c.builds[c.keys[key]]
+	if b == nil {
+		b = c.submit(fields["platform"], files["source"], files["certs"])
+		b.Labels = labels
+		b.Priority, _ = strconv.Atoi(fields["priority"])
+	} else {
+		w.Header().Set(api.HeaderReplayed, "true")
+	}
+	if key != "" {
+		c.keys[key] = b.ID
+	}
+	return http.StatusCreated, api.Submitted{
+		ID: b.ID, Status: "pending", Platform: b.Platform, SubmittedAt: *api.NewMillis(submitted()), AccessToken: b.Token,
 	}
 }
 
-func (c *Controller) list(w http.ResponseWriter, r *http.Request) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+func (c *Controller) list(_ http.ResponseWriter, r *http.Request) (int, any) {
 	items := []api.BuildItem{}
 	query := r.URL.Query()
 	for _, id := range slices.Backward(c.order) {
@@ -71,11 +66,10 @@ func (c *Controller) list(w http.ResponseWriter, r *http.Request) {
 	if n, err := strconv.Atoi(query.Get("limit")); err == nil && n < len(items) {
 		items = items[:n]
 	}
-	JSON(w, http.StatusOK, items)
+	return http.StatusOK, items
 }
 
-func (c *Controller) status(w http.ResponseWriter, r *http.Request) {
-	b := c.Build(r.PathValue("id"))
+func (c *Controller) status(w http.ResponseWriter, _ *http.Request, b Build) {
 	JSON(w, http.StatusOK, api.BuildStatus{
 		ID: b.ID, Status: b.State.Wire(), State: string(b.State), Platform: b.Platform, Attempt: b.Attempt,
 		SubmittedAt: api.NewMillis(submitted()), WorkerID: nullable(b.WorkerID), ErrorMessage: nullable(b.ErrorMessage),
@@ -83,22 +77,22 @@ func (c *Controller) status(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
+// line is the log entry at index i.
+func line(b Build, i int) api.LogEntry {
+	return api.LogEntry{Seq: int64(i + 1), Level: b.Logs[i].Level, Message: b.Logs[i].Message, Timestamp: *api.NewMillis(submitted())}
+}
+
 // logs streams only if the test wants that: other controllers don't.
-func (c *Controller) logs(w http.ResponseWriter, r *http.Request) {
-	if r.Header.Get("Accept") == "text/event-stream" && c.Streams() {
+func (c *Controller) logs(w http.ResponseWriter, r *http.Request, b Build) {
+	if r.Header.Get("Accept") == "text/event-stream" && c.streams.Load() {
 		c.tail(w, r)
 		return
 	}
-	b := c.Build(r.PathValue("id"))
 	after, _ := strconv.Atoi(r.URL.Query().Get("after"))
 	limit, _ := strconv.Atoi(r.URL.Query().Get("limit"))
 	out := api.Logs{BuildID: b.ID, Logs: []api.LogEntry{}}
-	for i, line := range b.Logs {
-		if i+1 > after && (limit == 0 || len(out.Logs) < limit) {
-			out.Logs = append(out.Logs, api.LogEntry{
-				Seq: int64(i + 1), Level: line.Level, Message: line.Message, Timestamp: *api.NewMillis(submitted()),
-			})
-		}
+	for i := after; i < len(b.Logs) && (limit == 0 || len(out.Logs) < limit); i++ {
+		out.Logs = append(out.Logs, line(b, i))
 	}
 	JSON(w, http.StatusOK, out)
 }
@@ -117,10 +111,7 @@ func (c *Controller) tail(w http.ResponseWriter, r *http.Request) {
 		b := c.copyOf(r.PathValue("id"))
 		c.mu.Unlock()
 		for ; after < len(b.Logs); after++ {
-			line := b.Logs[after]
-			event(fmt.Sprintf("id: %d\nevent: log\n", after+1), api.LogEntry{
-				Seq: int64(after + 1), Level: line.Level, Message: line.Message, Timestamp: *api.NewMillis(submitted()),
-			})
+			event(fmt.Sprintf("id: %d\nevent: log\n", after+1), line(b, after))
 		}
 		if b.State.Final() {
 			event("event: end\n", api.LogEnd{BuildID: b.ID, Status: b.State.Wire(), State: string(b.State)})
@@ -135,8 +126,7 @@ func (c *Controller) tail(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (c *Controller) download(w http.ResponseWriter, r *http.Request) {
-	b := c.Build(r.PathValue("id"))
+func (c *Controller) download(w http.ResponseWriter, r *http.Request, b Build) {
 	if b.State != store.Completed {
 		Problem(w, http.StatusBadRequest, store.InvalidState, "Build not completed")
 		return
@@ -145,31 +135,24 @@ func (c *Controller) download(w http.ResponseWriter, r *http.Request) {
 	serveFile(w, r, "application/octet-stream", b.Result)
 }
 
-func (c *Controller) cancel(w http.ResponseWriter, r *http.Request) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+func (c *Controller) cancel(_ http.ResponseWriter, r *http.Request) (int, any) {
 	b := c.builds[r.PathValue("id")]
 	switch {
 	case b == nil:
-		Problem(w, http.StatusNotFound, store.NotFound, "Build not found")
+		return refuse(http.StatusNotFound, store.NotFound, "Build not found")
 	case b.State.Final():
-		Problem(w, http.StatusBadRequest, store.InvalidState, "Build already finished")
-	default:
-		b.State, b.ErrorMessage = store.Cancelled, store.MessageCancelled
-		c.touch()
-		JSON(w, http.StatusOK, api.Cancelled{Status: "cancelled", Success: true})
+		return refuse(http.StatusBadRequest, store.InvalidState, "Build already finished")
 	}
+	b.State, b.ErrorMessage = store.Cancelled, store.MessageCancelled
+	return http.StatusOK, api.Cancelled{Status: "cancelled", Success: true}
 }
 
-func (c *Controller) retry(w http.ResponseWriter, r *http.Request) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	old := c.builds[r.PathValue("id")]
+func (c *Controller) retry(w http.ResponseWriter, _ *http.Request, old Build) {
 	if old.Source == nil {
 		Problem(w, http.StatusBadRequest, store.InvalidState, "Original build source no longer available. Please submit a new build.")
 		return
 	}
-	b := c.submit(old.Platform, old.Source, old.Certs)
+	b := c.Build(c.Submit(old.Platform, old.Source, old.Certs))
 	JSON(w, http.StatusOK, api.Retried{
 		ID: b.ID, Status: "pending", SubmittedAt: *api.NewMillis(submitted()), AccessToken: b.Token, OriginalBuildID: old.ID,
 	})

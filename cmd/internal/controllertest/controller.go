@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -31,7 +32,6 @@ type Build struct {
 	ErrorMessage        string
 	Logs                []api.LogMessage
 	Heartbeats          int
-	SourceSent          int // how often the source was asked for
 	Uploads             int // how often an end was reported
 	Priority            int
 	Labels              store.Labels
@@ -67,22 +67,11 @@ type Controller struct {
 	keys      map[string]string // builds by Idempotency-Key
 	serial    int
 	polls     int
-	streams   bool
+	streams   atomic.Bool
 }
 
 // Stream makes the controller stream logs to who asks for that.
-func (c *Controller) Stream() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.streams = true
-}
-
-// Streams reports whether it does.
-func (c *Controller) Streams() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.streams
-}
+func (c *Controller) Stream() { c.streams.Store(true) }
 
 // Start returns a controller that listens on a port of its own until the test
 // ends.
@@ -217,7 +206,7 @@ func (c *Controller) AwaitState(tb testing.TB, id string, state store.BuildState
 	return c.Build(id)
 }
 
-// touch tells those who wait. The lock is held.
+// touch wakes those who wait. The lock is held.
 func (c *Controller) touch() {
 	close(c.changed)
 	c.changed = make(chan struct{})

@@ -16,15 +16,12 @@ import (
 	"takt/store"
 )
 
-func (c *Controller) register(w http.ResponseWriter, r *http.Request) {
+func (c *Controller) register(_ http.ResponseWriter, r *http.Request) (int, any) {
 	var in api.Register
 	var can api.Capabilities
 	if json.NewDecoder(r.Body).Decode(&in) != nil || in.Name == "" || json.Unmarshal(in.Capabilities, &can) != nil {
-		Problem(w, http.StatusUnprocessableEntity, store.RegistrationFailed, "Registration failed")
-		return
+		return refuse(http.StatusUnprocessableEntity, store.RegistrationFailed, "Registration failed")
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if in.ID == "" {
 		c.serial++
 		in.ID = "worker-" + strconv.Itoa(c.serial)
@@ -39,8 +36,7 @@ func (c *Controller) register(w http.ResponseWriter, r *http.Request) {
 	known.Platforms, known.Slots, known.Gone = can.Platforms, max(can.MaxConcurrentBuilds, 1), false
 	known.Registrations++
 	known.token, known.before = store.NewBuildToken()[:32], ""
-	c.touch()
-	JSON(w, http.StatusOK, api.Registered{ID: in.ID, AccessToken: known.token, Status: status, Message: "Worker " + status})
+	return http.StatusOK, api.Registered{ID: in.ID, AccessToken: known.token, Status: status, Message: "Worker " + status}
 }
 
 func (c *Controller) byToken(token string) *Worker {
@@ -134,132 +130,111 @@ func (c *Controller) job(b *Build) *api.Job {
 	return job
 }
 
-func (c *Controller) unregister(w http.ResponseWriter, r *http.Request) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+func (c *Controller) unregister(_ http.ResponseWriter, r *http.Request) (int, any) {
 	worker := c.byToken(r.Header.Get(api.HeaderWorkerToken))
 	if worker == nil {
-		Problem(w, http.StatusUnauthorized, store.InvalidToken, "Invalid worker token")
-		return
-	}
-	reassigned := 0
-	for _, b := range c.builds {
-		if b.WorkerID == worker.ID && b.State.Held() {
-			b.State, b.WorkerID = store.Pending, ""
-			reassigned++
-		}
+		return refuse(http.StatusUnauthorized, store.InvalidToken, "Invalid worker token")
 	}
 	worker.Gone, worker.token, worker.before = true, "", ""
-	c.touch()
-	JSON(w, http.StatusOK, api.Unregistered{Success: true, BuildsReassigned: reassigned})
+	return http.StatusOK, api.Unregistered{Success: true, BuildsReassigned: c.reassign(worker)}
 }
 
-// held finds the build of a worker's request, or answers and returns nil. The
-// lock is held.
-func (c *Controller) held(w http.ResponseWriter, id, worker, attempt string) *Build {
-	b := c.builds[id]
-	if b == nil {
-		Problem(w, http.StatusNotFound, store.NotFound, "Build not found")
-		return nil
+// held finds the build of a worker's request; nil, and the answer, if the worker does
+// not hold it. The lock is held.
+func (c *Controller) held(id, worker, attempt string) (b *Build, status int, body any) {
+	b = c.builds[id]
+	n, err := strconv.Atoi(attempt)
+	switch {
+	case b == nil:
+		status, body = refuse(http.StatusNotFound, store.NotFound, "Build not found")
+	case err == nil && n < b.Attempt:
+		status, body = refuse(http.StatusConflict, store.StaleAttempt, "The build has a newer attempt")
+	case b.WorkerID != worker:
+		status, body = refuse(http.StatusForbidden, store.NotAssigned, "Build not assigned to this worker")
+	default:
+		if b.State == store.Assigned {
+			b.State = store.Building
+		}
+		return b, 0, nil
 	}
-	if n, err := strconv.Atoi(attempt); err == nil && n < b.Attempt {
-		Problem(w, http.StatusConflict, store.StaleAttempt, "The build has a newer attempt")
-		return nil
-	}
-	if b.WorkerID != worker {
-		Problem(w, http.StatusForbidden, store.NotAssigned, "Build not assigned to this worker")
-		return nil
-	}
-	if b.State == store.Assigned {
-		b.State = store.Building
-	}
-	return b
+	return nil, status, body
 }
 
-func (c *Controller) fromHeader(w http.ResponseWriter, r *http.Request) *Build {
-	return c.held(w, r.PathValue("id"), r.Header.Get(api.HeaderWorkerID), r.Header.Get(api.HeaderBuildAttempt))
+func (c *Controller) fromHeader(r *http.Request) (*Build, int, any) {
+	return c.held(r.PathValue("id"), r.Header.Get(api.HeaderWorkerID), r.Header.Get(api.HeaderBuildAttempt))
 }
 
-func (c *Controller) source(w http.ResponseWriter, r *http.Request) {
+// sends answers with a file of the build that its worker asks for.
+func (c *Controller) sends(w http.ResponseWriter, r *http.Request, file func(*Build) []byte) {
 	c.mu.Lock()
-	b := c.fromHeader(w, r)
+	b, status, body := c.fromHeader(r)
 	if b == nil {
 		c.mu.Unlock()
+		JSON(w, status, body)
 		return
 	}
-	b.SourceSent++
-	content := b.Source
+	content := file(b)
 	c.touch()
 	c.mu.Unlock()
 	serveFile(w, r, "application/zip", content)
 }
 
-func (c *Controller) certs(w http.ResponseWriter, r *http.Request) {
-	c.mu.Lock()
-	b := c.fromHeader(w, r)
-	c.mu.Unlock()
-	if b != nil {
-		serveFile(w, r, "application/zip", b.Certs)
-	}
+func (c *Controller) source(w http.ResponseWriter, r *http.Request) {
+	c.sends(w, r, func(b *Build) []byte { return b.Source })
 }
 
-func (c *Controller) postLogs(w http.ResponseWriter, r *http.Request) {
+func (c *Controller) certs(w http.ResponseWriter, r *http.Request) {
+	c.sends(w, r, func(b *Build) []byte { return b.Certs })
+}
+
+func (c *Controller) postLogs(_ http.ResponseWriter, r *http.Request) (int, any) {
 	var in api.PostLogs
 	if json.NewDecoder(r.Body).Decode(&in) != nil {
-		Problem(w, http.StatusBadRequest, store.InvalidArgument, "Invalid body")
-		return
+		return refuse(http.StatusBadRequest, store.InvalidArgument, "Invalid body")
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if b := c.fromHeader(w, r); b != nil {
-		b.Logs = append(b.Logs, in.Logs...)
-		count := len(in.Logs)
-		c.touch()
-		JSON(w, http.StatusOK, api.PostedLogs{Success: true, Count: &count})
+	b, status, body := c.fromHeader(r)
+	if b == nil {
+		return status, body
 	}
+	b.Logs = append(b.Logs, in.Logs...)
+	count := len(in.Logs)
+	return http.StatusOK, api.PostedLogs{Success: true, Count: &count}
 }
 
-func (c *Controller) heartbeat(w http.ResponseWriter, r *http.Request) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	b := c.held(w, r.PathValue("id"), r.URL.Query().Get("worker_id"), r.Header.Get(api.HeaderBuildAttempt))
+func (c *Controller) heartbeat(_ http.ResponseWriter, r *http.Request) (int, any) {
+	b, status, body := c.held(r.PathValue("id"), r.URL.Query().Get("worker_id"), r.Header.Get(api.HeaderBuildAttempt))
 	if b == nil {
-		return
+		return status, body
 	}
 	b.Heartbeats++
-	c.touch()
-	JSON(w, http.StatusOK, api.HeartbeatReply{Status: "ok", Cancelled: b.State.Final()})
+	return http.StatusOK, api.HeartbeatReply{Status: "ok", Cancelled: b.State.Final()}
 }
 
-func (c *Controller) upload(w http.ResponseWriter, r *http.Request) {
+func (c *Controller) upload(_ http.ResponseWriter, r *http.Request) (int, any) {
 	fields, files, err := readForm(r)
 	if err != nil {
-		Problem(w, http.StatusBadRequest, store.InvalidArgument, err.Error())
-		return
+		return refuse(http.StatusBadRequest, store.InvalidArgument, err.Error())
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.touch()
 	id := fields["build_id"]
 	if b := c.builds[id]; b != nil {
 		b.Uploads++
 	}
-	b := c.held(w, id, fields["worker_id"], r.Header.Get(api.HeaderBuildAttempt))
+	b, status, body := c.held(id, fields["worker_id"], r.Header.Get(api.HeaderBuildAttempt))
 	success := fields["success"] == "true"
 	result, sent := files["result"]
 	switch {
 	case b == nil:
+		return status, body
 	case b.State.Final() && success != (b.State == store.Completed):
-		Problem(w, http.StatusConflict, store.Conflict, "Build already finished")
+		return refuse(http.StatusConflict, store.Conflict, "Build already finished")
 	case success && !sent:
-		Problem(w, http.StatusBadRequest, store.InvalidArgument, "Missing result file")
+		return refuse(http.StatusBadRequest, store.InvalidArgument, "Missing result file")
 	case success:
 		b.State, b.Result = store.Completed, result
-		JSON(w, http.StatusOK, api.Uploaded{Success: true, Status: "success"})
-	default:
-		b.State, b.ErrorMessage = store.Failed, fields["error_message"]
-		JSON(w, http.StatusOK, api.Uploaded{Success: true, Status: "failed"})
+		return http.StatusOK, api.Uploaded{Success: true, Status: "success"}
 	}
+	b.State, b.ErrorMessage = store.Failed, fields["error_message"]
+	return http.StatusOK, api.Uploaded{Success: true, Status: "failed"}
 }
 
 // readForm reads a form whole and checks the digests of its files.

@@ -30,26 +30,25 @@ func (c *Controller) Answer(w http.ResponseWriter, r *http.Request) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /health", c.health)
 	mux.HandleFunc("GET /admin/tree", c.tree)
-	keyed := map[string]http.HandlerFunc{
-		"POST /api/workers/register":      c.register,
+	for pattern, h := range map[string]http.HandlerFunc{
+		"POST /api/workers/register":      c.locked(c.register),
 		"POST /api/workers/poll":          c.poll,
-		"POST /api/workers/unregister":    c.unregister,
-		"POST /api/workers/upload":        c.upload,
-		"POST /api/builds":                c.create,
-		"GET /api/builds":                 c.list,
-		"POST /api/builds/{id}/cancel":    c.cancel,
-		"GET /api/workers":                c.listWorkers,
-		"GET /api/workers/{id}":           c.withWorker(nil),
+		"POST /api/workers/unregister":    c.locked(c.unregister),
+		"POST /api/workers/upload":        c.locked(c.upload),
+		"POST /api/builds":                c.locked(c.create),
+		"GET /api/builds":                 c.locked(c.list),
+		"POST /api/builds/{id}/cancel":    c.locked(c.cancel),
+		"GET /api/workers":                c.locked(c.listWorkers),
+		"GET /api/workers/{id}":           c.withWorker(func(*Worker) {}),
 		"POST /api/workers/{id}/drain":    c.withWorker(func(w *Worker) { w.Draining = true }),
 		"POST /api/workers/{id}/resume":   c.withWorker(func(w *Worker) { w.Draining = false }),
-		"DELETE /api/workers/{id}":        c.deleteWorker,
+		"DELETE /api/workers/{id}":        c.locked(c.deleteWorker),
 		"GET /api/builds/{id}/source":     c.source,
 		"GET /api/builds/{id}/certs":      c.certs,
-		"POST /api/builds/{id}/logs":      c.postLogs,
-		"POST /api/builds/{id}/heartbeat": c.heartbeat,
-	}
-	for pattern, h := range keyed {
-		mux.HandleFunc(pattern, c.withKey(h))
+		"POST /api/builds/{id}/logs":      c.locked(c.postLogs),
+		"POST /api/builds/{id}/heartbeat": c.locked(c.heartbeat),
+	} {
+		mux.HandleFunc(pattern, withKey(h))
 	}
 	mux.HandleFunc("GET /api/builds/{id}/status", c.withBuild(c.status))
 	mux.HandleFunc("GET /api/builds/{id}/logs", c.withBuild(c.logs))
@@ -58,7 +57,19 @@ func (c *Controller) Answer(w http.ResponseWriter, r *http.Request) {
 	mux.ServeHTTP(w, r)
 }
 
-func (c *Controller) withKey(h http.HandlerFunc) http.HandlerFunc {
+// locked answers with the status and the body that h returns, which has the lock, and
+// wakes those who wait.
+func (c *Controller) locked(h func(w http.ResponseWriter, r *http.Request) (status int, body any)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		status, body := h(w, r)
+		c.touch()
+		JSON(w, status, body)
+	}
+}
+
+func withKey(h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		switch r.Header.Get(api.HeaderAPIKey) {
 		case APIKey:
@@ -71,18 +82,17 @@ func (c *Controller) withKey(h http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// withBuild lets the build's token in too.
-func (c *Controller) withBuild(h http.HandlerFunc) http.HandlerFunc {
+// withBuild gives h a copy of the build, and lets the build's token in too.
+func (c *Controller) withBuild(h func(w http.ResponseWriter, r *http.Request, b Build)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		b := c.Build(r.PathValue("id"))
 		token := r.Header.Get(api.HeaderBuildToken)
+		allowed := r.Header.Get(api.HeaderAPIKey) == APIKey || token != "" && token == b.Token
 		switch {
-		case r.Header.Get(api.HeaderAPIKey) == APIKey || token != "" && token == b.Token:
-			if b.ID == "" {
-				Problem(w, http.StatusNotFound, store.NotFound, "Build not found")
-				return
-			}
-			h(w, r)
+		case allowed && b.ID != "":
+			h(w, r, b)
+		case allowed:
+			Problem(w, http.StatusNotFound, store.NotFound, "Build not found")
 		case token != "":
 			Problem(w, http.StatusForbidden, store.Forbidden, "Invalid or expired build token")
 		default:
@@ -103,10 +113,18 @@ func Problem(w http.ResponseWriter, status int, code store.Code, message string)
 	if status == http.StatusServiceUnavailable && w.Header().Get("Retry-After") == "" {
 		w.Header().Set("Retry-After", "0")
 	}
-	JSON(w, status, api.Problem{
-		Type: "about:blank", Title: http.StatusText(status), Status: status,
-		Detail: message, Error: message, Code: string(code),
-	})
+	JSON(w, status, problem(status, code, message))
+}
+
+func problem(status int, code store.Code, message string) api.Problem {
+	return api.Problem{
+		Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: message, Error: message, Code: string(code),
+	}
+}
+
+// refuse is an error reply for [Controller.locked].
+func refuse(status int, code store.Code, message string) (int, any) {
+	return status, problem(status, code, message)
 }
 
 func (c *Controller) health(w http.ResponseWriter, _ *http.Request) {

@@ -30,9 +30,7 @@ func (c *Controller) wire(w *Worker) api.Worker {
 	return out
 }
 
-func (c *Controller) listWorkers(w http.ResponseWriter, r *http.Request) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+func (c *Controller) listWorkers(_ http.ResponseWriter, r *http.Request) (int, any) {
 	list := api.WorkerList{Workers: []api.Worker{}}
 	for _, id := range slices.Sorted(maps.Keys(c.workers)) {
 		item := c.wire(c.workers[id])
@@ -41,43 +39,37 @@ func (c *Controller) listWorkers(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	list.Total = len(list.Workers)
-	JSON(w, http.StatusOK, list)
+	return http.StatusOK, list
 }
 
 // withWorker changes a worker and shows it.
 func (c *Controller) withWorker(change func(*Worker)) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		c.mu.Lock()
-		defer c.mu.Unlock()
+	return c.locked(func(_ http.ResponseWriter, r *http.Request) (int, any) {
 		worker := c.workers[r.PathValue("id")]
 		if worker == nil {
-			Problem(w, http.StatusNotFound, store.NotFound, "Worker not found")
-			return
+			return refuse(http.StatusNotFound, store.NotFound, "Worker not found")
 		}
-		if change != nil {
-			change(worker)
-			c.touch()
-		}
-		JSON(w, http.StatusOK, c.wire(worker))
-	}
+		change(worker)
+		return http.StatusOK, c.wire(worker)
+	})
 }
 
-func (c *Controller) deleteWorker(w http.ResponseWriter, r *http.Request) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+func (c *Controller) deleteWorker(_ http.ResponseWriter, r *http.Request) (int, any) {
 	worker := c.workers[r.PathValue("id")]
 	if worker == nil {
-		Problem(w, http.StatusNotFound, store.NotFound, "Worker not found")
-		return
+		return refuse(http.StatusNotFound, store.NotFound, "Worker not found")
 	}
-	n := 0
+	delete(c.workers, worker.ID)
+	return http.StatusOK, api.Unregistered{Success: true, BuildsReassigned: c.reassign(worker), Message: "Worker deleted"}
+}
+
+// reassign makes a worker's builds pending again and counts them. The lock is held.
+func (c *Controller) reassign(w *Worker) (n int) {
 	for _, b := range c.builds {
-		if b.WorkerID == worker.ID && b.State.Held() {
+		if b.WorkerID == w.ID && b.State.Held() {
 			b.State, b.WorkerID = store.Pending, ""
 			n++
 		}
 	}
-	delete(c.workers, worker.ID)
-	c.touch()
-	JSON(w, http.StatusOK, api.Unregistered{Success: true, BuildsReassigned: n, Message: "Worker deleted"})
+	return n
 }

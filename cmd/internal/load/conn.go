@@ -8,8 +8,7 @@
 //
 // # Failure
 //
-// Every error ends the run that it happens in: a load figure with errors in it
-// is no figure.
+// Every error ends the run, because a load figure with errors in it is no figure.
 //
 // # Concurrency
 //

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"fmt"
@@ -58,12 +59,8 @@ func (c *Controller) connect() error {
 		return nil
 	}
 	c.Address = c.read("address")
-	if c.APIKey == "" {
-		c.APIKey = c.read("api-key")
-	}
-	if c.AdminKey == "" {
-		c.AdminKey = c.read("admin-key")
-	}
+	c.APIKey = cmp.Or(c.APIKey, c.read("api-key"))
+	c.AdminKey = cmp.Or(c.AdminKey, c.read("admin-key"))
 	if c.Address == "" || c.APIKey == "" || c.AdminKey == "" {
 		return nil
 	}
@@ -112,10 +109,7 @@ func (c *Controller) Postmaster() (int, error) {
 // ReadWord returns a file's content without surrounding space, "" if it cannot
 // be read.
 func ReadWord(path string) string {
-	raw, err := os.ReadFile(path)
-	if err != nil {
-		return ""
-	}
+	raw, _ := os.ReadFile(path)
 	return strings.TrimSpace(string(raw))
 }
 

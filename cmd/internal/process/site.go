@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -13,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/spf13/pflag"
 )
 
 // Site is where takt's processes run: what they share.
@@ -50,6 +53,36 @@ func Find(path string) (string, error) {
 	return path, nil
 }
 
+// Flag lets the user name the takt to run; otherwise it is the one that TAKT_BINARY
+// holds.
+func Flag(fs *pflag.FlagSet, path *string, otherwise string) {
+	fs.StringVar(path, "takt", otherwise, "the takt to start; default: the one beside this program (TAKT_BINARY)")
+}
+
+// Temporary makes a site in a new directory, for a program called name. takt is as
+// for [Find].
+func Temporary(name, takt string) (Site, error) {
+	takt, err := Find(takt)
+	if err != nil {
+		return Site{}, err
+	}
+	dir, err := os.MkdirTemp("", name+"-")
+	if err != nil {
+		return Site{}, fmt.Errorf("making a directory for %s: %w", name, err)
+	}
+	return Site{Takt: takt, Dir: dir, Environ: os.Environ(), Limit: time.Minute}, nil
+}
+
+// Clear removes the directory; after a failure it keeps it and says on out where the
+// logs are.
+func (s Site) Clear(out io.Writer, failure error) error {
+	if failure != nil {
+		fmt.Fprintf(out, "the logs of all processes are in %s\n", s.Dir)
+		return failure
+	}
+	return os.RemoveAll(s.Dir)
+}
+
 // Environment is what a process with these settings gets.
 func (s Site) Environment(settings ...string) []string {
 	return slices.Concat(foreignOut(s.Environ), s.Settings, settings)
@@ -59,17 +92,9 @@ func (s Site) Environment(settings ...string) []string {
 // set-up: the user's own set-up must not leak in.
 func foreignOut(base []string) []string {
 	foreign := []string{"TAKT_", "CONTROLLER_API_KEY=", "DATABASE_URL=", "ENCRYPTION_KEY=", "PORT=", "BASE_IMAGE_ID=", "HUBSPOT_", "PG"}
-	var env []string
-next:
-	for _, kv := range base {
-		for _, prefix := range foreign {
-			if strings.HasPrefix(kv, prefix) {
-				continue next
-			}
-		}
-		env = append(env, kv)
-	}
-	return env
+	return slices.DeleteFunc(slices.Clone(base), func(kv string) bool {
+		return slices.ContainsFunc(foreign, func(prefix string) bool { return strings.HasPrefix(kv, prefix) })
+	})
 }
 
 // Launch runs takt with these settings and arguments, its output going to

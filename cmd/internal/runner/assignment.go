@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -22,8 +21,8 @@ type assignment struct {
 	// ctx ends with the reason why the build must stop; cancel ends it.
 	ctx    context.Context //nolint:containedctx // the attempt's life, which others end
 	cancel context.CancelCauseFunc
-	// after is closed when an older attempt of the same build is gone; may be
-	// nil. done is closed when this one is.
+	// after is closed when an older attempt of the same build has ended; nil if there
+	// is none. done is closed when this one has.
 	after <-chan struct{}
 	done  chan struct{}
 }
@@ -70,20 +69,16 @@ func (w *Worker) release(a *assignment) {
 func (w *Worker) running() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return append([]string{}, slices.Sorted(maps.Keys(w.active))...)
+	return slices.AppendSeq([]string{}, maps.Keys(w.active))
 }
 
 // pause waits, unless ctx ends first.
-func (w *Worker) pause(ctx context.Context, wait time.Duration) {
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
+func pause(ctx context.Context, wait time.Duration) {
 	select {
-	case <-timer.C:
+	case <-time.After(wait):
 	case <-ctx.Done():
 	}
 }
-
-func (w *Worker) chance() float64 { return rand.Float64() }
 
 // waiting returns a hook that says why something is tried again.
 func (w *Worker) waiting(what string) func(error, time.Duration) {

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -25,10 +26,13 @@ func (e lostError) Unwrap() error { return e.why }
 
 var errCancelled = errors.New("cancelled by the controller")
 
-// verdict returns a lostError if err is the controller's word that the build is
-// not ours, else nil. A refused API key says nothing about the build: keys are
-// changed while builds run, and changed back.
+// verdict returns a lostError if err is one, or is the controller's word that the
+// build is not ours, else nil. A refused API key says nothing about the build: keys
+// are changed while builds run, and changed back.
 func verdict(err error) error {
+	if lost, ok := errors.AsType[lostError](err); ok {
+		return lost
+	}
 	switch client.StatusOf(err) {
 	case http.StatusForbidden, http.StatusNotFound, http.StatusConflict:
 		if store.CodeOf(err) != store.InvalidAPIKey {
@@ -45,8 +49,7 @@ func (w *Worker) build(hard context.Context, a *assignment) {
 	if a.after != nil {
 		<-a.after
 	}
-	// What is said to the controller outlives the build's own end, and the
-	// worker's by a little.
+	// Reports outlive the build's own end, and the worker's by a little.
 	report, stop := w.reporting(hard)
 	defer stop()
 
@@ -54,20 +57,15 @@ func (w *Worker) build(hard context.Context, a *assignment) {
 		_, err := w.api.PostLogs(ctx, a.held, batch)
 		return err
 	})
-	sent := make(chan struct{})
-	go func() {
-		defer close(sent)
+	var beside sync.WaitGroup
+	beside.Go(func() {
 		if err := lines.run(report); err != nil {
 			log.Warn().Err(err).Msg("build's log not wanted")
 			a.cancel(verdict(err))
 		}
-	}()
-	beating := make(chan struct{})
-	beats, hush := context.WithCancelCause(report)
-	go func() {
-		defer close(beating)
-		w.beat(beats, a, log)
-	}()
+	})
+	beats, endBeats := context.WithCancelCause(report)
+	beside.Go(func() { w.beat(beats, a, log) })
 
 	log.Info().Str("platform", a.job.Platform).Msg("build begins")
 	began := time.Now()
@@ -78,12 +76,11 @@ func (w *Worker) build(hard context.Context, a *assignment) {
 	w.conclude(hard, report, a, ws, err, lines, log)
 	log.Info().Stringer("took", time.Since(began).Round(time.Millisecond)).Msg("build ends")
 
-	hush(context.Canceled)
-	<-beating
-	if lost := lines.close(report, w.cfg.Logs.Linger); lost > 0 {
+	endBeats(context.Canceled)
+	if lost := lines.close(report, linger); lost > 0 {
 		log.Warn().Int("lines", lost).Msg("end of the build's log not delivered")
 	}
-	<-sent
+	beside.Wait()
 	w.clean(ws, log)
 }
 
@@ -105,7 +102,7 @@ func (w *Worker) reporting(hard context.Context) (context.Context, func()) {
 // work does the build proper: fetch, unpack, run. Its errors are shown to the
 // one who submitted the build.
 func (w *Worker) work(ctx context.Context, a *assignment, ws *workspace, lines *logStream) error {
-	lines.say(api.LogMessage{Level: "info", Message: fmt.Sprintf("[takt] attempt %d begins on %s", a.job.Attempt, w.cfg.Name)})
+	lines.say("attempt %d begins on %s", a.job.Attempt, w.cfg.Name)
 	if err := w.fetch(ctx, a, ws, lines); err != nil {
 		return err
 	}
@@ -146,7 +143,7 @@ func (w *Worker) fetch(ctx context.Context, a *assignment, ws *workspace, lines 
 	if err != nil {
 		return fmt.Errorf("source: %w", err)
 	}
-	lines.say(api.LogMessage{Level: "info", Message: fmt.Sprintf("[takt] source unpacked: %d files, %d bytes", got.Files, got.Bytes)})
+	lines.say("source unpacked: %d files, %d bytes", got.Files, got.Bytes)
 	if a.job.CertsURL == nil {
 		return nil
 	}

@@ -20,7 +20,7 @@ type Workspace struct {
 	Temp string
 }
 
-// env is what every command is told.
+// env is the environment that every command gets.
 func (w Workspace) env() []string {
 	env := []string{
 		"TAKT_BUILD_ID=" + w.BuildID,

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -31,7 +32,7 @@ type Config struct {
 	Keep bool
 	// PollWait is how long a poll may stay open. Defaults to 30 s, at most 60 s.
 	PollWait time.Duration
-	// Heartbeat is the time between signs of life of a build. Defaults to 15 s.
+	// Heartbeat is the time between two heartbeats of a build. Defaults to 15 s.
 	Heartbeat time.Duration
 	// KillGrace is the time between SIGTERM and SIGKILL. Defaults to 10 s.
 	KillGrace time.Duration
@@ -50,14 +51,13 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	orDefault(&c.Concurrency, 1)
-	orDefault(&c.Timeout, time.Hour)
-	orDefault(&c.PollWait, 30*time.Second)
-	orDefault(&c.Heartbeat, 15*time.Second)
-	orDefault(&c.KillGrace, 10*time.Second)
-	orDefault(&c.StopGrace, 10*time.Second)
-	orDefault(&c.Patience, 6*time.Hour)
-	c.Limits = c.Limits.withDefaults()
+	c.Concurrency = cmp.Or(c.Concurrency, 1)
+	c.Timeout = cmp.Or(c.Timeout, time.Hour)
+	c.PollWait = cmp.Or(c.PollWait, 30*time.Second)
+	c.Heartbeat = cmp.Or(c.Heartbeat, 15*time.Second)
+	c.KillGrace = cmp.Or(c.KillGrace, 10*time.Second)
+	c.StopGrace = cmp.Or(c.StopGrace, 10*time.Second)
+	c.Patience = cmp.Or(c.Patience, 6*time.Hour)
 	c.Logs = c.Logs.withDefaults()
 	return c
 }
@@ -81,11 +81,4 @@ func (c Config) Validate() error {
 		fault(!p.Valid(), "platform %q: want ios or android", p)
 	}
 	return errors.Join(faults...)
-}
-
-func orDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }

@@ -36,66 +36,57 @@ const drainTime = 2 * time.Second
 // process is a running command in a process group of its own.
 type process struct {
 	cmd      *exec.Cmd
-	guard    *guard
 	stopping atomic.Bool
-	ended    chan error
-	exit     error // how it ended, once it was stopped
+	ended    chan struct{} // closed once the leader is reaped
+	exit     error         // how it ended; valid then
 }
 
 // run runs plan and returns nil, an exitError, or the cause of ctx, which ends
 // the command: SIGTERM to its whole group, SIGKILL after grace. When run
 // returns, no process of the group is left.
 func run(ctx context.Context, plan Plan, stdout, stderr io.Writer, grace time.Duration) error {
-	var readers sync.WaitGroup
-	outs, err := connect(&readers, stdout, stderr)
-	if err != nil {
-		return err
-	}
-	p, err := start(ctx, plan, outs)
-	if err != nil {
-		outs.abandon()
-		readers.Wait()
-		return err
-	}
-	select {
-	case err = <-p.ended:
-		if ctx.Err() != nil {
-			err = context.Cause(ctx)
-		}
-	case <-ctx.Done():
-		p.stop(grace)
-		err = context.Cause(ctx)
-	}
-	p.guard.release(ctx)
-	stopped := time.AfterFunc(drainTime, outs.abandon)
-	readers.Wait()
-	stopped.Stop()
-	outs.close()
-	return err
-}
-
-// start starts plan's process and its guard.
-func start(ctx context.Context, plan Plan, outs pipes) (*process, error) {
-	g, err := newGuard(ctx, plan)
-	if err != nil {
-		return nil, fmt.Errorf("starting the guard: %w", err)
-	}
 	// The context is not handed to exec: it would kill the leader only.
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), plan.Argv[0], plan.Argv[1:]...)
-	cmd.Dir, cmd.Env = plan.Dir, plan.Env
-	cmd.Stdout, cmd.Stderr = outs[0].w, outs[1].w
-	cmd.SysProcAttr = groupAttr()
-	p := &process{cmd: cmd, guard: g, ended: make(chan error, 1)}
+	cmd.Dir, cmd.Env, cmd.SysProcAttr = plan.Dir, plan.Env, groupAttr()
+	p := &process{cmd: cmd, ended: make(chan struct{})}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	errs, err := cmd.StderrPipe()
+	if err != nil {
+		return errors.Join(err, out.Close())
+	}
+	guard, err := newGuard(ctx, plan)
+	if err != nil {
+		return fmt.Errorf("starting the guard: %w", errors.Join(err, out.Close(), errs.Close()))
+	}
 	started := make(chan error)
 	go p.wait(started)
-	err = <-started
-	outs.closeWriters()
-	if err != nil {
-		g.release(ctx)
-		return nil, err
+	if err := <-started; err != nil {
+		guard.release(ctx)
+		return err
 	}
-	g.hold(cmd.Process.Pid)
-	return p, nil
+	guard.hold(cmd.Process.Pid)
+	var readers sync.WaitGroup
+	readers.Go(func() { _, _ = io.Copy(stdout, out) })
+	readers.Go(func() { _, _ = io.Copy(stderr, errs) })
+	select {
+	case <-p.ended:
+		err = p.exit
+	case <-ctx.Done():
+		p.stop(grace)
+	}
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	guard.release(ctx)
+	abandon := func() { _, _ = out.Close(), errs.Close() } // ends the copying
+	timer := time.AfterFunc(drainTime, abandon)
+	readers.Wait()
+	timer.Stop()
+	abandon()
+	return err
 }
 
 // wait starts the process and reaps it. It stays on one thread, because Linux
@@ -113,11 +104,13 @@ func (p *process) wait(started chan<- error) {
 	if awaitExit(p.cmd.Process.Pid) && !p.stopping.Load() {
 		killGroup(p.cmd.Process.Pid, syscall.SIGKILL)
 	}
-	err = p.cmd.Wait()
+	// Not cmd.Wait, which would close the outputs before they are read.
+	state, err := p.cmd.Process.Wait()
 	if !p.stopping.Load() {
 		killGroup(p.cmd.Process.Pid, syscall.SIGKILL)
 	}
-	p.ended <- exitOf(p.cmd.ProcessState, err)
+	p.exit = exitOf(state, err)
+	close(p.ended)
 }
 
 // stop ends the group and waits for it.
@@ -125,36 +118,31 @@ func (p *process) stop(grace time.Duration) {
 	pid := p.cmd.Process.Pid
 	p.stopping.Store(true)
 	killGroup(pid, syscall.SIGTERM)
-	timer := time.NewTimer(grace)
-	defer timer.Stop()
+	limit := time.After(grace)
 	look := time.NewTicker(20 * time.Millisecond)
 	defer look.Stop()
-	reaped := false
-	for waiting := true; waiting; {
+	ended := p.ended
+	for waiting := true; waiting && (ended != nil || groupAlive(pid)); {
 		select {
-		case p.exit = <-p.ended:
-			reaped = true
+		case <-ended:
+			ended = nil // reaped
 		case <-look.C:
-		case <-timer.C:
+		case <-limit:
 			waiting = false
 		}
-		waiting = waiting && (!reaped || groupAlive(pid))
 	}
 	killGroup(pid, syscall.SIGKILL)
-	if !reaped {
-		p.exit = <-p.ended
-	}
+	<-p.ended
 }
 
 func exitOf(state *os.ProcessState, err error) error {
-	if state == nil {
+	if err != nil {
 		return err
 	}
-	status, ok := state.Sys().(syscall.WaitStatus)
-	switch {
-	case ok && status.Signaled():
+	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		return exitError{Signal: status.Signal()}
-	case state.ExitCode() != 0:
+	}
+	if state.ExitCode() != 0 {
 		return exitError{Code: state.ExitCode()}
 	}
 	return nil

@@ -1,49 +1,45 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"net/http"
 	"sync"
 	"time"
 
 	"takt/http/api"
 	"takt/http/client"
+	"takt/store"
 )
 
 // LogConfig tunes how a build's output is streamed.
 type LogConfig struct {
-	// Batch is the most lines sent at once. Defaults to 100.
-	Batch int
 	// Every is how long a line waits for company. Defaults to 200 ms.
 	Every time.Duration
-	// MaxLine is where a line is cut, in bytes. Defaults to 8 KiB.
-	MaxLine int
 	// Buffer is how much output waits for the controller, in bytes. Defaults
 	// to 4 MiB.
 	Buffer int
-	// Stall is how long the command may be held up when the buffer is full,
-	// before lines are dropped, and counted. Defaults to 2 s.
-	Stall time.Duration
-	// Linger is how long the end of a build waits for its log to be sent.
-	// Defaults to 30 s.
-	Linger time.Duration
 }
 
 func (c LogConfig) withDefaults() LogConfig {
-	orDefault(&c.Batch, 100)
-	orDefault(&c.Every, 200*time.Millisecond)
-	orDefault(&c.MaxLine, 8<<10)
-	orDefault(&c.Buffer, 4<<20)
-	orDefault(&c.Stall, 2*time.Second)
-	orDefault(&c.Linger, 30*time.Second)
-	return c
+	return LogConfig{Every: cmp.Or(c.Every, 200*time.Millisecond), Buffer: cmp.Or(c.Buffer, 4<<20)}
 }
 
-// maxBatchBytes keeps a batch of long lines small.
-const maxBatchBytes = 256 << 10
-
-// lineCost is what a line takes besides its text, about.
-const lineCost = 64
+const (
+	// maxBatch and maxBatchBytes are the most that is sent at once.
+	maxBatch      = 100
+	maxBatchBytes = 256 << 10
+	// maxLine is where a line is cut, in bytes.
+	maxLine = 8 << 10
+	// lineCost is about what a line takes besides its text, in bytes.
+	lineCost = 64
+	// maxStall is how long the command may be held up when the buffer is full,
+	// before lines are dropped, and counted.
+	maxStall = 2 * time.Second
+	// linger is how long the end of a build waits for its log to be sent.
+	linger = 30 * time.Second
+)
 
 type postFunc func(context.Context, []api.LogMessage) error
 
@@ -59,7 +55,7 @@ type logStream struct {
 	queue   []api.LogMessage
 	bytes   int
 	sending int // lines in flight
-	dropped int // lines that wait to be confessed
+	dropped int // lines dropped since the last one that was queued
 	stalled bool
 	closed  bool
 	hurry   bool // somebody waits for the queue to be empty
@@ -74,43 +70,40 @@ func newLogStream(cfg LogConfig, retry client.Retry, post postFunc) *logStream {
 
 // writer returns one that turns its input into lines of a level.
 func (s *logStream) writer(level string) *lineWriter {
-	return &lineWriter{limit: s.cfg.MaxLine, emit: func(line string) {
+	return &lineWriter{limit: maxLine, emit: func(line string) {
 		s.add(api.LogMessage{Level: level, Message: line})
 	}}
 }
 
-// say appends a line of ours.
-func (s *logStream) say(line api.LogMessage) { s.add(line) }
+// say adds a line of takt's own.
+func (s *logStream) say(format string, args ...any) {
+	s.add(api.LogMessage{Level: "info", Message: "[takt] " + fmt.Sprintf(format, args...)})
+}
 
 // add queues a line. When the buffer is full it holds its caller up, for at most
 // Stall in a row, then drops lines until there is room again.
 func (s *logStream) add(line api.LogMessage) {
 	var patience <-chan time.Time
-	for {
-		s.mu.Lock()
-		if s.closed || s.put(line) {
-			s.mu.Unlock()
-			return
-		}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for !s.closed && !s.put(line) {
 		if s.stalled {
 			s.dropped++
-			s.mu.Unlock()
 			return
+		}
+		if patience == nil {
+			patience = time.After(maxStall)
 		}
 		less := s.less
 		s.mu.Unlock()
-		if patience == nil {
-			timer := time.NewTimer(s.cfg.Stall)
-			defer timer.Stop()
-			patience = timer.C
-		}
+		stalled := false
 		select {
 		case <-less:
 		case <-patience:
-			s.mu.Lock()
-			s.stalled = true
-			s.mu.Unlock()
+			stalled = true
 		}
+		s.mu.Lock()
+		s.stalled = s.stalled || stalled
 	}
 }
 
@@ -120,7 +113,7 @@ func (s *logStream) put(line api.LogMessage) bool {
 	if len(s.queue) > 0 && s.bytes+cost > s.cfg.Buffer {
 		return false
 	}
-	s.confess()
+	s.noteDropped()
 	s.stalled = false
 	s.queue = append(s.queue, line)
 	s.bytes += cost
@@ -128,8 +121,8 @@ func (s *logStream) put(line api.LogMessage) bool {
 	return true
 }
 
-// confess appends the line that says what is missing here. The lock is held.
-func (s *logStream) confess() {
+// noteDropped appends the line that says what is missing here. The lock is held.
+func (s *logStream) noteDropped() {
 	if s.dropped == 0 {
 		return
 	}
@@ -147,11 +140,10 @@ func wake(c *chan struct{}) {
 
 // flush waits until all that was said is sent, for at most limit.
 func (s *logStream) flush(ctx context.Context, limit time.Duration) {
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
+	timeout := time.After(limit)
 	for {
 		s.mu.Lock()
-		s.confess()
+		s.noteDropped()
 		idle := len(s.queue) == 0 && s.sending == 0 || s.closed
 		if s.hurry != !idle {
 			s.hurry = !idle
@@ -164,7 +156,7 @@ func (s *logStream) flush(ctx context.Context, limit time.Duration) {
 		}
 		select {
 		case <-less:
-		case <-timer.C:
+		case <-timeout:
 			return
 		case <-ctx.Done():
 			return
@@ -188,4 +180,104 @@ func (s *logStream) discard() int {
 	wake(&s.more)
 	wake(&s.less)
 	return lost
+}
+
+// run sends what is said until close, discard, the end of ctx, or the
+// controller's word that the build is not ours any more, which it returns.
+func (s *logStream) run(ctx context.Context) error {
+	defer s.discard()
+	for {
+		batch := s.take(ctx)
+		if batch == nil {
+			return nil
+		}
+		lost, err := s.send(ctx, batch)
+		s.sent(lost)
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// take waits for lines and for their company; nil at the end.
+func (s *logStream) take(ctx context.Context) []api.LogMessage {
+	var company <-chan time.Time
+	for {
+		s.mu.Lock()
+		if len(s.queue) >= maxBatch || s.bytes >= maxBatchBytes || s.hurry && len(s.queue) > 0 {
+			defer s.mu.Unlock()
+			return s.cut()
+		}
+		closed, waiting, more := s.closed, len(s.queue), s.more
+		s.mu.Unlock()
+		if closed || ctx.Err() != nil {
+			return nil
+		}
+		if waiting > 0 && company == nil {
+			company = time.After(s.cfg.Every)
+		}
+		select {
+		case <-more:
+		case <-company:
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return s.cut()
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// cut takes a batch off the queue; nil if it was discarded. The lock is held.
+func (s *logStream) cut() []api.LogMessage {
+	n, size := 0, 0
+	for n < len(s.queue) && n < maxBatch && (n == 0 || size < maxBatchBytes) {
+		size += len(s.queue[n].Message) + lineCost
+		n++
+	}
+	if n == 0 {
+		return nil
+	}
+	batch := s.queue[:n:n]
+	s.queue, s.bytes, s.sending = s.queue[n:], s.bytes-size, n
+	wake(&s.less)
+	return batch
+}
+
+// sent notes that a batch is dealt with, of which lost lines did not arrive.
+func (s *logStream) sent(lost int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sending = 0
+	s.dropped += lost
+	wake(&s.less)
+}
+
+// tryAgain also covers a key that is refused: see verdict.
+func tryAgain(err error) bool {
+	return client.Temporary(err) || store.CodeOf(err) == store.InvalidAPIKey ||
+		client.StatusOf(err) == http.StatusUnauthorized
+}
+
+// send posts a batch until it is taken. A batch that the controller can't take
+// is halved until the line at fault is found, so that only that one is lost.
+func (s *logStream) send(ctx context.Context, batch []api.LogMessage) (lost int, err error) {
+	err = s.retry.Do(ctx, func(ctx context.Context) error { return s.post(ctx, batch) })
+	switch status := client.StatusOf(err); {
+	case err == nil:
+		return 0, nil
+	case verdict(err) != nil:
+		return len(batch), err
+	case status == 0: // ctx ended
+		return len(batch), nil
+	case len(batch) == 1:
+		return 1, nil
+	}
+	half := len(batch) / 2
+	first, err := s.send(ctx, batch[:half])
+	if err != nil {
+		return len(batch), err
+	}
+	second, err := s.send(ctx, batch[half:])
+	return first + second, err
 }

@@ -189,7 +189,7 @@ func TestLogStream(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			l := newLogStream(LogConfig{Buffer: 1}.withDefaults(), client.Retry{}, (&sink{}).post)
-			l.say(api.LogMessage{Message: "fills the buffer"})
+			l.add(api.LogMessage{Message: "fills the buffer"})
 			go func() { l.discard() }()
 			began := time.Now()
 			say(l, 0, 10)

@@ -165,7 +165,7 @@ func awaitGone(t *testing.T, path string) {
 	})
 }
 
-// await looks again and again at what can't tell us.
+// await looks again and again, because nothing can wake it.
 func await(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	limit := time.NewTimer(20 * time.Second)

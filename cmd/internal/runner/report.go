@@ -17,8 +17,8 @@ import (
 // maxErrorMessage is the longest error message that is reported, in bytes.
 const maxErrorMessage = 4096
 
-// maxRefusals is how often a result is sent that the controller calls wrong: it
-// may have been damaged on its way.
+// maxRefusals is how often a result is sent that the controller calls wrong, because
+// it may have been damaged on its way.
 const maxRefusals = 3
 
 // conclude tells the controller how the build ended, unless it is not ours any
@@ -35,7 +35,7 @@ func (w *Worker) conclude(
 		err = errStopped
 	}
 	// The log should be whole before the build is final.
-	lines.flush(report, w.cfg.Logs.Linger)
+	lines.flush(report, linger)
 	if err == nil {
 		err = w.deliver(report, a, ws.Output, log)
 	}
@@ -67,11 +67,11 @@ func (w *Worker) deliver(ctx context.Context, a *assignment, path string, log ze
 	return err
 }
 
-// upload repeats until the controller has answered for good: an identical
-// repeat is accepted.
+// upload repeats until the controller has answered for good, which is safe because
+// it accepts an identical repeat.
 func (w *Worker) upload(ctx context.Context, u client.Upload) error {
 	retry := w.retry
-	retry.OnWait = func(err error, wait time.Duration) { w.waiting("upload")(err, wait) }
+	retry.OnWait = w.waiting("upload")
 	refusals := 0
 	retry.Temporary = func(err error) bool {
 		if client.StatusOf(err) == http.StatusBadRequest && u.Result != nil {
@@ -84,6 +84,42 @@ func (w *Worker) upload(ctx context.Context, u client.Upload) error {
 		_, err := w.api.Upload(ctx, u)
 		return err
 	})
+}
+
+// beat tells the controller that the build is alive until ctx ends. It runs
+// apart from the build, so that a command that hogs the machine does not keep
+// it quiet. When the controller says that the build is not ours any more, the
+// assignment is cancelled and beat ends; any other failure is left to the next
+// beat.
+func (w *Worker) beat(ctx context.Context, a *assignment, log zerolog.Logger) {
+	ticker := time.NewTicker(w.cfg.Heartbeat)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+		err := w.beatOnce(ctx, a.held)
+		if lost := verdict(err); lost != nil {
+			a.cancel(lost)
+			return
+		}
+		if err != nil && ctx.Err() == nil {
+			log.Warn().Err(err).Msg("heartbeat failed")
+		}
+	}
+}
+
+// beatOnce is bounded, so that a lost packet costs one beat and not the build.
+func (w *Worker) beatOnce(ctx context.Context, held client.Held) error {
+	ctx, cancel := context.WithTimeout(ctx, max(w.cfg.Heartbeat, 5*time.Second))
+	defer cancel()
+	reply, err := w.api.Heartbeat(ctx, held, nil)
+	if err == nil && reply.Cancelled {
+		return lostError{errCancelled}
+	}
+	return err
 }
 
 // clip makes s fit for a message: valid UTF-8 without NUL, at most limit bytes.

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"archive/zip"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,12 +22,6 @@ type UnzipLimits struct {
 	// Links allows symbolic links that stay inside. Without it every link is
 	// refused.
 	Links bool
-}
-
-func (l UnzipLimits) withDefaults() UnzipLimits {
-	orDefault(&l.Bytes, 8<<30)
-	orDefault(&l.Files, 500_000)
-	return l
 }
 
 // Unzipped says what was unpacked.
@@ -58,7 +53,8 @@ func Unzip(ctx context.Context, archive io.ReaderAt, size int64, dir string, lim
 		return Unzipped{}, err
 	}
 	defer root.Close()
-	u := unzip{root: root, limits: limits.withDefaults()}
+	limits.Bytes, limits.Files = cmp.Or(limits.Bytes, 8<<30), cmp.Or(limits.Files, 500_000)
+	u := unzip{root: root, limits: limits}
 	for _, entry := range z.File {
 		if ctx.Err() != nil {
 			return Unzipped{}, context.Cause(ctx)
@@ -153,14 +149,14 @@ func (u *unzip) file(ctx context.Context, name string, entry *zip.File) error {
 // makeLinks makes all parents before the first link, so that none of them is a
 // link itself.
 func (u *unzip) makeLinks() error {
-	for _, step := range []func(link) error{
-		func(l link) error { return u.root.MkdirAll(path.Dir(l.name), 0o755) },
-		u.link,
-	} {
-		for _, l := range u.links {
-			if err := step(l); err != nil {
-				return fmt.Errorf("entry %q: %w", clip(l.name, 200), err)
-			}
+	for _, l := range u.links {
+		if err := u.root.MkdirAll(path.Dir(l.name), 0o755); err != nil {
+			return fmt.Errorf("entry %q: %w", clip(l.name, 200), err)
+		}
+	}
+	for _, l := range u.links {
+		if err := u.link(l); err != nil {
+			return fmt.Errorf("entry %q: %w", clip(l.name, 200), err)
 		}
 	}
 	return nil

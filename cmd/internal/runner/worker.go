@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"sync"
 	"time"
@@ -108,7 +109,7 @@ func (w *Worker) serve(ctx, polling context.Context, builds *sync.WaitGroup) {
 		a := w.accept(ctx, *job)
 		if a == nil { // runs already: the controller takes its reply for lost
 			<-slots
-			w.pause(polling, w.cfg.Backoff.Delay(0, 0))
+			pause(polling, w.cfg.Backoff.Delay(0, 0))
 			continue
 		}
 		builds.Go(func() {
@@ -140,7 +141,7 @@ func (w *Worker) next(ctx context.Context) *api.Job {
 				continue
 			}
 			// The controller does not let us wait, so we do.
-			w.pause(ctx, client.Backoff{Max: 5 * time.Second}.Delay(idle, w.chance()))
+			pause(ctx, client.Backoff{Max: 5 * time.Second}.Delay(idle, rand.Float64()))
 			idle++
 		case ctx.Err() != nil:
 			return nil
@@ -160,9 +161,9 @@ func (w *Worker) recover(ctx context.Context, err error, failures int) {
 	status := client.StatusOf(err)
 	again := status == http.StatusUnauthorized || status == http.StatusNotFound
 	if !again || failures > 0 {
-		wait := w.cfg.Backoff.After(err, failures, w.chance())
+		wait := w.cfg.Backoff.After(err, failures, rand.Float64())
 		w.waiting("poll")(err, wait)
-		w.pause(ctx, wait)
+		pause(ctx, wait)
 	}
 	if !again || ctx.Err() != nil {
 		return

@@ -21,7 +21,7 @@ type DeployConfig struct {
 	PerHour int
 }
 
-// What GitHub bears does not depend on who runs takt.
+// GitHub's limits are the same for everybody, so these are no settings.
 const (
 	// deployConcurrency is how many repositories a deployment copies at once,
 	// unless it says so itself.
@@ -43,9 +43,9 @@ func (c *DeployConfig) validate(bad func(name, format string, args ...any), atLe
 	}
 }
 
-// openForge makes the client of the forge, removes what a killed takt has left of
-// it, and sets up deployments. Their owner's name is kept, so that a takt that was
-// killed finds its own again at once.
+// openForge makes the client of the forge, removes the files of a killed takt, and
+// sets up deployments. It keeps the owner's name, so that a takt that was killed
+// finds its own deployments again at once.
 func (c *controller) openForge(settings *actors.Config) error {
 	deploy := c.cfg.Deploy
 	creates := []forge.Limit{{N: max(createsPerMinute, deploy.PerHour/60), Per: time.Minute}, {N: deploy.PerHour, Per: time.Hour}}
@@ -61,7 +61,7 @@ func (c *controller) openForge(settings *actors.Config) error {
 	if err != nil {
 		return fmt.Errorf("encryption key: %w", err)
 	}
-	owner, _, err := readOrMakeKey(filepath.Join(c.cfg.DataDir, "node-id"), func() string { return randomText(base64.RawURLEncoding) })
+	owner, _, err := readOrMakeKey(filepath.Join(c.cfg.DataDir, "node-id"), base64.RawURLEncoding)
 	if err != nil {
 		return err
 	}

@@ -1,14 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"fmt"
+	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -47,21 +47,51 @@ type session struct {
 	retry  client.Retry
 }
 
-// command makes do the body of cmd, with a session and a context that ends with
-// SIGINT or SIGTERM.
-func (r *remote) command(cmd *cobra.Command, do func(ctx context.Context, s *session, args []string) error) *cobra.Command {
+// clientCommand makes do the body of cmd, with a session and a context that ends with
+// SIGINT or SIGTERM. Without Args, cmd takes none.
+func clientCommand(env environment, cmd *cobra.Command, do func(ctx context.Context, s *session, args []string) error) *cobra.Command {
+	r := remote{env: env}
 	r.addFlags(cmd.Flags())
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
-		defer stop()
+	if cmd.Args == nil {
+		cmd.Args = cobra.NoArgs
+	}
+	cmd.Args = cli.Arguments(cmd.Args)
+	cmd.RunE = cli.Interruptible(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		s, err := r.open(cmd)
 		if err != nil {
 			return err
 		}
 		defer s.client.CloseIdle()
 		return do(ctx, s, args)
-	}
+	})
 	return cmd
+}
+
+// ask makes cmd a command that makes one call, which is safe to repeat, and shows the
+// reply.
+func ask[T any](env environment, cmd *cobra.Command, call callFunc[T], show func(io.Writer, T)) *cobra.Command {
+	return clientCommand(env, cmd, func(ctx context.Context, s *session, args []string) error {
+		reply, err := again(ctx, s, func(ctx context.Context) (T, error) { return call(ctx, s.client, args) })
+		return showReply(s, reply, err, show)
+	})
+}
+
+// order is ask for a call that is made once, because a repeat would do it twice or
+// be told that it is done.
+func order[T any](env environment, cmd *cobra.Command, call callFunc[T], show func(io.Writer, T)) *cobra.Command {
+	return clientCommand(env, cmd, func(ctx context.Context, s *session, args []string) error {
+		reply, err := call(ctx, s.client, args)
+		return showReply(s, reply, err, show)
+	})
+}
+
+type callFunc[T any] func(ctx context.Context, c *client.Client, args []string) (T, error)
+
+func showReply[T any](s *session, reply T, err error, show func(io.Writer, T)) error {
+	if err != nil {
+		return err
+	}
+	return s.Result(reply, func(w io.Writer) { show(w, reply) })
 }
 
 // open reads the settings: flags, then the environment.
@@ -70,14 +100,13 @@ func (r *remote) open(cmd *cobra.Command) (*session, error) {
 	if err != nil {
 		return nil, cli.AsUsage(err)
 	}
-	admin := r.env.get("TAKT_ADMIN_KEY")
 	roots, err := r.roots()
 	if err != nil {
 		return nil, cli.AsUsage(err)
 	}
 	c, err := client.New(client.Config{
-		BaseURL: firstSet(r.url, r.env.get("TAKT_URL"), defaultURL),
-		APIKey:  key, AdminKey: admin, RootCAs: roots, UserAgent: "takt/" + version(),
+		BaseURL: cmp.Or(r.url, r.env.get("TAKT_URL"), defaultURL),
+		APIKey:  key, AdminKey: r.env.get("TAKT_ADMIN_KEY"), RootCAs: roots, UserAgent: "takt/" + version(),
 	})
 	if err != nil {
 		return nil, cli.AsUsage(err)
@@ -93,10 +122,9 @@ func (r *remote) open(cmd *cobra.Command) (*session, error) {
 	return s, nil
 }
 
-// roots are whom to trust about the controller; nil means whom the system
-// trusts.
+// roots are the authorities to trust about the controller; nil means the system's.
 func (r *remote) roots() (*x509.CertPool, error) {
-	file := firstSet(r.caFile, r.env.get("TAKT_CA_FILE"))
+	file := cmp.Or(r.caFile, r.env.get("TAKT_CA_FILE"))
 	if file == "" {
 		return nil, nil //nolint:nilnil // none is asked for, which is no error
 	}
@@ -117,22 +145,28 @@ func (r *remote) key() (string, error) {
 	if r.apiKey != "" {
 		return r.apiKey, nil
 	}
-	file := firstSet(r.apiKeyFile, r.env.get("TAKT_API_KEY_FILE"))
-	if env := r.env.get("TAKT_API_KEY"); env != "" && r.apiKeyFile == "" {
-		return env, nil
+	if r.apiKeyFile == "" {
+		if key := r.env.get("TAKT_API_KEY"); key != "" {
+			return key, nil
+		}
 	}
+	return readSecret("API key", cmp.Or(r.apiKeyFile, r.env.get("TAKT_API_KEY_FILE")))
+}
+
+// readSecret reads the file of a secret; "" without one.
+func readSecret(what, file string) (string, error) {
 	if file == "" {
 		return "", nil
 	}
 	raw, err := os.ReadFile(file)
 	if err != nil {
-		return "", fmt.Errorf("API key: %w", err)
+		return "", fmt.Errorf("%s: %w", what, err)
 	}
-	key := strings.TrimSpace(string(raw))
-	if key == "" {
-		return "", fmt.Errorf("API key: %s is empty", file)
+	secret := strings.TrimSpace(string(raw))
+	if secret == "" {
+		return "", fmt.Errorf("%s: %s is empty", what, file)
 	}
-	return key, nil
+	return secret, nil
 }
 
 // auth is what is known of a build's token.
@@ -149,18 +183,4 @@ func again[T any](ctx context.Context, s *session, call func(context.Context) (T
 		return err
 	})
 	return out, err
-}
-
-func (e environment) get(name string) string {
-	value, _ := e(name)
-	return value
-}
-
-func firstSet(values ...string) string {
-	for _, v := range values {
-		if v != "" {
-			return v
-		}
-	}
-	return ""
 }

@@ -1,0 +1,202 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"takt/cmd/internal/load"
+	"takt/http/api"
+)
+
+const (
+	connections     = 64
+	manyConnections = 1024
+)
+
+// request is an HTTP request, whole; headers end with a line break each.
+func request(buf []byte, line, key, headers, body string) []byte {
+	return fmt.Appendf(buf, "%s HTTP/1.1\r\nHost: takt\r\nX-API-Key: %s\r\n%sContent-Length: %d\r\n\r\n%s", line, key, headers, len(body), body)
+}
+
+// clients are connections as the load generator takes them.
+func clients[T load.Client](from []T) []load.Client {
+	out := make([]load.Client, len(from))
+	for i, c := range from {
+		out[i] = c
+	}
+	return out
+}
+
+// repeater sends the same request again and again.
+type repeater struct {
+	request  []byte
+	statuses []int // the answers that are right
+	began    time.Time
+	took     []time.Duration // of each answer with the first of statuses
+}
+
+func repeaters(n int, request []byte, statuses ...int) []*repeater {
+	out := make([]*repeater, n)
+	for i := range out {
+		out[i] = &repeater{request: request, statuses: statuses}
+	}
+	return out
+}
+
+// Next implements load.Client.
+func (r *repeater) Next(buf []byte) []byte {
+	r.began = time.Now()
+	return append(buf, r.request...)
+}
+
+// Got implements load.Client.
+func (r *repeater) Got(status int, body []byte) error {
+	if !slices.Contains(r.statuses, status) {
+		return fmt.Errorf("%s: status %d: %s", bytes.SplitN(r.request, []byte(" HTTP"), 2)[0], status, body)
+	}
+	if status == r.statuses[0] {
+		r.took = append(r.took, time.Since(r.began))
+	}
+	return nil
+}
+
+// trivial are n connections that ask for next to nothing: a heartbeat that lacks a
+// parameter, which the handler refuses after key, admission, place and process,
+// without the database. It is answered with one of statuses, 400 if it is admitted.
+func (c *controller) trivial(n int, statuses ...int) []load.Client {
+	return clients(repeaters(n, request(nil, "POST /api/builds/x/heartbeat", c.APIKey, "", ""), statuses...))
+}
+
+// poller is a worker that only polls, with rotating tokens as the contract has
+// it. It remembers what it was given.
+type poller struct {
+	key, id, token string
+	jobs           []string
+	idle           bool // no job is expected
+}
+
+// Next implements load.Client.
+func (p *poller) Next(buf []byte) []byte { return p.poll(buf, "") }
+
+func (p *poller) poll(buf []byte, query string) []byte {
+	for _, part := range []string{
+		"GET /api/workers/poll", query, " HTTP/1.1\r\nHost: takt\r\nX-API-Key: ", p.key, "\r\nX-Worker-Token: ", p.token, "\r\n\r\n",
+	} {
+		buf = append(buf, part...)
+	}
+	return buf
+}
+
+// Got implements load.Client. It cuts the two strings out of the compact reply:
+// a full decoder would cost the machine as much as the server's own work.
+func (p *poller) Got(status int, body []byte) error {
+	if status != 200 {
+		return fmt.Errorf("poll: status %d: %s", status, body)
+	}
+	token, ok := cut(body, `"access_token":"`)
+	if !ok {
+		return fmt.Errorf("poll: no token in %s", body)
+	}
+	p.token = token
+	job, ok := cut(body, `"job":{"id":"`)
+	if ok == p.idle {
+		return fmt.Errorf("poll: job expected: %t, got %s", !p.idle, body)
+	}
+	if ok {
+		p.jobs = append(p.jobs, job)
+	}
+	return nil
+}
+
+// cut returns what stands between prefix and the next quote.
+func cut(body []byte, prefix string) (string, bool) {
+	_, rest, ok := bytes.Cut(body, []byte(prefix))
+	value, _, end := bytes.Cut(rest, []byte(`"`))
+	return string(value), ok && end
+}
+
+// pollers registers n workers that may hold any number of builds, so that each of
+// their polls can be given one: the contract's own limit is lifted in the database.
+func (c *controller) pollers(ctx context.Context, n int) ([]*poller, error) {
+	out := make([]*poller, n)
+	for i := range out {
+		reg, err := c.Client.Register(ctx, api.Register{Name: fmt.Sprintf("bench-%d", i), Capabilities: []byte("{}")})
+		if err != nil {
+			return nil, fmt.Errorf("registering: %w", err)
+		}
+		out[i] = &poller{key: c.APIKey, id: reg.ID, token: reg.AccessToken}
+	}
+	return out, c.db.exec(ctx, "UPDATE workers SET slots = 1 << 30;")
+}
+
+// polling are the pollers as clients that expect jobs, or none.
+func polling(pollers []*poller, idle bool) []load.Client {
+	for _, p := range pollers {
+		p.idle = idle
+	}
+	return clients(pollers)
+}
+
+// taker is a poller that may find nothing.
+type taker struct{ *poller }
+
+// Got implements load.Client.
+func (t taker) Got(status int, body []byte) error {
+	_, ok := cut(body, `"job":{"id":"`)
+	t.idle = !ok
+	return t.poller.Got(status, body)
+}
+
+// once is a poller that stops when it has a build.
+type once struct{ *poller }
+
+// Next implements load.Client.
+func (o once) Next(buf []byte) []byte {
+	if len(o.jobs) > 0 {
+		return nil
+	}
+	return o.poller.Next(buf)
+}
+
+// paced is a client that sends at a fixed rate, or as fast as it is answered if
+// that is slower.
+type paced struct {
+	load.Client
+	every time.Duration
+	next  time.Time
+}
+
+// at lets clients send so many requests a second in all, evenly spread.
+func at(rate float64, clients []load.Client) []load.Client {
+	every := time.Duration(float64(len(clients)) / rate * float64(time.Second))
+	out := make([]load.Client, len(clients))
+	for i, c := range clients {
+		out[i] = &paced{c, every, time.Now().Add(every * time.Duration(i) / time.Duration(len(clients)))}
+	}
+	return out
+}
+
+// Next implements load.Client.
+func (p *paced) Next(buf []byte) []byte {
+	<-time.After(time.Until(p.next))
+	p.next = p.next.Add(p.every)
+	return p.Client.Next(buf)
+}
+
+// shift is a connection over which several workers poll in turn.
+type shift struct {
+	pollers []*poller
+	at      int
+}
+
+// Next implements load.Client.
+func (s *shift) Next(buf []byte) []byte {
+	s.at = (s.at + 1) % len(s.pollers)
+	return s.pollers[s.at].Next(buf)
+}
+
+// Got implements load.Client.
+func (s *shift) Got(status int, body []byte) error { return s.pollers[s.at].Got(status, body) }

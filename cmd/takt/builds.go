@@ -1,0 +1,234 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"takt/cmd/internal/cli"
+	"takt/http/api"
+	"takt/http/client"
+)
+
+func newListCommand(env environment) *cobra.Command {
+	var f client.Filter
+	cmd := ask(env, &cobra.Command{Use: "list", Short: "List builds, newest first"},
+		func(ctx context.Context, c *client.Client, _ []string) ([]api.BuildItem, error) {
+			list, err := c.List(ctx, f)
+			return append([]api.BuildItem{}, list...), err // never null
+		},
+		func(w io.Writer, builds []api.BuildItem) {
+			cli.List(w, []string{"BUILD", "STATE", "PLATFORM", "SUBMITTED", "WORKER"}, builds, func(b api.BuildItem) []string {
+				return []string{
+					b.ID, cmp.Or(b.State, b.Status), b.Platform, cmp.Or(b.SubmittedAt, b.CreatedAt), cli.Plain(cli.Or(b.WorkerID, "-")),
+				}
+			})
+		})
+	cmd.Flags().StringVar(&f.Status, "status", "", "only builds in this state")
+	cmd.Flags().StringVarP(&f.Platform, "platform", "p", "", "only builds for ios or android")
+	cmd.Flags().StringVar(&f.WorkerID, "worker", "", "only builds of this worker")
+	cmd.Flags().IntVarP(&f.Limit, "limit", "n", 50, "at most so many; 0 for all")
+	complete(cmd, "status", "pending", "assigned", "building", "completed", "failed", "cancelled")
+	return cmd
+}
+
+func newCancelCommand(env environment) *cobra.Command {
+	return clientCommand(env, &cobra.Command{
+		Use: "cancel ID", Short: "Cancel a build that has not ended", Args: cobra.ExactArgs(1),
+	}, func(ctx context.Context, s *session, args []string) error {
+		// Once: a repeat would be told that the build has ended.
+		reply, err := s.client.Cancel(ctx, args[0])
+		return showReply(s, reply, err, func(w io.Writer, c api.Cancelled) { fmt.Fprintf(w, "%s %s\n", args[0], c.Status) })
+	})
+}
+
+func newStatusCommand(env environment) *cobra.Command {
+	var wait bool
+	cmd := clientCommand(env, &cobra.Command{
+		Use: "status ID", Short: "Show where a build stands", Args: cobra.ExactArgs(1),
+	}, func(ctx context.Context, s *session, args []string) error {
+		auth, err := s.auth(args[0])
+		if err != nil {
+			return err
+		}
+		if wait {
+			return (&waiter{session: s, id: args[0], auth: auth}).end(ctx)
+		}
+		status, err := again(ctx, s, func(ctx context.Context) (api.BuildStatus, error) { return s.client.Status(ctx, args[0], auth) })
+		return showReply(s, status, err, printStatus)
+	})
+	cmd.Flags().BoolVarP(&wait, "wait", "w", false, "wait for the build's end; exit code 6 if it failed")
+	return cmd
+}
+
+func printStatus(w io.Writer, b api.BuildStatus) {
+	rows := [][]string{{"build", b.ID}, {"state", cmp.Or(b.State, b.Status)}, {"platform", b.Platform}}
+	row := func(name, value string) {
+		if value != "" {
+			rows = append(rows, []string{name, cli.Plain(value)})
+		}
+	}
+	row("worker", cli.Or(b.WorkerID, ""))
+	if b.Attempt > 0 {
+		row("attempt", strconv.Itoa(b.Attempt))
+	}
+	if b.Priority != 0 {
+		row("priority", strconv.Itoa(b.Priority))
+	}
+	for _, name := range slices.Sorted(maps.Keys(b.Labels)) {
+		row("label", name+"="+b.Labels[name])
+	}
+	when := func(name string, at *api.Millis) {
+		if at != nil {
+			row(name, at.Time().Local().Format(time.RFC3339))
+		}
+	}
+	when("submitted", b.SubmittedAt)
+	when("started", b.StartedAt)
+	when("ended", b.CompletedAt)
+	if b.StartedAt != nil && b.CompletedAt != nil {
+		row("took", b.CompletedAt.Time().Sub(b.StartedAt.Time()).Round(time.Millisecond).String())
+	}
+	cli.Table(w, rows)
+	if reason := cli.Or(b.ErrorMessage, ""); reason != "" {
+		fmt.Fprintf(w, "error\n%s\n", cli.Plain(reason))
+	}
+}
+
+func newLogsCommand(env environment) *cobra.Command {
+	var follow bool
+	var after int64
+	cmd := clientCommand(env, &cobra.Command{
+		Use:   "logs ID",
+		Short: "Show a build's log",
+		Long: `Show a build's log. With --json each line is one JSON object; its seq may be
+given to --after to read on.`,
+		Args: cobra.ExactArgs(1),
+	}, func(ctx context.Context, s *session, args []string) error {
+		auth, err := s.auth(args[0])
+		if err != nil {
+			return err
+		}
+		w := waiter{session: s, id: args[0], auth: auth, follow: true, after: client.LogsAfter{Seq: after}}
+		if !follow {
+			return w.showLogs(ctx)
+		}
+		status, err := w.wait(ctx)
+		if err != nil {
+			return err
+		}
+		return verdict(status)
+	})
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "show new lines until the build ends; exit code 6 if it failed")
+	cmd.Flags().Int64Var(&after, "after", 0, "begin after the line with this number")
+	return cmd
+}
+
+func newRetryCommand(env environment) *cobra.Command {
+	var wait, follow bool
+	cmd := clientCommand(env, &cobra.Command{
+		Use:   "retry ID",
+		Short: "Submit a build again, with the files that the controller has",
+		Long: `Submit a build again, whatever became of it, with the files that the controller
+still has. Prints the new build's id; its access token is kept in the state
+directory, as submit does.`,
+		Args: cobra.ExactArgs(1),
+	}, func(ctx context.Context, s *session, args []string) error {
+		auth, err := s.auth(args[0])
+		if err != nil {
+			return err
+		}
+		// Once: a repeat after a lost reply might queue the build twice.
+		build, err := s.client.Retry(ctx, args[0], auth)
+		if err != nil {
+			return err
+		}
+		err = s.created(build.ID, build.AccessToken, struct {
+			api.Retried
+			AccessToken string `json:"access_token,omitempty"` // a secret, not shown
+		}{Retried: build})
+		if err != nil || !wait && !follow {
+			return err
+		}
+		w := waiter{session: s, id: build.ID, auth: client.BuildAuth{Token: build.AccessToken}, follow: follow}
+		return w.end(ctx)
+	})
+	cmd.Flags().BoolVarP(&wait, "wait", "w", false, "wait for the build's end; exit code 6 if it failed")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "show the log while waiting (implies --wait)")
+	return cmd
+}
+
+// created keeps the access token of a new build and shows the rest of the reply.
+func (s *session) created(id, token string, shown any) error {
+	if err := s.tokens.Keep(s.client.BaseURL(), id, token, time.Now()); err != nil {
+		s.Note("takt: the build's access token could not be kept: %v", err)
+	}
+	return s.Result(shown, func(w io.Writer) { fmt.Fprintln(w, id) })
+}
+
+func newDownloadCommand(env environment) *cobra.Command {
+	var output string
+	cmd := clientCommand(env, &cobra.Command{
+		Use:   "download ID",
+		Short: "Download a build's result",
+		Long: `Download a build's result and check its digest. An interrupted download is kept
+as FILE.part and goes on where it stopped when the command is given again.`,
+		Args: cobra.ExactArgs(1),
+	}, func(ctx context.Context, s *session, args []string) error {
+		auth, err := s.auth(args[0])
+		if err != nil {
+			return err
+		}
+		return downloadResult(ctx, s, args[0], auth, output)
+	})
+	cmd.Flags().StringVarP(&output, "output", "o", "", "file to write (default: the build's id and what the controller calls it)")
+	return cmd
+}
+
+// downloadResult writes a build's result to output, which appears only when it is
+// whole.
+func downloadResult(ctx context.Context, s *session, id string, auth client.BuildAuth, output string) error {
+	part := cmp.Or(output, id) + ".part"
+	f, err := os.OpenFile(part, os.O_RDWR|os.O_CREATE, 0o644) //nolint:gosec // a result, as readable as any file its owner makes
+	if err != nil {
+		return cli.AsUsage(err)
+	}
+	defer f.Close()
+	bar := cli.NewBar(s.Err, "downloading", s.JSON)
+	got, err := s.client.Download(ctx, id, auth, f, client.FetchOptions{
+		Retry: s.retry, Resume: true, Progress: bar.Progress(),
+	})
+	bar.Done()
+	if err != nil {
+		if info, statErr := f.Stat(); statErr == nil && info.Size() == 0 {
+			_ = os.Remove(part)
+		}
+		return err
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	if output == "" {
+		output = id + filepath.Ext(filepath.Base(got.Name))
+	}
+	if err := os.Rename(part, output); err != nil {
+		return err
+	}
+	return s.Result(struct {
+		File   string `json:"file"`
+		Bytes  int64  `json:"bytes"`
+		SHA256 string `json:"sha256"`
+	}{output, got.Size, hex.EncodeToString(got.Digest[:])}, func(w io.Writer) {
+		fmt.Fprintf(w, "%s\t%d bytes\n", output, got.Size)
+	})
+}

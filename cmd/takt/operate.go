@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"takt/cmd/internal/cli"
+	"takt/http/api"
+	"takt/http/client"
+)
+
+// needReason refuses an order that does not say why it is given.
+func needReason(reason string) error {
+	if strings.TrimSpace(reason) == "" {
+		return cli.Usage("--reason is required")
+	}
+	return nil
+}
+
+func newAuditCommand(env environment) *cobra.Command {
+	var limit int
+	cmd := ask(env, &cobra.Command{
+		Use:   "audit",
+		Short: "Show what operators did, newest first",
+		Long:  "Show what operators did, newest first. Needs the admin key in TAKT_ADMIN_KEY.",
+	}, func(ctx context.Context, c *client.Client, _ []string) (api.Audit, error) {
+		return c.Audit(ctx, limit)
+	}, func(w io.Writer, audit api.Audit) {
+		cli.List(w, []string{"AT", "WHO", "ACTION", "TARGET", "OUTCOME", "REASON"}, audit.Entries, func(e api.AuditEntry) []string {
+			return []string{
+				e.At, cli.Plain(e.Actor), cli.Plain(e.Action), cli.Plain(e.Target), cli.Plain(cli.Or(e.Outcome, "-")), cli.Plain(e.Reason),
+			}
+		})
+	})
+	cmd.Flags().IntVarP(&limit, "limit", "n", 50, "at most so many, up to 1000")
+	return cmd
+}
+
+func newRestartCommand(env environment) *cobra.Command {
+	o := client.Order{Action: "restart"}
+	var dry bool
+	cmd := clientCommand(env, &cobra.Command{
+		Use:   "restart PATH --reason TEXT",
+		Short: "Restart a part of the controller's supervision tree",
+		Long: `Restart a part of the controller's supervision tree, such as database/pool, in
+order and without counting against restart budgets, and wait until it is well
+again. 'takt restart takt' restarts all of it in the running process. Needs the
+admin key in TAKT_ADMIN_KEY.`,
+		Args: cobra.ExactArgs(1),
+	}, func(ctx context.Context, s *session, args []string) error {
+		o.Path = strings.Trim(args[0], "/")
+		if dry {
+			plan, err := s.client.Plan(ctx, o)
+			return showReply(s, plan, err, cli.PrintPlan)
+		}
+		if err := needReason(o.Reason); err != nil {
+			return err
+		}
+		// Once: a repeat would restart again.
+		done, err := s.client.Operate(ctx, o)
+		switch {
+		case err != nil:
+			return err
+		case done.Plan != nil:
+			return s.Result(done.Plan, func(w io.Writer) {
+				fmt.Fprintf(w, "%s is about to restart, after this reply; see takt tree\n", done.Plan.Path)
+			})
+		default:
+			return s.Result(done.Node, func(w io.Writer) { cli.PrintTree(w, *done.Node) })
+		}
+	})
+	cmd.Flags().StringVar(&o.Reason, "reason", "", "why, for the audit (required)")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "show what would be restarted, and how many requests are under way")
+	cmd.Flags().DurationVar(&o.Timeout, "timeout", 10*time.Second, "how long to wait until all is well, at most 60s")
+	cmd.Flags().BoolVar(&o.Force, "force", false, "insist where the controller asks for it")
+	return cmd
+}
+
+func newTreeCommand(env environment) *cobra.Command {
+	var all, watch bool
+	cmd := clientCommand(env, &cobra.Command{
+		Use:   "tree [PATH]",
+		Short: "Show the controller's supervision tree",
+		Long: `Show the controller's supervision tree, or the part of it at PATH, such as
+database/pool. Needs the admin key in TAKT_ADMIN_KEY.`,
+		Args: cobra.MaximumNArgs(1),
+	}, func(ctx context.Context, s *session, args []string) error {
+		o := client.TreeOptions{All: all, Path: strings.Trim(strings.Join(args, ""), "/")}
+		if watch {
+			return s.watchTree(ctx, o)
+		}
+		root, err := again(ctx, s, func(ctx context.Context) (api.TreeNode, error) { return s.client.Tree(ctx, o) })
+		return showReply(s, root, err, cli.PrintTree)
+	})
+	cmd.Flags().BoolVar(&all, "all", false, "list the children of dynamic supervisors too")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show it again every second, until interrupted")
+	return cmd
+}
+
+// clearScreen puts the cursor home and clears a terminal.
+const clearScreen = "\x1b[H\x1b[2J"
+
+// watchTree shows the tree every second until ctx ends, which is no error. A
+// controller that is away is waited for: its restart is what one watches for.
+func (s *session) watchTree(ctx context.Context, o client.TreeOptions) error {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		root, err := s.client.Tree(ctx, o)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case client.Temporary(err):
+			s.Note("takt: %s", cli.Plain(cli.Message(err)))
+		case err != nil:
+			return err
+		default:
+			if err := s.Result(root, func(w io.Writer) { redraw(w, root) }); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// redraw shows the tree on a screen that it clears, or else below the last one.
+func redraw(w io.Writer, root api.TreeNode) {
+	if cli.Terminal(w) {
+		fmt.Fprint(w, clearScreen)
+	}
+	fmt.Fprintln(w, time.Now().Format(time.RFC3339))
+	cli.PrintTree(w, root)
+	if !cli.Terminal(w) {
+		fmt.Fprintln(w)
+	}
+}
