@@ -60,20 +60,7 @@ func (f *Files) CopyToS3(ctx context.Context, row store.FileRow, moved func(byte
 	if err := f.compare(ctx, file, row, moved); err != nil {
 		return "", err
 	}
-	key = objectKey(row.Name)
-	if err := f.s3.Put(ctx, key, file, file.Size, nil); err != nil {
-		if !f.s3.resting() {
-			err = errors.Join(err, f.takeBack(ctx, key))
-		}
-		return "", err
-	}
-	return key, nil
-}
-
-func (f *Files) takeBack(ctx context.Context, key string) error {
-	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), takeBackTimeout, errStalled)
-	defer cancel()
-	return f.s3.Remove(ctx, key)
+	return f.s3.putNew(ctx, row.Name, file, nil)
 }
 
 // CopyToDisk stores the object of a file on the local disk. A damaged object is
@@ -91,17 +78,11 @@ func (f *Files) CopyToDisk(ctx context.Context, row store.FileRow, moved func(by
 	if o.size != size {
 		return damaged(row.Object, o.size, size)
 	}
-	u, err := f.local.Create(ctx, size) // as it is: what is sealed stays sealed
+	u, err := f.local.Create(ctx, size, "", io.TeeReader(o, meter(moved))) // what is sealed stays sealed
 	if err != nil {
 		return err
 	}
 	defer u.Discard()
-	if _, err := u.ReadFrom(io.TeeReader(o, meter(moved))); err != nil {
-		return err
-	}
-	if _, _, err := u.Finish(); err != nil {
-		return err
-	}
 	file, err := f.local.openSized(u.temporary, size)
 	if err != nil {
 		return err
@@ -110,7 +91,7 @@ func (f *Files) CopyToDisk(ctx context.Context, row store.FileRow, moved func(by
 	if err = errors.Join(err, file.Close()); err != nil {
 		return err
 	}
-	return u.Commit(row.Name)
+	return u.rename(row.Name)
 }
 
 // compare reads a file and checks that it has the content that row tells of.

@@ -10,7 +10,7 @@ import (
 )
 
 // flushBehind does nothing here: only Linux takes the hint.
-func (*Upload) flushBehind() {}
+func (*intake) flushBehind() {}
 
 func freeBytes(d *os.File) (int64, error) {
 	var s unix.Statfs_t

@@ -79,25 +79,6 @@ func (f *Files) RemoveEmpty(ctx context.Context, olderThan time.Duration) (int, 
 	return f.local.RemoveEmpty(ctx, olderThan)
 }
 
-// Create begins an upload of at most limit bytes (inclusive).
-func (f *Files) Create(ctx context.Context, limit int64) (*Upload, error) {
-	u, err := f.local.Create(ctx, limit)
-	if err == nil {
-		u.to = f
-	}
-	return u, err
-}
-
-// CreateSealed is Create for content that must not be readable at rest. The file
-// opens again with the same binding only, which should be its name.
-func (f *Files) CreateSealed(ctx context.Context, limit int64, binding string) (*Upload, error) {
-	u, err := f.local.CreateSealed(ctx, limit, binding)
-	if err == nil {
-		u.to = f
-	}
-	return u, err
-}
-
 // RemoveBuild removes the local files of a build that no row names. Objects are
 // removed by their uploads.
 func (f *Files) RemoveBuild(id string) error { return f.local.RemoveBuild(id) }

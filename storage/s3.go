@@ -187,6 +187,32 @@ func (s *S3) Put(ctx context.Context, key string, r io.ReaderAt, size int64, mov
 	return s.failure(ctx, "storing an object", err)
 }
 
+// takeBackTimeout is for the removal of an object that no row will name. What
+// is not removed by then is left to the sweep.
+const takeBackTimeout = 5 * time.Second
+
+// putNew stores f, as the file called name, under a key that nothing ever had. If
+// that fails, what was begun is removed.
+func (s *S3) putNew(ctx context.Context, name string, f *File, moved func(now time.Time)) (key string, err error) {
+	key = objectKey(name)
+	if err := s.Put(ctx, key, f, f.Size, moved); err != nil {
+		s.takeBack(ctx, key)
+		return "", err
+	}
+	return key, nil
+}
+
+// takeBack removes an object that no row names. An S3 that failed a moment ago is
+// not asked: the sweep finds the object.
+func (s *S3) takeBack(ctx context.Context, key string) {
+	if s.resting() {
+		return
+	}
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), takeBackTimeout, errStalled)
+	defer cancel()
+	_ = s.Remove(ctx, key) // likewise
+}
+
 // Size returns the size of what is stored under key. Error: NotFound.
 func (s *S3) Size(ctx context.Context, key string) (int64, error) {
 	full, err := s.full(key)
