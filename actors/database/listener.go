@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -14,6 +13,7 @@ import (
 
 	"takt/actors/otp"
 	"takt/actors/pubsub"
+	"takt/store/backoff"
 )
 
 // Channel is the one PostgreSQL channel of takt. A notification's payload is a
@@ -36,7 +36,7 @@ type ListenerConfig struct {
 	// Defaults to 15 seconds.
 	AskEvery time.Duration
 	// Backoff is the wait between attempts. Defaults to 1 to 30 seconds.
-	Backoff Backoff
+	Backoff backoff.Backoff
 }
 
 // Listener is the handle of the listener. It is safe for concurrent use. As a
@@ -50,6 +50,7 @@ type Listener struct {
 func NewListener(cfg ListenerConfig) *Listener {
 	setDefault(&cfg.ConnectTimeout, 5*time.Second)
 	setDefault(&cfg.AskEvery, 15*time.Second)
+	setDefault(&cfg.Backoff.Min, firstRetry)
 	return &Listener{cfg: cfg}
 }
 
@@ -82,14 +83,12 @@ type listenerServer struct {
 	otp.Base
 	handle   *Listener
 	cfg      ListenerConfig
-	random   *rand.Rand
 	at       bool // a goroutine connects or listens
 	failures int
 }
 
 // Init begins to connect and does not wait: nobody depends on notifications.
 func (s *listenerServer) Init(c *otp.Ctx) error {
-	s.random = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
 	s.handle.proc.Store(c.Self())
 	s.listen(c)
 	return nil
@@ -116,7 +115,7 @@ func (s *listenerServer) HandleInfo(c *otp.Ctx, msg any) {
 		s.listen(c)
 	case silenced:
 		s.at = false
-		wait := s.cfg.Backoff.Wait(s.failures, s.random)
+		wait := s.cfg.Backoff.Wait(s.failures)
 		s.failures++
 		log := c.Logger()
 		log.Warn().Err(m.err).Dur("retry_in", wait).Msg("not listening to the database")

@@ -8,6 +8,7 @@ import (
 
 	"takt/actors/otp"
 	"takt/actors/pubsub"
+	"takt/store/backoff"
 )
 
 func TestListener(t *testing.T) {
@@ -18,7 +19,7 @@ func TestListener(t *testing.T) {
 	events := make(chan pubsub.Event, 100)
 	defer bus.Subscribe(func(e pubsub.Event) { events <- e }, pubsub.JobAvailable, pubsub.ListenerResumed)()
 
-	l := NewListener(ListenerConfig{Source: db.pg.ConnConfig, Bus: bus, AskEvery: 50 * time.Millisecond, Backoff: Backoff{Min: 20 * time.Millisecond, Max: 50 * time.Millisecond}})
+	l := NewListener(ListenerConfig{Source: db.pg.ConnConfig, Bus: bus, AskEvery: 50 * time.Millisecond, Backoff: backoff.Backoff{Min: 20 * time.Millisecond, Max: 50 * time.Millisecond}})
 	listeners := newSystem(t)
 	_, err := listeners.StartRoot(t.Context(), "database", otp.SupSpec{Children: []otp.ChildSpec{l.Spec()}})
 	require.NoError(t, err)
@@ -43,7 +44,7 @@ func TestListener(t *testing.T) {
 		notify(t)
 	})
 	t.Run("connects at once when the pool says that the database is back", func(t *testing.T) { //nolint:paralleltest // builds on the step before
-		slow := NewListener(ListenerConfig{Source: db.pg.ConnConfig, Bus: bus, Backoff: Backoff{Min: time.Hour, Max: time.Hour}})
+		slow := NewListener(ListenerConfig{Source: db.pg.ConnConfig, Bus: bus, Backoff: backoff.Backoff{Min: time.Hour, Max: time.Hour}})
 		other := newSystem(t)
 		killed := serverPID(t, dir)
 		_, err := other.StartRoot(t.Context(), "slow", otp.SupSpec{Children: []otp.ChildSpec{slow.Spec()}})

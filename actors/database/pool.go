@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 
 	"takt/actors/otp"
 	"takt/migrations"
+	"takt/store/backoff"
 )
 
 // Source tells where the database is now. It is asked before each attempt to
@@ -65,7 +65,7 @@ type PoolConfig struct {
 	// Defaults to 3 seconds.
 	Drain time.Duration
 	// Backoff is the wait between attempts. Defaults to 1 to 30 seconds.
-	Backoff Backoff
+	Backoff backoff.Backoff
 	// OnWait is told, once a second at most, when calls waited for a connection
 	// for more than 50 ms in the mean: how many, and how long. May be nil.
 	OnWait func(calls int64, mean time.Duration)
@@ -83,6 +83,7 @@ func (c *PoolConfig) defaults() {
 	setDefault(&c.HorizonLimit, time.Minute)
 	setDefault(&c.StartWait, 10*time.Second)
 	setDefault(&c.Drain, 3*time.Second)
+	setDefault(&c.Backoff.Min, firstRetry)
 }
 
 func setDefault[T int | time.Duration](field *T, value T) {
@@ -90,6 +91,9 @@ func setDefault[T int | time.Duration](field *T, value T) {
 		*field = value
 	}
 }
+
+// firstRetry makes the first wait for a database that is away 1 to 2 seconds.
+const firstRetry = 2 * time.Second
 
 // Pool is the handle of the connection pool. It outlives incarnations and is
 // safe for concurrent use.
@@ -197,7 +201,6 @@ type poolServer struct {
 	otp.Base
 	handle   *Pool
 	cfg      PoolConfig
-	random   *rand.Rand
 	lease    *lease
 	attempt  *attempt
 	failures int  // attempts since the last success
@@ -211,7 +214,6 @@ type poolServer struct {
 // database, and else starts suspended. It fails when the database is of an
 // earlier build, because waiting does not mend that.
 func (s *poolServer) Init(c *otp.Ctx) error {
-	s.random = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
 	s.handle.proc.Store(c.Self())
 	s.handle.suspected.Store(false)
 	s.inherit(c)

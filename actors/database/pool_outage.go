@@ -29,7 +29,7 @@ func (s *poolServer) conclude(c *otp.Ctx, out outcome) {
 	s.attempt = nil
 	log := c.Logger()
 	if out.err != nil {
-		wait := s.cfg.Backoff.Wait(s.failures, s.random)
+		wait := s.cfg.Backoff.Wait(s.failures)
 		s.failures++
 		log.Warn().Err(out.err).Int("attempt", s.failures).Dur("retry_in", wait).Msg("no database")
 		c.Suspend(describe(out.err))
@@ -69,7 +69,7 @@ func (s *poolServer) answered(c *otp.Ctx, m answered) {
 	log.Warn().Err(m.err).Msg("the database is away")
 	c.Suspend(describe(m.err))
 	s.retire(c, s.takeBack(m.err))
-	wait := s.cfg.Backoff.Wait(s.failures, s.random)
+	wait := s.cfg.Backoff.Wait(s.failures)
 	s.failures++
 	c.SendAfter(wait, retry{})
 }

@@ -15,6 +15,7 @@ import (
 
 	"takt/actors/otp"
 	"takt/migrations"
+	"takt/store/backoff"
 )
 
 // fakeSink records what the pool tells its users.
@@ -86,8 +87,8 @@ func startPool(t *testing.T, cfg PoolConfig) *poolBundle {
 	b := &poolBundle{sink: &fakeSink{}, outages: &outageLog{}}
 	b.sys = otp.New(otp.Options{Logger: logger(t), OnEvent: b.outages.observe})
 	cfg.Sinks = append(cfg.Sinks, b.sink)
-	if cfg.Backoff == (Backoff{}) {
-		cfg.Backoff = Backoff{Min: 20 * time.Millisecond, Max: 100 * time.Millisecond}
+	if cfg.Backoff == (backoff.Backoff{}) {
+		cfg.Backoff = backoff.Backoff{Min: 20 * time.Millisecond, Max: 100 * time.Millisecond}
 	}
 	if cfg.CheckEvery == 0 {
 		cfg.CheckEvery = 20 * time.Millisecond

@@ -9,6 +9,7 @@ import (
 	"takt/actors/otp"
 	"takt/storage"
 	"takt/store"
+	"takt/store/backoff"
 )
 
 // Rows is what the janitor needs of the database. All fail at once with
@@ -143,10 +144,10 @@ type janitor struct {
 	otp.Base
 	j        *Janitor
 	sweeping bool
-	askers   []otp.From    // wait for the round under way
-	backoff  time.Duration // until the next look at S3, if it is away
-	dry      error         // what the last round waits for
-	away     error         // why S3 gets no copies
+	askers   []otp.From // wait for the round under way
+	failures int        // of looks at S3, in a row
+	dry      error      // what the last round waits for
+	away     error      // why S3 gets no copies
 }
 
 // Init arms the timers. S3 is looked at at once.
@@ -216,13 +217,13 @@ func (s *janitor) copied(c *otp.Ctx, err error) {
 	wait := s.j.cfg.CopyInterval
 	logger := c.Logger()
 	if err == nil {
-		s.backoff = 0
+		s.failures = 0
 		if s.away != nil {
 			logger.Info().Msg("S3 gets its copies again")
 		}
 	} else {
-		s.backoff = min(max(2*s.backoff, time.Second), s.j.cfg.MaxBackoff)
-		wait = s.backoff
+		wait = backoff.Backoff{Min: time.Second, Max: s.j.cfg.MaxBackoff}.Wait(s.failures)
+		s.failures++
 		if !store.IsUnavailable(err) {
 			logger.Error().Err(err).Msg("copies could not be brought to S3")
 			err = nil

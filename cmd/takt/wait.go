@@ -10,6 +10,7 @@ import (
 	"takt/http/api"
 	"takt/http/client"
 	"takt/store"
+	"takt/store/backoff"
 )
 
 // waiter watches a build.
@@ -29,7 +30,7 @@ const logPage = 5000
 
 // wait returns when the build has ended. An absent controller is waited for.
 func (w *waiter) wait(ctx context.Context) (api.BuildStatus, error) {
-	pace := client.Backoff{Min: 200 * time.Millisecond, Max: 5 * time.Second}
+	pace := backoff.Backoff{Min: 200 * time.Millisecond, Max: 5 * time.Second}
 	if w.follow {
 		pace.Max = time.Second
 	}
@@ -56,7 +57,7 @@ func (w *waiter) wait(ctx context.Context) (api.BuildStatus, error) {
 		if store.BuildState(status.State).Final() || store.BuildState(status.Status).Final() {
 			return status, nil
 		}
-		timer := time.NewTimer(pace.Delay(n, 1))
+		timer := time.NewTimer(pace.Wait(n))
 		select {
 		case <-timer.C:
 		case <-ctx.Done():

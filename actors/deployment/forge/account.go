@@ -5,10 +5,11 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"errors"
-	"math/rand/v2"
 	"time"
 
 	"github.com/google/go-github/v75/github"
+
+	"takt/store/backoff"
 )
 
 // Account is what can be done with one credential.
@@ -72,7 +73,6 @@ var errCallTooSlow = errors.New("the forge takes too long")
 // what is broken is tried again.
 func call[T any](ctx context.Context, a *Account, doing string, create bool, f func(context.Context) (T, *github.Response, error)) (T, error) {
 	var none T
-	backoff := a.g.cfg.Backoff
 	for try := 1; ; {
 		value, resp, err := once(ctx, a, create, f)
 		if resp == nil && errors.Is(err, errNotCalled) {
@@ -95,12 +95,11 @@ func call[T any](ctx context.Context, a *Account, doing string, create bool, f f
 				return none, explain(doing, resp, err)
 			}
 		}
-		pause := backoff/2 + rand.N(backoff)
+		pause := backoff.Backoff{Min: a.g.cfg.Backoff}.Wait(try - 2)
 		a.notice(time.Now().Add(pause))
 		if err := sleep(ctx, pause); err != nil {
 			return none, err
 		}
-		backoff = min(2*backoff, 30*time.Second)
 	}
 }
 

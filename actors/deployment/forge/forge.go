@@ -61,9 +61,6 @@ func (c Config) withDefaults() Config {
 	if c.Tries <= 0 {
 		c.Tries = 6
 	}
-	if c.Backoff <= 0 {
-		c.Backoff = 500 * time.Millisecond
-	}
 	if c.SecondaryWait <= 0 {
 		c.SecondaryWait = time.Minute
 	}

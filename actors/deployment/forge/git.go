@@ -4,12 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
+
+	"takt/store/backoff"
 )
 
 // program is what is known of git, found out once.
@@ -133,19 +134,17 @@ const gitTries = 4
 
 // persist repeats f while it fails for a reason that may pass.
 func (a *Account) persist(ctx context.Context, f func() error) error {
-	backoff := a.g.cfg.Backoff
 	for try := 1; ; try++ {
 		err := f()
 		e, ok := errors.AsType[*Error](err)
 		if !ok || !e.passing || try == gitTries {
 			return err
 		}
-		pause := backoff/2 + rand.N(backoff)
+		pause := backoff.Backoff{Min: a.g.cfg.Backoff}.Wait(try - 1)
 		a.notice(time.Now().Add(pause))
 		if err := sleep(ctx, pause); err != nil {
 			return err
 		}
-		backoff *= 2
 	}
 }
 

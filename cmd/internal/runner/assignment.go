@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -82,8 +81,6 @@ func (w *Worker) pause(ctx context.Context, wait time.Duration) {
 	case <-ctx.Done():
 	}
 }
-
-func (w *Worker) chance() float64 { return rand.Float64() }
 
 // waiting returns a hook that says why something is tried again.
 func (w *Worker) waiting(what string) func(error, time.Duration) {

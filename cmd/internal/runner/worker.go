@@ -14,6 +14,7 @@ import (
 	"takt/http/api"
 	"takt/http/client"
 	"takt/store"
+	"takt/store/backoff"
 )
 
 // Causes of an end.
@@ -108,7 +109,7 @@ func (w *Worker) serve(ctx, polling context.Context, builds *sync.WaitGroup) {
 		a := w.accept(ctx, *job)
 		if a == nil { // runs already: the controller takes its reply for lost
 			<-slots
-			w.pause(polling, w.cfg.Backoff.Delay(0, 0))
+			w.pause(polling, w.cfg.Backoff.Wait(0))
 			continue
 		}
 		builds.Go(func() {
@@ -140,7 +141,7 @@ func (w *Worker) next(ctx context.Context) *api.Job {
 				continue
 			}
 			// The controller does not let us wait, so we do.
-			w.pause(ctx, client.Backoff{Max: 5 * time.Second}.Delay(idle, w.chance()))
+			w.pause(ctx, backoff.Backoff{Max: 5 * time.Second}.Wait(idle))
 			idle++
 		case ctx.Err() != nil:
 			return nil
@@ -160,7 +161,7 @@ func (w *Worker) recover(ctx context.Context, err error, failures int) {
 	status := client.StatusOf(err)
 	again := status == http.StatusUnauthorized || status == http.StatusNotFound
 	if !again || failures > 0 {
-		wait := w.cfg.Backoff.After(err, failures, w.chance())
+		wait := w.cfg.Backoff.WaitAtLeast(failures, client.RetryAfter(err))
 		w.waiting("poll")(err, wait)
 		w.pause(ctx, wait)
 	}
