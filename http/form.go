@@ -100,7 +100,7 @@ func (f *form) text(p *multipart.Part) (v string, over bool, err error) {
 		return "", false, malformed(err)
 	}
 	over = int64(len(b)) > f.cfg.MaxField
-	return text(string(b[:min(int64(len(b)), f.cfg.MaxField)])), over, nil
+	return store.Text(string(b[:min(int64(len(b)), f.cfg.MaxField)])), over, nil
 }
 
 // clientReader marks what goes wrong with reading as the client's.

@@ -27,8 +27,8 @@ func (a *Audit) Append(ctx context.Context, e store.AuditEntry) (id int64, err e
 		at = &e.At
 	}
 	err = a.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		err := c.QueryRow(ctx, sqlAppendAudit, at, sanitize(e.Actor), sanitize(e.Action), sanitize(e.Target),
-			sanitize(e.Reason), e.Detail, sanitize(e.Outcome)).Scan(&id)
+		err := c.QueryRow(ctx, sqlAppendAudit, at, store.Text(e.Actor), store.Text(e.Action), store.Text(e.Target),
+			store.Text(e.Reason), e.Detail, store.Text(e.Outcome)).Scan(&id)
 		return statementFailure(ctx, err)
 	})
 	if err != nil {
@@ -42,7 +42,7 @@ const sqlConcludeAudit = `UPDATE audit SET outcome = $2 WHERE id = $1`
 // Conclude writes how the action of an entry ended. Repeating it is harmless.
 func (a *Audit) Conclude(ctx context.Context, id int64, outcome string) error {
 	err := a.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		_, err := c.Exec(ctx, sqlConcludeAudit, id, sanitize(outcome))
+		_, err := c.Exec(ctx, sqlConcludeAudit, id, store.Text(outcome))
 		return statementFailure(ctx, err)
 	})
 	if err != nil {

@@ -36,7 +36,7 @@ func TestAuditIsListedNewestFirst(t *testing.T) {
 	require.Equal(t, "done", entries[0].Outcome)
 	require.JSONEq(t, `{}`, string(entries[0].Detail))
 	require.Equal(t, first, entries[1].ID)
-	require.Equal(t, "ab", entries[1].Reason)
+	require.Equal(t, "a\uFFFDb", entries[1].Reason)
 	require.JSONEq(t, `{"force":true}`, string(entries[1].Detail))
 	require.Empty(t, entries[1].Outcome, "not known yet")
 	require.WithinDuration(t, begun, entries[1].At, time.Minute)

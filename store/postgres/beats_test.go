@@ -107,7 +107,7 @@ func TestLateLogsOfAnEndedBuildAreKept(t *testing.T) {
 	sign.Logs = []store.LogLine{{Level: store.Warn, Message: "late\x00 \xff"}}
 	require.NoError(t, b.touch(t.Context(), sign))
 	require.Equal(t, before, b.find(build.ID))
-	require.Equal(t, "late \uFFFD", b.logs(build.ID)[3])
+	require.Equal(t, "late\uFFFD \uFFFD", b.logs(build.ID)[3])
 }
 
 func TestHeartbeat(t *testing.T) {

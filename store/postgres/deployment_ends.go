@@ -90,10 +90,10 @@ func (s *Deployments) Abandon(ctx context.Context, claim store.DeploymentClaim, 
 		case d.state != store.DeploymentRunning:
 			return errTakenOver()
 		}
-		if _, err := tx.Exec(ctx, sqlFailRest, claim.ID, sanitize(message)); err != nil {
+		if _, err := tx.Exec(ctx, sqlFailRest, claim.ID, store.Text(message)); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, sqlEndDeployment, claim.ID, state, sanitize(text))
+		_, err := tx.Exec(ctx, sqlEndDeployment, claim.ID, state, store.Text(text))
 		return err
 	})
 }

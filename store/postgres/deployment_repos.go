@@ -149,7 +149,7 @@ WHERE ` + mine + ` AND run = $4`
 // repository is at its end, or somebody else's.
 func (s *Deployments) Step(ctx context.Context, claim store.DeploymentClaim, name string, run int64, change store.RepoChange) error {
 	return s.write(ctx, claim, name, sqlRepoStep, claim.ID, claim.Run, name, run, string(change.Step), change.TargetID, change.TargetURL,
-		change.Made, change.Refs, sanitize(change.Error), sanitize(change.Warning))
+		change.Made, change.Refs, store.Text(change.Error), store.Text(change.Warning))
 }
 
 const sqlLoseRepo = `
@@ -158,7 +158,7 @@ UPDATE deployment_repos SET step = 'failed', error = $4, finished_at = now(), up
 // Lose records that the worker of a repository has ended without a word. It
 // fails with StaleAttempt when the word was written after all.
 func (s *Deployments) Lose(ctx context.Context, claim store.DeploymentClaim, name, message string) error {
-	return s.write(ctx, claim, name, sqlLoseRepo, claim.ID, claim.Run, name, sanitize(message))
+	return s.write(ctx, claim, name, sqlLoseRepo, claim.ID, claim.Run, name, store.Text(message))
 }
 
 func (s *Deployments) write(ctx context.Context, claim store.DeploymentClaim, name, query string, args ...any) error {

@@ -26,7 +26,7 @@ func (b *Builds) Finish(ctx context.Context, r store.Result, commit func() error
 	}
 	if !r.Success {
 		r.File = nil
-		if r.ErrorMessage = sanitize(r.ErrorMessage); r.ErrorMessage == "" {
+		if r.ErrorMessage = store.Text(r.ErrorMessage); r.ErrorMessage == "" {
 			r.ErrorMessage = store.MessageFailed
 		}
 	}

@@ -136,7 +136,7 @@ ORDER BY l.nr`
 func appendLogs(ctx context.Context, tx pgx.Tx, id, worker string, lines []store.LogLine) error {
 	levels, messages := make([]string, len(lines)), make([]string, len(lines))
 	for i, l := range lines {
-		levels[i], messages[i] = string(l.Level), sanitize(l.Message)
+		levels[i], messages[i] = string(l.Level), store.Text(l.Message)
 	}
 	_, err := tx.Exec(ctx, sqlAppendLogs, id, worker, levels, messages)
 	if err != nil {

@@ -35,7 +35,7 @@ func (b *Builds) Telemetry(ctx context.Context, s store.Beat, t store.Telemetry)
 		}
 		// First: who deletes a worker locks its identity, then this row, and then
 		// the worker and its builds, which touch locks in the same order.
-		_, err = tx.Exec(ctx, sqlTelemetry, s.WorkerID, s.BuildID, sanitize(t.Type), sanitize(t.Stage),
+		_, err = tx.Exec(ctx, sqlTelemetry, s.WorkerID, s.BuildID, store.Text(t.Type), store.Text(t.Stage),
 			t.CPUPercent, t.MemoryMB, t.DiskPercent, t.Processes, t.UptimeSeconds)
 		if err != nil {
 			return fmt.Errorf("keeping telemetry of worker %s: %w", s.WorkerID, err)

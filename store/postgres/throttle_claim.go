@@ -282,7 +282,7 @@ const maxAgo = time.Second
 // Record writes what became of a claim's actions. Those that the claim has lost
 // meanwhile are left alone, so repeating it is harmless.
 func (t *Throttle) Record(ctx context.Context, o store.Outcome) (r store.Recorded, err error) {
-	text := sanitize(o.Error)
+	text := store.Text(o.Error)
 	err = t.db.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		r = store.Recorded{}
 		b := &pgx.Batch{}
@@ -352,7 +352,7 @@ UPDATE throttle_queues t SET last_error = left($2, 1000) FROM q WHERE t.seq = q.
 // Note tells operators what keeps queues from being served.
 func (t *Throttle) Note(ctx context.Context, queues []string, text string) error {
 	err := t.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		_, err := c.Exec(ctx, sqlNote, queues, sanitize(text))
+		_, err := c.Exec(ctx, sqlNote, queues, store.Text(text))
 		return err
 	})
 	if err != nil {

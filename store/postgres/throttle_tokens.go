@@ -67,7 +67,7 @@ ON CONFLICT (portal_id) DO UPDATE SET key_id = excluded.key_id, access_token = e
 // Install keeps the tokens of a portal that was authorized (again).
 func (t *Throttle) Install(ctx context.Context, k store.SealedTokens) error {
 	err := t.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		_, err := c.Exec(ctx, sqlInstall, k.PortalID, k.KeyID, k.Access, k.Refresh, k.ExpiresIn.Seconds(), sanitize(k.Scopes))
+		_, err := c.Exec(ctx, sqlInstall, k.PortalID, k.KeyID, k.Access, k.Refresh, k.ExpiresIn.Seconds(), store.Text(k.Scopes))
 		return statementFailure(ctx, err)
 	})
 	if err != nil {
@@ -159,7 +159,7 @@ WHERE portal_id = $1 AND refresh_claim = $2`
 // FailRefresh gives the right back.
 func (t *Throttle) FailRefresh(ctx context.Context, portal, claim int64, why string) error {
 	err := t.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		_, err := c.Exec(ctx, sqlFailRefresh, portal, claim, sanitize(why))
+		_, err := c.Exec(ctx, sqlFailRefresh, portal, claim, store.Text(why))
 		return err
 	})
 	if err != nil {

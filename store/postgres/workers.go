@@ -79,7 +79,7 @@ func (w *Workers) Register(ctx context.Context, r store.Registration) (reg store
 	err = w.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
 		// One round trip and, because of the one Sync at its end, one transaction.
 		batch := &pgx.Batch{}
-		batch.Queue(sqlIdentify, r.ID, sanitize(r.Name), []byte(r.Capabilities))
+		batch.Queue(sqlIdentify, r.ID, store.Text(r.Name), []byte(r.Capabilities))
 		batch.Queue(sqlRegister, r.ID, max(r.Slots, 1), platforms, registrationStep).QueryRow(func(row pgx.Row) error {
 			return row.Scan(&reg.Again, &reg.Token.Worker, &reg.Token.Counter, &reg.Status, &reg.Draining)
 		})
