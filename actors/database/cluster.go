@@ -35,12 +35,13 @@ type cluster struct {
 	bins     Binaries
 	password string
 	log      zerolog.Logger
+	run      spawn // of the incarnation that opened it
 }
 
 // openCluster opens the database directory in the data directory, and makes
 // one if there is none. The caller closes it.
-func openCluster(ctx context.Context, cfg PostgresConfig, log zerolog.Logger) (*cluster, error) {
-	found, err := findBinaries(ctx, cfg.SearchPath, cfg.globs())
+func openCluster(ctx context.Context, cfg PostgresConfig, log zerolog.Logger, run spawn) (*cluster, error) {
+	found, err := findBinaries(ctx, cfg.SearchPath, cfg.Places)
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +59,7 @@ func openCluster(ctx context.Context, cfg PostgresConfig, log zerolog.Logger) (*
 	if err != nil {
 		return nil, fmt.Errorf("naming the data directory: %w", err)
 	}
-	cl := &cluster{dir: filepath.Join(abs, clusterName), log: log}
+	cl := &cluster{dir: filepath.Join(abs, clusterName), log: log, run: run}
 	if err := cl.prepare(ctx, data, found); err != nil {
 		cl.close()
 		return nil, err

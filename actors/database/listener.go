@@ -1,6 +1,7 @@
 package database
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +21,9 @@ import (
 // topic, or a topic, a space and an argument: "job:available ios".
 const Channel = "takt"
 
+// listenTimeout bounds one attempt to connect, and one answer.
+const listenTimeout = 5 * time.Second
+
 // ListenerConfig is the listener's settings. Zero values are replaced by the
 // defaults.
 type ListenerConfig struct {
@@ -30,8 +34,6 @@ type ListenerConfig struct {
 	// notifications from before are lost, so who keeps hints reads them anew.
 	// Required.
 	Bus pubsub.Bus
-	// ConnectTimeout bounds one attempt to connect. Defaults to 5 seconds.
-	ConnectTimeout time.Duration
 	// AskEvery is how long the connection may be silent before it is checked.
 	// Defaults to 15 seconds.
 	AskEvery time.Duration
@@ -48,9 +50,8 @@ type Listener struct {
 
 // NewListener returns the handle of a listener that Spec's child will run.
 func NewListener(cfg ListenerConfig) *Listener {
-	setDefault(&cfg.ConnectTimeout, 5*time.Second)
-	setDefault(&cfg.AskEvery, 15*time.Second)
-	setDefault(&cfg.Backoff.Min, firstRetry)
+	cfg.AskEvery = cmp.Or(cfg.AskEvery, 15*time.Second)
+	cfg.Backoff.Min = cmp.Or(cfg.Backoff.Min, firstRetry)
 	return &Listener{cfg: cfg}
 }
 
@@ -162,7 +163,7 @@ func listen(ctx context.Context, cfg ListenerConfig, connected func()) error {
 			return fmt.Errorf("listening: %w", err)
 		default:
 			// A connection that a firewall forgot is silent for ever.
-			if err := ask(ctx, conn, cfg.ConnectTimeout); err != nil {
+			if err := ask(ctx, conn); err != nil {
 				return fmt.Errorf("listening: %w", err)
 			}
 		}
@@ -193,7 +194,7 @@ func subscribe(ctx context.Context, cfg ListenerConfig) (*pgx.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, cfg.ConnectTimeout, errors.New("the database did not let the listener in in time"))
+	ctx, cancel := context.WithTimeoutCause(ctx, listenTimeout, errors.New("the database did not let the listener in in time"))
 	defer cancel()
 	conn, err := pgx.ConnectConfig(ctx, address)
 	if err != nil {
@@ -206,8 +207,8 @@ func subscribe(ctx context.Context, cfg ListenerConfig) (*pgx.Conn, error) {
 	return conn, nil
 }
 
-func ask(ctx context.Context, conn *pgx.Conn, limit time.Duration) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, errors.New("the database did not answer the listener in time"))
+func ask(ctx context.Context, conn *pgx.Conn) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, listenTimeout, errors.New("the database did not answer the listener in time"))
 	defer cancel()
 	return conn.Ping(ctx)
 }
