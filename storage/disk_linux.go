@@ -1,11 +1,6 @@
 package storage
 
-import (
-	"fmt"
-	"os"
-
-	"golang.org/x/sys/unix"
-)
+import "golang.org/x/sys/unix"
 
 // flushStep is how many bytes gather before their writing to disk is begun.
 const flushStep = 8 << 20
@@ -18,12 +13,4 @@ func (in *intake) flushBehind() {
 	}
 	_ = unix.SyncFileRange(int(in.file.Fd()), in.flushed, in.size-in.flushed, unix.SYNC_FILE_RANGE_WRITE)
 	in.flushed = in.size
-}
-
-func freeBytes(d *os.File) (int64, error) {
-	var s unix.Statfs_t
-	if err := unix.Fstatfs(int(d.Fd()), &s); err != nil {
-		return 0, fmt.Errorf("reading free space: %w", err)
-	}
-	return int64(s.Bavail) * s.Bsize, nil
 }

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"takt/store"
 )
 
@@ -131,7 +133,11 @@ func (l *Local) Free() (int64, error) {
 		return 0, fmt.Errorf("reading free space: %w", err)
 	}
 	defer d.Close()
-	return freeBytes(d)
+	var s unix.Statfs_t
+	if err := unix.Fstatfs(int(d.Fd()), &s); err != nil {
+		return 0, fmt.Errorf("reading free space: %w", err)
+	}
+	return int64(s.Bavail) * int64(s.Bsize), nil
 }
 
 // syncDir makes the entries of a directory durable.

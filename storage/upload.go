@@ -257,7 +257,7 @@ func (u *Upload) Discard() {
 
 // Create is [Local.Create] for an upload that goes where the mode wants it.
 func (f *Files) Create(ctx context.Context, limit int64, sealFor string, content io.Reader) (*Upload, error) {
-	u, err := f.local.Create(ctx, limit, sealFor, content)
+	u, err := f.Local.Create(ctx, limit, sealFor, content)
 	if err == nil {
 		u.to = f
 	}
@@ -303,17 +303,17 @@ func (f *Files) copyOf(ctx context.Context, file store.File, sealFor string) (*U
 
 // link is Duplicate without reading; nil where that can't be done.
 func (f *Files) link(file store.File) *Upload {
-	found, err := f.local.Stat(file.Name)
+	found, err := f.Local.Stat(file.Name)
 	if err != nil || found.Size != file.Size || !file.Location.Local() {
 		return nil
 	}
-	u := &Upload{Size: file.Size, SHA256: file.SHA256, local: f.local, to: f, temporary: temporaryName()}
-	if err = f.local.root.Link(file.Name, u.temporary); err != nil {
+	u := &Upload{Size: file.Size, SHA256: file.SHA256, local: f.Local, to: f, temporary: temporaryName()}
+	if err = f.Local.root.Link(file.Name, u.temporary); err != nil {
 		return nil
 	}
 	// Both names have the same time now. The sweep must not take this one for a leftover.
 	now := time.Now()
-	if err = f.local.root.Chtimes(u.temporary, now, now); err != nil {
+	if err = f.Local.root.Chtimes(u.temporary, now, now); err != nil {
 		u.Discard()
 		return nil
 	}

@@ -42,7 +42,7 @@ func (cl *cluster) bringUp(ctx context.Context) (*process, error) {
 
 // tryAdopt takes over a server that runs in the cluster and answers.
 func (cl *cluster) tryAdopt(ctx context.Context) (*process, bool) {
-	lock, found, err := readPIDFile(cl.root)
+	lock, found, err := readLockFile(cl.root, pidFileName)
 	if err != nil || !found || lock.Status == statusStopping || identify(lock.PID, cl.info) != server {
 		return nil, false
 	}
@@ -120,7 +120,7 @@ func (cl *cluster) awaitReady(ctx context.Context, p *process) error {
 // not use up the whole waiting time. A server that says in its lock file that
 // it is not ready is not bothered, because it would log each refusal.
 func (cl *cluster) probeOnce(ctx context.Context) error {
-	lock, _, err := readPIDFile(cl.root)
+	lock, _, err := readLockFile(cl.root, pidFileName)
 	if err != nil {
 		return err
 	}
@@ -136,7 +136,7 @@ func (cl *cluster) probeOnce(ctx context.Context) error {
 // outlived their postmaster are ended, lock files that name nobody's or a
 // stranger's process are removed.
 func (cl *cluster) clear(ctx context.Context) error {
-	lock, found, err := readPIDFile(cl.root)
+	lock, found, err := readLockFile(cl.root, pidFileName)
 	if err != nil {
 		return err
 	}

@@ -141,10 +141,10 @@ func (s *poolServer) reportWaits(c *otp.Ctx) {
 // describe says in one line why there is no database. What waiting does not
 // mend is named as such, because only ops can.
 func describe(err error) string {
-	switch sqlState(err) {
-	case stateInvalidPassword, stateInvalidAuth:
+	switch {
+	case refused(err):
 		return fmt.Sprintf("the database refuses the login: %v", err)
-	case stateUnknownDatabase:
+	case sqlState(err) == stateUnknownDatabase:
 		return fmt.Sprintf("the database does not exist: %v", err)
 	default:
 		return err.Error()

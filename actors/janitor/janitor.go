@@ -51,7 +51,7 @@ type Files interface {
 
 	HasS3() bool
 	Probe(ctx context.Context) error
-	CopyToS3(ctx context.Context, row store.FileRow, moved func(bytes int64)) (key string, err error)
+	CopyToS3(ctx context.Context, row store.FileRow) (key string, err error)
 }
 
 // Retention is how long things are kept once their build has ended, diagnostic

@@ -18,22 +18,10 @@ type Rows interface {
 	Move(ctx context.Context, from store.FileRow, location store.Location, object string) (bool, error)
 }
 
-// Files is storage; *storage.Files is one.
-type Files interface {
-	HasS3() bool
-	Check(ctx context.Context, row store.FileRow, remote, content bool, moved func(bytes int64)) error
-	CopyToS3(ctx context.Context, row store.FileRow, moved func(bytes int64)) (key string, err error)
-	CopyToDisk(ctx context.Context, row store.FileRow, moved func(bytes int64)) error
-	Remove(name string) (bool, error)
-	RemoveObject(ctx context.Context, key string) error
-	Walk(ctx context.Context, visit func(storage.Stored) error) error
-	WalkObjects(ctx context.Context, visit func(storage.Stored) error) error
-}
-
 // Inventory works on one database and one storage.
 type Inventory struct {
 	Rows  Rows
-	Files Files
+	Files *storage.Files
 	// Progress is told how many bytes were looked at, of how many; may be nil.
 	Progress func(done, total int64)
 }
@@ -182,7 +170,7 @@ func (i Inventory) verify(ctx context.Context, row store.FileRow, o VerifyOption
 		if place == store.OnDisk && !row.Location.Local() || place == store.InS3 && !row.Location.Remote() {
 			continue
 		}
-		err := i.Files.Check(ctx, row, place == store.InS3, o.Digest, nil)
+		err := i.Files.Check(ctx, row, place == store.InS3, o.Digest)
 		if err == nil {
 			good++
 			continue
