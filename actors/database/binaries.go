@@ -29,7 +29,7 @@ type Binaries struct {
 
 func (b Binaries) path(program string) string { return filepath.Join(b.Dir, program) }
 
-// wellKnown are the places outside PATH where packages put the server
+// wellKnown are the directories outside PATH into which packages put the server
 // programs: Debian, Red Hat, Alpine, Homebrew on both kinds of Mac, Postgres.app.
 func wellKnown() []string {
 	return []string{
@@ -118,7 +118,7 @@ func majorOf(ctx context.Context, postgres string) (int, error) {
 }
 
 // parseMajor reads "postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)",
-// and "17beta1" or "18devel" in the number's place.
+// and "17beta1" or "18devel" instead of the number.
 func parseMajor(version string) (int, error) {
 	m := regexp.MustCompile(`\(PostgreSQL\) (\d+)`).FindStringSubmatch(version)
 	if m == nil {

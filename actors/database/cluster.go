@@ -41,7 +41,7 @@ type cluster struct {
 // openCluster opens the database directory in the data directory, and makes
 // one if there is none. The caller closes it.
 func openCluster(ctx context.Context, cfg PostgresConfig, log zerolog.Logger, run spawn) (*cluster, error) {
-	found, err := findBinaries(ctx, cfg.SearchPath, cfg.Places)
+	found, err := findBinaries(ctx, cfg.SearchPath, cfg.Globs)
 	if err != nil {
 		return nil, err
 	}
@@ -162,7 +162,7 @@ func (cl *cluster) close() {
 	}
 }
 
-// create makes a cluster beside its final place and renames it when every
+// create makes a cluster beside its final name and renames it when every
 // byte is on the disk: kill -9 at any moment leaves a draft or a database.
 func (cl *cluster) create(ctx context.Context, data *os.Root) error {
 	draft := draftPrefix + strings.ToLower(rand.Text())

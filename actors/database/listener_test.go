@@ -31,14 +31,14 @@ func TestListener(t *testing.T) {
 		query(t, db.pg, "SELECT pg_notify('takt', 'job:available ios')::text")
 		require.Equal(t, pubsub.Event{Topic: pubsub.JobAvailable, Data: "ios", Remote: true}, <-events)
 	}
-	t.Run("hears what is notified, after silence too", func(t *testing.T) { //nolint:paralleltest // builds on the step before
+	t.Run("publishes what is notified, after silence too", func(t *testing.T) { //nolint:paralleltest // builds on the step before
 		notify(t)
 		soon(t, "the listener to ask whether its connection lives", func() bool {
 			return query(t, db.pg, "SELECT count(*)::text FROM pg_stat_activity WHERE query = '-- ping'") == "1"
 		})
 		notify(t)
 	})
-	t.Run("connects again when its connection dies, and tells so", func(t *testing.T) { //nolint:paralleltest // builds on the step before
+	t.Run("connects again when its connection dies, and publishes it", func(t *testing.T) { //nolint:paralleltest // builds on the step before
 		query(t, db.pg, "SELECT pg_terminate_backend(pid)::text FROM pg_stat_activity WHERE query = 'LISTEN takt' OR query = '-- ping'")
 		require.Equal(t, resumed, <-events)
 		notify(t)

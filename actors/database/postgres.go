@@ -20,10 +20,10 @@ type PostgresConfig struct {
 	// SearchPath is a list of directories like $PATH; server programs found
 	// there are preferred. May be empty.
 	SearchPath string
-	// Places are glob patterns of directories that may hold the server
+	// Globs are glob patterns of directories that may hold the server
 	// programs. Defaults to where Debian, Red Hat, Alpine, Homebrew and
 	// Postgres.app put them.
-	Places []string
+	Globs []string
 }
 
 const (
@@ -49,8 +49,8 @@ var ErrNotRunning = errors.New("the embedded database is not running")
 
 // NewPostgres returns the handle of a server that Spec's child will run.
 func NewPostgres(cfg PostgresConfig) *Postgres {
-	if cfg.Places == nil {
-		cfg.Places = wellKnown()
+	if cfg.Globs == nil {
+		cfg.Globs = wellKnown()
 	}
 	return &Postgres{cfg: cfg}
 }

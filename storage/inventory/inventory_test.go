@@ -99,7 +99,7 @@ func (h *house) all(location store.Location) []store.FileRow {
 func (h *house) verify(o inventory.VerifyOptions) (inventory.Verified, map[string]inventory.Problem) {
 	h.t.Helper()
 	found := map[string]inventory.Problem{}
-	sum, err := h.Verify(h.t.Context(), o, func(f inventory.Finding) { found[string(f.Place)+" "+f.Name] = f.Problem })
+	sum, err := h.Verify(h.t.Context(), o, func(f inventory.Finding) { found[string(f.Location)+" "+f.Name] = f.Problem })
 	require.NoError(h.t, err)
 	return sum, found
 }

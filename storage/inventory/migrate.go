@@ -12,7 +12,7 @@ import (
 // MigrateOptions say where files are to be.
 type MigrateOptions struct {
 	To storage.Mode
-	// Prune removes the copies in the other place, each once the one that stays
+	// Prune removes the copies elsewhere, each once the one that stays
 	// has been read and found whole. Not with ModeDual.
 	Prune bool
 }
