@@ -62,7 +62,7 @@ func (f *Files) CopyToS3(ctx context.Context, row store.FileRow) (key string, er
 	if f.s3 == nil {
 		return "", errNoS3(row.Name)
 	}
-	file, err := f.Local.openSized(row.Name, storedSize(row))
+	file, err := f.openSized(row.Name, storedSize(row))
 	if err != nil {
 		return "", err
 	}
@@ -87,7 +87,7 @@ func (f *Files) CopyToDisk(ctx context.Context, row store.FileRow) error {
 		return err
 	}
 	defer u.Discard()
-	file, err := f.Local.openSized(u.temporary, size)
+	file, err := f.openSized(u.temporary, size)
 	if err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func (f *Files) compare(ctx context.Context, file *File, row store.FileRow) erro
 	content := io.Reader(io.NewSectionReader(file, 0, file.Size))
 	var err error
 	if row.Sealed() {
-		content, err = newUnsealer(file, file.Size, f.Local.key, row.Name)
+		content, err = newUnsealer(file, file.Size, f.key, row.Name)
 	}
 	var sum [sha256.Size]byte
 	if err == nil {
@@ -160,7 +160,7 @@ func (f *Files) Check(ctx context.Context, row store.FileRow, remote, content bo
 	if remote {
 		file, err = f.openObject(ctx, row.File, size)
 	} else {
-		file, err = f.Local.openSized(row.Name, size)
+		file, err = f.openSized(row.Name, size)
 	}
 	if err != nil {
 		return err

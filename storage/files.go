@@ -70,14 +70,14 @@ func (f *Files) OpenSealed(ctx context.Context, file store.File) (*SealedFile, e
 	if err != nil {
 		return nil, err
 	}
-	return unsealFile(raw, f.Local.key, file.Name)
+	return unsealFile(raw, f.key, file.Name)
 }
 
 // open opens what has size bytes as it is stored, wherever it is first found.
 func (f *Files) open(ctx context.Context, file store.File, size int64) (*File, error) {
 	var missing error
 	if file.Location != store.InS3 {
-		found, err := f.Local.openSized(file.Name, size)
+		found, err := f.openSized(file.Name, size)
 		if err == nil {
 			return found, nil
 		}
@@ -154,7 +154,7 @@ func (h Health) OK() bool { return h.Local == nil && (h.Mode != ModeS3 || h.S3.E
 // Health asks the local disk, and remembers of S3.
 func (f *Files) Health() Health {
 	h := Health{Mode: f.mode}
-	h.Free, h.Local = f.Local.Free()
+	h.Free, h.Local = f.Free()
 	if f.s3 != nil {
 		st := f.s3.State()
 		h.S3 = &st

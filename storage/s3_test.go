@@ -208,6 +208,7 @@ func TestHostileNamesReachNoObject(t *testing.T) {
 
 // never is a transaction that is not to be begun.
 func never(t *testing.T) func(store.File, func() error) error {
+	t.Helper()
 	return func(store.File, func() error) error {
 		t.Error("the file was not sent")
 		return nil

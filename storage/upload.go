@@ -289,7 +289,7 @@ func (f *Files) copyOf(ctx context.Context, file store.File, sealFor string) (*U
 	if err != nil {
 		return nil, err
 	}
-	defer from.Close() //nolint:errcheck // only read from
+	defer from.Close()
 	u, err := f.Create(ctx, file.Size, sealFor, from)
 	if err == nil && u.SHA256 != file.SHA256 {
 		u.Discard()
@@ -303,17 +303,17 @@ func (f *Files) copyOf(ctx context.Context, file store.File, sealFor string) (*U
 
 // link is Duplicate without reading; nil where that can't be done.
 func (f *Files) link(file store.File) *Upload {
-	found, err := f.Local.Stat(file.Name)
+	found, err := f.Stat(file.Name)
 	if err != nil || found.Size != file.Size || !file.Location.Local() {
 		return nil
 	}
 	u := &Upload{Size: file.Size, SHA256: file.SHA256, local: f.Local, to: f, temporary: temporaryName()}
-	if err = f.Local.root.Link(file.Name, u.temporary); err != nil {
+	if err = f.root.Link(file.Name, u.temporary); err != nil {
 		return nil
 	}
 	// Both names have the same time now. The sweep must not take this one for a leftover.
 	now := time.Now()
-	if err = f.Local.root.Chtimes(u.temporary, now, now); err != nil {
+	if err = f.root.Chtimes(u.temporary, now, now); err != nil {
 		u.Discard()
 		return nil
 	}
