@@ -133,7 +133,7 @@ func readOrdered(c echo.Context, v any, why *string) error {
 	if _, err := readJSON(c, v); err != nil {
 		return err
 	}
-	if *why = strings.TrimSpace(text(*why)); len(*why) > maxReason {
+	if *why = strings.TrimSpace(store.Text(*why)); len(*why) > maxReason {
 		return invalid("reason must have at most 1000 bytes")
 	}
 	return nil

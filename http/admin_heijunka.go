@@ -8,6 +8,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"takt/http/api"
+	"takt/store"
 )
 
 // heijunka shows and changes load levelling. A change answers with how everything
@@ -58,7 +59,7 @@ func (h *heijunka) scale(ctx context.Context, c echo.Context) (any, error) {
 		return nil, invalid("for belongs to min and max: scaling goes on after by and workers")
 	}
 	name := c.Param("name")
-	return h.change(ctx, c, entry{"scale", "heijunka/pools/" + text(name), body.Reason, change(body)}, func(ctx context.Context) error {
+	return h.change(ctx, c, entry{"scale", "heijunka/pools/" + store.Text(name), body.Reason, change(body)}, func(ctx context.Context) error {
 		if bounds {
 			return h.heijunka.SetBounds(ctx, name, body.Min, body.Max, while)
 		}
@@ -75,7 +76,7 @@ func (h *heijunka) affinity(ctx context.Context, c echo.Context) (any, error) {
 	if body.Domain == "" {
 		return nil, invalid("domain required")
 	}
-	return h.change(ctx, c, entry{"set", "heijunka/affinity/" + text(body.Domain), body.Reason, change(body)}, func(ctx context.Context) error {
+	return h.change(ctx, c, entry{"set", "heijunka/affinity/" + store.Text(body.Domain), body.Reason, change(body)}, func(ctx context.Context) error {
 		return h.heijunka.SetAffinity(ctx, body.Domain, body.Pools, while)
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"takt/http/api"
+	"takt/store"
 )
 
 const (
@@ -37,7 +38,7 @@ func (h *queues) list(ctx context.Context, c echo.Context) (any, error) {
 }
 
 func (h *queues) show(ctx context.Context, c echo.Context) (any, error) {
-	q, err := h.store.Queue(ctx, text(c.Param("id")))
+	q, err := h.store.Queue(ctx, store.Text(c.Param("id")))
 	return api.NewThrottleQueue(q), err
 }
 
@@ -56,7 +57,7 @@ func (h *queues) pauseWith(paused bool) handler {
 		action = "pause"
 	}
 	return func(ctx context.Context, c echo.Context) (any, error) {
-		id := text(c.Param("id"))
+		id := store.Text(c.Param("id"))
 		err := h.steer(ctx, c, action, id, func(ctx context.Context) error {
 			err := h.store.Pause(ctx, id, paused)
 			if err == nil && !paused {
@@ -81,7 +82,7 @@ func (h *queues) look(ctx context.Context, queue string) {
 // redrive handles POST /admin/throttle/queues/:id/redrive: what failed is tried
 // again now.
 func (h *queues) redrive(ctx context.Context, c echo.Context) (any, error) {
-	id := text(c.Param("id"))
+	id := store.Text(c.Param("id"))
 	var out api.Redriven
 	err := h.steer(ctx, c, "redrive", id, func(ctx context.Context) (err error) {
 		if out.Actions, err = h.store.Redrive(ctx, id); err == nil {

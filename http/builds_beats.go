@@ -32,7 +32,7 @@ func (h *holders) logs(ctx context.Context, c echo.Context) (any, error) {
 		n := len(beat.Logs)
 		reply.Count = &n
 	case body.Level != nil && body.Message != nil:
-		line := store.LogLine{Level: store.Level(*body.Level), Message: text(*body.Message)}
+		line := store.LogLine{Level: store.Level(*body.Level), Message: store.Text(*body.Message)}
 		if !line.Level.Valid() {
 			return nil, invalid("Invalid log level. Must be: info, warn, or error")
 		}
@@ -54,7 +54,7 @@ func logBatch(entries []json.RawMessage) []store.LogLine {
 		if json.Unmarshal(e, &m) != nil || m.Message == nil || !m.Level.Valid() {
 			continue
 		}
-		lines = append(lines, store.LogLine{Level: m.Level, Message: text(*m.Message)})
+		lines = append(lines, store.LogLine{Level: m.Level, Message: store.Text(*m.Message)})
 	}
 	return lines
 }
@@ -143,7 +143,7 @@ func (h *holders) named(ctx context.Context, c echo.Context) (n named, err error
 	if n.build, err = h.store.Find(ctx, n.beat.BuildID); err != nil {
 		return n, err
 	}
-	n.message = text(n.message)
+	n.message = store.Text(n.message)
 	// Who says who it is has to be the one.
 	n.beat.WorkerID = cmp.Or(c.Request().Header.Get(api.HeaderWorkerID), n.build.WorkerID, n.build.LastWorkerID)
 	switch {

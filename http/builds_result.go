@@ -12,6 +12,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"takt/http/api"
+	"takt/storage"
 	"takt/store"
 )
 
@@ -24,13 +25,13 @@ type outcome struct {
 	beat         store.Beat // who and what, as far as known
 	success      string
 	errorMessage string
-	file         *arrival
+	file         *storage.Upload // nil for none
 	body         *body
 }
 
 func (h *holders) upload(ctx context.Context, c echo.Context) (any, error) {
 	in := &outcome{body: watched(c.Request())}
-	defer func() { in.file.discard() }()
+	defer func() { in.file.Discard() }()
 	if err := h.readUploadHeader(ctx, c.Request().Header, in); err != nil {
 		return nil, err
 	}
@@ -150,14 +151,14 @@ func (in *outcome) check() (success bool, err error) {
 	default:
 		return false, invalid(`success must be "true" or "false"`)
 	}
-	if success && (in.file == nil || in.file.empty) {
+	if success && in.file == nil {
 		return false, invalid("Missing result file")
 	}
 	return success, nil
 }
 
-// recordResult ends the build. A file that gets its place but not its row is
-// left: a newer result may have the same name by now, and the sweeper finds it.
+// recordResult ends the build. A file that gets its name but not its row is left,
+// because a newer result may have the same name by now; the sweep finds it.
 func (h *holders) recordResult(ctx context.Context, in *outcome, success bool) error {
 	b, err := h.store.Find(ctx, in.beat.BuildID)
 	if err != nil {
@@ -167,23 +168,24 @@ func (h *holders) recordResult(ctx context.Context, in *outcome, success bool) e
 		BuildID: in.beat.BuildID, WorkerID: in.beat.WorkerID, Attempt: in.beat.Attempt,
 		Success: success, ErrorMessage: in.errorMessage,
 	}
-	commit := func() error { return nil }
-	if success {
-		file := in.file.file
-		file.Name = resultName(b.ID, b.Platform)
-		if !b.State.Final() { // else it is a repeat, or refused
-			if file, err = in.file.send(ctx, file.Name); err != nil {
-				return fmt.Errorf("storing result of build %s: %w", b.ID, err)
-			}
-		}
-		result.File, result.ErrorMessage = &file, ""
-		commit = func() error { return in.file.upload.Commit(file.Name) }
+	record := func(commit func() error) error {
+		ctx, cancel := context.WithTimeoutCause(ctx, recordTimeout, errRecordTimeout)
+		defer cancel()
+		return h.finish(ctx, b, result, commit)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, recordTimeout, errRecordTimeout)
-	defer cancel()
-	err = h.finish(ctx, b, result, commit)
-	in.file.settle(err)
-	return err
+	if !success {
+		return record(nil)
+	}
+	result.ErrorMessage = ""
+	name := resultName(b.ID, b.Platform)
+	if b.State.Final() { // it is a repeat, or refused: the file goes nowhere
+		result.File = &store.File{Name: name, Size: in.file.Size, SHA256: in.file.SHA256}
+		return record(nil)
+	}
+	return in.file.Commit(ctx, name, func(f store.File, commit func() error) error {
+		result.File = &f
+		return record(commit)
+	})
 }
 
 // finish ends b and says so.

@@ -11,6 +11,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"takt/http/api"
+	"takt/storage"
 	"takt/store"
 )
 
@@ -37,14 +38,14 @@ type submission struct {
 	priority int
 	labels   store.Labels
 	retryOf  string
-	source   *arrival
-	certs    *arrival
-	once     *once // nil without an Idempotency-Key
+	source   *storage.Upload
+	certs    *storage.Upload // nil for none
+	once     *once           // nil without an Idempotency-Key
 }
 
 func (in *submission) discard() {
-	in.source.discard()
-	in.certs.discard()
+	in.source.Discard()
+	in.certs.Discard()
 }
 
 // submitWith handles POST /api/builds (201) and POST /api/builds/submit (200).
@@ -79,14 +80,10 @@ func (h *submissions) read(ctx context.Context, c echo.Context, in *submission) 
 	switch {
 	case err != nil:
 		return err
-	case in.source == nil || in.source.empty:
+	case in.source == nil:
 		return invalid("Source file required")
 	case !in.platform.Valid():
 		return invalid("Valid platform required (ios|android)")
-	}
-	if in.certs != nil && in.certs.empty {
-		in.certs.discard()
-		in.certs = nil
 	}
 	return nil
 }
@@ -131,28 +128,27 @@ func (h *submissions) record(ctx context.Context, in *submission, status int, to
 	if in.once != nil {
 		sub.Once = in.once.of(in, status, token)
 	}
-	if sub.Source, err = in.source.send(ctx, sourceName(in.id)); err != nil {
-		return b, fmt.Errorf("storing the source of build %s: %w", in.id, err)
-	}
-	if in.certs != nil {
-		certs, err := in.certs.send(ctx, certsName(in.id))
-		if err != nil {
-			return b, fmt.Errorf("storing the certs of build %s: %w", in.id, err)
-		}
-		sub.Certs = &certs
-	}
 	committed := false
-	b, err = h.store.Submit(ctx, sub, func() error {
-		committed = true
-		if sub.Certs != nil {
-			if err := in.certs.upload.Commit(sub.Certs.Name); err != nil {
+	submit := func(commitCerts, commitSource func() error) (err error) {
+		b, err = h.store.Submit(ctx, sub, func() error {
+			committed = true
+			if err := commitCerts(); err != nil {
 				return err
 			}
+			return commitSource()
+		})
+		return err
+	}
+	err = in.source.Commit(ctx, sourceName(in.id), func(source store.File, commitSource func() error) error {
+		sub.Source = source
+		if in.certs == nil {
+			return submit(func() error { return nil }, commitSource)
 		}
-		return in.source.upload.Commit(sub.Source.Name)
+		return in.certs.Commit(ctx, certsName(in.id), func(certs store.File, commitCerts func() error) error {
+			sub.Certs = &certs
+			return submit(commitCerts, commitSource)
+		})
 	})
-	in.source.settle(err)
-	in.certs.settle(err)
 	if err != nil {
 		if committed && !errors.Is(err, store.ErrOutcomeUnknown) {
 			err = errors.Join(err, h.forms.files.RemoveBuild(in.id))
@@ -193,12 +189,10 @@ func (h *submissions) copyFiles(ctx context.Context, old store.Build, in *submis
 	if old.Source == nil {
 		return store.NewError(store.InvalidState, gone)
 	}
-	source, err := h.forms.files.Duplicate(ctx, *old.Source)
-	if err == nil {
-		in.source = &arrival{upload: source, file: *old.Source}
-		if old.Certs != nil {
-			in.certs, err = h.sealAgain(ctx, *old.Certs, certsName(in.id))
-		}
+	var err error
+	in.source, err = h.forms.files.Duplicate(ctx, *old.Source, "")
+	if err == nil && old.Certs != nil {
+		in.certs, err = h.forms.files.Duplicate(ctx, *old.Certs, certsName(in.id))
 	}
 	if store.CodeOf(err) == store.NotFound {
 		return store.Wrap(store.InvalidState, gone, err)
@@ -207,18 +201,4 @@ func (h *submissions) copyFiles(ctx context.Context, old store.Build, in *submis
 		return fmt.Errorf("copying a build's files: %w", err)
 	}
 	return nil
-}
-
-// sealAgain copies a sealed file: each opens under its own name only.
-func (h *submissions) sealAgain(ctx context.Context, f store.File, name string) (*arrival, error) {
-	from, err := h.forms.files.OpenSealed(ctx, f)
-	if err != nil {
-		return nil, err
-	}
-	defer from.Close() //nolint:errcheck // only read from
-	to, err := h.forms.files.CreateSealed(ctx, f.Size, name)
-	if err != nil {
-		return nil, err
-	}
-	return arrive(to, from, f.SHA256[:], errors.New("content has changed at rest"))
 }

@@ -118,6 +118,6 @@ func (h *deployments) retry(ctx context.Context, c echo.Context) (any, error) {
 	if _, err := readJSON(c, &body); err != nil {
 		return nil, err
 	}
-	n, err := h.Retry(ctx, id, text(body.Repo), body.Token)
+	n, err := h.Retry(ctx, id, store.Text(body.Repo), body.Token)
 	return api.DeploymentRetried{Retried: n}, err
 }

@@ -2,6 +2,7 @@ package http
 
 import (
 	"context"
+	"io"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -147,10 +148,10 @@ type Deployments interface {
 
 // Files is where builds' files are kept: on the local disk, in S3 or both.
 type Files interface {
-	Create(ctx context.Context, limit int64) (*storage.Upload, error)
-	CreateSealed(ctx context.Context, limit int64, binding string) (*storage.Upload, error)
-	// Duplicate returns a finished upload with the content of a plain file.
-	Duplicate(ctx context.Context, f store.File) (*storage.Upload, error)
+	// Create takes in all of content, sealed for the file of a name unless that is "".
+	Create(ctx context.Context, limit int64, sealFor string, content io.Reader) (*storage.Upload, error)
+	// Duplicate returns an upload with the content of a file, sealed anew for sealFor.
+	Duplicate(ctx context.Context, f store.File, sealFor string) (*storage.Upload, error)
 	// Open and OpenSealed find a file wherever it is. ctx bounds the reading.
 	Open(ctx context.Context, f store.File) (*storage.File, error)
 	OpenSealed(ctx context.Context, f store.File) (*storage.SealedFile, error)

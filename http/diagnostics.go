@@ -64,22 +64,14 @@ func (h *diagnostics) keep(ctx context.Context, r store.DiagnosticReport) error 
 	if err != nil {
 		return err
 	}
-	u, err := h.files.Create(ctx, int64(len(content)))
+	u, err := h.files.Create(ctx, int64(len(content)), "", bytes.NewReader(content))
 	if err != nil {
 		return err
 	}
-	a, err := arrive(u, bytes.NewReader(content), nil, nil)
-	if err != nil {
-		return err
-	}
-	defer a.discard()
-	name := r.File.Name
-	if r.File, err = a.send(ctx, name); err != nil {
-		return err
-	}
-	err = h.store.Report(ctx, r, func() error { return u.Commit(name) })
-	a.settle(err)
-	return err
+	return u.Commit(ctx, r.File.Name, func(f store.File, commit func() error) error {
+		r.File = f
+		return h.store.Report(ctx, r, commit)
+	})
 }
 
 func (h *diagnostics) list(ctx context.Context, c echo.Context) (any, error) {

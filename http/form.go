@@ -100,7 +100,7 @@ func (f *form) text(p *multipart.Part) (v string, over bool, err error) {
 		return "", false, malformed(err)
 	}
 	over = int64(len(b)) > f.cfg.MaxField
-	return text(string(b[:min(int64(len(b)), f.cfg.MaxField)])), over, nil
+	return store.Text(string(b[:min(int64(len(b)), f.cfg.MaxField)])), over, nil
 }
 
 // clientReader marks what goes wrong with reading as the client's.
@@ -116,76 +116,30 @@ func (r clientReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// arrival is a file that has arrived and waits for its place.
-type arrival struct {
-	upload *storage.Upload
-	file   store.File
-	empty  bool // no content and no name: a form's way to say "none"
-	// moved is called while the file goes on from here; it may be nil.
-	moved func(now time.Time)
-}
-
-func (a *arrival) discard() {
-	if a != nil {
-		a.upload.Discard()
-	}
-}
-
-// send brings the file to where it belongs. What is left is to record it.
-func (a *arrival) send(ctx context.Context, name string) (store.File, error) {
-	return a.upload.Send(ctx, name, a.moved)
-}
-
-// settle says how the recording ended.
-func (a *arrival) settle(err error) {
-	if a != nil {
-		a.upload.Settle(err)
-	}
-}
-
-// arrive takes in all of content. If it has not the digest want, unless that is
-// nil, the error is mismatch.
-func arrive(u *storage.Upload, content io.Reader, want []byte, mismatch error) (*arrival, error) {
-	a := &arrival{upload: u}
-	_, err := u.ReadFrom(content)
-	if err == nil {
-		a.file.Size, a.file.SHA256, err = u.Finish()
-	}
-	if err == nil && want != nil && subtle.ConstantTimeCompare(want, a.file.SHA256[:]) != 1 {
-		err = mismatch
-	}
-	if err != nil {
-		u.Discard()
-		return nil, err
-	}
-	return a, nil
-}
-
-// file streams a part to storage. Over the limit it fails and names what it is.
-func (f *form) file(ctx context.Context, p *multipart.Part, what string, limit int64, sealFor string) (*arrival, error) {
+// file streams a part to storage. Over the limit it fails and names what it is. A
+// part without content and name is a form's way to say "none": nil.
+func (f *form) file(ctx context.Context, p *multipart.Part, what string, limit int64, sealFor string) (*storage.Upload, error) {
 	want, err := contentDigest(p.Header.Get("Content-Digest"))
 	if err != nil {
 		return nil, err
 	}
-	var u *storage.Upload
-	if sealFor == "" {
-		u, err = f.files.Create(ctx, limit)
-	} else {
-		u, err = f.files.CreateSealed(ctx, limit, sealFor)
-	}
-	if err != nil {
-		return nil, err
-	}
-	a, err := arrive(u, clientReader{p}, want, invalid("Content-Digest does not match the content of "+what))
+	u, err := f.files.Create(ctx, limit, sealFor, clientReader{p})
 	if store.CodeOf(err) == store.TooLarge && !strings.Contains(err.Error(), "Request body") {
 		err = store.NewError(store.TooLarge, fmt.Sprintf("%s is larger than %s", what, size(limit)))
 	}
 	if err != nil {
 		return nil, err
 	}
-	a.moved = f.onward
-	a.empty = a.file.Size == 0 && p.FileName() == ""
-	return a, nil
+	switch {
+	case want != nil && subtle.ConstantTimeCompare(want, u.SHA256[:]) != 1:
+		u.Discard()
+		return nil, invalid("Content-Digest does not match the content of " + what)
+	case u.Size == 0 && p.FileName() == "":
+		u.Discard()
+		return nil, nil
+	}
+	u.Moved = f.onward
+	return u, nil
 }
 
 // onward keeps the client's connection and its build alive while a file that

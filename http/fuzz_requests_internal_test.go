@@ -83,17 +83,13 @@ func gullible(f *testing.F) (s *Server, beat *store.Beat, dir, content string) {
 	files, err := storage.NewFiles(storage.ModeLocal, local, nil)
 	require.NoError(f, err)
 	f.Cleanup(func() { require.NoError(f, files.Close()) })
-	u, err := files.Create(f.Context(), 1000)
+	u, err := files.Create(f.Context(), 1000, "", strings.NewReader(content))
 	require.NoError(f, err)
-	_, err = u.Write([]byte(content))
-	require.NoError(f, err)
-	size, sum, err := u.Finish()
-	require.NoError(f, err)
-	require.NoError(f, u.Commit("builds/b/source.zip"))
+	require.NoError(f, u.Commit(f.Context(), "builds/b/source.zip", func(_ store.File, commit func() error) error { return commit() }))
 	beat = &store.Beat{}
 	b := believer{beat: beat, build: store.Build{
 		ID: "b", Platform: store.IOS, State: store.Building, WorkerID: "w", Attempt: 1,
-		Source: &store.File{Name: "builds/b/source.zip", Size: size, SHA256: sum, Location: store.OnDisk},
+		Source: &store.File{Name: "builds/b/source.zip", Size: u.Size, SHA256: u.SHA256, Location: store.OnDisk},
 	}}
 	s, err = New(Deps{
 		Tokens: knownTokens(f),

@@ -15,6 +15,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"takt/http/api"
+	"takt/storage"
 	"takt/store"
 )
 
@@ -121,11 +122,11 @@ func (in *submission) content() [sha256.Size]byte {
 		Size   int64
 		SHA256 string
 	}
-	describe := func(a *arrival) *file {
-		if a == nil {
+	describe := func(u *storage.Upload) *file {
+		if u == nil {
 			return nil
 		}
-		return &file{a.file.Size, hex.EncodeToString(a.file.SHA256[:])}
+		return &file{u.Size, hex.EncodeToString(u.SHA256[:])}
 	}
 	labels := in.labels
 	if len(labels) == 0 {

@@ -135,5 +135,3 @@ func requireJSON(contentType string) error {
 	}
 	return store.NewError(store.UnsupportedMedia, "Content must be application/json")
 }
-
-func text(s string) string { return store.Text(s) }

@@ -2,6 +2,7 @@ package storage
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -13,7 +14,7 @@ import (
 // HasS3 reports whether there is a bucket, if only to read from.
 func (f *Files) HasS3() bool { return f.s3 != nil }
 
-// Probe asks S3 for a sign of life; without S3 all is well.
+// Probe asks S3 whether it answers; without S3 all is well.
 func (f *Files) Probe(ctx context.Context) error {
 	if f.s3 == nil {
 		return nil
@@ -21,7 +22,7 @@ func (f *Files) Probe(ctx context.Context) error {
 	return f.s3.Probe(ctx)
 }
 
-// WalkObjects calls visit for every object, as Local.Walk does for files.
+// WalkObjects calls visit for every object, as Walk does for files.
 func (f *Files) WalkObjects(ctx context.Context, visit func(Stored) error) error {
 	if f.s3 == nil {
 		return nil
@@ -37,6 +38,15 @@ func (f *Files) RemoveObject(ctx context.Context, key string) error {
 	return f.s3.Remove(ctx, key)
 }
 
+// AbortUploads ends uploads to S3 that were begun before olderThan and never
+// ended. It reports how many.
+func (f *Files) AbortUploads(ctx context.Context, olderThan time.Duration) (int, error) {
+	if f.s3 == nil {
+		return 0, nil
+	}
+	return f.s3.abortUploads(ctx, olderThan)
+}
+
 // storedSize is how many bytes the file of a row has in storage.
 func storedSize(row store.FileRow) int64 {
 	if row.Sealed() {
@@ -48,85 +58,57 @@ func storedSize(row store.FileRow) int64 {
 // CopyToS3 stores the local copy of a file in S3 and returns its key, which no
 // row names yet. A local copy that is damaged is not copied. Errors: NotFound if
 // this disk does not have the file, ErrDamaged, Unavailable.
-func (f *Files) CopyToS3(ctx context.Context, row store.FileRow, moved func(bytes int64)) (key string, err error) {
+func (f *Files) CopyToS3(ctx context.Context, row store.FileRow) (key string, err error) {
 	if f.s3 == nil {
 		return "", errNoS3(row.Name)
 	}
-	file, err := f.local.openSized(row.Name, storedSize(row))
+	file, err := f.openSized(row.Name, storedSize(row))
 	if err != nil {
 		return "", err
 	}
 	defer file.Close()
-	if err := f.compare(ctx, file, row, moved); err != nil {
+	if err := f.compare(ctx, file, row); err != nil {
 		return "", err
 	}
-	key = objectKey(row.Name)
-	if err := f.s3.Put(ctx, key, file, file.Size, nil); err != nil {
-		if !f.s3.resting() {
-			err = errors.Join(err, f.takeBack(ctx, key))
-		}
-		return "", err
-	}
-	return key, nil
-}
-
-func (f *Files) takeBack(ctx context.Context, key string) error {
-	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), takeBackTimeout, errStalled)
-	defer cancel()
-	return f.s3.Remove(ctx, key)
+	return f.s3.putNew(ctx, row.Name, file, nil)
 }
 
 // CopyToDisk stores the object of a file on the local disk. A damaged object is
 // not copied. Errors: NotFound, ErrDamaged, Unavailable, DiskFull.
-func (f *Files) CopyToDisk(ctx context.Context, row store.FileRow, moved func(bytes int64)) error {
-	if f.s3 == nil {
-		return errNoS3(row.Name)
-	}
-	o, err := f.s3.open(ctx, row.Object)
+func (f *Files) CopyToDisk(ctx context.Context, row store.FileRow) error {
+	size := storedSize(row)
+	o, err := f.openObject(ctx, row.File, size)
 	if err != nil {
 		return err
 	}
-	defer o.Close() //nolint:errcheck // only read from
-	size := storedSize(row)
-	if o.size != size {
-		return damaged(row.Object, o.size, size)
-	}
-	u, err := f.local.Create(ctx, size) // as it is: what is sealed stays sealed
+	defer o.Close()
+	u, err := f.Local.Create(ctx, size, "", o) // what is sealed stays sealed
 	if err != nil {
 		return err
 	}
 	defer u.Discard()
-	if _, err := u.ReadFrom(io.TeeReader(o, meter(moved))); err != nil {
-		return err
-	}
-	if _, _, err := u.Finish(); err != nil {
-		return err
-	}
-	file, err := f.local.openSized(u.temporary, size)
+	file, err := f.openSized(u.temporary, size)
 	if err != nil {
 		return err
 	}
-	err = f.compare(ctx, file, row, nil)
+	err = f.compare(ctx, file, row)
 	if err = errors.Join(err, file.Close()); err != nil {
 		return err
 	}
-	return u.Commit(row.Name)
+	return u.rename(row.Name)
 }
 
 // compare reads a file and checks that it has the content that row tells of.
-func (f *Files) compare(ctx context.Context, file *File, row store.FileRow, moved func(bytes int64)) error {
+func (f *Files) compare(ctx context.Context, file *File, row store.FileRow) error {
 	content := io.Reader(io.NewSectionReader(file, 0, file.Size))
+	var err error
 	if row.Sealed() {
-		plain, err := newUnsealer(file, file.Size, f.local.key, row.Name)
-		if errors.Is(err, errSeal) {
-			return fmt.Errorf("%s: %w: %w", row.Name, err, ErrDamaged)
-		}
-		if err != nil {
-			return err
-		}
-		content = plain
+		content, err = newUnsealer(file, file.Size, f.key, row.Name)
 	}
-	sum, err := digest(ctx, io.TeeReader(content, meter(moved)))
+	var sum [sha256.Size]byte
+	if err == nil {
+		sum, err = digest(ctx, content)
+	}
 	switch {
 	case errors.Is(err, errSeal):
 		return fmt.Errorf("%s: %w: %w", row.Name, err, ErrDamaged)
@@ -138,42 +120,48 @@ func (f *Files) compare(ctx context.Context, file *File, row store.FileRow, move
 	return nil
 }
 
-// meter counts bytes as they pass; nil counts nothing.
-type meter func(bytes int64)
-
-func (m meter) Write(p []byte) (int, error) {
-	if m != nil {
-		m(int64(len(p)))
+// digest is the SHA-256 of all of r.
+func digest(ctx context.Context, r io.Reader) (sum [sha256.Size]byte, err error) {
+	h := sha256.New()
+	buf := make([]byte, parallelFrom)
+	for {
+		if ctx.Err() != nil {
+			return sum, context.Cause(ctx)
+		}
+		n, err := r.Read(buf)
+		h.Write(buf[:n])
+		if errors.Is(err, io.EOF) {
+			h.Sum(sum[:0])
+			return sum, nil
+		}
+		if err != nil {
+			return sum, err
+		}
 	}
-	return len(p), nil
 }
 
 // Check looks at one copy of the file of a row: that it is there and has its
 // size, and with content its digest as well. Errors: NotFound, ErrDamaged,
 // Unavailable.
-func (f *Files) Check(ctx context.Context, row store.FileRow, remote, content bool, moved func(bytes int64)) error {
+func (f *Files) Check(ctx context.Context, row store.FileRow, remote, content bool) error {
 	size := storedSize(row)
-	switch {
-	case remote && f.s3 == nil:
-		return errNoS3(row.Name)
-	case remote && !content:
+	if remote && !content {
+		if f.s3 == nil {
+			return errNoS3(row.Name)
+		}
 		got, err := f.s3.Size(ctx, row.Object)
 		if err == nil && got != size {
 			err = damaged(row.Object, got, size)
 		}
 		return err
-	case remote:
-		o, err := f.s3.open(ctx, row.Object)
-		if err != nil {
-			return err
-		}
-		defer o.Close() //nolint:errcheck // only read from
-		if o.size != size {
-			return damaged(row.Object, o.size, size)
-		}
-		return f.compare(ctx, &File{Content: o, Size: o.size, ModTime: o.modTime}, row, moved)
 	}
-	file, err := f.local.openSized(row.Name, size)
+	var file *File
+	var err error
+	if remote {
+		file, err = f.openObject(ctx, row.File, size)
+	} else {
+		file, err = f.openSized(row.Name, size)
+	}
 	if err != nil {
 		return err
 	}
@@ -181,14 +169,5 @@ func (f *Files) Check(ctx context.Context, row store.FileRow, remote, content bo
 	if !content {
 		return nil
 	}
-	return f.compare(ctx, file, row, moved)
-}
-
-// AbortUploads ends uploads to S3 that were begun before olderThan and never
-// ended. It reports how many.
-func (f *Files) AbortUploads(ctx context.Context, olderThan time.Duration) (int, error) {
-	if f.s3 == nil {
-		return 0, nil
-	}
-	return f.s3.abortUploads(ctx, olderThan)
+	return f.compare(ctx, file, row)
 }

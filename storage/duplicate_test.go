@@ -2,6 +2,7 @@ package storage
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"io"
 	"os"
 	"path/filepath"
@@ -13,17 +14,6 @@ import (
 	"takt/store"
 )
 
-func place(t *testing.T, l *Local, name string, content []byte) {
-	t.Helper()
-	u, err := l.Create(t.Context(), int64(len(content)))
-	require.NoError(t, err)
-	_, err = u.Write(content)
-	require.NoError(t, err)
-	_, _, err = u.Finish()
-	require.NoError(t, err)
-	require.NoError(t, u.Commit(name))
-}
-
 func content(t *testing.T, l *Local, name string) []byte {
 	t.Helper()
 	f, err := l.Open(name)
@@ -34,59 +24,79 @@ func content(t *testing.T, l *Local, name string) []byte {
 	return b
 }
 
+// stored makes a local file and its row.
+func stored(t *testing.T, l *Local, name string, content []byte) (*Files, store.File) {
+	t.Helper()
+	put(t, l, name, content)
+	f, err := NewFiles(ModeLocal, l, nil)
+	require.NoError(t, err)
+	return f, store.File{Name: name, Size: int64(len(content)), SHA256: sha256.Sum256(content), Location: store.OnDisk}
+}
+
 func TestDuplicateOutlivesItsOriginal(t *testing.T) {
 	t.Parallel()
-	l, dir := openLocal(t)
 	want := bytes.Repeat([]byte("takt!"), 100_000)
-	copied := func(l *Local) (*Upload, error) {
-		f, err := l.Open("builds/old/source.zip")
-		require.NoError(t, err)
-		defer f.Close()
-		return l.copyOf(t.Context(), f)
-	}
-	for way, duplicate := range map[string]func(*Local) (*Upload, error){
-		"linked": func(l *Local) (*Upload, error) { return l.Duplicate(t.Context(), "builds/old/source.zip") },
-		"copied": copied,
+	for way, duplicate := range map[string]func(*Files, store.File) (*Upload, error){
+		"linked": func(f *Files, old store.File) (*Upload, error) { return f.link(old), nil },
+		"copied": func(f *Files, old store.File) (*Upload, error) { return f.copyOf(t.Context(), old, "") },
 	} {
-		place(t, l, "builds/old/source.zip", want)
+		l, dir := openLocal(t)
+		f, old := stored(t, l, "builds/old/source.zip", want)
 		past := time.Now().Add(-48 * time.Hour)
-		require.NoError(t, os.Chtimes(filepath.Join(dir, "builds/old/source.zip"), past, past))
-		u, err := duplicate(l)
+		require.NoError(t, os.Chtimes(filepath.Join(dir, old.Name), past, past))
+		u, err := duplicate(f, old)
 		require.NoError(t, err, way)
 		removed, err := l.SweepTemporary(time.Hour)
 		require.NoError(t, err)
 		require.Zero(t, removed, "%s: it is on its way, however old its content is", way)
-		require.NoError(t, u.Commit("builds/"+way+"/source.zip"))
-		u.Discard()
+		commitLocal(t, u, "builds/"+way+"/source.zip")
 		require.NoError(t, l.RemoveBuild("old"))
 		require.True(t, bytes.Equal(want, content(t, l, "builds/"+way+"/source.zip")), way)
 		require.Empty(t, temporaries(t, dir))
 	}
 }
 
-func TestDuplicateThatIsNotPlacedLeavesNothing(t *testing.T) {
+func TestDuplicateThatIsNotCommittedLeavesNothing(t *testing.T) {
 	t.Parallel()
 	l, dir := openLocal(t)
-	place(t, l, "builds/old/source.zip", []byte("content"))
-	u, err := l.Duplicate(t.Context(), "builds/old/source.zip")
+	f, old := stored(t, l, "builds/old/source.zip", []byte("content"))
+	u, err := f.Duplicate(t.Context(), old, "")
 	require.NoError(t, err)
 	require.Len(t, temporaries(t, dir), 1)
 	u.Discard()
 	require.Empty(t, temporaries(t, dir))
-	require.Equal(t, "content", string(content(t, l, "builds/old/source.zip")))
+	require.Equal(t, "content", string(content(t, l, old.Name)))
+	old.SHA256[0]++
+	_, err = f.copyOf(t.Context(), old, "")
+	require.ErrorIs(t, err, ErrDamaged)
+	require.Empty(t, temporaries(t, dir))
+}
+
+func TestDuplicateOfASealedFileOpensUnderItsOwnName(t *testing.T) {
+	t.Parallel()
+	d := openDepot(t, ModeDual)
+	old := d.keep(certsName, []byte("secret"), true)
+	u, err := d.Duplicate(t.Context(), old, "builds/new/certs.zip")
+	require.NoError(t, err)
+	var row store.File
+	require.NoError(t, u.Commit(t.Context(), "builds/new/certs.zip", recordIn(&row)))
+	require.Equal(t, "secret", string(d.read(row, true)))
 }
 
 func TestDuplicateOfWhatIsNoFile(t *testing.T) {
 	t.Parallel()
 	l, dir := openLocal(t)
-	place(t, l, "builds/old/source.zip", []byte("content"))
-	for _, name := range []string{"builds/none/source.zip", "builds/old"} {
-		_, err := l.Duplicate(t.Context(), name)
-		require.Equal(t, store.NotFound, store.CodeOf(err), name)
-	}
-	for _, name := range []string{"../x", "/etc/passwd", ""} {
-		_, err := l.Duplicate(t.Context(), name)
+	f, old := stored(t, l, "builds/old/source.zip", []byte("content"))
+	for name, code := range map[string]store.Code{
+		"builds/none/source.zip": store.NotFound, "builds/old": store.NotFound,
+		"../x": store.Internal, "/etc/passwd": store.Internal, "": store.Internal,
+	} {
+		old.Name = name
+		_, err := f.Duplicate(t.Context(), old, "")
 		require.Error(t, err, name)
+		if code == store.NotFound {
+			require.Equal(t, code, store.CodeOf(err), name)
+		}
 	}
 	require.Empty(t, temporaries(t, dir))
 }

@@ -32,9 +32,9 @@ func (m Mode) Valid() bool { return m == ModeLocal || m == ModeS3 || m == ModeDu
 // Files keeps the files of builds, where its mode wants them. It reads them
 // from wherever they are: the local disk first, then S3. Safe for concurrent use.
 type Files struct {
-	local *Local
-	s3    *S3 // nil if none is known
-	mode  Mode
+	*Local     // what is arriving, and the files that stay on this disk
+	s3     *S3 // nil if none is known
+	mode   Mode
 	// patience is how long a submitter waits for the second copy.
 	patience time.Duration
 }
@@ -47,7 +47,7 @@ func NewFiles(mode Mode, local *Local, s3 *S3) (*Files, error) {
 	case s3 == nil && mode != ModeLocal:
 		return nil, fmt.Errorf("storage %s needs S3", mode)
 	}
-	return &Files{local: local, s3: s3, mode: mode, patience: 15 * time.Second}, nil
+	return &Files{Local: local, s3: s3, mode: mode, patience: 15 * time.Second}, nil
 }
 
 // Close closes the local disk and the connections to S3.
@@ -55,52 +55,8 @@ func (f *Files) Close() error {
 	if f.s3 != nil {
 		f.s3.Close()
 	}
-	return f.local.Close()
+	return f.Local.Close()
 }
-
-// SweepTemporary removes temporary files: see Local.
-func (f *Files) SweepTemporary(olderThan time.Duration) (int, error) {
-	return f.local.SweepTemporary(olderThan)
-}
-
-// Walk visits the files on this disk: see Local.
-func (f *Files) Walk(ctx context.Context, visit func(Stored) error) error {
-	return f.local.Walk(ctx, visit)
-}
-
-// Stat looks at a file on this disk: see Local.
-func (f *Files) Stat(name string) (Stored, error) { return f.local.Stat(name) }
-
-// Remove removes a file from this disk: see Local.
-func (f *Files) Remove(name string) (bool, error) { return f.local.Remove(name) }
-
-// RemoveEmpty removes directories of builds without files: see Local.
-func (f *Files) RemoveEmpty(ctx context.Context, olderThan time.Duration) (int, error) {
-	return f.local.RemoveEmpty(ctx, olderThan)
-}
-
-// Create begins an upload of at most limit bytes (inclusive).
-func (f *Files) Create(ctx context.Context, limit int64) (*Upload, error) {
-	u, err := f.local.Create(ctx, limit)
-	if err == nil {
-		u.to = f
-	}
-	return u, err
-}
-
-// CreateSealed is Create for content that must not be readable at rest. The file
-// opens again with the same binding only, which should be its name.
-func (f *Files) CreateSealed(ctx context.Context, limit int64, binding string) (*Upload, error) {
-	u, err := f.local.CreateSealed(ctx, limit, binding)
-	if err == nil {
-		u.to = f
-	}
-	return u, err
-}
-
-// RemoveBuild removes the local files of a build that no row names. Objects are
-// removed by their uploads.
-func (f *Files) RemoveBuild(id string) error { return f.local.RemoveBuild(id) }
 
 // Open opens a file that a row names. ctx bounds the reading too, if it is in
 // S3. Errors: NotFound, Unavailable.
@@ -114,14 +70,14 @@ func (f *Files) OpenSealed(ctx context.Context, file store.File) (*SealedFile, e
 	if err != nil {
 		return nil, err
 	}
-	return unsealFile(raw, f.local.key, file.Name)
+	return unsealFile(raw, f.key, file.Name)
 }
 
 // open opens what has size bytes as it is stored, wherever it is first found.
 func (f *Files) open(ctx context.Context, file store.File, size int64) (*File, error) {
 	var missing error
 	if file.Location != store.InS3 {
-		found, err := f.local.openSized(file.Name, size)
+		found, err := f.openSized(file.Name, size)
 		if err == nil {
 			return found, nil
 		}
@@ -133,17 +89,26 @@ func (f *Files) open(ctx context.Context, file store.File, size int64) (*File, e
 	if f.s3 == nil {
 		return nil, cmp.Or(missing, errNoS3(file.Name))
 	}
-	o, err := f.s3.open(ctx, file.Object)
-	if err == nil && o.size != size {
-		err = errors.Join(damaged(file.Object, o.size, size), o.Close())
-	}
-	if err == nil {
-		return &File{Content: o, Size: o.size, ModTime: o.modTime}, nil
-	}
+	o, err := f.openObject(ctx, file, size)
 	if store.CodeOf(err) == store.NotFound && missing != nil && store.CodeOf(missing) != store.NotFound {
 		return nil, missing
 	}
-	return nil, err
+	return o, err
+}
+
+// openObject opens the object of a file, which has to have size bytes.
+func (f *Files) openObject(ctx context.Context, file store.File, size int64) (*File, error) {
+	if f.s3 == nil {
+		return nil, errNoS3(file.Name)
+	}
+	o, err := f.s3.open(ctx, file.Object)
+	if err != nil {
+		return nil, err
+	}
+	if o.size != size {
+		return nil, errors.Join(damaged(file.Object, o.size, size), o.Close())
+	}
+	return &File{Content: o, Size: o.size, ModTime: o.modTime}, nil
 }
 
 func errNoS3(name string) error {
@@ -189,7 +154,7 @@ func (h Health) OK() bool { return h.Local == nil && (h.Mode != ModeS3 || h.S3.E
 // Health asks the local disk, and remembers of S3.
 func (f *Files) Health() Health {
 	h := Health{Mode: f.mode}
-	h.Free, h.Local = f.local.Free()
+	h.Free, h.Local = f.Free()
 	if f.s3 != nil {
 		st := f.s3.State()
 		h.S3 = &st

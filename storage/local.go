@@ -1,9 +1,7 @@
 package storage
 
 import (
-	"context"
-	"crypto/rand"
-	"crypto/sha256"
+	"bufio"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,6 +10,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"takt/store"
 )
@@ -36,7 +36,7 @@ type Config struct {
 type Local struct {
 	root    *os.Root
 	key     []byte
-	buffers sync.Pool // of *[]byte, copyBuffer long
+	buffers sync.Pool // of *bufio.Writer, copyBuffer long
 	syncs   map[string]*sharedSync
 }
 
@@ -61,7 +61,7 @@ func OpenLocal(dir string, cfg Config) (*Local, error) {
 	l := &Local{root: root, key: append([]byte(nil), cfg.EncryptionKey...)}
 	// The directories that many uploads change at once.
 	l.syncs = map[string]*sharedSync{"builds": newSharedSync(), "diagnostics": newSharedSync()}
-	l.buffers.New = func() any { b := make([]byte, copyBuffer); return &b }
+	l.buffers.New = func() any { return bufio.NewWriterSize(nil, copyBuffer) }
 	if err := l.syncDir("."); err != nil {
 		return nil, errors.Join(fmt.Errorf("opening storage: %w", err), root.Close())
 	}
@@ -70,35 +70,6 @@ func OpenLocal(dir string, cfg Config) (*Local, error) {
 
 // Close releases the directory. Uploads and files in use go on.
 func (l *Local) Close() error { return l.root.Close() }
-
-// Create begins an upload of at most limit bytes (inclusive).
-func (l *Local) Create(ctx context.Context, limit int64) (*Upload, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("creating upload: %w", context.Cause(ctx))
-	}
-	name := path.Join(temporaryDir, rand.Text()+".part")
-	f, err := l.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return nil, failure("creating upload", err)
-	}
-	return &Upload{local: l, file: f, out: f, temporary: name, limit: limit, hash: sha256.New()}, nil
-}
-
-// CreateSealed is Create for content that must not be readable at rest. The
-// file opens again with the same binding only, which should be its name.
-func (l *Local) CreateSealed(ctx context.Context, limit int64, binding string) (*Upload, error) {
-	u, err := l.Create(ctx, limit)
-	if err != nil {
-		return nil, err
-	}
-	s, err := newSealer(u.file, l.key, binding)
-	if err != nil {
-		u.Discard()
-		return nil, failure("sealing upload", err)
-	}
-	u.out, u.sealer = s, s
-	return u, nil
-}
 
 // Open opens a committed file. It returns a NotFound error if there is none.
 func (l *Local) Open(name string) (*File, error) {
@@ -114,20 +85,6 @@ func (l *Local) Open(name string) (*File, error) {
 		return nil, errors.Join(failure("opening file", err), f.Close())
 	}
 	return &File{Content: f, Size: info.Size(), ModTime: info.ModTime()}, nil
-}
-
-// OpenSealed opens a file that CreateSealed wrote. The whole length is
-// authenticated at once, each chunk when it is read.
-func (l *Local) OpenSealed(name, binding string) (*SealedFile, error) {
-	f, err := l.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	sealed, err := unsealFile(f, l.key, binding)
-	if err != nil {
-		return nil, fmt.Errorf("opening sealed file %s: %w", name, err)
-	}
-	return sealed, nil
 }
 
 // RemoveBuild removes every file of the build id. It is for builds that no row
@@ -176,7 +133,11 @@ func (l *Local) Free() (int64, error) {
 		return 0, fmt.Errorf("reading free space: %w", err)
 	}
 	defer d.Close()
-	return freeBytes(d)
+	var s unix.Statfs_t
+	if err := unix.Fstatfs(int(d.Fd()), &s); err != nil {
+		return 0, fmt.Errorf("reading free space: %w", err)
+	}
+	return int64(s.Bavail) * int64(s.Bsize), nil
 }
 
 // syncDir makes the entries of a directory durable.

@@ -39,24 +39,32 @@ func temporaries(tb testing.TB, dir string) []string {
 	return names
 }
 
-func TestUploadIsPlacedWithSizeAndDigest(t *testing.T) {
+// commitLocal commits u in a transaction that stands.
+func commitLocal(tb testing.TB, u *Upload, name string) {
+	tb.Helper()
+	require.NoError(tb, u.Commit(tb.Context(), name, func(_ store.File, commit func() error) error { return commit() }))
+}
+
+// put stores content as the file called name.
+func put(tb testing.TB, l *Local, name string, content []byte) {
+	tb.Helper()
+	u, err := l.Create(tb.Context(), int64(len(content)), "", bytes.NewReader(content))
+	require.NoError(tb, err)
+	commitLocal(tb, u, name)
+}
+
+func TestUploadIsCommittedWithSizeAndDigest(t *testing.T) {
 	t.Parallel()
 	l, dir := openLocal(t)
 	content := bytes.Repeat([]byte("takt!"), 300_000)
-
-	u, err := l.Create(t.Context(), int64(len(content)))
+	// Odd pieces, as a multipart part gives them.
+	u, err := l.Create(t.Context(), int64(len(content)), "", iotest.HalfReader(bytes.NewReader(content)))
 	require.NoError(t, err)
-	// Small pieces, as a multipart part gives them.
-	n, err := u.ReadFrom(iotest.HalfReader(bytes.NewReader(content)))
-	require.NoError(t, err)
-	require.Equal(t, int64(len(content)), n)
-	size, digest, err := u.Finish()
-	require.NoError(t, err)
-	require.Equal(t, int64(len(content)), size)
-	require.Equal(t, sha256.Sum256(content), digest)
+	require.Equal(t, int64(len(content)), u.Size)
+	require.Equal(t, sha256.Sum256(content), u.SHA256)
 	require.Len(t, temporaries(t, dir), 1)
 
-	require.NoError(t, u.Commit("builds/abc/source.zip"))
+	commitLocal(t, u, "builds/abc/source.zip")
 	u.Discard()
 	u.Discard()
 	require.Empty(t, temporaries(t, dir))
@@ -66,19 +74,15 @@ func TestUploadIsPlacedWithSizeAndDigest(t *testing.T) {
 	got, err := io.ReadAll(f)
 	require.NoError(t, err)
 	require.NoError(t, f.Close())
-	require.Equal(t, size, f.Size)
+	require.Equal(t, u.Size, f.Size)
 	require.True(t, bytes.Equal(content, got))
 }
 
 func TestFilesAreClosedToOthers(t *testing.T) {
 	t.Parallel()
 	l, dir := openLocal(t)
-	u, err := l.Create(t.Context(), 10)
-	require.NoError(t, err)
-	_, _, err = u.Finish()
-	require.NoError(t, err)
-	require.NoError(t, u.Commit("builds/abc/source.zip"))
-	err = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+	put(t, l, "builds/abc/source.zip", nil)
+	err := filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
 		require.NoError(t, err)
 		info, err := d.Info()
 		require.NoError(t, err)
@@ -92,14 +96,8 @@ func TestUploadOverItsLimitLeavesNothing(t *testing.T) {
 	t.Parallel()
 	l, dir := openLocal(t)
 	for _, size := range []int{11, copyBuffer + 1, 3 * copyBuffer} {
-		u, err := l.Create(t.Context(), 10)
-		require.NoError(t, err)
-		_, err = u.ReadFrom(bytes.NewReader(make([]byte, size)))
+		_, err := l.Create(t.Context(), 10, "", bytes.NewReader(make([]byte, size)))
 		require.Equal(t, store.TooLarge, store.CodeOf(err))
-		_, _, err = u.Finish()
-		require.Equal(t, store.TooLarge, store.CodeOf(err), "the error sticks")
-		require.Error(t, u.Commit("builds/abc/source.zip"))
-		u.Discard()
 	}
 	require.Empty(t, temporaries(t, dir))
 	_, err := l.Open("builds/abc/source.zip")
@@ -110,31 +108,38 @@ func TestUploadWhoseSourceBreaksOffFails(t *testing.T) {
 	t.Parallel()
 	l, dir := openLocal(t)
 	for _, cause := range []error{io.ErrUnexpectedEOF, syscall.ECONNRESET} {
-		u, err := l.Create(t.Context(), 1000)
-		require.NoError(t, err)
-		_, err = u.ReadFrom(io.MultiReader(strings.NewReader("half"), iotest.ErrReader(cause)))
+		_, err := l.Create(t.Context(), 1000, "", io.MultiReader(strings.NewReader("half"), iotest.ErrReader(cause)))
 		require.ErrorIs(t, err, cause)
-		u.Discard()
 	}
 	require.Empty(t, temporaries(t, dir))
 }
 
-func TestUploadIsUsedInOrderOnly(t *testing.T) {
+func TestUploadIsCommittedOnce(t *testing.T) {
 	t.Parallel()
 	l, _ := openLocal(t)
-	u, err := l.Create(t.Context(), 10)
-	require.NoError(t, err)
-	require.Error(t, u.Commit("builds/abc/x"), "not finished")
-	_, _, err = u.Finish()
-	require.NoError(t, err)
-	_, err = u.Write([]byte("x"))
-	require.Error(t, err, "finished")
+	never := func(store.File, func() error) error {
+		t.Error("there is nothing to record")
+		return nil
+	}
+	create := func() *Upload {
+		u, err := l.Create(t.Context(), 10, "", strings.NewReader("x"))
+		require.NoError(t, err)
+		return u
+	}
+	u := create()
+	require.NoError(t, u.Commit(t.Context(), "builds/abc/x", func(_ store.File, commit func() error) error {
+		require.NoError(t, commit())
+		require.Error(t, commit(), "again")
+		return nil
+	}))
+	require.Error(t, u.Commit(t.Context(), "builds/abc/x", never), "committed")
+	u = create()
 	u.Discard()
-	require.Error(t, u.Commit("builds/abc/x"), "discarded")
-	_, err = u.Write([]byte("x"))
-	require.Error(t, err, "discarded")
-	_, _, err = u.Finish()
-	require.Error(t, err, "discarded")
+	require.Error(t, u.Commit(t.Context(), "builds/abc/x", never), "discarded")
+	u = create()
+	refused := errors.New("refused")
+	require.ErrorIs(t, u.Commit(t.Context(), "builds/abc/x", func(store.File, func() error) error { return refused }), refused)
+	require.Error(t, u.Commit(t.Context(), "builds/abc/x", never), "refused")
 }
 
 func TestNamesDoNotLeadOut(t *testing.T) {
@@ -144,12 +149,9 @@ func TestNamesDoNotLeadOut(t *testing.T) {
 	require.NoError(t, os.Mkdir(outside, 0o700))
 	require.NoError(t, os.Symlink(outside, filepath.Join(dir, "builds", "link")))
 	for _, name := range []string{"", ".", "..", "../x", "/etc/x", "builds/../../x", "builds/link/x", "a/./b", "a//b", "a/"} {
-		u, err := l.Create(t.Context(), 10)
+		u, err := l.Create(t.Context(), 10, "", strings.NewReader("x"))
 		require.NoError(t, err)
-		_, _, err = u.Finish()
-		require.NoError(t, err)
-		require.Error(t, u.Commit(name), name)
-		u.Discard()
+		require.Error(t, u.Commit(t.Context(), name, func(_ store.File, commit func() error) error { return commit() }), name)
 		_, err = l.Open(name)
 		require.Error(t, err, name)
 	}
@@ -163,11 +165,7 @@ func TestRemoveBuildRemovesOneBuild(t *testing.T) {
 	t.Parallel()
 	l, _ := openLocal(t)
 	for _, id := range []string{"one", "two"} {
-		u, err := l.Create(t.Context(), 10)
-		require.NoError(t, err)
-		_, _, err = u.Finish()
-		require.NoError(t, err)
-		require.NoError(t, u.Commit("builds/"+id+"/source.zip"))
+		put(t, l, "builds/"+id+"/source.zip", nil)
 	}
 	require.NoError(t, l.RemoveBuild("one"))
 	require.NoError(t, l.RemoveBuild("one"), "again")
@@ -184,9 +182,9 @@ func TestRemoveBuildRemovesOneBuild(t *testing.T) {
 func TestSweepRemovesWhatACrashLeft(t *testing.T) {
 	t.Parallel()
 	l, dir := openLocal(t)
-	old, err := l.Create(t.Context(), 10)
+	old, err := l.Create(t.Context(), 10, "", strings.NewReader("old"))
 	require.NoError(t, err)
-	fresh, err := l.Create(t.Context(), 10)
+	fresh, err := l.Create(t.Context(), 10, "", strings.NewReader("fresh"))
 	require.NoError(t, err)
 	past := time.Now().Add(-2 * time.Hour)
 	require.NoError(t, os.Chtimes(filepath.Join(dir, old.temporary), past, past))
@@ -217,15 +215,13 @@ func TestFullDiskIsDiskFull(t *testing.T) {
 	if err != nil {
 		t.Skip("this system has no /dev/full")
 	}
-	l, dir := openLocal(t)
-	u, err := l.Create(t.Context(), 1<<20)
-	require.NoError(t, err)
-	require.NoError(t, u.file.Close())
-	u.file, u.out = full, full
-	_, err = u.ReadFrom(bytes.NewReader(make([]byte, 1<<19)))
-	require.Equal(t, store.DiskFull, store.CodeOf(err))
-	u.Discard()
-	require.Empty(t, temporaries(t, dir))
+	defer full.Close()
+	l, _ := openLocal(t)
+	for _, size := range []int{1, 1 << 19} {
+		in := &intake{file: full, out: full, limit: 1 << 20, hash: sha256.New()}
+		err = l.take(in, "", bytes.NewReader(make([]byte, size)))
+		require.Equal(t, store.DiskFull, store.CodeOf(err), size)
+	}
 }
 
 func TestOpenNeedsAKeyAndADirectory(t *testing.T) {
@@ -248,11 +244,7 @@ func BenchmarkUpload(b *testing.B) {
 	b.SetBytes(size)
 	b.ReportAllocs()
 	for b.Loop() {
-		u, err := l.Create(b.Context(), size)
-		require.NoError(b, err)
-		_, err = u.ReadFrom(io.LimitReader(zeros{}, size))
-		require.NoError(b, err)
-		_, _, err = u.Finish()
+		u, err := l.Create(b.Context(), size, "", io.LimitReader(zeros{}, size))
 		require.NoError(b, err)
 		u.Discard()
 	}

@@ -20,8 +20,12 @@ import (
 	"takt/store"
 )
 
-// partSize is what S3 gets at once of a larger file, in bytes.
-const partSize = 16 << 20
+const (
+	// partSize is what S3 gets at once of a larger file, in bytes.
+	partSize = 16 << 20
+	// atOnce is how many files are sent at once.
+	atOnce = 4
+)
 
 // S3Config says which bucket files go to, and how.
 type S3Config struct {
@@ -39,8 +43,6 @@ type S3Config struct {
 	// AccessKey and SecretKey are required. They are never logged.
 	AccessKey, SecretKey string
 
-	// Uploads is how many files are sent at once. Defaults to 4.
-	Uploads int
 	// StallTimeout is how long a transfer may stand still, and how long an answer
 	// may take. Defaults to 30 seconds.
 	StallTimeout time.Duration
@@ -52,7 +54,6 @@ type S3Config struct {
 func (c S3Config) withDefaults() S3Config {
 	c.Region = cmp.Or(c.Region, "us-east-1")
 	c.PathStyle = cmp.Or(c.PathStyle, "auto")
-	c.Uploads = cmp.Or(c.Uploads, 4)
 	c.StallTimeout = cmp.Or(c.StallTimeout, 30*time.Second)
 	c.RestTime = cmp.Or(c.RestTime, 15*time.Second)
 	if c.Prefix = strings.TrimSuffix(c.Prefix, "/"); c.Prefix != "" {
@@ -94,7 +95,7 @@ type S3 struct {
 	cfg       S3Config
 	client    minio.Core
 	transport *http.Transport
-	places    chan struct{} // one for each upload
+	sends     chan struct{} // one for each upload under way
 	state     atomic.Pointer[S3State]
 }
 
@@ -134,7 +135,7 @@ func OpenS3(cfg S3Config) (*S3, error) {
 		return nil, fmt.Errorf("opening S3 storage: %w", err)
 	}
 	core.SetAppInfo("takt", "1")
-	s := &S3{cfg: cfg, client: *core, transport: transport, places: make(chan struct{}, cfg.Uploads)}
+	s := &S3{cfg: cfg, client: *core, transport: transport, sends: make(chan struct{}, atOnce)}
 	s.state.Store(&S3State{})
 	return s, nil
 }
@@ -170,8 +171,8 @@ func (s *S3) Put(ctx context.Context, key string, r io.ReaderAt, size int64, mov
 		return err
 	}
 	select {
-	case s.places <- struct{}{}:
-		defer func() { <-s.places }()
+	case s.sends <- struct{}{}:
+		defer func() { <-s.sends }()
 	case <-ctx.Done():
 		return s.failure(ctx, "waiting to store an object", context.Cause(ctx))
 	}
@@ -185,6 +186,32 @@ func (s *S3) Put(ctx context.Context, key string, r io.ReaderAt, size int64, mov
 		DisableContentSha256: size == 0,
 	})
 	return s.failure(ctx, "storing an object", err)
+}
+
+// takeBackTimeout is for the removal of an object that no row will name. What
+// is not removed by then is left to the sweep.
+const takeBackTimeout = 5 * time.Second
+
+// putNew stores f, as the file called name, under a key that nothing ever had. If
+// that fails, what was begun is removed.
+func (s *S3) putNew(ctx context.Context, name string, f *File, moved func(now time.Time)) (key string, err error) {
+	key = objectKey(name)
+	if err := s.Put(ctx, key, f, f.Size, moved); err != nil {
+		s.takeBack(ctx, key)
+		return "", err
+	}
+	return key, nil
+}
+
+// takeBack removes an object that no row names. An S3 that failed a moment ago is
+// not asked: the sweep finds the object.
+func (s *S3) takeBack(ctx context.Context, key string) {
+	if s.resting() {
+		return
+	}
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), takeBackTimeout, errStalled)
+	defer cancel()
+	_ = s.Remove(ctx, key) // likewise
 }
 
 // Size returns the size of what is stored under key. Error: NotFound.

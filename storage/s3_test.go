@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"fmt"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -48,32 +48,31 @@ func openDepot(t *testing.T, mode Mode, edit ...func(*S3Config)) *depot {
 	return &depot{Files: files, t: t, dir: dir, server: server}
 }
 
-// arrives has an upload of content finished, not sent.
-func (d *depot) arrives(name string, content []byte, sealed bool) *Upload {
+// create has an upload of content, not committed.
+func (d *depot) create(name string, content []byte, sealed bool) *Upload {
 	d.t.Helper()
-	create := d.Create
+	sealFor := ""
 	if sealed {
-		create = func(ctx context.Context, limit int64) (*Upload, error) { return d.CreateSealed(ctx, limit, name) }
+		sealFor = name
 	}
-	u, err := create(d.t.Context(), int64(len(content)))
-	require.NoError(d.t, err)
-	_, err = u.ReadFrom(bytes.NewReader(content))
-	require.NoError(d.t, err)
-	_, _, err = u.Finish()
+	u, err := d.Create(d.t.Context(), int64(len(content)), sealFor, bytes.NewReader(content))
 	require.NoError(d.t, err)
 	return u
 }
 
 // keep stores content for good.
-func (d *depot) keep(name string, content []byte, sealed bool) store.File {
+func (d *depot) keep(name string, content []byte, sealed bool) (kept store.File) {
 	d.t.Helper()
-	u := d.arrives(name, content, sealed)
-	defer u.Discard()
-	f, err := u.Send(d.t.Context(), name, nil)
-	require.NoError(d.t, err)
-	require.NoError(d.t, u.Commit(name))
-	u.Settle(nil)
-	return f
+	require.NoError(d.t, d.create(name, content, sealed).Commit(d.t.Context(), name, recordIn(&kept)))
+	return kept
+}
+
+// recordIn is a transaction that commits.
+func recordIn(row *store.File) func(store.File, func() error) error {
+	return func(f store.File, commit func() error) error {
+		*row = f
+		return commit()
+	}
 }
 
 func (d *depot) read(f store.File, sealed bool) []byte {
@@ -171,58 +170,49 @@ func TestRefusedUploadsTakeOnlyTheirOwnObjectBack(t *testing.T) {
 	t.Parallel()
 	d := openDepot(t, ModeS3)
 	f := d.keep(sourceName, []byte("accepted"), false)
-	for name, settle := range map[string]func(*Upload){
-		"never committed": func(*Upload) {},
-		"rolled back": func(u *Upload) {
-			require.NoError(t, u.Commit(sourceName))
-			u.Settle(store.NewError(store.Conflict, "no"))
-		},
+	refused := store.NewError(store.Conflict, "no")
+	commit := func(record func(commit func() error) error) error {
+		u := d.create(sourceName, []byte("another"), false)
+		defer u.Discard()
+		return u.Commit(t.Context(), sourceName, func(_ store.File, commit func() error) error {
+			require.Len(t, d.server.Objects(), 2)
+			return record(commit)
+		})
+	}
+	for name, record := range map[string]func(commit func() error) error{
+		"never committed": func(func() error) error { return refused },
+		"rolled back":     func(commit func() error) error { return errors.Join(commit(), refused) },
 	} {
-		u := d.arrives(sourceName, []byte("another"), false)
-		_, err := u.Send(t.Context(), sourceName, nil)
-		require.NoError(t, err)
-		require.Len(t, d.server.Objects(), 2)
-		settle(u)
-		u.Discard()
-		u.Discard()
+		require.ErrorIs(t, commit(record), refused, name)
 		require.Equal(t, []string{"some/prefix/" + f.Object}, d.server.Objects(), name)
 	}
-	u := d.arrives(sourceName, []byte("perhaps"), false)
-	_, err := u.Send(t.Context(), sourceName, nil)
-	require.NoError(t, err)
-	require.NoError(t, u.Commit(sourceName))
-	u.Settle(fmt.Errorf("committing: %w", store.ErrOutcomeUnknown))
-	u.Discard()
+	require.NoError(t, commit(func(func() error) error { return nil }))
+	require.Equal(t, []string{"some/prefix/" + f.Object}, d.server.Objects(), "a repeat, for which the row has another file")
+	require.ErrorIs(t, commit(func(commit func() error) error { return errors.Join(commit(), store.ErrOutcomeUnknown) }), store.ErrOutcomeUnknown)
 	require.Len(t, d.server.Objects(), 2, "a row may name it")
 	require.Empty(t, d.local())
 	require.Equal(t, "accepted", string(d.read(f, false)))
-}
-
-func TestNothingIsPlacedThatWasNotSent(t *testing.T) {
-	t.Parallel()
-	d := openDepot(t, ModeS3)
-	u := d.arrives(sourceName, []byte("x"), false)
-	require.Error(t, u.Commit(sourceName))
-	_, err := u.Send(t.Context(), sourceName, nil)
-	require.NoError(t, err)
-	require.Error(t, u.Commit("builds/other/source.zip"))
-	u.Discard()
-	require.Empty(t, d.server.Objects())
 }
 
 func TestHostileNamesReachNoObject(t *testing.T) {
 	t.Parallel()
 	d := openDepot(t, ModeS3)
 	for _, name := range []string{"", ".", "..", "../x", "/x", "a/../../x", "a//b", "a/", `..\x`, `a\..\x`} {
-		u := d.arrives(sourceName, []byte("x"), false)
-		_, err := u.Send(t.Context(), name, nil)
-		require.Error(t, err, name)
-		u.Discard()
-		_, err = d.Open(t.Context(), store.File{Name: sourceName, Object: name + "x/..", Location: store.InS3})
+		require.Error(t, d.create(sourceName, []byte("x"), false).Commit(t.Context(), name, never(t)), name)
+		_, err := d.Open(t.Context(), store.File{Name: sourceName, Object: name + "x/..", Location: store.InS3})
 		require.Error(t, err, name)
 		require.Error(t, d.s3.Remove(t.Context(), name), name)
 	}
 	require.Empty(t, d.server.Objects())
+}
+
+// never is a transaction that is not to be begun.
+func never(t *testing.T) func(store.File, func() error) error {
+	t.Helper()
+	return func(store.File, func() error) error {
+		t.Error("the file was not sent")
+		return nil
+	}
 }
 
 // quick makes S3 be given up soon.
@@ -236,11 +226,9 @@ func TestOutageOfS3(t *testing.T) {
 			d := openDepot(t, ModeS3, quick)
 			f := d.keep(sourceName, []byte("before"), false)
 			outage(d.server)
-			u := d.arrives("builds/new/source.zip", []byte("x"), false)
-			_, err := u.Send(t.Context(), "builds/new/source.zip", nil)
+			err := d.create("builds/new/source.zip", []byte("x"), false).Commit(t.Context(), "builds/new/source.zip", never(t))
 			require.Equal(t, store.Unavailable, store.CodeOf(err))
 			require.NotContains(t, err.Error(), s3test.SecretKey)
-			u.Discard()
 			require.Empty(t, d.local(), "nothing is left behind")
 			_, err = d.Open(t.Context(), f)
 			require.Equal(t, store.Unavailable, store.CodeOf(err), "that is no missing file")
@@ -267,14 +255,15 @@ func TestServerKilledInTheMiddleOfAnUpload(t *testing.T) {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
 			d := openDepot(t, mode, quick)
-			u := d.arrives(sourceName, make([]byte, 2*partSize), false)
-			defer u.Discard()
+			u := d.create(sourceName, make([]byte, 2*partSize), false)
 			moves := 0
-			f, err := u.Send(t.Context(), sourceName, func(time.Time) {
+			u.Moved = func(time.Time) {
 				if moves++; moves == 20 {
 					d.server.Kill()
 				}
-			})
+			}
+			var f store.File
+			err := u.Commit(t.Context(), sourceName, recordIn(&f))
 			require.GreaterOrEqual(t, moves, 20)
 			require.Equal(t, want, store.CodeOf(err))
 			require.Equal(t, mode == ModeDual, f.CopyPending)
@@ -298,26 +287,22 @@ func TestDualDoesNotWaitForASlowS3(t *testing.T) {
 func TestCallersWhoLeaveAreNoOutage(t *testing.T) {
 	t.Parallel()
 	d := openDepot(t, ModeS3)
-	d.server.Freeze()
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	u := d.arrives(sourceName, []byte("x"), false)
-	defer u.Discard()
-	_, err := u.Send(ctx, sourceName, nil)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	left := errors.New("left")
+	u := d.create(sourceName, make([]byte, 2*partSize), false)
+	u.Moved = func(time.Time) { cancel(left) }
+	require.ErrorIs(t, u.Commit(ctx, sourceName, never(t)), left)
 	require.NoError(t, d.s3.State().Err)
-	d.server.Thaw()
+	require.Empty(t, d.server.Objects())
 }
 
-func TestMissingBucketIsWeather(t *testing.T) {
+func TestMissingBucketIsAnOutage(t *testing.T) {
 	t.Parallel()
 	d := openDepot(t, ModeS3, func(c *S3Config) { c.Bucket = "another" })
 	err := d.s3.Probe(t.Context())
 	require.Equal(t, store.Unavailable, store.CodeOf(err))
 	require.ErrorContains(t, err, "another does not exist")
-	u := d.arrives(sourceName, []byte("x"), false)
-	defer u.Discard()
-	_, err = u.Send(t.Context(), sourceName, nil)
+	err = d.create(sourceName, []byte("x"), false).Commit(t.Context(), sourceName, never(t))
 	require.Equal(t, store.Unavailable, store.CodeOf(err))
 }
 
@@ -362,11 +347,7 @@ func TestReadingGoesOnOverABrokenConnection(t *testing.T) {
 func TestLargeFilesNeedLittleMemory(t *testing.T) {
 	const size, bound = 200 << 20, 20 << 20
 	d := openDepot(t, ModeS3)
-	u, err := d.Create(t.Context(), size)
-	require.NoError(t, err)
-	_, err = u.ReadFrom(io.LimitReader(zeros{}, size))
-	require.NoError(t, err)
-	_, _, err = u.Finish()
+	u, err := d.Create(t.Context(), size, "", io.LimitReader(zeros{}, size))
 	require.NoError(t, err)
 	moves := 0
 	var most uint64
@@ -378,11 +359,9 @@ func TestLargeFilesNeedLittleMemory(t *testing.T) {
 			most = max(most, m.HeapAlloc)
 		}
 	}
-	f, err := u.Send(t.Context(), sourceName, look)
-	require.NoError(t, err)
-	require.NoError(t, u.Commit(sourceName))
-	u.Settle(nil)
-	u.Discard()
+	u.Moved = look
+	var f store.File
+	require.NoError(t, u.Commit(t.Context(), sourceName, recordIn(&f)))
 	o, err := d.Open(t.Context(), f)
 	require.NoError(t, err)
 	n, err := io.Copy(struct{ io.Writer }{io.Discard}, io.TeeReader(o, progress(look)))

@@ -19,20 +19,24 @@ const sealedName = "builds/abc/certs.zip"
 // placeSealed stores content and returns the path of the sealed file.
 func placeSealed(t *testing.T, l *Local, dir string, content []byte) string {
 	t.Helper()
-	u, err := l.CreateSealed(t.Context(), int64(len(content)), sealedName)
+	u, err := l.Create(t.Context(), int64(len(content)), sealedName, iotest.HalfReader(bytes.NewReader(content)))
 	require.NoError(t, err)
-	_, err = u.ReadFrom(iotest.HalfReader(bytes.NewReader(content)))
-	require.NoError(t, err)
-	size, digest, err := u.Finish()
-	require.NoError(t, err)
-	require.Equal(t, int64(len(content)), size)
-	require.Equal(t, sha256.Sum256(content), digest, "of the plain content")
-	require.NoError(t, u.Commit(sealedName))
+	require.Equal(t, int64(len(content)), u.Size)
+	require.Equal(t, sha256.Sum256(content), u.SHA256, "of the plain content")
+	require.NoError(t, u.rename(sealedName))
 	return filepath.Join(dir, filepath.FromSlash(sealedName))
 }
 
+func openSealed(l *Local, binding string) (*SealedFile, error) {
+	f, err := l.Open(sealedName)
+	if err != nil {
+		return nil, err
+	}
+	return unsealFile(f, l.key, binding)
+}
+
 func unseal(l *Local, binding string) ([]byte, error) {
-	f, err := l.OpenSealed(sealedName, binding)
+	f, err := openSealed(l, binding)
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +73,7 @@ func TestSealedContentSeeks(t *testing.T) {
 	l, dir := openLocal(t)
 	content := randomBytes(2*chunkSize + 100)
 	placeSealed(t, l, dir, content)
-	f, err := l.OpenSealed(sealedName, sealedName)
+	f, err := openSealed(l, sealedName)
 	require.NoError(t, err)
 	defer f.Close() //nolint:errcheck // only read from
 	require.NoError(t, iotest.TestReader(io.NewSectionReader(readerAt{f}, 0, f.Size), content))

@@ -1,6 +1,9 @@
 package storage
 
 import (
+	"bufio"
+	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -12,148 +15,200 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"takt/store"
 )
 
-// Upload is a file that is arriving. Use: Write or ReadFrom, Finish, Send, and
-// inside the transaction Commit; then Settle; Discard on every path. Errors stick:
-// after one, only Discard is left.
+// Upload is a file that has arrived: whole, durable, and still without its name.
+// Commit gives it that once; until then Discard removes it.
 type Upload struct {
+	// Size is in bytes. It and SHA256 are those of the plain content.
+	Size   int64
+	SHA256 [sha256.Size]byte
+	// Moved is called as bytes go to S3. It may be nil.
+	Moved func(now time.Time)
+
 	local     *Local
-	to        *Files    // nil if the local disk is all there is
-	file      *os.File  // nil after Finish
-	out       io.Writer // file, or a sealer before it
-	sealer    *sealer
+	to        *Files // nil if the local disk is all there is
 	temporary string // "" once committed or discarded
-	limit     int64
-	hash      hash.Hash
-	size      int64
-	flushed   int64 // bytes whose writing to disk was begun
-	finished  bool
-	digest    [sha256.Size]byte
-	sent      *store.File // where it is to be, once that is known
-	committed bool
-	settled   bool   // a row names it, or may
-	takeBack  func() // removes the object
-	err       error
 }
 
-// Write adds p. It returns a TooLarge error, and writes nothing, if p goes
-// over the limit.
-func (u *Upload) Write(p []byte) (int, error) {
-	if u.err != nil {
-		return 0, u.err
+func temporaryName() string { return path.Join(temporaryDir, rand.Text()+".part") }
+
+// Create takes in all of content, which may have limit bytes (inclusive), and makes
+// it durable. Unless sealFor is "", the content is not readable at rest, and opens
+// only as the file of that name. After an error nothing is left.
+func (l *Local) Create(ctx context.Context, limit int64, sealFor string, content io.Reader) (*Upload, error) {
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("creating upload: %w", context.Cause(ctx))
 	}
-	if u.file == nil {
-		return 0, fmt.Errorf("writing upload: %w", fs.ErrClosed)
-	}
-	if u.size+int64(len(p)) > u.limit {
-		u.err = store.NewError(store.TooLarge, fmt.Sprintf("File is larger than %d bytes", u.limit))
-		return 0, u.err
-	}
-	n, err := u.writeAndHash(p)
-	u.size += int64(n)
+	u := &Upload{local: l, temporary: temporaryName()}
+	f, err := l.root.OpenFile(u.temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		u.err = failure("writing upload", err)
-		return n, u.err
+		return nil, failure("creating upload", err)
 	}
-	u.flushBehind()
+	in := &intake{file: f, out: f, limit: limit, hash: sha256.New()}
+	err = l.take(in, sealFor, content)
+	if closing := f.Close(); err == nil && closing != nil {
+		err = failure("closing upload", closing)
+	}
+	if err != nil {
+		u.Discard()
+		return nil, err
+	}
+	u.Size = in.size
+	in.hash.Sum(u.SHA256[:0])
+	return u, nil
+}
+
+// take takes in all of content. It gathers what comes in small pieces, as a
+// multipart part does, so that hash and disk see large ones.
+func (l *Local) take(in *intake, sealFor string, content io.Reader) error {
+	var seal *sealer
+	if sealFor != "" {
+		var err error
+		if seal, err = newSealer(in.file, l.key, sealFor); err != nil {
+			return failure("sealing upload", err)
+		}
+		in.out = seal
+	}
+	buffer := l.buffers.Get().(*bufio.Writer) //nolint:forcetypeassert // the pool holds nothing else
+	defer l.buffers.Put(buffer)
+	defer buffer.Reset(nil)
+	buffer.Reset(in)
+	if _, err := buffer.ReadFrom(content); err != nil {
+		return fmt.Errorf("receiving upload: %w", err)
+	}
+	if err := buffer.Flush(); err != nil {
+		return err
+	}
+	if seal != nil {
+		if err := seal.Close(); err != nil {
+			return failure("sealing upload", err)
+		}
+	}
+	if err := in.file.Sync(); err != nil {
+		return failure("syncing upload", err)
+	}
+	return nil
+}
+
+// intake is the writer of a temporary file.
+type intake struct {
+	file    *os.File
+	out     io.Writer // file, or a sealer before it
+	limit   int64
+	hash    hash.Hash
+	size    int64
+	flushed int64 // bytes whose writing to disk was begun
+}
+
+// Write adds p. It returns a TooLarge error, and writes nothing, if p goes over
+// the limit. A large p is hashed and written at once, because both cost about the
+// same: on two cores an upload is a third faster for it.
+func (in *intake) Write(p []byte) (n int, err error) {
+	if in.size+int64(len(p)) > in.limit {
+		return 0, store.NewError(store.TooLarge, fmt.Sprintf("File is larger than %d bytes", in.limit))
+	}
+	if len(p) < parallelFrom {
+		in.hash.Write(p)
+		n, err = in.out.Write(p)
+	} else {
+		var hashing sync.WaitGroup
+		hashing.Go(func() { in.hash.Write(p) })
+		n, err = in.out.Write(p)
+		hashing.Wait()
+	}
+	in.size += int64(n)
+	if err != nil {
+		return n, failure("writing upload", err)
+	}
+	in.flushBehind()
 	return n, nil
 }
 
-// writeAndHash does both at once when p is worth it: they cost about the same,
-// and on two cores an upload is a third faster for it. The goroutine never
-// outlives the call.
-func (u *Upload) writeAndHash(p []byte) (int, error) {
-	if len(p) < parallelFrom {
-		u.hash.Write(p)
-		return u.out.Write(p)
+// Commit makes the upload the file called name. With S3 it goes there first, which
+// may take long. Then record gets the file as its row has to describe it, and
+// calls commit within the transaction that writes the row: that gives a local
+// file its name, replacing what had it. If record fails, or doesn't call commit,
+// the object that no row names is removed; unless the outcome is unknown
+// ([store.ErrOutcomeUnknown]), because a row may name it. A local file that has its name
+// stays, because the name may be another's by then.
+// Errors: those of record; Unavailable.
+func (u *Upload) Commit(ctx context.Context, name string, record func(f store.File, commit func() error) error) error {
+	if u.temporary == "" {
+		return fmt.Errorf("committing upload: %w", fs.ErrClosed)
 	}
-	var hashing sync.WaitGroup
-	defer hashing.Wait()
-	hashing.Go(func() { u.hash.Write(p) })
-	return u.out.Write(p)
-}
-
-// ReadFrom adds all of r. It gathers what r gives in small pieces, as a
-// multipart part does, so that hash and disk see large ones.
-func (u *Upload) ReadFrom(r io.Reader) (int64, error) {
-	buf := u.local.buffers.Get().(*[]byte) //nolint:forcetypeassert // the pool holds nothing else
-	defer u.local.buffers.Put(buf)
-	var total int64
-	for {
-		n, rerr := fill(r, *buf)
-		if n > 0 {
-			w, err := u.Write((*buf)[:n])
-			total += int64(w)
-			if err != nil {
-				return total, err
-			}
-		}
-		if errors.Is(rerr, io.EOF) {
-			return total, nil
-		}
-		if rerr != nil {
-			return total, fmt.Errorf("reading upload: %w", rerr)
-		}
-	}
-}
-
-// fill is io.ReadFull, but it keeps a source's own ErrUnexpectedEOF apart from
-// a source that merely ends.
-func fill(r io.Reader, buf []byte) (n int, err error) {
-	for n < len(buf) && err == nil {
-		var m int
-		m, err = r.Read(buf[n:])
-		n += m
-	}
-	return n, err
-}
-
-// Finish makes the content durable and returns its size and SHA-256.
-func (u *Upload) Finish() (size int64, digest [sha256.Size]byte, err error) {
-	if u.err == nil && u.file == nil {
-		u.err = fmt.Errorf("finishing upload: %w", fs.ErrClosed)
-	}
-	if u.err != nil {
-		return 0, digest, u.err
-	}
-	if u.sealer != nil {
-		err = u.sealer.Close()
-	}
-	if err == nil {
-		err = u.file.Sync()
-	}
-	err = errors.Join(err, u.file.Close())
-	u.file = nil
-	if err != nil {
-		u.err = failure("finishing upload", err)
-		return 0, digest, u.err
-	}
-	u.finished = true
-	u.hash.Sum(u.digest[:0])
-	return u.size, u.digest, nil
-}
-
-// Commit gives the finished upload its name, replacing what had it, and makes
-// that durable. Call it inside the transaction that records the file as Send
-// described it.
-func (u *Upload) Commit(name string) error {
-	if !u.finished || u.temporary == "" {
-		return fmt.Errorf("placing upload: %w", fs.ErrClosed)
-	}
+	defer u.Discard()
 	if err := checkName(name); err != nil {
-		return fmt.Errorf("placing upload: %w", err)
+		return fmt.Errorf("committing upload: %w", err)
 	}
-	if u.to != nil && u.to.mode != ModeLocal && (u.sent == nil || u.sent.Name != name) {
-		return fmt.Errorf("placing upload: %q was not sent", name)
+	file, err := u.send(ctx, name)
+	if err != nil {
+		return fmt.Errorf("storing %s: %w", name, err)
 	}
-	u.committed = true
-	if u.sent != nil && u.sent.Location == store.InS3 {
-		return nil // its name is that of the object, and stands
+	committed := false
+	err = record(file, func() error {
+		committed = true
+		if file.Location == store.InS3 {
+			return nil // its name is that of the object, and stands
+		}
+		return u.rename(name)
+	})
+	if file.Object != "" && (!committed || err != nil && !errors.Is(err, store.ErrOutcomeUnknown)) {
+		u.to.s3.takeBack(ctx, file.Object)
 	}
-	return u.rename(name)
+	return err
+}
+
+// send stores the upload in S3, if files go there, and describes the file.
+func (u *Upload) send(ctx context.Context, name string) (store.File, error) {
+	file := store.File{Name: name, Size: u.Size, SHA256: u.SHA256, Location: store.OnDisk}
+	if u.to == nil || u.to.mode == ModeLocal {
+		return file, nil
+	}
+	if u.to.mode == ModeDual {
+		return u.sendSecond(ctx, file)
+	}
+	var err error
+	file.Location = store.InS3
+	file.Object, err = u.put(ctx, name)
+	return file, err
+}
+
+// put stores the upload under a key of its own. If that fails, what was begun does
+// not stay.
+func (u *Upload) put(ctx context.Context, name string) (key string, err error) {
+	f, err := u.local.Open(u.temporary)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	return u.to.s3.putNew(ctx, name, f, u.Moved)
+}
+
+// errImpatient is why a second copy was given up.
+var errImpatient = errors.New("the second copy takes too long")
+
+// sendSecond stores the second copy, if S3 takes it soon; else it is owed.
+func (u *Upload) sendSecond(ctx context.Context, file store.File) (store.File, error) {
+	file.CopyPending = true
+	if u.to.s3.resting() {
+		return file, nil
+	}
+	limit, cancel := context.WithTimeoutCause(ctx, u.to.patience, errImpatient)
+	defer cancel()
+	key, err := u.put(limit, file.Name)
+	switch {
+	case err == nil:
+		file.Object, file.Location, file.CopyPending = key, store.InBoth, false
+	case ctx.Err() != nil:
+		return file, err
+	case errors.Is(err, errImpatient):
+		u.to.s3.state.Store(&S3State{At: time.Now(), Err: err})
+	}
+	return file, nil
 }
 
 func checkName(name string) error {
@@ -163,61 +218,104 @@ func checkName(name string) error {
 	return nil
 }
 
+// rename gives the upload its local name and makes that durable.
 func (u *Upload) rename(name string) error {
-	dir := path.Dir(name)
-	fresh := false
-	if _, err := u.local.root.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		fresh = true
-		if err := u.local.root.MkdirAll(dir, 0o700); err != nil {
-			return failure("placing upload", err)
-		}
+	if u.temporary == "" {
+		return fmt.Errorf("naming upload: %w", fs.ErrClosed)
 	}
-	err := u.local.root.Rename(u.temporary, name)
-	if errors.Is(err, fs.ErrNotExist) { // somebody thought that the directory was empty for good
+	root, dir := u.local.root, path.Dir(name)
+	fresh := false
+	err := root.Rename(u.temporary, name)
+	if errors.Is(err, fs.ErrNotExist) { // the build's first file, or the janitor removed an empty directory
 		fresh = true
-		if err = u.local.root.MkdirAll(dir, 0o700); err == nil {
-			err = u.local.root.Rename(u.temporary, name)
+		if err = root.MkdirAll(dir, 0o700); err == nil {
+			err = root.Rename(u.temporary, name)
 		}
 	}
 	if err != nil {
-		return failure("placing upload", err)
+		return failure("naming upload", err)
 	}
 	u.temporary = ""
-	if err := u.local.syncDir(dir); err != nil {
-		return failure("placing upload", err)
+	err = u.local.syncDir(dir)
+	if err == nil && fresh { // the directory's own entry has to last, too
+		err = u.local.syncDir(path.Dir(dir))
 	}
-	if fresh { // the directory's own entry has to last, too
-		if err := u.local.syncDir(path.Dir(dir)); err != nil {
-			return failure("placing upload", err)
-		}
+	if err != nil {
+		return failure("naming upload", err)
 	}
 	return nil
 }
 
-// Settle says how the transaction ended that Commit was called in. If it stands,
-// or may stand, Discard leaves everything where it is.
-func (u *Upload) Settle(err error) {
-	u.settled = u.committed && (err == nil || errors.Is(err, store.ErrOutcomeUnknown))
-}
-
-// Discard removes what was not committed, and the object that no row names. It may
-// be called at any time and more than once; a committed local file stays, because by
-// then its name may be another's.
+// Discard removes an upload that was not committed. It may be called at any time,
+// more than once, and on nil.
 func (u *Upload) Discard() {
-	if u.takeBack != nil && !u.settled {
-		u.takeBack()
-	}
-	u.takeBack = nil
-	if u.file != nil {
-		_ = u.file.Close() // its content is not wanted
-		u.file = nil
-	}
-	if u.temporary != "" {
-		// If this fails, SweepTemporary gets it.
-		_ = u.local.root.Remove(u.temporary)
+	if u != nil && u.temporary != "" {
+		_ = u.local.root.Remove(u.temporary) // if this fails, SweepTemporary gets it
 		u.temporary = ""
 	}
-	if u.err == nil {
-		u.err = fmt.Errorf("using upload: %w", fs.ErrClosed)
+}
+
+// Create is [Local.Create] for an upload that goes where the mode wants it.
+func (f *Files) Create(ctx context.Context, limit int64, sealFor string, content io.Reader) (*Upload, error) {
+	u, err := f.Local.Create(ctx, limit, sealFor, content)
+	if err == nil {
+		u.to = f
 	}
+	return u, err
+}
+
+// Duplicate returns an upload with the content of a file that a row names. A plain
+// file on the local disk is linked, not read, where the file system can do that. A
+// sealed one, for which sealFor is the new name, is always sealed anew, because each
+// opens only as the file of its own name. Errors: NotFound, Unavailable, ErrDamaged.
+func (f *Files) Duplicate(ctx context.Context, file store.File, sealFor string) (*Upload, error) {
+	if sealFor == "" {
+		if u := f.link(file); u != nil {
+			return u, nil
+		}
+	}
+	return f.copyOf(ctx, file, sealFor)
+}
+
+// copyOf is Duplicate byte by byte.
+func (f *Files) copyOf(ctx context.Context, file store.File, sealFor string) (*Upload, error) {
+	var from io.ReadCloser
+	var err error
+	if sealFor == "" {
+		from, err = f.Open(ctx, file)
+	} else {
+		from, err = f.OpenSealed(ctx, file)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer from.Close()
+	u, err := f.Create(ctx, file.Size, sealFor, from)
+	if err == nil && u.SHA256 != file.SHA256 {
+		u.Discard()
+		err = ErrDamaged
+	}
+	if err != nil {
+		return nil, fmt.Errorf("duplicating %s: %w", file.Name, err)
+	}
+	return u, nil
+}
+
+// link is Duplicate without reading; nil where that can't be done.
+func (f *Files) link(file store.File) *Upload {
+	found, err := f.Stat(file.Name)
+	if err != nil || found.Size != file.Size || !file.Location.Local() {
+		return nil
+	}
+	u := &Upload{Size: file.Size, SHA256: file.SHA256, local: f.Local, to: f, temporary: temporaryName()}
+	if err = f.root.Link(file.Name, u.temporary); err != nil {
+		return nil
+	}
+	// Both names have the same time now. The sweep must not take this one for a leftover.
+	now := time.Now()
+	if err = f.root.Chtimes(u.temporary, now, now); err != nil {
+		u.Discard()
+		return nil
+	}
+	return u
 }

@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// Text makes a stranger's text fit for the database and for terminals' sake keeps
-// everything else: PostgreSQL takes neither NUL nor invalid UTF-8.
+// Text makes a stranger's text fit for PostgreSQL and JSON, which take neither NUL nor
+// invalid UTF-8. It keeps everything else.
 func Text(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 }

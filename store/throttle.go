@@ -174,7 +174,7 @@ type Claim struct {
 type ClaimedAction struct {
 	Queue      string
 	CallbackID string
-	// GivingUp says that HubSpot is to hear FAIL_CONTINUE.
+	// GivingUp says that HubSpot is to be sent FAIL_CONTINUE.
 	GivingUp bool
 }
 

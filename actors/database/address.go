@@ -107,10 +107,6 @@ func sqlState(err error) string {
 // refused reports a failure that waiting does not mend: the server answers and
 // does not let takt in.
 func refused(err error) bool {
-	switch sqlState(err) {
-	case stateInvalidPassword, stateInvalidAuth:
-		return true
-	default:
-		return false
-	}
+	state := sqlState(err)
+	return state == stateInvalidPassword || state == stateInvalidAuth
 }

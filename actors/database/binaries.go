@@ -29,7 +29,7 @@ type Binaries struct {
 
 func (b Binaries) path(program string) string { return filepath.Join(b.Dir, program) }
 
-// wellKnown are the places outside PATH where packages put the server
+// wellKnown are the directories outside PATH into which packages put the server
 // programs: Debian, Red Hat, Alpine, Homebrew on both kinds of Mac, Postgres.app.
 func wellKnown() []string {
 	return []string{
@@ -49,56 +49,51 @@ func wellKnown() []string {
 // searchPath in its order, because that is what the operator chose, then those
 // that match the globs, newest first.
 func findBinaries(ctx context.Context, searchPath string, globs []string) ([]Binaries, error) {
-	var found []Binaries
 	seen := map[string]bool{}
-	for _, dir := range filepath.SplitList(searchPath) {
-		found = appendBinaries(ctx, found, seen, dir)
-	}
-	var rest []Binaries
+	found := binariesIn(ctx, filepath.SplitList(searchPath), seen)
+	var dirs []string
 	for _, glob := range globs {
-		dirs, err := filepath.Glob(glob)
+		matches, err := filepath.Glob(glob)
 		if err != nil {
 			return nil, fmt.Errorf("looking for PostgreSQL in %q: %w", glob, err)
 		}
-		for _, dir := range dirs {
-			rest = appendBinaries(ctx, rest, seen, dir)
-		}
+		dirs = append(dirs, matches...)
 	}
+	rest := binariesIn(ctx, dirs, seen)
 	slices.SortStableFunc(rest, func(a, b Binaries) int { return b.Major - a.Major })
 	found = append(found, rest...)
-
-	old := slices.IndexFunc(found, func(b Binaries) bool { return b.Major < minMajor })
-	usable := slices.DeleteFunc(slices.Clone(found), func(b Binaries) bool { return b.Major < minMajor })
-	switch {
-	case len(usable) > 0:
-		return usable, nil
-	case old >= 0:
-		return nil, fmt.Errorf("%w: %s holds PostgreSQL %d, takt needs %d or newer", ErrNoBinaries, found[old].Dir, found[old].Major, minMajor)
-	default:
+	if len(found) == 0 {
 		return nil, fmt.Errorf("%w: install them (Debian, Ubuntu: apt-get install postgresql · macOS: brew install postgresql@17) or give a database URL", ErrNoBinaries)
 	}
+	first := found[0]
+	found = slices.DeleteFunc(found, func(b Binaries) bool { return b.Major < minMajor })
+	if len(found) == 0 {
+		return nil, fmt.Errorf("%w: %s holds PostgreSQL %d, takt needs %d or newer", ErrNoBinaries, first.Dir, first.Major, minMajor)
+	}
+	return found, nil
 }
 
-// appendBinaries adds dir's server programs if it holds any. Symbolic links
-// are followed first, because a link to initdb alone in /usr/local/bin is
+// binariesIn lists the server programs in dirs that were not seen yet. It follows
+// symbolic links first, because a link to initdb alone in /usr/local/bin is
 // common and postgres stands only beside its target.
-func appendBinaries(ctx context.Context, found []Binaries, seen map[string]bool, dir string) []Binaries {
-	for _, program := range []string{"postgres", "initdb"} {
-		real, err := filepath.EvalSymlinks(filepath.Join(dir, program))
-		if err != nil {
-			continue
-		}
-		real, err = filepath.Abs(filepath.Dir(real))
-		if err != nil || seen[real] {
-			continue
-		}
-		seen[real] = true
-		b := Binaries{Dir: real}
-		if !executable(b.path("postgres")) || !executable(b.path("initdb")) {
-			continue
-		}
-		if b.Major, err = majorOf(ctx, b.path("postgres")); err == nil {
-			found = append(found, b)
+func binariesIn(ctx context.Context, dirs []string, seen map[string]bool) (found []Binaries) {
+	for _, dir := range dirs {
+		for _, program := range []string{"postgres", "initdb"} {
+			target, err := filepath.EvalSymlinks(filepath.Join(dir, program))
+			if err != nil {
+				continue
+			}
+			b := Binaries{Dir: filepath.Dir(target)}
+			if b.Dir, err = filepath.Abs(b.Dir); err != nil || seen[b.Dir] {
+				continue
+			}
+			seen[b.Dir] = true
+			if !executable(b.path("postgres")) || !executable(b.path("initdb")) {
+				continue
+			}
+			if b.Major, err = majorOf(ctx, b.path("postgres")); err == nil {
+				found = append(found, b)
+			}
 		}
 	}
 	return found
@@ -123,7 +118,7 @@ func majorOf(ctx context.Context, postgres string) (int, error) {
 }
 
 // parseMajor reads "postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)",
-// and "17beta1" or "18devel" in the number's place.
+// and "17beta1" or "18devel" instead of the number.
 func parseMajor(version string) (int, error) {
 	m := regexp.MustCompile(`\(PostgreSQL\) (\d+)`).FindStringSubmatch(version)
 	if m == nil {

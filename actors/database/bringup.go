@@ -15,18 +15,18 @@ const startAttempts = 5
 
 // bringUp returns a server that answers: the one that an earlier takt left
 // behind, or a new one. The caller stops and releases it.
-func (cl *cluster) bringUp(ctx context.Context, run spawn) (*process, error) {
+func (cl *cluster) bringUp(ctx context.Context) (*process, error) {
 	changed, err := applySettings(cl.root, cl.owner)
 	if err != nil {
 		return nil, err
 	}
 	if !changed {
-		if p, ok := cl.tryAdopt(ctx, run); ok {
+		if p, ok := cl.tryAdopt(ctx); ok {
 			return p, nil
 		}
 	}
 	for attempt := 0; ; attempt++ {
-		p, err := cl.startOnce(ctx, run)
+		p, err := cl.startOnce(ctx)
 		if err == nil {
 			return p, nil
 		}
@@ -41,8 +41,8 @@ func (cl *cluster) bringUp(ctx context.Context, run spawn) (*process, error) {
 }
 
 // tryAdopt takes over a server that runs in the cluster and answers.
-func (cl *cluster) tryAdopt(ctx context.Context, run spawn) (*process, bool) {
-	lock, found, err := readPIDFile(cl.root)
+func (cl *cluster) tryAdopt(ctx context.Context) (*process, bool) {
+	lock, found, err := readLockFile(cl.root, pidFileName)
 	if err != nil || !found || lock.Status == statusStopping || identify(lock.PID, cl.info) != server {
 		return nil, false
 	}
@@ -51,7 +51,7 @@ func (cl *cluster) tryAdopt(ctx context.Context, run spawn) (*process, bool) {
 		ctx, cancel = context.WithTimeoutCause(ctx, 5*time.Second, errors.New("no answer for 5 s"))
 		defer cancel()
 	}
-	p := cl.adopt(lock.PID, run)
+	p := cl.adopt(lock.PID)
 	if err := cl.awaitReady(ctx, p); err != nil {
 		cl.log.Warn().Err(err).Int("pid", p.pid).Msg("a database server of an earlier takt does not answer")
 		p.release()
@@ -63,11 +63,11 @@ func (cl *cluster) tryAdopt(ctx context.Context, run spawn) (*process, bool) {
 
 // startOnce clears the cluster of what earlier servers left, starts a server
 // and waits until it answers.
-func (cl *cluster) startOnce(ctx context.Context, run spawn) (*process, error) {
+func (cl *cluster) startOnce(ctx context.Context) (*process, error) {
 	if err := cl.clear(ctx); err != nil {
 		return nil, err
 	}
-	p, err := cl.start(run)
+	p, err := cl.start()
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +120,7 @@ func (cl *cluster) awaitReady(ctx context.Context, p *process) error {
 // not use up the whole waiting time. A server that says in its lock file that
 // it is not ready is not bothered, because it would log each refusal.
 func (cl *cluster) probeOnce(ctx context.Context) error {
-	lock, _, err := readPIDFile(cl.root)
+	lock, _, err := readLockFile(cl.root, pidFileName)
 	if err != nil {
 		return err
 	}
@@ -136,12 +136,15 @@ func (cl *cluster) probeOnce(ctx context.Context) error {
 // outlived their postmaster are ended, lock files that name nobody's or a
 // stranger's process are removed.
 func (cl *cluster) clear(ctx context.Context) error {
-	lock, found, err := readPIDFile(cl.root)
+	lock, found, err := readLockFile(cl.root, pidFileName)
 	if err != nil {
 		return err
 	}
 	if found && identify(lock.PID, cl.info) == server {
-		if err := cl.stopOther(ctx, lock.PID); err != nil {
+		cl.log.Warn().Int("pid", lock.PID).Msg("stopping the database server of an earlier takt")
+		p := cl.adopt(lock.PID)
+		defer p.release()
+		if err := p.stop(ctx, stopTimeout, quitTimeout, cl.log); err != nil {
 			return err
 		}
 	}
@@ -175,27 +178,6 @@ func (cl *cluster) removeStale(name string) error {
 	}
 	cl.log.Info().Str("file", name).Int("pid", lock.PID).Stringer("process", who).Msg("removed the lock file of a database server that is gone")
 	return nil
-}
-
-// stopOther stops a server that this takt did not start and cannot adopt.
-func (cl *cluster) stopOther(ctx context.Context, pid int) error {
-	cl.log.Warn().Int("pid", pid).Msg("stopping the database server of an earlier takt")
-	for _, step := range []struct {
-		sig  syscall.Signal
-		wait time.Duration
-	}{{syscall.SIGINT, 20 * time.Second}, {syscall.SIGQUIT, 5 * time.Second}, {syscall.SIGKILL, 5 * time.Second}} {
-		if identify(pid, cl.info) != server {
-			return nil
-		}
-		if err := syscall.Kill(pid, step.sig); err != nil && !errors.Is(err, syscall.ESRCH) {
-			return fmt.Errorf("stopping the database server of an earlier takt (process %d): %w", pid, err)
-		}
-		gone, err := until(ctx, step.wait, func() bool { return identify(pid, cl.info) != server })
-		if gone || err != nil {
-			return err
-		}
-	}
-	return fmt.Errorf("the database server of an earlier takt (process %d) does not stop", pid)
 }
 
 // endLeftovers waits for backends without a postmaster. They notice its death

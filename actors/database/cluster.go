@@ -2,9 +2,9 @@ package database
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"os/user"
@@ -35,12 +35,13 @@ type cluster struct {
 	bins     Binaries
 	password string
 	log      zerolog.Logger
+	run      spawn // of the incarnation that opened it
 }
 
 // openCluster opens the database directory in the data directory, and makes
 // one if there is none. The caller closes it.
-func openCluster(ctx context.Context, cfg PostgresConfig, log zerolog.Logger) (*cluster, error) {
-	found, err := findBinaries(ctx, cfg.SearchPath, cfg.globs())
+func openCluster(ctx context.Context, cfg PostgresConfig, log zerolog.Logger, run spawn) (*cluster, error) {
+	found, err := findBinaries(ctx, cfg.SearchPath, cfg.Globs)
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +59,7 @@ func openCluster(ctx context.Context, cfg PostgresConfig, log zerolog.Logger) (*
 	if err != nil {
 		return nil, fmt.Errorf("naming the data directory: %w", err)
 	}
-	cl := &cluster{dir: filepath.Join(abs, clusterName), log: log}
+	cl := &cluster{dir: filepath.Join(abs, clusterName), log: log, run: run}
 	if err := cl.prepare(ctx, data, found); err != nil {
 		cl.close()
 		return nil, err
@@ -161,11 +162,11 @@ func (cl *cluster) close() {
 	}
 }
 
-// create makes a cluster beside its final place and renames it when every
+// create makes a cluster beside its final name and renames it when every
 // byte is on the disk: kill -9 at any moment leaves a draft or a database.
 func (cl *cluster) create(ctx context.Context, data *os.Root) error {
-	draft, err := makeDraft(data)
-	if err != nil {
+	draft := draftPrefix + strings.ToLower(rand.Text())
+	if err := data.Mkdir(draft, 0o700); err != nil {
 		return err
 	}
 	if err := cl.fill(ctx, data, draft); err != nil {
@@ -227,43 +228,15 @@ func (cl *cluster) resetPassword(ctx context.Context) error {
 	return nil
 }
 
-func makeDraft(data *os.Root) (string, error) {
-	for range 100 {
-		name := draftPrefix + randomSuffix()
-		err := data.Mkdir(name, 0o700)
-		if errors.Is(err, fs.ErrExist) {
-			continue
-		}
-		return name, err
-	}
-	return "", errors.New("no free name for a new database directory")
-}
-
 // removeDrafts clears away clusters whose making was interrupted. initdb of a
 // killed takt ends with it; should its last files appear meanwhile, the next
 // start tries again.
 func removeDrafts(data *os.Root, log zerolog.Logger) {
-	dir, err := data.Open(".")
-	if err != nil {
-		return
-	}
-	defer dir.Close()
-	for {
-		names, err := dir.Readdirnames(256)
-		for _, name := range names {
-			if !strings.HasPrefix(name, draftPrefix) {
-				continue
-			}
-			log.Warn().Str("directory", name).Msg("removing a half-made database directory")
-			if err := data.RemoveAll(name); err != nil {
-				log.Warn().Err(err).Str("directory", name).Msg("could not remove it")
-			}
-		}
-		if err != nil {
-			if !errors.Is(err, io.EOF) {
-				log.Warn().Err(err).Msg("could not list the data directory")
-			}
-			return
+	names, _ := fs.Glob(data.FS(), draftPrefix+"*") // fails for a bad pattern only
+	for _, name := range names {
+		log.Warn().Str("directory", name).Msg("removing a half-made database directory")
+		if err := data.RemoveAll(name); err != nil {
+			log.Warn().Err(err).Str("directory", name).Msg("could not remove it")
 		}
 	}
 }

@@ -167,7 +167,7 @@ func TestClusterDirectory(t *testing.T) {
 	t.Run("on a machine without PostgreSQL says how to install it", func(t *testing.T) {
 		t.Parallel()
 		dir := t.TempDir()
-		b := &bundle{sys: newSystem(t), pg: NewPostgres(PostgresConfig{DataDir: dir, Places: []string{}}), dir: dir}
+		b := &bundle{sys: newSystem(t), pg: NewPostgres(PostgresConfig{DataDir: dir, Globs: []string{}}), dir: dir}
 		err := b.start(t)
 		require.ErrorIs(t, err, ErrNoBinaries)
 		require.ErrorContains(t, err, "apt-get install postgresql")

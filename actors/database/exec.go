@@ -3,7 +3,6 @@ package database
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"fmt"
 	"io"
 	"os"
@@ -106,5 +105,3 @@ func lastLines(text string, n int) string {
 	}
 	return strings.Join(lines[max(0, len(lines)-n):], " · ")
 }
-
-func randomSuffix() string { return strings.ToLower(rand.Text()[:10]) }

@@ -1,21 +1,23 @@
 package database
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/rs/zerolog"
 )
 
-// lease is a pgx pool together with what is needed to watch it and to end it
-// within a bound.
+// lease is a pgx pool together with what is needed to watch it and to end it.
 type lease struct {
 	pool  *pgxpool.Pool
-	conns connTrack
+	conns sync.Map // the pool's open connections: *pgx.Conn → nothing
 	probe *prober
 }
 
@@ -26,9 +28,7 @@ func openLease(ctx context.Context, cfg PoolConfig) (*lease, error) {
 	if err != nil {
 		return nil, err
 	}
-	if conn.ConnectTimeout <= 0 {
-		conn.ConnectTimeout = cfg.ConnectTimeout
-	}
+	conn.ConnectTimeout = cmp.Or(conn.ConnectTimeout, cfg.ConnectTimeout)
 	l := &lease{probe: &prober{cfg: conn, connect: cfg.ConnectTimeout, answer: cfg.AnswerTimeout}}
 	// The probe goes first: when the database is away, this is the cheapest
 	// way to know, and the error is the plainest.
@@ -52,8 +52,11 @@ func (l *lease) fill(ctx context.Context, conn *pgx.ConnConfig, cfg PoolConfig) 
 	if err != nil {
 		return err
 	}
-	pc.AfterConnect = l.conns.add
-	pc.BeforeClose = l.conns.remove
+	pc.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
+		l.conns.Store(conn, nil)
+		return nil
+	}
+	pc.BeforeClose = func(conn *pgx.Conn) { l.conns.Delete(conn) }
 	if l.pool, err = pgxpool.NewWithConfig(ctx, pc); err != nil {
 		return fmt.Errorf("making the connection pool: %w", err)
 	}
@@ -66,6 +69,16 @@ func (l *lease) fill(ctx context.Context, conn *pgx.ConnConfig, cfg PoolConfig) 
 	return nil
 }
 
+const (
+	// statementTimeout ends a statement that takes longer.
+	statementTimeout = 30 * time.Second
+	// lockTimeout ends a wait for a lock.
+	lockTimeout = 5 * time.Second
+	// idleInTransactionTimeout ends a session that holds a transaction open and does
+	// nothing.
+	idleInTransactionTimeout = 15 * time.Second
+)
+
 // poolConfig derives the pool's settings. Time limits that the database URL
 // gives stand.
 func poolConfig(conn *pgx.ConnConfig, cfg PoolConfig) (*pgxpool.Config, error) {
@@ -74,13 +87,10 @@ func poolConfig(conn *pgx.ConnConfig, cfg PoolConfig) (*pgxpool.Config, error) {
 		return nil, fmt.Errorf("making the connection pool: %w", err)
 	}
 	pc.ConnConfig = conn.Copy()
-	if pc.ConnConfig.RuntimeParams == nil {
-		pc.ConnConfig.RuntimeParams = map[string]string{}
-	}
 	for name, value := range map[string]string{
-		"statement_timeout":                   milliseconds(cfg.StatementTimeout),
-		"lock_timeout":                        milliseconds(cfg.LockTimeout),
-		"idle_in_transaction_session_timeout": milliseconds(cfg.IdleInTransactionTimeout),
+		"statement_timeout":                   milliseconds(statementTimeout),
+		"lock_timeout":                        milliseconds(lockTimeout),
+		"idle_in_transaction_session_timeout": milliseconds(idleInTransactionTimeout),
 		"application_name":                    "takt",
 	} {
 		if _, given := pc.ConnConfig.RuntimeParams[name]; !given {
@@ -108,38 +118,86 @@ func (l *lease) check(ctx context.Context) error {
 	return err
 }
 
-// close begins to close the pool: nobody gets a connection any more. The
-// result is closed when all connections are back. end has to follow.
-func (l *lease) close(run spawn) (closed <-chan struct{}) {
+// close ends the pool and returns when all connections are back. What runs has drain
+// to finish. It is then cancelled in the database, and a second later its connections
+// are cut under their users, whose calls fail at once.
+func (l *lease) close(ctx context.Context, drain time.Duration, log zerolog.Logger) {
 	l.probe.close()
-	done := make(chan struct{})
-	run(func() {
-		defer close(done)
-		l.pool.Close()
-	})
-	return done
+	defer time.AfterFunc(drain, func() { l.cancel(context.WithoutCancel(ctx)) }).Stop()
+	defer time.AfterFunc(drain+time.Second, func() {
+		log.Error().Msg("somebody keeps a database connection; it is cut")
+		l.conns.Range(func(conn, _ any) bool {
+			hangUp(conn.(*pgx.Conn)) //nolint:forcetypeassert // the map holds nothing else
+			return true
+		})
+	}).Stop()
+	l.pool.Close()
 }
 
-// end waits until the pool is closed. What runs has drain to finish, is then
-// cancelled in the database, and a second later loses its connections. end
-// returns false when somebody keeps a connection without using it.
-func (l *lease) end(ctx context.Context, closed <-chan struct{}, drain time.Duration) bool {
-	for _, step := range []struct {
-		wait time.Duration
-		then func()
-	}{
-		{drain, func() { l.conns.cancel(ctx, time.Second) }},
-		{time.Second, l.conns.cut},
-		{time.Second, func() {}},
-	} {
-		timer := time.NewTimer(step.wait)
-		select {
-		case <-closed:
-			timer.Stop()
-			return true
-		case <-timer.C:
-			step.then()
+// cancel asks the database to end what runs on the connections.
+func (l *lease) cancel(ctx context.Context) {
+	ctx, stop := context.WithTimeoutCause(ctx, time.Second, errors.New("the database did not take the cancellation in time"))
+	defer stop()
+	l.conns.Range(func(conn, _ any) bool {
+		_ = conn.(*pgx.Conn).PgConn().CancelRequest(ctx) //nolint:forcetypeassert // cut follows
+		return true
+	})
+}
+
+// prober asks the database whether it answers, on a connection beside the pool,
+// because a pool that is merely busy must not look like a database that is away.
+// Safe for concurrent use.
+type prober struct {
+	cfg     *pgx.ConnConfig
+	connect time.Duration // limit for a new connection
+	answer  time.Duration // limit for an answer
+
+	mu   sync.Mutex // held during a check
+	conn *pgx.Conn  // nil before the first check and after a failed one
+}
+
+// check returns nil if the database answers, on the old connection or a new one. One
+// dead connection (ended by an operator, a restarted server) is not a dead database;
+// fresh tells that it took a new one.
+func (p *prober) check(ctx context.Context) (fresh bool, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.conn != nil {
+		if p.ping(ctx) == nil {
+			return false, nil
 		}
+		hangUp(p.conn)
 	}
-	return false
+	p.conn, err = p.dial(ctx)
+	return true, err
+}
+
+func (p *prober) ping(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, p.answer, errors.New("the database did not answer in time"))
+	defer cancel()
+	return p.conn.Ping(ctx)
+}
+
+func (p *prober) dial(ctx context.Context) (*pgx.Conn, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, p.connect, errors.New("the database did not let takt in in time"))
+	defer cancel()
+	conn, err := pgx.ConnectConfig(ctx, p.cfg)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the database: %w", err)
+	}
+	return conn, nil
+}
+
+// close ends the prober, after a check that runs. No other may follow.
+func (p *prober) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.conn != nil {
+		hangUp(p.conn)
+	}
+}
+
+// hangUp closes a connection without a farewell, which could block.
+func hangUp(conn *pgx.Conn) {
+	_ = conn.PgConn().Conn().Close() // nothing depends on it
 }

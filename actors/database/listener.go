@@ -1,10 +1,10 @@
 package database
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -14,11 +14,15 @@ import (
 
 	"takt/actors/otp"
 	"takt/actors/pubsub"
+	"takt/store/backoff"
 )
 
 // Channel is the one PostgreSQL channel of takt. A notification's payload is a
 // topic, or a topic, a space and an argument: "job:available ios".
 const Channel = "takt"
+
+// listenTimeout bounds one attempt to connect, and one answer.
+const listenTimeout = 5 * time.Second
 
 // ListenerConfig is the listener's settings. Zero values are replaced by the
 // defaults.
@@ -30,13 +34,11 @@ type ListenerConfig struct {
 	// notifications from before are lost, so who keeps hints reads them anew.
 	// Required.
 	Bus pubsub.Bus
-	// ConnectTimeout bounds one attempt to connect. Defaults to 5 seconds.
-	ConnectTimeout time.Duration
 	// AskEvery is how long the connection may be silent before it is checked.
 	// Defaults to 15 seconds.
 	AskEvery time.Duration
 	// Backoff is the wait between attempts. Defaults to 1 to 30 seconds.
-	Backoff Backoff
+	Backoff backoff.Backoff
 }
 
 // Listener is the handle of the listener. It is safe for concurrent use. As a
@@ -48,8 +50,8 @@ type Listener struct {
 
 // NewListener returns the handle of a listener that Spec's child will run.
 func NewListener(cfg ListenerConfig) *Listener {
-	setDefault(&cfg.ConnectTimeout, 5*time.Second)
-	setDefault(&cfg.AskEvery, 15*time.Second)
+	cfg.AskEvery = cmp.Or(cfg.AskEvery, 15*time.Second)
+	cfg.Backoff.Min = cmp.Or(cfg.Backoff.Min, firstRetry)
 	return &Listener{cfg: cfg}
 }
 
@@ -82,14 +84,12 @@ type listenerServer struct {
 	otp.Base
 	handle   *Listener
 	cfg      ListenerConfig
-	random   *rand.Rand
 	at       bool // a goroutine connects or listens
 	failures int
 }
 
 // Init begins to connect and does not wait: nobody depends on notifications.
 func (s *listenerServer) Init(c *otp.Ctx) error {
-	s.random = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
 	s.handle.proc.Store(c.Self())
 	s.listen(c)
 	return nil
@@ -116,7 +116,7 @@ func (s *listenerServer) HandleInfo(c *otp.Ctx, msg any) {
 		s.listen(c)
 	case silenced:
 		s.at = false
-		wait := s.cfg.Backoff.Wait(s.failures, s.random)
+		wait := s.cfg.Backoff.Wait(s.failures)
 		s.failures++
 		log := c.Logger()
 		log.Warn().Err(m.err).Dur("retry_in", wait).Msg("not listening to the database")
@@ -163,7 +163,7 @@ func listen(ctx context.Context, cfg ListenerConfig, connected func()) error {
 			return fmt.Errorf("listening: %w", err)
 		default:
 			// A connection that a firewall forgot is silent for ever.
-			if err := ask(ctx, conn, cfg.ConnectTimeout); err != nil {
+			if err := ask(ctx, conn); err != nil {
 				return fmt.Errorf("listening: %w", err)
 			}
 		}
@@ -194,7 +194,7 @@ func subscribe(ctx context.Context, cfg ListenerConfig) (*pgx.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, cfg.ConnectTimeout, errors.New("the database did not let the listener in in time"))
+	ctx, cancel := context.WithTimeoutCause(ctx, listenTimeout, errors.New("the database did not let the listener in in time"))
 	defer cancel()
 	conn, err := pgx.ConnectConfig(ctx, address)
 	if err != nil {
@@ -207,8 +207,8 @@ func subscribe(ctx context.Context, cfg ListenerConfig) (*pgx.Conn, error) {
 	return conn, nil
 }
 
-func ask(ctx context.Context, conn *pgx.Conn, limit time.Duration) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, errors.New("the database did not answer the listener in time"))
+func ask(ctx context.Context, conn *pgx.Conn) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, listenTimeout, errors.New("the database did not answer the listener in time"))
 	defer cancel()
 	return conn.Ping(ctx)
 }

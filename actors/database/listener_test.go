@@ -8,6 +8,7 @@ import (
 
 	"takt/actors/otp"
 	"takt/actors/pubsub"
+	"takt/store/backoff"
 )
 
 func TestListener(t *testing.T) {
@@ -18,7 +19,7 @@ func TestListener(t *testing.T) {
 	events := make(chan pubsub.Event, 100)
 	defer bus.Subscribe(func(e pubsub.Event) { events <- e }, pubsub.JobAvailable, pubsub.ListenerResumed)()
 
-	l := NewListener(ListenerConfig{Source: db.pg.ConnConfig, Bus: bus, AskEvery: 50 * time.Millisecond, Backoff: Backoff{Min: 20 * time.Millisecond, Max: 50 * time.Millisecond}})
+	l := NewListener(ListenerConfig{Source: db.pg.ConnConfig, Bus: bus, AskEvery: 50 * time.Millisecond, Backoff: backoff.Backoff{Min: 20 * time.Millisecond, Max: 50 * time.Millisecond}})
 	listeners := newSystem(t)
 	_, err := listeners.StartRoot(t.Context(), "database", otp.SupSpec{Children: []otp.ChildSpec{l.Spec()}})
 	require.NoError(t, err)
@@ -30,20 +31,20 @@ func TestListener(t *testing.T) {
 		query(t, db.pg, "SELECT pg_notify('takt', 'job:available ios')::text")
 		require.Equal(t, pubsub.Event{Topic: pubsub.JobAvailable, Data: "ios", Remote: true}, <-events)
 	}
-	t.Run("hears what is notified, after silence too", func(t *testing.T) { //nolint:paralleltest // builds on the step before
+	t.Run("publishes what is notified, after silence too", func(t *testing.T) { //nolint:paralleltest // builds on the step before
 		notify(t)
 		soon(t, "the listener to ask whether its connection lives", func() bool {
 			return query(t, db.pg, "SELECT count(*)::text FROM pg_stat_activity WHERE query = '-- ping'") == "1"
 		})
 		notify(t)
 	})
-	t.Run("connects again when its connection dies, and tells so", func(t *testing.T) { //nolint:paralleltest // builds on the step before
+	t.Run("connects again when its connection dies, and publishes it", func(t *testing.T) { //nolint:paralleltest // builds on the step before
 		query(t, db.pg, "SELECT pg_terminate_backend(pid)::text FROM pg_stat_activity WHERE query = 'LISTEN takt' OR query = '-- ping'")
 		require.Equal(t, resumed, <-events)
 		notify(t)
 	})
 	t.Run("connects at once when the pool says that the database is back", func(t *testing.T) { //nolint:paralleltest // builds on the step before
-		slow := NewListener(ListenerConfig{Source: db.pg.ConnConfig, Bus: bus, Backoff: Backoff{Min: time.Hour, Max: time.Hour}})
+		slow := NewListener(ListenerConfig{Source: db.pg.ConnConfig, Bus: bus, Backoff: backoff.Backoff{Min: time.Hour, Max: time.Hour}})
 		other := newSystem(t)
 		killed := serverPID(t, dir)
 		_, err := other.StartRoot(t.Context(), "slow", otp.SupSpec{Children: []otp.ChildSpec{slow.Spec()}})

@@ -22,7 +22,7 @@ import (
 
 // helperEnv makes the test binary a takt in small that runs the embedded
 // server in the directory it names, for tests that kill -9 it.
-const helperEnv = "TAKT_REPO_TEST_SERVE"
+const helperEnv = "TAKT_DATABASE_TEST_SERVE"
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(helperEnv); dir != "" {

@@ -3,7 +3,6 @@ package database
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"strconv"
@@ -46,28 +45,35 @@ func parsePIDFile(text string) (pidFile, error) {
 	return f, nil
 }
 
-// readPIDFile returns the cluster's lock file, and false if there is none.
-func readPIDFile(root *os.Root) (pidFile, bool, error) { return readLockFile(root, pidFileName) }
-
 // readLockFile returns one of a server's lock files, and false if there is
 // none. An unreadable one (a machine that lost power while it was written)
 // counts as the file of process 0, which never lives.
 func readLockFile(root *os.Root, name string) (pidFile, bool, error) {
-	file, err := root.Open(name)
+	text, err := root.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return pidFile{}, false, nil
 	}
 	if err != nil {
-		return pidFile{}, false, fmt.Errorf("opening the server's lock file: %w", err)
-	}
-	defer file.Close()
-	text, err := io.ReadAll(io.LimitReader(file, 4096))
-	if err != nil {
 		return pidFile{}, false, fmt.Errorf("reading the server's lock file: %w", err)
 	}
-	f, err := parsePIDFile(string(text))
-	if err != nil {
-		return pidFile{}, true, nil // a torn file names no process
-	}
+	f, _ := parsePIDFile(string(text)) // a torn file names no process
 	return f, true, nil
+}
+
+// identity is what is known about the process that a lock file names.
+type identity int
+
+const (
+	// gone: no such process, or one that has ended and waits to be collected.
+	gone identity = iota
+	// server: a PostgreSQL process that works in this cluster.
+	server
+	// stranger: the number was given to another program since.
+	stranger
+	// unclear: alive, but this system does not say where it works.
+	unclear
+)
+
+func (i identity) String() string {
+	return [...]string{"gone", "server", "stranger", "unclear"}[i]
 }

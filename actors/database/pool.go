@@ -1,10 +1,10 @@
 package database
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
@@ -13,6 +13,7 @@ import (
 
 	"takt/actors/otp"
 	"takt/migrations"
+	"takt/store/backoff"
 )
 
 // Source tells where the database is now. It is asked before each attempt to
@@ -39,13 +40,6 @@ type PoolConfig struct {
 	Sinks []Sink
 	// Size is the most connections in use at once. Defaults to 10.
 	Size int
-	// StatementTimeout ends a statement that takes longer. Defaults to 30 seconds.
-	StatementTimeout time.Duration
-	// LockTimeout ends a wait for a lock. Defaults to 5 seconds.
-	LockTimeout time.Duration
-	// IdleInTransactionTimeout ends a session that holds a transaction open and
-	// does nothing. Defaults to 15 seconds.
-	IdleInTransactionTimeout time.Duration
 	// ConnectTimeout bounds one attempt to connect. Defaults to 5 seconds.
 	ConnectTimeout time.Duration
 	// CheckEvery is the time between health checks. Defaults to 1 second.
@@ -65,40 +59,31 @@ type PoolConfig struct {
 	// Defaults to 3 seconds.
 	Drain time.Duration
 	// Backoff is the wait between attempts. Defaults to 1 to 30 seconds.
-	Backoff Backoff
-	// OnWait is told, once a second at most, when calls waited for a connection
-	// for more than 50 ms in the mean: how many, and how long. May be nil.
-	OnWait func(calls int64, mean time.Duration)
+	Backoff backoff.Backoff
 }
 
 func (c *PoolConfig) defaults() {
-	setDefault(&c.Size, 10)
-	setDefault(&c.StatementTimeout, 30*time.Second)
-	setDefault(&c.LockTimeout, 5*time.Second)
-	setDefault(&c.IdleInTransactionTimeout, 15*time.Second)
-	setDefault(&c.ConnectTimeout, 5*time.Second)
-	setDefault(&c.CheckEvery, time.Second)
-	setDefault(&c.AnswerTimeout, 2*time.Second)
-	setDefault(&c.HorizonEvery, 5*time.Second)
-	setDefault(&c.HorizonLimit, time.Minute)
-	setDefault(&c.StartWait, 10*time.Second)
-	setDefault(&c.Drain, 3*time.Second)
+	c.Size = cmp.Or(c.Size, 10)
+	c.ConnectTimeout = cmp.Or(c.ConnectTimeout, 5*time.Second)
+	c.CheckEvery = cmp.Or(c.CheckEvery, time.Second)
+	c.AnswerTimeout = cmp.Or(c.AnswerTimeout, 2*time.Second)
+	c.HorizonEvery = cmp.Or(c.HorizonEvery, 5*time.Second)
+	c.HorizonLimit = cmp.Or(c.HorizonLimit, time.Minute)
+	c.StartWait = cmp.Or(c.StartWait, 10*time.Second)
+	c.Drain = cmp.Or(c.Drain, 3*time.Second)
+	c.Backoff.Min = cmp.Or(c.Backoff.Min, firstRetry)
 }
 
-func setDefault[T int | time.Duration](field *T, value T) {
-	if *field <= 0 {
-		*field = value
-	}
-}
+// firstRetry makes the first wait for a database that is away 1 to 2 seconds.
+const firstRetry = 2 * time.Second
 
 // Pool is the handle of the connection pool. It outlives incarnations and is
 // safe for concurrent use.
 type Pool struct {
-	cfg       PoolConfig
-	proc      atomic.Pointer[otp.Proc]
-	up        atomic.Pointer[readiness]
-	suspected atomic.Bool // a Lost is on its way
-	held      atomic.Pointer[HeldBack]
+	cfg  PoolConfig
+	proc atomic.Pointer[otp.Proc]
+	up   atomic.Pointer[readiness]
+	held atomic.Pointer[HeldBack]
 }
 
 // readiness is a stretch of time in which the database answers.
@@ -145,13 +130,11 @@ func (p *Pool) Stat() *pgxpool.Stat {
 }
 
 // Lost tells the pool that a caller lost its connection. The pool checks the
-// database at once and gives up only if that fails. It never blocks; any
-// number of calls cost one check.
+// database at once and gives up only if that fails. It never blocks. Calls during
+// a check cost nothing more.
 func (p *Pool) Lost(err error) {
-	if proc := p.proc.Load(); proc != nil && p.suspected.CompareAndSwap(false, true) {
-		if !otp.Cast(proc, lost{err}) {
-			p.suspected.Store(false)
-		}
+	if proc := p.proc.Load(); proc != nil {
+		otp.Cast(proc, lost{err})
 	}
 }
 
@@ -197,7 +180,6 @@ type poolServer struct {
 	otp.Base
 	handle   *Pool
 	cfg      PoolConfig
-	random   *rand.Rand
 	lease    *lease
 	attempt  *attempt
 	failures int  // attempts since the last success
@@ -211,9 +193,7 @@ type poolServer struct {
 // database, and else starts suspended. It fails when the database is of an
 // earlier build, because waiting does not mend that.
 func (s *poolServer) Init(c *otp.Ctx) error {
-	s.random = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
 	s.handle.proc.Store(c.Self())
-	s.handle.suspected.Store(false)
 	s.inherit(c)
 	c.SendEvery(s.cfg.CheckEvery, tick{})
 	s.handle.held.Store(nil)
@@ -239,7 +219,6 @@ func (s *poolServer) Init(c *otp.Ctx) error {
 func (s *poolServer) HandleCast(c *otp.Ctx, msg any) {
 	switch m := msg.(type) {
 	case lost:
-		s.handle.suspected.Store(false)
 		log := c.Logger()
 		log.Debug().Err(m.err).Msg("a caller lost its database connection")
 		s.check(c)
@@ -274,11 +253,11 @@ func (s *poolServer) HandleInfo(c *otp.Ctx, msg any) {
 	}
 }
 
-// Terminate takes the pool away and closes it.
+// Terminate takes the pool away and begins to close it. The process waits for that.
 func (s *poolServer) Terminate(c *otp.Ctx, reason error) {
 	s.handle.proc.CompareAndSwap(c.Self(), nil)
 	if s.lease != nil {
-		s.release(c, reason)
+		s.retire(c, s.takeBack(reason))
 	}
 	if s.attempt == nil {
 		return
@@ -287,7 +266,7 @@ func (s *poolServer) Terminate(c *otp.Ctx, reason error) {
 	select {
 	case out := <-s.attempt.result:
 		if out.lease != nil {
-			out.lease.end(c.Context(), out.lease.close(goroutines(c)), 0)
+			s.retire(c, out.lease)
 		}
 	case <-c.Context().Done():
 	}

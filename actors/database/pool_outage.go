@@ -29,7 +29,7 @@ func (s *poolServer) conclude(c *otp.Ctx, out outcome) {
 	s.attempt = nil
 	log := c.Logger()
 	if out.err != nil {
-		wait := s.cfg.Backoff.Wait(s.failures, s.random)
+		wait := s.cfg.Backoff.Wait(s.failures)
 		s.failures++
 		log.Warn().Err(out.err).Int("attempt", s.failures).Dur("retry_in", wait).Msg("no database")
 		c.Suspend(describe(out.err))
@@ -69,16 +69,18 @@ func (s *poolServer) answered(c *otp.Ctx, m answered) {
 	log.Warn().Err(m.err).Msg("the database is away")
 	c.Suspend(describe(m.err))
 	s.retire(c, s.takeBack(m.err))
-	wait := s.cfg.Backoff.Wait(s.failures, s.random)
+	wait := s.cfg.Backoff.Wait(s.failures)
 	s.failures++
 	c.SendAfter(wait, retry{})
 }
 
 // retire closes a lease beside the actor's other work.
 func (s *poolServer) retire(c *otp.Ctx, l *lease) {
-	drain, closed := s.cfg.Drain, l.close(goroutines(c))
+	drain, log := s.cfg.Drain, c.Logger()
 	c.Async(func(ctx context.Context) any {
-		l.end(ctx, closed, drain)
+		begun := time.Now()
+		l.close(ctx, drain, *log)
+		log.Info().Dur("took", time.Since(begun)).Msg("the connection pool is closed")
 		return finished{}
 	})
 }
@@ -103,16 +105,25 @@ func (s *poolServer) takeBack(cause error) *lease {
 	return l
 }
 
-// release takes the pool back and closes it, for good.
-func (s *poolServer) release(c *otp.Ctx, reason error) {
-	begun := time.Now()
-	log := c.Logger()
-	l := s.takeBack(reason)
-	if l.end(c.Context(), l.close(goroutines(c)), s.cfg.Drain) {
-		log.Info().Dur("took", time.Since(begun)).Msg("the connection pool is closed")
-	} else {
-		log.Error().Msg("somebody keeps a database connection; it was cut")
+// slowWait is how long the mean wait for a connection may be.
+const slowWait = 50 * time.Millisecond
+
+// waitMeter turns the pool's totals into the waits of one interval.
+type waitMeter struct {
+	count int64
+	total time.Duration
+}
+
+// observe returns how many calls waited for a connection since the last
+// observation, how long they waited in the mean, and whether that is too long.
+func (m *waitMeter) observe(count int64, total time.Duration) (n int64, mean time.Duration, slow bool) {
+	n, took := count-m.count, total-m.total
+	m.count, m.total = count, total
+	if n <= 0 {
+		return 0, 0, false
 	}
+	mean = took / time.Duration(n)
+	return n, mean, mean > slowWait
 }
 
 // reportWaits tells when the pool has been too small for the last second.
@@ -120,24 +131,20 @@ func (s *poolServer) reportWaits(c *otp.Ctx) {
 	if s.lease == nil {
 		return
 	}
-	calls, mean, slow := s.waits.observeStat(s.lease.pool.Stat())
-	if !slow {
-		return
+	stat := s.lease.pool.Stat()
+	if calls, mean, slow := s.waits.observe(stat.EmptyAcquireCount(), stat.EmptyAcquireWaitTime()); slow {
+		log := c.Logger()
+		log.Warn().Int64("calls", calls).Dur("mean", mean).Int("size", s.cfg.Size).Msg("calls wait long for a database connection")
 	}
-	if s.cfg.OnWait != nil {
-		s.cfg.OnWait(calls, mean)
-	}
-	log := c.Logger()
-	log.Warn().Int64("calls", calls).Dur("mean", mean).Int("size", s.cfg.Size).Msg("calls wait long for a database connection")
 }
 
 // describe says in one line why there is no database. What waiting does not
 // mend is named as such, because only ops can.
 func describe(err error) string {
-	switch sqlState(err) {
-	case stateInvalidPassword, stateInvalidAuth:
+	switch {
+	case refused(err):
 		return fmt.Sprintf("the database refuses the login: %v", err)
-	case stateUnknownDatabase:
+	case sqlState(err) == stateUnknownDatabase:
 		return fmt.Sprintf("the database does not exist: %v", err)
 	default:
 		return err.Error()

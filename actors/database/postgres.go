@@ -20,27 +20,22 @@ type PostgresConfig struct {
 	// SearchPath is a list of directories like $PATH; server programs found
 	// there are preferred. May be empty.
 	SearchPath string
-	// Places are glob patterns of directories that may hold the server
+	// Globs are glob patterns of directories that may hold the server
 	// programs. Defaults to where Debian, Red Hat, Alpine, Homebrew and
 	// Postgres.app put them.
-	Places []string
-	// StartTimeout bounds making, starting and recovering the database.
-	// Defaults to 15 minutes: a recovery that is cut short begins anew.
-	StartTimeout time.Duration
-	// StopTimeout is how long an orderly shutdown may take before the server
-	// is told to stop at once. Defaults to 20 seconds.
-	StopTimeout time.Duration
+	Globs []string
 }
 
-// quitTimeout follows StopTimeout, before SIGKILL and after it.
-const quitTimeout = 6 * time.Second
-
-func (c PostgresConfig) globs() []string {
-	if c.Places != nil {
-		return c.Places
-	}
-	return wellKnown()
-}
+const (
+	// startTimeout bounds making, starting and recovering the database. It is long,
+	// because a recovery that is cut short begins anew.
+	startTimeout = 15 * time.Minute
+	// stopTimeout is how long an orderly shutdown may take before the server is told
+	// to stop at once.
+	stopTimeout = 20 * time.Second
+	// quitTimeout follows stopTimeout, before SIGKILL and after it.
+	quitTimeout = 6 * time.Second
+)
 
 // Postgres is the handle of the embedded server. It outlives the server's
 // incarnations and is safe for concurrent use.
@@ -54,11 +49,8 @@ var ErrNotRunning = errors.New("the embedded database is not running")
 
 // NewPostgres returns the handle of a server that Spec's child will run.
 func NewPostgres(cfg PostgresConfig) *Postgres {
-	if cfg.StartTimeout <= 0 {
-		cfg.StartTimeout = 15 * time.Minute
-	}
-	if cfg.StopTimeout <= 0 {
-		cfg.StopTimeout = 20 * time.Second
+	if cfg.Globs == nil {
+		cfg.Globs = wellKnown()
 	}
 	return &Postgres{cfg: cfg}
 }
@@ -70,7 +62,7 @@ func (p *Postgres) Spec() otp.ChildSpec {
 	return otp.ChildSpec{
 		ID:       "postgres",
 		Server:   func() otp.Server { return &postgresServer{handle: p} },
-		Shutdown: p.cfg.StopTimeout + 2*quitTimeout + 2*time.Second,
+		Shutdown: stopTimeout + 2*quitTimeout + 2*time.Second,
 	}
 }
 
@@ -83,15 +75,6 @@ func (p *Postgres) ConnConfig(context.Context) (*pgx.ConnConfig, error) {
 		return nil, ErrNotRunning
 	}
 	return cl.connConfig(databaseName)
-}
-
-// Detail describes the running server for ops, "" if there is none.
-func (p *Postgres) Detail() string {
-	cl := p.running.Load()
-	if cl == nil {
-		return ""
-	}
-	return fmt.Sprintf("PostgreSQL %d in %s", cl.bins.Major, cl.dir)
 }
 
 // postgresServer is one incarnation. It owns the server process and the open
@@ -112,16 +95,15 @@ func (s *postgresServer) Init(c *otp.Ctx) error {
 	log := c.Logger()
 	ctx, release := untilStop(c)
 	defer release()
-	ctx, cancel := context.WithTimeoutCause(ctx, s.handle.cfg.StartTimeout,
-		fmt.Errorf("the database was not ready within %s", s.handle.cfg.StartTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("the database was not ready within %s", startTimeout))
 	defer cancel()
 	begun := time.Now()
 
-	cl, err := openCluster(ctx, s.handle.cfg, *log)
+	cl, err := openCluster(ctx, s.handle.cfg, *log, goroutines(c))
 	if err != nil {
 		return err
 	}
-	p, err := cl.bringUp(ctx, goroutines(c))
+	p, err := cl.bringUp(ctx)
 	if err != nil {
 		cl.close()
 		return err
@@ -160,7 +142,7 @@ func (s *postgresServer) Terminate(c *otp.Ctx, _ error) {
 	begun := time.Now()
 	if !s.process.running() {
 		log.Error().Err(s.process.fate).Msg("the embedded database is gone")
-	} else if err := s.process.stop(c.Context(), s.handle.cfg.StopTimeout, quitTimeout, *log); err != nil {
+	} else if err := s.process.stop(c.Context(), stopTimeout, quitTimeout, *log); err != nil {
 		log.Error().Err(err).Msg("the embedded database was left running; the next start adopts or stops it")
 	} else {
 		log.Info().Dur("took", time.Since(begun)).Msg("the embedded database has stopped")

@@ -16,6 +16,9 @@ import (
 // looked at.
 const pollEvery = 50 * time.Millisecond
 
+// spawn runs a goroutine that its caller owns.
+type spawn func(func())
+
 // process is a running server: a child, or one adopted from a killed takt.
 type process struct {
 	pid    int
@@ -28,14 +31,11 @@ type process struct {
 	leave chan struct{} // closed to make watch give up
 }
 
-// spawn runs a goroutine that its caller owns.
-type spawn func(func())
-
 // errEnded says that a server ended without being asked to.
 var errEnded = errors.New("the database server ended")
 
 // start launches the server. Readers of its log and of its end are spawned.
-func (cl *cluster) start(run spawn) (*process, error) {
+func (cl *cluster) start() (*process, error) {
 	logs, stderr, err := newLogPipe(cl.logPath(), cl.log)
 	if err != nil {
 		return nil, err
@@ -63,21 +63,21 @@ func (cl *cluster) start(run spawn) (*process, error) {
 	}
 	p := cl.newProcess(handle.Pid, logs)
 	p.handle = handle
-	run(p.watch)
-	run(logs.read)
+	cl.run(p.watch)
+	cl.run(logs.read)
 	return p, nil
 }
 
 // adopt takes over the running server pid, which an earlier takt started.
-func (cl *cluster) adopt(pid int, run spawn) *process {
+func (cl *cluster) adopt(pid int) *process {
 	logs, err := reopenLogPipe(cl.logPath(), cl.log)
 	if err != nil {
 		cl.log.Warn().Err(err).Msg("the adopted database server's log is lost")
 	}
 	p := cl.newProcess(pid, logs)
-	run(p.watch)
+	cl.run(p.watch)
 	if logs != nil {
-		run(logs.read)
+		cl.run(logs.read)
 	}
 	return p
 }

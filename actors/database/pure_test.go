@@ -2,13 +2,13 @@ package database
 
 import (
 	"errors"
-	"math/rand/v2"
 	"os/user"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
+
+	"takt/store/backoff"
 )
 
 func TestParseMajor(t *testing.T) {
@@ -94,19 +94,15 @@ func TestChooseOwner(t *testing.T) {
 	}
 }
 
-func TestBackoff(t *testing.T) {
+func TestRetriesTakeOneToThirtySeconds(t *testing.T) {
 	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
-		n := rapid.IntRange(0, 200).Draw(t, "attempt")
-		wait := Backoff{}.Wait(n, random)
-		if wait < time.Second || wait > 30*time.Second {
-			t.Fatalf("attempt %d waits %s", n, wait)
+	for _, b := range []backoff.Backoff{NewPool(PoolConfig{}).cfg.Backoff, NewListener(ListenerConfig{}).cfg.Backoff} {
+		for n := range 100 {
+			require.GreaterOrEqual(t, b.Wait(n), time.Second)
+			require.LessOrEqual(t, b.Wait(n), 30*time.Second)
 		}
-		if n > 5 && wait < 15*time.Second {
-			t.Fatalf("attempt %d waits only %s", n, wait)
-		}
-	})
+		require.GreaterOrEqual(t, b.Wait(5), 15*time.Second)
+	}
 }
 
 func TestWaitMeter(t *testing.T) {

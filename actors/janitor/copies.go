@@ -58,7 +58,7 @@ func (j *Janitor) copyOne(ctx context.Context, row store.FileRow) error {
 	if err != nil || !due {
 		return err // another controller is at it
 	}
-	key, err := j.files.CopyToS3(ctx, row, nil)
+	key, err := j.files.CopyToS3(ctx, row)
 	switch {
 	case store.CodeOf(err) == store.NotFound:
 		return nil // its time was over, and it was removed

@@ -9,6 +9,7 @@ import (
 	"takt/actors/otp"
 	"takt/storage"
 	"takt/store"
+	"takt/store/backoff"
 )
 
 // Rows is what the janitor needs of the database. All fail at once with
@@ -50,7 +51,7 @@ type Files interface {
 
 	HasS3() bool
 	Probe(ctx context.Context) error
-	CopyToS3(ctx context.Context, row store.FileRow, moved func(bytes int64)) (key string, err error)
+	CopyToS3(ctx context.Context, row store.FileRow) (key string, err error)
 }
 
 // Retention is how long things are kept once their build has ended, diagnostic
@@ -119,10 +120,10 @@ type janitor struct {
 	otp.Base
 	j        *Janitor
 	sweeping bool
-	callers  []otp.From    // that wait for the round under way
-	backoff  time.Duration // until the next look at S3, if it is away
-	outage   error         // that ended the last round
-	away     error         // why S3 gets no copies
+	callers  []otp.From // that wait for the round under way
+	failures int        // of looks at S3, in a row
+	outage   error      // that ended the last round
+	away     error      // why S3 gets no copies
 }
 
 // Init arms the timers. S3 is looked at at once.
@@ -188,13 +189,13 @@ func (s *janitor) swept(c *otp.Ctx, err error) {
 func (s *janitor) copied(c *otp.Ctx, err error) {
 	wait := s.j.copyInterval
 	if err == nil {
-		s.backoff = 0
+		s.failures = 0
 		if s.away != nil {
 			c.Logger().Info().Msg("S3 gets its copies again")
 		}
 	} else {
-		s.backoff = min(max(2*s.backoff, time.Second), s.j.maxBackoff)
-		wait = s.backoff
+		wait = backoff.Backoff{Min: time.Second, Max: s.j.maxBackoff}.Wait(s.failures)
+		s.failures++
 		if !store.IsUnavailable(err) {
 			c.Logger().Error().Err(err).Msg("copies could not be brought to S3")
 			err = nil

@@ -73,55 +73,44 @@ func open(t *testing.T, mode storage.Mode, edit ...func(*Janitor)) *house {
 func (h *house) submit(content string) store.Build {
 	h.t.Helper()
 	id := store.NewID()
-	u := h.arrives(content)
-	defer u.Discard()
-	source, err := u.Send(h.t.Context(), "builds/"+id+"/source.zip", nil)
-	require.NoError(h.t, err)
-	sub := store.Submission{ID: id, Platform: store.IOS, TokenHash: store.HashToken(id), Source: source}
-	b, err := h.builds.Submit(h.t.Context(), sub, func() error { return u.Commit(source.Name) })
-	u.Settle(err)
-	require.NoError(h.t, err)
+	sub := store.Submission{ID: id, Platform: store.IOS, TokenHash: store.HashToken(id)}
+	var b store.Build
+	h.commit("builds/"+id+"/source.zip", content, func(f store.File, commit func() error) (err error) {
+		sub.Source = f
+		b, err = h.builds.Submit(h.t.Context(), sub, commit)
+		return err
+	})
 	return b
 }
 
-func (h *house) arrives(content string) *storage.Upload {
+// commit stores a file that record makes a row for.
+func (h *house) commit(name, content string, record func(f store.File, commit func() error) error) {
 	h.t.Helper()
-	u, err := h.files.Create(h.t.Context(), 1<<20)
+	u, err := h.files.Create(h.t.Context(), 1<<20, "", strings.NewReader(content))
 	require.NoError(h.t, err)
-	_, err = u.Write([]byte(content))
-	require.NoError(h.t, err)
-	_, _, err = u.Finish()
-	require.NoError(h.t, err)
-	return u
+	require.NoError(h.t, u.Commit(h.t.Context(), name, record))
 }
 
 // finish gives a build a result.
 func (h *house) finish(id, content string) {
 	h.t.Helper()
-	u := h.arrives(content)
-	defer u.Discard()
-	file, err := u.Send(h.t.Context(), "builds/"+id+"/result.ipa", nil)
-	require.NoError(h.t, err)
 	w := storetest.Worker(h.t, h.DB)
-	_, err = h.builds.Finish(h.t.Context(), store.Result{BuildID: id, WorkerID: w.ID, Success: true, File: &file},
-		func() error { return u.Commit(file.Name) })
-	u.Settle(err)
-	require.NoError(h.t, err)
+	h.commit("builds/"+id+"/result.ipa", content, func(f store.File, commit func() error) error {
+		_, err := h.builds.Finish(h.t.Context(), store.Result{BuildID: id, WorkerID: w.ID, Success: true, File: &f}, commit)
+		return err
+	})
 }
 
 // report stores a diagnostic report.
 func (h *house) report() store.File {
 	h.t.Helper()
 	w := storetest.Worker(h.t, h.DB)
-	u := h.arrives("{}")
-	defer u.Discard()
-	file, err := u.Send(h.t.Context(), "diagnostics/"+w.ID+"/1.json", nil)
-	require.NoError(h.t, err)
-	r := store.DiagnosticReport{ID: w.ID, WorkerID: w.ID, Status: store.Critical, RunAt: time.Now(), Checks: []byte("[]"), File: file}
-	err = postgres.NewWorkers(h.DB).Report(h.t.Context(), r, func() error { return u.Commit(file.Name) })
-	u.Settle(err)
-	require.NoError(h.t, err)
-	return file
+	r := store.DiagnosticReport{ID: w.ID, WorkerID: w.ID, Status: store.Critical, RunAt: time.Now(), Checks: []byte("[]")}
+	h.commit("diagnostics/"+w.ID+"/1.json", "{}", func(f store.File, commit func() error) error {
+		r.File = f
+		return postgres.NewWorkers(h.DB).Report(h.t.Context(), r, commit)
+	})
+	return r.File
 }
 
 func (h *house) find(id string) store.Build {

@@ -77,7 +77,7 @@ func upkeepCommand(cmd *cobra.Command, label string, check func(cfg Config) erro
 // finding shows a file that is not as it should be.
 func (u *upkeep) finding(f inventory.Finding) {
 	_ = u.Result(f, func(w io.Writer) { // a closed pipe shows at the end
-		fmt.Fprintf(w, "%-8s %-5s %s", f.Problem, f.Place, cli.Plain(f.Name))
+		fmt.Fprintf(w, "%-8s %-5s %s", f.Problem, f.Location, cli.Plain(f.Name))
 		if f.Detail != "" {
 			fmt.Fprintf(w, "  (%s)", cli.Plain(f.Detail))
 		}

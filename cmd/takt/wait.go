@@ -12,6 +12,7 @@ import (
 	"takt/http/api"
 	"takt/http/client"
 	"takt/store"
+	"takt/store/backoff"
 )
 
 // waiter watches a build.
@@ -31,7 +32,7 @@ const logPage = 5000
 
 // wait returns when the build has ended. An absent controller is waited for.
 func (w *waiter) wait(ctx context.Context) (api.BuildStatus, error) {
-	pace := client.Backoff{Min: 200 * time.Millisecond, Max: 5 * time.Second}
+	pace := backoff.Backoff{Min: 200 * time.Millisecond, Max: 5 * time.Second}
 	if w.follow {
 		pace.Max = time.Second
 	}
@@ -58,7 +59,7 @@ func (w *waiter) wait(ctx context.Context) (api.BuildStatus, error) {
 			return status, nil
 		}
 		select {
-		case <-time.After(pace.Delay(n, 1)):
+		case <-time.After(pace.Wait(n)):
 		case <-ctx.Done():
 			return status, context.Cause(ctx)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"takt/http/api"
 	"takt/http/client"
+	"takt/store/backoff"
 )
 
 // A call is made once; what may be repeated is the caller's decision.
@@ -29,7 +30,7 @@ func ExampleRetry_Do() {
 		return
 	}
 	defer c.CloseIdle()
-	retry := client.Retry{Backoff: client.Backoff{Min: time.Millisecond}, Patience: time.Minute}
+	retry := client.Retry{Backoff: backoff.Backoff{Min: time.Millisecond}, Patience: time.Minute}
 	var status api.BuildStatus
 	err = retry.Do(context.Background(), func(ctx context.Context) (err error) {
 		status, err = c.Status(ctx, "b1", client.BuildAuth{})

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"takt/http/client"
+	"takt/store/backoff"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -70,7 +71,7 @@ func setup(t *testing.T, h http.HandlerFunc, edit ...func(*client.Config)) (*cli
 
 // quick is a retry that does not slow tests down.
 func quick() client.Retry {
-	return client.Retry{Backoff: client.Backoff{Min: time.Millisecond, Max: 2 * time.Millisecond}, Attempts: 5}
+	return client.Retry{Backoff: backoff.Backoff{Min: time.Millisecond, Max: 2 * time.Millisecond}, Attempts: 5}
 }
 
 func reply(status int, body string) http.HandlerFunc {

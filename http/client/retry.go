@@ -3,55 +3,16 @@ package client
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"time"
+
+	"takt/store/backoff"
 )
-
-// Backoff is a growing wait: Min, then doubled each time up to Max, of which a
-// random half is taken off so that a fleet does not return all at once.
-type Backoff struct {
-	// Min is the first wait. Defaults to 500 ms.
-	Min time.Duration
-	// Max is the longest wait. Defaults to 30 s.
-	Max time.Duration
-}
-
-// Delay is the wait after the n-th failure (from 0). chance is in [0, 1).
-func (b Backoff) Delay(n int, chance float64) time.Duration {
-	lowest, highest := b.Min, b.Max
-	if lowest <= 0 {
-		lowest = 500 * time.Millisecond
-	}
-	if highest <= 0 {
-		highest = 30 * time.Second
-	}
-	full := lowest
-	for range n {
-		if full >= highest/2 {
-			full = highest
-			break
-		}
-		full *= 2
-	}
-	full = min(full, highest)
-	return full/2 + time.Duration(chance*float64(full/2))
-}
-
-// After is Delay, but at least what the controller asked for in Retry-After,
-// plus up to a tenth of it for the same reason.
-func (b Backoff) After(err error, n int, chance float64) time.Duration {
-	wait := b.Delay(n, chance)
-	if asked := RetryAfter(err); asked > 0 {
-		wait = max(wait, asked+time.Duration(chance*float64(asked/10)))
-	}
-	return wait
-}
 
 // Retry repeats a call that failed for a temporary reason. Use it for calls
 // that are safe to repeat. The zero value tries for ever, with the default
 // backoff, until the context ends.
 type Retry struct {
-	Backoff
+	backoff.Backoff
 	// Attempts is the most calls made; 0 means no limit.
 	Attempts int
 	// Patience is the time after which no further call is begun; 0 means no
@@ -61,8 +22,6 @@ type Retry struct {
 	Temporary func(error) bool
 	// OnWait hears of each failure that will be retried. May be nil.
 	OnWait func(err error, wait time.Duration)
-	// Chance is the source of jitter, nil means math/rand.
-	Chance func() float64
 }
 
 // Do calls op until it succeeds, fails for good, or the limits are reached, and
@@ -87,7 +46,7 @@ func (r Retry) pause(ctx context.Context, err error, n int, began time.Time) err
 	if ctx.Err() != nil || !r.again(err) || r.Attempts > 0 && n+1 >= r.Attempts {
 		return err
 	}
-	wait := r.After(err, n, r.chance())
+	wait := r.WaitAtLeast(n, RetryAfter(err))
 	if r.Patience > 0 && time.Since(began)+wait > r.Patience {
 		return err
 	}
@@ -109,11 +68,4 @@ func (r Retry) again(err error) bool {
 		return r.Temporary(err)
 	}
 	return Temporary(err)
-}
-
-func (r Retry) chance() float64 {
-	if r.Chance != nil {
-		return r.Chance()
-	}
-	return rand.Float64()
 }

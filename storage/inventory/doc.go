@@ -1,5 +1,5 @@
 // Package inventory compares what the database says of files with what lies in
-// storage, and moves files from one place to another.
+// storage, and moves files from one location to another.
 //
 // # State
 //

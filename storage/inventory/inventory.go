@@ -18,22 +18,10 @@ type Rows interface {
 	Move(ctx context.Context, from store.FileRow, location store.Location, object string) (bool, error)
 }
 
-// Files is storage; *storage.Files is one.
-type Files interface {
-	HasS3() bool
-	Check(ctx context.Context, row store.FileRow, remote, content bool, moved func(bytes int64)) error
-	CopyToS3(ctx context.Context, row store.FileRow, moved func(bytes int64)) (key string, err error)
-	CopyToDisk(ctx context.Context, row store.FileRow, moved func(bytes int64)) error
-	Remove(name string) (bool, error)
-	RemoveObject(ctx context.Context, key string) error
-	Walk(ctx context.Context, visit func(storage.Stored) error) error
-	WalkObjects(ctx context.Context, visit func(storage.Stored) error) error
-}
-
 // Inventory works on one database and one storage.
 type Inventory struct {
 	Rows  Rows
-	Files Files
+	Files *storage.Files
 	// Progress is told how many bytes were looked at, of how many; may be nil.
 	Progress func(done, total int64)
 }
@@ -54,8 +42,8 @@ const (
 // Finding is a file that is not as it should be.
 type Finding struct {
 	Problem Problem `json:"problem"`
-	// Place is "local" or "s3".
-	Place store.Location `json:"place"`
+	// Location is "local" or "s3".
+	Location store.Location `json:"place"`
 	// Name is the path of the file, the key of the object.
 	Name   string         `json:"name"`
 	Build  string         `json:"build,omitempty"`
@@ -66,9 +54,9 @@ type Finding struct {
 
 // finding describes what is wrong with one copy of row; false if err is not
 // about the file.
-func finding(row store.FileRow, place store.Location, err error) (Finding, bool) {
-	f := Finding{Place: place, Name: row.Name, Build: row.BuildID, Kind: row.Kind, Size: row.Size}
-	if place == store.InS3 {
+func finding(row store.FileRow, location store.Location, err error) (Finding, bool) {
+	f := Finding{Location: location, Name: row.Name, Build: row.BuildID, Kind: row.Kind, Size: row.Size}
+	if location == store.InS3 {
 		f.Name = row.Object
 	}
 	switch {
@@ -149,7 +137,7 @@ func (i Inventory) Verify(ctx context.Context, o VerifyOptions, found func(Findi
 		o.Age = time.Hour
 	}
 	var sum Verified
-	tell := func(f Finding) {
+	report := func(f Finding) {
 		switch f.Problem {
 		case Missing:
 			sum.Missing++
@@ -163,31 +151,31 @@ func (i Inventory) Verify(ctx context.Context, o VerifyOptions, found func(Findi
 	err := i.each(ctx, func(row store.FileRow) error {
 		sum.Files++
 		sum.Bytes += row.Size
-		return i.verify(ctx, row, o, tell)
+		return i.verify(ctx, row, o, report)
 	})
 	if err == nil {
-		err = i.unnamed(ctx, store.OnDisk, o.Age, tell)
+		err = i.unnamed(ctx, store.OnDisk, o.Age, report)
 	}
 	if err == nil && i.Files.HasS3() {
-		err = i.unnamed(ctx, store.InS3, o.Age, tell)
+		err = i.unnamed(ctx, store.InS3, o.Age, report)
 	}
 	return sum, err
 }
 
 // verify looks at every copy of one file.
-func (i Inventory) verify(ctx context.Context, row store.FileRow, o VerifyOptions, tell func(Finding)) error {
+func (i Inventory) verify(ctx context.Context, row store.FileRow, o VerifyOptions, report func(Finding)) error {
 	var findings []Finding
 	good := 0
-	for _, place := range []store.Location{store.OnDisk, store.InS3} {
-		if place == store.OnDisk && !row.Location.Local() || place == store.InS3 && !row.Location.Remote() {
+	for _, location := range []store.Location{store.OnDisk, store.InS3} {
+		if location == store.OnDisk && !row.Location.Local() || location == store.InS3 && !row.Location.Remote() {
 			continue
 		}
-		err := i.Files.Check(ctx, row, place == store.InS3, o.Digest, nil)
+		err := i.Files.Check(ctx, row, location == store.InS3, o.Digest)
 		if err == nil {
 			good++
 			continue
 		}
-		f, ok := finding(row, place, err)
+		f, ok := finding(row, location, err)
 		if !ok {
 			return err
 		}
@@ -200,28 +188,28 @@ func (i Inventory) verify(ctx context.Context, row store.FileRow, o VerifyOption
 		return err // it was moved or removed while it was looked at
 	}
 	for _, f := range findings {
-		tell(f)
+		report(f)
 	}
 	return nil
 }
 
 // unnamed tells of what no row names.
-func (i Inventory) unnamed(ctx context.Context, place store.Location, age time.Duration, tell func(Finding)) error {
+func (i Inventory) unnamed(ctx context.Context, location store.Location, age time.Duration, report func(Finding)) error {
 	old := map[string]storage.Stored{}
 	flush := func() error {
 		names := make([]string, 0, len(old))
 		for name := range old {
 			names = append(names, name)
 		}
-		unnamed, err := i.Rows.Unnamed(ctx, names, place == store.InS3)
+		unnamed, err := i.Rows.Unnamed(ctx, names, location == store.InS3)
 		for _, name := range unnamed {
-			tell(Finding{Problem: Unnamed, Place: place, Name: name, Size: old[name].Size})
+			report(Finding{Problem: Unnamed, Location: location, Name: name, Size: old[name].Size})
 		}
 		clear(old)
 		return err
 	}
 	walk := i.Files.Walk
-	if place == store.InS3 {
+	if location == store.InS3 {
 		walk = i.Files.WalkObjects
 	}
 	err := walk(ctx, func(s storage.Stored) error {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -65,33 +66,23 @@ func (h *house) submit(mode storage.Mode, n int) {
 	for i := range n {
 		id := store.NewID()
 		sub := store.Submission{ID: id, Platform: store.IOS, TokenHash: store.HashToken(id)}
-		source, err := files.Create(h.t.Context(), 1000)
+		certsName := "builds/" + id + "/certs.zip"
+		source, err := files.Create(h.t.Context(), 1000, "", strings.NewReader(fmt.Sprint("source ", i)))
 		require.NoError(h.t, err)
-		sub.Source = h.send(source, "builds/"+id+"/source.zip", fmt.Sprint("source ", i))
-		sealed, err := files.CreateSealed(h.t.Context(), 1000, "builds/"+id+"/certs.zip")
+		sealed, err := files.Create(h.t.Context(), 1000, certsName, strings.NewReader(fmt.Sprint("certs ", i)))
 		require.NoError(h.t, err)
-		certs := h.send(sealed, "builds/"+id+"/certs.zip", fmt.Sprint("certs ", i))
-		sub.Certs = &certs
-		_, err = postgres.NewBuilds(h.DB, postgres.BuildsConfig{}).Submit(h.t.Context(), sub, func() error {
-			return errors.Join(source.Commit(sub.Source.Name), sealed.Commit(certs.Name))
+		err = source.Commit(h.t.Context(), "builds/"+id+"/source.zip", func(f store.File, commitSource func() error) error {
+			sub.Source = f
+			return sealed.Commit(h.t.Context(), certsName, func(f store.File, commitCerts func() error) error {
+				sub.Certs = &f
+				_, err := postgres.NewBuilds(h.DB, postgres.BuildsConfig{}).Submit(h.t.Context(), sub, func() error {
+					return errors.Join(commitSource(), commitCerts())
+				})
+				return err
+			})
 		})
 		require.NoError(h.t, err)
-		for _, u := range []*storage.Upload{source, sealed} {
-			u.Settle(nil)
-			u.Discard()
-		}
 	}
-}
-
-func (h *house) send(u *storage.Upload, name, content string) store.File {
-	h.t.Helper()
-	_, err := u.Write([]byte(content))
-	require.NoError(h.t, err)
-	_, _, err = u.Finish()
-	require.NoError(h.t, err)
-	f, err := u.Send(h.t.Context(), name, nil)
-	require.NoError(h.t, err)
-	return f
 }
 
 // all returns every row; each has to be at location.
@@ -108,7 +99,7 @@ func (h *house) all(location store.Location) []store.FileRow {
 func (h *house) verify(o inventory.VerifyOptions) (inventory.Verified, map[string]inventory.Problem) {
 	h.t.Helper()
 	found := map[string]inventory.Problem{}
-	sum, err := h.Verify(h.t.Context(), o, func(f inventory.Finding) { found[string(f.Place)+" "+f.Name] = f.Problem })
+	sum, err := h.Verify(h.t.Context(), o, func(f inventory.Finding) { found[string(f.Location)+" "+f.Name] = f.Problem })
 	require.NoError(h.t, err)
 	return sum, found
 }

@@ -12,7 +12,7 @@ import (
 // MigrateOptions say where files are to be.
 type MigrateOptions struct {
 	To storage.Mode
-	// Prune removes the copies in the other place, each once the one that stays
+	// Prune removes the copies elsewhere, each once the one that stays
 	// has been read and found whole. Not with ModeDual.
 	Prune bool
 }
@@ -80,7 +80,7 @@ func (i Inventory) migrate(ctx context.Context, row *store.FileRow, o MigrateOpt
 
 // toS3 gives a file its object. done is false if somebody else changed the row.
 func (i Inventory) toS3(ctx context.Context, row *store.FileRow, sum *Migrated) (done bool, err error) {
-	key, err := i.Files.CopyToS3(ctx, *row, nil)
+	key, err := i.Files.CopyToS3(ctx, *row)
 	if err != nil {
 		return false, err
 	}
@@ -99,7 +99,7 @@ func (i Inventory) toS3(ctx context.Context, row *store.FileRow, sum *Migrated) 
 
 // toDisk gives a file its local copy; likewise.
 func (i Inventory) toDisk(ctx context.Context, row *store.FileRow, sum *Migrated) (done bool, err error) {
-	if err := i.Files.CopyToDisk(ctx, *row, nil); err != nil {
+	if err := i.Files.CopyToDisk(ctx, *row); err != nil {
 		return false, err
 	}
 	moved, err := i.Rows.Move(ctx, *row, store.InBoth, row.Object)
@@ -115,7 +115,7 @@ func (i Inventory) toDisk(ctx context.Context, row *store.FileRow, sum *Migrated
 // prune removes the copy that is not wanted any more, once the other one has
 // been read. The row goes first: what it does not name may be lost.
 func (i Inventory) prune(ctx context.Context, row store.FileRow, to storage.Mode, sum *Migrated) error {
-	if err := i.Files.Check(ctx, row, to == storage.ModeS3, true, nil); err != nil {
+	if err := i.Files.Check(ctx, row, to == storage.ModeS3, true); err != nil {
 		return err
 	}
 	if to == storage.ModeS3 {

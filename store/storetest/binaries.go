@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// places are where packages put the server's programs, newest version last.
-var places = []string{ //nolint:gochecknoglobals // a constant list
+// globs match where packages put the server's programs, newest version last.
+var globs = []string{ //nolint:gochecknoglobals // a constant list
 	"/usr/lib/postgresql/*/bin",
 	"/usr/pgsql-*/bin",
 	"/opt/homebrew/opt/postgresql@*/bin",
@@ -27,7 +27,7 @@ func binDir() (string, error) {
 			return filepath.Dir(path), nil
 		}
 	}
-	for _, pattern := range places {
+	for _, pattern := range globs {
 		dirs, err := filepath.Glob(pattern)
 		if err != nil {
 			return "", err

@@ -5,10 +5,11 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"errors"
-	"math/rand/v2"
 	"time"
 
 	"github.com/google/go-github/v75/github"
+
+	"takt/store/backoff"
 )
 
 // Account is what can be done with one credential.
@@ -106,6 +107,5 @@ func once[T any](ctx context.Context, a *Account, create bool, f func(context.Co
 // backOff waits after so many failures in a row: twice as long each time, up to
 // 30 s, with jitter.
 func (a *Account) backOff(ctx context.Context, failures int) error {
-	pause := min(a.g.cfg.Backoff<<min(failures-1, 16), 30*time.Second)
-	return wait(ctx, nil, time.Now().Add(pause/2+rand.N(pause)))
+	return wait(ctx, nil, time.Now().Add(backoff.Backoff{Min: a.g.cfg.Backoff}.Wait(failures-1)))
 }

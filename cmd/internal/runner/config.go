@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"takt/http/client"
 	"takt/store"
+	"takt/store/backoff"
 )
 
 // Config is what a worker needs to know.
@@ -43,7 +43,7 @@ type Config struct {
 	// controller does not answer. Defaults to 6 h.
 	Patience time.Duration
 	// Backoff paces every repeat. Defaults to 500 ms … 30 s.
-	Backoff client.Backoff
+	Backoff backoff.Backoff
 	// Limits bound what an archive may unpack to.
 	Limits UnzipLimits
 	// Logs tunes the log stream.

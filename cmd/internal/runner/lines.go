@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync"
 	"unicode/utf8"
+
+	"takt/store"
 )
 
 // lineWriter cuts output into lines. A line over the limit is cut and says by
@@ -61,7 +63,7 @@ func (l *lineWriter) finish() {
 			text, l.over = text[:len(text)-1], l.over+1
 		}
 	}
-	line := printable(strings.TrimSuffix(string(text), "\r"))
+	line := store.Text(strings.TrimSuffix(string(text), "\r"))
 	if l.over > 0 {
 		line += fmt.Sprintf(" … [%d bytes cut]", l.over)
 	}

@@ -23,6 +23,7 @@ import (
 	"takt/cmd/internal/controllertest"
 	"takt/http/api"
 	"takt/http/client"
+	"takt/store/backoff"
 )
 
 // TestMain lets the test binary be a worker process too, to be killed.
@@ -75,7 +76,7 @@ func newBench(t *testing.T, script string, edit ...func(*Config)) *bench {
 		Name: "bench", StateDir: t.TempDir(),
 		Command:   Exec{Script: script, Env: []string{"PATH=" + os.Getenv("PATH"), "HOME=/nowhere"}},
 		Heartbeat: 10 * time.Millisecond, KillGrace: 5 * time.Second,
-		Backoff: client.Backoff{Min: time.Millisecond, Max: 5 * time.Millisecond},
+		Backoff: backoff.Backoff{Min: time.Millisecond, Max: 5 * time.Millisecond},
 		Logs:    LogConfig{Every: time.Millisecond},
 	}
 	for _, f := range edit {

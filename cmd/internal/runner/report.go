@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -124,7 +123,7 @@ func (w *Worker) beatOnce(ctx context.Context, held client.Held) error {
 
 // clip makes s fit for a message: valid UTF-8 without NUL, at most limit bytes.
 func clip(s string, limit int) string {
-	s = printable(s)
+	s = store.Text(s)
 	if len(s) <= limit {
 		return s
 	}
@@ -134,9 +133,4 @@ func clip(s string, limit int) string {
 		s = s[:len(s)-1]
 	}
 	return s + mark
-}
-
-// printable replaces what neither JSON nor PostgreSQL text can hold.
-func printable(s string) string {
-	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"sync"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"takt/http/api"
 	"takt/http/client"
 	"takt/store"
+	"takt/store/backoff"
 )
 
 // Causes of an end.
@@ -109,7 +109,7 @@ func (w *Worker) serve(ctx, polling context.Context, builds *sync.WaitGroup) {
 		a := w.accept(ctx, *job)
 		if a == nil { // runs already: the controller takes its reply for lost
 			<-slots
-			pause(polling, w.cfg.Backoff.Delay(0, 0))
+			pause(polling, w.cfg.Backoff.Wait(0))
 			continue
 		}
 		builds.Go(func() {
@@ -141,7 +141,7 @@ func (w *Worker) next(ctx context.Context) *api.Job {
 				continue
 			}
 			// The controller does not let us wait, so we do.
-			pause(ctx, client.Backoff{Max: 5 * time.Second}.Delay(idle, rand.Float64()))
+			pause(ctx, backoff.Backoff{Max: 5 * time.Second}.Wait(idle))
 			idle++
 		case ctx.Err() != nil:
 			return nil
@@ -161,7 +161,7 @@ func (w *Worker) recover(ctx context.Context, err error, failures int) {
 	status := client.StatusOf(err)
 	again := status == http.StatusUnauthorized || status == http.StatusNotFound
 	if !again || failures > 0 {
-		wait := w.cfg.Backoff.After(err, failures, rand.Float64())
+		wait := w.cfg.Backoff.WaitAtLeast(failures, client.RetryAfter(err))
 		w.waiting("poll")(err, wait)
 		pause(ctx, wait)
 	}

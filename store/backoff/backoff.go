@@ -1,0 +1,38 @@
+// Package backoff paces the repeats of what failed.
+package backoff
+
+import (
+	"cmp"
+	"math/rand/v2"
+	"time"
+)
+
+// Backoff is a pause that doubles with each failure in a row, from Min to Max. A
+// random part of up to a half is taken off, so that many who lost the same thing do
+// not return at one instant. Safe for concurrent use.
+type Backoff struct {
+	// Min is the longest pause after the first failure. Defaults to 500 ms.
+	Min time.Duration
+	// Max is the longest pause of all. Defaults to 30 s.
+	Max time.Duration
+}
+
+// Wait returns the pause after failure n in a row, counted from 0.
+func (b Backoff) Wait(n int) time.Duration { return b.WaitAtLeast(n, 0) }
+
+// WaitAtLeast is Wait, but at least what the other side asked for, plus up to a
+// tenth of it for the same reason.
+func (b Backoff) WaitAtLeast(n int, asked time.Duration) time.Duration {
+	chance := rand.Float64()
+	return max(b.wait(n, chance), asked+time.Duration(chance*float64(asked/10)))
+}
+
+// wait is Wait with a chance in [0, 1).
+func (b Backoff) wait(n int, chance float64) time.Duration {
+	full, limit := cmp.Or(b.Min, 500*time.Millisecond), cmp.Or(b.Max, 30*time.Second)
+	for ; n > 0 && full < limit; n-- {
+		full *= 2
+	}
+	half := min(full, limit) / 2
+	return half + time.Duration(chance*float64(half))
+}
