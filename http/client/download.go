@@ -2,11 +2,12 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"mime"
 	"net/http"
-	"strconv"
 	"strings"
 )
 
@@ -35,39 +36,26 @@ type from struct {
 // get opens the file of cl at f.offset. A controller that does not know ranges,
 // or has another file by now, answers with the whole: see Transfer.Offset.
 func (c *Client) get(ctx context.Context, cl call, f from) (*Transfer, error) {
-	inner, w, free := newWatch(ctx, c.cfg.StallTimeout)
-	req, err := c.request(inner, cl)
-	if err != nil {
-		free()
-		return nil, err
-	}
+	cl.header = maps.Clone(cl.header)
+	cl.header.Set("Accept", "*/*")
 	if f.offset > 0 {
-		req.Header.Set("Range", fmt.Sprintf("bytes=%d-", f.offset))
-		if f.etag != "" {
-			req.Header.Set("If-Range", f.etag)
-		}
+		cl.header.Set("Range", fmt.Sprintf("bytes=%d-", f.offset))
+		setIf(cl.header, "If-Range", f.etag)
 	}
-	resp, err := c.http.Do(req) //nolint:bodyclose // closed by receiving or below
+	resp, err := c.open(ctx, cl)
 	if err != nil {
-		err = noReply(ctx, inner, cl, err)
-		free()
 		return nil, err
 	}
-	body := &receiving{ReadCloser: resp.Body, watch: w, free: free}
 	t, err := transfer(cl, resp, f)
 	if err != nil {
-		drain(body)
-		_ = body.Close()
-		return nil, err
+		_ = resp.Body.Close() // nothing of it is used
 	}
-	w.touch()
-	t.Body = &broken{ReadCloser: body, cl: cl, outer: ctx, inner: inner}
-	return t, nil
+	return t, err
 }
 
 // transfer reads the headers of a reply with a file.
 func transfer(cl call, resp *http.Response, f from) (*Transfer, error) {
-	t := &Transfer{Size: resp.ContentLength, ETag: resp.Header.Get("ETag")}
+	t := &Transfer{Body: resp.Body, Size: resp.ContentLength, ETag: resp.Header.Get("ETag")}
 	switch resp.StatusCode {
 	case http.StatusOK:
 	case http.StatusPartialContent:
@@ -77,7 +65,7 @@ func transfer(cl call, resp *http.Response, f from) (*Transfer, error) {
 		}
 		t.Offset, t.Size = offset, size
 	default:
-		return nil, refused(cl, resp)
+		return nil, unexpected(cl, resp, errors.New(resp.Status))
 	}
 	if d, ok := ParseDigest(resp.Header.Get("Repr-Digest")); ok {
 		t.Digest = &d
@@ -90,35 +78,11 @@ func transfer(cl call, resp *http.Response, f from) (*Transfer, error) {
 
 // parseContentRange reads "bytes 5-9/10" and "bytes 5-9/*".
 func parseContentRange(value string) (offset, size int64, ok bool) {
-	rest, found := strings.CutPrefix(value, "bytes ")
-	span, total, sized := strings.Cut(rest, "/")
-	first, last, ranged := strings.Cut(span, "-")
-	if !found || !sized || !ranged {
+	var end int64
+	if n, _ := fmt.Sscanf(value, "bytes %d-%d/%d", &offset, &end, &size); n == 2 && strings.HasSuffix(value, "/*") {
+		size = -1
+	} else if n != 3 || size <= end {
 		return 0, 0, false
 	}
-	offset, err1 := strconv.ParseInt(first, 10, 64)
-	end, err2 := strconv.ParseInt(last, 10, 64)
-	if err1 != nil || err2 != nil || offset < 0 || end < offset {
-		return 0, 0, false
-	}
-	if total == "*" {
-		return offset, -1, true
-	}
-	size, err := strconv.ParseInt(total, 10, 64)
-	return offset, size, err == nil && size > end
-}
-
-// broken gives a body's read errors the form of the package's errors.
-type broken struct {
-	io.ReadCloser
-	cl           call
-	outer, inner context.Context //nolint:containedctx // one call's, needed to name what broke it
-}
-
-func (b *broken) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	if err != nil && err != io.EOF { //nolint:errorlint // io.Reader's contract
-		err = noReply(b.outer, b.inner, b.cl, err)
-	}
-	return n, err
+	return offset, size, offset >= 0 && end >= offset
 }

@@ -50,31 +50,18 @@ const badTries = 3
 
 // Download fetches a build's result.
 func (c *Client) Download(ctx context.Context, buildID string, auth BuildAuth, dst Target, o FetchOptions) (Fetched, error) {
-	if err := validBuild(buildID); err != nil {
-		return Fetched{}, err
-	}
-	header := http.Header{}
-	auth.set(header)
-	return c.fetch(ctx, call{method: http.MethodGet, path: "/api/builds/" + buildID + "/download", header: header}, dst, o)
+	cl := call{method: http.MethodGet, path: "/api/builds/{build}/download", id: buildID, header: auth.header()}
+	return c.fetch(ctx, cl, dst, o)
 }
 
 // Source fetches a build's source for the worker that holds it.
 func (c *Client) Source(ctx context.Context, b Held, dst Target, o FetchOptions) (Fetched, error) {
-	return c.fetchHeld(ctx, b, "/source", dst, o)
+	return c.fetch(ctx, b.call(http.MethodGet, "/source", nil), dst, o)
 }
 
 // Certs fetches a build's certificates for the worker that holds it.
 func (c *Client) Certs(ctx context.Context, b Held, dst Target, o FetchOptions) (Fetched, error) {
-	return c.fetchHeld(ctx, b, "/certs", dst, o)
-}
-
-func (c *Client) fetchHeld(ctx context.Context, b Held, what string, dst Target, o FetchOptions) (Fetched, error) {
-	if err := validBuild(b.BuildID); err != nil {
-		return Fetched{}, err
-	}
-	header := http.Header{}
-	b.set(header)
-	return c.fetch(ctx, call{method: http.MethodGet, path: "/api/builds/" + b.BuildID + what, header: header}, dst, o)
+	return c.fetch(ctx, b.call(http.MethodGet, "/certs", nil), dst, o)
 }
 
 // fetching is a download that may take several requests.
@@ -197,26 +184,23 @@ func (f *fetching) continues(t *Transfer) bool {
 
 // receive writes t to the target.
 func (f *fetching) receive(t *Transfer) error {
-	buffer := make([]byte, 128<<10)
-	for {
-		n, err := t.Body.Read(buffer)
-		if n > 0 {
-			if _, err := f.dst.Write(buffer[:n]); err != nil {
-				return fmt.Errorf("%s: %w", f.cl, err)
-			}
-			_, _ = f.hash.Write(buffer[:n])
-			f.done += int64(n)
-			if f.opts.Progress != nil {
-				f.opts.Progress(f.done, f.size)
-			}
-		}
-		switch {
-		case errors.Is(err, io.EOF):
-			return f.whole()
-		case err != nil:
-			return err
-		}
+	if _, err := io.CopyBuffer(f, t.Body, make([]byte, 128<<10)); err != nil {
+		return err
 	}
+	return f.whole()
+}
+
+// Write takes what has come.
+func (f *fetching) Write(p []byte) (int, error) {
+	if n, err := f.dst.Write(p); err != nil {
+		return n, fmt.Errorf("%s: %w", f.cl, err)
+	}
+	_, _ = f.hash.Write(p)
+	f.done += int64(len(p))
+	if f.opts.Progress != nil {
+		f.opts.Progress(f.done, f.size)
+	}
+	return len(p), nil
 }
 
 // whole reports a body that ended early although net/http saw nothing wrong.

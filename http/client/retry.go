@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -18,22 +19,8 @@ type Backoff struct {
 
 // Delay is the wait after the n-th failure (from 0). chance is in [0, 1).
 func (b Backoff) Delay(n int, chance float64) time.Duration {
-	lowest, highest := b.Min, b.Max
-	if lowest <= 0 {
-		lowest = 500 * time.Millisecond
-	}
-	if highest <= 0 {
-		highest = 30 * time.Second
-	}
-	full := lowest
-	for range n {
-		if full >= highest/2 {
-			full = highest
-			break
-		}
-		full *= 2
-	}
-	full = min(full, highest)
+	first, most := cmp.Or(b.Min, 500*time.Millisecond), cmp.Or(b.Max, 30*time.Second)
+	full := min(first<<min(n, 16), most) // without overflow
 	return full/2 + time.Duration(chance*float64(full/2))
 }
 
