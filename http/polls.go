@@ -7,11 +7,11 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/labstack/echo/v4"
 
+	"takt/http/api"
 	"takt/store"
 )
 
@@ -20,29 +20,18 @@ const (
 	maxWait = 60 * time.Second
 	// maxActive is the most builds that a poll may list.
 	maxActive = 1000
-	// maxPooled is the largest buffer that is kept for the next reply, in bytes.
-	maxPooled = 64 << 10
 )
 
 // polls serves workers' requests for work.
 type polls struct {
 	*shared
-	queue   Queue
-	tokens  *store.WorkerTokens
-	quota   *quota    // per worker; nil: no limit
-	imageID []byte    // the base image's id as JSON
-	buffers sync.Pool // of *[]byte, for replies
+	queue  Queue
+	tokens *store.WorkerTokens
+	quota  *quota // per worker; nil: no limit
 }
 
 func newPolls(s *shared, queue Queue, tokens *store.WorkerTokens) *polls {
-	image, err := marshal(s.cfg.BaseImageID)
-	if err != nil {
-		panic(err) // a string
-	}
-	return &polls{
-		shared: s, queue: queue, tokens: tokens, quota: newQuota("poll", s.cfg.PollRate, time.Now()), imageID: image,
-		buffers: sync.Pool{New: func() any { b := make([]byte, 0, 1024); return &b }},
-	}
+	return &polls{shared: s, queue: queue, tokens: tokens, quota: newQuota("poll", s.cfg.PollRate, time.Now())}
 }
 
 // serve handles GET and POST /api/workers/poll. The arrival runs as a levelled
@@ -71,8 +60,7 @@ func (h *polls) serve(c echo.Context, r *route) error {
 	if err != nil {
 		return err
 	}
-	h.reply(c, reply)
-	return nil
+	return h.reply(c, api.NewPollReply(reply, h.cfg.BaseImageID))
 }
 
 // quotaKey is whom a poll is counted against. A worker without a token shares its
@@ -162,36 +150,4 @@ func pollActive(q url.Values) (ids []string, present bool, err error) {
 		ids = append(ids, id)
 	}
 	return ids, true, nil
-}
-
-// reply writes api.PollReply by hand: polls are most of all requests. Ids
-// and tokens are of [A-Za-z0-9_-] and need no escapes.
-func (h *polls) reply(c echo.Context, r store.PollReply) {
-	buf := h.buffers.Get().(*[]byte) //nolint:forcetypeassert // the pool holds nothing else
-	b := (*buf)[:0]
-	b = append(b, `{"job":`...)
-	if j := r.Job; j == nil {
-		b = append(b, "null"...)
-	} else {
-		b = append(append(append(b, `{"id":"`...), j.BuildID...), `","platform":"`...)
-		b = append(append(b, j.Platform...), `","source_url":"/api/builds/`...)
-		b = append(append(b, j.BuildID...), `/source","certs_url":`...)
-		if j.HasCerts {
-			b = append(append(append(b, `"/api/builds/`...), j.BuildID...), `/certs"`...)
-		} else {
-			b = append(b, "null"...)
-		}
-		b = append(append(append(b, `,"baseImageId":`...), h.imageID...), `,"submitted_at":"`...)
-		b = j.SubmittedAt.UTC().AppendFormat(b, "2006-01-02T15:04:05.000Z")
-		b = strconv.AppendInt(append(b, `","attempt":`...), int64(j.Attempt), 10)
-		b = append(b, '}')
-	}
-	b = append(append(b, `,"access_token":"`...), r.Token...)
-	b = strconv.AppendInt(append(b, `","queue_size":`...), int64(r.QueueSize), 10)
-	b = append(b, '}')
-	h.replyBytes(c, http.StatusOK, h.jsonType, b)
-	if cap(b) <= maxPooled {
-		*buf = b
-		h.buffers.Put(buf)
-	}
 }

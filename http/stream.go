@@ -2,7 +2,9 @@ package http
 
 import (
 	"context"
+	"mime"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -155,12 +157,12 @@ func (st *stream) wait(news <-chan struct{}, tick <-chan time.Time) (ticked, ok 
 func acceptsStream(h http.Header) bool {
 	for _, line := range h["Accept"] {
 		for item := range strings.SplitSeq(line, ",") {
-			kind, params, _ := strings.Cut(item, ";")
-			if !strings.EqualFold(strings.TrimSpace(kind), "text/event-stream") {
+			kind, params, err := mime.ParseMediaType(item)
+			if err != nil || kind != "text/event-stream" {
 				continue
 			}
-			q := strings.ReplaceAll(params, " ", "")
-			return q != "q=0" && q != "q=0.0" && q != "q=0.00" && q != "q=0.000"
+			q, err := strconv.ParseFloat(params["q"], 64)
+			return err != nil || q > 0
 		}
 	}
 	return false

@@ -261,6 +261,22 @@ type PollReply struct {
 	QueueSize int `json:"queue_size"`
 }
 
+// NewPollReply shows what a poll has brought. image is the base image's id.
+func NewPollReply(r store.PollReply, image string) PollReply {
+	reply := PollReply{AccessToken: r.Token, QueueSize: r.QueueSize}
+	if j := r.Job; j != nil {
+		at := "/api/builds/" + j.BuildID
+		reply.Job = &Job{
+			ID: j.BuildID, Platform: string(j.Platform), SourceURL: at + "/source", BaseImageID: image,
+			SubmittedAt: FormatTime(j.SubmittedAt), Attempt: j.Attempt,
+		}
+		if j.HasCerts {
+			reply.Job.CertsURL = optional(at + "/certs")
+		}
+	}
+	return reply
+}
+
 // Unregistered answers POST /api/workers/unregister.
 type Unregistered struct {
 	Success          bool   `json:"success"`
