@@ -17,11 +17,6 @@ func (c *Client) Health(ctx context.Context) (api.Health, error) {
 	return ask[api.Health](ctx, c, call{method: http.MethodGet, path: "/health", public: true})
 }
 
-// Stats counts all builds there ever were, for anybody. Safe to repeat.
-func (c *Client) Stats(ctx context.Context) (api.Stats, error) {
-	return ask[api.Stats](ctx, c, call{method: http.MethodGet, path: "/api/stats", public: true})
-}
-
 // Metrics returns the controller's figures in Prometheus' text format. Safe to
 // repeat.
 func (c *Client) Metrics(ctx context.Context) (string, error) {

@@ -88,17 +88,6 @@ func (c *Client) Show(ctx context.Context, buildID string) (api.BuildItem, error
 	return ask[api.BuildItem](ctx, c, call{method: http.MethodGet, path: "/api/builds/{build}", id: buildID})
 }
 
-// Active returns the builds that workers hold, newest first. Safe to repeat.
-func (c *Client) Active(ctx context.Context) ([]api.ActiveBuild, error) {
-	out, err := ask[api.ActiveBuilds](ctx, c, call{method: http.MethodGet, path: "/api/builds/active"})
-	return out.Builds, err
-}
-
-// Statistics counts all builds by state. Safe to repeat.
-func (c *Client) Statistics(ctx context.Context) (api.Statistics, error) {
-	return ask[api.Statistics](ctx, c, call{method: http.MethodGet, path: "/api/builds/statistics"})
-}
-
 // Retry submits a build again, with the files that the controller has. A repeat
 // after a lost reply may queue it twice.
 func (c *Client) Retry(ctx context.Context, buildID string, auth BuildAuth) (api.Retried, error) {

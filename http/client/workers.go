@@ -105,26 +105,9 @@ func (c *Client) PostLogs(ctx context.Context, b Held, lines []api.LogMessage) (
 	return ask[api.PostedLogs](ctx, c, b.call(http.MethodPost, "/logs", body))
 }
 
-// Telemetry sends figures of the machine of a build's worker. It counts as a
-// beat. A repeat after a lost reply may write its log line twice.
-func (c *Client) Telemetry(ctx context.Context, b Held, t api.Telemetry) error {
-	_, err := ask[nothing](ctx, c, b.call(http.MethodPost, "/telemetry", t))
-	return err
-}
-
-// SecureCerts returns a build's unpacked certificates. Safe to repeat.
-func (c *Client) SecureCerts(ctx context.Context, b Held) (api.SecureCerts, error) {
-	return ask[api.SecureCerts](ctx, c, b.call(http.MethodGet, "/certs-secure", nil))
-}
-
 // FailBuild ends a build as failed, whoever holds it. Safe to repeat.
 func (c *Client) FailBuild(ctx context.Context, buildID, reason string) (api.Uploaded, error) {
 	return ask[api.Uploaded](ctx, c, call{method: http.MethodPost, path: "/api/workers/fail", body: api.FailBuild{BuildID: buildID, Error: reason}})
-}
-
-// BeatBuild is a beat of a build, whoever holds it. Safe to repeat.
-func (c *Client) BeatBuild(ctx context.Context, buildID string) (api.BeatReply, error) {
-	return ask[api.BeatReply](ctx, c, call{method: http.MethodPost, path: "/api/workers/heartbeat", body: api.BeatBuild{BuildID: buildID}})
 }
 
 // WorkerFilter selects workers; empty members match all.
@@ -146,12 +129,6 @@ func (c *Client) Worker(ctx context.Context, id string) (api.Worker, error) {
 	return ask[api.Worker](ctx, c, call{method: http.MethodGet, path: "/api/workers/{worker}", id: id})
 }
 
-// WorkerStats returns a worker's figures in the words of the published menu. Safe
-// to repeat.
-func (c *Client) WorkerStats(ctx context.Context, id string) (api.WorkerStats, error) {
-	return ask[api.WorkerStats](ctx, c, call{method: http.MethodGet, path: "/api/workers/{worker}/stats", id: id})
-}
-
 // Drain makes a worker get no builds; it finishes those that it has. Safe to
 // repeat.
 func (c *Client) Drain(ctx context.Context, id string) (api.Worker, error) {
@@ -167,26 +144,4 @@ func (c *Client) Resume(ctx context.Context, id string) (api.Worker, error) {
 // fails, because the worker is unknown then.
 func (c *Client) DeleteWorker(ctx context.Context, id string) (api.Unregistered, error) {
 	return ask[api.Unregistered](ctx, c, call{method: http.MethodDelete, path: "/api/workers/{worker}", id: id})
-}
-
-// Diagnose reports what a worker found out about itself. A repeat after a lost
-// reply may keep the report twice.
-func (c *Client) Diagnose(ctx context.Context, r api.PostDiagnostic) (api.PostedDiagnostic, error) {
-	if r.Checks == nil {
-		r.Checks = []api.DiagnosticCheck{}
-	}
-	return ask[api.PostedDiagnostic](ctx, c, call{method: http.MethodPost, path: "/api/diagnostics/report", body: r})
-}
-
-// Diagnostics returns a worker's last reports, newest first; limit 0 means the
-// controller's default, 10. Safe to repeat.
-func (c *Client) Diagnostics(ctx context.Context, workerID string, limit int) (api.DiagnosticReports, error) {
-	return ask[api.DiagnosticReports](ctx, c, call{
-		method: http.MethodGet, path: "/api/diagnostics/{worker}", id: workerID, query: query("limit", positive(limit)),
-	})
-}
-
-// LatestDiagnostic returns a worker's last report. Safe to repeat.
-func (c *Client) LatestDiagnostic(ctx context.Context, workerID string) (api.DiagnosticReport, error) {
-	return ask[api.DiagnosticReport](ctx, c, call{method: http.MethodGet, path: "/api/diagnostics/{worker}/latest", id: workerID})
 }
