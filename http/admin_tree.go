@@ -17,7 +17,7 @@ import (
 const (
 	orderTimeout    = 10 * time.Second
 	maxOrderTimeout = 60 * time.Second
-	// healthTick is how often the tree is looked at until all is well.
+	// healthTick is the time between two looks at the tree, until all is well.
 	healthTick = 10 * time.Millisecond
 )
 

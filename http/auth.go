@@ -9,8 +9,8 @@ import (
 	"takt/store"
 )
 
-// access is who may use a route, as far as memory can tell. What needs the
-// database (build tokens, who holds a build) is checked in the handler.
+// access is who may use a route, as far as memory knows. What needs the database
+// (build tokens, who holds a build) is checked in the handler.
 type access uint8
 
 const (

@@ -20,8 +20,8 @@ const formSlack = 32 << 20
 // smallRest is how much of an unread body net/http reads away by itself.
 const smallRest = 256 << 10
 
-// body is a request's body under watch: it knows how far it was read, doesn't
-// let it stand still for ever, and stops at a limit.
+// body is a request's body under watch: it counts what was read, ends a read that
+// stands still, and stops at a limit.
 type body struct {
 	io.ReadCloser
 	conn  *http.ResponseController
@@ -66,8 +66,8 @@ func watched(r *http.Request) *body {
 	return b
 }
 
-// cut makes whoever waits for the rest of the body fail now. Of a body that has
-// come the deadline stays: it would look like a client that left.
+// cut makes a read that waits for the rest of the body fail now. A body that has
+// come keeps its deadline, because a new one would look like a client that left.
 func (b *body) cut() {
 	b.off.Store(true)
 	if !b.ended.Load() {
@@ -79,8 +79,8 @@ func errCut() error {
 	return store.NewError(store.Unavailable, "The request was given up, try again later")
 }
 
-// renewal is how often a deadline is moved that is stall away. Moving it with
-// every piece would be dear.
+// renewal is how often a deadline that is stall away is moved. Moving it with
+// every piece would cost too much.
 func renewal(stall time.Duration) time.Duration { return min(time.Second, stall/4) }
 
 // Read reads on.

@@ -18,10 +18,10 @@ type Config struct {
 	// APIKey is shared by clients and workers; AdminKey opens /admin, which nothing
 	// else does. Both are 16 or more of [A-Za-z0-9_-]; the former is required.
 	APIKey, AdminKey string
-	// BaseImageID is told to workers.
+	// BaseImageID is sent to workers with each build.
 	BaseImageID string
-	// TelemetryWithoutKey accepts telemetry that names a build and the worker that
-	// holds it, but shows no API key: old host monitors have none.
+	// TelemetryWithoutKey accepts telemetry without an API key if it names a build and
+	// the worker that holds it, because old host monitors have no key.
 	TelemetryWithoutKey bool
 
 	// PollRate is how many polls a second one worker may send, and RegisterRate
@@ -65,17 +65,18 @@ type Config struct {
 	// client gets to see the refusal.
 	DrainTimeout time.Duration
 	// StreamTimeout is how long a write to a stream may take; a client that is
-	// slower is cut off. StreamPing is the time between two signs of life.
+	// slower is cut off. StreamPing is the time between two pings.
 	StreamTimeout, StreamPing time.Duration
 	// TailInterval is how often followed logs are looked at for what other
 	// controllers have written.
 	TailInterval time.Duration
-	// RequestGrace is what a request has that was told to end, before its connection
-	// is cut off, ShutdownTimeout what running requests have when Serve is to end.
+	// RequestGrace is how long a request that was told to end may take before its
+	// connection is cut off. ShutdownTimeout is how long running requests may take
+	// when Serve ends.
 	RequestGrace, ShutdownTimeout time.Duration
 }
 
-// maxRate is the most a second that a quota can tell apart.
+// maxRate is the most a second that a quota can count.
 const maxRate = 1_000_000
 
 var keyPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{16,}$`)

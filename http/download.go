@@ -54,8 +54,8 @@ func (s *shared) sendDownload(c echo.Context, d download) error {
 	return nil
 }
 
-// downloadWriter writes a download past echo, whose writer would take the
-// copying away from the kernel, and tells echo's what became of it.
+// downloadWriter writes a download past echo's writer, which would take the
+// copying away from the kernel, and reports status and size to it.
 type downloadWriter struct {
 	http.ResponseWriter
 	conn  *http.ResponseController

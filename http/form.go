@@ -136,7 +136,7 @@ func (a *arrival) send(ctx context.Context, name string) (store.File, error) {
 	return a.upload.Send(ctx, name, a.moved)
 }
 
-// settle says how the recording ended.
+// settle ends the upload, err being how the recording ended.
 func (a *arrival) settle(err error) {
 	if a != nil {
 		a.upload.Settle(err)

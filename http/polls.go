@@ -1,11 +1,10 @@
 package http
 
 import (
+	"cmp"
 	"context"
-	"math"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
@@ -63,9 +62,9 @@ func (h *polls) serve(c echo.Context, r *route) error {
 	return h.reply(c, api.NewPollReply(reply, h.cfg.BaseImageID))
 }
 
-// quotaKey is whom a poll is counted against. A worker without a token shares its
-// id's quota with whoever else names that id, one with a token with nobody: ids
-// can be read in lists, tokens can't.
+// quotaKey is what a poll is counted under. A worker with a token has a quota of
+// its own. One without shares that of its id with everybody who names the id,
+// because ids can be read in lists.
 func quotaKey(req store.PollRequest) string {
 	if n := req.Token.Worker; n != 0 {
 		return string([]byte{0, byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)})
@@ -104,8 +103,8 @@ func (h *polls) read(r *http.Request) (req store.PollRequest, wait time.Duration
 	if r.URL.RawQuery != "" {
 		q := r.URL.Query()
 		req.WorkerID = q.Get("worker_id")
-		if wait, err = pollWait(q.Get("wait")); err != nil {
-			return req, 0, err
+		if wait, err = duration(cmp.Or(q.Get("wait"), "0")); err != nil || wait < 0 || wait > maxWait {
+			return req, 0, invalid("wait must be 0 to 60 seconds")
 		}
 		if req.Active, req.Reconcile, err = pollActive(q); err != nil {
 			return req, 0, err
@@ -123,17 +122,6 @@ func (h *polls) read(r *http.Request) (req store.PollRequest, wait time.Duration
 		err = h.tokens.Ready()
 	}
 	return req, wait, err
-}
-
-func pollWait(v string) (time.Duration, error) {
-	if v == "" {
-		return 0, nil
-	}
-	n, err := strconv.ParseFloat(v, 64)
-	if err != nil || math.IsNaN(n) || n < 0 || n > maxWait.Seconds() {
-		return 0, invalid("wait must be 0 to 60 seconds")
-	}
-	return time.Duration(n * float64(time.Second)), nil
 }
 
 func pollActive(q url.Values) (ids []string, present bool, err error) {

@@ -27,9 +27,8 @@ func secureHeaders(tls bool) http.Header {
 	return h
 }
 
-// crossOrigin reports whether pages of other origins may use path: the
-// interface and what says how the server is. Our own pages and /admin are not
-// theirs.
+// crossOrigin reports whether pages of other origins may use path: the interface
+// and the health routes, but not our own pages and /admin.
 func crossOrigin(path string) bool {
 	return strings.HasPrefix(path, "/api/") || strings.HasPrefix(path, "/public/") ||
 		slices.Contains([]string{"/health", "/healthz", "/livez", "/readyz", "/metrics", "/openapi.yaml"}, strings.TrimSuffix(path, "/"))

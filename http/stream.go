@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	// streamRetry is what a client is told to wait that finds all streams taken.
+	// streamRetry is the Retry-After of a client that finds all streams taken.
 	streamRetry = 5 * time.Second
-	// streamGap is how long news are gathered between two writes of a stream.
+	// streamGap is the least time between two writes of news.
 	streamGap = 50 * time.Millisecond
 )
 
@@ -39,8 +39,7 @@ type stream struct {
 }
 
 // stream begins the reply, has run send it, and ends it, also when the client
-// leaves or the server closes. What goes wrong once the reply is on its way is
-// told to nobody but the log.
+// leaves or the server closes. Errors after the reply has begun are only logged.
 func (s *shared) stream(c echo.Context, run func(ctx context.Context, st *stream) error) error {
 	select {
 	case s.streams <- struct{}{}:

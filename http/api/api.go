@@ -196,7 +196,7 @@ type Heartbeat struct {
 	Progress *float64 `json:"progress,omitempty"`
 }
 
-// HeartbeatReply answers it. Cancelled tells the worker to stop the build.
+// HeartbeatReply answers it. Cancelled means that the worker has to stop the build.
 type HeartbeatReply struct {
 	Status    string `json:"status"`
 	Timestamp Millis `json:"timestamp"`

@@ -49,8 +49,7 @@ type Deployment struct {
 	// Refs is the number of branches and tags in finished copies.
 	Refs int `json:"refs"`
 	// RatePerMinute is how many repositories came to their end lately;
-	// ETASeconds how long the rest will take at that rate. Null if it can't be
-	// told.
+	// ETASeconds how long the rest will take at that rate. Null if unknown.
 	RatePerMinute *float64 `json:"rate_per_minute"`
 	ETASeconds    *float64 `json:"eta_seconds"`
 	Error         *string  `json:"error"`

@@ -11,20 +11,14 @@ import (
 	"strings"
 )
 
-// Transfer is a file on its way. Body must be closed.
-type Transfer struct {
-	Body io.ReadCloser
-	// Offset is where Body begins in the file.
-	Offset int64
-	// Size is the whole file's, -1 if unknown.
-	Size int64
-	// ETag may be empty.
-	ETag string
-	// Digest is the whole file's, nil if the controller did not say.
-	Digest *Digest
-	// Name is the file name that the controller proposes; may be empty. It is
-	// not trustworthy as a path.
-	Name string
+// transfer is a file on its way. body must be closed.
+type transfer struct {
+	body   io.ReadCloser
+	offset int64 // where body begins in the file
+	size   int64 // the whole file's; -1 if unknown
+	etag   string
+	digest *Digest // the whole file's; nil if unknown
+	name   string  // see Fetched
 }
 
 // from says where to begin.
@@ -34,8 +28,8 @@ type from struct {
 }
 
 // get opens the file of cl at f.offset. A controller that does not know ranges,
-// or has another file by now, answers with the whole: see Transfer.Offset.
-func (c *Client) get(ctx context.Context, cl call, f from) (*Transfer, error) {
+// or has another file by now, answers with the whole, from offset 0.
+func (c *Client) get(ctx context.Context, cl call, f from) (*transfer, error) {
 	cl.header = maps.Clone(cl.header)
 	cl.header.Set("Accept", "*/*")
 	if f.offset > 0 {
@@ -46,16 +40,16 @@ func (c *Client) get(ctx context.Context, cl call, f from) (*Transfer, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := transfer(cl, resp, f)
+	t, err := readTransfer(cl, resp, f)
 	if err != nil {
 		_ = resp.Body.Close() // nothing of it is used
 	}
 	return t, err
 }
 
-// transfer reads the headers of a reply with a file.
-func transfer(cl call, resp *http.Response, f from) (*Transfer, error) {
-	t := &Transfer{Body: resp.Body, Size: resp.ContentLength, ETag: resp.Header.Get("ETag")}
+// readTransfer reads the headers of a reply with a file.
+func readTransfer(cl call, resp *http.Response, f from) (*transfer, error) {
+	t := &transfer{body: resp.Body, size: resp.ContentLength, etag: resp.Header.Get("ETag")}
 	switch resp.StatusCode {
 	case http.StatusOK:
 	case http.StatusPartialContent:
@@ -63,15 +57,15 @@ func transfer(cl call, resp *http.Response, f from) (*Transfer, error) {
 		if !ok || offset != f.offset {
 			return nil, unexpected(cl, resp, fmt.Errorf("asked for bytes from %d, got %q", f.offset, resp.Header.Get("Content-Range")))
 		}
-		t.Offset, t.Size = offset, size
+		t.offset, t.size = offset, size
 	default:
 		return nil, unexpected(cl, resp, errors.New(resp.Status))
 	}
 	if d, ok := ParseDigest(resp.Header.Get("Repr-Digest")); ok {
-		t.Digest = &d
+		t.digest = &d
 	}
 	if _, params, err := mime.ParseMediaType(resp.Header.Get("Content-Disposition")); err == nil {
-		t.Name = params["filename"]
+		t.name = params["filename"]
 	}
 	return t, nil
 }

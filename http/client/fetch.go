@@ -37,12 +37,13 @@ type Fetched struct {
 	Digest Digest
 	// Verified is true when the controller gave a digest, and it matched.
 	Verified bool
-	// Name as in Transfer.
+	// Name is the file name that the controller proposes; may be empty. It is not
+	// trustworthy as a path.
 	Name string
 }
 
-// ErrDigest means that what arrived is not what the controller announced, also
-// not on a second try from the beginning.
+// ErrDigest means that the content does not match the controller's digest, also
+// when fetched again from the beginning.
 var ErrDigest = errors.New("content does not match its digest")
 
 // badTries is how often content with a wrong digest is fetched in all.
@@ -146,7 +147,7 @@ func (f *fetching) complete(ctx context.Context) error {
 func (f *fetching) request(ctx context.Context) error {
 	t, err := f.c.get(ctx, f.cl, from{f.done, f.etag})
 	if StatusOf(err) == http.StatusRequestedRangeNotSatisfiable && f.done > 0 {
-		// Either all is there already or it is another file. The whole tells.
+		// Either all is there already or it is another file: fetch the whole.
 		if err := f.restart(); err != nil {
 			return fmt.Errorf("%s: %w", f.cl, err)
 		}
@@ -155,36 +156,36 @@ func (f *fetching) request(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer t.Body.Close()
+	defer t.body.Close()
 	if f.done > 0 && !f.continues(t) {
 		if err := f.restart(); err != nil {
 			return fmt.Errorf("%s: %w", f.cl, err)
 		}
-		if t.Offset > 0 { // a part of another file
+		if t.offset > 0 { // a part of another file
 			return &Error{Op: f.cl.String(), Err: store.NewError(store.Unavailable, "File changed during the download")}
 		}
 	}
-	f.etag, f.want, f.size, f.name = t.ETag, t.Digest, t.Size, t.Name
+	f.etag, f.want, f.size, f.name = t.etag, t.digest, t.size, t.name
 	return f.receive(t)
 }
 
 // continues reports whether t is the rest of what is there.
-func (f *fetching) continues(t *Transfer) bool {
+func (f *fetching) continues(t *transfer) bool {
 	switch {
-	case t.Offset != f.done:
+	case t.offset != f.done:
 		return false
-	case f.want != nil && t.Digest != nil:
-		return *f.want == *t.Digest
-	case t.Digest != nil:
+	case f.want != nil && t.digest != nil:
+		return *f.want == *t.digest
+	case t.digest != nil:
 		return true // checked at the end
 	default:
-		return f.etag != "" && f.etag == t.ETag
+		return f.etag != "" && f.etag == t.etag
 	}
 }
 
 // receive writes t to the target.
-func (f *fetching) receive(t *Transfer) error {
-	if _, err := io.CopyBuffer(f, t.Body, make([]byte, 128<<10)); err != nil {
+func (f *fetching) receive(t *transfer) error {
+	if _, err := io.CopyBuffer(f, t.body, make([]byte, 128<<10)); err != nil {
 		return err
 	}
 	return f.whole()
