@@ -27,7 +27,6 @@ type body struct {
 	conn  *http.ResponseController
 	max   int64         // bytes; more is TooLarge
 	stall time.Duration // how long it may stand still; 0: see Server.Handler
-	write time.Duration // what the reply has, from the body's end
 	waits bool          // the client sends nothing before we read
 
 	read    int64
@@ -50,8 +49,8 @@ func (s *shared) watchBody(c echo.Context, r *route) *body {
 	b := &body{
 		ReadCloser: req.Body,
 		conn:       http.NewResponseController(c.Response().Writer),
-		max:        r.body, write: s.cfg.WriteTimeout,
-		waits: strings.EqualFold(req.Header.Get("Expect"), "100-continue"),
+		max:        r.body,
+		waits:      strings.EqualFold(req.Header.Get("Expect"), "100-continue"),
 	}
 	if r.domain == transfer {
 		b.stall = s.cfg.StallTimeout
@@ -124,7 +123,7 @@ func (b *body) Read(p []byte) (int, error) {
 // left, and gives the reply its time however long the body took.
 func (b *body) rearm() {
 	_ = b.conn.SetReadDeadline(time.Time{}) // fails on a dead connection only
-	_ = b.conn.SetWriteDeadline(time.Now().Add(b.write))
+	_ = b.conn.SetWriteDeadline(time.Now().Add(writeTimeout))
 }
 
 // finish reads the few bytes after the part of a body that mattered, so that
@@ -144,7 +143,7 @@ func (s *Server) refuse(c echo.Context, r *route, b *body, err error) {
 		return
 	}
 	now := time.Now()
-	_ = b.conn.SetWriteDeadline(now.Add(b.write))
+	_ = b.conn.SetWriteDeadline(now.Add(writeTimeout))
 	if b.err == nil { // else a deadline that passed stays passed
 		_ = b.conn.SetReadDeadline(now.Add(s.cfg.ReadTimeout))
 	}

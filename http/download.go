@@ -50,7 +50,7 @@ func (s *shared) sendDownload(c echo.Context, d download) error {
 			Int64("bytes", w.seen.Size).Msg("download broke off")
 		return http.ErrAbortHandler
 	}
-	_ = w.conn.SetWriteDeadline(time.Now().Add(s.cfg.WriteTimeout)) // for the last buffer
+	_ = w.conn.SetWriteDeadline(time.Now().Add(writeTimeout)) // for the last buffer
 	return nil
 }
 

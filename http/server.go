@@ -44,7 +44,7 @@ func New(deps Deps, cfg Config) (*Server, error) {
 			jsonType: []string{"application/json"},
 		},
 		keys: newKeys(cfg), tls: deps.TLS, echo: echo.New(), ring: newRing(ringSize), logs: newFollowers(), changed: newFollowers(),
-		drains: make(chan struct{}, cfg.MaxDrains),
+		drains: make(chan struct{}, maxDrains),
 	}
 	s.echo.HTTPErrorHandler = func(err error, c echo.Context) { s.writeError(c, err) }
 	for _, r := range s.routes(deps) {
@@ -76,7 +76,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		BaseContext:       func(net.Listener) context.Context { return base },
 		ConnContext:       func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
 		ReadHeaderTimeout: s.cfg.ReadHeaderTimeout,
-		WriteTimeout:      s.cfg.WriteTimeout,
+		WriteTimeout:      writeTimeout,
 		IdleTimeout:       s.cfg.IdleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 		ConnState:         borrowed.count,

@@ -2,6 +2,7 @@ package http
 
 import (
 	"context"
+	"fmt"
 	"mime"
 	"net/http"
 	"strconv"
@@ -105,10 +106,9 @@ func appendEvent(text []byte, id, name string, v any) ([]byte, error) {
 		return text, err
 	}
 	if id != "" {
-		text = append(append(append(text, "id: "...), id...), '\n')
+		text = fmt.Appendf(text, "id: %s\n", id)
 	}
-	text = append(append(append(text, "event: "...), name...), "\ndata: "...)
-	return append(append(text, data...), "\n\n"...), nil
+	return fmt.Appendf(text, "event: %s\ndata: %s\n\n", name, data), nil
 }
 
 // add adds an event to what is sent next.

@@ -120,11 +120,11 @@ func (h *workers) list(ctx context.Context, c echo.Context) (any, error) {
 	default:
 		return nil, invalid("Invalid status")
 	}
-	limit, err := limitParam(c, h.cfg.MaxList, 0)
+	limit, err := limitParam(c, maxList, 0)
 	if err != nil {
 		return nil, err
 	}
-	f.Limit = min(limit, h.cfg.MaxList)
+	f.Limit = min(limit, maxList)
 	list, err := h.store.List(ctx, f)
 	return api.WorkerList{Workers: each(list, api.NewWorker), Total: len(list)}, err
 }
