@@ -33,7 +33,7 @@ func (c *Client) TailLogs(ctx context.Context, buildID string, auth BuildAuth, s
 	if err != nil {
 		return api.LogEnd{}, err
 	}
-	defer resp.Body.Close() //nolint:errcheck // only read from
+	defer resp.Body.Close()
 	if kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); kind != "text/event-stream" {
 		return api.LogEnd{}, fmt.Errorf("%s: %w", cl, ErrNoStream)
 	}

@@ -93,7 +93,7 @@ func (c *Client) open(ctx context.Context, cl call) (*http.Response, error) {
 	w.touch()
 	resp.Body = &receiving{ReadCloser: resp.Body, cl: cl, outer: ctx, inner: inner, watch: w, free: free}
 	if resp.StatusCode >= http.StatusMultipleChoices {
-		defer resp.Body.Close() //nolint:errcheck // only read from
+		defer resp.Body.Close()
 		defer drain(resp.Body)
 		return nil, refused(cl, resp)
 	}
