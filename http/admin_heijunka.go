@@ -2,7 +2,6 @@ package http
 
 import (
 	"context"
-	"strconv"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -140,19 +139,10 @@ func readChange(c echo.Context, v any, while, why *string) (time.Duration, error
 	if *why == "" {
 		return 0, invalid("reason is required")
 	}
-	return changeFor(*while)
-}
-
-// changeFor reads how long a change holds: a duration such as 2h or 90m, or
-// seconds. 0 is for ever.
-func changeFor(v string) (time.Duration, error) {
-	if v == "" {
-		return 0, nil
+	if *while == "" {
+		return 0, nil // for ever
 	}
-	d, err := time.ParseDuration(v)
-	if n, nerr := strconv.Atoi(v); nerr == nil && n > 0 && n < 1<<31 {
-		d, err = time.Duration(n)*time.Second, nil
-	}
+	d, err := duration(*while)
 	if err != nil || d < time.Second {
 		return 0, invalid(`for must be a duration such as "2h" or "90m", at least 1s`)
 	}

@@ -1,10 +1,10 @@
 package http
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
@@ -17,7 +17,7 @@ import (
 const (
 	orderTimeout    = 10 * time.Second
 	maxOrderTimeout = 60 * time.Second
-	// healthTick is how often the tree is looked at until all is well.
+	// healthTick is the time between two looks at the tree, until all is well.
 	healthTick = 10 * time.Millisecond
 )
 
@@ -116,8 +116,9 @@ func readOrder(c echo.Context) (o order, err error) {
 	default:
 		return o, store.NewError(store.NotFound, "No such action: restart, terminate or start")
 	}
-	if o.timeout, err = orderWait(c.QueryParam("timeout")); err != nil {
-		return o, err
+	o.timeout, err = duration(cmp.Or(c.QueryParam("timeout"), orderTimeout.String()))
+	if err != nil || o.timeout <= 0 || o.timeout > maxOrderTimeout {
+		return o, invalid("timeout must be more than 0 and at most 60 seconds")
 	}
 	if o.force, err = flag(c, "force"); err != nil {
 		return o, err
@@ -133,21 +134,6 @@ func readOrder(c echo.Context) (o order, err error) {
 		return o, invalid("reason is required")
 	}
 	return o, nil
-}
-
-// orderWait reads ?timeout=, seconds or a duration such as 30s.
-func orderWait(v string) (time.Duration, error) {
-	if v == "" {
-		return orderTimeout, nil
-	}
-	d, err := time.ParseDuration(v)
-	if n, ferr := strconv.ParseFloat(v, 64); ferr == nil && n > 0 && n <= maxOrderTimeout.Seconds() {
-		d, err = time.Duration(n*float64(time.Second)), nil
-	}
-	if err != nil || d <= 0 || d > maxOrderTimeout {
-		return 0, invalid("timeout must be more than 0 and at most 60 seconds")
-	}
-	return d, nil
 }
 
 // carryOut has the tree do what was ordered and waits until all is well again.

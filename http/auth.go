@@ -9,8 +9,8 @@ import (
 	"takt/store"
 )
 
-// access is who may use a route, as far as memory can tell. What needs the
-// database (build tokens, who holds a build) is checked in the handler.
+// access is who may use a route, as far as memory knows. What needs the database
+// (build tokens, who holds a build) is checked in the handler.
 type access uint8
 
 const (
@@ -71,36 +71,18 @@ func newKeys(cfg Config) *keys {
 
 // authorize checks what memory can check.
 func (k *keys) authorize(a access, h http.Header) error {
-	switch a {
-	case public:
+	key := header(h, keyAPI)
+	switch {
+	case a == public, a == buildKey && header(h, keyBuildToken) != "": // of the latter builds.find decides
 		return nil
-	case adminKey:
-		key := header(h, keyAdmin)
-		if key == "" {
-			return store.NewError(store.Unauthorized, "Missing X-Admin-Key header")
-		}
-		if !k.admin.is(key) {
-			return store.NewError(store.Forbidden, "Invalid admin key")
-		}
-		return nil
-	case buildKey:
-		if header(h, keyBuildToken) != "" {
-			return nil // decided by builds.find
-		}
-		if header(h, keyAPI) == "" {
-			return store.NewError(store.Unauthorized, "Missing X-API-Key or X-Build-Token header")
-		}
-	case monitorKey:
-		if header(h, keyAPI) == "" && k.monitors {
-			return needHeaders(h, api.HeaderWorkerID, api.HeaderBuildID)
-		}
-		fallthrough
-	case apiKey, workerKey, holderKey:
-		if header(h, keyAPI) == "" {
-			return store.NewError(store.Unauthorized, "Missing X-API-Key header")
-		}
-	}
-	if !k.api.is(header(h, keyAPI)) {
+	case a == adminKey:
+		return k.authorizeAdmin(header(h, keyAdmin))
+	case a == monitorKey && key == "" && k.monitors:
+	case key == "" && a == buildKey:
+		return store.NewError(store.Unauthorized, "Missing X-API-Key or X-Build-Token header")
+	case key == "":
+		return store.NewError(store.Unauthorized, "Missing X-API-Key header")
+	case !k.api.is(key):
 		return store.NewError(store.InvalidAPIKey, "Invalid API key")
 	}
 	switch a {
@@ -111,6 +93,16 @@ func (k *keys) authorize(a access, h http.Header) error {
 	default:
 		return nil
 	}
+}
+
+func (k *keys) authorizeAdmin(key string) error {
+	switch {
+	case key == "":
+		return store.NewError(store.Unauthorized, "Missing X-Admin-Key header")
+	case !k.admin.is(key):
+		return store.NewError(store.Forbidden, "Invalid admin key")
+	}
+	return nil
 }
 
 // needHeaders names the first header that is missing.

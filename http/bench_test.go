@@ -63,7 +63,7 @@ func benchServerWith(b *testing.B, requests takthttp.Requests) (addr string) {
 	require.NoError(b, err)
 	i := &instant{build: store.Build{ID: "build", Platform: store.IOS, State: store.Assigned, WorkerID: "worker"}}
 	s, err := takthttp.New(takthttp.Deps{
-		Builds: i, Queue: i, Tokens: tokensOf(b), Publish: (&announced{}).publish, Files: files, Requests: requests, Metrics: prometheus.NewRegistry(), Logger: zerolog.Nop(),
+		Builds: i, Queue: i, Tokens: tokensOf(b), Publish: (&published{}).publish, Files: files, Requests: requests, Metrics: prometheus.NewRegistry(), Logger: zerolog.Nop(),
 	}, takthttp.Config{APIKey: apiKey, PollRate: -1})
 	require.NoError(b, err)
 	ln, err := (&net.ListenConfig{}).Listen(b.Context(), "tcp", "127.0.0.1:0")

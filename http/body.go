@@ -20,14 +20,13 @@ const formSlack = 32 << 20
 // smallRest is how much of an unread body net/http reads away by itself.
 const smallRest = 256 << 10
 
-// body is a request's body under watch: it knows how far it was read, doesn't
-// let it stand still for ever, and stops at a limit.
+// body is a request's body under watch: it counts what was read, ends a read that
+// stands still, and stops at a limit.
 type body struct {
 	io.ReadCloser
 	conn  *http.ResponseController
 	max   int64         // bytes; more is TooLarge
 	stall time.Duration // how long it may stand still; 0: see Server.Handler
-	write time.Duration // what the reply has, from the body's end
 	waits bool          // the client sends nothing before we read
 
 	read    int64
@@ -50,8 +49,8 @@ func (s *shared) watchBody(c echo.Context, r *route) *body {
 	b := &body{
 		ReadCloser: req.Body,
 		conn:       http.NewResponseController(c.Response().Writer),
-		max:        r.body, write: s.cfg.WriteTimeout,
-		waits: strings.EqualFold(req.Header.Get("Expect"), "100-continue"),
+		max:        r.body,
+		waits:      strings.EqualFold(req.Header.Get("Expect"), "100-continue"),
 	}
 	if r.domain == transfer {
 		b.stall = s.cfg.StallTimeout
@@ -66,8 +65,8 @@ func watched(r *http.Request) *body {
 	return b
 }
 
-// cut makes whoever waits for the rest of the body fail now. Of a body that has
-// come the deadline stays: it would look like a client that left.
+// cut makes a read that waits for the rest of the body fail now. A body that has
+// come keeps its deadline, because a new one would look like a client that left.
 func (b *body) cut() {
 	b.off.Store(true)
 	if !b.ended.Load() {
@@ -79,8 +78,8 @@ func errCut() error {
 	return store.NewError(store.Unavailable, "The request was given up, try again later")
 }
 
-// renewal is how often a deadline is moved that is stall away. Moving it with
-// every piece would be dear.
+// renewal is how often a deadline that is stall away is moved. Moving it with
+// every piece would cost too much.
 func renewal(stall time.Duration) time.Duration { return min(time.Second, stall/4) }
 
 // Read reads on.
@@ -124,7 +123,7 @@ func (b *body) Read(p []byte) (int, error) {
 // left, and gives the reply its time however long the body took.
 func (b *body) rearm() {
 	_ = b.conn.SetReadDeadline(time.Time{}) // fails on a dead connection only
-	_ = b.conn.SetWriteDeadline(time.Now().Add(b.write))
+	_ = b.conn.SetWriteDeadline(time.Now().Add(writeTimeout))
 }
 
 // finish reads the few bytes after the part of a body that mattered, so that
@@ -144,7 +143,7 @@ func (s *Server) refuse(c echo.Context, r *route, b *body, err error) {
 		return
 	}
 	now := time.Now()
-	_ = b.conn.SetWriteDeadline(now.Add(b.write))
+	_ = b.conn.SetWriteDeadline(now.Add(writeTimeout))
 	if b.err == nil { // else a deadline that passed stays passed
 		_ = b.conn.SetReadDeadline(now.Add(s.cfg.ReadTimeout))
 	}

@@ -81,14 +81,14 @@ func (h *builds) filter(c echo.Context) (store.BuildFilter, error) {
 	if f.WorkerID != "" && !store.ValidID(f.WorkerID) {
 		return f, invalid("Invalid worker_id")
 	}
-	limit, err := limitParam(c, h.cfg.MaxList, 0)
-	f.Limit = min(limit, h.cfg.MaxList)
+	limit, err := limitParam(c, maxList, 0)
+	f.Limit = min(limit, maxList)
 	return f, err
 }
 
 func (h *builds) active(ctx context.Context, _ echo.Context) (any, error) {
 	list, err := h.store.List(ctx, store.BuildFilter{
-		States: []store.BuildState{store.Assigned, store.Building}, Limit: h.cfg.MaxList,
+		States: []store.BuildState{store.Assigned, store.Building}, Limit: maxList,
 	})
 	return api.ActiveBuilds{Builds: each(list, api.NewActiveBuild)}, err
 }

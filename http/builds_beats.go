@@ -78,18 +78,18 @@ func (h *holders) heartbeat(ctx context.Context, c echo.Context) (any, error) {
 	if beat.Attempt, err = attempt(c.Request().Header); err != nil {
 		return nil, err
 	}
-	// A figure that is no percentage is no reason to refuse a sign of life.
+	// A figure that is no percentage is no reason to refuse a beat.
 	if p := body.Progress; p != nil && *p >= 0 && *p <= 100 {
 		beat.Logs = []store.LogLine{{
 			Level: store.Info, Message: "Build progress: " + strconv.FormatFloat(*p, 'f', -1, 64) + "%",
 		}}
 	}
 	reply, err := h.store.Heartbeat(ctx, beat)
-	return api.NewHeartbeatReply(reply.Cancelled), h.tell(beat, reply, err)
+	return api.NewHeartbeatReply(reply.Cancelled), h.publishBeat(beat, reply, err)
 }
 
-// telemetry handles POST /api/builds/:id/telemetry. Whatever the figures are, it is
-// a sign of life.
+// telemetry handles POST /api/builds/:id/telemetry. It is a beat, whatever its
+// figures are.
 func (h *holders) telemetry(ctx context.Context, c echo.Context) (any, error) {
 	beat, err := holderOf(c)
 	if err != nil {
@@ -109,7 +109,7 @@ func (h *holders) telemetry(ctx context.Context, c echo.Context) (any, error) {
 	}
 	beat.Logs = []store.LogLine{{Level: store.Info, Message: t.Line()}}
 	reply, err := h.store.Telemetry(ctx, beat, t)
-	return api.Status{Status: "ok"}, h.tell(beat, reply, err)
+	return api.Status{Status: "ok"}, h.publishBeat(beat, reply, err)
 }
 
 // named is a request that names a build, and what it says.
@@ -163,7 +163,7 @@ func (h *holders) workerHeartbeat(ctx context.Context, c echo.Context) (any, err
 	cancelled := n.build.State == store.Cancelled && n.build.WorkerID == "" // before anybody had it
 	if !cancelled {
 		reply, err := h.store.Heartbeat(ctx, n.beat)
-		if err := h.tell(n.beat, reply, err); err != nil {
+		if err := h.publishBeat(n.beat, reply, err); err != nil {
 			return nil, err
 		}
 		cancelled = reply.Cancelled

@@ -17,8 +17,8 @@ import (
 	"takt/store"
 )
 
-// holders is what a worker does with a build that it holds: it fetches its files,
-// says how it goes, and ends it.
+// holders serves workers that hold a build: they fetch its files, send beats and
+// logs, and end it.
 type holders struct {
 	*shared
 	store    Builds
@@ -28,8 +28,8 @@ type holders struct {
 	forms    *forms
 }
 
-// beatOf reads who speaks of which build: the worker of X-Worker-Id, of the build
-// in the path. The store checks that it holds it.
+// beatOf reads which worker (X-Worker-Id) means which build (in the path). The
+// store checks that it holds it.
 func beatOf(c echo.Context) (store.Beat, error) {
 	beat := store.Beat{BuildID: c.Param("id"), WorkerID: c.Request().Header.Get(api.HeaderWorkerID)}
 	if !store.ValidID(beat.WorkerID) {
@@ -52,14 +52,14 @@ func holderOf(c echo.Context) (store.Beat, error) {
 	return beat, err
 }
 
-// touch records a sign of life.
+// touch records a beat.
 func (h *holders) touch(ctx context.Context, beat store.Beat) error {
 	reply, err := h.store.Touch(ctx, beat)
-	return h.tell(beat, reply, err)
+	return h.publishBeat(beat, reply, err)
 }
 
-// tell says what a sign of life has changed, unless it has failed.
-func (h *holders) tell(beat store.Beat, reply store.BeatReply, err error) error {
+// publishBeat publishes what a beat has changed, unless it has failed.
+func (h *holders) publishBeat(beat store.Beat, reply store.BeatReply, err error) error {
 	if err != nil {
 		return err
 	}
@@ -72,8 +72,8 @@ func (h *holders) tell(beat store.Beat, reply store.BeatReply, err error) error 
 	return nil
 }
 
-// presence returns a function that gives a sign of life whenever
-// PresenceInterval has passed since the last, for as long as bytes move.
+// presence returns a function that records a beat once PresenceInterval has passed
+// since the last. It is called for as long as bytes move.
 func (h *holders) presence(ctx context.Context, beat store.Beat) func(now time.Time) {
 	next := time.Now().Add(h.cfg.PresenceInterval)
 	return func(now time.Time) {
@@ -83,13 +83,13 @@ func (h *holders) presence(ctx context.Context, beat store.Beat) func(now time.T
 		next = now.Add(h.cfg.PresenceInterval)
 		if err := h.touch(ctx, beat); err != nil {
 			// Whether the build is still the worker's is decided at the end.
-			h.log.Debug().Err(err).Str("build", beat.BuildID).Msg("no sign of life during transfer")
+			h.log.Debug().Err(err).Str("build", beat.BuildID).Msg("no beat during a transfer")
 		}
 	}
 }
 
-// held checks that the worker holds the build, and takes a download as a sign
-// of life: the first one makes an assigned build a building one.
+// held checks that the worker holds the build. A download counts as a beat: the
+// first one makes an assigned build a building one.
 func (h *holders) held(ctx context.Context, c echo.Context) (store.Build, download, error) {
 	beat, err := beatOf(c)
 	if err != nil {
@@ -157,7 +157,6 @@ func (h *holders) certsSecure(ctx context.Context, c echo.Context) (any, error) 
 	}
 	password := make([]byte, keychainBytes)
 	_, _ = rand.Read(password) // never fails
-	c.Response().Header().Set("Cache-Control", "no-store")
 	return api.SecureCerts{
 		P12: bundle.P12, P12Password: bundle.Password, ProvisioningProfiles: bundle.Profiles,
 		KeychainPassword: base64.StdEncoding.EncodeToString(password),

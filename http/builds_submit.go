@@ -15,7 +15,7 @@ import (
 	"takt/store"
 )
 
-// queueFullRetry is what a client is told to wait that finds the queue full.
+// queueFullRetry is the Retry-After of a client that finds the queue full.
 const queueFullRetry = 5 * time.Second
 
 func queueFull() error {

@@ -31,8 +31,8 @@ type tails struct {
 	reads  chan struct{} // a place for each stream that reads rows
 }
 
-// serve handles GET /api/builds/:id/logs. Who may see a stream is found out in a
-// levelled request; then the stream leaves it.
+// serve handles GET /api/builds/:id/logs. A levelled request checks who may see the
+// stream; then the stream leaves it.
 func (h *tails) serve(c echo.Context, r *route) error {
 	c.Response().Header().Add("Vary", "Accept")
 	if !acceptsStream(c.Request().Header) {
@@ -54,8 +54,8 @@ func (h *tails) serve(c echo.Context, r *route) error {
 	return h.stream(c, func(ctx context.Context, st *stream) error { return h.send(ctx, st, b.ID, after) })
 }
 
-// tailStart is the last line that the client has: of Last-Event-ID, which a browser
-// sends when it comes back, or else of ?after=.
+// tailStart is the last line that the client has: Last-Event-ID, which a browser
+// sends when it comes back, or else ?after=.
 func tailStart(c echo.Context) (int64, error) {
 	if v := c.Request().Header.Get("Last-Event-ID"); v != "" {
 		return sequence("Last-Event-ID", v)
@@ -63,9 +63,8 @@ func tailStart(c echo.Context) (int64, error) {
 	return sequence("after", c.QueryParam("after"))
 }
 
-// send sends the lines after number after, and then the end. The rows are the
-// truth, so the stream goes on wherever it was broken off. Without a database it
-// waits.
+// send sends the lines after number after, and then the end. It waits while the
+// database is away. It reads rows, so a stream goes on where it broke off.
 func (h *tails) send(ctx context.Context, st *stream, id string, after int64) error {
 	look := time.NewTicker(h.cfg.TailInterval)
 	defer look.Stop()
@@ -121,10 +120,10 @@ func (h *tails) wait(ctx context.Context, st *stream, news <-chan struct{}, look
 	}
 }
 
-// followers are the streams that follow something, such as the log of a build, by
-// its id. What this server commits, and what is published here, wakes them. What
-// other controllers write to logs is found by a look at all builds at once, which
-// one of the streams does for the others.
+// followers are the streams that follow something by its id, such as the log of a
+// build. They wake when this server commits or publishes something. What other
+// controllers write is found by a look at all logs at once, which one stream does
+// for the others.
 type followers struct {
 	mu sync.Mutex
 	of map[string]*followed
@@ -167,7 +166,7 @@ func (f *followers) news(id string) <-chan struct{} {
 	return f.of[id].news
 }
 
-// wake tells the streams to look. It never blocks.
+// wake makes the streams of id look. It never blocks.
 func (f *followers) wake(id string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

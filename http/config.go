@@ -18,10 +18,10 @@ type Config struct {
 	// APIKey is shared by clients and workers; AdminKey opens /admin, which nothing
 	// else does. Both are 16 or more of [A-Za-z0-9_-]; the former is required.
 	APIKey, AdminKey string
-	// BaseImageID is told to workers.
+	// BaseImageID is sent to workers with each build.
 	BaseImageID string
-	// TelemetryWithoutKey accepts telemetry that names a build and the worker that
-	// holds it, but shows no API key: old host monitors have none.
+	// TelemetryWithoutKey accepts telemetry without an API key if it names a build and
+	// the worker that holds it, because old host monitors have no key.
 	TelemetryWithoutKey bool
 
 	// PollRate is how many polls a second one worker may send, and RegisterRate
@@ -43,21 +43,17 @@ type Config struct {
 
 	// The most bytes: of these files, of a JSON body, and of a text field of a form.
 	MaxSource, MaxCerts, MaxResult, MaxJSON, MaxField int64
-	// MaxParts is the most parts of a form, MaxList the most that one list shows.
-	MaxParts, MaxList int
+	// MaxParts is the most parts of a form.
+	MaxParts int
 	// MaxConnections is how many connections may be open at once; one more is
 	// closed. Parked polls have one each. MaxStreams of them may be streams.
 	MaxConnections, MaxStreams int
-	// MaxDrains is how many refused bodies are read at once, MaxBypass how many
-	// requests are served that are not levelled.
-	MaxDrains, MaxBypass int
+	// MaxBypass is how many requests are served that are not levelled.
+	MaxBypass int
 
 	// ReadHeaderTimeout is for a request's header, ReadTimeout for a body that is not
 	// a file, IdleTimeout for the time between two requests.
 	ReadHeaderTimeout, ReadTimeout, IdleTimeout time.Duration
-	// WriteTimeout is from a request's header to the end of its reply, unless
-	// that is a file; more than the longest poll.
-	WriteTimeout time.Duration
 	// StallTimeout is how long a transfer may stand still. PresenceInterval is how
 	// often a build is touched while its files move.
 	StallTimeout, PresenceInterval time.Duration
@@ -65,17 +61,28 @@ type Config struct {
 	// client gets to see the refusal.
 	DrainTimeout time.Duration
 	// StreamTimeout is how long a write to a stream may take; a client that is
-	// slower is cut off. StreamPing is the time between two signs of life.
+	// slower is cut off. StreamPing is the time between two pings.
 	StreamTimeout, StreamPing time.Duration
 	// TailInterval is how often followed logs are looked at for what other
 	// controllers have written.
 	TailInterval time.Duration
-	// RequestGrace is what a request has that was told to end, before its connection
-	// is cut off, ShutdownTimeout what running requests have when Serve is to end.
+	// RequestGrace is how long a request that was told to end may take before its
+	// connection is cut off. ShutdownTimeout is how long running requests may take
+	// when Serve ends.
 	RequestGrace, ShutdownTimeout time.Duration
 }
 
-// maxRate is the most a second that a quota can tell apart.
+const (
+	// writeTimeout is from a request's header to the end of its reply, unless that
+	// is a file; more than the longest poll.
+	writeTimeout = 2 * time.Minute
+	// maxDrains is how many refused bodies are read at once.
+	maxDrains = 8
+	// maxList is the most that one list shows.
+	maxList = 10_000
+)
+
+// maxRate is the most a second that a quota can count.
 const maxRate = 1_000_000
 
 var keyPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{16,}$`)
@@ -91,17 +98,14 @@ func (c Config) WithDefaults() Config {
 	c.MaxJSON = cmp.Or(c.MaxJSON, 1<<20)
 	c.MaxField = cmp.Or(c.MaxField, 64<<10)
 	c.MaxParts = cmp.Or(c.MaxParts, 32)
-	c.MaxList = cmp.Or(c.MaxList, 10_000)
 	c.MaxConnections = cmp.Or(c.MaxConnections, 32_768)
 	c.HubSpotExpiration = cmp.Or(c.HubSpotExpiration, 7*24*time.Hour)
 	c.ReadHeaderTimeout = cmp.Or(c.ReadHeaderTimeout, 10*time.Second)
 	c.ReadTimeout = cmp.Or(c.ReadTimeout, 30*time.Second)
-	c.WriteTimeout = cmp.Or(c.WriteTimeout, 2*time.Minute)
 	c.IdleTimeout = cmp.Or(c.IdleTimeout, 2*time.Minute)
 	c.StallTimeout = cmp.Or(c.StallTimeout, time.Minute)
 	c.PresenceInterval = cmp.Or(c.PresenceInterval, 30*time.Second)
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, time.Minute)
-	c.MaxDrains = cmp.Or(c.MaxDrains, 8)
 	c.MaxBypass = cmp.Or(c.MaxBypass, 64)
 	c.MaxStreams = cmp.Or(c.MaxStreams, 1000)
 	c.StreamTimeout = cmp.Or(c.StreamTimeout, 10*time.Second)
@@ -126,6 +130,5 @@ func (c Config) Validate() error {
 	check(c.MaxConnections >= 0, "connection limit: must be positive")
 	check(c.PollRate <= maxRate, "poll rate: must be at most %d", maxRate)
 	check(c.RegisterRate <= maxRate, "register rate: must be at most %d", maxRate)
-	check(c.WriteTimeout > maxWait, "write time-out: must be longer than a poll's %s", maxWait)
 	return errors.Join(faults...)
 }

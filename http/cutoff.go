@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/labstack/echo/v4"
-	"github.com/rs/zerolog"
 
 	"takt/store"
 )
@@ -19,54 +18,36 @@ import (
 // still there. What waits for the client's body fails at once. A run that is not
 // over after the grace loses its connection: whatever it writes later goes
 // nowhere, and nobody else writes.
-//
-// It is used again, because there is one for each request.
 type cutoff struct {
-	log   zerolog.Logger
-	grace time.Duration
-	run   func(ctx context.Context) error // watch, made once
-	told  func()                          // begin, made once
-
+	*shared
 	c    echo.Context
 	body *body // nil without one
 	work store.Work
-	fn   func(ctx context.Context) error
 
 	mu    sync.Mutex  // guards what follows
 	over  bool        // the run has ended: its connection is no longer ours
-	timer *time.Timer // set once the run was told to end; not to be used again then
+	timer *time.Timer // nil until the run is told to end
 	// lost: nothing may be written any more, because the grace has passed, or the
 	// handler itself has broken off.
 	lost bool
 }
 
-func newCutoff(log zerolog.Logger, grace time.Duration) *cutoff {
-	k := &cutoff{log: log, grace: grace}
-	k.run, k.told = k.watch, k.begin
-	return k
-}
-
 // do runs fn as a levelled request. http.ErrAbortHandler means: the connection is
 // to be aborted.
 func (s *shared) do(c echo.Context, r *route, fn func(ctx context.Context) error) error {
-	k := s.cutoffs.Get().(*cutoff) //nolint:forcetypeassert // the pool holds nothing else
 	req := c.Request()
-	k.c, k.body, k.fn = c, watched(req), fn
-	k.work = store.Work{Domain: r.domain.String(), Route: r.path, ID: requestID(c), Key: req.URL.Path, Limit: r.domain.limit(), Told: k.told}
-	err := s.requests.Do(req.Context(), k.work, k.run)
+	k := &cutoff{shared: s, c: c, body: watched(req)}
+	k.work = store.Work{Domain: r.domain.String(), Route: r.path, ID: requestID(c), Key: req.URL.Path, Limit: r.domain.limit(), Told: k.begin}
+	err := s.requests.Do(req.Context(), k.work, func(ctx context.Context) error { return k.watch(ctx, fn) })
 	if k.lost {
 		return http.ErrAbortHandler
-	}
-	if k.timer == nil {
-		k.c, k.body, k.fn, k.work, k.over = nil, nil, nil, store.Work{}, false
-		s.cutoffs.Put(k)
 	}
 	return err
 }
 
 // watch calls fn. ctx is that of the process that runs it; a panic is its business
 // too, but for http.ErrAbortHandler, which is no crash.
-func (k *cutoff) watch(ctx context.Context) (err error) {
+func (k *cutoff) watch(ctx context.Context, fn func(ctx context.Context) error) (err error) {
 	defer func() { // also after a panic or runtime.Goexit
 		k.end()
 		v := recover()
@@ -76,7 +57,7 @@ func (k *cutoff) watch(ctx context.Context) (err error) {
 			panic(v)
 		}
 	}()
-	return k.fn(ctx)
+	return fn(ctx)
 }
 
 // begin is called when the process is told to end.
@@ -89,7 +70,7 @@ func (k *cutoff) begin() {
 	if k.body != nil {
 		k.body.cut()
 	}
-	k.timer = time.AfterFunc(k.grace, k.expire)
+	k.timer = time.AfterFunc(k.cfg.RequestGrace, k.expire)
 }
 
 // expire is called when the grace is over.
@@ -100,7 +81,7 @@ func (k *cutoff) expire() {
 		return
 	}
 	k.lost = true
-	k.log.Warn().Str("route", k.work.Route).Str("request_id", k.work.ID).Dur("grace", k.grace).
+	k.log.Warn().Str("route", k.work.Route).Str("request_id", k.work.ID).Dur("grace", k.cfg.RequestGrace).
 		Msg("request did not end when it was told to: its connection is cut off")
 	// HTTP/2 resets the stream by itself.
 	_ = http.NewResponseController(k.c.Response().Writer).SetWriteDeadline(longAgo())

@@ -261,6 +261,47 @@ func TestRequestThatDoesNotEndLosesItsConnection(t *testing.T) {
 	}
 }
 
+// stuck is a queue and a store of deployments that wait until they are released.
+type stuck struct {
+	takthttp.Queue
+	takthttp.DeploymentStore
+	release <-chan struct{}
+}
+
+func (s stuck) Arrive(context.Context, store.PollRequest, time.Duration) (store.PollReply, func(context.Context) (store.PollReply, error), error) {
+	<-s.release
+	return store.PollReply{}, nil, errEnd
+}
+
+func (s stuck) Find(context.Context, string) (store.Deployment, error) {
+	<-s.release
+	return store.Deployment{}, errEnd
+}
+
+func TestPollOrStreamThatIsStuckBeforeItWaitsLosesItsConnection(t *testing.T) {
+	t.Parallel()
+	for name, path := range map[string]string{
+		"poll":                 "/api/workers/poll?wait=60&worker_id=w",
+		"stream of logs":       "/api/builds/b/logs",
+		"stream of deployment": "/api/deployments/d/events",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			onBoth(t, func(release <-chan struct{}) takthttp.Deps {
+				d, s := found(func(context.Context) error { <-release; return errEnd }), stuck{release: release}
+				d.Queue, d.DeploymentStore, d.Tokens = s, s, tokensOf(t)
+				return d
+			}, func(c *cut) {
+				broken := begin(c.T, c.client, "GET", c.url+path, key("Accept", "text/event-stream"), nil)
+				c.end()
+				c.requireBroken(<-broken)
+				close(c.release)
+				c.requireIdle()
+			})
+		})
+	}
+}
+
 func TestReplyThatIsStuckHalfwayLosesItsConnection(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(release <-chan struct{}) takthttp.Deps {

@@ -31,7 +31,7 @@ func (h *deployments) create(ctx context.Context, c echo.Context) (any, error) {
 	} else if !present {
 		return nil, invalid("source_org and target_org required")
 	}
-	d, err := h.Start(ctx, body.Stored(), body.Token)
+	d, err := h.Start(ctx, body.DeploymentRequest, body.Token)
 	if err != nil {
 		return nil, err
 	}
@@ -89,24 +89,14 @@ func (h *deployments) wire(d store.Deployment, p store.DeploymentProgress) api.D
 	return out
 }
 
-func (h *deployments) cancel(ctx context.Context, id string) (any, error) {
-	return h.steered(ctx, id, h.Cancel(ctx, id))
-}
-
-func (h *deployments) pause(ctx context.Context, id string) (any, error) {
-	return h.steered(ctx, id, h.Pause(ctx, id))
-}
-
-func (h *deployments) resume(ctx context.Context, id string) (any, error) {
-	return h.steered(ctx, id, h.Resume(ctx, id))
-}
-
-// steered answers with a deployment as it is now, unless err says why not.
-func (h *deployments) steered(ctx context.Context, id string, err error) (any, error) {
-	if err != nil {
-		return nil, err
-	}
-	return h.find(ctx, id)
+// steerWith carries out an order, and answers with the deployment as it is then.
+func (h *deployments) steerWith(order func(d Deployments, ctx context.Context, id string) error) handler {
+	return byID(deploymentNotFound, func(ctx context.Context, id string) (any, error) {
+		if err := order(h.Deployments, ctx, id); err != nil {
+			return nil, err
+		}
+		return h.find(ctx, id)
+	})
 }
 
 func (h *deployments) retry(ctx context.Context, c echo.Context) (any, error) {

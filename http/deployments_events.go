@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// deploymentTick is how often a stream looks by itself: what another
-	// controller does is told to nobody here.
+	// deploymentTick is how often a stream looks by itself, because what another
+	// controller does is not published here.
 	deploymentTick = time.Second
 	// deploymentOverlap is how far a stream looks back: rows become visible later
 	// than they were stamped.
@@ -49,16 +49,16 @@ func lastEvent(r *http.Request) time.Time {
 	return time.UnixMicro(us)
 }
 
-// deploymentEvents is what one stream of a deployment has told.
+// deploymentEvents is what one stream of a deployment has sent.
 type deploymentEvents struct {
 	*deployments
 	id   string
 	last string               // the figures
 	sent map[string]time.Time // of each repository, its latest change
-	from time.Time            // changes before are not looked for
+	from time.Time            // earlier changes were sent
 }
 
-// follow tells of the deployment until it ends, the client leaves or the server
+// follow sends events until the deployment ends, the client leaves or the server
 // closes.
 func (d *deploymentEvents) follow(ctx context.Context, st *stream) error {
 	tick := time.NewTicker(deploymentTick)
@@ -117,7 +117,7 @@ func (d *deploymentEvents) news(ctx context.Context, st *stream) (ended bool, er
 	return found.Ended(), st.add(d.position(), name, found)
 }
 
-// position is the id of an event: what was told so far.
+// position is the id of an event: how far the stream is.
 func (d *deploymentEvents) position() string {
 	if d.from.IsZero() {
 		return ""

@@ -29,7 +29,7 @@ type Builds interface {
 	Submit(ctx context.Context, s store.Submission, commit func() error) (store.Build, error)
 	Cancel(ctx context.Context, id string) error
 	// What follows is for the worker that holds a build. Touch, Heartbeat and
-	// Telemetry are signs of life, the latter with figures.
+	// Telemetry record beats, the last one with figures.
 	Held(ctx context.Context, beat store.Beat) (store.Build, error)
 	Touch(ctx context.Context, beat store.Beat) (store.BeatReply, error)
 	Heartbeat(ctx context.Context, beat store.Beat) (store.BeatReply, error)
@@ -57,9 +57,9 @@ type Queue interface {
 	// Arrive serves a poll at once; or it parks it for at most wait, and then its
 	// second result, called once and also if the client is gone, waits for the reply.
 	Arrive(ctx context.Context, r store.PollRequest, wait time.Duration) (store.PollReply, func(context.Context) (store.PollReply, error), error)
-	// What follows tells of what was committed: a build, with its cache label or "";
-	// builds that are pending again; a worker that may have a free slot, or that has
-	// finished a build with this cache label.
+	// What follows is called after a commit: of a build, with its cache label or "";
+	// of builds that are pending again; of a worker that may have a free slot, or that
+	// has finished a build with this cache label.
 	Enqueued(p store.Platform, cache string)
 	Requeued(refs []store.BuildRef)
 	Freed(workerID string)
@@ -69,12 +69,10 @@ type Queue interface {
 	Full(ctx context.Context) bool
 }
 
-// Publish tells whoever listens what has changed, once that is committed. It never
-// blocks.
+// Publish publishes what has changed, once that is committed. It never blocks.
 type Publish func(topic string, data any)
 
-// Requests runs requests, each as a process of its own, as many as there is room
-// for.
+// Requests runs each request as a process of its own, as many as there are places.
 type Requests interface {
 	// Do runs fn and returns its error, or why fn could not run to its end. fn's
 	// context ends with ctx, or when the process is told to end. Do never returns
@@ -111,7 +109,7 @@ type Operator interface {
 	StartChild(ctx context.Context, path string) error
 }
 
-// Audit is where operators' doings are written down.
+// Audit keeps what operators did.
 type Audit interface {
 	Append(ctx context.Context, e store.AuditEntry) (id int64, err error)
 	Conclude(ctx context.Context, id int64, outcome string) error

@@ -14,9 +14,9 @@
 //
 // None that matters: keys' digests, limits, buffers. The last 10 000 events, for
 // GET /api/events, are in a ring of the Server's own: [Server.Publish] is called
-// by whoever hears the bus, so the ring outlives restarts of the endpoint and of
-// the bus. Streams read it at their own pace. Streams of logs read rows; memory
-// only tells them when.
+// by the subscriber of the bus, so the ring outlives restarts of the endpoint and
+// of the bus. Streams read it at their own pace. Streams of logs read rows; memory
+// only says when.
 //
 // # Failure
 //

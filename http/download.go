@@ -50,12 +50,12 @@ func (s *shared) sendDownload(c echo.Context, d download) error {
 			Int64("bytes", w.seen.Size).Msg("download broke off")
 		return http.ErrAbortHandler
 	}
-	_ = w.conn.SetWriteDeadline(time.Now().Add(s.cfg.WriteTimeout)) // for the last buffer
+	_ = w.conn.SetWriteDeadline(time.Now().Add(writeTimeout)) // for the last buffer
 	return nil
 }
 
-// downloadWriter writes a download past echo, whose writer would take the
-// copying away from the kernel, and tells echo's what became of it.
+// downloadWriter writes a download past echo's writer, which would take the
+// copying away from the kernel, and reports status and size to it.
 type downloadWriter struct {
 	http.ResponseWriter
 	conn  *http.ResponseController

@@ -27,12 +27,12 @@ type events struct {
 	ring *ring
 }
 
-// Topics are what GET /api/events tells of.
+// Topics are the topics of GET /api/events.
 func Topics() []string {
 	return []string{"queue:updated", "job:available", "build:assigned", store.TopicBuildUpdated, store.TopicWorkerUpdated, "supervisor:event"}
 }
 
-// Publish tells streams of an event. It never blocks and may be called at any
+// Publish gives an event to the streams. It never blocks and may be called at any
 // time, also while nobody serves.
 func (s *Server) Publish(e Event) {
 	s.ring.add(e)
@@ -41,7 +41,7 @@ func (s *Server) Publish(e Event) {
 	}
 }
 
-// DeploymentChanged tells the streams of a deployment to look. It never blocks.
+// DeploymentChanged makes the streams of a deployment look. It never blocks.
 func (s *Server) DeploymentChanged(id string) { s.changed.wake(id) }
 
 func (h *events) serve(c echo.Context, _ *route) error {
@@ -49,8 +49,8 @@ func (h *events) serve(c echo.Context, _ *route) error {
 	if err != nil {
 		return err
 	}
-	// A client that comes for the first time begins here and now; one that comes
-	// back goes on where it was, or hears that it has missed something.
+	// A client that comes for the first time begins here and now. One that comes back
+	// goes on where it was, or gets a reset event because it has missed something.
 	seq, reset := h.ring.newest(), false
 	if last := c.Request().Header.Get("Last-Event-ID"); last != "" {
 		known, ok := h.ring.seq(last)
@@ -115,7 +115,7 @@ func topicFilter(v string) ([]string, error) {
 	return wanted, nil
 }
 
-// Event is something that has happened, as GET /api/events tells it.
+// Event is something that has happened, as GET /api/events shows it.
 type Event struct {
 	// Topic is a name such as "build:updated"; Data is what is sent as JSON. It is
 	// never changed.
@@ -133,9 +133,9 @@ type past struct {
 	text []byte // as it is sent, once somebody asks
 }
 
-// ring remembers the last events. Their numbers begin with 1; start tells the ring
-// of one process from that of the next. Whoever publishes never waits for whoever
-// reads. It belongs to the Server, so that it outlives restarts of the endpoint.
+// ring remembers the last events. Their numbers begin with 1; start distinguishes
+// the rings of two processes. Publishers never wait for readers. It belongs to the
+// Server, so that it outlives restarts of the endpoint.
 type ring struct {
 	start string
 

@@ -105,14 +105,14 @@ func (q *queue) Warm(worker, cache string) {
 
 func (q *queue) Full(context.Context) bool { return false }
 
-// announced remembers what was announced.
-type announced struct {
+// published remembers what was published.
+type published struct {
 	mu      sync.Mutex
 	builds  []store.BuildUpdate
 	workers []store.WorkerUpdate
 }
 
-func (a *announced) publish(topic string, data any) {
+func (a *published) publish(topic string, data any) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch u := data.(type) {
@@ -125,8 +125,8 @@ func (a *announced) publish(topic string, data any) {
 	}
 }
 
-// take returns what was announced since the last call.
-func (a *announced) take() ([]store.BuildUpdate, []store.WorkerUpdate) {
+// take returns what was published since the last call.
+func (a *published) take() ([]store.BuildUpdate, []store.WorkerUpdate) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	builds, workers := a.builds, a.workers

@@ -58,13 +58,13 @@ func TestDrainedWorkerFinishesAndGetsNoMore(t *testing.T) {
 	b := setup(t)
 	s, w := b.assigned()
 	next := b.submit()
-	b.announced.take()
+	b.published.take()
 	for range 2 {
 		r := b.send("POST", "/api/workers/"+w.ID+"/drain", key(), "")
 		require.Equal(t, 200, r.status, r.body)
 		require.True(t, decode[api.Worker](t, r).Draining)
 	}
-	_, workers := b.announced.take()
+	_, workers := b.published.take()
 	require.Equal(t, store.WorkerUpdate{WorkerID: w.ID, Status: store.Busy, Draining: true}, workers[0])
 
 	again := b.poll(w.AccessToken)
@@ -93,12 +93,12 @@ func TestDeletedWorkerIsGone(t *testing.T) {
 	s, w := b.assigned()
 	require.Equal(t, 200, b.diagnose(w.ID, "warning").status)
 	require.Equal(t, 200, b.telemetry(s.ID, w.ID, `{"type":"cpu_snapshot","timestamp":"t","data":{"cpu_percent":50,"memory_mb":1}}`).status)
-	b.announced.take()
+	b.published.take()
 	r := b.send("DELETE", "/api/workers/"+w.ID, key(), "")
 	require.Equal(t, 200, r.status, r.body)
 	requireShape(t, "unregistered", r)
 	require.Equal(t, 1, decode[api.Unregistered](t, r).BuildsReassigned)
-	builds, workers := b.announced.take()
+	builds, workers := b.published.take()
 	require.Equal(t, []store.BuildUpdate{{BuildID: s.ID, State: store.Pending, Platform: store.IOS}}, builds)
 	require.Equal(t, []store.WorkerUpdate{{WorkerID: w.ID, Status: store.Offline, Deleted: true}}, workers)
 

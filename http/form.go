@@ -150,7 +150,7 @@ func (f *form) onward(now time.Time) {
 		return
 	}
 	if now.After(b.renew) {
-		b.renew = now.Add(renewal(b.write))
+		b.renew = now.Add(renewal(writeTimeout))
 		b.rearm()
 	}
 	if b.moved != nil {

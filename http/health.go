@@ -17,7 +17,7 @@ import (
 	"takt/store"
 )
 
-// health says how this process does.
+// health shows the state of this process.
 type health struct {
 	*shared
 	builds         Builds
@@ -40,7 +40,7 @@ func (h *health) show(ctx context.Context, _ echo.Context) (any, error) {
 	}, nil
 }
 
-// storage shows how storage does. Why it is not well is for the log.
+// storage shows the state of storage. Why it is not well is for the log.
 func (h *health) storage() map[string]any {
 	state := h.files.Health()
 	files := map[string]any{"kind": string(state.Mode), "ok": state.OK()}

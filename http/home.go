@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	_ "embed"
 	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"html/template"
 	"net/http"
@@ -35,13 +34,7 @@ type figures struct {
 	builds Builds
 	turn   chan struct{} // holds one while somebody uses what follows
 	at     time.Time
-	now    *publicStats
-}
-
-// publicStats are the figures, and the reply that shows them. They don't change.
-type publicStats struct {
-	api.Stats
-	body json.RawMessage
+	now    *api.Stats // never changed
 }
 
 func (h *figures) statistics(ctx context.Context, _ echo.Context) (any, error) {
@@ -55,10 +48,10 @@ func (h *figures) public(ctx context.Context, c echo.Context) (any, error) {
 		return nil, err
 	}
 	c.Response().Header().Set("Cache-Control", "public, max-age=10")
-	return stats.body, nil
+	return stats, nil
 }
 
-func (h *figures) current(ctx context.Context) (*publicStats, error) {
+func (h *figures) current(ctx context.Context) (*api.Stats, error) {
 	select {
 	case h.turn <- struct{}{}:
 	case <-ctx.Done():
@@ -74,11 +67,7 @@ func (h *figures) current(ctx context.Context) (*publicStats, error) {
 		return nil, err
 	}
 	stats := api.NewStats(t)
-	body, err := marshal(stats)
-	if err != nil {
-		return nil, err
-	}
-	h.at, h.now = now, &publicStats{Stats: stats, body: body}
+	h.at, h.now = now, &stats
 	return h.now, nil
 }
 
@@ -99,7 +88,7 @@ func (h *figures) home() handler {
 		stats, err := h.current(ctx)
 		switch {
 		case err == nil:
-			data.Stats = &stats.Stats
+			data.Stats = stats
 		case store.IsUnavailable(err):
 			status = http.StatusServiceUnavailable
 			header.Set("Retry-After", "10")

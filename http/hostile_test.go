@@ -66,3 +66,18 @@ func TestClientThatStopsSendingIsGivenUp(t *testing.T) {
 	require.Equal(t, 400, resp.status)
 	b.requireNothing()
 }
+
+func TestClientThatStopsReadingIsGivenUp(t *testing.T) {
+	t.Parallel()
+	r := &result{read: func(p []byte, _ int64) (int, error) { return len(p), nil }}
+	s, _ := newServer(t, takthttp.Deps{Builds: r, Files: r}, func(c *takthttp.Config) { c.StallTimeout = 200 * time.Millisecond })
+	url, _ := serve(t, s, listen(t))
+	c, reply := dial(t, url)
+	write(t, c, "GET /api/builds/b/download HTTP/1.1\r\nHost: takt\r\nX-API-Key: "+apiKey+"\r\n\r\n")
+	line, err := reply.ReadString('\n')
+	require.NoError(t, err)
+	require.Contains(t, line, "200 OK")
+	require.Eventually(t, func() bool { return (&cut{T: t, server: s}).running() == 0 }, waitFor, tick)
+	n, _ := io.Copy(io.Discard, reply) // what was on its way
+	require.Less(t, n, int64(resultSize))
+}

@@ -49,7 +49,7 @@ func (l *borrowedListener) Accept() (net.Conn, error) {
 	}
 }
 
-// count hears what becomes of connections.
+// count is the server's ConnState hook.
 func (l *borrowedListener) count(_ net.Conn, state http.ConnState) {
 	if state == http.StateClosed || state == http.StateHijacked {
 		l.open.Add(-1)

@@ -3,9 +3,11 @@ package http
 import (
 	"context"
 	"fmt"
+	"math"
 	"net/http"
 	"path"
 	"strconv"
+	"time"
 
 	"github.com/labstack/echo/v4"
 
@@ -62,6 +64,14 @@ func flag(c echo.Context, name string) (bool, error) {
 		return false, invalid(name + " must be 1 or 0")
 	}
 	return on, nil
+}
+
+// duration reads a duration such as 90m, or a number of seconds.
+func duration(v string) (time.Duration, error) {
+	if n, err := strconv.ParseFloat(v, 64); err == nil && math.Abs(n) < 1<<31 {
+		return time.Duration(n * float64(time.Second)), nil
+	}
+	return time.ParseDuration(v)
 }
 
 // attempt reads X-Build-Attempt; 0 if it was not sent.

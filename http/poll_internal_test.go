@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/labstack/echo/v4"
 	"github.com/stretchr/testify/require"
 
 	"takt/http/api"
@@ -21,15 +20,11 @@ func knownTokens(tb testing.TB) *store.WorkerTokens {
 	return tokens
 }
 
-func barePolls(image string) *polls {
-	return newPolls(&shared{cfg: Config{BaseImageID: image, PollRate: -1}, jsonType: []string{"application/json"}}, nil, nil)
-}
-
 const testKey = "test-api-key-0123456789"
 
 func TestPollReplyIsWhatTheWireTypeSays(t *testing.T) {
 	t.Parallel()
-	h := barePolls(`image"<&>` + "\n")
+	image := `image"<&>` + "\n"
 	at := time.Date(2025, 11, 24, 17, 0, 0, 123456789, time.FixedZone("", 3600))
 	certs := "/api/builds/b1/certs"
 	tests := map[string]struct {
@@ -41,27 +36,21 @@ func TestPollReplyIsWhatTheWireTypeSays(t *testing.T) {
 			store.PollReply{Token: "tok", Job: &store.Job{BuildID: "b1", Platform: store.IOS, Attempt: 12, SubmittedAt: at}},
 			api.PollReply{AccessToken: "tok", Job: &api.Job{
 				ID: "b1", Platform: "ios", SourceURL: "/api/builds/b1/source", Attempt: 12,
-				BaseImageID: `image"<&>` + "\n", SubmittedAt: "2025-11-24T16:00:00.123Z",
+				BaseImageID: image, SubmittedAt: "2025-11-24T16:00:00.123Z",
 			}},
 		},
 		"job with certs": {
 			store.PollReply{Job: &store.Job{BuildID: "b1", Platform: store.Android, Attempt: 1, HasCerts: true, SubmittedAt: at}},
 			api.PollReply{Job: &api.Job{
 				ID: "b1", Platform: "android", SourceURL: "/api/builds/b1/source", CertsURL: &certs, Attempt: 1,
-				BaseImageID: `image"<&>` + "\n", SubmittedAt: "2025-11-24T16:00:00.123Z",
+				BaseImageID: image, SubmittedAt: "2025-11-24T16:00:00.123Z",
 			}},
 		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			rec := httptest.NewRecorder()
-			c := echo.New().NewContext(httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/workers/poll", nil), rec)
-			h.reply(c, tt.reply)
-			want, err := marshal(tt.want)
-			require.NoError(t, err)
-			require.Equal(t, string(want), rec.Body.String())
-			require.Equal(t, "application/json", rec.Header().Get("Content-Type"))
+			require.Equal(t, tt.want, api.NewPollReply(tt.reply, image))
 		})
 	}
 }
@@ -108,17 +97,5 @@ func TestPollRequestIsRead(t *testing.T) {
 				require.Equal(t, tt.wait, wait)
 			}
 		})
-	}
-}
-
-func BenchmarkPollReply(b *testing.B) {
-	h := barePolls("image")
-	c := echo.New().NewContext(httptest.NewRequestWithContext(b.Context(), http.MethodGet, "/api/workers/poll", nil), httptest.NewRecorder())
-	job := &store.Job{BuildID: "V1StGXR8_Z5jdHi6B-myT", Platform: store.IOS, Attempt: 1}
-	b.ReportAllocs()
-	for b.Loop() {
-		rec := httptest.NewRecorder()
-		c.Reset(c.Request(), rec)
-		h.reply(c, store.PollReply{Job: job, Token: "0123456789abcdefghijklmnopqrstuv"})
 	}
 }

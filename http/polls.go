@@ -1,17 +1,16 @@
 package http
 
 import (
+	"cmp"
 	"context"
-	"math"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/labstack/echo/v4"
 
+	"takt/http/api"
 	"takt/store"
 )
 
@@ -20,29 +19,18 @@ const (
 	maxWait = 60 * time.Second
 	// maxActive is the most builds that a poll may list.
 	maxActive = 1000
-	// maxPooled is the largest buffer that is kept for the next reply, in bytes.
-	maxPooled = 64 << 10
 )
 
 // polls serves workers' requests for work.
 type polls struct {
 	*shared
-	queue   Queue
-	tokens  *store.WorkerTokens
-	quota   *quota    // per worker; nil: no limit
-	imageID []byte    // the base image's id as JSON
-	buffers sync.Pool // of *[]byte, for replies
+	queue  Queue
+	tokens *store.WorkerTokens
+	quota  *quota // per worker; nil: no limit
 }
 
 func newPolls(s *shared, queue Queue, tokens *store.WorkerTokens) *polls {
-	image, err := marshal(s.cfg.BaseImageID)
-	if err != nil {
-		panic(err) // a string
-	}
-	return &polls{
-		shared: s, queue: queue, tokens: tokens, quota: newQuota("poll", s.cfg.PollRate, time.Now()), imageID: image,
-		buffers: sync.Pool{New: func() any { b := make([]byte, 0, 1024); return &b }},
-	}
+	return &polls{shared: s, queue: queue, tokens: tokens, quota: newQuota("poll", s.cfg.PollRate, time.Now())}
 }
 
 // serve handles GET and POST /api/workers/poll. The arrival runs as a levelled
@@ -71,13 +59,12 @@ func (h *polls) serve(c echo.Context, r *route) error {
 	if err != nil {
 		return err
 	}
-	h.reply(c, reply)
-	return nil
+	return h.reply(c, api.NewPollReply(reply, h.cfg.BaseImageID))
 }
 
-// quotaKey is whom a poll is counted against. A worker without a token shares its
-// id's quota with whoever else names that id, one with a token with nobody: ids
-// can be read in lists, tokens can't.
+// quotaKey is what a poll is counted under. A worker with a token has a quota of
+// its own. One without shares that of its id with everybody who names the id,
+// because ids can be read in lists.
 func quotaKey(req store.PollRequest) string {
 	if n := req.Token.Worker; n != 0 {
 		return string([]byte{0, byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)})
@@ -116,8 +103,8 @@ func (h *polls) read(r *http.Request) (req store.PollRequest, wait time.Duration
 	if r.URL.RawQuery != "" {
 		q := r.URL.Query()
 		req.WorkerID = q.Get("worker_id")
-		if wait, err = pollWait(q.Get("wait")); err != nil {
-			return req, 0, err
+		if wait, err = duration(cmp.Or(q.Get("wait"), "0")); err != nil || wait < 0 || wait > maxWait {
+			return req, 0, invalid("wait must be 0 to 60 seconds")
 		}
 		if req.Active, req.Reconcile, err = pollActive(q); err != nil {
 			return req, 0, err
@@ -137,17 +124,6 @@ func (h *polls) read(r *http.Request) (req store.PollRequest, wait time.Duration
 	return req, wait, err
 }
 
-func pollWait(v string) (time.Duration, error) {
-	if v == "" {
-		return 0, nil
-	}
-	n, err := strconv.ParseFloat(v, 64)
-	if err != nil || math.IsNaN(n) || n < 0 || n > maxWait.Seconds() {
-		return 0, invalid("wait must be 0 to 60 seconds")
-	}
-	return time.Duration(n * float64(time.Second)), nil
-}
-
 func pollActive(q url.Values) (ids []string, present bool, err error) {
 	if !q.Has("active") {
 		return nil, false, nil
@@ -162,36 +138,4 @@ func pollActive(q url.Values) (ids []string, present bool, err error) {
 		ids = append(ids, id)
 	}
 	return ids, true, nil
-}
-
-// reply writes api.PollReply by hand: polls are most of all requests. Ids
-// and tokens are of [A-Za-z0-9_-] and need no escapes.
-func (h *polls) reply(c echo.Context, r store.PollReply) {
-	buf := h.buffers.Get().(*[]byte) //nolint:forcetypeassert // the pool holds nothing else
-	b := (*buf)[:0]
-	b = append(b, `{"job":`...)
-	if j := r.Job; j == nil {
-		b = append(b, "null"...)
-	} else {
-		b = append(append(append(b, `{"id":"`...), j.BuildID...), `","platform":"`...)
-		b = append(append(b, j.Platform...), `","source_url":"/api/builds/`...)
-		b = append(append(b, j.BuildID...), `/source","certs_url":`...)
-		if j.HasCerts {
-			b = append(append(append(b, `"/api/builds/`...), j.BuildID...), `/certs"`...)
-		} else {
-			b = append(b, "null"...)
-		}
-		b = append(append(append(b, `,"baseImageId":`...), h.imageID...), `,"submitted_at":"`...)
-		b = j.SubmittedAt.UTC().AppendFormat(b, "2006-01-02T15:04:05.000Z")
-		b = strconv.AppendInt(append(b, `","attempt":`...), int64(j.Attempt), 10)
-		b = append(b, '}')
-	}
-	b = append(append(b, `,"access_token":"`...), r.Token...)
-	b = strconv.AppendInt(append(b, `","queue_size":`...), int64(r.QueueSize), 10)
-	b = append(b, '}')
-	h.replyBytes(c, http.StatusOK, h.jsonType, b)
-	if cap(b) <= maxPooled {
-		*buf = b
-		h.buffers.Put(buf)
-	}
 }

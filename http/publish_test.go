@@ -9,13 +9,13 @@ import (
 	"takt/store"
 )
 
-// Every change that this server commits is announced once, and nothing else.
+// Every change that this server commits is published once, and nothing else.
 func TestChangesAreAnnounced(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	expect := func(builds []store.BuildUpdate, workers ...store.WorkerUpdate) {
 		t.Helper()
-		gotBuilds, gotWorkers := b.announced.take()
+		gotBuilds, gotWorkers := b.published.take()
 		require.Equal(t, builds, gotBuilds)
 		require.Equal(t, workers, gotWorkers)
 	}

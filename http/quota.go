@@ -11,43 +11,27 @@ import (
 	"takt/store"
 )
 
+// quotaKeys is how many keys a quota remembers, about 3 MiB. An honest fleet has
+// a few: those that used theirs within the last two seconds.
+const quotaKeys = 1 << 16
+
 // quota limits how often each of many keys may do something: rate times a
 // second, and as many at once. It is the generic cell rate algorithm (ITU-T
 // I.371): of a key it keeps one number, the time at which its allowance is
-// whole again. Once that has passed the key is as good as unknown, so forgetting
-// it loses nothing.
+// whole again. That is at most a second away, so a key that rests for a second
+// is as good as unknown, and forgetting it loses nothing.
 type quota struct {
 	name  string
 	rate  int
 	every time.Duration // what one costs
 	seed  maphash.Seed
 	epoch time.Time
-	// most is how many keys a shard remembers at most.
-	most   int
-	shards [quotaShards]quotaShard
-}
 
-const (
-	// quotaShards is how many locks there are, so that polls don't wait for each
-	// other.
-	quotaShards = 32
-	// quotaKeys is how many keys are remembered at once, about 3 MiB. An honest
-	// fleet has a few: those that used theirs within the last second.
-	quotaKeys = 1 << 16
-	// sweepPause is the time between two sweeps of one shard at least: while more
-	// keys are busy than it has room for, sweeping doesn't help.
-	sweepPause = 50 * time.Millisecond
-)
-
-type quotaShard struct {
-	mu sync.Mutex
-	// whole is when a key's allowance is whole again, since epoch. Guarded by mu.
-	whole map[uint64]time.Duration
-	// sweepAt is the size at which the keys that rest are forgotten, sweepAfter
-	// the time before which it isn't worth it.
-	sweepAt    int
-	sweepAfter time.Duration
-	_          [32]byte // a cache line of its own
+	mu sync.Mutex // guards what follows
+	// young has the keys that were used since turned, old those of at least a
+	// second before. The value is when a key's allowance is whole again, since epoch.
+	young, old map[uint64]time.Duration
+	turned     time.Duration
 }
 
 // newQuota returns a quota of rate a second; nil, which admits everything, if
@@ -56,67 +40,46 @@ func newQuota(name string, rate int, now time.Time) *quota {
 	if rate < 0 {
 		return nil
 	}
-	q := &quota{
+	return &quota{
 		name: name, rate: rate, every: time.Second / time.Duration(rate), seed: maphash.MakeSeed(), epoch: now,
-		most: quotaKeys / quotaShards,
+		young: map[uint64]time.Duration{},
 	}
-	for i := range q.shards {
-		q.shards[i] = quotaShard{whole: map[uint64]time.Duration{}, sweepAt: 64}
-	}
-	return q
 }
 
 // take takes one from key's allowance at time now, and reports how many are
 // left; or, if there is none, how long until there is.
 func (q *quota) take(key string, now time.Time) (left int, wait time.Duration) {
-	h := maphash.String(q.seed, key)
-	at := now.Sub(q.epoch)
-	s := &q.shards[h%quotaShards]
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	whole, known := s.whole[h]
-	whole = max(whole, at) + q.every
+	h, at := maphash.String(q.seed, key), now.Sub(q.epoch)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if at-q.turned >= time.Second {
+		q.old, q.young, q.turned = q.young, map[uint64]time.Duration{}, at
+	}
+	whole := max(q.young[h], q.old[h], at) + q.every
 	burst := q.every * time.Duration(q.rate)
 	if over := whole - at - burst; over > 0 {
 		return 0, over
 	}
-	if !known {
-		s.makeRoom(at, q.most)
-	}
-	s.whole[h] = whole
+	q.remember(h, whole)
 	return int((burst - (whole - at)) / q.every), 0
 }
 
-// makeRoom forgets the keys that rest, from time to time, and if too many don't,
-// one that rests soonest among a few: who asks most is remembered longest, and
-// nobody is refused for others' sake.
-func (s *quotaShard) makeRoom(at time.Duration, most int) {
-	if len(s.whole) >= s.sweepAt && at >= s.sweepAfter {
-		for k, whole := range s.whole {
-			if whole <= at {
-				delete(s.whole, k)
-			}
-		}
-		s.sweepAt, s.sweepAfter = min(max(64, 2*len(s.whole)), most), at+sweepPause
+// remember notes when h's allowance is whole again. If there are too many keys, new
+// ones are not remembered: nobody is refused for others' sake, and whoever can make
+// up so many keys is not limited anyway.
+func (q *quota) remember(h uint64, whole time.Duration) {
+	_, young := q.young[h]
+	_, old := q.old[h]
+	switch {
+	case young || len(q.young) < quotaKeys/2:
+		q.young[h] = whole
+	case old:
+		q.old[h] = whole
 	}
-	if len(s.whole) < most {
-		return
-	}
-	var victim uint64
-	soonest, seen := time.Duration(math.MaxInt64), 0
-	for k, whole := range s.whole {
-		if whole < soonest {
-			victim, soonest = k, whole
-		}
-		if seen++; seen == 8 {
-			break
-		}
-	}
-	delete(s.whole, victim)
 }
 
 // admit takes one from key's allowance, or returns the error that says when to
-// come back. A client that has used half of its allowance is told in h what it
+// come back. A client that has used half of its allowance is shown in h what it
 // has (draft-ietf-httpapi-ratelimit-headers-11); the others need not know.
 func (q *quota) admit(h http.Header, key string) error {
 	if q == nil {
@@ -128,9 +91,9 @@ func (q *quota) admit(h http.Header, key string) error {
 	}
 	// What is used comes back over one second, so that is the window; what is
 	// left may be used within the time in which it would all be back.
-	reset := int(math.Ceil(wait.Seconds()))
-	if wait == 0 {
-		reset = 1
+	reset := 1
+	if wait > 0 {
+		reset = int(math.Ceil(wait.Seconds()))
 	}
 	h[keyRateLimitPolicy] = []string{`"` + q.name + `";q=` + strconv.Itoa(q.rate) + ";w=1"}
 	h[keyRateLimit] = []string{`"` + q.name + `";r=` + strconv.Itoa(left) + ";t=" + strconv.Itoa(reset)}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -140,7 +141,20 @@ func TestRefusedBodyIsNotReadForEver(t *testing.T) {
 	resp := read(t, r)
 	require.Equal(t, 401, resp.status)
 	_, err := r.ReadByte()
+	require.Error(t, err)
+	require.NotErrorIs(t, err, os.ErrDeadlineExceeded, "the server ends the connection")
+}
+
+func TestRefusedBodyIsNotReadWithoutLimit(t *testing.T) {
+	t.Parallel()
+	s, _ := newServer(t, takthttp.Deps{}, func(c *takthttp.Config) { c.MaxJSON = 1 << 20 })
+	url, _ := serve(t, s, listen(t))
+	c, _ := dial(t, url)
+	const size = 256 << 20 // much more than the limit and all buffers
+	write(t, c, "POST /api/workers/register HTTP/1.1\r\nHost: takt\r\nTransfer-Encoding: chunked\r\n\r\n"+strconv.FormatInt(size, 16)+"\r\n")
+	n, err := io.CopyN(c, zeros{}, size)
 	require.Error(t, err, "the connection ends")
+	require.Less(t, n, int64(size))
 }
 
 func TestStalledBodyIsGivenUp(t *testing.T) {

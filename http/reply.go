@@ -69,7 +69,7 @@ func (s *shared) replyBytes(c echo.Context, status int, contentType []string, b 
 	h["Content-Length"] = []string{strconv.Itoa(len(b))}
 	w.WriteHeader(status)
 	if c.Request().Method != http.MethodHead {
-		_, _ = w.Write(b) // whoever left doesn't want it
+		_, _ = w.Write(b) // fails if the client has left
 	}
 }
 
@@ -105,7 +105,7 @@ func readBody(c echo.Context) ([]byte, error) {
 func errTooLarge() error { return store.NewError(store.TooLarge, "Request body too large") }
 
 // readJSON reads the request's body into v. Without a body it reports false:
-// many a client announces JSON and sends nothing.
+// many clients say that they send JSON and send nothing.
 func readJSON(c echo.Context, v any) (present bool, err error) {
 	if err := requireJSON(c.Request().Header.Get("Content-Type")); err != nil {
 		return false, err

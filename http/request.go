@@ -2,13 +2,12 @@ package http
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net/http"
 	"runtime/debug"
-	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -28,7 +27,6 @@ type shared struct {
 	inFlight atomic.Int64  // requests under way, parked polls included
 	places   chan struct{} // one for each request that is not levelled
 	streams  chan struct{} // one for each stream of events
-	cutoffs  sync.Pool     // of *cutoff
 	jsonType []string      // the Content-Type of all JSON; never changed
 }
 
@@ -98,25 +96,16 @@ func (s *shared) direct(c echo.Context, r *route) error {
 
 // requestIDFor returns the client's id of a request if it is sane, else one
 // that is unique among all servers.
-func (s *Server) requestIDFor(r *http.Request) string {
+func requestIDFor(r *http.Request) string {
 	if id := header(r.Header, keyRequestID); saneRequestID(id) {
 		return id
 	}
-	return s.idPrefix + strconv.FormatUint(s.idCount.Add(1), 36)
+	return rand.Text()
 }
 
 func saneRequestID(id string) bool {
-	if id == "" || len(id) > 128 {
-		return false
-	}
-	for i := range len(id) {
-		switch c := id[i]; {
-		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', strings.IndexByte("-_.:", c) >= 0:
-		default:
-			return false
-		}
-	}
-	return true
+	const sane = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:"
+	return id != "" && len(id) <= 128 && strings.Trim(id, sane) == ""
 }
 
 func requestID(c echo.Context) string { return header(c.Response().Header(), keyRequestID) }

@@ -17,7 +17,7 @@ func TestRetryCopiesWhatIsThere(t *testing.T) {
 	certs := strings.Repeat("secret", 50_000)
 	old, w := b.assigned(part{"certs", "c.zip", certs}, part{name: "priority", content: "3"}, part{name: "labels", content: `{"cache":"pods"}`})
 	require.Equal(t, 200, b.json("POST", "/api/workers/fail", key(), `{"build_id":"`+old.ID+`"}`).status)
-	b.announced.take()
+	b.published.take()
 
 	r := b.send("POST", "/api/builds/"+old.ID+"/retry", map[string]string{"X-Build-Token": old.AccessToken, "Content-Type": "application/json"}, "")
 	require.Equal(t, 200, r.status, r.body)
@@ -30,7 +30,7 @@ func TestRetryCopiesWhatIsThere(t *testing.T) {
 	lines := b.messages(old.ID)
 	require.Equal(t, "Retried as build "+again.ID, lines[len(lines)-1])
 	require.Equal(t, "failed", b.status(old.ID).Status, "the old one stays as it was")
-	builds, _ := b.announced.take()
+	builds, _ := b.published.take()
 	require.Equal(t, again.ID, builds[0].BuildID)
 	status := b.send("GET", "/api/builds/"+again.ID+"/status", map[string]string{"X-Build-Token": again.AccessToken}, "")
 	require.Equal(t, 200, status.status)

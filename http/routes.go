@@ -131,8 +131,8 @@ func (s *Server) routes(d Deps) []route {
 		row(get, "/api/workers", apiKey, query, workers.list),
 		row(get, "/api/workers/:id", apiKey, query, byID(workerNotFound, workers.show)),
 		row(get, "/api/workers/:id/stats", apiKey, query, byID(workerNotFound, workers.stats)),
-		row(post, "/api/workers/:id/drain", apiKey, submit, byID(workerNotFound, workers.drain)),
-		row(post, "/api/workers/:id/resume", apiKey, submit, byID(workerNotFound, workers.resume)),
+		row(post, "/api/workers/:id/drain", apiKey, submit, workers.drainWith(true)),
+		row(post, "/api/workers/:id/resume", apiKey, submit, workers.drainWith(false)),
 		row(del, "/api/workers/:id", apiKey, submit, byID(workerNotFound, workers.delete)),
 
 		row(post, "/api/diagnostics/report", apiKey, fleet, diagnostics.report),
@@ -143,9 +143,9 @@ func (s *Server) routes(d Deps) []route {
 		row(get, "/api/deployments", apiKey, query, deployments.list),
 		row(get, "/api/deployments/:id", apiKey, query, deployments.show),
 		own(get, "/api/deployments/:id/events", apiKey, query, deployments.serveEvents, nil),
-		row(post, "/api/deployments/:id/cancel", apiKey, submit, byID(deploymentNotFound, deployments.cancel)),
-		row(post, "/api/deployments/:id/pause", apiKey, submit, byID(deploymentNotFound, deployments.pause)),
-		row(post, "/api/deployments/:id/resume", apiKey, submit, byID(deploymentNotFound, deployments.resume)),
+		row(post, "/api/deployments/:id/cancel", apiKey, submit, deployments.steerWith(Deployments.Cancel)),
+		row(post, "/api/deployments/:id/pause", apiKey, submit, deployments.steerWith(Deployments.Pause)),
+		row(post, "/api/deployments/:id/resume", apiKey, submit, deployments.steerWith(Deployments.Resume)),
 		row(post, "/api/deployments/:id/retry", apiKey, submit, deployments.retry),
 
 		row(post, "/api/hubspot/action", public, hook, throttle.action), // signed

@@ -10,38 +10,25 @@ import (
 // browser should ever show it, it loads and runs nothing.
 const apiPolicy = "default-src 'none'; frame-ancestors 'none'"
 
-// secureHeaders are on every reply; a handler may set its own instead. Values
-// are shared by all replies and never changed.
-type secureHeaders []struct {
-	key   string
-	value []string
-}
-
-// newSecureHeaders lists them; tls adds the one that has a meaning there only
-// (RFC 6797). Half a year: the promise binds the host's every port.
-func newSecureHeaders(tls bool) secureHeaders {
-	h := secureHeaders{
-		{"X-Content-Type-Options", []string{"nosniff"}},
-		{"Content-Security-Policy", []string{apiPolicy}},
-		{"X-Frame-Options", []string{"DENY"}},
-		{"Referrer-Policy", []string{"no-referrer"}},
-		{"Cache-Control", []string{"no-store"}}, // tokens are in many a reply
+// secureHeaders are on every reply; a handler may set its own instead. Values are
+// shared by all replies and never changed. TLS adds the one that means something
+// only there (RFC 6797). Half a year: the promise binds the host's every port.
+func secureHeaders(tls bool) http.Header {
+	h := http.Header{
+		"X-Content-Type-Options":  {"nosniff"},
+		"Content-Security-Policy": {apiPolicy},
+		"X-Frame-Options":         {"DENY"},
+		"Referrer-Policy":         {"no-referrer"},
+		"Cache-Control":           {"no-store"}, // tokens are in many a reply
 	}
 	if tls {
-		h = append(h, secureHeaders{{"Strict-Transport-Security", []string{"max-age=15552000"}}}...)
+		h["Strict-Transport-Security"] = []string{"max-age=15552000"}
 	}
 	return h
 }
 
-func (s secureHeaders) set(h http.Header) {
-	for _, f := range s {
-		h[f.key] = f.value
-	}
-}
-
-// crossOrigin reports whether pages of other origins may use path: the
-// interface and what says how the server is. Our own pages and /admin are not
-// theirs.
+// crossOrigin reports whether pages of other origins may use path: the interface
+// and the health routes, but not our own pages and /admin.
 func crossOrigin(path string) bool {
 	return strings.HasPrefix(path, "/api/") || strings.HasPrefix(path, "/public/") ||
 		slices.Contains([]string{"/health", "/healthz", "/livez", "/readyz", "/metrics", "/openapi.yaml"}, strings.TrimSuffix(path, "/"))

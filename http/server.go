@@ -2,14 +2,13 @@ package http
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
-	"log" //nolint:depguard // net/http knows no other logger
+	"log/slog" //nolint:depguard // it takes what net/http logs to our logger
+	"maps"
 	"net"
 	"net/http"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -30,9 +29,6 @@ type Server struct {
 	drains chan struct{} // a place for each refused body that is read
 
 	changed *followers // of deployments
-
-	idPrefix string // of request ids
-	idCount  atomic.Uint64
 }
 
 // New returns a Server. It starts nothing. cfg's zero values mean defaults.
@@ -48,9 +44,8 @@ func New(deps Deps, cfg Config) (*Server, error) {
 			jsonType: []string{"application/json"},
 		},
 		keys: newKeys(cfg), tls: deps.TLS, echo: echo.New(), ring: newRing(ringSize), logs: newFollowers(), changed: newFollowers(),
-		drains: make(chan struct{}, cfg.MaxDrains), idPrefix: rand.Text()[:12] + "-",
+		drains: make(chan struct{}, maxDrains),
 	}
-	s.cutoffs.New = func() any { return newCutoff(s.log, cfg.RequestGrace) }
 	s.echo.HTTPErrorHandler = func(err error, c echo.Context) { s.writeError(c, err) }
 	for _, r := range s.routes(deps) {
 		for method := range strings.FieldsSeq(r.method) {
@@ -81,11 +76,11 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		BaseContext:       func(net.Listener) context.Context { return base },
 		ConnContext:       func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
 		ReadHeaderTimeout: s.cfg.ReadHeaderTimeout,
-		WriteTimeout:      s.cfg.WriteTimeout,
+		WriteTimeout:      writeTimeout,
 		IdleTimeout:       s.cfg.IdleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 		ConnState:         borrowed.count,
-		ErrorLog:          serverLog(s.log),
+		ErrorLog:          slog.NewLogLogger(zerolog.NewSlogHandler(s.log.With().Str("source", "net/http").Logger()), slog.LevelDebug),
 	}
 	stopped := make(chan struct{})
 	cancel := context.AfterFunc(ctx, func() {
@@ -133,15 +128,15 @@ func stopping(ctx context.Context) context.Context {
 
 // Handler returns the handler of everything, for tests.
 func (s *Server) Handler() http.Handler {
-	plain, secure := newSecureHeaders(false), newSecureHeaders(true)
+	plain, secure := secureHeaders(false), secureHeaders(true)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		if r.TLS != nil {
-			secure.set(h)
+			maps.Copy(h, secure)
 		} else {
-			plain.set(h)
+			maps.Copy(h, plain)
 		}
-		h[keyRequestID] = []string{s.requestIDFor(r)}
+		h[keyRequestID] = []string{requestIDFor(r)}
 		if allowCrossOrigin(h, r) {
 			w.WriteHeader(http.StatusNoContent)
 			return
@@ -158,15 +153,4 @@ func (s *Server) Handler() http.Handler {
 		}
 		s.echo.ServeHTTP(w, r)
 	})
-}
-
-// serverLog gives net/http's own complaints (broken connections, mostly) to
-// our logger.
-func serverLog(l zerolog.Logger) *log.Logger { return log.New(lineWriter{l}, "", 0) }
-
-type lineWriter struct{ log zerolog.Logger }
-
-func (w lineWriter) Write(p []byte) (int, error) {
-	w.log.Debug().Str("source", "net/http").Msg(string(p))
-	return len(p), nil
 }

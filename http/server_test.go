@@ -30,7 +30,7 @@ func newServer(t *testing.T, deps takthttp.Deps, change ...func(*takthttp.Config
 		deps.Requests = inline{}
 	}
 	if deps.Publish == nil {
-		deps.Publish = (&announced{}).publish
+		deps.Publish = (&published{}).publish
 	}
 	if deps.Tokens == nil {
 		deps.Tokens = tokensOf(t)

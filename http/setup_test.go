@@ -35,8 +35,8 @@ type bundle struct {
 	pool   *pgxpool.Pool
 	logs   *logs
 	queue  *queue
-	// announced is what the server has told.
-	announced *announced
+	// published is what the server has told.
+	published *published
 }
 
 const (
@@ -54,7 +54,7 @@ func setupWith(t *testing.T, replace func(*takthttp.Deps), change ...func(*takth
 	t.Helper()
 	d := storetest.New(t)
 	b := &bundle{
-		t: t, dir: t.TempDir(), db: d.DB, pool: d.Pool, client: newClient(t), announced: &announced{},
+		t: t, dir: t.TempDir(), db: d.DB, pool: d.Pool, client: newClient(t), published: &published{},
 		queue: &queue{store: postgres.NewQueue(d.DB, postgres.QueueConfig{}), tokens: storetest.Tokens(t, d.DB), woken: make(chan struct{})},
 	}
 	local, err := storage.OpenLocal(b.dir, storage.Config{EncryptionKey: bytes.Repeat([]byte{1}, 32)})
@@ -65,7 +65,7 @@ func setupWith(t *testing.T, replace func(*takthttp.Deps), change ...func(*takth
 	pace, deploying := newPacer(t, d.DB), newDeploying(d.DB)
 	deps := takthttp.Deps{
 		Builds:  postgres.NewBuilds(d.DB, postgres.BuildsConfig{QueueLimit: 20}),
-		Workers: postgres.NewWorkers(d.DB), Queue: b.queue, Tokens: b.queue.tokens, Publish: b.announced.publish, Files: files,
+		Workers: postgres.NewWorkers(d.DB), Queue: b.queue, Tokens: b.queue.tokens, Publish: b.published.publish, Files: files,
 		Deployments: deploying, DeploymentStore: deploying, Throttle: pace, ThrottleStore: pace.Throttle, OAuth: installer{},
 	}
 	replace(&deps)

@@ -2,7 +2,10 @@ package http
 
 import (
 	"context"
+	"fmt"
+	"mime"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -12,9 +15,9 @@ import (
 )
 
 const (
-	// streamRetry is what a client is told to wait that finds all streams taken.
+	// streamRetry is the Retry-After of a client that finds all streams taken.
 	streamRetry = 5 * time.Second
-	// streamGap is how long news are gathered between two writes of a stream.
+	// streamGap is the least time between two writes of news.
 	streamGap = 50 * time.Millisecond
 )
 
@@ -37,8 +40,7 @@ type stream struct {
 }
 
 // stream begins the reply, has run send it, and ends it, also when the client
-// leaves or the server closes. What goes wrong once the reply is on its way is
-// told to nobody but the log.
+// leaves or the server closes. Errors after the reply has begun are only logged.
 func (s *shared) stream(c echo.Context, run func(ctx context.Context, st *stream) error) error {
 	select {
 	case s.streams <- struct{}{}:
@@ -104,10 +106,9 @@ func appendEvent(text []byte, id, name string, v any) ([]byte, error) {
 		return text, err
 	}
 	if id != "" {
-		text = append(append(append(text, "id: "...), id...), '\n')
+		text = fmt.Appendf(text, "id: %s\n", id)
 	}
-	text = append(append(append(text, "event: "...), name...), "\ndata: "...)
-	return append(append(text, data...), "\n\n"...), nil
+	return fmt.Appendf(text, "event: %s\ndata: %s\n\n", name, data), nil
 }
 
 // add adds an event to what is sent next.
@@ -155,12 +156,12 @@ func (st *stream) wait(news <-chan struct{}, tick <-chan time.Time) (ticked, ok 
 func acceptsStream(h http.Header) bool {
 	for _, line := range h["Accept"] {
 		for item := range strings.SplitSeq(line, ",") {
-			kind, params, _ := strings.Cut(item, ";")
-			if !strings.EqualFold(strings.TrimSpace(kind), "text/event-stream") {
+			kind, params, err := mime.ParseMediaType(item)
+			if err != nil || kind != "text/event-stream" {
 				continue
 			}
-			q := strings.ReplaceAll(params, " ", "")
-			return q != "q=0" && q != "q=0.0" && q != "q=0.00" && q != "q=0.000"
+			q, err := strconv.ParseFloat(params["q"], 64)
+			return err != nil || q > 0
 		}
 	}
 	return false

@@ -23,8 +23,7 @@ type throttle struct {
 }
 
 // action handles POST /api/hubspot/action: HubSpot hands an action over. It is
-// answered when the action is durable, so that HubSpot never believes to be rid of
-// what could still be lost.
+// answered when the action is durable, because HubSpot forgets it with the answer.
 func (h *throttle) action(ctx context.Context, c echo.Context) (any, error) {
 	body, err := readBody(c)
 	if err != nil {
@@ -43,7 +42,7 @@ func (h *throttle) action(ctx context.Context, c echo.Context) (any, error) {
 	return h.actionReply(accepted), err
 }
 
-// actionReply tells HubSpot where an action stands. Without HubSpotBlock a waiting
+// actionReply shows HubSpot the state of an action. Without HubSpotBlock a waiting
 // one is acknowledged with 204, in which HubSpot reads SUCCESS.
 func (h *throttle) actionReply(a store.Acceptance) any {
 	reply := hubspot.Reply{}
@@ -67,15 +66,12 @@ func (h *throttle) authorize(ctx context.Context, c echo.Context) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.Response().Header().Set("Cache-Control", "no-store")
 	return nil, c.Redirect(http.StatusFound, at)
 }
 
 // install handles GET /api/oauth/callback, to which HubSpot sends the installer
 // back.
 func (h *throttle) install(ctx context.Context, c echo.Context) (any, error) {
-	c.Response().Header().Set("Cache-Control", "no-store")
-	c.Response().Header().Set("Referrer-Policy", "no-referrer") // the code is in the address
 	portal, err := h.oauth.Install(ctx, c.QueryParam("state"), c.QueryParam("code"))
 	return api.Installed{Status: "installed", PortalID: portal}, err
 }

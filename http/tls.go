@@ -1,6 +1,7 @@
 package http
 
 import (
+	"bytes"
 	"crypto/tls"
 	"fmt"
 	"os"
@@ -25,8 +26,8 @@ type Certificate struct {
 
 	mu     sync.Mutex // guards what follows
 	looked time.Time
-	cert   os.FileInfo // of the files as they were last read
-	key    os.FileInfo
+	cert   []byte // the files as they were last read
+	key    []byte
 	failed string // what was last logged
 }
 
@@ -74,32 +75,27 @@ func (c *Certificate) refresh(now time.Time) {
 	}
 }
 
-func same(a, b os.FileInfo) bool {
-	return b != nil && os.SameFile(a, b) && a.ModTime().Equal(b.ModTime()) && a.Size() == b.Size()
-}
-
-// read loads the pair, unless it is in use. The files are looked at first: if they
-// change meanwhile, the next look sees it.
+// read loads the pair, unless it is the one that was read last.
 func (c *Certificate) read(now time.Time) error {
-	cert, err := os.Stat(c.certFile)
+	cert, err := os.ReadFile(c.certFile)
 	if err != nil {
 		return fmt.Errorf("TLS certificate: %w", err)
 	}
-	key, err := os.Stat(c.keyFile)
+	key, err := os.ReadFile(c.keyFile)
 	if err != nil {
 		return fmt.Errorf("TLS key: %w", err)
 	}
-	if c.failed == "" && same(cert, c.cert) && same(key, c.key) {
+	if c.failed == "" && bytes.Equal(cert, c.cert) && bytes.Equal(key, c.key) {
 		return nil
 	}
-	pair, err := tls.LoadX509KeyPair(c.certFile, c.keyFile)
+	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
 		return fmt.Errorf("TLS certificate %s and key %s: %w", c.certFile, c.keyFile, err)
 	}
 	c.cert, c.key = cert, key
 	c.current.Store(&pair)
-	if open := key.Mode().Perm() & 0o077; open != 0 {
-		c.log.Warn().Str("file", c.keyFile).Str("mode", key.Mode().Perm().String()).
+	if info, err := os.Stat(c.keyFile); err == nil && info.Mode().Perm()&0o077 != 0 {
+		c.log.Warn().Str("file", c.keyFile).Stringer("mode", info.Mode().Perm()).
 			Msg("the TLS key can be read by others: chmod 600")
 	}
 	level := zerolog.InfoLevel

@@ -14,6 +14,7 @@ import (
 	"takt/cmd/internal/process"
 	"takt/http/api"
 	"takt/http/githubtest"
+	"takt/store"
 )
 
 const (
@@ -122,7 +123,7 @@ func (r *run) shellLoop(ctx context.Context, f *forgeStage, org string) (time.Du
 func deployOnce(ctx context.Context, f *forgeStage, c *controller, org string) (time.Duration, error) {
 	f.AddOrg(org)
 	start := time.Now()
-	d, err := c.Client.Deploy(ctx, api.DeploymentRequest{SourceOrg: sourceOrg, TargetOrg: org, Concurrency: deployWidth})
+	d, err := c.Client.Deploy(ctx, api.DeploymentRequest{DeploymentRequest: store.DeploymentRequest{SourceOrg: sourceOrg, TargetOrg: org, Concurrency: deployWidth}})
 	if err != nil {
 		return 0, err
 	}
@@ -176,7 +177,7 @@ func (r *run) plannedMemory(ctx context.Context) error {
 		return err
 	}
 	r.say("F1: memory of %d planned repositories", plannedRepos)
-	d, err := c.Client.Deploy(ctx, api.DeploymentRequest{SourceOrg: sourceOrg, TargetOrg: "to", Concurrency: deployWidth})
+	d, err := c.Client.Deploy(ctx, api.DeploymentRequest{DeploymentRequest: store.DeploymentRequest{SourceOrg: sourceOrg, TargetOrg: "to", Concurrency: deployWidth}})
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for i := 0; err == nil && i < 50; { // followed for a while, with all its repositories

@@ -14,6 +14,7 @@ import (
 	"takt/http/api"
 	"takt/http/client"
 	"takt/http/githubtest"
+	"takt/store"
 )
 
 // deployer is a forge with n repositories, and the settings of a controller for
@@ -37,7 +38,7 @@ func TestDeploymentSurvivesKills(t *testing.T) {
 	gate := newPushGate()
 	forge.Intercept(gate.intercept)
 	c := s.controller("controller", settings...)
-	d, err := c.Client.Deploy(t.Context(), api.DeploymentRequest{SourceOrg: "from", TargetOrg: "to", Token: githubtest.Token})
+	d, err := c.Client.Deploy(t.Context(), api.DeploymentRequest{DeploymentRequest: store.DeploymentRequest{SourceOrg: "from", TargetOrg: "to"}, Token: githubtest.Token})
 	require.NoError(t, err)
 	for i := range kills {
 		gate.open((i + 1) * repos / (kills + 2)) // so that it can't be done before the last of them
@@ -82,7 +83,7 @@ func TestForgeCredentialIsNowhereToBeSeen(t *testing.T) {
 	s := newSite(t)
 	forge, settings := deployer(t, 6)
 	c := s.controller("controller", append(settings, "TAKT_LOG=debug,json")...)
-	d, err := c.Client.Deploy(t.Context(), api.DeploymentRequest{SourceOrg: "from", TargetOrg: "to", Token: githubtest.Token})
+	d, err := c.Client.Deploy(t.Context(), api.DeploymentRequest{DeploymentRequest: store.DeploymentRequest{SourceOrg: "from", TargetOrg: "to"}, Token: githubtest.Token})
 	require.NoError(t, err)
 	commands := 0
 	eventually(t, "it is done", func() bool {
@@ -124,7 +125,7 @@ func TestDeploymentIsSeenInTheTree(t *testing.T) {
 	c := s.controller("controller", settings...)
 	hold := make(chan struct{})
 	forge.Intercept(holdGit(hold))
-	d, err := c.Client.Deploy(t.Context(), api.DeploymentRequest{SourceOrg: "from", TargetOrg: "to", Token: githubtest.Token})
+	d, err := c.Client.Deploy(t.Context(), api.DeploymentRequest{DeploymentRequest: store.DeploymentRequest{SourceOrg: "from", TargetOrg: "to"}, Token: githubtest.Token})
 	require.NoError(t, err)
 	ids := func() (ids []string) {
 		root, err := c.Client.Tree(t.Context(), client.TreeOptions{Path: "deployments", All: true})

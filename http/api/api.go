@@ -196,7 +196,7 @@ type Heartbeat struct {
 	Progress *float64 `json:"progress,omitempty"`
 }
 
-// HeartbeatReply answers it. Cancelled tells the worker to stop the build.
+// HeartbeatReply answers it. Cancelled means that the worker has to stop the build.
 type HeartbeatReply struct {
 	Status    string `json:"status"`
 	Timestamp Millis `json:"timestamp"`
@@ -259,6 +259,22 @@ type PollReply struct {
 	AccessToken string `json:"access_token"`
 	// QueueSize is the number of pending builds that this worker could take.
 	QueueSize int `json:"queue_size"`
+}
+
+// NewPollReply shows what a poll has brought. image is the base image's id.
+func NewPollReply(r store.PollReply, image string) PollReply {
+	reply := PollReply{AccessToken: r.Token, QueueSize: r.QueueSize}
+	if j := r.Job; j != nil {
+		at := "/api/builds/" + j.BuildID
+		reply.Job = &Job{
+			ID: j.BuildID, Platform: string(j.Platform), SourceURL: at + "/source", BaseImageID: image,
+			SubmittedAt: FormatTime(j.SubmittedAt), Attempt: j.Attempt,
+		}
+		if j.HasCerts {
+			reply.Job.CertsURL = optional(at + "/certs")
+		}
+	}
+	return reply
 }
 
 // Unregistered answers POST /api/workers/unregister.

@@ -4,36 +4,10 @@ import "takt/store"
 
 // DeploymentRequest is the body of POST /api/deployments.
 type DeploymentRequest struct {
-	SourceOrg string `json:"source_org"`
-	TargetOrg string `json:"target_org"`
-	// Include and Exclude are globs of names; their case does not count.
-	Include []string `json:"include,omitempty"`
-	Exclude []string `json:"exclude,omitempty"`
-	// OnlyVisibility takes public, private or internal repositories only.
-	OnlyVisibility string `json:"only_visibility,omitempty"`
-	// Archived and Forks are include (the default), exclude or only.
-	Archived string `json:"archived,omitempty"`
-	Forks    string `json:"forks,omitempty"`
-	// NameTemplate makes the names of the copies: {name}, {owner}.
-	NameTemplate string `json:"name_template,omitempty"`
-	// Visibility of the copies: keep (the default), public, private or internal.
-	Visibility string `json:"visibility,omitempty"`
-	// Concurrency is how many repositories are copied at once, 1 to 32.
-	Concurrency int `json:"concurrency,omitempty"`
-	// DryRun finds out what would be done, and does nothing.
-	DryRun bool `json:"dry_run,omitempty"`
+	store.DeploymentRequest
 	// Token is the forge credential; without it takt's own is used. It is never
 	// shown again.
 	Token string `json:"token,omitempty"`
-}
-
-// Stored is the request without its credential.
-func (r DeploymentRequest) Stored() store.DeploymentRequest {
-	return store.DeploymentRequest{
-		SourceOrg: r.SourceOrg, TargetOrg: r.TargetOrg, Include: r.Include, Exclude: r.Exclude, OnlyVisibility: r.OnlyVisibility,
-		Archived: r.Archived, Forks: r.Forks, NameTemplate: r.NameTemplate, Visibility: r.Visibility,
-		Concurrency: r.Concurrency, DryRun: r.DryRun,
-	}
 }
 
 // DeploymentCounts are a deployment's repositories by step.
@@ -75,8 +49,7 @@ type Deployment struct {
 	// Refs is the number of branches and tags in finished copies.
 	Refs int `json:"refs"`
 	// RatePerMinute is how many repositories came to their end lately;
-	// ETASeconds how long the rest will take at that rate. Null if it can't be
-	// told.
+	// ETASeconds how long the rest will take at that rate. Null if unknown.
 	RatePerMinute *float64 `json:"rate_per_minute"`
 	ETASeconds    *float64 `json:"eta_seconds"`
 	Error         *string  `json:"error"`

@@ -85,8 +85,8 @@ type Installed struct {
 	PortalID int64  `json:"portal_id"`
 }
 
-// ThrottleQueue is one queue of GET /admin/throttle/queues. Times are null where
-// there is nothing to tell.
+// ThrottleQueue is one queue of GET /admin/throttle/queues. Times are null if
+// there are none.
 type ThrottleQueue struct {
 	ID         string `json:"id"`
 	PortalID   int64  `json:"portal_id"`

@@ -12,6 +12,41 @@ import (
 	"takt/http/api"
 )
 
+// Health is what the controller says of itself to anybody. Safe to repeat.
+func (c *Client) Health(ctx context.Context) (api.Health, error) {
+	return ask[api.Health](ctx, c, call{method: http.MethodGet, path: "/health", public: true})
+}
+
+// Metrics returns the controller's figures in Prometheus' text format. Safe to
+// repeat.
+func (c *Client) Metrics(ctx context.Context) (string, error) {
+	return ask[string](ctx, c, call{method: http.MethodGet, path: "/metrics", public: true, header: http.Header{"Accept": {"text/plain"}}})
+}
+
+// TreeOptions selects what of the tree to show.
+type TreeOptions struct {
+	// Path is a node's path from the root, ids joined by "/"; "" is the root.
+	Path string
+	// All lists the children of dynamic supervisors too.
+	All bool
+}
+
+// Tree returns the supervision tree. Safe to repeat.
+func (c *Client) Tree(ctx context.Context, o TreeOptions) (api.TreeNode, error) {
+	cl := call{method: http.MethodGet, path: treePath(o.Path)}
+	if o.All {
+		cl.query = query("children", "all")
+	}
+	return ask[api.TreeNode](ctx, c, cl)
+}
+
+func treePath(node string) string {
+	if node == "" {
+		return "/admin/tree"
+	}
+	return "/admin/tree/" + node
+}
+
 // Order is an operator's order to the supervision tree.
 type Order struct {
 	// Action is restart, terminate or start.
@@ -27,18 +62,15 @@ type Order struct {
 	Timeout time.Duration
 }
 
-func (o Order) call(query url.Values) call {
-	path := "/admin/tree"
-	if o.Path != "" {
-		path += "/" + o.Path
-	}
-	if o.Force {
-		query.Set("force", "1")
-	}
+func (o Order) call(dry bool) call {
+	timeout := ""
 	if o.Timeout > 0 {
-		query.Set("timeout", strconv.FormatFloat(o.Timeout.Seconds(), 'f', -1, 64))
+		timeout = strconv.FormatFloat(o.Timeout.Seconds(), 'f', -1, 64)
 	}
-	return call{method: http.MethodPost, path: path + "/" + o.Action, query: query, access: withAdminKey, extra: o.Timeout}
+	return call{
+		method: http.MethodPost, path: treePath(o.Path) + "/" + o.Action, body: api.Order{Reason: o.Reason}, extra: o.Timeout,
+		query: query("dry_run", flag(dry), "force", flag(o.Force), "timeout", timeout),
+	}
 }
 
 // Ordered is what became of an order: one of the two is set.
@@ -53,9 +85,9 @@ type Ordered struct {
 // Operate gives an order and waits until it was carried out and all is well.
 // Not safe to repeat blindly: a restart restarts each time.
 func (c *Client) Operate(ctx context.Context, o Order) (Ordered, error) {
-	cl := o.call(url.Values{})
-	var raw json.RawMessage
-	if err := c.json(ctx, cl, api.Order{Reason: o.Reason}, &raw); err != nil {
+	cl := o.call(false)
+	raw, err := ask[json.RawMessage](ctx, c, cl)
+	if err != nil {
 		return Ordered{}, err
 	}
 	// A plan has an action, a node has none.
@@ -72,34 +104,59 @@ func (c *Client) Operate(ctx context.Context, o Order) (Ordered, error) {
 
 // Plan returns what an order would do. Nothing is changed. Safe to repeat.
 func (c *Client) Plan(ctx context.Context, o Order) (api.Plan, error) {
-	var out api.Plan
-	err := c.json(ctx, o.call(url.Values{"dry_run": {"1"}}), api.Order{Reason: o.Reason}, &out)
-	return out, err
+	return ask[api.Plan](ctx, c, o.call(true))
 }
 
 // HeartbeatSettings returns the time-outs in force. Safe to repeat.
 func (c *Client) HeartbeatSettings(ctx context.Context) (api.HeartbeatSettings, error) {
-	var out api.HeartbeatSettings
-	err := c.json(ctx, call{method: http.MethodGet, path: "/admin/heartbeat", access: withAdminKey}, nil, &out)
-	return out, err
+	return ask[api.HeartbeatSettings](ctx, c, call{method: http.MethodGet, path: "/admin/heartbeat"})
 }
 
 // SetHeartbeat changes the time-outs that are set and returns all of them. Safe
 // to repeat.
 func (c *Client) SetHeartbeat(ctx context.Context, h api.HeartbeatSettings) (api.HeartbeatSettings, error) {
-	var out api.HeartbeatSettings
-	err := c.json(ctx, call{method: http.MethodPut, path: "/admin/heartbeat", access: withAdminKey}, h, &out)
-	return out, err
+	return ask[api.HeartbeatSettings](ctx, c, call{method: http.MethodPut, path: "/admin/heartbeat", body: h})
 }
 
 // Audit returns what operators did, newest first; limit 0 means the
 // controller's default. Safe to repeat.
 func (c *Client) Audit(ctx context.Context, limit int) (api.Audit, error) {
-	query := url.Values{}
-	if limit > 0 {
-		query.Set("limit", strconv.Itoa(limit))
-	}
-	var out api.Audit
-	err := c.json(ctx, call{method: http.MethodGet, path: "/admin/audit", query: query, access: withAdminKey}, nil, &out)
-	return out, err
+	return ask[api.Audit](ctx, c, call{method: http.MethodGet, path: "/admin/audit", query: query("limit", positive(limit))})
+}
+
+// Heijunka returns everything about load levelling. Safe to repeat.
+func (c *Client) Heijunka(ctx context.Context) (api.Heijunka, error) {
+	return c.heijunka(ctx, http.MethodGet, "", nil)
+}
+
+// SetHeijunkaLimits changes the limits of admission. Safe to repeat.
+func (c *Client) SetHeijunkaLimits(ctx context.Context, l api.HeijunkaLimits) (api.Heijunka, error) {
+	return c.heijunka(ctx, http.MethodPut, "/limits", l)
+}
+
+// ScalePool changes the size of a pool. Not safe to repeat with By.
+func (c *Client) ScalePool(ctx context.Context, pool string, s api.HeijunkaScale) (api.Heijunka, error) {
+	return c.heijunka(ctx, http.MethodPost, "/pools/"+url.PathEscape(pool)+"/scale", s)
+}
+
+// SetAffinity changes the pools that a domain prefers. Safe to repeat.
+func (c *Client) SetAffinity(ctx context.Context, a api.HeijunkaAffinity) (api.Heijunka, error) {
+	return c.heijunka(ctx, http.MethodPut, "/affinity", a)
+}
+
+// Surge starts or stops a surge, or the detection of bursts. Safe to repeat.
+func (c *Client) Surge(ctx context.Context, s api.HeijunkaSurge) (api.Heijunka, error) {
+	return c.heijunka(ctx, http.MethodPost, "/surge", s)
+}
+
+func (c *Client) heijunka(ctx context.Context, method, path string, body any) (api.Heijunka, error) {
+	return ask[api.Heijunka](ctx, c, call{method: method, path: "/admin/heijunka" + path, body: body})
+}
+
+// Rebalance moves a worker to where there is more to do; dry only says what it
+// would do. Not safe to repeat: it may move another.
+func (c *Client) Rebalance(ctx context.Context, reason string, dry bool) (api.HeijunkaRebalance, error) {
+	return ask[api.HeijunkaRebalance](ctx, c, call{
+		method: http.MethodPost, path: "/admin/heijunka/rebalance", query: query("dry_run", flag(dry)), body: api.Order{Reason: reason},
+	})
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/url"
 	"strconv"
 
 	"takt/http/api"
@@ -46,33 +45,21 @@ func (c *Client) Submit(ctx context.Context, s Submit) (api.Submitted, error) {
 	if s.Priority != 0 {
 		parts = append(parts, field("priority", strconv.Itoa(s.Priority)))
 	}
-	var out api.Submitted
 	if len(s.Labels) > 0 {
 		labels, err := json.Marshal(s.Labels)
 		if err != nil {
-			return out, fmt.Errorf("labels: %w", err)
+			return api.Submitted{}, fmt.Errorf("labels: %w", err)
 		}
 		parts = append(parts, field("labels", string(labels)))
 	}
 	header := http.Header{}
-	if s.IdempotencyKey != "" {
-		header.Set(api.HeaderIdempotencyKey, s.IdempotencyKey)
-	}
-	err := c.upload(ctx, call{method: http.MethodPost, path: "/api/builds", header: header}, parts, s.Progress, &out)
-	return out, err
+	setIf(header, api.HeaderIdempotencyKey, s.IdempotencyKey)
+	return upload[api.Submitted](ctx, c, call{method: http.MethodPost, path: "/api/builds", header: header}, parts, s.Progress)
 }
 
-// Status tells where a build stands. Safe to repeat.
+// Status returns the state of a build. Safe to repeat.
 func (c *Client) Status(ctx context.Context, buildID string, auth BuildAuth) (api.BuildStatus, error) {
-	var out api.BuildStatus
-	if err := validBuild(buildID); err != nil {
-		return out, err
-	}
-	header := http.Header{}
-	auth.set(header)
-	cl := call{method: http.MethodGet, path: "/api/builds/" + buildID + "/status", header: header}
-	err := c.json(ctx, cl, nil, &out)
-	return out, err
+	return ask[api.BuildStatus](ctx, c, call{method: http.MethodGet, path: "/api/builds/{build}/status", id: buildID, header: auth.header()})
 }
 
 // Filter selects builds; empty members match all.
@@ -86,19 +73,10 @@ type Filter struct {
 
 // List returns builds, newest first. Safe to repeat.
 func (c *Client) List(ctx context.Context, f Filter) ([]api.BuildItem, error) {
-	query := url.Values{}
-	for name, value := range map[string]string{
-		"status": f.Status, "platform": f.Platform, "worker_id": f.WorkerID,
-	} {
-		if value != "" {
-			query.Set(name, value)
-		}
-	}
-	if f.Limit > 0 {
-		query.Set("limit", strconv.Itoa(f.Limit))
-	}
-	var out []api.BuildItem
-	err := c.json(ctx, call{method: http.MethodGet, path: "/api/builds", query: query}, nil, &out)
+	out, err := ask[[]api.BuildItem](ctx, c, call{
+		method: http.MethodGet, path: "/api/builds",
+		query: query("status", f.Status, "platform", f.Platform, "worker_id", f.WorkerID, "limit", positive(f.Limit)),
+	})
 	if f.Limit > 0 && len(out) > f.Limit {
 		out = out[:f.Limit] // a controller that knows no limit
 	}
@@ -107,40 +85,13 @@ func (c *Client) List(ctx context.Context, f Filter) ([]api.BuildItem, error) {
 
 // Show returns one build as List does. Safe to repeat.
 func (c *Client) Show(ctx context.Context, buildID string) (api.BuildItem, error) {
-	var out api.BuildItem
-	if err := validBuild(buildID); err != nil {
-		return out, err
-	}
-	err := c.json(ctx, call{method: http.MethodGet, path: "/api/builds/" + buildID}, nil, &out)
-	return out, err
-}
-
-// Active returns the builds that workers hold, newest first. Safe to repeat.
-func (c *Client) Active(ctx context.Context) ([]api.ActiveBuild, error) {
-	var out api.ActiveBuilds
-	err := c.json(ctx, call{method: http.MethodGet, path: "/api/builds/active"}, nil, &out)
-	return out.Builds, err
-}
-
-// Statistics counts all builds by state. Safe to repeat.
-func (c *Client) Statistics(ctx context.Context) (api.Statistics, error) {
-	var out api.Statistics
-	err := c.json(ctx, call{method: http.MethodGet, path: "/api/builds/statistics"}, nil, &out)
-	return out, err
+	return ask[api.BuildItem](ctx, c, call{method: http.MethodGet, path: "/api/builds/{build}", id: buildID})
 }
 
 // Retry submits a build again, with the files that the controller has. A repeat
 // after a lost reply may queue it twice.
 func (c *Client) Retry(ctx context.Context, buildID string, auth BuildAuth) (api.Retried, error) {
-	var out api.Retried
-	if err := validBuild(buildID); err != nil {
-		return out, err
-	}
-	header := http.Header{}
-	auth.set(header)
-	cl := call{method: http.MethodPost, path: "/api/builds/" + buildID + "/retry", header: header}
-	err := c.json(ctx, cl, nil, &out)
-	return out, err
+	return ask[api.Retried](ctx, c, call{method: http.MethodPost, path: "/api/builds/{build}/retry", id: buildID, header: auth.header()})
 }
 
 // LogsAfter selects a part of a build's log.
@@ -153,67 +104,14 @@ type LogsAfter struct {
 
 // Logs returns a build's log, oldest first. Safe to repeat.
 func (c *Client) Logs(ctx context.Context, buildID string, auth BuildAuth, after LogsAfter) (api.Logs, error) {
-	var out api.Logs
-	if err := validBuild(buildID); err != nil {
-		return out, err
-	}
-	header, query := http.Header{}, url.Values{}
-	auth.set(header)
-	if after.Seq > 0 {
-		query.Set("after", strconv.FormatInt(after.Seq, 10))
-	}
-	if after.Limit > 0 {
-		query.Set("limit", strconv.Itoa(after.Limit))
-	}
-	cl := call{method: http.MethodGet, path: "/api/builds/" + buildID + "/logs", query: query, header: header}
-	err := c.json(ctx, cl, nil, &out)
-	return out, err
+	return ask[api.Logs](ctx, c, call{
+		method: http.MethodGet, path: "/api/builds/{build}/logs", id: buildID, header: auth.header(),
+		query: query("after", positive(after.Seq), "limit", positive(after.Limit)),
+	})
 }
 
 // Cancel ends a build that has not finished. A repeat fails, because the build
 // is finished then.
 func (c *Client) Cancel(ctx context.Context, buildID string) (api.Cancelled, error) {
-	var out api.Cancelled
-	if err := validBuild(buildID); err != nil {
-		return out, err
-	}
-	err := c.json(ctx, call{method: http.MethodPost, path: "/api/builds/" + buildID + "/cancel"}, nil, &out)
-	return out, err
-}
-
-// Health is the public word of the controller on itself. Safe to repeat.
-func (c *Client) Health(ctx context.Context) (api.Health, error) {
-	var out api.Health
-	err := c.json(ctx, call{method: http.MethodGet, path: "/health", access: public}, nil, &out)
-	return out, err
-}
-
-// Stats is the public word of the controller on all builds there ever were. Safe
-// to repeat.
-func (c *Client) Stats(ctx context.Context) (api.Stats, error) {
-	var out api.Stats
-	err := c.json(ctx, call{method: http.MethodGet, path: "/api/stats", access: public}, nil, &out)
-	return out, err
-}
-
-// TreeOptions selects what of the tree to show.
-type TreeOptions struct {
-	// Path is a node's path from the root, ids joined by "/"; "" is the root.
-	Path string
-	// All lists the children of dynamic supervisors too.
-	All bool
-}
-
-// Tree returns the supervision tree. It needs the admin key. Safe to repeat.
-func (c *Client) Tree(ctx context.Context, o TreeOptions) (api.TreeNode, error) {
-	path, query := "/admin/tree", url.Values{}
-	if o.Path != "" {
-		path += "/" + o.Path
-	}
-	if o.All {
-		query.Set("children", "all")
-	}
-	var out api.TreeNode
-	err := c.json(ctx, call{method: http.MethodGet, path: path, query: query, access: withAdminKey}, nil, &out)
-	return out, err
+	return ask[api.Cancelled](ctx, c, call{method: http.MethodPost, path: "/api/builds/{build}/cancel", id: buildID})
 }

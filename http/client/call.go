@@ -10,6 +10,9 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"takt/http/api"
@@ -22,85 +25,147 @@ const (
 	maxError = 1 << 20
 )
 
-// access says which key a call carries.
-type access uint8
-
-const (
-	withAPIKey access = iota
-	withAdminKey
-	public
-)
-
-// call is one request in the making.
+// call is one request in the making. It carries the admin key if its path begins
+// with /admin, and the API key otherwise.
 type call struct {
 	method string
-	path   string
+	// path may have one hole, such as {build}, which id fills.
+	path string
+	id   string
+	// public calls carry no key.
+	public bool
 	query  url.Values
 	header http.Header
-	access access
+	// body, unless nil, is sent as JSON.
+	body any
+	// form, if it can be opened, is sent instead, as a form with this boundary.
+	form     Content
+	boundary string
 	// extra is added to CallTimeout.
 	extra time.Duration
 }
 
-func (c call) String() string { return c.method + " " + c.path }
+// fill returns the path with its hole filled, and what the hole is called.
+func (c call) fill() (path, kind string) {
+	before, rest, found := strings.Cut(c.path, "{")
+	if !found {
+		return c.path, ""
+	}
+	kind, after, _ := strings.Cut(rest, "}")
+	return before + c.id + after, kind
+}
 
-// request makes the HTTP request of cl, without a body.
+func (c call) String() string {
+	path, _ := c.fill()
+	return c.method + " " + path
+}
+
+// query makes a query of names and values; it leaves out those without a value.
+func query(pairs ...string) url.Values {
+	q := url.Values{}
+	for pair := range slices.Chunk(pairs, 2) {
+		if name, value := pair[0], pair[1]; value != "" {
+			q.Set(name, value)
+		}
+	}
+	return q
+}
+
+// positive is n as a query's value; "" unless it is positive.
+func positive[N int | int64](n N) string {
+	if n <= 0 {
+		return ""
+	}
+	return strconv.FormatInt(int64(n), 10)
+}
+
+// flag is "1" if set, else "".
+func flag(set bool) string {
+	if set {
+		return "1"
+	}
+	return ""
+}
+
+// request makes the HTTP request of cl. An id that could not be a path segment is
+// refused before anything is sent.
 func (c *Client) request(ctx context.Context, cl call) (*http.Request, error) {
+	path, kind := cl.fill()
+	if kind != "" && !store.ValidID(cl.id) {
+		return nil, store.NewError(store.InvalidArgument, fmt.Sprintf("%q is not a valid %s id", cl.id, kind))
+	}
 	target := *c.base
-	target.Path += cl.path
+	target.Path += path
 	target.RawPath = ""
 	target.RawQuery = cl.query.Encode()
 	req, err := http.NewRequestWithContext(ctx, cl.method, target.String(), http.NoBody)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", cl, err)
 	}
-	maps.Copy(req.Header, cl.header)
+	req.Header.Set("Accept", "application/json")
 	req.Header.Set("User-Agent", c.cfg.UserAgent)
-	switch cl.access {
-	case withAPIKey:
-		if c.cfg.APIKey != "" {
-			req.Header.Set(api.HeaderAPIKey, c.cfg.APIKey)
-		}
-	case withAdminKey:
-		if c.cfg.AdminKey != "" {
-			req.Header.Set(api.HeaderAdminKey, c.cfg.AdminKey)
-		}
-	case public:
+	maps.Copy(req.Header, cl.header)
+	switch {
+	case cl.public:
+	case strings.HasPrefix(path, "/admin/"):
+		setIf(req.Header, api.HeaderAdminKey, c.cfg.AdminKey)
+	default:
+		setIf(req.Header, api.HeaderAPIKey, c.cfg.APIKey)
 	}
-	return req, nil
+	if cl.body != nil {
+		body, err := json.Marshal(cl.body)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", cl, err)
+		}
+		cl.form = plain(body)
+		req.Header.Set("Content-Type", "application/json")
+	} else if cl.form.Open != nil {
+		req.Header.Set("Content-Type", "multipart/form-data; boundary="+cl.boundary)
+	}
+	if cl.form.Open != nil {
+		req.GetBody, req.ContentLength = cl.form.Open, cl.form.Size
+		req.Body, err = cl.form.Open()
+	}
+	return req, err
 }
 
-// json sends in (nil: no body) and reads the reply into out (nil: discarded).
-func (c *Client) json(ctx context.Context, cl call, in, out any) error {
-	inner, cancel := context.WithTimeoutCause(ctx, c.cfg.CallTimeout+cl.extra, errTimeout)
-	defer cancel()
+func setIf(h http.Header, name, value string) {
+	if value != "" {
+		h.Set(name, value)
+	}
+}
+
+// send makes a request and returns the reply, whatever its status. outer is the
+// caller's context, inner the call's own. The reply's body must be closed.
+func (c *Client) send(outer, inner context.Context, cl call) (*http.Response, error) {
 	req, err := c.request(inner, cl)
 	if err != nil {
-		return err
-	}
-	req.Header.Set("Accept", "application/json")
-	if in != nil {
-		body, err := json.Marshal(in)
-		if err != nil {
-			return fmt.Errorf("%s: %w", cl, err)
-		}
-		req.Body = io.NopCloser(bytes.NewReader(body))
-		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
-		req.ContentLength = int64(len(body))
-		req.Header.Set("Content-Type", "application/json")
+		return nil, err
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return noReply(ctx, inner, cl, err)
+		return nil, noReply(outer, inner, cl, err)
 	}
-	defer resp.Body.Close()
-	defer drain(resp.Body)
-	return c.decode(ctx, inner, cl, resp, out)
+	return resp, nil
 }
 
-// decode reads a reply that is kept in memory. outer is the caller's context,
-// inner the call's own.
-func (c *Client) decode(outer, inner context.Context, cl call, resp *http.Response, out any) error {
+// ask makes a call without a file and returns the reply.
+func ask[T any](ctx context.Context, c *Client, cl call) (out T, err error) {
+	inner, cancel := context.WithTimeoutCause(ctx, c.cfg.CallTimeout+cl.extra, errTimeout)
+	defer cancel()
+	resp, err := c.send(ctx, inner, cl)
+	if err != nil {
+		return out, err
+	}
+	err = decode(ctx, inner, cl, resp, &out)
+	return out, err
+}
+
+// decode reads a reply that is kept in memory, and closes it. out may be a
+// *string, which gets the body as it is.
+func decode(outer, inner context.Context, cl call, resp *http.Response, out any) error {
+	defer resp.Body.Close()
+	defer drain(resp.Body)
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
 		return refused(cl, resp)
 	}
@@ -111,24 +176,32 @@ func (c *Client) decode(outer, inner context.Context, cl call, resp *http.Respon
 	if len(body) > maxReply {
 		return unexpected(cl, resp, errors.New("reply too large"))
 	}
-	if out == nil {
+	switch out := out.(type) {
+	case *nothing:
+		return nil
+	case *string:
+		*out = string(body)
+		return nil
+	default:
+		if err := json.Unmarshal(body, out); err != nil {
+			return unexpected(cl, resp, err)
+		}
 		return nil
 	}
-	if err := json.Unmarshal(body, out); err != nil {
-		return unexpected(cl, resp, err)
-	}
-	return nil
 }
+
+// nothing is the reply of a call whose reply says nothing.
+type nothing struct{}
 
 // drain lets the connection be used again, unless much is left to read.
 func drain(body io.Reader) {
 	_, _ = io.CopyN(io.Discard, body, 64<<10)
 }
 
-// validBuild refuses an id that could not be a path segment before it is sent.
-func validBuild(id string) error {
-	if store.ValidID(id) {
-		return nil
+// plain is b as Content without a digest.
+func plain(b []byte) Content {
+	return Content{
+		Open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b)), nil },
+		Size: int64(len(b)),
 	}
-	return store.NewError(store.InvalidArgument, fmt.Sprintf("%q is not a valid build id", id))
 }

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -43,18 +44,10 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	if c.UserAgent == "" {
-		c.UserAgent = "takt"
-	}
-	if c.CallTimeout <= 0 {
-		c.CallTimeout = 30 * time.Second
-	}
-	if c.StallTimeout <= 0 {
-		c.StallTimeout = time.Minute
-	}
-	if c.ReplyTimeout <= 0 {
-		c.ReplyTimeout = 5 * time.Minute
-	}
+	c.UserAgent = cmp.Or(c.UserAgent, "takt")
+	c.CallTimeout = cmp.Or(c.CallTimeout, 30*time.Second)
+	c.StallTimeout = cmp.Or(c.StallTimeout, time.Minute)
+	c.ReplyTimeout = cmp.Or(c.ReplyTimeout, 5*time.Minute)
 	if c.HTTPClient == nil {
 		t := NewTransport()
 		t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: c.RootCAs}
@@ -105,10 +98,10 @@ type BuildAuth struct {
 	Token string
 }
 
-func (a BuildAuth) set(h http.Header) {
-	if a.Token != "" {
-		h.Set(api.HeaderBuildToken, a.Token)
-	}
+func (a BuildAuth) header() http.Header {
+	h := http.Header{}
+	setIf(h, api.HeaderBuildToken, a.Token)
+	return h
 }
 
 // Held names a build as the worker that holds it does.
@@ -119,10 +112,15 @@ type Held struct {
 	Attempt int
 }
 
-func (b Held) set(h http.Header) {
+// call is a call of b's holder about it.
+func (b Held) call(method, what string, body any) call {
+	return call{method: method, path: "/api/builds/{build}" + what, id: b.BuildID, header: b.header(), body: body}
+}
+
+func (b Held) header() http.Header {
+	h := http.Header{}
 	h.Set(api.HeaderWorkerID, b.WorkerID)
 	h.Set(api.HeaderBuildID, b.BuildID)
-	if b.Attempt > 0 {
-		h.Set(api.HeaderBuildAttempt, fmt.Sprint(b.Attempt))
-	}
+	setIf(h, api.HeaderBuildAttempt, positive(b.Attempt))
+	return h
 }

@@ -1,7 +1,6 @@
 package client
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/base64"
 	"errors"
@@ -25,12 +24,9 @@ type Content struct {
 
 // Bytes returns b as Content.
 func Bytes(b []byte) Content {
-	digest := sha256.Sum256(b)
-	return Content{
-		Open:   func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b)), nil },
-		Size:   int64(len(b)),
-		Digest: &digest,
-	}
+	c, digest := plain(b), sha256.Sum256(b)
+	c.Digest = &digest
+	return c
 }
 
 // File returns the regular file at path as Content. It is read once for its

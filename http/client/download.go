@@ -2,28 +2,23 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"mime"
 	"net/http"
-	"strconv"
 	"strings"
 )
 
-// Transfer is a file on its way. Body must be closed.
-type Transfer struct {
-	Body io.ReadCloser
-	// Offset is where Body begins in the file.
-	Offset int64
-	// Size is the whole file's, -1 if unknown.
-	Size int64
-	// ETag may be empty.
-	ETag string
-	// Digest is the whole file's, nil if the controller did not say.
-	Digest *Digest
-	// Name is the file name that the controller proposes; may be empty. It is
-	// not trustworthy as a path.
-	Name string
+// transfer is a file on its way. body must be closed.
+type transfer struct {
+	body   io.ReadCloser
+	offset int64 // where body begins in the file
+	size   int64 // the whole file's; -1 if unknown
+	etag   string
+	digest *Digest // the whole file's; nil if unknown
+	name   string  // see Fetched
 }
 
 // from says where to begin.
@@ -33,41 +28,28 @@ type from struct {
 }
 
 // get opens the file of cl at f.offset. A controller that does not know ranges,
-// or has another file by now, answers with the whole: see Transfer.Offset.
-func (c *Client) get(ctx context.Context, cl call, f from) (*Transfer, error) {
-	inner, w, free := newWatch(ctx, c.cfg.StallTimeout)
-	req, err := c.request(inner, cl)
-	if err != nil {
-		free()
-		return nil, err
-	}
+// or has another file by now, answers with the whole, from offset 0.
+func (c *Client) get(ctx context.Context, cl call, f from) (*transfer, error) {
+	cl.header = maps.Clone(cl.header)
+	cl.header.Set("Accept", "*/*")
 	if f.offset > 0 {
-		req.Header.Set("Range", fmt.Sprintf("bytes=%d-", f.offset))
-		if f.etag != "" {
-			req.Header.Set("If-Range", f.etag)
-		}
+		cl.header.Set("Range", fmt.Sprintf("bytes=%d-", f.offset))
+		setIf(cl.header, "If-Range", f.etag)
 	}
-	resp, err := c.http.Do(req) //nolint:bodyclose // closed by receiving or below
+	resp, err := c.open(ctx, cl)
 	if err != nil {
-		err = noReply(ctx, inner, cl, err)
-		free()
 		return nil, err
 	}
-	body := &receiving{ReadCloser: resp.Body, watch: w, free: free}
-	t, err := transfer(cl, resp, f)
+	t, err := readTransfer(cl, resp, f)
 	if err != nil {
-		drain(body)
-		_ = body.Close()
-		return nil, err
+		_ = resp.Body.Close() // nothing of it is used
 	}
-	w.touch()
-	t.Body = &broken{ReadCloser: body, cl: cl, outer: ctx, inner: inner}
-	return t, nil
+	return t, err
 }
 
-// transfer reads the headers of a reply with a file.
-func transfer(cl call, resp *http.Response, f from) (*Transfer, error) {
-	t := &Transfer{Size: resp.ContentLength, ETag: resp.Header.Get("ETag")}
+// readTransfer reads the headers of a reply with a file.
+func readTransfer(cl call, resp *http.Response, f from) (*transfer, error) {
+	t := &transfer{body: resp.Body, size: resp.ContentLength, etag: resp.Header.Get("ETag")}
 	switch resp.StatusCode {
 	case http.StatusOK:
 	case http.StatusPartialContent:
@@ -75,50 +57,26 @@ func transfer(cl call, resp *http.Response, f from) (*Transfer, error) {
 		if !ok || offset != f.offset {
 			return nil, unexpected(cl, resp, fmt.Errorf("asked for bytes from %d, got %q", f.offset, resp.Header.Get("Content-Range")))
 		}
-		t.Offset, t.Size = offset, size
+		t.offset, t.size = offset, size
 	default:
-		return nil, refused(cl, resp)
+		return nil, unexpected(cl, resp, errors.New(resp.Status))
 	}
 	if d, ok := ParseDigest(resp.Header.Get("Repr-Digest")); ok {
-		t.Digest = &d
+		t.digest = &d
 	}
 	if _, params, err := mime.ParseMediaType(resp.Header.Get("Content-Disposition")); err == nil {
-		t.Name = params["filename"]
+		t.name = params["filename"]
 	}
 	return t, nil
 }
 
 // parseContentRange reads "bytes 5-9/10" and "bytes 5-9/*".
 func parseContentRange(value string) (offset, size int64, ok bool) {
-	rest, found := strings.CutPrefix(value, "bytes ")
-	span, total, sized := strings.Cut(rest, "/")
-	first, last, ranged := strings.Cut(span, "-")
-	if !found || !sized || !ranged {
+	var end int64
+	if n, _ := fmt.Sscanf(value, "bytes %d-%d/%d", &offset, &end, &size); n == 2 && strings.HasSuffix(value, "/*") {
+		size = -1
+	} else if n != 3 || size <= end {
 		return 0, 0, false
 	}
-	offset, err1 := strconv.ParseInt(first, 10, 64)
-	end, err2 := strconv.ParseInt(last, 10, 64)
-	if err1 != nil || err2 != nil || offset < 0 || end < offset {
-		return 0, 0, false
-	}
-	if total == "*" {
-		return offset, -1, true
-	}
-	size, err := strconv.ParseInt(total, 10, 64)
-	return offset, size, err == nil && size > end
-}
-
-// broken gives a body's read errors the form of the package's errors.
-type broken struct {
-	io.ReadCloser
-	cl           call
-	outer, inner context.Context //nolint:containedctx // one call's, needed to name what broke it
-}
-
-func (b *broken) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	if err != nil && err != io.EOF { //nolint:errorlint // io.Reader's contract
-		err = noReply(b.outer, b.inner, b.cl, err)
-	}
-	return n, err
+	return offset, size, offset >= 0 && end >= offset
 }

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -101,7 +102,7 @@ func refused(cl call, resp *http.Response) error {
 	if json.Unmarshal(body, &problem) != nil {
 		problem = api.Problem{}
 	}
-	message := firstOf(problem.Detail, problem.Error, problem.Title, http.StatusText(resp.StatusCode))
+	message := cmp.Or(problem.Detail, problem.Error, problem.Title, http.StatusText(resp.StatusCode))
 	code := store.Code(problem.Code)
 	if code == "" {
 		code = codeOfStatus(resp.StatusCode, message)
@@ -111,7 +112,7 @@ func refused(cl call, resp *http.Response) error {
 	}
 	return &Error{
 		Op: cl.String(), Status: resp.StatusCode,
-		RequestID: firstOf(problem.RequestID, resp.Header.Get(api.HeaderRequestID)),
+		RequestID: cmp.Or(problem.RequestID, resp.Header.Get(api.HeaderRequestID)),
 		Err: &store.Error{
 			Code: code, Message: message,
 			RetryAfter: parseRetryAfter(resp.Header.Get("Retry-After"), resp.Header.Get("Date")),
@@ -164,13 +165,4 @@ func parseRetryAfter(value, date string) time.Duration {
 		wait = at.Sub(sent)
 	}
 	return min(max(wait, 0), maxRetryAfter)
-}
-
-func firstOf(values ...string) string {
-	for _, v := range values {
-		if v != "" {
-			return v
-		}
-	}
-	return ""
 }

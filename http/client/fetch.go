@@ -37,12 +37,13 @@ type Fetched struct {
 	Digest Digest
 	// Verified is true when the controller gave a digest, and it matched.
 	Verified bool
-	// Name as in Transfer.
+	// Name is the file name that the controller proposes; may be empty. It is not
+	// trustworthy as a path.
 	Name string
 }
 
-// ErrDigest means that what arrived is not what the controller announced, also
-// not on a second try from the beginning.
+// ErrDigest means that the content does not match the controller's digest, also
+// when fetched again from the beginning.
 var ErrDigest = errors.New("content does not match its digest")
 
 // badTries is how often content with a wrong digest is fetched in all.
@@ -50,31 +51,18 @@ const badTries = 3
 
 // Download fetches a build's result.
 func (c *Client) Download(ctx context.Context, buildID string, auth BuildAuth, dst Target, o FetchOptions) (Fetched, error) {
-	if err := validBuild(buildID); err != nil {
-		return Fetched{}, err
-	}
-	header := http.Header{}
-	auth.set(header)
-	return c.fetch(ctx, call{method: http.MethodGet, path: "/api/builds/" + buildID + "/download", header: header}, dst, o)
+	cl := call{method: http.MethodGet, path: "/api/builds/{build}/download", id: buildID, header: auth.header()}
+	return c.fetch(ctx, cl, dst, o)
 }
 
 // Source fetches a build's source for the worker that holds it.
 func (c *Client) Source(ctx context.Context, b Held, dst Target, o FetchOptions) (Fetched, error) {
-	return c.fetchHeld(ctx, b, "/source", dst, o)
+	return c.fetch(ctx, b.call(http.MethodGet, "/source", nil), dst, o)
 }
 
 // Certs fetches a build's certificates for the worker that holds it.
 func (c *Client) Certs(ctx context.Context, b Held, dst Target, o FetchOptions) (Fetched, error) {
-	return c.fetchHeld(ctx, b, "/certs", dst, o)
-}
-
-func (c *Client) fetchHeld(ctx context.Context, b Held, what string, dst Target, o FetchOptions) (Fetched, error) {
-	if err := validBuild(b.BuildID); err != nil {
-		return Fetched{}, err
-	}
-	header := http.Header{}
-	b.set(header)
-	return c.fetch(ctx, call{method: http.MethodGet, path: "/api/builds/" + b.BuildID + what, header: header}, dst, o)
+	return c.fetch(ctx, b.call(http.MethodGet, "/certs", nil), dst, o)
 }
 
 // fetching is a download that may take several requests.
@@ -159,7 +147,7 @@ func (f *fetching) complete(ctx context.Context) error {
 func (f *fetching) request(ctx context.Context) error {
 	t, err := f.c.get(ctx, f.cl, from{f.done, f.etag})
 	if StatusOf(err) == http.StatusRequestedRangeNotSatisfiable && f.done > 0 {
-		// Either all is there already or it is another file. The whole tells.
+		// Either all is there already or it is another file: fetch the whole.
 		if err := f.restart(); err != nil {
 			return fmt.Errorf("%s: %w", f.cl, err)
 		}
@@ -168,55 +156,52 @@ func (f *fetching) request(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer t.Body.Close()
+	defer t.body.Close()
 	if f.done > 0 && !f.continues(t) {
 		if err := f.restart(); err != nil {
 			return fmt.Errorf("%s: %w", f.cl, err)
 		}
-		if t.Offset > 0 { // a part of another file
+		if t.offset > 0 { // a part of another file
 			return &Error{Op: f.cl.String(), Err: store.NewError(store.Unavailable, "File changed during the download")}
 		}
 	}
-	f.etag, f.want, f.size, f.name = t.ETag, t.Digest, t.Size, t.Name
+	f.etag, f.want, f.size, f.name = t.etag, t.digest, t.size, t.name
 	return f.receive(t)
 }
 
 // continues reports whether t is the rest of what is there.
-func (f *fetching) continues(t *Transfer) bool {
+func (f *fetching) continues(t *transfer) bool {
 	switch {
-	case t.Offset != f.done:
+	case t.offset != f.done:
 		return false
-	case f.want != nil && t.Digest != nil:
-		return *f.want == *t.Digest
-	case t.Digest != nil:
+	case f.want != nil && t.digest != nil:
+		return *f.want == *t.digest
+	case t.digest != nil:
 		return true // checked at the end
 	default:
-		return f.etag != "" && f.etag == t.ETag
+		return f.etag != "" && f.etag == t.etag
 	}
 }
 
 // receive writes t to the target.
-func (f *fetching) receive(t *Transfer) error {
-	buffer := make([]byte, 128<<10)
-	for {
-		n, err := t.Body.Read(buffer)
-		if n > 0 {
-			if _, err := f.dst.Write(buffer[:n]); err != nil {
-				return fmt.Errorf("%s: %w", f.cl, err)
-			}
-			_, _ = f.hash.Write(buffer[:n])
-			f.done += int64(n)
-			if f.opts.Progress != nil {
-				f.opts.Progress(f.done, f.size)
-			}
-		}
-		switch {
-		case errors.Is(err, io.EOF):
-			return f.whole()
-		case err != nil:
-			return err
-		}
+func (f *fetching) receive(t *transfer) error {
+	if _, err := io.CopyBuffer(f, t.body, make([]byte, 128<<10)); err != nil {
+		return err
 	}
+	return f.whole()
+}
+
+// Write takes what has come.
+func (f *fetching) Write(p []byte) (int, error) {
+	if n, err := f.dst.Write(p); err != nil {
+		return n, fmt.Errorf("%s: %w", f.cl, err)
+	}
+	_, _ = f.hash.Write(p)
+	f.done += int64(len(p))
+	if f.opts.Progress != nil {
+		f.opts.Progress(f.done, f.size)
+	}
+	return len(p), nil
 }
 
 // whole reports a body that ended early although net/http saw nothing wrong.

@@ -20,7 +20,7 @@ type Retry struct {
 	Patience time.Duration
 	// Temporary decides; nil means [Temporary].
 	Temporary func(error) bool
-	// OnWait hears of each failure that will be retried. May be nil.
+	// OnWait is called with each failure that will be retried. May be nil.
 	OnWait func(err error, wait time.Duration)
 }
 

@@ -3,6 +3,7 @@ package client
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,7 +11,6 @@ import (
 	"io"
 	"mime"
 	"net/http"
-	"strconv"
 
 	"takt/http/api"
 )
@@ -25,38 +25,21 @@ const maxEvent = 16 << 20
 // line, until the build ends. Its error is line's, or ErrNoStream, or that of a
 // stream that broke: then it is safe to go on after the last line that came.
 func (c *Client) TailLogs(ctx context.Context, buildID string, auth BuildAuth, seq int64, line func(api.LogEntry) error) (api.LogEnd, error) {
-	if err := validBuild(buildID); err != nil {
-		return api.LogEnd{}, err
-	}
-	header := http.Header{"Accept": {"text/event-stream"}}
-	auth.set(header)
-	if seq > 0 {
-		header.Set("Last-Event-ID", strconv.FormatInt(seq, 10))
-	}
-	cl := call{method: http.MethodGet, path: "/api/builds/" + buildID + "/logs", header: header}
-	inner, w, free := newWatch(ctx, c.cfg.StallTimeout) // signs of life come more often
-	req, err := c.request(inner, cl)
+	header := auth.header()
+	header.Set("Accept", "text/event-stream")
+	setIf(header, "Last-Event-ID", positive(seq))
+	cl := call{method: http.MethodGet, path: "/api/builds/{build}/logs", id: buildID, header: header}
+	resp, err := c.open(ctx, cl) // pings come more often than a stall may last
 	if err != nil {
-		free()
 		return api.LogEnd{}, err
 	}
-	resp, err := c.http.Do(req) //nolint:bodyclose // closed by receiving
-	if err != nil {
-		err = noReply(ctx, inner, cl, err)
-		free()
-		return api.LogEnd{}, err
-	}
-	body := &receiving{ReadCloser: resp.Body, watch: w, free: free}
-	defer body.Close() //nolint:errcheck // only read from
-	if resp.StatusCode != http.StatusOK {
-		return api.LogEnd{}, refused(cl, resp)
-	}
+	defer resp.Body.Close()
 	if kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); kind != "text/event-stream" {
 		return api.LogEnd{}, fmt.Errorf("%s: %w", cl, ErrNoStream)
 	}
-	end, err := readTail(body, line)
+	end, err := readTail(resp.Body, line)
 	if errors.Is(err, errBroken) {
-		err = noReply(ctx, inner, cl, err)
+		err = noReply(ctx, ctx, cl, err)
 	}
 	return end, err
 }
@@ -98,8 +81,5 @@ func readTail(r io.Reader, line func(api.LogEntry) error) (end api.LogEnd, err e
 		}
 		name, data = "", nil
 	}
-	if err := lines.Err(); err != nil {
-		return end, fmt.Errorf("%w: %w", errBroken, err)
-	}
-	return end, errBroken
+	return end, cmp.Or(lines.Err(), errBroken)
 }

@@ -81,17 +81,42 @@ func (s *sending) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// receiving is a download's body under watch. Close frees the watch.
+// open makes a call whose reply is read while it comes, under watch. Any status
+// below 300 is returned; the reply's body must be closed.
+func (c *Client) open(ctx context.Context, cl call) (*http.Response, error) {
+	inner, w, free := newWatch(ctx, c.cfg.StallTimeout)
+	resp, err := c.send(ctx, inner, cl)
+	if err != nil {
+		free()
+		return nil, err
+	}
+	w.touch()
+	resp.Body = &receiving{ReadCloser: resp.Body, cl: cl, outer: ctx, inner: inner, watch: w, free: free}
+	if resp.StatusCode >= http.StatusMultipleChoices {
+		defer resp.Body.Close()
+		defer drain(resp.Body)
+		return nil, refused(cl, resp)
+	}
+	return resp, nil
+}
+
+// receiving is a reply's body under watch. Its errors have the form of the
+// package's errors. Close frees the watch.
 type receiving struct {
 	io.ReadCloser
-	watch *watch
-	free  func()
+	cl           call
+	outer, inner context.Context //nolint:containedctx // one call's, needed to name what broke it
+	watch        *watch
+	free         func()
 }
 
 func (r *receiving) Read(p []byte) (int, error) {
 	n, err := r.ReadCloser.Read(p)
 	if n > 0 {
 		r.watch.touch()
+	}
+	if err != nil && err != io.EOF { //nolint:errorlint // io.Reader's contract
+		err = noReply(r.outer, r.inner, r.cl, err)
 	}
 	return n, err
 }
@@ -102,7 +127,7 @@ func (r *receiving) Close() error {
 	return err
 }
 
-// Progress hears how many bytes have moved, and how many there are (-1 if
-// unknown). A repeated transfer begins anew. It is called from one goroutine at
-// a time and must not block.
+// Progress is called with how many bytes have moved, and how many there are (-1
+// if unknown). A repeated transfer begins anew. It is called from one goroutine
+// at a time and must not block.
 type Progress func(done, total int64)

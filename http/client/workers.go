@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -14,9 +13,7 @@ import (
 // Register makes a worker known, or known again when r.ID is. Safe to repeat
 // when r.ID is set; without it each repeat may leave a worker behind.
 func (c *Client) Register(ctx context.Context, r api.Register) (api.Registered, error) {
-	var out api.Registered
-	err := c.json(ctx, call{method: http.MethodPost, path: "/api/workers/register"}, r, &out)
-	return out, err
+	return ask[api.Registered](ctx, c, call{method: http.MethodPost, path: "/api/workers/register", body: r})
 }
 
 // Poll asks for work.
@@ -36,35 +33,28 @@ type Poll struct {
 // presents the old token, which the controller understands: it gives the same
 // job again.
 func (c *Client) Poll(ctx context.Context, p Poll) (api.PollReply, error) {
-	query, header := url.Values{}, http.Header{}
-	if p.Token != "" {
-		header.Set(api.HeaderWorkerToken, p.Token)
-	} else {
-		query.Set("worker_id", p.WorkerID)
-	}
-	if seconds := int(p.Wait / time.Second); seconds > 0 {
-		query.Set("wait", strconv.Itoa(seconds))
-	}
-	if p.Active != nil {
-		query.Set("active", strings.Join(p.Active, ","))
-	}
-	var out api.PollReply
 	// POST, because net/http repeats a GET by itself when a kept connection
 	// breaks; each poll rotates the token, so that has to be our decision.
-	err := c.json(ctx, call{
-		method: http.MethodPost, path: "/api/workers/poll",
-		query: query, header: header, extra: p.Wait,
-	}, nil, &out)
-	return out, err
+	cl := call{
+		method: http.MethodPost, path: "/api/workers/poll", header: http.Header{}, extra: p.Wait,
+		query: query("wait", positive(int(p.Wait/time.Second))),
+	}
+	if p.Token != "" {
+		cl.header.Set(api.HeaderWorkerToken, p.Token)
+	} else {
+		cl.query.Set("worker_id", p.WorkerID)
+	}
+	if p.Active != nil {
+		cl.query.Set("active", strings.Join(p.Active, ","))
+	}
+	return ask[api.PollReply](ctx, c, cl)
 }
 
 // Unregister takes the worker off; its builds are pending again at once.
 func (c *Client) Unregister(ctx context.Context, token string) (api.Unregistered, error) {
 	header := http.Header{}
 	header.Set(api.HeaderWorkerToken, token)
-	var out api.Unregistered
-	err := c.json(ctx, call{method: http.MethodPost, path: "/api/workers/unregister", header: header}, nil, &out)
-	return out, err
+	return ask[api.Unregistered](ctx, c, call{method: http.MethodPost, path: "/api/workers/unregister", header: header})
 }
 
 // Upload is a build's end as its worker reports it.
@@ -81,8 +71,6 @@ type Upload struct {
 // Upload reports a build's end. Safe to repeat: the identical repeat of an
 // accepted result is accepted.
 func (c *Client) Upload(ctx context.Context, u Upload) (api.Uploaded, error) {
-	header := http.Header{}
-	u.set(header)
 	// The fields come first, so that the controller knows whose bytes these are
 	// while they move.
 	parts := []part{
@@ -96,81 +84,64 @@ func (c *Client) Upload(ctx context.Context, u Upload) (api.Uploaded, error) {
 	if u.Result != nil {
 		parts = append(parts, file("result", "result", "application/octet-stream", *u.Result))
 	}
-	var out api.Uploaded
-	cl := call{method: http.MethodPost, path: "/api/workers/upload", header: header}
-	err := c.upload(ctx, cl, parts, u.Progress, &out)
-	return out, err
+	cl := call{method: http.MethodPost, path: "/api/workers/upload", header: u.header()}
+	return upload[api.Uploaded](ctx, c, cl, parts, u.Progress)
 }
 
-// Heartbeat is a sign of life for a build. progress is in percent; nil says
-// nothing. Safe to repeat.
+// Heartbeat is a beat of a build. progress is in percent; nil says nothing. Safe
+// to repeat.
 func (c *Client) Heartbeat(ctx context.Context, b Held, progress *float64) (api.HeartbeatReply, error) {
-	var out api.HeartbeatReply
-	if err := validBuild(b.BuildID); err != nil {
-		return out, err
-	}
-	header := http.Header{}
-	b.set(header)
-	err := c.json(ctx, call{
-		method: http.MethodPost, path: "/api/builds/" + b.BuildID + "/heartbeat",
-		query: url.Values{"worker_id": {b.WorkerID}}, header: header,
-	}, api.Heartbeat{Progress: progress}, &out)
-	return out, err
+	cl := b.call(http.MethodPost, "/heartbeat", api.Heartbeat{Progress: progress})
+	cl.query = query("worker_id", b.WorkerID)
+	return ask[api.HeartbeatReply](ctx, c, cl)
 }
 
 // PostLogs appends lines to a build's log. A repeat after a lost reply may
 // write them twice.
 func (c *Client) PostLogs(ctx context.Context, b Held, lines []api.LogMessage) (api.PostedLogs, error) {
-	var out api.PostedLogs
-	if err := validBuild(b.BuildID); err != nil {
-		return out, err
-	}
-	header := http.Header{}
-	b.set(header)
 	body := struct {
 		Logs []api.LogMessage `json:"logs"`
 	}{lines}
-	cl := call{method: http.MethodPost, path: "/api/builds/" + b.BuildID + "/logs", header: header}
-	err := c.json(ctx, cl, body, &out)
-	return out, err
-}
-
-// Telemetry tells how the machine of a build's worker does. It counts as a sign
-// of life. A repeat after a lost reply may write its log line twice.
-func (c *Client) Telemetry(ctx context.Context, b Held, t api.Telemetry) error {
-	if err := validBuild(b.BuildID); err != nil {
-		return err
-	}
-	header := http.Header{}
-	b.set(header)
-	return c.json(ctx, call{method: http.MethodPost, path: "/api/builds/" + b.BuildID + "/telemetry", header: header}, t, nil)
-}
-
-// SecureCerts returns a build's unpacked certificates. Safe to repeat.
-func (c *Client) SecureCerts(ctx context.Context, b Held) (api.SecureCerts, error) {
-	var out api.SecureCerts
-	if err := validBuild(b.BuildID); err != nil {
-		return out, err
-	}
-	header := http.Header{}
-	b.set(header)
-	cl := call{method: http.MethodGet, path: "/api/builds/" + b.BuildID + "/certs-secure", header: header}
-	err := c.json(ctx, cl, nil, &out)
-	return out, err
+	return ask[api.PostedLogs](ctx, c, b.call(http.MethodPost, "/logs", body))
 }
 
 // FailBuild ends a build as failed, whoever holds it. Safe to repeat.
 func (c *Client) FailBuild(ctx context.Context, buildID, reason string) (api.Uploaded, error) {
-	var out api.Uploaded
-	body := api.FailBuild{BuildID: buildID, Error: reason}
-	err := c.json(ctx, call{method: http.MethodPost, path: "/api/workers/fail"}, body, &out)
-	return out, err
+	return ask[api.Uploaded](ctx, c, call{method: http.MethodPost, path: "/api/workers/fail", body: api.FailBuild{BuildID: buildID, Error: reason}})
 }
 
-// BeatBuild is a sign of life for a build, whoever holds it. Safe to repeat.
-func (c *Client) BeatBuild(ctx context.Context, buildID string) (api.BeatReply, error) {
-	var out api.BeatReply
-	body := api.BeatBuild{BuildID: buildID}
-	err := c.json(ctx, call{method: http.MethodPost, path: "/api/workers/heartbeat"}, body, &out)
-	return out, err
+// WorkerFilter selects workers; empty members match all.
+type WorkerFilter struct {
+	Status string // idle, building or offline
+	// Limit is the most to return; 0 means all.
+	Limit int
+}
+
+// Workers lists the fleet, the oldest first. Safe to repeat.
+func (c *Client) Workers(ctx context.Context, f WorkerFilter) (api.WorkerList, error) {
+	return ask[api.WorkerList](ctx, c, call{
+		method: http.MethodGet, path: "/api/workers", query: query("status", f.Status, "limit", positive(f.Limit)),
+	})
+}
+
+// Worker returns one worker. Safe to repeat.
+func (c *Client) Worker(ctx context.Context, id string) (api.Worker, error) {
+	return ask[api.Worker](ctx, c, call{method: http.MethodGet, path: "/api/workers/{worker}", id: id})
+}
+
+// Drain makes a worker get no builds; it finishes those that it has. Safe to
+// repeat.
+func (c *Client) Drain(ctx context.Context, id string) (api.Worker, error) {
+	return ask[api.Worker](ctx, c, call{method: http.MethodPost, path: "/api/workers/{worker}/drain", id: id})
+}
+
+// Resume ends Drain. Safe to repeat.
+func (c *Client) Resume(ctx context.Context, id string) (api.Worker, error) {
+	return ask[api.Worker](ctx, c, call{method: http.MethodPost, path: "/api/workers/{worker}/resume", id: id})
+}
+
+// DeleteWorker removes a worker; its builds are pending again at once. A repeat
+// fails, because the worker is unknown then.
+func (c *Client) DeleteWorker(ctx context.Context, id string) (api.Unregistered, error) {
+	return ask[api.Unregistered](ctx, c, call{method: http.MethodDelete, path: "/api/workers/{worker}", id: id})
 }

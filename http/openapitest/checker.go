@@ -2,6 +2,7 @@ package openapitest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -68,13 +69,10 @@ func Load(ctx context.Context, document []byte) (*Checker, error) {
 		c.templates = append(c.templates, template{path, regexp.MustCompile("^" + pattern + "$"), regexp.MustCompile("^" + greedy + "$")})
 	}
 	slices.SortFunc(c.templates, func(a, b template) int {
-		n := strings.Count(a.path, "{") - strings.Count(b.path, "{")
-		return 2*sign(n) + sign(len(b.path)-len(a.path))
+		return cmp.Or(cmp.Compare(strings.Count(a.path, "{"), strings.Count(b.path, "{")), cmp.Compare(len(b.path), len(a.path)))
 	})
 	return c, nil
 }
-
-func sign(n int) int { return max(-1, min(1, n)) }
 
 // tighten makes objects closed: clients pass over members that they do not know,
 // but the server describes all that it sends.

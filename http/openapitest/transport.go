@@ -28,7 +28,7 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return resp, err
 	}
 	var body []byte
-	var broken error // whoever reads it sees that
+	var broken error // the reader gets it
 	if strings.HasSuffix(resp.Header.Get("Content-Type"), "json") {
 		body, broken = io.ReadAll(resp.Body)
 		resp.Body = &replayed{Reader: bytes.NewReader(body), end: broken, Closer: resp.Body}
