@@ -3,8 +3,11 @@ package actors
 import (
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"takt/actors/janitor"
 	"takt/actors/queue"
+	"takt/store"
 )
 
 // measure registers the figures of the subsystems, which know no registry.
@@ -50,7 +53,7 @@ func (t *Tree) measure() {
 	t.Telemetry.Register(newHeijunkaMetrics(t.Heijunka.Status))
 	t.measureDeployments()
 	t.measureJanitor()
-	tel.Register(newProcessMetrics(t.Snapshot))
+	tel.Register(newProcessMetrics(t.Snapshot), invariantMetrics{t.Auditor.Last})
 }
 
 func (t *Tree) measureJanitor() {
@@ -109,4 +112,20 @@ func (t *Tree) VacuumHeldBack() time.Duration {
 		return 0
 	}
 	return time.Since(held.Since)
+}
+
+// invariantMetrics shows what the last check found.
+type invariantMetrics struct{ last func() []store.Invariant }
+
+var brokenInvariants = prometheus.NewDesc("takt_invariant_violations",
+	"Rows of the database that break an invariant, as the last check found; takt audit check names them.", []string{"invariant"}, nil)
+
+// Describe implements prometheus.Collector.
+func (invariantMetrics) Describe(ch chan<- *prometheus.Desc) { ch <- brokenInvariants }
+
+// Collect implements prometheus.Collector.
+func (m invariantMetrics) Collect(ch chan<- prometheus.Metric) {
+	for _, i := range m.last() {
+		ch <- prometheus.MustNewConstMetric(brokenInvariants, prometheus.GaugeValue, float64(i.Broken-i.Repaired), i.Name)
+	}
 }

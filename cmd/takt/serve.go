@@ -180,7 +180,7 @@ func (c *controller) assemble(ctx context.Context) error {
 	}
 	deployed := postgres.NewDeployments(db)
 	c.tree = actors.New(settings, actors.Deps{
-		Logger: c.log, DB: db, Tokens: tokens, Queue: assigner, Monitor: assigner, Files: c.files, Rows: postgres.NewFiles(db), Heijunka: postgres.NewHeijunka(db),
+		Logger: c.log, DB: db, Tokens: tokens, Queue: assigner, Monitor: assigner, Files: c.files, Rows: postgres.NewFiles(db), Heijunka: postgres.NewHeijunka(db), Invariants: postgres.NewInvariants(db),
 		Deployments: deployed, Forge: deployment.GitHub(c.forge), Throttle: pacing,
 	})
 	db.OnLost(c.tree.Pool.Lost)
