@@ -41,7 +41,7 @@ func startNode(t *testing.T, database *pgx.ConnConfig, queue queue.Config) node 
 	}, actors.Deps{
 		Logger: zerolog.New(t.Output()).Level(zerolog.WarnLevel), DB: db, Queue: q, Monitor: q,
 		Tokens: store.NewWorkerTokens(store.WorkerTokenTTL, make([]byte, 32)),
-		Files:  openFiles(t), Rows: postgres.NewFiles(db), Heijunka: postgres.NewHeijunka(db),
+		Files:  openFiles(t), Rows: postgres.NewFiles(db), Heijunka: postgres.NewHeijunka(db), Invariants: postgres.NewInvariants(db),
 		Throttle:    throttle.Deps{Store: th, HubSpot: hubspot.NewClient(hubspot.Config{}), Keys: keys},
 		Deployments: postgres.NewDeployments(db),
 	})

@@ -44,6 +44,7 @@ func (t *Tree) measure() {
 	t.Telemetry.Register(t.Janitor.Collectors()...)
 	t.Telemetry.Register(
 		figures(t.measureTree), figures(t.measureQueue), figures(t.measureDeployments), figures(t.measureHeijunka),
+		figures(t.measureInvariants),
 	)
 }
 
@@ -158,6 +159,14 @@ func measurePool(add addFigure, p store.HeijunkaPool) {
 	of("overdue", "Requests that run for longer than those of their route may.", float64(p.Overdue))
 	of("overran_total", "Requests that ran for longer than that.", float64(p.Overran))
 	of("scalings_total", "Changes of size by scaling.", float64(p.Scalings))
+}
+
+// measureInvariants shows what the last check found.
+func (t *Tree) measureInvariants(add addFigure) {
+	for _, i := range t.Auditor.Last() {
+		add("takt_invariant_violations", "Rows of the database that break an invariant, as the last check found; takt audit check names them.",
+			float64(i.Broken-i.Repaired), "invariant", i.Name)
+	}
 }
 
 func oneIf(yes bool) float64 {

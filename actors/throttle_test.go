@@ -72,7 +72,7 @@ func (h *hall) controller(edit ...func(*throttle.Config)) node {
 		Throttle: cfg,
 	}, actors.Deps{
 		Logger: zerolog.New(h.t.Output()).Level(zerolog.WarnLevel), DB: db, Queue: q, Monitor: q, Tokens: store.NewWorkerTokens(store.WorkerTokenTTL, make([]byte, 32)),
-		Files: openFiles(h.t), Rows: postgres.NewFiles(db), Heijunka: postgres.NewHeijunka(db),
+		Files: openFiles(h.t), Rows: postgres.NewFiles(db), Heijunka: postgres.NewHeijunka(db), Invariants: postgres.NewInvariants(db),
 		Deployments: postgres.NewDeployments(db),
 		Throttle: throttle.Deps{Store: th, HubSpot: client, Keys: keys, App: hubspot.App{
 			ClientID: h.hs.Config().ClientID, ClientSecret: h.hs.Config().ClientSecret, RedirectURL: "http://127.0.0.1/back",

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"takt/actors/auditor"
 	"takt/actors/database"
 	"takt/actors/deployment"
 	"takt/actors/heijunka"
@@ -68,6 +69,8 @@ type Deps struct {
 	// Files is storage, and Rows what the database says of it.
 	Files janitor.Files
 	Rows  janitor.Rows
+	// Invariants is the SQL of the auditor.
+	Invariants auditor.Invariants
 	// Throttle is without Bus.
 	Throttle throttle.Deps
 }
@@ -82,6 +85,7 @@ type Tree struct {
 	Queue     *queue.Queue
 	Monitor   *queue.Monitor
 	Janitor   *janitor.Janitor
+	Auditor   *auditor.Auditor
 	Heijunka  *heijunka.Heijunka
 	Throttle  *throttle.Throttle
 
@@ -117,6 +121,7 @@ func New(cfg Config, deps Deps) *Tree {
 		Timeouts: cfg.Timeouts, Rule: cfg.Rule, Ready: t.ReadySince,
 	})
 	t.Janitor = janitor.New(t.sys, deps.Rows, deps.Files, cfg.Retain)
+	t.Auditor = auditor.New(t.sys, deps.Invariants)
 	t.Deployments = deployment.New(t.sys, deps.Deployments, deps.Forge, t.Bus, cfg.Deployments)
 	requests := request.New(t.sys, heijunka.Names()...)
 	t.Heijunka = heijunka.New(t.sys, heijunka.Deps{Run: requests.Run, Bus: t.Bus, Settings: deps.Heijunka}, cfg.Heijunka)
@@ -145,6 +150,7 @@ func (t *Tree) spec() otp.SupSpec {
 			t.Queue.Spec(),
 			t.Monitor.Spec(),
 			t.Janitor.Spec(),
+			t.Auditor.Spec(),
 		),
 		supervisor("heijunka", otp.OneForAll, 5*time.Second,
 			supervisor("pool_sup", otp.OneForOne, 5*time.Second, t.Heijunka.PoolManagers()...),

@@ -35,6 +35,7 @@ type audit struct {
 	*shared
 	store      Audit
 	background func(run func(ctx context.Context))
+	auditor    Auditor
 }
 
 // list handles GET /admin/audit: what operators did, newest first.
@@ -45,6 +46,28 @@ func (h *audit) list(ctx context.Context, c echo.Context) (any, error) {
 	}
 	entries, err := h.store.List(ctx, limit)
 	return api.Audit{Entries: each(entries, api.NewAuditEntry)}, err
+}
+
+// check handles GET /admin/audit/check: what holds in the database, and what does
+// not.
+func (h *audit) check(ctx context.Context, _ echo.Context) (any, error) {
+	found, err := h.auditor.Check(ctx, false)
+	return api.Invariants{Invariants: found}, err
+}
+
+// repair handles POST /admin/audit/check: it checks, and mends what can be mended
+// without losing anything.
+func (h *audit) repair(ctx context.Context, c echo.Context) (any, error) {
+	var body api.Order
+	if _, err := readChange(c, &body, new(string), &body.Reason); err != nil {
+		return nil, err
+	}
+	var found []store.Invariant
+	err := h.audited(ctx, c, entry{"repair", "database", body.Reason, change(nil)}, func(ctx context.Context) (err error) {
+		found, err = h.auditor.Check(ctx, true)
+		return err
+	})
+	return api.Invariants{Invariants: found}, err
 }
 
 // entry is what an operator does to what, and why.

@@ -28,6 +28,7 @@ type treeWithOrders struct {
 	away     bool // the audit's database is
 	running  sync.WaitGroup
 	timeouts store.Timeouts
+	broken   int64 // rows that break an invariant
 }
 
 func child(parent *api.TreeNode, id, strategy string) *api.TreeNode {
@@ -162,12 +163,36 @@ func (p *treeWithOrders) Update(_ context.Context, t store.Timeouts) error {
 	return nil
 }
 
+func (p *treeWithOrders) Check(_ context.Context, repair bool) ([]store.Invariant, error) {
+	i := store.Invariant{Name: "worker_held", Promise: "It counts.", Broken: p.broken, Examples: []string{"w1"}, Repairable: true}
+	if repair {
+		i.Repaired, p.broken = p.broken, 0
+	}
+	return []store.Invariant{i}, nil
+}
+
+func TestInvariantsAreCheckedAndRepairedWithAReason(t *testing.T) {
+	t.Parallel()
+	p, ask := operated(t)
+	p.broken = 2
+	found := func(r reply) store.Invariant {
+		require.Equal(t, 200, r.status)
+		return decode[api.Invariants](t, r).Invariants[0]
+	}
+	require.EqualValues(t, 2, found(ask("GET", "/admin/audit/check", "")).Broken)
+	require.Equal(t, 400, ask("POST", "/admin/audit/check", `{}`).status)
+	require.Empty(t, p.entries, "what changes nothing is not written down")
+	require.EqualValues(t, 2, found(ask("POST", "/admin/audit/check", `{"reason":"a bad restore"}`)).Repaired)
+	require.Zero(t, found(ask("GET", "/admin/audit/check", "")).Broken)
+	require.Equal(t, []string{"repair", "database", "a bad restore"}, []string{p.entries[0].Action, p.entries[0].Target, p.entries[0].Reason})
+}
+
 // operated serves a treeWithOrders.
 func operated(t *testing.T) (*treeWithOrders, func(method, path, body string) reply) {
 	t.Helper()
 	p := newTreeWithOrders()
 	s, _ := newServer(t, takthttp.Deps{
-		Tree: p.tree, Operator: p, Audit: p, Heartbeat: p,
+		Tree: p.tree, Operator: p, Audit: p, Auditor: p, Heartbeat: p,
 		Background: func(run func(context.Context)) {
 			ctx := t.Context()
 			p.running.Go(func() { run(ctx) })

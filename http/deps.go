@@ -116,6 +116,12 @@ type Audit interface {
 	List(ctx context.Context, limit int) ([]store.AuditEntry, error)
 }
 
+// Auditor checks what holds in the database at every moment, and with repair mends
+// what can be mended without losing anything.
+type Auditor interface {
+	Check(ctx context.Context, repair bool) ([]store.Invariant, error)
+}
+
 // Heartbeat holds the time-outs of builds and workers.
 type Heartbeat interface {
 	Timeouts(ctx context.Context) (store.Timeouts, error)
@@ -209,6 +215,7 @@ type Deps struct {
 	Heartbeat Heartbeat
 	Heijunka  Heijunka
 	Audit     Audit
+	Auditor   Auditor
 	// Throttle, ThrottleStore and OAuth are HubSpot's.
 	Throttle        Throttle
 	ThrottleStore   ThrottleStore

@@ -67,7 +67,7 @@ func (s *Server) routes(d Deps) []route {
 	events := &events{sh, s.ring}
 	figures := &figures{shared: sh, builds: d.Builds, turn: make(chan struct{}, 1)}
 	health := &health{sh, d.Builds, d.Files, d.Ready, d.VacuumHeldBack, d.Metrics}
-	audit := &audit{sh, d.Audit, d.Background}
+	audit := &audit{sh, d.Audit, d.Background, d.Auditor}
 	tree := &tree{audit, d.Operator, d.Tree}
 	timeouts := &timeouts{audit, d.Heartbeat}
 	heijunka := &heijunka{audit, d.Heijunka}
@@ -181,6 +181,8 @@ func (s *Server) routes(d Deps) []route {
 		admin(put, "/admin/heijunka/affinity", heijunka.affinity),
 		admin(post, "/admin/heijunka/surge", heijunka.surge),
 		admin(get, "/admin/audit", audit.list),
+		admin(get, "/admin/audit/check", audit.check),
+		admin(post, "/admin/audit/check", audit.repair),
 		admin(get, "/admin/throttle/queues", queues.list),
 		admin(get, "/admin/throttle/queues/:id", queues.show),
 		admin(post, "/admin/throttle/queues/:id/pause", queues.pauseWith(true)),

@@ -70,6 +70,9 @@ type LostRule struct {
 type Sweep struct {
 	Timeouts Timeouts
 	Rule     LostRule
+	// Patience is the longest that the database may take to begin: what stood still
+	// with it could not beat.
+	Patience time.Duration
 }
 
 // SweepResult says what a sweep did.

@@ -106,7 +106,11 @@ type (
 	askTimeouts struct{}
 	update      struct{ timeouts store.Timeouts }
 
-	pulse struct{} // timer: prove that the controller runs
+	pulse    struct{} // timer: ask whether the database answers
+	answered struct { // whether it did
+		asked time.Time
+		err   error
+	}
 	check struct{} // timer: sweep if it may
 	swept struct { // a sweep has ended
 		result store.SweepResult
@@ -125,7 +129,8 @@ type heartbeatMonitor struct {
 	// shorter ones would take builds from workers that keep to the saved ones.
 	known     bool
 	listening listening
-	patience  time.Duration // the longest gap between two pulses
+	patience  time.Duration // the longest gap between two answers of the database
+	asking    bool          // for one of them
 	noPulse   func()
 	noCheck   func()
 	sweeping  bool
@@ -163,7 +168,9 @@ func (h *heartbeatMonitor) HandleCast(c *otp.Ctx, msg any) {
 func (h *heartbeatMonitor) HandleInfo(c *otp.Ctx, msg any) {
 	switch msg := msg.(type) {
 	case pulse:
-		h.listening.beat(h.m.cfg.Now(), h.patience)
+		h.pulse(c)
+	case answered:
+		h.answered(msg)
 	case check:
 		if !h.sweeping && h.listened() {
 			h.sweep(c)
@@ -190,9 +197,9 @@ func (h *heartbeatMonitor) apply(c *otp.Ctx, t store.Timeouts) {
 	h.m.queue.keepPresence(t.WorkerTimeout)
 	every, patience := pulseOf(t.BuildTimeout)
 	h.patience = patience
-	h.listening.beat(h.m.cfg.Now(), patience)
 	h.noPulse = c.SendEvery(every, pulse{})
 	h.noCheck = c.SendEvery(t.CheckInterval, check{})
+	h.pulse(c)
 }
 
 // listened reports whether this controller has listened for long enough to sweep.
@@ -201,15 +208,36 @@ func (h *heartbeatMonitor) listened() bool {
 	if !ok || !h.known {
 		return false
 	}
-	now := h.m.cfg.Now()
-	h.listening.beat(now, h.patience)
-	return h.listening.missing(now, ready, h.timeouts.BuildTimeout) == 0
+	return h.listening.missing(h.m.cfg.Now(), ready, h.timeouts.BuildTimeout, h.patience) == 0
+}
+
+// pulse asks the database whether it answers, one question at a time.
+func (h *heartbeatMonitor) pulse(c *otp.Ctx) {
+	if h.asking {
+		return
+	}
+	h.asking = true
+	m, limit := h.m, h.timeouts.BuildTimeout
+	c.Async(func(ctx context.Context) any {
+		ctx, cancel := context.WithTimeoutCause(ctx, limit, errTransactionTooSlow)
+		defer cancel()
+		asked := m.cfg.Now()
+		_, _, err := m.db.Timeouts(ctx)
+		return answered{asked, err}
+	})
+}
+
+func (h *heartbeatMonitor) answered(a answered) {
+	h.asking = false
+	if a.err == nil {
+		h.listening.answered(a.asked, h.m.cfg.Now(), h.patience)
+	}
 }
 
 // sweep runs one sweep beside the actor, one at a time.
 func (h *heartbeatMonitor) sweep(c *otp.Ctx) {
 	h.sweeping = true
-	m, s := h.m, store.Sweep{Timeouts: h.timeouts, Rule: h.m.cfg.Rule}
+	m, s := h.m, store.Sweep{Timeouts: h.timeouts, Rule: h.m.cfg.Rule, Patience: h.patience}
 	c.Async(func(ctx context.Context) any {
 		ctx, cancel := context.WithTimeoutCause(ctx, sweepTimeout, errTransactionTooSlow)
 		defer cancel()

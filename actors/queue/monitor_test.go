@@ -94,7 +94,9 @@ func TestSweeps(t *testing.T) {
 			require.Zero(w, w.sweeps())
 			w.passes(2 * time.Second)
 			require.Equal(w, 2, w.sweeps())
-			require.Equal(w, store.Sweep{Timeouts: w.monitor.cfg.Timeouts, Rule: w.monitor.cfg.Rule}, w.db.swept[0])
+			require.Equal(w, store.Sweep{
+				Timeouts: w.monitor.cfg.Timeouts, Rule: w.monitor.cfg.Rule, Patience: 2500 * time.Millisecond,
+			}, w.db.swept[0])
 		})
 	})
 
@@ -279,24 +281,31 @@ func TestListening(t *testing.T) {
 
 	for _, c := range []struct {
 		name    string
-		beats   []float64
+		answers []float64
+		took    float64 // of the last answer
 		ready   float64
 		now     float64
 		missing float64
 	}{
-		{"from the first beat", []float64{0, 1, 2}, -100, 2, 8},
-		{"from readiness, if that came later", []float64{0, 1, 2}, 1.5, 2, 9.5},
-		{"long enough", []float64{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, 0, 11, 0},
-		{"from after a gap", []float64{0, 1, 8, 9}, 0, 9, 9},
-		{"from after the clock was set back", []float64{5, 6, 1, 2}, -100, 2, 9},
+		{"from the first answer", []float64{0, 1, 2}, 0, -100, 2, 8},
+		{"from readiness, if that came later", []float64{0, 1, 2}, 0, 1.5, 2, 9.5},
+		{"long enough", []float64{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, 0, 0, 11, 0},
+		{"from after a gap", []float64{0, 1, 8, 9}, 0, 0, 9, 9},
+		{"from after the clock was set back", []float64{5, 6, 1, 2}, 0, -100, 2, 9},
+		{"from after a slow answer", []float64{0, 1, 2, 3, 4}, 2.5, -100, 4, 10},
+		{"not while an answer is overdue", []float64{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, 0, 0, 13.5, 10},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			var l listening
-			for _, b := range c.beats {
-				l.beat(at(b), 2*time.Second)
+			for i, b := range c.answers {
+				asked := at(b)
+				if i == len(c.answers)-1 {
+					asked = at(b - c.took)
+				}
+				l.answered(asked, at(b), 2*time.Second)
 			}
-			require.Equal(t, at(c.missing), start.Add(l.missing(at(c.now), at(c.ready), 10*time.Second)))
+			require.Equal(t, at(c.missing), start.Add(l.missing(at(c.now), at(c.ready), 10*time.Second, 2*time.Second)))
 		})
 	}
 }

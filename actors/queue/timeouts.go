@@ -36,23 +36,25 @@ func validateTimeouts(t store.Timeouts) error {
 	return nil
 }
 
-// listening decides whether silence counts: only if this controller could have
-// heard a beat during one whole build timeout. A controller that did
-// not run for a while (a suspended machine, a stopped process) heard nothing.
+// listening decides whether silence counts: only if workers could have been heard
+// during one whole build timeout. Nobody is heard while the controller does not run
+// (a suspended machine, a stopped process) or the database does not answer.
 type listening struct {
-	pulse time.Time // when the controller last proved that it runs
-	since time.Time // the last interruption that a pulse showed
+	heard time.Time // when the database answered last
+	since time.Time // the end of the last interruption
 }
 
-// beat proves that the controller runs. A gap of more than patience since the
-// last beat is an interruption. Times are compared by the wall clock, because
-// the monotonic one stands still in a suspended machine.
-func (l *listening) beat(now time.Time, patience time.Duration) {
+// answered says that a question of asked was answered now. It is an interruption if
+// the answer took longer than patience, or came longer than that after the one
+// before. Times are compared by the wall clock, because the monotonic one stands
+// still in a suspended machine.
+func (l *listening) answered(asked, now time.Time, patience time.Duration) {
 	now = now.Round(0)
-	if gap := now.Sub(l.pulse); l.pulse.IsZero() || gap > patience || gap < 0 {
+	took, gap := now.Sub(asked.Round(0)), now.Sub(l.heard)
+	if took > patience || gap > patience || gap < 0 || l.heard.IsZero() {
 		l.since = now
 	}
-	l.pulse = now
+	l.heard = now
 }
 
 // interrupted starts the listening anew.
@@ -60,16 +62,20 @@ func (l *listening) interrupted(now time.Time) { l.since = now.Round(0) }
 
 // missing returns how long this controller still has to listen before silence
 // counts; 0 if it has listened long enough. ready is since when it is ready.
-func (l *listening) missing(now, ready time.Time, timeout time.Duration) time.Duration {
+func (l *listening) missing(now, ready time.Time, timeout, patience time.Duration) time.Duration {
+	now, ready = now.Round(0), ready.Round(0)
+	if gap := now.Sub(l.heard); gap > patience || gap < 0 {
+		return timeout // an interruption that has not ended
+	}
 	start := l.since
-	if ready = ready.Round(0); ready.After(start) {
+	if ready.After(start) {
 		start = ready
 	}
-	return max(0, timeout-now.Round(0).Sub(start))
+	return max(0, timeout-now.Sub(start))
 }
 
-// pulseOf returns how often to beat for a build timeout, and the longest gap
-// that is no interruption.
+// pulseOf returns how often to ask the database for a build timeout, and the
+// longest gap between two answers that is no interruption.
 func pulseOf(timeout time.Duration) (every, patience time.Duration) {
 	every = min(max(timeout/20, 50*time.Millisecond), time.Second)
 	patience = min(max(timeout/4, 500*time.Millisecond), 10*time.Second)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"takt/cmd/internal/cli"
 	"takt/http/api"
 	"takt/http/client"
+	"takt/store"
 )
 
 // needReason refuses an order that does not say why it is given.
@@ -38,7 +40,54 @@ func newAuditCommand(env environment) *cobra.Command {
 		})
 	})
 	cmd.Flags().IntVarP(&limit, "limit", "n", 50, "at most so many, up to 1000")
+	cmd.AddCommand(newAuditCheckCommand(env))
 	return cmd
+}
+
+func newAuditCheckCommand(env environment) *cobra.Command {
+	var repair bool
+	var reason string
+	cmd := clientCommand(env, &cobra.Command{
+		Use:   "check",
+		Short: "Check what has to hold in the database",
+		Long: `Check what has to hold in the database at every moment; the controller does so
+each minute. --repair mends what can be mended without losing anything. Needs the
+admin key in TAKT_ADMIN_KEY. Exit code 1 if something does not hold.`,
+	}, func(ctx context.Context, s *session, _ []string) error {
+		if !repair {
+			reason = ""
+		} else if err := needReason(reason); err != nil {
+			return err
+		}
+		found, err := again(ctx, s, func(ctx context.Context) (api.Invariants, error) { return s.client.CheckInvariants(ctx, reason) })
+		if err := showReply(s, found, err, printInvariants); err != nil {
+			return err
+		}
+		for _, i := range found.Invariants {
+			if i.Broken > i.Repaired {
+				return errBroken
+			}
+		}
+		return nil
+	})
+	cmd.Flags().BoolVar(&repair, "repair", false, "mend what can be mended without losing anything")
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit (required with --repair)")
+	return cmd
+}
+
+var errBroken = errors.New("the database does not keep every promise")
+
+func printInvariants(w io.Writer, found api.Invariants) {
+	cli.List(w, []string{"INVARIANT", "STATE", "PROMISE"}, found.Invariants, func(i store.Invariant) []string {
+		state := "holds"
+		if i.Broken > 0 {
+			state = fmt.Sprintf("%d broken: %s", i.Broken, cli.Plain(strings.Join(i.Examples, ", ")))
+		}
+		if i.Repaired > 0 {
+			state = fmt.Sprintf("%d repaired: %s", i.Repaired, cli.Plain(strings.Join(i.Examples, ", ")))
+		}
+		return []string{i.Name, state, i.Promise}
+	})
 }
 
 func newRestartCommand(env environment) *cobra.Command {

@@ -95,3 +95,23 @@ func TestTreeIsWatchedUntilInterrupted(t *testing.T) {
 	require.NotContains(t, out, "\x1b", "no terminal")
 	require.Contains(t, errs, "restarting")
 }
+
+func TestAuditCheckCommand(t *testing.T) {
+	t.Parallel()
+	d := newTerminal(t)
+	reply := func(broken, repaired string) string {
+		return `{"invariants":[{"name":"worker_held","promise":"It counts.","broken":` + broken + `,"examples":["w1"],"repairable":true,"repaired":` + repaired + `}]}`
+	}
+	d.answers("GET /admin/audit/check", 200, reply("0", "0"))
+	require.Contains(t, d.ok(t, "audit", "check"), "worker_held  holds  It counts.")
+	d.answers("GET /admin/audit/check", 200, reply("1", "0"))
+	code, out, errs := d.takt(t.Context(), "audit", "check")
+	require.Equal(t, 1, code)
+	require.Contains(t, out, "1 broken: w1")
+	require.Contains(t, errs, "does not keep every promise")
+	code, _, errs = d.takt(t.Context(), "audit", "check", "--repair")
+	require.Equal(t, 2, code)
+	require.Contains(t, errs, "--reason is required")
+	d.answers("POST /admin/audit/check", 200, reply("1", "1"))
+	require.Contains(t, d.ok(t, "audit", "check", "--repair", "--reason", "a bad restore"), "1 repaired: w1")
+}

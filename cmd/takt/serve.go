@@ -180,7 +180,8 @@ func (c *controller) assemble(ctx context.Context) error {
 	}
 	deployed := postgres.NewDeployments(db)
 	c.tree = actors.New(settings, actors.Deps{
-		Logger: c.log, DB: db, Tokens: tokens, Queue: assigner, Monitor: assigner, Files: c.files, Rows: postgres.NewFiles(db), Heijunka: postgres.NewHeijunka(db),
+		Logger: c.log, DB: db, Tokens: tokens, Queue: assigner, Monitor: assigner, Files: c.files, Rows: postgres.NewFiles(db),
+		Heijunka: postgres.NewHeijunka(db), Invariants: postgres.NewInvariants(db),
 		Deployments: deployed, Forge: deployment.GitHub(c.forge), Throttle: pacing,
 	})
 	db.OnLost(c.tree.Pool.Lost)
@@ -202,7 +203,7 @@ func (c *controller) assemble(ctx context.Context) error {
 		Files:    c.files,
 		Ready:    c.tree.Ready, VacuumHeldBack: c.tree.VacuumHeldBack,
 		Tree:     c.describe,
-		Operator: c.tree, Heartbeat: c.tree.Monitor, Heijunka: c.tree.Heijunka, Audit: postgres.NewAudit(db),
+		Operator: c.tree, Heartbeat: c.tree.Monitor, Heijunka: c.tree.Heijunka, Audit: postgres.NewAudit(db), Auditor: c.tree.Auditor,
 		Background:  func(f func(context.Context)) { running.Go(func() { f(orders) }) },
 		TLS:         c.tls,
 		Deployments: c.tree.Deployments, DeploymentStore: deployed,

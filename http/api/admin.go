@@ -62,6 +62,11 @@ func NewAuditEntry(e store.AuditEntry) AuditEntry {
 	}
 }
 
+// Invariants is the reply of GET and POST /admin/audit/check.
+type Invariants struct {
+	Invariants []store.Invariant `json:"invariants"`
+}
+
 // Audit is the reply of GET /admin/audit, newest first.
 type Audit struct {
 	Entries []AuditEntry `json:"entries"`

@@ -124,6 +124,15 @@ func (c *Client) Audit(ctx context.Context, limit int) (api.Audit, error) {
 	return ask[api.Audit](ctx, c, call{method: http.MethodGet, path: "/admin/audit", query: query("limit", positive(limit))})
 }
 
+// CheckInvariants returns what holds in the database and what does not. With a
+// reason it also mends what can be mended without losing anything. Safe to repeat.
+func (c *Client) CheckInvariants(ctx context.Context, repair string) (api.Invariants, error) {
+	if repair == "" {
+		return ask[api.Invariants](ctx, c, call{method: http.MethodGet, path: "/admin/audit/check"})
+	}
+	return ask[api.Invariants](ctx, c, call{method: http.MethodPost, path: "/admin/audit/check", body: api.Order{Reason: repair}})
+}
+
 // Heijunka returns everything about load levelling. Safe to repeat.
 func (c *Client) Heijunka(ctx context.Context) (api.Heijunka, error) {
 	return c.heijunka(ctx, http.MethodGet, "", nil)

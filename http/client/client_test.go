@@ -165,6 +165,18 @@ func TestCallsOnTheWire(t *testing.T) {
 			"GET /admin/audit?limit=5",
 			map[string]string{"X-Admin-Key": "an-admin-key"},
 		},
+		{
+			"invariants", `{"invariants":[]}`,
+			func(ctx context.Context, c *client.Client) error { _, err := c.CheckInvariants(ctx, ""); return err },
+			"GET /admin/audit/check",
+			map[string]string{"X-Admin-Key": "an-admin-key"},
+		},
+		{
+			"repair", `{"invariants":[]}`,
+			func(ctx context.Context, c *client.Client) error { _, err := c.CheckInvariants(ctx, "why"); return err },
+			`POST /admin/audit/check {"reason":"why"}`,
+			map[string]string{"X-Admin-Key": "an-admin-key"},
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -41,23 +42,23 @@ func setup(t *testing.T) *bundle {
 func (b *bundle) checkInvariants() {
 	b.t.Helper()
 	ctx := context.WithoutCancel(b.t.Context())
-	for name, query := range map[string]string{
-		"held counts the builds that name the worker": `SELECT count(*) FROM workers w
-			WHERE held <> (SELECT count(*) FROM builds WHERE worker_id = w.id AND state IN ('assigned', 'building'))`,
-		"nobody holds more than its slots": `SELECT count(*) FROM workers WHERE held > slots`,
-		"a worker with builds is not idle, one without is not building": `SELECT count(*) FROM workers
-			WHERE held > 0 AND status = 'idle' OR held = 0 AND status = 'building'`,
-		"a worker has one row, and an identity": `SELECT count(*) FROM (SELECT FROM workers w
-			LEFT JOIN worker_details d ON d.worker_id = w.id GROUP BY w.id HAVING count(*) > 1 OR count(d) = 0) x`,
-		"pending builds have no holder": `SELECT count(*) FROM builds WHERE state = 'pending' AND worker_id IS NOT NULL`,
-		"ended builds have a time of end, others none": `SELECT count(*) FROM builds
-			WHERE (state IN ('completed', 'failed', 'cancelled')) <> (completed_at IS NOT NULL)`,
-		"no deadlock": `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`,
-	} {
-		var n int
-		require.NoError(b.t, b.Pool.QueryRow(ctx, query).Scan(&n))
-		require.Zero(b.t, n, name)
+	require.Empty(b.t, broken(ctx, b.t, b.DB, false))
+	var deadlocks int
+	require.NoError(b.t, b.Pool.QueryRow(ctx, `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`).Scan(&deadlocks))
+	require.Zero(b.t, deadlocks)
+}
+
+// broken returns the invariants that do not hold, as "name: examples".
+func broken(ctx context.Context, t *testing.T, db *postgres.DB, repair bool) (all []string) {
+	t.Helper()
+	found, err := postgres.NewInvariants(db).Check(ctx, repair)
+	require.NoError(t, err)
+	for _, i := range found {
+		if i.Broken > 0 {
+			all = append(all, fmt.Sprintf("%s: %v", i.Name, i.Examples))
+		}
 	}
+	return all
 }
 
 // exec runs a statement behind the store's back.

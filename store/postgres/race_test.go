@@ -203,6 +203,7 @@ func TestEverythingAtOnce(t *testing.T) {
 					allow("unregister", err)
 				case 5:
 					_, err := b.queue.Sweep(ctx, store.Sweep{
+						Patience: time.Minute,
 						Timeouts: store.Timeouts{BuildTimeout: time.Millisecond, WorkerTimeout: time.Millisecond},
 						Rule:     store.LostRule{MaxAttempts: 3},
 					})

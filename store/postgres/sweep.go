@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -71,12 +72,16 @@ ORDER BY position, id`
 // attempts remain, and fails otherwise. One controller sweeps at a time; the
 // others are Skipped.
 //
+// It fails with Unavailable if the database takes longer than Sweep.Patience to
+// begin: workers could not beat meanwhile.
+//
 // If the database refuses to change a row, that worker and its builds are left
 // as they are and the error says so; the result then tells what was done for the
 // others all the same.
 func (q *Queue) Sweep(ctx context.Context, s store.Sweep) (result store.SweepResult, err error) {
 	var refused error
 	var done swept
+	asked := time.Now().Round(0) // the wall clock runs on in a suspended machine
 	err = q.db.write("sweeping").tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		var mine bool
 		if err := tx.QueryRow(ctx, sqlTrySweep, int64(sweepKey)).Scan(&mine); err != nil {
@@ -85,6 +90,10 @@ func (q *Queue) Sweep(ctx context.Context, s store.Sweep) (result store.SweepRes
 		if !mine {
 			result.Skipped = true
 			return nil
+		}
+		// Silence is judged by now(), which is that of the transaction's beginning.
+		if took := time.Now().Round(0).Sub(asked); took > s.Patience {
+			return store.NewUnavailable("The database is too slow to tell who is silent", nil)
 		}
 		done, err = sweep(ctx, tx, s, nil)
 		if isDataError(err) {

@@ -11,6 +11,7 @@ import (
 
 func sweep(edit ...func(*store.Sweep)) store.Sweep {
 	s := store.Sweep{
+		Patience: time.Minute,
 		Timeouts: store.Timeouts{BuildTimeout: 5 * time.Minute, WorkerTimeout: 5 * time.Minute},
 		Rule:     store.LostRule{MaxAttempts: 3},
 	}
@@ -182,4 +183,17 @@ func TestTimeoutsArePersisted(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, ok)
 	require.Equal(t, want, got)
+}
+
+// Who waits for a database that stands still is judged by what was before that.
+func TestASweepThatBeginsLateTakesNothing(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	build := b.build()
+	b.worker().gets(build.ID)
+	b.exec(ageAssignment, build.ID)
+	_, err := b.queue.Sweep(t.Context(), sweep(func(s *store.Sweep) { s.Patience = time.Nanosecond }))
+	require.Equal(t, store.Unavailable, store.CodeOf(err))
+	require.Equal(t, store.Assigned, b.find(build.ID).State)
+	require.Len(t, b.sweep().Requeued, 1)
 }

@@ -1,0 +1,179 @@
+// Package auditor checks that the database keeps what takt promises.
+//
+// Auditor (handle: [Auditor]) checks every invariant once a minute, and on demand.
+// What is broken is a metric, and is logged when it begins and when it ends. The
+// checks read; a repair is made only when somebody asks for it, and only where it
+// loses nothing.
+//
+// # State
+//
+// What the last check found. A restart loses it until the next one, which the start
+// makes at once.
+//
+// # Failure
+//
+// A database that is away is an outage: the check skips its turn.
+//
+// # Concurrency
+//
+// The handle may be used by any goroutine. Checks run beside the actor, one at a
+// time. Every controller checks for itself: a check costs some milliseconds.
+package auditor
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"takt/actors/otp"
+	"takt/store"
+)
+
+// Invariants is the SQL of the checks.
+type Invariants interface {
+	// Check checks all of them, and with repair mends what can be mended.
+	Check(ctx context.Context, repair bool) ([]store.Invariant, error)
+}
+
+// interval is the time between two checks.
+const interval = time.Minute
+
+const name = "takt/orchestration/auditor"
+
+// Auditor is the handle. It stays valid over restarts.
+type Auditor struct {
+	ref  otp.Ref
+	db   Invariants
+	last atomic.Pointer[[]store.Invariant]
+}
+
+// New returns the handle for the actor that Spec describes. It starts nothing.
+func New(sys *otp.System, db Invariants) *Auditor {
+	return &Auditor{ref: sys.Ref(name), db: db}
+}
+
+// Spec describes the actor to its supervisor.
+func (a *Auditor) Spec() otp.ChildSpec {
+	return otp.ChildSpec{ID: "auditor", Name: name, Server: func() otp.Server { return &auditor{a: a} }}
+}
+
+// Last returns what the last check found; nil before the first.
+func (a *Auditor) Last() []store.Invariant {
+	if last := a.last.Load(); last != nil {
+		return *last
+	}
+	return nil
+}
+
+// Check checks now, and with repair mends what can be mended without losing
+// anything; what it then says was broken is as it was before. Errors: Unavailable.
+func (a *Auditor) Check(ctx context.Context, repair bool) ([]store.Invariant, error) {
+	return otp.CallWait[[]store.Invariant](ctx, a.ref, time.Second, checkNow{repair})
+}
+
+// The messages.
+type (
+	checkNow struct{ repair bool } // call
+
+	checkDue struct{} // timer
+	checked  struct {
+		found []store.Invariant
+		err   error
+	}
+)
+
+// asked is a check that somebody waits for, or the timer: then from is empty.
+type asked struct {
+	from   otp.From
+	repair bool
+}
+
+// auditor is the Auditor actor. The first of line is under way.
+type auditor struct {
+	otp.Base
+	a      *Auditor
+	line   []asked
+	broken map[string]int64 // by invariant, as it was logged
+}
+
+// Init has the first check made.
+func (s *auditor) Init(c *otp.Ctx) error {
+	s.broken = map[string]int64{}
+	c.SendEvery(interval, checkDue{})
+	s.ask(c, asked{})
+	return nil
+}
+
+// HandleCall implements otp.Server.
+func (s *auditor) HandleCall(c *otp.Ctx, from otp.From, req any) (any, error) {
+	r, ok := req.(checkNow)
+	if !ok {
+		return s.Base.HandleCall(c, from, req)
+	}
+	s.ask(c, asked{from, r.repair})
+	return otp.NoReply, nil
+}
+
+// HandleInfo implements otp.Server.
+func (s *auditor) HandleInfo(c *otp.Ctx, msg any) {
+	switch msg := msg.(type) {
+	case checkDue:
+		if len(s.line) == 0 {
+			s.ask(c, asked{})
+		}
+	case checked:
+		s.line[0].from.Reply(msg.found, msg.err)
+		s.line = slices.Delete(s.line, 0, 1)
+		s.note(c, msg)
+		if len(s.line) > 0 {
+			s.check(c)
+		}
+	default:
+		s.Base.HandleInfo(c, msg)
+	}
+}
+
+func (s *auditor) ask(c *otp.Ctx, a asked) {
+	if s.line = append(s.line, a); len(s.line) == 1 {
+		s.check(c)
+	}
+}
+
+// check runs beside the actor.
+func (s *auditor) check(c *otp.Ctx) {
+	db, repair := s.a.db, s.line[0].repair
+	c.Async(func(ctx context.Context) any {
+		found, err := db.Check(ctx, repair)
+		return checked{found, err}
+	})
+}
+
+// note keeps what was found, and logs what has changed.
+func (s *auditor) note(c *otp.Ctx, r checked) {
+	switch {
+	case store.IsUnavailable(r.err):
+		c.Suspend("database unavailable")
+		return
+	case r.err != nil:
+		c.Logger().Error().Err(r.err).Msg("the invariants could not be checked")
+		return
+	}
+	c.Resume()
+	s.a.last.Store(&r.found)
+	for _, i := range r.found {
+		left := i.Broken - i.Repaired
+		if left == s.broken[i.Name] && i.Repaired == 0 {
+			continue
+		}
+		level := zerolog.InfoLevel
+		if left > 0 {
+			level = zerolog.ErrorLevel
+		}
+		s.broken[i.Name] = left
+		c.Logger().WithLevel(level).Str("invariant", i.Name).Int64("broken", i.Broken).Int64("repaired", i.Repaired).
+			Strs("examples", i.Examples).Msg(i.Promise)
+	}
+}

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"takt/http/client"
+)
+
+// A PostgreSQL that stands still for about as long as the build time-out takes no
+// build from a worker that beats, on the controller that runs it and on another one:
+// who could not be heard was not silent.
+func TestAFrozenDatabaseTakesNoBuildFromALiveWorker(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	timeouts := []string{"TAKT_BUILD_TIMEOUT=4s", "TAKT_CHECK_INTERVAL=100ms"}
+	owner := s.controller("owner", timeouts...)
+	guest := s.controller("guest", append(owner.Shared(), timeouts...)...)
+	source := zipOf(t, map[string]string{"order.txt": "x"})
+
+	ctx, stop := context.WithCancel(t.Context())
+	var beats sync.WaitGroup
+	defer beats.Wait()
+	defer stop()
+	var held []client.Held
+	for i := range 10 {
+		c := owner
+		if i%2 == 1 {
+			c = guest
+		}
+		submit(t, c, source)
+		w := register(t, c, 1)
+		job := w.poll(t)
+		h := client.Held{BuildID: job.ID, WorkerID: w.id, Attempt: job.Attempt}
+		held = append(held, h)
+		beats.Go(func() {
+			for ctx.Err() == nil {
+				_, _ = c.Client.Heartbeat(ctx, h, nil) // while PostgreSQL stands still it fails
+				select {
+				case <-ctx.Done():
+				case <-time.After(500 * time.Millisecond):
+				}
+			}
+		})
+	}
+	silentIsSwept := func() { // so silence counts again
+		id := submit(t, guest, source)
+		require.Equal(t, id, register(t, guest, 1).poll(t).ID)
+		eventually(t, "a silent worker loses its build", func() bool {
+			status, err := owner.Client.Status(t.Context(), id, client.BuildAuth{})
+			return err == nil && status.Status == "pending"
+		})
+		_, err := owner.Client.Cancel(t.Context(), id)
+		require.NoError(t, err)
+	}
+	keepTheirBuilds := func() {
+		for _, h := range held {
+			logs, err := owner.Client.Logs(t.Context(), h.BuildID, client.BuildAuth{}, client.LogsAfter{})
+			require.NoError(t, err)
+			for _, line := range logs.Logs {
+				require.NotContains(t, line.Message, "No sign of life")
+			}
+		}
+	}
+	for _, length := range []time.Duration{3500, 4300, 4800, 5600, 6800} {
+		silentIsSwept()
+		keepTheirBuilds()
+		frozen(t, postmaster(t, owner), length*time.Millisecond)
+		eventually(t, "the database answers", func() bool {
+			_, err := owner.Client.Logs(t.Context(), held[0].BuildID, client.BuildAuth{}, client.LogsAfter{})
+			return err == nil
+		})
+		keepTheirBuilds()
+	}
+	silentIsSwept()
+	keepTheirBuilds()
+}
+
+// frozen stops postmaster and all its children for length.
+func frozen(t *testing.T, postmaster int, length time.Duration) {
+	t.Helper()
+	all := append(childrenOf(t, postmaster), postmaster)
+	for _, pid := range all {
+		_ = syscall.Kill(pid, syscall.SIGSTOP) // it may have ended
+	}
+	<-time.After(length)
+	for _, pid := range all {
+		_ = syscall.Kill(pid, syscall.SIGCONT)
+	}
+}
+
+func childrenOf(t *testing.T, parent int) (pids []int) {
+	t.Helper()
+	entries, err := os.ReadDir("/proc")
+	require.NoError(t, err)
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if _, after, _ := strings.Cut(string(stat), ") "); len(strings.Fields(after)) > 1 && strings.Fields(after)[1] == strconv.Itoa(parent) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}

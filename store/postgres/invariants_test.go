@@ -1,0 +1,81 @@
+package postgres_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"takt/store"
+	"takt/store/postgres"
+	"takt/store/storetest"
+)
+
+// Each invariant is broken by hand and found; what can be mended is, and stays so.
+func TestInvariants(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name   string
+		breaks []string // w1 and b1 are the worker and its build, b2 waits
+		mended string   // a query that is true after the repair; "" if there is none
+	}{
+		{"worker_held", []string{`UPDATE workers SET held = 0, status = 'idle' WHERE id = 'w1'`}, `SELECT held = 1 FROM workers WHERE id = 'w1'`},
+		{"worker_status", []string{`UPDATE workers SET status = 'idle' WHERE id = 'w1'`}, `SELECT status = 'building' FROM workers WHERE id = 'w1'`},
+		{"worker_slots", []string{`UPDATE builds SET state = 'assigned', worker_id = 'w1' WHERE id = 'b2'`, `UPDATE workers SET slots = 1, held = 2`}, ""},
+		{"worker_known", []string{`DELETE FROM worker_details WHERE worker_id = 'w1'`}, ""},
+		{"build_holder", []string{`UPDATE builds SET worker_id = 'gone' WHERE id = 'b1'`}, `SELECT state = 'pending' FROM builds WHERE id = 'b1'`},
+		{"build_pending", []string{`UPDATE builds SET worker_id = 'w1' WHERE id = 'b2'`}, `SELECT worker_id IS NULL FROM builds WHERE id = 'b2'`},
+		{"build_ended", []string{`UPDATE builds SET state = 'failed', updated_at = now() WHERE id = 'b2'`}, `SELECT completed_at = updated_at FROM builds WHERE id = 'b2'`},
+		{"build_known", []string{`DELETE FROM build_ids WHERE id = 'b2'`}, `SELECT EXISTS (SELECT FROM build_ids WHERE id = 'b2')`},
+		{"build_source", []string{`DELETE FROM build_files WHERE build = (SELECT seq FROM builds WHERE id = 'b2')`}, ""},
+		{"build_result", []string{`UPDATE builds SET state = 'completed', completed_at = now() WHERE id = 'b2'`}, ""},
+		{"day_totals", []string{`INSERT INTO build_days (day, failed) VALUES ((now() AT TIME ZONE 'UTC')::date, 1)`}, ""},
+		{"action_queue", []string{`INSERT INTO action_executions (queue, portal_id, callback_id, expires_at) VALUES (7, 1, 'c', now() + interval '1 d')`}, ""},
+		{"queue_job", []string{
+			`INSERT INTO throttle_queues (id, portal_id, workflow_id, action_id, index) VALUES ('queue:1:2:3:0', 1, '2', 3, '0')`,
+			`INSERT INTO action_executions (queue, portal_id, callback_id, expires_at, received_at)
+				SELECT seq, 1, 'c', now() + interval '1 d', now() - interval '11 min' FROM throttle_queues`,
+		}, ""},
+		{"queue_rate", []string{
+			`INSERT INTO throttle_queues (id, portal_id, workflow_id, action_id, index) VALUES ('queue:1:2:3:0', 1, '2', 3, '0')`,
+			`INSERT INTO throttle_configs (portal_id, action_id, max_throughput, time_period, time_unit, updated_at)
+				VALUES (1, 3, 10, 1, 'minute', now() - interval '1 h')`,
+			`INSERT INTO throttle_windows (queue, claim, n, ended_at) SELECT seq, 1, 11, now() - interval '1 s' FROM throttle_queues`,
+		}, ""},
+		{"deployment_sum", []string{
+			`INSERT INTO deployments (id, request, state, credential_id) VALUES ('d', '{}', 'done', '')`,
+			`INSERT INTO deployment_repos (deployment_id, name, target, source) VALUES ('d', 'r', 'r', '{}')`,
+		}, ""},
+		{"deployment_credential", []string{
+			`INSERT INTO deployments (id, request, state, credential, credential_id) VALUES ('d', '{}', 'failed', 'sealed', '')`,
+		}, `SELECT credential IS NULL FROM deployments`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			db := storetest.New(t)
+			b := &bundle{Database: db, t: t, builds: postgres.NewBuilds(db.DB, postgres.BuildsConfig{}), queue: postgres.NewQueue(db.DB, postgres.QueueConfig{})}
+			first := b.build(func(s *store.Submission) { s.ID = "b1" })
+			b.worker().gets(first.ID)
+			b.exec(`UPDATE workers SET id = 'w1', slots = 2`)
+			b.exec(`UPDATE worker_details SET worker_id = 'w1'`)
+			b.exec(`UPDATE builds SET worker_id = 'w1'`)
+			b.build(func(s *store.Submission) { s.ID = "b2" })
+			require.Empty(t, broken(t.Context(), t, db.DB, false))
+
+			for _, statement := range c.breaks {
+				b.exec(statement)
+			}
+			found := strings.Join(broken(t.Context(), t, db.DB, false), "\n")
+			require.Contains(t, found, c.name+": [")
+			require.Contains(t, strings.Join(broken(t.Context(), t, db.DB, true), "\n"), c.name+": [", "it says what was broken")
+			if c.mended == "" {
+				require.Equal(t, found, strings.Join(broken(t.Context(), t, db.DB, false), "\n"), "nobody knows what is right")
+				return
+			}
+			var mended bool
+			require.NoError(t, db.Pool.QueryRow(t.Context(), c.mended).Scan(&mended))
+			require.True(t, mended)
+			require.Empty(t, broken(t.Context(), t, db.DB, false))
+		})
+	}
+}
