@@ -15,7 +15,7 @@ import (
 // knownTokens are tokens of workers with a key of this test's own.
 func knownTokens(tb testing.TB) *store.WorkerTokens {
 	tb.Helper()
-	tokens := store.NewWorkerTokens(store.WorkerTokenTTL, make([]byte, 32))
+	tokens := store.NewWorkerTokens(time.Hour, make([]byte, 32))
 	require.NoError(tb, tokens.Learn("here", time.Now()))
 	return tokens
 }
