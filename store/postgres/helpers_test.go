@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -19,6 +20,7 @@ type bundle struct {
 	builds  *postgres.Builds
 	workers *postgres.Workers
 	queue   *postgres.Queue
+	except  []string // invariants that the test breaks by its tricks
 }
 
 func setup(t *testing.T) *bundle {
@@ -42,7 +44,12 @@ func setup(t *testing.T) *bundle {
 func (b *bundle) checkInvariants() {
 	b.t.Helper()
 	ctx := context.WithoutCancel(b.t.Context())
-	require.Empty(b.t, broken(ctx, b.t, b.DB, false))
+	db := postgres.New() // the test may have taken the pool away
+	db.Use(b.Pool)
+	for _, i := range broken(ctx, b.t, db, false) {
+		name, _, _ := strings.Cut(i, ":")
+		require.Contains(b.t, b.except, name, i)
+	}
 	var deadlocks int
 	require.NoError(b.t, b.Pool.QueryRow(ctx, `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`).Scan(&deadlocks))
 	require.Zero(b.t, deadlocks)
