@@ -16,6 +16,7 @@ import (
 	"takt/storage"
 	"takt/store"
 	"takt/store/postgres"
+	"takt/store/seal"
 	"takt/store/storetest"
 )
 
@@ -61,7 +62,7 @@ func startNode(t *testing.T, database *pgx.ConnConfig, queue queue.Config) node 
 // openFiles returns storage on a directory of this test's own.
 func openFiles(t *testing.T) *storage.Files {
 	t.Helper()
-	local, err := storage.OpenLocal(t.TempDir(), storage.Config{EncryptionKey: make([]byte, 32)})
+	local, err := storage.OpenLocal(t.TempDir(), seal.NewRing(seal.Key{}))
 	require.NoError(t, err)
 	files, err := storage.NewFiles(storage.ModeLocal, local, nil)
 	require.NoError(t, err)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"takt/store"
+	"takt/store/seal"
 )
 
 // HasS3 reports whether there is a bucket, if only to read from.
@@ -40,7 +41,7 @@ func (f *Files) RemoveObject(ctx context.Context, key string) error {
 // storedSize is how many bytes the file of a row has in storage.
 func storedSize(row store.FileRow) int64 {
 	if row.Sealed() {
-		return SealedSize(row.Size)
+		return seal.Size(row.Size)
 	}
 	return row.Size
 }
@@ -117,8 +118,8 @@ func (f *Files) CopyToDisk(ctx context.Context, row store.FileRow, moved func(by
 func (f *Files) compare(ctx context.Context, file *File, row store.FileRow, moved func(bytes int64)) error {
 	content := io.Reader(io.NewSectionReader(file, 0, file.Size))
 	if row.Sealed() {
-		plain, err := newUnsealer(file, file.Size, f.local.key, row.Name)
-		if errors.Is(err, errSeal) {
+		plain, err := f.local.keys.NewReader(file, file.Size, seal.Certificates, row.Name)
+		if seal.Broken(err) {
 			return fmt.Errorf("%s: %w: %w", row.Name, err, ErrDamaged)
 		}
 		if err != nil {
@@ -128,7 +129,7 @@ func (f *Files) compare(ctx context.Context, file *File, row store.FileRow, move
 	}
 	sum, err := digest(ctx, io.TeeReader(content, meter(moved)))
 	switch {
-	case errors.Is(err, errSeal):
+	case seal.Broken(err):
 		return fmt.Errorf("%s: %w: %w", row.Name, err, ErrDamaged)
 	case err != nil:
 		return fmt.Errorf("reading %s: %w", row.Name, err)

@@ -1,7 +1,6 @@
 package storage
 
 import (
-	"errors"
 	"io"
 	"time"
 )
@@ -20,25 +19,4 @@ type File struct {
 	// Size is in bytes.
 	Size    int64
 	ModTime time.Time
-}
-
-// SealedFile is a sealed file, open for reading its plain content.
-type SealedFile struct {
-	*unsealer
-	file Content
-	// Size is that of the plain content, in bytes.
-	Size    int64
-	ModTime time.Time
-}
-
-// Close closes the file.
-func (f *SealedFile) Close() error { return f.file.Close() }
-
-// unsealFile makes f, which it takes over, a sealed file.
-func unsealFile(f *File, key []byte, binding string) (*SealedFile, error) {
-	r, err := newUnsealer(f.Content, f.Size, key, binding)
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return &SealedFile{unsealer: r, file: f.Content, Size: r.size, ModTime: f.ModTime}, nil
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"takt/store"
+	"takt/store/seal"
 )
 
 const (
@@ -26,26 +27,17 @@ const (
 	parallelFrom = 128 << 10
 )
 
-// Config is what a Local needs besides its directory.
-type Config struct {
-	// EncryptionKey seals certificates; 32 bytes, required.
-	EncryptionKey []byte
-}
-
 // Local keeps files on a local disk.
 type Local struct {
 	root    *os.Root
-	key     []byte
-	buffers sync.Pool // of *[]byte, copyBuffer long
+	keys    *seal.Ring // for certificates
+	buffers sync.Pool  // of *[]byte, copyBuffer long
 	syncs   map[string]*sharedSync
 }
 
-// OpenLocal opens the storage in dir and makes what is missing of it. It does
-// not remove leftovers: see SweepTemporary.
-func OpenLocal(dir string, cfg Config) (*Local, error) {
-	if len(cfg.EncryptionKey) != keySize {
-		return nil, fmt.Errorf("opening storage: encryption key has %d bytes, want %d", len(cfg.EncryptionKey), keySize)
-	}
+// OpenLocal opens the storage in dir and makes what is missing of it. keys seal
+// certificates. It does not remove leftovers: see SweepTemporary.
+func OpenLocal(dir string, keys *seal.Ring) (*Local, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("opening storage: %w", err)
 	}
@@ -58,7 +50,7 @@ func OpenLocal(dir string, cfg Config) (*Local, error) {
 			return nil, errors.Join(fmt.Errorf("opening storage: %w", err), root.Close())
 		}
 	}
-	l := &Local{root: root, key: append([]byte(nil), cfg.EncryptionKey...)}
+	l := &Local{root: root, keys: keys}
 	// The directories that many uploads change at once.
 	l.syncs = map[string]*sharedSync{"builds": newSharedSync(), "diagnostics": newSharedSync()}
 	l.buffers.New = func() any { b := make([]byte, copyBuffer); return &b }
@@ -91,7 +83,7 @@ func (l *Local) CreateSealed(ctx context.Context, limit int64, binding string) (
 	if err != nil {
 		return nil, err
 	}
-	s, err := newSealer(u.file, l.key, binding)
+	s, err := l.keys.NewWriter(u.file, seal.Certificates, binding)
 	if err != nil {
 		u.Discard()
 		return nil, failure("sealing upload", err)
@@ -114,20 +106,6 @@ func (l *Local) Open(name string) (*File, error) {
 		return nil, errors.Join(failure("opening file", err), f.Close())
 	}
 	return &File{Content: f, Size: info.Size(), ModTime: info.ModTime()}, nil
-}
-
-// OpenSealed opens a file that CreateSealed wrote. The whole length is
-// authenticated at once, each chunk when it is read.
-func (l *Local) OpenSealed(name, binding string) (*SealedFile, error) {
-	f, err := l.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	sealed, err := unsealFile(f, l.key, binding)
-	if err != nil {
-		return nil, fmt.Errorf("opening sealed file %s: %w", name, err)
-	}
-	return sealed, nil
 }
 
 // RemoveBuild removes every file of the build id. It is for builds that no row

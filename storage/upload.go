@@ -14,6 +14,7 @@ import (
 	"sync"
 
 	"takt/store"
+	"takt/store/seal"
 )
 
 // Upload is a file that is arriving. Use: Write or ReadFrom, Finish, Send, and
@@ -24,7 +25,7 @@ type Upload struct {
 	to        *Files    // nil if the local disk is all there is
 	file      *os.File  // nil after Finish
 	out       io.Writer // file, or a sealer before it
-	sealer    *sealer
+	sealer    *seal.Writer
 	temporary string // "" once committed or discarded
 	limit     int64
 	hash      hash.Hash

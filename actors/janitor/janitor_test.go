@@ -20,6 +20,7 @@ import (
 	"takt/storage/s3test"
 	"takt/store"
 	"takt/store/postgres"
+	"takt/store/seal"
 	"takt/store/storetest"
 )
 
@@ -43,7 +44,7 @@ func open(t *testing.T, mode storage.Mode, edit ...func(*Config)) *house {
 		StallTimeout: time.Second, RestTime: 10 * time.Millisecond,
 	})
 	require.NoError(t, err)
-	local, err := storage.OpenLocal(h.dir, storage.Config{EncryptionKey: make([]byte, 32)})
+	local, err := storage.OpenLocal(h.dir, seal.NewRing(seal.Key{}))
 	require.NoError(t, err)
 	h.files, err = storage.NewFiles(mode, local, s3)
 	require.NoError(t, err)

@@ -1,0 +1,150 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"takt/store"
+	"takt/store/seal"
+)
+
+// SealedFile is a sealed file, open for reading its plain content.
+type SealedFile struct {
+	*seal.Reader
+	file Content
+	// Size is that of the plain content, in bytes.
+	Size    int64
+	ModTime time.Time
+	// again opens an object that was replaced; nil on the local disk, where an open
+	// file never changes.
+	again func() (*SealedFile, error)
+}
+
+// Close closes the file.
+func (f *SealedFile) Close() error { return f.file.Close() }
+
+// Read reads on when an object is sealed anew meanwhile, because its plain content
+// stays the same.
+func (f *SealedFile) Read(p []byte) (n int, err error) {
+	for range reopenings {
+		n, err = f.Reader.Read(p)
+		if f.again == nil || !errors.Is(err, errReplaced) {
+			return n, err
+		}
+		at, _ := f.Seek(0, io.SeekCurrent) // can't fail
+		next, err := f.again()
+		if err != nil {
+			return 0, err
+		}
+		_ = f.file.Close() // it was read only
+		f.Reader, f.file = next.Reader, next.file
+		if _, err := f.Seek(at, io.SeekStart); err != nil {
+			return 0, err
+		}
+	}
+	return 0, err
+}
+
+// unseal makes f, which it takes over, a sealed file.
+func (l *Local) unseal(f *File, binding string) (*SealedFile, error) {
+	r, err := l.keys.NewReader(f.Content, f.Size, seal.Certificates, binding)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("opening sealed file %s: %w", binding, err), f.Close())
+	}
+	return &SealedFile{Reader: r, file: f.Content, Size: r.Size(), ModTime: f.ModTime}, nil
+}
+
+// OpenSealed opens a sealed file that a row names, for its plain content.
+func (f *Files) OpenSealed(ctx context.Context, file store.File) (sealed *SealedFile, err error) {
+	for range reopenings {
+		if sealed, err = f.openSealed(ctx, file); !errors.Is(err, errReplaced) {
+			break
+		}
+	}
+	if seal.Broken(err) && file.Location == store.InBoth {
+		file.Location = store.InS3 // the copy on this disk may be under a key that was changed long ago
+		return f.OpenSealed(ctx, file)
+	}
+	return sealed, err
+}
+
+func (f *Files) openSealed(ctx context.Context, file store.File) (*SealedFile, error) {
+	raw, err := f.open(ctx, file, seal.Size(file.Size))
+	if err != nil {
+		return nil, err
+	}
+	sealed, err := f.local.unseal(raw, file.Name)
+	if err == nil {
+		sealed.again = func() (*SealedFile, error) { return f.OpenSealed(ctx, file) }
+	}
+	return sealed, err
+}
+
+// openCopy opens the copy on this disk, or the one in S3, as it is stored.
+func (f *Files) openCopy(ctx context.Context, row store.FileRow, remote bool) (*File, error) {
+	if !remote {
+		return f.local.openSized(row.Name, seal.Size(row.Size))
+	}
+	file := row.File
+	file.Location = store.InS3
+	return f.open(ctx, file, seal.Size(row.Size))
+}
+
+// KeyOf returns the id of the key that sealed a copy of a file. Errors: NotFound,
+// ErrDamaged, Unavailable.
+func (f *Files) KeyOf(ctx context.Context, row store.FileRow, remote bool) (seal.ID, error) {
+	file, err := f.openCopy(ctx, row, remote)
+	if err != nil {
+		return seal.ID{}, err
+	}
+	head := make([]byte, seal.HeadSize)
+	if _, err = file.ReadAt(head, 0); err != nil {
+		err = fmt.Errorf("reading the head of %s: %w", row.Name, err)
+	}
+	if err = errors.Join(err, file.Close()); err != nil {
+		return seal.ID{}, err
+	}
+	return seal.KeyOf(head)
+}
+
+// Reseal replaces a copy of a file by one that is sealed with the current key. Name
+// and key stay: a rename, or one request to S3, is all that changes, so that at
+// every moment one of the two is there as a whole. The new one is read before.
+// Errors: NotFound, ErrDamaged, seal.ErrUnknownKey, Unavailable, DiskFull.
+func (f *Files) Reseal(ctx context.Context, row store.FileRow, remote bool) error {
+	old, err := f.openCopy(ctx, row, remote)
+	if err != nil {
+		return err
+	}
+	defer old.Close()
+	plain, err := f.local.keys.NewReader(old, old.Size, seal.Certificates, row.Name)
+	if err != nil {
+		return fmt.Errorf("opening sealed file %s: %w", row.Name, err)
+	}
+	u, err := f.local.CreateSealed(ctx, row.Size, row.Name)
+	if err != nil {
+		return err
+	}
+	defer u.Discard()
+	if _, err := u.ReadFrom(plain); err != nil {
+		return err
+	}
+	if _, _, err := u.Finish(); err != nil {
+		return err
+	}
+	fresh, err := f.local.openSized(u.temporary, seal.Size(row.Size))
+	if err != nil {
+		return err
+	}
+	defer fresh.Close()
+	if err := f.compare(ctx, fresh, row, nil); err != nil {
+		return err
+	}
+	if remote {
+		return f.s3.Put(ctx, row.Object, fresh, fresh.Size, nil)
+	}
+	return u.rename(row.Name)
+}
