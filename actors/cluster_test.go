@@ -34,8 +34,6 @@ func startNode(t *testing.T, database *pgx.ConnConfig, queue queue.Config) node 
 	q := postgres.NewQueue(db, postgres.QueueConfig{})
 	th, err := postgres.NewThrottle(db)
 	require.NoError(t, err)
-	keys, err := throttle.NewKeys(make([]byte, 32))
-	require.NoError(t, err)
 	tree := actors.New(actors.Config{
 		Database: func(context.Context) (*pgx.ConnConfig, error) { return database.Copy(), nil },
 		Queue:    queue,
@@ -43,7 +41,7 @@ func startNode(t *testing.T, database *pgx.ConnConfig, queue queue.Config) node 
 		Logger: zerolog.New(t.Output()).Level(zerolog.WarnLevel), DB: db, Queue: q, Monitor: q,
 		Tokens: store.NewWorkerTokens(store.WorkerTokenTTL, make([]byte, 32)),
 		Files:  openFiles(t), Rows: postgres.NewFiles(db), Heijunka: postgres.NewHeijunka(db),
-		Throttle:    throttle.Deps{Store: th, HubSpot: hubspot.NewClient(hubspot.Config{}), Keys: keys},
+		Throttle:    throttle.Deps{Store: th, HubSpot: hubspot.NewClient(hubspot.Config{}), Keys: seal.NewRing(seal.Key{})},
 		Deployments: postgres.NewDeployments(db),
 	})
 	require.NoError(t, tree.Start(t.Context(), func(ctx context.Context) error {

@@ -35,6 +35,9 @@ type Config struct {
 	// EncryptionKey is 32 bytes in base64; as APIKey, but required with
 	// DatabaseURL, because controllers share it.
 	EncryptionKey string
+	// OldEncryptionKeys are further ones, parted by commas: what they have signed
+	// or sealed is still read.
+	OldEncryptionKeys string
 	// PublicURL is how others reach this controller; HubSpot signs it.
 	PublicURL string
 	// BaseImageID is told to workers as the image to build in.

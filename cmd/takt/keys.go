@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"takt/store/seal"
 )
 
 // fillKeys gives every key that the settings leave open the value kept in the
@@ -38,6 +40,34 @@ func fillKeys(cfg *Config) (made []string, err error) {
 		}
 	}
 	return made, nil
+}
+
+// oldKeys reads the keys that only open.
+func (c *Config) oldKeys() (keys []seal.Key, err error) {
+	for text := range strings.SplitSeq(c.OldEncryptionKeys, ",") {
+		if text = strings.TrimSpace(text); text == "" {
+			continue
+		}
+		key, err := seal.ParseKey(text)
+		if err != nil {
+			return nil, fmt.Errorf("each %w", err)
+		}
+		keys = append(keys, key)
+	}
+	return keys, nil
+}
+
+// ring is the key ring of the settings.
+func (c *Config) ring() (*seal.Ring, error) {
+	current, err := seal.ParseKey(c.EncryptionKey)
+	if err != nil {
+		return nil, fmt.Errorf("encryption key: %w", err)
+	}
+	old, err := c.oldKeys()
+	if err != nil {
+		return nil, fmt.Errorf("old encryption keys: %w", err)
+	}
+	return seal.NewRing(current, old...), nil
 }
 
 func randomText(enc *base64.Encoding) string {

@@ -108,13 +108,13 @@ func keySettings() []setting {
 			value: text(func(c *Config) *string { return &c.AdminKey }),
 		},
 		{
-			name: "encryption-key", usage: "32 bytes in base64: seals certificates and HubSpot's tokens at rest and signs those of workers; the same on all controllers",
+			name: "encryption-key", usage: "32 bytes in base64: seals certificates and credentials at rest and signs workers' tokens; the same on all controllers",
 			also: []string{"ENCRYPTION_KEY"}, otherwise: "made, kept in DATA_DIR/encryption-key; required with a database URL", secret: true,
 			value: text(func(c *Config) *string { return &c.EncryptionKey }),
 		},
 		{
-			name: "old-encryption-keys", usage: "keys that were replaced, parted by commas: what they signed or sealed is still read; see takt throttle rekey", secret: true,
-			value: text(func(c *Config) *string { return &c.HubSpot.OldKeys }),
+			name: "old-encryption-keys", usage: "keys that were or will be the current one, parted by commas: what they sign or seal is read; see takt rekey", secret: true,
+			value: text(func(c *Config) *string { return &c.OldEncryptionKeys }),
 		},
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"takt/migrations"
 	"takt/store"
 	"takt/store/postgres"
+	"takt/store/seal"
 )
 
 // readEncryptionKey takes the key of the data directory, unless one is set. It
@@ -40,13 +41,13 @@ func readEncryptionKey(cfg *Config) error {
 // openDatabase reaches the database of the settings: the external one, the
 // embedded one of a takt that runs, or else the embedded one, which it runs
 // itself meanwhile.
-func openDatabase(ctx context.Context, cfg Config, out io.Writer) (db *postgres.DB, closeDB func() error, err error) {
+func openDatabase(ctx context.Context, cfg Config, keys *seal.Ring, out io.Writer) (db *postgres.DB, closeDB func() error, err error) {
 	log, err := newLogger(out, "error,console")
 	if err != nil {
 		return nil, nil, err
 	}
 	db = postgres.New()
-	pool := database.PoolConfig{Size: 4, Sinks: []database.Sink{db}}
+	pool := database.PoolConfig{Size: 4, Sinks: []database.Sink{db}, Migrate: postgres.WithKeyCheck(keys)}
 	if cfg.DatabaseURL != "" {
 		if pool.Source, err = database.URL(cfg.DatabaseURL); err != nil {
 			return nil, nil, err
@@ -69,7 +70,7 @@ func openDatabase(ctx context.Context, cfg Config, out io.Writer) (db *postgres.
 		return db, func() error { defer beside.Close(); return stop() }, nil
 	}
 	server := database.NewPostgres(database.PostgresConfig{DataDir: cfg.DataDir, SearchPath: os.Getenv("PATH")})
-	pool.Source, pool.Migrate = server.ConnConfig, migrations.Up
+	pool.Source, pool.Migrate = server.ConnConfig, postgres.WithKeyCheck(keys, migrations.Up)
 	stop, err := startDatabase(ctx, log, database.NewPool(pool), server)
 	if err != nil {
 		return nil, nil, errors.Join(err, lock.Release())

@@ -68,10 +68,3 @@ func (c *Client) RedriveQueue(ctx context.Context, id, reason string) (api.Redri
 	err := c.json(ctx, call{method: http.MethodPost, path: "/admin/throttle/queues/" + id + "/redrive", access: withAdminKey}, api.ThrottleOrder{Reason: reason}, &out)
 	return out, err
 }
-
-// RekeyTokens has all tokens sealed with the controller's current key.
-func (c *Client) RekeyTokens(ctx context.Context, reason string) (api.Rekeyed, error) {
-	var out api.Rekeyed
-	err := c.json(ctx, call{method: http.MethodPost, path: "/admin/throttle/rekey", access: withAdminKey}, api.ThrottleOrder{Reason: reason}, &out)
-	return out, err
-}

@@ -81,6 +81,15 @@ func (f *Files) Page(ctx context.Context, after store.FileKey, limit int) ([]sto
 	return f.collect(ctx, "listing files", sqlPageFiles, after.Build, string(after.Kind), limit)
 }
 
+const sqlPageCerts = `SELECT ` + fileRowColumns + `
+FROM build_files f JOIN builds b ON b.seq = f.build
+WHERE f.build > $1 AND f.kind = 'certs' ORDER BY f.build LIMIT $2`
+
+// PageCerts is Page for certificates alone.
+func (f *Files) PageCerts(ctx context.Context, after store.FileKey, limit int) ([]store.FileRow, error) {
+	return f.collect(ctx, "listing certificates", sqlPageCerts, after.Build, limit)
+}
+
 const sqlFindFile = `SELECT ` + fileRowColumns + `
 FROM build_files f JOIN builds b ON b.seq = f.build WHERE f.build = $1 AND f.kind = $2`
 
@@ -104,6 +113,19 @@ func (f *Files) Count(ctx context.Context) (files, bytes int64, err error) {
 		return 0, 0, fmt.Errorf("counting files: %w", err)
 	}
 	return files, bytes, nil
+}
+
+const sqlCountCerts = `SELECT count(*) FROM build_files WHERE kind = 'certs'`
+
+// CountCerts returns how many builds have certificates.
+func (f *Files) CountCerts(ctx context.Context) (n int, err error) {
+	err = f.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
+		return c.QueryRow(ctx, sqlCountCerts).Scan(&n)
+	})
+	if err != nil {
+		return 0, fmt.Errorf("counting certificates: %w", err)
+	}
+	return n, nil
 }
 
 const sqlMoveFile = `

@@ -57,17 +57,16 @@ func (t *Throttle) TakeState(ctx context.Context, hash [32]byte) (good bool, err
 
 // sqlInstall also fences whoever refreshes the tokens that it replaces.
 const sqlInstall = `
-INSERT INTO oauth_tokens AS o (portal_id, key_id, access_token, refresh_token, expires_at, scopes)
-VALUES ($1, $2, $3, $4, now() + make_interval(secs => $5), $6)
-ON CONFLICT (portal_id) DO UPDATE SET key_id = excluded.key_id, access_token = excluded.access_token,
-	refresh_token = excluded.refresh_token, expires_at = excluded.expires_at, scopes = excluded.scopes,
+INSERT INTO oauth_tokens AS o (portal_id, access_token, refresh_token, expires_at, scopes)
+VALUES ($1, $2, $3, now() + make_interval(secs => $4), $5)
+ON CONFLICT (portal_id) DO UPDATE SET access_token = excluded.access_token, refresh_token = excluded.refresh_token, expires_at = excluded.expires_at, scopes = excluded.scopes,
 	version = o.version + 1, refresh_claim = NULL, refresh_until = NULL, last_error = NULL,
 	installed_at = now(), updated_at = now()`
 
 // Install keeps the tokens of a portal that was authorized (again).
 func (t *Throttle) Install(ctx context.Context, k store.SealedTokens) error {
 	err := t.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		_, err := c.Exec(ctx, sqlInstall, k.PortalID, k.KeyID, k.Access, k.Refresh, k.ExpiresIn.Seconds(), sanitize(k.Scopes))
+		_, err := c.Exec(ctx, sqlInstall, k.PortalID, k.Access, k.Refresh, k.ExpiresIn.Seconds(), sanitize(k.Scopes))
 		return statementFailure(ctx, err)
 	})
 	if err != nil {
@@ -77,13 +76,13 @@ func (t *Throttle) Install(ctx context.Context, k store.SealedTokens) error {
 }
 
 const sqlTokens = `
-SELECT portal_id, key_id, access_token, refresh_token, extract(epoch FROM expires_at - now())::float8,
+SELECT portal_id, access_token, refresh_token, extract(epoch FROM expires_at - now())::float8,
 	extract(epoch FROM expires_at - updated_at)::float8, scopes, version
 FROM oauth_tokens WHERE portal_id = $1`
 
 func scanTokens(row pgx.CollectableRow) (k store.SealedTokens, err error) {
 	var left, life float64
-	err = row.Scan(&k.PortalID, &k.KeyID, &k.Access, &k.Refresh, &left, &life, &k.Scopes, &k.Version)
+	err = row.Scan(&k.PortalID, &k.Access, &k.Refresh, &left, &life, &k.Scopes, &k.Version)
 	k.ExpiresIn, k.Life = seconds(left), seconds(life)
 	return k, err
 }
@@ -131,7 +130,7 @@ func (t *Throttle) BeginRefresh(ctx context.Context, portal, version int64, leas
 }
 
 const sqlEndRefresh = `
-UPDATE oauth_tokens SET key_id = $3, access_token = $4, refresh_token = $5, expires_at = now() + make_interval(secs => $6),
+UPDATE oauth_tokens SET access_token = $3, refresh_token = $4, expires_at = now() + make_interval(secs => $5),
 	version = version + 1, refresh_claim = NULL, refresh_until = NULL, last_error = NULL, updated_at = now()
 WHERE portal_id = $1 AND refresh_claim = $2
 RETURNING version`
@@ -140,7 +139,7 @@ RETURNING version`
 // never overwrites newer tokens. It returns the new version, 0 if it was late.
 func (t *Throttle) EndRefresh(ctx context.Context, claim int64, k store.SealedTokens) (version int64, err error) {
 	err = t.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		err := c.QueryRow(ctx, sqlEndRefresh, k.PortalID, claim, k.KeyID, k.Access, k.Refresh, k.ExpiresIn.Seconds()).Scan(&version)
+		err := c.QueryRow(ctx, sqlEndRefresh, k.PortalID, claim, k.Access, k.Refresh, k.ExpiresIn.Seconds()).Scan(&version)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil
 		}
@@ -166,44 +165,4 @@ func (t *Throttle) FailRefresh(ctx context.Context, portal, claim int64, why str
 		return fmt.Errorf("giving up a refresh for portal %d: %w", portal, err)
 	}
 	return nil
-}
-
-const sqlOtherKeys = `
-SELECT portal_id, key_id, access_token, refresh_token, extract(epoch FROM expires_at - now())::float8,
-	extract(epoch FROM expires_at - updated_at)::float8, scopes, version
-FROM oauth_tokens WHERE key_id <> $1 AND portal_id > $2 ORDER BY portal_id LIMIT $3`
-
-// TokensOfOtherKeys returns up to limit tokens that were sealed with another key
-// than keyID, of portals above after, by portal.
-func (t *Throttle) TokensOfOtherKeys(ctx context.Context, keyID string, after int64, limit int) (list []store.SealedTokens, err error) {
-	err = t.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		rows, err := c.Query(ctx, sqlOtherKeys, keyID, after, limit)
-		if err != nil {
-			return err
-		}
-		list, err = pgx.CollectRows(rows, scanTokens)
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("looking for tokens of other keys: %w", err)
-	}
-	return list, nil
-}
-
-const sqlReseal = `
-UPDATE oauth_tokens SET key_id = $3, access_token = $4, refresh_token = $5
-WHERE portal_id = $1 AND version = $2 AND key_id <> $3`
-
-// Reseal replaces the sealed form of a version's tokens. It reports whether that
-// was still theirs.
-func (t *Throttle) Reseal(ctx context.Context, k store.SealedTokens) (done bool, err error) {
-	err = t.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		tag, err := c.Exec(ctx, sqlReseal, k.PortalID, k.Version, k.KeyID, k.Access, k.Refresh)
-		done = err == nil && tag.RowsAffected() == 1
-		return statementFailure(ctx, err)
-	})
-	if err != nil {
-		return false, fmt.Errorf("sealing the tokens of portal %d: %w", k.PortalID, err)
-	}
-	return done, nil
 }

@@ -11,6 +11,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 const (
@@ -71,21 +72,29 @@ func (k Key) ID() ID { return ID(derive(k[:], nil, "takt key id", len(ID{}))) }
 
 // Ring seals with its current key and opens with all of its keys.
 type Ring struct {
-	current ID
-	keys    map[ID]Key
+	keys []Key // the current one first
+	ids  []ID  // of keys
 }
 
 // NewRing returns the ring of the current key and of others that still open.
 func NewRing(current Key, others ...Key) *Ring {
-	r := &Ring{current: current.ID(), keys: map[ID]Key{}}
-	for _, k := range append(others, current) {
-		r.keys[k.ID()] = k
+	r := &Ring{keys: append([]Key{current}, others...)}
+	for _, k := range r.keys {
+		r.ids = append(r.ids, k.ID())
 	}
 	return r
 }
 
+// Secrets are the keys, the current one first, to derive keys for other uses from.
+func (r *Ring) Secrets() (secrets [][]byte) {
+	for i := range r.keys {
+		secrets = append(secrets, r.keys[i][:])
+	}
+	return secrets
+}
+
 // Current names the key that seals.
-func (r *Ring) Current() ID { return r.current }
+func (r *Ring) Current() ID { return r.ids[0] }
 
 // KeyOf returns the id of the key that sealed what begins with head, which has at
 // least HeadSize bytes. Error: ErrDamaged.
@@ -119,7 +128,7 @@ func (r *Ring) Open(kind Kind, binding string, sealed []byte) ([]byte, error) {
 func (r *Ring) begin(kind Kind) (head []byte, aead cipher.AEAD) {
 	head = make([]byte, HeadSize, HeadSize+512)
 	copy(head, magic)
-	copy(head[IDOffset:], r.current[:])
+	copy(head[IDOffset:], r.ids[0][:])
 	_, _ = rand.Read(head[saltStart:]) // never fails
 	aead, _ = r.cipher(kind, head)
 	return head, aead
@@ -131,11 +140,11 @@ func (r *Ring) cipher(kind Kind, head []byte) (cipher.AEAD, error) {
 	if err != nil {
 		return nil, err
 	}
-	key, known := r.keys[id]
-	if !known {
+	i := slices.Index(r.ids, id)
+	if i < 0 {
 		return nil, fmt.Errorf("%w: %s", ErrUnknownKey, id)
 	}
-	return must(cipher.NewGCM(block(key[:], head[saltStart:HeadSize], "takt sealed "+string(kind)))), nil
+	return must(cipher.NewGCM(block(r.keys[i][:], head[saltStart:HeadSize], "takt sealed "+string(kind)))), nil
 }
 
 // Cipher returns a cipher under a key made of secret and salt, for use alone. It
