@@ -5,7 +5,9 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -25,6 +27,7 @@ import (
 	"takt/storage/s3test"
 	"takt/store"
 	"takt/store/postgres"
+	"takt/store/seal"
 )
 
 // externalDatabase runs a PostgreSQL that belongs to no controller, and returns its
@@ -83,6 +86,87 @@ func ringOf(current string, others ...string) []string {
 	return []string{"TAKT_ENCRYPTION_KEY=" + current, "TAKT_OLD_ENCRYPTION_KEYS=" + strings.Join(others, ",")}
 }
 
+// sealedUnder counts the certificates below dir that the key of this id has sealed.
+func sealedUnder(t *testing.T, dir string, id seal.ID) (n int) {
+	t.Helper()
+	require.NoError(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() || !strings.HasPrefix(d.Name(), "certs") {
+			return nil //nolint:nilerr // it was replaced meanwhile
+		}
+		raw, err := os.ReadFile(path)
+		if key, kerr := seal.KeyOf(raw); err == nil && kerr == nil && key == id {
+			n++
+		}
+		return nil
+	}))
+	return n
+}
+
+// killInTheMiddle kills takt rekey this often, each time when it has got a little
+// further below dir.
+func (s *site) killInTheMiddle(c *process.Controller, settings []string, times int, dir string) {
+	s.t.Helper()
+	key, err := seal.ParseKey(strings.TrimPrefix(settings[len(settings)-2], "TAKT_ENCRYPTION_KEY="))
+	require.NoError(s.t, err)
+	for i := range times {
+		before := sealedUnder(s.t, dir, key.ID())
+		victim := s.launchRekey(c, settings)
+		eventually(s.t, "it gets on", func() bool { return sealedUnder(s.t, dir, key.ID()) > before+i || !victim.Alive() })
+		victim.Kill()
+		<-victim.Done()
+		require.Equal(s.t, -1, victim.ExitCode(), "it was killed in the middle of it")
+	}
+}
+
+// TestRekeyIsKilled takes a machine's only copies of certificates through many
+// kills.
+func TestRekeyIsKilled(t *testing.T) {
+	t.Parallel()
+	const builds, kills = 60, 8
+	s := newSite(t)
+	c := s.controller("takt")
+	var all []certified
+	for n := range builds {
+		b, ok := submitCertified(t, t.Context(), c.URL, c.APIKey, store.Android, n)
+		require.True(t, ok)
+		all = append(all, b)
+	}
+	old, fresh := process.ReadWord(filepath.Join(c.DataDir, "encryption-key")), randomText(base64.StdEncoding)
+	settings := ringOf(fresh, old)
+	files := filepath.Join(c.DataDir, "files", "builds")
+	s.killInTheMiddle(c, settings, kills/2, files) // beside a takt that serves with the old key
+	require.NoError(t, c.Stop(t.Context(), patience))
+	s.killInTheMiddle(c, settings, kills/2, files) // which is killed beneath its own database, too
+	c = s.controller("takt", settings...)
+	code, sum := s.rekey(c, settings)
+	require.Zero(t, code)
+	require.Equal(t, builds, sum.Kinds[0].Current)
+	require.Less(t, sum.Kinds[0].Resealed, builds, "it went on where it was killed")
+	code, sum = s.rekey(c, settings)
+	require.Zero(t, code)
+	require.Zero(t, sum.resealed(), "there is nothing to do any more")
+	require.Zero(t, sum.Left)
+	require.NoError(t, c.Stop(t.Context(), patience))
+	p := s.launchRekey(c, ringOf(old))
+	<-p.Done()
+	require.Equal(t, 1, p.ExitCode())
+	require.Contains(t, p.Output(), "this database was sealed with the encryption key")
+
+	c = s.controller("takt", ringOf(fresh)...)
+	s.worker(c, "one", certifiedOrder)
+	for _, b := range all {
+		eventually(t, "build completes", func() bool { return status(t, c, b.id).Status == string(store.Completed) })
+		require.Equal(t, b.want, download(t, c, b.id))
+	}
+	require.NoError(t, os.Remove(filepath.Join(files, all[0].id, "certs.zip")))
+	code, sum = s.rekey(c, ringOf(fresh))
+	require.Equal(t, 1, code)
+	require.Equal(t, 1, sum.Lost)
+	entries, err := c.Client.Audit(t.Context(), 1)
+	require.NoError(t, err)
+	require.Equal(t, "rekey", entries.Entries[0].Action)
+}
+
 // certified is a build with certificates: its result is both files.
 type certified struct {
 	id, want string
@@ -119,7 +203,7 @@ const certifiedOrder = `cat order.txt "$TAKT_CERTS/cert.txt" > "$TAKT_OUTPUT"`
 // both have work of every kind, and reads all of it with the new key alone.
 func TestTheKeyIsChangedUnderLoad(t *testing.T) {
 	t.Parallel()
-	s := newHookSite(t, hubspottest.Config{RollingLimit: -1, Rotate: true})
+	s := newHookSite(t, hubspottest.Config{RollingLimit: -1, Rotate: true}, hookPortal+1)
 	bucket := s3test.Start(t)
 	forge, forgeSettings := deployer(t, 4)
 	gate := newPushGate()
@@ -139,7 +223,7 @@ func TestTheKeyIsChangedUnderLoad(t *testing.T) {
 	}
 
 	// What waits for the end: builds that nobody takes, a deployment that can't go on.
-	s.install(both[0], perSecond(1000), hookPortal)
+	s.install(both[0], perSecond(1000), hookPortal, hookPortal+1)
 	d, err := both[1].Client.Deploy(t.Context(), api.DeploymentRequest{SourceOrg: "from", TargetOrg: "to", Token: githubtest.Token})
 	require.NoError(t, err)
 	var builds []certified
@@ -238,13 +322,7 @@ func TestTheKeyIsChangedUnderLoad(t *testing.T) {
 	require.Positive(t, sum.Left)
 	require.Zero(t, sum.resealed())
 
-	for range 5 { // killed in the middle of it
-		objects := bucket.Objects()
-		victim := s.launchRekey(both[0], settings)
-		after(t.Context(), 150*time.Millisecond)
-		victim.Kill()
-		require.Subset(t, bucket.Objects(), objects, "nothing is removed")
-	}
+	s.killInTheMiddle(both[0], settings, 5, bucket.Dir)
 	for _, c := range both { // each has a disk
 		eventually(t, "the copies that S3 is owed are there", func() bool {
 			code, sum = s.rekey(c, settings)
@@ -263,6 +341,8 @@ func TestTheKeyIsChangedUnderLoad(t *testing.T) {
 		code, sum = s.rekey(c, append(shared, ringOf(fresh)...), "--dry-run")
 		require.Zero(t, code)
 		require.Len(t, sum.Kinds, 5)
+		code, found, _ := s.upkeep(c, append(shared, ringOf(fresh)...), "verify", "--digest", "--any-copy")
+		require.Zero(t, code, found)
 	}
 
 	// Every kind is read with the new key alone.
@@ -282,7 +362,9 @@ func TestTheKeyIsChangedUnderLoad(t *testing.T) {
 	require.Equal(t, 4, d.Counts.Done, "%+v", d)
 	s.hs.Revoke(hookPortal)
 	require.True(t, s.fire(t.Context(), both[0].URL, hookPortal, "last"))
-	eventually(t, "all actions are completed", func() bool { return s.hs.Distinct() >= fired+1 })
+	require.True(t, s.fire(t.Context(), both[0].URL, hookPortal+1, "with a token that only takt rekey has touched"))
+	eventually(t, "all actions are completed", func() bool { return s.hs.Distinct() >= fired+2 })
+	require.Zero(t, s.hs.Refreshes(hookPortal+1))
 	for _, w := range workers {
 		require.NotContains(t, w.Output(), "registering", "nobody was logged out")
 		require.NoError(t, w.Stop(t.Context(), patience))
