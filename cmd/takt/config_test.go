@@ -106,6 +106,20 @@ func TestFillKeysMakesThemOnceAndKeepsThem(t *testing.T) {
 	require.Len(t, raw, 32)
 }
 
+func TestOldKeysOnlyOpen(t *testing.T) {
+	t.Parallel()
+	one, two, three := randomText(base64.StdEncoding), randomText(base64.StdEncoding), randomText(base64.StdEncoding)
+	cfg, err := load(sources{lookup: env("TAKT_ENCRYPTION_KEY", one, "TAKT_OLD_ENCRYPTION_KEYS", two+", ,"+three)})
+	require.NoError(t, err)
+	ring, err := cfg.ring()
+	require.NoError(t, err)
+	require.Len(t, ring.Secrets(), 3)
+	require.Equal(t, one, base64.StdEncoding.EncodeToString(ring.Secrets()[0]))
+	_, err = load(sources{lookup: env("TAKT_ENCRYPTION_KEY", "c2hvcnQ=", "TAKT_OLD_ENCRYPTION_KEYS", two+",c2hvcnQ=")})
+	require.ErrorContains(t, err, "encryption-key: must be 32 bytes in base64")
+	require.ErrorContains(t, err, "old-encryption-keys: each must be 32 bytes in base64")
+}
+
 func TestTrustedProxiesAreNetworksOrAddresses(t *testing.T) {
 	t.Parallel()
 	cfg, err := load(sources{lookup: env("TAKT_TRUSTED_PROXIES", "10.1.2.3/8, 192.0.2.1,,fd00::/8")})
