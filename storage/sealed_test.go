@@ -24,7 +24,7 @@ func (d *depot) with(keys *seal.Ring) *Files {
 	return files
 }
 
-func plainOf(f *Files, t *testing.T, file store.File) ([]byte, error) {
+func plainOf(t *testing.T, f *Files, file store.File) ([]byte, error) {
 	t.Helper()
 	r, err := f.OpenSealed(t.Context(), file)
 	if err != nil {
@@ -48,7 +48,7 @@ func TestCopiesAreSealedWithTheNewKey(t *testing.T) {
 		require.Equal(t, seal.Key{7}.ID(), id)
 		require.ErrorIs(t, alone.Reseal(t.Context(), row, remote), seal.ErrUnknownKey)
 	}
-	_, err := plainOf(alone, t, file)
+	_, err := plainOf(t, alone, file)
 	require.ErrorIs(t, err, seal.ErrUnknownKey)
 
 	// Whoever reads the object meanwhile reads on. Its chunks are asked for one by one.
@@ -62,7 +62,7 @@ func TestCopiesAreSealedWithTheNewKey(t *testing.T) {
 	require.NoError(t, err)
 
 	require.NoError(t, both.Reseal(t.Context(), row, true))
-	got, err := plainOf(alone, t, file)
+	got, err := plainOf(t, alone, file)
 	require.NoError(t, err, "the copy in S3 is enough, when the one on this disk is under a key that is gone")
 	require.True(t, bytes.Equal(content, got))
 	rest, err := io.ReadAll(reading)

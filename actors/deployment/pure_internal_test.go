@@ -92,7 +92,7 @@ func TestPlanFiltersAndNames(t *testing.T) {
 
 func TestCredentialsAreToldApart(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, credentialID("a"), credentialID("a"))
+	require.Equal(t, credentialID("token"), credentialID(strings.Clone("token")))
 	require.NotEqual(t, credentialID("a"), credentialID("b"))
 }
 

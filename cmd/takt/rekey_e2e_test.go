@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -127,7 +128,7 @@ func TestRekeyIsKilled(t *testing.T) {
 	c := s.controller("takt")
 	var all []certified
 	for n := range builds {
-		b, ok := submitCertified(t, t.Context(), c.URL, c.APIKey, store.Android, n)
+		b, ok := submitCertified(t.Context(), t, c.URL, c.APIKey, store.Android, n)
 		require.True(t, ok)
 		all = append(all, b)
 	}
@@ -174,7 +175,8 @@ type certified struct {
 }
 
 // submitCertified submits the nth build until it is acknowledged.
-func submitCertified(t *testing.T, ctx context.Context, url, apiKey string, platform store.Platform, n int) (b certified, ok bool) {
+func submitCertified(ctx context.Context, t *testing.T, url, apiKey string, platform store.Platform, n int) (b certified, ok bool) {
+	t.Helper()
 	c, err := client.New(client.Config{BaseURL: url, APIKey: apiKey})
 	if err != nil {
 		t.Error(err)
@@ -213,7 +215,7 @@ func TestTheKeyIsChangedUnderLoad(t *testing.T) {
 		"TAKT_PUBLIC_URL=" + publicName, "TAKT_HUBSPOT_TIMEOUT=3s", "TAKT_STORAGE=dual", "TAKT_DATABASE_URL=" + externalDatabase(t),
 		"TAKT_API_KEY=the-key-of-the-fleet-0123456789", "TAKT_ADMIN_KEY=the-key-of-operators-0123456789",
 	})
-	both := []*process.Controller{s.controller("a", append(shared, ringOf(old)...)...), s.controller("b", append(shared, ringOf(old)...)...)}
+	both := []*process.Controller{s.controller("a", slices.Concat(shared, ringOf(old))...), s.controller("b", slices.Concat(shared, ringOf(old))...)}
 	roll := func(keys ...string) { // one after the other, at the addresses that they had
 		t.Helper()
 		for i, c := range both {
@@ -229,7 +231,7 @@ func TestTheKeyIsChangedUnderLoad(t *testing.T) {
 	var builds []certified
 	var waiting []certified
 	for n := range 12 {
-		b, ok := submitCertified(t, t.Context(), both[n%2].URL, both[0].APIKey, store.IOS, n)
+		b, ok := submitCertified(t.Context(), t, both[n%2].URL, both[0].APIKey, store.IOS, n)
 		require.True(t, ok)
 		waiting = append(waiting, b)
 	}
@@ -248,13 +250,14 @@ func TestTheKeyIsChangedUnderLoad(t *testing.T) {
 	}
 	var mu sync.Mutex
 	fired := 0
-	loaded, endLoad := context.WithCancel(t.Context())
+	loaded, end := context.WithCancelCause(t.Context())
+	endLoad := func() { end(errors.New("enough")) }
 	defer endLoad()
 	var load sync.WaitGroup
 	for i, url := range []string{both[0].URL, both[1].URL} {
 		load.Go(func() {
 			for n := i; loaded.Err() == nil; n += 2 {
-				if b, ok := submitCertified(t, loaded, url, both[0].APIKey, store.Android, n); ok {
+				if b, ok := submitCertified(loaded, t, url, both[0].APIKey, store.Android, n); ok {
 					mu.Lock()
 					builds = append(builds, b)
 					mu.Unlock()
@@ -309,7 +312,7 @@ func TestTheKeyIsChangedUnderLoad(t *testing.T) {
 	goesOn()
 
 	// Without the old key no controller starts as long as something needs it.
-	settings := append(shared, ringOf(fresh, old)...)
+	settings := slices.Concat(shared, ringOf(fresh, old))
 	early := s.t.TempDir()
 	p, err := s.Launch("early", slices.Concat(shared, ringOf(fresh), []string{"TAKT_DATA_DIR=" + early, "TAKT_LISTEN=127.0.0.1:0"}), "serve")
 	require.NoError(t, err)
@@ -338,10 +341,10 @@ func TestTheKeyIsChangedUnderLoad(t *testing.T) {
 	endLoad()
 	load.Wait()
 	for _, c := range both {
-		code, sum = s.rekey(c, append(shared, ringOf(fresh)...), "--dry-run")
+		code, sum = s.rekey(c, slices.Concat(shared, ringOf(fresh)), "--dry-run")
 		require.Zero(t, code)
 		require.Len(t, sum.Kinds, 5)
-		code, found, _ := s.upkeep(c, append(shared, ringOf(fresh)...), "verify", "--digest", "--any-copy")
+		code, found, _ := s.upkeep(c, slices.Concat(shared, ringOf(fresh)), "verify", "--digest", "--any-copy")
 		require.Zero(t, code, found)
 	}
 
