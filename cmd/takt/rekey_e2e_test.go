@@ -254,10 +254,11 @@ func TestTheKeyIsChangedUnderLoad(t *testing.T) {
 	endLoad := func() { end(errors.New("enough")) }
 	defer endLoad()
 	var load sync.WaitGroup
+	apiKey := both[0].APIKey
 	for i, url := range []string{both[0].URL, both[1].URL} {
 		load.Go(func() {
 			for n := i; loaded.Err() == nil; n += 2 {
-				if b, ok := submitCertified(loaded, t, url, both[0].APIKey, store.Android, n); ok {
+				if b, ok := submitCertified(loaded, t, url, apiKey, store.Android, n); ok {
 					mu.Lock()
 					builds = append(builds, b)
 					mu.Unlock()
