@@ -2,8 +2,11 @@ package storage
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"time"
+
+	"takt/store/seal"
 )
 
 // Content is what an open file offers.
@@ -24,21 +27,46 @@ type File struct {
 
 // SealedFile is a sealed file, open for reading its plain content.
 type SealedFile struct {
-	*unsealer
+	*seal.Reader
 	file Content
 	// Size is that of the plain content, in bytes.
 	Size    int64
 	ModTime time.Time
+	// again opens an object that was replaced; nil on the local disk, where an open
+	// file never changes.
+	again func() (*SealedFile, error)
 }
 
 // Close closes the file.
 func (f *SealedFile) Close() error { return f.file.Close() }
 
-// unsealFile makes f, which it takes over, a sealed file.
-func unsealFile(f *File, key []byte, binding string) (*SealedFile, error) {
-	r, err := newUnsealer(f.Content, f.Size, key, binding)
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
+// Read reads on when an object is sealed anew meanwhile, because its plain content
+// stays the same.
+func (f *SealedFile) Read(p []byte) (n int, err error) {
+	for range reopenings {
+		n, err = f.Reader.Read(p)
+		if f.again == nil || !errors.Is(err, errReplaced) {
+			return n, err
+		}
+		at, _ := f.Seek(0, io.SeekCurrent) // can't fail
+		next, err := f.again()
+		if err != nil {
+			return 0, err
+		}
+		_ = f.file.Close() // it was read only
+		f.Reader, f.file = next.Reader, next.file
+		if _, err := f.Seek(at, io.SeekStart); err != nil {
+			return 0, err
+		}
 	}
-	return &SealedFile{unsealer: r, file: f.Content, Size: r.size, ModTime: f.ModTime}, nil
+	return 0, err
+}
+
+// unseal makes f, which it takes over, a sealed file.
+func (l *Local) unseal(f *File, binding string) (*SealedFile, error) {
+	r, err := l.keys.NewReader(f.Content, f.Size, seal.Certificates, binding)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("opening sealed file %s: %w", binding, err), f.Close())
+	}
+	return &SealedFile{Reader: r, file: f.Content, Size: r.Size(), ModTime: f.ModTime}, nil
 }

@@ -51,11 +51,6 @@ func (c *Client) RedriveQueue(ctx context.Context, id, reason string) (api.Redri
 	return orderThrottle[api.Redriven](ctx, c, "/queues/"+id+"/redrive", reason)
 }
 
-// RekeyTokens has all tokens sealed with the controller's current key.
-func (c *Client) RekeyTokens(ctx context.Context, reason string) (api.Rekeyed, error) {
-	return orderThrottle[api.Rekeyed](ctx, c, "/rekey", reason)
-}
-
 func orderThrottle[T any](ctx context.Context, c *Client, path, reason string) (T, error) {
 	return ask[T](ctx, c, call{method: http.MethodPost, path: "/admin/throttle" + path, body: api.ThrottleOrder{Reason: reason}})
 }
