@@ -15,11 +15,10 @@ import (
 )
 
 const (
-	magic    = "tkt\x01"
-	saltSize = 32
-	// IDOffset is where the key's id begins in what is sealed.
-	IDOffset  = len(magic)
-	saltStart = IDOffset + len(ID{})
+	magic     = "tkt\x01"
+	saltSize  = 32
+	idStart   = len(magic)
+	saltStart = idStart + len(ID{})
 	// HeadSize is how many bytes stand before the content.
 	HeadSize  = saltStart + saltSize
 	chunkSize = 64 << 10
@@ -102,7 +101,7 @@ func KeyOf(head []byte) (ID, error) {
 	if len(head) < HeadSize || string(head[:len(magic)]) != magic {
 		return ID{}, ErrDamaged
 	}
-	return ID(head[IDOffset:saltStart]), nil
+	return ID(head[idStart:saltStart]), nil
 }
 
 // Seal returns content as it is kept at rest: one chunk, so it is for short content.
@@ -128,7 +127,7 @@ func (r *Ring) Open(kind Kind, binding string, sealed []byte) ([]byte, error) {
 func (r *Ring) begin(kind Kind) (head []byte, aead cipher.AEAD) {
 	head = make([]byte, HeadSize, HeadSize+512)
 	copy(head, magic)
-	copy(head[IDOffset:], r.ids[0][:])
+	copy(head[idStart:], r.ids[0][:])
 	_, _ = rand.Read(head[saltStart:]) // never fails
 	aead, _ = r.cipher(kind, head)
 	return head, aead

@@ -135,7 +135,7 @@ func TestValuesOpenOnlyWhereTheyBelong(t *testing.T) {
 
 	relabelled := slices.Clone(sealed)
 	current := both.Current()
-	copy(relabelled[IDOffset:], current[:])
+	copy(relabelled[idStart:], current[:])
 	for what, attempt := range map[string]struct {
 		ring    *Ring
 		kind    Kind
