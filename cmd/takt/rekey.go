@@ -93,12 +93,11 @@ func (t *tally) left() (n int) {
 // rekeying is one run.
 type rekeying struct {
 	*upkeep
-	dryRun      bool
-	values      *postgres.Sealed
-	rows        *postgres.Files
-	begun       time.Time
-	bar         *cli.Bar
-	done, total int64
+	dryRun bool
+	values *postgres.Sealed
+	rows   *postgres.Files
+	begun  time.Time
+	bar    *cli.Bar
 }
 
 // rekeyPage is how many rows are read at once.
@@ -123,22 +122,6 @@ func (r *rekeying) audited(ctx context.Context) error {
 }
 
 func (r *rekeying) run(ctx context.Context) error {
-	counts, err := r.values.Count(ctx)
-	if err != nil {
-		return err
-	}
-	certs, err := r.rows.CountCerts(ctx)
-	if err != nil {
-		return err
-	}
-	r.total = int64(certs)
-	for _, byKey := range counts {
-		for key, n := range byKey {
-			if key != r.keys.Current() {
-				r.total += int64(n)
-			}
-		}
-	}
 	files, err := r.certificates(ctx)
 	if err != nil {
 		return err
@@ -157,11 +140,6 @@ func (r *rekeying) run(ctx context.Context) error {
 	return r.report(tallies, left, files.Lost)
 }
 
-func (r *rekeying) advance() {
-	r.done++
-	r.bar.Show(r.done, max(r.done, r.total), "sealing")
-}
-
 // problem tells of something that can't be opened.
 func (r *rekeying) problem(kind seal.Kind, name string, err error) {
 	_ = r.Result(map[string]any{"kind": kind, "name": name, "problem": err.Error()}, func(w io.Writer) { // a closed pipe shows at the end
@@ -169,11 +147,15 @@ func (r *rekeying) problem(kind seal.Kind, name string, err error) {
 	})
 }
 
-// certificates sees to all files.
+// certificates sees to all files. The bar counts them alone, because the rest is a row each.
 func (r *rekeying) certificates(ctx context.Context) (tally, error) {
 	t := tally{Kind: seal.Certificates}
+	total, err := r.rows.CountCerts(ctx)
+	if err != nil {
+		return t, err
+	}
 	var after store.FileKey
-	for {
+	for done := 0; ; {
 		page, err := r.rows.PageCerts(ctx, after, rekeyPage)
 		if err != nil || len(page) == 0 {
 			return t, err
@@ -186,39 +168,28 @@ func (r *rekeying) certificates(ctx context.Context) (tally, error) {
 				return t, err
 			}
 			after = row.FileKey
-			r.advance()
+			done++
+			r.bar.Show(int64(done), int64(max(done, total)), "sealing")
 		}
 	}
 }
 
 // certificate sees to the copies of one file.
 func (r *rekeying) certificate(ctx context.Context, row store.FileRow, t *tally) error {
-	missing := error(nil)
+	var missing error
 	found := false
 	for _, remote := range []bool{false, true} {
 		if remote && !row.Location.Remote() || !remote && !row.Location.Local() {
 			continue
 		}
-		key, err := r.files.KeyOf(ctx, row, remote)
-		if err == nil && key != r.keys.Current() && !r.dryRun {
-			if err = r.files.Reseal(ctx, row, remote); err == nil {
-				key = r.keys.Current()
-				t.Resealed++
-			}
-		}
+		err := r.copyOf(ctx, row, remote, t)
 		switch {
-		case err == nil:
-			t.add(key, r.keys.Current(), 1)
-		case errors.Is(err, seal.ErrUnknownKey):
-			t.add(key, r.keys.Current(), 1)
-			r.problem(t.Kind, row.Name, err)
-		case errors.Is(err, storage.ErrDamaged), errors.Is(err, seal.ErrDamaged):
-			t.Lost++
-			r.problem(t.Kind, row.Name, err)
 		case store.CodeOf(err) == store.NotFound:
 			missing = err
 			continue
-		default:
+		case seal.Broken(err), errors.Is(err, storage.ErrDamaged):
+			r.problem(t.Kind, row.Name, err)
+		case err != nil:
 			return err
 		}
 		found = true
@@ -241,6 +212,24 @@ func (r *rekeying) certificate(ctx context.Context, row store.FileRow, t *tally)
 	return nil
 }
 
+// copyOf sees to one copy of a file.
+func (r *rekeying) copyOf(ctx context.Context, row store.FileRow, remote bool, t *tally) error {
+	key, err := r.files.KeyOf(ctx, row, remote)
+	if err == nil && key != r.keys.Current() && !r.dryRun {
+		if err = r.files.Reseal(ctx, row, remote); err == nil {
+			key = r.keys.Current()
+			t.Resealed++
+		}
+	}
+	switch {
+	case err == nil, errors.Is(err, seal.ErrUnknownKey):
+		t.add(key, r.keys.Current(), 1)
+	case errors.Is(err, seal.ErrDamaged), errors.Is(err, storage.ErrDamaged):
+		t.Lost++
+	}
+	return err
+}
+
 // column sees to a kind that rows hold; hold leaves it as it is.
 func (r *rekeying) column(ctx context.Context, kind seal.Kind, hold bool) (tally, error) {
 	t := tally{Kind: kind}
@@ -254,7 +243,6 @@ func (r *rekeying) column(ctx context.Context, kind seal.Kind, hold bool) (tally
 		}
 		for _, v := range page {
 			after = v.ID
-			r.advance()
 			content, err := r.keys.Open(kind, v.ID, v.Value)
 			if err != nil {
 				r.problem(kind, v.ID, err)
@@ -284,18 +272,16 @@ func (r *rekeying) report(tallies []tally, left, lost int) error {
 		sum["old_keys_may_go"] = may.UTC().Format(time.RFC3339)
 	}
 	err := r.Result(summary{sum}, func(w io.Writer) {
-		rows := [][]string{{"KIND", "SEALED ANEW", "CURRENT KEY", "LEFT"}}
-		for _, t := range tallies {
+		cli.List(w, []string{"KIND", "SEALED ANEW", "CURRENT KEY", "LEFT"}, tallies, func(t tally) []string {
 			var under []string
 			for _, key := range slices.Sorted(maps.Keys(t.Left)) {
 				under = append(under, fmt.Sprintf("%d under %s", t.Left[key], key))
 			}
-			rows = append(rows, []string{string(t.Kind), strconv.Itoa(t.Resealed), strconv.Itoa(t.Current), cmp.Or(strings.Join(under, ", "), "0")})
-		}
-		cli.Table(w, rows)
+			return []string{string(t.Kind), strconv.Itoa(t.Resealed), strconv.Itoa(t.Current), cmp.Or(strings.Join(under, ", "), "0")}
+		})
 		if left+lost == 0 {
-			fmt.Fprintf(w, "nothing is left under an old key; old keys may go from %s on, when the last worker's token that they signed has run out\n",
-				may.Format(time.TimeOnly))
+			fmt.Fprintf(w, "nothing is left under an old key; old keys may go from %s on, "+
+				"when the last worker's token that they signed has run out\n", may.Format(time.TimeOnly))
 		}
 	})
 	switch {
@@ -304,7 +290,8 @@ func (r *rekeying) report(tallies []tally, left, lost int) error {
 	case left > 0 && r.dryRun:
 		return fmt.Errorf("%d values are under other keys than %s", left, r.keys.Current())
 	case left > 0:
-		return fmt.Errorf("%d values are left under old keys: give these in TAKT_OLD_ENCRYPTION_KEYS, start every controller with the new one, run takt rekey again", left)
+		return fmt.Errorf("%d values are left under old keys: give these in TAKT_OLD_ENCRYPTION_KEYS, "+
+			"start every controller with the new one, run takt rekey again", left)
 	case lost > 0:
 		return fmt.Errorf("%d certificates are damaged, or not in reach of this machine: see takt storage verify", lost)
 	}
