@@ -2,7 +2,6 @@ package storage
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"time"
 
@@ -32,8 +31,8 @@ type SealedFile struct {
 	// Size is that of the plain content, in bytes.
 	Size    int64
 	ModTime time.Time
-	// again opens an object that was replaced; nil on the local disk, where an open
-	// file never changes.
+	// again opens an object that was replaced. An open file on the local disk never
+	// changes.
 	again func() (*SealedFile, error)
 }
 
@@ -45,7 +44,7 @@ func (f *SealedFile) Close() error { return f.file.Close() }
 func (f *SealedFile) Read(p []byte) (n int, err error) {
 	for range reopenings {
 		n, err = f.Reader.Read(p)
-		if f.again == nil || !errors.Is(err, errReplaced) {
+		if !errors.Is(err, errReplaced) {
 			return n, err
 		}
 		at, _ := f.Seek(0, io.SeekCurrent) // can't fail
@@ -60,13 +59,4 @@ func (f *SealedFile) Read(p []byte) (n int, err error) {
 		}
 	}
 	return 0, err
-}
-
-// unseal makes f, which it takes over, a sealed file.
-func (l *Local) unseal(f *File, binding string) (*SealedFile, error) {
-	r, err := l.keys.NewReader(f.Content, f.Size, seal.Certificates, binding)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("opening sealed file %s: %w", binding, err), f.Close())
-	}
-	return &SealedFile{Reader: r, file: f.Content, Size: r.Size(), ModTime: f.ModTime}, nil
 }

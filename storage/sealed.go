@@ -28,11 +28,14 @@ func (f *Files) openSealed(ctx context.Context, file store.File) (*SealedFile, e
 	if err != nil {
 		return nil, err
 	}
-	sealed, err := f.unseal(raw, file.Name)
-	if err == nil {
-		sealed.again = func() (*SealedFile, error) { return f.OpenSealed(ctx, file) }
+	r, err := f.keys.NewReader(raw, raw.Size, seal.Certificates, file.Name)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("opening sealed file %s: %w", file.Name, err), raw.Close())
 	}
-	return sealed, err
+	return &SealedFile{
+		Reader: r, file: raw, Size: r.Size(), ModTime: raw.ModTime,
+		again: func() (*SealedFile, error) { return f.OpenSealed(ctx, file) },
+	}, nil
 }
 
 // openCopy opens the copy on this disk, or the one in S3, as it is stored.
