@@ -16,6 +16,7 @@ import (
 	"takt/storage"
 	"takt/store"
 	"takt/store/postgres"
+	"takt/store/seal"
 	"takt/store/storetest"
 )
 
@@ -33,16 +34,14 @@ func startNode(t *testing.T, database *pgx.ConnConfig, queue queue.Config) node 
 	q := postgres.NewQueue(db, postgres.QueueConfig{})
 	th, err := postgres.NewThrottle(db)
 	require.NoError(t, err)
-	keys, err := throttle.NewKeys(make([]byte, 32))
-	require.NoError(t, err)
 	tree := actors.New(actors.Config{
 		Database: func(context.Context) (*pgx.ConnConfig, error) { return database.Copy(), nil },
 		Queue:    queue,
 	}, actors.Deps{
 		Logger: zerolog.New(t.Output()).Level(zerolog.WarnLevel), DB: db, Queue: q, Monitor: q,
 		Tokens: store.NewWorkerTokens(store.WorkerTokenTTL, make([]byte, 32)),
-		Files:  openFiles(t), Rows: postgres.NewFiles(db), Heijunka: postgres.NewHeijunka(db), Invariants: postgres.NewInvariants(db),
-		Throttle:    throttle.Deps{Store: th, HubSpot: hubspot.NewClient(hubspot.Config{}), Keys: keys},
+		Files:  openFiles(t), Rows: postgres.NewFiles(db), Heijunka: postgres.NewHeijunka(db), Invariants: postgres.NewInvariants(db, nil),
+		Throttle:    throttle.Deps{Store: th, HubSpot: hubspot.NewClient(hubspot.Config{}), Keys: seal.NewRing(seal.Key{})},
 		Deployments: postgres.NewDeployments(db),
 	})
 	require.NoError(t, tree.Start(t.Context(), func(ctx context.Context) error {
@@ -61,7 +60,7 @@ func startNode(t *testing.T, database *pgx.ConnConfig, queue queue.Config) node 
 // openFiles returns storage on a directory of this test's own.
 func openFiles(t *testing.T) *storage.Files {
 	t.Helper()
-	local, err := storage.OpenLocal(t.TempDir(), storage.Config{EncryptionKey: make([]byte, 32)})
+	local, err := storage.OpenLocal(t.TempDir(), seal.NewRing(seal.Key{}))
 	require.NoError(t, err)
 	files, err := storage.NewFiles(storage.ModeLocal, local, nil)
 	require.NoError(t, err)

@@ -21,6 +21,7 @@ import (
 	"takt/http/hubspottest"
 	"takt/store"
 	"takt/store/postgres"
+	"takt/store/seal"
 	"takt/store/storetest"
 )
 
@@ -30,7 +31,7 @@ type hall struct {
 	db   *storetest.Database
 	hs   *hubspottest.HubSpot
 	base string
-	keys [][]byte
+	keys *seal.Ring
 	// call is how long a call to HubSpot may take.
 	call time.Duration
 }
@@ -45,7 +46,7 @@ func newHall(t *testing.T, cfg hubspottest.Config, portals int) *hall {
 	}
 	base, stop := hs.Start()
 	t.Cleanup(stop)
-	return &hall{t: t, db: storetest.New(t), hs: hs, base: base, keys: [][]byte{make([]byte, 32)}, call: 2 * time.Second}
+	return &hall{t: t, db: storetest.New(t), hs: hs, base: base, keys: seal.NewRing(seal.Key{}), call: 2 * time.Second}
 }
 
 // unlimited takes HubSpot's own limit out of the way.
@@ -59,8 +60,6 @@ func (h *hall) controller(edit ...func(*throttle.Config)) node {
 	q := postgres.NewQueue(db, postgres.QueueConfig{})
 	th, err := postgres.NewThrottle(db)
 	require.NoError(h.t, err)
-	keys, err := throttle.NewKeys(h.keys...)
-	require.NoError(h.t, err)
 	cfg := throttle.Config{Snooze: time.Second}
 	for _, e := range edit {
 		e(&cfg)
@@ -72,9 +71,9 @@ func (h *hall) controller(edit ...func(*throttle.Config)) node {
 		Throttle: cfg,
 	}, actors.Deps{
 		Logger: zerolog.New(h.t.Output()).Level(zerolog.WarnLevel), DB: db, Queue: q, Monitor: q, Tokens: store.NewWorkerTokens(store.WorkerTokenTTL, make([]byte, 32)),
-		Files: openFiles(h.t), Rows: postgres.NewFiles(db), Heijunka: postgres.NewHeijunka(db), Invariants: postgres.NewInvariants(db),
+		Files: openFiles(h.t), Rows: postgres.NewFiles(db), Heijunka: postgres.NewHeijunka(db), Invariants: postgres.NewInvariants(db, nil),
 		Deployments: postgres.NewDeployments(db),
-		Throttle: throttle.Deps{Store: th, HubSpot: client, Keys: keys, App: hubspot.App{
+		Throttle: throttle.Deps{Store: th, HubSpot: client, Keys: h.keys, App: hubspot.App{
 			ClientID: h.hs.Config().ClientID, ClientSecret: h.hs.Config().ClientSecret, RedirectURL: "http://127.0.0.1/back",
 		}},
 	})
@@ -478,25 +477,14 @@ func TestALateRefreshNeverReplacesNewerTokens(t *testing.T) {
 	require.Equal(t, 1, h.hs.Refreshes(firstPortal))
 }
 
-func TestTokensAreSealedAnewWithTheNewKey(t *testing.T) {
+func TestTokensOpenWithTheirKeyOnly(t *testing.T) {
 	t.Parallel()
 	h := newHall(t, unlimited(), 2)
-	old, fresh := h.keys[0], append(make([]byte, 31), 1)
-	a := h.controller()
-	h.install(a, firstPortal, firstPortal+1)
-	h.keys = [][]byte{fresh, old}
-	b := h.controller()
-	n, err := b.Throttle.Tokens.Rekey(t.Context())
+	h.install(h.controller(), firstPortal, firstPortal+1)
+	h.keys = seal.NewRing(seal.Key{1}, seal.Key{})
+	_, err := h.controller().Throttle.Tokens.Access(t.Context(), firstPortal)
 	require.NoError(t, err)
-	require.Equal(t, 2, n)
-	n, err = b.Throttle.Tokens.Rekey(t.Context())
-	require.NoError(t, err)
-	require.Zero(t, n)
-	h.keys = [][]byte{fresh}
-	c := h.controller()
-	_, err = c.Throttle.Tokens.Access(t.Context(), firstPortal)
-	require.NoError(t, err)
-	h.keys = [][]byte{old}
+	h.keys = seal.NewRing(seal.Key{1})
 	_, err = h.controller().Throttle.Tokens.Access(t.Context(), firstPortal)
 	require.Error(t, err, "a failed decryption is an error, never a token")
 	var text string

@@ -97,14 +97,3 @@ func (h *queues) redrive(ctx context.Context, c echo.Context) (any, error) {
 	out.Queue = api.NewThrottleQueue(q)
 	return out, err
 }
-
-// rekey handles POST /admin/throttle/rekey: tokens that an older key has sealed
-// are sealed with the current one.
-func (h *queues) rekey(ctx context.Context, c echo.Context) (any, error) {
-	var out api.Rekeyed
-	err := h.steer(ctx, c, "rekey", "oauth_tokens", func(ctx context.Context) (err error) {
-		out.Portals, err = h.oauth.Rekey(ctx)
-		return err
-	})
-	return out, err
-}

@@ -18,6 +18,7 @@ import (
 	takthttp "takt/http"
 	"takt/storage"
 	"takt/store"
+	"takt/store/seal"
 )
 
 // instant is a store that agrees to everything and a queue without builds.
@@ -57,7 +58,7 @@ func benchServer(b *testing.B) (addr string) {
 
 func benchServerWith(b *testing.B, requests takthttp.Requests) (addr string) {
 	b.Helper()
-	local, err := storage.OpenLocal(b.TempDir(), storage.Config{EncryptionKey: make([]byte, 32)})
+	local, err := storage.OpenLocal(b.TempDir(), seal.NewRing(seal.Key{}))
 	require.NoError(b, err)
 	files, err := storage.NewFiles(storage.ModeLocal, local, nil)
 	require.NoError(b, err)

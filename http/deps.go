@@ -190,8 +190,6 @@ type OAuth interface {
 	Authorize(ctx context.Context) (url string, err error)
 	// Install ends an authorization and returns whose it was.
 	Install(ctx context.Context, state, code string) (portal int64, err error)
-	// Rekey seals all tokens with the current key.
-	Rekey(ctx context.Context) (portals int, err error)
 }
 
 // Deps is what a Server works with. All are required, but TLS.

@@ -18,6 +18,7 @@ import (
 	takthttp "takt/http"
 	"takt/storage"
 	"takt/store"
+	"takt/store/seal"
 )
 
 // pipes is a listener whose connections are in memory, so that their deadlines
@@ -65,7 +66,7 @@ func (roomy) Submit(_ context.Context, s store.Submission, commit func() error) 
 // fakeTime serves in a bubble, with the settings that everybody has.
 func fakeTime(t *testing.T) *pipes {
 	t.Helper()
-	local, err := storage.OpenLocal(t.TempDir(), storage.Config{EncryptionKey: make([]byte, 32)})
+	local, err := storage.OpenLocal(t.TempDir(), seal.NewRing(seal.Key{}))
 	require.NoError(t, err)
 	files, err := storage.NewFiles(storage.ModeLocal, local, nil)
 	require.NoError(t, err)

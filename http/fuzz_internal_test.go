@@ -17,6 +17,7 @@ import (
 
 	"takt/storage"
 	"takt/store"
+	"takt/store/seal"
 )
 
 // agreeing accepts every build and every result.
@@ -43,7 +44,7 @@ func FuzzSubmitForm(f *testing.F) {
 	f.Add([]byte("--b\r\n"))
 	f.Add([]byte(""))
 	dir := f.TempDir()
-	local, err := storage.OpenLocal(dir, storage.Config{EncryptionKey: make([]byte, 32)})
+	local, err := storage.OpenLocal(dir, seal.NewRing(seal.Key{}))
 	require.NoError(f, err)
 	files, err := storage.NewFiles(storage.ModeLocal, local, nil)
 	require.NoError(f, err)

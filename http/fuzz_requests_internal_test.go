@@ -20,6 +20,7 @@ import (
 	"takt/http/api"
 	"takt/storage"
 	"takt/store"
+	"takt/store/seal"
 )
 
 // believer believes every worker and keeps what it was told last.
@@ -78,7 +79,7 @@ func (believer) Finish(_ context.Context, r store.Result, commit func() error) (
 func gullible(f *testing.F) (s *Server, beat *store.Beat, dir, content string) {
 	f.Helper()
 	dir, content = f.TempDir(), strings.Repeat("0123456789", 10)
-	local, err := storage.OpenLocal(dir, storage.Config{EncryptionKey: make([]byte, 32)})
+	local, err := storage.OpenLocal(dir, seal.NewRing(seal.Key{}))
 	require.NoError(f, err)
 	files, err := storage.NewFiles(storage.ModeLocal, local, nil)
 	require.NoError(f, err)

@@ -1,10 +1,7 @@
 package http
 
 import (
-	"crypto/aes"
 	"crypto/cipher"
-	"crypto/hkdf"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -17,6 +14,7 @@ import (
 	"takt/http/api"
 	"takt/storage"
 	"takt/store"
+	"takt/store/seal"
 )
 
 // maxIdempotencyKey is the most characters of an Idempotency-Key.
@@ -56,48 +54,26 @@ func validIdempotencyKey(key string) bool {
 
 func (o *once) digest() [sha256.Size]byte { return sha256.Sum256([]byte(o.key)) }
 
-// aead returns the cipher of the replies under this key and the API key.
-func (o *once) aead() (cipher.AEAD, error) {
-	key, err := hkdf.Key(sha256.New, []byte(o.apiKey), []byte(o.key), "takt idempotent reply", 32)
-	if err != nil {
-		return nil, err
-	}
-	block, err := aes.NewCipher(key)
-	if err != nil {
-		return nil, err
-	}
-	return cipher.NewGCM(block)
+var errSealed = errors.New("sealed under another API key, or damaged")
+
+// cipher is that of the replies under this key and the API key.
+func (o *once) cipher() cipher.AEAD {
+	return seal.Cipher([]byte(o.apiKey), []byte(o.key), "takt idempotent reply")
 }
 
-// seal returns a nonce and the sealed reply, bound to the key's digest.
+// seal returns the sealed reply, bound to the key's digest.
 func (o *once) seal(r firstReply) ([]byte, error) {
-	aead, err := o.aead()
-	if err != nil {
-		return nil, err
-	}
 	plain, err := marshal(r)
 	if err != nil {
 		return nil, err
 	}
-	nonce := make([]byte, aead.NonceSize(), aead.NonceSize()+len(plain)+aead.Overhead())
-	_, _ = rand.Read(nonce) // never fails
 	sum := o.digest()
-	return aead.Seal(nonce, nonce, plain, sum[:]), nil
+	return o.cipher().Seal(nil, nil, plain, sum[:]), nil //nolint:gosec // the cipher makes its own nonce
 }
 
-var errSealed = errors.New("sealed under another API key, or damaged")
-
 func (o *once) open(sealed []byte) (r firstReply, err error) {
-	aead, err := o.aead()
-	if err != nil {
-		return r, err
-	}
-	n := aead.NonceSize()
-	if len(sealed) < n {
-		return r, errSealed
-	}
 	sum := o.digest()
-	plain, err := aead.Open(nil, sealed[:n], sealed[n:], sum[:])
+	plain, err := o.cipher().Open(nil, nil, sealed, sum[:])
 	if err != nil {
 		return r, errSealed
 	}

@@ -188,6 +188,5 @@ func (s *Server) routes(d Deps) []route {
 		admin(post, "/admin/throttle/queues/:id/pause", queues.pauseWith(true)),
 		admin(post, "/admin/throttle/queues/:id/resume", queues.pauseWith(false)),
 		admin(post, "/admin/throttle/queues/:id/redrive", queues.redrive),
-		admin(post, "/admin/throttle/rekey", queues.rekey),
 	}
 }

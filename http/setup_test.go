@@ -20,6 +20,7 @@ import (
 	"takt/http/api"
 	"takt/storage"
 	"takt/store/postgres"
+	"takt/store/seal"
 	"takt/store/storetest"
 )
 
@@ -57,7 +58,7 @@ func setupWith(t *testing.T, replace func(*takthttp.Deps), change ...func(*takth
 		t: t, dir: t.TempDir(), db: d.DB, pool: d.Pool, client: newClient(t), published: &published{},
 		queue: &queue{store: postgres.NewQueue(d.DB, postgres.QueueConfig{}), tokens: storetest.Tokens(t, d.DB), woken: make(chan struct{})},
 	}
-	local, err := storage.OpenLocal(b.dir, storage.Config{EncryptionKey: bytes.Repeat([]byte{1}, 32)})
+	local, err := storage.OpenLocal(b.dir, seal.NewRing(seal.Key{1}))
 	require.NoError(t, err)
 	files, err := storage.NewFiles(storage.ModeLocal, local, nil)
 	require.NoError(t, err)

@@ -1,7 +1,6 @@
 package http_test
 
 import (
-	"bytes"
 	"testing"
 	"time"
 
@@ -11,6 +10,7 @@ import (
 	"takt/http/api"
 	"takt/storage"
 	"takt/storage/s3test"
+	"takt/store/seal"
 )
 
 // setupS3 is setup with an S3 server behind it.
@@ -23,7 +23,7 @@ func setupS3(t *testing.T, mode storage.Mode) (*bundle, *s3test.Server) {
 	})
 	require.NoError(t, err)
 	dir := t.TempDir()
-	local, err := storage.OpenLocal(dir, storage.Config{EncryptionKey: bytes.Repeat([]byte{1}, 32)})
+	local, err := storage.OpenLocal(dir, seal.NewRing(seal.Key{1}))
 	require.NoError(t, err)
 	files, err := storage.NewFiles(mode, local, s3)
 	require.NoError(t, err)

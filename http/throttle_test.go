@@ -66,8 +66,6 @@ func (installer) Install(_ context.Context, state, code string) (int64, error) {
 	return 62515, nil
 }
 
-func (installer) Rekey(context.Context) (int, error) { return 3, nil }
-
 // hooked is a server that takes webhooks.
 type hooked struct {
 	*bundle
@@ -265,7 +263,6 @@ func TestOperatorsSeeAndSteerQueues(t *testing.T) {
 		method := map[bool]string{true: "GET", false: "POST"}[action == ""]
 		require.Equal(t, 404, b.send(method, "/admin/throttle/queues/queue:none"+action, admin, "").status, action)
 	}
-	requireBody(t, `{"portals":3}`, b.send("POST", "/admin/throttle/rekey", admin, ""))
 	require.Equal(t, 400, b.send("GET", "/admin/throttle/queues?limit=0", admin, "").status)
 	require.Equal(t, 400, b.send("GET", "/admin/throttle/queues?portal=x", admin, "").status)
 }

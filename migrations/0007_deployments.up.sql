@@ -13,7 +13,7 @@ CREATE TABLE IF NOT EXISTS deployments (
     -- The forge credential, sealed; gone as soon as it is not needed. NULL
     -- otherwise, and where takt's own is used.
     credential    bytea,
-    -- A keyed digest of the credential: those with the same one share a budget.
+    -- A digest of the credential: those with the same one share a budget.
     credential_id bytea       NOT NULL,
     -- How many repositories the filters left out.
     filtered      integer     NOT NULL DEFAULT 0,

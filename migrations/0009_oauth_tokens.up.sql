@@ -1,7 +1,6 @@
--- The keys to HubSpot's portals, sealed (AES-256-GCM); key_id names the key.
+-- The keys to HubSpot's portals, sealed.
 CREATE TABLE IF NOT EXISTS oauth_tokens (
     portal_id     bigint      PRIMARY KEY,
-    key_id        text        NOT NULL,
     access_token  bytea       NOT NULL,
     refresh_token bytea       NOT NULL,
     expires_at    timestamptz NOT NULL,

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"takt/store"
+	"takt/store/seal"
 )
 
 // HasS3 reports whether there is a bucket, if only to read from.
@@ -50,7 +51,7 @@ func (f *Files) AbortUploads(ctx context.Context, olderThan time.Duration) (int,
 // storedSize is how many bytes the file of a row has in storage.
 func storedSize(row store.FileRow) int64 {
 	if row.Sealed() {
-		return SealedSize(row.Size)
+		return seal.Size(row.Size)
 	}
 	return row.Size
 }
@@ -103,14 +104,14 @@ func (f *Files) compare(ctx context.Context, file *File, row store.FileRow) erro
 	content := io.Reader(io.NewSectionReader(file, 0, file.Size))
 	var err error
 	if row.Sealed() {
-		content, err = newUnsealer(file, file.Size, f.key, row.Name)
+		content, err = f.keys.NewReader(file, file.Size, seal.Certificates, row.Name)
 	}
 	var sum [sha256.Size]byte
 	if err == nil {
 		sum, err = digest(ctx, content)
 	}
 	switch {
-	case errors.Is(err, errSeal):
+	case seal.Broken(err):
 		return fmt.Errorf("%s: %w: %w", row.Name, err, ErrDamaged)
 	case err != nil:
 		return fmt.Errorf("reading %s: %w", row.Name, err)
@@ -155,13 +156,7 @@ func (f *Files) Check(ctx context.Context, row store.FileRow, remote, content bo
 		}
 		return err
 	}
-	var file *File
-	var err error
-	if remote {
-		file, err = f.openObject(ctx, row.File, size)
-	} else {
-		file, err = f.openSized(row.Name, size)
-	}
+	file, err := f.openCopy(ctx, row, remote)
 	if err != nil {
 		return err
 	}

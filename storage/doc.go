@@ -12,8 +12,8 @@
 // A directory tree, reached only through an [os.Root], so that no name can
 // lead out of it: builds/<id>/… and diagnostics/<worker>/… for what is kept,
 // tmp/ for what is arriving. All are on one file system, because the local name is
-// given by a rename. Directories are 0700, files 0600. Certificates are sealed (see
-// seal.go); their digest and size are those of the plain content.
+// given by a rename. Directories are 0700, files 0600. Certificates are sealed
+// ([seal.Ring]); their digest and size are those of the plain content.
 //
 // Objects in S3 hold the same bytes, sealed ones included, under keys that only
 // rows know. [S3] remembers how the server did when it was last asked.

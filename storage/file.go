@@ -4,6 +4,8 @@ import (
 	"errors"
 	"io"
 	"time"
+
+	"takt/store/seal"
 )
 
 // Content is what an open file offers.
@@ -24,21 +26,37 @@ type File struct {
 
 // SealedFile is a sealed file, open for reading its plain content.
 type SealedFile struct {
-	*unsealer
+	*seal.Reader
 	file Content
 	// Size is that of the plain content, in bytes.
 	Size    int64
 	ModTime time.Time
+	// again opens an object that was replaced. An open file on the local disk never
+	// changes.
+	again func() (*SealedFile, error)
 }
 
 // Close closes the file.
 func (f *SealedFile) Close() error { return f.file.Close() }
 
-// unsealFile makes f, which it takes over, a sealed file.
-func unsealFile(f *File, key []byte, binding string) (*SealedFile, error) {
-	r, err := newUnsealer(f.Content, f.Size, key, binding)
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
+// Read reads on when an object is sealed anew meanwhile, because its plain content
+// stays the same.
+func (f *SealedFile) Read(p []byte) (n int, err error) {
+	for range reopenings {
+		n, err = f.Reader.Read(p)
+		if !errors.Is(err, errReplaced) {
+			return n, err
+		}
+		at, _ := f.Seek(0, io.SeekCurrent) // can't fail
+		next, err := f.again()
+		if err != nil {
+			return 0, err
+		}
+		_ = f.file.Close() // it was read only
+		f.Reader, f.file = next.Reader, next.file
+		if _, err := f.Seek(at, io.SeekStart); err != nil {
+			return 0, err
+		}
 	}
-	return &SealedFile{unsealer: r, file: f.Content, Size: r.size, ModTime: f.ModTime}, nil
+	return 0, err
 }

@@ -64,15 +64,6 @@ func (f *Files) Open(ctx context.Context, file store.File) (*File, error) {
 	return f.open(ctx, file, file.Size)
 }
 
-// OpenSealed opens a sealed file that a row names, for its plain content.
-func (f *Files) OpenSealed(ctx context.Context, file store.File) (*SealedFile, error) {
-	raw, err := f.open(ctx, file, SealedSize(file.Size))
-	if err != nil {
-		return nil, err
-	}
-	return unsealFile(raw, f.key, file.Name)
-}
-
 // open opens what has size bytes as it is stored, wherever it is first found.
 func (f *Files) open(ctx context.Context, file store.File, size int64) (*File, error) {
 	var missing error

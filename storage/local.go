@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"takt/store"
+	"takt/store/seal"
 )
 
 const (
@@ -26,26 +27,17 @@ const (
 	parallelFrom = 128 << 10
 )
 
-// Config is what a Local needs besides its directory.
-type Config struct {
-	// EncryptionKey seals certificates; 32 bytes, required.
-	EncryptionKey []byte
-}
-
 // Local keeps files on a local disk.
 type Local struct {
 	root    *os.Root
-	key     []byte
-	buffers sync.Pool // of *bufio.Writer, copyBuffer long
+	keys    *seal.Ring // for certificates
+	buffers sync.Pool  // of *bufio.Writer, copyBuffer long
 	syncs   map[string]*sharedSync
 }
 
-// OpenLocal opens the storage in dir and makes what is missing of it. It does
-// not remove leftovers: see SweepTemporary.
-func OpenLocal(dir string, cfg Config) (*Local, error) {
-	if len(cfg.EncryptionKey) != keySize {
-		return nil, fmt.Errorf("opening storage: encryption key has %d bytes, want %d", len(cfg.EncryptionKey), keySize)
-	}
+// OpenLocal opens the storage in dir and makes what is missing of it. keys seal
+// certificates. It does not remove leftovers: see SweepTemporary.
+func OpenLocal(dir string, keys *seal.Ring) (*Local, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("opening storage: %w", err)
 	}
@@ -58,7 +50,7 @@ func OpenLocal(dir string, cfg Config) (*Local, error) {
 			return nil, errors.Join(fmt.Errorf("opening storage: %w", err), root.Close())
 		}
 	}
-	l := &Local{root: root, key: append([]byte(nil), cfg.EncryptionKey...)}
+	l := &Local{root: root, keys: keys}
 	// The directories that many uploads change at once.
 	l.syncs = map[string]*sharedSync{"builds": newSharedSync(), "diagnostics": newSharedSync()}
 	l.buffers.New = func() any { return bufio.NewWriterSize(nil, copyBuffer) }

@@ -17,12 +17,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"takt/store"
+	"takt/store/seal"
 )
 
 func openLocal(tb testing.TB) (local *Local, dir string) {
 	tb.Helper()
 	dir = filepath.Join(tb.TempDir(), "files")
-	l, err := OpenLocal(dir, Config{EncryptionKey: bytes.Repeat([]byte{7}, 32)})
+	l, err := OpenLocal(dir, seal.NewRing(seal.Key{7}))
 	require.NoError(tb, err)
 	tb.Cleanup(func() { require.NoError(tb, l.Close()) })
 	return l, dir
@@ -224,13 +225,11 @@ func TestFullDiskIsDiskFull(t *testing.T) {
 	}
 }
 
-func TestOpenNeedsAKeyAndADirectory(t *testing.T) {
+func TestOpenNeedsADirectory(t *testing.T) {
 	t.Parallel()
-	_, err := OpenLocal(t.TempDir(), Config{})
-	require.ErrorContains(t, err, "encryption key")
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
-	_, err = OpenLocal(file, Config{EncryptionKey: make([]byte, 32)})
+	_, err := OpenLocal(file, seal.NewRing(seal.Key{}))
 	require.Error(t, err)
 	l, _ := openLocal(t)
 	free, err := l.Free()

@@ -10,6 +10,9 @@ import (
 	"github.com/minio/minio-go/v7"
 )
 
+// errReplaced says that an object is another one since it was opened.
+var errReplaced = errors.New("the object was replaced")
+
 // reopenings is how often in a row reading goes on after a broken connection
 // without a byte in between.
 const reopenings = 3

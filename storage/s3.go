@@ -265,6 +265,10 @@ func (s *S3) failure(ctx context.Context, doing string, err error) error {
 		s.state.Store(&S3State{At: time.Now()})
 		return store.Wrap(store.NotFound, "File not found", fmt.Errorf("%s: %w", doing, err))
 	}
+	if response.StatusCode == http.StatusPreconditionFailed {
+		s.state.Store(&S3State{At: time.Now()})
+		return store.Wrap(store.Unavailable, "The file was replaced, try again", fmt.Errorf("%s: %w", doing, errReplaced))
+	}
 	if cause != nil {
 		err = fmt.Errorf("%w: %w", cause, err)
 	}

@@ -3,6 +3,7 @@ package storage
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"errors"
 	"io"
@@ -27,6 +28,15 @@ type depot struct {
 	t      *testing.T
 	dir    string
 	server *s3test.Server
+}
+
+// chunkSize is how much content seal seals at once.
+const chunkSize = 64 << 10
+
+func randomBytes(n int) []byte {
+	b := make([]byte, n)
+	_, _ = rand.Read(b)
+	return b
 }
 
 func openDepot(t *testing.T, mode Mode, edit ...func(*S3Config)) *depot {

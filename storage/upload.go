@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"takt/store"
+	"takt/store/seal"
 )
 
 // Upload is a file that has arrived: whole, durable, and still without its name.
@@ -65,13 +66,13 @@ func (l *Local) Create(ctx context.Context, limit int64, sealFor string, content
 // take takes in all of content. It gathers what comes in small pieces, as a
 // multipart part does, so that hash and disk see large ones.
 func (l *Local) take(in *intake, sealFor string, content io.Reader) error {
-	var seal *sealer
+	var sealer *seal.Writer
 	if sealFor != "" {
 		var err error
-		if seal, err = newSealer(in.file, l.key, sealFor); err != nil {
+		if sealer, err = l.keys.NewWriter(in.file, seal.Certificates, sealFor); err != nil {
 			return failure("sealing upload", err)
 		}
-		in.out = seal
+		in.out = sealer
 	}
 	buffer := l.buffers.Get().(*bufio.Writer) //nolint:forcetypeassert // the pool holds nothing else
 	defer l.buffers.Put(buffer)
@@ -83,8 +84,8 @@ func (l *Local) take(in *intake, sealFor string, content io.Reader) error {
 	if err := buffer.Flush(); err != nil {
 		return err
 	}
-	if seal != nil {
-		if err := seal.Close(); err != nil {
+	if sealer != nil {
+		if err := sealer.Close(); err != nil {
 			return failure("sealing upload", err)
 		}
 	}

@@ -251,7 +251,6 @@ type QueueStatus struct {
 // SealedTokens are a portal's OAuth tokens as they are kept.
 type SealedTokens struct {
 	PortalID int64
-	KeyID    string
 	Access   []byte
 	Refresh  []byte
 	// ExpiresIn is how long the access token is good, by the database's clock, and

@@ -14,6 +14,7 @@ import (
 	"takt/actors/otp"
 	"takt/migrations"
 	"takt/store/backoff"
+	"takt/store/seal"
 )
 
 // Source tells where the database is now. It is asked before each attempt to
@@ -191,7 +192,7 @@ type poolServer struct {
 
 // Init connects if that is possible soon, so that what starts next finds a
 // database, and else starts suspended. It fails when the database is of an
-// earlier build, because waiting does not mend that.
+// earlier build or does not open with the keys given: waiting mends neither.
 func (s *poolServer) Init(c *otp.Ctx) error {
 	s.handle.proc.Store(c.Self())
 	s.inherit(c)
@@ -204,7 +205,7 @@ func (s *poolServer) Init(c *otp.Ctx) error {
 	defer timer.Stop()
 	select {
 	case out := <-s.attempt.result:
-		if errors.Is(out.err, migrations.ErrEarlierBuild) {
+		if errors.Is(out.err, migrations.ErrEarlierBuild) || seal.Broken(out.err) {
 			return out.err
 		}
 		s.conclude(c, out)

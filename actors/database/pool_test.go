@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"sync"
@@ -20,6 +21,7 @@ import (
 	"takt/actors/otp"
 	"takt/migrations"
 	"takt/store/backoff"
+	"takt/store/seal"
 )
 
 // fakeSink records what the pool tells its users.
@@ -228,6 +230,16 @@ func TestPool(t *testing.T) {
 		_, err = sys.StartRoot(t.Context(), "database", otp.SupSpec{Children: []otp.ChildSpec{pool.Spec()}})
 		require.ErrorIs(t, err, migrations.ErrEarlierBuild)
 		require.ErrorContains(t, err, "use an empty database")
+		require.Empty(t, sys.Shutdown(t.Context()))
+	})
+	t.Run("does not start on a database that its keys do not open", func(t *testing.T) {
+		t.Parallel()
+		sys := otp.New(otp.Options{Logger: logger(t)})
+		pool := NewPool(PoolConfig{Source: source, Migrate: func(context.Context, *pgx.ConnConfig) error {
+			return fmt.Errorf("checking: %w", seal.ErrUnknownKey)
+		}})
+		_, err := sys.StartRoot(t.Context(), "database", otp.SupSpec{Children: []otp.ChildSpec{pool.Spec()}})
+		require.ErrorIs(t, err, seal.ErrUnknownKey)
 		require.Empty(t, sys.Shutdown(t.Context()))
 	})
 	t.Run("does not hold up the start for a long migration", func(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"strings"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"takt/actors/otp"
 	"takt/actors/pubsub"
 	"takt/store"
+	"takt/store/seal"
 )
 
 // Store is the database's part. All of it fails at once with store.Unavailable
@@ -58,12 +60,12 @@ type Account interface {
 	Seed(ages []time.Duration)
 }
 
-// Config are the subsystem's settings. Owner and Key are required.
+// Config are the subsystem's settings. Owner and Keys are required.
 type Config struct {
 	// Owner tells this controller from others, also after a restart.
 	Owner string
-	// Key is takt's encryption key, 32 bytes: it seals credentials.
-	Key []byte
+	// Keys seal credentials.
+	Keys *seal.Ring
 	// Token is takt's own forge credential; "" if there is none.
 	Token string
 	// Creates are the forge's limits, for estimates.
@@ -152,10 +154,16 @@ func (d *Deployments) credential(id, token string) (sealed, credential []byte, e
 	case token == "" && d.cfg.Token == "":
 		return nil, nil, invalid("token required: takt has no forge credential of its own")
 	case token == "":
-		return nil, credentialID(d.cfg.Key, d.cfg.Token), nil
+		return nil, credentialID(d.cfg.Token), nil
 	}
-	sealed, err = seal(d.cfg.Key, id, token)
-	return sealed, credentialID(d.cfg.Key, token), err
+	return d.cfg.Keys.Seal(seal.ForgeCredential, id, []byte(token)), credentialID(token), nil
+}
+
+// credentialID tells tokens apart without giving them away: forges make them at
+// random, long enough that nobody finds one by trying.
+func credentialID(token string) []byte {
+	sum := sha256.Sum256([]byte("takt forge credential\x00" + token))
+	return sum[:]
 }
 
 // Cancel ends a deployment. Its git processes are killed at once; what was not at

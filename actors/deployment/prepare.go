@@ -6,6 +6,7 @@ import (
 
 	"takt/actors/deployment/forge"
 	"takt/store"
+	"takt/store/seal"
 )
 
 // prepare reads a deployment, plans it if it was not, and returns what is left
@@ -36,10 +37,11 @@ func (d *Deployments) prepare(ctx context.Context, claim store.DeploymentClaim) 
 func (d *Deployments) login(ctx context.Context, found store.Deployment) (Account, error) {
 	token := d.cfg.Token
 	if found.Credential != nil {
-		var err error
-		if token, err = unseal(d.cfg.Key, found.ID, found.Credential); err != nil {
+		opened, err := d.cfg.Keys.Open(seal.ForgeCredential, found.ID, found.Credential)
+		if err != nil {
 			return nil, &forge.Error{Message: "The forge credential can't be opened with this encryption key: try again with a new one"}
 		}
+		token = string(opened)
 	}
 	if token == "" {
 		return nil, &forge.Error{Message: "takt has no forge credential of its own any more: try again with one"}

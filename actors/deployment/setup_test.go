@@ -20,6 +20,7 @@ import (
 	"takt/http/githubtest"
 	"takt/store"
 	"takt/store/postgres"
+	"takt/store/seal"
 	"takt/store/storetest"
 )
 
@@ -76,7 +77,7 @@ func (b *bundle) standIn(o options) deployment.Forge {
 // start runs the subsystem as a child of a root called takt.
 func (b *bundle) start(o options) {
 	b.t.Helper()
-	cfg := deployment.Config{Owner: "me", Key: bytes.Repeat([]byte{1}, 32), Retry: 20 * time.Millisecond, Look: 50 * time.Millisecond}
+	cfg := deployment.Config{Owner: "me", Keys: seal.NewRing(seal.Key{1}), Retry: 20 * time.Millisecond, Look: 50 * time.Millisecond}
 	if o.config != nil {
 		o.config(&cfg)
 	}

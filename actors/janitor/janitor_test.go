@@ -25,6 +25,7 @@ import (
 	"takt/storage/s3test"
 	"takt/store"
 	"takt/store/postgres"
+	"takt/store/seal"
 	"takt/store/storetest"
 )
 
@@ -48,7 +49,7 @@ func open(t *testing.T, mode storage.Mode, edit ...func(*Janitor)) *house {
 		StallTimeout: time.Second, RestTime: 10 * time.Millisecond,
 	})
 	require.NoError(t, err)
-	local, err := storage.OpenLocal(h.dir, storage.Config{EncryptionKey: make([]byte, 32)})
+	local, err := storage.OpenLocal(h.dir, seal.NewRing(seal.Key{}))
 	require.NoError(t, err)
 	h.files, err = storage.NewFiles(mode, local, s3)
 	require.NoError(t, err)

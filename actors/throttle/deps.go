@@ -9,6 +9,7 @@ import (
 	"takt/actors/pubsub"
 	"takt/actors/throttle/hubspot"
 	"takt/store"
+	"takt/store/seal"
 )
 
 // Actions is the store of actions. All methods fail at once with
@@ -53,8 +54,6 @@ type TokenStore interface {
 	BeginRefresh(ctx context.Context, portal, version int64, lease time.Duration) (claim int64, err error)
 	EndRefresh(ctx context.Context, claim int64, k store.SealedTokens) (version int64, err error)
 	FailRefresh(ctx context.Context, portal, claim int64, why string) error
-	TokensOfOtherKeys(ctx context.Context, keyID string, after int64, limit int) ([]store.SealedTokens, error)
-	Reseal(ctx context.Context, k store.SealedTokens) (bool, error)
 }
 
 // Store is all of it.
@@ -70,6 +69,6 @@ type Deps struct {
 	Store   Store
 	HubSpot *hubspot.Client
 	App     hubspot.App
-	Keys    *Keys
+	Keys    *seal.Ring
 	Bus     pubsub.Bus
 }

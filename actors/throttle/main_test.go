@@ -17,6 +17,7 @@ import (
 	"takt/http/hubspottest"
 	"takt/store"
 	"takt/store/postgres"
+	"takt/store/seal"
 	"takt/store/storetest"
 )
 
@@ -43,8 +44,6 @@ func setup(tb testing.TB, db *storetest.Database, cfg throttle.Config, wrap func
 	client := hubspot.NewClient(hubspot.Config{API: base, Timeout: 2 * time.Second})
 	th, err := postgres.NewThrottle(db.DB)
 	require.NoError(tb, err)
-	keys, err := throttle.NewKeys(make([]byte, 32))
-	require.NoError(tb, err)
 	var st throttle.Store = th
 	if wrap != nil {
 		st = wrap(th)
@@ -52,7 +51,7 @@ func setup(tb testing.TB, db *storetest.Database, cfg throttle.Config, wrap func
 	b := &bundle{tb: tb, db: db, hs: hs, bus: pubsub.New()}
 	b.sys = otp.New(otp.Options{Logger: zerolog.New(tb.Output()).Level(zerolog.ErrorLevel)})
 	b.Throttle = throttle.New(b.sys, throttle.Deps{
-		Store: st, HubSpot: client, Keys: keys, Bus: b.bus,
+		Store: st, HubSpot: client, Keys: seal.NewRing(seal.Key{}), Bus: b.bus,
 		App: hubspot.App{ClientID: hs.Config().ClientID, ClientSecret: hs.Config().ClientSecret, RedirectURL: "http://127.0.0.1/back"},
 	}, cfg)
 	_, err = b.sys.StartRoot(tb.Context(), "takt", otp.SupSpec{Children: []otp.ChildSpec{

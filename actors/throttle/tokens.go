@@ -1,16 +1,19 @@
 package throttle
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"takt/actors/otp"
 	"takt/actors/throttle/hubspot"
 	"takt/store"
+	"takt/store/seal"
 )
 
 // Tokens is the handle of OAuthRefreshLock, and what portals' tokens are got and
@@ -20,7 +23,7 @@ type Tokens struct {
 	db      TokenStore
 	hs      *hubspot.Client
 	app     hubspot.App
-	keys    *Keys
+	keys    *seal.Ring
 	metrics *metrics
 	call    time.Duration // how long a call to HubSpot takes at most
 }
@@ -78,22 +81,23 @@ func explain(err error) string {
 
 // seal makes tokens fit for the database.
 func (t *Tokens) seal(portal int64, k hubspot.Tokens) store.SealedTokens {
+	row := strconv.FormatInt(portal, 10)
 	return store.SealedTokens{
-		PortalID: portal, KeyID: t.keys.ID(), ExpiresIn: k.ExpiresIn,
-		Access: t.keys.seal(k.Access, portal, "access"), Refresh: t.keys.seal(k.Refresh, portal, "refresh"),
+		PortalID: portal, ExpiresIn: k.ExpiresIn,
+		Access:  t.keys.Seal(seal.AccessToken, row, []byte(k.Access)),
+		Refresh: t.keys.Seal(seal.RefreshToken, row, []byte(k.Refresh)),
 	}
 }
 
 // open is the reverse of seal.
-func (t *Tokens) open(k store.SealedTokens) (open hubspot.Tokens, err error) {
-	if open.Access, err = t.keys.open(k.KeyID, k.Access, k.PortalID, "access"); err == nil {
-		open.Refresh, err = t.keys.open(k.KeyID, k.Refresh, k.PortalID, "refresh")
-	}
-	if err != nil {
+func (t *Tokens) open(k store.SealedTokens) (hubspot.Tokens, error) {
+	row := strconv.FormatInt(k.PortalID, 10)
+	access, aerr := t.keys.Open(seal.AccessToken, row, k.Access)
+	refresh, rerr := t.keys.Open(seal.RefreshToken, row, k.Refresh)
+	if err := cmp.Or(aerr, rerr); err != nil {
 		return hubspot.Tokens{}, fmt.Errorf("tokens of portal %d: %w", k.PortalID, err)
 	}
-	open.ExpiresIn = k.ExpiresIn
-	return open, nil
+	return hubspot.Tokens{Access: string(access), Refresh: string(refresh), ExpiresIn: k.ExpiresIn}, nil
 }
 
 func hashState(state string) [32]byte { return sha256.Sum256([]byte(state)) }
@@ -151,47 +155,3 @@ func refusal(err error) error {
 // keepPause is the pause before tokens are written again. They exist nowhere else:
 // losing them costs a new install.
 const keepPause = 200 * time.Millisecond
-
-// rekeyBatch is how many portals' tokens are sealed anew at once.
-const rekeyBatch = 100
-
-// Rekey seals everything anew that was sealed with another key than the current
-// one, and returns how many portals that were. What no key opens is left and told.
-func (t *Tokens) Rekey(ctx context.Context) (n int, err error) {
-	var after int64
-	var failed []error
-	for {
-		list, err := t.db.TokensOfOtherKeys(ctx, t.keys.ID(), after, rekeyBatch)
-		if err != nil {
-			return n, err
-		}
-		if len(list) == 0 {
-			return n, unopened(failed)
-		}
-		for _, k := range list {
-			after = k.PortalID
-			open, err := t.open(k)
-			if err != nil {
-				failed = append(failed, err)
-				continue
-			}
-			again := t.seal(k.PortalID, open)
-			again.Version = k.Version
-			done, err := t.db.Reseal(ctx, again)
-			if err != nil {
-				return n, err
-			}
-			if done { // else it was refreshed meanwhile, with the current key
-				n++
-			}
-		}
-	}
-}
-
-func unopened(failed []error) error {
-	if len(failed) == 0 {
-		return nil
-	}
-	return store.Wrap(store.InvalidState,
-		fmt.Sprintf("%d portals' tokens cannot be opened with the keys given: add the key that sealed them", len(failed)), errors.Join(failed...))
-}

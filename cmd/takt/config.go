@@ -22,18 +22,19 @@ import (
 // environment, then flags; the later one wins. The table in settings.go says what
 // the fields mean.
 type Config struct {
-	Listen           string
-	DataDir          string
-	DatabaseURL      string // "" runs takt's own
-	DatabasePool     int
-	APIKey, AdminKey string // made at random and kept in DataDir when empty
-	EncryptionKey    string // likewise; 32 bytes in base64
-	PublicURL        string
-	BaseImageID      string
-	Storage          string
-	S3               storage.S3Config // read from once it is given, whatever Storage says
-	Retain           janitor.Retention
-	QueueLimit       int
+	Listen            string
+	DataDir           string
+	DatabaseURL       string // "" runs takt's own
+	DatabasePool      int
+	APIKey, AdminKey  string // made at random and kept in DataDir when empty
+	EncryptionKey     string // likewise; 32 bytes in base64
+	OldEncryptionKeys string // of the same form, parted by commas
+	PublicURL         string
+	BaseImageID       string
+	Storage           string
+	S3                storage.S3Config // read from once it is given, whatever Storage says
+	Retain            janitor.Retention
+	QueueLimit        int
 	// The first values of the heartbeat settings. Once changed at run time, the
 	// database's win.
 	BuildTimeout, WorkerTimeout time.Duration

@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/base64"
-	"fmt"
 	"os"
 	"path/filepath"
 	"time"
@@ -57,16 +56,12 @@ func (c *controller) openForge(settings *actors.Config) error {
 	if err != nil {
 		return err
 	}
-	key, err := base64.StdEncoding.DecodeString(c.cfg.EncryptionKey)
-	if err != nil {
-		return fmt.Errorf("encryption key: %w", err)
-	}
 	owner, _, err := readOrMakeKey(filepath.Join(c.cfg.DataDir, "node-id"), base64.RawURLEncoding)
 	if err != nil {
 		return err
 	}
 	settings.Deployments = deployment.Config{
-		Owner: owner, Key: key, Token: deploy.GitHubToken, Creates: creates, Concurrency: deployConcurrency,
+		Owner: owner, Keys: c.keys, Token: deploy.GitHubToken, Creates: creates, Concurrency: deployConcurrency,
 	}
 	return c.forge.Clean()
 }

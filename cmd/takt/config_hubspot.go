@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/base64"
 	"fmt"
 	"net/url"
 	"strings"
@@ -22,9 +21,6 @@ type HubSpotConfig struct {
 	Reply string
 	// Expiration is how long HubSpot waits for an action.
 	Expiration time.Duration
-	// OldKeys are further encryption keys, parted by commas: what they have sealed
-	// can be opened.
-	OldKeys string
 }
 
 func defaultHubSpot() HubSpotConfig {
@@ -54,53 +50,14 @@ func (c *Config) validateHubSpot() (faults []error) {
 	if h.Client.Timeout < time.Second || h.Client.Timeout > 5*time.Minute {
 		bad("hubspot-timeout", "must be 1s to 5m")
 	}
-	if _, err := oldKeys(h.OldKeys); err != nil {
-		bad("old-encryption-keys", err.Error())
-	}
 	return faults
 }
 
-// oldKeys reads a list of keys.
-func oldKeys(list string) (keys [][]byte, err error) {
-	for text := range strings.SplitSeq(list, ",") {
-		if text = strings.TrimSpace(text); text == "" {
-			continue
-		}
-		key, err := base64.StdEncoding.DecodeString(text)
-		if err != nil || len(key) != 32 {
-			return nil, fmt.Errorf("each must be 32 bytes in base64")
-		}
-		keys = append(keys, key)
-	}
-	return keys, nil
-}
-
-// encryptionKeys returns the current encryption key and, after it, the old ones.
-func (c *Config) encryptionKeys() ([][]byte, error) {
-	current, err := base64.StdEncoding.DecodeString(c.EncryptionKey)
-	if err != nil {
-		return nil, fmt.Errorf("encryption key: %w", err)
-	}
-	old, err := oldKeys(c.HubSpot.OldKeys)
-	if err != nil {
-		return nil, fmt.Errorf("old encryption keys: %w", err)
-	}
-	return append([][]byte{current}, old...), nil
-}
-
-// throttleDeps is what the throttle works with, but its store.
-func (c *Config) throttleDeps() (throttle.Deps, error) {
-	all, err := c.encryptionKeys()
-	if err != nil {
-		return throttle.Deps{}, err
-	}
-	keys, err := throttle.NewKeys(all...)
-	if err != nil {
-		return throttle.Deps{}, err
-	}
+// throttleDeps is what the throttle works with, but its store and keys.
+func (c *Config) throttleDeps() throttle.Deps {
 	app := c.HubSpot.App
 	if app.RedirectURL == "" && c.PublicURL != "" {
 		app.RedirectURL = strings.TrimSuffix(c.PublicURL, "/") + "/api/oauth/callback"
 	}
-	return throttle.Deps{HubSpot: hubspot.NewClient(c.HubSpot.Client), App: app, Keys: keys}, nil
+	return throttle.Deps{HubSpot: hubspot.NewClient(c.HubSpot.Client), App: app}
 }

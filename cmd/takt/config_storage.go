@@ -1,13 +1,13 @@
 package main
 
 import (
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
 
 	"takt/storage"
+	"takt/store/seal"
 )
 
 // usesS3 reports whether there is a bucket, if only to read from.
@@ -31,12 +31,8 @@ func (c *Config) validateStorage() []error {
 }
 
 // openFiles opens the storage of builds' files. It makes no request to S3.
-func openFiles(cfg Config) (*storage.Files, error) {
-	key, err := base64.StdEncoding.DecodeString(cfg.EncryptionKey)
-	if err != nil {
-		return nil, fmt.Errorf("encryption key: %w", err)
-	}
-	local, err := storage.OpenLocal(filepath.Join(cfg.DataDir, "files"), storage.Config{EncryptionKey: key})
+func openFiles(cfg Config, keys *seal.Ring) (*storage.Files, error) {
+	local, err := storage.OpenLocal(filepath.Join(cfg.DataDir, "files"), keys)
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"crypto/rand"
 	"encoding/base64"
 	"os"
 	"path/filepath"
@@ -104,6 +105,27 @@ func TestFillKeysMakesThemOnceAndKeepsThem(t *testing.T) {
 	raw, err := base64.StdEncoding.DecodeString(again.EncryptionKey)
 	require.NoError(t, err)
 	require.Len(t, raw, 32)
+}
+
+// newKey makes an encryption key.
+func newKey() string {
+	key := make([]byte, 32)
+	_, _ = rand.Read(key) // never fails
+	return base64.StdEncoding.EncodeToString(key)
+}
+
+func TestOldKeysOnlyOpen(t *testing.T) {
+	t.Parallel()
+	one, two, three := newKey(), newKey(), newKey()
+	cfg, err := load(sources{lookup: env("TAKT_ENCRYPTION_KEY", one, "TAKT_OLD_ENCRYPTION_KEYS", two+", ,"+three)})
+	require.NoError(t, err)
+	ring, err := cfg.ring()
+	require.NoError(t, err)
+	require.Len(t, ring.Secrets(), 3)
+	require.Equal(t, one, base64.StdEncoding.EncodeToString(ring.Secrets()[0]))
+	_, err = load(sources{lookup: env("TAKT_ENCRYPTION_KEY", "c2hvcnQ=", "TAKT_OLD_ENCRYPTION_KEYS", two+",c2hvcnQ=")})
+	require.ErrorContains(t, err, "encryption-key: must be 32 bytes in base64")
+	require.ErrorContains(t, err, "old-encryption-keys: each must be 32 bytes in base64")
 }
 
 func TestTrustedProxiesAreNetworksOrAddresses(t *testing.T) {

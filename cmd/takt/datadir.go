@@ -8,9 +8,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"github.com/rs/zerolog"
+
+	"takt/store/seal"
 )
 
 // ownUmask gives takt's files the modes 0700 and 0600, whatever umask it was started
@@ -72,6 +75,34 @@ func fillKeys(cfg *Config) (made []string, err error) {
 		}
 	}
 	return made, nil
+}
+
+// oldKeys reads the keys that only open.
+func (c *Config) oldKeys() (keys []seal.Key, err error) {
+	for text := range strings.SplitSeq(c.OldEncryptionKeys, ",") {
+		if text = strings.TrimSpace(text); text == "" {
+			continue
+		}
+		key, err := seal.ParseKey(text)
+		if err != nil {
+			return nil, fmt.Errorf("each %w", err)
+		}
+		keys = append(keys, key)
+	}
+	return keys, nil
+}
+
+// ring is the key ring of the settings.
+func (c *Config) ring() (*seal.Ring, error) {
+	current, err := seal.ParseKey(c.EncryptionKey)
+	if err != nil {
+		return nil, fmt.Errorf("encryption key: %w", err)
+	}
+	old, err := c.oldKeys()
+	if err != nil {
+		return nil, fmt.Errorf("old encryption keys: %w", err)
+	}
+	return seal.NewRing(current, old...), nil
 }
 
 // readOrMakeKey returns what a file holds, 32 random bytes as text if it is not

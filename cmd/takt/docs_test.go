@@ -40,7 +40,7 @@ defaults. A key of the YAML file is a flag's name with ` + "`_` for `-`" + `, su
 is not known is an error, which names the nearest that is: a flag, a key, or a variable
 ` + "`TAKT_…`" + ` that is neither a client's, nor a build's, nor what Kubernetes sets for a service
 named takt. ` + "`takt serve --check`" + ` prints the effective ones, secrets masked. ` + "`takt storage`" + `
-takes the same.
+and ` + "`takt rekey`" + ` take the same.
 `)
 	def := defaultConfig("")
 	group := ""

@@ -68,11 +68,8 @@ func treeNode(n otp.Node) api.TreeNode {
 
 // openThrottle returns the throttle's store, and what its actors work with.
 func (c *controller) openThrottle(db *postgres.DB) (*postgres.Throttle, throttle.Deps, error) {
-	deps, err := c.cfg.throttleDeps()
-	if err != nil {
-		return nil, deps, err
-	}
+	deps := c.cfg.throttleDeps()
 	kept, err := postgres.NewThrottle(db)
-	deps.Store = kept
+	deps.Store, deps.Keys = kept, c.keys
 	return kept, deps, err
 }

@@ -28,6 +28,7 @@ import (
 	"takt/storage"
 	"takt/store"
 	"takt/store/postgres"
+	"takt/store/seal"
 )
 
 func newServeCommand() *cobra.Command {
@@ -71,6 +72,7 @@ type controller struct {
 	cfg      Config
 	log      zerolog.Logger
 	listener net.Listener
+	keys     *seal.Ring
 	files    *storage.Files
 	tree     *actors.Tree
 	server   *http.Server
@@ -121,7 +123,10 @@ func serve(ctx context.Context, cfg Config, out io.Writer) (err error) {
 // open makes everything that the tree's processes share. It starts nothing.
 func (c *controller) open(ctx context.Context) error {
 	var err error
-	if c.files, err = openFiles(c.cfg); err != nil {
+	if c.keys, err = c.cfg.ring(); err != nil {
+		return err
+	}
+	if c.files, err = openFiles(c.cfg, c.keys); err != nil {
 		return err
 	}
 	if c.tls, err = openTLS(c.cfg, c.log); err != nil {
@@ -147,13 +152,9 @@ func (c *controller) assemble(ctx context.Context) error {
 		c.tree.Bus.Publish(pubsub.BuildUpdated, store.BuildUpdate{BuildID: b.ID, Platform: b.Platform, State: store.Failed})
 	}})
 
-	keys, err := c.cfg.encryptionKeys()
-	if err != nil {
-		return err
-	}
-	tokens := store.NewWorkerTokens(store.WorkerTokenTTL, keys...)
+	tokens := store.NewWorkerTokens(store.WorkerTokenTTL, c.keys.Secrets()...)
 	settings := actors.Config{
-		Pool:  database.PoolConfig{Size: c.cfg.DatabasePool, Migrate: migrations.Up},
+		Pool:  database.PoolConfig{Size: c.cfg.DatabasePool, Migrate: postgres.WithKeyCheck(c.keys, migrations.Up)},
 		Queue: queue.Config{MaxParked: c.cfg.MaxParked, Limit: c.cfg.QueueLimit},
 		Timeouts: store.Timeouts{
 			CheckInterval: c.cfg.checkInterval(), BuildTimeout: c.cfg.BuildTimeout, WorkerTimeout: c.cfg.WorkerTimeout,
@@ -181,7 +182,7 @@ func (c *controller) assemble(ctx context.Context) error {
 	deployed := postgres.NewDeployments(db)
 	c.tree = actors.New(settings, actors.Deps{
 		Logger: c.log, DB: db, Tokens: tokens, Queue: assigner, Monitor: assigner, Files: c.files, Rows: postgres.NewFiles(db),
-		Heijunka: postgres.NewHeijunka(db), Invariants: postgres.NewInvariants(db),
+		Heijunka: postgres.NewHeijunka(db), Invariants: postgres.NewInvariants(db, c.keys),
 		Deployments: deployed, Forge: deployment.GitHub(c.forge), Throttle: pacing,
 	})
 	db.OnLost(c.tree.Pool.Lost)

@@ -87,10 +87,10 @@ func keySettings(c *Config) []setting {
 			also("CONTROLLER_API_KEY").unset("made, kept in DATA_DIR/api-key").secret(),
 		row("admin-key", text(&c.AdminKey), "key of operators, likewise").unset("made, kept in DATA_DIR/admin-key").secret(),
 		row("encryption-key", text(&c.EncryptionKey),
-			"32 bytes in base64: seals certificates and HubSpot's tokens at rest and signs those of workers; the same on all controllers").
+			"32 bytes in base64: seals certificates and credentials at rest and signs workers' tokens; the same on all controllers").
 			also("ENCRYPTION_KEY").unset("made, kept in DATA_DIR/encryption-key; required with a database URL").secret(),
-		row("old-encryption-keys", text(&c.HubSpot.OldKeys),
-			"keys that were replaced, parted by commas: what they signed or sealed is still read; see takt throttle rekey").secret(),
+		row("old-encryption-keys", text(&c.OldEncryptionKeys),
+			"keys that were or will be the current one, parted by commas: what they sign or seal is read; see takt rekey").secret(),
 	)
 }
 

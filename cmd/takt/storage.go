@@ -13,6 +13,7 @@ import (
 	"takt/storage"
 	"takt/storage/inventory"
 	"takt/store/postgres"
+	"takt/store/seal"
 )
 
 func newStorageCommand() *cobra.Command {
@@ -33,6 +34,9 @@ or not.`,
 type upkeep struct {
 	cli.Output
 	inventory inventory.Inventory
+	db        *postgres.DB
+	files     *storage.Files
+	keys      *seal.Ring
 }
 
 // upkeepCommand makes do the body of cmd, with the files and the database open. check
@@ -52,20 +56,24 @@ func upkeepCommand(cmd *cobra.Command, label string, check func(cfg Config) erro
 		if err == nil {
 			err = readEncryptionKey(&cfg)
 		}
+		var keys *seal.Ring
+		if err == nil {
+			keys, err = cfg.ring()
+		}
 		if err != nil {
 			return cli.AsUsage(err)
 		}
-		files, err := openFiles(cfg)
+		files, err := openFiles(cfg, keys)
 		if err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, files.Close()) }()
-		db, closeDB, err := openDatabase(ctx, cfg, cmd.ErrOrStderr())
+		db, closeDB, err := openDatabase(ctx, cfg, keys, cmd.ErrOrStderr())
 		if err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, closeDB()) }()
-		u := &upkeep{Output: cli.Output{Out: cmd.OutOrStdout(), Err: cmd.ErrOrStderr(), JSON: asJSON}}
+		u := &upkeep{Output: cli.Output{Out: cmd.OutOrStdout(), Err: cmd.ErrOrStderr(), JSON: asJSON}, db: db, files: files, keys: keys}
 		bar := cli.NewBar(cmd.ErrOrStderr(), label, asJSON)
 		defer bar.Done()
 		u.inventory = inventory.Inventory{Rows: postgres.NewFiles(db), Files: files, Progress: bar.Progress()}

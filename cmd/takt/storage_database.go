@@ -16,6 +16,7 @@ import (
 	"takt/migrations"
 	"takt/store"
 	"takt/store/postgres"
+	"takt/store/seal"
 )
 
 // readEncryptionKey takes the key of the data directory, unless one is set. It
@@ -33,20 +34,20 @@ func readEncryptionKey(cfg *Config) (err error) {
 
 // openDatabase reaches the database of the settings: the external one, the embedded
 // one of a takt that runs, or else the embedded one, which it runs itself meanwhile.
-func openDatabase(ctx context.Context, cfg Config, out io.Writer) (db *postgres.DB, closeDB func() error, err error) {
+func openDatabase(ctx context.Context, cfg Config, keys *seal.Ring, out io.Writer) (db *postgres.DB, closeDB func() error, err error) {
 	log, err := newLogger(out, "error,console")
 	if err != nil {
 		return nil, nil, err
 	}
 	db = postgres.New()
-	pool := database.PoolConfig{Size: 4, Sinks: []database.Sink{db}}
+	pool := database.PoolConfig{Size: 4, Sinks: []database.Sink{db}, Migrate: postgres.WithKeyCheck(keys)}
 	release := func() error { return nil }
 	var server *database.Postgres
 	if cfg.DatabaseURL != "" {
 		pool.Source, err = database.URL(cfg.DatabaseURL)
 	} else if lock, locked := database.LockDataDir(cfg.DataDir); locked == nil {
 		server = database.NewPostgres(database.PostgresConfig{DataDir: cfg.DataDir, SearchPath: os.Getenv("PATH")})
-		pool.Source, pool.Migrate, release = server.ConnConfig, migrations.Up, lock.Release
+		pool.Source, pool.Migrate, release = server.ConnConfig, postgres.WithKeyCheck(keys, migrations.Up), lock.Release
 	} else { // a takt runs there
 		var beside *database.Beside
 		if beside, err = database.OpenBeside(cfg.DataDir); err == nil {

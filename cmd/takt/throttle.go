@@ -28,7 +28,7 @@ func newThrottleCommand(env environment) *cobra.Command {
 		newQueuesCommand(env), newRateCommand(env),
 		newPauseCommand(env, "pause", "Stop a queue from completing actions", true),
 		newPauseCommand(env, "resume", "Let a paused queue go on", false),
-		newRedriveCommand(env), newRekeyCommand(env),
+		newRedriveCommand(env),
 	)
 	return cmd
 }
@@ -195,26 +195,4 @@ func newRedriveCommand(env environment) *cobra.Command {
 	return order(env, cmd, func(ctx context.Context, c *client.Client, args []string) (api.Redriven, error) {
 		return c.RedriveQueue(ctx, args[0], reason)
 	}, func(w io.Writer, done api.Redriven) { fmt.Fprintf(w, "actions tried again: %d\n", done.Actions) })
-}
-
-func newRekeyCommand(env environment) *cobra.Command {
-	var reason string
-	cmd := &cobra.Command{
-		Use:   "rekey",
-		Short: "Seal all tokens with the controller's current encryption key",
-		Long: `Seal all tokens with the controller's current encryption key.
-
-To change the key, start every controller with the new one in ENCRYPTION_KEY and
-the one before in TAKT_OLD_ENCRYPTION_KEYS, run this, and take the old one away.
-Needs the admin key in TAKT_ADMIN_KEY.`,
-		Args: cli.Arguments(cobra.NoArgs),
-	}
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit")
-	return clientCommand(env, cmd, func(ctx context.Context, s *session, _ []string) error {
-		done, err := again(ctx, s, func(ctx context.Context) (api.Rekeyed, error) { return s.client.RekeyTokens(ctx, reason) })
-		if err != nil {
-			return err
-		}
-		return s.Result(done, func(w io.Writer) { fmt.Fprintf(w, "the tokens of %d portals were sealed anew\n", done.Portals) })
-	})
 }

@@ -29,8 +29,6 @@ func TestThrottleCommands(t *testing.T) {
 	}
 	d.answers("POST /admin/throttle/queues/queue:1:2:3:0/redrive", 200, `{"actions":3,"queue":`+queueReply+`}`)
 	require.Equal(t, "actions tried again: 3\n", d.ok(t, "throttle", "redrive", "queue:1:2:3:0"))
-	d.answers("POST /admin/throttle/rekey", 200, `{"portals":2}`)
-	require.Equal(t, "the tokens of 2 portals were sealed anew\n", d.ok(t, "throttle", "rekey"))
 	d.answers("POST /api/config", 200, rateReply)
 	require.Contains(t, d.ok(t, "throttle", "config", "1", "3", "--max", "5", "--unit", "hours"), "5 per hour")
 	d.answers("GET /api/config/1/3", 200, rateReply)
@@ -49,7 +47,7 @@ func TestThrottleCommandsRefuseWrongInput(t *testing.T) {
 		"config", "config x", "config 0", "config 1 -3", "config 1 2 3", "config 1 --max 3", "config 1 --delete",
 		"config 1 2 --max 0", "config 1 2 --max -1", "config 1 2 --max x", "config 1 2 --time 3", "config 1 2 --unit hour",
 		"config 1 2 --max 3 --time 0", "config 1 2 --max 3 --unit fortnight", "config 1 2 --max 3 --delete",
-		"pause", "pause a b", "resume", "redrive", "rekey x",
+		"pause", "pause a b", "resume", "redrive",
 	} {
 		code, _, errs := d.takt(t.Context(), append([]string{"throttle"}, strings.Fields(line)...)...)
 		require.Equal(t, 2, code, "%s: %s", line, errs)

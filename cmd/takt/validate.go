@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/base64"
 	"fmt"
 	"io"
 	"net"
@@ -10,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"takt/store/seal"
 )
 
 var keyPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{16,}$`)
@@ -34,11 +35,14 @@ func (c *Config) validate() []error {
 		bad("admin-key", "must differ from api-key")
 	}
 	if c.EncryptionKey != "" {
-		if b, err := base64.StdEncoding.DecodeString(c.EncryptionKey); err != nil || len(b) != 32 {
-			bad("encryption-key", "must be 32 bytes in base64")
+		if _, err := seal.ParseKey(c.EncryptionKey); err != nil {
+			bad("encryption-key", "%v", err)
 		}
 	} else if c.DatabaseURL != "" {
 		bad("encryption-key", "must be given with database-url, because controllers share it (make one: head -c 32 /dev/urandom | base64)")
+	}
+	if _, err := c.oldKeys(); err != nil {
+		bad("old-encryption-keys", "%v", err)
 	}
 	if u, err := url.Parse(c.PublicURL); c.PublicURL != "" && (err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https")) {
 		bad("public-url", "must be an http or https URL")

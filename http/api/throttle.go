@@ -143,9 +143,3 @@ type Redriven struct {
 	Actions int           `json:"actions"`
 	Queue   ThrottleQueue `json:"queue"`
 }
-
-// Rekeyed is the reply of POST /admin/throttle/rekey.
-type Rekeyed struct {
-	// Portals is how many portals' tokens were sealed anew.
-	Portals int `json:"portals"`
-}

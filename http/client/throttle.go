@@ -39,23 +39,19 @@ func (c *Client) ThrottleQueues(ctx context.Context, portal int64, limit int) (a
 
 // PauseQueue stops a queue from sending, or lets it go on. Safe to repeat.
 func (c *Client) PauseQueue(ctx context.Context, id string, paused bool, reason string) (api.ThrottleQueue, error) {
-	action := "/resume"
+	action := "resume"
 	if paused {
-		action = "/pause"
+		action = "pause"
 	}
-	return orderThrottle[api.ThrottleQueue](ctx, c, "/queues/"+id+action, reason)
+	return orderQueue[api.ThrottleQueue](ctx, c, id, action, reason)
 }
 
 // RedriveQueue has what failed in a queue tried again now.
 func (c *Client) RedriveQueue(ctx context.Context, id, reason string) (api.Redriven, error) {
-	return orderThrottle[api.Redriven](ctx, c, "/queues/"+id+"/redrive", reason)
+	return orderQueue[api.Redriven](ctx, c, id, "redrive", reason)
 }
 
-// RekeyTokens has all tokens sealed with the controller's current key.
-func (c *Client) RekeyTokens(ctx context.Context, reason string) (api.Rekeyed, error) {
-	return orderThrottle[api.Rekeyed](ctx, c, "/rekey", reason)
-}
-
-func orderThrottle[T any](ctx context.Context, c *Client, path, reason string) (T, error) {
-	return ask[T](ctx, c, call{method: http.MethodPost, path: "/admin/throttle" + path, body: api.ThrottleOrder{Reason: reason}})
+func orderQueue[T any](ctx context.Context, c *Client, id, action, reason string) (T, error) {
+	path := "/admin/throttle/queues/" + id + "/" + action
+	return ask[T](ctx, c, call{method: http.MethodPost, path: path, body: api.ThrottleOrder{Reason: reason}})
 }

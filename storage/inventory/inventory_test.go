@@ -17,6 +17,7 @@ import (
 	"takt/storage/s3test"
 	"takt/store"
 	"takt/store/postgres"
+	"takt/store/seal"
 	"takt/store/storetest"
 )
 
@@ -43,7 +44,7 @@ func open(t *testing.T) *house {
 		StallTimeout: time.Second, RestTime: 10 * time.Millisecond,
 	})
 	require.NoError(t, err)
-	h.local, err = storage.OpenLocal(h.dir, storage.Config{EncryptionKey: make([]byte, 32)})
+	h.local, err = storage.OpenLocal(h.dir, seal.NewRing(seal.Key{}))
 	require.NoError(t, err)
 	h.rows = postgres.NewFiles(h.DB)
 	files := h.files(storage.ModeLocal)

@@ -66,6 +66,15 @@ func (f *Files) Page(ctx context.Context, after store.FileKey, limit int) ([]sto
 	return rowsOf(ctx, f.db.read("listing files"), scanFileRow, sqlPageFiles, after.Build, string(after.Kind), limit)
 }
 
+const sqlPageCerts = `SELECT ` + fileRowColumns + `
+FROM build_files f JOIN builds b ON b.seq = f.build
+WHERE f.build > $1 AND f.kind = 'certs' ORDER BY f.build LIMIT $2`
+
+// PageCerts is Page for certificates alone.
+func (f *Files) PageCerts(ctx context.Context, after store.FileKey, limit int) ([]store.FileRow, error) {
+	return rowsOf(ctx, f.db.read("listing certificates"), scanFileRow, sqlPageCerts, after.Build, limit)
+}
+
 const sqlFindFile = `SELECT ` + fileRowColumns + `
 FROM build_files f JOIN builds b ON b.seq = f.build WHERE f.build = $1 AND f.kind = $2`
 
@@ -80,6 +89,14 @@ const sqlCountFiles = `SELECT count(*), coalesce(sum(size), 0)::bigint FROM buil
 func (f *Files) Count(ctx context.Context) (files, bytes int64, err error) {
 	err = f.db.read("counting files").scan(ctx, nil, []any{&files, &bytes}, sqlCountFiles)
 	return files, bytes, err
+}
+
+const sqlCountCerts = `SELECT count(*) FROM build_files WHERE kind = 'certs'`
+
+// CountCerts returns how many builds have certificates.
+func (f *Files) CountCerts(ctx context.Context) (n int, err error) {
+	err = f.db.read("counting certificates").scan(ctx, nil, []any{&n}, sqlCountCerts)
+	return n, err
 }
 
 const sqlMoveFile = `

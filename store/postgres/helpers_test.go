@@ -58,7 +58,7 @@ func (b *bundle) checkInvariants() {
 // broken returns the invariants that do not hold, as "name: examples".
 func broken(ctx context.Context, t *testing.T, db *postgres.DB, repair bool) (all []string) {
 	t.Helper()
-	found, err := postgres.NewInvariants(db).Check(ctx, repair)
+	found, err := postgres.NewInvariants(db, nil).Check(ctx, repair)
 	require.NoError(t, err)
 	for _, i := range found {
 		if i.Broken > 0 {

@@ -8,13 +8,18 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"takt/store"
+	"takt/store/seal"
 )
 
 // Invariants checks what takt promises of its database.
-type Invariants struct{ db *DB }
+type Invariants struct {
+	db   *DB
+	keys *seal.Ring
+}
 
-// NewInvariants returns the checks of db.
-func NewInvariants(db *DB) *Invariants { return &Invariants{db} }
+// NewInvariants returns the checks of db, whose sealed values keys open; with nil
+// they are not looked at.
+func NewInvariants(db *DB, keys *seal.Ring) *Invariants { return &Invariants{db, keys} }
 
 // invariant is a promise. broken selects the names of rows that break it, from one
 // snapshot. repair changes exactly those and is "" if only a human can tell what
@@ -151,7 +156,30 @@ func (i *Invariants) Check(ctx context.Context, repair bool) ([]store.Invariant,
 		}
 		all = append(all, found)
 	}
-	return all, nil
+	if i.keys == nil {
+		return all, nil
+	}
+	sealed, err := i.sealed(ctx)
+	return append(all, sealed), err
+}
+
+// sealed checks the one promise that SQL can't judge. Only a human has the keys that
+// would repair it.
+func (i *Invariants) sealed(ctx context.Context) (store.Invariant, error) {
+	found := store.Invariant{Name: "sealed_opens", Promise: "What is sealed can be opened with the keys given.", Examples: []string{}}
+	var kind seal.Kind
+	var id string
+	var value []byte
+	err := i.db.read("opening what is sealed").each(ctx, []any{&kind, &id, &value}, func() error {
+		if _, err := i.keys.Open(kind, id, value); err != nil {
+			found.Broken++
+			if len(found.Examples) < 5 {
+				found.Examples = append(found.Examples, fmt.Sprintf("%s %s", kind, id))
+			}
+		}
+		return nil
+	}, `SELECT kind, id, sealed FROM sealed_values`)
+	return found, err
 }
 
 // check judges before it repairs, and again under the locks of the repair: what

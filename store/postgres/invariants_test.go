@@ -8,6 +8,7 @@ import (
 
 	"takt/store"
 	"takt/store/postgres"
+	"takt/store/seal"
 	"takt/store/storetest"
 )
 
@@ -78,4 +79,19 @@ func TestInvariants(t *testing.T) {
 			require.Empty(t, broken(t.Context(), t, db.DB, false))
 		})
 	}
+}
+
+func TestWhatIsSealedOpens(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ring := seal.NewRing(seal.Key{1})
+	b.exec(`INSERT INTO deployments (id, request, credential, credential_id) VALUES ('good', '{}', $1, ''), ('moved', '{}', $2, ''), ('foreign', '{}', $3, '')`,
+		ring.Seal(seal.ForgeCredential, "good", []byte("ghp_x")), ring.Seal(seal.ForgeCredential, "good", []byte("ghp_x")),
+		seal.NewRing(seal.Key{2}).Seal(seal.ForgeCredential, "foreign", []byte("ghp_x")))
+	found, err := postgres.NewInvariants(b.DB, ring).Check(t.Context(), true)
+	require.NoError(t, err)
+	last := found[len(found)-1]
+	require.EqualValues(t, 2, last.Broken)
+	require.ElementsMatch(t, []string{"forge credential moved", "forge credential foreign"}, last.Examples)
+	require.Zero(t, last.Repaired)
 }

@@ -489,7 +489,7 @@ func TestOneRefreshAtATimeAndALateOneLoses(t *testing.T) {
 	t.Parallel()
 	b := throttle(t, 10, 1, store.Second)
 	keep := func(text string) store.SealedTokens {
-		return store.SealedTokens{PortalID: portal, KeyID: "k", Access: []byte(text), Refresh: []byte(text), ExpiresIn: time.Hour}
+		return store.SealedTokens{PortalID: portal, Access: []byte(text), Refresh: []byte(text), ExpiresIn: time.Hour}
 	}
 	require.NoError(t, b.Install(t.Context(), keep("first")))
 	first, err := b.BeginRefresh(t.Context(), portal, 1, time.Minute)

@@ -41,9 +41,9 @@ func (t *Throttle) TakeState(ctx context.Context, hash [32]byte) (good bool, err
 
 // sqlInstall also fences whoever refreshes the tokens that it replaces.
 const sqlInstall = `
-INSERT INTO oauth_tokens AS o (portal_id, key_id, access_token, refresh_token, expires_at, scopes)
-VALUES (@portal, @key, @access, @refresh, now() + make_interval(secs => @seconds), @scopes)
-ON CONFLICT (portal_id) DO UPDATE SET key_id = excluded.key_id, access_token = excluded.access_token,
+INSERT INTO oauth_tokens AS o (portal_id, access_token, refresh_token, expires_at, scopes)
+VALUES (@portal, @access, @refresh, now() + make_interval(secs => @seconds), @scopes)
+ON CONFLICT (portal_id) DO UPDATE SET access_token = excluded.access_token,
 	refresh_token = excluded.refresh_token, expires_at = excluded.expires_at, scopes = excluded.scopes,
 	version = o.version + 1, refresh_claim = NULL, refresh_until = NULL, last_error = NULL,
 	installed_at = now(), updated_at = now()`
@@ -51,21 +51,20 @@ ON CONFLICT (portal_id) DO UPDATE SET key_id = excluded.key_id, access_token = e
 // Install keeps the tokens of a portal that was authorized (again).
 func (t *Throttle) Install(ctx context.Context, k store.SealedTokens) error {
 	_, err := t.db.write(fmt.Sprintf("keeping the tokens of portal %d", k.PortalID)).exec(ctx, sqlInstall, pgx.NamedArgs{
-		"portal": k.PortalID, "key": k.KeyID, "access": k.Access, "refresh": k.Refresh, "seconds": k.ExpiresIn.Seconds(),
+		"portal": k.PortalID, "access": k.Access, "refresh": k.Refresh, "seconds": k.ExpiresIn.Seconds(),
 		"scopes": store.Text(k.Scopes),
 	})
 	return err
 }
 
-const tokenColumns = `portal_id, key_id, access_token, refresh_token, extract(epoch FROM expires_at - now())::float8,
-	extract(epoch FROM expires_at - updated_at)::float8, scopes, version`
-
-const sqlTokens = `SELECT ` + tokenColumns + `
+const sqlTokens = `
+SELECT portal_id, access_token, refresh_token, extract(epoch FROM expires_at - now())::float8,
+	extract(epoch FROM expires_at - updated_at)::float8, scopes, version
 FROM oauth_tokens WHERE portal_id = $1`
 
 func scanTokens(row pgx.CollectableRow) (k store.SealedTokens, err error) {
 	var left, life float64
-	err = row.Scan(&k.PortalID, &k.KeyID, &k.Access, &k.Refresh, &left, &life, &k.Scopes, &k.Version)
+	err = row.Scan(&k.PortalID, &k.Access, &k.Refresh, &left, &life, &k.Scopes, &k.Version)
 	k.ExpiresIn, k.Life = seconds(left), seconds(life)
 	return k, err
 }
@@ -93,7 +92,7 @@ func (t *Throttle) BeginRefresh(ctx context.Context, portal, version int64, leas
 }
 
 const sqlEndRefresh = `
-UPDATE oauth_tokens SET key_id = @key, access_token = @access, refresh_token = @refresh, expires_at = now() + make_interval(secs => @seconds),
+UPDATE oauth_tokens SET access_token = @access, refresh_token = @refresh, expires_at = now() + make_interval(secs => @seconds),
 	version = version + 1, refresh_claim = NULL, refresh_until = NULL, last_error = NULL, updated_at = now()
 WHERE portal_id = @portal AND refresh_claim = @claim
 RETURNING version`
@@ -103,7 +102,7 @@ RETURNING version`
 func (t *Throttle) EndRefresh(ctx context.Context, claim int64, k store.SealedTokens) (version int64, err error) {
 	err = t.db.write(fmt.Sprintf("keeping the refreshed tokens of portal %d", k.PortalID)).scan(ctx, nil, []any{&version},
 		sqlEndRefresh, pgx.NamedArgs{
-			"portal": k.PortalID, "claim": claim, "key": k.KeyID, "access": k.Access, "refresh": k.Refresh, "seconds": k.ExpiresIn.Seconds(),
+			"portal": k.PortalID, "claim": claim, "access": k.Access, "refresh": k.Refresh, "seconds": k.ExpiresIn.Seconds(),
 		})
 	return version, err
 }
@@ -116,25 +115,4 @@ WHERE portal_id = $1 AND refresh_claim = $2`
 func (t *Throttle) FailRefresh(ctx context.Context, portal, claim int64, why string) error {
 	_, err := t.db.write(fmt.Sprintf("giving up a refresh for portal %d", portal)).exec(ctx, sqlFailRefresh, portal, claim, store.Text(why))
 	return err
-}
-
-const sqlOtherKeys = `SELECT ` + tokenColumns + `
-FROM oauth_tokens WHERE key_id <> $1 AND portal_id > $2 ORDER BY portal_id LIMIT $3`
-
-// TokensOfOtherKeys returns up to limit tokens that were sealed with another key
-// than keyID, of portals above after, by portal.
-func (t *Throttle) TokensOfOtherKeys(ctx context.Context, keyID string, after int64, limit int) ([]store.SealedTokens, error) {
-	return rowsOf(ctx, t.db.read("looking for tokens of other keys"), scanTokens, sqlOtherKeys, keyID, after, limit)
-}
-
-const sqlReseal = `
-UPDATE oauth_tokens SET key_id = $3, access_token = $4, refresh_token = $5
-WHERE portal_id = $1 AND version = $2 AND key_id <> $3`
-
-// Reseal replaces the sealed form of a version's tokens. It reports whether that
-// was still theirs.
-func (t *Throttle) Reseal(ctx context.Context, k store.SealedTokens) (done bool, err error) {
-	n, err := t.db.write(fmt.Sprintf("sealing the tokens of portal %d", k.PortalID)).exec(ctx, sqlReseal,
-		k.PortalID, k.Version, k.KeyID, k.Access, k.Refresh)
-	return n == 1, err
 }

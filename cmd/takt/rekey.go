@@ -1,0 +1,299 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"takt/cmd/internal/cli"
+	"takt/storage"
+	"takt/store"
+	"takt/store/postgres"
+	"takt/store/seal"
+)
+
+func newRekeyCommand() *cobra.Command {
+	var dryRun bool
+	cmd := &cobra.Command{
+		Use:   "rekey",
+		Short: "Seal everything with the current encryption key",
+		Long: `Seal everything with the current encryption key: certificates, forge credentials
+and HubSpot's tokens that one of TAKT_OLD_ENCRYPTION_KEYS has sealed. Works on the
+data directory, database and bucket of 'takt serve', with the same settings.
+
+Safe while takt serves, and to be interrupted: run again, it goes on where it
+stopped. Exit code 0 says that nothing is left under an old key, and when the old
+keys may go. Start every controller with the new key before; see docs/operate.md.`,
+	}
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only count what each key has sealed")
+	return upkeepCommand(cmd, "", sameUser, func(ctx context.Context, u *upkeep) error {
+		r := &rekeying{
+			upkeep: u, dryRun: dryRun, values: postgres.NewSealed(u.db), rows: postgres.NewFiles(u.db), begun: time.Now(),
+			bar: cli.NewCountBar(u.Err, "sealing", u.JSON),
+		}
+		defer r.bar.Done()
+		return r.audited(ctx)
+	})
+}
+
+// sameUser refuses to make files that the takt that serves can't read.
+func sameUser(cfg Config) error {
+	info, err := os.Stat(filepath.Join(cfg.DataDir, "files"))
+	if err != nil {
+		return nil //nolint:nilerr // there is nothing yet, or what follows says it better
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) != os.Geteuid() {
+		return fmt.Errorf("data-dir: its files belong to user %d: run takt rekey as that user", st.Uid)
+	}
+	return nil
+}
+
+// tally is what has become of one kind.
+type tally struct {
+	Kind seal.Kind `json:"kind"`
+	// Resealed were sealed by another key before; Current are sealed by this one.
+	Resealed int `json:"resealed"`
+	Current  int `json:"current"`
+	// Left is what other keys have sealed, by their ids.
+	Left map[string]int `json:"left,omitempty"`
+	// Lost files are named by a row, and damaged or not to be found from here.
+	Lost int `json:"lost,omitempty"`
+}
+
+func (t *tally) add(key, current seal.ID, n int) {
+	if key == current {
+		t.Current += n
+		return
+	}
+	if t.Left == nil {
+		t.Left = map[string]int{}
+	}
+	t.Left[key.String()] += n
+}
+
+func (t *tally) left() (n int) {
+	for _, k := range t.Left {
+		n += k
+	}
+	return n
+}
+
+// rekeying is one run.
+type rekeying struct {
+	*upkeep
+	dryRun bool
+	values *postgres.Sealed
+	rows   *postgres.Files
+	begun  time.Time
+	bar    *cli.Bar
+}
+
+// rekeyPage is how many rows are read at once.
+const rekeyPage = 100
+
+// audited is run, with an entry in the audit if it may change anything.
+func (r *rekeying) audited(ctx context.Context) error {
+	if r.dryRun {
+		return r.run(ctx)
+	}
+	audit := postgres.NewAudit(r.db)
+	id, err := audit.Append(ctx, store.AuditEntry{Actor: "takt rekey", Action: "rekey", Target: "encryption key " + r.keys.Current().String()})
+	if err != nil {
+		return err
+	}
+	err = r.run(ctx)
+	outcome := "ok"
+	if err != nil {
+		outcome = err.Error()
+	}
+	return errors.Join(err, audit.Conclude(context.WithoutCancel(ctx), id, outcome))
+}
+
+func (r *rekeying) run(ctx context.Context) error {
+	files, err := r.certificates(ctx)
+	if err != nil {
+		return err
+	}
+	tallies, left := []tally{files}, files.left()
+	for _, kind := range []seal.Kind{seal.ForgeCredential, seal.AccessToken, seal.RefreshToken, seal.KeyCheck} {
+		// The check value comes last: until all else is done, no controller starts
+		// without the old keys.
+		t, err := r.column(ctx, kind, kind == seal.KeyCheck && left > 0)
+		if err != nil {
+			return err
+		}
+		tallies, left = append(tallies, t), left+t.left()
+	}
+	r.bar.Done()
+	return r.report(tallies, left, files.Lost)
+}
+
+// problem tells of something that can't be opened.
+func (r *rekeying) problem(kind seal.Kind, name string, err error) {
+	_ = r.Result(map[string]any{"kind": kind, "name": name, "problem": err.Error()}, func(w io.Writer) { // a closed pipe shows at the end
+		fmt.Fprintf(w, "%s %s: %s\n", kind, cli.Plain(name), cli.Plain(err.Error()))
+	})
+}
+
+// certificates sees to all files. The bar counts them alone, because the rest is a row each.
+func (r *rekeying) certificates(ctx context.Context) (tally, error) {
+	t := tally{Kind: seal.Certificates}
+	total, err := r.rows.CountCerts(ctx)
+	if err != nil {
+		return t, err
+	}
+	var after store.FileKey
+	for done := 0; ; {
+		page, err := r.rows.PageCerts(ctx, after, rekeyPage)
+		if err != nil || len(page) == 0 {
+			return t, err
+		}
+		for _, row := range page {
+			if ctx.Err() != nil {
+				return t, context.Cause(ctx)
+			}
+			if err := r.certificate(ctx, row, &t); err != nil {
+				return t, err
+			}
+			after = row.FileKey
+			done++
+			r.bar.Show(int64(done), int64(max(done, total)), "sealing")
+		}
+	}
+}
+
+// certificate sees to the copies of one file.
+func (r *rekeying) certificate(ctx context.Context, row store.FileRow, t *tally) error {
+	var missing error
+	found := false
+	for _, remote := range []bool{false, true} {
+		if remote && !row.Location.Remote() || !remote && !row.Location.Local() {
+			continue
+		}
+		err := r.copyOf(ctx, row, remote, t)
+		switch {
+		case store.CodeOf(err) == store.NotFound:
+			missing = err
+			continue
+		case seal.Broken(err), errors.Is(err, storage.ErrDamaged):
+			r.problem(t.Kind, row.Name, err)
+		case err != nil:
+			return err
+		}
+		found = true
+	}
+	if found {
+		return nil
+	}
+	// It was moved or removed meanwhile, or another controller's disk has it.
+	now, err := r.rows.Find(ctx, row.FileKey)
+	switch {
+	case store.CodeOf(err) == store.NotFound:
+		return nil
+	case err != nil:
+		return err
+	case now.Location != row.Location || now.Object != row.Object:
+		return r.certificate(ctx, now, t)
+	}
+	t.Lost++
+	r.problem(t.Kind, row.Name, missing)
+	return nil
+}
+
+// copyOf sees to one copy of a file.
+func (r *rekeying) copyOf(ctx context.Context, row store.FileRow, remote bool, t *tally) error {
+	key, err := r.files.KeyOf(ctx, row, remote)
+	if err == nil && key != r.keys.Current() && !r.dryRun {
+		if err = r.files.Reseal(ctx, row, remote); err == nil {
+			key = r.keys.Current()
+			t.Resealed++
+		}
+	}
+	switch {
+	case err == nil, errors.Is(err, seal.ErrUnknownKey):
+		t.add(key, r.keys.Current(), 1)
+	case errors.Is(err, seal.ErrDamaged), errors.Is(err, storage.ErrDamaged):
+		t.Lost++
+	}
+	return err
+}
+
+// column sees to a kind that rows hold; hold leaves it as it is.
+func (r *rekeying) column(ctx context.Context, kind seal.Kind, hold bool) (tally, error) {
+	t := tally{Kind: kind}
+	for after := ""; !hold && !r.dryRun; {
+		page, err := r.values.Page(ctx, kind, r.keys.Current(), after, rekeyPage)
+		if err != nil {
+			return t, err
+		}
+		if len(page) == 0 {
+			break
+		}
+		for _, v := range page {
+			after = v.ID
+			content, err := r.keys.Open(kind, v.ID, v.Value)
+			if err != nil {
+				r.problem(kind, v.ID, err)
+				continue
+			}
+			done, err := r.values.Replace(ctx, kind, v, r.keys.Seal(kind, v.ID, content))
+			if err != nil {
+				return t, err
+			}
+			if done { // else a controller has just written it, or removed it
+				t.Resealed++
+			}
+		}
+	}
+	counts, err := r.values.Count(ctx)
+	for key, n := range counts[kind] {
+		t.add(key, r.keys.Current(), n)
+	}
+	return t, err
+}
+
+// report says what is left, and fails if that is anything.
+func (r *rekeying) report(tallies []tally, left, lost int) error {
+	may := r.begun.Add(store.WorkerTokenTTL)
+	sum := map[string]any{"key": r.keys.Current().String(), "kinds": tallies, "left": left, "lost": lost}
+	if left+lost == 0 {
+		sum["old_keys_may_go"] = may.UTC().Format(time.RFC3339)
+	}
+	err := r.Result(summary{sum}, func(w io.Writer) {
+		cli.List(w, []string{"KIND", "SEALED ANEW", "CURRENT KEY", "LEFT"}, tallies, func(t tally) []string {
+			var under []string
+			for _, key := range slices.Sorted(maps.Keys(t.Left)) {
+				under = append(under, fmt.Sprintf("%d under %s", t.Left[key], key))
+			}
+			return []string{string(t.Kind), strconv.Itoa(t.Resealed), strconv.Itoa(t.Current), cmp.Or(strings.Join(under, ", "), "0")}
+		})
+		if left+lost == 0 {
+			fmt.Fprintf(w, "nothing is left under an old key; old keys may go from %s on, "+
+				"when the last worker's token that they signed has run out\n", may.Format(time.TimeOnly))
+		}
+	})
+	switch {
+	case err != nil:
+		return err
+	case left > 0 && r.dryRun:
+		return fmt.Errorf("%d values are under other keys than %s", left, r.keys.Current())
+	case left > 0:
+		return fmt.Errorf("%d values are left under old keys: give these in TAKT_OLD_ENCRYPTION_KEYS, "+
+			"start every controller with the new one, run takt rekey again", left)
+	case lost > 0:
+		return fmt.Errorf("%d certificates are damaged, or not in reach of this machine: see takt storage verify", lost)
+	}
+	return nil
+}

@@ -1,0 +1,378 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"takt/actors/database"
+	"takt/cmd/internal/process"
+	"takt/http/api"
+	"takt/http/client"
+	"takt/http/githubtest"
+	"takt/http/hubspottest"
+	"takt/migrations"
+	"takt/storage/s3test"
+	"takt/store"
+	"takt/store/postgres"
+	"takt/store/seal"
+)
+
+// externalDatabase runs a PostgreSQL that belongs to no controller, and returns its
+// URL.
+func externalDatabase(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	server := database.NewPostgres(database.PostgresConfig{DataDir: dir, SearchPath: os.Getenv("PATH")})
+	db := postgres.New()
+	stop, err := startDatabase(t.Context(), zerolog.Nop(), database.NewPool(database.PoolConfig{
+		Source: server.ConnConfig, Migrate: migrations.Up, Sinks: []database.Sink{db}, Size: 1,
+	}), server)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, stop()) })
+	return (&process.Controller{DataDir: dir}).DatabaseURL()
+}
+
+// rekey runs takt rekey on the data of c, and returns its exit status and summary.
+func (s *site) rekey(c *process.Controller, settings []string, args ...string) (code int, sum rekeySummary) {
+	s.t.Helper()
+	p := s.launchRekey(c, settings, args...)
+	<-p.Done()
+	for line := range strings.Lines(p.Output()) {
+		var m struct{ Summary *rekeySummary }
+		if json.Unmarshal([]byte(line), &m) == nil && m.Summary != nil {
+			sum = *m.Summary
+		}
+	}
+	s.t.Log(p.Tail())
+	return p.ExitCode(), sum
+}
+
+type rekeySummary struct {
+	Key        string
+	Kinds      []tally
+	Left, Lost int
+	MayGo      time.Time `json:"old_keys_may_go"`
+}
+
+func (r rekeySummary) resealed() (n int) {
+	for _, k := range r.Kinds {
+		n += k.Resealed
+	}
+	return n
+}
+
+func (s *site) launchRekey(c *process.Controller, settings []string, args ...string) *process.Process {
+	s.t.Helper()
+	p, err := s.Launch("rekey", append(slices.Clone(settings), "TAKT_DATA_DIR="+c.DataDir), append([]string{"rekey", "--json"}, args...)...)
+	require.NoError(s.t, err)
+	return p
+}
+
+// ringOf are the settings of the current key and the others.
+func ringOf(current string, others ...string) []string {
+	return []string{"TAKT_ENCRYPTION_KEY=" + current, "TAKT_OLD_ENCRYPTION_KEYS=" + strings.Join(others, ",")}
+}
+
+// sealedUnder counts the certificates below dir that the key of this id has sealed.
+func sealedUnder(t *testing.T, dir string, id seal.ID) (n int) {
+	t.Helper()
+	require.NoError(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() || !strings.HasPrefix(d.Name(), "certs") {
+			return nil //nolint:nilerr // it was replaced meanwhile
+		}
+		raw, err := os.ReadFile(path)
+		if key, kerr := seal.KeyOf(raw); err == nil && kerr == nil && key == id {
+			n++
+		}
+		return nil
+	}))
+	return n
+}
+
+// killInTheMiddle kills takt rekey this often, each time when it has got a little
+// further below dir.
+func (s *site) killInTheMiddle(c *process.Controller, settings []string, times int, dir string) {
+	s.t.Helper()
+	key, err := seal.ParseKey(strings.TrimPrefix(settings[len(settings)-2], "TAKT_ENCRYPTION_KEY="))
+	require.NoError(s.t, err)
+	for i := range times {
+		before := sealedUnder(s.t, dir, key.ID())
+		victim := s.launchRekey(c, settings)
+		eventually(s.t, "it gets on", func() bool { return sealedUnder(s.t, dir, key.ID()) > before+i || !victim.Alive() })
+		victim.Kill()
+		<-victim.Done()
+		require.Equal(s.t, -1, victim.ExitCode(), "it was killed in the middle of it")
+	}
+}
+
+// TestRekeyIsKilled takes a machine's only copies of certificates through many
+// kills.
+func TestRekeyIsKilled(t *testing.T) {
+	t.Parallel()
+	const builds, kills = 60, 8
+	s := newSite(t)
+	c := s.controller("takt")
+	var all []certified
+	for n := range builds {
+		b, ok := submitCertified(t.Context(), t, c.URL, c.APIKey, store.Android, n)
+		require.True(t, ok)
+		all = append(all, b)
+	}
+	old, fresh := process.ReadWord(filepath.Join(c.DataDir, "encryption-key")), newKey()
+	settings := ringOf(fresh, old)
+	files := filepath.Join(c.DataDir, "files", "builds")
+	s.killInTheMiddle(c, settings, kills/2, files) // beside a takt that serves with the old key
+	require.NoError(t, c.Stop(t.Context(), patience))
+	s.killInTheMiddle(c, settings, kills/2, files) // which is killed beneath its own database, too
+	c = s.controller("takt", settings...)
+	code, sum := s.rekey(c, settings)
+	require.Zero(t, code)
+	require.Equal(t, builds, sum.Kinds[0].Current)
+	require.Less(t, sum.Kinds[0].Resealed, builds, "it went on where it was killed")
+	code, sum = s.rekey(c, settings)
+	require.Zero(t, code)
+	require.Zero(t, sum.resealed(), "there is nothing to do any more")
+	require.Zero(t, sum.Left)
+	require.NoError(t, c.Stop(t.Context(), patience))
+	p := s.launchRekey(c, ringOf(old))
+	<-p.Done()
+	require.Equal(t, 1, p.ExitCode())
+	require.Contains(t, p.Output(), "this database was sealed with the encryption key")
+
+	c = s.controller("takt", ringOf(fresh)...)
+	s.worker(c, "one", certifiedOrder)
+	for _, b := range all {
+		eventually(t, "build completes", func() bool { return status(t, c, b.id).Status == string(store.Completed) })
+		require.Equal(t, b.want, download(t, c, b.id))
+	}
+	require.NoError(t, os.Remove(filepath.Join(files, all[0].id, "certs.zip")))
+	code, sum = s.rekey(c, ringOf(fresh))
+	require.Equal(t, 1, code)
+	require.Equal(t, 1, sum.Lost)
+	entries, err := c.Client.Audit(t.Context(), 1)
+	require.NoError(t, err)
+	require.Equal(t, "rekey", entries.Entries[0].Action)
+}
+
+// certified is a build with certificates: its result is both files.
+type certified struct {
+	id, want string
+	replay   client.Submit
+}
+
+// submitCertified submits the nth build until it is acknowledged.
+func submitCertified(ctx context.Context, t *testing.T, url, apiKey string, platform store.Platform, n int) (b certified, ok bool) {
+	t.Helper()
+	c, err := client.New(client.Config{BaseURL: url, APIKey: apiKey})
+	if err != nil {
+		t.Error(err)
+		return b, false
+	}
+	order, cert := fmt.Sprintf("order %s %d\n", platform, n), strings.Repeat(fmt.Sprintf("certificate %s %d\n", platform, n), 20_000)
+	certs := client.Bytes(zipOf(t, map[string]string{"cert.txt": cert}))
+	b.want = order + cert
+	b.replay = client.Submit{
+		Platform: platform, Source: client.Bytes(zipOf(t, map[string]string{"order.txt": order})), Certs: &certs, IdempotencyKey: client.NewIdempotencyKey(),
+	}
+	for ctx.Err() == nil {
+		if sub, err := c.Submit(ctx, b.replay); err == nil {
+			b.id = sub.ID
+			return b, true
+		}
+		after(ctx, 50*time.Millisecond)
+	}
+	return b, false
+}
+
+// certifiedOrder is a build command that needs the certificates.
+const certifiedOrder = `cat order.txt "$TAKT_CERTS/cert.txt" > "$TAKT_OUTPUT"`
+
+// TestTheKeyIsChangedUnderLoad gives two controllers another encryption key, while
+// both have work of every kind, and reads all of it with the new key alone.
+func TestTheKeyIsChangedUnderLoad(t *testing.T) {
+	t.Parallel()
+	s := newHookSite(t, hubspottest.Config{RollingLimit: -1, Rotate: true}, hookPortal+1)
+	bucket := s3test.Start(t)
+	forge, forgeSettings := deployer(t, 4)
+	gate := newPushGate()
+	forge.Intercept(gate.intercept)
+	old, fresh := newKey(), newKey()
+	shared := slices.Concat(s.hs.Env(s.base), forgeSettings, bucket.Env(), []string{
+		"TAKT_PUBLIC_URL=" + publicName, "TAKT_HUBSPOT_TIMEOUT=3s", "TAKT_STORAGE=dual", "TAKT_DATABASE_URL=" + externalDatabase(t),
+		"TAKT_API_KEY=the-key-of-the-fleet-0123456789", "TAKT_ADMIN_KEY=the-key-of-operators-0123456789",
+	})
+	both := []*process.Controller{s.controller("a", slices.Concat(shared, ringOf(old))...), s.controller("b", slices.Concat(shared, ringOf(old))...)}
+	roll := func(keys ...string) { // one after the other, at the addresses that they had
+		t.Helper()
+		for i, c := range both {
+			require.NoError(t, c.Stop(t.Context(), patience))
+			both[i] = s.controller(c.Name, slices.Concat(shared, []string{"TAKT_LISTEN=" + c.Address}, keys)...)
+		}
+	}
+
+	// What waits for the end: builds that nobody takes, a deployment that can't go on.
+	s.install(both[0], perSecond(1000), hookPortal, hookPortal+1)
+	d, err := both[1].Client.Deploy(t.Context(), api.DeploymentRequest{
+		DeploymentRequest: store.DeploymentRequest{SourceOrg: "from", TargetOrg: "to"}, Token: githubtest.Token,
+	})
+	require.NoError(t, err)
+	var builds []certified
+	var waiting []certified
+	for n := range 12 {
+		b, ok := submitCertified(t.Context(), t, both[n%2].URL, both[0].APIKey, store.IOS, n)
+		require.True(t, ok)
+		waiting = append(waiting, b)
+	}
+	first, err := both[0].Client.Submit(t.Context(), waiting[0].replay)
+	require.NoError(t, err)
+
+	// What goes on all the time.
+	var workers []*process.Process
+	for i, c := range both {
+		for j := range 2 {
+			w, err := s.Worker(c, fmt.Sprintf("worker-%d-%d", i, j), certifiedOrder, nil, "--heartbeat", "500ms", "--platform", "android")
+			require.NoError(t, err)
+			t.Cleanup(w.Kill)
+			workers = append(workers, w)
+		}
+	}
+	var mu sync.Mutex
+	fired := 0
+	loaded, end := context.WithCancelCause(t.Context())
+	endLoad := func() { end(errors.New("enough")) }
+	defer endLoad()
+	var load sync.WaitGroup
+	apiKey := both[0].APIKey
+	for i, url := range []string{both[0].URL, both[1].URL} {
+		load.Go(func() {
+			for n := i; loaded.Err() == nil; n += 2 {
+				if b, ok := submitCertified(loaded, t, url, apiKey, store.Android, n); ok {
+					mu.Lock()
+					builds = append(builds, b)
+					mu.Unlock()
+				}
+				after(loaded, 50*time.Millisecond)
+			}
+		})
+		load.Go(func() {
+			for n := 0; loaded.Err() == nil; n++ {
+				if s.fire(loaded, url, hookPortal, fmt.Sprintf("hook-%d-%d", i, n)) {
+					mu.Lock()
+					fired++
+					mu.Unlock()
+				}
+				if n%20 == 0 {
+					s.hs.Revoke(hookPortal)
+				}
+				after(loaded, 50*time.Millisecond)
+			}
+		})
+	}
+	built := func() map[string]int {
+		t.Helper()
+		list, err := both[0].Client.Workers(t.Context(), client.WorkerFilter{})
+		require.NoError(t, err)
+		n := map[string]int{}
+		for _, w := range list.Workers {
+			n[w.ID] = w.Completed
+		}
+		return n
+	}
+	goesOn := func() { // everybody has had a build, and a token for it
+		t.Helper()
+		before := built()
+		require.Len(t, before, len(workers))
+		eventually(t, "all workers build", func() bool {
+			now := built()
+			for id, n := range before {
+				if now[id] < n+2 {
+					return false
+				}
+			}
+			return true
+		})
+	}
+	eventually(t, "all workers register", func() bool { return len(built()) == len(workers) })
+	goesOn()
+
+	roll(ringOf(old, fresh)...)
+	goesOn()
+	roll(ringOf(fresh, old)...)
+	goesOn()
+
+	// Without the old key no controller starts as long as something needs it.
+	settings := slices.Concat(shared, ringOf(fresh, old))
+	early := s.t.TempDir()
+	p, err := s.Launch("early", slices.Concat(shared, ringOf(fresh), []string{"TAKT_DATA_DIR=" + early, "TAKT_LISTEN=127.0.0.1:0"}), "serve")
+	require.NoError(t, err)
+	<-p.Done()
+	require.Equal(t, 1, p.ExitCode())
+	require.Contains(t, p.Output(), "this database was sealed with the encryption key")
+	require.Contains(t, p.Output(), "TAKT_OLD_ENCRYPTION_KEYS")
+	code, sum := s.rekey(both[0], settings, "--dry-run")
+	require.Equal(t, 1, code)
+	require.Positive(t, sum.Left)
+	require.Zero(t, sum.resealed())
+
+	s.killInTheMiddle(both[0], settings, 5, bucket.Dir)
+	for _, c := range both { // each has a disk
+		eventually(t, "the copies that S3 is owed are there", func() bool {
+			code, sum = s.rekey(c, settings)
+			return code == 0
+		})
+		require.Zero(t, sum.Left+sum.Lost)
+		require.False(t, sum.MayGo.IsZero())
+	}
+	goesOn()
+
+	roll(ringOf(fresh)...)
+	goesOn()
+	endLoad()
+	load.Wait()
+	for _, c := range both {
+		code, sum = s.rekey(c, slices.Concat(shared, ringOf(fresh)), "--dry-run")
+		require.Zero(t, code)
+		require.Len(t, sum.Kinds, 5)
+		code, found, _ := s.upkeep(c, slices.Concat(shared, ringOf(fresh)), "verify", "--digest", "--any-copy")
+		require.Zero(t, code, found)
+	}
+
+	// Every kind is read with the new key alone.
+	again, err := both[1].Client.Submit(t.Context(), waiting[0].replay)
+	require.NoError(t, err)
+	require.Equal(t, first, again, "the reply is still told")
+	s.worker(both[0], "ios", certifiedOrder)
+	for _, b := range append(waiting, builds...) {
+		eventually(t, "build completes", func() bool { return status(t, both[0], b.id).Status == string(store.Completed) })
+		require.Equal(t, b.want, download(t, both[0], b.id))
+	}
+	gate.open(100)
+	eventually(t, "the deployment goes on with its credential", func() bool {
+		d, err = both[0].Client.Deployment(t.Context(), d.ID, true)
+		return err == nil && d.Ended()
+	})
+	require.Equal(t, 4, d.Counts.Done, "%+v", d)
+	s.hs.Revoke(hookPortal)
+	require.True(t, s.fire(t.Context(), both[0].URL, hookPortal, "last"))
+	require.True(t, s.fire(t.Context(), both[0].URL, hookPortal+1, "with a token that only takt rekey has touched"))
+	eventually(t, "all actions are completed", func() bool { return s.hs.Distinct() >= fired+2 })
+	require.Zero(t, s.hs.Refreshes(hookPortal+1))
+	for _, w := range workers {
+		require.NotContains(t, w.Output(), "registering", "nobody was logged out")
+		require.NoError(t, w.Stop(t.Context(), patience))
+	}
+	t.Logf("%d builds, %d actions, %d refreshes", len(builds), fired, s.hs.Refreshes(hookPortal))
+}
