@@ -41,6 +41,9 @@ type Invariants interface {
 // interval is the time between two checks.
 const interval = time.Minute
 
+// patience is how long somebody waits for a check at most: those before it included.
+const patience = 5 * time.Minute
+
 const name = "takt/orchestration/auditor"
 
 // Auditor is the handle. It stays valid over restarts.
@@ -71,6 +74,8 @@ func (a *Auditor) Last() []store.Invariant {
 // Check checks now, and with repair mends what can be mended without losing
 // anything; what it then says was broken is as it was before. Errors: Unavailable.
 func (a *Auditor) Check(ctx context.Context, repair bool) ([]store.Invariant, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, otp.ErrTimeout)
+	defer cancel()
 	return otp.CallWait[[]store.Invariant](ctx, a.ref, time.Second, checkNow{repair})
 }
 

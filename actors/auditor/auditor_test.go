@@ -40,7 +40,15 @@ func (c *checks) Check(ctx context.Context, repair bool) ([]store.Invariant, err
 	return []store.Invariant{i}, c.err
 }
 
-func watched(t *testing.T, f func(t *testing.T, c *checks, a *auditor.Auditor, sys *otp.System)) {
+// world is an auditor in a bubble of fake time.
+type world struct {
+	*testing.T
+	*checks
+	auditor *auditor.Auditor
+	sys     *otp.System
+}
+
+func watched(t *testing.T, f func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		c := &checks{}
@@ -49,7 +57,7 @@ func watched(t *testing.T, f func(t *testing.T, c *checks, a *auditor.Auditor, s
 		_, err := sys.StartRoot(t.Context(), "takt", otp.SupSpec{Children: []otp.ChildSpec{a.Spec()}})
 		require.NoError(t, err)
 		synctest.Wait()
-		f(t, c, a, sys)
+		f(&world{t, c, a, sys})
 		sys.Shutdown(context.WithoutCancel(t.Context()))
 		synctest.Wait()
 	})
@@ -57,58 +65,58 @@ func watched(t *testing.T, f func(t *testing.T, c *checks, a *auditor.Auditor, s
 
 func TestItChecksAtTheStartAndEachMinute(t *testing.T) {
 	t.Parallel()
-	watched(t, func(t *testing.T, c *checks, a *auditor.Auditor, _ *otp.System) {
-		require.Equal(t, 1, c.made)
-		require.Len(t, a.Last(), 1)
-		c.broken = 2
-		time.Sleep(time.Minute)
+	watched(t, func(w *world) {
+		require.Equal(w, 1, w.made)
+		require.Len(w, w.auditor.Last(), 1)
+		w.broken = 2
+		<-time.After(time.Minute)
 		synctest.Wait()
-		require.Equal(t, 2, c.made)
-		require.EqualValues(t, 2, a.Last()[0].Broken)
+		require.Equal(w, 2, w.made)
+		require.EqualValues(w, 2, w.auditor.Last()[0].Broken)
 	})
 }
 
 func TestOneCheckAtATimeOnDemandAndItsRepair(t *testing.T) {
 	t.Parallel()
-	watched(t, func(t *testing.T, c *checks, a *auditor.Auditor, _ *otp.System) {
-		c.broken, c.gate = 3, make(chan struct{})
+	watched(t, func(w *world) {
+		w.broken, w.gate = 3, make(chan struct{})
 		replies := make(chan []store.Invariant)
 		for _, repair := range []bool{false, true} {
 			go func() {
-				found, err := a.Check(context.WithoutCancel(t.Context()), repair)
+				found, err := w.auditor.Check(context.WithoutCancel(w.Context()), repair)
 				if err == nil {
 					replies <- found
 				}
 			}()
 			synctest.Wait()
 		}
-		time.Sleep(5 * time.Minute) // timers find it busy
-		c.gate <- struct{}{}
-		require.Zero(t, (<-replies)[0].Repaired)
-		c.gate <- struct{}{}
-		require.EqualValues(t, 3, (<-replies)[0].Repaired)
+		<-time.After(3 * time.Minute) // timers find it busy
+		w.gate <- struct{}{}
+		require.Zero(w, (<-replies)[0].Repaired)
+		w.gate <- struct{}{}
+		require.EqualValues(w, 3, (<-replies)[0].Repaired)
 		synctest.Wait()
-		require.Equal(t, 3, c.made)
-		close(c.gate)
+		require.Equal(w, 3, w.made)
+		close(w.gate)
 	})
 }
 
 func TestAnOutageSuspendsItAndAFailureDoesNot(t *testing.T) {
 	t.Parallel()
-	watched(t, func(t *testing.T, c *checks, a *auditor.Auditor, sys *otp.System) {
-		status := func() string { return fmt.Sprint(sys.Tree(false)[0].Children[0].Status) }
-		c.err = store.NewUnavailable("away", nil)
-		_, err := a.Check(t.Context(), false)
-		require.Equal(t, store.Unavailable, store.CodeOf(err))
+	watched(t, func(w *world) {
+		status := func() string { return fmt.Sprint(w.sys.Tree(false)[0].Children[0].Status) }
+		w.err = store.NewUnavailable("away", nil)
+		_, err := w.auditor.Check(w.Context(), false)
+		require.Equal(w, store.Unavailable, store.CodeOf(err))
 		synctest.Wait()
-		require.Equal(t, "suspended", status())
-		c.err = errors.New("a defect")
-		_, err = a.Check(t.Context(), false)
-		require.ErrorIs(t, err, c.err)
-		c.err = nil
-		_, err = a.Check(t.Context(), false)
-		require.NoError(t, err)
+		require.Equal(w, "suspended", status())
+		w.err = errors.New("a defect")
+		_, err = w.auditor.Check(w.Context(), false)
+		require.ErrorIs(w, err, w.err)
+		w.err = nil
+		_, err = w.auditor.Check(w.Context(), false)
+		require.NoError(w, err)
 		synctest.Wait()
-		require.Equal(t, "running", status())
+		require.Equal(w, "running", status())
 	})
 }

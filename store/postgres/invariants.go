@@ -38,67 +38,68 @@ const (
 	endless     = `builds WHERE state IN ('completed', 'failed', 'cancelled') AND completed_at IS NULL AND ` + recent
 	nameless    = `builds b WHERE ` + recent + ` AND NOT EXISTS (SELECT FROM build_ids i WHERE i.id = b.id AND i.seq = b.seq)`
 	keeping     = `deployments WHERE state IN ('done', 'cancelled', 'failed') AND credential IS NOT NULL`
-	period      = `make_interval(secs => c.time_period * CASE c.time_unit WHEN 'second' THEN 1 WHEN 'minute' THEN 60 WHEN 'hour' THEN 3600 ELSE 86400 END::float8)`
+	period      = `make_interval(secs => ` + periodSeconds + `)`
 )
 
 // Those whose repair may break another one stand before it.
-var invariants = []invariant{
-	{
-		"build_holder", "A build that is assigned or building is held by a worker that is known.",
-		`SELECT b.id FROM ` + homeless, lockWorkers,
-		`UPDATE builds SET state = 'pending', worker_id = NULL, started_at = NULL, last_seen_at = NULL, updated_at = now()
+func invariants() []invariant {
+	return []invariant{
+		{
+			"build_holder", "A build that is assigned or building is held by a worker that is known.",
+			`SELECT b.id FROM ` + homeless, lockWorkers,
+			`UPDATE builds SET state = 'pending', worker_id = NULL, started_at = NULL, last_seen_at = NULL, updated_at = now()
 		WHERE seq IN (SELECT b.seq FROM ` + homeless + `)`,
-	},
-	{
-		"worker_held", "A worker's count of builds is the number of builds that it holds.",
-		`SELECT w.id FROM workers w JOIN (` + heldNow + `) h USING (id) WHERE w.held <> h.n`,
-		lockWorkers,
-		`UPDATE workers w SET held = h.n FROM (` + heldNow + `) h WHERE h.id = w.id AND w.held <> h.n`,
-	},
-	{
-		"worker_status", "A worker is building exactly if it holds builds, unless it is offline.",
-		`SELECT id FROM workers WHERE status <> 'offline' AND (status = 'building') <> (held > 0)`,
-		lockWorkers,
-		`UPDATE workers SET status = CASE WHEN held > 0 THEN 'building' ELSE 'idle' END WHERE status <> 'offline' AND (status = 'building') <> (held > 0)`,
-	},
-	{
-		"worker_slots", "A worker holds no more builds than it has slots.",
-		`SELECT id FROM workers WHERE held > slots`, "", "",
-	},
-	{
-		"worker_known", "A worker has one row, and a name.",
-		`SELECT w.id FROM workers w LEFT JOIN worker_details d ON d.worker_id = w.id GROUP BY w.id HAVING count(*) > 1 OR count(d) = 0`, "", "",
-	},
-	{
-		"build_pending", "A build that waits has neither holder nor end.",
-		`SELECT id FROM ` + restless, "",
-		`UPDATE builds SET worker_id = NULL, started_at = NULL, last_seen_at = NULL, completed_at = NULL
+		},
+		{
+			"worker_held", "A worker's count of builds is the number of builds that it holds.",
+			`SELECT w.id FROM workers w JOIN (` + heldNow + `) h USING (id) WHERE w.held <> h.n`,
+			lockWorkers,
+			`UPDATE workers w SET held = h.n FROM (` + heldNow + `) h WHERE h.id = w.id AND w.held <> h.n`,
+		},
+		{
+			"worker_status", "A worker is building exactly if it holds builds, unless it is offline.",
+			`SELECT id FROM workers WHERE status <> 'offline' AND (status = 'building') <> (held > 0)`,
+			lockWorkers,
+			`UPDATE workers SET status = CASE WHEN held > 0 THEN 'building' ELSE 'idle' END WHERE status <> 'offline' AND (status = 'building') <> (held > 0)`,
+		},
+		{
+			"worker_slots", "A worker holds no more builds than it has slots.",
+			`SELECT id FROM workers WHERE held > slots`, "", "",
+		},
+		{
+			"worker_known", "A worker has one row, and a name.",
+			`SELECT w.id FROM workers w LEFT JOIN worker_details d ON d.worker_id = w.id GROUP BY w.id HAVING count(*) > 1 OR count(d) = 0`, "", "",
+		},
+		{
+			"build_pending", "A build that waits has neither holder nor end.",
+			`SELECT id FROM ` + restless, "",
+			`UPDATE builds SET worker_id = NULL, started_at = NULL, last_seen_at = NULL, completed_at = NULL
 		WHERE seq IN (SELECT seq FROM ` + restless + `) AND state = 'pending'`,
-	},
-	{
-		"build_ended", "A build that has ended says when.",
-		`SELECT id FROM ` + endless, "",
-		`UPDATE builds SET completed_at = updated_at WHERE seq IN (SELECT seq FROM ` + endless + `)`,
-	},
-	{
-		"build_known", "A build is found by its id.",
-		`SELECT b.id FROM ` + nameless, "",
-		`INSERT INTO build_ids (id, seq) SELECT b.id, b.seq FROM ` + nameless + ` ON CONFLICT (id) DO UPDATE SET seq = excluded.seq`,
-	},
-	{
-		"build_source", "A build that waits has a source.",
-		`SELECT id FROM builds b WHERE state = 'pending' AND NOT EXISTS (SELECT FROM build_files f WHERE f.build = b.seq AND f.kind = 'source')`,
-		"", "",
-	},
-	{
-		"build_result", "A build that was completed within the hour has a result.",
-		`SELECT id FROM builds b WHERE state = 'completed' AND completed_at > now() - interval '1 hour'
+		},
+		{
+			"build_ended", "A build that has ended says when.",
+			`SELECT id FROM ` + endless, "",
+			`UPDATE builds SET completed_at = updated_at WHERE seq IN (SELECT seq FROM ` + endless + `)`,
+		},
+		{
+			"build_known", "A build is found by its id.",
+			`SELECT b.id FROM ` + nameless, "",
+			`INSERT INTO build_ids (id, seq) SELECT b.id, b.seq FROM ` + nameless + ` ON CONFLICT (id) DO UPDATE SET seq = excluded.seq`,
+		},
+		{
+			"build_source", "A build that waits has a source.",
+			`SELECT id FROM builds b WHERE state = 'pending' AND NOT EXISTS (SELECT FROM build_files f WHERE f.build = b.seq AND f.kind = 'source')`,
+			"", "",
+		},
+		{
+			"build_result", "A build that was completed within the hour has a result.",
+			`SELECT id FROM builds b WHERE state = 'completed' AND completed_at > now() - interval '1 hour'
 		AND NOT EXISTS (SELECT FROM build_files f WHERE f.build = b.seq AND f.kind = 'result')`,
-		"", "",
-	},
-	{
-		"day_totals", "The totals of yesterday and today are those of their builds.",
-		`SELECT coalesce(d.day, b.day)::text FROM (
+			"", "",
+		},
+		{
+			"day_totals", "The totals of yesterday and today are those of their builds.",
+			`SELECT coalesce(d.day, b.day)::text FROM (
 			SELECT * FROM build_days WHERE day >= (now() AT TIME ZONE 'UTC')::date - 1
 		) d FULL JOIN (
 			SELECT (completed_at AT TIME ZONE 'UTC')::date AS day, count(*) FILTER (WHERE state = 'completed') AS completed,
@@ -106,39 +107,40 @@ var invariants = []invariant{
 			FROM builds WHERE completed_at <= (SELECT up_to FROM rollup)
 				AND completed_at >= ((now() AT TIME ZONE 'UTC')::date - 1) AT TIME ZONE 'UTC' GROUP BY 1
 		) b ON b.day = d.day WHERE (d.completed, d.failed, d.cancelled) IS DISTINCT FROM (b.completed, b.failed, b.cancelled)`,
-		"", "",
-	},
-	{
-		"action_queue", "An action that waits is in a throttle queue that is known.",
-		`SELECT callback_id FROM action_executions a WHERE state = 'waiting' AND NOT EXISTS (SELECT FROM throttle_queues q WHERE q.seq = a.queue)`,
-		"", "",
-	},
-	{
-		"queue_job", "A throttle queue whose actions wait for ten minutes has a live job.",
-		`SELECT q.id FROM throttle_queues q
+			"", "",
+		},
+		{
+			"action_queue", "An action that waits is in a throttle queue that is known.",
+			`SELECT callback_id FROM action_executions a WHERE state = 'waiting' AND NOT EXISTS (SELECT FROM throttle_queues q WHERE q.seq = a.queue)`,
+			"", "",
+		},
+		{
+			"queue_job", "A throttle queue whose actions wait for ten minutes has a live job.",
+			`SELECT q.id FROM throttle_queues q
 		WHERE EXISTS (SELECT FROM action_executions a WHERE a.queue = q.seq AND a.state = 'waiting' AND a.received_at < now() - interval '10 min')
 		AND NOT EXISTS (SELECT FROM river_job j WHERE j.id = q.job_id AND j.state IN ('available', 'pending', 'running', 'retryable', 'scheduled'))`,
-		"", "",
-	},
-	{
-		"queue_rate", "Of a throttle queue no more was answered within one period than its rate allows.",
-		`SELECT q.id FROM throttle_queues q JOIN throttle_configs c USING (portal_id, action_id)
+			"", "",
+		},
+		{
+			"queue_rate", "Of a throttle queue no more was answered within one period than its rate allows.",
+			`SELECT q.id FROM throttle_queues q JOIN throttle_configs c USING (portal_id, action_id)
 		WHERE c.updated_at < now() - ` + period + ` AND c.max_throughput < (
 			SELECT coalesce(sum(w.n), 0) FROM throttle_windows w
 			WHERE w.queue = q.seq AND w.ended_at <= now() AND w.ended_at > now() - ` + period + `)`,
-		"", "",
-	},
-	{
-		"deployment_sum", "A deployment that is over has no repository that is not.",
-		`SELECT DISTINCT d.id FROM deployments d JOIN deployment_repos r ON r.deployment_id = d.id
+			"", "",
+		},
+		{
+			"deployment_sum", "A deployment that is over has no repository that is not.",
+			`SELECT DISTINCT d.id FROM deployments d JOIN deployment_repos r ON r.deployment_id = d.id
 		WHERE d.state IN ('done', 'cancelled', 'failed') AND r.finished_at IS NULL`,
-		"", "",
-	},
-	{
-		"deployment_credential", "A deployment that is over keeps no credential.",
-		`SELECT id FROM ` + keeping, "",
-		`UPDATE deployments SET credential = NULL WHERE id IN (SELECT id FROM ` + keeping + `)`,
-	},
+			"", "",
+		},
+		{
+			"deployment_credential", "A deployment that is over keeps no credential.",
+			`SELECT id FROM ` + keeping, "",
+			`UPDATE deployments SET credential = NULL WHERE id IN (SELECT id FROM ` + keeping + `)`,
+		},
+	}
 }
 
 // invariantLimit bounds one check, and its repair.
@@ -148,8 +150,8 @@ const invariantLimit = 30 * time.Second
 // mends what can be mended without losing anything. What one check fails with is
 // the error; the others are not made then.
 func (i *Invariants) Check(ctx context.Context, repair bool) ([]store.Invariant, error) {
-	all := make([]store.Invariant, 0, len(invariants))
-	for _, inv := range invariants {
+	var all []store.Invariant
+	for _, inv := range invariants() {
 		found, err := i.check(ctx, inv, repair)
 		if err != nil {
 			return nil, fmt.Errorf("checking %s: %w", inv.name, err)
