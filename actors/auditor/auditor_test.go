@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,6 +19,7 @@ import (
 
 // checks is a database on which something is broken until it is repaired.
 type checks struct {
+	mu     sync.Mutex // guards what follows
 	made   int
 	broken int64
 	err    error
@@ -25,19 +27,35 @@ type checks struct {
 }
 
 func (c *checks) Check(ctx context.Context, repair bool) ([]store.Invariant, error) {
-	if c.gate != nil {
+	c.mu.Lock()
+	gate := c.gate
+	c.mu.Unlock()
+	if gate != nil {
 		select {
-		case <-c.gate:
+		case <-gate:
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.made++
 	i := store.Invariant{Name: "worker_held", Promise: "It is right.", Broken: c.broken}
 	if repair {
 		i.Repaired, c.broken = c.broken, 0
 	}
 	return []store.Invariant{i}, c.err
+}
+
+func (c *checks) set(f func(c *checks)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f(c)
+}
+
+func (c *checks) count() (made int) {
+	c.set(func(c *checks) { made = c.made })
+	return made
 }
 
 // world is an auditor in a bubble of fake time.
@@ -66,12 +84,12 @@ func watched(t *testing.T, f func(w *world)) {
 func TestItChecksAtTheStartAndEachMinute(t *testing.T) {
 	t.Parallel()
 	watched(t, func(w *world) {
-		require.Equal(w, 1, w.made)
+		require.Equal(w, 1, w.count())
 		require.Len(w, w.auditor.Last(), 1)
-		w.broken = 2
+		w.set(func(c *checks) { c.broken = 2 })
 		<-time.After(time.Minute)
 		synctest.Wait()
-		require.Equal(w, 2, w.made)
+		require.Equal(w, 2, w.count())
 		require.EqualValues(w, 2, w.auditor.Last()[0].Broken)
 	})
 }
@@ -79,7 +97,7 @@ func TestItChecksAtTheStartAndEachMinute(t *testing.T) {
 func TestOneCheckAtATimeOnDemandAndItsRepair(t *testing.T) {
 	t.Parallel()
 	watched(t, func(w *world) {
-		w.broken, w.gate = 3, make(chan struct{})
+		w.set(func(c *checks) { c.broken, c.gate = 3, make(chan struct{}) })
 		replies := make(chan []store.Invariant)
 		for _, repair := range []bool{false, true} {
 			go func() {
@@ -96,7 +114,7 @@ func TestOneCheckAtATimeOnDemandAndItsRepair(t *testing.T) {
 		w.gate <- struct{}{}
 		require.EqualValues(w, 3, (<-replies)[0].Repaired)
 		synctest.Wait()
-		require.Equal(w, 3, w.made)
+		require.Equal(w, 3, w.count())
 		close(w.gate)
 	})
 }
@@ -105,15 +123,15 @@ func TestAnOutageSuspendsItAndAFailureDoesNot(t *testing.T) {
 	t.Parallel()
 	watched(t, func(w *world) {
 		status := func() string { return fmt.Sprint(w.sys.Tree(false)[0].Children[0].Status) }
-		w.err = store.NewUnavailable("away", nil)
+		w.set(func(c *checks) { c.err = store.NewUnavailable("away", nil) })
 		_, err := w.auditor.Check(w.Context(), false)
 		require.Equal(w, store.Unavailable, store.CodeOf(err))
 		synctest.Wait()
 		require.Equal(w, "suspended", status())
-		w.err = errors.New("a defect")
+		w.set(func(c *checks) { c.err = errors.New("a defect") })
 		_, err = w.auditor.Check(w.Context(), false)
-		require.ErrorIs(w, err, w.err)
-		w.err = nil
+		require.ErrorContains(w, err, "a defect")
+		w.set(func(c *checks) { c.err = nil })
 		_, err = w.auditor.Check(w.Context(), false)
 		require.NoError(w, err)
 		synctest.Wait()
