@@ -27,6 +27,8 @@ type Builds interface {
 	// *store.Repeated: it was done before, and commit was not called.
 	Submit(ctx context.Context, s store.Submission, commit func() error) (store.Build, error)
 	Cancel(ctx context.Context, id string) error
+	// SetPriority is of pending builds only.
+	SetPriority(ctx context.Context, id string, priority int) (store.BuildRef, error)
 	// What follows is for the worker that holds a build. Touch, Heartbeat and
 	// Telemetry are signs of life, the latter with figures.
 	Held(ctx context.Context, beat store.Beat) (store.Build, error)

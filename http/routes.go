@@ -58,6 +58,7 @@ func (s *Server) routes(d Deps) []route {
 	builds := &builds{sh, d.Builds, d.Files, d.Publish, s.keys}
 	submissions := &submissions{sh, builds, d.Builds, d.Queue, forms}
 	holders := &holders{sh, d.Builds, s.logs, d.Queue, d.Publish, forms}
+	priorities := &priorities{builds, d.Queue}
 	tails := &tails{sh, builds, s.logs, make(chan struct{}, tailReads)}
 	polls := newPolls(sh, d.Queue, d.Tokens)
 	workers := newWorkers(sh, d)
@@ -106,6 +107,7 @@ func (s *Server) routes(d Deps) []route {
 		row(get, "/api/builds/active", apiKey, query, builds.active),
 		row(get, "/api/builds/statistics", apiKey, query, figures.statistics),
 		row(get, "/api/builds/:id", apiKey, query, builds.show),
+		row(http.MethodPatch, "/api/builds/:id", apiKey, submit, priorities.patch),
 		row(get, "/api/builds/:id/status", buildKey, query, builds.status),
 		own(get, "/api/builds/:id/logs", buildKey, query, tails.serve, builds.logs),
 		row(head, "/api/builds/:id/download", buildKey, transfer, builds.download),
