@@ -21,6 +21,9 @@ const (
 	holderKey         // likewise, and X-Build-Id: see holderOf
 	monitorKey        // as holderKey; without X-API-Key if Config.TelemetryWithoutKey
 	adminKey          // X-Admin-Key
+	visitor           // anybody with a browser
+	reader            // a session; checked by dashboard.permit, as the next
+	operator          // a session that began with the admin key
 )
 
 // Header names in the form that net/http stores them: looking these up costs
@@ -72,7 +75,7 @@ func newKeys(cfg Config) *keys {
 // authorize checks what memory can check.
 func (k *keys) authorize(a access, h http.Header) error {
 	switch a {
-	case public:
+	case public, visitor, reader, operator:
 		return nil
 	case adminKey:
 		key := header(h, keyAdmin)

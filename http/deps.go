@@ -212,6 +212,8 @@ type Deps struct {
 	Heartbeat Heartbeat
 	Heijunka  Heijunka
 	Audit     Audit
+	// Dashboard reads what pages show.
+	Dashboard Dashboard
 	// Throttle, ThrottleStore and OAuth are HubSpot's.
 	Throttle        Throttle
 	ThrottleStore   ThrottleStore

@@ -73,6 +73,8 @@ type Config struct {
 	PollRate, RegisterRate int
 	// TrustedProxies are the networks whose X-Forwarded-For is believed.
 	TrustedProxies []netip.Prefix
+	// DashboardPlainHTTP lets people log in to the dashboard over plain HTTP.
+	DashboardPlainHTTP bool
 	// TLSCert and TLSKey are PEM files; both or none.
 	TLSCert, TLSKey string
 	// HubSpot is what the throttle needs to know of it.

@@ -198,7 +198,7 @@ func (c *controller) assemble(ctx context.Context) error {
 		Files:    c.files,
 		Ready:    c.tree.Ready, VacuumHeldBack: c.tree.VacuumHeldBack,
 		Tree:     c.describe,
-		Operator: c.tree, Heartbeat: c.tree.Monitor, Heijunka: c.tree.Heijunka, Audit: postgres.NewAudit(db), Background: background,
+		Operator: c.tree, Heartbeat: c.tree.Monitor, Heijunka: c.tree.Heijunka, Audit: postgres.NewAudit(db), Dashboard: postgres.NewDashboard(db), Background: background,
 		TLS:         c.tls,
 		Deployments: c.tree.Deployments, DeploymentStore: deployed,
 		Throttle: c.tree.Throttle, ThrottleStore: throttled, OAuth: c.tree.Throttle.Tokens,
@@ -242,7 +242,7 @@ func (c *controller) httpConfig() http.Config {
 	}
 	return http.Config{
 		APIKey: c.cfg.APIKey, AdminKey: c.cfg.AdminKey, BaseImageID: c.cfg.BaseImageID,
-		TelemetryWithoutKey: c.cfg.TelemetryWithoutKey,
+		TelemetryWithoutKey: c.cfg.TelemetryWithoutKey, PlainSessions: c.cfg.DashboardPlainHTTP,
 		MaxConnections:      max(2*c.cfg.MaxParked, 1024),
 		PollRate:            rate(c.cfg.PollRate), RegisterRate: rate(c.cfg.RegisterRate), TrustedProxies: c.cfg.TrustedProxies,
 		PublicURL: c.cfg.PublicURL, HubSpotSecret: c.cfg.HubSpot.App.ClientSecret,

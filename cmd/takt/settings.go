@@ -90,6 +90,10 @@ func controllerSettings() []setting {
 			value: networks(func(c *Config) *[]netip.Prefix { return &c.TrustedProxies }),
 		},
 		{
+			name: "dashboard-plain-http", usage: "let people log in to the dashboard over plain HTTP from other machines; who listens on the way has their key",
+			value: boolean(func(c *Config) *bool { return &c.DashboardPlainHTTP }),
+		},
+		{
 			name: "log", usage: "level and format: debug|info|warn|error[,json|console]",
 			value: text(func(c *Config) *string { return &c.Log }),
 		},
