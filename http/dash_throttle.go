@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"takt/http/api"
 	"takt/store"
 )
 
@@ -100,7 +99,7 @@ func (d *dashboard) loadDeployment(ctx context.Context, v *view) (any, error) {
 
 // auditData is what the page of the audit shows.
 type auditData struct {
-	Rows []api.AuditEntry
+	Rows []store.AuditEntry
 	Next string
 }
 
@@ -118,6 +117,6 @@ func (d *dashboard) loadAudit(ctx context.Context, v *view) (any, error) {
 		entries = entries[:pageRows]
 		data.Next = v.With("before", strconv.FormatInt(entries[pageRows-1].ID, 10))
 	}
-	data.Rows = each(entries, api.NewAuditEntry)
+	data.Rows = entries
 	return data, nil
 }
