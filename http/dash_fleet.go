@@ -28,6 +28,9 @@ type fleetRow struct {
 	CPU, Memory template.HTML
 }
 
+// Ended is how many builds it ended.
+func (r fleetRow) Ended() int { return r.Completed + r.Failed }
+
 // Success is the share of its builds that completed; -1 if it ended none.
 func (r fleetRow) Success() float64 {
 	if r.Completed+r.Failed == 0 {

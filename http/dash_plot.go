@@ -25,8 +25,8 @@ type line struct {
 }
 
 const (
-	plotWidth, plotHeight        = 600, 150
-	plotLeft, plotTop, plotBelow = 46, 8, 20
+	plotWidth, plotHeight        = 380, 130
+	plotLeft, plotTop, plotBelow = 40, 8, 20
 	tableRows                    = 8
 )
 
@@ -68,7 +68,7 @@ func plotY(part float64) float64 {
 // table is the plot in a few rows.
 func (p plot) table(b *strings.Builder) {
 	esc := template.HTMLEscapeString
-	fmt.Fprintf(b, `<table class="sr"><caption>%s</caption><thead><tr><th scope="col">Time</th>`, esc(p.Title))
+	fmt.Fprintf(b, `<div class="sr"><table><caption>%s</caption><thead><tr><th scope="col">Time</th>`, esc(p.Title))
 	longest := 0
 	for _, l := range p.Lines {
 		fmt.Fprintf(b, `<th scope="col">%s</th>`, esc(l.Name+" "+p.Unit))
@@ -92,7 +92,7 @@ func (p plot) table(b *strings.Builder) {
 		}
 		b.WriteString(`</tr>`)
 	}
-	b.WriteString(`</tbody></table>`)
+	b.WriteString(`</tbody></table></div>`)
 }
 
 // drawn is the d of a line from x left to right, with gaps. No more points than can

@@ -212,7 +212,7 @@ func bucketed(values []float32, n int, sum bool) []float32 {
 // usualText says how long builds usually take.
 func usualText(u store.Durations) string {
 	if u.Count == 0 {
-		return "no build has completed within a day"
+		return "not known: none completed within a day"
 	}
 	return cmp.Or(span(u.Median), "–") + " (" + span(u.Quarter) + " to " + span(u.Ninth) + ")"
 }

@@ -221,6 +221,9 @@ func (d *dashboard) login(_ context.Context, c echo.Context) (any, error) {
 	if err != nil {
 		failure := failureOf(err)
 		d.log.Info().Str("host", remoteHost(r)).Str("code", string(failure.Code)).Msg("login refused")
+		if failure.RetryAfter > 0 {
+			c.Response().Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(failure.RetryAfter.Seconds()))))
+		}
 		return nil, d.renderLogin(c, statusOf(failure.Code), loginData{Next: next, Name: r.PostFormValue("name"), Error: failure.Message})
 	}
 	d.log.Info().Str("actor", v.actor(remoteHost(r))).Str("session", v.ID).Msg("login")

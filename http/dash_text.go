@@ -23,7 +23,7 @@ func plain(s string) string {
 		case r == '\t' || r == '\n':
 			b.WriteByte(' ')
 		case r == 0x1b:
-			b.WriteRune('␛')
+			b.WriteString("‹ESC›")
 		case odd(r):
 			fmt.Fprintf(&b, "‹U+%04X›", r)
 		default:

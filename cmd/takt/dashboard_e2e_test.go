@@ -224,7 +224,7 @@ func populate(t *testing.T, c *process.Controller) (build, worker string) {
 	reg, err := c.Client.Register(ctx, api.Register{Name: string([]rune(hostile())[:180]), Capabilities: []byte(`{"version":"<b>1</b>"}`)})
 	require.NoError(t, err)
 	sub, err := c.Client.Submit(ctx, client.Submit{
-		Platform: store.IOS, Source: client.Bytes([]byte("x")), Labels: store.Labels{"note": string([]rune(hostile())[:180])},
+		Platform: store.IOS, Source: client.Bytes([]byte("x")), Labels: store.Labels{"note": `<script>alert(3)</script>"><img onerror=x>` + "\u202Efdp"},
 	})
 	require.NoError(t, err)
 	poll, err := c.Client.Poll(ctx, client.Poll{Token: reg.AccessToken})

@@ -243,8 +243,8 @@ func (c *controller) httpConfig() http.Config {
 	return http.Config{
 		APIKey: c.cfg.APIKey, AdminKey: c.cfg.AdminKey, BaseImageID: c.cfg.BaseImageID,
 		TelemetryWithoutKey: c.cfg.TelemetryWithoutKey, PlainSessions: c.cfg.DashboardPlainHTTP,
-		MaxConnections:      max(2*c.cfg.MaxParked, 1024),
-		PollRate:            rate(c.cfg.PollRate), RegisterRate: rate(c.cfg.RegisterRate), TrustedProxies: c.cfg.TrustedProxies,
+		MaxConnections: max(2*c.cfg.MaxParked, 1024),
+		PollRate:       rate(c.cfg.PollRate), RegisterRate: rate(c.cfg.RegisterRate), TrustedProxies: c.cfg.TrustedProxies,
 		PublicURL: c.cfg.PublicURL, HubSpotSecret: c.cfg.HubSpot.App.ClientSecret,
 		HubSpotBlock: c.cfg.HubSpot.Reply == "block", HubSpotExpiration: c.cfg.HubSpot.Expiration,
 	}
