@@ -60,5 +60,6 @@ func newRoot() *cobra.Command {
 	)
 	root.PersistentFlags().StringVar(&cfg.takt, "takt", os.Getenv("TAKT_BINARY"), "the takt to start; default: the one beside this program (TAKT_BINARY)")
 	root.Flags().StringVar(&cfg.sample, "sample", "testdata/sample", "directory of the program that is built")
+	root.Flags().BoolVar(&cfg.stay, "stay", false, "keep all running until Ctrl-C, to look at the dashboard")
 	return root
 }
