@@ -162,7 +162,7 @@ func parsePages() map[string]*template.Template {
 	frame := template.Must(template.New("layout.html").Funcs(template.FuncMap{
 		"ago": ago, "clock": clock, "span": span, "rough": rough, "size": bytesText, "percent": percent, "num": number3, "some": some,
 		"plain": func(s any) string { return plain(fmt.Sprint(s)) }, "clip": clip, "ansi": ansi, "plural": plural, "lower": strings.ToLower,
-		"since":  func(t time.Time) time.Duration { return time.Since(t) },
+		"since":  time.Since,
 		"list":   func(v ...any) []any { return v },
 		"escape": url.PathEscape, "query": url.QueryEscape,
 		"reason": func(id string, required bool) reasonField { return reasonField{id, required} },
@@ -270,7 +270,7 @@ func (d *dashboard) attempt(c echo.Context, r *route) error {
 	return err
 }
 
-// show is the serve of a page, which is also its stream.
+// show is the serve of a page, and of its stream.
 func (d *dashboard) show(p *page) func(c echo.Context, r *route) error {
 	return func(c echo.Context, r *route) error {
 		c.Response().Header().Add("Vary", "Accept")
@@ -280,11 +280,13 @@ func (d *dashboard) show(p *page) func(c echo.Context, r *route) error {
 			}
 			return d.follow(c, newView(c, p))
 		}
-		r = &route{r.method, r.path, r.access, r.domain, r.body, nil, func(ctx context.Context, c echo.Context) (any, error) {
-			return nil, d.showPage(ctx, c, newView(c, p))
-		}}
 		return d.serve(c, r, true)
 	}
+}
+
+// whole is the handler of a page.
+func (d *dashboard) whole(p *page) handler {
+	return func(ctx context.Context, c echo.Context) (any, error) { return nil, d.showPage(ctx, c, newView(c, p)) }
 }
 
 func newView(c echo.Context, p *page) *view {

@@ -141,10 +141,13 @@ func (d *dashboard) machinePlots(worker string, from, to time.Time) (plots []tem
 		last := -1
 		for _, p := range points {
 			i := min(int(time.Unix(int64(p.at), 0).Sub(from)/step), steps-1)
-			for j := max(last, i-steps/4) + 1; last >= 0 && j < i; j++ { // it held until then
-				values[j] = values[last]
+			i = max(i, 0)
+			if last >= 0 { // it held until then
+				for j := max(last, i-steps/4) + 1; j < i; j++ {
+					values[j] = values[last]
+				}
 			}
-			values[max(i, 0)], last = f.of(p), max(i, 0)
+			values[i], last = f.of(p), i
 		}
 		plots = append(plots, plot{ID: "machine-" + f.id, Title: f.name, Unit: f.unit, Span: to.Sub(from), Lines: []line{{f.name, values}}}.HTML())
 	}

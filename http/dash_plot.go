@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"html/template"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -76,11 +77,9 @@ func (p plot) table(b *strings.Builder) {
 	}
 	b.WriteString(`</tr></thead><tbody>`)
 	for row := range min(tableRows, longest) {
-		i := longest - 1
-		if tableRows > 1 && longest > tableRows {
+		i := row
+		if longest > tableRows {
 			i = (longest - 1) * (row + 1) / tableRows
-		} else {
-			i = row
 		}
 		fmt.Fprintf(b, `<tr><th scope="row">%s ago</th>`, rough(p.Span*time.Duration(longest-1-i)/time.Duration(longest)))
 		for _, l := range p.Lines {
@@ -150,8 +149,8 @@ func niceTop(lines []line) float64 {
 }
 
 func lastOf(values []float32) string {
-	for i := len(values) - 1; i >= 0; i-- {
-		if f := float64(values[i]); !math.IsNaN(f) {
+	for _, v := range slices.Backward(values) {
+		if f := float64(v); !math.IsNaN(f) {
 			return number3(f)
 		}
 	}

@@ -155,7 +155,7 @@ func whyWaiting(b store.PendingBuild, p platformQueue) why {
 	case b.Number <= free:
 		return why{Kind: "next", Text: "A slot is free: the next poll of a worker gets it.", Start: "now"}
 	default:
-		return why{Kind: "busy", Text: fmt.Sprintf("All %s of %s are busy; it is %s.", plural(p.Slots, "slot"), plural(p.Able, "worker"), number), Start: estimate(b.Number-free, p)}
+		return why{Kind: "busy", Text: fmt.Sprintf("Every slot is busy (%s, %s); it is %s.", plural(p.Slots, "slot"), plural(p.Able, "worker"), number), Start: estimate(b.Number-free, p)}
 	}
 }
 

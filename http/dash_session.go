@@ -164,7 +164,8 @@ func (s *sessions) possible(r *http.Request) bool { return s.safe(r) || s.plain 
 
 // cookie returns the cookie with value; "" ends the session.
 func (s *sessions) cookie(r *http.Request, value string) *http.Cookie {
-	c := &http.Cookie{Name: sessionCookie, Value: value, Path: "/", Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode, MaxAge: int(sessionLife.Seconds())}
+	c := &http.Cookie{ //nolint:gosec // Secure but for what Config.PlainSessions allows
+		Name: sessionCookie, Value: value, Path: "/", Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode, MaxAge: int(sessionLife.Seconds())}
 	if !s.safe(r) {
 		c.Name, c.Secure = plainCookie, false
 	}

@@ -1,6 +1,7 @@
 package http_test
 
 import (
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -47,9 +48,7 @@ func (d *dash) ask(method, path string, form url.Values, more map[string]string)
 	if form != nil {
 		h["Content-Type"] = "application/x-www-form-urlencoded"
 	}
-	for k, v := range more {
-		h[k] = v
-	}
+	maps.Copy(h, more)
 	return d.send(method, path, h, form.Encode())
 }
 

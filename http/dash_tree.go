@@ -35,7 +35,7 @@ func (n treeNode) Uptime() time.Duration { return time.Duration(n.UptimeMS) * ti
 // Orders are the actions that are possible.
 func (n treeNode) Orders() []string {
 	switch {
-	case !n.Admin || n.TreeNode.Restart == "temporary":
+	case !n.Admin || n.Restart == "temporary":
 		return nil
 	case n.Status == "terminated":
 		return []string{start}

@@ -102,7 +102,7 @@ func (s *Server) routes(d Deps) []route {
 	}
 	// screen is a page, and its stream of changes; visit, fetch and form are what
 	// else a browser asks for. Operators' are levelled no more than /admin is.
-	screen := func(path string, a access, p *page) route { return own(get, path, a, ops, dash.show(p), nil) }
+	screen := func(path string, a access, p *page) route { return own(get, path, a, ops, dash.show(p), dash.whole(p)) }
 	visit := func(method, path string, handle handler) route {
 		return own(method, path, visitor, ops, dash.open, handle)
 	}
@@ -208,8 +208,10 @@ func (s *Server) routes(d Deps) []route {
 		perform("/throttle/:id/pause", operator, act{name: "queue-pause", handle: queues.pauseWith(true), fields: "reason", why: true}),
 		perform("/throttle/:id/resume", operator, act{name: "queue-resume", handle: queues.pauseWith(false), fields: "reason", why: true}),
 		perform("/throttle/:id/redrive", operator, act{name: "queue-redrive", handle: queues.redrive, fields: "reason", why: true}),
-		perform("/throttle/:id/rate", reader, act{name: "rate", handle: throttle.putConfig, target: "throttle", why: true,
-			fields: "portal_id:int action_id:int max_throughput:int time_period:int time_unit"}),
+		perform("/throttle/:id/rate", reader, act{
+			name: "rate", handle: throttle.putConfig, target: "throttle", why: true,
+			fields: "portal_id:int action_id:int max_throughput:int time_period:int time_unit",
+		}),
 		perform("/deployments/:id/cancel", reader, act{name: "deployment-cancel", handle: byID(deploymentNotFound, deployments.cancel), target: "deployment"}),
 		perform("/deployments/:id/pause", reader, act{name: "deployment-pause", handle: byID(deploymentNotFound, deployments.pause), target: "deployment"}),
 		perform("/deployments/:id/resume", reader, act{name: "deployment-resume", handle: byID(deploymentNotFound, deployments.resume), target: "deployment"}),

@@ -135,8 +135,10 @@ func (b *browser) submit(form string, fields map[string]string) {
 		b.do(chromedp.SetValue(form+` [name="`+name+`"]`, value, chromedp.ByQuery))
 	}
 	b.do(chromedp.Evaluate(fmt.Sprintf(`document.querySelectorAll(%q).forEach(e => { e.checked = true })`, form+" input[type=checkbox]"), nil))
-	b.do(chromedp.Evaluate(fmt.Sprintf(`window.before = true; document.querySelector(%q).requestSubmit()`, form), nil))
-	b.do(chromedp.Poll(`window.before === undefined && document.readyState === "complete"`, nil, chromedp.WithPollingTimeout(0)))
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	_, err := chromedp.RunResponse(ctx, chromedp.Evaluate(fmt.Sprintf(`document.querySelector(%q).requestSubmit()`, form), nil))
+	require.NoError(b.t, err)
 }
 
 // scripts switches JavaScript on or off.
