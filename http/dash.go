@@ -76,6 +76,7 @@ type dashboard struct {
 	places    chan struct{}
 	live      *live
 	known     *lastKnown
+	often     []*page // that are read from time to time, see remember
 
 	fleet     memo[[]store.FleetSummary]
 	states    memo[map[string]int]
@@ -102,6 +103,9 @@ type view struct {
 func (v *view) key() string {
 	return fmt.Sprint(v.page.name, "\x00", v.id, "\x00", v.query.Encode(), "\x00", v.Admin, v.Host)
 }
+
+// data is key without what the data of a page doesn't depend on.
+func (v *view) data() string { return fmt.Sprint(v.page.name, "\x00", v.id, "\x00", v.query.Encode()) }
 
 // Get is a parameter of the query.
 func (v *view) Get(name string) string { return v.query.Get(name) }
@@ -154,6 +158,8 @@ func newDashboard(s *Server, d Deps, b *builds, a *audit, t *tree) *dashboard {
 	}
 	h.version = hex.EncodeToString(sum.Sum(nil))[:12]
 	h.templates = parsePages()
+	h.often = []*page{{"fleet", "", h.loadFleet}, {"queue", "", h.loadQueue}, {"builds", "", h.loadBuilds}, {"throttle", "", h.loadThrottle}, {"deployments", "", h.loadDeployments}, {"audit", "", h.loadAudit}}
+	s.history.also = h.remember
 	return h
 }
 
@@ -316,19 +322,28 @@ func (d *dashboard) screen(ctx context.Context, v *view) (*screen, error) {
 	defer cancel()
 	data, err := v.page.load(reading, v)
 	if err == nil {
-		d.known.keep(v.key(), data, s.Asof)
+		d.known.keep(v.data(), data, s.Asof)
 		s.Page = data
 		return s, nil
 	}
 	if !store.IsUnavailable(err) && !errors.Is(context.Cause(reading), errSlowPage) {
 		return nil, err
 	}
-	data, at, ok := d.known.of(v.key())
+	data, at, ok := d.known.of(v.data())
 	if !ok {
 		return nil, err
 	}
 	s.Page, s.Asof, s.Stale = data, at, "The database is not available. What was accepted is kept. This page shows how things were"
 	return s, nil
+}
+
+// remember reads the pages that people come to, for when the database is away.
+func (d *dashboard) remember(ctx context.Context) {
+	for _, p := range d.often {
+		if _, err := d.screen(ctx, &view{page: p, query: url.Values{}}); err != nil {
+			return // there is nothing new to remember
+		}
+	}
 }
 
 var errSlowPage = errors.New("the page took too long to read")

@@ -53,6 +53,7 @@ const (
 	maxMachinePoints      = 120                    // of a worker
 	maxPoints             = 300_000                // of all; 16 bytes each
 	machineLife           = time.Hour
+	alsoEvery             = 10 // seconds
 )
 
 // sample is all figures at a time, in steps since 1970. NaN is not known.
@@ -80,7 +81,9 @@ type history struct {
 	machines map[string][]machinePoint // by worker
 	points   int
 
-	pulse    store.Pulse // the last; only of take, as the next
+	also     func(ctx context.Context) // done from time to time, if the database is there
+	told     bool                      // also was done once
+	pulse    store.Pulse               // the last; only of take, as the next
 	rejected [2]int64
 }
 
@@ -129,6 +132,10 @@ func (h *history) take(ctx context.Context, now time.Time) {
 	}
 	if h.store != nil {
 		h.takePulse(ctx, &v)
+		if (now.Unix()%alsoEvery == 0 || !h.told) && h.also != nil && !math.IsNaN(float64(v[figRunning])) {
+			h.also(ctx)
+			h.told = true
+		}
 	}
 	var pools []string
 	if h.heijunka != nil {

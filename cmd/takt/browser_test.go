@@ -40,7 +40,7 @@ func newBrowser(t *testing.T, c *process.Controller) *browser {
 	alloc, cancelAlloc := chromedp.NewExecAllocator(t.Context(), append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath(path), chromedp.UserDataDir(t.TempDir()), chromedp.NoSandbox, chromedp.DisableGPU,
 		chromedp.Flag("disable-dev-shm-usage", true), chromedp.WSURLReadTimeout(patience))...)
-	ctx, cancel := chromedp.NewContext(alloc)
+	ctx, cancel := chromedp.NewContext(alloc, chromedp.WithErrorf(func(string, ...any) {})) // it complains of events that it does not know
 	b := &browser{t: t, ctx: ctx, base: c.URL, complaints: make(chan string, 100)}
 	t.Cleanup(func() {
 		_ = chromedp.Cancel(ctx) // waits for the browser's end
@@ -92,7 +92,7 @@ func (b *browser) open(path string) {
 func (b *browser) login(key, name string) {
 	b.t.Helper()
 	b.open("/login")
-	b.do(chromedp.SendKeys("#name", name), chromedp.SendKeys("#key", key+"\r"), chromedp.WaitVisible("nav"))
+	b.do(chromedp.SendKeys("#name", name, chromedp.ByQuery), chromedp.SendKeys("#key", key+"\r", chromedp.ByQuery), chromedp.WaitVisible("nav", chromedp.ByQuery))
 }
 
 // sees waits until the page shows text somewhere in what a selector finds. It never

@@ -257,6 +257,7 @@ func TestDashboardNeedsNoMouse(t *testing.T) {
 	for key, title := range map[string]string{"q": "Queue", "b": "Builds", "t": "Supervision tree", "h": "Heijunka", "r": "Throttle", "d": "Deployments", "a": "Audit", "f": "Fleet"} {
 		b.do(chromedp.KeyEvent("g"), chromedp.KeyEvent(key))
 		b.sees("h1", title)
+		b.do(chromedp.Poll(`document.readyState === "complete"`, nil, chromedp.WithPollingTimeout(0)))
 	}
 	b.do(chromedp.KeyEvent("/"), chromedp.KeyEvent(id+"\r"))
 	b.sees("h1", id)
