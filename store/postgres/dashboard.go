@@ -25,13 +25,12 @@ const fleetState = `CASE WHEN w.status = 'offline' THEN 'offline' WHEN w.drainin
 
 // fleetFilter leaves workers w that were asked for.
 const fleetFilter = `
-WHERE (@name::text = '' OR w.id = @name OR strpos(lower(d.name), lower(@name)) > 0)
-	AND (@state::text = '' OR ` + fleetState + ` = @state)
+	(@state::text = '' OR ` + fleetState + ` = @state)
 	AND (@platform::text = '' OR w.platforms = '{}' OR @platform = ANY (w.platforms))`
 
 // fleetColumns are read for the rows of one page only.
 const fleetColumns = `
-SELECT p.id, p.name, n.capabilities, p.platforms, p.slots, p.status, p.registered_at, p.last_seen_at,
+SELECT p.id, n.name, n.capabilities, p.platforms, p.slots, p.status, p.registered_at, p.last_seen_at,
 	p.completed, p.failed, p.held, p.draining,
 	ARRAY(SELECT b.id FROM builds b WHERE b.worker_id = p.id AND b.state IN ('assigned', 'building') ORDER BY b.seq LIMIT 20),
 	t.build_id, t.at, t.type, coalesce(t.stage, ''), t.cpu_percent, t.memory_mb, t.disk_percent, t.processes, t.uptime_seconds,
@@ -44,25 +43,27 @@ LEFT JOIN LATERAL (
 ORDER BY p.key, p.id`
 
 const (
+	// sqlFleetByName reads names in the order of their index, as far as the page goes.
 	sqlFleetByName = `
 WITH p AS MATERIALIZED (
-	SELECT w.*, d.name, ` + fleetState + ` AS state, lower(d.name) COLLATE "C" AS key
-	FROM workers w JOIN worker_details d ON d.worker_id = w.id` + fleetFilter + `
-		AND (@after_id::text = '' OR (lower(d.name) COLLATE "C", w.id) > (@after::text, @after_id))
-	ORDER BY key, w.id LIMIT @limit::int
+	SELECT w.*, ` + fleetState + ` AS state, lower(d.name) COLLATE "C" AS key
+	FROM worker_details d JOIN workers w ON w.id = d.worker_id
+	WHERE (lower(d.name) COLLATE "C", d.worker_id) > (@after::text, @after_id::text)
+		AND (@name::text = '' OR w.id = @name OR strpos(lower(d.name), lower(@name)) > 0) AND ` + fleetFilter + `
+	ORDER BY lower(d.name) COLLATE "C", d.worker_id LIMIT @limit::int
 )` + fleetColumns
 
 	sqlFleetByNumber = `
-WITH f AS MATERIALIZED (
-	SELECT w.*, d.name, ` + fleetState + ` AS state, CASE @sort::text
+WITH p AS MATERIALIZED (
+	SELECT * FROM (SELECT w.*, ` + fleetState + ` AS state, CASE @sort::text
 		WHEN 'seen' THEN -extract(epoch FROM w.last_seen_at)::float8
 		WHEN 'used' THEN -w.held::float8 / w.slots
 		WHEN 'success' THEN coalesce(w.completed::float8 / nullif(w.completed + w.failed, 0), 2)
 		ELSE CASE ` + fleetState + ` WHEN 'critical' THEN 0 WHEN 'offline' THEN 1 WHEN 'draining' THEN 2 WHEN 'building' THEN 3 ELSE 4 END
 	END AS key
-	FROM workers w JOIN worker_details d ON d.worker_id = w.id` + fleetFilter + `
-), p AS MATERIALIZED (
-	SELECT * FROM f WHERE @after_id::text = '' OR (key, id) > (@after::float8, @after_id)
+	FROM workers w WHERE ` + fleetFilter + ` AND (@name::text = '' OR w.id = @name
+		OR w.id = ANY (ARRAY(SELECT worker_id FROM worker_details WHERE strpos(lower(name), lower(@name)) > 0)))
+	) f WHERE @after_id::text = '' OR (key, id) > (@after::float8, @after_id)
 	ORDER BY key, id LIMIT @limit::int
 )` + fleetColumns
 )
@@ -110,12 +111,13 @@ func (d *Dashboard) list(ctx context.Context, what string, f func(context.Contex
 }
 
 const sqlFleetSummary = `
-SELECT p.platform, count(*), count(*) FILTER (WHERE s.state IN ('idle', 'building')),
-	count(*) FILTER (WHERE s.state = 'draining'), count(*) FILTER (WHERE s.state = 'critical'),
-	coalesce(sum(w.slots) FILTER (WHERE s.state IN ('idle', 'building')), 0)::int,
-	coalesce(sum(w.held) FILTER (WHERE s.state IN ('idle', 'building')), 0)::int
-FROM workers w CROSS JOIN (VALUES ('ios'), ('android')) AS p(platform)
-CROSS JOIN LATERAL (SELECT ` + fleetState + ` AS state) s
+SELECT p.platform, sum(n)::int, coalesce(sum(n) FILTER (WHERE state IN ('idle', 'building')), 0)::int,
+	coalesce(sum(n) FILTER (WHERE state = 'draining'), 0)::int, coalesce(sum(n) FILTER (WHERE state = 'critical'), 0)::int,
+	coalesce(sum(slots) FILTER (WHERE state IN ('idle', 'building')), 0)::int,
+	coalesce(sum(held) FILTER (WHERE state IN ('idle', 'building')), 0)::int
+FROM (
+	SELECT platforms, ` + fleetState + ` AS state, count(*) AS n, sum(slots) AS slots, sum(held) AS held FROM workers w GROUP BY 1, 2
+) w CROSS JOIN (VALUES ('ios'), ('android')) AS p(platform)
 WHERE w.platforms = '{}' OR p.platform = ANY (w.platforms)
 GROUP BY 1 ORDER BY 1`
 
@@ -252,19 +254,30 @@ func (d *Dashboard) Durations(ctx context.Context) (map[store.Platform]store.Dur
 const searchFilter = `
 	(@platform::text = '' OR platform = @platform) AND (@before::text = '' OR seq < (SELECT seq FROM build_ids WHERE id = @before))
 	AND (@since::timestamptz IS NULL OR submitted_at >= @since) AND (@until::timestamptz IS NULL OR submitted_at < @until)
-	AND (@label::jsonb IS NULL OR EXISTS (SELECT FROM build_labels l WHERE l.build = seq AND l.labels @> @label))
 	ORDER BY seq DESC LIMIT @limit::int) b` + buildJoins + ` ORDER BY b.seq DESC`
 
 const (
 	sqlSearchAll     = `SELECT ` + buildColumns + ` FROM (SELECT * FROM builds WHERE (@states::text[] IS NULL OR state = ANY (@states)) AND ` + searchFilter
 	sqlSearchPending = `SELECT ` + buildColumns + ` FROM (SELECT * FROM builds WHERE state = 'pending' AND @states::text[] IS NOT NULL AND ` + searchFilter
-	sqlSearchHeld    = `SELECT ` + buildColumns + ` FROM (SELECT * FROM builds WHERE state IN ('assigned', 'building') AND state = ANY (@states::text[]) AND ` + searchFilter
+	// sqlSearchEnded has an index for those that did not complete.
+	sqlSearchEnded = `SELECT ` + buildColumns + ` FROM (SELECT * FROM builds WHERE state IN ('failed', 'cancelled') AND state = ANY (@states::text[]) AND ` + searchFilter
+	// sqlSearchLabel reads as many labels as it takes to fill the page.
+	sqlSearchLabel = `SELECT ` + buildColumns + ` FROM (SELECT b.* FROM build_labels l JOIN builds b ON b.seq = l.build
+	WHERE l.labels @> @label::jsonb AND (@states::text[] IS NULL OR state = ANY (@states))
+	AND (@before::text = '' OR l.build < (SELECT seq FROM build_ids WHERE id = @before)) AND (@platform::text = '' OR platform = @platform)
+	AND (@since::timestamptz IS NULL OR submitted_at >= @since) AND (@until::timestamptz IS NULL OR submitted_at < @until)
+	ORDER BY l.build DESC LIMIT @limit::int) b` + buildJoins + ` ORDER BY b.seq DESC`
+	sqlSearchHeld = `SELECT ` + buildColumns + ` FROM (SELECT * FROM builds WHERE state IN ('assigned', 'building') AND state = ANY (@states::text[]) AND ` + searchFilter
 )
 
 // Builds returns a page of builds, newest first.
 func (d *Dashboard) Builds(ctx context.Context, f store.BuildSearch) (builds []store.Build, err error) {
 	query := sqlSearchAll
 	switch {
+	case f.Label != "":
+		query = sqlSearchLabel
+	case only(f.States, store.Failed, store.Cancelled):
+		query = sqlSearchEnded
 	case only(f.States, store.Assigned, store.Building):
 		query = sqlSearchHeld
 	case only(f.States, store.Pending):
