@@ -140,11 +140,10 @@ func (d *dashboard) machinePlots(worker string, from, to time.Time) (plots []tem
 		}
 		last := -1
 		for _, p := range points {
-			i := min(int(time.Unix(int64(p.at), 0).Sub(from)/step), steps-1)
-			i = max(i, 0)
+			i := min(max(int(time.Unix(int64(p.at), 0).Sub(from)/step), 0), steps-1)
 			if last >= 0 { // it held until then
 				for j := max(last, i-steps/4) + 1; j < i; j++ {
-					values[j] = values[last]
+					values[j] = values[last] //nolint:gosec // below i
 				}
 			}
 			values[i], last = f.of(p), i

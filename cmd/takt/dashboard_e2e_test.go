@@ -101,8 +101,6 @@ func TestDashboardActsOnTheFleet(t *testing.T) {
 	b.sees("#live-steps", "No sign of life from worker")
 	b.sees("#live-head .why", "worker")
 	s.worker(c, "second", fileGate(dir))
-	b.sees("#live-steps", "attempt 2")
-
 	b.open("/fleet")
 	b.sees("#live-fleet tbody", "second")
 	b.do(chromedp.Evaluate(`[...document.querySelectorAll("#live-fleet tbody a")].find(a => a.textContent === "second").click()`, nil), chromedp.WaitVisible("#live-worker", chromedp.ByQuery))
@@ -112,6 +110,9 @@ func TestDashboardActsOnTheFleet(t *testing.T) {
 	b.sees("#live-worker .badge", "building")
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "go"), []byte("go\n"), 0o600))
 	b.open("/builds/" + behind)
+	b.sees("#live-head .badge", "completed")
+	b.open("/builds/" + id)
+	b.sees("#live-steps", "attempt 2")
 	b.sees("#live-head .badge", "completed")
 	audit, err := c.Client.Audit(t.Context(), 0)
 	require.NoError(t, err)

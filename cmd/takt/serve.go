@@ -188,7 +188,7 @@ func (c *controller) assemble(ctx context.Context) error {
 	// Orders outlive a signal's beginning of the stop, and end with close.
 	background, stopOrders := newBackground(context.WithoutCancel(ctx))
 	c.stopOrders = stopOrders
-	server, err := http.New(http.Deps{
+	server, err := http.New(http.Deps{ //nolint:contextcheck // that of a request comes with it
 		Builds:   builds,
 		Workers:  workers,
 		Queue:    c.tree.Queue,
