@@ -97,7 +97,6 @@ func machineValues(points []machinePoint, of func(machinePoint) float32) []float
 type workerData struct {
 	fleetRow
 	Plots []template.HTML
-	Held  []store.Build
 }
 
 func (d *dashboard) loadWorker(ctx context.Context, v *view) (any, error) {

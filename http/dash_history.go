@@ -210,14 +210,14 @@ func (h *history) add(now time.Time, v [figCount]float32) {
 	}
 }
 
-// past returns a figure by the minute up to the last whole one, oldest first.
+// past returns a figure by the minute, oldest first, the minute under way last.
 func (h *history) past(f figure, minutes int, now time.Time) []float32 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	values := make([]float32, minutes)
 	end := now.Unix() / 60
 	for i := range values {
-		minute := end - int64(minutes) + int64(i)
+		minute := end - int64(minutes) + 1 + int64(i)
 		values[i] = float32(math.NaN())
 		if s := &h.coarse[minute%coarseLen]; s.at == minute {
 			values[i] = s.v[f]

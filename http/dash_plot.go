@@ -119,7 +119,7 @@ func drawn(values []float32, left, right float64, y func(float64) float64) strin
 		b.WriteByte(' ')
 		b.WriteString(strconv.FormatFloat(y(v), 'f', 1, 64))
 		if !pen {
-			b.WriteString("h.1") // so that a lone point is seen
+			b.WriteString("h1.5") // so that a lone point is seen
 		}
 		pen = true
 	}

@@ -111,12 +111,12 @@ func TestHistoryIsASecondAndAMinuteFine(t *testing.T) {
 		h.add(begin.Add(time.Duration(i)*time.Second), v)
 		h.mu.Unlock()
 	}
-	now := begin.Add(3 * time.Minute)
+	now := begin.Add(3*time.Minute - time.Second)
 	require.Equal(t, []float32{0, 1, 2}, h.past(figRunning, 3, now))
 	require.Equal(t, []float32{120, 120, 120}, h.past(figArrived, 3, now), "what happened is added up")
 	require.True(t, math.IsNaN(float64(h.past(figBalance, 1, now)[0])))
 	require.True(t, math.IsNaN(float64(h.past(figRunning, 60, now)[0])), "before it was looked")
-	recent := h.recent(figArrived, now)
+	recent := h.recent(figArrived, now.Add(time.Second))
 	require.Len(t, recent, 60)
 	require.InDelta(t, 20, recent[59], 0)
 }

@@ -260,7 +260,9 @@ func TestDashboardNeedsNoMouse(t *testing.T) {
 		b.sees("h1", title)
 		b.do(chromedp.Poll(`document.readyState === "complete"`, nil, chromedp.WithPollingTimeout(0)))
 	}
-	b.do(chromedp.KeyEvent("/"), chromedp.KeyEvent(id+"\r"))
+	b.do(chromedp.KeyEvent("/"), chromedp.KeyEvent(id))
+	require.Equal(t, id, eval[string](b, `document.querySelector("#search").value`))
+	b.do(chromedp.KeyEvent("\r"))
 	b.sees("h1", id)
 	// Tab to the summary, open it, and through the form.
 	tabTo := func(expression string) {

@@ -114,7 +114,13 @@ follow()
 // Keys. Those with Ctrl, Alt or Meta are the browser's, and those typed into a field
 // are text.
 let went = 0
+let searching = false
 const keys = document.getElementById('keys')
+// The field gets the focus when the key is let go, so that it doesn't get the key.
+document.addEventListener('keyup', () => {
+  if (searching) document.getElementById('search')?.focus()
+  searching = false
+})
 document.addEventListener('keydown', (event) => {
   if (event.ctrlKey || event.altKey || event.metaKey || event.target.matches('input, select, textarea')) return
   if (Date.now() - went < 1500) {
@@ -131,8 +137,8 @@ document.addEventListener('keydown', (event) => {
       went = Date.now()
       break
     case '/':
-      event.preventDefault()
-      document.getElementById('search')?.focus()
+      event.preventDefault() // some browsers search the page with it
+      searching = true
       break
     case '?':
       if (keys && !keys.open) keys.showModal()
