@@ -82,7 +82,9 @@ func (d *dashboard) follow(c echo.Context, v *view) error {
 	lv, leave := d.live.join(v)
 	defer leave()
 	return d.stream(c, func(ctx context.Context, st *stream) error {
-		st.text = append(st.text, "retry: 2000\n\n"...)
+		if err := st.write([]byte("retry: 2000\n\n")); err != nil {
+			return err
+		}
 		tick := time.NewTicker(liveTick)
 		defer tick.Stop()
 		seen := 0
@@ -90,9 +92,12 @@ func (d *dashboard) follow(c echo.Context, v *view) error {
 			if err := d.refresh(ctx, lv); err != nil {
 				return err
 			}
-			seen = lv.news(st, seen)
-			if err := st.send(); err != nil {
-				return err
+			var events [][]byte
+			events, seen = lv.news(seen)
+			for _, e := range events { // as they are: a copy for each viewer would be much
+				if err := st.write(e); err != nil {
+					return err
+				}
 			}
 			if _, ok := st.wait(nil, tick.C); !ok {
 				return nil
@@ -102,17 +107,17 @@ func (d *dashboard) follow(c echo.Context, v *view) error {
 	})
 }
 
-// news adds the parts that changed after version seen, and returns the version
-// that is seen then.
-func (lv *liveView) news(st *stream, seen int) int {
+// news returns the parts that changed after version seen, and the version that is
+// seen then.
+func (lv *liveView) news(seen int) (events [][]byte, now int) {
 	lv.mu.Lock()
 	defer lv.mu.Unlock()
 	for _, p := range lv.parts {
 		if p.version > seen {
-			st.text = append(st.text, p.event...)
+			events = append(events, p.event)
 		}
 	}
-	return lv.version
+	return events, lv.version
 }
 
 // refresh makes a view's parts anew, unless somebody does, or has just done so.
