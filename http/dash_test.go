@@ -27,18 +27,25 @@ func setupDash(t *testing.T, key string, change ...func(*takthttp.Config)) *dash
 		d.Tree, d.Operator = tree.tree, tree
 	}, change...)
 	d := &dash{bundle: b}
-	// Not the client of the other tests, which holds all to the OpenAPI document.
-	b.client = &http.Client{
-		Transport:     &http.Transport{},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
-	t.Cleanup(b.client.CloseIdleConnections)
+	b.client = browserClient(t)
 	if key != "" {
 		r := d.login(key, "Olive", nil)
 		require.Equal(t, 303, r.status, r.body)
 		d.cookie, _, _ = strings.Cut(r.header.Get("Set-Cookie"), ";")
 	}
 	return d
+}
+
+// browserClient follows no redirect. It is not the client of the other tests, which
+// holds all to the OpenAPI document.
+func browserClient(t *testing.T) *http.Client {
+	t.Helper()
+	c := &http.Client{
+		Transport:     &http.Transport{},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	t.Cleanup(c.CloseIdleConnections)
+	return c
 }
 
 // ask sends what a browser would.

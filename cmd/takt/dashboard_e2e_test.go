@@ -287,6 +287,58 @@ func TestDashboardNeedsNoMouse(t *testing.T) {
 	b.content()
 }
 
+// A log of 10 MB opens at its end at once, older lines are a link away, and each line
+// has an address. A hidden tab ends its stream.
+func TestDashboardOpensABigLogAtOnce(t *testing.T) {
+	t.Parallel()
+	_, c, b := show(t)
+	ctx := t.Context()
+	reg, err := c.Client.Register(ctx, api.Register{Name: "chatty", Capabilities: []byte(`{}`)})
+	require.NoError(t, err)
+	id := submit(t, c, []byte("x"))
+	_, err = c.Client.Poll(ctx, client.Poll{Token: reg.AccessToken})
+	require.NoError(t, err)
+	held := client.Held{BuildID: id, WorkerID: reg.ID}
+	const batches, lines = 25, 4000
+	for batch := range batches {
+		said := make([]api.LogMessage, lines)
+		for i := range said {
+			said[i] = api.LogMessage{Level: "info", Message: fmt.Sprintf("line %d %s", batch*lines+i, strings.Repeat("x", 90))}
+		}
+		_, err := c.Client.PostLogs(ctx, held, said)
+		require.NoError(t, err)
+	}
+	b.open("/builds/" + id)
+	require.Contains(t, b.text("#live-log"), fmt.Sprintf("line %d ", batches*lines-1))
+	require.True(t, eval[bool](b, `(e => e.scrollTop > 0 && e.scrollHeight - e.scrollTop - e.clientHeight < 24)(document.querySelector("#live-log"))`), "at its end")
+	require.Less(t, eval[int](b, `document.documentElement.outerHTML.length`), 500_000)
+	_, err = c.Client.PostLogs(ctx, held, []api.LogMessage{{Level: "warn", Message: "the very last"}})
+	require.NoError(t, err)
+	b.sees("#live-log .warn", "the very last")
+	b.do(chromedp.Click("#live-older a", chromedp.ByQuery), chromedp.WaitVisible(".log.whole", chromedp.ByQuery))
+	require.NotContains(t, b.text(".log"), "the very last")
+	require.Contains(t, b.text(".log"), fmt.Sprintf("line %d ", batches*lines-400))
+	link := eval[string](b, `document.querySelector(".l .n").href`)
+	b.do(chromedp.Navigate(link))
+	require.Equal(t, 1, eval[int](b, `document.querySelectorAll(".l:target").length`), "the line is there")
+
+	streams := func() float64 {
+		n, err := c.Metric(ctx, "takt_http_streams")
+		require.NoError(t, err)
+		return n
+	}
+	b.open("/queue")
+	eventually(t, "the page follows", func() bool { return streams() == 1 })
+	hide := func(hidden string) {
+		b.do(chromedp.Evaluate(`Object.defineProperty(document, "hidden", {value: `+hidden+`, configurable: true}); document.dispatchEvent(new Event("visibilitychange"))`, nil))
+	}
+	hide("true")
+	eventually(t, "a hidden tab follows nothing", func() bool { return streams() == 0 })
+	hide("false")
+	eventually(t, "and follows again", func() bool { return streams() == 1 })
+	b.content()
+}
+
 // TestDashboardScreenshots makes pictures of every page; see make screenshots.
 func TestDashboardScreenshots(t *testing.T) {
 	dir := os.Getenv("TAKT_SCREENSHOTS")
