@@ -7,6 +7,9 @@ GOLANGCI_LINT := v2.15.0
 LINT          := $(CACHE)/tools/golangci-lint-$(GOLANGCI_LINT)/golangci-lint
 VERSITYGW     := v1.8.0
 S3_SERVER     := $(CACHE)/tools/versitygw-$(VERSITYGW)/versitygw
+AXE_VERSION   := 4.11.0
+AXE           := $(CACHE)/tools/axe-core-$(AXE_VERSION)/axe.min.js
+SCREENSHOTS   ?= .cache/screenshots
 BIN           := bin/takt
 PROGRAMS      := ./cmd/takt ./cmd/takt-demo ./cmd/takt-bench
 RUN_DIR       ?= .cache/run
@@ -16,7 +19,7 @@ PACKAGES      ?= ./...
 export GOTOOLCHAIN := local
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo demo-deploy demo-throttle run test check lint docs fmt bench bench-e2e fuzz cover db-reset setup-postgres setup-cc setup-git setup-curl setup-s3
+.PHONY: help build demo demo-deploy demo-throttle run test check lint docs fmt bench bench-e2e fuzz cover screenshots db-reset setup-browser setup-postgres setup-cc setup-git setup-curl setup-s3
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,8 +27,8 @@ help: ## list the targets
 build: ## build bin/takt, bin/takt-demo and bin/takt-bench
 	$(GO) build -trimpath -o $(dir $(BIN)) $(PROGRAMS)
 
-demo: setup-postgres build ## run the main job end to end: a fleet of three builds ten real programs
-	$(BIN)-demo
+demo: setup-postgres build ## run the main job end to end; DASHBOARD=1 keeps all running for a look around
+	$(BIN)-demo $(if $(DASHBOARD),--stay)
 
 demo-deploy: setup-postgres setup-git build ## copy an organisation of fifty real repositories, with a progress bar
 	$(BIN)-demo deploy
@@ -36,8 +39,8 @@ demo-throttle: setup-postgres build ## pace 200 webhooks of a stand-in for HubSp
 run: setup-postgres build ## serve on 127.0.0.1:3000 with an embedded database in .cache/run
 	$(BIN) serve --data-dir $(RUN_DIR)
 
-test: setup-postgres setup-cc setup-git setup-curl setup-s3 ## run every test, with the race detector
-	TAKT_TEST_S3_SERVER=$(S3_SERVER) CGO_ENABLED=1 $(GO) test -race -timeout 12m $(PACKAGES)
+test: setup-postgres setup-cc setup-git setup-curl setup-s3 setup-browser ## run every test, with the race detector
+	TAKT_TEST_S3_SERVER=$(S3_SERVER) TAKT_TEST_AXE=$(AXE) CGO_ENABLED=1 $(GO) test -race -timeout 12m $(PACKAGES)
 
 check: lint ## lint, vet and check that go.mod is tidy
 	$(GO) vet ./...
@@ -65,8 +68,11 @@ fuzz: setup-postgres ## fuzz every target for FUZZTIME (30s)
 			echo "$$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$p; \
 		done; done
 
-cover: setup-postgres setup-git setup-curl setup-s3 ## measure test coverage into coverage.out
-	TAKT_TEST_S3_SERVER=$(S3_SERVER) $(GO) test -coverpkg ./... -coverprofile coverage.out -timeout 12m ./...
+screenshots: setup-postgres setup-browser ## write pictures of every page, light, dark and phone, to .cache/screenshots
+	TAKT_SCREENSHOTS=$(abspath $(SCREENSHOTS)) $(GO) test -run TestDashboardScreenshots -timeout 5m -count 1 ./cmd/takt
+
+cover: setup-postgres setup-git setup-curl setup-s3 setup-browser ## measure test coverage into coverage.out
+	TAKT_TEST_S3_SERVER=$(S3_SERVER) TAKT_TEST_AXE=$(AXE) $(GO) test -coverpkg ./... -coverprofile coverage.out -timeout 12m ./...
 	$(GO) tool cover -func coverage.out | tail -n 1
 
 db-reset: ## throw away the database and files of `make run`
@@ -85,6 +91,17 @@ setup-curl:
 
 setup-cc:
 	@.ci/setup cc
+
+setup-browser: $(AXE)
+	@.ci/setup chromium
+
+# What finds faults in the accessibility of pages.
+$(AXE):
+	@.ci/setup npm
+	@echo "fetching axe-core $(AXE_VERSION), which the tests of the dashboard ask (once)"
+	@mkdir -p $(dir $@)
+	@cd $(dir $@) && npm pack --silent axe-core@$(AXE_VERSION) >/dev/null && \
+		tar -xzf axe-core-$(AXE_VERSION).tgz --strip-components=1 package/axe.min.js && rm axe-core-$(AXE_VERSION).tgz
 
 setup-s3: $(S3_SERVER)
 

@@ -93,12 +93,17 @@ func (h *audit) audited(ctx context.Context, c echo.Context, what entry, do func
 // goes on: the log has the entry, and conclude writes all of it.
 func (h *audit) begin(ctx context.Context, c echo.Context, what entry) *store.AuditEntry {
 	what.detail["request_id"] = requestID(c)
+	actor := "admin@" + remoteHost(c.Request())
+	if s := sessionOf(c); s != nil {
+		actor = s.actor(remoteHost(c.Request()))
+		what.detail["role"], what.detail["session"] = s.Role, s.ID
+	}
 	detail, err := json.Marshal(what.detail)
 	if err != nil {
 		detail = nil // can't be: plain values
 	}
 	e := &store.AuditEntry{
-		At: time.Now(), Actor: "admin@" + remoteHost(c.Request()), Action: what.action, Target: what.target, Reason: what.reason, Detail: detail,
+		At: time.Now(), Actor: actor, Action: what.action, Target: what.target, Reason: what.reason, Detail: detail,
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, auditPatience, errSlowAudit)
 	defer cancel()

@@ -21,6 +21,9 @@ const (
 	holderKey         // likewise, and X-Build-Id: see holderOf
 	monitorKey        // as holderKey; without X-API-Key if Config.TelemetryWithoutKey
 	adminKey          // X-Admin-Key
+	visitor           // anybody with a browser
+	reader            // a session; checked by dashboard.permit, as the next
+	operator          // a session that began with the admin key
 )
 
 // Header names in the form that net/http stores them: looking these up costs
@@ -73,7 +76,7 @@ func newKeys(cfg Config) *keys {
 func (k *keys) authorize(a access, h http.Header) error {
 	key := header(h, keyAPI)
 	switch {
-	case a == public, a == buildKey && header(h, keyBuildToken) != "": // of the latter builds.find decides
+	case a == public, a == visitor, a == reader, a == operator, a == buildKey && header(h, keyBuildToken) != "": // of the latter builds.find decides
 		return nil
 	case a == adminKey:
 		return k.authorizeAdmin(header(h, keyAdmin))

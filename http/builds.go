@@ -31,7 +31,7 @@ func (h *builds) find(ctx context.Context, c echo.Context) (store.Build, error) 
 		return b, err
 	}
 	sent := c.Request().Header
-	if h.keys.api.is(header(sent, keyAPI)) {
+	if sessionOf(c) != nil || h.keys.api.is(header(sent, keyAPI)) {
 		return b, nil
 	}
 	token := header(sent, keyBuildToken)

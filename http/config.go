@@ -24,6 +24,10 @@ type Config struct {
 	// the worker that holds it, because old host monitors have no key.
 	TelemetryWithoutKey bool
 
+	// PlainSessions lets sessions of the dashboard begin over plain HTTP from other
+	// machines: whoever listens on the way has the key, then.
+	PlainSessions bool
+
 	// PollRate is how many polls a second one worker may send, and RegisterRate
 	// how many registrations one remote address. Negative: no limit.
 	PollRate, RegisterRate int

@@ -45,6 +45,12 @@ func of(do func(path string, header ...string) func(*bundle) reply, path string,
 	}
 }
 
+func patch(body string) func(path string, header ...string) func(*bundle) reply {
+	return func(path string, _ ...string) func(*bundle) reply {
+		return func(b *bundle) reply { return b.json("PATCH", path, key(), body) }
+	}
+}
+
 func posted(path string, header ...string) func(*bundle) reply { return post(path, "", header...) }
 
 // completed is a request about a build that has completed.
@@ -107,6 +113,17 @@ func readContract() map[string][]answer {
 			{400, "Invalid file type", of(get, "/api/builds/ID/download/certs", "X-API-Key", apiKey)},
 			{404, "Source not found", completed("/api/builds/ID/download/source", func(b *bundle, s api.Submitted) { b.remove("builds/" + s.ID + "/source.zip") })},
 		}),
+		"PATCH /api/builds/:id": join([]answer{
+			{200, "", of(patch(`{"priority":-10}`), "/api/builds/ID")},
+			{400, "priority required", of(patch(`{}`), "/api/builds/ID")},
+			{400, "priority must be -10 to 10", of(patch(`{"priority":11}`), "/api/builds/ID")},
+			{409, "Build is not pending", func(b *bundle) reply {
+				s := b.submit()
+				b.send("POST", "/api/builds/"+s.ID+"/cancel", key(), "")
+				return patch(`{"priority":1}`)("/api/builds/" + s.ID)(b)
+			}},
+			{404, "Build not found", patch(`{"priority":1}`)("/api/builds/unknown")},
+		}, keyless("PATCH", "/api/builds/unknown")),
 		"POST /api/builds/:id/cancel": join([]answer{
 			{200, "", of(posted, "/api/builds/ID/cancel", "X-API-Key", apiKey)},
 			{400, "Build already finished", func(b *bundle) reply {

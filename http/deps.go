@@ -28,6 +28,8 @@ type Builds interface {
 	// *store.Repeated: it was done before, and commit was not called.
 	Submit(ctx context.Context, s store.Submission, commit func() error) (store.Build, error)
 	Cancel(ctx context.Context, id string) error
+	// SetPriority is of pending builds only.
+	SetPriority(ctx context.Context, id string, priority int) (store.BuildRef, error)
 	// What follows is for the worker that holds a build. Touch, Heartbeat and
 	// Telemetry record beats, the last one with figures.
 	Held(ctx context.Context, beat store.Beat) (store.Build, error)
@@ -214,6 +216,8 @@ type Deps struct {
 	Heijunka  Heijunka
 	Audit     Audit
 	Auditor   Auditor
+	// Dashboard reads what pages show.
+	Dashboard Dashboard
 	// Throttle, ThrottleStore and OAuth are HubSpot's.
 	Throttle        Throttle
 	ThrottleStore   ThrottleStore

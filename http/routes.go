@@ -58,6 +58,7 @@ func (s *Server) routes(d Deps) []route {
 	builds := &builds{sh, d.Builds, d.Files, d.Publish, s.keys}
 	submissions := &submissions{sh, builds, d.Builds, d.Queue, forms}
 	holders := &holders{sh, d.Builds, s.logs, d.Queue, d.Publish, forms}
+	priorities := &priorities{builds, d.Queue}
 	tails := &tails{sh, builds, s.logs, make(chan struct{}, tailReads)}
 	polls := newPolls(sh, d.Queue, d.Tokens)
 	workers := newWorkers(sh, d)
@@ -72,6 +73,7 @@ func (s *Server) routes(d Deps) []route {
 	timeouts := &timeouts{audit, d.Heartbeat}
 	heijunka := &heijunka{audit, d.Heijunka}
 	queues := &queues{audit, d.ThrottleStore, d.Throttle, d.OAuth}
+	dash := newDashboard(s, d, builds, audit, tree)
 
 	const (
 		get  = http.MethodGet
@@ -98,6 +100,16 @@ func (s *Server) routes(d Deps) []route {
 	admin := func(method, path string, handle handler) route {
 		return own(method, path, adminKey, ops, s.direct, handle)
 	}
+	// screen is a page, and its stream of changes; visit, fetch and form are what
+	// else a browser asks for. Operators' are levelled no more than /admin is.
+	screen := func(path string, a access, p *page) route { return own(get, path, a, ops, dash.show(p), dash.whole(p)) }
+	visit := func(method, path string, handle handler) route {
+		return own(method, path, visitor, ops, dash.open, handle)
+	}
+	fetch := func(path string, handle handler) route { return own(get, path, reader, ops, dash.guarded, handle) }
+	perform := func(path string, a access, what act) route {
+		return own(post, path, a, ops, dash.guarded, dash.perform(what))
+	}
 
 	return []route{
 		form("/api/builds", s.cfg.MaxSource+s.cfg.MaxCerts, submissions.submitWith(http.StatusCreated)),
@@ -106,6 +118,7 @@ func (s *Server) routes(d Deps) []route {
 		row(get, "/api/builds/active", apiKey, query, builds.active),
 		row(get, "/api/builds/statistics", apiKey, query, figures.statistics),
 		row(get, "/api/builds/:id", apiKey, query, builds.show),
+		row(http.MethodPatch, "/api/builds/:id", apiKey, submit, priorities.patch),
 		row(get, "/api/builds/:id/status", buildKey, query, builds.status),
 		own(get, "/api/builds/:id/logs", buildKey, query, tails.serve, builds.logs),
 		row(head, "/api/builds/:id/download", buildKey, transfer, builds.download),
@@ -161,6 +174,49 @@ func (s *Server) routes(d Deps) []route {
 		row(head, "/public/stats", public, query, figures.public),
 
 		probe(head, "/", figures.home()),
+		visit(get, "/login", dash.loginPage),
+		visit(post, "/login", dash.login),
+		visit(post, "/logout", dash.logout),
+		visit(get, "/assets/:name", dash.asset),
+		fetch("/search", dash.search),
+		own(head, "/builds/:id/download", reader, transfer, dash.downloadBuild, builds.download),
+		own(head, "/builds/:id/download/:type", reader, transfer, dash.downloadBuild, builds.download),
+		screen("/fleet", reader, &page{"fleet", "Fleet", dash.loadFleet}),
+		screen("/fleet/:id", reader, &page{"worker", "Worker", dash.loadWorker}),
+		screen("/queue", reader, &page{"queue", "Queue", dash.loadQueue}),
+		screen("/builds", reader, &page{"builds", "Builds", dash.loadBuilds}),
+		screen("/builds/:id", reader, &page{"build", "Build", dash.loadBuild}),
+		screen("/builds/:id/log", reader, &page{"log", "Log", dash.loadLog}),
+		screen("/tree", reader, &page{"tree", "Tree", dash.loadTree}),
+		screen("/tree/order", operator, &page{"order", "Order", dash.loadOrder}),
+		screen("/heijunka", reader, &page{"heijunka", "Heijunka", dash.loadHeijunka}),
+		screen("/throttle", reader, &page{"throttle", "Throttle", dash.loadThrottle}),
+		screen("/deployments", reader, &page{"deployments", "Deployments", dash.loadDeployments}),
+		screen("/deployments/:id", reader, &page{"deployment", "Deployment", dash.loadDeployment}),
+		screen("/audit", operator, &page{"audit", "Audit", dash.loadAudit}),
+		perform("/builds/:id/cancel", reader, act{name: "cancel", handle: byID(buildNotFound, builds.cancel), target: "build"}),
+		perform("/builds/:id/retry", reader, act{name: "retry", handle: retried(submissions.retry), target: "build"}),
+		perform("/builds/:id/priority", reader, act{name: "priority", handle: priorities.patch, fields: "priority:int", target: "build"}),
+		perform("/fleet/:id/drain", reader, act{name: "drain", handle: workers.drainWith(true), target: "worker", why: true}),
+		perform("/fleet/:id/resume", reader, act{name: "resume", handle: workers.drainWith(false), target: "worker", why: true}),
+		perform("/fleet/:id/delete", reader, act{name: "delete", handle: byID(workerNotFound, workers.delete), target: "worker", why: true}),
+		perform("/tree/*", operator, act{name: "order", handle: dash.treeOrder, fields: "reason", query: "force timeout"}),
+		perform("/heijunka/limits", operator, act{name: "limits", handle: heijunka.limits, fields: "soft_limit:int hard_limit:int reserved:float reset:bool for reason"}),
+		perform("/heijunka/pools/:name", operator, act{name: "scale", handle: heijunka.scale, fields: "by:int workers:int min:int max:int for reason"}),
+		perform("/heijunka/surge", operator, act{name: "surge", handle: heijunka.surge, fields: "action for reason"}),
+		perform("/heijunka/rebalance", operator, act{name: "rebalance", handle: heijunka.rebalance, fields: "reason"}),
+		perform("/throttle/:id/pause", operator, act{name: "queue-pause", handle: queues.pauseWith(true), fields: "reason", why: true}),
+		perform("/throttle/:id/resume", operator, act{name: "queue-resume", handle: queues.pauseWith(false), fields: "reason", why: true}),
+		perform("/throttle/:id/redrive", operator, act{name: "queue-redrive", handle: queues.redrive, fields: "reason", why: true}),
+		perform("/throttle/:id/rate", reader, act{
+			name: "rate", handle: throttle.putConfig, target: "throttle", why: true,
+			fields: "portal_id:int action_id:int max_throughput:int time_period:int time_unit",
+		}),
+		perform("/deployments/:id/cancel", reader, act{name: "deployment-cancel", handle: deployments.steerWith(Deployments.Cancel), target: "deployment"}),
+		perform("/deployments/:id/pause", reader, act{name: "deployment-pause", handle: deployments.steerWith(Deployments.Pause), target: "deployment"}),
+		perform("/deployments/:id/resume", reader, act{name: "deployment-resume", handle: deployments.steerWith(Deployments.Resume), target: "deployment"}),
+		perform("/deployments/:id/retry", reader, act{name: "deployment-retry", handle: deployments.retry, fields: "repo token", target: "deployment"}),
+
 		probe(head, "/health", health.show),
 		probe(head, "/api/health", health.show),
 		probe(head, "/livez", health.live),

@@ -10,7 +10,7 @@ import (
 // A route in the wrong domain starves others, or is starved by them.
 func TestRoutesCompeteWhereTheyBelong(t *testing.T) {
 	t.Parallel()
-	for _, r := range (&Server{shared: &shared{cfg: Config{}.WithDefaults()}}).routes(Deps{}) {
+	for _, r := range (&Server{shared: &shared{cfg: Config{}.WithDefaults()}, history: newHistory(Deps{})}).routes(Deps{}) {
 		operators := strings.HasPrefix(r.path, "/admin/")
 		require.Equal(t, operators, r.access == adminKey, "%s %s: key", r.method, r.path)
 		want := r.domain

@@ -69,7 +69,7 @@ func TestOtherOriginsSeeTheInterfaceOnly(t *testing.T) {
 	t.Parallel()
 	s, _ := newServer(t, takthttp.Deps{})
 	url, _ := serve(t, s, listen(t))
-	c := newClient(t)
+	c := browserClient(t)
 	for path, allowed := range map[string]bool{
 		"/api/builds": true, "/api/nothing": true, "/api/stats": true, "/public/stats": true,
 		"/livez": true, "/readyz/": true, "/openapi.yaml": true,

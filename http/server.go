@@ -29,6 +29,8 @@ type Server struct {
 	drains chan struct{} // a place for each refused body that is read
 
 	changed *followers // of deployments
+	history *history
+	pages   map[string]bool // "GET /fleet": what is for people
 }
 
 // New returns a Server. It starts nothing. cfg's zero values mean defaults.
@@ -47,9 +49,12 @@ func New(deps Deps, cfg Config) (*Server, error) {
 		drains: make(chan struct{}, maxDrains),
 	}
 	s.echo.HTTPErrorHandler = func(err error, c echo.Context) { s.writeError(c, err) }
+	s.history, s.pages = newHistory(deps), map[string]bool{}
+	deps.Builds = observedBuilds{deps.Builds, s.history}
 	for _, r := range s.routes(deps) {
 		for method := range strings.FieldsSeq(r.method) {
 			s.echo.Add(method, r.path, s.wrap(&r, method))
+			s.pages[method+" "+r.path] = r.access == reader || r.access == operator || r.access == visitor
 		}
 	}
 	return s, nil
@@ -57,6 +62,9 @@ func New(deps Deps, cfg Config) (*Server, error) {
 
 // Routes lists the registered routes.
 func (s *Server) Routes() []*echo.Route { return s.echo.Routes() }
+
+// IsPage reports whether a route is for people in a browser, not for programs.
+func (s *Server) IsPage(method, path string) bool { return s.pages[method+" "+path] }
 
 // Serve answers connections of ln until ctx ends, then lets running requests
 // finish for ShutdownTimeout; parked polls are answered at once. It returns
@@ -71,6 +79,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	base, abort := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer abort(errServerClosed)
 	base = context.WithValue(base, stoppingKey{}, ctx)
+	defer s.history.run(base)()
 	srv := &http.Server{
 		Handler:           s.Handler(),
 		BaseContext:       func(net.Listener) context.Context { return base },

@@ -65,6 +65,7 @@ func setupWith(t *testing.T, replace func(*takthttp.Deps), change ...func(*takth
 	t.Cleanup(func() { require.NoError(t, files.Close()) })
 	pace, deploying := newPacer(t, d.DB), newDeploying(d.DB)
 	deps := takthttp.Deps{
+		Dashboard: postgres.NewDashboard(d.DB), Audit: postgres.NewAudit(d.DB),
 		Builds:  postgres.NewBuilds(d.DB, postgres.BuildsConfig{QueueLimit: 20}),
 		Workers: postgres.NewWorkers(d.DB), Queue: b.queue, Tokens: b.queue.tokens, Publish: b.published.publish, Files: files,
 		Deployments: deploying, DeploymentStore: deploying, Throttle: pace, ThrottleStore: pace.Throttle, OAuth: installer{},

@@ -51,6 +51,9 @@ CREATE TABLE IF NOT EXISTS worker_details (
     capabilities jsonb NOT NULL
 );
 
+-- The fleet as people read it.
+CREATE INDEX IF NOT EXISTS worker_details_name ON worker_details (lower(name) COLLATE "C", worker_id);
+
 -- The last telemetry of each worker, and the sum and number of its figures of
 -- processor load. Per worker, so that nobody waits for another's row.
 CREATE TABLE IF NOT EXISTS worker_telemetry (

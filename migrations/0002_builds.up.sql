@@ -63,6 +63,9 @@ CREATE INDEX IF NOT EXISTS builds_queue_android ON builds (position) WHERE state
 -- workers: a build outlives its worker, and each claim would pay for the check.
 CREATE INDEX IF NOT EXISTS builds_held ON builds (worker_id) WHERE state IN ('assigned', 'building');
 
+-- What people look for among the many that completed.
+CREATE INDEX IF NOT EXISTS builds_unsuccessful ON builds (seq) WHERE state IN ('failed', 'cancelled');
+
 -- What ended after rollup.up_to.
 CREATE INDEX IF NOT EXISTS builds_ended ON builds (completed_at) WHERE completed_at IS NOT NULL;
 

@@ -41,6 +41,12 @@ const (
 	Cancelled BuildState = "cancelled"
 )
 
+// The bounds of a priority.
+const (
+	MinPriority = -10
+	MaxPriority = 10
+)
+
 // Final reports whether s never changes again.
 func (s BuildState) Final() bool { return s == Completed || s == Failed || s == Cancelled }
 

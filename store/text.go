@@ -35,7 +35,7 @@ func ParsePriority(v string) (int, error) {
 		return 0, nil
 	}
 	n, err := strconv.Atoi(v)
-	if err != nil || n < -10 || n > 10 {
+	if err != nil || n < MinPriority || n > MaxPriority {
 		return 0, NewError(InvalidArgument, "priority must be a whole number from -10 to 10")
 	}
 	return n, nil

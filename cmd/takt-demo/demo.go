@@ -21,6 +21,8 @@ type config struct {
 	out io.Writer
 	// err gets the progress bar of the deployment, if it is a terminal.
 	err io.Writer
+	// stay keeps all running until the demo is interrupted.
+	stay bool
 }
 
 const (
@@ -76,7 +78,11 @@ func build(ctx context.Context, cfg config) error {
 	}
 	cfg.sample = sample
 	return play(ctx, cfg, func(s *stage) []step {
-		return []step{s.startController, s.startWorkers, s.buildTen, s.killOne, s.showTree, s.stopAll, s.sumUp}
+		steps := []step{s.startController, s.startWorkers, s.buildTen, s.killOne, s.showTree}
+		if s.stay {
+			steps = append(steps, s.linger)
+		}
+		return append(steps, s.stopAll, s.sumUp)
 	})
 }
 
@@ -95,6 +101,14 @@ func (s *stage) startController(ctx context.Context) (err error) {
 		return err
 	}
 	s.say("controller   %s, its own PostgreSQL, up after %s", s.controller.URL, time.Since(s.began).Round(10*time.Millisecond))
+	s.say("dashboard    %s/login, the key is %s", s.controller.URL, s.controller.AdminKey)
+	return nil
+}
+
+// linger waits until the demo is interrupted.
+func (s *stage) linger(ctx context.Context) error {
+	s.say("\nstaying      %s/login, the key is %s; Ctrl-C ends it", s.controller.URL, s.controller.AdminKey)
+	<-ctx.Done()
 	return nil
 }
 
@@ -126,6 +140,7 @@ func (s *stage) killAll(ctx context.Context) {
 }
 
 func (s *stage) stopAll(ctx context.Context) error {
+	ctx = context.WithoutCancel(ctx) // also after an interrupt, which ends a demo that stays
 	for name, p := range s.fleet {
 		if err := p.Stop(ctx, stopLimit); err != nil {
 			return fmt.Errorf("draining %s: %w", name, err)

@@ -59,5 +59,6 @@ func newRoot() *cobra.Command {
 	)
 	process.Flag(root.PersistentFlags(), &cfg.takt, os.Getenv("TAKT_BINARY"))
 	root.Flags().StringVar(&cfg.sample, "sample", "testdata/sample", "directory of the program that is built")
+	root.Flags().BoolVar(&cfg.stay, "stay", false, "keep all running until Ctrl-C, to look at the dashboard")
 	return root
 }

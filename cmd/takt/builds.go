@@ -18,6 +18,7 @@ import (
 	"takt/cmd/internal/cli"
 	"takt/http/api"
 	"takt/http/client"
+	"takt/store"
 )
 
 func newListCommand(env environment) *cobra.Command {
@@ -50,6 +51,27 @@ func newCancelCommand(env environment) *cobra.Command {
 		reply, err := s.client.Cancel(ctx, args[0])
 		return showReply(s, reply, err, func(w io.Writer, c api.Cancelled) { fmt.Fprintf(w, "%s %s\n", args[0], c.Status) })
 	})
+}
+
+func newPriorityCommand(env environment) *cobra.Command {
+	cmd := clientCommand(env, &cobra.Command{
+		Use:   "priority [flags] ID N",
+		Short: "Change the priority of a build that waits",
+		Long: `Change the priority of a build that waits: -10 to 10, higher is built first.
+Among builds of the same priority the older submission is first. Flags stand
+before the id, because N may be negative.`,
+		DisableFlagsInUseLine: true,
+		Args:                  cobra.ExactArgs(2),
+	}, func(ctx context.Context, s *session, args []string) error {
+		priority, err := store.ParsePriority(args[1])
+		if err != nil {
+			return cli.AsUsage(err)
+		}
+		build, err := s.client.SetPriority(ctx, args[0], priority)
+		return showReply(s, build, err, func(w io.Writer, _ api.BuildItem) { fmt.Fprintf(w, "%s priority %d\n", args[0], priority) })
+	})
+	cmd.Flags().SetInterspersed(false)
+	return cmd
 }
 
 func newStatusCommand(env environment) *cobra.Command {

@@ -48,6 +48,7 @@ type Config struct {
 	Heijunka                    HeijunkaConfig
 	PollRate, RegisterRate      int
 	TrustedProxies              []netip.Prefix
+	DashboardPlainHTTP          bool
 	TLSCert, TLSKey             string
 	HubSpot                     HubSpotConfig
 	Log                         string

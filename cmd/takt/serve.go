@@ -205,6 +205,7 @@ func (c *controller) assemble(ctx context.Context) error {
 		Ready:    c.tree.Ready, VacuumHeldBack: c.tree.VacuumHeldBack,
 		Tree:     c.describe,
 		Operator: c.tree, Heartbeat: c.tree.Monitor, Heijunka: c.tree.Heijunka, Audit: postgres.NewAudit(db), Auditor: c.tree.Auditor,
+		Dashboard:   postgres.NewDashboard(db),
 		Background:  func(f func(context.Context)) { running.Go(func() { f(orders) }) },
 		TLS:         c.tls,
 		Deployments: c.tree.Deployments, DeploymentStore: deployed,
@@ -249,9 +250,9 @@ func (c *controller) httpConfig() http.Config {
 	}
 	return http.Config{
 		APIKey: c.cfg.APIKey, AdminKey: c.cfg.AdminKey, BaseImageID: c.cfg.BaseImageID,
-		TelemetryWithoutKey: c.cfg.TelemetryWithoutKey,
-		MaxConnections:      max(2*c.cfg.MaxParked, 1024),
-		PollRate:            rate(c.cfg.PollRate), RegisterRate: rate(c.cfg.RegisterRate), TrustedProxies: c.cfg.TrustedProxies,
+		TelemetryWithoutKey: c.cfg.TelemetryWithoutKey, PlainSessions: c.cfg.DashboardPlainHTTP,
+		MaxConnections: max(2*c.cfg.MaxParked, 1024),
+		PollRate:       rate(c.cfg.PollRate), RegisterRate: rate(c.cfg.RegisterRate), TrustedProxies: c.cfg.TrustedProxies,
 		PublicURL: c.cfg.PublicURL, HubSpotSecret: c.cfg.HubSpot.App.ClientSecret,
 		HubSpotBlock: c.cfg.HubSpot.Reply == "block", HubSpotExpiration: c.cfg.HubSpot.Expiration,
 	}

@@ -118,3 +118,9 @@ func NewStats(t store.Totals) Stats {
 		TotalCPUCycles: int64(math.Round(t.CPUPercent / 100 * t.BuildTime.Seconds())),
 	}
 }
+
+// BuildPatch is the body of PATCH /api/builds/:id.
+type BuildPatch struct {
+	// Priority is -10 to 10; higher is built first. Of pending builds only.
+	Priority *int `json:"priority"`
+}

@@ -115,3 +115,11 @@ func (c *Client) Logs(ctx context.Context, buildID string, auth BuildAuth, after
 func (c *Client) Cancel(ctx context.Context, buildID string) (api.Cancelled, error) {
 	return ask[api.Cancelled](ctx, c, call{method: http.MethodPost, path: "/api/builds/{build}/cancel", id: buildID})
 }
+
+// SetPriority moves a build that waits within the queue: -10 to 10, higher is built
+// first. Safe to repeat.
+func (c *Client) SetPriority(ctx context.Context, buildID string, priority int) (api.BuildItem, error) {
+	return ask[api.BuildItem](ctx, c, call{
+		method: http.MethodPatch, path: "/api/builds/{build}", id: buildID, body: api.BuildPatch{Priority: &priority},
+	})
+}

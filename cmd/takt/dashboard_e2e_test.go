@@ -1,0 +1,393 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+	"github.com/stretchr/testify/require"
+
+	"takt/cmd/internal/process"
+	"takt/http/api"
+	"takt/http/client"
+	"takt/store"
+)
+
+// fileGate is a build command that goes on when a file called go appears: it says a
+// line, and then what the file says.
+func fileGate(dir string) string {
+	return fmt.Sprintf(`echo "waiting for the gate"; while [ ! -e %[1]s/go ]; do sleep 0.05; done; cat %[1]s/go; cp order.txt "$TAKT_OUTPUT"`, dir)
+}
+
+// show is a controller, and a browser that is logged in.
+func show(t *testing.T, settings ...string) (*site, *process.Controller, *browser) {
+	t.Helper()
+	s := newSite(t)
+	c := s.controller("takt", settings...)
+	b := newBrowser(t, c)
+	b.login(c.AdminKey, "Olive")
+	return s, c, b
+}
+
+// From the pages alone: a build waits and why, it is followed while it runs, its
+// result is fetched; one that fails says why. No page is reloaded meanwhile.
+func TestDashboardFollowsABuildFromSubmitToDownload(t *testing.T) {
+	t.Parallel()
+	s, c, b := show(t)
+	b.sees(".empty", "No worker yet")
+	b.open("/queue")
+	b.sees("#live-waiting", "Nothing waits")
+
+	id := submit(t, c, zipOf(t, map[string]string{"order.txt": "what was ordered"}))
+	b.sees("#live-waiting", id)
+	b.sees("#p-"+id+" .why", "There is no worker for android")
+
+	b.open("/builds/" + id)
+	b.do(chromedp.Evaluate(`window.stays = true`, nil))
+	b.sees("#live-head", "There is no worker for android")
+	dir := t.TempDir()
+	s.worker(c, "forge-one", fileGate(dir))
+	b.sees("#live-steps", "Building")
+	b.sees("#live-head", "forge-one")
+	b.sees("#live-log", "waiting for the gate")
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "go"), []byte("\x1b[32mgreen\x1b[0m light\n"), 0o600))
+	b.sees("#live-log .a32", "green")
+	b.sees("#live-head .badge", "completed")
+	b.sees("#live-files", "Download the result")
+	require.True(t, eval[bool](b, `window.stays`), "never reloaded")
+	link := eval[string](b, `document.querySelector("#live-files a[download]").href`)
+	require.Equal(t, "what was ordered", eval[string](b, fmt.Sprintf(`fetch(%q).then(r => r.text())`, link)))
+	digest := eval[string](b, fmt.Sprintf(`fetch(%q).then(r => r.arrayBuffer()).then(d => crypto.subtle.digest("SHA-256", d)).then(d => [...new Uint8Array(d)].map(x => x.toString(16).padStart(2, "0")).join(""))`, link))
+	b.sees("#live-files .digest", digest)
+
+	failing := submit(t, c, zipOf(t, map[string]string{"nothing.txt": "x"}))
+	b.open("/builds")
+	b.sees("#b-"+failing+" .badge", "failed")
+	b.do(chromedp.Click("#b-"+failing+" th a", chromedp.ByQuery), chromedp.WaitVisible("#live-log", chromedp.ByQuery))
+	b.sees("#live-head", "Why it ended:")
+	b.sees("#live-log", "cannot stat")
+	b.submit(`form[action$="/retry"]`, map[string]string{"reason": "once more"})
+	b.sees(".note.good", "submitted again")
+	require.NotContains(t, b.text("h1"), failing, "the new one is shown")
+	b.open("/audit")
+	b.sees("#live-audit", "Olive (admin)@127.0.0.1")
+	b.sees("#live-audit", "once more")
+	b.content()
+}
+
+// A machine is drained and resumed, a killed worker's build is seen to run again,
+// and the priority of a build that waits is changed.
+func TestDashboardActsOnTheFleet(t *testing.T) {
+	t.Parallel()
+	s, c, b := show(t, "TAKT_BUILD_TIMEOUT=2s", "TAKT_WORKER_TIMEOUT=3s", "TAKT_CHECK_INTERVAL=1s")
+	dir := t.TempDir()
+	first := s.worker(c, "first", fileGate(dir))
+	b.sees("#live-fleet tbody", "first")
+	id := submit(t, c, zipOf(t, map[string]string{"order.txt": "x"}))
+	b.sees("#live-fleet .badge", "building")
+	behind := submit(t, c, zipOf(t, map[string]string{"order.txt": "y"}))
+	b.open("/queue")
+	b.sees("#p-"+behind+" .why", "Every slot is busy (1 slot, 1 worker)")
+	b.open("/builds/" + behind)
+	b.submit(`form[action$="/priority"]`, map[string]string{"priority": "7"})
+	b.sees("#live-steps", "Priority changed from 0 to 7")
+
+	b.open("/builds/" + id)
+	first.Kill()
+	b.sees("#live-steps", "No sign of life from worker")
+	b.sees("#live-head .why", "worker")
+	s.worker(c, "second", fileGate(dir))
+	b.open("/fleet")
+	b.sees("#live-fleet tbody", "second")
+	b.do(chromedp.Evaluate(`[...document.querySelectorAll("#live-fleet tbody a")].find(a => a.textContent === "second").click()`, nil), chromedp.WaitVisible("#live-worker", chromedp.ByQuery))
+	b.submit(`form[action$="/drain"]`, map[string]string{"reason": "new disks"})
+	b.sees("#live-worker .badge", "draining")
+	b.submit(`form[action$="/resume"]`, map[string]string{"reason": "disks are in"})
+	b.sees("#live-worker .badge", "building")
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "go"), []byte("go\n"), 0o600))
+	b.open("/builds/" + behind)
+	b.sees("#live-head .badge", "completed")
+	b.open("/builds/" + id)
+	b.sees("#live-steps", "attempt 2")
+	b.sees("#live-head .badge", "completed")
+	audit, err := c.Client.Audit(t.Context(), 0)
+	require.NoError(t, err)
+	var told []string
+	for _, e := range audit.Entries {
+		told = append(told, e.Action+" "+e.Reason)
+	}
+	require.Equal(t, []string{"resume disks are in", "drain new disks", "priority "}, told)
+	b.content()
+}
+
+// A part of the tree is restarted after its blast radius was shown; the database is
+// away and comes back, and the pages say so and go on.
+func TestDashboardRepairsTheTree(t *testing.T) {
+	t.Parallel()
+	_, c, b := show(t)
+	submit(t, c, zipOf(t, map[string]string{"order.txt": "x"}))
+	b.open("/tree")
+	b.sees("#live-well", "All processes run")
+	b.do(chromedp.Click(`a[aria-label="restart takt/heijunka"]`, chromedp.ByQuery), chromedp.WaitVisible(".blast", chromedp.ByQuery))
+	b.sees(".blast", "takt/heijunka/load_regulator")
+	require.NotContains(t, b.text(".blast"), "takt/database")
+	b.submit("main form", map[string]string{"reason": "stuck"})
+	b.sees(".note.good", "Restarted, and all is well")
+	b.sees("#live-events", "takt/heijunka")
+
+	b.open("/queue")
+	b.sees("#live-waiting", "There is no worker")
+	b.do(chromedp.Evaluate(`window.stays = true`, nil))
+	_, err := c.Client.Operate(t.Context(), client.Order{Action: "terminate", Path: "database/postgres", Reason: "a storm"})
+	require.NoError(t, err)
+	b.sees("#live-stale", "The database is not available")
+	require.Contains(t, b.text("#live-waiting"), "There is no worker", "the last known state stays")
+	second := newBrowser(t, c)
+	second.login(c.APIKey, "Rita")
+	second.open("/tree")
+	second.sees("#live-well", "Not all is well")
+	_, err = c.Client.Operate(t.Context(), client.Order{Action: "start", Path: "database/postgres", Reason: "it is over"})
+	require.NoError(t, err)
+	b.sees("#live-fleet", "There is no worker")
+	b.do(chromedp.Poll(`document.querySelector("#live-stale").textContent === ""`, nil, chromedp.WithPollingTimeout(0)))
+	require.True(t, eval[bool](b, `window.stays`))
+
+	// Restarting what serves the page works, too.
+	b.open("/tree/order?action=restart&path=endpoint")
+	b.submit("main form", map[string]string{"reason": "for practice"})
+	b.sees(".note.good", "The order is being carried out")
+	b.sees("#live-events", "takt/endpoint")
+	b.content()
+}
+
+// pages are all that there are, with one of each kind to show.
+func dashboardPages(build, worker string) []string {
+	return []string{
+		"/fleet", "/fleet/" + worker, "/queue", "/builds", "/builds/" + build, "/builds/" + build + "/log", "/tree",
+		"/tree/order?action=restart&path=heijunka", "/heijunka", "/throttle", "/deployments", "/audit", "/search?q=nothing-like-it", "/login",
+	}
+}
+
+// hostile is text that must be shown as text.
+func hostile() string {
+	return `<script>alert(1)</script>"><img src=x onerror=alert(2)>` + "\u202Egpj.exe\u2066" + "\x1b]0;title\x07\x1b[2J" + strings.Repeat("long ", 2000)
+}
+
+// Every page: complete without JavaScript, no wider than a phone, without a
+// violation of axe-core in light and dark, and strangers' text is text.
+func TestDashboardPagesAreFitForEverybody(t *testing.T) {
+	t.Parallel()
+	axe, err := os.ReadFile(os.Getenv("TAKT_TEST_AXE"))
+	if err != nil {
+		require.Empty(t, os.Getenv("CI"), "make test fetches axe-core")
+		axe = nil
+	}
+	_, c, b := show(t)
+	build, worker := populate(t, c)
+	for _, path := range dashboardPages(build, worker) {
+		b.scripts(false)
+		b.look("light", 1280)
+		b.open(path)
+		require.NotEmpty(t, b.text("main h1"), path)
+		require.Contains(t, b.text("head title"), "takt", path)
+		b.look("dark", 360)
+		b.scripts(true)
+		b.open(path)
+		require.LessOrEqual(t, eval[int](b, `document.documentElement.scrollWidth`), 360, "%s fits a phone", path)
+		require.Zero(t, eval[int](b, `document.querySelectorAll("main script, main img, main iframe, [onerror]").length`), path)
+		for _, scheme := range []string{"light", "dark"} {
+			if axe == nil {
+				break
+			}
+			b.look(scheme, 1280)
+			b.do(chromedp.Evaluate(string(axe)+";0", nil))
+			found := eval[[]string](b, `axe.run({resultTypes: ["violations"]}).then(r => r.violations.flatMap(v => v.nodes.map(n => v.id + ": " + n.target + ": " + n.failureSummary)))`)
+			require.Empty(t, found, "%s, %s", path, scheme)
+		}
+	}
+	b.look("light", 1280)
+	b.open("/builds/" + build)
+	b.sees("#live-log", "<script>alert(1)</script>")
+	require.Contains(t, b.text("#live-log"), "‹U+202E›")
+	require.NotContains(t, b.text("#live-log"), "title", "escape sequences are left out")
+	b.open("/fleet/" + worker)
+	b.sees("h1", "<script>alert(1)</script>")
+	b.content()
+}
+
+// populate makes a worker and a build that are as hostile as they can be.
+func populate(t *testing.T, c *process.Controller) (build, worker string) {
+	t.Helper()
+	ctx := t.Context()
+	reg, err := c.Client.Register(ctx, api.Register{Name: string([]rune(hostile())[:180]), Capabilities: []byte(`{"version":"<b>1</b>"}`)})
+	require.NoError(t, err)
+	sub, err := c.Client.Submit(ctx, client.Submit{
+		Platform: store.IOS, Source: client.Bytes([]byte("x")), Labels: store.Labels{"note": `<script>alert(3)</script>"><img onerror=x>` + "\u202Efdp"},
+	})
+	require.NoError(t, err)
+	poll, err := c.Client.Poll(ctx, client.Poll{Token: reg.AccessToken})
+	require.NoError(t, err)
+	require.NotNil(t, poll.Job)
+	held := client.Held{BuildID: sub.ID, WorkerID: reg.ID}
+	_, err = c.Client.PostLogs(ctx, held, []api.LogMessage{{Level: "error", Message: hostile()}, {Level: "warn", Message: "careful"}, {Level: "info", Message: "\x1b[1;31mred\x1b[0m"}})
+	require.NoError(t, err)
+	for _, cpu := range []string{"80", "95"} {
+		sendTelemetry(t, c, held, `{"type":"cpu_snapshot","timestamp":"2026-01-01T00:00:00Z","data":{"cpu_percent":`+cpu+`,"memory_mb":4000,"disk_percent":40}}`)
+	}
+	_, err = c.Client.FailBuild(ctx, sub.ID, hostile())
+	require.NoError(t, err)
+	for range 3 {
+		submit(t, c, []byte("x"))
+	}
+	return sub.ID, reg.ID
+}
+
+// sendTelemetry tells how the machine of a build's worker does, as host monitors do.
+func sendTelemetry(t *testing.T, c *process.Controller, held client.Held, body string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, c.URL+"/api/builds/"+held.BuildID+"/telemetry", strings.NewReader(body))
+	require.NoError(t, err)
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set(api.HeaderAPIKey, c.APIKey)
+	req.Header.Set(api.HeaderWorkerID, held.WorkerID)
+	reply, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	require.NoError(t, reply.Body.Close())
+	require.Equal(t, http.StatusOK, reply.StatusCode)
+}
+
+// Everything can be reached and done with the keyboard alone.
+func TestDashboardNeedsNoMouse(t *testing.T) {
+	t.Parallel()
+	_, c, b := show(t)
+	id := submit(t, c, []byte("x"))
+	b.open("/fleet")
+	b.do(chromedp.KeyEvent("?"), chromedp.WaitVisible("#keys[open]", chromedp.ByQuery), chromedp.KeyEvent(kb.Escape), chromedp.WaitNotVisible("#keys", chromedp.ByQuery))
+	for key, title := range map[string]string{"q": "Queue", "b": "Builds", "t": "Supervision tree", "h": "Heijunka", "r": "Throttle", "d": "Deployments", "a": "Audit", "f": "Fleet"} {
+		b.do(chromedp.KeyEvent("g"), chromedp.KeyEvent(key))
+		b.sees("h1", title)
+		b.do(chromedp.Poll(`document.readyState === "complete"`, nil, chromedp.WithPollingTimeout(0)))
+	}
+	b.do(chromedp.KeyEvent("/"), chromedp.KeyEvent(id))
+	require.Equal(t, id, eval[string](b, `document.querySelector("#search").value`))
+	b.do(chromedp.KeyEvent("\r"))
+	b.sees("h1", id)
+	// Tab to the summary, open it, and through the form.
+	tabTo := func(expression string) {
+		for range 60 {
+			b.do(chromedp.KeyEvent(kb.Tab))
+			if eval[bool](b, `!!(document.activeElement.matches(`+"`"+expression+"`"+`))`) {
+				return
+			}
+		}
+		require.Fail(t, "not reached: "+expression)
+	}
+	tabTo("#live-acts summary")
+	b.do(chromedp.KeyEvent("\r"))
+	tabTo("#cancel-reason")
+	b.do(chromedp.KeyEvent("by hand"))
+	tabTo("#live-acts input[type=checkbox]")
+	b.do(chromedp.KeyEvent(" "))
+	tabTo("#live-acts button.danger")
+	b.do(chromedp.KeyEvent("\r"))
+	b.sees(".note.good", "The build is cancelled")
+	b.sees("#live-head .badge", "cancelled")
+	b.content()
+}
+
+// A log of 10 MB opens at its end at once, older lines are a link away, and each line
+// has an address. A hidden tab ends its stream.
+func TestDashboardOpensABigLogAtOnce(t *testing.T) {
+	t.Parallel()
+	_, c, b := show(t)
+	ctx := t.Context()
+	reg, err := c.Client.Register(ctx, api.Register{Name: "chatty", Capabilities: []byte(`{}`)})
+	require.NoError(t, err)
+	id := submit(t, c, []byte("x"))
+	_, err = c.Client.Poll(ctx, client.Poll{Token: reg.AccessToken})
+	require.NoError(t, err)
+	held := client.Held{BuildID: id, WorkerID: reg.ID}
+	const batches, lines = 25, 4000
+	for batch := range batches {
+		said := make([]api.LogMessage, lines)
+		for i := range said {
+			said[i] = api.LogMessage{Level: "info", Message: fmt.Sprintf("line %d %s", batch*lines+i, strings.Repeat("x", 90))}
+		}
+		_, err := c.Client.PostLogs(ctx, held, said)
+		require.NoError(t, err)
+	}
+	b.open("/builds/" + id)
+	require.Contains(t, b.text("#live-log"), fmt.Sprintf("line %d ", batches*lines-1))
+	require.True(t, eval[bool](b, `(e => e.scrollTop > 0 && e.scrollHeight - e.scrollTop - e.clientHeight < 24)(document.querySelector("#live-log"))`), "at its end")
+	require.Less(t, eval[int](b, `document.documentElement.outerHTML.length`), 500_000)
+	_, err = c.Client.PostLogs(ctx, held, []api.LogMessage{{Level: "warn", Message: "the very last"}})
+	require.NoError(t, err)
+	b.sees("#live-log .warn", "the very last")
+	b.do(chromedp.Click("#live-older a", chromedp.ByQuery), chromedp.WaitVisible(".log.whole", chromedp.ByQuery))
+	require.NotContains(t, b.text(".log"), "the very last")
+	require.Contains(t, b.text(".log"), fmt.Sprintf("line %d ", batches*lines-400))
+	link := eval[string](b, `document.querySelector(".l .n").href`)
+	b.do(chromedp.Navigate(link))
+	require.Equal(t, 1, eval[int](b, `document.querySelectorAll(".l:target").length`), "the line is there")
+
+	streams := func() float64 {
+		n, err := c.Metric(ctx, "takt_http_streams")
+		require.NoError(t, err)
+		return n
+	}
+	b.open("/queue")
+	eventually(t, "the page follows", func() bool { return streams() == 1 })
+	hide := func(hidden string) {
+		b.do(chromedp.Evaluate(`Object.defineProperty(document, "hidden", {value: `+hidden+`, configurable: true}); document.dispatchEvent(new Event("visibilitychange"))`, nil))
+	}
+	hide("true")
+	eventually(t, "a hidden tab follows nothing", func() bool { return streams() == 0 })
+	hide("false")
+	eventually(t, "and follows again", func() bool { return streams() == 1 })
+	b.content()
+}
+
+// TestDashboardScreenshots makes pictures of every page; see make screenshots.
+func TestDashboardScreenshots(t *testing.T) {
+	dir := os.Getenv("TAKT_SCREENSHOTS")
+	if dir == "" {
+		t.Skip("only for make screenshots")
+	}
+	t.Parallel()
+	require.NoError(t, os.MkdirAll(dir, 0o750))
+	s, c, b := show(t)
+	build, worker := populate(t, c)
+	gate := t.TempDir()
+	for _, name := range []string{"mac-mini-1", "mac-mini-2", "studio"} {
+		s.worker(c, name, `for i in 1 2 3 4 5 6; do echo "compiling part $i"; done; `+fileGate(gate))
+	}
+	for range 6 {
+		submit(t, c, zipOf(t, map[string]string{"order.txt": "x"}))
+	}
+	running := ""
+	eventually(t, "builds run", func() bool {
+		list, err := c.Client.Active(t.Context())
+		require.NoError(t, err)
+		for _, x := range list {
+			running = x.ID
+		}
+		return len(list) == 3
+	})
+	pages := append(dashboardPages(build, worker), "/builds/"+running)
+	for i, path := range pages {
+		name := fmt.Sprintf("%02d-%s", i, strings.Trim(strings.NewReplacer("/", "-", "?", "-", "&", "-", "=", "-", build, "build", worker, "worker", running, "running").Replace(path), "-"))
+		for _, look := range []struct {
+			scheme string
+			width  int64
+		}{{"light", 1280}, {"dark", 1280}, {"light", 360}} {
+			b.look(look.scheme, look.width)
+			b.open(path)
+			b.shoot(dir, fmt.Sprintf("%s-%s-%d", name, look.scheme, look.width))
+		}
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(gate, "go"), []byte("go\n"), 0o600))
+}

@@ -1,0 +1,43 @@
+package http
+
+import (
+	"context"
+
+	"github.com/labstack/echo/v4"
+
+	"takt/http/api"
+	"takt/store"
+)
+
+// priorities moves builds within the queue.
+type priorities struct {
+	*builds
+	queue Queue
+}
+
+// patch handles PATCH /api/builds/:id: another priority for a build that waits. Polls
+// that are parked may get it at once.
+func (h *priorities) patch(ctx context.Context, c echo.Context) (any, error) {
+	id, err := idParam(c, "id", buildNotFound)
+	if err != nil {
+		return nil, err
+	}
+	var body api.BuildPatch
+	if _, err := readJSON(c, &body); err != nil {
+		return nil, err
+	}
+	if body.Priority == nil {
+		return nil, invalid("priority required")
+	}
+	if p := *body.Priority; p < store.MinPriority || p > store.MaxPriority {
+		return nil, invalid("priority must be -10 to 10")
+	}
+	ref, err := h.store.SetPriority(ctx, id, *body.Priority)
+	if err != nil {
+		return nil, err
+	}
+	h.queue.Requeued([]store.BuildRef{ref})
+	h.publish(store.TopicBuildUpdated, store.BuildUpdate{BuildID: id, State: store.Pending, Platform: ref.Platform})
+	b, err := h.store.Find(ctx, id)
+	return api.NewBuildItem(b), err
+}

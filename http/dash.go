@@ -1,0 +1,439 @@
+package http
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"html/template"
+	"io/fs"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"takt/http/api"
+	"takt/store"
+)
+
+//go:embed html
+var dashFiles embed.FS
+
+// Dashboard reads what the pages show, a page at a time.
+type Dashboard interface {
+	Fleet(ctx context.Context, f store.FleetFilter) ([]store.FleetRow, error)
+	FleetSummary(ctx context.Context) ([]store.FleetSummary, error)
+	FleetStates(ctx context.Context) (map[string]int, error)
+	NamedWorkers(ctx context.Context, text string, limit int) ([]store.Named, error)
+	Waiting(ctx context.Context, after int64, limit int) ([]store.PendingBuild, error)
+	WaitingBuild(ctx context.Context, id string) (*store.PendingBuild, error)
+	Running(ctx context.Context, before int64, limit int) ([]store.RunningBuild, error)
+	Durations(ctx context.Context) (map[store.Platform]store.Durations, error)
+	Builds(ctx context.Context, f store.BuildSearch) ([]store.Build, error)
+	LogPage(ctx context.Context, id string, before int64, limit int) ([]store.LogLine, error)
+	Milestones(ctx context.Context, id string) ([]store.Milestone, error)
+	Audit(ctx context.Context, f store.AuditFilter) ([]store.AuditEntry, error)
+	Pulse(ctx context.Context, since time.Time) (store.Pulse, error)
+}
+
+const (
+	// pagePolicy lets a page load its style, its script and its stream from us, and
+	// nothing else from anywhere.
+	pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+	// pagePlaces is how many pages are made at once; pagePatience how long one waits
+	// for that, and pageLimit how long it may take to read.
+	pagePlaces   = 16
+	pagePatience = 2 * time.Second
+	pageLimit    = 3 * time.Second
+	// pageRows is how many rows a list has, logRows how many lines a log.
+	pageRows = 50
+	logRows  = 300
+)
+
+// dashboard is the pages for people. It asks the same stores and gives the same
+// orders as the interface does, and keeps nothing that could not be lost.
+type dashboard struct {
+	*shared
+	deps      Deps
+	sessions  *sessions
+	audit     *audit
+	orders    *tree
+	builds    *builds
+	store     Dashboard
+	ring      *ring
+	history   *history
+	templates map[string]*template.Template
+	assets    map[string]asset
+	version   string // of the assets
+	places    chan struct{}
+	live      *live
+	known     *lastKnown
+	often     []*page // that are read from time to time, see remember
+
+	fleet     memo[[]store.FleetSummary]
+	states    memo[map[string]int]
+	durations memo[map[store.Platform]store.Durations]
+}
+
+// page is one of the dashboard's.
+type page struct {
+	name  string // of its file, and of its item in the navigation
+	title string
+	// load reads what the page shows. The same view shows the same to all.
+	load func(ctx context.Context, v *view) (any, error)
+}
+
+// view is what is asked for: a page, of something, with a filter, as a role sees it.
+type view struct {
+	page  *page
+	id    string
+	query url.Values
+	Admin bool   // what the admin key opens may be done
+	Host  string // how the browser reaches us
+}
+
+func (v *view) key() string {
+	return fmt.Sprint(v.page.name, "\x00", v.id, "\x00", v.query.Encode(), "\x00", v.Admin, v.Host)
+}
+
+// data is key without what the data of a page doesn't depend on.
+func (v *view) data() string { return fmt.Sprint(v.page.name, "\x00", v.id, "\x00", v.query.Encode()) }
+
+// Get is a parameter of the query.
+func (v *view) Get(name string) string { return v.query.Get(name) }
+
+// Filtered reports whether the query asks for less than all.
+func (v *view) Filtered() bool { return len(v.query) > 0 }
+
+// With is the query with other values of some names; "" takes a name away. It names
+// no page of a list: another filter begins at its start.
+func (v *view) With(pairs ...string) string {
+	q := maps.Clone(v.query)
+	for _, name := range []string{"after", "after_id", "before", "done"} {
+		q.Del(name)
+	}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if q.Del(pairs[i]); pairs[i+1] != "" {
+			q.Set(pairs[i], pairs[i+1])
+		}
+	}
+	return "?" + q.Encode()
+}
+
+// screen is what templates are given.
+type screen struct {
+	Title, Nav string
+	Who        *session
+	View       *view
+	Page       any
+	// Asof is when Page was read, Stale what it is shown for in spite of its age.
+	Asof    time.Time
+	Stale   string
+	Done    string // what was done before
+	Path    string // of the page, with its query: where acts come back to
+	Version string // of the assets
+}
+
+func newDashboard(s *Server, d Deps, b *builds, a *audit, t *tree) *dashboard {
+	h := &dashboard{
+		shared: s.shared, deps: d, sessions: newSessions(s.cfg, s.keys), audit: a, orders: t, builds: b, store: d.Dashboard, ring: s.ring,
+		history: s.history, places: make(chan struct{}, pagePlaces), live: newLive(), known: newLastKnown(), assets: map[string]asset{},
+	}
+	h.fleet = memo[[]store.FleetSummary]{life: time.Second}
+	h.states = memo[map[string]int]{life: time.Second}
+	h.durations = memo[map[store.Platform]store.Durations]{life: 10 * time.Second}
+	sum := sha256.New()
+	for _, name := range []string{"dash.css", "dash.js", "icon.svg"} {
+		raw := must(fs.ReadFile(dashFiles, "html/"+name))
+		sum.Write(raw)
+		h.assets[name] = asset{raw, map[string]string{"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}[name[strings.LastIndexByte(name, '.')+1:]]}
+	}
+	h.version = hex.EncodeToString(sum.Sum(nil))[:12]
+	h.templates = parsePages()
+	h.often = []*page{{"fleet", "", h.loadFleet}, {"queue", "", h.loadQueue}, {"builds", "", h.loadBuilds}, {"throttle", "", h.loadThrottle}, {"deployments", "", h.loadDeployments}, {"audit", "", h.loadAudit}}
+	s.history.also = h.remember
+	return h
+}
+
+// parsePages reads the pages: each file is one, in the frame of layout.html.
+func parsePages() map[string]*template.Template {
+	frame := template.Must(template.New("layout.html").Funcs(template.FuncMap{
+		"ago": ago, "clock": clock, "span": span, "rough": rough, "size": bytesText, "percent": percent, "num": number3, "some": some,
+		"plain": func(s any) string { return plain(fmt.Sprint(s)) }, "clip": clip, "ansi": ansi, "plural": plural, "lower": strings.ToLower,
+		"since":  time.Since,
+		"list":   func(v ...any) []any { return v },
+		"escape": url.PathEscape, "query": url.QueryEscape,
+		"reason": func(id string, required bool) reasonField { return reasonField{id, required} },
+	}).ParseFS(dashFiles, "html/layout.html", "html/parts.html"))
+	pages := map[string]*template.Template{}
+	for _, path := range must(fs.Glob(dashFiles, "html/*.html")) {
+		name := strings.TrimSuffix(strings.TrimPrefix(path, "html/"), ".html")
+		if name != "layout" && name != "parts" && name != "home" {
+			pages[name] = template.Must(template.Must(frame.Clone()).ParseFS(dashFiles, path))
+		}
+	}
+	return pages
+}
+
+// reasonField is the field of a form in which somebody says why.
+type reasonField struct {
+	ID       string
+	Required bool
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err) // our own files, which are part of the program
+	}
+	return v
+}
+
+// asset is a file that pages load.
+type asset struct {
+	content []byte
+	kind    string
+}
+
+// asset handles GET /assets/:name. Its address changes with its content.
+func (d *dashboard) asset(_ context.Context, c echo.Context) (any, error) {
+	a, ok := d.assets[c.Param("name")]
+	if !ok {
+		return nil, store.NewError(store.NotFound, "Not found")
+	}
+	if c.QueryParam("v") == d.version {
+		c.Response().Header().Set("Cache-Control", "public, max-age=31536000, immutable")
+	}
+	d.replyBytes(c, http.StatusOK, []string{a.kind}, a.content)
+	return nil, nil
+}
+
+// open is the serve of what a visitor may do without a session.
+func (d *dashboard) open(c echo.Context, r *route) error { return d.serve(c, r, false) }
+
+// guarded is the serve of what needs a session.
+func (d *dashboard) guarded(c echo.Context, r *route) error { return d.serve(c, r, true) }
+
+// serve runs a handler, a few at a time, if the session allows it, and shows its
+// error as a page.
+func (d *dashboard) serve(c echo.Context, r *route, guarded bool) error {
+	err := d.permit(c, r, guarded)
+	if errors.Is(err, errLogin) {
+		return c.Redirect(http.StatusSeeOther, "/login?next="+url.QueryEscape(c.Request().URL.RequestURI()))
+	}
+	if err == nil {
+		err = d.attempt(c, r)
+	}
+	if err == nil || c.Response().Committed || errors.Is(err, http.ErrAbortHandler) {
+		return err
+	}
+	return d.renderError(c, err)
+}
+
+// errLogin sends who asks for a page to the login.
+var errLogin = errors.New("no session")
+
+// permit checks where a request comes from and what its session may do.
+func (d *dashboard) permit(c echo.Context, r *route, guarded bool) error {
+	req := c.Request()
+	if err := d.sessions.origins.Check(req); err != nil {
+		return store.Wrap(store.Forbidden, "This came from another site", err)
+	}
+	if !guarded {
+		return nil
+	}
+	s := d.sessions.of(req)
+	c.Set(sessionValue, s)
+	switch {
+	case s == nil && req.Method == http.MethodGet && !acceptsStream(req.Header):
+		return errLogin
+	case s == nil:
+		return store.NewError(store.Unauthorized, "Your session is over: log in again")
+	case r.access == operator && !s.Admin():
+		return store.NewError(store.Forbidden, "This needs a session with the admin key: log out, and log in with it")
+	}
+	return nil
+}
+
+// attempt runs the handler in one of the places.
+func (d *dashboard) attempt(c echo.Context, r *route) error {
+	patience := time.NewTimer(pagePatience)
+	defer patience.Stop()
+	select {
+	case d.places <- struct{}{}:
+		defer func() { <-d.places }()
+	case <-patience.C:
+		return store.NewError(store.Overloaded, "Too many pages at once, try again")
+	}
+	_, err := r.handle(c.Request().Context(), c)
+	return err
+}
+
+// show is the serve of a page, and of its stream.
+func (d *dashboard) show(p *page) func(c echo.Context, r *route) error {
+	return func(c echo.Context, r *route) error {
+		c.Response().Header().Add("Vary", "Accept")
+		if acceptsStream(c.Request().Header) {
+			if err := d.permit(c, r, true); err != nil {
+				return err
+			}
+			return d.follow(c, newView(c, p))
+		}
+		return d.serve(c, r, true)
+	}
+}
+
+// whole is the handler of a page.
+func (d *dashboard) whole(p *page) handler {
+	return func(ctx context.Context, c echo.Context) (any, error) { return nil, d.showPage(ctx, c, newView(c, p)) }
+}
+
+func newView(c echo.Context, p *page) *view {
+	id := c.Param("id")
+	if id == "" {
+		id = c.Param("*")
+	}
+	q := c.QueryParams()
+	q.Del("done")
+	return &view{page: p, id: store.Text(id), query: q, Admin: sessionOf(c).Admin(), Host: c.Scheme() + "://" + c.Request().Host}
+}
+
+func (d *dashboard) showPage(ctx context.Context, c echo.Context, v *view) error {
+	s, err := d.screen(ctx, v)
+	if err != nil {
+		return err
+	}
+	s.Who, s.Done = sessionOf(c), doneTexts[c.Request().URL.Query().Get("done")]
+	s.Path = c.Request().URL.Path + v.With()
+	return d.render(c, http.StatusOK, v.page.name, s)
+}
+
+// screen reads what v shows. While the database is away that is what it showed last.
+func (d *dashboard) screen(ctx context.Context, v *view) (*screen, error) {
+	s := &screen{Title: v.page.title, Nav: v.page.name, View: v, Asof: time.Now(), Version: d.version}
+	reading, cancel := context.WithTimeoutCause(ctx, pageLimit, errSlowPage)
+	defer cancel()
+	data, err := v.page.load(reading, v)
+	if err == nil {
+		d.known.keep(v.data(), data, s.Asof)
+		s.Page = data
+		return s, nil
+	}
+	if !store.IsUnavailable(err) && !errors.Is(context.Cause(reading), errSlowPage) {
+		return nil, err
+	}
+	data, at, ok := d.known.of(v.data())
+	if !ok {
+		return nil, err
+	}
+	s.Page, s.Asof, s.Stale = data, at, "The database is not available. What was accepted is kept. This page shows how things were"
+	return s, nil
+}
+
+// remember reads the pages that people come to, for when the database is away.
+func (d *dashboard) remember(ctx context.Context) {
+	for _, p := range d.often {
+		if _, err := d.screen(ctx, &view{page: p, query: url.Values{}}); err != nil {
+			return // there is nothing new to remember
+		}
+	}
+}
+
+var errSlowPage = errors.New("the page took too long to read")
+
+func (d *dashboard) render(c echo.Context, status int, name string, s *screen) error {
+	s.Version = d.version
+	if s.Who == nil {
+		s.Who = sessionOf(c)
+	}
+	var b bytes.Buffer
+	if err := d.templates[name].ExecuteTemplate(&b, "layout.html", s); err != nil {
+		return fmt.Errorf("making the page %s: %w", name, err)
+	}
+	c.Response().Header().Set("Content-Security-Policy", pagePolicy)
+	d.replyBytes(c, status, []string{"text/html; charset=utf-8"}, b.Bytes())
+	return nil
+}
+
+// renderError shows an error as a page, and logs it.
+func (d *dashboard) renderError(c echo.Context, err error) error {
+	p, retry := problem(err, requestID(c))
+	d.logError(c, err, p.Status, c.Request().Context().Err() != nil)
+	if retry > 0 {
+		c.Response().Header().Set("Retry-After", fmt.Sprint(int(retry.Seconds())+1))
+	}
+	back := ownPath(c.Request().PostFormValue("back"), "/")
+	return d.render(c, p.Status, "error", &screen{Title: p.Title, Path: back, Page: p})
+}
+
+// memo remembers what was read for a moment, for all who ask.
+type memo[T any] struct {
+	mu   sync.Mutex
+	life time.Duration
+	at   time.Time
+	v    T
+}
+
+func (m *memo[T]) get(ctx context.Context, read func(context.Context) (T, error)) (T, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if time.Since(m.at) < m.life {
+		return m.v, nil
+	}
+	v, err := read(ctx)
+	if err == nil {
+		m.v, m.at = v, time.Now()
+	}
+	return v, err
+}
+
+// lastKnown is what views showed last, for when the database is away.
+type lastKnown struct {
+	mu    sync.Mutex
+	views map[string]knownView
+}
+
+type knownView struct {
+	data any
+	at   time.Time
+}
+
+// maxKnown is how many views are remembered; the oldest is forgotten.
+const maxKnown = 64
+
+func newLastKnown() *lastKnown { return &lastKnown{views: map[string]knownView{}} }
+
+func (l *lastKnown) keep(key string, data any, at time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, known := l.views[key]; !known && len(l.views) >= maxKnown {
+		oldest := slices.MinFunc(slices.Collect(maps.Keys(l.views)), func(a, b string) int { return l.views[a].at.Compare(l.views[b].at) })
+		delete(l.views, oldest)
+	}
+	l.views[key] = knownView{data, at}
+}
+
+func (l *lastKnown) of(key string) (any, time.Time, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	v, ok := l.views[key]
+	return v.data, v.at, ok
+}
+
+// nodes are all of n's tree that f wants.
+func nodes(n *api.TreeNode, f func(*api.TreeNode) bool) (found []*api.TreeNode) {
+	if f(n) {
+		found = append(found, n)
+	}
+	for i := range n.Children {
+		found = append(found, nodes(&n.Children[i], f)...)
+	}
+	return found
+}

@@ -1,0 +1,195 @@
+package http
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/labstack/echo/v4"
+
+	"takt/store"
+)
+
+// act is what a form does: it gives the handler of the interface the same body as
+// a program would.
+type act struct {
+	name   string // of its text in doneTexts, and in the audit
+	handle handler
+	// fields are those of the form that go into the body: "reason priority:int".
+	fields string
+	// target is what the audit says that it was done to, before the id; "" if the
+	// handler writes the audit itself.
+	target string
+	// why: a reason is required. Handlers that write the audit ask for it themselves.
+	why bool
+	// query is set for the handler, from the form's field of the same name.
+	query string
+}
+
+// doneTexts is what a page says after an act.
+var doneTexts = map[string]string{ //nolint:gochecknoglobals // a table
+	"cancel": "The build is cancelled.", "retry": "The build is submitted again.", "priority": "The priority is changed.",
+	"drain": "The worker gets no more builds; it finishes those it has.", "resume": "The worker gets builds again.", "delete": "The worker is deleted.",
+	"restart": "Restarted, and all is well.", "terminate": "Terminated.", "start": "Started, and all is well.",
+	"detached": "The order is being carried out; it restarts what serves this page.",
+	"limits":   "The limits are changed.", "scale": "The pool is changed.", "surge": "Done.", "rebalance": "Rebalanced.",
+	"queue-pause": "The queue is paused.", "queue-resume": "The queue goes on.", "queue-redrive": "What failed is tried again now.", "rate": "The rate is changed.",
+	"deployment-cancel": "The deployment is cancelled.", "deployment-pause": "The deployment is paused.",
+	"deployment-resume": "The deployment goes on.", "deployment-retry": "What failed is tried again.",
+}
+
+// perform handles the POST of a form, and sends the browser back to its page.
+func (d *dashboard) perform(a act) handler {
+	return func(ctx context.Context, c echo.Context) (any, error) {
+		r := c.Request()
+		if err := r.ParseForm(); err != nil {
+			return nil, invalid("The form can't be read")
+		}
+		form := r.PostForm
+		body, err := formBody(form, a.fields)
+		if err != nil {
+			return nil, err
+		}
+		why := strings.TrimSpace(store.Text(form.Get("reason")))
+		switch {
+		case a.why && why == "":
+			return nil, invalid("Say why: a reason is required")
+		case len(why) > maxReason:
+			return nil, invalid("reason must have at most 1000 bytes")
+		}
+		asProgram(r, body, a.query, form)
+		reply, err := d.carry(ctx, c, a, why)
+		if err != nil {
+			return nil, err
+		}
+		back := ownPath(form.Get("back"), "/fleet")
+		if to, ok := reply.(seeOther); ok {
+			back = string(to)
+		}
+		if c.Response().Committed {
+			return nil, nil // the order ends who would reply, so it has been
+		}
+		return nil, c.Redirect(http.StatusSeeOther, withDone(back, a.name))
+	}
+}
+
+// seeOther is where the browser goes after an act, if not back.
+type seeOther string
+
+// carry runs the handler; with an entry in the audit around it, unless it writes
+// one itself.
+func (d *dashboard) carry(ctx context.Context, c echo.Context, a act, why string) (reply any, err error) {
+	if a.target == "" {
+		return a.handle(ctx, c)
+	}
+	id := store.Text(c.Param("id"))
+	what := entry{a.name, a.target + "/" + id, why, map[string]any{}}
+	err = d.audit.audited(ctx, c, what, func(ctx context.Context) (err error) {
+		reply, err = a.handle(ctx, c)
+		return err
+	})
+	return reply, err
+}
+
+// asProgram makes r the request that a program would have sent.
+func asProgram(r *http.Request, body []byte, query string, form url.Values) {
+	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	r.Header.Set("Content-Type", "application/json")
+	q := url.Values{}
+	for name := range strings.FieldsSeq(query) {
+		if v := form.Get(name); v != "" {
+			q.Set(name, v)
+		}
+	}
+	r.URL.RawQuery = q.Encode()
+}
+
+// formBody makes JSON of a form's fields. Those that are empty are left out.
+func formBody(form url.Values, fields string) ([]byte, error) {
+	body := map[string]any{}
+	for field := range strings.FieldsSeq(fields) {
+		name, kind, _ := strings.Cut(field, ":")
+		v := strings.TrimSpace(form.Get(name))
+		if v == "" {
+			continue
+		}
+		var err error
+		switch kind {
+		case "int":
+			body[name], err = strconv.Atoi(v)
+		case "float":
+			body[name], err = strconv.ParseFloat(v, 64)
+		case "bool":
+			body[name], err = strconv.ParseBool(v)
+		default:
+			body[name] = v
+		}
+		if err != nil {
+			return nil, invalid(name + " must be a number")
+		}
+	}
+	return json.Marshal(body)
+}
+
+func withDone(path, done string) string {
+	u, err := url.Parse(path)
+	if err != nil {
+		return path
+	}
+	q := u.Query()
+	if q.Has("done") {
+		return path
+	}
+	q.Set("done", done)
+	u.RawQuery = q.Encode()
+	return u.RequestURI()
+}
+
+// detachedReply is a reply of the interface that comes before its order is carried
+// out: the browser is sent back instead.
+type detachedReply struct {
+	http.ResponseWriter
+	back string
+	sent bool
+}
+
+// WriteHeader sends the browser back.
+func (w *detachedReply) WriteHeader(int) {
+	if w.sent {
+		return
+	}
+	w.sent = true
+	h := w.Header()
+	h.Del("Content-Length")
+	h.Set("Location", w.back)
+	w.ResponseWriter.WriteHeader(http.StatusSeeOther)
+}
+
+// Write drops what was meant for a program.
+func (w *detachedReply) Write(p []byte) (int, error) {
+	w.WriteHeader(http.StatusSeeOther)
+	return len(p), nil
+}
+
+// Unwrap is for http.ResponseController.
+func (w *detachedReply) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// treeOrder is an order to the tree as a form gives it: its path and action are
+// fields.
+func (d *dashboard) treeOrder(ctx context.Context, c echo.Context) (any, error) {
+	back := withDone(ownPath(c.Request().PostForm.Get("back"), "/tree"), "detached")
+	w := c.Response()
+	plain := w.Writer
+	w.Writer = &detachedReply{ResponseWriter: plain, back: back}
+	defer func() { w.Writer = plain }()
+	if _, err := d.orders.order(ctx, c); err != nil {
+		return nil, err
+	}
+	_, action, _ := strings.Cut("/"+c.Param("*"), "/")
+	return seeOther(withDone("/tree", action[strings.LastIndexByte(action, '/')+1:])), nil
+}

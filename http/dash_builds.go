@@ -1,0 +1,273 @@
+package http
+
+import (
+	"cmp"
+	"context"
+	"encoding/hex"
+	"html/template"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"takt/http/api"
+	"takt/store"
+)
+
+// buildsData is what the list of builds shows.
+type buildsData struct {
+	Rows []store.Build
+	Next string
+}
+
+var buildStates = []string{"pending", "assigned", "building", "completed", "failed", "cancelled"} //nolint:gochecknoglobals // a table
+
+// StateNames are what the filter offers.
+func (buildsData) StateNames() []string { return buildStates }
+
+// Ages are the times of submission that the filter offers.
+func (buildsData) Ages() []string { return []string{"1h", "24h", "168h"} }
+
+// AgeText names one of them.
+func (buildsData) AgeText(age string) string {
+	return map[string]string{"1h": "last hour", "24h": "last day", "168h": "last week"}[age]
+}
+
+func (d *dashboard) loadBuilds(ctx context.Context, v *view) (any, error) {
+	f := store.BuildSearch{Platform: store.Platform(v.Get("platform")), Before: store.Text(v.Get("before")), Limit: pageRows + 1}
+	if state := v.Get("state"); slices.Contains(buildStates, state) {
+		f.States = []store.BuildState{store.BuildState(state)}
+	} else if state != "" {
+		return nil, invalid("No such filter")
+	}
+	if f.Platform != "" && !f.Platform.Valid() {
+		return nil, invalid("No such filter")
+	}
+	if age, err := time.ParseDuration(v.Get("age")); err == nil && age > 0 {
+		f.Since = time.Now().Add(-age)
+	}
+	if name, value, ok := strings.Cut(v.Get("label"), "="); ok {
+		f.Label, f.Value = store.Text(strings.TrimSpace(name)), store.Text(strings.TrimSpace(value))
+	} else if name != "" {
+		return nil, invalid("A label is written name=value")
+	}
+	rows, err := d.store.Builds(ctx, f)
+	if err != nil {
+		return nil, err
+	}
+	data := buildsData{Rows: rows}
+	if len(rows) > pageRows {
+		data.Rows = rows[:pageRows]
+		data.Next = v.With("before", data.Rows[pageRows-1].ID)
+	}
+	return data, nil
+}
+
+// buildData is what the page of a build shows.
+type buildData struct {
+	store.Build
+	Steps []step
+	Log   logData
+	Why   *why
+	Usual store.Durations
+	Plots []template.HTML
+}
+
+// step is one of a build's timeline.
+type step struct {
+	At time.Time
+	// Kind is done, now, bad or coming.
+	Kind, Title, Text string
+	Worker            string // to which the title leads
+}
+
+// logData is a piece of a log.
+type logData struct {
+	Build string
+	Lines []store.LogLine
+	// Older is the number before which older lines stand; 0 if there are none.
+	Older int64
+	Live  bool
+}
+
+// Took is how long the last attempt took, or takes.
+func (b buildData) Took() time.Duration {
+	switch {
+	case b.StartedAt.IsZero():
+		return 0
+	case b.CompletedAt.IsZero():
+		return time.Since(b.StartedAt)
+	default:
+		return b.CompletedAt.Sub(b.StartedAt)
+	}
+}
+
+// LabelNames are in order.
+func (b buildData) LabelNames() []string { return sortedKeys(b.Labels) }
+
+func sortedKeys(m map[string]string) []string {
+	names := make([]string, 0, len(m))
+	for name := range m {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Digest is a file's SHA-256.
+func (buildData) Digest(f *store.File) string { return hex.EncodeToString(f.SHA256[:]) }
+
+func (d *dashboard) loadBuild(ctx context.Context, v *view) (any, error) {
+	if !store.ValidID(v.id) {
+		return nil, buildNotFound()
+	}
+	b, err := d.deps.Builds.Find(ctx, v.id)
+	if err != nil {
+		return nil, err
+	}
+	data := buildData{Build: b}
+	if data.Log, err = d.logPage(ctx, b.ID, 0); err != nil {
+		return nil, err
+	}
+	data.Log.Live = !b.State.Final()
+	var told []store.Milestone
+	if b.Attempt > 1 || b.LastWorkerID != "" || b.Priority != 0 { // otherwise the build itself says all
+		if told, err = d.store.Milestones(ctx, b.ID); err != nil {
+			return nil, err
+		}
+	}
+	fleet, err := d.platforms(ctx)
+	if err != nil {
+		return nil, err
+	}
+	data.Usual = fleet[b.Platform].Usual
+	if b.State == store.Pending {
+		if waiting, err := d.store.WaitingBuild(ctx, b.ID); err == nil && waiting != nil {
+			w := whyWaiting(*waiting, fleet[b.Platform])
+			data.Why = &w
+		}
+	}
+	data.Steps = timeline(b, told, data.Why)
+	if worker := b.WorkerID; worker != "" && !b.StartedAt.IsZero() {
+		end := b.CompletedAt
+		if end.IsZero() {
+			end = time.Now()
+		}
+		data.Plots = d.machinePlots(worker, b.StartedAt.Add(-time.Second), end)
+	}
+	return data, nil
+}
+
+// timeline tells a build's life.
+func timeline(b store.Build, told []store.Milestone, waits *why) []step {
+	steps := []step{{At: b.SubmittedAt, Kind: "done", Title: "Submitted", Text: string(b.Platform) + ", priority " + strconv.Itoa(b.Priority)}}
+	assigned := false
+	for _, m := range told {
+		if worker, ok := strings.CutPrefix(m.Message, "Assigned to worker "); ok {
+			worker, attempt, _ := strings.Cut(worker, " ")
+			assigned = true
+			steps = append(steps, step{m.At, "done", "Assigned", strings.Trim(attempt, "()"), worker})
+			continue
+		}
+		kind := "done"
+		if m.Level != store.Info {
+			kind = "bad"
+		}
+		steps = append(steps, step{At: m.At, Kind: kind, Title: m.Message})
+	}
+	if !assigned && !b.StartedAt.IsZero() && b.WorkerID != "" {
+		steps = append(steps, step{b.StartedAt, "done", "Assigned", "after waiting " + span(b.StartedAt.Sub(b.SubmittedAt)), b.WorkerID})
+	}
+	switch b.State {
+	case store.Pending:
+		s := step{Kind: "now", Title: "Waiting"}
+		if waits != nil {
+			s.Text = waits.Text
+		}
+		return append(steps, s, step{Kind: "coming", Title: "Building"}, step{Kind: "coming", Title: "Done"})
+	case store.Assigned:
+		return append(steps, step{Kind: "now", Title: "Handed out", Text: "its worker has given no sign of life yet"}, step{Kind: "coming", Title: "Done"})
+	case store.Building:
+		return append(steps, step{At: b.StartedAt, Kind: "now", Title: "Building", Text: "last sign of life " + rough(time.Since(b.LastSeenAt)) + " ago"},
+			step{Kind: "coming", Title: "Upload"}, step{Kind: "coming", Title: "Done"})
+	case store.Completed:
+		if b.Result != nil {
+			steps = append(steps, step{At: b.CompletedAt, Kind: "done", Title: "Uploaded", Text: bytesText(b.Result.Size)})
+		}
+		return append(steps, step{At: b.CompletedAt, Kind: "done", Title: "Completed"})
+	default:
+		return append(steps, step{At: b.CompletedAt, Kind: "bad", Title: map[store.BuildState]string{store.Failed: "Failed", store.Cancelled: "Cancelled"}[b.State], Text: plain(clip(300, b.ErrorMessage))})
+	}
+}
+
+func (d *dashboard) logPage(ctx context.Context, id string, before int64) (logData, error) {
+	lines, err := d.store.LogPage(ctx, id, before, logRows+1)
+	out := logData{Build: id, Lines: lines}
+	if len(lines) > logRows {
+		out.Lines = lines[1:]
+		out.Older = out.Lines[0].Seq
+	}
+	for i := range out.Lines { // so that what is remembered is small
+		if m := &out.Lines[i].Message; len(*m) > maxLine+1 {
+			*m = strings.Clone((*m)[:maxLine+1])
+		}
+	}
+	return out, err
+}
+
+// loadLog is the page of the older lines of a log, or of those around one.
+func (d *dashboard) loadLog(ctx context.Context, v *view) (any, error) {
+	if !store.ValidID(v.id) {
+		return nil, buildNotFound()
+	}
+	if _, err := d.deps.Builds.Find(ctx, v.id); err != nil {
+		return nil, err
+	}
+	before, err := sequence("before", v.Get("before"))
+	if err != nil {
+		return nil, err
+	}
+	if around, err := sequence("line", v.Get("line")); err == nil && around > 0 {
+		next, err := d.deps.Builds.Logs(ctx, v.id, around, logRows/2)
+		if err != nil {
+			return nil, err
+		}
+		before = around + 1
+		if len(next) > 0 {
+			before = next[len(next)-1].Seq + 1
+		}
+	}
+	return d.logPage(ctx, v.id, before)
+}
+
+// downloadBuild handles GET /builds/:id/download: the files as the interface sends
+// them.
+func (d *dashboard) downloadBuild(c echo.Context, r *route) error {
+	err := d.permit(c, r, true)
+	if err == nil {
+		err = d.levelled(c, r)
+	}
+	if err != nil && !c.Response().Committed {
+		return d.renderError(c, err)
+	}
+	return err
+}
+
+// retried sends the browser to the new build.
+func retried(handle handler) handler {
+	return func(ctx context.Context, c echo.Context) (any, error) {
+		reply, err := handle(ctx, c)
+		if made, ok := reply.(api.Retried); ok && err == nil {
+			return seeOther("/builds/" + made.ID), nil
+		}
+		return reply, err
+	}
+}
+
+// name is what people call it, or its id.
+func name(name, id string) string { return cmp.Or(name, id) }
+
+// Holder is the name of the worker that has the build, or had it.
+func (b buildData) Holder() string { return name(b.WorkerName, b.WorkerID) }

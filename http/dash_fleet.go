@@ -1,0 +1,189 @@
+package http
+
+import (
+	"context"
+	"html/template"
+	"math"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"takt/store"
+)
+
+// fleetData is what the page of the fleet shows.
+type fleetData struct {
+	Rows   []fleetRow
+	States map[string]int
+	Total  int
+	Next   string // query of the next page
+}
+
+// fleetRow is a worker in the list.
+type fleetRow struct {
+	store.FleetRow
+	CPU, Memory template.HTML
+}
+
+// Ended is how many builds it ended.
+func (r fleetRow) Ended() int { return r.Completed + r.Failed }
+
+// Success is the share of its builds that completed; -1 if it ended none.
+func (r fleetRow) Success() float64 {
+	if r.Completed+r.Failed == 0 {
+		return -1
+	}
+	return float64(r.Completed) / float64(r.Completed+r.Failed)
+}
+
+var (
+	fleetSorts  = []string{"name", "state", "used", "success", "seen"}            //nolint:gochecknoglobals // a table
+	fleetStates = []string{"idle", "building", "draining", "offline", "critical"} //nolint:gochecknoglobals // a table
+)
+
+// Sorts and StateNames are what the page's filter offers.
+func (fleetData) Sorts() []string      { return fleetSorts }
+func (fleetData) StateNames() []string { return fleetStates }
+
+func (d *dashboard) loadFleet(ctx context.Context, v *view) (any, error) {
+	f := store.FleetFilter{
+		Name: store.Text(strings.TrimSpace(v.Get("q"))), State: v.Get("state"), Platform: store.Platform(v.Get("platform")), Sort: v.Get("sort"),
+		AfterKey: store.Text(v.Get("after")), AfterID: store.Text(v.Get("after_id")), Limit: pageRows + 1,
+	}
+	if f.State != "" && !slices.Contains(fleetStates, f.State) || f.Sort != "" && !slices.Contains(fleetSorts, f.Sort) || f.Platform != "" && !f.Platform.Valid() {
+		return nil, invalid("No such filter")
+	}
+	states, err := d.states.get(ctx, d.store.FleetStates)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := d.store.Fleet(ctx, f)
+	if err != nil {
+		return nil, err
+	}
+	data := fleetData{States: states}
+	for _, n := range states {
+		data.Total += n
+	}
+	if len(rows) > pageRows {
+		rows = rows[:pageRows]
+		last := rows[pageRows-1]
+		data.Next = v.With("after", last.Key, "after_id", last.ID)
+	}
+	now := time.Now()
+	for _, r := range rows {
+		row := fleetRow{FleetRow: r}
+		if points := d.history.machineBetween(r.ID, now.Add(-machineLife), now); len(points) > 1 {
+			row.CPU = spark("processor", machineValues(points, func(p machinePoint) float32 { return p.cpu }))
+			row.Memory = spark("memory", machineValues(points, func(p machinePoint) float32 { return p.mem }))
+		}
+		data.Rows = append(data.Rows, row)
+	}
+	return data, nil
+}
+
+func machineValues(points []machinePoint, of func(machinePoint) float32) []float32 {
+	values := make([]float32, len(points))
+	for i, p := range points {
+		values[i] = of(p)
+	}
+	return values
+}
+
+// workerData is what the page of one worker shows.
+type workerData struct {
+	fleetRow
+	Plots []template.HTML
+}
+
+func (d *dashboard) loadWorker(ctx context.Context, v *view) (any, error) {
+	if !store.ValidID(v.id) {
+		return nil, workerNotFound()
+	}
+	rows, err := d.store.Fleet(ctx, store.FleetFilter{Name: v.id, Limit: 2})
+	if err != nil {
+		return nil, err
+	}
+	at := slices.IndexFunc(rows, func(r store.FleetRow) bool { return r.ID == v.id })
+	if at < 0 {
+		return nil, workerNotFound()
+	}
+	now := time.Now()
+	data := workerData{fleetRow: fleetRow{FleetRow: rows[at]}, Plots: d.machinePlots(v.id, now.Add(-machineLife), now)}
+	return data, nil
+}
+
+// machinePlots are what a worker's machine said in a time.
+func (d *dashboard) machinePlots(worker string, from, to time.Time) (plots []template.HTML) {
+	points := d.history.machineBetween(worker, from, to)
+	if len(points) < 2 {
+		return nil
+	}
+	// In steps of time: what was said comes when it likes.
+	const steps = 120
+	step := max(to.Sub(from)/steps, time.Second)
+	for _, f := range []struct {
+		id, name, unit string
+		of             func(machinePoint) float32
+	}{
+		{"cpu", "Processor", "% of one core", func(p machinePoint) float32 { return p.cpu }},
+		{"mem", "Memory", "MB", func(p machinePoint) float32 { return p.mem }},
+		{"disk", "Disk", "%", func(p machinePoint) float32 { return p.disk }},
+	} {
+		values := make([]float32, steps)
+		for i := range values {
+			values[i] = float32(math.NaN())
+		}
+		last := -1
+		for _, p := range points {
+			i := min(max(int(time.Unix(int64(p.at), 0).Sub(from)/step), 0), steps-1)
+			if last >= 0 { // it held until then
+				for j := max(last, i-steps/4) + 1; j < i; j++ {
+					values[j] = values[last] //nolint:gosec // below i
+				}
+			}
+			values[i], last = f.of(p), i
+		}
+		plots = append(plots, plot{ID: "machine-" + f.id, Title: f.name, Unit: f.unit, Span: to.Sub(from), Lines: []line{{f.name, values}}}.HTML())
+	}
+	return plots
+}
+
+// search handles GET /search: what is named exactly is shown, else a list.
+func (d *dashboard) search(ctx context.Context, c echo.Context) (any, error) {
+	q := store.Text(strings.TrimSpace(c.QueryParam("q")))
+	to := ""
+	switch {
+	case q == "":
+		to = "/fleet"
+	case strings.HasPrefix(q, "queue:"):
+		to = "/throttle?q=" + url.QueryEscape(q)
+	case store.ValidID(q):
+		if _, err := d.deps.Builds.Find(ctx, q); err == nil {
+			to = "/builds/" + q
+		} else if _, err := d.deps.Workers.Find(ctx, q); err == nil {
+			to = "/fleet/" + q
+		} else if _, err := d.deps.DeploymentStore.Find(ctx, q); err == nil {
+			to = "/deployments/" + q
+		} else if store.IsUnavailable(err) {
+			return nil, err
+		}
+	}
+	if to != "" {
+		return nil, c.Redirect(303, to)
+	}
+	found, err := d.store.NamedWorkers(ctx, q, 20)
+	if err != nil {
+		return nil, err
+	}
+	if len(found) == 1 || len(found) > 1 && strings.EqualFold(found[0].Name, q) && !strings.EqualFold(found[1].Name, q) {
+		return nil, c.Redirect(303, "/fleet/"+found[0].ID)
+	}
+	return nil, d.render(c, 200, "search", &screen{Title: "Search", Page: struct {
+		Q     string
+		Found []store.Named
+	}{q, found}})
+}

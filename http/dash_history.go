@@ -1,0 +1,329 @@
+package http
+
+import (
+	"context"
+	"math"
+	"sync"
+	"time"
+
+	"takt/store"
+)
+
+// figure is something of which the past is remembered.
+type figure int
+
+const (
+	figPendingIOS figure = iota
+	figPendingAndroid
+	figRunning
+	figArrived // since the sample before, as the next
+	figStarted
+	figWaited // of those that started, seconds
+	figLoad
+	figSoft
+	figHard
+	figRejectedRegular
+	figRejectedHard
+	figBalance
+	figDemand
+	figBaseline
+	figPools // for each pool, poolFigures of them
+)
+
+const (
+	poolBusy figure = iota
+	poolWaiting
+	poolLatency
+	poolWorkers
+	poolFigures
+
+	maxPools = 8
+	figCount = figPools + maxPools*poolFigures
+)
+
+// sums says which figures count what happened, and so are added up over a minute.
+func (f figure) sums() bool {
+	return f == figArrived || f == figStarted || f == figRejectedRegular || f == figRejectedHard
+}
+
+const (
+	fineStep, fineLen     = time.Second, 600       // 10 minutes
+	coarseStep, coarseLen = time.Minute, 24 * 60   // 24 hours
+	pulseLimit            = 900 * time.Millisecond // less than a step
+	maxMachinePoints      = 120                    // of a worker
+	maxPoints             = 300_000                // of all; 16 bytes each
+	machineLife           = time.Hour
+	alsoEvery             = 10 // seconds
+)
+
+// sample is all figures at a time, in steps since 1970. NaN is not known.
+type sample struct {
+	at int64
+	v  [figCount]float32
+}
+
+// history remembers figures: each second of the last ten minutes and each minute of
+// the last day, about 400 KB, and at most 5 MB of what machines said of themselves.
+// It belongs to the Server, so that it outlives restarts of the endpoint. Each
+// controller has its own; nothing of it is kept.
+type history struct {
+	store    Dashboard
+	heijunka Heijunka
+
+	mu     sync.Mutex
+	fine   [fineLen]sample
+	coarse [coarseLen]sample
+	sum    [figCount]float64 // of the minute under way
+	n      [figCount]int
+	minute int64
+	pools  []string
+
+	machines map[string][]machinePoint // by worker
+	points   int
+
+	also     func(ctx context.Context) // done from time to time, if the database is there
+	told     bool                      // also was done once
+	pulse    store.Pulse               // the last; only of take, as the next
+	rejected [2]int64
+}
+
+// machinePoint is what a worker's machine said at a time.
+type machinePoint struct {
+	at             uint32 // seconds since 1970
+	cpu, mem, disk float32
+}
+
+func newHistory(d Deps) *history {
+	return &history{store: d.Dashboard, heijunka: d.Heijunka, machines: map[string][]machinePoint{}}
+}
+
+// run takes a sample each second until the returned function is called, which waits
+// for the last one.
+func (h *history) run(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	var mu sync.Mutex
+	var timer *time.Timer
+	var tick func()
+	tick = func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if ctx.Err() != nil {
+			return
+		}
+		h.take(ctx, time.Now())
+		timer = time.AfterFunc(time.Until(time.Now().Truncate(fineStep).Add(fineStep)), tick)
+	}
+	mu.Lock()
+	timer = time.AfterFunc(0, tick)
+	mu.Unlock()
+	return func() {
+		cancel(errServerClosed)
+		mu.Lock()
+		defer mu.Unlock()
+		timer.Stop()
+	}
+}
+
+// take takes a sample. What can't be asked is not known.
+func (h *history) take(ctx context.Context, now time.Time) {
+	var v [figCount]float32
+	for i := range v {
+		v[i] = float32(math.NaN())
+	}
+	if h.store != nil {
+		h.takePulse(ctx, &v)
+		if (now.Unix()%alsoEvery == 0 || !h.told) && h.also != nil && !math.IsNaN(float64(v[figRunning])) {
+			h.also(ctx)
+			h.told = true
+		}
+	}
+	var pools []string
+	if h.heijunka != nil {
+		pools = h.takeLoad(&v)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.pools = pools
+	h.add(now, v)
+}
+
+func (h *history) takePulse(ctx context.Context, v *[figCount]float32) {
+	ctx, cancel := context.WithTimeoutCause(ctx, pulseLimit, errSlowPage)
+	defer cancel()
+	since := h.pulse.At
+	p, err := h.store.Pulse(ctx, since)
+	if err != nil {
+		return
+	}
+	v[figPendingIOS], v[figPendingAndroid], v[figRunning] = float32(p.PendingIOS), float32(p.PendingAndroid), float32(p.Running)
+	if !since.IsZero() { // the first has nothing to compare with
+		v[figArrived], v[figStarted] = float32(max(p.Submitted-h.pulse.Submitted, 0)), float32(p.Started)
+		if p.Started > 0 {
+			v[figWaited] = float32(p.Waited.Seconds())
+		}
+	}
+	h.pulse = p
+}
+
+func (h *history) takeLoad(v *[figCount]float32) (pools []string) {
+	st := h.heijunka.Status()
+	r := st.Regulator
+	v[figLoad], v[figSoft], v[figHard] = float32(r.Load), float32(r.SoftLimit), float32(r.HardLimit)
+	v[figRejectedRegular] = float32(max(r.RejectedRegular-h.rejected[0], 0))
+	v[figRejectedHard] = float32(max(r.RejectedHard-h.rejected[1], 0))
+	h.rejected = [2]int64{r.RejectedRegular, r.RejectedHard}
+	v[figBalance], v[figDemand], v[figBaseline] = float32(st.Balance.Coefficient), float32(st.Burst.Demand), float32(st.Burst.Baseline)
+	for i, p := range st.Pools {
+		if i == maxPools {
+			break
+		}
+		at := figPools + figure(i)*poolFigures
+		v[at+poolBusy], v[at+poolWaiting] = float32(p.Busy), float32(p.QueueLength)
+		v[at+poolLatency], v[at+poolWorkers] = float32(p.AverageLatencyMS), float32(p.Workers)
+		pools = append(pools, p.Name)
+	}
+	return pools
+}
+
+// add enters a sample. Call it with mu held.
+func (h *history) add(now time.Time, v [figCount]float32) {
+	second, minute := now.Unix(), now.Unix()/60
+	h.fine[second%fineLen] = sample{second, v}
+	if minute != h.minute {
+		h.sum, h.n, h.minute = [figCount]float64{}, [figCount]int{}, minute
+	}
+	s := &h.coarse[minute%coarseLen]
+	s.at = minute
+	for i := range v {
+		if !math.IsNaN(float64(v[i])) {
+			h.sum[i] += float64(v[i])
+			h.n[i]++
+		}
+		switch f := figure(i); {
+		case h.n[i] == 0:
+			s.v[i] = float32(math.NaN())
+		case f.sums():
+			s.v[i] = float32(h.sum[i])
+		default:
+			s.v[i] = float32(h.sum[i] / float64(h.n[i]))
+		}
+	}
+}
+
+// past returns a figure by the minute, oldest first, the minute under way last.
+func (h *history) past(f figure, minutes int, now time.Time) []float32 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	values := make([]float32, minutes)
+	end := now.Unix() / 60
+	for i := range values {
+		minute := end - int64(minutes) + 1 + int64(i)
+		values[i] = float32(math.NaN())
+		if s := &h.coarse[minute%coarseLen]; s.at == minute {
+			values[i] = s.v[f]
+		}
+	}
+	return values
+}
+
+// recent returns a figure in steps of ten seconds over the last ten minutes.
+func (h *history) recent(f figure, now time.Time) []float32 {
+	const step = 10
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	values := make([]float32, fineLen/step)
+	end := now.Unix() / step * step
+	for i := range values {
+		sum, n := 0.0, 0
+		for second := end - fineLen + int64(i)*step; second < end-fineLen+int64(i+1)*step; second++ {
+			if s := &h.fine[second%fineLen]; s.at == second && !math.IsNaN(float64(s.v[f])) {
+				sum, n = sum+float64(s.v[f]), n+1
+			}
+		}
+		switch {
+		case n == 0:
+			values[i] = float32(math.NaN())
+		case f.sums():
+			values[i] = float32(sum)
+		default:
+			values[i] = float32(sum / float64(n))
+		}
+	}
+	return values
+}
+
+// pool returns the index of a pool's first figure.
+func (h *history) pool(name string) (f figure, ok bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i, n := range h.pools {
+		if n == name {
+			return figPools + figure(i)*poolFigures, true
+		}
+	}
+	return 0, false
+}
+
+// machine remembers what a worker's machine said.
+func (h *history) machine(worker string, t store.Telemetry, now time.Time) {
+	value := func(f *float64) float32 {
+		if f == nil {
+			return float32(math.NaN())
+		}
+		return float32(*f)
+	}
+	p := machinePoint{uint32(now.Unix()), value(t.CPUPercent), value(t.MemoryMB), value(t.DiskPercent)}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	list := h.machines[worker]
+	if h.points >= maxPoints && len(list) < maxMachinePoints {
+		h.forget(now)
+		if h.points >= maxPoints {
+			return // a fleet that says more than we keep: the first ones are remembered
+		}
+	}
+	if len(list) == maxMachinePoints {
+		copy(list, list[1:])
+		list = list[:len(list)-1]
+		h.points--
+	}
+	h.machines[worker] = append(list, p)
+	h.points++
+}
+
+// forget drops machines that said nothing for long.
+func (h *history) forget(now time.Time) {
+	for worker, list := range h.machines {
+		if now.Unix()-int64(list[len(list)-1].at) > int64(machineLife.Seconds()) {
+			h.points -= len(list)
+			delete(h.machines, worker)
+		}
+	}
+}
+
+// machineBetween returns what a worker's machine said in a time.
+func (h *history) machineBetween(worker string, from, to time.Time) (points []machinePoint) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, p := range h.machines[worker] {
+		if at := int64(p.at); at >= from.Unix() && at <= to.Unix() {
+			points = append(points, p)
+		}
+	}
+	return points
+}
+
+// observedBuilds is Builds, and remembers telemetry.
+type observedBuilds struct {
+	Builds
+	history *history
+}
+
+// Telemetry is that of Builds.
+func (b observedBuilds) Telemetry(ctx context.Context, beat store.Beat, t store.Telemetry) (store.BeatReply, error) {
+	reply, err := b.Builds.Telemetry(ctx, beat, t)
+	if err == nil {
+		b.history.machine(beat.WorkerID, t, time.Now())
+	}
+	return reply, err
+}

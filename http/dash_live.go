@@ -1,0 +1,178 @@
+package http
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/labstack/echo/v4"
+)
+
+const (
+	liveTick = time.Second
+	// liveShare is how much longer than the making of a view's parts the pause to
+	// the next is, for each view that is open: so all of them cost a twentieth of a
+	// core.
+	liveShare = 20
+)
+
+// live is the views that are open somewhere. Parts of a view are made once for all
+// who look at it, by one of their streams.
+type live struct {
+	mu    sync.Mutex
+	views map[string]*liveView
+}
+
+func newLive() *live { return &live{views: map[string]*liveView{}} }
+
+// liveView is one of them.
+type liveView struct {
+	*view
+	viewers int // guarded by live.mu
+
+	making sync.Mutex    // held by who makes the parts
+	made   time.Time     // when; guarded by making
+	cost   time.Duration // guarded by making
+
+	mu      sync.Mutex
+	version int // of the last change
+	parts   map[string]part
+}
+
+// part is one part of a view: the content of the element with its name.
+type part struct {
+	html    []byte
+	event   []byte
+	version int
+}
+
+// join enters a viewer.
+func (l *live) join(v *view) (lv *liveView, leave func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	key := v.key()
+	lv = l.views[key]
+	if lv == nil {
+		lv = &liveView{view: v, parts: map[string]part{}}
+		l.views[key] = lv
+	}
+	lv.viewers++
+	return lv, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if lv.viewers--; lv.viewers == 0 {
+			delete(l.views, key)
+		}
+	}
+}
+
+func (l *live) open() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.views)
+}
+
+// follow streams the parts of a view that change: the templates whose names begin
+// with "live-". It begins with all of them, so that a browser that comes back, also
+// to another controller, misses nothing.
+func (d *dashboard) follow(c echo.Context, v *view) error {
+	until := time.Unix(sessionOf(c).Expires, 0)
+	lv, leave := d.live.join(v)
+	defer leave()
+	return d.stream(c, func(ctx context.Context, st *stream) error {
+		if err := st.write([]byte("retry: 2000\n\n")); err != nil {
+			return err
+		}
+		tick := time.NewTicker(liveTick)
+		defer tick.Stop()
+		seen := 0
+		for time.Now().Before(until) {
+			if err := d.refresh(ctx, lv); err != nil {
+				return err
+			}
+			var events [][]byte
+			events, seen = lv.news(seen)
+			for _, e := range events { // as they are: a copy for each viewer would be much
+				if err := st.write(e); err != nil {
+					return err
+				}
+			}
+			if _, ok := st.wait(nil, tick.C); !ok {
+				return nil
+			}
+		}
+		return nil
+	})
+}
+
+// news returns the parts that changed after version seen, and the version that is
+// seen then.
+func (lv *liveView) news(seen int) (events [][]byte, now int) {
+	lv.mu.Lock()
+	defer lv.mu.Unlock()
+	for _, p := range lv.parts {
+		if p.version > seen {
+			events = append(events, p.event)
+		}
+	}
+	return events, lv.version
+}
+
+// refresh makes a view's parts anew, unless somebody does, or has just done so.
+func (d *dashboard) refresh(ctx context.Context, lv *liveView) error {
+	if !lv.making.TryLock() {
+		return nil
+	}
+	defer lv.making.Unlock()
+	begun := time.Now()
+	if begun.Sub(lv.made) < max(liveTick*9/10, liveShare*lv.cost*time.Duration(d.live.open())) {
+		return nil
+	}
+	s, err := d.screen(ctx, lv.view)
+	if err != nil {
+		if ctx.Err() != nil {
+			return err
+		}
+		failure := failureOf(err)
+		s = &screen{View: lv.view, Stale: failure.Message + ". This page shows how things were", Asof: lv.made}
+	}
+	if err := d.makeParts(lv, s, err == nil); err != nil {
+		return err
+	}
+	if err == nil {
+		lv.made = begun
+	}
+	lv.cost = time.Since(begun)
+	return nil
+}
+
+// makeParts executes the templates; without data only that of the frame.
+func (d *dashboard) makeParts(lv *liveView, s *screen, data bool) error {
+	for _, t := range d.templates[lv.page.name].Templates() {
+		name := t.Name()
+		if !strings.HasPrefix(name, "live-") || !data && name != "live-stale" {
+			continue
+		}
+		var b bytes.Buffer
+		if err := t.Execute(&b, s); err != nil {
+			return err
+		}
+		lv.mu.Lock()
+		was := lv.parts[name]
+		lv.mu.Unlock()
+		if was.version > 0 && bytes.Equal(was.html, b.Bytes()) {
+			continue
+		}
+		event, err := appendEvent(nil, "", "part", map[string]string{"id": name, "html": b.String()})
+		if err != nil {
+			return err
+		}
+		lv.mu.Lock()
+		lv.version++
+		lv.parts[name] = part{b.Bytes(), event, lv.version}
+		lv.mu.Unlock()
+	}
+	return nil
+}

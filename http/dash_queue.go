@@ -1,0 +1,224 @@
+package http
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"html/template"
+	"strconv"
+	"time"
+
+	"takt/store"
+)
+
+// queueData is what the page of the queue shows.
+type queueData struct {
+	Fleet         []platformQueue
+	Waiting       []waitingRow
+	Running       []runningRow
+	Next, Earlier string // queries of the next pages
+	Plots         []template.HTML
+}
+
+// platformQueue is a platform's part of the queue and of the fleet.
+type platformQueue struct {
+	store.FleetSummary
+	Pending int
+	Usual   store.Durations
+}
+
+// Free is how many slots have no build.
+func (p platformQueue) Free() int { return max(p.Slots-p.Held, 0) }
+
+type waitingRow struct {
+	store.PendingBuild
+	Why why
+}
+
+// why says why a build waits, and when it may start.
+type why struct {
+	// Kind is worker (there is none), paused (none that gets builds), busy or next.
+	Kind, Text, Start string
+}
+
+type runningRow struct {
+	store.RunningBuild
+	Usual store.Durations
+}
+
+// Elapsed is for how long it runs.
+func (r runningRow) Elapsed() time.Duration { return time.Since(r.StartedAt) }
+
+// Percent is its progress: as its worker says, or by the usual time; -1 if neither
+// is known.
+func (r runningRow) Percent() int {
+	switch {
+	case r.Progress != nil:
+		return *r.Progress
+	case r.Usual.Median > 0:
+		return min(int(100*r.Elapsed()/r.Usual.Median), 99)
+	default:
+		return -1
+	}
+}
+
+// Late reports whether it runs for longer than nine of ten do.
+func (r runningRow) Late() bool { return r.Usual.Count >= 5 && r.Elapsed() > r.Usual.Ninth }
+
+func (d *dashboard) loadQueue(ctx context.Context, v *view) (any, error) {
+	after, _ := strconv.ParseInt(v.Get("after"), 10, 64) // a bad one is the start
+	before, _ := strconv.ParseInt(v.Get("before"), 10, 64)
+	fleet, err := d.platforms(ctx)
+	if err != nil {
+		return nil, err
+	}
+	waiting, err := d.store.Waiting(ctx, after, pageRows+1)
+	if err != nil {
+		return nil, err
+	}
+	running, err := d.store.Running(ctx, before, pageRows+1)
+	if err != nil {
+		return nil, err
+	}
+	data := queueData{Plots: d.queuePlots(time.Now())}
+	if len(waiting) > pageRows {
+		waiting = waiting[:pageRows]
+		data.Next = v.With("after", strconv.FormatInt(waiting[pageRows-1].Position, 10))
+	}
+	if len(running) > pageRows {
+		running = running[:pageRows]
+		data.Earlier = v.With("before", strconv.FormatInt(running[pageRows-1].Seq, 10))
+	}
+	for _, p := range []store.Platform{store.IOS, store.Android} {
+		if f := fleet[p]; f.Known > 0 || f.Pending > 0 {
+			data.Fleet = append(data.Fleet, f)
+		}
+	}
+	for _, b := range waiting {
+		data.Waiting = append(data.Waiting, waitingRow{b, whyWaiting(b, fleet[b.Platform])})
+	}
+	for _, b := range running {
+		data.Running = append(data.Running, runningRow{b, fleet[b.Platform].Usual})
+	}
+	return data, nil
+}
+
+// platforms is what there is to build with, and to build, by platform.
+func (d *dashboard) platforms(ctx context.Context) (map[store.Platform]platformQueue, error) {
+	fleet, err := d.fleet.get(ctx, d.store.FleetSummary)
+	if err != nil {
+		return nil, err
+	}
+	usual, err := d.durations.get(ctx, d.store.Durations)
+	if err != nil {
+		return nil, err
+	}
+	pending := d.history.pending()
+	all := map[store.Platform]platformQueue{}
+	for _, p := range []store.Platform{store.IOS, store.Android} {
+		all[p] = platformQueue{FleetSummary: store.FleetSummary{Platform: p}, Usual: usual[p], Pending: pending[p]}
+	}
+	for _, s := range fleet {
+		p := all[s.Platform]
+		p.FleetSummary = s
+		all[s.Platform] = p
+	}
+	return all, nil
+}
+
+// pending is how many builds waited at the last sample.
+func (h *history) pending() map[store.Platform]int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	newest := &h.fine[0]
+	for i := range h.fine {
+		if h.fine[i].at > newest.at {
+			newest = &h.fine[i]
+		}
+	}
+	return map[store.Platform]int{
+		store.IOS: int(max(newest.v[figPendingIOS], 0)), store.Android: int(max(newest.v[figPendingAndroid], 0)), // NaN is 0
+	}
+}
+
+// whyWaiting says why a build waits, from what is known of the fleet that could
+// build it.
+func whyWaiting(b store.PendingBuild, p platformQueue) why {
+	number := fmt.Sprintf("number %d of %d for %s", b.Number, max(p.Pending, b.Number), p.Platform)
+	switch free := p.Free(); {
+	case p.Known == 0:
+		return why{Kind: "worker", Text: "There is no worker for " + string(b.Platform) + "."}
+	case p.Able == 0 && p.Draining+p.Critical > 0:
+		return why{Kind: "paused", Text: fmt.Sprintf("All workers for %s that are online get no builds: %d draining, %d critical.", p.Platform, p.Draining, p.Critical)}
+	case p.Able == 0:
+		return why{Kind: "worker", Text: fmt.Sprintf("No worker for %s is online (%d known).", p.Platform, p.Known)}
+	case b.Number <= free:
+		return why{Kind: "next", Text: "A slot is free: the next poll of a worker gets it.", Start: "now"}
+	default:
+		return why{Kind: "busy", Text: fmt.Sprintf("Every slot is busy (%s, %s); it is %s.", plural(p.Slots, "slot"), plural(p.Able, "worker"), number), Start: estimate(b.Number-free, p)}
+	}
+}
+
+// estimate is when the nth build starts that has no free slot: slots become free one
+// after the other, the first of them soon.
+func estimate(n int, p platformQueue) string {
+	if p.Usual.Count == 0 || p.Slots == 0 {
+		return ""
+	}
+	rounds := float64(n) / float64(p.Slots)
+	soon := time.Duration(max(rounds-1, 0) * float64(p.Usual.Quarter))
+	late := time.Duration((rounds + 0.5) * float64(p.Usual.Ninth))
+	if soon < 10*time.Second {
+		return "within " + rough(late)
+	}
+	return rough(soon) + " to " + rough(late)
+}
+
+func (d *dashboard) queuePlots(now time.Time) []template.HTML {
+	const day = 24 * 60
+	past := func(f figure) []float32 { return bucketed(d.history.past(f, day, now), 5, f.sums()) }
+	draw := func(id, title, unit string, lines ...line) template.HTML {
+		return plot{ID: id, Title: title, Unit: unit, Span: 24 * time.Hour, Lines: lines}.HTML()
+	}
+	return []template.HTML{
+		draw("depth", "Waiting", "builds", line{"iOS", past(figPendingIOS)}, line{"Android", past(figPendingAndroid)}),
+		draw("flow", "Arrivals and starts", "builds in 5 min", line{"arrived", past(figArrived)}, line{"started", past(figStarted)}),
+		draw("running", "Running", "builds", line{"running", past(figRunning)}),
+		draw("waited", "Time waited by those that started", "s", line{"waited", past(figWaited)}),
+	}
+}
+
+// bucketed makes one value of each n: their sum, or their mean.
+func bucketed(values []float32, n int, sum bool) []float32 {
+	out := make([]float32, 0, len(values)/n)
+	for i := 0; i+n <= len(values); i += n {
+		total, known := float32(0), 0
+		for _, v := range values[i : i+n] {
+			if v == v { // not NaN
+				total, known = total+v, known+1
+			}
+		}
+		switch {
+		case known == 0:
+			total = values[i]
+		case !sum:
+			total /= float32(known)
+		}
+		out = append(out, total)
+	}
+	return out
+}
+
+// usualText says how long builds usually take.
+func usualText(u store.Durations) string {
+	if u.Count == 0 {
+		return "not known: none completed within a day"
+	}
+	return cmp.Or(span(u.Median), "–") + " (" + span(u.Quarter) + " to " + span(u.Ninth) + ")"
+}
+
+// UsualText is how long builds of the platform usually take.
+func (p platformQueue) UsualText() string { return usualText(p.Usual) }
+
+// UsualText is how long builds like it usually take.
+func (r runningRow) UsualText() string { return usualText(r.Usual) }

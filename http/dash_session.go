@@ -1,0 +1,250 @@
+package http
+
+import (
+	"context"
+	"crypto/hkdf"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"math"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"takt/store"
+)
+
+const (
+	sessionLife = 12 * time.Hour
+	// sessionCookie is refused by browsers unless it is Secure, for all paths and of
+	// this host alone; plainCookie is for plain HTTP, see Config.PlainSessions.
+	sessionCookie = "__Host-takt"
+	plainCookie   = "takt"
+	// loginAttempts with wrong keys are free, per address; then one every loginPause.
+	loginAttempts = 10
+	loginPause    = time.Minute / loginAttempts
+	maxName       = 64
+)
+
+// role is what a session may do: what the key opens that it began with.
+type role string
+
+const (
+	roleAPI   role = "api"
+	roleAdmin role = "admin"
+)
+
+// session is what the cookie says; nobody keeps it. The name is what somebody said
+// at login, because keys are shared.
+type session struct {
+	Role    role   `json:"r"`
+	Name    string `json:"n"`
+	ID      string `json:"i"`
+	Expires int64  `json:"e"` // seconds since 1970
+}
+
+// Admin reports whether everything is allowed.
+func (s *session) Admin() bool { return s != nil && s.Role == roleAdmin }
+
+// actor is who an entry of the audit names.
+func (s *session) actor(host string) string { return s.Name + " (" + string(s.Role) + ")@" + host }
+
+// sessionValue is where a request has its session, once it was checked.
+const sessionValue = "takt session"
+
+// sessionOf is the session of a request; nil if it has shown a key.
+func sessionOf(c echo.Context) *session {
+	s, _ := c.Get(sessionValue).(*session)
+	return s
+}
+
+// sessions makes and checks cookies. They are good on every controller with the
+// same keys, and end with a change of either key.
+type sessions struct {
+	keys     *keys
+	mac      []byte
+	secure   bool // people come through HTTPS, as Config.PublicURL says
+	plain    bool // Config.PlainSessions
+	trusted  []netip.Prefix
+	attempts *quota
+	origins  *http.CrossOriginProtection
+}
+
+func newSessions(cfg Config, k *keys) *sessions {
+	mac, err := hkdf.Key(sha256.New, []byte(cfg.APIKey+"\x00"+cfg.AdminKey), nil, "takt dashboard session 1", sha256.Size)
+	if err != nil {
+		panic(err) // the length is a constant
+	}
+	attempts := newQuota("login", loginAttempts, time.Now())
+	attempts.every = loginPause
+	return &sessions{
+		keys: k, mac: mac, secure: strings.HasPrefix(cfg.PublicURL, "https://"), plain: cfg.PlainSessions,
+		trusted: cfg.TrustedProxies, attempts: attempts, origins: http.NewCrossOriginProtection(),
+	}
+}
+
+func (s *sessions) sign(payload string) string {
+	h := hmac.New(sha256.New, s.mac)
+	h.Write([]byte(payload))
+	return base64.RawURLEncoding.EncodeToString(h.Sum(nil))
+}
+
+// issue returns the cookie's value for a session.
+func (s *sessions) issue(v session) string {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // strings and a number
+	}
+	payload := base64.RawURLEncoding.EncodeToString(raw)
+	return payload + "." + s.sign(payload)
+}
+
+// read returns the session that value says, nil if it is none of ours or over.
+func (s *sessions) read(value string, now time.Time) *session {
+	payload, mac, ok := strings.Cut(value, ".")
+	if !ok || !hmac.Equal([]byte(mac), []byte(s.sign(payload))) {
+		return nil
+	}
+	raw, err := base64.RawURLEncoding.DecodeString(payload)
+	v := &session{}
+	if err != nil || json.Unmarshal(raw, v) != nil || now.Unix() >= v.Expires {
+		return nil
+	}
+	return v
+}
+
+// of returns the session of a request. Its cookie counts only if the request
+// comes from our own pages, or from nobody's.
+func (s *sessions) of(r *http.Request) *session {
+	switch r.Header.Get("Sec-Fetch-Site") {
+	case "same-origin", "none":
+	case "":
+		origin := header(r.Header, keyOrigin)
+		if origin == "" && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
+			break
+		}
+		if u, err := url.Parse(origin); err != nil || u.Host == "" || u.Host != r.Host {
+			return nil
+		}
+	default:
+		return nil
+	}
+	name := plainCookie
+	if s.safe(r) {
+		name = sessionCookie
+	}
+	cookie, err := r.Cookie(name)
+	if err != nil {
+		return nil
+	}
+	return s.read(cookie.Value, time.Now())
+}
+
+// safe reports whether the browser takes a Secure cookie: it speaks HTTPS with us
+// or our proxy, or to its own machine. Who lies about it only loses the cookie.
+func (s *sessions) safe(r *http.Request) bool {
+	if r.TLS != nil || s.secure || strings.EqualFold(r.Header.Get("X-Forwarded-Proto"), "https") {
+		return true
+	}
+	host := (&url.URL{Host: r.Host}).Hostname()
+	addr, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && addr.IsLoopback()
+}
+
+// possible reports whether a session can begin.
+func (s *sessions) possible(r *http.Request) bool { return s.safe(r) || s.plain }
+
+// cookie returns the cookie with value; "" ends the session.
+func (s *sessions) cookie(r *http.Request, value string) *http.Cookie {
+	c := &http.Cookie{ //nolint:gosec // Secure but for what Config.PlainSessions allows
+		Name: sessionCookie, Value: value, Path: "/", Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode, MaxAge: int(sessionLife.Seconds())}
+	if !s.safe(r) {
+		c.Name, c.Secure = plainCookie, false
+	}
+	if value == "" {
+		c.MaxAge = -1
+	}
+	return c
+}
+
+// begin checks a key and returns the session that it opens. Wrong keys are slowed
+// by address; a right one never is.
+func (s *sessions) begin(r *http.Request, key, name string) (v session, err error) {
+	v = session{Name: strings.Join(strings.Fields(plain(store.Text(name))), " "), ID: rand.Text()[:10], Expires: time.Now().Add(sessionLife).Unix()}
+	switch {
+	case s.keys.admin.is(key):
+		v.Role = roleAdmin
+	case s.keys.api.is(key):
+		v.Role = roleAPI
+	default:
+		if _, wait := s.attempts.take(quotaAddr(remote(r, s.trusted)), time.Now()); wait > 0 {
+			return v, &store.Error{Code: store.RateLimited, Message: "Too many wrong keys, try again in " + strconv.Itoa(int(math.Ceil(wait.Seconds()))) + " s", RetryAfter: wait}
+		}
+		return v, store.NewError(store.Forbidden, "This is neither the API key nor the admin key")
+	}
+	if v.Name == "" || len(v.Name) > maxName {
+		return v, invalid(fmt.Sprintf("Say who you are, in at most %d bytes: the audit names you", maxName))
+	}
+	return v, nil
+}
+
+// loginData is what the login page shows.
+type loginData struct {
+	Next, Name, Error string
+	Possible          bool
+}
+
+func (d *dashboard) loginPage(_ context.Context, c echo.Context) (any, error) {
+	return nil, d.renderLogin(c, http.StatusOK, loginData{Next: ownPath(c.QueryParam("next"), "")})
+}
+
+func (d *dashboard) renderLogin(c echo.Context, status int, data loginData) error {
+	data.Possible = d.sessions.possible(c.Request())
+	return d.render(c, status, "login", &screen{Title: "Log in", Page: data})
+}
+
+// login handles POST /login.
+func (d *dashboard) login(_ context.Context, c echo.Context) (any, error) {
+	r := c.Request()
+	if !d.sessions.possible(r) {
+		return nil, d.renderLogin(c, http.StatusForbidden, loginData{})
+	}
+	next := ownPath(r.PostFormValue("next"), "/fleet")
+	v, err := d.sessions.begin(r, r.PostFormValue("key"), r.PostFormValue("name"))
+	if err != nil {
+		failure := failureOf(err)
+		d.log.Info().Str("host", remoteHost(r)).Str("code", string(failure.Code)).Msg("login refused")
+		if failure.RetryAfter > 0 {
+			c.Response().Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(failure.RetryAfter.Seconds()))))
+		}
+		return nil, d.renderLogin(c, statusOf(failure.Code), loginData{Next: next, Name: r.PostFormValue("name"), Error: failure.Message})
+	}
+	d.log.Info().Str("actor", v.actor(remoteHost(r))).Str("session", v.ID).Msg("login")
+	c.SetCookie(d.sessions.cookie(r, d.sessions.issue(v)))
+	return nil, c.Redirect(http.StatusSeeOther, next)
+}
+
+// logout handles POST /logout.
+func (d *dashboard) logout(_ context.Context, c echo.Context) (any, error) {
+	c.SetCookie(d.sessions.cookie(c.Request(), ""))
+	return nil, c.Redirect(http.StatusSeeOther, "/")
+}
+
+// ownPath returns path if it is one of ours, else otherwise: nobody is sent
+// elsewhere.
+func ownPath(path, otherwise string) string {
+	u, err := url.Parse(path)
+	if err != nil || !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "//") || strings.ContainsAny(path, "\\\r\n\t") ||
+		u.Host != "" || u.Scheme != "" || strings.HasPrefix(u.Path, "/login") {
+		return otherwise
+	}
+	return path
+}

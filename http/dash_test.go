@@ -1,0 +1,197 @@
+package http_test
+
+import (
+	"maps"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	takthttp "takt/http"
+	"takt/store/postgres"
+)
+
+// dash is a server with a dashboard, and a browser of sorts.
+type dash struct {
+	*bundle
+	cookie string
+}
+
+// setupDash logs in with key; "" is nobody.
+func setupDash(t *testing.T, key string, change ...func(*takthttp.Config)) *dash {
+	t.Helper()
+	tree := newTreeWithOrders()
+	b := setupWith(t, func(d *takthttp.Deps) {
+		d.Tree, d.Operator = tree.tree, tree
+	}, change...)
+	d := &dash{bundle: b}
+	b.client = browserClient(t)
+	if key != "" {
+		r := d.login(key, "Olive", nil)
+		require.Equal(t, 303, r.status, r.body)
+		d.cookie, _, _ = strings.Cut(r.header.Get("Set-Cookie"), ";")
+	}
+	return d
+}
+
+// browserClient follows no redirect. It is not the client of the other tests, which
+// holds all to the OpenAPI document.
+func browserClient(t *testing.T) *http.Client {
+	t.Helper()
+	c := &http.Client{
+		Transport:     &http.Transport{},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	t.Cleanup(c.CloseIdleConnections)
+	return c
+}
+
+// ask sends what a browser would.
+func (d *dash) ask(method, path string, form url.Values, more map[string]string) reply {
+	d.t.Helper()
+	h := map[string]string{"Sec-Fetch-Site": "same-origin", "Cookie": d.cookie}
+	if form != nil {
+		h["Content-Type"] = "application/x-www-form-urlencoded"
+	}
+	maps.Copy(h, more)
+	return d.send(method, path, h, form.Encode())
+}
+
+func (d *dash) login(key, name string, more map[string]string) reply {
+	d.t.Helper()
+	return d.ask("POST", "/login", url.Values{"key": {key}, "name": {name}, "next": {"/queue"}}, more)
+}
+
+func TestDashboardIsForWhoHasAKey(t *testing.T) {
+	t.Parallel()
+	d := setupDash(t, "")
+	r := d.ask("GET", "/builds?state=failed", nil, nil)
+	require.Equal(t, 303, r.status)
+	require.Equal(t, "/login?next=%2Fbuilds%3Fstate%3Dfailed", r.header.Get("Location"))
+	require.Equal(t, 401, d.ask("GET", "/builds", nil, map[string]string{"Accept": "text/event-stream"}).status)
+	require.Equal(t, 401, d.ask("POST", "/builds/x/cancel", url.Values{}, nil).status)
+	require.Equal(t, 401, d.ask("HEAD", "/builds/x/download", nil, nil).status)
+	require.Equal(t, 200, d.ask("GET", "/login", nil, nil).status)
+}
+
+func TestDashboardLogin(t *testing.T) {
+	t.Parallel()
+	t.Run("gives a cookie that only we get, and only from our pages", func(t *testing.T) {
+		t.Parallel()
+		d := setupDash(t, adminKey)
+		r := d.login(adminKey, "Olive", nil)
+		require.Equal(t, "/queue", r.header.Get("Location"))
+		require.Regexp(t, `^__Host-takt=[^;]+; Path=/; Max-Age=43200; HttpOnly; Secure; SameSite=Strict$`, r.header.Get("Set-Cookie"))
+		require.NotContains(t, r.header.Get("Set-Cookie"), adminKey)
+		require.Equal(t, 200, d.ask("GET", "/builds", nil, nil).status)
+		require.Equal(t, 303, d.ask("GET", "/builds", nil, map[string]string{"Sec-Fetch-Site": "cross-site"}).status)
+		require.Equal(t, 303, d.ask("GET", "/builds", nil, map[string]string{"Sec-Fetch-Site": "same-site"}).status)
+		require.Equal(t, 403, d.ask("POST", "/builds/x/cancel", url.Values{}, map[string]string{"Sec-Fetch-Site": "cross-site"}).status)
+		require.Equal(t, 403, d.ask("POST", "/builds/x/cancel", url.Values{}, map[string]string{"Sec-Fetch-Site": "", "Origin": "https://elsewhere.example"}).status)
+		d.cookie += "x"
+		require.Equal(t, 303, d.ask("GET", "/builds", nil, nil).status)
+	})
+	t.Run("slows wrong keys, never a right one", func(t *testing.T) {
+		t.Parallel()
+		d := setupDash(t, "")
+		for range 10 {
+			require.Equal(t, 403, d.login("wrong-wrong-wrong", "x", nil).status)
+		}
+		require.Equal(t, 429, d.login("wrong-wrong-wrong", "x", nil).status)
+		require.Equal(t, 303, d.login(apiKey, "x", nil).status)
+		require.Equal(t, 400, d.login(apiKey, " ", nil).status, "a name is needed")
+	})
+	t.Run("is refused over plain HTTP from elsewhere, and says why", func(t *testing.T) {
+		t.Parallel()
+		d := setupDash(t, "")
+		req, err := http.NewRequestWithContext(t.Context(), "GET", d.url+"/login", nil)
+		require.NoError(t, err)
+		req.Host = "takt.example"
+		resp, err := d.client.Do(req)
+		require.NoError(t, err)
+		r, err := readReply(resp)
+		require.NoError(t, err)
+		require.Contains(t, r.body, "You can't log in over this connection")
+		require.NotContains(t, r.body, `name="key"`)
+		req.Header.Set("X-Forwarded-Proto", "https")
+		resp, err = d.client.Do(req)
+		require.NoError(t, err)
+		r, err = readReply(resp)
+		require.NoError(t, err)
+		require.Contains(t, r.body, `name="key"`)
+	})
+}
+
+func TestDashboardSessionOpensWhatItsKeyOpens(t *testing.T) {
+	t.Parallel()
+	d := setupDash(t, apiKey)
+	require.Equal(t, 200, d.ask("GET", "/tree", nil, nil).status)
+	for _, path := range []string{"/audit", "/tree/order?path=database&action=restart"} {
+		r := d.ask("GET", path, nil, nil)
+		require.Equal(t, 403, r.status, path)
+		require.Contains(t, r.body, "This needs a session with the admin key")
+	}
+	require.Equal(t, 403, d.ask("POST", "/tree/takt/database/restart", url.Values{"reason": {"x"}}, nil).status)
+	require.Equal(t, 401, d.ask("GET", "/api/builds", nil, nil).status, "the interface wants keys")
+	require.Equal(t, 401, d.ask("GET", "/admin/tree", nil, nil).status)
+	r := d.ask("POST", "/logout", url.Values{}, nil)
+	require.Contains(t, r.header.Get("Set-Cookie"), "Max-Age=0")
+}
+
+func TestDashboardPagesLoadNothingFromElsewhere(t *testing.T) {
+	t.Parallel()
+	d := setupDash(t, adminKey)
+	id := d.submit().ID
+	w := d.register("one").ID
+	for _, path := range []string{"/login", "/fleet", "/fleet/" + w, "/queue", "/builds", "/builds/" + id, "/builds/" + id + "/log", "/tree", "/throttle", "/deployments", "/audit", "/search?q=x", "/builds/nothing"} {
+		r := d.ask("GET", path, nil, nil)
+		require.Equal(t, "text/html; charset=utf-8", r.header.Get("Content-Type"), path)
+		require.Contains(t, r.header.Get("Content-Security-Policy"), "default-src 'none'; script-src 'self'; style-src 'self'", path)
+		require.Contains(t, r.header.Get("Content-Security-Policy"), "frame-ancestors 'none'", path)
+		require.Equal(t, "no-store", r.header.Get("Cache-Control"), path)
+		require.NotRegexp(t, `<script>|<style|style="|\son\w+="|(src|href)="(https?:)?//`, r.body, path)
+	}
+	r := d.ask("GET", "/assets/dash.js", nil, nil)
+	require.Equal(t, "text/javascript; charset=utf-8", r.header.Get("Content-Type"))
+	require.LessOrEqual(t, strings.Count(r.body, "\n"), 300)
+	require.Equal(t, 404, d.ask("GET", "/assets/home.html", nil, nil).status)
+}
+
+func TestDashboardActsAreAuditedWithWhoAndWhy(t *testing.T) {
+	t.Parallel()
+	d := setupDash(t, apiKey)
+	w := d.register("one").ID
+	r := d.ask("POST", "/fleet/"+w+"/drain", url.Values{"back": {"//elsewhere.example"}}, nil)
+	require.Equal(t, 400, r.status)
+	require.Contains(t, r.body, "a reason is required")
+	r = d.ask("POST", "/fleet/"+w+"/drain", url.Values{"reason": {"new disks"}, "back": {"//elsewhere.example"}}, nil)
+	require.Equal(t, 303, r.status, r.body)
+	require.Equal(t, "/fleet?done=drain", r.header.Get("Location"), "never elsewhere")
+	require.Contains(t, d.ask("GET", "/fleet/"+w+"?done=drain", nil, nil).body, "draining")
+	entries, err := postgres.NewAudit(d.db).List(t.Context(), 10)
+	require.NoError(t, err)
+	require.Len(t, entries, 1)
+	require.Equal(t, "Olive (api)@127.0.0.1", entries[0].Actor)
+	require.Equal(t, []string{"drain", "worker/" + w, "new disks", "done"}, []string{entries[0].Action, entries[0].Target, entries[0].Reason, entries[0].Outcome})
+	require.Contains(t, string(entries[0].Detail), `"role": "api"`)
+	require.Contains(t, string(entries[0].Detail), `"session"`)
+
+	id := d.submit().ID
+	require.Equal(t, 303, d.ask("POST", "/builds/"+id+"/priority", url.Values{"priority": {"-3"}}, nil).status)
+	require.Equal(t, 400, d.ask("POST", "/builds/"+id+"/priority", url.Values{"priority": {"high"}}, nil).status)
+	require.Equal(t, 303, d.ask("POST", "/builds/"+id+"/cancel", url.Values{}, nil).status)
+	require.Equal(t, "cancelled", d.state(id))
+	worker := d.register("two").ID
+	done := d.submit().ID
+	require.Equal(t, 200, d.finish(done, worker, "app").status)
+	require.Equal(t, "app", d.ask("GET", "/builds/"+done+"/download", nil, nil).body)
+}
+
+// state is a build's state.
+func (d *dash) state(id string) (state string) {
+	d.t.Helper()
+	require.NoError(d.t, d.pool.QueryRow(d.t.Context(), `SELECT state FROM builds WHERE id = $1`, id).Scan(&state))
+	return state
+}

@@ -1,0 +1,151 @@
+package http
+
+import (
+	"html/template"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"takt/store"
+)
+
+func TestLogLinesAreShownWithTheirColoursOnly(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]string{
+		"plain":                      "plain",
+		"\x1b[32mgreen\x1b[0m light": `<span class="a32">green</span> light`,
+		"\x1b[1;31mboth\x1b[m":       `<span class="a1 a31">both</span>`,
+		"a\x1b[38;5;196mb":           "ab",
+		"<b>\x1b[31m<i>":             `&lt;b&gt;<span class="a31">&lt;i&gt;</span>`,
+		"\x1b]0;a title\x07text":     "text",
+		"\x1b]8;;javascript:x\x1b\\link\x1b]8;;\x1b\\": "link",
+		"\x1b[2J\x1b[Hcleared":                         "cleared",
+		"cut \x1b[":                                    "cut ",
+		"cut \x1b":                                     "cut ",
+		"\u202Eabc":                                    "‹U+202E›abc",
+		"a\tb\x00c":                                    "a\tb‹U+0000›c",
+	} {
+		require.Equal(t, template.HTML(want), ansi(line), "%q", line)
+	}
+	require.Less(t, len(ansi(strings.Repeat("x", 100_000))), maxLine+10)
+}
+
+func FuzzANSI(f *testing.F) {
+	for _, s := range []string{"\x1b[1;31mx\x1b[0m", "<script>", "\x1b]0;", "\x1b[", "a\x1bPb\x1b\\c"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, line string) {
+		out := string(ansi(line))
+		require.NotContains(t, out, "\x1b")
+		for _, tag := range strings.Split(out, "<")[1:] {
+			require.True(t, strings.HasPrefix(tag, `span class="a`) || strings.HasPrefix(tag, "/span>"), out)
+		}
+	})
+}
+
+func TestTextOfStrangersStandsWhereItIs(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "a‹U+202E›b", plain("a\u202Eb"))
+	require.Equal(t, "‹ESC›[31m", plain("\x1b[31m"))
+	require.Equal(t, "äöü…", clip(3, "äöüß"))
+}
+
+func TestOwnPathsOnly(t *testing.T) {
+	t.Parallel()
+	for path, ok := range map[string]bool{
+		"/fleet": true, "/builds?state=failed": true, "//elsewhere.example": false, "https://elsewhere.example/": false, "/\\elsewhere.example": false,
+		"elsewhere": false, "": false, "/login?next=/x": false, "/a\nb": false, "javascript:alert(1)": false,
+	} {
+		require.Equal(t, ok, ownPath(path, "-") == path, path)
+	}
+}
+
+func TestSessionsAreOursAndEnd(t *testing.T) {
+	t.Parallel()
+	cfg := Config{APIKey: "api-key-of-the-test", AdminKey: "admin-key-of-the-test"}
+	s := newSessions(cfg, newKeys(cfg))
+	now := time.Now()
+	value := s.issue(session{Role: roleAPI, Name: "Olive", ID: "x", Expires: now.Add(time.Hour).Unix()})
+	require.Equal(t, "Olive", s.read(value, now).Name)
+	require.Nil(t, s.read(value, now.Add(2*time.Hour)), "over")
+	require.Nil(t, s.read(value+"x", now))
+	require.Nil(t, s.read("x"+value, now))
+	require.Nil(t, s.read("", now))
+	cfg.AdminKey = "another-admin-key"
+	require.Nil(t, newSessions(cfg, newKeys(cfg)).read(value, now), "a changed key ends sessions")
+}
+
+func TestWhyABuildWaits(t *testing.T) {
+	t.Parallel()
+	usual := store.Durations{Count: 10, Quarter: time.Minute, Median: 2 * time.Minute, Ninth: 4 * time.Minute}
+	fleet := func(known, able, draining, slots, held int) platformQueue {
+		return platformQueue{FleetSummary: store.FleetSummary{Platform: "ios", Known: known, Able: able, Draining: draining, Slots: slots, Held: held}, Pending: 9, Usual: usual}
+	}
+	build := store.PendingBuild{Platform: "ios", Number: 5}
+	for name, c := range map[string]struct {
+		fleet platformQueue
+		want  why
+	}{
+		"nobody":         {fleet(0, 0, 0, 0, 0), why{"worker", "There is no worker for ios.", ""}},
+		"all offline":    {fleet(3, 0, 0, 0, 0), why{"worker", "No worker for ios is online (3 known).", ""}},
+		"all draining":   {fleet(3, 0, 2, 0, 0), why{"paused", "All workers for ios that are online get no builds: 2 draining, 0 critical.", ""}},
+		"a slot free":    {fleet(3, 3, 0, 6, 1), why{"next", "A slot is free: the next poll of a worker gets it.", "now"}},
+		"all slots busy": {fleet(2, 2, 0, 2, 2), why{"busy", "Every slot is busy (2 slots, 2 workers); it is number 5 of 9 for ios.", "1 min to 12 min"}},
+	} {
+		require.Equal(t, c.want, whyWaiting(build, c.fleet), name)
+	}
+}
+
+func TestHistoryIsASecondAndAMinuteFine(t *testing.T) {
+	t.Parallel()
+	h := newHistory(Deps{})
+	begin := time.Unix(1_800_000_000, 0) // a whole minute
+	for i := range 180 {
+		var v [figCount]float32
+		v[figRunning], v[figArrived] = float32(i/60), 2
+		v[figBalance] = float32(math.NaN())
+		h.mu.Lock()
+		h.add(begin.Add(time.Duration(i)*time.Second), v)
+		h.mu.Unlock()
+	}
+	now := begin.Add(3*time.Minute - time.Second)
+	require.Equal(t, []float32{0, 1, 2}, h.past(figRunning, 3, now))
+	require.Equal(t, []float32{120, 120, 120}, h.past(figArrived, 3, now), "what happened is added up")
+	require.True(t, math.IsNaN(float64(h.past(figBalance, 1, now)[0])))
+	require.True(t, math.IsNaN(float64(h.past(figRunning, 60, now)[0])), "before it was looked")
+	recent := h.recent(figArrived, now.Add(time.Second))
+	require.Len(t, recent, 60)
+	require.InDelta(t, 20, recent[59], 0)
+}
+
+func TestMachinesAreRememberedWithinBounds(t *testing.T) {
+	t.Parallel()
+	h := newHistory(Deps{})
+	begin := time.Unix(1_800_000_000, 0)
+	cpu := 50.0
+	for i := range 2 * maxMachinePoints {
+		h.machine("w", store.Telemetry{CPUPercent: &cpu}, begin.Add(time.Duration(i)*time.Second))
+	}
+	points := h.machineBetween("w", begin, begin.Add(time.Hour))
+	require.Len(t, points, maxMachinePoints)
+	require.Equal(t, maxMachinePoints, h.points)
+	h.points = maxPoints // as if others filled it
+	h.machine("new", store.Telemetry{}, begin.Add(time.Second))
+	require.Empty(t, h.machines["new"], "no room, and nobody is old")
+	h.machine("new", store.Telemetry{}, begin.Add(3*time.Hour))
+	require.Len(t, h.machines["new"], 1, "who said nothing for an hour makes room")
+}
+
+func TestPlotHasATableAndNoHole(t *testing.T) {
+	t.Parallel()
+	nan := float32(math.NaN())
+	out := string(plot{ID: "p", Title: "load <b>", Unit: "x", Span: time.Hour, Lines: []line{{"a<", []float32{1, nan, 3, 4}}}}.HTML())
+	require.Contains(t, out, "load &lt;b&gt;")
+	require.Contains(t, out, "<div class=\"sr\"><table><caption>")
+	require.NotContains(t, out, "NaN")
+	require.Equal(t, 2, strings.Count(out, "M"), "a gap is a gap")
+	require.NotContains(t, out, "style=", "the policy allows none")
+}

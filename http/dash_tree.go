@@ -1,0 +1,125 @@
+package http
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"takt/http/api"
+	"takt/store"
+)
+
+// treeData is what the page of the supervision tree shows.
+type treeData struct {
+	Root   treeNode
+	Ailing []string
+	Events []treeEvent
+}
+
+// treeNode is a node with what may be ordered of it.
+type treeNode struct {
+	api.TreeNode
+	Admin bool
+}
+
+// Nodes are its children.
+func (n treeNode) Nodes() []treeNode {
+	return each(n.Children, func(c api.TreeNode) treeNode { return treeNode{c, n.Admin} })
+}
+
+// Uptime is how long it runs.
+func (n treeNode) Uptime() time.Duration { return time.Duration(n.UptimeMS) * time.Millisecond }
+
+// Orders are the actions that are possible.
+func (n treeNode) Orders() []string {
+	switch {
+	case !n.Admin || n.Restart == "temporary":
+		return nil
+	case n.Status == "terminated":
+		return []string{start}
+	default:
+		return []string{restart, terminate}
+	}
+}
+
+// treeEvent is a supervision event.
+type treeEvent struct {
+	Event    string    `json:"event"`
+	Path     string    `json:"path"`
+	Reason   string    `json:"reason"`
+	Detail   string    `json:"detail"`
+	At       time.Time `json:"at"`
+	Abnormal bool      `json:"abnormal"`
+}
+
+const treeEvents = 30
+
+func (d *dashboard) loadTree(_ context.Context, v *view) (any, error) {
+	root := d.deps.Tree(false)
+	data := treeData{Root: treeNode{root, v.Admin}}
+	for _, n := range nodes(&root, func(n *api.TreeNode) bool { return n.Status != "running" }) {
+		data.Ailing = append(data.Ailing, n.Path+" is "+n.Status)
+	}
+	for _, raw := range d.ring.latest("supervisor:event", treeEvents, func(v any) bool {
+		// Requests begin and end by the thousand: they would hide the rest.
+		raw, _ := json.Marshal(v)
+		return !strings.Contains(string(raw), `/request_sup/`)
+	}) {
+		var e treeEvent
+		if text, err := json.Marshal(raw); err == nil && json.Unmarshal(text, &e) == nil {
+			data.Events = append(data.Events, e)
+		}
+	}
+	return data, nil
+}
+
+// latestDepth is how many events are looked at for the latest of a topic.
+const latestDepth = 2000
+
+// latest returns the data of the last n events of a topic that keep wants, newest
+// first.
+func (r *ring) latest(topic string, n int, keep func(any) bool) (data []any) {
+	r.mu.Lock()
+	recent := make([]*past, 0, latestDepth)
+	for seq := r.last; seq > 0 && r.last-seq < min(latestDepth, uint64(len(r.events))); seq-- {
+		recent = append(recent, r.events[(seq-1)%uint64(len(r.events))])
+	}
+	r.mu.Unlock()
+	for _, e := range recent {
+		if len(data) < n && e.Topic == topic && keep(e.Data) {
+			data = append(data, e.Data)
+		}
+	}
+	return data
+}
+
+// orderData is what an order to the tree would do.
+type orderData struct {
+	api.Plan
+	Refused string
+	Vital   bool
+	Back    string
+}
+
+// loadOrder is the page before an order: what stops and starts with it.
+func (d *dashboard) loadOrder(_ context.Context, v *view) (any, error) {
+	o := order{path: store.Text(v.Get("path")), action: v.Get("action"), dryRun: true, force: true}
+	if !slices.Contains([]string{restart, terminate, start}, o.action) {
+		return nil, store.NewError(store.NotFound, "No such action: restart, terminate or start")
+	}
+	root := d.deps.Tree(false)
+	p, err := makePlan(&root, o)
+	if store.CodeOf(err) == store.NotFound {
+		root = d.deps.Tree(true)
+		p, err = makePlan(&root, o)
+	}
+	if store.CodeOf(err) == store.Conflict {
+		return orderData{Plan: api.Plan{Action: o.action, Path: absolute(&root, o.path)}, Refused: failureOf(err).Message}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return orderData{Plan: p.wire(o, max(int(d.inFlight.Load())-1, 0)), Vital: o.action == terminate && vital(&root, p.node)}, nil
+}

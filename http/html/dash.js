@@ -1,0 +1,147 @@
+// Follows a page: parts of it that change arrive as server-sent events and are
+// worked into what is there, so that focus, selection, scrolling and what was typed
+// stay. Everything works without this file, too.
+'use strict'
+
+const sign = document.getElementById('live-sign')
+const say = (key) => { if (sign) sign.textContent = sign.dataset[key] }
+
+// morph makes element a what b is, changing as little as it can. Children are told
+// apart by their ids, else by their place.
+function morph(a, b) {
+  for (const { name } of [...a.attributes]) {
+    // What a person has opened or typed is theirs.
+    if (!b.hasAttribute(name) && !(name === 'open' && a.tagName === 'DETAILS')) a.removeAttribute(name)
+  }
+  for (const { name, value } of b.attributes) {
+    if (a.getAttribute(name) !== value) a.setAttribute(name, value)
+  }
+  morphChildren(a, b)
+}
+
+function morphChildren(a, b) {
+  const byId = new Map()
+  for (const child of a.children) if (child.id) byId.set(child.id, child)
+  const stay = new Set()
+  for (const child of b.children) if (child.id) stay.add(child.id)
+  let at = a.firstChild
+  for (const want of [...b.childNodes]) {
+    // What is gone makes way, so that what follows need not be moved.
+    while (at && at.id && at.id !== want.id && !stay.has(at.id)) {
+      const gone = at
+      at = at.nextSibling
+      gone.remove()
+    }
+    const known = want.id && byId.get(want.id)
+    if (known && known !== at) a.insertBefore(known, at)
+    const have = known || at
+    if (have && !known && have.id && stay.has(have.id)) {
+      a.insertBefore(want, have)
+    } else if (have && have.nodeType === want.nodeType && have.nodeName === want.nodeName && (have.id || '') === (want.id || '')) {
+      if (want.nodeType === Node.ELEMENT_NODE) morph(have, want)
+      else if (have.nodeValue !== want.nodeValue) have.nodeValue = want.nodeValue
+      at = have.nextSibling
+    } else if (have && !known) {
+      at = have.nextSibling
+      have.replaceWith(want)
+    } else {
+      a.insertBefore(want, at)
+    }
+  }
+  while (at) {
+    const gone = at
+    at = at.nextSibling
+    gone.remove()
+  }
+}
+
+// busy reports whether somebody fills in a form here: it is left alone meanwhile.
+function busy(part) {
+  const focus = document.activeElement
+  if (part.contains(focus) && focus.matches('input, select, textarea')) return true
+  for (const input of part.querySelectorAll('input:not([type=hidden])')) {
+    if (input.type === 'checkbox' ? input.checked : input.value !== input.defaultValue) return true
+  }
+  return false
+}
+
+const atEnd = (box) => box.scrollHeight - box.scrollTop - box.clientHeight < 24
+
+function swap({ id, html }) {
+  const part = document.getElementById(id)
+  if (!part || busy(part)) return
+  const fresh = part.cloneNode(false)
+  fresh.innerHTML = html
+  const follow = 'follow' in part.dataset && atEnd(part)
+  morphChildren(part, fresh)
+  if (follow) part.scrollTop = part.scrollHeight
+}
+
+let stream = null
+
+function follow() {
+  if (stream || document.hidden || !('live' in document.body.dataset)) return
+  stream = new EventSource(location.pathname + location.search)
+  stream.addEventListener('open', () => say('on'))
+  stream.addEventListener('part', (event) => swap(JSON.parse(event.data)))
+  stream.addEventListener('error', () => {
+    say('lost')
+    // A browser gives up for good when it is refused; a controller that restarts
+    // refuses for a moment only.
+    if (stream && stream.readyState === EventSource.CLOSED) {
+      leave()
+      setTimeout(follow, 3000)
+    }
+  })
+}
+
+function leave() {
+  if (stream) stream.close()
+  stream = null
+}
+
+// A page that nobody sees follows nothing.
+document.addEventListener('visibilitychange', () => {
+  if (document.hidden) leave()
+  else follow()
+})
+addEventListener('pagehide', leave)
+addEventListener('pageshow', follow)
+
+for (const box of document.querySelectorAll('[data-follow]')) box.scrollTop = box.scrollHeight
+follow()
+
+// Keys. Those with Ctrl, Alt or Meta are the browser's, and those typed into a field
+// are text.
+let went = 0
+let searching = false
+const keys = document.getElementById('keys')
+// The field gets the focus when the key is let go, so that it doesn't get the key.
+document.addEventListener('keyup', () => {
+  if (searching) document.getElementById('search')?.focus()
+  searching = false
+})
+document.addEventListener('keydown', (event) => {
+  if (event.ctrlKey || event.altKey || event.metaKey || event.target.matches('input, select, textarea')) return
+  if (Date.now() - went < 1500) {
+    went = 0
+    const link = document.querySelector(`nav a[data-key="${CSS.escape(event.key)}"]`)
+    if (link) {
+      event.preventDefault()
+      link.click()
+    }
+    return
+  }
+  switch (event.key) {
+    case 'g':
+      went = Date.now()
+      break
+    case '/':
+      event.preventDefault() // some browsers search the page with it
+      searching = true
+      break
+    case '?':
+      if (keys && !keys.open) keys.showModal()
+      break
+  }
+})

@@ -1,0 +1,410 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"takt/store"
+)
+
+// Dashboard reads what the pages show. Lists go on after the last row of the page
+// before, so that a page deep in a list costs what the first one does.
+type Dashboard struct{ db *DB }
+
+// NewDashboard returns the pages of db.
+func NewDashboard(db *DB) *Dashboard { return &Dashboard{db: db} }
+
+// fleetState is what keeps builds from a worker, or else its status.
+const fleetState = `CASE WHEN w.status = 'offline' THEN 'offline' WHEN w.draining THEN 'draining'
+	WHEN w.critical THEN 'critical' ELSE w.status END`
+
+// fleetFilter leaves workers w that were asked for.
+const fleetFilter = `
+	(@state::text = '' OR ` + fleetState + ` = @state)
+	AND (@platform::text = '' OR w.platforms = '{}' OR @platform = ANY (w.platforms))`
+
+// fleetColumns are read for the rows of one page only.
+const fleetColumns = `
+SELECT p.id, n.name, n.capabilities, p.platforms, p.slots, p.status, p.registered_at, p.last_seen_at,
+	p.completed, p.failed, p.held, p.draining,
+	ARRAY(SELECT b.id FROM builds b WHERE b.worker_id = p.id AND b.state IN ('assigned', 'building') ORDER BY b.seq LIMIT 20),
+	t.build_id, t.at, t.type, coalesce(t.stage, ''), t.cpu_percent, t.memory_mb, t.disk_percent, t.processes, t.uptime_seconds,
+	coalesce(g.status, ''), g.run_at, p.state, p.key::text
+FROM p JOIN worker_details n ON n.worker_id = p.id
+LEFT JOIN worker_telemetry t ON t.worker_id = p.id
+LEFT JOIN LATERAL (
+	SELECT status, run_at FROM diagnostic_reports WHERE worker_id = p.id ORDER BY seq DESC LIMIT 1
+) g ON true
+ORDER BY p.key, p.id`
+
+const (
+	// sqlFleetByName reads names in the order of their index, as far as the page goes.
+	sqlFleetByName = `
+WITH p AS MATERIALIZED (
+	SELECT w.*, ` + fleetState + ` AS state, lower(d.name) COLLATE "C" AS key
+	FROM worker_details d JOIN workers w ON w.id = d.worker_id
+	WHERE (lower(d.name) COLLATE "C", d.worker_id) > (@after::text, @after_id::text)
+		AND (@name::text = '' OR w.id = @name OR strpos(lower(d.name), lower(@name)) > 0) AND ` + fleetFilter + `
+	ORDER BY lower(d.name) COLLATE "C", d.worker_id LIMIT @limit::int
+)` + fleetColumns
+
+	sqlFleetByNumber = `
+WITH p AS MATERIALIZED (
+	SELECT * FROM (SELECT w.*, ` + fleetState + ` AS state, CASE @sort::text
+		WHEN 'seen' THEN -extract(epoch FROM w.last_seen_at)::float8
+		WHEN 'used' THEN -w.held::float8 / w.slots
+		WHEN 'success' THEN coalesce(w.completed::float8 / nullif(w.completed + w.failed, 0), 2)
+		ELSE CASE ` + fleetState + ` WHEN 'critical' THEN 0 WHEN 'offline' THEN 1 WHEN 'draining' THEN 2 WHEN 'building' THEN 3 ELSE 4 END
+	END AS key
+	FROM workers w WHERE ` + fleetFilter + ` AND (@name::text = '' OR w.id = @name
+		OR w.id = ANY (ARRAY(SELECT worker_id FROM worker_details WHERE strpos(lower(name), lower(@name)) > 0)))
+	) f WHERE @after_id::text = '' OR (key, id) > (@after::float8, @after_id)
+	ORDER BY key, id LIMIT @limit::int
+)` + fleetColumns
+)
+
+// Fleet returns a page of workers.
+func (d *Dashboard) Fleet(ctx context.Context, f store.FleetFilter) (rows []store.FleetRow, err error) {
+	query, after := sqlFleetByName, any(f.AfterKey)
+	if f.Sort != "" && f.Sort != "name" {
+		number, _ := strconv.ParseFloat(f.AfterKey, 64) // a bad one is the start
+		query, after = sqlFleetByNumber, number
+	}
+	args := pgx.NamedArgs{
+		"name": store.Text(f.Name), "state": store.Text(f.State), "platform": string(f.Platform), "sort": f.Sort,
+		"after": after, "after_id": store.Text(f.AfterID), "limit": f.Limit,
+	}
+	err = d.list(ctx, "workers", func(ctx context.Context, c *pgx.Conn) error {
+		found, err := c.Query(ctx, query, args)
+		if err == nil {
+			rows, err = pgx.CollectRows(found, scanFleetRow)
+		}
+		return err
+	})
+	return rows, err
+}
+
+func scanFleetRow(row pgx.CollectableRow) (r store.FleetRow, err error) {
+	r.WorkerDetail, err = scanWorker(wider{row, []any{&r.State, &r.Key}})
+	return r, err
+}
+
+// wider is a row with more columns than its scanner knows.
+type wider struct {
+	pgx.CollectableRow
+	more []any
+}
+
+func (w wider) Scan(dest ...any) error { return w.CollectableRow.Scan(append(dest, w.more...)...) }
+
+// list runs f, which reads what is said.
+func (d *Dashboard) list(ctx context.Context, what string, f func(context.Context, *pgx.Conn) error) error {
+	if err := d.db.run(ctx, opTimeout, f); err != nil {
+		return fmt.Errorf("reading %s for a page: %w", what, err)
+	}
+	return nil
+}
+
+const sqlFleetSummary = `
+SELECT p.platform, sum(n)::int, coalesce(sum(n) FILTER (WHERE state IN ('idle', 'building')), 0)::int,
+	coalesce(sum(n) FILTER (WHERE state = 'draining'), 0)::int, coalesce(sum(n) FILTER (WHERE state = 'critical'), 0)::int,
+	coalesce(sum(slots) FILTER (WHERE state IN ('idle', 'building')), 0)::int,
+	coalesce(sum(held) FILTER (WHERE state IN ('idle', 'building')), 0)::int
+FROM (
+	SELECT platforms, ` + fleetState + ` AS state, count(*) AS n, sum(slots) AS slots, sum(held) AS held FROM workers w GROUP BY 1, 2
+) w CROSS JOIN (VALUES ('ios'), ('android')) AS p(platform)
+WHERE w.platforms = '{}' OR p.platform = ANY (w.platforms)
+GROUP BY 1 ORDER BY 1`
+
+// FleetSummary counts workers by platform; no worker, no row.
+func (d *Dashboard) FleetSummary(ctx context.Context) (s []store.FleetSummary, err error) {
+	err = d.list(ctx, "the fleet", func(ctx context.Context, c *pgx.Conn) error {
+		rows, err := c.Query(ctx, sqlFleetSummary)
+		if err == nil {
+			s, err = pgx.CollectRows(rows, pgx.RowToStructByPos[store.FleetSummary])
+		}
+		return err
+	})
+	return s, err
+}
+
+const sqlFleetStates = `SELECT ` + fleetState + `, count(*)::int FROM workers w GROUP BY 1`
+
+// FleetStates counts workers by their state.
+func (d *Dashboard) FleetStates(ctx context.Context) (map[string]int, error) {
+	states := map[string]int{}
+	err := d.list(ctx, "the fleet's states", func(ctx context.Context, c *pgx.Conn) error {
+		rows, err := c.Query(ctx, sqlFleetStates)
+		if err != nil {
+			return err
+		}
+		var state string
+		var n int
+		_, err = pgx.ForEachRow(rows, []any{&state, &n}, func() error {
+			states[state] = n
+			return nil
+		})
+		return err
+	})
+	return states, err
+}
+
+const sqlWaitingBuilds = `
+SELECT b.id, b.platform, b.priority, (SELECT labels FROM build_labels WHERE build = b.seq), b.submitted_at, b.attempt, b.position,
+	(SELECT count(*) FROM builds a WHERE a.state = 'pending' AND a.platform = b.platform AND a.position < b.position
+		AND a.position <= @after)::int + row_number() OVER (PARTITION BY b.platform ORDER BY b.position)::int
+FROM (SELECT * FROM builds WHERE state = 'pending' AND position > @after ORDER BY position LIMIT @limit::int) b
+ORDER BY b.position`
+
+// Waiting returns pending builds in the order in which they are handed out, from
+// behind the position after.
+func (d *Dashboard) Waiting(ctx context.Context, after int64, limit int) (list []store.PendingBuild, err error) {
+	err = d.list(ctx, "the queue", func(ctx context.Context, c *pgx.Conn) error {
+		rows, err := c.Query(ctx, sqlWaitingBuilds, pgx.NamedArgs{"after": after, "limit": limit})
+		if err == nil {
+			list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[store.PendingBuild])
+		}
+		return err
+	})
+	return list, err
+}
+
+const sqlPlaceInQueue = `
+SELECT id, platform, priority, NULL::jsonb, submitted_at, attempt, position,
+	(SELECT count(*) FROM builds a WHERE a.state = 'pending' AND a.platform = b.platform AND a.position <= b.position)::int
+FROM builds b WHERE seq = (SELECT seq FROM build_ids WHERE id = $1) AND state = 'pending'`
+
+// WaitingBuild returns one pending build; nil if it is not.
+func (d *Dashboard) WaitingBuild(ctx context.Context, id string) (found *store.PendingBuild, err error) {
+	err = d.list(ctx, "a place in the queue", func(ctx context.Context, c *pgx.Conn) error {
+		rows, err := c.Query(ctx, sqlPlaceInQueue, id)
+		if err != nil {
+			return err
+		}
+		b, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[store.PendingBuild])
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		found = &b
+		return err
+	})
+	return found, err
+}
+
+// sqlRunning looks for the progress among a build's last lines only.
+const sqlRunning = `
+SELECT b.id, b.platform, b.state, b.priority, b.worker_id, coalesce(d.name, ''), b.started_at, coalesce(b.last_seen_at, b.started_at), b.attempt,
+	(SELECT least(substring(l.message FROM '^Build progress: ([0-9]{1,3})')::int, 100) FROM (
+		SELECT seq, message FROM build_logs WHERE build = b.seq ORDER BY seq DESC LIMIT 30
+	) l WHERE l.message LIKE 'Build progress: %' ORDER BY l.seq DESC LIMIT 1), b.seq
+FROM (
+	SELECT * FROM builds WHERE state IN ('assigned', 'building') AND (@before::bigint = 0 OR seq < @before) ORDER BY seq DESC LIMIT @limit::int
+) b LEFT JOIN worker_details d ON d.worker_id = b.worker_id
+ORDER BY b.seq DESC`
+
+// Running returns builds that workers hold, newest first, from the one before the
+// number before.
+func (d *Dashboard) Running(ctx context.Context, before int64, limit int) (list []store.RunningBuild, err error) {
+	err = d.list(ctx, "running builds", func(ctx context.Context, c *pgx.Conn) error {
+		rows, err := c.Query(ctx, sqlRunning, pgx.NamedArgs{"before": before, "limit": limit})
+		if err == nil {
+			list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[store.RunningBuild])
+		}
+		return err
+	})
+	return list, err
+}
+
+// sqlDurations is about the last builds of the last day.
+const sqlDurations = `
+SELECT platform, count(*)::int, percentile_disc(ARRAY[0.25, 0.5, 0.75, 0.9]) WITHIN GROUP (ORDER BY took)
+FROM (
+	SELECT platform, greatest(extract(epoch FROM completed_at - started_at), 0)::float8 AS took FROM builds
+	WHERE completed_at > now() - interval '1 day' AND state = 'completed' ORDER BY completed_at DESC LIMIT 500
+) b GROUP BY 1`
+
+// Durations says how long the builds of the last day took, by platform.
+func (d *Dashboard) Durations(ctx context.Context) (map[store.Platform]store.Durations, error) {
+	byPlatform := map[store.Platform]store.Durations{}
+	err := d.list(ctx, "durations", func(ctx context.Context, c *pgx.Conn) error {
+		rows, err := c.Query(ctx, sqlDurations)
+		if err != nil {
+			return err
+		}
+		var p store.Durations
+		var q []float64
+		_, err = pgx.ForEachRow(rows, []any{&p.Platform, &p.Count, &q}, func() error {
+			for i, to := range []*time.Duration{&p.Quarter, &p.Median, &p.Most, &p.Ninth} {
+				*to = time.Duration(q[i] * float64(time.Second))
+			}
+			byPlatform[p.Platform] = p
+			return nil
+		})
+		return err
+	})
+	return byPlatform, err
+}
+
+// searchFilter leaves builds b that were asked for; the inner list is the page.
+const searchFilter = `
+	(@platform::text = '' OR platform = @platform) AND (@before::text = '' OR seq < (SELECT seq FROM build_ids WHERE id = @before))
+	AND (@since::timestamptz IS NULL OR submitted_at >= @since) AND (@until::timestamptz IS NULL OR submitted_at < @until)
+	ORDER BY seq DESC LIMIT @limit::int) b` + buildJoins + ` ORDER BY b.seq DESC`
+
+const (
+	sqlSearchAll     = `SELECT ` + buildColumns + ` FROM (SELECT * FROM builds WHERE (@states::text[] IS NULL OR state = ANY (@states)) AND ` + searchFilter
+	sqlSearchPending = `SELECT ` + buildColumns + ` FROM (SELECT * FROM builds WHERE state = 'pending' AND @states::text[] IS NOT NULL AND ` + searchFilter
+	// sqlSearchEnded has an index for those that did not complete.
+	sqlSearchEnded = `SELECT ` + buildColumns + ` FROM (SELECT * FROM builds WHERE state IN ('failed', 'cancelled') AND state = ANY (@states::text[]) AND ` + searchFilter
+	// sqlSearchLabel reads as many labels as it takes to fill the page.
+	sqlSearchLabel = `SELECT ` + buildColumns + ` FROM (SELECT b.* FROM build_labels l JOIN builds b ON b.seq = l.build
+	WHERE l.labels @> @label::jsonb AND (@states::text[] IS NULL OR state = ANY (@states))
+	AND (@before::text = '' OR l.build < (SELECT seq FROM build_ids WHERE id = @before)) AND (@platform::text = '' OR platform = @platform)
+	AND (@since::timestamptz IS NULL OR submitted_at >= @since) AND (@until::timestamptz IS NULL OR submitted_at < @until)
+	ORDER BY l.build DESC LIMIT @limit::int) b` + buildJoins + ` ORDER BY b.seq DESC`
+	sqlSearchHeld = `SELECT ` + buildColumns + ` FROM (SELECT * FROM builds WHERE state IN ('assigned', 'building') AND state = ANY (@states::text[]) AND ` + searchFilter
+)
+
+// Builds returns a page of builds, newest first.
+func (d *Dashboard) Builds(ctx context.Context, f store.BuildSearch) (builds []store.Build, err error) {
+	query := sqlSearchAll
+	switch {
+	case f.Label != "":
+		query = sqlSearchLabel
+	case only(f.States, store.Failed, store.Cancelled):
+		query = sqlSearchEnded
+	case only(f.States, store.Assigned, store.Building):
+		query = sqlSearchHeld
+	case only(f.States, store.Pending):
+		query = sqlSearchPending
+	}
+	args := pgx.NamedArgs{
+		"states": nil, "platform": string(f.Platform), "before": store.Text(f.Before), "since": nil, "until": nil, "label": nil, "limit": f.Limit,
+	}
+	if len(f.States) > 0 {
+		states := make([]string, len(f.States))
+		for i, s := range f.States {
+			states[i] = string(s)
+		}
+		args["states"] = states
+	}
+	if !f.Since.IsZero() {
+		args["since"] = f.Since
+	}
+	if !f.Until.IsZero() {
+		args["until"] = f.Until
+	}
+	if f.Label != "" {
+		args["label"] = store.Labels{store.Text(f.Label): store.Text(f.Value)}
+	}
+	err = d.list(ctx, "builds", func(ctx context.Context, c *pgx.Conn) error {
+		rows, err := c.Query(ctx, query, args)
+		if err == nil {
+			builds, err = scanBuilds(rows)
+		}
+		return err
+	})
+	return builds, err
+}
+
+const sqlLogPage = `
+SELECT seq, at, level, message FROM (
+	SELECT * FROM build_logs WHERE build = (SELECT seq FROM build_ids WHERE id = $1) AND ($2 = 0 OR seq < $2) ORDER BY seq DESC LIMIT $3
+) l ORDER BY seq`
+
+// LogPage returns the last limit lines of a build's log, or the last before a line,
+// oldest first.
+func (d *Dashboard) LogPage(ctx context.Context, id string, before int64, limit int) (lines []store.LogLine, err error) {
+	err = d.list(ctx, "a log", func(ctx context.Context, c *pgx.Conn) error {
+		rows, err := c.Query(ctx, sqlLogPage, id, before, limit)
+		if err == nil {
+			lines, err = pgx.CollectRows(rows, pgx.RowToStructByPos[store.LogLine])
+		}
+		return err
+	})
+	return lines, err
+}
+
+// sqlMilestones finds the lines about attempts, in the words of the statements that
+// write them.
+const sqlMilestones = `
+SELECT at, level, message FROM build_logs
+WHERE build = (SELECT seq FROM build_ids WHERE id = $1) AND (message LIKE 'Assigned to worker %'
+	OR message LIKE 'No sign of life from worker %' OR message LIKE 'Worker % build is pending again' OR message LIKE 'Priority changed %'
+	OR message LIKE 'Retried as build %')
+ORDER BY seq LIMIT 100`
+
+// Milestones returns what happened to a build between its submission and its end.
+func (d *Dashboard) Milestones(ctx context.Context, id string) (lines []store.Milestone, err error) {
+	err = d.list(ctx, "a timeline", func(ctx context.Context, c *pgx.Conn) error {
+		rows, err := c.Query(ctx, sqlMilestones, id)
+		if err == nil {
+			lines, err = pgx.CollectRows(rows, pgx.RowToStructByPos[store.Milestone])
+		}
+		return err
+	})
+	return lines, err
+}
+
+const sqlAuditPage = `
+SELECT id, at, actor, action, target, reason, detail, coalesce(outcome, '') FROM audit
+WHERE ($1 = 0 OR id < $1) AND ($2 = '' OR strpos(lower(actor || ' ' || action || ' ' || target), lower($2)) > 0)
+ORDER BY id DESC LIMIT $3`
+
+// Audit returns a page of what operators did, newest first.
+func (d *Dashboard) Audit(ctx context.Context, f store.AuditFilter) (entries []store.AuditEntry, err error) {
+	err = d.list(ctx, "the audit", func(ctx context.Context, c *pgx.Conn) error {
+		rows, err := c.Query(ctx, sqlAuditPage, f.Before, store.Text(f.Text), f.Limit)
+		if err == nil {
+			entries, err = pgx.CollectRows(rows, pgx.RowToStructByPos[store.AuditEntry])
+		}
+		return err
+	})
+	return entries, err
+}
+
+const sqlNamedWorkers = `
+SELECT worker_id, name FROM worker_details WHERE worker_id = $1 OR strpos(lower(name), lower($1)) > 0
+ORDER BY lower(name) <> lower($1), name LIMIT $2`
+
+// NamedWorkers returns workers that have this id, or text in their name, the exact
+// name first.
+func (d *Dashboard) NamedWorkers(ctx context.Context, text string, limit int) (found []store.Named, err error) {
+	err = d.list(ctx, "names", func(ctx context.Context, c *pgx.Conn) error {
+		rows, err := c.Query(ctx, sqlNamedWorkers, store.Text(text), limit)
+		if err == nil {
+			found, err = pgx.CollectRows(rows, pgx.RowToStructByPos[store.Named])
+		}
+		return err
+	})
+	return found, err
+}
+
+// sqlPulse counts starts by what is held or ended after the pulse before, which
+// both have a small index.
+const sqlPulse = `
+WITH started AS MATERIALIZED (
+	SELECT started_at - submitted_at AS waited FROM builds WHERE state IN ('assigned', 'building') AND started_at > $1
+	UNION ALL
+	SELECT started_at - submitted_at FROM builds WHERE completed_at > $1 AND started_at > $1
+)
+SELECT now(), (SELECT count(*) FROM builds WHERE state = 'pending' AND platform = 'ios')::int,
+	(SELECT count(*) FROM builds WHERE state = 'pending' AND platform = 'android')::int,
+	(SELECT count(*) FROM builds WHERE state IN ('assigned', 'building'))::int,
+	coalesce((SELECT seq FROM builds ORDER BY seq DESC LIMIT 1), 0),
+	(SELECT count(*) FROM started)::int, coalesce((SELECT extract(epoch FROM avg(waited)) FROM started), 0)::float8`
+
+// Pulse returns how busy the queue is, and what started since a pulse before.
+func (d *Dashboard) Pulse(ctx context.Context, since time.Time) (p store.Pulse, err error) {
+	var waited float64
+	err = d.list(ctx, "the queue's pulse", func(ctx context.Context, c *pgx.Conn) error {
+		return c.QueryRow(ctx, sqlPulse, since).Scan(&p.At, &p.PendingIOS, &p.PendingAndroid, &p.Running, &p.Submitted, &p.Started, &waited)
+	})
+	p.Waited = time.Duration(waited * float64(time.Second))
+	return p, err
+}

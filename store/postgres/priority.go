@@ -1,0 +1,53 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"takt/store"
+)
+
+// sqlSetPriority moves a pending build within the queue, writes it in the build's
+// log, and tells every controller's queue.
+const sqlSetPriority = `
+WITH was AS MATERIALIZED (
+	SELECT seq, priority FROM builds WHERE seq = (SELECT seq FROM build_ids WHERE id = $1) AND state = 'pending' FOR NO KEY UPDATE
+), b AS (
+	UPDATE builds b SET priority = $2, updated_at = now() FROM was WHERE b.seq = was.seq
+	RETURNING b.seq, b.platform, b.position, was.priority AS was
+), l AS (
+	INSERT INTO build_logs (build, message) SELECT seq, 'Priority changed from ' || was || ' to ' || $2 FROM b
+)
+SELECT platform, position, pg_notify('takt', 'job:available ' || platform) FROM b`
+
+// SetPriority moves a pending build to where its new priority puts it; among those
+// of the same priority the older submission goes first, as ever. Errors: NotFound,
+// Conflict when it is not pending, InvalidArgument.
+func (b *Builds) SetPriority(ctx context.Context, id string, priority int) (store.BuildRef, error) {
+	ref := store.BuildRef{ID: id}
+	var position int64
+	err := b.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
+		err := c.QueryRow(ctx, sqlSetPriority, id, priority).Scan(&ref.Platform, &position, nil)
+		if !errors.Is(err, pgx.ErrNoRows) {
+			return statementFailure(ctx, err)
+		}
+		var state store.BuildState
+		err = c.QueryRow(ctx, sqlBuildState, id).Scan(&state)
+		switch {
+		case errors.Is(err, pgx.ErrNoRows):
+			return errNoBuild()
+		case err != nil:
+			return err
+		}
+		return store.NewError(store.Conflict, "Build is not pending")
+	})
+	if err != nil {
+		return ref, fmt.Errorf("changing the priority of build %s: %w", id, err)
+	}
+	// It may have overtaken what the low-water marks have passed.
+	b.db.requeued([]int64{position})
+	return ref, nil
+}
