@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -370,7 +371,7 @@ func TestDashboardScreenshots(t *testing.T) {
 	}
 	running := ""
 	eventually(t, "builds run", func() bool {
-		list, err := c.Client.Active(t.Context())
+		list, err := c.Client.List(t.Context(), client.Filter{Status: "building"})
 		require.NoError(t, err)
 		for _, x := range list {
 			running = x.ID
