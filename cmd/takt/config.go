@@ -48,7 +48,6 @@ type Config struct {
 	Heijunka                    HeijunkaConfig
 	PollRate, RegisterRate      int
 	TrustedProxies              []netip.Prefix
-	DashboardPlainHTTP          bool
 	TLSCert, TLSKey             string
 	HubSpot                     HubSpotConfig
 	Log                         string

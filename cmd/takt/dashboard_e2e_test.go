@@ -255,6 +255,7 @@ func sendTelemetry(t *testing.T, c *process.Controller, held client.Held, body s
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set(api.HeaderAPIKey, c.APIKey)
 	req.Header.Set(api.HeaderWorkerID, held.WorkerID)
+	req.Header.Set(api.HeaderBuildID, held.BuildID)
 	reply, err := http.DefaultClient.Do(req)
 	require.NoError(t, err)
 	require.NoError(t, reply.Body.Close())

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -250,7 +251,7 @@ func (c *controller) httpConfig() http.Config {
 	}
 	return http.Config{
 		APIKey: c.cfg.APIKey, AdminKey: c.cfg.AdminKey, BaseImageID: c.cfg.BaseImageID,
-		TelemetryWithoutKey: c.cfg.TelemetryWithoutKey, PlainSessions: c.cfg.DashboardPlainHTTP,
+		TelemetryWithoutKey: c.cfg.TelemetryWithoutKey, PlainSessions: strings.HasPrefix(c.cfg.PublicURL, "http://"),
 		MaxConnections: max(2*c.cfg.MaxParked, 1024),
 		PollRate:       rate(c.cfg.PollRate), RegisterRate: rate(c.cfg.RegisterRate), TrustedProxies: c.cfg.TrustedProxies,
 		PublicURL: c.cfg.PublicURL, HubSpotSecret: c.cfg.HubSpot.App.ClientSecret,

@@ -76,8 +76,6 @@ func controllerSettings(c *Config) []setting {
 		row("tls-key", text(&c.TLSKey), "its private key (PEM)"),
 		row("trusted-proxies", networks(&c.TrustedProxies),
 			"networks, such as 10.0.0.0/8,192.0.2.1, whose X-Forwarded-For names the remote address"),
-		row("dashboard-plain-http", boolean(&c.DashboardPlainHTTP),
-			"let people log in to the dashboard over plain HTTP from other machines; who listens on the way has their key"),
 		row("log", text(&c.Log), "level and format: debug|info|warn|error[,json|console]"),
 	)
 }
