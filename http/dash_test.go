@@ -29,7 +29,7 @@ func setupDash(t *testing.T, key string, change ...func(*takthttp.Config)) *dash
 	d := &dash{bundle: b}
 	b.client = browserClient(t)
 	if key != "" {
-		r := d.login(key, "Olive", nil)
+		r := d.login(key, "tester", nil)
 		require.Equal(t, 303, r.status, r.body)
 		d.cookie, _, _ = strings.Cut(r.header.Get("Set-Cookie"), ";")
 	}
@@ -81,7 +81,7 @@ func TestDashboardLogin(t *testing.T) {
 	t.Run("gives a cookie that only we get, and only from our pages", func(t *testing.T) {
 		t.Parallel()
 		d := setupDash(t, adminKey)
-		r := d.login(adminKey, "Olive", nil)
+		r := d.login(adminKey, "tester", nil)
 		require.Equal(t, "/queue", r.header.Get("Location"))
 		require.Regexp(t, `^__Host-takt=[^;]+; Path=/; Max-Age=43200; HttpOnly; Secure; SameSite=Strict$`, r.header.Get("Set-Cookie"))
 		require.NotContains(t, r.header.Get("Set-Cookie"), adminKey)
@@ -173,7 +173,7 @@ func TestDashboardActsAreAuditedWithWhoAndWhy(t *testing.T) {
 	entries, err := postgres.NewAudit(d.db).List(t.Context(), 10)
 	require.NoError(t, err)
 	require.Len(t, entries, 1)
-	require.Equal(t, "Olive (api)@127.0.0.1", entries[0].Actor)
+	require.Equal(t, "tester (api)@127.0.0.1", entries[0].Actor)
 	require.Equal(t, []string{"drain", "worker/" + w, "new disks", "done"}, []string{entries[0].Action, entries[0].Target, entries[0].Reason, entries[0].Outcome})
 	require.Contains(t, string(entries[0].Detail), `"role": "api"`)
 	require.Contains(t, string(entries[0].Detail), `"session"`)

@@ -30,7 +30,7 @@ func show(t *testing.T, settings ...string) (*site, *process.Controller, *browse
 	s := newSite(t)
 	c := s.controller("takt", settings...)
 	b := newBrowser(t, c)
-	b.login(c.AdminKey, "Olive")
+	b.login(c.AdminKey, "tester")
 	return s, c, b
 }
 
@@ -75,7 +75,7 @@ func TestDashboardFollowsABuildFromSubmitToDownload(t *testing.T) {
 	b.sees(".note.good", "submitted again")
 	require.NotContains(t, b.text("h1"), failing, "the new one is shown")
 	b.open("/audit")
-	b.sees("#live-audit", "Olive (admin)@127.0.0.1")
+	b.sees("#live-audit", "tester (admin)@127.0.0.1")
 	b.sees("#live-audit", "once more")
 	b.content()
 }
@@ -148,7 +148,7 @@ func TestDashboardRepairsTheTree(t *testing.T) {
 	b.sees("#live-stale", "The database is not available")
 	require.Contains(t, b.text("#live-waiting"), "There is no worker", "the last known state stays")
 	second := newBrowser(t, c)
-	second.login(c.APIKey, "Rita")
+	second.login(c.APIKey, "reader")
 	second.open("/tree")
 	second.sees("#live-well", "Not all is well")
 	_, err = c.Client.Operate(t.Context(), client.Order{Action: "start", Path: "database/postgres", Reason: "it is over"})

@@ -212,7 +212,7 @@ func TestAuditIsReadPageByPage(t *testing.T) {
 	b := setup(t)
 	d, audit := postgres.NewDashboard(b.DB), postgres.NewAudit(b.DB)
 	for i := range 5 {
-		_, err := audit.Append(t.Context(), store.AuditEntry{Actor: "Olive", Action: "restart", Target: fmt.Sprintf("takt/part-%d", i)})
+		_, err := audit.Append(t.Context(), store.AuditEntry{Actor: "tester", Action: "restart", Target: fmt.Sprintf("takt/part-%d", i)})
 		require.NoError(t, err)
 	}
 	page, err := d.Audit(t.Context(), store.AuditFilter{Limit: 2})
