@@ -153,7 +153,11 @@ func TestDashboardRepairsTheTree(t *testing.T) {
 	second.sees("#live-well", "Not all is well")
 	_, err = c.Client.Operate(t.Context(), client.Order{Action: "start", Path: "database/postgres", Reason: "it is over"})
 	require.NoError(t, err)
-	b.sees("#live-fleet", "There is no worker")
+	eventually(t, "builds are taken again", func() bool {
+		_, err := c.Client.Submit(t.Context(), client.Submit{Platform: store.IOS, Source: client.Bytes([]byte("x"))})
+		return err == nil
+	})
+	b.sees("#live-fleet", "ios: 1 waiting")
 	b.do(chromedp.Poll(`document.querySelector("#live-stale").textContent === ""`, nil, chromedp.WithPollingTimeout(0)))
 	require.True(t, eval[bool](b, `window.stays`))
 
