@@ -134,13 +134,14 @@ type DeploymentStore interface {
 
 // Deployments copy organisations' repositories. It never waits for the forge.
 type Deployments interface {
-	// Start begins one with a forge credential, "" for takt's own.
-	Start(ctx context.Context, r store.DeploymentRequest, token string) (store.Deployment, error)
+	// Start begins one with a forge credential, "" for takt's own, which only an
+	// operator may spend.
+	Start(ctx context.Context, r store.DeploymentRequest, token string, operator bool) (store.Deployment, error)
 	Cancel(ctx context.Context, id string) error
 	Pause(ctx context.Context, id string) error
 	Resume(ctx context.Context, id string) error
 	// Retry tries one repository again, or with repo "" all that failed.
-	Retry(ctx context.Context, id, repo, token string) (revived int, err error)
+	Retry(ctx context.Context, id, repo, token string, operator bool) (revived int, err error)
 	Estimate(r store.DeploymentRequest, p store.DeploymentProgress) store.DeploymentEstimate
 }
 

@@ -62,12 +62,12 @@ func (s *Server) routes(d Deps) []route {
 	polls := newPolls(sh, d.Queue, d.Tokens)
 	workers := newWorkers(sh, d)
 	diagnostics := &diagnostics{d.Workers, d.Files, d.Queue, d.Publish}
-	deployments := &deployments{sh, d.Deployments, d.DeploymentStore, s.changed}
 	throttle := &throttle{sh, d.Throttle, d.ThrottleStore, d.OAuth}
 	events := &events{sh, s.ring}
 	figures := &figures{shared: sh, builds: d.Builds, turn: make(chan struct{}, 1)}
 	health := &health{sh, d.Builds, d.Files, d.Ready, d.VacuumHeldBack, d.Metrics}
 	audit := &audit{sh, d.Audit, d.Background}
+	deployments := &deployments{audit, s.keys, d.Deployments, d.DeploymentStore, s.changed}
 	tree := &tree{audit, d.Operator, d.Tree}
 	timeouts := &timeouts{audit, d.Heartbeat}
 	heijunka := &heijunka{audit, d.Heijunka}

@@ -170,7 +170,9 @@ func deploySettings(c *Config) []setting {
 		row("github-url", text(&c.Deploy.GitHubURL),
 			"REST interface of the forge that deployments work on; https://HOST/api/v3/ of a GitHub Enterprise Server"),
 		row("github-token", text(&c.Deploy.GitHubToken),
-			"takt's own credential for deployments; without it each one brings its own").secret(),
+			"takt's own credential for deployments, which needs the admin key and deploy-allow; others bring their own").secret(),
+		row("deploy-allow", pairs(&c.Deploy.Allow),
+			"what takt's own credential may copy: SOURCE=TARGET, two organisations, by commas").unset("nothing"),
 		row("deploy-per-hour", number(&c.Deploy.PerHour),
 			"repositories that are made with one credential per hour; per minute 80, or a sixtieth if that is more"),
 	)
