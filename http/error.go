@@ -35,7 +35,7 @@ func statusOf(code store.Code) int {
 		return http.StatusRequestEntityTooLarge
 	case store.UnsupportedMedia:
 		return http.StatusUnsupportedMediaType
-	case store.RegistrationFailed, store.KeyMismatch:
+	case store.Unprocessable, store.RegistrationFailed, store.KeyMismatch:
 		return http.StatusUnprocessableEntity
 	case store.RateLimited:
 		return http.StatusTooManyRequests

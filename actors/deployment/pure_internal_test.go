@@ -46,6 +46,11 @@ func TestRequestsAreChecked(t *testing.T) {
 			require.Equal(t, store.InvalidArgument, store.CodeOf(err))
 		})
 	}
+	for _, r := range []store.DeploymentRequest{{Include: []string{"a\x00"}}, {Exclude: []string{"\x00"}}} {
+		r.SourceOrg, r.TargetOrg = "a", "b"
+		_, err := normalize(r, 8)
+		require.Equal(t, store.Unprocessable, store.CodeOf(err), "the database would refuse it")
+	}
 }
 
 func TestPlanFiltersAndNames(t *testing.T) {
