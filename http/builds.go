@@ -93,25 +93,6 @@ func (h *builds) active(ctx context.Context, _ echo.Context) (any, error) {
 	return api.ActiveBuilds{Builds: each(list, api.NewActiveBuild)}, err
 }
 
-// logs answers GET /api/builds/:id/logs with the lines so far. There is no default
-// limit: old clients compare the number of lines with what they have shown.
-func (h *builds) logs(ctx context.Context, c echo.Context) (any, error) {
-	after, err := sequence("after", c.QueryParam("after"))
-	if err != nil {
-		return nil, err
-	}
-	limit, err := limitParam(c, 0, 0)
-	if err != nil {
-		return nil, err
-	}
-	b, err := h.find(ctx, c)
-	if err != nil {
-		return nil, err
-	}
-	lines, err := h.store.Logs(ctx, b.ID, after, limit)
-	return api.Logs{BuildID: b.ID, Logs: each(lines, api.NewLogEntry)}, err
-}
-
 // download handles GET /api/builds/:id/download, also with /result or /source
 // after it.
 func (h *builds) download(ctx context.Context, c echo.Context) (any, error) {

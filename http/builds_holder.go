@@ -26,6 +26,7 @@ type holders struct {
 	queue    Queue
 	publish  Publish
 	forms    *forms
+	unpacks  chan struct{} // one place for each reply with unpacked certificates
 }
 
 // beatOf reads which worker (X-Worker-Id) means which build (in the path). The
@@ -134,6 +135,29 @@ func (h *holders) certs(ctx context.Context, c echo.Context) (any, error) {
 	return nil, h.sendDownload(c, d)
 }
 
+const (
+	// unpacksAtOnce is how many replies with unpacked certificates are made and sent
+	// at once: each holds some 80 MiB if its archive is as large as it may be.
+	unpacksAtOnce = 4
+	// unpackPatience is how long a request waits for its turn, and then for a
+	// client that does not read.
+	unpackPatience = 20 * time.Second
+)
+
+// unpacking waits for a place.
+func (h *holders) unpacking(ctx context.Context) (leave func(), err error) {
+	late := time.NewTimer(unpackPatience)
+	defer late.Stop()
+	select {
+	case h.unpacks <- struct{}{}:
+		return func() { <-h.unpacks }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case <-late.C:
+		return nil, store.NewError(store.Overloaded, "Too many certificates are being unpacked, try again later")
+	}
+}
+
 // keychainBytes is how many random bytes a keychain's password has.
 const keychainBytes = 24
 
@@ -151,16 +175,22 @@ func (h *holders) certsSecure(ctx context.Context, c echo.Context) (any, error) 
 	if err := h.touch(ctx, beat); err != nil {
 		return nil, err
 	}
+	leave, err := h.unpacking(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	bundle, err := h.unpackCerts(ctx, b)
 	if err != nil {
 		return nil, err
 	}
 	password := make([]byte, keychainBytes)
 	_, _ = rand.Read(password) // never fails
-	return api.SecureCerts{
+	_ = http.NewResponseController(c.Response().Writer).SetWriteDeadline(time.Now().Add(unpackPatience))
+	return nil, h.reply(c, api.SecureCerts{
 		P12: bundle.P12, P12Password: bundle.Password, ProvisioningProfiles: bundle.Profiles,
 		KeychainPassword: base64.StdEncoding.EncodeToString(password),
-	}, nil
+	})
 }
 
 // unpackCerts reads the certificates of b.

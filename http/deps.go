@@ -17,8 +17,8 @@ import (
 type Builds interface {
 	Find(ctx context.Context, id string) (store.Build, error)
 	List(ctx context.Context, filter store.BuildFilter) ([]store.Build, error)
-	Logs(ctx context.Context, id string, after int64, limit int) ([]store.LogLine, error)
-	// Tail is Logs with the build's state at the same moment.
+	// Tail returns some lines of a log, oldest first, and the build's state at the
+	// same moment.
 	Tail(ctx context.Context, id string, after int64, limit int) (store.Tail, error)
 	LogMarks(ctx context.Context, ids []string) (map[string]store.LogMark, error)
 	Counts(ctx context.Context) (store.Counts, error)

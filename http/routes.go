@@ -57,7 +57,7 @@ func (s *Server) routes(d Deps) []route {
 	sh, forms := s.shared, newForms(s.cfg, d.Files)
 	builds := &builds{sh, d.Builds, d.Files, d.Publish, s.keys}
 	submissions := &submissions{sh, builds, d.Builds, d.Queue, forms}
-	holders := &holders{sh, d.Builds, s.logs, d.Queue, d.Publish, forms}
+	holders := &holders{sh, d.Builds, s.logs, d.Queue, d.Publish, forms, make(chan struct{}, unpacksAtOnce)}
 	tails := &tails{sh, builds, s.logs, make(chan struct{}, tailReads)}
 	polls := newPolls(sh, d.Queue, d.Tokens)
 	workers := newWorkers(sh, d)
@@ -107,7 +107,7 @@ func (s *Server) routes(d Deps) []route {
 		row(get, "/api/builds/statistics", apiKey, query, figures.statistics),
 		row(get, "/api/builds/:id", apiKey, query, builds.show),
 		row(get, "/api/builds/:id/status", buildKey, query, builds.status),
-		own(get, "/api/builds/:id/logs", buildKey, query, tails.serve, builds.logs),
+		own(get, "/api/builds/:id/logs", buildKey, query, tails.serve, nil),
 		row(head, "/api/builds/:id/download", buildKey, transfer, builds.download),
 		row(head, "/api/builds/:id/download/:type", buildKey, transfer, builds.download),
 		row(post, "/api/builds/:id/cancel", apiKey, submit, byID(buildNotFound, builds.cancel)),

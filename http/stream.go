@@ -42,6 +42,11 @@ type stream struct {
 // stream begins the reply, has run send it, and ends it, also when the client
 // leaves or the server closes. Errors after the reply has begun are only logged.
 func (s *shared) stream(c echo.Context, run func(ctx context.Context, st *stream) error) error {
+	return s.streamAs(c, "text/event-stream", run)
+}
+
+// streamAs is stream for another type of content.
+func (s *shared) streamAs(c echo.Context, contentType string, run func(ctx context.Context, st *stream) error) error {
 	select {
 	case s.streams <- struct{}{}:
 	default:
@@ -70,7 +75,7 @@ func (s *shared) stream(c echo.Context, run func(ctx context.Context, st *stream
 		}
 	}()
 	h := w.Header()
-	h.Set("Content-Type", "text/event-stream")
+	h.Set("Content-Type", contentType)
 	h.Set("Cache-Control", "no-cache")
 	h.Set("X-Accel-Buffering", "no")
 	w.WriteHeader(http.StatusOK)

@@ -30,6 +30,8 @@ CREATE TABLE IF NOT EXISTS builds (
     error_message  text,
     -- The counter of the hand-out of a build that is assigned.
     handed         bigint      NOT NULL DEFAULT 0,
+    -- What its worker wrote to its log, and what it tried to beyond the limit.
+    log_bytes      bigint      NOT NULL DEFAULT 0,
     CONSTRAINT builds_pkey PRIMARY KEY (seq),
     CONSTRAINT builds_holder CHECK (state NOT IN ('assigned', 'building') OR worker_id IS NOT NULL)
 ) WITH (
