@@ -2,6 +2,7 @@ package http
 
 import (
 	"context"
+	"time"
 
 	"github.com/labstack/echo/v4"
 
@@ -35,7 +36,7 @@ func (h *builds) find(ctx context.Context, c echo.Context) (store.Build, error) 
 		return b, nil
 	}
 	token := header(sent, keyBuildToken)
-	if token == "" || b.TokenHash.IsZero() || !b.TokenHash.Equal(store.HashToken(token)) {
+	if token == "" || time.Since(b.SubmittedAt) > h.cfg.BuildTokenLife || b.TokenHash.IsZero() || !b.TokenHash.Equal(store.HashToken(token)) {
 		return store.Build{}, store.NewError(store.Forbidden, "Invalid or expired build token")
 	}
 	return b, nil

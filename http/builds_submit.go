@@ -170,6 +170,9 @@ func (h *submissions) retry(ctx context.Context, c echo.Context) (any, error) {
 	if h.queue.Full(ctx) { // before files are copied; Submit decides
 		return nil, queueFull()
 	}
+	if err := h.store.RetryWaits(ctx, old.ID); err != nil {
+		return nil, err
+	}
 	in := &submission{id: store.NewID(), platform: old.Platform, priority: old.Priority, labels: old.Labels, retryOf: old.ID}
 	defer in.discard()
 	if err := h.copyFiles(ctx, old, in); err != nil {

@@ -32,6 +32,7 @@ type tails struct {
 	builds *builds
 	logs   *followers
 	reads  chan struct{} // a place for each stream that reads rows
+	tokens chan struct{} // one for each stream of who has a build token only
 }
 
 // serve handles GET /api/builds/:id/logs. A levelled request checks who may see the
@@ -53,8 +54,27 @@ func (h *tails) serve(c echo.Context, r *route) error {
 	if err != nil {
 		return err
 	}
+	leave, err := h.share(c)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	defer h.logs.follow(b.ID)()
 	return h.stream(c, func(ctx context.Context, st *stream) error { return h.send(ctx, st, b.ID, after) })
+}
+
+// share takes a place of those streams that build tokens may have: whoever has the
+// API key finds others.
+func (h *tails) share(c echo.Context) (leave func(), err error) {
+	if h.builds.keys.api.is(header(c.Request().Header, keyAPI)) {
+		return func() {}, nil
+	}
+	select {
+	case h.tokens <- struct{}{}:
+		return func() { <-h.tokens }, nil
+	default:
+		return nil, errTooManyStreams()
+	}
 }
 
 // serveLines answers with the lines so far, page by page. There is no default
@@ -82,6 +102,11 @@ func (h *tails) serveLines(c echo.Context, r *route) error {
 	if err != nil || c.Response().Committed {
 		return err
 	}
+	leave, err := h.share(c)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	cut := http.ErrAbortHandler
 	err = h.streamAs(c, h.jsonType[0], func(ctx context.Context, st *stream) (err error) {
 		err = h.sendLines(ctx, st, b.ID, t, left)

@@ -20,6 +20,8 @@ type Builds interface {
 	// Tail returns some lines of a log, oldest first, and the build's state at the
 	// same moment.
 	Tail(ctx context.Context, id string, after int64, limit int) (store.Tail, error)
+	// RetryWaits is RetryWaiting if a retry of a build would be refused.
+	RetryWaits(ctx context.Context, id string) error
 	LogMarks(ctx context.Context, ids []string) (map[string]store.LogMark, error)
 	Counts(ctx context.Context) (store.Counts, error)
 	Totals(ctx context.Context) (store.Totals, error)

@@ -29,7 +29,7 @@ func statusOf(code store.Code) int {
 		return http.StatusNotFound
 	case store.MethodNotAllowed:
 		return http.StatusMethodNotAllowed
-	case store.Conflict, store.StaleAttempt, store.KeyExpired:
+	case store.Conflict, store.StaleAttempt, store.KeyExpired, store.RetryWaiting:
 		return http.StatusConflict
 	case store.TooLarge:
 		return http.StatusRequestEntityTooLarge

@@ -58,7 +58,7 @@ func (s *Server) routes(d Deps) []route {
 	builds := &builds{sh, d.Builds, d.Files, d.Publish, s.keys}
 	submissions := &submissions{sh, builds, d.Builds, d.Queue, forms}
 	holders := &holders{sh, d.Builds, s.logs, d.Queue, d.Publish, forms, make(chan struct{}, unpacksAtOnce)}
-	tails := &tails{sh, builds, s.logs, make(chan struct{}, tailReads)}
+	tails := &tails{sh, builds, s.logs, make(chan struct{}, tailReads), make(chan struct{}, max(1, s.cfg.MaxStreams/4))}
 	polls := newPolls(sh, d.Queue, d.Tokens)
 	workers := newWorkers(sh, d)
 	diagnostics := &diagnostics{d.Workers, d.Files, d.Queue, d.Publish}

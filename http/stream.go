@@ -39,6 +39,10 @@ type stream struct {
 	position string
 }
 
+func errTooManyStreams() error {
+	return &store.Error{Code: store.Unavailable, Message: "Too many streams, try again later", RetryAfter: streamRetry}
+}
+
 // stream begins the reply, has run send it, and ends it, also when the client
 // leaves or the server closes. Errors after the reply has begun are only logged.
 func (s *shared) stream(c echo.Context, run func(ctx context.Context, st *stream) error) error {
@@ -50,7 +54,7 @@ func (s *shared) streamAs(c echo.Context, contentType string, run func(ctx conte
 	select {
 	case s.streams <- struct{}{}:
 	default:
-		return &store.Error{Code: store.Unavailable, Message: "Too many streams, try again later", RetryAfter: streamRetry}
+		return errTooManyStreams()
 	}
 	s.metrics.streams.Inc()
 	defer func() { <-s.streams; s.metrics.streams.Dec() }()

@@ -22,6 +22,7 @@ const (
 	Unprocessable      Code = "unprocessable"        // it is well-formed, but nothing can be done with it (422)
 	InvalidState       Code = "invalid_state"        // the build's state does not allow it (400 for old clients)
 	Conflict           Code = "conflict"             // somebody else finished first (409)
+	RetryWaiting       Code = "retry_waiting"        // a retry of this build waits already (409)
 	RegistrationFailed Code = "registration_failed"  // 422
 	KeyMismatch        Code = "idempotency_mismatch" // an Idempotency-Key came with other content (422)
 	KeyExpired         Code = "idempotency_expired"  // its first reply can't be told any more (409)

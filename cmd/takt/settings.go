@@ -100,6 +100,7 @@ func buildSettings(c *Config) []setting {
 	return group("Builds and workers",
 		row("base-image-id", text(&c.BaseImageID), "image that workers are told to build in").also("BASE_IMAGE_ID"),
 		row("queue-limit", number(&c.QueueLimit), "submits are refused while more builds than this are pending"),
+		row("build-token-life", duration(&c.BuildTokenLife), "how long a build's token opens its build, from the submit on"),
 		row("build-timeout", duration(&c.BuildTimeout), "silence after which a build's attempt is lost"),
 		row("worker-timeout", duration(&c.WorkerTimeout), "silence after which a worker is offline"),
 		row("check-interval", check,

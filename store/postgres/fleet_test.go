@@ -209,7 +209,7 @@ func TestOperatorsAndWorkersDoNotBlockEachOther(t *testing.T) {
 			for i := range steps {
 				err := act(ids[rand.IntN(workers)], builds[i%len(builds)])
 				switch store.CodeOf(err) {
-				case "", store.NotFound, store.Forbidden, store.NotAssigned, store.InvalidState:
+				case "", store.NotFound, store.Forbidden, store.NotAssigned, store.InvalidState, store.RetryWaiting:
 				default:
 					t.Errorf("%v", err)
 				}
