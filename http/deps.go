@@ -51,6 +51,9 @@ type Workers interface {
 	Delete(ctx context.Context, id string) (store.Departure, error)
 	// Report calls commit inside its transaction.
 	Report(ctx context.Context, r store.DiagnosticReport, commit func() error) error
+	// TrimReports forgets all but the newest so many reports of a worker, and returns
+	// their files.
+	TrimReports(ctx context.Context, worker string, keep int) ([]store.File, error)
 	Reports(ctx context.Context, worker string, limit int) ([]store.DiagnosticReport, error)
 }
 
@@ -157,6 +160,10 @@ type Files interface {
 	Open(ctx context.Context, f store.File) (*storage.File, error)
 	OpenSealed(ctx context.Context, f store.File) (*storage.SealedFile, error)
 	RemoveBuild(id string) error
+	// Remove removes a file from the local disk.
+	Remove(name string) (bool, error)
+	// Room is DiskFull while the disk is nearly full.
+	Room() error
 	Health() storage.Health
 }
 

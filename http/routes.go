@@ -61,7 +61,7 @@ func (s *Server) routes(d Deps) []route {
 	tails := &tails{sh, builds, s.logs, make(chan struct{}, tailReads), make(chan struct{}, max(1, s.cfg.MaxStreams/4))}
 	polls := newPolls(sh, d.Queue, d.Tokens)
 	workers := newWorkers(sh, d)
-	diagnostics := &diagnostics{d.Workers, d.Files, d.Queue, d.Publish}
+	diagnostics := &diagnostics{sh, d.Workers, d.Files, d.Queue, d.Publish}
 	throttle := &throttle{sh, d.Throttle, d.ThrottleStore, d.OAuth}
 	events := &events{sh, s.ring}
 	figures := &figures{shared: sh, builds: d.Builds, turn: make(chan struct{}, 1)}

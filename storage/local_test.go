@@ -253,3 +253,13 @@ func BenchmarkUpload(b *testing.B) {
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+func TestDiskKeepsItsReserve(t *testing.T) {
+	t.Parallel()
+	for reserve, want := range map[int64]store.Code{1: "", 1 << 62: store.DiskFull} {
+		l, err := OpenLocal(t.TempDir(), Config{EncryptionKey: make([]byte, 32), Reserve: reserve})
+		require.NoError(t, err)
+		require.Equal(t, want, store.CodeOf(l.Room()))
+		require.NoError(t, l.Close())
+	}
+}
