@@ -13,7 +13,7 @@ import (
 // then those that are empty. $1 a queue or ”, $2 a portal or 0, $3 the most.
 const sqlQueues = `
 SELECT q.id, q.portal_id, q.workflow_id, q.action_id, c.max_throughput, c.time_period, c.time_unit,
-	coalesce(a.depth, 0), coalesce(a.held, 0), coalesce(a.inflight, 0), a.oldest, coalesce(least(w.used, c.max_throughput), 0),
+	coalesce(a.depth, 0), coalesce(a.held, 0), coalesce(a.inflight, 0), a.oldest, least(coalesce(w.used, 0), c.max_throughput),
 	CASE WHEN a.depth > 0 AND q.paused_at IS NULL THEN greatest(a.due, CASE WHEN w.used >= c.max_throughput THEN w.back END, now()) END,
 	coalesce(q.last_error, ''), q.paused_at IS NOT NULL, q.runner_at
 FROM throttle_queues q JOIN throttle_configs c ON c.portal_id = q.portal_id AND c.action_id = q.action_id
