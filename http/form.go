@@ -135,6 +135,12 @@ func (r *clientReader) Read(p []byte) (int, error) {
 // part without content and name is a form's way to say "none": nil. What begins
 // something new leaves the disk its reserve.
 func (f *form) file(ctx context.Context, p *multipart.Part, what string, limit int64, sealFor string, begins bool) (*storage.Upload, error) {
+	if !isFile(p) {
+		if n, _ := io.ReadFull(p, make([]byte, 1)); n == 0 {
+			return nil, nil
+		}
+		return nil, invalid(what + " required")
+	}
 	want, err := contentDigest(p.Header.Get("Content-Digest"))
 	if err != nil {
 		return nil, err
@@ -160,6 +166,13 @@ func (f *form) file(ctx context.Context, p *multipart.Part, what string, limit i
 	}
 	u.Moved = f.onward
 	return u, nil
+}
+
+// isFile tells a file from a text field, as other readers of forms do.
+func isFile(p *multipart.Part) bool {
+	_, params, _ := mime.ParseMediaType(p.Header.Get("Content-Disposition"))
+	_, named := params["filename"]
+	return named || p.Header.Get("Content-Type") == "application/octet-stream"
 }
 
 // onward keeps the client's connection and its build alive while a file that
