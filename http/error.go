@@ -33,6 +33,8 @@ func statusOf(code store.Code) int {
 		return http.StatusConflict
 	case store.TooLarge:
 		return http.StatusRequestEntityTooLarge
+	case store.RangeNotSatisfied:
+		return http.StatusRequestedRangeNotSatisfiable
 	case store.UnsupportedMedia:
 		return http.StatusUnsupportedMediaType
 	case store.Unprocessable, store.RegistrationFailed, store.KeyMismatch:

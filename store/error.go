@@ -28,15 +28,16 @@ const (
 	KeyExpired         Code = "idempotency_expired"  // its first reply can't be told any more (409)
 	MethodNotAllowed   Code = "method_not_allowed"   // 405
 	UnsupportedMedia   Code = "unsupported_media_type"
-	TooLarge           Code = "too_large"      // a part is over its limit
-	QueueFull          Code = "queue_full"     // more than the queue limit is pending
-	Overloaded         Code = "overloaded"     // admission refused
-	RateLimited        Code = "rate_limited"   // this caller sends too many requests
-	DiskFull           Code = "disk_full"      // storage has no room
-	Unavailable        Code = "unavailable"    // a dependency is away: try again
-	Timeout            Code = "timeout"        // what was begun takes longer than the caller waits
-	CertsUnusable      Code = "certs_unusable" // the submitter's certificates can't be read (500 for old clients)
-	Internal           Code = "internal"       // a defect: details are in the log only
+	RangeNotSatisfied  Code = "range_not_satisfiable" // no byte of the file was asked for (416)
+	TooLarge           Code = "too_large"             // a part is over its limit
+	QueueFull          Code = "queue_full"            // more than the queue limit is pending
+	Overloaded         Code = "overloaded"            // admission refused
+	RateLimited        Code = "rate_limited"          // this caller sends too many requests
+	DiskFull           Code = "disk_full"             // storage has no room
+	Unavailable        Code = "unavailable"           // a dependency is away: try again
+	Timeout            Code = "timeout"               // what was begun takes longer than the caller waits
+	CertsUnusable      Code = "certs_unusable"        // the submitter's certificates can't be read (500 for old clients)
+	Internal           Code = "internal"              // a defect: details are in the log only
 )
 
 // Error is a failure that a caller may see.
