@@ -84,7 +84,9 @@ func TestPlanFiltersAndNames(t *testing.T) {
 	names, _ = of(func(r *store.DeploymentRequest) { r.Archived, r.Forks = store.TakeNone, store.TakeNone })
 	require.Len(t, names, 3)
 
-	_, rows := of(func(r *store.DeploymentRequest) { r.NameTemplate, r.Visibility, r.AllowPublish = "{owner}-{name}", "internal", true }, forge.Repo{Name: "SRC-Web"})
+	_, rows := of(func(r *store.DeploymentRequest) {
+		r.NameTemplate, r.Visibility, r.AllowPublish = "{owner}-{name}", "internal", true
+	}, forge.Repo{Name: "SRC-Web"})
 	for _, row := range rows {
 		require.Equal(t, "internal", row.Source.Visibility)
 		require.Equal(t, "src-"+row.Name, row.Target)

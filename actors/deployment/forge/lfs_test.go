@@ -57,7 +57,7 @@ func TestLargeFilesComeFromTheForgeWhateverARepositorySays(t *testing.T) {
 	t.Parallel()
 	bin, said := t.TempDir(), filepath.Join(t.TempDir(), "said")
 	script := "#!/bin/sh\necho $1 $(git config lfs.url) $(git config lfs.pushurl) >>" + said + "\n"
-	require.NoError(t, os.WriteFile(filepath.Join(bin, "git-lfs"), []byte(script), 0o700)) //nolint:gosec // a program
+	require.NoError(t, os.WriteFile(filepath.Join(bin, "git-lfs"), []byte(script), 0o700))
 	b := setup(t, func(c *forge.Config) { c.Environ = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH")) })
 	large, _, _ := lfsTemplate(t)
 	_, err := b.forge.Add(githubtest.Repo{Org: "from", Name: "large"}, large)
