@@ -2,6 +2,7 @@ package http
 
 import (
 	"context"
+	"time"
 
 	"github.com/labstack/echo/v4"
 
@@ -35,7 +36,7 @@ func (h *builds) find(ctx context.Context, c echo.Context) (store.Build, error) 
 		return b, nil
 	}
 	token := header(sent, keyBuildToken)
-	if token == "" || b.TokenHash.IsZero() || !b.TokenHash.Equal(store.HashToken(token)) {
+	if token == "" || time.Since(b.SubmittedAt) > h.cfg.BuildTokenLife || b.TokenHash.IsZero() || !b.TokenHash.Equal(store.HashToken(token)) {
 		return store.Build{}, store.NewError(store.Forbidden, "Invalid or expired build token")
 	}
 	return b, nil
@@ -91,25 +92,6 @@ func (h *builds) active(ctx context.Context, _ echo.Context) (any, error) {
 		States: []store.BuildState{store.Assigned, store.Building}, Limit: maxList,
 	})
 	return api.ActiveBuilds{Builds: each(list, api.NewActiveBuild)}, err
-}
-
-// logs answers GET /api/builds/:id/logs with the lines so far. There is no default
-// limit: old clients compare the number of lines with what they have shown.
-func (h *builds) logs(ctx context.Context, c echo.Context) (any, error) {
-	after, err := sequence("after", c.QueryParam("after"))
-	if err != nil {
-		return nil, err
-	}
-	limit, err := limitParam(c, 0, 0)
-	if err != nil {
-		return nil, err
-	}
-	b, err := h.find(ctx, c)
-	if err != nil {
-		return nil, err
-	}
-	lines, err := h.store.Logs(ctx, b.ID, after, limit)
-	return api.Logs{BuildID: b.ID, Logs: each(lines, api.NewLogEntry)}, err
 }
 
 // download handles GET /api/builds/:id/download, also with /result or /source

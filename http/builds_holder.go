@@ -26,6 +26,7 @@ type holders struct {
 	queue    Queue
 	publish  Publish
 	forms    *forms
+	unpacks  chan struct{} // one place for each reply with unpacked certificates
 }
 
 // beatOf reads which worker (X-Worker-Id) means which build (in the path). The
@@ -88,27 +89,43 @@ func (h *holders) presence(ctx context.Context, beat store.Beat) func(now time.T
 	}
 }
 
-// held checks that the worker holds the build. A download counts as a beat: the
-// first one makes an assigned build a building one.
-func (h *holders) held(ctx context.Context, c echo.Context) (store.Build, download, error) {
+// held checks that the worker holds the build.
+func (h *holders) held(ctx context.Context, c echo.Context) (store.Build, store.Beat, error) {
 	beat, err := beatOf(c)
 	if err != nil {
-		return store.Build{}, download{}, err
+		return store.Build{}, beat, err
 	}
 	b, err := h.store.Held(ctx, beat)
-	if err == nil && c.Request().Method != http.MethodHead {
-		err = h.touch(ctx, beat)
+	return b, beat, err
+}
+
+// sendTo sends a file that is there to the worker that holds its build. That counts
+// as a beat: the first one makes an assigned build a building one.
+func (h *holders) sendTo(ctx context.Context, c echo.Context, beat store.Beat, d download) (any, error) {
+	if c.Request().Method != http.MethodHead {
+		if err := h.touch(ctx, beat); err != nil {
+			return nil, err
+		}
 	}
-	return b, download{contentType: "application/zip", moved: h.presence(ctx, beat)}, err
+	d.contentType, d.moved = "application/zip", h.presence(ctx, beat)
+	return nil, h.sendDownload(c, d)
 }
 
 func (h *holders) source(ctx context.Context, c echo.Context) (any, error) {
-	b, d, err := h.held(ctx, c)
+	b, beat, err := h.held(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	d.name, d.missing = b.ID+".zip", "Source not found"
-	return h.sendFile(ctx, c, h.forms.files, b.Source, d)
+	const missing = "Source not found"
+	if b.Source == nil {
+		return nil, store.NewError(store.NotFound, missing)
+	}
+	file, err := h.forms.files.Open(ctx, *b.Source)
+	if err != nil {
+		return nil, notThere(err, missing)
+	}
+	defer file.Close()
+	return h.sendTo(ctx, c, beat, download{name: b.ID + ".zip", content: file.Content, digest: b.Source.SHA256})
 }
 
 func (h *holders) openCerts(ctx context.Context, b store.Build) (*storage.SealedFile, error) {
@@ -121,7 +138,7 @@ func (h *holders) openCerts(ctx context.Context, b store.Build) (*storage.Sealed
 }
 
 func (h *holders) certs(ctx context.Context, c echo.Context) (any, error) {
-	b, d, err := h.held(ctx, c)
+	b, beat, err := h.held(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -130,8 +147,30 @@ func (h *holders) certs(ctx context.Context, c echo.Context) (any, error) {
 		return nil, err
 	}
 	defer file.Close() //nolint:errcheck // only read from
-	d.name, d.cache, d.content, d.digest = b.ID+"-certs.zip", "no-store", file, b.Certs.SHA256
-	return nil, h.sendDownload(c, d)
+	return h.sendTo(ctx, c, beat, download{name: b.ID + "-certs.zip", cache: "no-store", content: file, digest: b.Certs.SHA256})
+}
+
+const (
+	// unpacksAtOnce is how many replies with unpacked certificates are made and sent
+	// at once: each holds some 80 MiB if its archive is as large as it may be.
+	unpacksAtOnce = 4
+	// unpackPatience is how long a request waits for its turn, and then for a
+	// client that does not read.
+	unpackPatience = 20 * time.Second
+)
+
+// unpacking waits for a place.
+func (h *holders) unpacking(ctx context.Context) (leave func(), err error) {
+	late := time.NewTimer(unpackPatience)
+	defer late.Stop()
+	select {
+	case h.unpacks <- struct{}{}:
+		return func() { <-h.unpacks }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case <-late.C:
+		return nil, store.NewError(store.Overloaded, "Too many certificates are being unpacked, try again later")
+	}
 }
 
 // keychainBytes is how many random bytes a keychain's password has.
@@ -148,19 +187,25 @@ func (h *holders) certsSecure(ctx context.Context, c echo.Context) (any, error) 
 	if err != nil {
 		return nil, err
 	}
-	if err := h.touch(ctx, beat); err != nil {
+	leave, err := h.unpacking(ctx)
+	if err != nil {
 		return nil, err
 	}
+	defer leave()
 	bundle, err := h.unpackCerts(ctx, b)
 	if err != nil {
 		return nil, err
 	}
+	if err := h.touch(ctx, beat); err != nil {
+		return nil, err
+	}
 	password := make([]byte, keychainBytes)
 	_, _ = rand.Read(password) // never fails
-	return api.SecureCerts{
+	_ = http.NewResponseController(c.Response().Writer).SetWriteDeadline(time.Now().Add(unpackPatience))
+	return nil, h.reply(c, api.SecureCerts{
 		P12: bundle.P12, P12Password: bundle.Password, ProvisioningProfiles: bundle.Profiles,
 		KeychainPassword: base64.StdEncoding.EncodeToString(password),
-	}, nil
+	})
 }
 
 // unpackCerts reads the certificates of b.

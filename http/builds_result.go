@@ -110,7 +110,7 @@ func (h *holders) takeUpload(ctx context.Context, f *form, p *multipart.Part, in
 			return invalid("More than one result file")
 		}
 		h.attribute(ctx, in)
-		in.file, err = f.file(ctx, p, "Result file", h.cfg.MaxResult, "")
+		in.file, err = f.file(ctx, p, "Result file", h.cfg.MaxResult, "", false)
 	}
 	return err
 }

@@ -56,6 +56,9 @@ func (h *submissions) submitWith(status int) handler {
 			return nil, err
 		}
 		// What has a key may be a repeat, which is answered whatever the queue.
+		if err := h.forms.files.Room(); err != nil {
+			return nil, err
+		}
 		if again == nil && h.queue.Full(ctx) { // before the body is read; Submit decides
 			return nil, queueFull()
 		}
@@ -97,12 +100,12 @@ func (in *submission) take(ctx context.Context, f *form, p *multipart.Part) (err
 		if in.source != nil {
 			return invalid("More than one source file")
 		}
-		in.source, err = f.file(ctx, p, "Source file", f.cfg.MaxSource, "")
+		in.source, err = f.file(ctx, p, "Source file", f.cfg.MaxSource, "", true)
 	case "certs":
 		if in.certs != nil {
 			return invalid("More than one certs file")
 		}
-		in.certs, err = f.file(ctx, p, "Certs file", f.cfg.MaxCerts, certsName(in.id))
+		in.certs, err = f.file(ctx, p, "Certs file", f.cfg.MaxCerts, certsName(in.id), true)
 	case "platform":
 		v, err = f.field(p)
 		in.platform = store.Platform(v)
@@ -169,6 +172,12 @@ func (h *submissions) retry(ctx context.Context, c echo.Context) (any, error) {
 	}
 	if h.queue.Full(ctx) { // before files are copied; Submit decides
 		return nil, queueFull()
+	}
+	if err := h.forms.files.Room(); err != nil {
+		return nil, err
+	}
+	if err := h.store.RetryWaits(ctx, old.ID); err != nil {
+		return nil, err
 	}
 	in := &submission{id: store.NewID(), platform: old.Platform, priority: old.Priority, labels: old.Labels, retryOf: old.ID}
 	defer in.discard()

@@ -68,6 +68,8 @@ func TestSubmitRefusesWhatIsWrong(t *testing.T) {
 		"no parts":               {nil, 400, "Source file required"},
 		"no source":              {[]part{ios}, 400, "Source file required"},
 		"an empty source field":  {[]part{{name: "source"}, ios}, 400, "Source file required"},
+		"a text as source":       {[]part{{name: "source", content: "abc"}, ios}, 400, "Source file required"},
+		"a text as certs":        {[]part{source("x"), {name: "certs", content: "abc"}, ios}, 400, "Certs file required"},
 		"no platform":            {[]part{source("x")}, 400, "Valid platform required (ios|android)"},
 		"an unknown platform":    {[]part{source("x"), {name: "platform", content: "windows"}}, 400, "Valid platform required (ios|android)"},
 		"a platform like a path": {[]part{source("x"), {name: "platform", content: "../ios"}}, 400, "Valid platform required (ios|android)"},

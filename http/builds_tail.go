@@ -1,8 +1,11 @@
 package http
 
 import (
+	"bytes"
 	"context"
 	"maps"
+	"math"
+	"net/http"
 	"slices"
 	"strconv"
 	"sync"
@@ -15,28 +18,29 @@ import (
 )
 
 const (
-	// tailPage is how many lines a stream reads and writes at once.
+	// tailPage is how many lines are read and written at once, if they are not long.
 	tailPage = 500
 	// tailReads is how many streams read at once: they are many, connections to
 	// the database few.
 	tailReads = 4
 )
 
-// tails serves logs: the lines so far, or a stream that goes on until the build
+// tails serves logs, page by page: the lines so far, or a stream that goes on until the build
 // ends.
 type tails struct {
 	*shared
 	builds *builds
 	logs   *followers
 	reads  chan struct{} // a place for each stream that reads rows
+	tokens chan struct{} // one for each stream of who has a build token only
 }
 
 // serve handles GET /api/builds/:id/logs. A levelled request checks who may see the
-// stream; then the stream leaves it.
+// log; then the stream leaves it, and so does a log of more than one page.
 func (h *tails) serve(c echo.Context, r *route) error {
 	c.Response().Header().Add("Vary", "Accept")
 	if !acceptsStream(c.Request().Header) {
-		return h.levelled(c, r)
+		return h.serveLines(c, r)
 	}
 	after, err := tailStart(c)
 	if err != nil {
@@ -50,8 +54,102 @@ func (h *tails) serve(c echo.Context, r *route) error {
 	if err != nil {
 		return err
 	}
+	leave, err := h.share(c)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	defer h.logs.follow(b.ID)()
 	return h.stream(c, func(ctx context.Context, st *stream) error { return h.send(ctx, st, b.ID, after) })
+}
+
+// share takes a place of those streams that build tokens may have: whoever has the
+// API key finds others.
+func (h *tails) share(c echo.Context) (leave func(), err error) {
+	if h.builds.keys.api.is(header(c.Request().Header, keyAPI)) {
+		return func() {}, nil
+	}
+	select {
+	case h.tokens <- struct{}{}:
+		return func() { <-h.tokens }, nil
+	default:
+		return nil, errTooManyStreams()
+	}
+}
+
+// serveLines answers with the lines so far, page by page. There is no default
+// limit: old clients compare the number of lines with what they have shown.
+func (h *tails) serveLines(c echo.Context, r *route) error {
+	after, err := sequence("after", c.QueryParam("after"))
+	if err != nil {
+		return err
+	}
+	left, err := limitParam(c, math.MaxInt, 0)
+	if err != nil {
+		return err
+	}
+	var b store.Build
+	var t store.Tail
+	err = h.do(c, r, func(ctx context.Context) (err error) {
+		if b, err = h.builds.find(ctx, c); err != nil {
+			return err
+		}
+		if t, err = h.read(ctx, b.ID, after, min(left, tailPage)); err != nil || t.More && len(t.Lines) < left {
+			return err
+		}
+		return h.reply(c, api.Logs{BuildID: b.ID, Logs: each(t.Lines, api.NewLogEntry)})
+	})
+	if err != nil || c.Response().Committed {
+		return err
+	}
+	leave, err := h.share(c)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	cut := http.ErrAbortHandler
+	err = h.streamAs(c, h.jsonType[0], func(ctx context.Context, st *stream) (err error) {
+		err = h.sendLines(ctx, st, b.ID, t, left)
+		if err == nil {
+			cut = nil
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return cut // what broke off must not look whole
+}
+
+// sendLines sends the lines of t and those after it, left in all.
+func (h *tails) sendLines(ctx context.Context, st *stream, id string, t store.Tail, left int) (err error) {
+	frame, err := marshal(api.Logs{BuildID: id, Logs: []api.LogEntry{}})
+	if err != nil {
+		return err
+	}
+	st.text = bytes.TrimSuffix(frame, []byte("]}"))
+	for comma := ""; ; {
+		for _, l := range t.Lines {
+			line, err := marshal(api.NewLogEntry(l))
+			if err != nil {
+				return err
+			}
+			st.text = append(append(st.text, comma...), line...)
+			comma = ","
+		}
+		left -= len(t.Lines)
+		if !t.More || left == 0 {
+			break
+		}
+		if err := st.send(); err != nil {
+			return err
+		}
+		if t, err = h.read(ctx, id, t.Lines[len(t.Lines)-1].Seq, min(left, tailPage)); err != nil {
+			return err
+		}
+	}
+	st.text = append(st.text, "]}"...)
+	return st.send()
 }
 
 // tailStart is the last line that the client has: Last-Event-ID, which a browser
@@ -70,7 +168,7 @@ func (h *tails) send(ctx context.Context, st *stream, id string, after int64) er
 	defer look.Stop()
 	for {
 		news := h.logs.news(id)
-		t, err := h.read(ctx, id, after)
+		t, err := h.read(ctx, id, after, tailPage)
 		if err != nil && !store.IsUnavailable(err) {
 			return err
 		}
@@ -80,8 +178,7 @@ func (h *tails) send(ctx context.Context, st *stream, id string, after int64) er
 				return err
 			}
 		}
-		more := len(t.Lines) == tailPage
-		ended := t.State.Final() && !more
+		ended := t.State.Final() && !t.More
 		if ended {
 			if err := st.add("", "end", api.LogEnd{BuildID: id, Status: t.State.Wire(), State: string(t.State)}); err != nil {
 				return err
@@ -90,20 +187,21 @@ func (h *tails) send(ctx context.Context, st *stream, id string, after int64) er
 		if err := st.send(); err != nil || ended {
 			return err
 		}
-		if !more && !h.wait(ctx, st, news, look.C, err != nil) {
+		if !t.More && !h.wait(ctx, st, news, look.C, err != nil) {
 			return nil
 		}
 	}
 }
 
-func (h *tails) read(ctx context.Context, id string, after int64) (store.Tail, error) {
+// read reads a page.
+func (h *tails) read(ctx context.Context, id string, after int64, limit int) (store.Tail, error) {
 	select {
 	case h.reads <- struct{}{}:
 		defer func() { <-h.reads }()
 	case <-ctx.Done():
 		return store.Tail{}, context.Cause(ctx)
 	}
-	return h.builds.store.Tail(ctx, id, after, tailPage)
+	return h.builds.store.Tail(ctx, id, after, limit)
 }
 
 // wait waits for news of the build, or a moment if the last read has failed, and

@@ -184,3 +184,17 @@ func TestHeartbeat(t *testing.T) {
 	require.Equal(t, 200, r.status, r.body)
 	require.Contains(t, r.body, `"cancelled":true`)
 }
+
+// A worker that is told that there are no certificates, or that they are gone, has
+// not begun: its build may be handed out again.
+func TestWhatIsNotThereIsNoBeginning(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s, w := b.assigned()
+	header := key("X-Worker-Id", w.ID, "X-Build-Id", s.ID)
+	b.remove("builds/" + s.ID)
+	for _, path := range []string{"certs", "certs-secure", "source"} {
+		require.Equal(t, 404, b.send("GET", "/api/builds/"+s.ID+"/"+path, header, "").status, path)
+		require.Equal(t, "assigned", b.status(s.ID).Status, path)
+	}
+}

@@ -3,6 +3,7 @@ package http_test
 import (
 	"archive/zip"
 	"bytes"
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"strings"
@@ -10,7 +11,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	takthttp "takt/http"
 	"takt/http/api"
+	"takt/storage"
+	"takt/store"
 )
 
 // certsZip is an archive of names and contents, in this order.
@@ -81,4 +85,48 @@ func TestCertsThatCantBeUnpackedSaySo(t *testing.T) {
 		require.Equal(t, 200, b.send("POST", "/api/builds/"+s.ID+"/cancel", key(), "").status)
 	}
 	require.NotContains(t, b.logs.String(), "secret bytes")
+}
+
+// gatedFiles holds whoever opens certificates.
+type gatedFiles struct {
+	takthttp.Files
+	opened chan struct{}
+	gate   chan struct{}
+}
+
+func (g gatedFiles) OpenSealed(ctx context.Context, f store.File) (*storage.SealedFile, error) {
+	g.opened <- struct{}{}
+	<-g.gate
+	return g.Files.OpenSealed(ctx, f)
+}
+
+func TestCertsAreUnpackedAFewAtOnceAndBounded(t *testing.T) {
+	t.Parallel()
+	gated := gatedFiles{opened: make(chan struct{}, 100), gate: make(chan struct{})}
+	b := setupWith(t, func(d *takthttp.Deps) { gated.Files = d.Files; d.Files = gated })
+	s, w := b.assigned(certsZip(t, "dist.p12", strings.Repeat("x", 12<<20-1)))
+	bomb, worker := b.assigned(certsZip(t, "dist.p12", strings.Repeat("x", 12<<20+1)))
+	const asked, atOnce = 7, 4
+	replies := make(chan reply, asked)
+	for range asked {
+		go func() {
+			replies <- b.send("GET", "/api/builds/"+s.ID+"/certs-secure", key("X-Worker-Id", w.ID, "X-Build-Id", s.ID), "")
+		}()
+	}
+	for range atOnce {
+		<-gated.opened
+	}
+	// Those that wait hold no file: they come one by one, as places become free.
+	for range asked - atOnce {
+		require.Empty(t, gated.opened)
+		gated.gate <- struct{}{}
+		<-gated.opened
+	}
+	close(gated.gate)
+	for range asked {
+		require.Equal(t, 200, (<-replies).status)
+	}
+	r := b.send("GET", "/api/builds/"+bomb.ID+"/certs-secure", key("X-Worker-Id", worker.ID, "X-Build-Id", bomb.ID), "")
+	require.Equal(t, 500, r.status)
+	requireProblem(t, r, "Failed to process certs file", "certs_unusable")
 }

@@ -18,6 +18,8 @@ type Config struct {
 	// APIKey is shared by clients and workers; AdminKey opens /admin, which nothing
 	// else does. Both are 16 or more of [A-Za-z0-9_-]; the former is required.
 	APIKey, AdminKey string
+	// BuildTokenLife is how long a build's token opens its build.
+	BuildTokenLife time.Duration
 	// BaseImageID is sent to workers with each build.
 	BaseImageID string
 	// TelemetryWithoutKey accepts telemetry without an API key if it names a build and
@@ -94,6 +96,7 @@ var keyPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{16,}$`)
 // WithDefaults returns c with its zero values filled in.
 func (c Config) WithDefaults() Config {
 	c.BaseImageID = cmp.Or(c.BaseImageID, DefaultBaseImageID)
+	c.BuildTokenLife = cmp.Or(c.BuildTokenLife, 30*24*time.Hour)
 	c.PollRate = cmp.Or(c.PollRate, 100)
 	c.RegisterRate = cmp.Or(c.RegisterRate, 5000)
 	c.MaxSource = cmp.Or(c.MaxSource, 500<<20)

@@ -230,13 +230,13 @@ func (d *dashboard) loadLog(ctx context.Context, v *view) (any, error) {
 		return nil, err
 	}
 	if around, err := sequence("line", v.Get("line")); err == nil && around > 0 {
-		next, err := d.deps.Builds.Logs(ctx, v.id, around, logRows/2)
+		next, err := d.deps.Builds.Tail(ctx, v.id, around, logRows/2)
 		if err != nil {
 			return nil, err
 		}
 		before = around + 1
-		if len(next) > 0 {
-			before = next[len(next)-1].Seq + 1
+		if n := len(next.Lines); n > 0 {
+			before = next.Lines[n-1].Seq + 1
 		}
 	}
 	return d.logPage(ctx, v.id, before)

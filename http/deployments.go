@@ -18,7 +18,8 @@ const (
 
 // deployments begins deployments, shows and steers them.
 type deployments struct {
-	*shared
+	*audit
+	keys *keys
 	Deployments
 	DeploymentStore
 	changed *followers
@@ -31,7 +32,12 @@ func (h *deployments) create(ctx context.Context, c echo.Context) (any, error) {
 	} else if !present {
 		return nil, invalid("source_org and target_org required")
 	}
-	d, err := h.Start(ctx, body.DeploymentRequest, body.Token)
+	var d store.Deployment
+	what := entry{"deploy", store.Text(body.SourceOrg + " → " + body.TargetOrg), "", change(body.DeploymentRequest)}
+	err := h.mayOperate(ctx, c, what, func(ctx context.Context, operator bool) (err error) {
+		d, err = h.Start(ctx, body.DeploymentRequest, body.Token, operator)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -108,6 +114,24 @@ func (h *deployments) retry(ctx context.Context, c echo.Context) (any, error) {
 	if _, err := readJSON(c, &body); err != nil {
 		return nil, err
 	}
-	n, err := h.Retry(ctx, id, store.Text(body.Repo), body.Token)
+	n, repo := 0, store.Text(body.Repo)
+	what := entry{"retry", "deployment " + id, "", change(map[string]any{"repo": repo})}
+	err = h.mayOperate(ctx, c, what, func(ctx context.Context, operator bool) (err error) {
+		n, err = h.Retry(ctx, id, repo, body.Token, operator)
+		return err
+	})
 	return api.DeploymentRetried{Retried: n}, err
+}
+
+// mayOperate does what needs an operator if it spends takt's own credential. What
+// shows the admin key is audited.
+func (h *deployments) mayOperate(ctx context.Context, c echo.Context, what entry, do func(ctx context.Context, operator bool) error) error {
+	key := header(c.Request().Header, keyAdmin)
+	if key == "" {
+		return do(ctx, false)
+	}
+	if err := h.keys.authorizeAdmin(key); err != nil {
+		return err
+	}
+	return h.audited(ctx, c, what, func(ctx context.Context) error { return do(ctx, true) })
 }

@@ -28,18 +28,26 @@ type deploying struct {
 	begun *atomic.Int64
 }
 
+var errOperatorsOnly = store.NewError(store.Unauthorized, "token or X-Admin-Key header required")
+
 func newDeploying(db *postgres.DB) deploying {
 	return deploying{postgres.NewDeployments(db), &atomic.Int64{}}
 }
 
-func (d deploying) Start(ctx context.Context, r store.DeploymentRequest, token string) (store.Deployment, error) {
+func (d deploying) Start(ctx context.Context, r store.DeploymentRequest, token string, operator bool) (store.Deployment, error) {
 	if r.SourceOrg == "" {
 		return store.Deployment{}, store.NewError(store.InvalidArgument, "source_org must be the name of an organisation")
+	}
+	if token == "" && !operator {
+		return store.Deployment{}, errOperatorsOnly
 	}
 	return d.Create(ctx, store.Deployment{ID: fmt.Sprintf("d%d", d.begun.Add(1)), Request: r, Credential: []byte("sealed " + token), CredentialID: []byte("c")})
 }
 
-func (d deploying) Retry(ctx context.Context, id, repo, token string) (int, error) {
+func (d deploying) Retry(ctx context.Context, id, repo, token string, operator bool) (int, error) {
+	if token == "own" && !operator {
+		return 0, errOperatorsOnly
+	}
 	return d.Deployments.Retry(ctx, id, store.DeploymentRetry{Repo: repo, Credential: []byte(token), CredentialID: []byte("c")})
 }
 
@@ -223,4 +231,40 @@ func TestDeploymentEventsFollowIt(t *testing.T) {
 		last = e
 	}
 	require.Equal(t, "end", last.name, "who comes later learns that it has ended")
+}
+
+// Whoever spends takt's own credential shows the admin key, and is written down;
+// the API key alone is nothing there, nor is a wrong admin key.
+func TestOwnCredentialNeedsTheAdminKeyAndIsAudited(t *testing.T) {
+	t.Parallel()
+	data := storetest.New(t)
+	db, written := newDeploying(data.DB), postgres.NewAudit(data.DB)
+	s, _ := newServer(t, takthttp.Deps{Deployments: db, DeploymentStore: db, Audit: written})
+	url, _ := serve(t, s, listen(t))
+	c := newClient(t)
+	ask := func(path, body, admin string) reply {
+		header := map[string]string{"X-API-Key": apiKey, "Content-Type": "application/json"}
+		if admin != "" {
+			header["X-Admin-Key"] = admin
+		}
+		return send(t, c, "POST", url+path, header, strings.NewReader(body))
+	}
+	const body = `{"source_org":"a","target_org":"b","visibility":"public","allow_publish":true}`
+	require.Equal(t, 401, ask("/api/deployments", body, "").status)
+	require.Equal(t, 403, ask("/api/deployments", body, apiKey).status)
+	list, err := db.List(t.Context(), 10)
+	require.NoError(t, err)
+	require.Empty(t, list)
+
+	require.Equal(t, 202, ask("/api/deployments", body, adminKey).status)
+	require.NoError(t, db.Cancel(t.Context(), "d1"))
+	require.Equal(t, 401, ask("/api/deployments/d1/retry", `{"token":"own"}`, "").status)
+	require.Equal(t, 200, ask("/api/deployments/d1/retry", `{"token":"own"}`, adminKey).status)
+	entries, err := written.List(t.Context(), 10)
+	require.NoError(t, err)
+	require.Len(t, entries, 2)
+	require.Equal(t, []string{"deploy", "a → b", "done"}, []string{entries[1].Action, entries[1].Target, entries[1].Outcome})
+	require.Contains(t, string(entries[1].Detail), `"allow_publish": true`)
+	require.Equal(t, []string{"retry", "deployment d1", "done"}, []string{entries[0].Action, entries[0].Target, entries[0].Outcome})
+	require.NotContains(t, string(entries[0].Detail), "own")
 }

@@ -17,9 +17,11 @@ import (
 type Builds interface {
 	Find(ctx context.Context, id string) (store.Build, error)
 	List(ctx context.Context, filter store.BuildFilter) ([]store.Build, error)
-	Logs(ctx context.Context, id string, after int64, limit int) ([]store.LogLine, error)
-	// Tail is Logs with the build's state at the same moment.
+	// Tail returns some lines of a log, oldest first, and the build's state at the
+	// same moment.
 	Tail(ctx context.Context, id string, after int64, limit int) (store.Tail, error)
+	// RetryWaits is RetryWaiting if a retry of a build would be refused.
+	RetryWaits(ctx context.Context, id string) error
 	LogMarks(ctx context.Context, ids []string) (map[string]store.LogMark, error)
 	Counts(ctx context.Context) (store.Counts, error)
 	Totals(ctx context.Context) (store.Totals, error)
@@ -51,6 +53,9 @@ type Workers interface {
 	Delete(ctx context.Context, id string) (store.Departure, error)
 	// Report calls commit inside its transaction.
 	Report(ctx context.Context, r store.DiagnosticReport, commit func() error) error
+	// TrimReports forgets all but the newest so many reports of a worker, and returns
+	// their files.
+	TrimReports(ctx context.Context, worker string, keep int) ([]store.File, error)
 	Reports(ctx context.Context, worker string, limit int) ([]store.DiagnosticReport, error)
 }
 
@@ -142,13 +147,14 @@ type DeploymentStore interface {
 
 // Deployments copy organisations' repositories. It never waits for the forge.
 type Deployments interface {
-	// Start begins one with a forge credential, "" for takt's own.
-	Start(ctx context.Context, r store.DeploymentRequest, token string) (store.Deployment, error)
+	// Start begins one with a forge credential, "" for takt's own, which only an
+	// operator may spend.
+	Start(ctx context.Context, r store.DeploymentRequest, token string, operator bool) (store.Deployment, error)
 	Cancel(ctx context.Context, id string) error
 	Pause(ctx context.Context, id string) error
 	Resume(ctx context.Context, id string) error
 	// Retry tries one repository again, or with repo "" all that failed.
-	Retry(ctx context.Context, id, repo, token string) (revived int, err error)
+	Retry(ctx context.Context, id, repo, token string, operator bool) (revived int, err error)
 	Estimate(r store.DeploymentRequest, p store.DeploymentProgress) store.DeploymentEstimate
 }
 
@@ -162,6 +168,10 @@ type Files interface {
 	Open(ctx context.Context, f store.File) (*storage.File, error)
 	OpenSealed(ctx context.Context, f store.File) (*storage.SealedFile, error)
 	RemoveBuild(id string) error
+	// Remove removes a file from the local disk.
+	Remove(name string) (bool, error)
+	// Room is DiskFull while the disk is nearly full.
+	Room() error
 	Health() storage.Health
 }
 

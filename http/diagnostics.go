@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"path"
 	"time"
 
@@ -17,10 +18,13 @@ const (
 	// defaultReports is how many diagnostic reports are listed by default.
 	defaultReports = 10
 	maxReports     = 1000
+	// keptReports is how many are kept of each worker.
+	keptReports = 100
 )
 
 // diagnostics keeps and shows what workers found out about themselves.
 type diagnostics struct {
+	*shared
 	store   Workers
 	files   Files
 	queue   Queue
@@ -41,16 +45,32 @@ func (h *diagnostics) report(ctx context.Context, c echo.Context) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := h.files.Room(); err != nil {
+		return nil, err
+	}
 	r.ID = store.NewUUID()
 	r.File.Name = reportName(r.WorkerID, time.Now())
 	if err := h.keep(ctx, r); err != nil {
 		return nil, err
 	}
+	h.trim(ctx, r.WorkerID)
 	if r.Status != store.Critical {
 		h.queue.Freed(r.WorkerID) // it may get builds again
 	}
 	h.publish(store.TopicWorkerUpdated, store.WorkerUpdate{WorkerID: w.ID, Status: w.Status, Draining: w.Draining})
 	return api.PostedDiagnostic{ID: r.ID, Status: "stored"}, nil
+}
+
+// trim removes what is too much. Files that it can't remove now the sweeper finds.
+func (h *diagnostics) trim(ctx context.Context, worker string) {
+	files, err := h.store.TrimReports(ctx, worker, keptReports)
+	for _, f := range files {
+		_, gone := h.files.Remove(f.Name)
+		err = errors.Join(err, gone)
+	}
+	if err != nil {
+		h.log.Warn().Err(err).Str("worker", worker).Msg("old diagnostic reports were not removed")
+	}
 }
 
 // reportName is the name in storage of a report that arrives now. No two of one

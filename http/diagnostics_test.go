@@ -5,11 +5,14 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	takthttp "takt/http"
 	"takt/http/api"
+	"takt/store"
 )
 
 func (b *bundle) diagnose(worker, status string) reply {
@@ -118,4 +121,57 @@ func TestDiagnosticReportsAreChecked(t *testing.T) {
 	for _, bad := range []string{"limit=0", "limit=x", "limit=-1"} {
 		require.Equal(t, 400, b.send("GET", "/api/diagnostics/"+w.ID+"?"+bad, key(), "").status)
 	}
+}
+
+func TestReportsOfAWorkerAreBounded(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	w, other := b.register("w"), b.register("other")
+	require.Equal(t, 200, b.diagnose(other.ID, "healthy").status)
+	for range 103 {
+		require.Equal(t, 200, b.diagnose(w.ID, "healthy").status)
+	}
+	list := decode[api.DiagnosticReports](t, b.send("GET", "/api/diagnostics/"+w.ID+"?limit=1000", key(), ""))
+	require.Len(t, list.Reports, 100)
+	require.Len(t, b.files(), 101)
+	require.Len(t, decode[api.DiagnosticReports](t, b.send("GET", "/api/diagnostics/"+other.ID, key(), "")).Reports, 1)
+}
+
+// nearlyFull is a disk that has less left than its reserve once so many files have
+// looked.
+type nearlyFull struct {
+	takthttp.Files
+	looks atomic.Int64
+}
+
+func (n *nearlyFull) Room() error {
+	if n.looks.Add(-1) < 0 {
+		return store.NewError(store.DiskFull, "The controller's disk is nearly full")
+	}
+	return nil
+}
+
+// New things are refused before the disk is full, what runs comes to its end.
+func TestANearlyFullDiskTakesNothingNew(t *testing.T) {
+	t.Parallel()
+	disk := &nearlyFull{}
+	b := setupWith(t, func(d *takthttp.Deps) { disk.Files = d.Files; d.Files = disk })
+	disk.looks.Store(100)
+	s, w := b.assigned()
+	disk.looks.Store(0)
+	rows, files := b.count(), b.files()
+	contentType, body := form(part{"source", "s.zip", "x"}, part{name: "platform", content: "ios"})
+	submit := func() reply { return b.send("POST", "/api/builds", key("Content-Type", contentType), string(body)) }
+	for what, r := range map[string]reply{
+		"submit": submit(), "retry": b.send("POST", "/api/builds/"+s.ID+"/retry", key(), ""), "report": b.diagnose(w.ID, "healthy"),
+	} {
+		require.Equal(t, 507, r.status, what)
+		requireProblem(t, r, "The controller's disk is nearly full", "disk_full")
+	}
+	disk.looks.Store(1) // it fills up while the file comes in
+	require.Equal(t, 507, submit().status)
+	require.Equal(t, rows, b.count())
+	require.Equal(t, files, b.files())
+	require.Empty(t, b.temporaries())
+	require.Equal(t, 200, b.finish(s.ID, w.ID, "app").status)
 }

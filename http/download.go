@@ -7,7 +7,11 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -44,7 +48,13 @@ func (s *shared) sendDownload(c echo.Context, d download) error {
 		ResponseWriter: c.Response().Writer, conn: http.NewResponseController(c.Response().Writer),
 		seen: c.Response(), stall: s.cfg.StallTimeout, moved: d.moved,
 	}
+	if v := c.Request().Header.Get("Range"); v != "" {
+		c.Request().Header.Set("Range", withoutEmptySuffixes(v))
+	}
 	http.ServeContent(w, c.Request(), "", time.Time{}, d.content)
+	if w.unsatisfied {
+		return store.NewError(store.RangeNotSatisfied, "The file has none of the bytes asked for")
+	}
 	if w.err != nil {
 		s.log.Debug().Err(w.err).Str("route", c.Path()).Str("request_id", requestID(c)).
 			Int64("bytes", w.seen.Size).Msg("download broke off")
@@ -52,6 +62,24 @@ func (s *shared) sendDownload(c echo.Context, d download) error {
 	}
 	_ = w.conn.SetWriteDeadline(time.Now().Add(writeTimeout)) // for the last buffer
 	return nil
+}
+
+// withoutEmptySuffixes takes the ranges -0 out of a Range header, which are the last
+// no bytes: RFC 9110 has them unsatisfiable, ServeContent does not. If none is left,
+// what is left can't be satisfied.
+func withoutEmptySuffixes(v string) string {
+	ranges, ok := strings.CutPrefix(v, "bytes=")
+	if !ok || !strings.Contains(ranges, "-0") {
+		return v
+	}
+	list := slices.DeleteFunc(strings.Split(ranges, ","), func(r string) bool {
+		n, suffix := strings.CutPrefix(strings.TrimSpace(r), "-")
+		return suffix && n != "" && strings.Trim(n, "0") == ""
+	})
+	if len(list) == 0 {
+		return "bytes=" + strconv.FormatInt(math.MaxInt64, 10) + "-"
+	}
+	return "bytes=" + strings.Join(list, ",")
 }
 
 // downloadWriter writes a download past echo's writer, which would take the
@@ -64,14 +92,23 @@ type downloadWriter struct {
 	moved func(now time.Time)
 	renew time.Time
 	err   error
+	// unsatisfied is a reply that is left to the caller.
+	unsatisfied bool
 }
 
 func (w *downloadWriter) WriteHeader(status int) {
+	if status == http.StatusRequestedRangeNotSatisfiable {
+		w.unsatisfied = true
+		return
+	}
 	w.seen.Status, w.seen.Committed = status, true
 	w.ResponseWriter.WriteHeader(status)
 }
 
 func (w *downloadWriter) Write(p []byte) (int, error) {
+	if w.unsatisfied {
+		return len(p), nil
+	}
 	w.move()
 	n, err := w.ResponseWriter.Write(p)
 	return n, w.note(int64(n), err)

@@ -49,6 +49,10 @@ func TestDownloadOfAResult(t *testing.T) {
 		"a range of this file":     {[]string{"Range", "bytes=0-0", "If-Range", etag}, 206, "0"},
 		"a range of another file":  {[]string{"Range", "bytes=0-0", "If-Range", `"other"`}, 200, content},
 		"a range beyond the end":   {[]string{"Range", "bytes=1000000-"}, 416, ""},
+		"the last no bytes":        {[]string{"Range", "bytes=-0"}, 416, ""},
+		"nothing, twice":           {[]string{"Range", "bytes=-0, -00"}, 416, ""},
+		"nothing and something":    {[]string{"Range", "bytes=-0,10-19"}, 206, "0123456789"},
+		"nothing of another file":  {[]string{"Range", "bytes=-0", "If-Range", `"other"`}, 200, content},
 		"a file one already has":   {[]string{"If-None-Match", etag}, 304, ""},
 		"a file that must be this": {[]string{"If-Match", `"other"`}, 412, ""},
 	} {
@@ -56,6 +60,11 @@ func TestDownloadOfAResult(t *testing.T) {
 		require.Equal(t, tt.status, r.status, name)
 		if tt.status < 300 {
 			require.Equal(t, tt.body, r.body, name)
+		}
+		if tt.status == 416 {
+			requireProblem(t, r, "The file has none of the bytes asked for", "range_not_satisfiable")
+			require.Equal(t, "bytes */1000000", r.header.Get("Content-Range"))
+			require.Empty(t, r.header.Get("Content-Disposition"))
 		}
 	}
 }

@@ -29,13 +29,15 @@ func statusOf(code store.Code) int {
 		return http.StatusNotFound
 	case store.MethodNotAllowed:
 		return http.StatusMethodNotAllowed
-	case store.Conflict, store.StaleAttempt, store.KeyExpired:
+	case store.Conflict, store.StaleAttempt, store.KeyExpired, store.RetryWaiting:
 		return http.StatusConflict
 	case store.TooLarge:
 		return http.StatusRequestEntityTooLarge
+	case store.RangeNotSatisfied:
+		return http.StatusRequestedRangeNotSatisfiable
 	case store.UnsupportedMedia:
 		return http.StatusUnsupportedMediaType
-	case store.RegistrationFailed, store.KeyMismatch:
+	case store.Unprocessable, store.RegistrationFailed, store.KeyMismatch:
 		return http.StatusUnprocessableEntity
 	case store.RateLimited:
 		return http.StatusTooManyRequests

@@ -103,11 +103,26 @@ func (f *form) text(p *multipart.Part) (v string, over bool, err error) {
 	return store.Text(string(b[:min(int64(len(b)), f.cfg.MaxField)])), over, nil
 }
 
-// clientReader marks what goes wrong with reading as the client's.
-type clientReader struct{ r io.Reader }
+// roomStep is how many bytes are taken in between two looks at the disk.
+const roomStep = 16 << 20
 
-func (r clientReader) Read(p []byte) (int, error) {
+// clientReader marks what goes wrong with reading as the client's. With room set it
+// ends when the disk is nearly full.
+type clientReader struct {
+	r    io.Reader
+	room func() error
+	next int // bytes until room is asked
+}
+
+func (r *clientReader) Read(p []byte) (int, error) {
+	if r.room != nil && r.next <= 0 {
+		if err := r.room(); err != nil {
+			return 0, err
+		}
+		r.next = roomStep
+	}
 	n, err := r.r.Read(p)
+	r.next -= n
 	if err != nil && !errors.Is(err, io.EOF) {
 		err = malformed(err)
 	} else if err != nil {
@@ -117,13 +132,24 @@ func (r clientReader) Read(p []byte) (int, error) {
 }
 
 // file streams a part to storage. Over the limit it fails and names what it is. A
-// part without content and name is a form's way to say "none": nil.
-func (f *form) file(ctx context.Context, p *multipart.Part, what string, limit int64, sealFor string) (*storage.Upload, error) {
+// part without content and name is a form's way to say "none": nil. What begins
+// something new leaves the disk its reserve.
+func (f *form) file(ctx context.Context, p *multipart.Part, what string, limit int64, sealFor string, begins bool) (*storage.Upload, error) {
+	if !isFile(p) {
+		if n, _ := io.ReadFull(p, make([]byte, 1)); n == 0 {
+			return nil, nil
+		}
+		return nil, invalid(what + " required")
+	}
 	want, err := contentDigest(p.Header.Get("Content-Digest"))
 	if err != nil {
 		return nil, err
 	}
-	u, err := f.files.Create(ctx, limit, sealFor, clientReader{p})
+	r := &clientReader{r: p}
+	if begins {
+		r.room = f.files.Room
+	}
+	u, err := f.files.Create(ctx, limit, sealFor, r)
 	if store.CodeOf(err) == store.TooLarge && !strings.Contains(err.Error(), "Request body") {
 		err = store.NewError(store.TooLarge, fmt.Sprintf("%s is larger than %s", what, size(limit)))
 	}
@@ -140,6 +166,13 @@ func (f *form) file(ctx context.Context, p *multipart.Part, what string, limit i
 	}
 	u.Moved = f.onward
 	return u, nil
+}
+
+// isFile tells a file from a text field, as other readers of forms do.
+func isFile(p *multipart.Part) bool {
+	_, params, _ := mime.ParseMediaType(p.Header.Get("Content-Disposition"))
+	_, named := params["filename"]
+	return named || p.Header.Get("Content-Type") == "application/octet-stream"
 }
 
 // onward keeps the client's connection and its build alive while a file that

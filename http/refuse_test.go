@@ -89,13 +89,18 @@ func TestClientThatWaitsForLeaveIsRefusedAtOnce(t *testing.T) {
 
 func TestBodyThatAnnouncesTooMuchIsRefusedAtOnce(t *testing.T) {
 	t.Parallel()
-	s, _ := newServer(t, takthttp.Deps{Queue: open{}})
+	s, _ := newServer(t, takthttp.Deps{Queue: open{}, Files: spacious{}})
 	url, _ := serve(t, s, listen(t))
 	c, r := dial(t, url)
 	write(t, c, submitHead+"X-API-Key: "+apiKey+"\r\nExpect: 100-continue\r\nContent-Length: 99524288000\r\n\r\n")
 	resp := read(t, r)
 	require.Equal(t, 413, resp.status)
 }
+
+// spacious is a disk that is not full.
+type spacious struct{ takthttp.Files }
+
+func (spacious) Room() error { return nil }
 
 // open is a queue with room.
 type open struct{ takthttp.Queue }
@@ -109,7 +114,7 @@ func (full) Full(context.Context) bool { return true }
 
 func TestFullQueueRefusesBeforeTheBody(t *testing.T) {
 	t.Parallel()
-	s, _ := newServer(t, takthttp.Deps{Queue: full{}})
+	s, _ := newServer(t, takthttp.Deps{Queue: full{}, Files: spacious{}})
 	url, _ := serve(t, s, listen(t))
 	c, r := dial(t, url)
 	write(t, c, submitHead+"X-API-Key: "+apiKey+"\r\nExpect: 100-continue\r\nContent-Length: 1000\r\n\r\n")

@@ -4,10 +4,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	takthttp "takt/http"
 	"takt/http/api"
 )
 
@@ -54,18 +57,97 @@ func TestRetryCopiesWhatIsThere(t *testing.T) {
 func TestRetryOfAnyState(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	s, w := b.assigned()
-	for _, change := range []func(){
-		func() {},
-		func() { require.Equal(t, 200, b.finish(s.ID, w.ID, "app").status) },
-	} {
-		change()
-		require.Equal(t, 200, b.send("POST", "/api/builds/"+s.ID+"/retry", key(), "").status)
+	retry := func(id string) {
+		t.Helper()
+		r := b.send("POST", "/api/builds/"+id+"/retry", key(), "")
+		require.Equal(t, 200, r.status, r.body)
+		require.Equal(t, 200, b.send("POST", "/api/builds/"+decode[api.Retried](t, r).ID+"/cancel", key(), "").status)
 	}
+	s, w := b.assigned()
+	retry(s.ID)
+	require.Equal(t, 200, b.finish(s.ID, w.ID, "app").status)
+	retry(s.ID)
 	waits := b.submit()
-	require.Equal(t, 200, b.send("POST", "/api/builds/"+waits.ID+"/retry", key(), "").status)
+	retry(waits.ID)
 	require.Equal(t, 200, b.send("POST", "/api/builds/"+waits.ID+"/cancel", key(), "").status)
-	require.Equal(t, 200, b.send("POST", "/api/builds/"+waits.ID+"/retry", key(), "").status)
+	retry(waits.ID)
+}
+
+// A token can't fill the queue with retries of its build, nor with retries of those,
+// nor can it have them built before others.
+func TestOneRetryOfABuildWaits(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s := b.submit()
+	retry := func(of api.Submitted) reply {
+		t.Helper()
+		return b.send("POST", "/api/builds/"+of.ID+"/retry?priority=10", map[string]string{"X-Build-Token": of.AccessToken, "Content-Type": "application/json"}, `{"priority":10}`)
+	}
+	var mu sync.Mutex
+	var made []api.Submitted
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			r := retry(s)
+			if r.status == 200 {
+				mu.Lock()
+				made = append(made, decode[api.Submitted](t, r))
+				mu.Unlock()
+				return
+			}
+			requireProblem(t, r, "A retry of this build is waiting already", "retry_waiting")
+		})
+	}
+	wg.Wait()
+	require.Len(t, made, 1)
+	require.Equal(t, 0, b.status(made[0].ID).Priority)
+	files := b.files()
+	require.Equal(t, 409, retry(made[0]).status, "nor of the retry")
+	require.Equal(t, files, b.files())
+	require.Equal(t, 2, b.count())
+	require.Equal(t, 200, b.send("POST", "/api/builds/"+made[0].ID+"/cancel", key(), "").status)
+	require.Equal(t, 200, retry(made[0]).status)
+	require.Equal(t, 409, retry(s).status)
+}
+
+func TestBuildTokensExpire(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(c *takthttp.Config) { c.BuildTokenLife = 7 * 24 * time.Hour })
+	s := b.submit()
+	for _, age := range []struct {
+		days   int
+		status int
+	}{{6, 200}, {8, 403}} {
+		_, err := b.pool.Exec(t.Context(), `UPDATE builds SET submitted_at = now() - make_interval(days => $1)`, age.days)
+		require.NoError(t, err)
+		for _, route := range []string{"GET status", "GET logs", "POST retry"} {
+			method, path, _ := strings.Cut(route, " ")
+			r := b.send(method, "/api/builds/"+s.ID+"/"+path, map[string]string{"X-Build-Token": s.AccessToken}, "")
+			require.Equal(t, age.status, r.status, route)
+			if age.status == 403 {
+				requireProblem(t, r, "Invalid or expired build token", "forbidden")
+			}
+		}
+		require.Equal(t, 200, b.send("GET", "/api/builds/"+s.ID+"/status", key("X-Build-Token", s.AccessToken), "").status)
+	}
+}
+
+// Streams of those who have nothing but a build token are a quarter of all.
+func TestBuildTokensHaveAShareOfStreams(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(c *takthttp.Config) { c.MaxStreams = 8 })
+	s := b.submit()
+	token := map[string]string{"X-Build-Token": s.AccessToken}
+	first, second := b.tail(s.ID, token), b.tail(s.ID, token)
+	second.line()
+	r := b.send("GET", "/api/builds/"+s.ID+"/logs", map[string]string{"X-Build-Token": s.AccessToken, "Accept": "text/event-stream"}, "")
+	require.Equal(t, 503, r.status)
+	requireProblem(t, r, "Too many streams, try again later", "unavailable")
+	b.tail(s.ID, key()).line()
+	first.line()
+	first.cancel()
+	require.Eventually(t, func() bool { return openStreams(t, b.server) == 2 }, waitFor, tick)
+	b.tail(s.ID, token).line()
 }
 
 func TestRetryWithoutItsFiles(t *testing.T) {

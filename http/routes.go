@@ -57,18 +57,18 @@ func (s *Server) routes(d Deps) []route {
 	sh, forms := s.shared, newForms(s.cfg, d.Files)
 	builds := &builds{sh, d.Builds, d.Files, d.Publish, s.keys}
 	submissions := &submissions{sh, builds, d.Builds, d.Queue, forms}
-	holders := &holders{sh, d.Builds, s.logs, d.Queue, d.Publish, forms}
+	holders := &holders{sh, d.Builds, s.logs, d.Queue, d.Publish, forms, make(chan struct{}, unpacksAtOnce)}
 	priorities := &priorities{builds, d.Queue}
-	tails := &tails{sh, builds, s.logs, make(chan struct{}, tailReads)}
+	tails := &tails{sh, builds, s.logs, make(chan struct{}, tailReads), make(chan struct{}, max(1, s.cfg.MaxStreams/4))}
 	polls := newPolls(sh, d.Queue, d.Tokens)
 	workers := newWorkers(sh, d)
-	diagnostics := &diagnostics{d.Workers, d.Files, d.Queue, d.Publish}
-	deployments := &deployments{sh, d.Deployments, d.DeploymentStore, s.changed}
+	diagnostics := &diagnostics{sh, d.Workers, d.Files, d.Queue, d.Publish}
 	throttle := &throttle{sh, d.Throttle, d.ThrottleStore, d.OAuth}
 	events := &events{sh, s.ring}
 	figures := &figures{shared: sh, builds: d.Builds, turn: make(chan struct{}, 1)}
 	health := &health{sh, d.Builds, d.Files, d.Ready, d.VacuumHeldBack, d.Metrics}
 	audit := &audit{sh, d.Audit, d.Background, d.Auditor}
+	deployments := &deployments{audit, s.keys, d.Deployments, d.DeploymentStore, s.changed}
 	tree := &tree{audit, d.Operator, d.Tree}
 	timeouts := &timeouts{audit, d.Heartbeat}
 	heijunka := &heijunka{audit, d.Heijunka}
@@ -120,7 +120,7 @@ func (s *Server) routes(d Deps) []route {
 		row(get, "/api/builds/:id", apiKey, query, builds.show),
 		row(http.MethodPatch, "/api/builds/:id", apiKey, submit, priorities.patch),
 		row(get, "/api/builds/:id/status", buildKey, query, builds.status),
-		own(get, "/api/builds/:id/logs", buildKey, query, tails.serve, builds.logs),
+		own(get, "/api/builds/:id/logs", buildKey, query, tails.serve, nil),
 		row(head, "/api/builds/:id/download", buildKey, transfer, builds.download),
 		row(head, "/api/builds/:id/download/:type", buildKey, transfer, builds.download),
 		row(post, "/api/builds/:id/cancel", apiKey, submit, byID(buildNotFound, builds.cancel)),

@@ -39,13 +39,22 @@ type stream struct {
 	position string
 }
 
+func errTooManyStreams() error {
+	return &store.Error{Code: store.Unavailable, Message: "Too many streams, try again later", RetryAfter: streamRetry}
+}
+
 // stream begins the reply, has run send it, and ends it, also when the client
 // leaves or the server closes. Errors after the reply has begun are only logged.
 func (s *shared) stream(c echo.Context, run func(ctx context.Context, st *stream) error) error {
+	return s.streamAs(c, "text/event-stream", run)
+}
+
+// streamAs is stream for another type of content.
+func (s *shared) streamAs(c echo.Context, contentType string, run func(ctx context.Context, st *stream) error) error {
 	select {
 	case s.streams <- struct{}{}:
 	default:
-		return &store.Error{Code: store.Unavailable, Message: "Too many streams, try again later", RetryAfter: streamRetry}
+		return errTooManyStreams()
 	}
 	s.metrics.streams.Inc()
 	defer func() { <-s.streams; s.metrics.streams.Dec() }()
@@ -70,7 +79,7 @@ func (s *shared) stream(c echo.Context, run func(ctx context.Context, st *stream
 		}
 	}()
 	h := w.Header()
-	h.Set("Content-Type", "text/event-stream")
+	h.Set("Content-Type", contentType)
 	h.Set("Cache-Control", "no-cache")
 	h.Set("X-Accel-Buffering", "no")
 	w.WriteHeader(http.StatusOK)

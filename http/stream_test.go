@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -234,11 +235,12 @@ func TestFollowedLogsOutlastTheDatabase(t *testing.T) {
 // deafened is a store whose next read of a log fails, and that tells no marks.
 type deafened struct {
 	takthttp.Builds
-	fail atomic.Bool
+	fail   atomic.Bool
+	failAt atomic.Int64 // or the one after so many
 }
 
 func (d *deafened) Tail(ctx context.Context, id string, after int64, limit int) (store.Tail, error) {
-	if d.fail.CompareAndSwap(true, false) {
+	if d.fail.CompareAndSwap(true, false) || d.failAt.Add(-1) == 0 {
 		return store.Tail{}, store.NewError(store.Unavailable, "away for a moment")
 	}
 	return d.Builds.Tail(ctx, id, after, limit)
@@ -333,4 +335,55 @@ func TestStreamsEndWithTheServer(t *testing.T) {
 	}
 	require.Less(t, time.Since(begin), 10*time.Second, "no patience was lost")
 	require.NotContains(t, b.logs.String(), "requests were cut off")
+}
+
+// A log is read and sent page by page: the reply is complete, or breaks off.
+func TestALongLogIsAnsweredInPages(t *testing.T) {
+	t.Parallel()
+	d := &deafened{}
+	b := setupWith(t, func(deps *takthttp.Deps) { d.Builds = deps.Builds; deps.Builds = d })
+	build, worker := b.assigned()
+	lines := make([]store.LogLine, 1300)
+	for i := range lines {
+		lines[i] = store.LogLine{Level: store.Warn, Message: fmt.Sprint("line \u96ea <&> ", i)}
+	}
+	lines[7].Message = strings.Repeat("long", 1<<18)
+	_, err := storeBuilds(b).Touch(t.Context(), store.Beat{BuildID: build.ID, WorkerID: worker.ID, Logs: lines})
+	require.NoError(t, err)
+	path := "/api/builds/" + build.ID + "/logs"
+	ask := func(query string, want ...store.LogLine) {
+		t.Helper()
+		r := b.send("GET", path+query, key(), "")
+		require.Equal(t, 200, r.status)
+		require.Equal(t, "application/json", r.header.Get("Content-Type"))
+		require.Equal(t, len(want) <= 2, r.header.Get("Content-Length") != "", "more than a page is not gathered first")
+		got := decode[api.Logs](t, r)
+		require.Equal(t, build.ID, got.BuildID)
+		require.Len(t, got.Logs, len(want))
+		for i, l := range got.Logs {
+			if want[i].Message != "" {
+				require.Equal(t, want[i].Message, l.Message)
+			}
+		}
+	}
+	two := make([]store.LogLine, 2) // takt's own
+	ask("", append(two, lines...)...)
+	ask("?limit=1001", append(two, lines[:999]...)...)
+	ask("?limit=2", two...)
+
+	for _, at := range []int64{1, 2} { // the read that fails
+		d.failAt.Store(at)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.url+path, http.NoBody)
+		require.NoError(t, err)
+		req.Header.Set("X-API-Key", apiKey)
+		r, err := b.client.Do(req)
+		require.NoError(t, err)
+		if at == 1 {
+			require.Equal(t, 503, r.StatusCode)
+		} else {
+			_, err = io.ReadAll(r.Body)
+			require.Error(t, err, "a cut log must not look whole")
+		}
+		require.NoError(t, r.Body.Close())
+	}
 }

@@ -30,6 +30,10 @@ CREATE TABLE IF NOT EXISTS builds (
     error_message  text,
     -- The counter of the hand-out of a build that is assigned.
     handed         bigint      NOT NULL DEFAULT 0,
+    -- What its worker wrote to its log, and what it tried to beyond the limit.
+    log_bytes      bigint      NOT NULL DEFAULT 0,
+    -- Of a retry: the build that it and others like it go back to.
+    retry_root     bigint,
     CONSTRAINT builds_pkey PRIMARY KEY (seq),
     CONSTRAINT builds_holder CHECK (state NOT IN ('assigned', 'building') OR worker_id IS NOT NULL)
 ) WITH (
@@ -58,6 +62,9 @@ CREATE TABLE IF NOT EXISTS build_ids (
 CREATE INDEX IF NOT EXISTS builds_queue ON builds (position) WHERE state = 'pending';
 CREATE INDEX IF NOT EXISTS builds_queue_ios ON builds (position) WHERE state = 'pending' AND platform = 'ios';
 CREATE INDEX IF NOT EXISTS builds_queue_android ON builds (position) WHERE state = 'pending' AND platform = 'android';
+
+-- Of a build one retry waits at most.
+CREATE INDEX IF NOT EXISTS builds_retries ON builds (retry_root) WHERE state = 'pending' AND retry_root IS NOT NULL;
 
 -- Who holds what: for redelivery, unregistration and the sweep. No foreign key to
 -- workers: a build outlives its worker, and each claim would pay for the check.

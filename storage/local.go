@@ -2,6 +2,7 @@ package storage
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -31,6 +32,7 @@ const (
 type Local struct {
 	root    *os.Root
 	keys    *seal.Ring // for certificates
+	reserve int64      // of the disk, not for new builds, in bytes
 	buffers sync.Pool  // of *bufio.Writer, copyBuffer long
 	syncs   map[string]*sharedSync
 }
@@ -120,16 +122,38 @@ func (l *Local) SweepTemporary(olderThan time.Duration) (int, error) {
 
 // Free returns how many bytes the file system has left for takt.
 func (l *Local) Free() (int64, error) {
+	free, _, err := l.space()
+	return free, err
+}
+
+// maxReserve is the reserve of a large disk, in bytes.
+const maxReserve = 1 << 30
+
+// Room returns DiskFull while no more of the disk is left than its reserve: what
+// begins something new is refused then, so that what runs can end, and the database
+// beside it goes on.
+func (l *Local) Room() error {
+	free, size, err := l.space()
+	if err != nil {
+		return err
+	}
+	if free < cmp.Or(l.reserve, min(maxReserve, size/20)) {
+		return store.NewError(store.DiskFull, "The controller's disk is nearly full")
+	}
+	return nil
+}
+
+func (l *Local) space() (free, size int64, err error) {
 	d, err := l.root.Open(".")
 	if err != nil {
-		return 0, fmt.Errorf("reading free space: %w", err)
+		return 0, 0, fmt.Errorf("reading free space: %w", err)
 	}
 	defer d.Close()
 	var s unix.Statfs_t
 	if err := unix.Fstatfs(int(d.Fd()), &s); err != nil {
-		return 0, fmt.Errorf("reading free space: %w", err)
+		return 0, 0, fmt.Errorf("reading free space: %w", err)
 	}
-	return int64(s.Bavail) * int64(s.Bsize), nil
+	return int64(s.Bavail) * int64(s.Bsize), int64(s.Blocks) * int64(s.Bsize), nil
 }
 
 // syncDir makes the entries of a directory durable.

@@ -252,3 +252,14 @@ func BenchmarkUpload(b *testing.B) {
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+func TestDiskKeepsItsReserve(t *testing.T) {
+	t.Parallel()
+	for reserve, want := range map[int64]store.Code{1: "", 1 << 62: store.DiskFull} {
+		l, err := OpenLocal(t.TempDir(), seal.NewRing(seal.Key{}))
+		require.NoError(t, err)
+		l.reserve = reserve
+		require.Equal(t, want, store.CodeOf(l.Room()))
+		require.NoError(t, l.Close())
+	}
+}

@@ -187,7 +187,22 @@ type LogLine struct {
 type Tail struct {
 	State BuildState
 	Lines []LogLine
+	// More says that there may be further lines.
+	More bool
 }
+
+// Limits of a build's log.
+const (
+	// MaxBuildLog is how much a build may write, in bytes, and LogLineCost what a
+	// line costs of that beside its text. What comes later is dropped.
+	MaxBuildLog = 64 << 20
+	LogLineCost = 48
+	// MessageLogLimit is the last line of a log that has reached it.
+	MessageLogLimit = "log limit reached"
+	// LogPage is about the most of a log that is read at once, in bytes; one line is
+	// read whatever its length.
+	LogPage = 256 << 10
+)
 
 // LogMark is how far a build's log is; it moves on with each line and each change
 // of the state.

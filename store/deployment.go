@@ -61,6 +61,8 @@ type DeploymentRequest struct {
 	NameTemplate string `json:"name_template,omitempty"`
 	// Visibility is that of the copies; "keep" takes over the source's.
 	Visibility string `json:"visibility,omitempty"`
+	// AllowPublish lets a copy be seen by more people than its source.
+	AllowPublish bool `json:"allow_publish,omitempty"`
 	// Concurrency is how many repositories are copied at once.
 	Concurrency int `json:"concurrency,omitempty"`
 	// DryRun finds out what would be done, and does nothing.

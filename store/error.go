@@ -19,22 +19,25 @@ const (
 	NotAssigned        Code = "not_assigned"         // the build is not held by this worker
 	StaleAttempt       Code = "stale_attempt"        // the build has a newer attempt
 	InvalidArgument    Code = "invalid_argument"     // the request's content is wrong
+	Unprocessable      Code = "unprocessable"        // it is well-formed, but nothing can be done with it (422)
 	InvalidState       Code = "invalid_state"        // the build's state does not allow it (400 for old clients)
 	Conflict           Code = "conflict"             // somebody else finished first (409)
+	RetryWaiting       Code = "retry_waiting"        // a retry of this build waits already (409)
 	RegistrationFailed Code = "registration_failed"  // 422
 	KeyMismatch        Code = "idempotency_mismatch" // an Idempotency-Key came with other content (422)
 	KeyExpired         Code = "idempotency_expired"  // its first reply can't be told any more (409)
 	MethodNotAllowed   Code = "method_not_allowed"   // 405
 	UnsupportedMedia   Code = "unsupported_media_type"
-	TooLarge           Code = "too_large"      // a part is over its limit
-	QueueFull          Code = "queue_full"     // more than the queue limit is pending
-	Overloaded         Code = "overloaded"     // admission refused
-	RateLimited        Code = "rate_limited"   // this caller sends too many requests
-	DiskFull           Code = "disk_full"      // storage has no room
-	Unavailable        Code = "unavailable"    // a dependency is away: try again
-	Timeout            Code = "timeout"        // what was begun takes longer than the caller waits
-	CertsUnusable      Code = "certs_unusable" // the submitter's certificates can't be read (500 for old clients)
-	Internal           Code = "internal"       // a defect: details are in the log only
+	RangeNotSatisfied  Code = "range_not_satisfiable" // no byte of the file was asked for (416)
+	TooLarge           Code = "too_large"             // a part is over its limit
+	QueueFull          Code = "queue_full"            // more than the queue limit is pending
+	Overloaded         Code = "overloaded"            // admission refused
+	RateLimited        Code = "rate_limited"          // this caller sends too many requests
+	DiskFull           Code = "disk_full"             // storage has no room
+	Unavailable        Code = "unavailable"           // a dependency is away: try again
+	Timeout            Code = "timeout"               // what was begun takes longer than the caller waits
+	CertsUnusable      Code = "certs_unusable"        // the submitter's certificates can't be read (500 for old clients)
+	Internal           Code = "internal"              // a defect: details are in the log only
 )
 
 // Error is a failure that a caller may see.

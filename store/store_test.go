@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 
@@ -74,4 +75,18 @@ func TestCodesSurviveWrapping(t *testing.T) {
 	require.Equal(t, store.Internal, store.CodeOf(cause))
 	require.Empty(t, store.CodeOf(nil))
 	require.Equal(t, "not_found: Build not found", store.NewError(store.NotFound, "Build not found").Error())
+}
+
+func TestErrorTextsAreCut(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "short", store.ErrorText("short"))
+	whole := strings.Repeat("é", 4096)
+	require.Equal(t, whole, store.ErrorText(whole))
+	for _, long := range []string{whole + "é", "x" + whole, strings.Repeat("x", 1<<20), strings.Repeat("\x00", 8000)} {
+		got := store.ErrorText(long)
+		require.LessOrEqual(t, len(got), 8<<10)
+		require.Greater(t, len(got), 8<<10-8)
+		require.True(t, utf8.ValidString(got))
+		require.True(t, strings.HasSuffix(got, " …"))
+	}
 }

@@ -13,6 +13,18 @@ func Text(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 }
 
+// maxErrorText is the longest error text that is kept, in bytes.
+const maxErrorText = 8 << 10
+
+// ErrorText is Text of an error, of which the beginning is kept.
+func ErrorText(s string) string {
+	const cut = " …"
+	if s = Text(s); len(s) > maxErrorText {
+		s = strings.ToValidUTF8(s[:maxErrorText-len(cut)], "") + cut
+	}
+	return s
+}
+
 // maxWord is the longest word, in characters.
 const maxWord = 100
 

@@ -5,6 +5,8 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
+	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -66,8 +68,10 @@ type Config struct {
 	Owner string
 	// Keys seal credentials.
 	Keys *seal.Ring
-	// Token is takt's own forge credential; "" if there is none.
+	// Token is takt's own forge credential; "" if there is none. It is spent on
+	// Allow only.
 	Token string
+	Allow []Pair
 	// Creates are the forge's limits, for estimates.
 	Creates []forge.Limit
 	// Concurrency is how many repositories a deployment copies at once, unless it
@@ -85,6 +89,22 @@ type Config struct {
 	// Retry is the wait before a write is tried again that the database was away
 	// for. Defaults to 500 ms.
 	Retry time.Duration
+}
+
+// Pair is an organisation and one that it may be copied into.
+type Pair struct{ Source, Target string }
+
+// Valid reports whether both could be names of organisations.
+func (p Pair) Valid() bool {
+	return orgPattern.MatchString(p.Source) && orgPattern.MatchString(p.Target)
+}
+
+// allows reports whether takt's own credential may be spent on r. GitHub's names
+// have no case.
+func (c Config) allows(r store.DeploymentRequest) bool {
+	return slices.ContainsFunc(c.Allow, func(p Pair) bool {
+		return strings.EqualFold(p.Source, r.SourceOrg) && strings.EqualFold(p.Target, r.TargetOrg)
+	})
 }
 
 func (c Config) withDefaults() Config {
@@ -127,11 +147,17 @@ func New(sys *otp.System, db Store, f Forge, bus pubsub.Bus, cfg Config) *Deploy
 }
 
 // Start begins a deployment; it is certain to go on once Start has returned. token
-// is the forge credential, "" for takt's own. Errors: InvalidArgument.
-func (d *Deployments) Start(ctx context.Context, r store.DeploymentRequest, token string) (store.Deployment, error) {
+// is the forge credential, "" for takt's own, which only an operator may spend.
+// Errors: InvalidArgument, Unauthorized, Forbidden.
+func (d *Deployments) Start(ctx context.Context, r store.DeploymentRequest, token string, operator bool) (store.Deployment, error) {
 	r, err := normalize(r, d.cfg.Concurrency)
 	if err != nil {
 		return store.Deployment{}, err
+	}
+	if token == "" {
+		if err := d.maySpend(r, operator); err != nil {
+			return store.Deployment{}, err
+		}
 	}
 	id := strings.ToLower(rand.Text())[:idLength]
 	deployment := store.Deployment{ID: id, Request: r}
@@ -146,13 +172,24 @@ func (d *Deployments) Start(ctx context.Context, r store.DeploymentRequest, toke
 // ends up in names of processes and in the terminal.
 const idLength = 16
 
+// maySpend says why takt's own credential is not spent on r.
+func (d *Deployments) maySpend(r store.DeploymentRequest, operator bool) error {
+	switch {
+	case d.cfg.Token == "":
+		return invalid("token required: takt has no forge credential of its own")
+	case !operator:
+		return store.NewError(store.Unauthorized, "token or X-Admin-Key header required: takt's own forge credential is the operators'")
+	case !d.cfg.allows(r):
+		return store.NewError(store.Forbidden, fmt.Sprintf("takt's own forge credential is not for copying %s to %s: deploy-allow does not list it", r.SourceOrg, r.TargetOrg))
+	}
+	return nil
+}
+
 // credential seals a token, or decides for takt's own.
 func (d *Deployments) credential(id, token string) (sealed, credential []byte, err error) {
 	switch {
 	case len(token) > 1000 || strings.ContainsAny(token, "\r\n\x00 "):
 		return nil, nil, invalid("token is not a forge credential")
-	case token == "" && d.cfg.Token == "":
-		return nil, nil, invalid("token required: takt has no forge credential of its own")
 	case token == "":
 		return nil, credentialID(d.cfg.Token), nil
 	}
@@ -184,11 +221,16 @@ func (d *Deployments) Resume(ctx context.Context, id string) error {
 
 // Retry tries repositories again: one, or with repo "" all that failed or were
 // skipped by a cancel. A deployment that has ended needs a credential anew.
-// Errors: NotFound, Conflict, InvalidArgument.
-func (d *Deployments) Retry(ctx context.Context, id, repo, token string) (revived int, err error) {
+// Errors: NotFound, Conflict, InvalidArgument, Unauthorized, Forbidden.
+func (d *Deployments) Retry(ctx context.Context, id, repo, token string, operator bool) (revived int, err error) {
 	found, err := d.db.Find(ctx, id)
 	if err != nil {
 		return 0, err
+	}
+	if found.Credential == nil && (token == "" || !found.State.Final()) {
+		if err := d.maySpend(found.Request, operator); err != nil {
+			return 0, err
+		}
 	}
 	r := store.DeploymentRetry{Repo: repo}
 	if found.State.Final() {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"takt/actors/deployment"
 	"takt/actors/deployment/forge"
 	"takt/http/githubtest"
 	"takt/store"
@@ -99,7 +100,7 @@ func TestDryRunSaysWhatWouldBeDone(t *testing.T) {
 	e := b.d.Estimate(d.Request, found[id])
 	require.Equal(t, 10, e.Calls)
 	require.Positive(t, e.Took)
-	_, err = b.d.Retry(t.Context(), id, "", githubtest.Token)
+	_, err = b.d.Retry(t.Context(), id, "", githubtest.Token, false)
 	require.Equal(t, store.Conflict, store.CodeOf(err))
 }
 
@@ -110,13 +111,13 @@ func TestDeploymentThatCannotBePlannedFails(t *testing.T) {
 	d := b.await(id, store.DeploymentFailed)
 	require.Contains(t, d.Error, "Listing the repositories of nobody failed: there is no such thing, or the credential can't see it")
 	require.Nil(t, d.Credential)
-	wrong, err := b.d.Start(t.Context(), request(), "ghs_wrong")
+	wrong, err := b.d.Start(t.Context(), request(), "ghs_wrong", false)
 	require.NoError(t, err)
 	require.Contains(t, b.await(wrong.ID, store.DeploymentFailed).Error, "the credential is not valid")
 
 	// With a better credential it is planned after all.
 	b.forge.Fill(t, "r", 2, template(t))
-	_, err = b.d.Retry(t.Context(), wrong.ID, "", githubtest.Token)
+	_, err = b.d.Retry(t.Context(), wrong.ID, "", githubtest.Token, false)
 	require.NoError(t, err)
 	b.await(wrong.ID, store.DeploymentDone)
 	require.Equal(t, 2, b.addsUp(wrong.ID, 2)[store.RepoDone])
@@ -140,4 +141,46 @@ func TestCancelEndsGitAtOnce(t *testing.T) {
 	b.await(id, store.DeploymentCancelled)
 	require.Less(t, took, time.Second)
 	require.Equal(t, 4, b.addsUp(id, 4)[store.RepoSkipped])
+}
+
+// takt's own credential is the operators', and for listed pairs only: at the start,
+// at a retry, and when a deployment goes on after the list was shortened.
+func TestOwnCredentialIsForOperatorsAndListedPairs(t *testing.T) {
+	t.Parallel()
+	f := newFake(2)
+	f.act("r-0000", fails)
+	b := setup(t, options{forge: f, config: func(c *deployment.Config) {
+		c.Token, c.Allow = "own", []deployment.Pair{{Source: "From", Target: "to"}}
+	}})
+	ctx := t.Context()
+	elsewhere := request(func(r *store.DeploymentRequest) { r.TargetOrg = "mine" })
+	for _, c := range []struct {
+		r        store.DeploymentRequest
+		operator bool
+		want     store.Code
+	}{{request(), false, store.Unauthorized}, {elsewhere, false, store.Unauthorized}, {elsewhere, true, store.Forbidden}} {
+		_, err := b.d.Start(ctx, c.r, "", c.operator)
+		require.Equal(t, c.want, store.CodeOf(err), "%+v", c)
+	}
+	all, err := b.db.List(ctx, 10)
+	require.NoError(t, err)
+	require.Empty(t, all)
+
+	d, err := b.d.Start(ctx, request(), "", true)
+	require.NoError(t, err)
+	b.await(d.ID, store.DeploymentDone)
+	_, err = b.d.Retry(ctx, d.ID, "", "", false)
+	require.Equal(t, store.Unauthorized, store.CodeOf(err))
+	f.act("r-0000", waits)
+	_, err = b.d.Retry(ctx, d.ID, "", "", true)
+	require.NoError(t, err)
+	_, err = b.d.Retry(ctx, d.ID, "", "other", false)
+	require.Equal(t, store.Unauthorized, store.CodeOf(err), "while it runs it keeps takt's")
+	require.NoError(t, b.d.Cancel(ctx, d.ID))
+
+	// Of a list that was longer once.
+	left := store.Deployment{ID: "left", Request: elsewhere, CredentialID: []byte("own")}
+	_, err = b.db.Create(ctx, left)
+	require.NoError(t, err)
+	require.Contains(t, b.await("left", store.DeploymentFailed).Error, "no forge credential of its own for this")
 }

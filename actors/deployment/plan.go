@@ -32,9 +32,13 @@ func plan(r store.DeploymentRequest, source, taken []forge.Repo) (rows []store.D
 				Visibility: visibility(r.Visibility, s.Visibility), SizeKB: s.SizeKB,
 			},
 		}
+		if !r.AllowPublish && widens(s.Visibility, row.Source.Visibility) {
+			row.Source.Refused = "Its copy would be " + row.Source.Visibility + ", which the source is not: allow_publish allows it"
+		}
 		key := strings.ToLower(row.Target)
 		row.Source.Taken = there[key]
 		switch other := users[key]; {
+		case row.Source.Refused != "":
 		case !namePattern.MatchString(row.Target):
 			row.Source.Refused = "The name " + row.Target + " is not one that the forge takes"
 		case other != "":
@@ -70,6 +74,13 @@ func visibility(wish, source string) string {
 		return source
 	}
 	return wish
+}
+
+// widens reports whether more people see a repository of visibility to than one of
+// from. What GitHub may call it one day counts as private.
+func widens(from, to string) bool {
+	const order = "private internal public"
+	return strings.Index(order, to) > max(0, strings.Index(order, from))
 }
 
 // estimate says what making so many repositories costs: the longer of what the

@@ -43,8 +43,8 @@ func (d *Deployments) login(ctx context.Context, found store.Deployment) (Accoun
 		}
 		token = string(opened)
 	}
-	if token == "" {
-		return nil, &forge.Error{Message: "takt has no forge credential of its own any more: try again with one"}
+	if found.Credential == nil && (token == "" || !d.cfg.allows(found.Request)) {
+		return nil, &forge.Error{Message: "takt has no forge credential of its own for this any more: try again with one"}
 	}
 	ages, err := d.db.Made(ctx, found.CredentialID, time.Hour)
 	if err != nil {

@@ -129,7 +129,7 @@ func TestDatabaseThatIsAwayIsWaitedFor(t *testing.T) {
 	f := newFake(20)
 	f.gate = make(chan struct{})
 	b := setup(t, options{forge: f})
-	id, err := b.d.Start(t.Context(), request(), githubtest.Token)
+	id, err := b.d.Start(t.Context(), request(), githubtest.Token, false)
 	require.NoError(t, err)
 	b.eventually("it works", func() bool { return f.count("r-0007") == 1 })
 	b.data.DB.Drop(context.Canceled)

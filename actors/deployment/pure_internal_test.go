@@ -45,6 +45,11 @@ func TestRequestsAreChecked(t *testing.T) {
 			require.Equal(t, store.InvalidArgument, store.CodeOf(err))
 		})
 	}
+	for _, r := range []store.DeploymentRequest{{Include: []string{"a\x00"}}, {Exclude: []string{"\x00"}}} {
+		r.SourceOrg, r.TargetOrg = "a", "b"
+		_, err := normalize(r, 8)
+		require.Equal(t, store.Unprocessable, store.CodeOf(err), "the database would refuse it")
+	}
 }
 
 func TestPlanFiltersAndNames(t *testing.T) {
@@ -78,7 +83,9 @@ func TestPlanFiltersAndNames(t *testing.T) {
 	names, _ = of(func(r *store.DeploymentRequest) { r.Archived, r.Forks = store.TakeNone, store.TakeNone })
 	require.Len(t, names, 3)
 
-	_, rows := of(func(r *store.DeploymentRequest) { r.NameTemplate, r.Visibility = "{owner}-{name}", "internal" }, forge.Repo{Name: "SRC-Web"})
+	_, rows := of(func(r *store.DeploymentRequest) {
+		r.NameTemplate, r.Visibility, r.AllowPublish = "{owner}-{name}", "internal", true
+	}, forge.Repo{Name: "SRC-Web"})
 	for _, row := range rows {
 		require.Equal(t, "internal", row.Source.Visibility)
 		require.Equal(t, "src-"+row.Name, row.Target)
@@ -106,4 +113,27 @@ func TestPaceAndEstimate(t *testing.T) {
 	require.Equal(t, store.DeploymentEstimate{Calls: 2, Took: time.Second}, estimate(1, 8, limits, time.Second))
 	require.Equal(t, 2*time.Hour, estimate(1200, 8, limits, time.Second).Took)
 	require.Zero(t, estimate(0, 8, limits, time.Second).Took)
+}
+
+func TestCopiesAreNotSeenByMoreThanTheirSourceUnasked(t *testing.T) {
+	t.Parallel()
+	source := []forge.Repo{{Name: "a", Visibility: "private"}, {Name: "b", Visibility: "internal"}, {Name: "c", Visibility: "public"}, {Name: "d", Visibility: "new kind"}}
+	for wish, want := range map[string]string{"keep": "", "private": "", "internal": "a d", "public": "a b d"} {
+		for _, asked := range []bool{false, true} {
+			r, err := normalize(store.DeploymentRequest{SourceOrg: "a", TargetOrg: "b", Visibility: wish, AllowPublish: asked}, 1)
+			require.NoError(t, err)
+			rows, _ := plan(r, source, nil)
+			var refused []string
+			for _, row := range rows {
+				if row.Source.Refused != "" {
+					refused = append(refused, row.Name)
+					require.Contains(t, row.Source.Refused, "allow_publish")
+				}
+			}
+			if asked {
+				want = ""
+			}
+			require.Equal(t, want, strings.Join(refused, " "), "%s, asked for: %t", wish, asked)
+		}
+	}
 }

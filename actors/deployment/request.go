@@ -55,6 +55,9 @@ func normalize(r store.DeploymentRequest, concurrency int) (store.DeploymentRequ
 		return r, invalid("at most 100 patterns each in include and exclude")
 	}
 	for _, glob := range slices.Concat(r.Include, r.Exclude) {
+		if strings.ContainsRune(glob, 0) {
+			return r, store.NewError(store.Unprocessable, "include and exclude can't hold NUL")
+		}
 		if _, err := path.Match(glob, ""); err != nil || glob == "" || len(glob) > 200 {
 			return r, invalid("include and exclude must be patterns such as api-*")
 		}

@@ -112,7 +112,7 @@ func request(edit ...func(*store.DeploymentRequest)) store.DeploymentRequest {
 
 func (b *bundle) deploy(edit ...func(*store.DeploymentRequest)) string {
 	b.t.Helper()
-	d, err := b.d.Start(b.t.Context(), request(edit...), githubtest.Token)
+	d, err := b.d.Start(b.t.Context(), request(edit...), githubtest.Token, false)
 	require.NoError(b.t, err)
 	return d.ID
 }

@@ -75,7 +75,7 @@ func (r *run) deployments(ctx context.Context) error {
 		return err
 	}
 	defer stop()
-	c, err := r.start(ctx, "deploy", "TAKT_GITHUB_URL="+f.url, "TAKT_GITHUB_TOKEN="+deployToken, "TAKT_DEPLOY_PER_HOUR=1000000")
+	c, err := r.start(ctx, "deploy", "TAKT_GITHUB_URL="+f.url, "TAKT_DEPLOY_PER_HOUR=1000000")
 	if err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ func (r *run) shellLoop(ctx context.Context, f *forgeStage, org string) (time.Du
 func deployOnce(ctx context.Context, f *forgeStage, c *controller, org string) (time.Duration, error) {
 	f.AddOrg(org)
 	start := time.Now()
-	d, err := c.Client.Deploy(ctx, api.DeploymentRequest{DeploymentRequest: store.DeploymentRequest{SourceOrg: sourceOrg, TargetOrg: org, Concurrency: deployWidth}})
+	d, err := c.Client.Deploy(ctx, api.DeploymentRequest{DeploymentRequest: store.DeploymentRequest{SourceOrg: sourceOrg, TargetOrg: org, Concurrency: deployWidth}, Token: deployToken})
 	if err != nil {
 		return 0, err
 	}
@@ -168,7 +168,7 @@ func (r *run) plannedMemory(ctx context.Context) error {
 		}
 		return false
 	})
-	c, err := r.start(ctx, "planned", "TAKT_GITHUB_URL="+f.url, "TAKT_GITHUB_TOKEN="+deployToken)
+	c, err := r.start(ctx, "planned", "TAKT_GITHUB_URL="+f.url)
 	if err != nil {
 		return err
 	}
@@ -177,7 +177,7 @@ func (r *run) plannedMemory(ctx context.Context) error {
 		return err
 	}
 	r.say("F1: memory of %d planned repositories", plannedRepos)
-	d, err := c.Client.Deploy(ctx, api.DeploymentRequest{DeploymentRequest: store.DeploymentRequest{SourceOrg: sourceOrg, TargetOrg: "to", Concurrency: deployWidth}})
+	d, err := c.Client.Deploy(ctx, api.DeploymentRequest{DeploymentRequest: store.DeploymentRequest{SourceOrg: sourceOrg, TargetOrg: "to", Concurrency: deployWidth}, Token: deployToken})
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for i := 0; err == nil && i < 50; { // followed for a while, with all its repositories

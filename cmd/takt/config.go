@@ -35,6 +35,7 @@ type Config struct {
 	S3                storage.S3Config // read from once it is given, whatever Storage says
 	Retain            janitor.Retention
 	QueueLimit        int
+	BuildTokenLife    time.Duration
 	// The first values of the heartbeat settings. Once changed at run time, the
 	// database's win.
 	BuildTimeout, WorkerTimeout time.Duration
@@ -63,6 +64,7 @@ func defaultConfig(stateDir string) Config {
 		Storage:          "local",
 		S3:               storage.S3Config{Region: "us-east-1", PathStyle: "auto"},
 		QueueLimit:       1000,
+		BuildTokenLife:   30 * 24 * time.Hour,
 		BuildTimeout:     300 * time.Second,
 		WorkerTimeout:    300 * time.Second,
 		OnBuildTimeout:   "requeue",

@@ -16,6 +16,8 @@ type DeployConfig struct {
 	// GitHubURL is the REST interface of the forge that they work on, and
 	// GitHubToken takt's own credential there; "" if each one brings its own.
 	GitHubURL, GitHubToken string
+	// Allow are the organisations that GitHubToken is for.
+	Allow []deployment.Pair
 	// PerHour bounds how many repositories are made with one credential.
 	PerHour int
 }
@@ -61,7 +63,7 @@ func (c *controller) openForge(settings *actors.Config) error {
 		return err
 	}
 	settings.Deployments = deployment.Config{
-		Owner: owner, Keys: c.keys, Token: deploy.GitHubToken, Creates: creates, Concurrency: deployConcurrency,
+		Owner: owner, Keys: c.keys, Token: deploy.GitHubToken, Allow: deploy.Allow, Creates: creates, Concurrency: deployConcurrency,
 	}
 	return c.forge.Clean()
 }

@@ -27,7 +27,8 @@ func newDeployCommand(env environment) *cobra.Command {
 large files, description, default branch and visibility.
 
 The forge credential comes from TAKT_GITHUB_TOKEN or --token-file; without one
-the controller's own is used. It is sealed, and wiped when the deployment ends.`,
+the controller's own is used, which needs TAKT_ADMIN_KEY and the controller's
+--deploy-allow. A credential is sealed, and wiped when the deployment ends.`,
 		Example: `  takt deploy --from my-org --to my-mirror --dry-run
   takt deploy --from my-org --to my-mirror --include 'api-*' --watch`,
 	}, func(ctx context.Context, s *session, _ []string) error {
@@ -58,6 +59,7 @@ the controller's own is used. It is sealed, and wiped when the deployment ends.`
 	f.StringVar(&body.Forks, "forks", "", "forks: include, exclude or only (default include)")
 	f.StringVar(&body.NameTemplate, "name-template", "", "names of the copies, of {name} and {owner} (default {name})")
 	f.StringVar(&body.Visibility, "visibility", "", "of the copies: keep, public, private or internal (default keep)")
+	f.BoolVar(&body.AllowPublish, "allow-publish", false, "let copies be seen by more people than their sources")
 	f.IntVar(&body.Concurrency, "concurrency", 0, "repositories at once, 1 to 32 (default: the controller's)")
 	f.BoolVar(&body.DryRun, "dry-run", false, "show what would be done, and do nothing")
 	f.BoolVarP(&watch, "watch", "w", false, "follow it to its end; failures are an exit code then")

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"takt/actors/deployment"
 	"takt/actors/janitor"
 )
 
@@ -117,6 +118,27 @@ func networks(field *[]netip.Prefix) value {
 				return nil, fmt.Errorf("%q is no network: want 10.0.0.0/8 or an address", entry)
 			}
 			list = append(list, p.Masked())
+		}
+		return list, nil
+	})
+}
+
+// pairs takes a list such as "acme=acme-mirror,lab=acme-mirror".
+func pairs(field *[]deployment.Pair) value {
+	show := func(list []deployment.Pair) string {
+		var texts []string
+		for _, p := range list {
+			texts = append(texts, p.Source+"="+p.Target)
+		}
+		return strings.Join(texts, ",")
+	}
+	return parsed(field, show, func(v string) (list []deployment.Pair, err error) {
+		for _, entry := range entries(v) {
+			var p deployment.Pair
+			if p.Source, p.Target, _ = strings.Cut(entry, "="); !p.Valid() {
+				return nil, fmt.Errorf("%q is not SOURCE=TARGET, two organisations", entry)
+			}
+			list = append(list, p)
 		}
 		return list, nil
 	})

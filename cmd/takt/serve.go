@@ -250,7 +250,7 @@ func (c *controller) httpConfig() http.Config {
 		return n
 	}
 	return http.Config{
-		APIKey: c.cfg.APIKey, AdminKey: c.cfg.AdminKey, BaseImageID: c.cfg.BaseImageID,
+		APIKey: c.cfg.APIKey, AdminKey: c.cfg.AdminKey, BaseImageID: c.cfg.BaseImageID, BuildTokenLife: c.cfg.BuildTokenLife,
 		TelemetryWithoutKey: c.cfg.TelemetryWithoutKey, PlainSessions: strings.HasPrefix(c.cfg.PublicURL, "http://"),
 		MaxConnections: max(2*c.cfg.MaxParked, 1024),
 		PollRate:       rate(c.cfg.PollRate), RegisterRate: rate(c.cfg.RegisterRate), TrustedProxies: c.cfg.TrustedProxies,

@@ -100,6 +100,7 @@ func buildSettings(c *Config) []setting {
 	return group("Builds and workers",
 		row("base-image-id", text(&c.BaseImageID), "image that workers are told to build in").also("BASE_IMAGE_ID"),
 		row("queue-limit", number(&c.QueueLimit), "submits are refused while more builds than this are pending"),
+		row("build-token-life", duration(&c.BuildTokenLife), "how long a build's token opens its build, from the submit on"),
 		row("build-timeout", duration(&c.BuildTimeout), "silence after which a build's attempt is lost"),
 		row("worker-timeout", duration(&c.WorkerTimeout), "silence after which a worker is offline"),
 		row("check-interval", check,
@@ -170,7 +171,9 @@ func deploySettings(c *Config) []setting {
 		row("github-url", text(&c.Deploy.GitHubURL),
 			"REST interface of the forge that deployments work on; https://HOST/api/v3/ of a GitHub Enterprise Server"),
 		row("github-token", text(&c.Deploy.GitHubToken),
-			"takt's own credential for deployments; without it each one brings its own").secret(),
+			"takt's own credential for deployments, which needs the admin key and deploy-allow; others bring their own").secret(),
+		row("deploy-allow", pairs(&c.Deploy.Allow),
+			"what takt's own credential may copy: SOURCE=TARGET, two organisations, by commas").unset("nothing"),
 		row("deploy-per-hour", number(&c.Deploy.PerHour),
 			"repositories that are made with one credential per hour; per minute 80, or a sixtieth if that is more"),
 	)

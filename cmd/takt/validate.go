@@ -67,7 +67,7 @@ func (c *Config) validate() []error {
 	}
 	atLeast("poll-rate", c.PollRate, 0)
 	atLeast("register-rate", c.RegisterRate, 0)
-	for name, d := range map[string]time.Duration{"build-timeout": c.BuildTimeout, "worker-timeout": c.WorkerTimeout} {
+	for name, d := range map[string]time.Duration{"build-token-life": c.BuildTokenLife, "build-timeout": c.BuildTimeout, "worker-timeout": c.WorkerTimeout} {
 		if d < time.Second {
 			bad(name, "must be at least 1s")
 		}

@@ -5,8 +5,8 @@ import "takt/store"
 // DeploymentRequest is the body of POST /api/deployments.
 type DeploymentRequest struct {
 	store.DeploymentRequest
-	// Token is the forge credential; without it takt's own is used. It is never
-	// shown again.
+	// Token is the forge credential; without it takt's own is used, which needs the
+	// admin key. It is never shown again.
 	Token string `json:"token,omitempty"`
 }
 

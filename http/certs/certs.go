@@ -2,6 +2,7 @@ package certs
 
 import (
 	"archive/zip"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -11,7 +12,7 @@ import (
 
 const (
 	// MaxBytes is what all entries of an archive may have together, unpacked.
-	MaxBytes = 50 << 20
+	MaxBytes = 12 << 20
 	// maxEntries is the most entries that an archive may have.
 	maxEntries = 10_000
 )
@@ -114,12 +115,12 @@ func read(f *zip.File, budget *int64) ([]byte, error) {
 		return nil, err
 	}
 	defer r.Close()
-	content, err := io.ReadAll(io.LimitReader(r, *budget+1))
-	if err != nil {
+	content := bytes.NewBuffer(make([]byte, 0, f.UncompressedSize64+bytes.MinRead)) // check has bounded it
+	if _, err := content.ReadFrom(io.LimitReader(r, *budget+1)); err != nil {
 		return nil, err
 	}
-	if *budget -= int64(len(content)); *budget < 0 {
+	if *budget -= int64(content.Len()); *budget < 0 {
 		return nil, errTooLarge
 	}
-	return content, nil
+	return content.Bytes(), nil
 }

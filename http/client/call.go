@@ -26,16 +26,16 @@ const (
 )
 
 // call is one request in the making. It carries the admin key if its path begins
-// with /admin, and the API key otherwise.
+// with /admin, and the API key otherwise; with operator set, both.
 type call struct {
 	method string
 	// path may have one hole, such as {build}, which id fills.
 	path string
 	id   string
 	// public calls carry no key.
-	public bool
-	query  url.Values
-	header http.Header
+	public, operator bool
+	query            url.Values
+	header           http.Header
 	// body, unless nil, is sent as JSON.
 	body any
 	// form, if it can be opened, is sent instead, as a form with this boundary.
@@ -111,6 +111,9 @@ func (c *Client) request(ctx context.Context, cl call) (*http.Request, error) {
 		setIf(req.Header, api.HeaderAdminKey, c.cfg.AdminKey)
 	default:
 		setIf(req.Header, api.HeaderAPIKey, c.cfg.APIKey)
+		if cl.operator {
+			setIf(req.Header, api.HeaderAdminKey, c.cfg.AdminKey)
+		}
 	}
 	if cl.body != nil {
 		body, err := json.Marshal(cl.body)

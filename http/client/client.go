@@ -22,7 +22,8 @@ type Config struct {
 	// APIKey is sent on every call except the public ones. May be empty where
 	// a build token does.
 	APIKey string
-	// AdminKey is sent on /admin calls only.
+	// AdminKey is sent on /admin calls, and where a deployment may spend the
+	// controller's own forge credential.
 	AdminKey string
 	// RootCAs are whom to trust about an https controller; nil means whom the
 	// system trusts. Not used with HTTPClient.

@@ -10,7 +10,7 @@ import (
 // Deploy begins a deployment. Not safe to repeat blindly: each call begins one,
 // though the second copies nothing twice.
 func (c *Client) Deploy(ctx context.Context, r api.DeploymentRequest) (api.Deployment, error) {
-	return ask[api.Deployment](ctx, c, call{method: http.MethodPost, path: "/api/deployments", body: r})
+	return ask[api.Deployment](ctx, c, call{method: http.MethodPost, path: "/api/deployments", operator: r.Token == "", body: r})
 }
 
 // Deployments lists the newest deployments; limit 0 means the controller's
@@ -38,6 +38,6 @@ func (c *Client) SteerDeployment(ctx context.Context, id, order string) (api.Dep
 
 // RetryDeployment tries repositories again and returns how many.
 func (c *Client) RetryDeployment(ctx context.Context, id string, r api.DeploymentRetry) (int, error) {
-	out, err := ask[api.DeploymentRetried](ctx, c, call{method: http.MethodPost, path: "/api/deployments/{deployment}/retry", id: id, body: r})
+	out, err := ask[api.DeploymentRetried](ctx, c, call{method: http.MethodPost, path: "/api/deployments/{deployment}/retry", id: id, operator: r.Token == "", body: r})
 	return out.Retried, err
 }

@@ -28,7 +28,7 @@ func (a *Audit) Append(ctx context.Context, e store.AuditEntry) (id int64, err e
 	}
 	err = a.db.write("writing an audit entry").scan(ctx, nil, []any{&id}, sqlAppendAudit, pgx.NamedArgs{
 		"at": at, "actor": store.Text(e.Actor), "action": store.Text(e.Action), "target": store.Text(e.Target),
-		"reason": store.Text(e.Reason), "detail": e.Detail, "outcome": store.Text(e.Outcome),
+		"reason": store.Text(e.Reason), "detail": e.Detail, "outcome": store.ErrorText(e.Outcome),
 	})
 	return id, err
 }
@@ -37,7 +37,7 @@ const sqlConcludeAudit = `UPDATE audit SET outcome = $2 WHERE id = $1`
 
 // Conclude writes how the action of an entry ended. Repeating it is harmless.
 func (a *Audit) Conclude(ctx context.Context, id int64, outcome string) error {
-	_, err := a.db.write("writing the outcome of audit entry "+strconv.FormatInt(id, 10)).exec(ctx, sqlConcludeAudit, id, store.Text(outcome))
+	_, err := a.db.write("writing the outcome of audit entry "+strconv.FormatInt(id, 10)).exec(ctx, sqlConcludeAudit, id, store.ErrorText(outcome))
 	return err
 }
 

@@ -81,10 +81,10 @@ func (s *Deployments) Abandon(ctx context.Context, claim store.DeploymentClaim, 
 		case d.state != store.DeploymentRunning:
 			return errTakenOver()
 		}
-		if _, err := tx.Exec(ctx, sqlFailRest, claim.ID, store.Text(message)); err != nil {
+		if _, err := tx.Exec(ctx, sqlFailRest, claim.ID, store.ErrorText(message)); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, sqlEndDeployment, claim.ID, state, store.Text(text))
+		_, err := tx.Exec(ctx, sqlEndDeployment, claim.ID, state, store.ErrorText(text))
 		return err
 	})
 }

@@ -116,7 +116,7 @@ func (s *Deployments) Step(ctx context.Context, claim store.DeploymentClaim, nam
 	args := repoArgs(claim, name)
 	args["repo_run"], args["step"], args["target_id"], args["target_url"] = run, string(change.Step), change.TargetID, change.TargetURL
 	args["made"], args["refs"] = change.Made, change.Refs
-	args["error"], args["warning"] = store.Text(change.Error), store.Text(change.Warning)
+	args["error"], args["warning"] = store.ErrorText(change.Error), store.ErrorText(change.Warning)
 	return s.write(ctx, claim, name, sqlRepoStep, args)
 }
 
@@ -127,7 +127,7 @@ UPDATE deployment_repos SET step = 'failed', error = @error, finished_at = now()
 // fails with StaleAttempt when the word was written after all.
 func (s *Deployments) Lose(ctx context.Context, claim store.DeploymentClaim, name, message string) error {
 	args := repoArgs(claim, name)
-	args["error"] = store.Text(message)
+	args["error"] = store.ErrorText(message)
 	return s.write(ctx, claim, name, sqlLoseRepo, args)
 }
 

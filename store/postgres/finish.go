@@ -25,7 +25,7 @@ func (b *Builds) Finish(ctx context.Context, r store.Result, commit func() error
 	}
 	if !r.Success {
 		r.File = nil
-		r.ErrorMessage = cmp.Or(store.Text(r.ErrorMessage), store.MessageFailed)
+		r.ErrorMessage = cmp.Or(store.ErrorText(r.ErrorMessage), store.MessageFailed)
 	}
 	err = b.db.write("finishing build "+r.BuildID).tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		st, err := lockStanding(ctx, tx, r)

@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 
@@ -240,4 +241,20 @@ func TestCancel(t *testing.T) {
 			require.Equal(t, store.Idle, w.find().Status)
 		}
 	})
+}
+
+func TestLongErrorOfABuildIsCut(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	build := b.build()
+	w := b.worker()
+	w.gets(build.ID)
+	_, err := b.builds.Finish(t.Context(), store.Result{BuildID: build.ID, WorkerID: w.id, ErrorMessage: strings.Repeat("no\n", 1<<18)}, nil)
+	require.NoError(t, err)
+	failed, err := b.builds.Find(t.Context(), build.ID)
+	require.NoError(t, err)
+	require.LessOrEqual(t, len(failed.ErrorMessage), 8<<10)
+	lines, err := b.builds.Logs(t.Context(), build.ID, 0, 0)
+	require.NoError(t, err)
+	require.Less(t, len(lines[len(lines)-1].Message), 9<<10)
 }

@@ -209,7 +209,7 @@ func TestOperatorsAndWorkersDoNotBlockEachOther(t *testing.T) {
 			for i := range steps {
 				err := act(ids[rand.IntN(workers)], builds[i%len(builds)])
 				switch store.CodeOf(err) {
-				case "", store.NotFound, store.Forbidden, store.NotAssigned, store.InvalidState:
+				case "", store.NotFound, store.Forbidden, store.NotAssigned, store.InvalidState, store.RetryWaiting:
 				default:
 					t.Errorf("%v", err)
 				}
@@ -217,4 +217,21 @@ func TestOperatorsAndWorkersDoNotBlockEachOther(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+func TestWorkersAreBounded(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	known := b.worker()
+	_, err := b.Pool.Exec(t.Context(), `WITH n AS (SELECT 'w' || i AS id FROM generate_series(1, 99999) i),
+		d AS (INSERT INTO worker_details (worker_id, name, capabilities) SELECT id, id, '{}' FROM n)
+		INSERT INTO workers (id, slots) SELECT id, 1 FROM n`)
+	require.NoError(t, err)
+	workers := postgres.NewWorkers(b.DB) // which has not counted yet
+	_, err = workers.Register(t.Context(), store.Registration{ID: "one-more", Name: "w"})
+	require.Equal(t, store.Overloaded, store.CodeOf(err))
+	_, err = workers.Register(t.Context(), store.Registration{ID: known.id, Name: "w"})
+	require.NoError(t, err, "who is known comes back")
+	_, err = workers.Find(t.Context(), "one-more")
+	require.Equal(t, store.NotFound, store.CodeOf(err))
 }

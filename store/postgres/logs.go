@@ -10,36 +10,57 @@ import (
 )
 
 // sqlTail returns one row without a line for a build that has none, and no row
-// for an unknown build.
+// for an unknown build. Of $3 lines it returns those that begin within the first $4
+// bytes.
 const sqlTail = `
 SELECT b.state, coalesce(l.seq, 0), coalesce(l.at, now()), coalesce(l.level, ''), coalesce(l.message, '')
 FROM builds b LEFT JOIN LATERAL (
-	SELECT seq, at, level, message FROM build_logs WHERE build = b.seq AND seq > $2 ORDER BY seq LIMIT nullif($3, 0)
+	SELECT * FROM (
+		SELECT p.*, sum(octet_length(message)) OVER (ORDER BY seq) - octet_length(message) AS before FROM (
+			SELECT seq, at, level, message FROM build_logs WHERE build = b.seq AND seq > $2 ORDER BY seq LIMIT $3
+		) p
+	) s WHERE before < $4
 ) l ON true
 WHERE b.seq = (SELECT seq FROM build_ids WHERE id = $1) ORDER BY l.seq`
 
-// Tail returns up to limit lines of a build after line seq after, and the build's
-// state at the same moment. Error: NotFound.
+// Tail returns up to limit lines of a build after line seq after, about
+// store.LogPage bytes of them, and the build's state at the same moment. Error:
+// NotFound.
 func (b *Builds) Tail(ctx context.Context, id string, after int64, limit int) (t store.Tail, err error) {
 	var line store.LogLine
+	size := 0
 	err = b.db.read("reading the log of build "+id).each(ctx, []any{&t.State, &line.Seq, &line.At, &line.Level, &line.Message}, func() error {
 		if line.Seq > 0 {
 			line.At = line.At.UTC()
 			t.Lines = append(t.Lines, line)
+			size += len(line.Message)
 		}
 		return nil
-	}, sqlTail, id, after, max(limit, 0))
+	}, sqlTail, id, after, limit, store.LogPage)
 	if err == nil && t.State == "" {
 		err = errNoBuild()
 	}
+	t.More = len(t.Lines) > 0 && (len(t.Lines) == limit || size >= store.LogPage)
 	return t, err
 }
 
-// Logs returns up to limit lines of a build after line seq after, oldest first;
-// limit 0 means all. Lines become visible in the order of Seq. Error: NotFound.
-func (b *Builds) Logs(ctx context.Context, id string, after int64, limit int) (lines []store.LogLine, err error) {
-	t, err := b.Tail(ctx, id, after, limit)
-	return append([]store.LogLine{}, t.Lines...), err
+// Logs returns all lines of a build after line seq after, up to limit if that is
+// not 0, oldest first, in memory. Lines become visible in the order of Seq. Error:
+// NotFound.
+func (b *Builds) Logs(ctx context.Context, id string, after int64, limit int) ([]store.LogLine, error) {
+	lines := []store.LogLine{}
+	for {
+		page := 1000
+		if limit > 0 {
+			page = min(page, limit-len(lines))
+		}
+		t, err := b.Tail(ctx, id, after, page)
+		lines = append(lines, t.Lines...)
+		if err != nil || !t.More || len(lines) == limit {
+			return lines, err
+		}
+		after = lines[len(lines)-1].Seq
+	}
 }
 
 const sqlLogMarks = `
@@ -60,22 +81,35 @@ func (b *Builds) LogMarks(ctx context.Context, ids []string) (marks map[string]s
 
 // sqlAppendLogs locks the build, so that lines are numbered in the order in
 // which they become visible and a reader that goes on after the last line it
-// saw misses none. $2 is the worker, which must be the holder or the last one.
+// saw misses none. The worker must be the holder or the last one. What goes beyond
+// the limit is dropped; the line that says so is written once, because after it
+// the build is not found here any more.
 const sqlAppendLogs = `
-WITH b AS MATERIALIZED (
-	SELECT seq FROM builds WHERE seq = (SELECT seq FROM build_ids WHERE id = $1) AND worker_id = $2 FOR NO KEY UPDATE
+WITH b AS (
+	UPDATE builds SET log_bytes = log_bytes + @bytes
+	WHERE seq = (SELECT seq FROM build_ids WHERE id = @build) AND worker_id = @worker AND log_bytes < @limit
+	RETURNING seq, log_bytes
+), l AS (
+	SELECT level, message, nr, sum(octet_length(message) + @cost) OVER (ORDER BY nr) AS upto
+	FROM unnest(@levels::text[], @messages::text[]) WITH ORDINALITY AS l(level, message, nr)
+	UNION ALL SELECT 'warn', @reached, NULL, NULL
 )
 INSERT INTO build_logs (build, level, message)
-SELECT b.seq, l.level, l.message FROM b, unnest($3::text[], $4::text[]) WITH ORDINALITY AS l(level, message, nr)
+SELECT b.seq, l.level, l.message FROM b, l
+WHERE CASE WHEN l.nr IS NULL THEN b.log_bytes >= @limit ELSE b.log_bytes - @bytes + l.upto <= @limit END
 ORDER BY l.nr`
 
 // appendLogs writes lines for a build of worker.
 func appendLogs(ctx context.Context, tx pgx.Tx, id, worker string, lines []store.LogLine) error {
-	levels, messages := make([]string, len(lines)), make([]string, len(lines))
+	levels, messages, bytes := make([]string, len(lines)), make([]string, len(lines)), int64(0)
 	for i, l := range lines {
 		levels[i], messages[i] = string(l.Level), store.Text(l.Message)
+		bytes += int64(len(messages[i])) + store.LogLineCost
 	}
-	_, err := tx.Exec(ctx, sqlAppendLogs, id, worker, levels, messages)
+	_, err := tx.Exec(ctx, sqlAppendLogs, pgx.NamedArgs{
+		"build": id, "worker": worker, "levels": levels, "messages": messages, "bytes": bytes,
+		"cost": store.LogLineCost, "limit": store.MaxBuildLog, "reached": store.MessageLogLimit,
+	})
 	if err != nil {
 		return fmt.Errorf("writing logs of build %s: %w", id, err)
 	}

@@ -126,8 +126,5 @@ RETURNING name, location, coalesce(object, '')`
 // ExpireReports removes up to limit diagnostic reports that arrived more than age
 // ago, and returns their files.
 func (f *Files) ExpireReports(ctx context.Context, age time.Duration, limit int) ([]store.File, error) {
-	return rowsOf(ctx, f.db.write("expiring diagnostic reports"), func(row pgx.CollectableRow) (file store.File, err error) {
-		err = row.Scan(&file.Name, &file.Location, &file.Object)
-		return file, err
-	}, sqlExpireReports, age, limit)
+	return rowsOf(ctx, f.db.write("expiring diagnostic reports"), scanReportFile, sqlExpireReports, age, limit)
 }

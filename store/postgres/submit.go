@@ -19,7 +19,7 @@ const limitKey = 0x74616b74_6c696d74 // "taktlimt"
 // that is known to be new. If Submit fails the caller removes them. Errors:
 // *store.Repeated, and then commit was not called; QueueFull; Conflict if the id
 // is in use; Unavailable, wrapping store.ErrOutcomeUnknown when the build and its
-// files may stand.
+// files may stand; RetryWaiting.
 func (b *Builds) Submit(ctx context.Context, s store.Submission, commit func() error) (build store.Build, err error) {
 	if commit == nil {
 		commit = func() error { return nil }
@@ -47,7 +47,7 @@ func (b *Builds) submitUncounted(
 	ctx context.Context, op operation, s store.Submission, commit func() error,
 ) (build store.Build, position int64, err error) {
 	defer func() { b.db.pending.release(err == nil || errors.Is(err, store.ErrOutcomeUnknown)) }()
-	if s.Once != nil {
+	if s.Once != nil || s.RetryOf != "" {
 		return submitIn(ctx, op, s, commit, func(context.Context, pgx.Tx) error { return nil })
 	}
 	if err := commit(); err != nil {
@@ -76,6 +76,11 @@ func submitIn(
 		if err := first(ctx, tx); err != nil {
 			return err
 		}
+		if s.RetryOf != "" {
+			if err := soleRetry(ctx, tx, s.RetryOf); err != nil {
+				return err
+			}
+		}
 		if build, position, err = insertBuild(ctx, tx, s); err != nil {
 			return err
 		}
@@ -85,6 +90,37 @@ func submitIn(
 		return commit()
 	})
 	return build, position, err
+}
+
+const (
+	// sqlHoldRetries makes retries that go back to one build come one after the other.
+	sqlHoldRetries = `SELECT pg_advisory_xact_lock(hashtextextended('takt retry ' || coalesce(retry_root, seq), 0))
+FROM builds WHERE seq = (SELECT seq FROM build_ids WHERE id = $1)`
+
+	sqlRetryWaits = `SELECT EXISTS (SELECT FROM builds r WHERE r.state = 'pending' AND r.retry_root = (
+	SELECT coalesce(retry_root, seq) FROM builds WHERE seq = (SELECT seq FROM build_ids WHERE id = $1)))`
+)
+
+// soleRetry refuses a retry while another waits that goes back to the same build,
+// also through other retries: a token could queue any number.
+func soleRetry(ctx context.Context, tx pgx.Tx, of string) error {
+	if _, err := tx.Exec(ctx, sqlHoldRetries, of); err != nil {
+		return err
+	}
+	return retryWaits(ctx, tx, of)
+}
+
+func retryWaits(ctx context.Context, q querier, of string) error {
+	var waits bool
+	if err := q.QueryRow(ctx, sqlRetryWaits, of).Scan(&waits); err != nil || !waits {
+		return err
+	}
+	return store.NewError(store.RetryWaiting, "A retry of this build is waiting already")
+}
+
+// RetryWaits returns RetryWaiting if a retry of a build would be refused now.
+func (b *Builds) RetryWaits(ctx context.Context, id string) error {
+	return b.db.read("looking for a retry of build "+id).run(ctx, func(ctx context.Context, c *pgx.Conn) error { return retryWaits(ctx, c, id) })
 }
 
 const sqlHoldLimit = `SELECT pg_advisory_xact_lock($1)`
@@ -121,8 +157,9 @@ const queueFullRetry = 5 * time.Second
 // sqlAppendLogs.
 const sqlInsertBuild = `
 WITH b AS (
-	INSERT INTO builds (id, platform, priority, token_hash, has_certs)
-	VALUES (@id, @platform, @priority, @token, @has_certs)
+	INSERT INTO builds (id, platform, priority, token_hash, has_certs, retry_root)
+	VALUES (@id, @platform, @priority, @token, @has_certs,
+		(SELECT coalesce(retry_root, seq) FROM builds WHERE seq = (SELECT seq FROM build_ids WHERE id = @retried)))
 	RETURNING seq, submitted_at, position
 ), n AS (
 	INSERT INTO build_ids (id, seq) SELECT @id, seq FROM b

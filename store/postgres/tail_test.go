@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -38,4 +39,71 @@ func TestTailShowsLinesAndStateOfOneMoment(t *testing.T) {
 	require.Equal(t, store.Tail{State: store.Assigned}, none)
 	_, err = b.builds.Tail(t.Context(), "none", 0, 10)
 	require.Equal(t, store.NotFound, store.CodeOf(err))
+}
+
+// A build writes up to a limit; one line says so, once, and what comes later is
+// dropped, while takt's own lines still come.
+func TestLogOfABuildIsBounded(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	build := b.build()
+	w := b.worker()
+	w.gets(build.ID)
+	const left = 3 * (10 + store.LogLineCost)
+	_, err := b.Pool.Exec(t.Context(), `UPDATE builds SET log_bytes = $1`, store.MaxBuildLog-left)
+	require.NoError(t, err)
+	says := func(messages ...string) {
+		t.Helper()
+		beat := store.Beat{BuildID: build.ID, WorkerID: w.id}
+		for _, m := range messages {
+			beat.Logs = append(beat.Logs, store.LogLine{Level: store.Info, Message: m})
+		}
+		_, err := b.builds.Touch(t.Context(), beat)
+		require.NoError(t, err)
+	}
+	says("ten bytes.")
+	says("this one is ten bytes longer than", "ten bytes.")
+	says("no more")
+	says("no more")
+	lines, err := b.builds.Logs(t.Context(), build.ID, 0, 0)
+	require.NoError(t, err)
+	var texts []string
+	for _, l := range lines[2:] {
+		texts = append(texts, l.Message)
+	}
+	require.Equal(t, []string{"ten bytes.", "this one is ten bytes longer than", store.MessageLogLimit}, texts)
+	require.NoError(t, b.builds.Cancel(t.Context(), build.ID))
+	lines, err = b.builds.Logs(t.Context(), build.ID, lines[len(lines)-1].Seq, 0)
+	require.NoError(t, err)
+	require.Len(t, lines, 1, "that it was cancelled")
+}
+
+// A page is bounded in bytes, and each line is in one whatever its length.
+func TestPagesOfALogAreBounded(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	build := b.build()
+	w := b.worker()
+	w.gets(build.ID)
+	long := strings.Repeat("x", store.LogPage/2)
+	beat := store.Beat{BuildID: build.ID, WorkerID: w.id}
+	for range 5 {
+		beat.Logs = append(beat.Logs, store.LogLine{Level: store.Info, Message: long})
+	}
+	beat.Logs = append(beat.Logs, store.LogLine{Level: store.Info, Message: long + long + long})
+	_, err := b.builds.Touch(t.Context(), beat)
+	require.NoError(t, err)
+	var pages []int
+	for after, more := int64(0), true; more; {
+		page, err := b.builds.Tail(t.Context(), build.ID, after, 500)
+		require.NoError(t, err)
+		pages, more = append(pages, len(page.Lines)), page.More
+		if more {
+			after = page.Lines[len(page.Lines)-1].Seq
+		}
+	}
+	require.Equal(t, []int{4, 2, 2, 0}, pages, "two short lines are takt's")
+	all, err := b.builds.Logs(t.Context(), build.ID, 0, 0)
+	require.NoError(t, err)
+	require.Len(t, all, 8)
 }

@@ -269,7 +269,7 @@ const maxAgo = time.Second
 // Record writes what became of a claim's actions. Those that the claim has lost
 // meanwhile are left alone, so repeating it is harmless.
 func (t *Throttle) Record(ctx context.Context, o store.Outcome) (r store.Recorded, err error) {
-	text := store.Text(o.Error)
+	text := store.ErrorText(o.Error)
 	var state store.ActionState
 	var held bool
 	b := &pgx.Batch{}
@@ -341,6 +341,6 @@ UPDATE throttle_queues t SET last_error = left($2, 1000) FROM q WHERE t.seq = q.
 
 // Note tells operators what keeps queues from being served.
 func (t *Throttle) Note(ctx context.Context, queues []string, text string) error {
-	_, err := t.db.write("noting an error").exec(ctx, sqlNote, queues, store.Text(text))
+	_, err := t.db.write("noting an error").exec(ctx, sqlNote, queues, store.ErrorText(text))
 	return err
 }

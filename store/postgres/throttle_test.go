@@ -698,3 +698,23 @@ func TestWhatIsTooLateIsDroppedFromPausedQueuesToo(t *testing.T) {
 	require.Empty(t, c.Actions)
 	require.False(t, c.Queues[0].Waiting, "it is paused")
 }
+
+func TestRateOfADrainedQueueIsNotUsed(t *testing.T) {
+	t.Parallel()
+	b := throttle(t, 5, 1, store.Hour)
+	used := func() int {
+		t.Helper()
+		q, err := b.Queue(t.Context(), queueOf(1).ID())
+		require.NoError(t, err)
+		return q.RateUsed
+	}
+	b.accept(queueOf(1), 0, 3)
+	require.Zero(t, used(), "nothing was sent yet")
+	c := b.claim(100, queueOf(1))
+	b.record(store.Outcome{Claim: c.Number, Done: idsOf(c)})
+	require.Equal(t, 3, used())
+	b.exec(`UPDATE throttle_windows SET ended_at = ended_at - interval '1 hour'`)
+	require.Zero(t, used())
+	b.exec(`DELETE FROM throttle_windows`)
+	require.Zero(t, used())
+}

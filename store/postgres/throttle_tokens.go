@@ -113,6 +113,6 @@ WHERE portal_id = $1 AND refresh_claim = $2`
 
 // FailRefresh gives the right back.
 func (t *Throttle) FailRefresh(ctx context.Context, portal, claim int64, why string) error {
-	_, err := t.db.write(fmt.Sprintf("giving up a refresh for portal %d", portal)).exec(ctx, sqlFailRefresh, portal, claim, store.Text(why))
+	_, err := t.db.write(fmt.Sprintf("giving up a refresh for portal %d", portal)).exec(ctx, sqlFailRefresh, portal, claim, store.ErrorText(why))
 	return err
 }

@@ -3,6 +3,9 @@ package postgres
 import (
 	"context"
 	"encoding/json"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -10,10 +13,54 @@ import (
 )
 
 // Workers keeps the machines that build. Safe for concurrent use.
-type Workers struct{ db *DB }
+type Workers struct {
+	db *DB
+
+	full     atomic.Bool // as it was counted last
+	counting sync.Mutex  // guards counted
+	counted  time.Time
+}
 
 // NewWorkers returns the workers of db.
 func NewWorkers(db *DB) *Workers { return &Workers{db: db} }
+
+// maxWorkers is how many workers may be registered, and countEvery how old their
+// count may be.
+const (
+	maxWorkers = 100_000
+	countEvery = 5 * time.Second
+)
+
+const sqlFull = `SELECT count(*) >= $1 FROM (SELECT 1 FROM workers LIMIT $1) w`
+
+// room refuses a new worker if there are too many. The count is shared, so that a
+// fleet that comes at once does not count again and again.
+func (w *Workers) room(ctx context.Context, c *pgx.Conn, id string) error {
+	if err := w.count(ctx, c); err != nil || !w.full.Load() {
+		return err
+	}
+	return orNone(c.QueryRow(ctx, sqlHasWorker, id).Scan(nil), func() error {
+		return store.NewError(store.Overloaded, "Too many workers are registered: delete those that are gone")
+	})
+}
+
+// count counts if the last count is too old, unless somebody else does.
+func (w *Workers) count(ctx context.Context, c *pgx.Conn) error {
+	if !w.counting.TryLock() {
+		return nil
+	}
+	defer w.counting.Unlock()
+	if time.Since(w.counted) < countEvery {
+		return nil
+	}
+	var full bool
+	if err := c.QueryRow(ctx, sqlFull, maxWorkers).Scan(&full); err != nil {
+		return err
+	}
+	w.full.Store(full)
+	w.counted = time.Now()
+	return nil
+}
 
 // errNoWorker is the answer for an unknown worker id.
 func errNoWorker() error { return store.NewError(store.NotFound, "Worker not found") }
@@ -65,7 +112,7 @@ const registrationStep = 1 << 20
 const handOutStep = 1024
 
 // Register adds a worker or takes a known one back. Error: RegistrationFailed
-// when its capabilities can't be kept.
+// when its capabilities can't be kept, Overloaded when there are too many workers.
 func (w *Workers) Register(ctx context.Context, r store.Registration) (reg store.Registered, err error) {
 	platforms := make([]string, len(r.Platforms))
 	for i, p := range r.Platforms {
@@ -75,6 +122,9 @@ func (w *Workers) Register(ctx context.Context, r store.Registration) (reg store
 		r.Capabilities = json.RawMessage(`{}`)
 	}
 	err = w.db.write("registering worker "+r.ID).run(ctx, func(ctx context.Context, c *pgx.Conn) error {
+		if err := w.room(ctx, c, r.ID); err != nil {
+			return err
+		}
 		// One round trip and, because of the one Sync at its end, one transaction.
 		batch := &pgx.Batch{}
 		batch.Queue(sqlIdentify, r.ID, store.Text(r.Name), []byte(r.Capabilities))

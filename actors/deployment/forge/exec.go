@@ -49,7 +49,8 @@ func baseSettings() []setting {
 		{"protocol.allow", "never"},       // nothing but HTTP, wherever a server points to
 		{"protocol.http.allow", "always"}, //
 		{"protocol.https.allow", "always"},
-		{"http.lowSpeedLimit", "1"}, // a connection that stands still is broken
+		{"http.followRedirects", "false"}, // nor to another host
+		{"http.lowSpeedLimit", "1"},       // a connection that stands still is broken
 		{"http.lowSpeedTime", "120"},
 		{"lfs.concurrenttransfers", "4"},
 		{"lfs.locksverify", "false"},
@@ -86,6 +87,11 @@ const drainTime = 2 * time.Second
 // printed. The end of ctx, or the time limit, kills the group. When it returns,
 // no process of the group is left.
 func (a *Account) git(ctx context.Context, dir string, args ...string) (string, error) {
+	return a.gitWith(ctx, dir, nil, args...)
+}
+
+// gitWith is git with settings for this command.
+func (a *Account) gitWith(ctx context.Context, dir string, own []setting, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, a.g.cfg.GitTimeout, errGitTooSlow)
 	defer cancel()
 	notice(ctx, time.Now().Add(a.g.cfg.GitTimeout))
@@ -95,7 +101,7 @@ func (a *Account) git(ctx context.Context, dir string, args ...string) (string, 
 	if cmd.Path, cmd.Err = a.g.lookPath("git"), nil; cmd.Path == "" {
 		return "", &gitError{command: args[0], err: exec.ErrNotFound}
 	}
-	cmd.Env = slices.Concat(a.g.env, configured(append(baseSettings(), setting{"http." + a.origin() + ".extraHeader", a.header()})))
+	cmd.Env = slices.Concat(a.g.env, configured(slices.Concat(baseSettings(), own, []setting{{"http." + a.origin() + ".extraHeader", a.header()}})))
 	var out, said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &said
 	if err := runGroup(cmd); err != nil {

@@ -77,7 +77,7 @@ func (a *Account) Copy(ctx context.Context, from, to string) (c Copied, err erro
 		return c, err // an empty repository has nothing to push
 	}
 	err = a.persist(ctx, func() error {
-		if c.Warning, err = a.copyLFS(ctx, mirror, to, c.Refs); err != nil {
+		if c.Warning, err = a.copyLFS(ctx, mirror, from, to, c.Refs); err != nil {
 			return err
 		}
 		return a.push(ctx, mirror, to)

@@ -14,7 +14,10 @@ const lfsBatch = 200
 // copyLFS copies the large files of a mirror, if it has any: they are to be
 // there before the commits that name them. Without the git-lfs program it only
 // says so.
-func (a *Account) copyLFS(ctx context.Context, mirror, to string, refs Refs) (warning string, err error) {
+//
+// A repository's .lfsconfig may name any address as its server, such as one inside
+// takt's network: ours stand before it.
+func (a *Account) copyLFS(ctx context.Context, mirror, from, to string, refs Refs) (warning string, err error) {
 	uses, err := a.usesLFS(ctx, mirror, refs)
 	if err != nil || !uses {
 		return "", err
@@ -22,13 +25,19 @@ func (a *Account) copyLFS(ctx context.Context, mirror, to string, refs Refs) (wa
 	if a.g.lookPath("git-lfs") == "" {
 		return "Uses Git LFS, but git-lfs is not installed where takt runs: large files were not copied", nil
 	}
-	if _, err := a.git(ctx, mirror, "lfs", "fetch", "--all", "origin"); err != nil {
+	servers := []setting{{"lfs.url", lfsServer(from)}, {"lfs.pushurl", lfsServer(to)}}
+	if _, err := a.gitWith(ctx, mirror, servers, "lfs", "fetch", "--all", "origin"); err != nil {
 		return "", a.explainGit("Fetching large files", err)
 	}
-	if _, err := a.git(ctx, mirror, "lfs", "push", "--all", to); err != nil {
+	if _, err := a.gitWith(ctx, mirror, servers, "lfs", "push", "--all", to); err != nil {
 		return "", a.explainGit("Pushing large files", err)
 	}
 	return "", nil
+}
+
+// lfsServer is where the forge keeps the large files of a repository.
+func lfsServer(cloneURL string) string {
+	return strings.TrimSuffix(strings.TrimSuffix(cloneURL, "/"), ".git") + ".git/info/lfs"
 }
 
 // usesLFS reports whether a .gitattributes at the tip of any branch says so.

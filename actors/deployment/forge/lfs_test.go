@@ -4,12 +4,18 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"takt/actors/deployment/forge"
+	"takt/http/githubtest"
 )
 
 func hasLFS() bool {
@@ -43,4 +49,40 @@ func lfsTemplate(t *testing.T) (template, oid string, content []byte) {
 		require.NoError(t, err, string(out))
 	}
 	return filepath.Join(dir, "template.git"), oid, content
+}
+
+// A repository names a server inside our network in its .lfsconfig: git-lfs is told
+// of the forge's own, whose word stands before that file.
+func TestLargeFilesComeFromTheForgeWhateverARepositorySays(t *testing.T) {
+	t.Parallel()
+	bin, said := t.TempDir(), filepath.Join(t.TempDir(), "said")
+	script := "#!/bin/sh\necho $1 $(git config lfs.url) $(git config lfs.pushurl) >>" + said + "\n"
+	require.NoError(t, os.WriteFile(filepath.Join(bin, "git-lfs"), []byte(script), 0o700))
+	b := setup(t, func(c *forge.Config) { c.Environ = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH")) })
+	large, _, _ := lfsTemplate(t)
+	_, err := b.forge.Add(githubtest.Repo{Org: "from", Name: "large"}, large)
+	require.NoError(t, err)
+	_, err = b.account.Copy(t.Context(), b.url("from", "large"), b.target("large").URL)
+	require.NoError(t, err)
+	servers := b.url("from", "large") + "/info/lfs " + b.url("to", "large") + "/info/lfs\n"
+	text, err := os.ReadFile(said)
+	require.NoError(t, err)
+	require.Equal(t, "fetch "+servers+"push "+servers, string(text))
+}
+
+// Whoever answers for the forge can't send git on to another address.
+func TestGitFollowsNoRedirect(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int64
+	inside := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
+	t.Cleanup(inside.Close)
+	b := setup(t)
+	b.forge.Fill(t, "r", 1, b.template)
+	b.forge.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		http.Redirect(w, r, inside.URL+r.URL.RequestURI(), http.StatusFound)
+		return true
+	})
+	_, err := b.account.Refs(t.Context(), b.url("from", "r-000"))
+	require.Error(t, err)
+	require.Zero(t, asked.Load())
 }
