@@ -27,10 +27,10 @@ func TestAFrozenDatabaseTakesNoBuildFromALiveWorker(t *testing.T) {
 	guest := s.controller("guest", append(owner.Shared(), timeouts...)...)
 	source := zipOf(t, map[string]string{"order.txt": "x"})
 
-	ctx, stop := context.WithCancel(t.Context())
+	ctx, stop := context.WithCancelCause(t.Context())
 	var beats sync.WaitGroup
 	defer beats.Wait()
-	defer stop()
+	defer stop(nil)
 	var held []client.Held
 	for i := range 10 {
 		c := owner

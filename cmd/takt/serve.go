@@ -195,7 +195,7 @@ func (c *controller) assemble(ctx context.Context) error {
 		cancel(cause)
 		running.Wait()
 	}
-	server, err := http.New(http.Deps{
+	server, err := http.New(http.Deps{ //nolint:contextcheck // that of a request comes with it
 		Builds:   builds,
 		Workers:  workers,
 		Queue:    c.tree.Queue,
