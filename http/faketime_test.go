@@ -65,12 +65,20 @@ func (roomy) Submit(_ context.Context, s store.Submission, commit func() error) 
 // fakeTime serves in a bubble, with the settings that everybody has.
 func fakeTime(t *testing.T) *pipes {
 	t.Helper()
+	return fakeTimeWith(t, func(*takthttp.Deps) {})
+}
+
+// fakeTimeWith is fakeTime with something else in the place of a dependency.
+func fakeTimeWith(t *testing.T, replace func(*takthttp.Deps), change ...func(*takthttp.Config)) *pipes {
+	t.Helper()
 	local, err := storage.OpenLocal(t.TempDir(), storage.Config{EncryptionKey: make([]byte, 32)})
 	require.NoError(t, err)
 	files, err := storage.NewFiles(storage.ModeLocal, local, nil)
 	require.NoError(t, err)
 	i := roomy{&instant{}}
-	s, _ := newServer(t, takthttp.Deps{Builds: i, Queue: i, Files: files})
+	deps := takthttp.Deps{Builds: i, Queue: i, Files: files}
+	replace(&deps)
+	s, _ := newServer(t, deps, change...)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	p, ended := &pipes{conns: make(chan net.Conn), ended: make(chan struct{})}, make(chan error, 1)
 	go func() { ended <- s.Serve(ctx, p) }()

@@ -27,7 +27,10 @@ type shared struct {
 	inFlight atomic.Int64  // requests under way, parked polls included
 	places   chan struct{} // one for each request that is not levelled
 	streams  chan struct{} // one for each stream of events
-	jsonType []string      // the Content-Type of all JSON; never changed
+	// strangers are the admitted requests of public routes, bodies those of them
+	// that are read before that.
+	strangers, bodies *share
+	jsonType          []string // the Content-Type of all JSON; never changed
 }
 
 // wrap puts a route's common part around its handler.
@@ -80,6 +83,11 @@ func guard(c echo.Context, r *route) (err error) {
 // levelled runs the route's handler as a levelled request.
 func (s *shared) levelled(c echo.Context, r *route) error {
 	return s.do(c, r, func(ctx context.Context) error { return s.answer(ctx, c, r.handle) })
+}
+
+// open is levelled for what needs no key: all of it has a share of what is admitted.
+func (s *shared) open(c echo.Context, r *route) error {
+	return s.within(s.strangers, c, func() error { return s.levelled(c, r) })
 }
 
 // direct runs the route's handler at once, a limited number at a time, so that

@@ -88,6 +88,10 @@ func (s *Server) routes(d Deps) []route {
 	row := func(method, path string, a access, d domain, handle handler) route {
 		return own(method, path, a, d, s.levelled, handle)
 	}
+	// open is for what anybody may use.
+	open := func(method, path string, d domain, handle handler) route {
+		return own(method, path, public, d, s.open, handle)
+	}
 	// form is for uploads of at most so many bytes.
 	form := func(path string, files int64, handle handler) route {
 		return route{post, path, apiKey, transfer, files + formSlack, s.levelled, handle}
@@ -148,17 +152,17 @@ func (s *Server) routes(d Deps) []route {
 		row(post, "/api/deployments/:id/resume", apiKey, submit, deployments.steerWith(Deployments.Resume)),
 		row(post, "/api/deployments/:id/retry", apiKey, submit, deployments.retry),
 
-		row(post, "/api/hubspot/action", public, hook, throttle.action), // signed
-		row(get, "/api/oauth/authorize", public, submit, throttle.authorize),
-		row(get, "/api/oauth/callback", public, submit, throttle.install),
+		{post, "/api/hubspot/action", public, hook, min(maxAction, s.cfg.MaxJSON), throttle.action, nil}, // signed
+		open(get, "/api/oauth/authorize", submit, throttle.authorize),
+		open(get, "/api/oauth/callback", submit, throttle.install),
 		row(post, "/api/config", apiKey, submit, throttle.putConfig),
 		row(get, "/api/config/:portal_id", apiKey, query, throttle.listConfigs),
 		row(get, "/api/config/:portal_id/:action_id", apiKey, query, throttle.showConfig),
 		row(del, "/api/config/:portal_id/:action_id", apiKey, submit, throttle.deleteConfig),
 
 		own(get, "/api/events", apiKey, query, events.serve, nil),
-		row(head, "/api/stats", public, query, figures.public),
-		row(head, "/public/stats", public, query, figures.public),
+		open(head, "/api/stats", query, figures.public),
+		open(head, "/public/stats", query, figures.public),
 
 		probe(head, "/", figures.home()),
 		probe(head, "/health", health.show),

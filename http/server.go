@@ -18,6 +18,9 @@ import (
 // maxHeaderBytes is the most that a request's header may have.
 const maxHeaderBytes = 32 << 10
 
+// maxHTTP2Streams is how many requests one connection may have at once.
+const maxHTTP2Streams = 32
+
 // Server answers HTTP. Make it with New.
 type Server struct {
 	*shared
@@ -41,6 +44,7 @@ func New(deps Deps, cfg Config) (*Server, error) {
 		shared: &shared{
 			cfg: cfg, log: deps.Logger, metrics: newMetrics(deps.TLS), requests: deps.Requests,
 			places: make(chan struct{}, cfg.MaxBypass), streams: make(chan struct{}, cfg.MaxStreams),
+			strangers: newShare("public requests", 512, 128), bodies: newShare("bodies of public requests", 1024, 256),
 			jsonType: []string{"application/json"},
 		},
 		keys: newKeys(cfg), tls: deps.TLS, echo: echo.New(), ring: newRing(ringSize), logs: newFollowers(), changed: newFollowers(),
@@ -79,6 +83,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       s.cfg.IdleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxHTTP2Streams},
 		ConnState:         borrowed.count,
 		ErrorLog:          slog.NewLogLogger(zerolog.NewSlogHandler(s.log.With().Str("source", "net/http").Logger()), slog.LevelDebug),
 	}

@@ -13,6 +13,12 @@ import (
 	"takt/store"
 )
 
+const (
+	// maxAction is the most bytes of an action, actionTimeout how long they may take.
+	maxAction     = 64 << 10
+	actionTimeout = 5 * time.Second
+)
+
 // throttle takes HubSpot's actions, installs takt in its portals, and keeps the
 // rates.
 type throttle struct {
@@ -24,22 +30,39 @@ type throttle struct {
 
 // action handles POST /api/hubspot/action: HubSpot hands an action over. It is
 // answered when the action is durable, because HubSpot forgets it with the answer.
-func (h *throttle) action(ctx context.Context, c echo.Context) (any, error) {
-	body, err := readBody(c)
-	if err != nil {
-		return nil, err
+// Anybody can send one. So what the header gives away is refused before the body
+// is read, and whoever sends a body slowly keeps nobody else from being admitted.
+func (h *throttle) action(c echo.Context, r *route) error {
+	req := c.Request()
+	unsigned := func(err error) error { return store.Wrap(store.Unauthorized, "Invalid signature", err) }
+	if err := hubspot.Check(h.cfg.HubSpotSecret, req.Header, time.Now()); err != nil {
+		return unsigned(err)
 	}
-	r := c.Request()
-	if err := hubspot.Verify(h.cfg.HubSpotSecret, r.Method, hubspot.URI(h.cfg.PublicURL, r), body, r.Header, time.Now()); err != nil {
-		return nil, store.Wrap(store.Unauthorized, "Invalid signature", err)
+	var body []byte
+	err := h.within(h.bodies, c, func() (err error) {
+		if b := watched(req); b != nil {
+			_ = b.conn.SetReadDeadline(time.Now().Add(actionTimeout)) // if it fails, so does the read
+		}
+		body, err = readBody(c)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if err := hubspot.Verify(h.cfg.HubSpotSecret, req.Method, hubspot.URI(h.cfg.PublicURL, req), body, req.Header, time.Now()); err != nil {
+		return unsigned(err)
 	}
 	action, err := hubspot.ParseAction(body)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	action.Expires = h.cfg.HubSpotExpiration
-	accepted, err := h.throttle.Accept(ctx, action)
-	return h.actionReply(accepted), err
+	taken := *r
+	taken.handle = func(ctx context.Context, _ echo.Context) (any, error) {
+		accepted, err := h.throttle.Accept(ctx, action)
+		return h.actionReply(accepted), err
+	}
+	return h.open(c, &taken)
 }
 
 // actionReply shows HubSpot the state of an action. Without HubSpotBlock a waiting

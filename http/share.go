@@ -1,0 +1,67 @@
+package http
+
+import (
+	"sync"
+
+	"github.com/labstack/echo/v4"
+
+	"takt/store"
+)
+
+// share bounds how many requests have something at once: all in all, and those
+// from one remote address, so that no stranger takes what is for everybody.
+type share struct {
+	name      string
+	all, each int
+
+	mu    sync.Mutex // guards what follows
+	taken int
+	by    map[string]int // per address, see quotaAddr
+}
+
+func newShare(name string, all, each int) *share {
+	return &share{name: name, all: all, each: each, by: map[string]int{}}
+}
+
+// take takes one for an address, which has to give it back, or says why not.
+func (s *share) take(who string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	load, limit := s.taken, s.all
+	if s.taken < s.all {
+		load, limit = s.by[who], s.each
+	}
+	if load >= limit {
+		return &store.Error{
+			Code: store.Overloaded, Message: "Too many requests, try again later",
+			Overload: &store.Overload{Rule: s.name, Load: load, Limit: limit},
+		}
+	}
+	s.taken++
+	s.by[who]++
+	return nil
+}
+
+func (s *share) giveBack(who string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.taken--
+	if s.by[who]--; s.by[who] == 0 {
+		delete(s.by, who)
+	}
+}
+
+// within calls f with one of sh.
+func (s *shared) within(sh *share, c echo.Context, f func() error) error {
+	who := s.addr(c)
+	if err := sh.take(who); err != nil {
+		return err
+	}
+	defer sh.giveBack(who)
+	return f()
+}
+
+// addr is the remote address of a request, as it counts for limits.
+func (s *shared) addr(c echo.Context) string {
+	return quotaAddr(remote(c.Request(), s.cfg.TrustedProxies))
+}
