@@ -48,7 +48,8 @@ type Config struct {
 	// MaxConnections is how many connections may be open at once; one more is
 	// closed. Parked polls have one each. MaxStreams of them may be streams.
 	MaxConnections, MaxStreams int
-	// MaxBypass is how many requests are served that are not levelled.
+	// MaxBypass is how many requests of operators are served at once, which are not
+	// levelled; and how many of what everybody may see.
 	MaxBypass int
 
 	// ReadHeaderTimeout is for a request's header, ReadTimeout for a body that is not

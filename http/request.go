@@ -13,8 +13,6 @@ import (
 
 	"github.com/labstack/echo/v4"
 	"github.com/rs/zerolog"
-
-	"takt/store"
 )
 
 // shared is what the handlers of all nouns have in common.
@@ -25,7 +23,6 @@ type shared struct {
 	requests Requests
 
 	inFlight atomic.Int64  // requests under way, parked polls included
-	places   chan struct{} // one for each request that is not levelled
 	streams  chan struct{} // one for each stream of events
 	// strangers are the admitted requests of public routes, bodies those of them
 	// that are read before that.
@@ -42,6 +39,8 @@ func (s *Server) wrap(r *route, method string) echo.HandlerFunc {
 		s.inFlight.Add(1)
 		defer func() { s.inFlight.Add(-1); m.ended(c.Response(), time.Since(start)) }()
 		body := s.watchBody(c, r)
+		conn := http.NewResponseController(c.Response().Writer)
+		c.Response().Before(func() { moveWriteDeadline(conn) })
 		err := s.keys.authorize(r.access, c.Request().Header)
 		if err == nil {
 			err = guard(c, r)
@@ -90,16 +89,18 @@ func (s *shared) open(c echo.Context, r *route) error {
 	return s.within(s.strangers, c, func() error { return s.levelled(c, r) })
 }
 
-// direct runs the route's handler at once, a limited number at a time, so that
-// operators get through whatever else is broken.
-func (s *shared) direct(c echo.Context, r *route) error {
-	select {
-	case s.places <- struct{}{}:
-	default:
-		return store.NewError(store.Overloaded, "Too many requests, try again later")
-	}
-	defer func() { <-s.places }()
+// probe runs the handler of a route that needs no place: it uses nothing that can
+// run out, so whoever looks whether this process is well always gets through.
+func (s *shared) probe(c echo.Context, r *route) error {
 	return s.answer(c.Request().Context(), c, r.handle)
+}
+
+// direct runs a handler at once, as one of sh, so that operators get through
+// whatever else is broken.
+func (s *shared) direct(sh *share) func(c echo.Context, r *route) error {
+	return func(c echo.Context, r *route) error {
+		return s.within(sh, c, func() error { return s.answer(c.Request().Context(), c, r.handle) })
+	}
 }
 
 // requestIDFor returns the client's id of a request if it is sane, else one

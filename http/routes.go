@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/labstack/echo/v4"
+	"golang.org/x/sync/singleflight"
 )
 
 // domain is what a route's requests compete for.
@@ -66,7 +67,7 @@ func (s *Server) routes(d Deps) []route {
 	throttle := &throttle{sh, d.Throttle, d.ThrottleStore, d.OAuth}
 	events := &events{sh, s.ring}
 	figures := &figures{shared: sh, builds: d.Builds, turn: make(chan struct{}, 1)}
-	health := &health{sh, d.Builds, d.Files, d.Ready, d.VacuumHeldBack, d.Metrics}
+	health := &health{sh, new(singleflight.Group), d.Builds, d.Files, d.Ready, d.VacuumHeldBack, d.Metrics}
 	audit := &audit{sh, d.Audit, d.Background}
 	tree := &tree{audit, d.Operator, d.Tree}
 	timeouts := &timeouts{audit, d.Heartbeat}
@@ -97,10 +98,14 @@ func (s *Server) routes(d Deps) []route {
 		return route{post, path, apiKey, transfer, files + formSlack, s.levelled, handle}
 	}
 	probe := func(method, path string, handle handler) route {
-		return own(method, path, public, ops, s.direct, handle)
+		return own(method, path, public, ops, s.probe, handle)
+	}
+	pages, orders := newShare("pages", s.cfg.MaxBypass, max(1, s.cfg.MaxBypass/4)), newShare("admin", s.cfg.MaxBypass, s.cfg.MaxBypass)
+	page := func(method, path string, handle handler) route {
+		return own(method, path, public, ops, s.direct(pages), handle)
 	}
 	admin := func(method, path string, handle handler) route {
-		return own(method, path, adminKey, ops, s.direct, handle)
+		return own(method, path, adminKey, ops, s.direct(orders), handle)
 	}
 
 	return []route{
@@ -164,14 +169,14 @@ func (s *Server) routes(d Deps) []route {
 		open(head, "/api/stats", query, figures.public),
 		open(head, "/public/stats", query, figures.public),
 
-		probe(head, "/", figures.home()),
+		page(head, "/", figures.home()),
 		probe(head, "/health", health.show),
 		probe(head, "/api/health", health.show),
 		probe(head, "/livez", health.live),
 		probe(head, "/readyz", health.ready),
 		probe(head, "/healthz", health.ready),
-		probe(head, "/openapi.yaml", serveOpenAPI()),
-		probe(get, "/metrics", health.metrics()),
+		page(head, "/openapi.yaml", serveOpenAPI()),
+		page(get, "/metrics", health.metrics()),
 
 		admin(get, "/admin/tree", tree.show),
 		admin(get, "/admin/tree/*", tree.show),

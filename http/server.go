@@ -43,7 +43,7 @@ func New(deps Deps, cfg Config) (*Server, error) {
 	s := &Server{
 		shared: &shared{
 			cfg: cfg, log: deps.Logger, metrics: newMetrics(deps.TLS), requests: deps.Requests,
-			places: make(chan struct{}, cfg.MaxBypass), streams: make(chan struct{}, cfg.MaxStreams),
+			streams:   make(chan struct{}, cfg.MaxStreams),
 			strangers: newShare("public requests", 512, 128), bodies: newShare("bodies of public requests", 1024, 256),
 			jsonType: []string{"application/json"},
 		},
@@ -83,7 +83,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       s.cfg.IdleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
-		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxHTTP2Streams},
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxHTTP2Streams, WriteByteTimeout: s.cfg.StreamTimeout},
 		ConnState:         borrowed.count,
 		ErrorLog:          slog.NewLogLogger(zerolog.NewSlogHandler(s.log.With().Str("source", "net/http").Logger()), slog.LevelDebug),
 	}
@@ -143,6 +143,7 @@ func (s *Server) Handler() http.Handler {
 		}
 		h[keyRequestID] = []string{requestIDFor(r)}
 		if allowCrossOrigin(h, r) {
+			moveWriteDeadline(http.NewResponseController(w))
 			w.WriteHeader(http.StatusNoContent)
 			return
 		}
