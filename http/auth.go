@@ -23,6 +23,21 @@ const (
 	adminKey          // X-Admin-Key
 )
 
+// shown reports whether a request that was let in has shown a key for it. A build's
+// token is not known to be right yet.
+func (a access) shown(h http.Header) bool {
+	switch a {
+	case public:
+		return false
+	case adminKey:
+		return true
+	case buildKey:
+		return header(h, keyBuildToken) == ""
+	default:
+		return header(h, keyAPI) != ""
+	}
+}
+
 // Header names in the form that net/http stores them: looking these up costs
 // nothing, while Header.Get("X-API-Key") makes a string each time.
 const (

@@ -48,16 +48,27 @@ type Config struct {
 	// MaxConnections is how many connections may be open at once; one more is
 	// closed. Parked polls have one each. MaxStreams of them may be streams.
 	MaxConnections, MaxStreams int
+	// MaxPerAddress is how many connections one remote address may have as long as
+	// none of them has shown a right key.
+	MaxPerAddress int
+	// MaxUploads is how many uploads of one remote address are served at once; more
+	// wait a little.
+	MaxUploads int
 	// MaxBypass is how many requests of operators are served at once, which are not
 	// levelled; and how many of what everybody may see.
 	MaxBypass int
 
-	// ReadHeaderTimeout is for a request's header, ReadTimeout for a body that is not
+	// ReadHeaderTimeout is for a request's header, and for the first request of a
+	// connection, ReadTimeout for a body that is not
 	// a file, IdleTimeout for the time between two requests.
 	ReadHeaderTimeout, ReadTimeout, IdleTimeout time.Duration
 	// StallTimeout is how long a transfer may stand still. PresenceInterval is how
 	// often a build is touched while its files move.
 	StallTimeout, PresenceInterval time.Duration
+	// LeastRate is how many bytes a second an upload has to bring, judged each time
+	// that it has been waited for as long as LeastRateGrace.
+	LeastRate      int64
+	LeastRateGrace time.Duration
 	// DrainTimeout is how long the rest of a refused body is read, so that the
 	// client gets to see the refusal.
 	DrainTimeout time.Duration
@@ -100,6 +111,10 @@ func (c Config) WithDefaults() Config {
 	c.MaxField = cmp.Or(c.MaxField, 64<<10)
 	c.MaxParts = cmp.Or(c.MaxParts, 32)
 	c.MaxConnections = cmp.Or(c.MaxConnections, 32_768)
+	c.MaxPerAddress = cmp.Or(c.MaxPerAddress, max(64, c.MaxConnections/8))
+	c.MaxUploads = cmp.Or(c.MaxUploads, 48)
+	c.LeastRate = cmp.Or(c.LeastRate, 8<<10)
+	c.LeastRateGrace = cmp.Or(c.LeastRateGrace, 30*time.Second)
 	c.HubSpotExpiration = cmp.Or(c.HubSpotExpiration, 7*24*time.Hour)
 	c.ReadHeaderTimeout = cmp.Or(c.ReadHeaderTimeout, 10*time.Second)
 	c.ReadTimeout = cmp.Or(c.ReadTimeout, 30*time.Second)

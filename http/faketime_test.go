@@ -118,18 +118,46 @@ func TestUploadThatTakesHoursIsServed(t *testing.T) {
 		p := fakeTime(t)
 		c, r := p.dial()
 		defer c.Close()
-		head, body, tail := slowForm(t, 10<<10)
+		head, body, tail := slowForm(t, 30<<20)
 		write(t, c, head)
 		begin := time.Now()
-		for i := 0; i < len(body); i += 50 { // 50 bytes every 59 seconds: nobody is slower
-			piece := body[i:min(i+50, len(body))]
+		const size = 60 * 8 << 10 // every 59 seconds: nobody is slower
+		for i := 0; i < len(body); i += size {
+			piece := body[i:min(i+size, len(body))]
 			write(t, c, chunkOf(piece))
 			time.Sleep(59 * time.Second) //nolint:forbidigo // fake time
 		}
 		write(t, c, tail)
 		got := read(t, r)
 		require.Equal(t, 201, got.status, got.body)
-		require.Greater(t, time.Since(begin), 3*time.Hour)
+		require.Greater(t, time.Since(begin), time.Hour)
+	})
+}
+
+func TestUploadThatTricklesIsCut(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := fakeTime(t)
+		head, body, _ := slowForm(t, 10<<20)
+		for each, pause := range map[int]time.Duration{1: 10 * time.Second, 1 << 10: time.Second, 300 << 10: 45 * time.Second} {
+			c, r := p.dial()
+			write(t, c, head)
+			begin := time.Now()
+			var trickle sync.WaitGroup
+			trickle.Go(func() { // for as long as somebody takes it
+				var err error
+				for i := 0; err == nil && i+each < len(body); i += each {
+					_, err = io.WriteString(c, chunkOf(body[i:i+each]))
+					time.Sleep(pause) //nolint:forbidigo // fake time
+				}
+			})
+			got := read(t, r)
+			require.Equal(t, 400, got.status, got.body)
+			require.Contains(t, got.body, "Request body comes too slowly: at least 8192 bytes a second are needed")
+			require.LessOrEqual(t, time.Since(begin), 91*time.Second, "%d bytes every %s", each, pause)
+			require.NoError(t, c.Close())
+			trickle.Wait()
+		}
 	})
 }
 

@@ -27,6 +27,7 @@ type shared struct {
 	// strangers are the admitted requests of public routes, bodies those of them
 	// that are read before that.
 	strangers, bodies *share
+	uploads           *turns
 	jsonType          []string // the Content-Type of all JSON; never changed
 }
 
@@ -43,6 +44,9 @@ func (s *Server) wrap(r *route, method string) echo.HandlerFunc {
 		c.Response().Before(func() { moveWriteDeadline(conn) })
 		err := s.keys.authorize(r.access, c.Request().Header)
 		if err == nil {
+			if r.access.shown(c.Request().Header) {
+				connOf(c.Request().Context()).trust()
+			}
 			err = guard(c, r)
 		}
 		abort := false
@@ -87,6 +91,17 @@ func (s *shared) levelled(c echo.Context, r *route) error {
 // open is levelled for what needs no key: all of it has a share of what is admitted.
 func (s *shared) open(c echo.Context, r *route) error {
 	return s.within(s.strangers, c, func() error { return s.levelled(c, r) })
+}
+
+// upload is levelled for files: an address that sends many at once waits for its
+// own, so that there are places for others.
+func (s *shared) upload(c echo.Context, r *route) error {
+	who := s.addr(c)
+	if err := s.uploads.take(c.Request().Context(), who); err != nil {
+		return err
+	}
+	defer s.uploads.giveBack(who)
+	return s.levelled(c, r)
 }
 
 // probe runs the handler of a route that needs no place: it uses nothing that can

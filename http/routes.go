@@ -95,10 +95,10 @@ func (s *Server) routes(d Deps) []route {
 	}
 	// form is for uploads of at most so many bytes.
 	form := func(path string, files int64, handle handler) route {
-		return route{post, path, apiKey, transfer, files + formSlack, s.levelled, handle}
+		return route{post, path, apiKey, transfer, files + formSlack, s.upload, handle}
 	}
-	probe := func(method, path string, handle handler) route {
-		return own(method, path, public, ops, s.probe, handle)
+	probe := func(path string, handle handler) route {
+		return own(head, path, public, ops, s.probe, handle)
 	}
 	pages, orders := newShare("pages", s.cfg.MaxBypass, max(1, s.cfg.MaxBypass/4)), newShare("admin", s.cfg.MaxBypass, s.cfg.MaxBypass)
 	page := func(method, path string, handle handler) route {
@@ -170,11 +170,11 @@ func (s *Server) routes(d Deps) []route {
 		open(head, "/public/stats", query, figures.public),
 
 		page(head, "/", figures.home()),
-		probe(head, "/health", health.show),
-		probe(head, "/api/health", health.show),
-		probe(head, "/livez", health.live),
-		probe(head, "/readyz", health.ready),
-		probe(head, "/healthz", health.ready),
+		probe("/health", health.show),
+		probe("/api/health", health.show),
+		probe("/livez", health.live),
+		probe("/readyz", health.ready),
+		probe("/healthz", health.ready),
 		page(head, "/openapi.yaml", serveOpenAPI()),
 		page(get, "/metrics", health.metrics()),
 

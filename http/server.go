@@ -44,6 +44,7 @@ func New(deps Deps, cfg Config) (*Server, error) {
 		shared: &shared{
 			cfg: cfg, log: deps.Logger, metrics: newMetrics(deps.TLS), requests: deps.Requests,
 			streams:   make(chan struct{}, cfg.MaxStreams),
+			uploads:   newTurns(cfg.MaxUploads),
 			strangers: newShare("public requests", 512, 128), bodies: newShare("bodies of public requests", 1024, 256),
 			jsonType: []string{"application/json"},
 		},
@@ -67,7 +68,7 @@ func (s *Server) Routes() []*echo.Route { return s.echo.Routes() }
 // nil after an orderly end. ln is borrowed: it stays open, and connections
 // that come in between two calls of Serve wait in it.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
-	borrowed, err := borrow(ln, s.cfg.MaxConnections, s.metrics.connections.Inc)
+	borrowed, err := borrow(ln, s.cfg.MaxConnections, s.cfg.MaxPerAddress, s.metrics.connections.Inc)
 	if err != nil {
 		return fmt.Errorf("serving HTTP: %w", err)
 	}
@@ -76,9 +77,11 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	defer abort(errServerClosed)
 	base = context.WithValue(base, stoppingKey{}, ctx)
 	srv := &http.Server{
-		Handler:           s.Handler(),
-		BaseContext:       func(net.Listener) context.Context { return base },
-		ConnContext:       func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
+		Handler:     s.Handler(),
+		BaseContext: func(net.Listener) context.Context { return base },
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return borrowed.accepted(ctx, c, s.cfg.ReadHeaderTimeout)
+		},
 		ReadHeaderTimeout: s.cfg.ReadHeaderTimeout,
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       s.cfg.IdleTimeout,
@@ -135,6 +138,7 @@ func stopping(ctx context.Context) context.Context {
 func (s *Server) Handler() http.Handler {
 	plain, secure := secureHeaders(false), secureHeaders(true)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		connOf(r.Context()).begin()
 		h := w.Header()
 		if r.TLS != nil {
 			maps.Copy(h, secure)

@@ -1,6 +1,7 @@
 package http_test
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"io"
@@ -172,4 +173,82 @@ func TestHTTP2ConnectionsHaveFewStreams(t *testing.T) {
 	polls(1)
 	require.Eventually(t, func() bool { return b.queue.hasParked() == 33 }, waitFor, tick)
 	require.EqualValues(t, 2, dialled.Load(), "one connection has no more than 32")
+}
+
+// dialFrom is dial from another address of this machine.
+func dialFrom(t *testing.T, local, url string) (net.Conn, *bufio.Reader) {
+	t.Helper()
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(local)}}
+	c, err := d.DialContext(t.Context(), "tcp", strings.TrimPrefix(url, "http://"))
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
+	require.NoError(t, c.SetDeadline(time.Now().Add(waitFor)))
+	return c, bufio.NewReader(c)
+}
+
+func TestOneAddressDoesNotHoldAllConnections(t *testing.T) {
+	t.Parallel()
+	s, _ := newServer(t, takthttp.Deps{Tree: bigTree(1)}, func(c *takthttp.Config) { c.MaxConnections, c.MaxPerAddress = 100, 3 })
+	url, _ := serve(t, s, listen(t))
+	const live = "GET /livez HTTP/1.1\r\nHost: takt\r\n\r\n"
+	lives := func(local string) bool {
+		c, r := dialFrom(t, local, url)
+		defer c.Close()
+		_, err := io.WriteString(c, live)
+		if err == nil {
+			_, err = r.ReadByte()
+		}
+		return err == nil
+	}
+	held, answers := net.Conn(nil), (*bufio.Reader)(nil)
+	for range 3 {
+		held, answers = dialFrom(t, "127.0.0.1", url)
+		write(t, held, live)
+		require.Equal(t, 200, read(t, answers).status)
+	}
+	require.False(t, lives("127.0.0.1"))
+	require.True(t, lives("127.0.0.2"), "others have room")
+	write(t, held, strings.Replace(adminHead, adminKey, apiKey, 1))
+	require.Equal(t, 403, read(t, answers).status)
+	require.False(t, lives("127.0.0.1"), "a wrong key is none")
+	write(t, held, adminHead)
+	require.Equal(t, 200, read(t, answers).status)
+	for range 10 {
+		dialFrom(t, "127.0.0.1", url)
+	}
+	require.True(t, lives("127.0.0.1"), "a fleet behind one address has shown its key")
+}
+
+func TestConnectionsThatAskNothingAreClosed(t *testing.T) {
+	t.Parallel()
+	b, ca, _ := secured(t, true, func(c *takthttp.Config) { c.ReadHeaderTimeout = 500 * time.Millisecond })
+	c, err := (&tls.Dialer{Config: &tls.Config{RootCAs: ca.Pool(), NextProtos: []string{"h2"}}}).
+		DialContext(t.Context(), "tcp", strings.TrimPrefix(b.url, "https://"))
+	require.NoError(t, err)
+	defer c.Close()
+	require.NoError(t, c.SetDeadline(time.Now().Add(waitFor)))
+	write(t, c, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"+"\x00\x00\x00\x04\x00\x00\x00\x00\x00") // and its settings
+	requireCut(t, c)
+}
+
+func TestUploadsOfOneAddressWaitForEachOther(t *testing.T) {
+	t.Parallel()
+	do := &counted{hold: make(chan struct{})}
+	s, _ := newServer(t, takthttp.Deps{Requests: do, Queue: roomy{&instant{}}}, func(c *takthttp.Config) { c.MaxUploads = 3 })
+	url, _ := serve(t, s, listen(t))
+	head := "POST /api/builds HTTP/1.1\r\nHost: takt\r\nX-API-Key: " + apiKey + "\r\nContent-Length: 1\r\n\r\n{"
+	var answers []*bufio.Reader
+	for range 10 {
+		c, r := dialFrom(t, "127.0.0.1", url)
+		write(t, c, head)
+		answers = append(answers, r)
+	}
+	require.Eventually(t, func() bool { return do.admitted.Load() == 3 }, waitFor, tick)
+	c, r := dialFrom(t, "127.0.0.2", url)
+	write(t, c, head)
+	require.Eventually(t, func() bool { return do.admitted.Load() == 4 }, waitFor, tick, "others have theirs")
+	close(do.hold)
+	for _, r := range append(answers, r) {
+		require.Equal(t, 400, read(t, r).status, "each gets its turn")
+	}
 }
