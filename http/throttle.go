@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -82,20 +83,41 @@ func (h *throttle) actionReply(a store.Acceptance) any {
 	return reply
 }
 
+// installCookie ties an installation to the browser that began it, so that nobody
+// is made to end another's.
+const installCookie = "takt_install"
+
+func (h *throttle) setInstallCookie(c echo.Context, secret string, age int) {
+	c.SetCookie(&http.Cookie{
+		Name: installCookie, Value: secret, Path: "/api/oauth", MaxAge: age, HttpOnly: true,
+		Secure: c.Request().TLS != nil || strings.HasPrefix(h.cfg.PublicURL, "https://"),
+		// HubSpot sends the browser back, which is another site's doing.
+		SameSite: http.SameSiteLaxMode,
+	})
+}
+
 // authorize handles GET /api/oauth/authorize: it sends an installer to HubSpot's
 // page.
 func (h *throttle) authorize(ctx context.Context, c echo.Context) (any, error) {
-	at, err := h.oauth.Authorize(ctx)
+	at, secret, err := h.oauth.Authorize(ctx)
 	if err != nil {
 		return nil, err
 	}
+	h.setInstallCookie(c, secret, 600)
 	return nil, c.Redirect(http.StatusFound, at)
 }
 
 // install handles GET /api/oauth/callback, to which HubSpot sends the installer
 // back.
 func (h *throttle) install(ctx context.Context, c echo.Context) (any, error) {
-	portal, err := h.oauth.Install(ctx, c.QueryParam("state"), c.QueryParam("code"))
+	secret := ""
+	if cookie, err := c.Cookie(installCookie); err == nil {
+		secret = cookie.Value
+	}
+	portal, err := h.oauth.Install(ctx, c.QueryParam("state"), secret, c.QueryParam("code"))
+	if err == nil {
+		h.setInstallCookie(c, "", -1)
+	}
 	return api.Installed{Status: "installed", PortalID: portal}, err
 }
 

@@ -2,6 +2,7 @@ package throttle
 
 import (
 	"bytes"
+	"net/url"
 	"testing"
 	"time"
 
@@ -136,4 +137,43 @@ func TestSealsOpenOnlyWhereTheyBelong(t *testing.T) {
 	}
 	_, err = NewKeys()
 	require.Error(t, err)
+}
+
+func TestStatesAreSignedAndTheirInstallersOwn(t *testing.T) {
+	t.Parallel()
+	first, second := make([]byte, 32), bytes.Repeat([]byte{1}, 32)
+	old, err := NewKeys(first)
+	require.NoError(t, err)
+	both, err := NewKeys(second, first)
+	require.NoError(t, err)
+	now := time.Now()
+	tokens := Tokens{keys: old, hs: hubspot.NewClient(hubspot.Config{}), app: hubspot.App{ClientID: "i", ClientSecret: "s", RedirectURL: "https://takt.example"}}
+	var state, secret string
+	for range 20_000 { // nobody's installation is blocked by them: there is no database
+		at, s, err := tokens.Authorize(t.Context())
+		require.NoError(t, err)
+		u, err := url.Parse(at)
+		require.NoError(t, err)
+		require.NotEqual(t, state, u.Query().Get("state"))
+		state, secret = u.Query().Get("state"), s
+	}
+	for range 2 {
+		require.True(t, old.goodState(state, secret, now))
+		require.True(t, both.goodState(state, secret, now), "an old key's is good")
+	}
+	require.True(t, old.goodState(state, secret, now.Add(stateLife-2*time.Second)))
+	require.False(t, old.goodState(state, secret, now.Add(stateLife+2*time.Second)))
+	require.False(t, old.goodState(both.signState(secret, now.Add(stateLife)), secret, now), "a key that is not known")
+	require.False(t, old.goodState(old.signState("", now.Add(stateLife)), "", now), "without a secret")
+	for _, s := range []string{"", "x", secret[1:], secret + "x", "another"} {
+		require.False(t, old.goodState(state, s, now), "%q", s)
+	}
+	for i := range state {
+		forged := []byte(state)
+		forged[i] = 'A' + (forged[i]-'A'+1)%26
+		require.False(t, old.goodState(string(forged), secret, now), "letter %d", i)
+	}
+	require.False(t, old.goodState(state[:len(state)-2], secret, now))
+	_, err = tokens.Install(t.Context(), state, "another", "code")
+	require.Equal(t, store.InvalidArgument, store.CodeOf(err))
 }

@@ -4,12 +4,17 @@ import (
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/hkdf"
+	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
+	"time"
 )
 
 // sealVersion is the first byte of what is sealed.
@@ -21,6 +26,8 @@ const sealVersion = 1
 type Keys struct {
 	first string
 	byID  map[string]cipher.AEAD
+	// states sign those of authorizations, the current one first.
+	states [][]byte
 }
 
 // NewKeys returns the keys made of secrets of 32 bytes, the current one first.
@@ -42,6 +49,11 @@ func NewKeys(secrets ...[]byte) (*Keys, error) {
 		if err != nil {
 			return nil, fmt.Errorf("token keys: %w", err)
 		}
+		state, err := hkdf.Key(sha256.New, secret, nil, "takt throttle states", sha256.Size)
+		if err != nil {
+			return nil, fmt.Errorf("token keys: %w", err)
+		}
+		k.states = append(k.states, state)
 		block, err := aes.NewCipher(key)
 		if err != nil {
 			return nil, fmt.Errorf("token keys: %w", err)
@@ -96,4 +108,31 @@ func (k *Keys) open(id string, sealed []byte, portal int64, what string) (string
 
 func binding(id string, portal int64, what string) []byte {
 	return []byte(id + " " + strconv.FormatInt(portal, 10) + " " + what)
+}
+
+// stateLife is how long an authorization may take.
+const stateLife = 10 * time.Minute
+
+// signState makes the state of an authorization: when it ends, signed together with
+// its installer's secret.
+func (k *Keys) signState(secret string, end time.Time) string {
+	when := binary.BigEndian.AppendUint64(nil, uint64(end.Unix())) //nolint:gosec // after 1970
+	return base64.RawURLEncoding.EncodeToString(append(when, stateMAC(k.states[0], when, secret)...))
+}
+
+func (k *Keys) goodState(state, secret string, now time.Time) bool {
+	raw, err := base64.RawURLEncoding.Strict().DecodeString(state)
+	if err != nil || len(raw) != 8+sha256.Size || secret == "" {
+		return false
+	}
+	when, mac := raw[:8], raw[8:]
+	signed := slices.ContainsFunc(k.states, func(key []byte) bool { return hmac.Equal(mac, stateMAC(key, when, secret)) })
+	return signed && uint64(now.Unix()) < binary.BigEndian.Uint64(when) //nolint:gosec // after 1970
+}
+
+func stateMAC(key, when []byte, secret string) []byte {
+	h := hmac.New(sha256.New, key)
+	h.Write(when)
+	h.Write([]byte(secret))
+	return h.Sum(nil)
 }

