@@ -27,6 +27,9 @@ type Config struct {
 	// PollRate is how many polls a second one worker may send, and RegisterRate
 	// how many registrations one remote address. Negative: no limit.
 	PollRate, RegisterRate int
+	// WrongKeys is how many wrong keys a minute one remote address may show before it
+	// is told to wait; a right one is never refused. Negative: no limit.
+	WrongKeys int
 	// TrustedProxies are the networks whose X-Forwarded-For is believed.
 	TrustedProxies []netip.Prefix
 
@@ -104,6 +107,7 @@ func (c Config) WithDefaults() Config {
 	c.BaseImageID = cmp.Or(c.BaseImageID, DefaultBaseImageID)
 	c.PollRate = cmp.Or(c.PollRate, 100)
 	c.RegisterRate = cmp.Or(c.RegisterRate, 5000)
+	c.WrongKeys = cmp.Or(c.WrongKeys, 10)
 	c.MaxSource = cmp.Or(c.MaxSource, 500<<20)
 	c.MaxCerts = cmp.Or(c.MaxCerts, 10<<20)
 	c.MaxResult = cmp.Or(c.MaxResult, 1<<30)
@@ -142,9 +146,25 @@ func (c Config) Validate() error {
 	}
 	check(keyPattern.MatchString(c.APIKey), "api key: needs at least 16 characters of [A-Za-z0-9_-]")
 	check(c.AdminKey == "" || keyPattern.MatchString(c.AdminKey), "admin key: needs at least 16 characters of [A-Za-z0-9_-]")
+	const poor = "%s key: needs at least %d different characters"
+	check(VariedKey(c.APIKey), poor, "api", leastVaried)
+	check(c.AdminKey == "" || VariedKey(c.AdminKey), poor, "admin", leastVaried)
 	check(c.APIKey != c.AdminKey, "admin key: must not be the api key")
 	check(c.MaxConnections >= 0, "connection limit: must be positive")
 	check(c.PollRate <= maxRate, "poll rate: must be at most %d", maxRate)
 	check(c.RegisterRate <= maxRate, "register rate: must be at most %d", maxRate)
 	return errors.Join(faults...)
+}
+
+// leastVaried is how many different characters a key has at least, because one that
+// a person types over and over is guessed.
+const leastVaried = 8
+
+// VariedKey reports whether a key has enough different characters.
+func VariedKey(key string) bool {
+	seen := map[rune]bool{}
+	for _, r := range key {
+		seen[r] = true
+	}
+	return len(seen) >= leastVaried
 }

@@ -43,7 +43,9 @@ func (s *Server) wrap(r *route, method string) echo.HandlerFunc {
 		conn := http.NewResponseController(c.Response().Writer)
 		c.Response().Before(func() { moveWriteDeadline(conn) })
 		err := s.keys.authorize(r.access, c.Request().Header)
-		if err == nil {
+		if err != nil {
+			err = s.wrong.note(s.addr(c), err, start)
+		} else {
 			if r.access.shown(c.Request().Header) {
 				connOf(c.Request().Context()).trust()
 			}

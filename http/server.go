@@ -25,6 +25,7 @@ const maxHTTP2Streams = 32
 type Server struct {
 	*shared
 	keys   *keys
+	wrong  *wrongKeys
 	tls    *Certificate // nil: plain HTTP
 	echo   *echo.Echo
 	ring   *ring
@@ -51,6 +52,7 @@ func New(deps Deps, cfg Config) (*Server, error) {
 		keys: newKeys(cfg), tls: deps.TLS, echo: echo.New(), ring: newRing(ringSize), logs: newFollowers(), changed: newFollowers(),
 		drains: make(chan struct{}, maxDrains),
 	}
+	s.wrong = &wrongKeys{most: cfg.WrongKeys, log: s.log, count: s.metrics.wrongKeys}
 	s.echo.HTTPErrorHandler = func(err error, c echo.Context) { s.writeError(c, err) }
 	for _, r := range s.routes(deps) {
 		for method := range strings.FieldsSeq(r.method) {

@@ -43,7 +43,7 @@ func newServer(t *testing.T, deps takthttp.Deps, change ...func(*takthttp.Config
 	}
 	deps.Metrics = prometheus.NewRegistry()
 	deps.Logger = zerolog.New(l)
-	cfg := takthttp.Config{APIKey: apiKey, AdminKey: adminKey}
+	cfg := takthttp.Config{APIKey: apiKey, AdminKey: adminKey, WrongKeys: -1}
 	for _, f := range change {
 		f(&cfg)
 	}

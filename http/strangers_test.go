@@ -7,12 +7,15 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/stretchr/testify/require"
 
 	takthttp "takt/http"
@@ -250,5 +253,75 @@ func TestUploadsOfOneAddressWaitForEachOther(t *testing.T) {
 	close(do.hold)
 	for _, r := range append(answers, r) {
 		require.Equal(t, 400, read(t, r).status, "each gets its turn")
+	}
+}
+
+func TestWrongKeysAreSlowedCountedAndLogged(t *testing.T) {
+	t.Parallel()
+	s, l := newServer(t, takthttp.Deps{Tree: bigTree(1)}, func(c *takthttp.Config) { c.WrongKeys = 0 }) // what everybody has
+	url, _ := serve(t, s, listen(t))
+	show := func(local, header, key string) int {
+		c, r := dialFrom(t, local, url)
+		defer c.Close()
+		write(t, c, "GET /admin/tree HTTP/1.1\r\nHost: takt\r\n"+header+": "+key+"\r\n\r\n")
+		got := read(t, r)
+		if got.status == 429 {
+			requireProblem(t, got, "Too many wrong keys, wait a minute", "rate_limited")
+			require.NotEmpty(t, got.header.Get("Retry-After"))
+		}
+		return got.status
+	}
+	for i := range 10 {
+		require.Equal(t, 403, show("127.0.0.1", "X-Admin-Key", "wrong-key-0123456789"), "%d", i)
+	}
+	for range 3 {
+		require.Equal(t, 429, show("127.0.0.1", "X-Admin-Key", "wrong-key-0123456789"))
+		require.Equal(t, 200, show("127.0.0.1", "X-Admin-Key", adminKey), "a right key is never refused")
+		require.Equal(t, 401, show("127.0.0.1", "X-API-Key", apiKey), "none is not a wrong one")
+	}
+	require.Equal(t, 403, show("127.0.0.2", "X-Admin-Key", "wrong-key-0123456789"), "others are not slowed")
+	require.Equal(t, 2, strings.Count(l.String(), `"level":"warn"`), "once for each address")
+	require.Contains(t, l.String(), `"remote":"127.0.0.1"`)
+	require.NotContains(t, l.String(), "wrong-key")
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(s.Collectors()...)
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	i := slices.IndexFunc(families, func(f *dto.MetricFamily) bool { return f.GetName() == "takt_http_wrong_keys_total" })
+	require.GreaterOrEqual(t, i, 0)
+	require.InDelta(t, 14, families[i].GetMetric()[0].GetCounter().GetValue(), 0)
+}
+
+func TestWrongKeysAreForgottenAfterAMinute(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := fakeTimeWith(t, func(*takthttp.Deps) {}, func(c *takthttp.Config) { c.WrongKeys = 2 })
+		show := func() int {
+			c, r := p.dial()
+			defer c.Close()
+			write(t, c, "GET /api/builds HTTP/1.1\r\nHost: takt\r\nX-API-Key: wrong\r\n\r\n")
+			return read(t, r).status
+		}
+		for range 3 {
+			require.Equal(t, []int{403, 403, 429, 429}, []int{show(), show(), show(), show()})
+			time.Sleep(time.Minute) //nolint:forbidigo // fake time
+		}
+	})
+}
+
+func TestKeysOfFewCharactersAreRefused(t *testing.T) {
+	t.Parallel()
+	for key, ok := range map[string]bool{
+		strings.Repeat("a", 32): false, strings.Repeat("abcdefg", 5): false, "0123456701234567": true, apiKey: true,
+	} {
+		for _, cfg := range []takthttp.Config{{APIKey: key}, {APIKey: "another-" + apiKey, AdminKey: key}} {
+			_, err := takthttp.New(takthttp.Deps{}, cfg)
+			if ok {
+				require.NoError(t, err, key)
+			} else {
+				require.ErrorContains(t, err, "needs at least 8 different characters")
+				require.NotContains(t, err.Error(), key)
+			}
+		}
 	}
 }

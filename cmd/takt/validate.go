@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"takt/http"
 )
 
 var keyPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{16,}$`)
@@ -28,6 +30,8 @@ func (c *Config) validate() []error {
 	for name, key := range map[string]string{"api-key": c.APIKey, "admin-key": c.AdminKey} {
 		if key != "" && !keyPattern.MatchString(key) {
 			bad(name, "needs at least 16 characters of [A-Za-z0-9_-]")
+		} else if key != "" && !http.VariedKey(key) {
+			bad(name, "needs at least 8 different characters")
 		}
 	}
 	if c.APIKey != "" && c.APIKey == c.AdminKey {
