@@ -27,6 +27,7 @@ type shared struct {
 	// strangers are the admitted requests of public routes, bodies those of them
 	// that are read before that.
 	strangers, bodies *share
+	pages, orders     *share // requests that are not levelled: everybody's, operators'
 	uploads           *turns
 	jsonType          []string // the Content-Type of all JSON; never changed
 }
@@ -112,12 +113,18 @@ func (s *shared) probe(c echo.Context, r *route) error {
 	return s.answer(c.Request().Context(), c, r.handle)
 }
 
-// direct runs a handler at once, as one of sh, so that operators get through
-// whatever else is broken.
-func (s *shared) direct(sh *share) func(c echo.Context, r *route) error {
-	return func(c echo.Context, r *route) error {
-		return s.within(sh, c, func() error { return s.answer(c.Request().Context(), c, r.handle) })
+// direct runs the route's handler at once, a limited number at a time, so that
+// operators get through whatever else is broken.
+func (s *shared) direct(c echo.Context, r *route) error {
+	sh, who := s.pages, s.addr(c)
+	if r.access == adminKey {
+		sh = s.orders
 	}
+	if err := sh.take(who); err != nil {
+		return err
+	}
+	defer sh.giveBack(who)
+	return s.answer(c.Request().Context(), c, r.handle)
 }
 
 // requestIDFor returns the client's id of a request if it is sane, else one

@@ -100,12 +100,11 @@ func (s *Server) routes(d Deps) []route {
 	probe := func(path string, handle handler) route {
 		return own(head, path, public, ops, s.probe, handle)
 	}
-	pages, orders := newShare("pages", s.cfg.MaxBypass, max(1, s.cfg.MaxBypass/4)), newShare("admin", s.cfg.MaxBypass, s.cfg.MaxBypass)
 	page := func(method, path string, handle handler) route {
-		return own(method, path, public, ops, s.direct(pages), handle)
+		return own(method, path, public, ops, s.direct, handle)
 	}
 	admin := func(method, path string, handle handler) route {
-		return own(method, path, adminKey, ops, s.direct(orders), handle)
+		return own(method, path, adminKey, ops, s.direct, handle)
 	}
 
 	return []route{

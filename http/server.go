@@ -45,6 +45,8 @@ func New(deps Deps, cfg Config) (*Server, error) {
 		shared: &shared{
 			cfg: cfg, log: deps.Logger, metrics: newMetrics(deps.TLS), requests: deps.Requests,
 			streams:   make(chan struct{}, cfg.MaxStreams),
+			pages:     newShare("pages", cfg.MaxBypass, max(1, cfg.MaxBypass/4)),
+			orders:    newShare("admin", cfg.MaxBypass, cfg.MaxBypass),
 			uploads:   newTurns(cfg.MaxUploads),
 			strangers: newShare("public requests", 512, 128), bodies: newShare("bodies of public requests", 1024, 256),
 			jsonType: []string{"application/json"},

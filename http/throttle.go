@@ -88,7 +88,7 @@ func (h *throttle) actionReply(a store.Acceptance) any {
 const installCookie = "takt_install"
 
 func (h *throttle) setInstallCookie(c echo.Context, secret string, age int) {
-	c.SetCookie(&http.Cookie{
+	c.SetCookie(&http.Cookie{ //nolint:gosec // Secure wherever there is TLS
 		Name: installCookie, Value: secret, Path: "/api/oauth", MaxAge: age, HttpOnly: true,
 		Secure: c.Request().TLS != nil || strings.HasPrefix(h.cfg.PublicURL, "https://"),
 		// HubSpot sends the browser back, which is another site's doing.

@@ -275,7 +275,7 @@ func (c *controller) connections() int {
 // connectionsFor leaves some of the file descriptors to files and the database.
 func connectionsFor(need int, files uint64) int {
 	spare := min(files/4, 1024)
-	return int(min(uint64(need), files-spare)) //nolint:gosec // need is a setting, and positive
+	return int(min(uint64(need), files-spare))
 }
 
 // fileLimit is how many files this process may have open. Go's runtime has raised
