@@ -118,10 +118,10 @@ func TestUploadThatTakesHoursIsServed(t *testing.T) {
 		p := fakeTime(t)
 		c, r := p.dial()
 		defer c.Close()
-		head, body, tail := slowForm(t, 30<<20)
+		head, body, tail := slowForm(t, 90<<20)
 		write(t, c, head)
 		begin := time.Now()
-		const size = 60 * 8 << 10 // every 59 seconds: nobody is slower
+		const size = 60 * 24 << 10 // every 59 seconds: few are slower
 		for i := 0; i < len(body); i += size {
 			piece := body[i:min(i+size, len(body))]
 			write(t, c, chunkOf(piece))
