@@ -103,7 +103,7 @@ func (h *hall) install(n node, portals ...int64) {
 	browser := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	defer browser.CloseIdleConnections()
 	for _, p := range portals {
-		at, err := n.Throttle.Tokens.Authorize(h.t.Context())
+		at, secret, err := n.Throttle.Tokens.Authorize(h.t.Context())
 		require.NoError(h.t, err)
 		req, err := http.NewRequestWithContext(h.t.Context(), http.MethodGet, fmt.Sprint(at, "&portal=", p), http.NoBody)
 		require.NoError(h.t, err)
@@ -112,7 +112,7 @@ func (h *hall) install(n node, portals ...int64) {
 		require.NoError(h.t, resp.Body.Close())
 		back, err := url.Parse(resp.Header.Get("Location"))
 		require.NoError(h.t, err)
-		got, err := n.Throttle.Tokens.Install(h.t.Context(), back.Query().Get("state"), back.Query().Get("code"))
+		got, err := n.Throttle.Tokens.Install(h.t.Context(), back.Query().Get("state"), secret, back.Query().Get("code"))
 		require.NoError(h.t, err)
 		require.Equal(h.t, p, got)
 	}

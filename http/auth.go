@@ -4,6 +4,11 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"net/http"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
 
 	"takt/http/api"
 	"takt/store"
@@ -25,6 +30,21 @@ const (
 	reader            // a session; checked by dashboard.permit, as the next
 	operator          // a session that began with the admin key
 )
+
+// shown reports whether a request that was let in has shown a key for it. A build's
+// token is not known to be right yet.
+func (a access) shown(h http.Header) bool {
+	switch a {
+	case public:
+		return false
+	case adminKey:
+		return true
+	case buildKey:
+		return header(h, keyBuildToken) == ""
+	default:
+		return header(h, keyAPI) != ""
+	}
+}
 
 // Header names in the form that net/http stores them: looking these up costs
 // nothing, while Header.Get("X-API-Key") makes a string each time.
@@ -106,6 +126,43 @@ func (k *keys) authorizeAdmin(key string) error {
 		return store.NewError(store.Forbidden, "Invalid admin key")
 	}
 	return nil
+}
+
+// wrongKeys slows down who tries keys: an address has so many wrong ones a minute,
+// and is told to wait after that. A right key is never refused for it.
+type wrongKeys struct {
+	most  int // negative: no limit
+	log   zerolog.Logger
+	count prometheus.Counter
+
+	mu   sync.Mutex // guards what follows
+	by   map[string]int
+	ends time.Time // of this minute
+}
+
+// note takes what authorize has said, and returns what is said to the client.
+func (w *wrongKeys) note(who string, err error, now time.Time) error {
+	if code := store.CodeOf(err); code != store.InvalidAPIKey && code != store.Forbidden {
+		return err
+	}
+	w.count.Inc()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !now.Before(w.ends) {
+		w.by, w.ends = map[string]int{}, now.Add(time.Minute)
+	}
+	n, known := w.by[who]
+	if !known && len(w.by) >= quotaKeys { // who has so many addresses is not slowed anyway
+		return err
+	}
+	w.by[who] = n + 1
+	if !known {
+		w.log.Warn().Str("remote", printAddr(who)).Err(err).Msg("a wrong key was shown; others of this address are only counted for a minute")
+	}
+	if w.most < 0 || n < w.most {
+		return err
+	}
+	return &store.Error{Code: store.RateLimited, Message: "Too many wrong keys, wait a minute", RetryAfter: w.ends.Sub(now), Err: err}
 }
 
 // needHeaders names the first header that is missing.

@@ -2,6 +2,7 @@ package http
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -27,9 +28,13 @@ type body struct {
 	conn  *http.ResponseController
 	max   int64         // bytes; more is TooLarge
 	stall time.Duration // how long it may stand still; 0: see Server.Handler
-	waits bool          // the client sends nothing before we read
+	least int64         // bytes a second, once it was waited for longer than grace
+	grace time.Duration
+	waits bool // the client sends nothing before we read
 
 	read    int64
+	waited  time.Duration // for the client, and what came meanwhile
+	came    int64
 	touched bool
 	err     error
 	renew   time.Time
@@ -53,7 +58,7 @@ func (s *shared) watchBody(c echo.Context, r *route) *body {
 		waits:      strings.EqualFold(req.Header.Get("Expect"), "100-continue"),
 	}
 	if r.domain == transfer {
-		b.stall = s.cfg.StallTimeout
+		b.stall, b.least, b.grace = s.cfg.StallTimeout, s.cfg.LeastRate, s.cfg.LeastRateGrace
 	}
 	req.Body = b
 	return b
@@ -104,8 +109,11 @@ func (b *body) Read(p []byte) (int, error) {
 	if errors.Is(err, io.EOF) {
 		b.ended.Store(true)
 	}
-	if err != nil && b.off.Load() {
+	switch {
+	case err != nil && b.off.Load():
 		err = errCut() // whatever the connection says
+	case err == nil && b.tooSlow(n, time.Since(now)):
+		err = invalid(fmt.Sprintf("Request body comes too slowly: at least %d bytes a second are needed", b.least))
 	}
 	if b.err = err; errors.Is(err, io.EOF) {
 		b.rearm()
@@ -117,6 +125,19 @@ func (b *body) Read(p []byte) (int, error) {
 		return n, errTooLarge()
 	}
 	return n, err
+}
+
+// tooSlow notes that the client has sent n bytes in so long, and reports whether it
+// keeps its place longer than that is worth. What takt itself takes doesn't count.
+func (b *body) tooSlow(n int, took time.Duration) bool {
+	b.waited += took
+	b.came += int64(n)
+	if b.stall == 0 || b.waited < b.grace {
+		return false
+	}
+	slow := float64(b.came) < float64(b.least)*b.waited.Seconds()
+	b.waited, b.came = 0, 0
+	return slow
 }
 
 // rearm takes the read deadline away, which would look like a client that

@@ -33,6 +33,9 @@ type Config struct {
 	// PollRate is how many polls a second one worker may send, and RegisterRate
 	// how many registrations one remote address. Negative: no limit.
 	PollRate, RegisterRate int
+	// WrongKeys is how many wrong keys a minute one remote address may show before it
+	// is told to wait; a right one is never refused. Negative: no limit.
+	WrongKeys int
 	// TrustedProxies are the networks whose X-Forwarded-For is believed.
 	TrustedProxies []netip.Prefix
 
@@ -54,15 +57,27 @@ type Config struct {
 	// MaxConnections is how many connections may be open at once; one more is
 	// closed. Parked polls have one each. MaxStreams of them may be streams.
 	MaxConnections, MaxStreams int
-	// MaxBypass is how many requests are served that are not levelled.
+	// MaxPerAddress is how many connections one remote address may have as long as
+	// none of them has shown a right key.
+	MaxPerAddress int
+	// MaxUploads is how many uploads of one remote address are served at once; more
+	// wait a little.
+	MaxUploads int
+	// MaxBypass is how many requests of operators are served at once, which are not
+	// levelled; and how many of what everybody may see.
 	MaxBypass int
 
-	// ReadHeaderTimeout is for a request's header, ReadTimeout for a body that is not
+	// ReadHeaderTimeout is for a request's header, and for the first request of a
+	// connection, ReadTimeout for a body that is not
 	// a file, IdleTimeout for the time between two requests.
 	ReadHeaderTimeout, ReadTimeout, IdleTimeout time.Duration
 	// StallTimeout is how long a transfer may stand still. PresenceInterval is how
 	// often a build is touched while its files move.
 	StallTimeout, PresenceInterval time.Duration
+	// LeastRate is how many bytes a second an upload has to bring, judged each time
+	// that it has been waited for as long as LeastRateGrace.
+	LeastRate      int64
+	LeastRateGrace time.Duration
 	// DrainTimeout is how long the rest of a refused body is read, so that the
 	// client gets to see the refusal.
 	DrainTimeout time.Duration
@@ -99,6 +114,7 @@ func (c Config) WithDefaults() Config {
 	c.BuildTokenLife = cmp.Or(c.BuildTokenLife, 30*24*time.Hour)
 	c.PollRate = cmp.Or(c.PollRate, 100)
 	c.RegisterRate = cmp.Or(c.RegisterRate, 5000)
+	c.WrongKeys = cmp.Or(c.WrongKeys, 10)
 	c.MaxSource = cmp.Or(c.MaxSource, 500<<20)
 	c.MaxCerts = cmp.Or(c.MaxCerts, 10<<20)
 	c.MaxResult = cmp.Or(c.MaxResult, 1<<30)
@@ -106,6 +122,10 @@ func (c Config) WithDefaults() Config {
 	c.MaxField = cmp.Or(c.MaxField, 64<<10)
 	c.MaxParts = cmp.Or(c.MaxParts, 32)
 	c.MaxConnections = cmp.Or(c.MaxConnections, 32_768)
+	c.MaxPerAddress = cmp.Or(c.MaxPerAddress, max(64, c.MaxConnections/8))
+	c.MaxUploads = cmp.Or(c.MaxUploads, 48)
+	c.LeastRate = cmp.Or(c.LeastRate, 8<<10)
+	c.LeastRateGrace = cmp.Or(c.LeastRateGrace, 30*time.Second)
 	c.HubSpotExpiration = cmp.Or(c.HubSpotExpiration, 7*24*time.Hour)
 	c.ReadHeaderTimeout = cmp.Or(c.ReadHeaderTimeout, 10*time.Second)
 	c.ReadTimeout = cmp.Or(c.ReadTimeout, 30*time.Second)
@@ -133,9 +153,25 @@ func (c Config) Validate() error {
 	}
 	check(keyPattern.MatchString(c.APIKey), "api key: needs at least 16 characters of [A-Za-z0-9_-]")
 	check(c.AdminKey == "" || keyPattern.MatchString(c.AdminKey), "admin key: needs at least 16 characters of [A-Za-z0-9_-]")
+	const poor = "%s key: needs at least %d different characters"
+	check(VariedKey(c.APIKey), poor, "api", leastVaried)
+	check(c.AdminKey == "" || VariedKey(c.AdminKey), poor, "admin", leastVaried)
 	check(c.APIKey != c.AdminKey, "admin key: must not be the api key")
 	check(c.MaxConnections >= 0, "connection limit: must be positive")
 	check(c.PollRate <= maxRate, "poll rate: must be at most %d", maxRate)
 	check(c.RegisterRate <= maxRate, "register rate: must be at most %d", maxRate)
 	return errors.Join(faults...)
+}
+
+// leastVaried is how many different characters a key has at least, because one that
+// a person types over and over is guessed.
+const leastVaried = 8
+
+// VariedKey reports whether a key has enough different characters.
+func VariedKey(key string) bool {
+	seen := map[rune]bool{}
+	for _, r := range key {
+		seen[r] = true
+	}
+	return len(seen) >= leastVaried
 }

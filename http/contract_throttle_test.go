@@ -73,8 +73,10 @@ func throttleContract() map[string][]answer {
 	}
 	routes["GET /api/oauth/authorize"] = []answer{{302, "", stay("/api/oauth/authorize")}}
 	routes["GET /api/oauth/callback"] = []answer{
-		{200, "", get("/api/oauth/callback?state=s&code=c")},
-		{400, "state is unknown, used or too old: begin again", get("/api/oauth/callback?state=x&code=c")},
+		{200, "", func(b *bundle) reply {
+			return b.send("GET", "/api/oauth/callback?state=s&code=c", map[string]string{"Cookie": "takt_install=browser"}, "")
+		}},
+		{400, "state is unknown, too old or another browser's: begin again", get("/api/oauth/callback?state=x&code=c")},
 	}
 	return routes
 }

@@ -2,9 +2,7 @@ package http
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
-	"net"
 	"net/http"
 	"sync"
 	"time"
@@ -86,7 +84,7 @@ func (k *cutoff) expire() {
 	// HTTP/2 resets the stream by itself.
 	_ = http.NewResponseController(k.c.Response().Writer).SetWriteDeadline(longAgo())
 	if r := k.c.Request(); r.ProtoMajor < 2 {
-		closeConnection(r.Context())
+		connOf(r.Context()).cut()
 	}
 }
 
@@ -102,18 +100,3 @@ func (k *cutoff) end() {
 
 // longAgo is a deadline that has passed.
 func longAgo() time.Time { return time.Unix(1, 0) }
-
-// connKey is the context key of a connection.
-type connKey struct{}
-
-// closeConnection closes the connection of a request. That of TLS says no
-// goodbye, for which it would wait for the client.
-func closeConnection(ctx context.Context) {
-	conn, _ := ctx.Value(connKey{}).(net.Conn)
-	if t, ok := conn.(*tls.Conn); ok {
-		conn = t.NetConn()
-	}
-	if conn != nil {
-		_ = conn.Close()
-	}
-}

@@ -198,10 +198,11 @@ type ThrottleStore interface {
 
 // OAuth gets and keeps the tokens of HubSpot's portals.
 type OAuth interface {
-	// Authorize returns the page on which a portal installs the app.
-	Authorize(ctx context.Context) (url string, err error)
+	// Authorize returns the page on which a portal installs the app, and a secret
+	// that its installer brings back.
+	Authorize(ctx context.Context) (url, secret string, err error)
 	// Install ends an authorization and returns whose it was.
-	Install(ctx context.Context, state, code string) (portal int64, err error)
+	Install(ctx context.Context, state, secret, code string) (portal int64, err error)
 }
 
 // Deps is what a Server works with. All are required, but TLS.

@@ -66,12 +66,20 @@ func (roomy) Submit(_ context.Context, s store.Submission, commit func() error) 
 // fakeTime serves in a bubble, with the settings that everybody has.
 func fakeTime(t *testing.T) *pipes {
 	t.Helper()
+	return fakeTimeWith(t, func(*takthttp.Deps) {})
+}
+
+// fakeTimeWith is fakeTime with something else in the place of a dependency.
+func fakeTimeWith(t *testing.T, replace func(*takthttp.Deps), change ...func(*takthttp.Config)) *pipes {
+	t.Helper()
 	local, err := storage.OpenLocal(t.TempDir(), seal.NewRing(seal.Key{}))
 	require.NoError(t, err)
 	files, err := storage.NewFiles(storage.ModeLocal, local, nil)
 	require.NoError(t, err)
 	i := roomy{&instant{}}
-	s, _ := newServer(t, takthttp.Deps{Builds: i, Queue: i, Files: files})
+	deps := takthttp.Deps{Builds: i, Queue: i, Files: files}
+	replace(&deps)
+	s, _ := newServer(t, deps, change...)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	p, ended := &pipes{conns: make(chan net.Conn), ended: make(chan struct{})}, make(chan error, 1)
 	go func() { ended <- s.Serve(ctx, p) }()
@@ -111,18 +119,46 @@ func TestUploadThatTakesHoursIsServed(t *testing.T) {
 		p := fakeTime(t)
 		c, r := p.dial()
 		defer c.Close()
-		head, body, tail := slowForm(t, 10<<10)
+		head, body, tail := slowForm(t, 90<<20)
 		write(t, c, head)
 		begin := time.Now()
-		for i := 0; i < len(body); i += 50 { // 50 bytes every 59 seconds: nobody is slower
-			piece := body[i:min(i+50, len(body))]
+		const size = 60 * 24 << 10 // every 59 seconds: few are slower
+		for i := 0; i < len(body); i += size {
+			piece := body[i:min(i+size, len(body))]
 			write(t, c, chunkOf(piece))
 			time.Sleep(59 * time.Second) //nolint:forbidigo // fake time
 		}
 		write(t, c, tail)
 		got := read(t, r)
 		require.Equal(t, 201, got.status, got.body)
-		require.Greater(t, time.Since(begin), 3*time.Hour)
+		require.Greater(t, time.Since(begin), time.Hour)
+	})
+}
+
+func TestUploadThatTricklesIsCut(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := fakeTime(t)
+		head, body, _ := slowForm(t, 10<<20)
+		for each, pause := range map[int]time.Duration{1: 10 * time.Second, 1 << 10: time.Second, 300 << 10: 45 * time.Second} {
+			c, r := p.dial()
+			write(t, c, head)
+			begin := time.Now()
+			var trickle sync.WaitGroup
+			trickle.Go(func() { // for as long as somebody takes it
+				var err error
+				for i := 0; err == nil && i+each < len(body); i += each {
+					_, err = io.WriteString(c, chunkOf(body[i:i+each]))
+					time.Sleep(pause) //nolint:forbidigo // fake time
+				}
+			})
+			got := read(t, r)
+			require.Equal(t, 400, got.status, got.body)
+			require.Contains(t, got.body, "Request body comes too slowly: at least 8192 bytes a second are needed")
+			require.LessOrEqual(t, time.Since(begin), 91*time.Second, "%d bytes every %s", each, pause)
+			require.NoError(t, c.Close())
+			trickle.Wait()
+		}
 	})
 }
 
@@ -215,7 +251,7 @@ func TestClientThatReadsNothingIsCut(t *testing.T) {
 		c, _ := p.dial()
 		defer c.Close()
 		write(t, c, "GET /livez HTTP/1.1\r\nHost: takt\r\n\r\n")
-		time.Sleep(3 * time.Minute) //nolint:forbidigo // fake time
+		time.Sleep(5*time.Second + 1) //nolint:forbidigo // fake time
 		_, err := io.WriteString(c, "GET")
 		require.ErrorIs(t, err, io.ErrClosedPipe)
 	})

@@ -12,6 +12,7 @@ import (
 	"github.com/labstack/echo/v4"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/sync/singleflight"
 
 	"takt/http/api"
 	"takt/store"
@@ -20,6 +21,7 @@ import (
 // health shows the state of this process.
 type health struct {
 	*shared
+	counting       *singleflight.Group
 	builds         Builds
 	files          Files
 	isReady        func() bool
@@ -28,12 +30,13 @@ type health struct {
 }
 
 // show handles GET /health and GET /api/health. Anybody may ask, so it shows
-// numbers only.
+// numbers only, and those who ask at once share one look at the database.
 func (h *health) show(ctx context.Context, _ echo.Context) (any, error) {
-	n, err := h.builds.Counts(ctx)
+	counted, err, _ := h.counting.Do("", func() (any, error) { return h.builds.Counts(context.WithoutCancel(ctx)) })
 	if err != nil {
 		return nil, err
 	}
+	n, _ := counted.(store.Counts)
 	return api.Health{
 		Status: "ok", Queue: api.QueueHealth{Pending: n.Pending, Active: n.Assigned + n.Building}, Storage: h.storage(),
 		Database: api.DatabaseHealth{VacuumHeldBackSeconds: int64(h.vacuumHeldBack().Seconds())},

@@ -1,10 +1,13 @@
 package http
 
 import (
+	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -16,17 +19,27 @@ type borrowedListener struct {
 	deadline func(time.Time) error
 	closed   atomic.Bool
 
-	open    atomic.Int64 // connections
-	most    int64
+	most    int    // connections
+	each    int    // those of an address that has not shown a right key
 	refused func() // called with each connection that is too many
+
+	mu    sync.Mutex // guards what follows
+	open  int
+	peers map[string]*peer // per address, see quotaAddr
 }
 
-func borrow(ln net.Listener, most int, refused func()) (*borrowedListener, error) {
+// peer is a remote address with open connections.
+type peer struct {
+	open  int         // guarded by the listener's mu
+	known atomic.Bool // a right key was shown on one of them
+}
+
+func borrow(ln net.Listener, most, each int, refused func()) (*borrowedListener, error) {
 	d, ok := ln.(interface{ SetDeadline(t time.Time) error })
 	if !ok {
 		return nil, fmt.Errorf("listener %T has no deadline", ln)
 	}
-	return &borrowedListener{Listener: ln, deadline: d.SetDeadline, most: int64(most), refused: refused}, nil
+	return &borrowedListener{Listener: ln, deadline: d.SetDeadline, most: most, each: each, refused: refused, peers: map[string]*peer{}}, nil
 }
 
 // Accept is the listener's own until Close. Connections are not wrapped:
@@ -40,20 +53,110 @@ func (l *borrowedListener) Accept() (net.Conn, error) {
 			return nil, net.ErrClosed
 		case err != nil:
 			return nil, err
-		case l.open.Add(1) <= l.most:
+		case l.admit(c):
 			return c, nil
 		}
-		l.open.Add(-1)
 		l.refused()
 		_ = c.Close() // it was never used
 	}
 }
 
-// count is the server's ConnState hook.
-func (l *borrowedListener) count(_ net.Conn, state http.ConnState) {
-	if state == http.StateClosed || state == http.StateHijacked {
-		l.open.Add(-1)
+func (l *borrowedListener) admit(c net.Conn) bool {
+	addr := peerAddr(c)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p := l.peers[addr]
+	if l.open >= l.most || p != nil && p.open >= l.each && !p.known.Load() {
+		return false
 	}
+	if p == nil {
+		p = &peer{}
+		l.peers[addr] = p
+	}
+	l.open++
+	p.open++
+	return true
+}
+
+// count is the server's ConnState hook.
+func (l *borrowedListener) count(c net.Conn, state http.ConnState) {
+	if state != http.StateClosed && state != http.StateHijacked {
+		return
+	}
+	addr := peerAddr(c)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.open--
+	if p := l.peers[addr]; p.open > 1 {
+		p.open--
+	} else {
+		delete(l.peers, addr) // and what is known of it
+	}
+}
+
+// peerAddr is the other side's address, as it counts for limits.
+func peerAddr(c net.Conn) string {
+	if a, ok := c.RemoteAddr().(*net.TCPAddr); ok {
+		return quotaAddr(a.AddrPort().Addr().Unmap())
+	}
+	return "" // a listener without addresses
+}
+
+// conn is what a server knows of a connection.
+type conn struct {
+	net.Conn
+	peer  *peer
+	asked atomic.Bool // a request has come
+	first *time.Timer // closes it if none does
+}
+
+// connKey is the context key of a *conn.
+type connKey struct{}
+
+// accepted is the server's ConnContext hook.
+func (l *borrowedListener) accepted(ctx context.Context, c net.Conn, limit time.Duration) context.Context {
+	l.mu.Lock()
+	k := &conn{Conn: c, peer: l.peers[peerAddr(c)]}
+	l.mu.Unlock()
+	k.first = time.AfterFunc(limit, func() {
+		if !k.asked.Load() {
+			k.cut()
+		}
+	})
+	return context.WithValue(ctx, connKey{}, k)
+}
+
+// connOf is the connection of a request; nil in tests that have none.
+func connOf(ctx context.Context) *conn {
+	k, _ := ctx.Value(connKey{}).(*conn)
+	return k
+}
+
+// begin notes that a request has come.
+func (k *conn) begin() {
+	if k != nil && k.asked.CompareAndSwap(false, true) {
+		k.first.Stop()
+	}
+}
+
+// trust notes that a right key was shown.
+func (k *conn) trust() {
+	if k != nil && !k.peer.known.Load() {
+		k.peer.known.Store(true)
+	}
+}
+
+// cut closes the connection. That of TLS says no goodbye, for which it would wait
+// for the client.
+func (k *conn) cut() {
+	if k == nil {
+		return
+	}
+	c := k.Conn
+	if t, ok := c.(*tls.Conn); ok {
+		c = t.NetConn()
+	}
+	_ = c.Close()
 }
 
 // Close ends a running Accept and leaves the socket open.

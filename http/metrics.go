@@ -16,6 +16,7 @@ type metrics struct {
 	refused  prometheus.Counter
 	// connections counts those that were too many.
 	connections prometheus.Counter
+	wrongKeys   prometheus.Counter
 	streams     prometheus.Gauge
 	all         []prometheus.Collector
 }
@@ -45,7 +46,10 @@ func newMetrics(tls *Certificate) metrics {
 			Name: "takt_http_connections_refused_total", Help: "Connections closed because too many were open.",
 		}),
 	}
-	m.all = []prometheus.Collector{m.requests, m.seconds, m.running, m.parked, m.streams, m.refused, m.connections}
+	m.wrongKeys = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "takt_http_wrong_keys_total", Help: "Requests with a wrong API key or admin key.",
+	})
+	m.all = []prometheus.Collector{m.wrongKeys, m.requests, m.seconds, m.running, m.parked, m.streams, m.refused, m.connections}
 	if tls != nil {
 		m.all = append(m.all, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "takt_http_tls_not_after_seconds", Help: "When the TLS certificate in use expires, in seconds since 1970.",

@@ -69,3 +69,15 @@ func quotaAddr(addr netip.Addr) string {
 	b := addr.As16()
 	return string(b[:])
 }
+
+// printAddr is what quotaAddr counts, to be read.
+func printAddr(who string) string {
+	addr, ok := netip.AddrFromSlice([]byte(who))
+	if !ok || addr.IsUnspecified() {
+		return "unknown"
+	}
+	if addr = addr.Unmap(); addr.Is6() {
+		return addr.String() + "/64"
+	}
+	return addr.String()
+}

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/labstack/echo/v4"
 
@@ -68,9 +69,30 @@ func (s *shared) replyBytes(c echo.Context, status int, contentType []string, b 
 	h["Content-Type"] = contentType
 	h["Content-Length"] = []string{strconv.Itoa(len(b))}
 	w.WriteHeader(status)
-	if c.Request().Method != http.MethodHead {
-		_, _ = w.Write(b) // fails if the client has left
+	if c.Request().Method == http.MethodHead {
+		return
 	}
+	for len(b) > replyPiece {
+		if _, err := w.Write(b[:replyPiece]); err != nil { // the client has left, or reads nothing
+			return
+		}
+		b = b[replyPiece:]
+		moveWriteDeadline(http.NewResponseController(w.Writer))
+	}
+	_, _ = w.Write(b)
+}
+
+const (
+	// replyTimeout is how long a client may take to read a small answer, or
+	// replyPiece bytes of a long one; then its connection is cut.
+	replyTimeout = 5 * time.Second
+	replyPiece   = 64 << 10
+)
+
+// moveWriteDeadline gives a client replyTimeout for what is written next. Files and
+// streams set deadlines of their own.
+func moveWriteDeadline(conn *http.ResponseController) {
+	_ = conn.SetWriteDeadline(time.Now().Add(replyTimeout)) // fails on a dead connection only
 }
 
 // each is what f makes of all of list; of none it is [], not null.

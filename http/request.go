@@ -13,8 +13,6 @@ import (
 
 	"github.com/labstack/echo/v4"
 	"github.com/rs/zerolog"
-
-	"takt/store"
 )
 
 // shared is what the handlers of all nouns have in common.
@@ -25,9 +23,13 @@ type shared struct {
 	requests Requests
 
 	inFlight atomic.Int64  // requests under way, parked polls included
-	places   chan struct{} // one for each request that is not levelled
 	streams  chan struct{} // one for each stream of events
-	jsonType []string      // the Content-Type of all JSON; never changed
+	// strangers are the admitted requests of public routes, bodies those of them
+	// that are read before that.
+	strangers, bodies *share
+	pages, orders     *share // requests that are not levelled: everybody's, operators'
+	uploads           *turns
+	jsonType          []string // the Content-Type of all JSON; never changed
 }
 
 // wrap puts a route's common part around its handler.
@@ -39,8 +41,15 @@ func (s *Server) wrap(r *route, method string) echo.HandlerFunc {
 		s.inFlight.Add(1)
 		defer func() { s.inFlight.Add(-1); m.ended(c.Response(), time.Since(start)) }()
 		body := s.watchBody(c, r)
+		conn := http.NewResponseController(c.Response().Writer)
+		c.Response().Before(func() { moveWriteDeadline(conn) })
 		err := s.keys.authorize(r.access, c.Request().Header)
-		if err == nil {
+		if err != nil {
+			err = s.wrong.note(s.addr(c), err, start)
+		} else {
+			if r.access.shown(c.Request().Header) {
+				connOf(c.Request().Context()).trust()
+			}
 			err = guard(c, r)
 		}
 		abort := false
@@ -82,15 +91,39 @@ func (s *shared) levelled(c echo.Context, r *route) error {
 	return s.do(c, r, func(ctx context.Context) error { return s.answer(ctx, c, r.handle) })
 }
 
+// open is levelled for what needs no key: all of it has a share of what is admitted.
+func (s *shared) open(c echo.Context, r *route) error {
+	return s.within(s.strangers, c, func() error { return s.levelled(c, r) })
+}
+
+// upload is levelled for files: an address that sends many at once waits for its
+// own, so that there are places for others.
+func (s *shared) upload(c echo.Context, r *route) error {
+	who := s.addr(c)
+	if err := s.uploads.take(c.Request().Context(), who); err != nil {
+		return err
+	}
+	defer s.uploads.giveBack(who)
+	return s.levelled(c, r)
+}
+
+// probe runs the handler of a route that needs no place: it uses nothing that can
+// run out, so whoever looks whether this process is well always gets through.
+func (s *shared) probe(c echo.Context, r *route) error {
+	return s.answer(c.Request().Context(), c, r.handle)
+}
+
 // direct runs the route's handler at once, a limited number at a time, so that
 // operators get through whatever else is broken.
 func (s *shared) direct(c echo.Context, r *route) error {
-	select {
-	case s.places <- struct{}{}:
-	default:
-		return store.NewError(store.Overloaded, "Too many requests, try again later")
+	sh, who := s.pages, s.addr(c)
+	if r.access == adminKey {
+		sh = s.orders
 	}
-	defer func() { <-s.places }()
+	if err := sh.take(who); err != nil {
+		return err
+	}
+	defer sh.giveBack(who)
 	return s.answer(c.Request().Context(), c, r.handle)
 }
 

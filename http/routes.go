@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/labstack/echo/v4"
+	"golang.org/x/sync/singleflight"
 )
 
 // domain is what a route's requests compete for.
@@ -66,7 +67,7 @@ func (s *Server) routes(d Deps) []route {
 	throttle := &throttle{sh, d.Throttle, d.ThrottleStore, d.OAuth}
 	events := &events{sh, s.ring}
 	figures := &figures{shared: sh, builds: d.Builds, turn: make(chan struct{}, 1)}
-	health := &health{sh, d.Builds, d.Files, d.Ready, d.VacuumHeldBack, d.Metrics}
+	health := &health{sh, new(singleflight.Group), d.Builds, d.Files, d.Ready, d.VacuumHeldBack, d.Metrics}
 	audit := &audit{sh, d.Audit, d.Background, d.Auditor}
 	deployments := &deployments{audit, s.keys, d.Deployments, d.DeploymentStore, s.changed}
 	tree := &tree{audit, d.Operator, d.Tree}
@@ -90,11 +91,18 @@ func (s *Server) routes(d Deps) []route {
 	row := func(method, path string, a access, d domain, handle handler) route {
 		return own(method, path, a, d, s.levelled, handle)
 	}
+	// open is for what anybody may use.
+	open := func(method, path string, d domain, handle handler) route {
+		return own(method, path, public, d, s.open, handle)
+	}
 	// form is for uploads of at most so many bytes.
 	form := func(path string, files int64, handle handler) route {
-		return route{post, path, apiKey, transfer, files + formSlack, s.levelled, handle}
+		return route{post, path, apiKey, transfer, files + formSlack, s.upload, handle}
 	}
-	probe := func(method, path string, handle handler) route {
+	probe := func(path string, handle handler) route {
+		return own(head, path, public, ops, s.probe, handle)
+	}
+	plain := func(method, path string, handle handler) route {
 		return own(method, path, public, ops, s.direct, handle)
 	}
 	admin := func(method, path string, handle handler) route {
@@ -161,19 +169,19 @@ func (s *Server) routes(d Deps) []route {
 		row(post, "/api/deployments/:id/resume", apiKey, submit, deployments.steerWith(Deployments.Resume)),
 		row(post, "/api/deployments/:id/retry", apiKey, submit, deployments.retry),
 
-		row(post, "/api/hubspot/action", public, hook, throttle.action), // signed
-		row(get, "/api/oauth/authorize", public, submit, throttle.authorize),
-		row(get, "/api/oauth/callback", public, submit, throttle.install),
+		{post, "/api/hubspot/action", public, hook, min(maxAction, s.cfg.MaxJSON), throttle.action, nil}, // signed
+		open(get, "/api/oauth/authorize", submit, throttle.authorize),
+		open(get, "/api/oauth/callback", submit, throttle.install),
 		row(post, "/api/config", apiKey, submit, throttle.putConfig),
 		row(get, "/api/config/:portal_id", apiKey, query, throttle.listConfigs),
 		row(get, "/api/config/:portal_id/:action_id", apiKey, query, throttle.showConfig),
 		row(del, "/api/config/:portal_id/:action_id", apiKey, submit, throttle.deleteConfig),
 
 		own(get, "/api/events", apiKey, query, events.serve, nil),
-		row(head, "/api/stats", public, query, figures.public),
-		row(head, "/public/stats", public, query, figures.public),
+		open(head, "/api/stats", query, figures.public),
+		open(head, "/public/stats", query, figures.public),
 
-		probe(head, "/", figures.home()),
+		plain(head, "/", figures.home()),
 		visit(get, "/login", dash.loginPage),
 		visit(post, "/login", dash.login),
 		visit(post, "/logout", dash.logout),
@@ -217,13 +225,13 @@ func (s *Server) routes(d Deps) []route {
 		perform("/deployments/:id/resume", reader, act{name: "deployment-resume", handle: deployments.steerWith(Deployments.Resume), target: "deployment"}),
 		perform("/deployments/:id/retry", reader, act{name: "deployment-retry", handle: deployments.retry, fields: "repo token", target: "deployment"}),
 
-		probe(head, "/health", health.show),
-		probe(head, "/api/health", health.show),
-		probe(head, "/livez", health.live),
-		probe(head, "/readyz", health.ready),
-		probe(head, "/healthz", health.ready),
-		probe(head, "/openapi.yaml", serveOpenAPI()),
-		probe(get, "/metrics", health.metrics()),
+		probe("/health", health.show),
+		probe("/api/health", health.show),
+		probe("/livez", health.live),
+		probe("/readyz", health.ready),
+		probe("/healthz", health.ready),
+		plain(head, "/openapi.yaml", serveOpenAPI()),
+		plain(get, "/metrics", health.metrics()),
 
 		admin(get, "/admin/tree", tree.show),
 		admin(get, "/admin/tree/*", tree.show),

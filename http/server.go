@@ -18,10 +18,14 @@ import (
 // maxHeaderBytes is the most that a request's header may have.
 const maxHeaderBytes = 32 << 10
 
+// maxHTTP2Streams is how many requests one connection may have at once.
+const maxHTTP2Streams = 32
+
 // Server answers HTTP. Make it with New.
 type Server struct {
 	*shared
 	keys   *keys
+	wrong  *wrongKeys
 	tls    *Certificate // nil: plain HTTP
 	echo   *echo.Echo
 	ring   *ring
@@ -42,12 +46,17 @@ func New(deps Deps, cfg Config) (*Server, error) {
 	s := &Server{
 		shared: &shared{
 			cfg: cfg, log: deps.Logger, metrics: newMetrics(deps.TLS), requests: deps.Requests,
-			places: make(chan struct{}, cfg.MaxBypass), streams: make(chan struct{}, cfg.MaxStreams),
+			streams:   make(chan struct{}, cfg.MaxStreams),
+			pages:     newShare("pages", cfg.MaxBypass, max(1, cfg.MaxBypass/4)),
+			orders:    newShare("admin", cfg.MaxBypass, cfg.MaxBypass),
+			uploads:   newTurns(cfg.MaxUploads),
+			strangers: newShare("public requests", 512, 128), bodies: newShare("bodies of public requests", 1024, 256),
 			jsonType: []string{"application/json"},
 		},
 		keys: newKeys(cfg), tls: deps.TLS, echo: echo.New(), ring: newRing(ringSize), logs: newFollowers(), changed: newFollowers(),
 		drains: make(chan struct{}, maxDrains),
 	}
+	s.wrong = &wrongKeys{most: cfg.WrongKeys, log: s.log, count: s.metrics.wrongKeys}
 	s.echo.HTTPErrorHandler = func(err error, c echo.Context) { s.writeError(c, err) }
 	s.history, s.pages = newHistory(deps), map[string]bool{}
 	deps.Builds = observedBuilds{deps.Builds, s.history}
@@ -71,7 +80,7 @@ func (s *Server) IsPage(method, path string) bool { return s.pages[method+" "+pa
 // nil after an orderly end. ln is borrowed: it stays open, and connections
 // that come in between two calls of Serve wait in it.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
-	borrowed, err := borrow(ln, s.cfg.MaxConnections, s.metrics.connections.Inc)
+	borrowed, err := borrow(ln, s.cfg.MaxConnections, s.cfg.MaxPerAddress, s.metrics.connections.Inc)
 	if err != nil {
 		return fmt.Errorf("serving HTTP: %w", err)
 	}
@@ -81,13 +90,16 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	base = context.WithValue(base, stoppingKey{}, ctx)
 	defer s.history.run(base)()
 	srv := &http.Server{
-		Handler:           s.Handler(),
-		BaseContext:       func(net.Listener) context.Context { return base },
-		ConnContext:       func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
+		Handler:     s.Handler(),
+		BaseContext: func(net.Listener) context.Context { return base },
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return borrowed.accepted(ctx, c, s.cfg.ReadHeaderTimeout)
+		},
 		ReadHeaderTimeout: s.cfg.ReadHeaderTimeout,
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       s.cfg.IdleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxHTTP2Streams, WriteByteTimeout: s.cfg.StreamTimeout},
 		ConnState:         borrowed.count,
 		ErrorLog:          slog.NewLogLogger(zerolog.NewSlogHandler(s.log.With().Str("source", "net/http").Logger()), slog.LevelDebug),
 	}
@@ -139,6 +151,7 @@ func stopping(ctx context.Context) context.Context {
 func (s *Server) Handler() http.Handler {
 	plain, secure := secureHeaders(false), secureHeaders(true)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		connOf(r.Context()).begin()
 		h := w.Header()
 		if r.TLS != nil {
 			maps.Copy(h, secure)
@@ -147,6 +160,7 @@ func (s *Server) Handler() http.Handler {
 		}
 		h[keyRequestID] = []string{requestIDFor(r)}
 		if allowCrossOrigin(h, r) {
+			moveWriteDeadline(http.NewResponseController(w))
 			w.WriteHeader(http.StatusNoContent)
 			return
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -11,6 +12,12 @@ import (
 	"takt/http/api"
 	"takt/http/hubspot"
 	"takt/store"
+)
+
+const (
+	// maxAction is the most bytes of an action, actionTimeout how long they may take.
+	maxAction     = 64 << 10
+	actionTimeout = 5 * time.Second
 )
 
 // throttle takes HubSpot's actions, installs takt in its portals, and keeps the
@@ -24,22 +31,39 @@ type throttle struct {
 
 // action handles POST /api/hubspot/action: HubSpot hands an action over. It is
 // answered when the action is durable, because HubSpot forgets it with the answer.
-func (h *throttle) action(ctx context.Context, c echo.Context) (any, error) {
-	body, err := readBody(c)
-	if err != nil {
-		return nil, err
+// Anybody can send one. So what the header gives away is refused before the body
+// is read, and whoever sends a body slowly keeps nobody else from being admitted.
+func (h *throttle) action(c echo.Context, r *route) error {
+	req := c.Request()
+	unsigned := func(err error) error { return store.Wrap(store.Unauthorized, "Invalid signature", err) }
+	if err := hubspot.Check(h.cfg.HubSpotSecret, req.Header, time.Now()); err != nil {
+		return unsigned(err)
 	}
-	r := c.Request()
-	if err := hubspot.Verify(h.cfg.HubSpotSecret, r.Method, hubspot.URI(h.cfg.PublicURL, r), body, r.Header, time.Now()); err != nil {
-		return nil, store.Wrap(store.Unauthorized, "Invalid signature", err)
+	var body []byte
+	err := h.within(h.bodies, c, func() (err error) {
+		if b := watched(req); b != nil {
+			_ = b.conn.SetReadDeadline(time.Now().Add(actionTimeout)) // if it fails, so does the read
+		}
+		body, err = readBody(c)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if err := hubspot.Verify(h.cfg.HubSpotSecret, req.Method, hubspot.URI(h.cfg.PublicURL, req), body, req.Header, time.Now()); err != nil {
+		return unsigned(err)
 	}
 	action, err := hubspot.ParseAction(body)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	action.Expires = h.cfg.HubSpotExpiration
-	accepted, err := h.throttle.Accept(ctx, action)
-	return h.actionReply(accepted), err
+	taken := *r
+	taken.handle = func(ctx context.Context, _ echo.Context) (any, error) {
+		accepted, err := h.throttle.Accept(ctx, action)
+		return h.actionReply(accepted), err
+	}
+	return h.open(c, &taken)
 }
 
 // actionReply shows HubSpot the state of an action. Without HubSpotBlock a waiting
@@ -59,20 +83,41 @@ func (h *throttle) actionReply(a store.Acceptance) any {
 	return reply
 }
 
+// installCookie ties an installation to the browser that began it, so that nobody
+// is made to end another's.
+const installCookie = "takt_install"
+
+func (h *throttle) setInstallCookie(c echo.Context, secret string, age int) {
+	c.SetCookie(&http.Cookie{ //nolint:gosec // Secure wherever there is TLS
+		Name: installCookie, Value: secret, Path: "/api/oauth", MaxAge: age, HttpOnly: true,
+		Secure: c.Request().TLS != nil || strings.HasPrefix(h.cfg.PublicURL, "https://"),
+		// HubSpot sends the browser back, which is another site's doing.
+		SameSite: http.SameSiteLaxMode,
+	})
+}
+
 // authorize handles GET /api/oauth/authorize: it sends an installer to HubSpot's
 // page.
 func (h *throttle) authorize(ctx context.Context, c echo.Context) (any, error) {
-	at, err := h.oauth.Authorize(ctx)
+	at, secret, err := h.oauth.Authorize(ctx)
 	if err != nil {
 		return nil, err
 	}
+	h.setInstallCookie(c, secret, 600)
 	return nil, c.Redirect(http.StatusFound, at)
 }
 
 // install handles GET /api/oauth/callback, to which HubSpot sends the installer
 // back.
 func (h *throttle) install(ctx context.Context, c echo.Context) (any, error) {
-	portal, err := h.oauth.Install(ctx, c.QueryParam("state"), c.QueryParam("code"))
+	secret := ""
+	if cookie, err := c.Cookie(installCookie); err == nil {
+		secret = cookie.Value
+	}
+	portal, err := h.oauth.Install(ctx, c.QueryParam("state"), secret, c.QueryParam("code"))
+	if err == nil {
+		h.setInstallCookie(c, "", -1)
+	}
 	return api.Installed{Status: "installed", PortalID: portal}, err
 }
 

@@ -55,13 +55,13 @@ func (p *pacer) Look(_ context.Context, queue string) error {
 // installer is an OAuth that knows one state.
 type installer struct{}
 
-func (installer) Authorize(context.Context) (string, error) {
-	return "https://hubspot.example/authorize?state=s", nil
+func (installer) Authorize(context.Context) (at, secret string, err error) {
+	return "https://hubspot.example/authorize?state=s", "browser", nil
 }
 
-func (installer) Install(_ context.Context, state, code string) (int64, error) {
-	if state != "s" || code == "" {
-		return 0, store.NewError(store.InvalidArgument, "state is unknown, used or too old: begin again")
+func (installer) Install(_ context.Context, state, secret, code string) (int64, error) {
+	if state != "s" || secret != "browser" || code == "" {
+		return 0, store.NewError(store.InvalidArgument, "state is unknown, too old or another browser's: begin again")
 	}
 	return 62515, nil
 }
@@ -224,11 +224,21 @@ func TestInstallersAreSentToHubSpotAndBack(t *testing.T) {
 	r := send(t, c, "GET", b.url+"/api/oauth/authorize", nil, nil)
 	require.Equal(t, 302, r.status)
 	require.Equal(t, "https://hubspot.example/authorize?state=s", r.header.Get("Location"))
-	r = b.send("GET", "/api/oauth/callback?state=s&code=secret-code", nil, "")
+	require.Equal(t, "takt_install=browser; Path=/api/oauth; Max-Age=600; HttpOnly; SameSite=Lax", r.header.Get("Set-Cookie"))
+	own := map[string]string{"Cookie": "takt_install=browser"}
+	r = b.send("GET", "/api/oauth/callback?state=s&code=secret-code", own, "")
 	requireBody(t, `{"status":"installed","portal_id":62515}`, r)
+	require.Contains(t, r.header.Get("Set-Cookie"), "takt_install=; Path=/api/oauth; Max-Age=0", "it has done its work")
 	for _, q := range []string{"", "?state=s", "?code=secret-code", "?state=x&code=secret-code"} {
-		require.Equal(t, 400, b.send("GET", "/api/oauth/callback"+q, nil, "").status, q)
+		require.Equal(t, 400, b.send("GET", "/api/oauth/callback"+q, own, "").status, q)
 	}
+	for _, cookie := range []string{"", "takt_install=", "takt_install=another", "other=browser"} {
+		r = b.send("GET", "/api/oauth/callback?state=s&code=secret-code", map[string]string{"Cookie": cookie}, "")
+		require.Equal(t, 400, r.status, "%q: another browser began it", cookie)
+	}
+	public := hookServer(t, func(c *takthttp.Config) { c.PublicURL = "https://takt.example" })
+	r = send(t, c, "GET", public.url+"/api/oauth/authorize", nil, nil)
+	require.Contains(t, r.header.Get("Set-Cookie"), "; Secure")
 	require.NotContains(t, b.logs.String(), "secret-code")
 }
 

@@ -14,10 +14,3 @@ CREATE TABLE IF NOT EXISTS oauth_tokens (
     installed_at  timestamptz NOT NULL DEFAULT now(),
     updated_at    timestamptz NOT NULL DEFAULT now()
 );
-
--- The states of authorizations under way: each is good for one callback.
-CREATE TABLE IF NOT EXISTS oauth_states (
-    hash       bytea       PRIMARY KEY CHECK (length(hash) = 32),
-    created_at timestamptz NOT NULL DEFAULT now()
-);
-CREATE INDEX IF NOT EXISTS oauth_states_created ON oauth_states (created_at);

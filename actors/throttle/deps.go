@@ -47,8 +47,6 @@ type Configs interface {
 
 // TokenStore keeps sealed tokens.
 type TokenStore interface {
-	PutState(ctx context.Context, hash [32]byte) error
-	TakeState(ctx context.Context, hash [32]byte) (bool, error)
 	Install(ctx context.Context, k store.SealedTokens) error
 	Tokens(ctx context.Context, portal int64) (store.SealedTokens, error)
 	BeginRefresh(ctx context.Context, portal, version int64, lease time.Duration) (claim int64, err error)

@@ -79,10 +79,10 @@ func (b *bundle) install() { b.installAt(portal) }
 func (b *bundle) installAt(portal int64) {
 	b.tb.Helper()
 	b.hs.AddPortal(portal)
-	at, err := b.Tokens.Authorize(b.tb.Context())
+	at, secret, err := b.Tokens.Authorize(b.tb.Context())
 	require.NoError(b.tb, err)
 	state, code := authorized(b.tb, fmt.Sprint(at, "&portal=", portal))
-	got, err := b.Tokens.Install(b.tb.Context(), state, code)
+	got, err := b.Tokens.Install(b.tb.Context(), state, secret, code)
 	require.NoError(b.tb, err)
 	require.Equal(b.tb, portal, got)
 }

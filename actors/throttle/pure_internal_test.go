@@ -1,6 +1,7 @@
 package throttle
 
 import (
+	"net/url"
 	"testing"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 
 	"takt/actors/throttle/hubspot"
 	"takt/store"
+	"takt/store/seal"
 )
 
 func TestQueues(t *testing.T) {
@@ -101,4 +103,40 @@ func TestTheBackoffDoublesUntilACallSucceeds(t *testing.T) {
 	require.Zero(t, b.after(hubspot.Done))
 	require.Equal(t, 2, b.calls(8), "it is to prove itself again")
 	require.Equal(t, 500*time.Millisecond, b.after(hubspot.Silent))
+}
+
+func TestStatesAreSignedAndTheirInstallersOwn(t *testing.T) {
+	t.Parallel()
+	oldRing, bothRing := seal.NewRing(seal.Key{}), seal.NewRing(seal.Key{1}, seal.Key{})
+	old, both := newStates(oldRing), newStates(bothRing)
+	now := time.Now()
+	tokens := Tokens{keys: oldRing, states: old, hs: hubspot.NewClient(hubspot.Config{}), app: hubspot.App{ClientID: "i", ClientSecret: "s", RedirectURL: "https://takt.example"}}
+	var state, secret string
+	for range 20_000 { // nobody's installation is blocked by them: there is no database
+		at, s, err := tokens.Authorize(t.Context())
+		require.NoError(t, err)
+		u, err := url.Parse(at)
+		require.NoError(t, err)
+		require.NotEqual(t, state, u.Query().Get("state"))
+		state, secret = u.Query().Get("state"), s
+	}
+	for range 2 {
+		require.True(t, old.good(state, secret, now))
+		require.True(t, both.good(state, secret, now), "an old key's is good")
+	}
+	require.True(t, old.good(state, secret, now.Add(stateLife-2*time.Second)))
+	require.False(t, old.good(state, secret, now.Add(stateLife+2*time.Second)))
+	require.False(t, old.good(both.sign(secret, now.Add(stateLife)), secret, now), "a key that is not known")
+	require.False(t, old.good(old.sign("", now.Add(stateLife)), "", now), "without a secret")
+	for _, s := range []string{"", "x", secret[1:], secret + "x", "another"} {
+		require.False(t, old.good(state, s, now), "%q", s)
+	}
+	for i := range state {
+		forged := []byte(state)
+		forged[i] = 'A' + (forged[i]-'A'+1)%26
+		require.False(t, old.good(string(forged), secret, now), "letter %d", i)
+	}
+	require.False(t, old.good(state[:len(state)-2], secret, now))
+	_, err := tokens.Install(t.Context(), state, "another", "code")
+	require.Equal(t, store.InvalidArgument, store.CodeOf(err))
 }

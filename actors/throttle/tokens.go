@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"strconv"
@@ -24,6 +23,7 @@ type Tokens struct {
 	hs      *hubspot.Client
 	app     hubspot.App
 	keys    *seal.Ring
+	states  states
 	metrics *metrics
 	call    time.Duration // how long a call to HubSpot takes at most
 }
@@ -100,34 +100,26 @@ func (t *Tokens) open(k store.SealedTokens) (hubspot.Tokens, error) {
 	return hubspot.Tokens{Access: string(access), Refresh: string(refresh), ExpiresIn: k.ExpiresIn}, nil
 }
 
-func hashState(state string) [32]byte { return sha256.Sum256([]byte(state)) }
-
-// Authorize returns the URL of HubSpot's page on which a portal installs the app.
-// Its state is random and good once, for ten minutes.
-func (t *Tokens) Authorize(ctx context.Context) (string, error) {
+// Authorize returns the URL of HubSpot's page on which a portal installs the app,
+// and a secret that its installer brings back to Install. Nothing is remembered:
+// the state is signed, good for ten minutes, and only together with the secret.
+func (t *Tokens) Authorize(context.Context) (at, secret string, err error) {
 	if t.app.ClientID == "" || t.app.ClientSecret == "" || t.app.RedirectURL == "" {
-		return "", store.NewError(store.InvalidState, "HubSpot is not configured: client id, client secret and public URL are needed")
+		return "", "", store.NewError(store.InvalidState, "HubSpot is not configured: client id, client secret and public URL are needed")
 	}
-	state := rand.Text() + rand.Text()
-	if err := t.db.PutState(ctx, hashState(state)); err != nil {
-		return "", err
-	}
-	return t.hs.AuthorizeURL(t.app, state), nil
+	secret = rand.Text()
+	return t.hs.AuthorizeURL(t.app, t.states.sign(secret, time.Now().Add(stateLife))), secret, nil
 }
 
-// Install ends an authorization: it turns the code into tokens, asks whose they
-// are, and keeps them. InvalidArgument if the state is not one of ours, or HubSpot
-// does not take the code.
-func (t *Tokens) Install(ctx context.Context, state, code string) (portal int64, err error) {
+// Install ends an authorization: it turns the code, which HubSpot takes once, into
+// tokens, asks whose they are, and keeps them. InvalidArgument if the state is not
+// one of ours, or another installer's, or HubSpot does not take the code.
+func (t *Tokens) Install(ctx context.Context, state, secret, code string) (portal int64, err error) {
 	if state == "" || code == "" {
 		return 0, bad("state and code are required")
 	}
-	good, err := t.db.TakeState(ctx, hashState(state))
-	if err != nil {
-		return 0, err
-	}
-	if !good {
-		return 0, bad("state is unknown, used or too old: begin again")
+	if !t.states.good(state, secret, time.Now()) {
+		return 0, bad("state is unknown, too old or another browser's: begin again")
 	}
 	k, err := t.hs.Exchange(ctx, t.app, code)
 	if err != nil {

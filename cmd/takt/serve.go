@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"os"
 	"os/signal"
@@ -21,6 +22,7 @@ import (
 	"takt/actors/database"
 	"takt/actors/deployment"
 	"takt/actors/deployment/forge"
+	"takt/actors/heijunka"
 	"takt/actors/pubsub"
 	"takt/actors/queue"
 	"takt/cmd/internal/cli"
@@ -249,14 +251,45 @@ func (c *controller) httpConfig() http.Config {
 		}
 		return n
 	}
+	load := c.cfg.Heijunka.config()
 	return http.Config{
 		APIKey: c.cfg.APIKey, AdminKey: c.cfg.AdminKey, BaseImageID: c.cfg.BaseImageID, BuildTokenLife: c.cfg.BuildTokenLife,
 		TelemetryWithoutKey: c.cfg.TelemetryWithoutKey, PlainSessions: strings.HasPrefix(c.cfg.PublicURL, "http://"),
-		MaxConnections: max(2*c.cfg.MaxParked, 1024),
+		MaxConnections: c.connections(),
+		MaxUploads:     max(1, load.Pool(heijunka.Transfer).Initial*3/4),
 		PollRate:       rate(c.cfg.PollRate), RegisterRate: rate(c.cfg.RegisterRate), TrustedProxies: c.cfg.TrustedProxies,
 		PublicURL: c.cfg.PublicURL, HubSpotSecret: c.cfg.HubSpot.App.ClientSecret,
 		HubSpotBlock: c.cfg.HubSpot.Reply == "block", HubSpotExpiration: c.cfg.HubSpot.Expiration,
 	}
+}
+
+// connections is how many connections are served: as many as the settings need,
+// and as there are file descriptors for.
+func (c *controller) connections() int {
+	need := max(2*c.cfg.MaxParked, 1024)
+	files := fileLimit()
+	n := connectionsFor(need, files)
+	if n < need {
+		c.log.Warn().Uint64("file_descriptors", files).Int("connections", n).Int("needed", need).
+			Msg("the limit of open files is lower than the settings need: raise it (ulimit -n, LimitNOFILE) or lower --max-parked")
+	}
+	return n
+}
+
+// connectionsFor leaves some of the file descriptors to files and the database.
+func connectionsFor(need int, files uint64) int {
+	spare := min(files/4, 1024)
+	return int(min(uint64(need), files-spare))
+}
+
+// fileLimit is how many files this process may have open. Go's runtime has raised
+// it to the hard limit at the start, and gives children back what was set.
+func fileLimit() uint64 {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		return math.MaxInt32 // not known: nothing is refused for it
+	}
+	return limit.Cur
 }
 
 // openTLS reads the certificate that the settings name; nil if they don't.

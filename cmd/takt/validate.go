@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"takt/http"
 	"takt/store/seal"
 )
 
@@ -29,6 +30,8 @@ func (c *Config) validate() []error {
 	for name, key := range map[string]string{"api-key": c.APIKey, "admin-key": c.AdminKey} {
 		if key != "" && !keyPattern.MatchString(key) {
 			bad(name, "needs at least 16 characters of [A-Za-z0-9_-]")
+		} else if key != "" && !http.VariedKey(key) {
+			bad(name, "needs at least 8 different characters")
 		}
 	}
 	if c.APIKey != "" && c.APIKey == c.AdminKey {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/cookiejar"
 	"net/url"
 	"strconv"
 	"time"
@@ -81,7 +82,8 @@ func (h *HubSpot) Install(ctx context.Context, authorize, callback string, porta
 // InstallWith is Install by somebody who brings another code than HubSpot's, unless
 // code is "".
 func (h *HubSpot) InstallWith(ctx context.Context, authorize, callback string, portal int64, code string) error {
-	browser := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	jar, _ := cookiejar.New(nil) // never fails
+	browser := &http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	defer browser.CloseIdleConnections()
 	// visit returns where the page sends its visitor to.
 	visit := func(at string, want int) (string, error) {

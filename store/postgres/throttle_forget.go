@@ -7,26 +7,17 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-const (
-	sqlForgetActions = `
+const sqlForgetActions = `
 DELETE FROM action_executions WHERE ctid = ANY (ARRAY(
 	SELECT ctid FROM action_executions WHERE finished_at < now() - make_interval(secs => $1)
 	ORDER BY finished_at LIMIT $2 FOR UPDATE SKIP LOCKED))`
 
-	sqlForgetStates = `DELETE FROM oauth_states WHERE created_at < now() - interval '1 day'`
-)
-
-// Forget deletes up to limit actions that ended longer than age ago, and states
-// of authorizations that nobody may use any more. It returns how many actions
-// went; fewer than limit means that no more are left.
+// Forget deletes up to limit actions that ended longer than age ago. It returns how
+// many went; fewer than limit means that no more are left.
 func (t *Throttle) Forget(ctx context.Context, age time.Duration, limit int) (n int, err error) {
 	err = t.db.write("deleting old actions").tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, sqlForgetActions, age.Seconds(), limit)
-		if err != nil {
-			return err
-		}
 		n = int(tag.RowsAffected())
-		_, err = tx.Exec(ctx, sqlForgetStates)
 		return err
 	})
 	return n, err

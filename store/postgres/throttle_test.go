@@ -516,23 +516,6 @@ func TestOneRefreshAtATimeAndALateOneLoses(t *testing.T) {
 	require.Equal(t, "second", string(got.Access))
 }
 
-func TestStatesAreGoodOnceAndForTenMinutes(t *testing.T) {
-	t.Parallel()
-	b := throttle(t, 10, 1, store.Second)
-	take := func(h byte) bool {
-		good, err := b.TakeState(t.Context(), [32]byte{h})
-		require.NoError(t, err)
-		return good
-	}
-	require.NoError(t, b.PutState(t.Context(), [32]byte{1}))
-	require.NoError(t, b.PutState(t.Context(), [32]byte{2}))
-	b.exec(`UPDATE oauth_states SET created_at = now() - interval '10 minutes' WHERE hash = $1`, append([]byte{2}, make([]byte, 31)...))
-	require.True(t, take(1))
-	require.False(t, take(1))
-	require.False(t, take(2))
-	require.False(t, take(3))
-}
-
 func TestOldActionsAreForgottenInBatches(t *testing.T) {
 	t.Parallel()
 	b := throttle(t, 100, 1, store.Second)

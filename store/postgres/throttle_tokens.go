@@ -10,35 +10,6 @@ import (
 	"takt/store"
 )
 
-// stateLife is how long a state of an authorization is good, in seconds, and
-// maxStates how many there may be.
-const (
-	stateLife = 600.0
-	maxStates = 10_000
-)
-
-const sqlPutState = `
-INSERT INTO oauth_states (hash) SELECT $1
-WHERE (SELECT count(*) FROM (SELECT FROM oauth_states WHERE created_at > now() - make_interval(secs => $2) LIMIT $3) s) < $3`
-
-// PutState remembers the hash of a state for ten minutes. Overloaded if too many
-// authorizations are under way.
-func (t *Throttle) PutState(ctx context.Context, hash [32]byte) error {
-	return t.db.write("keeping a state").change(ctx, errTooManyStates, sqlPutState, hash[:], stateLife, maxStates)
-}
-
-func errTooManyStates() error {
-	return store.NewError(store.Overloaded, "Too many authorizations are under way, try again later")
-}
-
-const sqlTakeState = `DELETE FROM oauth_states WHERE hash = $1 RETURNING created_at > now() - make_interval(secs => $2)`
-
-// TakeState reports whether the state is good, which it is once.
-func (t *Throttle) TakeState(ctx context.Context, hash [32]byte) (good bool, err error) {
-	err = t.db.write("taking a state").scan(ctx, nil, []any{&good}, sqlTakeState, hash[:], stateLife)
-	return good, err
-}
-
 // sqlInstall also fences whoever refreshes the tokens that it replaces.
 const sqlInstall = `
 INSERT INTO oauth_tokens AS o (portal_id, access_token, refresh_token, expires_at, scopes)

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"takt/cmd/internal/process"
+)
+
+func TestConnectionsFitTheFileDescriptors(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		need  int
+		files uint64
+		want  int
+	}{
+		{40_000, 1 << 20, 40_000}, {40_000, 20_000, 18_976}, {40_000, 1024, 768}, {1024, 4096, 1024}, {1024, 256, 192},
+	} {
+		require.Equal(t, c.want, connectionsFor(c.need, c.files), "%d of %d", c.need, c.files)
+	}
+}
+
+// TestServeRaisesAndTellsTheLimitOfFiles starts takt with a soft limit that would
+// not do for its database.
+func TestServeRaisesAndTellsTheLimitOfFiles(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	dir := filepath.Join(s.Dir, "data")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	cmd := exec.CommandContext(ctx, "sh", "-c", `ulimit -n 4096; ulimit -Sn 256; exec "$0" serve`, s.Takt)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.Env = s.Environment("TAKT_DATA_DIR="+dir, "TAKT_LISTEN=127.0.0.1:0", "TAKT_LOG=warn")
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	require.NoError(t, cmd.Start())
+	eventually(t, "takt serves", func() bool { return process.ReadWord(filepath.Join(dir, "address")) != "" })
+	cancel(nil)
+	_ = cmd.Wait() // it says that the context ended
+	require.True(t, cmd.ProcessState.Success(), out.String())
+	require.Regexp(t, `"file_descriptors":409[56],"connections":3072,"needed":40000`, out.String()) // Go leaves one out
+}

@@ -1,0 +1,327 @@
+package http_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/stretchr/testify/require"
+
+	takthttp "takt/http"
+	"takt/http/hubspot"
+	"takt/http/hubspottest"
+	"takt/store"
+)
+
+// counted counts the requests that are admitted, and holds them if it has what
+// they wait for.
+type counted struct {
+	admitted atomic.Int64
+	hold     chan struct{}
+}
+
+func (d *counted) Do(ctx context.Context, _ store.Work, fn func(context.Context) error) error {
+	d.admitted.Add(1)
+	defer d.admitted.Add(-1)
+	if d.hold != nil {
+		<-d.hold
+	}
+	return fn(ctx)
+}
+
+// signedHead is a webhook without its body, which comes in chunks.
+func signedHead(change func(http.Header)) string {
+	h := http.Header{}
+	hubspottest.Sign(h, clientSecret, "POST", "http://takt/api/hubspot/action", []byte("{}"), time.Now())
+	change(h)
+	var text strings.Builder
+	text.WriteString("POST /api/hubspot/action HTTP/1.1\r\nHost: takt\r\nTransfer-Encoding: chunked\r\n")
+	_ = h.Write(&text)
+	return text.String() + "\r\n"
+}
+
+func TestWebhooksWithoutAPossibleSignatureAreRefusedUnread(t *testing.T) {
+	t.Parallel()
+	s, _ := newServer(t, takthttp.Deps{}, func(c *takthttp.Config) { c.HubSpotSecret = clientSecret })
+	url, _ := serve(t, s, listen(t))
+	v2 := func(signature, version string) func(http.Header) {
+		return func(h http.Header) {
+			h.Del(hubspot.HeaderSignatureV3)
+			h.Set(hubspot.HeaderSignature, signature)
+			h.Set(hubspot.HeaderVersion, version)
+		}
+	}
+	for name, change := range map[string]func(http.Header){
+		"none":              func(h http.Header) { clear(h) },
+		"v3, not base64":    func(h http.Header) { h.Set(hubspot.HeaderSignatureV3, "!") },
+		"v3, too short":     func(h http.Header) { h.Set(hubspot.HeaderSignatureV3, "YWJj") },
+		"v3, without time":  func(h http.Header) { h.Del(hubspot.HeaderTimestamp) },
+		"v3, of yesterday":  func(h http.Header) { h.Set(hubspot.HeaderTimestamp, "1700000000000") },
+		"v2, not hex":       v2(strings.Repeat("g", 64), "v2"),
+		"v1, too long":      v2(strings.Repeat("a", 66), "v1"),
+		"a version unknown": v2(strings.Repeat("a", 64), "v9"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, r := dial(t, url)
+			write(t, c, signedHead(change)) // the body never comes
+			got := read(t, r)
+			require.Equal(t, 401, got.status)
+			requireProblem(t, got, "Invalid signature", "unauthorized")
+		})
+	}
+}
+
+func TestBodiesOfWebhooksAreReadBeforeTheyAreAdmitted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		do := &counted{}
+		p := fakeTimeWith(t, func(d *takthttp.Deps) { d.Requests = do }, func(c *takthttp.Config) { c.HubSpotSecret = clientSecret })
+		head := signedHead(func(http.Header) {})
+		begin := time.Now()
+		slow := make(chan int, 300)
+		for range 300 { // all of one address
+			c, r := p.dial()
+			defer c.Close()
+			write(t, c, head+chunkOf("{"))
+			go func() {
+				resp, err := http.ReadResponse(r, nil)
+				if err != nil {
+					slow <- 0
+					return
+				}
+				_ = resp.Body.Close()
+				slow <- resp.StatusCode
+			}()
+		}
+		synctest.Wait()
+		require.Zero(t, do.admitted.Load(), "a body that does not come is not admitted")
+		got := map[int]int{}
+		for range 300 {
+			got[<-slow]++
+		}
+		require.Equal(t, map[int]int{503: 300 - 256, 400: 256}, got, "an address has a share")
+		require.Equal(t, 5*time.Second, time.Since(begin))
+
+		c, r := p.dial()
+		defer c.Close()
+		write(t, c, signedHead(func(http.Header) {})+"10001\r\n")
+		_, err := io.CopyN(c, zeros{}, 64<<10+1)
+		require.NoError(t, err)
+		require.Equal(t, 413, read(t, r).status)
+	})
+}
+
+func TestPublicRoutesHaveAShareOfAdmission(t *testing.T) {
+	t.Parallel()
+	do := &counted{hold: make(chan struct{})}
+	s, _ := newServer(t, takthttp.Deps{Requests: do, OAuth: installer{}})
+	url, _ := serve(t, s, listen(t))
+	c := newClient(t)
+	const each = 128
+	answers := make(chan reply, each)
+	for range each {
+		go func() {
+			r, _ := try(t.Context(), c, "GET", url+"/api/oauth/callback?state=s", nil, nil)
+			answers <- r
+		}()
+	}
+	require.Eventually(t, func() bool { return do.admitted.Load() == each }, waitFor, tick)
+	r := send(t, c, "GET", url+"/api/oauth/callback?state=s", nil, nil)
+	require.Equal(t, 503, r.status)
+	requireProblem(t, r, "Too many requests, try again later", "overloaded")
+	require.NotEmpty(t, r.header.Get("Retry-After"))
+	close(do.hold)
+	for range each {
+		require.Equal(t, 400, (<-answers).status)
+	}
+	require.Equal(t, 400, send(t, c, "GET", url+"/api/oauth/callback?state=s", nil, nil).status, "all are given back")
+}
+
+func TestHTTP2ConnectionsHaveFewStreams(t *testing.T) {
+	t.Parallel()
+	b, ca, _ := secured(t, true)
+	client := tlsClient(t, &tls.Config{RootCAs: ca.Pool()}, true)
+	var dialled atomic.Int64
+	tr := client.Transport.(*http.Transport)
+	tr.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		dialled.Add(1)
+		return (&net.Dialer{}).DialContext(ctx, network, addr)
+	}
+	require.Equal(t, 200, send(t, client, "GET", b.url+"/livez", nil, nil).status) // it learns the limit
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	polls := func(n int) {
+		for range n {
+			w := b.register("w")
+			go func() {
+				_, _ = try(ctx, client, "GET", b.url+"/api/workers/poll?wait=60", key("X-Worker-Token", w.AccessToken), nil)
+			}()
+		}
+	}
+	polls(32)
+	require.Eventually(t, func() bool { return b.queue.hasParked() == 32 }, waitFor, tick)
+	require.EqualValues(t, 1, dialled.Load())
+	polls(1)
+	require.Eventually(t, func() bool { return b.queue.hasParked() == 33 }, waitFor, tick)
+	require.EqualValues(t, 2, dialled.Load(), "one connection has no more than 32")
+}
+
+// dialFrom is dial from another address of this machine.
+func dialFrom(t *testing.T, local, url string) (net.Conn, *bufio.Reader) {
+	t.Helper()
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(local)}}
+	c, err := d.DialContext(t.Context(), "tcp", strings.TrimPrefix(url, "http://"))
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
+	require.NoError(t, c.SetDeadline(time.Now().Add(waitFor)))
+	return c, bufio.NewReader(c)
+}
+
+func TestOneAddressDoesNotHoldAllConnections(t *testing.T) {
+	t.Parallel()
+	s, _ := newServer(t, takthttp.Deps{Tree: bigTree(1)}, func(c *takthttp.Config) { c.MaxConnections, c.MaxPerAddress = 100, 3 })
+	url, _ := serve(t, s, listen(t))
+	const live = "GET /livez HTTP/1.1\r\nHost: takt\r\n\r\n"
+	lives := func(local string) bool {
+		c, r := dialFrom(t, local, url)
+		defer c.Close()
+		_, err := io.WriteString(c, live)
+		if err == nil {
+			_, err = r.ReadByte()
+		}
+		return err == nil
+	}
+	held, answers := net.Conn(nil), (*bufio.Reader)(nil)
+	for range 3 {
+		held, answers = dialFrom(t, "127.0.0.1", url)
+		write(t, held, live)
+		require.Equal(t, 200, read(t, answers).status)
+	}
+	require.False(t, lives("127.0.0.1"))
+	require.True(t, lives("127.0.0.2"), "others have room")
+	write(t, held, strings.Replace(adminHead, adminKey, apiKey, 1))
+	require.Equal(t, 403, read(t, answers).status)
+	require.False(t, lives("127.0.0.1"), "a wrong key is none")
+	write(t, held, adminHead)
+	require.Equal(t, 200, read(t, answers).status)
+	for range 10 {
+		dialFrom(t, "127.0.0.1", url)
+	}
+	require.True(t, lives("127.0.0.1"), "a fleet behind one address has shown its key")
+}
+
+func TestConnectionsThatAskNothingAreClosed(t *testing.T) {
+	t.Parallel()
+	b, ca, _ := secured(t, true, func(c *takthttp.Config) { c.ReadHeaderTimeout = 500 * time.Millisecond })
+	c, err := (&tls.Dialer{Config: &tls.Config{RootCAs: ca.Pool(), NextProtos: []string{"h2"}}}).
+		DialContext(t.Context(), "tcp", strings.TrimPrefix(b.url, "https://"))
+	require.NoError(t, err)
+	defer c.Close()
+	require.NoError(t, c.SetDeadline(time.Now().Add(waitFor)))
+	write(t, c, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"+"\x00\x00\x00\x04\x00\x00\x00\x00\x00") // and its settings
+	requireCut(t, c)
+}
+
+func TestUploadsOfOneAddressWaitForEachOther(t *testing.T) {
+	t.Parallel()
+	do := &counted{hold: make(chan struct{})}
+	s, _ := newServer(t, takthttp.Deps{Requests: do, Queue: roomy{&instant{}}}, func(c *takthttp.Config) { c.MaxUploads = 3 })
+	url, _ := serve(t, s, listen(t))
+	head := "POST /api/builds HTTP/1.1\r\nHost: takt\r\nX-API-Key: " + apiKey + "\r\nContent-Length: 1\r\n\r\n{"
+	var answers []*bufio.Reader
+	for range 10 {
+		c, r := dialFrom(t, "127.0.0.1", url)
+		write(t, c, head)
+		answers = append(answers, r)
+	}
+	require.Eventually(t, func() bool { return do.admitted.Load() == 3 }, waitFor, tick)
+	c, r := dialFrom(t, "127.0.0.2", url)
+	write(t, c, head)
+	require.Eventually(t, func() bool { return do.admitted.Load() == 4 }, waitFor, tick, "others have theirs")
+	close(do.hold)
+	for _, r := range append(answers, r) {
+		require.Equal(t, 400, read(t, r).status, "each gets its turn")
+	}
+}
+
+func TestWrongKeysAreSlowedCountedAndLogged(t *testing.T) {
+	t.Parallel()
+	s, l := newServer(t, takthttp.Deps{Tree: bigTree(1)}, func(c *takthttp.Config) { c.WrongKeys = 0 }) // what everybody has
+	url, _ := serve(t, s, listen(t))
+	show := func(local, header, key string) int {
+		c, r := dialFrom(t, local, url)
+		defer c.Close()
+		write(t, c, "GET /admin/tree HTTP/1.1\r\nHost: takt\r\n"+header+": "+key+"\r\n\r\n")
+		got := read(t, r)
+		if got.status == 429 {
+			requireProblem(t, got, "Too many wrong keys, wait a minute", "rate_limited")
+			require.NotEmpty(t, got.header.Get("Retry-After"))
+		}
+		return got.status
+	}
+	for i := range 10 {
+		require.Equal(t, 403, show("127.0.0.1", "X-Admin-Key", "wrong-key-0123456789"), "%d", i)
+	}
+	for range 3 {
+		require.Equal(t, 429, show("127.0.0.1", "X-Admin-Key", "wrong-key-0123456789"))
+		require.Equal(t, 200, show("127.0.0.1", "X-Admin-Key", adminKey), "a right key is never refused")
+		require.Equal(t, 401, show("127.0.0.1", "X-API-Key", apiKey), "none is not a wrong one")
+	}
+	require.Equal(t, 403, show("127.0.0.2", "X-Admin-Key", "wrong-key-0123456789"), "others are not slowed")
+	require.Equal(t, 2, strings.Count(l.String(), `"level":"warn"`), "once for each address")
+	require.Contains(t, l.String(), `"remote":"127.0.0.1"`)
+	require.NotContains(t, l.String(), "wrong-key")
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(s.Collectors()...)
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	i := slices.IndexFunc(families, func(f *dto.MetricFamily) bool { return f.GetName() == "takt_http_wrong_keys_total" })
+	require.GreaterOrEqual(t, i, 0)
+	require.InDelta(t, 14, families[i].GetMetric()[0].GetCounter().GetValue(), 0)
+}
+
+func TestWrongKeysAreForgottenAfterAMinute(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := fakeTimeWith(t, func(*takthttp.Deps) {}, func(c *takthttp.Config) { c.WrongKeys = 2 })
+		show := func() int {
+			c, r := p.dial()
+			defer c.Close()
+			write(t, c, "GET /api/builds HTTP/1.1\r\nHost: takt\r\nX-API-Key: wrong\r\n\r\n")
+			return read(t, r).status
+		}
+		for range 3 {
+			require.Equal(t, []int{403, 403, 429, 429}, []int{show(), show(), show(), show()})
+			time.Sleep(time.Minute) //nolint:forbidigo // fake time
+		}
+	})
+}
+
+func TestKeysOfFewCharactersAreRefused(t *testing.T) {
+	t.Parallel()
+	for key, ok := range map[string]bool{
+		strings.Repeat("a", 32): false, strings.Repeat("abcdefg", 5): false, "0123456701234567": true, apiKey: true,
+	} {
+		for _, cfg := range []takthttp.Config{{APIKey: key}, {APIKey: "another-" + apiKey, AdminKey: key}} {
+			_, err := takthttp.New(takthttp.Deps{}, cfg)
+			if ok {
+				require.NoError(t, err, key)
+			} else {
+				require.ErrorContains(t, err, "needs at least 8 different characters")
+				require.NotContains(t, err.Error(), key)
+			}
+		}
+	}
+}
