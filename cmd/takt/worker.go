@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -49,6 +50,12 @@ file at TAKT_OUTPUT make a completed build.
 each build in a container of its own: the image's command, or CMD if --exec is
 given too.
 
+The command or the engine must be there: it is looked for at the start and before
+each build. If it is missing the worker gives the build back and pauses until it is
+there again. If three different builds in a row fail within 10 s the worker is
+drained, until takt workers resume ID. Both show in takt workers; a worker that ends
+in such a state, or can't begin, ends with exit code 7.
+
 The first SIGTERM or SIGINT makes the worker take no further builds, finish those
 it has, and unregister. The second kills them and reports them as failed.`,
 		Args: cli.Arguments(cobra.NoArgs),
@@ -77,7 +84,10 @@ it has, and unregister. The second kills them and reports them as failed.`,
 		}
 		ctx, stop := drainOnSignal(cmd.Context(), w)
 		defer stop()
-		return w.Run(ctx)
+		if err = w.Run(ctx); errors.Is(err, runner.ErrUnfit) {
+			err = cli.UnfitError{Err: err}
+		}
+		return err
 	}
 	return cmd
 }

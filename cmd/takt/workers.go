@@ -81,6 +81,9 @@ func workerHealth(w api.Worker) string {
 	if w.Diagnostics == nil {
 		return "-"
 	}
+	if w.Diagnostics.Message != "" {
+		return w.Diagnostics.Status + ": " + cli.Plain(w.Diagnostics.Message)
+	}
 	return w.Diagnostics.Status
 }
 
@@ -112,7 +115,7 @@ func printWorker(w io.Writer, k api.Worker) {
 		rows = append(rows, []string{"telemetry", fmt.Sprintf("%s: CPU %s, %s", t.At, workerLoad(k), cli.Plain(cmp.Or(t.Stage, t.Type)))})
 	}
 	if d := k.Diagnostics; d != nil {
-		rows = append(rows, []string{"diagnostics", d.RunAt.Time().Format(time.RFC3339) + ": " + d.Status})
+		rows = append(rows, []string{"diagnostics", d.RunAt.Time().Format(time.RFC3339) + ": " + workerHealth(k)})
 	}
 	cli.Table(w, rows)
 }

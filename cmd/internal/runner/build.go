@@ -73,6 +73,9 @@ func (w *Worker) build(hard context.Context, a *assignment) {
 	if err == nil {
 		err = w.work(a.ctx, a, &ws, lines) //nolint:contextcheck // the attempt has a life of its own, below hard
 	}
+	if _, lost := a.lost(); !lost && hard.Err() == nil {
+		w.judge(a.job.ID, err != nil, time.Since(began))
+	}
 	w.conclude(hard, report, a, ws, err, lines, log)
 	log.Info().Stringer("took", time.Since(began).Round(time.Millisecond)).Msg("build ends")
 
