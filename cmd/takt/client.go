@@ -144,7 +144,7 @@ func (r *remote) roots() (*x509.CertPool, error) {
 // for.
 func (r *remote) key() (string, error) {
 	if r.apiKey != "" {
-		return r.apiKey, nil
+		return strings.Clone(r.apiKey), nil // the argument may be wiped
 	}
 	if r.apiKeyFile == "" {
 		if key := r.env.get("TAKT_API_KEY"); key != "" {

@@ -46,7 +46,8 @@ and else only PATH, HOME, USER, LOGNAME, SHELL, LANG, LC_ALL, TZ, TMPDIR, and
 what --env names. What it prints becomes the build's log. Exit code 0 and the
 file at TAKT_OUTPUT make a completed build.
 
---exec runs CMD with sh -c, as the worker's own user: no sandbox. --image runs
+--exec runs CMD with sh -c: no sandbox, but in a process group of its own, without
+the worker's keys, and as another user if takt is root and --user says so. --image runs
 each build in a container of its own: the image's command, or CMD if --exec is
 given too.
 
@@ -71,12 +72,16 @@ it has, and unregister. The second kills them and reports them as failed.`,
 			return err
 		}
 		defer s.client.CloseIdle()
+		hidden := r.hide()
 		if !strings.Contains(o.log, ",") && cli.Terminal(s.Err) && !s.JSON {
 			o.log += ",console"
 		}
 		log, err := newLogger(s.Err, o.log)
 		if err != nil {
 			return cli.Usage("--log: %w", err)
+		}
+		if hidden != nil {
+			log.Warn().Err(hidden).Msg("builds' commands may be able to read this worker's keys")
 		}
 		w, err := runner.New(s.client, log, o.Config)
 		if err != nil {
@@ -98,7 +103,7 @@ func (o *workerOptions) addFlags(cmd *cobra.Command) {
 	f.StringVar(&o.image.Image, "image", "", "container image to run each build in")
 	f.StringVar(&o.image.Engine, "engine", "", "container engine (default: docker or podman, whichever is found first)")
 	f.StringVar(&o.image.Network, "network", "", "the container's network, such as none (default: the engine's)")
-	f.StringVar(&o.image.User, "user", "", "the container's user (default: the image's)")
+	f.StringVar(&o.image.User, "user", "", "the command's user: of --image any (default: the image's), of --exec one of this machine, if takt is root (default: takt's own)")
 	f.StringArrayVar(&o.env, "env", nil, "NAME or NAME=value: a further variable for the command; may be repeated")
 	f.StringSliceVarP(&o.platforms, "platform", "p", nil, "what to build: ios, android, or both (default both)")
 	f.StringVar(&o.Name, "name", "", "name shown to people (default: the host's)")
@@ -146,11 +151,28 @@ func (o *workerOptions) complete(env environment) (err error) {
 		o.Command = image
 	case o.exec != "":
 		base, _ := variables([]string{"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ"}, env)
-		o.Command = runner.Exec{Script: o.exec, Env: append(base, extra...)}
+		var owner *runner.Owner
+		if o.image.User != "" {
+			if owner, err = runner.FindOwner(o.image.User); err != nil {
+				return fmt.Errorf("--user: %w", err)
+			}
+			base = append(base, "HOME="+owner.Home, "USER="+owner.Name, "LOGNAME="+owner.Name)
+		}
+		o.Command = runner.Exec{Script: o.exec, Env: append(base, extra...), Owner: owner}
 	default:
 		err = cli.Usage("--exec or --image is needed")
 	}
 	return err
+}
+
+// hide keeps the keys from the commands of builds.
+func (r *remote) hide() error {
+	secrets := []string{r.apiKey}
+	for _, name := range []string{"TAKT_API_KEY", "CONTROLLER_API_KEY", "TAKT_ADMIN_KEY", "TAKT_ENCRYPTION_KEY", "ENCRYPTION_KEY"} {
+		secrets = append(secrets, os.Getenv(name))
+		_ = os.Unsetenv(name) // no error for a good name
+	}
+	return runner.Hide(secrets...)
 }
 
 // variables looks up the names that come without a value and leaves out what is not

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -114,6 +115,9 @@ func (w *Worker) work(ctx context.Context, a *assignment, ws *workspace, lines *
 	defer cancel()
 	plan := w.cfg.Command.Plan(ws.Workspace)
 	plan.secrets = ws.Certs
+	if err := w.state.open(plan.owner, ws); err != nil {
+		return err
+	}
 	err := run(limited, plan, stdout, stderr, w.cfg.KillGrace)
 	stdout.close()
 	stderr.close()
@@ -128,11 +132,16 @@ func (w *Worker) work(ctx context.Context, a *assignment, ws *workspace, lines *
 	case err != nil:
 		return fmt.Errorf("build command failed: %w%s", err, stderr.quote())
 	}
+	if plan.owner != nil {
+		if err := plan.owner.take(filepath.Dir(ws.Output)); err != nil {
+			return err
+		}
+	}
 	info, err := os.Lstat(ws.Output)
 	switch {
 	case err != nil:
 		return errors.New("build command produced no file at $TAKT_OUTPUT")
-	case !info.Mode().IsRegular():
+	case !info.Mode().IsRegular() || plan.owner != nil && info.Sys().(*syscall.Stat_t).Nlink > 1:
 		return errors.New("what the build command left at $TAKT_OUTPUT is not a regular file")
 	}
 	return nil

@@ -54,6 +54,8 @@ type Plan struct {
 	// secrets is a directory to remove should the worker be killed; may be
 	// empty.
 	secrets string
+	// owner is the user that it runs as; nil for the worker's.
+	owner *Owner
 }
 
 // Command makes the process of a build.
@@ -84,14 +86,16 @@ func check(ctx context.Context, env []string, argv ...string) error {
 	return err
 }
 
-// Exec runs a shell script on this machine, as the worker's own user. It is no
-// sandbox: use an image for sources that are not trusted.
+// Exec runs a shell script on this machine. It is no sandbox: use an image for
+// sources that are not trusted.
 type Exec struct {
 	// Script is given to sh -c.
 	Script string
 	// Env is the environment besides the TAKT_ variables: PATH and HOME, say.
 	// The worker's keys must not be in it.
 	Env []string
+	// Owner runs it; nil for the worker's own user.
+	Owner *Owner
 }
 
 // plain is a command's name that means the same wherever the script runs.
@@ -114,5 +118,5 @@ func (e Exec) Check(ctx context.Context) error {
 // Plan implements [Command].
 func (e Exec) Plan(w Workspace) Plan {
 	env := slices.Concat(e.Env, []string{"TMPDIR=" + w.Temp, "TERM=dumb", "PWD=" + w.Source}, w.env())
-	return Plan{Argv: []string{"/bin/sh", "-c", e.Script}, Env: env, Dir: w.Source}
+	return Plan{Argv: []string{"/bin/sh", "-c", e.Script}, Env: env, Dir: w.Source, owner: e.Owner}
 }
