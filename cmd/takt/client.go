@@ -56,7 +56,6 @@ func clientCommand(env environment, cmd *cobra.Command, do func(ctx context.Cont
 	if cmd.Args == nil {
 		cmd.Args = cobra.NoArgs
 	}
-	cmd.Args = cli.Arguments(cmd.Args)
 	cmd.RunE = cli.Interruptible(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		s, err := r.open(cmd)
 		if err != nil {

@@ -35,7 +35,7 @@ func newRootIn(env environment) *cobra.Command {
 		Long: `takt hands builds to a fleet of workers and loses none.
 
 Exit codes: 0 done, 1 failure, 2 usage, 3 not found, 4 refused, 5 controller
-not available, 6 the build failed.`,
+not available, 6 the build failed, 7 the worker can't run builds.`,
 		SuggestionsMinimumDistance: 2,
 		Args:                       cobra.ArbitraryArgs, // so that RunE can say what is unknown
 		RunE:                       cli.OnlyGroups,
@@ -105,7 +105,7 @@ func newVersionCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Show the version of takt",
-		Args:  cli.Arguments(cobra.NoArgs),
+		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			out := cli.Output{Out: cmd.OutOrStdout(), Err: cmd.ErrOrStderr(), JSON: asJSON}
 			return out.Result(struct {

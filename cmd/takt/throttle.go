@@ -207,7 +207,7 @@ func newRekeyCommand(env environment) *cobra.Command {
 To change the key, start every controller with the new one in ENCRYPTION_KEY and
 the one before in TAKT_OLD_ENCRYPTION_KEYS, run this, and take the old one away.
 Needs the admin key in TAKT_ADMIN_KEY.`,
-		Args: cli.Arguments(cobra.NoArgs),
+		Args: cobra.NoArgs,
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit")
 	return clientCommand(env, cmd, func(ctx context.Context, s *session, _ []string) error {

@@ -59,7 +59,7 @@ in such a state, or can't begin, ends with exit code 7.
 
 The first SIGTERM or SIGINT makes the worker take no further builds, finish those
 it has, and unregister. The second kills them and reports them as failed.`,
-		Args: cli.Arguments(cobra.NoArgs),
+		Args: cobra.NoArgs,
 	}
 	o.addFlags(cmd)
 	r.addFlags(cmd.Flags())

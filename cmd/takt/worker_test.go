@@ -106,8 +106,8 @@ func TestWorkerHidesItsKeys(t *testing.T) {
 	}
 	for _, user := range users {
 		d := newTerminal(t)
-		require.NoError(t, os.Chmod(d.dir, 0o711))               //nolint:gosec // so that nobody gets through
-		require.NoError(t, os.Chmod(filepath.Dir(d.dir), 0o711)) //nolint:gosec // so that nobody gets through
+		require.NoError(t, os.Chmod(d.dir, 0o711))
+		require.NoError(t, os.Chmod(filepath.Dir(d.dir), 0o711))
 		worker := exec.Command(os.Args[0], append([]string{
 			"worker", "--name", "w", "--api-key", controllertest.APIKey,
 			"--env", "STATE=" + filepath.Join(d.dir, "state"), "--state-dir", filepath.Join(d.dir, "state"), "--exec", look,

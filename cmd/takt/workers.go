@@ -27,7 +27,7 @@ A drained worker gets no builds and finishes those that it has. It stays drained
 over restarts and new registrations, until it is resumed. A deleted worker is gone
 at once: its builds are pending again and its tokens void; should it still run,
 it may register anew.`,
-		Args: cli.Arguments(cobra.NoArgs),
+		Args: cobra.NoArgs,
 		RunE: list.RunE,
 	}
 	cmd.Flags().AddFlagSet(list.Flags())

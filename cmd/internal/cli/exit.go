@@ -98,7 +98,7 @@ func Message(err error) string {
 		text += ": " + cause.Error()
 	}
 	var notes []string
-	if hint := hint(reply.Err.Code); hint != "" {
+	if hint := hint(reply.Err); hint != "" {
 		notes = append(notes, hint)
 	}
 	if reply.RequestID != "" && reply.Status >= 500 {
@@ -111,11 +111,14 @@ func Message(err error) string {
 }
 
 // hint says what to do about a refusal.
-func hint(code store.Code) string {
-	switch code {
-	case store.Unauthorized:
-		return "set TAKT_API_KEY, or TAKT_ADMIN_KEY for operators' commands"
-	case store.InvalidAPIKey:
+func hint(err *store.Error) string {
+	const kept = "; takt serve keeps it in the data directory, in "
+	switch {
+	case err.Code == store.Unauthorized && strings.Contains(err.Message, "X-Admin-Key"):
+		return "set TAKT_ADMIN_KEY" + kept + "admin-key"
+	case err.Code == store.Unauthorized:
+		return "set TAKT_API_KEY" + kept + "api-key"
+	case err.Code == store.InvalidAPIKey:
 		return "check TAKT_API_KEY"
 	default:
 		return ""

@@ -54,7 +54,7 @@ func (o *Owner) give(dirs ...string) error {
 			if err != nil {
 				return err
 			}
-			return os.Lchown(path, int(o.Credential.Uid), int(o.Credential.Gid))
+			return os.Lchown(path, int(o.Credential.Uid), int(o.Credential.Gid)) //nolint:gosec // nothing of the build runs yet
 		})
 		if err != nil {
 			return err
