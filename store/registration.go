@@ -42,7 +42,7 @@ func ParseRegistration(id, name, capabilities, running json.RawMessage) (r Regis
 	if json.Unmarshal(name, &r.Name) != nil || strings.TrimSpace(r.Name) == "" {
 		return r, notRegistered("name must be a text that is not empty")
 	}
-	if r.Name = Text(r.Name); utf8.RuneCountInString(r.Name) > maxWorkerName {
+	if r.Name = Line(Text(r.Name)); utf8.RuneCountInString(r.Name) > maxWorkerName {
 		return r, notRegistered(fmt.Sprintf("name must have at most %d characters", maxWorkerName))
 	}
 	if !Absent(id) && (json.Unmarshal(id, &r.ID) != nil || r.ID != "" && !ValidID(r.ID)) {

@@ -30,6 +30,7 @@ type remote struct {
 	apiKeyFile string
 	caFile     string
 	json       bool
+	utc        bool
 }
 
 func (r *remote) addFlags(fs *pflag.FlagSet) {
@@ -37,6 +38,7 @@ func (r *remote) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&r.apiKeyFile, "api-key-file", "", "file that holds the API key")
 	fs.StringVar(&r.apiKey, "api-key", "", "API key; others can see it in the process list: better TAKT_API_KEY or --api-key-file")
 	fs.StringVar(&r.caFile, "ca-file", "", "PEM file of the authorities to trust about an https controller, instead of the system's (TAKT_CA_FILE)")
+	fs.BoolVar(&r.utc, "utc", false, "times in UTC instead of local time")
 	fs.BoolVar(&r.json, "json", false, "results as JSON, one value per line")
 }
 
@@ -96,6 +98,9 @@ func showReply[T any](s *session, reply T, err error, show func(io.Writer, T)) e
 
 // open reads the settings: flags, then the environment.
 func (r *remote) open(cmd *cobra.Command) (*session, error) {
+	if r.utc {
+		cli.InUTC()
+	}
 	key, err := r.key()
 	if err != nil {
 		return nil, cli.AsUsage(err)

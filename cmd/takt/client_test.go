@@ -114,6 +114,53 @@ func TestSubmitADirectoryAndWait(t *testing.T) {
 	require.Contains(t, string(d.Build("build-1").Source), "PK")
 }
 
+func TestWaitTellsWhereTheBuildStands(t *testing.T) {
+	t.Parallel()
+	d := newTerminal(t)
+	d.Submit("ios", nil, nil)
+	id := d.Submit("ios", nil, nil)
+	go func() {
+		d.Await(t, "the build is looked at", func() bool { return d.Requests("GET /api/builds") > 0 })
+		d.Edit(id, func(b *controllertest.Build) { b.State = store.Building })
+		d.Await(t, "its log is looked at", func() bool { return d.Requests("GET /api/builds/"+id+"/logs") > 0 })
+		d.finish(id, store.Completed, "app", "")
+	}()
+	code, _, errs := d.takt(t.Context(), "status", "--wait", id)
+	require.Zero(t, code)
+	require.Contains(t, errs, id+": pending, position 2\n")
+	require.Contains(t, errs, id+": building\n")
+	require.NotContains(t, errs, "\x1b", "this is no terminal")
+}
+
+func TestInterruptedDownloadSaysHowToGoOn(t *testing.T) {
+	t.Parallel()
+	d := newTerminal(t)
+	id := d.Submit("ios", nil, nil)
+	d.finish(id, store.Completed, "the whole result", "")
+	route := "/api/builds/" + id + "/download"
+	d.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path != route {
+			return false
+		}
+		if r.Header.Get("Range") != "" {
+			controllertest.Problem(w, http.StatusForbidden, store.Forbidden, "Not now")
+			return true
+		}
+		w.Header().Set("ETag", `"x"`)
+		w.Header().Set("Content-Length", "16")
+		_, _ = w.Write([]byte("the "))
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	})
+	out := filepath.Join(d.dir, "app")
+	code, _, errs := d.takt(t.Context(), "download", id, "-o", out)
+	require.Equal(t, 4, code, errs)
+	require.Contains(t, errs, "4 B of the result are kept in "+out+".part; running the same command again resumes")
+	d.Intercept(nil)
+	_ = os.Remove(out + ".part") // of another result
+	d.ok(t, "download", id, "-o", out)
+}
+
 func TestBuildThatFailedHasItsOwnExitCode(t *testing.T) {
 	t.Parallel()
 	d := newTerminal(t)

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"takt/cmd/internal/cli"
+	"takt/store"
 )
 
 // newRoot returns the takt command with everything below it.
@@ -68,6 +69,10 @@ not available, 6 the build failed, 7 the worker can't run builds.`,
 
 // run executes takt and returns its exit code.
 func run(ctx context.Context, args []string) int {
+	env := environment(os.LookupEnv)
+	if env.get("NO_COLOR") != "" || env.get("TERM") == "dumb" {
+		cli.NoColour()
+	}
 	return cli.Execute(ctx, newRoot(), args, os.Stdout, os.Stderr) //nolint:contextcheck // commands take it from cobra
 }
 
@@ -130,8 +135,19 @@ func newLogger(w io.Writer, spec string) (zerolog.Logger, error) {
 	}
 	switch format {
 	case "", "json":
+		w = cli.JSONLog{Writer: w}
 	case "console":
-		w = zerolog.ConsoleWriter{Out: w, TimeFormat: time.TimeOnly, NoColor: !cli.Terminal(w)}
+		text := func(v any) string { return store.Line(fmt.Sprint(v)) }
+		w = zerolog.ConsoleWriter{
+			Out: w, TimeFormat: time.TimeOnly, NoColor: !cli.Colour(w),
+			FormatMessage: func(v any) string {
+				if v == nil {
+					return ""
+				}
+				return text(v)
+			},
+			FormatFieldValue: text, FormatErrFieldValue: text,
+		}
 	default:
 		return zerolog.Nop(), fmt.Errorf("unknown format %q: json or console", format)
 	}

@@ -27,7 +27,11 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, stdout, st
 	if err == nil {
 		return ExitOK
 	}
-	fmt.Fprintln(stderr, root.Name()+":", Plain(Message(err)))
+	name := root.Name() + ":"
+	if Colour(stderr) {
+		name = "\x1b[31m" + name + "\x1b[0m"
+	}
+	fmt.Fprintln(stderr, name, Plain(Message(err)))
 	code := ExitCode(err)
 	if code == ExitUsage {
 		fmt.Fprintf(stderr, "Try '%s --help'.\n", cmd.CommandPath())
