@@ -63,7 +63,7 @@ func (s *Server) routes(d Deps) []route {
 	workers := newWorkers(sh, d)
 	diagnostics := &diagnostics{d.Workers, d.Files, d.Queue, d.Publish}
 	deployments := &deployments{sh, d.Deployments, d.DeploymentStore, s.changed}
-	throttle := &throttle{sh, d.Throttle, d.ThrottleStore, d.OAuth}
+	throttle := &throttle{sh, &audit{sh, d.Audit, d.Background}, d.Throttle, d.ThrottleStore, d.OAuth}
 	events := &events{sh, s.ring}
 	figures := &figures{shared: sh, builds: d.Builds, turn: make(chan struct{}, 1)}
 	health := &health{sh, d.Builds, d.Files, d.Ready, d.VacuumHeldBack, d.Metrics}
@@ -131,9 +131,9 @@ func (s *Server) routes(d Deps) []route {
 		row(get, "/api/workers", apiKey, query, workers.list),
 		row(get, "/api/workers/:id", apiKey, query, byID(workerNotFound, workers.show)),
 		row(get, "/api/workers/:id/stats", apiKey, query, byID(workerNotFound, workers.stats)),
-		row(post, "/api/workers/:id/drain", apiKey, submit, workers.drainWith(true)),
-		row(post, "/api/workers/:id/resume", apiKey, submit, workers.drainWith(false)),
-		row(del, "/api/workers/:id", apiKey, submit, byID(workerNotFound, workers.delete)),
+		row(post, "/api/workers/:id/drain", apiKey, submit, audit.noted("drain worker", workers.drainWith(true))),
+		row(post, "/api/workers/:id/resume", apiKey, submit, audit.noted("resume worker", workers.drainWith(false))),
+		row(del, "/api/workers/:id", apiKey, submit, audit.noted("delete worker", byID(workerNotFound, workers.delete))),
 
 		row(post, "/api/diagnostics/report", apiKey, fleet, diagnostics.report),
 		row(get, "/api/diagnostics/:worker_id", apiKey, query, diagnostics.list),
@@ -154,7 +154,7 @@ func (s *Server) routes(d Deps) []route {
 		row(post, "/api/config", apiKey, submit, throttle.putConfig),
 		row(get, "/api/config/:portal_id", apiKey, query, throttle.listConfigs),
 		row(get, "/api/config/:portal_id/:action_id", apiKey, query, throttle.showConfig),
-		row(del, "/api/config/:portal_id/:action_id", apiKey, submit, throttle.deleteConfig),
+		row(del, "/api/config/:portal_id/:action_id", apiKey, submit, audit.noted("delete rate", throttle.deleteConfig)),
 
 		own(get, "/api/events", apiKey, query, events.serve, nil),
 		row(head, "/api/stats", public, query, figures.public),

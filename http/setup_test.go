@@ -2,6 +2,7 @@ package http_test
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"io/fs"
 	"mime/multipart"
@@ -67,6 +68,7 @@ func setupWith(t *testing.T, replace func(*takthttp.Deps), change ...func(*takth
 		Builds:  postgres.NewBuilds(d.DB, postgres.BuildsConfig{QueueLimit: 20}),
 		Workers: postgres.NewWorkers(d.DB), Queue: b.queue, Tokens: b.queue.tokens, Publish: b.published.publish, Files: files,
 		Deployments: deploying, DeploymentStore: deploying, Throttle: pace, ThrottleStore: pace.Throttle, OAuth: installer{},
+		Audit: postgres.NewAudit(d.DB), Background: func(run func(context.Context)) { go run(t.Context()) },
 	}
 	replace(&deps)
 	s, l := newServer(t, deps, change...)

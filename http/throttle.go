@@ -3,6 +3,7 @@ package http
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 // rates.
 type throttle struct {
 	*shared
+	audit    *audit
 	throttle Throttle
 	store    ThrottleStore
 	oauth    OAuth
@@ -86,7 +88,12 @@ func (h *throttle) putConfig(ctx context.Context, c echo.Context) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	saved, err := h.throttle.PutConfig(ctx, config)
+	var saved store.ThrottleConfig
+	e := entry{action: "set rate", target: fmt.Sprintf("%d/%d", config.PortalID, config.ActionID), detail: change(api.NewThrottleConfig(config))}
+	err = h.audit.audited(ctx, c, e, func(ctx context.Context) (err error) {
+		saved, err = h.throttle.PutConfig(ctx, config)
+		return err
+	})
 	return api.NewThrottleConfig(saved), err
 }
 
