@@ -2,7 +2,7 @@ package throttle
 
 import (
 	"bytes"
-	"log/slog"
+	"log/slog" //nolint:depguard // River logs with it
 	"testing"
 
 	"github.com/rs/zerolog"
