@@ -89,11 +89,28 @@ func (h *audit) audited(ctx context.Context, c echo.Context, what entry, do func
 	return err
 }
 
+// noted audits what holders of the API key do to the fleet or to rates: what names
+// it, the path's parameters say to what.
+func (h *audit) noted(what string, handle handler) handler {
+	return func(ctx context.Context, c echo.Context) (reply any, err error) {
+		e := entry{action: what, target: strings.Join(c.ParamValues(), "/"), detail: map[string]any{}}
+		err = h.audited(ctx, c, e, func(ctx context.Context) (err error) {
+			reply, err = handle(ctx, c)
+			return err
+		})
+		return reply, err
+	}
+}
+
 // begin writes an entry before its action. If that is not possible, the action
 // goes on: the log has the entry, and conclude writes all of it.
 func (h *audit) begin(ctx context.Context, c echo.Context, what entry) *store.AuditEntry {
+	who := "admin"
+	if !strings.HasPrefix(c.Path(), "/admin/") {
+		who = "api" // a holder of the API key
+	}
 	what.detail["request_id"] = requestID(c)
-	actor := "admin@" + remoteHost(c.Request())
+	actor := who + "@" + remoteHost(c.Request())
 	if s := sessionOf(c); s != nil {
 		actor = s.actor(remoteHost(c.Request()))
 		what.detail["role"], what.detail["session"] = s.Role, s.ID

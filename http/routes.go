@@ -63,12 +63,12 @@ func (s *Server) routes(d Deps) []route {
 	tails := &tails{sh, builds, s.logs, make(chan struct{}, tailReads), make(chan struct{}, max(1, s.cfg.MaxStreams/4))}
 	polls := newPolls(sh, d.Queue, d.Tokens)
 	workers := newWorkers(sh, d)
+	audit := &audit{sh, d.Audit, d.Background, d.Auditor}
 	diagnostics := &diagnostics{sh, d.Workers, d.Files, d.Queue, d.Publish}
-	throttle := &throttle{sh, d.Throttle, d.ThrottleStore, d.OAuth}
+	throttle := &throttle{sh, audit, d.Throttle, d.ThrottleStore, d.OAuth}
 	events := &events{sh, s.ring}
 	figures := &figures{shared: sh, builds: d.Builds, turn: make(chan struct{}, 1)}
 	health := &health{sh, new(singleflight.Group), d.Builds, d.Files, d.Ready, d.VacuumHeldBack, d.Metrics}
-	audit := &audit{sh, d.Audit, d.Background, d.Auditor}
 	deployments := &deployments{audit, s.keys, d.Deployments, d.DeploymentStore, s.changed}
 	tree := &tree{audit, d.Operator, d.Tree}
 	timeouts := &timeouts{audit, d.Heartbeat}
@@ -152,9 +152,9 @@ func (s *Server) routes(d Deps) []route {
 		row(get, "/api/workers", apiKey, query, workers.list),
 		row(get, "/api/workers/:id", apiKey, query, byID(workerNotFound, workers.show)),
 		row(get, "/api/workers/:id/stats", apiKey, query, byID(workerNotFound, workers.stats)),
-		row(post, "/api/workers/:id/drain", apiKey, submit, workers.drainWith(true)),
-		row(post, "/api/workers/:id/resume", apiKey, submit, workers.drainWith(false)),
-		row(del, "/api/workers/:id", apiKey, submit, byID(workerNotFound, workers.delete)),
+		row(post, "/api/workers/:id/drain", apiKey, submit, audit.noted("drain worker", workers.drainWith(true))),
+		row(post, "/api/workers/:id/resume", apiKey, submit, audit.noted("resume worker", workers.drainWith(false))),
+		row(del, "/api/workers/:id", apiKey, submit, audit.noted("delete worker", byID(workerNotFound, workers.delete))),
 
 		row(post, "/api/diagnostics/report", apiKey, fleet, diagnostics.report),
 		row(get, "/api/diagnostics/:worker_id", apiKey, query, diagnostics.list),
@@ -175,7 +175,7 @@ func (s *Server) routes(d Deps) []route {
 		row(post, "/api/config", apiKey, submit, throttle.putConfig),
 		row(get, "/api/config/:portal_id", apiKey, query, throttle.listConfigs),
 		row(get, "/api/config/:portal_id/:action_id", apiKey, query, throttle.showConfig),
-		row(del, "/api/config/:portal_id/:action_id", apiKey, submit, throttle.deleteConfig),
+		row(del, "/api/config/:portal_id/:action_id", apiKey, submit, audit.noted("delete rate", throttle.deleteConfig)),
 
 		own(get, "/api/events", apiKey, query, events.serve, nil),
 		open(head, "/api/stats", query, figures.public),
@@ -217,7 +217,7 @@ func (s *Server) routes(d Deps) []route {
 		perform("/throttle/:id/resume", operator, act{name: "queue-resume", handle: queues.pauseWith(false), fields: "reason", why: true}),
 		perform("/throttle/:id/redrive", operator, act{name: "queue-redrive", handle: queues.redrive, fields: "reason", why: true}),
 		perform("/throttle/:id/rate", reader, act{
-			name: "rate", handle: throttle.putConfig, target: "throttle", why: true,
+			name: "rate", handle: throttle.setRate, target: "throttle", why: true,
 			fields: "portal_id:int action_id:int max_throughput:int time_period:int time_unit",
 		}),
 		perform("/deployments/:id/cancel", reader, act{name: "deployment-cancel", handle: deployments.steerWith(Deployments.Cancel), target: "deployment"}),

@@ -2,6 +2,7 @@ package http_test
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"io/fs"
 	"mime/multipart"
@@ -65,10 +66,11 @@ func setupWith(t *testing.T, replace func(*takthttp.Deps), change ...func(*takth
 	t.Cleanup(func() { require.NoError(t, files.Close()) })
 	pace, deploying := newPacer(t, d.DB), newDeploying(d.DB)
 	deps := takthttp.Deps{
-		Dashboard: postgres.NewDashboard(d.DB), Audit: postgres.NewAudit(d.DB),
-		Builds:  postgres.NewBuilds(d.DB, postgres.BuildsConfig{QueueLimit: 20}),
-		Workers: postgres.NewWorkers(d.DB), Queue: b.queue, Tokens: b.queue.tokens, Publish: b.published.publish, Files: files,
+		Dashboard: postgres.NewDashboard(d.DB),
+		Builds:    postgres.NewBuilds(d.DB, postgres.BuildsConfig{QueueLimit: 20}),
+		Workers:   postgres.NewWorkers(d.DB), Queue: b.queue, Tokens: b.queue.tokens, Publish: b.published.publish, Files: files,
 		Deployments: deploying, DeploymentStore: deploying, Throttle: pace, ThrottleStore: pace.Throttle, OAuth: installer{},
+		Audit: postgres.NewAudit(d.DB), Background: func(run func(context.Context)) { go run(t.Context()) },
 	}
 	replace(&deps)
 	s, l := newServer(t, deps, change...)

@@ -3,6 +3,7 @@ package http
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -24,6 +25,7 @@ const (
 // rates.
 type throttle struct {
 	*shared
+	audit    *audit
 	throttle Throttle
 	store    ThrottleStore
 	oauth    OAuth
@@ -123,16 +125,35 @@ func (h *throttle) install(ctx context.Context, c echo.Context) (any, error) {
 
 // putConfig handles POST /api/config: it sets a rate, also for what waits.
 func (h *throttle) putConfig(ctx context.Context, c echo.Context) (any, error) {
-	var body map[string]json.RawMessage
-	if _, err := readJSON(c, &body); err != nil {
+	config, err := readRate(c)
+	if err != nil {
 		return nil, err
 	}
-	config, err := api.ReadThrottleConfig(body)
+	var saved store.ThrottleConfig
+	e := entry{action: "set rate", target: fmt.Sprintf("%d/%d", config.PortalID, config.ActionID), detail: change(api.NewThrottleConfig(config))}
+	err = h.audit.audited(ctx, c, e, func(ctx context.Context) (err error) {
+		saved, err = h.throttle.PutConfig(ctx, config)
+		return err
+	})
+	return api.NewThrottleConfig(saved), err
+}
+
+// setRate is putConfig for the dashboard, whose acts are audited with their reason.
+func (h *throttle) setRate(ctx context.Context, c echo.Context) (any, error) {
+	config, err := readRate(c)
 	if err != nil {
 		return nil, err
 	}
 	saved, err := h.throttle.PutConfig(ctx, config)
 	return api.NewThrottleConfig(saved), err
+}
+
+func readRate(c echo.Context) (store.ThrottleConfig, error) {
+	var body map[string]json.RawMessage
+	if _, err := readJSON(c, &body); err != nil {
+		return store.ThrottleConfig{}, err
+	}
+	return api.ReadThrottleConfig(body)
 }
 
 func configPath(c echo.Context) (portal, action int64, err error) {

@@ -39,11 +39,12 @@ func (h *workers) register(ctx context.Context, c echo.Context) (any, error) {
 		ID           json.RawMessage `json:"id"`
 		Name         json.RawMessage `json:"name"`
 		Capabilities json.RawMessage `json:"capabilities"`
+		ActiveBuilds json.RawMessage `json:"active_builds"`
 	}
 	if _, err := readJSON(c, &body); err != nil {
 		return nil, err
 	}
-	reg, err := store.ParseRegistration(body.ID, body.Name, body.Capabilities)
+	reg, err := store.ParseRegistration(body.ID, body.Name, body.Capabilities, body.ActiveBuilds)
 	if err != nil {
 		return nil, err
 	}
@@ -63,6 +64,10 @@ func (h *workers) register(ctx context.Context, c echo.Context) (any, error) {
 	}
 	if known.Again {
 		reply.Status, reply.Message = "re-registered", "Worker re-registered"
+	}
+	h.requeued(known.Requeued)
+	for _, b := range known.Failed {
+		h.publish(store.TopicBuildUpdated, store.BuildUpdate{BuildID: b.ID, State: store.Failed, Platform: b.Platform, WorkerID: reg.ID})
 	}
 	h.publish(store.TopicWorkerUpdated, store.WorkerUpdate{WorkerID: reg.ID, Status: known.Status, Draining: known.Draining})
 	return reply, nil
@@ -99,18 +104,23 @@ func (h *workers) left(gone store.Departure, deleted bool, err error) (any, erro
 	if err != nil {
 		return nil, err
 	}
-	if len(gone.Requeued) > 0 {
-		h.queue.Requeued(gone.Requeued)
-	}
-	for _, b := range gone.Requeued {
-		h.publish(store.TopicBuildUpdated, store.BuildUpdate{BuildID: b.ID, State: store.Pending, Platform: b.Platform})
-	}
+	h.requeued(gone.Requeued)
 	h.publish(store.TopicWorkerUpdated, store.WorkerUpdate{WorkerID: gone.WorkerID, Status: store.Offline, Deleted: deleted})
 	reply := api.Unregistered{Success: true, BuildsReassigned: len(gone.Requeued), Message: "Worker unregistered"}
 	if deleted {
 		reply.Message = "Worker deleted"
 	}
 	return reply, nil
+}
+
+// requeued says that builds are pending again.
+func (h *workers) requeued(refs []store.BuildRef) {
+	if len(refs) > 0 {
+		h.queue.Requeued(refs)
+	}
+	for _, b := range refs {
+		h.publish(store.TopicBuildUpdated, store.BuildUpdate{BuildID: b.ID, State: store.Pending, Platform: b.Platform})
+	}
 }
 
 func (h *workers) list(ctx context.Context, c echo.Context) (any, error) {

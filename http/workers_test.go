@@ -135,3 +135,25 @@ func TestUnregisterByID(t *testing.T) {
 		require.Equal(t, 404, b.send("POST", "/api/workers/"+id+"/unregister", key(), "").status)
 	}
 }
+
+func TestWhatTheAPIKeyChangesIsAudited(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	w := b.register("w")
+	require.Equal(t, 200, b.send("POST", "/api/workers/"+w.ID+"/drain", key(), "").status)
+	require.Equal(t, 200, b.send("POST", "/api/workers/"+w.ID+"/resume", key(), "").status)
+	require.Equal(t, 404, b.send("DELETE", "/api/workers/nobody", key(), "").status)
+	require.Less(t, b.json("POST", "/api/config", key(), `{"portal_id":1,"action_id":2,"max_throughput":3,"time_period":4,"time_unit":"seconds"}`).status, 300)
+	require.Equal(t, 204, b.send("DELETE", "/api/config/1/2", key(), "").status)
+	r := b.send("GET", "/admin/audit", map[string]string{"X-Admin-Key": adminKey}, "")
+	require.Equal(t, 200, r.status, r.body)
+	var got []string
+	for _, e := range decode[api.Audit](t, r).Entries {
+		require.Regexp(t, `^api@`, e.Actor)
+		got = append(got, e.Action+" "+e.Target+": "+*e.Outcome)
+	}
+	require.Equal(t, []string{
+		"delete rate 1/2: done", "set rate 1/2: done", "delete worker nobody: Worker not found",
+		"resume worker " + w.ID + ": done", "drain worker " + w.ID + ": done",
+	}, got)
+}

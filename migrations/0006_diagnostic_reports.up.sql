@@ -11,6 +11,8 @@ CREATE TABLE IF NOT EXISTS diagnostic_reports (
     auto_fixed  boolean     NOT NULL,
     -- As sent: nobody looks into it here.
     checks      json        NOT NULL,
+    -- What the first check that failed said, on one line.
+    finding     text        NOT NULL DEFAULT '',
     -- Its file, as in build_files.
     name        text        NOT NULL UNIQUE,
     location    text        NOT NULL,

@@ -65,6 +65,7 @@ func (s BuildState) Wire() string {
 const (
 	MessageCancelled = "Build cancelled by user"
 	MessageTimeout   = "Build timeout - no heartbeat received"
+	MessageLost      = "Build lost - its worker runs it no more"
 	MessageFailed    = "Build failed"
 )
 

@@ -32,6 +32,9 @@ type DiagnosticReport struct {
 	AutoFixed bool
 	// Checks is a JSON array, as sent.
 	Checks json.RawMessage
+	// Finding is what the first check that failed said, on one line; it is written,
+	// not read.
+	Finding string
 	// File has the same, in storage.
 	File File
 }
@@ -74,5 +77,12 @@ func ParseDiagnostic(body map[string]json.RawMessage) (r DiagnosticReport, err e
 		return r, NewError(InvalidArgument, "checks must be an array of objects")
 	}
 	r.Checks = checks.Bytes()
+	for _, check := range list {
+		var status, message string
+		if json.Unmarshal(check["status"], &status) == nil && status == "fail" && json.Unmarshal(check["message"], &message) == nil {
+			r.Finding = word(message)
+			break
+		}
+	}
 	return r, nil
 }

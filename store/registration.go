@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -16,6 +17,10 @@ type Registration struct {
 	Capabilities json.RawMessage
 	Platforms    []Platform
 	Slots        int
+	// Reports is true if the worker lists the builds that it runs, Running. It
+	// loses the others that it holds: what it had begun uses up its attempt.
+	Reports bool
+	Running []string
 }
 
 // Limits of what a worker says of itself.
@@ -24,18 +29,20 @@ const (
 	maxCapabilities = 16 << 10 // bytes
 	maxSlots        = 256
 	maxPlatforms    = 16
+	maxRunning      = 1000
 )
 
 // ParseRegistration checks what a worker says of itself, in JSON; ID is "" if it
-// has none. Its error is RegistrationFailed, with details.
-func ParseRegistration(id, name, capabilities json.RawMessage) (r Registration, err error) {
+// has none, and running is absent unless it lists its builds. Its error is
+// RegistrationFailed, with details.
+func ParseRegistration(id, name, capabilities, running json.RawMessage) (r Registration, err error) {
 	if Absent(name) {
 		return r, notRegistered("name is required")
 	}
 	if json.Unmarshal(name, &r.Name) != nil || strings.TrimSpace(r.Name) == "" {
 		return r, notRegistered("name must be a text that is not empty")
 	}
-	if r.Name = Text(r.Name); utf8.RuneCountInString(r.Name) > maxWorkerName {
+	if r.Name = Line(Text(r.Name)); utf8.RuneCountInString(r.Name) > maxWorkerName {
 		return r, notRegistered(fmt.Sprintf("name must have at most %d characters", maxWorkerName))
 	}
 	if !Absent(id) && (json.Unmarshal(id, &r.ID) != nil || r.ID != "" && !ValidID(r.ID)) {
@@ -43,6 +50,12 @@ func ParseRegistration(id, name, capabilities json.RawMessage) (r Registration, 
 	}
 	if Absent(capabilities) {
 		return r, notRegistered("capabilities are required")
+	}
+	if r.Reports = !Absent(running); r.Reports {
+		invalid := func(id string) bool { return !ValidID(id) }
+		if json.Unmarshal(running, &r.Running) != nil || len(r.Running) > maxRunning || slices.ContainsFunc(r.Running, invalid) {
+			return r, notRegistered(fmt.Sprintf("active_builds must be a list of at most %d build ids", maxRunning))
+		}
 	}
 	return r, r.read(capabilities)
 }

@@ -101,6 +101,8 @@ type WorkerDetail struct {
 	// there is none.
 	Diagnostic  DiagnosticStatus
 	DiagnosedAt time.Time
+	// Finding is what the first check that failed said.
+	Finding string
 }
 
 // WorkerFilter selects workers; empty fields match all.

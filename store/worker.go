@@ -45,6 +45,8 @@ type Registered struct {
 	// Status and Draining are as in Worker.
 	Status   WorkerStatus
 	Draining bool
+	// Requeued and Failed are the builds that the worker held and does not list.
+	Requeued, Failed []BuildRef
 }
 
 // Departure is a worker that has left, and the builds that it gave back.

@@ -37,12 +37,13 @@ func (l *logPipe) read() {
 	defer close(l.done)
 	lines := bufio.NewReaderSize(l.file, 4096)
 	level := zerolog.InfoLevel
-	for {
+	for begins := true; ; {
 		// A line beyond the buffer comes in pieces; nothing is lost or grows.
 		line, err := lines.ReadSlice('\n')
 		if text := strings.TrimRight(string(line), "\r\n"); text != "" {
-			level = l.write(text, level)
+			level = l.write(text, level, begins)
 		}
+		begins = err == nil
 		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
 			if !errors.Is(err, io.EOF) && !errors.Is(err, os.ErrClosed) {
 				l.log.Warn().Err(err).Msg("the database server's log is lost")
@@ -53,11 +54,12 @@ func (l *logPipe) read() {
 }
 
 // write passes one line on with the server's severity. A line without one
-// continues the line before, and so has its level.
-func (l *logPipe) write(text string, before zerolog.Level) zerolog.Level {
+// continues the line before, and so has its level; so does a piece that does not
+// begin a line, whatever it says.
+func (l *logPipe) write(text string, before zerolog.Level, begins bool) zerolog.Level {
 	severity, message, found := strings.Cut(text, ":  ")
 	level, known := severityLevel(severity, message)
-	if !found || !known {
+	if !begins || !found || !known {
 		level, message = before, strings.TrimSpace(text)
 	}
 	if level >= zerolog.ErrorLevel {
@@ -82,7 +84,13 @@ func severityLevel(severity, message string) (zerolog.Level, bool) {
 		}
 	}
 	switch severity {
-	case "PANIC", "FATAL", "ERROR":
+	case "FATAL":
+		// Every connection that is open when the server is stopped says so.
+		if message == "terminating connection due to administrator command" || message == "the database system is shutting down" {
+			return zerolog.InfoLevel, true
+		}
+		return zerolog.ErrorLevel, true
+	case "PANIC", "ERROR":
 		return zerolog.ErrorLevel, true
 	case "WARNING":
 		return zerolog.WarnLevel, true

@@ -23,6 +23,8 @@ func TestLogPipe(t *testing.T) {
 		"FATAL:  could not map memory\n" +
 		"HINT:  buy some\n" +
 		"LOG:  " + long + "\n" +
+		"LOG:  " + strings.Repeat("y", 4090) + "FATAL:  forged\n" +
+		"FATAL:  terminating connection due to administrator command\n" +
 		"no end")
 	require.NoError(t, err)
 	require.NoError(t, w.Close())
@@ -35,6 +37,8 @@ func TestLogPipe(t *testing.T) {
 	require.Contains(t, text, `{"level":"warn","from":"postgres","message":"pg_sleep(1)"}`)
 	require.Contains(t, text, `{"level":"error","from":"postgres","message":"could not map memory"}`)
 	require.Contains(t, text, `"message":"no end"`)
+	require.Contains(t, text, `{"level":"debug","from":"postgres","message":"FATAL:  forged"}`, "a piece of a line is no record")
+	require.Contains(t, text, `{"level":"info","from":"postgres","message":"terminating connection due to administrator command"}`)
 	require.GreaterOrEqual(t, strings.Count(text, "x"), len(long))
 	require.Equal(t, "FATAL:  could not map memory", pipe.lastWords())
 }

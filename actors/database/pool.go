@@ -75,6 +75,10 @@ func (c *PoolConfig) defaults() {
 	c.Backoff.Min = cmp.Or(c.Backoff.Min, firstRetry)
 }
 
+// wantedRetry is the longest pause between two attempts while callers ask for the
+// database.
+const wantedRetry = 500 * time.Millisecond
+
 // firstRetry makes the first wait for a database that is away 1 to 2 seconds.
 const firstRetry = 2 * time.Second
 
@@ -85,6 +89,8 @@ type Pool struct {
 	proc atomic.Pointer[otp.Proc]
 	up   atomic.Pointer[readiness]
 	held atomic.Pointer[HeldBack]
+	// wanted is when a caller last found no pool, in nanoseconds.
+	wanted atomic.Int64
 }
 
 // readiness is a stretch of time in which the database answers.
@@ -130,10 +136,18 @@ func (p *Pool) Stat() *pgxpool.Stat {
 	return up.lease.pool.Stat()
 }
 
-// Lost tells the pool that a caller lost its connection. The pool checks the
-// database at once and gives up only if that fails. It never blocks. Calls during
-// a check cost nothing more.
+// Lost tells the pool that a caller lost its connection, or found no pool. The pool
+// checks the database at once and gives up only if that fails; while there is none
+// it is tried every wantedRetry. It never blocks. Calls during a check cost nothing
+// more.
 func (p *Pool) Lost(err error) {
+	if !p.Ready() {
+		now := time.Now().UnixNano()
+		last := p.wanted.Load()
+		if now-last < int64(wantedRetry/2) || !p.wanted.CompareAndSwap(last, now) {
+			return // said already
+		}
+	}
 	if proc := p.proc.Load(); proc != nil {
 		otp.Cast(proc, lost{err})
 	}
@@ -183,8 +197,9 @@ type poolServer struct {
 	cfg      PoolConfig
 	lease    *lease
 	attempt  *attempt
-	failures int  // attempts since the last success
-	checking bool // a check of the lease runs
+	failures int       // attempts since the last success
+	due      time.Time // of the next attempt
+	checking bool      // a check of the lease runs
 	waits    waitMeter
 	looking  bool // a look for old snapshots runs
 	horizon  horizonWatch
@@ -220,6 +235,10 @@ func (s *poolServer) Init(c *otp.Ctx) error {
 func (s *poolServer) HandleCast(c *otp.Ctx, msg any) {
 	switch m := msg.(type) {
 	case lost:
+		if s.lease == nil {
+			s.hurry(c)
+			return
+		}
 		log := c.Logger()
 		log.Debug().Err(m.err).Msg("a caller lost its database connection")
 		s.check(c)
@@ -239,7 +258,9 @@ func (s *poolServer) HandleInfo(c *otp.Ctx, msg any) {
 	case looked:
 		s.looked(c, m)
 	case retry:
-		s.connect(c)
+		if !time.Now().Before(s.due) { // else it was brought forward and has failed since
+			s.connect(c)
+		}
 	case arrived:
 		select {
 		case out := <-m.result:

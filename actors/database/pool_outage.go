@@ -29,11 +29,9 @@ func (s *poolServer) conclude(c *otp.Ctx, out outcome) {
 	s.attempt = nil
 	log := c.Logger()
 	if out.err != nil {
-		wait := s.cfg.Backoff.Wait(s.failures)
-		s.failures++
+		wait := s.retryIn(c)
 		log.Warn().Err(out.err).Int("attempt", s.failures).Dur("retry_in", wait).Msg("no database")
 		c.Suspend(describe(out.err))
-		c.SendAfter(wait, retry{})
 		return
 	}
 	s.failures, s.checking, s.waits = 0, false, waitMeter{}
@@ -69,9 +67,27 @@ func (s *poolServer) answered(c *otp.Ctx, m answered) {
 	log.Warn().Err(m.err).Msg("the database is away")
 	c.Suspend(describe(m.err))
 	s.retire(c, s.takeBack(m.err))
+	s.retryIn(c)
+}
+
+// retryIn sets the next attempt, after the back-off, or soon while callers ask.
+func (s *poolServer) retryIn(c *otp.Ctx) time.Duration {
 	wait := s.cfg.Backoff.Wait(s.failures)
 	s.failures++
+	if time.Now().UnixNano()-s.handle.wanted.Load() < int64(2*wantedRetry) {
+		wait = min(wait, wantedRetry)
+	}
+	s.due = time.Now().Add(wait)
 	c.SendAfter(wait, retry{})
+	return wait
+}
+
+// hurry brings the next attempt forward, because callers ask.
+func (s *poolServer) hurry(c *otp.Ctx) {
+	if s.attempt == nil && time.Until(s.due) > wantedRetry {
+		s.due = time.Now().Add(wantedRetry)
+		c.SendAfter(wantedRetry, retry{})
+	}
 }
 
 // retire closes a lease beside the actor's other work.

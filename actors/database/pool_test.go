@@ -373,6 +373,37 @@ func TestPoolOutage(t *testing.T) {
 	})
 }
 
+// TestPoolIsTriedWhileCallersAsk takes a database away for so long that the back-off is an
+// hour, and brings it back.
+func TestPoolIsTriedWhileCallersAsk(t *testing.T) {
+	t.Parallel()
+	served := serve(t, config(t.TempDir()))
+	var away atomic.Bool
+	var asked atomic.Int32
+	source := func(ctx context.Context) (*pgx.ConnConfig, error) {
+		asked.Add(1)
+		if away.Load() {
+			return nil, errors.New("away")
+		}
+		return served.pg.ConnConfig(ctx)
+	}
+	away.Store(true)
+	b := startPool(t, PoolConfig{Source: source, Backoff: backoff.Backoff{Min: time.Hour, Max: time.Hour}})
+	require.False(t, b.pool.Ready())
+	soon(t, "attempts while a caller asks", func() bool {
+		b.pool.Lost(errors.New("no pool"))
+		return asked.Load() > 3
+	})
+	b.pool.Lost(errors.New("no pool"))
+	away.Store(false)
+	back := time.Now()
+	soon(t, "the pool", func() bool {
+		b.pool.Lost(errors.New("no pool"))
+		return b.pool.Ready()
+	})
+	require.Less(t, time.Since(back), 1500*time.Millisecond)
+}
+
 func TestURL(t *testing.T) {
 	t.Parallel()
 	source, err := URL("postgres://me:secret@db.example:6432/builds?statement_timeout=1000")

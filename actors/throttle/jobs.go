@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog" //nolint:depguard // River logs with it
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -164,17 +165,17 @@ func (j *Jobs) serve(ctx, hard context.Context, client *river.Client[pgx.Tx], re
 	if busy, err := j.db.BusyQueues(ctx, 0, 0, restoreLimit); err == nil {
 		j.portals.Resume(ctx, busy)
 	}
-	stop := client.Stop
 	select {
 	case <-client.Stopped():
 		return errors.New("the River client ended by itself")
-	case <-replaced:
-		stop = client.StopAndCancel // what does not end now ends with its pool
+	case <-replaced: // what does not end now ends with its pool
 	case <-ctx.Done():
 	}
 	limit, cancel := context.WithTimeoutCause(hard, softStop+time.Second, errSlowStop)
 	defer cancel()
-	_ = stop(limit)
+	// The jobs' contexts end first: what a job was waiting for may be stopping too,
+	// and each of them does again what it has not done.
+	_ = client.StopAndCancel(limit)
 	select {
 	case <-client.Stopped():
 	case <-ctx.Done():
@@ -223,7 +224,7 @@ func start(ctx, hard context.Context, client *river.Client[pgx.Tx]) error {
 func (j *Jobs) newClient(pool *pgxpool.Pool, log zerolog.Logger) (*river.Client[pgx.Tx], error) {
 	maintenance := &river.InsertOpts{Queue: queueMaintenance}
 	client, err := river.NewClient(riverpgxv5.New(pool), &river.Config{
-		Logger:                      slog.New(zerolog.NewSlogHandler(log.Level(max(log.GetLevel(), zerolog.WarnLevel)))),
+		Logger:                      slog.New(zerolog.NewSlogHandler(log.Level(max(log.GetLevel(), zerolog.WarnLevel)).Hook(resigning{}))),
 		Queues:                      map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: jobWorkers}, queueMaintenance: {MaxWorkers: 2}},
 		Workers:                     j.workers(log),
 		PollOnly:                    true,
@@ -244,4 +245,15 @@ func (j *Jobs) newClient(pool *pgxpool.Pool, log zerolog.Logger) (*river.Client[
 		return nil, fmt.Errorf("making River's client: %w", err)
 	}
 	return client, nil
+}
+
+// resigning silences a leader that can't resign because its pool is closed: its
+// leadership ends by itself.
+type resigning struct{}
+
+// Run implements zerolog.Hook.
+func (resigning) Run(e *zerolog.Event, _ zerolog.Level, message string) {
+	if strings.Contains(message, "Error attempting to resign") {
+		e.Discard()
+	}
 }

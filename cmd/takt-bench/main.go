@@ -46,7 +46,7 @@ func newRoot() *cobra.Command {
 
 Everything runs on loopback addresses, is bounded in time, and is removed
 afterwards.`,
-		Args: cli.Arguments(cobra.NoArgs),
+		Args: cobra.NoArgs,
 		RunE: cli.Interruptible(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
 			if cfg.rounds < 1 || cfg.duration <= 0 {
 				return cli.Usage("--rounds and --duration have to be positive")

@@ -42,7 +42,7 @@ func newRoot() *cobra.Command {
 		return &cobra.Command{
 			Use:   use,
 			Short: short,
-			Args:  cli.Arguments(cobra.NoArgs),
+			Args:  cobra.NoArgs,
 			RunE: cli.Interruptible(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
 				cfg.out, cfg.err = cmd.OutOrStdout(), cmd.ErrOrStderr()
 				if err := run(ctx, cfg); err != nil {

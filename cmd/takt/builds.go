@@ -31,7 +31,7 @@ func newListCommand(env environment) *cobra.Command {
 		func(w io.Writer, builds []api.BuildItem) {
 			cli.List(w, []string{"BUILD", "STATE", "PLATFORM", "SUBMITTED", "WORKER"}, builds, func(b api.BuildItem) []string {
 				return []string{
-					b.ID, cmp.Or(b.State, b.Status), b.Platform, cmp.Or(b.SubmittedAt, b.CreatedAt), cli.Plain(cli.Or(b.WorkerID, "-")),
+					b.ID, cmp.Or(b.State, b.Status), b.Platform, cli.TimeText(cmp.Or(b.SubmittedAt, b.CreatedAt)), cli.Plain(cli.Or(b.WorkerID, "-")),
 				}
 			})
 		})
@@ -112,7 +112,7 @@ func printStatus(w io.Writer, b api.BuildStatus) {
 	}
 	when := func(name string, at *api.Millis) {
 		if at != nil {
-			row(name, at.Time().Local().Format(time.RFC3339))
+			row(name, cli.Time(at.Time()))
 		}
 	}
 	when("submitted", b.SubmittedAt)
@@ -234,6 +234,8 @@ func downloadResult(ctx context.Context, s *session, id string, auth client.Buil
 	if err != nil {
 		if info, statErr := f.Stat(); statErr == nil && info.Size() == 0 {
 			_ = os.Remove(part)
+		} else if statErr == nil {
+			s.Note("takt: %s of the result are kept in %s; running the same command again resumes", cli.Size(info.Size()), part)
 		}
 		return err
 	}

@@ -30,6 +30,7 @@ type remote struct {
 	apiKeyFile string
 	caFile     string
 	json       bool
+	utc        bool
 }
 
 func (r *remote) addFlags(fs *pflag.FlagSet) {
@@ -37,6 +38,7 @@ func (r *remote) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&r.apiKeyFile, "api-key-file", "", "file that holds the API key")
 	fs.StringVar(&r.apiKey, "api-key", "", "API key; others can see it in the process list: better TAKT_API_KEY or --api-key-file")
 	fs.StringVar(&r.caFile, "ca-file", "", "PEM file of the authorities to trust about an https controller, instead of the system's (TAKT_CA_FILE)")
+	fs.BoolVar(&r.utc, "utc", false, "times in UTC instead of local time")
 	fs.BoolVar(&r.json, "json", false, "results as JSON, one value per line")
 }
 
@@ -56,7 +58,6 @@ func clientCommand(env environment, cmd *cobra.Command, do func(ctx context.Cont
 	if cmd.Args == nil {
 		cmd.Args = cobra.NoArgs
 	}
-	cmd.Args = cli.Arguments(cmd.Args)
 	cmd.RunE = cli.Interruptible(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		s, err := r.open(cmd)
 		if err != nil {
@@ -97,6 +98,9 @@ func showReply[T any](s *session, reply T, err error, show func(io.Writer, T)) e
 
 // open reads the settings: flags, then the environment.
 func (r *remote) open(cmd *cobra.Command) (*session, error) {
+	if r.utc {
+		cli.InUTC()
+	}
 	key, err := r.key()
 	if err != nil {
 		return nil, cli.AsUsage(err)
@@ -144,7 +148,7 @@ func (r *remote) roots() (*x509.CertPool, error) {
 // for.
 func (r *remote) key() (string, error) {
 	if r.apiKey != "" {
-		return r.apiKey, nil
+		return strings.Clone(r.apiKey), nil // the argument may be wiped
 	}
 	if r.apiKeyFile == "" {
 		if key := r.env.get("TAKT_API_KEY"); key != "" {

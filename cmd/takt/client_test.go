@@ -114,6 +114,53 @@ func TestSubmitADirectoryAndWait(t *testing.T) {
 	require.Contains(t, string(d.Build("build-1").Source), "PK")
 }
 
+func TestWaitTellsWhereTheBuildStands(t *testing.T) {
+	t.Parallel()
+	d := newTerminal(t)
+	d.Submit("ios", nil, nil)
+	id := d.Submit("ios", nil, nil)
+	go func() {
+		d.Await(t, "the build is looked at", func() bool { return d.Requests("GET /api/builds") > 0 })
+		d.Edit(id, func(b *controllertest.Build) { b.State = store.Building })
+		d.Await(t, "its log is looked at", func() bool { return d.Requests("GET /api/builds/"+id+"/logs") > 0 })
+		d.finish(id, store.Completed, "app", "")
+	}()
+	code, _, errs := d.takt(t.Context(), "status", "--wait", id)
+	require.Zero(t, code)
+	require.Contains(t, errs, id+": pending, position 2\n")
+	require.Contains(t, errs, id+": building\n")
+	require.NotContains(t, errs, "\x1b", "this is no terminal")
+}
+
+func TestInterruptedDownloadSaysHowToGoOn(t *testing.T) {
+	t.Parallel()
+	d := newTerminal(t)
+	id := d.Submit("ios", nil, nil)
+	d.finish(id, store.Completed, "the whole result", "")
+	route := "/api/builds/" + id + "/download"
+	d.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path != route {
+			return false
+		}
+		if r.Header.Get("Range") != "" {
+			controllertest.Problem(w, http.StatusForbidden, store.Forbidden, "Not now")
+			return true
+		}
+		w.Header().Set("ETag", `"x"`)
+		w.Header().Set("Content-Length", "16")
+		_, _ = w.Write([]byte("the "))
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	})
+	out := filepath.Join(d.dir, "app")
+	code, _, errs := d.takt(t.Context(), "download", id, "-o", out)
+	require.Equal(t, 4, code, errs)
+	require.Contains(t, errs, "4 B of the result are kept in "+out+".part; running the same command again resumes")
+	d.Intercept(nil)
+	_ = os.Remove(out + ".part") // of another result
+	d.ok(t, "download", id, "-o", out)
+}
+
 func TestBuildThatFailedHasItsOwnExitCode(t *testing.T) {
 	t.Parallel()
 	d := newTerminal(t)
@@ -194,7 +241,14 @@ func TestExitCodes(t *testing.T) {
 		{"missing argument", []string{"status"}, nil, 2, "accepts 1 arg"},
 		{"a label without value", []string{"submit", "-p", "ios", source, "--label", "cache"}, nil, 2, "want name=value"},
 		{"a label with a bad name", []string{"submit", "-p", "ios", source, "--label", "a b=c"}, nil, 2, "names are 1 to 63"},
-		{"no platform", []string{"submit", source}, nil, 2, "not ios or android"},
+		{"no platform", []string{"submit", source}, nil, 2, "--platform is needed: ios or android"},
+		{"a wrong platform", []string{"submit", "-p", "win", source}, nil, 2, "not ios or android"},
+		{"serve takes no arguments", []string{"serve", "extra"}, nil, 2, "usage: takt serve"},
+		{"another system's flag", []string{"serve", "--db", "x.sqlite"}, nil, 2, "--database-url"},
+		{"nothing to change", []string{"load", "limits"}, nil, 2, "give --soft, --hard, --reserved or --reset"},
+		{"how it is used", []string{"cancel"}, nil, 2, "usage: takt cancel ID"},
+		{"URL without scheme", []string{"list", "--url", "localhost:3000"}, nil, 2, "did you mean http://localhost:3000?"},
+		{"address without scheme", []string{"list", "--url", "127.0.0.1:3000"}, nil, 2, "want http://host:port"},
 		{"no such source", []string{"submit", "-p", "ios", source + "x"}, nil, 2, "no such file"},
 		{"bad URL", []string{"list", "--url", "localhost"}, nil, 2, "controller URL"},
 		{"empty key file", []string{"list", "--api-key-file", empty}, nil, 2, "is empty"},

@@ -86,7 +86,7 @@ func newDeploymentsCommand(env environment) *cobra.Command {
 			heading := []string{"DEPLOYMENT", "STATE", "FROM", "TO", "CREATED", "REPOS", "DONE", "FAILED", "SKIPPED"}
 			cli.List(w, heading, list, func(d api.Deployment) []string {
 				return []string{
-					d.ID, d.State, d.Request.SourceOrg, d.Request.TargetOrg, d.CreatedAt.Time().Format(time.RFC3339),
+					d.ID, d.State, d.Request.SourceOrg, d.Request.TargetOrg, cli.Time(d.CreatedAt.Time()),
 					strconv.Itoa(d.Counts.Total), strconv.Itoa(d.Counts.Done), strconv.Itoa(d.Counts.Failed), strconv.Itoa(d.Counts.Skipped),
 				}
 			})

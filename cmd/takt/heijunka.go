@@ -70,6 +70,12 @@ func newHeijunkaLimitsCommand(env environment) *cobra.Command {
 	fs.IntVar(&hard, "hard", 0, "most requests that are admitted at once")
 	fs.Float64Var(&reserved, "reserved", 0, "share that is for workers' requests, 0 to 1")
 	fs.BoolVar(&reset, "reset", false, "take back what was changed")
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
+		if fs.Changed("soft") || fs.Changed("hard") || fs.Changed("reserved") || reset {
+			return nil
+		}
+		return cli.Usage("nothing to change: give --soft, --hard, --reserved or --reset, and --reason; %s shows the limits", cmd.Parent().CommandPath())
+	}
 	return change(env, cmd, func(ctx context.Context, c *client.Client, _ []string, reason, end string) (api.Heijunka, error) {
 		return c.SetHeijunkaLimits(ctx, api.HeijunkaLimits{
 			SoftLimit: given(fs, "soft", soft), HardLimit: given(fs, "hard", hard), Reserved: given(fs, "reserved", reserved),

@@ -46,6 +46,9 @@ func unknownFlag(cmd *cobra.Command, err error) error {
 	if !ok || missing.GetSpecifiedShortnames() != "" {
 		return err
 	}
+	if missing.GetSpecifiedName() == "db" {
+		return fmt.Errorf("%w; the database is PostgreSQL: takt's own in --data-dir, or the one of --database-url", err)
+	}
 	var known []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		if !f.Hidden {

@@ -35,7 +35,7 @@ func newAuditCommand(env environment) *cobra.Command {
 	}, func(w io.Writer, audit api.Audit) {
 		cli.List(w, []string{"AT", "WHO", "ACTION", "TARGET", "OUTCOME", "REASON"}, audit.Entries, func(e api.AuditEntry) []string {
 			return []string{
-				e.At, cli.Plain(e.Actor), cli.Plain(e.Action), cli.Plain(e.Target), cli.Plain(cli.Or(e.Outcome, "-")), cli.Plain(e.Reason),
+				cli.TimeText(e.At), cli.Plain(e.Actor), cli.Plain(e.Action), cli.Plain(e.Target), cli.Plain(cli.Or(e.Outcome, "-")), cli.Plain(e.Reason),
 			}
 		})
 	})
@@ -186,7 +186,7 @@ func redraw(w io.Writer, root api.TreeNode) {
 	if cli.Terminal(w) {
 		fmt.Fprint(w, clearScreen)
 	}
-	fmt.Fprintln(w, time.Now().Format(time.RFC3339))
+	fmt.Fprintln(w, cli.Time(time.Now()))
 	cli.PrintTree(w, root)
 	if !cli.Terminal(w) {
 		fmt.Fprintln(w)

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"takt/cmd/internal/cli"
+	"takt/store"
 )
 
 // newRoot returns the takt command with everything below it.
@@ -35,7 +36,7 @@ func newRootIn(env environment) *cobra.Command {
 		Long: `takt hands builds to a fleet of workers and loses none.
 
 Exit codes: 0 done, 1 failure, 2 usage, 3 not found, 4 refused, 5 controller
-not available, 6 the build failed.`,
+not available, 6 the build failed, 7 the worker can't run builds.`,
 		SuggestionsMinimumDistance: 2,
 		Args:                       cobra.ArbitraryArgs, // so that RunE can say what is unknown
 		RunE:                       cli.OnlyGroups,
@@ -70,6 +71,10 @@ not available, 6 the build failed.`,
 
 // run executes takt and returns its exit code.
 func run(ctx context.Context, args []string) int {
+	env := environment(os.LookupEnv)
+	if env.get("NO_COLOR") != "" || env.get("TERM") == "dumb" {
+		cli.NoColour()
+	}
 	return cli.Execute(ctx, newRoot(), args, os.Stdout, os.Stderr) //nolint:contextcheck // commands take it from cobra
 }
 
@@ -107,7 +112,7 @@ func newVersionCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Show the version of takt",
-		Args:  cli.Arguments(cobra.NoArgs),
+		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			out := cli.Output{Out: cmd.OutOrStdout(), Err: cmd.ErrOrStderr(), JSON: asJSON}
 			return out.Result(struct {
@@ -132,8 +137,19 @@ func newLogger(w io.Writer, spec string) (zerolog.Logger, error) {
 	}
 	switch format {
 	case "", "json":
+		w = cli.JSONLog{Writer: w}
 	case "console":
-		w = zerolog.ConsoleWriter{Out: w, TimeFormat: time.TimeOnly, NoColor: !cli.Terminal(w)}
+		text := func(v any) string { return store.Line(fmt.Sprint(v)) }
+		w = zerolog.ConsoleWriter{
+			Out: w, TimeFormat: time.TimeOnly, NoColor: !cli.Colour(w),
+			FormatMessage: func(v any) string {
+				if v == nil {
+					return ""
+				}
+				return text(v)
+			},
+			FormatFieldValue: text, FormatErrFieldValue: text,
+		}
 	default:
 		return zerolog.Nop(), fmt.Errorf("unknown format %q: json or console", format)
 	}

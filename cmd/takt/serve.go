@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -80,6 +81,8 @@ type controller struct {
 	tree     *actors.Tree
 	server   *http.Server
 	tls      *http.Certificate // nil: plain HTTP
+	// welcome is where a person reads what to do next.
+	welcome io.Writer
 	// forge is where deployments find repositories.
 	forge *forge.GitHub
 	// stopOrders ends what operators have ordered and waits for it.
@@ -89,6 +92,10 @@ type controller struct {
 // serve runs the controller until a signal, the end of ctx, or the end of the
 // tree, and returns nil only after an orderly stop that was asked for.
 func serve(ctx context.Context, cfg Config, out io.Writer) (err error) {
+	onTerminal := cli.Terminal(out)
+	if onTerminal && !strings.Contains(cfg.Log, ",") {
+		cfg.Log += ",console"
+	}
 	log, err := newLogger(out, cfg.Log)
 	if err != nil {
 		return err
@@ -115,7 +122,10 @@ func serve(ctx context.Context, cfg Config, out io.Writer) (err error) {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, os.Interrupt)
 	defer stop()
 
-	c := &controller{cfg: cfg, log: log}
+	c := &controller{cfg: cfg, log: log, welcome: io.Discard}
+	if onTerminal {
+		c.welcome = out
+	}
 	defer func() { err = errors.Join(err, c.close(context.WithoutCancel(ctx))) }()
 	if err := c.open(ctx); err != nil {
 		return err
@@ -150,6 +160,7 @@ func (c *controller) assemble(ctx context.Context) error {
 	db := postgres.New()
 	builds := postgres.NewBuilds(db, postgres.BuildsConfig{QueueLimit: c.cfg.QueueLimit})
 	workers := postgres.NewWorkers(db)
+	workers.Rule.MaxAttempts = c.cfg.attempts()
 	assigner := postgres.NewQueue(db, postgres.QueueConfig{SpareCritical: c.cfg.SpareCritical, Quarantined: func(b store.BuildRef, cause error) {
 		c.log.Error().Err(cause).Str("build", b.ID).Msg("build cannot be handed out")
 		c.tree.Bus.Publish(pubsub.BuildUpdated, store.BuildUpdate{BuildID: b.ID, Platform: b.Platform, State: store.Failed})
@@ -322,7 +333,32 @@ func (c *controller) run(ctx context.Context) error {
 	}
 	c.log.Info().Str("address", address).Bool("tls", c.tls != nil).Str("data_dir", c.cfg.DataDir).Dur("took", time.Since(begin)).Msg("takt serves")
 	c.warnOfPlainHTTP()
+	c.greet(address)
 	return c.wait(ctx)
+}
+
+// greet tells a person where takt is and what to do next.
+func (c *controller) greet(address string) {
+	scheme := "http"
+	if c.tls != nil {
+		scheme = "https"
+	}
+	if host, port, err := net.SplitHostPort(address); err == nil && net.ParseIP(host).IsUnspecified() {
+		address = net.JoinHostPort("localhost", port)
+	}
+	url := cmp.Or(c.cfg.PublicURL, scheme+"://"+address)
+	key := "the API key"
+	fmt.Fprintf(c.welcome, "\ntakt serves at %s\n", url)
+	if file := filepath.Join(c.cfg.DataDir, "api-key"); fileHolds(file, c.cfg.APIKey) {
+		key = "$(cat " + file + ")"
+		fmt.Fprintf(c.welcome, "  API key    %s\n  admin key  %s\n", file, filepath.Join(c.cfg.DataDir, "admin-key"))
+	}
+	fmt.Fprintf(c.welcome, "next, in another terminal:\n  export TAKT_URL=%s TAKT_API_KEY=%s\n  takt worker --exec 'COMMAND'\n\n", url, key)
+}
+
+func fileHolds(path, text string) bool {
+	raw, err := os.ReadFile(path)
+	return err == nil && strings.TrimSpace(string(raw)) == text
 }
 
 func (c *controller) start(ctx context.Context) error {

@@ -23,7 +23,7 @@ func newStorageCommand() *cobra.Command {
 		Long: `Look after the files of builds. These commands work on the data directory,
 database and bucket of 'takt serve', with the same settings, whether takt runs
 or not.`,
-		Args: cli.Arguments(cobra.NoArgs),
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newStorageVerifyCommand(), newStorageMigrateCommand())
@@ -47,7 +47,7 @@ func upkeepCommand(cmd *cobra.Command, label string, check func(cfg Config) erro
 	addFlags(cmd.Flags())
 	cmd.Flags().StringVar(&file, "config", "", "YAML file of settings")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "results as JSON, one value per line")
-	cmd.Args = cli.Arguments(cobra.NoArgs)
+	cmd.Args = cobra.NoArgs
 	cmd.RunE = cli.Interruptible(func(ctx context.Context, cmd *cobra.Command, _ []string) (err error) {
 		cfg, err := load(realSources(file, cmd.Flags()))
 		if err == nil {

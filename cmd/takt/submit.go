@@ -51,6 +51,9 @@ so that status, logs and download of this build work without the API key.`,
 }
 
 func submitBuild(ctx context.Context, s *session, o submitOptions, path string) error {
+	if o.platform == "" {
+		return cli.Usage("--platform is needed: ios or android")
+	}
 	if !store.Platform(o.platform).Valid() {
 		return cli.Usage("--platform: %q is not ios or android", o.platform)
 	}

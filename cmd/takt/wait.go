@@ -3,8 +3,8 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"time"
 
@@ -25,6 +25,9 @@ type waiter struct {
 
 	after client.LogsAfter
 	shown int
+	begun time.Time
+	state string // said last
+	last  string // line of the log
 }
 
 // logPage is the most lines asked for at once.
@@ -42,6 +45,8 @@ func (w *waiter) wait(ctx context.Context) (api.BuildStatus, error) {
 			return api.BuildStatus{}, err
 		}
 	}
+	w.begun = time.Now()
+	defer w.Status("")
 	for n := 0; ; n++ {
 		status, err := again(ctx, w.session, func(ctx context.Context) (api.BuildStatus, error) {
 			return w.client.Status(ctx, w.id, w.auth)
@@ -58,12 +63,51 @@ func (w *waiter) wait(ctx context.Context) (api.BuildStatus, error) {
 		if store.BuildState(status.State).Final() || store.BuildState(status.Status).Final() {
 			return status, nil
 		}
+		if !w.follow && !w.JSON {
+			w.tell(ctx, status)
+		}
 		select {
 		case <-time.After(pace.Wait(n)):
 		case <-ctx.Done():
 			return status, context.Cause(ctx)
 		}
 	}
+}
+
+// tell shows where the build stands: on a terminal always, elsewhere when its state
+// has changed. What can't be learned is left out.
+func (w *waiter) tell(ctx context.Context, status api.BuildStatus) {
+	state, took := cmp.Or(status.State, status.Status), time.Since(w.begun).Round(time.Second)
+	text := state
+	if state == string(store.Pending) {
+		if n := w.position(ctx, status); n > 0 {
+			text += fmt.Sprintf(", position %d", n)
+		}
+	} else if page, err := w.client.Logs(ctx, w.id, w.auth, client.LogsAfter{Seq: w.after.Seq, Limit: logPage}); err == nil {
+		if n := len(page.Logs); n > 0 {
+			w.last, w.after.Seq = store.Line(page.Logs[n-1].Message), page.Logs[n-1].Seq
+		}
+	}
+	if state != w.state {
+		w.state = state
+		w.Note("%s: %s", w.id, text)
+	}
+	w.Status(fmt.Sprintf("%s, %s  %s", text, took, w.last))
+}
+
+// position counts the builds that are built before; 0 if that can't be seen, as with
+// a build's token.
+func (w *waiter) position(ctx context.Context, mine api.BuildStatus) int {
+	list, err := w.client.List(ctx, client.Filter{Status: string(store.Pending), Platform: mine.Platform})
+	if err != nil {
+		return 0
+	}
+	for i, b := range list { // newest first
+		if b.ID == w.id {
+			return len(list) - i
+		}
+	}
+	return 0
 }
 
 // end waits until the build has ended, shows what became of it, and judges it.
@@ -120,7 +164,7 @@ func (w *waiter) showLogs(ctx context.Context) error {
 
 func (w *waiter) show(line api.LogEntry) error {
 	if w.JSON {
-		return json.NewEncoder(w.Out).Encode(line)
+		return cli.EncodeJSON(w.Out, line)
 	}
 	cli.LogLine(w.Out, line)
 	return nil

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -45,13 +46,20 @@ and else only PATH, HOME, USER, LOGNAME, SHELL, LANG, LC_ALL, TZ, TMPDIR, and
 what --env names. What it prints becomes the build's log. Exit code 0 and the
 file at TAKT_OUTPUT make a completed build.
 
---exec runs CMD with sh -c, as the worker's own user: no sandbox. --image runs
+--exec runs CMD with sh -c: no sandbox, but in a process group of its own, without
+the worker's keys, and as another user if takt is root and --user says so. --image runs
 each build in a container of its own: the image's command, or CMD if --exec is
 given too.
 
+The command or the engine must be there: it is looked for at the start and before
+each build. If it is missing the worker gives the build back and pauses until it is
+there again. If three different builds in a row fail within 10 s the worker is
+drained, until takt workers resume ID. Both show in takt workers; a worker that ends
+in such a state, or can't begin, ends with exit code 7.
+
 The first SIGTERM or SIGINT makes the worker take no further builds, finish those
 it has, and unregister. The second kills them and reports them as failed.`,
-		Args: cli.Arguments(cobra.NoArgs),
+		Args: cobra.NoArgs,
 	}
 	o.addFlags(cmd)
 	r.addFlags(cmd.Flags())
@@ -64,6 +72,7 @@ it has, and unregister. The second kills them and reports them as failed.`,
 			return err
 		}
 		defer s.client.CloseIdle()
+		hidden := r.hide()
 		if !strings.Contains(o.log, ",") && cli.Terminal(s.Err) && !s.JSON {
 			o.log += ",console"
 		}
@@ -71,13 +80,19 @@ it has, and unregister. The second kills them and reports them as failed.`,
 		if err != nil {
 			return cli.Usage("--log: %w", err)
 		}
+		if hidden != nil {
+			log.Warn().Err(hidden).Msg("builds' commands may be able to read this worker's keys")
+		}
 		w, err := runner.New(s.client, log, o.Config)
 		if err != nil {
 			return cli.AsUsage(err)
 		}
 		ctx, stop := drainOnSignal(cmd.Context(), w)
 		defer stop()
-		return w.Run(ctx)
+		if err = w.Run(ctx); errors.Is(err, runner.ErrUnfit) {
+			err = cli.UnfitError{Err: err}
+		}
+		return err
 	}
 	return cmd
 }
@@ -88,7 +103,7 @@ func (o *workerOptions) addFlags(cmd *cobra.Command) {
 	f.StringVar(&o.image.Image, "image", "", "container image to run each build in")
 	f.StringVar(&o.image.Engine, "engine", "", "container engine (default: docker or podman, whichever is found first)")
 	f.StringVar(&o.image.Network, "network", "", "the container's network, such as none (default: the engine's)")
-	f.StringVar(&o.image.User, "user", "", "the container's user (default: the image's)")
+	f.StringVar(&o.image.User, "user", "", "the command's user: of --image any (default: the image's), of --exec one of this machine, if takt is root (default: takt's own)")
 	f.StringArrayVar(&o.env, "env", nil, "NAME or NAME=value: a further variable for the command; may be repeated")
 	f.StringSliceVarP(&o.platforms, "platform", "p", nil, "what to build: ios, android, or both (default both)")
 	f.StringVar(&o.Name, "name", "", "name shown to people (default: the host's)")
@@ -136,11 +151,28 @@ func (o *workerOptions) complete(env environment) (err error) {
 		o.Command = image
 	case o.exec != "":
 		base, _ := variables([]string{"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ"}, env)
-		o.Command = runner.Exec{Script: o.exec, Env: append(base, extra...)}
+		var owner *runner.Owner
+		if o.image.User != "" {
+			if owner, err = runner.FindOwner(o.image.User); err != nil {
+				return fmt.Errorf("--user: %w", err)
+			}
+			base = append(base, "HOME="+owner.Home, "USER="+owner.Name, "LOGNAME="+owner.Name)
+		}
+		o.Command = runner.Exec{Script: o.exec, Env: append(base, extra...), Owner: owner}
 	default:
 		err = cli.Usage("--exec or --image is needed")
 	}
 	return err
+}
+
+// hide keeps the keys from the commands of builds.
+func (r *remote) hide() error {
+	secrets := []string{r.apiKey}
+	for _, name := range []string{"TAKT_API_KEY", "CONTROLLER_API_KEY", "TAKT_ADMIN_KEY", "TAKT_ENCRYPTION_KEY", "ENCRYPTION_KEY"} {
+		secrets = append(secrets, os.Getenv(name))
+		_ = os.Unsetenv(name) // no error for a good name
+	}
+	return runner.Hide(secrets...)
 }
 
 // variables looks up the names that come without a value and leaves out what is not

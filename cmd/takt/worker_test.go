@@ -4,6 +4,7 @@ import (
 	"archive/zip"
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"takt/cmd/internal/controllertest"
 	"takt/http/api"
 	"takt/store"
 )
@@ -92,6 +94,44 @@ func TestWorkerSignals(t *testing.T) {
 	require.Equal(t, "worker was stopped", d.Build(two).ErrorMessage)
 	require.True(t, d.Workers()[0].Gone)
 	require.Len(t, d.Workers(), 1)
+}
+
+// TestWorkerHidesItsKeys has a build look at its worker in /proc.
+func TestWorkerHidesItsKeys(t *testing.T) {
+	t.Parallel()
+	const look = `{ tr '\0' '\n' < /proc/$PPID/environ; tr '\0' '\n' < /proc/$PPID/cmdline; cat "$STATE"/worker-id; id -un; ps -o pgid= -p $$ | grep -qw $$ && echo own group; } 2>&1; echo x > "$TAKT_OUTPUT"`
+	users := [][]string{nil}
+	if os.Geteuid() == 0 {
+		users = append(users, []string{"--user", "nobody"})
+	}
+	for _, user := range users {
+		d := newTerminal(t)
+		require.NoError(t, os.Chmod(d.dir, 0o711))
+		require.NoError(t, os.Chmod(filepath.Dir(d.dir), 0o711))
+		worker := exec.Command(os.Args[0], append([]string{
+			"worker", "--name", "w", "--api-key", controllertest.APIKey,
+			"--env", "STATE=" + filepath.Join(d.dir, "state"), "--state-dir", filepath.Join(d.dir, "state"), "--exec", look,
+		}, user...)...)
+		worker.Env = append(os.Environ(), reexec+"=1", "CONTROLLER_API_KEY="+controllertest.APIKey)
+		for name, value := range d.env {
+			worker.Env = append(worker.Env, name+"="+value)
+		}
+		worker.Stderr = t.Output()
+		require.NoError(t, worker.Start())
+		id := d.Submit("ios", emptyZip(t), nil)
+		d.AwaitState(t, id, store.Completed)
+		require.NoError(t, worker.Process.Signal(syscall.SIGTERM))
+		require.NoError(t, worker.Wait())
+		log := fmt.Sprint(d.Build(id).Logs)
+		require.NotContains(t, log, controllertest.APIKey)
+		require.Contains(t, log, "--api-key", "it could look at the arguments")
+		require.Contains(t, log, "own group")
+		if user != nil {
+			require.Contains(t, log, "{info nobody}")
+			require.Contains(t, log, "environ: Permission denied")
+			require.Contains(t, log, "worker-id: Permission denied")
+		}
+	}
 }
 
 func emptyZip(t *testing.T) []byte {

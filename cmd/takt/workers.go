@@ -7,7 +7,6 @@ import (
 	"io"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -27,7 +26,7 @@ A drained worker gets no builds and finishes those that it has. It stays drained
 over restarts and new registrations, until it is resumed. A deleted worker is gone
 at once: its builds are pending again and its tokens void; should it still run,
 it may register anew.`,
-		Args: cli.Arguments(cobra.NoArgs),
+		Args: cobra.NoArgs,
 		RunE: list.RunE,
 	}
 	cmd.Flags().AddFlagSet(list.Flags())
@@ -53,7 +52,7 @@ func newWorkersListCommand(env environment) *cobra.Command {
 			cli.List(w, heading, workers, func(k api.Worker) []string {
 				return []string{
 					k.ID, cli.Plain(k.Name), workerStatus(k), strings.Join(k.Builds, ","), workerLoad(k), workerHealth(k),
-					strconv.Itoa(k.Completed), strconv.Itoa(k.Failed), k.LastSeenAt,
+					strconv.Itoa(k.Completed), strconv.Itoa(k.Failed), cli.TimeText(k.LastSeenAt),
 				}
 			})
 		})
@@ -81,6 +80,9 @@ func workerHealth(w api.Worker) string {
 	if w.Diagnostics == nil {
 		return "-"
 	}
+	if w.Diagnostics.Message != "" {
+		return w.Diagnostics.Status + ": " + cli.Plain(w.Diagnostics.Message)
+	}
 	return w.Diagnostics.Status
 }
 
@@ -88,10 +90,39 @@ func workerHealth(w api.Worker) string {
 func newWorkerOrder(
 	env environment, name, short string, call func(*client.Client, context.Context, string) (api.Worker, error), show func(io.Writer, api.Worker),
 ) *cobra.Command {
-	return ask(env, &cobra.Command{Use: name + " ID", Short: short, Args: cobra.ExactArgs(1)},
+	return ask(env, &cobra.Command{Use: name + " ID|NAME", Short: short, Args: cobra.ExactArgs(1)},
 		func(ctx context.Context, c *client.Client, args []string) (api.Worker, error) {
-			return call(c, ctx, args[0])
+			id, err := workerID(ctx, c, args[0])
+			if err != nil {
+				return api.Worker{}, err
+			}
+			return call(c, ctx, id)
 		}, show)
+}
+
+// workerID finds the worker that has an id, or else the only one that has a name.
+func workerID(ctx context.Context, c *client.Client, name string) (string, error) {
+	list, err := c.Workers(ctx, client.WorkerFilter{})
+	if err != nil {
+		return "", err
+	}
+	var named []string
+	for _, w := range list.Workers {
+		if w.ID == name {
+			return name, nil
+		}
+		if w.Name == name {
+			named = append(named, w.ID)
+		}
+	}
+	switch len(named) {
+	case 0:
+		return name, nil // let the controller say so
+	case 1:
+		return named[0], nil
+	default:
+		return "", cli.Usage("%d workers are called %q: %s", len(named), name, strings.Join(named, ", "))
+	}
 }
 
 func printWorkerStatus(w io.Writer, k api.Worker) { fmt.Fprintf(w, "%s %s\n", k.ID, workerStatus(k)) }
@@ -105,26 +136,30 @@ func printWorker(w io.Writer, k api.Worker) {
 		{"builds", fmt.Sprintf("%s (at most %d)", cmp.Or(strings.Join(k.Builds, ", "), "none"), k.MaxConcurrentBuilds)},
 		{"completed", strconv.Itoa(k.Completed)},
 		{"failed", strconv.Itoa(k.Failed)},
-		{"registered", k.RegisteredAt},
-		{"seen", k.LastSeenAt},
+		{"registered", cli.TimeText(k.RegisteredAt)},
+		{"seen", cli.TimeText(k.LastSeenAt)},
 	}
 	if t := k.Telemetry; t != nil {
-		rows = append(rows, []string{"telemetry", fmt.Sprintf("%s: CPU %s, %s", t.At, workerLoad(k), cli.Plain(cmp.Or(t.Stage, t.Type)))})
+		rows = append(rows, []string{"telemetry", fmt.Sprintf("%s: CPU %s, %s", cli.TimeText(t.At), workerLoad(k), cli.Plain(cmp.Or(t.Stage, t.Type)))})
 	}
 	if d := k.Diagnostics; d != nil {
-		rows = append(rows, []string{"diagnostics", d.RunAt.Time().Format(time.RFC3339) + ": " + d.Status})
+		rows = append(rows, []string{"diagnostics", cli.Time(d.RunAt.Time()) + ": " + workerHealth(k)})
 	}
 	cli.Table(w, rows)
 }
 
 func newWorkersDeleteCommand(env environment) *cobra.Command {
 	return clientCommand(env, &cobra.Command{
-		Use: "delete ID", Short: "Remove a worker; its builds are pending again", Args: cobra.ExactArgs(1),
+		Use: "delete ID|NAME", Short: "Remove a worker; its builds are pending again", Args: cobra.ExactArgs(1),
 	}, func(ctx context.Context, s *session, args []string) error {
 		// Once: a repeat would be told that there is no such worker.
-		reply, err := s.client.DeleteWorker(ctx, args[0])
+		id, err := workerID(ctx, s.client, args[0])
+		if err != nil {
+			return err
+		}
+		reply, err := s.client.DeleteWorker(ctx, id)
 		return showReply(s, reply, err, func(w io.Writer, gone api.Unregistered) {
-			fmt.Fprintf(w, "%s deleted, builds pending again: %d\n", args[0], gone.BuildsReassigned)
+			fmt.Fprintf(w, "%s deleted, builds pending again: %d\n", id, gone.BuildsReassigned)
 		})
 	})
 }

@@ -49,6 +49,13 @@ func TestWorkersCommand(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(d.ok(t, "workers", "--json")), &list))
 	require.Len(t, list, 2)
 
+	require.Equal(t, two+" idle, draining\n", d.ok(t, "workers", "drain", "Linux"), "by its name")
+	three := d.worker(t, "Linux")
+	code, _, errs := d.takt(t.Context(), "workers", "resume", "Linux")
+	require.Equal(t, 2, code)
+	require.Contains(t, errs, `2 workers are called "Linux"`)
+	require.Contains(t, errs, three)
+
 	require.Equal(t, one+" deleted, builds pending again: 1\n", d.ok(t, "workers", "delete", one))
 	require.Equal(t, store.Pending, d.Build(build).State)
 	for _, args := range [][]string{{"show"}, {"drain"}, {"resume"}, {"delete"}} {

@@ -221,6 +221,9 @@ type Register struct {
 	Name             string          `json:"name"`
 	Capabilities     json.RawMessage `json:"capabilities"`
 	ActiveBuildCount int             `json:"active_build_count,omitempty"`
+	// ActiveBuilds lists the builds that the worker runs; nil says nothing. It
+	// loses the others that it holds.
+	ActiveBuilds []string `json:"active_builds,omitzero"`
 }
 
 // Capabilities are the members of Register.Capabilities that the controller

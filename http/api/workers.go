@@ -97,7 +97,7 @@ func NewWorker(w store.WorkerDetail) Worker {
 		}
 	}
 	if w.Diagnostic != "" {
-		item.Diagnostics = &WorkerDiagnostic{Status: string(w.Diagnostic), RunAt: millis(w.DiagnosedAt)}
+		item.Diagnostics = &WorkerDiagnostic{Status: string(w.Diagnostic), RunAt: millis(w.DiagnosedAt), Message: w.Finding}
 	}
 	return item
 }
@@ -116,6 +116,8 @@ type WorkerTelemetry struct {
 type WorkerDiagnostic struct {
 	Status string `json:"status"` // healthy, warning or critical
 	RunAt  Millis `json:"run_at"`
+	// Message is that of the first check that failed.
+	Message string `json:"message,omitempty"`
 }
 
 // WorkerList answers GET /api/workers, the oldest first.

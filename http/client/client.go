@@ -69,10 +69,14 @@ func New(cfg Config) (*Client, error) {
 	cfg = cfg.withDefaults()
 	base, err := url.Parse(strings.TrimRight(cfg.BaseURL, "/"))
 	if err != nil {
-		return nil, fmt.Errorf("controller URL: %w", err)
+		return nil, fmt.Errorf("controller URL: %w; want http://host:port or https://host", err)
 	}
 	if base.Scheme != "http" && base.Scheme != "https" || base.Host == "" {
-		return nil, fmt.Errorf("controller URL %q: want http://host:port or https://host", base.Redacted())
+		meant := ""
+		if guess, err := url.Parse("http://" + cfg.BaseURL); err == nil && guess.Host != "" && !strings.Contains(cfg.BaseURL, "://") {
+			meant = "; did you mean " + guess.Redacted() + "?"
+		}
+		return nil, fmt.Errorf("controller URL %q: want http://host:port or https://host%s", base.Redacted(), meant)
 	}
 	if base.RawQuery != "" || base.Fragment != "" {
 		return nil, errors.New("controller URL: no query and no fragment, please")

@@ -105,6 +105,11 @@ func (c *Client) PostLogs(ctx context.Context, b Held, lines []api.LogMessage) (
 	return ask[api.PostedLogs](ctx, c, b.call(http.MethodPost, "/logs", body))
 }
 
+// Report says what a worker found out about itself.
+func (c *Client) Report(ctx context.Context, r api.PostDiagnostic) (api.PostedDiagnostic, error) {
+	return ask[api.PostedDiagnostic](ctx, c, call{method: http.MethodPost, path: "/api/diagnostics/report", body: r})
+}
+
 // FailBuild ends a build as failed, whoever holds it. Safe to repeat.
 func (c *Client) FailBuild(ctx context.Context, buildID, reason string) (api.Uploaded, error) {
 	return ask[api.Uploaded](ctx, c, call{method: http.MethodPost, path: "/api/workers/fail", body: api.FailBuild{BuildID: buildID, Error: reason}})

@@ -29,8 +29,8 @@ type DB struct {
 // New returns a DB without a pool: methods fail with Unavailable until Use.
 func New() *DB { return &DB{} }
 
-// OnLost has f told of each connection that is lost, so that whoever keeps the
-// pool looks after it at once. f must not block. It is set before the first Use.
+// OnLost has f told of each connection that is lost, and of each call that finds no
+// pool, so that whoever keeps the pool looks after it at once. f must not block. It is set before the first Use.
 func (db *DB) OnLost(f func(error)) { db.lost = f }
 
 // Use makes pool the current one. DB never closes a pool.
@@ -77,7 +77,9 @@ const sessionKey = "takt/store/postgres"
 func (db *DB) run(ctx context.Context, timeout time.Duration, f func(context.Context, *pgx.Conn) error) error {
 	pool := db.pool.Load()
 	if pool == nil {
-		return unavailable(db.gap())
+		cause := db.gap()
+		db.connectionLost(cause)
+		return unavailable(cause)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errSlow)
 	defer cancel()

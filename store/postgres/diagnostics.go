@@ -14,8 +14,8 @@ WITH w AS (UPDATE workers SET critical = $2 WHERE id = $1 AND critical <> $2 RET
 SELECT pg_notify('takt', 'worker:changed ' || number) FROM w`
 
 const sqlInsertReport = `
-INSERT INTO diagnostic_reports (id, worker_id, status, run_at, duration_ms, auto_fixed, checks, name, location, object)
-VALUES (@id, @worker, @status, @run_at, @ms, @auto_fixed, @checks, @name, @location, @object)`
+INSERT INTO diagnostic_reports (id, worker_id, status, run_at, duration_ms, auto_fixed, checks, finding, name, location, object)
+VALUES (@id, @worker, @status, @run_at, @ms, @auto_fixed, @checks, @finding, @name, @location, @object)`
 
 // Report keeps a diagnostic report. commit is called before the transaction ends, to give
 // its file its name. Error: NotFound.
@@ -26,7 +26,7 @@ func (w *Workers) Report(ctx context.Context, r store.DiagnosticReport, commit f
 		location, object, _ := whereabouts(r.File)
 		_, err := tx.Exec(ctx, sqlInsertReport, pgx.NamedArgs{
 			"id": r.ID, "worker": r.WorkerID, "status": string(r.Status), "run_at": r.RunAt, "ms": r.Duration.Milliseconds(),
-			"auto_fixed": r.AutoFixed, "checks": []byte(r.Checks), "name": r.File.Name, "location": location, "object": object,
+			"auto_fixed": r.AutoFixed, "checks": []byte(r.Checks), "finding": r.Finding, "name": r.File.Name, "location": location, "object": object,
 		})
 		if err != nil {
 			return err

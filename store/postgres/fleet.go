@@ -15,11 +15,11 @@ SELECT w.id, n.name, n.capabilities, w.platforms, w.slots, w.status, w.registere
 	w.completed, w.failed, w.held, w.draining,
 	ARRAY(SELECT b.id FROM builds b WHERE b.worker_id = w.id AND b.state IN ('assigned', 'building') ORDER BY b.seq),
 	t.build_id, t.at, t.type, coalesce(t.stage, ''), t.cpu_percent, t.memory_mb, t.disk_percent, t.processes, t.uptime_seconds,
-	coalesce(d.status, ''), d.run_at
+	coalesce(d.status, ''), d.run_at, coalesce(d.finding, '')
 FROM workers w JOIN worker_details n ON n.worker_id = w.id
 LEFT JOIN worker_telemetry t ON t.worker_id = w.id
 LEFT JOIN LATERAL (
-	SELECT status, run_at FROM diagnostic_reports WHERE worker_id = w.id ORDER BY seq DESC LIMIT 1
+	SELECT status, run_at, finding FROM diagnostic_reports WHERE worker_id = w.id ORDER BY seq DESC LIMIT 1
 ) d ON true
 WHERE ($1 = '' OR w.id = $1) AND ($2 = '' OR w.status = $2)
 ORDER BY w.registered_at, w.id LIMIT nullif($3, 0)`
@@ -38,7 +38,7 @@ func scanWorker(row pgx.CollectableRow) (w store.WorkerDetail, err error) {
 	err = row.Scan(&w.ID, &w.Name, &capabilities, &platforms, &w.Slots, &w.Status, &w.RegisteredAt, &w.LastSeenAt,
 		&w.Completed, &w.Failed, &w.Held, &w.Draining, &w.Builds,
 		&build, &at, &kind, &t.Stage, &t.CPUPercent, &t.MemoryMB, &t.DiskPercent, &t.Processes, &t.UptimeSeconds,
-		&w.Diagnostic, &diagnosed)
+		&w.Diagnostic, &diagnosed, &w.Finding)
 	if err != nil {
 		return w, err
 	}

@@ -16,6 +16,19 @@ const sweepKey = 0x74616b74_73776570 // "taktswep"
 
 const sqlTrySweep = `SELECT pg_try_advisory_xact_lock($1)`
 
+// sqlLose is what the loss of its attempt does to a build: $3 attempts, $4 the
+// final message.
+const sqlLose = `
+		state = CASE WHEN lost + 1 < $3 THEN 'pending' ELSE 'failed' END,
+		lost = lost + 1,
+		last_worker_id = worker_id,
+		worker_id     = CASE WHEN lost + 1 < $3 THEN NULL ELSE worker_id END,
+		started_at    = CASE WHEN lost + 1 < $3 THEN NULL ELSE started_at END,
+		last_seen_at  = CASE WHEN lost + 1 < $3 THEN NULL ELSE last_seen_at END,
+		completed_at  = CASE WHEN lost + 1 < $3 THEN NULL ELSE now() END,
+		error_message = CASE WHEN lost + 1 < $3 THEN NULL ELSE $4 END,
+		updated_at = now()`
+
 // sqlSweep judges every build and worker by the database's clock, in one
 // statement: $1 build time-out, $2 worker time-out, $3 attempts, $4 the final
 // message, $5 the workers to look at, NULL for all.
@@ -32,16 +45,7 @@ WITH w AS MATERIALIZED (
 	) OR status <> 'offline' AND last_seen_at < now() - $2::interval)
 	ORDER BY id FOR NO KEY UPDATE
 ), b AS (
-	UPDATE builds SET
-		state = CASE WHEN lost + 1 < $3 THEN 'pending' ELSE 'failed' END,
-		lost = lost + 1,
-		last_worker_id = worker_id,
-		worker_id     = CASE WHEN lost + 1 < $3 THEN NULL ELSE worker_id END,
-		started_at    = CASE WHEN lost + 1 < $3 THEN NULL ELSE started_at END,
-		last_seen_at  = CASE WHEN lost + 1 < $3 THEN NULL ELSE last_seen_at END,
-		completed_at  = CASE WHEN lost + 1 < $3 THEN NULL ELSE now() END,
-		error_message = CASE WHEN lost + 1 < $3 THEN NULL ELSE $4 END,
-		updated_at = now()
+	UPDATE builds SET` + sqlLose + `
 	WHERE (SELECT count(*) FROM w) > 0
 		AND state IN ('assigned', 'building') AND coalesce(last_seen_at, started_at) < now() - $1::interval
 		AND worker_id IN (SELECT id FROM w)

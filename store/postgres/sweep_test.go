@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"takt/store"
@@ -196,4 +197,41 @@ func TestASweepThatBeginsLateTakesNothing(t *testing.T) {
 	require.Equal(t, store.Unavailable, store.CodeOf(err))
 	require.Equal(t, store.Assigned, b.find(build.ID).State)
 	require.Len(t, b.sweep().Requeued, 1)
+}
+
+func TestRegisteringReportsWhatIsNotRun(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	kept, lost, given := b.build(), b.build(), b.build()
+	w := b.worker(slots(3))
+	for _, id := range []string{kept.ID, lost.ID, given.ID} {
+		w.gets(id)
+	}
+	require.NoError(t, b.touch(t.Context(), w.beat(kept.ID)))
+	require.NoError(t, b.touch(t.Context(), w.beat(lost.ID)))
+	again := func(reports bool, running ...string) store.Registered {
+		reg, err := b.workers.Register(t.Context(), store.Registration{ID: w.id, Name: "w", Slots: 3, Reports: reports, Running: running})
+		require.NoError(t, err)
+		return reg
+	}
+	require.Empty(t, again(false).Requeued, "an old worker says nothing")
+	require.Equal(t, store.Building, b.find(lost.ID).State)
+
+	reg := again(true, kept.ID)
+	require.Equal(t, []store.BuildRef{{ID: lost.ID, Platform: store.IOS}, {ID: given.ID, Platform: store.IOS}}, reg.Requeued)
+	require.Empty(t, reg.Failed)
+	require.Equal(t, store.Building, b.find(kept.ID).State)
+	require.Contains(t, b.logs(lost.ID), "Worker "+w.id+" runs this build no more: attempt 1 is lost, build is pending again")
+	require.Contains(t, b.logs(given.ID), "Worker "+w.id+" gave this build back, build is pending again")
+	var attempts []int
+	rows, err := b.Pool.Query(t.Context(), `SELECT lost FROM builds ORDER BY seq`)
+	require.NoError(t, err)
+	attempts, err = pgx.CollectRows(rows, pgx.RowTo[int])
+	require.NoError(t, err)
+	require.Equal(t, []int{0, 1, 0}, attempts, "giving back uses no attempt")
+
+	b.workers.Rule.MaxAttempts = 1
+	require.Equal(t, []store.BuildRef{{ID: kept.ID, Platform: store.IOS}}, again(true).Failed)
+	require.Equal(t, store.MessageLost, b.find(kept.ID).ErrorMessage)
+	require.Equal(t, store.Idle, w.find().Status)
 }

@@ -15,6 +15,8 @@ import (
 // Workers keeps the machines that build. Safe for concurrent use.
 type Workers struct {
 	db *DB
+	// Rule is for builds that a worker says it has lost. Immutable once used.
+	Rule store.LostRule
 
 	full     atomic.Bool // as it was counted last
 	counting sync.Mutex  // guards counted
@@ -22,7 +24,7 @@ type Workers struct {
 }
 
 // NewWorkers returns the workers of db.
-func NewWorkers(db *DB) *Workers { return &Workers{db: db} }
+func NewWorkers(db *DB) *Workers { return &Workers{db: db, Rule: store.LostRule{MaxAttempts: 3}} }
 
 // maxWorkers is how many workers may be registered, and countEvery how old their
 // count may be.
@@ -103,6 +105,31 @@ FROM workers w, (
 ) d
 WHERE w.id = $1 AND b.seq = d.seq AND b.worker_id = $1 AND b.state = 'assigned'`
 
+// sqlLoseUnlisted takes the builds from worker $1, which sqlRegister has locked,
+// that it does not list in $2: what it had begun is lost, the rest it gives back.
+const sqlLoseUnlisted = `
+WITH b AS (
+	UPDATE builds SET` + sqlLose + `
+	WHERE worker_id = $1 AND state = 'building' AND id <> ALL ($2::text[])
+	RETURNING seq, id, platform, position, state, 'Worker ' || $1 || ' runs this build no more: attempt ' || attempt || ' is lost' AS why
+), g AS (
+	UPDATE builds SET state = 'pending', worker_id = NULL, last_worker_id = $1, started_at = NULL, last_seen_at = NULL, updated_at = now()
+	WHERE worker_id = $1 AND state = 'assigned' AND id <> ALL ($2::text[])
+	RETURNING seq, id, platform, position, state, 'Worker ' || $1 || ' gave this build back' AS why
+), gone AS (
+	SELECT * FROM b UNION ALL SELECT * FROM g
+), l AS (
+	INSERT INTO build_logs (build, level, message)
+	SELECT seq, CASE state WHEN 'pending' THEN 'warn' ELSE 'error' END, CASE state WHEN 'pending' THEN why || ', build is pending again' ELSE $4 END
+	FROM gone
+), w AS (
+	UPDATE workers SET held = held - n.gone, status = CASE WHEN held > n.gone THEN 'building' ELSE 'idle' END
+	FROM (SELECT count(*)::int AS gone FROM gone) n WHERE id = $1 AND n.gone > 0
+), t AS (
+	SELECT pg_notify('takt', 'job:available') FROM gone LIMIT 1
+)
+SELECT state, id, platform, position FROM gone WHERE (SELECT count(*) FROM t) > 0 ORDER BY position, id`
+
 // registrationStep is what registering and unregistering add to a worker's
 // counter: more than any controller issues between two writes.
 const registrationStep = 1 << 20
@@ -121,16 +148,25 @@ func (w *Workers) Register(ctx context.Context, r store.Registration) (reg store
 	if len(r.Capabilities) == 0 {
 		r.Capabilities = json.RawMessage(`{}`)
 	}
+	var lost swept
 	err = w.db.write("registering worker "+r.ID).run(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		if err := w.room(ctx, c, r.ID); err != nil {
 			return err
 		}
 		// One round trip and, because of the one Sync at its end, one transaction.
 		batch := &pgx.Batch{}
+		lost = swept{}
 		batch.Queue(sqlIdentify, r.ID, store.Text(r.Name), []byte(r.Capabilities))
 		batch.Queue(sqlRegister, r.ID, max(r.Slots, 1), platforms, registrationStep).QueryRow(func(row pgx.Row) error {
 			return row.Scan(&reg.Again, &reg.Token.Worker, &reg.Token.Counter, &reg.Status, &reg.Draining)
 		})
+		if r.Reports {
+			batch.Queue(sqlLoseUnlisted, r.ID, append([]string{}, r.Running...), max(w.Rule.MaxAttempts, 1), store.MessageLost).
+				Query(func(rows pgx.Rows) (err error) {
+					lost, err = scanSweep(rows)
+					return err
+				})
+		}
 		batch.Queue(sqlMakeDue, r.ID, handOutStep-2)
 		err := c.SendBatch(ctx, batch).Close()
 		if isDataError(err) {
@@ -141,6 +177,8 @@ func (w *Workers) Register(ctx context.Context, r store.Registration) (reg store
 	if err != nil {
 		return store.Registered{}, err
 	}
+	w.db.requeued(lost.positions)
+	reg.Requeued, reg.Failed = lost.Requeued, lost.Failed
 	reg.Token.Counter++
 	return reg, nil
 }

@@ -35,7 +35,8 @@ func TestExit(t *testing.T) {
 	}{
 		{"usage", cli.Usage("no %s", "flag"), 2, "no flag"},
 		{"not found", reply(404, store.NotFound, "Build not found"), 3, "Build not found"},
-		{"no key", reply(401, store.Unauthorized, "Missing X-API-Key header"), 4, "Missing X-API-Key header (set TAKT_API_KEY, or TAKT_ADMIN_KEY for operators' commands)"},
+		{"no admin key", reply(401, store.Unauthorized, "Missing X-Admin-Key header"), 4, "Missing X-Admin-Key header (set TAKT_ADMIN_KEY; takt serve keeps it in the data directory, in admin-key)"},
+		{"no key", reply(401, store.Unauthorized, "Missing X-API-Key header"), 4, "Missing X-API-Key header (set TAKT_API_KEY; takt serve keeps it in the data directory, in api-key)"},
 		{"wrong key", reply(403, store.InvalidAPIKey, "Invalid API key"), 4, "Invalid API key (check TAKT_API_KEY)"},
 		{"queue full", reply(503, store.QueueFull, "Build queue full, try again later"), 5, "Build queue full, try again later (request r1)"},
 		{"no controller", &client.Error{Err: store.Wrap(store.Unavailable, "Controller not reachable", refused)}, 5, "Controller not reachable: connection refused"},

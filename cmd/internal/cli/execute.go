@@ -19,6 +19,7 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, stdout, st
 	root.SilenceErrors, root.SilenceUsage = true, true
 	wrong := root.FlagErrorFunc()
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return AsUsage(wrong(cmd, err)) })
+	checkArguments(root)
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
@@ -26,12 +27,33 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, stdout, st
 	if err == nil {
 		return ExitOK
 	}
-	fmt.Fprintln(stderr, root.Name()+":", Plain(Message(err)))
+	name := root.Name() + ":"
+	if Colour(stderr) {
+		name = "\x1b[31m" + name + "\x1b[0m"
+	}
+	fmt.Fprintln(stderr, name, Plain(Message(err)))
 	code := ExitCode(err)
 	if code == ExitUsage {
 		fmt.Fprintf(stderr, "Try '%s --help'.\n", cmd.CommandPath())
 	}
 	return code
+}
+
+// checkArguments makes wrong arguments of every command a usage error, which says
+// how the command is used.
+func checkArguments(cmd *cobra.Command) {
+	if check := cmd.Args; check != nil {
+		cmd.Args = func(cmd *cobra.Command, args []string) error {
+			err := check(cmd, args)
+			if err == nil {
+				return nil
+			}
+			return Usage("%w; usage: %s", err, cmd.UseLine())
+		}
+	}
+	for _, child := range cmd.Commands() {
+		checkArguments(child)
+	}
 }
 
 // OnlyGroups runs a command that does nothing but group others.
@@ -52,11 +74,6 @@ func AsUsage(err error) error {
 		return nil
 	}
 	return UsageError{Err: err}
-}
-
-// Arguments makes a wrong number of arguments a usage error.
-func Arguments(check cobra.PositionalArgs) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error { return AsUsage(check(cmd, args)) }
 }
 
 // Interruptible makes run the body of a command. Its context ends on SIGINT or

@@ -19,6 +19,7 @@ const (
 	ExitRefused     = 4 // a key or token is missing, wrong, or does not reach this
 	ExitUnavailable = 5 // no controller, or one that can't serve now
 	ExitBuildFailed = 6 // the build ended, and not well
+	ExitUnfit       = 7 // the worker's machine can't run builds
 )
 
 // UsageError marks an error as the caller's.
@@ -29,6 +30,12 @@ func (e UsageError) Unwrap() error { return e.Err }
 
 // Usage returns a UsageError.
 func Usage(format string, args ...any) error { return UsageError{fmt.Errorf(format, args...)} }
+
+// UnfitError marks an error as this machine's: it can't run builds.
+type UnfitError struct{ Err error }
+
+func (e UnfitError) Error() string { return e.Err.Error() }
+func (e UnfitError) Unwrap() error { return e.Err }
 
 // BuildFailedError is a build that ended without a result.
 type BuildFailedError struct {
@@ -56,6 +63,9 @@ func ExitCode(err error) int {
 	}
 	if _, ok := errors.AsType[BuildFailedError](err); ok {
 		return ExitBuildFailed
+	}
+	if _, ok := errors.AsType[UnfitError](err); ok {
+		return ExitUnfit
 	}
 	switch store.CodeOf(err) {
 	case store.NotFound:
@@ -88,7 +98,7 @@ func Message(err error) string {
 		text += ": " + cause.Error()
 	}
 	var notes []string
-	if hint := hint(reply.Err.Code); hint != "" {
+	if hint := hint(reply.Err); hint != "" {
 		notes = append(notes, hint)
 	}
 	if reply.RequestID != "" && reply.Status >= 500 {
@@ -101,11 +111,14 @@ func Message(err error) string {
 }
 
 // hint says what to do about a refusal.
-func hint(code store.Code) string {
-	switch code {
-	case store.Unauthorized:
-		return "set TAKT_API_KEY, or TAKT_ADMIN_KEY for operators' commands"
-	case store.InvalidAPIKey:
+func hint(err *store.Error) string {
+	const kept = "; takt serve keeps it in the data directory, in "
+	switch {
+	case err.Code == store.Unauthorized && strings.Contains(err.Message, "X-Admin-Key"):
+		return "set TAKT_ADMIN_KEY" + kept + "admin-key"
+	case err.Code == store.Unauthorized:
+		return "set TAKT_API_KEY" + kept + "api-key"
+	case err.Code == store.InvalidAPIKey:
 		return "check TAKT_API_KEY"
 	default:
 		return ""

@@ -3,7 +3,6 @@ package cli
 import (
 	"fmt"
 	"io"
-	"time"
 
 	"takt/http/api"
 )
@@ -36,7 +35,7 @@ func burst(b api.HeijunkaBurst) string {
 	text := fmt.Sprintf("demand %.2f, baseline %.2f, %d surges so far", b.Demand, b.Baseline, b.Events)
 	switch {
 	case b.Active && b.Until != nil:
-		text = "surge until " + b.Until.Time().Format(time.RFC3339) + "; " + text
+		text = "surge until " + Time(b.Until.Time()) + "; " + text
 	case !b.Enabled:
 		text = "not looked for; " + text
 	}

@@ -1,16 +1,21 @@
 package cli
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"strings"
+	"sync/atomic"
 	"text/tabwriter"
+	"time"
 
 	"golang.org/x/term"
 
 	"takt/http/api"
+	"takt/store"
 )
 
 // Output is where a command speaks: results on Out, everything else on Err, so
@@ -27,13 +32,52 @@ func (o Output) Result(value any, text func(w io.Writer)) error {
 		text(o.Out)
 		return nil
 	}
-	return json.NewEncoder(o.Out).Encode(value)
+	return EncodeJSON(o.Out, value)
+}
+
+// EncodeJSON writes value on one line. What could control a terminal is escaped, so
+// that the value stays what it is.
+func EncodeJSON(w io.Writer, value any) error {
+	raw, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(append(escape(raw), '\n'))
+	return err
+}
+
+// escape writes the controlling characters of a JSON text as \uXXXX.
+func escape(raw []byte) []byte {
+	if bytes.IndexFunc(raw, store.Controls) < 0 {
+		return raw
+	}
+	var out bytes.Buffer
+	for _, r := range string(raw) {
+		if store.Controls(r) && r != '\n' {
+			fmt.Fprintf(&out, "\\u%04x", r) // none lies beyond U+FFFF
+		} else {
+			out.WriteRune(r)
+		}
+	}
+	return out.Bytes()
+}
+
+// JSONLog escapes what could control a terminal in a log of JSON lines.
+type JSONLog struct{ io.Writer }
+
+func (l JSONLog) Write(p []byte) (int, error) {
+	_, err := l.Writer.Write(escape(p))
+	return len(p), err
 }
 
 // Note writes something for a person to Err, nothing in JSON mode.
 func (o Output) Note(format string, args ...any) {
 	if !o.JSON {
-		fmt.Fprintf(o.Err, format+"\n", args...)
+		clear := ""
+		if Terminal(o.Err) {
+			clear = clearLine // of a bar
+		}
+		fmt.Fprintf(o.Err, clear+format+"\n", args...)
 	}
 }
 
@@ -43,13 +87,60 @@ func Terminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// Table writes rows in columns. The first row is the heading.
-func Table(w io.Writer, rows [][]string) {
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	for _, row := range rows {
-		fmt.Fprintln(tw, strings.Join(row, "\t"))
+// How this process shows times, and that it shows no colours: see InUTC and NoColour.
+var utc, colourless atomic.Bool //nolint:gochecknoglobals // said once, by who runs takt
+
+// InUTC makes this process show times in UTC instead of local time.
+func InUTC() { utc.Store(true) }
+
+// Time shows a time; - if there is none.
+func Time(t time.Time) string {
+	switch {
+	case t.IsZero():
+		return "-"
+	case utc.Load():
+		return t.UTC().Format(time.RFC3339)
+	default:
+		return t.Local().Format(time.RFC3339)
 	}
-	_ = tw.Flush() // a closed pipe shows at the next write
+}
+
+// TimeText shows a time that came as text.
+func TimeText(s string) string {
+	t, err := time.Parse(time.RFC3339, s)
+	if err != nil {
+		return store.Line(s)
+	}
+	return Time(t)
+}
+
+// NoColour makes this process show no colours.
+func NoColour() { colourless.Store(true) }
+
+// Colour reports whether w takes colours: a terminal, unless NoColour was called.
+func Colour(w io.Writer) bool { return !colourless.Load() && Terminal(w) }
+
+// states are words that have a colour if they stand alone in a cell.
+var states = regexp.MustCompile(`(^|  )(?:(completed|healthy|running|done|idle)|(building|assigned|pending|warning|suspended|restarting)|(failed|critical|terminated|offline|cancelled))(  |\n|$)`)
+
+// Table writes rows in columns. The first row is the heading. A cell can't be more
+// than one, whatever is in it.
+func Table(w io.Writer, rows [][]string) {
+	var text bytes.Buffer
+	tw := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		cells := make([]string, len(row))
+		for i, cell := range row {
+			cells[i] = store.Line(cell)
+		}
+		fmt.Fprintln(tw, strings.Join(cells, "\t"))
+	}
+	_ = tw.Flush() // to memory
+	shown := text.Bytes()
+	if Colour(w) {
+		shown = states.ReplaceAll(shown, []byte("$1\x1b[32m$2\x1b[33m$3\x1b[31m$4\x1b[0m$5"))
+	}
+	_, _ = w.Write(shown) // a closed pipe shows at the next write
 }
 
 // List writes a table with a row for each item.
@@ -61,23 +152,30 @@ func List[T any](w io.Writer, heading []string, items []T, row func(T) []string)
 	Table(w, rows)
 }
 
-// Plain removes what would control a terminal: build logs and error messages
-// are written by strangers.
+// Plain is text of several lines without what would control a terminal: build logs and
+// error messages are written by strangers.
 func Plain(s string) string {
 	return strings.Map(func(r rune) rune {
-		if r == '\n' || r == '\t' {
-			return r
-		}
-		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
+		if r != '\n' && r != '\t' && store.Controls(r) {
 			return '\uFFFD'
 		}
 		return r
 	}, s)
 }
 
-// LogLine writes a line of a build's log.
+// LogLine writes a line of a build's log. What it says on further lines is indented,
+// so that it can't pass for another one.
 func LogLine(w io.Writer, e api.LogEntry) {
-	fmt.Fprintf(w, "%s %-5s %s\n", e.Timestamp.Time().Format("15:04:05.000"), e.Level, Plain(e.Message))
+	at := e.Timestamp.Time()
+	if utc.Load() {
+		at = at.UTC()
+	}
+	level := fmt.Sprintf("%-5s", store.Line(e.Level))
+	if Colour(w) {
+		level = map[string]string{"warn": "\x1b[33m", "error": "\x1b[31m"}[e.Level] + level + "\x1b[0m"
+	}
+	message := strings.ReplaceAll(Plain(e.Message), "\n", "\n"+strings.Repeat(" ", 19))
+	fmt.Fprintf(w, "%s %s %s\n", at.Format("15:04:05.000"), level, message)
 }
 
 // Or is *s, or other if s is nil or empty.

@@ -1,20 +1,36 @@
 package cli
 
 import (
+	"fmt"
 	"io"
+	"os"
+	"strings"
+	"sync"
 	"time"
 
-	"github.com/schollz/progressbar/v3"
+	"golang.org/x/term"
 
 	"takt/http/client"
 )
 
-// Bar shows how far a transfer is, on a terminal only.
+// clearLine takes the line away on which a bar stands.
+const clearLine = "\r\x1b[K"
+
+// redrawEvery is the least time between two drawings of a bar.
+const redrawEvery = 100 * time.Millisecond
+
+// Bar shows on one line of a terminal how far something is.
 type Bar struct {
 	w     io.Writer
-	label string
 	count bool // things, not bytes
-	bar   *progressbar.ProgressBar
+
+	mu     sync.Mutex
+	label  string
+	begun  time.Time
+	first  int64 // what was done before it began
+	last   int64
+	drawn  time.Time
+	filled bool
 }
 
 // NewBar returns a bar for w, one that shows nothing if w is no terminal or
@@ -38,9 +54,10 @@ func (b *Bar) Show(done, total int64, label string) {
 	if b.w == nil || total == 0 {
 		return
 	}
+	b.mu.Lock()
 	b.label = label
+	b.mu.Unlock()
 	b.set(done, total)
-	b.bar.Describe(label)
 }
 
 // Progress is for a transfer to call.
@@ -52,29 +69,85 @@ func (b *Bar) Progress() client.Progress {
 }
 
 func (b *Bar) set(done, total int64) {
-	if b.bar == nil {
-		options := []progressbar.Option{
-			progressbar.OptionSetWriter(b.w),
-			progressbar.OptionSetDescription(b.label),
-			progressbar.OptionShowBytes(!b.count),
-			progressbar.OptionThrottle(100 * time.Millisecond),
-			progressbar.OptionClearOnFinish(),
-			progressbar.OptionFullWidth(),
-		}
-		if b.count {
-			options = append(options, progressbar.OptionShowCount())
-		}
-		b.bar = progressbar.NewOptions64(total, options...)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := time.Now()
+	if b.begun.IsZero() || done < b.last { // a repeat begins anew
+		b.begun, b.first = now, done
 	}
-	if total >= 0 && b.bar.GetMax64() != total {
-		b.bar.ChangeMax64(total)
+	b.last = done
+	if now.Sub(b.drawn) < redrawEvery {
+		return
 	}
-	_ = b.bar.Set64(done) // a terminal that is gone
+	b.drawn, b.filled = now, true
+	fmt.Fprint(b.w, clearLine+fit(b.w, b.line(done, total, now.Sub(b.begun))))
+}
+
+// line is what is shown. The speed counts what was moved since the bar began, and
+// is not guessed within the first half second.
+func (b *Bar) line(done, total int64, took time.Duration) string {
+	size := Size
+	if b.count {
+		size = func(n int64) string { return fmt.Sprint(n) }
+	}
+	parts := []string{b.label}
+	if total > 0 {
+		const cells = 20
+		full := int(min(done, total) * cells / total)
+		parts = append(parts, fmt.Sprintf("%3d%% [%s%s]", min(done, total)*100/total, strings.Repeat("=", full), strings.Repeat(" ", cells-full)),
+			size(done)+" of "+size(total))
+	} else {
+		parts = append(parts, size(done))
+	}
+	if moved := done - b.first; !b.count && took >= 500*time.Millisecond && moved > 0 {
+		speed := float64(moved) / took.Seconds()
+		parts = append(parts, Size(int64(speed))+"/s")
+		if total > done {
+			parts = append(parts, time.Duration(float64(total-done)/speed*float64(time.Second)).Round(time.Second).String()+" left")
+		}
+	}
+	return strings.Join(parts, "  ")
 }
 
 // Done removes the bar.
 func (b *Bar) Done() {
-	if b.bar != nil {
-		_ = b.bar.Finish()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.filled {
+		fmt.Fprint(b.w, clearLine)
+		b.filled = false
 	}
+}
+
+// Status replaces the line at the bottom of a terminal; it is nothing elsewhere.
+func (o Output) Status(text string) {
+	if !o.JSON && Terminal(o.Err) {
+		fmt.Fprint(o.Err, clearLine+fit(o.Err, text))
+	}
+}
+
+// fit cuts a line so that it does not wrap.
+func fit(w io.Writer, s string) string {
+	width := 80
+	if f, ok := w.(*os.File); ok {
+		if n, _, err := term.GetSize(int(f.Fd())); err == nil && n > 0 {
+			width = n
+		}
+	}
+	if r := []rune(s); len(r) >= width {
+		return string(r[:width-1])
+	}
+	return s
+}
+
+// Size is a number of bytes for people.
+func Size(n int64) string {
+	value, unit := float64(n), 0
+	for ; value >= 1000 && unit < 4; unit++ {
+		value /= 1000
+	}
+	if unit == 0 {
+		return fmt.Sprintf("%d B", n)
+	}
+	return fmt.Sprintf("%.1f %cB", value, "kMGT"[unit-1])
 }

@@ -81,7 +81,7 @@ func describe(n api.TreeNode) string {
 	if n.LastExit != "" {
 		last := "last exit " + n.LastExit
 		if n.LastExitAt != nil {
-			last += " at " + n.LastExitAt.Time().Format(time.RFC3339)
+			last += " at " + Time(n.LastExitAt.Time())
 		}
 		parts = append(parts, last)
 	}

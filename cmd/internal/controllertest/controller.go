@@ -45,6 +45,7 @@ type Worker struct {
 	Registrations int
 	Gone          bool // unregistered
 	Draining      bool
+	Report        api.PostDiagnostic // the last
 	token, before string
 }
 

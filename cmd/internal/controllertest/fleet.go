@@ -35,8 +35,29 @@ func (c *Controller) register(_ http.ResponseWriter, r *http.Request) (int, any)
 	}
 	known.Platforms, known.Slots, known.Gone = can.Platforms, max(can.MaxConcurrentBuilds, 1), false
 	known.Registrations++
+	if in.ActiveBuilds != nil {
+		c.giveBack(known.ID, in.ActiveBuilds)
+	}
 	known.token, known.before = store.NewBuildToken()[:32], ""
 	return http.StatusOK, api.Registered{ID: in.ID, AccessToken: known.token, Status: status, Message: "Worker " + status}
+}
+
+// giveBack makes pending what a worker holds and does not list.
+func (c *Controller) giveBack(worker string, running []string) {
+	for id, b := range c.builds {
+		if b.WorkerID == worker && b.State.Held() && !slices.Contains(running, id) {
+			b.State, b.WorkerID = store.Pending, ""
+		}
+	}
+}
+
+func (c *Controller) report(_ http.ResponseWriter, r *http.Request) (int, any) {
+	var in api.PostDiagnostic
+	if json.NewDecoder(r.Body).Decode(&in) != nil || c.workers[in.WorkerID] == nil {
+		return refuse(http.StatusNotFound, store.NotFound, "Worker not found")
+	}
+	c.workers[in.WorkerID].Report = in
+	return http.StatusOK, api.PostedDiagnostic{ID: "report", Status: "stored"}
 }
 
 func (c *Controller) byToken(token string) *Worker {
@@ -107,7 +128,7 @@ func (c *Controller) next(w *Worker, repeated bool, active []string) *api.Job {
 			return c.job(b)
 		}
 	}
-	if held >= w.Slots {
+	if held >= w.Slots || w.Draining {
 		return nil
 	}
 	for _, id := range c.order {

@@ -35,6 +35,7 @@ func (c *Controller) Answer(w http.ResponseWriter, r *http.Request) {
 		"POST /api/workers/poll":          c.poll,
 		"POST /api/workers/unregister":    c.locked(c.unregister),
 		"POST /api/workers/upload":        c.locked(c.upload),
+		"POST /api/diagnostics/report":    c.locked(c.report),
 		"POST /api/builds":                c.locked(c.create),
 		"GET /api/builds":                 c.locked(c.list),
 		"POST /api/builds/{id}/cancel":    c.locked(c.cancel),

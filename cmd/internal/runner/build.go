@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -73,6 +74,9 @@ func (w *Worker) build(hard context.Context, a *assignment) {
 	if err == nil {
 		err = w.work(a.ctx, a, &ws, lines) //nolint:contextcheck // the attempt has a life of its own, below hard
 	}
+	if _, lost := a.lost(); !lost && hard.Err() == nil {
+		w.judge(a.job.ID, err != nil, time.Since(began))
+	}
 	w.conclude(hard, report, a, ws, err, lines, log)
 	log.Info().Stringer("took", time.Since(began).Round(time.Millisecond)).Msg("build ends")
 
@@ -111,6 +115,9 @@ func (w *Worker) work(ctx context.Context, a *assignment, ws *workspace, lines *
 	defer cancel()
 	plan := w.cfg.Command.Plan(ws.Workspace)
 	plan.secrets = ws.Certs
+	if err := w.state.open(plan.owner, ws); err != nil {
+		return err
+	}
 	err := run(limited, plan, stdout, stderr, w.cfg.KillGrace)
 	stdout.close()
 	stderr.close()
@@ -125,11 +132,16 @@ func (w *Worker) work(ctx context.Context, a *assignment, ws *workspace, lines *
 	case err != nil:
 		return fmt.Errorf("build command failed: %w%s", err, stderr.quote())
 	}
+	if plan.owner != nil {
+		if err := plan.owner.take(filepath.Dir(ws.Output)); err != nil {
+			return err
+		}
+	}
 	info, err := os.Lstat(ws.Output)
 	switch {
 	case err != nil:
 		return errors.New("build command produced no file at $TAKT_OUTPUT")
-	case !info.Mode().IsRegular():
+	case !info.Mode().IsRegular() || plan.owner != nil && info.Sys().(*syscall.Stat_t).Nlink > 1:
 		return errors.New("what the build command left at $TAKT_OUTPUT is not a regular file")
 	}
 	return nil

@@ -1,8 +1,15 @@
 package runner
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"regexp"
 	"slices"
 	"strconv"
+	"strings"
+	"time"
 )
 
 // Workspace is where one build happens. Paths are absolute.
@@ -47,25 +54,69 @@ type Plan struct {
 	// secrets is a directory to remove should the worker be killed; may be
 	// empty.
 	secrets string
+	// owner is the user that it runs as; nil for the worker's.
+	owner *Owner
 }
 
 // Command makes the process of a build.
 type Command interface {
 	Plan(w Workspace) Plan
+	// Check returns why no build can run on this machine now; nil if one can.
+	Check(ctx context.Context) error
 }
 
-// Exec runs a shell script on this machine, as the worker's own user. It is no
-// sandbox: use an image for sources that are not trusted.
+// checkTime bounds a check.
+const checkTime = 15 * time.Second
+
+// check runs a short command and returns why it failed, with the end of what it
+// said.
+func check(ctx context.Context, env []string, argv ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, checkTime)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Env, cmd.Dir, cmd.WaitDelay = env, "/", time.Second
+	said, err := cmd.CombinedOutput()
+	if err == nil {
+		return nil
+	}
+	lines := strings.Split(strings.TrimSpace(string(said)), "\n")
+	if last := lines[len(lines)-1]; last != "" {
+		return fmt.Errorf("%w: %s", err, clip(last, 300))
+	}
+	return err
+}
+
+// Exec runs a shell script on this machine. It is no sandbox: use an image for
+// sources that are not trusted.
 type Exec struct {
 	// Script is given to sh -c.
 	Script string
 	// Env is the environment besides the TAKT_ variables: PATH and HOME, say.
 	// The worker's keys must not be in it.
 	Env []string
+	// Owner runs it; nil for the worker's own user.
+	Owner *Owner
+}
+
+// plain is a command's name that means the same wherever the script runs.
+var plain = regexp.MustCompile(`^(/[A-Za-z0-9_./+-]*|[A-Za-z0-9_.+-]+)$`)
+
+// Check implements [Command]: the shell must be there, and know the script's first
+// word unless that is an expression or a path within the source.
+func (e Exec) Check(ctx context.Context) error {
+	words := append(strings.Fields(e.Script), "")
+	if !plain.MatchString(words[0]) {
+		words[0] = ":"
+	}
+	err := check(ctx, e.Env, "/bin/sh", "-c", `command -v -- "$1" >/dev/null`, "sh", words[0])
+	if _, refused := errors.AsType[*exec.ExitError](err); refused {
+		return fmt.Errorf("command %q does not exist", words[0])
+	}
+	return err
 }
 
 // Plan implements [Command].
 func (e Exec) Plan(w Workspace) Plan {
 	env := slices.Concat(e.Env, []string{"TMPDIR=" + w.Temp, "TERM=dumb", "PWD=" + w.Source}, w.env())
-	return Plan{Argv: []string{"/bin/sh", "-c", e.Script}, Env: env, Dir: w.Source}
+	return Plan{Argv: []string{"/bin/sh", "-c", e.Script}, Env: env, Dir: w.Source, owner: e.Owner}
 }

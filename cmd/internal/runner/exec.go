@@ -48,6 +48,9 @@ func run(ctx context.Context, plan Plan, stdout, stderr io.Writer, grace time.Du
 	// The context is not handed to exec: it would kill the leader only.
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), plan.Argv[0], plan.Argv[1:]...)
 	cmd.Dir, cmd.Env, cmd.SysProcAttr = plan.Dir, plan.Env, groupAttr()
+	if plan.owner != nil {
+		cmd.SysProcAttr.Credential = plan.owner.Credential
+	}
 	p := &process{cmd: cmd, ended: make(chan struct{})}
 	out, err := cmd.StdoutPipe()
 	if err != nil {

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"context"
 	"fmt"
 	"os/exec"
 	"slices"
@@ -40,6 +41,14 @@ func FindEngine() (string, error) {
 		}
 	}
 	return "", fmt.Errorf("no container engine found: install one of %s, or name it with --engine", strings.Join(Engines(), ", "))
+}
+
+// Check implements [Command]: the engine must answer.
+func (i Image) Check(ctx context.Context) error {
+	if err := check(ctx, i.HostEnv, i.Engine, "info"); err != nil {
+		return fmt.Errorf("container engine %s can't be reached: %w", i.Engine, err)
+	}
+	return nil
 }
 
 // Plan implements [Command].

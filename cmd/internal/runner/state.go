@@ -130,6 +130,21 @@ func (s *state) workspace(buildID, platform string, attempt int) (workspace, err
 	return w, nil
 }
 
+// open gives what the command needs of a workspace to the user that it runs as.
+func (s *state) open(o *Owner, w *workspace) error {
+	if o == nil {
+		return nil
+	}
+	if err := o.open(s.dir, s.builds(), w.root); err != nil {
+		return err
+	}
+	dirs := []string{w.Source, filepath.Dir(w.Output), w.Temp}
+	if w.Certs != "" {
+		dirs = append(dirs, w.Certs)
+	}
+	return o.give(dirs...)
+}
+
 func (w workspace) certs() string { return filepath.Join(w.root, "certs") }
 
 // removeAll removes a tree, also one whose directories were made read-only,

@@ -40,6 +40,7 @@ type Worker struct {
 
 	mu     sync.Mutex
 	active map[string]*assignment // by build id
+	health health
 }
 
 // New returns a worker. It does no I/O.
@@ -59,7 +60,7 @@ func (w *Worker) Drain() { w.once.Do(func() { close(w.drain) }) }
 
 // Run works until it is drained (nil), its context ends (nil: running builds
 // are killed and reported as failed), or the controller refuses it at the
-// start.
+// start. It ends with ErrUnfit if the machine can't run builds.
 func (w *Worker) Run(ctx context.Context) error {
 	var err error
 	if w.state, err = openState(w.cfg.StateDir, w.cfg.IDFile); err != nil {
@@ -79,8 +80,10 @@ func (w *Worker) Run(ctx context.Context) error {
 		case <-polling.Done():
 		}
 	}()
-	forever := client.Retry{Backoff: w.cfg.Backoff, OnWait: w.waiting("register")}
-	if err := forever.Do(polling, w.register); err != nil {
+	if err := w.cfg.Command.Check(ctx); err != nil && polling.Err() == nil {
+		return fmt.Errorf("%w: %w", ErrUnfit, err)
+	}
+	if err := w.forever("register").Do(polling, w.register); err != nil {
 		if polling.Err() != nil {
 			return nil // told to end before it had begun
 		}
@@ -90,7 +93,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.serve(ctx, polling, &builds)
 	builds.Wait()
 	w.unregister(ctx)
-	return nil
+	return w.health.unfit
 }
 
 // serve takes builds until polling ends. Builds live as long as ctx.
@@ -102,10 +105,17 @@ func (w *Worker) serve(ctx, polling context.Context, builds *sync.WaitGroup) {
 		case <-polling.Done():
 			return
 		}
+		w.quarantine(polling)
 		job := w.next(polling)
 		if job == nil {
 			return
 		}
+		if err := w.cfg.Command.Check(ctx); err != nil {
+			<-slots
+			w.mend(polling, err)
+			continue
+		}
+		w.unable(nil) // an operator has resumed it
 		a := w.accept(ctx, *job)
 		if a == nil { // runs already: the controller takes its reply for lost
 			<-slots
@@ -193,7 +203,7 @@ func (w *Worker) register(ctx context.Context) error {
 		return err
 	}
 	reply, err := w.api.Register(ctx, api.Register{
-		ID: w.id, Name: w.cfg.Name, Capabilities: capabilities, ActiveBuildCount: len(w.running()),
+		ID: w.id, Name: w.cfg.Name, Capabilities: capabilities, ActiveBuilds: w.running(),
 	})
 	if err != nil {
 		return err

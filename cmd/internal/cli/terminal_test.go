@@ -1,0 +1,108 @@
+package cli_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"takt/cmd/internal/cli"
+	"takt/http/api"
+)
+
+// terminal opens a pseudo terminal. shown ends it and returns what was written to it.
+func terminal(t *testing.T) (tty *os.File, shown func() string) {
+	t.Helper()
+	ours, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Skip("no pseudo terminals here")
+	}
+	require.NoError(t, unix.IoctlSetPointerInt(int(ours.Fd()), unix.TIOCSPTLCK, 0))
+	n, err := unix.IoctlGetInt(int(ours.Fd()), unix.TIOCGPTN)
+	require.NoError(t, err)
+	tty, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	require.NoError(t, err)
+	require.NoError(t, unix.IoctlSetWinsize(int(tty.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 80}))
+	var out bytes.Buffer
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = out.ReadFrom(ours) // ends with an error when the other side is closed
+	}()
+	return tty, func() string {
+		_ = tty.Close()
+		<-done
+		_ = ours.Close()
+		return out.String()
+	}
+}
+
+func TestBarOfAResumedTransfer(t *testing.T) {
+	t.Parallel()
+	tty, shown := terminal(t)
+	bar := cli.NewBar(tty, "downloading", false)
+	const total = 4_000_000_000
+	progress := bar.Progress()
+	progress(total-1000, total) // what an earlier run has fetched
+	cli.Output{Err: tty}.Note("takt: try again")
+	bar.Done()
+	text := shown()
+	require.Contains(t, text, "downloading   99% [=================== ]  4.0 GB of 4.0 GB")
+	require.NotContains(t, text, "/s", "nothing was moved yet")
+	require.Contains(t, text, "\r\x1b[Ktakt: try again", "the bar makes room")
+	for line := range strings.SplitSeq(text, "\r\x1b[K") {
+		require.LessOrEqual(t, len(line), 80, "it does not wrap")
+	}
+}
+
+func TestColoursAreForTerminals(t *testing.T) {
+	t.Parallel()
+	rows := [][]string{{"BUILD", "STATE"}, {"b1", "failed"}}
+	for _, none := range []bool{false, true} {
+		if none {
+			cli.NoColour()
+		}
+		tty, shown := terminal(t)
+		cli.Table(tty, rows)
+		require.Equal(t, !none, strings.Contains(shown(), "\x1b[31mfailed\x1b[0m"))
+	}
+	var pipe bytes.Buffer
+	cli.Table(&pipe, rows)
+	require.Equal(t, "BUILD  STATE\nb1     failed\n", pipe.String())
+}
+
+// evil is what a stranger may call himself.
+const evil = "a\nb1\tidle\u202e\u009b2J\x1b[2J\u2028"
+
+func TestNobodyForgesARow(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	cli.Table(&out, [][]string{{"NAME"}, {evil}})
+	require.Equal(t, "NAME\na\uFFFDb1\uFFFDidle\uFFFD\uFFFD2J\uFFFD[2J\uFFFD\n", out.String())
+
+	out.Reset()
+	cli.LogLine(&out, api.LogEntry{Level: "info", Message: "one\n12:00:00.000 error forged\u202e"})
+	require.Contains(t, out.String(), "\n                   12:00:00.000 error forged\uFFFD\n")
+
+	out.Reset()
+	require.NoError(t, cli.EncodeJSON(&out, map[string]string{"name": evil + "\x7f"}))
+	require.Equal(t, `{"name":"a\nb1\tidle\u202e\u009b2J\u001b[2J\u2028\u007f"}`+"\n", out.String()) //nolint:testifylint // how it is written matters
+
+	out.Reset()
+	_, err := cli.JSONLog{Writer: &out}.Write([]byte("{\"a\":\"\u202e\u0085\"}\n"))
+	require.NoError(t, err)
+	require.Equal(t, `{"a":"\u202e\u0085"}`+"\n", out.String()) //nolint:testifylint // how it is written matters
+}
+
+func TestOneFormatOfTimes(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 1, 2, 3, 4, 5, 678, time.UTC)
+	require.Equal(t, at.Local().Format(time.RFC3339), cli.Time(at))
+	require.Equal(t, cli.Time(at), cli.TimeText("2026-01-02T03:04:05.678Z"))
+	require.Equal(t, "-", cli.Time(time.Time{}))
+}
