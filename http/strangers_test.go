@@ -237,7 +237,7 @@ func TestConnectionsThatAskNothingAreClosed(t *testing.T) {
 func TestUploadsOfOneAddressWaitForEachOther(t *testing.T) {
 	t.Parallel()
 	do := &counted{hold: make(chan struct{})}
-	s, _ := newServer(t, takthttp.Deps{Requests: do, Queue: roomy{&instant{}}}, func(c *takthttp.Config) { c.MaxUploads = 3 })
+	s, _ := newServer(t, takthttp.Deps{Requests: do, Queue: roomy{&instant{}}, Files: spacious{}}, func(c *takthttp.Config) { c.MaxUploads = 3 })
 	url, _ := serve(t, s, listen(t))
 	head := "POST /api/builds HTTP/1.1\r\nHost: takt\r\nX-API-Key: " + apiKey + "\r\nContent-Length: 1\r\n\r\n{"
 	var answers []*bufio.Reader

@@ -104,7 +104,11 @@ func TestDashboardActsOnTheFleet(t *testing.T) {
 	s.worker(c, "second", fileGate(dir))
 	b.open("/fleet")
 	b.sees("#live-fleet tbody", "second")
-	b.do(chromedp.Evaluate(`[...document.querySelectorAll("#live-fleet tbody a")].find(a => a.textContent === "second").click()`, nil), chromedp.WaitVisible("#live-worker", chromedp.ByQuery))
+	b.do(chromedp.Poll(`(() => {
+		const a = [...document.querySelectorAll("#live-fleet tbody a")].find(a => a.textContent === "second")
+		a?.click()
+		return Boolean(a)
+	})()`, nil), chromedp.WaitVisible("#live-worker", chromedp.ByQuery))
 	b.submit(`form[action$="/drain"]`, map[string]string{"reason": "new disks"})
 	b.sees("#live-worker .badge", "draining")
 	b.submit(`form[action$="/resume"]`, map[string]string{"reason": "disks are in"})

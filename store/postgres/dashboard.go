@@ -30,17 +30,9 @@ const fleetFilter = `
 
 // fleetColumns are read for the rows of one page only.
 const fleetColumns = `
-SELECT p.id, n.name, n.capabilities, p.platforms, p.slots, p.status, p.registered_at, p.last_seen_at,
-	p.completed, p.failed, p.held, p.draining,
-	ARRAY(SELECT b.id FROM builds b WHERE b.worker_id = p.id AND b.state IN ('assigned', 'building') ORDER BY b.seq LIMIT 20),
-	t.build_id, t.at, t.type, coalesce(t.stage, ''), t.cpu_percent, t.memory_mb, t.disk_percent, t.processes, t.uptime_seconds,
-	coalesce(g.status, ''), g.run_at, p.state, p.key::text
-FROM p JOIN worker_details n ON n.worker_id = p.id
-LEFT JOIN worker_telemetry t ON t.worker_id = p.id
-LEFT JOIN LATERAL (
-	SELECT status, run_at FROM diagnostic_reports WHERE worker_id = p.id ORDER BY seq DESC LIMIT 1
-) g ON true
-ORDER BY p.key, p.id`
+SELECT ` + workerColumns + `, w.state, w.key::text
+FROM p w ` + workerJoins + `
+ORDER BY w.key, w.id`
 
 const (
 	// sqlFleetByName reads names in the order of their index, as far as the page goes.

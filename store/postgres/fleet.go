@@ -9,18 +9,25 @@ import (
 	"takt/store"
 )
 
-// sqlListWorkers: $1 id, $2 status, $3 limit; empty means all.
-const sqlListWorkers = `
-SELECT w.id, n.name, n.capabilities, w.platforms, w.slots, w.status, w.registered_at, w.last_seen_at,
+// workerColumns and workerJoins are what scanWorker reads of workers w.
+const (
+	workerColumns = `w.id, n.name, n.capabilities, w.platforms, w.slots, w.status, w.registered_at, w.last_seen_at,
 	w.completed, w.failed, w.held, w.draining,
 	ARRAY(SELECT b.id FROM builds b WHERE b.worker_id = w.id AND b.state IN ('assigned', 'building') ORDER BY b.seq),
 	t.build_id, t.at, t.type, coalesce(t.stage, ''), t.cpu_percent, t.memory_mb, t.disk_percent, t.processes, t.uptime_seconds,
-	coalesce(d.status, ''), d.run_at, coalesce(d.finding, '')
-FROM workers w JOIN worker_details n ON n.worker_id = w.id
+	coalesce(d.status, ''), d.run_at, coalesce(d.finding, '')`
+
+	workerJoins = `JOIN worker_details n ON n.worker_id = w.id
 LEFT JOIN worker_telemetry t ON t.worker_id = w.id
 LEFT JOIN LATERAL (
 	SELECT status, run_at, finding FROM diagnostic_reports WHERE worker_id = w.id ORDER BY seq DESC LIMIT 1
-) d ON true
+) d ON true`
+)
+
+// sqlListWorkers: $1 id, $2 status, $3 limit; empty means all.
+const sqlListWorkers = `
+SELECT ` + workerColumns + `
+FROM workers w ` + workerJoins + `
 WHERE ($1 = '' OR w.id = $1) AND ($2 = '' OR w.status = $2)
 ORDER BY w.registered_at, w.id LIMIT nullif($3, 0)`
 
