@@ -65,7 +65,7 @@ type portalQueue struct {
 
 	claiming bool
 	running  int // calls under way
-	backoff  backoff
+	start    slowStart
 	until    time.Time // no claims before
 	timer    func()    // takes dueNow back
 	idle     func()    // takes idleNow back
@@ -179,7 +179,7 @@ func (s *portalQueue) step(c *otp.Ctx) {
 		s.p.resting.Delete(s.id)
 	}
 	at, any := s.queues.next()
-	if s.claiming || !any || s.running >= s.backoff.calls(s.p.cfg.Calls) {
+	if s.claiming || !any || s.running >= s.start.calls(s.p.cfg.Calls) {
 		return // the end of what is under way leads back here
 	}
 	if at.Before(s.until) {
@@ -203,7 +203,7 @@ func (s *portalQueue) claim(c *otp.Ctx, queues []string) {
 	}
 	s.claiming = true
 	p, id := s.p, s.id
-	free, ahead := s.backoff.calls(p.cfg.Calls)-s.running, p.cfg.Ahead
+	free, ahead := s.start.calls(p.cfg.Calls)-s.running, p.cfg.Ahead
 	if free == 1 {
 		ahead = 0
 	} else if ahead > 0 {
@@ -297,7 +297,7 @@ func (s *portalQueue) sent(c *otp.Ctx, m sent) {
 		retry = s.p.cfg.lease
 	}
 	s.queues.ended(m.claim, m.sum.refund() && m.err == nil, retry, now)
-	pause := s.backoff.after(m.sum.worst)
+	pause := s.start.after(m.sum.worst)
 	pause = max(pause, m.sum.pause)
 	if pause > 0 {
 		s.until = later(s.until, now.Add(pause))

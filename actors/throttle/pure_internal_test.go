@@ -82,27 +82,31 @@ func TestQueues(t *testing.T) {
 	})
 }
 
-func TestTheBackoffDoublesUntilACallSucceeds(t *testing.T) {
+func TestAPortalThatFailsIsCalledOnceAtATimeAndLater(t *testing.T) {
 	t.Parallel()
-	var b backoff
+	var s slowStart
+	pause := func(k hubspot.Kind, full time.Duration) {
+		got := s.after(k)
+		require.True(t, full/2 <= got && got <= full, "%v is not between a half and all of %v", got, full)
+	}
 	for calls := 1; calls <= 8; calls++ {
-		require.Equal(t, calls, b.calls(8), "each success allows one more")
-		require.Zero(t, b.after(hubspot.Done))
+		require.Equal(t, calls, s.calls(8), "each success allows one more")
+		require.Zero(t, s.after(hubspot.Done))
 	}
-	require.Equal(t, 8, b.calls(8))
-	for _, want := range []time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second} {
-		require.Equal(t, want, b.after(hubspot.Broken))
-		require.Equal(t, 1, b.calls(8))
+	require.Equal(t, 8, s.calls(8))
+	for _, full := range []time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second} {
+		pause(hubspot.Broken, full)
+		require.Equal(t, 1, s.calls(8))
 	}
-	require.Zero(t, b.after(hubspot.Wait), "a rate limit is no failure")
-	require.Equal(t, 4*time.Second, b.after(hubspot.Silent))
+	require.Zero(t, s.after(hubspot.Wait), "a rate limit is no failure")
+	pause(hubspot.Silent, 4*time.Second)
 	for range 30 {
-		b.after(hubspot.Silent)
+		s.after(hubspot.Silent)
 	}
-	require.Equal(t, time.Minute, b.after(hubspot.Silent))
-	require.Zero(t, b.after(hubspot.Done))
-	require.Equal(t, 2, b.calls(8), "it is to prove itself again")
-	require.Equal(t, 500*time.Millisecond, b.after(hubspot.Silent))
+	pause(hubspot.Silent, time.Minute)
+	require.Zero(t, s.after(hubspot.Done))
+	require.Equal(t, 2, s.calls(8), "it has to prove itself again")
+	pause(hubspot.Silent, 500*time.Millisecond)
 }
 
 func TestStatesAreSignedAndTheirInstallersOwn(t *testing.T) {

@@ -1,0 +1,37 @@
+package throttle
+
+import (
+	"time"
+
+	"takt/actors/throttle/hubspot"
+	"takt/store/backoff"
+)
+
+// slowStart limits the calls to a portal that fails: one at a time, with a pause
+// before each that doubles up to a minute, until one succeeds. Each that succeeds
+// allows one more at a time, also at the start. So a portal that is down costs the
+// others, and its own actions, as little as possible.
+type slowStart struct {
+	failures int // in a row
+	trust    int // successes since the last failure
+}
+
+// calls returns how many calls may be under way, of most.
+func (s *slowStart) calls(most int) int { return min(most, 1+s.trust) }
+
+// after notes how a call ended and returns how long to wait before the next one.
+func (s *slowStart) after(k hubspot.Kind) time.Duration {
+	switch k {
+	case hubspot.Broken, hubspot.Silent, hubspot.Blocked, hubspot.BadToken:
+		s.failures++
+		s.trust = 0
+		return backoff.Backoff{Max: time.Minute}.Wait(s.failures - 1)
+	case hubspot.Wait:
+		s.trust = 0
+		return 0 // HubSpot says how long, and it is no failure
+	default:
+		s.failures = 0
+		s.trust++
+		return 0
+	}
+}
