@@ -114,7 +114,7 @@ func TestStatesAreSignedAndTheirInstallersOwn(t *testing.T) {
 	oldRing, bothRing := seal.NewRing(seal.Key{}), seal.NewRing(seal.Key{1}, seal.Key{})
 	old, both := newStates(oldRing), newStates(bothRing)
 	now := time.Now()
-	tokens := Tokens{keys: oldRing, states: old, hs: hubspot.NewClient(hubspot.Config{}), app: hubspot.App{ClientID: "i", ClientSecret: "s", RedirectURL: "https://takt.example"}}
+	tokens := Tokens{keys: oldRing, hs: hubspot.NewClient(hubspot.Config{}), app: hubspot.App{ClientID: "i", ClientSecret: "s", RedirectURL: "https://takt.example"}}
 	var state, secret string
 	for range 20_000 { // nobody's installation is blocked by them: there is no database
 		at, s, err := tokens.Authorize(t.Context())

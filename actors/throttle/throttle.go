@@ -37,7 +37,7 @@ func New(sys *otp.System, deps Deps, cfg Config) *Throttle {
 	ref := func(id string) otp.Ref { return sys.Ref(root + "/" + id) }
 	t := &Throttle{db: deps.Store, metrics: m}
 	t.Tokens = &Tokens{
-		ref: ref("oauth_refresh_lock"), db: deps.Store, hs: deps.HubSpot, app: deps.App, keys: deps.Keys, states: newStates(deps.Keys), metrics: m, call: cfg.call,
+		ref: ref("oauth_refresh_lock"), db: deps.Store, hs: deps.HubSpot, app: deps.App, keys: deps.Keys, metrics: m, call: cfg.call,
 	}
 	t.Notices = &JobBatcher{ref: ref("job_batcher"), db: deps.Store}
 	t.Portals = &Portals{

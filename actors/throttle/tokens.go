@@ -23,7 +23,6 @@ type Tokens struct {
 	hs      *hubspot.Client
 	app     hubspot.App
 	keys    *seal.Ring
-	states  states
 	metrics *metrics
 	call    time.Duration // how long a call to HubSpot takes at most
 }
@@ -108,7 +107,7 @@ func (t *Tokens) Authorize(context.Context) (at, secret string, err error) {
 		return "", "", store.NewError(store.InvalidState, "HubSpot is not configured: client id, client secret and public URL are needed")
 	}
 	secret = rand.Text()
-	return t.hs.AuthorizeURL(t.app, t.states.sign(secret, time.Now().Add(stateLife))), secret, nil
+	return t.hs.AuthorizeURL(t.app, newStates(t.keys).sign(secret, time.Now().Add(stateLife))), secret, nil
 }
 
 // Install ends an authorization: it turns the code, which HubSpot takes once, into
@@ -118,7 +117,7 @@ func (t *Tokens) Install(ctx context.Context, state, secret, code string) (porta
 	if state == "" || code == "" {
 		return 0, bad("state and code are required")
 	}
-	if !t.states.good(state, secret, time.Now()) {
+	if !newStates(t.keys).good(state, secret, time.Now()) {
 		return 0, bad("state is unknown, too old or another browser's: begin again")
 	}
 	k, err := t.hs.Exchange(ctx, t.app, code)
