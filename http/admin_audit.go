@@ -19,10 +19,10 @@ import (
 const (
 	auditList    = 100
 	maxAuditList = 1000
-	// auditPatience is how long an action waits for its entry to be written:
-	// the database may be what is to be repaired.
+	// auditPatience is how long an action waits for its entry to be written. It is short
+	// because the action may be the repair of the database.
 	auditPatience = 2 * time.Second
-	// auditEffort is how long it is tried to write an outcome.
+	// auditEffort is how long takt tries to write an outcome.
 	auditEffort = 10 * time.Minute
 	// maxReason is the longest reason, in bytes.
 	maxReason = 1000
@@ -30,7 +30,7 @@ const (
 
 var errSlowAudit = errors.New("the audit was not written in time")
 
-// audit writes down what operators do, and shows it.
+// audit records what operators do, and shows it.
 type audit struct {
 	*shared
 	store      Audit
@@ -48,15 +48,15 @@ func (h *audit) list(ctx context.Context, c echo.Context) (any, error) {
 	return api.Audit{Entries: each(entries, api.NewAuditEntry)}, err
 }
 
-// check handles GET /admin/audit/check: what holds in the database, and what does
-// not.
+// check handles GET /admin/audit/check: which invariants of the database hold and which
+// do not.
 func (h *audit) check(ctx context.Context, _ echo.Context) (any, error) {
 	found, err := h.auditor.Check(ctx, false)
 	return api.Invariants{Invariants: found}, err
 }
 
-// repair handles POST /admin/audit/check: it checks, and mends what can be mended
-// without losing anything.
+// repair handles POST /admin/audit/check. It checks the invariants and repairs what it
+// can without losing anything.
 func (h *audit) repair(ctx context.Context, c echo.Context) (any, error) {
 	var body api.Order
 	if _, err := readChange(c, &body, new(string), &body.Reason); err != nil {
@@ -70,16 +70,16 @@ func (h *audit) repair(ctx context.Context, c echo.Context) (any, error) {
 	return api.Invariants{Invariants: found}, err
 }
 
-// entry is what an operator does to what, and why.
+// entry is an operator's action: what it does, to what, and why.
 type entry struct {
 	action, target, reason string
 	detail                 map[string]any
 }
 
-// change is the detail of an entry that changes something to what body says.
+// change is the detail of an entry that sets something to body.
 func change(body any) map[string]any { return map[string]any{"change": body} }
 
-// audited does something that is written down before and after.
+// audited runs do and writes an entry before it and its outcome after it.
 func (h *audit) audited(ctx context.Context, c echo.Context, what entry, do func(ctx context.Context) error) error {
 	e := h.begin(ctx, c, what)
 	err := do(ctx)
@@ -89,8 +89,8 @@ func (h *audit) audited(ctx context.Context, c echo.Context, what entry, do func
 	return err
 }
 
-// noted audits what holders of the API key do to the fleet or to rates: what names
-// it, the path's parameters say to what.
+// noted audits what holders of the API key do to the fleet or to rates. what is the name
+// of the action; its target is made of the path's parameters.
 func (h *audit) noted(what string, handle handler) handler {
 	return func(ctx context.Context, c echo.Context) (reply any, err error) {
 		e := entry{action: what, target: strings.Join(c.ParamValues(), "/"), detail: map[string]any{}}
@@ -102,8 +102,8 @@ func (h *audit) noted(what string, handle handler) handler {
 	}
 }
 
-// begin writes an entry before its action. If that is not possible, the action
-// goes on: the log has the entry, and conclude writes all of it.
+// begin writes an entry before its action. If that fails, the action goes on, because the
+// log has the entry and conclude writes all of it.
 func (h *audit) begin(ctx context.Context, c echo.Context, what entry) *store.AuditEntry {
 	who := "admin"
 	if !strings.HasPrefix(c.Path(), "/admin/") {
@@ -117,7 +117,7 @@ func (h *audit) begin(ctx context.Context, c echo.Context, what entry) *store.Au
 	}
 	detail, err := json.Marshal(what.detail)
 	if err != nil {
-		detail = nil // can't be: plain values
+		detail = nil // impossible: plain values
 	}
 	e := &store.AuditEntry{
 		At: time.Now(), Actor: actor, Action: what.action, Target: what.target, Reason: what.reason, Detail: detail,
@@ -133,7 +133,7 @@ func (h *audit) begin(ctx context.Context, c echo.Context, what entry) *store.Au
 	return e
 }
 
-// conclude writes how the action ended. It reports whether that was possible.
+// conclude writes how the action ended. It reports whether the write succeeded.
 func (h *audit) conclude(ctx context.Context, e *store.AuditEntry, failed error) bool {
 	e.Outcome = "done"
 	if failed != nil {
@@ -153,7 +153,7 @@ func (h *audit) writeOutcome(ctx context.Context, e *store.AuditEntry) error {
 	return err
 }
 
-// concludeLater tries on: the database is away.
+// concludeLater retries while the database is unavailable.
 func (h *audit) concludeLater(ctx context.Context, e *store.AuditEntry) {
 	ctx, cancel := context.WithTimeoutCause(ctx, auditEffort, errSlowAudit)
 	defer cancel()
@@ -172,8 +172,8 @@ func (h *audit) concludeLater(ctx context.Context, e *store.AuditEntry) {
 	}
 }
 
-// readOrdered reads the body of an operator's order into v, of which why is a
-// part: the reason, which is made fit for the audit.
+// readOrdered reads the body of an operator's order into v. why points to the reason
+// within v, which is cleaned for the audit.
 func readOrdered(c echo.Context, v any, why *string) error {
 	if _, err := readJSON(c, v); err != nil {
 		return err
@@ -184,7 +184,7 @@ func readOrdered(c echo.Context, v any, why *string) error {
 	return nil
 }
 
-// remoteHost is the address of the other side, without its port.
+// remoteHost is the remote address without its port.
 func remoteHost(r *http.Request) string {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {

@@ -21,7 +21,7 @@ func (h *timeouts) show(ctx context.Context, _ echo.Context) (any, error) {
 	return api.NewHeartbeatSettings(t), err
 }
 
-// put handles PUT /admin/heartbeat: it checks, applies and saves.
+// put handles PUT /admin/heartbeat: it checks, applies and saves the time-outs.
 func (h *timeouts) put(ctx context.Context, c echo.Context) (any, error) {
 	var body api.HeartbeatSettings
 	if err := readOrdered(c, &body, &body.Reason); err != nil {
@@ -45,8 +45,8 @@ func (h *timeouts) put(ctx context.Context, c echo.Context) (any, error) {
 	return api.NewHeartbeatSettings(after), err
 }
 
-// setSeconds sets d to v, if there is one. What a Duration can't hold is out of
-// bounds anyway.
+// setSeconds sets d to v unless v is nil. It clamps v to what a Duration can hold; such
+// values are out of bounds anyway.
 func setSeconds(d *time.Duration, v *float64) {
 	if v != nil {
 		*d = time.Duration(min(max(*v, -1e9), 1e9) * float64(time.Second))

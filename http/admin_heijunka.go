@@ -10,14 +10,14 @@ import (
 	"takt/store"
 )
 
-// heijunka shows and changes load levelling. A change answers with how everything
-// is then.
+// heijunka shows and changes load levelling. Each change is answered with the status
+// after it.
 type heijunka struct {
 	*audit
 	heijunka Heijunka
 }
 
-// show handles GET /admin/heijunka: everything about load levelling.
+// show handles GET /admin/heijunka: the status of load levelling.
 func (h *heijunka) show(context.Context, echo.Context) (any, error) { return h.heijunka.Status(), nil }
 
 func (h *heijunka) limits(ctx context.Context, c echo.Context) (any, error) {
@@ -101,8 +101,8 @@ func (h *heijunka) surge(ctx context.Context, c echo.Context) (any, error) {
 	return h.change(ctx, c, entry{body.Action, "heijunka/surge", body.Reason, change(body)}, do)
 }
 
-// rebalance handles POST /admin/heijunka/rebalance: it moves a worker to where
-// there is more to do. ?dry_run=1 only says what it would do, and why.
+// rebalance handles POST /admin/heijunka/rebalance: it moves a worker to the pool with
+// more work. ?dry_run=1 only says what it would do, and why.
 func (h *heijunka) rebalance(ctx context.Context, c echo.Context) (any, error) {
 	dry, err := flag(c, "dry_run")
 	if err != nil {
@@ -130,8 +130,8 @@ func (h *heijunka) change(ctx context.Context, c echo.Context, what entry, do fu
 	return h.heijunka.Status(), nil
 }
 
-// readChange reads the body of a change into v, of which while and why are parts:
-// for how long, and the reason, which is required.
+// readChange reads the body of a change into v and returns how long the change holds.
+// while and why point to parts of v: the duration, and the reason, which is required.
 func readChange(c echo.Context, v any, while, why *string) (time.Duration, error) {
 	if err := readOrdered(c, v, why); err != nil {
 		return 0, err

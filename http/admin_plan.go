@@ -27,13 +27,13 @@ type order struct {
 	timeout time.Duration
 }
 
-// plan is what an order comes to.
+// plan is what an order would do.
 type plan struct {
 	node *api.TreeNode
-	// group are the nodes that stop or start together, in start order: the node
-	// and its siblings that the strategy ties to it.
+	// group is the node and the siblings that the parent's strategy ties to it. They stop
+	// or start together; the list is in start order.
 	group []*api.TreeNode
-	// detached: the order stops who serves it.
+	// detached says that the order stops the HTTP server that carries it out.
 	detached bool
 }
 
@@ -75,7 +75,7 @@ func tied(parent, node *api.TreeNode) []*api.TreeNode {
 	}
 }
 
-// permitted says why an order is refused. The supervisor has the last word.
+// permitted returns why an order is refused, or nil. The supervisor may still refuse it.
 func permitted(root, parent, node *api.TreeNode, o order) error {
 	conflict := func(text string) error { return store.NewError(store.Conflict, node.Path+" "+text) }
 	switch {
@@ -93,7 +93,8 @@ func permitted(root, parent, node *api.TreeNode, o order) error {
 	return nil
 }
 
-// vital reports whether without node nobody could be served, or undo it.
+// vital reports whether takt could serve no request without node, not even one that
+// starts it again.
 func vital(root, node *api.TreeNode) bool {
 	switch strings.TrimPrefix(node.Path, root.Path) {
 	case "", "/endpoint", "/database", "/database/pool":
@@ -103,7 +104,7 @@ func vital(root, node *api.TreeNode) bool {
 	}
 }
 
-// affected lists the paths of all that stop, in that order.
+// affected lists the paths of all nodes that stop, in stop order.
 func (p plan) affected() []string {
 	var paths []string
 	var add func(n *api.TreeNode)
@@ -128,8 +129,7 @@ func (p plan) wire(o order, requests int) api.Plan {
 	return api.Plan{Action: o.action, Path: p.node.Path, Affected: affected, Requests: requests, Detached: p.detached}
 }
 
-// ailing returns the first node of n that does not run as it should; nil if all
-// is well.
+// ailing returns the first node under n that does not run as it should, or nil.
 func ailing(n *api.TreeNode) *api.TreeNode {
 	for i := range n.Children {
 		if bad := ailing(&n.Children[i]); bad != nil {
@@ -142,7 +142,7 @@ func ailing(n *api.TreeNode) *api.TreeNode {
 	return nil
 }
 
-// absolute completes a path that leaves out the root's id.
+// absolute adds the root's id to a path that leaves it out.
 func absolute(root *api.TreeNode, path string) string {
 	path = strings.Trim(path, "/")
 	if path == root.Path || strings.HasPrefix(path, root.Path+"/") {
@@ -151,7 +151,7 @@ func absolute(root *api.TreeNode, path string) string {
 	return strings.TrimSuffix(root.Path+"/"+path, "/")
 }
 
-// findNode finds the node of path in the tree under n; nil if there is none.
+// findNode finds the node of path in the tree under n, or nil.
 func findNode(n *api.TreeNode, path string) *api.TreeNode {
 	if n.Path == path {
 		return n

@@ -14,7 +14,7 @@ const (
 	maxQueueList = 1000
 )
 
-// queues shows and steers the throttle's queues.
+// queues shows throttle queues and carries out orders on them.
 type queues struct {
 	*audit
 	store    ThrottleStore
@@ -42,7 +42,7 @@ func (h *queues) show(ctx context.Context, c echo.Context) (any, error) {
 	return api.NewThrottleQueue(q), err
 }
 
-// steer carries out an operator's order; it may have a reason.
+// steer carries out an operator's order. Its body may give a reason.
 func (h *queues) steer(ctx context.Context, c echo.Context, action, target string, do func(ctx context.Context) error) error {
 	var body api.ThrottleOrder
 	if err := readOrdered(c, &body, &body.Reason); err != nil {
@@ -72,15 +72,14 @@ func (h *queues) pauseWith(paused bool) handler {
 	}
 }
 
-// look has a queue served at once. If that fails its job sees to it.
+// look has a queue served at once. If that fails, the queue's job serves it later.
 func (h *queues) look(ctx context.Context, queue string) {
 	if err := h.throttle.Look(ctx, queue); err != nil {
 		h.log.Warn().Err(err).Str("queue", queue).Msg("queue is not served yet")
 	}
 }
 
-// redrive handles POST /admin/throttle/queues/:id/redrive: what failed is tried
-// again now.
+// redrive handles POST /admin/throttle/queues/:id/redrive: it retries failed actions now.
 func (h *queues) redrive(ctx context.Context, c echo.Context) (any, error) {
 	id := store.Text(c.Param("id"))
 	var out api.Redriven

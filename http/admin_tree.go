@@ -17,7 +17,7 @@ import (
 const (
 	orderTimeout    = 10 * time.Second
 	maxOrderTimeout = 60 * time.Second
-	// healthTick is the time between two looks at the tree, until all is well.
+	// healthTick is the time between two checks of the tree until it is healthy.
 	healthTick = 10 * time.Millisecond
 )
 
@@ -28,8 +28,8 @@ type tree struct {
 	describe func(all bool) api.TreeNode
 }
 
-// show handles GET /admin/tree: the whole tree, and GET /admin/tree/*: the node of
-// that path, ids from the root.
+// show handles GET /admin/tree, the whole tree, and GET /admin/tree/*, the node of that
+// path. A path is made of ids from the root.
 func (h *tree) show(_ context.Context, c echo.Context) (any, error) {
 	root := h.describe(c.QueryParam("children") == "all")
 	node := findNode(&root, absolute(&root, c.Param("*")))
@@ -39,9 +39,9 @@ func (h *tree) show(_ context.Context, c echo.Context) (any, error) {
 	return node, nil
 }
 
-// order handles POST /admin/tree/*, whose last segment is the action: restart,
-// terminate or start. It answers when the node is as it was asked for and healthy;
-// if the order stops the HTTP server itself, it answers 202 first.
+// order handles POST /admin/tree/*, whose last segment is the action: restart, terminate
+// or start. It answers when the node is in the requested state and healthy. If the order
+// stops the HTTP server itself, it answers 202 first.
 func (h *tree) order(ctx context.Context, c echo.Context) (any, error) {
 	o, err := readOrder(c)
 	if err != nil {
@@ -56,7 +56,7 @@ func (h *tree) order(ctx context.Context, c echo.Context) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	// One request is the operator's own.
+	// One of the requests in flight is the operator's own.
 	shown := p.wire(o, max(int(h.inFlight.Load())-1, 0))
 	if o.dryRun {
 		return shown, nil
@@ -69,7 +69,7 @@ func (h *tree) order(ctx context.Context, c echo.Context) (any, error) {
 			return nil, err
 		}
 		c.Response().Flush()
-		o.timeout = maxOrderTimeout // running requests get to end, and nobody waits
+		o.timeout = maxOrderTimeout // running requests may finish, and no client waits
 	}
 	done := make(chan error, 1)
 	h.background(func(ctx context.Context) {
@@ -86,7 +86,7 @@ func (h *tree) order(ctx context.Context, c echo.Context) (any, error) {
 	return h.await(ctx, p, done)
 }
 
-// await answers with the node, or why it is not as it was asked for.
+// await answers with the node, or with why it is not in the requested state.
 func (h *tree) await(ctx context.Context, p plan, done <-chan error) (any, error) {
 	select {
 	case err := <-done:
@@ -136,7 +136,7 @@ func readOrder(c echo.Context) (o order, err error) {
 	return o, nil
 }
 
-// carryOut has the tree do what was ordered and waits until all is well again.
+// carryOut has the tree carry out the order and waits until the group is healthy again.
 func (h *tree) carryOut(ctx context.Context, o order, p plan) error {
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
@@ -154,12 +154,13 @@ func (h *tree) carryOut(ctx context.Context, o order, p plan) error {
 		if err != nil && !store.IsUnavailable(err) {
 			return err
 		}
-		return h.awaitHealth(ctx, o, p, err) // a failed start is tried again
+		return h.awaitHealth(ctx, o, p, err) // a failed start is retried
 	}
 }
 
-// awaitHealth returns when all of the plan's group run and are not suspended,
-// else, at the end of ctx, who is not. failed is what went wrong before.
+// awaitHealth returns nil when the whole group of the plan runs and is not suspended.
+// When ctx ends first, its error names a node that is not healthy. failed is an earlier
+// error.
 func (h *tree) awaitHealth(ctx context.Context, o order, p plan, failed error) error {
 	tick := time.NewTicker(healthTick)
 	defer tick.Stop()
@@ -176,7 +177,8 @@ func (h *tree) awaitHealth(ctx context.Context, o order, p plan, failed error) e
 	}
 }
 
-// firstAiling says in words what of the plan's group is not well; "" if all is.
+// firstAiling describes the first node of the plan's group that is not healthy; "" if all
+// are.
 func (h *tree) firstAiling(p plan) string {
 	root := h.describe(false)
 	for _, n := range p.group {

@@ -14,8 +14,8 @@ import (
 	"takt/store"
 )
 
-// access is who may use a route, as far as memory knows. What needs the database
-// (build tokens, who holds a build) is checked in the handler.
+// access is who may use a route, as far as memory can decide. Handlers check what needs
+// the database (build tokens, who holds a build).
 type access uint8
 
 const (
@@ -23,16 +23,16 @@ const (
 	apiKey            // X-API-Key
 	buildKey          // X-API-Key, or X-Build-Token: see builds.authorized
 	workerKey         // X-API-Key and X-Worker-Id: see beatOf
-	holderKey         // likewise, and X-Build-Id: see holderOf
+	holderKey         // as workerKey, and X-Build-Id: see holderOf
 	monitorKey        // as holderKey; without X-API-Key if Config.TelemetryWithoutKey
 	adminKey          // X-Admin-Key
 	visitor           // anybody with a browser
-	reader            // a session; checked by dashboard.permit, as the next
+	reader            // a session; like operator, checked by dashboard.permit
 	operator          // a session that began with the admin key
 )
 
-// shown reports whether a request that was let in has shown a key for it. A build's
-// token is not known to be right yet.
+// shown reports whether an admitted request has shown a key that is known to be right. A
+// build's token is not checked yet at this point.
 func (a access) shown(h http.Header) bool {
 	switch a {
 	case public:
@@ -46,8 +46,8 @@ func (a access) shown(h http.Header) bool {
 	}
 }
 
-// Header names in the form that net/http stores them: looking these up costs
-// nothing, while Header.Get("X-API-Key") makes a string each time.
+// These are the headers in net/http's canonical form, because Header.Get("X-API-Key")
+// would allocate a string each time.
 const (
 	keyAPI         = "X-Api-Key"
 	keyAdmin       = "X-Admin-Key"
@@ -67,8 +67,8 @@ func header(h http.Header, canonical string) string {
 	return ""
 }
 
-// secret is a key of which only the digest is kept. Comparing digests takes
-// the same time whatever is sent.
+// secret is a key of which only the digest is kept. Digests are compared in constant
+// time.
 type secret struct {
 	set bool
 	sum [sha256.Size]byte
@@ -81,10 +81,10 @@ func (s secret) is(key string) bool {
 	return subtle.ConstantTimeCompare(sum[:], s.sum[:]) == 1 && s.set
 }
 
-// keys are those that open routes.
+// keys holds the keys that open routes.
 type keys struct {
 	api, admin secret
-	// monitors: telemetry needs none, see [Config.TelemetryWithoutKey].
+	// monitors says that telemetry needs no API key, see [Config.TelemetryWithoutKey].
 	monitors bool
 }
 
@@ -92,11 +92,11 @@ func newKeys(cfg Config) *keys {
 	return &keys{newSecret(cfg.APIKey), newSecret(cfg.AdminKey), cfg.TelemetryWithoutKey}
 }
 
-// authorize checks what memory can check.
+// authorize checks what can be checked in memory.
 func (k *keys) authorize(a access, h http.Header) error {
 	key := header(h, keyAPI)
 	switch {
-	case a == public, a == visitor, a == reader, a == operator, a == buildKey && header(h, keyBuildToken) != "": // of the latter builds.find decides
+	case a == public, a == visitor, a == reader, a == operator, a == buildKey && header(h, keyBuildToken) != "": // builds.find checks a build token
 		return nil
 	case a == adminKey:
 		return k.authorizeAdmin(header(h, keyAdmin))
@@ -128,19 +128,19 @@ func (k *keys) authorizeAdmin(key string) error {
 	return nil
 }
 
-// wrongKeys slows down who tries keys: an address has so many wrong ones a minute,
-// and is told to wait after that. A right key is never refused for it.
+// wrongKeys limits guessing of keys: an address may show so many wrong keys a minute and
+// then gets a Retry-After. A right key is never refused.
 type wrongKeys struct {
-	most  int // negative: no limit
+	most  int // wrong keys a minute; negative: no limit
 	log   zerolog.Logger
 	count prometheus.Counter
 
 	mu   sync.Mutex // guards what follows
 	by   map[string]int
-	ends time.Time // of this minute
+	ends time.Time // the end of this minute
 }
 
-// note takes what authorize has said, and returns what is said to the client.
+// note counts a refusal by authorize and returns the error for the client.
 func (w *wrongKeys) note(who string, err error, now time.Time) error {
 	if code := store.CodeOf(err); code != store.InvalidAPIKey && code != store.Forbidden {
 		return err
@@ -152,7 +152,7 @@ func (w *wrongKeys) note(who string, err error, now time.Time) error {
 		w.by, w.ends = map[string]int{}, now.Add(time.Minute)
 	}
 	n, known := w.by[who]
-	if !known && len(w.by) >= quotaKeys { // who has so many addresses is not slowed anyway
+	if !known && len(w.by) >= quotaKeys { // no use in a limit per address: the client has too many addresses
 		return err
 	}
 	w.by[who] = n + 1

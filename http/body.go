@@ -14,23 +14,23 @@ import (
 	"takt/store"
 )
 
-// formSlack is what a form may have besides its files, in bytes: boundaries,
-// fields, and files that old clients send and nobody wants.
+// formSlack is how many bytes a form may have besides its files: boundaries, fields, and
+// files of old clients that takt skips.
 const formSlack = 32 << 20
 
-// smallRest is how much of an unread body net/http reads away by itself.
+// smallRest is how many bytes of an unread body net/http discards by itself.
 const smallRest = 256 << 10
 
-// body is a request's body under watch: it counts what was read, ends a read that
-// stands still, and stops at a limit.
+// body is a watched request body: it counts the bytes read, ends a read that stalls, and
+// stops at a limit.
 type body struct {
 	io.ReadCloser
 	conn  *http.ResponseController
 	max   int64         // bytes; more is TooLarge
-	stall time.Duration // how long it may stand still; 0: see Server.Handler
-	least int64         // bytes a second, once it was waited for longer than grace
+	stall time.Duration // how long a read may stall; 0: see Server.Handler
+	least int64         // bytes a second, judged each time the client was waited for as long as grace
 	grace time.Duration
-	waits bool // the client sends nothing before we read
+	waits bool // the client sends nothing before takt reads
 
 	read    int64
 	waited  time.Duration // for the client, and what came meanwhile
@@ -41,11 +41,11 @@ type body struct {
 	// moved is called with the time of each read, if it is set.
 	moved func(now time.Time)
 
-	ended atomic.Bool // by who reads; all of it has come
-	off   atomic.Bool // by anybody; the request was told to end
+	ended atomic.Bool // written by the reader: all of the body has arrived
+	off   atomic.Bool // written by any goroutine: the request was told to end
 }
 
-// watchBody puts the request's body under watch; nil if there is none.
+// watchBody wraps the request's body in a body; it returns nil if there is none.
 func (s *shared) watchBody(c echo.Context, r *route) *body {
 	req := c.Request()
 	if req.Body == nil || req.Body == http.NoBody {
@@ -64,14 +64,14 @@ func (s *shared) watchBody(c echo.Context, r *route) *body {
 	return b
 }
 
-// watched returns the body that watchBody put in its place; nil if there is none.
+// watched returns the body that watchBody installed; nil if there is none.
 func watched(r *http.Request) *body {
 	b, _ := r.Body.(*body)
 	return b
 }
 
-// cut makes a read that waits for the rest of the body fail now. A body that has
-// come keeps its deadline, because a new one would look like a client that left.
+// cut makes a read that waits for the rest of the body fail now. A complete body keeps
+// its deadline, because net/http would take a new one for a client that left.
 func (b *body) cut() {
 	b.off.Store(true)
 	if !b.ended.Load() {
@@ -83,11 +83,11 @@ func errCut() error {
 	return store.NewError(store.Unavailable, "The request was given up, try again later")
 }
 
-// renewal is how often a deadline that is stall away is moved. Moving it with
-// every piece would cost too much.
+// renewal is how often the read deadline is moved. It is not moved with every read
+// because that would cost too much.
 func renewal(stall time.Duration) time.Duration { return min(time.Second, stall/4) }
 
-// Read reads on.
+// Read implements io.Reader.
 func (b *body) Read(p []byte) (int, error) {
 	if b.err != nil {
 		return 0, b.err
@@ -95,7 +95,7 @@ func (b *body) Read(p []byte) (int, error) {
 	now := time.Now()
 	if b.stall > 0 && now.After(b.renew) {
 		b.renew = now.Add(renewal(b.stall))
-		_ = b.conn.SetReadDeadline(now.Add(b.stall)) // if it fails, so does the read
+		_ = b.conn.SetReadDeadline(now.Add(b.stall)) // if this fails, the read fails too
 		if b.off.Load() {
 			_ = b.conn.SetReadDeadline(longAgo())
 		}
@@ -111,7 +111,7 @@ func (b *body) Read(p []byte) (int, error) {
 	}
 	switch {
 	case err != nil && b.off.Load():
-		err = errCut() // whatever the connection says
+		err = errCut() // whatever the connection's error is
 	case err == nil && b.tooSlow(n, time.Since(now)):
 		err = invalid(fmt.Sprintf("Request body comes too slowly: at least %d bytes a second are needed", b.least))
 	}
@@ -121,14 +121,14 @@ func (b *body) Read(p []byte) (int, error) {
 		return n, err
 	}
 	if b.read > b.max {
-		// Not b.err: what follows may still be read, to be thrown away.
+		// b.err stays nil because the rest may still be read and discarded.
 		return n, errTooLarge()
 	}
 	return n, err
 }
 
-// tooSlow notes that the client has sent n bytes in so long, and reports whether it
-// keeps its place longer than that is worth. What takt itself takes doesn't count.
+// tooSlow adds n bytes and the time waited for them, and reports whether the client sends
+// less than the least rate. takt's own time does not count.
 func (b *body) tooSlow(n int, took time.Duration) bool {
 	b.waited += took
 	b.came += int64(n)
@@ -140,24 +140,24 @@ func (b *body) tooSlow(n int, took time.Duration) bool {
 	return slow
 }
 
-// rearm takes the read deadline away, which would look like a client that
-// left, and gives the reply its time however long the body took.
+// rearm removes the read deadline, because net/http would take its end for a client that
+// left. It also gives the reply its full time, however long the body took.
 func (b *body) rearm() {
 	_ = b.conn.SetReadDeadline(time.Time{}) // fails on a dead connection only
 	_ = b.conn.SetWriteDeadline(time.Now().Add(writeTimeout))
 }
 
-// finish reads the few bytes after the part of a body that mattered, so that
-// the connection can be used again.
+// finish reads the few bytes after the last part that matters, so that the connection can
+// be reused.
 func (b *body) finish() {
 	if !b.ended.Load() && b.err == nil {
 		_, _ = io.CopyN(io.Discard, b, smallRest)
 	}
 }
 
-// refuse answers err. A client that is still sending gets the answer first;
-// then the rest is read and thrown away for a while, because closing the
-// connection under it would make it see a reset instead.
+// refuse answers err. A client that is still sending gets the answer first. Then takt
+// reads and discards the rest for a while, because closing the connection at once would
+// show the client a reset instead of the answer.
 func (s *Server) refuse(c echo.Context, r *route, b *body, err error) {
 	if b == nil || errors.Is(b.err, io.EOF) {
 		s.writeError(c, err)
@@ -165,14 +165,14 @@ func (s *Server) refuse(c echo.Context, r *route, b *body, err error) {
 	}
 	now := time.Now()
 	_ = b.conn.SetWriteDeadline(now.Add(writeTimeout))
-	if b.err == nil { // else a deadline that passed stays passed
+	if b.err == nil { // otherwise a passed deadline must stay
 		_ = b.conn.SetReadDeadline(now.Add(s.cfg.ReadTimeout))
 	}
 	b.moved = nil
 	header, drain := c.Response().Header(), false
 	switch left := c.Request().ContentLength - b.read; {
-	case c.Request().ProtoMajor >= 2: // the stream ends alone, and the answer gets through
-	case b.err != nil, b.waits && !b.touched: // nothing more comes
+	case c.Request().ProtoMajor >= 2: // only this stream ends, and the answer arrives
+	case b.err != nil, b.waits && !b.touched: // no more bytes arrive
 		header.Set("Connection", "close")
 	case c.Request().ContentLength >= 0 && left <= smallRest: // net/http reads the rest
 	default:

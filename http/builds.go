@@ -10,8 +10,7 @@ import (
 	"takt/store"
 )
 
-// builds shows builds, hands out their files to who submitted them, and cancels
-// them.
+// builds shows and cancels builds, and sends their files to those who submitted them.
 type builds struct {
 	*shared
 	store   Builds
@@ -20,8 +19,8 @@ type builds struct {
 	keys    *keys
 }
 
-// find finds the build of the path and checks who asks: the API key opens all
-// builds, a build token its own.
+// find finds the build of the path and checks access: the API key opens all builds, a
+// build token only its own.
 func (h *builds) find(ctx context.Context, c echo.Context) (store.Build, error) {
 	id, err := idParam(c, "id", buildNotFound)
 	if err != nil {
@@ -69,7 +68,7 @@ func (h *builds) filter(c echo.Context) (store.BuildFilter, error) {
 	f := store.BuildFilter{WorkerID: c.QueryParam("worker_id"), Platform: store.Platform(c.QueryParam("platform"))}
 	switch v := store.BuildState(c.QueryParam("status")); v {
 	case "":
-	case store.Failed: // what old clients call failed includes cancelled
+	case store.Failed: // for old clients, failed includes cancelled
 		f.States = []store.BuildState{store.Failed, store.Cancelled}
 	case store.Pending, store.Assigned, store.Building, store.Completed, store.Cancelled:
 		f.States = []store.BuildState{v}
@@ -94,8 +93,8 @@ func (h *builds) active(ctx context.Context, _ echo.Context) (any, error) {
 	return api.ActiveBuilds{Builds: each(list, api.NewActiveBuild)}, err
 }
 
-// download handles GET /api/builds/:id/download, also with /result or /source
-// after it.
+// download handles GET /api/builds/:id/download, and the same with /result or /source
+// appended.
 func (h *builds) download(ctx context.Context, c echo.Context) (any, error) {
 	kind := c.Param("type")
 	if kind != "" && kind != string(store.ResultFile) && kind != string(store.SourceFile) {

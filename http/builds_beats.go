@@ -43,7 +43,7 @@ func (h *holders) logs(ctx context.Context, c echo.Context) (any, error) {
 	return reply, h.touch(ctx, beat)
 }
 
-// logBatch takes the entries that are log lines and skips the others.
+// logBatch returns the entries that are log lines and skips the others.
 func logBatch(entries []json.RawMessage) []store.LogLine {
 	lines := make([]store.LogLine, 0, len(entries))
 	for _, e := range entries {
@@ -78,7 +78,7 @@ func (h *holders) heartbeat(ctx context.Context, c echo.Context) (any, error) {
 	if beat.Attempt, err = attempt(c.Request().Header); err != nil {
 		return nil, err
 	}
-	// A figure that is no percentage is no reason to refuse a beat.
+	// A bad percentage is ignored because it is no reason to refuse a beat.
 	if p := body.Progress; p != nil && *p >= 0 && *p <= 100 {
 		beat.Logs = []store.LogLine{{
 			Level: store.Info, Message: "Build progress: " + strconv.FormatFloat(*p, 'f', -1, 64) + "%",
@@ -88,8 +88,8 @@ func (h *holders) heartbeat(ctx context.Context, c echo.Context) (any, error) {
 	return api.NewHeartbeatReply(reply.Cancelled), h.publishBeat(beat, reply, err)
 }
 
-// telemetry handles POST /api/builds/:id/telemetry. It is a beat, whatever its
-// figures are.
+// telemetry handles POST /api/builds/:id/telemetry. It counts as a beat even if its
+// figures are bad.
 func (h *holders) telemetry(ctx context.Context, c echo.Context) (any, error) {
 	beat, err := holderOf(c)
 	if err != nil {
@@ -112,15 +112,15 @@ func (h *holders) telemetry(ctx context.Context, c echo.Context) (any, error) {
 	return api.Status{Status: "ok"}, h.publishBeat(beat, reply, err)
 }
 
-// named is a request that names a build, and what it says.
+// named is a request that names a build, with its content.
 type named struct {
 	build   store.Build
 	beat    store.Beat
 	message string
 }
 
-// named reads such a request. One that names no worker speaks for the one that
-// holds the build, or held it last.
+// named reads such a request. If it names no worker, the worker is the one that holds the
+// build or held it last.
 func (h *holders) named(ctx context.Context, c echo.Context) (n named, err error) {
 	var body struct {
 		BuildID json.RawMessage `json:"build_id"`
@@ -144,7 +144,7 @@ func (h *holders) named(ctx context.Context, c echo.Context) (n named, err error
 		return n, err
 	}
 	n.message = store.Text(n.message)
-	// Who says who it is has to be the one.
+	// A worker that names itself must be the one that holds the build.
 	n.beat.WorkerID = cmp.Or(c.Request().Header.Get(api.HeaderWorkerID), n.build.WorkerID, n.build.LastWorkerID)
 	switch {
 	case n.beat.WorkerID == "" && !n.build.State.Final():
@@ -160,7 +160,7 @@ func (h *holders) workerHeartbeat(ctx context.Context, c echo.Context) (any, err
 	if err != nil {
 		return nil, err
 	}
-	cancelled := n.build.State == store.Cancelled && n.build.WorkerID == "" // before anybody had it
+	cancelled := n.build.State == store.Cancelled && n.build.WorkerID == "" // cancelled before any worker had it
 	if !cancelled {
 		reply, err := h.store.Heartbeat(ctx, n.beat)
 		if err := h.publishBeat(n.beat, reply, err); err != nil {

@@ -17,8 +17,8 @@ import (
 	"takt/store"
 )
 
-// holders serves workers that hold a build: they fetch its files, send beats and
-// logs, and end it.
+// holders serves workers that hold a build: they fetch its files, send beats and logs,
+// and finish it.
 type holders struct {
 	*shared
 	store    Builds
@@ -26,11 +26,11 @@ type holders struct {
 	queue    Queue
 	publish  Publish
 	forms    *forms
-	unpacks  chan struct{} // one place for each reply with unpacked certificates
+	unpacks  chan struct{} // one token for each reply with unpacked certificates
 }
 
-// beatOf reads which worker (X-Worker-Id) means which build (in the path). The
-// store checks that it holds it.
+// beatOf reads the worker (X-Worker-Id) and the build (path). The store checks that the
+// worker holds the build.
 func beatOf(c echo.Context) (store.Beat, error) {
 	beat := store.Beat{BuildID: c.Param("id"), WorkerID: c.Request().Header.Get(api.HeaderWorkerID)}
 	if !store.ValidID(beat.WorkerID) {
@@ -44,7 +44,7 @@ func beatOf(c echo.Context) (store.Beat, error) {
 	return beat, err
 }
 
-// holderOf is beatOf for routes on which the worker also says which build it means.
+// holderOf is beatOf for routes on which the worker also sends X-Build-Id.
 func holderOf(c echo.Context) (store.Beat, error) {
 	beat, err := beatOf(c)
 	if err == nil && c.Request().Header.Get(api.HeaderBuildID) != beat.BuildID {
@@ -59,7 +59,7 @@ func (h *holders) touch(ctx context.Context, beat store.Beat) error {
 	return h.publishBeat(beat, reply, err)
 }
 
-// publishBeat publishes what a beat has changed, unless it has failed.
+// publishBeat publishes what a beat has changed, unless err is set.
 func (h *holders) publishBeat(beat store.Beat, reply store.BeatReply, err error) error {
 	if err != nil {
 		return err
@@ -73,8 +73,8 @@ func (h *holders) publishBeat(beat store.Beat, reply store.BeatReply, err error)
 	return nil
 }
 
-// presence returns a function that records a beat once PresenceInterval has passed
-// since the last. It is called for as long as bytes move.
+// presence returns a function that records a beat once PresenceInterval has passed since
+// the last one. It is called for as long as bytes move.
 func (h *holders) presence(ctx context.Context, beat store.Beat) func(now time.Time) {
 	next := time.Now().Add(h.cfg.PresenceInterval)
 	return func(now time.Time) {
@@ -83,7 +83,8 @@ func (h *holders) presence(ctx context.Context, beat store.Beat) func(now time.T
 		}
 		next = now.Add(h.cfg.PresenceInterval)
 		if err := h.touch(ctx, beat); err != nil {
-			// Whether the build is still the worker's is decided at the end.
+			// The error is only logged because the end of the transfer decides who holds
+			// the build.
 			h.log.Debug().Err(err).Str("build", beat.BuildID).Msg("no beat during a transfer")
 		}
 	}
@@ -99,8 +100,8 @@ func (h *holders) held(ctx context.Context, c echo.Context) (store.Build, store.
 	return b, beat, err
 }
 
-// sendTo sends a file that is there to the worker that holds its build. That counts
-// as a beat: the first one makes an assigned build a building one.
+// sendTo sends a file to the worker that holds its build. The transfer counts as a beat;
+// the first beat turns an assigned build into a building one.
 func (h *holders) sendTo(ctx context.Context, c echo.Context, beat store.Beat, d download) (any, error) {
 	if c.Request().Method != http.MethodHead {
 		if err := h.touch(ctx, beat); err != nil {
@@ -151,15 +152,15 @@ func (h *holders) certs(ctx context.Context, c echo.Context) (any, error) {
 }
 
 const (
-	// unpacksAtOnce is how many replies with unpacked certificates are made and sent
-	// at once: each holds some 80 MiB if its archive is as large as it may be.
+	// unpacksAtOnce is how many replies with unpacked certificates are made and sent at
+	// once. The largest allowed archive takes some 80 MiB of memory.
 	unpacksAtOnce = 4
-	// unpackPatience is how long a request waits for its turn, and then for a
-	// client that does not read.
+	// unpackPatience is how long a request waits for its turn, and then how long a client
+	// may not read.
 	unpackPatience = 20 * time.Second
 )
 
-// unpacking waits for a place.
+// unpacking waits for a token of unpacks.
 func (h *holders) unpacking(ctx context.Context) (leave func(), err error) {
 	late := time.NewTimer(unpackPatience)
 	defer late.Stop()

@@ -9,14 +9,14 @@ import (
 	"takt/store"
 )
 
-// priorities moves builds within the queue.
+// priorities changes the priority of builds in the queue.
 type priorities struct {
 	*builds
 	queue Queue
 }
 
-// patch handles PATCH /api/builds/:id: another priority for a build that waits. Polls
-// that are parked may get it at once.
+// patch handles PATCH /api/builds/:id: it sets the priority of a pending build. A parked
+// poll may get the build at once.
 func (h *priorities) patch(ctx context.Context, c echo.Context) (any, error) {
 	id, err := idParam(c, "id", buildNotFound)
 	if err != nil {

@@ -16,13 +16,13 @@ import (
 	"takt/store"
 )
 
-// recordTimeout is what recording a result has once its file is in. The client
-// need not wait for it: work that was done is not thrown away.
+// recordTimeout is how long recording a result may take once its file is complete. It
+// does not depend on the client, because finished work must not be lost.
 const recordTimeout = 15 * time.Second
 
-// outcome is a form of POST /api/workers/upload as far as it has arrived.
+// outcome is the part of a POST /api/workers/upload form that has arrived.
 type outcome struct {
-	beat         store.Beat // who and what, as far as known
+	beat         store.Beat // which worker and build, as far as known
 	success      string
 	errorMessage string
 	file         *storage.Upload // nil for none
@@ -55,8 +55,8 @@ func uploaded(success bool) api.Uploaded {
 
 var errRecordTimeout = errors.New("recording the result took too long")
 
-// readUploadHeader takes what the header says of who uploads what, and refuses
-// before the body what could not be accepted after it.
+// readUploadHeader reads who uploads what from the header. It refuses at once what would
+// be refused after the body.
 func (h *holders) readUploadHeader(ctx context.Context, sent http.Header, in *outcome) (err error) {
 	if in.beat.Attempt, err = attempt(sent); err != nil {
 		return err
@@ -76,7 +76,7 @@ func (h *holders) readUploadHeader(ctx context.Context, sent http.Header, in *ou
 	if stale || b.State.Held() && b.WorkerID != in.beat.WorkerID {
 		_, err = h.store.Held(ctx, in.beat)
 		if store.CodeOf(err) == store.Forbidden {
-			err = workerNotFound() // as it is called after the body
+			err = workerNotFound() // the same error as after the body
 		}
 		return err
 	}
@@ -84,7 +84,7 @@ func (h *holders) readUploadHeader(ctx context.Context, sent http.Header, in *ou
 	return nil
 }
 
-// attribute lets the transfer count as presence from now on.
+// attribute makes the transfer count as beats from now on.
 func (h *holders) attribute(ctx context.Context, in *outcome) {
 	if in.body == nil || in.body.moved != nil || in.checkIDs() != nil {
 		return
@@ -104,7 +104,7 @@ func (h *holders) takeUpload(ctx context.Context, f *form, p *multipart.Part, in
 	case "success":
 		in.success, err = f.field(p)
 	case "error_message":
-		in.errorMessage, _, err = f.text(p) // better half a complaint than none
+		in.errorMessage, _, err = f.text(p) // a truncated message is better than none
 	case "result":
 		if in.file != nil {
 			return invalid("More than one result file")
@@ -115,7 +115,7 @@ func (h *holders) takeUpload(ctx context.Context, f *form, p *multipart.Part, in
 	return err
 }
 
-// sameField reads a field that must not contradict what is known already.
+// sameField reads a field that must equal what is already known.
 func (f *form) sameField(p *multipart.Part, known *string, contradiction string) error {
 	v, err := f.field(p)
 	if err != nil {
@@ -157,8 +157,8 @@ func (in *outcome) check() (success bool, err error) {
 	return success, nil
 }
 
-// recordResult ends the build. A file that gets its name but not its row is left,
-// because a newer result may have the same name by now; the sweep finds it.
+// recordResult finishes the build. A file that has its name but no row stays, because a
+// newer result may have the same name by now; the sweeper removes it.
 func (h *holders) recordResult(ctx context.Context, in *outcome, success bool) error {
 	b, err := h.store.Find(ctx, in.beat.BuildID)
 	if err != nil {
@@ -178,7 +178,7 @@ func (h *holders) recordResult(ctx context.Context, in *outcome, success bool) e
 	}
 	result.ErrorMessage = ""
 	name := resultName(b.ID, b.Platform)
-	if b.State.Final() { // it is a repeat, or refused: the file goes nowhere
+	if b.State.Final() { // a repeat or a refusal: the file is not kept
 		result.File = &store.File{Name: name, Size: in.file.Size, SHA256: in.file.SHA256}
 		return record(nil)
 	}
@@ -188,7 +188,7 @@ func (h *holders) recordResult(ctx context.Context, in *outcome, success bool) e
 	})
 }
 
-// finish ends b and says so.
+// finish ends b and publishes that.
 func (h *holders) finish(ctx context.Context, b store.Build, r store.Result, commit func() error) error {
 	repeat, err := h.store.Finish(ctx, r, commit)
 	if err != nil {

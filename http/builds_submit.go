@@ -31,7 +31,7 @@ type submissions struct {
 	forms  *forms
 }
 
-// submission is a form of POST /api/builds as far as it has arrived.
+// submission is the part of a POST /api/builds form that has arrived.
 type submission struct {
 	id       string
 	platform store.Platform
@@ -55,7 +55,8 @@ func (h *submissions) submitWith(status int) handler {
 		if err != nil {
 			return nil, err
 		}
-		// What has a key may be a repeat, which is answered whatever the queue.
+		// A request with a key may be a repeat, which is answered even if the queue is
+		// full.
 		if err := h.forms.files.Room(); err != nil {
 			return nil, err
 		}
@@ -76,8 +77,8 @@ func (h *submissions) submitWith(status int) handler {
 	}
 }
 
-// read reads the form. Clients send the source before they say what it is for, so
-// everything is judged at the end.
+// read reads the form. It validates at the end because clients send the source before the
+// other fields.
 func (h *submissions) read(ctx context.Context, c echo.Context, in *submission) error {
 	err := h.forms.read(c, func(f *form, p *multipart.Part) error { return in.take(ctx, f, p) })
 	switch {
@@ -91,8 +92,8 @@ func (h *submissions) read(ctx context.Context, c echo.Context, in *submission) 
 	return nil
 }
 
-// take takes what takt wants. Everything else, such as the account's password that
-// old clients send, is skipped unseen.
+// take reads the parts that takt needs. It skips all others unread, such as the account
+// password that old clients send.
 func (in *submission) take(ctx context.Context, f *form, p *multipart.Part) (err error) {
 	var v string
 	switch p.FormName() {
@@ -121,8 +122,8 @@ func (in *submission) take(ctx context.Context, f *form, p *multipart.Part) (err
 	return err
 }
 
-// record makes the build. Its files get their names within the
-// transaction; they stay only if it may have been committed.
+// record creates the build. Its files get their names within the transaction; they stay
+// only if it may have been committed.
 func (h *submissions) record(ctx context.Context, in *submission, status int, token string) (b store.Build, err error) {
 	sub := store.Submission{
 		ID: in.id, Platform: in.platform, Priority: in.priority, Labels: in.labels, TokenHash: store.HashToken(token),
@@ -163,8 +164,9 @@ func (h *submissions) record(ctx context.Context, in *submission, status int, to
 	return b, nil
 }
 
-// retry handles POST /api/builds/:id/retry: a new build with the old one's files,
-// which are not sent again. The old one may be in any state.
+// retry handles POST /api/builds/:id/retry: it creates a build with copies of the old
+// one's files, so that the client need not send them again. The old build may be in any
+// state.
 func (h *submissions) retry(ctx context.Context, c echo.Context) (any, error) {
 	old, err := h.builds.find(ctx, c)
 	if err != nil {
@@ -192,7 +194,7 @@ func (h *submissions) retry(ctx context.Context, c echo.Context) (any, error) {
 	}, err
 }
 
-// copyFiles gives in the files of old.
+// copyFiles adds copies of old's files to in.
 func (h *submissions) copyFiles(ctx context.Context, old store.Build, in *submission) error {
 	const gone = "Original build source no longer available. Please submit a new build."
 	if old.Source == nil {
