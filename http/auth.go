@@ -152,7 +152,7 @@ func (w *wrongKeys) note(who string, err error, now time.Time) error {
 		w.by, w.ends = map[string]int{}, now.Add(time.Minute)
 	}
 	n, known := w.by[who]
-	if !known && len(w.by) >= quotaKeys { // no use in a limit per address: the client has too many addresses
+	if !known && len(w.by) >= quotaKeys { // the map is full: a limit per address would not stop such a client
 		return err
 	}
 	w.by[who] = n + 1

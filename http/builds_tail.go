@@ -18,25 +18,25 @@ import (
 )
 
 const (
-	// tailPage is how many lines are read and written at once, if they are not long.
+	// tailPage is how many lines are read and written at once, unless they are long.
 	tailPage = 500
-	// tailReads is how many streams read at once: they are many, connections to
-	// the database few.
+	// tailReads is how many streams may read from the database at once. It is small
+	// because there are many streams and few database connections.
 	tailReads = 4
 )
 
-// tails serves logs, page by page: the lines so far, or a stream that goes on until the build
-// ends.
+// tails serves logs page by page: either the lines so far, or a stream that goes on until
+// the build ends.
 type tails struct {
 	*shared
 	builds *builds
 	logs   *followers
-	reads  chan struct{} // a place for each stream that reads rows
-	tokens chan struct{} // one for each stream of who has a build token only
+	reads  chan struct{} // one token for each stream that reads rows
+	tokens chan struct{} // one token for each stream opened with a build token only
 }
 
-// serve handles GET /api/builds/:id/logs. A levelled request checks who may see the
-// log; then the stream leaves it, and so does a log of more than one page.
+// serve handles GET /api/builds/:id/logs. A levelled request checks access to the log. A
+// stream then runs outside it, and so does a log of more than one page.
 func (h *tails) serve(c echo.Context, r *route) error {
 	c.Response().Header().Add("Vary", "Accept")
 	if !acceptsStream(c.Request().Header) {
@@ -63,8 +63,8 @@ func (h *tails) serve(c echo.Context, r *route) error {
 	return h.stream(c, func(ctx context.Context, st *stream) error { return h.send(ctx, st, b.ID, after) })
 }
 
-// share takes a place of those streams that build tokens may have: whoever has the
-// API key finds others.
+// share takes one of the streams that build tokens may use. A client with the API key
+// needs none, because the rest is kept for it.
 func (h *tails) share(c echo.Context) (leave func(), err error) {
 	if h.builds.keys.api.is(header(c.Request().Header, keyAPI)) {
 		return func() {}, nil
@@ -77,8 +77,8 @@ func (h *tails) share(c echo.Context) (leave func(), err error) {
 	}
 }
 
-// serveLines answers with the lines so far, page by page. There is no default
-// limit: old clients compare the number of lines with what they have shown.
+// serveLines answers with the lines so far, page by page. It has no default limit because
+// old clients compare the number of lines with what they have shown.
 func (h *tails) serveLines(c echo.Context, r *route) error {
 	after, err := sequence("after", c.QueryParam("after"))
 	if err != nil {
@@ -118,10 +118,10 @@ func (h *tails) serveLines(c echo.Context, r *route) error {
 	if err != nil {
 		return err
 	}
-	return cut // what broke off must not look whole
+	return cut // an incomplete reply must not look complete
 }
 
-// sendLines sends the lines of t and those after it, left in all.
+// sendLines sends the lines of t and then the following pages, up to left lines in all.
 func (h *tails) sendLines(ctx context.Context, st *stream, id string, t store.Tail, left int) (err error) {
 	frame, err := marshal(api.Logs{BuildID: id, Logs: []api.LogEntry{}})
 	if err != nil {
@@ -152,8 +152,8 @@ func (h *tails) sendLines(ctx context.Context, st *stream, id string, t store.Ta
 	return st.send()
 }
 
-// tailStart is the last line that the client has: Last-Event-ID, which a browser
-// sends when it comes back, or else ?after=.
+// tailStart returns the last line that the client has. It is Last-Event-ID, which a
+// browser sends when it reconnects, or else ?after=.
 func tailStart(c echo.Context) (int64, error) {
 	if v := c.Request().Header.Get("Last-Event-ID"); v != "" {
 		return sequence("Last-Event-ID", v)
@@ -161,8 +161,8 @@ func tailStart(c echo.Context) (int64, error) {
 	return sequence("after", c.QueryParam("after"))
 }
 
-// send sends the lines after number after, and then the end. It waits while the
-// database is away. It reads rows, so a stream goes on where it broke off.
+// send sends the lines after number after, and then the end. It waits while the database
+// is unavailable. A stream resumes exactly where it stopped because it reads rows.
 func (h *tails) send(ctx context.Context, st *stream, id string, after int64) error {
 	look := time.NewTicker(h.cfg.TailInterval)
 	defer look.Stop()
@@ -204,8 +204,8 @@ func (h *tails) read(ctx context.Context, id string, after int64, limit int) (st
 	return h.builds.store.Tail(ctx, id, after, limit)
 }
 
-// wait waits for news of the build, or a moment if the last read has failed, and
-// reports whether the stream goes on.
+// wait waits for news of the build, or for one tick if the last read failed. It reports
+// whether the stream goes on.
 func (h *tails) wait(ctx context.Context, st *stream, news <-chan struct{}, look <-chan time.Time, failed bool) bool {
 	for {
 		ticked, ok := st.wait(news, look)
@@ -218,27 +218,26 @@ func (h *tails) wait(ctx context.Context, st *stream, news <-chan struct{}, look
 	}
 }
 
-// followers are the streams that follow something by its id, such as the log of a
-// build. They wake when this server commits or publishes something. What other
-// controllers write is found by a look at all logs at once, which one stream does
-// for the others.
+// followers are the streams that follow something by its id, such as the log of a build.
+// They wake when this server commits or publishes something. One stream polls the
+// database for all of them to find what other controllers write.
 type followers struct {
 	mu sync.Mutex
 	of map[string]*followed
 
-	look   sync.Mutex // held while somebody looks
-	looked time.Time  // when the last look began; guarded by look
+	look   sync.Mutex // held while a stream reads the marks
+	looked time.Time  // when the last such read began; guarded by look
 }
 
 type followed struct {
 	streams int
 	news    chan struct{} // closed and replaced when there may be something new
-	mark    store.LogMark // as the last look found it
+	mark    store.LogMark // from the last such read
 }
 
 func newFollowers() *followers { return &followers{of: map[string]*followed{}} }
 
-// follow enters a stream; leave takes it out.
+// follow adds a stream of id; leave removes it.
 func (f *followers) follow(id string) (leave func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -257,14 +256,15 @@ func (f *followers) follow(id string) (leave func()) {
 	}
 }
 
-// news is closed at the next wake. Ask before reading rows: then nothing is missed.
+// news returns a channel that is closed at the next wake. Call it before reading rows, so
+// that no change is missed.
 func (f *followers) news(id string) <-chan struct{} {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.of[id].news
 }
 
-// wake makes the streams of id look. It never blocks.
+// wake makes the streams of id read again. It never blocks.
 func (f *followers) wake(id string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -278,9 +278,9 @@ func (b *followed) wake() {
 	b.news = make(chan struct{})
 }
 
-// lookAround asks for the marks of all builds that are followed and wakes the
-// streams of those that have moved on, unless somebody else does, or has done
-// within half of interval.
+// lookAround reads the marks of all followed builds and wakes the streams of those that
+// have changed. It does nothing if another stream is reading them, or began to within
+// half of interval.
 func (f *followers) lookAround(ctx context.Context, interval time.Duration, read func(context.Context, []string) (map[string]store.LogMark, error)) error {
 	if !f.look.TryLock() {
 		return nil

@@ -12,90 +12,91 @@ import (
 // DefaultBaseImageID is the virtual machine image that workers start from.
 const DefaultBaseImageID = "ghcr.io/sethwebster/expo-free-agent-base:0.1.23"
 
-// Config is what an operator may set. Zero values mean the defaults, see
-// WithDefaults.
+// Config is what an operator may set. Zero values mean the defaults of WithDefaults.
 type Config struct {
-	// APIKey is shared by clients and workers; AdminKey opens /admin, which nothing
-	// else does. Both are 16 or more of [A-Za-z0-9_-]; the former is required.
+	// APIKey is shared by clients and workers. AdminKey alone opens /admin. Both are 16
+	// or more of [A-Za-z0-9_-]; APIKey is required.
 	APIKey, AdminKey string
-	// BuildTokenLife is how long a build's token opens its build.
+	// BuildTokenLife is how long a build's token is valid.
 	BuildTokenLife time.Duration
 	// BaseImageID is sent to workers with each build.
 	BaseImageID string
 	// TelemetryWithoutKey accepts telemetry without an API key if it names a build and
-	// the worker that holds it, because old host monitors have no key.
+	// the worker that holds it. Old host monitors have no key.
 	TelemetryWithoutKey bool
 
-	// PlainSessions lets sessions of the dashboard begin over plain HTTP from other
-	// machines: whoever listens on the way has the key, then.
+	// PlainSessions allows dashboard sessions over plain HTTP from other machines. Anyone
+	// who can read that traffic then has the key.
 	PlainSessions bool
 
-	// PollRate is how many polls a second one worker may send, and RegisterRate
-	// how many registrations one remote address. Negative: no limit.
+	// PollRate is how many polls a second one worker may send. RegisterRate is how many
+	// registrations a second one remote address may send. Negative: no limit.
 	PollRate, RegisterRate int
 	// WrongKeys is how many wrong keys a minute one remote address may show before it
-	// is told to wait; a right one is never refused. Negative: no limit.
+	// gets a Retry-After. A right key is never refused. Negative: no limit.
 	WrongKeys int
 	// TrustedProxies are the networks whose X-Forwarded-For is believed.
 	TrustedProxies []netip.Prefix
 
-	// PublicURL is how others reach this server: HubSpot signs it. Without it the
-	// headers of a proxy are believed.
+	// PublicURL is the URL under which others reach this server. It is needed because
+	// HubSpot signs it. Without it the headers of a proxy are trusted.
 	PublicURL string
 	// HubSpotSecret is the client secret that HubSpot signs with. Without it every
 	// action is refused.
 	HubSpotSecret string
-	// HubSpotBlock answers a waiting action with BLOCK, so that HubSpot holds its
-	// execution; else with 204. HubSpotExpiration is how long HubSpot waits for it.
+	// HubSpotBlock answers a waiting action with BLOCK, so that HubSpot pauses its
+	// execution; otherwise the answer is 204. HubSpotExpiration is how long HubSpot waits
+	// for it.
 	HubSpotBlock      bool
 	HubSpotExpiration time.Duration
 
-	// The most bytes: of these files, of a JSON body, and of a text field of a form.
+	// These limit, in bytes, each of these files, a JSON body, and a text field of a
+	// form.
 	MaxSource, MaxCerts, MaxResult, MaxJSON, MaxField int64
-	// MaxParts is the most parts of a form.
+	// MaxParts is how many parts a form may have.
 	MaxParts int
-	// MaxConnections is how many connections may be open at once; one more is
-	// closed. Parked polls have one each. MaxStreams of them may be streams.
+	// MaxConnections is how many connections may be open at once; further ones are
+	// closed. Each parked poll uses one. MaxStreams is how many of them may be streams.
 	MaxConnections, MaxStreams int
-	// MaxPerAddress is how many connections one remote address may have as long as
-	// none of them has shown a right key.
+	// MaxPerAddress is how many connections one remote address may have until one of them
+	// has shown a right key.
 	MaxPerAddress int
-	// MaxUploads is how many uploads of one remote address are served at once; more
-	// wait a little.
+	// MaxUploads is how many uploads of one remote address are served at once; further
+	// ones wait a little.
 	MaxUploads int
-	// MaxBypass is how many requests of operators are served at once, which are not
-	// levelled; and how many of what everybody may see.
+	// MaxBypass is how many operators' requests, which are not levelled, are served at
+	// once. The same limit applies to the public pages.
 	MaxBypass int
 
 	// ReadHeaderTimeout is for a request's header, and for the first request of a
-	// connection, ReadTimeout for a body that is not
-	// a file, IdleTimeout for the time between two requests.
+	// connection. ReadTimeout is for a body that is not a file. IdleTimeout is for the
+	// time between two requests.
 	ReadHeaderTimeout, ReadTimeout, IdleTimeout time.Duration
-	// StallTimeout is how long a transfer may stand still. PresenceInterval is how
-	// often a build is touched while its files move.
+	// StallTimeout is how long a transfer may stand still. PresenceInterval is the time
+	// between two beats of a build while its files are transferred.
 	StallTimeout, PresenceInterval time.Duration
-	// LeastRate is how many bytes a second an upload has to bring, judged each time
-	// that it has been waited for as long as LeastRateGrace.
+	// LeastRate is how many bytes a second an upload must bring. It is judged each time
+	// takt has waited LeastRateGrace for the upload.
 	LeastRate      int64
 	LeastRateGrace time.Duration
-	// DrainTimeout is how long the rest of a refused body is read, so that the
-	// client gets to see the refusal.
+	// DrainTimeout is how long the rest of a refused body is read, so that the client
+	// receives the refusal.
 	DrainTimeout time.Duration
-	// StreamTimeout is how long a write to a stream may take; a client that is
-	// slower is cut off. StreamPing is the time between two pings.
+	// StreamTimeout is how long a write to a stream may take; a slower client is cut off.
+	// StreamPing is the time between two pings.
 	StreamTimeout, StreamPing time.Duration
-	// TailInterval is how often followed logs are looked at for what other
+	// TailInterval is how often the database is polled for log lines that other
 	// controllers have written.
 	TailInterval time.Duration
-	// RequestGrace is how long a request that was told to end may take before its
-	// connection is cut off. ShutdownTimeout is how long running requests may take
-	// when Serve ends.
+	// RequestGrace is how long a request may go on after it was told to end; then its
+	// connection is cut off. ShutdownTimeout is how long running requests may take when
+	// Serve ends.
 	RequestGrace, ShutdownTimeout time.Duration
 }
 
 const (
-	// writeTimeout is from a request's header to the end of its reply, unless that
-	// is a file; more than the longest poll.
+	// writeTimeout is the time from a request's header to the end of its reply, unless
+	// that is a file. It is longer than the longest poll.
 	writeTimeout = 2 * time.Minute
 	// maxDrains is how many refused bodies are read at once.
 	maxDrains = 8
@@ -103,7 +104,7 @@ const (
 	maxList = 10_000
 )
 
-// maxRate is the most a second that a quota can count.
+// maxRate is the highest rate per second that a quota can count.
 const maxRate = 1_000_000
 
 var keyPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{16,}$`)
@@ -143,7 +144,7 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// Validate names everything that is wrong with c, defaults filled in.
+// Validate names everything that is wrong with c after WithDefaults.
 func (c Config) Validate() error {
 	var faults []error
 	check := func(ok bool, format string, args ...any) {
@@ -163,8 +164,8 @@ func (c Config) Validate() error {
 	return errors.Join(faults...)
 }
 
-// leastVaried is how many different characters a key has at least, because one that
-// a person types over and over is guessed.
+// leastVaried is how many different characters a key must have, because a key with few
+// different characters is easy to guess.
 const leastVaried = 8
 
 // VariedKey reports whether a key has enough different characters.

@@ -12,10 +12,10 @@ import (
 	"takt/store"
 )
 
-// cutoff watches one run of a request that is told to end while its client is
-// still there. What waits for the client's body fails at once. A run that is not
-// over after the grace loses its connection: whatever it writes later goes
-// nowhere, and nobody else writes.
+// cutoff watches one run of a request that may be told to end while its client is still
+// connected. When it is told to, reads of the client's body fail at once. A run that has
+// not ended after the grace period loses its connection, so whatever it writes later is
+// discarded.
 type cutoff struct {
 	*shared
 	c    echo.Context
@@ -23,15 +23,15 @@ type cutoff struct {
 	work store.Work
 
 	mu    sync.Mutex  // guards what follows
-	over  bool        // the run has ended: its connection is no longer ours
+	over  bool        // the run has ended: its connection must not be touched
 	timer *time.Timer // nil until the run is told to end
-	// lost: nothing may be written any more, because the grace has passed, or the
-	// handler itself has broken off.
+	// lost says that nothing may be written any more, because the grace period has passed
+	// or the handler itself has aborted.
 	lost bool
 }
 
-// do runs fn as a levelled request. http.ErrAbortHandler means: the connection is
-// to be aborted.
+// do runs fn as a levelled request. http.ErrAbortHandler means that the caller must abort
+// the connection.
 func (s *shared) do(c echo.Context, r *route, fn func(ctx context.Context) error) error {
 	req := c.Request()
 	k := &cutoff{shared: s, c: c, body: watched(req)}
@@ -43,8 +43,8 @@ func (s *shared) do(c echo.Context, r *route, fn func(ctx context.Context) error
 	return err
 }
 
-// watch calls fn. ctx is that of the process that runs it; a panic is its business
-// too, but for http.ErrAbortHandler, which is no crash.
+// watch calls fn. ctx belongs to the process that runs it. That process also handles
+// panics, except http.ErrAbortHandler, which is not a crash.
 func (k *cutoff) watch(ctx context.Context, fn func(ctx context.Context) error) (err error) {
 	defer func() { // also after a panic or runtime.Goexit
 		k.end()
@@ -71,7 +71,7 @@ func (k *cutoff) begin() {
 	k.timer = time.AfterFunc(k.cfg.RequestGrace, k.expire)
 }
 
-// expire is called when the grace is over.
+// expire is called when the grace period is over.
 func (k *cutoff) expire() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -88,7 +88,8 @@ func (k *cutoff) expire() {
 	}
 }
 
-// end takes the hook away: from here on nothing touches the connection.
+// end marks the run as over and stops the timer; from here on the cutoff does not touch
+// the connection.
 func (k *cutoff) end() {
 	k.mu.Lock()
 	defer k.mu.Unlock()

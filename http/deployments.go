@@ -16,7 +16,7 @@ const (
 	maxDeploymentList = 500
 )
 
-// deployments begins deployments, shows and steers them.
+// deployments starts and shows deployments and carries out orders on them.
 type deployments struct {
 	*audit
 	keys *keys
@@ -45,7 +45,7 @@ func (h *deployments) create(ctx context.Context, c echo.Context) (any, error) {
 	return answer{http.StatusAccepted, h.wire(d, store.DeploymentProgress{})}, nil
 }
 
-// list handles GET /api/deployments: the newest first.
+// list handles GET /api/deployments: the newest come first.
 func (h *deployments) list(ctx context.Context, c echo.Context) (any, error) {
 	limit, err := limitParam(c, deploymentList, maxDeploymentList)
 	if err != nil {
@@ -82,7 +82,7 @@ func (h *deployments) find(ctx context.Context, id string) (api.Deployment, erro
 	return h.wire(d, progress[id]), err
 }
 
-// wire shows a deployment; of a dry run also what it would cost.
+// wire shows a deployment. A dry run also shows what it would cost.
 func (h *deployments) wire(d store.Deployment, p store.DeploymentProgress) api.Deployment {
 	out := api.NewDeployment(d, p)
 	if d.Request.DryRun && d.State == store.DeploymentDone {
@@ -95,7 +95,8 @@ func (h *deployments) wire(d store.Deployment, p store.DeploymentProgress) api.D
 	return out
 }
 
-// steerWith carries out an order, and answers with the deployment as it is then.
+// steerWith returns a handler that carries out an order and answers with the deployment
+// after it.
 func (h *deployments) steerWith(order func(d Deployments, ctx context.Context, id string) error) handler {
 	return byID(deploymentNotFound, func(ctx context.Context, id string) (any, error) {
 		if err := order(h.Deployments, ctx, id); err != nil {
@@ -123,8 +124,8 @@ func (h *deployments) retry(ctx context.Context, c echo.Context) (any, error) {
 	return api.DeploymentRetried{Retried: n}, err
 }
 
-// mayOperate does what needs an operator if it spends takt's own credential. What
-// shows the admin key is audited.
+// mayOperate runs do, as an operator if the request shows the admin key. Only an operator
+// may spend takt's own credential; requests with the admin key are audited.
 func (h *deployments) mayOperate(ctx context.Context, c echo.Context, what entry, do func(ctx context.Context, operator bool) error) error {
 	key := header(c.Request().Header, keyAdmin)
 	if key == "" {

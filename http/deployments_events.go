@@ -13,17 +13,17 @@ import (
 )
 
 const (
-	// deploymentTick is how often a stream looks by itself, because what another
-	// controller does is not published here.
+	// deploymentTick is how often a stream reads the database without being woken,
+	// because the changes of other controllers are not published here.
 	deploymentTick = time.Second
-	// deploymentOverlap is how far a stream looks back: rows become visible later
-	// than they were stamped.
+	// deploymentOverlap is how far a stream looks back, because rows become visible some
+	// time after their timestamp.
 	deploymentOverlap = 15 * time.Second
 )
 
-// serveEvents handles GET /api/deployments/:id/events: "repo" events for what
-// changes, "progress" events with the figures, and "end" when the deployment has
-// ended. Only its connection waits.
+// serveEvents handles GET /api/deployments/:id/events: "repo" events for what changes,
+// "progress" events with the figures, and "end" when the deployment has ended. It holds
+// no place, because only its connection waits.
 func (h *deployments) serveEvents(c echo.Context, r *route) error {
 	id, err := idParam(c, "id", deploymentNotFound)
 	if err != nil {
@@ -40,7 +40,7 @@ func (h *deployments) serveEvents(c echo.Context, r *route) error {
 	return h.stream(c, func(ctx context.Context, st *stream) error { return d.follow(ctx, st) })
 }
 
-// lastEvent is the time that a returning client has seen last.
+// lastEvent is the time of the last event that a reconnecting client has seen.
 func lastEvent(r *http.Request) time.Time {
 	us, err := strconv.ParseInt(r.Header.Get("Last-Event-ID"), 10, 64)
 	if err != nil || us <= 0 {
@@ -49,13 +49,13 @@ func lastEvent(r *http.Request) time.Time {
 	return time.UnixMicro(us)
 }
 
-// deploymentEvents is what one stream of a deployment has sent.
+// deploymentEvents is the state of one stream of a deployment.
 type deploymentEvents struct {
 	*deployments
 	id   string
 	last string               // the figures
-	sent map[string]time.Time // of each repository, its latest change
-	from time.Time            // earlier changes were sent
+	sent map[string]time.Time // per repository, its latest change that was sent
+	from time.Time            // earlier changes were already sent
 }
 
 // follow sends events until the deployment ends, the client leaves or the server
@@ -66,7 +66,7 @@ func (d *deploymentEvents) follow(ctx context.Context, st *stream) error {
 	for {
 		changed := d.changed.news(d.id)
 		ended, err := d.news(ctx, st)
-		if err != nil && !store.IsUnavailable(err) { // that is waited for
+		if err != nil && !store.IsUnavailable(err) { // the stream waits for the end of an outage
 			return err
 		}
 		if err := st.send(); err != nil || ended {
@@ -78,8 +78,8 @@ func (d *deploymentEvents) follow(ctx context.Context, st *stream) error {
 	}
 }
 
-// news adds the events since the last ones. The figures are read before the rows,
-// so that the end comes after what led to it.
+// news adds the events since the last call. It reads the figures before the rows, so that
+// the end comes after the changes that led to it.
 func (d *deploymentEvents) news(ctx context.Context, st *stream) (ended bool, err error) {
 	found, err := d.find(ctx, d.id)
 	if err != nil {
@@ -117,7 +117,7 @@ func (d *deploymentEvents) news(ctx context.Context, st *stream) (ended bool, er
 	return found.Ended(), st.add(d.position(), name, found)
 }
 
-// position is the id of an event: how far the stream is.
+// position is the id of an event: how far the stream has come.
 func (d *deploymentEvents) position() string {
 	if d.from.IsZero() {
 		return ""

@@ -17,23 +17,23 @@ import (
 type Builds interface {
 	Find(ctx context.Context, id string) (store.Build, error)
 	List(ctx context.Context, filter store.BuildFilter) ([]store.Build, error)
-	// Tail returns some lines of a log, oldest first, and the build's state at the
-	// same moment.
+	// Tail returns lines of a log, oldest first, and the build's state at the same
+	// moment.
 	Tail(ctx context.Context, id string, after int64, limit int) (store.Tail, error)
-	// RetryWaits is RetryWaiting if a retry of a build would be refused.
+	// RetryWaits returns RetryWaiting if a retry of a build would be refused.
 	RetryWaits(ctx context.Context, id string) error
 	LogMarks(ctx context.Context, ids []string) (map[string]store.LogMark, error)
 	Counts(ctx context.Context) (store.Counts, error)
 	Totals(ctx context.Context) (store.Totals, error)
-	// Submit calls commit inside its transaction. An error with
-	// store.ErrOutcomeUnknown in its chain means: keep the files; with
-	// *store.Repeated: it was done before, and commit was not called.
+	// Submit calls commit inside its transaction. If the error wraps
+	// store.ErrOutcomeUnknown, the caller must keep the files. If it wraps
+	// *store.Repeated, the submission was made before and commit was not called.
 	Submit(ctx context.Context, s store.Submission, commit func() error) (store.Build, error)
 	Cancel(ctx context.Context, id string) error
-	// SetPriority is of pending builds only.
+	// SetPriority works on pending builds only.
 	SetPriority(ctx context.Context, id string, priority int) (store.BuildRef, error)
-	// What follows is for the worker that holds a build. Touch, Heartbeat and
-	// Telemetry record beats, the last one with figures.
+	// The following methods are for the worker that holds a build. Touch, Heartbeat and
+	// Telemetry record beats; Telemetry adds figures.
 	Held(ctx context.Context, beat store.Beat) (store.Build, error)
 	Touch(ctx context.Context, beat store.Beat) (store.BeatReply, error)
 	Heartbeat(ctx context.Context, beat store.Beat) (store.BeatReply, error)
@@ -42,7 +42,7 @@ type Builds interface {
 	Finish(ctx context.Context, result store.Result, commit func() error) (repeat bool, err error)
 }
 
-// Workers is the store of workers and of what they found out about themselves.
+// Workers is the store of workers and of their diagnostic reports.
 type Workers interface {
 	Register(ctx context.Context, r store.Registration) (store.Registered, error)
 	Unregister(ctx context.Context, token store.WorkerToken) (store.Departure, error)
@@ -53,45 +53,45 @@ type Workers interface {
 	Delete(ctx context.Context, id string) (store.Departure, error)
 	// Report calls commit inside its transaction.
 	Report(ctx context.Context, r store.DiagnosticReport, commit func() error) error
-	// TrimReports forgets all but the newest so many reports of a worker, and returns
-	// their files.
+	// TrimReports deletes all but the newest keep reports of a worker and returns the
+	// files of the deleted ones.
 	TrimReports(ctx context.Context, worker string, keep int) ([]store.File, error)
 	Reports(ctx context.Context, worker string, limit int) ([]store.DiagnosticReport, error)
 }
 
 // Queue hands out builds.
 type Queue interface {
-	// Arrive serves a poll at once; or it parks it for at most wait, and then its
-	// second result, called once and also if the client is gone, waits for the reply.
+	// Arrive serves a poll at once or parks it for at most wait. If it parks, the second
+	// result waits for the reply. The caller must call it once, even if the client is
+	// gone.
 	Arrive(ctx context.Context, r store.PollRequest, wait time.Duration) (store.PollReply, func(context.Context) (store.PollReply, error), error)
-	// What follows is called after a commit: of a build, with its cache label or "";
-	// of builds that are pending again; of a worker that may have a free slot, or that
-	// has finished a build with this cache label.
+	// The following methods are called after a commit. Their arguments are a build's
+	// platform and its cache label or ""; builds that are pending again; a worker that
+	// may have a free slot or that has finished a build with this cache label.
 	Enqueued(p store.Platform, cache string)
 	Requeued(refs []store.BuildRef)
 	Freed(workerID string)
 	Warm(workerID, cache string)
-	// Full reports whether a submit would be refused now, so that its body need
-	// not be read. False if in doubt: Submit decides.
+	// Full reports whether a submit would be refused now, so that its body need not be
+	// read. It returns false if in doubt, because Submit decides.
 	Full(ctx context.Context) bool
 }
 
-// Publish publishes what has changed, once that is committed. It never blocks.
+// Publish publishes a change after its commit. It never blocks.
 type Publish func(topic string, data any)
 
-// Requests runs each request as a process of its own, as many as there are places.
+// Requests runs each request as a process of its own, one per place.
 type Requests interface {
-	// Do runs fn and returns its error, or why fn could not run to its end. fn's
-	// context ends with ctx, or when the process is told to end. Do never returns
-	// while fn runs: fn uses what belongs to its caller. Errors beside fn's:
-	// Overloaded, Unavailable. One that has a method Overload is shown with rule,
-	// load and limit.
+	// Do runs fn and returns its error, or why fn could not finish. fn's context ends
+	// with ctx, or when the process is told to end. Do never returns while fn runs,
+	// because fn uses what belongs to its caller. Errors besides fn's: Overloaded,
+	// Unavailable. An error with a method Overload is shown with rule, load and limit.
 	Do(ctx context.Context, w store.Work, fn func(ctx context.Context) error) error
 }
 
-// Heijunka shows and changes how the load is levelled. Changes hold for while, or
-// for ever if that is 0, on all controllers; they are in force once they are
-// saved. Errors: InvalidArgument, NotFound, Conflict, Unavailable.
+// Heijunka shows and changes load levelling. A change holds for while, or for ever if
+// while is 0, on all controllers. It takes effect once it is saved. Errors:
+// InvalidArgument, NotFound, Conflict, Unavailable.
 type Heijunka interface {
 	Status() store.HeijunkaStatus
 	SetLimits(ctx context.Context, soft, hard *int, reserved *float64, while time.Duration) error
@@ -99,32 +99,33 @@ type Heijunka interface {
 	SetBounds(ctx context.Context, pool string, low, high *int, while time.Duration) error
 	SetAffinity(ctx context.Context, domain string, pools []string, while time.Duration) error
 	SetBurst(ctx context.Context, enabled bool, while time.Duration) error
-	// Scale, surges and moves are this controller's alone, and are not saved.
+	// Scaling, surges and moves apply to this controller only and are not saved.
 	Scale(pool string, by, to *int) error
 	StartSurge(d time.Duration) error
 	StopSurge() error
 	Rebalance(dryRun bool) (store.HeijunkaRebalance, error)
 }
 
-// Operator changes the supervision tree: it restarts what runs, with whom the
-// strategy ties to it, or stops it until it is started. Paths are those of
-// Deps.Tree. Each method returns when the order was carried out, or ctx has ended,
-// which ends the wait only. Errors: NotFound, Conflict, Timeout, Unavailable.
+// Operator changes the supervision tree. It restarts a node with the siblings that the
+// strategy ties to it, stops a node, or starts it again. Paths are those of Deps.Tree.
+// Each method returns when the order was carried out or when ctx has ended; the end of
+// ctx ends the wait only, not the order. Errors: NotFound, Conflict, Timeout,
+// Unavailable.
 type Operator interface {
 	Restart(ctx context.Context, path string) error
 	Terminate(ctx context.Context, path string) error
 	StartChild(ctx context.Context, path string) error
 }
 
-// Audit keeps what operators did.
+// Audit stores what operators did.
 type Audit interface {
 	Append(ctx context.Context, e store.AuditEntry) (id int64, err error)
 	Conclude(ctx context.Context, id int64, outcome string) error
 	List(ctx context.Context, limit int) ([]store.AuditEntry, error)
 }
 
-// Auditor checks what holds in the database at every moment, and with repair mends
-// what can be mended without losing anything.
+// Auditor checks the invariants of the database. With repair it also repairs what it can
+// without losing anything.
 type Auditor interface {
 	Check(ctx context.Context, repair bool) ([]store.Invariant, error)
 }
@@ -136,49 +137,51 @@ type Heartbeat interface {
 	Update(ctx context.Context, t store.Timeouts) error
 }
 
-// DeploymentStore is where deployments are kept.
+// DeploymentStore stores deployments.
 type DeploymentStore interface {
 	Find(ctx context.Context, id string) (store.Deployment, error)
 	List(ctx context.Context, limit int) ([]store.Deployment, error)
 	Progress(ctx context.Context, ids ...string) (map[string]store.DeploymentProgress, error)
-	// Repos returns what has changed at since or later, all if that is zero.
+	// Repos returns the repositories that changed at since or later; all if since is
+	// zero.
 	Repos(ctx context.Context, id string, since time.Time) ([]store.DeploymentRepo, error)
 }
 
-// Deployments copy organisations' repositories. It never waits for the forge.
+// Deployments copies organisations' repositories. Its methods never wait for the forge.
 type Deployments interface {
-	// Start begins one with a forge credential, "" for takt's own, which only an
-	// operator may spend.
+	// Start begins a deployment with a forge credential. "" means takt's own, which only
+	// an operator may spend.
 	Start(ctx context.Context, r store.DeploymentRequest, token string, operator bool) (store.Deployment, error)
 	Cancel(ctx context.Context, id string) error
 	Pause(ctx context.Context, id string) error
 	Resume(ctx context.Context, id string) error
-	// Retry tries one repository again, or with repo "" all that failed.
+	// Retry retries one repository, or with repo "" all that failed.
 	Retry(ctx context.Context, id, repo, token string, operator bool) (revived int, err error)
 	Estimate(r store.DeploymentRequest, p store.DeploymentProgress) store.DeploymentEstimate
 }
 
-// Files is where builds' files are kept: on the local disk, in S3 or both.
+// Files stores builds' files on the local disk, in S3 or in both.
 type Files interface {
-	// Create takes in all of content, sealed for the file of a name unless that is "".
+	// Create stores all of content. It seals the content for the file name sealFor unless
+	// that is "".
 	Create(ctx context.Context, limit int64, sealFor string, content io.Reader) (*storage.Upload, error)
-	// Duplicate returns an upload with the content of a file, sealed anew for sealFor.
+	// Duplicate returns an upload with the content of a file, sealed again for sealFor.
 	Duplicate(ctx context.Context, f store.File, sealFor string) (*storage.Upload, error)
-	// Open and OpenSealed find a file wherever it is. ctx bounds the reading.
+	// Open and OpenSealed find a file on the disk or in S3. ctx bounds the reading.
 	Open(ctx context.Context, f store.File) (*storage.File, error)
 	OpenSealed(ctx context.Context, f store.File) (*storage.SealedFile, error)
 	RemoveBuild(id string) error
 	// Remove removes a file from the local disk.
 	Remove(name string) (bool, error)
-	// Room is DiskFull while the disk is nearly full.
+	// Room returns DiskFull while the disk is nearly full.
 	Room() error
 	Health() storage.Health
 }
 
-// Throttle takes HubSpot's actions and paces them.
+// Throttle accepts HubSpot's actions and limits their rates.
 type Throttle interface {
-	// Accept returns when the action is durable. InvalidArgument if nobody has set
-	// a rate for it.
+	// Accept returns when the action is durable. It returns InvalidArgument if no rate is
+	// set for the action.
 	Accept(ctx context.Context, a store.Action) (store.Acceptance, error)
 	PutConfig(ctx context.Context, c store.ThrottleConfig) (store.ThrottleConfig, error)
 	DeleteConfig(ctx context.Context, portal, action int64) error
@@ -186,7 +189,7 @@ type Throttle interface {
 	Look(ctx context.Context, queue string) error
 }
 
-// ThrottleStore is where rates and queues are kept.
+// ThrottleStore stores rates and queues.
 type ThrottleStore interface {
 	Config(ctx context.Context, portal, action int64) (store.ThrottleConfig, error)
 	Configs(ctx context.Context, portal int64) ([]store.ThrottleConfig, error)
@@ -196,51 +199,52 @@ type ThrottleStore interface {
 	Redrive(ctx context.Context, id string) (int, error)
 }
 
-// OAuth gets and keeps the tokens of HubSpot's portals.
+// OAuth gets and stores the tokens of HubSpot's portals.
 type OAuth interface {
-	// Authorize returns the page on which a portal installs the app, and a secret
-	// that its installer brings back.
+	// Authorize returns the page on which a portal installs the app, and a secret that
+	// the installer's browser must send back.
 	Authorize(ctx context.Context) (url, secret string, err error)
-	// Install ends an authorization and returns whose it was.
+	// Install ends an authorization and returns its portal.
 	Install(ctx context.Context, state, secret, code string) (portal int64, err error)
 }
 
-// Deps is what a Server works with. All are required, but TLS.
+// Deps is what a Server works with. All are required except TLS.
 type Deps struct {
 	Builds  Builds
 	Workers Workers
 	Queue   Queue
-	// Tokens are those of workers.
+	// Tokens checks workers' tokens.
 	Tokens   *store.WorkerTokens
 	Publish  Publish
 	Requests Requests
 	Files    Files
-	// Ready reports whether work can be done: database reachable, migrated.
+	// Ready reports whether this process can work: the database is reachable and
+	// migrated.
 	Ready func() bool
-	// VacuumHeldBack is for how long the database could not be vacuumed; 0 if that
-	// is no reason to worry.
+	// VacuumHeldBack is how long vacuuming the database has been held back; 0 if that is
+	// harmless.
 	VacuumHeldBack func() time.Duration
-	// Tree describes the supervision tree; all lists dynamic children, too.
+	// Tree describes the supervision tree; all includes dynamic children.
 	Tree      func(all bool) api.TreeNode
 	Operator  Operator
 	Heartbeat Heartbeat
 	Heijunka  Heijunka
 	Audit     Audit
 	Auditor   Auditor
-	// Dashboard reads what pages show.
+	// Dashboard reads the data of the dashboard's pages.
 	Dashboard Dashboard
-	// Throttle, ThrottleStore and OAuth are HubSpot's.
+	// Throttle, ThrottleStore and OAuth serve HubSpot.
 	Throttle        Throttle
 	ThrottleStore   ThrottleStore
 	OAuth           OAuth
 	Deployments     Deployments
 	DeploymentStore DeploymentStore
-	// Background runs what has to outlive its request, and the endpoint: an
+	// Background runs what must outlive its request and the endpoint, such as an
 	// operator's order. It returns at once; run's context ends with the process.
 	Background func(run func(ctx context.Context))
-	// TLS is what the server shows who it is with; nil serves plain HTTP.
+	// TLS is the server's certificate; nil serves plain HTTP.
 	TLS *Certificate
-	// Metrics is shown at /metrics.
+	// Metrics is the source of /metrics.
 	Metrics prometheus.Gatherer
 	Logger  zerolog.Logger
 }

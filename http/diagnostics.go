@@ -18,11 +18,11 @@ const (
 	// defaultReports is how many diagnostic reports are listed by default.
 	defaultReports = 10
 	maxReports     = 1000
-	// keptReports is how many are kept of each worker.
+	// keptReports is how many reports of each worker are kept.
 	keptReports = 100
 )
 
-// diagnostics keeps and shows what workers found out about themselves.
+// diagnostics stores and shows workers' diagnostic reports.
 type diagnostics struct {
 	*shared
 	store   Workers
@@ -55,13 +55,14 @@ func (h *diagnostics) report(ctx context.Context, c echo.Context) (any, error) {
 	}
 	h.trim(ctx, r.WorkerID)
 	if r.Status != store.Critical {
-		h.queue.Freed(r.WorkerID) // it may get builds again
+		h.queue.Freed(r.WorkerID) // the worker may get builds again
 	}
 	h.publish(store.TopicWorkerUpdated, store.WorkerUpdate{WorkerID: w.ID, Status: w.Status, Draining: w.Draining})
 	return api.PostedDiagnostic{ID: r.ID, Status: "stored"}, nil
 }
 
-// trim removes what is too much. Files that it can't remove now the sweeper finds.
+// trim removes reports beyond keptReports. The sweeper removes files that it can't remove
+// now.
 func (h *diagnostics) trim(ctx context.Context, worker string) {
 	files, err := h.store.TrimReports(ctx, worker, keptReports)
 	for _, f := range files {
@@ -73,8 +74,7 @@ func (h *diagnostics) trim(ctx context.Context, worker string) {
 	}
 }
 
-// reportName is the name in storage of a report that arrives now. No two of one
-// worker have the same.
+// reportName is the storage name of a report that arrives now. It is unique per worker.
 func reportName(worker string, now time.Time) string {
 	return path.Join("diagnostics", worker, now.UTC().Format("2006-01-02T15-04-05.000000000Z")+".json")
 }

@@ -19,24 +19,24 @@ import (
 	"takt/store"
 )
 
-// transferPiece is how many bytes of a download are sent between two looks at
-// the clock. It has to get through within Config.StallTimeout.
+// transferPiece is how many bytes of a download are sent between two moves of the write
+// deadline. Each piece must be sent within Config.StallTimeout.
 const transferPiece = 256 << 10
 
-// download is a file on its way out.
+// download is a file to be sent.
 type download struct {
-	// content is an *os.File where possible, so that the kernel does the copying.
+	// content is an *os.File where possible, so that the kernel can copy it (sendfile).
 	content     io.ReadSeeker
 	digest      [32]byte
 	contentType string
-	name        string // what the client may call it
-	missing     string // what is said if it is not there
-	cache       string // Cache-Control; "" lets the client keep it and ask
+	name        string // the file name offered to the client
+	missing     string // the error message if the file does not exist
+	cache       string // Cache-Control; "" lets the client store the file and revalidate it
 	moved       func(now time.Time)
 }
 
-// sendDownload answers with d: whole, a range, or not modified. If that breaks
-// off, so does the connection.
+// sendDownload answers with d: whole, as a range, or as not modified. If the copy fails,
+// it aborts the connection.
 func (s *shared) sendDownload(c echo.Context, d download) error {
 	h := c.Response().Header()
 	h.Set("Content-Type", d.contentType)
@@ -64,9 +64,9 @@ func (s *shared) sendDownload(c echo.Context, d download) error {
 	return nil
 }
 
-// withoutEmptySuffixes takes the ranges -0 out of a Range header, which are the last
-// no bytes: RFC 9110 has them unsatisfiable, ServeContent does not. If none is left,
-// what is left can't be satisfied.
+// withoutEmptySuffixes removes the ranges "-0" (the last 0 bytes) from a Range header,
+// because RFC 9110 calls them unsatisfiable and ServeContent does not. If no range is
+// left, it returns one that can't be satisfied.
 func withoutEmptySuffixes(v string) string {
 	ranges, ok := strings.CutPrefix(v, "bytes=")
 	if !ok || !strings.Contains(ranges, "-0") {
@@ -82,8 +82,8 @@ func withoutEmptySuffixes(v string) string {
 	return "bytes=" + strings.Join(list, ",")
 }
 
-// downloadWriter writes a download past echo's writer, which would take the
-// copying away from the kernel, and reports status and size to it.
+// downloadWriter writes a download directly to net/http's writer, because echo's writer
+// would prevent sendfile. It reports status and size to echo's writer.
 type downloadWriter struct {
 	http.ResponseWriter
 	conn  *http.ResponseController
@@ -92,7 +92,7 @@ type downloadWriter struct {
 	moved func(now time.Time)
 	renew time.Time
 	err   error
-	// unsatisfied is a reply that is left to the caller.
+	// unsatisfied says that the caller replies, because the range can't be satisfied.
 	unsatisfied bool
 }
 
@@ -114,8 +114,8 @@ func (w *downloadWriter) Write(p []byte) (int, error) {
 	return n, w.note(int64(n), err)
 }
 
-// ReadFrom is where ServeContent's copying ends up. It goes on piece by piece:
-// each is one sendfile, and between them the clock is looked at.
+// ReadFrom is called by ServeContent's copy. It sends piece by piece: each piece is one
+// sendfile, and the write deadline moves between pieces.
 func (w *downloadWriter) ReadFrom(src io.Reader) (total int64, err error) {
 	to, ok := w.ResponseWriter.(io.ReaderFrom)
 	all, limited := src.(*io.LimitedReader)
@@ -154,7 +154,7 @@ func (w *downloadWriter) move() {
 	}
 }
 
-// sendFile answers with a plain file.
+// sendFile answers with an unsealed file.
 func (s *shared) sendFile(ctx context.Context, c echo.Context, files Files, f *store.File, d download) (any, error) {
 	if f == nil {
 		return nil, store.NewError(store.NotFound, d.missing)

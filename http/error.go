@@ -16,7 +16,7 @@ import (
 	"takt/store"
 )
 
-// statusOf gives each code its status. It is the only place that does.
+// statusOf maps each code to its status. It is the only place that does.
 func statusOf(code store.Code) int {
 	switch code {
 	case store.InvalidArgument, store.InvalidState:
@@ -47,7 +47,7 @@ func statusOf(code store.Code) int {
 		return http.StatusGatewayTimeout
 	case store.DiskFull:
 		return http.StatusInsufficientStorage
-	default: // Internal, CertsUnusable, and what is not known here
+	default: // Internal, CertsUnusable, and unknown codes
 		return http.StatusInternalServerError
 	}
 }
@@ -73,8 +73,8 @@ func failureOf(err error) *store.Error {
 	return store.Wrap(store.Internal, "Internal server error", err)
 }
 
-// problem makes the reply of err. A 500 never shows more than that, but for the
-// one that is the submitter's fault.
+// problem makes the reply of err. A 500 never shows details, except CertsUnusable, which
+// is the submitter's fault.
 func problem(err error, requestID string) (p api.Problem, retryAfter time.Duration) {
 	e := failureOf(err)
 	p = api.Problem{
@@ -94,7 +94,8 @@ func problem(err error, requestID string) (p api.Problem, retryAfter time.Durati
 	return p, retryAfter
 }
 
-// writeError answers err, unless an answer was begun, and logs it: once, here.
+// writeError answers err unless a reply has begun, and logs it. Errors are logged here
+// only.
 func (s *shared) writeError(c echo.Context, err error) {
 	w := c.Response()
 	id := requestID(c)
@@ -108,14 +109,14 @@ func (s *shared) writeError(c echo.Context, err error) {
 	if retry > 0 {
 		h.Set("Retry-After", strconv.Itoa(int(math.Ceil(retry.Seconds()))))
 	}
-	// What a handler had in mind for its own reply doesn't hold for this one.
+	// These headers were meant for the handler's own reply, so they are removed.
 	for _, name := range [...]string{"Content-Disposition", "Content-Encoding", "Content-Length", "Etag", "Last-Modified", "Repr-Digest", "Accept-Ranges"} {
 		delete(h, name) // in canonical form
 	}
 	h.Set("Cache-Control", "no-store") // whatever the handler had set
 	body, merr := json.Marshal(p)
 	if merr != nil {
-		body = nil // can't be: a Problem is strings and a number
+		body = nil // impossible: a Problem is strings and a number
 	}
 	s.replyBytes(c, p.Status, []string{"application/problem+json"}, body)
 }
@@ -123,7 +124,7 @@ func (s *shared) writeError(c echo.Context, err error) {
 func (s *shared) logError(c echo.Context, err error, status int, gone bool) {
 	level := zerolog.DebugLevel
 	switch {
-	case gone || status < 500 || failureOf(err).Overload != nil: // they come in thousands, and are counted
+	case gone || status < 500 || failureOf(err).Overload != nil: // such errors come in thousands, and metrics count them
 	case status == http.StatusInternalServerError:
 		level = zerolog.ErrorLevel
 	default:

@@ -21,7 +21,7 @@ const (
 	eventBatch = 256
 )
 
-// events serves the streams of events. It asks nobody but memory.
+// events serves the streams of events from memory only.
 type events struct {
 	*shared
 	ring *ring
@@ -32,8 +32,8 @@ func Topics() []string {
 	return []string{"queue:updated", "job:available", "build:assigned", store.TopicBuildUpdated, store.TopicWorkerUpdated, "supervisor:event"}
 }
 
-// Publish gives an event to the streams. It never blocks and may be called at any
-// time, also while nobody serves.
+// Publish adds an event to the streams. It never blocks and may be called at any time,
+// even while Serve is not running.
 func (s *Server) Publish(e Event) {
 	s.ring.add(e)
 	if e.BuildID != "" {
@@ -41,7 +41,7 @@ func (s *Server) Publish(e Event) {
 	}
 }
 
-// DeploymentChanged makes the streams of a deployment look. It never blocks.
+// DeploymentChanged wakes the streams of a deployment. It never blocks.
 func (s *Server) DeploymentChanged(id string) { s.changed.wake(id) }
 
 func (h *events) serve(c echo.Context, _ *route) error {
@@ -49,8 +49,8 @@ func (h *events) serve(c echo.Context, _ *route) error {
 	if err != nil {
 		return err
 	}
-	// A client that comes for the first time begins here and now. One that comes back
-	// goes on where it was, or gets a reset event because it has missed something.
+	// A new client starts at the newest event. A client that reconnects resumes after its
+	// last event, or gets a reset event if the ring has lost some.
 	seq, reset := h.ring.newest(), false
 	if last := c.Request().Header.Get("Last-Event-ID"); last != "" {
 		known, ok := h.ring.seq(last)
@@ -117,11 +117,11 @@ func topicFilter(v string) ([]string, error) {
 
 // Event is something that has happened, as GET /api/events shows it.
 type Event struct {
-	// Topic is a name such as "build:updated"; Data is what is sent as JSON. It is
-	// never changed.
+	// Topic is a name such as "build:updated". Data is sent as JSON and must not be
+	// changed after Publish.
 	Topic string
 	Data  any
-	// BuildID is the build that it is about: streams of its log look for news.
+	// BuildID is the event's build. The streams of its log wake.
 	BuildID string
 }
 
@@ -130,12 +130,12 @@ type past struct {
 	Event
 	seq  uint64
 	once sync.Once
-	text []byte // as it is sent, once somebody asks
+	text []byte // the encoded event, made on first use
 }
 
-// ring remembers the last events. Their numbers begin with 1; start distinguishes
-// the rings of two processes. Publishers never wait for readers. It belongs to the
-// Server, so that it outlives restarts of the endpoint.
+// ring holds the last events. They are numbered from 1; start distinguishes the rings of
+// two processes. Publishers never wait for readers. The ring belongs to the Server, so
+// that it outlives restarts of the endpoint.
 type ring struct {
 	start string
 
@@ -147,7 +147,7 @@ type ring struct {
 
 func newRing(size int) *ring { return &ring{start: rand.Text()[:10], events: make([]*past, size)} }
 
-// add never blocks.
+// add adds e as the newest event. It never blocks.
 func (r *ring) add(e Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -159,8 +159,8 @@ func (r *ring) add(e Event) {
 	}
 }
 
-// after appends up to limit events after number seq to buf. If there are none,
-// news is closed with the next. ok is false if the ring has forgotten some.
+// after appends up to limit events after number seq to buf. If there are none, news is
+// closed when the next one is added. ok is false if the ring no longer has some of them.
 func (r *ring) after(seq uint64, buf []*past, limit int) (events []*past, news <-chan struct{}, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -179,14 +179,14 @@ func (r *ring) after(seq uint64, buf []*past, limit int) (events []*past, news <
 	return buf, nil, true
 }
 
-// newest is the number of the last event.
+// newest is the number of the newest event.
 func (r *ring) newest() uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.last
 }
 
-// id is the event with number seq outside.
+// id is the event id that clients see for number seq.
 func (r *ring) id(seq uint64) string { return r.start + "-" + strconv.FormatUint(seq, 10) }
 
 // seq reads an id of this ring.
@@ -199,12 +199,12 @@ func (r *ring) seq(id string) (seq uint64, ok bool) {
 	return seq, err == nil
 }
 
-// event is e as it is sent.
+// event returns e as it is sent.
 func (r *ring) event(e *past) []byte {
 	e.once.Do(func() {
 		var err error
 		if e.text, err = appendEvent(nil, r.id(e.seq), e.Topic, e.Data); err != nil {
-			e.text, _ = appendEvent(nil, r.id(e.seq), e.Topic, nil) // no type that is published fails
+			e.text, _ = appendEvent(nil, r.id(e.seq), e.Topic, nil) // every type that is published can be encoded
 		}
 	})
 	return e.text
