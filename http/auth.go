@@ -140,7 +140,7 @@ type wrongKeys struct {
 	ends time.Time // the end of this minute
 }
 
-// note counts a refusal by authorize and returns the error for the client.
+// note counts err if it means a wrong key, and returns the error for the client.
 func (w *wrongKeys) note(who string, err error, now time.Time) error {
 	if code := store.CodeOf(err); code != store.InvalidAPIKey && code != store.Forbidden {
 		return err

@@ -71,7 +71,7 @@ func watched(r *http.Request) *body {
 }
 
 // cut makes a read that waits for the rest of the body fail now. A complete body keeps
-// its deadline, because net/http would take a new one for a client that left.
+// its deadline, because net/http takes an expired one for a client that left.
 func (b *body) cut() {
 	b.off.Store(true)
 	if !b.ended.Load() {
@@ -140,8 +140,8 @@ func (b *body) tooSlow(n int, took time.Duration) bool {
 	return slow
 }
 
-// rearm removes the read deadline, because net/http would take its end for a client that
-// left. It also gives the reply its full time, however long the body took.
+// rearm removes the read deadline, because net/http takes an expired one for a client
+// that left. It also gives the reply its full time, however long the body took.
 func (b *body) rearm() {
 	_ = b.conn.SetReadDeadline(time.Time{}) // fails on a dead connection only
 	_ = b.conn.SetWriteDeadline(time.Now().Add(writeTimeout))

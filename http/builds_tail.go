@@ -219,8 +219,8 @@ func (h *tails) wait(ctx context.Context, st *stream, news <-chan struct{}, look
 }
 
 // followers are the streams that follow something by its id, such as the log of a build.
-// They wake when this server commits or publishes something. One stream polls the
-// database for all of them to find what other controllers write.
+// They wake when this server commits or publishes something. What other controllers write
+// is found by reading the marks of all builds at once; one stream does that for all.
 type followers struct {
 	mu sync.Mutex
 	of map[string]*followed

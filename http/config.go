@@ -85,7 +85,7 @@ type Config struct {
 	// StreamTimeout is how long a write to a stream may take; a slower client is cut off.
 	// StreamPing is the time between two pings.
 	StreamTimeout, StreamPing time.Duration
-	// TailInterval is how often the database is polled for log lines that other
+	// TailInterval is how often the marks of followed logs are read to find what other
 	// controllers have written.
 	TailInterval time.Duration
 	// RequestGrace is how long a request may go on after it was told to end; then its

@@ -65,9 +65,10 @@ type Queue interface {
 	// result waits for the reply. The caller must call it once, even if the client is
 	// gone.
 	Arrive(ctx context.Context, r store.PollRequest, wait time.Duration) (store.PollReply, func(context.Context) (store.PollReply, error), error)
-	// The following methods are called after a commit. Their arguments are a build's
-	// platform and its cache label or ""; builds that are pending again; a worker that
-	// may have a free slot or that has finished a build with this cache label.
+	// The following methods are called after a commit: Enqueued for a pending build (with
+	// its cache label or ""), Requeued for builds that are pending again, Freed for a
+	// worker that may have a free slot, Warm for a worker that has finished a build with
+	// this cache label.
 	Enqueued(p store.Platform, cache string)
 	Requeued(refs []store.BuildRef)
 	Freed(workerID string)

@@ -20,11 +20,11 @@ import (
 	"takt/store"
 )
 
-// formBuffer is what is read from a connection at once, in bytes. The
-// multipart reader itself would ask for 4 KiB at a time.
+// formBuffer is how many bytes are read from a connection at once. The multipart reader
+// would read only 4 KiB at a time.
 const formBuffer = 256 << 10
 
-// forms reads forms and puts their files into storage.
+// forms reads forms and stores their files.
 type forms struct {
 	cfg     Config
 	files   Files
@@ -41,8 +41,8 @@ type form struct {
 	body *body // nil without one
 }
 
-// read hands each part of the request's form to take. What that does not read of
-// a part is skipped.
+// read passes each part of the request's form to take. What take leaves unread of a part
+// is skipped.
 func (s *forms) read(c echo.Context, take func(f *form, p *multipart.Part) error) error {
 	req := c.Request()
 	kind, params, err := mime.ParseMediaType(req.Header.Get("Content-Type"))
@@ -60,7 +60,7 @@ func (s *forms) read(c echo.Context, take func(f *form, p *multipart.Part) error
 	for count := 0; ; count++ {
 		p, err := parts.NextRawPart()
 		switch {
-		case err == io.EOF: // not errors.Is: of a truncated body it is true as well
+		case err == io.EOF: // not errors.Is, which is also true for a truncated body
 			if f.body != nil {
 				f.body.finish()
 			}
@@ -76,7 +76,7 @@ func (s *forms) read(c echo.Context, take func(f *form, p *multipart.Part) error
 	}
 }
 
-// malformed is the client's fault, unless err says otherwise.
+// malformed returns err as the client's fault, unless err already has another code.
 func malformed(err error) error {
 	if known, ok := errors.AsType[*store.Error](err); ok {
 		return known
@@ -93,7 +93,7 @@ func (f *form) field(p *multipart.Part) (string, error) {
 	return v, err
 }
 
-// text reads a text field up to the limit, and reports whether there was more.
+// text reads a text field up to the limit and reports whether it is longer.
 func (f *form) text(p *multipart.Part) (v string, over bool, err error) {
 	b, err := io.ReadAll(io.LimitReader(p, f.cfg.MaxField+1))
 	if err != nil {
@@ -103,15 +103,15 @@ func (f *form) text(p *multipart.Part) (v string, over bool, err error) {
 	return store.Text(string(b[:min(int64(len(b)), f.cfg.MaxField)])), over, nil
 }
 
-// roomStep is how many bytes are taken in between two looks at the disk.
+// roomStep is how many bytes are read between two checks of the disk's free space.
 const roomStep = 16 << 20
 
-// clientReader marks what goes wrong with reading as the client's. With room set it
-// ends when the disk is nearly full.
+// clientReader marks read errors as the client's fault. If room is set, it fails when the
+// disk is nearly full.
 type clientReader struct {
 	r    io.Reader
 	room func() error
-	next int // bytes until room is asked
+	next int // bytes until the next call of room
 }
 
 func (r *clientReader) Read(p []byte) (int, error) {
@@ -131,9 +131,9 @@ func (r *clientReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// file streams a part to storage. Over the limit it fails and names what it is. A
-// part without content and name is a form's way to say "none": nil. What begins
-// something new leaves the disk its reserve.
+// file streams a part to storage. If the part is over the limit, the error names what. A
+// part without content and name gives nil, because forms send it for "no file". If begins
+// is set, the part starts something new and must leave the disk its reserve.
 func (f *form) file(ctx context.Context, p *multipart.Part, what string, limit int64, sealFor string, begins bool) (*storage.Upload, error) {
 	if !isFile(p) {
 		if n, _ := io.ReadFull(p, make([]byte, 1)); n == 0 {
@@ -168,15 +168,15 @@ func (f *form) file(ctx context.Context, p *multipart.Part, what string, limit i
 	return u, nil
 }
 
-// isFile tells a file from a text field, as other readers of forms do.
+// isFile distinguishes a file from a text field as other form readers do.
 func isFile(p *multipart.Part) bool {
 	_, params, _ := mime.ParseMediaType(p.Header.Get("Content-Disposition"))
 	_, named := params["filename"]
 	return named || p.Header.Get("Content-Type") == "application/octet-stream"
 }
 
-// onward keeps the client's connection and its build alive while a file that
-// came with it goes on to S3.
+// onward keeps the client's connection and the build alive while an uploaded file is
+// copied to S3.
 func (f *form) onward(now time.Time) {
 	b := f.body
 	if b == nil {
@@ -198,7 +198,7 @@ func size(n int64) string {
 	return fmt.Sprintf("%d bytes", n)
 }
 
-// contentDigest reads the SHA-256 of an RFC 9530 header; nil if it has none.
+// contentDigest reads the SHA-256 from an RFC 9530 header; nil if there is none.
 func contentDigest(h string) ([]byte, error) {
 	for member := range strings.SplitSeq(h, ",") {
 		name, value, _ := strings.Cut(strings.TrimSpace(member), "=")

@@ -29,8 +29,8 @@ type health struct {
 	gatherer       prometheus.Gatherer
 }
 
-// show handles GET /health and GET /api/health. Anybody may ask, so it shows
-// numbers only, and those who ask at once share one look at the database.
+// show handles GET /health and GET /api/health. Anybody may ask, so it shows numbers
+// only, and simultaneous requests share one database query.
 func (h *health) show(ctx context.Context, _ echo.Context) (any, error) {
 	counted, err, _ := h.counting.Do("", func() (any, error) { return h.builds.Counts(context.WithoutCancel(ctx)) })
 	if err != nil {
@@ -43,7 +43,7 @@ func (h *health) show(ctx context.Context, _ echo.Context) (any, error) {
 	}, nil
 }
 
-// storage shows the state of storage. Why it is not well is for the log.
+// storage shows the state of storage. The reason of a fault is only logged.
 func (h *health) storage() map[string]any {
 	state := h.files.Health()
 	files := map[string]any{"kind": string(state.Mode), "ok": state.OK()}
@@ -58,12 +58,12 @@ func (h *health) storage() map[string]any {
 	return files
 }
 
-// live handles GET /livez: this process answers.
+// live handles GET /livez: this process responds.
 func (h *health) live(context.Context, echo.Context) (any, error) {
 	return api.Status{Status: "ok"}, nil
 }
 
-// ready handles GET /readyz and GET /healthz: this process can do work.
+// ready handles GET /readyz and GET /healthz: this process can work.
 func (h *health) ready(ctx context.Context, _ echo.Context) (any, error) {
 	switch {
 	case stopping(ctx).Err() != nil:
@@ -82,12 +82,12 @@ func (h *health) metrics() handler {
 	}
 }
 
-// openAPI describes every route. A test finds those that it does not.
+// openAPI describes every route. A test finds routes that are missing.
 //
 //go:embed openapi.yaml
 var openAPI []byte
 
-// OpenAPI returns the document that GET /openapi.yaml shows.
+// OpenAPI returns the document that GET /openapi.yaml serves.
 func OpenAPI() []byte { return bytes.Clone(openAPI) }
 
 // serveOpenAPI handles GET /openapi.yaml.

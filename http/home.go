@@ -23,18 +23,17 @@ var homePage string
 //go:embed html/home.css
 var homeStyle string
 
-// statsAge is how long the public statistics are shown before they are counted
-// again.
+// statsAge is how long the public statistics are shown before they are counted again.
 const statsAge = 10 * time.Second
 
-// figures counts builds. Anybody may ask for the public figures, so they are
-// counted by one request at a time, once in statsAge.
+// figures counts builds for the public statistics. Anybody may ask for them, so one
+// request at a time counts, at most once per statsAge.
 type figures struct {
 	*shared
 	builds Builds
-	turn   chan struct{} // holds one while somebody uses what follows
+	turn   chan struct{} // holds one token while a request uses the fields below
 	at     time.Time
-	now    *api.Stats // never changed
+	now    *api.Stats // the Stats are never changed
 }
 
 func (h *figures) statistics(ctx context.Context, _ echo.Context) (any, error) {
@@ -71,8 +70,8 @@ func (h *figures) current(ctx context.Context) (*api.Stats, error) {
 	return h.now, nil
 }
 
-// home handles GET /: what anybody may know, as a page. It needs no script, and its
-// policy allows none.
+// home handles GET /: the public figures as a page. It needs no script, and its policy
+// allows none.
 func (h *figures) home() handler {
 	page := template.Must(template.New("home").Parse(homePage)) // our own file
 	sum := sha256.Sum256([]byte(homeStyle))
@@ -81,7 +80,7 @@ func (h *figures) home() handler {
 	return func(ctx context.Context, c echo.Context) (any, error) {
 		var data struct {
 			Style template.CSS
-			Stats *api.Stats // nil while the database is away
+			Stats *api.Stats // nil while the database is unavailable
 		}
 		data.Style = template.CSS(homeStyle) //nolint:gosec // our own file
 		status, header := http.StatusOK, c.Response().Header()

@@ -12,16 +12,16 @@ import (
 	"time"
 )
 
-// borrowedListener gives a listener to an http.Server, which closes what it is
-// given, and takes it back unharmed.
+// borrowedListener lends a listener to an http.Server and gets it back open, although the
+// server closes its listener.
 type borrowedListener struct {
 	net.Listener
 	deadline func(time.Time) error
 	closed   atomic.Bool
 
-	most    int    // connections
-	each    int    // those of an address that has not shown a right key
-	refused func() // called with each connection that is too many
+	most    int    // maximum of connections
+	each    int    // maximum per address that has not shown a right key
+	refused func() // called for each connection over a maximum
 
 	mu    sync.Mutex // guards what follows
 	open  int
@@ -42,9 +42,10 @@ func borrow(ln net.Listener, most, each int, refused func()) (*borrowedListener,
 	return &borrowedListener{Listener: ln, deadline: d.SetDeadline, most: most, each: each, refused: refused, peers: map[string]*peer{}}, nil
 }
 
-// Accept is the listener's own until Close. Connections are not wrapped:
-// downloads need the real *net.TCPConn. One that is too many is closed at once:
-// left in the queue, it would wait for an answer that nobody gives.
+// Accept returns only net.ErrClosed after Close, otherwise the listener's own results.
+// Connections are not wrapped, because downloads need the real *net.TCPConn. A connection
+// over a maximum is closed at once, because in the backlog it would wait for a reply that
+// never comes.
 func (l *borrowedListener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
@@ -90,11 +91,11 @@ func (l *borrowedListener) count(c net.Conn, state http.ConnState) {
 	if p := l.peers[addr]; p.open > 1 {
 		p.open--
 	} else {
-		delete(l.peers, addr) // and what is known of it
+		delete(l.peers, addr) // including whether it has shown a right key
 	}
 }
 
-// peerAddr is the other side's address, as it counts for limits.
+// peerAddr is the remote address as limits count it.
 func peerAddr(c net.Conn) string {
 	if a, ok := c.RemoteAddr().(*net.TCPAddr); ok {
 		return quotaAddr(a.AddrPort().Addr().Unmap())
@@ -102,12 +103,12 @@ func peerAddr(c net.Conn) string {
 	return "" // a listener without addresses
 }
 
-// conn is what a server knows of a connection.
+// conn is what the server knows about a connection.
 type conn struct {
 	net.Conn
 	peer  *peer
-	asked atomic.Bool // a request has come
-	first *time.Timer // closes it if none does
+	asked atomic.Bool // a request has arrived
+	first *time.Timer // closes the connection if none arrives
 }
 
 // connKey is the context key of a *conn.
@@ -132,7 +133,7 @@ func connOf(ctx context.Context) *conn {
 	return k
 }
 
-// begin notes that a request has come.
+// begin notes that a request has arrived.
 func (k *conn) begin() {
 	if k != nil && k.asked.CompareAndSwap(false, true) {
 		k.first.Stop()
@@ -146,8 +147,8 @@ func (k *conn) trust() {
 	}
 }
 
-// cut closes the connection. That of TLS says no goodbye, for which it would wait
-// for the client.
+// cut closes the connection. With TLS it closes the TCP connection, because a TLS close
+// would wait for the client.
 func (k *conn) cut() {
 	if k == nil {
 		return
@@ -165,7 +166,7 @@ func (l *borrowedListener) Close() error {
 	return l.deadline(time.Unix(1, 0))
 }
 
-// giveBack makes the listener usable again. Nobody may be in Accept any more.
+// giveBack makes the listener usable again. It must not be called during Accept.
 func (l *borrowedListener) giveBack() error {
 	if err := l.deadline(time.Time{}); err != nil && !errors.Is(err, net.ErrClosed) {
 		return fmt.Errorf("resetting listener: %w", err)

@@ -7,14 +7,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics are the server's figures.
+// metrics are the server's metrics.
 type metrics struct {
 	requests *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
 	running  *prometheus.GaugeVec
 	parked   prometheus.Gauge
 	refused  prometheus.Counter
-	// connections counts those that were too many.
+	// connections counts the refused connections.
 	connections prometheus.Counter
 	wrongKeys   prometheus.Counter
 	streams     prometheus.Gauge
@@ -58,15 +58,15 @@ func newMetrics(tls *Certificate) metrics {
 	return m
 }
 
-// Collectors returns the server's metrics, to be registered once.
+// Collectors returns the server's metrics. Register them once.
 func (s *Server) Collectors() []prometheus.Collector { return s.metrics.all }
 
-// routeMetrics are those of one route, looked up once: labels cost more than
-// counting.
+// routeMetrics are the metrics of one route. They are looked up once because looking up
+// labels costs more than counting.
 type routeMetrics struct {
 	seconds prometheus.Observer
 	running prometheus.Gauge
-	status  [6]prometheus.Counter // by class; 0 for what is none
+	status  [6]prometheus.Counter // by class; 0 is for no status
 }
 
 func (m *metrics) of(r *route, method string) routeMetrics {
@@ -80,7 +80,7 @@ func (m *metrics) of(r *route, method string) routeMetrics {
 	return rm
 }
 
-// ended counts a request; one without a reply has no class.
+// ended counts a request; a request without a reply has no class.
 func (m routeMetrics) ended(reply *echo.Response, took time.Duration) {
 	m.running.Dec()
 	m.seconds.Observe(took.Seconds())

@@ -17,15 +17,15 @@ import (
 	"takt/store/seal"
 )
 
-// maxIdempotencyKey is the most characters of an Idempotency-Key.
+// maxIdempotencyKey is the longest Idempotency-Key, in characters.
 const maxIdempotencyKey = 255
 
-// once is a submission under an Idempotency-Key. What is kept of its reply, which
-// holds the build's token, can be opened only with the Idempotency-Key and the API
-// key together; of the former the database has the digest.
+// once is a submission with an Idempotency-Key. Its stored reply contains the build's
+// token, so it is sealed: it can be opened only with the Idempotency-Key and the API key
+// together. The database has only a digest of the Idempotency-Key.
 type once struct{ apiKey, key string }
 
-// firstReply is what is sealed.
+// firstReply is the sealed content.
 type firstReply struct {
 	Status int             `json:"status"`
 	Body   json.RawMessage `json:"body"`
@@ -56,12 +56,12 @@ func (o *once) digest() [sha256.Size]byte { return sha256.Sum256([]byte(o.key)) 
 
 var errSealed = errors.New("sealed under another API key, or damaged")
 
-// cipher is that of the replies under this key and the API key.
+// cipher returns the cipher for replies under this Idempotency-Key and the API key.
 func (o *once) cipher() cipher.AEAD {
 	return seal.Cipher([]byte(o.apiKey), []byte(o.key), "takt idempotent reply")
 }
 
-// seal returns the sealed reply, bound to the key's digest.
+// seal returns r sealed and bound to the Idempotency-Key's digest.
 func (o *once) seal(r firstReply) ([]byte, error) {
 	plain, err := marshal(r)
 	if err != nil {
@@ -80,8 +80,8 @@ func (o *once) open(sealed []byte) (r firstReply, err error) {
 	return r, json.Unmarshal(plain, &r)
 }
 
-// of is what the store has to know. The reply is sealed before anything is
-// committed, so that there is none that could not be repeated.
+// of returns what the store needs. The reply is sealed before the commit, so that every
+// committed submission can be replayed.
 func (o *once) of(in *submission, status int, token string) *store.Once {
 	return &store.Once{Key: o.digest(), Content: in.content(), Seal: func(b store.Build) ([]byte, error) {
 		body, err := marshal(api.NewSubmitted(b, token))
@@ -92,7 +92,7 @@ func (o *once) of(in *submission, status int, token string) *store.Once {
 	}}
 }
 
-// content is the digest of everything that makes two submissions the same.
+// content is a digest of all that must be equal in a repeated submission.
 func (in *submission) content() [sha256.Size]byte {
 	type file struct {
 		Size   int64
@@ -111,17 +111,17 @@ func (in *submission) content() [sha256.Size]byte {
 	b, err := json.Marshal(struct {
 		Platform      store.Platform
 		Priority      int
-		Labels        store.Labels // in the order of their names
+		Labels        store.Labels // ordered by name
 		Source, Certs *file
 	}{in.platform, in.priority, labels, describe(in.source), describe(in.certs)})
 	if err != nil {
-		panic(err) // strings and numbers
+		panic(err) // impossible: strings and numbers
 	}
 	return sha256.Sum256(b)
 }
 
-// replay answers a submission that was made before as it was answered then. What
-// has just been uploaded is thrown away by the caller.
+// replay answers a repeated submission with its first reply. The caller discards what was
+// just uploaded.
 func (in *submission) replay(c echo.Context, found *store.Repeated) (any, error) {
 	if found.Content != in.content() {
 		return nil, store.NewError(store.KeyMismatch, "Idempotency-Key was used for another submission")

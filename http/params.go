@@ -15,8 +15,8 @@ import (
 	"takt/store"
 )
 
-// limitParam reads ?limit=, otherwise if there is none. More than most is
-// refused, unless that is 0: then the caller shows what it can.
+// limitParam reads ?limit=; otherwise is the default. A limit over most is refused. If
+// most is 0, there is no maximum and the caller shows what it can.
 func limitParam(c echo.Context, otherwise, most int) (int, error) {
 	v := c.QueryParam("limit")
 	if v == "" {
@@ -32,7 +32,7 @@ func limitParam(c echo.Context, otherwise, most int) (int, error) {
 	return n, nil
 }
 
-// sequence reads a number that counts from 0; "" is 0.
+// sequence reads a number that starts at 0; "" is 0.
 func sequence(name, v string) (int64, error) {
 	if v == "" {
 		return 0, nil
@@ -44,7 +44,7 @@ func sequence(name, v string) (int64, error) {
 	return n, nil
 }
 
-// positive reads a number that names something.
+// positive reads a positive number, such as an id.
 func positive(name, v string) (int64, error) {
 	n, err := strconv.ParseInt(v, 10, 64)
 	if err != nil || n <= 0 {
@@ -53,7 +53,7 @@ func positive(name, v string) (int64, error) {
 	return n, nil
 }
 
-// flag reads a query parameter that is on or off.
+// flag reads a boolean query parameter.
 func flag(c echo.Context, name string) (bool, error) {
 	v := c.QueryParam(name)
 	if v == "" {
@@ -87,8 +87,8 @@ func attempt(h http.Header) (int, error) {
 	return int(n), nil
 }
 
-// byID is the handler of what needs nothing but the id in the path; one that can
-// be nobody's is not found.
+// byID returns the handler of a route that needs only the id in its path. An impossible
+// id is not found.
 func byID(notFound func() error, handle func(ctx context.Context, id string) (any, error)) handler {
 	return func(ctx context.Context, c echo.Context) (any, error) {
 		id, err := idParam(c, "id", notFound)

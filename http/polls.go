@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// maxWait is the longest that a poll may ask to be parked.
+	// maxWait is the longest wait that a poll may ask for.
 	maxWait = 60 * time.Second
 	// maxActive is the most builds that a poll may list.
 	maxActive = 1000
@@ -33,8 +33,8 @@ func newPolls(s *shared, queue Queue, tokens *store.WorkerTokens) *polls {
 	return &polls{shared: s, queue: queue, tokens: tokens, quota: newQuota("poll", s.cfg.PollRate, time.Now())}
 }
 
-// serve handles GET and POST /api/workers/poll. The arrival runs as a levelled
-// request; a poll that parks leaves it, with its token and its place, and only its
+// serve handles GET and POST /api/workers/poll. Its arrival runs as a levelled request. A
+// poll that parks leaves that request, with its token and its place, and only its
 // connection waits.
 func (h *polls) serve(c echo.Context, r *route) error {
 	req, wait, err := h.read(c.Request())
@@ -45,7 +45,7 @@ func (h *polls) serve(c echo.Context, r *route) error {
 		return err
 	}
 	if b := watched(c.Request()); b != nil {
-		b.finish() // while a body is unread nobody sees the client leave
+		b.finish() // net/http notices that the client leaves only after the body was read
 	}
 	var reply store.PollReply
 	var parked func(context.Context) (store.PollReply, error)
@@ -62,9 +62,9 @@ func (h *polls) serve(c echo.Context, r *route) error {
 	return h.reply(c, api.NewPollReply(reply, h.cfg.BaseImageID))
 }
 
-// quotaKey is what a poll is counted under. A worker with a token has a quota of
-// its own. One without shares that of its id with everybody who names the id,
-// because ids can be read in lists.
+// quotaKey is the key under which a poll is counted. A worker with a token has its own
+// quota. A worker without one shares the quota of its id with everybody who names that
+// id, because ids can be read in lists.
 func quotaKey(req store.PollRequest) string {
 	if n := req.Token.Worker; n != 0 {
 		return string([]byte{0, byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)})
@@ -72,8 +72,8 @@ func quotaKey(req store.PollRequest) string {
 	return req.WorkerID
 }
 
-// wait waits for a parked poll. When the server closes it is answered at once;
-// the presented token stays valid, as nothing was handed out.
+// wait waits for a parked poll. When the server closes, the poll is answered at once. The
+// presented token stays valid because no build was handed out.
 func (h *polls) wait(
 	ctx context.Context, req store.PollRequest, parked func(context.Context) (store.PollReply, error), failed error,
 ) (store.PollReply, error) {
@@ -83,7 +83,7 @@ func (h *polls) wait(
 	defer cancel(nil)
 	stop := context.AfterFunc(stopping(ctx), func() { cancel(errServerClosed) })
 	defer stop()
-	if failed != nil { // its request was ended after the poll had parked
+	if failed != nil { // the request was ended after the poll had parked
 		cancel(failed)
 	}
 	reply, err := parked(waiting)
@@ -96,8 +96,7 @@ func (h *polls) wait(
 	return reply, &store.Error{Code: store.Unavailable, Message: "The controller is restarting, try again", Err: err}
 }
 
-// read reads a poll and checks its token. The body of a POST is not looked
-// at.
+// read reads a poll and checks its token. It ignores the body of a POST.
 func (h *polls) read(r *http.Request) (req store.PollRequest, wait time.Duration, err error) {
 	req.Presented = header(r.Header, keyWorkerToken)
 	if r.URL.RawQuery != "" {
@@ -112,7 +111,7 @@ func (h *polls) read(r *http.Request) (req store.PollRequest, wait time.Duration
 	}
 	switch {
 	case req.Presented != "":
-		req.WorkerID = "" // the token says who it is
+		req.WorkerID = "" // the token identifies the worker
 		req.Token, err = h.tokens.Check(req.Presented)
 	case req.WorkerID == "":
 		return req, 0, invalid("X-Worker-Token header or worker_id required")

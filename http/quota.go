@@ -11,31 +11,30 @@ import (
 	"takt/store"
 )
 
-// quotaKeys is how many keys a quota remembers, about 3 MiB. An honest fleet has
-// a few: those that used theirs within the last two seconds.
+// quotaKeys is how many keys a quota remembers, about 3 MiB. Normal use needs only a few:
+// the keys used within the last two seconds.
 const quotaKeys = 1 << 16
 
-// quota limits how often each of many keys may do something: rate times a
-// second, and as many at once. It is the generic cell rate algorithm (ITU-T
-// I.371): of a key it keeps one number, the time at which its allowance is
-// whole again. That is at most a second away, so a key that rests for a second
-// is as good as unknown, and forgetting it loses nothing.
+// quota limits how often each of many keys may do something: rate times a second, with a
+// burst of as many. It is the generic cell rate algorithm (ITU-T I.371). Per key it keeps
+// one number, the time at which the key's allowance is whole again. That time is at most
+// a second away, so a key that was unused for a second can be forgotten without loss.
 type quota struct {
 	name  string
 	rate  int
-	every time.Duration // what one costs
+	every time.Duration // the time that one use costs
 	seed  maphash.Seed
 	epoch time.Time
 
 	mu sync.Mutex // guards what follows
-	// young has the keys that were used since turned, old those of at least a
-	// second before. The value is when a key's allowance is whole again, since epoch.
+	// young has the keys used since turned, old those used in the period before. The
+	// value is when a key's allowance is whole again, since epoch.
 	young, old map[uint64]time.Duration
 	turned     time.Duration
 }
 
-// newQuota returns a quota of rate a second; nil, which admits everything, if
-// rate is negative.
+// newQuota returns a quota of rate a second. If rate is negative it returns nil, which
+// admits everything.
 func newQuota(name string, rate int, now time.Time) *quota {
 	if rate < 0 {
 		return nil
@@ -46,8 +45,8 @@ func newQuota(name string, rate int, now time.Time) *quota {
 	}
 }
 
-// take takes one from key's allowance at time now, and reports how many are
-// left; or, if there is none, how long until there is.
+// take takes one from key's allowance at time now and reports how many are left. If there
+// is none, it returns how long until there is one.
 func (q *quota) take(key string, now time.Time) (left int, wait time.Duration) {
 	h, at := maphash.String(q.seed, key), now.Sub(q.epoch)
 	q.mu.Lock()
@@ -64,9 +63,9 @@ func (q *quota) take(key string, now time.Time) (left int, wait time.Duration) {
 	return int((burst - (whole - at)) / q.every), 0
 }
 
-// remember notes when h's allowance is whole again. If there are too many keys, new
-// ones are not remembered: nobody is refused for others' sake, and whoever can make
-// up so many keys is not limited anyway.
+// remember notes when h's allowance is whole again. If there are too many keys, new ones
+// are not remembered. They are admitted, because no client may be refused for what others
+// do, and a limit would not stop a client that can make up so many keys.
 func (q *quota) remember(h uint64, whole time.Duration) {
 	_, young := q.young[h]
 	_, old := q.old[h]
@@ -78,9 +77,9 @@ func (q *quota) remember(h uint64, whole time.Duration) {
 	}
 }
 
-// admit takes one from key's allowance, or returns the error that says when to
-// come back. A client that has used half of its allowance is shown in h what it
-// has (draft-ietf-httpapi-ratelimit-headers-11); the others need not know.
+// admit takes one from key's allowance, or returns an error with a Retry-After. If the
+// client has used half of its allowance, h shows what is left
+// (draft-ietf-httpapi-ratelimit-headers-11).
 func (q *quota) admit(h http.Header, key string) error {
 	if q == nil {
 		return nil
@@ -89,8 +88,8 @@ func (q *quota) admit(h http.Header, key string) error {
 	if left > q.rate/2 {
 		return nil
 	}
-	// What is used comes back over one second, so that is the window; what is
-	// left may be used within the time in which it would all be back.
+	// The allowance is restored over one second, so that is the window. What is left may
+	// be used within the time in which all of it would be restored.
 	reset := 1
 	if wait > 0 {
 		reset = int(math.Ceil(wait.Seconds()))

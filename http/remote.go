@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// remote is the address that r comes from: that of its connection, unless this
-// belongs to a trusted proxy. Then it is the last address of X-Forwarded-For
-// that no trusted proxy has: what stands before it, anybody could have written.
+// remote is the address that r comes from. Usually it is the connection's address. If
+// that is a trusted proxy, it is the last address of X-Forwarded-For that is not a
+// trusted proxy, because a client may have forged the entries before it.
 func remote(r *http.Request, trusted []netip.Prefix) netip.Addr {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
@@ -22,9 +22,9 @@ func remote(r *http.Request, trusted []netip.Prefix) netip.Addr {
 	return behindProxies(addr, r.Header["X-Forwarded-For"], trusted)
 }
 
-// behindProxies walks from the connection's address to the first that is not
-// trusted. An entry that is no address ends the way: who wrote it is known, who
-// is meant is not.
+// behindProxies walks from the connection's address back to the first that is not
+// trusted. It stops at an entry that is not an address and returns the proxy that wrote
+// it.
 func behindProxies(addr netip.Addr, forwarded []string, trusted []netip.Prefix) netip.Addr {
 	for _, list := range slices.Backward(forwarded) {
 		for _, entry := range slices.Backward(strings.Split(list, ",")) {
@@ -58,8 +58,8 @@ func isTrusted(addr netip.Addr, trusted []netip.Prefix) bool {
 	return slices.ContainsFunc(trusted, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
-// quotaAddr is the part of an address that shares a quota. Of IPv6 it is the
-// network: who has one address has 2⁶⁴ of them.
+// quotaAddr is the part of an address that shares a quota. For IPv6 it is the /64
+// network, because one client can use all of its 2⁶⁴ addresses.
 func quotaAddr(addr netip.Addr) string {
 	if addr.Is6() {
 		if p, err := addr.Prefix(64); err == nil {
@@ -70,7 +70,7 @@ func quotaAddr(addr netip.Addr) string {
 	return string(b[:])
 }
 
-// printAddr is what quotaAddr counts, to be read.
+// printAddr is quotaAddr's result in readable form.
 func printAddr(who string) string {
 	addr, ok := netip.AddrFromSlice([]byte(who))
 	if !ok || addr.IsUnspecified() {

@@ -17,7 +17,7 @@ import (
 	"takt/store"
 )
 
-// marshal is json.Marshal without HTML's escapes: nothing here is a page.
+// marshal is json.Marshal without HTML escapes, because no reply is embedded in a page.
 func marshal(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -28,14 +28,14 @@ func marshal(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// answer is a reply that is not simply 200: with body nil it has none.
+// answer is a reply with its own status; with body nil it has no body.
 type answer struct {
 	status int
 	body   any
 }
 
-// answer runs a handler and sends what it returns as compact JSON; nil means
-// that it has replied itself, [json.RawMessage] is sent as it is.
+// answer runs a handler and sends its result as compact JSON. nil means that the handler
+// has replied itself; [json.RawMessage] is sent as it is.
 func (s *shared) answer(ctx context.Context, c echo.Context, handle handler) error {
 	v, err := handle(ctx, c)
 	if err != nil || v == nil {
@@ -73,7 +73,7 @@ func (s *shared) replyBytes(c echo.Context, status int, contentType []string, b 
 		return
 	}
 	for len(b) > replyPiece {
-		if _, err := w.Write(b[:replyPiece]); err != nil { // the client has left, or reads nothing
+		if _, err := w.Write(b[:replyPiece]); err != nil { // the client has left or does not read
 			return
 		}
 		b = b[replyPiece:]
@@ -83,19 +83,19 @@ func (s *shared) replyBytes(c echo.Context, status int, contentType []string, b 
 }
 
 const (
-	// replyTimeout is how long a client may take to read a small answer, or
-	// replyPiece bytes of a long one; then its connection is cut.
+	// replyTimeout is how long a client may take to read a small reply, or replyPiece
+	// bytes of a long one. Then its connection is cut off.
 	replyTimeout = 5 * time.Second
 	replyPiece   = 64 << 10
 )
 
-// moveWriteDeadline gives a client replyTimeout for what is written next. Files and
-// streams set deadlines of their own.
+// moveWriteDeadline gives a client replyTimeout to read what is written next. Files and
+// streams set their own deadlines.
 func moveWriteDeadline(conn *http.ResponseController) {
 	_ = conn.SetWriteDeadline(time.Now().Add(replyTimeout)) // fails on a dead connection only
 }
 
-// each is what f makes of all of list; of none it is [], not null.
+// each applies f to every element of list. For an empty list it returns [], not null.
 func each[A, B any](list []A, f func(A) B) []B {
 	out := make([]B, len(list))
 	for i, v := range list {
@@ -104,8 +104,8 @@ func each[A, B any](list []A, f func(A) B) []B {
 	return out
 }
 
-// readBody reads the request's body, nil if there is none. It ends at the limit
-// of its route.
+// readBody reads the request's body, nil if there is none. It stops at the limit of its
+// route.
 func readBody(c echo.Context) ([]byte, error) {
 	req := c.Request()
 	if req.Body == nil || req.Body == http.NoBody {
@@ -126,8 +126,8 @@ func readBody(c echo.Context) ([]byte, error) {
 
 func errTooLarge() error { return store.NewError(store.TooLarge, "Request body too large") }
 
-// readJSON reads the request's body into v. Without a body it reports false:
-// many clients say that they send JSON and send nothing.
+// readJSON reads the request's body into v. It reports false if there is no body, because
+// many clients declare JSON and send nothing.
 func readJSON(c echo.Context, v any) (present bool, err error) {
 	if err := requireJSON(c.Request().Header.Get("Content-Type")); err != nil {
 		return false, err

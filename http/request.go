@@ -15,7 +15,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// shared is what the handlers of all nouns have in common.
+// shared is what all handlers have in common.
 type shared struct {
 	cfg      Config
 	log      zerolog.Logger
@@ -24,15 +24,15 @@ type shared struct {
 
 	inFlight atomic.Int64  // requests under way, parked polls included
 	streams  chan struct{} // one for each stream of events
-	// strangers are the admitted requests of public routes, bodies those of them
-	// that are read before that.
+	// strangers counts the admitted requests of public routes. bodies counts those whose
+	// body is being read before admission.
 	strangers, bodies *share
-	pages, orders     *share // requests that are not levelled: everybody's, operators'
+	pages, orders     *share // requests that are not levelled: the public ones and the operators'
 	uploads           *turns
 	jsonType          []string // the Content-Type of all JSON; never changed
 }
 
-// wrap puts a route's common part around its handler.
+// wrap adds the common steps of all routes to a route's handler.
 func (s *Server) wrap(r *route, method string) echo.HandlerFunc {
 	m := s.metrics.of(r, method)
 	return func(c echo.Context) error {
@@ -58,7 +58,7 @@ func (s *Server) wrap(r *route, method string) echo.HandlerFunc {
 		case errors.Is(err, http.ErrAbortHandler):
 			abort = true
 		case c.Response().Committed:
-			s.writeError(c, err) // to the log only
+			s.writeError(c, err) // only logs, because the reply has begun
 			abort = true
 		default:
 			s.refuse(c, r, body, err)
@@ -66,7 +66,7 @@ func (s *Server) wrap(r *route, method string) echo.HandlerFunc {
 		if e := s.log.Debug(); e.Enabled() {
 			s.logAccess(e, c, r, start)
 		}
-		if abort { // so that nobody takes half a reply for a whole one
+		if abort { // so that no client takes half a reply for a whole one
 			panic(http.ErrAbortHandler)
 		}
 		return nil
@@ -78,7 +78,7 @@ func guard(c echo.Context, r *route) (err error) {
 	defer func() {
 		v := recover()
 		if e, ok := v.(error); ok && errors.Is(e, http.ErrAbortHandler) {
-			err = e // net/http's own way to break off
+			err = e // net/http's own way to abort
 		} else if v != nil {
 			err = fmt.Errorf("panic: %v\n%s", v, debug.Stack())
 		}
@@ -91,13 +91,14 @@ func (s *shared) levelled(c echo.Context, r *route) error {
 	return s.do(c, r, func(ctx context.Context) error { return s.answer(ctx, c, r.handle) })
 }
 
-// open is levelled for what needs no key: all of it has a share of what is admitted.
+// open is levelled for routes that need no key. Together they may use only a share of the
+// places.
 func (s *shared) open(c echo.Context, r *route) error {
 	return s.within(s.strangers, c, func() error { return s.levelled(c, r) })
 }
 
-// upload is levelled for files: an address that sends many at once waits for its
-// own, so that there are places for others.
+// upload is levelled for files. An address that sends many at once waits for its own
+// uploads, so that others find places.
 func (s *shared) upload(c echo.Context, r *route) error {
 	who := s.addr(c)
 	if err := s.uploads.take(c.Request().Context(), who); err != nil {
@@ -107,14 +108,14 @@ func (s *shared) upload(c echo.Context, r *route) error {
 	return s.levelled(c, r)
 }
 
-// probe runs the handler of a route that needs no place: it uses nothing that can
-// run out, so whoever looks whether this process is well always gets through.
+// probe runs the handler of a route that needs no place. It uses no limited resource, so
+// health checks are always served.
 func (s *shared) probe(c echo.Context, r *route) error {
 	return s.answer(c.Request().Context(), c, r.handle)
 }
 
-// direct runs the route's handler at once, a limited number at a time, so that
-// operators get through whatever else is broken.
+// direct runs the route's handler without levelling, a limited number at a time, so that
+// operators are served even if other parts are broken.
 func (s *shared) direct(c echo.Context, r *route) error {
 	sh, who := s.pages, s.addr(c)
 	if r.access == adminKey {
@@ -127,8 +128,8 @@ func (s *shared) direct(c echo.Context, r *route) error {
 	return s.answer(c.Request().Context(), c, r.handle)
 }
 
-// requestIDFor returns the client's id of a request if it is sane, else one
-// that is unique among all servers.
+// requestIDFor returns the client's id of a request if it is valid, else a new one that
+// is unique among all servers.
 func requestIDFor(r *http.Request) string {
 	if id := header(r.Header, keyRequestID); saneRequestID(id) {
 		return id
@@ -143,8 +144,8 @@ func saneRequestID(id string) bool {
 
 func requestID(c echo.Context) string { return header(c.Response().Header(), keyRequestID) }
 
-// logAccess writes the access log. It shows the route, never the path or the
-// query: these may hold what nobody should read.
+// logAccess writes the access log. It logs the route, never the path or the query,
+// because these may contain secrets.
 func (s *shared) logAccess(e *zerolog.Event, c echo.Context, r *route, start time.Time) {
 	e.Str("method", c.Request().Method).Str("route", r.path).Stringer("domain", r.domain).
 		Int("status", c.Response().Status).Int64("bytes", c.Response().Size).

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-// domain is what a route's requests compete for.
+// domain is a class of requests that compete for the same places.
 type domain uint8
 
 const (
@@ -25,8 +25,7 @@ func (d domain) String() string {
 	return [...]string{"fleet", "submit", "transfer", "query", "hook", "ops"}[d]
 }
 
-// limit is how long a request may usually take; operators are shown those that
-// take longer.
+// limit is how long a request should take at most; operators are shown slower ones.
 func (d domain) limit() time.Duration {
 	if d == transfer {
 		return time.Hour
@@ -34,26 +33,26 @@ func (d domain) limit() time.Duration {
 	return 30 * time.Second
 }
 
-// handler answers a request: with what is sent as JSON, see [shared.reply], or
+// handler answers a request with a value that is sent as JSON, see [shared.reply], or
 // with an error. ctx ends with the request, or when it is told to end.
 type handler func(ctx context.Context, c echo.Context) (any, error)
 
 // route is one row of the table.
 type route struct {
-	method string // more than one are parted by blanks
+	method string // several methods are separated by spaces
 	path   string
 	access access
 	domain domain
-	// body is the most bytes of a body, and of a refused one that are read to the
-	// end so that the client sees the refusal.
+	// body is how many bytes a body may have. A refused body is read up to this limit, so
+	// that the client receives the refusal.
 	body int64
-	// serve runs handle: levelled or direct. What streams or parks has its own, and
-	// holds no place while only its connection waits.
+	// serve runs handle, for example levelled or direct. Streams and polls have their own
+	// function and hold no place while only their connection waits.
 	serve  func(c echo.Context, r *route) error
 	handle handler
 }
 
-// routes is everything that this server answers.
+// routes lists every route of this server.
 func (s *Server) routes(d Deps) []route {
 	sh, forms := s.shared, newForms(s.cfg, d.Files)
 	builds := &builds{sh, d.Builds, d.Files, d.Publish, s.keys}
@@ -84,18 +83,18 @@ func (s *Server) routes(d Deps) []route {
 		put  = http.MethodPut
 		del  = http.MethodDelete
 	)
-	// own is for what streams, parks or has a limit of its own.
+	// own is for a route that streams, parks or has a limit of its own.
 	own := func(method, path string, a access, d domain, serve func(c echo.Context, r *route) error, handle handler) route {
 		return route{method, path, a, d, s.cfg.MaxJSON, serve, handle}
 	}
 	row := func(method, path string, a access, d domain, handle handler) route {
 		return own(method, path, a, d, s.levelled, handle)
 	}
-	// open is for what anybody may use.
+	// open is for a route that needs no key.
 	open := func(method, path string, d domain, handle handler) route {
 		return own(method, path, public, d, s.open, handle)
 	}
-	// form is for uploads of at most so many bytes.
+	// form is for uploads of at most files bytes.
 	form := func(path string, files int64, handle handler) route {
 		return route{post, path, apiKey, transfer, files + formSlack, s.upload, handle}
 	}
@@ -108,8 +107,8 @@ func (s *Server) routes(d Deps) []route {
 	admin := func(method, path string, handle handler) route {
 		return own(method, path, adminKey, ops, s.direct, handle)
 	}
-	// screen is a page, and its stream of changes; visit, fetch and form are what
-	// else a browser asks for. Operators' are levelled no more than /admin is.
+	// screen is a page and its stream of changes; the functions after it are for a
+	// browser's other requests. Operators' routes are not levelled, like /admin.
 	screen := func(path string, a access, p *page) route { return own(get, path, a, ops, dash.show(p), dash.whole(p)) }
 	visit := func(method, path string, handle handler) route {
 		return own(method, path, visitor, ops, dash.open, handle)

@@ -6,20 +6,21 @@ import (
 	"strings"
 )
 
-// apiPolicy is the Content-Security-Policy of everything that is no page: if a
-// browser should ever show it, it loads and runs nothing.
+// apiPolicy is the Content-Security-Policy of all replies that are not pages. If a
+// browser shows one, it loads and runs nothing.
 const apiPolicy = "default-src 'none'; frame-ancestors 'none'"
 
-// secureHeaders are on every reply; a handler may set its own instead. Values are
-// shared by all replies and never changed. TLS adds the one that means something
-// only there (RFC 6797). Half a year: the promise binds the host's every port.
+// secureHeaders are set on every reply; a handler may override them. The values are
+// shared by all replies and never changed. With TLS there is one more,
+// Strict-Transport-Security (RFC 6797). It lasts half a year only, because it binds every
+// port of the host.
 func secureHeaders(tls bool) http.Header {
 	h := http.Header{
 		"X-Content-Type-Options":  {"nosniff"},
 		"Content-Security-Policy": {apiPolicy},
 		"X-Frame-Options":         {"DENY"},
 		"Referrer-Policy":         {"no-referrer"},
-		"Cache-Control":           {"no-store"}, // tokens are in many a reply
+		"Cache-Control":           {"no-store"}, // many replies contain tokens
 	}
 	if tls {
 		h["Strict-Transport-Security"] = []string{"max-age=15552000"}
@@ -27,15 +28,15 @@ func secureHeaders(tls bool) http.Header {
 	return h
 }
 
-// crossOrigin reports whether pages of other origins may use path: the interface
-// and the health routes, but not our own pages and /admin.
+// crossOrigin reports whether pages of other origins may use path. They may use the API
+// and the health routes, but not takt's own pages and /admin.
 func crossOrigin(path string) bool {
 	return strings.HasPrefix(path, "/api/") || strings.HasPrefix(path, "/public/") ||
 		slices.Contains([]string{"/health", "/healthz", "/livez", "/readyz", "/metrics", "/openapi.yaml"}, strings.TrimSuffix(path, "/"))
 }
 
-// allowCrossOrigin lets pages of any origin use the interface.
-// It reports whether the request was only the question whether it may.
+// allowCrossOrigin lets pages of any origin use the API. It reports whether the request
+// was only a CORS preflight.
 func allowCrossOrigin(h http.Header, r *http.Request) (preflight bool) {
 	origin := header(r.Header, keyOrigin)
 	if origin == "" || !crossOrigin(r.URL.Path) {

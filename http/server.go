@@ -15,7 +15,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// maxHeaderBytes is the most that a request's header may have.
+// maxHeaderBytes is how many bytes a request's header may have.
 const maxHeaderBytes = 32 << 10
 
 // maxHTTP2Streams is how many requests one connection may have at once.
@@ -30,11 +30,11 @@ type Server struct {
 	echo   *echo.Echo
 	ring   *ring
 	logs   *followers
-	drains chan struct{} // a place for each refused body that is read
+	drains chan struct{} // one token for each refused body that is being read
 
 	changed *followers // of deployments
 	history *history
-	pages   map[string]bool // "GET /fleet": what is for people
+	pages   map[string]bool // "GET /fleet": the routes that IsPage reports
 }
 
 // New returns a Server. It starts nothing. cfg's zero values mean defaults.
@@ -75,10 +75,10 @@ func (s *Server) Routes() []*echo.Route { return s.echo.Routes() }
 // IsPage reports whether a route is for people in a browser, not for programs.
 func (s *Server) IsPage(method, path string) bool { return s.pages[method+" "+path] }
 
-// Serve answers connections of ln until ctx ends, then lets running requests
-// finish for ShutdownTimeout; parked polls are answered at once. It returns
-// nil after an orderly end. ln is borrowed: it stays open, and connections
-// that come in between two calls of Serve wait in it.
+// Serve answers connections of ln until ctx ends. Then running requests have
+// ShutdownTimeout to finish, and parked polls are answered at once. It returns nil after
+// an orderly end. ln is borrowed: it stays open, and connections that arrive between two
+// calls of Serve wait in it.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	borrowed, err := borrow(ln, s.cfg.MaxConnections, s.cfg.MaxPerAddress, s.metrics.connections.Inc)
 	if err != nil {
@@ -111,7 +111,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		if err := srv.Shutdown(limit); err != nil {
 			s.log.Warn().Err(err).Msg("requests were cut off")
 			abort(errServerClosed)
-			_ = srv.Close() // closes connections; the listener is not ours
+			_ = srv.Close() // closes connections; the listener stays open
 		}
 	})
 	if s.tls != nil {
@@ -123,7 +123,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	if !cancel() {
 		<-stopped
 	} else {
-		_ = srv.Close() // the listener failed: nothing of this Serve stays
+		_ = srv.Close() // the listener failed: all connections of this Serve are closed
 	}
 	if rerr := borrowed.giveBack(); rerr != nil {
 		s.log.Warn().Err(rerr).Msg("listener could not be given back")
@@ -136,7 +136,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 
 var errServerClosed = errors.New("the server is closing")
 
-// stoppingKey is the context key of the context that ends when Serve is to end.
+// stoppingKey is the context key of the context that ends when Serve must end.
 type stoppingKey struct{}
 
 // stopping returns a context that ends before ctx when the server is closing.
@@ -147,7 +147,7 @@ func stopping(ctx context.Context) context.Context {
 	return ctx
 }
 
-// Handler returns the handler of everything, for tests.
+// Handler returns the handler of all routes, for tests.
 func (s *Server) Handler() http.Handler {
 	plain, secure := secureHeaders(false), secureHeaders(true)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -165,11 +165,11 @@ func (s *Server) Handler() http.Handler {
 			return
 		}
 		if r.Body != nil && r.Body != http.NoBody {
-			// net/http itself waits for a body that nobody reads. Transfers
-			// move this on, see body.
+			// net/http would wait for a body that is not read. Transfers move this
+			// deadline, see body.
 			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.cfg.ReadTimeout))
 		}
-		// One trailing slash is accepted everywhere.
+		// One trailing slash is accepted on every path.
 		if p := r.URL.Path; len(p) > 1 && p[len(p)-1] == '/' {
 			r.URL.Path = p[:len(p)-1]
 			r.URL.RawPath = strings.TrimSuffix(r.URL.RawPath, "/")

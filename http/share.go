@@ -10,8 +10,8 @@ import (
 	"takt/store"
 )
 
-// share bounds how many requests have something at once: all in all, and those
-// from one remote address, so that no stranger takes what is for everybody.
+// share limits how many requests hold something at once, in total and per remote address,
+// so that one client can't take all of it.
 type share struct {
 	name      string
 	all, each int
@@ -25,7 +25,8 @@ func newShare(name string, all, each int) *share {
 	return &share{name: name, all: all, each: each, by: map[string]int{}}
 }
 
-// take takes one for an address, which has to give it back, or says why not.
+// take takes one unit for an address, or returns why it can't. The caller must give it
+// back.
 func (s *share) take(who string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -53,7 +54,7 @@ func (s *share) giveBack(who string) {
 	}
 }
 
-// within calls f with one of sh.
+// within calls f while it holds one unit of sh.
 func (s *shared) within(sh *share, c echo.Context, f func() error) error {
 	who := s.addr(c)
 	if err := sh.take(who); err != nil {
@@ -63,12 +64,12 @@ func (s *shared) within(sh *share, c echo.Context, f func() error) error {
 	return f()
 }
 
-// addr is the remote address of a request, as it counts for limits.
+// addr is the remote address of a request as limits count it.
 func (s *shared) addr(c echo.Context) string {
 	return quotaAddr(remote(c.Request(), s.cfg.TrustedProxies))
 }
 
-// turns is a share of each address, for which more wait.
+// turns limits how many requests of each address run at once; further ones wait.
 type turns struct {
 	each int
 
@@ -77,16 +78,16 @@ type turns struct {
 }
 
 type turn struct {
-	taken chan struct{} // one for each that is under way
-	users int           // who wait included
+	taken chan struct{} // one token for each running request
+	users int           // running and waiting requests
 }
 
 func newTurns(each int) *turns { return &turns{each: each, by: map[string]*turn{}} }
 
-// turnTimeout is how long a turn is waited for.
+// turnTimeout is how long a request waits for its turn.
 const turnTimeout = 10 * time.Second
 
-// take waits for a turn of an address, which has to give it back.
+// take waits for a turn of an address. The caller must give it back.
 func (t *turns) take(ctx context.Context, who string) error {
 	t.mu.Lock()
 	own := t.by[who]

@@ -17,14 +17,13 @@ import (
 const (
 	// streamRetry is the Retry-After of a client that finds all streams taken.
 	streamRetry = 5 * time.Second
-	// streamGap is the least time between two writes of news.
+	// streamGap is the shortest time between two writes of news.
 	streamGap = 50 * time.Millisecond
 )
 
-// stream is a reply of server-sent events (WHATWG HTML, section 9.2). It holds no
-// place and no transaction; only its connection waits. A client that does not
-// take what is written in time is cut off. Its owner adds events, sends them, and
-// waits for news.
+// stream is a reply of server-sent events (WHATWG HTML, section 9.2). It holds no place
+// and no transaction; only its connection waits. A client that reads too slowly is cut
+// off. The owner of a stream adds events, sends them, and waits for news.
 type stream struct {
 	w       http.ResponseWriter
 	conn    *http.ResponseController
@@ -34,8 +33,8 @@ type stream struct {
 	ping    *time.Ticker
 	wrote   time.Time
 	text    []byte // what is sent next
-	// position stands before each ping. An id alone is no event, but a client that
-	// reconnects sends it back.
+	// position is written before each ping. An id alone is not an event, but a client
+	// sends it when it reconnects.
 	position string
 }
 
@@ -43,13 +42,13 @@ func errTooManyStreams() error {
 	return &store.Error{Code: store.Unavailable, Message: "Too many streams, try again later", RetryAfter: streamRetry}
 }
 
-// stream begins the reply, has run send it, and ends it, also when the client
-// leaves or the server closes. Errors after the reply has begun are only logged.
+// stream begins the reply, calls run to send it, and ends it, also when the client leaves
+// or the server closes. Errors after the reply has begun are only logged.
 func (s *shared) stream(c echo.Context, run func(ctx context.Context, st *stream) error) error {
 	return s.streamAs(c, "text/event-stream", run)
 }
 
-// streamAs is stream for another type of content.
+// streamAs is stream with another content type.
 func (s *shared) streamAs(c echo.Context, contentType string, run func(ctx context.Context, st *stream) error) error {
 	select {
 	case s.streams <- struct{}{}:
@@ -59,7 +58,7 @@ func (s *shared) streamAs(c echo.Context, contentType string, run func(ctx conte
 	s.metrics.streams.Inc()
 	defer func() { <-s.streams; s.metrics.streams.Dec() }()
 	if b := watched(c.Request()); b != nil {
-		b.finish() // while a body is unread nobody sees the client leave
+		b.finish() // net/http notices that the client leaves only after the body was read
 	}
 	ctx, w := c.Request().Context(), c.Response()
 	st := &stream{
@@ -67,7 +66,7 @@ func (s *shared) streamAs(c echo.Context, contentType string, run func(ctx conte
 		gone: ctx.Done(), stopped: stopping(ctx), ping: time.NewTicker(s.cfg.StreamPing),
 	}
 	defer st.ping.Stop()
-	// A write that waits for a slow client does not keep the server from ending.
+	// A write to a slow client must not delay the end of the server.
 	interrupted := make(chan struct{})
 	release := context.AfterFunc(st.stopped, func() {
 		defer close(interrupted)
@@ -108,7 +107,7 @@ func (st *stream) write(text []byte) error {
 	return st.conn.Flush()
 }
 
-// appendEvent adds an event to text; without an id if that is "".
+// appendEvent appends an event to text; it has no id if id is "".
 func appendEvent(text []byte, id, name string, v any) ([]byte, error) {
 	data, err := marshal(v)
 	if err != nil {
@@ -120,13 +119,13 @@ func appendEvent(text []byte, id, name string, v any) ([]byte, error) {
 	return fmt.Appendf(text, "event: %s\ndata: %s\n\n", name, data), nil
 }
 
-// add adds an event to what is sent next.
+// add adds an event to the text that is sent next.
 func (st *stream) add(id, name string, v any) (err error) {
 	st.text, err = appendEvent(st.text, id, name, v)
 	return err
 }
 
-// send writes what was added, if anything was.
+// send writes the added text, if there is any.
 func (st *stream) send() error {
 	if len(st.text) == 0 {
 		return nil
@@ -136,11 +135,11 @@ func (st *stream) send() error {
 	return err
 }
 
-// wait returns when there is news, but some time after the last write, so that
-// many small news become few writes; or at a tick. Meanwhile it sends pings. It
-// reports which of the two it was, and whether the stream goes on.
+// wait returns at a tick, or when there is news. After news it waits until streamGap has
+// passed since the last write, so that many small events share one write. Meanwhile it
+// sends pings. It reports whether it was a tick, and whether the stream goes on.
 func (st *stream) wait(news <-chan struct{}, tick <-chan time.Time) (ticked, ok bool) {
-	var gap <-chan time.Time // not nil once there was news
+	var gap <-chan time.Time // set once there was news
 	for {
 		select {
 		case <-news:

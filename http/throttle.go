@@ -16,13 +16,13 @@ import (
 )
 
 const (
-	// maxAction is the most bytes of an action, actionTimeout how long they may take.
+	// maxAction is how many bytes an action may have, actionTimeout how long its body may
+	// take.
 	maxAction     = 64 << 10
 	actionTimeout = 5 * time.Second
 )
 
-// throttle takes HubSpot's actions, installs takt in its portals, and keeps the
-// rates.
+// throttle accepts HubSpot's actions, installs takt in its portals, and sets rates.
 type throttle struct {
 	*shared
 	audit    *audit
@@ -31,10 +31,10 @@ type throttle struct {
 	oauth    OAuth
 }
 
-// action handles POST /api/hubspot/action: HubSpot hands an action over. It is
-// answered when the action is durable, because HubSpot forgets it with the answer.
-// Anybody can send one. So what the header gives away is refused before the body
-// is read, and whoever sends a body slowly keeps nobody else from being admitted.
+// action handles POST /api/hubspot/action, which accepts an action of HubSpot. It answers
+// when the action is durable, because HubSpot forgets the action after the answer.
+// Anybody can send a request here. So a request with a bad header is refused before its
+// body is read, and a slow body takes no place from others.
 func (h *throttle) action(c echo.Context, r *route) error {
 	req := c.Request()
 	unsigned := func(err error) error { return store.Wrap(store.Unauthorized, "Invalid signature", err) }
@@ -68,8 +68,8 @@ func (h *throttle) action(c echo.Context, r *route) error {
 	return h.open(c, &taken)
 }
 
-// actionReply shows HubSpot the state of an action. Without HubSpotBlock a waiting
-// one is acknowledged with 204, in which HubSpot reads SUCCESS.
+// actionReply is the state of an action as HubSpot reads it. Without HubSpotBlock the
+// reply to a waiting action is 204, which HubSpot takes for SUCCESS.
 func (h *throttle) actionReply(a store.Acceptance) any {
 	reply := hubspot.Reply{}
 	switch {
@@ -79,26 +79,26 @@ func (h *throttle) actionReply(a store.Acceptance) any {
 		reply.OutputFields = hubspot.OutputFields{State: hubspot.Block, Expiration: hubspot.Duration(a.Remaining)}
 	case a.State == store.ActionCompleted:
 		reply.OutputFields.State = hubspot.Success
-	default: // given up, or too late: the workflow is to go on
+	default: // given up, or too late: the workflow should go on
 		reply.OutputFields.State = hubspot.FailContinue
 	}
 	return reply
 }
 
-// installCookie ties an installation to the browser that began it, so that nobody
-// is made to end another's.
+// installCookie ties an installation to the browser that began it, so that no one can be
+// tricked into finishing another's.
 const installCookie = "takt_install"
 
 func (h *throttle) setInstallCookie(c echo.Context, secret string, age int) {
 	c.SetCookie(&http.Cookie{ //nolint:gosec // Secure wherever there is TLS
 		Name: installCookie, Value: secret, Path: "/api/oauth", MaxAge: age, HttpOnly: true,
 		Secure: c.Request().TLS != nil || strings.HasPrefix(h.cfg.PublicURL, "https://"),
-		// HubSpot sends the browser back, which is another site's doing.
+		// Lax, because HubSpot sends the browser back from another site.
 		SameSite: http.SameSiteLaxMode,
 	})
 }
 
-// authorize handles GET /api/oauth/authorize: it sends an installer to HubSpot's
+// authorize handles GET /api/oauth/authorize: it redirects the installer to HubSpot's
 // page.
 func (h *throttle) authorize(ctx context.Context, c echo.Context) (any, error) {
 	at, secret, err := h.oauth.Authorize(ctx)
@@ -109,8 +109,7 @@ func (h *throttle) authorize(ctx context.Context, c echo.Context) (any, error) {
 	return nil, c.Redirect(http.StatusFound, at)
 }
 
-// install handles GET /api/oauth/callback, to which HubSpot sends the installer
-// back.
+// install handles GET /api/oauth/callback, to which HubSpot redirects the installer.
 func (h *throttle) install(ctx context.Context, c echo.Context) (any, error) {
 	secret := ""
 	if cookie, err := c.Cookie(installCookie); err == nil {
@@ -123,7 +122,8 @@ func (h *throttle) install(ctx context.Context, c echo.Context) (any, error) {
 	return api.Installed{Status: "installed", PortalID: portal}, err
 }
 
-// putConfig handles POST /api/config: it sets a rate, also for what waits.
+// putConfig handles POST /api/config: it sets a rate, which also applies to waiting
+// actions.
 func (h *throttle) putConfig(ctx context.Context, c echo.Context) (any, error) {
 	config, err := readRate(c)
 	if err != nil {
@@ -138,7 +138,7 @@ func (h *throttle) putConfig(ctx context.Context, c echo.Context) (any, error) {
 	return api.NewThrottleConfig(saved), err
 }
 
-// setRate is putConfig for the dashboard, whose acts are audited with their reason.
+// setRate is putConfig for the dashboard, which audits it with its reason.
 func (h *throttle) setRate(ctx context.Context, c echo.Context) (any, error) {
 	config, err := readRate(c)
 	if err != nil {
@@ -181,8 +181,8 @@ func (h *throttle) showConfig(ctx context.Context, c echo.Context) (any, error) 
 	return api.NewThrottleConfig(config), err
 }
 
-// deleteConfig handles DELETE /api/config/:portal_id/:action_id: new actions are
-// refused, those that wait keep their rate.
+// deleteConfig handles DELETE /api/config/:portal_id/:action_id. New actions are refused;
+// waiting ones keep their rate.
 func (h *throttle) deleteConfig(ctx context.Context, c echo.Context) (any, error) {
 	portal, action, err := configPath(c)
 	if err != nil {

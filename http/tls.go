@@ -12,13 +12,13 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// certificateCheck is how often a handshake looks whether the files of a
-// certificate have changed.
+// certificateCheck is how often handshakes check whether the files of a certificate have
+// changed.
 const certificateCheck = time.Second
 
-// Certificate is a TLS key pair in two PEM files. When they change it is read
-// anew, at the next handshake; a new pair that is no pair is logged and the old
-// one goes on.
+// Certificate is a TLS key pair in two PEM files. When the files change, the next
+// handshake reads them again. If the new files are not a valid pair, that is logged and
+// the old pair stays in use.
 type Certificate struct {
 	certFile, keyFile string
 	log               zerolog.Logger
@@ -26,12 +26,12 @@ type Certificate struct {
 
 	mu     sync.Mutex // guards what follows
 	looked time.Time
-	cert   []byte // the files as they were last read
+	cert   []byte // the files' content when last read
 	key    []byte
-	failed string // what was last logged
+	failed string // the error that was last logged
 }
 
-// OpenCertificate reads the pair. The key's file should be its owner's only.
+// OpenCertificate reads the pair. Only its owner should be able to read the key's file.
 func OpenCertificate(certFile, keyFile string, log zerolog.Logger) (*Certificate, error) {
 	c := &Certificate{certFile: certFile, keyFile: keyFile, log: log}
 	if err := c.read(time.Now()); err != nil {
@@ -43,7 +43,7 @@ func OpenCertificate(certFile, keyFile string, log zerolog.Logger) (*Certificate
 // NotAfter is when the certificate in use expires.
 func (c *Certificate) NotAfter() time.Time { return c.current.Load().Leaf.NotAfter }
 
-// config is for a listener; HTTP/2 is added by net/http.
+// config is the configuration of a listener; net/http adds HTTP/2.
 func (c *Certificate) config() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
@@ -54,7 +54,7 @@ func (c *Certificate) config() *tls.Config {
 	}
 }
 
-// refresh looks at the files, unless it was done just now or is being done.
+// refresh reads the files again, unless that was done just now or is being done.
 func (c *Certificate) refresh(now time.Time) {
 	if !c.mu.TryLock() {
 		return
@@ -69,13 +69,13 @@ func (c *Certificate) refresh(now time.Time) {
 		c.failed = ""
 		return
 	}
-	if text := err.Error(); text != c.failed { // once, not at every look
+	if text := err.Error(); text != c.failed { // each error is logged once, not at every check
 		c.failed = text
 		c.log.Error().Err(err).Msg("the new TLS certificate is of no use: the old one stays")
 	}
 }
 
-// read loads the pair, unless it is the one that was read last.
+// read loads the pair, unless its files are unchanged.
 func (c *Certificate) read(now time.Time) error {
 	cert, err := os.ReadFile(c.certFile)
 	if err != nil {

@@ -12,7 +12,8 @@ import (
 	"takt/store"
 )
 
-// workers lets workers in and out, and shows and steers the fleet.
+// workers registers and unregisters workers, shows the fleet and carries out orders on
+// it.
 type workers struct {
 	*shared
 	store   Workers
@@ -51,7 +52,7 @@ func (h *workers) register(ctx context.Context, c echo.Context) (any, error) {
 	if reg.ID == "" {
 		reg.ID = store.NewID()
 	}
-	if err := h.tokens.Ready(); err != nil { // before a worker is made that gets no token
+	if err := h.tokens.Ready(); err != nil { // checked first, so that no worker is registered without a token
 		return nil, err
 	}
 	known, err := h.store.Register(ctx, reg)
@@ -86,8 +87,7 @@ func (h *workers) unregister(ctx context.Context, c echo.Context) (any, error) {
 	return h.left(gone, false, err)
 }
 
-// unregisterID handles POST /api/workers/:id/unregister, which the oldest workers
-// send.
+// unregisterID handles POST /api/workers/:id/unregister, which the oldest workers send.
 func (h *workers) unregisterID(ctx context.Context, id string) (any, error) {
 	gone, err := h.store.UnregisterID(ctx, id)
 	return h.left(gone, false, err)
@@ -99,7 +99,7 @@ func (h *workers) delete(ctx context.Context, id string) (any, error) {
 	return h.left(gone, true, err)
 }
 
-// left says that a worker is gone and that its builds are pending again.
+// left publishes that a worker is gone and that its builds are pending again.
 func (h *workers) left(gone store.Departure, deleted bool, err error) (any, error) {
 	if err != nil {
 		return nil, err
@@ -113,7 +113,7 @@ func (h *workers) left(gone store.Departure, deleted bool, err error) (any, erro
 	return reply, nil
 }
 
-// requeued says that builds are pending again.
+// requeued publishes that builds are pending again.
 func (h *workers) requeued(refs []store.BuildRef) {
 	if len(refs) > 0 {
 		h.queue.Requeued(refs)
