@@ -33,7 +33,7 @@ type body struct {
 	waits bool // the client sends nothing before takt reads
 
 	read    int64
-	waited  time.Duration // for the client, and what came meanwhile
+	waited  time.Duration // time spent waiting for the client; came: the bytes read meanwhile
 	came    int64
 	touched bool
 	err     error
