@@ -8,40 +8,41 @@ import (
 
 // Order is the body of POST /admin/tree/…/restart, terminate and start.
 type Order struct {
-	// Reason is why, for the audit. Required.
+	// Reason is required and goes into the audit.
 	Reason string `json:"reason"`
 }
 
-// Plan is what an order does: the reply to ?dry_run=1, and with status 202 to an
-// order that stops the HTTP server itself and so is carried out after the reply.
+// Plan describes what an order does. It is the reply to ?dry_run=1. It also comes
+// with status 202 for an order that stops the HTTP server itself, because such an
+// order runs after the reply.
 type Plan struct {
 	Action string `json:"action"` // restart, terminate or start
 	Path   string `json:"path"`
-	// Affected are the paths of all that stop (or start), in that order.
+	// Affected are the paths of all nodes that stop (or start), in that order.
 	Affected []string `json:"affected"`
-	// Requests is the number of requests under way, parked polls included.
+	// Requests is the number of requests in progress, parked polls included.
 	Requests int `json:"requests"`
-	// Detached says that the reply comes before the order is carried out.
+	// Detached says that the reply comes before the order runs.
 	Detached bool `json:"detached"`
 }
 
-// HeartbeatSettings are the time-outs of GET and PUT /admin/heartbeat, in
-// seconds. In a PUT, those that are left out stay as they are.
+// HeartbeatSettings are the time-outs of GET and PUT /admin/heartbeat, in seconds. A
+// PUT leaves the absent ones as they are.
 type HeartbeatSettings struct {
 	CheckInterval *float64 `json:"check_interval,omitempty"`
 	BuildTimeout  *float64 `json:"build_timeout,omitempty"`
 	WorkerTimeout *float64 `json:"worker_timeout,omitempty"`
-	// Reason is why, for the audit; in a PUT, optional.
+	// Reason goes into the audit. It is optional in a PUT.
 	Reason string `json:"reason,omitempty"`
 }
 
-// NewHeartbeatSettings shows time-outs.
+// NewHeartbeatSettings converts time-outs.
 func NewHeartbeatSettings(t store.Timeouts) HeartbeatSettings {
 	check, build, worker := t.CheckInterval.Seconds(), t.BuildTimeout.Seconds(), t.WorkerTimeout.Seconds()
 	return HeartbeatSettings{CheckInterval: &check, BuildTimeout: &build, WorkerTimeout: &worker}
 }
 
-// AuditEntry is one thing that an operator did.
+// AuditEntry is one action of an operator.
 type AuditEntry struct {
 	ID     int64           `json:"id"`
 	At     string          `json:"at"`
@@ -50,11 +51,11 @@ type AuditEntry struct {
 	Target string          `json:"target"`
 	Reason string          `json:"reason"`
 	Detail json.RawMessage `json:"detail"`
-	// Outcome is "done" or why not; null while it is not known.
+	// Outcome is "done" or the reason why not; null while it is unknown.
 	Outcome *string `json:"outcome"`
 }
 
-// NewAuditEntry shows an entry.
+// NewAuditEntry converts an entry.
 func NewAuditEntry(e store.AuditEntry) AuditEntry {
 	return AuditEntry{
 		ID: e.ID, At: FormatTime(e.At), Actor: e.Actor, Action: e.Action, Target: e.Target, Reason: e.Reason, Detail: e.Detail,

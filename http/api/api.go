@@ -3,8 +3,8 @@
 // are those of the Expo Free Agent controller, whose published clients work
 // against takt unchanged; takt's own additions are extra members.
 //
-// Times named *At or submitted_at of a job are ISO 8601 strings; every other
-// time is a [Millis]. JSON is compact.
+// Times named *At, and a job's submitted_at, are ISO 8601 strings. Every other time
+// is a [Millis]. JSON is compact.
 //
 // # State
 //
@@ -17,7 +17,7 @@
 //
 // # Concurrency
 //
-// Values are not shared: copy them.
+// Values are not safe for concurrent changes: copy them.
 package api
 
 import (
@@ -35,7 +35,7 @@ func NewMillis(t time.Time) *Millis { return store.NewMillis(t) }
 
 func millis(t time.Time) Millis { return Millis(t.UnixMilli()) }
 
-// optional is nil for "".
+// optional returns nil for "", else a pointer to s.
 func optional(s string) *string {
 	if s == "" {
 		return nil
@@ -54,7 +54,7 @@ type Problem struct {
 	// Code is stable, snake case: see store.Code.
 	Code      string `json:"code"`
 	RequestID string `json:"request_id,omitempty"`
-	// Details is present where a client reads it (registration).
+	// Details is present where a client reads it (registration only).
 	Details string `json:"details,omitempty"`
 	// Rule, Load and Limit say why a request was refused as overloaded.
 	Rule  string `json:"rule,omitempty"`
@@ -71,7 +71,7 @@ type Submitted struct {
 	AccessToken string `json:"access_token"`
 }
 
-// NewSubmitted shows a build that was just made.
+// NewSubmitted converts a build that was just created.
 func NewSubmitted(b store.Build, token string) Submitted {
 	return Submitted{
 		ID: b.ID, Status: b.State.Wire(), Platform: string(b.Platform), SubmittedAt: millis(b.SubmittedAt), AccessToken: token,
@@ -93,11 +93,11 @@ type BuildItem struct {
 	UpdatedAt    string  `json:"updated_at"`
 	ErrorMessage *string `json:"error_message"`
 	HasResult    bool    `json:"has_result"`
-	// Labels are what its submitter wrote on it.
+	// Labels are those of the submission.
 	Labels map[string]string `json:"labels,omitempty"`
 }
 
-// NewBuildItem shows a build in a list.
+// NewBuildItem converts a build for a list.
 func NewBuildItem(b store.Build) BuildItem {
 	item := BuildItem{
 		ID: b.ID, Status: b.State.Wire(), State: string(b.State), Platform: string(b.Platform),
@@ -129,12 +129,12 @@ type BuildStatus struct {
 	StartedAt    *Millis `json:"started_at"`
 	CompletedAt  *Millis `json:"completed_at"`
 	ErrorMessage *string `json:"error_message"`
-	// Priority and Labels are as they were submitted.
+	// Priority and Labels are those of the submission.
 	Priority int               `json:"priority"`
 	Labels   map[string]string `json:"labels,omitempty"`
 }
 
-// NewBuildStatus shows where a build stands.
+// NewBuildStatus converts a build's state.
 func NewBuildStatus(b store.Build) BuildStatus {
 	return BuildStatus{
 		ID: b.ID, Status: b.State.Wire(), State: string(b.State), Platform: string(b.Platform),
@@ -149,11 +149,11 @@ type LogEntry struct {
 	Timestamp Millis `json:"timestamp"`
 	Level     string `json:"level"` // info, warn or error
 	Message   string `json:"message"`
-	// Seq may be given as ?after= to read on.
+	// Seq is the line's number; ?after= takes it to continue from there.
 	Seq int64 `json:"seq"`
 }
 
-// NewLogEntry shows a line.
+// NewLogEntry converts a line.
 func NewLogEntry(l store.LogLine) LogEntry {
 	return LogEntry{Timestamp: millis(l.At), Level: string(l.Level), Message: l.Message, Seq: l.Seq}
 }
@@ -190,20 +190,21 @@ type PostedLogs struct {
 	Count   *int `json:"count,omitempty"`
 }
 
-// Heartbeat is the body of POST /api/builds/:id/heartbeat; may be absent.
+// Heartbeat is the body of POST /api/builds/:id/heartbeat. The body may be absent.
 type Heartbeat struct {
 	// Progress is in percent.
 	Progress *float64 `json:"progress,omitempty"`
 }
 
-// HeartbeatReply answers it. Cancelled means that the worker has to stop the build.
+// HeartbeatReply answers a Heartbeat. Cancelled means that the worker has to stop the
+// build.
 type HeartbeatReply struct {
 	Status    string `json:"status"`
 	Timestamp Millis `json:"timestamp"`
 	Cancelled bool   `json:"cancelled"`
 }
 
-// NewHeartbeatReply is the reply as of now.
+// NewHeartbeatReply returns a reply with the current time.
 func NewHeartbeatReply(cancelled bool) HeartbeatReply {
 	return HeartbeatReply{Status: "ok", Timestamp: millis(time.Now()), Cancelled: cancelled}
 }
@@ -214,15 +215,15 @@ type Cancelled struct {
 	Success bool   `json:"success"`
 }
 
-// Register is the body of POST /api/workers/register. Unknown members, such as
-// an apiKey that old installers send, are ignored and never logged.
+// Register is the body of POST /api/workers/register. Unknown members are ignored and
+// never logged, because old installers send an apiKey.
 type Register struct {
 	ID               string          `json:"id,omitempty"`
 	Name             string          `json:"name"`
 	Capabilities     json.RawMessage `json:"capabilities"`
 	ActiveBuildCount int             `json:"active_build_count,omitempty"`
-	// ActiveBuilds lists the builds that the worker runs; nil says nothing. It
-	// loses the others that it holds.
+	// ActiveBuilds lists the builds that the worker runs. The worker loses every
+	// other build that it holds. Nil changes nothing.
 	ActiveBuilds []string `json:"active_builds,omitzero"`
 }
 
@@ -264,7 +265,7 @@ type PollReply struct {
 	QueueSize int `json:"queue_size"`
 }
 
-// NewPollReply shows what a poll has brought. image is the base image's id.
+// NewPollReply converts the result of a poll. image is the base image's id.
 func NewPollReply(r store.PollReply, image string) PollReply {
 	reply := PollReply{AccessToken: r.Token, QueueSize: r.QueueSize}
 	if j := r.Job; j != nil {
@@ -304,8 +305,8 @@ type Health struct {
 
 // DatabaseHealth is a part of Health.
 type DatabaseHealth struct {
-	// VacuumHeldBackSeconds is for how long an old snapshot has kept vacuum from
-	// its work; 0 if for less than a minute.
+	// VacuumHeldBackSeconds is how long an old snapshot has kept vacuum from removing
+	// rows; 0 below one minute.
 	VacuumHeldBackSeconds int64 `json:"vacuum_held_back_seconds"`
 }
 
@@ -342,11 +343,11 @@ type TreeNode struct {
 	UptimeMS int64 `json:"uptime_ms"`
 	// Mailbox is the number of messages that wait.
 	Mailbox int `json:"mailbox"`
-	// Messages is how many the current incarnation has handled, BusyMS how long
-	// that took.
+	// Messages is how many messages the current incarnation has handled; BusyMS is
+	// how long that took.
 	Messages int64   `json:"messages"`
 	BusyMS   float64 `json:"busy_ms"`
-	// ChildCount stands for children that are not listed (dynamic supervisors).
+	// ChildCount is the number of children that are not listed (dynamic supervisors).
 	ChildCount int        `json:"child_count,omitempty"`
 	Leaked     int        `json:"leaked,omitempty"`
 	Children   []TreeNode `json:"children,omitempty"`
@@ -362,8 +363,8 @@ const (
 	HeaderWorkerToken  = "X-Worker-Token"
 	HeaderBuildAttempt = "X-Build-Attempt"
 	HeaderRequestID    = "X-Request-Id"
-	// HeaderIdempotencyKey makes a submission happen once; HeaderReplayed marks the
-	// reply to a repeat.
+	// HeaderIdempotencyKey makes a repeated submission take effect once.
+	// HeaderReplayed marks the reply to a repeat.
 	HeaderIdempotencyKey = "Idempotency-Key"
 	HeaderReplayed       = "Idempotent-Replayed"
 )

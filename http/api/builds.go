@@ -13,11 +13,11 @@ type ActiveBuild struct {
 	Status   string `json:"status"`
 	Platform string `json:"platform"`
 	WorkerID string `json:"worker_id"`
-	// StartedAt is a whole number: published menus refuse anything else.
+	// StartedAt is a whole number, because published menus refuse anything else.
 	StartedAt Millis `json:"started_at"`
 }
 
-// NewActiveBuild shows a build that a worker holds.
+// NewActiveBuild converts a build that a worker holds.
 func NewActiveBuild(b store.Build) ActiveBuild {
 	return ActiveBuild{
 		ID: b.ID, Status: b.State.Wire(), Platform: string(b.Platform), WorkerID: b.WorkerID, StartedAt: millis(b.StartedAt),
@@ -29,8 +29,8 @@ type ActiveBuilds struct {
 	Builds []ActiveBuild `json:"builds"`
 }
 
-// Statistics answers GET /api/builds/statistics: how many builds there are in
-// each state.
+// Statistics answers GET /api/builds/statistics with the number of builds in each
+// state.
 type Statistics struct {
 	Total     int64 `json:"total"`
 	Pending   int64 `json:"pending"`
@@ -41,7 +41,7 @@ type Statistics struct {
 	Cancelled int64 `json:"cancelled"`
 }
 
-// NewStatistics counts all builds.
+// NewStatistics converts the totals of all builds.
 func NewStatistics(t store.Totals) Statistics {
 	r := Statistics{
 		Pending: int64(t.Pending), Assigned: int64(t.Assigned), Building: int64(t.Building),
@@ -66,7 +66,7 @@ type Retried struct {
 type SecureCerts struct {
 	P12         []byte `json:"p12"`
 	P12Password string `json:"p12Password"`
-	// KeychainPassword is new in every reply.
+	// KeychainPassword is generated anew for every reply.
 	KeychainPassword     string   `json:"keychainPassword"`
 	ProvisioningProfiles [][]byte `json:"provisioningProfiles"`
 }
@@ -80,8 +80,8 @@ type Telemetry struct {
 	Data json.RawMessage `json:"data"`
 }
 
-// TelemetryHeartbeat is the data of a heartbeat. That of a cpu_snapshot is
-// Metrics itself, that of monitor_started an empty object.
+// TelemetryHeartbeat is the data of a heartbeat. The data of a cpu_snapshot is
+// Metrics itself; that of monitor_started is an empty object.
 type TelemetryHeartbeat struct {
 	HeartbeatCount *float64 `json:"heartbeat_count,omitempty"`
 	Stage          string   `json:"stage,omitempty"`
@@ -105,12 +105,12 @@ type Stats struct {
 	BuildsToday      int64 `json:"buildsToday"` // completed since midnight UTC
 	TotalBuilds      int64 `json:"totalBuilds"` // completed and failed
 	TotalBuildTimeMS int64 `json:"totalBuildTimeMs"`
-	// TotalCPUCycles is the mean processor load as a part of one core, times the
-	// seconds of all builds.
+	// TotalCPUCycles is the mean processor load, as a fraction of one core, times the
+	// total seconds of all builds.
 	TotalCPUCycles int64 `json:"totalCpuCycles"`
 }
 
-// NewStats are the figures that anybody may know.
+// NewStats returns the figures that need no key.
 func NewStats(t store.Totals) Stats {
 	return Stats{
 		NodesOnline: t.WorkersOnline, BuildsQueued: t.Pending, ActiveBuilds: t.Assigned + t.Building,
@@ -121,6 +121,7 @@ func NewStats(t store.Totals) Stats {
 
 // BuildPatch is the body of PATCH /api/builds/:id.
 type BuildPatch struct {
-	// Priority is -10 to 10; higher is built first. Of pending builds only.
+	// Priority is -10 to 10; higher is built first. Only a pending build can change
+	// it.
 	Priority *int `json:"priority"`
 }

@@ -5,12 +5,12 @@ import "takt/store"
 // DeploymentRequest is the body of POST /api/deployments.
 type DeploymentRequest struct {
 	store.DeploymentRequest
-	// Token is the forge credential; without it takt's own is used, which needs the
-	// admin key. It is never shown again.
+	// Token is the forge credential. Without it takt uses its own, which needs the
+	// admin key. Replies never show it.
 	Token string `json:"token,omitempty"`
 }
 
-// DeploymentCounts are a deployment's repositories by step.
+// DeploymentCounts counts a deployment's repositories by step.
 type DeploymentCounts struct {
 	Total     int `json:"total"`
 	Planned   int `json:"planned"`
@@ -22,15 +22,15 @@ type DeploymentCounts struct {
 	Skipped   int `json:"skipped"`
 }
 
-// Left is how many have not come to their end.
+// Left returns how many repositories have not ended.
 func (c DeploymentCounts) Left() int { return c.Total - c.Done - c.Failed - c.Skipped }
 
-// DeploymentPlan is what a dry run found out.
+// DeploymentPlan is the result of a dry run.
 type DeploymentPlan struct {
 	Create   int `json:"create"`
-	Skip     int `json:"skip"`     // the target has them already, the same
-	Conflict int `json:"conflict"` // the target has others of that name, or they can't be copied
-	// Calls is how many REST calls it would take, Seconds about how long.
+	Skip     int `json:"skip"`     // the target already has an identical repository
+	Conflict int `json:"conflict"` // the target has a different one of that name, or it can't be copied
+	// Calls is the number of REST calls needed, Seconds the estimated duration.
 	Calls   int     `json:"calls"`
 	Seconds float64 `json:"seconds"`
 }
@@ -41,28 +41,28 @@ type Deployment struct {
 	ID string `json:"id"`
 	// State is planning, running, paused, done, cancelled or failed.
 	State string `json:"state"`
-	// Request is what was asked for.
+	// Request is the request as submitted.
 	Request store.DeploymentRequest `json:"request"`
 	Counts  DeploymentCounts        `json:"counts"`
 	// Filtered is how many repositories the filters left out.
 	Filtered int `json:"filtered"`
 	// Refs is the number of branches and tags in finished copies.
 	Refs int `json:"refs"`
-	// RatePerMinute is how many repositories came to their end lately;
-	// ETASeconds how long the rest will take at that rate. Null if unknown.
+	// RatePerMinute is how many repositories ended per minute lately. ETASeconds is
+	// how long the rest takes at that rate. Both are null if unknown.
 	RatePerMinute *float64 `json:"rate_per_minute"`
 	ETASeconds    *float64 `json:"eta_seconds"`
 	Error         *string  `json:"error"`
 	CreatedAt     Millis   `json:"created_at"`
 	PlannedAt     *Millis  `json:"planned_at"`
 	FinishedAt    *Millis  `json:"finished_at"`
-	// Plan is what a dry run found out, once it is done; else left out.
+	// Plan is the result of a finished dry run, else absent.
 	Plan *DeploymentPlan `json:"plan,omitempty"`
 	// Repos is present in GET /api/deployments/:id, unless ?repos=0.
 	Repos []DeploymentRepo `json:"repos,omitempty"`
 }
 
-// NewDeployment shows a deployment and how far it is.
+// NewDeployment converts a deployment and its progress.
 func NewDeployment(d store.Deployment, p store.DeploymentProgress) Deployment {
 	out := Deployment{
 		ID: d.ID, State: string(d.State), Request: d.Request, Filtered: d.Filtered, Refs: p.Refs, Error: optional(d.Error),
@@ -85,7 +85,7 @@ func NewDeployment(d store.Deployment, p store.DeploymentProgress) Deployment {
 	return out
 }
 
-// Ended reports whether nothing happens any more by itself.
+// Ended reports whether the deployment makes no further progress by itself.
 func (d Deployment) Ended() bool {
 	return d.State == "done" || d.State == "cancelled" || d.State == "failed"
 }
@@ -99,13 +99,13 @@ type DeploymentRepo struct {
 	Attempts int    `json:"attempts"`
 	// Refs is how many branches and tags the copy has, each one verified.
 	Refs int `json:"refs"`
-	// DurationMS is from its first attempt to its end, or to now.
+	// DurationMS is the time from the first attempt to the end, or to now.
 	DurationMS *int64  `json:"duration_ms"`
 	Error      *string `json:"error"`
 	Warning    *string `json:"warning"`
 }
 
-// NewDeploymentRepo shows a repository.
+// NewDeploymentRepo converts a repository.
 func NewDeploymentRepo(r store.DeploymentRepo) DeploymentRepo {
 	out := DeploymentRepo{
 		Name: r.Name, Target: r.Target, Step: string(r.Step), Attempts: r.Attempts, Refs: r.Refs,
@@ -114,7 +114,7 @@ func NewDeploymentRepo(r store.DeploymentRepo) DeploymentRepo {
 	if !r.StartedAt.IsZero() {
 		end := r.FinishedAt
 		if end.IsZero() {
-			end = r.UpdatedAt // by the same clock
+			end = r.UpdatedAt // the same clock wrote both
 		}
 		ms := end.Sub(r.StartedAt).Milliseconds()
 		out.DurationMS = &ms
@@ -129,14 +129,15 @@ type Deployments struct {
 
 // DeploymentRetry is the body of POST /api/deployments/:id/retry.
 type DeploymentRetry struct {
-	// Repo is the one to try again; "" means all that failed or that a cancel
+	// Repo is the repository to retry; "" means all that failed or that a cancel
 	// skipped.
 	Repo string `json:"repo,omitempty"`
-	// Token is the forge credential, needed anew once a deployment has ended.
+	// Token is the forge credential. It must be sent again once a deployment has
+	// ended.
 	Token string `json:"token,omitempty"`
 }
 
-// DeploymentRetried is the reply to it.
+// DeploymentRetried is the reply to a DeploymentRetry.
 type DeploymentRetried struct {
 	Retried int `json:"retried"`
 }

@@ -2,20 +2,20 @@ package api
 
 import "takt/store"
 
-// Heijunka is the reply of GET /admin/heijunka, and of what changes it. It is the
-// store's, as are its parts.
+// Heijunka is the reply of GET /admin/heijunka and of the routes that change it. It
+// and its parts are the store's types.
 type Heijunka = store.HeijunkaStatus
 
 type (
-	// HeijunkaRegulator is the gate.
+	// HeijunkaRegulator is the state of the admission limit.
 	HeijunkaRegulator = store.HeijunkaRegulator
-	// HeijunkaHolder is a request that was admitted.
+	// HeijunkaHolder is an admitted request.
 	HeijunkaHolder = store.HeijunkaHolder
 	// HeijunkaPool is one pool.
 	HeijunkaPool = store.HeijunkaPool
-	// HeijunkaBalance says how evenly pools are used.
+	// HeijunkaBalance says how evenly the pools are used.
 	HeijunkaBalance = store.HeijunkaBalance
-	// HeijunkaRebalance is a move of a place, or why there is none.
+	// HeijunkaRebalance is the move of a place, or the reason why none moved.
 	HeijunkaRebalance = store.HeijunkaRebalance
 	// HeijunkaPoolUse is a pool as rebalancing sees it.
 	HeijunkaPoolUse = store.HeijunkaPoolUse
@@ -23,31 +23,31 @@ type (
 	HeijunkaBurst = store.HeijunkaBursts
 )
 
-// HeijunkaLimits is the body of PUT /admin/heijunka/limits. What is absent stays as
-// it is. For is how long it holds, such as "2h"; for ever if it is empty.
+// HeijunkaLimits is the body of PUT /admin/heijunka/limits. Absent members stay as
+// they are. For is how long the change holds, such as "2h"; empty means for ever.
 type HeijunkaLimits struct {
 	SoftLimit *int     `json:"soft_limit,omitempty"`
 	HardLimit *int     `json:"hard_limit,omitempty"`
 	Reserved  *float64 `json:"reserved,omitempty"`
-	// Reset takes back what was changed.
+	// Reset undoes earlier changes.
 	Reset  bool   `json:"reset,omitempty"`
 	For    string `json:"for,omitempty"`
 	Reason string `json:"reason"`
 }
 
-// HeijunkaScale is the body of POST /admin/heijunka/pools/:name/scale: by or workers
-// changes the pool now, and scaling goes on from there; min and max bound it.
+// HeijunkaScale is the body of POST /admin/heijunka/pools/:name/scale. by or workers
+// changes the pool now, and scaling continues from there; min and max bound it.
 type HeijunkaScale struct {
 	By      *int   `json:"by,omitempty"`
 	Workers *int   `json:"workers,omitempty"`
 	Min     *int   `json:"min,omitempty"`
 	Max     *int   `json:"max,omitempty"`
-	For     string `json:"for,omitempty"` // of min and max
+	For     string `json:"for,omitempty"` // how long min and max hold
 	Reason  string `json:"reason"`
 }
 
 // HeijunkaAffinity is the body of PUT /admin/heijunka/affinity: the pools that a
-// domain prefers, all of its list if there are none.
+// domain prefers. An empty list means all of its pools.
 type HeijunkaAffinity struct {
 	Domain string   `json:"domain"`
 	Pools  []string `json:"pools"`
@@ -55,8 +55,8 @@ type HeijunkaAffinity struct {
 	Reason string   `json:"reason"`
 }
 
-// HeijunkaSurge is the body of POST /admin/heijunka/surge. Action is start or stop,
-// of a surge by hand, or enable or disable, of the detection of bursts.
+// HeijunkaSurge is the body of POST /admin/heijunka/surge. Action start or stop
+// controls a manual surge; enable or disable controls burst detection.
 type HeijunkaSurge struct {
 	Action string `json:"action"`
 	For    string `json:"for,omitempty"`

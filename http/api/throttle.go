@@ -10,9 +10,9 @@ import (
 	"takt/store"
 )
 
-// ThrottleConfig is how many completions an action definition of a portal may have
-// in any period: the reply of POST /api/config and GET /api/config/…. The period is
-// time_period time_units.
+// ThrottleConfig is how many completions an action definition of a portal may have in
+// any period. It is the reply of POST /api/config and GET /api/config/…. The period
+// is time_period time_units.
 type ThrottleConfig struct {
 	PortalID      int64  `json:"portal_id"`
 	ActionID      int64  `json:"action_id"`
@@ -22,7 +22,7 @@ type ThrottleConfig struct {
 	UpdatedAt     string `json:"updated_at,omitempty"`
 }
 
-// NewThrottleConfig shows a rate.
+// NewThrottleConfig converts a rate.
 func NewThrottleConfig(c store.ThrottleConfig) ThrottleConfig {
 	return ThrottleConfig{
 		PortalID: c.PortalID, ActionID: c.ActionID, MaxThroughput: c.MaxThroughput,
@@ -30,9 +30,9 @@ func NewThrottleConfig(c store.ThrottleConfig) ThrottleConfig {
 	}
 }
 
-// ReadThrottleConfig reads and checks the body of POST /api/config. Each member has
-// the names that clients have used for it, and numbers may be texts: HubSpot's own
-// forms send these. Its error is InvalidArgument and may be shown.
+// ReadThrottleConfig reads and checks the body of POST /api/config. It accepts every
+// name that clients have used for a member, and numbers as strings, because HubSpot's
+// own forms send these. Its error is InvalidArgument and may be shown.
 func ReadThrottleConfig(body map[string]json.RawMessage) (c store.ThrottleConfig, err error) {
 	member := func(names []string) json.RawMessage {
 		for _, n := range names {
@@ -58,7 +58,7 @@ func ReadThrottleConfig(body map[string]json.RawMessage) (c store.ThrottleConfig
 		return c, err
 	}
 	var unit string
-	_ = json.Unmarshal(member([]string{"time_unit", "timeUnit", "period"}), &unit) // what is none is unknown
+	_ = json.Unmarshal(member([]string{"time_unit", "timeUnit", "period"}), &unit) // a value that is no string is an unknown unit
 	var ok bool
 	if c.TimeUnit, ok = store.ParseTimeUnit(unit); !ok {
 		return c, store.NewError(store.InvalidArgument, "time_unit must be seconds, minutes, hours or days")
@@ -66,10 +66,10 @@ func ReadThrottleConfig(body map[string]json.RawMessage) (c store.ThrottleConfig
 	return c, c.Validate()
 }
 
-// whole reads a positive number, or a text that is one.
+// whole reads a positive number, or a string that holds one.
 func whole(raw json.RawMessage) (int64, bool) {
 	text := string(raw)
-	_ = json.Unmarshal(raw, &text) // stays as it is unless it is quoted
+	_ = json.Unmarshal(raw, &text) // raw stays as it is unless it is a string
 	n, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
 	return n, err == nil && n > 0
 }
@@ -85,20 +85,19 @@ type Installed struct {
 	PortalID int64  `json:"portal_id"`
 }
 
-// ThrottleQueue is one queue of GET /admin/throttle/queues. Times are null if
-// there are none.
+// ThrottleQueue is one queue of GET /admin/throttle/queues. Unknown times are null.
 type ThrottleQueue struct {
 	ID         string `json:"id"`
 	PortalID   int64  `json:"portal_id"`
 	WorkflowID string `json:"workflow_id"`
 	ActionID   int64  `json:"action_id"`
-	// Depth is how many actions wait; of these, Held wait for the end of a pause
-	// after failures and InFlight for HubSpot's answer.
+	// Depth is how many actions wait. Held of them wait for a back-off to end;
+	// InFlight of them wait for HubSpot's answer.
 	Depth    int     `json:"depth"`
 	Held     int     `json:"held"`
 	InFlight int     `json:"in_flight"`
 	Oldest   *string `json:"oldest"`
-	// RateUsed is how much of MaxThroughput is spent now.
+	// RateUsed is how much of MaxThroughput is used now.
 	RateUsed      int     `json:"rate_used"`
 	MaxThroughput int     `json:"max_throughput"`
 	TimePeriod    int     `json:"time_period"`
@@ -109,7 +108,7 @@ type ThrottleQueue struct {
 	RunnerAt      *string `json:"runner_at"`
 }
 
-// NewThrottleQueue shows a queue.
+// NewThrottleQueue converts a queue.
 func NewThrottleQueue(q store.QueueStatus) ThrottleQueue {
 	when := func(t time.Time) *string {
 		if t.IsZero() {
@@ -125,21 +124,21 @@ func NewThrottleQueue(q store.QueueStatus) ThrottleQueue {
 	}
 }
 
-// ThrottleQueues is the reply of GET /admin/throttle/queues, those with the oldest
-// waiting action first.
+// ThrottleQueues is the reply of GET /admin/throttle/queues. The queue with the
+// oldest waiting action comes first.
 type ThrottleQueues struct {
 	Queues []ThrottleQueue `json:"queues"`
 }
 
 // ThrottleOrder is the body of POST /admin/throttle/….
 type ThrottleOrder struct {
-	// Reason is why, for the audit.
+	// Reason goes into the audit.
 	Reason string `json:"reason,omitempty"`
 }
 
 // Redriven is the reply of POST /admin/throttle/queues/:id/redrive.
 type Redriven struct {
-	// Actions is how many are tried again now.
+	// Actions is how many actions are retried now.
 	Actions int           `json:"actions"`
 	Queue   ThrottleQueue `json:"queue"`
 }

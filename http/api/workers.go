@@ -19,7 +19,7 @@ type BeatBuild struct {
 	BuildID string `json:"build_id"`
 }
 
-// BeatReply answers it.
+// BeatReply answers a BeatBuild.
 type BeatReply struct {
 	Success bool `json:"success"`
 	HeartbeatReply
@@ -32,11 +32,12 @@ type WorkerStats struct {
 	FailedBuilds     int    `json:"failedBuilds"`
 	WorkerName       string `json:"workerName"`
 	Status           string `json:"status"`
-	// Uptime is the time since it registered first: 3d 14h, 5h 23m, 23m 45s, 45s.
+	// Uptime is the time since the worker first registered: 3d 14h, 5h 23m, 23m 45s,
+	// 45s.
 	Uptime string `json:"uptime"`
 }
 
-// NewWorkerStats sums up a worker as of now.
+// NewWorkerStats returns a worker's figures as of now.
 func NewWorkerStats(w store.Worker, now time.Time) WorkerStats {
 	return WorkerStats{
 		TotalBuilds: w.Completed + w.Failed, SuccessfulBuilds: w.Completed, FailedBuilds: w.Failed,
@@ -44,8 +45,8 @@ func NewWorkerStats(w store.Worker, now time.Time) WorkerStats {
 	}
 }
 
-// uptime is d as published menus read it: the two largest units, whose letters
-// they look for.
+// uptime formats d for published menus. It has the two largest units, because the
+// menus look for their letters.
 func uptime(d time.Duration) string {
 	seconds := int64(max(d, 0) / time.Second)
 	switch {
@@ -64,12 +65,12 @@ type Worker struct {
 	ID     string `json:"id"`
 	Name   string `json:"name"`
 	Status string `json:"status"` // idle, building or offline
-	// Draining workers get no builds and finish those that they have.
+	// Draining workers get no new builds and finish the ones they hold.
 	Draining     bool            `json:"draining"`
 	Platforms    []string        `json:"platforms"` // empty means all
 	Capabilities json.RawMessage `json:"capabilities"`
-	// MaxConcurrentBuilds is how many builds it holds at most; Builds are those
-	// that it holds.
+	// MaxConcurrentBuilds is how many builds the worker can hold at once; Builds are
+	// the ones it holds.
 	MaxConcurrentBuilds int               `json:"max_concurrent_builds"`
 	Builds              []string          `json:"builds"`
 	Completed           int               `json:"completed"`
@@ -80,7 +81,7 @@ type Worker struct {
 	Diagnostics         *WorkerDiagnostic `json:"diagnostics"`   // the last
 }
 
-// NewWorker shows a worker.
+// NewWorker converts a worker.
 func NewWorker(w store.WorkerDetail) Worker {
 	item := Worker{
 		ID: w.ID, Name: w.Name, Status: string(w.Status), Draining: w.Draining, Platforms: []string{},
@@ -102,7 +103,7 @@ func NewWorker(w store.WorkerDetail) Worker {
 	return item
 }
 
-// WorkerTelemetry is what a worker said last of its machine.
+// WorkerTelemetry is a worker's latest report about its machine.
 type WorkerTelemetry struct {
 	BuildID string `json:"build_id"`
 	At      string `json:"at"` // ISO 8601
@@ -116,7 +117,7 @@ type WorkerTelemetry struct {
 type WorkerDiagnostic struct {
 	Status string `json:"status"` // healthy, warning or critical
 	RunAt  Millis `json:"run_at"`
-	// Message is that of the first check that failed.
+	// Message is the message of the first check that failed.
 	Message string `json:"message,omitempty"`
 }
 
@@ -126,7 +127,7 @@ type WorkerList struct {
 	Total   int      `json:"total"`
 }
 
-// DiagnosticCheck is one thing that a worker looked at.
+// DiagnosticCheck is one check that a worker ran on itself.
 type DiagnosticCheck struct {
 	Name       string          `json:"name"`
 	Status     string          `json:"status"` // pass, warn or fail
@@ -146,7 +147,7 @@ type PostDiagnostic struct {
 	Checks     []DiagnosticCheck `json:"checks"`
 }
 
-// PostedDiagnostic answers it.
+// PostedDiagnostic answers a PostDiagnostic.
 type PostedDiagnostic struct {
 	ID     string `json:"id"` // a UUID
 	Status string `json:"status"`
@@ -164,7 +165,7 @@ type DiagnosticReport struct {
 	Checks json.RawMessage `json:"checks"`
 }
 
-// NewDiagnosticReport shows a report.
+// NewDiagnosticReport converts a report.
 func NewDiagnosticReport(r store.DiagnosticReport) DiagnosticReport {
 	return DiagnosticReport{
 		ID: r.ID, WorkerID: r.WorkerID, Status: string(r.Status), RunAt: millis(r.RunAt),
