@@ -11,7 +11,8 @@ import (
 )
 
 const (
-	// MaxBytes is what all entries of an archive may have together, unpacked.
+	// MaxBytes is the most bytes that all entries of an archive may have together
+	// when unpacked.
 	MaxBytes = 12 << 20
 	// maxEntries is the most entries that an archive may have.
 	maxEntries = 10_000
@@ -21,8 +22,8 @@ const (
 type Bundle struct {
 	// P12 is the last entry whose name ends in .p12.
 	P12 []byte
-	// Password is the entry password.txt, without space around it; "" if there is
-	// none.
+	// Password is the content of the entry password.txt, without surrounding space;
+	// "" if there is no such entry.
 	Password string
 	// Profiles are all entries whose names end in .mobileprovision, in the order
 	// of the archive.
@@ -30,7 +31,7 @@ type Bundle struct {
 }
 
 // Unpack reads a zip archive of size bytes that has at most limit bytes when
-// unpacked. Errors say what is wrong with it, but never show what is in it.
+// unpacked. Errors say what is wrong with the archive, but never show its content.
 func Unpack(r io.ReaderAt, size, limit int64) (Bundle, error) {
 	archive, err := zip.NewReader(r, size)
 	if err != nil {
@@ -72,7 +73,7 @@ const (
 	profileSuffix = ".mobileprovision"
 )
 
-// check refuses an archive for what its directory says.
+// check refuses an archive because of what its directory says.
 func check(files []*zip.File, limit uint64) error {
 	var sum uint64
 	for i, f := range files {
@@ -92,14 +93,14 @@ func check(files []*zip.File, limit uint64) error {
 
 var errTooLarge = errors.New("unpacks to more than it may")
 
-// safe reports whether name stays inside whatever it is unpacked into, on any
-// system.
+// safe reports whether name stays inside the directory that it is unpacked into, on
+// any operating system.
 func safe(name string) bool {
 	return name != "" && name[0] != '/' && !strings.Contains(name, "..") && !strings.ContainsAny(name, "\\\x00")
 }
 
-// wanted reports whether an entry is read. The files that macOS writes beside
-// others have the same endings, and are none of them.
+// wanted reports whether an entry is read. It skips the metadata files that macOS
+// adds, because they have the same endings.
 func wanted(f *zip.File) bool {
 	if !f.Mode().IsRegular() || strings.HasPrefix(f.Name, "__MACOSX/") || strings.HasPrefix(path.Base(f.Name), "._") {
 		return false
@@ -107,15 +108,15 @@ func wanted(f *zip.File) bool {
 	return f.Name == passwordName || strings.HasSuffix(f.Name, p12Suffix) || strings.HasSuffix(f.Name, profileSuffix)
 }
 
-// read unpacks an entry and takes its bytes from budget, whatever the archive
-// says that it has.
+// read unpacks an entry and takes the bytes it really has from budget. It does not
+// trust the size that the archive claims.
 func read(f *zip.File, budget *int64) ([]byte, error) {
 	r, err := f.Open()
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
-	content := bytes.NewBuffer(make([]byte, 0, f.UncompressedSize64+bytes.MinRead)) // check has bounded it
+	content := bytes.NewBuffer(make([]byte, 0, f.UncompressedSize64+bytes.MinRead)) // check has bounded the size
 	if _, err := content.ReadFrom(io.LimitReader(r, *budget+1)); err != nil {
 		return nil, err
 	}

@@ -7,10 +7,10 @@
 //
 // # Failure
 //
-// An archive that is damaged, that has no PKCS #12 file, or that looks like an
-// attack is refused as a whole: names that lead elsewhere, symbolic links, more
-// bytes than allowed when unpacked. Sizes in the archive's directory are
-// believed only when they speak against it; what counts is what was read.
+// An archive is refused as a whole if it is damaged, has no PKCS #12 file, or looks
+// like an attack: names that lead outside, symbolic links, more bytes than allowed
+// when unpacked. A size in the archive's directory is only a reason to refuse. The
+// bytes that were really read decide.
 //
 // # Concurrency
 //

@@ -12,7 +12,7 @@ import (
 	"takt/http/api"
 )
 
-// Health is what the controller says of itself to anybody. Safe to repeat.
+// Health returns the controller's public health. Safe to repeat.
 func (c *Client) Health(ctx context.Context) (api.Health, error) {
 	return ask[api.Health](ctx, c, call{method: http.MethodGet, path: "/health", public: true})
 }
@@ -23,7 +23,7 @@ func (c *Client) Metrics(ctx context.Context) (string, error) {
 	return ask[string](ctx, c, call{method: http.MethodGet, path: "/metrics", public: true, header: http.Header{"Accept": {"text/plain"}}})
 }
 
-// TreeOptions selects what of the tree to show.
+// TreeOptions selects which part of the tree to show.
 type TreeOptions struct {
 	// Path is a node's path from the root, ids joined by "/"; "" is the root.
 	Path string
@@ -53,12 +53,12 @@ type Order struct {
 	Action string
 	// Path is a node's path; "" is the root.
 	Path string
-	// Reason goes into the audit. Required.
+	// Reason is required and goes into the audit.
 	Reason string
-	// Force terminates even what all depends on.
+	// Force terminates even a node that all others depend on.
 	Force bool
 	// Timeout is how long the controller waits until all is well. 0 means its
-	// default, 10 s; at most 60 s.
+	// default, 10 s. The maximum is 60 s.
 	Timeout time.Duration
 }
 
@@ -73,17 +73,17 @@ func (o Order) call(dry bool) call {
 	}
 }
 
-// Ordered is what became of an order: one of the two is set.
+// Ordered is the result of an order. Exactly one of the two fields is set.
 type Ordered struct {
-	// Node is how the node is now that the order was carried out.
+	// Node is the node's state after the order.
 	Node *api.TreeNode
-	// Plan is what will be done: it stops the HTTP server, so the reply came
-	// first.
+	// Plan is what the order will do. It is set when the order stops the HTTP server,
+	// because the reply then comes first.
 	Plan *api.Plan
 }
 
-// Operate gives an order and waits until it was carried out and all is well.
-// Not safe to repeat blindly: a restart restarts each time.
+// Operate gives an order and waits until it has run and all is well. Not safe to
+// repeat blindly: each repeat of a restart restarts again.
 func (c *Client) Operate(ctx context.Context, o Order) (Ordered, error) {
 	cl := o.call(false)
 	raw, err := ask[json.RawMessage](ctx, c, cl)
@@ -102,7 +102,7 @@ func (c *Client) Operate(ctx context.Context, o Order) (Ordered, error) {
 	return Ordered{Node: &node}, nil
 }
 
-// Plan returns what an order would do. Nothing is changed. Safe to repeat.
+// Plan returns what an order would do and changes nothing. Safe to repeat.
 func (c *Client) Plan(ctx context.Context, o Order) (api.Plan, error) {
 	return ask[api.Plan](ctx, c, o.call(true))
 }
@@ -112,7 +112,7 @@ func (c *Client) HeartbeatSettings(ctx context.Context) (api.HeartbeatSettings, 
 	return ask[api.HeartbeatSettings](ctx, c, call{method: http.MethodGet, path: "/admin/heartbeat"})
 }
 
-// SetHeartbeat changes the time-outs that are set and returns all of them. Safe
+// SetHeartbeat changes the time-outs that are set in h and returns all of them. Safe
 // to repeat.
 func (c *Client) SetHeartbeat(ctx context.Context, h api.HeartbeatSettings) (api.HeartbeatSettings, error) {
 	return ask[api.HeartbeatSettings](ctx, c, call{method: http.MethodPut, path: "/admin/heartbeat", body: h})
@@ -124,8 +124,9 @@ func (c *Client) Audit(ctx context.Context, limit int) (api.Audit, error) {
 	return ask[api.Audit](ctx, c, call{method: http.MethodGet, path: "/admin/audit", query: query("limit", positive(limit))})
 }
 
-// CheckInvariants returns what holds in the database and what does not. With a
-// reason it also mends what can be mended without losing anything. Safe to repeat.
+// CheckInvariants checks the database's invariants and returns the results. With a
+// reason in repair it also repairs what can be repaired without losing data. Safe to
+// repeat.
 func (c *Client) CheckInvariants(ctx context.Context, repair string) (api.Invariants, error) {
 	if repair == "" {
 		return ask[api.Invariants](ctx, c, call{method: http.MethodGet, path: "/admin/audit/check"})
@@ -133,7 +134,7 @@ func (c *Client) CheckInvariants(ctx context.Context, repair string) (api.Invari
 	return ask[api.Invariants](ctx, c, call{method: http.MethodPost, path: "/admin/audit/check", body: api.Order{Reason: repair}})
 }
 
-// Heijunka returns everything about load levelling. Safe to repeat.
+// Heijunka returns the state of load levelling. Safe to repeat.
 func (c *Client) Heijunka(ctx context.Context) (api.Heijunka, error) {
 	return c.heijunka(ctx, http.MethodGet, "", nil)
 }
@@ -143,7 +144,7 @@ func (c *Client) SetHeijunkaLimits(ctx context.Context, l api.HeijunkaLimits) (a
 	return c.heijunka(ctx, http.MethodPut, "/limits", l)
 }
 
-// ScalePool changes the size of a pool. Not safe to repeat with By.
+// ScalePool changes the size of a pool. Not safe to repeat with By set.
 func (c *Client) ScalePool(ctx context.Context, pool string, s api.HeijunkaScale) (api.Heijunka, error) {
 	return c.heijunka(ctx, http.MethodPost, "/pools/"+url.PathEscape(pool)+"/scale", s)
 }
@@ -153,7 +154,8 @@ func (c *Client) SetAffinity(ctx context.Context, a api.HeijunkaAffinity) (api.H
 	return c.heijunka(ctx, http.MethodPut, "/affinity", a)
 }
 
-// Surge starts or stops a surge, or the detection of bursts. Safe to repeat.
+// Surge starts or stops a surge, or enables or disables burst detection. Safe to
+// repeat.
 func (c *Client) Surge(ctx context.Context, s api.HeijunkaSurge) (api.Heijunka, error) {
 	return c.heijunka(ctx, http.MethodPost, "/surge", s)
 }
@@ -162,8 +164,8 @@ func (c *Client) heijunka(ctx context.Context, method, path string, body any) (a
 	return ask[api.Heijunka](ctx, c, call{method: method, path: "/admin/heijunka" + path, body: body})
 }
 
-// Rebalance moves a worker to where there is more to do; dry only says what it
-// would do. Not safe to repeat: it may move another.
+// Rebalance moves a worker to the pool that needs it more. With dry it only returns
+// what it would do. Not safe to repeat, because a repeat may move another worker.
 func (c *Client) Rebalance(ctx context.Context, reason string, dry bool) (api.HeijunkaRebalance, error) {
 	return ask[api.HeijunkaRebalance](ctx, c, call{
 		method: http.MethodPost, path: "/admin/heijunka/rebalance", query: query("dry_run", flag(dry)), body: api.Order{Reason: reason},

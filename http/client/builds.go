@@ -22,21 +22,22 @@ type Submit struct {
 	Priority int
 	// Labels may be nil.
 	Labels store.Labels
-	// IdempotencyKey makes a repeat with the same content within 24 hours return
-	// the first reply: 1 to 255 visible characters, see [NewIdempotencyKey]. May be
-	// empty.
+	// IdempotencyKey makes a repeat with the same content within 24 hours return the
+	// first reply. It has 1 to 255 visible characters, see [NewIdempotencyKey]. May
+	// be empty.
 	IdempotencyKey string
 	// Progress may be nil.
 	Progress Progress
 }
 
-// NewIdempotencyKey returns a key that nobody else has.
+// NewIdempotencyKey returns a random, unique key.
 func NewIdempotencyKey() string { return rand.Text() }
 
-// Submit queues a build. It is safe to repeat with an IdempotencyKey, if the
-// controller is takt; otherwise a repeat after a lost reply may queue it twice.
+// Submit queues a build. It is safe to repeat with an IdempotencyKey if the
+// controller is takt. Otherwise a repeat after a lost reply may queue the build
+// twice.
 func (c *Client) Submit(ctx context.Context, s Submit) (api.Submitted, error) {
-	// Source first, as every published client does.
+	// The source comes first, as in every published client.
 	parts := []part{file("source", "source.zip", "application/zip", s.Source)}
 	if s.Certs != nil {
 		parts = append(parts, file("certs", "certs.zip", "application/zip", *s.Certs))
@@ -78,7 +79,7 @@ func (c *Client) List(ctx context.Context, f Filter) ([]api.BuildItem, error) {
 		query: query("status", f.Status, "platform", f.Platform, "worker_id", f.WorkerID, "limit", positive(f.Limit)),
 	})
 	if f.Limit > 0 && len(out) > f.Limit {
-		out = out[:f.Limit] // a controller that knows no limit
+		out = out[:f.Limit] // the controller may ignore the limit
 	}
 	return out, err
 }
@@ -88,15 +89,15 @@ func (c *Client) Show(ctx context.Context, buildID string) (api.BuildItem, error
 	return ask[api.BuildItem](ctx, c, call{method: http.MethodGet, path: "/api/builds/{build}", id: buildID})
 }
 
-// Retry submits a build again, with the files that the controller has. A repeat
-// after a lost reply may queue it twice.
+// Retry submits a build again, with the files that the controller has. A repeat after
+// a lost reply may queue it twice.
 func (c *Client) Retry(ctx context.Context, buildID string, auth BuildAuth) (api.Retried, error) {
 	return ask[api.Retried](ctx, c, call{method: http.MethodPost, path: "/api/builds/{build}/retry", id: buildID, header: auth.header()})
 }
 
 // LogsAfter selects a part of a build's log.
 type LogsAfter struct {
-	// Seq is the last line already known; 0 for the beginning.
+	// Seq is the last line already known; 0 starts at the beginning.
 	Seq int64
 	// Limit is the most lines to return; 0 means all.
 	Limit int
@@ -110,13 +111,13 @@ func (c *Client) Logs(ctx context.Context, buildID string, auth BuildAuth, after
 	})
 }
 
-// Cancel ends a build that has not finished. A repeat fails, because the build
-// is finished then.
+// Cancel ends a build that has not finished. A repeat fails, because the build has
+// then finished.
 func (c *Client) Cancel(ctx context.Context, buildID string) (api.Cancelled, error) {
 	return ask[api.Cancelled](ctx, c, call{method: http.MethodPost, path: "/api/builds/{build}/cancel", id: buildID})
 }
 
-// SetPriority moves a build that waits within the queue: -10 to 10, higher is built
+// SetPriority changes the priority of a pending build: -10 to 10, higher is built
 // first. Safe to repeat.
 func (c *Client) SetPriority(ctx context.Context, buildID string, priority int) (api.BuildItem, error) {
 	return ask[api.BuildItem](ctx, c, call{

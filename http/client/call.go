@@ -19,17 +19,17 @@ import (
 	"takt/store"
 )
 
-// The most that is read of a reply that is kept in memory, in bytes.
+// The limits on a reply that is kept in memory, in bytes.
 const (
 	maxReply = 256 << 20 // a whole build log
 	maxError = 1 << 20
 )
 
-// call is one request in the making. It carries the admin key if its path begins
-// with /admin, and the API key otherwise; with operator set, both.
+// call describes one request before it is sent. It carries the admin key if its path
+// begins with /admin, and the API key otherwise; with operator set, both.
 type call struct {
 	method string
-	// path may have one hole, such as {build}, which id fills.
+	// path may have one placeholder, such as {build}, which id fills.
 	path string
 	id   string
 	// public calls carry no key.
@@ -38,14 +38,15 @@ type call struct {
 	header           http.Header
 	// body, unless nil, is sent as JSON.
 	body any
-	// form, if it can be opened, is sent instead, as a form with this boundary.
+	// form, if it has an Open function, is sent instead of body, as a form with this
+	// boundary.
 	form     Content
 	boundary string
 	// extra is added to CallTimeout.
 	extra time.Duration
 }
 
-// fill returns the path with its hole filled, and what the hole is called.
+// fill returns the path with its placeholder filled, and the placeholder's name.
 func (c call) fill() (path, kind string) {
 	before, rest, found := strings.Cut(c.path, "{")
 	if !found {
@@ -60,7 +61,7 @@ func (c call) String() string {
 	return c.method + " " + path
 }
 
-// query makes a query of names and values; it leaves out those without a value.
+// query makes a query of names and values. It leaves out names without a value.
 func query(pairs ...string) url.Values {
 	q := url.Values{}
 	for pair := range slices.Chunk(pairs, 2) {
@@ -71,7 +72,7 @@ func query(pairs ...string) url.Values {
 	return q
 }
 
-// positive is n as a query's value; "" unless it is positive.
+// positive returns n as a query's value, or "" unless n is positive.
 func positive[N int | int64](n N) string {
 	if n <= 0 {
 		return ""
@@ -79,7 +80,7 @@ func positive[N int | int64](n N) string {
 	return strconv.FormatInt(int64(n), 10)
 }
 
-// flag is "1" if set, else "".
+// flag returns "1" if set, else "".
 func flag(set bool) string {
 	if set {
 		return "1"
@@ -87,8 +88,8 @@ func flag(set bool) string {
 	return ""
 }
 
-// request makes the HTTP request of cl. An id that could not be a path segment is
-// refused before anything is sent.
+// request makes the HTTP request of cl. It refuses an id that is not a valid path
+// segment before anything is sent.
 func (c *Client) request(ctx context.Context, cl call) (*http.Request, error) {
 	path, kind := cl.fill()
 	if kind != "" && !store.ValidID(cl.id) {
@@ -139,7 +140,7 @@ func setIf(h http.Header, name, value string) {
 }
 
 // send makes a request and returns the reply, whatever its status. outer is the
-// caller's context, inner the call's own. The reply's body must be closed.
+// caller's context, inner the call's own. The caller must close the reply's body.
 func (c *Client) send(outer, inner context.Context, cl call) (*http.Response, error) {
 	req, err := c.request(inner, cl)
 	if err != nil {
@@ -164,8 +165,8 @@ func ask[T any](ctx context.Context, c *Client, cl call) (out T, err error) {
 	return out, err
 }
 
-// decode reads a reply that is kept in memory, and closes it. out may be a
-// *string, which gets the body as it is.
+// decode reads a reply into memory and closes it. out may be a *string, which
+// receives the unparsed body.
 func decode(outer, inner context.Context, cl call, resp *http.Response, out any) error {
 	defer resp.Body.Close()
 	defer drain(resp.Body)
@@ -193,15 +194,15 @@ func decode(outer, inner context.Context, cl call, resp *http.Response, out any)
 	}
 }
 
-// nothing is the reply of a call whose reply says nothing.
+// nothing is the reply type of a call whose reply is ignored.
 type nothing struct{}
 
-// drain lets the connection be used again, unless much is left to read.
+// drain reads a short rest of body, because the connection can then be used again.
 func drain(body io.Reader) {
 	_, _ = io.CopyN(io.Discard, body, 64<<10)
 }
 
-// plain is b as Content without a digest.
+// plain returns b as Content without a digest.
 func plain(b []byte) Content {
 	return Content{
 		Open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b)), nil },

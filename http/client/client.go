@@ -19,28 +19,28 @@ type Config struct {
 	// BaseURL is the controller's address, such as "http://127.0.0.1:3000".
 	// A path is kept as a prefix.
 	BaseURL string
-	// APIKey is sent on every call except the public ones. May be empty where
-	// a build token does.
+	// APIKey is sent on every call except the public ones. It may be empty for calls
+	// that a build token allows.
 	APIKey string
-	// AdminKey is sent on /admin calls, and where a deployment may spend the
-	// controller's own forge credential.
+	// AdminKey is sent on /admin calls, and on calls that may use the controller's
+	// own forge credential for a deployment.
 	AdminKey string
-	// RootCAs are whom to trust about an https controller; nil means whom the
-	// system trusts. Not used with HTTPClient.
+	// RootCAs are the authorities to trust for an https controller; nil means the
+	// system's. Not used with HTTPClient.
 	RootCAs *x509.CertPool
-	// HTTPClient is used instead of one of our own. Its redirect rule is
-	// replaced, on a copy.
+	// HTTPClient replaces the default client. New sets its own redirect rule on a
+	// copy of it.
 	HTTPClient *http.Client
 	// UserAgent defaults to "takt".
 	UserAgent string
-	// CallTimeout bounds a call that carries no file. Defaults to 30 s. A poll
-	// may take its wait on top.
+	// CallTimeout bounds a call that carries no file. Defaults to 30 s. A poll adds
+	// its wait to it.
 	CallTimeout time.Duration
-	// StallTimeout ends a transfer of which no byte moved for so long.
-	// Defaults to 60 s.
+	// StallTimeout ends a transfer when no byte has moved for that long. Defaults to
+	// 60 s.
 	StallTimeout time.Duration
-	// ReplyTimeout is how long the controller may take to answer once an
-	// upload's last byte was sent: it syncs the file first. Defaults to 5 min.
+	// ReplyTimeout is how long the controller may take to answer after an upload's
+	// last byte, because it syncs the file first. Defaults to 5 min.
 	ReplyTimeout time.Duration
 }
 
@@ -57,7 +57,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Client is a controller as seen by its callers.
+// Client calls one controller.
 type Client struct {
 	cfg  Config
 	base *url.URL
@@ -94,10 +94,10 @@ func New(cfg Config) (*Client, error) {
 // BaseURL is the controller's address as given, without a trailing slash.
 func (c *Client) BaseURL() string { return strings.TrimRight(c.cfg.BaseURL, "/") }
 
-// CloseIdle closes the connections that no call uses.
+// CloseIdle closes the idle connections.
 func (c *Client) CloseIdle() { c.http.CloseIdleConnections() }
 
-// BuildAuth opens one build to somebody without the API key.
+// BuildAuth gives access to one build without the API key.
 type BuildAuth struct {
 	// Token is the build's access token; may be empty.
 	Token string
@@ -109,7 +109,7 @@ func (a BuildAuth) header() http.Header {
 	return h
 }
 
-// Held names a build as the worker that holds it does.
+// Held identifies a build for calls of the worker that holds it.
 type Held struct {
 	BuildID  string
 	WorkerID string
@@ -117,7 +117,7 @@ type Held struct {
 	Attempt int
 }
 
-// call is a call of b's holder about it.
+// call returns a call of the worker that holds b.
 func (b Held) call(method, what string, body any) call {
 	return call{method: method, path: "/api/builds/{build}" + what, id: b.BuildID, header: b.header(), body: body}
 }
