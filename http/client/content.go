@@ -16,9 +16,10 @@ type Digest = [sha256.Size]byte
 // Content is something to upload. Open may be called more than once.
 type Content struct {
 	Open func() (io.ReadCloser, error)
-	// Size is in bytes; -1 if unknown, then the upload is sent in chunks.
+	// Size is in bytes. -1 means unknown; the upload is then sent in chunks.
 	Size int64
-	// Digest is sent for the controller to verify; nil leaves it out.
+	// Digest is sent so that the controller can verify the content; nil leaves it
+	// out.
 	Digest *Digest
 }
 
@@ -29,8 +30,8 @@ func Bytes(b []byte) Content {
 	return c
 }
 
-// File returns the regular file at path as Content. It is read once for its
-// digest, because the digest stands before the content on the wire.
+// File returns the regular file at path as Content. It reads the file once for the
+// digest, because the digest precedes the content on the wire.
 func File(path string) (Content, error) {
 	open := func() (io.ReadCloser, error) { return os.Open(path) }
 	f, err := open()
@@ -56,7 +57,7 @@ func File(path string) (Content, error) {
 
 const digestPrefix = "sha-256=:"
 
-// FormatDigest is d as Content-Digest and Repr-Digest carry it (RFC 9530).
+// FormatDigest formats d for Content-Digest and Repr-Digest (RFC 9530).
 func FormatDigest(d Digest) string {
 	return digestPrefix + base64.StdEncoding.EncodeToString(d[:]) + ":"
 }
@@ -77,8 +78,8 @@ func ParseDigest(header string) (d Digest, ok bool) {
 	return Digest{}, false
 }
 
-// sequence reads contents one after the other, opening each only when its turn
-// comes.
+// sequence reads contents one after the other. It opens each one only when it is
+// reached.
 type sequence struct {
 	rest    []Content
 	current io.ReadCloser
@@ -106,7 +107,7 @@ func (s *sequence) Read(p []byte) (int, error) {
 	}
 }
 
-// Close closes what is open; reading on would open the next content.
+// Close closes the open content. A later read would open the next one.
 func (s *sequence) Close() error {
 	if s.current == nil {
 		return nil

@@ -7,8 +7,8 @@ import (
 	"takt/http/api"
 )
 
-// Deploy begins a deployment. Not safe to repeat blindly: each call begins one,
-// though the second copies nothing twice.
+// Deploy begins a deployment. Not safe to repeat blindly, because each call begins
+// another one, although the second copies nothing twice.
 func (c *Client) Deploy(ctx context.Context, r api.DeploymentRequest) (api.Deployment, error) {
 	return ask[api.Deployment](ctx, c, call{method: http.MethodPost, path: "/api/deployments", operator: r.Token == "", body: r})
 }
@@ -31,12 +31,12 @@ func (c *Client) Deployment(ctx context.Context, id string, repos bool) (api.Dep
 }
 
 // SteerDeployment cancels, pauses or resumes a deployment: order is one of these
-// words. Repeating it is harmless, and a Conflict.
+// words. A repeat changes nothing and returns a Conflict.
 func (c *Client) SteerDeployment(ctx context.Context, id, order string) (api.Deployment, error) {
 	return ask[api.Deployment](ctx, c, call{method: http.MethodPost, path: "/api/deployments/{deployment}/" + order, id: id})
 }
 
-// RetryDeployment tries repositories again and returns how many.
+// RetryDeployment retries repositories and returns how many.
 func (c *Client) RetryDeployment(ctx context.Context, id string, r api.DeploymentRetry) (int, error) {
 	out, err := ask[api.DeploymentRetried](ctx, c, call{method: http.MethodPost, path: "/api/deployments/{deployment}/retry", id: id, operator: r.Token == "", body: r})
 	return out.Retried, err

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// transfer is a file on its way. body must be closed.
+// transfer is a file that is being received. body must be closed.
 type transfer struct {
 	body   io.ReadCloser
 	offset int64 // where body begins in the file
@@ -21,14 +21,14 @@ type transfer struct {
 	name   string  // see Fetched
 }
 
-// from says where to begin.
+// from says where a download begins.
 type from struct {
 	offset int64
 	etag   string
 }
 
-// get opens the file of cl at f.offset. A controller that does not know ranges,
-// or has another file by now, answers with the whole, from offset 0.
+// get opens the file of cl at f.offset. A controller that ignores ranges, or whose
+// file has changed, answers with the whole file, from offset 0.
 func (c *Client) get(ctx context.Context, cl call, f from) (*transfer, error) {
 	cl.header = maps.Clone(cl.header)
 	cl.header.Set("Accept", "*/*")
@@ -42,7 +42,7 @@ func (c *Client) get(ctx context.Context, cl call, f from) (*transfer, error) {
 	}
 	t, err := readTransfer(cl, resp, f)
 	if err != nil {
-		_ = resp.Body.Close() // nothing of it is used
+		_ = resp.Body.Close() // the body is not used
 	}
 	return t, err
 }

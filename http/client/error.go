@@ -21,13 +21,13 @@ var (
 	errStalled = errors.New("transfer stalled")
 )
 
-// Error is a call that did not get the expected reply.
+// Error is the error of a call that did not get the expected reply.
 type Error struct {
 	// Op is the method and path.
 	Op string
-	// Status is the reply's, 0 when there was none.
+	// Status is the reply's status, 0 if there was no reply.
 	Status int
-	// RequestID is what to look for in the controller's log; may be empty.
+	// RequestID identifies the request in the controller's log; may be empty.
 	RequestID string
 	// Err holds code, message and Retry-After.
 	Err *store.Error
@@ -42,7 +42,7 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// StatusOf is the HTTP status in err's chain, 0 if there was no reply.
+// StatusOf returns the HTTP status in err's chain, 0 if there was no reply.
 func StatusOf(err error) int {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Status
@@ -50,7 +50,7 @@ func StatusOf(err error) int {
 	return 0
 }
 
-// RetryAfter is how long the controller asked to wait, 0 if it did not.
+// RetryAfter returns how long the controller asked to wait, 0 if it did not.
 func RetryAfter(err error) time.Duration {
 	if e, ok := errors.AsType[*store.Error](err); ok {
 		return e.RetryAfter
@@ -58,8 +58,8 @@ func RetryAfter(err error) time.Duration {
 	return 0
 }
 
-// Temporary reports whether the same call may succeed later: there was no
-// reply, or one that speaks of the controller and not of the request.
+// Temporary reports whether the same call may succeed later. That is so if there was
+// no reply, or if the reply is about the controller and not about the request.
 func Temporary(err error) bool {
 	e, ok := errors.AsType[*Error](err)
 	if !ok {
@@ -75,8 +75,8 @@ func Temporary(err error) bool {
 	}
 }
 
-// noReply is the error of a call that broke. The caller's own end wins, so that
-// a cancelled call is not taken for an unreachable controller.
+// noReply returns the error of a call that broke. The end of the caller's context
+// takes precedence, because a cancelled call is not an unreachable controller.
 func noReply(outer, inner context.Context, cl call, err error) error {
 	if outer.Err() != nil {
 		return fmt.Errorf("%s: %w", cl, context.Cause(outer))
@@ -94,8 +94,8 @@ func unexpected(cl call, resp *http.Response, err error) error {
 	}
 }
 
-// refused turns an error reply into an *Error. Bodies of other controllers,
-// which only have "error", and of proxies, which have no JSON, are understood.
+// refused turns an error reply into an *Error. It also reads replies of other
+// controllers, which only have "error", and of proxies, which have no JSON.
 func refused(cl call, resp *http.Response) error {
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxError))
 	var problem api.Problem
@@ -120,7 +120,7 @@ func refused(cl call, resp *http.Response) error {
 	}
 }
 
-// codeOfStatus guesses the code of a reply that has none.
+// codeOfStatus guesses the code of a reply without one.
 func codeOfStatus(status int, message string) store.Code {
 	codes := map[int]store.Code{
 		http.StatusBadRequest:            store.InvalidArgument,
@@ -147,11 +147,12 @@ func codeOfStatus(status int, message string) store.Code {
 	return store.Internal
 }
 
-// maxRetryAfter is the longest wait that a Retry-After may ask for.
+// maxRetryAfter is the longest accepted Retry-After.
 const maxRetryAfter = time.Hour
 
-// parseRetryAfter reads both forms of Retry-After, seconds and a date. The date
-// is compared with the reply's own, because clocks differ. 0 if unusable.
+// parseRetryAfter reads both forms of Retry-After, seconds and a date. It compares
+// the date with the reply's own Date, because clocks differ. It returns 0 if the
+// value is unusable.
 func parseRetryAfter(value, date string) time.Duration {
 	value = strings.TrimSpace(value)
 	var wait time.Duration

@@ -13,7 +13,7 @@ import (
 	"takt/store"
 )
 
-// Target is where a download is kept; *os.File is one.
+// Target receives a download; *os.File is one.
 type Target interface {
 	io.ReadWriteSeeker
 	Truncate(size int64) error
@@ -21,11 +21,12 @@ type Target interface {
 
 // FetchOptions say how a file is fetched.
 type FetchOptions struct {
-	// Retry governs repeats. Its limits count from the last byte received, so a
-	// long download over a bad line is not given up while it advances.
+	// Retry governs repeats. Its limits count from the last byte received, so that a
+	// long download over a bad connection continues as long as it makes progress.
 	Retry Retry
-	// Resume keeps what the target already holds and asks for the rest. The
-	// digest covers both parts; without one from the controller all is fetched.
+	// Resume keeps what the target already holds and requests the rest. The digest
+	// covers both parts. If the controller sends no digest, everything is fetched
+	// again.
 	Resume bool
 	// Progress may be nil.
 	Progress Progress
@@ -38,15 +39,15 @@ type Fetched struct {
 	// Verified is true when the controller gave a digest, and it matched.
 	Verified bool
 	// Name is the file name that the controller proposes; may be empty. It is not
-	// trustworthy as a path.
+	// safe to use as a path.
 	Name string
 }
 
-// ErrDigest means that the content does not match the controller's digest, also
-// when fetched again from the beginning.
+// ErrDigest means that the content does not match the controller's digest, even when
+// fetched again from the beginning.
 var ErrDigest = errors.New("content does not match its digest")
 
-// badTries is how often content with a wrong digest is fetched in all.
+// badTries is how often content with a wrong digest is fetched in total.
 const badTries = 3
 
 // Download fetches a build's result.
@@ -75,7 +76,7 @@ type fetching struct {
 	hash hash.Hash // of the first done bytes
 	done int64
 	etag string
-	want *Digest // of the whole, as the controller says
+	want *Digest // of the whole file, as the controller says
 	size int64
 	name string
 }
@@ -106,7 +107,7 @@ func (c *Client) fetch(ctx context.Context, cl call, dst Target, o FetchOptions)
 	}
 }
 
-// adopt takes over what the target holds.
+// adopt hashes the bytes that the target already holds, and continues after them.
 func (f *fetching) adopt() error {
 	if _, err := f.dst.Seek(0, io.SeekStart); err != nil {
 		return err
@@ -116,7 +117,7 @@ func (f *fetching) adopt() error {
 	return err
 }
 
-// restart throws everything away.
+// restart discards everything received so far.
 func (f *fetching) restart() error {
 	f.hash.Reset()
 	f.done, f.etag, f.want, f.size = 0, "", nil, -1
@@ -143,11 +144,11 @@ func (f *fetching) complete(ctx context.Context) error {
 	}
 }
 
-// request makes one request and writes what it brings.
+// request makes one request and writes its content.
 func (f *fetching) request(ctx context.Context) error {
 	t, err := f.c.get(ctx, f.cl, from{f.done, f.etag})
 	if StatusOf(err) == http.StatusRequestedRangeNotSatisfiable && f.done > 0 {
-		// Either all is there already or it is another file: fetch the whole.
+		// Either the file is complete already or it has changed: fetch the whole.
 		if err := f.restart(); err != nil {
 			return fmt.Errorf("%s: %w", f.cl, err)
 		}
@@ -161,7 +162,7 @@ func (f *fetching) request(ctx context.Context) error {
 		if err := f.restart(); err != nil {
 			return fmt.Errorf("%s: %w", f.cl, err)
 		}
-		if t.offset > 0 { // a part of another file
+		if t.offset > 0 { // a part of a different file
 			return &Error{Op: f.cl.String(), Err: store.NewError(store.Unavailable, "File changed during the download")}
 		}
 	}
@@ -169,7 +170,7 @@ func (f *fetching) request(ctx context.Context) error {
 	return f.receive(t)
 }
 
-// continues reports whether t is the rest of what is there.
+// continues reports whether t is the rest of the file in the target.
 func (f *fetching) continues(t *transfer) bool {
 	switch {
 	case t.offset != f.done:
@@ -177,7 +178,7 @@ func (f *fetching) continues(t *transfer) bool {
 	case f.want != nil && t.digest != nil:
 		return *f.want == *t.digest
 	case t.digest != nil:
-		return true // checked at the end
+		return true // the digest is checked at the end
 	default:
 		return f.etag != "" && f.etag == t.etag
 	}
@@ -191,7 +192,7 @@ func (f *fetching) receive(t *transfer) error {
 	return f.whole()
 }
 
-// Write takes what has come.
+// Write writes received bytes to the target.
 func (f *fetching) Write(p []byte) (int, error) {
 	if n, err := f.dst.Write(p); err != nil {
 		return n, fmt.Errorf("%s: %w", f.cl, err)
@@ -204,7 +205,7 @@ func (f *fetching) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// whole reports a body that ended early although net/http saw nothing wrong.
+// whole returns an error if a body ended early although net/http reported none.
 func (f *fetching) whole() error {
 	if f.size < 0 || f.done == f.size {
 		return nil

@@ -9,7 +9,7 @@ import (
 	"net/textproto"
 )
 
-// part is one field of a form. A part without content has value.
+// part is one field of a form. A part without content has a value.
 type part struct {
 	name    string
 	value   string
@@ -27,7 +27,7 @@ func file(name, filename, mime string, content Content) part {
 func field(name, value string) part { return part{name: name, value: value} }
 
 // layOut returns the pieces of a multipart/form-data body of parts, in the given
-// order, and its boundary. Contents are never held in memory.
+// order, and its boundary. It never holds contents in memory.
 func layOut(parts []part) (pieces []Content, boundary string, err error) {
 	var frame bytes.Buffer
 	mp := multipart.NewWriter(&frame)
@@ -59,7 +59,7 @@ func layOut(parts []part) (pieces []Content, boundary string, err error) {
 	return pieces, mp.Boundary(), err
 }
 
-// total is the size of all pieces; -1 if that of one is unknown.
+// total returns the size of all pieces; -1 if the size of one is unknown.
 func total(pieces []Content) (size int64) {
 	for _, p := range pieces {
 		if p.Size < 0 {
@@ -70,8 +70,8 @@ func total(pieces []Content) (size int64) {
 	return size
 }
 
-// expectFrom is the size in bytes from which an upload first asks whether it is
-// welcome (Expect: 100-continue).
+// expectFrom is the size in bytes from which an upload asks for permission before it
+// sends its body (Expect: 100-continue).
 const expectFrom = 256 << 10
 
 // upload sends a form and returns the reply.

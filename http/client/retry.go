@@ -8,17 +8,16 @@ import (
 	"takt/store/backoff"
 )
 
-// Retry repeats a call that failed for a temporary reason. Use it for calls
-// that are safe to repeat. The zero value tries for ever, with the default
-// backoff, until the context ends.
+// Retry repeats a call that failed for a temporary reason. Use it for calls that are
+// safe to repeat. The zero value retries without limit, with the default back-off,
+// until the context ends.
 type Retry struct {
 	backoff.Backoff
 	// Attempts is the most calls made; 0 means no limit.
 	Attempts int
-	// Patience is the time after which no further call is begun; 0 means no
-	// limit.
+	// Patience is the time after which no new call begins; 0 means no limit.
 	Patience time.Duration
-	// Temporary decides; nil means [Temporary].
+	// Temporary decides which errors to retry; nil means [Temporary].
 	Temporary func(error) bool
 	// OnWait is called with each failure that will be retried. May be nil.
 	OnWait func(err error, wait time.Duration)
@@ -40,8 +39,8 @@ func (r Retry) Do(ctx context.Context, op func(context.Context) error) error {
 	}
 }
 
-// pause waits after the n-th failure (from 0) of a series that began then. It
-// returns nil when it is time to try again, else the error to give up with.
+// pause waits after the n-th failure (from 0) of a series that began at began. It
+// returns nil when it is time to retry, else the error to give up with.
 func (r Retry) pause(ctx context.Context, err error, n int, began time.Time) error {
 	if ctx.Err() != nil || !r.again(err) || r.Attempts > 0 && n+1 >= r.Attempts {
 		return err

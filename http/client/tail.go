@@ -15,21 +15,22 @@ import (
 	"takt/http/api"
 )
 
-// ErrNoStream is the error of a controller that does not stream logs.
+// ErrNoStream is returned when the controller does not stream logs.
 var ErrNoStream = errors.New("the controller does not stream logs")
 
 // maxEvent is the longest line of a stream, in bytes.
 const maxEvent = 16 << 20
 
-// TailLogs follows a build's log from after line seq on and hands each line to
-// line, until the build ends. Its error is line's, or ErrNoStream, or that of a
-// stream that broke: then it is safe to go on after the last line that came.
+// TailLogs streams a build's log from after line seq and passes each line to line,
+// until the build ends. It returns line's error, ErrNoStream, or the error of a
+// broken stream. After a broken stream it is safe to continue after the last line
+// received.
 func (c *Client) TailLogs(ctx context.Context, buildID string, auth BuildAuth, seq int64, line func(api.LogEntry) error) (api.LogEnd, error) {
 	header := auth.header()
 	header.Set("Accept", "text/event-stream")
 	setIf(header, "Last-Event-ID", positive(seq))
 	cl := call{method: http.MethodGet, path: "/api/builds/{build}/logs", id: buildID, header: header}
-	resp, err := c.open(ctx, cl) // pings come more often than a stall may last
+	resp, err := c.open(ctx, cl) // the controller pings more often than StallTimeout
 	if err != nil {
 		return api.LogEnd{}, err
 	}
@@ -46,7 +47,7 @@ func (c *Client) TailLogs(ctx context.Context, buildID string, auth BuildAuth, s
 
 var errBroken = errors.New("the stream broke off")
 
-// readTail reads server-sent events (WHATWG HTML, section 9.2): log and end.
+// readTail reads the server-sent events log and end (WHATWG HTML, section 9.2).
 func readTail(r io.Reader, line func(api.LogEntry) error) (end api.LogEnd, err error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, maxEvent)

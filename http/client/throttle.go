@@ -23,21 +23,22 @@ func (c *Client) Throttles(ctx context.Context, portal int64) (api.ThrottleConfi
 	return ask[api.ThrottleConfigs](ctx, c, call{method: http.MethodGet, path: fmt.Sprintf("/api/config/%d", portal)})
 }
 
-// DeleteThrottle refuses new actions; those that wait keep their rate.
+// DeleteThrottle deletes a rate. New actions are refused; waiting actions keep their
+// rate.
 func (c *Client) DeleteThrottle(ctx context.Context, portal, action int64) error {
 	_, err := ask[nothing](ctx, c, call{method: http.MethodDelete, path: fmt.Sprintf("/api/config/%d/%d", portal, action)})
 	return err
 }
 
-// ThrottleQueues returns queues, those with the oldest waiting action first; of one
-// portal, unless that is 0. Safe to repeat.
+// ThrottleQueues returns queues, the one with the oldest waiting action first. A
+// portal other than 0 selects its queues only. Safe to repeat.
 func (c *Client) ThrottleQueues(ctx context.Context, portal int64, limit int) (api.ThrottleQueues, error) {
 	return ask[api.ThrottleQueues](ctx, c, call{
 		method: http.MethodGet, path: "/admin/throttle/queues", query: query("portal", positive(portal), "limit", positive(limit)),
 	})
 }
 
-// PauseQueue stops a queue from sending, or lets it go on. Safe to repeat.
+// PauseQueue pauses or resumes a queue. Safe to repeat.
 func (c *Client) PauseQueue(ctx context.Context, id string, paused bool, reason string) (api.ThrottleQueue, error) {
 	action := "resume"
 	if paused {
@@ -46,7 +47,7 @@ func (c *Client) PauseQueue(ctx context.Context, id string, paused bool, reason 
 	return orderQueue[api.ThrottleQueue](ctx, c, id, action, reason)
 }
 
-// RedriveQueue has what failed in a queue tried again now.
+// RedriveQueue retries a queue's failed actions now.
 func (c *Client) RedriveQueue(ctx context.Context, id, reason string) (api.Redriven, error) {
 	return orderQueue[api.Redriven](ctx, c, id, "redrive", reason)
 }

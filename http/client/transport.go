@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// NewTransport returns the transport that [New] uses when it is given none:
-// pooled, with limits on connecting but none on the length of a transfer.
+// NewTransport returns the transport that [New] uses by default. It pools connections
+// and limits the time to connect, but not the length of a transfer.
 func NewTransport() *http.Transport {
 	return &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
@@ -20,24 +20,24 @@ func NewTransport() *http.Transport {
 		MaxIdleConns:        64,
 		MaxIdleConnsPerHost: 16,
 		IdleConnTimeout:     90 * time.Second,
-		// A refusal (queue full, wrong key) then costs no upload.
+		// A refusal (queue full, wrong key) then comes before the upload.
 		ExpectContinueTimeout: 2 * time.Second,
-		// Digests and ranges speak of the bytes as they are stored.
+		// Digests and ranges refer to the bytes as they are stored.
 		DisableCompression: true,
 		WriteBufferSize:    64 << 10,
 		ReadBufferSize:     64 << 10,
 	}
 }
 
-// watch ends a transfer that stands still. It needs no goroutine: each byte
-// that moves pushes the deadline.
+// watch ends a stalled transfer. It needs no goroutine, because each byte that moves
+// resets a timer.
 type watch struct {
 	timer *time.Timer
 	limit atomic.Int64 // time.Duration
 }
 
-// newWatch returns a context that is cancelled with errStalled when the watch
-// is not touched for limit, and the function that frees it.
+// newWatch returns a context, its watch, and the function that frees both. The
+// context is cancelled with errStalled when the watch is not touched for limit.
 func newWatch(ctx context.Context, limit time.Duration) (context.Context, *watch, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	w := &watch{timer: time.AfterFunc(limit, func() { cancel(errStalled) })}
@@ -50,17 +50,17 @@ func newWatch(ctx context.Context, limit time.Duration) (context.Context, *watch
 
 func (w *watch) touch() { w.timer.Reset(time.Duration(w.limit.Load())) }
 
-// allow changes the limit from now on.
+// allow changes the limit and restarts the timer.
 func (w *watch) allow(limit time.Duration) {
 	w.limit.Store(int64(limit))
 	w.touch()
 }
 
-// sending is an upload's body under watch.
+// sending is an upload's body with a watch.
 type sending struct {
 	io.ReadCloser
 	watch *watch
-	// reply is the limit that holds once all is sent.
+	// reply is the limit that applies once all is sent.
 	reply    time.Duration
 	sent     int64
 	total    int64
@@ -81,8 +81,8 @@ func (s *sending) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// open makes a call whose reply is read while it comes, under watch. Any status
-// below 300 is returned; the reply's body must be closed.
+// open makes a call and returns the reply with its body unread, under a watch. Any
+// status below 300 is returned. The caller must close the reply's body.
 func (c *Client) open(ctx context.Context, cl call) (*http.Response, error) {
 	inner, w, free := newWatch(ctx, c.cfg.StallTimeout)
 	resp, err := c.send(ctx, inner, cl)
@@ -100,8 +100,8 @@ func (c *Client) open(ctx context.Context, cl call) (*http.Response, error) {
 	return resp, nil
 }
 
-// receiving is a reply's body under watch. Its errors have the form of the
-// package's errors. Close frees the watch.
+// receiving is a reply's body with a watch. Its errors have the form of the package's
+// errors. Close frees the watch.
 type receiving struct {
 	io.ReadCloser
 	cl           call
@@ -127,7 +127,7 @@ func (r *receiving) Close() error {
 	return err
 }
 
-// Progress is called with how many bytes have moved, and how many there are (-1
-// if unknown). A repeated transfer begins anew. It is called from one goroutine
-// at a time and must not block.
+// Progress is called with the number of bytes that have moved and the total (-1 if
+// unknown). A repeated transfer starts again at 0. It is called from one goroutine at
+// a time and must not block.
 type Progress func(done, total int64)

@@ -10,31 +10,31 @@ import (
 	"takt/http/api"
 )
 
-// Register makes a worker known, or known again when r.ID is. Safe to repeat
-// when r.ID is set; without it each repeat may leave a worker behind.
+// Register registers a worker, or registers it again if r.ID is set. Safe to repeat
+// with r.ID; without it each repeat may leave an extra worker behind.
 func (c *Client) Register(ctx context.Context, r api.Register) (api.Registered, error) {
 	return ask[api.Registered](ctx, c, call{method: http.MethodPost, path: "/api/workers/register", body: r})
 }
 
-// Poll asks for work.
+// Poll is a request for work.
 type Poll struct {
-	// Token is the worker token of the last reply. WorkerID is used if empty.
+	// Token is the worker token of the last reply. If it is empty, WorkerID is used.
 	Token    string
 	WorkerID string
 	// Wait is how long the controller may keep the call open until there is
 	// work: 0 to 60 s, rounded down to a second.
 	Wait time.Duration
-	// Active lists the builds that the worker has; nil says nothing. A build
-	// that it holds and does not list is handed out again.
+	// Active lists the builds that the worker runs; nil says nothing. A build that it
+	// holds but does not list is handed out again.
 	Active []string
 }
 
-// Poll returns a job, or none, and the next token. A repeat after a lost reply
-// presents the old token, which the controller understands: it gives the same
-// job again.
+// Poll returns a job, or none, and the next token. A repeat after a lost reply sends
+// the old token. The controller accepts it and returns the same job again.
 func (c *Client) Poll(ctx context.Context, p Poll) (api.PollReply, error) {
-	// POST, because net/http repeats a GET by itself when a kept connection
-	// breaks; each poll rotates the token, so that has to be our decision.
+	// It is a POST, because net/http repeats a GET by itself when a kept connection
+	// breaks. Each poll rotates the token, so only the caller may decide to repeat
+	// it.
 	cl := call{
 		method: http.MethodPost, path: "/api/workers/poll", header: http.Header{}, extra: p.Wait,
 		query: query("wait", positive(int(p.Wait/time.Second))),
@@ -50,14 +50,14 @@ func (c *Client) Poll(ctx context.Context, p Poll) (api.PollReply, error) {
 	return ask[api.PollReply](ctx, c, cl)
 }
 
-// Unregister takes the worker off; its builds are pending again at once.
+// Unregister removes the worker. Its builds are pending again at once.
 func (c *Client) Unregister(ctx context.Context, token string) (api.Unregistered, error) {
 	header := http.Header{}
 	header.Set(api.HeaderWorkerToken, token)
 	return ask[api.Unregistered](ctx, c, call{method: http.MethodPost, path: "/api/workers/unregister", header: header})
 }
 
-// Upload is a build's end as its worker reports it.
+// Upload is a worker's report that a build has ended.
 type Upload struct {
 	Held
 	// Success is sent with Result; a failure with ErrorMessage.
@@ -68,11 +68,11 @@ type Upload struct {
 	Progress Progress
 }
 
-// Upload reports a build's end. Safe to repeat: the identical repeat of an
-// accepted result is accepted.
+// Upload reports that a build has ended. Safe to repeat, because the controller
+// accepts an identical repeat of an accepted result.
 func (c *Client) Upload(ctx context.Context, u Upload) (api.Uploaded, error) {
-	// The fields come first, so that the controller knows whose bytes these are
-	// while they move.
+	// The fields come first, because the controller then knows which build the bytes
+	// belong to while they arrive.
 	parts := []part{
 		field("build_id", u.BuildID),
 		field("worker_id", u.WorkerID),
@@ -88,7 +88,7 @@ func (c *Client) Upload(ctx context.Context, u Upload) (api.Uploaded, error) {
 	return upload[api.Uploaded](ctx, c, cl, parts, u.Progress)
 }
 
-// Heartbeat is a beat of a build. progress is in percent; nil says nothing. Safe
+// Heartbeat sends a beat of a build. progress is in percent; nil leaves it out. Safe
 // to repeat.
 func (c *Client) Heartbeat(ctx context.Context, b Held, progress *float64) (api.HeartbeatReply, error) {
 	cl := b.call(http.MethodPost, "/heartbeat", api.Heartbeat{Progress: progress})
@@ -96,8 +96,8 @@ func (c *Client) Heartbeat(ctx context.Context, b Held, progress *float64) (api.
 	return ask[api.HeartbeatReply](ctx, c, cl)
 }
 
-// PostLogs appends lines to a build's log. A repeat after a lost reply may
-// write them twice.
+// PostLogs appends lines to a build's log. A repeat after a lost reply may write them
+// twice.
 func (c *Client) PostLogs(ctx context.Context, b Held, lines []api.LogMessage) (api.PostedLogs, error) {
 	body := struct {
 		Logs []api.LogMessage `json:"logs"`
@@ -105,7 +105,7 @@ func (c *Client) PostLogs(ctx context.Context, b Held, lines []api.LogMessage) (
 	return ask[api.PostedLogs](ctx, c, b.call(http.MethodPost, "/logs", body))
 }
 
-// Report says what a worker found out about itself.
+// Report sends a worker's diagnostic report.
 func (c *Client) Report(ctx context.Context, r api.PostDiagnostic) (api.PostedDiagnostic, error) {
 	return ask[api.PostedDiagnostic](ctx, c, call{method: http.MethodPost, path: "/api/diagnostics/report", body: r})
 }
@@ -134,8 +134,8 @@ func (c *Client) Worker(ctx context.Context, id string) (api.Worker, error) {
 	return ask[api.Worker](ctx, c, call{method: http.MethodGet, path: "/api/workers/{worker}", id: id})
 }
 
-// Drain makes a worker get no builds; it finishes those that it has. Safe to
-// repeat.
+// Drain stops new builds for a worker. The worker finishes the builds that it holds.
+// Safe to repeat.
 func (c *Client) Drain(ctx context.Context, id string) (api.Worker, error) {
 	return ask[api.Worker](ctx, c, call{method: http.MethodPost, path: "/api/workers/{worker}/drain", id: id})
 }
@@ -145,8 +145,8 @@ func (c *Client) Resume(ctx context.Context, id string) (api.Worker, error) {
 	return ask[api.Worker](ctx, c, call{method: http.MethodPost, path: "/api/workers/{worker}/resume", id: id})
 }
 
-// DeleteWorker removes a worker; its builds are pending again at once. A repeat
-// fails, because the worker is unknown then.
+// DeleteWorker removes a worker. Its builds are pending again at once. A repeat
+// fails, because the worker is then unknown.
 func (c *Client) DeleteWorker(ctx context.Context, id string) (api.Unregistered, error) {
 	return ask[api.Unregistered](ctx, c, call{method: http.MethodDelete, path: "/api/workers/{worker}", id: id})
 }
