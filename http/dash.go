@@ -27,7 +27,7 @@ import (
 //go:embed html
 var dashFiles embed.FS
 
-// Dashboard reads what the pages show, a page at a time.
+// Dashboard reads the data of the pages.
 type Dashboard interface {
 	Fleet(ctx context.Context, f store.FleetFilter) ([]store.FleetRow, error)
 	FleetSummary(ctx context.Context) ([]store.FleetSummary, error)
@@ -45,21 +45,22 @@ type Dashboard interface {
 }
 
 const (
-	// pagePolicy lets a page load its style, its script and its stream from us, and
-	// nothing else from anywhere.
+	// pagePolicy lets a page load its style, script and stream from this host only,
+	// and nothing else.
 	pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-	// pagePlaces is how many pages are made at once; pagePatience how long one waits
-	// for that, and pageLimit how long it may take to read.
+	// pagePlaces is how many pages are served at once. pagePatience is how long a
+	// request waits for a place, and pageLimit how long a page may take to read its
+	// data.
 	pagePlaces   = 16
 	pagePatience = 2 * time.Second
 	pageLimit    = 3 * time.Second
-	// pageRows is how many rows a list has, logRows how many lines a log.
+	// pageRows is the number of rows in a list, logRows the number of lines in a log.
 	pageRows = 50
 	logRows  = 300
 )
 
-// dashboard is the pages for people. It asks the same stores and gives the same
-// orders as the interface does, and keeps nothing that could not be lost.
+// dashboard serves the pages for people. It uses the same stores and gives the same
+// orders as the API. Its state is a cache that may be lost.
 type dashboard struct {
 	*shared
 	deps      Deps
@@ -76,45 +77,46 @@ type dashboard struct {
 	places    chan struct{}
 	live      *live
 	known     *lastKnown
-	often     []*page // that are read from time to time, see remember
+	often     []*page // pages that remember reads regularly
 
 	fleet     memo[[]store.FleetSummary]
 	states    memo[map[string]int]
 	durations memo[map[store.Platform]store.Durations]
 }
 
-// page is one of the dashboard's.
+// page is one page of the dashboard.
 type page struct {
 	name  string // of its file, and of its item in the navigation
 	title string
-	// load reads what the page shows. The same view shows the same to all.
+	// load reads the page's data. Equal views get equal data, because viewers share
+	// it.
 	load func(ctx context.Context, v *view) (any, error)
 }
 
-// view is what is asked for: a page, of something, with a filter, as a role sees it.
+// view is a request for a page: its id, its query, and the visitor's role.
 type view struct {
 	page  *page
 	id    string
 	query url.Values
-	Admin bool   // what the admin key opens may be done
-	Host  string // how the browser reaches us
+	Admin bool   // may do what needs the admin key
+	Host  string // the host name that the browser uses
 }
 
 func (v *view) key() string {
 	return fmt.Sprint(v.page.name, "\x00", v.id, "\x00", v.query.Encode(), "\x00", v.Admin, v.Host)
 }
 
-// data is key without what the data of a page doesn't depend on.
+// data returns the part of key that the page's data depends on.
 func (v *view) data() string { return fmt.Sprint(v.page.name, "\x00", v.id, "\x00", v.query.Encode()) }
 
-// Get is a parameter of the query.
+// Get returns a parameter of the query.
 func (v *view) Get(name string) string { return v.query.Get(name) }
 
-// Filtered reports whether the query asks for less than all.
+// Filtered reports whether the query has any parameter.
 func (v *view) Filtered() bool { return len(v.query) > 0 }
 
-// With is the query with other values of some names; "" takes a name away. It names
-// no page of a list: another filter begins at its start.
+// With returns the query with new values for some names; "" removes a name. It drops
+// the page number, because a changed filter begins at its first page.
 func (v *view) With(pairs ...string) string {
 	q := maps.Clone(v.query)
 	for _, name := range []string{"after", "after_id", "before", "done"} {
@@ -128,17 +130,17 @@ func (v *view) With(pairs ...string) string {
 	return "?" + q.Encode()
 }
 
-// screen is what templates are given.
+// screen is the data for the templates.
 type screen struct {
 	Title, Nav string
 	Who        *session
 	View       *view
 	Page       any
-	// Asof is when Page was read, Stale what it is shown for in spite of its age.
+	// Asof is when Page was read. Stale says why an old Page is shown.
 	Asof    time.Time
 	Stale   string
-	Done    string // what was done before
-	Path    string // of the page, with its query: where acts come back to
+	Done    string // result of the last act
+	Path    string // the page with its query, where acts return to
 	Version string // of the assets
 }
 
@@ -163,7 +165,7 @@ func newDashboard(s *Server, d Deps, b *builds, a *audit, t *tree) *dashboard {
 	return h
 }
 
-// parsePages reads the pages: each file is one, in the frame of layout.html.
+// parsePages parses the pages. Each file is one page in the frame of layout.html.
 func parsePages() map[string]*template.Template {
 	frame := template.Must(template.New("layout.html").Funcs(template.FuncMap{
 		"ago": ago, "clock": clock, "span": span, "rough": rough, "size": bytesText, "percent": percent, "num": number3, "some": some,
@@ -183,7 +185,7 @@ func parsePages() map[string]*template.Template {
 	return pages
 }
 
-// reasonField is the field of a form in which somebody says why.
+// reasonField is the form field for the reason of an act.
 type reasonField struct {
 	ID       string
 	Required bool
@@ -191,7 +193,7 @@ type reasonField struct {
 
 func must[T any](v T, err error) T {
 	if err != nil {
-		panic(err) // our own files, which are part of the program
+		panic(err) // embedded files are part of the program
 	}
 	return v
 }
@@ -202,7 +204,7 @@ type asset struct {
 	kind    string
 }
 
-// asset handles GET /assets/:name. Its address changes with its content.
+// asset handles GET /assets/:name. The address of an asset changes with its content.
 func (d *dashboard) asset(_ context.Context, c echo.Context) (any, error) {
 	a, ok := d.assets[c.Param("name")]
 	if !ok {
@@ -215,14 +217,14 @@ func (d *dashboard) asset(_ context.Context, c echo.Context) (any, error) {
 	return nil, nil
 }
 
-// open is the serve of what a visitor may do without a session.
+// open is serve for a route that needs no session.
 func (d *dashboard) open(c echo.Context, r *route) error { return d.serve(c, r, false) }
 
-// guarded is the serve of what needs a session.
+// guarded is serve for a route that needs a session.
 func (d *dashboard) guarded(c echo.Context, r *route) error { return d.serve(c, r, true) }
 
-// serve runs a handler, a few at a time, if the session allows it, and shows its
-// error as a page.
+// serve checks the session, runs the handler in a place, and shows its error as a
+// page.
 func (d *dashboard) serve(c echo.Context, r *route, guarded bool) error {
 	err := d.permit(c, r, guarded)
 	if errors.Is(err, errLogin) {
@@ -237,10 +239,10 @@ func (d *dashboard) serve(c echo.Context, r *route, guarded bool) error {
 	return d.renderError(c, err)
 }
 
-// errLogin sends who asks for a page to the login.
+// errLogin redirects a page request to the login.
 var errLogin = errors.New("no session")
 
-// permit checks where a request comes from and what its session may do.
+// permit checks the origin of a request and the rights of its session.
 func (d *dashboard) permit(c echo.Context, r *route, guarded bool) error {
 	req := c.Request()
 	if err := d.sessions.origins.Check(req); err != nil {
@@ -276,7 +278,7 @@ func (d *dashboard) attempt(c echo.Context, r *route) error {
 	return err
 }
 
-// show is the serve of a page, and of its stream.
+// show returns the serve function of a page and of its stream.
 func (d *dashboard) show(p *page) func(c echo.Context, r *route) error {
 	return func(c echo.Context, r *route) error {
 		c.Response().Header().Add("Vary", "Accept")
@@ -290,7 +292,7 @@ func (d *dashboard) show(p *page) func(c echo.Context, r *route) error {
 	}
 }
 
-// whole is the handler of a page.
+// whole returns the handler of a full page.
 func (d *dashboard) whole(p *page) handler {
 	return func(ctx context.Context, c echo.Context) (any, error) { return nil, d.showPage(ctx, c, newView(c, p)) }
 }
@@ -315,7 +317,7 @@ func (d *dashboard) showPage(ctx context.Context, c echo.Context, v *view) error
 	return d.render(c, http.StatusOK, v.page.name, s)
 }
 
-// screen reads what v shows. While the database is away that is what it showed last.
+// screen reads the data of v. During a database outage it returns the last data read.
 func (d *dashboard) screen(ctx context.Context, v *view) (*screen, error) {
 	s := &screen{Title: v.page.title, Nav: v.page.name, View: v, Asof: time.Now(), Version: d.version}
 	reading, cancel := context.WithTimeoutCause(ctx, pageLimit, errSlowPage)
@@ -337,11 +339,12 @@ func (d *dashboard) screen(ctx context.Context, v *view) (*screen, error) {
 	return s, nil
 }
 
-// remember reads the pages that people come to, for when the database is away.
+// remember reads the pages of often, because they are then available during a
+// database outage.
 func (d *dashboard) remember(ctx context.Context) {
 	for _, p := range d.often {
 		if _, err := d.screen(ctx, &view{page: p, query: url.Values{}}); err != nil {
-			return // there is nothing new to remember
+			return // the next call tries again
 		}
 	}
 }
@@ -373,7 +376,7 @@ func (d *dashboard) renderError(c echo.Context, err error) error {
 	return d.render(c, p.Status, "error", &screen{Title: p.Title, Path: back, Page: p})
 }
 
-// memo remembers what was read for a moment, for all who ask.
+// memo caches a value for a short time, shared by all callers.
 type memo[T any] struct {
 	mu   sync.Mutex
 	life time.Duration
@@ -394,7 +397,7 @@ func (m *memo[T]) get(ctx context.Context, read func(context.Context) (T, error)
 	return v, err
 }
 
-// lastKnown is what views showed last, for when the database is away.
+// lastKnown keeps the last data of views for a database outage.
 type lastKnown struct {
 	mu    sync.Mutex
 	views map[string]knownView
@@ -405,7 +408,7 @@ type knownView struct {
 	at   time.Time
 }
 
-// maxKnown is how many views are remembered; the oldest is forgotten.
+// maxKnown is how many views are kept. The oldest one is dropped first.
 const maxKnown = 64
 
 func newLastKnown() *lastKnown { return &lastKnown{views: map[string]knownView{}} }
@@ -427,7 +430,7 @@ func (l *lastKnown) of(key string) (any, time.Time, bool) {
 	return v.data, v.at, ok
 }
 
-// nodes are all of n's tree that f wants.
+// nodes returns the nodes of n's tree that f selects.
 func nodes(n *api.TreeNode, f func(*api.TreeNode) bool) (found []*api.TreeNode) {
 	if f(n) {
 		found = append(found, n)

@@ -15,23 +15,24 @@ import (
 	"takt/store"
 )
 
-// act is what a form does: it gives the handler of the interface the same body as
-// a program would.
+// act describes what a form does. It sends the API's handler the same body as a
+// program would.
 type act struct {
-	name   string // of its text in doneTexts, and in the audit
+	name   string // key of its text in doneTexts, and its name in the audit
 	handle handler
-	// fields are those of the form that go into the body: "reason priority:int".
+	// fields are the form fields that go into the body: "reason priority:int".
 	fields string
-	// target is what the audit says that it was done to, before the id; "" if the
+	// target is the prefix of the audit entry's target, before the id; "" if the
 	// handler writes the audit itself.
 	target string
-	// why: a reason is required. Handlers that write the audit ask for it themselves.
+	// why requires a reason. Handlers that write the audit check it themselves.
 	why bool
-	// query is set for the handler, from the form's field of the same name.
+	// query names the query parameter that is set from the form field of the same
+	// name.
 	query string
 }
 
-// doneTexts is what a page says after an act.
+// doneTexts are the messages that a page shows after an act.
 var doneTexts = map[string]string{ //nolint:gochecknoglobals // a table
 	"cancel": "The build is cancelled.", "retry": "The build is submitted again.", "priority": "The priority is changed.",
 	"drain": "The worker gets no more builds; it finishes those it has.", "resume": "The worker gets builds again.", "delete": "The worker is deleted.",
@@ -43,7 +44,7 @@ var doneTexts = map[string]string{ //nolint:gochecknoglobals // a table
 	"deployment-resume": "The deployment goes on.", "deployment-retry": "What failed is tried again.",
 }
 
-// perform handles the POST of a form, and sends the browser back to its page.
+// perform handles the POST of a form and redirects the browser back to its page.
 func (d *dashboard) perform(a act) handler {
 	return func(ctx context.Context, c echo.Context) (any, error) {
 		r := c.Request()
@@ -62,7 +63,7 @@ func (d *dashboard) perform(a act) handler {
 		case len(why) > maxReason:
 			return nil, invalid("reason must have at most 1000 bytes")
 		}
-		if values := c.ParamValues(); r.URL.RawPath != "" { // echo leaves them as they were sent
+		if values := c.ParamValues(); r.URL.RawPath != "" { // echo does not unescape them
 			for i, v := range values {
 				if values[i], err = url.PathUnescape(v); err != nil {
 					return nil, invalid("The address can't be read")
@@ -80,17 +81,17 @@ func (d *dashboard) perform(a act) handler {
 			back = string(to)
 		}
 		if c.Response().Committed {
-			return nil, nil // the order ends who would reply, so it has been
+			return nil, nil // the reply was already sent, because the order stops this server
 		}
 		return nil, c.Redirect(http.StatusSeeOther, withDone(back, a.name))
 	}
 }
 
-// seeOther is where the browser goes after an act, if not back.
+// seeOther is the redirect target after an act, if not the page itself.
 type seeOther string
 
-// carry runs the handler; with an entry in the audit around it, unless it writes
-// one itself.
+// carry runs the handler. It writes an audit entry around it, unless the handler
+// writes its own.
 func (d *dashboard) carry(ctx context.Context, c echo.Context, a act, why string) (reply any, err error) {
 	if a.target == "" {
 		return a.handle(ctx, c)
@@ -104,7 +105,7 @@ func (d *dashboard) carry(ctx context.Context, c echo.Context, a act, why string
 	return reply, err
 }
 
-// asProgram makes r the request that a program would have sent.
+// asProgram turns r into the request that a program would have sent.
 func asProgram(r *http.Request, body []byte, query string, form url.Values) {
 	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	r.Header.Set("Content-Type", "application/json")
@@ -117,7 +118,7 @@ func asProgram(r *http.Request, body []byte, query string, form url.Values) {
 	r.URL.RawQuery = q.Encode()
 }
 
-// formBody makes JSON of a form's fields. Those that are empty are left out.
+// formBody makes JSON of a form's fields. It leaves out the empty ones.
 func formBody(form url.Values, fields string) ([]byte, error) {
 	body := map[string]any{}
 	for field := range strings.FieldsSeq(fields) {
@@ -158,15 +159,15 @@ func withDone(path, done string) string {
 	return u.RequestURI()
 }
 
-// detachedReply is a reply of the interface that comes before its order is carried
-// out: the browser is sent back instead.
+// detachedReply replaces a reply that the API sends before its order runs. It
+// redirects the browser instead.
 type detachedReply struct {
 	http.ResponseWriter
 	back string
 	sent bool
 }
 
-// WriteHeader sends the browser back.
+// WriteHeader sends the redirect.
 func (w *detachedReply) WriteHeader(int) {
 	if w.sent {
 		return
@@ -178,17 +179,16 @@ func (w *detachedReply) WriteHeader(int) {
 	w.ResponseWriter.WriteHeader(http.StatusSeeOther)
 }
 
-// Write drops what was meant for a program.
+// Write drops the body, because it is meant for a program.
 func (w *detachedReply) Write(p []byte) (int, error) {
 	w.WriteHeader(http.StatusSeeOther)
 	return len(p), nil
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap supports http.ResponseController.
 func (w *detachedReply) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// treeOrder is an order to the tree as a form gives it: its path and action are
-// fields.
+// treeOrder gives an order to the tree. The form has its path and action as fields.
 func (d *dashboard) treeOrder(ctx context.Context, c echo.Context) (any, error) {
 	back := withDone(ownPath(c.Request().PostForm.Get("back"), "/tree"), "detached")
 	w := c.Response()

@@ -16,7 +16,7 @@ import (
 	"takt/store"
 )
 
-// buildsData is what the list of builds shows.
+// buildsData is the data of the list of builds.
 type buildsData struct {
 	Rows []store.Build
 	Next string
@@ -24,13 +24,13 @@ type buildsData struct {
 
 var buildStates = []string{"pending", "assigned", "building", "completed", "failed", "cancelled"} //nolint:gochecknoglobals // a table
 
-// StateNames are what the filter offers.
+// StateNames are the states that the filter offers.
 func (buildsData) StateNames() []string { return buildStates }
 
 // Ages are the times of submission that the filter offers.
 func (buildsData) Ages() []string { return []string{"1h", "24h", "168h"} }
 
-// AgeText names one of them.
+// AgeText returns the text of one of the Ages.
 func (buildsData) AgeText(age string) string {
 	return map[string]string{"1h": "last hour", "24h": "last day", "168h": "last week"}[age]
 }
@@ -65,7 +65,7 @@ func (d *dashboard) loadBuilds(ctx context.Context, v *view) (any, error) {
 	return data, nil
 }
 
-// buildData is what the page of a build shows.
+// buildData is the data of a build's page.
 type buildData struct {
 	store.Build
 	Steps []step
@@ -75,24 +75,24 @@ type buildData struct {
 	Plots []template.HTML
 }
 
-// step is one of a build's timeline.
+// step is one entry of a build's timeline.
 type step struct {
 	At time.Time
 	// Kind is done, now, bad or coming.
 	Kind, Title, Text string
-	Worker            string // to which the title leads
+	Worker            string // the worker that the title links to
 }
 
-// logData is a piece of a log.
+// logData is a part of a log.
 type logData struct {
 	Build string
 	Lines []store.LogLine
-	// Older is the number before which older lines stand; 0 if there are none.
+	// Older is the number of the first line shown, if older lines exist; else 0.
 	Older int64
 	Live  bool
 }
 
-// Took is how long the last attempt took, or takes.
+// Took returns the duration of the last attempt, up to now while it runs.
 func (b buildData) Took() time.Duration {
 	switch {
 	case b.StartedAt.IsZero():
@@ -104,7 +104,7 @@ func (b buildData) Took() time.Duration {
 	}
 }
 
-// LabelNames are in order.
+// LabelNames returns the labels' names in order.
 func (b buildData) LabelNames() []string { return sortedKeys(b.Labels) }
 
 func sortedKeys(m map[string]string) []string {
@@ -116,7 +116,7 @@ func sortedKeys(m map[string]string) []string {
 	return names
 }
 
-// Digest is a file's SHA-256.
+// Digest returns a file's SHA-256 in hexadecimal.
 func (buildData) Digest(f *store.File) string { return hex.EncodeToString(f.SHA256[:]) }
 
 func (d *dashboard) loadBuild(ctx context.Context, v *view) (any, error) {
@@ -133,7 +133,7 @@ func (d *dashboard) loadBuild(ctx context.Context, v *view) (any, error) {
 	}
 	data.Log.Live = !b.State.Final()
 	var told []store.Milestone
-	if b.Attempt > 1 || b.LastWorkerID != "" || b.Priority != 0 { // otherwise the build itself says all
+	if b.Attempt > 1 || b.LastWorkerID != "" || b.Priority != 0 { // otherwise the build itself holds every step
 		if told, err = d.store.Milestones(ctx, b.ID); err != nil {
 			return nil, err
 		}
@@ -160,7 +160,7 @@ func (d *dashboard) loadBuild(ctx context.Context, v *view) (any, error) {
 	return data, nil
 }
 
-// timeline tells a build's life.
+// timeline returns the steps of a build's life.
 func timeline(b store.Build, told []store.Milestone, waits *why) []step {
 	steps := []step{{At: b.SubmittedAt, Kind: "done", Title: "Submitted", Text: string(b.Platform) + ", priority " + strconv.Itoa(b.Priority)}}
 	assigned := false
@@ -209,7 +209,7 @@ func (d *dashboard) logPage(ctx context.Context, id string, before int64) (logDa
 		out.Lines = lines[1:]
 		out.Older = out.Lines[0].Seq
 	}
-	for i := range out.Lines { // so that what is remembered is small
+	for i := range out.Lines { // limits the size of the cached data
 		if m := &out.Lines[i].Message; len(*m) > maxLine+1 {
 			*m = strings.Clone((*m)[:maxLine+1])
 		}
@@ -217,7 +217,7 @@ func (d *dashboard) logPage(ctx context.Context, id string, before int64) (logDa
 	return out, err
 }
 
-// loadLog is the page of the older lines of a log, or of those around one.
+// loadLog reads older lines of a log, or the lines around one.
 func (d *dashboard) loadLog(ctx context.Context, v *view) (any, error) {
 	if !store.ValidID(v.id) {
 		return nil, buildNotFound()
@@ -242,8 +242,7 @@ func (d *dashboard) loadLog(ctx context.Context, v *view) (any, error) {
 	return d.logPage(ctx, v.id, before)
 }
 
-// downloadBuild handles GET /builds/:id/download: the files as the interface sends
-// them.
+// downloadBuild handles GET /builds/:id/download. It sends the files as the API does.
 func (d *dashboard) downloadBuild(c echo.Context, r *route) error {
 	err := d.permit(c, r, true)
 	if err == nil {
@@ -255,7 +254,7 @@ func (d *dashboard) downloadBuild(c echo.Context, r *route) error {
 	return err
 }
 
-// retried sends the browser to the new build.
+// retried redirects the browser to the new build.
 func retried(handle handler) handler {
 	return func(ctx context.Context, c echo.Context) (any, error) {
 		reply, err := handle(ctx, c)
@@ -266,8 +265,8 @@ func retried(handle handler) handler {
 	}
 }
 
-// name is what people call it, or its id.
+// name returns the name, or the id if there is none.
 func name(name, id string) string { return cmp.Or(name, id) }
 
-// Holder is the name of the worker that has the build, or had it.
+// Holder returns the name of the worker that holds the build, or held it last.
 func (b buildData) Holder() string { return name(b.WorkerName, b.WorkerID) }

@@ -14,7 +14,7 @@ import (
 	"takt/store"
 )
 
-// fleetData is what the page of the fleet shows.
+// fleetData is the data of the fleet's page.
 type fleetData struct {
 	Rows   []fleetRow
 	States map[string]int
@@ -28,10 +28,10 @@ type fleetRow struct {
 	CPU, Memory template.HTML
 }
 
-// Ended is how many builds it ended.
+// Ended returns how many builds the worker ended.
 func (r fleetRow) Ended() int { return r.Completed + r.Failed }
 
-// Success is the share of its builds that completed; -1 if it ended none.
+// Success returns the share of its builds that completed; -1 if it ended none.
 func (r fleetRow) Success() float64 {
 	if r.Completed+r.Failed == 0 {
 		return -1
@@ -44,7 +44,7 @@ var (
 	fleetStates = []string{"idle", "building", "draining", "offline", "critical"} //nolint:gochecknoglobals // a table
 )
 
-// Sorts and StateNames are what the page's filter offers.
+// Sorts and StateNames are the options of the page's filter.
 func (fleetData) Sorts() []string      { return fleetSorts }
 func (fleetData) StateNames() []string { return fleetStates }
 
@@ -93,7 +93,7 @@ func machineValues(points []machinePoint, of func(machinePoint) float32) []float
 	return values
 }
 
-// workerData is what the page of one worker shows.
+// workerData is the data of a worker's page.
 type workerData struct {
 	fleetRow
 	Plots []template.HTML
@@ -116,13 +116,13 @@ func (d *dashboard) loadWorker(ctx context.Context, v *view) (any, error) {
 	return data, nil
 }
 
-// machinePlots are what a worker's machine said in a time.
+// machinePlots draws the telemetry of a worker's machine between from and to.
 func (d *dashboard) machinePlots(worker string, from, to time.Time) (plots []template.HTML) {
 	points := d.history.machineBetween(worker, from, to)
 	if len(points) < 2 {
 		return nil
 	}
-	// In steps of time: what was said comes when it likes.
+	// Telemetry arrives at irregular times, so the plot uses fixed steps.
 	const steps = 120
 	step := max(to.Sub(from)/steps, time.Second)
 	for _, f := range []struct {
@@ -140,7 +140,7 @@ func (d *dashboard) machinePlots(worker string, from, to time.Time) (plots []tem
 		last := -1
 		for _, p := range points {
 			i := min(max(int(time.Unix(int64(p.at), 0).Sub(from)/step), 0), steps-1)
-			if last >= 0 { // it held until then
+			if last >= 0 { // the last value held until then
 				for j := max(last, i-steps/4) + 1; j < i; j++ {
 					values[j] = values[last] //nolint:gosec // below i
 				}
@@ -152,7 +152,8 @@ func (d *dashboard) machinePlots(worker string, from, to time.Time) (plots []tem
 	return plots
 }
 
-// search handles GET /search: what is named exactly is shown, else a list.
+// search handles GET /search. An exact match leads to its page; otherwise a list is
+// shown.
 func (d *dashboard) search(ctx context.Context, c echo.Context) (any, error) {
 	q := store.Text(strings.TrimSpace(c.QueryParam("q")))
 	to := ""

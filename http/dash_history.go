@@ -9,16 +9,16 @@ import (
 	"takt/store"
 )
 
-// figure is something of which the past is remembered.
+// figure is a number that history samples.
 type figure int
 
 const (
 	figPendingIOS figure = iota
 	figPendingAndroid
 	figRunning
-	figArrived // since the sample before, as the next
+	figArrived // since the previous sample, like figStarted
 	figStarted
-	figWaited // of those that started, seconds
+	figWaited // the wait of the started builds, in seconds
 	figLoad
 	figSoft
 	figHard
@@ -27,7 +27,7 @@ const (
 	figBalance
 	figDemand
 	figBaseline
-	figPools // for each pool, poolFigures of them
+	figPools // poolFigures for each pool
 )
 
 const (
@@ -41,7 +41,8 @@ const (
 	figCount = figPools + maxPools*poolFigures
 )
 
-// sums says which figures count what happened, and so are added up over a minute.
+// sums reports whether a figure counts events, because counts are added up over a
+// minute.
 func (f figure) sums() bool {
 	return f == figArrived || f == figStarted || f == figRejectedRegular || f == figRejectedHard
 }
@@ -50,22 +51,22 @@ const (
 	fineStep, fineLen     = time.Second, 600       // 10 minutes
 	coarseStep, coarseLen = time.Minute, 24 * 60   // 24 hours
 	pulseLimit            = 900 * time.Millisecond // less than a step
-	maxMachinePoints      = 120                    // of a worker
-	maxPoints             = 300_000                // of all; 16 bytes each
+	maxMachinePoints      = 120                    // per worker
+	maxPoints             = 300_000                // in total; 16 bytes each
 	machineLife           = time.Hour
 	alsoEvery             = 10 // seconds
 )
 
-// sample is all figures at a time, in steps since 1970. NaN is not known.
+// sample holds all figures at a time, in steps since 1970. NaN means unknown.
 type sample struct {
 	at int64
 	v  [figCount]float32
 }
 
-// history remembers figures: each second of the last ten minutes and each minute of
-// the last day, about 400 KB, and at most 5 MB of what machines said of themselves.
-// It belongs to the Server, so that it outlives restarts of the endpoint. Each
-// controller has its own; nothing of it is kept.
+// history keeps figures in memory: each second of the last ten minutes and each
+// minute of the last day, about 400 KB, and at most 5 MB of worker telemetry. It
+// belongs to the Server, because it then outlives restarts of the endpoint. Each
+// controller has its own and loses it at exit.
 type history struct {
 	store    Dashboard
 	heijunka Heijunka
@@ -73,7 +74,7 @@ type history struct {
 	mu     sync.Mutex
 	fine   [fineLen]sample
 	coarse [coarseLen]sample
-	sum    [figCount]float64 // of the minute under way
+	sum    [figCount]float64 // of the current minute
 	n      [figCount]int
 	minute int64
 	pools  []string
@@ -81,13 +82,13 @@ type history struct {
 	machines map[string][]machinePoint // by worker
 	points   int
 
-	also     func(ctx context.Context) // done from time to time, if the database is there
-	told     bool                      // also was done once
-	pulse    store.Pulse               // the last; only of take, as the next
+	also     func(ctx context.Context) // run every alsoEvery seconds, if the database is available
+	told     bool                      // also ran at least once
+	pulse    store.Pulse               // the last one; pulse and rejected are used by take only
 	rejected [2]int64
 }
 
-// machinePoint is what a worker's machine said at a time.
+// machinePoint is the telemetry of a worker's machine at a time.
 type machinePoint struct {
 	at             uint32 // seconds since 1970
 	cpu, mem, disk float32
@@ -97,8 +98,8 @@ func newHistory(d Deps) *history {
 	return &history{store: d.Dashboard, heijunka: d.Heijunka, machines: map[string][]machinePoint{}}
 }
 
-// run takes a sample each second until the returned function is called, which waits
-// for the last one.
+// run takes a sample each second. The returned function stops it and waits for the
+// last sample.
 func (h *history) run(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var mu sync.Mutex
@@ -124,7 +125,7 @@ func (h *history) run(ctx context.Context) (stop func()) {
 	}
 }
 
-// take takes a sample. What can't be asked is not known.
+// take takes a sample. A figure that can't be read is NaN.
 func (h *history) take(ctx context.Context, now time.Time) {
 	var v [figCount]float32
 	for i := range v {
@@ -156,7 +157,7 @@ func (h *history) takePulse(ctx context.Context, v *[figCount]float32) {
 		return
 	}
 	v[figPendingIOS], v[figPendingAndroid], v[figRunning] = float32(p.PendingIOS), float32(p.PendingAndroid), float32(p.Running)
-	if !since.IsZero() { // the first has nothing to compare with
+	if !since.IsZero() { // the first sample has no predecessor
 		v[figArrived], v[figStarted] = float32(max(p.Submitted-h.pulse.Submitted, 0)), float32(p.Started)
 		if p.Started > 0 {
 			v[figWaited] = float32(p.Waited.Seconds())
@@ -185,7 +186,7 @@ func (h *history) takeLoad(v *[figCount]float32) (pools []string) {
 	return pools
 }
 
-// add enters a sample. Call it with mu held.
+// add adds a sample. The caller holds mu.
 func (h *history) add(now time.Time, v [figCount]float32) {
 	second, minute := now.Unix(), now.Unix()/60
 	h.fine[second%fineLen] = sample{second, v}
@@ -210,7 +211,7 @@ func (h *history) add(now time.Time, v [figCount]float32) {
 	}
 }
 
-// past returns a figure by the minute, oldest first, the minute under way last.
+// past returns a figure per minute, oldest first, with the current minute last.
 func (h *history) past(f figure, minutes int, now time.Time) []float32 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -264,7 +265,7 @@ func (h *history) pool(name string) (f figure, ok bool) {
 	return 0, false
 }
 
-// machine remembers what a worker's machine said.
+// machine records the telemetry of a worker's machine.
 func (h *history) machine(worker string, t store.Telemetry, now time.Time) {
 	value := func(f *float64) float32 {
 		if f == nil {
@@ -279,7 +280,7 @@ func (h *history) machine(worker string, t store.Telemetry, now time.Time) {
 	if h.points >= maxPoints && len(list) < maxMachinePoints {
 		h.forget(now)
 		if h.points >= maxPoints {
-			return // a fleet that says more than we keep: the first ones are remembered
+			return // the limit is reached: keep the workers recorded so far
 		}
 	}
 	if len(list) == maxMachinePoints {
@@ -291,7 +292,7 @@ func (h *history) machine(worker string, t store.Telemetry, now time.Time) {
 	h.points++
 }
 
-// forget drops machines that said nothing for long.
+// forget drops machines without recent telemetry.
 func (h *history) forget(now time.Time) {
 	for worker, list := range h.machines {
 		if now.Unix()-int64(list[len(list)-1].at) > int64(machineLife.Seconds()) {
@@ -301,7 +302,7 @@ func (h *history) forget(now time.Time) {
 	}
 }
 
-// machineBetween returns what a worker's machine said in a time.
+// machineBetween returns the telemetry of a worker's machine between from and to.
 func (h *history) machineBetween(worker string, from, to time.Time) (points []machinePoint) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -313,13 +314,13 @@ func (h *history) machineBetween(worker string, from, to time.Time) (points []ma
 	return points
 }
 
-// observedBuilds is Builds, and remembers telemetry.
+// observedBuilds is Builds, and records telemetry in the history.
 type observedBuilds struct {
 	Builds
 	history *history
 }
 
-// Telemetry is that of Builds.
+// Telemetry forwards to Builds and records t.
 func (b observedBuilds) Telemetry(ctx context.Context, beat store.Beat, t store.Telemetry) (store.BeatReply, error) {
 	reply, err := b.Builds.Telemetry(ctx, beat, t)
 	if err == nil {

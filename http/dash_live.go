@@ -12,14 +12,14 @@ import (
 
 const (
 	liveTick = time.Second
-	// liveShare is how much longer than the making of a view's parts the pause to
-	// the next is, for each view that is open: so all of them cost a twentieth of a
-	// core.
+	// liveShare sets the minimum pause between two updates of a view: this many times
+	// the duration of an update, times the number of open views. All views together
+	// then use about a twentieth of a core.
 	liveShare = 20
 )
 
-// live is the views that are open somewhere. Parts of a view are made once for all
-// who look at it, by one of their streams.
+// live holds the views that are open in a browser. One stream of a view makes its
+// parts, for all of its viewers.
 type live struct {
 	mu    sync.Mutex
 	views map[string]*liveView
@@ -27,13 +27,13 @@ type live struct {
 
 func newLive() *live { return &live{views: map[string]*liveView{}} }
 
-// liveView is one of them.
+// liveView is one open view.
 type liveView struct {
 	*view
 	viewers int // guarded by live.mu
 
-	making sync.Mutex    // held by who makes the parts
-	made   time.Time     // when; guarded by making
+	making sync.Mutex    // held while the parts are made
+	made   time.Time     // when the parts were made; guarded by making
 	cost   time.Duration // guarded by making
 
 	mu      sync.Mutex
@@ -48,7 +48,7 @@ type part struct {
 	version int
 }
 
-// join enters a viewer.
+// join adds a viewer.
 func (l *live) join(v *view) (lv *liveView, leave func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -74,9 +74,9 @@ func (l *live) open() int {
 	return len(l.views)
 }
 
-// follow streams the parts of a view that change: the templates whose names begin
-// with "live-". It begins with all of them, so that a browser that comes back, also
-// to another controller, misses nothing.
+// follow streams the changed parts of a view: the templates whose names begin with
+// "live-". It sends all of them first, so that a browser that reconnects, also to
+// another controller, misses nothing.
 func (d *dashboard) follow(c echo.Context, v *view) error {
 	until := time.Unix(sessionOf(c).Expires, 0)
 	lv, leave := d.live.join(v)
@@ -94,7 +94,7 @@ func (d *dashboard) follow(c echo.Context, v *view) error {
 			}
 			var events [][]byte
 			events, seen = lv.news(seen)
-			for _, e := range events { // as they are: a copy for each viewer would be much
+			for _, e := range events { // shared, because a copy for each viewer costs too much
 				if err := st.write(e); err != nil {
 					return err
 				}
@@ -107,8 +107,7 @@ func (d *dashboard) follow(c echo.Context, v *view) error {
 	})
 }
 
-// news returns the parts that changed after version seen, and the version that is
-// seen then.
+// news returns the parts that changed after version seen, and the current version.
 func (lv *liveView) news(seen int) (events [][]byte, now int) {
 	lv.mu.Lock()
 	defer lv.mu.Unlock()
@@ -120,7 +119,8 @@ func (lv *liveView) news(seen int) (events [][]byte, now int) {
 	return events, lv.version
 }
 
-// refresh makes a view's parts anew, unless somebody does, or has just done so.
+// refresh makes a view's parts again, unless another stream does so or has just done
+// so.
 func (d *dashboard) refresh(ctx context.Context, lv *liveView) error {
 	if !lv.making.TryLock() {
 		return nil
@@ -148,7 +148,7 @@ func (d *dashboard) refresh(ctx context.Context, lv *liveView) error {
 	return nil
 }
 
-// makeParts executes the templates; without data only that of the frame.
+// makeParts executes the templates. Without data it executes only the frame's.
 func (d *dashboard) makeParts(lv *liveView, s *screen, data bool) error {
 	for _, t := range d.templates[lv.page.name].Templates() {
 		name := t.Name()

@@ -10,7 +10,7 @@ import (
 	"takt/store"
 )
 
-// loadData is what the page of load levelling shows.
+// loadData is the data of the load levelling page.
 type loadData struct {
 	store.HeijunkaStatus
 	Plots     []template.HTML
@@ -18,13 +18,13 @@ type loadData struct {
 	Changes   string
 }
 
-// hourAgo is the span of its plots.
+// hourAgo is the time span of the page's plots.
 const hourAgo = time.Hour
 
 func (d *dashboard) loadHeijunka(_ context.Context, _ *view) (any, error) {
 	data := loadData{HeijunkaStatus: d.deps.Heijunka.Status(), PoolPlots: map[string][]template.HTML{}}
 	now := time.Now()
-	hour := func(f figure) []float32 { // by the minute, and the last ten minutes closer
+	hour := func(f figure) []float32 { // per minute; the last ten minutes in finer steps
 		return append(stretched(d.history.past(f, 60, now)[:50], 6, f.sums()), d.history.recent(f, now)...)
 	}
 	draw := func(id, title, unit string, lines ...line) template.HTML {
@@ -50,7 +50,7 @@ func (d *dashboard) loadHeijunka(_ context.Context, _ *view) (any, error) {
 	return data, nil
 }
 
-// stretched repeats each value n times; a sum is divided among them.
+// stretched repeats each value n times. It divides a sum by n first.
 func stretched(values []float32, n int, sum bool) []float32 {
 	out := make([]float32, 0, len(values)*n)
 	for _, v := range values {

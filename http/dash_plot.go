@@ -10,16 +10,16 @@ import (
 	"time"
 )
 
-// plot draws lines over time as SVG, with a title, axes, and a table of the same for
-// who doesn't see it. Colours are the style sheet's.
+// plot draws lines over time as SVG, with a title, axes, and a table of the values
+// for screen readers. The style sheet sets the colours.
 type plot struct {
 	ID, Title, Unit string
-	// Span is how long it reaches back from now.
+	// Span is the time that the plot covers, up to now.
 	Span  time.Duration
 	Lines []line
 }
 
-// line is one of a plot's, oldest value first; NaN is a gap.
+// line is one line of a plot, oldest value first; NaN is a gap.
 type line struct {
 	Name   string
 	Values []float32
@@ -31,7 +31,7 @@ const (
 	tableRows                    = 8
 )
 
-// HTML is the plot.
+// HTML returns the plot as HTML.
 func (p plot) HTML() template.HTML {
 	var b strings.Builder
 	top := niceTop(p.Lines)
@@ -66,7 +66,7 @@ func plotY(part float64) float64 {
 	return plotTop + (1-min(max(part, 0), 1))*(plotHeight-plotTop-plotBelow)
 }
 
-// table is the plot in a few rows.
+// table writes the plot's values as a table of a few rows.
 func (p plot) table(b *strings.Builder) {
 	esc := template.HTMLEscapeString
 	fmt.Fprintf(b, `<div class="sr"><table><caption>%s</caption><thead><tr><th scope="col">Time</th>`, esc(p.Title))
@@ -94,8 +94,8 @@ func (p plot) table(b *strings.Builder) {
 	b.WriteString(`</tbody></table></div>`)
 }
 
-// drawn is the d of a line from x left to right, with gaps. No more points than can
-// be told apart.
+// drawn returns the SVG path of a line from x left to right, with gaps. It drops
+// points that are too close to be told apart.
 func drawn(values []float32, left, right float64, y func(float64) float64) string {
 	var b strings.Builder
 	step := max(len(values)/300, 1)
@@ -119,14 +119,14 @@ func drawn(values []float32, left, right float64, y func(float64) float64) strin
 		b.WriteByte(' ')
 		b.WriteString(strconv.FormatFloat(y(v), 'f', 1, 64))
 		if !pen {
-			b.WriteString("h1.5") // so that a lone point is seen
+			b.WriteString("h1.5") // makes a single point visible
 		}
 		pen = true
 	}
 	return b.String()
 }
 
-// niceTop is a round number above all values.
+// niceTop returns a round number that no value exceeds.
 func niceTop(lines []line) float64 {
 	top := 0.0
 	for _, l := range lines {
@@ -157,8 +157,7 @@ func lastOf(values []float32) string {
 	return "–"
 }
 
-// spark is a line so small that it stands in a row of a table; its number stands
-// beside it.
+// spark returns a small line for a table row. The row shows its number beside it.
 func spark(name string, values []float32) template.HTML {
 	if len(values) < 2 {
 		return ""

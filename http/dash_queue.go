@@ -11,7 +11,7 @@ import (
 	"takt/store"
 )
 
-// queueData is what the page of the queue shows.
+// queueData is the data of the queue's page.
 type queueData struct {
 	Fleet         []platformQueue
 	Waiting       []waitingRow
@@ -27,7 +27,7 @@ type platformQueue struct {
 	Usual   store.Durations
 }
 
-// Free is how many slots have no build.
+// Free returns how many slots have no build.
 func (p platformQueue) Free() int { return max(p.Slots-p.Held, 0) }
 
 type waitingRow struct {
@@ -37,7 +37,7 @@ type waitingRow struct {
 
 // why says why a build waits, and when it may start.
 type why struct {
-	// Kind is worker (there is none), paused (none that gets builds), busy or next.
+	// Kind is worker (there is none), paused (none gets builds), busy or next.
 	Kind, Text, Start string
 }
 
@@ -46,11 +46,11 @@ type runningRow struct {
 	Usual store.Durations
 }
 
-// Elapsed is for how long it runs.
+// Elapsed returns how long the build has run.
 func (r runningRow) Elapsed() time.Duration { return time.Since(r.StartedAt) }
 
-// Percent is its progress: as its worker says, or by the usual time; -1 if neither
-// is known.
+// Percent returns the build's progress: the worker's figure, or an estimate from the
+// usual time. It is -1 if neither is known.
 func (r runningRow) Percent() int {
 	switch {
 	case r.Progress != nil:
@@ -62,11 +62,11 @@ func (r runningRow) Percent() int {
 	}
 }
 
-// Late reports whether it runs for longer than nine of ten do.
+// Late reports whether the build has run longer than nine of ten builds like it.
 func (r runningRow) Late() bool { return r.Usual.Count >= 5 && r.Elapsed() > r.Usual.Ninth }
 
 func (d *dashboard) loadQueue(ctx context.Context, v *view) (any, error) {
-	after, _ := strconv.ParseInt(v.Get("after"), 10, 64) // a bad one is the start
+	after, _ := strconv.ParseInt(v.Get("after"), 10, 64) // a bad value means the first page
 	before, _ := strconv.ParseInt(v.Get("before"), 10, 64)
 	fleet, err := d.platforms(ctx)
 	if err != nil {
@@ -103,7 +103,7 @@ func (d *dashboard) loadQueue(ctx context.Context, v *view) (any, error) {
 	return data, nil
 }
 
-// platforms is what there is to build with, and to build, by platform.
+// platforms returns the slots and the pending builds of each platform.
 func (d *dashboard) platforms(ctx context.Context) (map[store.Platform]platformQueue, error) {
 	fleet, err := d.fleet.get(ctx, d.store.FleetSummary)
 	if err != nil {
@@ -126,7 +126,7 @@ func (d *dashboard) platforms(ctx context.Context) (map[store.Platform]platformQ
 	return all, nil
 }
 
-// pending is how many builds waited at the last sample.
+// pending returns how many builds waited at the last sample.
 func (h *history) pending() map[store.Platform]int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -141,8 +141,7 @@ func (h *history) pending() map[store.Platform]int {
 	}
 }
 
-// whyWaiting says why a build waits, from what is known of the fleet that could
-// build it.
+// whyWaiting says why a build waits. p is the part of the fleet that could build it.
 func whyWaiting(b store.PendingBuild, p platformQueue) why {
 	number := fmt.Sprintf("number %d of %d for %s", b.Number, max(p.Pending, b.Number), p.Platform)
 	switch free := p.Free(); {
@@ -159,8 +158,8 @@ func whyWaiting(b store.PendingBuild, p platformQueue) why {
 	}
 }
 
-// estimate is when the nth build starts that has no free slot: slots become free one
-// after the other, the first of them soon.
+// estimate says when the nth build without a free slot starts. It assumes that slots
+// become free one after the other, the first of them soon.
 func estimate(n int, p platformQueue) string {
 	if p.Usual.Count == 0 || p.Slots == 0 {
 		return ""
@@ -188,7 +187,7 @@ func (d *dashboard) queuePlots(now time.Time) []template.HTML {
 	}
 }
 
-// bucketed makes one value of each n: their sum, or their mean.
+// bucketed combines every n values into their sum or their mean.
 func bucketed(values []float32, n int, sum bool) []float32 {
 	out := make([]float32, 0, len(values)/n)
 	for i := 0; i+n <= len(values); i += n {
@@ -209,7 +208,7 @@ func bucketed(values []float32, n int, sum bool) []float32 {
 	return out
 }
 
-// usualText says how long builds usually take.
+// usualText describes how long builds usually take.
 func usualText(u store.Durations) string {
 	if u.Count == 0 {
 		return "not known: none completed within a day"
@@ -217,8 +216,8 @@ func usualText(u store.Durations) string {
 	return cmp.Or(span(u.Median), "–") + " (" + span(u.Quarter) + " to " + span(u.Ninth) + ")"
 }
 
-// UsualText is how long builds of the platform usually take.
+// UsualText describes how long builds of the platform usually take.
 func (p platformQueue) UsualText() string { return usualText(p.Usual) }
 
-// UsualText is how long builds like it usually take.
+// UsualText describes how long builds like it usually take.
 func (r runningRow) UsualText() string { return usualText(r.Usual) }
