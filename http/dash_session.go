@@ -24,17 +24,19 @@ import (
 
 const (
 	sessionLife = 12 * time.Hour
-	// sessionCookie is refused by browsers unless it is Secure, for all paths and of
-	// this host alone; plainCookie is for plain HTTP, see Config.PlainSessions.
+	// sessionCookie has a prefix that makes browsers refuse it unless it is Secure,
+	// for all paths and for this host only. plainCookie is for plain HTTP, see
+	// Config.PlainSessions.
 	sessionCookie = "__Host-takt"
 	plainCookie   = "takt"
-	// loginAttempts with wrong keys are free, per address; then one every loginPause.
+	// loginAttempts is how many wrong keys an address may try at once; after that one
+	// every loginPause.
 	loginAttempts = 10
 	loginPause    = time.Minute / loginAttempts
 	maxName       = 64
 )
 
-// role is what a session may do: what the key opens that it began with.
+// role is what a session may do. It follows from the key used at login.
 type role string
 
 const (
@@ -42,8 +44,8 @@ const (
 	roleAdmin role = "admin"
 )
 
-// session is what the cookie says; nobody keeps it. The name is what somebody said
-// at login, because keys are shared.
+// session is the content of the cookie; the server does not store it. The name is
+// what the visitor entered at login, because keys are shared.
 type session struct {
 	Role    role   `json:"r"`
 	Name    string `json:"n"`
@@ -54,24 +56,24 @@ type session struct {
 // Admin reports whether everything is allowed.
 func (s *session) Admin() bool { return s != nil && s.Role == roleAdmin }
 
-// actor is who an entry of the audit names.
+// actor returns the name for the audit.
 func (s *session) actor(host string) string { return s.Name + " (" + string(s.Role) + ")@" + host }
 
-// sessionValue is where a request has its session, once it was checked.
+// sessionValue is the key of a request's checked session in its echo.Context.
 const sessionValue = "takt session"
 
-// sessionOf is the session of a request; nil if it has shown a key.
+// sessionOf returns the session of a request; nil if it has none.
 func sessionOf(c echo.Context) *session {
 	s, _ := c.Get(sessionValue).(*session)
 	return s
 }
 
-// sessions makes and checks cookies. They are good on every controller with the
-// same keys, and end with a change of either key.
+// sessions makes and checks cookies. They are valid on every controller with the same
+// keys, and a change of either key ends them.
 type sessions struct {
 	keys     *keys
 	mac      []byte
-	secure   bool // people come through HTTPS, as Config.PublicURL says
+	secure   bool // visitors use HTTPS, as Config.PublicURL says
 	plain    bool // Config.PlainSessions
 	trusted  []netip.Prefix
 	attempts *quota
@@ -81,7 +83,7 @@ type sessions struct {
 func newSessions(cfg Config, k *keys) *sessions {
 	mac, err := hkdf.Key(sha256.New, []byte(cfg.APIKey+"\x00"+cfg.AdminKey), nil, "takt dashboard session 1", sha256.Size)
 	if err != nil {
-		panic(err) // the length is a constant
+		panic(err) // the key's length is a constant
 	}
 	attempts := newQuota("login", loginAttempts, time.Now())
 	attempts.every = loginPause
@@ -101,13 +103,13 @@ func (s *sessions) sign(payload string) string {
 func (s *sessions) issue(v session) string {
 	raw, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // strings and a number
+		panic(err) // strings and a number always encode
 	}
 	payload := base64.RawURLEncoding.EncodeToString(raw)
 	return payload + "." + s.sign(payload)
 }
 
-// read returns the session that value says, nil if it is none of ours or over.
+// read returns the session in value; nil if value is invalid or expired.
 func (s *sessions) read(value string, now time.Time) *session {
 	payload, mac, ok := strings.Cut(value, ".")
 	if !ok || !hmac.Equal([]byte(mac), []byte(s.sign(payload))) {
@@ -121,8 +123,9 @@ func (s *sessions) read(value string, now time.Time) *session {
 	return v
 }
 
-// of returns the session of a request. Its cookie counts only if the request
-// comes from our own pages, or from nobody's.
+// of returns the session of a request. Its cookie counts only if the request comes
+// from our own pages or from no page (a typed address), because other sites must not
+// use it.
 func (s *sessions) of(r *http.Request) *session {
 	switch r.Header.Get("Sec-Fetch-Site") {
 	case "same-origin", "none":
@@ -148,8 +151,9 @@ func (s *sessions) of(r *http.Request) *session {
 	return s.read(cookie.Value, time.Now())
 }
 
-// safe reports whether the browser takes a Secure cookie: it speaks HTTPS with us
-// or our proxy, or to its own machine. Who lies about it only loses the cookie.
+// safe reports whether the browser accepts a Secure cookie: it speaks HTTPS with us
+// or with our proxy, or to its own machine. A client with a false header only loses
+// its own cookie.
 func (s *sessions) safe(r *http.Request) bool {
 	if r.TLS != nil || s.secure || strings.EqualFold(r.Header.Get("X-Forwarded-Proto"), "https") {
 		return true
@@ -175,8 +179,8 @@ func (s *sessions) cookie(r *http.Request, value string) *http.Cookie {
 	return c
 }
 
-// begin checks a key and returns the session that it opens. Wrong keys are slowed
-// by address; a right one never is.
+// begin checks a key and returns the session that it opens. Wrong keys are limited
+// per address; a right one never is.
 func (s *sessions) begin(r *http.Request, key, name string) (v session, err error) {
 	v = session{Name: strings.Join(strings.Fields(plain(store.Text(name))), " "), ID: rand.Text()[:10], Expires: time.Now().Add(sessionLife).Unix()}
 	switch {
@@ -196,7 +200,7 @@ func (s *sessions) begin(r *http.Request, key, name string) (v session, err erro
 	return v, nil
 }
 
-// loginData is what the login page shows.
+// loginData is the data of the login page.
 type loginData struct {
 	Next, Name, Error string
 	Possible          bool
@@ -238,8 +242,8 @@ func (d *dashboard) logout(_ context.Context, c echo.Context) (any, error) {
 	return nil, c.Redirect(http.StatusSeeOther, "/")
 }
 
-// ownPath returns path if it is one of ours, else otherwise: nobody is sent
-// elsewhere.
+// ownPath returns path if it is on this host and not the login, else otherwise,
+// because a redirect must not lead to another site.
 func ownPath(path, otherwise string) string {
 	u, err := url.Parse(path)
 	if err != nil || !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "//") || strings.ContainsAny(path, "\\\r\n\t") ||

@@ -10,9 +10,9 @@ import (
 	"unicode/utf8"
 )
 
-// plain makes a stranger's text fit to stand among ours: what can't be seen, or
-// changes how its neighbours are read, is shown as what it is. Escaping is the
-// templates' business.
+// plain makes untrusted text safe to read beside our own. It shows characters that
+// are invisible, or that change how others are read, by their code. The templates
+// escape HTML.
 func plain(s string) string {
 	if !strings.ContainsFunc(s, odd) {
 		return s
@@ -33,8 +33,8 @@ func plain(s string) string {
 	return b.String()
 }
 
-// odd are control characters, and those that change the direction of text or can't
-// be seen.
+// odd reports whether r is a control character, is invisible, or changes the
+// direction of text.
 func odd(r rune) bool {
 	return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == utf8.RuneError
 }
@@ -53,11 +53,11 @@ func clip(n int, s string) string {
 	return s
 }
 
-// maxLine is how much of a log line a page shows, in bytes.
+// maxLine is the most bytes of a log line that a page shows.
 const maxLine = 4000
 
-// ansi shows a log line with the colours that its escape sequences ask for, as
-// classes a1, a30 … a37, a90 … a97. All other sequences are left out.
+// ansi shows a log line with the colours of its escape sequences, as classes a1, a30
+// … a37, a90 … a97. It drops all other sequences.
 func ansi(s string) template.HTML {
 	if len(s) > maxLine {
 		s = s[:maxLine] + "…"
@@ -95,7 +95,7 @@ func ansi(s string) template.HTML {
 	return template.HTML(b.String()) //nolint:gosec // escaped piece by piece
 }
 
-// plainKeep is plain, but for tabs.
+// plainKeep is plain, but keeps tabs.
 func plainKeep(s string) string {
 	parts := strings.Split(s, "\t")
 	for i := range parts {
@@ -104,8 +104,8 @@ func plainKeep(s string) string {
 	return strings.Join(parts, "\t")
 }
 
-// escapeSequence takes an escape sequence off s and returns the codes of one that
-// sets colours.
+// escapeSequence removes an escape sequence from the start of s. It returns the codes
+// if the sequence sets colours.
 func escapeSequence(s string) (codes, rest string) {
 	if len(s) < 2 {
 		return "", ""
@@ -154,14 +154,14 @@ func restyle(codes string, bold bool, colour int) (bool, int) {
 			colour = 0
 		case n >= 30 && n <= 37 || n >= 90 && n <= 97:
 			colour = n
-		case n == 38 || n == 48: // a colour of its own follows, which we have not
+		case n == 38 || n == 48: // the parameters of an extended colour follow; these are not supported
 			return bold, colour
 		}
 	}
 	return bold, colour
 }
 
-// span says how long d is.
+// span formats a duration.
 func span(d time.Duration) string {
 	switch d = d.Abs(); {
 	case d < time.Second:
@@ -184,7 +184,7 @@ func twoUnits(a int, unit string, b int, small string) string {
 	return strconv.Itoa(a) + " " + unit + " " + strconv.Itoa(b) + " " + small
 }
 
-// rough is span for what need not be exact, and so changes seldom.
+// rough is span for estimates. It has fewer digits, so that it changes less often.
 func rough(d time.Duration) string {
 	switch d = d.Abs(); {
 	case d < 10*time.Second:
@@ -200,7 +200,7 @@ func rough(d time.Duration) string {
 	}
 }
 
-// ago shows a time by how long it is ago, with the time itself beside it.
+// ago shows how long ago t was, with t itself as the title.
 func ago(t time.Time) template.HTML {
 	if t.IsZero() {
 		return "–"
@@ -213,7 +213,7 @@ func ago(t time.Time) template.HTML {
 	return template.HTML(`<time datetime="` + stamp + `" title="` + stamp + `">` + said + `</time>`) //nolint:gosec // our own text
 }
 
-// clock shows a time of day, and the day if it is not today.
+// clock shows the time of day, and the day if it is not today.
 func clock(t time.Time) template.HTML {
 	if t.IsZero() {
 		return "–"
@@ -240,7 +240,7 @@ func bytesText(n int64) string {
 
 func percent(f float64) string { return strconv.FormatFloat(f*100, 'f', 0, 64) + " %" }
 
-// number shows f with three digits or so.
+// number3 formats f with about three digits.
 func number3(f float64) string {
 	if f >= 100 || f == float64(int(f)) {
 		return strconv.FormatFloat(f, 'f', 0, 64)
@@ -255,7 +255,7 @@ func some(f *float64) string {
 	return number3(*f)
 }
 
-// plural is "1 build", "2 builds".
+// plural formats a count, such as "1 build" or "2 builds".
 func plural(n int, one string) string {
 	if n == 1 {
 		return "1 " + one

@@ -10,10 +10,10 @@ import (
 	"takt/store"
 )
 
-// throttleData is what the page of the throttle's queues shows.
+// throttleData is the data of the throttle queues' page.
 type throttleData struct {
 	Queues []store.QueueStatus
-	// One is the queue that was searched for; it has more to say.
+	// One is the queue that was searched for. The page shows more about it.
 	One *store.QueueStatus
 }
 
@@ -33,7 +33,7 @@ func (d *dashboard) loadThrottle(ctx context.Context, v *view) (any, error) {
 	return throttleData{Queues: list}, err
 }
 
-// deploymentsData is what the list of deployments shows.
+// deploymentsData is the data of the list of deployments.
 type deploymentsData struct{ Rows []deploymentRow }
 
 // deploymentRow is a deployment with its counts.
@@ -42,10 +42,10 @@ type deploymentRow struct {
 	store.DeploymentProgress
 }
 
-// Of is a step's count.
+// Of returns the count of a step.
 func (r deploymentRow) Of(step string) int { return r.Steps[store.RepoStep(step)] }
 
-// Ended is how many repositories came to an end.
+// Ended returns how many repositories have ended.
 func (r deploymentRow) Ended() int { return r.Total() - r.Left() }
 
 func (d *dashboard) loadDeployments(ctx context.Context, _ *view) (any, error) {
@@ -57,7 +57,7 @@ func (d *dashboard) loadDeployments(ctx context.Context, _ *view) (any, error) {
 	return deploymentsData{each(list, func(x store.Deployment) deploymentRow { return deploymentRow{x, progress[x.ID]} })}, err
 }
 
-// deploymentData is what the page of one shows.
+// deploymentData is the data of a deployment's page.
 type deploymentData struct {
 	deploymentRow
 	Repos []store.DeploymentRepo
@@ -65,8 +65,8 @@ type deploymentData struct {
 	Hidden int
 }
 
-// maxRepos is how many repositories a page shows: those that failed first, then
-// those under way.
+// maxRepos is how many repositories a page shows: failed ones first, then those in
+// progress.
 const maxRepos = 500
 
 func (d *dashboard) loadDeployment(ctx context.Context, v *view) (any, error) {
@@ -97,7 +97,7 @@ func (d *dashboard) loadDeployment(ctx context.Context, v *view) (any, error) {
 	return data, nil
 }
 
-// auditData is what the page of the audit shows.
+// auditData is the data of the audit page.
 type auditData struct {
 	Rows []store.AuditEntry
 	Next string

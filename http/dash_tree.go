@@ -11,28 +11,28 @@ import (
 	"takt/store"
 )
 
-// treeData is what the page of the supervision tree shows.
+// treeData is the data of the supervision tree's page.
 type treeData struct {
 	Root   treeNode
 	Ailing []string
 	Events []treeEvent
 }
 
-// treeNode is a node with what may be ordered of it.
+// treeNode is a node with the rights of the viewer.
 type treeNode struct {
 	api.TreeNode
 	Admin bool
 }
 
-// Nodes are its children.
+// Nodes returns the node's children.
 func (n treeNode) Nodes() []treeNode {
 	return each(n.Children, func(c api.TreeNode) treeNode { return treeNode{c, n.Admin} })
 }
 
-// Uptime is how long it runs.
+// Uptime returns how long the current incarnation has run.
 func (n treeNode) Uptime() time.Duration { return time.Duration(n.UptimeMS) * time.Millisecond }
 
-// Orders are the actions that are possible.
+// Orders returns the actions that are possible now.
 func (n treeNode) Orders() []string {
 	switch {
 	case !n.Admin || n.Restart == "temporary":
@@ -63,7 +63,7 @@ func (d *dashboard) loadTree(_ context.Context, v *view) (any, error) {
 		data.Ailing = append(data.Ailing, n.Path+" is "+n.Status)
 	}
 	for _, raw := range d.ring.latest("supervisor:event", treeEvents, func(v any) bool {
-		// Requests begin and end by the thousand: they would hide the rest.
+		// Requests start and stop by the thousand and would hide the other events.
 		raw, _ := json.Marshal(v)
 		return !strings.Contains(string(raw), `/request_sup/`)
 	}) {
@@ -75,7 +75,7 @@ func (d *dashboard) loadTree(_ context.Context, v *view) (any, error) {
 	return data, nil
 }
 
-// latestDepth is how many events are looked at for the latest of a topic.
+// latestDepth is how many events latest searches.
 const latestDepth = 2000
 
 // latest returns the data of the last n events of a topic that keep wants, newest
@@ -95,7 +95,7 @@ func (r *ring) latest(topic string, n int, keep func(any) bool) (data []any) {
 	return data
 }
 
-// orderData is what an order to the tree would do.
+// orderData is the data of the page before an order.
 type orderData struct {
 	api.Plan
 	Refused string
@@ -103,7 +103,7 @@ type orderData struct {
 	Back    string
 }
 
-// loadOrder is the page before an order: what stops and starts with it.
+// loadOrder reads what an order would stop and start.
 func (d *dashboard) loadOrder(_ context.Context, v *view) (any, error) {
 	o := order{path: store.Text(v.Get("path")), action: v.Get("action"), dryRun: true, force: true}
 	if !slices.Contains([]string{restart, terminate, start}, o.action) {

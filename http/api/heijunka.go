@@ -7,7 +7,7 @@ import "takt/store"
 type Heijunka = store.HeijunkaStatus
 
 type (
-	// HeijunkaRegulator is the state of the admission limit.
+	// HeijunkaRegulator is the state and the limits of admission.
 	HeijunkaRegulator = store.HeijunkaRegulator
 	// HeijunkaHolder is an admitted request.
 	HeijunkaHolder = store.HeijunkaHolder

@@ -69,7 +69,7 @@ func ReadThrottleConfig(body map[string]json.RawMessage) (c store.ThrottleConfig
 // whole reads a positive number, or a string that holds one.
 func whole(raw json.RawMessage) (int64, bool) {
 	text := string(raw)
-	_ = json.Unmarshal(raw, &text) // raw stays as it is unless it is a string
+	_ = json.Unmarshal(raw, &text) // text stays as it is unless raw is a string
 	n, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
 	return n, err == nil && n > 0
 }
@@ -85,13 +85,13 @@ type Installed struct {
 	PortalID int64  `json:"portal_id"`
 }
 
-// ThrottleQueue is one queue of GET /admin/throttle/queues. Unknown times are null.
+// ThrottleQueue is one queue of GET /admin/throttle/queues. Absent times are null.
 type ThrottleQueue struct {
 	ID         string `json:"id"`
 	PortalID   int64  `json:"portal_id"`
 	WorkflowID string `json:"workflow_id"`
 	ActionID   int64  `json:"action_id"`
-	// Depth is how many actions wait. Held of them wait for a back-off to end;
+	// Depth is how many actions wait. Held of them wait for the back-off after failures to end;
 	// InFlight of them wait for HubSpot's answer.
 	Depth    int     `json:"depth"`
 	Held     int     `json:"held"`

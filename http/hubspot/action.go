@@ -11,10 +11,11 @@ import (
 	"takt/store"
 )
 
-// maxText is the longest callback id and part of a queue's name, in bytes.
+// maxText is the maximum length of a callback id and of each part of a queue's name,
+// in bytes.
 const maxText = 255
 
-// Reply is what an action call is answered with.
+// Reply is the reply to an action call.
 type Reply struct {
 	OutputFields OutputFields `json:"outputFields"`
 }
@@ -26,7 +27,7 @@ type OutputFields struct {
 	Expiration string `json:"hs_expiration_duration,omitempty"`
 }
 
-// State is what becomes of an execution.
+// State is the state of an execution after a reply.
 type State string
 
 // The states. Block holds the execution until it is completed or expires.
@@ -36,10 +37,10 @@ const (
 	FailContinue State = "FAIL_CONTINUE"
 )
 
-// scalar is a JSON number or string, as text: HubSpot sends one for the other.
+// scalar is a JSON number or string, as text, because HubSpot sends either one.
 type scalar string
 
-// UnmarshalJSON takes null for nothing.
+// UnmarshalJSON accepts null as "".
 func (s *scalar) UnmarshalJSON(raw []byte) error {
 	if raw[0] == '"' {
 		return json.Unmarshal(raw, (*string)(s))
@@ -50,7 +51,7 @@ func (s *scalar) UnmarshalJSON(raw []byte) error {
 	return err
 }
 
-// call is what matters here of an action's call.
+// call holds the fields of an action call that are used here.
 type call struct {
 	CallbackID string `json:"callbackId"`
 	Origin     *struct {
@@ -68,8 +69,8 @@ type call struct {
 
 func bad(text string) error { return store.NewError(store.InvalidArgument, text) }
 
-// ParseAction reads the body of an action's call; the error is an
-// InvalidArgument that says what is wrong with it. Expires is left open.
+// ParseAction reads the body of an action call. Its error is an InvalidArgument that
+// says what is wrong with the body. It does not set Expires.
 func ParseAction(body []byte) (store.Action, error) {
 	var c call
 	if err := json.Unmarshal(body, &c); err != nil {
@@ -97,8 +98,8 @@ func ParseAction(body []byte) (store.Action, error) {
 	return a, checkInputs(c.Inputs)
 }
 
-// checkInputs checks the throttle's own fields, which are there for the people
-// who make workflows: the rate is that of the configuration.
+// checkInputs checks the throttle's own input fields. They only inform the authors of
+// workflows, because the rate comes from the configuration.
 func checkInputs(inputs map[string]json.RawMessage) error {
 	for _, name := range []string{"maxThroughPut", "time"} {
 		if raw, there := inputs[name]; there {
@@ -124,14 +125,14 @@ func positive(s string) (int64, bool) {
 	return n, err == nil && n > 0
 }
 
-// plain reports whether the database and a log take s as it is.
+// plain reports whether the database and a log accept s unchanged.
 func plain(s string) bool {
 	return len(s) <= maxText && utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f })
 }
 
 func part(s string) bool { return plain(s) && !strings.ContainsAny(s, ":/") }
 
-// Duration writes d as an ISO 8601 duration in whole seconds, at least one.
+// Duration formats d as an ISO 8601 duration in whole seconds, at least one.
 func Duration(d time.Duration) string {
 	n := max(int64(d/time.Second), 1)
 	var b strings.Builder

@@ -1,14 +1,14 @@
-// Package hubspot reads what HubSpot sends: it checks signatures, parses calls of
-// workflow actions, and knows the replies to them.
+// Package hubspot reads HubSpot's requests: it checks signatures, parses calls of
+// workflow actions, and defines the replies to them.
 //
 // # State
 //
-// It has none.
+// None.
 //
 // # Failure
 //
-// A signature that is missing, wrong or stale is an error that says which; a call
-// that can't be taken is a [store.Error] with words for its sender.
+// A missing, wrong or stale signature is an error that says which. An invalid call is
+// a [store.Error] with a message for the sender.
 //
 // # Concurrency
 //
@@ -16,7 +16,7 @@
 //
 // # Why
 //
-// The rules of the signatures are HubSpot's own and not those of any library:
-// version 2 is a plain digest with the secret in front, version 3 decodes twelve
-// escapes and no others.
+// The rules of the signatures are HubSpot's own, and no library has them: version 2
+// is a plain digest with the secret in front, version 3 decodes twelve escapes and no
+// others.
 package hubspot

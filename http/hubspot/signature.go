@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// The headers of signatures, in the form in which net/http keeps them.
+// The headers of signatures, in the canonical form of net/http.
 const (
 	HeaderSignature   = "X-Hubspot-Signature"
 	HeaderVersion     = "X-Hubspot-Signature-Version"
@@ -22,10 +22,10 @@ const (
 	HeaderTimestamp   = "X-Hubspot-Request-Timestamp"
 )
 
-// maxAge is how old a version 3 signature may be, and how far ahead.
+// maxAge is how far a version 3 timestamp may lie in the past or in the future.
 const maxAge = 5 * time.Minute
 
-// Why a request is refused. All are the same to whoever sent it.
+// The reasons to refuse a request. The sender gets the same reply for all of them.
 var (
 	ErrNoSecret     = errors.New("no client secret is configured")
 	ErrNoSignature  = errors.New("the request has no signature")
@@ -34,8 +34,9 @@ var (
 	ErrVersion      = errors.New("the signature's version is not known")
 )
 
-// Check refuses what Verify would refuse whatever the body is, so that nobody
-// has to read one: no signature, one that can't be any, one that is too old.
+// Check refuses a request that Verify would refuse whatever its body is: without a
+// signature, with a malformed one, or with one that is too old. The body then need
+// not be read.
 func Check(secret string, h http.Header, now time.Time) error {
 	if secret == "" {
 		return ErrNoSecret
@@ -58,7 +59,7 @@ func Check(secret string, h http.Header, now time.Time) error {
 	return sumOf(hex.DecodeString(h.Get(HeaderSignature)))
 }
 
-// sumOf refuses what is no SHA-256.
+// sumOf refuses a sum that is not a SHA-256.
 func sumOf(sum []byte, err error) error {
 	if err != nil || len(sum) != sha256.Size {
 		return ErrBadSignature
@@ -66,11 +67,11 @@ func sumOf(sum []byte, err error) error {
 	return nil
 }
 
-// Verify checks that whoever sent a request knows the app's client secret. uri is
-// the absolute URI that HubSpot was given, body the bytes as they came.
+// Verify checks that the sender of a request knows the app's client secret. uri is
+// the absolute URI that HubSpot was given, body the bytes as received.
 //
-// If there is a version 3 signature it alone counts: falling back to an older
-// one would give its protection against replays away.
+// If there is a version 3 signature, only that one counts, because falling back to an
+// older one would remove the protection against replays.
 func Verify(secret, method, uri string, body []byte, h http.Header, now time.Time) error {
 	if err := Check(secret, h, now); err != nil {
 		return err
@@ -90,11 +91,11 @@ func Verify(secret, method, uri string, body []byte, h http.Header, now time.Tim
 	return nil
 }
 
-// SignV1 is SHA-256 of secret and body, in hexadecimal.
+// SignV1 returns the SHA-256 of secret and body, in hexadecimal.
 func SignV1(secret string, body []byte) string { return digest(secret, string(body)) }
 
-// SignV2 is SHA-256 of secret, method, URI and body, in hexadecimal. Nothing in
-// the URI is decoded.
+// SignV2 returns the SHA-256 of secret, method, URI and body, in hexadecimal. It
+// decodes nothing in the URI.
 func SignV2(secret, method, uri string, body []byte) string {
 	return digest(secret, strings.ToUpper(method), uri, string(body))
 }
@@ -104,19 +105,19 @@ func digest(parts ...string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// SignV3 is HMAC-SHA256, keyed with the secret, of method, URI with its escapes
-// decoded, body and timestamp, in base64. The timestamp is the header's text.
+// SignV3 returns the HMAC-SHA256, keyed with the secret, of method, URI with its
+// escapes decoded, body and timestamp, in base64. The timestamp is the header's text.
 func SignV3(secret, method, uri string, body []byte, timestamp string) string {
 	h := hmac.New(sha256.New, []byte(secret))
 	h.Write([]byte(strings.ToUpper(method) + decodeV3(uri) + string(body) + timestamp))
 	return base64.StdEncoding.EncodeToString(h.Sum(nil))
 }
 
-// decodeV3 turns twelve escapes back into characters, in one pass, and no others:
-// %253A, %20 and + stay as they are.
+// decodeV3 decodes twelve escapes, in one pass, and no others: %253A, %20 and + stay
+// as they are.
 func decodeV3(uri string) string {
 	if !strings.Contains(uri, "%") {
-		return uri // as most are
+		return uri // most URIs have no escapes
 	}
 	var pairs []string
 	for _, c := range ":/?@!$'()*,;" {
@@ -125,9 +126,9 @@ func decodeV3(uri string) string {
 	return strings.NewReplacer(pairs...).Replace(uri)
 }
 
-// URI is the absolute URI that HubSpot called, for a server behind a proxy: that
-// of base, if there is one, else what the proxy says of itself. Ports that are
-// the default, or the proxy's own business, are left out.
+// URI returns the absolute URI that HubSpot called, for a server behind a proxy. It
+// starts with base if that is set, else with what the proxy's headers say. It omits
+// the scheme's default port and does not use X-Forwarded-Port.
 func URI(base string, r *http.Request) string {
 	if base != "" {
 		return strings.TrimSuffix(base, "/") + r.RequestURI
@@ -142,7 +143,7 @@ func URI(base string, r *http.Request) string {
 	return scheme + "://" + strings.TrimSuffix(host, port) + r.RequestURI
 }
 
-// first is the first of a list, which is that of the outermost proxy.
+// first returns the first element of a list, which the outermost proxy wrote.
 func first(list string) string {
 	v, _, _ := strings.Cut(list, ",")
 	return strings.TrimSpace(v)

@@ -17,10 +17,10 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// Checker checks replies.
+// Checker checks replies against an OpenAPI document.
 type Checker struct {
 	doc       map[string]any
-	templates []template // the one to prefer first
+	templates []template // in order of preference
 	compiler  *jsonschema.Compiler
 	mu        sync.Mutex
 	schemas   map[string]*jsonschema.Schema // by JSON pointer
@@ -34,7 +34,7 @@ type template struct {
 
 const resource = "openapi.json"
 
-// Load reads a document. It has to be valid OpenAPI 3.1.
+// Load reads a document, which must be valid OpenAPI 3.1.
 func Load(ctx context.Context, document []byte) (*Checker, error) {
 	parsed, err := openapi3.NewLoader().LoadFromData(document)
 	if err != nil {
@@ -61,8 +61,8 @@ func Load(ctx context.Context, document []byte) (*Checker, error) {
 	holes := regexp.MustCompile(`\\\{\w+\\\}(/|$)`)
 	for path := range c.paths() {
 		pattern := holes.ReplaceAllString(regexp.QuoteMeta(path), `[^/]*$1`)
-		// As the router does it: the last one takes all that is left. One that is
-		// called path may be of several segments, or none.
+		// As in the router, the last parameter takes the rest of the path. A
+		// parameter named path may be several segments, or none.
 		greedy := regexp.MustCompile(`\\\{\w+\\\}$`).ReplaceAllString(regexp.QuoteMeta(path), `.*`)
 		greedy = regexp.MustCompile(`\\\{path\\\}/`).ReplaceAllString(greedy, `(?:.+/)?`)
 		greedy = holes.ReplaceAllString(greedy, `[^/]*$1`)
@@ -74,8 +74,8 @@ func Load(ctx context.Context, document []byte) (*Checker, error) {
 	return c, nil
 }
 
-// tighten makes objects closed: clients pass over members that they do not know,
-// but the server describes all that it sends.
+// tighten closes all objects. Clients ignore unknown members, but the server must
+// describe all that it sends.
 func tighten(node any) {
 	switch node := node.(type) {
 	case map[string]any:
@@ -95,7 +95,7 @@ func tighten(node any) {
 
 func (c *Checker) paths() map[string]any { return c.doc["paths"].(map[string]any) }
 
-// Operations lists what the document describes, as "GET /api/builds/{id}".
+// Operations lists the document's operations, such as "GET /api/builds/{id}".
 func (c *Checker) Operations() (all []string) {
 	for path, item := range c.paths() {
 		for method := range item.(map[string]any) {
@@ -116,7 +116,7 @@ func (c *Checker) Public(operation string) bool {
 	return ok && len(security) == 0
 }
 
-// operation finds what a request asks for; "" if the document has no such path.
+// operation finds the operation of a request; "" if the document has no such path.
 func (c *Checker) operation(method, path string) (pointer string, op map[string]any) {
 	if len(path) > 1 {
 		path = strings.TrimSuffix(path, "/")
@@ -143,7 +143,7 @@ func (c *Checker) operation(method, path string) (pointer string, op map[string]
 
 func escape(s string) string { return strings.NewReplacer("~", "~0", "/", "~1").Replace(s) }
 
-// Reply checks a reply to a request. body is looked at if it is JSON.
+// Reply checks the reply to a request. It checks body if it is JSON.
 func (c *Checker) Reply(method, path string, status int, header http.Header, body []byte) error {
 	where := fmt.Sprintf("%s %s: %d", method, path, status)
 	if method == http.MethodOptions {
@@ -151,7 +151,7 @@ func (c *Checker) Reply(method, path string, status int, header http.Header, bod
 	}
 	if header.Get("X-Request-Id") == "" {
 		if status == http.StatusBadRequest || status == http.StatusRequestHeaderFieldsTooLarge {
-			return nil // net/http itself did not take it for a request
+			return nil // net/http itself refused the request
 		}
 		return fmt.Errorf("%s: no X-Request-Id", where)
 	}
@@ -160,7 +160,7 @@ func (c *Checker) Reply(method, path string, status int, header http.Header, bod
 	}
 	pointer, op := c.operation(method, path)
 	if op == nil {
-		// No such route: the router's own answer, or that of a key that is missing.
+		// There is no such route: the router replied, or the check of the key did.
 		if !slices.Contains([]int{401, 403, 404, 405}, status) {
 			return fmt.Errorf("%s: no such operation in http/openapi.yaml", where)
 		}

@@ -1,14 +1,13 @@
-// Package openapitest holds takt's replies against its OpenAPI document, in tests.
+// Package openapitest checks takt's replies against its OpenAPI document, in tests.
 //
 // # State
 //
-// A [Checker] has the document, made stricter, and the schemas that it has
-// compiled.
+// A [Checker] holds the document, made stricter, and its compiled schemas.
 //
 // # Failure
 //
-// What the document does not describe is an error: a status, a content type, a
-// member. [Checker.Transport] fails the test with it.
+// A status, content type or member that the document does not describe is an error.
+// [Checker.Transport] fails the test with it.
 //
 // # Concurrency
 //

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Transport returns base with a check of each reply: one that the document does not
-// describe fails the test.
+// Transport returns base with a check of each reply. A reply that the document does
+// not describe fails the test.
 func (c *Checker) Transport(tb testing.TB, base http.RoundTripper) http.RoundTripper {
 	tb.Helper()
 	return transport{c, tb, base}
@@ -21,14 +21,15 @@ type transport struct {
 	base http.RoundTripper
 }
 
-// RoundTrip implements http.RoundTripper. It reads JSON to its end and hands it on.
+// RoundTrip implements http.RoundTripper. It reads a JSON body to its end and returns
+// a copy.
 func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := t.base.RoundTrip(r)
 	if err != nil {
 		return resp, err
 	}
 	var body []byte
-	var broken error // the reader gets it
+	var broken error // the caller gets it from Read
 	if strings.HasSuffix(resp.Header.Get("Content-Type"), "json") {
 		body, broken = io.ReadAll(resp.Body)
 		resp.Body = &replayed{Reader: bytes.NewReader(body), end: broken, Closer: resp.Body}
@@ -41,14 +42,14 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// CloseIdleConnections is what http.Client.CloseIdleConnections calls.
+// CloseIdleConnections makes http.Client.CloseIdleConnections reach base.
 func (t transport) CloseIdleConnections() {
 	if b, ok := t.base.(interface{ CloseIdleConnections() }); ok {
 		b.CloseIdleConnections()
 	}
 }
 
-// replayed is a body that was read, with the error that ended it.
+// replayed is a body that was already read, with the error that ended it.
 type replayed struct {
 	*bytes.Reader
 	io.Closer

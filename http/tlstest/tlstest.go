@@ -6,11 +6,11 @@
 //
 // # Failure
 //
-// Whatever fails ends the test.
+// Every failure ends the test.
 //
 // # Concurrency
 //
-// An Authority may be shared by tests that run at once.
+// An Authority may be shared by parallel tests.
 package tlstest
 
 import (
@@ -32,13 +32,13 @@ import (
 
 // Authority issues certificates for 127.0.0.1 and localhost.
 type Authority struct {
-	// PEM is its own certificate.
+	// PEM is the authority's own certificate.
 	PEM  []byte
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 }
 
-// NewAuthority makes one that nobody else trusts.
+// NewAuthority creates a new authority with its own key.
 func NewAuthority(t *testing.T) *Authority {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -55,15 +55,16 @@ func NewAuthority(t *testing.T) *Authority {
 	return &Authority{PEM: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), cert: cert, key: key}
 }
 
-// Pool trusts the authority and nobody else.
+// Pool returns a pool that trusts only this authority.
 func (a *Authority) Pool() *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AddCert(a.cert)
 	return pool
 }
 
-// Issue writes a new pair, the key 0600, each replaced in one step, and returns
-// the files' names. serial is what tells it from others.
+// Issue writes a new certificate and key and returns their file names. Each file is
+// replaced atomically; the key has mode 0600. serial tells the certificate from
+// others.
 func (a *Authority) Issue(t *testing.T, dir string, serial int64) (certFile, keyFile string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -84,7 +85,7 @@ func (a *Authority) Issue(t *testing.T, dir string, serial int64) (certFile, key
 	return certFile, keyFile
 }
 
-// Replace gives a file new content in one step.
+// Replace atomically replaces a file's content.
 func Replace(t *testing.T, file string, content []byte) {
 	t.Helper()
 	require.NoError(t, os.WriteFile(file+".new", content, 0o600))
