@@ -91,8 +91,8 @@ type ThrottleQueue struct {
 	PortalID   int64  `json:"portal_id"`
 	WorkflowID string `json:"workflow_id"`
 	ActionID   int64  `json:"action_id"`
-	// Depth is how many actions wait. Held of them wait for the back-off after failures to end;
-	// InFlight of them wait for HubSpot's answer.
+	// Depth is how many actions wait. Held of them wait for the end of a back-off after
+	// failures; InFlight of them wait for HubSpot's answer.
 	Depth    int     `json:"depth"`
 	Held     int     `json:"held"`
 	InFlight int     `json:"in_flight"`
