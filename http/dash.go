@@ -99,7 +99,7 @@ type view struct {
 	id    string
 	query url.Values
 	Admin bool   // may do what needs the admin key
-	Host  string // the host name that the browser uses
+	Host  string // the scheme and host that the browser uses
 }
 
 func (v *view) key() string {
@@ -116,7 +116,7 @@ func (v *view) Get(name string) string { return v.query.Get(name) }
 func (v *view) Filtered() bool { return len(v.query) > 0 }
 
 // With returns the query with new values for some names; "" removes a name. It drops
-// the page number, because a changed filter begins at its first page.
+// the list position, because a changed filter begins at the first page.
 func (v *view) With(pairs ...string) string {
 	q := maps.Clone(v.query)
 	for _, name := range []string{"after", "after_id", "before", "done"} {
