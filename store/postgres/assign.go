@@ -19,8 +19,8 @@ const MaxBatch = 256
 // assignTimeout bounds an assignment transaction.
 const assignTimeout = 5 * time.Second
 
-// sqlFind finds the rows of polls whose address is not known. A poll without a
-// number, or with one that is gone, and without a token is found by its id.
+// sqlFind finds the rows of polls whose address is not known. A poll without a token is
+// found by its worker's id if it has no number or its number is gone.
 const sqlFind = `
 SELECT p.nr, w.number, w.ctid
 FROM unnest(@numbers::bigint[], @ids::text[]) WITH ORDINALITY AS p(number, id, nr)
@@ -33,29 +33,29 @@ CROSS JOIN LATERAL (
 
 // sqlAssign is the group commit of polls. Its steps:
 //
-//	locked  the workers' rows, at their addresses, locked in the order of their ids:
-//	        whoever locks workers does it in this order, so two batches can't
-//	        deadlock. A row that moved between snapshot and lock, or before, is not
-//	        judged: its poll is served anew
-//	judged  whether the shown counter is superseded, and what kind of builds the
-//	        worker takes
-//	again   polls that get a build again whose hand-out they have not heard of. held
-//	        counts the worker's builds and is exact under its lock, while builds are
-//	        read as they were when the statement began: hence the lock on the row
-//	        found. The count makes it wait until all workers are locked
+//	locked  locks the workers' rows at their addresses, in the order of their ids.
+//	        Everything that locks workers uses this order, so two batches can't
+//	        deadlock. A row that has moved is not judged: its poll is served again
+//	judged  tells whether the shown counter is superseded, and what kind of builds
+//	        the worker takes
+//	again   polls that get a build again because they have not acknowledged its
+//	        hand-out. held counts the worker's builds and is exact under its lock,
+//	        but builds are read as they were when the statement began: hence the
+//	        lock on the row found. The count makes it wait until all workers are
+//	        locked
 //	want    polls that get a new build, numbered per kind
 //	i, a, x the oldest builds for workers of iOS, of Android, and of all platforms.
-//	        The inner LIMIT is a constant, so that the planner takes the index in its
-//	        order; the outer stops the scan, and the locking with it, after exactly
-//	        as many rows as are wanted. A scan starts at the low-water mark; what lies
-//	        below it comes last, if @below
+//	        The inner LIMIT is a constant, so that the planner takes the index in
+//	        its order; the outer stops the scan and the locking after exactly as
+//	        many rows as are wanted. A scan starts at the low-water mark; builds
+//	        below it come last, and only with @below
 //	claimed the hand-outs: the n-th poll of a kind gets the n-th build
 //	turn    all polls that are served, with or without a build
-//	written the workers' rows that have a hand-out, or were offline: presence alone
-//	        is RecordPresence's
+//	written the workers' rows that have a hand-out or were offline. RecordPresence
+//	        writes the beats of the others
 //
-// Steps hand their rows on whole and pair them by array, because joins of them
-// would cost the square of the batch: the planner expects one row from each.
+// Steps pass their rows on whole and pair them by array, because a join would cost
+// the square of the batch: the planner expects one row from each step.
 const sqlAssign = `
 WITH locked AS MATERIALIZED (
 	SELECT p.nr, p.shown, p.parked, p.reconcile, p.address AS at, w.ctid AS now_at, w.number, w.id, w.used, greatest(p.used, w.used) AS known,
@@ -166,16 +166,15 @@ UNION ALL
 SELECT nr, outcome, number, id, used, handed, held, slots, platforms, drained, at,
 	NULL, NULL, NULL, NULL, NULL, NULL, 0 FROM judged WHERE outcome > 0`
 
-// Assign serves up to MaxBatch polls in one statement, which is one round trip and
-// one transaction: it judges their counters, hands out again what a lost reply may
-// have kept, claims pending builds for free slots (first come, first served, by
-// priority and submission), and writes builds, workers and log. The answer to
-// polls[i] is at i.
+// Assign serves up to MaxBatch polls in one statement, which is one round trip and one
+// transaction. It judges their counters, repeats hand-outs whose reply may be lost,
+// claims pending builds for free slots (by priority, then submission), and writes
+// builds, workers and log. The answer to polls[i] is at i.
 //
-// All or nothing: an error leaves everything as it was, unless it wraps
-// store.ErrOutcomeUnknown; then the workers' next polls, with the tokens they
-// have, get what was assigned. A build that the database refuses to assign is
-// quarantined, and a poll that it refuses to serve fails alone.
+// After an error nothing has changed, unless the error wraps store.ErrOutcomeUnknown:
+// then the workers' next polls, with the tokens they have, get what was assigned. A
+// build that the database refuses to assign is quarantined, and a poll that it refuses
+// to serve fails alone.
 func (q *Queue) Assign(ctx context.Context, polls []store.Poll) ([]store.PollResult, error) {
 	if len(polls) > MaxBatch {
 		return nil, fmt.Errorf("serving %d polls: more than %d", len(polls), MaxBatch)
@@ -207,14 +206,14 @@ func fail(turns []*turn, err error) {
 	}
 }
 
-// movedTries is how often polls are served anew whose workers' rows moved.
+// movedTries is how often polls are served again whose workers' rows moved.
 const movedTries = 4
 
 var errMoves = errors.New("the worker's row keeps changing")
 
-// assignSettled finds the workers and runs the statement, and again for polls whose
-// worker was changed by somebody else in the very moment. The others are committed
-// by then, so an error is that of the rest alone.
+// assignSettled finds the workers and runs the statement. It repeats both for polls
+// whose worker's row was changed by another transaction meanwhile. The other polls are
+// committed by then, so a later error concerns only the rest.
 func (q *Queue) assignSettled(ctx context.Context, open []*turn) error {
 	for try := range movedTries {
 		found, err := q.find(ctx, open)
@@ -238,8 +237,8 @@ func (q *Queue) assignSettled(ctx context.Context, open []*turn) error {
 	return nil
 }
 
-// find gives those turns an address that have none, and returns those that have a
-// worker. Of several polls of one worker the last counts.
+// find gives an address to turns that have none, and returns those whose worker exists.
+// If a worker has several polls, only the last one counts.
 func (q *Queue) find(ctx context.Context, turns []*turn) (found []*turn, err error) {
 	var lost []*turn
 	for _, t := range turns {
@@ -274,7 +273,7 @@ func (q *Queue) find(ctx context.Context, turns []*turn) (found []*turn, err err
 	return found, nil
 }
 
-// findLost looks for the workers of the turns given.
+// findLost finds the workers of turns without an address.
 func (q *Queue) findLost(ctx context.Context, lost []*turn) error {
 	numbers, ids := make([]int64, len(lost)), make([]*string, len(lost))
 	for i, t := range lost {
@@ -293,8 +292,8 @@ func (q *Queue) findLost(ctx context.Context, lost []*turn) error {
 	}, sqlFind, pgx.NamedArgs{"numbers": numbers, "ids": ids})
 }
 
-// assign runs the statement once. moved are the turns that it left, because their
-// workers' rows had moved.
+// assign runs the statement once. It returns the turns that it did not serve because
+// their workers' rows had moved.
 func (q *Queue) assign(ctx context.Context, turns []*turn) (moved []*turn, err error) {
 	if len(turns) == 0 {
 		return nil, nil
@@ -355,8 +354,8 @@ func tidOf(a store.RowAddress) pgtype.TID {
 	return pgtype.TID{BlockNumber: a.Block, OffsetNumber: a.Offset, Valid: a.Offset > 0}
 }
 
-// scanAssigned reads the results of turns, and the first position that was claimed
-// in each scan.
+// scanAssigned reads the results of turns, and the first position that each scan
+// claimed.
 func scanAssigned(rows pgx.Rows, turns []*turn) (first marks, err error) {
 	var nr, position int64
 	var r store.PollResult

@@ -9,11 +9,11 @@ import (
 	"takt/store"
 )
 
-// beatInterval is how often beats of one build are written at most, in
-// seconds: a tenth of the shortest sensible time-out.
+// beatInterval is the shortest time between two written beats of one build, in seconds.
+// It is a tenth of the shortest sensible time-out.
 const beatInterval = 1.0
 
-// relation is where a build and a worker stand to each other.
+// relation is how a build and a worker relate to each other.
 type relation struct {
 	workerKnown bool
 	buildKnown  bool
@@ -52,8 +52,8 @@ func errNotAssigned() error {
 	return store.NewError(store.NotAssigned, "Build not assigned to this worker")
 }
 
-// access checks the worker access rule of a build that attempt of worker works
-// on; attempt 0 means that it did not say.
+// access checks that worker may work on the build in this attempt; attempt 0 means that
+// the worker did not name one.
 func (st relation) access(worker string, attempt int) error {
 	switch {
 	case !st.workerKnown:
@@ -68,9 +68,8 @@ func (st relation) access(worker string, attempt int) error {
 	return nil
 }
 
-// Held returns the build if the worker holds it at this moment, without leaving
-// a trace. Errors: Forbidden for an unknown worker, NotFound, NotAssigned,
-// StaleAttempt.
+// Held returns the build if the worker holds it now. It writes nothing. Errors:
+// Forbidden for an unknown worker, NotFound, NotAssigned, StaleAttempt.
 func (b *Builds) Held(ctx context.Context, s store.Beat) (build store.Build, err error) {
 	err = b.db.read("reading a held build").run(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		st, err := readRelation(ctx, c, s)
@@ -89,15 +88,15 @@ func (b *Builds) Held(ctx context.Context, s store.Beat) (build store.Build, err
 	return build, err
 }
 
-// Touch records a beat: it acknowledges an assigned build, which is
-// building from then on, refreshes build and worker (at most once a second) and
-// writes s.Logs. A build that its worker has ended takes late logs and changes no
-// more. Errors as Held.
+// Touch records a beat. It acknowledges an assigned build, which is building from then
+// on, refreshes build and worker (at most once a second) and writes s.Logs. A build
+// that its worker has ended accepts late logs but does not change otherwise. Errors as
+// Held.
 func (b *Builds) Touch(ctx context.Context, s store.Beat) (store.BeatReply, error) {
 	return b.beat(ctx, s, func(context.Context, pgx.Tx) error { return nil })
 }
 
-// beat records a permitted beat, and what keep keeps of it before.
+// beat records a permitted beat after keep has written in the same transaction.
 func (b *Builds) beat(ctx context.Context, s store.Beat, keep func(context.Context, pgx.Tx) error) (reply store.BeatReply, err error) {
 	err = b.db.write("recording a beat").tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		st, err := readRelation(ctx, tx, s)
@@ -129,9 +128,9 @@ func touch(ctx context.Context, tx pgx.Tx, st relation, s store.Beat) error {
 	return appendLogs(ctx, tx, s.BuildID, s.WorkerID, s.Logs)
 }
 
-// sqlRefresh locks the worker, then the build: the look-up of w stands in the
-// condition of the second update. It returns whether the worker still has the
-// build in attempt $3; then it is refreshed, unless its state is final.
+// sqlRefresh locks the worker, then the build, because the look-up of w stands in the
+// condition of the second update. It returns whether the worker still has the build in
+// attempt $3. If so, the build is refreshed unless its state is final.
 const sqlRefresh = `
 WITH w AS (
 	UPDATE workers SET last_seen_at = now(), status = CASE WHEN held > 0 THEN 'building' ELSE status END
@@ -146,8 +145,8 @@ WITH w AS (
 )
 SELECT count(*) FROM b`
 
-// refresh records a beat of a build in the given attempt. It is NotAssigned
-// when the build was taken from the worker since the caller looked.
+// refresh records a beat of a build in the given attempt. It fails with NotAssigned if
+// the worker lost the build after the caller read the relation.
 func refresh(ctx context.Context, tx pgx.Tx, s store.Beat, attempt int) error {
 	var n int
 	if err := tx.QueryRow(ctx, sqlRefresh, s.BuildID, s.WorkerID, attempt).Scan(&n); err != nil {
@@ -156,7 +155,8 @@ func refresh(ctx context.Context, tx pgx.Tx, s store.Beat, attempt int) error {
 	if n == 1 {
 		return nil
 	}
-	// A final build is not refreshed and need not be; anything else is a loss.
+	// A final build is not refreshed and need not be; in any other state the worker has
+	// lost it.
 	st, err := readRelation(ctx, tx, s)
 	if err != nil {
 		return err
@@ -164,10 +164,10 @@ func refresh(ctx context.Context, tx pgx.Tx, s store.Beat, attempt int) error {
 	return st.access(s.WorkerID, s.Attempt)
 }
 
-// Heartbeat records a beat as Touch does, for a worker that asks whether
-// to go on. Cancelled tells it to stop: the build was cancelled, given up or
-// given to somebody else. A build that waits again after its attempt was lost is
-// not cancelled: its result is still welcome. Errors: NotFound, NotAssigned,
+// Heartbeat records a beat as Touch does, for a worker that asks whether to go on.
+// Cancelled makes the worker stop, because the build was cancelled, has failed for
+// good, or belongs to another worker. A build that is pending after a lost attempt is
+// not cancelled, because its result is still accepted. Errors: NotFound, NotAssigned,
 // StaleAttempt.
 func (b *Builds) Heartbeat(ctx context.Context, s store.Beat) (reply store.BeatReply, err error) {
 	err = b.db.write("recording a heartbeat").tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
@@ -185,8 +185,8 @@ func (b *Builds) Heartbeat(ctx context.Context, s store.Beat) (reply store.BeatR
 	return reply, err
 }
 
-// heartbeat judges a heartbeat: the worker holds the build, or it did and never
-// will again (cancelled), or it did and the build waits for anybody (neither).
+// heartbeat judges a heartbeat. holds: the worker holds the build. cancelled: it did
+// and never will again. Neither: it did, and the build is pending.
 func (st relation) heartbeat(s store.Beat) (holds, cancelled bool, err error) {
 	switch {
 	case !st.buildKnown:
@@ -216,12 +216,12 @@ ON CONFLICT (worker_id) DO UPDATE SET
 	uptime_seconds = coalesce(excluded.uptime_seconds, t.uptime_seconds),
 	cpu_sum = t.cpu_sum + excluded.cpu_sum, cpu_count = t.cpu_count + excluded.cpu_count`
 
-// Telemetry records a beat as Touch does, and what it says of the
-// worker's machine. Errors as Held.
+// Telemetry records a beat as Touch does, and the figures of the worker's machine.
+// Errors as Held.
 func (b *Builds) Telemetry(ctx context.Context, s store.Beat, t store.Telemetry) (store.BeatReply, error) {
 	return b.beat(ctx, s, func(ctx context.Context, tx pgx.Tx) error {
-		// First: who deletes a worker locks its identity, then this row, and then
-		// the worker and its builds, which touch locks in the same order.
+		// The telemetry row comes first, because deleting a worker locks its identity,
+		// then this row, then the worker and its builds. touch locks in the same order.
 		_, err := tx.Exec(ctx, sqlTelemetry, pgx.NamedArgs{
 			"worker": s.WorkerID, "build": s.BuildID, "type": store.Text(t.Type), "stage": store.Text(t.Stage),
 			"cpu": t.CPUPercent, "memory": t.MemoryMB, "disk": t.DiskPercent, "processes": t.Processes, "uptime": t.UptimeSeconds,

@@ -147,7 +147,7 @@ func scanBuilds(rows pgx.Rows) ([]store.Build, error) {
 	return builds, rows.Err()
 }
 
-// setFile gives b a file; any other kind, such as none, is passed over.
+// setFile gives b a file. It ignores unknown kinds and the empty kind.
 func setFile(b *store.Build, kind store.FileKind, file store.File) {
 	switch kind {
 	case store.SourceFile:

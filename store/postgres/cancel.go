@@ -9,14 +9,14 @@ import (
 	"takt/store"
 )
 
-// cancelTries bounds how often Cancel starts again because the build changed
-// hands between the look at its holder and the lock.
+// cancelTries bounds how often Cancel starts again because the build got another holder
+// between the look-up and the lock.
 const cancelTries = 10
 
 var errChangesHands = errors.New("the build changes hands too often")
 
-// Cancel ends a build on its submitter's word and frees its worker. Errors:
-// NotFound, InvalidState when it has ended already.
+// Cancel ends a build for its submitter and frees its worker. Errors: NotFound,
+// InvalidState when it has already ended.
 func (b *Builds) Cancel(ctx context.Context, id string) error {
 	return b.db.write("cancelling build "+id).run(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		for range cancelTries {
@@ -28,9 +28,9 @@ func (b *Builds) Cancel(ctx context.Context, id string) error {
 	})
 }
 
-// sqlCancel looks who holds the build, locks that worker, and then updates the
-// build unless its holder changed meanwhile ($2 is the message). The look-up of w
-// stands in the update's condition, so the worker is locked first.
+// sqlCancel looks up which worker holds the build, locks that worker, and then updates
+// the build unless its holder changed meanwhile ($2 is the message). The worker is
+// locked first because the look-up of w stands in the update's condition.
 const sqlCancel = `
 WITH w AS MATERIALIZED (
 	SELECT id FROM workers WHERE id = (
@@ -52,7 +52,8 @@ SELECT count(*) FROM b`
 
 const sqlBuildState = `SELECT state FROM builds WHERE seq = (SELECT seq FROM build_ids WHERE id = $1)`
 
-// cancel reports false when the build changed hands and may be tried again.
+// cancel reports false if the build got another holder meanwhile; the caller may try
+// again.
 func cancel(ctx context.Context, c *pgx.Conn, id string) (done bool, err error) {
 	var n int
 	if err := c.QueryRow(ctx, sqlCancel, id, store.MessageCancelled).Scan(&n); err != nil || n == 1 {

@@ -12,30 +12,30 @@ import (
 	"takt/store"
 )
 
-// Dashboard reads what the pages show. Lists go on after the last row of the page
-// before, so that a page deep in a list costs what the first one does.
+// Dashboard reads what the pages show. A list continues after the last row of the
+// previous page, so that every page costs the same as the first.
 type Dashboard struct{ db *DB }
 
 // NewDashboard returns the pages of db.
 func NewDashboard(db *DB) *Dashboard { return &Dashboard{db: db} }
 
-// fleetState is what keeps builds from a worker, or else its status.
+// fleetState is the reason why a worker gets no builds, or else its status.
 const fleetState = `CASE WHEN w.status = 'offline' THEN 'offline' WHEN w.draining THEN 'draining'
 	WHEN w.critical THEN 'critical' ELSE w.status END`
 
-// fleetFilter leaves workers w that were asked for.
+// fleetFilter selects the workers w that match the filter.
 const fleetFilter = `
 	(@state::text = '' OR ` + fleetState + ` = @state)
 	AND (@platform::text = '' OR w.platforms = '{}' OR @platform = ANY (w.platforms))`
 
-// fleetColumns are read for the rows of one page only.
+// fleetColumns are read only for the rows of one page.
 const fleetColumns = `
 SELECT ` + workerColumns + `, w.state, w.key::text
 FROM p w ` + workerJoins + `
 ORDER BY w.key, w.id`
 
 const (
-	// sqlFleetByName reads names in the order of their index, as far as the page goes.
+	// sqlFleetByName reads names in index order and stops at the end of the page.
 	sqlFleetByName = `
 WITH p AS MATERIALIZED (
 	SELECT w.*, ` + fleetState + ` AS state, lower(d.name) COLLATE "C" AS key
@@ -64,7 +64,7 @@ WITH p AS MATERIALIZED (
 func (d *Dashboard) Fleet(ctx context.Context, f store.FleetFilter) (rows []store.FleetRow, err error) {
 	query, after := sqlFleetByName, any(f.AfterKey)
 	if f.Sort != "" && f.Sort != "name" {
-		number, _ := strconv.ParseFloat(f.AfterKey, 64) // a bad one is the start
+		number, _ := strconv.ParseFloat(f.AfterKey, 64) // an invalid key means the first page
 		query, after = sqlFleetByNumber, number
 	}
 	args := pgx.NamedArgs{
@@ -94,7 +94,7 @@ type wider struct {
 
 func (w wider) Scan(dest ...any) error { return w.CollectableRow.Scan(append(dest, w.more...)...) }
 
-// list runs f, which reads what is said.
+// list runs f, a read of what.
 func (d *Dashboard) list(ctx context.Context, what string, f func(context.Context, *pgx.Conn) error) error {
 	if err := d.db.run(ctx, opTimeout, f); err != nil {
 		return fmt.Errorf("reading %s for a page: %w", what, err)
@@ -113,7 +113,7 @@ FROM (
 WHERE w.platforms = '{}' OR p.platform = ANY (w.platforms)
 GROUP BY 1 ORDER BY 1`
 
-// FleetSummary counts workers by platform; no worker, no row.
+// FleetSummary counts workers by platform. A platform without workers has no row.
 func (d *Dashboard) FleetSummary(ctx context.Context) (s []store.FleetSummary, err error) {
 	err = d.list(ctx, "the fleet", func(ctx context.Context, c *pgx.Conn) error {
 		rows, err := c.Query(ctx, sqlFleetSummary)
@@ -153,8 +153,8 @@ SELECT b.id, b.platform, b.priority, (SELECT labels FROM build_labels WHERE buil
 FROM (SELECT * FROM builds WHERE state = 'pending' AND position > @after ORDER BY position LIMIT @limit::int) b
 ORDER BY b.position`
 
-// Waiting returns pending builds in the order in which they are handed out, from
-// behind the position after.
+// Waiting returns pending builds behind the position after, in the order in which they
+// are handed out.
 func (d *Dashboard) Waiting(ctx context.Context, after int64, limit int) (list []store.PendingBuild, err error) {
 	err = d.list(ctx, "the queue", func(ctx context.Context, c *pgx.Conn) error {
 		rows, err := c.Query(ctx, sqlWaitingBuilds, pgx.NamedArgs{"after": after, "limit": limit})
@@ -171,7 +171,7 @@ SELECT id, platform, priority, NULL::jsonb, submitted_at, attempt, position,
 	(SELECT count(*) FROM builds a WHERE a.state = 'pending' AND a.platform = b.platform AND a.position <= b.position)::int
 FROM builds b WHERE seq = (SELECT seq FROM build_ids WHERE id = $1) AND state = 'pending'`
 
-// WaitingBuild returns one pending build; nil if it is not.
+// WaitingBuild returns one pending build, or nil if the build is not pending.
 func (d *Dashboard) WaitingBuild(ctx context.Context, id string) (found *store.PendingBuild, err error) {
 	err = d.list(ctx, "a place in the queue", func(ctx context.Context, c *pgx.Conn) error {
 		rows, err := c.Query(ctx, sqlPlaceInQueue, id)
@@ -188,7 +188,7 @@ func (d *Dashboard) WaitingBuild(ctx context.Context, id string) (found *store.P
 	return found, err
 }
 
-// sqlRunning looks for the progress among a build's last lines only.
+// sqlRunning looks for the progress only among a build's last lines.
 const sqlRunning = `
 SELECT b.id, b.platform, b.state, b.priority, b.worker_id, coalesce(d.name, ''), b.started_at, coalesce(b.last_seen_at, b.started_at), b.attempt,
 	(SELECT least(substring(l.message FROM '^Build progress: ([0-9]{1,3})')::int, 100) FROM (
@@ -199,8 +199,8 @@ FROM (
 ) b LEFT JOIN worker_details d ON d.worker_id = b.worker_id
 ORDER BY b.seq DESC`
 
-// Running returns builds that workers hold, newest first, from the one before the
-// number before.
+// Running returns builds that workers hold and whose number is below before, newest
+// first.
 func (d *Dashboard) Running(ctx context.Context, before int64, limit int) (list []store.RunningBuild, err error) {
 	err = d.list(ctx, "running builds", func(ctx context.Context, c *pgx.Conn) error {
 		rows, err := c.Query(ctx, sqlRunning, pgx.NamedArgs{"before": before, "limit": limit})
@@ -212,7 +212,7 @@ func (d *Dashboard) Running(ctx context.Context, before int64, limit int) (list 
 	return list, err
 }
 
-// sqlDurations is about the last builds of the last day.
+// sqlDurations reads the most recent builds of the last day.
 const sqlDurations = `
 SELECT platform, count(*)::int, percentile_disc(ARRAY[0.25, 0.5, 0.75, 0.9]) WITHIN GROUP (ORDER BY took)
 FROM (
@@ -220,7 +220,7 @@ FROM (
 	WHERE completed_at > now() - interval '1 day' AND state = 'completed' ORDER BY completed_at DESC LIMIT 500
 ) b GROUP BY 1`
 
-// Durations says how long the builds of the last day took, by platform.
+// Durations returns how long the builds of the last day took, by platform.
 func (d *Dashboard) Durations(ctx context.Context) (map[store.Platform]store.Durations, error) {
 	byPlatform := map[store.Platform]store.Durations{}
 	err := d.list(ctx, "durations", func(ctx context.Context, c *pgx.Conn) error {
@@ -242,7 +242,7 @@ func (d *Dashboard) Durations(ctx context.Context) (map[store.Platform]store.Dur
 	return byPlatform, err
 }
 
-// searchFilter leaves builds b that were asked for; the inner list is the page.
+// searchFilter selects the builds b that match the search; the inner list is the page.
 const searchFilter = `
 	(@platform::text = '' OR platform = @platform) AND (@before::text = '' OR seq < (SELECT seq FROM build_ids WHERE id = @before))
 	AND (@since::timestamptz IS NULL OR submitted_at >= @since) AND (@until::timestamptz IS NULL OR submitted_at < @until)
@@ -251,9 +251,9 @@ const searchFilter = `
 const (
 	sqlSearchAll     = `SELECT ` + buildColumns + ` FROM (SELECT * FROM builds WHERE (@states::text[] IS NULL OR state = ANY (@states)) AND ` + searchFilter
 	sqlSearchPending = `SELECT ` + buildColumns + ` FROM (SELECT * FROM builds WHERE state = 'pending' AND @states::text[] IS NOT NULL AND ` + searchFilter
-	// sqlSearchEnded has an index for those that did not complete.
+	// sqlSearchEnded uses an index of builds that failed or were cancelled.
 	sqlSearchEnded = `SELECT ` + buildColumns + ` FROM (SELECT * FROM builds WHERE state IN ('failed', 'cancelled') AND state = ANY (@states::text[]) AND ` + searchFilter
-	// sqlSearchLabel reads as many labels as it takes to fill the page.
+	// sqlSearchLabel reads labels only until the page is full.
 	sqlSearchLabel = `SELECT ` + buildColumns + ` FROM (SELECT b.* FROM build_labels l JOIN builds b ON b.seq = l.build
 	WHERE l.labels @> @label::jsonb AND (@states::text[] IS NULL OR state = ANY (@states))
 	AND (@before::text = '' OR l.build < (SELECT seq FROM build_ids WHERE id = @before)) AND (@platform::text = '' OR platform = @platform)
@@ -309,8 +309,8 @@ SELECT seq, at, level, message FROM (
 	SELECT * FROM build_logs WHERE build = (SELECT seq FROM build_ids WHERE id = $1) AND ($2 = 0 OR seq < $2) ORDER BY seq DESC LIMIT $3
 ) l ORDER BY seq`
 
-// LogPage returns the last limit lines of a build's log, or the last before a line,
-// oldest first.
+// LogPage returns the last limit lines of a build's log, or the last limit lines before
+// a line, oldest first.
 func (d *Dashboard) LogPage(ctx context.Context, id string, before int64, limit int) (lines []store.LogLine, err error) {
 	err = d.list(ctx, "a log", func(ctx context.Context, c *pgx.Conn) error {
 		rows, err := c.Query(ctx, sqlLogPage, id, before, limit)
@@ -322,8 +322,8 @@ func (d *Dashboard) LogPage(ctx context.Context, id string, before int64, limit 
 	return lines, err
 }
 
-// sqlMilestones finds the lines about attempts, in the words of the statements that
-// write them.
+// sqlMilestones finds the lines about attempts by the texts that other statements here
+// write.
 const sqlMilestones = `
 SELECT at, level, message FROM build_logs
 WHERE build = (SELECT seq FROM build_ids WHERE id = $1) AND (message LIKE 'Assigned to worker %'
@@ -331,7 +331,7 @@ WHERE build = (SELECT seq FROM build_ids WHERE id = $1) AND (message LIKE 'Assig
 	OR message LIKE 'Retried as build %')
 ORDER BY seq LIMIT 100`
 
-// Milestones returns what happened to a build between its submission and its end.
+// Milestones returns what happened to a build between submission and end.
 func (d *Dashboard) Milestones(ctx context.Context, id string) (lines []store.Milestone, err error) {
 	err = d.list(ctx, "a timeline", func(ctx context.Context, c *pgx.Conn) error {
 		rows, err := c.Query(ctx, sqlMilestones, id)
@@ -364,8 +364,8 @@ const sqlNamedWorkers = `
 SELECT worker_id, name FROM worker_details WHERE worker_id = $1 OR strpos(lower(name), lower($1)) > 0
 ORDER BY lower(name) <> lower($1), name LIMIT $2`
 
-// NamedWorkers returns workers that have this id, or text in their name, the exact
-// name first.
+// NamedWorkers returns workers with this id, or with text in their name; an exact name
+// comes first.
 func (d *Dashboard) NamedWorkers(ctx context.Context, text string, limit int) (found []store.Named, err error) {
 	err = d.list(ctx, "names", func(ctx context.Context, c *pgx.Conn) error {
 		rows, err := c.Query(ctx, sqlNamedWorkers, store.Text(text), limit)
@@ -377,8 +377,8 @@ func (d *Dashboard) NamedWorkers(ctx context.Context, text string, limit int) (f
 	return found, err
 }
 
-// sqlPulse counts starts by what is held or ended after the pulse before, which
-// both have a small index.
+// sqlPulse counts starts among builds that are held or that ended after the previous
+// pulse, because both sets have a small index.
 const sqlPulse = `
 WITH started AS MATERIALIZED (
 	SELECT started_at - submitted_at AS waited FROM builds WHERE state IN ('assigned', 'building') AND started_at > $1
@@ -391,7 +391,8 @@ SELECT now(), (SELECT count(*) FROM builds WHERE state = 'pending' AND platform 
 	coalesce((SELECT seq FROM builds ORDER BY seq DESC LIMIT 1), 0),
 	(SELECT count(*) FROM started)::int, coalesce((SELECT extract(epoch FROM avg(waited)) FROM started), 0)::float8`
 
-// Pulse returns how busy the queue is, and what started since a pulse before.
+// Pulse returns how busy the queue is, and how many builds started since the previous
+// pulse.
 func (d *Dashboard) Pulse(ctx context.Context, since time.Time) (p store.Pulse, err error) {
 	var waited float64
 	err = d.list(ctx, "the queue's pulse", func(ctx context.Context, c *pgx.Conn) error {

@@ -12,12 +12,12 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// opTimeout bounds every method but Assign, waits for a connection included.
+// opTimeout bounds every method but Assign, including the wait for a connection.
 const opTimeout = 10 * time.Second
 
-// DB is the handle through which everything here reaches the database. It
-// resolves the current pool on every call and is safe for concurrent use. The
-// zero value has no pool; use New.
+// DB is the handle through which this package reaches the database. It resolves the
+// current pool on every call and is safe for concurrent use. The zero value has no
+// pool; use New.
 type DB struct {
 	pool    atomic.Pointer[pgxpool.Pool]
 	cause   atomic.Pointer[error] // why there is no pool
@@ -29,8 +29,9 @@ type DB struct {
 // New returns a DB without a pool: methods fail with Unavailable until Use.
 func New() *DB { return &DB{} }
 
-// OnLost has f told of each connection that is lost, and of each call that finds no
-// pool, so that whoever keeps the pool looks after it at once. f must not block. It is set before the first Use.
+// OnLost sets f, which is called with the cause for each lost connection and for each
+// call that finds no pool, so that the owner of the pool checks it at once. f must not
+// block. OnLost must be called before the first Use.
 func (db *DB) OnLost(f func(error)) { db.lost = f }
 
 // Use makes pool the current one. DB never closes a pool.
@@ -40,7 +41,8 @@ func (db *DB) Use(pool *pgxpool.Pool) {
 	db.pool.Store(pool)
 }
 
-// requeued tells the hints of the queue that builds came back to it, at positions.
+// requeued updates the hints of the queue because builds are pending again, at
+// positions.
 func (db *DB) requeued(positions []int64) {
 	if len(positions) == 0 {
 		return
@@ -49,22 +51,22 @@ func (db *DB) requeued(positions []int64) {
 	db.head.lower(slices.Min(positions))
 }
 
-// Drop takes the pool away because of cause. Calls under way keep theirs.
+// Drop removes the pool because of cause. Calls that are running keep theirs.
 func (db *DB) Drop(cause error) {
 	db.cause.Store(&cause)
 	db.pool.Store(nil)
 }
 
-// Ping asks the database whether it answers.
+// Ping checks that the database answers.
 func (db *DB) Ping(ctx context.Context) error {
 	return db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
 		return c.Ping(ctx)
 	})
 }
 
-// sqlSession prepares a connection for this package, whose statements are all a
-// handful of index look-ups. Without it a plan made while a table was empty
-// scans that table until the next ANALYZE, and each execution is planned anew.
+// sqlSession prepares a connection for this package, whose statements are all a few
+// index look-ups. Without it, a plan that was made while a table was empty scans that
+// table until the next ANALYZE, and each execution is planned again.
 const sqlSession = `SELECT set_config('enable_seqscan', 'off', false),
 	set_config('enable_bitmapscan', 'off', false), set_config('plan_cache_mode', 'force_generic_plan', false),
 	set_config('jit', 'off', false)`
@@ -102,14 +104,14 @@ func (db *DB) run(ctx context.Context, timeout time.Duration, f func(context.Con
 	return failure(ctx, err)
 }
 
-// connectionLost passes on that a connection was lost, unless its user just went away.
+// connectionLost reports a lost connection, unless the caller cancelled.
 func (db *DB) connectionLost(err error) {
 	if db.lost != nil && !errors.Is(err, context.Canceled) {
 		db.lost(err)
 	}
 }
 
-// gap says why there is no pool.
+// gap returns why there is no pool.
 func (db *DB) gap() error {
 	if cause := db.cause.Load(); cause != nil && *cause != nil {
 		return *cause
@@ -125,8 +127,8 @@ func rollback(ctx context.Context, tx pgx.Tx) {
 	_ = tx.Rollback(ctx) // the connection is thrown away if this fails
 }
 
-// commit commits tx. It does not end with ctx: a commit that was begun is seen
-// through, because giving up on it makes its outcome unknown.
+// commit commits tx. It ignores the end of ctx once COMMIT was sent, because giving up
+// would make the outcome unknown.
 func commit(ctx context.Context, tx pgx.Tx) error {
 	if err := context.Cause(ctx); err != nil {
 		return err

@@ -37,8 +37,8 @@ func (s *Deployments) change(ctx context.Context, doing, id string, f func(conte
 	})
 }
 
-// sqlOpenRepos counts what is still to be done; a dry run ($2) only looks at
-// what the target has already.
+// sqlOpenRepos counts the repositories that are not finished. A dry run ($2) counts
+// only those that the target already has.
 const sqlOpenRepos = `SELECT count(*)::int FROM deployment_repos WHERE deployment_id = $1
 	AND step NOT IN ('done', 'failed', 'skipped') AND (NOT $2 OR (source->>'taken')::boolean)`
 
@@ -46,9 +46,9 @@ const sqlEndDeployment = `
 UPDATE deployments SET state = $2, error = nullif($3, ''), finished_at = now(), credential = NULL, owner = NULL, leased_until = NULL
 WHERE id = $1`
 
-// Finish records that a running deployment is done and wipes its credential, if
-// no repository is left; otherwise it returns how many are. It is done at most
-// once: a second Finish, or one of a run before, fails with StaleAttempt.
+// Finish records that a running deployment is done and wipes its credential, if no
+// repository is left; otherwise it returns how many are. A second Finish, or one of an
+// earlier run, fails with StaleAttempt.
 func (s *Deployments) Finish(ctx context.Context, claim store.DeploymentClaim) (left int, err error) {
 	err = s.change(ctx, "finishing", claim.ID, func(ctx context.Context, tx pgx.Tx, d lockedDeployment) error {
 		if d.run != claim.Run || d.state != store.DeploymentRunning {
@@ -67,9 +67,9 @@ const sqlFailRest = `
 UPDATE deployment_repos SET step = 'failed', error = $2, finished_at = now(), updated_at = now()
 WHERE deployment_id = $1 AND step NOT IN ('done', 'failed', 'skipped')`
 
-// Abandon ends a deployment that nobody works on any more, because of message:
-// what was not at its end has failed, and it is done; if it was not even planned,
-// it has failed itself. Its credential is wiped.
+// Abandon ends a deployment that no worker continues, and wipes its credential. Its
+// unfinished repositories fail with message and the deployment is done. A deployment
+// that was not planned yet fails itself.
 func (s *Deployments) Abandon(ctx context.Context, claim store.DeploymentClaim, message string) error {
 	return s.change(ctx, "abandoning", claim.ID, func(ctx context.Context, tx pgx.Tx, d lockedDeployment) error {
 		state, text := store.DeploymentDone, ""
@@ -94,8 +94,8 @@ UPDATE deployment_repos SET step = 'skipped', cancelled = true, finished_at = no
 	error = CASE step WHEN 'planned' THEN 'Cancelled' ELSE 'Cancelled while ' || step END
 WHERE deployment_id = $1 AND step NOT IN ('done', 'failed', 'skipped')`
 
-// Cancel ends a deployment: what was not at its end is skipped. Errors:
-// NotFound, Conflict when it has ended.
+// Cancel ends a deployment; its unfinished repositories are skipped. Errors: NotFound,
+// Conflict when it has ended.
 func (s *Deployments) Cancel(ctx context.Context, id string) error {
 	return s.change(ctx, "cancelling", id, func(ctx context.Context, tx pgx.Tx, d lockedDeployment) error {
 		if d.state.Final() {
@@ -137,8 +137,8 @@ func (s *Deployments) Resume(ctx context.Context, id string) error {
 	})
 }
 
-// sqlReviveRepos brings back one repository ($2), or all that failed or were
-// skipped by a cancel. What has a copy of ours goes on from there.
+// sqlReviveRepos revives one repository ($2), or all that failed or were skipped by a
+// cancel. A repository that was already created in the target continues with pushing.
 const sqlReviveRepos = `
 UPDATE deployment_repos SET step = CASE WHEN target_id IS NULL THEN 'planned' ELSE 'pushing' END, run = run + 1,
 	error = NULL, warning = NULL, cancelled = false, finished_at = NULL, updated_at = now()
@@ -149,9 +149,9 @@ UPDATE deployments SET state = CASE WHEN planned_at IS NULL THEN 'planning' ELSE
 	credential = $2, credential_id = $3, error = NULL, finished_at = NULL, owner = NULL, leased_until = NULL
 WHERE id = $1`
 
-// Retry brings repositories back. A deployment that had ended goes on, with
-// another credential; one that runs keeps its own. Errors: NotFound, Conflict
-// when there is nothing to try again.
+// Retry revives repositories. A deployment that had ended continues with the new
+// credential; one that runs keeps its own. Errors: NotFound, Conflict when there is
+// nothing to retry.
 func (s *Deployments) Retry(ctx context.Context, id string, r store.DeploymentRetry) (revived int, err error) {
 	err = s.change(ctx, "retrying", id, func(ctx context.Context, tx pgx.Tx, d lockedDeployment) error {
 		if d.dryRun {

@@ -24,8 +24,8 @@ SELECT $1, r.name, r.target, r.source, CASE WHEN r.refused THEN 'failed' ELSE 'p
 FROM (SELECT name, target, source, coalesce(source->>'refused', '') <> '' AS refused
 	FROM unnest($2::text[], $3::text[], $4::jsonb[]) AS p (name, target, source)) r`
 
-// Plan writes down what a deployment consists of, and starts it. What is refused
-// has failed at once.
+// Plan writes the repositories of a deployment and starts it. A refused repository has
+// failed at once.
 func (s *Deployments) Plan(ctx context.Context, claim store.DeploymentClaim, repos []store.DeploymentRepo, filtered int) error {
 	names, targets, sources := make([]string, len(repos)), make([]string, len(repos)), make([][]byte, len(repos))
 	for i, r := range repos {
@@ -67,8 +67,8 @@ func scanRepo(row pgx.CollectableRow) (r store.DeploymentRepo, err error) {
 const sqlDeploymentRepos = `SELECT ` + repoColumns + ` FROM deployment_repos
 WHERE deployment_id = $1 AND ($2::timestamptz IS NULL OR updated_at >= $2) ORDER BY name`
 
-// Repos returns a deployment's repositories by name; those only that changed at
-// since or later, unless since is zero.
+// Repos returns a deployment's repositories by name: those that changed at since or
+// later, or all if since is zero.
 func (s *Deployments) Repos(ctx context.Context, id string, since time.Time) ([]store.DeploymentRepo, error) {
 	var from *time.Time
 	if !since.IsZero() {
@@ -81,13 +81,14 @@ const sqlOpenDeploymentRepos = `SELECT ` + repoColumns + ` FROM deployment_repos
 WHERE deployment_id = $1 AND step NOT IN ('done', 'failed', 'skipped') AND (NOT $2 OR (source->>'taken')::boolean)
 ORDER BY step = 'planned', name`
 
-// Open returns what is still to be done, what was begun first. A dry run only
-// looks at what the target has already.
+// Open returns the unfinished repositories, those that were begun first. A dry run
+// returns only those that the target already has.
 func (s *Deployments) Open(ctx context.Context, id string, dryRun bool) ([]store.DeploymentRepo, error) {
 	return rowsOf(ctx, s.db.read("reading the repositories of deployment "+id), scanRepo, sqlOpenDeploymentRepos, id, dryRun)
 }
 
-// mine is the fence: the deployment is this run's, and runs.
+// mine is the fence: the deployment belongs to this run and is running, and the
+// repository is not finished.
 const mine = `EXISTS (SELECT FROM deployments WHERE id = @deployment AND run = @run AND state = 'running')
 	AND deployment_id = @deployment AND name = @name AND step NOT IN ('done', 'failed', 'skipped')`
 
@@ -99,7 +100,7 @@ const sqlBeginRepo = `
 UPDATE deployment_repos SET run = run + 1, attempts = attempts + 1, started_at = coalesce(started_at, now()), updated_at = now()
 WHERE ` + mine + ` RETURNING ` + repoColumns
 
-// Begin gives a repository to a worker, and fences those that had it before.
+// Begin gives a repository to a worker and fences earlier workers of it.
 func (s *Deployments) Begin(ctx context.Context, claim store.DeploymentClaim, name string) (store.DeploymentRepo, error) {
 	return rowOf(ctx, s.db.write("beginning "+name+" of deployment "+claim.ID), errTakenOver, scanRepo, sqlBeginRepo, repoArgs(claim, name))
 }
@@ -110,8 +111,8 @@ UPDATE deployment_repos SET step = @step, target_id = coalesce(nullif(@target_id
 	finished_at = CASE WHEN @step IN ('done', 'failed', 'skipped') THEN now() END, updated_at = now()
 WHERE ` + mine + ` AND run = @repo_run`
 
-// Step writes how far a repository is. It fails with StaleAttempt when the
-// repository is at its end, or somebody else's.
+// Step writes the progress of a repository. It fails with StaleAttempt when the
+// repository is finished or belongs to another worker.
 func (s *Deployments) Step(ctx context.Context, claim store.DeploymentClaim, name string, run int64, change store.RepoChange) error {
 	args := repoArgs(claim, name)
 	args["repo_run"], args["step"], args["target_id"], args["target_url"] = run, string(change.Step), change.TargetID, change.TargetURL
@@ -123,8 +124,8 @@ func (s *Deployments) Step(ctx context.Context, claim store.DeploymentClaim, nam
 const sqlLoseRepo = `
 UPDATE deployment_repos SET step = 'failed', error = @error, finished_at = now(), updated_at = now() WHERE ` + mine
 
-// Lose records that the worker of a repository has ended without a word. It
-// fails with StaleAttempt when the word was written after all.
+// Lose records that the worker of a repository ended without a result. It fails with
+// StaleAttempt when a result was written after all.
 func (s *Deployments) Lose(ctx context.Context, claim store.DeploymentClaim, name, message string) error {
 	args := repoArgs(claim, name)
 	args["error"] = store.ErrorText(message)
@@ -139,8 +140,8 @@ const sqlMadeRepos = `
 SELECT extract(epoch FROM now() - r.made_at)::float8 FROM deployment_repos r JOIN deployments d ON d.id = r.deployment_id
 WHERE r.made_at > now() - $2::interval AND d.credential_id = $1 ORDER BY r.made_at`
 
-// Made returns how long ago repositories were made with a credential, oldest
-// first, within the given time.
+// Made returns how long ago each repository was created with a credential, oldest
+// first, for those created within the given time.
 func (s *Deployments) Made(ctx context.Context, credentialID []byte, within time.Duration) ([]time.Duration, error) {
 	return rowsOf(ctx, s.db.read("reading when repositories were made"), scanSeconds, sqlMadeRepos, credentialID, within)
 }

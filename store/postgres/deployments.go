@@ -20,8 +20,8 @@ func NewDeployments(db *DB) *Deployments { return &Deployments{db: db} }
 
 func errNoDeployment() error { return store.NewError(store.NotFound, "Deployment not found") }
 
-// errTakenOver is what a write gets that comes from a run before the current one,
-// or to what has ended.
+// errTakenOver is the error of a write by an earlier run, or to something that has
+// ended.
 func errTakenOver() error {
 	return store.NewError(store.StaleAttempt, "Deployment was ended or taken over")
 }
@@ -110,8 +110,8 @@ WHERE id IN (
 )
 RETURNING id, run`
 
-// Claim gives owner up to limit deployments that nobody works on: new ones,
-// those whose lease has run out, and those of owner itself that are not in has.
+// Claim gives owner up to limit deployments that nobody works on: new ones, those whose
+// lease has expired, and those of owner that are not in has.
 func (s *Deployments) Claim(ctx context.Context, owner string, lease time.Duration, has []string, limit int) ([]store.DeploymentClaim, error) {
 	if has == nil {
 		has = []string{}
@@ -124,8 +124,7 @@ UPDATE deployments SET leased_until = now() + $2::interval
 WHERE id = ANY ($3) AND owner = $1 AND state IN ('planning', 'running')
 RETURNING id, run`
 
-// Renew prolongs the lease of those of ids that owner is still to work on, and
-// returns them.
+// Renew extends the lease of those of ids that still belong to owner, and returns them.
 func (s *Deployments) Renew(ctx context.Context, owner string, lease time.Duration, ids []string) ([]store.DeploymentClaim, error) {
 	return s.claims(ctx, "renewing the lease of deployments", sqlRenewDeployments, owner, lease, ids)
 }

@@ -17,12 +17,12 @@ const sqlInsertReport = `
 INSERT INTO diagnostic_reports (id, worker_id, status, run_at, duration_ms, auto_fixed, checks, finding, name, location, object)
 VALUES (@id, @worker, @status, @run_at, @ms, @auto_fixed, @checks, @finding, @name, @location, @object)`
 
-// Report keeps a diagnostic report. commit is called before the transaction ends, to give
-// its file its name. Error: NotFound.
+// Report stores a diagnostic report. commit is called before the transaction ends, to
+// give the report's file its name. Error: NotFound.
 func (w *Workers) Report(ctx context.Context, r store.DiagnosticReport, commit func() error) error {
 	return w.db.write("keeping a diagnostic report of worker "+r.WorkerID).tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		// First the row that refers to the worker's identity: locks of that come
-		// before locks of the worker, as everywhere.
+		// The row that refers to the worker's identity comes first, because locks of
+		// the identity come before locks of the worker everywhere.
 		location, object, _ := whereabouts(r.File)
 		_, err := tx.Exec(ctx, sqlInsertReport, pgx.NamedArgs{
 			"id": r.ID, "worker": r.WorkerID, "status": string(r.Status), "run_at": r.RunAt, "ms": r.Duration.Milliseconds(),
@@ -44,7 +44,7 @@ DELETE FROM diagnostic_reports WHERE worker_id = $1 AND seq <= (
 	SELECT seq FROM diagnostic_reports WHERE worker_id = $1 ORDER BY seq DESC OFFSET $2 LIMIT 1)
 RETURNING name, location, coalesce(object, '')`
 
-// TrimReports forgets all but the newest keep reports of a worker, and returns their
+// TrimReports deletes all but the newest keep reports of a worker, and returns their
 // files.
 func (w *Workers) TrimReports(ctx context.Context, worker string, keep int) ([]store.File, error) {
 	return rowsOf(ctx, w.db.write("forgetting diagnostic reports of worker "+worker), scanReportFile, sqlTrimReports, worker, keep)

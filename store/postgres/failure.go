@@ -28,7 +28,7 @@ func constraintError(name string, err error) error {
 		return store.Wrap(store.InvalidArgument, "Priority must be between -10 and 10", err)
 	case "builds_platform_check":
 		return store.Wrap(store.InvalidArgument, "Valid platform required (ios|android)", err)
-	case "worker_telemetry_worker_id_fkey": // deleted since it was looked up
+	case "worker_telemetry_worker_id_fkey": // the worker was deleted after the look-up
 		return store.Wrap(store.Forbidden, "Unknown worker", err)
 	case "diagnostic_reports_worker_id_fkey":
 		return store.Wrap(store.NotFound, "Worker not found", err)
@@ -38,7 +38,7 @@ func constraintError(name string, err error) error {
 	return err
 }
 
-// unavailable returns the error of an outage: try again in one to two seconds.
+// unavailable returns the error of an outage, with a retry after one to two seconds.
 func unavailable(cause error) error {
 	return &store.Error{
 		Code:       store.Unavailable,
@@ -60,8 +60,8 @@ func noConnection(ctx context.Context, err error) error {
 // gone reports whether the caller gave up: its context was cancelled.
 func gone(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canceled) }
 
-// failure translates an error of a statement: *store.Error as it is, outages to
-// Unavailable, violated constraints to what they mean, others unchanged.
+// failure translates the error of a statement: it keeps *store.Error and unknown
+// errors, turns outages into Unavailable, and violated constraints into their meaning.
 func failure(ctx context.Context, err error) error {
 	var known *store.Error
 	var pgErr *pgconn.PgError
@@ -99,8 +99,8 @@ func stateOf(err error) string {
 	return ""
 }
 
-// isOutage reports whether the database's own error says that the database, and
-// not what it was asked, is the trouble.
+// isOutage reports whether an error of the database concerns the database itself and
+// not the statement.
 func isOutage(err error) bool {
 	state := stateOf(err)
 	switch state {
@@ -120,8 +120,8 @@ func isOutage(err error) bool {
 }
 
 // commitFailure translates an error of COMMIT. Only a refusal by the database is
-// certain; whatever else happened, the commit may stand. pgconn.SafeToRetry does
-// not help: it says yes to the "conn closed" that follows a lost answer.
+// certain; after any other error the commit may have happened. pgconn.SafeToRetry does
+// not help, because it says yes to the "conn closed" that follows a lost answer.
 func commitFailure(err error) error {
 	state := stateOf(err)
 	if errors.Is(err, pgx.ErrTxCommitRollback) || strings.HasPrefix(state, "23") || strings.HasPrefix(state, "40") {
@@ -130,8 +130,8 @@ func commitFailure(err error) error {
 	return unknown(err)
 }
 
-// statementFailure translates an error of a statement that commits by itself: if
-// the connection was lost or given up, it may have been done.
+// statementFailure translates an error of a statement that commits by itself. If the
+// connection was lost or the caller gave up, the statement may have been committed.
 func statementFailure(ctx context.Context, err error) error {
 	var known *store.Error
 	var pgErr *pgconn.PgError

@@ -10,8 +10,7 @@ import (
 	"takt/store"
 )
 
-// Files is what the database knows of stored files, whatever becomes of the
-// builds that they belong to.
+// Files keeps the rows of stored files, whatever the state of their builds.
 type Files struct{ db *DB }
 
 // NewFiles returns the files of db.
@@ -33,8 +32,8 @@ func (c *fileColumns) add(kind store.FileKind, f store.File) {
 	c.locations, c.objects, c.due = append(c.locations, location), append(c.objects, object), append(c.due, due)
 }
 
-// whereabouts are the columns that say where a file is. A copy that is owed is
-// due at once.
+// whereabouts returns the columns that say where a file is. A pending copy is due at
+// once.
 func whereabouts(f store.File) (location string, object *string, due *time.Time) {
 	if f.Object != "" {
 		object = &f.Object
@@ -60,8 +59,8 @@ const sqlPageFiles = `SELECT ` + fileRowColumns + `
 FROM build_files f JOIN builds b ON b.seq = f.build
 WHERE (f.build, f.kind) > ($1, $2) ORDER BY f.build, f.kind LIMIT $3`
 
-// Page returns up to limit files behind after, the zero key for the beginning,
-// in the order of their keys.
+// Page returns up to limit files behind after, in the order of their keys. The zero key
+// means the beginning.
 func (f *Files) Page(ctx context.Context, after store.FileKey, limit int) ([]store.FileRow, error) {
 	return rowsOf(ctx, f.db.read("listing files"), scanFileRow, sqlPageFiles, after.Build, string(after.Kind), limit)
 }
@@ -103,8 +102,8 @@ const sqlMoveFile = `
 UPDATE build_files SET location = @to, object = nullif(@to_object, ''), copy_due = NULL
 WHERE build = @build AND kind = @kind AND location = @from AND coalesce(object, '') = @from_object`
 
-// Move changes where a file is said to be, and whose copy is no longer owed. It
-// reports whether the row still said what from says: if not, nothing is changed.
+// Move changes the recorded location of a file, and its copy is no longer pending. It
+// reports whether the row still was as in from; if not, nothing is changed.
 func (f *Files) Move(ctx context.Context, from store.FileRow, location store.Location, object string) (moved bool, err error) {
 	n, err := f.db.write("moving file "+from.Name).exec(ctx, sqlMoveFile, pgx.NamedArgs{
 		"build": from.Build, "kind": string(from.Kind), "from": string(from.Location), "from_object": from.Object,
@@ -117,7 +116,7 @@ const sqlOwed = `SELECT ` + fileRowColumns + `
 FROM build_files f JOIN builds b ON b.seq = f.build
 WHERE f.copy_due <= now() AND (f.build, f.kind) > ($1, $2) ORDER BY f.build, f.kind LIMIT $3`
 
-// Owed returns up to limit files behind after whose copy in S3 is owed and due.
+// Owed returns up to limit files behind after whose copy to S3 is pending and due.
 func (f *Files) Owed(ctx context.Context, after store.FileKey, limit int) ([]store.FileRow, error) {
 	return rowsOf(ctx, f.db.read("listing owed copies"), scanFileRow, sqlOwed, after.Build, string(after.Kind), limit)
 }
@@ -126,8 +125,8 @@ const sqlPostponeCopy = `
 UPDATE build_files SET copy_due = now() + $3::interval
 WHERE build = $1 AND kind = $2 AND (copy_due <= now() OR copy_due IS NOT NULL AND $3::interval = '0')`
 
-// Postpone claims an owed copy that is due: nobody is told of it again for wait.
-// It reports whether it was due. With a wait of 0 it gives a claim back.
+// Postpone claims a pending copy that is due: Owed does not return it again for wait.
+// It reports whether the copy was due. A wait of 0 releases the claim.
 func (f *Files) Postpone(ctx context.Context, key store.FileKey, wait time.Duration) (due bool, err error) {
 	n, err := f.db.write("claiming an owed copy").exec(ctx, sqlPostponeCopy, key.Build, string(key.Kind), wait)
 	return n > 0, err
@@ -135,7 +134,7 @@ func (f *Files) Postpone(ctx context.Context, key store.FileKey, wait time.Durat
 
 const sqlCountOwed = `SELECT count(*) FROM build_files WHERE copy_due IS NOT NULL`
 
-// CountOwed returns how many copies are owed.
+// CountOwed returns how many copies are pending.
 func (f *Files) CountOwed(ctx context.Context) (n int, err error) {
 	err = f.db.read("counting owed copies").scan(ctx, nil, []any{&n}, sqlCountOwed)
 	return n, err
@@ -147,13 +146,15 @@ SELECT n FROM unnest($1::text[]) n WHERE NOT EXISTS (
 	UNION ALL
 	SELECT FROM diagnostic_reports WHERE CASE WHEN $2 THEN object = n ELSE name = n AND location <> 's3' END)`
 
-// Unnamed returns those of names that no row names: local files, or objects.
+// Unnamed returns those of names that no row refers to. The names are local files, or
+// objects in S3.
 func (f *Files) Unnamed(ctx context.Context, names []string, objects bool) ([]string, error) {
 	return rowsOf(ctx, f.db.read("looking for rows of files"), pgx.RowTo[string], sqlUnnamed, names, objects)
 }
 
-// IfUnnamed calls remove if no row names the file or object, while nobody can
-// give a file of this build its row: results are recorded under the same lock.
+// IfUnnamed calls remove if no row refers to the file or object. It holds the lock of
+// the build, under which results are recorded, so that no file of this build gets a row
+// meanwhile.
 func (f *Files) IfUnnamed(ctx context.Context, build, name string, object bool, remove func() error) (removed bool, err error) {
 	err = f.db.write("removing "+name).tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		removed = false

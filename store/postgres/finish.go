@@ -11,14 +11,15 @@ import (
 )
 
 // Finish records a result. commit is called before the transaction ends, to give the
-// result's file its name; its error takes everything back. The identical repeat
-// of an accepted result changes nothing, does not call commit and answers repeat.
+// result's file its name; if commit fails, everything is rolled back. An identical
+// repeat of an accepted result changes nothing, does not call commit and returns
+// repeat.
 //
-// Accepted are results of the holder, of anybody for a build that was never
-// assigned, and of the last holder for one that waits again. Errors: NotFound,
-// NotAssigned, StaleAttempt, Conflict when the build ended otherwise,
+// A result is accepted from the holder, from any worker for a build that was never
+// assigned, and from the last holder for a build that is pending again. Errors:
+// NotFound, NotAssigned, StaleAttempt, Conflict when the build ended otherwise,
 // InvalidArgument for a success without a file; Unavailable, wrapping
-// store.ErrOutcomeUnknown when the result and its file may stand.
+// store.ErrOutcomeUnknown, when the result and its file may have been stored.
 func (b *Builds) Finish(ctx context.Context, r store.Result, commit func() error) (repeat bool, err error) {
 	if r.Success && r.File == nil {
 		return false, store.NewError(store.InvalidArgument, "Missing result file")
@@ -50,7 +51,7 @@ const sqlLockWorker = `SELECT true FROM workers WHERE id = $1 FOR NO KEY UPDATE`
 const sqlLockBuild = `SELECT true, state, coalesce(worker_id, ''), coalesce(last_worker_id, ''), attempt
 FROM builds WHERE seq = (SELECT seq FROM build_ids WHERE id = $1) FOR UPDATE`
 
-// lockStanding locks the worker and then the build, and reads how they stand.
+// lockStanding locks the worker, then the build, and returns their relation.
 func lockStanding(ctx context.Context, tx pgx.Tx, r store.Result) (st relation, err error) {
 	known := false
 	if err := orNone(tx.QueryRow(ctx, sqlLockWorker, r.WorkerID).Scan(&known), nil); err != nil {
@@ -61,7 +62,7 @@ func lockStanding(ctx context.Context, tx pgx.Tx, r store.Result) (st relation, 
 	return st, err
 }
 
-// lockBuild locks a build that may not be there and reads how it stands.
+// lockBuild locks a build, which may not exist, and reads its state and holders.
 func lockBuild(ctx context.Context, tx pgx.Tx, id string) (st relation, err error) {
 	err = tx.QueryRow(ctx, sqlLockBuild, id).Scan(&st.buildKnown, &st.state, &st.holder, &st.lastHolder, &st.attempt)
 	if err = orNone(err, nil); err != nil {
@@ -70,7 +71,8 @@ func lockBuild(ctx context.Context, tx pgx.Tx, id string) (st relation, err erro
 	return st, nil
 }
 
-// result judges a result: take it (false, nil), know it already, or refuse it.
+// result judges a result: accept it (false, nil), recognize a repeat (true, nil), or
+// refuse it.
 func (st relation) result(r store.Result) (repeat bool, err error) {
 	switch {
 	case !st.buildKnown:
@@ -93,8 +95,7 @@ func (st relation) result(r store.Result) (repeat bool, err error) {
 	return false, errNotAssigned()
 }
 
-// sqlFinish ends a build of a worker. That is freed of the build only if it was
-// the holder.
+// sqlFinish ends a build. The worker is freed of the build only if it was the holder.
 const sqlFinish = `
 WITH was AS MATERIALIZED (
 	SELECT (state IN ('assigned', 'building'))::int AS freed FROM builds WHERE seq = (SELECT seq FROM build_ids WHERE id = @build)
