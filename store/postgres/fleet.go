@@ -62,21 +62,22 @@ const sqlDrain = `
 WITH w AS (UPDATE workers SET draining = $2 WHERE id = $1 RETURNING number, status)
 SELECT status, pg_notify('takt', 'worker:changed ' || number) FROM w`
 
-// Drain makes a worker get no builds from the next assignment on, or makes it get
-// some again. What it has it keeps. Repeating it is harmless. Error: NotFound.
+// Drain stops a worker from getting builds from the next assignment on, or lets it get
+// them again. The worker keeps the builds it has. Repeating it is harmless. Error:
+// NotFound.
 func (w *Workers) Drain(ctx context.Context, id string, draining bool) (status store.WorkerStatus, err error) {
 	err = w.db.write("draining worker "+id).scan(ctx, errNoWorker, []any{&status, nil}, sqlDrain, id, draining)
 	return status, err
 }
 
-// sqlLockIdentity locks who a worker is, as a registration does first of all.
+// sqlLockIdentity locks a worker's identity, which a registration locks first too.
 const sqlLockIdentity = `SELECT FROM worker_details WHERE worker_id = $1 FOR UPDATE`
 
 // sqlLockTelemetry comes before the lock of the worker, as in Builds.Telemetry.
 const sqlLockTelemetry = `SELECT FROM worker_telemetry WHERE worker_id = $1 FOR UPDATE`
 
-// sqlDeleteWorker removes a worker with all that is kept of it: reports and
-// telemetry go with worker_details. Its share in the mean processor load stays.
+// sqlDeleteWorker removes a worker and everything about it: reports and telemetry go
+// with worker_details. Its share in the mean processor load stays.
 const sqlDeleteWorker = `
 WITH r AS (
 	UPDATE rollup SET cpu_sum = rollup.cpu_sum + t.cpu_sum, cpu_count = rollup.cpu_count + t.cpu_count
@@ -88,9 +89,9 @@ WITH r AS (
 )
 SELECT pg_notify('takt', 'worker:changed ' || number) FROM w`
 
-// Delete removes a worker: its tokens are void, and its builds wait again where
-// they stood. Builds that it has ended keep its id. Nothing keeps it from
-// registering anew. Error: NotFound.
+// Delete removes a worker: its tokens are void, and its builds are pending again at
+// their old positions. Builds that it has ended keep its id. It may register again.
+// Error: NotFound.
 func (w *Workers) Delete(ctx context.Context, id string) (gone store.Departure, err error) {
 	gone.WorkerID = id
 	var positions []int64

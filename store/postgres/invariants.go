@@ -11,23 +11,24 @@ import (
 	"takt/store/seal"
 )
 
-// Invariants checks what takt promises of its database.
+// Invariants checks the rules that the database must always satisfy.
 type Invariants struct {
 	db   *DB
 	keys *seal.Ring
 }
 
-// NewInvariants returns the checks of db, whose sealed values keys open; with nil
-// they are not looked at.
+// NewInvariants returns the checks of db. keys open its sealed values; with nil these
+// are not checked.
 func NewInvariants(db *DB, keys *seal.Ring) *Invariants { return &Invariants{db, keys} }
 
-// invariant is a promise. broken selects the names of rows that break it, from one
-// snapshot. repair changes exactly those and is "" if only a human can tell what
-// is right; lock takes the locks first under which the rows are judged again.
+// invariant is one rule. broken selects the names of rows that violate it, from one
+// snapshot. repair changes exactly those rows and is "" if only an operator can tell
+// what is right. lock takes the locks under which the rows are judged again before
+// repair.
 type invariant struct{ name, promise, broken, lock, repair string }
 
-// recent are the builds that were submitted last: what is older was checked when
-// it was young, and reading all of history each minute would cost more than it tells.
+// recent are the builds that were submitted last. Older ones were checked earlier, and
+// reading the whole history each minute would cost too much.
 const recent = `seq > (SELECT coalesce(max(seq), 0) - 10000 FROM builds)`
 
 const (
@@ -41,7 +42,7 @@ const (
 	period      = `make_interval(secs => ` + periodSeconds + `)`
 )
 
-// Those whose repair may break another one stand before it.
+// An invariant whose repair may break another one stands before it.
 func invariants() []invariant {
 	return []invariant{
 		{
@@ -143,12 +144,12 @@ func invariants() []invariant {
 	}
 }
 
-// invariantLimit bounds one check, and its repair.
+// invariantLimit bounds one check including its repair.
 const invariantLimit = 30 * time.Second
 
-// Check checks all of them, each in a transaction of its own, and with repair
-// mends what can be mended without losing anything. What one check fails with is
-// the error; the others are not made then.
+// Check checks all invariants, each in a transaction of its own. With repair it also
+// repairs what can be repaired without losing anything. It stops at the first check
+// that fails, with its error.
 func (i *Invariants) Check(ctx context.Context, repair bool) ([]store.Invariant, error) {
 	var all []store.Invariant
 	for _, inv := range invariants() {
@@ -165,8 +166,8 @@ func (i *Invariants) Check(ctx context.Context, repair bool) ([]store.Invariant,
 	return append(all, sealed), err
 }
 
-// sealed checks the one promise that SQL can't judge. Only a human has the keys that
-// would repair it.
+// sealed checks the one invariant that SQL can't judge. It has no repair, because only
+// an operator has the keys for it.
 func (i *Invariants) sealed(ctx context.Context) (store.Invariant, error) {
 	found := store.Invariant{Name: "sealed_opens", Promise: "What is sealed can be opened with the keys given.", Examples: []string{}}
 	var kind seal.Kind
@@ -184,8 +185,8 @@ func (i *Invariants) sealed(ctx context.Context) (store.Invariant, error) {
 	return found, err
 }
 
-// check judges before it repairs, and again under the locks of the repair: what
-// was right in between stays.
+// check judges before it repairs, and again under the locks of the repair, so that rows
+// that became right meanwhile are not changed.
 func (i *Invariants) check(ctx context.Context, inv invariant, repair bool) (found store.Invariant, err error) {
 	found = store.Invariant{Name: inv.name, Promise: inv.promise, Repairable: inv.repair != "", Examples: []string{}}
 	err = i.db.run(ctx, invariantLimit, func(ctx context.Context, c *pgx.Conn) error {

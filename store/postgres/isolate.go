@@ -12,9 +12,9 @@ import (
 	"takt/store"
 )
 
-// quarantine lists builds that the database refuses to assign and to fail, so
-// that claims pass over them. It is a hint: a new process finds them again the
-// hard way. Safe for concurrent use.
+// quarantine lists builds that the database refuses both to assign and to fail, so that
+// claims skip them. It is a hint: a new process finds them again when an assignment
+// fails. Safe for concurrent use.
 type quarantine struct {
 	mu   sync.Mutex
 	seqs []int64
@@ -32,15 +32,15 @@ func (l *quarantine) add(seq int64) {
 	l.seqs = append(l.seqs, seq)
 }
 
-// isDataError reports whether the database refused a row, as opposed to an outage
-// and to a lost connection.
+// isDataError reports whether the database refused a row. It is false for an outage and
+// for a lost connection.
 func isDataError(err error) bool {
 	var pgErr *pgconn.PgError
 	return errors.As(err, &pgErr) && pgErr.Severity == "ERROR" && !isOutage(err)
 }
 
-// apart calls do for all items and, if the database refuses a row, for their
-// halves, down to the one item that is at fault: for that, alone.
+// apart calls do for all items. If the database refuses a row, it calls do for each
+// half, and so on until the faulty item is found; for that one it calls alone.
 func apart[T any](items []T, do func([]T) error, alone func(item T, cause error) error) error {
 	err := do(items)
 	switch {
@@ -59,8 +59,8 @@ func apart[T any](items []T, do func([]T) error, alone func(item T, cause error)
 	return nil
 }
 
-// assignAlone serves a poll that fails on its own. If a build is at fault, that is
-// quarantined and the poll gets the next one.
+// assignAlone serves a poll whose assignment failed by itself. If a build is the
+// reason, that build is quarantined and the poll gets the next one.
 func (q *Queue) assignAlone(ctx context.Context, t *turn, cause error) error {
 	for range MaxBatch {
 		found, err := q.quarantineNext(ctx, t.WorkerID)
@@ -79,12 +79,12 @@ func (q *Queue) assignAlone(ctx context.Context, t *turn, cause error) error {
 	return nil
 }
 
-// sqlSuspects locks the builds that stand first in the queue.
+// sqlSuspects locks the first builds of the queue.
 const sqlSuspects = `
 SELECT seq, id, platform FROM builds WHERE state = 'pending' AND seq <> ALL ($1::bigint[])
 ORDER BY position LIMIT 256 FOR NO KEY UPDATE SKIP LOCKED`
 
-// suspect is a build that may be at fault.
+// suspect is a build that may be the reason of a refusal.
 type suspect struct {
 	Seq int64
 	store.BuildRef
@@ -99,8 +99,8 @@ WITH b AS (
 )
 INSERT INTO build_logs (build, message) SELECT seq, 'Trial' FROM b`
 
-// quarantineNext tries the first builds of the queue one by one and takes the
-// first that can't be assigned out of it. It reports whether there was one.
+// quarantineNext tries the first builds of the queue one by one and quarantines the
+// first that can't be assigned. It reports whether there was one.
 func (q *Queue) quarantineNext(ctx context.Context, worker string) (found bool, err error) {
 	err = q.db.write("looking for a build that can't be assigned").tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		suspects, err := collect(ctx, tx, pgx.RowToStructByPos[suspect], sqlSuspects, q.skip.list())
@@ -126,7 +126,7 @@ func (q *Queue) quarantineNext(ctx context.Context, worker string) (found bool, 
 var errUndo = errors.New("undo")
 
 // attempt runs a statement in a savepoint, which it rolls back if undo is not nil.
-// refused is what the database has against it.
+// refused is the database's reason for a refusal.
 func attempt(ctx context.Context, tx pgx.Tx, undo error, sql string, args ...any) (refused, err error) {
 	err = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, sql, args...)
@@ -146,11 +146,12 @@ UPDATE builds SET state = 'failed', error_message = $2, completed_at = now(), up
 
 const sqlLogLine = `INSERT INTO build_logs (build, level, message) VALUES ($1, 'error', $2)`
 
-// messageQuarantined is what the submitter of a build reads that can't be assigned.
+// messageQuarantined is the error message of a build that can't be assigned, for its
+// submitter.
 const messageQuarantined = "Build cannot be assigned: the database refuses it"
 
-// isolate fails the build visibly. If the database refuses even that, claims pass
-// over it from now on.
+// isolate fails the build with a visible message. If the database refuses even that,
+// claims skip the build from now on.
 func (q *Queue) isolate(ctx context.Context, tx pgx.Tx, s suspect, cause error) error {
 	refused, err := attempt(ctx, tx, nil, sqlFailBuild, s.Seq, messageQuarantined)
 	if err != nil {

@@ -6,19 +6,19 @@ import (
 )
 
 const (
-	// limitMargin is how near to the queue limit submissions start to count.
+	// limitMargin is the distance to the queue limit below which submissions count.
 	limitMargin = 64
-	// hintAge is how long a count may be used by submissions that do not count.
+	// hintAge is how long submissions may use a count of an earlier one.
 	hintAge = 2 * time.Second
 )
 
 // pendingHint is an upper bound of the number of pending builds as far as this
-// controller knows: a count of the table plus its own submissions since. Claims
-// don't lower it, so it errs on the side of counting again. Safe for concurrent
-// use; the zero value knows nothing.
+// controller knows: a count of the table plus its own submissions since. Claims don't
+// lower it, so it causes too many counts rather than too few. Safe for concurrent use;
+// the zero value knows nothing.
 type pendingHint struct {
-	// adding is shared by submissions that don't count and held alone by one that
-	// does, which therefore sees all that were reserved.
+	// adding is held shared by submissions that don't count and exclusively by one that
+	// counts, which therefore sees every reserved build.
 	adding sync.RWMutex
 
 	mu    sync.Mutex // guards what follows
@@ -27,8 +27,8 @@ type pendingHint struct {
 	clock func() time.Time
 }
 
-// reserve makes room for one build if the hint is fresh and says that limit is far
-// away. Then release has to follow.
+// reserve reserves room for one build if the hint is fresh and the limit is far away.
+// If it returns true, release must follow.
 func (h *pendingHint) reserve(limit int) bool {
 	h.adding.RLock()
 	h.mu.Lock()
@@ -51,14 +51,14 @@ func (h *pendingHint) release(used bool) {
 	h.adding.RUnlock()
 }
 
-// counted says that n builds are pending now.
+// counted records that n builds are pending now.
 func (h *pendingHint) counted(n int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.n, h.at = n, h.now()
 }
 
-// forget makes the next submission count, as builds came back to the queue.
+// forget makes the next submission count, because builds are pending again.
 func (h *pendingHint) forget() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"takt/store"
 )
 
-// sqlTail returns one row without a line for a build that has none, and no row
-// for an unknown build. Of $3 lines it returns those that begin within the first $4
+// sqlTail returns one row without a line for a build without lines, and no row for an
+// unknown build. Of at most $3 lines it returns those that begin within the first $4
 // bytes.
 const sqlTail = `
 SELECT b.state, coalesce(l.seq, 0), coalesce(l.at, now()), coalesce(l.level, ''), coalesce(l.message, '')
@@ -44,9 +44,9 @@ func (b *Builds) Tail(ctx context.Context, id string, after int64, limit int) (t
 	return t, err
 }
 
-// Logs returns all lines of a build after line seq after, up to limit if that is
-// not 0, oldest first, in memory. Lines become visible in the order of Seq. Error:
-// NotFound.
+// Logs returns all lines of a build after line seq after, oldest first, and at most
+// limit of them if that is not 0. The result is held in memory. Lines become visible in
+// the order of Seq. Error: NotFound.
 func (b *Builds) Logs(ctx context.Context, id string, after int64, limit int) ([]store.LogLine, error) {
 	lines := []store.LogLine{}
 	for {
@@ -67,7 +67,7 @@ const sqlLogMarks = `
 SELECT i.id, b.state, coalesce((SELECT max(l.seq) FROM build_logs l WHERE l.build = b.seq), 0)
 FROM build_ids i JOIN builds b ON b.seq = i.seq WHERE i.id = ANY ($1)`
 
-// LogMarks tells how far the logs of these builds are; unknown ones are left out.
+// LogMarks returns how far the logs of these builds are. Unknown builds are left out.
 func (b *Builds) LogMarks(ctx context.Context, ids []string) (marks map[string]store.LogMark, err error) {
 	marks = make(map[string]store.LogMark, len(ids))
 	var id string
@@ -79,11 +79,11 @@ func (b *Builds) LogMarks(ctx context.Context, ids []string) (marks map[string]s
 	return marks, err
 }
 
-// sqlAppendLogs locks the build, so that lines are numbered in the order in
-// which they become visible and a reader that goes on after the last line it
-// saw misses none. The worker must be the holder or the last one. What goes beyond
-// the limit is dropped; the line that says so is written once, because after it
-// the build is not found here any more.
+// sqlAppendLogs locks the build, so that lines are numbered in the order in which they
+// become visible, and a reader that continues after its last line misses none. The
+// worker must be the holder or the last one. Lines beyond the limit are dropped. The
+// line about this is written only once, because after it this statement no longer finds
+// the build.
 const sqlAppendLogs = `
 WITH b AS (
 	UPDATE builds SET log_bytes = log_bytes + @bytes

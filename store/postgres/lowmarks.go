@@ -8,8 +8,8 @@ import (
 	"takt/store"
 )
 
-// scan is one of the three ways through the queue: builds for workers of one
-// platform and for those that take all.
+// scan is one of the three scans of the queue: for workers of iOS, of Android, and of
+// all platforms.
 type scan uint8
 
 const (
@@ -34,29 +34,29 @@ func scanOf(platforms []store.Platform) scan {
 // marks are positions in the queue, one per scan.
 type marks [scans]int64
 
-// lowMarks remembers where the queue's head is. Builds that were claimed leave
-// dead entries in the queue's index until the next vacuum, which an old snapshot
-// may keep away for hours; a scan that starts at the head steps over all of them,
-// one that starts at the mark over none.
+// lowMarks remembers where the pending builds begin. Claimed builds leave dead entries
+// in the queue's index until the next vacuum, which an old snapshot may delay for
+// hours. A scan from the start of the index steps over all of them; a scan from the
+// mark steps over none.
 //
-// A mark is a hint. What lies below it is claimed last. So builds that come back,
-// or that overtake, lower the marks of their own controller; those of others are
-// found by a look below the marks, with every count of the queue (2 s). A look
-// that was slow is not repeated at once, and claims don't go below the marks until
-// one was fast again. Safe for concurrent use; the zero value starts at the start.
+// A mark is a hint: builds below it are claimed last. So builds that are requeued, or
+// whose priority rises, lower the marks of their own controller. Other controllers find
+// them by a look below the marks, at every count of the queue (2 s). After a slow look
+// the next one is delayed, and claims don't go below the marks until a look is fast
+// again. Safe for concurrent use; the zero value begins at the start.
 type lowMarks struct {
 	mu    sync.Mutex
 	at    marks
-	age   int           // grows when marks are lowered: what passes saw before is void
+	age   int           // grows when marks are lowered, which voids what earlier passes saw
 	cost  time.Duration // of the last look
 	due   time.Time     // when the next look may be taken
 	clock func() time.Time
 }
 
 const (
-	// slowLook is the cost from which on claims don't look below the marks.
+	// slowLook is the duration of a look from which on claims don't go below the marks.
 	slowLook = 10 * time.Millisecond
-	// lookPause is how many times as long as it took follows a look.
+	// lookPause is the pause after a look, as a multiple of its duration.
 	lookPause = 5
 )
 
@@ -83,11 +83,11 @@ func (l *lowMarks) end(p pass, first marks) {
 		return
 	}
 	for i, position := range first {
-		l.at[i] = max(l.at[i], position) // the scan has met what was below
+		l.at[i] = max(l.at[i], position) // the scan has seen everything below
 	}
 }
 
-// undo takes p back: what it had locked is in the queue again.
+// undo cancels p, because the builds it had locked are in the queue again.
 func (l *lowMarks) undo(p pass) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -97,8 +97,8 @@ func (l *lowMarks) undo(p pass) {
 	l.age++
 }
 
-// beginLook returns the highest of the marks, below which to look, and reports
-// false if it is too early for a look.
+// beginLook returns the highest mark, below which to look. due is false if it is too
+// early for a look.
 func (l *lowMarks) beginLook() (look pass, below int64, due bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -106,9 +106,9 @@ func (l *lowMarks) beginLook() (look pass, below int64, due bool) {
 	return pass{age: l.age, begun: now}, slices.Max(l.at[:]), !now.Before(l.due)
 }
 
-// endLook takes note of the lowest pending positions of the platforms below the
-// position given; 0 means none. Marks that nothing was claimed from move too:
-// nothing waits there.
+// endLook records the lowest pending position of each platform below the position
+// given; 0 means none. Marks also rise if nothing was claimed, because nothing is
+// pending below the result.
 func (l *lowMarks) endLook(look pass, below int64, lowest marks, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -138,7 +138,7 @@ func (l *lowMarks) endLook(look pass, below int64, lowest marks, err error) {
 	}
 }
 
-// lower makes position visible to the next scan.
+// lower makes the next scan include position.
 func (l *lowMarks) lower(position int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -150,7 +150,7 @@ func (l *lowMarks) lower(position int64) {
 	}
 }
 
-// reset makes the next scan start at the start.
+// reset makes the next scan begin at the start.
 func (l *lowMarks) reset() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

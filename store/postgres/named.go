@@ -5,9 +5,9 @@ import (
 	"strconv"
 )
 
-// numbered is a statement whose arguments have names, as @name, in the form that
-// PostgreSQL takes. It is made once: pgx.NamedArgs would read the text anew with
-// each execution.
+// numbered is a statement with named arguments (@name), translated to the form that
+// PostgreSQL takes. It is translated once, because pgx.NamedArgs would parse the text
+// at each execution.
 type numbered struct {
 	sql   string
 	names []string // of $1, $2 …

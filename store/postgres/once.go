@@ -10,9 +10,9 @@ import (
 	"takt/store"
 )
 
-// Keys are remembered for a day. Expired ones are removed a few at a time by
-// later submissions, somewhat later than they lose their meaning: who takes one
-// again does not meet who removes it.
+// Idempotency keys are valid for a day. Later submissions remove expired ones, a few at
+// a time, and only after an extra hour, so that a submission that reuses an expired key
+// does not collide with one that removes it.
 const (
 	keyLife  = `interval '24 hours'`
 	keyGrace = `interval '25 hours'`
@@ -43,8 +43,8 @@ func findKey(ctx context.Context, q querier, once *store.Once) error {
 	return found
 }
 
-// sqlTakeKey returns a row if the key was free, or has expired. If somebody else
-// is just taking it, it waits for the end of that transaction.
+// sqlTakeKey returns a row if the key was free or has expired. If another transaction
+// is taking the key, it waits for the end of that transaction.
 const sqlTakeKey = `
 WITH expired AS (
 	DELETE FROM idempotency_keys WHERE key IN (
@@ -56,7 +56,7 @@ ON CONFLICT (key) DO UPDATE SET content = excluded.content, build = excluded.bui
 WHERE k.created_at <= now() - ` + keyLife + `
 RETURNING true`
 
-// takeKey makes build the one of its key, or returns *store.Repeated.
+// takeKey records build under its key, or returns *store.Repeated.
 func takeKey(ctx context.Context, tx pgx.Tx, once *store.Once, build store.Build) error {
 	if once == nil {
 		return nil
@@ -84,8 +84,8 @@ DELETE FROM idempotency_keys WHERE key IN (
 	SELECT key FROM idempotency_keys WHERE created_at < now() - ` + keyGrace + `
 	ORDER BY created_at LIMIT $1 FOR UPDATE SKIP LOCKED)`
 
-// ForgetKeys removes up to limit idempotency keys that have expired, and returns
-// how many: what submissions with keys leave over when they stop coming.
+// ForgetKeys removes up to limit expired idempotency keys and returns how many.
+// Submissions with keys remove them too, but may stop arriving.
 func (f *Files) ForgetKeys(ctx context.Context, limit int) (removed int64, err error) {
 	return f.db.write("forgetting idempotency keys").exec(ctx, sqlForgetKeys, limit)
 }

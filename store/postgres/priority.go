@@ -10,8 +10,8 @@ import (
 	"takt/store"
 )
 
-// sqlSetPriority moves a pending build within the queue, writes it in the build's
-// log, and tells every controller's queue.
+// sqlSetPriority moves a pending build within the queue, writes a line to its log, and
+// notifies every controller.
 const sqlSetPriority = `
 WITH was AS MATERIALIZED (
 	SELECT seq, priority FROM builds WHERE seq = (SELECT seq FROM build_ids WHERE id = $1) AND state = 'pending' FOR NO KEY UPDATE
@@ -23,9 +23,9 @@ WITH was AS MATERIALIZED (
 )
 SELECT platform, position, pg_notify('takt', 'job:available ' || platform) FROM b`
 
-// SetPriority moves a pending build to where its new priority puts it; among those
-// of the same priority the older submission goes first, as ever. Errors: NotFound,
-// Conflict when it is not pending, InvalidArgument.
+// SetPriority moves a pending build to the position of its new priority. Among builds
+// of the same priority the older submission goes first. Errors: NotFound, Conflict when
+// it is not pending, InvalidArgument.
 func (b *Builds) SetPriority(ctx context.Context, id string, priority int) (store.BuildRef, error) {
 	ref := store.BuildRef{ID: id}
 	var position int64
@@ -47,7 +47,7 @@ func (b *Builds) SetPriority(ctx context.Context, id string, priority int) (stor
 	if err != nil {
 		return ref, fmt.Errorf("changing the priority of build %s: %w", id, err)
 	}
-	// It may have overtaken what the low-water marks have passed.
+	// The build may now be ahead of the low-water marks.
 	b.db.requeued([]int64{position})
 	return ref, nil
 }

@@ -9,13 +9,14 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// operation is what a method does in the database: one statement, or with tx a
-// transaction. Its errors begin with what it was doing.
+// operation is what a method does in the database: one statement, or a transaction with
+// tx. Its errors begin with doing.
 type operation struct {
 	db      *DB
 	doing   string
 	timeout time.Duration
-	// writes is true if a statement may have been done although its answer was lost.
+	// writes is true if a statement may have been committed although its answer was
+	// lost.
 	writes bool
 }
 
@@ -62,7 +63,7 @@ func (o operation) failure(err error) error {
 	return nil
 }
 
-// exec runs a statement and returns how many rows it concerned.
+// exec runs a statement and returns how many rows it affected.
 func (o operation) exec(ctx context.Context, sql string, args ...any) (rows int64, err error) {
 	err = o.run(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		tag, err := c.Exec(ctx, sql, args...)
@@ -72,8 +73,8 @@ func (o operation) exec(ctx context.Context, sql string, args ...any) (rows int6
 	return rows, err
 }
 
-// change runs a statement that concerns at least one row. If there is none it
-// returns none's error.
+// change runs a statement that must affect a row. If it affects none, change returns
+// none's error.
 func (o operation) change(ctx context.Context, none func() error, sql string, args ...any) error {
 	return o.run(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		tag, err := c.Exec(ctx, sql, args...)
@@ -84,7 +85,7 @@ func (o operation) change(ctx context.Context, none func() error, sql string, ar
 	})
 }
 
-// each calls f for each row of a statement, once to are its values.
+// each calls f for each row of a statement, after scanning its values into to.
 func (o operation) each(ctx context.Context, to []any, f func() error, sql string, args ...any) error {
 	return o.run(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		rows, _ := c.Query(ctx, sql, args...) // its error is that of the rows
@@ -93,15 +94,16 @@ func (o operation) each(ctx context.Context, to []any, f func() error, sql strin
 	})
 }
 
-// scan reads a statement's only row. If there is none it returns none's error, or
-// nil and leaves everything as it is if none is nil.
+// scan reads a statement's only row. If there is no row it returns none's error; if
+// none is nil it returns nil and leaves to unchanged.
 func (o operation) scan(ctx context.Context, none func() error, to []any, sql string, args ...any) error {
 	return o.run(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		return orNone(c.QueryRow(ctx, sql, args...).Scan(to...), none)
 	})
 }
 
-// rowOf is scan by a function.
+// rowOf reads a statement's only row with the function by. If there is no row it
+// returns none's error.
 func rowOf[T any](ctx context.Context, o operation, none func() error, by pgx.RowToFunc[T], sql string, args ...any) (row T, err error) {
 	err = o.run(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		rows, _ := c.Query(ctx, sql, args...) // its error is that of the rows
@@ -120,7 +122,7 @@ func rowsOf[T any](ctx context.Context, o operation, by pgx.RowToFunc[T], sql st
 	return all, err
 }
 
-// orNone turns the error of a row that is not there into that of none.
+// orNone replaces pgx.ErrNoRows by none's error, or by nil if none is nil.
 func orNone(err error, none func() error) error {
 	switch {
 	case !errors.Is(err, pgx.ErrNoRows):

@@ -18,13 +18,13 @@ type QueueConfig struct {
 	// SpareCritical gives no builds to workers whose last diagnostic report is
 	// critical.
 	SpareCritical bool
-	// Quarantined, if set, is told of each build that can't be handed out and is
-	// passed over from then on. It must not block.
+	// Quarantined, if set, is called for each build that can't be assigned and is
+	// skipped from then on. It must not block.
 	Quarantined func(b store.BuildRef, cause error)
 }
 
-// Queue hands builds to workers and takes them back. Safe for concurrent use;
-// two batches under way keep PostgreSQL busy, more only wait for each other.
+// Queue hands builds to workers and requeues them. Safe for concurrent use. Two
+// concurrent batches keep PostgreSQL busy; more would only wait for each other.
 type Queue struct {
 	db        *DB
 	cfg       QueueConfig
@@ -46,11 +46,11 @@ UNION ALL
 SELECT 'android', count(*), coalesce(min(position), 0) FROM (
 	SELECT position FROM builds WHERE state = 'pending' AND platform = 'android' AND position >= $2 AND position < $3 ORDER BY position LIMIT $1) a`
 
-// sqlInstallation says who the installation is, and what time it is.
+// sqlInstallation returns the installation's id and the database's time.
 const sqlInstallation = `SELECT value #>> '{}', clock_timestamp() FROM settings WHERE key = 'installation'`
 
-// sqlChanged finds the rows of workers that are not where they were: each change
-// moves a row. A worker without a row has no id.
+// sqlChanged finds the workers whose rows are no longer at their addresses, because
+// each change moves a row. A worker without a row has no id.
 const sqlChanged = `
 SELECT p.number, coalesce(w.id, ''), coalesce(w.used, 0), coalesce(w.handed, 0), coalesce(w.held, 0), coalesce(w.slots, 0), w.platforms,
 	coalesce(w.draining OR w.critical AND @spare, true), w.ctid
@@ -58,11 +58,11 @@ FROM unnest(@numbers::bigint[], @addresses::tid[]) AS p(number, address)
 LEFT JOIN LATERAL (SELECT *, ctid FROM workers w WHERE w.number = p.number LIMIT 1) w ON true
 WHERE NOT EXISTS (SELECT FROM workers h WHERE h.ctid = p.address AND h.number = p.number)`
 
-// Recount counts how many builds wait per platform, up to limit of each, and tells
-// which of the workers' rows have changed since they were read, in one round trip.
-// Then it looks below the low-water marks, if that is due: builds that other
-// controllers have put back wait there. What could not be seen there is missing in
-// the counts until the next look.
+// Recount counts how many builds are pending per platform, up to limit of each, and
+// returns which of the known workers' rows have changed since they were read, in one
+// round trip. If a look below the low-water marks is due, it then counts there too,
+// because other controllers may have requeued builds there. If that look fails, these
+// builds are missing from the counts until the next look.
 func (q *Queue) Recount(ctx context.Context, limit int, known []store.WorkerSession) (r store.Recount, err error) {
 	look, mark, due := q.db.head.beginLook()
 	r.Pending = map[store.Platform]int{}
@@ -87,9 +87,9 @@ func (q *Queue) Recount(ctx context.Context, limit int, known []store.WorkerSess
 	return r, err
 }
 
-// look adds to counts what waits below mark. While nothing can be vacuumed that
-// may take longer than anybody should wait for. So its failure is no failure of
-// the count; it only delays the next look.
+// look adds to counts the builds that are pending below mark. While vacuum is held
+// back, this may take longer than a caller should wait. So its failure does not fail
+// the count but only delays the next look.
 func (q *Queue) look(ctx context.Context, limit int, look pass, mark int64, counts map[store.Platform]int) {
 	var lowest marks
 	err := q.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) (err error) {
@@ -100,8 +100,8 @@ func (q *Queue) look(ctx context.Context, limit int, look pass, mark int64, coun
 	q.db.head.endLook(look, mark, lowest, err)
 }
 
-// addPending adds to counts, up to limit, and returns the first positions; 0 means
-// that there is none.
+// addPending adds to counts, up to limit, and returns the first position of each
+// platform; 0 means none.
 func addPending(rows pgx.Rows, limit int, counts map[store.Platform]int) (first marks, err error) {
 	var p store.Platform
 	var n int
@@ -133,9 +133,9 @@ func scanChanged(rows pgx.Rows, r *store.Recount) error {
 // presenceBatch is how many workers' rows RecordPresence locks at once.
 const presenceBatch = 512
 
-// sqlPresence writes beats, the workers in the order of their ids. A row
-// that has a higher counter is left alone: its worker has polled elsewhere since,
-// or has registered or unregistered.
+// sqlPresence writes beats, in the order of the workers' ids. It skips a row with a
+// higher counter, because that worker has polled at another controller since, or has
+// registered or unregistered.
 const sqlPresence = `
 WITH p AS MATERIALIZED (
 	SELECT p.*, f.id, f.at
@@ -156,10 +156,10 @@ FROM locked l WHERE w.ctid = l.at
 RETURNING l.number, CASE WHEN l.at = l.address THEN w.ctid END`
 
 // RecordPresence writes beats of workers that polled and got nothing, many in one
-// transaction. It returns where the rows are that were written, the zero
-// address for those that had changed since the caller read them; the others
-// were left as they are, because they have news that the caller has not, or
-// because the database refuses them.
+// transaction. It returns the addresses of the rows that were written; the address is
+// zero if the row had changed since the caller read it. Missing workers were not
+// written, because their rows are newer than the caller's, or because the database
+// refuses them.
 func (q *Queue) RecordPresence(ctx context.Context, beats []store.Presence) (map[uint32]store.RowAddress, error) {
 	written := make(map[uint32]store.RowAddress, len(beats))
 	for part := range slices.Chunk(beats, presenceBatch) {

@@ -9,23 +9,23 @@ import (
 	"takt/store"
 )
 
-// sqlClaimChores takes the turn of what one controller does for all: $1 is how
-// long ago the last one has to be.
+// sqlClaimChores claims the chores that one controller does for all. $1 is how long ago
+// they must have been claimed last.
 const sqlClaimChores = `
 INSERT INTO settings (key, value) VALUES ('chores', '{}')
 ON CONFLICT (key) DO UPDATE SET updated_at = now() WHERE settings.updated_at <= now() - $1::interval
 RETURNING true`
 
-// ClaimChores reports whether this controller is the one to do what only one
-// has to do, because nobody did so for every.
+// ClaimChores reports whether this controller has to do the shared chores, because no
+// controller has claimed them for every.
 func (f *Files) ClaimChores(ctx context.Context, every time.Duration) (mine bool, err error) {
 	err = f.db.write("claiming chores").scan(ctx, nil, []any{&mine}, sqlClaimChores, every)
 	return mine, err
 }
 
-// A page of retention: builds behind $2 that still have what is asked for, with
-// whether they ended more than $1 ago. Builds are numbered as they are
-// submitted, so the first one that was submitted too lately ends the search.
+// A page of retention holds builds behind $2 that still have the requested data, and
+// whether they ended more than $1 ago. Builds are numbered in the order of submission,
+// so the search ends at the first build that was submitted too recently.
 const (
 	agedColumns = `b.seq, b.state IN ('completed', 'failed', 'cancelled') AND b.completed_at < now() - $1::interval,
 	b.submitted_at < now() - $1::interval`
@@ -34,7 +34,7 @@ const (
 FROM build_files f JOIN builds b ON b.seq = f.build
 WHERE f.build > $2 AND f.kind = $4 ORDER BY f.build LIMIT $3`
 
-	// Jumps from build to build, over the lines of each.
+	// sqlAgedLogs jumps from build to build and skips the other lines of each.
 	sqlAgedLogs = `
 WITH RECURSIVE l AS (
 	(SELECT build FROM build_logs WHERE build > $2 ORDER BY build LIMIT 1)
@@ -76,10 +76,9 @@ DELETE FROM build_files f USING builds b
 WHERE f.build = ANY ($1) AND f.kind = $2 AND b.seq = f.build
 RETURNING ` + fileRowColumns
 
-// ExpireFiles removes the rows of files of a kind whose builds ended more than
-// age ago, among the next limit builds behind after, and returns what they said:
-// the files themselves are the caller's to remove. next is where to go on, 0 at
-// the end.
+// ExpireFiles removes the rows of files of a kind whose builds ended more than age ago,
+// among the next limit builds behind after, and returns them. The caller removes the
+// files themselves. next is where to continue, 0 at the end.
 func (f *Files) ExpireFiles(ctx context.Context, kind store.FileKind, age time.Duration, after int64, limit int) (expired []store.FileRow, next int64, err error) {
 	err = f.db.write("expiring files").tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		a, err := findAged(ctx, tx, limit, sqlAgedFiles, age, after, limit, string(kind))
@@ -100,7 +99,7 @@ func (f *Files) ExpireFiles(ctx context.Context, kind store.FileKind, age time.D
 
 const sqlExpireLogs = `DELETE FROM build_logs WHERE build = ANY ($1)`
 
-// ExpireLogs removes the logs of builds as ExpireFiles does, and returns how
+// ExpireLogs removes the logs of builds in pages, as ExpireFiles does, and returns how
 // many builds lost theirs.
 func (f *Files) ExpireLogs(ctx context.Context, age time.Duration, after int64, limit int) (builds int, next int64, err error) {
 	err = f.db.write("expiring logs").tx(ctx, func(ctx context.Context, tx pgx.Tx) error {

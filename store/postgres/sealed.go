@@ -10,15 +10,15 @@ import (
 	"takt/store/seal"
 )
 
-// Sealed is what rows hold sealed.
+// Sealed reads and replaces the sealed values in the database.
 type Sealed struct{ db *DB }
 
 // NewSealed returns the sealed values of db.
 func NewSealed(db *DB) *Sealed { return &Sealed{db: db} }
 
-// SealedValue is one of them.
+// SealedValue is one sealed value.
 type SealedValue struct {
-	// ID names its row, and is what it is bound to.
+	// ID names the row to which the value is bound.
 	ID    string
 	Value []byte
 }
@@ -45,8 +45,8 @@ func (s *Sealed) Count(ctx context.Context) (map[seal.Kind]map[seal.ID]int, erro
 
 const sqlPageSealed = `SELECT id, sealed FROM sealed_values WHERE kind = $1 AND key <> $2 AND id > $3 ORDER BY id LIMIT $4`
 
-// Page returns up to limit values of a kind that another key than current has
-// sealed, behind the id after, in the order of ids.
+// Page returns up to limit values of a kind that a key other than current has sealed,
+// behind the id after, in the order of ids.
 func (s *Sealed) Page(ctx context.Context, kind seal.Kind, current seal.ID, after string, limit int) ([]SealedValue, error) {
 	return rowsOf(ctx, s.db.read("looking for values of old keys"), pgx.RowToStructByPos[SealedValue],
 		sqlPageSealed, string(kind), current[:], after, limit)
@@ -59,7 +59,7 @@ const (
 	sqlReplaceKeyCheck     = `UPDATE key_check SET sealed = @fresh WHERE sealed = @old`
 )
 
-// Replace puts fresh into the row of old. It reports whether that still held old:
+// Replace writes fresh into the row of old. It reports whether the row still held old;
 // if not, nothing is changed.
 func (s *Sealed) Replace(ctx context.Context, kind seal.Kind, old SealedValue, fresh []byte) (done bool, err error) {
 	replace := map[seal.Kind]string{
@@ -75,11 +75,12 @@ const (
 	sqlReadKeyCheck = `SELECT sealed FROM key_check`
 )
 
-// keyCheckID is what the check value is bound to; it says nothing.
+// keyCheckID is the id to which the check value is bound. The text itself has no
+// meaning.
 const keyCheckID = "database"
 
-// WithKeyCheck returns a migration that does steps and then refuses a database that
-// was sealed under other keys. A new database is sealed under these.
+// WithKeyCheck returns a migration that runs steps and then refuses a database that was
+// sealed under other keys. A new database gets a check value sealed under these keys.
 func WithKeyCheck(keys *seal.Ring, steps ...func(context.Context, *pgx.ConnConfig) error) func(context.Context, *pgx.ConnConfig) error {
 	return func(ctx context.Context, cfg *pgx.ConnConfig) error {
 		for _, step := range steps {

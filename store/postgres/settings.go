@@ -13,8 +13,8 @@ import (
 
 const sqlSetting = `SELECT value FROM settings WHERE key = $1`
 
-// setting reads what was saved under key into value, which it leaves alone if
-// nothing ever was.
+// setting reads the value saved under key into value. If none was saved, it leaves
+// value unchanged.
 func (db *DB) setting(ctx context.Context, key string, value any) (found bool, err error) {
 	err = db.read("reading the setting "+key).run(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		var saved []byte
@@ -52,7 +52,7 @@ WITH s AS (
 )
 SELECT pg_notify('takt', 'settings:changed heartbeat')`
 
-// SaveTimeouts saves t and tells every controller.
+// SaveTimeouts saves t and notifies every controller.
 func (q *Queue) SaveTimeouts(ctx context.Context, t store.Timeouts) error {
 	value, err := json.Marshal(timeoutsRow{t.CheckInterval.Seconds(), t.BuildTimeout.Seconds(), t.WorkerTimeout.Seconds()})
 	if err != nil {
@@ -62,19 +62,19 @@ func (q *Queue) SaveTimeouts(ctx context.Context, t store.Timeouts) error {
 	return err
 }
 
-// Heijunka keeps what operators change of load levelling.
+// Heijunka keeps the operators' settings of load levelling.
 type Heijunka struct{ db *DB }
 
 // NewHeijunka returns a Heijunka on db.
 func NewHeijunka(db *DB) *Heijunka { return &Heijunka{db} }
 
-// HeijunkaSettings returns what was saved; nothing, if nothing ever was.
+// HeijunkaSettings returns the saved settings, or the zero value if none were saved.
 func (h *Heijunka) HeijunkaSettings(ctx context.Context) (s store.HeijunkaSettings, err error) {
 	_, err = h.db.setting(ctx, "heijunka", &s)
 	return s, err
 }
 
-// The row is made first if it is not there, so that two changes at once wait for
+// The row is created first if it is missing, so that two concurrent changes wait for
 // each other.
 const sqlLockHeijunkaSettings = `
 INSERT INTO settings AS s (key, value) VALUES ('heijunka', '{}')
@@ -87,8 +87,8 @@ WITH s AS (
 )
 SELECT pg_notify('takt', 'settings:changed heijunka')`
 
-// ChangeHeijunkaSettings applies change to what is saved and tells every controller.
-// An error of change is returned as it is, and nothing is changed.
+// ChangeHeijunkaSettings applies change to the saved settings and notifies every
+// controller. If change fails, its error is returned unchanged and nothing is saved.
 func (h *Heijunka) ChangeHeijunkaSettings(ctx context.Context, change func(s *store.HeijunkaSettings) error) (s store.HeijunkaSettings, err error) {
 	var refused error
 	err = h.db.write("saving the settings of load levelling").tx(ctx, func(ctx context.Context, tx pgx.Tx) error {

@@ -10,22 +10,22 @@ import (
 	"takt/store"
 )
 
-// limitKey is the advisory lock of the queue limit: of several controllers one
-// counts at a time.
+// limitKey is the advisory lock of the queue limit: only one controller counts at a
+// time.
 const limitKey = 0x74616b74_6c696d74 // "taktlimt"
 
-// Submit adds a build to the queue. commit is called before that stands, to give
-// the build's files their names: at once, or for a submission under a key once
-// that is known to be new. If Submit fails the caller removes them. Errors:
-// *store.Repeated, and then commit was not called; QueueFull; Conflict if the id
-// is in use; Unavailable, wrapping store.ErrOutcomeUnknown when the build and its
-// files may stand; RetryWaiting.
+// Submit adds a build to the queue. commit is called before the build is committed, to
+// give its files their names: at once, or for a submission with an idempotency key once
+// the key is known to be new. If Submit fails, the caller removes the files. Errors:
+// *store.Repeated, in which case commit was not called; QueueFull; Conflict if the id
+// is in use; RetryWaiting; Unavailable, wrapping store.ErrOutcomeUnknown, when the
+// build and its files may have been stored.
 func (b *Builds) Submit(ctx context.Context, s store.Submission, commit func() error) (build store.Build, err error) {
 	if commit == nil {
 		commit = func() error { return nil }
 	}
 	op := b.db.write("submitting build " + s.ID)
-	if err := repeated(ctx, op, s.Once); err != nil { // even when the queue is full by now
+	if err := repeated(ctx, op, s.Once); err != nil { // first, because a repeat is answered even if the queue is full
 		return store.Build{}, err
 	}
 	var position int64
@@ -37,12 +37,12 @@ func (b *Builds) Submit(ctx context.Context, s store.Submission, commit func() e
 	if err != nil {
 		return store.Build{}, err
 	}
-	b.db.head.lower(position) // its priority may let it overtake
+	b.db.head.lower(position) // its priority may put it below the marks
 	return build, nil
 }
 
-// submitUncounted adds a build while the limit is far away, for which room is
-// reserved. Without a key that is one statement and one round trip.
+// submitUncounted adds a build without a count, because the limit is far away and room
+// is reserved. Without an idempotency key this is one statement and one round trip.
 func (b *Builds) submitUncounted(
 	ctx context.Context, op operation, s store.Submission, commit func() error,
 ) (build store.Build, position int64, err error) {
@@ -60,8 +60,8 @@ func (b *Builds) submitUncounted(
 	return build, position, err
 }
 
-// submitCounted adds a build if the table has room for it. Nobody else of this
-// controller adds one meanwhile, so the count is exact.
+// submitCounted adds a build if the table has room for it. This controller adds no
+// other build meanwhile, so the count is exact.
 func (b *Builds) submitCounted(ctx context.Context, op operation, s store.Submission, commit func() error) (store.Build, int64, error) {
 	b.db.pending.adding.Lock()
 	defer b.db.pending.adding.Unlock()
@@ -93,7 +93,7 @@ func submitIn(
 }
 
 const (
-	// sqlHoldRetries makes retries that go back to one build come one after the other.
+	// sqlHoldRetries serializes retries of the same original build.
 	sqlHoldRetries = `SELECT pg_advisory_xact_lock(hashtextextended('takt retry ' || coalesce(retry_root, seq), 0))
 FROM builds WHERE seq = (SELECT seq FROM build_ids WHERE id = $1)`
 
@@ -101,8 +101,9 @@ FROM builds WHERE seq = (SELECT seq FROM build_ids WHERE id = $1)`
 	SELECT coalesce(retry_root, seq) FROM builds WHERE seq = (SELECT seq FROM build_ids WHERE id = $1)))`
 )
 
-// soleRetry refuses a retry while another waits that goes back to the same build,
-// also through other retries: a token could queue any number.
+// soleRetry refuses a retry while another retry of the same original build is pending,
+// also through retries of retries. Otherwise one token could queue any number of
+// builds.
 func soleRetry(ctx context.Context, tx pgx.Tx, of string) error {
 	if _, err := tx.Exec(ctx, sqlHoldRetries, of); err != nil {
 		return err
@@ -118,7 +119,7 @@ func retryWaits(ctx context.Context, q querier, of string) error {
 	return store.NewError(store.RetryWaiting, "A retry of this build is waiting already")
 }
 
-// RetryWaits returns RetryWaiting if a retry of a build would be refused now.
+// RetryWaits returns RetryWaiting if a retry of the build would be refused now.
 func (b *Builds) RetryWaits(ctx context.Context, id string) error {
 	return b.db.read("looking for a retry of build "+id).run(ctx, func(ctx context.Context, c *pgx.Conn) error { return retryWaits(ctx, c, id) })
 }
@@ -137,7 +138,7 @@ func (b *Builds) makeRoom(ctx context.Context, tx pgx.Tx) error {
 	if err := tx.QueryRow(ctx, sqlCountPending, b.cfg.QueueLimit+1).Scan(&n); err != nil {
 		return err
 	}
-	b.db.pending.counted(n + 1) // with this one; too many by one if it fails
+	b.db.pending.counted(n + 1) // includes this build; one too many if its insert fails
 	if n > b.cfg.QueueLimit {
 		return &store.Error{
 			Code:       store.QueueFull,
@@ -148,13 +149,13 @@ func (b *Builds) makeRoom(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// queueFullRetry is what a refused submitter is told to wait.
+// queueFullRetry is how long a refused submitter should wait.
 const queueFullRetry = 5 * time.Second
 
-// sqlInsertBuild adds a build, its files, its labels (NULL for none) and its first
-// log line, and tells every controller's queue. The log of the build that it
-// repeats (@retried, "" for none) says so; that build is locked for the reason of
-// sqlAppendLogs.
+// sqlInsertBuild adds a build, its files, its labels (NULL for none) and its first log
+// line, and notifies every controller. It also writes a line to the log of the build
+// that this one retries (@retried, "" for none) and locks that build for the reason
+// given at sqlAppendLogs.
 const sqlInsertBuild = `
 WITH b AS (
 	INSERT INTO builds (id, platform, priority, token_hash, has_certs, retry_root)

@@ -16,8 +16,8 @@ const sweepKey = 0x74616b74_73776570 // "taktswep"
 
 const sqlTrySweep = `SELECT pg_try_advisory_xact_lock($1)`
 
-// sqlLose is what the loss of its attempt does to a build: $3 attempts, $4 the
-// final message.
+// sqlLose is the change of a build that loses its attempt: $3 attempts, $4 the final
+// message.
 const sqlLose = `
 		state = CASE WHEN lost + 1 < $3 THEN 'pending' ELSE 'failed' END,
 		lost = lost + 1,
@@ -29,13 +29,13 @@ const sqlLose = `
 		error_message = CASE WHEN lost + 1 < $3 THEN NULL ELSE $4 END,
 		updated_at = now()`
 
-// sqlSweep judges every build and worker by the database's clock, in one
-// statement: $1 build time-out, $2 worker time-out, $3 attempts, $4 the final
-// message, $5 the workers to look at, NULL for all.
+// sqlSweep judges every build and worker by the database's clock, in one statement: $1
+// build time-out, $2 worker time-out, $3 attempts, $4 the final message, $5 the workers
+// to look at, NULL for all.
 //
-// It locks the workers concerned in the order of their ids (the count makes the
-// update wait until all are), then updates the builds that are still silent. What
-// got a beat in between is left alone, because the conditions are judged again on
+// It locks the workers concerned in the order of their ids (the count makes the update
+// wait until all are locked), then updates the builds that still have no beat. A build
+// that got a beat meanwhile is left alone, because the conditions are judged again on
 // the locked row.
 const sqlSweep = `
 WITH w AS MATERIALIZED (
@@ -70,22 +70,20 @@ UNION ALL
 SELECT 'offline', id, '', 0 FROM u WHERE status = 'offline' AND was <> 'offline'
 ORDER BY position, id`
 
-// Sweep takes builds from workers that sent no beat for
-// Timeouts.BuildTimeout, and takes workers offline after Timeouts.WorkerTimeout.
-// A lost attempt is used up: the build waits again, where it stood, while
-// attempts remain, and fails otherwise. One controller sweeps at a time; the
-// others are Skipped.
+// Sweep takes builds from workers that sent no beat for Timeouts.BuildTimeout, and
+// takes workers offline after Timeouts.WorkerTimeout. The build's attempt is used up.
+// While attempts remain, the build is pending again at its old position; otherwise it
+// fails. One controller sweeps at a time; the others get Skipped.
 //
-// It fails with Unavailable if the database takes longer than Sweep.Patience to
-// begin: workers could not beat meanwhile.
+// Sweep fails with Unavailable if the database takes longer than Sweep.Patience to
+// begin, because workers could not send beats meanwhile.
 //
-// If the database refuses to change a row, that worker and its builds are left
-// as they are and the error says so; the result then tells what was done for the
-// others all the same.
+// If the database refuses to change a row, that worker and its builds stay as they are
+// and the error says so. The result then still holds what was done for the others.
 func (q *Queue) Sweep(ctx context.Context, s store.Sweep) (result store.SweepResult, err error) {
 	var refused error
 	var done swept
-	asked := time.Now().Round(0) // the wall clock runs on in a suspended machine
+	asked := time.Now().Round(0) // wall clock only, because it continues while the machine is suspended
 	err = q.db.write("sweeping").tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		var mine bool
 		if err := tx.QueryRow(ctx, sqlTrySweep, int64(sweepKey)).Scan(&mine); err != nil {
@@ -95,7 +93,7 @@ func (q *Queue) Sweep(ctx context.Context, s store.Sweep) (result store.SweepRes
 			result.Skipped = true
 			return nil
 		}
-		// Silence is judged by now(), which is that of the transaction's beginning.
+		// The statement judges by now(), which is the beginning of the transaction.
 		if took := time.Now().Round(0).Sub(asked); took > s.Patience {
 			return store.NewUnavailable("The database is too slow to tell who is silent", nil)
 		}
@@ -116,7 +114,7 @@ func (q *Queue) Sweep(ctx context.Context, s store.Sweep) (result store.SweepRes
 	return result, refused
 }
 
-// swept is what a sweep did, and the positions of the builds that it put back.
+// swept is the result of a sweep, and the positions of the builds that it requeued.
 type swept struct {
 	store.SweepResult
 	positions []int64
@@ -135,8 +133,8 @@ func sweep(ctx context.Context, tx pgx.Tx, s store.Sweep, workers []string) (res
 
 const sqlSweepable = `SELECT id FROM workers WHERE status <> 'offline' OR held > 0 ORDER BY id`
 
-// sweepApart sweeps worker by worker, because a row that the database refuses to
-// change must not keep others from being swept. refused joins what it said.
+// sweepApart sweeps the workers one by one, because a row that the database refuses
+// must not prevent the sweep of others. refused joins the refusals.
 func sweepApart(ctx context.Context, tx pgx.Tx, s store.Sweep) (result swept, refused, err error) {
 	ids, err := collect(ctx, tx, pgx.RowTo[string], sqlSweepable)
 	if err != nil {
