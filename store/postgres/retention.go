@@ -9,8 +9,8 @@ import (
 	"takt/store"
 )
 
-// sqlClaimChores claims the chores that one controller does for all. $1 is how long ago
-// they must have been claimed last.
+// sqlClaimChores claims the chores that one controller does for all, if the last claim
+// is at least $1 ago.
 const sqlClaimChores = `
 INSERT INTO settings (key, value) VALUES ('chores', '{}')
 ON CONFLICT (key) DO UPDATE SET updated_at = now() WHERE settings.updated_at <= now() - $1::interval

@@ -14,12 +14,12 @@ import (
 	"takt/store"
 )
 
-// Accept makes actions durable, with the jobs that see to them: the answers, by
-// index, hold when it returns. Most loads are new actions of queues that have a
-// living job; those take one round trip. It fails on an action that was here
-// before, so these are looked for if it does, and first while they keep coming.
-// Queues without a living job take a transaction of several steps. After an error
-// some of the actions may be durable nevertheless.
+// Accept commits actions together with the jobs that serve them. When it returns, the
+// answers (by index) are durable. Most batches hold new actions of queues that have a
+// living job; these take one round trip. That statement fails if an action is a repeat.
+// Then repeats are looked up, and for a while every batch looks them up first. Queues
+// without a living job take a transaction of several steps. After an error some of the
+// actions may be durable nevertheless.
 func (t *Throttle) Accept(ctx context.Context, actions []store.Action) ([]store.Acceptance, error) {
 	b, rows := newActionBatch(actions)
 	got := make([]store.Acceptance, len(b.names)) // without a state: not accepted yet
@@ -30,7 +30,7 @@ func (t *Throttle) Accept(ctx context.Context, actions []store.Action) ([]store.
 	for i, row := range rows {
 		if out[i] = got[row]; !out[i].Repeat {
 			out[i].Remaining = actions[i].Expires
-			got[row].Remaining, got[row].Repeat = actions[i].Expires, true // for who sent it again in the same batch
+			got[row].Remaining, got[row].Repeat = actions[i].Expires, true // for a repeat within the same batch
 		}
 	}
 	return out, nil
@@ -52,18 +52,18 @@ func (t *Throttle) accept(ctx context.Context, b actionBatch, got []store.Accept
 	return unavailable(errVanished)
 }
 
-// repeatsLast is how long after a repeat more of them are expected.
+// repeatsLast is how long after a repeat more repeats are expected.
 const repeatsLast = 10 * time.Second
 
-// errVanished says that an action was there and is not: retention has just deleted
-// it.
+// errVanished means that an action existed and then did not, because retention deleted
+// it meanwhile.
 var errVanished = errors.New("an action was deleted while it was looked at")
 
-// acceptTries is how often a transaction is begun anew that PostgreSQL ended in
-// favour of another: River locks jobs in an order of its own.
+// acceptTries bounds the tries of a transaction that a deadlock or a serialization
+// failure ends. Deadlocks can happen because River locks jobs in its own order.
 const acceptTries = 5
 
-// undisturbed calls f again if a deadlock or a failed serialization ended it.
+// undisturbed calls f again if a deadlock or a serialization failure ended it.
 func undisturbed(f func() error) (err error) {
 	for range acceptTries {
 		err = f()
@@ -74,21 +74,22 @@ func undisturbed(f func() error) (err error) {
 	return err
 }
 
-// actionBatch is actions, each once, in the order of the unique index: two
-// transactions never wait for each other's. The columns are arguments.
+// actionBatch holds each action once, in the order of the unique index, so that two
+// transactions never deadlock on each other's actions. Its columns are statement
+// arguments.
 type actionBatch struct {
 	keys  []store.QueueKey // of queues, in the order of ids
 	ids   []string         // of queues, sorted: the order of their locks
 	locks []int32          // of queues, sorted
 
-	rows    []int   // whose answers these are
+	rows    []int   // where the answers go
 	in      []int32 // position in ids, from 1
 	portals []int64
 	names   []string
 	seconds []float64
 }
 
-// newActionBatch returns the batch and each action's row.
+// newActionBatch returns the batch, and for each action its row in the batch.
 func newActionBatch(actions []store.Action) (b actionBatch, rows []int) {
 	n := len(actions)
 	order := make([]int, n)
@@ -121,7 +122,7 @@ func newActionBatch(actions []store.Action) (b actionBatch, rows []int) {
 	return b, rows
 }
 
-// compareActions has the order of the unique index.
+// compareActions compares in the order of the unique index.
 func compareActions(portal int64, name string, portal2 int64, name2 string) int {
 	return cmp.Or(cmp.Compare(portal, portal2), cmp.Compare(name, name2))
 }
@@ -152,7 +153,7 @@ func (b *actionBatch) sortQueues(actions []store.Action) map[store.QueueKey]int3
 	return positions
 }
 
-// without returns what has no answer yet.
+// without returns the actions that have no answer yet.
 func (b actionBatch) without(got []store.Acceptance) actionBatch {
 	var left []store.Action
 	var rows []int
@@ -167,17 +168,17 @@ func (b actionBatch) without(got []store.Acceptance) actionBatch {
 	return b
 }
 
-// row returns where the answer of an action of the batch belongs.
+// row returns the index of an action's answer.
 func (b actionBatch) row(portal int64, name string) int {
 	i, _ := sort.Find(len(b.names), func(i int) int { return compareActions(portal, name, b.portals[i], b.names[i]) })
 	return b.rows[i]
 }
 
-// livingJob holds for a river_job j that answers for its queue.
+// livingJob is true for a river_job j that still serves its queue.
 const livingJob = `j.state IN ('available', 'pending', 'running', 'retryable', 'scheduled')`
 
-// sqlRepeats finds actions that are here. $3: also those that wait although their
-// queue has no living job.
+// sqlRepeats finds actions that already exist. With $3 it also returns those that wait
+// although their queue has no living job.
 const sqlRepeats = `
 SELECT u.nr, a.state, extract(epoch FROM a.expires_at - now())::float8
 FROM unnest($1::bigint[], $2::text[]) WITH ORDINALITY AS u(portal, callback, nr) CROSS JOIN LATERAL (
@@ -187,14 +188,14 @@ WHERE $3 OR a.state <> 'waiting' OR (
 	SELECT (SELECT ` + livingJob + ` FROM river_job j WHERE j.id = q.job_id)
 	FROM throttle_queues q WHERE q.seq = a.queue)`
 
-// acceptRepeats answers those that were here before and need nothing more: a job
-// that lives stays alive while an action waits.
+// acceptRepeats answers repeats that need no job, because a living job stays alive
+// while an action waits.
 func (t *Throttle) acceptRepeats(ctx context.Context, b actionBatch, got []store.Acceptance) error {
 	return t.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error { return t.findRepeats(ctx, c, b, got, false) })
 }
 
-// findRepeats answers those that were here before; all of them, or those that need
-// nothing more.
+// findRepeats answers repeats: with all every one of them, otherwise only those that
+// need no job.
 func (t *Throttle) findRepeats(ctx context.Context, q querier, b actionBatch, got []store.Acceptance, all bool) error {
 	var nr int
 	var state store.ActionState
@@ -208,25 +209,26 @@ func (t *Throttle) findRepeats(ctx context.Context, q querier, b actionBatch, go
 	return err
 }
 
-// keyColumns are a store.QueueKey's, of throttle_queues q.
+// keyColumns are the columns of a store.QueueKey in throttle_queues q.
 const keyColumns = `q.portal_id, q.workflow_id, q.action_id, q.index`
 
 // queueRow is a queue in a transaction that holds its lock.
 type queueRow struct {
 	store.QueueKey
 	Seq int64
-	// Live says that a job answers for the queue.
+	// Live is true if a living job serves the queue.
 	Live bool
 }
 
-// sqlUpsertQueues takes the locks of the queues, in the order of their ids.
+// sqlUpsertQueues creates missing queues and locks all of them, in the order of their
+// ids.
 const sqlUpsertQueues = `
 INSERT INTO throttle_queues AS q (id, portal_id, workflow_id, action_id, index)
 SELECT u.* FROM unnest($1::text[], $2::bigint[], $3::text[], $4::bigint[], $5::text[]) AS u(id, portal, workflow, action, index)
 ORDER BY u.id COLLATE "C"
 ON CONFLICT (id) DO UPDATE SET received_at = now()`
 
-// sqlInsertActions returns those that are new.
+// sqlInsertActions inserts actions and returns the new ones.
 const sqlInsertActions = `
 INSERT INTO action_executions AS a (queue, portal_id, callback_id, expires_at)
 SELECT q.seq, u.portal, u.callback, now() + make_interval(secs => u.seconds)
@@ -236,19 +238,18 @@ ORDER BY u.nr
 ON CONFLICT (portal_id, callback_id) DO NOTHING
 RETURNING a.portal_id, a.callback_id`
 
-// sqlLiveJobs says which queues have a job that answers for them. It is a
-// statement of its own, so that it sees what was committed before the locks
-// were had. River's insert would find the same, but writes a new version of each
-// job that it finds.
+// sqlLiveJobs returns which queues have a living job. It is a separate statement, so
+// that it sees what was committed before the locks were taken. River's insert would
+// find the same, but it writes a new version of each job that it finds.
 const sqlLiveJobs = `SELECT ` + keyColumns + `, q.seq, coalesce((SELECT ` + livingJob + `
 	FROM river_job j WHERE j.id = q.job_id), false)
 FROM throttle_queues q WHERE q.id = ANY ($1) ORDER BY q.id`
 
-// acceptAll takes actions of any queue, in a transaction that holds the queues'
-// locks: so that either a queue's job sees the new actions or they find the job
-// gone and get another.
+// acceptAll accepts actions of any queue, in a transaction that holds the queues'
+// locks. So either a queue's job sees the new actions, or acceptAll finds the job gone
+// and inserts another.
 func (t *Throttle) acceptAll(ctx context.Context, b actionBatch, got []store.Acceptance) error {
-	mine := make([]store.Acceptance, len(got)) // lost if the transaction is
+	mine := make([]store.Acceptance, len(got)) // discarded if the transaction fails
 	err := t.db.write("creating queues").tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		var queues []queueRow
 		send := &pgx.Batch{}

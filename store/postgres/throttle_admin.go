@@ -9,8 +9,8 @@ import (
 	"takt/store"
 )
 
-// sqlQueues shows queues with what waits in them, those with the oldest first,
-// then those that are empty. $1 a queue or ”, $2 a portal or 0, $3 the most.
+// sqlQueues lists queues with their waiting actions, those with the oldest action
+// first, then empty ones. $1 a queue or "", $2 a portal or 0, $3 the limit.
 const sqlQueues = `
 SELECT q.id, q.portal_id, q.workflow_id, q.action_id, c.max_throughput, c.time_period, c.time_unit,
 	coalesce(a.depth, 0), coalesce(a.held, 0), coalesce(a.inflight, 0), a.oldest, least(coalesce(w.used, 0), c.max_throughput),
@@ -30,8 +30,8 @@ LEFT JOIN LATERAL (
 WHERE ($1 = '' OR q.id = $1) AND ($2 = 0 OR q.portal_id = $2)
 ORDER BY a.oldest NULLS LAST, q.received_at DESC LIMIT $3`
 
-// Queues returns up to limit queues, those with the oldest waiting action first;
-// of one portal, unless that is 0.
+// Queues returns up to limit queues, those with the oldest waiting action first: the
+// queues of one portal, or of all if portal is 0.
 func (t *Throttle) Queues(ctx context.Context, portal int64, limit int) ([]store.QueueStatus, error) {
 	return rowsOf(ctx, t.db.read("listing throttle queues"), scanQueue, sqlQueues, "", portal, limit)
 }
@@ -59,8 +59,8 @@ WITH q AS (
 )
 SELECT pg_notify('takt', 'throttle:queue ' || id) FROM q`
 
-	// sqlRedrive makes what is held due now, and gives another life to what was
-	// given up without HubSpot having heard of it.
+	// sqlRedrive makes held actions due now, and revives actions that were given up
+	// before HubSpot was informed.
 	sqlRedrive = `
 UPDATE action_executions a SET due_at = now(), failures = 0, giving_up = false, state = 'waiting', finished_at = NULL
 FROM throttle_queues q
@@ -70,14 +70,13 @@ WHERE q.id = $1 AND a.queue = q.seq AND a.claim = 0 AND a.expires_at > now()
 	sqlTellQueue = `SELECT pg_notify('takt', 'throttle:queue ' || $1::text)`
 )
 
-// Pause stops a queue from sending, or lets it go on. NotFound if there is none.
+// Pause stops a queue from sending, or with false lets it continue. Error: NotFound.
 func (t *Throttle) Pause(ctx context.Context, id string, paused bool) error {
 	return t.db.write("pausing queue "+id).change(ctx, errNoQueue, sqlPause, id, paused)
 }
 
-// Redrive makes all that failed in a queue be tried again now, with new tries,
-// and returns how many. The queue has a job afterwards. NotFound if there is no
-// such queue.
+// Redrive makes all failed actions of a queue due now, with new tries, and returns how
+// many. If there are any, the queue has a job afterwards. Error: NotFound.
 func (t *Throttle) Redrive(ctx context.Context, id string) (n int, err error) {
 	err = t.db.write("redriving queue "+id).tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		locked, err := collect(ctx, tx, pgx.RowToStructByPos[store.QueueKey], sqlLockQueues, []string{id})
@@ -107,8 +106,8 @@ WHERE EXISTS (SELECT FROM action_executions a WHERE a.queue = q.seq AND a.state 
 	AND ($1 = 0 OR q.portal_id = $1) AND ($2 = 0 OR q.action_id = $2)
 ORDER BY q.received_at LIMIT $3`
 
-// BusyQueues returns up to limit queues in which actions wait; of one portal and
-// one action, unless these are 0.
+// BusyQueues returns up to limit queues in which actions wait. A portal or action of 0
+// means all.
 func (t *Throttle) BusyQueues(ctx context.Context, portal, action int64, limit int) ([]store.QueueKey, error) {
 	return rowsOf(ctx, t.db.read("listing busy queues"), pgx.RowToStructByPos[store.QueueKey], sqlBusyQueues, portal, action, limit)
 }
@@ -117,7 +116,7 @@ const sqlBeat = `
 WITH q AS MATERIALIZED (SELECT seq FROM throttle_queues WHERE id = ANY ($1) ORDER BY id FOR NO KEY UPDATE)
 UPDATE throttle_queues t SET runner_at = now() FROM q WHERE t.seq = q.seq`
 
-// Beat says that a runner looks after these queues.
+// Beat records that a runner serves these queues.
 func (t *Throttle) Beat(ctx context.Context, queues []string) error {
 	_, err := t.db.write("writing a runner's beat").exec(ctx, sqlBeat, queues)
 	return err
@@ -126,7 +125,7 @@ func (t *Throttle) Beat(ctx context.Context, queues []string) error {
 const sqlBacklog = `
 SELECT count(*), coalesce(extract(epoch FROM now() - min(received_at)), 0)::float8 FROM action_executions WHERE state = 'waiting'`
 
-// Backlog returns how many actions wait, and how long the oldest has.
+// Backlog returns how many actions wait, and how long the oldest has waited.
 func (t *Throttle) Backlog(ctx context.Context) (n int, oldest time.Duration, err error) {
 	var secs float64
 	err = t.db.read("counting what waits").scan(ctx, nil, []any{&n, &secs}, sqlBacklog)

@@ -11,32 +11,32 @@ import (
 	"takt/store"
 )
 
-// sqlLockOwnQueues takes the locks that decide who may spend the queues' budgets.
+// sqlLockOwnQueues takes the locks under which the queues' budgets are spent.
 const sqlLockOwnQueues = `
 SELECT seq FROM throttle_queues WHERE id = ANY ($1) AND portal_id = $2 ORDER BY id FOR NO KEY UPDATE`
 
-// sqlClaim spends what is left of the budgets. It runs under the queues' locks, as
-// a statement of its own, so that it sees what was committed before they were
-// had; its clock is that of its beginning. Claims @most actions at most, @call in one
-// call, for @lease seconds; looks at @each of one queue; claims budget up to @ahead
-// seconds early. Its steps:
+// sqlClaim spends what is left of the budgets. It runs under the queues' locks, as a
+// separate statement, so that it sees what was committed before the locks were
+// taken. Its clock is the start of the statement. It claims at most @most actions, at
+// most @call per call, for @lease seconds. It looks at @each actions per queue and
+// claims budget up to @ahead seconds early. Its steps:
 //
 //	t      the queues with their rates
-//	room   what is left of each budget: all that was spent and is not back, now
-//	       and soon. It comes back one period after its end
-//	head   the first due actions of each, those that are too late last
-//	gone   those that are too late end here, paused or not
-//	pick   what is taken: from all queues in turn, so that a long one delays no
-//	       other; what can go now first, in calls of its own
-//	number each call is a claim, with budget of its own
+//	room   what is left of each budget, now and soon. Spent budget comes back one
+//	       period after its end
+//	head   the first due actions of each queue, expired ones last
+//	gone   ends the expired ones, also in paused queues
+//	pick   the actions to claim: from all queues in turn, so that a long queue
+//	       delays no other. Actions that can go now come first, in separate calls
+//	number each call is a claim, with its own budget
 //	taken  what is spent now; it ends with the lease until an answer says otherwise
-//	waits  until when the claims have to wait for their budget
-//	freed  rows that count no more, and nobody will answer for
+//	waits  how long the claims have to wait for their budget
+//	freed  rows whose budget is back and that no answer will need
 //
-// Nobody else writes what is due, under the locks, but an answer that came too
-// late. Rows are found by their ctids, and "finished_at IS NULL" stands for the
-// state, so that no plan that was made for a short queue can read all that waits:
-// its index does not fit.
+// Under the locks, only an answer that comes too late also writes due actions. Rows
+// are found by ctid, and "finished_at IS NULL" stands for the state. Otherwise a plan
+// made for a short queue could read all waiting actions. It can't, because the index
+// of waiting actions does not match that condition.
 const sqlClaim = `
 WITH t AS MATERIALIZED (
 	SELECT q.seq, q.id, o.nr, c.max_throughput AS most, q.paused_at IS NOT NULL AS paused, p.period, statement_timestamp() - p.period AS since
@@ -98,11 +98,11 @@ FROM (VALUES (1)) one LEFT JOIN (
 ) c ON true
 ORDER BY c.claim, c.callback_id`
 
-// sqlDues says when each queue can be claimed from next. Budget that comes back
-// in drops waits a moment for more. More than the whole budget may be spent:
-// what was claimed early counts beside what it waits for. $1 queues, $2 the most
-// actions of one call, $3 the longest such moment in seconds, $4 how many seconds
-// early budget may be claimed.
+// sqlDues returns when each queue can be claimed from next. If budget comes back in
+// small parts, the queue waits a moment for more. The spent budget may exceed the whole
+// budget, because early claims count together with the budget that they wait for. $1
+// queues, $2 the most actions of one call, $3 the longest such moment in seconds, $4
+// how many seconds early budget may be claimed.
 const sqlDues = `
 WITH t AS MATERIALIZED (
 	SELECT q.seq, q.id, c.max_throughput AS most, q.paused_at IS NOT NULL AS paused,
@@ -131,11 +131,11 @@ LEFT JOIN LATERAL (
 	) x
 ) w ON true`
 
-// roundUp keeps what is lost between two clocks from making a call early.
+// roundUp compensates for the rounding between two clocks, so that no call is early.
 const roundUp = time.Millisecond
 
-// Claim takes actions that may be sent now, or in a moment, as many as the budgets
-// of their queues allow, and spends these. Budget is spent nowhere else.
+// Claim claims actions that may be sent now or in a moment, as many as the budgets of
+// their queues allow, and spends that budget. No other method spends budget.
 func (t *Throttle) Claim(ctx context.Context, r store.ClaimRequest) (claims store.Claims, err error) {
 	if r.Batch <= 0 {
 		r.Batch = max(r.Limit, 1)
@@ -153,7 +153,7 @@ func (t *Throttle) Claim(ctx context.Context, r store.ClaimRequest) (claims stor
 			var q store.QueueDue
 			var period, in float64
 			_, err := pgx.ForEachRow(rows, []any{&q.Queue, &q.Waiting, &period, &q.Blocked, &in}, func() error {
-				// Now is later than the statement's, so nothing is asked for early.
+				// time.Now is later than the statement's clock, so no claim is early.
 				q.Period, q.At = seconds(period), time.Now().Add(max(seconds(in), 0))
 				claims.Queues = append(claims.Queues, q)
 				return nil
@@ -168,7 +168,8 @@ func (t *Throttle) Claim(ctx context.Context, r store.ClaimRequest) (claims stor
 	return claims, nil
 }
 
-// scanClaims reads what sqlClaim returns. Its waits began before they arrive here.
+// scanClaims reads the result of sqlClaim. The waits in it began before the result
+// arrived.
 func scanClaims(rows pgx.Rows, claims *store.Claims) error {
 	var number int64
 	var a store.ClaimedAction
@@ -191,8 +192,8 @@ func scanClaims(rows pgx.Rows, claims *store.Claims) error {
 	return err
 }
 
-// whereHeld holds for those of a portal's actions that still belong to the claim.
-// Each is looked up by itself, whatever the plan.
+// whereHeld selects those of a portal's actions that still belong to the claim. It
+// looks up each action separately, whatever the plan.
 const whereHeld = `
 ctid = ANY (ARRAY(SELECT a.ctid FROM unnest(@callbacks::text[]) AS u(callback) CROSS JOIN LATERAL (
 	SELECT ctid FROM action_executions WHERE portal_id = @portal AND callback_id = u.callback OFFSET 0
@@ -202,8 +203,8 @@ const sqlConfirm = `
 SELECT callback_id, extract(epoch FROM due_at - clock_timestamp())::float8 FROM action_executions
 WHERE due_at > clock_timestamp() AND ` + whereHeld
 
-// Confirm returns which of a portal's actions still belong to the claim, and for
-// how long all of them do. Whoever was held up since the claim asks before it
+// Confirm returns which of a portal's actions still belong to the claim, and for how
+// long all of them do. A caller that was delayed since the claim confirms before it
 // sends.
 func (t *Throttle) Confirm(ctx context.Context, claim, portal int64, callbacks []string) (held []string, left time.Duration, err error) {
 	var id string
@@ -219,16 +220,17 @@ func (t *Throttle) Confirm(ctx context.Context, claim, portal int64, callbacks [
 }
 
 const (
-	// sqlComplete ends what HubSpot has heard of. One that was given up keeps the
-	// mark only if HubSpot could not be told.
+	// sqlComplete ends actions that HubSpot has acknowledged. A given-up action keeps
+	// its giving_up mark only if HubSpot could not be informed.
 	sqlComplete = `
 UPDATE action_executions SET state = CASE WHEN giving_up THEN 'given_up' ELSE 'completed' END, giving_up = false, finished_at = now(), claim = 0
 WHERE ` + whereHeld + `
 RETURNING state`
 
-	// sqlFail counts a failure, atomically. The next try comes @retry seconds later,
-	// doubled by each in a row; @hold_every in a row hold it for @hold seconds, and
-	// @give_up end it. One whose FAIL_CONTINUE failed as well is given up.
+	// sqlFail counts a failure atomically. The next try comes @retry seconds later,
+	// doubled by each consecutive failure. After each @hold_every failures the action
+	// is held for @hold seconds; after @give_up failures it is to be given up. If its
+	// FAIL_CONTINUE fails as well, it is given up.
 	sqlFail = `
 UPDATE action_executions SET failures = failures + 1, last_error = @error, claim = 0,
 	state = CASE WHEN giving_up THEN 'given_up' ELSE state END,
@@ -245,14 +247,15 @@ RETURNING state, failures % @hold_every = 0 AND NOT giving_up`
 UPDATE action_executions SET due_at = now() + make_interval(secs => @retry), claim = 0, last_error = nullif(@error, '')
 WHERE ` + whereHeld
 
-	// sqlEndWindows begins the period after which budget comes back, $2 seconds ago.
+	// sqlEndWindows sets the end of spent budget to $2 seconds ago. The budget comes
+	// back one period later.
 	sqlEndWindows = `
 UPDATE throttle_windows SET ended_at = now() - make_interval(secs => $2)
 WHERE claim = $1 AND ended_at > now() - make_interval(secs => $2)`
 
 	sqlRefund = `DELETE FROM throttle_windows WHERE claim = $1`
 
-	// sqlQueueErrors tells operators; the locks are taken in order.
+	// sqlQueueErrors stores an error for operators. It locks the queues in order.
 	sqlQueueErrors = `
 WITH q AS MATERIALIZED (
 	SELECT seq FROM throttle_queues WHERE seq = ANY (ARRAY(SELECT a.queue FROM unnest($2::text[]) AS u(callback) CROSS JOIN LATERAL (
@@ -262,12 +265,12 @@ WITH q AS MATERIALIZED (
 UPDATE throttle_queues t SET last_error = left($3, 1000) FROM q WHERE t.seq = q.seq`
 )
 
-// maxAgo bounds what is believed of an answer's age: two clocks differ the more
-// the longer they are compared.
+// maxAgo bounds the accepted age of an answer, because two clocks drift apart over
+// time.
 const maxAgo = time.Second
 
-// Record writes what became of a claim's actions. Those that the claim has lost
-// meanwhile are left alone, so repeating it is harmless.
+// Record writes the results of a claim's actions. It leaves alone actions that the
+// claim has lost meanwhile, so repeating it is harmless.
 func (t *Throttle) Record(ctx context.Context, o store.Outcome) (r store.Recorded, err error) {
 	text := store.ErrorText(o.Error)
 	var state store.ActionState
@@ -318,7 +321,7 @@ func (t *Throttle) Record(ctx context.Context, o store.Outcome) (r store.Recorde
 	return r, nil
 }
 
-// count adds one action's fate.
+// count adds the result of one action.
 func count(r *store.Recorded, state store.ActionState, failed, held bool) {
 	if failed {
 		r.Failed++
@@ -339,7 +342,7 @@ const sqlNote = `
 WITH q AS MATERIALIZED (SELECT seq FROM throttle_queues WHERE id = ANY ($1) ORDER BY id FOR NO KEY UPDATE)
 UPDATE throttle_queues t SET last_error = left($2, 1000) FROM q WHERE t.seq = q.seq`
 
-// Note tells operators what keeps queues from being served.
+// Note stores for operators why these queues are not served.
 func (t *Throttle) Note(ctx context.Context, queues []string, text string) error {
 	_, err := t.db.write("noting an error").exec(ctx, sqlNote, queues, store.ErrorText(text))
 	return err

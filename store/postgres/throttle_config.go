@@ -11,13 +11,13 @@ import (
 	"takt/store"
 )
 
-// Throttle keeps actions, their queues, their rates and the tokens to complete
-// them with.
+// Throttle keeps actions, their queues, their rates and the tokens that complete them.
 type Throttle struct {
 	db   *DB
 	jobs *river.Client[pgx.Tx]
 	seqs queueSeqs
-	// repeated is when an action was sent again last, in nanoseconds.
+	// repeated is the time of the last repeat of an action, in Unix nanoseconds.
+	// Atomic.
 	repeated atomic.Int64
 }
 
@@ -30,13 +30,13 @@ func NewThrottle(db *DB) (*Throttle, error) {
 	return &Throttle{db: db, jobs: jobs}, nil
 }
 
-// periodSeconds is how long the period of throttle_configs c is.
+// periodSeconds is the period of throttle_configs c in seconds.
 const periodSeconds = `c.time_period * CASE c.time_unit
 	WHEN 'second' THEN 1 WHEN 'minute' THEN 60 WHEN 'hour' THEN 3600 ELSE 86400 END::float8`
 
 const configColumns = `portal_id, action_id, max_throughput, time_period, time_unit, updated_at`
 
-// sqlPutConfig tells all controllers, whose caches and timers hang on it.
+// sqlPutConfig notifies all controllers, because their caches and timers depend on it.
 const sqlPutConfig = `
 WITH put AS (
 	INSERT INTO throttle_configs (portal_id, action_id, max_throughput, time_period, time_unit) VALUES ($1, $2, $3, $4, $5)
@@ -46,7 +46,7 @@ WITH put AS (
 )
 SELECT put.*, pg_notify('takt', 'throttle:config ' || portal_id || ':' || action_id) FROM put`
 
-// PutConfig saves c and returns it as saved. It applies to what waits, too.
+// PutConfig saves c and returns it as saved. It also applies to waiting actions.
 func (t *Throttle) PutConfig(ctx context.Context, c store.ThrottleConfig) (saved store.ThrottleConfig, err error) {
 	err = t.db.write("saving a throttle's configuration").scan(ctx, nil,
 		[]any{&saved.PortalID, &saved.ActionID, &saved.MaxThroughput, &saved.TimePeriod, &saved.TimeUnit, &saved.UpdatedAt, nil},
@@ -77,8 +77,8 @@ WITH gone AS (
 )
 SELECT pg_notify('takt', 'throttle:config ' || portal_id || ':' || action_id) FROM gone`
 
-// DeleteConfig refuses new actions from now on; those that wait keep their rate.
-// NotFound if there is none.
+// DeleteConfig deletes a rate: new actions are refused from now on, and waiting ones
+// keep it. Error: NotFound.
 func (t *Throttle) DeleteConfig(ctx context.Context, portal, action int64) error {
 	return t.db.write("deleting a throttle's configuration").change(ctx, errNoConfig, sqlDeleteConfig, portal, action)
 }

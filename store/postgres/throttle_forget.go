@@ -13,7 +13,7 @@ DELETE FROM action_executions WHERE ctid = ANY (ARRAY(
 	ORDER BY finished_at LIMIT $2 FOR UPDATE SKIP LOCKED))`
 
 // Forget deletes up to limit actions that ended longer than age ago. It returns how
-// many went; fewer than limit means that no more are left.
+// many it deleted; fewer than limit means that none are left.
 func (t *Throttle) Forget(ctx context.Context, age time.Duration, limit int) (n int, err error) {
 	err = t.db.write("deleting old actions").tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, sqlForgetActions, age.Seconds(), limit)
@@ -28,14 +28,14 @@ const windowsKey = 0x74616b74_77696e73 // "taktwins"
 
 const sqlLockWindows = `SELECT pg_advisory_xact_lock($1)`
 
-// sqlSweepWindows looks at $2 rows after $1 and deletes those that count no more,
-// as a claim of their queue would. Rows are found by their own index, so one pass
-// over the table meets each once, whatever became of its queue. Of those that
-// count, neighbours are merged: budget that came back at about the same time, a
-// thousandth of the period, comes back with the last of it. That is never early.
-// A row of the last minute is left alone: its claim may still be answered. If a
-// claim deletes a row meanwhile, all that was merged into it counts no more
-// either.
+// sqlSweepWindows looks at $2 rows after $1 and deletes those whose budget is back, as
+// a claim of their queue would. It reads rows by their own index, so one pass over the
+// table sees each row once, even if its queue is gone.
+//
+// It merges neighbours among the other rows: budget that comes back within a thousandth
+// of the period comes back with the last of it, which is never early. Rows of the last
+// minute are left alone, because their claim may still be answered. If a claim deletes
+// a row meanwhile, everything that was merged into it is back too.
 const sqlSweepWindows = `
 WITH seen AS MATERIALIZED (
 	SELECT w.id, w.queue, w.ended_at, ` + periodSeconds + ` AS period
@@ -58,10 +58,9 @@ WITH seen AS MATERIALIZED (
 SELECT (SELECT count(*) FROM gone) + (SELECT count(*) FROM merged), (SELECT count(*) FROM seen), coalesce((SELECT max(id) FROM seen), 0)`
 
 // SweepWindows looks at up to limit rows of spent budget after the row after. It
-// deletes those whose budget is back, which nobody else does in a queue that
-// nobody claims from, and merges others, so that a claim of a large budget has few
-// to look at. It returns how many went and where to go on; 0 means that it has
-// seen them all.
+// deletes those whose budget is back, because in a queue without claims nothing else
+// does. It merges others, so that a claim of a large budget has few rows to read. It
+// returns how many rows it removed and where to continue; 0 means that it has seen all.
 func (t *Throttle) SweepWindows(ctx context.Context, after int64, limit int) (n int, next int64, err error) {
 	err = t.db.write("sweeping spent budget").tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, sqlLockWindows, int64(windowsKey)); err != nil {
@@ -80,9 +79,9 @@ func (t *Throttle) SweepWindows(ctx context.Context, after int64, limit int) (n 
 }
 
 const (
-	// sqlOldQueues takes the locks of queues that have got nothing for long. One
-	// that is paused stays, or it would not be paused when it comes back. So does
-	// one whose job has ended but is there: it could be brought back to life.
+	// sqlOldQueues locks queues that have received nothing for long. A paused queue
+	// stays, because it would not be paused when it is created again. A queue whose
+	// ended job still exists stays too, because the job could be revived.
 	sqlOldQueues = `
 SELECT q.seq FROM throttle_queues q
 WHERE q.received_at < now() - make_interval(secs => $1) AND q.paused_at IS NULL
@@ -91,17 +90,17 @@ WHERE q.received_at < now() - make_interval(secs => $1) AND q.paused_at IS NULL
 	AND NOT EXISTS (SELECT FROM river_job j WHERE j.id = q.job_id)
 ORDER BY q.seq LIMIT $2 FOR UPDATE SKIP LOCKED`
 
-	// sqlForgetQueues deletes those of them in which still nothing waits, now that
-	// nothing can come in. It is a statement of its own, so that it sees what was
-	// committed before the locks were had.
+	// sqlForgetQueues deletes those of them that are still empty, now that nothing can
+	// be added. It is a separate statement, so that it sees what was committed before
+	// the locks were taken.
 	sqlForgetQueues = `
 DELETE FROM throttle_queues q
 WHERE q.seq = ANY ($1) AND q.paused_at IS NULL
 	AND NOT EXISTS (SELECT FROM action_executions a WHERE a.queue = q.seq AND a.state = 'waiting')
 	AND NOT EXISTS (SELECT FROM throttle_windows w WHERE w.queue = q.seq)`
 
-	// sqlForgetConfigs deletes rates that were deleted long ago and that no queue
-	// needs any more.
+	// sqlForgetConfigs removes the rows of rates that were deleted long ago and that no
+	// queue needs any more.
 	sqlForgetConfigs = `
 DELETE FROM throttle_configs WHERE (portal_id, action_id) IN (
 	SELECT c.portal_id, c.action_id FROM throttle_configs c
@@ -110,10 +109,10 @@ DELETE FROM throttle_configs WHERE (portal_id, action_id) IN (
 	LIMIT $2 FOR UPDATE SKIP LOCKED)`
 )
 
-// ForgetQueues deletes up to limit queues that have got no action for longer than
-// age and of which nothing is left: nothing waits, no budget counts, no job lives.
-// Rates that were deleted longer than age ago go with the last of their queues.
-// It returns how many of either went; fewer than limit means that no more are left.
+// ForgetQueues deletes up to limit queues that have received no action for longer than
+// age and are unused: no action waits, no spent budget counts, and no job is left. It
+// also deletes rates that were deleted longer than age ago and have no queue left. It
+// returns how many of both it deleted; fewer than limit means that none are left.
 func (t *Throttle) ForgetQueues(ctx context.Context, age time.Duration, limit int) (n int, err error) {
 	err = t.db.write("deleting old queues").tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		old, err := collect(ctx, tx, pgx.RowTo[int64], sqlOldQueues, age.Seconds(), limit)

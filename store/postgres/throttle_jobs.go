@@ -14,14 +14,14 @@ import (
 	"takt/store"
 )
 
-// newJobInserter returns a client of River that inserts jobs into transactions of
-// this package. It has no pool: it needs none, and nobody keeps one.
+// newJobInserter returns a client of River that inserts jobs into transactions of this
+// package. It has no pool, because it needs none.
 func newJobInserter() (*river.Client[pgx.Tx], error) {
 	return river.NewClient(riverpgxv5.New(nil), &river.Config{Logger: slog.New(slog.DiscardHandler)})
 }
 
-// uniqueJob makes a throttle job the only living one of its queue. Its attempts
-// are no measure of anything: it lives as long as actions wait.
+// uniqueJob makes a throttle job the only living one of its queue. MaxAttempts is high,
+// because the job lives as long as actions wait, whatever its attempts.
 func uniqueJob() *river.InsertOpts {
 	return &river.InsertOpts{
 		MaxAttempts: 1000,
@@ -34,8 +34,8 @@ func uniqueJob() *river.InsertOpts {
 
 const sqlSetJobs = `UPDATE throttle_queues q SET job_id = u.job FROM unnest($1::bigint[], $2::bigint[]) AS u(seq, job) WHERE q.seq = u.seq`
 
-// ensureJobs gives a job to each of the queues that has none. tx holds their
-// locks. InsertManyFast would fail as a whole on a duplicate.
+// ensureJobs inserts a job for each queue that has none. tx holds their locks.
+// InsertManyFast is not used, because it would fail as a whole on a duplicate.
 func (t *Throttle) ensureJobs(ctx context.Context, tx pgx.Tx, queues []queueRow) error {
 	var params []river.InsertManyParams
 	var seqs, ids []int64
@@ -78,14 +78,14 @@ func (t *Throttle) Waiting(ctx context.Context, queue string) (waiting bool, err
 }
 
 const (
-	// sqlExcludeQueue waits for batches under way, and keeps others out.
+	// sqlExcludeQueue waits for running batches and blocks new ones.
 	sqlExcludeQueue = `SELECT pg_advisory_xact_lock($1, $2)`
 	sqlLockQueue    = `SELECT FROM throttle_queues WHERE id = $1 FOR UPDATE`
 	sqlEndQueue     = `UPDATE throttle_queues SET job_id = NULL WHERE id = $1 AND job_id = $2`
 )
 
-// EndJob completes a queue's job if nothing waits there any more: under the
-// queue's locks, so that nothing can come in between. ctx is that of the job's
+// EndJob completes a queue's job if no action waits there any more. It holds the
+// queue's locks, so that no action can be added meanwhile. ctx is that of the job's
 // worker.
 func (t *Throttle) EndJob(ctx context.Context, job *river.Job[store.ThrottleJob]) (ended bool, err error) {
 	queue := job.Args.Queue
@@ -108,12 +108,12 @@ func (t *Throttle) EndJob(ctx context.Context, job *river.Job[store.ThrottleJob]
 	return ended && err == nil, err
 }
 
-// staleRunner is how long a runner may say nothing before its queue's running
-// job does not count as alive, in seconds.
+// staleRunner is how old a runner's last beat may be, in seconds, before its queue's
+// running job counts as dead.
 const staleRunner = 45.0
 
-// sqlStrays finds queues with actions that no living job answers for. $1 the most
-// of them, $2 staleRunner.
+// sqlStrays finds queues that have actions but no living job. $1 the limit, $2
+// staleRunner.
 const sqlStrays = `SELECT ` + keyColumns + `
 FROM throttle_queues q LEFT JOIN river_job j ON j.id = q.job_id
 WHERE EXISTS (SELECT FROM action_executions a WHERE a.queue = q.seq AND a.state = 'waiting')
@@ -123,7 +123,7 @@ ORDER BY q.id LIMIT $1`
 
 const (
 	sqlLockQueues = `SELECT ` + keyColumns + ` FROM throttle_queues q WHERE id = ANY ($1) ORDER BY id FOR NO KEY UPDATE`
-	// sqlReviveJobs makes jobs that nobody runs be run again.
+	// sqlReviveJobs makes jobs without a runner available again.
 	sqlReviveJobs = `
 UPDATE river_job j SET state = 'available', scheduled_at = now()
 FROM throttle_queues q WHERE q.id = ANY ($1) AND j.id = q.job_id AND j.state = 'running'
@@ -131,8 +131,8 @@ FROM throttle_queues q WHERE q.id = ANY ($1) AND j.id = q.job_id AND j.state = '
 RETURNING ` + keyColumns
 )
 
-// Restore gives a living job to each of up to limit queues that have actions and
-// none, and returns which. Harmless if repeated or done by several at once.
+// Restore gives a living job to each of up to limit queues that have actions but no
+// such job, and returns these queues. It is harmless if repeated or run concurrently.
 func (t *Throttle) Restore(ctx context.Context, limit int) (restored []store.QueueKey, err error) {
 	err = t.db.write("looking for queues without a job").tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		byKey := pgx.RowToStructByPos[store.QueueKey]
@@ -158,8 +158,8 @@ func (t *Throttle) Restore(ctx context.Context, limit int) (restored []store.Que
 	return restored, nil
 }
 
-// giveJobs gives a job to those of the queues that no living one answers for, and
-// returns which. tx holds their locks.
+// giveJobs gives a job to those of the queues that have no living one, and returns
+// them. tx holds their locks.
 func (t *Throttle) giveJobs(ctx context.Context, tx pgx.Tx, keys []store.QueueKey) (given []store.QueueKey, err error) {
 	queues, err := collect(ctx, tx, pgx.RowToStructByPos[queueRow], sqlLiveJobs, queueIDs(keys))
 	if err != nil {

@@ -11,11 +11,12 @@ import (
 	"takt/store"
 )
 
-// A batch shares the locks of its queues until its end, and the end of a queue's
-// job excludes them. They are advisory: a row's lock would write to the row, and
-// to the log of what is to be shared by two. Queues share queueLocks of them, so
-// that the largest batch leaves room in PostgreSQL's table of locks; who waits for
-// another queue's waits for a moment.
+// A batch holds the locks of its queues shared until its end, and ending a queue's job
+// takes them exclusively. The locks are advisory, because a row lock writes to the row,
+// and one that two transactions share also writes to the multixact log. All queues
+// together use queueLocks locks, so that the largest batch leaves room in PostgreSQL's
+// lock table. A queue may therefore wait for the lock of another queue, but only
+// briefly.
 const (
 	queueLockClass = 0x74616b74 // "takt"
 	queueLocks     = 256
@@ -28,15 +29,15 @@ func queueLock(id string) int32 {
 }
 
 // sqlShareQueues takes the locks in the order of $2, all of them before the first
-// action is written: who waits for another's action holds what it needs. It is a
-// statement of its own, so that the next sees what was committed before the locks
-// were had.
+// action is written, so that a transaction that waits for another's action already
+// holds its locks. It is a separate statement, so that the next one sees what was
+// committed before the locks were taken.
 const sqlShareQueues = `SELECT count(pg_advisory_xact_lock_shared($1, u.lock)) FROM unnest($2::int[]) AS u(lock)`
 
-// sqlAcceptKnown inserts actions of queues whose numbers are known, $1, one for
-// each action, $2: all if each has a living job, or none. It and sqlAcceptLive look
-// for one queue after the other, whatever the plan: a join of a few queues with
-// few jobs would soon be one with all jobs.
+// sqlAcceptKnown inserts actions of queues with known numbers: $1 the queues, $2 the
+// queue of each action. It inserts all actions if each queue has a living job,
+// otherwise none. This statement and sqlAcceptLive look up one queue after the other,
+// whatever the plan, because a join could end up reading all jobs.
 const sqlAcceptKnown = `
 INSERT INTO action_executions (queue, portal_id, callback_id, expires_at)
 SELECT u.queue, u.portal, u.callback, now() + make_interval(secs => u.seconds)
@@ -45,8 +46,8 @@ WHERE (SELECT bool_and(EXISTS (SELECT FROM river_job j
 	WHERE j.id = (SELECT q.job_id FROM throttle_queues q WHERE q.seq = k.seq)
 		AND ` + livingJob + `)) FROM unnest($1::bigint[]) AS k(seq))`
 
-// sqlAcceptLive inserts the actions of those queues, $1, that have a living job,
-// and returns these queues' positions and numbers.
+// sqlAcceptLive inserts the actions of those queues of $1 that have a living job, and
+// returns these queues' positions and numbers.
 const sqlAcceptLive = `
 WITH own AS MATERIALIZED (
 	SELECT u.nr, (
@@ -64,7 +65,7 @@ WITH own AS MATERIALIZED (
 )
 SELECT nr, seq FROM own WHERE seq IS NOT NULL`
 
-// acceptLive takes all new actions of queues that have a living job.
+// acceptLive accepts all new actions of queues that have a living job.
 func (t *Throttle) acceptLive(ctx context.Context, b actionBatch, got []store.Acceptance) error {
 	err := t.insertLive(ctx, b, got)
 	if !isRepeat(err) {
@@ -79,13 +80,14 @@ func (t *Throttle) acceptLive(ctx context.Context, b actionBatch, got []store.Ac
 	if err := t.insertLive(ctx, b, got); !isRepeat(err) {
 		return err
 	}
-	return nil // they keep coming: the next steps bear that
+	return nil // more repeats arrived meanwhile; the next steps can handle them
 }
 
-// isRepeat reports whether err is that of a unique index.
+// isRepeat reports whether err is a violation of a unique index.
 func isRepeat(err error) bool { return stateOf(err) == "23505" }
 
-// insertLive fails as a whole on an action that is here.
+// insertLive inserts new actions of queues that have a living job. It fails as a whole
+// if one of the actions already exists.
 func (t *Throttle) insertLive(ctx context.Context, b actionBatch, got []store.Acceptance) error {
 	if seqs, queues, known := t.seqs.find(b); known {
 		tag, err := t.insert(ctx, b, nil, sqlAcceptKnown, seqs, queues, b.portals, b.names, b.seconds)
@@ -121,8 +123,8 @@ func (t *Throttle) insertLive(ctx context.Context, b actionBatch, got []store.Ac
 	return nil
 }
 
-// insert runs a statement under the locks of the batch's queues. Both statements
-// are one transaction, for they are sent as one.
+// insert runs a statement under the locks of the batch's queues. Both statements are
+// sent together and so are one transaction.
 func (t *Throttle) insert(ctx context.Context, b actionBatch, read func(pgx.Rows) error, sql string, args ...any) (tag pgconn.CommandTag, err error) {
 	err = t.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
 		send := &pgx.Batch{}
@@ -144,7 +146,7 @@ type queueSeqs struct {
 	byKey map[store.QueueKey]int64
 }
 
-// maxSeqs bounds what is remembered.
+// maxSeqs bounds how many queues queueSeqs remembers.
 const maxSeqs = 20_000
 
 // find returns the numbers of the batch's queues, and of each action's queue, if

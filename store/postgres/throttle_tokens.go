@@ -10,7 +10,7 @@ import (
 	"takt/store"
 )
 
-// sqlInstall also fences whoever refreshes the tokens that it replaces.
+// sqlInstall also fences refreshes of the tokens that it replaces.
 const sqlInstall = `
 INSERT INTO oauth_tokens AS o (portal_id, access_token, refresh_token, expires_at, scopes)
 VALUES (@portal, @access, @refresh, now() + make_interval(secs => @seconds), @scopes)
@@ -19,7 +19,7 @@ ON CONFLICT (portal_id) DO UPDATE SET access_token = excluded.access_token,
 	version = o.version + 1, refresh_claim = NULL, refresh_until = NULL, last_error = NULL,
 	installed_at = now(), updated_at = now()`
 
-// Install keeps the tokens of a portal that was authorized (again).
+// Install stores the tokens of a portal that was authorized (again).
 func (t *Throttle) Install(ctx context.Context, k store.SealedTokens) error {
 	_, err := t.db.write(fmt.Sprintf("keeping the tokens of portal %d", k.PortalID)).exec(ctx, sqlInstall, pgx.NamedArgs{
 		"portal": k.PortalID, "access": k.Access, "refresh": k.Refresh, "seconds": k.ExpiresIn.Seconds(),
@@ -47,15 +47,15 @@ func (t *Throttle) Tokens(ctx context.Context, portal int64) (store.SealedTokens
 
 func errNotInstalled() error { return store.NewError(store.NotFound, "Portal is not installed") }
 
-// sqlBeginRefresh gives the right to refresh to one at a time, and to nobody whose
-// tokens are old news.
+// sqlBeginRefresh gives the right to refresh to one caller at a time, and only for the
+// current version of the tokens.
 const sqlBeginRefresh = `
 UPDATE oauth_tokens SET refresh_claim = nextval('throttle_claims'), refresh_until = now() + make_interval(secs => $3)
 WHERE portal_id = $1 AND version = $2 AND (refresh_until IS NULL OR refresh_until < now())
 RETURNING refresh_claim`
 
-// BeginRefresh asks for the right to refresh version of a portal's tokens, for as
-// long as lease. It is 0 if somebody else has it, or they are newer by now.
+// BeginRefresh claims the right to refresh version of a portal's tokens, for the time
+// of lease. claim is 0 if another caller has the right or the tokens are newer.
 func (t *Throttle) BeginRefresh(ctx context.Context, portal, version int64, lease time.Duration) (claim int64, err error) {
 	err = t.db.write(fmt.Sprintf("beginning a refresh for portal %d", portal)).scan(ctx, nil, []any{&claim},
 		sqlBeginRefresh, portal, version, lease.Seconds())
@@ -68,8 +68,8 @@ UPDATE oauth_tokens SET access_token = @access, refresh_token = @refresh, expire
 WHERE portal_id = @portal AND refresh_claim = @claim
 RETURNING version`
 
-// EndRefresh keeps what a refresh brought, unless its right has passed on: it
-// never overwrites newer tokens. It returns the new version, 0 if it was late.
+// EndRefresh stores refreshed tokens if the claim is still current, so it never
+// overwrites newer tokens. It returns the new version, or 0 if the claim was lost.
 func (t *Throttle) EndRefresh(ctx context.Context, claim int64, k store.SealedTokens) (version int64, err error) {
 	err = t.db.write(fmt.Sprintf("keeping the refreshed tokens of portal %d", k.PortalID)).scan(ctx, nil, []any{&version},
 		sqlEndRefresh, pgx.NamedArgs{
@@ -82,7 +82,7 @@ const sqlFailRefresh = `
 UPDATE oauth_tokens SET refresh_claim = NULL, refresh_until = NULL, last_error = left($3, 1000)
 WHERE portal_id = $1 AND refresh_claim = $2`
 
-// FailRefresh gives the right back.
+// FailRefresh releases the right to refresh and records why it failed.
 func (t *Throttle) FailRefresh(ctx context.Context, portal, claim int64, why string) error {
 	_, err := t.db.write(fmt.Sprintf("giving up a refresh for portal %d", portal)).exec(ctx, sqlFailRefresh, portal, claim, store.ErrorText(why))
 	return err

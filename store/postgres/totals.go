@@ -11,19 +11,19 @@ import (
 )
 
 const (
-	// rollupLag is the age at which an ended build is added to the totals by day.
-	// A build's time of end is when its transaction began, so this has to be
-	// longer than any transaction takes.
+	// rollupLag is the age at which an ended build is added to the totals by day. It
+	// must be longer than any transaction takes, because a build's end time is the
+	// beginning of its transaction.
 	rollupLag = 2 * time.Minute
 	// rollupStep is how many builds are added at once.
 	rollupStep = 50_000
-	// rollupPasses bounds how often Totals does so.
+	// rollupPasses bounds how many such steps one call of Totals runs.
 	rollupPasses = 20
 )
 
-// sqlRollup adds builds that ended more than $1 ago to their days, about $2 of
-// them, and returns whether more are left. It does nothing while another
-// controller does the same, or if it was done within the last 30 s.
+// sqlRollup adds builds that ended more than $1 ago to the totals of their days, about
+// $2 of them, and returns whether more are left. It does nothing if another controller
+// is doing so, or if it was done within the last 30 s.
 const sqlRollup = `
 WITH mark AS MATERIALIZED (
 	SELECT up_to FROM rollup WHERE up_to < now() - $1::interval - interval '30 s' FOR UPDATE SKIP LOCKED
@@ -47,8 +47,8 @@ const totalsColumns = `count(*) FILTER (WHERE state = 'completed'), count(*) FIL
 	count(*) FILTER (WHERE state = 'cancelled'),
 	coalesce(sum(extract(epoch FROM completed_at - started_at) * 1000) FILTER (WHERE state <> 'cancelled'), 0)::bigint`
 
-// sqlTotals adds the totals by day, which are as of rollup.up_to, and the builds
-// that ended after it, both of one snapshot.
+// sqlTotals adds up the totals by day, which reach up to rollup.up_to, and the builds
+// that ended later, both from one snapshot.
 const sqlTotals = `
 WITH mark AS MATERIALIZED (SELECT * FROM rollup), recent AS MATERIALIZED (
 	SELECT (completed_at AT TIME ZONE 'UTC')::date AS day, ` + totalsColumns + `
@@ -70,8 +70,8 @@ SELECT coalesce(sum(completed), 0)::bigint, coalesce(sum(failed), 0)::bigint, co
 	coalesce((SELECT total / nullif(n, 0) FROM cpu), 0)
 FROM all_days`
 
-// Totals counts all builds there ever were, and the fleet. What it costs does not
-// grow with history: who asks also moves it into totals by day.
+// Totals counts all builds ever submitted, and the fleet. Its cost does not grow with
+// history, because each call also moves ended builds into the totals by day.
 func (b *Builds) Totals(ctx context.Context) (t store.Totals, err error) {
 	var ms int64
 	err = b.db.read("counting all builds").run(ctx, func(ctx context.Context, c *pgx.Conn) error {

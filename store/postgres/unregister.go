@@ -9,9 +9,9 @@ import (
 	"takt/store"
 )
 
-// Unregister takes the worker of a checked token offline, voids its tokens and
-// puts its builds back where they stood in the queue; no attempt is used up.
-// Error: InvalidToken if the token was superseded.
+// Unregister takes the worker of a checked token offline, voids its tokens and requeues
+// its builds at their old positions without using up an attempt. Error: InvalidToken if
+// the token was superseded.
 func (w *Workers) Unregister(ctx context.Context, token store.WorkerToken) (store.Departure, error) {
 	return w.unregister(ctx, sqlLockByToken, store.ErrInvalidToken, int64(token.Worker), int64(token.Counter))
 }
@@ -26,8 +26,8 @@ const sqlLockByToken = `SELECT id FROM workers WHERE number = $1 AND used <= $2 
 
 const sqlLockByID = `SELECT id FROM workers WHERE id = $1 FOR NO KEY UPDATE`
 
-// sqlReturnBuilds makes the builds of worker $1 pending again; $2 says what it
-// did. The worker is locked, so none can be added or end meanwhile.
+// sqlReturnBuilds makes the builds of worker $1 pending again; $2 is what the worker
+// did, for the log. The worker is locked, so none can be added or end meanwhile.
 const sqlReturnBuilds = `
 WITH b AS (
 	UPDATE builds SET state = 'pending', worker_id = NULL, last_worker_id = $1,
@@ -40,15 +40,16 @@ WITH b AS (
 )
 SELECT id, platform, position FROM b ORDER BY position`
 
-// sqlTakeOffline supersedes all tokens of worker $1, by $2.
+// sqlTakeOffline takes worker $1 offline and raises its counter by $2, which supersedes
+// all its tokens.
 const sqlTakeOffline = `
 WITH w AS (
 	UPDATE workers SET status = 'offline', held = 0, used = used + $2 WHERE id = $1 RETURNING number
 )
 SELECT pg_notify('takt', 'worker:changed ' || number) FROM w`
 
-// unregister locks the worker with the statement lock; nobody is the answer if
-// there is none.
+// unregister locks the worker with the statement lock. If there is no worker, it
+// returns nobody's error.
 func (w *Workers) unregister(ctx context.Context, lock string, nobody func() error, args ...any) (gone store.Departure, err error) {
 	var positions []int64
 	err = w.db.write("unregistering").tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
@@ -71,8 +72,8 @@ func (w *Workers) unregister(ctx context.Context, lock string, nobody func() err
 	return gone, nil
 }
 
-// returnBuilds gives the builds of a locked worker back, in their order, and says
-// where they are in the queue.
+// returnBuilds requeues the builds of a locked worker and returns them with their
+// positions, in the order of the queue.
 func returnBuilds(ctx context.Context, tx pgx.Tx, worker, did string) (refs []store.BuildRef, positions []int64, err error) {
 	var r store.BuildRef
 	var position int64
@@ -89,8 +90,8 @@ func returnBuilds(ctx context.Context, tx pgx.Tx, worker, did string) (refs []st
 
 const sqlNotify = `SELECT pg_notify('takt', $1)`
 
-// notifyJobs tells every controller at the commit that builds wait: once per
-// transaction, with the platform if they share one.
+// notifyJobs notifies every controller at the commit that builds are pending: once per
+// transaction, with the platform if the builds share one.
 func notifyJobs(ctx context.Context, tx pgx.Tx, refs []store.BuildRef) error {
 	if len(refs) == 0 {
 		return nil

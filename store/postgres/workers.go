@@ -12,13 +12,13 @@ import (
 	"takt/store"
 )
 
-// Workers keeps the machines that build. Safe for concurrent use.
+// Workers keeps the build workers. Safe for concurrent use.
 type Workers struct {
 	db *DB
-	// Rule is for builds that a worker says it has lost. Immutable once used.
+	// Rule applies to builds that a worker says it has lost. Immutable once used.
 	Rule store.LostRule
 
-	full     atomic.Bool // as it was counted last
+	full     atomic.Bool // result of the last count
 	counting sync.Mutex  // guards counted
 	counted  time.Time
 }
@@ -26,8 +26,8 @@ type Workers struct {
 // NewWorkers returns the workers of db.
 func NewWorkers(db *DB) *Workers { return &Workers{db: db, Rule: store.LostRule{MaxAttempts: 3}} }
 
-// maxWorkers is how many workers may be registered, and countEvery how old their
-// count may be.
+// maxWorkers is how many workers may be registered. countEvery is how old their count
+// may be.
 const (
 	maxWorkers = 100_000
 	countEvery = 5 * time.Second
@@ -35,8 +35,8 @@ const (
 
 const sqlFull = `SELECT count(*) >= $1 FROM (SELECT 1 FROM workers LIMIT $1) w`
 
-// room refuses a new worker if there are too many. The count is shared, so that a
-// fleet that comes at once does not count again and again.
+// room refuses a new worker if there are too many. Registrations share the count, so
+// that many at once do not each count again.
 func (w *Workers) room(ctx context.Context, c *pgx.Conn, id string) error {
 	if err := w.count(ctx, c); err != nil || !w.full.Load() {
 		return err
@@ -46,7 +46,8 @@ func (w *Workers) room(ctx context.Context, c *pgx.Conn, id string) error {
 	})
 }
 
-// count counts if the last count is too old, unless somebody else does.
+// count counts the workers if the last count is too old, unless another goroutine is
+// counting.
 func (w *Workers) count(ctx context.Context, c *pgx.Conn) error {
 	if !w.counting.TryLock() {
 		return nil
@@ -67,18 +68,17 @@ func (w *Workers) count(ctx context.Context, c *pgx.Conn) error {
 // errNoWorker is the answer for an unknown worker id.
 func errNoWorker() error { return store.NewError(store.NotFound, "Worker not found") }
 
-// sqlIdentify adds who a worker is, or says of a known one what it can do now, and
-// locks its identity: registrations of one id come one after the other.
+// sqlIdentify adds a worker's identity, or updates the capabilities of a known one. It
+// locks the identity, so that registrations of one id run one after the other.
 const sqlIdentify = `
 INSERT INTO worker_details (worker_id, name, capabilities) VALUES ($1, $2, $3)
 ON CONFLICT (worker_id) DO UPDATE SET capabilities = excluded.capabilities`
 
-// sqlRegister adds a worker, or takes a known one back: its builds, counters and
-// name stay, what it can do is as it says now. All tokens that it had are
-// superseded, also those that a controller issued and has not written yet ($4). It
-// runs under the lock of
-// sqlIdentify, as a statement of its own: it has to see what who had the lock
-// before has committed.
+// sqlRegister adds a worker, or takes a known one back: its builds, counters and name
+// stay, its slots and platforms are updated. All its earlier tokens are superseded,
+// including those that a controller issued and has not written yet ($4). It runs under
+// the lock of sqlIdentify, as a separate statement, because it must see what the
+// previous holder of the lock committed.
 const sqlRegister = `
 WITH known AS (
 	UPDATE workers SET used = used + $4, handed = used + $4 + 1024, last_seen_at = now(),
@@ -95,9 +95,9 @@ WITH known AS (
 SELECT true, number, used, status, draining FROM known WHERE (SELECT count(*) FROM told) > 0
 UNION ALL SELECT false, number, used, status, draining FROM added`
 
-// sqlMakeDue numbers the hand-outs of worker $1 that are not acknowledged anew, past
-// its next token, so that each of them is repeated. The worker is locked, and $2
-// less than what sqlRegister has left between its token and its next hand-out.
+// sqlMakeDue gives new numbers, past the worker's next token, to the unacknowledged
+// hand-outs of worker $1, so that each of them is repeated. The worker is locked. $2 is
+// less than the gap that sqlRegister leaves between its token and its next hand-out.
 const sqlMakeDue = `
 UPDATE builds b SET handed = w.used + 1 + d.n
 FROM workers w, (
@@ -105,8 +105,9 @@ FROM workers w, (
 ) d
 WHERE w.id = $1 AND b.seq = d.seq AND b.worker_id = $1 AND b.state = 'assigned'`
 
-// sqlLoseUnlisted takes the builds from worker $1, which sqlRegister has locked,
-// that it does not list in $2: what it had begun is lost, the rest it gives back.
+// sqlLoseUnlisted takes the builds that worker $1 does not list in $2. Those that it
+// had begun lose their attempt; the others are pending again. sqlRegister has locked
+// the worker.
 const sqlLoseUnlisted = `
 WITH b AS (
 	UPDATE builds SET` + sqlLose + `
@@ -130,12 +131,13 @@ WITH b AS (
 )
 SELECT state, id, platform, position FROM gone WHERE (SELECT count(*) FROM t) > 0 ORDER BY position, id`
 
-// registrationStep is what registering and unregistering add to a worker's
-// counter: more than any controller issues between two writes.
+// registrationStep is what registering and unregistering add to a worker's counter. It
+// is more than any controller issues between two writes.
 const registrationStep = 1 << 20
 
-// handOutStep is what a hand-out adds to it, as sqlAssign and sqlRegister say: more
-// than idle polls elsewhere add until their controller hears of the hand-out.
+// handOutStep is what a hand-out adds to the counter, as in sqlAssign and sqlRegister.
+// It is more than idle polls at another controller add before that controller is
+// notified of the hand-out.
 const handOutStep = 1024
 
 // Register adds a worker or takes a known one back. Error: RegistrationFailed
