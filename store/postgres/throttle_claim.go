@@ -34,9 +34,9 @@ SELECT seq FROM throttle_queues WHERE id = ANY ($1) AND portal_id = $2 ORDER BY 
 //	freed  rows whose budget is back and that no answer will need
 //
 // Under the locks, only an answer that comes too late also writes due actions. Rows
-// are found by ctid, and "finished_at IS NULL" stands for the state. Otherwise a plan
-// made for a short queue could read all waiting actions. It can't, because the index
-// of waiting actions does not match that condition.
+// are found by ctid, and "finished_at IS NULL" stands for the state, so that no
+// plan made for a short queue can read all waiting actions: the index of waiting
+// actions does not match that condition.
 const sqlClaim = `
 WITH t AS MATERIALIZED (
 	SELECT q.seq, q.id, o.nr, c.max_throughput AS most, q.paused_at IS NOT NULL AS paused, p.period, statement_timestamp() - p.period AS since
@@ -131,7 +131,8 @@ LEFT JOIN LATERAL (
 	) x
 ) w ON true`
 
-// roundUp compensates for the rounding between two clocks, so that no call is early.
+// roundUp is added to each wait, so that no call is early because two clocks round
+// differently.
 const roundUp = time.Millisecond
 
 // Claim claims actions that may be sent now or in a moment, as many as the budgets of
