@@ -47,7 +47,7 @@ func newCancelCommand(env environment) *cobra.Command {
 	return clientCommand(env, &cobra.Command{
 		Use: "cancel ID", Short: "Cancel a build that has not ended", Args: cobra.ExactArgs(1),
 	}, func(ctx context.Context, s *session, args []string) error {
-		// Once: a repeat would be told that the build has ended.
+		// Cancel is sent once because a repeat would fail: the build has ended by then.
 		reply, err := s.client.Cancel(ctx, args[0])
 		return showReply(s, reply, err, func(w io.Writer, c api.Cancelled) { fmt.Fprintf(w, "%s %s\n", args[0], c.Status) })
 	})
@@ -170,7 +170,8 @@ directory, as submit does.`,
 		if err != nil {
 			return err
 		}
-		// Once: a repeat after a lost reply might queue the build twice.
+		// Retry is sent once because a repeat after a lost reply could queue the build
+		// twice.
 		build, err := s.client.Retry(ctx, args[0], auth)
 		if err != nil {
 			return err
@@ -190,7 +191,7 @@ directory, as submit does.`,
 	return cmd
 }
 
-// created keeps the access token of a new build and shows the rest of the reply.
+// created saves the access token of a new build and shows the rest of the reply.
 func (s *session) created(id, token string, shown any) error {
 	if err := s.tokens.Keep(s.client.BaseURL(), id, token, time.Now()); err != nil {
 		s.Note("takt: the build's access token could not be kept: %v", err)
@@ -217,8 +218,8 @@ as FILE.part and goes on where it stopped when the command is given again.`,
 	return cmd
 }
 
-// downloadResult writes a build's result to output, which appears only when it is
-// whole.
+// downloadResult writes a build's result to output. The file appears only when it is
+// complete.
 func downloadResult(ctx context.Context, s *session, id string, auth client.BuildAuth, output string) error {
 	part := cmp.Or(output, id) + ".part"
 	f, err := os.OpenFile(part, os.O_RDWR|os.O_CREATE, 0o644) //nolint:gosec // a result, as readable as any file its owner makes

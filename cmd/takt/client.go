@@ -19,7 +19,7 @@ import (
 	"takt/store/backoff"
 )
 
-// defaultURL is where a controller listens that was started without settings.
+// defaultURL is the address of a controller that was started without settings.
 const defaultURL = "http://127.0.0.1:3000"
 
 // remote is what every client command needs to reach a controller.
@@ -50,8 +50,8 @@ type session struct {
 	retry  client.Retry
 }
 
-// clientCommand makes do the body of cmd, with a session and a context that ends with
-// SIGINT or SIGTERM. Without Args, cmd takes none.
+// clientCommand makes do the body of cmd. It gives do a session and a context that ends
+// with SIGINT or SIGTERM. A cmd without Args takes no arguments.
 func clientCommand(env environment, cmd *cobra.Command, do func(ctx context.Context, s *session, args []string) error) *cobra.Command {
 	r := remote{env: env}
 	r.addFlags(cmd.Flags())
@@ -69,8 +69,8 @@ func clientCommand(env environment, cmd *cobra.Command, do func(ctx context.Cont
 	return cmd
 }
 
-// ask makes cmd a command that makes one call, which is safe to repeat, and shows the
-// reply.
+// ask makes cmd a command that makes one call and shows the reply. The call must be safe
+// to repeat.
 func ask[T any](env environment, cmd *cobra.Command, call callFunc[T], show func(io.Writer, T)) *cobra.Command {
 	return clientCommand(env, cmd, func(ctx context.Context, s *session, args []string) error {
 		reply, err := again(ctx, s, func(ctx context.Context) (T, error) { return call(ctx, s.client, args) })
@@ -78,8 +78,8 @@ func ask[T any](env environment, cmd *cobra.Command, call callFunc[T], show func
 	})
 }
 
-// order is ask for a call that is made once, because a repeat would do it twice or
-// be told that it is done.
+// order is like ask, but makes its call only once, because a repeat would have an effect
+// twice or fail.
 func order[T any](env environment, cmd *cobra.Command, call callFunc[T], show func(io.Writer, T)) *cobra.Command {
 	return clientCommand(env, cmd, func(ctx context.Context, s *session, args []string) error {
 		reply, err := call(ctx, s.client, args)
@@ -96,7 +96,7 @@ func showReply[T any](s *session, reply T, err error, show func(io.Writer, T)) e
 	return s.Result(reply, func(w io.Writer) { show(w, reply) })
 }
 
-// open reads the settings: flags, then the environment.
+// open reads the settings from the flags, then from the environment.
 func (r *remote) open(cmd *cobra.Command) (*session, error) {
 	if r.utc {
 		cli.InUTC()
@@ -127,7 +127,8 @@ func (r *remote) open(cmd *cobra.Command) (*session, error) {
 	return s, nil
 }
 
-// roots are the authorities to trust about the controller; nil means the system's.
+// roots returns the authorities that a controller's certificate is checked against; nil
+// means the system's.
 func (r *remote) roots() (*x509.CertPool, error) {
 	file := cmp.Or(r.caFile, r.env.get("TAKT_CA_FILE"))
 	if file == "" {
@@ -144,11 +145,11 @@ func (r *remote) roots() (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// key finds the API key; "" if there is none, which a build token may make up
-// for.
+// key returns the API key, or "" if there is none. A build token may be enough without
+// it.
 func (r *remote) key() (string, error) {
 	if r.apiKey != "" {
-		return strings.Clone(r.apiKey), nil // the argument may be wiped
+		return strings.Clone(r.apiKey), nil // a copy, because hide may wipe the argument
 	}
 	if r.apiKeyFile == "" {
 		if key := r.env.get("TAKT_API_KEY"); key != "" {
@@ -158,7 +159,7 @@ func (r *remote) key() (string, error) {
 	return readSecret("API key", cmp.Or(r.apiKeyFile, r.env.get("TAKT_API_KEY_FILE")))
 }
 
-// readSecret reads the file of a secret; "" without one.
+// readSecret reads a secret from its file. It returns "" if no file is named.
 func readSecret(what, file string) (string, error) {
 	if file == "" {
 		return "", nil
@@ -174,7 +175,7 @@ func readSecret(what, file string) (string, error) {
 	return secret, nil
 }
 
-// auth is what is known of a build's token.
+// auth returns the credentials for a build, with the build's token if it is known.
 func (s *session) auth(buildID string) (client.BuildAuth, error) {
 	token, err := s.tokens.Find(s.client.BaseURL(), buildID)
 	return client.BuildAuth{Token: token}, err

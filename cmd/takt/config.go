@@ -18,26 +18,26 @@ import (
 	"takt/storage"
 )
 
-// Config is what `takt serve` runs with: defaults, then a YAML file, then the
-// environment, then flags; the later one wins. The table in settings.go says what
-// the fields mean.
+// Config holds the settings of `takt serve`. They come from the defaults, a YAML file,
+// the environment and the flags; a later source overrides an earlier one. The table in
+// settings.go explains the fields.
 type Config struct {
 	Listen            string
 	DataDir           string
-	DatabaseURL       string // "" runs takt's own
+	DatabaseURL       string // "" runs an embedded PostgreSQL
 	DatabasePool      int
-	APIKey, AdminKey  string // made at random and kept in DataDir when empty
-	EncryptionKey     string // likewise; 32 bytes in base64
-	OldEncryptionKeys string // of the same form, parted by commas
+	APIKey, AdminKey  string // if empty, random and kept in DataDir
+	EncryptionKey     string // if empty, likewise; 32 bytes in base64
+	OldEncryptionKeys string // same form, separated by commas
 	PublicURL         string
 	BaseImageID       string
 	Storage           string
-	S3                storage.S3Config // read from once it is given, whatever Storage says
+	S3                storage.S3Config // used for reads whenever it is set, whatever Storage is
 	Retain            janitor.Retention
 	QueueLimit        int
 	BuildTokenLife    time.Duration
-	// The first values of the heartbeat settings. Once changed at run time, the
-	// database's win.
+	// These are the initial values of the heartbeat settings. After a change at run time,
+	// the values in the database apply.
 	BuildTimeout, WorkerTimeout time.Duration
 	CheckInterval               time.Duration // 0: see checkInterval
 	OnBuildTimeout              string
@@ -78,15 +78,16 @@ func defaultConfig(stateDir string) Config {
 	}
 }
 
-// sources says where settings come from, so that tests need no real environment.
+// sources names the sources of the settings, so that tests need no real environment.
 type sources struct {
-	lookup func(string) (string, bool) // the environment
-	names  []string                    // what the environment has
+	lookup func(string) (string, bool) // looks up a variable
+	names  []string                    // all variables that are set
 	file   string                      // YAML, "" for none
 	flags  *pflag.FlagSet              // may be nil
 }
 
-// realSources are the process's own environment, and these.
+// realSources returns sources with the process's own environment and the given file and
+// flags.
 func realSources(file string, flags *pflag.FlagSet) sources {
 	src := sources{lookup: os.LookupEnv, file: file, flags: flags}
 	for _, entry := range os.Environ() {
@@ -110,7 +111,7 @@ func addFlags(fs *pflag.FlagSet) {
 	}
 }
 
-// addPort takes the port alone, as the controller does that takt replaces.
+// addPort adds a flag that takes only the port, as in the controller that takt replaces.
 func addPort(fs *pflag.FlagSet) {
 	fs.StringP("port", "p", "", "port alone; the host stays that of --listen (PORT)")
 }
@@ -129,7 +130,8 @@ func load(src sources) (Config, error) {
 		return cfg, err
 	}
 	faults := unknown(table, src.file, file, src.names)
-	// each applies what one source says of every setting; the name is for faults.
+	// each applies what one source says about every setting; the name is used in error
+	// messages.
 	each := func(find func(setting) (name, value string, ok bool)) {
 		for _, s := range table {
 			if name, value, ok := find(s); ok {
@@ -174,7 +176,7 @@ func stateDir(lookup func(string) (string, bool)) string {
 	return filepath.Join(home, ".local", "state", "takt")
 }
 
-// readFile returns the settings of a file; nothing of none.
+// readFile returns the settings in a file, or none if no file is named.
 func readFile(path string) (map[string]string, error) {
 	if path == "" {
 		return nil, nil //nolint:nilnil // none is asked for, which is no error

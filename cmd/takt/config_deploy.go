@@ -11,25 +11,25 @@ import (
 	"takt/actors/deployment/forge"
 )
 
-// DeployConfig is what deployments run with.
+// DeployConfig is the configuration of deployments.
 type DeployConfig struct {
-	// GitHubURL is the REST interface of the forge that they work on, and
-	// GitHubToken takt's own credential there; "" if each one brings its own.
+	// GitHubURL is the REST interface of the forge. GitHubToken is takt's own credential
+	// there; "" means that each deployment brings its own.
 	GitHubURL, GitHubToken string
-	// Allow are the organisations that GitHubToken is for.
+	// Allow lists the organisations that GitHubToken may be used for.
 	Allow []deployment.Pair
-	// PerHour bounds how many repositories are made with one credential.
+	// PerHour limits how many repositories are created per hour with one credential.
 	PerHour int
 }
 
-// GitHub's limits are the same for everybody, so these are no settings.
+// These are not settings because GitHub's limits are the same for everybody.
 const (
-	// deployConcurrency is how many repositories a deployment copies at once,
-	// unless it says so itself.
+	// deployConcurrency is how many repositories a deployment copies at once if it does
+	// not set a number itself.
 	deployConcurrency = 8
 	// gitTimeout bounds one git command. The largest repositories take minutes.
 	gitTimeout = time.Hour
-	// createsPerMinute is GitHub's limit of what one credential makes.
+	// createsPerMinute is GitHub's limit on creating content with one credential.
 	createsPerMinute = 80
 )
 
@@ -44,9 +44,9 @@ func (c *DeployConfig) validate(bad func(name, format string, args ...any), atLe
 	}
 }
 
-// openForge makes the client of the forge, removes the files of a killed takt, and
-// sets up deployments. It keeps the owner's name, so that a takt that was killed
-// finds its own deployments again at once.
+// openForge makes the forge's client, removes the files of a killed takt, and sets up
+// deployments. The owner's name stays the same across restarts, so that a takt that was
+// killed finds its own deployments again at once.
 func (c *controller) openForge(settings *actors.Config) error {
 	deploy := c.cfg.Deploy
 	creates := []forge.Limit{{N: max(createsPerMinute, deploy.PerHour/60), Per: time.Minute}, {N: deploy.PerHour, Per: time.Hour}}

@@ -11,15 +11,17 @@ import (
 	"takt/store"
 )
 
-// HeijunkaConfig is load levelling: a preset of sizes, and what differs from it.
+// HeijunkaConfig configures load levelling: a preset of sizes, and the values that differ
+// from it.
 type HeijunkaConfig struct {
 	// Preset is small, medium or large.
 	Preset string
-	// Soft and Hard are limits, 0 for the preset's; Pools likewise by name.
+	// Soft and Hard are limits; 0 means the preset's. Pools are sizes by pool name, also
+	// on top of the preset's.
 	Soft, Hard int
 	Reserved   float64
 	Pools      map[string]heijunka.PoolConfig
-	// Off lets all requests through unlevelled.
+	// Off admits all requests without load levelling.
 	Off bool
 }
 
@@ -28,11 +30,11 @@ func defaultHeijunkaConfig() HeijunkaConfig {
 	return HeijunkaConfig{Preset: heijunka.DefaultPreset, Reserved: c.Limits.Reserved}
 }
 
-// config is what heijunka runs with.
+// config returns the configuration of package heijunka.
 func (l *HeijunkaConfig) config() heijunka.Config {
 	c, ok := heijunka.Preset(l.Preset)
 	if !ok {
-		c, _ = heijunka.Preset(heijunka.DefaultPreset) // validate names the fault
+		c, _ = heijunka.Preset(heijunka.DefaultPreset) // validate reports the unknown preset
 	}
 	c.Limits = store.HeijunkaLimits{Soft: cmp.Or(l.Soft, c.Limits.Soft), Hard: cmp.Or(l.Hard, c.Limits.Hard), Reserved: l.Reserved}
 	for name, p := range l.Pools {
@@ -53,7 +55,8 @@ func (l *HeijunkaConfig) validate() []error {
 	return faults
 }
 
-// pools shows all pools as they are written: NAME=initial/min/max/overflow/queue.
+// pools returns all pools in the form of the setting:
+// NAME=initial/min/max/overflow/queue.
 func (l *HeijunkaConfig) pools() string {
 	c := l.config()
 	all := make([]string, 0, len(c.Pools))
@@ -63,7 +66,7 @@ func (l *HeijunkaConfig) pools() string {
 	return strings.Join(all, ",")
 }
 
-// setPools takes those that are to differ from the preset.
+// setPools reads the pools that differ from the preset.
 func (l *HeijunkaConfig) setPools(v string) error {
 	l.Pools = map[string]heijunka.PoolConfig{}
 	c := l.config()

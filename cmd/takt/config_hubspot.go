@@ -10,14 +10,14 @@ import (
 	"takt/actors/throttle/hubspot"
 )
 
-// HubSpotConfig is what the throttle needs to know of HubSpot.
+// HubSpotConfig is the throttle's configuration for HubSpot.
 type HubSpotConfig struct {
-	// App is the app that portals install. RedirectURL defaults to the callback
-	// below PublicURL.
+	// App is the app that portals install. Its RedirectURL defaults to the callback below
+	// PublicURL.
 	App hubspot.App
-	// Client says where HubSpot is.
+	// Client holds the addresses of HubSpot.
 	Client hubspot.Config
-	// Reply is "204" or "block": what a waiting action is answered with.
+	// Reply is the answer to an action that has to wait: "204" or "block".
 	Reply string
 	// Expiration is how long HubSpot waits for an action.
 	Expiration time.Duration
@@ -30,7 +30,7 @@ func defaultHubSpot() HubSpotConfig {
 	}
 }
 
-// validateHubSpot names what is wrong with it.
+// validateHubSpot reports what is wrong with the HubSpot settings.
 func (c *Config) validateHubSpot() (faults []error) {
 	h := c.HubSpot
 	bad := func(name, text string) { faults = append(faults, fmt.Errorf("%s: %s", name, text)) }
@@ -53,7 +53,7 @@ func (c *Config) validateHubSpot() (faults []error) {
 	return faults
 }
 
-// throttleDeps is what the throttle works with, but its store and keys.
+// throttleDeps returns the throttle's dependencies except its store and keys.
 func (c *Config) throttleDeps() throttle.Deps {
 	app := c.HubSpot.App
 	if app.RedirectURL == "" && c.PublicURL != "" {

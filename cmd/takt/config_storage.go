@@ -10,12 +10,12 @@ import (
 	"takt/store/seal"
 )
 
-// usesS3 reports whether there is a bucket, if only to read from.
+// usesS3 reports whether a bucket is configured, even if it is only read from.
 func (c *Config) usesS3() bool { return c.Storage != string(storage.ModeLocal) || c.S3.Endpoint != "" }
 
 func (c *Config) validateStorage() []error {
 	if !storage.Mode(c.Storage).Valid() {
-		// The original's --storage is a directory.
+		// In the original, --storage names a directory.
 		if strings.ContainsAny(c.Storage, `./`) {
 			return []error{fmt.Errorf("storage: want local, s3 or dual, not %q; the directory of the files is data-dir", c.Storage)}
 		}
@@ -30,7 +30,7 @@ func (c *Config) validateStorage() []error {
 	return nil
 }
 
-// openFiles opens the storage of builds' files. It makes no request to S3.
+// openFiles opens the storage of builds' files. It sends no request to S3.
 func openFiles(cfg Config, keys *seal.Ring) (*storage.Files, error) {
 	local, err := storage.OpenLocal(filepath.Join(cfg.DataDir, "files"), keys)
 	if err != nil {

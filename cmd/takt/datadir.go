@@ -16,12 +16,13 @@ import (
 	"takt/store/seal"
 )
 
-// ownUmask gives takt's files the modes 0700 and 0600, whatever umask it was started
-// with.
+// ownUmask sets the umask such that takt's files get the modes 0700 and 0600, whatever
+// umask it was started with.
 func ownUmask() { syscall.Umask(0o077) }
 
-// openDataDir makes the data directory. It refuses one that everybody may write to,
-// because they could replace keys and builds, and warns of what others can read.
+// openDataDir creates the data directory. It refuses a directory that everybody can write
+// to, because others could replace keys and builds. It logs a warning if others can read
+// it.
 func openDataDir(dir string, log zerolog.Logger) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("making the data directory: %w", err)
@@ -49,9 +50,9 @@ func openDataDir(dir string, log zerolog.Logger) error {
 	return nil
 }
 
-// fillKeys gives every key that the settings leave open the value kept in the
-// data directory, making it at random (0600) on the first start. It returns the
-// files that it made, for the log.
+// fillKeys sets every key that the settings leave empty to the value kept in the data
+// directory. On the first start it makes a random key (mode 0600). It returns the files
+// that it made, for the log.
 func fillKeys(cfg *Config) (made []string, err error) {
 	for _, k := range []struct {
 		file     string
@@ -77,7 +78,7 @@ func fillKeys(cfg *Config) (made []string, err error) {
 	return made, nil
 }
 
-// oldKeys reads the keys that only open.
+// oldKeys returns the keys that are used only to decrypt.
 func (c *Config) oldKeys() (keys []seal.Key, err error) {
 	for text := range strings.SplitSeq(c.OldEncryptionKeys, ",") {
 		if text = strings.TrimSpace(text); text == "" {
@@ -92,7 +93,7 @@ func (c *Config) oldKeys() (keys []seal.Key, err error) {
 	return keys, nil
 }
 
-// ring is the key ring of the settings.
+// ring returns the key ring that the settings describe.
 func (c *Config) ring() (*seal.Ring, error) {
 	current, err := seal.ParseKey(c.EncryptionKey)
 	if err != nil {
@@ -105,15 +106,15 @@ func (c *Config) ring() (*seal.Ring, error) {
 	return seal.NewRing(current, old...), nil
 }
 
-// readOrMakeKey returns what a file holds, 32 random bytes as text if it is not
-// there yet.
+// readOrMakeKey returns the content of a file. If the file does not exist, it first
+// writes 32 random bytes to it, encoded as text.
 func readOrMakeKey(path string, encoding *base64.Encoding) (value string, made bool, err error) {
 	value, err = readSecret("reading a key", path)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return value, false, err
 	}
 	random := make([]byte, 32)
-	_, _ = rand.Read(random) // never fails: crypto/rand aborts the process instead
+	_, _ = rand.Read(random) // never fails: crypto/rand ends the process instead
 	value = encoding.EncodeToString(random)
 	if err := writeDurably(path, []byte(value+"\n"), 0o600); err != nil {
 		return "", false, fmt.Errorf("keeping a new key: %w", err)
@@ -121,7 +122,8 @@ func readOrMakeKey(path string, encoding *base64.Encoding) (value string, made b
 	return value, true, nil
 }
 
-// writeDurably replaces path by data in one step that survives a power cut.
+// writeDurably replaces the content of path by data in one step that survives a power
+// failure.
 func writeDurably(path string, data []byte, mode os.FileMode) error {
 	dir := filepath.Dir(path)
 	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+"-*")

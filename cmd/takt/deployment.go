@@ -67,7 +67,7 @@ the controller's own is used, which needs TAKT_ADMIN_KEY and the controller's
 	return cmd
 }
 
-// forgeToken finds the forge credential; "" if there is none.
+// forgeToken returns the forge credential, or "" if there is none.
 func forgeToken(env environment, file string) (string, error) {
 	if file == "" {
 		return env.get("TAKT_GITHUB_TOKEN"), nil
@@ -147,18 +147,19 @@ TAKT_GITHUB_TOKEN or --token-file.`,
 	return cmd
 }
 
-// printDeployment leaves out what went well.
+// printDeployment shows a deployment without the repositories that went well.
 func printDeployment(w io.Writer, d api.Deployment) { cli.PrintDeployment(w, d, false) }
 
 func (s *session) deployment(ctx context.Context, id string, repos bool) (api.Deployment, error) {
 	return again(ctx, s, func(ctx context.Context) (api.Deployment, error) { return s.client.Deployment(ctx, id, repos) })
 }
 
-// deploymentTick is how often a deployment is looked at that is followed.
+// deploymentTick is the time between two requests for the status of a followed
+// deployment.
 const deploymentTick = 500 * time.Millisecond
 
-// watchDeployment follows a deployment to its end, with a bar on a terminal, and
-// shows what became of it. Failures are an error.
+// watchDeployment follows a deployment to its end, with a bar on a terminal, and shows
+// the outcome. It returns an error if repositories failed.
 func (s *session) watchDeployment(ctx context.Context, id string, all bool) error {
 	bar := cli.NewCountBar(s.Err, "planning", s.JSON)
 	defer bar.Done()

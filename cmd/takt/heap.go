@@ -8,17 +8,17 @@ import (
 )
 
 const (
-	// headroom is what the heap may grow by, at least, between two collections,
-	// in bytes. takt's own heap is a few MiB: at Go's default it would be
-	// collected some thirty times a second under load.
+	// headroom is how much the heap may at least grow between two collections, in bytes.
+	// takt's own heap is a few MiB, so with Go's default it would be collected about
+	// thirty times a second under load.
 	headroom = 24 << 20
-	// defaultPercent is Go's own pace, kept for heaps larger than headroom.
+	// defaultPercent is Go's default GOGC, used for heaps larger than headroom.
 	defaultPercent = 100
 )
 
-// keepHeadroom sets the garbage collector's pace after each collection such that
-// a small heap gets headroom and a large one is treated as always. It leaves an
-// operator's own GOGC or GOMEMLIMIT alone.
+// keepHeadroom sets GOGC after each collection such that a small heap gets headroom and a
+// large one is collected at Go's default. It does nothing if the operator has set GOGC or
+// GOMEMLIMIT.
 func keepHeadroom() {
 	for _, name := range []string{"GOGC", "GOMEMLIMIT"} {
 		if _, set := os.LookupEnv(name); set {
@@ -29,8 +29,8 @@ func keepHeadroom() {
 	p.adjust()
 }
 
-// pace is adjusted after each collection: the object that adjust attaches its
-// cleanup to is garbage at once, so the next collection runs it.
+// pace holds the current GOGC. adjust runs after each collection, because it is the
+// cleanup of an object that is garbage at once.
 type pace struct {
 	percent int
 	live    []metrics.Sample
@@ -45,8 +45,8 @@ func (p *pace) adjust() {
 	runtime.AddCleanup(new(*byte), (*pace).adjust, p)
 }
 
-// percentFor returns the GOGC value that gives a heap of live bytes its
-// headroom, in steps, so that small changes are ignored.
+// percentFor returns the GOGC value that gives a heap of live bytes its headroom. The
+// value changes in steps, so that small changes of the heap are ignored.
 func percentFor(live uint64) int {
 	const step = 50
 	percent := headroom * 100 / max(live, 1<<20)

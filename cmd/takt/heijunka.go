@@ -31,8 +31,8 @@ themselves with --for. Needs the admin key in TAKT_ADMIN_KEY.`,
 	return cmd
 }
 
-// change makes cmd a command that changes how the load is levelled. call gets the
-// reason, and how long the change holds as the controller reads it; "" for good.
+// change makes cmd a command that changes load levelling. call gets the reason and how
+// long the change holds, in the controller's format; "" means permanently.
 func change(
 	env environment, cmd *cobra.Command, call func(ctx context.Context, c *client.Client, args []string, reason, end string) (api.Heijunka, error),
 ) *cobra.Command {
@@ -52,7 +52,7 @@ func change(
 	return cmd
 }
 
-// given returns the value of a flag if it was given.
+// given returns the value of a flag, or nil if the flag was not given.
 func given[T any](fs *pflag.FlagSet, name string, value T) *T {
 	if !fs.Changed(name) {
 		return nil

@@ -18,7 +18,7 @@ type value struct {
 	set func(string) error
 }
 
-// parsed is a field that is shown and read by these two.
+// parsed returns a value for a field, with a function to show it and one to read it.
 func parsed[T any](field *T, show func(T) string, read func(string) (T, error)) value {
 	return value{
 		get: func() string { return show(*field) },
@@ -32,8 +32,9 @@ func parsed[T any](field *T, show func(T) string, read func(string) (T, error)) 
 	}
 }
 
-// plain is a field whose text the standard library reads. Its errors would repeat
-// the text, which may be a secret; wanted is said instead.
+// plain is like parsed, for a text that the standard library reads. It reports what was
+// wanted instead of the library's error, because that error would repeat the text, which
+// may be a secret.
 func plain[T any](field *T, wanted string, read func(string) (T, error)) value {
 	return parsed(field, func(v T) string { return fmt.Sprint(v) }, func(text string) (T, error) {
 		v, err := read(text)
@@ -50,14 +51,14 @@ func text(field *string) value {
 
 func number(field *int) value { return plain(field, "a whole number", strconv.Atoi) }
 
-// fraction takes a number that need not be whole.
+// fraction takes a number with or without decimals.
 func fraction(field *float64) value {
 	return plain(field, "a number", func(v string) (float64, error) { return strconv.ParseFloat(v, 64) })
 }
 
 func boolean(field *bool) value { return plain(field, "true or false", strconv.ParseBool) }
 
-// switchedOff takes "on" and "off" for a field that says that it is off.
+// switchedOff takes "on" and "off" for a field that is true when something is off.
 func switchedOff(field *bool) value {
 	show := func(off bool) string { return map[bool]string{true: "off", false: "on"}[off] }
 	return parsed(field, show, func(v string) (bool, error) {
@@ -94,7 +95,7 @@ func showDuration(d time.Duration) string {
 	return s
 }
 
-// entries are the parts of a list such as "a, b", without empty ones.
+// entries returns the parts of a list such as "a, b", without empty ones.
 func entries(list string) []string {
 	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
 }
@@ -144,8 +145,8 @@ func pairs(field *[]deployment.Pair) value {
 	})
 }
 
-// keptKinds are the kinds of things that the janitor removes, and how long it
-// keeps them.
+// keptKinds returns the kinds of things that the janitor removes, and for each the field
+// with its retention time.
 func keptKinds(r *janitor.Retention) ([]string, map[string]*time.Duration) {
 	return []string{"source", "certs", "result", "logs", "diagnostics"}, map[string]*time.Duration{
 		"source": &r.Source, "certs": &r.Certs, "result": &r.Result, "logs": &r.Logs, "diagnostics": &r.Diagnostics,

@@ -1,21 +1,19 @@
-// Command takt is a self-hosted controller that hands builds to a fleet of
-// workers, and everything that speaks to it: the worker and the client commands.
-// `takt help` lists them.
+// Command takt is a self-hosted controller that hands builds to a fleet of workers. It
+// also contains the worker and the client commands. `takt help` lists them.
 //
 // # State
 //
-// None of its own: settings are read here (config.go), in this package alone,
-// and handed to the packages that do the work.
+// The command has no state of its own. Only this package reads settings (config.go); it
+// hands them to the packages that do the work.
 //
 // # Failure
 //
-// An error is printed once, on standard error; the exit status says of which kind it is
+// An error is printed once, on standard error. The exit status tells the kind of error
 // (see cmd/internal/cli).
 //
 // # Concurrency
 //
-// SIGINT and SIGTERM ask the running command to end; what that means is the
-// command's own business.
+// SIGINT and SIGTERM ask the running command to end. Each command decides how it ends.
 package main
 
 import (

@@ -12,8 +12,9 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// unknown names the keys of a settings file, and the variables TAKT_… in the
-// environment, that are no setting's: a misspelt one would be left out in silence.
+// unknown returns an error for each key of a settings file and each variable TAKT_… in
+// the environment that belongs to no setting, because a misspelt name would otherwise be
+// ignored silently.
 func unknown(table []setting, file string, values map[string]string, variables []string) []error {
 	var keys, names []string
 	for _, s := range table {
@@ -33,13 +34,13 @@ func unknown(table []setting, file string, values map[string]string, variables [
 	return faults
 }
 
-// othersVariable matches what is not for `takt serve`, but for clients, builds and
-// tests, and what Kubernetes sets where a service is named takt.
+// othersVariable matches the variables that are not for `takt serve`: those for clients,
+// builds and tests, and those that Kubernetes sets for a service named takt.
 var othersVariable = regexp.MustCompile(`^TAKT_(URL|CA_FILE|API_KEY_FILE` +
 	`|BUILD_ID|PLATFORM|ATTEMPT|SOURCE|CERTS|OUTPUT` +
 	`|TEST_.*|SERVICE_HOST|SERVICE_PORT.*|PORT|PORT_.*)$`)
 
-// unknownFlag adds the nearest flag of cmd to err, if err is that there is no such
+// unknownFlag adds the name of the nearest flag of cmd to err if err reports an unknown
 // flag.
 func unknownFlag(cmd *cobra.Command, err error) error {
 	missing, ok := errors.AsType[*pflag.NotExistError](err)
@@ -58,8 +59,8 @@ func unknownFlag(cmd *cobra.Command, err error) error {
 	return fmt.Errorf("%w%s", err, meant("--"+missing.GetSpecifiedName(), known))
 }
 
-// meant suggests the known name that is nearest to name; "" if none is near, which
-// means that more than a third of it, and more than two letters, would change.
+// meant suggests the known name that is nearest to name. It returns "" if none is near. A
+// name is near if at most two letters or at most a third of them would change.
 func meant(name string, known []string) string {
 	best, least := "", max(2, len(name)/3)+1
 	for _, k := range known {
@@ -73,7 +74,7 @@ func meant(name string, known []string) string {
 	return "; did you mean " + best + "?"
 }
 
-// distance is the Levenshtein distance of a and b, in bytes.
+// distance returns the Levenshtein distance of a and b, in bytes.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

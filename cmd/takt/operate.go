@@ -16,7 +16,7 @@ import (
 	"takt/store"
 )
 
-// needReason refuses an order that does not say why it is given.
+// needReason returns an error if reason is empty.
 func needReason(reason string) error {
 	if strings.TrimSpace(reason) == "" {
 		return cli.Usage("--reason is required")
@@ -110,7 +110,7 @@ admin key in TAKT_ADMIN_KEY.`,
 		if err := needReason(o.Reason); err != nil {
 			return err
 		}
-		// Once: a repeat would restart again.
+		// Operate is sent once because a repeat would restart again.
 		done, err := s.client.Operate(ctx, o)
 		switch {
 		case err != nil:
@@ -151,11 +151,11 @@ database/pool. Needs the admin key in TAKT_ADMIN_KEY.`,
 	return cmd
 }
 
-// clearScreen puts the cursor home and clears a terminal.
+// clearScreen moves the cursor to the top left and clears the terminal.
 const clearScreen = "\x1b[H\x1b[2J"
 
-// watchTree shows the tree every second until ctx ends, which is no error. A
-// controller that is away is waited for: its restart is what one watches for.
+// watchTree shows the tree every second until ctx ends, which is no error. It waits for a
+// controller that is unavailable, because users watch the tree during restarts.
 func (s *session) watchTree(ctx context.Context, o client.TreeOptions) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -181,7 +181,8 @@ func (s *session) watchTree(ctx context.Context, o client.TreeOptions) error {
 	}
 }
 
-// redraw shows the tree on a screen that it clears, or else below the last one.
+// redraw clears the screen and shows the tree; if w is no terminal, it writes the tree
+// below the last one.
 func redraw(w io.Writer, root api.TreeNode) {
 	if cli.Terminal(w) {
 		fmt.Fprint(w, clearScreen)

@@ -17,9 +17,9 @@ import (
 
 var _ http.Queue = (*queue.Queue)(nil)
 
-// publishTo gives the bus's events to the HTTP server's streams. A build that became
-// available is published twice, by this process and by NOTIFY, which reaches every
-// controller; the latter counts.
+// publishTo forwards the bus's events to the HTTP server's streams. An available build is
+// published twice: by this process and by NOTIFY. Only the event from NOTIFY is
+// forwarded, because every controller receives it.
 func publishTo(server *http.Server) func(pubsub.Event) {
 	return func(e pubsub.Event) {
 		out := http.Event{Topic: e.Topic, Data: e.Data}
@@ -44,7 +44,7 @@ func publishTo(server *http.Server) func(pubsub.Event) {
 	}
 }
 
-// describe shows the live tree in the words of the wire.
+// describe returns the live tree as the wire type.
 func (c *controller) describe(all bool) api.TreeNode { return treeNode(c.tree.Snapshot(all)) }
 
 func treeNode(n otp.Node) api.TreeNode {
@@ -66,7 +66,7 @@ func treeNode(n otp.Node) api.TreeNode {
 	return out
 }
 
-// openThrottle returns the throttle's store, and what its actors work with.
+// openThrottle returns the throttle's store and the dependencies of its actors.
 func (c *controller) openThrottle(db *postgres.DB) (*postgres.Throttle, throttle.Deps, error) {
 	deps := c.cfg.throttleDeps()
 	kept, err := postgres.NewThrottle(db)

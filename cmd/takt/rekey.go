@@ -48,7 +48,8 @@ keys may go. Start every controller with the new key before; see docs/operate.md
 	})
 }
 
-// sameUser refuses to make files that the takt that serves can't read.
+// sameUser returns an error if the data directory belongs to another user, because the
+// serving takt could not read files that this user makes.
 func sameUser(cfg Config) error {
 	info, err := os.Stat(filepath.Join(cfg.DataDir, "files"))
 	if err != nil {
@@ -60,15 +61,17 @@ func sameUser(cfg Config) error {
 	return nil
 }
 
-// tally is what has become of one kind.
+// tally counts the results for one kind.
 type tally struct {
 	Kind seal.Kind `json:"kind"`
-	// Resealed were sealed by another key before; Current are sealed by this one.
+	// Resealed counts what this run sealed anew. Current counts what is sealed with the
+	// current key.
 	Resealed int `json:"resealed"`
 	Current  int `json:"current"`
-	// Left is what other keys have sealed, by their ids.
+	// Left counts what is still sealed with other keys, by key id.
 	Left map[string]int `json:"left,omitempty"`
-	// Lost files are named by a row, and damaged or not to be found from here.
+	// Lost counts the files that a row names and that are damaged or can't be found from
+	// here.
 	Lost int `json:"lost,omitempty"`
 }
 
@@ -90,7 +93,7 @@ func (t *tally) left() (n int) {
 	return n
 }
 
-// rekeying is one run.
+// rekeying is one run of the command.
 type rekeying struct {
 	*upkeep
 	dryRun bool
@@ -103,7 +106,7 @@ type rekeying struct {
 // rekeyPage is how many rows are read at once.
 const rekeyPage = 100
 
-// audited is run, with an entry in the audit if it may change anything.
+// audited calls run. It adds an entry to the audit unless this is a dry run.
 func (r *rekeying) audited(ctx context.Context) error {
 	if r.dryRun {
 		return r.run(ctx)
@@ -128,8 +131,8 @@ func (r *rekeying) run(ctx context.Context) error {
 	}
 	tallies, left := []tally{files}, files.left()
 	for _, kind := range []seal.Kind{seal.ForgeCredential, seal.AccessToken, seal.RefreshToken, seal.KeyCheck} {
-		// The check value comes last: until all else is done, no controller starts
-		// without the old keys.
+		// The check value is sealed last, so that no controller starts without the old
+		// keys until everything else is done.
 		t, err := r.column(ctx, kind, kind == seal.KeyCheck && left > 0)
 		if err != nil {
 			return err
@@ -140,14 +143,15 @@ func (r *rekeying) run(ctx context.Context) error {
 	return r.report(tallies, left, files.Lost)
 }
 
-// problem tells of something that can't be opened.
+// problem reports something that can't be opened.
 func (r *rekeying) problem(kind seal.Kind, name string, err error) {
 	_ = r.Result(map[string]any{"kind": kind, "name": name, "problem": err.Error()}, func(w io.Writer) { // a closed pipe shows at the end
 		fmt.Fprintf(w, "%s %s: %s\n", kind, cli.Plain(name), cli.Plain(err.Error()))
 	})
 }
 
-// certificates sees to all files. The bar counts them alone, because the rest is a row each.
+// certificates seals all files anew. The bar counts only files, because each of the other
+// kinds is a few rows.
 func (r *rekeying) certificates(ctx context.Context) (tally, error) {
 	t := tally{Kind: seal.Certificates}
 	total, err := r.rows.CountCerts(ctx)
@@ -174,7 +178,7 @@ func (r *rekeying) certificates(ctx context.Context) (tally, error) {
 	}
 }
 
-// certificate sees to the copies of one file.
+// certificate seals the copies of one file anew.
 func (r *rekeying) certificate(ctx context.Context, row store.FileRow, t *tally) error {
 	var missing error
 	found := false
@@ -197,7 +201,7 @@ func (r *rekeying) certificate(ctx context.Context, row store.FileRow, t *tally)
 	if found {
 		return nil
 	}
-	// It was moved or removed meanwhile, or another controller's disk has it.
+	// The file was moved or removed meanwhile, or it is on another controller's disk.
 	now, err := r.rows.Find(ctx, row.FileKey)
 	switch {
 	case store.CodeOf(err) == store.NotFound:
@@ -212,7 +216,7 @@ func (r *rekeying) certificate(ctx context.Context, row store.FileRow, t *tally)
 	return nil
 }
 
-// copyOf sees to one copy of a file.
+// copyOf seals one copy of a file anew, and counts it.
 func (r *rekeying) copyOf(ctx context.Context, row store.FileRow, remote bool, t *tally) error {
 	key, err := r.files.KeyOf(ctx, row, remote)
 	if err == nil && key != r.keys.Current() && !r.dryRun {
@@ -230,7 +234,8 @@ func (r *rekeying) copyOf(ctx context.Context, row store.FileRow, remote bool, t
 	return err
 }
 
-// column sees to a kind that rows hold; hold leaves it as it is.
+// column seals the values of a kind that is kept in rows anew. If hold is set, it only
+// counts them.
 func (r *rekeying) column(ctx context.Context, kind seal.Kind, hold bool) (tally, error) {
 	t := tally{Kind: kind}
 	for after := ""; !hold && !r.dryRun; {
@@ -252,7 +257,7 @@ func (r *rekeying) column(ctx context.Context, kind seal.Kind, hold bool) (tally
 			if err != nil {
 				return t, err
 			}
-			if done { // else a controller has just written it, or removed it
+			if done { // otherwise a controller has just changed or removed it
 				t.Resealed++
 			}
 		}
@@ -264,7 +269,7 @@ func (r *rekeying) column(ctx context.Context, kind seal.Kind, hold bool) (tally
 	return t, err
 }
 
-// report says what is left, and fails if that is anything.
+// report shows the results. It returns an error if anything is left or lost.
 func (r *rekeying) report(tallies []tally, left, lost int) error {
 	may := r.begun.Add(store.WorkerTokenTTL)
 	sum := map[string]any{"key": r.keys.Current().String(), "kinds": tallies, "left": left, "lost": lost}

@@ -28,7 +28,7 @@ func (e environment) get(name string) string {
 	return value
 }
 
-// newRootIn gives the client commands another environment.
+// newRootIn is newRoot with another environment for the client commands.
 func newRootIn(env environment) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "takt",
@@ -38,7 +38,7 @@ func newRootIn(env environment) *cobra.Command {
 Exit codes: 0 done, 1 failure, 2 usage, 3 not found, 4 refused, 5 controller
 not available, 6 the build failed, 7 the worker can't run builds.`,
 		SuggestionsMinimumDistance: 2,
-		Args:                       cobra.ArbitraryArgs, // so that RunE can say what is unknown
+		Args:                       cobra.ArbitraryArgs, // so that RunE can name the unknown command
 		RunE:                       cli.OnlyGroups,
 	}
 	root.SetFlagErrorFunc(unknownFlag)
@@ -78,12 +78,12 @@ func run(ctx context.Context, args []string) int {
 	return cli.Execute(ctx, newRoot(), args, os.Stdout, os.Stderr) //nolint:contextcheck // commands take it from cobra
 }
 
-// complete offers the values of a flag to the shell.
+// complete gives the shell the values of a flag for completion.
 func complete(cmd *cobra.Command, flag string, values ...string) {
 	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
 }
 
-// version is the module's version, or the commit that it was built from.
+// version returns the module's version, or the commit that it was built from.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -128,7 +128,7 @@ func newVersionCommand() *cobra.Command {
 	return cmd
 }
 
-// newLogger takes "info", "debug,console" or "warn,json".
+// newLogger returns a logger for a spec such as "info", "debug,console" or "warn,json".
 func newLogger(w io.Writer, spec string) (zerolog.Logger, error) {
 	levelName, format, _ := strings.Cut(spec, ",")
 	level, err := zerolog.ParseLevel(levelName)

@@ -71,7 +71,8 @@ the data directory; without keys, random ones are made and kept there.`,
 	return cmd
 }
 
-// controller is a takt that serves, in the order in which it was opened.
+// controller is a running `takt serve`. The fields are in the order in which they are
+// opened.
 type controller struct {
 	cfg      Config
 	log      zerolog.Logger
@@ -81,16 +82,16 @@ type controller struct {
 	tree     *actors.Tree
 	server   *http.Server
 	tls      *http.Certificate // nil: plain HTTP
-	// welcome is where a person reads what to do next.
+	// welcome is the output for the text that tells a person what to do next.
 	welcome io.Writer
-	// forge is where deployments find repositories.
+	// forge is the client that deployments find repositories with.
 	forge *forge.GitHub
-	// stopOrders ends what operators have ordered and waits for it.
+	// stopOrders cancels the orders of operators and waits until they have ended.
 	stopOrders func(cause error)
 }
 
-// serve runs the controller until a signal, the end of ctx, or the end of the
-// tree, and returns nil only after an orderly stop that was asked for.
+// serve runs the controller until a signal, the end of ctx, or the end of the tree. It
+// returns nil only after a requested, orderly stop.
 func serve(ctx context.Context, cfg Config, out io.Writer) (err error) {
 	onTerminal := cli.Terminal(out)
 	if onTerminal && !strings.Contains(cfg.Log, ",") {
@@ -117,8 +118,8 @@ func serve(ctx context.Context, cfg Config, out io.Writer) (err error) {
 		log.Info().Str("file", f).Msg("made a random key")
 	}
 	keepHeadroom()
-	// Signals are caught from here on, so that a half-started tree is stopped in
-	// order too.
+	// Signals are caught from here on, so that a half-started tree is also stopped in
+	// order.
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, os.Interrupt)
 	defer stop()
 
@@ -201,7 +202,7 @@ func (c *controller) assemble(ctx context.Context) error {
 	})
 	db.OnLost(c.tree.Pool.Lost)
 
-	// Operators' orders go on after a signal, until close.
+	// Orders of operators continue after a signal, until close.
 	orders, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
 	c.stopOrders = func(cause error) {
@@ -236,9 +237,9 @@ func (c *controller) assemble(ctx context.Context) error {
 	return nil
 }
 
-// checkInterval is the time between two sweeps for silence: a fifth of the shorter
-// time-out, so that silence is noticed in time, and at most a minute. Operators may
-// change it at run time, with the time-outs.
+// checkInterval returns the time between two checks for missing beats. It is a fifth of
+// the shorter time-out, so that silence is noticed in time, but at least a second and at
+// most a minute. Operators can change it and the time-outs at run time.
 func (c *Config) checkInterval() time.Duration {
 	if c.CheckInterval > 0 {
 		return c.CheckInterval
@@ -246,7 +247,7 @@ func (c *Config) checkInterval() time.Duration {
 	return min(max(min(c.BuildTimeout, c.WorkerTimeout)/5, time.Second), time.Minute)
 }
 
-// attempts is how many attempts a build has if its workers fall silent.
+// attempts returns how many attempts a build has if its workers fall silent.
 func (c *Config) attempts() int {
 	if c.OnBuildTimeout == "fail" {
 		return 1
@@ -254,7 +255,7 @@ func (c *Config) attempts() int {
 	return c.BuildMaxAttempts
 }
 
-// httpConfig is what the settings say about HTTP.
+// httpConfig returns the configuration of the HTTP server.
 func (c *controller) httpConfig() http.Config {
 	rate := func(n int) int {
 		if n == 0 {
@@ -274,8 +275,8 @@ func (c *controller) httpConfig() http.Config {
 	}
 }
 
-// connections is how many connections are served: as many as the settings need,
-// and as there are file descriptors for.
+// connections returns how many connections the server accepts: as many as the settings
+// need, but no more than the file descriptors allow.
 func (c *controller) connections() int {
 	need := max(2*c.cfg.MaxParked, 1024)
 	files := fileLimit()
@@ -287,23 +288,24 @@ func (c *controller) connections() int {
 	return n
 }
 
-// connectionsFor leaves some of the file descriptors to files and the database.
+// connectionsFor returns at most need. It reserves some of the file descriptors for files
+// and the database.
 func connectionsFor(need int, files uint64) int {
 	spare := min(files/4, 1024)
 	return int(min(uint64(need), files-spare))
 }
 
-// fileLimit is how many files this process may have open. Go's runtime has raised
-// it to the hard limit at the start, and gives children back what was set.
+// fileLimit returns how many files this process may have open. Go's runtime raises the
+// soft limit to the hard limit at the start, and gives child processes the original one.
 func fileLimit() uint64 {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		return math.MaxInt32 // not known: nothing is refused for it
+		return math.MaxInt32 // the limit is not known, so assume none
 	}
 	return limit.Cur
 }
 
-// openTLS reads the certificate that the settings name; nil if they don't.
+// openTLS reads the certificate that the settings name. It returns nil if they name none.
 func openTLS(cfg Config, log zerolog.Logger) (*http.Certificate, error) {
 	if cfg.TLSCert == "" {
 		return nil, nil //nolint:nilnil // none is asked for, which is no error
@@ -311,7 +313,7 @@ func openTLS(cfg Config, log zerolog.Logger) (*http.Certificate, error) {
 	return http.OpenCertificate(cfg.TLSCert, cfg.TLSKey, log)
 }
 
-// warnOfPlainHTTP says once what travels in clear.
+// warnOfPlainHTTP logs once what is sent unencrypted.
 func (c *controller) warnOfPlainHTTP() {
 	addr, ok := c.listener.Addr().(*net.TCPAddr)
 	if c.tls != nil || ok && addr.IP.IsLoopback() {
@@ -321,7 +323,7 @@ func (c *controller) warnOfPlainHTTP() {
 		Msg("others can reach this address and it has no TLS: keys, tokens and certificates travel in clear; set --tls-cert and --tls-key, or keep it behind a proxy that speaks TLS")
 }
 
-// run starts the tree, says where it listens, and waits.
+// run starts the tree, prints the address, and waits.
 func (c *controller) run(ctx context.Context) error {
 	begin := time.Now()
 	if err := c.start(ctx); err != nil {
@@ -337,7 +339,7 @@ func (c *controller) run(ctx context.Context) error {
 	return c.wait(ctx)
 }
 
-// greet tells a person where takt is and what to do next.
+// greet prints where takt listens and what to do next.
 func (c *controller) greet(address string) {
 	scheme := "http"
 	if c.tls != nil {
@@ -369,8 +371,8 @@ func (c *controller) start(ctx context.Context) error {
 	return nil
 }
 
-// wait waits for a signal or the tree's end. It starts the tree again if an operator
-// wants that; the listener stays open, so clients that connect meanwhile wait.
+// wait waits for a signal or the tree's end. It starts the tree again if an operator has
+// ordered that. The listener stays open, so clients that connect meanwhile wait.
 func (c *controller) wait(ctx context.Context) error {
 	for {
 		select {
@@ -388,7 +390,7 @@ func (c *controller) wait(ctx context.Context) error {
 			return fmt.Errorf("the supervision tree gave up: %w", reason)
 		}
 		if ctx.Err() != nil {
-			continue // a signal came too
+			continue // a signal came as well
 		}
 		c.log.Info().Msg("starting the tree again, for an operator")
 		if err := c.start(ctx); err != nil {
@@ -397,8 +399,8 @@ func (c *controller) wait(ctx context.Context) error {
 	}
 }
 
-// stopLimit is how long an orderly stop may take; each part of the tree has its
-// own shorter deadline, so it is reached only when something is stuck.
+// stopLimit limits an orderly stop. Each part of the tree has its own shorter deadline,
+// so the limit is reached only when something is stuck.
 const stopLimit = 90 * time.Second
 
 func (c *controller) close(ctx context.Context) error {
@@ -409,10 +411,10 @@ func (c *controller) close(ctx context.Context) error {
 		if leaked := c.tree.Stop(ctx); len(leaked) > 0 {
 			errs = append(errs, fmt.Errorf("%d processes did not end: %v", len(leaked), leaked))
 		}
-		if c.stopOrders != nil { // nobody can give orders any more
+		if c.stopOrders != nil { // no new orders can arrive
 			c.stopOrders(errors.New("takt is stopping"))
 		}
-		_ = os.Remove(filepath.Join(c.cfg.DataDir, "address")) // nobody answers there any more
+		_ = os.Remove(filepath.Join(c.cfg.DataDir, "address")) // the address is no longer valid
 	}
 	if c.forge != nil {
 		c.forge.Close()

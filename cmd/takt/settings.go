@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// setting is one row of the table, from which flags, the environment, the YAML file,
-// --check and docs/settings.md are made.
+// setting is one row of the table. Flags, the environment, the YAML file, --check and
+// docs/settings.md are made from it.
 type setting struct {
 	group string // heading in docs/settings.md
-	name  string // the flag; the environment has TAKT_NAME, YAML name with _ for -
+	name  string // the flag; TAKT_NAME in the environment; in YAML with _ for -
 	usage string
 	value
-	// aliases are further names in the environment, those of the systems that takt
+	// aliases are further names in the environment, for users of the systems that takt
 	// replaces.
 	aliases []string
-	// otherwise says what holds if nothing is set, where no default can.
+	// otherwise describes what applies if nothing is set and there is no fixed default.
 	otherwise string
 	masked    bool // --check does not show it
 }
@@ -40,15 +40,16 @@ func (s setting) secret() setting {
 	return s
 }
 
-// env are the setting's names in the environment; the first that is set wins.
+// env returns the setting's names in the environment. The first one that is set applies.
 func (s setting) env() []string {
 	return append([]string{"TAKT_" + strings.ToUpper(s.key())}, s.aliases...)
 }
 
-// key is the setting's name in YAML.
+// key returns the setting's name in YAML.
 func (s setting) key() string { return strings.ReplaceAll(s.name, "-", "_") }
 
-// settings is the table of all settings of `takt serve`, which shows and sets c.
+// settings returns the table of all settings of `takt serve`. The rows show and set the
+// fields of c.
 func settings(c *Config) []setting {
 	return slices.Concat(
 		controllerSettings(c), keySettings(c), buildSettings(c), fileSettings(c), heijunkaSettings(c), hubspotSettings(c), deploySettings(c),

@@ -39,8 +39,8 @@ type upkeep struct {
 	keys      *seal.Ring
 }
 
-// upkeepCommand makes do the body of cmd, with the files and the database open. check
-// checks the flags before.
+// upkeepCommand makes do the body of cmd, with the files and the database open. It first
+// calls check, which checks the flags.
 func upkeepCommand(cmd *cobra.Command, label string, check func(cfg Config) error, do func(ctx context.Context, u *upkeep) error) *cobra.Command {
 	var file string
 	var asJSON bool
@@ -82,7 +82,7 @@ func upkeepCommand(cmd *cobra.Command, label string, check func(cfg Config) erro
 	return cmd
 }
 
-// finding shows a file that is not as it should be.
+// finding reports a file that is missing, damaged or otherwise wrong.
 func (u *upkeep) finding(f inventory.Finding) {
 	_ = u.Result(f, func(w io.Writer) { // a closed pipe shows at the end
 		fmt.Fprintf(w, "%-8s %-5s %s", f.Problem, f.Location, cli.Plain(f.Name))

@@ -19,8 +19,8 @@ import (
 	"takt/store/seal"
 )
 
-// readEncryptionKey takes the key of the data directory, unless one is set. It
-// makes none: without the right one nothing could be read.
+// readEncryptionKey reads the key from the data directory unless one is set. It makes no
+// new key, because a new one could not decrypt anything.
 func readEncryptionKey(cfg *Config) (err error) {
 	if cfg.EncryptionKey != "" {
 		return nil
@@ -32,8 +32,8 @@ func readEncryptionKey(cfg *Config) (err error) {
 	return err
 }
 
-// openDatabase reaches the database of the settings: the external one, the embedded
-// one of a takt that runs, or else the embedded one, which it runs itself meanwhile.
+// openDatabase opens the database of the settings: the external one, or the embedded one.
+// If no running takt serves the embedded database, openDatabase runs it until closeDB.
 func openDatabase(ctx context.Context, cfg Config, keys *seal.Ring, out io.Writer) (db *postgres.DB, closeDB func() error, err error) {
 	log, err := newLogger(out, "error,console")
 	if err != nil {
@@ -48,7 +48,7 @@ func openDatabase(ctx context.Context, cfg Config, keys *seal.Ring, out io.Write
 	} else if lock, locked := database.LockDataDir(cfg.DataDir); locked == nil {
 		server = database.NewPostgres(database.PostgresConfig{DataDir: cfg.DataDir, SearchPath: os.Getenv("PATH")})
 		pool.Source, pool.Migrate, release = server.ConnConfig, postgres.WithKeyCheck(keys, migrations.Up), lock.Release
-	} else { // a takt runs there
+	} else { // a running takt holds the lock
 		var beside *database.Beside
 		if beside, err = database.OpenBeside(cfg.DataDir); err == nil {
 			pool.Source = beside.ConnConfig
@@ -68,7 +68,7 @@ func openDatabase(ctx context.Context, cfg Config, keys *seal.Ring, out io.Write
 	return db, func() error { return errors.Join(stop(), release()) }, nil
 }
 
-// startDatabase starts the tree's database subtree alone.
+// startDatabase starts only the database subtree of the tree.
 func startDatabase(ctx context.Context, log zerolog.Logger, pool *database.Pool, server *database.Postgres) (stop func() error, err error) {
 	sys := otp.New(otp.Options{Logger: log})
 	spec := otp.SupSpec{Strategy: otp.RestForOne, Children: []otp.ChildSpec{pool.Spec()}}

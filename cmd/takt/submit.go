@@ -96,8 +96,8 @@ func submitBuild(ctx context.Context, s *session, o submitOptions, path string) 
 	return downloadResult(ctx, s, build.ID, auth, o.download)
 }
 
-// openSource opens an archive, or packs a directory into a new one. The caller calls
-// remove in the end.
+// openSource opens an archive, or packs a directory into a new one. The caller must call
+// remove at the end.
 func openSource(ctx context.Context, s *session, path string) (source client.Content, remove func(), err error) {
 	remove = func() {}
 	info, err := os.Stat(path)
@@ -120,11 +120,11 @@ func openSource(ctx context.Context, s *session, path string) (source client.Con
 	return source, remove, nil
 }
 
-// submitTries is how often a build is sent at most.
+// submitTries is the maximum number of attempts to submit a build.
 const submitTries = 5
 
-// send submits, and repeats that if the reply was lost, because the key makes it one
-// build. It does not wait for a full queue.
+// send submits a build. It retries after a lost reply, because the idempotency key
+// prevents a second build. It does not wait for a full queue.
 func send(ctx context.Context, s *session, in client.Submit) (api.Submitted, error) {
 	bar := cli.NewBar(s.Err, "uploading", s.JSON)
 	in.Progress = bar.Progress()

@@ -20,7 +20,7 @@ func newThrottleCommand(env environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "throttle",
 		Short: "See and steer how HubSpot's workflow actions are paced",
-		Args:  cobra.ArbitraryArgs, // so that RunE can say what is unknown
+		Args:  cobra.ArbitraryArgs, // so that RunE can name the unknown command
 		RunE:  cli.OnlyGroups,
 	}
 	cmd.SuggestionsMinimumDistance = 2
@@ -76,7 +76,7 @@ func rate(most, period int, unit string) string {
 	return fmt.Sprintf("%d per %d %ss", most, period, unit)
 }
 
-// age is how long ago at was.
+// age shows how much time has passed since at.
 func age(at *string) string {
 	if at == nil {
 		return "-"
@@ -135,8 +135,8 @@ With --delete new actions are refused; those that wait keep their rate.`,
 	})
 }
 
-// changes reports whether the flags of config are to change something, and what is
-// wrong with them.
+// changes reports whether the flags of config ask for a change. It returns an error if
+// they contradict each other or are incomplete.
 func changes(given func(flag string) bool, set api.ThrottleConfig, remove bool, args int) (bool, error) {
 	rate := given("max") || given("time") || given("unit")
 	switch {
@@ -174,14 +174,14 @@ func printRates(w io.Writer, list ...api.ThrottleConfig) {
 	})
 }
 
-// queueOrder is a command that operators give about one queue.
+// queueOrder returns an operator's command for one queue.
 func queueOrder(name, short string, reason *string) *cobra.Command {
 	cmd := &cobra.Command{Use: name + " QUEUE", Short: short, Long: short + ". Needs the admin key in TAKT_ADMIN_KEY.", Args: cobra.ExactArgs(1)}
 	cmd.Flags().StringVar(reason, "reason", "", "why, for the audit")
 	return cmd
 }
 
-// newPauseCommand is pause or resume.
+// newPauseCommand returns the command pause or resume.
 func newPauseCommand(env environment, name, short string, paused bool) *cobra.Command {
 	var reason string
 	return ask(env, queueOrder(name, short, &reason), func(ctx context.Context, c *client.Client, args []string) (api.ThrottleQueue, error) {

@@ -20,20 +20,20 @@ type waiter struct {
 	*session
 	id   string
 	auth client.BuildAuth
-	// follow shows the log on the way.
+	// follow also shows the log while the build runs.
 	follow bool
 
 	after client.LogsAfter
 	shown int
 	begun time.Time
-	state string // said last
-	last  string // line of the log
+	state string // last state shown
+	last  string // last line of the log
 }
 
-// logPage is the most lines asked for at once.
+// logPage is the maximum number of lines in one request.
 const logPage = 5000
 
-// wait returns when the build has ended. An absent controller is waited for.
+// wait returns when the build has ended. While the controller is unavailable, it waits.
 func (w *waiter) wait(ctx context.Context) (api.BuildStatus, error) {
 	pace := backoff.Backoff{Min: 200 * time.Millisecond, Max: 5 * time.Second}
 	if w.follow {
@@ -55,7 +55,7 @@ func (w *waiter) wait(ctx context.Context) (api.BuildStatus, error) {
 			return status, err
 		}
 		if w.follow {
-			// After the status, so that no line between the last page and the end is missed.
+			// The log is read after the status, so that no line before the end is missed.
 			if err := w.showLogs(ctx); err != nil {
 				return status, err
 			}
@@ -74,8 +74,8 @@ func (w *waiter) wait(ctx context.Context) (api.BuildStatus, error) {
 	}
 }
 
-// tell shows where the build stands: on a terminal always, elsewhere when its state
-// has changed. What can't be learned is left out.
+// tell shows the build's state: on a terminal always, elsewhere only after a change. It
+// leaves out what it can't read.
 func (w *waiter) tell(ctx context.Context, status api.BuildStatus) {
 	state, took := cmp.Or(status.State, status.Status), time.Since(w.begun).Round(time.Second)
 	text := state
@@ -95,8 +95,8 @@ func (w *waiter) tell(ctx context.Context, status api.BuildStatus) {
 	w.Status(fmt.Sprintf("%s, %s  %s", text, took, w.last))
 }
 
-// position counts the builds that are built before; 0 if that can't be seen, as with
-// a build's token.
+// position returns the build's position in the queue. It returns 0 if the list can't be
+// read, for example with only a build's token.
 func (w *waiter) position(ctx context.Context, mine api.BuildStatus) int {
 	list, err := w.client.List(ctx, client.Filter{Status: string(store.Pending), Platform: mine.Platform})
 	if err != nil {
@@ -110,7 +110,8 @@ func (w *waiter) position(ctx context.Context, mine api.BuildStatus) int {
 	return 0
 }
 
-// end waits until the build has ended, shows what became of it, and judges it.
+// end waits until the build has ended, shows its result, and returns an error unless the
+// build completed.
 func (w *waiter) end(ctx context.Context) error {
 	status, err := w.wait(ctx)
 	if err == nil {
@@ -122,8 +123,8 @@ func (w *waiter) end(ctx context.Context) error {
 	return verdict(status)
 }
 
-// tail shows the log as it is written, until the build ends. After a broken stream it
-// goes on where that stopped.
+// tail shows the log as it is written, until the build ends. It continues after a broken
+// stream from the last line shown.
 func (w *waiter) tail(ctx context.Context) error {
 	_, err := again(ctx, w.session, func(ctx context.Context) (api.LogEnd, error) {
 		return w.client.TailLogs(ctx, w.id, w.auth, w.after.Seq, func(line api.LogEntry) error {
@@ -135,7 +136,7 @@ func (w *waiter) tail(ctx context.Context) error {
 	return err
 }
 
-// showLogs shows what was not shown yet.
+// showLogs shows the lines that were not shown yet.
 func (w *waiter) showLogs(ctx context.Context) error {
 	for {
 		w.after.Limit = logPage
@@ -146,7 +147,7 @@ func (w *waiter) showLogs(ctx context.Context) error {
 			return err
 		}
 		fresh := page.Logs
-		if len(fresh) > 0 && fresh[0].Seq == 0 { // a controller that sends all each time
+		if len(fresh) > 0 && fresh[0].Seq == 0 { // this controller sends all lines each time
 			fresh = fresh[min(w.shown, len(fresh)):]
 		}
 		for _, line := range fresh {
@@ -170,7 +171,7 @@ func (w *waiter) show(line api.LogEntry) error {
 	return nil
 }
 
-// verdict is nil for a completed build.
+// verdict returns nil for a completed build, else an error.
 func verdict(status api.BuildStatus) error {
 	state := cmp.Or(status.State, status.Status)
 	switch store.BuildState(state) {

@@ -19,7 +19,7 @@ import (
 	"takt/store"
 )
 
-// workerOptions are the flags of takt worker that are not in a [runner.Config].
+// workerOptions are the flags of takt worker that are not part of a [runner.Config].
 type workerOptions struct {
 	runner.Config
 	image     runner.Image
@@ -121,7 +121,7 @@ func (o *workerOptions) addFlags(cmd *cobra.Command) {
 	complete(cmd, "platform", "ios", "android")
 }
 
-// complete fills in what the flags leave open, or reports what is wrong with them.
+// complete fills in what the flags leave open, or returns an error for wrong flags.
 func (o *workerOptions) complete(env environment) (err error) {
 	for _, p := range o.platforms {
 		o.Platforms = append(o.Platforms, store.Platform(p))
@@ -165,17 +165,18 @@ func (o *workerOptions) complete(env environment) (err error) {
 	return err
 }
 
-// hide keeps the keys from the commands of builds.
+// hide removes the keys from the environment and the arguments, so that the commands of
+// builds can't read them.
 func (r *remote) hide() error {
 	secrets := []string{r.apiKey}
 	for _, name := range []string{"TAKT_API_KEY", "CONTROLLER_API_KEY", "TAKT_ADMIN_KEY", "TAKT_ENCRYPTION_KEY", "ENCRYPTION_KEY"} {
 		secrets = append(secrets, os.Getenv(name))
-		_ = os.Unsetenv(name) // no error for a good name
+		_ = os.Unsetenv(name) // fails only for an invalid name
 	}
 	return runner.Hide(secrets...)
 }
 
-// variables looks up the names that come without a value and leaves out what is not
+// variables looks up the values of names that have none and leaves out those that are not
 // set. It never passes on takt's keys.
 func variables(names []string, env environment) ([]string, error) {
 	var out []string
@@ -195,8 +196,8 @@ func variables(names []string, env environment) ([]string, error) {
 	return out, nil
 }
 
-// drainOnSignal drains w at the first signal and ends the returned context at
-// the second; a third ends the process.
+// drainOnSignal drains w at the first signal and ends the returned context at the second.
+// A third signal ends the process.
 func drainOnSignal(ctx context.Context, w *runner.Worker) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	signals := make(chan os.Signal, 2)

@@ -86,7 +86,7 @@ func workerHealth(w api.Worker) string {
 	return w.Diagnostics.Status
 }
 
-// newWorkerOrder is a command about one worker, whose call is safe to repeat.
+// newWorkerOrder returns a command about one worker. Its call is safe to repeat.
 func newWorkerOrder(
 	env environment, name, short string, call func(*client.Client, context.Context, string) (api.Worker, error), show func(io.Writer, api.Worker),
 ) *cobra.Command {
@@ -100,7 +100,8 @@ func newWorkerOrder(
 		}, show)
 }
 
-// workerID finds the worker that has an id, or else the only one that has a name.
+// workerID returns the id of the worker with that id, or of the only worker with that
+// name.
 func workerID(ctx context.Context, c *client.Client, name string) (string, error) {
 	list, err := c.Workers(ctx, client.WorkerFilter{})
 	if err != nil {
@@ -117,7 +118,7 @@ func workerID(ctx context.Context, c *client.Client, name string) (string, error
 	}
 	switch len(named) {
 	case 0:
-		return name, nil // let the controller say so
+		return name, nil // the controller returns the error
 	case 1:
 		return named[0], nil
 	default:
@@ -152,7 +153,7 @@ func newWorkersDeleteCommand(env environment) *cobra.Command {
 	return clientCommand(env, &cobra.Command{
 		Use: "delete ID|NAME", Short: "Remove a worker; its builds are pending again", Args: cobra.ExactArgs(1),
 	}, func(ctx context.Context, s *session, args []string) error {
-		// Once: a repeat would be told that there is no such worker.
+		// The call is made once because a repeat would fail: the worker is gone by then.
 		id, err := workerID(ctx, s.client, args[0])
 		if err != nil {
 			return err

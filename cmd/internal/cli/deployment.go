@@ -11,7 +11,7 @@ import (
 	"takt/http/api"
 )
 
-// DeploymentLine says in a line how far a deployment is.
+// DeploymentLine describes the progress of a deployment in one line.
 func DeploymentLine(d api.Deployment) string {
 	c := d.Counts
 	parts := []string{d.State}
@@ -33,8 +33,8 @@ func shortTime(seconds float64) string {
 	return time.Duration(max(1, seconds) * float64(time.Second)).Round(time.Second).String()
 }
 
-// PrintDeployment shows a deployment: its figures, and a table of what is under
-// way or did not go well; of everything, if all is set.
+// PrintDeployment shows a deployment's figures and a table of its repositories. The table
+// lists those that are in progress or did not go well, or all of them if all is set.
 func PrintDeployment(w io.Writer, d api.Deployment, all bool) {
 	what := "deployment " + d.ID
 	if d.Request.DryRun {

@@ -1,18 +1,18 @@
-// Package cli is what the commands share: how they are run, exit codes and error
-// texts, output for people and for programs, progress bars, the store of build
-// tokens, and the packing of source directories.
+// Package cli contains what the commands share: how they are run, exit codes and error
+// texts, output for people and for programs, progress bars, the store of build tokens,
+// and the packing of source directories.
 //
 // # State
 //
-// [Tokens] keeps one small file per submitted build, readable by its owner only.
+// [Tokens] keeps one small file per submitted build. Only its owner can read it.
 //
 // # Failure
 //
-// [ExitCode] gives each kind of failure its own exit code, [Message] the text
+// [ExitCode] gives each kind of failure its own exit code. [Message] returns the text
 // that a person should see.
 //
 // # Concurrency
 //
-// Values are not shared between goroutines. Several processes may use the same
-// token directory at once.
+// Values must not be shared between goroutines. Several processes may use the same token
+// directory at once.
 package cli

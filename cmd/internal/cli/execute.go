@@ -39,8 +39,8 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, stdout, st
 	return code
 }
 
-// checkArguments makes wrong arguments of every command a usage error, which says
-// how the command is used.
+// checkArguments makes wrong arguments a usage error for cmd and all commands below it.
+// The error shows how the command is used.
 func checkArguments(cmd *cobra.Command) {
 	if check := cmd.Args; check != nil {
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
@@ -56,7 +56,7 @@ func checkArguments(cmd *cobra.Command) {
 	}
 }
 
-// OnlyGroups runs a command that does nothing but group others.
+// OnlyGroups is the body of a command that only groups others.
 func OnlyGroups(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return cmd.Help()
@@ -68,7 +68,7 @@ func OnlyGroups(cmd *cobra.Command, args []string) error {
 	return AsUsage(errors.New(text))
 }
 
-// AsUsage marks err as the caller's fault; nil stays nil.
+// AsUsage marks err as a usage error. It returns nil for nil.
 func AsUsage(err error) error {
 	if err == nil {
 		return nil
@@ -76,8 +76,8 @@ func AsUsage(err error) error {
 	return UsageError{Err: err}
 }
 
-// Interruptible makes run the body of a command. Its context ends on SIGINT or
-// SIGTERM, so that what was started is ended and removed.
+// Interruptible makes run the body of a command. Its context ends on SIGINT or SIGTERM,
+// so that run can stop and clean up what it started.
 func Interruptible(run func(ctx context.Context, cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, os.Interrupt)

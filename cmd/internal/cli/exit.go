@@ -10,19 +10,19 @@ import (
 	"takt/store"
 )
 
-// Exit codes. They are part of the command line's contract.
+// These are the exit codes. They are part of the command line's contract.
 const (
 	ExitOK          = 0
 	ExitFailure     = 1
 	ExitUsage       = 2 // flags, arguments or settings are wrong
 	ExitNotFound    = 3
-	ExitRefused     = 4 // a key or token is missing, wrong, or does not reach this
+	ExitRefused     = 4 // a key or token is missing, wrong or not sufficient
 	ExitUnavailable = 5 // no controller, or one that can't serve now
-	ExitBuildFailed = 6 // the build ended, and not well
+	ExitBuildFailed = 6 // the build failed or was cancelled
 	ExitUnfit       = 7 // the worker's machine can't run builds
 )
 
-// UsageError marks an error as the caller's.
+// UsageError is an error that the caller made.
 type UsageError struct{ Err error }
 
 func (e UsageError) Error() string { return e.Err.Error() }
@@ -31,17 +31,17 @@ func (e UsageError) Unwrap() error { return e.Err }
 // Usage returns a UsageError.
 func Usage(format string, args ...any) error { return UsageError{fmt.Errorf(format, args...)} }
 
-// UnfitError marks an error as this machine's: it can't run builds.
+// UnfitError reports that this machine can't run builds.
 type UnfitError struct{ Err error }
 
 func (e UnfitError) Error() string { return e.Err.Error() }
 func (e UnfitError) Unwrap() error { return e.Err }
 
-// BuildFailedError is a build that ended without a result.
+// BuildFailedError reports that a build ended without a result.
 type BuildFailedError struct {
 	ID    string
 	State string
-	// Reason is the build's error message; may be empty.
+	// Reason is the build's error message. It may be empty.
 	Reason string
 }
 
@@ -53,7 +53,7 @@ func (e BuildFailedError) Error() string {
 	return text
 }
 
-// ExitCode is the exit code for err.
+// ExitCode returns the exit code for err.
 func ExitCode(err error) int {
 	if err == nil {
 		return ExitOK
@@ -79,8 +79,8 @@ func ExitCode(err error) int {
 	}
 }
 
-// Message is err as a person should see it: without method, path and code where
-// the controller's own words say it all.
+// Message returns err as a person should see it. It leaves out method, path and code
+// where the controller's own message is enough.
 func Message(err error) string {
 	reply, ok := errors.AsType[*client.Error](err)
 	if !ok {
@@ -93,7 +93,7 @@ func Message(err error) string {
 	if reply.Status == 0 && reply.Err.Err != nil {
 		cause := reply.Err.Err
 		if wrapped, ok := errors.AsType[*url.Error](cause); ok {
-			cause = wrapped.Err // method and URL say nothing new
+			cause = wrapped.Err // method and URL add nothing
 		}
 		text += ": " + cause.Error()
 	}
@@ -110,7 +110,7 @@ func Message(err error) string {
 	return text
 }
 
-// hint says what to do about a refusal.
+// hint returns what the user can do about a refusal.
 func hint(err *store.Error) string {
 	const kept = "; takt serve keeps it in the data directory, in "
 	switch {

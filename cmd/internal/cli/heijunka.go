@@ -7,7 +7,7 @@ import (
 	"takt/http/api"
 )
 
-// PrintHeijunka shows how the load is levelled.
+// PrintHeijunka shows the state of load levelling.
 func PrintHeijunka(w io.Writer, l api.Heijunka) {
 	r := l.Regulator
 	if !l.Enabled {
@@ -42,7 +42,7 @@ func burst(b api.HeijunkaBurst) string {
 	return text
 }
 
-// PrintRebalance says which worker was moved, or why none.
+// PrintRebalance shows which worker was moved, or why none was.
 func PrintRebalance(w io.Writer, r api.HeijunkaRebalance) {
 	switch {
 	case r.Done:

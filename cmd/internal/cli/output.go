@@ -18,15 +18,15 @@ import (
 	"takt/store"
 )
 
-// Output is where a command speaks: results on Out, everything else on Err, so
-// that results can be piped.
+// Output is where a command writes: results to Out, everything else to Err, so that
+// results can be piped.
 type Output struct {
 	Out, Err io.Writer
-	// JSON makes results one compact JSON value per line.
+	// JSON writes each result as compact JSON on one line.
 	JSON bool
 }
 
-// Result shows a result: as JSON, or by text.
+// Result shows a result, either as JSON or with text.
 func (o Output) Result(value any, text func(w io.Writer)) error {
 	if !o.JSON {
 		text(o.Out)
@@ -35,8 +35,8 @@ func (o Output) Result(value any, text func(w io.Writer)) error {
 	return EncodeJSON(o.Out, value)
 }
 
-// EncodeJSON writes value on one line. What could control a terminal is escaped, so
-// that the value stays what it is.
+// EncodeJSON writes value on one line. It escapes characters that could control a
+// terminal. The value itself does not change.
 func EncodeJSON(w io.Writer, value any) error {
 	raw, err := json.Marshal(value)
 	if err != nil {
@@ -46,7 +46,7 @@ func EncodeJSON(w io.Writer, value any) error {
 	return err
 }
 
-// escape writes the controlling characters of a JSON text as \uXXXX.
+// escape writes the control characters of a JSON text as \uXXXX.
 func escape(raw []byte) []byte {
 	if bytes.IndexFunc(raw, store.Controls) < 0 {
 		return raw
@@ -54,7 +54,7 @@ func escape(raw []byte) []byte {
 	var out bytes.Buffer
 	for _, r := range string(raw) {
 		if store.Controls(r) && r != '\n' {
-			fmt.Fprintf(&out, "\\u%04x", r) // none lies beyond U+FFFF
+			fmt.Fprintf(&out, "\\u%04x", r) // none is above U+FFFF
 		} else {
 			out.WriteRune(r)
 		}
@@ -62,7 +62,7 @@ func escape(raw []byte) []byte {
 	return out.Bytes()
 }
 
-// JSONLog escapes what could control a terminal in a log of JSON lines.
+// JSONLog escapes characters that could control a terminal in a log of JSON lines.
 type JSONLog struct{ io.Writer }
 
 func (l JSONLog) Write(p []byte) (int, error) {
@@ -70,12 +70,12 @@ func (l JSONLog) Write(p []byte) (int, error) {
 	return len(p), err
 }
 
-// Note writes something for a person to Err, nothing in JSON mode.
+// Note writes a text for a person to Err. It writes nothing in JSON mode.
 func (o Output) Note(format string, args ...any) {
 	if !o.JSON {
 		clear := ""
 		if Terminal(o.Err) {
-			clear = clearLine // of a bar
+			clear = clearLine // removes a bar
 		}
 		fmt.Fprintf(o.Err, clear+format+"\n", args...)
 	}
@@ -87,13 +87,14 @@ func Terminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// How this process shows times, and that it shows no colours: see InUTC and NoColour.
+// These say how this process shows times and that it shows no colours; see InUTC and
+// NoColour.
 var utc, colourless atomic.Bool //nolint:gochecknoglobals // said once, by who runs takt
 
 // InUTC makes this process show times in UTC instead of local time.
 func InUTC() { utc.Store(true) }
 
-// Time shows a time; - if there is none.
+// Time shows a time, or - if there is none.
 func Time(t time.Time) string {
 	switch {
 	case t.IsZero():
@@ -105,7 +106,7 @@ func Time(t time.Time) string {
 	}
 }
 
-// TimeText shows a time that came as text.
+// TimeText shows a time that is given as text.
 func TimeText(s string) string {
 	t, err := time.Parse(time.RFC3339, s)
 	if err != nil {
@@ -117,14 +118,14 @@ func TimeText(s string) string {
 // NoColour makes this process show no colours.
 func NoColour() { colourless.Store(true) }
 
-// Colour reports whether w takes colours: a terminal, unless NoColour was called.
+// Colour reports whether w shows colours: it is a terminal, and NoColour was not called.
 func Colour(w io.Writer) bool { return !colourless.Load() && Terminal(w) }
 
-// states are words that have a colour if they stand alone in a cell.
+// states matches words that are coloured if they stand alone in a cell.
 var states = regexp.MustCompile(`(^|  )(?:(completed|healthy|running|done|idle)|(building|assigned|pending|warning|suspended|restarting)|(failed|critical|terminated|offline|cancelled))(  |\n|$)`)
 
-// Table writes rows in columns. The first row is the heading. A cell can't be more
-// than one, whatever is in it.
+// Table writes rows in columns. The first row is the heading. A cell's text always stays
+// in its cell, whatever it contains.
 func Table(w io.Writer, rows [][]string) {
 	var text bytes.Buffer
 	tw := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
@@ -135,7 +136,7 @@ func Table(w io.Writer, rows [][]string) {
 		}
 		fmt.Fprintln(tw, strings.Join(cells, "\t"))
 	}
-	_ = tw.Flush() // to memory
+	_ = tw.Flush() // memory writes do not fail
 	shown := text.Bytes()
 	if Colour(w) {
 		shown = states.ReplaceAll(shown, []byte("$1\x1b[32m$2\x1b[33m$3\x1b[31m$4\x1b[0m$5"))
@@ -152,8 +153,8 @@ func List[T any](w io.Writer, heading []string, items []T, row func(T) []string)
 	Table(w, rows)
 }
 
-// Plain is text of several lines without what would control a terminal: build logs and
-// error messages are written by strangers.
+// Plain returns a text of one or more lines without characters that could control a
+// terminal, because build logs and error messages may come from strangers.
 func Plain(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r != '\n' && r != '\t' && store.Controls(r) {
@@ -163,8 +164,8 @@ func Plain(s string) string {
 	}, s)
 }
 
-// LogLine writes a line of a build's log. What it says on further lines is indented,
-// so that it can't pass for another one.
+// LogLine writes an entry of a build's log. It indents all lines but the first, so that
+// they can't look like another entry.
 func LogLine(w io.Writer, e api.LogEntry) {
 	at := e.Timestamp.Time()
 	if utc.Load() {
@@ -178,7 +179,7 @@ func LogLine(w io.Writer, e api.LogEntry) {
 	fmt.Fprintf(w, "%s %s %s\n", at.Format("15:04:05.000"), level, message)
 }
 
-// Or is *s, or other if s is nil or empty.
+// Or returns *s, or other if s is nil or empty.
 func Or(s *string, other string) string {
 	if s == nil || *s == "" {
 		return other

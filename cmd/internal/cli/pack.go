@@ -15,10 +15,9 @@ import (
 	"time"
 )
 
-// PackDir writes a directory as a zip archive: everything except .git, in a
-// fixed order and without times, so that the same tree gives the same bytes.
-// Links are kept as links; one that leaves the directory is an error, because no
-// worker would unpack it.
+// PackDir writes a directory as a zip archive: everything except .git, in a fixed order
+// and without times, so that the same tree gives the same bytes. Links stay links. A link
+// that leaves the directory is an error, because no worker would unpack it.
 func PackDir(ctx context.Context, dir string, w io.Writer) error {
 	z := zip.NewWriter(w)
 	z.RegisterCompressor(zip.Deflate, func(out io.Writer) (io.WriteCloser, error) {
@@ -50,7 +49,7 @@ func PackDir(ctx context.Context, dir string, w io.Writer) error {
 	return z.Close()
 }
 
-// packed is the time of every entry; zip can't go back further.
+// packed returns the time of every entry. It is the earliest time that zip can store.
 func packed() time.Time { return time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC) }
 
 func pack(z *zip.Writer, file, name string, d fs.DirEntry) error {
@@ -101,7 +100,7 @@ func packFile(z *zip.Writer, header *zip.FileHeader, file string) error {
 	return err
 }
 
-// leaves reports whether the link called name leads out of the directory.
+// leaves reports whether the link called name points outside the directory.
 func leaves(name, target string) bool {
 	if target == "" || path.IsAbs(target) || strings.Contains(target, "\\") {
 		return true
@@ -110,8 +109,7 @@ func leaves(name, target string) bool {
 	return to == ".." || strings.HasPrefix(to, "../")
 }
 
-// PackToFile packs a directory into a new temporary file, which the caller
-// removes.
+// PackToFile packs a directory into a new temporary file. The caller removes the file.
 func PackToFile(ctx context.Context, dir string) (name string, err error) {
 	f, err := os.CreateTemp("", "takt-source-*.zip")
 	if err != nil {

@@ -13,28 +13,27 @@ import (
 	"takt/http/client"
 )
 
-// clearLine takes the line away on which a bar stands.
+// clearLine clears the line that shows a bar.
 const clearLine = "\r\x1b[K"
 
-// redrawEvery is the least time between two drawings of a bar.
+// redrawEvery is the minimum time between two drawings of a bar.
 const redrawEvery = 100 * time.Millisecond
 
-// Bar shows on one line of a terminal how far something is.
+// Bar shows the progress of something on one line of a terminal.
 type Bar struct {
 	w     io.Writer
-	count bool // things, not bytes
+	count bool // counts things instead of bytes
 
 	mu     sync.Mutex
 	label  string
 	begun  time.Time
-	first  int64 // what was done before it began
+	first  int64 // what was already done at the start
 	last   int64
 	drawn  time.Time
 	filled bool
 }
 
-// NewBar returns a bar for w, one that shows nothing if w is no terminal or
-// quiet is set.
+// NewBar returns a bar for w. The bar shows nothing if w is no terminal or quiet is set.
 func NewBar(w io.Writer, label string, quiet bool) *Bar {
 	if quiet || !Terminal(w) {
 		w = nil
@@ -42,14 +41,14 @@ func NewBar(w io.Writer, label string, quiet bool) *Bar {
 	return &Bar{w: w, label: label}
 }
 
-// NewCountBar is NewBar for things that are counted.
+// NewCountBar is like NewBar, but counts things instead of bytes.
 func NewCountBar(w io.Writer, label string, quiet bool) *Bar {
 	b := NewBar(w, label, quiet)
 	b.count = true
 	return b
 }
 
-// Show sets how far it is, and what is said about it.
+// Show sets the progress and the label.
 func (b *Bar) Show(done, total int64, label string) {
 	if b.w == nil || total == 0 {
 		return
@@ -60,7 +59,7 @@ func (b *Bar) Show(done, total int64, label string) {
 	b.set(done, total)
 }
 
-// Progress is for a transfer to call.
+// Progress returns a function that a transfer calls with its progress.
 func (b *Bar) Progress() client.Progress {
 	if b.w == nil {
 		return nil
@@ -72,7 +71,7 @@ func (b *Bar) set(done, total int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now()
-	if b.begun.IsZero() || done < b.last { // a repeat begins anew
+	if b.begun.IsZero() || done < b.last { // a retry starts again
 		b.begun, b.first = now, done
 	}
 	b.last = done
@@ -83,8 +82,8 @@ func (b *Bar) set(done, total int64) {
 	fmt.Fprint(b.w, clearLine+fit(b.w, b.line(done, total, now.Sub(b.begun))))
 }
 
-// line is what is shown. The speed counts what was moved since the bar began, and
-// is not guessed within the first half second.
+// line returns the text of the bar. The speed counts only what was moved since the bar
+// began. It is left out in the first half second.
 func (b *Bar) line(done, total int64, took time.Duration) string {
 	size := Size
 	if b.count {
@@ -109,7 +108,7 @@ func (b *Bar) line(done, total int64, took time.Duration) string {
 	return strings.Join(parts, "  ")
 }
 
-// Done removes the bar.
+// Done removes the bar from the terminal.
 func (b *Bar) Done() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -119,14 +118,14 @@ func (b *Bar) Done() {
 	}
 }
 
-// Status replaces the line at the bottom of a terminal; it is nothing elsewhere.
+// Status replaces the bottom line of a terminal. It does nothing if Err is no terminal.
 func (o Output) Status(text string) {
 	if !o.JSON && Terminal(o.Err) {
 		fmt.Fprint(o.Err, clearLine+fit(o.Err, text))
 	}
 }
 
-// fit cuts a line so that it does not wrap.
+// fit cuts a line to the width of the terminal.
 func fit(w io.Writer, s string) string {
 	width := 80
 	if f, ok := w.(*os.File); ok {
@@ -140,7 +139,7 @@ func fit(w io.Writer, s string) string {
 	return s
 }
 
-// Size is a number of bytes for people.
+// Size formats a number of bytes for people.
 func Size(n int64) string {
 	value, unit := float64(n), 0
 	for ; value >= 1000 && unit < 4; unit++ {

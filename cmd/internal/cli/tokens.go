@@ -12,23 +12,23 @@ import (
 	"takt/store"
 )
 
-// Tokens keeps the access tokens of submitted builds, one file each, so that
-// whoever submitted a build can look at it without the API key.
+// Tokens keeps the access tokens of submitted builds, one file each, so that users can
+// look at their builds without the API key.
 type Tokens struct {
-	// Dir is made when needed.
+	// Dir is the directory of the files. It is created when needed.
 	Dir string
 }
 
-// maxTokenAge is when a token is forgotten.
+// maxTokenAge is the age at which a token is deleted.
 const maxTokenAge = 30 * 24 * time.Hour
 
 type token struct {
-	// URL is the controller that gave the token: no other is shown it.
+	// URL is the controller that issued the token. The token is sent to no other.
 	URL   string `json:"url"`
 	Token string `json:"token"`
 }
 
-// Keep stores a token and forgets old ones. now is the current time.
+// Keep stores a token and deletes old ones. now is the current time.
 func (t Tokens) Keep(controller, buildID, value string, now time.Time) error {
 	if !store.ValidID(buildID) {
 		return fmt.Errorf("%q is not a build id", buildID)
@@ -41,7 +41,7 @@ func (t Tokens) Keep(controller, buildID, value string, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(t.Dir, ".new-*") // made 0600
+	f, err := os.CreateTemp(t.Dir, ".new-*") // created with mode 0600
 	if err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func (t Tokens) Keep(controller, buildID, value string, now time.Time) error {
 	return os.Rename(f.Name(), filepath.Join(t.Dir, buildID))
 }
 
-// Find returns the token of a build of this controller, "" if there is none.
+// Find returns the token of a build of this controller, or "" if there is none.
 func (t Tokens) Find(controller, buildID string) (string, error) {
 	if t.Dir == "" || !store.ValidID(buildID) {
 		return "", nil
@@ -75,7 +75,7 @@ func (t Tokens) Find(controller, buildID string) (string, error) {
 	return kept.Token, nil
 }
 
-// forget removes old files; failures are left to the next time.
+// forget deletes old files. It ignores errors, because the next call tries again.
 func (t Tokens) forget(now time.Time) {
 	entries, err := os.ReadDir(t.Dir)
 	if err != nil {

@@ -9,14 +9,14 @@ import (
 	"takt/http/api"
 )
 
-// PrintTree draws a supervision tree in ASCII: one line per process with its
-// state, what it lived through, and what waits.
+// PrintTree draws a supervision tree in ASCII: one line per process with its state, its
+// restarts and failures, and its waiting messages.
 func PrintTree(w io.Writer, root api.TreeNode) {
 	width := treeWidth(root, 0)
 	printNode(w, root, "", "", width)
 }
 
-// PrintPlan says what an order would do.
+// PrintPlan shows what an order would do.
 func PrintPlan(w io.Writer, p api.Plan) {
 	fmt.Fprintf(w, "%s %s affects, in this order:\n", p.Action, Plain(p.Path))
 	for _, path := range p.Affected {
@@ -28,7 +28,7 @@ func PrintPlan(w io.Writer, p api.Plan) {
 	}
 }
 
-// treeWidth is the width of the names with their indentation.
+// treeWidth returns the width of the names including their indentation.
 func treeWidth(n api.TreeNode, depth int) int {
 	width := 4*depth + len([]rune(n.ID))
 	for _, child := range n.Children {
@@ -88,7 +88,7 @@ func describe(n api.TreeNode) string {
 	return Plain(strings.Join(parts, ", "))
 }
 
-// Age is d in its two largest units: 3d 4h, 5m 2s, 0s.
+// Age shows d in its two largest units: 3d 4h, 5m 2s, 0s.
 func Age(d time.Duration) string {
 	seconds := int64(d.Round(time.Second) / time.Second)
 	units := []struct {
