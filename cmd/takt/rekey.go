@@ -145,13 +145,13 @@ func (r *rekeying) run(ctx context.Context) error {
 
 // problem reports something that can't be opened.
 func (r *rekeying) problem(kind seal.Kind, name string, err error) {
-	_ = r.Result(map[string]any{"kind": kind, "name": name, "problem": err.Error()}, func(w io.Writer) { // a closed pipe shows at the end
+	_ = r.Result(map[string]any{"kind": kind, "name": name, "problem": err.Error()}, func(w io.Writer) { // the final write reports a closed pipe
 		fmt.Fprintf(w, "%s %s: %s\n", kind, cli.Plain(name), cli.Plain(err.Error()))
 	})
 }
 
-// certificates seals all files anew. The bar counts only files, because each of the other
-// kinds is a few rows.
+// certificates seals all files anew. The bar counts only files, because every other value
+// takes just one row.
 func (r *rekeying) certificates(ctx context.Context) (tally, error) {
 	t := tally{Kind: seal.Certificates}
 	total, err := r.rows.CountCerts(ctx)

@@ -80,7 +80,7 @@ func run(ctx context.Context, args []string) int {
 
 // complete gives the shell the values of a flag for completion.
 func complete(cmd *cobra.Command, flag string, values ...string) {
-	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
+	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // fails only for an unknown flag
 }
 
 // version returns the module's version, or the commit that it was built from.

@@ -84,7 +84,7 @@ func upkeepCommand(cmd *cobra.Command, label string, check func(cfg Config) erro
 
 // finding reports a file that is missing, damaged or otherwise wrong.
 func (u *upkeep) finding(f inventory.Finding) {
-	_ = u.Result(f, func(w io.Writer) { // a closed pipe shows at the end
+	_ = u.Result(f, func(w io.Writer) { // the final write reports a closed pipe
 		fmt.Fprintf(w, "%-8s %-5s %s", f.Problem, f.Location, cli.Plain(f.Name))
 		if f.Detail != "" {
 			fmt.Fprintf(w, "  (%s)", cli.Plain(f.Detail))

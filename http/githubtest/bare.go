@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// makeBare makes a bare repository, with the content of the one at template if that
-// is not "". It spares the cost of a git process.
+// makeBare makes a bare repository. If template is not "", it copies the content of the
+// repository there. It does not start git, because a process for each repository is slow.
 func makeBare(dir, branch, template string) error {
 	if template != "" {
 		if err := os.CopyFS(dir, os.DirFS(template)); err != nil {
@@ -46,7 +46,7 @@ func readRefs(dir string) (map[string]string, error) {
 	return refs, err
 }
 
-// spool reads the body of r into a file, so that its length is known.
+// spool copies the body of r to a file, so that its length is known.
 func spool(r *http.Request, dir string) (io.Closer, error) {
 	if r.ContentLength >= 0 {
 		return r.Body, nil
@@ -55,7 +55,7 @@ func spool(r *http.Request, dir string) (io.Closer, error) {
 	if err != nil {
 		return nil, err
 	}
-	_ = os.Remove(f.Name()) // open is enough
+	_ = os.Remove(f.Name()) // the open file stays readable
 	n, err := io.Copy(f, r.Body)
 	if err == nil {
 		_, err = f.Seek(0, io.SeekStart)
@@ -68,8 +68,7 @@ func spool(r *http.Request, dir string) (io.Closer, error) {
 	return f, nil
 }
 
-// git runs a command that takes a moment on the bare repository dir, and returns
-// what it printed.
+// git runs a short command on the bare repository dir and returns its output.
 func git(dir, input string, args ...string) (string, error) {
 	cmd := exec.Command("git", append([]string{"--git-dir=."}, args...)...) //nolint:noctx // see above
 	cmd.Dir, cmd.Stdin = dir, strings.NewReader(input)

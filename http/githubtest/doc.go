@@ -1,16 +1,16 @@
-// Package githubtest is a stand-in for GitHub, for tests and for the demo: the
-// REST calls that takt makes, with real paging, limits and faults, over real bare
-// repositories that git's own http-backend serves.
+// Package githubtest is a stand-in for GitHub, for tests and for the demo. It offers the
+// REST calls that takt makes, with real paging, limits and faults. Git requests go to
+// real bare repositories, which git's own http-backend serves.
 //
 // # State
 //
-// A directory with a bare repository each, ORG/NAME.git, and what REST says of
-// them in memory.
+// A [Server] keeps its bare repositories in a directory, as ORG/NAME.git, and their REST
+// properties in memory.
 //
 // # Failure
 //
-// Requests that break GitHub's contract are answered as GitHub does. Faults are
-// what a test's [Server.Intercept] makes of a request.
+// Requests that break GitHub's contract get GitHub's answers. All other faults come from
+// a test's [Server.Intercept].
 //
 // # Concurrency
 //

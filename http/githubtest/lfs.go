@@ -12,7 +12,7 @@ import (
 
 var oidPattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-// lfsObject is a large file in the batch interface of Git LFS.
+// lfsObject is a large file in the batch API of Git LFS.
 type lfsObject struct {
 	OID     string         `json:"oid"`
 	Size    int64          `json:"size"`
@@ -20,7 +20,7 @@ type lfsObject struct {
 	Error   map[string]any `json:"error,omitempty"`
 }
 
-// serveLFS answers the batch interface of Git LFS and the transfers it names.
+// serveLFS serves the batch API of Git LFS and the transfers that it names.
 func (s *Server) serveLFS(w http.ResponseWriter, r *http.Request, known bool) {
 	org, name, ok := repoOfPath(r.URL.Path)
 	if _, found := s.Find(org, name); !known || !ok || !found {
@@ -42,7 +42,7 @@ func (s *Server) serveLFS(w http.ResponseWriter, r *http.Request, known bool) {
 	}
 }
 
-// LFSFile is where a large file of a repository is kept.
+// LFSFile returns the path of a repository's large file.
 func (s *Server) LFSFile(org, name, oid string) string {
 	return filepath.Join(s.Dir(org, name), "lfs", oid)
 }
@@ -86,5 +86,5 @@ func (s *Server) batchLFS(w http.ResponseWriter, r *http.Request, org, name stri
 		}
 	}
 	w.Header().Set("Content-Type", "application/vnd.git-lfs+json")
-	_ = json.NewEncoder(w).Encode(map[string]any{"transfer": "basic", "objects": batch.Objects}) // whoever left doesn't want it
+	_ = json.NewEncoder(w).Encode(map[string]any{"transfer": "basic", "objects": batch.Objects}) // an error means that the client has disconnected
 }

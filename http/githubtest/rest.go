@@ -26,7 +26,7 @@ func (s *Server) rest() http.Handler {
 	return mux
 }
 
-// wire is a repository in JSON.
+// wire is the JSON form of a repository.
 type wire struct {
 	ID            int64  `json:"id"`
 	Name          string `json:"name"`
@@ -51,7 +51,7 @@ func wireOf(r *Repo, host string) wire {
 func reply(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // whoever left doesn't want it
+	_ = json.NewEncoder(w).Encode(v) // an error means that the client has disconnected
 }
 
 func problem(w http.ResponseWriter, status int, message string, details ...string) {
@@ -69,7 +69,7 @@ func problem(w http.ResponseWriter, status int, message string, details ...strin
 	reply(w, status, body)
 }
 
-// limited enforces the primary limit and says how much of it is left.
+// limited enforces the primary limit and reports the remaining calls in headers.
 func (s *Server) limited(w http.ResponseWriter, token string) bool {
 	if s.cfg.CallsPerWindow == 0 {
 		return false
@@ -95,7 +95,7 @@ func (s *Server) limited(w http.ResponseWriter, token string) bool {
 	return true
 }
 
-// maxPage is the most that GitHub gives at once.
+// maxPage is the maximum number of items on one of GitHub's pages.
 const maxPage = 100
 
 func (s *Server) list(w http.ResponseWriter, r *http.Request) {
@@ -132,7 +132,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) {
 
 var namePattern = regexp.MustCompile(`^[A-Za-z0-9._-]{1,100}$`)
 
-// maxDescription is the longest description, in characters.
+// maxDescription is the maximum length of a description, in characters.
 const maxDescription = 350
 
 func (s *Server) create(w http.ResponseWriter, r *http.Request) {
@@ -170,7 +170,8 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request) {
 
 // createsTooFast enforces the secondary limit.
 func (s *Server) createsTooFast(w http.ResponseWriter) bool {
-	// The window is full if it holds the creation that is so many ago.
+	// Creation number `first` is CreatesPerWindow creations ago. If it is still in the
+	// window, the window is full.
 	now, first := time.Now(), len(s.creates)-s.cfg.CreatesPerWindow
 	if s.cfg.CreatesPerWindow == 0 || first < 0 || now.Sub(s.creates[first]) >= s.cfg.Window {
 		s.creates = append(s.creates, now)

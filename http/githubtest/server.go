@@ -18,21 +18,21 @@ import (
 
 // Config says how the forge behaves. Dir is required.
 type Config struct {
-	// Dir holds the repositories.
+	// Dir is the directory of the repositories.
 	Dir string
-	// Tokens are the credentials that are let in.
+	// Tokens are the credentials that are accepted.
 	Tokens []string
-	// CreatesPerWindow and Window are the secondary limit on creating content;
-	// 0 means none.
+	// CreatesPerWindow and Window are the secondary limit on creating content. A
+	// CreatesPerWindow of 0 means none.
 	CreatesPerWindow int
 	Window           time.Duration
-	// CallsPerWindow is the primary limit, per token; 0 means none. It starts
-	// anew at every whole PrimaryWindow.
+	// CallsPerWindow is the primary limit, per token; 0 means none. It resets at every
+	// multiple of PrimaryWindow.
 	CallsPerWindow int
 	PrimaryWindow  time.Duration
 }
 
-// Repo is a repository as REST shows it.
+// Repo is a repository with its REST properties.
 type Repo struct {
 	ID            int64
 	Org, Name     string
@@ -43,7 +43,7 @@ type Repo struct {
 	Fork          bool
 }
 
-// Server is the forge.
+// Server is the stand-in.
 type Server struct {
 	cfg     Config
 	backend string // git-http-backend
@@ -53,13 +53,13 @@ type Server struct {
 	lastID    int64
 	creates   []time.Time
 	refusals  int
-	calls     map[string]int // REST calls of the running primary window, by token
+	calls     map[string]int // REST calls in the current primary window, by token
 	window    int64
 	counts    map[string]int
 	intercept func(http.ResponseWriter, *http.Request) bool
 }
 
-// New makes a forge without organisations.
+// New returns a server without organisations.
 func New(cfg Config) (*Server, error) {
 	out, err := exec.Command("git", "--exec-path").Output() //nolint:noctx // it answers at once
 	if err != nil {
@@ -77,7 +77,7 @@ func New(cfg Config) (*Server, error) {
 	}, nil
 }
 
-// AddOrg makes an organisation.
+// AddOrg adds an organisation.
 func (s *Server) AddOrg(org string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,11 +86,11 @@ func (s *Server) AddOrg(org string) {
 	}
 }
 
-// ErrTaken is a name that an organisation uses already.
+// ErrTaken means that the organisation already has a repository with that name.
 var ErrTaken = errors.New("name already exists on this account")
 
-// Add makes a repository in an organisation that is there, empty, or with the
-// content of the bare repository at template.
+// Add makes a repository in an existing organisation. The repository is empty if template
+// is "", else it gets the content of the bare repository at template.
 func (s *Server) Add(r Repo, template string) (Repo, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -116,7 +116,7 @@ func (s *Server) addLocked(r Repo, template string) (Repo, error) {
 	return r, nil
 }
 
-// Find returns a repository, false if there is none.
+// Find returns a repository and whether it exists.
 func (s *Server) Find(org, name string) (Repo, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -139,35 +139,36 @@ func (s *Server) Names(org string) []string {
 	return names
 }
 
-// Dir is where a repository lives.
+// Dir returns the path of a repository.
 func (s *Server) Dir(org, name string) string {
 	return filepath.Join(s.cfg.Dir, strings.ToLower(org), strings.ToLower(name)+".git")
 }
 
-// Intercept lets f see every request first; where it returns true, the request
-// is answered. nil ends that.
+// Intercept makes f get every request first. If f returns true, it has answered the
+// request. A nil f removes the function.
 func (s *Server) Intercept(f func(w http.ResponseWriter, r *http.Request) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.intercept = f
 }
 
-// Count returns how many requests of a kind came, such as "POST /orgs".
+// Count returns how many requests of a kind have arrived, such as "POST /orgs".
 func (s *Server) Count(kind string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.counts[kind]
 }
 
-// Creates returns when repositories were asked for, refused ones left out, and
-// how many were refused by the secondary limit.
+// Creates returns the times of the accepted creations, and how many creations the
+// secondary limit has refused.
 func (s *Server) Creates() (times []time.Time, refused int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.creates), s.refusals
 }
 
-// ServeHTTP counts, lets the test interfere, and answers.
+// ServeHTTP counts the request, passes it to the test's Intercept function, and answers
+// it.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	first, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	s.mu.Lock()
@@ -183,7 +184,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.Answer(w, r)
 }
 
-// Answer does what a request asks for, whatever intercepts say.
+// Answer answers a request without passing it to an Intercept function.
 func (s *Server) Answer(w http.ResponseWriter, r *http.Request) {
 	token, known := s.token(r)
 	switch {
@@ -199,7 +200,7 @@ func (s *Server) Answer(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// token returns the request's credential and whether it is one of ours.
+// token returns the request's credential and whether it is accepted.
 func (s *Server) token(r *http.Request) (string, bool) {
 	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if !ok {
@@ -208,7 +209,7 @@ func (s *Server) token(r *http.Request) (string, bool) {
 	return token, slices.Contains(s.cfg.Tokens, token)
 }
 
-// serveGit hands a request to git's own server.
+// serveGit passes a request to git's http-backend.
 func (s *Server) serveGit(w http.ResponseWriter, r *http.Request, known bool) {
 	org, name, ok := repoOfPath(r.URL.Path)
 	if !known {
@@ -220,7 +221,7 @@ func (s *Server) serveGit(w http.ResponseWriter, r *http.Request, known bool) {
 		http.Error(w, "Repository not found.", http.StatusNotFound)
 		return
 	}
-	// CGI wants the length of a body, which git does not always send.
+	// CGI needs the length of the body, which git does not always send.
 	body, err := spool(r, s.cfg.Dir)
 	if err != nil {
 		http.Error(w, "the body did not arrive", http.StatusBadRequest)

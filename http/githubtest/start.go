@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// Token is the credential that Start's forge lets in.
+// Token is the credential that a Forge made by Start accepts.
 const Token = "ghs_0123456789abcdefTheTokenOfTests"
 
 // Forge is a Server that listens, for a test.
 type Forge struct {
 	*Server
-	// URL is the REST interface.
+	// URL is the address of the REST interface.
 	URL string
 }
 
@@ -42,8 +42,8 @@ func Start(tb testing.TB, edit ...func(*Config)) *Forge {
 	return &Forge{Server: s, URL: listening.URL + "/"}
 }
 
-// Fill adds n repositories to "from", called prefix-000 and so on: copies of
-// template, each with a branch and a tag of its own.
+// Fill adds n repositories to "from", named prefix-000 and so on. They are copies of
+// template, each with its own branch and tag.
 func (f *Forge) Fill(tb testing.TB, prefix string, n int, template string) {
 	tb.Helper()
 	id := RefsOf(tb, template)["refs/heads/main"]
@@ -79,8 +79,8 @@ func RefsOf(tb testing.TB, dir string) map[string]string {
 	return refs
 }
 
-// Compare reads a repository's branches and tags in two organisations and reports
-// whether they are the same, and how many the second has.
+// Compare reads a repository's branches and tags in two organisations. It reports whether
+// they are the same and how many the second has.
 func (s *Server) Compare(from, to, name string) (same bool, refs int, err error) {
 	want, err := readRefs(s.Dir(from, name))
 	if err != nil {
@@ -93,8 +93,7 @@ func (s *Server) Compare(from, to, name string) (same bool, refs int, err error)
 	return maps.Equal(want, got), len(got), nil
 }
 
-// Template makes a real bare repository with a few commits, branches and tags,
-// below dir.
+// Template makes a real bare repository below dir, with a few commits, branches and tags.
 func Template(dir string) (string, error) {
 	bare := filepath.Join(dir, "template.git")
 	script := `set -e
@@ -115,7 +114,7 @@ cd .. && git clone -q --bare --template= work template.git && rm -rf work`
 	return bare, nil
 }
 
-// Import fills a bare repository with what a stream for git fast-import says.
+// Import fills a bare repository from a stream for git fast-import.
 func Import(dir, stream string) error {
 	_, err := git(dir, stream, "fast-import", "--quiet")
 	return err
@@ -123,5 +122,5 @@ func Import(dir, stream string) error {
 
 const fixedDate = "2025-11-24T16:00:00Z"
 
-// Patience is how long tests wait for what should come soon.
+// Patience is how long tests wait for something that should happen soon.
 const Patience = 30 * time.Second

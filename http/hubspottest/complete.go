@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// input is one execution of a call to complete.
+// input is one execution in a call to complete.
 type input struct {
 	CallbackID   string            `json:"callbackId"`
 	OutputFields map[string]string `json:"outputFields"`
@@ -24,7 +24,7 @@ func (h *HubSpot) completeMany(w http.ResponseWriter, r *http.Request) {
 	h.complete(w, r, body.Inputs, err)
 }
 
-// complete is every call to complete.
+// complete handles every call to complete.
 func (h *HubSpot) complete(w http.ResponseWriter, r *http.Request, inputs []input, malformed error) {
 	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	h.mu.Lock()
@@ -50,7 +50,7 @@ func (h *HubSpot) complete(w http.ResponseWriter, r *http.Request, inputs []inpu
 	h.mu.Unlock()
 	if fault != nil && fault.Delay > 0 {
 		if !pause(r, fault.Delay) && !fault.After {
-			return // whoever asked has left
+			return // the client has disconnected
 		}
 		if carry {
 			h.mu.Lock()
@@ -70,11 +70,11 @@ func (h *HubSpot) complete(w http.ResponseWriter, r *http.Request, inputs []inpu
 			w.Header().Set(k, v)
 		}
 		w.WriteHeader(fault.Status)
-		_, _ = w.Write([]byte(fault.Body)) // whoever left doesn't want it
+		_, _ = w.Write([]byte(fault.Body)) // an error means that the client has disconnected
 	}
 }
 
-// pause waits, and reports whether the client did so, too.
+// pause waits for d and reports whether the client stayed connected.
 func pause(r *http.Request, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -86,7 +86,7 @@ func pause(r *http.Request, d time.Duration) bool {
 	}
 }
 
-// admit keeps the rolling limit: refused calls do not count.
+// admit enforces the rolling limit. Refused calls do not count.
 func (h *HubSpot) admit(w http.ResponseWriter, p *portal) bool {
 	if h.cfg.RollingLimit < 0 {
 		return true
@@ -107,7 +107,7 @@ func (h *HubSpot) admit(w http.ResponseWriter, p *portal) bool {
 	return left >= 0
 }
 
-// fault returns what is to go wrong with this call, if anything.
+// fault returns the fault for this call, or nil.
 func (p *portal) fault(inputs []input) *Fault {
 	for i, f := range p.faults {
 		if f.Only != "" && !slices.ContainsFunc(inputs, func(in input) bool { return in.CallbackID == f.Only }) {
@@ -123,7 +123,7 @@ func (p *portal) fault(inputs []input) *Fault {
 	return nil
 }
 
-// check returns what is wrong with a call; "" if nothing is.
+// check returns what is wrong with a call, or "" if nothing is.
 func check(inputs []input, malformed error) string {
 	switch {
 	case malformed != nil:
@@ -149,7 +149,7 @@ func check(inputs []input, malformed error) string {
 	return ""
 }
 
-// note writes completions into the record.
+// note adds completions to the record.
 func (h *HubSpot) note(portal int64, inputs []input) {
 	now := time.Now()
 	for _, in := range inputs {

@@ -1,19 +1,19 @@
-// Package hubspottest is a HubSpot to test and show takt with: real HTTP, the real
-// paths, and the rules enforced. It gives tokens only for codes, secrets and
-// refresh tokens that it gave itself, completes only for tokens that are still
-// good, refuses batches that HubSpot would refuse, keeps the rolling limit, and
-// fails on demand. It records every completion with its time.
+// Package hubspottest is a stand-in for HubSpot, for tests and demos of takt. It uses
+// real HTTP and the real paths, and enforces the rules: it issues tokens only for codes,
+// secrets and refresh tokens that it issued itself, accepts completions only with valid
+// tokens, refuses batches that HubSpot would refuse, and enforces the rolling limit. It
+// fails on request, and records every completion with its time.
 //
 // # State
 //
-// [HubSpot] has portals, tokens, faults and the record, all in memory.
+// [HubSpot] holds portals, tokens, faults and the record, all in memory.
 //
 // # Failure
 //
-// What it is asked for wrongly it answers as HubSpot does. Faults are those that
-// a test injects, no others.
+// Invalid requests get HubSpot's answers. All other failures are faults that a test
+// injects.
 //
 // # Concurrency
 //
-// All methods may be used by any goroutine.
+// All methods may be called from any goroutine.
 package hubspottest

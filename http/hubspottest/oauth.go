@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// say answers with JSON.
+// say answers with v as JSON.
 func say(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // whoever left doesn't want it
+	_ = json.NewEncoder(w).Encode(v) // an error means that the client has disconnected
 }
 
-// refuse answers with an error as HubSpot writes it.
+// refuse answers with an error in HubSpot's format.
 func refuse(w http.ResponseWriter, status int, message string, more ...string) {
 	e := map[string]string{"status": "error", "message": message, "correlationId": rand.Text()}
 	for pair := range slices.Chunk(more, 2) {
@@ -28,8 +28,8 @@ func refuse(w http.ResponseWriter, status int, message string, more ...string) {
 	say(w, status, e)
 }
 
-// authorize is the page on which an installer agrees, which here everybody does.
-// ?portal= says for which account; the only one needs not be named.
+// authorize is the page on which a user agrees to an installation; here, every user
+// agrees. ?portal= names the account. It may be left out if there is only one.
 func (h *HubSpot) authorize(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	h.mu.Lock()
@@ -61,17 +61,17 @@ func (h *HubSpot) authorize(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// secret makes one up. h.mu is held.
+// secret returns a new random secret. The caller holds h.mu.
 func (h *HubSpot) secret(kind string) string {
 	s := kind + rand.Text()
 	if kind == "access-" {
-		s += strings.Repeat(rand.Text(), 11) // they are long
+		s += strings.Repeat(rand.Text(), 11) // HubSpot's are long
 	}
 	h.given = append(h.given, s)
 	return s
 }
 
-// about returns secrets for an error's text if errors are to repeat them.
+// about returns the secrets for an error's text if Echo is set, else "".
 func (h *HubSpot) about(secrets ...string) string {
 	if !h.cfg.Echo {
 		return ""
@@ -79,7 +79,7 @@ func (h *HubSpot) about(secrets ...string) string {
 	return ": " + strings.Join(secrets, ", ")
 }
 
-// hold has a refresh wait for its turn.
+// hold delays a refresh's answer while HoldRefreshes is in effect.
 func (h *HubSpot) hold(r *http.Request) {
 	h.mu.Lock()
 	held := h.held
@@ -98,7 +98,7 @@ func (h *HubSpot) hold(r *http.Request) {
 	h.mu.Unlock()
 }
 
-// token gives tokens for a code or a refresh token.
+// token issues tokens for a code or a refresh token.
 func (h *HubSpot) token(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, 64<<10)
 	if err := r.ParseForm(); err != nil {
@@ -107,7 +107,7 @@ func (h *HubSpot) token(w http.ResponseWriter, r *http.Request) {
 	}
 	f := r.PostForm
 	if f.Get("grant_type") == "refresh_token" {
-		defer h.hold(r) // it is done, and the answer is on its way
+		defer h.hold(r) // runs after the refresh and delays only the answer
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -118,7 +118,7 @@ func (h *HubSpot) token(w http.ResponseWriter, r *http.Request) {
 	switch f.Get("grant_type") {
 	case "authorization_code":
 		g, ok := h.codes[f.Get("code")]
-		delete(h.codes, f.Get("code")) // codes are good once
+		delete(h.codes, f.Get("code")) // a code is valid once
 		if !ok || g.redirect != f.Get("redirect_uri") {
 			refuse(w, http.StatusBadRequest, "missing or unknown auth code"+h.about(f.Get("code"), f.Get("client_secret")), "status", "BAD_AUTH_CODE")
 			return
@@ -142,7 +142,7 @@ func (h *HubSpot) token(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// give answers with a fresh access token.
+// give answers with a new access token.
 func (h *HubSpot) give(w http.ResponseWriter, p *portal) {
 	access := h.secret("access-")
 	p.access[access] = time.Now().Add(h.cfg.TokenLife)
@@ -151,7 +151,7 @@ func (h *HubSpot) give(w http.ResponseWriter, p *portal) {
 	})
 }
 
-// whose answers what a token is for.
+// whose answers with the portal and the app of a token.
 func (h *HubSpot) whose(w http.ResponseWriter, r *http.Request) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -166,7 +166,7 @@ func (h *HubSpot) whose(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// owner returns the portal of an access token that is good, else 0.
+// owner returns the portal of a valid access token, else 0 and nil.
 func (h *HubSpot) owner(token string) (int64, *portal) {
 	for id, p := range h.portals {
 		if until, ok := p.access[token]; ok && time.Now().Before(until) {

@@ -10,25 +10,25 @@ import (
 	"time"
 )
 
-// Config says how strict it is. Zero values mean the defaults.
+// Config says how strict the stand-in is. Zero values mean the defaults.
 type Config struct {
-	// ClientID and ClientSecret are the app's. They default to "client" and a
-	// random one.
+	// ClientID and ClientSecret are the app's. The ID defaults to "client", the secret to
+	// a random one.
 	ClientID, ClientSecret string
-	// TokenLife is how long an access token is good. Defaults to 30 minutes.
+	// TokenLife is how long an access token is valid. Defaults to 30 minutes.
 	TokenLife time.Duration
 	// RollingLimit is how many calls a portal may make in RollingWindow. They
 	// default to 110 in 10 seconds; a negative limit means none.
 	RollingLimit  int
 	RollingWindow time.Duration
-	// Rotate makes each refresh give a new refresh token and forget the old one.
+	// Rotate makes each refresh return a new refresh token and invalidate the old one.
 	Rotate bool
-	// Echo makes errors repeat the secrets that they are about, which HubSpot's are
-	// not known to do, and takt must not depend on.
+	// Echo makes errors repeat the secrets of the request. HubSpot's errors are not known
+	// to do that, but takt must not depend on it.
 	Echo bool
 }
 
-// Completion is one execution that HubSpot was told to go on with.
+// Completion is one execution that HubSpot was asked to continue.
 type Completion struct {
 	PortalID   int64
 	CallbackID string
@@ -36,27 +36,27 @@ type Completion struct {
 	At         time.Time
 }
 
-// Fault is what a call to complete is answered with instead.
+// Fault replaces the answer to a call to complete.
 type Fault struct {
-	// Status and Body, or the connection is cut if Status is 0.
+	// Status and Body are the answer. A Status of 0 cuts the connection.
 	Status int
 	Body   string
 	Header map[string]string
-	// After carries the call out before it fails: a lost reply.
+	// After records the completions before the call fails, as if only the reply was lost.
 	After bool
-	// Delay is how long it takes to answer, whatever the answer; with Status 204
-	// it answers as it would.
+	// Delay is added before the answer, whatever the answer is. With Status 204, the call
+	// is handled normally after it.
 	Delay time.Duration
-	// Times is how many calls it lasts. Defaults to all until it is cleared.
+	// Times is how many calls the fault applies to. Defaults to all calls until Heal.
 	Times int
-	// Only is the callback that it is for; "" for all.
+	// Only limits the fault to one callback; "" means all.
 	Only string
 }
 
 // portal is a customer's account.
 type portal struct {
 	refresh   string
-	access    map[string]time.Time // until when each token is good
+	access    map[string]time.Time // when each token expires
 	calls     []time.Time          // in the rolling window
 	faults    []*Fault
 	refreshes int
@@ -73,12 +73,12 @@ type HubSpot struct {
 	codes   map[string]grant
 	record  []Completion
 	begun   map[string]int // completions per callback
-	held    chan struct{}  // refreshes wait until it is closed, if there is one
-	waiting int            // refreshes that do
-	given   []string       // all secrets that were ever given
+	held    chan struct{}  // if not nil, refreshes wait until it is closed
+	waiting int            // number of waiting refreshes
+	given   []string       // all secrets ever issued
 }
 
-// grant is what a code stands for.
+// grant is what was granted with a code.
 type grant struct {
 	portal   int64
 	redirect string
@@ -102,10 +102,10 @@ func New(cfg Config) *HubSpot {
 	return h
 }
 
-// Config returns the settings, defaults filled in.
+// Config returns the configuration with the defaults filled in.
 func (h *HubSpot) Config() Config { return h.cfg }
 
-// Env returns the settings of a controller that takes it, served at base, for
+// Env returns the environment of a controller that uses this stand-in, served at base, as
 // HubSpot.
 func (h *HubSpot) Env(base string) []string {
 	return []string{
@@ -114,8 +114,8 @@ func (h *HubSpot) Env(base string) []string {
 	}
 }
 
-// Start serves on a free loopback port and returns the base URL. stop cuts what
-// still hangs, and waits for all connections to end.
+// Start serves on a free loopback port and returns the base URL. stop cuts hanging
+// requests and waits for all connections to end.
 func (h *HubSpot) Start() (base string, stop func()) {
 	server := httptest.NewServer(h.mux)
 	return server.URL, func() {
@@ -124,7 +124,7 @@ func (h *HubSpot) Start() (base string, stop func()) {
 	}
 }
 
-// AddPortal makes a portal that may install the app.
+// AddPortal adds portals that may install the app.
 func (h *HubSpot) AddPortal(ids ...int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -133,8 +133,7 @@ func (h *HubSpot) AddPortal(ids ...int64) {
 	}
 }
 
-// Fail makes a portal's calls fail from now on; faults are used one after the
-// other.
+// Fail makes a portal's calls fail from now on. The faults are used in order.
 func (h *HubSpot) Fail(portal int64, faults ...Fault) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -150,14 +149,14 @@ func (h *HubSpot) Heal(portal int64) {
 	h.portals[portal].faults = nil
 }
 
-// Revoke makes a portal's access tokens worthless before their time.
+// Revoke makes a portal's access tokens invalid before they expire.
 func (h *HubSpot) Revoke(portal int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	clear(h.portals[portal].access)
 }
 
-// Uninstall takes all of a portal's tokens back.
+// Uninstall invalidates all of a portal's tokens.
 func (h *HubSpot) Uninstall(portal int64) {
 	h.Revoke(portal)
 	h.mu.Lock()
@@ -165,7 +164,7 @@ func (h *HubSpot) Uninstall(portal int64) {
 	h.portals[portal].refresh = ""
 }
 
-// Completions returns the record, in order.
+// Completions returns the recorded completions in order.
 func (h *HubSpot) Completions() []Completion {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -193,7 +192,7 @@ func (h *HubSpot) Calls(portal int64) int {
 	return h.portals[portal].total
 }
 
-// HoldRefreshes has refreshes wait for their answers until release is called.
+// HoldRefreshes delays the answers to refreshes until release is called.
 func (h *HubSpot) HoldRefreshes() (release func()) {
 	held := make(chan struct{})
 	h.mu.Lock()
@@ -207,15 +206,15 @@ func (h *HubSpot) HoldRefreshes() (release func()) {
 	})
 }
 
-// Held returns how many refreshes wait for their answers.
+// Held returns how many refreshes are waiting for their answers.
 func (h *HubSpot) Held() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.waiting
 }
 
-// Tokens returns all codes and tokens that were ever given, to look for them where
-// they must not be.
+// Tokens returns all secrets that were ever issued, so that tests can search for them
+// where they must not appear.
 func (h *HubSpot) Tokens() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()

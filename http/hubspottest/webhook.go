@@ -15,13 +15,13 @@ import (
 	"takt/http/hubspot"
 )
 
-// Webhook is a workflow action that HubSpot hands over.
+// Webhook is a workflow action that HubSpot sends.
 type Webhook struct {
 	PortalID, ActionID, WorkflowID int64
 	CallbackID                     string
 }
 
-// Body is what HubSpot sends.
+// Body returns the request body that HubSpot sends.
 func (a Webhook) Body() []byte {
 	body, err := json.Marshal(map[string]any{
 		"callbackId": a.CallbackID,
@@ -35,12 +35,12 @@ func (a Webhook) Body() []byte {
 		"inputFields": map[string]any{"maxThroughPut": "10", "time": "1", "period": "seconds"},
 	})
 	if err != nil {
-		panic(err) // plain values
+		panic(err) // can't happen: only plain values
 	}
 	return body
 }
 
-// Sign sets the headers of versions 2 and 3.
+// Sign sets the signature headers of versions 2 and 3.
 func Sign(h http.Header, secret, method, uri string, body []byte, now time.Time) {
 	stamp := strconv.FormatInt(now.UnixMilli(), 10)
 	h.Set(hubspot.HeaderSignature, hubspot.SignV2(secret, method, uri, body))
@@ -49,8 +49,8 @@ func Sign(h http.Header, secret, method, uri string, body []byte, now time.Time)
 	h.Set(hubspot.HeaderTimestamp, stamp)
 }
 
-// Fire sends a to target, signed for uri, which is what it is called in public, and
-// returns how it was answered. An error means that it was not.
+// Fire sends a to target and returns the status and body of the answer. It signs for uri,
+// the public address of target. An error means that there was no answer.
 func (h *HubSpot) Fire(ctx context.Context, c *http.Client, target, uri string, a Webhook) (status int, reply string, err error) {
 	body := a.Body()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, target, bytes.NewReader(body))
@@ -73,19 +73,18 @@ func send(c *http.Client, req *http.Request) (status int, body string, header ht
 	return resp.StatusCode, string(raw), resp.Header, err
 }
 
-// Install has a portal install the app, as a browser does that is sent from
+// Install makes a portal install the app. It follows the redirects like a browser: from
 // authorize (takt's own address) to HubSpot and back to callback.
 func (h *HubSpot) Install(ctx context.Context, authorize, callback string, portal int64) error {
 	return h.InstallWith(ctx, authorize, callback, portal, "")
 }
 
-// InstallWith is Install by somebody who brings another code than HubSpot's, unless
-// code is "".
+// InstallWith is like Install, but replaces HubSpot's code by code unless that is "".
 func (h *HubSpot) InstallWith(ctx context.Context, authorize, callback string, portal int64, code string) error {
 	jar, _ := cookiejar.New(nil) // never fails
 	browser := &http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	defer browser.CloseIdleConnections()
-	// visit returns where the page sends its visitor to.
+	// visit requests a page and returns the address that it redirects to.
 	visit := func(at string, want int) (string, error) {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, at, http.NoBody)
 		if err != nil {
@@ -117,8 +116,8 @@ func (h *HubSpot) InstallWith(ctx context.Context, authorize, callback string, p
 	return err
 }
 
-// MostInAnyWindow returns the most completions that lie in any half-open window
-// of one period.
+// MostInAnyWindow returns the largest number of completions in any half-open window of
+// length period.
 func MostInAnyWindow(list []Completion, period time.Duration) (most int) {
 	begin := 0
 	for end := range list {

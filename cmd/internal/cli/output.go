@@ -141,7 +141,7 @@ func Table(w io.Writer, rows [][]string) {
 	if Colour(w) {
 		shown = states.ReplaceAll(shown, []byte("$1\x1b[32m$2\x1b[33m$3\x1b[31m$4\x1b[0m$5"))
 	}
-	_, _ = w.Write(shown) // a closed pipe shows at the next write
+	_, _ = w.Write(shown) // the next write reports a closed pipe
 }
 
 // List writes a table with a row for each item.

@@ -12,7 +12,7 @@ import (
 	"takt/store"
 )
 
-// submitted is when every build was submitted.
+// submitted returns the submission time of every build.
 func submitted() time.Time { return time.Date(2025, 11, 24, 16, 0, 0, 0, time.UTC) }
 
 func (c *Controller) create(w http.ResponseWriter, r *http.Request) (int, any) {
@@ -77,12 +77,13 @@ func (c *Controller) status(w http.ResponseWriter, _ *http.Request, b Build) {
 	})
 }
 
-// line is the log entry at index i.
+// line returns the log entry at index i.
 func line(b Build, i int) api.LogEntry {
 	return api.LogEntry{Seq: int64(i + 1), Level: b.Logs[i].Level, Message: b.Logs[i].Message, Timestamp: *api.NewMillis(submitted())}
 }
 
-// logs streams only if the test wants that: other controllers don't.
+// logs returns a page of the log. It streams only after Stream, because some controllers
+// do not stream.
 func (c *Controller) logs(w http.ResponseWriter, r *http.Request, b Build) {
 	if r.Header.Get("Accept") == "text/event-stream" && c.streams.Load() {
 		c.tail(w, r)
@@ -97,12 +98,12 @@ func (c *Controller) logs(w http.ResponseWriter, r *http.Request, b Build) {
 	JSON(w, http.StatusOK, out)
 }
 
-// tail sends what is there, then what comes, until the build ends.
+// tail sends the existing lines, then new ones, until the build ends.
 func (c *Controller) tail(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	after, _ := strconv.Atoi(r.Header.Get("Last-Event-ID"))
 	event := func(head string, v any) {
-		data, _ := json.Marshal(v) // plain members
+		data, _ := json.Marshal(v) // can't fail: only plain members
 		_, _ = fmt.Fprintf(w, "%sdata: %s\n\n", head, data)
 	}
 	for {

@@ -15,13 +15,13 @@ import (
 	"takt/store"
 )
 
-// Keys of every test controller.
+// These are the keys of every test controller.
 const (
 	APIKey   = "controllertest-api-key"
 	AdminKey = "controllertest-admin-key"
 )
 
-// Build is a build as the controller sees it.
+// Build is a build in the controller's memory.
 type Build struct {
 	ID, Platform, Token string
 	State               store.BuildState
@@ -32,12 +32,12 @@ type Build struct {
 	ErrorMessage        string
 	Logs                []api.LogMessage
 	Heartbeats          int
-	Uploads             int // how often an end was reported
+	Uploads             int // how often the end of the build was reported
 	Priority            int
 	Labels              store.Labels
 }
 
-// Worker is a worker as the controller sees it.
+// Worker is a worker in the controller's memory.
 type Worker struct {
 	ID, Name      string
 	Platforms     []string
@@ -45,11 +45,11 @@ type Worker struct {
 	Registrations int
 	Gone          bool // unregistered
 	Draining      bool
-	Report        api.PostDiagnostic // the last
+	Report        api.PostDiagnostic // the last report
 	token, before string
 }
 
-// Intercept sees each request first and reports whether it answered it. It runs
+// Intercept gets each request first and reports whether it has answered it. It runs
 // outside the controller's lock.
 type Intercept func(w http.ResponseWriter, r *http.Request) bool
 
@@ -59,7 +59,7 @@ type Controller struct {
 
 	mu        sync.Mutex
 	changed   chan struct{} // closed at each change
-	counted   chan struct{} // closed when polls changes, for Await alone
+	counted   chan struct{} // closed when polls changes; only for Await
 	builds    map[string]*Build
 	order     []string
 	workers   map[string]*Worker
@@ -71,11 +71,10 @@ type Controller struct {
 	streams   atomic.Bool
 }
 
-// Stream makes the controller stream logs to who asks for that.
+// Stream makes the controller stream logs to clients that ask for a stream.
 func (c *Controller) Stream() { c.streams.Store(true) }
 
-// Start returns a controller that listens on a port of its own until the test
-// ends.
+// Start returns a controller that listens on its own port until the test ends.
 func Start(tb testing.TB) *Controller {
 	tb.Helper()
 	c := &Controller{
@@ -91,7 +90,7 @@ func Start(tb testing.TB) *Controller {
 	return c
 }
 
-// Intercept sets what sees each request first; nil removes it.
+// Intercept sets the function that gets each request first; nil removes it.
 func (c *Controller) Intercept(f Intercept) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -118,7 +117,7 @@ func (c *Controller) submit(platform string, source, certs []byte) *Build {
 	return b
 }
 
-// Build returns a copy of a build, zero if there is none.
+// Build returns a copy of a build, or a zero Build if there is none.
 func (c *Controller) Build(id string) Build {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -146,22 +145,22 @@ func (c *Controller) Workers() []Worker {
 	return all
 }
 
-// Requests is how many requests for "METHOD /path" arrived, intercepted ones
-// included.
+// Requests returns how many requests for "METHOD /path" have arrived, including
+// intercepted ones.
 func (c *Controller) Requests(route string) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.requests[route]
 }
 
-// Polls is how many polls are open.
+// Polls returns how many polls are open.
 func (c *Controller) Polls() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.polls
 }
 
-// Edit changes a build as something outside of the worker would.
+// Edit changes a build as something other than its worker would.
 func (c *Controller) Edit(id string, f func(*Build)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -169,7 +168,7 @@ func (c *Controller) Edit(id string, f func(*Build)) {
 	c.touch()
 }
 
-// Expire makes every worker token unknown.
+// Expire makes every worker token invalid.
 func (c *Controller) Expire() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -178,8 +177,8 @@ func (c *Controller) Expire() {
 	}
 }
 
-// Await waits until ok, which is asked again after each change and each
-// request, and fails the test after 30 s.
+// Await waits until ok returns true. It calls ok after each change and each request, and
+// fails the test after 30 s.
 func (c *Controller) Await(tb testing.TB, what string, ok func() bool) {
 	tb.Helper()
 	limit := time.NewTimer(30 * time.Second)
@@ -207,7 +206,7 @@ func (c *Controller) AwaitState(tb testing.TB, id string, state store.BuildState
 	return c.Build(id)
 }
 
-// touch wakes those who wait. The lock is held.
+// touch wakes all waiting goroutines. The caller holds the lock.
 func (c *Controller) touch() {
 	close(c.changed)
 	c.changed = make(chan struct{})

@@ -1,14 +1,14 @@
-// Package controllertest is a build controller for tests of its callers: small,
-// in memory, and speaking the real contract over a real socket. Tests bend it
-// with [Controller.Intercept] to lose replies, refuse or cut connections.
+// Package controllertest is a build controller for tests of its clients. It is small,
+// works in memory, and follows the real contract over a real socket. With
+// [Controller.Intercept], tests lose replies, refuse requests or cut connections.
 //
 // # State
 //
-// Builds, workers and tokens of one test, in a map behind a mutex.
+// A [Controller] holds the builds, workers and tokens of one test, guarded by a mutex.
 //
 // # Failure
 //
-// Requests that break the contract are answered as the real controller would.
+// Requests that break the contract get the answer of the real controller.
 // [Controller.Await] fails the test when its condition does not come true.
 //
 // # Concurrency

@@ -42,7 +42,7 @@ func (c *Controller) register(_ http.ResponseWriter, r *http.Request) (int, any)
 	return http.StatusOK, api.Registered{ID: in.ID, AccessToken: known.token, Status: status, Message: "Worker " + status}
 }
 
-// giveBack makes pending what a worker holds and does not list.
+// giveBack makes the builds pending that a worker holds but does not list.
 func (c *Controller) giveBack(worker string, running []string) {
 	for id, b := range c.builds {
 		if b.WorkerID == worker && b.State.Held() && !slices.Contains(running, id) {
@@ -105,7 +105,7 @@ func (c *Controller) poll(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// count notes that a poll begins or ends.
+// count adds n to the number of open polls.
 func (c *Controller) count(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -114,8 +114,8 @@ func (c *Controller) count(n int) {
 	c.counted = make(chan struct{})
 }
 
-// next hands out a build, again the one that was not acknowledged if its reply
-// may be lost.
+// next assigns a build to a worker. If the reply with an earlier build may be lost, it
+// returns that build again until the worker acknowledges it.
 func (c *Controller) next(w *Worker, repeated bool, active []string) *api.Job {
 	held := 0
 	for _, id := range c.order {
@@ -160,8 +160,8 @@ func (c *Controller) unregister(_ http.ResponseWriter, r *http.Request) (int, an
 	return http.StatusOK, api.Unregistered{Success: true, BuildsReassigned: c.reassign(worker)}
 }
 
-// held finds the build of a worker's request; nil, and the answer, if the worker does
-// not hold it. The lock is held.
+// held returns the build of a worker's request. If the worker does not hold it, held
+// returns nil and the answer. The caller holds the lock.
 func (c *Controller) held(id, worker, attempt string) (b *Build, status int, body any) {
 	b = c.builds[id]
 	n, err := strconv.Atoi(attempt)
@@ -185,7 +185,7 @@ func (c *Controller) fromHeader(r *http.Request) (*Build, int, any) {
 	return c.held(r.PathValue("id"), r.Header.Get(api.HeaderWorkerID), r.Header.Get(api.HeaderBuildAttempt))
 }
 
-// sends answers with a file of the build that its worker asks for.
+// sends answers with a file of a build if the request comes from the build's worker.
 func (c *Controller) sends(w http.ResponseWriter, r *http.Request, file func(*Build) []byte) {
 	c.mu.Lock()
 	b, status, body := c.fromHeader(r)
@@ -258,7 +258,7 @@ func (c *Controller) upload(_ http.ResponseWriter, r *http.Request) (int, any) {
 	return http.StatusOK, api.Uploaded{Success: true, Status: "failed"}
 }
 
-// readForm reads a form whole and checks the digests of its files.
+// readForm reads a whole form and checks the digests of its files.
 func readForm(r *http.Request) (fields map[string]string, files map[string][]byte, err error) {
 	fields, files = map[string]string{}, map[string][]byte{}
 	parts, err := r.MultipartReader()

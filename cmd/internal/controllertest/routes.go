@@ -13,7 +13,7 @@ import (
 	"takt/store"
 )
 
-// ServeHTTP counts, lets the test interfere, and answers.
+// ServeHTTP counts the request, passes it to the test's Intercept, and answers it.
 func (c *Controller) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.mu.Lock()
 	c.requests[r.Method+" "+r.URL.Path]++
@@ -25,7 +25,7 @@ func (c *Controller) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Answer does what a request asks for, whatever intercepts say.
+// Answer answers a request without passing it to an Intercept.
 func (c *Controller) Answer(w http.ResponseWriter, r *http.Request) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /health", c.health)
@@ -58,8 +58,8 @@ func (c *Controller) Answer(w http.ResponseWriter, r *http.Request) {
 	mux.ServeHTTP(w, r)
 }
 
-// locked answers with the status and the body that h returns, which has the lock, and
-// wakes those who wait.
+// locked calls h with the lock held, answers with the status and body that h returns, and
+// wakes all waiting goroutines.
 func (c *Controller) locked(h func(w http.ResponseWriter, r *http.Request) (status int, body any)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		c.mu.Lock()
@@ -83,7 +83,7 @@ func withKey(h http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// withBuild gives h a copy of the build, and lets the build's token in too.
+// withBuild gives h a copy of the build. It also accepts the build's token.
 func (c *Controller) withBuild(h func(w http.ResponseWriter, r *http.Request, b Build)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		b := c.Build(r.PathValue("id"))
@@ -123,7 +123,7 @@ func problem(status int, code store.Code, message string) api.Problem {
 	}
 }
 
-// refuse is an error reply for [Controller.locked].
+// refuse returns an error reply for [Controller.locked].
 func refuse(status int, code store.Code, message string) (int, any) {
 	return status, problem(status, code, message)
 }
@@ -149,7 +149,7 @@ func (c *Controller) tree(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// serveFile answers with ranges, ETag and digest, as the controller does.
+// serveFile answers with ranges, ETag and digest, like the real controller.
 func serveFile(w http.ResponseWriter, r *http.Request, kind string, content []byte) {
 	sum := sha256.Sum256(content)
 	digest := base64.StdEncoding.EncodeToString(sum[:])

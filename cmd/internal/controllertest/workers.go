@@ -10,7 +10,7 @@ import (
 	"takt/store"
 )
 
-// wire shows a worker as the controller does. The lock is held.
+// wire returns a worker as the wire type. The caller holds the lock.
 func (c *Controller) wire(w *Worker) api.Worker {
 	load := 42.0
 	out := api.Worker{
@@ -42,7 +42,7 @@ func (c *Controller) listWorkers(_ http.ResponseWriter, r *http.Request) (int, a
 	return http.StatusOK, list
 }
 
-// withWorker changes a worker and shows it.
+// withWorker changes a worker and answers with it.
 func (c *Controller) withWorker(change func(*Worker)) http.HandlerFunc {
 	return c.locked(func(_ http.ResponseWriter, r *http.Request) (int, any) {
 		worker := c.workers[r.PathValue("id")]
@@ -63,7 +63,8 @@ func (c *Controller) deleteWorker(_ http.ResponseWriter, r *http.Request) (int, 
 	return http.StatusOK, api.Unregistered{Success: true, BuildsReassigned: c.reassign(worker), Message: "Worker deleted"}
 }
 
-// reassign makes a worker's builds pending again and counts them. The lock is held.
+// reassign makes a worker's builds pending again and returns their number. The caller
+// holds the lock.
 func (c *Controller) reassign(w *Worker) (n int) {
 	for _, b := range c.builds {
 		if b.WorkerID == w.ID && b.State.Held() {
