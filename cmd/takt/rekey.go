@@ -93,7 +93,7 @@ func (t *tally) left() (n int) {
 	return n
 }
 
-// rekeying is one run of the command.
+// rekeying is one run of the command. A dry run only counts.
 type rekeying struct {
 	*upkeep
 	dryRun bool

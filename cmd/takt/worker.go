@@ -165,8 +165,8 @@ func (o *workerOptions) complete(env environment) (err error) {
 	return err
 }
 
-// hide removes the keys from the environment and the arguments, so that the commands of
-// builds can't read them.
+// hide removes the keys from the environment and calls [runner.Hide], so that the
+// commands of builds can't read them.
 func (r *remote) hide() error {
 	secrets := []string{r.apiKey}
 	for _, name := range []string{"TAKT_API_KEY", "CONTROLLER_API_KEY", "TAKT_ADMIN_KEY", "TAKT_ENCRYPTION_KEY", "ENCRYPTION_KEY"} {
