@@ -16,7 +16,7 @@ const (
 // Valid reports whether p is a known platform.
 func (p Platform) Valid() bool { return p == IOS || p == Android }
 
-// ResultExt is the extension of p's result file, with the dot.
+// ResultExt returns the file extension of p's result, with the dot.
 func (p Platform) ResultExt() string {
 	if p == Android {
 		return ".apk"
@@ -24,18 +24,18 @@ func (p Platform) ResultExt() string {
 	return ".ipa"
 }
 
-// BuildState is where a build stands:
+// BuildState is the state of a build:
 //
 //	pending → assigned → building → completed | failed | cancelled
 //
-// assigned and building fall back to pending when the attempt is lost.
+// A build goes from assigned or building back to pending when the attempt is lost.
 type BuildState string
 
 // The states. Completed, Failed and Cancelled are final.
 const (
 	Pending   BuildState = "pending"
 	Assigned  BuildState = "assigned" // handed out, not acknowledged
-	Building  BuildState = "building" // its worker gave a sign of life
+	Building  BuildState = "building" // its worker sent a beat
 	Completed BuildState = "completed"
 	Failed    BuildState = "failed"
 	Cancelled BuildState = "cancelled"
@@ -53,7 +53,8 @@ func (s BuildState) Final() bool { return s == Completed || s == Failed || s == 
 // Held reports whether a worker holds a build in this state.
 func (s BuildState) Held() bool { return s == Assigned || s == Building }
 
-// Wire is the state that published clients understand: they refuse "cancelled".
+// Wire returns the state as published clients understand it, because they refuse
+// "cancelled".
 func (s BuildState) Wire() string {
 	if s == Cancelled {
 		return string(Failed)
@@ -61,7 +62,7 @@ func (s BuildState) Wire() string {
 	return string(s)
 }
 
-// Messages that end a build without its worker's word.
+// Messages of builds that end without a result from their worker.
 const (
 	MessageCancelled = "Build cancelled by user"
 	MessageTimeout   = "Build timeout - no heartbeat received"
@@ -76,11 +77,12 @@ type Build struct {
 	State    BuildState
 	// Priority is -10 to 10, default 0; higher is claimed first.
 	Priority int
-	// WorkerID is the holder, or the last one; "" if never assigned. A build
-	// that is pending again has none, its last holder is LastWorkerID.
+	// WorkerID is the worker that holds the build, or held it last; "" if it was never
+	// assigned. It is "" for a build that is pending again: LastWorkerID names its last
+	// worker.
 	WorkerID     string
 	LastWorkerID string
-	// WorkerName is the name of the worker WorkerID; "" if that is no more.
+	// WorkerName is the name of the worker WorkerID; "" if that worker was deleted.
 	WorkerName string
 	// Attempt counts assignments; 0 before the first, never reset.
 	Attempt int
@@ -88,7 +90,7 @@ type Build struct {
 	TokenHash    TokenHash
 	SubmittedAt  time.Time
 	StartedAt    time.Time // when the current attempt was assigned
-	LastSeenAt   time.Time // last sign of life of the current attempt
+	LastSeenAt   time.Time // last beat of the current attempt
 	CompletedAt  time.Time // when the state became final
 	UpdatedAt    time.Time
 	ErrorMessage string
@@ -97,7 +99,7 @@ type Build struct {
 	Source, Certs, Result *File
 }
 
-// FileKind is what a build's file is.
+// FileKind is the kind of a build's file.
 type FileKind string
 
 // The kinds of files.
@@ -131,11 +133,11 @@ type BuildFilter struct {
 	Limit int
 }
 
-// Result is what a worker says of a build at its end.
+// Result is what a worker reports at the end of a build.
 type Result struct {
 	BuildID  string
 	WorkerID string
-	// Attempt is the assignment that the worker speaks of, 0 if it did not say.
+	// Attempt is the assignment that the worker reports on; 0 if it did not say.
 	Attempt int
 	Success bool
 	// ErrorMessage is used when Success is false; empty means MessageFailed.
@@ -144,7 +146,7 @@ type Result struct {
 	File *File
 }
 
-// Beat is a sign of life for a build from its worker.
+// Beat is a beat of a worker for a build.
 type Beat struct {
 	BuildID  string
 	WorkerID string
@@ -154,11 +156,11 @@ type Beat struct {
 	Logs []LogLine
 }
 
-// BeatReply is what a sign of life found.
+// BeatReply is the reply to a beat.
 type BeatReply struct {
-	// Began is true if it acknowledged the build, which is building from then on.
+	// Began is true if the beat acknowledged the build, which is now building.
 	Began bool
-	// Cancelled tells the worker to stop; of a heartbeat only.
+	// Cancelled tells the worker to stop. Only heartbeats set it.
 	Cancelled bool
 }
 
@@ -177,51 +179,51 @@ func (l Level) Valid() bool { return l == Info || l == Warn || l == ErrorLevel }
 
 // LogLine is one line of a build's log. Seq and At are set by the store.
 type LogLine struct {
-	// Seq grows within a build, without promise of being dense.
+	// Seq grows within a build. It may have gaps.
 	Seq     int64
 	At      time.Time
 	Level   Level
 	Message string
 }
 
-// Tail is what is new in a build's log, and the build's state at the same moment.
+// Tail is the new part of a build's log, with the build's state at the same moment.
 type Tail struct {
 	State BuildState
 	Lines []LogLine
-	// More says that there may be further lines.
+	// More is true if there may be further lines.
 	More bool
 }
 
 // Limits of a build's log.
 const (
-	// MaxBuildLog is how much a build may write, in bytes, and LogLineCost what a
-	// line costs of that beside its text. What comes later is dropped.
+	// MaxBuildLog is how many bytes of log a build may write. LogLineCost is what each
+	// line costs of it in addition to its text. Later lines are dropped.
 	MaxBuildLog = 64 << 20
 	LogLineCost = 48
 	// MessageLogLimit is the last line of a log that has reached it.
 	MessageLogLimit = "log limit reached"
-	// LogPage is about the most of a log that is read at once, in bytes; one line is
-	// read whatever its length.
+	// LogPage is about how many bytes of a log are read at once. One line is always
+	// read, whatever its length.
 	LogPage = 256 << 10
 )
 
-// LogMark is how far a build's log is; it moves on with each line and each change
-// of the state.
+// LogMark is the position in a build's log. It grows with each line and each change of
+// the state.
 type LogMark struct {
 	Seq   int64
 	State BuildState
 }
 
-// Counts are the numbers of builds per state that are not history.
+// Counts are the numbers of builds in each state that is not final.
 type Counts struct {
 	Pending, Assigned, Building int
 }
 
-// Totals are the numbers of all builds and of the fleet.
+// Totals are the numbers of all builds and workers.
 type Totals struct {
 	Counts
-	// Completed, Failed and Cancelled builds there ever were; CompletedToday is
-	// since midnight UTC.
+	// Completed, Failed and Cancelled count all builds ever. CompletedToday counts since
+	// midnight UTC.
 	Completed, Failed, Cancelled, CompletedToday int64
 	// BuildTime is the sum over completed and failed builds, from the last
 	// assignment to the end.
@@ -234,20 +236,19 @@ type Totals struct {
 
 // Once makes a submission happen at most once a day.
 type Once struct {
-	// Key is the SHA-256 of the submitter's name for it, Content of all that is
-	// submitted.
+	// Key is the SHA-256 of the submitter's name for the submission. Content is the
+	// SHA-256 of everything submitted.
 	Key, Content [32]byte
-	// Seal makes what is kept of the reply, and given out again with Repeated. It
+	// Seal makes the bytes that are stored of the reply and returned with Repeated. It
 	// is called within the transaction.
 	Seal func(Build) ([]byte, error)
 }
 
-// Repeated is the error of a submission whose key has been used already. Nothing
-// was changed.
+// Repeated is the error of a submission whose key was used before. Nothing was changed.
 type Repeated struct {
-	// Content is that of the first submission; it may differ.
+	// Content is that of the first submission. It may differ from this one's.
 	Content [32]byte
-	// Reply is what Once.Seal made then.
+	// Reply is what Once.Seal returned for the first submission.
 	Reply []byte
 }
 

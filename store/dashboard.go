@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// What follows is what the pages of the dashboard show: lists that are read page by
-// page. A page goes on after the last row of the one before.
+// The types below are what the dashboard shows. Their lists are read in pages; a page
+// starts after the last row of the previous page.
 
-// The states of a worker as people see it: its status, unless something keeps
-// builds from it.
+// The states of a worker as operators see it: its status, unless it gets no builds for
+// another reason.
 const (
 	WorkerDraining = "draining"
 	WorkerCritical = "critical"
@@ -24,7 +24,7 @@ type FleetFilter struct {
 	Platform Platform
 	// Sort is name, state, used, success or seen.
 	Sort string
-	// AfterKey and AfterID are those of the last row of the page before.
+	// AfterKey and AfterID are those of the last row of the previous page.
 	AfterKey, AfterID string
 	Limit             int
 }
@@ -34,17 +34,17 @@ type FleetRow struct {
 	WorkerDetail
 	// State is as in FleetFilter.
 	State string
-	// Key is where it stands in the order.
+	// Key is the value by which the list is sorted.
 	Key string
 }
 
 // FleetSummary counts the workers that take one platform.
 type FleetSummary struct {
 	Platform Platform
-	// Known workers are all of them. Able ones are online and get builds; Draining
-	// and Critical ones are online and don't.
+	// Known counts all workers. Able ones are online and get builds. Draining and
+	// Critical ones are online and get none.
 	Known, Able, Draining, Critical int
-	// Slots and Held are those of able workers.
+	// Slots and Held are the sums over able workers.
 	Slots, Held int
 }
 
@@ -56,8 +56,8 @@ type PendingBuild struct {
 	Labels      Labels
 	SubmittedAt time.Time
 	Attempt     int
-	// Position orders the queue. Number counts the builds of its platform up to
-	// this one.
+	// Position orders the queue. Number is the rank of the build among those of its
+	// platform, from 1.
 	Position int64
 	Number   int
 }
@@ -72,14 +72,14 @@ type RunningBuild struct {
 	StartedAt            time.Time
 	LastSeenAt           time.Time
 	Attempt              int
-	// Progress is the last that its worker said, in percent; nil if it said none.
+	// Progress is the last progress that its worker reported, in percent; nil if none.
 	Progress *int
 	// Seq orders the list.
 	Seq int64
 }
 
-// Durations are how long builds of a platform took, from their last assignment to
-// their end: the quartiles and the ninth decile of Count builds.
+// Durations are how long Count builds of a platform took, from their last assignment to
+// their end: the quartiles and the ninth decile.
 type Durations struct {
 	Platform                     Platform
 	Count                        int
@@ -90,16 +90,16 @@ type Durations struct {
 type BuildSearch struct {
 	States   []BuildState
 	Platform Platform
-	// Label and Value are one label.
+	// Label and Value select builds with this label.
 	Label, Value string
 	// Since and Until bound the time of submission.
 	Since, Until time.Time
-	// Before is the last build of the page before.
+	// Before is the last build of the previous page.
 	Before string
 	Limit  int
 }
 
-// Milestone is a line of a build's log that takt wrote itself.
+// Milestone is a line that takt itself wrote into a build's log.
 type Milestone struct {
 	At      time.Time
 	Level   Level
@@ -108,14 +108,14 @@ type Milestone struct {
 
 // AuditFilter selects entries, newest first.
 type AuditFilter struct {
-	// Text is a part of the actor, the action or the target; "" is all.
+	// Text is a part of the actor, the action or the target; "" matches all.
 	Text string
-	// Before is the last entry of the page before; 0 is none.
+	// Before is the last entry of the previous page; 0 for the first page.
 	Before int64
 	Limit  int
 }
 
-// Pulse is how busy the queue is at a moment.
+// Pulse is how busy the queue is at one moment.
 type Pulse struct {
 	// At is the database's time.
 	At                         time.Time
@@ -123,17 +123,17 @@ type Pulse struct {
 	Running                    int
 	// Submitted is the number of the last build.
 	Submitted int64
-	// Started builds were assigned since the pulse before, after waiting for
-	// Waited on average.
+	// Started counts builds assigned since the previous pulse. Waited is how long they
+	// waited on average.
 	Started int
 	Waited  time.Duration
 }
 
-// Named is something with an id that was searched for by a name.
+// Named is the id and the name of something found by its name.
 type Named struct{ ID, Name string }
 
-// Version is what a worker says of its program in its capabilities, "" if it says
-// nothing.
+// Version returns the version of its program that a worker reports in its capabilities;
+// "" if it reports none.
 func (w Worker) Version() string {
 	var c struct {
 		Version      string `json:"version"`

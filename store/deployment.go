@@ -2,7 +2,7 @@ package store
 
 import "time"
 
-// DeploymentState is where a deployment stands.
+// DeploymentState is the state of a deployment.
 type DeploymentState string
 
 // The states of a deployment. The last three are final, until a retry.
@@ -10,34 +10,34 @@ const (
 	DeploymentPlanning  DeploymentState = "planning" // its repositories are being listed
 	DeploymentRunning   DeploymentState = "running"
 	DeploymentPaused    DeploymentState = "paused"
-	DeploymentDone      DeploymentState = "done" // every repository is; the counts say how
+	DeploymentDone      DeploymentState = "done" // every repository has ended; the counts say how
 	DeploymentCancelled DeploymentState = "cancelled"
 	DeploymentFailed    DeploymentState = "failed" // it could not be planned
 )
 
-// Final reports whether nothing happens any more by itself.
+// Final reports whether s changes only by a retry.
 func (s DeploymentState) Final() bool {
 	return s == DeploymentDone || s == DeploymentCancelled || s == DeploymentFailed
 }
 
-// RepoStep is how far the copy of a repository is.
+// RepoStep is the step that the copy of a repository has reached.
 type RepoStep string
 
 // The steps of a repository. The last three are final, until a retry.
 const (
 	RepoPlanned   RepoStep = "planned"
 	RepoCreating  RepoStep = "creating"
-	RepoPushing   RepoStep = "pushing" // the target is made and ours
+	RepoPushing   RepoStep = "pushing" // the target exists and takt made it
 	RepoVerifying RepoStep = "verifying"
 	RepoDone      RepoStep = "done"
 	RepoFailed    RepoStep = "failed"
 	RepoSkipped   RepoStep = "skipped" // nothing to do, or cancelled
 )
 
-// Final reports whether the step is an end.
+// Final reports whether s changes only by a retry.
 func (s RepoStep) Final() bool { return s == RepoDone || s == RepoFailed || s == RepoSkipped }
 
-// Which archived repositories, or forks, a deployment takes.
+// The ways to treat archived repositories, or forks.
 const (
 	TakeAll  = "include"
 	TakeNone = "exclude"
@@ -48,24 +48,24 @@ const (
 type DeploymentRequest struct {
 	SourceOrg string `json:"source_org"`
 	TargetOrg string `json:"target_org"`
-	// Include and Exclude are globs of names, case-insensitive; no Include means
+	// Include and Exclude are globs of names, case-insensitive. An empty Include means
 	// all.
 	Include []string `json:"include,omitempty"`
 	Exclude []string `json:"exclude,omitempty"`
-	// OnlyVisibility takes repositories of that visibility only; "" takes all.
+	// OnlyVisibility selects repositories of this visibility; "" selects all.
 	OnlyVisibility string `json:"only_visibility,omitempty"`
 	// Archived and Forks are TakeAll, TakeNone or TakeOnly.
 	Archived string `json:"archived,omitempty"`
 	Forks    string `json:"forks,omitempty"`
 	// NameTemplate makes the names of the copies: {name}, {owner}.
 	NameTemplate string `json:"name_template,omitempty"`
-	// Visibility is that of the copies; "keep" takes over the source's.
+	// Visibility is that of the copies; "keep" means the same as the source's.
 	Visibility string `json:"visibility,omitempty"`
-	// AllowPublish lets a copy be seen by more people than its source.
+	// AllowPublish permits that more people can see a copy than can see its source.
 	AllowPublish bool `json:"allow_publish,omitempty"`
 	// Concurrency is how many repositories are copied at once.
 	Concurrency int `json:"concurrency,omitempty"`
-	// DryRun finds out what would be done, and does nothing.
+	// DryRun plans the deployment and copies nothing.
 	DryRun bool `json:"dry_run,omitempty"`
 }
 
@@ -74,32 +74,33 @@ type Deployment struct {
 	ID      string
 	Request DeploymentRequest
 	State   DeploymentState
-	// Run fences the writes of those who worked on it before.
+	// Run fences writes: those of an earlier run are refused.
 	Run int64
-	// Credential is the forge credential, sealed; nil where takt's own is used,
-	// and once it is not needed any more.
+	// Credential is the sealed forge credential. It is nil if takt's own is used, or
+	// once it is no longer needed.
 	Credential []byte
-	// CredentialID tells credentials apart without giving them away.
+	// CredentialID identifies a credential without revealing it.
 	CredentialID []byte
 	// Filtered is how many repositories the filters left out.
 	Filtered int
-	// Error is why it failed, "" unless State is DeploymentFailed.
+	// Error says why the deployment failed; "" unless State is DeploymentFailed.
 	Error                            string
 	CreatedAt, PlannedAt, FinishedAt time.Time
 }
 
-// RepoSource is what the source's forge says of a repository.
+// RepoSource is what the source forge reports about a repository.
 type RepoSource struct {
 	ID            int64  `json:"id"`
 	URL           string `json:"url"` // to clone from
 	Description   string `json:"description,omitempty"`
 	DefaultBranch string `json:"default_branch,omitempty"`
-	Visibility    string `json:"visibility"` // that the copy gets
+	Visibility    string `json:"visibility"` // of the copy
 	SizeKB        int64  `json:"size_kb,omitempty"`
-	// Taken says that the target had a repository of this name when the
-	// deployment was planned.
+	// Taken is true if the target had a repository of this name when the deployment was
+	// planned.
 	Taken bool `json:"taken,omitempty"`
-	// Refused is why it can't be copied, known when it was planned; "" if it can.
+	// Refused says why the repository can't be copied, as known at planning; "" if it
+	// can.
 	Refused string `json:"refused,omitempty"`
 }
 
@@ -109,24 +110,24 @@ type DeploymentRepo struct {
 	Target string // name of the copy
 	Source RepoSource
 	Step   RepoStep
-	// Run fences the writes of workers that had it before.
+	// Run fences writes: those of workers that had an earlier run are refused.
 	Run int64
-	// Attempts counts the times that it was taken up.
+	// Attempts counts how often the copying was started.
 	Attempts int
-	// TargetID and TargetURL are those of the copy, once it is ours.
+	// TargetID and TargetURL are those of the copy; zero until takt has made it.
 	TargetID  int64
 	TargetURL string
-	// Refs is how many branches and tags the copy has, verified.
+	// Refs is how many branches and tags of the copy were verified.
 	Refs           int
 	Error, Warning string
-	// StartedAt is when it was first taken up.
+	// StartedAt is when the copying was first started.
 	StartedAt, FinishedAt, UpdatedAt time.Time
 }
 
-// RepoChange is what a worker writes of its repository.
+// RepoChange is what a worker writes about its repository.
 type RepoChange struct {
 	Step RepoStep
-	// TargetID and TargetURL are kept as they were where they are zero.
+	// TargetID and TargetURL change nothing where they are zero.
 	TargetID       int64
 	TargetURL      string
 	Made           bool // the target was just made
@@ -139,8 +140,8 @@ type DeploymentProgress struct {
 	Steps map[RepoStep]int
 	// Refs is the number of branches and tags in finished copies.
 	Refs int
-	// Recent is how many ended within Window, which is at most a minute and not
-	// longer than the deployment runs.
+	// Recent is how many ended within Window. Window is at most a minute, and not longer
+	// than the deployment has run.
 	Recent int
 	Window time.Duration
 }
@@ -154,7 +155,7 @@ func (p DeploymentProgress) Total() int {
 	return total
 }
 
-// Left is how many have not come to an end.
+// Left is the number of repositories that have not ended.
 func (p DeploymentProgress) Left() int {
 	left := 0
 	for step, n := range p.Steps {
@@ -165,8 +166,7 @@ func (p DeploymentProgress) Left() int {
 	return left
 }
 
-// Rate is how many repositories come to their end per minute; 0 if it can't be
-// told.
+// Rate is how many repositories end per minute; 0 if unknown.
 func (p DeploymentProgress) Rate() float64 {
 	if p.Recent == 0 || p.Window < time.Second {
 		return 0
@@ -174,8 +174,7 @@ func (p DeploymentProgress) Rate() float64 {
 	return float64(p.Recent) / p.Window.Minutes()
 }
 
-// Remaining is how long what is left will take at that rate; 0 if it can't be
-// told.
+// Remaining is how long the rest will take at that rate; 0 if unknown.
 func (p DeploymentProgress) Remaining() time.Duration {
 	rate := p.Rate()
 	if rate == 0 {
@@ -186,23 +185,23 @@ func (p DeploymentProgress) Remaining() time.Duration {
 
 // DeploymentEstimate is what the plan of a dry run would cost.
 type DeploymentEstimate struct {
-	// Calls is the number of REST calls, Took about how long they and the copying
-	// take.
+	// Calls is the number of REST calls. Took is about how long the calls and the
+	// copying take.
 	Calls int
 	Took  time.Duration
 }
 
-// DeploymentClaim is a deployment that a controller is to work on, or has.
+// DeploymentClaim is a deployment that a controller has claimed, or is about to.
 type DeploymentClaim struct {
 	ID  string
 	Run int64
 }
 
-// DeploymentRetry says which repositories are to be tried again.
+// DeploymentRetry says which repositories to try again.
 type DeploymentRetry struct {
-	// Repo is a name; "" means all that failed, and those that a cancel skipped.
+	// Repo is a name; "" means all that failed and all that a cancel skipped.
 	Repo string
-	// Credential replaces the one that was wiped; nil for takt's own.
+	// Credential replaces the one that was deleted; nil for takt's own.
 	Credential   []byte
 	CredentialID []byte
 }

@@ -21,29 +21,29 @@ const (
 // Valid reports whether s is a known verdict.
 func (s DiagnosticStatus) Valid() bool { return s == Healthy || s == Warning || s == Critical }
 
-// DiagnosticReport is what a worker found out about itself.
+// DiagnosticReport is what a worker reports about itself.
 type DiagnosticReport struct {
 	ID       string
 	WorkerID string
 	Status   DiagnosticStatus
-	// RunAt is when the worker says that it looked.
+	// RunAt is when the worker ran the checks, by the worker's own clock.
 	RunAt     time.Time
 	Duration  time.Duration
 	AutoFixed bool
 	// Checks is a JSON array, as sent.
 	Checks json.RawMessage
-	// Finding is what the first check that failed said, on one line; it is written,
-	// not read.
+	// Finding is the message of the first check that failed, on one line. It is only
+	// written, never read.
 	Finding string
-	// File has the same, in storage.
+	// File is the same report as a file in storage.
 	File File
 }
 
-// maxMillis is the year 2227, and short enough for a time.Duration.
+// maxMillis is in the year 2227. It still fits a time.Duration.
 const maxMillis = 8_125_920_000_000
 
-// ParseDiagnostic checks what a worker found out about itself, in JSON. Errors may
-// be shown: NotFound of a worker that can be nobody, else InvalidArgument.
+// ParseDiagnostic checks a worker's report about itself, in JSON. Its errors may be
+// shown: NotFound for an impossible worker id, else InvalidArgument.
 func ParseDiagnostic(body map[string]json.RawMessage) (r DiagnosticReport, err error) {
 	for _, name := range []string{"worker_id", "status", "run_at", "duration_ms", "checks"} {
 		if Absent(body[name]) {
@@ -71,7 +71,7 @@ func ParseDiagnostic(body map[string]json.RawMessage) (r DiagnosticReport, err e
 	r.RunAt = time.UnixMilli(int64(runAt))
 	r.Duration = time.Duration(math.Round(duration)) * time.Millisecond
 	var list []map[string]json.RawMessage
-	var checks bytes.Buffer // fit for the database, and else as they were sent
+	var checks bytes.Buffer // as sent, but without what the database refuses
 	if json.Unmarshal(body["checks"], &list) != nil || slices.ContainsFunc(list, func(check map[string]json.RawMessage) bool { return check == nil }) ||
 		json.Compact(&checks, bytes.ToValidUTF8(body["checks"], []byte("\uFFFD"))) != nil {
 		return r, NewError(InvalidArgument, "checks must be an array of objects")

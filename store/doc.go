@@ -4,7 +4,7 @@
 //
 // # State
 //
-// None: plain values. PostgreSQL is the only truth.
+// None: plain values. PostgreSQL is the only source of truth.
 //
 // # Failure
 //

@@ -22,10 +22,10 @@ const (
 	Unprocessable      Code = "unprocessable"        // it is well-formed, but nothing can be done with it (422)
 	InvalidState       Code = "invalid_state"        // the build's state does not allow it (400 for old clients)
 	Conflict           Code = "conflict"             // somebody else finished first (409)
-	RetryWaiting       Code = "retry_waiting"        // a retry of this build waits already (409)
+	RetryWaiting       Code = "retry_waiting"        // a retry of this build is already waiting (409)
 	RegistrationFailed Code = "registration_failed"  // 422
 	KeyMismatch        Code = "idempotency_mismatch" // an Idempotency-Key came with other content (422)
-	KeyExpired         Code = "idempotency_expired"  // its first reply can't be told any more (409)
+	KeyExpired         Code = "idempotency_expired"  // the first reply is no longer available (409)
 	MethodNotAllowed   Code = "method_not_allowed"   // 405
 	UnsupportedMedia   Code = "unsupported_media_type"
 	RangeNotSatisfied  Code = "range_not_satisfiable" // no byte of the file was asked for (416)
@@ -35,7 +35,7 @@ const (
 	RateLimited        Code = "rate_limited"          // this caller sends too many requests
 	DiskFull           Code = "disk_full"             // storage has no room
 	Unavailable        Code = "unavailable"           // a dependency is away: try again
-	Timeout            Code = "timeout"               // what was begun takes longer than the caller waits
+	Timeout            Code = "timeout"               // the work takes longer than the caller waits
 	CertsUnusable      Code = "certs_unusable"        // the submitter's certificates can't be read (500 for old clients)
 	Internal           Code = "internal"              // a defect: details are in the log only
 )
@@ -46,7 +46,7 @@ type Error struct {
 	// Message is shown to users as it is; it never holds a secret or an
 	// internal detail.
 	Message string
-	// Details say more; published clients read them of a registration only.
+	// Details say more. Published clients read them only in replies to a registration.
 	Details string
 	// RetryAfter is how long to wait before trying again, or 0 if unknown.
 	RetryAfter time.Duration
@@ -56,14 +56,14 @@ type Error struct {
 	Err error
 }
 
-// Overload is the rule by which a request was refused: Load was as high as Limit.
+// Overload is the rule by which a request was refused: Load had reached Limit.
 type Overload struct {
 	Rule        string
 	Load, Limit int
 }
 
-// Errorf-style helpers are left out on purpose: messages are part of the wire
-// contract and stand in full where they arise.
+// There are no Errorf-style helpers on purpose: messages are part of the wire contract,
+// so each stands in full where it arises.
 
 // NewError returns an *Error without a cause.
 func NewError(code Code, message string) *Error { return &Error{Code: code, Message: message} }
@@ -73,14 +73,13 @@ func Wrap(code Code, message string, err error) *Error {
 	return &Error{Code: code, Message: message, Err: err}
 }
 
-// NewUnavailable returns the Error of something that is away for a while: whoever
-// is told may try again in a second. cause may be nil.
+// NewUnavailable returns the Error of a dependency that is unavailable for a while.
+// Callers may try again in a second. cause may be nil.
 func NewUnavailable(message string, cause error) *Error {
 	return &Error{Code: Unavailable, Message: message, RetryAfter: time.Second, Err: cause}
 }
 
-// IsUnavailable reports whether err says that something is away for a while: an
-// outage, and no defect.
+// IsUnavailable reports whether err is an outage of a dependency and not a defect.
 func IsUnavailable(err error) bool { return CodeOf(err) == Unavailable }
 
 func (e *Error) Error() string {
@@ -108,7 +107,7 @@ func CodeOf(err error) Code {
 	return Internal
 }
 
-// ErrOutcomeUnknown is in the chain of an Unavailable error when a COMMIT was
-// sent and its answer was lost: the change may or may not stand. Files that it
-// would name must be kept; the sweeper removes those that no row names.
+// ErrOutcomeUnknown is in the chain of an Unavailable error when a COMMIT was sent and
+// its answer was lost. The change may have been committed or not. The files that it
+// names must be kept, because the sweep removes those that no row names.
 var ErrOutcomeUnknown = errors.New("outcome of commit unknown")

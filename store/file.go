@@ -10,10 +10,10 @@ const (
 	InBoth Location = "both"
 )
 
-// Local reports whether a controller's disk has the file.
+// Local reports whether the file is on a controller's disk.
 func (l Location) Local() bool { return l != InS3 }
 
-// Remote reports whether S3 has the file.
+// Remote reports whether the file is in S3.
 func (l Location) Remote() bool { return l == InS3 || l == InBoth }
 
 // File describes a stored file.
@@ -26,26 +26,25 @@ type File struct {
 	SHA256 [32]byte
 	// Location is where it is.
 	Location Location
-	// Object is its key in S3, which no other file ever had; "" if it is not
-	// there.
+	// Object is its key in S3, which is never reused; "" if the file is not in S3.
 	Object string
-	// CopyPending says that a copy in S3 is owed.
+	// CopyPending is true while the copy in S3 is still missing.
 	CopyPending bool
 }
 
 // FileKey names the row of a file.
 type FileKey struct {
-	// Build is the number of the build, as the database counts.
+	// Build is the number of the build in the database.
 	Build int64
 	Kind  FileKind
 }
 
-// FileRow is a file with what it belongs to.
+// FileRow is a file and the build that it belongs to.
 type FileRow struct {
 	FileKey
 	BuildID string
 	File
 }
 
-// Sealed reports whether the file is unreadable at rest.
+// Sealed reports whether the file is sealed in storage.
 func (r FileRow) Sealed() bool { return r.Kind == CertsFile }

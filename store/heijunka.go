@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// HeijunkaSettings is what operators changed of load levelling at run time. What is
-// absent is as configured. It is stored as it is.
+// HeijunkaSettings is what operators changed of load levelling at run time. Absent
+// fields are as configured. The value is stored as it is.
 type HeijunkaSettings struct {
 	Limits *HeijunkaLimits `json:"limits,omitempty"`
-	// Bounds are by pool, Affinity by domain.
+	// Bounds has a pool as its key, Affinity a domain.
 	Bounds   map[string]HeijunkaBounds   `json:"bounds,omitempty"`
 	Affinity map[string]HeijunkaAffinity `json:"affinity,omitempty"`
 	Burst    *HeijunkaBurst              `json:"burst,omitempty"`
@@ -20,9 +20,9 @@ type HeijunkaSettings struct {
 
 // HeijunkaLimits are the limits of admission.
 type HeijunkaLimits struct {
-	// Soft is where the load is critical; alerts begin at Soft × (1 - Reserved).
+	// Soft is the load that is critical; alerts begin at Soft × (1 - Reserved).
 	Soft int `json:"soft"`
-	// Hard is the most requests that are admitted at once.
+	// Hard is how many requests are admitted at once.
 	Hard int `json:"hard"`
 	// Reserved is the share of Hard that only priority domains may use, 0 to 1.
 	Reserved float64 `json:"reserved"`
@@ -35,13 +35,13 @@ const maxHard = 100_000
 // Regular is the load up to which regular domains are admitted.
 func (l HeijunkaLimits) Regular() int { return unreserved(l.Hard, l.Reserved) }
 
-// Alert is the load from which operators are told.
+// Alert is the load from which operators are alerted.
 func (l HeijunkaLimits) Alert() int { return unreserved(l.Soft, l.Reserved) }
 
-// unreserved is what of n is not reserved, rounded down; 1200 × 0.8 is 960.
+// unreserved is the part of n that is not reserved, rounded down; 1200 × 0.8 is 960.
 func unreserved(n int, reserved float64) int { return int(math.Floor(float64(n)*(1-reserved) + 1e-9)) }
 
-// Level names how near the load is to the limits.
+// Level returns the level of load: normal, alert or critical.
 func (l HeijunkaLimits) Level(load int) string {
 	switch {
 	case load >= l.Soft:
@@ -53,7 +53,7 @@ func (l HeijunkaLimits) Level(load int) string {
 	}
 }
 
-// Validate says what is wrong with l.
+// Validate returns an error that says what is wrong with l.
 func (l HeijunkaLimits) Validate() error {
 	switch {
 	case l.Hard < 1 || l.Hard > maxHard:
@@ -75,10 +75,10 @@ type HeijunkaBounds struct {
 	Expiry
 }
 
-// MaxWorkers is the most that a pool may have, overflow aside.
+// MaxWorkers is the most workers that a pool may have, not counting overflow.
 const MaxWorkers = 10_000
 
-// Validate says what is wrong with b.
+// Validate returns an error that says what is wrong with b.
 func (b HeijunkaBounds) Validate() error {
 	if b.Min < 1 || b.Max > MaxWorkers || b.Min > b.Max {
 		return fmt.Errorf("workers must be at least 1 and at most %d, the minimum not above the maximum", MaxWorkers)
@@ -86,19 +86,19 @@ func (b HeijunkaBounds) Validate() error {
 	return nil
 }
 
-// HeijunkaAffinity is the pools that a domain prefers; none: all of its list.
+// HeijunkaAffinity is the pools that a domain prefers; empty means all of its list.
 type HeijunkaAffinity struct {
 	Pools []string `json:"pools"`
 	Expiry
 }
 
-// HeijunkaBurst says whether bursts are looked for.
+// HeijunkaBurst says whether takt detects bursts.
 type HeijunkaBurst struct {
 	Enabled bool `json:"enabled"`
 	Expiry
 }
 
-// Expiry is when a change ends by itself; never, if it is nil.
+// Expiry is when a change ends by itself; nil means never.
 type Expiry struct {
 	Until *time.Time `json:"until,omitempty"`
 }
@@ -106,7 +106,7 @@ type Expiry struct {
 // Over reports whether the change has ended.
 func (e Expiry) Over(now time.Time) bool { return e.Until != nil && !now.Before(*e.Until) }
 
-// Live returns s without what is over, and when the next of its changes ends;
+// Live returns s without the changes that have ended, and when the next change ends;
 // the zero time if none does.
 func (s HeijunkaSettings) Live(now time.Time) (live HeijunkaSettings, next time.Time) {
 	keep := func(e Expiry) bool {
@@ -138,45 +138,45 @@ func (s HeijunkaSettings) Live(now time.Time) (live HeijunkaSettings, next time.
 	return live, next
 }
 
-// HeijunkaStatus is how the load is levelled at one moment: the reply of
-// GET /admin/heijunka, and of what changes it.
+// HeijunkaStatus is the state of load levelling at one moment. It is the reply of GET
+// /admin/heijunka, and of the requests that change it.
 type HeijunkaStatus struct {
-	// Enabled is false if requests are let through unlevelled.
+	// Enabled is false if requests pass without load levelling.
 	Enabled   bool              `json:"enabled"`
 	Regulator HeijunkaRegulator `json:"regulator"`
 	Pools     []HeijunkaPool    `json:"pools"`
 	Balance   HeijunkaBalance   `json:"balance"`
 	Burst     HeijunkaBursts    `json:"burst"`
-	// Changed is what operators have changed and is not over: limits, bounds by
-	// pool, affinity by domain, burst, each with the time until which it holds.
+	// Changed is what operators have changed and is still in force: limits, bounds by
+	// pool, affinity by domain, burst. Each has the time at which it ends.
 	Changed json.RawMessage `json:"changed"`
 }
 
 // HeijunkaRegulator is the gate.
 type HeijunkaRegulator struct {
 	Level        string  `json:"level"` // normal, alert or critical
-	Load         int     `json:"load"`  // admitted at the moment
+	Load         int     `json:"load"`  // requests admitted now
 	SoftLimit    int     `json:"soft_limit"`
 	HardLimit    int     `json:"hard_limit"`
 	Reserved     float64 `json:"reserved"`
 	RegularLimit int     `json:"regular_limit"`
 	AlertLimit   int     `json:"alert_limit"`
-	// Since the start of takt.
+	// Counted since the start of takt.
 	Accepted        int64 `json:"accepted"`
 	RejectedRegular int64 `json:"rejected_regular"`
 	RejectedHard    int64 `json:"rejected_hard"`
-	// DrainRate is how many end per second.
+	// DrainRate is how many requests end per second.
 	DrainRate float64          `json:"drain_rate"`
 	Oldest    []HeijunkaHolder `json:"oldest"`
 }
 
-// HeijunkaHolder is a request that was admitted.
+// HeijunkaHolder is a request that was admitted and runs.
 type HeijunkaHolder struct {
 	Domain    string `json:"domain"`
 	Route     string `json:"route"`
 	RequestID string `json:"request_id"`
 	AgeMS     int64  `json:"age_ms"`
-	// Overdue: it runs for longer than requests of its route may.
+	// Overdue is true if the request runs for longer than the limit of its route.
 	Overdue bool `json:"overdue,omitempty"`
 }
 
@@ -195,19 +195,19 @@ type HeijunkaPool struct {
 	Min         int     `json:"min"`
 	Max         int     `json:"max"`
 	Overflow    int     `json:"overflow"`
-	// Of the last minute.
+	// Measured over the last minute.
 	AverageLatencyMS float64 `json:"average_latency_ms"`
 	ErrorRate        float64 `json:"error_rate"`
 	LastScalingAt    *Millis `json:"last_scaling_at"`
-	// Since the start of takt.
+	// Counted since the start of takt.
 	Scalings  int64 `json:"scalings"`
 	Processed int64 `json:"processed"`
 	Failed    int64 `json:"failed"`
 	Refused   int64 `json:"refused"`
 	Expired   int64 `json:"expired"`
 	Crashed   int64 `json:"crashed"`
-	// Overdue requests run for longer than those of their route may; Overran is
-	// how many have ended later than that, since the start of takt.
+	// Overdue requests run for longer than the limit of their route. Overran counts
+	// requests that ended after that limit, since the start of takt.
 	Overdue int   `json:"overdue"`
 	Overran int64 `json:"overran"`
 }
@@ -232,7 +232,7 @@ type HeijunkaRebalance struct {
 	Pools       []HeijunkaPoolUse `json:"pools"`
 }
 
-// HeijunkaPoolUse is a pool as rebalancing sees it.
+// HeijunkaPoolUse is the use of a pool, as the input of rebalancing.
 type HeijunkaPoolUse struct {
 	Name        string  `json:"name"`
 	Utilisation float64 `json:"utilisation"`
@@ -242,7 +242,7 @@ type HeijunkaPoolUse struct {
 	Max         int     `json:"max"`
 }
 
-// HeijunkaBursts says whether demand has jumped.
+// HeijunkaBursts says whether demand has risen suddenly.
 type HeijunkaBursts struct {
 	Enabled         bool    `json:"enabled"`
 	Active          bool    `json:"active"`
@@ -258,15 +258,15 @@ type HeijunkaBursts struct {
 	Cost            float64 `json:"cost"`
 }
 
-// The levels of the load, and the healths of a pool.
+// The levels of the load, and the health values of a pool.
 const (
 	LoadNormal   = "normal"
-	LoadAlert    = "alert"    // from the soft limit without its reserve
+	LoadAlert    = "alert"    // from the soft limit less the reserve
 	LoadCritical = "critical" // from the soft limit
 
 	PoolHealthy  = "healthy"
-	PoolDegraded = "degraded" // above 80 % of places, or 5 % of failures
-	PoolCritical = "critical" // above 95 % of places
+	PoolDegraded = "degraded" // above 80 % of places used, or 5 % failures
+	PoolCritical = "critical" // above 95 % of places used
 )
 
 // Millis is a time as integer milliseconds since 1970 UTC. A nil *Millis is null.
@@ -284,23 +284,23 @@ func NewMillis(t time.Time) *Millis {
 // Time returns m as a UTC time.
 func (m Millis) Time() time.Time { return time.UnixMilli(int64(m)).UTC() }
 
-// Work describes a request to those who level the load, and to operators. It is
-// handed on as it is, from the HTTP server to the process that runs the request.
+// Work describes a request to load levelling and to operators. It is passed unchanged
+// from the HTTP server to the process that runs the request.
 type Work struct {
-	// Domain is what the request competes with: fleet, submit, transfer, query or
-	// hook. An unknown one is a defect and fails.
+	// Domain is the group that the request competes in: fleet, submit, transfer, query
+	// or hook. An unknown domain is a defect and fails.
 	Domain string
-	// Route names the request in the tree, ID is the request's own.
+	// Route names the request in the tree. ID is the request's own id.
 	Route, ID string
-	// Key is what it is about: requests with the same key go to the same pool, if
-	// there is a choice.
+	// Key is the subject of the request. Requests with the same key go to the same pool
+	// if there is a choice.
 	Key string
-	// Limit is how long a request of this route may usually take. One that runs
-	// longer is shown to operators and counted; it is not ended.
+	// Limit is how long a request of this route may usually take. A request that runs
+	// longer is shown to operators and counted, but not ended.
 	Limit time.Duration
-	// Told, if not nil, is called when the request is told to end while it runs: at
-	// most once, from another goroutine, and not any more when it has ended. It must
-	// be quick.
+	// Told, if not nil, is called when a running request is told to end. It is called at
+	// most once, from another goroutine, and never after the request has ended. It must
+	// return quickly.
 	Told func()
 }
 

@@ -9,11 +9,11 @@ import (
 	"unicode/utf8"
 )
 
-// Labels are what a submitter writes on a build. Nil and empty are the same.
+// Labels are the labels that a submitter gives a build. Nil and empty are the same.
 type Labels map[string]string
 
-// CacheLabel names what a build can reuse of an earlier one on the same worker:
-// it prefers a worker that has just finished a build with the same value.
+// CacheLabel names what a build can reuse of an earlier build on the same worker. A
+// build goes first to a worker that recently finished a build with the same value.
 const CacheLabel = "cache"
 
 // The limits of labels: how many, and the bytes of a name and of a value.
@@ -32,7 +32,7 @@ func ParseLabels(text string) (Labels, error) {
 	if trimmed := strings.TrimSpace(text); trimmed == "" || trimmed == "null" {
 		return nil, nil
 	}
-	// Token by token: a map would hide a name that stands there twice.
+	// The decoder reads token by token, because a map would hide a duplicate name.
 	d := json.NewDecoder(strings.NewReader(text))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
 		return nil, errLabels("must be a JSON object of strings")
@@ -62,8 +62,8 @@ func ParseLabels(text string) (Labels, error) {
 	return l, nil
 }
 
-// Set adds a label, or replaces it. Its error is InvalidArgument and may be
-// shown; then nothing is changed.
+// Set adds or replaces a label. Its error is InvalidArgument and may be shown. After an
+// error nothing is changed.
 func (l Labels) Set(name, value string) error {
 	switch _, known := l[name]; {
 	case !validLabelName(name):

@@ -5,9 +5,9 @@ import (
 	"unicode"
 )
 
-// Line makes a stranger's text fit for one line on a terminal or in a log: what
-// would begin another line, control the terminal or turn the order of the
-// letters becomes U+FFFD.
+// Line makes text from outside safe for one line on a terminal or in a log. It replaces
+// each character that would start another line, control the terminal or change the text
+// direction by U+FFFD.
 func Line(s string) string {
 	return strings.Map(func(r rune) rune {
 		if Controls(r) {
@@ -17,8 +17,8 @@ func Line(s string) string {
 	}, s)
 }
 
-// Controls reports whether r is not a character to be seen but changes how others are:
-// a control character, a mark of direction, an end of line or paragraph.
+// Controls reports whether r is not visible itself but changes how other characters
+// look: a control character, a mark of direction, an end of line or paragraph.
 func Controls(r rune) bool {
 	return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || r == '\u2028' || r == '\u2029'
 }

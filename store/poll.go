@@ -4,12 +4,12 @@ import "time"
 
 // PollRequest is a worker's request for a build.
 type PollRequest struct {
-	// Token is what the presented token says; zero if the worker gave only its
+	// Token is the content of the presented token; zero if the worker gave only its
 	// WorkerID. Presented is that token as it was sent.
 	Token     WorkerToken
 	Presented string
 	WorkerID  string
-	// Active lists the builds that the worker says it has; valid if Reconcile.
+	// Active lists the builds that the worker reports as running; valid if Reconcile.
 	Active    []string
 	Reconcile bool
 }
@@ -18,12 +18,12 @@ type PollRequest struct {
 type PollReply struct {
 	// Job is nil if there is nothing to do.
 	Job *Job
-	// Redelivered is true if Job had been handed out before (same attempt).
+	// Redelivered is true if Job was handed out before (same attempt).
 	Redelivered bool
-	// Token is for the worker's next poll: a new one, or the presented one if the
-	// poll was superseded by a newer one ("" if it presented none).
+	// Token is for the worker's next poll. It is a new token, or the presented one if a
+	// newer poll superseded this one ("" if none was presented).
 	Token string
-	// QueueSize is about how many pending builds the worker could take.
+	// QueueSize is about how many pending builds the worker could build.
 	QueueSize int
 }
 
@@ -36,20 +36,20 @@ type Job struct {
 	SubmittedAt time.Time
 }
 
-// WorkerSession is what a controller remembers of a worker between its polls: its
-// row, as it was at the last look.
+// WorkerSession is what a controller remembers of a worker between its polls: the
+// worker's row when it was last read.
 type WorkerSession struct {
 	Number uint32
 	ID     string
-	// Platforms as in Worker.
+	// Platforms is as in Worker.
 	Platforms []Platform
 	Slots     int
 	Held      int
-	// Drained workers get no new builds: they are draining, or critical where
-	// those are spared.
+	// Drained workers get no new builds, because they are draining, or critical where
+	// critical workers get none.
 	Drained bool
-	// Used is the highest counter with which the worker polled, Handed that of its
-	// last hand-out.
+	// Used is the highest counter with which the worker polled. Handed is the counter of
+	// its last hand-out.
 	Used, Handed uint64
 	Address      RowAddress
 }
@@ -57,10 +57,9 @@ type WorkerSession struct {
 // Free reports whether the worker may get a new build.
 func (s *WorkerSession) Free() bool { return !s.Drained && s.Held < s.Slots }
 
-// RowAddress is where a row was last seen; zero if nobody knows. It is a hint.
-// While some transaction holds an old snapshot no dead version of a row goes away,
-// and whoever comes through an index steps over all of them; who comes by the
-// address, over none.
+// RowAddress is where a row was last seen; zero if unknown. It is a hint. While a
+// transaction holds an old snapshot, PostgreSQL removes no dead version of a row. A
+// look-up by index reads all of these versions; a look-up by address reads none.
 type RowAddress struct {
 	Block  uint32
 	Offset uint16
@@ -71,70 +70,73 @@ type Poll struct {
 	// Worker is the worker's number, 0 if only its WorkerID is known.
 	Worker   uint32
 	WorkerID string
-	// Shown is the counter of the presented token, 0 if there was none. A build
-	// whose hand-out has a higher one is handed out again.
+	// Shown is the counter of the presented token, 0 if there was none. A build that was
+	// handed out with a higher counter is handed out again.
 	Shown uint64
-	// Used is the highest counter that this controller knows of, at least Shown.
+	// Used is the highest counter that this controller knows; it is at least Shown.
 	Used uint64
-	// Parked polls were parked, and count only if the worker's Handed is still as
-	// it was then.
+	// Parked is true if the poll was parked. Such a poll counts only if the worker's
+	// Handed has not changed since then.
 	Parked bool
 	Handed uint64
-	// Active lists the builds that the worker says it has; valid if Reconcile.
+	// Active lists the builds that the worker reports as running; valid if Reconcile.
 	Active    []string
 	Reconcile bool
 	Address   RowAddress
 }
 
-// PollOutcome is how the store took a poll.
+// PollOutcome is how the store answered a poll.
 type PollOutcome uint8
 
 const (
-	// PollServed means: Session is the worker's row; Job may be nil.
+	// PollServed means that Session is the worker's row. Job may be nil.
 	PollServed PollOutcome = iota
-	// PollSuperseded means: the worker has polled since this poll was parked.
+	// PollSuperseded means that the worker has polled since this poll was parked.
 	PollSuperseded
-	// PollInvalidToken means: the token was superseded, or its worker is gone (401).
+	// PollInvalidToken means that the token was superseded or its worker was deleted
+	// (401).
 	PollInvalidToken
-	// PollUnknownWorker means: no worker has this id (404).
+	// PollUnknownWorker means that no worker has this id (404).
 	PollUnknownWorker
-	// PollFailed means: this poll alone could not be served, Err says why (500).
-	// The others of its batch were.
+	// PollFailed means that this poll could not be served; Err says why (500). The other
+	// polls of its batch were served.
 	PollFailed
 )
 
 // PollResult is the answer to one Poll, at the same index.
 type PollResult struct {
 	Outcome PollOutcome
-	// Session is the row as it is after Job was handed out.
+	// Session is the row after Job was handed out.
 	Session WorkerSession
 	Job     *Job
 	// Handed is the counter of Job's hand-out.
 	Handed uint64
-	// Redelivered is true when Job had been handed out before (same attempt).
+	// Redelivered is true if Job was handed out before (same attempt).
 	Redelivered bool
 	// Err is the cause of PollFailed, nil otherwise.
 	Err error
 }
 
-// Presence is a sign of life of a worker that polled and got nothing, for its row.
+// Presence is the beat of a worker that polled and got nothing, to be written to its
+// row.
 type Presence struct {
 	Number uint32
-	// Used is as in WorkerSession. It is written only if the row has no higher one.
+	// Used is as in WorkerSession. It is written only if the row has no higher value.
 	Used uint64
-	// Age is for how long the worker has been silent.
+	// Age is the time since the worker's last poll.
 	Age     time.Duration
 	Address RowAddress
 }
 
-// Recount is what the database says at one moment.
+// Recount is what a controller reads from the database at one moment.
 type Recount struct {
 	// Pending counts the builds that wait.
 	Pending map[Platform]int
-	// Installation and Now are for WorkerTokens.
+	// Installation and Now are the arguments of WorkerTokens.Learn.
 	Installation string
 	Now          time.Time
-	// Changed are the rows that are not as they were; Gone are workers without one.
+	// Changed are the rows that have changed. Gone are the workers whose row no longer
+	// exists.
 	Changed []WorkerSession
 	Gone    []uint32
 }

@@ -11,19 +11,19 @@ import (
 
 // Registration is a worker's request to join.
 type Registration struct {
-	// ID is the worker's own, or a new one made for it.
+	// ID is the id that the worker sent, or a new one.
 	ID           string
 	Name         string
 	Capabilities json.RawMessage
 	Platforms    []Platform
 	Slots        int
-	// Reports is true if the worker lists the builds that it runs, Running. It
-	// loses the others that it holds: what it had begun uses up its attempt.
+	// Reports is true if the worker lists its running builds in Running. It loses every
+	// other build that it holds; for one that it had begun, the attempt counts.
 	Reports bool
 	Running []string
 }
 
-// Limits of what a worker says of itself.
+// Limits of what a worker reports about itself.
 const (
 	maxWorkerName   = 200      // characters
 	maxCapabilities = 16 << 10 // bytes
@@ -32,8 +32,8 @@ const (
 	maxRunning      = 1000
 )
 
-// ParseRegistration checks what a worker says of itself, in JSON; ID is "" if it
-// has none, and running is absent unless it lists its builds. Its error is
+// ParseRegistration checks what a worker reports about itself, in JSON. ID is "" if it
+// has none. running is absent unless the worker lists its builds. Its error is
 // RegistrationFailed, with details.
 func ParseRegistration(id, name, capabilities, running json.RawMessage) (r Registration, err error) {
 	if Absent(name) {
@@ -64,7 +64,7 @@ func notRegistered(details string) error {
 	return &Error{Code: RegistrationFailed, Message: "Registration failed", Details: details}
 }
 
-// read reads what matters here of a worker's capabilities. They are kept as they
+// read reads the capabilities that matter here. All capabilities are stored as they
 // were sent.
 func (r *Registration) read(capabilities json.RawMessage) error {
 	var members map[string]json.RawMessage
@@ -74,7 +74,7 @@ func (r *Registration) read(capabilities json.RawMessage) error {
 	if len(capabilities) > maxCapabilities {
 		return notRegistered(fmt.Sprintf("capabilities must have at most %d bytes", maxCapabilities))
 	}
-	// The database takes neither of these in JSON.
+	// PostgreSQL accepts neither of these in JSON.
 	if !utf8.Valid(capabilities) || bytes.Contains(capabilities, []byte(`\u0000`)) {
 		return notRegistered("capabilities must be UTF-8 text without NUL")
 	}
@@ -92,8 +92,8 @@ func (r *Registration) read(capabilities json.RawMessage) error {
 	return nil
 }
 
-// readPlatforms reads a list of platforms, or one. Unknown ones are kept: a
-// worker that builds nothing known must not be taken for one that builds all.
+// readPlatforms reads a list of platforms, or one. It keeps unknown ones, because a
+// worker with only unknown platforms must not count as one that builds all.
 func (r *Registration) readPlatforms(raw json.RawMessage) error {
 	var names []string
 	var one string

@@ -8,29 +8,28 @@ import (
 	"time"
 )
 
-// Telemetry is what a worker's machine says of itself while it builds. Figures
-// are nil if they were not sent, or make no sense.
+// Telemetry is what a worker's machine reports while it builds. Figures are nil if they
+// were not sent or are out of range.
 type Telemetry struct {
 	BuildID string
 	// At is set by the store.
 	At time.Time
-	// Type is monitor_started, heartbeat, cpu_snapshot, or what newer monitors
+	// Type is monitor_started, heartbeat, cpu_snapshot, or a type that newer monitors
 	// send.
 	Type  string
 	Stage string
-	// CPUPercent is 100 per core, MemoryMB in MB.
+	// CPUPercent is 100 per core. MemoryMB is in MB.
 	CPUPercent, MemoryMB, DiskPercent, Processes, UptimeSeconds *float64
 }
 
-// Limits of what a monitor may say.
+// Limits of what a monitor may send.
 const (
 	maxCPUPercent = 1000.0
 	maxMemoryMB   = 1_000_000.0
 )
 
-// ParseTelemetry reads what a monitor says, in JSON. Members of its data are taken
-// if they are what they should be, and passed over if not. Its error is
-// InvalidArgument and may be shown.
+// ParseTelemetry reads what a monitor sends, in JSON. It ignores members of data that
+// have the wrong type or range. Its error is InvalidArgument and may be shown.
 func ParseTelemetry(kind, timestamp, data json.RawMessage) (t Telemetry, err error) {
 	var members map[string]json.RawMessage
 	if Absent(timestamp) || json.Unmarshal(kind, &t.Type) != nil || t.Type == "" || json.Unmarshal(data, &members) != nil || members == nil {
@@ -45,7 +44,7 @@ func ParseTelemetry(kind, timestamp, data json.RawMessage) (t Telemetry, err err
 	figures := members
 	if t.Type == "heartbeat" {
 		figures = nil
-		_ = json.Unmarshal(members["metrics"], &figures) // none if it is no object
+		_ = json.Unmarshal(members["metrics"], &figures) // none if it is not an object
 	}
 	t.CPUPercent, t.MemoryMB = figure(figures["cpu_percent"], maxCPUPercent), figure(figures["memory_mb"], maxMemoryMB)
 	t.DiskPercent, t.Processes = figure(figures["disk_percent"], 100), figure(figures["processes"], 1e7)
@@ -61,7 +60,7 @@ func figure(raw json.RawMessage, limit float64) *float64 {
 	return n
 }
 
-// Line says t in the words of the build's log.
+// Line returns t as a line of the build's log.
 func (t Telemetry) Line() string {
 	if t.Type == "monitor_started" {
 		return "[VM] Monitor started"
@@ -90,18 +89,18 @@ func (t Telemetry) Line() string {
 	return "[VM] " + strings.Join(parts, " | ")
 }
 
-// WorkerDetail is a worker with what is known of its machine.
+// WorkerDetail is a worker with the last reports of its machine.
 type WorkerDetail struct {
 	Worker
 	// Builds are those that it holds.
 	Builds []string
-	// Telemetry is the last; nil if there is none.
+	// Telemetry is the last report; nil if there is none.
 	Telemetry *Telemetry
-	// Diagnostic is the verdict of the last report, DiagnosedAt its RunAt; "" if
+	// Diagnostic is the verdict of the last report, and DiagnosedAt is its RunAt; "" if
 	// there is none.
 	Diagnostic  DiagnosticStatus
 	DiagnosedAt time.Time
-	// Finding is what the first check that failed said.
+	// Finding is the message of the first check that failed.
 	Finding string
 }
 

@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// Text makes a stranger's text fit for PostgreSQL and JSON, which take neither NUL nor
-// invalid UTF-8. It keeps everything else.
+// Text makes text from outside acceptable to PostgreSQL and JSON, which allow neither
+// NUL nor invalid UTF-8. It keeps everything else.
 func Text(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 }
@@ -16,7 +16,7 @@ func Text(s string) string {
 // maxErrorText is the longest error text that is kept, in bytes.
 const maxErrorText = 8 << 10
 
-// ErrorText is Text of an error, of which the beginning is kept.
+// ErrorText is Text for an error message. It keeps only the beginning.
 func ErrorText(s string) string {
 	const cut = " …"
 	if s = Text(s); len(s) > maxErrorText {
@@ -28,7 +28,7 @@ func ErrorText(s string) string {
 // maxWord is the longest word, in characters.
 const maxWord = 100
 
-// word makes a stranger's word fit for a line of a log.
+// word makes a word from outside safe for a line of a log.
 func word(s string) string {
 	s = strings.Join(strings.Fields(Text(s)), " ")
 	if utf8.RuneCountInString(s) > maxWord {

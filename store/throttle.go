@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// ThrottleConfig is how many completions an action definition of a portal may
-// have in any period. It holds for each of the action's queues.
+// ThrottleConfig is how many completions an action definition of a portal may have in
+// any period. It applies to each of the action's queues separately.
 type ThrottleConfig struct {
 	PortalID int64
 	// ActionID is HubSpot's id of the action definition.
@@ -81,10 +81,10 @@ func (c ThrottleConfig) Validate() error {
 	return nil
 }
 
-// QueueKey says which queue an action belongs to.
+// QueueKey identifies the queue of an action.
 type QueueKey struct {
 	PortalID int64
-	// WorkflowID and Index are "unknown" and "0" where HubSpot does not say.
+	// WorkflowID and Index are "unknown" and "0" if HubSpot does not send them.
 	WorkflowID string
 	ActionID   int64
 	Index      string
@@ -95,15 +95,15 @@ func (k QueueKey) ID() string {
 	return "queue:" + strconv.FormatInt(k.PortalID, 10) + ":" + k.WorkflowID + ":" + strconv.FormatInt(k.ActionID, 10) + ":" + k.Index
 }
 
-// Action is one execution of a workflow action that HubSpot has handed over.
+// Action is one execution of a workflow action that HubSpot sent to takt.
 type Action struct {
 	Queue      QueueKey
 	CallbackID string
-	// Expires is when HubSpot goes on without it, from now.
+	// Expires is how long from now HubSpot waits for the completion.
 	Expires time.Duration
 }
 
-// ActionState is where an action stands. All but ActionWaiting are final.
+// ActionState is the state of an action. All but ActionWaiting are final.
 type ActionState string
 
 // The states.
@@ -114,17 +114,17 @@ const (
 	ActionExpired   ActionState = "expired"
 )
 
-// Acceptance is the answer to one Action, which is durable.
+// Acceptance is the answer to one Action. The action is durable by then.
 type Acceptance struct {
 	State ActionState
-	// Repeat says that the action was here before.
+	// Repeat is true if the action was accepted before.
 	Repeat bool
-	// Remaining is how long HubSpot still waits for it.
+	// Remaining is how much longer HubSpot waits for the action.
 	Remaining time.Duration
 }
 
-// ThrottleJob is the job that answers for a queue having a runner while actions
-// wait in it. At most one of a queue is alive.
+// ThrottleJob is the job that keeps a runner for a queue while actions wait in it. Each
+// queue has at most one live job.
 type ThrottleJob struct {
 	Queue    string `json:"queue" river:"unique"`
 	PortalID int64  `json:"portal_id"`
@@ -136,37 +136,38 @@ func (ThrottleJob) Kind() string { return "throttle" }
 // ClaimRequest asks for actions that may be sent now.
 type ClaimRequest struct {
 	PortalID int64
-	// Queues are ids. They are served in turn; those that come first begin.
+	// Queues are ids. They are served in turn, starting with the first.
 	Queues []string
-	// Limit is the most actions in all, Batch that of one call to HubSpot (zero:
-	// Limit). There are at most Limit/Batch calls, and one more with Ahead.
+	// Limit is the most actions in all. Batch is the most actions of one call to
+	// HubSpot; zero means Limit. There are at most Limit/Batch calls, and one more with
+	// Ahead.
 	Limit, Batch int
-	// Lease is how long they belong to their claims.
+	// Lease is how long the actions belong to their claims.
 	Lease time.Duration
-	// MaxLinger bounds how long budget that is back already may wait for more, so
-	// that one call takes what would be many: a hundredth of the period, or less.
+	// MaxLinger bounds how long budget that is available again may wait for more, so
+	// that one call replaces many. It is at most a hundredth of the period.
 	MaxLinger time.Duration
-	// Ahead is how long before it is back budget may be claimed; the claim then
+	// Ahead is how long before it is available budget may be claimed. The claim then
 	// says how long to wait.
 	Ahead time.Duration
 }
 
-// Claims is what a request gets.
+// Claims is the result of a ClaimRequest.
 type Claims struct {
 	Claims []Claim
-	// Queues says of each queue when there is more to do.
+	// Queues says for each queue when it can be claimed from next.
 	Queues []QueueDue
-	// Expired is how many actions were found too late to be sent.
+	// Expired is how many actions expired before they could be sent.
 	Expired int
 }
 
-// Claim is the actions of one call. They belong to whoever made it, until its
-// lease ends.
+// Claim is the actions of one call. They belong to the process that claimed them until
+// the lease ends.
 type Claim struct {
 	Number  int64
 	Actions []ClaimedAction
-	// NotBefore is when the budget for it is back, by this process's clock; zero:
-	// it is.
+	// NotBefore is when the budget for the claim is available, by this process's clock;
+	// zero means now.
 	NotBefore time.Time
 }
 
@@ -174,41 +175,42 @@ type Claim struct {
 type ClaimedAction struct {
 	Queue      string
 	CallbackID string
-	// GivingUp says that HubSpot is to be sent FAIL_CONTINUE.
+	// GivingUp is true if HubSpot gets FAIL_CONTINUE.
 	GivingUp bool
 }
 
 // QueueDue says when a queue can be claimed from next.
 type QueueDue struct {
 	Queue string
-	// Waiting is false if there is nothing in it, or it is paused.
+	// Waiting is false if the queue is empty or paused.
 	Waiting bool
-	// At is when that is, by this process's clock.
+	// At is when the queue can be claimed from, by this process's clock.
 	At time.Time
-	// Blocked says that the budget is spent until then, whatever comes in.
+	// Blocked is true if the budget is spent until At, so new actions change nothing.
 	Blocked bool
-	// Period is that of its throttle.
+	// Period is the period of the queue's throttle.
 	Period time.Duration
 }
 
-// Outcome is what became of a claim's actions, by their callback ids.
+// Outcome is the result of sending a claim's actions, by their callback ids.
 type Outcome struct {
 	Claim    int64
 	PortalID int64
 	// Done were completed.
 	Done []string
-	// Failed are to be tried again after Retry, or held, or given up.
+	// Failed actions are tried again after Retry, held, or given up.
 	Failed []string
-	// Released are to be tried again after Retry; nothing is counted.
+	// Released actions are tried again after Retry. No failure is counted.
 	Released []string
 	Retry    time.Duration
-	// Error is what operators read about Failed and Released.
+	// Error is the text that operators see for Failed and Released.
 	Error string
-	// Refund gives the budget back at once: nothing was completed.
+	// Refund returns the budget at once, because nothing was completed.
 	Refund bool
-	// Unanswered keeps it until the claim's end: something may still be.
+	// Unanswered keeps the budget until the claim ends, because HubSpot may still
+	// complete something.
 	Unanswered bool
-	// Ago is how long ago the last answer came: the budget comes back one period
+	// Ago is how long ago the last answer came. The budget is available again one period
 	// after it.
 	Ago  time.Duration
 	Rule FailureRule
@@ -216,12 +218,13 @@ type Outcome struct {
 
 // FailureRule says what failures do to an action.
 type FailureRule struct {
-	// HoldEvery failures in a row hold it for Hold; GiveUp of them end it.
+	// HoldEvery failures in a row hold the action for Hold. GiveUp failures in a row end
+	// it.
 	HoldEvery, GiveUp int
 	Hold              time.Duration
 }
 
-// Recorded is what an outcome did.
+// Recorded is the effect of an Outcome.
 type Recorded struct {
 	Completed, GivenUp, Failed, Held int
 }
@@ -233,28 +236,28 @@ type QueueStatus struct {
 	WorkflowID string
 	ActionID   int64
 	Config     ThrottleConfig
-	// Waiting actions, those of them that wait for a hold's end, and those under
-	// way.
+	// Depth counts waiting actions, Held those of them that wait for the end of a hold,
+	// InFlight those being sent.
 	Depth, Held, InFlight int
-	// Oldest is when the oldest of them came; zero if there is none.
+	// Oldest is when the oldest waiting action came; zero if there is none.
 	Oldest time.Time
 	// RateUsed is how much of Config.MaxThroughput is spent now.
 	RateUsed int
-	// NextDue is when the next one can be sent; zero if none waits.
+	// NextDue is when the next action can be sent; zero if none waits.
 	NextDue   time.Time
 	LastError string
 	Paused    bool
-	// RunnerAt is when a runner said last that it looks after the queue.
+	// RunnerAt is when a runner last reported that it serves the queue.
 	RunnerAt time.Time
 }
 
-// SealedTokens are a portal's OAuth tokens as they are kept.
+// SealedTokens are a portal's OAuth tokens as they are stored.
 type SealedTokens struct {
 	PortalID int64
 	Access   []byte
 	Refresh  []byte
-	// ExpiresIn is how long the access token is good, by the database's clock, and
-	// Life how long it was when it was new.
+	// ExpiresIn is how long the access token is still valid, by the database's clock.
+	// Life is how long it was valid when it was new.
 	ExpiresIn, Life time.Duration
 	Scopes          string
 	// Version grows with every change.

@@ -9,8 +9,7 @@ import (
 	"regexp"
 )
 
-// TokenHash is the SHA-256 of a build's access token, which is all that is stored
-// of it.
+// TokenHash is the SHA-256 of a build's access token. Only this hash is stored.
 type TokenHash [sha256.Size]byte
 
 // HashToken returns the hash of token.
@@ -39,8 +38,8 @@ var idPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 // characters of [A-Za-z0-9_-].
 func ValidID(id string) bool { return idPattern.MatchString(id) }
 
-// NewID returns 21 characters of [A-Za-z0-9_-]. The first is no dash, so that an id
-// is never taken for a flag on a command line.
+// NewID returns 21 characters of [A-Za-z0-9_-]. The first is not a dash, because a
+// command line would read the id as a flag.
 func NewID() string {
 	for {
 		if id := NewBuildToken()[:21]; id[0] != '-' {

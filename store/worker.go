@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// WorkerStatus is where a worker stands.
+// WorkerStatus is the status of a worker.
 type WorkerStatus string
 
-// The statuses. An offline worker that polls or registers is idle again.
+// The statuses. An offline worker that polls or registers becomes idle again.
 const (
 	Idle    WorkerStatus = "idle"
 	Busy    WorkerStatus = "building" // holds at least one build
@@ -20,7 +20,7 @@ type Worker struct {
 	ID           string
 	Name         string
 	Capabilities json.RawMessage // as sent, a JSON object
-	// Platforms are those that it takes; empty means every platform.
+	// Platforms are those that it builds; empty means every platform.
 	Platforms []Platform
 	// Slots is how many builds it holds at most, at least 1.
 	Slots        int
@@ -31,21 +31,21 @@ type Worker struct {
 	Failed       int
 	// Held is how many builds it has.
 	Held int
-	// Draining workers get no builds and keep those that they have, until they
-	// are resumed: a new registration does not end it.
+	// Draining workers get no new builds and keep those that they hold, until they are
+	// resumed. A new registration does not end draining.
 	Draining bool
 }
 
-// Registered is what a registration made.
+// Registered is the result of a registration.
 type Registered struct {
-	// Again is true if the worker was known.
+	// Again is true if the worker was registered before.
 	Again bool
-	// Token is what its next token says. All that it had before are superseded.
+	// Token is the content of its next token. All earlier tokens are superseded.
 	Token WorkerToken
 	// Status and Draining are as in Worker.
 	Status   WorkerStatus
 	Draining bool
-	// Requeued and Failed are the builds that the worker held and does not list.
+	// Requeued and Failed are the builds that the worker held and did not list.
 	Requeued, Failed []BuildRef
 }
 
@@ -62,24 +62,25 @@ type Timeouts struct {
 	WorkerTimeout time.Duration // default 300 s
 }
 
-// LostRule is what a lost attempt does to a build.
+// LostRule says what a lost attempt does to a build.
 type LostRule struct {
 	// MaxAttempts is how many attempts a build has before it fails; default 3.
 	MaxAttempts int
 }
 
-// Sweep is one pass over silent builds and workers.
+// Sweep is one pass over builds and workers without a recent beat.
 type Sweep struct {
 	Timeouts Timeouts
 	Rule     LostRule
-	// Patience is the longest that the database may take to begin: what stood still
-	// with it could not beat.
+	// Patience is how long the database may take to begin. Beats that waited for the
+	// same database could not be written, so a sweep that begins later must not count
+	// the silence.
 	Patience time.Duration
 }
 
 // SweepResult says what a sweep did.
 type SweepResult struct {
-	// Skipped is true when another controller was sweeping.
+	// Skipped is true if another controller was sweeping.
 	Skipped  bool
 	Requeued []BuildRef
 	Failed   []BuildRef

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// WorkerToken is what the token of a worker says, once it was checked.
+// WorkerToken is the content of a worker's token after the token was checked.
 type WorkerToken struct {
 	// Worker is the worker's number; 0 stands for "no token".
 	Worker uint32
@@ -29,17 +29,17 @@ const (
 	// tokenBytes is the size of a token, which base64url makes 32 characters. Its
 	// last 10 bytes are HMAC-SHA-256 (RFC 2104), truncated to 80 bits.
 	tokenBytes = 24
-	// maxAhead is how much later than any token issued now a token may end, because
-	// controllers disagree a little about the time.
+	// maxAhead is how much later than any token issued now a token may expire, because
+	// the clocks of controllers differ a little.
 	maxAhead = time.Minute
 )
 
 // WorkerTokenTTL is how long a worker's token is valid.
 const WorkerTokenTTL = 90 * time.Second
 
-// WorkerTokens issues and checks the tokens of workers. Nothing of a token is
-// stored: it is signed, and its counter is compared with the worker's row. Safe
-// for concurrent use; it knows nothing until Learn was called once.
+// WorkerTokens issues and checks the tokens of workers. No token is stored, because it
+// is signed and its counter is compared with the worker's row. Safe for concurrent use.
+// It issues and accepts nothing before Learn was called once.
 type WorkerTokens struct {
 	ttl     time.Duration
 	secrets [][]byte // the current key first
@@ -50,8 +50,8 @@ type WorkerTokens struct {
 type tokenKeys struct {
 	installation string
 	macs         []*sync.Pool // of hash.Hash, in the order of secrets
-	at           time.Time    // a moment of the local monotonic clock
-	then         time.Time    // what the database's clock said then
+	at           time.Time    // a time of the local monotonic clock
+	then         time.Time    // the database's clock at the same time
 }
 
 func (k *tokenKeys) now() time.Time { return k.then.Add(time.Since(k.at)) }
@@ -62,8 +62,8 @@ func NewWorkerTokens(ttl time.Duration, secrets ...[]byte) *WorkerTokens {
 	return &WorkerTokens{ttl: ttl, secrets: secrets}
 }
 
-// Learn says which installation this is, whose tokens mean nothing to others with
-// the same secrets, and what the database's clock says now.
+// Learn sets the id of this installation and the database's current time. The id makes
+// tokens of other installations with the same secrets invalid.
 func (t *WorkerTokens) Learn(installation string, now time.Time) error {
 	next := &tokenKeys{installation: installation, at: time.Now(), then: now}
 	if old := t.known.Load(); old != nil && old.installation == installation {
@@ -89,8 +89,7 @@ func (t *WorkerTokens) Ready() error {
 	return &Error{Code: Unavailable, Message: "Database unavailable, try again later", RetryAfter: time.Second, Err: errTokensUnknown}
 }
 
-// Issue returns a token of a worker that is valid for the next ttl, "" before
-// Learn.
+// Issue returns a token of a worker that is valid for ttl from now; "" before Learn.
 func (t *WorkerTokens) Issue(w WorkerToken) string {
 	k := t.known.Load()
 	if k == nil {
@@ -116,9 +115,9 @@ func sign(mac []byte, pool *sync.Pool, claims []byte) {
 
 var errTokensUnknown = errors.New("the installation has not been read yet")
 
-// Check returns what token says. Whether it was superseded is for the worker's row
-// to say. Errors: InvalidToken if it is none, was not signed here or has expired;
-// Unavailable before Learn.
+// Check returns the content of token. It does not check whether the token was
+// superseded: only the worker's row says that. Errors: InvalidToken if token is
+// malformed, was not signed here or has expired; Unavailable before Learn.
 func (t *WorkerTokens) Check(token string) (WorkerToken, error) {
 	k := t.known.Load()
 	if k == nil {
