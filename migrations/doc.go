@@ -1,22 +1,21 @@
-// Package migrations brings a database to the schema that this build of takt
-// needs: first River's tables, by River's own migrator, then ours, numbered SQL
-// files, one per noun, embedded and run by golang-migrate.
+// Package migrations brings a database to the schema that this build of takt needs.
+// River's own migrator makes River's tables first. Then golang-migrate runs takt's
+// embedded SQL files, which are numbered, one per noun.
 //
 // # State
 //
-// None of its own. River keeps its version in river_migration, golang-migrate ours
-// in takt_migrations. Each of our files is one implicit transaction and
-// idempotent.
+// None of its own. River keeps its version in river_migration, golang-migrate takt's in
+// takt_migrations. Each of takt's files is one implicit transaction and idempotent.
 //
 // # Failure
 //
-// Each of River's migrations is one transaction, its version included. A process
-// killed in the middle of our file N leaves the version marked dirty. The next
-// start runs N again, which is safe because a file either applied as a whole or
-// not at all, and is idempotent.
+// Each of River's migrations is one transaction, which includes its version. A process
+// killed in the middle of takt's file N leaves the version marked dirty. The next start
+// runs N again. That is safe because a file is either applied as a whole or not at all,
+// and is idempotent.
 //
-// A database of a build before the files were numbered anew is refused with
-// ErrEarlierBuild, untouched.
+// Migration fails with ErrEarlierBuild on a database made before the files were
+// renumbered, and leaves that database unchanged.
 //
 // # Concurrency
 //

@@ -24,26 +24,25 @@ import (
 //go:embed *.sql
 var files embed.FS
 
-// ErrEarlierBuild refuses a database whose schema this build can't bring up to
-// date. Waiting does not mend it.
+// ErrEarlierBuild is returned for a database whose schema this build can't update. A
+// retry does not help.
 var ErrEarlierBuild = errors.New("this database was made by an earlier build of takt, which was never released: " +
 	"use an empty database or data directory (`make db-reset` empties that of `make run`)")
 
 const (
-	// lockKey is the advisory lock that excludes other processes while one looks at
-	// the version and migrates. golang-migrate's own lock is taken after it has read
-	// the dirty mark, and so can't tell a dead process from one at work.
+	// lockKey is the advisory lock under which a process reads the version and migrates.
+	// golang-migrate's own lock is not enough: it is taken after the dirty mark was
+	// read, so a dead process looks the same as a running one.
 	lockKey = 0x74616b74_6d696772 // "taktmigr"
-	// lockTimeout bounds each wait for a lock, a table's included.
+	// lockTimeout bounds each wait for a lock, including locks of tables.
 	lockTimeout = 30 * time.Second
 	// versionTable has a name of its own, because other programs that share the
 	// database may use golang-migrate too.
 	versionTable = "takt_migrations"
 )
 
-// Up migrates the database of cfg to the newest version: River's tables, then
-// ours. It uses connections of its own, without statement_timeout, and fails when
-// ctx ends.
+// Up migrates the database of cfg to the newest version: River's tables, then takt's.
+// It opens its own connections, without statement_timeout, and fails when ctx ends.
 func Up(ctx context.Context, cfg *pgx.ConnConfig) error {
 	return run(ctx, cfg, func(ctx context.Context, s *session) error {
 		if err := s.river(ctx, rivermigrate.DirectionUp, nil); err != nil {
@@ -53,7 +52,8 @@ func Up(ctx context.Context, cfg *pgx.ConnConfig) error {
 	})
 }
 
-// Down takes every migration back, River's last. All data is lost: for tests.
+// Down reverts every migration, River's last. All data is lost, so it is for tests
+// only.
 func Down(ctx context.Context, cfg *pgx.ConnConfig) error {
 	return run(ctx, cfg, func(ctx context.Context, s *session) error {
 		if err := s.ours((*migrate.Migrate).Down); err != nil {
@@ -63,17 +63,16 @@ func Down(ctx context.Context, cfg *pgx.ConnConfig) error {
 	})
 }
 
-// Files returns our migrations, as NNNN_noun.up.sql and .down.sql.
+// Files returns takt's migrations, as NNNN_noun.up.sql and .down.sql.
 func Files() fs.FS { return files }
 
-// session is a process's turn to migrate.
+// session is the state of the process that may migrate now.
 type session struct {
 	cfg  *pgx.ConnConfig
 	pool *pgxpool.Pool
 }
 
-// run calls steps while this process holds lockKey, which ends with its
-// connection.
+// run calls steps while this process holds lockKey. The lock ends with its connection.
 func run(ctx context.Context, cfg *pgx.ConnConfig, steps func(context.Context, *session) error) error {
 	inner, cancel := context.WithCancelCause(ctx)
 	defer cancel(errors.New("the migration is over"))
@@ -103,8 +102,8 @@ func run(ctx context.Context, cfg *pgx.ConnConfig, steps func(context.Context, *
 	return err
 }
 
-// refuseEarlier fails with ErrEarlierBuild when a build before the tables were
-// numbered anew has been here: it made our tables, and kept its version in another
+// refuseEarlier fails with ErrEarlierBuild if the database was made before the files
+// were renumbered: such a build made takt's tables but kept its version in another
 // table.
 func refuseEarlier(ctx context.Context, conn *pgxpool.Conn) error {
 	var earlier bool
@@ -118,9 +117,9 @@ func refuseEarlier(ctx context.Context, conn *pgxpool.Conn) error {
 	return nil
 }
 
-// patient returns a copy of cfg whose sessions wait for locks up to lockTimeout
-// and for statements without limit. Because golang-migrate takes no context, the
-// end of ctx closes their sockets.
+// patient returns a copy of cfg whose sessions wait for locks up to lockTimeout and for
+// statements without limit. The end of ctx closes their sockets, because golang-migrate
+// takes no context.
 func patient(ctx context.Context, cfg *pgx.ConnConfig) *pgx.ConnConfig {
 	c := cfg.Copy()
 	if c.RuntimeParams == nil {
@@ -141,8 +140,8 @@ func patient(ctx context.Context, cfg *pgx.ConnConfig) *pgx.ConnConfig {
 	return c
 }
 
-// river runs River's own migrations. Each is a transaction that notes its version
-// too, so a process that is killed leaves a version as a whole or not at all.
+// river runs River's own migrations. Each is a transaction that includes its version,
+// so a killed process leaves each version applied as a whole or not at all.
 func (s *session) river(ctx context.Context, direction rivermigrate.Direction, opts *rivermigrate.MigrateOpts) error {
 	m, err := rivermigrate.New(riverpgxv5.New(s.pool), nil)
 	if err != nil {
@@ -181,7 +180,7 @@ func (s *session) ours(step func(*migrate.Migrate) error) error {
 	return nil
 }
 
-// repair makes a dirty version N clean again, as the version before N.
+// repair sets a dirty version N to the version before N, not dirty.
 func repair(m *migrate.Migrate) error {
 	version, dirty, err := m.Version()
 	if errors.Is(err, migrate.ErrNilVersion) || (err == nil && !dirty) {

@@ -12,10 +12,10 @@ import (
 	"takt/store/seal"
 )
 
-// HasS3 reports whether there is a bucket, if only to read from.
+// HasS3 reports whether a bucket is configured, even if only for reading.
 func (f *Files) HasS3() bool { return f.s3 != nil }
 
-// Probe asks S3 whether it answers; without S3 all is well.
+// Probe checks that S3 answers. It returns nil without S3.
 func (f *Files) Probe(ctx context.Context) error {
 	if f.s3 == nil {
 		return nil
@@ -23,7 +23,7 @@ func (f *Files) Probe(ctx context.Context) error {
 	return f.s3.Probe(ctx)
 }
 
-// WalkObjects calls visit for every object, as Walk does for files.
+// WalkObjects calls visit for every object in S3, as Walk does for local files.
 func (f *Files) WalkObjects(ctx context.Context, visit func(Stored) error) error {
 	if f.s3 == nil {
 		return nil
@@ -39,8 +39,8 @@ func (f *Files) RemoveObject(ctx context.Context, key string) error {
 	return f.s3.Remove(ctx, key)
 }
 
-// AbortUploads ends uploads to S3 that were begun before olderThan and never
-// ended. It reports how many.
+// AbortUploads aborts uploads to S3 that were begun before olderThan and never
+// completed. It returns how many.
 func (f *Files) AbortUploads(ctx context.Context, olderThan time.Duration) (int, error) {
 	if f.s3 == nil {
 		return 0, nil
@@ -48,7 +48,7 @@ func (f *Files) AbortUploads(ctx context.Context, olderThan time.Duration) (int,
 	return f.s3.abortUploads(ctx, olderThan)
 }
 
-// storedSize is how many bytes the file of a row has in storage.
+// storedSize returns how many bytes the file of a row has in storage.
 func storedSize(row store.FileRow) int64 {
 	if row.Sealed() {
 		return seal.Size(row.Size)
@@ -56,9 +56,9 @@ func storedSize(row store.FileRow) int64 {
 	return row.Size
 }
 
-// CopyToS3 stores the local copy of a file in S3 and returns its key, which no
-// row names yet. A local copy that is damaged is not copied. Errors: NotFound if
-// this disk does not have the file, ErrDamaged, Unavailable.
+// CopyToS3 stores the local copy of a file in S3 and returns its new key, which the
+// caller has to write to the row. It does not copy a damaged local copy. Errors:
+// NotFound if this disk does not have the file, ErrDamaged, Unavailable.
 func (f *Files) CopyToS3(ctx context.Context, row store.FileRow) (key string, err error) {
 	if f.s3 == nil {
 		return "", errNoS3(row.Name)
@@ -74,8 +74,8 @@ func (f *Files) CopyToS3(ctx context.Context, row store.FileRow) (key string, er
 	return f.s3.putNew(ctx, row.Name, file, nil)
 }
 
-// CopyToDisk stores the object of a file on the local disk. A damaged object is
-// not copied. Errors: NotFound, ErrDamaged, Unavailable, DiskFull.
+// CopyToDisk stores the object of a file on the local disk. It does not copy a damaged
+// object. Errors: NotFound, ErrDamaged, Unavailable, DiskFull.
 func (f *Files) CopyToDisk(ctx context.Context, row store.FileRow) error {
 	size := storedSize(row)
 	o, err := f.openObject(ctx, row.File, size)
@@ -83,7 +83,7 @@ func (f *Files) CopyToDisk(ctx context.Context, row store.FileRow) error {
 		return err
 	}
 	defer o.Close()
-	u, err := f.Local.Create(ctx, size, "", o) // what is sealed stays sealed
+	u, err := f.Local.Create(ctx, size, "", o) // sealed content stays sealed
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func (f *Files) CopyToDisk(ctx context.Context, row store.FileRow) error {
 	return u.rename(row.Name)
 }
 
-// compare reads a file and checks that it has the content that row tells of.
+// compare reads a file and checks that its content has the row's digest.
 func (f *Files) compare(ctx context.Context, file *File, row store.FileRow) error {
 	content := io.Reader(io.NewSectionReader(file, 0, file.Size))
 	var err error
@@ -121,7 +121,7 @@ func (f *Files) compare(ctx context.Context, file *File, row store.FileRow) erro
 	return nil
 }
 
-// digest is the SHA-256 of all of r.
+// digest returns the SHA-256 of all of r.
 func digest(ctx context.Context, r io.Reader) (sum [sha256.Size]byte, err error) {
 	h := sha256.New()
 	buf := make([]byte, parallelFrom)
@@ -141,9 +141,8 @@ func digest(ctx context.Context, r io.Reader) (sum [sha256.Size]byte, err error)
 	}
 }
 
-// Check looks at one copy of the file of a row: that it is there and has its
-// size, and with content its digest as well. Errors: NotFound, ErrDamaged,
-// Unavailable.
+// Check checks that one copy of the file of a row exists and has its size. With content
+// it also checks the digest. Errors: NotFound, ErrDamaged, Unavailable.
 func (f *Files) Check(ctx context.Context, row store.FileRow, remote, content bool) error {
 	size := storedSize(row)
 	if remote && !content {

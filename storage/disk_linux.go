@@ -2,11 +2,11 @@ package storage
 
 import "golang.org/x/sys/unix"
 
-// flushStep is how many bytes gather before their writing to disk is begun.
+// flushStep is how many bytes are written before their write-back to disk starts.
 const flushStep = 8 << 20
 
-// flushBehind begins to write back what has gathered, without waiting, so that the
-// fsync at the end finds little left to do. It is a hint: errors show up there.
+// flushBehind starts the write-back of what was written and does not wait, so that the
+// final fsync has little left to do. It is a hint: fsync reports the errors.
 func (in *intake) flushBehind() {
 	if in.size-in.flushed < flushStep {
 		return

@@ -2,5 +2,5 @@
 
 package storage
 
-// flushBehind does nothing here: only Linux takes the hint.
+// flushBehind does nothing here, because only Linux supports the hint.
 func (*intake) flushBehind() {}

@@ -8,7 +8,7 @@ import (
 	"takt/store/seal"
 )
 
-// Content is what an open file offers.
+// Content is the methods of an open file.
 type Content interface {
 	io.ReadSeekCloser
 	io.ReaderAt
@@ -16,8 +16,8 @@ type Content interface {
 
 // File is a stored file, open for reading.
 type File struct {
-	// Content is an *os.File if it is on the local disk, so that a download can
-	// leave the copying to the kernel.
+	// Content is an *os.File for a file on the local disk, so that the kernel can copy a
+	// download.
 	Content
 	// Size is in bytes.
 	Size    int64
@@ -31,7 +31,7 @@ type SealedFile struct {
 	// Size is that of the plain content, in bytes.
 	Size    int64
 	ModTime time.Time
-	// again opens an object that was replaced. An open file on the local disk never
+	// again reopens an object that was replaced. An open file on the local disk never
 	// changes.
 	again func() (*SealedFile, error)
 }
@@ -39,8 +39,8 @@ type SealedFile struct {
 // Close closes the file.
 func (f *SealedFile) Close() error { return f.file.Close() }
 
-// Read reads on when an object is sealed anew meanwhile, because its plain content
-// stays the same.
+// Read continues when an object is resealed meanwhile, because the plain content stays
+// the same.
 func (f *SealedFile) Read(p []byte) (n int, err error) {
 	for range reopenings {
 		n, err = f.Reader.Read(p)
@@ -52,7 +52,7 @@ func (f *SealedFile) Read(p []byte) (n int, err error) {
 		if err != nil {
 			return 0, err
 		}
-		_ = f.file.Close() // it was read only
+		_ = f.file.Close() // it was only read
 		f.Reader, f.file = next.Reader, next.file
 		if _, err := f.Seek(at, io.SeekStart); err != nil {
 			return 0, err

@@ -13,33 +13,34 @@ import (
 	"takt/store"
 )
 
-// Mode says where new files go.
+// Mode says where new files are stored.
 type Mode string
 
 // The modes.
 const (
 	// ModeLocal keeps files on the local disk.
 	ModeLocal Mode = "local"
-	// ModeS3 keeps them in S3; the local disk holds what is arriving.
+	// ModeS3 keeps them in S3; the local disk holds only uploads.
 	ModeS3 Mode = "s3"
-	// ModeDual keeps them on both. What S3 did not take is owed to it.
+	// ModeDual keeps them on both. The janitor copies later what S3 did not take at
+	// once.
 	ModeDual Mode = "dual"
 )
 
 // Valid reports whether m is a known mode.
 func (m Mode) Valid() bool { return m == ModeLocal || m == ModeS3 || m == ModeDual }
 
-// Files keeps the files of builds, where its mode wants them. It reads them
-// from wherever they are: the local disk first, then S3. Safe for concurrent use.
+// Files stores the files of builds where its mode says. It reads a file from the local
+// disk first, then from S3. Safe for concurrent use.
 type Files struct {
-	*Local     // what is arriving, and the files that stay on this disk
-	s3     *S3 // nil if none is known
+	*Local     // uploads, and the files that stay on this disk
+	s3     *S3 // nil without S3
 	mode   Mode
 	// patience is how long a submitter waits for the second copy.
 	patience time.Duration
 }
 
-// NewFiles returns the files on local and in s3, which may be nil in ModeLocal.
+// NewFiles returns the files in local and s3. s3 may be nil in ModeLocal.
 func NewFiles(mode Mode, local *Local, s3 *S3) (*Files, error) {
 	switch {
 	case !mode.Valid():
@@ -58,13 +59,13 @@ func (f *Files) Close() error {
 	return f.Local.Close()
 }
 
-// Open opens a file that a row names. ctx bounds the reading too, if it is in
-// S3. Errors: NotFound, Unavailable.
+// Open opens a file that a row names. If the file is in S3, ctx also bounds the
+// reading. Errors: NotFound, Unavailable.
 func (f *Files) Open(ctx context.Context, file store.File) (*File, error) {
 	return f.open(ctx, file, file.Size)
 }
 
-// open opens what has size bytes as it is stored, wherever it is first found.
+// open opens the first copy found of a file that has size bytes in storage.
 func (f *Files) open(ctx context.Context, file store.File, size int64) (*File, error) {
 	var missing error
 	if file.Location != store.InS3 {
@@ -87,7 +88,7 @@ func (f *Files) open(ctx context.Context, file store.File, size int64) (*File, e
 	return o, err
 }
 
-// openObject opens the object of a file, which has to have size bytes.
+// openObject opens the object of a file and checks that it has size bytes.
 func (f *Files) openObject(ctx context.Context, file store.File, size int64) (*File, error) {
 	if f.s3 == nil {
 		return nil, errNoS3(file.Name)
@@ -107,7 +108,7 @@ func errNoS3(name string) error {
 		fmt.Errorf("%s is in S3, which is not configured", name))
 }
 
-// openSized opens a file that has to have size bytes.
+// openSized opens a file and checks that it has size bytes.
 func (l *Local) openSized(name string, size int64) (*File, error) {
 	file, err := l.Open(name)
 	if err == nil && file.Size != size {
@@ -116,33 +117,34 @@ func (l *Local) openSized(name string, size int64) (*File, error) {
 	return file, err
 }
 
-// ErrDamaged is in the chain of errors about files that are not what was stored.
+// ErrDamaged is in the chain of errors about files whose content differs from what was
+// stored.
 var ErrDamaged = errors.New("not what was stored")
 
 func damaged(name string, got, want int64) error {
 	return fmt.Errorf("%s has %d bytes, not %d: %w", name, got, want, ErrDamaged)
 }
 
-// objectKey makes a key for a file called name that nothing ever had before.
+// objectKey returns a new key, never used before, for a file called name.
 func objectKey(name string) string {
 	ext := path.Ext(name)
 	return strings.TrimSuffix(name, ext) + "-" + strings.ToLower(rand.Text()) + ext
 }
 
-// Health is how storage does.
+// Health is the condition of storage.
 type Health struct {
 	Mode Mode
-	// Local is nil if the local disk answers; Free are the bytes that it has left.
+	// Local is nil if the local disk answers. Free is how many bytes it has left.
 	Local error
 	Free  int64
-	// S3 is how S3 did when it was last asked; nil if none is used.
+	// S3 is the result of the last request to S3; nil without S3.
 	S3 *S3State
 }
 
 // OK reports whether files can be stored.
 func (h Health) OK() bool { return h.Local == nil && (h.Mode != ModeS3 || h.S3.Err == nil) }
 
-// Health asks the local disk, and remembers of S3.
+// Health checks the local disk and returns the last result of S3.
 func (f *Files) Health() Health {
 	h := Health{Mode: f.mode}
 	h.Free, h.Local = f.Free()

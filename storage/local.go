@@ -20,11 +20,11 @@ import (
 
 const (
 	temporaryDir = "tmp"
-	// copyBuffer is what one upload holds in memory, in bytes. Larger ones did
-	// not make uploads faster.
+	// copyBuffer is the memory that one upload uses, in bytes. Larger buffers did not
+	// make uploads faster.
 	copyBuffer = 512 << 10
-	// parallelFrom is how many bytes a piece has at least that is hashed and
-	// written at once.
+	// parallelFrom is the least size of a piece that is hashed and written in parallel,
+	// in bytes.
 	parallelFrom = 128 << 10
 )
 
@@ -32,12 +32,12 @@ const (
 type Local struct {
 	root    *os.Root
 	keys    *seal.Ring // for certificates
-	reserve int64      // of the disk, not for new builds, in bytes
+	reserve int64      // bytes of the disk that new builds may not use
 	buffers sync.Pool  // of *bufio.Writer, copyBuffer long
 	syncs   map[string]*sharedSync
 }
 
-// OpenLocal opens the storage in dir and makes what is missing of it. keys seal
+// OpenLocal opens the storage in dir and makes missing directories. keys seal
 // certificates. It does not remove leftovers: see SweepTemporary.
 func OpenLocal(dir string, keys *seal.Ring) (*Local, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -62,7 +62,7 @@ func OpenLocal(dir string, keys *seal.Ring) (*Local, error) {
 	return l, nil
 }
 
-// Close releases the directory. Uploads and files in use go on.
+// Close closes the directory. Open uploads and files stay usable.
 func (l *Local) Close() error { return l.root.Close() }
 
 // Open opens a committed file. It returns a NotFound error if there is none.
@@ -81,8 +81,8 @@ func (l *Local) Open(name string) (*File, error) {
 	return &File{Content: f, Size: info.Size(), ModTime: info.ModTime()}, nil
 }
 
-// RemoveBuild removes every file of the build id. It is for builds that no row
-// names; it is no error if there are none.
+// RemoveBuild removes every file of the build id. It is for builds that no row names.
+// It is no error if there are none.
 func (l *Local) RemoveBuild(id string) error {
 	if !store.ValidID(id) {
 		return fmt.Errorf("removing files: invalid build id")
@@ -93,9 +93,8 @@ func (l *Local) RemoveBuild(id string) error {
 	return nil
 }
 
-// SweepTemporary removes temporary files that were not written to for
-// olderThan, and reports how many. With 0 it removes all: only before the
-// first upload.
+// SweepTemporary removes temporary files that were last written longer than olderThan
+// ago, and returns how many. 0 removes all, so it is safe only before the first upload.
 func (l *Local) SweepTemporary(olderThan time.Duration) (int, error) {
 	entries, err := fs.ReadDir(l.root.FS(), temporaryDir)
 	if err != nil {
@@ -129,9 +128,9 @@ func (l *Local) Free() (int64, error) {
 // maxReserve is the reserve of a large disk, in bytes.
 const maxReserve = 1 << 30
 
-// Room returns DiskFull while no more of the disk is left than its reserve: what
-// begins something new is refused then, so that what runs can end, and the database
-// beside it goes on.
+// Room returns DiskFull while the disk has no more than its reserve left. New work is
+// refused then, so that running builds can finish and the database on the same disk
+// keeps working.
 func (l *Local) Room() error {
 	free, size, err := l.space()
 	if err != nil {
@@ -171,13 +170,13 @@ func (l *Local) syncDir(name string) error {
 	return sync()
 }
 
-// sharedSync lets all who wait for the sync of one thing share the next one: a
-// sync covers what was changed before it began.
+// sharedSync lets all who wait for a sync of the same directory share the next one,
+// because a sync covers every change made before it began.
 type sharedSync struct {
-	turn chan struct{} // has the sync under way; room for one
+	turn chan struct{} // holds the running sync; capacity one
 
 	mu   sync.Mutex // guards what follows
-	next *syncRound // not begun yet; nil if nobody waits
+	next *syncRound // not begun yet; nil if no goroutine waits
 }
 
 func newSharedSync() *sharedSync { return &sharedSync{turn: make(chan struct{}, 1)} }
@@ -203,7 +202,7 @@ func (s *sharedSync) do(sync func() error) error {
 	s.turn <- struct{}{}
 	defer func() { <-s.turn }()
 	s.mu.Lock()
-	s.next = nil // who comes from here on waits for the next
+	s.next = nil // later callers wait for the next round
 	s.mu.Unlock()
 	round.err = sync()
 	close(round.done)

@@ -10,26 +10,26 @@ import (
 	"github.com/minio/minio-go/v7"
 )
 
-// errReplaced says that an object is another one since it was opened.
+// errReplaced says that an object was replaced since it was opened.
 var errReplaced = errors.New("the object was replaced")
 
-// reopenings is how often in a row reading goes on after a broken connection
-// without a byte in between.
+// reopenings is how many broken connections in a row, without a byte in between,
+// reading survives.
 const reopenings = 3
 
-// object is what is stored under a key, open for reading. It reads ahead
-// nothing: Seek is arithmetic, and the next Read asks S3 for the rest from there.
+// object is a stored object, open for reading. It reads nothing ahead: Seek only
+// computes the offset, and the next Read requests the rest from there.
 type object struct {
 	size    int64
 	modTime time.Time
-	at      int64 // where the next Read begins
-	// from asks S3 for everything from at.
+	at      int64 // offset of the next Read
+	// from requests everything from offset at.
 	from func(at int64) (*stream, error)
 	body *stream // nil if none is open
-	lost int     // connections that broke since the last byte
+	lost int     // broken connections since the last byte
 }
 
-// stream is one answer of S3.
+// stream is the body of one answer of S3.
 type stream struct {
 	io.ReadCloser
 	at    int64 // offset of the next byte
@@ -41,16 +41,16 @@ func (b *stream) close() {
 	b.guard.stop()
 }
 
-// open opens what is stored under key. The first bytes are on their way when it
-// returns, so that an error shows before anybody was promised anything. ctx
-// bounds the reading too. Error: NotFound.
+// open opens the object under key. It returns when the first bytes are on their way, so
+// that an error shows before the caller has promised anything. ctx also bounds the
+// reading. Error: NotFound.
 func (s *S3) open(ctx context.Context, key string) (*object, error) {
 	full, err := s.full(key)
 	if err != nil {
 		return nil, err
 	}
 	o := &object{size: -1}
-	etag := "" // all pieces are of one object
+	etag := "" // so that all pieces are of one object
 	o.from = func(at int64) (*stream, error) {
 		var opts minio.GetObjectOptions
 		if at > 0 {
@@ -85,7 +85,7 @@ func (s *S3) open(ctx context.Context, key string) (*object, error) {
 	return o, nil
 }
 
-// Read reads on, over broken connections.
+// Read reads on after a broken connection.
 func (o *object) Read(p []byte) (int, error) {
 	for {
 		if o.at >= o.size {
@@ -106,7 +106,7 @@ func (o *object) Read(p []byte) (int, error) {
 		o.body.at += int64(n)
 		if n > 0 {
 			o.lost = 0
-			return n, nil // an error comes again, or doesn't matter
+			return n, nil // the error comes again or does not matter
 		}
 		if err == nil {
 			continue
@@ -136,7 +136,7 @@ func (o *object) Seek(offset int64, whence int) (int64, error) {
 	return offset, nil
 }
 
-// ReadAt is for one reader at a time, too.
+// ReadAt may be used by one goroutine at a time, like Read.
 func (o *object) ReadAt(p []byte, off int64) (int, error) {
 	if _, err := o.Seek(off, io.SeekStart); err != nil {
 		return 0, err

@@ -21,33 +21,33 @@ import (
 )
 
 const (
-	// partSize is what S3 gets at once of a larger file, in bytes.
+	// partSize is the size of one part of a larger file, in bytes.
 	partSize = 16 << 20
-	// atOnce is how many files are sent at once.
+	// atOnce is how many files are sent in parallel.
 	atOnce = 4
 )
 
-// S3Config says which bucket files go to, and how.
+// S3Config says which bucket to use, and how.
 type S3Config struct {
 	// Endpoint is the server's URL, https or http. Required.
 	Endpoint string
-	// Bucket has to exist. Required.
+	// Bucket must exist. Required.
 	Bucket string
 	// Region defaults to us-east-1.
 	Region string
-	// Prefix is put before every key; a slash follows it.
+	// Prefix is put before every key, followed by a slash.
 	Prefix string
-	// PathStyle says where requests name the bucket: "true" in the path, "false"
-	// in the host name, "auto" (the default) as the endpoint's vendor wants it.
+	// PathStyle says where requests name the bucket: "true" in the path, "false" in the
+	// host name, "auto" (the default) as the endpoint's vendor requires.
 	PathStyle string
 	// AccessKey and SecretKey are required. They are never logged.
 	AccessKey, SecretKey string
 
-	// StallTimeout is how long a transfer may stand still, and how long an answer
+	// StallTimeout is how long a transfer may make no progress, and how long an answer
 	// may take. Defaults to 30 seconds.
 	StallTimeout time.Duration
-	// RestTime is how long S3 is left alone by who can do without it once it has
-	// failed. Defaults to 15 seconds.
+	// RestTime is how long optional requests to S3 are skipped after a failure. Defaults
+	// to 15 seconds.
 	RestTime time.Duration
 }
 
@@ -62,7 +62,7 @@ func (c S3Config) withDefaults() S3Config {
 	return c
 }
 
-// Validate names everything that is wrong with c.
+// Validate returns an error that names every fault of c.
 func (c S3Config) Validate() error {
 	var faults []error
 	u, err := url.Parse(c.Endpoint)
@@ -89,8 +89,8 @@ func (c S3Config) Validate() error {
 	return errors.Join(faults...)
 }
 
-// S3 keeps files in a bucket of any S3-compatible server. It knows keys and
-// bytes only.
+// S3 stores files in a bucket of any S3-compatible server. It knows only keys and
+// bytes.
 type S3 struct {
 	cfg       S3Config
 	client    minio.Core
@@ -99,16 +99,16 @@ type S3 struct {
 	state     atomic.Pointer[S3State]
 }
 
-// S3State is how S3 did when it was last asked for something.
+// S3State is the result of the last request to S3.
 type S3State struct {
-	// At is zero if it never was.
+	// At is the time of that request; zero before the first.
 	At time.Time
-	// Err is nil if it answered.
+	// Err is nil if S3 answered.
 	Err error
 }
 
-// OpenS3 returns the bucket of cfg. It asks the server for nothing: one that is
-// away is no reason not to start.
+// OpenS3 returns the bucket of cfg. It sends no request, because takt must start even
+// while the server is down.
 func OpenS3(cfg S3Config) (*S3, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("opening S3 storage: %w", err)
@@ -143,16 +143,16 @@ func OpenS3(cfg S3Config) (*S3, error) {
 // Close releases idle connections.
 func (s *S3) Close() { s.transport.CloseIdleConnections() }
 
-// State returns how S3 did when it was last asked for something.
+// State returns the result of the last request to S3.
 func (s *S3) State() S3State { return *s.state.Load() }
 
-// resting reports whether S3 has failed a moment ago.
+// resting reports whether S3 failed within RestTime.
 func (s *S3) resting() bool {
 	st := s.State()
 	return st.Err != nil && time.Since(st.At) < s.cfg.RestTime
 }
 
-// Probe asks for the bucket.
+// Probe checks that the bucket exists.
 func (s *S3) Probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.cfg.StallTimeout, errStalled)
 	defer cancel()
@@ -163,8 +163,8 @@ func (s *S3) Probe(ctx context.Context) error {
 	return s.failure(ctx, "asking for the bucket", err)
 }
 
-// Put stores size bytes of r under key. It returns once S3 has said that it has
-// them. moved is called as bytes go; it may be nil.
+// Put stores size bytes of r under key. It returns after S3 has confirmed them. moved
+// is called as bytes are sent; it may be nil.
 func (s *S3) Put(ctx context.Context, key string, r io.ReaderAt, size int64, moved func(now time.Time)) error {
 	full, err := s.full(key)
 	if err != nil {
@@ -178,22 +178,22 @@ func (s *S3) Put(ctx context.Context, key string, r io.ReaderAt, size int64, mov
 	}
 	ctx, w := watch(ctx, s.cfg.StallTimeout, moved)
 	defer w.stop()
-	// A ReaderAt is sent from where it lies: no part is held in memory.
+	// A ReaderAt is sent directly, so no part is held in memory.
 	_, err = s.client.Client.PutObject(ctx, s.cfg.Bucket, full, io.NewSectionReader(r, 0, size), size, minio.PutObjectOptions{
 		ContentType: "application/octet-stream", PartSize: partSize, NumThreads: 1, Progress: w,
-		// Signing nothing piece by piece still makes a body, which some servers
-		// leave in the connection, and stumble over.
+		// An empty body that is signed in pieces still has a body. Some servers leave
+		// that body in the connection and then fail on the next request.
 		DisableContentSha256: size == 0,
 	})
 	return s.failure(ctx, "storing an object", err)
 }
 
-// takeBackTimeout is for the removal of an object that no row will name. What
-// is not removed by then is left to the sweep.
+// takeBackTimeout bounds the removal of an object that no row will name. The sweep
+// removes it if this fails.
 const takeBackTimeout = 5 * time.Second
 
-// putNew stores f, as the file called name, under a key that nothing ever had. If
-// that fails, what was begun is removed.
+// putNew stores f, as the file called name, under a new key. If that fails, it removes
+// what was begun.
 func (s *S3) putNew(ctx context.Context, name string, f *File, moved func(now time.Time)) (key string, err error) {
 	key = objectKey(name)
 	if err := s.Put(ctx, key, f, f.Size, moved); err != nil {
@@ -203,18 +203,18 @@ func (s *S3) putNew(ctx context.Context, name string, f *File, moved func(now ti
 	return key, nil
 }
 
-// takeBack removes an object that no row names. An S3 that failed a moment ago is
-// not asked: the sweep finds the object.
+// takeBack removes an object that no row names. It sends no request to an S3 that
+// failed a moment ago, because the sweep will remove the object.
 func (s *S3) takeBack(ctx context.Context, key string) {
 	if s.resting() {
 		return
 	}
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), takeBackTimeout, errStalled)
 	defer cancel()
-	_ = s.Remove(ctx, key) // likewise
+	_ = s.Remove(ctx, key) // the sweep removes it otherwise
 }
 
-// Size returns the size of what is stored under key. Error: NotFound.
+// Size returns the size of the object under key. Error: NotFound.
 func (s *S3) Size(ctx context.Context, key string) (int64, error) {
 	full, err := s.full(key)
 	if err != nil {
@@ -226,7 +226,7 @@ func (s *S3) Size(ctx context.Context, key string) (int64, error) {
 	return info.Size, s.failure(ctx, "looking at an object", err)
 }
 
-// Remove removes what is stored under key; it is no error if nothing is.
+// Remove removes the object under key; it is no error if there is none.
 func (s *S3) Remove(ctx context.Context, key string) error {
 	full, err := s.full(key)
 	if err != nil {
@@ -241,8 +241,8 @@ func (s *S3) Remove(ctx context.Context, key string) error {
 	return err
 }
 
-// full is the key as S3 knows it. Keys that could mean something else to a file
-// system behind S3 are refused.
+// full returns the key with the prefix. It refuses keys that a file system behind S3
+// could read differently.
 func (s *S3) full(key string) (string, error) {
 	if err := checkName(key); err != nil {
 		return "", fmt.Errorf("object key: %w", err)
@@ -250,7 +250,8 @@ func (s *S3) full(key string) (string, error) {
 	return s.cfg.Prefix + key, nil
 }
 
-// failure notes how S3 did and gives its error a code. nil stays nil.
+// failure records the result of a request and gives its error a code. It returns nil
+// for nil.
 func (s *S3) failure(ctx context.Context, doing string, err error) error {
 	if err == nil {
 		s.state.Store(&S3State{At: time.Now()})
@@ -258,7 +259,7 @@ func (s *S3) failure(ctx context.Context, doing string, err error) error {
 	}
 	cause := context.Cause(ctx)
 	if cause != nil && !errors.Is(cause, errStalled) {
-		return fmt.Errorf("%s: %w", doing, cause) // the caller's doing, not S3's
+		return fmt.Errorf("%s: %w", doing, cause) // caused by the caller, not by S3
 	}
 	response := minio.ToErrorResponse(err)
 	if response.Code == minio.NoSuchKey || response.StatusCode == http.StatusNotFound && response.Code != minio.NoSuchBucket {

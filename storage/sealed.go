@@ -9,7 +9,7 @@ import (
 	"takt/store/seal"
 )
 
-// OpenSealed opens a sealed file that a row names, for its plain content.
+// OpenSealed opens a sealed file that a row names and returns its plain content.
 func (f *Files) OpenSealed(ctx context.Context, file store.File) (sealed *SealedFile, err error) {
 	for range reopenings {
 		if sealed, err = f.openSealed(ctx, file); !errors.Is(err, errReplaced) {
@@ -17,7 +17,7 @@ func (f *Files) OpenSealed(ctx context.Context, file store.File) (sealed *Sealed
 		}
 	}
 	if seal.Broken(err) && file.Location == store.InBoth {
-		file.Location = store.InS3 // the copy on this disk may be under a key that was changed long ago
+		file.Location = store.InS3 // the copy on this disk may be sealed with a key that was replaced long ago
 		return f.OpenSealed(ctx, file)
 	}
 	return sealed, err
@@ -38,7 +38,7 @@ func (f *Files) openSealed(ctx context.Context, file store.File) (*SealedFile, e
 	}, nil
 }
 
-// openCopy opens the copy on this disk, or the one in S3, as it is stored.
+// openCopy opens the copy on this disk, or the one in S3, without unsealing it.
 func (f *Files) openCopy(ctx context.Context, row store.FileRow, remote bool) (*File, error) {
 	if remote {
 		return f.openObject(ctx, row.File, storedSize(row))
@@ -61,10 +61,10 @@ func (f *Files) KeyOf(ctx context.Context, row store.FileRow, remote bool) (seal
 	return seal.KeyOf(head)
 }
 
-// Reseal replaces a copy of a file by one that is sealed with the current key. Name
-// and key stay: a rename, or one request to S3, is all that changes, so that at
-// every moment one of the two is there as a whole. The new one is read before.
-// Errors: NotFound, ErrDamaged, seal.ErrUnknownKey, Unavailable, DiskFull.
+// Reseal replaces a copy of a file by one that is sealed with the current key. Name and
+// key stay the same. The replacement is one rename, or one request to S3, so at every
+// moment one complete copy exists. The new copy is read before the replacement. Errors:
+// NotFound, ErrDamaged, seal.ErrUnknownKey, Unavailable, DiskFull.
 func (f *Files) Reseal(ctx context.Context, row store.FileRow, remote bool) error {
 	old, err := f.openCopy(ctx, row, remote)
 	if err != nil {

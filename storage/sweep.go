@@ -12,20 +12,20 @@ import (
 	"github.com/minio/minio-go/v7"
 )
 
-// Stored is a file or an object as it lies in storage, whoever names it.
+// Stored is a file or an object in storage, whether or not a row names it.
 type Stored struct {
-	// Name is the path of a file, the key of an object.
+	// Name is the path of a file or the key of an object.
 	Name string
-	// Size is in bytes, as it is stored.
+	// Size is in bytes, as stored.
 	Size    int64
 	ModTime time.Time
 }
 
-// kept are the directories of files that rows name.
+// kept are the directories of committed files.
 var kept = []string{"builds", "diagnostics"} //nolint:gochecknoglobals // a constant list
 
-// Walk calls visit for every committed file on the local disk, directory by
-// directory. Its error ends the walk. Files that vanish meanwhile are passed over.
+// Walk calls visit for every committed file on the local disk, directory by directory.
+// An error of visit ends the walk. Files that are removed meanwhile are skipped.
 func (l *Local) Walk(ctx context.Context, visit func(Stored) error) error {
 	for _, dir := range kept {
 		err := fs.WalkDir(l.root.FS(), dir, func(name string, d fs.DirEntry, err error) error {
@@ -48,7 +48,7 @@ func (l *Local) Walk(ctx context.Context, visit func(Stored) error) error {
 	return nil
 }
 
-// gone makes something that is not there no error.
+// gone returns nil if err says that something does not exist, else err.
 func gone(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -56,7 +56,7 @@ func gone(err error) error {
 	return err
 }
 
-// Stat looks at a file on the local disk. Error: NotFound.
+// Stat returns the size and time of a file on the local disk. Error: NotFound.
 func (l *Local) Stat(name string) (Stored, error) {
 	info, err := l.root.Lstat(name)
 	if err == nil && !info.Mode().IsRegular() {
@@ -68,8 +68,8 @@ func (l *Local) Stat(name string) (Stored, error) {
 	return Stored{Name: name, Size: info.Size(), ModTime: info.ModTime()}, nil
 }
 
-// Remove removes a committed file from the local disk; it is no error if there is
-// none. It says whether there was one.
+// Remove removes a committed file from the local disk and reports whether it existed.
+// It is no error if it did not.
 func (l *Local) Remove(name string) (bool, error) {
 	err := l.root.Remove(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -81,8 +81,8 @@ func (l *Local) Remove(name string) (bool, error) {
 	return true, nil
 }
 
-// RemoveEmpty removes the directories of builds and workers that are empty and
-// were not changed for olderThan. It reports how many.
+// RemoveEmpty removes empty directories of builds and workers that were last changed
+// longer than olderThan ago. It returns how many.
 func (l *Local) RemoveEmpty(ctx context.Context, olderThan time.Duration) (int, error) {
 	removed := 0
 	for _, dir := range kept {
@@ -98,7 +98,7 @@ func (l *Local) RemoveEmpty(ctx context.Context, olderThan time.Duration) (int, 
 			if err != nil || !info.IsDir() || time.Since(info.ModTime()) < olderThan {
 				continue
 			}
-			if l.root.Remove(path.Join(dir, e.Name())) == nil { // fails for those with files
+			if l.root.Remove(path.Join(dir, e.Name())) == nil { // fails for directories with files
 				removed++
 			}
 		}
@@ -126,8 +126,8 @@ func (s *S3) walk(ctx context.Context, visit func(Stored) error) error {
 	return nil
 }
 
-// abortUploads ends uploads in parts that were begun before olderThan: those of
-// a takt that was killed. It reports how many.
+// abortUploads aborts multipart uploads that were begun before olderThan, because their
+// takt was killed. It returns how many.
 func (s *S3) abortUploads(ctx context.Context, olderThan time.Duration) (int, error) {
 	aborted := 0
 	for _, dir := range kept {

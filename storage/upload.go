@@ -21,25 +21,25 @@ import (
 	"takt/store/seal"
 )
 
-// Upload is a file that has arrived: whole, durable, and still without its name.
-// Commit gives it that once; until then Discard removes it.
+// Upload is a received file that is complete and durable but has no name yet. Commit
+// gives it its name, once; until then Discard removes it.
 type Upload struct {
 	// Size is in bytes. It and SHA256 are those of the plain content.
 	Size   int64
 	SHA256 [sha256.Size]byte
-	// Moved is called as bytes go to S3. It may be nil.
+	// Moved is called as bytes are sent to S3. It may be nil.
 	Moved func(now time.Time)
 
 	local     *Local
-	to        *Files // nil if the local disk is all there is
+	to        *Files // nil for the local disk only
 	temporary string // "" once committed or discarded
 }
 
 func temporaryName() string { return path.Join(temporaryDir, rand.Text()+".part") }
 
-// Create takes in all of content, which may have limit bytes (inclusive), and makes
-// it durable. Unless sealFor is "", the content is not readable at rest, and opens
-// only as the file of that name. After an error nothing is left.
+// Create reads all of content, which may have up to limit bytes (inclusive), and makes
+// it durable. Unless sealFor is "", the content is sealed, and opens only as the file
+// of that name. An error leaves no files.
 func (l *Local) Create(ctx context.Context, limit int64, sealFor string, content io.Reader) (*Upload, error) {
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("creating upload: %w", context.Cause(ctx))
@@ -63,8 +63,8 @@ func (l *Local) Create(ctx context.Context, limit int64, sealFor string, content
 	return u, nil
 }
 
-// take takes in all of content. It gathers what comes in small pieces, as a
-// multipart part does, so that hash and disk see large ones.
+// take reads all of content. It buffers small pieces, as a multipart part delivers
+// them, so that hash and disk get large ones.
 func (l *Local) take(in *intake, sealFor string, content io.Reader) error {
 	var sealer *seal.Writer
 	if sealFor != "" {
@@ -98,16 +98,16 @@ func (l *Local) take(in *intake, sealFor string, content io.Reader) error {
 // intake is the writer of a temporary file.
 type intake struct {
 	file    *os.File
-	out     io.Writer // file, or a sealer before it
+	out     io.Writer // file, or a sealer that writes to it
 	limit   int64
 	hash    hash.Hash
 	size    int64
-	flushed int64 // bytes whose writing to disk was begun
+	flushed int64 // bytes whose write-back to disk has started
 }
 
-// Write adds p. It returns a TooLarge error, and writes nothing, if p goes over
-// the limit. A large p is hashed and written at once, because both cost about the
-// same: on two cores an upload is a third faster for it.
+// Write adds p. It returns a TooLarge error, and writes nothing, if p exceeds the
+// limit. A large p is hashed and written in parallel, because both take about the same
+// time: on two cores that makes an upload a third faster.
 func (in *intake) Write(p []byte) (n int, err error) {
 	if in.size+int64(len(p)) > in.limit {
 		return 0, store.NewError(store.TooLarge, fmt.Sprintf("File is larger than %d bytes", in.limit))
@@ -129,14 +129,14 @@ func (in *intake) Write(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// Commit makes the upload the file called name. With S3 it goes there first, which
-// may take long. Then record gets the file as its row has to describe it, and
-// calls commit within the transaction that writes the row: that gives a local
-// file its name, replacing what had it. If record fails, or doesn't call commit,
-// the object that no row names is removed; unless the outcome is unknown
-// ([store.ErrOutcomeUnknown]), because a row may name it. A local file that has its name
-// stays, because the name may be another's by then.
-// Errors: those of record; Unavailable.
+// Commit makes the upload the file called name. With S3 it stores the file there first,
+// which may take long. Then it calls record with the description of the file for its
+// row. record calls commit within the transaction that writes the row; commit gives a
+// local file its name and replaces an earlier file of that name. If record fails or
+// does not call commit, the object is removed, because no row names it. It is kept if
+// the outcome is unknown ([store.ErrOutcomeUnknown]), because then a row may name it. A
+// local file that already has its name stays, because the name may belong to another
+// upload by then. Errors: those of record; Unavailable.
 func (u *Upload) Commit(ctx context.Context, name string, record func(f store.File, commit func() error) error) error {
 	if u.temporary == "" {
 		return fmt.Errorf("committing upload: %w", fs.ErrClosed)
@@ -153,7 +153,7 @@ func (u *Upload) Commit(ctx context.Context, name string, record func(f store.Fi
 	err = record(file, func() error {
 		committed = true
 		if file.Location == store.InS3 {
-			return nil // its name is that of the object, and stands
+			return nil // its name is the key of the object and does not change
 		}
 		return u.rename(name)
 	})
@@ -178,8 +178,7 @@ func (u *Upload) send(ctx context.Context, name string) (store.File, error) {
 	return file, err
 }
 
-// put stores the upload under a key of its own. If that fails, what was begun does
-// not stay.
+// put stores the upload under a new key. If that fails, it removes what was begun.
 func (u *Upload) put(ctx context.Context, name string) (key string, err error) {
 	f, err := u.local.Open(u.temporary)
 	if err != nil {
@@ -189,10 +188,11 @@ func (u *Upload) put(ctx context.Context, name string) (key string, err error) {
 	return u.to.s3.putNew(ctx, name, f, u.Moved)
 }
 
-// errImpatient is why a second copy was given up.
+// errImpatient says that the second copy took too long.
 var errImpatient = errors.New("the second copy takes too long")
 
-// sendSecond stores the second copy, if S3 takes it soon; else it is owed.
+// sendSecond stores the second copy if S3 takes it soon. Else it marks the copy as
+// pending.
 func (u *Upload) sendSecond(ctx context.Context, file store.File) (store.File, error) {
 	file.CopyPending = true
 	if u.to.s3.resting() {
@@ -238,7 +238,7 @@ func (u *Upload) rename(name string) error {
 	}
 	u.temporary = ""
 	err = u.local.syncDir(dir)
-	if err == nil && fresh { // the directory's own entry has to last, too
+	if err == nil && fresh { // the entry of the new directory must be durable, too
 		err = u.local.syncDir(path.Dir(dir))
 	}
 	if err != nil {
@@ -251,12 +251,12 @@ func (u *Upload) rename(name string) error {
 // more than once, and on nil.
 func (u *Upload) Discard() {
 	if u != nil && u.temporary != "" {
-		_ = u.local.root.Remove(u.temporary) // if this fails, SweepTemporary gets it
+		_ = u.local.root.Remove(u.temporary) // if this fails, SweepTemporary removes it
 		u.temporary = ""
 	}
 }
 
-// Create is [Local.Create] for an upload that goes where the mode wants it.
+// Create is [Local.Create] for an upload that is stored where the mode says.
 func (f *Files) Create(ctx context.Context, limit int64, sealFor string, content io.Reader) (*Upload, error) {
 	u, err := f.Local.Create(ctx, limit, sealFor, content)
 	if err == nil {
@@ -265,10 +265,10 @@ func (f *Files) Create(ctx context.Context, limit int64, sealFor string, content
 	return u, err
 }
 
-// Duplicate returns an upload with the content of a file that a row names. A plain
-// file on the local disk is linked, not read, where the file system can do that. A
-// sealed one, for which sealFor is the new name, is always sealed anew, because each
-// opens only as the file of its own name. Errors: NotFound, Unavailable, ErrDamaged.
+// Duplicate returns an upload with the content of a file that a row names. A plain file
+// on the local disk is linked, not read, if the file system supports that. A sealed
+// file is always sealed again, under the new name sealFor, because it opens only as the
+// file of its own name. Errors: NotFound, Unavailable, ErrDamaged.
 func (f *Files) Duplicate(ctx context.Context, file store.File, sealFor string) (*Upload, error) {
 	if sealFor == "" {
 		if u := f.link(file); u != nil {
@@ -278,7 +278,7 @@ func (f *Files) Duplicate(ctx context.Context, file store.File, sealFor string) 
 	return f.copyOf(ctx, file, sealFor)
 }
 
-// copyOf is Duplicate byte by byte.
+// copyOf is Duplicate by copying the bytes.
 func (f *Files) copyOf(ctx context.Context, file store.File, sealFor string) (*Upload, error) {
 	var from io.ReadCloser
 	var err error
@@ -302,7 +302,7 @@ func (f *Files) copyOf(ctx context.Context, file store.File, sealFor string) (*U
 	return u, nil
 }
 
-// link is Duplicate without reading; nil where that can't be done.
+// link is Duplicate by a hard link; it returns nil if that is not possible.
 func (f *Files) link(file store.File) *Upload {
 	found, err := f.Stat(file.Name)
 	if err != nil || found.Size != file.Size || !file.Location.Local() {
@@ -312,7 +312,8 @@ func (f *Files) link(file store.File) *Upload {
 	if err = f.root.Link(file.Name, u.temporary); err != nil {
 		return nil
 	}
-	// Both names have the same time now. The sweep must not take this one for a leftover.
+	// Both names share one modification time. It is set to now, because otherwise the
+	// sweep would remove this name as a leftover.
 	now := time.Now()
 	if err = f.root.Chtimes(u.temporary, now, now); err != nil {
 		u.Discard()

@@ -7,21 +7,21 @@ import (
 	"time"
 )
 
-// errStalled is why a transfer with S3 was given up.
+// errStalled says that a transfer with S3 made no progress.
 var errStalled = errors.New("the transfer stands still")
 
-// watchdog cancels a transfer that stands still.
+// watchdog cancels a transfer that makes no progress.
 type watchdog struct {
 	limit  time.Duration
 	timer  *time.Timer
 	cancel context.CancelCauseFunc
 
-	mu    sync.Mutex // guards what follows: minio reads in goroutines of its own
+	mu    sync.Mutex // guards what follows, because minio reads in goroutines of its own
 	moved func(now time.Time)
 }
 
-// watch returns a context that ends when nothing has moved for limit.
-// moved is called as bytes go, by one at a time and never after stop.
+// watch returns a context that ends when no byte has moved for limit. moved is called
+// as bytes move, by one goroutine at a time and never after stop.
 func watch(ctx context.Context, limit time.Duration, moved func(now time.Time)) (context.Context, *watchdog) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	w := &watchdog{limit: limit, cancel: cancel, moved: moved}
@@ -29,7 +29,7 @@ func watch(ctx context.Context, limit time.Duration, moved func(now time.Time)) 
 	return ctx, w
 }
 
-// Read is how minio tells of progress: len(p) bytes have gone.
+// Read is called by minio to report progress: len(p) bytes have moved.
 func (w *watchdog) Read(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -40,10 +40,10 @@ func (w *watchdog) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// rest stops the clock, as long as nobody waits for bytes.
+// rest stops the timer while no caller waits for bytes.
 func (w *watchdog) rest() { w.timer.Stop() }
 
-// wake starts it anew.
+// wake starts the timer again.
 func (w *watchdog) wake() { w.timer.Reset(w.limit) }
 
 func (w *watchdog) stop() {

@@ -1,23 +1,21 @@
 // Package auditor checks that the database keeps what takt promises.
 //
-// Auditor (handle: [Auditor]) checks every invariant once a minute, and on demand.
-// What is broken is a metric, and is logged when it begins and when it ends. The
-// checks read; a repair is made only when somebody asks for it, and only where it
-// loses nothing.
+// Auditor (handle: [Auditor]) checks every invariant once a minute, and on demand. A
+// violation is a metric, and is logged when it begins and when it ends. The checks only
+// read. A repair is made only on demand, and only where it loses no data.
 //
 // # State
 //
-// What the last check found. A restart loses it until the next one, which the start
-// makes at once.
+// The result of the last check. A restart loses it, but makes a new check at once.
 //
 // # Failure
 //
-// A database that is away is an outage: the check skips its turn.
+// While the database is unavailable, checks are skipped.
 //
 // # Concurrency
 //
-// The handle may be used by any goroutine. Checks run beside the actor, one at a
-// time. Every controller checks for itself: a check costs some milliseconds.
+// The handle may be used by any goroutine. Checks run beside the actor, one at a time.
+// Every controller runs its own checks, because a check takes only some milliseconds.
 package auditor
 
 import (
@@ -34,14 +32,15 @@ import (
 
 // Invariants is the SQL of the checks.
 type Invariants interface {
-	// Check checks all of them, and with repair mends what can be mended.
+	// Check checks all invariants. With repair it also makes the repairs that exist.
 	Check(ctx context.Context, repair bool) ([]store.Invariant, error)
 }
 
 // interval is the time between two checks.
 const interval = time.Minute
 
-// patience is how long somebody waits for a check at most: those before it included.
+// patience is the longest wait for the result of a check, including the checks before
+// it.
 const patience = 5 * time.Minute
 
 const name = "takt/orchestration/auditor"
@@ -63,7 +62,7 @@ func (a *Auditor) Spec() otp.ChildSpec {
 	return otp.ChildSpec{ID: "auditor", Name: name, Server: func() otp.Server { return &auditor{a: a} }}
 }
 
-// Last returns what the last check found; nil before the first.
+// Last returns the result of the last check; nil before the first.
 func (a *Auditor) Last() []store.Invariant {
 	if last := a.last.Load(); last != nil {
 		return *last
@@ -71,8 +70,8 @@ func (a *Auditor) Last() []store.Invariant {
 	return nil
 }
 
-// Check checks now, and with repair mends what can be mended without losing
-// anything; what it then says was broken is as it was before. Errors: Unavailable.
+// Check checks now. With repair it also makes the repairs that lose no data; the result
+// then shows what was broken before them. Errors: Unavailable.
 func (a *Auditor) Check(ctx context.Context, repair bool) ([]store.Invariant, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, otp.ErrTimeout)
 	defer cancel()
@@ -90,21 +89,21 @@ type (
 	}
 )
 
-// asked is a check that somebody waits for, or the timer: then from is empty.
+// asked is a requested check. from is empty if the timer requested it.
 type asked struct {
 	from   otp.From
 	repair bool
 }
 
-// auditor is the Auditor actor. The first of line is under way.
+// auditor is the Auditor actor. The first check of line is running.
 type auditor struct {
 	otp.Base
 	a      *Auditor
 	line   []asked
-	broken map[string]int64 // by invariant, as it was logged
+	broken map[string]int64 // by invariant, as last logged
 }
 
-// Init has the first check made.
+// Init requests the first check.
 func (s *auditor) Init(c *otp.Ctx) error {
 	s.broken = map[string]int64{}
 	c.SendEvery(interval, checkDue{})
@@ -147,7 +146,7 @@ func (s *auditor) ask(c *otp.Ctx, a asked) {
 	}
 }
 
-// check runs beside the actor.
+// check runs the first check of line beside the actor.
 func (s *auditor) check(c *otp.Ctx) {
 	db, repair := s.a.db, s.line[0].repair
 	c.Async(func(ctx context.Context) any {
@@ -156,7 +155,7 @@ func (s *auditor) check(c *otp.Ctx) {
 	})
 }
 
-// note keeps what was found, and logs what has changed.
+// note stores the result and logs what has changed.
 func (s *auditor) note(c *otp.Ctx, r checked) {
 	switch {
 	case store.IsUnavailable(r.err):

@@ -1,22 +1,22 @@
-// Package inventory compares what the database says of files with what lies in
-// storage, and moves files from one location to another.
+// Package inventory compares the files that the database names with those in storage,
+// and moves files from one location to another.
 //
 // # State
 //
-// None. What is to be done is found in the rows, so that whatever was killed in
-// the middle is taken up by running it again.
+// None. The work is found from the rows, so running it again completes an interrupted
+// run.
 //
 // # Failure
 //
-// A file that is missing or damaged is a finding, and keeps no other from its
-// turn. A database, an S3 or a disk that can't be used ends the work.
+// A missing or damaged file is a finding and does not stop the work on others. An
+// unusable database, S3 or disk ends the work.
 //
-// A file is moved in an order that never leaves a row without it: copy, check
-// the copy's digest, change the row if it still says what it said, and only then
-// remove, if that is wanted.
+// A file is moved in an order in which a row always has its file: copy, check the
+// copy's digest, change the row if nobody else changed it, and only then remove the old
+// copy, if that is wanted.
 //
 // # Concurrency
 //
-// Safe beside any number of running controllers: rows are changed by compare and
-// set. An Inventory's methods may be called by several goroutines.
+// Safe beside any number of running controllers, because rows are changed by compare
+// and set. An Inventory's methods may be called by several goroutines.
 package inventory

@@ -9,7 +9,7 @@ import (
 	"takt/store"
 )
 
-// Rows is what the database says; *postgres.Files is one.
+// Rows is the rows of files in the database; *postgres.Files implements it.
 type Rows interface {
 	Page(ctx context.Context, after store.FileKey, limit int) ([]store.FileRow, error)
 	Find(ctx context.Context, key store.FileKey) (store.FileRow, error)
@@ -22,29 +22,29 @@ type Rows interface {
 type Inventory struct {
 	Rows  Rows
 	Files *storage.Files
-	// Progress is told how many bytes were looked at, of how many; may be nil.
+	// Progress is called with the bytes checked so far and their total; may be nil.
 	Progress func(done, total int64)
 }
 
 // page is how many rows are read at once.
 const page = 500
 
-// Problem is what is wrong with a file.
+// Problem is the kind of fault of a file.
 type Problem string
 
-// The problems. Unnamed is none: it is for the janitor to remove.
+// The problems. Unnamed is not a fault: the janitor removes such files.
 const (
-	Missing Problem = "missing" // a row names it
-	Damaged Problem = "damaged" // it has another size or content
+	Missing Problem = "missing" // a row names it, but it does not exist
+	Damaged Problem = "damaged" // its size or content differs
 	Unnamed Problem = "unnamed" // no row names it
 )
 
-// Finding is a file that is not as it should be.
+// Finding is a file with a problem.
 type Finding struct {
 	Problem Problem `json:"problem"`
 	// Location is "local" or "s3".
 	Location store.Location `json:"place"`
-	// Name is the path of the file, the key of the object.
+	// Name is the path of the file or the key of the object.
 	Name   string         `json:"name"`
 	Build  string         `json:"build,omitempty"`
 	Kind   store.FileKind `json:"kind,omitempty"`
@@ -52,8 +52,7 @@ type Finding struct {
 	Detail string         `json:"detail,omitempty"`
 }
 
-// finding describes what is wrong with one copy of row; false if err is not
-// about the file.
+// finding describes the problem of one copy of row; false if err is not about the file.
 func finding(row store.FileRow, location store.Location, err error) (Finding, bool) {
 	f := Finding{Location: location, Name: row.Name, Build: row.BuildID, Kind: row.Kind, Size: row.Size}
 	if location == store.InS3 {
@@ -99,8 +98,8 @@ func (i Inventory) each(ctx context.Context, visit func(store.FileRow) error) er
 	}
 }
 
-// changed reports whether a row no longer says what it said, because somebody
-// moved the file or removed it.
+// changed reports whether a row has changed since it was read, because somebody moved
+// or removed the file.
 func (i Inventory) changed(ctx context.Context, row store.FileRow) (bool, error) {
 	now, err := i.Rows.Find(ctx, row.FileKey)
 	if store.CodeOf(err) == store.NotFound {
@@ -109,19 +108,19 @@ func (i Inventory) changed(ctx context.Context, row store.FileRow) (bool, error)
 	return now.Location != row.Location || now.Object != row.Object, err
 }
 
-// VerifyOptions say how closely to look.
+// VerifyOptions say how thorough Verify is.
 type VerifyOptions struct {
-	// Digest reads every byte.
+	// Digest makes Verify read every byte.
 	Digest bool
-	// AnyCopy is content with one good copy where a row names two, as where
-	// several controllers have a disk each.
+	// AnyCopy accepts one good copy if a row names two. It is for several controllers
+	// with a disk each.
 	AnyCopy bool
-	// Age is how old a file without a row has to be to be told of: it may be on
-	// its way. Defaults to 1 hour.
+	// Age is how old a file without a row must be to be reported, because a younger one
+	// may still get its row. Defaults to 1 hour.
 	Age time.Duration
 }
 
-// Verified is what Verify has seen.
+// Verified is the result of Verify.
 type Verified struct {
 	Files   int64 `json:"files"`
 	Bytes   int64 `json:"bytes"`
@@ -130,8 +129,8 @@ type Verified struct {
 	Unnamed int64 `json:"unnamed"`
 }
 
-// Verify looks whether every file that a row names is where the row says, and
-// for files that no row names. found gets what is not as it should be.
+// Verify checks that every file that a row names is where the row says, and looks for
+// files that no row names. It calls found for each problem.
 func (i Inventory) Verify(ctx context.Context, o VerifyOptions, found func(Finding)) (Verified, error) {
 	if o.Age == 0 {
 		o.Age = time.Hour
@@ -162,7 +161,7 @@ func (i Inventory) Verify(ctx context.Context, o VerifyOptions, found func(Findi
 	return sum, err
 }
 
-// verify looks at every copy of one file.
+// verify checks every copy of one file.
 func (i Inventory) verify(ctx context.Context, row store.FileRow, o VerifyOptions, report func(Finding)) error {
 	var findings []Finding
 	good := 0
@@ -185,7 +184,7 @@ func (i Inventory) verify(ctx context.Context, row store.FileRow, o VerifyOption
 		return nil
 	}
 	if changed, err := i.changed(ctx, row); changed || err != nil {
-		return err // it was moved or removed while it was looked at
+		return err // it was moved or removed during the check
 	}
 	for _, f := range findings {
 		report(f)
@@ -193,7 +192,7 @@ func (i Inventory) verify(ctx context.Context, row store.FileRow, o VerifyOption
 	return nil
 }
 
-// unnamed tells of what no row names.
+// unnamed reports files that no row names.
 func (i Inventory) unnamed(ctx context.Context, location store.Location, age time.Duration, report func(Finding)) error {
 	old := map[string]storage.Stored{}
 	flush := func() error {

@@ -9,26 +9,26 @@ import (
 	"takt/store"
 )
 
-// MigrateOptions say where files are to be.
+// MigrateOptions say where files should be.
 type MigrateOptions struct {
 	To storage.Mode
-	// Prune removes the copies elsewhere, each once the one that stays
-	// has been read and found whole. Not with ModeDual.
+	// Prune removes each other copy after the copy that stays was read and verified. It
+	// can't be used with ModeDual.
 	Prune bool
 }
 
-// Migrated is what Migrate has done.
+// Migrated is the result of Migrate.
 type Migrated struct {
 	Files  int64 `json:"files"`
 	Copied int64 `json:"copied"`
 	Bytes  int64 `json:"bytes"` // copied
 	Pruned int64 `json:"pruned"`
-	// Failed files have no good copy to be made of, on this disk or in S3.
+	// Failed counts files without a good copy, on this disk or in S3.
 	Failed int64 `json:"failed"`
 }
 
-// Migrate copies every file to where it is to be and is not, and says so in its
-// row. found gets those of which there is nothing to copy.
+// Migrate copies every file to the location where it should be, if it is not there, and
+// updates its row. It calls found for each file without a good copy.
 func (i Inventory) Migrate(ctx context.Context, o MigrateOptions, found func(Finding)) (Migrated, error) {
 	var sum Migrated
 	if !i.Files.HasS3() {
@@ -78,7 +78,7 @@ func (i Inventory) migrate(ctx context.Context, row *store.FileRow, o MigrateOpt
 	return nil
 }
 
-// toS3 gives a file its object. done is false if somebody else changed the row.
+// toS3 stores a file in S3. done is false if somebody else changed the row.
 func (i Inventory) toS3(ctx context.Context, row *store.FileRow, sum *Migrated) (done bool, err error) {
 	key, err := i.Files.CopyToS3(ctx, *row)
 	if err != nil {
@@ -86,7 +86,7 @@ func (i Inventory) toS3(ctx context.Context, row *store.FileRow, sum *Migrated) 
 	}
 	moved, err := i.Rows.Move(ctx, *row, store.InBoth, key)
 	if err != nil {
-		return false, err // the row may name it: if not, the janitor finds it
+		return false, err // the row may name the object: if not, the janitor removes it
 	}
 	if !moved {
 		return false, i.Files.RemoveObject(ctx, key)
@@ -97,14 +97,15 @@ func (i Inventory) toS3(ctx context.Context, row *store.FileRow, sum *Migrated) 
 	return true, nil
 }
 
-// toDisk gives a file its local copy; likewise.
+// toDisk stores a file on the local disk. done is false if somebody else changed the
+// row.
 func (i Inventory) toDisk(ctx context.Context, row *store.FileRow, sum *Migrated) (done bool, err error) {
 	if err := i.Files.CopyToDisk(ctx, *row); err != nil {
 		return false, err
 	}
 	moved, err := i.Rows.Move(ctx, *row, store.InBoth, row.Object)
 	if err != nil || !moved {
-		return false, err // what no row names, the janitor removes
+		return false, err // the janitor removes the copy if no row names it
 	}
 	sum.Copied++
 	sum.Bytes += row.Size
@@ -112,8 +113,8 @@ func (i Inventory) toDisk(ctx context.Context, row *store.FileRow, sum *Migrated
 	return true, nil
 }
 
-// prune removes the copy that is not wanted any more, once the other one has
-// been read. The row goes first: what it does not name may be lost.
+// prune removes the copy that is no longer wanted, after the other copy was read. It
+// changes the row first, because a copy that the row does not name may be lost.
 func (i Inventory) prune(ctx context.Context, row store.FileRow, to storage.Mode, sum *Migrated) error {
 	if err := i.Files.Check(ctx, row, to == storage.ModeS3, true); err != nil {
 		return err

@@ -3,14 +3,14 @@
 //
 // # State
 //
-// A Server holds its process. What it stores is plain files below Dir, so that a
-// test can look at an object, damage it or age it behind everybody's back.
+// A Server holds its process. It stores objects as plain files below Dir, so a test can
+// read an object, damage it or change its time without an S3 request.
 //
 // # Failure
 //
-// A server that does not answer fails the test. So does a missing program:
-// TAKT_TEST_S3_SERVER names it, else it is expected where `make setup-s3` puts
-// it.
+// A server that does not answer fails the test. So does a missing program.
+// TAKT_TEST_S3_SERVER names the program; by default it is the one that `make setup-s3`
+// installs.
 //
 // # Concurrency
 //
@@ -32,14 +32,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What every server here is told.
+// The settings of every server here.
 const (
 	Bucket    = "takt-test"
 	AccessKey = "takt-test-access"
 	SecretKey = "takt-test-secret-3f9c1d"
 )
 
-// version is the one that the Makefile builds.
+// version is the version that the Makefile builds.
 const version = "v1.8.0"
 
 // Server is a running S3 server.
@@ -90,8 +90,8 @@ func Start(tb testing.TB) *Server {
 	return nil
 }
 
-// freePort returns a port that nobody has, below those that the system hands
-// out by itself: a server that is stopped finds it free again.
+// freePort returns an unused port below the range that the system assigns by itself, so
+// that a server that was stopped finds it free again.
 func freePort(tb testing.TB) int {
 	tb.Helper()
 	for {
@@ -119,7 +119,7 @@ func (s *Server) launch() bool {
 	cmd, done := s.cmd, make(chan struct{})
 	s.done = done
 	go func() {
-		_ = cmd.Wait() // its end is all that counts
+		_ = cmd.Wait() // only the end of the process matters
 		close(done)
 	}()
 	deadline := time.After(30 * time.Second)
@@ -131,7 +131,7 @@ func (s *Server) launch() bool {
 			require.NoError(s.tb, conn.Close())
 			select {
 			case <-done:
-				return false // it was somebody else who answered
+				return false // another process answered
 			default:
 				return true
 			}
@@ -152,12 +152,12 @@ func (s *Server) log() string {
 	return string(raw)
 }
 
-// Kill ends the server as a power cut would; once it has ended, nothing.
+// Kill ends the server at once, like a power cut. It does nothing after the end.
 func (s *Server) Kill() {
 	if s.cmd == nil {
 		return
 	}
-	_ = s.cmd.Process.Kill() // gone already is fine
+	_ = s.cmd.Process.Kill() // it may have ended already
 	<-s.done
 	s.cmd = nil
 }
@@ -169,7 +169,7 @@ func (s *Server) Restart() {
 	require.True(s.tb, s.launch(), "the S3 server does not start again: %s", s.log())
 }
 
-// Freeze makes the server stand still: connections open, nothing answers. Thaw
+// Freeze stops the server's process: connections stay open, but get no answer. Thaw
 // ends that.
 func (s *Server) Freeze() { s.signal(syscall.SIGSTOP) }
 
@@ -183,7 +183,7 @@ func (s *Server) signal(sig os.Signal) {
 	}
 }
 
-// Objects lists the keys in the bucket; parts of unfinished uploads are none.
+// Objects lists the keys in the bucket, without the parts of unfinished uploads.
 func (s *Server) Objects() []string {
 	s.tb.Helper()
 	keys := []string{}
@@ -204,7 +204,7 @@ func (s *Server) Objects() []string {
 	return keys
 }
 
-// Env are takt's settings for this server.
+// Env returns takt's settings for this server.
 func (s *Server) Env() []string {
 	return []string{
 		"TAKT_S3_ENDPOINT=" + s.Endpoint, "TAKT_S3_BUCKET=" + Bucket,

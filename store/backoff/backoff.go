@@ -1,4 +1,4 @@
-// Package backoff paces the repeats of what failed.
+// Package backoff computes the pauses between retries.
 package backoff
 
 import (
@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Backoff is a pause that doubles with each failure in a row, from Min to Max. A
-// random part of up to a half is taken off, so that many who lost the same thing do
-// not return at one instant. Safe for concurrent use.
+// Backoff is a pause that doubles with each failure in a row, from Min to Max. A random
+// part of up to half of it is subtracted, so that many clients of one failed dependency
+// do not retry at the same time. Safe for concurrent use.
 type Backoff struct {
 	// Min is the longest pause after the first failure. Defaults to 500 ms.
 	Min time.Duration
@@ -17,17 +17,17 @@ type Backoff struct {
 	Max time.Duration
 }
 
-// Wait returns the pause after failure n in a row, counted from 0.
+// Wait returns the pause after the nth failure in a row, counted from 0.
 func (b Backoff) Wait(n int) time.Duration { return b.WaitAtLeast(n, 0) }
 
-// WaitAtLeast is Wait, but at least what the other side asked for, plus up to a
-// tenth of it for the same reason.
+// WaitAtLeast is Wait, but at least as long as the other side asked for. It adds up to
+// a tenth of that time at random, for the same reason.
 func (b Backoff) WaitAtLeast(n int, asked time.Duration) time.Duration {
 	chance := rand.Float64()
 	return max(b.wait(n, chance), asked+time.Duration(chance*float64(asked/10)))
 }
 
-// wait is Wait with a chance in [0, 1).
+// wait is Wait with the random number chance in [0, 1).
 func (b Backoff) wait(n int, chance float64) time.Duration {
 	full, limit := cmp.Or(b.Min, 500*time.Millisecond), cmp.Or(b.Max, 30*time.Second)
 	for ; n > 0 && full < limit; n-- {

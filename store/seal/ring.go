@@ -19,23 +19,23 @@ const (
 	saltSize  = 32
 	idStart   = len(magic)
 	saltStart = idStart + len(ID{})
-	// HeadSize is how many bytes stand before the content.
+	// HeadSize is the number of bytes before the content.
 	HeadSize  = saltStart + saltSize
 	chunkSize = 64 << 10
 	tagSize   = 16
 	step      = chunkSize + tagSize
 )
 
-// Errors of opening. They are deliberately dull: nothing more is known.
+// Errors of opening. They say no more on purpose, because nothing more is known.
 var (
 	ErrUnknownKey = errors.New("sealed with a key that is not known here")
 	ErrDamaged    = errors.New("sealed content is damaged, or belongs elsewhere")
 )
 
-// Broken reports whether err says that content can't be opened, rather than read.
+// Broken reports whether err says that content can't be opened, as opposed to not read.
 func Broken(err error) bool { return errors.Is(err, ErrUnknownKey) || errors.Is(err, ErrDamaged) }
 
-// Kind is what content is. It never opens as another kind.
+// Kind is the kind of content. Content never opens as another kind.
 type Kind string
 
 // The kinds.
@@ -44,7 +44,7 @@ const (
 	ForgeCredential Kind = "forge credential"
 	AccessToken     Kind = "HubSpot access token"
 	RefreshToken    Kind = "HubSpot refresh token"
-	// KeyCheck is the value by which a database knows its key.
+	// KeyCheck is the value by which a database recognises its key.
 	KeyCheck Kind = "key check"
 )
 
@@ -60,7 +60,7 @@ func ParseKey(text string) (k Key, err error) {
 	return Key(raw), nil
 }
 
-// ID names a key and says nothing of it.
+// ID identifies a key without revealing anything of it.
 type ID [8]byte
 
 // String returns the id in hex.
@@ -84,7 +84,8 @@ func NewRing(current Key, others ...Key) *Ring {
 	return r
 }
 
-// Secrets are the keys, the current one first, to derive keys for other uses from.
+// Secrets returns the keys, the current one first. Keys for other uses are derived from
+// them.
 func (r *Ring) Secrets() (secrets [][]byte) {
 	for i := range r.keys {
 		secrets = append(secrets, r.keys[i][:])
@@ -95,8 +96,8 @@ func (r *Ring) Secrets() (secrets [][]byte) {
 // Current names the key that seals.
 func (r *Ring) Current() ID { return r.ids[0] }
 
-// KeyOf returns the id of the key that sealed what begins with head, which has at
-// least HeadSize bytes. Error: ErrDamaged.
+// KeyOf returns the id of the key that sealed the content that begins with head. head
+// has at least HeadSize bytes. Error: ErrDamaged.
 func KeyOf(head []byte) (ID, error) {
 	if len(head) < HeadSize || string(head[:len(magic)]) != magic {
 		return ID{}, ErrDamaged
@@ -104,13 +105,13 @@ func KeyOf(head []byte) (ID, error) {
 	return ID(head[idStart:saltStart]), nil
 }
 
-// Seal returns content as it is kept at rest: one chunk, so it is for short content.
+// Seal returns content in sealed form. It makes one chunk, so it is for short content.
 func (r *Ring) Seal(kind Kind, binding string, content []byte) []byte {
 	head, aead := r.begin(kind)
 	return aead.Seal(head, nonce(0, true), content, []byte(binding))
 }
 
-// Open returns what Seal was given. Errors: ErrUnknownKey, ErrDamaged.
+// Open returns the content that was passed to Seal. Errors: ErrUnknownKey, ErrDamaged.
 func (r *Ring) Open(kind Kind, binding string, sealed []byte) ([]byte, error) {
 	aead, err := r.cipher(kind, sealed)
 	if err != nil {
@@ -123,7 +124,7 @@ func (r *Ring) Open(kind Kind, binding string, sealed []byte) ([]byte, error) {
 	return content, nil
 }
 
-// begin returns the head of something new, and its cipher.
+// begin returns a new head and the cipher for it.
 func (r *Ring) begin(kind Kind) (head []byte, aead cipher.AEAD) {
 	head = make([]byte, HeadSize, HeadSize+512)
 	copy(head, magic)
@@ -133,7 +134,7 @@ func (r *Ring) begin(kind Kind) (head []byte, aead cipher.AEAD) {
 	return head, aead
 }
 
-// cipher returns the cipher of what begins with head.
+// cipher returns the cipher for content that begins with head.
 func (r *Ring) cipher(kind Kind, head []byte) (cipher.AEAD, error) {
 	id, err := KeyOf(head)
 	if err != nil {
@@ -146,8 +147,8 @@ func (r *Ring) cipher(kind Kind, head []byte) (cipher.AEAD, error) {
 	return must(cipher.NewGCM(block(r.keys[i][:], head[saltStart:HeadSize], "takt sealed "+string(kind)))), nil
 }
 
-// Cipher returns a cipher under a key made of secret and salt, for use alone. It
-// makes nonces itself, at random.
+// Cipher returns a cipher under a key derived from secret and salt, for one use only.
+// It chooses nonces itself, at random.
 func Cipher(secret, salt []byte, use string) cipher.AEAD {
 	return must(cipher.NewGCMWithRandomNonce(block(secret, salt, use)))
 }
@@ -160,7 +161,7 @@ func derive(secret, salt []byte, use string, size int) []byte {
 	return must(hkdf.Key(sha256.New, secret, salt, use, size))
 }
 
-// must is for what fails only with keys and sizes that are not used here.
+// must returns v. Its errors occur only with keys and sizes that are not used here.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)

@@ -7,7 +7,7 @@ import (
 	"io"
 )
 
-// Size is how many bytes content of size bytes has once it is sealed.
+// Size returns how many bytes content of size bytes has in sealed form.
 func Size(size int64) int64 {
 	chunks := max((size+chunkSize-1)/chunkSize, 1) // the last one may be empty
 	return int64(HeadSize) + size + chunks*tagSize
@@ -38,7 +38,8 @@ func (r *Ring) NewWriter(w io.Writer, kind Kind, binding string) (*Writer, error
 func (s *Writer) Write(p []byte) (int, error) {
 	n := 0
 	for len(p) > 0 {
-		// A full chunk is written only when more follows: it may be the last.
+		// A full chunk is written only when more content follows, because it may be the
+		// last.
 		if len(s.plain) == chunkSize {
 			if err := s.flush(false); err != nil {
 				return n, err
@@ -52,7 +53,7 @@ func (s *Writer) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// Close writes the last chunk. It does not close what is written to.
+// Close writes the last chunk. It does not close the underlying writer.
 func (s *Writer) Close() error { return s.flush(true) }
 
 func (s *Writer) flush(last bool) error {
@@ -63,23 +64,23 @@ func (s *Writer) flush(last bool) error {
 	return err
 }
 
-// Reader reads and seeks in sealed content. A damaged chunk is an error before any
-// byte of it.
+// Reader reads and seeks in sealed content. Reading a damaged chunk fails before it
+// returns any byte of the chunk.
 type Reader struct {
 	r       io.ReaderAt
 	aead    cipher.AEAD
 	binding []byte
 	chunks  int64
 	size    int64 // of the content
-	end     int64 // of what is sealed
+	end     int64 // of the sealed content
 	at      int64 // next byte of the content
 	open    int64 // number of the chunk in plain; -1 for none
 	plain   []byte
 	sealed  []byte
 }
 
-// NewReader opens the first size bytes of from. Errors: ErrUnknownKey, ErrDamaged,
-// those of from.
+// NewReader opens the first size bytes of from. Errors: ErrUnknownKey, ErrDamaged, and
+// the errors of from.
 func (r *Ring) NewReader(from io.ReaderAt, size int64, kind Kind, binding string) (*Reader, error) {
 	body := size - int64(HeadSize)
 	if body < tagSize {
@@ -103,11 +104,11 @@ func (r *Ring) NewReader(from io.ReaderAt, size int64, kind Kind, binding string
 		plain:  make([]byte, 0, min(body, chunkSize)),
 		sealed: make([]byte, min(body, step)),
 	}
-	// The last chunk opens only as the last: that proves the length.
+	// The last chunk opens only as the last, which proves the length.
 	return u, u.load(chunks - 1)
 }
 
-// Size is how many bytes the content has.
+// Size returns how many bytes the content has.
 func (u *Reader) Size() int64 { return u.size }
 
 func (u *Reader) load(chunk int64) error {

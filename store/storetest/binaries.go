@@ -8,7 +8,8 @@ import (
 	"slices"
 )
 
-// globs match where packages put the server's programs, newest version last.
+// globs match the directories where packages install the server's programs, newest
+// version last.
 var globs = []string{ //nolint:gochecknoglobals // a constant list
 	"/usr/lib/postgresql/*/bin",
 	"/usr/pgsql-*/bin",
@@ -16,7 +17,7 @@ var globs = []string{ //nolint:gochecknoglobals // a constant list
 	"/usr/local/opt/postgresql@*/bin",
 }
 
-// errNoServer says how to get PostgreSQL.
+// errNoServer says how to install PostgreSQL.
 var errNoServer = errors.New("no PostgreSQL server found: install it (apt-get install postgresql, " +
 	"brew install postgresql@17) or set TAKT_TEST_DATABASE_URL")
 

@@ -1,10 +1,10 @@
 // Package storetest gives tests a real PostgreSQL: an empty, migrated database
 // for each test, made in a few milliseconds as a clone of a template.
 //
-// If TAKT_TEST_DATABASE_URL is set, databases are made on that server; its user
-// needs CREATEDB. Otherwise the first test of a binary starts a server of its
-// own, with a private socket below /tmp and without fsync, which ends with the
-// test binary, however that ends.
+// If TAKT_TEST_DATABASE_URL is set, databases are made on that server; its user needs
+// CREATEDB. Otherwise the first test of a binary starts a server of its own, with a
+// private socket below /tmp and without fsync. That server ends with the test binary,
+// even if the binary is killed.
 //
 // # State
 //
@@ -12,7 +12,7 @@
 //
 // # Failure
 //
-// Whatever is missing fails the test that asks for a database, with the reason.
+// If something is missing, the test that asks for a database fails with the reason.
 //
 // # Concurrency
 //

@@ -28,7 +28,7 @@ func Build(tb testing.TB, db *postgres.DB, edit ...func(*store.Submission)) stor
 	return b
 }
 
-// File describes a file of that content.
+// File describes a file with that content.
 func File(name, content string) store.File {
 	return store.File{Name: name, Size: int64(len(content)), SHA256: sha256.Sum256([]byte(content)), Location: store.OnDisk}
 }
@@ -36,7 +36,7 @@ func File(name, content string) store.File {
 // RegisteredWorker is a worker with its first token.
 type RegisteredWorker struct {
 	store.Registration
-	// Token is what the token says.
+	// Token is the content of the token.
 	Token store.WorkerToken
 }
 

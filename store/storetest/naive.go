@@ -13,9 +13,9 @@ import (
 
 var naiveRate = regexp.MustCompile(`tps = ([0-9.]+)`)
 
-// Naive returns how many polls per second pgbench serves on a database of its
-// own, on the server of [Durable], when each poll is a transaction: the peer in
-// the same run that benchmarks compare takt with. kind is "assigned" or "idle".
+// Naive returns how many polls per second pgbench serves when each poll is a
+// transaction. It uses a database of its own on the server of [Durable]. Benchmarks
+// compare takt with this figure of the same run. kind is "assigned" or "idle".
 func Naive(tb testing.TB, kind string, clients, polls int) float64 {
 	tb.Helper()
 	db := Durable(tb)

@@ -20,11 +20,11 @@ import (
 type server struct {
 	dir  string
 	cmd  *exec.Cmd
-	life io.Closer // its end is the server's end
+	life io.Closer // the server ends when this is closed
 }
 
-// script makes a cluster and runs it until standard input ends, which is when
-// the test binary closes it or is no more. $1 programs, $2 directory, $3 options.
+// script makes a cluster and runs it until standard input ends. The test binary closes
+// it, or its death does. $1 programs, $2 directory, $3 options.
 const script = `
 exec 3<&0 </dev/null
 "$1/initdb" -D "$2/data" -U takt --auth=trust -E UTF8 --locale=C --no-sync --no-instructions >"$2/log" 2>&1 ||
@@ -49,11 +49,11 @@ func start(ctx context.Context, options string) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("/tmp", "takt-test-") // socket paths are short
+	dir, err := os.MkdirTemp("/tmp", "takt-test-") // in /tmp because socket paths must be short
 	if err != nil {
 		return nil, err
 	}
-	attr := &syscall.SysProcAttr{Setpgid: true} // an interrupt at the terminal is not for it
+	attr := &syscall.SysProcAttr{Setpgid: true} // so that an interrupt at the terminal does not reach it
 	if os.Geteuid() == 0 {
 		cred, err := unprivileged()
 		if err != nil {
@@ -82,8 +82,8 @@ func start(ctx context.Context, options string) (*server, error) {
 	return s, nil
 }
 
-// unprivileged returns who runs the server when this process is root, which the
-// server refuses.
+// unprivileged returns the user that runs the server when this process is root, because
+// the server refuses to run as root.
 func unprivileged() (*syscall.Credential, error) {
 	for _, name := range []string{"postgres", "nobody"} {
 		u, err := user.Lookup(name)
@@ -136,5 +136,5 @@ func (s *server) url(database string) string {
 // stop ends the server and removes its files.
 func (s *server) stop() {
 	_ = s.life.Close()
-	_ = s.cmd.Wait() // however it ended, it ended
+	_ = s.cmd.Wait() // the exit status does not matter
 }

@@ -32,22 +32,22 @@ type cluster struct {
 	err     error
 	server  *server // nil for TAKT_TEST_DATABASE_URL
 	admin   *pgx.ConnConfig
-	// mu makes clones one after the other: they would wait for each other anyway,
-	// inside the server and with a chance to fail.
+	// mu makes clones one after the other, because inside the server they would also
+	// wait for each other, and might fail.
 	mu       sync.Mutex
 	template string
 }
 
-// A test binary's servers. Tests share them, and have nothing else to share
-// them through.
+// A test binary's servers. They are variables because tests share them and have nothing
+// else to share them through.
 var (
 	shared    = cluster{options: fast}    //nolint:gochecknoglobals // see above
 	benchmark = cluster{options: durable} //nolint:gochecknoglobals // see above
 )
 
-// Main runs the tests, ends the server, and fails if goroutines are left over.
-// A package's TestMain may call it; without it the server ends all the same,
-// just after the test binary.
+// Main runs the tests, ends the server, and fails if goroutines are left over. A
+// package's TestMain may call it. Without it the server ends just after the test
+// binary.
 func Main(m *testing.M) {
 	code := m.Run()
 	shared.stop()
@@ -76,7 +76,7 @@ func Open(tb testing.TB) *postgres.DB {
 	return New(tb).DB
 }
 
-// New is Open for tests that look behind the handle.
+// New is like Open, for tests that also need the pool or the configuration.
 func New(tb testing.TB) *Database {
 	tb.Helper()
 	return open(tb, &shared, true)
@@ -101,7 +101,7 @@ func open(tb testing.TB, c *cluster, migrated bool) *Database {
 	return connect(tb, clone(tb, c, migrated))
 }
 
-// Another returns another handle of db's database, as a second controller has.
+// Another returns another handle of db's database, like that of a second controller.
 func Another(tb testing.TB, db *Database) *Database {
 	tb.Helper()
 	return connect(tb, db.Config)
@@ -143,7 +143,7 @@ func clone(tb testing.TB, c *cluster, migrated bool) *pgx.ConnConfig {
 	return c.database(name)
 }
 
-// prepare starts the server, if there is none given, and makes the template.
+// prepare starts the server, unless one is given, and makes the template.
 func (c *cluster) prepare(ctx context.Context) (err error) {
 	given := ""
 	if c == &shared {
@@ -161,8 +161,8 @@ func (c *cluster) prepare(ctx context.Context) (err error) {
 	return c.makeTemplate(ctx)
 }
 
-// makeTemplate migrates the database from which others are cloned. It is named
-// after the migrations, because test binaries with one given server share it.
+// makeTemplate migrates the database that others are cloned from. Its name contains the
+// hash of the migrations, because test binaries that use one given server share it.
 func (c *cluster) makeTemplate(ctx context.Context) error {
 	name, err := templateName()
 	if err != nil {
@@ -183,7 +183,7 @@ func (c *cluster) makeTemplate(ctx context.Context) error {
 		return err
 	}
 	if !exists {
-		making := name + "_" + strings.ToLower(rand.Text()) // renamed when it is complete
+		making := name + "_" + strings.ToLower(rand.Text()) // renamed when complete
 		if _, err := conn.Exec(ctx, "CREATE DATABASE "+making+" TEMPLATE template0"); err != nil {
 			return err
 		}
@@ -209,7 +209,7 @@ func templateName() (string, error) {
 		if err != nil {
 			return "", err
 		}
-		_, _ = fmt.Fprintf(hash, "%s %d\n%s", n, len(text), text) // a hash takes everything
+		_, _ = fmt.Fprintf(hash, "%s %d\n%s", n, len(text), text) // a hash never fails
 	}
 	river, err := rivermigrate.New(riverpgxv5.New(nil), nil)
 	if err != nil {
@@ -221,7 +221,7 @@ func templateName() (string, error) {
 	return "takt_template_" + hex.EncodeToString(hash.Sum(nil)[:8]), nil
 }
 
-// exec runs one statement beside all databases.
+// exec runs one statement on the administrator's connection.
 func (c *cluster) exec(ctx context.Context, sql string) error {
 	conn, err := pgx.ConnectConfig(ctx, c.admin)
 	if err != nil {
