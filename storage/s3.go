@@ -189,7 +189,7 @@ func (s *S3) Put(ctx context.Context, key string, r io.ReaderAt, size int64, mov
 }
 
 // takeBackTimeout bounds the removal of an object that no row will name. The sweep
-// removes it if this fails.
+// removes the object if this fails.
 const takeBackTimeout = 5 * time.Second
 
 // putNew stores f, as the file called name, under a new key. If that fails, it removes

@@ -34,7 +34,7 @@ const (
 	Overloaded         Code = "overloaded"            // admission refused
 	RateLimited        Code = "rate_limited"          // this caller sends too many requests
 	DiskFull           Code = "disk_full"             // storage has no room
-	Unavailable        Code = "unavailable"           // a dependency is away: try again
+	Unavailable        Code = "unavailable"           // an outage of a dependency: try again
 	Timeout            Code = "timeout"               // the work takes longer than the caller waits
 	CertsUnusable      Code = "certs_unusable"        // the submitter's certificates can't be read (500 for old clients)
 	Internal           Code = "internal"              // a defect: details are in the log only

@@ -8,27 +8,27 @@ import (
 	"takt/store"
 )
 
-// batch is polls that share a transaction. The actor makes it and takes it back; in
-// between it belongs to the goroutine that serves it.
+// batch is polls that share a transaction. The actor makes it and takes it back. In
+// between only the goroutine that serves it may use it.
 type batch struct {
 	polls   []*poll
 	work    []store.Poll       // by the index of polls
 	results []store.PollResult // as well
 	seen    [platforms]uint64
-	// crowded is the actor's: another batch was under way at the same time.
+	// crowded is true if another batch was running at the same time. Actor only.
 	crowded bool
-	// done is closed once every poll that can be answered is answered.
+	// done is closed when every poll that can be answered has its answer.
 	done   chan struct{}
 	outage error
 }
 
-// final reports whether r is p's last answer; else p may park.
+// final reports whether r is p's last answer; otherwise p may park.
 func final(p *poll, r *store.PollResult) bool {
 	return r.Outcome != store.PollServed || r.Job != nil || p.wait == 0
 }
 
-// serve serves the batch's polls and answers them, as soon as their transaction
-// has committed and whatever becomes of the actor meanwhile.
+// serve serves the batch's polls and answers them as soon as their transaction has
+// committed, even if the actor has failed meanwhile.
 func (b *batch) serve(ctx context.Context, q *Queue) {
 	defer close(b.done)
 	results, err := q.db.Assign(ctx, b.work)
@@ -47,8 +47,8 @@ func (b *batch) serve(ctx context.Context, q *Queue) {
 	}
 }
 
-// count counts what the batch did, and takes what it assigned from what is shown
-// as pending: the actor hears of that only after the replies are out.
+// count counts the batch's results and subtracts its assignments from the pending
+// builds shown, because the actor learns of them only after the replies are sent.
 func (b *batch) count(q *Queue) {
 	g := &q.gauge
 	g.batches.Add(1)
@@ -75,7 +75,7 @@ func (b *batch) count(q *Queue) {
 	}
 }
 
-// answer is what the worker is told.
+// answer returns the answer for the worker.
 func (q *Queue) answer(r *store.PollResult) answer {
 	switch r.Outcome {
 	case store.PollServed:
@@ -85,7 +85,7 @@ func (q *Queue) answer(r *store.PollResult) answer {
 			next:      store.WorkerToken{Worker: s.Number, Counter: max(s.Used+1, r.Handed)},
 		}
 		if r.Job == nil && s.Free() {
-			a.QueueSize = 0 // it could take nothing
+			a.QueueSize = 0 // the worker could build none of them
 		}
 		return a
 	case store.PollInvalidToken:

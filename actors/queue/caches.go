@@ -5,14 +5,14 @@ import "time"
 const (
 	// warmFor is how long a worker is preferred for its cache.
 	warmFor = 24 * time.Hour
-	// maxWarm is how many workers are remembered; one more replaces any of them.
+	// maxWarm is how many workers are remembered; one more replaces an arbitrary one.
 	maxWarm = 20_000
-	// maxAsked is how many warm workers are looked at for one build.
+	// maxAsked is how many warm workers are checked for one build.
 	maxAsked = 64
 )
 
-// caches remembers which worker has last finished a build of which cache label. All
-// of it is a hint: a build waits for no worker because of it.
+// caches remembers which worker last finished a build of which cache label. It is only
+// a hint: no build waits for a worker because of it.
 type caches struct {
 	workers map[string]warm
 	labels  map[string]map[string]struct{} // workers by label
@@ -27,7 +27,7 @@ func newCaches() caches {
 	return caches{workers: map[string]warm{}, labels: map[string]map[string]struct{}{}}
 }
 
-// finished takes note that worker has a warm cache.
+// finished records that worker has a warm cache for label.
 func (c *caches) finished(worker, label string, now time.Time) {
 	c.forget(worker)
 	if len(c.workers) >= maxWarm {
@@ -55,7 +55,7 @@ func (c *caches) forget(worker string) {
 	}
 }
 
-// has reports whether worker is warm for label, and forgets what is too old.
+// has reports whether worker is warm for label, and removes an entry that is too old.
 func (c *caches) has(worker, label string, now time.Time) bool {
 	known, ok := c.workers[worker]
 	if ok && now.Sub(known.at) > warmFor {
@@ -65,8 +65,8 @@ func (c *caches) has(worker, label string, now time.Time) bool {
 	return ok && known.label == label
 }
 
-// warm returns, of the polls whose workers are warm for label, the one that has
-// been parked longest and can take a build of platform; nil if there is none.
+// warm returns the poll that has been parked longest of those whose workers are warm
+// for label and that can take a build of platform; nil if there is none.
 func (m *memory) warm(platform int, label string, now time.Time) (found *poll) {
 	asked := 0
 	for worker := range m.caches.labels[label] {

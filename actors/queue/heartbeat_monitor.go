@@ -11,26 +11,26 @@ import (
 	"takt/store"
 )
 
-// MonitorStore is what HeartbeatMonitor needs of the database. All fail at once
-// with store.Unavailable while it is away.
+// MonitorStore is what HeartbeatMonitor needs of the database. All methods fail at once
+// with store.Unavailable during an outage.
 type MonitorStore interface {
 	// Sweep takes builds from silent workers, in one transaction.
 	Sweep(ctx context.Context, s store.Sweep) (store.SweepResult, error)
 	// Timeouts returns the saved timeouts, false if none were.
 	Timeouts(ctx context.Context) (store.Timeouts, bool, error)
-	// SaveTimeouts saves them and tells all controllers.
+	// SaveTimeouts saves them and notifies all controllers.
 	SaveTimeouts(ctx context.Context, t store.Timeouts) error
 }
 
 // MonitorConfig are HeartbeatMonitor's settings. Ready is required.
 type MonitorConfig struct {
-	// Timeouts apply until others are saved. CheckInterval defaults to 1 minute,
-	// the others to 5 minutes.
+	// Timeouts apply until others are saved. CheckInterval defaults to 1 minute, the
+	// others to 5 minutes.
 	Timeouts store.Timeouts
-	// Rule is what a lost attempt does to a build.
+	// Rule says what a lost attempt does to a build.
 	Rule store.LostRule
-	// Ready tells since when this controller listens and has its database,
-	// false if it does not.
+	// Ready returns since when this controller has accepted requests and had its
+	// database; false if it does not now.
 	Ready func() (since time.Time, ready bool)
 	// Now is the clock. Defaults to time.Now.
 	Now func() time.Time
@@ -79,17 +79,17 @@ func (m *Monitor) Timeouts(ctx context.Context) (store.Timeouts, error) {
 	return call[store.Timeouts](ctx, m, askTimeouts{})
 }
 
-// Update checks, saves and applies t, here at once and on other controllers as
-// soon as they hear of it. All three values count.
+// Update checks, saves and applies t. Other controllers apply it when they get the
+// notification. All three values are used.
 //
-// Errors: InvalidArgument (a value is out of bounds), Unavailable (it may have
-// been saved or not).
+// Errors: InvalidArgument (a value is out of bounds), Unavailable (t may have been
+// saved or not).
 func (m *Monitor) Update(ctx context.Context, t store.Timeouts) error {
 	_, err := call[any](ctx, m, update{t})
 	return err
 }
 
-// call asks the actor, waiting for one that restarts.
+// call sends req to the actor and waits while the actor restarts.
 func call[R any](ctx context.Context, m *Monitor, req any) (R, error) {
 	r, err := otp.CallWait[R](ctx, m.ref, restartGap, req)
 	if err == nil || store.CodeOf(err) != store.Internal {
@@ -106,8 +106,8 @@ type (
 	askTimeouts struct{}
 	update      struct{ timeouts store.Timeouts }
 
-	pulse    struct{} // timer: ask whether the database answers
-	answered struct { // whether it did
+	pulse    struct{} // timer: check that the database answers
+	answered struct { // the result of that check
 		asked time.Time
 		err   error
 	}
@@ -118,25 +118,25 @@ type (
 	}
 )
 
-// heartbeatMonitor is the HeartbeatMonitor actor. A restart loses nothing but
-// the time that it has listened: the timeouts are in the database.
+// heartbeatMonitor is the HeartbeatMonitor actor. A restart loses only the time that it
+// has listened, because the timeouts are in the database.
 type heartbeatMonitor struct {
 	otp.Base
 	m        *Monitor
 	settings settings.Watcher[store.Timeouts]
 	timeouts store.Timeouts
-	// known is false until the saved timeouts were read once: a sweep by
-	// shorter ones would take builds from workers that keep to the saved ones.
+	// known is false until the saved timeouts were read once. A sweep before that could
+	// use shorter timeouts and take builds from workers that meet the saved ones.
 	known     bool
 	listening listening
 	patience  time.Duration // the longest gap between two answers of the database
-	asking    bool          // for one of them
+	asking    bool          // a question to the database is running
 	noPulse   func()
 	noCheck   func()
 	sweeping  bool
 }
 
-// Init starts with the configured timeouts and has the saved ones read.
+// Init starts with the configured timeouts and starts reading the saved ones.
 func (h *heartbeatMonitor) Init(c *otp.Ctx) error {
 	h.listening.interrupted(h.m.cfg.Now())
 	h.apply(c, h.m.cfg.Timeouts)
@@ -184,7 +184,7 @@ func (h *heartbeatMonitor) HandleInfo(c *otp.Ctx, msg any) {
 	}
 }
 
-// apply puts t in force and arms the timers for it.
+// apply sets t as the timeouts in force and restarts the timers for it.
 func (h *heartbeatMonitor) apply(c *otp.Ctx, t store.Timeouts) {
 	if t == h.timeouts {
 		return
@@ -202,7 +202,7 @@ func (h *heartbeatMonitor) apply(c *otp.Ctx, t store.Timeouts) {
 	h.pulse(c)
 }
 
-// listened reports whether this controller has listened for long enough to sweep.
+// listened reports whether this controller has listened long enough to sweep.
 func (h *heartbeatMonitor) listened() bool {
 	ready, ok := h.m.cfg.Ready()
 	if !ok || !h.known {
@@ -211,7 +211,7 @@ func (h *heartbeatMonitor) listened() bool {
 	return h.listening.missing(h.m.cfg.Now(), ready, h.timeouts.BuildTimeout, h.patience) == 0
 }
 
-// pulse asks the database whether it answers, one question at a time.
+// pulse checks that the database answers, one check at a time.
 func (h *heartbeatMonitor) pulse(c *otp.Ctx) {
 	if h.asking {
 		return
@@ -249,8 +249,8 @@ func (h *heartbeatMonitor) sweep(c *otp.Ctx) {
 	})
 }
 
-// publish passes on what a sweep did. It runs beside the actor, right after the
-// commit, so that requeued builds find a worker whatever happens to the actor.
+// publish publishes the results of a sweep. It runs beside the actor, right after the
+// commit, so that requeued builds find a worker even if the actor fails.
 func (m *Monitor) publish(r store.SweepResult) {
 	m.queue.Requeued(r.Requeued)
 	for _, b := range r.Requeued {
@@ -269,8 +269,8 @@ func (h *heartbeatMonitor) swept(c *otp.Ctx, s swept) {
 	logger := c.Logger()
 	switch r := s.result; {
 	case s.err != nil && isOutage(s.err):
-		// The sweep skips its turn, and who was silent meanwhile may have spoken
-		// to nobody.
+		// The sweep skips its turn. A worker that was silent meanwhile may have sent
+		// beats that no controller could store.
 		h.listening.interrupted(h.m.cfg.Now())
 		c.Suspend("database unavailable")
 		return
@@ -283,7 +283,7 @@ func (h *heartbeatMonitor) swept(c *otp.Ctx, s swept) {
 	c.Resume()
 }
 
-// saved returns the saved timeouts, the configured ones if none were.
+// saved returns the saved timeouts, or the configured ones if none were saved.
 func (m *Monitor) saved(ctx context.Context) (store.Timeouts, error) {
 	t, found, err := m.db.Timeouts(ctx)
 	if !found {
@@ -303,7 +303,7 @@ func (h *heartbeatMonitor) found(c *otp.Ctx, t store.Timeouts) {
 	h.apply(c, t)
 }
 
-// update has t saved; it is in force once it is.
+// update saves t, which is in force once it is saved.
 func (h *heartbeatMonitor) update(c *otp.Ctx, from otp.From, t store.Timeouts) (any, error) {
 	if err := validateTimeouts(t); err != nil {
 		return nil, err

@@ -9,24 +9,25 @@ import (
 	"takt/store"
 )
 
-// memory is all that QueueManager remembers, and every decision that it takes,
-// without clock, goroutines or database. Polls that can't be judged from it wait
-// for a batch, and from there come to their end or are parked; wake-ups bring them
-// back.
+// memory is everything that QueueManager remembers, and every decision that it takes,
+// without clock, goroutines or database. Polls that memory can't decide wait for a
+// batch. After the batch they end or park. A wake-up sends a parked poll to a batch
+// again.
 type memory struct {
 	byNumber map[uint32]*session
 	byID     map[string]*session
 	waiting  list.List       // polls for the next batch
-	parked   [sets]list.List // by what they take: nothing without a free slot
+	parked   [sets]list.List // by platform set; the empty set without a free slot
 	pending  pending
 	caches   caches
 	batches  []*batch
-	// woken is how many polls are on their way to fetch a build of a platform.
+	// woken is how many polls were woken for a build of each platform and have not
+	// ended.
 	woken [platforms]int
 	last  uint64 // the number of the newest poll
-	// patient is how many polls may park or are parked; limit bounds it.
+	// patient is how many polls are parked or may still park. limit bounds it.
 	patient, limit int
-	// away is true while the database is: parked polls are left alone.
+	// away is true during an outage of the database. Parked polls then stay parked.
 	away  bool
 	gauge *gauges
 }
@@ -40,13 +41,13 @@ func newMemory(limit int, g *gauges) *memory {
 	return m
 }
 
-// arrive judges a new poll, once no other of its worker is in a batch. It
-// supersedes an older one that waits.
+// arrive judges a new poll, unless another poll of its worker is in a batch: then the
+// new one waits for that. It supersedes an older poll that waits.
 func (m *memory) arrive(p *poll, now time.Time) {
 	m.last++
 	p.no, p.session = m.last, m.sessionOf(p.req)
 	s := p.session
-	if s.supersedes(p) { // and p nobody
+	if s.supersedes(p) { // p itself supersedes no poll
 		p.state = ended
 		p.answer(answer{err: store.ErrInvalidToken()})
 		return
@@ -65,12 +66,12 @@ func (m *memory) arrive(p *poll, now time.Time) {
 	}
 }
 
-// judge answers or parks p if memory is enough for that; else it waits for a
-// batch. A row that nobody has read yet, a worker that holds builds, a token that
-// was shown before and anything that may be pending are for the database.
+// judge answers or parks p if memory is enough to decide; otherwise p waits for a
+// batch. The database decides if the row has not been read yet, the worker holds
+// builds, the token was shown before, or a build may be pending.
 func (m *memory) judge(p *poll, now time.Time) {
 	s := p.session
-	if s.supersedes(p) { // by what the batch before it has found
+	if s.supersedes(p) { // by what the batch before it found
 		m.end(p)
 		p.answer(answer{err: store.ErrInvalidToken()})
 		return
@@ -110,7 +111,7 @@ func (m *memory) rest(p *poll, now time.Time) {
 	p.put(&m.parked[p.takes], parked)
 }
 
-// leave removes a poll that nobody waits for any more.
+// leave removes a poll whose caller has left.
 func (m *memory) leave(p *poll, now time.Time) {
 	if p.state == batched {
 		p.gone = true
@@ -137,14 +138,14 @@ func (m *memory) expire(p *poll, now time.Time) {
 
 var errOutage = errors.New("the database is away")
 
-// supersede ends a waiting poll because its worker has sent a newer one. It keeps
-// its token: nothing was written for it.
+// supersede ends a waiting poll because its worker has sent a newer one. The worker
+// keeps its token, because nothing was written for this poll.
 func (m *memory) supersede(p *poll) {
 	m.end(p)
 	p.answer(answer{PollReply: store.PollReply{QueueSize: m.pending.of(everything)}})
 }
 
-// end forgets a poll that is in no batch.
+// end removes a poll that is in no batch.
 func (m *memory) end(p *poll) {
 	if p.state == ended {
 		return
@@ -160,7 +161,7 @@ func (m *memory) end(p *poll) {
 	}
 }
 
-// unwake takes note that p no longer fetches the build it was woken for.
+// unwake records that p no longer fetches the build that it was woken for.
 func (m *memory) unwake(p *poll) {
 	if p.wokenFor > 0 {
 		m.woken[p.wokenFor-1]--
@@ -179,14 +180,14 @@ func (m *memory) release(s *session, now time.Time) {
 	}
 }
 
-// recall has a parked poll judged by the database.
+// recall sends a parked poll to the database for a decision.
 func (m *memory) recall(p *poll) {
 	p.unlist()
 	p.put(&m.waiting, waiting)
 }
 
-// enqueued takes note of builds that this node made pending. One with a cache label
-// is fetched by a worker with a warm cache, if such a one is parked.
+// enqueued records builds that this controller made pending. A build with a cache label
+// goes first to a parked poll whose worker has a warm cache.
 func (m *memory) enqueued(e enqueued, now time.Time) {
 	m.pending.enqueued(e.set, e.n)
 	for platform := range platforms {
@@ -199,8 +200,8 @@ func (m *memory) enqueued(e enqueued, now time.Time) {
 	}
 }
 
-// wake has each build fetched that nobody fetches yet, by the poll that has been
-// parked longest.
+// wake wakes one poll for each pending build that no woken poll fetches yet: the poll
+// that has been parked longest.
 func (m *memory) wake() {
 	for platform := range platforms {
 		for !m.away && m.woken[platform] < m.pending.n[platform] {
@@ -213,8 +214,8 @@ func (m *memory) wake() {
 	}
 }
 
-// fetch sends a parked poll for a build of platform. It keeps its number, and so its
-// position if it comes back with nothing.
+// fetch sends a parked poll to fetch a build of platform. The poll keeps its number,
+// and so its position if it parks again.
 func (m *memory) fetch(p *poll, platform int) {
 	m.recall(p)
 	p.wokenFor = platform + 1
@@ -222,8 +223,8 @@ func (m *memory) fetch(p *poll, platform int) {
 	m.gauge.woken.Add(1)
 }
 
-// longest returns the poll that has been parked longest of those that can take a
-// build of platform, nil if there is none.
+// longest returns the poll that has been parked longest of those that can take a build
+// of platform; nil if there is none.
 func (m *memory) longest(platform int) (found *poll) {
 	for set := range m.parked {
 		if front := m.parked[set].Front(); front != nil && platformSet(set).has(platform) {
@@ -256,7 +257,7 @@ func (m *memory) take(limit int) *batch {
 	return b
 }
 
-// parkedPolls is how many polls are parked.
+// parkedPolls returns how many polls are parked.
 func (m *memory) parkedPolls() (n int) {
 	for set := range m.parked {
 		n += m.parked[set].Len()
@@ -264,8 +265,8 @@ func (m *memory) parkedPolls() (n int) {
 	return n
 }
 
-// doubtful reports whether a parked poll may wait for a build that nobody knows of
-// here.
+// doubtful reports whether a build may be pending that this controller does not know of
+// while a poll that could take it is parked.
 func (m *memory) doubtful() bool {
 	for platform := range platforms {
 		if m.pending.doubt[platform] && m.longest(platform) != nil {
@@ -275,14 +276,14 @@ func (m *memory) doubtful() bool {
 	return false
 }
 
-// worthwhile reports whether enough polls wait for another batch. While one is
-// under way they should be as many as that has: a small batch now would keep
-// everybody who comes right after it waiting for the next.
+// worthwhile reports whether enough polls wait for another batch. While one batch runs,
+// there should be as many waiting polls as it has. A smaller batch would make the polls
+// that come right after it wait for the next.
 func (m *memory) worthwhile(limit int) bool {
 	return len(m.batches) == 0 || m.waiting.Len() >= min(limit, m.batched())
 }
 
-// batched is how many polls are in batches.
+// batched returns how many polls are in batches.
 func (m *memory) batched() (n int) {
 	for _, b := range m.batches {
 		n += len(b.polls)
@@ -290,8 +291,8 @@ func (m *memory) batched() (n int) {
 	return n
 }
 
-// takeBack takes a batch's polls back: those that were answered end, the others park.
-// What was found corrects sessions and pending counts.
+// takeBack takes a batch's polls back: answered polls end, the others park. The results
+// correct sessions and pending counts.
 func (m *memory) takeBack(b *batch, now time.Time) {
 	m.batches = slices.DeleteFunc(m.batches, func(o *batch) bool { return o == b })
 	var dry platformSet
@@ -304,7 +305,7 @@ func (m *memory) takeBack(b *batch, now time.Time) {
 				m.learn(p, r, now)
 			}
 		case store.PollInvalidToken, store.PollUnknownWorker:
-			m.changed(p.session) // a poll that is parked is judged anew
+			m.changed(p.session) // a parked poll is judged again
 		case store.PollFailed:
 		}
 		switch {
@@ -336,8 +337,8 @@ func (m *memory) takeBack(b *batch, now time.Time) {
 	}
 }
 
-// fail ends the polls that wait because the database is away: those that were
-// parked park again, all others get err.
+// fail ends the waiting polls because of an outage: those that were parked park again,
+// all others get err.
 func (m *memory) fail(err error, now time.Time) {
 	for m.waiting.Len() > 0 {
 		p := m.waiting.Front().Value.(*poll) //nolint:forcetypeassert // polls only
@@ -353,8 +354,8 @@ func (m *memory) fail(err error, now time.Time) {
 	}
 }
 
-// close ends all polls that are in no batch: those that wait get err, parked ones
-// an empty answer, and ask again.
+// close ends all polls that are in no batch. Waiting polls get err. Parked polls get an
+// empty answer, and their workers poll again.
 func (m *memory) close(err error) {
 	end := func(s *session) {
 		switch p := s.next; {

@@ -7,28 +7,28 @@ import (
 	"takt/store"
 )
 
-// pending is what this controller believes to be pending per platform. It may be
-// wrong at any moment: a wake-up that finds nothing and the regular count put it
-// right. Only the actor writes it; shown is what others may read.
+// pending is how many builds this controller believes to be pending per platform. It
+// may be wrong at any moment; wake-ups that find nothing and the regular count correct
+// it. Only the actor writes it. Other goroutines read shown.
 type pending struct {
 	n [platforms]int
 	// counted is when the last count was taken; zero if there is none.
 	counted time.Time
-	// news counts the builds that became pending as far as this node heard. Its
-	// growth since a moment is what a look at that moment can't have seen.
+	// news counts the builds that became pending as far as this controller knows. Builds
+	// counted after a read of the database began may be missing from its result.
 	news [platforms]uint64
-	// echoes is how many of this node's own submissions have yet to come back as
-	// notifications, so that they are not counted twice.
+	// echoes is how many notifications of this controller's own submissions are still to
+	// come. They are ignored so that no build is counted twice.
 	echoes [platforms]int
-	// doubt marks platforms whose count has to be taken again soon.
+	// doubt marks platforms that must be counted again soon.
 	doubt [platforms]bool
 	shown *[platforms]atomic.Int64
 }
 
-// maxAge is how old a count may be that polls are judged by.
+// maxAge is the greatest age of a count that may decide a poll.
 const maxAge = 5 * time.Second
 
-// unknown reports whether nothing pending need not mean that nothing is.
+// unknown reports whether the count is too old to prove that nothing is pending.
 func (h *pending) unknown(now time.Time) bool { return now.Sub(h.counted) > maxAge }
 
 // of returns how many builds are believed to be pending for set.
@@ -46,7 +46,7 @@ func (h *pending) set(p, n int) {
 	h.shown[p].Store(int64(h.n[p]))
 }
 
-// enqueued takes note of builds that this node made pending.
+// enqueued records builds that this controller made pending.
 func (h *pending) enqueued(set platformSet, n int) {
 	for p := range platforms {
 		if set.has(p) {
@@ -56,7 +56,7 @@ func (h *pending) enqueued(set platformSet, n int) {
 	}
 }
 
-// notified takes note of a notification, unless it is the echo of our own.
+// notified records a notification, unless it is the echo of this controller's own.
 func (h *pending) notified(set platformSet) {
 	for p := range platforms {
 		switch {
@@ -74,8 +74,8 @@ func (h *pending) appeared(p, n int) {
 	h.set(p, h.n[p]+n)
 }
 
-// claimed takes note of a build that was handed out. One that nobody knew of means
-// that there may be more.
+// claimed records a build that was handed out. If it was unknown, there may be more, so
+// the count is in doubt.
 func (h *pending) claimed(set platformSet) {
 	for p := range platforms {
 		switch {
@@ -88,9 +88,9 @@ func (h *pending) claimed(set platformSet) {
 	}
 }
 
-// dry takes note that a free worker found nothing of platform p, by a look that
-// began when news stood at seen. That is in doubt if more was believed to be there,
-// or if another batch was under way: it may have held locks on builds that it did
+// dry records that a free worker found no build of platform p, in a read that began
+// when news was seen. The count is in doubt if builds were believed to be pending, or
+// if another batch was running, because that batch may have locked builds that it did
 // not take.
 func (h *pending) dry(p int, seen uint64, crowded bool) {
 	left := int(h.news[p] - seen)
@@ -98,8 +98,8 @@ func (h *pending) dry(p int, seen uint64, crowded bool) {
 	h.set(p, left)
 }
 
-// recount takes over a count of the database that began when news stood at seen
-// and went no further than limit.
+// recount stores a count of the database that began when news was seen and that stopped
+// at limit.
 func (h *pending) recount(count map[store.Platform]int, seen [platforms]uint64, limit int, now time.Time) {
 	h.counted, h.echoes, h.doubt = now, [platforms]int{}, [platforms]bool{}
 	for p, name := range platformNames {

@@ -10,29 +10,30 @@ import (
 	"takt/store"
 )
 
-// poll is one request of a worker on its way. Its caller fills the first group and
-// sends it to the actor; a batch reads it while it has it; all else is the actor's.
+// poll is one request of a worker. Its caller fills the first group and sends the poll
+// to the actor. A batch reads that group while it has the poll. All other fields are
+// actor only.
 type poll struct {
 	req     store.PollRequest
 	arrived time.Time     // on this controller's clock
 	wait    time.Duration // 0: never parks
-	out     chan answer   // room for both answers, so sending never blocks
+	out     chan answer   // has room for both answers, so sending never blocks
 
 	no      uint64 // order of arrival, from 1
 	session *session
 	state   state
-	// at is its element in the list that it is in: those that wait or are parked.
+	// at is the poll's element in the list of waiting or parked polls that it is in.
 	at *list.Element
 	in *list.List
-	// wasParked is true once it was parked; handed is the session's at that time.
+	// wasParked is true once it was parked. handed is the session's Handed at that time.
 	wasParked bool
 	handed    uint64
-	takes     platformSet // when it parked
+	takes     platformSet // what its worker could take when it parked
 	wokenFor  int         // the platform plus 1; 0 if it was not woken
 	gone      bool        // its caller left while it was in a batch
 }
 
-// state is where a poll stands.
+// state is the state of a poll.
 type state uint8
 
 const (
@@ -40,11 +41,11 @@ const (
 	waiting              // waits for the next batch
 	batched              // is in a batch
 	parked               // waits for a build
-	ended                // has its last answer, or nobody waits for one
+	ended                // has its last answer, or its caller has left
 )
 
-// answer is what a poll's caller receives: once parked, then once a reply or an
-// error; or only the latter.
+// answer is what a poll's caller receives: a reply or an error, and before it at most
+// one answer that the poll is parked.
 type answer struct {
 	store.PollReply
 	next   store.WorkerToken // to be signed for the reply; zero: the presented token
@@ -52,7 +53,7 @@ type answer struct {
 	parked bool
 }
 
-// answer gives a to the caller.
+// answer sends a to the caller.
 func (p *poll) answer(a answer) {
 	select {
 	case p.out <- a:
@@ -60,7 +61,7 @@ func (p *poll) answer(a answer) {
 	}
 }
 
-// idle answers that there is nothing to do, with the next token of p's session.
+// idle answers that there is no build, with the next token of p's session.
 func (p *poll) idle(queueSize int) {
 	s := p.session
 	p.answer(answer{
@@ -91,14 +92,14 @@ func (p *poll) unlist() {
 	}
 }
 
-// tooSlow is the end of patience of one who waits for a batch.
+// tooSlow makes receive give up when a batch takes too long.
 type tooSlow struct{}
 
 var errTooSlow = errors.New("no batch took the poll in time")
 
-// receive waits for p's next answer, the actor's end, or ctx's. After limit it
-// sends the actor late and waits on, or gives up if that is tooSlow. An answer that
-// is there wins.
+// receive waits for p's next answer, the actor's end, or ctx's. After limit it sends
+// late to the actor and keeps waiting, or gives up if late is tooSlow. An answer that
+// is already there comes first.
 func (p *poll) receive(ctx context.Context, proc *otp.Proc, limit time.Duration, late any) (a answer, err error) {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
@@ -128,7 +129,7 @@ func (p *poll) receive(ctx context.Context, proc *otp.Proc, limit time.Duration,
 	}
 }
 
-// Platforms are indices of arrays here.
+// The platforms as array indices.
 const (
 	ios = iota
 	android
@@ -137,12 +138,12 @@ const (
 
 var platformNames = [platforms]store.Platform{ios: store.IOS, android: store.Android} //nolint:gochecknoglobals // a constant
 
-// platformSet is a set of platforms: what a worker takes.
+// platformSet is a set of platforms: those that a worker builds.
 type platformSet uint8
 
 const (
 	everything platformSet = 1<<platforms - 1
-	// sets is how many different sets there are.
+	// sets is the number of different sets.
 	sets = 1 << platforms
 )
 

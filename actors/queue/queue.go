@@ -12,15 +12,15 @@ import (
 	"takt/store"
 )
 
-// Store is what QueueManager needs of the database. All fail at once with
-// store.Unavailable while it is away.
+// Store is what QueueManager needs of the database. All methods fail at once with
+// store.Unavailable during an outage.
 type Store interface {
-	// Assign serves the polls in one transaction; results by index.
+	// Assign serves the polls in one transaction. Results have the index of their poll.
 	Assign(ctx context.Context, polls []store.Poll) ([]store.PollResult, error)
-	// Recount counts pending builds per platform, each up to limit, and tells which
-	// rows have changed.
+	// Recount counts pending builds per platform, each up to limit, and returns the rows
+	// that have changed.
 	Recount(ctx context.Context, limit int, known []store.WorkerSession) (store.Recount, error)
-	// RecordPresence writes beats and returns where those rows are now.
+	// RecordPresence writes beats and returns the current addresses of those rows.
 	RecordPresence(ctx context.Context, beats []store.Presence) (map[uint32]store.RowAddress, error)
 }
 
@@ -28,14 +28,14 @@ type Store interface {
 type Config struct {
 	// Limit is how many builds may be pending. Defaults to 1000.
 	Limit int
-	// MaxParked is how many polls may wait for a build; one more is answered at
-	// once. Defaults to 20 000.
+	// MaxParked is how many polls may be parked; one more is answered at once. Defaults
+	// to 20 000.
 	MaxParked int
-	// BatchSize is the most polls in one transaction, Batches how many of these run
-	// at once. Default to 256 and 2.
+	// BatchSize is the most polls in one transaction. Batches is how many transactions
+	// run at once. They default to 256 and 2.
 	BatchSize, Batches int
-	// Recount is how often pending builds are counted and changed rows are read,
-	// which finds what no notification told. Defaults to 2 s.
+	// Recount is how often pending builds are counted and changed rows are read, in case
+	// a notification was lost. Defaults to 2 s.
 	Recount time.Duration
 	// Timeout bounds one transaction. Defaults to 5 s.
 	Timeout time.Duration
@@ -58,7 +58,7 @@ type Queue struct {
 	tokens *store.WorkerTokens
 	cfg    Config
 	gauge  gauges
-	// presence is how often the presence of one worker is written, in nanoseconds.
+	// presence is the time between two writes of one worker's presence, in nanoseconds.
 	presence atomic.Int64
 }
 
@@ -85,18 +85,18 @@ func (q *Queue) Spec() otp.ChildSpec {
 	return otp.ChildSpec{
 		ID: "queue_manager", Name: managerName,
 		Server:   func() otp.Server { return &manager{q: q} },
-		Shutdown: q.cfg.Timeout + time.Second, // a running transaction is awaited
+		Shutdown: q.cfg.Timeout + time.Second, // a stop waits for a running transaction
 	}
 }
 
-// Arrive asks for a build. Its second result is not nil if there is none and wait
-// is not 0: then the poll is parked for up to wait, and calling that once, with the
-// request's context, returns its reply: a job, or none when its time is up or a
-// newer poll of the worker superseded it.
+// Arrive asks for a build. If there is none and wait is not 0, the poll is parked for
+// up to wait and the second result is not nil. Call that function once, with the
+// request's context. It returns the reply: a job, or none when the time is up or a
+// newer poll of the worker superseded this one.
 //
 // Errors: InvalidToken (the token was superseded), NotFound (no such worker),
-// Unavailable (the database is away or the actor restarts). If ctx ends first its
-// cause is returned; a build that was assigned meanwhile is handed out again at the
+// Unavailable (the database is unavailable or the actor restarts). If ctx ends first,
+// its cause is returned. A build that was assigned meanwhile is handed out again at the
 // worker's next poll.
 func (q *Queue) Arrive(
 	ctx context.Context, req store.PollRequest, wait time.Duration,
@@ -131,9 +131,9 @@ func (q *Queue) reply(p *poll, a answer) store.PollReply {
 	return a.PollReply
 }
 
-// Enqueued tells that a build of platform p was committed as pending: a parked
-// worker is woken at once. With a cache label ("" for none) that is one that Warm
-// was told of with the same label, if there is one. It never blocks.
+// Enqueued reports that a build of platform p was committed as pending, and wakes a
+// parked poll at once. With a cache label ("" for none) it prefers a worker for which
+// Warm was called with the same label. It never blocks.
 func (q *Queue) Enqueued(p store.Platform, cache string) {
 	if set := setOf([]store.Platform{p}); set != 0 {
 		otp.Cast(q.ref, enqueued{set: set, n: 1, cache: cache})
@@ -141,7 +141,7 @@ func (q *Queue) Enqueued(p store.Platform, cache string) {
 	}
 }
 
-// Requeued tells that builds are pending again. It never blocks.
+// Requeued reports that builds are pending again. It never blocks.
 func (q *Queue) Requeued(refs []store.BuildRef) {
 	counts := map[store.Platform]int{}
 	for _, ref := range refs {
@@ -152,20 +152,20 @@ func (q *Queue) Requeued(refs []store.BuildRef) {
 	}
 }
 
-// Warm tells that a worker has finished a build with a cache label, which makes it
-// the first choice for another one within 24 hours. It never blocks.
+// Warm reports that a worker has finished a build with a cache label. For 24 hours that
+// worker is preferred for builds with the same label. It never blocks.
 func (q *Queue) Warm(workerID, cache string) {
 	if cache != "" {
 		otp.Cast(q.ref, warmed{workerID, cache})
 	}
 }
 
-// Freed tells that a worker may have a free slot again. It never blocks.
+// Freed reports that a worker may have a free slot again. It never blocks.
 func (q *Queue) Freed(workerID string) { otp.Cast(q.ref, freed{workerID}) }
 
 // Full reports whether a submit would be refused now, so that its body need not be
-// read; false if in doubt: the submit itself decides. Nobody is refused on the hint
-// alone, because it may be old where builds were cancelled.
+// read. It returns false in doubt, and the submit itself decides. The hint in memory
+// alone refuses nobody, because it is out of date after builds were cancelled.
 func (q *Queue) Full(ctx context.Context) bool {
 	if q.Stats().Pending <= q.cfg.Limit {
 		return false
@@ -174,13 +174,13 @@ func (q *Queue) Full(ctx context.Context) bool {
 	return err == nil && now.Pending[store.IOS]+now.Pending[store.Android] > q.cfg.Limit
 }
 
-// keepPresence has the presence of workers written often enough for a worker
-// time-out.
+// keepPresence sets how often the presence of workers is written, so that it is often
+// enough for the worker timeout.
 func (q *Queue) keepPresence(timeout time.Duration) {
 	q.presence.Store(int64(min(maxPresence, timeout/4)))
 }
 
-// proc returns the running actor, waiting for one that restarts.
+// proc returns the running actor and waits while the actor restarts.
 func (q *Queue) proc(ctx context.Context) (*otp.Proc, error) {
 	if proc := q.ref.Whereis(); proc != nil {
 		return proc, nil
@@ -202,15 +202,15 @@ func restarting(cause error) error {
 	return store.NewUnavailable("Queue is restarting, try again", cause)
 }
 
-// isOutage reports whether err comes from a database that is away or too slow, and
-// not from what it was asked.
+// isOutage reports whether err means that the database is unavailable or too slow, and
+// not that the request was wrong.
 func isOutage(err error) bool {
 	return store.IsUnavailable(err) ||
 		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
-// gauges are QueueManager's figures. They outlive its incarnations; everything but
-// the counters is overwritten by the next one.
+// gauges are QueueManager's figures. They are kept over restarts of the actor, which
+// then overwrites all but the counters.
 type gauges struct {
 	pending                            [platforms]atomic.Int64
 	waiting, batched, parked, sessions atomic.Int64
@@ -220,11 +220,11 @@ type gauges struct {
 
 // Stats are QueueManager's figures.
 type Stats struct {
-	// Pending is about how many builds wait. It is at most one recount (2 s) old
-	// where other controllers and cancellations are concerned.
+	// Pending is about how many builds wait. Changes by other controllers and
+	// cancellations show after at most one recount (2 s).
 	Pending int
 	// Waiting polls wait for a batch, Batched ones are in one, Parked ones wait for a
-	// build. Sessions are workers that are remembered.
+	// build. Sessions is how many workers are remembered.
 	Waiting, Batched, Parked, Sessions int
 	// Since the process started: transactions and the polls in them; polls that
 	// were answered from memory; builds handed out for the first time and again;

@@ -14,7 +14,7 @@ import (
 
 // The messages, besides a *poll that arrives and a *batch that is done.
 type (
-	leave    struct{ poll *poll } // nobody waits for this poll any more
+	leave    struct{ poll *poll } // the poll's caller has left
 	expired  struct{ poll *poll } // a parked poll's time is up
 	enqueued struct {             // builds became pending
 		set   platformSet
@@ -24,12 +24,12 @@ type (
 	freed  struct{ worker string }        // the worker has a slot again
 	warmed struct{ worker, cache string } // the worker's cache is warm
 
-	recountNow struct{} // timer: look at the database
+	recountNow struct{} // timer: read the database
 	showNow    struct{} // timer: publish queue:updated
-	hurry      struct{} // timer: serve what waits for company
+	hurry      struct{} // timer: serve the polls that wait for more
 
-	recounted struct { // a look at the database has ended
-		known []store.WorkerSession // what it compared with the rows
+	recounted struct { // a read of the database has ended
+		known []store.WorkerSession // sessions that it compared with the rows
 		store.Recount
 		err         error
 		seen        [platforms]uint64
@@ -43,11 +43,11 @@ type (
 const (
 	// showEvery is how often queue:updated is published at most.
 	showEvery = 100 * time.Millisecond
-	// linger is how long polls wait for company while a batch is under way.
+	// linger is how long polls wait for more polls while a batch is running.
 	linger = 5 * time.Millisecond
-	// doubtDelay is how soon a count is taken when what is pending is in doubt.
+	// doubtDelay is how soon builds are counted again when the count is in doubt.
 	doubtDelay = 100 * time.Millisecond
-	// firstLook bounds the look that Init takes.
+	// firstLook bounds the read of the database in Init.
 	firstLook = time.Second
 )
 
@@ -69,26 +69,26 @@ type Assigned struct {
 	Attempt  int            `json:"attempt"`
 }
 
-// manager is the QueueManager actor: a thin shell that lets its memory decide, runs
-// batches and arms timers. A restart loses sessions, hints and parked polls, whose
-// callers learn of it at once; the database knows everything else.
+// manager is the QueueManager actor. Its memory decides; the actor runs batches and
+// sets timers. A restart loses sessions, hints and parked polls. The callers of these
+// polls get an error at once, and everything else is in the database.
 type manager struct {
 	otp.Base
 	q *Queue
 	*memory
 
-	counting bool // a look is under way
-	again    bool // and another is wanted: it may have begun too early
+	counting bool // a read of the database is running
+	again    bool // another read is needed, because the running one may have begun too early
 	recount  func()
-	soon     bool // recount is armed for soon
+	soon     bool // the recount timer is set to a short time
 	late     func()
-	hurry    bool // what waits has waited long enough
-	showing  bool // showNow is armed
+	hurry    bool // the waiting polls have waited long enough
+	showing  bool // the showNow timer is set
 	shown    Updated
 }
 
-// Init reads what is pending, so that the first poll can be judged; a database that
-// is away is asked again later.
+// Init counts the pending builds, so that the first poll can be judged. During an
+// outage the count is repeated later.
 func (m *manager) Init(c *otp.Ctx) error {
 	m.memory = newMemory(m.q.cfg.MaxParked, &m.q.gauge)
 	m.q.bus.Listen(c, pubsub.JobAvailable, pubsub.WorkerChanged, pubsub.ListenerResumed)
@@ -99,8 +99,8 @@ func (m *manager) Init(c *otp.Ctx) error {
 	return nil
 }
 
-// HandleBatch takes everything that has arrived at once, so that one transaction
-// serves all of it.
+// HandleBatch handles all messages that have arrived together, so that one transaction
+// serves all their polls.
 func (m *manager) HandleBatch(c *otp.Ctx, msgs []otp.Msg) {
 	for _, msg := range msgs {
 		if msg.Kind == otp.CallMsg {
@@ -146,7 +146,7 @@ func (m *manager) handle(c *otp.Ctx, msg any) {
 	}
 }
 
-// step does what the news allow: wake parked polls, serve batches, arm timers.
+// step does what the new messages allow: wake parked polls, serve batches, set timers.
 func (m *manager) step(c *otp.Ctx) {
 	g := m.gauge
 	m.wake()
@@ -171,7 +171,7 @@ func (m *manager) step(c *otp.Ctx) {
 	}
 }
 
-// arm sets the timer of the next look at the database.
+// arm sets the timer of the next read of the database.
 func (m *manager) arm(c *otp.Ctx) {
 	soon := m.doubtful()
 	if m.counting || m.recount != nil && (m.soon || !soon) {
@@ -187,9 +187,9 @@ func (m *manager) arm(c *otp.Ctx) {
 	m.soon, m.recount = soon, c.SendAfter(wait, recountNow{})
 }
 
-// serve lets b serve its polls beside the actor. The goroutine answers them itself:
-// a committed assignment reaches its worker whatever happens here. A stop does not
-// abort it, only the process's hard deadline does.
+// serve lets b serve its polls beside the actor. The goroutine answers them itself, so
+// that a committed assignment reaches its worker even if the actor fails. Stopping the
+// actor does not abort it; only the process's hard deadline does.
 func (m *manager) serve(c *otp.Ctx, b *batch) {
 	q, hard := m.q, c.Context()
 	c.Async(func(context.Context) any {
@@ -203,15 +203,15 @@ func (m *manager) serve(c *otp.Ctx, b *batch) {
 				})
 			}
 		}
-		// Those that were just answered tend to poll again at once. Let them go
-		// first, so that the next batch finds them.
+		// Workers that were just answered tend to poll again at once. Yield to them, so
+		// that the next batch includes their polls.
 		runtime.Gosched()
 		return b
 	})
 }
 
-// served takes a batch back. One that met no database fails all that wait: they
-// would only meet the same.
+// served takes a batch back. If the batch failed because of an outage, all waiting
+// polls fail, because they would fail for the same reason.
 func (m *manager) served(c *otp.Ctx, b *batch) {
 	now := time.Now()
 	m.takeBack(b, now)
@@ -228,7 +228,7 @@ func (m *manager) served(c *otp.Ctx, b *batch) {
 	}
 }
 
-// outage notes whether the database is away, and has it looked at when it is back.
+// outage records whether the database is unavailable, and reads it when it is back.
 func (m *manager) outage(c *otp.Ctx, cause error) {
 	if away := cause != nil; m.away != away {
 		m.away = away
@@ -241,14 +241,14 @@ func (m *manager) outage(c *otp.Ctx, cause error) {
 	}
 }
 
-// look begins a look at the database: what it takes along.
+// look collects the input of a read of the database.
 func (m *manager) look() recounted {
 	now := time.Now()
-	known := m.known(now) // before due: it also notes that parked workers are there
+	known := m.known(now) // before due, because it also notes that parked workers are present
 	return recounted{known: known, seen: m.pending.news, at: now, beats: m.due(now, time.Duration(m.q.presence.Load()))}
 }
 
-// count has the database looked at, one look at a time.
+// count starts a read of the database, one at a time.
 func (m *manager) count(c *otp.Ctx) {
 	if m.counting {
 		m.again = true
@@ -267,7 +267,7 @@ func (m *manager) count(c *otp.Ctx) {
 	})
 }
 
-// look counts what is pending, reads what has changed and writes who was there.
+// look counts pending builds, reads changed rows and writes presence.
 func (q *Queue) look(ctx context.Context, r recounted) recounted {
 	if r.Recount, r.err = q.db.Recount(ctx, q.cfg.Limit+1, r.known); r.err == nil {
 		r.err = q.tokens.Learn(r.Installation, r.Now)
@@ -278,7 +278,7 @@ func (q *Queue) look(ctx context.Context, r recounted) recounted {
 	return r
 }
 
-// recounted takes over what the database said. While it is away the look skips its
+// recounted stores the result of a read of the database. During an outage it skips its
 // turn and parked polls stay parked.
 func (m *manager) recounted(c *otp.Ctx, r recounted) {
 	now := time.Now()
@@ -310,8 +310,8 @@ func (m *manager) recounted(c *otp.Ctx, r recounted) {
 	}
 }
 
-// notified takes another controller's word that a build is pending or that a
-// worker has changed. Our own words come back as remote events too.
+// notified handles another controller's event that a build is pending or a worker has
+// changed. This controller's own events also come back as remote ones.
 func (m *manager) notified(c *otp.Ctx, e pubsub.Event) {
 	argument, _ := e.Data.(string)
 	switch {
@@ -341,8 +341,8 @@ func (m *manager) show() {
 	m.q.bus.Publish(pubsub.QueueUpdated, m.shown)
 }
 
-// Terminate answers every poll: those that wait are refused, parked ones get an
-// empty answer, and those in batches get theirs, for which it waits as long as one
+// Terminate answers every poll. Waiting polls are refused and parked ones get an empty
+// answer. Polls in batches get their own answers, for which it waits as long as one
 // transaction may take.
 func (m *manager) Terminate(_ *otp.Ctx, reason error) {
 	m.close(restarting(reason))

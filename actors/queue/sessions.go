@@ -8,18 +8,18 @@ import (
 	"takt/store"
 )
 
-// session is a worker session, and where the polls of that worker meet: a worker
-// is never in two batches at once, and its newest poll replaces one that waits.
+// session is a worker session with the polls of that worker. A worker is never in two
+// batches at once, and its newest poll replaces one that waits.
 type session struct {
-	store.WorkerSession // once known; until then Number or ID alone says who
+	store.WorkerSession // valid if known; otherwise only Number or ID is set
 	known               bool
-	// stale is true if the row is said to have changed since it was read.
+	// stale is true if the row may have changed since it was read.
 	stale bool
-	// seen is the last poll, written the last time that its row said so.
+	// seen is the time of the last poll; written is seen as last written to the row.
 	seen, written time.Time
-	asked         store.RowAddress // Address when the rows were last asked for
+	asked         store.RowAddress // Address when the last read of the rows began
 	batched       *poll
-	next          *poll // the newest that is in no batch
+	next          *poll // the newest poll that is in no batch
 }
 
 // supersedes reports whether the worker has polled with a newer token than p's.
@@ -55,7 +55,7 @@ func (m *memory) file(s *session) {
 	}
 }
 
-// forget drops s, unless a poll keeps it.
+// forget removes s, unless a poll needs it.
 func (m *memory) forget(s *session) {
 	s.known = false
 	if s.batched != nil || s.next != nil {
@@ -69,8 +69,8 @@ func (m *memory) forget(s *session) {
 	}
 }
 
-// learn takes over the row of p's worker. A worker that polled with its token and
-// by its id has two sessions until now, which become one.
+// learn stores the row of p's worker. A worker that polled both with its token and by
+// its id has two sessions until now; they are merged.
 func (m *memory) learn(p *poll, r *store.PollResult, now time.Time) {
 	s := p.session
 	for _, other := range []*session{m.byNumber[r.Session.Number], m.byID[r.Session.ID]} {
@@ -79,7 +79,7 @@ func (m *memory) learn(p *poll, r *store.PollResult, now time.Time) {
 			s, p.session = other, other
 		}
 	}
-	if s.Number != r.Session.Number { // it was deleted and has registered anew
+	if s.Number != r.Session.Number { // the worker was deleted and has registered again
 		delete(m.byNumber, s.Number)
 		s.Used = 0
 	}
@@ -91,7 +91,7 @@ func (m *memory) learn(p *poll, r *store.PollResult, now time.Time) {
 	m.file(s)
 }
 
-// merge makes the polls of one session those of another.
+// merge moves the polls of one session to another.
 func (m *memory) merge(from, to *session) {
 	p := from.next
 	from.next = nil
@@ -109,8 +109,7 @@ func (m *memory) merge(from, to *session) {
 	to.next = p
 }
 
-// changed takes note that the row of s is said to have changed. A parked poll is
-// judged anew.
+// changed records that the row of s may have changed. A parked poll is judged again.
 func (m *memory) changed(s *session) {
 	if s == nil {
 		return
@@ -122,15 +121,14 @@ func (m *memory) changed(s *session) {
 	m.forgetIdle(s)
 }
 
-// forgetIdle forgets s if it has no polls.
+// forgetIdle removes s if it has no polls.
 func (m *memory) forgetIdle(s *session) {
 	if s.batched == nil && s.next == nil {
 		m.forget(s)
 	}
 }
 
-// missed takes note that notifications were missed: all that they could have told
-// has to be read again.
+// missed records that notifications were lost, so every row must be read again.
 func (m *memory) missed() {
 	m.pending.counted = time.Time{}
 	for _, s := range m.byNumber {
@@ -139,8 +137,8 @@ func (m *memory) missed() {
 	}
 }
 
-// known returns the sessions to be read again, and forgets those of workers that
-// have been silent.
+// known returns the sessions whose rows are to be read again, and removes those of
+// workers that have been silent.
 func (m *memory) known(now time.Time) (list []store.WorkerSession) {
 	list = make([]store.WorkerSession, 0, len(m.byNumber))
 	for _, s := range m.byNumber {
@@ -159,8 +157,8 @@ func (m *memory) known(now time.Time) (list []store.WorkerSession) {
 	return list
 }
 
-// corrected takes over a row that was found changed, unless there were news of it
-// meanwhile. A parked poll for which that matters is judged anew.
+// corrected stores a row that had changed, unless newer information came meanwhile. A
+// parked poll is judged again if the change matters to it.
 func (m *memory) corrected(row store.WorkerSession) {
 	s := m.byNumber[row.Number]
 	if s == nil || !s.known || s.batched != nil || s.Address != s.asked {
@@ -184,8 +182,7 @@ func (m *memory) gone(number uint32) {
 	}
 }
 
-// due returns the beats that are to be written, in the order of the
-// workers' ids.
+// due returns the beats to be written, sorted by worker id.
 func (m *memory) due(now time.Time, every time.Duration) (beats []store.Presence) {
 	var list []*session
 	for _, s := range m.byNumber {
@@ -200,9 +197,9 @@ func (m *memory) due(now time.Time, every time.Duration) (beats []store.Presence
 	return beats
 }
 
-// recorded takes note of beats that were written at the time given, and of
-// where their rows are now: nowhere, so that they are read again, if they had
-// changed before.
+// recorded records that beats were written at the given time, and the new addresses of
+// their rows. A row that had changed before gets the zero
+// address, so it is read again.
 func (m *memory) recorded(beats []store.Presence, written map[uint32]store.RowAddress, at time.Time) {
 	for _, beat := range beats {
 		if s := m.byNumber[beat.Number]; s != nil && s.known {

@@ -7,8 +7,8 @@ import (
 	"takt/store"
 )
 
-// The bounds of the timeouts. The lower ones leave room for a heartbeat; short
-// values are for demonstrations and tests.
+// The bounds of the timeouts. The lower bounds leave time for a heartbeat. Short values
+// are for demonstrations and tests.
 const (
 	minCheckInterval = 100 * time.Millisecond
 	maxCheckInterval = time.Hour
@@ -36,18 +36,19 @@ func validateTimeouts(t store.Timeouts) error {
 	return nil
 }
 
-// listening decides whether silence counts: only if workers could have been heard
-// during one whole build timeout. Nobody is heard while the controller does not run
-// (a suspended machine, a stopped process) or the database does not answer.
+// listening decides whether silence of a worker counts. It counts only if this
+// controller could have received beats during one whole build timeout. It receives none
+// while it does not run (a suspended machine, a stopped process) or the database does
+// not answer.
 type listening struct {
 	heard time.Time // when the database answered last
 	since time.Time // the end of the last interruption
 }
 
-// answered says that a question of asked was answered now. It is an interruption if
-// the answer took longer than patience, or came longer than that after the one
-// before. Times are compared by the wall clock, because the monotonic one stands
-// still in a suspended machine.
+// answered records that the database answered now to a question sent at asked. It is an
+// interruption if the answer took longer than patience, or came more than patience
+// after the previous one. Times are compared by the wall clock, because the monotonic
+// clock stops in a suspended machine.
 func (l *listening) answered(asked, now time.Time, patience time.Duration) {
 	now = now.Round(0)
 	took, gap := now.Sub(asked.Round(0)), now.Sub(l.heard)
@@ -57,15 +58,15 @@ func (l *listening) answered(asked, now time.Time, patience time.Duration) {
 	l.heard = now
 }
 
-// interrupted starts the listening anew.
+// interrupted restarts the listening time.
 func (l *listening) interrupted(now time.Time) { l.since = now.Round(0) }
 
-// missing returns how long this controller still has to listen before silence
-// counts; 0 if it has listened long enough. ready is since when it is ready.
+// missing returns how long this controller must still listen before silence counts; 0
+// if it has listened long enough. ready is since when the controller is ready.
 func (l *listening) missing(now, ready time.Time, timeout, patience time.Duration) time.Duration {
 	now, ready = now.Round(0), ready.Round(0)
 	if gap := now.Sub(l.heard); gap > patience || gap < 0 {
-		return timeout // an interruption that has not ended
+		return timeout // an interruption has not ended
 	}
 	start := l.since
 	if ready.After(start) {
@@ -74,8 +75,8 @@ func (l *listening) missing(now, ready time.Time, timeout, patience time.Duratio
 	return max(0, timeout-now.Sub(start))
 }
 
-// pulseOf returns how often to ask the database for a build timeout, and the
-// longest gap between two answers that is no interruption.
+// pulseOf returns how often to check that the database answers, for a build timeout,
+// and the longest gap between two answers that is not an interruption.
 func pulseOf(timeout time.Duration) (every, patience time.Duration) {
 	every = min(max(timeout/20, 50*time.Millisecond), time.Second)
 	patience = min(max(timeout/4, 500*time.Millisecond), 10*time.Second)

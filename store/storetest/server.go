@@ -23,8 +23,8 @@ type server struct {
 	life io.Closer // the server ends when this is closed
 }
 
-// script makes a cluster and runs it until standard input ends. The test binary closes
-// it, or its death does. $1 programs, $2 directory, $3 options.
+// script makes a cluster and runs it until standard input ends. Standard
+// input ends when the test binary closes it or ends. $1 programs, $2 directory, $3 options.
 const script = `
 exec 3<&0 </dev/null
 "$1/initdb" -D "$2/data" -U takt --auth=trust -E UTF8 --locale=C --no-sync --no-instructions >"$2/log" 2>&1 ||
