@@ -72,9 +72,8 @@ type LostRule struct {
 type Sweep struct {
 	Timeouts Timeouts
 	Rule     LostRule
-	// Patience is how long the database may take to begin. Beats that waited for the
-	// same database could not be written, so a sweep that begins later must not count
-	// the silence.
+	// Patience is how long the database may take to begin. A slower sweep fails, because
+	// workers could not beat meanwhile.
 	Patience time.Duration
 }
 
