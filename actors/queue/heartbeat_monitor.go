@@ -29,8 +29,8 @@ type MonitorConfig struct {
 	Timeouts store.Timeouts
 	// Rule says what a lost attempt does to a build.
 	Rule store.LostRule
-	// Ready returns since when this controller has accepted requests and had its
-	// database; false if it does not now.
+	// Ready returns since when this controller has been ready without interruption (it
+	// listens and has its database); false if it is not ready now.
 	Ready func() (since time.Time, ready bool)
 	// Now is the clock. Defaults to time.Now.
 	Now func() time.Time
