@@ -29,8 +29,8 @@ const (
 
 // connConfig returns how to reach the cluster's server.
 func (cl *cluster) connConfig(database string) (*pgx.ConnConfig, error) {
-	// Every key is set, so that PG… variables of takt's environment, which
-	// mean other databases, have no say.
+	// Every key is set, so that the PG… variables of takt's environment have no effect:
+	// they mean other databases.
 	cfg, err := pgx.ParseConfig(fmt.Sprintf(
 		"host=/ port=%d user=%s password=%s dbname=%s sslmode=disable connect_timeout=10 target_session_attrs=any",
 		socketPort, databaseUser, cl.password, database))
@@ -45,9 +45,9 @@ func (cl *cluster) connConfig(database string) (*pgx.ConnConfig, error) {
 	return cfg, nil
 }
 
-// dialIn returns a dialler for the server's socket in the open directory. A
-// path through the descriptor stays below the 107 bytes of a socket address,
-// however long the real path is. The directory cannot be closed meanwhile.
+// dialIn returns a dialler for the server's socket in the open directory. A path through
+// the descriptor stays below the 107 bytes of a socket address, however long the real
+// path is. The directory must stay open while the dialler runs.
 func dialIn(home *os.File, realPath string) func(context.Context) (net.Conn, error) {
 	return func(ctx context.Context) (conn net.Conn, err error) {
 		var dialer net.Dialer
@@ -70,8 +70,7 @@ func dialIn(home *os.File, realPath string) func(context.Context) (net.Conn, err
 
 const sqlHasDatabase = `SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)`
 
-// probe asks the server whether it answers, and makes takt's database when
-// the cluster is new.
+// probe checks that the server answers. It creates takt's database if the cluster is new.
 func (cl *cluster) probe(ctx context.Context) error {
 	cfg, err := cl.connConfig("postgres")
 	if err != nil {
@@ -96,7 +95,7 @@ func (cl *cluster) probe(ctx context.Context) error {
 	return nil
 }
 
-// sqlState returns the server's code for a failure, "" if it is not the server's.
+// sqlState returns the SQL state of a server error, and "" for any other error.
 func sqlState(err error) string {
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return e.Code
@@ -104,8 +103,8 @@ func sqlState(err error) string {
 	return ""
 }
 
-// refused reports a failure that waiting does not mend: the server answers and
-// does not let takt in.
+// refused reports a failure that waiting does not fix: the server answers but rejects
+// takt's login.
 func refused(err error) bool {
 	state := sqlState(err)
 	return state == stateInvalidPassword || state == stateInvalidAuth

@@ -6,11 +6,11 @@ import (
 	"takt/actors/otp"
 )
 
-// finished is the result of a goroutine that has nothing to tell.
+// finished is the result of a goroutine that returns no value.
 type finished struct{}
 
-// goroutines runs functions as the incarnation's goroutines: a panic in one
-// crashes the actor, and none is forgotten.
+// goroutines runs functions as goroutines of the incarnation. A panic in one crashes the
+// actor, and the actor waits for all of them.
 func goroutines(c *otp.Ctx) spawn {
 	return func(f func()) {
 		c.Async(func(context.Context) any {
@@ -20,8 +20,8 @@ func goroutines(c *otp.Ctx) spawn {
 	}
 }
 
-// untilStop returns a context for a callback that takes long: it ends as soon
-// as the actor is asked to stop, which its own context does only at the hard
+// untilStop returns a context for a callback that takes long. The context ends as soon as
+// the actor is asked to stop, while the actor's own context ends only at the hard
 // deadline. The callback calls release at its end.
 func untilStop(c *otp.Ctx) (ctx context.Context, release func()) {
 	ctx, cancel := context.WithCancelCause(c.Context())

@@ -12,12 +12,12 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Beside is the way to the embedded server that another process runs in a data
-// directory. It starts and changes nothing.
+// Beside connects to the embedded server that another process runs in a data directory.
+// It starts and changes nothing.
 type Beside struct{ cluster *cluster }
 
-// OpenBeside finds the way to the server that runs in dataDir. Whether it
-// answers shows at the first connection. Close it.
+// OpenBeside opens the data directory of a running server. It does not check that the
+// server answers; the first connection shows that. The caller closes it.
 func OpenBeside(dataDir string) (*Beside, error) {
 	abs, err := filepath.Abs(dataDir)
 	if err != nil {
@@ -42,5 +42,5 @@ func (b *Beside) ConnConfig(context.Context) (*pgx.ConnConfig, error) {
 	return b.cluster.connConfig(databaseName)
 }
 
-// Close lets go of the directory. Connections stay.
+// Close closes the directory. Open connections stay.
 func (b *Beside) Close() { b.cluster.close() }

@@ -45,9 +45,9 @@ func wellKnown() []string {
 	}
 }
 
-// findBinaries lists the usable server programs, best first: those on
-// searchPath in its order, because that is what the operator chose, then those
-// that match the globs, newest first.
+// findBinaries lists the usable server programs, best first. Those on searchPath come
+// first, in its order, because the operator chose it. Those that match the globs follow,
+// newest first.
 func findBinaries(ctx context.Context, searchPath string, globs []string) ([]Binaries, error) {
 	seen := map[string]bool{}
 	found := binariesIn(ctx, filepath.SplitList(searchPath), seen)
@@ -73,9 +73,9 @@ func findBinaries(ctx context.Context, searchPath string, globs []string) ([]Bin
 	return found, nil
 }
 
-// binariesIn lists the server programs in dirs that were not seen yet. It follows
-// symbolic links first, because a link to initdb alone in /usr/local/bin is
-// common and postgres stands only beside its target.
+// binariesIn lists the server programs in dirs that are not in seen. It resolves symbolic
+// links first, because /usr/local/bin often links to initdb alone, and postgres is only
+// next to the link's target.
 func binariesIn(ctx context.Context, dirs []string, seen map[string]bool) (found []Binaries) {
 	for _, dir := range dirs {
 		for _, program := range []string{"postgres", "initdb"} {
@@ -117,8 +117,8 @@ func majorOf(ctx context.Context, postgres string) (int, error) {
 	return parseMajor(string(out))
 }
 
-// parseMajor reads "postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)",
-// and "17beta1" or "18devel" instead of the number.
+// parseMajor reads "postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)". The number may
+// also be "17beta1" or "18devel".
 func parseMajor(version string) (int, error) {
 	m := regexp.MustCompile(`\(PostgreSQL\) (\d+)`).FindStringSubmatch(version)
 	if m == nil {
@@ -127,9 +127,9 @@ func parseMajor(version string) (int, error) {
 	return strconv.Atoi(m[1])
 }
 
-// chooseBinaries picks the programs for a cluster: the first ones for a new
-// cluster (major 0), else the first of the version that made it, because a
-// server refuses another version's files.
+// chooseBinaries picks the programs for a cluster. A new cluster (major 0) gets the first
+// ones. An existing one gets the first of its own version, because a server refuses
+// another version's files.
 func chooseBinaries(found []Binaries, major int, dir string) (Binaries, error) {
 	if major == 0 {
 		return found[0], nil

@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// startAttempts is how often a server that ends while it starts is started
-// again: an old backend may hold the shared memory for some moments.
+// startAttempts is how often the start is tried if the server ends during it, because an
+// old backend may hold the shared memory for a short time.
 const startAttempts = 5
 
-// bringUp returns a server that answers: the one that an earlier takt left
-// behind, or a new one. The caller stops and releases it.
+// bringUp returns a server that answers. It adopts the one that an earlier takt left
+// behind, or starts a new one. The caller stops and releases it.
 func (cl *cluster) bringUp(ctx context.Context) (*process, error) {
 	changed, err := applySettings(cl.root, cl.owner)
 	if err != nil {
@@ -46,7 +46,7 @@ func (cl *cluster) tryAdopt(ctx context.Context) (*process, bool) {
 	if err != nil || !found || lock.Status == statusStopping || identify(lock.PID, cl.info) != server {
 		return nil, false
 	}
-	if lock.Status != statusStarting { // a recovery may take its time and must not begin anew
+	if lock.Status != statusStarting { // a recovery may take long and must not be restarted
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, 5*time.Second, errors.New("no answer for 5 s"))
 		defer cancel()
@@ -61,8 +61,7 @@ func (cl *cluster) tryAdopt(ctx context.Context) (*process, bool) {
 	return p, true
 }
 
-// startOnce clears the cluster of what earlier servers left, starts a server
-// and waits until it answers.
+// startOnce cleans up after earlier servers, starts a server and waits until it answers.
 func (cl *cluster) startOnce(ctx context.Context) (*process, error) {
 	if err := cl.clear(ctx); err != nil {
 		return nil, err
@@ -75,7 +74,7 @@ func (cl *cluster) startOnce(ctx context.Context) (*process, error) {
 	if err == nil {
 		return p, nil
 	}
-	// ctx may be why; the server gets its orderly stop all the same.
+	// ctx may have ended, but the server must still get an orderly stop.
 	if stopErr := p.stop(context.WithoutCancel(ctx), 5*time.Second, 2*time.Second, cl.log); stopErr != nil {
 		err = errors.Join(err, stopErr)
 	}
@@ -86,8 +85,8 @@ func (cl *cluster) startOnce(ctx context.Context) (*process, error) {
 	return nil, fmt.Errorf("starting the database server: %w", err)
 }
 
-// awaitReady waits until the server answers, ends, or lets takt not in.
-// A long recovery is reported every few seconds.
+// awaitReady waits until the server answers, ends, or rejects takt's login. It logs a
+// long recovery every few seconds.
 func (cl *cluster) awaitReady(ctx context.Context, p *process) error {
 	wait, since, told := 5*time.Millisecond, time.Now(), time.Now()
 	for {
@@ -116,9 +115,9 @@ func (cl *cluster) awaitReady(ctx context.Context, p *process) error {
 	}
 }
 
-// probeOnce is one bounded probe: a server that accepts and then hangs must
-// not use up the whole waiting time. A server that says in its lock file that
-// it is not ready is not bothered, because it would log each refusal.
+// probeOnce makes one probe with a time limit, because a server that accepts and then
+// hangs must not use up the whole waiting time. A server whose lock file says that it is
+// not ready is not probed, because it would log each refusal.
 func (cl *cluster) probeOnce(ctx context.Context) error {
 	lock, _, err := readLockFile(cl.root, pidFileName)
 	if err != nil {
@@ -132,9 +131,9 @@ func (cl *cluster) probeOnce(ctx context.Context) error {
 	return cl.probe(ctx)
 }
 
-// clear makes room for a new server: a running one is stopped, backends that
-// outlived their postmaster are ended, lock files that name nobody's or a
-// stranger's process are removed.
+// clear prepares the cluster for a new server. It stops a running server, ends backends
+// that outlived their postmaster, and removes lock files whose process is gone or is
+// another program.
 func (cl *cluster) clear(ctx context.Context) error {
 	lock, found, err := readLockFile(cl.root, pidFileName)
 	if err != nil {
@@ -159,11 +158,10 @@ func (cl *cluster) clear(ctx context.Context) error {
 	return nil
 }
 
-// removeStale removes a lock file of a server that is gone. PostgreSQL itself
-// takes a reused or uncollected process number for a running server and would
-// refuse to start, by the cluster's lock file and by the socket's alike. Where
-// serversIn cannot look, a dead one's file stays, because the server's check
-// of the shared memory needs it.
+// removeStale removes the lock file of a server that is gone. PostgreSQL takes a zombie
+// or a reused process id for a running server and would refuse to start. That applies to
+// the cluster's lock file and to the socket's. Where serversIn can't look, a dead
+// server's file stays, because PostgreSQL's check of the shared memory needs it.
 func (cl *cluster) removeStale(name string) error {
 	lock, found, err := readLockFile(cl.root, name)
 	if err != nil || !found {
@@ -180,9 +178,9 @@ func (cl *cluster) removeStale(name string) error {
 	return nil
 }
 
-// endLeftovers waits for backends without a postmaster. They notice its death
-// by themselves unless they are busy; then they are told as the postmaster
-// would have told them, with SIGQUIT, and in the end killed.
+// endLeftovers waits for backends without a postmaster. They notice its death by
+// themselves unless they are busy. Busy ones get SIGQUIT, as from the postmaster, and
+// later SIGKILL.
 func (cl *cluster) endLeftovers(ctx context.Context) error {
 	none := func() bool { return len(serversIn(cl.info)) == 0 }
 	for _, step := range []struct {

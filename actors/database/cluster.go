@@ -19,13 +19,13 @@ import (
 // clusterName is the directory of the embedded database in the data directory.
 const clusterName = "postgres"
 
-// draftPrefix marks clusters in the making. Only a finished one is renamed to
-// clusterName, so a half-made one is never mistaken for a database.
+// draftPrefix begins the names of unfinished clusters. A cluster is renamed to
+// clusterName when it is complete, so an incomplete one is never taken for a database.
 const draftPrefix = clusterName + ".init-"
 
-// cluster is an existing database directory, held open. Everything inside is
-// reached through the open directory, because its parents may be closed to the
-// account that the server runs as.
+// cluster is an existing database directory, held open. Its contents are reached through
+// the open directory, because the server's account may have no access to the parent
+// directories.
 type cluster struct {
 	dir      string // the path, for messages
 	root     *os.Root
@@ -54,7 +54,7 @@ func openCluster(ctx context.Context, cfg PostgresConfig, log zerolog.Logger, ru
 	}
 	defer data.Close()
 
-	// A relative path in a message or a socket address would mislead.
+	// A relative path in a message or a socket address would be ambiguous.
 	abs, err := filepath.Abs(cfg.DataDir)
 	if err != nil {
 		return nil, fmt.Errorf("naming the data directory: %w", err)
@@ -67,7 +67,7 @@ func openCluster(ctx context.Context, cfg PostgresConfig, log zerolog.Logger, ru
 	return cl, nil
 }
 
-// prepare fills in a cluster: password, account, programs, directory.
+// prepare fills in a cluster's password, account, programs and directory.
 func (cl *cluster) prepare(ctx context.Context, data *os.Root, found []Binaries) error {
 	major, existing, err := examine(data, cl.dir)
 	if err != nil {
@@ -98,8 +98,8 @@ func (cl *cluster) prepare(ctx context.Context, data *os.Root, found []Binaries)
 	return nil
 }
 
-// examine looks at what stands under the cluster's name: nothing (major 0), or
-// a cluster of some version and owner. An empty directory counts as nothing.
+// examine returns the version and the owner of the cluster under the cluster's name.
+// major is 0 if there is none. An empty directory counts as none.
 func examine(data *os.Root, dir string) (major int, existing *owner, err error) {
 	info, err := os.Stat(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -118,7 +118,7 @@ func examine(data *os.Root, dir string) (major int, existing *owner, err error) 
 	defer root.Close()
 	text, err := root.ReadFile("PG_VERSION")
 	if errors.Is(err, fs.ErrNotExist) {
-		if err := data.Remove(clusterName); err != nil { // takes an empty directory only
+		if err := data.Remove(clusterName); err != nil { // removes only an empty directory
 			return 0, nil, fmt.Errorf("%s holds no database (no PG_VERSION) and is not free for one: move it away, or restore it: %w", dir, err)
 		}
 		return 0, nil, nil
@@ -136,7 +136,7 @@ func examine(data *os.Root, dir string) (major int, existing *owner, err error) 
 	return major, existing, nil
 }
 
-// open takes an opened directory as the cluster's.
+// open sets the cluster's directory to an opened one.
 func (cl *cluster) open(root *os.Root, err error) error {
 	if err != nil {
 		return fmt.Errorf("opening the database directory: %w", err)
@@ -162,8 +162,8 @@ func (cl *cluster) close() {
 	}
 }
 
-// create makes a cluster beside its final name and renames it when every
-// byte is on the disk: kill -9 at any moment leaves a draft or a database.
+// create makes a cluster in a draft directory and renames it when every byte is on the
+// disk. A kill -9 leaves either a draft or a complete database.
 func (cl *cluster) create(ctx context.Context, data *os.Root) error {
 	draft := draftPrefix + strings.ToLower(rand.Text())
 	if err := data.Mkdir(draft, 0o700); err != nil {
@@ -179,7 +179,7 @@ func (cl *cluster) create(ctx context.Context, data *os.Root) error {
 	return syncDir(data)
 }
 
-// fill runs initdb in the draft. initdb syncs all it wrote before it ends.
+// fill runs initdb in the draft. initdb syncs all its files before it ends.
 func (cl *cluster) fill(ctx context.Context, data *os.Root, draft string) error {
 	if cl.owner.drop {
 		if err := data.Chown(draft, int(cl.owner.uid), int(cl.owner.gid)); err != nil {
@@ -210,8 +210,8 @@ func (cl *cluster) fill(ctx context.Context, data *os.Root, draft string) error 
 	return err
 }
 
-// resetPassword gives the cluster the password of a new password file, for
-// when the old one was lost. It needs the cluster to have no server.
+// resetPassword gives the cluster the password of a new password file. It is used when
+// the old file was lost. No server may run in the cluster.
 func (cl *cluster) resetPassword(ctx context.Context) error {
 	if err := cl.clear(ctx); err != nil {
 		return err
@@ -228,9 +228,9 @@ func (cl *cluster) resetPassword(ctx context.Context) error {
 	return nil
 }
 
-// removeDrafts clears away clusters whose making was interrupted. initdb of a
-// killed takt ends with it; should its last files appear meanwhile, the next
-// start tries again.
+// removeDrafts removes clusters whose creation was interrupted. The initdb of a killed
+// takt is killed too. If its last files appear during the removal, the next start tries
+// again.
 func removeDrafts(data *os.Root, log zerolog.Logger) {
 	names, _ := fs.Glob(data.FS(), draftPrefix+"*") // fails for a bad pattern only
 	for _, name := range names {

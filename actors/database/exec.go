@@ -18,12 +18,12 @@ import (
 // firstInherited is the number of the first extra descriptor in a child.
 const firstInherited = 3
 
-// hasProc says that an open directory has a path of its own, by which a child
-// reaches it although the parents of the real path are closed to it.
+// hasProc says that an open directory has a path of its own. A child can reach the
+// directory by that path even when its account has no access to the parent directories.
 const hasProc = runtime.GOOS == "linux"
 
-// inherited returns how a child names the open directory and which files it
-// has to inherit for that.
+// inherited returns the path by which a child reaches the open directory, and the files
+// that it must inherit for that.
 func inherited(home *os.File, realPath string) (path string, files []*os.File) {
 	if !hasProc {
 		return realPath, nil
@@ -31,7 +31,7 @@ func inherited(home *os.File, realPath string) (path string, files []*os.File) {
 	return "/proc/self/fd/" + strconv.Itoa(firstInherited), []*os.File{home}
 }
 
-// inheritedPath names descriptor fd in a child.
+// inheritedPath returns the path of descriptor fd in a child.
 func inheritedPath(fd int) string {
 	if hasProc {
 		return "/proc/self/fd/" + strconv.Itoa(fd)
@@ -39,23 +39,23 @@ func inheritedPath(fd int) string {
 	return "/dev/fd/" + strconv.Itoa(fd)
 }
 
-// environment is all that PostgreSQL's programs get: nothing of takt's own
+// environment is the whole environment of PostgreSQL's programs. Nothing of takt's own
 // environment (PGDATA, PGOPTIONS, secrets) reaches them.
 func environment(bins Binaries) []string {
 	return []string{"PATH=" + bins.Dir + ":/usr/bin:/bin", "LC_ALL=C", "TZ=UTC"}
 }
 
-// processAttributes puts a child into its own process group, out of reach of
-// the terminal's Ctrl-C, and gives it the cluster's account.
+// processAttributes puts a child into its own process group, so that the terminal's
+// Ctrl-C does not reach it, and gives it the cluster's account.
 func processAttributes(to owner) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Credential: to.credential()}
 }
 
-// runTool runs one of PostgreSQL's programs to its end, with takt's death as
-// its own. The error holds what the program printed last.
+// runTool runs one of PostgreSQL's programs to its end. The program is killed when takt
+// dies. The error holds the last lines that it printed.
 func (cl *cluster) runTool(ctx context.Context, program string, args []string, stdin io.Reader, files []*os.File) error {
 	cmd := exec.CommandContext(ctx, cl.bins.path(program), args...)
-	cmd.Dir = "/" // the program returns to its working directory, which has to be open to its account
+	cmd.Dir = "/" // the program changes back to its working directory, so its account needs access to it
 	cmd.Env = environment(cl.bins)
 	cmd.Stdin = stdin
 	cmd.ExtraFiles = files
@@ -74,8 +74,8 @@ func (cl *cluster) runTool(ctx context.Context, program string, args []string, s
 	return nil
 }
 
-// passwordPipe returns a pipe that holds the password, readable by the
-// account: no file, no argument, and gone with its reader.
+// passwordPipe returns a pipe that holds the password, readable by the account. A pipe
+// leaves no file and no argument, and its contents end with its reader.
 func passwordPipe(password string, to owner) (*os.File, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -86,7 +86,7 @@ func passwordPipe(password string, to owner) (*os.File, error) {
 		err = r.Chown(int(to.uid), int(to.gid)) // opening /proc/self/fd/N checks the owner
 	}
 	if err == nil {
-		_, err = w.WriteString(password + "\n") // far below a pipe's capacity
+		_, err = w.WriteString(password + "\n") // far less than a pipe's capacity
 	}
 	if err != nil {
 		_ = r.Close()

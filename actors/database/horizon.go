@@ -12,23 +12,23 @@ import (
 	"takt/actors/otp"
 )
 
-// HeldBack says who keeps vacuum from removing what was updated or deleted:
-// an old snapshot, a prepared transaction or a replication slot.
+// HeldBack says what keeps vacuum from removing rows that were updated or deleted: an old
+// snapshot, a prepared transaction or a replication slot.
 type HeldBack struct {
-	// By names the oldest one, for an operator.
+	// By names the oldest holder, for an operator.
 	By string
-	// Since is when this process has first seen it.
+	// Since is when this process first saw it.
 	Since time.Time
-	// Transactions is how many have begun since.
+	// Transactions is how many transactions have begun since.
 	Transactions int64
 }
 
-// busyHorizon is how many transactions have to go by for an old snapshot to
-// matter: where nothing is written, nothing is held back.
+// busyHorizon is how many transactions must begin before an old snapshot matters. Where
+// nothing is written, nothing is held back.
 const busyHorizon = 1000
 
-// sqlHorizon finds who has the oldest transaction id that vacuum must respect.
-// It leaves out who vacuums itself, and needs no privileges.
+// sqlHorizon finds the holder of the oldest transaction id that vacuum must respect. It
+// skips vacuum's own sessions, and needs no privileges.
 const sqlHorizon = `
 SELECT x::text, age(x), holder FROM (
 	SELECT v.x, 'process ' || a.pid || ' of ' || coalesce(a.usename, '?') || coalesce(' (' || nullif(a.application_name, '') || ')', '') AS holder
@@ -63,7 +63,7 @@ type horizonWatch struct {
 	since time.Time
 }
 
-// observe returns who holds vacuum back for longer than the limit, nil if nobody.
+// observe returns what has held vacuum back for longer than the limit, or nil.
 func (w *horizonWatch) observe(now time.Time, h horizon) *HeldBack {
 	if h.xmin != w.xmin {
 		w.xmin, w.since = h.xmin, now
@@ -74,8 +74,8 @@ func (w *horizonWatch) observe(now time.Time, h horizon) *HeldBack {
 	return &HeldBack{By: h.holder, Since: w.since, Transactions: h.age}
 }
 
-// HeldBack returns who has kept vacuum from its work for longer than
-// PoolConfig.HorizonLimit while transactions went by, and false if nobody has.
+// HeldBack returns what has held vacuum back for longer than PoolConfig.HorizonLimit
+// while transactions went by. It returns false if nothing has.
 func (p *Pool) HeldBack() (HeldBack, bool) {
 	if held := p.held.Load(); held != nil {
 		return *held, true
@@ -83,7 +83,7 @@ func (p *Pool) HeldBack() (HeldBack, bool) {
 	return HeldBack{}, false
 }
 
-// look asks for the horizon beside the actor, one look at a time.
+// look queries the horizon in a goroutine, one query at a time.
 func (s *poolServer) look(c *otp.Ctx) {
 	if s.lease == nil || s.looking {
 		return
@@ -98,8 +98,8 @@ func (s *poolServer) look(c *otp.Ctx) {
 	})
 }
 
-// looked raises the alarm and calls it off. A look that failed says nothing:
-// whether the database is away is for check to find out.
+// looked logs when vacuum is held back and when it no longer is. A failed query is
+// ignored, because check decides whether the database is away.
 func (s *poolServer) looked(c *otp.Ctx, m looked) {
 	s.looking = false
 	if m.err != nil {

@@ -14,15 +14,15 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// lease is a pgx pool together with what is needed to watch it and to end it.
+// lease is a pgx pool together with what watches it and ends it.
 type lease struct {
 	pool  *pgxpool.Pool
 	conns sync.Map // the pool's open connections: *pgx.Conn → nothing
 	probe *prober
 }
 
-// openLease connects: address, migrations, pool. It returns when a query
-// would run.
+// openLease resolves the address, runs the migrations and opens the pool. When it
+// returns, queries can run.
 func openLease(ctx context.Context, cfg PoolConfig) (*lease, error) {
 	conn, err := cfg.Source(ctx)
 	if err != nil {
@@ -30,8 +30,8 @@ func openLease(ctx context.Context, cfg PoolConfig) (*lease, error) {
 	}
 	conn.ConnectTimeout = cmp.Or(conn.ConnectTimeout, cfg.ConnectTimeout)
 	l := &lease{probe: &prober{cfg: conn, connect: cfg.ConnectTimeout, answer: cfg.AnswerTimeout}}
-	// The probe goes first: when the database is away, this is the cheapest
-	// way to know, and the error is the plainest.
+	// The probe goes first, because it is the cheapest check for an outage and gives the
+	// clearest error.
 	if _, err := l.probe.check(ctx); err != nil {
 		return nil, err
 	}
@@ -74,13 +74,12 @@ const (
 	statementTimeout = 30 * time.Second
 	// lockTimeout ends a wait for a lock.
 	lockTimeout = 5 * time.Second
-	// idleInTransactionTimeout ends a session that holds a transaction open and does
-	// nothing.
+	// idleInTransactionTimeout ends a session that is idle in a transaction.
 	idleInTransactionTimeout = 15 * time.Second
 )
 
-// poolConfig derives the pool's settings. Time limits that the database URL
-// gives stand.
+// poolConfig derives the pool's settings. Time limits in the database URL take
+// precedence.
 func poolConfig(conn *pgx.ConnConfig, cfg PoolConfig) (*pgxpool.Config, error) {
 	pc, err := pgxpool.ParseConfig("host=/ sslmode=disable")
 	if err != nil {
@@ -108,8 +107,8 @@ func poolConfig(conn *pgx.ConnConfig, cfg PoolConfig) (*pgxpool.Config, error) {
 
 func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
-// check asks the database whether it answers. If that took a new connection,
-// the pool drops its own too: they are as old as the one that was dead.
+// check checks that the database answers. If that needed a new connection, the pool drops
+// its own connections, because they are as old as the dead one.
 func (l *lease) check(ctx context.Context) error {
 	fresh, err := l.probe.check(ctx)
 	if err == nil && fresh {
@@ -118,9 +117,9 @@ func (l *lease) check(ctx context.Context) error {
 	return err
 }
 
-// close ends the pool and returns when all connections are back. What runs has drain
-// to finish. It is then cancelled in the database, and a second later its connections
-// are cut under their users, whose calls fail at once.
+// close ends the pool and returns when all connections are back. Running queries may take
+// until drain. They are then cancelled in the database. One second later their
+// connections are closed, so that calls on them fail at once.
 func (l *lease) close(ctx context.Context, drain time.Duration, log zerolog.Logger) {
 	l.probe.close()
 	defer time.AfterFunc(drain, func() { l.cancel(context.WithoutCancel(ctx)) }).Stop()
@@ -134,7 +133,7 @@ func (l *lease) close(ctx context.Context, drain time.Duration, log zerolog.Logg
 	l.pool.Close()
 }
 
-// cancel asks the database to end what runs on the connections.
+// cancel asks the database to cancel the queries on the connections.
 func (l *lease) cancel(ctx context.Context) {
 	ctx, stop := context.WithTimeoutCause(ctx, time.Second, errors.New("the database did not take the cancellation in time"))
 	defer stop()
@@ -144,9 +143,8 @@ func (l *lease) cancel(ctx context.Context) {
 	})
 }
 
-// prober asks the database whether it answers, on a connection beside the pool,
-// because a pool that is merely busy must not look like a database that is away.
-// Safe for concurrent use.
+// prober checks whether the database answers, on a connection beside the pool, because a
+// pool that is only busy must not look like an outage. It is safe for concurrent use.
 type prober struct {
 	cfg     *pgx.ConnConfig
 	connect time.Duration // limit for a new connection
@@ -156,9 +154,9 @@ type prober struct {
 	conn *pgx.Conn  // nil before the first check and after a failed one
 }
 
-// check returns nil if the database answers, on the old connection or a new one. One
-// dead connection (ended by an operator, a restarted server) is not a dead database;
-// fresh tells that it took a new one.
+// check returns nil if the database answers, on the old connection or a new one. It tries
+// a new one because a single dead connection (closed by an operator or a server restart)
+// is not an outage. fresh reports that it needed a new one.
 func (p *prober) check(ctx context.Context) (fresh bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -188,7 +186,7 @@ func (p *prober) dial(ctx context.Context) (*pgx.Conn, error) {
 	return conn, nil
 }
 
-// close ends the prober, after a check that runs. No other may follow.
+// close ends the prober after a running check. No check may follow.
 func (p *prober) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -197,7 +195,7 @@ func (p *prober) close() {
 	}
 }
 
-// hangUp closes a connection without a farewell, which could block.
+// hangUp closes a connection without PostgreSQL's terminate message, which could block.
 func hangUp(conn *pgx.Conn) {
 	_ = conn.PgConn().Conn().Close() // nothing depends on it
 }

@@ -41,8 +41,8 @@ type ListenerConfig struct {
 	Backoff backoff.Backoff
 }
 
-// Listener is the handle of the listener. It is safe for concurrent use. As a
-// Sink of the pool it tries at once when the pool is back.
+// Listener is the handle of the listener. It is safe for concurrent use. It is a Sink of
+// the pool, so that it connects at once when the pool is back.
 type Listener struct {
 	cfg  ListenerConfig
 	proc atomic.Pointer[otp.Proc]
@@ -63,14 +63,14 @@ func (l *Listener) Spec() otp.ChildSpec {
 	}
 }
 
-// Use makes a waiting listener connect now: the database is back.
+// Use makes a waiting listener connect now, because the database is back.
 func (l *Listener) Use(*pgxpool.Pool) {
 	if proc := l.proc.Load(); proc != nil {
 		otp.Cast(proc, retry{})
 	}
 }
 
-// Drop does nothing: the listener notices a loss by itself.
+// Drop does nothing, because the listener notices a loss by itself.
 func (*Listener) Drop(error) {}
 
 // The messages of the listener, beside retry.
@@ -88,14 +88,14 @@ type listenerServer struct {
 	failures int
 }
 
-// Init begins to connect and does not wait: nobody depends on notifications.
+// Init begins to connect but does not wait, because nothing depends on notifications.
 func (s *listenerServer) Init(c *otp.Ctx) error {
 	s.handle.proc.Store(c.Self())
 	s.listen(c)
 	return nil
 }
 
-// HandleCast takes what comes from other goroutines.
+// HandleCast handles messages from other goroutines.
 func (s *listenerServer) HandleCast(c *otp.Ctx, msg any) {
 	switch msg.(type) {
 	case listening:
@@ -109,7 +109,7 @@ func (s *listenerServer) HandleCast(c *otp.Ctx, msg any) {
 	}
 }
 
-// HandleInfo takes timers and the connection's end.
+// HandleInfo handles timers and the connection's end.
 func (s *listenerServer) HandleInfo(c *otp.Ctx, msg any) {
 	switch m := msg.(type) {
 	case retry:
@@ -127,7 +127,7 @@ func (s *listenerServer) HandleInfo(c *otp.Ctx, msg any) {
 	}
 }
 
-// Terminate forgets the incarnation; its goroutine ends by its context.
+// Terminate clears the handle. The goroutine ends by its context.
 func (s *listenerServer) Terminate(c *otp.Ctx, _ error) {
 	s.handle.proc.CompareAndSwap(c.Self(), nil)
 }
@@ -143,7 +143,7 @@ func (s *listenerServer) listen(c *otp.Ctx) {
 	})
 }
 
-// listen connects and publishes what comes until the connection or ctx ends.
+// listen connects and publishes notifications until the connection or ctx ends.
 func listen(ctx context.Context, cfg ListenerConfig, connected func()) error {
 	conn, err := subscribe(ctx, cfg)
 	if err != nil {
@@ -162,7 +162,7 @@ func listen(ctx context.Context, cfg ListenerConfig, connected func()) error {
 		case !errors.Is(err, errSilent):
 			return fmt.Errorf("listening: %w", err)
 		default:
-			// A connection that a firewall forgot is silent for ever.
+			// A connection that a firewall has dropped stays silent for ever.
 			if err := ask(ctx, conn); err != nil {
 				return fmt.Errorf("listening: %w", err)
 			}
@@ -170,11 +170,11 @@ func listen(ctx context.Context, cfg ListenerConfig, connected func()) error {
 	}
 }
 
-// errSilent says that no notification came for a while.
+// errSilent says that no notification arrived for a while.
 var errSilent = errors.New("no notification for a while")
 
-// next waits for a notification, at most silence. Its end of waiting leaves
-// the connection usable.
+// next waits for a notification, at most for the duration silence. A timeout leaves the
+// connection usable.
 func next(ctx context.Context, conn *pgx.Conn, silence time.Duration) (string, error) {
 	waiting, cancel := context.WithTimeoutCause(ctx, silence, errSilent)
 	defer cancel()

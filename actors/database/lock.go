@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DataDirLock keeps a second takt out of a data directory. The kernel drops
-// it with the process, however that ends.
+// DataDirLock keeps a second takt out of a data directory. The kernel releases it when
+// the process ends, even after kill -9.
 type DataDirLock struct{ file *os.File }
 
 // LockDataDir takes the lock of the data directory, which must exist. It never
@@ -30,18 +30,18 @@ func LockDataDir(dir string) (*DataDirLock, error) {
 		if !errors.Is(err, unix.EWOULDBLOCK) {
 			return nil, fmt.Errorf("locking %s: %w", path, err)
 		}
-		holder, _ := io.ReadAll(io.LimitReader(file, 32)) // only names the holder in a message
+		holder, _ := io.ReadAll(io.LimitReader(file, 32)) // only for the holder's process id in the message
 		return nil, fmt.Errorf("the data directory %s is used by another takt (process %s)", dir, strings.TrimSpace(string(holder)))
 	}
-	// The number is for people; a failure to write it changes nothing.
+	// The process id is for operators. A failed write does no harm.
 	if file.Truncate(0) == nil {
 		_, _ = file.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
 	}
 	return &DataDirLock{file: file}, nil
 }
 
-// Release gives the directory free. The file stays, because removing it would
-// race with the next holder.
+// Release releases the lock. The file stays, because removing it would race with the next
+// holder.
 func (l *DataDirLock) Release() error {
 	if err := l.file.Close(); err != nil {
 		return fmt.Errorf("releasing the data directory's lock: %w", err)

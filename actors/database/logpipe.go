@@ -13,32 +13,33 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// logPipe carries the server's log into takt's, line by line.
+// logPipe copies the server's log into takt's, line by line.
 type logPipe struct {
 	file *os.File
 	log  zerolog.Logger
 	done chan struct{} // closed by read at the end of the log
 
 	mu   sync.Mutex
-	tail []string // the last lines of weight, for the error of a failed start
+	tail []string // the last important lines, for the error of a failed start
 }
 
 func newPipe(file *os.File, log zerolog.Logger) *logPipe {
 	return &logPipe{file: file, log: log.With().Str("from", "postgres").Logger(), done: make(chan struct{})}
 }
 
-// logPath is where the server's standard error goes: beside the cluster, as
-// its contents are takt's.
+// logPath is the named pipe for the server's standard error. It lies beside the cluster,
+// because its contents belong to takt.
 func (cl *cluster) logPath() string { return filepath.Join(filepath.Dir(cl.dir), "postgres.stderr") }
 
-// read copies until the last writer (the server and its backends) is gone or
-// the pipe is closed.
+// read copies until the last writer (the server and its backends) has ended or the pipe
+// is closed.
 func (l *logPipe) read() {
 	defer close(l.done)
 	lines := bufio.NewReaderSize(l.file, 4096)
 	level := zerolog.InfoLevel
 	for begins := true; ; {
-		// A line beyond the buffer comes in pieces; nothing is lost or grows.
+		// A line longer than the buffer is read in parts, so that no text is lost and no
+		// memory grows.
 		line, err := lines.ReadSlice('\n')
 		if text := strings.TrimRight(string(line), "\r\n"); text != "" {
 			level = l.write(text, level, begins)
@@ -53,9 +54,9 @@ func (l *logPipe) read() {
 	}
 }
 
-// write passes one line on with the server's severity. A line without one
-// continues the line before, and so has its level; so does a piece that does not
-// begin a line, whatever it says.
+// write logs one line with the server's severity. A line without a severity continues the
+// line before and gets its level. The same holds for a part that does not begin a line,
+// whatever its text.
 func (l *logPipe) write(text string, before zerolog.Level, begins bool) zerolog.Level {
 	severity, message, found := strings.Cut(text, ":  ")
 	level, known := severityLevel(severity, message)
@@ -72,9 +73,9 @@ func (l *logPipe) write(text string, before zerolog.Level, begins bool) zerolog.
 	return level
 }
 
-// severityLevel translates PostgreSQL's words. Its LOG tells of every start
-// and stop, so it is no louder than debug here, but for slow statements, long
-// waits for locks, crashes and recoveries.
+// severityLevel translates PostgreSQL's severities. LOG becomes debug, because PostgreSQL
+// logs every start and stop with it. Slow statements, long lock waits, crashes and
+// recoveries are logged louder.
 func severityLevel(severity, message string) (zerolog.Level, bool) {
 	if severity == "LOG" {
 		for _, notable := range []string{"duration: ", "process ", "server process ", "database system was not properly", "database system was interrupted"} {
@@ -85,7 +86,7 @@ func severityLevel(severity, message string) (zerolog.Level, bool) {
 	}
 	switch severity {
 	case "FATAL":
-		// Every connection that is open when the server is stopped says so.
+		// Each open connection logs this when the server stops.
 		if message == "terminating connection due to administrator command" || message == "the database system is shutting down" {
 			return zerolog.InfoLevel, true
 		}
@@ -101,14 +102,14 @@ func severityLevel(severity, message string) (zerolog.Level, bool) {
 	}
 }
 
-// lastWords returns the last complaints of the server.
+// lastWords returns the last important lines of the server's log.
 func (l *logPipe) lastWords() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return strings.Join(l.tail, " · ")
 }
 
-// drain waits for the end of the log, at most d.
+// drain waits at most d for the end of the log.
 func (l *logPipe) drain(d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

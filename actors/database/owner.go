@@ -10,11 +10,11 @@ import (
 // owner is the account that the server runs as.
 type owner struct {
 	uid, gid uint32
-	drop     bool // takt runs as root and has to change to this account
+	drop     bool // takt runs as root and must change to this account
 }
 
-// credential returns what a child needs to become the owner, nil if takt is it.
-// Supplementary groups are dropped too.
+// credential returns what a child needs to become the owner, or nil if takt already is
+// the owner. It also drops supplementary groups.
 func (o owner) credential() *syscall.Credential {
 	if !o.drop {
 		return nil
@@ -22,9 +22,9 @@ func (o owner) credential() *syscall.Credential {
 	return &syscall.Credential{Uid: o.uid, Gid: o.gid}
 }
 
-// chooseOwner decides the account. PostgreSQL refuses to run as root and
-// refuses a directory of another account, so root becomes the owner of an
-// existing cluster, and "postgres" or else "nobody" for a new one.
+// chooseOwner decides the account. PostgreSQL refuses to run as root and refuses a
+// directory of another account. So root becomes the owner of an existing cluster, and
+// "postgres" (or else "nobody") for a new one.
 func chooseOwner(euid, egid int, existing *owner, lookup func(string) (*user.User, error)) (owner, error) {
 	if euid != 0 {
 		if existing != nil && existing.uid != uint32(euid) {

@@ -9,12 +9,12 @@ import (
 	"strings"
 )
 
-// passwordFileName holds the login of the embedded server in the data
-// directory, readable by takt's own account only.
+// passwordFileName is the file in the data directory with the password of the embedded
+// server. Only takt's own account can read it.
 const passwordFileName = "postgres.password"
 
-// loadPassword reads the password, and makes one if there is none. It is on
-// the disk, synced, before any cluster is made with it.
+// loadPassword reads the password, and makes one if there is none. The password is synced
+// to the disk before a cluster is made with it.
 func loadPassword(data *os.Root) (password string, made bool, err error) {
 	text, err := data.ReadFile(passwordFileName)
 	if err == nil {
@@ -31,14 +31,14 @@ func loadPassword(data *os.Root) (password string, made bool, err error) {
 	return password, true, nil
 }
 
-// writeFile replaces a file of root at once: readers and crashes see the old
-// text or the new one. The file is private, and given to the account if any.
+// writeFile replaces a file of root atomically: readers see the old text or the new one,
+// also after a crash. The file is private. It gets the owner to, unless that is nil.
 func writeFile(root *os.Root, name, text string, to *owner) error {
 	draft := name + ".new"
 	if err := root.Remove(draft); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	// O_EXCL: nothing that another account planted under this name is followed.
+	// O_EXCL: a file or link that another account made under this name is not followed.
 	file, err := root.OpenFile(draft, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
@@ -61,7 +61,7 @@ func writeFile(root *os.Root, name, text string, to *owner) error {
 	return syncDir(root)
 }
 
-// syncDir makes the names in root durable.
+// syncDir makes root's directory entries durable.
 func syncDir(root *os.Root) error {
 	dir, err := root.Open(".")
 	if err != nil {

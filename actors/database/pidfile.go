@@ -12,14 +12,14 @@ import (
 // pidFileName is the lock file that a running server keeps in its cluster.
 const pidFileName = "postmaster.pid"
 
-// What a server writes into it; nothing before its first decision.
+// These are the states that a server writes into it. It writes none at the very start.
 const (
 	statusStarting = "starting" // recovers
 	statusReady    = "ready"    // takes connections
 	statusStopping = "stopping"
 )
 
-// pidFile is what takt needs of postmaster.pid.
+// pidFile is the part of postmaster.pid that takt needs.
 type pidFile struct {
 	PID    int
 	Status string // one of the above, or empty
@@ -45,9 +45,9 @@ func parsePIDFile(text string) (pidFile, error) {
 	return f, nil
 }
 
-// readLockFile returns one of a server's lock files, and false if there is
-// none. An unreadable one (a machine that lost power while it was written)
-// counts as the file of process 0, which never lives.
+// readLockFile returns one of a server's lock files, and false if there is none. An
+// unreadable one (from a power failure during the write) counts as the file of process 0,
+// which never lives.
 func readLockFile(root *os.Root, name string) (pidFile, bool, error) {
 	text, err := root.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -56,7 +56,7 @@ func readLockFile(root *os.Root, name string) (pidFile, bool, error) {
 	if err != nil {
 		return pidFile{}, false, fmt.Errorf("reading the server's lock file: %w", err)
 	}
-	f, _ := parsePIDFile(string(text)) // a torn file names no process
+	f, _ := parsePIDFile(string(text)) // an incomplete file has process id 0
 	return f, true, nil
 }
 
@@ -64,13 +64,13 @@ func readLockFile(root *os.Root, name string) (pidFile, bool, error) {
 type identity int
 
 const (
-	// gone: no such process, or one that has ended and waits to be collected.
+	// gone: no such process, or a zombie.
 	gone identity = iota
 	// server: a PostgreSQL process that works in this cluster.
 	server
-	// stranger: the number was given to another program since.
+	// stranger: another program has the process id now.
 	stranger
-	// unclear: alive, but this system does not say where it works.
+	// unclear: it is alive, but this system does not show its working directory.
 	unclear
 )
 

@@ -15,9 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// identify tells whether process pid is a server of the cluster. A server's
-// working directory is its cluster, whatever the path it was given, so the
-// comparison is by device and inode: the recorded path may be /proc/self/fd/3.
+// identify reports whether process pid is a server of the cluster. A server's working
+// directory is its cluster. The directories are compared by device and inode, because the
+// recorded path may be /proc/self/fd/3.
 func identify(pid int, cluster os.FileInfo) identity {
 	if !alive(pid) {
 		return gone
@@ -29,9 +29,9 @@ func identify(pid int, cluster os.FileInfo) identity {
 			return gone
 		}
 		if os.Geteuid() == 0 {
-			return unclear // a kernel that hides processes even from root
+			return unclear // some kernels hide processes even from root
 		}
-		return stranger // a server of ours would be this user's, who may look
+		return stranger // a server of ours belongs to this user, who may read its links
 	}
 	if !os.SameFile(cwd, cluster) || !namedPostgres(proc) {
 		return stranger
@@ -39,8 +39,8 @@ func identify(pid int, cluster os.FileInfo) identity {
 	return server
 }
 
-// serversIn lists the PostgreSQL processes that work in the cluster: the
-// postmaster, its backends, and those that outlived a killed postmaster.
+// serversIn lists the PostgreSQL processes that work in the cluster: the postmaster, its
+// backends, and backends that outlived a killed postmaster.
 func serversIn(cluster os.FileInfo) []int {
 	entries, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
@@ -56,16 +56,16 @@ func serversIn(cluster os.FileInfo) []int {
 	return pids
 }
 
-// namedPostgres looks at the command's name, which, unlike the argument list,
-// the server's process titles do not change.
+// namedPostgres checks the command's name, because the server's process titles change the
+// argument list but not the name.
 func namedPostgres(proc string) bool {
 	comm, err := os.ReadFile(proc + "/comm")
 	name := string(bytes.TrimSpace(comm))
 	return err == nil && (name == "postgres" || name == "postmaster")
 }
 
-// alive reports whether pid is a process that has not ended. One that nobody
-// collects (a container without init) stays visible for ever as a zombie.
+// alive reports whether pid is a process that has not ended. A zombie counts as ended; in
+// a container without init it stays visible for ever.
 func alive(pid int) bool {
 	if pid <= 0 {
 		return false
@@ -79,19 +79,19 @@ func alive(pid int) bool {
 	return ok && rest != "" && rest[0] != 'Z' && rest[0] != 'X'
 }
 
-// dieWithParent makes a helper program end when takt is killed. It is for
-// programs whose work is thrown away then, never for the server.
+// dieWithParent makes a helper program end when takt is killed. It is only for programs
+// whose work is discarded then, never for the server.
 func dieWithParent(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }
 
-// newLogPipe makes the server's standard error a named pipe, because a server
-// outlives a killed takt and the next takt can open the same pipe again. While
-// nobody reads, the server's writes fail and it goes on.
+// newLogPipe makes the server's standard error a named pipe. The server outlives a killed
+// takt, and the next takt can open the same pipe again. While no process reads, the
+// server's writes fail and the server goes on.
 func newLogPipe(path string, log zerolog.Logger) (*logPipe, *os.File, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, fmt.Errorf("making the database server's log pipe: %w", err)
 	}
 	if err := unix.Mkfifo(path, 0o600); err != nil {
-		// A file system without named pipes: the log just ends with takt.
+		// A file system without named pipes: the log ends with takt.
 		log.Debug().Err(err).Msg("no named pipe for the database server's log")
 		r, w, err := os.Pipe()
 		if err != nil {
@@ -111,8 +111,8 @@ func newLogPipe(path string, log zerolog.Logger) (*logPipe, *os.File, error) {
 	return reader, writer, nil
 }
 
-// reopenLogPipe reads the log of a server that has the pipe open already. If
-// it has not, the log just ends.
+// reopenLogPipe opens the log of a server that already has the pipe open. If the server
+// has no such pipe, there is no log.
 func reopenLogPipe(path string, log zerolog.Logger) (*logPipe, error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {

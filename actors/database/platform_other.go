@@ -14,8 +14,8 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// identify tells whether process pid is a server of the cluster, with lsof,
-// which macOS and the BSDs have instead of /proc.
+// identify reports whether process pid is a server of the cluster. It uses lsof, because
+// macOS and the BSDs have no Linux /proc.
 func identify(pid int, cluster os.FileInfo) identity {
 	if !alive(pid) {
 		return gone
@@ -41,8 +41,8 @@ func identify(pid int, cluster os.FileInfo) identity {
 	return server
 }
 
-// serversIn finds none here: the server's own check of its shared memory
-// keeps a new one from starting beside old backends, and starting is retried.
+// serversIn always returns none on this platform. PostgreSQL's own check of the shared
+// memory keeps a new server from starting beside old backends, and the start is retried.
 func serversIn(os.FileInfo) []int { return nil }
 
 func alive(pid int) bool {
@@ -53,11 +53,11 @@ func alive(pid int) bool {
 	return err == nil || errors.Is(err, syscall.EPERM)
 }
 
-// dieWithParent does nothing here: no such signal exists.
+// dieWithParent does nothing, because this platform has no such signal.
 func dieWithParent(*syscall.SysProcAttr) {}
 
-// newLogPipe makes the server's standard error a plain pipe: here a closed
-// named pipe does not wake its reader.
+// newLogPipe makes the server's standard error a plain pipe, because closing a named pipe
+// does not wake its reader on this platform.
 func newLogPipe(_ string, log zerolog.Logger) (*logPipe, *os.File, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -66,7 +66,8 @@ func newLogPipe(_ string, log zerolog.Logger) (*logPipe, *os.File, error) {
 	return newPipe(r, log), w, nil
 }
 
-// reopenLogPipe fails: an adopted server's pipe died with the takt that made it.
+// reopenLogPipe always fails, because the pipe of an adopted server ended with the takt
+// that made it.
 func reopenLogPipe(string, zerolog.Logger) (*logPipe, error) {
 	return nil, errors.ErrUnsupported
 }

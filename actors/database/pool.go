@@ -17,13 +17,13 @@ import (
 	"takt/store/seal"
 )
 
-// Source tells where the database is now. It is asked before each attempt to
-// connect; (*Postgres).ConnConfig and URL are sources.
+// Source returns the database's current address. The pool calls it before each attempt to
+// connect. (*Postgres).ConnConfig and URL are sources.
 type Source func(ctx context.Context) (*pgx.ConnConfig, error)
 
-// Sink is somebody who uses the pool. Use hands it a pool that answers and has
-// been migrated; Drop takes it away, with the reason, before it is closed. The
-// calls come in pairs and never at the same time; they must not block.
+// Sink is a user of the pool. Use hands over a pool that answers and is migrated. Drop
+// takes the pool away before it is closed, and gives the reason. The calls come in pairs
+// and never at the same time. They must not block.
 type Sink interface {
 	Use(pool *pgxpool.Pool)
 	Drop(cause error)
@@ -37,9 +37,9 @@ type PoolConfig struct {
 	// the pool is handed out. It is called again after each loss and must be
 	// idempotent. May be nil.
 	Migrate func(ctx context.Context, cfg *pgx.ConnConfig) error
-	// Sinks get the pool, in this order; they lose it in the reverse one.
+	// Sinks get the pool in this order, and lose it in reverse order.
 	Sinks []Sink
-	// Size is the most connections in use at once. Defaults to 10.
+	// Size is the maximum number of connections. Defaults to 10.
 	Size int
 	// ConnectTimeout bounds one attempt to connect. Defaults to 5 seconds.
 	ConnectTimeout time.Duration
@@ -47,14 +47,13 @@ type PoolConfig struct {
 	CheckEvery time.Duration
 	// AnswerTimeout is how long a health check waits. Defaults to 2 seconds.
 	AnswerTimeout time.Duration
-	// HorizonEvery is the time between looks for old snapshots. Defaults to 5
-	// seconds.
+	// HorizonEvery is the time between checks for old snapshots. Defaults to 5 seconds.
 	HorizonEvery time.Duration
-	// HorizonLimit is how long vacuum may be held back before it is told. Defaults
-	// to 60 seconds.
+	// HorizonLimit is how long vacuum may be held back before it is reported. Defaults to
+	// 60 seconds.
 	HorizonLimit time.Duration
-	// StartWait is how long the start waits for the first connection; after it
-	// takt starts without a database. Defaults to 10 seconds.
+	// StartWait is how long the start waits for the first connection. After it takt
+	// starts without a database. Defaults to 10 seconds.
 	StartWait time.Duration
 	// Drain is how long running queries may go on when the pool is closed.
 	// Defaults to 3 seconds.
@@ -75,11 +74,10 @@ func (c *PoolConfig) defaults() {
 	c.Backoff.Min = cmp.Or(c.Backoff.Min, firstRetry)
 }
 
-// wantedRetry is the longest pause between two attempts while callers ask for the
-// database.
+// wantedRetry is the longest pause between two attempts while callers need the database.
 const wantedRetry = 500 * time.Millisecond
 
-// firstRetry makes the first wait for a database that is away 1 to 2 seconds.
+// firstRetry makes the first pause of an outage 1 to 2 seconds.
 const firstRetry = 2 * time.Second
 
 // Pool is the handle of the connection pool. It outlives incarnations and is
@@ -89,11 +87,11 @@ type Pool struct {
 	proc atomic.Pointer[otp.Proc]
 	up   atomic.Pointer[readiness]
 	held atomic.Pointer[HeldBack]
-	// wanted is when a caller last found no pool, in nanoseconds.
+	// wanted is when a caller last found no pool, in Unix nanoseconds.
 	wanted atomic.Int64
 }
 
-// readiness is a stretch of time in which the database answers.
+// readiness is a period in which the database answers without interruption.
 type readiness struct {
 	lease *lease
 	since time.Time
@@ -127,7 +125,7 @@ func (p *Pool) ReadySince() (time.Time, bool) {
 	return up.since, true
 }
 
-// Stat returns the pool's figures, nil while there is no pool.
+// Stat returns the pool's statistics, nil while there is no pool.
 func (p *Pool) Stat() *pgxpool.Stat {
 	up := p.up.Load()
 	if up == nil {
@@ -136,16 +134,16 @@ func (p *Pool) Stat() *pgxpool.Stat {
 	return up.lease.pool.Stat()
 }
 
-// Lost tells the pool that a caller lost its connection, or found no pool. The pool
-// checks the database at once and gives up only if that fails; while there is none
-// it is tried every wantedRetry. It never blocks. Calls during a check cost nothing
-// more.
+// Lost reports that a caller lost its connection or found no pool. The pool checks the
+// database at once and is given up only if that check fails. While there is no pool, the
+// pool retries every wantedRetry. Lost never blocks, and calls during a check cost
+// nothing more.
 func (p *Pool) Lost(err error) {
 	if !p.Ready() {
 		now := time.Now().UnixNano()
 		last := p.wanted.Load()
 		if now-last < int64(wantedRetry/2) || !p.wanted.CompareAndSwap(last, now) {
-			return // said already
+			return // reported already
 		}
 	}
 	if proc := p.proc.Load(); proc != nil {
@@ -153,12 +151,12 @@ func (p *Pool) Lost(err error) {
 	}
 }
 
-// URL is the source for an external database. Mistakes in the URL are found
-// here, not at the first attempt.
+// URL is the source for an external database. It reports mistakes in the URL at once, not
+// at the first attempt to connect.
 func URL(url string) (Source, error) {
 	cfg, err := pgx.ParseConfig(url)
 	if err != nil {
-		return nil, fmt.Errorf("reading the database URL: %w", err) // pgx leaves the password out
+		return nil, fmt.Errorf("reading the database URL: %w", err) // pgx removes the password from the error
 	}
 	return func(context.Context) (*pgx.ConnConfig, error) { return cfg.Copy(), nil }, nil
 }
@@ -167,21 +165,21 @@ func URL(url string) (Source, error) {
 type (
 	lost   struct{ err error } // cast: a caller lost its connection
 	tick   struct{}            // info: time for a health check
-	glance struct{}            // info: time to look for old snapshots
-	looked struct {            // info: the look is over
+	glance struct{}            // info: time to check for old snapshots
+	looked struct {            // info: the check for old snapshots has ended
 		horizon horizon
 		err     error
 	}
 	retry    struct{}           // info: time for another attempt
-	arrived  struct{ *attempt } // info: the attempt is over
-	answered struct {           // info: the check is over
+	arrived  struct{ *attempt } // info: the attempt has ended
+	answered struct {           // info: the health check has ended
 		lease *lease
 		err   error
 	}
 )
 
-// attempt is a running openLease. Its result is taken once, by the start or by
-// arrived or by the end.
+// attempt is a running openLease. Its result is received once: by Init, by arrived or by
+// Terminate.
 type attempt struct{ result chan outcome }
 
 type outcome struct {
@@ -189,8 +187,8 @@ type outcome struct {
 	err   error
 }
 
-// poolServer is one incarnation. Either a lease is held, or an attempt runs,
-// or a retry is due.
+// poolServer is one incarnation. It always holds a lease, runs an attempt or waits for a
+// retry.
 type poolServer struct {
 	otp.Base
 	handle   *Pool
@@ -201,13 +199,13 @@ type poolServer struct {
 	due      time.Time // of the next attempt
 	checking bool      // a check of the lease runs
 	waits    waitMeter
-	looking  bool // a look for old snapshots runs
+	looking  bool // a check for old snapshots runs
 	horizon  horizonWatch
 }
 
-// Init connects if that is possible soon, so that what starts next finds a
-// database, and else starts suspended. It fails when the database is of an
-// earlier build or does not open with the keys given: waiting mends neither.
+// Init waits up to StartWait for a connection, so that later children find a database.
+// After that it starts suspended. It fails if an earlier build made the database, or if
+// the database does not open with the given keys, because waiting fixes neither.
 func (s *poolServer) Init(c *otp.Ctx) error {
 	s.handle.proc.Store(c.Self())
 	s.inherit(c)
@@ -231,7 +229,7 @@ func (s *poolServer) Init(c *otp.Ctx) error {
 	return nil
 }
 
-// HandleCast takes callers' complaints.
+// HandleCast handles reports from callers.
 func (s *poolServer) HandleCast(c *otp.Ctx, msg any) {
 	switch m := msg.(type) {
 	case lost:
@@ -247,7 +245,7 @@ func (s *poolServer) HandleCast(c *otp.Ctx, msg any) {
 	}
 }
 
-// HandleInfo takes timers and results.
+// HandleInfo handles timers and results.
 func (s *poolServer) HandleInfo(c *otp.Ctx, msg any) {
 	switch m := msg.(type) {
 	case tick:
@@ -258,14 +256,14 @@ func (s *poolServer) HandleInfo(c *otp.Ctx, msg any) {
 	case looked:
 		s.looked(c, m)
 	case retry:
-		if !time.Now().Before(s.due) { // else it was brought forward and has failed since
+		if !time.Now().Before(s.due) { // else a hurried attempt has failed since
 			s.connect(c)
 		}
 	case arrived:
 		select {
 		case out := <-m.result:
 			s.conclude(c, out)
-		default: // the start has taken it
+		default: // Init has received it
 		}
 	case answered:
 		s.answered(c, m)
@@ -275,7 +273,8 @@ func (s *poolServer) HandleInfo(c *otp.Ctx, msg any) {
 	}
 }
 
-// Terminate takes the pool away and begins to close it. The process waits for that.
+// Terminate takes the pool away and begins to close it. The actor's process waits until
+// it is closed.
 func (s *poolServer) Terminate(c *otp.Ctx, reason error) {
 	s.handle.proc.CompareAndSwap(c.Self(), nil)
 	if s.lease != nil {
@@ -284,7 +283,7 @@ func (s *poolServer) Terminate(c *otp.Ctx, reason error) {
 	if s.attempt == nil {
 		return
 	}
-	// Its context has ended; a migration that does not notice is left behind.
+	// The attempt's context has ended. A migration that ignores that is abandoned.
 	select {
 	case out := <-s.attempt.result:
 		if out.lease != nil {

@@ -54,7 +54,7 @@ func (s *poolServer) check(c *otp.Ctx) {
 	c.Async(func(ctx context.Context) any { return answered{l, l.check(ctx)} })
 }
 
-// answered acts on a check's result. One of a lease that is gone says nothing.
+// answered handles a check's result. It ignores the result of an earlier lease.
 func (s *poolServer) answered(c *otp.Ctx, m answered) {
 	if m.lease != s.lease {
 		return
@@ -70,7 +70,8 @@ func (s *poolServer) answered(c *otp.Ctx, m answered) {
 	s.retryIn(c)
 }
 
-// retryIn sets the next attempt, after the back-off, or soon while callers ask.
+// retryIn schedules the next attempt: after the back-off, or soon while callers need the
+// database.
 func (s *poolServer) retryIn(c *otp.Ctx) time.Duration {
 	wait := s.cfg.Backoff.Wait(s.failures)
 	s.failures++
@@ -82,7 +83,7 @@ func (s *poolServer) retryIn(c *otp.Ctx) time.Duration {
 	return wait
 }
 
-// hurry brings the next attempt forward, because callers ask.
+// hurry moves the next attempt forward, because callers need the database.
 func (s *poolServer) hurry(c *otp.Ctx) {
 	if s.attempt == nil && time.Until(s.due) > wantedRetry {
 		s.due = time.Now().Add(wantedRetry)
@@ -90,7 +91,7 @@ func (s *poolServer) hurry(c *otp.Ctx) {
 	}
 }
 
-// retire closes a lease beside the actor's other work.
+// retire closes a lease in a goroutine.
 func (s *poolServer) retire(c *otp.Ctx, l *lease) {
 	drain, log := s.cfg.Drain, c.Logger()
 	c.Async(func(ctx context.Context) any {
@@ -101,8 +102,7 @@ func (s *poolServer) retire(c *otp.Ctx, l *lease) {
 	})
 }
 
-// inherit takes the pool of an incarnation that was killed, and so could not
-// do it, back from its users.
+// inherit takes back the pool of a killed incarnation, which could not do that itself.
 func (s *poolServer) inherit(c *otp.Ctx) {
 	if left := s.handle.up.Load(); left != nil {
 		s.lease = left.lease
@@ -110,7 +110,7 @@ func (s *poolServer) inherit(c *otp.Ctx) {
 	}
 }
 
-// takeBack takes the pool from its users, the last one first.
+// takeBack takes the pool from its sinks, in reverse order.
 func (s *poolServer) takeBack(cause error) *lease {
 	s.handle.up.Store(nil)
 	l := s.lease
@@ -121,17 +121,17 @@ func (s *poolServer) takeBack(cause error) *lease {
 	return l
 }
 
-// slowWait is how long the mean wait for a connection may be.
+// slowWait is how long the mean wait for a connection may be before it is reported.
 const slowWait = 50 * time.Millisecond
 
-// waitMeter turns the pool's totals into the waits of one interval.
+// waitMeter computes the waits of one interval from the pool's totals.
 type waitMeter struct {
 	count int64
 	total time.Duration
 }
 
-// observe returns how many calls waited for a connection since the last
-// observation, how long they waited in the mean, and whether that is too long.
+// observe returns how many calls waited for a connection since the last observation,
+// their mean wait, and whether that is too long.
 func (m *waitMeter) observe(count int64, total time.Duration) (n int64, mean time.Duration, slow bool) {
 	n, took := count-m.count, total-m.total
 	m.count, m.total = count, total
@@ -142,7 +142,7 @@ func (m *waitMeter) observe(count int64, total time.Duration) (n int64, mean tim
 	return n, mean, mean > slowWait
 }
 
-// reportWaits tells when the pool has been too small for the last second.
+// reportWaits logs when the pool was too small in the last second.
 func (s *poolServer) reportWaits(c *otp.Ctx) {
 	if s.lease == nil {
 		return
@@ -154,8 +154,8 @@ func (s *poolServer) reportWaits(c *otp.Ctx) {
 	}
 }
 
-// describe says in one line why there is no database. What waiting does not
-// mend is named as such, because only ops can.
+// describe says in one line why there is no database. It marks reasons that waiting does
+// not fix, because only an operator can fix them.
 func describe(err error) string {
 	switch {
 	case refused(err):

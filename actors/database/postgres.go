@@ -14,11 +14,11 @@ import (
 
 // PostgresConfig says where the embedded database lives.
 type PostgresConfig struct {
-	// DataDir is takt's data directory. The cluster is its subdirectory
-	// "postgres", the login its file "postgres.password".
+	// DataDir is takt's data directory. The cluster is its subdirectory "postgres". The
+	// login is its file "postgres.password".
 	DataDir string
-	// SearchPath is a list of directories like $PATH; server programs found
-	// there are preferred. May be empty.
+	// SearchPath is a list of directories like $PATH. Server programs found there are
+	// preferred. May be empty.
 	SearchPath string
 	// Globs are glob patterns of directories that may hold the server
 	// programs. Defaults to where Debian, Red Hat, Alpine, Homebrew and
@@ -28,12 +28,12 @@ type PostgresConfig struct {
 
 const (
 	// startTimeout bounds making, starting and recovering the database. It is long,
-	// because a recovery that is cut short begins anew.
+	// because a recovery that is interrupted starts again from its beginning.
 	startTimeout = 15 * time.Minute
-	// stopTimeout is how long an orderly shutdown may take before the server is told
-	// to stop at once.
+	// stopTimeout is how long an orderly shutdown may take. After it the server gets an
+	// immediate shutdown.
 	stopTimeout = 20 * time.Second
-	// quitTimeout follows stopTimeout, before SIGKILL and after it.
+	// quitTimeout is the wait after stopTimeout, once before SIGKILL and once after it.
 	quitTimeout = 6 * time.Second
 )
 
@@ -55,9 +55,8 @@ func NewPostgres(cfg PostgresConfig) *Postgres {
 	return &Postgres{cfg: cfg}
 }
 
-// Spec is the child that runs the server. Its start returns when the server
-// answers. It ends with a reason when the server does, and a new incarnation
-// starts it again.
+// Spec is the child that runs the server. Its start returns when the server answers. It
+// ends with a reason when the server ends, and a new incarnation starts the server again.
 func (p *Postgres) Spec() otp.ChildSpec {
 	return otp.ChildSpec{
 		ID:       "postgres",
@@ -66,9 +65,9 @@ func (p *Postgres) Spec() otp.ChildSpec {
 	}
 }
 
-// ConnConfig returns how to reach the running server, ErrNotRunning if it is
-// not. It is a Source. The result is the caller's own and useless after the
-// server's next start, so nobody keeps it.
+// ConnConfig returns how to reach the running server, or ErrNotRunning. It is a Source.
+// The caller owns the result and must not keep it, because it is invalid after the
+// server's next start.
 func (p *Postgres) ConnConfig(context.Context) (*pgx.ConnConfig, error) {
 	cl := p.running.Load()
 	if cl == nil {
@@ -77,9 +76,8 @@ func (p *Postgres) ConnConfig(context.Context) (*pgx.ConnConfig, error) {
 	return cl.connConfig(databaseName)
 }
 
-// postgresServer is one incarnation. It owns the server process and the open
-// directory; a crash of the actor stops the server, or leaves it to be adopted
-// by the next incarnation.
+// postgresServer is one incarnation. It owns the server process and the open directory.
+// When the actor crashes, the server is stopped, or the next incarnation adopts it.
 type postgresServer struct {
 	otp.Base
 	handle  *Postgres
@@ -87,7 +85,7 @@ type postgresServer struct {
 	process *process
 }
 
-// ended is the message that a server's goroutine is done.
+// ended says that a server's process has ended.
 type ended struct{ process *process }
 
 // Init brings the server up and returns when it answers.
@@ -118,21 +116,21 @@ func (s *postgresServer) Init(c *otp.Ctx) error {
 	return nil
 }
 
-// HandleInfo ends the actor with the server.
+// HandleInfo ends the actor when the server has ended.
 func (s *postgresServer) HandleInfo(c *otp.Ctx, msg any) {
 	switch m := msg.(type) {
 	case ended:
 		if m.process == s.process {
 			c.Stop(s.process.fate)
 		}
-	case finished: // of a goroutine that only reads or waits
+	case finished: // from a goroutine that only reads or waits
 	default:
 		s.Base.HandleInfo(c, msg)
 	}
 }
 
-// Terminate stops the server. The handle is emptied first, so that nobody
-// dials a server that is going.
+// Terminate stops the server. It clears the handle first, so that no caller connects to a
+// server that is stopping.
 func (s *postgresServer) Terminate(c *otp.Ctx, _ error) {
 	s.handle.running.CompareAndSwap(s.cluster, nil)
 	if s.process == nil {

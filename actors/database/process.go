@@ -12,8 +12,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// pollEvery is how often the state of a process that is not takt's child is
-// looked at.
+// pollEvery is how often takt checks a process that is not its child.
 const pollEvery = 50 * time.Millisecond
 
 // spawn runs a goroutine that its caller owns.
@@ -28,13 +27,14 @@ type process struct {
 
 	ended chan struct{} // closed by watch when the server has ended
 	fate  error         // why; read it only after ended is closed
-	leave chan struct{} // closed to make watch give up
+	leave chan struct{} // closed to end watch
 }
 
 // errEnded says that a server ended without being asked to.
 var errEnded = errors.New("the database server ended")
 
-// start launches the server. Readers of its log and of its end are spawned.
+// start launches the server, and spawns the goroutines that read its log and wait for its
+// end.
 func (cl *cluster) start() (*process, error) {
 	logs, stderr, err := newLogPipe(cl.logPath(), cl.log)
 	if err != nil {
@@ -49,8 +49,8 @@ func (cl *cluster) start() (*process, error) {
 	defer null.Close()
 	home, files := inherited(cl.home, cl.dir)
 	program := cl.bins.path("postgres")
-	// os.StartProcess, not os/exec: no context may kill this one, and its log
-	// has to survive takt.
+	// os.StartProcess is used, not os/exec, because no context may kill the server and
+	// its log must outlive takt.
 	handle, err := os.StartProcess(program, append([]string{program}, arguments(home)...), &os.ProcAttr{
 		Dir:   "/",
 		Env:   environment(cl.bins),
@@ -86,7 +86,7 @@ func (cl *cluster) newProcess(pid int, logs *logPipe) *process {
 	return &process{pid: pid, info: cl.info, stderr: logs, ended: make(chan struct{}), leave: make(chan struct{})}
 }
 
-// watch waits for the server's end.
+// watch waits until the server ends.
 func (p *process) watch() {
 	defer close(p.ended)
 	if p.handle != nil {
@@ -121,8 +121,8 @@ func (p *process) running() bool {
 	}
 }
 
-// signal sends sig to the server, and only to it: a child's number is not
-// reused before it was waited for, another's is checked.
+// signal sends sig to the server and to no other process. A child's process id is not
+// reused before the child was waited for. An adopted server's identity is checked first.
 func (p *process) signal(sig syscall.Signal) error {
 	if p.handle != nil {
 		return p.handle.Signal(sig)
@@ -133,9 +133,10 @@ func (p *process) signal(sig syscall.Signal) error {
 	return syscall.Kill(p.pid, sig)
 }
 
-// stop ends the server: a fast shutdown (SIGINT: sessions are cut, all is
-// written), after fast an immediate one (SIGQUIT: the next start recovers from
-// the log), after quit SIGKILL. It returns an error if even that did not help.
+// stop ends the server. It begins with a fast shutdown (SIGINT: sessions are closed, all
+// data is written). After fast it does an immediate one (SIGQUIT: the next start recovers
+// from the log), and after quit it sends SIGKILL. It returns an error if the server still
+// runs.
 func (p *process) stop(ctx context.Context, fast, quit time.Duration, log zerolog.Logger) error {
 	for _, step := range []struct {
 		sig  syscall.Signal
@@ -164,8 +165,8 @@ func (p *process) stop(ctx context.Context, fast, quit time.Duration, log zerolo
 	return errors.New("the database server (process " + strconv.Itoa(p.pid) + ") does not stop")
 }
 
-// release ends the goroutines that start or adopt spawned. The log's last
-// lines get a moment to arrive when the server has ended.
+// release ends the goroutines that start or adopt spawned. If the server has ended, it
+// first waits a moment for the log's last lines.
 func (p *process) release() {
 	close(p.leave)
 	if p.stderr == nil {

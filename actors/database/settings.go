@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// settingsFileName is takt's part of the server's configuration. It is written
-// anew at each start; postgresql.conf includes it and may overrule it below.
+// settingsFileName is takt's part of the server's configuration. takt writes it at each
+// start. postgresql.conf includes it, and later lines there take precedence.
 const settingsFileName = "takt.conf"
 
 const includeSettings = `
@@ -15,9 +15,9 @@ const includeSettings = `
 include_if_exists = 'takt.conf'
 `
 
-// settings fit two cores and a small machine. Durability (fsync,
-// synchronous_commit, full_page_writes) is never traded: an acknowledged
-// submit is never lost.
+// settings fit two cores and a small machine. They keep durability (fsync,
+// synchronous_commit, full_page_writes), because an acknowledged submit must never be
+// lost.
 const settings = `# Written by takt at each start: changes here are lost, postgresql.conf overrules.
 fsync = on
 synchronous_commit = on
@@ -57,22 +57,24 @@ log_checkpoints = off
 log_error_verbosity = default
 `
 
-// socketPort only names the socket file: the server has no network address.
+// socketPort is only part of the socket's file name, because the server has no network
+// address.
 const socketPort = 5432
 
 func socketName() string { return fmt.Sprintf(".s.PGSQL.%d", socketPort) }
 
-// socketLockName is the lock file beside the socket; it begins as
-// postmaster.pid does.
+// socketLockName is the lock file beside the socket. It begins with the same lines as
+// postmaster.pid.
 func socketLockName() string { return socketName() + ".lock" }
 
-// arguments are what takt depends on, so they stand on the command line, where
-// no configuration file overrules them. dir is the cluster as the server sees it.
+// arguments are the settings that takt depends on. They are on the command line, because
+// no configuration file can override them there. dir is the cluster's path as the server
+// sees it.
 func arguments(dir string) []string {
 	args := []string{"-D", dir}
 	for _, setting := range []string{
 		"listen_addresses=",
-		"unix_socket_directories=.", // relative to the cluster: no parent has to be open
+		"unix_socket_directories=.", // relative to the cluster, so that no parent directory has to be accessible
 		"unix_socket_permissions=0700",
 		fmt.Sprintf("port=%d", socketPort),
 		"log_destination=stderr",
@@ -84,8 +86,8 @@ func arguments(dir string) []string {
 	return args
 }
 
-// applySettings writes takt's settings and reports whether they changed, which
-// a server that already runs would not know.
+// applySettings writes takt's settings and reports whether they changed, because a server
+// that already runs has not read them.
 func applySettings(cluster *os.Root, to owner) (changed bool, err error) {
 	old, err := cluster.ReadFile(settingsFileName)
 	if err == nil && string(old) == settings {
