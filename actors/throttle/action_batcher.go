@@ -10,15 +10,15 @@ import (
 )
 
 const (
-	// maxBatch is the most actions of a transaction, minBatch what it takes even if
-	// that is more than its share.
+	// maxBatch is the most actions of a transaction. A transaction takes up to minBatch
+	// actions even if that is more than its share.
 	maxBatch = 500
 	minBatch = 16
-	// maxBatches is how many transactions are under way at once.
+	// maxBatches is how many transactions run at once.
 	maxBatches = 2
-	// batchDelay is how long actions collect at most while a transaction runs,
-	// returnDelay while none does: those who were answered just now come back with
-	// their next action.
+	// batchDelay is how long actions collect at most while a transaction runs.
+	// returnDelay is the same while none runs, because callers that were just answered
+	// soon send their next action.
 	batchDelay  = 5 * time.Millisecond
 	returnDelay = time.Millisecond
 )
@@ -29,7 +29,7 @@ type Batcher struct {
 	db      Actions
 	portals *Portals
 	metrics *metrics
-	most    int // that may wait
+	most    int // how many may wait
 }
 
 // Spec describes the actor to its supervisor.
@@ -42,8 +42,8 @@ func (b *Batcher) Spec() otp.ChildSpec {
 	}
 }
 
-// Accept returns when a is durable. Unavailable means: it may be or not; a repeat
-// is harmless.
+// Accept returns when a is durable. After Unavailable a may be durable or not, and the
+// caller may repeat it safely.
 func (b *Batcher) Accept(ctx context.Context, a store.Action) (store.Acceptance, error) {
 	return call[store.Acceptance](ctx, b.ref, a)
 }
@@ -54,36 +54,36 @@ type waiting struct {
 	from   otp.From
 }
 
-// The messages, besides a store.Action that is asked to be accepted.
+// The messages, besides the store.Action of a call to Accept.
 type (
 	ended struct { // a transaction has ended
 		n      int
 		queues map[store.QueueKey]int
 	}
-	woken   struct{} // portals know of new actions
-	overdue struct{} // timer: what waits has waited long enough
+	woken   struct{} // portals were woken for new actions
+	overdue struct{} // timer: the longest wait is over
 )
 
-// actionBatcher is the ActionBatcher actor. While its transactions run, further
-// actions collect for the next one; when none runs, an action has one to itself at
-// once. A restart loses callers, who learn of it and try again.
+// actionBatcher is the ActionBatcher actor. While its transactions run, further actions
+// collect for the next one. When none runs, an action gets its own transaction at once. A
+// restart fails the waiting calls, and their callers try again.
 type actionBatcher struct {
 	otp.Base
 	b       *Batcher
 	waiting []waiting
-	running int                    // transactions under way
+	running int                    // transactions that run
 	rows    int                    // actions in them
-	crowd   int                    // how many actions were under way or waited lately
-	late    bool                   // the first that waits has waited long enough
-	timer   func()                 // takes overdue back, if it is under way
-	news    map[store.QueueKey]int // how many actions are new
+	crowd   int                    // how many actions were being written or waited lately
+	late    bool                   // the oldest waiting action has reached the longest wait
+	timer   func()                 // cancels overdue, if its timer runs
+	news    map[store.QueueKey]int // new actions per queue
 	waking  bool
 }
 
 // Init starts with nothing.
 func (s *actionBatcher) Init(*otp.Ctx) error { return nil }
 
-// HandleBatch takes everything that has arrived at once.
+// HandleBatch handles all messages that have arrived.
 func (s *actionBatcher) HandleBatch(c *otp.Ctx, msgs []otp.Msg) {
 	for _, m := range msgs {
 		switch msg := m.Body.(type) {
@@ -122,7 +122,7 @@ func (s *actionBatcher) step(c *otp.Ctx) {
 			break
 		}
 		s.late = false
-		if s.timer != nil { // it was for the actions of this transaction
+		if s.timer != nil { // the timer was for the actions of this transaction
 			s.timer()
 			s.timer = nil
 		}
@@ -134,7 +134,7 @@ func (s *actionBatcher) step(c *otp.Ctx) {
 		s.start(c, list)
 	}
 	if len(s.waiting) == 0 {
-		s.waiting = nil // lets go of the batch's array
+		s.waiting = nil // releases the batch's array
 	}
 	s.b.metrics.buffered.Set(float64(len(s.waiting)))
 	if len(s.news) > 0 && !s.waking {
@@ -148,13 +148,13 @@ func (s *actionBatcher) step(c *otp.Ctx) {
 	}
 }
 
-// share is a transaction's part of the crowd: while the database works on one, the
-// callers of another are answered and come back.
+// share is one transaction's part of the crowd. While the database works on one
+// transaction, the callers of the other are answered and send their next actions.
 func (s *actionBatcher) share() int { return (s.crowd + maxBatches - 1) / maxBatches }
 
-// company returns how long what waits should wait for more; 0: not at all. While a
-// transaction runs it may wait for its end. Otherwise the first of those who were
-// just answered must not begin without the others.
+// company returns how long the waiting actions wait for more, 0 for not at all. While a
+// transaction runs they may wait for its end. Otherwise the first caller to return waits
+// for the others that were answered with it.
 func (s *actionBatcher) company() time.Duration {
 	switch {
 	case s.late, len(s.waiting) >= maxBatch, len(s.waiting) >= s.share()*7/8:
@@ -166,8 +166,8 @@ func (s *actionBatcher) company() time.Duration {
 	}
 }
 
-// start runs one transaction beside the actor. The goroutine answers its callers
-// itself, because who was committed is to learn of it whatever happens here.
+// start runs one transaction in a goroutine. The goroutine answers its callers itself,
+// because they must get the result of a commit even if the actor crashes.
 func (s *actionBatcher) start(c *otp.Ctx, list []waiting) {
 	s.running++
 	f, hard, logger := batch{b: s.b, queues: map[store.QueueKey]int{}}, c.Context(), c.Logger()
@@ -180,15 +180,15 @@ func (s *actionBatcher) start(c *otp.Ctx, list []waiting) {
 	})
 }
 
-// batch is a batch on its way to the database.
+// batch is a batch that is being written to the database.
 type batch struct {
 	b      *Batcher
 	queues map[store.QueueKey]int
 	err    error
 }
 
-// run writes list and answers it. One that the database refuses is searched for
-// by halves, so that it fails alone.
+// run writes list and answers its callers. If the database refuses list, run splits it
+// into halves until the refused action fails alone.
 func (f *batch) run(hard context.Context, list []waiting) {
 	answers, err := f.write(hard, list)
 	switch {
@@ -212,8 +212,8 @@ func (f *batch) run(hard context.Context, list []waiting) {
 	}
 }
 
-// count counts actions and notes their queues; those of repeats too, which may
-// come because nobody serves the first.
+// count counts actions and notes their queues. It notes the queues of repeats too,
+// because a caller may repeat an action whose queue nobody serves.
 func (f *batch) count(list []waiting, answers []store.Acceptance) {
 	fresh := 0
 	for i := range list {
@@ -239,7 +239,7 @@ func (f *batch) write(hard context.Context, list []waiting) ([]store.Acceptance,
 	return f.b.db.Accept(ctx, actions)
 }
 
-// Terminate answers those whose actions were not begun with.
+// Terminate answers the callers whose actions are in no transaction.
 func (s *actionBatcher) Terminate(*otp.Ctx, error) {
 	for _, w := range s.waiting {
 		w.from.Reply(nil, errRestarting(nil))

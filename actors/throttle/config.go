@@ -11,26 +11,25 @@ import (
 
 // Config is what tests set. Zero values take the defaults.
 type Config struct {
-	// MaxBuffered is how many actions may wait for their transaction; one more is
+	// MaxBuffered is how many actions may wait for their transaction. Further ones are
 	// refused. Defaults to 5000.
 	MaxBuffered int
-	// Ahead is how early budget is claimed, so that the time of a claim is no loss.
-	// The call still waits until its budget is back. Defaults to 100 ms.
+	// Ahead is how early budget is claimed, so that the time of the claim is not lost.
+	// The call itself still waits until the budget is back. Defaults to 100 ms.
 	Ahead time.Duration
-	// Idle is how long a PortalQueue without work lingers. Defaults to 10 s.
+	// Idle is how long a PortalQueue without work keeps running. Defaults to 10 s.
 	Idle time.Duration
-	// Calls is how many calls a portal has under way. Defaults to 8.
+	// Calls is how many calls to HubSpot a portal may run at once. Defaults to 8.
 	Calls int
 	// MaxPortals is how many portals are served at once. Defaults to 500.
 	MaxPortals int
-	// Rule is what failures do. Defaults to holding an action for 30 minutes after
-	// 3 failures in a row, and giving it up after 20.
+	// Rule is what happens after failures. Defaults to holding an action for 30 minutes
+	// after 3 failures in a row, and giving it up after 20.
 	Rule store.FailureRule
-	// Snooze is how often a job sees to it that its queue is served. Defaults to
-	// 1 minute.
+	// Snooze is how often a job checks that its queue is served. Defaults to 1 minute.
 	Snooze time.Duration
 
-	call  time.Duration // how long a call to HubSpot takes at most
+	call  time.Duration // the time limit of a call to HubSpot
 	lease time.Duration // how long claimed actions belong to a PortalQueue
 }
 
@@ -57,15 +56,15 @@ const (
 
 var errTransactionTooSlow = errors.New("transaction exceeded its time limit")
 
-// transaction bounds ctx by the time of one transaction.
+// transaction bounds ctx by transactionTime.
 func transaction(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, transactionTime, errTransactionTooSlow)
 }
 
 const persistTries = 5
 
-// persist calls write until it succeeds, a few times. The pause between two tries
-// doubles. It ends with ctx.
+// persist calls write until it succeeds, a limited number of times. The pause between two
+// tries doubles. It stops when ctx ends.
 func persist(ctx context.Context, pause time.Duration, write func() error) (err error) {
 	for i := range persistTries {
 		if i > 0 && !rest(ctx, pause<<i) {
@@ -78,7 +77,7 @@ func persist(ctx context.Context, pause time.Duration, write func() error) (err 
 	return err
 }
 
-// rest waits, and reports whether ctx lasted.
+// rest waits for d. It returns false if ctx ended first.
 func rest(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

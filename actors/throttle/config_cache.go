@@ -16,27 +16,27 @@ import (
 	"takt/store"
 )
 
-// cacheTTL is how long a rate may be remembered.
+// cacheTTL is how long a rate may be cached.
 const cacheTTL = 5 * time.Minute
 
 // action names an action definition of a portal.
 type action struct{ portal, id int64 }
 
-// Cache is the handle of ConfigCache: the rates, as of 5 minutes ago at most. That
-// there is none is never remembered, so it holds no more than the database does.
-// Every webhook asks for a rate, so callers read and add rates themselves, without
-// the actor. The actor subscribes to changes.
+// Cache is the handle of ConfigCache. It caches rates for at most 5 minutes. It does not
+// cache that a rate is missing, so it never holds more entries than the database. Every
+// webhook needs a rate, so callers read and add rates themselves, without the actor. The
+// actor subscribes to changes.
 type Cache struct {
 	ref     otp.Ref
 	db      Configs
 	bus     pubsub.Bus
 	portals *Portals
 	known   sync.Map     // action → cached
-	changes atomic.Int64 // grows with every change of any rate
+	changes atomic.Int64 // grows with every change of a rate
 	reads   singleflight.Group
 }
 
-// cached is a rate that is remembered.
+// cached is a cached rate.
 type cached struct {
 	config store.ThrottleConfig
 	until  time.Time
@@ -50,14 +50,14 @@ func (k *Cache) Spec() otp.ChildSpec {
 // Config returns the rate of an action. Errors: NotFound, Unavailable.
 func (k *Cache) Config(ctx context.Context, portal, id int64) (store.ThrottleConfig, error) {
 	a := action{portal, id}
-	subscribed := k.ref.Whereis() != nil // else changes go unnoticed
+	subscribed := k.ref.Whereis() != nil // without a subscription changes go unnoticed
 	known, _ := k.known.Load(a)
 	if hit, ok := known.(cached); ok && subscribed && time.Now().Before(hit.until) {
 		return hit.config, nil
 	}
 	before := k.changes.Load()
-	// Whoever asks at the same time reads together. A read that began before a
-	// change has another key.
+	// Concurrent callers share one read. The key has the number of changes, so a read
+	// that began before a change is not shared.
 	v, err, _ := k.reads.Do(fmt.Sprint(portal, ":", id, ":", before), func() (any, error) {
 		ctx, cancel := transaction(context.WithoutCancel(ctx))
 		defer cancel()
@@ -69,12 +69,12 @@ func (k *Cache) Config(ctx context.Context, portal, id int64) (store.ThrottleCon
 	}
 	k.known.Store(a, cached{config, time.Now().Add(cacheTTL)})
 	if k.changes.Load() != before {
-		k.known.Delete(a) // it may have changed while it was read
+		k.known.Delete(a) // the rate may have changed during the read
 	}
 	return config, nil
 }
 
-// forget drops what is remembered of an action, and what is just being read.
+// forget drops a cached rate, and the result of a read that runs.
 func (k *Cache) forget(a action) {
 	k.changes.Add(1)
 	k.known.Delete(a)
@@ -85,8 +85,8 @@ func (k *Cache) forgetAll() {
 	k.known.Clear()
 }
 
-// configCache is the ConfigCache actor. A restart forgets all rates, because a
-// change may have gone unnoticed.
+// configCache is the ConfigCache actor. A restart drops all rates, because a change may
+// have gone unnoticed.
 type configCache struct {
 	otp.Base
 	k *Cache
@@ -99,7 +99,7 @@ func (s *configCache) Init(c *otp.Ctx) error {
 	return nil
 }
 
-// HandleCast takes what some controller has changed.
+// HandleCast handles changes that a controller has published.
 func (s *configCache) HandleCast(c *otp.Ctx, msg any) {
 	e, ok := msg.(pubsub.Event)
 	if !ok {
@@ -131,7 +131,7 @@ func parseAction(text string) (action, bool) {
 	return action{portal, definition}, err1 == nil && err2 == nil
 }
 
-// portalOf reads the portal of a queue's name.
+// portalOf parses the portal from a queue's name.
 func portalOf(queue string) (int64, bool) {
 	rest, ok := strings.CutPrefix(queue, "queue:")
 	p, _, _ := strings.Cut(rest, ":")

@@ -10,46 +10,46 @@ import (
 	"takt/store"
 )
 
-// Pauses before an action is tried again; failures in a row double them.
+// Pauses before an action is retried. Each failure in a row doubles them.
 const (
 	failPause    = time.Second
 	blockedPause = 30 * time.Second
 	lostPause    = time.Second
-	// recordPause is the pause before an outcome is written again. In the end the
-	// claim ends by itself.
+	// recordPause is the pause before the outcome is written again. If it is never
+	// written, the claim expires.
 	recordPause = 500 * time.Millisecond
-	// confirmTime is how long before it is sent a claim is confirmed.
+	// confirmTime is how long before sending a claim is confirmed.
 	confirmTime = 10 * time.Millisecond
 )
 
-// summary is what came of a claim's calls.
+// summary is the result of a claim's calls.
 type summary struct {
 	done, failed, released []string
-	// worst is the worst answer; text what it said, "" if all was well.
+	// worst is the worst answer. text is its text, "" if all calls succeeded.
 	worst hubspot.Kind
 	text  string
-	// retry is when what was not completed is due again, pause how long the
-	// portal is to be left alone.
+	// retry is when uncompleted actions are due again, pause how long the portal gets no
+	// calls.
 	retry, pause time.Duration
-	touched      bool // something was completed, or may have been
-	unanswered   bool // something may still be
+	touched      bool // some action was completed, or may have been
+	unanswered   bool // an action may still be in work
 	recorded     store.Recorded
 }
 
-// delivery is a claim on its way to HubSpot.
+// delivery is a claim that is being sent to HubSpot.
 type delivery struct {
 	p      *Portals
 	portal int64
 	claim  store.Claim
 	token  Token
-	forced bool // the token was refreshed because of a 401 already
-	// answered is when the last answer came.
+	forced bool // a 401 has already forced a refresh of the token
+	// answered is when the last answer arrived.
 	answered time.Time
 	sum      summary
 }
 
-// run sends list in one call. If HubSpot refuses it, the one that it does not take
-// is searched for by halves.
+// run sends list in one call. If HubSpot refuses list, run splits it into halves until
+// the refused action fails alone.
 func (d *delivery) run(ctx context.Context, list []store.ClaimedAction) {
 	if !d.early(ctx, list, confirmTime) {
 		return
@@ -63,8 +63,8 @@ func (d *delivery) run(ctx context.Context, list []store.ClaimedAction) {
 	}
 	answer := d.call(ctx, held, until)
 	if answer.Kind() == hubspot.BadToken && !d.forced {
-		// The token was taken back. HubSpot's 401 is no invitation to refresh for
-		// ever: once.
+		// HubSpot has revoked the token. A 401 causes one refresh only, because it must
+		// not cause refreshes for ever.
 		d.forced = true
 		fresh, err := d.p.tokens.Renew(ctx, d.portal, d.token)
 		if err == nil {
@@ -83,8 +83,8 @@ func (d *delivery) run(ctx context.Context, list []store.ClaimedAction) {
 	d.settle(answer, held)
 }
 
-// early waits until the budget for list is back, or some time before. It reports
-// whether ctx lasted that long.
+// early waits until the budget for list is back, minus before. It returns false if ctx
+// ended first.
 func (d *delivery) early(ctx context.Context, list []store.ClaimedAction, before time.Duration) bool {
 	if d.claim.NotBefore.IsZero() {
 		return true
@@ -96,13 +96,14 @@ func (d *delivery) early(ctx context.Context, list []store.ClaimedAction, before
 	return true
 }
 
-// confirm asks whether the actions are still ours, for long enough to send them,
-// and returns until when. Who has lost its claim must not send: another one does.
+// confirm checks that this claim still has the actions, for long enough to send them, and
+// returns until when. Actions of a lost claim must not be sent, because another
+// controller sends them.
 func (d *delivery) confirm(ctx context.Context, list []store.ClaimedAction) (ours []store.ClaimedAction, until time.Time) {
 	ids := idsOf(list)
 	ctx, cancel := transaction(ctx)
 	defer cancel()
-	now := time.Now() // before the database's answer, so the claim lasts longer than we think
+	now := time.Now() // taken before the query, so that the claim lasts longer than computed
 	held, left, err := d.p.db.Confirm(ctx, d.claim.Number, d.portal, ids)
 	if err != nil {
 		d.lose(ids, "the claim could not be confirmed")
@@ -116,13 +117,13 @@ func (d *delivery) confirm(ctx context.Context, list []store.ClaimedAction) (our
 	return ours, now.Add(left - left/20)
 }
 
-// lose gives actions back that were not sent.
+// lose gives the actions back unsent, with the reason.
 func (d *delivery) lose(ids []string, why string) {
 	d.sum.released = append(d.sum.released, ids...)
 	d.sum.retry, d.sum.text = max(d.sum.retry, lostPause), why
 }
 
-// call makes one call. It ends before the claim does.
+// call makes one call. Its time limit is before the claim's end.
 func (d *delivery) call(ctx context.Context, list []store.ClaimedAction, until time.Time) hubspot.Answer {
 	inputs := make([]hubspot.Completion, len(list))
 	for i, a := range list {
@@ -143,7 +144,7 @@ func (d *delivery) call(ctx context.Context, list []store.ClaimedAction, until t
 
 var errLeaseOver = errors.New("the claim has ended")
 
-// settle notes what an answer means for list.
+// settle notes what an answer means for the actions of list.
 func (d *delivery) settle(a hubspot.Answer, list []store.ClaimedAction) {
 	ids, s := idsOf(list), &d.sum
 	kind := a.Kind()
@@ -152,8 +153,8 @@ func (d *delivery) settle(a hubspot.Answer, list []store.ClaimedAction) {
 	case hubspot.Done:
 		s.done = append(s.done, ids...)
 		if a.Remaining == 0 && a.Interval > 0 {
-			// One more would be refused. A rolling window has room again after a part
-			// of it.
+			// One more call would be refused. A rolling window has room again after a
+			// part of its length.
 			s.pause = max(s.pause, a.Interval/10)
 		}
 	case hubspot.Wait:
@@ -172,7 +173,7 @@ func (d *delivery) settle(a hubspot.Answer, list []store.ClaimedAction) {
 		d.fail(ids, failPause)
 	}
 	switch kind {
-	case hubspot.Wait, hubspot.Blocked, hubspot.BadToken: // HubSpot's own word that nothing was done
+	case hubspot.Wait, hubspot.Blocked, hubspot.BadToken: // HubSpot says that it did nothing
 	default:
 		s.touched = true
 	}
@@ -181,7 +182,7 @@ func (d *delivery) settle(a hubspot.Answer, list []store.ClaimedAction) {
 // refund reports whether the budget comes back at once.
 func (s *summary) refund() bool { return !s.touched }
 
-// note keeps the worst answer.
+// note records a if it is the worst answer.
 func (d *delivery) note(a hubspot.Answer, kind hubspot.Kind) {
 	d.sum.worst = max(d.sum.worst, kind)
 	if !a.OK() {
@@ -202,12 +203,12 @@ func idsOf(list []store.ClaimedAction) []string {
 	return ids
 }
 
-// record writes the summary. It is tried again while the claim lasts: what is not
-// written is sent again.
+// record writes the summary. It retries while the claim lasts, because actions without a
+// recorded outcome are sent again.
 func (d *delivery) record(ctx context.Context) (err error) {
 	s := &d.sum
 	if len(s.done)+len(s.failed)+len(s.released) == 0 {
-		return nil // all was lost to another claim
+		return nil // other claims have all the actions
 	}
 	o := store.Outcome{
 		Claim: d.claim.Number, PortalID: d.portal, Done: s.done, Failed: s.failed, Released: s.released, Retry: s.retry,
@@ -226,7 +227,7 @@ func (d *delivery) record(ctx context.Context) (err error) {
 	return err
 }
 
-// count adds what was recorded to the figures.
+// count adds the recorded outcomes to the metrics.
 func (d *delivery) count() {
 	m, r := d.p.metrics, d.sum.recorded
 	m.finished.WithLabelValues("completed").Add(float64(r.Completed))

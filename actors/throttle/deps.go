@@ -12,20 +12,21 @@ import (
 	"takt/store/seal"
 )
 
-// Actions is the store of actions. All methods fail at once with
-// store.Unavailable while the database is away.
+// Actions is the store of actions. All methods fail at once with store.Unavailable during
+// an outage of the database.
 type Actions interface {
-	// Accept makes actions durable, with their queues' jobs; answers by index.
+	// Accept makes actions durable, together with their queues' jobs. The result has the
+	// same order.
 	Accept(ctx context.Context, actions []store.Action) ([]store.Acceptance, error)
 	Claim(ctx context.Context, r store.ClaimRequest) (store.Claims, error)
 	Confirm(ctx context.Context, claim, portal int64, callbacks []string) (held []string, left time.Duration, err error)
 	Record(ctx context.Context, o store.Outcome) (store.Recorded, error)
 	Beat(ctx context.Context, queues []string) error
-	// Note tells operators what keeps queues from being served.
+	// Note shows operators why queues are not served.
 	Note(ctx context.Context, queues []string, text string) error
 }
 
-// Queues is what jobs and operators do to queues.
+// Queues is what jobs and operators do with queues.
 type Queues interface {
 	Waiting(ctx context.Context, queue string) (bool, error)
 	EndJob(ctx context.Context, job *river.Job[store.ThrottleJob]) (ended bool, err error)
@@ -54,7 +55,7 @@ type TokenStore interface {
 	FailRefresh(ctx context.Context, portal, claim int64, why string) error
 }
 
-// Store is all of it.
+// Store is everything that the throttle needs from the database.
 type Store interface {
 	Actions
 	Queues

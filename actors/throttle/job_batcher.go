@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	// maxJobs is how many jobs may wait to be inserted, maxJobBatch how many go at
-	// once.
+	// maxJobs is how many jobs may wait to be inserted, maxJobBatch how many are inserted
+	// at once.
 	maxJobs     = 10_000
 	maxJobBatch = 500
-	// jobPause and maxJobPause bound the wait after a failure, which doubles.
+	// jobPause and maxJobPause bound the pause after a failure. The pause doubles.
 	jobPause    = 100 * time.Millisecond
 	maxJobPause = 30 * time.Second
 )
@@ -36,8 +36,7 @@ func (b *JobBatcher) Spec() otp.ChildSpec {
 	}
 }
 
-// Insert has the job inserted without waiting for it. It is lost if this process
-// ends before.
+// Insert inserts the job in the background. The job is lost if this process ends first.
 func (b *JobBatcher) Insert(job river.InsertManyParams) { otp.Cast(b.ref, job) }
 
 // The messages, besides a job to be inserted.
@@ -46,13 +45,13 @@ type (
 	insertAgain struct{}            // timer
 )
 
-// jobBatcher is the JobBatcher actor: one transaction at a time, what fails is
-// tried again.
+// jobBatcher is the JobBatcher actor. It runs one transaction at a time and retries
+// failed ones.
 type jobBatcher struct {
 	otp.Base
 	db      Queues
 	waiting []river.InsertManyParams
-	batch   int // how many of them are in the transaction under way, or are tried again after a pause
+	batch   int // how many of them the running transaction has, or the retry after a pause
 	pause   time.Duration
 	single  bool // the next batch is one job, because the database refused a larger one
 }
@@ -60,7 +59,7 @@ type jobBatcher struct {
 // Init starts with nothing.
 func (s *jobBatcher) Init(*otp.Ctx) error { return nil }
 
-// HandleCast takes a job.
+// HandleCast adds a job.
 func (s *jobBatcher) HandleCast(c *otp.Ctx, msg any) {
 	job, ok := msg.(river.InsertManyParams)
 	if !ok {
@@ -76,7 +75,7 @@ func (s *jobBatcher) HandleCast(c *otp.Ctx, msg any) {
 	s.step(c)
 }
 
-// HandleInfo takes results and timers.
+// HandleInfo handles results and timers.
 func (s *jobBatcher) HandleInfo(c *otp.Ctx, msg any) {
 	switch msg := msg.(type) {
 	case inserted:
@@ -110,7 +109,7 @@ func (s *jobBatcher) inserted(c *otp.Ctx, err error) {
 	logger := c.Logger()
 	refused := err != nil && !store.IsUnavailable(err)
 	if refused && s.batch == 1 {
-		// It is this one that the database does not take, and never will.
+		// The database refuses this very job, and always will.
 		logger.Error().Err(err).Str("job", s.waiting[0].Args.Kind()).Msg("job could not be written")
 	} else if err != nil {
 		logger.Warn().Err(err).Dur("retry_in", s.pause).Int("jobs", s.batch).Msg("jobs could not be written")

@@ -13,7 +13,7 @@ import (
 
 var errNoAnswer = errors.New("HubSpot did not answer in time")
 
-// Statuses that HubSpot has and net/http has no name for.
+// statusMoving is a status of HubSpot that net/http has no name for.
 const statusMoving = 477
 
 // Answer is what HubSpot said.
@@ -22,14 +22,14 @@ type Answer struct {
 	Status int
 	Body   []byte
 	Err    error
-	// RetryAfter is how long to wait if HubSpot said so, else 0.
+	// RetryAfter is how long HubSpot asks to wait, 0 if it does not say.
 	RetryAfter time.Duration
-	// Remaining is how many calls the portal may make in Interval, -1 if HubSpot
-	// did not say.
+	// Remaining is how many more calls the portal may make in Interval, -1 if HubSpot
+	// does not say.
 	Remaining int
 	Interval  time.Duration
-	// message and policy are those of an error, empty where it is none of
-	// HubSpot's own.
+	// message and policy are the fields of HubSpot's error body, empty if the body is not
+	// HubSpot's.
 	message, policy string
 }
 
@@ -38,19 +38,20 @@ type Kind uint8
 
 // The kinds.
 const (
-	// Done: it was carried out.
+	// Done: HubSpot did what was asked.
 	Done Kind = iota
-	// BadToken: 401. The token may have been taken back.
+	// BadToken: 401. The token may have been revoked.
 	BadToken
 	// Wait: nothing was done, and nothing is wrong; try again after Answer.Pause.
 	Wait
-	// Blocked: 403, of HubSpot or of its edge. Nothing was done.
+	// Blocked: 403 from HubSpot or from its edge servers. Nothing was done.
 	Blocked
-	// Refused: HubSpot does not take this request, and will not take it again.
+	// Refused: HubSpot rejects this request, and a retry will not help.
 	Refused
-	// Broken: HubSpot failed; it may have been carried out.
+	// Broken: HubSpot failed. The request may have been carried out.
 	Broken
-	// Silent: there was no answer; it may have been carried out, or be still.
+	// Silent: there was no answer. The request may have been carried out, or may still
+	// be.
 	Silent
 )
 
@@ -81,7 +82,7 @@ func newAnswer(status int, h http.Header, body []byte) Answer {
 	return a
 }
 
-// retryAfter reads seconds or a date (RFC 9110, 10.2.3); a day at most.
+// retryAfter parses seconds or a date (RFC 9110, 10.2.3). It returns at most a day.
 func retryAfter(v string, now time.Time) time.Duration {
 	const most = 24 * time.Hour
 	v = strings.TrimSpace(v)
@@ -97,7 +98,7 @@ func retryAfter(v string, now time.Time) time.Duration {
 	return 0
 }
 
-// OK reports whether HubSpot did what it was asked for.
+// OK reports whether HubSpot did what was asked.
 func (a Answer) OK() bool { return a.Status >= 200 && a.Status <= 299 }
 
 // Kind says what the answer means.
@@ -115,12 +116,12 @@ func (a Answer) Kind() Kind {
 		return Blocked
 	case s >= 500:
 		return Broken
-	default: // a redirect, too: this is not HubSpot
+	default: // also a redirect: such an answer is not from HubSpot
 		return Refused
 	}
 }
 
-// Pause is how long the portal is to be left alone after an answer of kind Wait.
+// Pause is how long the portal gets no calls after an answer of kind Wait.
 func (a Answer) Pause() time.Duration {
 	switch {
 	case a.RetryAfter > 0:
@@ -134,13 +135,13 @@ func (a Answer) Pause() time.Duration {
 	case "SECONDLY":
 		return time.Second
 	case "DAILY":
-		return 15 * time.Minute // asked again until the day is over
+		return 15 * time.Minute // the daily limit is spent: try again until the day is over
 	default:
 		return 10 * time.Second
 	}
 }
 
-// String is the answer in a line, for operators. It has no secret.
+// String describes the answer in one line for operators. It contains no secret.
 func (a Answer) String() string {
 	switch {
 	case a.Status == 0:
@@ -160,7 +161,7 @@ func oneLine(s string) string {
 	return s
 }
 
-// withoutURL takes the URL out of net/http's error: it may hold a token.
+// withoutURL removes the URL from net/http's error, because it may contain a token.
 func withoutURL(err error) error {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		return u.Err

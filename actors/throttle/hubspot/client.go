@@ -25,8 +25,8 @@ const (
 
 // Config says where HubSpot is. Zero values mean the real one.
 type Config struct {
-	// API is the base of all calls. Defaults to https://api.hubapi.com. The page
-	// for people is at https://app.hubspot.com then, and below API otherwise.
+	// API is the base URL of all calls. Defaults to https://api.hubapi.com. The
+	// authorization page is at https://app.hubspot.com by default, else below API.
 	API string
 	// Timeout bounds a whole call. Defaults to 30 seconds.
 	Timeout time.Duration
@@ -39,7 +39,7 @@ type Client struct {
 	http       *http.Client
 }
 
-// NewClient returns a client. It connects when it is used.
+// NewClient returns a client. It connects at the first call.
 func NewClient(cfg Config) *Client {
 	c := &Client{timeout: cmp.Or(cfg.Timeout, 30*time.Second)}
 	c.api = strings.TrimSuffix(cmp.Or(cfg.API, "https://api.hubapi.com"), "/")
@@ -50,27 +50,27 @@ func NewClient(cfg Config) *Client {
 		Transport: &http.Transport{
 			Proxy:       http.ProxyFromEnvironment,
 			DialContext: dialer.DialContext,
-			// One portal's connections are no other's: there is no bound on them
-			// here, only on each portal's calls.
+			// The transport sets no limit per host, because portals share the host and
+			// each portal limits its own calls.
 			MaxIdleConns: 256, MaxIdleConnsPerHost: 128,
 			IdleConnTimeout:       90 * time.Second,
 			TLSHandshakeTimeout:   connect,
 			ResponseHeaderTimeout: min(answerTime, c.timeout),
 			ForceAttemptHTTP2:     true,
 		},
-		// A redirect would take the token elsewhere.
+		// Redirects are not followed, because the token would go to another address.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return c
 }
 
-// Timeout is how long one call takes at most.
+// Timeout is the time limit of one call.
 func (c *Client) Timeout() time.Duration { return c.timeout }
 
-// CloseIdle gives unused connections up.
+// CloseIdle closes unused connections.
 func (c *Client) CloseIdle() { c.http.CloseIdleConnections() }
 
-// Completion tells HubSpot what became of an execution.
+// Completion tells HubSpot the outcome of an execution.
 type Completion struct {
 	CallbackID   string       `json:"callbackId"`
 	OutputFields OutputFields `json:"outputFields"`
@@ -81,17 +81,17 @@ type OutputFields struct {
 	State State `json:"hs_execution_state"`
 }
 
-// State is what becomes of an execution.
+// State is the outcome of an execution.
 type State string
 
-// The states that a workflow goes on with.
+// The states after which a workflow continues.
 const (
 	Success      State = "SUCCESS"
 	FailContinue State = "FAIL_CONTINUE"
 )
 
-// Complete completes executions of one portal, at most MaxBatch, each once, in
-// one call.
+// Complete completes executions of one portal in one call. list has at most MaxBatch
+// entries, each execution once.
 func (c *Client) Complete(ctx context.Context, token string, list []Completion) Answer {
 	body, err := json.Marshal(map[string]any{"inputs": list})
 	if err != nil {
@@ -101,8 +101,9 @@ func (c *Client) Complete(ctx context.Context, token string, list []Completion) 
 	return c.do(ctx, http.MethodPost, "/automation/v4/actions/callbacks/complete", body, headers, token)
 }
 
-// do calls and reads the answer, or what there is of it. The answer's text goes
-// into logs and the database: secrets, which the request holds, are taken out.
+// do makes a call and reads the answer, even if it is incomplete. It removes the
+// request's secrets from the answer's text, because the text goes into logs and the
+// database.
 func (c *Client) do(ctx context.Context, method, path string, body []byte, headers map[string]string, secrets ...string) Answer {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.timeout, errNoAnswer)
 	defer cancel()
@@ -126,8 +127,8 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte, heade
 		}
 	}
 	if err != nil && !a.OK() {
-		a.Body = nil // half of an error is none
+		a.Body = nil // an incomplete body is dropped
 	}
-	_, _ = io.CopyN(io.Discard, resp.Body, maxAnswer) // so that the connection can be used again
+	_, _ = io.CopyN(io.Discard, resp.Body, maxAnswer) // so that the connection can be reused
 	return a
 }

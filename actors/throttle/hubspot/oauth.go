@@ -14,19 +14,20 @@ import (
 // App is the app that portals install.
 type App struct {
 	ClientID, ClientSecret string
-	// RedirectURL is where HubSpot sends the installer back to.
+	// RedirectURL is the address to which HubSpot redirects the installer.
 	RedirectURL string
-	// Scopes are parted by blanks. Defaults to "automation oauth".
+	// Scopes are separated by spaces. Defaults to "automation oauth".
 	Scopes string
 }
 
-// Tokens are what HubSpot gives for a code or a refresh token.
+// Tokens are HubSpot's answer to a code or a refresh token.
 type Tokens struct {
 	Access, Refresh string
 	ExpiresIn       time.Duration
 }
 
-// AuthorizeURL is where an installer is sent to; state comes back with it.
+// AuthorizeURL is the page where an installer authorizes the app. HubSpot sends state
+// back.
 func (c *Client) AuthorizeURL(app App, state string) string {
 	q := url.Values{
 		"client_id": {app.ClientID}, "redirect_uri": {app.RedirectURL},
@@ -40,7 +41,7 @@ type RefusedError struct{ Answer Answer }
 
 func (e *RefusedError) Error() string { return e.Answer.String() }
 
-// Exchange turns the code of an authorization into tokens. It can be done once.
+// Exchange turns the code of an authorization into tokens. HubSpot accepts a code once.
 func (c *Client) Exchange(ctx context.Context, app App, code string) (Tokens, error) {
 	return c.tokens(ctx, url.Values{
 		"grant_type": {"authorization_code"}, "code": {code}, "redirect_uri": {app.RedirectURL},
@@ -48,7 +49,7 @@ func (c *Client) Exchange(ctx context.Context, app App, code string) (Tokens, er
 	})
 }
 
-// Refresh gets a new access token. The reply's refresh token may be a new one.
+// Refresh gets a new access token. The answer may have a new refresh token too.
 func (c *Client) Refresh(ctx context.Context, app App, refresh string) (Tokens, error) {
 	t, err := c.tokens(ctx, url.Values{
 		"grant_type": {"refresh_token"}, "refresh_token": {refresh},
@@ -78,13 +79,13 @@ func (c *Client) tokens(ctx context.Context, form url.Values) (Tokens, error) {
 	return Tokens{reply.Access, reply.Refresh, time.Duration(min(reply.Expires, 1e8) * float64(time.Second))}, nil
 }
 
-// Info is whose a token is. The reply repeats the token, which is not kept.
+// Info says whose a token is. The answer repeats the token, which is not kept.
 type Info struct {
 	PortalID int64    `json:"hub_id"`
 	Scopes   []string `json:"scopes"`
 }
 
-// Whose tells which portal a token belongs to.
+// Whose returns the portal of a token.
 func (c *Client) Whose(ctx context.Context, access string) (Info, error) {
 	a := c.do(ctx, http.MethodGet, "/oauth/v1/access-tokens/"+url.PathEscape(access), nil, nil, access)
 	if !a.OK() {
