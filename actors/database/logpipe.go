@@ -86,9 +86,11 @@ func severityLevel(severity, message string) (zerolog.Level, bool) {
 	}
 	switch severity {
 	case "FATAL":
-		// Each open connection logs this when the server stops.
-		if message == "terminating connection due to administrator command" || message == "the database system is shutting down" {
-			return zerolog.InfoLevel, true
+		switch message {
+		case "terminating connection due to administrator command", "the database system is shutting down":
+			return zerolog.InfoLevel, true // each open connection logs this when the server stops
+		case "connection to client lost":
+			return zerolog.InfoLevel, true // takt has given up a statement, and says why itself
 		}
 		return zerolog.ErrorLevel, true
 	case "PANIC", "ERROR":

@@ -9,36 +9,36 @@
 //	          actions has one)   portal)        budget     └─▶ HubSpot
 //
 // ActionBatcher commits actions together. It answers each caller after the commit
-// that has its action. PortalQueue (handle: [Portals]) serves a portal: it claims what
-// the budgets of the portal's queues allow, from all of them in turn, completes it at
-// HubSpot, and records the outcome. The jobs guarantee that each queue with actions is
-// served somewhere; they are no clock. OAuthRefreshLock (handle: [Tokens]) has the
-// portals' tokens and lets one caller at a time refresh a token. JobBatcher inserts
-// jobs that need not be unique.
+// of the caller's action. PortalQueue (handle: [Portals]) serves one portal: it claims
+// as many actions as the budgets of the portal's queues allow, from all queues in turn,
+// completes them at HubSpot, and records the outcome. The jobs guarantee that some
+// controller serves each queue with actions; they do not time the calls.
+// OAuthRefreshLock (handle: [Tokens]) has the portals' tokens and lets one caller at a
+// time refresh a token. JobBatcher inserts jobs that need not be unique.
 //
 // Budget comes back one period after the answer to the call that took it. It is
-// claimed a moment before, so that only the call's own time is lost. Budget that would
-// come back within a thousandth of the period is merged, and comes back with its last
-// part.
+// claimed shortly before that, so that only the call's own time is lost. Parts of a
+// budget that come back within a thousandth of the period are merged, and come back
+// with the last part.
 //
 // # State
 //
 // PostgreSQL has the actions, the budgets, the rates and the sealed tokens. Memory
-// has rates (5 minutes at most), open tokens, and when each queue is due. It may be
+// has rates (5 minutes at most), open tokens, and when each queue is due. These may be
 // lost at any moment.
 //
 // # Failure
 //
 // A database that is away is an outage: webhooks are answered Unavailable, timers
-// wait, River's client is stopped and built anew with the next pool. A process that
-// dies between claim and record leaves a claim that ends by itself: its actions are
-// sent again, and its budget comes back one period later. HubSpot's rate limits are
-// no failures. Other failures pause the portal, hold the action, and give it up in
-// the end, visibly.
+// wait, River's client is stopped and made again with the next pool. The claim of a
+// process that dies between claim and record expires: its actions are sent again, and
+// its budget comes back one period later. HubSpot's rate limits do not count as
+// failures. Other failures pause the portal, hold the action, and finally give it up.
+// Operators can see that.
 //
 // # Concurrency
 //
-// Handles may be used by any goroutine. Several controllers may work on the same
-// queue: the row locks of claims decide. What is pure (queues, breaker, seals) has
-// no clock and no goroutine of its own.
+// Handles are safe for concurrent use. Several controllers may work on the same
+// queue, because the row locks of claims decide. The pure types (queues, slowStart,
+// states) have no clock and no goroutine of their own.
 package throttle

@@ -20,22 +20,23 @@ import (
 
 const (
 	jobTimeout = 20 * time.Second
-	// rescueAfter is when a job counts as dead whose controller was killed.
-	// River's own hour would strand its queue.
+	// rescueAfter is the age at which a running job counts as dead, because its
+	// controller was killed. River's default of an hour would leave its queue unserved
+	// too long.
 	rescueAfter = time.Minute
 	// softStop is how long jobs get to end when the client stops.
 	softStop = 3 * time.Second
-	// restartPause is how soon a client that could not be started is tried again.
+	// restartPause is the pause before the next try to start a client.
 	restartPause = time.Second
-	// backlogEvery is how often what waits is counted, for the figures.
+	// backlogEvery is how often waiting actions are counted for the metrics.
 	backlogEvery = 15 * time.Second
 	// cleanEvery is how often CleanJob runs.
 	cleanEvery = 5 * time.Minute
 	jobWorkers = 8
 )
 
-// Jobs is the handle of the actor that runs River's client. It is a sink of the
-// pool: the client lives as long as its pool does.
+// Jobs is the handle of the actor that runs River's client. It is a sink of the pool.
+// Each pool gets a client of its own.
 type Jobs struct {
 	db      Queues
 	portals *Portals
@@ -44,8 +45,8 @@ type Jobs struct {
 	pool    atomic.Pointer[pool]
 }
 
-// pool is the connection pool of the moment, nil if there is none. replaced is
-// closed when it is another moment's.
+// pool is the current connection pool, nil if there is none. replaced is closed when the
+// pool is no longer current.
 type pool struct {
 	*pgxpool.Pool
 	replaced chan struct{}
@@ -60,31 +61,30 @@ func (j *Jobs) Spec() otp.ChildSpec {
 	}
 }
 
-// Use gives a new client the pool.
+// Use starts a client on the pool.
 func (j *Jobs) Use(p *pgxpool.Pool) {
 	if old := j.pool.Swap(&pool{p, make(chan struct{})}); old != nil {
 		close(old.replaced)
 	}
 }
 
-// Drop ends the client: its pool is about to be closed.
+// Drop ends the client, because its pool is about to be closed.
 func (j *Jobs) Drop(error) { j.Use(nil) }
 
 // The messages.
 type (
-	suspended string   // cast: what is waited for; "" if nothing is
+	suspended string   // cast: what run waits for; "" if it does not wait
 	countNow  struct{} // timer
 )
 
-// jobs is the actor. Beside it runs at most one client, with the pool of the
-// moment. A client whose pool is gone ends, which is an outage. One that ends by
-// itself takes the actor with it.
+// jobs is the actor. It runs at most one client, on the current pool. When the pool is
+// gone, the client ends; that is an outage. A client that ends by itself ends the actor.
 type jobs struct {
 	otp.Base
 	j *Jobs
 }
 
-// Init does not wait for a client, because nobody depends on it.
+// Init does not wait for a client, because nothing depends on it.
 func (s *jobs) Init(c *otp.Ctx) error {
 	c.SendEvery(backlogEvery, countNow{})
 	j, self, log, hard := s.j, c.Self(), c.Logger(), c.Context()
@@ -94,7 +94,7 @@ func (s *jobs) Init(c *otp.Ctx) error {
 	return nil
 }
 
-// HandleCast shows what is waited for.
+// HandleCast shows what the actor waits for.
 func (s *jobs) HandleCast(c *otp.Ctx, msg any) {
 	switch msg := msg.(type) {
 	case suspended:
@@ -107,7 +107,7 @@ func (s *jobs) HandleCast(c *otp.Ctx, msg any) {
 // HandleInfo implements otp.Server.
 func (s *jobs) HandleInfo(c *otp.Ctx, msg any) {
 	switch msg := msg.(type) {
-	case nil: // what waits has been counted, or we are to end
+	case nil: // the count has ended, or the actor is to end
 	case error:
 		c.Stop(msg)
 	case countNow:
@@ -117,7 +117,8 @@ func (s *jobs) HandleInfo(c *otp.Ctx, msg any) {
 	}
 }
 
-// count keeps the figures of what waits. It ends before the next one begins.
+// count updates the metrics of waiting actions. Its time limit is shorter than its
+// interval.
 func (s *jobs) count(c *otp.Ctx) {
 	j := s.j
 	c.Async(func(ctx context.Context) any {
@@ -131,8 +132,8 @@ func (s *jobs) count(c *otp.Ctx) {
 	})
 }
 
-// run has a client for each pool in turn, until ctx ends. Its error is that of a
-// client that has ended by itself. Clients live no longer than hard.
+// run starts a client for each pool in turn, until ctx ends. It returns an error if a
+// client ends by itself. Clients end with hard at the latest.
 func (j *Jobs) run(ctx, hard context.Context, log zerolog.Logger, suspend func(why string)) error {
 	for ctx.Err() == nil {
 		p := j.pool.Load()
@@ -146,6 +147,9 @@ func (j *Jobs) run(ctx, hard context.Context, log zerolog.Logger, suspend func(w
 		}
 		client, err := j.start(ctx, hard, p.Pool, log)
 		if err != nil {
+			if ctx.Err() != nil {
+				return nil // we are told to stop
+			}
 			log.Warn().Err(err).Msg("River's client did not start")
 			suspend("River's client does not start")
 			rest(ctx, restartPause)
@@ -159,22 +163,23 @@ func (j *Jobs) run(ctx, hard context.Context, log zerolog.Logger, suspend func(w
 	return nil
 }
 
-// serve lets a client work until its pool is replaced or ctx ends.
+// serve runs a client until its pool is replaced or ctx ends.
 func (j *Jobs) serve(ctx, hard context.Context, client *river.Client[pgx.Tx], replaced <-chan struct{}) error {
-	// What the jobs of a killed controller would wake in a minute.
+	// Without this, the jobs of a killed controller would wake these queues a minute
+	// later.
 	if busy, err := j.db.BusyQueues(ctx, 0, 0, restoreLimit); err == nil {
 		j.portals.Resume(ctx, busy)
 	}
 	select {
 	case <-client.Stopped():
 		return errors.New("the River client ended by itself")
-	case <-replaced: // what does not end now ends with its pool
+	case <-replaced: // jobs that do not end now end with the pool
 	case <-ctx.Done():
 	}
 	limit, cancel := context.WithTimeoutCause(hard, softStop+time.Second, errSlowStop)
 	defer cancel()
-	// The jobs' contexts end first: what a job was waiting for may be stopping too,
-	// and each of them does again what it has not done.
+	// The jobs' contexts end first, because a job may wait for something that stops too.
+	// A job that was interrupted runs again.
 	_ = client.StopAndCancel(limit)
 	select {
 	case <-client.Stopped():
@@ -198,17 +203,17 @@ func (j *Jobs) start(ctx, hard context.Context, pool *pgxpool.Pool, log zerolog.
 
 var errSlowStart = errors.New("the River client did not start in time")
 
-// start starts a client that lives until hard ends, or somebody stops it; ctx
-// bounds the start.
+// start starts a client that lives until hard ends or it is stopped. ctx bounds the
+// start.
 func start(ctx, hard context.Context, client *river.Client[pgx.Tx]) error {
-	// Its context ends a start that takes too long: River's Stop must not be called
+	// live ends a start that takes too long, because River's Stop must not be called
 	// while Start runs.
 	live, end := context.WithCancelCause(hard)
 	giveUp := context.AfterFunc(ctx, func() { end(context.Cause(ctx)) })
 	err := client.Start(live)
 	if !giveUp() {
 		if err == nil {
-			_ = client.StopAndCancel(hard) // what has begun ends
+			_ = client.StopAndCancel(hard) // ends what has begun
 		}
 		err = context.Cause(ctx)
 	}
@@ -219,8 +224,8 @@ func start(ctx, hard context.Context, client *river.Client[pgx.Tx]) error {
 	return nil
 }
 
-// newClient makes a client that is not started. It polls: NOTIFY serialises
-// commits, and new actions wake their portals directly.
+// newClient makes a client without starting it. The client polls, because NOTIFY
+// serialises commits. New actions wake their portals directly, so polling delays nothing.
 func (j *Jobs) newClient(pool *pgxpool.Pool, log zerolog.Logger) (*river.Client[pgx.Tx], error) {
 	maintenance := &river.InsertOpts{Queue: queueMaintenance}
 	client, err := river.NewClient(riverpgxv5.New(pool), &river.Config{
@@ -247,8 +252,8 @@ func (j *Jobs) newClient(pool *pgxpool.Pool, log zerolog.Logger) (*river.Client[
 	return client, nil
 }
 
-// resigning silences a leader that can't resign because its pool is closed: its
-// leadership ends by itself.
+// resigning drops the log line of a leader that can't resign because its pool is closed.
+// The leadership ends by itself.
 type resigning struct{}
 
 // Run implements zerolog.Hook.

@@ -2,7 +2,7 @@ package throttle
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// metrics are the throttle's figures. They outlive its actors.
+// metrics are the throttle's metrics. They outlive its actors.
 type metrics struct {
 	received  *prometheus.CounterVec // new, repeat
 	refused   *prometheus.CounterVec // full, database, unknown
@@ -58,7 +58,7 @@ func newMetrics() *metrics {
 	}
 }
 
-// collectors lists them, to be registered once.
+// collectors lists the metrics for registration.
 func (m *metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
 		m.received, m.refused, m.finished, m.calls, m.refreshes, m.flushes, m.batch, m.failures, m.held, m.full,

@@ -13,35 +13,35 @@ import (
 
 // The messages.
 type (
-	wantToken struct { // call: a token, newer than version than
+	wantToken struct { // call: get a token with a version higher than than
 		portal, than int64
 	}
-	installed struct{ portal int64 } // cast: it has new tokens
-	gotToken  struct {               // what a look-up or a refresh has brought
+	installed struct{ portal int64 } // cast: the portal has new tokens
+	gotToken  struct {               // the result of a look-up or a refresh
 		wantToken
 		token Token
-		until time.Time // when it is to be refreshed
+		until time.Time // when the token must be refreshed
 		err   error
 	}
 )
 
 const (
-	// maxTokens is how many tokens are kept open.
+	// maxTokens is how many open tokens are cached.
 	maxTokens = 5000
-	// refusedPause is how long a refused refresh is not tried again.
+	// refusedPause is how long a refused refresh is not retried.
 	refusedPause = 10 * time.Second
-	// refreshMargin is how long before its end a token is refreshed, but never more
-	// than a quarter of its life.
+	// refreshMargin is how long before its end a token is refreshed. The margin is never
+	// more than a quarter of the token's life.
 	refreshMargin = 5 * time.Minute
 	// refreshPoll is how often the row is read while another controller refreshes.
 	refreshPoll = 100 * time.Millisecond
 )
 
-// entry is what is known of a portal's token.
+// entry is what the actor knows of a portal's token.
 type entry struct {
 	token  Token
-	until  time.Time // refreshed from then on
-	err    error     // a refusal, remembered for a moment
+	until  time.Time // when the token must be refreshed
+	err    error     // a refusal, remembered for refusedPause
 	busy   bool
 	askers []askedToken
 }
@@ -51,9 +51,9 @@ type askedToken struct {
 	from otp.From
 }
 
-// refreshLock is the OAuthRefreshLock actor: it lets one look-up or refresh of a
-// portal run at a time, and all who ask meanwhile get its result. Among several
-// controllers the row in the database decides. A restart forgets open tokens.
+// refreshLock is the OAuthRefreshLock actor. It runs one look-up or refresh per portal at
+// a time, and all callers that ask meanwhile get its result. Among several controllers
+// the row in the database decides. A restart drops the open tokens.
 type refreshLock struct {
 	otp.Base
 	t       *Tokens
@@ -66,7 +66,7 @@ func (s *refreshLock) Init(*otp.Ctx) error {
 	return nil
 }
 
-// HandleCall answers with a token that is known, or has one got.
+// HandleCall answers with a cached token, or starts a look-up.
 func (s *refreshLock) HandleCall(c *otp.Ctx, from otp.From, req any) (any, error) {
 	want, ok := req.(wantToken)
 	if !ok {
@@ -103,7 +103,7 @@ func (s *refreshLock) begin(c *otp.Ctx, want wantToken, e *entry) {
 	e.busy = true
 	t, hard := s.t, c.Context()
 	c.Async(func(context.Context) any {
-		// Not ended by a stop: what HubSpot has given must be kept.
+		// A stop does not end this, because tokens that HubSpot has given must be kept.
 		ctx, cancel := context.WithTimeoutCause(hard, t.patience(), errSlowRefresh)
 		defer cancel()
 		token, life, err := t.get(ctx, want)
@@ -111,7 +111,7 @@ func (s *refreshLock) begin(c *otp.Ctx, want wantToken, e *entry) {
 	})
 }
 
-// HandleCast forgets the tokens that an install has replaced.
+// HandleCast drops the cached tokens that an install has replaced.
 func (s *refreshLock) HandleCast(c *otp.Ctx, msg any) {
 	m, ok := msg.(installed)
 	if !ok {
@@ -123,7 +123,7 @@ func (s *refreshLock) HandleCast(c *otp.Ctx, msg any) {
 	}
 }
 
-// HandleInfo hands a token to all who wait for it.
+// HandleInfo gives a token to all callers that wait for it.
 func (s *refreshLock) HandleInfo(c *otp.Ctx, msg any) {
 	m, ok := msg.(gotToken)
 	if !ok {
@@ -144,7 +144,7 @@ func (s *refreshLock) HandleInfo(c *otp.Ctx, msg any) {
 	e.askers = nil
 	for _, a := range askers {
 		if m.err == nil && m.token.version <= a.want.than {
-			// It was asked for something newer than what the one before wanted.
+			// This caller needs a newer token than the look-up was for.
 			e.askers = append(e.askers, a)
 			continue
 		}
@@ -155,8 +155,8 @@ func (s *refreshLock) HandleInfo(c *otp.Ctx, msg any) {
 	}
 }
 
-// get returns a token of a portal, refreshed if need be, and how long it may be
-// used before it is asked for again.
+// get returns a token of a portal, refreshed if needed, and how long it may be used
+// before the next get.
 func (t *Tokens) get(ctx context.Context, want wantToken) (Token, time.Duration, error) {
 	for {
 		k, err := t.db.Tokens(ctx, want.portal)
@@ -174,13 +174,13 @@ func (t *Tokens) get(ctx context.Context, want wantToken) (Token, time.Duration,
 		version, fresh, err := t.refresh(ctx, k, open.Refresh)
 		switch {
 		case err != nil && k.ExpiresIn > t.call && k.Version > want.than && !isRefusal(err):
-			return Token{open.Access, k.Version}, min(k.ExpiresIn-t.call, time.Minute), nil // it is good for a while yet
+			return Token{open.Access, k.Version}, min(k.ExpiresIn-t.call, time.Minute), nil // this token is still valid for a while
 		case err != nil:
 			return Token{}, 0, err
 		case version > 0:
 			return Token{fresh.Access, version}, max(fresh.ExpiresIn-t.margin(fresh.ExpiresIn), time.Second), nil
 		}
-		// Somebody else refreshes, or has done so: look again.
+		// Another controller refreshes, or has just done so: read the row again.
 		if !rest(ctx, refreshPoll) {
 			return Token{}, 0, store.NewUnavailable("Another controller's refresh takes too long", context.Cause(ctx))
 		}
@@ -192,13 +192,14 @@ func isRefusal(err error) bool {
 	return ok
 }
 
-// margin is how long before its end a token is refreshed.
+// margin is how long before its end a token with this life is refreshed.
 func (t *Tokens) margin(life time.Duration) time.Duration { return min(refreshMargin, life/4) }
 
-// refresh refreshes a version of a portal's tokens if it gets the right to. The
-// version is 0 if not, or if the right was lost meanwhile.
+// refresh refreshes one version of a portal's tokens if this controller gets the claim.
+// version is 0 if it does not get the claim, or loses it meanwhile.
 func (t *Tokens) refresh(ctx context.Context, k store.SealedTokens, refresh string) (version int64, fresh hubspot.Tokens, err error) {
-	// Longer than HubSpot takes: nobody else begins while this one is under way.
+	// The claim lasts longer than HubSpot's answer may take, so that no other controller
+	// refreshes at the same time.
 	claim, err := t.db.BeginRefresh(ctx, k.PortalID, k.Version, t.patience()+transactionTime)
 	if err != nil || claim == 0 {
 		return 0, fresh, err

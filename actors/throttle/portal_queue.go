@@ -13,13 +13,13 @@ import (
 
 // The messages.
 type (
-	wake      map[string]int         // call: serve these queues; so many actions are new
-	lookAgain struct{ queue string } // cast: the portal's rates, or this queue, have changed
-	makeRoom  struct{}               // call: end, if there is nothing to do; answered with whether it does
+	wake      map[string]int         // call: serve these queues; the values count new actions
+	lookAgain struct{ queue string } // cast: the portal's rates or this queue have changed
+	makeRoom  struct{}               // call: end if there is nothing to do; the answer says whether it ends
 
 	dueNow  struct{} // timer
 	beatNow struct{} // timer
-	idleNow struct{} // timer: nothing has come for a while
+	idleNow struct{} // timer: no work has arrived for a while
 
 	claimed struct { // a claim has ended
 		asked   []string
@@ -28,7 +28,7 @@ type (
 		err     error // of the database
 		noToken error // why there is no token
 	}
-	sent struct { // a call has ended and was recorded, or could not be
+	sent struct { // a call has ended; its outcome was recorded, or recording failed
 		claim store.Claim
 		sum   summary
 		err   error
@@ -36,27 +36,27 @@ type (
 )
 
 const (
-	// tokenPause is how long a portal without a token is left alone.
+	// tokenPause is how long a portal without a token gets no calls.
 	tokenPause = 30 * time.Second
-	// outagePause is how long a database that is away is.
+	// outagePause is the pause after a claim that met an outage of the database.
 	outagePause = time.Second
-	// stagger keeps the calls of one claim apart: together each would take longer,
-	// and budget comes back a period after the answer.
+	// stagger is the time between the calls of one claim. Simultaneous calls would each
+	// take longer, and budget comes back one period after the answer.
 	stagger = 10 * time.Millisecond
-	// forGood is how long a portal without work has nothing to do: longer than any
-	// with work.
+	// forGood is the idle time of a portal without any work. It is longer than that of
+	// every portal with work.
 	forGood = 1000 * 24 * time.Hour
-	// minPause keeps a timer that is early from spinning.
+	// minPause keeps a timer that fires early from looping.
 	minPause = time.Millisecond
-	// maxLinger is how long a batch waits for company at most.
+	// maxLinger is how long a batch waits at most for more actions.
 	maxLinger = 900 * time.Millisecond
 	// beatEvery is how often a PortalQueue records that it serves its queues.
 	beatEvery = 10 * time.Second
 )
 
-// portalQueue is a PortalQueue: it claims what is due in the queues of one portal
-// and sends it. Calls are pipelined: a claim does not wait for the call before it.
-// A restart loses nothing but timers: the queues' jobs start another.
+// portalQueue is a PortalQueue. It claims the due actions of one portal's queues and
+// sends them. Calls are pipelined: a claim does not wait for the call before it. A
+// restart loses only timers, because the queues' jobs start another PortalQueue.
 type portalQueue struct {
 	otp.Base
 	p      *Portals
@@ -64,15 +64,15 @@ type portalQueue struct {
 	queues *queues
 
 	claiming bool
-	running  int // calls under way
+	running  int // calls that run
 	start    slowStart
-	until    time.Time // no claims before
-	timer    func()    // takes dueNow back
-	idle     func()    // takes idleNow back
+	until    time.Time // no claims before this time
+	timer    func()    // cancels dueNow
+	idle     func()    // cancels idleNow
 	outage   bool
 }
 
-// Init starts without queues: whoever starts it wakes it.
+// Init starts without queues, because its starter then calls it with wake.
 func (s *portalQueue) Init(c *otp.Ctx) error {
 	s.queues = newQueues(maxLinger, s.p.cfg.Ahead)
 	c.SendEvery(beatEvery, beatNow{})
@@ -87,7 +87,7 @@ func (s *portalQueue) Terminate(*otp.Ctx, error) {
 	s.p.metrics.portals.Dec()
 }
 
-// HandleCall takes queues to serve.
+// HandleCall handles wake and makeRoom.
 func (s *portalQueue) HandleCall(c *otp.Ctx, from otp.From, req any) (any, error) {
 	switch req := req.(type) {
 	case wake:
@@ -109,7 +109,7 @@ func (s *portalQueue) HandleCall(c *otp.Ctx, from otp.From, req any) (any, error
 	}
 }
 
-// rests reports whether nothing is under way, and until when nothing will be.
+// rests reports whether nothing runs, and until when nothing will.
 func (s *portalQueue) rests() (until time.Time, resting bool) {
 	until, any := s.queues.next()
 	return later(until, s.until), any && s.running == 0 && !s.claiming
@@ -141,7 +141,7 @@ func (s *portalQueue) HandleInfo(c *otp.Ctx, msg any) {
 	case beatNow:
 		s.beat(c)
 		return
-	case nil: // a beat was written, or not: the next one is not far
+	case nil: // a beat was written or failed; the next one follows soon
 		return
 	case idleNow:
 		s.idle = nil
@@ -160,7 +160,7 @@ func (s *portalQueue) quiet() bool {
 	return len(s.queues.byID) == 0 && s.running == 0 && !s.claiming
 }
 
-// step begins a claim if one is due, and arms the timers.
+// step begins a claim if one is due, and sets the timers.
 func (s *portalQueue) step(c *otp.Ctx) {
 	if s.quiet() {
 		s.p.resting.Store(s.id, time.Now().Add(forGood))
@@ -180,7 +180,7 @@ func (s *portalQueue) step(c *otp.Ctx) {
 	}
 	at, any := s.queues.next()
 	if s.claiming || !any || s.running >= s.start.calls(s.p.cfg.Calls) {
-		return // the end of what is under way leads back here
+		return // step runs again when the running claim or call ends
 	}
 	if at.Before(s.until) {
 		at = s.until
@@ -196,7 +196,7 @@ func (s *portalQueue) step(c *otp.Ctx) {
 	s.timer = c.SendAfter(max(at.Sub(now), minPause), dueNow{})
 }
 
-// claim gets a token and claims actions, beside the actor.
+// claim gets a token and claims actions, in a goroutine.
 func (s *portalQueue) claim(c *otp.Ctx, queues []string) {
 	if len(queues) == 0 {
 		return
@@ -207,13 +207,13 @@ func (s *portalQueue) claim(c *otp.Ctx, queues []string) {
 	if free == 1 {
 		ahead = 0
 	} else if ahead > 0 {
-		free-- // for what is claimed ahead: it goes in a call of its own
+		free-- // reserved for actions that are claimed ahead, because they get a call of their own
 	}
 	c.Async(func(ctx context.Context) any {
 		m := claimed{asked: queues}
 		limit := free * hubspot.MaxBatch
 		if m.token, m.noToken = p.tokens.Access(ctx, id); m.noToken != nil {
-			limit = 0 // only what is too late is dropped
+			limit = 0 // claim nothing, only drop expired actions
 		}
 		ctx, cancel := transaction(ctx)
 		defer cancel()
@@ -275,8 +275,8 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// send has a claim's actions completed and recorded, beside the actor. A stop does
-// not abort it, only the process's hard deadline does.
+// send completes a claim's actions at HubSpot and records the outcome, in a goroutine.
+// Only the process's hard deadline aborts it, a stop does not.
 func (s *portalQueue) send(c *otp.Ctx, claim store.Claim, token Token) {
 	s.running++
 	p, id, hard := s.p, s.id, c.Context()
@@ -317,7 +317,7 @@ func (s *portalQueue) sent(c *otp.Ctx, m sent) {
 	}
 }
 
-// beat records that the queues are served. It ends before the next one begins.
+// beat records that the queues are served. Its time limit is shorter than its interval.
 func (s *portalQueue) beat(c *otp.Ctx) {
 	db, queues := s.p.db, s.queues.ids()
 	if len(queues) == 0 {

@@ -24,8 +24,8 @@ type Portals struct {
 	notices *JobBatcher
 	metrics *metrics
 	cfg     Config
-	// resting says which PortalQueues have nothing to do, and until when: portal
-	// → time.Time. They write it themselves.
+	// resting says which PortalQueues have nothing to do, and until when: portal →
+	// time.Time. The PortalQueues write it themselves.
 	resting sync.Map
 }
 
@@ -44,7 +44,8 @@ func (p *Portals) supervisor() otp.SupSpec {
 				id, _ := args.(int64)
 				return &portalQueue{p: p, id: id}
 			},
-			// A call to HubSpot is awaited; its record is worth it.
+			// A stop waits for a running call to HubSpot, because its outcome must be
+			// recorded.
 			Shutdown: p.cfg.call + transactionTime,
 		}},
 	}
@@ -55,14 +56,14 @@ func (p *Portals) proc(portal int64) *otp.Proc {
 	return p.sys.Whereis(p.sup.Name() + "/" + strconv.FormatInt(portal, 10))
 }
 
-// ErrFull says that as many portals are served as may be.
+// ErrFull says that the limit of portals served at once is reached.
 var ErrFull = errors.New("too many portals are served at once")
 
-// wakeTries is how often a PortalQueue that just ends is replaced.
+// wakeTries is how often Wake retries when the PortalQueue is just ending.
 const wakeTries = 5
 
-// Wake has queues served: their PortalQueue is started if it does not run.
-// n is how many actions are new, as far as is known. It never waits for HubSpot.
+// Wake makes the portal's PortalQueue serve queues, and starts it if it does not run. The
+// values of queues count new actions, as far as known. Wake never waits for HubSpot.
 func (p *Portals) Wake(ctx context.Context, portal int64, queues map[string]int) error {
 	var err error
 	for range wakeTries {
@@ -91,9 +92,9 @@ func (p *Portals) Wake(ctx context.Context, portal int64, queues map[string]int)
 	return fmt.Errorf("waking the queue of portal %d: %w", portal, err)
 }
 
-// makeRoom ends the PortalQueue that will have nothing to do for the longest time,
-// if the jobs of its queues start it again before that time is over. Otherwise
-// portals whose budgets are spent for the day would keep all others out.
+// makeRoom ends the PortalQueue that will have nothing to do for the longest time, if the
+// jobs of its queues start it again before that time is over. Otherwise portals whose
+// daily budget is spent would block all others.
 func (p *Portals) makeRoom(ctx context.Context) bool {
 	var portal int64
 	longest := time.Now().Add(p.cfg.Snooze)
@@ -104,7 +105,7 @@ func (p *Portals) makeRoom(ctx context.Context) bool {
 		}
 		return true
 	})
-	// Another caller at the same time gets another portal.
+	// A concurrent caller gets another portal.
 	if _, mine := p.resting.LoadAndDelete(portal); !mine {
 		return false
 	}
@@ -113,7 +114,7 @@ func (p *Portals) makeRoom(ctx context.Context) bool {
 		return true
 	}
 	if ends, err := otp.Call[bool](ctx, proc, makeRoom{}); err != nil || !ends {
-		return err != nil && ctx.Err() == nil // it has ended already
+		return err != nil && ctx.Err() == nil // it has already ended
 	}
 	select {
 	case <-proc.Done():
@@ -123,8 +124,8 @@ func (p *Portals) makeRoom(ctx context.Context) bool {
 	}
 }
 
-// wakeAll wakes the portals of queues with new actions. What is not woken is found
-// by the queue's job.
+// wakeAll wakes the portals of queues with new actions. If that fails, the queue's job
+// wakes the portal later.
 func (p *Portals) wakeAll(ctx context.Context, news map[store.QueueKey]int) {
 	portals := map[int64]map[string]int{}
 	for key, n := range news {
@@ -141,15 +142,15 @@ func (p *Portals) wakeAll(ctx context.Context, news map[store.QueueKey]int) {
 	}
 }
 
-// changed makes the portal's PortalQueue, if there is one, examine its queues anew,
-// and this one.
+// changed makes the portal's PortalQueue, if one runs, check all its queues again, and
+// this queue too.
 func (p *Portals) changed(portal int64, queue string) {
 	if proc := p.proc(portal); proc != nil {
 		otp.Cast(proc, lookAgain{queue})
 	}
 }
 
-// changedAll does so with all of them.
+// changedAll makes all running PortalQueues check their queues again.
 func (p *Portals) changedAll() {
 	for _, name := range p.sys.Names() {
 		if strings.HasPrefix(name, p.sup.Name()+"/") {
@@ -158,8 +159,8 @@ func (p *Portals) changedAll() {
 	}
 }
 
-// Resume has queues served that have actions, because this controller may be the
-// only one and have just started.
+// Resume wakes the portals of queues that have actions, because this controller may be
+// the only one and may have just started.
 func (p *Portals) Resume(ctx context.Context, busy []store.QueueKey) {
 	news := map[store.QueueKey]int{}
 	for _, k := range busy {

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// fullBatch is as many new actions as make waiting for company pointless.
+	// fullBatch is the number of new actions at which a batch waits for no more.
 	fullBatch = 100
-	// lookBack is how soon a queue that seems to be empty is claimed from again.
+	// lookBack is how soon a queue that seems empty is claimed from again.
 	lookBack = time.Second
 	// maxQueues is how many queues one claim asks for.
 	maxQueues = 100
@@ -21,21 +21,21 @@ const (
 // queue is what a PortalQueue knows of a queue.
 type queue struct {
 	id string
-	// due is when it is worth a claim; zero: not by itself.
+	// due is when a claim is worthwhile. Zero means: not before something changes.
 	due time.Time
-	// blocked says that nothing helps before due: the budget is spent.
+	// blocked says that no claim helps before due, because the budget is spent.
 	blocked bool
-	// fresh is how many actions came since the last claim began.
+	// fresh is how many actions arrived since the last claim began.
 	fresh   int
-	running int // calls under way
+	running int // calls that run
 	period  time.Duration
 }
 
 // queues are a portal's queues: plain data that its PortalQueue owns.
 type queues struct {
 	byID   map[string]*queue
-	linger time.Duration // the longest wait for company
-	ahead  time.Duration // how long before it is back budget is claimed
+	linger time.Duration // the longest wait of a batch for more actions
+	ahead  time.Duration // how early budget is claimed
 }
 
 func newQueues(linger, ahead time.Duration) *queues {
@@ -51,10 +51,10 @@ func (l *queues) get(id string) *queue {
 	return q
 }
 
-// company is how long a batch of q waits for more.
+// company is how long a batch of q waits for more actions.
 func (l *queues) company(q *queue) time.Duration { return min(q.period/100, l.linger) }
 
-// arrive notes n new actions. With n 0, q is to be claimed from.
+// arrive notes n new actions and makes their queue due, unless it is blocked.
 func (l *queues) arrive(id string, n int, now time.Time) {
 	q := l.get(id)
 	q.fresh += n
@@ -68,21 +68,21 @@ func (l *queues) arrive(id string, n int, now time.Time) {
 	q.sooner(at)
 }
 
-// sooner makes q due at t, unless it is before.
+// sooner makes q due at t, unless q is due earlier.
 func (q *queue) sooner(t time.Time) {
 	if q.due.IsZero() || t.Before(q.due) {
 		q.due = t
 	}
 }
 
-// lookAgain makes all due: what is known of them may be wrong.
+// lookAgain makes all queues due, because what is known of them may be wrong.
 func (l *queues) lookAgain(now time.Time) {
 	for _, q := range l.byID {
 		q.due, q.blocked = now, false
 	}
 }
 
-// next returns when the first is due.
+// next returns when the first queue is due.
 func (l *queues) next() (at time.Time, any bool) {
 	for _, q := range l.byID {
 		if !q.due.IsZero() && (!any || q.due.Before(at)) {
@@ -92,7 +92,7 @@ func (l *queues) next() (at time.Time, any bool) {
 	return at, any
 }
 
-// take returns the queues that are due, longest first, and begins a claim of them.
+// take returns the due queues, the longest due first, and begins a claim of them.
 func (l *queues) take(now time.Time) []string {
 	var due []*queue
 	for _, q := range l.byID {
@@ -110,7 +110,7 @@ func (l *queues) take(now time.Time) []string {
 	return ids
 }
 
-// retry makes queues due at t whose claim failed.
+// retry makes the queues of a failed claim due at t.
 func (l *queues) retry(ids []string, t time.Time) {
 	for _, id := range ids {
 		if q := l.byID[id]; q != nil {
@@ -119,7 +119,7 @@ func (l *queues) retry(ids []string, t time.Time) {
 	}
 }
 
-// claimed notes what a claim of ids has found.
+// claimed notes the result of a claim of ids.
 func (l *queues) claimed(ids []string, c store.Claims, now time.Time) {
 	for _, d := range c.Queues {
 		q := l.get(d.Queue)
@@ -140,7 +140,7 @@ func (l *queues) claimed(ids []string, c store.Claims, now time.Time) {
 		case q.fresh > 0 && !q.blocked:
 			q.sooner(now.Add(l.company(q)))
 		case q.due.IsZero() && q.running == 0 && q.fresh == 0:
-			delete(l.byID, id) // nothing waits, and nothing is under way
+			delete(l.byID, id) // no action waits and no call runs
 		}
 	}
 }
@@ -155,8 +155,8 @@ func counted(c store.Claim) (ids []string) {
 	return ids
 }
 
-// ended notes that a claim's call has ended and was recorded; retry is when what
-// it did not complete is due again, 0 if there is no such thing.
+// ended notes that a claim's call has ended and its outcome was recorded. retry is when
+// uncompleted actions are due again, 0 if there are none.
 func (l *queues) ended(c store.Claim, refunded bool, retry time.Duration, now time.Time) {
 	for _, id := range counted(c) {
 		q := l.get(id)

@@ -15,31 +15,31 @@ import (
 // stateLife is how long an authorization may take.
 const stateLife = 10 * time.Minute
 
-// states signs what HubSpot carries from the beginning of an authorization to its
-// end (RFC 6749, section 10.12): nothing has to be kept for it. It has a key for each
-// of the ring's, the current one first. Immutable.
+// states signs the state parameter that HubSpot passes from the beginning of an
+// authorization to its end (RFC 6749, section 10.12), so that nothing has to be stored.
+// It has one key for each key of the ring, the current one first. Immutable.
 type states [][]byte
 
 func newStates(ring *seal.Ring) (s states) {
 	for _, secret := range ring.Secrets() {
 		key, err := hkdf.Key(sha256.New, secret, nil, "takt throttle states", sha256.Size)
 		if err != nil {
-			panic(err) // of a length that is too large
+			panic(err) // only if the key is too long
 		}
 		s = append(s, key)
 	}
 	return s
 }
 
-// sign makes the state of an authorization: when it ends, signed together with its
+// sign makes the state of an authorization. The signature covers its end time and its
 // installer's secret.
 func (s states) sign(secret string, end time.Time) string {
 	when := binary.BigEndian.AppendUint64(nil, uint64(end.Unix()))
 	return base64.RawURLEncoding.EncodeToString(append(when, stateMAC(s[0], when, secret)...))
 }
 
-// good reports whether a state was made for the installer with this secret, and has
-// not ended.
+// good reports whether state was signed for the installer with this secret and has not
+// expired.
 func (s states) good(state, secret string, now time.Time) bool {
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(state)
 	if err != nil || len(raw) != 8+sha256.Size || secret == "" {

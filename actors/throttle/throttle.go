@@ -11,8 +11,8 @@ import (
 	"takt/store"
 )
 
-// Throttle is the handle of the subsystem and its parts. Handles stay valid over
-// restarts and may be used by any goroutine.
+// Throttle is the handle of the subsystem and its parts. Handles stay valid over restarts
+// and are safe for concurrent use.
 type Throttle struct {
 	Cache   *Cache
 	Tokens  *Tokens
@@ -50,11 +50,11 @@ func New(sys *otp.System, deps Deps, cfg Config) *Throttle {
 	return t
 }
 
-// Collectors returns the figures, to be registered once.
+// Collectors returns the metrics for registration.
 func (t *Throttle) Collectors() []prometheus.Collector { return t.metrics.collectors() }
 
-// Accept makes an action durable and returns where it stands. Errors:
-// InvalidArgument (nobody has set a rate for it), Unavailable.
+// Accept makes an action durable and returns its state. Errors: InvalidArgument (the
+// action has no rate), Unavailable.
 func (t *Throttle) Accept(ctx context.Context, a store.Action) (store.Acceptance, error) {
 	_, err := t.Cache.Config(ctx, a.Queue.PortalID, a.Queue.ActionID)
 	if store.CodeOf(err) == store.NotFound {
@@ -67,32 +67,34 @@ func (t *Throttle) Accept(ctx context.Context, a store.Action) (store.Acceptance
 	return t.Batcher.Accept(ctx, a)
 }
 
-// PutConfig sets a rate, for what waits too. Errors: InvalidArgument, Unavailable.
+// PutConfig sets a rate. It applies to waiting actions too. Errors: InvalidArgument,
+// Unavailable.
 func (t *Throttle) PutConfig(ctx context.Context, c store.ThrottleConfig) (store.ThrottleConfig, error) {
 	if err := c.Validate(); err != nil {
 		return c, err
 	}
 	saved, err := t.db.PutConfig(ctx, c)
-	// Also if that failed, because it may have been saved.
+	// The cache is cleared even after an error, because the rate may have been saved.
 	t.Cache.forget(action{c.PortalID, c.ActionID})
 	t.Portals.changed(c.PortalID, "")
 	if err == nil && t.Portals.proc(c.PortalID) == nil {
-		// Nobody here serves what waits, because the portal had made room for others.
+		// No PortalQueue here serves the waiting actions if makeRoom ended it.
 		if busy, err := t.db.BusyQueues(ctx, c.PortalID, c.ActionID, restoreLimit); err == nil {
 			t.Portals.Resume(ctx, busy)
-		} // else the queues' jobs see to it
+		} // else the queues' jobs serve them
 	}
 	return saved, err
 }
 
-// DeleteConfig refuses new actions from now on. Errors: NotFound, Unavailable.
+// DeleteConfig deletes a rate, so that new actions are refused. Errors: NotFound,
+// Unavailable.
 func (t *Throttle) DeleteConfig(ctx context.Context, portal, id int64) error {
 	err := t.db.DeleteConfig(ctx, portal, id)
 	t.Cache.forget(action{portal, id})
 	return err
 }
 
-// Look has a queue served now, here, because an operator has changed it.
+// Look serves a queue now on this controller, because an operator has changed it.
 func (t *Throttle) Look(ctx context.Context, queue string) error {
 	portal, ok := portalOf(queue)
 	if !ok {
@@ -102,8 +104,8 @@ func (t *Throttle) Look(ctx context.Context, queue string) error {
 	return t.Portals.Wake(ctx, portal, map[string]int{queue: 0})
 }
 
-// call asks an actor. It returns errors that a caller of takt may see: while the
-// actor restarts that is Unavailable.
+// call calls an actor. It returns errors that takt's callers may see. While the actor
+// restarts, that is Unavailable.
 func call[R any](ctx context.Context, ref otp.Ref, req any) (R, error) {
 	reply, err := otp.CallWait[R](ctx, ref, restartGap, req)
 	if err == nil || store.CodeOf(err) != store.Internal {

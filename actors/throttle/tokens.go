@@ -15,8 +15,8 @@ import (
 	"takt/store/seal"
 )
 
-// Tokens is the handle of OAuthRefreshLock, and what portals' tokens are got and
-// kept with.
+// Tokens is the handle of OAuthRefreshLock, with what is needed to get and keep the
+// portals' tokens.
 type Tokens struct {
 	ref     otp.Ref
 	db      TokenStore
@@ -24,34 +24,34 @@ type Tokens struct {
 	app     hubspot.App
 	keys    *seal.Ring
 	metrics *metrics
-	call    time.Duration // how long a call to HubSpot takes at most
+	call    time.Duration // the time limit of a call to HubSpot
 }
 
 // Spec describes the actor to its supervisor.
 func (t *Tokens) Spec() otp.ChildSpec {
 	return otp.ChildSpec{
 		ID: "oauth_refresh_lock", Server: func() otp.Server { return &refreshLock{t: t} },
-		Shutdown: t.call + 2*transactionTime, // tokens that HubSpot has given are kept
+		Shutdown: t.call + 2*transactionTime, // time to keep tokens that HubSpot has given
 	}
 }
 
-// Token opens a portal to this app.
+// Token gives this app access to a portal.
 type Token struct {
 	Access  string
 	version int64
 }
 
-// String shows nothing of it, should it ever be printed.
+// String hides the token from logs.
 func (Token) String() string { return "(token)" }
 
-// Access returns a token that is good for a while. Errors: NotFound (the portal is
-// not installed), Unavailable (the database is away), what HubSpot refused it for.
+// Access returns a token that is valid for a while. Errors: NotFound (the portal has not
+// installed the app), Unavailable (the database is away), or HubSpot's refusal.
 func (t *Tokens) Access(ctx context.Context, portal int64) (Token, error) {
 	return t.ask(ctx, wantToken{portal: portal})
 }
 
-// Renew returns another token than the one that HubSpot did not take: one that
-// somebody has got meanwhile, or a new one.
+// Renew returns a token other than refused, which HubSpot rejected. Another caller may
+// have renewed it already; otherwise Renew refreshes it.
 func (t *Tokens) Renew(ctx context.Context, portal int64, refused Token) (Token, error) {
 	return t.ask(ctx, wantToken{portal: portal, than: refused.version})
 }
@@ -62,12 +62,12 @@ func (t *Tokens) ask(ctx context.Context, w wantToken) (Token, error) {
 	return call[Token](ctx, t.ref, w)
 }
 
-// patience is how long a refresh may take, another controller's included.
+// patience is how long a refresh may take, including one by another controller.
 func (t *Tokens) patience() time.Duration { return t.call + transactionTime }
 
 var errSlowRefresh = errors.New("no token in time")
 
-// explain says in a line why there is no token, without secrets.
+// explain says in one line why there is no token, without secrets.
 func explain(err error) string {
 	if e, ok := errors.AsType[*store.Error](err); ok {
 		return e.Message
@@ -78,7 +78,7 @@ func explain(err error) string {
 	return err.Error()
 }
 
-// seal makes tokens fit for the database.
+// seal seals tokens for the database.
 func (t *Tokens) seal(portal int64, k hubspot.Tokens) store.SealedTokens {
 	row := strconv.FormatInt(portal, 10)
 	return store.SealedTokens{
@@ -88,7 +88,7 @@ func (t *Tokens) seal(portal int64, k hubspot.Tokens) store.SealedTokens {
 	}
 }
 
-// open is the reverse of seal.
+// open unseals tokens.
 func (t *Tokens) open(k store.SealedTokens) (hubspot.Tokens, error) {
 	row := strconv.FormatInt(k.PortalID, 10)
 	access, aerr := t.keys.Open(seal.AccessToken, row, k.Access)
@@ -99,9 +99,9 @@ func (t *Tokens) open(k store.SealedTokens) (hubspot.Tokens, error) {
 	return hubspot.Tokens{Access: string(access), Refresh: string(refresh), ExpiresIn: k.ExpiresIn}, nil
 }
 
-// Authorize returns the URL of HubSpot's page on which a portal installs the app,
-// and a secret that its installer brings back to Install. Nothing is remembered:
-// the state is signed, good for ten minutes, and only together with the secret.
+// Authorize returns the URL of HubSpot's page on which a portal installs the app, and a
+// secret that the installer must pass to Install. Nothing is stored. The state is signed,
+// is valid for ten minutes, and is valid only together with the secret.
 func (t *Tokens) Authorize(context.Context) (at, secret string, err error) {
 	if t.app.ClientID == "" || t.app.ClientSecret == "" || t.app.RedirectURL == "" {
 		return "", "", store.NewError(store.InvalidState, "HubSpot is not configured: client id, client secret and public URL are needed")
@@ -110,9 +110,9 @@ func (t *Tokens) Authorize(context.Context) (at, secret string, err error) {
 	return t.hs.AuthorizeURL(t.app, newStates(t.keys).sign(secret, time.Now().Add(stateLife))), secret, nil
 }
 
-// Install ends an authorization: it turns the code, which HubSpot takes once, into
-// tokens, asks whose they are, and keeps them. InvalidArgument if the state is not
-// one of ours, or another installer's, or HubSpot does not take the code.
+// Install ends an authorization. It turns the code, which HubSpot accepts once, into
+// tokens, asks which portal they belong to, and keeps them. It returns InvalidArgument if
+// the state is not ours or is another installer's, or if HubSpot refuses the code.
 func (t *Tokens) Install(ctx context.Context, state, secret, code string) (portal int64, err error) {
 	if state == "" || code == "" {
 		return 0, bad("state and code are required")
@@ -143,6 +143,6 @@ func refusal(err error) error {
 	return store.NewUnavailable("HubSpot does not answer, try again", err)
 }
 
-// keepPause is the pause before tokens are written again. They exist nowhere else:
-// losing them costs a new install.
+// keepPause is the pause before tokens are written again. Writing is retried because the
+// tokens exist nowhere else, and losing them costs a new install.
 const keepPause = 200 * time.Millisecond

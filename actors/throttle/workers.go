@@ -12,34 +12,33 @@ import (
 )
 
 const (
-	// queueMaintenance is River's queue of all jobs but those of queues.
+	// queueMaintenance is River's queue for all jobs except those of throttle queues.
 	queueMaintenance = "maintenance"
-	// outageSnooze and fullSnooze are how soon a job tries again that could do
-	// nothing.
+	// outageSnooze and fullSnooze are how soon a job runs again that could do nothing.
 	outageSnooze = 5 * time.Second
 	fullSnooze   = 10 * time.Second
 	// retention is how long finished actions are kept.
 	retention = 30 * 24 * time.Hour
-	// restoreLimit is how many queues without a job are found in one pass,
-	// forgetBatch how many rows are deleted in one transaction.
+	// restoreLimit is how many queues without a job one pass handles, forgetBatch how
+	// many rows one transaction deletes.
 	restoreLimit = 500
 	forgetBatch  = 1000
 )
 
-// CleanJob finds queues that have actions and no living job, and deletes budget
-// that is back.
+// CleanJob finds queues that have actions but no live job, and deletes budget that has
+// come back.
 type CleanJob struct{}
 
 // Kind names the job.
 func (CleanJob) Kind() string { return "throttle_clean" }
 
-// ForgetJob deletes what is old.
+// ForgetJob deletes old rows.
 type ForgetJob struct{}
 
 // Kind names the job.
 func (ForgetJob) Kind() string { return "throttle_forget" }
 
-// NoticeJob writes into the log what ended badly. One controller does that, once.
+// NoticeJob logs actions that ended badly. One controller does that, once.
 type NoticeJob struct {
 	PortalID int64  `json:"portal_id"`
 	Text     string `json:"text"`
@@ -49,7 +48,7 @@ type NoticeJob struct {
 // Kind names the job.
 func (NoticeJob) Kind() string { return "throttle_notice" }
 
-// workers returns what works the jobs.
+// workers returns the workers of all jobs.
 func (j *Jobs) workers(log zerolog.Logger) *river.Workers {
 	w := river.NewWorkers()
 	river.AddWorker(w, river.WorkFunc(j.attend))
@@ -62,8 +61,8 @@ func (j *Jobs) workers(log zerolog.Logger) *river.Workers {
 	return w
 }
 
-// attend works the job of a queue: it has the queue served, and ends when nothing
-// waits there.
+// attend works the job of a queue. It wakes the queue's portal, and ends when the queue
+// has no waiting actions.
 func (j *Jobs) attend(ctx context.Context, job *river.Job[store.ThrottleJob]) error {
 	waiting, err := j.db.Waiting(ctx, job.Args.Queue)
 	if err == nil && !waiting {
@@ -80,12 +79,12 @@ func (j *Jobs) attend(ctx context.Context, job *river.Job[store.ThrottleJob]) er
 		return river.JobSnooze(j.snooze)
 	case errors.Is(err, ErrFull):
 		return river.JobSnooze(min(fullSnooze, j.snooze))
-	default: // the job must not die of an outage, or of a subsystem that restarts
+	default: // an outage or a restarting subsystem must not fail the job
 		return river.JobSnooze(min(outageSnooze, j.snooze))
 	}
 }
 
-// clean is JobCleaner. It is harmless if repeated, and bounded.
+// clean works CleanJob. It may be repeated safely, and its work is bounded.
 func (j *Jobs) clean(ctx context.Context, log zerolog.Logger) error {
 	for {
 		restored, err := j.db.Restore(ctx, restoreLimit)
@@ -101,9 +100,9 @@ func (j *Jobs) clean(ctx context.Context, log zerolog.Logger) error {
 			break
 		}
 	}
-	// Budget that is back in queues that nobody claims from is deleted, and what
-	// was spent at about the same time merged: the whole table, in small
-	// transactions. What does not fit into the time of a job waits for the next.
+	// Budget that has come back in queues without claims is deleted, and budget spent at
+	// about the same time is merged. The loop goes through the whole table in small
+	// transactions. The next job does what this one has no time for.
 	for after := int64(0); ctx.Err() == nil; {
 		_, next, err := j.db.SweepWindows(ctx, after, forgetBatch)
 		if err != nil || next == 0 {
@@ -114,8 +113,8 @@ func (j *Jobs) clean(ctx context.Context, log zerolog.Logger) error {
 	return nil
 }
 
-// forget deletes in small transactions, for as long as a job may run; the rest
-// waits for the next day.
+// forget deletes in small transactions for as long as a job may run. The next day's job
+// deletes the rest.
 func (j *Jobs) forget(ctx context.Context, log zerolog.Logger) error {
 	deleted := [2]int{}
 	for i, forget := range []func(context.Context, time.Duration, int) (int, error){j.db.Forget, j.db.ForgetQueues} {

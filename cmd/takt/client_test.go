@@ -120,7 +120,7 @@ func TestWaitTellsWhereTheBuildStands(t *testing.T) {
 	d.Submit("ios", nil, nil)
 	id := d.Submit("ios", nil, nil)
 	go func() {
-		d.Await(t, "the build is looked at", func() bool { return d.Requests("GET /api/builds") > 0 })
+		d.Await(t, "the build is looked at", func() bool { return d.Requests("GET /api/builds") > 1 }) // so the first was answered
 		d.Edit(id, func(b *controllertest.Build) { b.State = store.Building })
 		d.Await(t, "its log is looked at", func() bool { return d.Requests("GET /api/builds/"+id+"/logs") > 0 })
 		d.finish(id, store.Completed, "app", "")

@@ -45,7 +45,7 @@ func TestANormalStopLogsNoError(t *testing.T) {
 	s := newSite(t)
 	dir := filepath.Join(s.Dir, "data")
 	cmd := exec.Command(s.Takt, "serve")
-	cmd.Env = s.Environment("TAKT_DATA_DIR="+dir, "TAKT_LISTEN=127.0.0.1:0", "TAKT_LOG=warn")
+	cmd.Env = s.Environment("TAKT_DATA_DIR="+dir, "TAKT_LISTEN=127.0.0.1:0", "TAKT_LOG=warn", "TAKT_MAX_PARKED=100")
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	require.NoError(t, cmd.Start())

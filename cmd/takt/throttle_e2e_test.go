@@ -132,7 +132,7 @@ func TestOperatorsSteerTheThrottle(t *testing.T) {
 	for _, e := range audit.Entries {
 		actions = append(actions, e.Action)
 	}
-	require.Equal(t, []string{"redrive", "resume", "pause"}, actions)
+	require.Equal(t, []string{"delete rate", "redrive", "resume", "set rate", "pause", "set rate"}, actions)
 }
 
 func eventuallyIn(t *testing.T, limit time.Duration, what string, cond func() bool) {

@@ -7,10 +7,10 @@
 //
 // # Failure
 //
-// What HubSpot answers is an [Answer], whatever it is; edge servers say HTML. A
-// request without an answer is one too: it may have been carried out.
+// Every response is an [Answer], even the HTML of HubSpot's edge servers. A request
+// without a response gives an Answer too, because it may have been carried out.
 //
 // # Concurrency
 //
-// Everything here may be used by any goroutine.
+// Everything here is safe for concurrent use.
 package hubspot
