@@ -17,11 +17,11 @@ import (
 	"takt/store/seal"
 )
 
-// Store is the database's part. All of it fails at once with store.Unavailable
-// while the database is away. What is written by the run that a claim names fails
-// with store.StaleAttempt when that run is not the current one.
+// Store is the deployments' part of the database. All methods fail at once with
+// store.Unavailable during an outage. Writes with a claim fail with store.StaleAttempt if
+// the claim's run is not the current one.
 type Store interface {
-	// What callers want.
+	// Requests of callers.
 	Create(ctx context.Context, d store.Deployment) (store.Deployment, error)
 	Find(ctx context.Context, id string) (store.Deployment, error)
 	Cancel(ctx context.Context, id string) error
@@ -29,29 +29,29 @@ type Store interface {
 	Resume(ctx context.Context, id string) error
 	Retry(ctx context.Context, id string, r store.DeploymentRetry) (revived int, err error)
 
-	// Who works on what.
+	// Who works on which deployment.
 	Claim(ctx context.Context, owner string, lease time.Duration, has []string, limit int) ([]store.DeploymentClaim, error)
 	Renew(ctx context.Context, owner string, lease time.Duration, ids []string) ([]store.DeploymentClaim, error)
 
-	// What is written down of a deployment.
+	// The record of a deployment.
 	Plan(ctx context.Context, claim store.DeploymentClaim, repos []store.DeploymentRepo, filtered int) error
 	Open(ctx context.Context, id string, dryRun bool) ([]store.DeploymentRepo, error)
 	Made(ctx context.Context, credentialID []byte, within time.Duration) ([]time.Duration, error)
 	Finish(ctx context.Context, claim store.DeploymentClaim) (left int, err error)
 	Abandon(ctx context.Context, claim store.DeploymentClaim, message string) error
 
-	// What is written down of one repository.
+	// The record of one repository.
 	Begin(ctx context.Context, claim store.DeploymentClaim, name string) (store.DeploymentRepo, error)
 	Step(ctx context.Context, claim store.DeploymentClaim, name string, run int64, change store.RepoChange) error
 	Lose(ctx context.Context, claim store.DeploymentClaim, name, message string) error
 }
 
-// Forge is where repositories are.
+// Forge is the server that holds the repositories.
 type Forge interface {
 	Login(token string) Account
 }
 
-// Account is what can be done there with one credential. *forge.Account does it.
+// Account is what one credential allows there. *forge.Account implements it.
 type Account interface {
 	Repos(ctx context.Context, org string) ([]forge.Repo, error)
 	Find(ctx context.Context, w forge.Wish) (forge.Target, bool, error)
@@ -64,43 +64,44 @@ type Account interface {
 
 // Config are the subsystem's settings. Owner and Keys are required.
 type Config struct {
-	// Owner tells this controller from others, also after a restart.
+	// Owner identifies this controller, also after a restart.
 	Owner string
 	// Keys seal credentials.
 	Keys *seal.Ring
-	// Token is takt's own forge credential; "" if there is none. It is spent on
-	// Allow only.
+	// Token is takt's own forge credential, "" if there is none. It is used only for the
+	// pairs in Allow.
 	Token string
 	Allow []Pair
 	// Creates are the forge's limits, for estimates.
 	Creates []forge.Limit
-	// Concurrency is how many repositories a deployment copies at once, unless it
-	// says so itself. Defaults to 8.
+	// Concurrency is how many repositories a deployment copies at once, unless the
+	// deployment sets its own number. Defaults to 8.
 	Concurrency int
-	// MaxActive is how many deployments this controller works on at once; others
+	// MaxActive is how many deployments this controller works on at once. Further ones
 	// wait. Defaults to 16.
 	MaxActive int
-	// Look is how often the resumer looks for deployments that nobody works on, and
-	// for those that were cancelled elsewhere. Defaults to 1 s.
+	// Look is how often the resumer checks for deployments that nobody works on, and for
+	// deployments that were cancelled elsewhere. Defaults to 1 s.
 	Look time.Duration
-	// Patience is how long a RepoWorker may be silent beyond what it has
-	// announced, before it is given up as hanging. Defaults to 2 minutes.
+	// Patience is how long a RepoWorker may stay silent after the time that it has
+	// announced. After it the RepoWorker counts as hanging and is given up. Defaults to 2
+	// minutes.
 	Patience time.Duration
-	// Retry is the wait before a write is tried again that the database was away
-	// for. Defaults to 500 ms.
+	// Retry is the wait before a write is retried that failed in an outage of the
+	// database. Defaults to 500 ms.
 	Retry time.Duration
 }
 
-// Pair is an organisation and one that it may be copied into.
+// Pair is an organisation, and a target that it may be copied into.
 type Pair struct{ Source, Target string }
 
-// Valid reports whether both could be names of organisations.
+// Valid reports whether both are possible names of organisations.
 func (p Pair) Valid() bool {
 	return orgPattern.MatchString(p.Source) && orgPattern.MatchString(p.Target)
 }
 
-// allows reports whether takt's own credential may be spent on r. GitHub's names
-// have no case.
+// allows reports whether takt's own credential may be used for r. GitHub ignores the case
+// of names.
 func (c Config) allows(r store.DeploymentRequest) bool {
 	return slices.ContainsFunc(c.Allow, func(p Pair) bool {
 		return strings.EqualFold(p.Source, r.SourceOrg) && strings.EqualFold(p.Target, r.TargetOrg)
@@ -119,12 +120,12 @@ func (c Config) withDefaults() Config {
 const (
 	// root is the path of the subsystem's supervisor.
 	root = "takt/deployments"
-	// lease is how long a controller that is gone keeps its deployments.
+	// lease is how long a controller that has died keeps its deployments.
 	lease = 15 * time.Second
 )
 
-// Deployments is the handle of the subsystem. It stays valid over restarts and
-// may be used from any goroutine.
+// Deployments is the handle of the subsystem. It stays valid over restarts and is safe
+// for concurrent use.
 type Deployments struct {
 	cfg   Config
 	db    Store
@@ -137,7 +138,8 @@ type Deployments struct {
 	gauges gauges
 }
 
-// New returns the handle of what DeploymentSup, RepoSup and Resumer describe. It starts nothing.
+// New returns the handle for the actors that DeploymentSup, RepoSup and Resumer describe.
+// It starts nothing.
 func New(sys *otp.System, db Store, f Forge, bus pubsub.Bus, cfg Config) *Deployments {
 	cfg = cfg.withDefaults()
 	return &Deployments{
@@ -146,9 +148,9 @@ func New(sys *otp.System, db Store, f Forge, bus pubsub.Bus, cfg Config) *Deploy
 	}
 }
 
-// Start begins a deployment; it is certain to go on once Start has returned. token
-// is the forge credential, "" for takt's own, which only an operator may spend.
-// Errors: InvalidArgument, Unauthorized, Forbidden.
+// Start begins a deployment. Once Start has returned, the deployment continues even after
+// a crash. token is the forge credential, "" for takt's own, which only an operator may
+// use. Errors: InvalidArgument, Unauthorized, Forbidden.
 func (d *Deployments) Start(ctx context.Context, r store.DeploymentRequest, token string, operator bool) (store.Deployment, error) {
 	r, err := normalize(r, d.cfg.Concurrency)
 	if err != nil {
@@ -168,11 +170,11 @@ func (d *Deployments) Start(ctx context.Context, r store.DeploymentRequest, toke
 	return deployment, d.look(err)
 }
 
-// idLength is how many characters an id has: small letters and digits, because it
-// ends up in names of processes and in the terminal.
+// idLength is the number of characters of an id. An id has only small letters and digits,
+// because it is part of process names and is shown in the terminal.
 const idLength = 16
 
-// maySpend says why takt's own credential is not spent on r.
+// maySpend returns an error if takt's own credential may not be used for r.
 func (d *Deployments) maySpend(r store.DeploymentRequest, operator bool) error {
 	switch {
 	case d.cfg.Token == "":
@@ -185,7 +187,7 @@ func (d *Deployments) maySpend(r store.DeploymentRequest, operator bool) error {
 	return nil
 }
 
-// credential seals a token, or decides for takt's own.
+// credential seals token, or chooses takt's own credential if token is "".
 func (d *Deployments) credential(id, token string) (sealed, credential []byte, err error) {
 	switch {
 	case len(token) > 1000 || strings.ContainsAny(token, "\r\n\x00 "):
@@ -196,15 +198,15 @@ func (d *Deployments) credential(id, token string) (sealed, credential []byte, e
 	return d.cfg.Keys.Seal(seal.ForgeCredential, id, []byte(token)), credentialID(token), nil
 }
 
-// credentialID tells tokens apart without giving them away: forges make them at
-// random, long enough that nobody finds one by trying.
+// credentialID identifies a token without revealing it. Forges make tokens at random and
+// so long that nobody can guess one.
 func credentialID(token string) []byte {
 	sum := sha256.Sum256([]byte("takt forge credential\x00" + token))
 	return sum[:]
 }
 
-// Cancel ends a deployment. Its git processes are killed at once; what was not at
-// its end is skipped. Errors: NotFound, Conflict.
+// Cancel ends a deployment. Its git processes are killed at once, and unfinished
+// repositories are skipped. Errors: NotFound, Conflict.
 func (d *Deployments) Cancel(ctx context.Context, id string) error {
 	return d.look(d.db.Cancel(ctx, id))
 }
@@ -214,14 +216,14 @@ func (d *Deployments) Pause(ctx context.Context, id string) error {
 	return d.look(d.db.Pause(ctx, id))
 }
 
-// Resume lets a paused deployment go on. Errors: NotFound, Conflict.
+// Resume continues a paused deployment. Errors: NotFound, Conflict.
 func (d *Deployments) Resume(ctx context.Context, id string) error {
 	return d.look(d.db.Resume(ctx, id))
 }
 
-// Retry tries repositories again: one, or with repo "" all that failed or were
-// skipped by a cancel. A deployment that has ended needs a credential anew.
-// Errors: NotFound, Conflict, InvalidArgument, Unauthorized, Forbidden.
+// Retry retries one repository, or with repo "" all that failed or that a cancel skipped.
+// A deployment that has ended needs its credential again. Errors: NotFound, Conflict,
+// InvalidArgument, Unauthorized, Forbidden.
 func (d *Deployments) Retry(ctx context.Context, id, repo, token string, operator bool) (revived int, err error) {
 	found, err := d.db.Find(ctx, id)
 	if err != nil {
@@ -245,7 +247,7 @@ func (d *Deployments) Retry(ctx context.Context, id, repo, token string, operato
 	return revived, d.look(err)
 }
 
-// look makes the resumer look, if something was changed.
+// look wakes the resumer if err is nil.
 func (d *Deployments) look(err error) error {
 	if err == nil {
 		otp.Cast(d.resumer, look{})
@@ -253,15 +255,15 @@ func (d *Deployments) look(err error) error {
 	return err
 }
 
-// Estimate says what a dry run's plan would cost.
+// Estimate returns the cost of a dry run's plan.
 func (d *Deployments) Estimate(r store.DeploymentRequest, p store.DeploymentProgress) store.DeploymentEstimate {
 	return estimate(p.Steps[store.RepoPlanned], r.Concurrency, d.cfg.Creates, assumedPerRepo)
 }
 
-// assumedPerRepo is what a repository of common size takes over the internet.
+// assumedPerRepo is the time to copy a repository of common size over the internet.
 const assumedPerRepo = 5 * time.Second
 
-// GitHub makes a forge of package forge the Forge of this one.
+// GitHub adapts package forge's GitHub to the interface Forge.
 func GitHub(g *forge.GitHub) Forge { return github{g} }
 
 type github struct{ g *forge.GitHub }

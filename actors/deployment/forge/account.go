@@ -12,7 +12,7 @@ import (
 	"takt/store/backoff"
 )
 
-// Account is what can be done with one credential.
+// Account is what one credential allows.
 type Account struct {
 	g      *GitHub
 	token  string
@@ -37,13 +37,13 @@ func (g *GitHub) Login(token string) *Account {
 	return &Account{g: g, token: token, client: client, budget: b}
 }
 
-// Seed says when repositories were created with this credential in the last hour,
-// for a process that has just begun.
+// Seed tells a new process when repositories were created with this credential in the
+// last hour.
 func (a *Account) Seed(ages []time.Duration) {
 	a.budget.mu.Lock()
 	defer a.budget.mu.Unlock()
 	if len(a.budget.creates.uses) > 0 {
-		return // this process knows better
+		return // this process has better figures
 	}
 	now := time.Now()
 	for _, age := range ages {
@@ -58,8 +58,7 @@ func (a *Account) header() string {
 
 var errCallTooSlow = errors.New("the forge takes too long")
 
-// call makes one REST call, as often as it takes: limits are waited for, and
-// what is broken is tried again.
+// call makes one REST call. It waits for rate limits and retries broken calls.
 func call[T any](ctx context.Context, a *Account, doing string, create bool, f func(context.Context) (T, *github.Response, error)) (T, error) {
 	var none T
 	for failures := 0; ; {
@@ -74,7 +73,7 @@ func call[T any](ctx context.Context, a *Account, doing string, create bool, f f
 		class, until := classify(resp, err, time.Now())
 		if class == limited {
 			a.budget.strike(until, a.g.cfg.SecondaryWait)
-			continue // no try is used up, because waiting helps
+			continue // this uses up no try, because waiting helps
 		}
 		if failures++; class == final || failures == a.g.cfg.Tries {
 			return none, explain(doing, resp, err)
@@ -104,8 +103,8 @@ func once[T any](ctx context.Context, a *Account, create bool, f func(context.Co
 	return f(ctx)
 }
 
-// backOff waits after so many failures in a row: twice as long each time, up to
-// 30 s, with jitter.
+// backOff waits after a number of failures in a row. The wait doubles each time, up to 30
+// s, with jitter.
 func (a *Account) backOff(ctx context.Context, failures int) error {
 	return wait(ctx, nil, time.Now().Add(backoff.Backoff{Min: a.g.cfg.Backoff}.Wait(failures-1)))
 }

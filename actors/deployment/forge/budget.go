@@ -6,18 +6,18 @@ import (
 	"time"
 )
 
-// budget is what one credential may do. Accounts share it.
+// budget is what one credential may do. Its accounts share it.
 type budget struct {
-	// turn holds one token: whoever has taken it may create next. A channel serves
-	// its receivers in their order.
+	// turn holds one token. The goroutine that has taken it may create next. A channel
+	// serves its receivers in order.
 	turn chan struct{}
-	// freed says that a creation was answered, to whoever has the token.
+	// freed tells the goroutine with the token that a creation was answered.
 	freed chan struct{}
 
 	mu      sync.Mutex // guards what follows
 	creates window
-	// closed is until when the forge wants no call at all; strikes counts the
-	// limits in a row that did not say how long.
+	// closed is until when the forge allows no calls. strikes counts the limits in a row
+	// without a time.
 	closed  time.Time
 	strikes int
 }
@@ -28,7 +28,7 @@ func newBudget(limits []Limit) *budget {
 	return b
 }
 
-// open waits until the forge wants calls.
+// open waits until the forge allows calls.
 func (b *budget) open(ctx context.Context) error {
 	for {
 		b.mu.Lock()
@@ -43,7 +43,8 @@ func (b *budget) open(ctx context.Context) error {
 	}
 }
 
-// enter waits for its turn to create something. done is called with the answer.
+// enter waits until this goroutine may create something. The caller calls done after the
+// answer.
 func (b *budget) enter(ctx context.Context) (done func(), err error) {
 	notice(ctx, time.Now().Add(longestPause))
 	select {
@@ -68,19 +69,19 @@ func (b *budget) enter(ctx context.Context) (done func(), err error) {
 	}
 }
 
-// answered says that a call was answered, or given up.
+// answered records that a call was answered or abandoned.
 func (b *budget) answered(u *use) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	u.answered = time.Now()
 	select {
 	case b.freed <- struct{}{}:
-	default: // it is known already
+	default: // a notice is already waiting
 	}
 }
 
-// strike closes the forge until a time, or for longer and longer if the forge
-// did not say.
+// strike closes the forge until a time. If the forge gave no time, each further strike
+// closes it for longer.
 func (b *budget) strike(until time.Time, pause time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -93,14 +94,15 @@ func (b *budget) strike(until time.Time, pause time.Duration) {
 	}
 }
 
-// calm says that the forge answers again.
+// calm records that the forge answers again.
 func (b *budget) calm() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.strikes = 0
 }
 
-// wait waits until a time, or for early, after a notice. The end of ctx is an error.
+// wait waits until a time or until early gets a value. Before that it calls the context's
+// notice. It returns an error if ctx ends.
 func wait(ctx context.Context, early <-chan struct{}, until time.Time) error {
 	notice(ctx, until)
 	timer := time.NewTimer(time.Until(until))
@@ -116,8 +118,8 @@ func wait(ctx context.Context, early <-chan struct{}, until time.Time) error {
 
 type noticeKey struct{}
 
-// WithNotice has f called before anything that may take long: with the time until
-// which whoever works with the context may be silent. f must be quick.
+// WithNotice sets a function that is called before every step that may take long. until
+// is how long the goroutine with this context may be silent. f must be quick.
 func WithNotice(ctx context.Context, f func(until time.Time)) context.Context {
 	return context.WithValue(ctx, noticeKey{}, f)
 }

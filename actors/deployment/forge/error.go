@@ -11,15 +11,15 @@ import (
 	"github.com/google/go-github/v75/github"
 )
 
-// Error is a failure that trying again does not mend. Message is fit for users:
-// it holds no secret.
+// Error is a failure that a retry does not fix. Message may be shown to users, because it
+// holds no secret.
 type Error struct {
 	Message string
 	// Status is the forge's HTTP status, 0 if there was none.
 	Status int
 	Err    error
 
-	passing bool // trying again may mend it after all
+	passing bool // a retry may help after all
 }
 
 func (e *Error) Error() string {
@@ -29,29 +29,29 @@ func (e *Error) Error() string {
 	return e.Message
 }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Message is err as a user may see it.
+// Message is err's text for users.
 func Message(err error) string {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Message
 	}
-	return "Internal error" // the log has it
+	return "Internal error" // the log has the details
 }
 
-// class says what to do about an answer.
+// class says how to handle an answer.
 type class uint8
 
 const (
-	broken  class = iota // try again a few times
-	limited              // wait until the time given, or for a while if it is zero
+	broken  class = iota // retry a few times
+	limited              // wait until the given time, or for a while if it is zero
 	final
 )
 
-// classify judges how a call failed. go-github does not say enough for that: it
-// knows neither 429 nor a Retry-After that is a date, and tells secondary limits
-// by a link that not every server gives.
+// classify classifies a call's failure. go-github is not enough for that: it knows
+// neither 429 nor a Retry-After with a date, and it detects secondary limits by a link
+// that not every server sends.
 func classify(resp *github.Response, err error, now time.Time) (class, time.Time) {
 	if resp == nil || resp.Response == nil {
 		return broken, time.Time{} // no answer
@@ -60,13 +60,13 @@ func classify(resp *github.Response, err error, now time.Time) (class, time.Time
 		return limited, until
 	}
 	if resp.StatusCode >= 500 || resp.StatusCode < 300 || resp.StatusCode == http.StatusRequestTimeout {
-		return broken, time.Time{} // below 300 it is half an answer, or work that goes on (202)
+		return broken, time.Time{} // a status below 300 here means an incomplete answer, or work that continues (202)
 	}
 	return final, time.Time{}
 }
 
-// limit reports whether an answer is a rate limit, and until when; the zero time
-// if it does not say. See GitHub's "Rate limits for the REST API".
+// limit reports whether an answer is a rate limit, and until when it holds. until is zero
+// if the answer does not say. See GitHub's "Rate limits for the REST API".
 func limit(status int, h http.Header, text string, now time.Time) (until time.Time, ok bool) {
 	if status != http.StatusForbidden && status != http.StatusTooManyRequests {
 		return time.Time{}, false
@@ -84,7 +84,7 @@ func limit(status int, h http.Header, text string, now time.Time) (until time.Ti
 	return time.Time{}, status == http.StatusTooManyRequests || strings.Contains(strings.ToLower(text), "secondary rate limit")
 }
 
-// retryAfter reads the header of RFC 9110, section 10.2.3.
+// retryAfter parses the Retry-After header of RFC 9110, section 10.2.3.
 func retryAfter(v string, now time.Time) (time.Time, bool) {
 	if v == "" {
 		return time.Time{}, false
@@ -98,8 +98,8 @@ func retryAfter(v string, now time.Time) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// longestPause bounds what a forge can ask for; a primary limit's window is an
-// hour.
+// longestPause is the longest pause that a forge can ask for. The window of a primary
+// limit is one hour.
 const longestPause = 2 * time.Hour
 
 func bounded(until, now time.Time) time.Time {
@@ -109,8 +109,8 @@ func bounded(until, now time.Time) time.Time {
 	return until
 }
 
-// explain turns a final answer into words. doing says what was tried, such as
-// "Listing the repositories of an organisation".
+// explain makes an error for users from a final answer. doing is the attempted work, such
+// as "Listing the repositories of an organisation".
 func explain(doing string, resp *github.Response, err error) error {
 	status := 0
 	if resp != nil && resp.Response != nil {

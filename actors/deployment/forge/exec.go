@@ -15,8 +15,9 @@ import (
 	"time"
 )
 
-// gitEnvironment keeps what git needs of an environment: not the user's settings,
-// which could rewrite addresses or write the traffic to a file.
+// gitEnvironment returns the variables of an environment that git needs. It leaves out
+// the user's git settings, because they could rewrite addresses or write the traffic to a
+// file.
 func gitEnvironment(environ []string, home string) []string {
 	wanted := []string{
 		"PATH", "TMPDIR", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy",
@@ -37,28 +38,28 @@ func gitEnvironment(environ []string, home string) []string {
 // setting is one value of git's configuration.
 type setting struct{ key, value string }
 
-// baseSettings suit a mirror that lives for a moment.
+// baseSettings are the settings for a mirror that exists only for a short time.
 func baseSettings() []setting {
 	return []setting{
-		{"credential.helper", ""},         // no helper of the machine
-		{"gc.auto", "0"},                  // nothing stays behind in the background
+		{"credential.helper", ""},         // use no credential helper of the machine
+		{"gc.auto", "0"},                  // leave no background process behind
 		{"maintenance.auto", "false"},     //
-		{"core.fsync", "none"},            // after a power cut it is removed, not read
+		{"core.fsync", "none"},            // no syncs, because after a power failure the mirror is removed, not read
 		{"core.hooksPath", os.DevNull},    //
-		{"transfer.unpackLimit", "1"},     // keep what comes as one pack
-		{"protocol.allow", "never"},       // nothing but HTTP, wherever a server points to
+		{"transfer.unpackLimit", "1"},     // keep received objects as one pack
+		{"protocol.allow", "never"},       // allow only HTTP, even if a server names another protocol
 		{"protocol.http.allow", "always"}, //
 		{"protocol.https.allow", "always"},
-		{"http.followRedirects", "false"}, // nor to another host
-		{"http.lowSpeedLimit", "1"},       // a connection that stands still is broken
+		{"http.followRedirects", "false"}, // and allow no other host
+		{"http.lowSpeedLimit", "1"},       // a connection without traffic counts as broken
 		{"http.lowSpeedTime", "120"},
 		{"lfs.concurrenttransfers", "4"},
 		{"lfs.locksverify", "false"},
 	}
 }
 
-// configured returns settings as environment, the one place where neither the
-// process list nor a file shows them.
+// configured returns settings as environment variables, because neither the process list
+// nor a file shows those.
 func configured(settings []setting) []string {
 	env := []string{"GIT_CONFIG_COUNT=" + strconv.Itoa(len(settings))}
 	for i, s := range settings {
@@ -70,27 +71,27 @@ func configured(settings []setting) []string {
 
 var errGitTooSlow = errors.New("git took longer than its time limit")
 
-// gitError is a git command that did not end well.
+// gitError is a failed git command.
 type gitError struct {
 	command string // its first word
-	said    string // the end of what it said
+	said    string // the end of its output
 	err     error
 }
 
 func (e *gitError) Error() string { return fmt.Sprintf("git %s: %v: %s", e.command, e.err, e.said) }
 func (e *gitError) Unwrap() error { return e.err }
 
-// drainTime is how long git's output is read once its group is dead.
+// drainTime is how long git's output is read after its group was killed.
 const drainTime = 2 * time.Second
 
-// git runs one git command, in a process group of its own, and returns what it
-// printed. The end of ctx, or the time limit, kills the group. When it returns,
-// no process of the group is left.
+// git runs one git command in its own process group and returns its output. The end of
+// ctx or the time limit kills the group. When git returns, no process of the group is
+// left.
 func (a *Account) git(ctx context.Context, dir string, args ...string) (string, error) {
 	return a.gitWith(ctx, dir, nil, args...)
 }
 
-// gitWith is git with settings for this command.
+// gitWith runs git with additional settings for this command.
 func (a *Account) gitWith(ctx context.Context, dir string, own []setting, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, a.g.cfg.GitTimeout, errGitTooSlow)
 	defer cancel()
@@ -113,12 +114,12 @@ func (a *Account) gitWith(ctx context.Context, dir string, own []setting, args .
 	return out.String(), nil
 }
 
-// origin is where the credential may be sent to.
+// origin is the only address that the credential may be sent to.
 func (a *Account) origin() string {
 	return a.g.base.Scheme + "://" + strings.TrimPrefix(a.g.base.Host, "api.") + "/"
 }
 
-// lastWords is the end of what git said: one line, without the credential.
+// lastWords returns the end of git's output in one line, without the credential.
 func (a *Account) lastWords(said string) string {
 	const keep = 400
 	var lines []string
@@ -136,23 +137,23 @@ func (a *Account) lastWords(said string) string {
 	return strings.ToValidUTF8(text[max(0, len(text)-keep):], "")
 }
 
-// runGroup runs cmd and ends with it what it has started. The end of its context
-// kills them all.
+// runGroup runs cmd and then kills all processes that cmd has started. The end of cmd's
+// context kills them all too.
 func runGroup(cmd *exec.Cmd) error {
 	cmd.SysProcAttr = groupAttr()
 	cmd.Cancel = func() error { return killGroup(cmd.Process.Pid) }
 	cmd.WaitDelay = drainTime
-	// Linux sends the parent's death signal when the thread that started the
-	// child ends, so it is kept until the child has.
+	// Linux sends the parent's death signal when the thread that started the child ends.
+	// So this goroutine keeps its thread until the child has ended.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	// The group is killed before its leader is reaped, while its number can't be
-	// anybody else's.
+	// The group is killed before its leader is reaped, because until then no other
+	// process can get the group's number.
 	if awaitExit(cmd.Process.Pid) {
-		_ = killGroup(cmd.Process.Pid) // usually nobody is left
+		_ = killGroup(cmd.Process.Pid) // usually the group is empty
 	}
 	return cmd.Wait()
 }

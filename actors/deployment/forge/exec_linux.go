@@ -7,14 +7,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// groupAttr puts git into a group of its own; should takt be killed, its leader
-// goes along at once, and the rest with their pipes.
+// groupAttr puts git into its own process group. If takt is killed, the group's leader is
+// killed at once. The other processes end when their pipes close.
 func groupAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// awaitExit waits until a process has ended and leaves it to be reaped. It
-// reports false where that can't be done.
+// awaitExit waits until a process has ended, without reaping it. It returns false if the
+// system can't do that.
 func awaitExit(pid int) bool {
 	for {
 		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)

@@ -6,5 +6,5 @@ import "syscall"
 
 func groupAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
-// awaitExit can't wait without reaping here.
+// awaitExit returns false, because this platform can't wait without reaping.
 func awaitExit(int) bool { return false }

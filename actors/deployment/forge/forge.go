@@ -17,16 +17,15 @@ import (
 // DefaultURL is GitHub's own REST interface.
 const DefaultURL = "https://api.github.com/"
 
-// Config says which forge, and how to treat it. WorkDir is required.
+// Config configures the forge. WorkDir is required.
 type Config struct {
 	// BaseURL is the REST interface: https://HOST/api/v3/ of a GitHub Enterprise
 	// Server. Defaults to DefaultURL.
 	BaseURL string
-	// WorkDir holds mirrors while they are copied. It is made if missing, and
-	// belongs to this package alone.
+	// WorkDir holds mirrors while they are copied. It is made if missing. Only this
+	// package may use it.
 	WorkDir string
-	// Environ is the environment that git gets what it needs from: PATH, proxies
-	// and certificates, nothing else.
+	// Environ is an environment. git gets only PATH, proxies and certificates from it.
 	Environ []string
 	// GitTimeout bounds one git command. Defaults to 1 hour.
 	GitTimeout time.Duration
@@ -35,14 +34,13 @@ type Config struct {
 	// Creates bounds how many repositories are created with one credential.
 	// Defaults to 80 per minute and 500 per hour, which is what GitHub allows.
 	Creates []Limit
-	// Tries is how often a call that the forge failed to answer is made.
-	// Defaults to 6.
+	// Tries is how often a call is made if the forge fails to answer. Defaults to 6.
 	Tries int
-	// Backoff is the wait before the second of them; it doubles, up to 30 s.
-	// Defaults to 500 ms.
+	// Backoff is the wait before the second try. It doubles, up to 30 s. Defaults to 500
+	// ms.
 	Backoff time.Duration
-	// SecondaryWait is the wait after a secondary limit that does not say how
-	// long. Defaults to 1 minute, as GitHub asks for.
+	// SecondaryWait is the wait after a secondary limit without a time. Defaults to 1
+	// minute, as GitHub recommends.
 	SecondaryWait time.Duration
 }
 
@@ -107,7 +105,8 @@ func ParseBaseURL(s string) (*url.URL, error) {
 	return u, nil
 }
 
-// sameHost follows a renamed repository, but takes the credential nowhere else.
+// sameHost follows the redirect of a renamed repository, but sends the credential to no
+// other host.
 func sameHost(req *http.Request, via []*http.Request) error {
 	if len(via) > 5 || req.URL.Host != via[0].URL.Host || req.URL.Scheme != via[0].URL.Scheme {
 		return http.ErrUseLastResponse
@@ -118,8 +117,8 @@ func sameHost(req *http.Request, via []*http.Request) error {
 // Close closes idle connections.
 func (g *GitHub) Close() { g.http.CloseIdleConnections() }
 
-// Clean removes what killed processes have left in WorkDir. It is called before
-// anything is copied.
+// Clean removes the mirrors of killed processes from WorkDir. It must be called before
+// the first copy.
 func (g *GitHub) Clean() error {
 	entries, err := os.ReadDir(g.cfg.WorkDir)
 	if err != nil {
@@ -133,7 +132,7 @@ func (g *GitHub) Clean() error {
 	return nil
 }
 
-// checkClone refuses clone addresses that the credential must not be sent to.
+// checkClone rejects clone addresses that the credential must not be sent to.
 func (g *GitHub) checkClone(raw string) error {
 	u, err := url.Parse(raw)
 	if err != nil || u.User != nil || u.Host == "" {

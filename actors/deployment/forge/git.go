@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// lookPath returns where a program is on the PATH of Environ, "" if it is not.
+// lookPath finds a program on Environ's PATH. It returns "" if there is none.
 func (g *GitHub) lookPath(name string) string {
 	for _, kv := range g.cfg.Environ {
 		path, ok := strings.CutPrefix(kv, "PATH=")
@@ -27,11 +27,11 @@ func (g *GitHub) lookPath(name string) string {
 	return ""
 }
 
-// Copied is a repository that was copied.
+// Copied is the result of a copy.
 type Copied struct {
-	// Refs are what was pushed.
+	// Refs are the pushed refs.
 	Refs Refs
-	// Warning is what the copy lacks; "" for nothing.
+	// Warning is what the copy lacks, "" if it is complete.
 	Warning string
 }
 
@@ -51,9 +51,9 @@ func (a *Account) Refs(ctx context.Context, cloneURL string) (refs Refs, err err
 	return refs, err
 }
 
-// Copy mirrors one repository and pushes its branches and tags into another,
-// which is to be ours alone: what else it has of these is removed. It may be
-// repeated. Nothing stays on disk, whatever happens.
+// Copy mirrors one repository and pushes its branches and tags into another. The target
+// must belong to takt alone, because other branches and tags there are removed. Copy may
+// be repeated. It always removes its files.
 func (a *Account) Copy(ctx context.Context, from, to string) (c Copied, err error) {
 	for _, u := range []string{from, to} {
 		if err := a.g.checkClone(u); err != nil {
@@ -86,7 +86,7 @@ func (a *Account) Copy(ctx context.Context, from, to string) (c Copied, err erro
 }
 
 func (a *Account) clone(ctx context.Context, from, dir, mirror string) error {
-	if err := os.RemoveAll(mirror); err != nil { // of the try before
+	if err := os.RemoveAll(mirror); err != nil { // from the try before
 		return fmt.Errorf("removing a mirror: %w", err)
 	}
 	if _, err := a.git(ctx, dir, "clone", "--mirror", "--quiet", "--template=", "--", from, mirror); err != nil {
@@ -96,23 +96,23 @@ func (a *Account) clone(ctx context.Context, from, dir, mirror string) error {
 }
 
 func (a *Account) push(ctx context.Context, mirror, to string) error {
-	// Everything that isCopied.
+	// Push all refs that isCopied accepts.
 	_, err := a.git(ctx, mirror, "push", "--quiet", "--prune", "--no-verify", "--", to, "+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
 	if err == nil {
 		return nil
 	}
 	err = a.explainGit("Pushing", err)
-	// It was made a moment ago: not every server of the forge may know of it.
+	// The repository was just created, so some servers of the forge may not know it yet.
 	if e, ok := errors.AsType[*Error](err); ok && strings.Contains(strings.ToLower(e.Message), "not found") {
 		e.passing = true
 	}
 	return err
 }
 
-// gitTries is how often a git command is run that the network has failed.
+// gitTries is how often a git command is tried when the network fails.
 const gitTries = 4
 
-// persist repeats f while it fails for a reason that may pass.
+// persist repeats f while it fails for a temporary reason.
 func (a *Account) persist(ctx context.Context, f func() error) error {
 	for try := 1; ; try++ {
 		err := f()
@@ -126,7 +126,7 @@ func (a *Account) persist(ctx context.Context, f func() error) error {
 	}
 }
 
-// explainGit puts a failed git command into words for users.
+// explainGit makes an error for users from a failed git command.
 func (a *Account) explainGit(doing string, err error) error {
 	e, ok := errors.AsType[*gitError](err)
 	switch {
@@ -138,14 +138,14 @@ func (a *Account) explainGit(doing string, err error) error {
 		return &Error{Message: doing + " took longer than " + a.g.cfg.GitTimeout.String(), Err: err}
 	}
 	if _, exited := errors.AsType[*exec.ExitError](err); !exited {
-		return err // it was ended from outside, or not started
+		return err // the command was ended from outside, or did not start
 	}
 	return &Error{Message: doing + " failed: " + e.said, Err: err, passing: isPassing(e.said)}
 }
 
-// isPassing reports whether git failed for a reason of the network, of a server
-// in trouble, or of somebody else who writes the same refs: the forge may still be
-// at the push of a controller that was killed.
+// isPassing reports whether git failed for a temporary reason: the network, a failing
+// server, or another writer of the same refs. The forge may still process the push of a
+// killed controller.
 func isPassing(said string) bool {
 	return slices.ContainsFunc([]string{
 		"error: 500", "error: 502", "error: 503", "error: 504", "error: 429", "Could not resolve host", "Failed to connect",

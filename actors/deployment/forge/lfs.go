@@ -35,12 +35,12 @@ func (a *Account) copyLFS(ctx context.Context, mirror, from, to string, refs Ref
 	return "", nil
 }
 
-// lfsServer is where the forge keeps the large files of a repository.
+// lfsServer returns the forge's LFS address of a repository.
 func lfsServer(cloneURL string) string {
 	return strings.TrimSuffix(strings.TrimSuffix(cloneURL, "/"), ".git") + ".git/info/lfs"
 }
 
-// usesLFS reports whether a .gitattributes at the tip of any branch says so.
+// usesLFS reports whether a .gitattributes at the tip of any branch uses LFS.
 func (a *Account) usesLFS(ctx context.Context, mirror string, refs Refs) (bool, error) {
 	var tips []string
 	for name, id := range refs {

@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// Refs are branches and tags by full name, with what they point at.
+// Refs maps the full names of branches and tags to the ids of their objects.
 type Refs map[string]string
 
-// parseRefs reads lines of an object's id and a ref's name, parted by a tab or a
-// blank: the output of ls-remote and for-each-ref. What is neither branch nor
-// tag, and what a tag object points at (^{}), is left out.
+// parseRefs parses the output of ls-remote and for-each-ref: lines of an object's id and
+// a ref's name, separated by a tab or a space. It skips refs that are neither branch nor
+// tag, and the targets of tag objects (^{}).
 func parseRefs(out string) (Refs, error) {
 	refs := Refs{}
 	for line := range strings.Lines(out) {
@@ -28,14 +28,14 @@ func parseRefs(out string) (Refs, error) {
 	return refs, nil
 }
 
-// isCopied reports whether a ref is part of a copy: branches and tags are, what
-// the forge keeps for itself (refs/pull) is not.
+// isCopied reports whether a ref is part of a copy. Branches and tags are; refs that the
+// forge keeps for itself (refs/pull) are not.
 func isCopied(name string) bool {
 	return strings.HasPrefix(name, "refs/heads/") || strings.HasPrefix(name, "refs/tags/")
 }
 
-// Diff says how other differs from r, "" if it does not: a few refs, and how
-// many more.
+// Diff describes how other differs from r, "" if it does not. It names a few refs and
+// counts the rest.
 func (r Refs) Diff(other Refs) string {
 	var wrong []string
 	for name, id := range r {
@@ -63,8 +63,8 @@ func (r Refs) Diff(other Refs) string {
 	return text
 }
 
-// Default returns the branch that a copy's default can be: wanted, if it is there,
-// else the first one; "" if there is none.
+// Default returns the default branch for a copy: wanted if it exists, else the first
+// branch, "" if there is none.
 func (r Refs) Default(wanted string) string {
 	if _, ok := r["refs/heads/"+wanted]; ok && wanted != "" {
 		return wanted

@@ -39,14 +39,14 @@ func repoOf(r *github.Repository) Repo {
 	}
 }
 
-// pageSize is the most that GitHub gives at once.
+// pageSize is the largest page that GitHub returns.
 const pageSize = 100
 
-// Repos returns all repositories of an organisation that the credential sees,
+// Repos returns all repositories of an organisation that the credential can see. It reads
 // page by page.
 func (a *Account) Repos(ctx context.Context, org string) ([]Repo, error) {
 	var all []Repo
-	seen := map[int64]bool{} // what moves between pages meanwhile comes twice
+	seen := map[int64]bool{} // a repository that moves to another page during the reads comes twice
 	options := &github.RepositoryListByOrgOptions{Type: "all", Sort: "full_name", ListOptions: github.ListOptions{PerPage: pageSize}}
 	for {
 		next := 0
@@ -73,29 +73,29 @@ func (a *Account) Repos(ctx context.Context, org string) ([]Repo, error) {
 	}
 }
 
-// Wish is a repository that is to be made.
+// Wish is a repository to create.
 type Wish struct {
 	Org, Name, Description, Visibility string
-	// Marker tells our own half-made repository from anybody else's.
+	// Marker identifies takt's own unfinished repository.
 	Marker string
-	// Look says that it may be there already: the forge is asked before a
-	// creation is spent on it.
+	// Look says that the repository may already exist. The forge is asked first, so that
+	// no creation is wasted.
 	Look bool
 }
 
-// Target is where a copy goes.
+// Target is the repository that a copy goes to.
 type Target struct {
 	ID  int64
 	URL string
-	// Made says that it was just made; Ours that it was, now or by an earlier
-	// try. What is not ours must not be written to.
+	// Made says that this call made it. Ours says that takt made it, now or in an earlier
+	// try. A repository that is not ours must not be written to.
 	Made, Ours bool
 }
 
-// maxDescription is the longest description that GitHub takes, in characters.
+// maxDescription is the longest description that GitHub accepts, in characters.
 const maxDescription = 350
 
-// marked is the description of a repository while it is being filled.
+// marked is the description of an unfinished repository.
 func marked(description, marker string) string {
 	mark := "[takt " + marker + "]"
 	if description == "" {
@@ -109,8 +109,7 @@ func isMarked(description, marker string) bool {
 	return strings.HasSuffix(description, "[takt "+marker+"]")
 }
 
-// Create makes a repository, or finds the one that is there already. It may be
-// repeated.
+// Create makes a repository, or finds the existing one. It may be repeated.
 func (a *Account) Create(ctx context.Context, w Wish) (Target, error) {
 	if w.Look {
 		target, found, err := a.Find(ctx, w)
@@ -137,7 +136,7 @@ func (a *Account) Create(ctx context.Context, w Wish) (Target, error) {
 	return Target{}, err
 }
 
-// Find looks whether a repository of that name is there, and whether it is ours.
+// Find checks whether a repository of that name exists, and whether it is ours.
 func (a *Account) Find(ctx context.Context, w Wish) (Target, bool, error) {
 	doing := fmt.Sprintf("Looking for %s/%s", w.Org, w.Name)
 	r, err := call(ctx, a, doing, false, func(ctx context.Context) (*github.Repository, *github.Response, error) {
@@ -150,20 +149,20 @@ func (a *Account) Find(ctx context.Context, w Wish) (Target, bool, error) {
 		return Target{}, false, err
 	}
 	if !strings.EqualFold(r.GetName(), w.Name) {
-		return Target{}, false, nil // renamed: the name is free
+		return Target{}, false, nil // it was renamed, so the name is free
 	}
 	ours := isMarked(r.GetDescription(), w.Marker)
 	return Target{ID: r.GetID(), URL: r.GetCloneURL(), Made: ours, Ours: ours}, true, nil
 }
 
-// Settings is what a finished copy gets.
+// Settings are the final settings of a copy.
 type Settings struct {
 	Description   string
 	DefaultBranch string // "" for a repository without branches
 }
 
-// Settle gives a copy its description, without the marker, and its default
-// branch. It may be repeated.
+// Settle gives a copy its description without the marker, and its default branch. It may
+// be repeated.
 func (a *Account) Settle(ctx context.Context, org, name string, s Settings) error {
 	edit := &github.Repository{Description: &s.Description}
 	if s.DefaultBranch != "" {

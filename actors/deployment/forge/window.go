@@ -5,29 +5,29 @@ import (
 	"time"
 )
 
-// Limit is at most N in any window of Per.
+// Limit allows at most N calls in any window of length Per.
 type Limit struct {
 	N   int
 	Per time.Duration
 }
 
-// use is one call that counts.
+// use is one counted call.
 type use struct {
-	// answered is when its answer came: the forge has counted it before. Zero
-	// while it is under way.
+	// answered is when the answer arrived. The forge has counted the call before that.
+	// Zero until the answer arrives.
 	answered time.Time
 }
 
-// window says when a call may be made so that all limits hold at the forge,
-// whatever the network does meanwhile: a call counts from its beginning until one
-// period after its answer. It is a plain value.
+// window says when a call may begin so that the forge sees no limit exceeded, whatever
+// the network's delays. A call counts from its beginning until one period after its
+// answer. window is a plain value.
 type window struct {
 	limits []Limit
 	uses   []*use
 }
 
-// begin counts a call, if one may begin now. If not, u is nil, and next is when it
-// is worth asking again; zero if only an answer can help.
+// begin counts a call if it may begin now. If not, u is nil and next is when to ask
+// again. next is zero if only an answer can help.
 func (w *window) begin(now time.Time) (u *use, next time.Time) {
 	free, longest := true, time.Duration(0)
 	for _, l := range w.limits {
@@ -51,7 +51,7 @@ func (w *window) begin(now time.Time) (u *use, next time.Time) {
 			}
 		}
 	}
-	// What no limit counts any more is forgotten.
+	// Calls that no limit counts any more are removed.
 	w.uses = slices.DeleteFunc(w.uses, func(u *use) bool { return !u.answered.IsZero() && !u.answered.Add(longest).After(now) })
 	if !free {
 		return nil, next
