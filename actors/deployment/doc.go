@@ -1,6 +1,6 @@
-// Package deployment copies every repository of one organisation into another:
-// one supervised worker each, so that whatever goes wrong with one of them costs
-// that repository and nothing else.
+// Package deployment copies every repository of one organisation into another.
+// Each repository has its own supervised worker, so that a failure affects only
+// that repository.
 //
 //	deployments            one_for_one
 //	├── deployment_sup     dynamic: one temporary supervisor per deployment
@@ -11,30 +11,30 @@
 //	└── resumer            gives deployments that nobody works on their supervisor
 //
 // A repository is planned → creating → pushing → verifying → done, failed or
-// skipped. Its RepoWorker writes each step before it goes on to the next, so a
-// deployment that was ended from above goes on at the recorded steps, here or at
-// another controller.
+// skipped. Its RepoWorker writes each step before the next one begins. So a
+// deployment that a supervisor has stopped continues at the recorded steps, on
+// this controller or another.
 //
 // # State
 //
-// PostgreSQL has all of it. The state process is a view of the rows, made anew
-// whenever one has changed; the worker has the names of what is left. Both may be
-// lost at any moment. The forge credential is sealed in the row until the
+// PostgreSQL has all of it. The state process is a view of the rows, and reads
+// them again after each change. The worker has the names of the unfinished
+// repositories. Both may be lost at any moment. The forge credential is sealed in the row until the
 // deployment ends, and in the worker's memory while it runs.
 //
 // # Failure
 //
 // A RepoWorker that panics, hangs or is killed fails its repository: the worker
-// monitors it and writes what it could not write itself. A worker that crashes
-// ends its deployment: its RepoWorkers are stopped, git included, the rest is
-// marked as failed, and the deployment is done. A state process that crashes is
-// restarted and loses nothing. What is ended from above (a restart of the
-// subsystem, a shutdown, kill -9) marks nothing and is resumed. The database
-// being away is an outage: writes wait for it. Those of a run that was taken over
-// are fenced by the run's number.
+// monitors it and writes the failure. A worker that crashes ends its deployment:
+// its RepoWorkers and their git processes are stopped, the unfinished
+// repositories are marked as failed, and the deployment is done. A state process
+// that crashes is restarted and loses nothing. A restart of the subsystem, a
+// shutdown or kill -9 marks nothing, and the deployment is resumed. A database
+// that is away is an outage: writes wait for it. Writes of a run that was taken
+// over fail, because they carry the old run's number.
 //
 // # Concurrency
 //
-// [Deployments] may be used from any goroutine. One controller works on a
-// deployment at a time, by a lease that it renews.
+// [Deployments] is safe for concurrent use. Only one controller at a time works on
+// a deployment, because it holds a lease that it renews.
 package deployment

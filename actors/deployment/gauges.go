@@ -6,22 +6,22 @@ import (
 	"takt/store"
 )
 
-// gauges are the subsystem's figures. They outlive its processes.
+// gauges are the subsystem's metrics. They outlive its processes.
 type gauges struct {
 	active, copying       atomic.Int64
 	done, failed, skipped atomic.Int64
 }
 
-// Stats are the subsystem's figures at this controller.
+// Stats are the subsystem's figures on this controller.
 type Stats struct {
-	// Active is how many deployments are worked on, Copying how many
-	// repositories.
+	// Active is how many deployments this controller works on, Copying how many
+	// repositories it copies.
 	Active, Copying int64
-	// Since the process started: repositories by how they ended.
+	// Done, Failed and Skipped count repositories by outcome since the process started.
 	Done, Failed, Skipped int64
 }
 
-// Stats returns the figures of the moment.
+// Stats returns the current figures.
 func (d *Deployments) Stats() Stats {
 	g := &d.gauges
 	return Stats{
@@ -29,7 +29,7 @@ func (d *Deployments) Stats() Stats {
 	}
 }
 
-// ended counts a repository that has come to its end.
+// ended counts a repository by its last step.
 func (g *gauges) ended(step store.RepoStep) {
 	switch step {
 	case store.RepoDone:

@@ -9,9 +9,9 @@ import (
 	"takt/store"
 )
 
-// plan decides what a deployment consists of: what the source has, less what the
-// filters leave out, and what each is called at the target, which has the
-// repositories taken already.
+// plan decides the repositories of a deployment: those of the source that pass the
+// filters, and the name of each at the target. taken are the repositories that the target
+// already has.
 func plan(r store.DeploymentRequest, source, taken []forge.Repo) (rows []store.DeploymentRepo, filtered int) {
 	there := make(map[string]bool, len(taken))
 	for _, t := range taken {
@@ -57,7 +57,8 @@ func wanted(r store.DeploymentRequest, s forge.Repo) bool {
 		(r.OnlyVisibility == "" || r.OnlyVisibility == s.Visibility) && takes(r.Archived, s.Archived) && takes(r.Forks, s.Fork)
 }
 
-// takes reports whether a rule takes a repository that is such, or is not.
+// takes reports whether a rule accepts a repository that has the property (such) or lacks
+// it.
 func takes(rule string, such bool) bool {
 	switch rule {
 	case store.TakeOnly:
@@ -76,15 +77,15 @@ func visibility(wish, source string) string {
 	return wish
 }
 
-// widens reports whether more people see a repository of visibility to than one of
-// from. What GitHub may call it one day counts as private.
+// widens reports whether more people can see a repository with visibility to than one
+// with visibility from. An unknown visibility counts as private.
 func widens(from, to string) bool {
 	const order = "private internal public"
 	return strings.Index(order, to) > max(0, strings.Index(order, from))
 }
 
-// estimate says what making so many repositories costs: the longer of what the
-// limits on creating allow, and perRepo at the given concurrency.
+// estimate returns the cost of making that many repositories. The time is the longer of
+// two: what the limits on creating allow, and perRepo at the given concurrency.
 func estimate(make, concurrency int, limits []forge.Limit, perRepo time.Duration) store.DeploymentEstimate {
 	e := store.DeploymentEstimate{Calls: 2 * make} // create and settle
 	if concurrency > 0 {

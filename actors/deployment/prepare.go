@@ -9,8 +9,8 @@ import (
 	"takt/store/seal"
 )
 
-// prepare reads a deployment, plans it if it was not, and returns what is left
-// of it.
+// prepare reads a deployment, plans it if it has no plan, and returns its unfinished
+// repositories.
 func (d *Deployments) prepare(ctx context.Context, claim store.DeploymentClaim) (*job, []store.DeploymentRepo, error) {
 	found, err := d.db.Find(ctx, claim.ID)
 	if err != nil {
@@ -32,8 +32,8 @@ func (d *Deployments) prepare(ctx context.Context, claim store.DeploymentClaim) 
 	return &job{request: found.Request, account: account}, open, err
 }
 
-// login opens the credential. Its budget then counts what was made with it before
-// this process began.
+// login opens the credential. It seeds the credential's budget with the repositories that
+// were made before this process began.
 func (d *Deployments) login(ctx context.Context, found store.Deployment) (Account, error) {
 	token := d.cfg.Token
 	if found.Credential != nil {

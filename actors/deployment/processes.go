@@ -9,16 +9,16 @@ import (
 	"takt/store"
 )
 
-// processes is who works on a deployment, in one run of it. It belongs to the
-// deployment's supervisor, so that the state process finds the others after a
-// restart of its own.
+// processes are the processes of one run of a deployment. They are kept by the
+// deployment's supervisor, so that the state process finds the others after its own
+// restart.
 type processes struct {
 	claim  store.DeploymentClaim
-	worker atomic.Pointer[otp.Proc] // nil: it has not begun
+	worker atomic.Pointer[otp.Proc] // nil before it begins
 	repos  sync.Map                 // *otp.Proc of each RepoWorker → nil
 }
 
-// stop ends all RepoWorkers, and waits for them or the end of ctx.
+// stop stops all RepoWorkers and waits until they or ctx have ended.
 func (p *processes) stop(ctx context.Context) {
 	var procs []*otp.Proc
 	for key := range p.repos.Range {

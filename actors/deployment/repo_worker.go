@@ -12,27 +12,27 @@ import (
 	"takt/store"
 )
 
-// repoWorker is the RepoWorker process: it copies one repository. It writes each
-// step before it goes on; an outcome it writes once, and then ends normally. What
-// it can't write, because it panics, hangs or is killed, the DeploymentWorker
-// does, which monitors it.
+// repoWorker is the RepoWorker process. It copies one repository. It writes each step
+// before the next one begins. It writes an outcome once and then ends normally. If it
+// panics, hangs or is killed, the DeploymentWorker writes the outcome, because it
+// monitors the RepoWorker.
 type repoWorker struct {
 	d         *Deployments
 	processes *processes
 	job       *job
 	name      string
 	state     otp.Ref
-	// worker ends with the DeploymentWorker, however that ends.
+	// worker ends when the DeploymentWorker ends, for any reason.
 	worker context.Context //nolint:containedctx // of the process that started it
-	// silent is the time of silentUntil, in Unix nanoseconds.
+	// silent is the time set by silentUntil, in Unix nanoseconds.
 	silent atomic.Int64
 
-	// The DeploymentWorker's notes.
+	// The following fields belong to the DeploymentWorker.
 	sup  *otp.Proc // the supervisor that it runs under
 	hung bool
 }
 
-// key names the worker under its supervisor.
+// key is the worker's name under its supervisor.
 func (r *repoWorker) key() string { return r.processes.claim.ID + ":" + r.name }
 
 // silentUntil sets until when the worker may be silent.
@@ -41,8 +41,8 @@ func (r *repoWorker) silentUntil(until time.Time) { r.silent.Store(until.UnixNan
 // due is when the worker counts as hanging.
 func (r *repoWorker) due() time.Time { return time.Unix(0, r.silent.Load()).Add(r.d.cfg.Patience) }
 
-// run is the process. It returns nil when the outcome is written, or somebody
-// else's business.
+// run is the process. It returns nil when the outcome is written, or when another process
+// writes it.
 func (r *repoWorker) run(ctx context.Context) error {
 	r.d.gauges.copying.Add(1)
 	defer r.d.gauges.copying.Add(-1)
@@ -61,12 +61,12 @@ func (r *repoWorker) run(ctx context.Context) error {
 		err = r.copy(ctx, row)
 	}
 	if isOver(err) {
-		return nil // the row says why
+		return nil // the row has the reason
 	}
 	return err
 }
 
-// insist repeats a write while the database is away.
+// insist repeats a write during an outage of the database.
 func (r *repoWorker) insist(ctx context.Context, write func() error) error {
 	return r.d.insist(ctx, func() error {
 		r.silentUntil(time.Now())
@@ -74,7 +74,7 @@ func (r *repoWorker) insist(ctx context.Context, write func() error) error {
 	}, store.IsUnavailable)
 }
 
-// insist repeats a write for as long as it fails in a way that may pass.
+// insist repeats a write while passes accepts its error.
 func (d *Deployments) insist(ctx context.Context, write func() error, passes func(error) bool) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -110,12 +110,12 @@ func (r *repoWorker) write(ctx context.Context, row *store.DeploymentRepo, chang
 	return nil
 }
 
-// copy goes on at the recorded step, and turns what goes wrong into an outcome.
+// copy continues at the recorded step, and turns failures into outcomes.
 func (r *repoWorker) copy(ctx context.Context, row store.DeploymentRepo) error {
 	err := r.steps(ctx, &row)
 	failure, ok := errors.AsType[*forge.Error](err)
 	if !ok || ctx.Err() != nil {
-		return err // nil, or a defect: the worker's monitor says so
+		return err // nil, or a defect, which the monitoring DeploymentWorker records
 	}
 	return r.write(ctx, &row, store.RepoChange{Step: store.RepoFailed, Error: failure.Message})
 }
@@ -129,7 +129,7 @@ func (r *repoWorker) steps(ctx context.Context, row *store.DeploymentRepo) error
 			return err
 		}
 	}
-	var pushed *forge.Copied // nil: by an earlier run, so it is not known here
+	var pushed *forge.Copied // nil if an earlier run pushed, because its refs are not known here
 	if row.Step == store.RepoPushing {
 		var err error
 		if pushed, err = r.push(ctx, row); err != nil {
@@ -139,12 +139,12 @@ func (r *repoWorker) steps(ctx context.Context, row *store.DeploymentRepo) error
 	return r.verify(ctx, row, pushed)
 }
 
-// create makes the target, or finds that somebody else's is there.
+// create makes the target, or finds that a foreign repository has the name.
 func (r *repoWorker) create(ctx context.Context, row *store.DeploymentRepo) error {
 	wish := forge.Wish{
 		Org: r.job.request.TargetOrg, Name: row.Target, Description: row.Source.Description, Visibility: row.Source.Visibility,
 		Marker: r.processes.claim.ID + "/" + strconv.FormatInt(row.Source.ID, 10),
-		// An earlier run may have made it, and died before it could say so.
+		// An earlier run may have made it and died before it recorded that.
 		Look: row.Source.Taken || row.Step == store.RepoCreating || row.Attempts > 1,
 	}
 	if r.job.request.DryRun {
@@ -172,8 +172,8 @@ func (r *repoWorker) create(ctx context.Context, row *store.DeploymentRepo) erro
 	return r.write(ctx, row, store.RepoChange{Step: store.RepoPushing, TargetID: target.ID, TargetURL: target.URL, Made: target.Made})
 }
 
-// clash decides about a repository of that name that is not ours: what is the
-// same already is skipped, anything else is left alone and has failed.
+// clash handles a foreign repository of that name. An identical one means that the
+// repository is skipped. Any other one is left alone, and the repository has failed.
 func (r *repoWorker) clash(ctx context.Context, row *store.DeploymentRepo, target forge.Target) error {
 	here, err := r.job.account.Refs(ctx, row.Source.URL)
 	if err != nil {
@@ -199,9 +199,9 @@ func (r *repoWorker) push(ctx context.Context, row *store.DeploymentRepo) (*forg
 	return &copied, r.write(ctx, row, store.RepoChange{Step: store.RepoVerifying, Warning: copied.Warning})
 }
 
-// verify compares the copy ref by ref with what was pushed, and gives it its
-// final settings. What an earlier run has pushed is compared with the source; if
-// that has moved on, it is pushed again.
+// verify compares the copy's refs with the pushed ones, and gives the copy its final
+// settings. If an earlier run pushed, it compares with the source; if the source has
+// changed since, the repository is pushed again.
 func (r *repoWorker) verify(ctx context.Context, row *store.DeploymentRepo, pushed *forge.Copied) error {
 	there, err := r.job.account.Refs(ctx, row.TargetURL)
 	if err != nil {

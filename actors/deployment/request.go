@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// maxConcurrency is the most repositories that one deployment copies at once.
+	// maxConcurrency is the largest Concurrency of a deployment.
 	maxConcurrency = 32
 	maxGlobs       = 100
 	keepVisibility = "keep"
@@ -24,7 +24,7 @@ var (
 
 func invalid(message string) error { return store.NewError(store.InvalidArgument, message) }
 
-// normalize fills in the defaults of r and says what is wrong with it.
+// normalize fills in the defaults of r and returns an error for invalid values.
 func normalize(r store.DeploymentRequest, concurrency int) (store.DeploymentRequest, error) {
 	r.Archived = cmp.Or(r.Archived, store.TakeAll)
 	r.Forks = cmp.Or(r.Forks, store.TakeAll)
@@ -69,13 +69,13 @@ func validTemplate(t string) bool {
 	return strings.Contains(t, "{name}") && len(t) <= 200 && namePattern.MatchString(rename(t, "n", "o"))
 }
 
-// rename makes the name of a copy.
+// rename returns the name of a copy.
 func rename(template, name, owner string) string {
 	return strings.NewReplacer("{name}", name, "{owner}", owner).Replace(template)
 }
 
-// matches reports whether any of the globs matches a name, whose case does not
-// count, as on GitHub.
+// matches reports whether any of the globs matches a name. It ignores case, as GitHub
+// does.
 func matches(globs []string, name string) bool {
 	name = strings.ToLower(name)
 	return slices.ContainsFunc(globs, func(glob string) bool {

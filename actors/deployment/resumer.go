@@ -13,18 +13,18 @@ import (
 
 // The messages.
 type (
-	look    struct{}                // cast or timer: attend to deployments
-	looked  struct{ err error }     // they were attended to
+	look    struct{}                // cast or timer: check the deployments
+	looked  struct{ err error }     // the check has ended
 	dismiss struct{ sup *otp.Proc } // cast: a deployment has ended
 )
 
-// callLimit bounds the requests to a supervisor that may be busy with stopping
-// another deployment.
+// callLimit bounds a request to a supervisor. The supervisor may be busy stopping another
+// deployment.
 const callLimit = 2 * workerStop
 
-// resumer gives deployments that nobody works on a supervisor, and takes it from
-// those that are not this controller's any more: done, cancelled, paused, or taken
-// over while the lease was out. A restart loses nothing.
+// resumer starts a supervisor for each deployment that nobody works on. It stops the
+// supervisors of deployments that this controller must no longer work on: done,
+// cancelled, paused, or taken over after the lease expired. A restart loses nothing.
 type resumer struct {
 	otp.Base
 	d       *Deployments
@@ -89,13 +89,13 @@ func (r *resumer) looked(c *otp.Ctx, err error) {
 	}
 }
 
-// gone reports whether a supervisor restarts just now; the next look finds it.
+// gone reports whether a supervisor is restarting. The next look tries again.
 func gone(err error) bool {
 	_, down := errors.AsType[*otp.DownError](err)
 	return down || errors.Is(err, otp.ErrNoProc) || errors.Is(err, context.Canceled) || errors.Is(err, otp.ErrShutdown)
 }
 
-// attend makes the supervisors that run those that are to run.
+// attend starts and stops supervisors to match the deployments that must run.
 func (d *Deployments) attend(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, callLimit, otp.ErrTimeout)
 	defer cancel()
@@ -124,13 +124,13 @@ func (d *Deployments) attend(ctx context.Context) error {
 	}
 	for _, claim := range claims {
 		if _, err := otp.StartDynamic(ctx, d.deploymentSup, claim); err != nil {
-			return err // it is ours, and not attended: the next look claims it again
+			return err // the claim is ours but has no supervisor: the next look claims it again
 		}
 	}
 	return nil
 }
 
-// attended returns the supervisors of deployments, by id.
+// attended returns the running supervisors by the ids of their deployments.
 func (d *Deployments) attended(ctx context.Context) (map[string]*otp.Proc, error) {
 	children, err := otp.WhichChildren(ctx, d.deploymentSup)
 	if err != nil {
@@ -145,14 +145,14 @@ func (d *Deployments) attended(ctx context.Context) (map[string]*otp.Proc, error
 	return running, nil
 }
 
-// dismiss ends the supervisor of a deployment that has ended, and looks again,
-// because another may have waited for its turn.
+// dismiss stops the supervisor of a deployment that has ended. Then it looks again,
+// because another deployment may wait for the free place.
 func (r *resumer) dismiss(c *otp.Ctx, sup *otp.Proc) {
 	d := r.d
 	c.Async(func(ctx context.Context) any {
 		ctx, cancel := context.WithTimeoutCause(ctx, callLimit, otp.ErrTimeout)
 		defer cancel()
-		_ = otp.TerminateProc(ctx, d.deploymentSup, sup) // gone, or the next look does it
+		_ = otp.TerminateProc(ctx, d.deploymentSup, sup) // it is already gone, or the next look stops it
 		return look{}
 	})
 }

@@ -14,41 +14,41 @@ import (
 type (
 	workerBegun struct{}                 // cast
 	noted       struct{}                 // cast: a repository's step was written
-	drained     struct{}                 // cast: the worker has nothing left
-	unprepared  struct{ message string } // cast: the worker can't go on
-	publish     struct{}                 // timer: say that something has changed
-	finished    struct {                 // the end was recorded, or not
-		left int // repositories that have not come to theirs
+	drained     struct{}                 // cast: the worker has no repositories left
+	unprepared  struct{ message string } // cast: the worker can't continue
+	publish     struct{}                 // timer: publish that something has changed
+	finished    struct {                 // an attempt to record the end has finished
+		left int // unfinished repositories
 		err  error
 	}
 	abandonAgain struct{} // timer
-	workerGone   struct{} // timer: the worker is gone, and nobody has ended us
+	workerGone   struct{} // timer: the worker has ended, and this process still runs
 )
 
-// Updated is the event pubsub.DeploymentUpdated: something about a deployment
-// has changed. It is a hint: the rows say what.
+// Updated is the event pubsub.DeploymentUpdated. It says that a deployment has changed.
+// It is a hint; the rows have the facts.
 type Updated struct{ ID string }
 
 const (
 	// publishEvery bounds how often changes are published.
 	publishEvery = 100 * time.Millisecond
-	// aloneFor is how long the state waits for its own end after the worker's.
+	// aloneFor is how long the state process runs at most after the worker's end.
 	aloneFor = time.Second
 )
 
 const errCrashed = "The worker of this deployment has crashed"
 
-// state is the DeploymentState process. It publishes what changes, and records
-// the end. A restart loses nothing: it monitors the worker again, and so learns of
-// its end meanwhile.
+// state is the DeploymentState process. It publishes changes and records the deployment's
+// end. A restart loses nothing, because it monitors the worker again and so also learns
+// of an end that it missed.
 type state struct {
 	otp.Base
 	d         *Deployments
 	processes *processes
 
 	watching   *otp.Proc
-	publishing bool   // a timer for it runs
-	ending     bool   // an attempt to record the end is under way
+	publishing bool   // a timer for publish runs
+	ending     bool   // an attempt to record the end runs
 	crashed    string // why the deployment is abandoned
 }
 
@@ -86,7 +86,7 @@ func (s *state) HandleInfo(c *otp.Ctx, msg any) {
 	case abandonAgain:
 		s.abandon(c, s.crashed)
 	case workerGone:
-		s.leave(c) // resumed by whoever looks next
+		s.leave(c) // a resumer resumes the deployment
 	case otp.Down:
 		s.workerDown(c, msg)
 	default:
@@ -94,7 +94,7 @@ func (s *state) HandleInfo(c *otp.Ctx, msg any) {
 	}
 }
 
-// watch monitors the worker, once it has begun.
+// watch monitors the worker if it has begun.
 func (s *state) watch(c *otp.Ctx) {
 	if p := s.processes.worker.Load(); p != nil && p != s.watching {
 		s.watching = p
@@ -102,7 +102,7 @@ func (s *state) watch(c *otp.Ctx) {
 	}
 }
 
-// changed has it published soon that something has changed.
+// changed starts a timer to publish that something has changed.
 func (s *state) changed(c *otp.Ctx) {
 	if !s.publishing {
 		s.publishing = true
@@ -114,7 +114,7 @@ func (s *state) publish() {
 	s.d.bus.Publish(pubsub.DeploymentUpdated, Updated{ID: s.processes.claim.ID})
 }
 
-// finish records that the deployment is done, if the rows say so as well.
+// finish records that the deployment is done, if the rows agree.
 func (s *state) finish(c *otp.Ctx) {
 	if s.ending {
 		return
@@ -127,7 +127,7 @@ func (s *state) finish(c *otp.Ctx) {
 	})
 }
 
-// abandon records the end of a deployment that nobody works on any more.
+// abandon records the end of a deployment whose worker has crashed.
 func (s *state) abandon(c *otp.Ctx, message string) {
 	if s.ending {
 		return
@@ -137,14 +137,14 @@ func (s *state) abandon(c *otp.Ctx, message string) {
 	c.Async(func(ctx context.Context) any {
 		limited, cancel := context.WithTimeoutCause(ctx, repoStop, errReposTooSlow)
 		defer cancel()
-		processes.stop(limited) // before their repositories are said to have failed
+		processes.stop(limited) // before their repositories are recorded as failed
 		return finished{err: db.Abandon(ctx, processes.claim, message)}
 	})
 }
 
 var errReposTooSlow = errors.New("workers of repositories do not end")
 
-// finished looks how an attempt to record the end went.
+// finished handles the result of an attempt to record the end.
 func (s *state) finished(c *otp.Ctx, m finished) {
 	s.ending = false
 	switch {
@@ -155,7 +155,7 @@ func (s *state) finished(c *otp.Ctx, m finished) {
 		s.publish()
 		s.leave(c)
 	case isOver(m.err):
-		s.leave(c) // ended or taken over by somebody else
+		s.leave(c) // it was ended, or another controller has taken it over
 	default:
 		if store.IsUnavailable(m.err) {
 			c.Suspend("database unavailable")
@@ -165,15 +165,15 @@ func (s *state) finished(c *otp.Ctx, m finished) {
 		}
 		if s.crashed != "" {
 			c.SendAfter(s.d.cfg.Retry, abandonAgain{})
-		} // else the worker says again that nothing is left
+		} // else the worker sends drained again
 	}
 }
 
-// leave asks for the end of this deployment's supervisor, from outside: it can't
-// be asked from within.
+// leave asks the resumer to stop this deployment's supervisor, because a process can't
+// stop its own supervisor.
 func (s *state) leave(c *otp.Ctx) {
 	otp.Cast(s.d.resumer, dismiss{c.Self().Supervisor()})
-	c.SendAfter(aloneFor, workerGone{}) // if that got lost
+	c.SendAfter(aloneFor, workerGone{}) // in case the message was lost
 }
 
 // workerDown decides whether the worker's end was a crash.
@@ -184,7 +184,8 @@ func (s *state) workerDown(c *otp.Ctx, m otp.Down) {
 	sup := c.Self().Supervisor()
 	fromAbove := errors.Is(m.Reason, otp.ErrShutdown) || s.d.sys.Whereis(sup.Name()) != sup
 	if fromAbove {
-		// We are next. If not, an operator has stopped the worker alone.
+		// The supervisor stops this process next, unless an operator has stopped only the
+		// worker.
 		c.SendAfter(aloneFor, workerGone{})
 		return
 	}

@@ -9,12 +9,12 @@ import (
 )
 
 const (
-	// repoStop is what a RepoWorker gets to end, with its git processes, which
-	// are killed at once.
+	// repoStop is how long a RepoWorker may take to stop. Its git processes are killed at
+	// once.
 	repoStop = 5 * time.Second
-	// workerStop is what a DeploymentWorker gets to end its RepoWorkers.
+	// workerStop is how long a DeploymentWorker may take to stop its RepoWorkers.
 	workerStop = 2 * repoStop
-	// maxRepoWorkers bounds them over all deployments.
+	// maxRepoWorkers is the maximum number of RepoWorkers of all deployments together.
 	maxRepoWorkers = 256
 )
 
@@ -36,20 +36,20 @@ func (d *Deployments) RepoSup() otp.ChildSpec {
 	})
 }
 
-// Resumer gives unattended deployments their supervisor.
+// Resumer starts supervisors for deployments that have none.
 func (d *Deployments) Resumer() otp.ChildSpec {
 	return otp.ChildSpec{ID: "resumer", Server: func() otp.Server { return &resumer{d: d} }}
 }
 
-// dynamic supervises at most limit instances of template, any number if that is 0.
+// dynamic supervises at most limit instances of template, or any number if limit is 0.
 func dynamic(id string, limit int, template otp.ChildSpec) otp.ChildSpec {
 	return otp.ChildSpec{ID: id, Supervisor: func() otp.SupSpec {
 		return otp.SupSpec{Strategy: otp.Dynamic, MaxChildren: limit, Children: []otp.ChildSpec{template}}
 	}}
 }
 
-// deployment is the supervisor of one: the state outlives the worker, whose end
-// it records.
+// deployment is the supervisor of one deployment. The state process outlives the worker,
+// because it records the worker's end.
 func (d *Deployments) deployment(processes *processes) otp.SupSpec {
 	return otp.SupSpec{
 		Strategy: otp.OneForOne, Intensity: 3, Period: 5 * time.Second,

@@ -12,8 +12,8 @@ import (
 
 // The messages.
 type (
-	rescan struct{} // cast or timer: rows have come back
-	loaded struct { // the deployment was read, and planned if it was not
+	rescan struct{} // cast or timer: repositories must be copied again
+	loaded struct { // the deployment was read, and planned if it had no plan
 		job  *job
 		open []store.DeploymentRepo
 		err  error
@@ -22,17 +22,17 @@ type (
 		open []store.DeploymentRepo
 		err  error
 	}
-	lost struct { // a repository's loss was written, or is nobody's business
+	lost struct { // a lost repository was recorded, or another run has it
 		repo string
 		err  error
 	}
 	begin    struct{} // timer: load again
 	fill     struct{} // timer: start RepoWorkers
-	through  struct{} // timer: say again that nothing is left
+	through  struct{} // timer: report again that no repositories are left
 	watchdog struct{} // timer: look for hanging RepoWorkers
 )
 
-// startAgain is the wait before RepoWorkers are started again that could not be.
+// startAgain is the wait before the next try to start RepoWorkers.
 const startAgain = 50 * time.Millisecond
 
 // job is what the worker knows of its deployment.
@@ -41,22 +41,22 @@ type job struct {
 	account Account
 }
 
-// worker is the DeploymentWorker process. It lists the repositories and has each
-// copied by a RepoWorker. It is never restarted: its crash is its deployment's
-// end, which the state process records.
+// worker is the DeploymentWorker process. It lists the repositories and starts a
+// RepoWorker for each. It is never restarted, because its crash ends its deployment. The
+// state process records that end.
 type worker struct {
 	otp.Base
 	d         *Deployments
 	processes *processes
 	job       *job
 
-	queue   []string // names of what is to be started
+	queue   []string // names of repositories to start
 	running map[*otp.Proc]*repoWorker
-	losing  map[string]bool // names whose loss is being written
+	losing  map[string]bool // names of repositories whose loss is being written
 	filling bool            // a timer to start RepoWorkers runs
 	loading bool
-	stale   bool // rows have come back while they were read
-	saying  bool // a timer to say again that nothing is left runs
+	stale   bool // rows changed during the read
+	saying  bool // a timer for through runs
 }
 
 // Init implements otp.Server.
@@ -110,14 +110,14 @@ func (w *worker) HandleInfo(c *otp.Ctx, msg any) {
 	}
 }
 
-// Terminate implements otp.Server: RepoWorkers end with their worker.
+// Terminate implements otp.Server. It stops the RepoWorkers.
 func (w *worker) Terminate(c *otp.Ctx, _ error) {
 	ctx, cancel := context.WithTimeoutCause(c.Context(), repoStop, errReposTooSlow)
 	defer cancel()
 	w.processes.stop(ctx)
 }
 
-// load reads the deployment, and plans it if that was not done.
+// load reads the deployment, and plans it if it has no plan.
 func (w *worker) load(c *otp.Ctx) {
 	d, claim := w.d, w.processes.claim
 	c.Async(func(ctx context.Context) any {
@@ -137,22 +137,22 @@ func (w *worker) loaded(c *otp.Ctx, m loaded) {
 	case store.IsUnavailable(m.err):
 		c.Suspend("database unavailable")
 		c.SendAfter(w.d.cfg.Retry, begin{})
-	case isOver(m.err): // somebody has ended it, and will end us
+	case isOver(m.err): // another process has ended it and will stop this one
 	default:
 		logger := c.Logger()
 		logger.Error().Err(m.err).Str("deployment", w.processes.claim.ID).Msg("a deployment can't be worked on")
 		otp.Cast(w.state(), unprepared{forge.Message(m.err)})
-		c.SendAfter(w.d.cfg.Retry, begin{}) // if the state has missed it
+		c.SendAfter(w.d.cfg.Retry, begin{}) // in case the state process missed it
 	}
 }
 
-// isOver reports whether a write was fenced.
+// isOver reports whether a write failed because the run is no longer current.
 func isOver(err error) bool {
 	code := store.CodeOf(err)
 	return code == store.StaleAttempt || code == store.NotFound
 }
 
-// rescan reads what is left, because rows have come back.
+// rescan reads the unfinished repositories, because a retry has added some.
 func (w *worker) rescan(c *otp.Ctx) {
 	if w.loading || w.job == nil {
 		w.stale = true
@@ -179,8 +179,8 @@ func (w *worker) reloaded(c *otp.Ctx, m reloaded) {
 	}
 }
 
-// enqueue adds what nobody is at. What has come to its end meanwhile is found
-// out when it is begun.
+// enqueue adds the repositories that no RepoWorker has. A RepoWorker finds out when it
+// begins if its repository is already finished.
 func (w *worker) enqueue(open []store.DeploymentRepo) {
 	known := make(map[string]bool, len(w.queue)+len(w.running))
 	for _, name := range w.queue {
@@ -196,11 +196,11 @@ func (w *worker) enqueue(open []store.DeploymentRepo) {
 	}
 }
 
-// fill starts RepoWorkers, as many as are wanted at once.
+// fill starts RepoWorkers until the deployment's concurrency is reached.
 func (w *worker) fill(c *otp.Ctx) {
 	for len(w.queue) > 0 && len(w.running) < w.job.request.Concurrency {
 		if err := w.start(c, w.queue[0]); err != nil {
-			if !w.filling { // repo_sup restarts, or is full
+			if !w.filling { // repo_sup is restarting or full
 				w.filling = true
 				c.SendAfter(startAgain, fill{})
 			}
@@ -231,8 +231,8 @@ func (w *worker) start(c *otp.Ctx, name string) error {
 	return nil
 }
 
-// repoDown takes note of a RepoWorker's end. What it could not write itself is
-// written here.
+// repoDown handles a RepoWorker's end. It records the outcome if the RepoWorker could
+// not.
 func (w *worker) repoDown(c *otp.Ctx, m otp.Down) {
 	r := w.running[m.Proc]
 	if r == nil {
@@ -243,7 +243,7 @@ func (w *worker) repoDown(c *otp.Ctx, m otp.Down) {
 	switch crash, panicked := errors.AsType[*otp.PanicError](m.Reason); {
 	case errors.Is(m.Reason, otp.ErrNormal):
 	case errors.Is(m.Reason, otp.ErrShutdown), w.d.repoSup.Whereis() != r.sup:
-		w.queue = append([]string{r.name}, w.queue...) // from above: it goes on where it was
+		w.queue = append([]string{r.name}, w.queue...) // stopped by a supervisor: the repository continues where it was
 	case panicked:
 		logger := c.Logger()
 		logger.Error().Err(crash).Str("deployment", w.processes.claim.ID).Str("repo", r.name).Msg("a repository's worker has crashed")
@@ -256,7 +256,7 @@ func (w *worker) repoDown(c *otp.Ctx, m otp.Down) {
 	w.fill(c)
 }
 
-// lose records that a repository has failed whose worker could not do that.
+// lose records the failure of a repository whose RepoWorker could not record it.
 func (w *worker) lose(c *otp.Ctx, repo, why string) {
 	w.losing[repo] = true
 	d, claim := w.d, w.processes.claim
@@ -275,7 +275,7 @@ func (w *worker) lost(c *otp.Ctx, m lost) {
 	w.through(c)
 }
 
-// killHanging gives up RepoWorkers that are silent for too long.
+// killHanging kills RepoWorkers that are silent for too long.
 func (w *worker) killHanging(c *otp.Ctx) {
 	now := time.Now()
 	for p, r := range w.running {
@@ -288,7 +288,8 @@ func (w *worker) killHanging(c *otp.Ctx) {
 	}
 }
 
-// through says that nothing is left, until somebody acts on it.
+// through reports that no repositories are left, and repeats that until the deployment
+// ends.
 func (w *worker) through(c *otp.Ctx) {
 	if w.job == nil || w.loading || len(w.queue)+len(w.running)+len(w.losing) > 0 {
 		return

@@ -11,12 +11,12 @@ import (
 // lfsBatch is how many branches one command examines.
 const lfsBatch = 200
 
-// copyLFS copies the large files of a mirror, if it has any: they are to be
-// there before the commits that name them. Without the git-lfs program it only
-// says so.
+// copyLFS copies the large files of a mirror, if it has any. It runs before the
+// push, because the files must exist before the commits that name them. Without
+// the git-lfs program it only returns a warning.
 //
-// A repository's .lfsconfig may name any address as its server, such as one inside
-// takt's network: ours stand before it.
+// Its settings override the repository's .lfsconfig, because that may name any
+// server, even one inside takt's network.
 func (a *Account) copyLFS(ctx context.Context, mirror, from, to string, refs Refs) (warning string, err error) {
 	uses, err := a.usesLFS(ctx, mirror, refs)
 	if err != nil || !uses {
