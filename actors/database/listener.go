@@ -31,7 +31,7 @@ type ListenerConfig struct {
 	Source Source
 	// Bus gets each notification: its topic and the rest of its payload. It also
 	// gets listener:resumed whenever the listener is connected (again):
-	// notifications from before are lost, so who keeps hints reads them anew.
+	// earlier notifications are lost, so subscribers that keep hints read them again.
 	// Required.
 	Bus pubsub.Bus
 	// AskEvery is how long the connection may be silent before it is checked.

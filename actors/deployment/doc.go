@@ -19,8 +19,8 @@
 //
 // PostgreSQL has all of it. The state process is a view of the rows, and reads
 // them again after each change. The worker has the names of the unfinished
-// repositories. Both may be lost at any moment. The forge credential is sealed in the row until the
-// deployment ends, and in the worker's memory while it runs.
+// repositories. Both may be lost at any moment. The forge credential is sealed in
+// the row until the deployment ends, and in the worker's memory while it runs.
 //
 // # Failure
 //

@@ -22,7 +22,7 @@ type (
 		open []store.DeploymentRepo
 		err  error
 	}
-	lost struct { // a lost repository was recorded, or another run has it
+	lost struct { // a lost repository was recorded, or the run is over
 		repo string
 		err  error
 	}
