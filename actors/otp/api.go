@@ -6,13 +6,11 @@ import (
 	"slices"
 )
 
-// request is a message of a supervisor's API: it is done in the supervisor's
-// goroutine.
+// request is a message of a supervisor's API. It runs in the supervisor's goroutine.
 type request func(s *supervisor) (any, error)
 
-// ask sends a request to a supervisor. As in OTP it waits without end, because
-// the supervisor may be busy with a child for as long as that takes; ctx bounds
-// it.
+// ask sends a request to a supervisor. As in OTP it has no timeout, because the
+// supervisor may be busy with a child for any length of time. Only ctx bounds it.
 func ask[R any](ctx context.Context, sup Target, do func(s *supervisor) (R, error)) (R, error) {
 	s, err := supervisorOf(sup)
 	if err != nil {
@@ -23,7 +21,7 @@ func ask[R any](ctx context.Context, sup Target, do func(s *supervisor) (R, erro
 	return typed[R](sup, value, err)
 }
 
-// order is ask for what has no result.
+// order is ask for requests without a result.
 func order(ctx context.Context, sup Target, do func(s *supervisor) error) error {
 	_, err := ask(ctx, sup, func(s *supervisor) (any, error) { return nil, do(s) })
 	return err
@@ -115,8 +113,8 @@ func TerminateChild(ctx context.Context, sup Target, id string) error {
 	})
 }
 
-// TerminateProc stops an instance of a Dynamic supervisor; one that has ended
-// already is no error. Elsewhere it answers [ErrNotFound].
+// TerminateProc stops an instance of a Dynamic supervisor. An instance that has
+// already ended is no error. Other supervisors return [ErrNotFound].
 func TerminateProc(ctx context.Context, sup Target, p *Proc) error {
 	return order(ctx, sup, func(s *supervisor) error {
 		row := s.instances[p]
@@ -161,7 +159,7 @@ func DeleteChild(ctx context.Context, sup Target, id string) error {
 	})
 }
 
-// find returns the row of that id, or OTP's complaint.
+// find returns the row of that id, or OTP's error.
 func (s *supervisor) find(id string) (*child, error) {
 	if s.dynamic() {
 		return nil, ErrSimpleOneForOne
@@ -186,18 +184,18 @@ func (s *supervisor) idle(id string) (*child, error) {
 	return row, nil
 }
 
-// Operator is the term of [RestartRunning]'s reason: the child ends with
-// Shutdown(Operator), {shutdown, operator}.
+// Operator is the term in [RestartRunning]'s reason: the child ends with
+// Shutdown(Operator), in OTP's words {shutdown, operator}.
 const Operator = "operator"
 
-// RestartRunning is the operator's restart, which OTP lacks: a running child
-// ends with Shutdown([Operator]) and its supervisor applies its strategy, as
-// after a crash, but orderly: whoever belongs to the child is stopped too, in
-// reverse order, and all are started again in order.
+// RestartRunning is the operator's restart, which OTP lacks. A running child ends
+// with Shutdown([Operator]) and its supervisor applies its strategy as after a
+// crash, but in order: the children that the strategy restarts with it are stopped
+// in reverse order, then all are started in order.
 //
-// It does not count against the intensity. If a start fails, its error is
-// returned, and the supervisor goes on with the usual retries, which count. The
-// end of ctx ends the wait, not the restart.
+// It does not count against the intensity. If a start fails, RestartRunning returns
+// its error, and the supervisor goes on with the usual retries, which count. The end
+// of ctx ends the wait, not the restart.
 //
 // Errors: what the start failed with, [ErrTemporary], [ErrNotRunning],
 // [ErrRestarting], [ErrNotFound], [ErrSimpleOneForOne].

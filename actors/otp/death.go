@@ -2,9 +2,8 @@ package otp
 
 import "time"
 
-// finish is the end of a process, called once by its own goroutine when all
-// callbacks are over. For a process that was abandoned before it only takes
-// back what the abandoning counted.
+// finish ends a process. Its own goroutine calls it once, when all callbacks are
+// over. For a process that was abandoned, it only removes it from the leaked ones.
 func (p *Proc) finish() {
 	if p.die(false) {
 		return
@@ -13,15 +12,15 @@ func (p *Proc) finish() {
 	p.sys.emit(Event{Kind: EventReturned, Proc: p})
 }
 
-// abandon is the end of a process that was killed and did not return in time.
-// Its goroutine may run on: the name is free, timers are stopped, the mailbox is
-// closed, its context is cancelled.
+// abandon ends a process that was killed and did not return in time. Its goroutine
+// may still run, but the name is free, the timers are stopped, the mailbox is closed
+// and the context is cancelled.
 func (p *Proc) abandon() { p.die(true) }
 
-// die makes p dead, unless it is already. The order matters. The exit is reported
-// and the name is free before the supervisor can react. Whoever sees done closed
-// and then asks the supervisor gets its answer after the supervisor has handled
-// this end.
+// die makes p dead, unless it is already. The order matters: the exit is reported
+// and the name is free before the supervisor can react, and the supervisor gets its
+// message before done is closed. So a request to the supervisor that is made after
+// done was closed is handled after this end.
 func (p *Proc) die(stuck bool) (first bool) {
 	p.mu.Lock()
 	if p.phase == dead {
@@ -90,7 +89,7 @@ func (p *Proc) orphaned(reason error) {
 	p.Watch(func(error) { limit.Stop() })
 }
 
-// hide frees the name of p, and of all below it, for good.
+// hide frees the name of p and of all processes below it. They get no names again.
 func (p *Proc) hide() {
 	p.hidden.Store(true)
 	p.sys.names.release(p.name, p)
@@ -102,9 +101,9 @@ func (p *Proc) hide() {
 }
 
 // Watch calls f with the reason when the process has ended, at once if it has
-// already. It is for callers that are no processes and so can't use
+// already. It is for callers that are not processes and so can't use
 // [Ctx.Monitor]. f runs in the goroutine in which the process ends, after its name
-// is free, and must be quick. After cancel f is not called; it may be running.
+// is free, and must be quick. After cancel no call of f begins, but one may be running.
 func (p *Proc) Watch(f func(reason error)) (cancel func()) {
 	p.mu.Lock()
 	if p.notified {

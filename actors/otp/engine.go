@@ -12,10 +12,10 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// This is the only file that knows protoactor. It is used for what it is good
-// at: an actor per server, messages by its PIDs, system messages before user
-// messages, a middleware that counts. Its supervision, names, futures, watches
-// and timers are not used.
+// This is the only file that uses protoactor. It provides an actor per server, PIDs
+// that address messages, system messages before user messages, and the hook for a
+// counting middleware. Its supervision, names, futures, watches and timers are not
+// used.
 
 // engine is the actor system under a [System].
 type engine struct {
@@ -34,8 +34,8 @@ func newEngine(logger zerolog.Logger) *engine {
 	return &engine{actors: actors, pool: newDispatcher()}
 }
 
-// address returns the address of p. It is unique for ever: a late finisher must
-// not unregister a successor.
+// address returns the address of p. It is never reused, because an actor that ends
+// late must not unregister its successor.
 func (e *engine) address(p *Proc) address {
 	return address{e.actors.NewLocalPID(p.Path() + "#" + strconv.FormatUint(p.id, 10))}
 }
@@ -61,10 +61,10 @@ func (e *engine) close() {
 	e.actors.Shutdown()
 }
 
-// host is the actor in which a server lives.
+// host is the actor that runs a server.
 type host struct{ s *server }
 
-// Receive is a table of contents: what protoactor delivers, and what we do.
+// Receive handles what protoactor delivers.
 func (h host) Receive(c actor.Context) {
 	switch m := c.Message().(type) {
 	case *actor.Started:
@@ -72,7 +72,7 @@ func (h host) Receive(c actor.Context) {
 	case *batch:
 		h.s.serve(m.msgs)
 	case wake: // only look at the state, below
-	case *actor.Stopped: // unregistered: nothing of ours can fail any more
+	case *actor.Stopped: // the actor is unregistered
 		h.s.p.finish()
 		return
 	default: // Stopping
@@ -83,8 +83,8 @@ func (h host) Receive(c actor.Context) {
 	}
 }
 
-// meter is the middleware that counts the messages and the time that they take:
-// two looks at the clock per batch.
+// meter is the middleware that counts the messages and the time that they take. It
+// reads the clock twice per batch.
 func (s *server) meter(next actor.ReceiverFunc) actor.ReceiverFunc {
 	return func(c actor.ReceiverContext, envelope *actor.MessageEnvelope) {
 		b, ok := envelope.Message.(*batch)
@@ -101,15 +101,15 @@ func (s *server) meter(next actor.ReceiverFunc) actor.ReceiverFunc {
 	}
 }
 
-// parcel carries a message through protoactor to a mailbox, and its answer back:
-// posting is synchronous, so that the sender can be refused.
+// parcel carries a message through protoactor to a mailbox and the result back.
+// Posting is synchronous, so that the sender can be refused.
 type parcel struct {
 	msg    Msg
 	result postResult
 }
 
 // IgnoreDeadLetterLogging keeps protoactor from logging a parcel that came too
-// late, because its sender gets an answer.
+// late, because its sender gets the result.
 func (*parcel) IgnoreDeadLetterLogging() {}
 
 // send brings msg to the mailbox of the actor.
@@ -126,10 +126,10 @@ func (e *engine) send(to address, msg Msg) postResult {
 	return result
 }
 
-// What follows makes our mailbox protoactor's; see also Start, PostSystemMessage
-// and UserMessageCount.
+// These methods implement protoactor's Mailbox, with Start, PostSystemMessage and
+// UserMessageCount in mailbox.go.
 
-// PostUserMessage takes a parcel and puts the answer into it.
+// PostUserMessage queues a parcel's message and puts the result into the parcel.
 func (m *mailbox) PostUserMessage(message any) {
 	if p, ok := message.(*parcel); ok {
 		p.result = m.post(p.msg)
@@ -141,7 +141,8 @@ func (m *mailbox) RegisterHandlers(inv actor.MessageInvoker, _ actor.Dispatcher)
 	m.invoker = &wrapper{MessageInvoker: inv}
 }
 
-// wrapper delivers in an envelope, which the middleware wants: always the same.
+// wrapper delivers each message in an envelope, because the middleware needs one. The
+// envelope is reused.
 type wrapper struct {
 	actor.MessageInvoker
 	envelope actor.MessageEnvelope
@@ -152,14 +153,14 @@ func (w *wrapper) InvokeUserMessage(message any) {
 	w.MessageInvoker.InvokeUserMessage(&w.envelope)
 }
 
-// maxIdle is how many goroutines a dispatcher keeps warm.
+// maxIdle is how many idle goroutines a dispatcher keeps.
 const maxIdle = 64
 
 // dispatcher runs mailboxes and tasks on kept goroutines. A fresh goroutine per
 // wake-up would spend more time on growing its stack than on the message.
 type dispatcher struct {
 	work   chan func()   // received by idle goroutines
-	closed chan struct{} // they end
+	closed chan struct{} // closed to end them
 	idle   atomic.Int32
 }
 
@@ -180,8 +181,8 @@ func (d *dispatcher) Schedule(fn func()) {
 // Go's preemption.
 func (*dispatcher) Throughput() int { return 300 }
 
-// run runs fn, then what comes, unless enough goroutines wait for that. A
-// function that calls runtime.Goexit ends this goroutine only.
+// run runs fn and then further functions, unless enough goroutines are idle already.
+// A function that calls runtime.Goexit ends this goroutine only.
 func (d *dispatcher) run(fn func()) {
 	for {
 		fn()

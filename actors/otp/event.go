@@ -7,7 +7,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// EventKind tells what an [Event] reports.
+// EventKind says what an [Event] reports.
 type EventKind uint8
 
 // The kinds of events.
@@ -27,7 +27,7 @@ const (
 	EventGaveUp
 	// EventSuspended: a process waits for something outside; see Detail.
 	EventSuspended
-	// EventResumed: what it waited for is back.
+	// EventResumed: a suspended process goes on.
 	EventResumed
 	// EventAbandoned: a killed process did not return; it counts as leaked.
 	EventAbandoned
@@ -56,8 +56,8 @@ type Event struct {
 	Proc     *Proc         // nil when there is no process
 }
 
-// Abnormal reports whether the event deserves attention: anything but starts,
-// resumes and orderly ends.
+// Abnormal reports whether the event needs an operator's attention. Starts, resumes,
+// returns and orderly ends do not.
 func (e Event) Abnormal() bool {
 	switch e.Kind {
 	case EventStarted, EventIgnored, EventResumed, EventReturned:
@@ -100,8 +100,8 @@ func (s *System) log(e Event) {
 		Str("detail", e.Detail).Int("restarts", e.Restarts).Msg("supervision")
 }
 
-// dump returns the stacks of all goroutines. It stops the world for that, so it
-// returns nothing when it has done so within a second.
+// dump returns the stacks of all goroutines, at most once a second, because it stops
+// the world. Otherwise it returns nil.
 func (s *System) dump() []byte {
 	now := time.Now().UnixNano()
 	last := s.dumped.Load()

@@ -16,27 +16,27 @@ const (
 	starting phase = iota
 	running
 	ending // has a reason to end; callbacks may still run
-	dead   // nobody may notice it any more, except that its goroutine may be stuck
+	dead   // all is released, except that its goroutine may be stuck
 )
 
 // Proc is one incarnation of a process: a server, a supervisor or a task. A
-// restart makes a new Proc. Its methods may be used from any goroutine, for ever.
-// [Call] and [Cast] take a nil Proc for no process.
+// restart makes a new Proc. Its methods may be used from any goroutine, also after
+// its end. For [Call] and [Cast] a nil Proc means that there is no process.
 type Proc struct {
 	sys    *System
 	id     uint64       // unique in its system
 	label  string       // last part of its path
-	task   fmt.Stringer // the same of a task of RunTask, which has no row at its supervisor, and few events
+	task   fmt.Stringer // label of a task of RunTask, which has no row at its supervisor and few events
 	name   string       // registered name; empty: none
 	spec   *ChildSpec
 	parent *supervisor // nil: no supervisor
 	born   time.Time
 
-	// What it is: a task has neither part, a supervisor has both.
+	// A task has neither of these, a server the first, a supervisor both.
 	server     *server
 	supervisor *supervisor
 
-	up     chan struct{}   // closed when Init is over, well or not; nil: it runs inline
+	up     chan struct{}   // closed when Init has succeeded or failed; nil: it runs inline
 	done   chan struct{}   // closed when it is dead
 	ctx    context.Context //nolint:containedctx // the process's own, handed to its callbacks
 	cancel context.CancelCauseFunc
@@ -67,8 +67,8 @@ func (p *Proc) Name() string {
 	return p.name
 }
 
-// Path returns the place in the tree: the ids from the root down. It is built
-// when asked for, because most processes end before anybody asks.
+// Path returns the position in the tree: the ids from the root down. It is built at
+// each call, because most processes end before it is needed.
 func (p *Proc) Path() string {
 	if p.parent == nil {
 		return p.label
@@ -126,7 +126,7 @@ func (p *Proc) Handled() (messages int64, busy time.Duration) {
 }
 
 // Kill ends the process at once, as exit(Pid, kill) does: Terminate does not
-// run. What does not return within [KillGrace] is abandoned.
+// run. A process that does not return within [KillGrace] is abandoned.
 func (p *Proc) Kill() {
 	p.mu.Lock()
 	if p.phase != dead && !p.killed.Swap(true) {
@@ -162,8 +162,8 @@ func (p *Proc) obey(order any) {
 // an end that is under way, as a crash in terminate does in OTP.
 func (p *Proc) crash(reason error) { p.end(reason, true) }
 
-// end makes the process end with reason; if it ends already, with the reason of
-// before, unless that is to be replaced.
+// end makes the process end with reason. If it is ending already, its earlier reason
+// stays unless replace is set.
 func (p *Proc) end(reason error, replace bool) {
 	if reason == nil {
 		reason = ErrNormal
@@ -200,8 +200,8 @@ func (p *Proc) wake(reason error) {
 	p.cancel(reason)
 }
 
-// protect runs f. If f panics or ends the goroutine, crashed learns of it before
-// the stack is unwound.
+// protect runs f. If f panics or ends the goroutine, crashed is called before the
+// stack is unwound.
 func protect(f func(), crashed func(reason error)) {
 	returned := false
 	defer func() {
@@ -229,9 +229,10 @@ func (p *Proc) why() error {
 	return p.reason
 }
 
-// deadline returns how long a process that ends by itself may take for that,
-// because a Terminate that hangs must not keep the supervisor from restarting it.
-// It is Infinity if somebody else enforces a deadline.
+// deadline returns how long a process that ends by itself may take to end. It is
+// bounded because a Terminate that hangs must not prevent the restart. It is Infinity
+// for supervisors, and for a process that was ordered to end, because the one that
+// gave the order enforces a deadline.
 func (p *Proc) deadline() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -245,8 +246,8 @@ func (p *Proc) deadline() time.Duration {
 	}
 }
 
-// succeed marks Init as done and shows the name. It returns false if the process
-// has to end already: then its start fails.
+// succeed marks Init as done and makes the name visible. It returns false if the
+// process already has to end; then its start fails.
 func (p *Proc) succeed() bool {
 	p.mu.Lock()
 	if p.phase != starting {

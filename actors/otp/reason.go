@@ -5,22 +5,22 @@ import (
 	"fmt"
 )
 
-// sentinel is the type of the package's error constants: constants, because
-// nobody may assign to them.
+// sentinel is the type of the package's error constants. They are constants so that
+// they cannot be assigned to.
 type sentinel string
 
 func (s sentinel) Error() string { return string(s) }
 
-// Reasons for which a process ends. A reason is an error: what [Proc.Reason]
-// returns, what Terminate and [Down] get.
+// Reasons for which a process ends. A reason is an error. [Proc.Reason] returns it,
+// Terminate and [Down] get it.
 const (
 	// ErrNormal is the end of a process that has finished its work.
 	ErrNormal = sentinel("normal")
-	// ErrShutdown is an orderly end: ordered by a supervisor, or a supervisor
-	// that gave up. See also [Shutdown].
+	// ErrShutdown is an orderly end: a supervisor ordered it, or the process is a
+	// supervisor that gave up. See also [Shutdown].
 	ErrShutdown = sentinel("shutdown")
-	// ErrKilled is the end of a process that was killed (brutal kill, or its
-	// shutdown time was over). Terminate did not run, or did not finish.
+	// ErrKilled is the end of a process that was killed, by BrutalKill or because its
+	// shutdown time was over. Terminate did not run, or did not finish.
 	ErrKilled = sentinel("killed")
 	// ErrGoexit is the end of a process whose callback called runtime.Goexit.
 	ErrGoexit = sentinel("goexit")
@@ -41,8 +41,8 @@ const (
 	ErrNotSupervisor = sentinel("not a supervisor")
 )
 
-// Error values of supervisor requests, with OTP's words; it has none for the last
-// two, which are [RestartRunning]'s.
+// Error values of supervisor requests, in OTP's words. The last two are
+// [RestartRunning]'s and have no word in OTP.
 const (
 	ErrRunning         = sentinel("running")
 	ErrRestarting      = sentinel("restarting")
@@ -122,7 +122,7 @@ func (e *AlreadyStartedError) Error() string { return "already started: " + e.Pr
 
 // SpecError is an invalid supervisor or child specification. Group is OTP's
 // outer word (supervisor_data, start_spec, bad_start_spec, or empty when a
-// request was refused), Problem the complaint, Value what was wrong.
+// request was refused). Problem says what is wrong, Value is the wrong value.
 type SpecError struct {
 	Group, Problem string
 	Value          any
@@ -135,10 +135,10 @@ func (e *SpecError) Error() string {
 	return fmt.Sprintf("%s: %s: %v", e.Group, e.Problem, e.Value)
 }
 
-// orderly reports whether reason is an end that a transient child is not
-// restarted for: normal, shutdown or {shutdown, term}. An error that merely
-// carries the end of another process (a failed call, a panic with such a value)
-// is not: Erlang falls into that trap, we need not.
+// orderly reports whether reason is normal, shutdown or {shutdown, term}. A
+// transient child is not restarted after such an end. An error that only carries the
+// end of another process (a failed call, a panic with such a value) is not orderly.
+// In Erlang it is; see the package comment.
 func orderly(reason error) bool {
 	if reason == ErrNormal || reason == ErrShutdown { //nolint:errorlint // most ends: no search, no allocation
 		return true

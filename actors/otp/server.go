@@ -7,20 +7,20 @@ import (
 	"time"
 )
 
-// Server is what a process with a mailbox does, as gen_server in OTP. All
-// methods run in the process's own goroutine, one at a time; a panic in any of
-// them is a crash of the process. A fresh value is made for each incarnation.
+// Server is the behaviour of a process with a mailbox, like gen_server in OTP. All
+// methods run in the process's own goroutine, one at a time. A panic in any of them
+// is a crash of the process. Each incarnation gets a new value.
 type Server interface {
-	// Init prepares the process; its starter waits for it. An error is the
-	// result of the start, [Ignore] says that the process is not wanted.
+	// Init prepares the process. The start waits for it and returns its error;
+	// [Ignore] says that the process is not wanted.
 	Init(c *Ctx) error
 	// HandleCall answers a request. The error goes to the caller and is not a
 	// failure of the process. Return [NoReply] to answer later with from.Reply.
 	HandleCall(c *Ctx, from From, req any) (any, error)
 	// HandleCast gets messages that nobody waits for.
 	HandleCast(c *Ctx, msg any)
-	// HandleInfo gets what the process asked for: timers, [Down], results of
-	// Async.
+	// HandleInfo gets messages that the process asked for: timers, [Down], results
+	// of Async.
 	HandleInfo(c *Ctx, msg any)
 	// Terminate runs once, when the process ends for any reason but a kill.
 	// c.Stop in it replaces the reason.
@@ -45,21 +45,22 @@ func (Base) HandleInfo(c *Ctx, msg any) { c.unexpected("info", msg) }
 // Terminate does nothing.
 func (Base) Terminate(*Ctx, error) {}
 
-// BatchServer is a Server that takes everything queued at once, for group
-// commit. HandleBatch replaces HandleCall, HandleCast and HandleInfo. Requests
-// are answered with From.Reply, in the callback or later; a crash in it is a
-// crash for all callers in the batch. The slice is reused after the callback.
+// BatchServer is a Server that gets all queued messages at once, for group commit.
+// HandleBatch replaces HandleCall, HandleCast and HandleInfo. It answers calls with
+// From.Reply, in the callback or later. If it panics, the calls of all callers in the
+// batch fail. The slice is reused after the callback.
 type BatchServer interface {
 	Server
 	HandleBatch(c *Ctx, msgs []Msg)
 }
 
-// notice is a message's body that decides at delivery whether it is still wanted.
+// notice is a message body that is checked at delivery, because it may no longer be
+// wanted then.
 type notice interface {
 	open() (body any, wanted bool)
 }
 
-// server is a Server at work.
+// server runs a Server.
 type server struct {
 	p       *Proc
 	make    func() Server
@@ -86,7 +87,7 @@ type server struct {
 // send puts msg into the mailbox.
 func (s *server) send(msg Msg) postResult { return s.p.sys.engine.send(s.address, msg) }
 
-// close is the part of the end that concerns a server: nothing comes any more.
+// close stops the timers and closes the mailbox.
 func (s *server) close() {
 	s.p.mu.Lock()
 	timers := s.timers
@@ -154,8 +155,8 @@ func (s *server) handle(m *Msg) {
 	}
 }
 
-// open puts what a notice stands for in its place. It returns false if that is
-// not wanted any more.
+// open replaces a notice by the message that it stands for. It returns false if that
+// message is no longer wanted.
 func (m *Msg) open() (wanted bool) {
 	n, ok := m.Body.(notice)
 	if !ok {
@@ -165,8 +166,8 @@ func (m *Msg) open() (wanted bool) {
 	return wanted
 }
 
-// serveAll hands all messages over as one batch. What is queued behind an order
-// to end is not handled any more.
+// serveAll hands all messages over as one batch. Messages queued after an order to
+// end are not handled.
 func (s *server) serveAll(batcher BatchServer, msgs []Msg) {
 	wanted, order := msgs[:0], (*Msg)(nil)
 	for i := range msgs {
@@ -188,8 +189,8 @@ func (s *server) serveAll(batcher BatchServer, msgs []Msg) {
 	}
 }
 
-// ended reports whether the process is through; it runs Terminate when the
-// process has to end. It is called after everything that was delivered.
+// ended reports whether the process has to end, and runs Terminate if so. It is
+// called after each delivery.
 func (s *server) ended() bool {
 	if !s.p.over.Load() {
 		return false
@@ -205,8 +206,8 @@ func (s *server) ended() bool {
 	return true
 }
 
-// unwound is called when something below the callbacks ended the goroutine, or
-// panicked although it must not.
+// unwound is called when code outside of the callbacks ended the goroutine or
+// panicked.
 func (s *server) unwound(reason error) {
 	if reason != ErrGoexit || !s.p.over.Load() { //nolint:errorlint // as it was made
 		s.p.crash(reason)

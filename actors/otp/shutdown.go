@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// Shutdown stops all trees, the last one started first, and waits. When ctx
-// ends, what is left is killed. It returns the paths of those that did not return
-// even then. Nothing can be started afterwards; a second Shutdown only looks what
-// has not returned yet.
+// Shutdown stops all trees, the last one started first, and waits. When ctx ends, it
+// kills the processes that are left. It returns the paths of those that did not return
+// even then. Nothing can be started afterwards. A second Shutdown returns the paths of
+// those that have still not returned.
 func (s *System) Shutdown(ctx context.Context) (leaked []string) {
 	var first bool
 	s.update(func() { first, s.closed = !s.closed, true })
@@ -59,22 +59,22 @@ func (p *Proc) killTree() {
 	if p.supervisor != nil {
 		children = p.supervisor.linked()
 	}
-	p.Kill() // first, so that it restarts nobody
+	p.Kill() // first, so that it restarts no child
 	for _, child := range children {
 		child.killTree()
 	}
 }
 
-// stopRows stops the given rows, the last one first, each within its own time.
-// Temporary children are forgotten, all others can be started again.
+// stopRows stops the given rows, the last one first, each within its own shutdown
+// time. The rows of temporary children are removed; all others can be started again.
 func (s *supervisor) stopRows(rows []*child) {
 	for _, row := range slices.Backward(slices.Clone(rows)) {
 		s.stop(row, ErrShutdown)
 	}
 }
 
-// stop ends the process of a row with reason, if it has one, waits, and records
-// that it has none. A pending restart is cancelled.
+// stop ends the process of a row, if it has one, with reason and waits. Then it
+// records that the row has no process. A pending restart is cancelled.
 func (s *supervisor) stop(row *child, reason error) {
 	if row.alive() && !s.p.killed.Load() {
 		s.end(reason, row.spec.patience(), row.proc)
@@ -83,15 +83,15 @@ func (s *supervisor) stop(row *child, reason error) {
 	s.drop(row)
 }
 
-// stopInstances stops all children of a Dynamic supervisor at once, with one
-// common deadline: a pool of thousands must not take thousands of times as long.
+// stopInstances stops all children of a Dynamic supervisor at once, with one common
+// deadline, because thousands of them in turn would take too long.
 func (s *supervisor) stopInstances() {
 	s.update(func() { s.open = false })
 	s.end(ErrShutdown, s.spec.Children[0].patience(), s.linked()...)
 }
 
-// end ends processes and waits. Those that do not obey within limit are killed,
-// and abandoned if they do not notice that.
+// end ends processes and waits. Those that do not end within limit are killed, and
+// abandoned if they do not return then.
 func (s *supervisor) end(reason error, limit time.Duration, procs ...*Proc) {
 	ends := make([]<-chan struct{}, len(procs))
 	for i, p := range procs {
@@ -109,9 +109,9 @@ func (s *supervisor) end(reason error, limit time.Duration, procs ...*Proc) {
 	s.await(Infinity, ends...)
 }
 
-// await waits for all events, at most limit (0 and Infinity: without end). It
-// returns false when the time was over or we are killed. If we are killed, our
-// children must be left alone, because orphan ends them.
+// await waits for all events, at most limit (0 and Infinity: no limit). It returns
+// false when the time is over or the supervisor is killed. After a kill its children
+// must be left alone, because orphan ends them.
 func (s *supervisor) await(limit time.Duration, events ...<-chan struct{}) bool {
 	var expired <-chan time.Time
 	if limit > 0 && limit != Infinity {

@@ -6,29 +6,29 @@ import (
 	"time"
 )
 
-// Restart says which ends of a child are followed by a restart.
+// Restart says after which ends a child is restarted.
 type Restart uint8
 
 // The restart types.
 const (
 	Permanent Restart = iota // every end
 	Transient                // an end that is not normal, shutdown or {shutdown, term}
-	Temporary                // none; the specification goes with the process
+	Temporary                // none; the specification is removed with the process
 )
 
-// Strategy says who is restarted when a child has to be.
+// Strategy says which children are restarted together with one.
 type Strategy uint8
 
 // The strategies.
 const (
-	OneForOne  Strategy = iota // the child
+	OneForOne  Strategy = iota // only that child
 	OneForAll                  // all children: stopped in reverse order, started in order
 	RestForOne                 // the child and those that were started after it
 	Dynamic                    // simple_one_for_one: many instances of one template
 )
 
 // AutoShutdown says whether the end of significant children ends the supervisor.
-// Only ends without restart count, and none that a request caused.
+// Ends that are followed by a restart, or that a request caused, do not count.
 type AutoShutdown uint8
 
 // The auto_shutdown values.
@@ -38,7 +38,7 @@ const (
 	AllSignificant              // the last one
 )
 
-// ChildType tells supervisors from workers (servers and tasks).
+// ChildType is supervisor or worker (server or task).
 type ChildType uint8
 
 // The child types.
@@ -48,7 +48,7 @@ const (
 )
 
 const (
-	// Infinity as Shutdown gives a child all the time it wants.
+	// Infinity as Shutdown sets no limit.
 	Infinity time.Duration = math.MaxInt64
 	// BrutalKill as Shutdown kills a child at once, without Terminate.
 	BrutalKill time.Duration = math.MinInt64
@@ -56,10 +56,10 @@ const (
 	defaultShutdown = 5 * time.Second
 )
 
-// ChildSpec describes a child. Exactly one of the start functions is set; those
-// that end in Args belong to templates of [Dynamic] supervisors and get the
-// argument of [StartDynamic]. They run in the child's goroutine, once for each
-// incarnation, so a panic in them is the child's failure.
+// ChildSpec describes a child. Exactly one of the start functions is set. Those
+// whose names end in Args are for templates of [Dynamic] supervisors and get the
+// argument of [StartDynamic]. A start function runs in the child's goroutine, once
+// per incarnation, so a panic in it is the child's failure.
 type ChildSpec struct {
 	// ID names the child in its supervisor.
 	ID string
@@ -70,34 +70,35 @@ type ChildSpec struct {
 	SupervisorArgs func(args any) SupSpec
 
 	// Task is a process without a mailbox. It ends when the function returns: nil
-	// is ErrNormal, an error is the reason, a panic a crash. ctx is cancelled when
-	// the process is asked to end, with the reason as cause (ErrShutdown,
-	// ErrKilled, ...); nil or the context's error then counts as that reason. One
-	// that does not return in its shutdown time is abandoned.
+	// is ErrNormal, an error is the reason, a panic is a crash. ctx is cancelled
+	// when the process is asked to end, with the reason as cause (ErrShutdown,
+	// ErrKilled, ...). If the function then returns nil or the context's error, the
+	// process ends with that reason. A task that does not return within its shutdown
+	// time is abandoned.
 	Task     func(ctx context.Context) error
 	TaskArgs func(ctx context.Context, args any) error
 
 	// Name is the registered name. Default: the path, such as "takt/database/pool".
 	Name string
-	// Key gives an instance of a template its place and name: the supervisor's
-	// path, a slash and the key. Default: a number, and no registered name. It
-	// runs in the supervisor's goroutine and must be quick.
+	// Key gives an instance of a template its path and name: the supervisor's path,
+	// a slash and the key. Default: a number as key, and no registered name. Key runs
+	// in the supervisor's goroutine and must be quick.
 	Key func(args any) string
 	// Restart type. Default Permanent.
 	Restart Restart
 	// Shutdown is how long the child may take to stop before it is killed.
 	// Default 5 s, for supervisors Infinity. See also BrutalKill.
 	Shutdown time.Duration
-	// StartTimeout bounds Init. Default none: a hanging Init then hangs the
-	// supervisor until that is killed.
+	// StartTimeout bounds Init. Default none: an Init that hangs then blocks the
+	// supervisor until the supervisor is killed.
 	StartTimeout time.Duration
 	// Significant children end the supervisor according to its AutoShutdown.
 	Significant bool
 	// Drain lets a server handle what is queued before it obeys the order to
 	// end. Otherwise the order overtakes the queue.
 	Drain bool
-	// Mailbox is how many calls and casts may be queued; more are refused with
-	// ErrOverload. Default 0: no bound.
+	// Mailbox is how many calls and casts may be queued. Beyond it Call fails with
+	// ErrOverload and Cast returns false. Default 0: no bound.
 	Mailbox int
 }
 
@@ -105,9 +106,9 @@ type ChildSpec struct {
 // with 1 restart in 5 s.
 type SupSpec struct {
 	Strategy Strategy
-	// Intensity is how many restarts are allowed within Period; one more and
-	// the supervisor stops its children and ends with ErrShutdown. 0 with a
-	// Period means none; 0 without a Period means 1.
+	// Intensity is how many restarts are allowed within Period. After one more the
+	// supervisor stops its children and ends with ErrShutdown. 0 with a Period means
+	// none; 0 without a Period means 1.
 	Intensity int
 	// Period of the intensity, in whole seconds. Default 5 s.
 	Period       time.Duration
@@ -118,8 +119,9 @@ type SupSpec struct {
 	// MaxChildren bounds the instances of a Dynamic supervisor. Default 0: no
 	// bound.
 	MaxChildren int
-	// Init, if set, runs in the supervisor's goroutine before anything is
-	// started. An error is the result of the start, Ignore means: not wanted.
+	// Init, if set, runs in the supervisor's goroutine before any child is started.
+	// An error is the result of the start; Ignore means that the supervisor is not
+	// wanted.
 	Init func() error
 }
 
@@ -165,7 +167,7 @@ func (s Strategy) String() string {
 // String returns OTP's word.
 func (t ChildType) String() string { return word(t, "worker", "supervisor") }
 
-// word returns the word of a small constant.
+// word returns the n-th word, or "unknown".
 func word[T ~uint8](n T, words ...string) string {
 	if int(n) >= len(words) {
 		return "unknown"

@@ -19,8 +19,8 @@ func (s *supervisor) startRows(rows []*child) (failed *child, err error) {
 }
 
 // start starts the child of a row, waits until its Init is over, and records the
-// process. The error is ErrKilled, and there is no event, if we are killed
-// meanwhile.
+// process. If the supervisor is killed meanwhile, the error is ErrKilled and there is
+// no event.
 func (s *supervisor) start(row *child) (*Proc, error) {
 	p, begin := s.newChild(row)
 	if !s.link(p) {
@@ -45,7 +45,7 @@ func (s *supervisor) start(row *child) (*Proc, error) {
 	return p.sys.reportStart(p, err)
 }
 
-// newChild makes the process of a row, not started yet.
+// newChild makes the process of a row. begin starts it.
 func (s *supervisor) newChild(row *child) (p *Proc, begin func()) {
 	label, name := row.spec.ID, row.spec.Name
 	switch {
@@ -58,14 +58,14 @@ func (s *supervisor) newChild(row *child) (p *Proc, begin func()) {
 		name = s.p.Path() + "/" + label
 	}
 	if s.p.hidden.Load() {
-		name = "" // our successor needs the names
+		name = "" // the supervisor's successor needs the names
 	}
 	p = s.p.sys.newProc(label, name, row.spec)
 	p.parent = s
 	return p, p.furnish(row.args)
 }
 
-// admit links a task, if there is room.
+// admit links a task of RunTask, or returns why it may not run.
 func (s *supervisor) admit(p *Proc) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -85,15 +85,14 @@ func (s *supervisor) admit(p *Proc) error {
 	return nil
 }
 
-// fullLocked reports whether a Dynamic supervisor has all children it may have.
+// fullLocked reports whether a Dynamic supervisor has MaxChildren.
 func (s *supervisor) fullLocked() bool {
 	return s.spec.MaxChildren > 0 && len(s.instances)+s.tasks >= s.spec.MaxChildren
 }
 
-// restart counts a restart of row and attempts it. A failed attempt is not
-// looped: a retry is queued behind what has arrived meanwhile, and counts again.
-// restart returns false when that was one restart too many: the supervisor
-// then has to end.
+// restart counts a restart of row and attempts it. If the attempt fails, a retry is
+// queued after the messages that have arrived meanwhile, and counts again. restart
+// returns false if this was one restart too many; the supervisor then has to end.
 func (s *supervisor) restart(row *child) bool {
 	sys := s.p.sys
 	if !s.window.add(sys.seconds()) {
@@ -106,12 +105,12 @@ func (s *supervisor) restart(row *child) bool {
 		row.restarting = true
 	})
 	sys.emit(s.restarting(row, row.lastExit))
-	_ = s.again(row) // a failure has been reported, and queued a retry
+	_ = s.again(row) // a failure has been reported, and a retry is queued
 	return true
 }
 
-// restarting is the event of a restart. It has a path of its own, because a row
-// that failed to start has no process.
+// restarting is the event of a restart. Its path is made here, because a row whose
+// start failed has no process.
 func (s *supervisor) restarting(row *child, reason error) Event {
 	return Event{
 		Kind: EventRestarting, Proc: row.proc, Path: s.p.Path() + "/" + row.spec.ID, ID: row.spec.ID,
@@ -119,9 +118,9 @@ func (s *supervisor) restarting(row *child, reason error) Event {
 	}
 }
 
-// again starts row, and the children that belong to it, in order. Those that run
-// are stopped before; those that had finished or been stopped are started too. When
-// a start fails, again returns its error and the rest stays down until a retry:
+// again starts row, and the children that the strategy restarts with it, in order. It
+// first stops those that run. It also starts those that had finished or been stopped.
+// If a start fails, again returns its error, and the rest stays down until a retry:
 // rest_for_one then goes on at the child that failed, one_for_all begins anew.
 func (s *supervisor) again(row *child) error {
 	group := slices.Clone(s.group(row))

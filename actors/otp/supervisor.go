@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// supervisor is the Server of a supervisor process. Everything is done in its
-// own goroutine, in the order in which requests and exits arrive; while it
-// starts or stops a child it handles nothing else, as in OTP.
+// supervisor is the Server of a supervisor process. It handles requests and exits in
+// its own goroutine, in order of arrival. While it starts or stops a child it handles
+// nothing else, as in OTP.
 type supervisor struct {
 	Base
 	p      *Proc
@@ -17,15 +17,15 @@ type supervisor struct {
 	spec   SupSpec
 	window window
 
-	// The mutex guards what follows. Rows and instances are written by the
-	// supervisor's goroutine only, which therefore reads them without it.
+	// The mutex guards what follows. Only the supervisor's goroutine writes rows and
+	// instances, so it reads them without the mutex.
 	mu        sync.Mutex
 	rows      []*child           // in start order
 	instances map[*Proc]*child   // of a Dynamic supervisor, by last incarnation
-	links     map[*Proc]struct{} // processes that have to end when we have
-	tasks     int                // those among links that run inline
-	open      bool               // RunTask is welcome
-	gone      bool               // we are dead: no more links
+	links     map[*Proc]struct{} // processes that have to end when this one ends
+	tasks     int                // how many of links run inline
+	open      bool               // RunTask is allowed
+	gone      bool               // this process is dead: no more links
 }
 
 // child is one row of a supervisor's table.
@@ -33,7 +33,7 @@ type child struct {
 	spec       *ChildSpec
 	args       any    // of an instance
 	key        string // of an instance
-	proc       *Proc  // nil: not running; of a restarting one: the last incarnation, if known
+	proc       *Proc  // nil: not running; while restarting: the last incarnation, if known
 	restarting bool   // a retry is queued
 
 	restarts   int
@@ -44,13 +44,13 @@ type child struct {
 // alive reports whether the row has a process, as far as the supervisor knows.
 func (c *child) alive() bool { return c.proc != nil && !c.restarting }
 
-// childEnded is what a supervisor gets when a child has ended.
+// childEnded is the message that a supervisor gets when a child has ended.
 type childEnded struct {
 	proc   *Proc
 	reason error
 }
 
-// retry is what a supervisor sends to itself when a restart attempt failed, so
+// retry is the message that a supervisor sends to itself when a restart failed, so
 // that requests and exits that have arrived meanwhile are handled first.
 type retry struct{ row *child }
 
@@ -93,14 +93,14 @@ func (s *supervisor) HandleCall(c *Ctx, from From, req any) (any, error) {
 	}
 	value, err := r(s)
 	if s.p.killed.Load() {
-		return NoReply, nil // the caller learns of our end
+		return NoReply, nil // the caller gets a DownError
 	}
 	return value, err
 }
 
-// HandleInfo handles the end of a child, unless we have stopped it ourselves, and
-// the retry of a failed restart, unless the child has been stopped, deleted or
-// revived meanwhile.
+// HandleInfo handles the end of a child, unless the supervisor has stopped it itself,
+// and the retry of a failed restart, unless the child has been stopped, deleted or
+// started meanwhile.
 func (s *supervisor) HandleInfo(c *Ctx, msg any) {
 	goesOn := true
 	switch m := msg.(type) {
@@ -121,7 +121,7 @@ func (s *supervisor) HandleInfo(c *Ctx, msg any) {
 	}
 }
 
-// Terminate stops the children: in reverse order, instances all at once.
+// Terminate stops the children in reverse order, or all instances at once.
 func (s *supervisor) Terminate(*Ctx, error) {
 	if s.dynamic() {
 		s.stopInstances()
@@ -191,8 +191,8 @@ func (s *supervisor) exited(row *child, reason error) {
 	s.update(func() { row.lastExit, row.lastExitAt = reason, time.Now() })
 }
 
-// drop records that a row has no process, nor will get one by itself. Temporary
-// children and instances go altogether.
+// drop records that a row has no process and no pending restart. The rows of
+// temporary children and of instances are removed.
 func (s *supervisor) drop(row *child) {
 	s.update(func() {
 		switch {
@@ -205,7 +205,8 @@ func (s *supervisor) drop(row *child) {
 	})
 }
 
-// link notes p as ours before it starts. It returns false if we are dead.
+// link records p as a child before it starts. It returns false if the supervisor is
+// dead.
 func (s *supervisor) link(p *Proc) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -216,14 +217,14 @@ func (s *supervisor) link(p *Proc) bool {
 	return true
 }
 
-// linked returns our processes.
+// linked returns the linked processes.
 func (s *supervisor) linked() (procs []*Proc) {
 	s.update(func() { procs = slices.Collect(maps.Keys(s.links)) })
 	return procs
 }
 
-// lost is called by a child that has ended, in its goroutine. A child
-// whose start failed is not worth a message: we are waiting for it.
+// lost is called by a child that has ended, in its goroutine. A child whose start
+// failed sends no message, because the supervisor is waiting for it.
 func (s *supervisor) lost(p *Proc, begun bool, reason error) {
 	s.mu.Lock()
 	delete(s.links, p)
@@ -236,7 +237,7 @@ func (s *supervisor) lost(p *Proc, begun bool, reason error) {
 	}
 }
 
-// orphan is called when we have died: children that we did not stop get our
+// orphan is called when the supervisor is dead. Children that it did not stop get its
 // reason as exit signal.
 func (s *supervisor) orphan(reason error) {
 	s.update(func() { s.gone, s.open = true, false })

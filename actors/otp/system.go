@@ -16,9 +16,9 @@ import (
 type Options struct {
 	// Logger gets unexpected messages, and the events if OnEvent is nil.
 	Logger zerolog.Logger
-	// OnEvent gets every supervision event, from the goroutine in which it
-	// happens: it must be quick, safe for concurrent use, and must not call
-	// into the process that the event is about.
+	// OnEvent gets every supervision event, in the goroutine in which it happens.
+	// It must be quick, safe for concurrent use, and must not call the process that
+	// the event is about.
 	OnEvent func(Event)
 }
 
@@ -30,8 +30,8 @@ const (
 	KillGrace = 50 * time.Millisecond
 )
 
-// System is a world of processes: names, supervision trees, goroutines. One per
-// program; tests make their own. All methods may be used concurrently.
+// System holds processes with their names, supervision trees and goroutines. A
+// program has one; tests make their own. All methods may be used concurrently.
 type System struct {
 	opts   Options
 	names  *registry
@@ -58,9 +58,9 @@ func New(opts Options) *System {
 	}
 }
 
-// StartRoot starts a supervisor without a parent, under name, and returns when
-// its children are up. If ctx ends before, the half-started tree is killed.
-// Nobody restarts a root: watch its Done.
+// StartRoot starts a supervisor without a parent, under name, and returns when its
+// children are up. If ctx ends earlier, the half-started tree is killed. A root is
+// never restarted; watch its Done.
 func (s *System) StartRoot(ctx context.Context, name string, spec SupSpec) (*Proc, error) {
 	return s.startTop(ctx, s.newProc(name, name, &ChildSpec{Supervisor: func() SupSpec { return spec }}))
 }
@@ -112,8 +112,8 @@ func (s *System) reportStart(p *Proc, err error) (*Proc, error) {
 // Whereis returns the process registered under name, nil if there is none.
 func (s *System) Whereis(name string) *Proc { return s.names.lookup(name) }
 
-// Names returns the registered names, sorted; those of processes that are still
-// starting too.
+// Names returns the registered names, sorted, including those of processes that are
+// still starting.
 func (s *System) Names() []string { return s.names.all() }
 
 // Leaked returns how many abandoned processes still run.
@@ -122,7 +122,7 @@ func (s *System) Leaked() (n int) {
 	return n
 }
 
-// forget removes a process that has ended, if Shutdown would have to stop it.
+// forget removes a process that has ended from those that Shutdown stops.
 func (s *System) forget(p *Proc) {
 	s.update(func() {
 		delete(s.orphans, p)
@@ -130,13 +130,13 @@ func (s *System) forget(p *Proc) {
 	})
 }
 
-// adopt notes an orphan, so that Shutdown can wait for it.
+// adopt records an orphan, so that Shutdown can wait for it.
 func (s *System) adopt(p *Proc) {
 	s.update(func() { s.orphans[p] = struct{}{} })
 	p.Watch(func(error) { s.forget(p) })
 }
 
-// update looks at, or changes, what the mutex guards.
+// update reads or changes what the mutex guards.
 func (s *System) update(change func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -146,10 +146,9 @@ func (s *System) update(change func()) {
 // seconds is the clock of restart windows: whole seconds, never set back.
 func (s *System) seconds() int64 { return int64(time.Since(s.born) / time.Second) }
 
-// A process is made in three steps, so that whoever can see it finds it complete:
-// newProc makes it and furnish says what it runs, then it is linked or listed,
-// then it begins. It takes its name itself, as in OTP. Proc.up is closed when the
-// start is over.
+// A process is made in three steps, so that it is complete before it can be seen:
+// newProc makes it and furnish sets what it runs, then it is linked or listed, then it
+// begins. It takes its name itself, as in OTP. Proc.up is closed when the start is over.
 
 // newProc makes a process that does nothing yet.
 func (s *System) newProc(label, name string, spec *ChildSpec) *Proc {

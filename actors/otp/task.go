@@ -33,23 +33,24 @@ func (p *Proc) live(task func(context.Context) error) error {
 
 // RunTask runs fn as a temporary child of a [Dynamic] supervisor, in the caller's
 // goroutine and without the supervisor's mailbox, and returns when fn has returned.
-// label ends up in the path when somebody asks for that; the task has no name. Only
-// its abnormal ends are reported as events.
+// label is the last part of the task's path; the task has no name. Only its abnormal
+// ends are reported as events.
 //
-// fn's context is the process's: it has ctx's values and deadline, ends with ctx,
-// and ends with the reason as cause as soon as the process has to end by order.
-// onEnd, if not nil, is called then, too: at most once, in the goroutine that gives
-// the order, and never when RunTask has returned. It must be quick and leave the
-// process alone.
+// fn's context is the process's. It has ctx's values and deadline and ends with ctx.
+// It also ends as soon as the process is ordered to end, with the reason as cause.
+// onEnd, if not nil, is called then too: at most once, in the goroutine that gives
+// the order, and never after RunTask has returned. It must be quick and must not use
+// the process.
 //
-// fn's error is the caller's affair, no failure of the process. A panic in fn is
-// one: it is returned as a [*PanicError]. After runtime.Goexit the process ends
-// with [ErrGoexit], and the goroutine goes on ending. If the process was ordered to
-// end, and fn therefore returned an error of its context, or nil after the process
-// had been abandoned, the error is an [*EndedError].
+// An error of fn goes to the caller and is no failure of the process. A panic in fn is
+// a failure and is returned as a [*PanicError]. After runtime.Goexit the process ends
+// with [ErrGoexit], and the goroutine goes on ending. The error is an [*EndedError] if
+// the process was ordered to end and fn therefore returned an error of its context, or
+// nil after the process had been abandoned.
 //
-// ran is false if fn was not called: the error is then [ErrMaxChildren], or a
-// [*DownError] because the supervisor is not running.
+// ran is false if fn was not called. The error is then [ErrMaxChildren],
+// [ErrNotSupervisor] (sup is not a Dynamic supervisor), or a [*DownError] because the
+// supervisor is not running.
 func RunTask(ctx context.Context, sup Target, label fmt.Stringer, onEnd func(), fn func(context.Context) error) (ran bool, err error) {
 	s, err := supervisorOf(sup)
 	if err != nil {
@@ -100,7 +101,7 @@ func (p *Proc) leave(result error) error {
 }
 
 // EndedError is what [RunTask] returns when its process was ordered to end with
-// Reason before fn was through. Err is what fn returned.
+// Reason before fn had finished. Err is what fn returned.
 type EndedError struct{ Reason, Err error }
 
 func (e *EndedError) Error() string { return fmt.Sprintf("process was ended: %v", e.Reason) }
