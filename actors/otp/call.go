@@ -16,7 +16,7 @@ type Target interface {
 
 func (p *Proc) target() (*Proc, string) { return p, p.Name() }
 
-// find returns the process to write to.
+// find returns the process of t.
 func find(t Target) (*Proc, error) {
 	p, name := t.target()
 	if p == nil {
@@ -36,9 +36,8 @@ type answer struct {
 }
 
 // slot is where a caller waits. Slots are reused; round says which call a [From]
-// belongs to. It is even while a reply is awaited, and odd afterward. Whoever
-// moves it from even to odd owns the call: the replier, or the caller that gives
-// up.
+// belongs to. It is even while a reply is awaited, and odd afterward. The call belongs
+// to the one that moves it from even to odd: the replier, or the caller that gives up.
 type slot struct {
 	round  atomic.Uint64
 	answer chan answer
@@ -51,8 +50,8 @@ type From struct {
 	round uint64
 }
 
-// Reply answers the call. It never blocks; a second reply, or one that nobody
-// waits for any more, is dropped.
+// Reply answers the call. It never blocks. A second reply is dropped, and so is a
+// reply to a caller that has given up.
 func (f From) Reply(value any, err error) {
 	if f.slot != nil && f.slot.round.CompareAndSwap(f.round, f.round+1) {
 		f.slot.answer <- answer{value, err} // has room: one winner per round
@@ -60,11 +59,11 @@ func (f From) Reply(value any, err error) {
 }
 
 // Call sends req to the process and waits for the reply. It fails at once with
-// a [*DownError] when the process is not there or ends before it replies,
-// with [ErrOverload] when its mailbox is full, and with [ErrTimeout] at ctx's
-// deadline (without a deadline: after [CallTimeout]). The request is
-// sent at most once; after a failure it may or may not have been handled. An
-// error of HandleCall is returned as it is.
+// a [*DownError] when the process is not there or ends before it replies, with
+// [ErrOverload] when its mailbox is full, and with [ErrTimeout] at ctx's deadline
+// (without a deadline: after [CallTimeout]). The request is sent at most once; after
+// a failure it may or may not have been handled. An error of HandleCall is returned
+// unchanged.
 func Call[R any](ctx context.Context, t Target, req any) (R, error) {
 	value, _, err := call(ctx, t, req)
 	return typed[R](t, value, err)
@@ -84,8 +83,8 @@ func typed[R any](t Target, value any, err error) (R, error) {
 	return reply, nil
 }
 
-// call calls the process of the moment. sent is false if the request has certainly
-// not reached it.
+// call calls the current process of t. sent is false if the request has certainly not
+// reached it.
 func call(ctx context.Context, t Target, req any) (reply any, sent bool, err error) {
 	p, err := find(t)
 	if err != nil {
@@ -97,8 +96,9 @@ func call(ctx context.Context, t Target, req any) (reply any, sent bool, err err
 	return p.call(ctx, CallTimeout, req)
 }
 
-// Cast sends msg without waiting. It returns false if there is no process to
-// get it, or its mailbox is full. True is no promise: the process may end first.
+// Cast sends msg without waiting. It returns false if there is no such process or its
+// mailbox is full. After true the message may still be lost, because the process may
+// end first.
 func Cast(t Target, msg any) bool {
 	p, _ := t.target()
 	if p == nil || p.server == nil || !p.Alive() {

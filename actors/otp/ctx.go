@@ -10,8 +10,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Ctx is what a Server may ask of its own process. It is valid inside callbacks
-// only.
+// Ctx is a Server's access to its own process. It is valid inside callbacks only.
 type Ctx struct {
 	s        *server
 	logger   *zerolog.Logger // nil: not asked for yet
@@ -34,23 +33,21 @@ func (c *Ctx) Logger() *zerolog.Logger {
 	return c.logger
 }
 
-// Context is cancelled at the hard deadline only, when the process is killed:
-// a graceful stop does not abort the work in progress. Whoever goes on after it
-// is cancelled may have a successor already.
+// Context is cancelled only when the process is killed: a graceful stop does not
+// abort the work in progress. After it is cancelled, a successor may already run.
 func (c *Ctx) Context() context.Context { return c.s.p.ctx }
 
-// Stopping is closed when the process has been asked to end. Long callbacks
-// look at it between two pieces of work.
+// Stopping is closed when the process has been asked to end. Long callbacks should
+// check it between two pieces of work.
 func (c *Ctx) Stopping() <-chan struct{} { return c.s.softContext().Done() }
 
-// Stop ends the process with reason (nil: [ErrNormal]) after the running
-// callback. Messages behind it are not handled. In Terminate it replaces the
-// reason.
+// Stop ends the process with reason (nil: [ErrNormal]) after the running callback.
+// Queued messages are not handled. In Terminate it replaces the reason.
 func (c *Ctx) Stop(reason error) { c.s.p.end(reason, c.s.terminated) }
 
-// Suspend says that the process waits for something outside to come back: not a
-// failure, and shown as such in the tree. Repeating it with the same words is
-// free.
+// Suspend says that the process waits for something outside to come back. The tree
+// shows it as suspended, which is no failure. A repeated call with the same text does
+// nothing.
 func (c *Ctx) Suspend(why string) { c.s.suspend(why) }
 
 // Resume ends what Suspend began.
@@ -72,19 +69,19 @@ func (s *server) suspend(why string) {
 	}
 }
 
-// unexpected logs a message that the server does not know. It is no reason to
-// crash: a stranger could send it.
+// unexpected logs a message that the server does not know. The process does not
+// crash, because any process could send one.
 func (c *Ctx) unexpected(what string, msg any) {
 	c.Logger().Warn().Str("kind", what).Str("type", fmt.Sprintf("%T", msg)).Msg("unexpected message")
 }
 
-// release gives up what belongs to this incarnation.
+// release cancels the monitors and waits for the Async goroutines.
 func (c *Ctx) release() {
 	for m := range c.monitors {
 		m.cancel()
 	}
 	c.monitors = nil
-	c.asyncs.Wait() // whoever ordered the end keeps the time
+	c.asyncs.Wait() // the caller has set a deadline
 }
 
 // Async runs f in a goroutine that belongs to this incarnation. Its result
@@ -119,8 +116,8 @@ type Down struct {
 	Reason error
 }
 
-// monitor is one side of a Monitor call, the watching process's, and the notice
-// that it gets.
+// monitor is the watching process's side of a Monitor call, and the notice that it
+// gets.
 type monitor struct {
 	c       *Ctx
 	down    Down
@@ -128,9 +125,9 @@ type monitor struct {
 	off     atomic.Bool
 }
 
-// Monitor makes the end of p arrive as [Down] in HandleInfo, at once if it has
-// ended already, with [ErrNoProc] if p is nil. After demonitor no Down comes, not
-// even a queued one. The monitor ends with the process that made it.
+// Monitor delivers [Down] to HandleInfo when p ends: at once if it has already ended,
+// and with [ErrNoProc] if p is nil. After demonitor no Down comes, not even a queued
+// one. The monitor ends with the process that made it.
 func (c *Ctx) Monitor(p *Proc) (demonitor func()) {
 	m := &monitor{c: c, down: Down{Proc: p}}
 	if c.monitors == nil {
@@ -173,15 +170,14 @@ type timer struct {
 	off    atomic.Bool
 }
 
-// SendAfter delivers msg to HandleInfo of this incarnation after d. After
-// cancel it does not come, even if it was queued already. The timer dies with
-// the process.
+// SendAfter delivers msg to HandleInfo of this incarnation after d. After cancel it
+// does not come, even if it was already queued. The timer ends with the process.
 func (c *Ctx) SendAfter(d time.Duration, msg any) (cancel func()) {
 	return c.s.startTimer(d, 0, msg)
 }
 
-// SendEvery delivers msg to HandleInfo every d. A tick that comes while the one
-// before is still queued is left out, so a slow server is not flooded.
+// SendEvery delivers msg to HandleInfo every d. A tick is left out while the previous
+// one is still queued, so a slow server is not flooded.
 func (c *Ctx) SendEvery(d time.Duration, msg any) (cancel func()) {
 	return c.s.startTimer(d, d, msg)
 }

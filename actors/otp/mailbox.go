@@ -26,8 +26,7 @@ type Msg struct {
 // batch is everything that was queued when the mailbox was emptied.
 type batch struct{ msgs []Msg }
 
-// wake is delivered before queued messages when the process has to look at its
-// own state, because it has to end.
+// wake is delivered before queued messages when the process has to end.
 type wake struct{}
 
 // invoker is the part of protoactor's MessageInvoker that we use.
@@ -39,10 +38,10 @@ type invoker interface {
 // keepMsgs is the biggest buffer, in messages, that an idle mailbox keeps.
 const keepMsgs = 1024
 
-// mailbox is an actor's queue. It differs from protoactor's own ones in what
-// supervision needs: posts that come before the start are kept, a full mailbox
-// refuses instead of spinning, everything queued is handed over at once, and a
-// callback that ends its goroutine (runtime.Goexit) does not wedge it.
+// mailbox is an actor's queue. It differs from protoactor's own mailboxes because of
+// supervision: it keeps posts that come before the start, refuses when full instead of
+// spinning, hands over all queued messages at once, and goes on after a callback that
+// ends its goroutine (runtime.Goexit).
 type mailbox struct {
 	limit    int                // calls and casts that may wait; 0: no bound
 	schedule func(func())       // runs a function in another goroutine
@@ -56,7 +55,7 @@ type mailbox struct {
 	system []any
 	queue  []Msg
 	spare  []Msg // the empty buffer that queue is swapped with
-	poked  bool  // a wake is due
+	poked  bool  // a wake has to be delivered
 	open   bool  // started
 	busy   bool  // process runs or is scheduled
 	closed bool  // the process is dead: posts are dropped
@@ -77,8 +76,8 @@ const (
 	dropped            // the process is dead
 )
 
-// post queues msg. A bounded mailbox refuses calls and casts beyond its limit;
-// what supervision sends always fits.
+// post queues msg. A bounded mailbox refuses calls and casts beyond its limit. All
+// other messages are always accepted.
 func (m *mailbox) post(msg Msg) postResult {
 	m.mu.Lock()
 	if m.closed {
@@ -128,7 +127,7 @@ func (m *mailbox) wakeLocked() {
 	}
 }
 
-// close drops what is queued and what comes.
+// close drops queued messages and all later ones.
 func (m *mailbox) close() {
 	m.mu.Lock()
 	m.closed = true
@@ -137,7 +136,7 @@ func (m *mailbox) close() {
 	m.mu.Unlock()
 }
 
-// process delivers until nothing is left. When a callback unwinds the stack it
+// process delivers until nothing is left. After a callback that unwinds the stack it
 // goes on in another goroutine, because this one may be ending.
 func (m *mailbox) process() {
 	protect(func() {

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// Ref is a process by name. It stays valid when the process is restarted: each
-// use finds the incarnation of the moment. The zero Ref finds nothing. Refs may
-// be copied and compared.
+// Ref is a process by name. It stays valid when the process is restarted, because
+// each use finds the current incarnation. The zero Ref finds nothing. Refs may be
+// copied and compared.
 type Ref struct{ name *refName }
 
 type refName struct {
@@ -20,7 +20,7 @@ type refName struct {
 	name string
 }
 
-// Ref returns the reference to whatever runs under name now or later.
+// Ref returns a reference to the process that runs under name now or later.
 func (s *System) Ref(name string) Ref { return Ref{&refName{s, name}} }
 
 // Name returns the name.
@@ -31,7 +31,7 @@ func (r Ref) Name() string {
 	return r.name.name
 }
 
-// Whereis returns the process of the moment, nil if there is none.
+// Whereis returns the current process, nil if there is none.
 func (r Ref) Whereis() *Proc {
 	if r.name == nil {
 		return nil
@@ -50,9 +50,9 @@ func (r Ref) Await(ctx context.Context) (*Proc, error) {
 	return r.name.sys.names.await(ctx, r.name.name)
 }
 
-// CallWait is [Call] for those who would rather wait for a restart than fail:
-// for up to wait it waits for a process to send the request to. A request that
-// may have reached a process is never sent again.
+// CallWait is [Call] for callers that want to wait for a restart instead of failing.
+// It waits up to wait for a process to send the request to. A request that may have
+// reached a process is never sent again.
 func CallWait[R any](ctx context.Context, r Ref, wait time.Duration, req any) (R, error) {
 	var none R
 	gap, cancel := ctx, context.CancelFunc(nil)
@@ -62,7 +62,7 @@ func CallWait[R any](ctx context.Context, r Ref, wait time.Duration, req any) (R
 		if sent || !errors.As(err, &down) {
 			return typed[R](r, value, err)
 		}
-		if cancel == nil { // the first time: most calls need no clock
+		if cancel == nil { // only now, because most calls need no timer
 			gap, cancel = context.WithTimeoutCause(ctx, wait, ErrTimeout)
 			defer cancel()
 		}
@@ -72,9 +72,9 @@ func CallWait[R any](ctx context.Context, r Ref, wait time.Duration, req any) (R
 	}
 }
 
-// registry maps names to processes. A name is reserved before Init and shown
-// when that has succeeded, so nobody sees a half-made process; it is freed before
-// the end of the process can be noticed.
+// registry maps names to processes. A name is reserved before Init and becomes visible
+// when Init has succeeded, so no half-made process is seen. It is freed before the end
+// of the process can be seen.
 type registry struct {
 	mu     sync.RWMutex // guards what follows
 	owners map[string]owner

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Status is what an operator wants to know of a node.
+// Status is the state of a node, for operators.
 type Status string
 
 // The states of a node.
@@ -20,7 +20,7 @@ const (
 	StatusTerminated Status = "terminated"
 )
 
-// Node is one place in a supervision tree at one moment.
+// Node is one child, or a root, of a supervision tree at one moment.
 type Node struct {
 	ID         string
 	Path       string
@@ -38,20 +38,20 @@ type Node struct {
 	Messages   int64         // handled by the running incarnation
 	Busy       time.Duration // that they took
 	ChildCount int           // running children
-	Leaked     int           // abandoned processes of this path that still run; of a Dynamic supervisor: its tasks
+	Leaked     int           // abandoned processes of this path that still run; a Dynamic supervisor also counts its tasks
 	Children   []Node        // in start order; of Dynamic supervisors only if asked
 }
 
-// Tree returns the running roots and everything below them, as it is: it asks
-// nobody, so a busy supervisor does not delay it. Children of Dynamic
-// supervisors are listed only with instances, otherwise counted.
+// Tree returns the running roots and everything below them. It sends no messages, so a
+// busy supervisor does not delay it. Children of Dynamic supervisors are listed if
+// instances is set, and only counted otherwise.
 func (s *System) Tree(instances bool) []Node {
 	s.mu.Lock()
 	tops := slices.Clone(s.tops)
 	leaks := make(map[string]int, len(s.leaked))
 	for p := range s.leaked {
 		if p.task != nil {
-			p = p.parent.p // its own place went with it
+			p = p.parent.p // the task has no node any more
 		}
 		leaks[p.Path()]++
 	}
@@ -111,8 +111,8 @@ func (s *supervisor) fill(n *Node, instances bool, leaks map[string]int) {
 	s.mu.Unlock()
 	for _, row := range s.table(instances) {
 		c := s.childNode(&row, instances, leaks)
-		// By what the node shows: a child may have ended just now, which its
-		// supervisor learns a moment later.
+		// The node's status counts, not the row, because the supervisor gets the
+		// message of a child's end a moment later.
 		if c.Status != StatusTerminated && c.Status != StatusRestarting {
 			n.ChildCount++
 		}
@@ -120,8 +120,8 @@ func (s *supervisor) fill(n *Node, instances bool, leaks map[string]int) {
 	}
 }
 
-// table returns copies of the rows, in start order; instances and tasks only if
-// asked for.
+// table returns copies of the rows, in start order, with those of instances and tasks
+// if instances is set.
 func (s *supervisor) table(instances bool) []child {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -173,8 +173,8 @@ type ChildInfo struct {
 	Proc       *Proc // nil: undefined, or restarting
 }
 
-// WhichChildren returns the children, last started first; instances of a
-// Dynamic supervisor likewise, tasks included.
+// WhichChildren returns the children, or a Dynamic supervisor's instances and tasks,
+// the last one started first.
 func WhichChildren(ctx context.Context, sup Target) ([]ChildInfo, error) {
 	return ask(ctx, sup, func(s *supervisor) ([]ChildInfo, error) {
 		var infos []ChildInfo

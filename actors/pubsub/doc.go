@@ -1,15 +1,15 @@
 // Package pubsub carries events between the parts of one takt process: topics,
-// and subscribers to them. The listener of package database brings PostgreSQL's
-// notifications in, so that controllers learn of each other's changes too.
+// and subscribers to them. The listener of package database publishes PostgreSQL's
+// notifications, so that controllers also get each other's changes.
 //
-// Events are hints. Whoever acts on one reads the truth from the database, and
-// has another way to learn of it in the end.
+// Events are hints and may be lost. A subscriber that acts on one reads the truth from
+// the database, and also reads it at times without an event.
 //
 // # State
 //
-// [Bus] holds the table of subscribers, as an ETS table that publishers read.
-// No event is stored: one without a subscriber is gone. The process of Spec
-// only removes subscribers that have ended.
+// [Bus] holds the table of subscribers, like an ETS table that publishers read. No
+// event is stored: an event without a subscriber is lost. The process of Spec removes
+// subscribers that have ended and logs panics; publishers do not need it.
 //
 // # Failure
 //
@@ -18,7 +18,7 @@
 //
 // # Concurrency
 //
-// Bus is safe for concurrent use. Publish hands the event over in the
-// publisher's goroutine and waits for nobody, so the events of one publisher
-// arrive in their order.
+// Bus is safe for concurrent use. Publish delivers the event in the publisher's
+// goroutine and does not wait for subscribed processes. The events of one publisher
+// arrive in order.
 package pubsub

@@ -29,11 +29,11 @@ const (
 // Event is one thing that happened.
 type Event struct {
 	Topic string
-	// Data is what the publisher gave. Of a remote event it is the rest of the
-	// notification after the topic, a string: "ios" of "job:available ios".
+	// Data is what the publisher passed. For a remote event it is a string, the rest
+	// of the notification after the topic: "ios" of "job:available ios".
 	Data any
-	// Remote says that the event came through PostgreSQL, perhaps from this
-	// very process.
+	// Remote says that the event came through PostgreSQL. This process may have sent
+	// it itself.
 	Remote bool
 }
 
@@ -46,7 +46,7 @@ func New() Bus { return Bus{&table{topics: map[string][]subscriber{}}} }
 // Publish hands an event to the topic's subscribers.
 func (b Bus) Publish(topic string, data any) { b.publish(Event{Topic: topic, Data: data}) }
 
-// PublishRemote hands on what PostgreSQL notified.
+// PublishRemote publishes a notification of PostgreSQL.
 func (b Bus) PublishRemote(topic, argument string) {
 	b.publish(Event{Topic: topic, Data: argument, Remote: true})
 }
@@ -56,7 +56,7 @@ func (b Bus) publish(e Event) {
 	if len(some)+len(all) == 0 {
 		return
 	}
-	msg := any(e) // once for all
+	msg := any(e) // one allocation for all subscribers
 	for _, list := range [...][]subscriber{some, all} {
 		for _, s := range list {
 			if s.proc != nil {
@@ -78,17 +78,17 @@ func (b Bus) call(f func(Event), e Event) {
 	f(e)
 }
 
-// Listen has the topics' events cast to the process that c belongs to, until it
-// ends. What is published after Listen has returned arrives: whoever reads what
-// it keeps then misses nothing.
+// Listen casts the topics' events to the process that c belongs to, until it ends. All
+// events published after Listen has returned arrive, so a process that reads its state
+// after Listen misses no change.
 func (b Bus) Listen(c *otp.Ctx, topics ...string) {
 	self := c.Self()
 	otp.Cast(b.table.add(subscriber{proc: self}, topics), watch{self})
 }
 
-// Subscribe has f called with the topics' events, with all events if none is
-// named. f runs in the publishers' goroutines, perhaps in several at once, so it
-// must not wait. Publishers that are under way when end is called may still call it.
+// Subscribe calls f with the topics' events, or with all events if no topic is named.
+// f runs in the publishers' goroutines, perhaps in several at once, so it must not
+// wait. A publisher that has already begun when end is called may still call f.
 func (b Bus) Subscribe(f func(Event), topics ...string) (end func()) {
 	s := subscriber{call: &f}
 	b.table.add(s, topics)
@@ -104,7 +104,7 @@ type (
 	}
 )
 
-// Spec is the process that looks after the table.
+// Spec describes the process that removes ended subscribers from the table.
 func (b Bus) Spec() otp.ChildSpec {
 	return otp.ChildSpec{ID: "pubsub", Server: func() otp.Server { return &server{table: b.table} }}
 }
@@ -114,7 +114,7 @@ type server struct {
 	table *table
 }
 
-// Init takes over the subscribers. Those who come from now on say so.
+// Init monitors the known subscribers. Later ones send a watch message.
 func (s *server) Init(c *otp.Ctx) error {
 	for _, known := range s.table.keep(c.Self()) {
 		if known.proc != nil {
@@ -136,7 +136,7 @@ func (s *server) HandleCast(c *otp.Ctx, msg any) {
 	}
 }
 
-// HandleInfo removes who has ended.
+// HandleInfo removes a subscriber that has ended.
 func (s *server) HandleInfo(c *otp.Ctx, msg any) {
 	if down, ok := msg.(otp.Down); ok {
 		s.table.remove(subscriber{proc: down.Proc})

@@ -8,10 +8,10 @@ import (
 	"takt/actors/otp"
 )
 
-// every is the topic of those who subscribe to all.
+// every is the topic of subscribers to all topics.
 const every = ""
 
-// subscriber is a process, or else a function.
+// subscriber is a process or a function; the other field is nil.
 type subscriber struct {
 	proc *otp.Proc
 	call *func(Event)
@@ -20,15 +20,15 @@ type subscriber struct {
 // table says who has subscribed to what.
 type table struct {
 	mu sync.RWMutex // guards what follows
-	// topics has lists that are replaced and never written, because publishers
-	// read them without mu.
+	// topics maps a topic to its subscribers. A list is replaced and never changed,
+	// because publishers read it without mu.
 	topics map[string][]subscriber
 	// keeper is the last incarnation of Spec's process. It monitors all
 	// subscribed processes.
 	keeper *otp.Proc
 }
 
-// of returns who gets the events of a topic.
+// of returns the subscribers of a topic, and those of all topics.
 func (t *table) of(topic string) (some, all []subscriber) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -48,7 +48,7 @@ func (t *table) add(s subscriber, topics []string) *otp.Proc {
 	return t.keeper
 }
 
-// remove removes s wherever it is.
+// remove removes s from all topics.
 func (t *table) remove(s subscriber) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -60,7 +60,8 @@ func (t *table) remove(s subscriber) {
 	}
 }
 
-// keep makes p the keeper and returns who has subscribed, some of them twice.
+// keep makes p the keeper and returns the subscribers. One with several topics appears
+// once for each.
 func (t *table) keep(p *otp.Proc) []subscriber {
 	t.mu.Lock()
 	defer t.mu.Unlock()

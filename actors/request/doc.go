@@ -1,18 +1,18 @@
 // Package request runs each HTTP request as a process of its own, so that a crash
-// costs that request and nothing else.
+// ends only that request.
 //
 // # State
 //
-// None. A request's process is a temporary task under the supervisor of its pool,
-// a child of request_sup: the goroutine that serves its connection, for as long as
-// the request runs.
+// The package keeps none. A request's process is a temporary task. Its supervisor is
+// that of its pool, a child of request_sup. It runs in the goroutine that serves the
+// connection.
 //
 // # Failure
 //
 // A panic becomes an error that wraps *otp.PanicError, for that request only.
 // While its supervisor restarts, a new request waits up to 1 s and is then refused
-// with store.Unavailable. When the supervisor stops, or ops restart it, the
-// contexts of running requests are cancelled and their errors say so.
+// with store.Unavailable. When the supervisor stops, or an operator restarts it, the
+// contexts of running requests are cancelled and they return store.Unavailable.
 //
 // # Concurrency
 //

@@ -13,10 +13,10 @@ const (
 	path = "takt/request_sup"
 	// RestartGap is how long a request waits for a supervisor that restarts.
 	RestartGap = time.Second
-	// grace is how long a request may take to end when its process has to.
+	// grace is how long a request may take to end when its process has to end.
 	grace = 5 * time.Second
-	// most is how many requests a pool's supervisor takes. It is a backstop: the
-	// pool grants far fewer.
+	// most is how many requests a pool's supervisor takes. It is only a safety limit,
+	// because the pool admits far fewer.
 	most = 50_000
 )
 
@@ -52,9 +52,9 @@ func New(sys *otp.System, pools ...string) Requests {
 // caller's goroutine, and returns its error. fn's context ends with ctx, and when
 // the process has to end.
 //
-// Errors beside fn's: a panic of fn, as a *otp.PanicError; store.Unavailable if
-// the process had to end, or could not be started within [RestartGap] because its
-// supervisor restarts; ctx's cause.
+// Other errors: a panic of fn, as a *otp.PanicError; store.Unavailable if the process
+// had to end, or could not be started within [RestartGap] because its supervisor
+// restarts; ctx's cause.
 func (r Requests) Run(ctx context.Context, pool string, w *store.Work, fn func(ctx context.Context) error) error {
 	sup := r.sups[pool]
 	ran, err := otp.RunTask(ctx, sup, w, w.Told, fn)
@@ -70,7 +70,7 @@ func (r Requests) Run(ctx context.Context, pool string, w *store.Work, fn func(c
 
 var errNoSupervisor = errors.New("request supervisor did not come back in time")
 
-// again tries until fn has run, while the supervisor restarts.
+// again tries to run fn until the supervisor has restarted, for at most RestartGap.
 func again(ctx context.Context, sup otp.Ref, w *store.Work, fn func(ctx context.Context) error) (ran bool, err error) {
 	gap, cancel := context.WithTimeoutCause(ctx, RestartGap, errNoSupervisor)
 	defer cancel()

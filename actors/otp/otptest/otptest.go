@@ -2,7 +2,7 @@
 //
 // # State
 //
-// None beyond the systems it makes, which end with their test.
+// The package keeps none. The systems that it makes end with their test.
 //
 // # Failure
 //
@@ -10,8 +10,8 @@
 //
 // # Concurrency
 //
-// Like testing.T: call it from the test's goroutine. Inside a synctest bubble
-// make the system in the bubble.
+// Call the functions from the test's goroutine, like those of testing.T. In a synctest
+// bubble, make the system inside the bubble.
 package otptest
 
 import (
@@ -26,7 +26,7 @@ import (
 	"takt/actors/otp"
 )
 
-// patience is how long a test waits for what should come at once.
+// patience is how long a test waits for events that should happen at once.
 const patience = 10 * time.Second
 
 // New makes a system that logs to the test. It is shut down at the test's end,
@@ -74,8 +74,7 @@ func Ended(tb testing.TB, p *otp.Proc) error {
 	}
 }
 
-// Restarted waits until another incarnation than old runs under its name, and
-// returns it.
+// Restarted waits until a new incarnation runs under old's name, and returns it.
 func Restarted(tb testing.TB, sys *otp.System, old *otp.Proc) *otp.Proc {
 	tb.Helper()
 	_ = Ended(tb, old)
@@ -99,7 +98,7 @@ func Eventually(tb testing.TB, cond func() bool, what string) {
 	require.Eventually(tb, cond, patience, time.Millisecond, what)
 }
 
-// Advance lets d pass in a synctest bubble, and everything that follows from it.
+// Advance lets d pass in a synctest bubble, and waits until all goroutines are blocked.
 func Advance(d time.Duration) {
 	time.Sleep(d) //nolint:forbidigo // the bubble's clock, not the wall's
 	synctest.Wait()
