@@ -12,7 +12,7 @@ import (
 const (
 	// uneven is the coefficient under which a place moves.
 	uneven = 0.8
-	// moveGap is the least time between two moves, so that the effect of one is
+	// moveGap is the minimum time between two moves, so that the effect of one is
 	// seen before the next.
 	moveGap = 30 * time.Second
 )
@@ -58,9 +58,9 @@ func plan(pools []store.HeijunkaPoolUse) store.HeijunkaRebalance {
 	return r
 }
 
-// Rebalance moves a place from the least to the most loaded pool, whether or not
-// it is time to, or says why none can be moved. dryRun only says what would be
-// done. Errors: Conflict (a pool was scaled a moment ago).
+// Rebalance moves a place from the least to the most loaded pool, or says why none can
+// be moved. It ignores the coefficient and the time since the last move. dryRun only
+// says what would be done. Errors: Conflict (a pool was scaled a moment ago).
 func (h *Heijunka) Rebalance(dryRun bool) (store.HeijunkaRebalance, error) {
 	below := 2.0 // more than a coefficient can be
 	if dryRun {
@@ -69,8 +69,8 @@ func (h *Heijunka) Rebalance(dryRun bool) (store.HeijunkaRebalance, error) {
 	return h.rebalance(below, 0)
 }
 
-// rebalance looks at the pools and moves a place if the coefficient is below that
-// and the last move so long ago.
+// rebalance moves a place if the coefficient is less than below and the last move was
+// at least gap ago.
 func (h *Heijunka) rebalance(below float64, gap time.Duration) (store.HeijunkaRebalance, error) {
 	m, now := &h.balance, time.Now()
 	m.mu.Lock()
@@ -84,7 +84,7 @@ func (h *Heijunka) rebalance(below float64, gap time.Duration) (store.HeijunkaRe
 	if r.From == "" || r.Coefficient >= below || now.Sub(m.last) < gap {
 		return r, nil
 	}
-	// The new place comes first: whatever goes wrong between, no capacity is lost.
+	// The new place is added first, so that a failure in between loses no capacity.
 	up, down := 1, -1
 	err := h.Scale(r.To, &up, nil)
 	if err == nil {
@@ -99,13 +99,13 @@ func (h *Heijunka) rebalance(below float64, gap time.Duration) (store.HeijunkaRe
 	return r, err
 }
 
-// Balancer is the actor that moves places to where the work is. Requests are
-// routed without it. A restart loses nothing.
+// Balancer is the actor that moves places to busier pools. Requests are routed without
+// it. A restart loses nothing.
 func (h *Heijunka) Balancer() otp.ChildSpec {
 	return periodic("balancer", func() []job { return []job{{h.cfg.balanceEvery, h.weigh}} })
 }
 
-// weigh looks whether a place should move.
+// weigh moves a place if the pools are used unevenly.
 func (h *Heijunka) weigh(c *otp.Ctx) {
 	r, err := h.rebalance(uneven, moveGap)
 	switch {

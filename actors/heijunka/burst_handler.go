@@ -16,22 +16,22 @@ const (
 	warmUp      = 5  // samples that make a baseline
 	factor      = 10 // a burst is so many times the baseline
 	volume      = 20 // fewest requests that are a burst
-	// near the gate's limit it is a burst whatever the baseline: with many workers
-	// ten times that may be more than the gate lets in.
+	// near is the share of the gate's limit above which demand is a burst whatever the
+	// baseline, because factor times the baseline may be more than the gate admits.
 	near = 0.9
 
-	surgeWorkers  = 5 // that each pool gets, on top of its maximum
+	surgeWorkers  = 5 // workers that each pool gets, on top of its maximum
 	surgeDuration = 5 * time.Minute
-	surgeCooldown = 30 * time.Second // least time from a surge's end to the next
-	surgeCost     = 2.0              // of a worker, in the operator's units
+	surgeCooldown = 30 * time.Second // minimum time from a surge's end to the next
+	surgeCost     = 2.0              // cost of a worker, in the operator's units
 )
 
-// surge is the extra capacity that there is for a while. It belongs to the
-// handle, so that it ends on time whoever restarts.
+// surge is extra capacity for a while. It belongs to the handle, so that it ends on
+// time even if an actor restarts.
 type surge struct {
 	mu    sync.Mutex // guards what follows
 	until time.Time
-	rest  time.Time // no other before
+	rest  time.Time // no other surge begins before
 	known store.HeijunkaBursts
 }
 
@@ -41,9 +41,9 @@ func (s *surge) update(f func(known *store.HeijunkaBursts)) {
 	f(&s.known)
 }
 
-// beginSurge gives every pool its surge places because of the last sample, or
-// because a human wants it, who may also prolong the surge under way. It reports
-// whether it did.
+// beginSurge gives every pool its surge places, because of the last sample or because
+// an operator wants it (manual). An operator may also prolong the current surge. It
+// reports whether it did something.
 func (h *Heijunka) beginSurge(now time.Time, manual bool, d time.Duration) bool {
 	s := &h.surge
 	s.mu.Lock()
@@ -68,8 +68,8 @@ func (h *Heijunka) beginSurge(now time.Time, manual bool, d time.Duration) bool 
 	return true
 }
 
-// endSurge takes them away and reports whether there were any. Without force it
-// does so only when their time is over.
+// endSurge removes the surge places and reports whether there were any. Without force
+// it does so only when their time is over.
 func (h *Heijunka) endSurge(now time.Time, force bool) bool {
 	s := &h.surge
 	s.mu.Lock()
@@ -84,8 +84,8 @@ func (h *Heijunka) endSurge(now time.Time, force bool) bool {
 	return true
 }
 
-// StartSurge begins a surge by hand, or prolongs the one under way; 0 means five
-// minutes. Errors: InvalidArgument.
+// StartSurge begins a surge by hand, or prolongs the current one. A duration of 0 means
+// five minutes. Errors: InvalidArgument.
 func (h *Heijunka) StartSurge(d time.Duration) error {
 	d = cmp.Or(d, surgeDuration)
 	if d < time.Second || d > maxChange {
@@ -103,15 +103,15 @@ func (h *Heijunka) StopSurge() error {
 	return nil
 }
 
-// samples decides what a burst is. It is one incarnation's.
+// samples decides what a burst is. Each incarnation has its own.
 type samples struct {
 	ring [baseline]float64
 	size int // samples ever taken
 }
 
-// add takes a sample and reports whether it is a burst: requests that work or
-// wait, workers, and the most requests that there can be. mean is what demand,
-// in requests per worker, was before.
+// add takes a sample and reports whether it is a burst. The arguments are the requests
+// that run or wait, the workers, and the gate's limit. demand is requests per worker,
+// mean its mean over the samples before.
 func (s *samples) add(requests, workers, most int) (demand, mean float64, burst bool) {
 	perWorker, known := 1/float64(max(workers, 1)), min(s.size, baseline)
 	for _, v := range s.ring[:known] {

@@ -10,8 +10,8 @@ import (
 	"takt/store"
 )
 
-// Config are heijunka's settings. Zero values take the defaults, those of sizes
-// from the preset medium. Make it with [Preset].
+// Config are heijunka's settings. Zero values take the defaults; sizes take those of
+// the preset medium. Make it with [Preset].
 type Config struct {
 	// Off lets every request through unlevelled.
 	Off bool
@@ -22,8 +22,7 @@ type Config struct {
 	// Wait is how long a request waits for a place. Defaults to 5 s.
 	Wait time.Duration
 
-	// The time between two looks at a pool's utilisation, and at the balance; for
-	// tests. Both default to 5 s.
+	// How often pools are scaled and balanced. Tests set them. Both default to 5 s.
 	scaleEvery, balanceEvery time.Duration
 }
 
@@ -31,14 +30,14 @@ type Config struct {
 type PoolConfig struct {
 	Name              string
 	Initial, Min, Max int
-	// Overflow is how many may be lent while requests wait, beyond what scaling has
-	// made of the pool.
+	// Overflow is how many places may be lent while requests wait, beyond the size
+	// that scaling has set.
 	Overflow int
 	// Queue is how many requests may wait for a place.
 	Queue int
 	// Priority requests are admitted up to the hard limit.
 	Priority bool
-	// List is the pools that requests of this domain may go to; empty: its own.
+	// List is the pools that requests of this domain may go to, besides its own.
 	List []string
 }
 
@@ -57,11 +56,11 @@ const DefaultPreset = "medium"
 // Names lists takt's pools, which are also its domains.
 func Names() []string { return []string{Fleet, Submit, Query, Hook, Transfer} }
 
-// Preset returns the sizes of that name, small, medium or large, with all else at
-// its default; false if there is no such preset. A pool shrinks to half of its initial size. Overflow
-// takes it to its maximum at once when requests wait; those of fleet and hook are
-// larger, because polls and webhooks are served many at a time: more of them at
-// work make one transaction for all, fewer make more transactions.
+// Preset returns the sizes of that name (small, medium or large) with all other settings
+// at their defaults. It returns false if there is no such preset. A pool shrinks to half
+// of its initial size at the least. Overflow takes it to its maximum at once when
+// requests wait. The overflow of fleet and hook is larger, because polls and webhooks
+// share transactions: more of them at once need fewer transactions.
 func Preset(name string) (Config, bool) {
 	type pool struct{ initial, most, overflow int }
 	p, ok := map[string]struct {

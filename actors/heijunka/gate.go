@@ -17,12 +17,12 @@ const (
 	RuleWait    = "wait"  // no place became free in time
 )
 
-// gate is a counter and the table of those whom it admitted. It belongs to the
-// handle, so that it outlives every actor.
+// gate counts the admitted requests and keeps a table of their tokens. It belongs to
+// the handle, so that it outlives every actor.
 type gate struct {
 	mu       sync.Mutex // guards what follows
 	limits   store.HeijunkaLimits
-	load     int   // tokens that are out; as many as the table has
+	load     int   // tokens in the table
 	table    token // the ends of a ring of tokens, in order of admission
 	accepted int64
 	rejected [2]int64 // by RuleRegular, by RuleHard
@@ -32,7 +32,7 @@ type gate struct {
 	refused  int      // refusals in it
 }
 
-// token is the permission to be at work. It belongs to one call of Do.
+// token is the permission to be admitted. It belongs to one call of Do.
 type token struct {
 	own   *Pool // its domain's
 	work  store.Work
@@ -48,19 +48,19 @@ func newGate(l store.HeijunkaLimits) *gate {
 	return g
 }
 
-// set changes the limits. Tokens that are out stay out.
+// set changes the limits. Admitted requests keep their tokens.
 func (g *gate) set(l store.HeijunkaLimits) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.limits = l
 }
 
-// Beyond flood refusals in a slot each one is held back for a moment, because
-// clients that ask again at once would take the processor from admitted requests.
+// After flood refusals in a slot of time, each further one is delayed by holdBack,
+// because clients that retry at once would take the processor from admitted requests.
 const flood, slot, holdBack = 50, 100 * time.Millisecond, 250 * time.Millisecond
 
-// admit puts t into the table, or refuses it with store.Overloaded. The refusal is
-// to be answered after hold.
+// admit puts t into the table, or refuses it with store.Overloaded. The caller answers
+// a refusal after hold.
 func (g *gate) admit(t *token) (hold time.Duration, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -93,7 +93,7 @@ func (g *gate) release(t *token) {
 	t.prev.next, t.next.prev = t.next, t.prev
 }
 
-// measure takes the rate at which tokens come back. It is called every second.
+// measure updates the rate at which tokens come back. It is called every second.
 func (g *gate) measure() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -119,7 +119,7 @@ func (g *gate) overload(rule string, load, limit int) error {
 	}
 }
 
-// status describes the gate, and counts who is past its limit by pool.
+// status describes the gate, and counts the requests past their time limit by pool.
 func (g *gate) status() (s store.HeijunkaRegulator, overdue map[*Pool]int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -61,10 +61,10 @@ func New(sys *otp.System, deps Deps, cfg Config) *Heijunka {
 }
 
 // Do runs fn as a request: with a token, in a place, as a process of its own. It
-// returns fn's error, and never while fn runs. Token and place are given back
-// however fn ends.
+// returns fn's error, after fn has returned. Token and place are given back however
+// fn ends.
 //
-// fn's context ends when ctx does and when the process has to. Errors beside fn's:
+// fn's context ends with ctx, and when the process has to end. Other errors:
 // store.Overloaded, store.Unavailable (the process could not be started, or was
 // ended), a panic of fn as an error that wraps *otp.PanicError, ctx's cause.
 func (h *Heijunka) Do(ctx context.Context, w store.Work, fn func(ctx context.Context) error) (err error) {
@@ -97,8 +97,9 @@ func (h *Heijunka) Do(ctx context.Context, w store.Work, fn func(ctx context.Con
 	return h.deps.Run(ctx, p.name, &t.work, fn)
 }
 
-// outcome reports whether err is a defect: mistakes of clients and outages say
-// nothing about a pool's health. A crash is the end of the request's process.
+// outcome reports whether err is a defect, and whether the request's process crashed.
+// Clients' mistakes and outages are no defects, because they say nothing about a
+// pool's health.
 func outcome(err error) (failed, crashed bool) {
 	_, panicked := errors.AsType[*otp.PanicError](err)
 	crashed = panicked || errors.Is(err, otp.ErrGoexit) || errors.Is(err, otp.ErrKilled)
@@ -114,8 +115,8 @@ func (h *Heijunka) pool(name string) (*Pool, error) {
 	return nil, store.NewError(store.NotFound, "No such pool")
 }
 
-// Scale changes the size of a pool on this controller by so many places, or to so
-// many if by is nil; scaling goes on from there. Errors: NotFound,
+// Scale changes the size of a pool on this controller by that many places, or to that
+// many if by is nil. Automatic scaling goes on from there. Errors: NotFound,
 // InvalidArgument, Conflict (outside of its bounds, or scaled a moment ago).
 func (h *Heijunka) Scale(pool string, by, to *int) error {
 	p, err := h.pool(pool)
@@ -130,7 +131,7 @@ func (h *Heijunka) Scale(pool string, by, to *int) error {
 	return store.NewError(store.InvalidArgument, "workers must be at least 1")
 }
 
-// Status returns everything at this moment; nobody is asked for it.
+// Status returns the current state. It sends no messages.
 func (h *Heijunka) Status() store.HeijunkaStatus {
 	gate, overdue := h.gate.status()
 	h.balance.mu.Lock()

@@ -28,7 +28,8 @@ type (
 
 // LoadRegulator is the actor that owns the limits: it puts in force what is
 // configured and saved, watches the load, and measures how fast tokens come back.
-// A restart reads the settings anew; the gate and its tokens are not its own.
+// A restart reads the settings again and loses no token, because the gate is the
+// handle's.
 func (h *Heijunka) LoadRegulator() otp.ChildSpec {
 	return otp.ChildSpec{ID: "load_regulator", Server: func() otp.Server { return &loadRegulator{h: h} }}
 }
@@ -42,7 +43,7 @@ type loadRegulator struct {
 	noExpiry func()
 }
 
-// Init starts the watch and has the settings read.
+// Init starts the timer and begins to read the settings.
 func (r *loadRegulator) Init(c *otp.Ctx) error {
 	r.level, r.noExpiry = store.LoadNormal, func() {}
 	c.SendEvery(checkEvery, watchLoad{})
@@ -87,7 +88,7 @@ func (r *loadRegulator) HandleInfo(c *otp.Ctx, msg any) {
 	}
 }
 
-// apply puts s in force and arms the timer for its next end.
+// apply puts s in force and starts the timer for the next setting that expires.
 func (r *loadRegulator) apply(c *otp.Ctx, s store.HeijunkaSettings) {
 	r.noExpiry()
 	now := time.Now()

@@ -12,9 +12,9 @@ import (
 	"takt/store"
 )
 
-// Pool is the places in which the requests of some domains run. A place is a
-// number, not a process: the process is the request's own. The numbers belong to
-// the handle, so that neither a place nor a waiter is lost with an actor.
+// Pool is a number of places in which the requests of some domains run. A place is
+// only counted; the process is the request's own. The numbers belong to the handle, so
+// that no place or waiter is lost when an actor ends.
 type Pool struct {
 	name string
 	seed maphash.Seed // of routing
@@ -34,17 +34,17 @@ type Pool struct {
 	size    int                // places that there are: base and surge, and the overflow that was lent
 	busy    int                // places that are taken; more than size after a step down
 	waiters *list.List         // of chan struct{}, first come first; closed when a place is handed over
-	peaks   [lingers]int       // most places that were taken, of the last seconds
+	peaks   [lingers]int       // most places that were taken in each of the last seconds
 	scaled  time.Time          // the last change of base by scaling
-	window  window             // latencies and errors of late
-	total   store.HeijunkaPool // what is counted since the start of takt
+	window  window             // latencies and errors of the last minute
+	total   store.HeijunkaPool // counters since the start of takt
 }
 
 const (
-	// scaleGap is the least time between two changes of a pool's size, so that the
+	// scaleGap is the minimum time between two changes of a pool's size, so that the
 	// effect of one is seen before the next.
 	scaleGap = time.Second
-	// lingers is how many seconds overflow stays after it was needed.
+	// lingers is for how many seconds overflow stays after it was last needed.
 	lingers = 5
 )
 
@@ -84,8 +84,8 @@ func (p *Pool) take(ctx context.Context) error {
 	return p.leave(ctx, turn, ready)
 }
 
-// leave takes out a waiter that has given up. If a place was handed to it
-// meanwhile it has that, or gives it back if its client is gone.
+// leave removes a waiter that has given up. If a place was handed to it meanwhile, it
+// keeps the place, or gives it back if its client is gone.
 func (p *Pool) leave(ctx context.Context, turn *list.Element, ready chan struct{}) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -116,7 +116,7 @@ func (p *Pool) overload(rule string, load, limit int) error {
 	return p.gate.overload(rule, load, limit)
 }
 
-// grant takes a place if there is one, lending overflow if there must be.
+// grant takes a place if there is one. It lends overflow if all places are taken.
 func (p *Pool) grant() bool {
 	if p.busy >= p.size {
 		p.size = max(p.size, min(p.busy+1, p.target()+p.cfg.Overflow))
@@ -129,8 +129,8 @@ func (p *Pool) grant() bool {
 	return true
 }
 
-// serve hands free places to those who wait, first come first. Whatever frees
-// places has to call it, so that no newcomer gets one before them.
+// serve hands free places to waiters in order of arrival. All code that frees places
+// has to call it, so that no later request gets one before them.
 func (p *Pool) serve() {
 	for p.waiters.Len() > 0 && p.grant() {
 		ready, _ := p.waiters.Remove(p.waiters.Front()).(chan struct{})
@@ -161,11 +161,11 @@ func count(yes bool) int64 {
 
 func (p *Pool) target() int { return p.base + p.surge }
 
-// workers is how many can work, or do.
+// workers returns how many requests can run, or how many do if that is more.
 func (p *Pool) workers() int { return max(p.size, p.busy) }
 
-// resized follows a change of the target: up at once, down by so many places at
-// once that are spare; the others linger as overflow does.
+// resized adapts size to a change of the target. It grows at once. It shrinks at once
+// by at most spare places; the others stay for a while, as overflow does.
 func (p *Pool) resized(spare int) {
 	p.size = max(p.size-spare, p.target())
 	p.serve()
@@ -218,7 +218,7 @@ func (p *Pool) bound(low, high int) {
 	p.resized(0)
 }
 
-// setSurge sets how many places there are on top.
+// setSurge sets how many places there are on top of base.
 func (p *Pool) setSurge(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -227,7 +227,7 @@ func (p *Pool) setSurge(n int) {
 	p.resized(max(spare, 0))
 }
 
-// linger takes back the overflow that has not been needed of late. It is called
+// linger takes back the overflow that was not needed in the last seconds. It is called
 // every second.
 func (p *Pool) linger() {
 	p.mu.Lock()
@@ -263,8 +263,8 @@ func (p *Pool) status() store.HeijunkaPool {
 	return s
 }
 
-// use is the pool as routing and balance see it; demand is who works or
-// waits per worker.
+// use returns what routing and balance need. Demand is the number of requests that run
+// or wait, per worker.
 func (p *Pool) use() store.HeijunkaPoolUse {
 	p.mu.Lock()
 	defer p.mu.Unlock()

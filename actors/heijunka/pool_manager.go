@@ -7,8 +7,8 @@ import (
 )
 
 // PoolManagers are the managers of the pools, each with its pool's name. A manager
-// scales its pool by its utilisation and takes back overflow. Requests never wait
-// for it, and the numbers are the pool's, so that a restart loses none.
+// scales its pool by its utilisation and takes back overflow. Requests never wait for
+// it. A restart loses nothing, because the numbers belong to the pool.
 func (h *Heijunka) PoolManagers() (specs []otp.ChildSpec) {
 	for _, p := range h.pools {
 		specs = append(specs, periodic(p.name, func() []job {
@@ -30,8 +30,8 @@ type job struct {
 	run   func(c *otp.Ctx)
 }
 
-// periodic describes an actor that knows no messages but its timers. Each
-// incarnation gets jobs, and so a state, of its own.
+// periodic describes an actor that handles only its timers. Each incarnation gets jobs
+// of its own, and so its own state.
 func periodic(id string, jobs func() []job) otp.ChildSpec {
 	return otp.ChildSpec{ID: id, Server: func() otp.Server { return &worker{jobs: jobs()} }}
 }

@@ -7,14 +7,13 @@ import (
 	"slices"
 )
 
-// spill is the utilisation above which the preferred pool is passed over for
-// the least loaded of the list: above it scaling is under way, but too slow for
-// those who come now.
+// spill is the utilisation above which a request goes to the least loaded pool of the
+// list instead of the preferred one, because scaling is too slow for it.
 const spill = 0.85
 
-// route chooses the pool of one of p's requests: the one of its affinity group
-// that key hashes to, unless that is over spill and another one of the list has
-// less to do.
+// route chooses the pool of one of p's requests. It is the pool of the affinity group
+// that key hashes to, unless that is above spill and another one of the list has less
+// demand.
 func (p *Pool) route(key string) *Pool {
 	group := *p.group.Load()
 	to := group[0]
@@ -37,8 +36,8 @@ func (p *Pool) route(key string) *Pool {
 	return least
 }
 
-// rendezvous returns the pool with the highest weight for the key: a pool that
-// comes or goes moves no keys between the others.
+// rendezvous returns the pool with the highest weight for the key. A pool that is added
+// or removed moves no keys between the others.
 func rendezvous(pools []*Pool, key string) *Pool {
 	return slices.MaxFunc(pools, func(a, b *Pool) int {
 		return cmp.Compare(maphash.String(a.seed, key), maphash.String(b.seed, key))

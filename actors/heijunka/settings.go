@@ -8,17 +8,17 @@ import (
 	"takt/store"
 )
 
-// Settings keeps what operators change. While the database is away both fail at
-// once with store.Unavailable.
+// Settings stores what operators change. While the database is away both methods fail
+// at once with store.Unavailable.
 type Settings interface {
 	HeijunkaSettings(ctx context.Context) (store.HeijunkaSettings, error)
 	// ChangeHeijunkaSettings applies change, maybe more than once, in one transaction
-	// and notifies all controllers. If change fails, so does it, and nothing changes.
+	// and notifies all controllers. An error of change is returned, and nothing changes.
 	ChangeHeijunkaSettings(ctx context.Context, change func(s *store.HeijunkaSettings) error) (store.HeijunkaSettings, error)
 }
 
 const (
-	// settingsKey is what settings:changed says when they were saved.
+	// settingsKey is the argument of settings:changed after they were saved.
 	settingsKey = "heijunka"
 	// maxChange is the longest that a change with an end may last.
 	maxChange = 366 * 24 * time.Hour
@@ -26,9 +26,9 @@ const (
 	restartGap = time.Second
 )
 
-// SetLimits changes the limits that are not nil, for a while if that is not 0.
-// What is in force is saved, so that it holds on all controllers and after a
-// restart. Errors: InvalidArgument, Unavailable (it may have been saved or not).
+// SetLimits changes the limits that are not nil, for the time while, or without end if
+// that is 0. The limits are saved, so that they hold on all controllers and after a
+// restart. Errors: InvalidArgument, Unavailable (they may have been saved or not).
 func (h *Heijunka) SetLimits(ctx context.Context, soft, hard *int, reserved *float64, while time.Duration) error {
 	return h.change(ctx, while, func(s *store.HeijunkaSettings, e store.Expiry) error {
 		l := h.cfg.Limits
@@ -55,8 +55,8 @@ func (h *Heijunka) ResetLimits(ctx context.Context) error {
 	return h.change(ctx, 0, func(s *store.HeijunkaSettings, _ store.Expiry) error { s.Limits = nil; return nil })
 }
 
-// SetBounds changes the fewest and the most places of a pool; nil leaves one as
-// it is. Else as SetLimits.
+// SetBounds changes the minimum and the maximum of a pool's places; nil leaves one as
+// it is. Otherwise it works as SetLimits does.
 func (h *Heijunka) SetBounds(ctx context.Context, pool string, low, high *int, while time.Duration) error {
 	p, err := h.pool(pool)
 	if err != nil {
@@ -75,8 +75,8 @@ func (h *Heijunka) SetBounds(ctx context.Context, pool string, low, high *int, w
 	})
 }
 
-// SetAffinity changes the pools that a domain prefers, all of its list if pools
-// is empty. Else as SetLimits.
+// SetAffinity changes the pools that a domain prefers: all of its list if pools is
+// empty. Otherwise it works as SetLimits does.
 func (h *Heijunka) SetAffinity(ctx context.Context, domain string, pools []string, while time.Duration) error {
 	p, err := h.pool(domain)
 	if err != nil {
@@ -88,7 +88,8 @@ func (h *Heijunka) SetAffinity(ctx context.Context, domain string, pools []strin
 	})
 }
 
-// SetBurst turns the detection of bursts on or off. Else as SetLimits.
+// SetBurst turns the detection of bursts on or off. Otherwise it works as SetLimits
+// does.
 func (h *Heijunka) SetBurst(ctx context.Context, enabled bool, while time.Duration) error {
 	return h.change(ctx, while, func(s *store.HeijunkaSettings, e store.Expiry) error {
 		s.Burst = &store.HeijunkaBurst{Enabled: enabled, Expiry: e}
@@ -96,8 +97,8 @@ func (h *Heijunka) SetBurst(ctx context.Context, enabled bool, while time.Durati
 	})
 }
 
-// change has f applied to the saved settings and these put in force. An error of
-// f is the caller's mistake.
+// change applies f to the saved settings and puts the result in force. An error of f
+// is returned as InvalidArgument.
 func (h *Heijunka) change(ctx context.Context, while time.Duration, f func(s *store.HeijunkaSettings, e store.Expiry) error) error {
 	if while < 0 || while > 0 && while < time.Second || while > maxChange {
 		return store.NewError(store.InvalidArgument, "a change with an end lasts 1 second to 366 days")
@@ -123,9 +124,9 @@ func (h *Heijunka) change(ctx context.Context, while time.Duration, f func(s *st
 	return store.NewUnavailable("Load levelling is restarting, try again", err)
 }
 
-// apply puts in force what is configured and, over it, s, of which nothing has
-// expired. It leaves out what is not usable any more, because the configuration
-// has changed, and returns why.
+// apply puts in force the configuration, overridden by s, of which nothing has expired.
+// It leaves out settings that are no longer usable because the configuration has
+// changed, and returns why.
 func (h *Heijunka) apply(s store.HeijunkaSettings) (faults []error) {
 	usable := func(err error) bool {
 		if err != nil {

@@ -3,12 +3,12 @@ package heijunka
 import "time"
 
 const (
-	// buckets is how finely a window forgets, width how long one is: a minute in all.
+	// A window has that many buckets of that width: a minute in all.
 	buckets = 12
 	width   = 5 * time.Second
 )
 
-// window sums up what ended within the last minute.
+// window sums up the requests that ended within the last minute.
 type window [buckets]struct {
 	slot          int64 // since 1970, in widths
 	ended, failed int64
