@@ -57,10 +57,10 @@ const DefaultPreset = "medium"
 func Names() []string { return []string{Fleet, Submit, Query, Hook, Transfer} }
 
 // Preset returns the sizes of that name (small, medium or large) with all other settings
-// at their defaults. It returns false if there is no such preset. A pool shrinks to half
-// of its initial size at the least. Overflow takes it to its maximum at once when
-// requests wait. The overflow of fleet and hook is larger, because polls and webhooks
-// share transactions: more of them at once need fewer transactions.
+// at their defaults. It returns false if there is no such preset. A pool does not shrink
+// below half of its initial size. Overflow takes it to its maximum at once when requests
+// wait. The overflow of fleet and hook is larger, because polls and webhooks share
+// transactions: more of them at once need fewer transactions.
 func Preset(name string) (Config, bool) {
 	type pool struct{ initial, most, overflow int }
 	p, ok := map[string]struct {

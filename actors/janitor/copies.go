@@ -9,8 +9,8 @@ import (
 	"takt/store"
 )
 
-// copies looks whether S3 answers, and brings it the copies that it waits for and
-// this disk has.
+// copies checks whether S3 answers, and copies the files to it that are due and on this
+// disk.
 func (j *Janitor) copies(ctx context.Context) error {
 	if !j.files.HasS3() {
 		return nil
@@ -49,19 +49,19 @@ func (j *Janitor) copyAll(ctx context.Context) error {
 	}
 }
 
-// copyOne brings S3 one copy.
+// copyOne copies one file to S3.
 func (j *Janitor) copyOne(ctx context.Context, row store.FileRow) error {
 	if _, err := j.files.Stat(row.Name); store.CodeOf(err) == store.NotFound {
 		return nil // another controller's disk has it
 	}
 	due, err := j.rows.Postpone(ctx, row.FileKey, copyLease)
 	if err != nil || !due {
-		return err // another controller is at it
+		return err // another controller copies it
 	}
 	key, err := j.files.CopyToS3(ctx, row)
 	switch {
 	case store.CodeOf(err) == store.NotFound:
-		return nil // its time was over, and it was removed
+		return nil // it has expired and was removed
 	case store.IsUnavailable(err) || ctx.Err() != nil:
 		_, perr := j.rows.Postpone(context.WithoutCancel(ctx), row.FileKey, 0)
 		return errors.Join(err, perr)
@@ -72,10 +72,10 @@ func (j *Janitor) copyOne(ctx context.Context, row store.FileRow) error {
 	}
 	moved, err := j.rows.Move(ctx, row, store.InBoth, key)
 	if err == nil && !moved {
-		return j.files.RemoveObject(ctx, key) // the row changed meanwhile, or went
+		return j.files.RemoveObject(ctx, key) // the row was changed or removed meanwhile
 	}
 	if err == nil {
 		j.figures.copied.Inc()
 	}
-	return err // the row may name the object: if not, the sweep finds it
+	return err // the row may name the object; if not, the sweep removes it
 }

@@ -12,22 +12,23 @@ import (
 	"takt/store/backoff"
 )
 
-// Rows is what the janitor needs of the database. All fail at once with
-// store.Unavailable while it is away.
+// Rows is what the janitor needs of the database. All methods fail at once with
+// store.Unavailable while the database is away.
 type Rows interface {
 	// Unnamed returns those of the files, or objects, that no row names.
 	Unnamed(ctx context.Context, names []string, objects bool) ([]string, error)
-	// IfUnnamed calls remove if no row names it, and none can begin to.
+	// IfUnnamed calls remove if no row names the file, and no row can begin to
+	// name it meanwhile.
 	IfUnnamed(ctx context.Context, build, name string, object bool, remove func() error) (bool, error)
 	// ClaimChores reports whether it is this controller's turn.
 	ClaimChores(ctx context.Context, every time.Duration) (bool, error)
-	// ExpireFiles and ExpireLogs take the rows of builds that ended age ago,
-	// page by page; next is 0 at the end.
+	// ExpireFiles and ExpireLogs remove the rows of builds that ended at least age
+	// ago, page by page; next is 0 at the end.
 	ExpireFiles(ctx context.Context, kind store.FileKind, age time.Duration, after int64, limit int) (expired []store.FileRow, next int64, err error)
 	ExpireLogs(ctx context.Context, age time.Duration, after int64, limit int) (builds int, next int64, err error)
 	// ForgetKeys removes idempotency keys that have expired.
 	ForgetKeys(ctx context.Context, limit int) (removed int64, err error)
-	// ExpireReports takes the rows of reports that arrived age ago.
+	// ExpireReports removes the rows of reports that arrived at least age ago.
 	ExpireReports(ctx context.Context, age time.Duration, limit int) ([]store.File, error)
 	// Owed lists copies that are due; Postpone claims one.
 	Owed(ctx context.Context, after store.FileKey, limit int) ([]store.FileRow, error)
@@ -65,9 +66,9 @@ const (
 	name = "takt/orchestration/janitor"
 	// firstRound is when the first round begins, if rounds are not more frequent.
 	firstRound = time.Minute
-	// minAge is how old a file has to be that nobody names.
+	// minAge is how old a file that no row names has to be before it is removed.
 	minAge = 24 * time.Hour
-	// copyLease is how long a copy may take before somebody else tries.
+	// copyLease is how long a copy may take before another controller may try.
 	copyLease = 15 * time.Minute
 )
 
@@ -79,8 +80,8 @@ type Janitor struct {
 	keep    Retention
 	figures *figures
 
-	// The time between two rounds, and between two looks at S3 and what it is owed;
-	// the longest between two such looks while S3 is away. Tests shorten them.
+	// The time between two rounds, the time between two checks of S3 and the due
+	// copies, and the longest time between these while S3 is away. Tests shorten them.
 	interval, copyInterval, maxBackoff time.Duration
 }
 
@@ -97,7 +98,7 @@ func (j *Janitor) Spec() otp.ChildSpec {
 	return otp.ChildSpec{ID: "janitor", Name: name, Server: func() otp.Server { return &janitor{j: j} }}
 }
 
-// Sweep makes a round now, or waits for the one under way, and returns why it
+// Sweep makes a round now, or waits for the current one. The error says why the round
 // could not be finished.
 func (j *Janitor) Sweep(ctx context.Context) error {
 	_, err := otp.CallWait[any](ctx, j.ref, time.Second, sweepNow{})
@@ -120,13 +121,13 @@ type janitor struct {
 	otp.Base
 	j        *Janitor
 	sweeping bool
-	callers  []otp.From // that wait for the round under way
-	failures int        // of looks at S3, in a row
-	outage   error      // that ended the last round
+	callers  []otp.From // callers that wait for the current round
+	failures int        // consecutive failed checks of S3
+	outage   error      // the outage that ended the last round
 	away     error      // why S3 gets no copies
 }
 
-// Init arms the timers. S3 is looked at at once.
+// Init starts the timers. S3 is checked at once.
 func (s *janitor) Init(c *otp.Ctx) error {
 	c.SendAfter(min(firstRound, s.j.interval), sweepDue{})
 	c.SendAfter(0, copyDue{})
@@ -161,7 +162,7 @@ func (s *janitor) HandleInfo(c *otp.Ctx, msg any) {
 	}
 }
 
-// sweep makes one round beside the actor, one at a time.
+// sweep makes a round in a goroutine of its own, one at a time.
 func (s *janitor) sweep(c *otp.Ctx) {
 	if s.sweeping {
 		return
@@ -185,7 +186,7 @@ func (s *janitor) swept(c *otp.Ctx, err error) {
 	s.show(c)
 }
 
-// copied arms the next look at S3: soon if all went well, else later each time.
+// copied schedules the next check of S3, with a back-off after failures.
 func (s *janitor) copied(c *otp.Ctx, err error) {
 	wait := s.j.copyInterval
 	if err == nil {
@@ -208,7 +209,7 @@ func (s *janitor) copied(c *otp.Ctx, err error) {
 	c.SendAfter(wait, copyDue{})
 }
 
-// show says in the tree what the janitor waits for.
+// show makes the tree show what the janitor waits for.
 func (s *janitor) show(c *otp.Ctx) {
 	if e, ok := errors.AsType[*store.Error](cmp.Or(s.away, s.outage)); ok {
 		c.Suspend(e.Message)

@@ -11,8 +11,8 @@ import (
 	"takt/store"
 )
 
-// expireFiles removes the files of builds that have been kept for long enough:
-// first the rows, then what they named.
+// expireFiles removes the files of builds whose retention is over: first the rows, then
+// the files.
 func (j *Janitor) expireFiles(ctx context.Context) (failed error) {
 	for _, k := range []struct {
 		kind  store.FileKind
@@ -38,7 +38,7 @@ func (j *Janitor) expireFiles(ctx context.Context) (failed error) {
 	return failed
 }
 
-// expireReports does so with diagnostic reports.
+// expireReports does the same for diagnostic reports.
 func (j *Janitor) expireReports(ctx context.Context) (failed error) {
 	err := pages(j.keep.Diagnostics, func(int64) (int64, error) {
 		expired, err := j.rows.ExpireReports(ctx, j.keep.Diagnostics, batch)
@@ -84,8 +84,8 @@ func pages(age time.Duration, expire func(after int64) (next int64, err error)) 
 	}
 }
 
-// removeExpired removes what a row named. What is left, on other controllers'
-// disks as well, has no row any more: it is found as such.
+// removeExpired removes the file and the object that a removed row named. Copies that
+// are left, also on other controllers' disks, are removed later as files without a row.
 func (j *Janitor) removeExpired(ctx context.Context, file store.File) error {
 	_, err := j.files.Remove(file.Name)
 	if file.Object != "" {

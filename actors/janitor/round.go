@@ -11,7 +11,7 @@ import (
 	"takt/store"
 )
 
-// batch is how many files are asked about at once.
+// batch is how many files or rows one query handles.
 const batch = 500
 
 // round tidies up once. An outage ends it; other failures end a part of it.
@@ -36,7 +36,8 @@ func (j *Janitor) round(ctx context.Context) error {
 	return failed
 }
 
-// sweepDisk removes what nobody names from this controller's disk.
+// sweepDisk removes temporary files and files that no row names from this controller's
+// disk.
 func (j *Janitor) sweepDisk(ctx context.Context) error {
 	n, err := j.files.SweepTemporary(minAge)
 	j.figures.temporary.Add(float64(n))
@@ -51,7 +52,7 @@ func (j *Janitor) sweepDisk(ctx context.Context) error {
 	return errors.Join(err, empty)
 }
 
-// sweepS3 removes what nobody names from S3.
+// sweepS3 removes unfinished uploads and objects that no row names from S3.
 func (j *Janitor) sweepS3(ctx context.Context) error {
 	if !j.files.HasS3() {
 		return nil
@@ -108,8 +109,8 @@ func (j *Janitor) sweepOrphans(ctx context.Context, walk func(context.Context, f
 	return failed
 }
 
-// removeOrphan removes what no row names, having looked once more: at its age,
-// because another may have its name by now, and at its row.
+// removeOrphan removes a file or object that no row names. It first checks the row again,
+// and the age again, because a new file may have the same name by now.
 func (j *Janitor) removeOrphan(ctx context.Context, name string, object bool) error {
 	gone := true
 	removed, err := j.rows.IfUnnamed(ctx, buildOf(name), name, object, func() error {

@@ -20,13 +20,14 @@ const (
 var errTooSlow = errors.New("settings took too long")
 
 // Watcher keeps one kind of saved settings in force. Its actor sets the exported
-// fields, calls Start in Init, and gives it what HandleCast and HandleInfo get.
+// fields, calls Start in Init, and passes the messages of HandleCast and HandleInfo to
+// Handle.
 type Watcher[T any] struct {
-	// Key is what settings:changed says when these were saved.
+	// Key is the argument of settings:changed after these were saved.
 	Key string
-	// Read returns what is saved. It runs beside the actor.
+	// Read returns the saved settings. It runs in a goroutine of its own.
 	Read func(ctx context.Context) (T, error)
-	// Apply puts it in force. It runs in the actor.
+	// Apply puts them in force. It runs in the actor.
 	Apply func(c *otp.Ctx, saved T)
 
 	reading bool
@@ -47,13 +48,13 @@ type (
 	}
 )
 
-// Start listens, and has what is saved read.
+// Start subscribes to changes and begins to read the saved settings.
 func (w *Watcher[T]) Start(c *otp.Ctx, bus pubsub.Bus) {
 	bus.Listen(c, pubsub.SettingsChanged, pubsub.ListenerResumed)
 	w.read(c)
 }
 
-// Handle does what msg asks for, and returns false if that is not the watcher's.
+// Handle handles msg. It returns false if msg is not for the watcher.
 func (w *Watcher[T]) Handle(c *otp.Ctx, msg any) bool {
 	switch msg := msg.(type) {
 	case pubsub.Event:
@@ -75,9 +76,10 @@ func (w *Watcher[T]) Handle(c *otp.Ctx, msg any) bool {
 	return true
 }
 
-// Change runs write, one transaction, beside the actor and puts in force what it
-// says is saved now; then from is answered with nil, or with write's error: it may
-// have been saved or not. Change returns what HandleCall is to return.
+// Change runs write, which is one transaction, in a goroutine of its own and puts in
+// force the settings that it returns. Then it replies to from with nil, or with write's
+// error; after an error the change may have been saved or not. HandleCall returns what
+// Change returns.
 func (w *Watcher[T]) Change(c *otp.Ctx, from otp.From, write func(ctx context.Context) (T, error)) (any, error) {
 	c.Async(func(ctx context.Context) any {
 		saved, err := within(ctx, write)
@@ -88,15 +90,15 @@ func (w *Watcher[T]) Change(c *otp.Ctx, from otp.From, write func(ctx context.Co
 
 func (w *Watcher[T]) written(c *otp.Ctx, m written[T]) {
 	if m.err == nil {
-		// Read as well: of two changes at once only the database knows which was
-		// the later.
+		// Read as well, because only the database knows which of two concurrent
+		// changes was the later.
 		w.Apply(c, m.saved)
 		w.read(c)
 	}
 	m.from.Reply(nil, m.err)
 }
 
-// read has what is saved read, one read at a time.
+// read begins to read the saved settings, one read at a time.
 func (w *Watcher[T]) read(c *otp.Ctx) {
 	if w.reading {
 		w.stale = true

@@ -1,18 +1,17 @@
-// Package telemetry shows what happens in the tree: every supervision event
-// becomes one log line, one metric and one event on pubsub, and every subsystem
-// registers its figures here.
+// Package telemetry reports what happens in the tree: every supervision event
+// becomes one log line, one metric and one event on pubsub. Every subsystem registers
+// its metrics here.
 //
 // # State
 //
-// [Telemetry] holds the metrics registry and a bounded queue of events. Both
-// belong to the handle, not to the process that works the queue off, so a
-// restart keeps the figures and loses at most the event at hand.
+// [Telemetry] holds the metrics registry and a bounded queue of events. Both belong to
+// the handle and not to the process that empties the queue, so a restart keeps the
+// metrics and loses at most the current event.
 //
 // # Failure
 //
-// Events come from the supervision tree itself, which must never wait: when the
-// queue is full an event is dropped and counted
-// (takt_supervisor_events_dropped_total).
+// Events come from the supervision tree itself, which must never wait. When the queue
+// is full, an event is dropped and counted (takt_supervisor_events_dropped_total).
 //
 // # Concurrency
 //

@@ -17,9 +17,9 @@ type SupervisorEvent struct {
 	Detail   string    `json:"detail,omitempty"`
 	Restarts int       `json:"restarts,omitempty"`
 	At       time.Time `json:"at"`
-	// LifetimeMS is how long a process ran that has ended.
+	// LifetimeMS is how long a process that has ended had run.
 	LifetimeMS int64 `json:"lifetime_ms,omitempty"`
-	// Abnormal events deserve attention.
+	// Abnormal events need an operator's attention.
 	Abnormal bool `json:"abnormal"`
 }
 
@@ -34,7 +34,7 @@ func describe(e otp.Event) SupervisorEvent {
 	return s
 }
 
-// level is an error for a defect, and a warning for an outage.
+// level is error for a defect, and warn for an outage or a restart.
 func level(e otp.Event) zerolog.Level {
 	switch e.Kind {
 	case otp.EventRestarting, otp.EventSuspended:

@@ -16,8 +16,8 @@ import (
 // backlog is how many events may wait for the process.
 const backlog = 1024
 
-// Telemetry is the handle. It is made before the tree, because the tree reports
-// to it from its first moment.
+// Telemetry is the handle. It is made before the tree, because the tree reports events
+// from the start.
 type Telemetry struct {
 	registry *prometheus.Registry
 	logger   zerolog.Logger
@@ -51,11 +51,11 @@ func New(logger zerolog.Logger, bus pubsub.Bus) *Telemetry {
 	}
 }
 
-// Gatherer gives the metrics out.
+// Gatherer returns the metrics.
 func (t *Telemetry) Gatherer() prometheus.Gatherer { return t.registry }
 
-// Register adds a subsystem's collector. It panics if two have one name: that
-// is a defect of the program, found at its start.
+// Register adds a subsystem's collectors. It panics if two have the same name, because
+// that is a defect of the program and is found at its start.
 func (t *Telemetry) Register(c ...prometheus.Collector) { t.registry.MustRegister(c...) }
 
 // Hook is what otp.Options.OnEvent wants: it counts an event and queues it. It
@@ -78,8 +78,8 @@ func (t *Telemetry) Spec() otp.ChildSpec {
 	return otp.ChildSpec{ID: "telemetry", Task: t.run}
 }
 
-// run reports events until ctx ends, and then those that are queued: the tree
-// stops telemetry last, so they say how everything before it ended.
+// run reports events until ctx ends, and then those that are queued. They say how the
+// other children ended, because the tree stops telemetry last.
 func (t *Telemetry) run(ctx context.Context) error {
 	for {
 		select {
