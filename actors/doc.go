@@ -1,5 +1,5 @@
-// Package actors is the supervision tree of takt. It assembles the subsystems
-// and does nothing else: an actor's work is in its own file.
+// Package actors is the supervision tree of takt. It only assembles the subsystems;
+// the actors are in their packages.
 //
 //	takt                       one_for_one, 3 in 5s
 //	├── telemetry              metrics registry, log of supervision events
@@ -42,22 +42,22 @@
 //	│   └── transfer           dynamic: as fleet
 //	└── endpoint               the HTTP server; starts last, stops first (30s)
 //
-// Children start in this order, each when the one before it is up, and stop in
-// reverse. Behind a strategy stands how many restarts are allowed in which time, in
-// brackets how long a child may take to stop: else a worker has 5 s, a supervisor
-// the time of its children. A test keeps this drawing and tree.go equal.
+// Children start in this order, each when the one before it is up, and stop in reverse.
+// After a strategy comes how many restarts are allowed in which time. The time in
+// brackets is how long a child may take to stop; the default is 5 s for a worker, and
+// for a supervisor the time of its children. A test keeps this drawing and tree.go equal.
 //
 // # State
 //
-// [Tree] holds the handles of the subsystems. Handles survive restarts; what a
-// restart of each actor loses is written at the actor.
+// [Tree] holds the handles of the subsystems. Handles survive restarts. Each actor's
+// comment says what its restart loses.
 //
 // # Failure
 //
-// A child that ends is restarted by its supervisor, alone or with those that
-// depend on it. More than 3 restarts in 5 s at the root end the tree, and the
-// process with it, so that the init system starts it anew. The database being
-// away is an outage, not a failure: pool waits for it, suspended.
+// A child that ends is restarted by its supervisor, alone or with those that depend on
+// it. More than 3 restarts in 5 s at the root end the tree and the process, so that the
+// init system starts it again. A database that is away is an outage and no failure:
+// pool waits for it and is shown as suspended.
 //
 // # Concurrency
 //

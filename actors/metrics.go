@@ -12,8 +12,8 @@ import (
 	"takt/store"
 )
 
-// figures is a collector that looks at a subsystem once per scrape. Subsystems
-// that keep their own metrics give them to the registry themselves.
+// figures is a collector that reads a subsystem's state once per scrape. Subsystems that
+// keep their own metrics have Collectors instead.
 type figures func(add addFigure)
 
 // addFigure shows one figure. It is a counter if its name ends in _total, and a
@@ -63,8 +63,8 @@ func (t *Tree) measureTree(add addFigure) {
 	measureProcess(add, t.Snapshot(false))
 }
 
-// measureProcess shows what a process of the tree, and those below it, handle.
-// Children of dynamic supervisors come and go, and are left out.
+// measureProcess adds the messages of a process and of those below it. Children of
+// dynamic supervisors are left out, because they are short-lived.
 func measureProcess(add addFigure, n otp.Node) {
 	if !n.StartedAt.IsZero() {
 		add("takt_process_messages_total", "Messages that a process has handled since it was started.", float64(n.Messages), "process", n.Path)
@@ -76,8 +76,8 @@ func measureProcess(add addFigure, n otp.Node) {
 	}
 }
 
-// VacuumHeldBack is for how long an old snapshot has kept vacuum from its work
-// while the database was written to; 0 if for less than a minute.
+// VacuumHeldBack returns for how long an old snapshot has kept vacuum from removing rows
+// while the database was written to. It returns 0 for less than a minute.
 func (t *Tree) VacuumHeldBack() time.Duration {
 	held, ok := t.Pool.HeldBack()
 	if !ok {

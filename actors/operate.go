@@ -10,7 +10,7 @@ import (
 	"takt/store"
 )
 
-// How the tree's root ends when an operator wants it to: see Tree.Reason.
+// Reasons for the end of the tree's root when an operator wants it; see Tree.Reason.
 var (
 	// ErrRestart asks for another Start.
 	ErrRestart = errors.New(otp.Operator)
@@ -18,9 +18,9 @@ var (
 	ErrTerminated = errors.New("terminated by an operator")
 )
 
-// Restart ends the running child at path with {shutdown, operator} and starts
-// it again, with those whom its supervisor's strategy ties to it. It returns
-// when they are up. The root is restarted by whoever watches Done.
+// Restart ends the running child at path with {shutdown, operator} and starts it again,
+// with the children that its supervisor's strategy restarts with it. It returns when
+// they are up. The root is restarted by the caller that watches Done.
 //
 // The end of ctx ends the wait only. Errors: NotFound, Conflict (its state or
 // its type does not allow it), Timeout (ctx ended), Unavailable (the start
@@ -52,9 +52,8 @@ func (t *Tree) restartRoot(ctx context.Context) error {
 	return nil
 }
 
-// Terminate is OTP's terminate_child: what is at path stops and is started
-// again by StartChild only. Terminating the root ends the process. Errors as in
-// Restart.
+// Terminate is OTP's terminate_child: the child at path stops, and only StartChild starts
+// it again. Terminating the root ends the process. Errors as in Restart.
 func (t *Tree) Terminate(ctx context.Context, path string) error {
 	if path == root {
 		if top := t.sys.Whereis(root); top != nil {
@@ -77,14 +76,13 @@ func (t *Tree) StartChild(ctx context.Context, path string) error {
 	return refusal(ctx, path, err)
 }
 
-// split parts a path into the supervisor, whose name is its path, and the id of
-// its child.
+// split splits a path into the supervisor, whose name is its path, and the child's id.
 func (t *Tree) split(path string) (sup otp.Ref, id string) {
 	i := strings.LastIndexByte(path, '/')
 	return t.sys.Ref(path[:max(i, 0)]), path[i+1:]
 }
 
-// refusal puts a supervisor's answer in words for operators.
+// refusal turns a supervisor's error into one for operators.
 func refusal(ctx context.Context, path string, err error) error {
 	var down *otp.DownError
 	is := func(target error) bool { return errors.Is(err, target) }

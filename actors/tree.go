@@ -27,24 +27,25 @@ import (
 // root is the name of the tree's root, and of takt's own database objects.
 const root = "takt"
 
-// Config is what the tree's children are set to. Zero values mean each one's
-// own defaults.
+// Config is the configuration of the tree's children. Zero values mean the defaults of
+// each child.
 type Config struct {
 	// Embedded runs a PostgreSQL server; nil means Database is external.
 	Embedded *database.PostgresConfig
 	// Database is where the external database is; unused with Embedded.
 	Database database.Source
-	// Pool and Queue are without Source, Sinks and Name: the tree fills these in.
+	// Pool and Queue are given without Source, Sinks and Name, because the tree sets
+	// these.
 	Pool  database.PoolConfig
 	Queue queue.Config
 	// Timeouts and Rule are the heartbeat monitor's.
 	Timeouts store.Timeouts
 	Rule     store.LostRule
 	Heijunka heijunka.Config
-	// Retain is how long the janitor keeps what.
+	// Retain is how long the janitor keeps files, logs and reports.
 	Retain   janitor.Retention
 	Throttle throttle.Config
-	// Deployments are without Name.
+	// Deployments is given without Name.
 	Deployments deployment.Config
 	// Drain is how long the endpoint may take to finish running requests.
 	// Defaults to 30 s.
@@ -54,24 +55,24 @@ type Config struct {
 // Deps are what the tree works with but does not make.
 type Deps struct {
 	Logger zerolog.Logger
-	// DB gets the connection pool whenever there is one.
+	// DB gets each new connection pool.
 	DB database.Sink
 	// Queue and Monitor are the SQL of the two actors.
 	Queue   queue.Store
 	Monitor queue.MonitorStore
 	// Tokens are those of workers.
 	Tokens *store.WorkerTokens
-	// Heijunka keeps what operators change of load levelling.
+	// Heijunka stores what operators change of load levelling.
 	Heijunka heijunka.Settings
-	// Deployments is the SQL of deployments, Forge where repositories are.
+	// Deployments is the SQL of deployments, Forge is where repositories are.
 	Deployments deployment.Store
 	Forge       deployment.Forge
-	// Files is storage, and Rows what the database says of it.
+	// Files is the storage, Rows is the SQL about it.
 	Files janitor.Files
 	Rows  janitor.Rows
 	// Invariants is the SQL of the auditor.
 	Invariants auditor.Invariants
-	// Throttle is without Bus.
+	// Throttle is given without Bus, because the tree sets it.
 	Throttle throttle.Deps
 }
 
@@ -129,9 +130,9 @@ func New(cfg Config, deps Deps) *Tree {
 	return t
 }
 
-// spec is the tree. Children start in this order, each when the one before it is
-// up, and stop in reverse. What a child does and how long it may take to stop is
-// its own Spec's; doc.go shows all of it.
+// spec describes the tree. Children start in this order, each when the one before it is
+// up, and stop in reverse. Each child's Spec says what it does and how long it may take
+// to stop; doc.go shows all of it.
 func (t *Tree) spec() otp.SupSpec {
 	var embedded []otp.ChildSpec // none with an external database
 	if t.Postgres != nil {
@@ -139,8 +140,8 @@ func (t *Tree) spec() otp.SupSpec {
 	}
 	top := supervisor(root, otp.OneForOne, 5*time.Second,
 		t.Telemetry.Spec(),
-		// A server that was killed takes the pool with it: three in a minute may
-		// be an operator's doing, more is a sick machine.
+		// If the server is killed, the pool is restarted too. An operator may cause
+		// three restarts in a minute; more mean that the machine has a defect.
 		supervisor("database", otp.RestForOne, time.Minute, append(embedded,
 			t.Pool.Spec(),
 			t.Listener.Spec(),
@@ -171,22 +172,22 @@ func (t *Tree) spec() otp.SupSpec {
 			t.Deployments.RepoSup(),
 			t.Deployments.Resumer(),
 		),
-		// Outside of heijunka, whose one_for_all must not end live requests.
+		// Outside of heijunka, because its one_for_all must not end running requests.
 		supervisor("request_sup", otp.OneForOne, 5*time.Second, request.Specs(heijunka.Names()...)...),
 		otp.ChildSpec{ID: "endpoint", Task: t.serve, Shutdown: t.drain},
 	)
 	return top.Supervisor()
 }
 
-// supervisor is one that gives up after more than 3 restarts in period.
+// supervisor describes a supervisor that gives up after more than 3 restarts in period.
 func supervisor(id string, strategy otp.Strategy, period time.Duration, children ...otp.ChildSpec) otp.ChildSpec {
 	spec := otp.SupSpec{Strategy: strategy, Intensity: 3, Period: period, Children: children}
 	return otp.ChildSpec{ID: id, Supervisor: func() otp.SupSpec { return spec }}
 }
 
-// Start boots the tree; endpoint serves HTTP until its context ends. It returns
-// when all children are up, or why one is not, with nothing left running. After
-// Done the tree may be started again.
+// Start starts the tree. endpoint serves HTTP until its context ends. Start returns when
+// all children are up. If one does not start, it returns the error, and nothing is left
+// running. After Done the tree may be started again.
 func (t *Tree) Start(ctx context.Context, endpoint func(context.Context) error) error {
 	t.endpoint = endpoint
 	top, err := t.sys.StartRoot(ctx, root, t.spec())
@@ -197,7 +198,7 @@ func (t *Tree) Start(ctx context.Context, endpoint func(context.Context) error) 
 	return nil
 }
 
-// serve runs the endpoint and remembers since when.
+// serve runs the endpoint and records since when.
 func (t *Tree) serve(ctx context.Context) error {
 	now := time.Now()
 	t.serving.Store(&now)
@@ -209,20 +210,20 @@ func (t *Tree) serve(ctx context.Context) error {
 	return err
 }
 
-// Done is closed when the tree has ended without Stop. Reason says why: its root
+// Done is closed when the tree has ended. Reason says why: without Stop, either its root
 // has given up, which ends the process, or an operator wants it.
 func (t *Tree) Done() <-chan struct{} { return t.top.Done() }
 
-// Reason is why the tree ended; an operator's wishes are ErrRestart and
-// ErrTerminated.
+// Reason is why the tree ended. It wraps ErrRestart or ErrTerminated if an operator
+// wanted it.
 func (t *Tree) Reason() error { return t.top.Reason() }
 
-// Stop ends the tree, last child first, within ctx, and returns the paths of what
-// did not end in time.
+// Stop ends the tree, last child first, until ctx ends. It returns the paths of the
+// processes that did not end in time.
 func (t *Tree) Stop(ctx context.Context) (leaked []string) { return t.sys.Shutdown(ctx) }
 
-// Snapshot shows the live tree; all lists the children of dynamic supervisors,
-// which otherwise are a count.
+// Snapshot returns the tree as it is now. With all it lists the children of dynamic
+// supervisors, without it only counts them.
 func (t *Tree) Snapshot(all bool) otp.Node {
 	if roots := t.sys.Tree(all); len(roots) > 0 {
 		return roots[0]
