@@ -148,7 +148,7 @@ func (j *Jobs) run(ctx, hard context.Context, log zerolog.Logger, suspend func(w
 		client, err := j.start(ctx, hard, p.Pool, log)
 		if err != nil {
 			if ctx.Err() != nil {
-				return nil // we are told to stop
+				continue // the actor ends, which is no failure of the start
 			}
 			log.Warn().Err(err).Msg("River's client did not start")
 			suspend("River's client does not start")
