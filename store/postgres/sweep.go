@@ -16,9 +16,9 @@ const sweepKey = 0x74616b74_73776570 // "taktswep"
 
 const sqlTrySweep = `SELECT pg_try_advisory_xact_lock($1)`
 
-// sqlLose is the change of a build that loses its attempt: $3 attempts, $4 the final
+// lostColumns is the change of a build that loses its attempt: $3 attempts, $4 the final
 // message.
-const sqlLose = `
+const lostColumns = `
 		state = CASE WHEN lost + 1 < $3 THEN 'pending' ELSE 'failed' END,
 		lost = lost + 1,
 		last_worker_id = worker_id,
@@ -45,7 +45,7 @@ WITH w AS MATERIALIZED (
 	) OR status <> 'offline' AND last_seen_at < now() - $2::interval)
 	ORDER BY id FOR NO KEY UPDATE
 ), b AS (
-	UPDATE builds SET` + sqlLose + `
+	UPDATE builds SET` + lostColumns + `
 	WHERE (SELECT count(*) FROM w) > 0
 		AND state IN ('assigned', 'building') AND coalesce(last_seen_at, started_at) < now() - $1::interval
 		AND worker_id IN (SELECT id FROM w)

@@ -110,7 +110,7 @@ WHERE w.id = $1 AND b.seq = d.seq AND b.worker_id = $1 AND b.state = 'assigned'`
 // the worker.
 const sqlLoseUnlisted = `
 WITH b AS (
-	UPDATE builds SET` + sqlLose + `
+	UPDATE builds SET` + lostColumns + `
 	WHERE worker_id = $1 AND state = 'building' AND id <> ALL ($2::text[])
 	RETURNING seq, id, platform, position, state, 'Worker ' || $1 || ' runs this build no more: attempt ' || attempt || ' is lost' AS why
 ), g AS (
