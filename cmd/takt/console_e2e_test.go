@@ -17,9 +17,7 @@ import (
 func TestServeOnATerminal(t *testing.T) {
 	t.Parallel()
 	script, err := exec.LookPath("script")
-	if err != nil {
-		t.Skip("no script program, which makes a terminal")
-	}
+	require.NoError(t, err, "bsdutils has it, which every Debian has")
 	s := newSite(t)
 	dir := filepath.Join(s.Dir, "data")
 	cmd := exec.Command(script, "-qefc", "exec "+s.Takt+" serve", "/dev/null")

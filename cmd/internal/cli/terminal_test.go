@@ -19,9 +19,7 @@ import (
 func terminal(t *testing.T) (tty *os.File, shown func() string) {
 	t.Helper()
 	ours, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
-	if err != nil {
-		t.Skip("no pseudo terminals here")
-	}
+	require.NoError(t, err)
 	require.NoError(t, unix.IoctlSetPointerInt(int(ours.Fd()), unix.TIOCSPTLCK, 0))
 	n, err := unix.IoctlGetInt(int(ours.Fd()), unix.TIOCGPTN)
 	require.NoError(t, err)
