@@ -35,7 +35,7 @@ const (
 	lockWorkers = `SELECT FROM workers ORDER BY id FOR NO KEY UPDATE`
 	heldNow     = `SELECT w.id, count(b.seq)::int AS n FROM workers w LEFT JOIN builds b ON b.worker_id = w.id AND b.state IN ('assigned', 'building') GROUP BY w.id`
 	homeless    = `builds b WHERE b.state IN ('assigned', 'building') AND NOT EXISTS (SELECT FROM workers w WHERE w.id = b.worker_id)`
-	restless    = `builds WHERE state = 'pending' AND (worker_id IS NOT NULL OR started_at IS NOT NULL OR completed_at IS NOT NULL)`
+	restless    = `builds WHERE state = 'pending' AND (worker_id IS NOT NULL OR started_at IS NOT NULL OR completed_at IS NOT NULL) AND ` + recent
 	endless     = `builds WHERE state IN ('completed', 'failed', 'cancelled') AND completed_at IS NULL AND ` + recent
 	nameless    = `builds b WHERE ` + recent + ` AND NOT EXISTS (SELECT FROM build_ids i WHERE i.id = b.id AND i.seq = b.seq)`
 	keeping     = `deployments WHERE state IN ('done', 'cancelled', 'failed') AND credential IS NOT NULL`
@@ -89,7 +89,7 @@ func invariants() []invariant {
 		},
 		{
 			"build_source", "A build that waits has a source.",
-			`SELECT id FROM builds b WHERE state = 'pending' AND NOT EXISTS (SELECT FROM build_files f WHERE f.build = b.seq AND f.kind = 'source')`,
+			`SELECT id FROM builds b WHERE state = 'pending' AND ` + recent + ` AND NOT EXISTS (SELECT FROM build_files f WHERE f.build = b.seq AND f.kind = 'source')`,
 			"", "",
 		},
 		{
@@ -112,7 +112,13 @@ func invariants() []invariant {
 		},
 		{
 			"action_queue", "An action that waits is in a throttle queue that is known.",
-			`SELECT callback_id FROM action_executions a WHERE state = 'waiting' AND NOT EXISTS (SELECT FROM throttle_queues q WHERE q.seq = a.queue)`,
+			// Jumps from queue to queue over what waits in each.
+			`WITH RECURSIVE w(queue) AS (
+				(SELECT queue FROM action_executions WHERE state = 'waiting' ORDER BY queue LIMIT 1)
+				UNION ALL
+				SELECT (SELECT a.queue FROM action_executions a WHERE a.state = 'waiting' AND a.queue > w.queue ORDER BY a.queue LIMIT 1)
+				FROM w WHERE w.queue IS NOT NULL
+			) SELECT 'queue ' || queue FROM w WHERE queue IS NOT NULL AND NOT EXISTS (SELECT FROM throttle_queues q WHERE q.seq = w.queue)`,
 			"", "",
 		},
 		{
