@@ -85,15 +85,13 @@ func severityLevel(severity, message string) (zerolog.Level, bool) {
 		}
 	}
 	switch severity {
-	case "FATAL":
+	case "FATAL", "PANIC", "ERROR":
 		switch message {
 		case "terminating connection due to administrator command", "the database system is shutting down":
 			return zerolog.InfoLevel, true // each open connection logs this when the server stops
-		case "connection to client lost":
+		case "connection to client lost", "canceling statement due to user request":
 			return zerolog.InfoLevel, true // takt has given up a statement, and says why itself
 		}
-		return zerolog.ErrorLevel, true
-	case "PANIC", "ERROR":
 		return zerolog.ErrorLevel, true
 	case "WARNING":
 		return zerolog.WarnLevel, true

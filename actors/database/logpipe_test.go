@@ -25,6 +25,7 @@ func TestLogPipe(t *testing.T) {
 		"LOG:  " + long + "\n" +
 		"LOG:  " + strings.Repeat("y", 4090) + "FATAL:  forged\n" +
 		"FATAL:  terminating connection due to administrator command\n" +
+		"ERROR:  canceling statement due to user request\n" +
 		"no end")
 	require.NoError(t, err)
 	require.NoError(t, w.Close())
@@ -39,6 +40,7 @@ func TestLogPipe(t *testing.T) {
 	require.Contains(t, text, `"message":"no end"`)
 	require.Contains(t, text, `{"level":"debug","from":"postgres","message":"FATAL:  forged"}`, "a piece of a line is no record")
 	require.Contains(t, text, `{"level":"info","from":"postgres","message":"terminating connection due to administrator command"}`)
+	require.Contains(t, text, `{"level":"info","from":"postgres","message":"canceling statement due to user request"}`, "a normal stop is no error")
 	require.GreaterOrEqual(t, strings.Count(text, "x"), len(long))
 	require.Equal(t, "FATAL:  could not map memory", pipe.lastWords())
 }

@@ -5,8 +5,9 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"takt/http/api"
 	"takt/http/hubspottest"
@@ -78,26 +79,20 @@ func (s *stage) fireAll(ctx context.Context, hs *hubspottest.HubSpot) error {
 	c := &http.Client{}
 	defer c.CloseIdleConnections()
 	const path = "/api/hubspot/action"
-	var wg sync.WaitGroup
-	errs := make(chan error, throttleWebhooks)
+	var all errgroup.Group
+	all.SetLimit(throttleWebhooks / 4)
 	for i := range throttleWebhooks {
-		wg.Go(func() {
+		all.Go(func() error {
 			status, reply, err := hs.Fire(ctx, c, s.controller.URL+path, publicHook+path, hubspottest.Webhook{
 				PortalID: throttlePortal, ActionID: throttleAction, WorkflowID: 192814114, CallbackID: fmt.Sprintf("ap-%d-%d", throttlePortal, i),
 			})
 			if err == nil && status != http.StatusNoContent {
 				err = fmt.Errorf("webhook %d was answered with %d: %s", i, status, reply)
 			}
-			errs <- err
+			return err
 		})
 	}
-	wg.Wait()
-	for range throttleWebhooks {
-		if err := <-errs; err != nil {
-			return err
-		}
-	}
-	return nil
+	return all.Wait()
 }
 
 // judge shows the record second by second, and checks it.

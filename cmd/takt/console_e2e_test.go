@@ -1,13 +1,15 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
-	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/creack/pty"
 	"github.com/stretchr/testify/require"
 
 	"takt/cmd/internal/process"
@@ -16,22 +18,26 @@ import (
 // TestServeOnATerminal starts takt as a person does, and stops it as one does.
 func TestServeOnATerminal(t *testing.T) {
 	t.Parallel()
-	script, err := exec.LookPath("script")
-	require.NoError(t, err, "bsdutils has it, which every Debian has")
 	s := newSite(t)
 	dir := filepath.Join(s.Dir, "data")
-	cmd := exec.Command(script, "-qefc", "exec "+s.Takt+" serve", "/dev/null")
-	cmd.Env = s.Environment("TAKT_DATA_DIR="+dir, "TAKT_LISTEN=127.0.0.1:0", "TAKT_LOG=info", "TERM=dumb", "SHELL=/bin/sh")
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	require.NoError(t, cmd.Start())
-	eventually(t, "takt serves", func() bool { return process.ReadWord(filepath.Join(dir, "address")) != "" })
-	address := process.ReadWord(filepath.Join(dir, "address"))
-	require.NoError(t, cmd.Process.Signal(os.Interrupt)) // script passes it on
-	require.NoError(t, cmd.Wait(), out.String())
-	text := out.String()
+	cmd := exec.Command(s.Takt, "serve")
+	cmd.Env = s.Environment("TAKT_DATA_DIR="+dir, "TAKT_LISTEN=127.0.0.1:0", "TAKT_LOG=info", "TERM=dumb")
+	terminal, err := pty.Start(cmd)
+	require.NoError(t, err)
+	defer func() { _ = terminal.Close() }()
+	var text, address string
+	for lines := bufio.NewReader(terminal); err == nil; { // the last read fails: takt is gone
+		var line string
+		line, err = lines.ReadString('\n')
+		text += line
+		if strings.Contains(line, "export TAKT_URL=") {
+			address = process.ReadWord(filepath.Join(dir, "address"))
+			_, err = terminal.Write([]byte{3}) // Ctrl-C
+		}
+	}
+	require.NoError(t, cmd.Wait(), text)
 	require.NotContains(t, text, `{"level"`)
+	require.Contains(t, text, "tls=false")
 	require.Contains(t, text, "takt serves at http://"+address)
 	require.Contains(t, text, "API key    "+filepath.Join(dir, "api-key"))
 	require.Contains(t, text, "export TAKT_URL=http://"+address+" TAKT_API_KEY=$(cat "+filepath.Join(dir, "api-key")+")")

@@ -139,7 +139,12 @@ func newLogger(w io.Writer, spec string) (zerolog.Logger, error) {
 	case "", "json":
 		w = cli.JSONLog{Writer: w}
 	case "console":
-		text := func(v any) string { return store.Line(fmt.Sprint(v)) }
+		text := func(v any) string {
+			if raw, ok := v.([]byte); ok { // what is neither text nor number comes as JSON
+				v = string(raw)
+			}
+			return store.Line(fmt.Sprint(v))
+		}
 		w = zerolog.ConsoleWriter{
 			Out: w, TimeFormat: time.TimeOnly, NoColor: !cli.Colour(w),
 			FormatMessage: func(v any) string {

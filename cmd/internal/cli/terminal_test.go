@@ -2,14 +2,13 @@ package cli_test
 
 import (
 	"bytes"
-	"fmt"
 	"os"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/creack/pty"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
 	"takt/cmd/internal/cli"
 	"takt/http/api"
@@ -18,14 +17,9 @@ import (
 // terminal opens a pseudo terminal. shown ends it and returns what was written to it.
 func terminal(t *testing.T) (tty *os.File, shown func() string) {
 	t.Helper()
-	ours, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	ours, tty, err := pty.Open()
 	require.NoError(t, err)
-	require.NoError(t, unix.IoctlSetPointerInt(int(ours.Fd()), unix.TIOCSPTLCK, 0))
-	n, err := unix.IoctlGetInt(int(ours.Fd()), unix.TIOCGPTN)
-	require.NoError(t, err)
-	tty, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
-	require.NoError(t, err)
-	require.NoError(t, unix.IoctlSetWinsize(int(tty.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 80}))
+	require.NoError(t, pty.Setsize(tty, &pty.Winsize{Rows: 24, Cols: 80}))
 	var out bytes.Buffer
 	done := make(chan struct{})
 	go func() {
