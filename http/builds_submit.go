@@ -101,7 +101,7 @@ func (in *submission) take(ctx context.Context, f *form, p *multipart.Part) (err
 		if in.source != nil {
 			return invalid("More than one source file")
 		}
-		in.source, err = f.file(ctx, p, "Source file", f.cfg.MaxSource, "", true)
+		in.source, err = f.file(ctx, p, "Source file", f.cfg.MaxSource, sourceName(in.id), false)
 	case "certs":
 		if in.certs != nil {
 			return invalid("More than one certs file")

@@ -166,6 +166,8 @@ type Files interface {
 	// Create stores all of content. It seals the content for the file name sealFor unless
 	// that is "".
 	Create(ctx context.Context, limit int64, sealFor string, content io.Reader) (*storage.Upload, error)
+	// CreateNew is Create for the file of a new build that will be called name.
+	CreateNew(ctx context.Context, name string, limit int64, seal bool, content io.Reader) (*storage.Upload, error)
 	// Duplicate returns an upload with the content of a file, sealed again for sealFor.
 	Duplicate(ctx context.Context, f store.File, sealFor string) (*storage.Upload, error)
 	// Open and OpenSealed find a file on the disk or in S3. ctx bounds the reading.

@@ -132,9 +132,9 @@ func (r *clientReader) Read(p []byte) (int, error) {
 }
 
 // file streams a part to storage. If the part is over the limit, the error names what. A
-// part without content and name gives nil, because forms send it for "no file". If begins
-// is set, the part starts something new and must leave the disk its reserve.
-func (f *form) file(ctx context.Context, p *multipart.Part, what string, limit int64, sealFor string, begins bool) (*storage.Upload, error) {
+// part without content and name gives nil, because forms send it for "no file". name is
+// that of a file of a new build, which must leave the disk its reserve; "" for any other.
+func (f *form) file(ctx context.Context, p *multipart.Part, what string, limit int64, name string, seal bool) (u *storage.Upload, err error) {
 	if !isFile(p) {
 		if n, _ := io.ReadFull(p, make([]byte, 1)); n == 0 {
 			return nil, nil
@@ -146,10 +146,12 @@ func (f *form) file(ctx context.Context, p *multipart.Part, what string, limit i
 		return nil, err
 	}
 	r := &clientReader{r: p}
-	if begins {
+	if name == "" {
+		u, err = f.files.Create(ctx, limit, "", r)
+	} else {
 		r.room = f.files.Room
+		u, err = f.files.CreateNew(ctx, name, limit, seal, r)
 	}
-	u, err := f.files.Create(ctx, limit, sealFor, r)
 	if store.CodeOf(err) == store.TooLarge && !strings.Contains(err.Error(), "Request body") {
 		err = store.NewError(store.TooLarge, fmt.Sprintf("%s is larger than %s", what, size(limit)))
 	}

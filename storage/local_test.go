@@ -79,6 +79,38 @@ func TestUploadIsCommittedWithSizeAndDigest(t *testing.T) {
 	require.True(t, bytes.Equal(content, got))
 }
 
+// A file of a new build has its name from the beginning, and its directory goes with it.
+func TestNewFileIsWrittenUnderItsName(t *testing.T) {
+	t.Parallel()
+	l, dir := openLocal(t)
+	files, err := NewFiles(ModeLocal, l, nil)
+	require.NoError(t, err)
+	const source, certs = "builds/abc/source.zip", "builds/abc/certs.zip"
+	create := func(name string, seal bool) *Upload {
+		u, err := files.CreateNew(t.Context(), name, 10, seal, strings.NewReader(name[7:10]))
+		require.NoError(t, err)
+		require.FileExists(t, filepath.Join(dir, name))
+		return u
+	}
+	_, err = files.CreateNew(t.Context(), source, 10, false, strings.NewReader("longer than ten bytes"))
+	require.Equal(t, store.TooLarge, store.CodeOf(err))
+	require.NoDirExists(t, filepath.Join(dir, "builds/abc"))
+
+	s, c := create(source, false), create(certs, true)
+	s.Discard()
+	require.NoFileExists(t, filepath.Join(dir, source))
+	commitLocal(t, c, certs)
+	c.Discard()
+	sealed, err := files.OpenSealed(t.Context(), store.File{Name: certs, Size: 3, SHA256: sha256.Sum256([]byte("abc")), Location: store.OnDisk})
+	require.NoError(t, err)
+	got, err := io.ReadAll(sealed)
+	require.NoError(t, errors.Join(err, sealed.Close()))
+	require.Equal(t, "abc", string(got))
+	require.Empty(t, temporaries(t, dir))
+	_, err = files.CreateNew(t.Context(), "../out", 10, false, strings.NewReader(""))
+	require.Error(t, err)
+}
+
 func TestFilesAreClosedToOthers(t *testing.T) {
 	t.Parallel()
 	l, dir := openLocal(t)

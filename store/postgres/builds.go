@@ -19,8 +19,9 @@ type BuildsConfig struct {
 
 // Builds keeps builds, their files and their logs. Safe for concurrent use.
 type Builds struct {
-	db  *DB
-	cfg BuildsConfig
+	db        *DB
+	cfg       BuildsConfig
+	additions additions
 }
 
 // NewBuilds returns the builds of db.

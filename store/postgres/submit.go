@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -42,7 +43,7 @@ func (b *Builds) Submit(ctx context.Context, s store.Submission, commit func() e
 }
 
 // submitUncounted adds a build without a count, because the limit is far away and room
-// is reserved. Without an idempotency key this is one statement and one round trip.
+// is reserved. Without an idempotency key it shares a statement with other submissions.
 func (b *Builds) submitUncounted(
 	ctx context.Context, op operation, s store.Submission, commit func() error,
 ) (build store.Build, position int64, err error) {
@@ -53,11 +54,86 @@ func (b *Builds) submitUncounted(
 	if err := commit(); err != nil {
 		return store.Build{}, 0, op.failure(err)
 	}
-	err = op.run(ctx, func(ctx context.Context, c *pgx.Conn) error {
-		build, position, err = insertBuild(ctx, c, s)
-		return err
+	a := &addition{Submission: s, added: make(chan struct{})}
+	b.add(a)
+	select {
+	case <-a.added:
+		return a.build, a.position, op.failure(a.err)
+	case <-ctx.Done():
+		return store.Build{}, 0, op.failure(unknown(context.Cause(ctx)))
+	}
+}
+
+// addition is a submission that waits to be added or is being added.
+type addition struct {
+	store.Submission
+	build    store.Build
+	position int64
+	err      error
+	added    chan struct{} // closed when the results are set
+}
+
+const (
+	// additionsAtOnce is how many statements add builds at once; additionsMost is how
+	// many builds one of them adds.
+	additionsAtOnce = 2
+	additionsMost   = 64
+)
+
+// additions collects submissions while others are being added, so that one statement
+// adds many (group commit).
+type additions struct {
+	mu      sync.Mutex
+	waiting []*addition
+	running int
+}
+
+// next returns what the next statement adds; none if that statement ends.
+func (l *additions) next() (batch []*addition) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := min(len(l.waiting), additionsMost)
+	if n == 0 {
+		l.running--
+	}
+	batch, l.waiting = l.waiting[:n:n], l.waiting[n:]
+	return batch
+}
+
+// add adds a, with others if others wait.
+func (b *Builds) add(a *addition) {
+	l := &b.additions
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.waiting = append(l.waiting, a)
+	if l.running < additionsAtOnce {
+		l.running++
+		go b.addWaiting()
+	}
+}
+
+func (b *Builds) addWaiting() {
+	for batch := b.additions.next(); len(batch) > 0; batch = b.additions.next() {
+		err := apart(batch, b.addTogether, func(*addition, error) error { return nil })
+		for _, a := range batch {
+			if err != nil && a.err != nil {
+				a.err = err // it was part of a refused statement, and then had no turn
+			}
+			close(a.added)
+		}
+	}
+}
+
+// addTogether adds builds in one statement, not with a caller's context, because all
+// share it.
+func (b *Builds) addTogether(some []*addition) error {
+	err := b.db.write("adding builds").run(context.Background(), func(ctx context.Context, c *pgx.Conn) error {
+		return insertBuilds(ctx, c, some)
 	})
-	return build, position, err
+	for _, a := range some {
+		a.err = err
+	}
+	return err
 }
 
 // submitCounted adds a build if the table has room for it. This controller adds no
@@ -81,9 +157,16 @@ func submitIn(
 				return err
 			}
 		}
-		if build, position, err = insertBuild(ctx, tx, s); err != nil {
+		a := &addition{Submission: s}
+		if err := insertBuilds(ctx, tx, []*addition{a}); err != nil {
 			return err
 		}
+		if s.RetryOf != "" {
+			if _, err := tx.Exec(ctx, sqlLogRetry, s.RetryOf, "Retried as build "+s.ID); err != nil {
+				return err
+			}
+		}
+		build, position = a.build, a.position
 		if err := takeKey(ctx, tx, s.Once, build); err != nil {
 			return err
 		}
@@ -152,60 +235,79 @@ func (b *Builds) makeRoom(ctx context.Context, tx pgx.Tx) error {
 // queueFullRetry is how long a refused submitter should wait.
 const queueFullRetry = 5 * time.Second
 
-// sqlInsertBuild adds a build, its files, its labels (NULL for none) and its first log
-// line, and notifies every controller. It also writes a line to the log of the build
-// that this one retries (@retried, "" for none) and locks that build for the reason
-// given at sqlAppendLogs.
-const sqlInsertBuild = `
-WITH b AS (
+// sqlInsertBuilds adds builds, their files, their labels (NULL for none) and their first
+// log lines, and notifies every controller.
+const sqlInsertBuilds = `
+WITH s AS MATERIALIZED (
+	SELECT * FROM unnest(@ids::text[], @platforms::text[], @priorities::int[], @tokens::bytea[], @certs::bool[], @labels::jsonb[], @retried::text[], @lines::text[])
+		WITH ORDINALITY AS s(id, platform, priority, token, certs, labels, retried, line, nr)
+), b AS (
 	INSERT INTO builds (id, platform, priority, token_hash, has_certs, retry_root)
-	VALUES (@id, @platform, @priority, @token, @has_certs,
-		(SELECT coalesce(retry_root, seq) FROM builds WHERE seq = (SELECT seq FROM build_ids WHERE id = @retried)))
-	RETURNING seq, submitted_at, position
+	SELECT id, platform, priority, token, certs, (SELECT coalesce(o.retry_root, o.seq) FROM builds o WHERE o.seq = (SELECT i.seq FROM build_ids i WHERE i.id = retried))
+	FROM s ORDER BY nr
+	RETURNING seq, id, platform, submitted_at, position
 ), n AS (
-	INSERT INTO build_ids (id, seq) SELECT @id, seq FROM b
+	INSERT INTO build_ids (id, seq) SELECT id, seq FROM b
 ), f AS (
 	INSERT INTO build_files (build, kind, name, size, sha256, location, object, copy_due)
-	SELECT b.seq, f.* FROM b, unnest(@kinds::text[], @names::text[], @sizes::bigint[], @digests::bytea[],
-		@locations::text[], @objects::text[], @due::timestamptz[]) AS f
+	SELECT b.seq, f.kind, f.name, f.size, f.digest, f.location, f.object, f.due
+	FROM b JOIN unnest(@owners::text[], @kinds::text[], @names::text[], @sizes::bigint[], @digests::bytea[], @locations::text[], @objects::text[], @due::timestamptz[])
+		AS f(id, kind, name, size, digest, location, object, due) USING (id)
 ), t AS (
-	INSERT INTO build_labels (build, labels) SELECT seq, @labels FROM b WHERE @labels::jsonb IS NOT NULL
+	INSERT INTO build_labels (build, labels) SELECT b.seq, s.labels FROM b JOIN s USING (id) WHERE s.labels IS NOT NULL
 ), l AS (
-	INSERT INTO build_logs (build, message) SELECT seq, @line FROM b
-), o AS MATERIALIZED (
-	SELECT seq FROM builds WHERE seq = (SELECT seq FROM build_ids WHERE id = @retried) FOR NO KEY UPDATE
-), r AS (
-	INSERT INTO build_logs (build, message) SELECT seq, 'Retried as build ' || @id::text FROM o
+	INSERT INTO build_logs (build, message) SELECT b.seq, s.line FROM b JOIN s USING (id)
 )
-SELECT submitted_at, position, pg_notify('takt', 'job:available ' || @platform) FROM b`
+SELECT id, submitted_at, position, pg_notify('takt', 'job:available ' || platform) FROM b`
 
-func insertBuild(ctx context.Context, q querier, s store.Submission) (build store.Build, position int64, err error) {
-	build = store.Build{
-		ID: s.ID, Platform: s.Platform, State: store.Pending, Priority: s.Priority,
-		Labels: s.Labels, TokenHash: s.TokenHash, Source: &s.Source, Certs: s.Certs,
+// sqlLogRetry writes a line to the log of the build that is retried, and locks it for
+// the reason given at sqlAppendLogs.
+const sqlLogRetry = `
+WITH o AS MATERIALIZED (
+	SELECT seq FROM builds WHERE seq = (SELECT seq FROM build_ids WHERE id = $1) FOR NO KEY UPDATE
+)
+INSERT INTO build_logs (build, message) SELECT seq, $2 FROM o`
+
+// insertBuilds adds builds in one statement and sets their results.
+func insertBuilds(ctx context.Context, q querier, all []*addition) error {
+	n := len(all)
+	ids, platforms, retried, lines := make([]string, n), make([]string, n), make([]*string, n), make([]string, n)
+	priorities, tokens, certs, labels := make([]int, n), make([][]byte, n), make([]bool, n), make([]any, n)
+	owners, files, byID := make([]string, 0, n), fileColumns{}, make(map[string]*addition, n)
+	for i, a := range all {
+		s := &a.Submission
+		byID[s.ID] = a
+		ids[i], platforms[i], priorities[i], tokens[i], certs[i] = s.ID, string(s.Platform), s.Priority, s.TokenHash[:], s.Certs != nil
+		if len(s.Labels) > 0 {
+			labels[i] = s.Labels
+		}
+		if lines[i] = "Build submitted"; s.RetryOf != "" {
+			retried[i], lines[i] = &s.RetryOf, lines[i]+" (retry of "+s.RetryOf+")"
+		}
+		owners = append(owners, s.ID)
+		files.add(store.SourceFile, s.Source)
+		if s.Certs != nil {
+			owners = append(owners, s.ID)
+			files.add(store.CertsFile, *s.Certs)
+		}
 	}
-	var labels any
-	if len(s.Labels) > 0 {
-		labels = s.Labels
-	}
-	files := fileColumns{}
-	files.add(store.SourceFile, s.Source)
-	if s.Certs != nil {
-		files.add(store.CertsFile, *s.Certs)
-	}
-	line := "Build submitted"
-	if s.RetryOf != "" {
-		line += " (retry of " + s.RetryOf + ")"
-	}
+	rows, _ := q.Query(ctx, sqlInsertBuilds, pgx.NamedArgs{
+		"ids": ids, "platforms": platforms, "priorities": priorities, "tokens": tokens, "certs": certs, "labels": labels,
+		"retried": retried, "lines": lines, "owners": owners, "kinds": files.kinds, "names": files.names, "sizes": files.sizes,
+		"digests": files.digests, "locations": files.locations, "objects": files.objects, "due": files.due,
+	}) // its error is that of the rows
+	var id string
 	var at time.Time
-	err = q.QueryRow(ctx, sqlInsertBuild, pgx.NamedArgs{
-		"id": s.ID, "platform": string(s.Platform), "priority": s.Priority, "token": s.TokenHash[:], "has_certs": s.Certs != nil,
-		"kinds": files.kinds, "names": files.names, "sizes": files.sizes, "digests": files.digests,
-		"locations": files.locations, "objects": files.objects, "due": files.due, "labels": labels, "line": line, "retried": s.RetryOf,
-	}).Scan(&at, &position, nil)
-	if err != nil {
-		return store.Build{}, 0, err
-	}
-	build.SubmittedAt, build.UpdatedAt = at.UTC(), at.UTC()
-	return build, position, nil
+	var position int64
+	_, err := pgx.ForEachRow(rows, []any{&id, &at, &position, nil}, func() error {
+		a := byID[id]
+		s := &a.Submission
+		a.position = position
+		a.build = store.Build{
+			ID: s.ID, Platform: s.Platform, State: store.Pending, Priority: s.Priority, Labels: s.Labels,
+			TokenHash: s.TokenHash, Source: &s.Source, Certs: s.Certs, SubmittedAt: at.UTC(), UpdatedAt: at.UTC(),
+		}
+		return nil
+	})
+	return err
 }
