@@ -1,11 +1,13 @@
 package postgres_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -187,4 +189,57 @@ func TestList(t *testing.T) {
 	counts, err := b.queue.Recount(t.Context(), 10, nil)
 	require.NoError(t, err)
 	require.Equal(t, map[store.Platform]int{store.IOS: 1, store.Android: 0}, counts.Pending)
+}
+
+// While two statements add builds, others collect for the next; a build that the
+// database refuses fails alone.
+func TestSubmitsShareStatements(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	taken := submission(t)
+	_, err := b.builds.Submit(t.Context(), taken, nil)
+	require.NoError(t, err)
+	const n = 64
+	var wg sync.WaitGroup
+	ids, errs := make([]string, n), make([]error, n)
+	for i := range n {
+		s := submission(t)
+		if i%16 == 7 {
+			s.ID = taken.ID
+		}
+		ids[i] = s.ID
+		wg.Go(func() { _, errs[i] = b.builds.Submit(t.Context(), s, nil) })
+	}
+	wg.Wait()
+	for i, id := range ids {
+		if id == taken.ID {
+			require.Equal(t, store.Conflict, store.CodeOf(errs[i]))
+			continue
+		}
+		require.NoError(t, errs[i])
+		require.Equal(t, []string{"Build submitted"}, b.logs(id))
+		require.Equal(t, id, b.find(id).ID)
+	}
+	var transactions int
+	require.NoError(t, b.Pool.QueryRow(t.Context(), `SELECT count(DISTINCT xmin::text) FROM builds`).Scan(&transactions))
+	require.Less(t, transactions, n*3/4)
+}
+
+// A caller that leaves does not know whether its build was added, so its files stay.
+func TestSubmitOfACallerThatLeaves(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	_, err := b.builds.Submit(t.Context(), submission(t), nil)
+	require.NoError(t, err)
+	lock, err := b.Pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = lock.Rollback(t.Context()) }()
+	_, err = lock.Exec(t.Context(), `LOCK TABLE builds`)
+	require.NoError(t, err)
+	ctx, leave := context.WithCancel(t.Context())
+	s := submission(t)
+	_, err = b.builds.Submit(ctx, s, func() error { leave(); return nil })
+	require.ErrorIs(t, err, store.ErrOutcomeUnknown)
+	require.NoError(t, lock.Commit(t.Context()))
+	require.Eventually(t, func() bool { _, err := b.builds.Find(t.Context(), s.ID); return err == nil }, 10*time.Second, time.Millisecond)
 }
