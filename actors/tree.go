@@ -22,6 +22,7 @@ import (
 	"takt/actors/telemetry"
 	"takt/actors/throttle"
 	"takt/store"
+	"takt/store/metrics"
 )
 
 // root is the name of the tree's root, and of takt's own database objects.
@@ -74,6 +75,8 @@ type Deps struct {
 	Invariants auditor.Invariants
 	// Throttle is given without Bus, because the tree sets it.
 	Throttle throttle.Deps
+	// Metrics observe what happens. Defaults to new ones.
+	Metrics *metrics.Metrics
 }
 
 // Tree is the supervision tree and the handles of what lives in it.
@@ -106,6 +109,10 @@ func New(cfg Config, deps Deps) *Tree {
 	t.Telemetry = telemetry.New(deps.Logger, t.Bus)
 	t.sys = otp.New(otp.Options{Logger: deps.Logger, OnEvent: t.Telemetry.Hook})
 
+	if deps.Metrics == nil {
+		deps.Metrics = metrics.New()
+	}
+	t.Telemetry.Register(deps.Metrics.Collectors()...)
 	source := cfg.Database
 	if cfg.Embedded != nil {
 		t.Postgres = database.NewPostgres(*cfg.Embedded)
@@ -115,6 +122,7 @@ func New(cfg Config, deps Deps) *Tree {
 	deps.Throttle.Bus = t.Bus
 	t.Throttle = throttle.New(t.sys, deps.Throttle, cfg.Throttle)
 	cfg.Pool.Source, cfg.Pool.Sinks = source, []database.Sink{deps.DB, t.Listener, t.Throttle.Jobs}
+	cfg.Pool.Metrics = deps.Metrics
 	t.Pool = database.NewPool(cfg.Pool)
 
 	t.Queue = queue.New(t.sys, deps.Queue, t.Bus, deps.Tokens, cfg.Queue)

@@ -29,7 +29,7 @@ const busyHorizon = 1000
 
 // sqlHorizon finds the holder of the oldest transaction id that vacuum must respect. It
 // skips vacuum's own sessions, and needs no privileges.
-const sqlHorizon = `
+const sqlHorizon = `/* horizon */
 SELECT x::text, age(x), holder FROM (
 	SELECT v.x, 'process ' || a.pid || ' of ' || coalesce(a.usename, '?') || coalesce(' (' || nullif(a.application_name, '') || ')', '') AS holder
 	FROM pg_stat_activity a CROSS JOIN LATERAL (VALUES (a.backend_xmin), (a.backend_xid)) v(x)

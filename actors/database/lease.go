@@ -44,7 +44,9 @@ func openLease(ctx context.Context, cfg PoolConfig) (*lease, error) {
 
 func (l *lease) fill(ctx context.Context, conn *pgx.ConnConfig, cfg PoolConfig) error {
 	if cfg.Migrate != nil {
-		if err := cfg.Migrate(ctx, conn.Copy()); err != nil {
+		migrating := conn.Copy()
+		migrating.Tracer = &tracer{Metrics: cfg.Metrics, all: migrationStatement}
+		if err := cfg.Migrate(ctx, migrating); err != nil {
 			return fmt.Errorf("migrating the database: %w", err)
 		}
 	}
@@ -86,6 +88,7 @@ func poolConfig(conn *pgx.ConnConfig, cfg PoolConfig) (*pgxpool.Config, error) {
 		return nil, fmt.Errorf("making the connection pool: %w", err)
 	}
 	pc.ConnConfig = conn.Copy()
+	pc.ConnConfig.Tracer = &tracer{Metrics: cfg.Metrics}
 	for name, value := range map[string]string{
 		"statement_timeout":                   milliseconds(statementTimeout),
 		"lock_timeout":                        milliseconds(lockTimeout),

@@ -14,6 +14,7 @@ import (
 	"takt/actors/otp"
 	"takt/migrations"
 	"takt/store/backoff"
+	"takt/store/metrics"
 	"takt/store/seal"
 )
 
@@ -60,6 +61,8 @@ type PoolConfig struct {
 	Drain time.Duration
 	// Backoff is the wait between attempts. Defaults to 1 to 30 seconds.
 	Backoff backoff.Backoff
+	// Metrics observe the pool's statements. Defaults to metrics that nobody reads.
+	Metrics *metrics.Metrics
 }
 
 func (c *PoolConfig) defaults() {
@@ -72,6 +75,9 @@ func (c *PoolConfig) defaults() {
 	c.StartWait = cmp.Or(c.StartWait, 10*time.Second)
 	c.Drain = cmp.Or(c.Drain, 3*time.Second)
 	c.Backoff.Min = cmp.Or(c.Backoff.Min, firstRetry)
+	if c.Metrics == nil {
+		c.Metrics = metrics.New()
+	}
 }
 
 // wantedRetry is the longest pause between two attempts while callers need the database.

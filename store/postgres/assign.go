@@ -21,7 +21,7 @@ const assignTimeout = 5 * time.Second
 
 // sqlFind finds the rows of polls whose address is not known. A poll without a token is
 // found by its worker's id if it has no number or its number is gone.
-const sqlFind = `
+const sqlFind = `/* find */
 SELECT p.nr, w.number, w.ctid
 FROM unnest(@numbers::bigint[], @ids::text[]) WITH ORDINALITY AS p(number, id, nr)
 CROSS JOIN LATERAL (
@@ -56,7 +56,7 @@ CROSS JOIN LATERAL (
 //
 // Steps pass their rows on whole and pair them by array, because a join would cost
 // the square of the batch: the planner expects one row from each step.
-const sqlAssign = `
+const sqlAssign = `/* assign */
 WITH locked AS MATERIALIZED (
 	SELECT p.nr, p.shown, p.parked, p.reconcile, p.address AS at, w.ctid AS now_at, w.number, w.id, w.used, greatest(p.used, w.used) AS known,
 		w.handed, w.held, w.slots, w.platforms, w.draining OR w.critical AND @spare AS drained, w.status = 'offline' AS due

@@ -16,7 +16,7 @@ type Audit struct{ db *DB }
 // NewAudit returns the audit of db.
 func NewAudit(db *DB) *Audit { return &Audit{db: db} }
 
-const sqlAppendAudit = `
+const sqlAppendAudit = `/* append_audit */
 INSERT INTO audit (at, actor, action, target, reason, detail, outcome)
 VALUES (coalesce(@at, now()), @actor, @action, @target, @reason, coalesce(@detail, '{}'::jsonb), nullif(@outcome, '')) RETURNING id`
 
@@ -33,7 +33,7 @@ func (a *Audit) Append(ctx context.Context, e store.AuditEntry) (id int64, err e
 	return id, err
 }
 
-const sqlConcludeAudit = `UPDATE audit SET outcome = $2 WHERE id = $1`
+const sqlConcludeAudit = `/* conclude_audit */ UPDATE audit SET outcome = $2 WHERE id = $1`
 
 // Conclude writes how the action of an entry ended. Repeating it is harmless.
 func (a *Audit) Conclude(ctx context.Context, id int64, outcome string) error {
@@ -41,7 +41,7 @@ func (a *Audit) Conclude(ctx context.Context, id int64, outcome string) error {
 	return err
 }
 
-const sqlListAudit = `
+const sqlListAudit = `/* list_audit */
 SELECT id, at, actor, action, target, reason, detail, coalesce(outcome, '')
 FROM audit ORDER BY id DESC LIMIT nullif($1, 0)`
 

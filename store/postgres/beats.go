@@ -26,7 +26,7 @@ type relation struct {
 }
 
 // sqlRelation: $1 build, $2 worker, $3 beatInterval.
-const sqlRelation = `
+const sqlRelation = `/* relation */
 SELECT w.id IS NOT NULL, b.id IS NOT NULL, coalesce(b.state, ''), coalesce(b.worker_id, ''),
 	coalesce(b.last_worker_id, ''), coalesce(b.attempt, 0),
 	coalesce(b.state = 'assigned' OR b.last_seen_at IS NULL OR w.status = 'offline'
@@ -131,7 +131,7 @@ func touch(ctx context.Context, tx pgx.Tx, st relation, s store.Beat) error {
 // sqlRefresh locks the worker, then the build, because the look-up of w stands in the
 // condition of the second update. It returns whether the worker still has the build in
 // attempt $3. If so, the build is refreshed unless its state is final.
-const sqlRefresh = `
+const sqlRefresh = `/* refresh */
 WITH w AS (
 	UPDATE workers SET last_seen_at = now(), status = CASE WHEN held > 0 THEN 'building' ELSE status END
 	WHERE id = $2 RETURNING id
@@ -204,7 +204,7 @@ func (st relation) heartbeat(s store.Beat) (holds, cancelled bool, err error) {
 }
 
 // sqlTelemetry keeps the last figures that made sense.
-const sqlTelemetry = `
+const sqlTelemetry = `/* telemetry */
 INSERT INTO worker_telemetry AS t (worker_id, build_id, type, stage, cpu_percent, memory_mb, disk_percent, processes,
 	uptime_seconds, cpu_sum, cpu_count)
 VALUES (@worker, @build, @type, nullif(@stage, ''), @cpu, @memory, @disk, @processes, @uptime, coalesce(@cpu::float8, 0), (@cpu::float8 IS NOT NULL)::int)

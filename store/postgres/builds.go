@@ -48,7 +48,7 @@ const buildJoins = `
 LEFT JOIN worker_details d ON d.worker_id = b.worker_id
 LEFT JOIN build_files f ON f.build = b.seq`
 
-const sqlFindBuild = `SELECT ` + buildColumns + `
+const sqlFindBuild = `/* find_build */ SELECT ` + buildColumns + `
 FROM builds b` + buildJoins + ` WHERE b.seq = (SELECT seq FROM build_ids WHERE id = $1)`
 
 // Find returns a build with its files and the hash of its token. Error: NotFound.
@@ -78,9 +78,9 @@ const (
 	ORDER BY seq DESC LIMIT nullif($4, 0)`
 	listFiles = `) b` + buildJoins + ` ORDER BY b.seq DESC`
 
-	sqlListBuilds  = `SELECT ` + buildColumns + ` FROM (SELECT * FROM builds WHERE ` + listFilter + listFiles
-	sqlListHeld    = `SELECT ` + buildColumns + ` FROM (SELECT * FROM builds WHERE state IN ('assigned', 'building') AND ` + listFilter + listFiles
-	sqlListPending = `SELECT ` + buildColumns + ` FROM (SELECT * FROM builds WHERE state = 'pending' AND ` + listFilter + listFiles
+	sqlListBuilds  = `/* list_builds */ SELECT ` + buildColumns + ` FROM (SELECT * FROM builds WHERE ` + listFilter + listFiles
+	sqlListHeld    = `/* list_held */ SELECT ` + buildColumns + ` FROM (SELECT * FROM builds WHERE state IN ('assigned', 'building') AND ` + listFilter + listFiles
+	sqlListPending = `/* list_pending */ SELECT ` + buildColumns + ` FROM (SELECT * FROM builds WHERE state = 'pending' AND ` + listFilter + listFiles
 )
 
 // List returns the builds that match f, newest first.
@@ -109,7 +109,7 @@ func only(states []store.BuildState, allowed ...store.BuildState) bool {
 	return len(states) > 0 && !slices.ContainsFunc(states, func(s store.BuildState) bool { return !slices.Contains(allowed, s) })
 }
 
-const sqlCountBuilds = `SELECT count(*) FILTER (WHERE state = 'pending'), count(*) FILTER (WHERE state = 'assigned'),
+const sqlCountBuilds = `/* count_builds */ SELECT count(*) FILTER (WHERE state = 'pending'), count(*) FILTER (WHERE state = 'assigned'),
 	count(*) FILTER (WHERE state = 'building')
 FROM (SELECT state FROM builds WHERE state = 'pending' UNION ALL SELECT state FROM builds WHERE state IN ('assigned', 'building')) b`
 

@@ -31,7 +31,7 @@ func (b *Builds) Cancel(ctx context.Context, id string) error {
 // sqlCancel looks up which worker holds the build, locks that worker, and then updates
 // the build unless its holder changed meanwhile ($2 is the message). The worker is
 // locked first because the look-up of w stands in the update's condition.
-const sqlCancel = `
+const sqlCancel = `/* cancel */
 WITH w AS MATERIALIZED (
 	SELECT id FROM workers WHERE id = (
 		SELECT worker_id FROM builds WHERE seq = (SELECT seq FROM build_ids WHERE id = $1) AND state IN ('assigned', 'building')
@@ -50,7 +50,7 @@ WITH w AS MATERIALIZED (
 )
 SELECT count(*) FROM b`
 
-const sqlBuildState = `SELECT state FROM builds WHERE seq = (SELECT seq FROM build_ids WHERE id = $1)`
+const sqlBuildState = `/* build_state */ SELECT state FROM builds WHERE seq = (SELECT seq FROM build_ids WHERE id = $1)`
 
 // cancel reports false if the build got another holder meanwhile; the caller may try
 // again.

@@ -36,7 +36,7 @@ ORDER BY w.key, w.id`
 
 const (
 	// sqlFleetByName reads names in index order and stops at the end of the page.
-	sqlFleetByName = `
+	sqlFleetByName = `/* fleet_by_name */
 WITH p AS MATERIALIZED (
 	SELECT w.*, ` + fleetState + ` AS state, lower(d.name) COLLATE "C" AS key
 	FROM worker_details d JOIN workers w ON w.id = d.worker_id
@@ -45,7 +45,7 @@ WITH p AS MATERIALIZED (
 	ORDER BY lower(d.name) COLLATE "C", d.worker_id LIMIT @limit::int
 )` + fleetColumns
 
-	sqlFleetByNumber = `
+	sqlFleetByNumber = `/* fleet_by_number */
 WITH p AS MATERIALIZED (
 	SELECT * FROM (SELECT w.*, ` + fleetState + ` AS state, CASE @sort::text
 		WHEN 'seen' THEN -extract(epoch FROM w.last_seen_at)::float8
@@ -102,7 +102,7 @@ func (d *Dashboard) list(ctx context.Context, what string, f func(context.Contex
 	return nil
 }
 
-const sqlFleetSummary = `
+const sqlFleetSummary = `/* fleet_summary */
 SELECT p.platform, sum(n)::int, coalesce(sum(n) FILTER (WHERE state IN ('idle', 'building')), 0)::int,
 	coalesce(sum(n) FILTER (WHERE state = 'draining'), 0)::int, coalesce(sum(n) FILTER (WHERE state = 'critical'), 0)::int,
 	coalesce(sum(slots) FILTER (WHERE state IN ('idle', 'building')), 0)::int,
@@ -125,7 +125,7 @@ func (d *Dashboard) FleetSummary(ctx context.Context) (s []store.FleetSummary, e
 	return s, err
 }
 
-const sqlFleetStates = `SELECT ` + fleetState + `, count(*)::int FROM workers w GROUP BY 1`
+const sqlFleetStates = `/* fleet_states */ SELECT ` + fleetState + `, count(*)::int FROM workers w GROUP BY 1`
 
 // FleetStates counts workers by their state.
 func (d *Dashboard) FleetStates(ctx context.Context) (map[string]int, error) {
@@ -146,7 +146,7 @@ func (d *Dashboard) FleetStates(ctx context.Context) (map[string]int, error) {
 	return states, err
 }
 
-const sqlWaitingBuilds = `
+const sqlWaitingBuilds = `/* waiting_builds */
 SELECT b.id, b.platform, b.priority, (SELECT labels FROM build_labels WHERE build = b.seq), b.submitted_at, b.attempt, b.position,
 	(SELECT count(*) FROM builds a WHERE a.state = 'pending' AND a.platform = b.platform AND a.position < b.position
 		AND a.position <= @after)::int + row_number() OVER (PARTITION BY b.platform ORDER BY b.position)::int
@@ -166,7 +166,7 @@ func (d *Dashboard) Waiting(ctx context.Context, after int64, limit int) (list [
 	return list, err
 }
 
-const sqlPlaceInQueue = `
+const sqlPlaceInQueue = `/* place_in_queue */
 SELECT id, platform, priority, NULL::jsonb, submitted_at, attempt, position,
 	(SELECT count(*) FROM builds a WHERE a.state = 'pending' AND a.platform = b.platform AND a.position <= b.position)::int
 FROM builds b WHERE seq = (SELECT seq FROM build_ids WHERE id = $1) AND state = 'pending'`
@@ -189,7 +189,7 @@ func (d *Dashboard) WaitingBuild(ctx context.Context, id string) (found *store.P
 }
 
 // sqlRunning looks for the progress only among a build's last lines.
-const sqlRunning = `
+const sqlRunning = `/* running */
 SELECT b.id, b.platform, b.state, b.priority, b.worker_id, coalesce(d.name, ''), b.started_at, coalesce(b.last_seen_at, b.started_at), b.attempt,
 	(SELECT least(substring(l.message FROM '^Build progress: ([0-9]{1,3})')::int, 100) FROM (
 		SELECT seq, message FROM build_logs WHERE build = b.seq ORDER BY seq DESC LIMIT 30
@@ -213,7 +213,7 @@ func (d *Dashboard) Running(ctx context.Context, before int64, limit int) (list 
 }
 
 // sqlDurations reads the most recent builds of the last day.
-const sqlDurations = `
+const sqlDurations = `/* durations */
 SELECT platform, count(*)::int, percentile_disc(ARRAY[0.25, 0.5, 0.75, 0.9]) WITHIN GROUP (ORDER BY took)
 FROM (
 	SELECT platform, greatest(extract(epoch FROM completed_at - started_at), 0)::float8 AS took FROM builds
@@ -249,17 +249,17 @@ const searchFilter = `
 	ORDER BY seq DESC LIMIT @limit::int) b` + buildJoins + ` ORDER BY b.seq DESC`
 
 const (
-	sqlSearchAll     = `SELECT ` + buildColumns + ` FROM (SELECT * FROM builds WHERE (@states::text[] IS NULL OR state = ANY (@states)) AND ` + searchFilter
-	sqlSearchPending = `SELECT ` + buildColumns + ` FROM (SELECT * FROM builds WHERE state = 'pending' AND @states::text[] IS NOT NULL AND ` + searchFilter
+	sqlSearchAll     = `/* search_all */ SELECT ` + buildColumns + ` FROM (SELECT * FROM builds WHERE (@states::text[] IS NULL OR state = ANY (@states)) AND ` + searchFilter
+	sqlSearchPending = `/* search_pending */ SELECT ` + buildColumns + ` FROM (SELECT * FROM builds WHERE state = 'pending' AND @states::text[] IS NOT NULL AND ` + searchFilter
 	// sqlSearchEnded uses an index of builds that failed or were cancelled.
-	sqlSearchEnded = `SELECT ` + buildColumns + ` FROM (SELECT * FROM builds WHERE state IN ('failed', 'cancelled') AND state = ANY (@states::text[]) AND ` + searchFilter
+	sqlSearchEnded = `/* search_ended */ SELECT ` + buildColumns + ` FROM (SELECT * FROM builds WHERE state IN ('failed', 'cancelled') AND state = ANY (@states::text[]) AND ` + searchFilter
 	// sqlSearchLabel reads labels only until the page is full.
-	sqlSearchLabel = `SELECT ` + buildColumns + ` FROM (SELECT b.* FROM build_labels l JOIN builds b ON b.seq = l.build
+	sqlSearchLabel = `/* search_label */ SELECT ` + buildColumns + ` FROM (SELECT b.* FROM build_labels l JOIN builds b ON b.seq = l.build
 	WHERE l.labels @> @label::jsonb AND (@states::text[] IS NULL OR state = ANY (@states))
 	AND (@before::text = '' OR l.build < (SELECT seq FROM build_ids WHERE id = @before)) AND (@platform::text = '' OR platform = @platform)
 	AND (@since::timestamptz IS NULL OR submitted_at >= @since) AND (@until::timestamptz IS NULL OR submitted_at < @until)
 	ORDER BY l.build DESC LIMIT @limit::int) b` + buildJoins + ` ORDER BY b.seq DESC`
-	sqlSearchHeld = `SELECT ` + buildColumns + ` FROM (SELECT * FROM builds WHERE state IN ('assigned', 'building') AND state = ANY (@states::text[]) AND ` + searchFilter
+	sqlSearchHeld = `/* search_held */ SELECT ` + buildColumns + ` FROM (SELECT * FROM builds WHERE state IN ('assigned', 'building') AND state = ANY (@states::text[]) AND ` + searchFilter
 )
 
 // Builds returns a page of builds, newest first.
@@ -304,7 +304,7 @@ func (d *Dashboard) Builds(ctx context.Context, f store.BuildSearch) (builds []s
 	return builds, err
 }
 
-const sqlLogPage = `
+const sqlLogPage = `/* log_page */
 SELECT seq, at, level, message FROM (
 	SELECT * FROM build_logs WHERE build = (SELECT seq FROM build_ids WHERE id = $1) AND ($2 = 0 OR seq < $2) ORDER BY seq DESC LIMIT $3
 ) l ORDER BY seq`
@@ -324,7 +324,7 @@ func (d *Dashboard) LogPage(ctx context.Context, id string, before int64, limit 
 
 // sqlMilestones finds the lines about attempts by the texts that other statements here
 // write.
-const sqlMilestones = `
+const sqlMilestones = `/* milestones */
 SELECT at, level, message FROM build_logs
 WHERE build = (SELECT seq FROM build_ids WHERE id = $1) AND (message LIKE 'Assigned to worker %'
 	OR message LIKE 'No sign of life from worker %' OR message LIKE 'Worker % build is pending again' OR message LIKE 'Priority changed %'
@@ -343,7 +343,7 @@ func (d *Dashboard) Milestones(ctx context.Context, id string) (lines []store.Mi
 	return lines, err
 }
 
-const sqlAuditPage = `
+const sqlAuditPage = `/* audit_page */
 SELECT id, at, actor, action, target, reason, detail, coalesce(outcome, '') FROM audit
 WHERE ($1 = 0 OR id < $1) AND ($2 = '' OR strpos(lower(actor || ' ' || action || ' ' || target), lower($2)) > 0)
 ORDER BY id DESC LIMIT $3`
@@ -360,7 +360,7 @@ func (d *Dashboard) Audit(ctx context.Context, f store.AuditFilter) (entries []s
 	return entries, err
 }
 
-const sqlNamedWorkers = `
+const sqlNamedWorkers = `/* named_workers */
 SELECT worker_id, name FROM worker_details WHERE worker_id = $1 OR strpos(lower(name), lower($1)) > 0
 ORDER BY lower(name) <> lower($1), name LIMIT $2`
 
@@ -379,7 +379,7 @@ func (d *Dashboard) NamedWorkers(ctx context.Context, text string, limit int) (f
 
 // sqlPulse counts starts among builds that are held or that ended after the previous
 // pulse, because both sets have a small index.
-const sqlPulse = `
+const sqlPulse = `/* pulse */
 WITH started AS MATERIALIZED (
 	SELECT started_at - submitted_at AS waited FROM builds WHERE state IN ('assigned', 'building') AND started_at > $1
 	UNION ALL

@@ -67,7 +67,7 @@ func (db *DB) Ping(ctx context.Context) error {
 // sqlSession prepares a connection for this package, whose statements are all a few
 // index look-ups. Without it, a plan that was made while a table was empty scans that
 // table until the next ANALYZE, and each execution is planned again.
-const sqlSession = `SELECT set_config('enable_seqscan', 'off', false),
+const sqlSession = `/* session */ SELECT set_config('enable_seqscan', 'off', false),
 	set_config('enable_bitmapscan', 'off', false), set_config('plan_cache_mode', 'force_generic_plan', false),
 	set_config('jit', 'off', false)`
 

@@ -9,7 +9,7 @@ import (
 )
 
 // sqlLockDeployment begins every change of a deployment's state.
-const sqlLockDeployment = `
+const sqlLockDeployment = `/* lock_deployment */
 SELECT state, run, coalesce((request->>'dry_run')::boolean, false), planned_at IS NOT NULL
 FROM deployments WHERE id = $1 FOR UPDATE`
 
@@ -39,10 +39,10 @@ func (s *Deployments) change(ctx context.Context, doing, id string, f func(conte
 
 // sqlOpenRepos counts the repositories that are not finished. A dry run ($2) counts
 // only those that the target already has.
-const sqlOpenRepos = `SELECT count(*)::int FROM deployment_repos WHERE deployment_id = $1
+const sqlOpenRepos = `/* open_repos */ SELECT count(*)::int FROM deployment_repos WHERE deployment_id = $1
 	AND step NOT IN ('done', 'failed', 'skipped') AND (NOT $2 OR (source->>'taken')::boolean)`
 
-const sqlEndDeployment = `
+const sqlEndDeployment = `/* end_deployment */
 UPDATE deployments SET state = $2, error = nullif($3, ''), finished_at = now(), credential = NULL, owner = NULL, leased_until = NULL
 WHERE id = $1`
 
@@ -63,7 +63,7 @@ func (s *Deployments) Finish(ctx context.Context, claim store.DeploymentClaim) (
 	return left, err
 }
 
-const sqlFailRest = `
+const sqlFailRest = `/* fail_rest */
 UPDATE deployment_repos SET step = 'failed', error = $2, finished_at = now(), updated_at = now()
 WHERE deployment_id = $1 AND step NOT IN ('done', 'failed', 'skipped')`
 
@@ -89,7 +89,7 @@ func (s *Deployments) Abandon(ctx context.Context, claim store.DeploymentClaim, 
 	})
 }
 
-const sqlCancelRest = `
+const sqlCancelRest = `/* cancel_rest */
 UPDATE deployment_repos SET step = 'skipped', cancelled = true, finished_at = now(), updated_at = now(),
 	error = CASE step WHEN 'planned' THEN 'Cancelled' ELSE 'Cancelled while ' || step END
 WHERE deployment_id = $1 AND step NOT IN ('done', 'failed', 'skipped')`
@@ -109,7 +109,7 @@ func (s *Deployments) Cancel(ctx context.Context, id string) error {
 	})
 }
 
-const sqlPauseDeployment = `
+const sqlPauseDeployment = `/* pause_deployment */
 UPDATE deployments SET state = 'paused', run = run + 1, owner = NULL, leased_until = NULL WHERE id = $1`
 
 // Pause stops the work on a deployment until Resume. Errors: NotFound, Conflict.
@@ -123,7 +123,7 @@ func (s *Deployments) Pause(ctx context.Context, id string) error {
 	})
 }
 
-const sqlResumeDeployment = `
+const sqlResumeDeployment = `/* resume_deployment */
 UPDATE deployments SET state = CASE WHEN planned_at IS NULL THEN 'planning' ELSE 'running' END WHERE id = $1`
 
 // Resume lets a paused deployment go on where it was. Errors: NotFound, Conflict.
@@ -139,12 +139,12 @@ func (s *Deployments) Resume(ctx context.Context, id string) error {
 
 // sqlReviveRepos revives one repository ($2), or all that failed or were skipped by a
 // cancel. A repository that was already created in the target continues with pushing.
-const sqlReviveRepos = `
+const sqlReviveRepos = `/* revive_repos */
 UPDATE deployment_repos SET step = CASE WHEN target_id IS NULL THEN 'planned' ELSE 'pushing' END, run = run + 1,
 	error = NULL, warning = NULL, cancelled = false, finished_at = NULL, updated_at = now()
 WHERE deployment_id = $1 AND CASE WHEN $2 = '' THEN step = 'failed' OR cancelled ELSE name = $2 AND step IN ('failed', 'skipped') END`
 
-const sqlReviveDeployment = `
+const sqlReviveDeployment = `/* revive_deployment */
 UPDATE deployments SET state = CASE WHEN planned_at IS NULL THEN 'planning' ELSE 'running' END, run = run + 1,
 	credential = $2, credential_id = $3, error = NULL, finished_at = NULL, owner = NULL, leased_until = NULL
 WHERE id = $1`

@@ -14,10 +14,10 @@ import (
 // planTimeout bounds Plan, which writes a row for each repository.
 const planTimeout = time.Minute
 
-const sqlPlanDeployment = `
+const sqlPlanDeployment = `/* plan_deployment */
 UPDATE deployments SET state = 'running', planned_at = now(), filtered = $2 WHERE id = $1`
 
-const sqlPlanRepos = `
+const sqlPlanRepos = `/* plan_repos */
 INSERT INTO deployment_repos (deployment_id, name, target, source, step, error, finished_at)
 SELECT $1, r.name, r.target, r.source, CASE WHEN r.refused THEN 'failed' ELSE 'planned' END,
 	CASE WHEN r.refused THEN r.source->>'refused' END, CASE WHEN r.refused THEN now() END
@@ -64,7 +64,7 @@ func scanRepo(row pgx.CollectableRow) (r store.DeploymentRepo, err error) {
 	return r, err
 }
 
-const sqlDeploymentRepos = `SELECT ` + repoColumns + ` FROM deployment_repos
+const sqlDeploymentRepos = `/* deployment_repos */ SELECT ` + repoColumns + ` FROM deployment_repos
 WHERE deployment_id = $1 AND ($2::timestamptz IS NULL OR updated_at >= $2) ORDER BY name`
 
 // Repos returns a deployment's repositories by name: those that changed at since or
@@ -77,7 +77,7 @@ func (s *Deployments) Repos(ctx context.Context, id string, since time.Time) ([]
 	return rowsOf(ctx, s.db.read("reading the repositories of deployment "+id), scanRepo, sqlDeploymentRepos, id, from)
 }
 
-const sqlOpenDeploymentRepos = `SELECT ` + repoColumns + ` FROM deployment_repos
+const sqlOpenDeploymentRepos = `/* open_deployment_repos */ SELECT ` + repoColumns + ` FROM deployment_repos
 WHERE deployment_id = $1 AND step NOT IN ('done', 'failed', 'skipped') AND (NOT $2 OR (source->>'taken')::boolean)
 ORDER BY step = 'planned', name`
 
@@ -96,7 +96,7 @@ func repoArgs(claim store.DeploymentClaim, name string) pgx.NamedArgs {
 	return pgx.NamedArgs{"deployment": claim.ID, "run": claim.Run, "name": name}
 }
 
-const sqlBeginRepo = `
+const sqlBeginRepo = `/* begin_repo */
 UPDATE deployment_repos SET run = run + 1, attempts = attempts + 1, started_at = coalesce(started_at, now()), updated_at = now()
 WHERE ` + mine + ` RETURNING ` + repoColumns
 
@@ -105,7 +105,7 @@ func (s *Deployments) Begin(ctx context.Context, claim store.DeploymentClaim, na
 	return rowOf(ctx, s.db.write("beginning "+name+" of deployment "+claim.ID), errTakenOver, scanRepo, sqlBeginRepo, repoArgs(claim, name))
 }
 
-const sqlRepoStep = `
+const sqlRepoStep = `/* repo_step */
 UPDATE deployment_repos SET step = @step, target_id = coalesce(nullif(@target_id, 0), target_id), target_url = coalesce(nullif(@target_url, ''), target_url),
 	made_at = CASE WHEN @made THEN now() ELSE made_at END, refs = @refs, error = nullif(@error, ''), warning = coalesce(nullif(@warning, ''), warning),
 	finished_at = CASE WHEN @step IN ('done', 'failed', 'skipped') THEN now() END, updated_at = now()
@@ -121,7 +121,7 @@ func (s *Deployments) Step(ctx context.Context, claim store.DeploymentClaim, nam
 	return s.write(ctx, claim, name, sqlRepoStep, args)
 }
 
-const sqlLoseRepo = `
+const sqlLoseRepo = `/* lose_repo */
 UPDATE deployment_repos SET step = 'failed', error = @error, finished_at = now(), updated_at = now() WHERE ` + mine
 
 // Lose records that the worker of a repository ended without a result. It fails with
@@ -136,7 +136,7 @@ func (s *Deployments) write(ctx context.Context, claim store.DeploymentClaim, na
 	return s.db.write("writing "+name+" of deployment "+claim.ID).change(ctx, errTakenOver, query, args)
 }
 
-const sqlMadeRepos = `
+const sqlMadeRepos = `/* made_repos */
 SELECT extract(epoch FROM now() - r.made_at)::float8 FROM deployment_repos r JOIN deployments d ON d.id = r.deployment_id
 WHERE r.made_at > now() - $2::interval AND d.credential_id = $1 ORDER BY r.made_at`
 

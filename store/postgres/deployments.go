@@ -26,7 +26,7 @@ func errTakenOver() error {
 	return store.NewError(store.StaleAttempt, "Deployment was ended or taken over")
 }
 
-const sqlCreateDeployment = `
+const sqlCreateDeployment = `/* create_deployment */
 INSERT INTO deployments (id, request, credential, credential_id) VALUES ($1, $2, $3, $4) RETURNING created_at`
 
 // Create adds a deployment that is to be planned.
@@ -53,14 +53,14 @@ func scanDeployment(row pgx.CollectableRow) (d store.Deployment, err error) {
 	return d, err
 }
 
-const sqlFindDeployment = `SELECT ` + deploymentColumns + ` FROM deployments WHERE id = $1`
+const sqlFindDeployment = `/* find_deployment */ SELECT ` + deploymentColumns + ` FROM deployments WHERE id = $1`
 
 // Find returns a deployment, or NotFound.
 func (s *Deployments) Find(ctx context.Context, id string) (store.Deployment, error) {
 	return rowOf(ctx, s.db.read("finding deployment "+id), errNoDeployment, scanDeployment, sqlFindDeployment, id)
 }
 
-const sqlListDeployments = `SELECT ` + deploymentColumns + ` FROM deployments ORDER BY created_at DESC, id LIMIT $1`
+const sqlListDeployments = `/* list_deployments */ SELECT ` + deploymentColumns + ` FROM deployments ORDER BY created_at DESC, id LIMIT $1`
 
 // List returns the newest deployments, up to limit.
 func (s *Deployments) List(ctx context.Context, limit int) ([]store.Deployment, error) {
@@ -68,7 +68,7 @@ func (s *Deployments) List(ctx context.Context, limit int) ([]store.Deployment, 
 }
 
 // sqlProgress counts by step; a deployment's window goes with each of its rows.
-const sqlProgress = `
+const sqlProgress = `/* progress */
 SELECT d.id, coalesce(least(extract(epoch FROM coalesce(d.finished_at, now()) - d.planned_at), 60), 0)::float8,
 	r.step, r.n, r.refs, r.recent
 FROM deployments d, LATERAL (
@@ -100,7 +100,7 @@ func (s *Deployments) Progress(ctx context.Context, ids ...string) (map[string]s
 }
 
 // Claims take the oldest first; $1 owner, $2 lease, $3 what it has, $4 how many.
-const sqlClaimDeployments = `
+const sqlClaimDeployments = `/* claim_deployments */
 UPDATE deployments SET owner = $1, run = run + 1, leased_until = now() + $2::interval
 WHERE id IN (
 	SELECT id FROM deployments
@@ -119,7 +119,7 @@ func (s *Deployments) Claim(ctx context.Context, owner string, lease time.Durati
 	return s.claims(ctx, "claiming deployments", sqlClaimDeployments, owner, lease, has, max(limit, 0))
 }
 
-const sqlRenewDeployments = `
+const sqlRenewDeployments = `/* renew_deployments */
 UPDATE deployments SET leased_until = now() + $2::interval
 WHERE id = ANY ($3) AND owner = $1 AND state IN ('planning', 'running')
 RETURNING id, run`

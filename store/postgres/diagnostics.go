@@ -9,11 +9,11 @@ import (
 	"takt/store"
 )
 
-const sqlMarkCritical = `
+const sqlMarkCritical = `/* mark_critical */
 WITH w AS (UPDATE workers SET critical = $2 WHERE id = $1 AND critical <> $2 RETURNING number)
 SELECT pg_notify('takt', 'worker:changed ' || number) FROM w`
 
-const sqlInsertReport = `
+const sqlInsertReport = `/* insert_report */
 INSERT INTO diagnostic_reports (id, worker_id, status, run_at, duration_ms, auto_fixed, checks, finding, name, location, object)
 VALUES (@id, @worker, @status, @run_at, @ms, @auto_fixed, @checks, @finding, @name, @location, @object)`
 
@@ -39,7 +39,7 @@ func (w *Workers) Report(ctx context.Context, r store.DiagnosticReport, commit f
 	})
 }
 
-const sqlTrimReports = `
+const sqlTrimReports = `/* trim_reports */
 DELETE FROM diagnostic_reports WHERE worker_id = $1 AND seq <= (
 	SELECT seq FROM diagnostic_reports WHERE worker_id = $1 ORDER BY seq DESC OFFSET $2 LIMIT 1)
 RETURNING name, location, coalesce(object, '')`
@@ -55,9 +55,9 @@ func scanReportFile(row pgx.CollectableRow) (file store.File, err error) {
 	return file, err
 }
 
-const sqlHasWorker = `SELECT true FROM workers WHERE id = $1`
+const sqlHasWorker = `/* has_worker */ SELECT true FROM workers WHERE id = $1`
 
-const sqlReports = `
+const sqlReports = `/* reports */
 SELECT id, worker_id, status, run_at, duration_ms, auto_fixed, checks, name, location, coalesce(object, '')
 FROM diagnostic_reports WHERE worker_id = $1 ORDER BY seq DESC LIMIT $2`
 

@@ -55,7 +55,7 @@ func scanFileRow(row pgx.CollectableRow) (f store.FileRow, err error) {
 
 func errNoFile() error { return store.NewError(store.NotFound, "File not found") }
 
-const sqlPageFiles = `SELECT ` + fileRowColumns + `
+const sqlPageFiles = `/* page_files */ SELECT ` + fileRowColumns + `
 FROM build_files f JOIN builds b ON b.seq = f.build
 WHERE (f.build, f.kind) > ($1, $2) ORDER BY f.build, f.kind LIMIT $3`
 
@@ -65,7 +65,7 @@ func (f *Files) Page(ctx context.Context, after store.FileKey, limit int) ([]sto
 	return rowsOf(ctx, f.db.read("listing files"), scanFileRow, sqlPageFiles, after.Build, string(after.Kind), limit)
 }
 
-const sqlPageCerts = `SELECT ` + fileRowColumns + `
+const sqlPageCerts = `/* page_certs */ SELECT ` + fileRowColumns + `
 FROM build_files f JOIN builds b ON b.seq = f.build
 WHERE f.build > $1 AND f.kind = 'certs' ORDER BY f.build LIMIT $2`
 
@@ -74,7 +74,7 @@ func (f *Files) PageCerts(ctx context.Context, after store.FileKey, limit int) (
 	return rowsOf(ctx, f.db.read("listing certificates"), scanFileRow, sqlPageCerts, after.Build, limit)
 }
 
-const sqlFindFile = `SELECT ` + fileRowColumns + `
+const sqlFindFile = `/* find_file */ SELECT ` + fileRowColumns + `
 FROM build_files f JOIN builds b ON b.seq = f.build WHERE f.build = $1 AND f.kind = $2`
 
 // Find returns one file. Error: NotFound.
@@ -82,7 +82,7 @@ func (f *Files) Find(ctx context.Context, key store.FileKey) (store.FileRow, err
 	return rowOf(ctx, f.db.read("finding a file"), errNoFile, scanFileRow, sqlFindFile, key.Build, string(key.Kind))
 }
 
-const sqlCountFiles = `SELECT count(*), coalesce(sum(size), 0)::bigint FROM build_files`
+const sqlCountFiles = `/* count_files */ SELECT count(*), coalesce(sum(size), 0)::bigint FROM build_files`
 
 // Count returns how many files there are, and their bytes.
 func (f *Files) Count(ctx context.Context) (files, bytes int64, err error) {
@@ -90,7 +90,7 @@ func (f *Files) Count(ctx context.Context) (files, bytes int64, err error) {
 	return files, bytes, err
 }
 
-const sqlCountCerts = `SELECT count(*) FROM build_files WHERE kind = 'certs'`
+const sqlCountCerts = `/* count_certs */ SELECT count(*) FROM build_files WHERE kind = 'certs'`
 
 // CountCerts returns how many builds have certificates.
 func (f *Files) CountCerts(ctx context.Context) (n int, err error) {
@@ -98,7 +98,7 @@ func (f *Files) CountCerts(ctx context.Context) (n int, err error) {
 	return n, err
 }
 
-const sqlMoveFile = `
+const sqlMoveFile = `/* move_file */
 UPDATE build_files SET location = @to, object = nullif(@to_object, ''), copy_due = NULL
 WHERE build = @build AND kind = @kind AND location = @from AND coalesce(object, '') = @from_object`
 
@@ -112,7 +112,7 @@ func (f *Files) Move(ctx context.Context, from store.FileRow, location store.Loc
 	return n > 0, err
 }
 
-const sqlOwed = `SELECT ` + fileRowColumns + `
+const sqlOwed = `/* owed */ SELECT ` + fileRowColumns + `
 FROM build_files f JOIN builds b ON b.seq = f.build
 WHERE f.copy_due <= now() AND (f.build, f.kind) > ($1, $2) ORDER BY f.build, f.kind LIMIT $3`
 
@@ -121,7 +121,7 @@ func (f *Files) Owed(ctx context.Context, after store.FileKey, limit int) ([]sto
 	return rowsOf(ctx, f.db.read("listing owed copies"), scanFileRow, sqlOwed, after.Build, string(after.Kind), limit)
 }
 
-const sqlPostponeCopy = `
+const sqlPostponeCopy = `/* postpone_copy */
 UPDATE build_files SET copy_due = now() + $3::interval
 WHERE build = $1 AND kind = $2 AND (copy_due <= now() OR copy_due IS NOT NULL AND $3::interval = '0')`
 
@@ -132,7 +132,7 @@ func (f *Files) Postpone(ctx context.Context, key store.FileKey, wait time.Durat
 	return n > 0, err
 }
 
-const sqlCountOwed = `SELECT count(*) FROM build_files WHERE copy_due IS NOT NULL`
+const sqlCountOwed = `/* count_owed */ SELECT count(*) FROM build_files WHERE copy_due IS NOT NULL`
 
 // CountOwed returns how many copies are pending.
 func (f *Files) CountOwed(ctx context.Context) (n int, err error) {
@@ -140,7 +140,7 @@ func (f *Files) CountOwed(ctx context.Context) (n int, err error) {
 	return n, err
 }
 
-const sqlUnnamed = `
+const sqlUnnamed = `/* unnamed */
 SELECT n FROM unnest($1::text[]) n WHERE NOT EXISTS (
 	SELECT FROM build_files WHERE CASE WHEN $2 THEN object = n ELSE name = n AND location <> 's3' END
 	UNION ALL

@@ -46,9 +46,9 @@ func (b *Builds) Finish(ctx context.Context, r store.Result, commit func() error
 	return repeat && err == nil, err
 }
 
-const sqlLockWorker = `SELECT true FROM workers WHERE id = $1 FOR NO KEY UPDATE`
+const sqlLockWorker = `/* lock_worker */ SELECT true FROM workers WHERE id = $1 FOR NO KEY UPDATE`
 
-const sqlLockBuild = `SELECT true, state, coalesce(worker_id, ''), coalesce(last_worker_id, ''), attempt
+const sqlLockBuild = `/* lock_build */ SELECT true, state, coalesce(worker_id, ''), coalesce(last_worker_id, ''), attempt
 FROM builds WHERE seq = (SELECT seq FROM build_ids WHERE id = $1) FOR UPDATE`
 
 // lockStanding locks the worker, then the build, and returns their relation.
@@ -96,7 +96,7 @@ func (st relation) result(r store.Result) (repeat bool, err error) {
 }
 
 // sqlFinish ends a build. The worker is freed of the build only if it was the holder.
-const sqlFinish = `
+const sqlFinish = `/* finish */
 WITH was AS MATERIALIZED (
 	SELECT (state IN ('assigned', 'building'))::int AS freed FROM builds WHERE seq = (SELECT seq FROM build_ids WHERE id = @build)
 ), b AS (

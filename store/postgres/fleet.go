@@ -25,7 +25,7 @@ LEFT JOIN LATERAL (
 )
 
 // sqlListWorkers: $1 id, $2 status, $3 limit; empty means all.
-const sqlListWorkers = `
+const sqlListWorkers = `/* list_workers */
 SELECT ` + workerColumns + `
 FROM workers w ` + workerJoins + `
 WHERE ($1 = '' OR w.id = $1) AND ($2 = '' OR w.status = $2)
@@ -58,7 +58,7 @@ func scanWorker(row pgx.CollectableRow) (w store.WorkerDetail, err error) {
 	return w, nil
 }
 
-const sqlDrain = `
+const sqlDrain = `/* drain */
 WITH w AS (UPDATE workers SET draining = $2 WHERE id = $1 RETURNING number, status)
 SELECT status, pg_notify('takt', 'worker:changed ' || number) FROM w`
 
@@ -71,14 +71,14 @@ func (w *Workers) Drain(ctx context.Context, id string, draining bool) (status s
 }
 
 // sqlLockIdentity locks a worker's identity, which a registration locks first too.
-const sqlLockIdentity = `SELECT FROM worker_details WHERE worker_id = $1 FOR UPDATE`
+const sqlLockIdentity = `/* lock_identity */ SELECT FROM worker_details WHERE worker_id = $1 FOR UPDATE`
 
 // sqlLockTelemetry comes before the lock of the worker, as in Builds.Telemetry.
-const sqlLockTelemetry = `SELECT FROM worker_telemetry WHERE worker_id = $1 FOR UPDATE`
+const sqlLockTelemetry = `/* lock_telemetry */ SELECT FROM worker_telemetry WHERE worker_id = $1 FOR UPDATE`
 
 // sqlDeleteWorker removes a worker and everything about it: reports and telemetry go
 // with worker_details. Its share in the mean processor load stays.
-const sqlDeleteWorker = `
+const sqlDeleteWorker = `/* delete_worker */
 WITH r AS (
 	UPDATE rollup SET cpu_sum = rollup.cpu_sum + t.cpu_sum, cpu_count = rollup.cpu_count + t.cpu_count
 	FROM worker_telemetry t WHERE t.worker_id = $1

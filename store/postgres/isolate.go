@@ -80,7 +80,7 @@ func (q *Queue) assignAlone(ctx context.Context, t *turn, cause error) error {
 }
 
 // sqlSuspects locks the first builds of the queue.
-const sqlSuspects = `
+const sqlSuspects = `/* suspects */
 SELECT seq, id, platform FROM builds WHERE state = 'pending' AND seq <> ALL ($1::bigint[])
 ORDER BY position LIMIT 256 FOR NO KEY UPDATE SKIP LOCKED`
 
@@ -91,7 +91,7 @@ type suspect struct {
 }
 
 // sqlTryAssign assigns build $1 to worker $2 as sqlAssign would.
-const sqlTryAssign = `
+const sqlTryAssign = `/* try_assign */
 WITH b AS (
 	UPDATE builds SET state = 'assigned', worker_id = $2, attempt = attempt + 1, started_at = now(),
 		last_seen_at = NULL, updated_at = now()
@@ -141,10 +141,10 @@ func attempt(ctx context.Context, tx pgx.Tx, undo error, sql string, args ...any
 	return nil, err
 }
 
-const sqlFailBuild = `
+const sqlFailBuild = `/* fail_build */
 UPDATE builds SET state = 'failed', error_message = $2, completed_at = now(), updated_at = now() WHERE seq = $1`
 
-const sqlLogLine = `INSERT INTO build_logs (build, level, message) VALUES ($1, 'error', $2)`
+const sqlLogLine = `/* log_line */ INSERT INTO build_logs (build, level, message) VALUES ($1, 'error', $2)`
 
 // messageQuarantined is the error message of a build that can't be assigned, for its
 // submitter.

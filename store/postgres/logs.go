@@ -12,7 +12,7 @@ import (
 // sqlTail returns one row without a line for a build without lines, and no row for an
 // unknown build. Of at most $3 lines it returns those that begin within the first $4
 // bytes.
-const sqlTail = `
+const sqlTail = `/* tail */
 SELECT b.state, coalesce(l.seq, 0), coalesce(l.at, now()), coalesce(l.level, ''), coalesce(l.message, '')
 FROM builds b LEFT JOIN LATERAL (
 	SELECT * FROM (
@@ -63,7 +63,7 @@ func (b *Builds) Logs(ctx context.Context, id string, after int64, limit int) ([
 	}
 }
 
-const sqlLogMarks = `
+const sqlLogMarks = `/* log_marks */
 SELECT i.id, b.state, coalesce((SELECT max(l.seq) FROM build_logs l WHERE l.build = b.seq), 0)
 FROM build_ids i JOIN builds b ON b.seq = i.seq WHERE i.id = ANY ($1)`
 
@@ -84,7 +84,7 @@ func (b *Builds) LogMarks(ctx context.Context, ids []string) (marks map[string]s
 // worker must be the holder or the last one. Lines beyond the limit are dropped. The
 // line about this is written only once, because after it this statement no longer finds
 // the build.
-const sqlAppendLogs = `
+const sqlAppendLogs = `/* append_logs */
 WITH b AS (
 	UPDATE builds SET log_bytes = log_bytes + @bytes
 	WHERE seq = (SELECT seq FROM build_ids WHERE id = @build) AND worker_id = @worker AND log_bytes < @limit

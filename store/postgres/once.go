@@ -18,7 +18,7 @@ const (
 	keyGrace = `interval '25 hours'`
 )
 
-const sqlFindKey = `SELECT content, reply FROM idempotency_keys WHERE key = $1 AND created_at > now() - ` + keyLife
+const sqlFindKey = `/* find_key */ SELECT content, reply FROM idempotency_keys WHERE key = $1 AND created_at > now() - ` + keyLife
 
 // repeated returns *store.Repeated if the key of once has been used.
 func repeated(ctx context.Context, op operation, once *store.Once) error {
@@ -45,7 +45,7 @@ func findKey(ctx context.Context, q querier, once *store.Once) error {
 
 // sqlTakeKey returns a row if the key was free or has expired. If another transaction
 // is taking the key, it waits for the end of that transaction.
-const sqlTakeKey = `
+const sqlTakeKey = `/* take_key */
 WITH expired AS (
 	DELETE FROM idempotency_keys WHERE key IN (
 		SELECT key FROM idempotency_keys WHERE created_at < now() - ` + keyGrace + ` AND key <> $1
@@ -79,7 +79,7 @@ func takeKey(ctx context.Context, tx pgx.Tx, once *store.Once, build store.Build
 	return unavailable(errors.New("the idempotency key was there and is gone"))
 }
 
-const sqlForgetKeys = `
+const sqlForgetKeys = `/* forget_keys */
 DELETE FROM idempotency_keys WHERE key IN (
 	SELECT key FROM idempotency_keys WHERE created_at < now() - ` + keyGrace + `
 	ORDER BY created_at LIMIT $1 FOR UPDATE SKIP LOCKED)`

@@ -12,7 +12,7 @@ import (
 
 // sqlSetPriority moves a pending build within the queue, writes a line to its log, and
 // notifies every controller.
-const sqlSetPriority = `
+const sqlSetPriority = `/* set_priority */
 WITH was AS MATERIALIZED (
 	SELECT seq, priority FROM builds WHERE seq = (SELECT seq FROM build_ids WHERE id = $1) AND state = 'pending' FOR NO KEY UPDATE
 ), b AS (

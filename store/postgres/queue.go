@@ -39,7 +39,7 @@ func NewQueue(db *DB, cfg QueueConfig) *Queue {
 
 // sqlPending counts, per platform, up to $1 pending builds at the positions from $2
 // to below $3, and finds the first.
-const sqlPending = `
+const sqlPending = `/* pending */
 SELECT 'ios', count(*), coalesce(min(position), 0) FROM (
 	SELECT position FROM builds WHERE state = 'pending' AND platform = 'ios' AND position >= $2 AND position < $3 ORDER BY position LIMIT $1) i
 UNION ALL
@@ -47,11 +47,11 @@ SELECT 'android', count(*), coalesce(min(position), 0) FROM (
 	SELECT position FROM builds WHERE state = 'pending' AND platform = 'android' AND position >= $2 AND position < $3 ORDER BY position LIMIT $1) a`
 
 // sqlInstallation returns the installation's id and the database's time.
-const sqlInstallation = `SELECT value #>> '{}', clock_timestamp() FROM settings WHERE key = 'installation'`
+const sqlInstallation = `/* installation */ SELECT value #>> '{}', clock_timestamp() FROM settings WHERE key = 'installation'`
 
 // sqlChanged finds the workers whose rows are no longer at their addresses, because
 // each change moves a row. A worker without a row has no id.
-const sqlChanged = `
+const sqlChanged = `/* changed */
 SELECT p.number, coalesce(w.id, ''), coalesce(w.used, 0), coalesce(w.handed, 0), coalesce(w.held, 0), coalesce(w.slots, 0), w.platforms,
 	coalesce(w.draining OR w.critical AND @spare, true), w.ctid
 FROM unnest(@numbers::bigint[], @addresses::tid[]) AS p(number, address)
@@ -136,7 +136,7 @@ const presenceBatch = 512
 // sqlPresence writes beats, in the order of the workers' ids. It skips a row with a
 // higher counter, because that worker has polled at another controller since, or has
 // registered or unregistered.
-const sqlPresence = `
+const sqlPresence = `/* presence */
 WITH p AS MATERIALIZED (
 	SELECT p.*, f.id, f.at
 	FROM unnest(@numbers::bigint[], @used::bigint[], @ages::interval[], @addresses::tid[]) AS p(number, used, age, address)

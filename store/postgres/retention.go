@@ -11,7 +11,7 @@ import (
 
 // sqlClaimChores claims the chores that one controller does for all, if the last claim
 // is at least $1 ago.
-const sqlClaimChores = `
+const sqlClaimChores = `/* claim_chores */
 INSERT INTO settings (key, value) VALUES ('chores', '{}')
 ON CONFLICT (key) DO UPDATE SET updated_at = now() WHERE settings.updated_at <= now() - $1::interval
 RETURNING true`
@@ -30,12 +30,12 @@ const (
 	agedColumns = `b.seq, b.state IN ('completed', 'failed', 'cancelled') AND b.completed_at < now() - $1::interval,
 	b.submitted_at < now() - $1::interval`
 
-	sqlAgedFiles = `SELECT ` + agedColumns + `
+	sqlAgedFiles = `/* aged_files */ SELECT ` + agedColumns + `
 FROM build_files f JOIN builds b ON b.seq = f.build
 WHERE f.build > $2 AND f.kind = $4 ORDER BY f.build LIMIT $3`
 
 	// sqlAgedLogs jumps from build to build and skips the other lines of each.
-	sqlAgedLogs = `
+	sqlAgedLogs = `/* aged_logs */
 WITH RECURSIVE l AS (
 	(SELECT build FROM build_logs WHERE build > $2 ORDER BY build LIMIT 1)
 	UNION ALL
@@ -71,7 +71,7 @@ func findAged(ctx context.Context, tx pgx.Tx, limit int, query string, args ...a
 	return a, err
 }
 
-const sqlExpireFiles = `
+const sqlExpireFiles = `/* expire_files */
 DELETE FROM build_files f USING builds b
 WHERE f.build = ANY ($1) AND f.kind = $2 AND b.seq = f.build
 RETURNING ` + fileRowColumns
@@ -97,7 +97,7 @@ func (f *Files) ExpireFiles(ctx context.Context, kind store.FileKind, age time.D
 	return expired, next, nil
 }
 
-const sqlExpireLogs = `DELETE FROM build_logs WHERE build = ANY ($1)`
+const sqlExpireLogs = `/* expire_logs */ DELETE FROM build_logs WHERE build = ANY ($1)`
 
 // ExpireLogs removes the logs of builds in pages, as ExpireFiles does, and returns how
 // many builds lost theirs.
@@ -117,7 +117,7 @@ func (f *Files) ExpireLogs(ctx context.Context, age time.Duration, after int64, 
 	return builds, next, nil
 }
 
-const sqlExpireReports = `
+const sqlExpireReports = `/* expire_reports */
 DELETE FROM diagnostic_reports WHERE seq IN (
 	SELECT seq FROM (SELECT seq, created_at FROM diagnostic_reports ORDER BY seq LIMIT $2) r WHERE created_at < now() - $1::interval)
 RETURNING name, location, coalesce(object, '')`

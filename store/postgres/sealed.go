@@ -23,7 +23,7 @@ type SealedValue struct {
 	Value []byte
 }
 
-const sqlCountSealed = `SELECT kind, key, count(*) FROM sealed_values GROUP BY kind, key`
+const sqlCountSealed = `/* count_sealed */ SELECT kind, key, count(*) FROM sealed_values GROUP BY kind, key`
 
 // Count returns how many values of each kind each key has sealed.
 func (s *Sealed) Count(ctx context.Context) (map[seal.Kind]map[seal.ID]int, error) {
@@ -43,7 +43,7 @@ func (s *Sealed) Count(ctx context.Context) (map[seal.Kind]map[seal.ID]int, erro
 	return byKind, err
 }
 
-const sqlPageSealed = `SELECT id, sealed FROM sealed_values WHERE kind = $1 AND key <> $2 AND id > $3 ORDER BY id LIMIT $4`
+const sqlPageSealed = `/* page_sealed */ SELECT id, sealed FROM sealed_values WHERE kind = $1 AND key <> $2 AND id > $3 ORDER BY id LIMIT $4`
 
 // Page returns up to limit values of a kind that a key other than current has sealed,
 // behind the id after, in the order of ids.
@@ -53,10 +53,10 @@ func (s *Sealed) Page(ctx context.Context, kind seal.Kind, current seal.ID, afte
 }
 
 const (
-	sqlReplaceCredential   = `UPDATE deployments SET credential = @fresh WHERE id = @id AND credential = @old`
-	sqlReplaceAccessToken  = `UPDATE oauth_tokens SET access_token = @fresh WHERE portal_id = (@id::text)::bigint AND access_token = @old`
-	sqlReplaceRefreshToken = `UPDATE oauth_tokens SET refresh_token = @fresh WHERE portal_id = (@id::text)::bigint AND refresh_token = @old`
-	sqlReplaceKeyCheck     = `UPDATE key_check SET sealed = @fresh WHERE sealed = @old`
+	sqlReplaceCredential   = `/* replace_credential */ UPDATE deployments SET credential = @fresh WHERE id = @id AND credential = @old`
+	sqlReplaceAccessToken  = `/* replace_access_token */ UPDATE oauth_tokens SET access_token = @fresh WHERE portal_id = (@id::text)::bigint AND access_token = @old`
+	sqlReplaceRefreshToken = `/* replace_refresh_token */ UPDATE oauth_tokens SET refresh_token = @fresh WHERE portal_id = (@id::text)::bigint AND refresh_token = @old`
+	sqlReplaceKeyCheck     = `/* replace_key_check */ UPDATE key_check SET sealed = @fresh WHERE sealed = @old`
 )
 
 // Replace writes fresh into the row of old. It reports whether the row still held old;
@@ -71,8 +71,8 @@ func (s *Sealed) Replace(ctx context.Context, kind seal.Kind, old SealedValue, f
 }
 
 const (
-	sqlAddKeyCheck  = `INSERT INTO key_check (sealed) VALUES ($1) ON CONFLICT DO NOTHING`
-	sqlReadKeyCheck = `SELECT sealed FROM key_check`
+	sqlAddKeyCheck  = `/* add_key_check */ INSERT INTO key_check (sealed) VALUES ($1) ON CONFLICT DO NOTHING`
+	sqlReadKeyCheck = `/* read_key_check */ SELECT sealed FROM key_check`
 )
 
 // keyCheckID is the id to which the check value is bound. The text itself has no

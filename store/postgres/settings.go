@@ -11,7 +11,7 @@ import (
 	"takt/store"
 )
 
-const sqlSetting = `SELECT value FROM settings WHERE key = $1`
+const sqlSetting = `/* setting */ SELECT value FROM settings WHERE key = $1`
 
 // setting reads the value saved under key into value. If none was saved, it leaves
 // value unchanged.
@@ -45,7 +45,7 @@ func (q *Queue) Timeouts(ctx context.Context) (t store.Timeouts, ok bool, err er
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-const sqlSaveTimeouts = `
+const sqlSaveTimeouts = `/* save_timeouts */
 WITH s AS (
 	INSERT INTO settings (key, value) VALUES ('heartbeat', $1)
 	ON CONFLICT (key) DO UPDATE SET value = excluded.value, updated_at = now()
@@ -76,12 +76,12 @@ func (h *Heijunka) HeijunkaSettings(ctx context.Context) (s store.HeijunkaSettin
 
 // The row is created first if it is missing, so that two concurrent changes wait for
 // each other.
-const sqlLockHeijunkaSettings = `
+const sqlLockHeijunkaSettings = `/* lock_heijunka_settings */
 INSERT INTO settings AS s (key, value) VALUES ('heijunka', '{}')
 ON CONFLICT (key) DO UPDATE SET value = s.value
 RETURNING value`
 
-const sqlSaveHeijunkaSettings = `
+const sqlSaveHeijunkaSettings = `/* save_heijunka_settings */
 WITH s AS (
 	UPDATE settings SET value = $1, updated_at = now() WHERE key = 'heijunka'
 )

@@ -19,7 +19,8 @@ import (
 func TestMain(m *testing.M) { storetest.Main(m) }
 
 // Every constant named sql… is prepared against the migrated schema, so a typo is
-// found before its method is called.
+// found before its method is called, and begins with its name, by which metrics and
+// traces call it.
 func TestEveryStatementIsValid(t *testing.T) {
 	t.Parallel()
 	db := storetest.New(t)
@@ -31,11 +32,17 @@ func TestEveryStatementIsValid(t *testing.T) {
 	for name, sql := range statements {
 		if strings.HasPrefix(name, "sql") {
 			n++
+			require.True(t, strings.HasPrefix(sql, "/* "+snake(name[len("sql"):])+" */"), "%s does not begin with its name", name)
 			_, err := conn.Prepare(t.Context(), name, sql)
 			require.NoError(t, err, "%s:\n%s", name, sql)
 		}
 	}
 	require.Greater(t, n, 20, "the constants were found")
+}
+
+// snake returns a Go name in lower case, with an underscore before each word.
+func snake(name string) string {
+	return strings.ToLower(regexp.MustCompile(`(.)([A-Z])`).ReplaceAllString(name, "${1}_$2"))
 }
 
 // stringConstants evaluates this package's string constants.

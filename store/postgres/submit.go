@@ -177,10 +177,10 @@ func submitIn(
 
 const (
 	// sqlHoldRetries serializes retries of the same original build.
-	sqlHoldRetries = `SELECT pg_advisory_xact_lock(hashtextextended('takt retry ' || coalesce(retry_root, seq), 0))
+	sqlHoldRetries = `/* hold_retries */ SELECT pg_advisory_xact_lock(hashtextextended('takt retry ' || coalesce(retry_root, seq), 0))
 FROM builds WHERE seq = (SELECT seq FROM build_ids WHERE id = $1)`
 
-	sqlRetryWaits = `SELECT EXISTS (SELECT FROM builds r WHERE r.state = 'pending' AND r.retry_root = (
+	sqlRetryWaits = `/* retry_waits */ SELECT EXISTS (SELECT FROM builds r WHERE r.state = 'pending' AND r.retry_root = (
 	SELECT coalesce(retry_root, seq) FROM builds WHERE seq = (SELECT seq FROM build_ids WHERE id = $1)))`
 )
 
@@ -207,10 +207,10 @@ func (b *Builds) RetryWaits(ctx context.Context, id string) error {
 	return b.db.read("looking for a retry of build "+id).run(ctx, func(ctx context.Context, c *pgx.Conn) error { return retryWaits(ctx, c, id) })
 }
 
-const sqlHoldLimit = `SELECT pg_advisory_xact_lock($1)`
+const sqlHoldLimit = `/* hold_limit */ SELECT pg_advisory_xact_lock($1)`
 
 // sqlCountPending counts up to $1 pending builds.
-const sqlCountPending = `SELECT count(*) FROM (SELECT 1 FROM builds WHERE state = 'pending' LIMIT $1) p`
+const sqlCountPending = `/* count_pending */ SELECT count(*) FROM (SELECT 1 FROM builds WHERE state = 'pending' LIMIT $1) p`
 
 // makeRoom counts under the lock and refuses if more than the limit are pending.
 func (b *Builds) makeRoom(ctx context.Context, tx pgx.Tx) error {
@@ -237,7 +237,7 @@ const queueFullRetry = 5 * time.Second
 
 // sqlInsertBuilds adds builds, their files, their labels (NULL for none) and their first
 // log lines, and notifies every controller.
-const sqlInsertBuilds = `
+const sqlInsertBuilds = `/* insert_builds */
 WITH s AS MATERIALIZED (
 	SELECT * FROM unnest(@ids::text[], @platforms::text[], @priorities::int[], @tokens::bytea[], @certs::bool[], @labels::jsonb[], @retried::text[], @lines::text[])
 		WITH ORDINALITY AS s(id, platform, priority, token, certs, labels, retried, line, nr)
@@ -262,7 +262,7 @@ SELECT id, submitted_at, position, pg_notify('takt', 'job:available ' || platfor
 
 // sqlLogRetry writes a line to the log of the build that is retried, and locks it for
 // the reason given at sqlAppendLogs.
-const sqlLogRetry = `
+const sqlLogRetry = `/* log_retry */
 WITH o AS MATERIALIZED (
 	SELECT seq FROM builds WHERE seq = (SELECT seq FROM build_ids WHERE id = $1) FOR NO KEY UPDATE
 )

@@ -14,7 +14,7 @@ import (
 // sweepKey is the advisory lock that lets one controller sweep at a time.
 const sweepKey = 0x74616b74_73776570 // "taktswep"
 
-const sqlTrySweep = `SELECT pg_try_advisory_xact_lock($1)`
+const sqlTrySweep = `/* try_sweep */ SELECT pg_try_advisory_xact_lock($1)`
 
 // lostColumns is the change of a build that loses its attempt: $3 attempts, $4 the final
 // message.
@@ -37,7 +37,7 @@ const lostColumns = `
 // wait until all are locked), then updates the builds that still have no beat. A build
 // that got a beat meanwhile is left alone, because the conditions are judged again on
 // the locked row.
-const sqlSweep = `
+const sqlSweep = `/* sweep */
 WITH w AS MATERIALIZED (
 	SELECT id, status FROM workers WHERE ($5::text[] IS NULL OR id = ANY ($5)) AND (id IN (
 		SELECT worker_id FROM builds
@@ -131,7 +131,7 @@ func sweep(ctx context.Context, tx pgx.Tx, s store.Sweep, workers []string) (res
 	return result, err
 }
 
-const sqlSweepable = `SELECT id FROM workers WHERE status <> 'offline' OR held > 0 ORDER BY id`
+const sqlSweepable = `/* sweepable */ SELECT id FROM workers WHERE status <> 'offline' OR held > 0 ORDER BY id`
 
 // sweepApart sweeps the workers one by one, because a row that the database refuses
 // must not prevent the sweep of others. refused joins the refusals.

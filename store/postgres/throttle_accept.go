@@ -179,7 +179,7 @@ const livingJob = `j.state IN ('available', 'pending', 'running', 'retryable', '
 
 // sqlRepeats finds actions that already exist. With $3 it also returns those that wait
 // although their queue has no living job.
-const sqlRepeats = `
+const sqlRepeats = `/* repeats */
 SELECT u.nr, a.state, extract(epoch FROM a.expires_at - now())::float8
 FROM unnest($1::bigint[], $2::text[]) WITH ORDINALITY AS u(portal, callback, nr) CROSS JOIN LATERAL (
 	SELECT * FROM action_executions WHERE portal_id = u.portal AND callback_id = u.callback OFFSET 0 -- one look-up each
@@ -222,14 +222,14 @@ type queueRow struct {
 
 // sqlUpsertQueues creates missing queues and locks all of them, in the order of their
 // ids.
-const sqlUpsertQueues = `
+const sqlUpsertQueues = `/* upsert_queues */
 INSERT INTO throttle_queues AS q (id, portal_id, workflow_id, action_id, index)
 SELECT u.* FROM unnest($1::text[], $2::bigint[], $3::text[], $4::bigint[], $5::text[]) AS u(id, portal, workflow, action, index)
 ORDER BY u.id COLLATE "C"
 ON CONFLICT (id) DO UPDATE SET received_at = now()`
 
 // sqlInsertActions inserts actions and returns the new ones.
-const sqlInsertActions = `
+const sqlInsertActions = `/* insert_actions */
 INSERT INTO action_executions AS a (queue, portal_id, callback_id, expires_at)
 SELECT q.seq, u.portal, u.callback, now() + make_interval(secs => u.seconds)
 FROM unnest($2::int[], $3::bigint[], $4::text[], $5::float8[]) WITH ORDINALITY AS u(queue, portal, callback, seconds, nr)
@@ -241,7 +241,7 @@ RETURNING a.portal_id, a.callback_id`
 // sqlLiveJobs returns which queues have a living job. It is a separate statement, so
 // that it sees what was committed before the locks were taken. River's insert would
 // find the same, but it writes a new version of each job that it finds.
-const sqlLiveJobs = `SELECT ` + keyColumns + `, q.seq, coalesce((SELECT ` + livingJob + `
+const sqlLiveJobs = `/* live_jobs */ SELECT ` + keyColumns + `, q.seq, coalesce((SELECT ` + livingJob + `
 	FROM river_job j WHERE j.id = q.job_id), false)
 FROM throttle_queues q WHERE q.id = ANY ($1) ORDER BY q.id`
 

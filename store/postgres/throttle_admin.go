@@ -11,7 +11,7 @@ import (
 
 // sqlQueues lists queues with their waiting actions, those with the oldest action
 // first, then empty ones. $1 a queue or "", $2 a portal or 0, $3 the limit.
-const sqlQueues = `
+const sqlQueues = `/* queues */
 SELECT q.id, q.portal_id, q.workflow_id, q.action_id, c.max_throughput, c.time_period, c.time_unit,
 	coalesce(a.depth, 0), coalesce(a.held, 0), coalesce(a.inflight, 0), a.oldest, least(coalesce(w.used, 0), c.max_throughput),
 	CASE WHEN a.depth > 0 AND q.paused_at IS NULL THEN greatest(a.due, CASE WHEN w.used >= c.max_throughput THEN w.back END, now()) END,
@@ -53,7 +53,7 @@ func scanQueue(row pgx.CollectableRow) (q store.QueueStatus, err error) {
 }
 
 const (
-	sqlPause = `
+	sqlPause = `/* pause */
 WITH q AS (
 	UPDATE throttle_queues SET paused_at = CASE WHEN $2 THEN coalesce(paused_at, now()) END WHERE id = $1 RETURNING id
 )
@@ -61,13 +61,13 @@ SELECT pg_notify('takt', 'throttle:queue ' || id) FROM q`
 
 	// sqlRedrive makes held actions due now, and revives actions that were given up
 	// before HubSpot was informed.
-	sqlRedrive = `
+	sqlRedrive = `/* redrive */
 UPDATE action_executions a SET due_at = now(), failures = 0, giving_up = false, state = 'waiting', finished_at = NULL
 FROM throttle_queues q
 WHERE q.id = $1 AND a.queue = q.seq AND a.claim = 0 AND a.expires_at > now()
 	AND (a.state = 'waiting' AND (a.due_at > now() OR a.failures > 0) OR a.state = 'given_up' AND a.giving_up)`
 
-	sqlTellQueue = `SELECT pg_notify('takt', 'throttle:queue ' || $1::text)`
+	sqlTellQueue = `/* tell_queue */ SELECT pg_notify('takt', 'throttle:queue ' || $1::text)`
 )
 
 // Pause stops a queue from sending, or with false lets it continue. Error: NotFound.
@@ -101,7 +101,7 @@ func (t *Throttle) Redrive(ctx context.Context, id string) (n int, err error) {
 	return n, err
 }
 
-const sqlBusyQueues = `SELECT ` + keyColumns + ` FROM throttle_queues q
+const sqlBusyQueues = `/* busy_queues */ SELECT ` + keyColumns + ` FROM throttle_queues q
 WHERE EXISTS (SELECT FROM action_executions a WHERE a.queue = q.seq AND a.state = 'waiting')
 	AND ($1 = 0 OR q.portal_id = $1) AND ($2 = 0 OR q.action_id = $2)
 ORDER BY q.received_at LIMIT $3`
@@ -112,7 +112,7 @@ func (t *Throttle) BusyQueues(ctx context.Context, portal, action int64, limit i
 	return rowsOf(ctx, t.db.read("listing busy queues"), pgx.RowToStructByPos[store.QueueKey], sqlBusyQueues, portal, action, limit)
 }
 
-const sqlBeat = `
+const sqlBeat = `/* beat */
 WITH q AS MATERIALIZED (SELECT seq FROM throttle_queues WHERE id = ANY ($1) ORDER BY id FOR NO KEY UPDATE)
 UPDATE throttle_queues t SET runner_at = now() FROM q WHERE t.seq = q.seq`
 
@@ -122,7 +122,7 @@ func (t *Throttle) Beat(ctx context.Context, queues []string) error {
 	return err
 }
 
-const sqlBacklog = `
+const sqlBacklog = `/* backlog */
 SELECT count(*), coalesce(extract(epoch FROM now() - min(received_at)), 0)::float8 FROM action_executions WHERE state = 'waiting'`
 
 // Backlog returns how many actions wait, and how long the oldest has waited.

@@ -12,7 +12,7 @@ import (
 )
 
 // sqlLockOwnQueues takes the locks under which the queues' budgets are spent.
-const sqlLockOwnQueues = `
+const sqlLockOwnQueues = `/* lock_own_queues */
 SELECT seq FROM throttle_queues WHERE id = ANY ($1) AND portal_id = $2 ORDER BY id FOR NO KEY UPDATE`
 
 // sqlClaim spends what is left of the budgets. It runs under the queues' locks, as a
@@ -37,7 +37,7 @@ SELECT seq FROM throttle_queues WHERE id = ANY ($1) AND portal_id = $2 ORDER BY 
 // are found by ctid, and "finished_at IS NULL" stands for the state, so that no
 // plan made for a short queue can read all waiting actions: the index of waiting
 // actions does not match that condition.
-const sqlClaim = `
+const sqlClaim = `/* claim */
 WITH t AS MATERIALIZED (
 	SELECT q.seq, q.id, o.nr, c.max_throughput AS most, q.paused_at IS NOT NULL AS paused, p.period, statement_timestamp() - p.period AS since
 	FROM unnest(@queues::text[]) WITH ORDINALITY AS o(id, nr) JOIN throttle_queues q ON q.id = o.id
@@ -103,7 +103,7 @@ ORDER BY c.claim, c.callback_id`
 // budget, because early claims count together with the budget that they wait for. $1
 // queues, $2 the most actions of one call, $3 the longest such moment in seconds, $4
 // how many seconds early budget may be claimed.
-const sqlDues = `
+const sqlDues = `/* dues */
 WITH t AS MATERIALIZED (
 	SELECT q.seq, q.id, c.max_throughput AS most, q.paused_at IS NOT NULL AS paused,
 		` + periodSeconds + ` AS period
@@ -200,7 +200,7 @@ ctid = ANY (ARRAY(SELECT a.ctid FROM unnest(@callbacks::text[]) AS u(callback) C
 	SELECT ctid FROM action_executions WHERE portal_id = @portal AND callback_id = u.callback OFFSET 0
 ) a)) AND claim = @claim AND finished_at IS NULL`
 
-const sqlConfirm = `
+const sqlConfirm = `/* confirm */
 SELECT callback_id, extract(epoch FROM due_at - clock_timestamp())::float8 FROM action_executions
 WHERE due_at > clock_timestamp() AND ` + whereHeld
 
@@ -223,7 +223,7 @@ func (t *Throttle) Confirm(ctx context.Context, claim, portal int64, callbacks [
 const (
 	// sqlComplete ends actions that HubSpot has acknowledged. A given-up action keeps
 	// its giving_up mark only if HubSpot could not be informed.
-	sqlComplete = `
+	sqlComplete = `/* complete */
 UPDATE action_executions SET state = CASE WHEN giving_up THEN 'given_up' ELSE 'completed' END, giving_up = false, finished_at = now(), claim = 0
 WHERE ` + whereHeld + `
 RETURNING state`
@@ -232,7 +232,7 @@ RETURNING state`
 	// doubled by each consecutive failure. After each @hold_every failures the action
 	// is held for @hold seconds; after @give_up failures it is to be given up. If its
 	// FAIL_CONTINUE fails as well, it is given up.
-	sqlFail = `
+	sqlFail = `/* fail */
 UPDATE action_executions SET failures = failures + 1, last_error = @error, claim = 0,
 	state = CASE WHEN giving_up THEN 'given_up' ELSE state END,
 	finished_at = CASE WHEN giving_up THEN now() END,
@@ -244,20 +244,20 @@ UPDATE action_executions SET failures = failures + 1, last_error = @error, claim
 WHERE ` + whereHeld + `
 RETURNING state, failures % @hold_every = 0 AND NOT giving_up`
 
-	sqlRelease = `
+	sqlRelease = `/* release */
 UPDATE action_executions SET due_at = now() + make_interval(secs => @retry), claim = 0, last_error = nullif(@error, '')
 WHERE ` + whereHeld
 
 	// sqlEndWindows sets the end of spent budget to $2 seconds ago. The budget comes
 	// back one period later.
-	sqlEndWindows = `
+	sqlEndWindows = `/* end_windows */
 UPDATE throttle_windows SET ended_at = now() - make_interval(secs => $2)
 WHERE claim = $1 AND ended_at > now() - make_interval(secs => $2)`
 
-	sqlRefund = `DELETE FROM throttle_windows WHERE claim = $1`
+	sqlRefund = `/* refund */ DELETE FROM throttle_windows WHERE claim = $1`
 
 	// sqlQueueErrors stores an error for operators. It locks the queues in order.
-	sqlQueueErrors = `
+	sqlQueueErrors = `/* queue_errors */
 WITH q AS MATERIALIZED (
 	SELECT seq FROM throttle_queues WHERE seq = ANY (ARRAY(SELECT a.queue FROM unnest($2::text[]) AS u(callback) CROSS JOIN LATERAL (
 		SELECT queue FROM action_executions WHERE portal_id = $1 AND callback_id = u.callback OFFSET 0
@@ -339,7 +339,7 @@ func count(r *store.Recorded, state store.ActionState, failed, held bool) {
 	}
 }
 
-const sqlNote = `
+const sqlNote = `/* note */
 WITH q AS MATERIALIZED (SELECT seq FROM throttle_queues WHERE id = ANY ($1) ORDER BY id FOR NO KEY UPDATE)
 UPDATE throttle_queues t SET last_error = left($2, 1000) FROM q WHERE t.seq = q.seq`
 

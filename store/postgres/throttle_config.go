@@ -37,7 +37,7 @@ const periodSeconds = `c.time_period * CASE c.time_unit
 const configColumns = `portal_id, action_id, max_throughput, time_period, time_unit, updated_at`
 
 // sqlPutConfig notifies all controllers, because their caches and timers depend on it.
-const sqlPutConfig = `
+const sqlPutConfig = `/* put_config */
 WITH put AS (
 	INSERT INTO throttle_configs (portal_id, action_id, max_throughput, time_period, time_unit) VALUES ($1, $2, $3, $4, $5)
 	ON CONFLICT (portal_id, action_id) DO UPDATE SET max_throughput = excluded.max_throughput,
@@ -54,7 +54,7 @@ func (t *Throttle) PutConfig(ctx context.Context, c store.ThrottleConfig) (saved
 	return saved, err
 }
 
-const sqlConfig = `SELECT ` + configColumns + ` FROM throttle_configs WHERE portal_id = $1 AND action_id = $2 AND deleted_at IS NULL`
+const sqlConfig = `/* config */ SELECT ` + configColumns + ` FROM throttle_configs WHERE portal_id = $1 AND action_id = $2 AND deleted_at IS NULL`
 
 // Config returns the configuration of an action, or NotFound.
 func (t *Throttle) Config(ctx context.Context, portal, action int64) (store.ThrottleConfig, error) {
@@ -63,14 +63,14 @@ func (t *Throttle) Config(ctx context.Context, portal, action int64) (store.Thro
 
 func errNoConfig() error { return store.NewError(store.NotFound, "Configuration not found") }
 
-const sqlConfigs = `SELECT ` + configColumns + ` FROM throttle_configs WHERE portal_id = $1 AND deleted_at IS NULL ORDER BY action_id LIMIT 10000`
+const sqlConfigs = `/* configs */ SELECT ` + configColumns + ` FROM throttle_configs WHERE portal_id = $1 AND deleted_at IS NULL ORDER BY action_id LIMIT 10000`
 
 // Configs returns a portal's configurations, by action.
 func (t *Throttle) Configs(ctx context.Context, portal int64) ([]store.ThrottleConfig, error) {
 	return rowsOf(ctx, t.db.read("listing throttle configurations"), pgx.RowToStructByPos[store.ThrottleConfig], sqlConfigs, portal)
 }
 
-const sqlDeleteConfig = `
+const sqlDeleteConfig = `/* delete_config */
 WITH gone AS (
 	UPDATE throttle_configs SET deleted_at = now() WHERE portal_id = $1 AND action_id = $2 AND deleted_at IS NULL
 	RETURNING portal_id, action_id

@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-const sqlForgetActions = `
+const sqlForgetActions = `/* forget_actions */
 DELETE FROM action_executions WHERE ctid = ANY (ARRAY(
 	SELECT ctid FROM action_executions WHERE finished_at < now() - make_interval(secs => $1)
 	ORDER BY finished_at LIMIT $2 FOR UPDATE SKIP LOCKED))`
@@ -26,7 +26,7 @@ func (t *Throttle) Forget(ctx context.Context, age time.Duration, limit int) (n 
 // windowsKey is the advisory lock that lets one controller merge at a time.
 const windowsKey = 0x74616b74_77696e73 // "taktwins"
 
-const sqlLockWindows = `SELECT pg_advisory_xact_lock($1)`
+const sqlLockWindows = `/* lock_windows */ SELECT pg_advisory_xact_lock($1)`
 
 // sqlSweepWindows looks at $2 rows after $1 and deletes those whose budget is back, as
 // a claim of their queue would. It reads rows by their own index, so one pass over the
@@ -36,7 +36,7 @@ const sqlLockWindows = `SELECT pg_advisory_xact_lock($1)`
 // of the period comes back with the last of it, which is never early. Rows of the last
 // minute are left alone, because their claim may still be answered. If a claim deletes
 // a row meanwhile, everything that was merged into it is back too.
-const sqlSweepWindows = `
+const sqlSweepWindows = `/* sweep_windows */
 WITH seen AS MATERIALIZED (
 	SELECT w.id, w.queue, w.ended_at, ` + periodSeconds + ` AS period
 	FROM (SELECT id, queue, ended_at FROM throttle_windows WHERE id > $1 ORDER BY id LIMIT $2) w
@@ -82,7 +82,7 @@ const (
 	// sqlOldQueues locks queues that have received nothing for long. A paused queue
 	// stays, because it would not be paused when it is created again. A queue whose
 	// ended job still exists stays too, because the job could be revived.
-	sqlOldQueues = `
+	sqlOldQueues = `/* old_queues */
 SELECT q.seq FROM throttle_queues q
 WHERE q.received_at < now() - make_interval(secs => $1) AND q.paused_at IS NULL
 	AND NOT EXISTS (SELECT FROM action_executions a WHERE a.queue = q.seq AND a.state = 'waiting')
@@ -93,7 +93,7 @@ ORDER BY q.seq LIMIT $2 FOR UPDATE SKIP LOCKED`
 	// sqlForgetQueues deletes those of them that are still empty, now that nothing can
 	// be added. It is a separate statement, so that it sees what was committed before
 	// the locks were taken.
-	sqlForgetQueues = `
+	sqlForgetQueues = `/* forget_queues */
 DELETE FROM throttle_queues q
 WHERE q.seq = ANY ($1) AND q.paused_at IS NULL
 	AND NOT EXISTS (SELECT FROM action_executions a WHERE a.queue = q.seq AND a.state = 'waiting')
@@ -101,7 +101,7 @@ WHERE q.seq = ANY ($1) AND q.paused_at IS NULL
 
 	// sqlForgetConfigs removes the rows of rates that were deleted long ago and that no
 	// queue needs any more.
-	sqlForgetConfigs = `
+	sqlForgetConfigs = `/* forget_configs */
 DELETE FROM throttle_configs WHERE (portal_id, action_id) IN (
 	SELECT c.portal_id, c.action_id FROM throttle_configs c
 	WHERE c.deleted_at < now() - make_interval(secs => $1)

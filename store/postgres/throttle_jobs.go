@@ -32,7 +32,7 @@ func uniqueJob() *river.InsertOpts {
 	}
 }
 
-const sqlSetJobs = `UPDATE throttle_queues q SET job_id = u.job FROM unnest($1::bigint[], $2::bigint[]) AS u(seq, job) WHERE q.seq = u.seq`
+const sqlSetJobs = `/* set_jobs */ UPDATE throttle_queues q SET job_id = u.job FROM unnest($1::bigint[], $2::bigint[]) AS u(seq, job) WHERE q.seq = u.seq`
 
 // ensureJobs inserts a job for each queue that has none. tx holds their locks.
 // InsertManyFast is not used, because it would fail as a whole on a duplicate.
@@ -68,7 +68,7 @@ func (t *Throttle) InsertJobs(ctx context.Context, jobs []river.InsertManyParams
 	})
 }
 
-const sqlWaiting = `
+const sqlWaiting = `/* waiting */
 SELECT EXISTS (SELECT FROM action_executions a WHERE a.state = 'waiting' AND a.queue = (SELECT seq FROM throttle_queues WHERE id = $1))`
 
 // Waiting reports whether actions wait in a queue.
@@ -79,9 +79,9 @@ func (t *Throttle) Waiting(ctx context.Context, queue string) (waiting bool, err
 
 const (
 	// sqlExcludeQueue waits for running batches and blocks new ones.
-	sqlExcludeQueue = `SELECT pg_advisory_xact_lock($1, $2)`
-	sqlLockQueue    = `SELECT FROM throttle_queues WHERE id = $1 FOR UPDATE`
-	sqlEndQueue     = `UPDATE throttle_queues SET job_id = NULL WHERE id = $1 AND job_id = $2`
+	sqlExcludeQueue = `/* exclude_queue */ SELECT pg_advisory_xact_lock($1, $2)`
+	sqlLockQueue    = `/* lock_queue */ SELECT FROM throttle_queues WHERE id = $1 FOR UPDATE`
+	sqlEndQueue     = `/* end_queue */ UPDATE throttle_queues SET job_id = NULL WHERE id = $1 AND job_id = $2`
 )
 
 // EndJob completes a queue's job if no action waits there any more. It holds the
@@ -114,7 +114,7 @@ const staleRunner = 45.0
 
 // sqlStrays finds queues that have actions but no living job. $1 the limit, $2
 // staleRunner.
-const sqlStrays = `SELECT ` + keyColumns + `
+const sqlStrays = `/* strays */ SELECT ` + keyColumns + `
 FROM throttle_queues q LEFT JOIN river_job j ON j.id = q.job_id
 WHERE EXISTS (SELECT FROM action_executions a WHERE a.queue = q.seq AND a.state = 'waiting')
 	AND (j.id IS NULL OR NOT ` + livingJob + `
@@ -122,9 +122,9 @@ WHERE EXISTS (SELECT FROM action_executions a WHERE a.queue = q.seq AND a.state 
 ORDER BY q.id LIMIT $1`
 
 const (
-	sqlLockQueues = `SELECT ` + keyColumns + ` FROM throttle_queues q WHERE id = ANY ($1) ORDER BY id FOR NO KEY UPDATE`
+	sqlLockQueues = `/* lock_queues */ SELECT ` + keyColumns + ` FROM throttle_queues q WHERE id = ANY ($1) ORDER BY id FOR NO KEY UPDATE`
 	// sqlReviveJobs makes jobs without a runner available again.
-	sqlReviveJobs = `
+	sqlReviveJobs = `/* revive_jobs */
 UPDATE river_job j SET state = 'available', scheduled_at = now()
 FROM throttle_queues q WHERE q.id = ANY ($1) AND j.id = q.job_id AND j.state = 'running'
 	AND greatest(q.runner_at, j.attempted_at) < now() - make_interval(secs => $2)

@@ -32,13 +32,13 @@ func queueLock(id string) int32 {
 // action is written, so that a transaction that waits for another's action already
 // holds its locks. It is a separate statement, so that the next one sees what was
 // committed before the locks were taken.
-const sqlShareQueues = `SELECT count(pg_advisory_xact_lock_shared($1, u.lock)) FROM unnest($2::int[]) AS u(lock)`
+const sqlShareQueues = `/* share_queues */ SELECT count(pg_advisory_xact_lock_shared($1, u.lock)) FROM unnest($2::int[]) AS u(lock)`
 
 // sqlAcceptKnown inserts actions of queues with known numbers: $1 the queues, $2 the
 // queue of each action. It inserts all actions if each queue has a living job,
 // otherwise none. This statement and sqlAcceptLive look up one queue after the other,
 // whatever the plan, because a join could end up reading all jobs.
-const sqlAcceptKnown = `
+const sqlAcceptKnown = `/* accept_known */
 INSERT INTO action_executions (queue, portal_id, callback_id, expires_at)
 SELECT u.queue, u.portal, u.callback, now() + make_interval(secs => u.seconds)
 FROM unnest($2::bigint[], $3::bigint[], $4::text[], $5::float8[]) AS u(queue, portal, callback, seconds)
@@ -48,7 +48,7 @@ WHERE (SELECT bool_and(EXISTS (SELECT FROM river_job j
 
 // sqlAcceptLive inserts the actions of those queues of $1 that have a living job, and
 // returns these queues' positions and numbers.
-const sqlAcceptLive = `
+const sqlAcceptLive = `/* accept_live */
 WITH own AS MATERIALIZED (
 	SELECT u.nr, (
 		SELECT CASE WHEN (

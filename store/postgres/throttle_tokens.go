@@ -11,7 +11,7 @@ import (
 )
 
 // sqlInstall also fences refreshes of the tokens that it replaces.
-const sqlInstall = `
+const sqlInstall = `/* install */
 INSERT INTO oauth_tokens AS o (portal_id, access_token, refresh_token, expires_at, scopes)
 VALUES (@portal, @access, @refresh, now() + make_interval(secs => @seconds), @scopes)
 ON CONFLICT (portal_id) DO UPDATE SET access_token = excluded.access_token,
@@ -28,7 +28,7 @@ func (t *Throttle) Install(ctx context.Context, k store.SealedTokens) error {
 	return err
 }
 
-const sqlTokens = `
+const sqlTokens = `/* tokens */
 SELECT portal_id, access_token, refresh_token, extract(epoch FROM expires_at - now())::float8,
 	extract(epoch FROM expires_at - updated_at)::float8, scopes, version
 FROM oauth_tokens WHERE portal_id = $1`
@@ -49,7 +49,7 @@ func errNotInstalled() error { return store.NewError(store.NotFound, "Portal is 
 
 // sqlBeginRefresh gives the right to refresh to one caller at a time, and only for the
 // current version of the tokens.
-const sqlBeginRefresh = `
+const sqlBeginRefresh = `/* begin_refresh */
 UPDATE oauth_tokens SET refresh_claim = nextval('throttle_claims'), refresh_until = now() + make_interval(secs => $3)
 WHERE portal_id = $1 AND version = $2 AND (refresh_until IS NULL OR refresh_until < now())
 RETURNING refresh_claim`
@@ -62,7 +62,7 @@ func (t *Throttle) BeginRefresh(ctx context.Context, portal, version int64, leas
 	return claim, err
 }
 
-const sqlEndRefresh = `
+const sqlEndRefresh = `/* end_refresh */
 UPDATE oauth_tokens SET access_token = @access, refresh_token = @refresh, expires_at = now() + make_interval(secs => @seconds),
 	version = version + 1, refresh_claim = NULL, refresh_until = NULL, last_error = NULL, updated_at = now()
 WHERE portal_id = @portal AND refresh_claim = @claim
@@ -78,7 +78,7 @@ func (t *Throttle) EndRefresh(ctx context.Context, claim int64, k store.SealedTo
 	return version, err
 }
 
-const sqlFailRefresh = `
+const sqlFailRefresh = `/* fail_refresh */
 UPDATE oauth_tokens SET refresh_claim = NULL, refresh_until = NULL, last_error = left($3, 1000)
 WHERE portal_id = $1 AND refresh_claim = $2`
 

@@ -24,7 +24,7 @@ const (
 // sqlRollup adds builds that ended more than $1 ago to the totals of their days, about
 // $2 of them, and returns whether more are left. It does nothing if another controller
 // is doing so, or if it was done within the last 30 s.
-const sqlRollup = `
+const sqlRollup = `/* rollup */
 WITH mark AS MATERIALIZED (
 	SELECT up_to FROM rollup WHERE up_to < now() - $1::interval - interval '30 s' FOR UPDATE SKIP LOCKED
 ), edge AS MATERIALIZED (
@@ -49,7 +49,7 @@ const totalsColumns = `count(*) FILTER (WHERE state = 'completed'), count(*) FIL
 
 // sqlTotals adds up the totals by day, which reach up to rollup.up_to, and the builds
 // that ended later, both from one snapshot.
-const sqlTotals = `
+const sqlTotals = `/* totals */
 WITH mark AS MATERIALIZED (SELECT * FROM rollup), recent AS MATERIALIZED (
 	SELECT (completed_at AT TIME ZONE 'UTC')::date AS day, ` + totalsColumns + `
 	FROM builds WHERE completed_at > (SELECT up_to FROM mark) GROUP BY 1

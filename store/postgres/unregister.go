@@ -22,13 +22,13 @@ func (w *Workers) UnregisterID(ctx context.Context, id string) (store.Departure,
 }
 
 // sqlLockByToken locks worker number $1 if it has used no higher counter than $2.
-const sqlLockByToken = `SELECT id FROM workers WHERE number = $1 AND used <= $2 FOR NO KEY UPDATE`
+const sqlLockByToken = `/* lock_by_token */ SELECT id FROM workers WHERE number = $1 AND used <= $2 FOR NO KEY UPDATE`
 
-const sqlLockByID = `SELECT id FROM workers WHERE id = $1 FOR NO KEY UPDATE`
+const sqlLockByID = `/* lock_by_id */ SELECT id FROM workers WHERE id = $1 FOR NO KEY UPDATE`
 
 // sqlReturnBuilds makes the builds of worker $1 pending again; $2 is what the worker
 // did, for the log. The worker is locked, so none can be added or end meanwhile.
-const sqlReturnBuilds = `
+const sqlReturnBuilds = `/* return_builds */
 WITH b AS (
 	UPDATE builds SET state = 'pending', worker_id = NULL, last_worker_id = $1,
 		started_at = NULL, last_seen_at = NULL, updated_at = now()
@@ -42,7 +42,7 @@ SELECT id, platform, position FROM b ORDER BY position`
 
 // sqlTakeOffline takes worker $1 offline and raises its counter by $2, which supersedes
 // all its tokens.
-const sqlTakeOffline = `
+const sqlTakeOffline = `/* take_offline */
 WITH w AS (
 	UPDATE workers SET status = 'offline', held = 0, used = used + $2 WHERE id = $1 RETURNING number
 )
@@ -88,7 +88,7 @@ func returnBuilds(ctx context.Context, tx pgx.Tx, worker, did string) (refs []st
 	return refs, positions, nil
 }
 
-const sqlNotify = `SELECT pg_notify('takt', $1)`
+const sqlNotify = `/* notify */ SELECT pg_notify('takt', $1)`
 
 // notifyJobs notifies every controller at the commit that builds are pending: once per
 // transaction, with the platform if the builds share one.

@@ -33,7 +33,7 @@ const (
 	countEvery = 5 * time.Second
 )
 
-const sqlFull = `SELECT count(*) >= $1 FROM (SELECT 1 FROM workers LIMIT $1) w`
+const sqlFull = `/* full */ SELECT count(*) >= $1 FROM (SELECT 1 FROM workers LIMIT $1) w`
 
 // room refuses a new worker if there are too many. Registrations share the count, so
 // that many at once do not each count again.
@@ -70,7 +70,7 @@ func errNoWorker() error { return store.NewError(store.NotFound, "Worker not fou
 
 // sqlIdentify adds a worker's identity, or updates the capabilities of a known one. It
 // locks the identity, so that registrations of one id run one after the other.
-const sqlIdentify = `
+const sqlIdentify = `/* identify */
 INSERT INTO worker_details (worker_id, name, capabilities) VALUES ($1, $2, $3)
 ON CONFLICT (worker_id) DO UPDATE SET capabilities = excluded.capabilities`
 
@@ -79,7 +79,7 @@ ON CONFLICT (worker_id) DO UPDATE SET capabilities = excluded.capabilities`
 // including those that a controller issued and has not written yet ($4). It runs under
 // the lock of sqlIdentify, as a separate statement, because it must see what the
 // previous holder of the lock committed.
-const sqlRegister = `
+const sqlRegister = `/* register */
 WITH known AS (
 	UPDATE workers SET used = used + $4, handed = used + $4 + 1024, last_seen_at = now(),
 		status = CASE WHEN held > 0 THEN 'building' ELSE 'idle' END,
@@ -98,7 +98,7 @@ UNION ALL SELECT false, number, used, status, draining FROM added`
 // sqlMakeDue gives new numbers, past the worker's next token, to the unacknowledged
 // hand-outs of worker $1, so that each of them is repeated. The worker is locked. $2 is
 // less than the gap that sqlRegister leaves between its token and its next hand-out.
-const sqlMakeDue = `
+const sqlMakeDue = `/* make_due */
 UPDATE builds b SET handed = w.used + 1 + d.n
 FROM workers w, (
 	SELECT seq, row_number() OVER (ORDER BY handed, seq) AS n FROM builds WHERE worker_id = $1 AND state = 'assigned' LIMIT $2
@@ -108,7 +108,7 @@ WHERE w.id = $1 AND b.seq = d.seq AND b.worker_id = $1 AND b.state = 'assigned'`
 // sqlLoseUnlisted takes the builds that worker $1 does not list in $2. Those that it
 // had begun lose their attempt; the others are pending again. sqlRegister has locked
 // the worker.
-const sqlLoseUnlisted = `
+const sqlLoseUnlisted = `/* lose_unlisted */
 WITH b AS (
 	UPDATE builds SET` + lostColumns + `
 	WHERE worker_id = $1 AND state = 'building' AND id <> ALL ($2::text[])
@@ -185,7 +185,7 @@ func (w *Workers) Register(ctx context.Context, r store.Registration) (reg store
 	return reg, nil
 }
 
-const sqlFindWorker = `
+const sqlFindWorker = `/* find_worker */
 SELECT w.id, d.name, d.capabilities, w.platforms, w.slots, w.status, w.registered_at, w.last_seen_at,
 	w.completed, w.failed, w.held, w.draining
 FROM workers w JOIN worker_details d ON d.worker_id = w.id WHERE w.id = $1`

@@ -1,0 +1,105 @@
+package database
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"takt/store/metrics"
+)
+
+// The names of statements that don't begin with one.
+const (
+	otherStatement     = "other"
+	migrationStatement = "migration"
+	riverStatement     = "river"
+)
+
+// tracer observes every statement of the connections that have it. It is pgx's
+// QueryTracer, BatchTracer and AcquireTracer.
+type tracer struct {
+	*metrics.Metrics
+	all string // the name of every statement; "" names each by its text
+}
+
+// The keys of what a context carries from the start of a statement, or of a wait for a
+// connection, to its end.
+type (
+	statementKey struct{}
+	waitKey      struct{}
+)
+
+type statement struct {
+	name  string
+	begun time.Time
+}
+
+// TraceQueryStart implements pgx.QueryTracer.
+func (t *tracer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	return context.WithValue(ctx, statementKey{}, statement{t.name(data.SQL), time.Now()})
+}
+
+// TraceQueryEnd implements pgx.QueryTracer.
+func (t *tracer) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryEndData) {
+	if s, ok := ctx.Value(statementKey{}).(statement); ok {
+		t.ended(ctx, s, data.Err)
+	}
+}
+
+// TraceBatchStart implements pgx.BatchTracer.
+func (t *tracer) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+	return ctx
+}
+
+// TraceBatchQuery implements pgx.BatchTracer.
+func (t *tracer) TraceBatchQuery(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchQueryData) {
+	t.ended(ctx, statement{t.name(data.SQL), data.ReadStartTime}, data.Err)
+}
+
+// TraceBatchEnd implements pgx.BatchTracer.
+func (t *tracer) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
+
+// TraceAcquireStart implements pgxpool.AcquireTracer.
+func (t *tracer) TraceAcquireStart(ctx context.Context, _ *pgxpool.Pool, _ pgxpool.TraceAcquireStartData) context.Context {
+	return context.WithValue(ctx, waitKey{}, time.Now())
+}
+
+// TraceAcquireEnd implements pgxpool.AcquireTracer.
+func (t *tracer) TraceAcquireEnd(ctx context.Context, _ *pgxpool.Pool, _ pgxpool.TraceAcquireEndData) {
+	if begun, ok := ctx.Value(waitKey{}).(time.Time); ok {
+		t.ConnectionWait.Observe(time.Since(begun).Seconds())
+	}
+}
+
+// ended observes a statement. It is the one place that sees each statement end, with the
+// context of its caller. That a caller gave up is no error of the statement.
+func (t *tracer) ended(_ context.Context, s statement, err error) {
+	t.Statements.WithLabelValues(s.name).Observe(time.Since(s.begun).Seconds())
+	if err != nil && !errors.Is(err, context.Canceled) {
+		t.StatementErrors.WithLabelValues(s.name).Inc()
+	}
+}
+
+// name returns the name of a statement: takt's constants begin with it in a comment,
+// River's with another comment, and pgx sends a few of its own.
+func (t *tracer) name(sql string) string {
+	if t.all != "" {
+		return t.all
+	}
+	if rest, ok := strings.CutPrefix(sql, "/* "); ok {
+		if name, _, ok := strings.Cut(rest, " */"); ok {
+			return name
+		}
+	}
+	switch word, _, _ := strings.Cut(sql, " "); {
+	case word == "begin", word == "commit", word == "rollback":
+		return word
+	case strings.HasPrefix(sql, "-- name: "):
+		return riverStatement
+	}
+	return otherStatement
+}

@@ -1,0 +1,89 @@
+package database
+
+import (
+	"context"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/stretchr/testify/require"
+
+	"takt/migrations"
+	"takt/store/metrics"
+)
+
+// Each statement is counted under its name, also in a batch, and a failed one as an
+// error; what has no name shares one, so that no text of a client makes a new one.
+func TestStatementsAreMeasuredByName(t *testing.T) {
+	t.Parallel()
+	m := metrics.New()
+	b := startPool(t, PoolConfig{Source: serve(t, config(t.TempDir())).pg.ConnConfig, Migrate: migrations.Up, Metrics: m})
+	pool := b.sink.current()
+	exec := func(sql string) error {
+		_, err := pool.Exec(t.Context(), sql)
+		return err
+	}
+	require.NoError(t, exec("/* list_things */ SELECT 1"))
+	require.Error(t, exec("/* list_things */ SELECT 1/0"))
+	require.NoError(t, exec("-- name: JobGet :one\nSELECT 1"))
+	require.NoError(t, exec("SELECT 'anything'"))
+	require.NoError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+		batch := &pgx.Batch{}
+		batch.Queue("/* in_batch */ SELECT @n::int", pgx.NamedArgs{"n": 1})
+		batch.Queue("/* in_batch */ SELECT 2")
+		return tx.SendBatch(t.Context(), batch).Close()
+	}))
+	gone, cancel := context.WithCancelCause(t.Context())
+	cancel(context.Canceled)
+	conn, err := pool.Acquire(t.Context())
+	require.NoError(t, err)
+	_, err = conn.Exec(gone, "/* given_up */ SELECT 1")
+	conn.Release()
+	require.ErrorIs(t, err, context.Canceled)
+
+	for name, want := range map[string][2]uint64{
+		"list_things": {2, 1}, "in_batch": {2, 0}, "river": {1, 0}, "begin": {1, 0}, "commit": {1, 0}, "given_up": {1, 0},
+	} {
+		require.Equal(t, want[0], observations(t, m.Statements.WithLabelValues(name)), name)
+		require.Equal(t, want[1], uint64(counted(t, m.StatementErrors.WithLabelValues(name))), name)
+	}
+	for _, name := range []string{"migration", "other"} {
+		require.NotZero(t, observations(t, m.Statements.WithLabelValues(name)), name)
+	}
+	require.NotZero(t, observations(t, m.ConnectionWait))
+	for _, name := range labels(t, m.Statements) {
+		require.Regexp(t, `^[a-z_]+$`, name)
+	}
+}
+
+func observations(t *testing.T, o prometheus.Observer) uint64 {
+	t.Helper()
+	return written(t, o.(prometheus.Metric)).GetHistogram().GetSampleCount()
+}
+
+func counted(t *testing.T, c prometheus.Counter) float64 {
+	t.Helper()
+	return written(t, c).GetCounter().GetValue()
+}
+
+func written(t *testing.T, m prometheus.Metric) *dto.Metric {
+	t.Helper()
+	var out dto.Metric
+	require.NoError(t, m.Write(&out))
+	return &out
+}
+
+// labels returns the values of all labels of c's metrics.
+func labels(t *testing.T, c prometheus.Collector) (values []string) {
+	t.Helper()
+	ch := make(chan prometheus.Metric, 1000)
+	c.Collect(ch)
+	close(ch)
+	for m := range ch {
+		for _, l := range written(t, m).GetLabel() {
+			values = append(values, l.GetValue())
+		}
+	}
+	return values
+}
