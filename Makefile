@@ -19,7 +19,7 @@ PACKAGES      ?= ./...
 export GOTOOLCHAIN := local
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo demo-deploy demo-throttle run test check lint docs fmt bench bench-e2e fuzz cover screenshots db-reset setup-browser setup-postgres setup-cc setup-git setup-curl setup-s3
+.PHONY: help build demo demo-deploy demo-throttle run test check check-all lint docs fmt bench bench-e2e fuzz mutants cover screenshots db-reset setup-browser setup-postgres setup-cc setup-git setup-curl setup-s3
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,6 +46,8 @@ check: lint ## lint, vet and check that go.mod is tidy
 	$(GO) vet ./...
 	$(GO) mod tidy -diff
 
+check-all: check mutants fuzz ## check what takes longer, before a release
+
 lint: $(LINT) ## check formats and lint, tests included
 	$(LINT) run ./...
 
@@ -67,6 +69,9 @@ fuzz: setup-postgres ## fuzz every target for FUZZTIME (30s)
 		for f in $$(echo "$$list" | grep '^Fuzz' || true); do \
 			echo "$$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$p; \
 		done; done
+
+mutants: setup-postgres setup-git setup-curl setup-s3 ## break each mechanism that a promise stands on, and see its test fail; ONLY=REGEX runs some
+	TAKT_TEST_S3_SERVER=$(S3_SERVER) $(GO) run ./cmd/internal/mutants -only '$(ONLY)'
 
 screenshots: setup-postgres setup-browser ## write pictures of every page, light, dark and phone, to .cache/screenshots
 	TAKT_SCREENSHOTS=$(abspath $(SCREENSHOTS)) $(GO) test -run TestDashboardScreenshots -timeout 5m -count 1 ./cmd/takt

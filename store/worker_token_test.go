@@ -15,10 +15,10 @@ import (
 
 func secret(b byte) []byte { return []byte(strings.Repeat(string(rune(b)), 32)) }
 
-// tokens are known ones that are valid for 90 s.
+// tokens are known ones that are valid as long as those of the product.
 func tokens(tb testing.TB, installation string, now time.Time, secrets ...[]byte) *store.WorkerTokens {
 	tb.Helper()
-	t := store.NewWorkerTokens(90*time.Second, secrets...)
+	t := store.NewWorkerTokens(store.WorkerTokenTTL, secrets...)
 	require.NoError(tb, t.Learn(installation, now))
 	return t
 }

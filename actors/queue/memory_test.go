@@ -254,6 +254,15 @@ func TestMemoryJudges(t *testing.T) {
 			require.Equal(t, []*poll{p}, s.take(9).polls)
 		})
 	}
+	t.Run("nothing is known to be pending until the next count", func(t *testing.T) {
+		t.Parallel()
+		s := met(t)
+		s.missed()
+		s.shows(w, 11, 0)
+		s.takesBack(s.take(9), nothing("w"))
+		p := s.shows(w, 12, 0)
+		require.Equal(t, []*poll{p}, s.take(9).polls)
+	})
 	t.Run("a drained worker is answered whatever is pending", func(t *testing.T) {
 		t.Parallel()
 		s := met(t)

@@ -139,6 +139,61 @@ func TestBuildsThatAnotherControllerReturnsAreFound(t *testing.T) {
 	b.worker().gets(lost.ID)
 }
 
+// What another transaction has locked is passed over, not waited for.
+func TestABatchWaitsForNoOther(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for _, kind := range [][]store.Platform{nil, {store.IOS}, {store.Android}} {
+		platform := store.IOS
+		if len(kind) > 0 {
+			platform = kind[0]
+		}
+		first, second := b.build(on(platform)), b.build(on(platform))
+		tx, err := b.Pool.Begin(t.Context())
+		require.NoError(t, err)
+		defer func() { _ = tx.Rollback(t.Context()) }()
+		_, err = tx.Exec(t.Context(), `SELECT 1 FROM builds WHERE id = $1 FOR UPDATE`, first.ID)
+		require.NoError(t, err)
+		b.worker(takes(kind...)).gets(second.ID)
+		require.NoError(t, tx.Rollback(t.Context()))
+		b.worker(takes(kind...)).gets(first.ID)
+	}
+}
+
+// Two controllers serve one worker at once: its slots are counted under its lock.
+func TestTwoControllersKeepToTheSlots(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.build()
+	b.build()
+	w := b.worker()
+	tx, err := b.Pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(t.Context()) }()
+	_, err = tx.Exec(t.Context(), `SELECT 1 FROM workers WHERE id = $1 FOR UPDATE`, w.id)
+	require.NoError(t, err)
+	var wg sync.WaitGroup
+	for range 2 {
+		queue := postgres.NewQueue(b.DB, postgres.QueueConfig{})
+		wg.Go(func() {
+			if _, err := queue.Assign(t.Context(), []store.Poll{w.request()}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	require.Eventually(t, func() bool {
+		var n int
+		err := b.Pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity
+			WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&n)
+		return err == nil && n == 2
+	}, 4*time.Second, time.Millisecond)
+	require.NoError(t, tx.Rollback(t.Context()))
+	wg.Wait()
+	var assigned int
+	require.NoError(t, b.Pool.QueryRow(t.Context(), `SELECT count(*) FROM builds WHERE worker_id = $1`, w.id).Scan(&assigned))
+	require.Equal(t, 1, assigned)
+}
+
 // Everything that changes builds and workers runs at once; invariants hold and
 // nothing deadlocks.
 func TestEverythingAtOnce(t *testing.T) {

@@ -162,6 +162,7 @@ func TestOneControllerSweepsAtATime(t *testing.T) {
 	b := setup(t)
 	tx, err := b.Pool.Begin(t.Context())
 	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(t.Context()) }()
 	const key = 0x74616b74_73776570 // Sweep's lock
 	_, err = tx.Exec(t.Context(), `SELECT pg_advisory_xact_lock($1)`, int64(key))
 	require.NoError(t, err)
