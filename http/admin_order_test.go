@@ -188,16 +188,20 @@ func TestInvariantsAreCheckedAndRepairedWithAReason(t *testing.T) {
 }
 
 // operated serves a treeWithOrders.
-func operated(t *testing.T) (*treeWithOrders, func(method, path, body string) reply) {
+func operated(t *testing.T, change ...func(*takthttp.Deps)) (*treeWithOrders, func(method, path, body string) reply) {
 	t.Helper()
 	p := newTreeWithOrders()
-	s, _ := newServer(t, takthttp.Deps{
+	deps := takthttp.Deps{
 		Tree: p.tree, Operator: p, Audit: p, Auditor: p, Heartbeat: p,
 		Background: func(run func(context.Context)) {
 			ctx := t.Context()
 			p.running.Go(func() { run(ctx) })
 		},
-	})
+	}
+	for _, f := range change {
+		f(&deps)
+	}
+	s, _ := newServer(t, deps)
 	t.Cleanup(p.running.Wait)
 	url, _ := serve(t, s, listen(t))
 	c := newClient(t)

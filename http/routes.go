@@ -72,6 +72,7 @@ func (s *Server) routes(d Deps) []route {
 	tree := &tree{audit, d.Operator, d.Tree}
 	timeouts := &timeouts{audit, d.Heartbeat}
 	heijunka := &heijunka{audit, d.Heijunka}
+	drills := &drills{audit, d.Drill}
 	queues := &queues{audit, d.ThrottleStore, d.Throttle, d.OAuth}
 	dash := newDashboard(s, d, builds, audit, tree)
 
@@ -246,6 +247,7 @@ func (s *Server) routes(d Deps) []route {
 		admin(get, "/admin/audit", audit.list),
 		admin(get, "/admin/audit/check", audit.check),
 		admin(post, "/admin/audit/check", audit.repair),
+		admin(post, "/admin/drill", drills.cause),
 		admin(get, "/admin/throttle/queues", queues.list),
 		admin(get, "/admin/throttle/queues/:id", queues.show),
 		admin(post, "/admin/throttle/queues/:id/pause", queues.pauseWith(true)),

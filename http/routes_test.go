@@ -48,7 +48,7 @@ func protected() map[string]string {
 		"GET /api/workers/w/stats": key, "POST /api/workers/w/drain": key, "POST /api/workers/w/resume": key, "DELETE /api/workers/w": key,
 		"POST /api/diagnostics/report": key, "GET /api/diagnostics/w": key, "GET /api/diagnostics/w/latest": key,
 		"POST /api/workers/upload": key, "POST /api/workers/result": key, "GET /admin/tree": admin, "GET /admin/tree/takt": admin,
-		"POST /admin/tree/takt/database/restart": admin, "GET /admin/heartbeat": admin, "PUT /admin/heartbeat": admin, "GET /admin/audit": admin, "GET /admin/audit/check": admin, "POST /admin/audit/check": admin,
+		"POST /admin/tree/takt/database/restart": admin, "GET /admin/heartbeat": admin, "PUT /admin/heartbeat": admin, "GET /admin/audit": admin, "GET /admin/audit/check": admin, "POST /admin/audit/check": admin, "POST /admin/drill": admin,
 		"GET /admin/heijunka": admin, "PUT /admin/heijunka/limits": admin, "POST /admin/heijunka/pools/fleet/scale": admin,
 		"POST /admin/heijunka/rebalance": admin, "PUT /admin/heijunka/affinity": admin, "POST /admin/heijunka/surge": admin,
 		"POST /api/config": key, "GET /api/config/1": key, "GET /api/config/1/2": key, "DELETE /api/config/1/2": key,

@@ -234,6 +234,24 @@ func TestSweepRemovesWhatACrashLeft(t *testing.T) {
 	fresh.Discard()
 }
 
+func TestSlowStorageLagsAtEachStepAndRecovers(t *testing.T) {
+	t.Parallel()
+	l, _ := openLocal(t)
+	l.Slow(time.Minute)
+	for name, step := range map[string]func(){
+		"create and name": func() { put(t, l, "builds/abc/source.zip", []byte("x")) },
+		"open":            func() { _, _ = l.Open("builds/none") },
+	} {
+		begun := time.Now()
+		step()
+		require.GreaterOrEqual(t, time.Since(begun), slowStep, name)
+	}
+	l.Slow(0)
+	begun := time.Now()
+	l.lag()
+	require.Less(t, time.Since(begun), slowStep)
+}
+
 func TestFailuresOfTheSystemHaveTheirCodes(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, store.DiskFull, store.CodeOf(failure("x", &fs.PathError{Op: "write", Err: syscall.ENOSPC})))

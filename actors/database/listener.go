@@ -46,6 +46,8 @@ type ListenerConfig struct {
 type Listener struct {
 	cfg  ListenerConfig
 	proc atomic.Pointer[otp.Proc]
+	// frozen is until when the connection is not read, in Unix nanoseconds.
+	frozen atomic.Int64
 }
 
 // NewListener returns the handle of a listener that Spec's child will run.
@@ -67,6 +69,18 @@ func (l *Listener) Spec() otp.ChildSpec {
 func (l *Listener) Use(*pgxpool.Pool) {
 	if proc := l.proc.Load(); proc != nil {
 		otp.Cast(proc, retry{})
+	}
+}
+
+// Freeze leaves the connection unread for d, as a network that has stopped delivering
+// would. It is for drills.
+func (l *Listener) Freeze(d time.Duration) { l.frozen.Store(time.Now().Add(d).UnixNano()) }
+
+// thaw waits until Freeze is over or ctx ends.
+func (l *Listener) thaw(ctx context.Context) {
+	select {
+	case <-time.After(time.Until(time.Unix(0, l.frozen.Load()))):
+	case <-ctx.Done():
 	}
 }
 
@@ -137,14 +151,15 @@ func (s *listenerServer) listen(c *otp.Ctx) {
 		return
 	}
 	s.at = true
-	cfg, self := s.cfg, c.Self()
+	l, self := s.handle, c.Self()
 	c.Async(func(ctx context.Context) any {
-		return silenced{listen(ctx, cfg, func() { otp.Cast(self, listening{}) })}
+		return silenced{l.listen(ctx, func() { otp.Cast(self, listening{}) })}
 	})
 }
 
 // listen connects and publishes notifications until the connection or ctx ends.
-func listen(ctx context.Context, cfg ListenerConfig, connected func()) error {
+func (l *Listener) listen(ctx context.Context, connected func()) error {
+	cfg := l.cfg
 	conn, err := subscribe(ctx, cfg)
 	if err != nil {
 		return err
@@ -153,6 +168,7 @@ func listen(ctx context.Context, cfg ListenerConfig, connected func()) error {
 	connected()
 	for {
 		payload, err := next(ctx, conn, cfg.AskEvery)
+		l.thaw(ctx)
 		switch {
 		case err == nil:
 			topic, argument, _ := strings.Cut(payload, " ")

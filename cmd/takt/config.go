@@ -26,6 +26,7 @@ type Config struct {
 	DataDir           string
 	DatabaseURL       string // "" runs an embedded PostgreSQL
 	DatabasePool      int
+	AllowDrill        bool
 	APIKey, AdminKey  string // if empty, random and kept in DataDir
 	EncryptionKey     string // if empty, likewise; 32 bytes in base64
 	OldEncryptionKeys string // same form, separated by commas

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"time"
 
 	"takt/actors/deployment"
@@ -72,4 +73,25 @@ func (c *controller) openThrottle(db *postgres.DB) (*postgres.Throttle, throttle
 	kept, err := postgres.NewThrottle(db)
 	deps.Store, deps.Keys = kept, c.keys
 	return kept, deps, err
+}
+
+// drill returns the faults that `takt drill` may make; nil if the settings do not allow
+// drills.
+func (c *controller) drill(db *postgres.DB) func(ctx context.Context, fault string, d time.Duration) error {
+	if !c.cfg.AllowDrill {
+		return nil
+	}
+	return func(ctx context.Context, fault string, d time.Duration) error {
+		switch fault {
+		case api.FaultConnections:
+			return db.EndConnections(ctx)
+		case api.FaultListener:
+			c.tree.Listener.Freeze(d)
+		case api.FaultStorage:
+			c.files.Slow(d)
+		default:
+			return store.NewError(store.InvalidArgument, "fault must be connections, listener or storage")
+		}
+		return nil
+	}
 }

@@ -223,6 +223,7 @@ func (c *controller) assemble(ctx context.Context) error {
 		Dashboard:   postgres.NewDashboard(db),
 		Background:  func(f func(context.Context)) { running.Go(func() { f(orders) }) },
 		TLS:         c.tls,
+		Drill:       c.drill(db),
 		Deployments: c.tree.Deployments, DeploymentStore: deployed,
 		Throttle: c.tree.Throttle, ThrottleStore: throttled, OAuth: c.tree.Throttle.Tokens,
 		Metrics: c.tree.Telemetry.Gatherer(),

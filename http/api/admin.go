@@ -26,6 +26,25 @@ type Plan struct {
 	Detached bool `json:"detached"`
 }
 
+// The faults of drills, besides orders to the tree.
+const (
+	// FaultConnections ends all connections to the database, once.
+	FaultConnections = "connections"
+	// FaultListener leaves the database's notifications unread.
+	FaultListener = "listener"
+	// FaultStorage makes the storage of files slow.
+	FaultStorage = "storage"
+)
+
+// Fault is the body of POST /admin/drill, and its reply.
+type Fault struct {
+	Fault string `json:"fault"`
+	// Seconds is how long it lasts, up to 60.
+	Seconds float64 `json:"seconds,omitempty"`
+	// Reason goes into the audit.
+	Reason string `json:"reason"`
+}
+
 // HeartbeatSettings are the time-outs of GET and PUT /admin/heartbeat, in seconds. A
 // PUT leaves the absent ones as they are.
 type HeartbeatSettings struct {

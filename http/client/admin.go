@@ -134,6 +134,12 @@ func (c *Client) CheckInvariants(ctx context.Context, repair string) (api.Invari
 	return ask[api.Invariants](ctx, c, call{method: http.MethodPost, path: "/admin/audit/check", body: api.Order{Reason: repair}})
 }
 
+// Fault makes a fault in a controller that allows drills. It returns when the fault has
+// begun.
+func (c *Client) Fault(ctx context.Context, f api.Fault) (api.Fault, error) {
+	return ask[api.Fault](ctx, c, call{method: http.MethodPost, path: "/admin/drill", body: f})
+}
+
 // Heijunka returns the state of load levelling. Safe to repeat.
 func (c *Client) Heijunka(ctx context.Context) (api.Heijunka, error) {
 	return c.heijunka(ctx, http.MethodGet, "", nil)
