@@ -14,12 +14,13 @@ BIN           := bin/takt
 PROGRAMS      := ./cmd/takt ./cmd/takt-demo ./cmd/takt-bench
 RUN_DIR       ?= .cache/run
 FUZZTIME      ?= 30s
+DRILL         ?= 2m
 PACKAGES      ?= ./...
 
 export GOTOOLCHAIN := local
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo demo-deploy demo-throttle run test check check-all lint docs fmt bench bench-e2e fuzz mutants cover screenshots db-reset setup-browser setup-postgres setup-cc setup-git setup-curl setup-s3
+.PHONY: help build demo demo-deploy demo-throttle run test drill check check-all lint docs fmt bench bench-e2e fuzz mutants cover screenshots db-reset setup-browser setup-postgres setup-cc setup-git setup-curl setup-s3
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,11 +43,14 @@ run: setup-postgres build ## serve on 127.0.0.1:3000 with an embedded database i
 test: setup-postgres setup-cc setup-git setup-curl setup-s3 setup-browser ## run every test, with the race detector
 	TAKT_TEST_S3_SERVER=$(S3_SERVER) TAKT_TEST_AXE=$(AXE) CGO_ENABLED=1 $(GO) test -race -timeout 12m $(PACKAGES)
 
+drill: setup-postgres setup-cc ## make faults in a controller under load for DRILL (2m), and check every promise
+	TAKT_DRILL=$(DRILL) CGO_ENABLED=1 $(GO) test -race -run TestDrillFindsThatPromisesAreKept -v -count 1 -timeout 60m ./cmd/takt
+
 check: lint ## lint, vet and check that go.mod is tidy
 	$(GO) vet ./...
 	$(GO) mod tidy -diff
 
-check-all: check mutants fuzz ## check what takes longer, before a release
+check-all: check mutants drill fuzz ## check what takes longer, before a release
 
 lint: $(LINT) ## check formats and lint, tests included
 	$(LINT) run ./...

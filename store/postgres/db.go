@@ -64,7 +64,7 @@ func (db *DB) Ping(ctx context.Context) error {
 	})
 }
 
-const sqlEndConnections = `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+const sqlEndConnections = `/* end_connections */ SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
 	WHERE datname = current_database() AND usename = current_user AND pid <> pg_backend_pid()`
 
 // EndConnections ends all other connections of takt's user to its database, those of
