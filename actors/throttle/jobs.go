@@ -24,8 +24,8 @@ const (
 	// controller was killed. River's default of an hour would leave its queue unserved
 	// too long.
 	rescueAfter = time.Minute
-	// softStop is how long jobs get to end when the client stops.
-	softStop = 3 * time.Second
+	// stopTime is how long jobs get to end once their contexts have ended.
+	stopTime = 4 * time.Second
 	// restartPause is the pause before the next try to start a client.
 	restartPause = time.Second
 	// backlogEvery is how often waiting actions are counted for the metrics.
@@ -57,7 +57,7 @@ func (j *Jobs) Spec() otp.ChildSpec {
 	return otp.ChildSpec{
 		ID:       "jobs",
 		Server:   func() otp.Server { return &jobs{j: j} },
-		Shutdown: softStop + 5*time.Second,
+		Shutdown: 2 * stopTime,
 	}
 }
 
@@ -176,7 +176,7 @@ func (j *Jobs) serve(ctx, hard context.Context, client *river.Client[pgx.Tx], re
 	case <-replaced: // jobs that do not end now end with the pool
 	case <-ctx.Done():
 	}
-	limit, cancel := context.WithTimeoutCause(hard, softStop+time.Second, errSlowStop)
+	limit, cancel := context.WithTimeoutCause(hard, stopTime, errSlowStop)
 	defer cancel()
 	// The jobs' contexts end first, because a job may wait for something that stops too.
 	// A job that was interrupted runs again.
@@ -235,7 +235,6 @@ func (j *Jobs) newClient(pool *pgxpool.Pool, log zerolog.Logger) (*river.Client[
 		PollOnly:                    true,
 		JobTimeout:                  jobTimeout,
 		RescueStuckJobsAfter:        rescueAfter,
-		SoftStopTimeout:             softStop,
 		CompletedJobRetentionPeriod: time.Hour,
 		PeriodicJobs: []*river.PeriodicJob{
 			river.NewPeriodicJob(river.PeriodicInterval(cleanEvery), func() (river.JobArgs, *river.InsertOpts) {
