@@ -79,6 +79,7 @@ type drillReport struct {
 	// LongestWait is how long one call took with its repeats, in seconds.
 	Repeated    int     `json:"repeated"`
 	LongestWait float64 `json:"longest_wait"`
+	LongestCall string  `json:"longest_call"`
 	// Broken lists the promises that were not kept.
 	Broken []string `json:"broken"`
 }
@@ -92,7 +93,7 @@ func (r drillReport) print(w io.Writer) {
 	fmt.Fprintf(w, "drill     %g s with seed %d\n", r.Seconds, r.Seed)
 	fmt.Fprintf(w, "faults    %s\n", strings.Join(faults, ", "))
 	fmt.Fprintf(w, "builds    %d accepted, %d completed with their bytes\n", r.Accepted, r.Completed)
-	fmt.Fprintf(w, "calls     %d repeated, the longest wait %.1f s\n", r.Repeated, r.LongestWait)
+	fmt.Fprintf(w, "calls     %d repeated, the longest wait %.1f s: %s\n", r.Repeated, r.LongestWait, cli.Plain(r.LongestCall))
 	fmt.Fprintf(w, "broken    %d\n", len(r.Broken))
 	const most = 20
 	for _, text := range r.Broken[:min(most, len(r.Broken))] {
@@ -306,7 +307,7 @@ func (d *drill) again(ctx context.Context, what string, call func(context.Contex
 	retry := client.Retry{Temporary: d.excused, OnWait: func(error, time.Duration) { repeats++ }}
 	retry.Min, retry.Max = 100*time.Millisecond, time.Second
 	err := retry.Do(ctx, call)
-	d.seen.called(repeats, time.Since(begun))
+	d.seen.called(what, repeats, time.Since(begun))
 	if err != nil && ctx.Err() == nil {
 		d.seen.broke("%s: %v", what, err)
 	}

@@ -37,6 +37,7 @@ type ledger struct {
 
 	repeated, completed int
 	longest             time.Duration
+	longestCall         string
 }
 
 // drillBuild is one build.
@@ -163,12 +164,13 @@ func (l *ledger) fault(name string) {
 	l.faults[name]++
 }
 
-func (l *ledger) called(repeats int, took time.Duration) {
+// called notes how long a call took with its repeats.
+func (l *ledger) called(what string, repeats int, took time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.repeated += repeats
-	if repeats > 0 {
-		l.longest = max(l.longest, took)
+	if repeats > 0 && took > l.longest {
+		l.longest, l.longestCall = took, what
 	}
 }
 
@@ -208,7 +210,7 @@ func (l *ledger) report(seed uint64, length time.Duration) drillReport {
 	defer l.mu.Unlock()
 	return drillReport{
 		Seed: seed, Seconds: length.Seconds(), Faults: l.faults, Accepted: len(accepted), Completed: l.completed,
-		Repeated: l.repeated, LongestWait: l.longest.Seconds(), Broken: append([]string{}, l.broken...),
+		Repeated: l.repeated, LongestWait: l.longest.Seconds(), LongestCall: l.longestCall, Broken: append([]string{}, l.broken...),
 	}
 }
 
