@@ -5,6 +5,10 @@ GO            ?= go
 CACHE         ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/takt
 GOLANGCI_LINT := v2.15.0
 LINT          := $(CACHE)/tools/golangci-lint-$(GOLANGCI_LINT)/golangci-lint
+GO_LICENSES   := v1.6.0
+LICENSES      := $(CACHE)/tools/go-licenses-$(GO_LICENSES)/go-licenses
+GOVULNCHECK   := v1.9.0
+VULN          := $(CACHE)/tools/govulncheck-$(GOVULNCHECK)/govulncheck
 VERSITYGW     := v1.8.0
 S3_SERVER     := $(CACHE)/tools/versitygw-$(VERSITYGW)/versitygw
 AXE_VERSION   := 4.11.0
@@ -20,7 +24,7 @@ PACKAGES      ?= ./...
 export GOTOOLCHAIN := local
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo demo-deploy demo-throttle run test drill check check-all lint docs fmt bench bench-e2e fuzz mutants cover screenshots db-reset setup-browser setup-postgres setup-cc setup-git setup-curl setup-s3
+.PHONY: $(shell sed -n 's/^\([a-z][a-z0-9-]*\):.*/\1/p' $(MAKEFILE_LIST))
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,10 +54,19 @@ check: lint ## lint, vet and check that go.mod is tidy
 	$(GO) vet ./...
 	$(GO) mod tidy -diff
 
-check-all: check mutants drill fuzz ## check what takes longer, before a release
+check-all: check vuln mutants drill fuzz ## check what takes longer, before a release
 
-lint: $(LINT) ## check formats and lint, tests included
+lint: $(LINT) $(LICENSES) ## check formats and lint, tests included, and that THIRD_PARTY.md is current
 	$(LINT) run ./...
+	@.ci/notices $(LICENSES) | diff THIRD_PARTY.md - || { echo "THIRD_PARTY.md is stale: make notices" >&2; exit 1; }
+
+notices: $(LICENSES) ## write THIRD_PARTY.md anew
+	@.ci/notices $(LICENSES) >THIRD_PARTY.md
+
+vuln: $(VULN) ## look for known vulnerabilities, if their database can be reached
+	@out=$$($(VULN) ./cmd/... 2>&1); code=$$?; echo "$$out"; \
+	case "$$out" in *"fetching vulnerabilities"*) code=0; \
+		echo "vuln: NOT CHECKED, the database of vulnerabilities cannot be reached" >&2;; esac; exit $$code
 
 docs: ## write docs/settings.md and docs/cli.md anew from the code
 	$(GO) test -run DocsOf -timeout 2m ./cmd/takt -update
@@ -122,3 +135,11 @@ $(S3_SERVER):
 $(LINT):
 	@echo "building golangci-lint $(GOLANGCI_LINT) (once)"
 	@GOBIN=$(dir $@) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT)
+
+$(LICENSES):
+	@echo "building go-licenses $(GO_LICENSES) (once)"
+	@GOBIN=$(dir $@) $(GO) install github.com/google/go-licenses@$(GO_LICENSES)
+
+$(VULN):
+	@echo "building govulncheck $(GOVULNCHECK) (once)"
+	@GOBIN=$(dir $@) $(GO) install golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK)
