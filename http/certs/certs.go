@@ -43,12 +43,12 @@ func Unpack(r io.ReaderAt, size, limit int64) (Bundle, error) {
 	if err := check(archive.File, uint64(max(limit, 0))); err != nil {
 		return Bundle{}, fmt.Errorf("certs archive: %w", err)
 	}
-	b, budget := Bundle{Profiles: [][]byte{}}, limit
+	b := Bundle{Profiles: [][]byte{}}
 	for i, f := range archive.File {
 		if !wanted(f) {
 			continue
 		}
-		content, err := read(f, &budget)
+		content, err := read(f)
 		if err != nil {
 			return Bundle{}, fmt.Errorf("certs archive: entry %d: %w", i, err)
 		}
@@ -108,20 +108,15 @@ func wanted(f *zip.File) bool {
 	return f.Name == passwordName || strings.HasSuffix(f.Name, p12Suffix) || strings.HasSuffix(f.Name, profileSuffix)
 }
 
-// read unpacks an entry and takes the bytes it really has from budget. It does not
-// trust the size that the archive claims.
-func read(f *zip.File, budget *int64) ([]byte, error) {
+// read unpacks an entry. check has bounded its size, and the reader fails if there is
+// more than that.
+func read(f *zip.File) ([]byte, error) {
 	r, err := f.Open()
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
-	content := bytes.NewBuffer(make([]byte, 0, f.UncompressedSize64+bytes.MinRead)) // check has bounded the size
-	if _, err := content.ReadFrom(io.LimitReader(r, *budget+1)); err != nil {
-		return nil, err
-	}
-	if *budget -= int64(content.Len()); *budget < 0 {
-		return nil, errTooLarge
-	}
-	return content.Bytes(), nil
+	content := bytes.NewBuffer(make([]byte, 0, f.UncompressedSize64+bytes.MinRead))
+	_, err = content.ReadFrom(r)
+	return content.Bytes(), err
 }
