@@ -1,9 +1,11 @@
 package auditor_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -64,18 +66,20 @@ type world struct {
 	*checks
 	auditor *auditor.Auditor
 	sys     *otp.System
+	log     *bytes.Buffer
 }
 
 func watched(t *testing.T, f func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		c := &checks{}
-		sys := otp.New(otp.Options{Logger: zerolog.New(t.Output())})
+		log := &bytes.Buffer{}
+		sys := otp.New(otp.Options{Logger: zerolog.New(io.MultiWriter(t.Output(), log))})
 		a := auditor.New(sys, c)
 		_, err := sys.StartRoot(t.Context(), "takt", otp.SupSpec{Children: []otp.ChildSpec{a.Spec()}})
 		require.NoError(t, err)
 		synctest.Wait()
-		f(&world{t, c, a, sys})
+		f(&world{t, c, a, sys, log})
 		sys.Shutdown(context.WithoutCancel(t.Context()))
 		synctest.Wait()
 	})
@@ -91,6 +95,7 @@ func TestItChecksAtTheStartAndEachMinute(t *testing.T) {
 		synctest.Wait()
 		require.Equal(w, 2, w.count())
 		require.EqualValues(w, 2, w.auditor.Last()[0].Broken)
+		require.Regexp(w, `"level":"error".*"invariant":"worker_held".*It is right\.`, w.log.String())
 	})
 }
 

@@ -23,13 +23,14 @@ func TestWhateverHappensToAWorkerFailsItsRepositoryAlone(t *testing.T) {
 		kill bool
 		why  string
 	}{
-		"a refusal":          {fails, false, "the forge says no"},
-		"a defect":           {breaks, false, "was ended: a defect"},
-		"a panic":            {panics, false, "has crashed"},
-		"an exit":            {exits, false, "was ended"},
-		"a hang":             {hangs, false, "did not come back"},
-		"a kill":             {waits, true, "was ended: killed"},
-		"a kill of a hanger": {hangs, true, "was ended: killed"},
+		"a refusal":           {fails, false, "the forge says no"},
+		"a copy that differs": {loses, false, "differs from what was pushed"},
+		"a defect":            {breaks, false, "was ended: a defect"},
+		"a panic":             {panics, false, "has crashed"},
+		"an exit":             {exits, false, "was ended"},
+		"a hang":              {hangs, false, "did not come back"},
+		"a kill":              {waits, true, "was ended: killed"},
+		"a kill of a hanger":  {hangs, true, "was ended: killed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

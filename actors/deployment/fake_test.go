@@ -21,6 +21,7 @@ const (
 	hangs // whatever its context says
 	waits // until its context ends
 	exits // runtime.Goexit
+	loses // what was pushed is not there
 )
 
 // fakeForge copies nothing and does as it is told, for tests of who reports what.

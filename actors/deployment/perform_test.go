@@ -26,6 +26,8 @@ func (f *fakeForge) perform(ctx context.Context, act behaviour) (forge.Copied, e
 		return forge.Copied{}, context.Cause(ctx)
 	case exits:
 		runtime.Goexit()
+	case loses:
+		return forge.Copied{Refs: forge.Refs{"refs/heads/main": "1"}}, nil
 	}
 	return forge.Copied{}, nil
 }

@@ -163,11 +163,17 @@ func TestSettings(t *testing.T) {
 			require.Equal(w, "a", route("x"))
 
 			// Over 85 % the least loaded of the list is taken.
-			load := w.holdAll("a", 5)
+			ten := 10
+			require.NoError(w, w.h.Scale("a", nil, &ten))
+			load := w.holdAll("a", 8)
+			passes(time.Millisecond)
+			require.Equal(w, "a", route("x"))
+			more := w.holdAll("a", 1)
 			passes(time.Millisecond)
 			require.NotEqual(w, "a", route("x"))
 			require.Positive(w, w.h.Status().Balance.Spilled["a"])
 			w.end(load)
+			w.end(more)
 			require.Error(w, w.serve(ctx, "nobody", 0))
 		})
 	})

@@ -116,6 +116,7 @@ func TestAWrongVersion3IsNotSavedByARightVersion2(t *testing.T) {
 	}
 	require.NoError(t, both(good, "1767225600000"))
 	require.ErrorIs(t, both("wrong", "1767225600000"), hubspot.ErrBadSignature)
+	require.ErrorIs(t, both(hubspot.SignV3("another", "POST", uri, body, "1767225600000"), "1767225600000"), hubspot.ErrBadSignature)
 	require.ErrorIs(t, both("", "1767225600000"), hubspot.ErrBadSignature)
 	require.ErrorIs(t, both(good, ""), hubspot.ErrStale)
 	require.ErrorIs(t, both(good, "1767225600000.0"), hubspot.ErrStale)
