@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -111,6 +112,17 @@ func (b *bundle) assign(polls ...store.Poll) []store.PollResult {
 	require.NoError(b.t, err)
 	require.Len(b.t, results, len(polls))
 	return results
+}
+
+// waits returns when n statements wait for locks.
+func (b *bundle) waits(n int) {
+	b.t.Helper()
+	require.Eventually(b.t, func() bool {
+		var waiting int
+		err := b.Pool.QueryRow(b.t.Context(), `SELECT count(*) FROM pg_stat_activity
+			WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&waiting)
+		return err == nil && waiting == n
+	}, 4*time.Second, time.Millisecond)
 }
 
 func slots(n int) func(*store.Registration) {

@@ -81,6 +81,32 @@ func TestInvariants(t *testing.T) {
 	}
 }
 
+// What is handed out while a repair waits for its locks is part of what it judges.
+func TestARepairWaitsForItsLocks(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	one, two := b.build(), b.build()
+	w := b.worker(slots(2))
+	w.gets(one.ID)
+	b.exec(`UPDATE workers SET held = 0, status = 'idle'`)
+	tx, err := b.Pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(t.Context()) }()
+	for _, statement := range []string{
+		`UPDATE workers SET held = 2, status = 'building'`,
+		`UPDATE builds SET state = 'assigned', worker_id = (SELECT id FROM workers), started_at = now() WHERE id = '` + two.ID + `'`,
+	} {
+		_, err = tx.Exec(t.Context(), statement)
+		require.NoError(t, err)
+	}
+	repaired := make(chan []string, 1)
+	go func() { repaired <- broken(t.Context(), t, b.DB, true) }()
+	b.waits(1)
+	require.NoError(t, tx.Commit(t.Context()))
+	require.NotEmpty(t, <-repaired)
+	require.Equal(t, 2, w.find().Held)
+}
+
 func TestWhatIsSealedOpens(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

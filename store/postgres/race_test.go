@@ -181,12 +181,7 @@ func TestTwoControllersKeepToTheSlots(t *testing.T) {
 			}
 		})
 	}
-	require.Eventually(t, func() bool {
-		var n int
-		err := b.Pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity
-			WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&n)
-		return err == nil && n == 2
-	}, 4*time.Second, time.Millisecond)
+	b.waits(2)
 	require.NoError(t, tx.Rollback(t.Context()))
 	wg.Wait()
 	var assigned int
