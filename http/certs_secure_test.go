@@ -7,6 +7,8 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -100,30 +102,48 @@ func (g gatedFiles) OpenSealed(ctx context.Context, f store.File) (*storage.Seal
 	return g.Files.OpenSealed(ctx, f)
 }
 
+// asked counts who was found to hold a build.
+type asked struct {
+	takthttp.Builds
+	n *atomic.Int64
+}
+
+func (a asked) Held(ctx context.Context, beat store.Beat) (store.Build, error) {
+	defer a.n.Add(1)
+	return a.Builds.Held(ctx, beat)
+}
+
 func TestCertsAreUnpackedAFewAtOnceAndBounded(t *testing.T) {
 	t.Parallel()
 	gated := gatedFiles{opened: make(chan struct{}, 100), gate: make(chan struct{})}
-	b := setupWith(t, func(d *takthttp.Deps) { gated.Files = d.Files; d.Files = gated })
+	release := sync.OnceFunc(func() { close(gated.gate) })
+	defer release()
+	var holders atomic.Int64
+	b := setupWith(t, func(d *takthttp.Deps) {
+		gated.Files, d.Builds = d.Files, asked{d.Builds, &holders}
+		d.Files = gated
+	})
 	s, w := b.assigned(certsZip(t, "dist.p12", strings.Repeat("x", 12<<20-1)))
 	bomb, worker := b.assigned(certsZip(t, "dist.p12", strings.Repeat("x", 12<<20+1)))
-	const asked, atOnce = 7, 4
-	replies := make(chan reply, asked)
-	for range asked {
+	const all, atOnce = 7, 4
+	replies := make(chan reply, all)
+	for range all {
 		go func() {
 			replies <- b.send("GET", "/api/builds/"+s.ID+"/certs-secure", key("X-Worker-Id", w.ID, "X-Build-Id", s.ID), "")
 		}()
 	}
+	require.Eventually(t, func() bool { return holders.Load() == all }, waitFor, tick)
 	for range atOnce {
 		<-gated.opened
 	}
 	// Those that wait hold no file: they come one by one, as places become free.
-	for range asked - atOnce {
+	for range all - atOnce {
 		require.Empty(t, gated.opened)
 		gated.gate <- struct{}{}
 		<-gated.opened
 	}
-	close(gated.gate)
-	for range asked {
+	release()
+	for range all {
 		require.Equal(t, 200, (<-replies).status)
 	}
 	r := b.send("GET", "/api/builds/"+bomb.ID+"/certs-secure", key("X-Worker-Id", worker.ID, "X-Build-Id", bomb.ID), "")
