@@ -625,7 +625,7 @@ func TestJobsThatWaitHoldUpNoRestart(t *testing.T) {
 	require.Eventually(t, func() bool { // the queue's job looks whether anything waits
 		var waits bool
 		err := h.db.Pool.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity
-			WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%a.state = ''waiting''%LIMIT 1%')`).Scan(&waits)
+			WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%EXISTS (SELECT FROM action_executions%')`).Scan(&waits)
 		return err == nil && waits
 	}, time.Minute, time.Millisecond)
 	begin := time.Now()

@@ -40,7 +40,7 @@ func TestBarOfAResumedTransfer(t *testing.T) {
 	bar := cli.NewBar(tty, "downloading", false)
 	const total = 4_000_000_000
 	progress := bar.Progress()
-	progress(total-1000, total) // what an earlier run has fetched
+	progress(total-1000, total)          // what an earlier run has fetched
 	<-time.After(600 * time.Millisecond) // a bar shows no speed before
 	progress(total-900, total)
 	cli.Output{Err: tty}.Note("takt: try again")
