@@ -3,13 +3,17 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
 
+	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"takt/cmd/internal/cli"
 	"takt/cmd/internal/process"
 )
 
@@ -45,4 +49,21 @@ func TestServeRaisesAndTellsTheLimitOfFiles(t *testing.T) {
 	_ = cmd.Wait() // it says that the context ended
 	require.True(t, cmd.ProcessState.Success(), out.String())
 	require.Regexp(t, `"file_descriptors":409[56],"connections":3072,"needed":40000`, out.String()) // Go leaves one out
+}
+
+// TestATreeThatGivesUpIsAFailure takes the listener away for good.
+func TestATreeThatGivesUpIsAFailure(t *testing.T) {
+	t.Parallel()
+	cfg := defaultConfig(t.TempDir())
+	cfg.Listen, cfg.DatabaseURL = "127.0.0.1:0", "postgres://takt@127.0.0.1:1/takt"
+	cfg.EncryptionKey = base64.StdEncoding.EncodeToString(make([]byte, 32))
+	_, err := fillKeys(&cfg)
+	require.NoError(t, err)
+	c := &controller{cfg: cfg, log: zerolog.Nop(), welcome: io.Discard}
+	defer func() { _ = c.close(context.WithoutCancel(t.Context())) }() // the listener is closed already
+	require.NoError(t, c.open(t.Context()))
+	require.NoError(t, c.listener.Close())
+	err = c.run(t.Context())
+	require.ErrorContains(t, err, "the supervision tree gave up")
+	require.Equal(t, cli.ExitFailure, cli.ExitCode(err))
 }
