@@ -63,14 +63,6 @@ func (d *dashboard) perform(a act) handler {
 		case len(why) > maxReason:
 			return nil, invalid("reason must have at most 1000 bytes")
 		}
-		if values := c.ParamValues(); r.URL.RawPath != "" { // echo does not unescape them
-			for i, v := range values {
-				if values[i], err = url.PathUnescape(v); err != nil {
-					return nil, invalid("The address can't be read")
-				}
-			}
-			c.SetParamValues(values...)
-		}
 		asProgram(r, body, a.query, form)
 		reply, err := d.carry(ctx, c, a, why)
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"runtime/debug"
 	"strings"
 	"sync/atomic"
@@ -43,6 +44,7 @@ func (s *Server) wrap(r *route, method string) echo.HandlerFunc {
 		body := s.watchBody(c, r)
 		conn := http.NewResponseController(c.Response().Writer)
 		c.Response().Before(func() { moveWriteDeadline(conn) })
+		unescape(c)
 		err := s.keys.authorize(r.access, c.Request().Header)
 		if err != nil {
 			err = s.wrong.note(s.addr(c), err, start)
@@ -71,6 +73,21 @@ func (s *Server) wrap(r *route, method string) echo.HandlerFunc {
 		}
 		return nil
 	}
+}
+
+// unescape decodes the parameters of a path with an escaped slash, which echo leaves as
+// they were sent.
+func unescape(c echo.Context) {
+	if c.Request().URL.RawPath == "" {
+		return
+	}
+	values := c.ParamValues()
+	for i, v := range values {
+		if decoded, err := url.PathUnescape(v); err == nil { // net/url has checked it
+			values[i] = decoded
+		}
+	}
+	c.SetParamValues(values...)
 }
 
 // guard turns a panic outside of a levelled request into an error.

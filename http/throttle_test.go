@@ -12,6 +12,7 @@ import (
 
 	takthttp "takt/http"
 	"takt/http/api"
+	"takt/http/client"
 	"takt/http/hubspottest"
 	"takt/store"
 	"takt/store/postgres"
@@ -273,6 +274,15 @@ func TestOperatorsSeeAndSteerQueues(t *testing.T) {
 		method := map[bool]string{true: "GET", false: "POST"}[action == ""]
 		require.Equal(t, 404, b.send(method, "/admin/throttle/queues/queue:none"+action, admin, "").status, action)
 	}
+	_, err := b.pool.Exec(t.Context(), `UPDATE throttle_queues SET id = 'queue:62515:a/b 50%:7:0', workflow_id = 'a/b 50%'`)
+	require.NoError(t, err)
+	r = b.send("GET", "/admin/throttle/queues/queue:62515:a%2Fb%2050%25:7:0", admin, "")
+	require.Equal(t, "queue:62515:a/b 50%:7:0", decode[api.ThrottleQueue](t, r).ID, "a slash may be part of an id")
+	operator, err := client.New(client.Config{BaseURL: b.url, AdminKey: adminKey, HTTPClient: b.client})
+	require.NoError(t, err)
+	paused, err := operator.PauseQueue(t.Context(), "queue:62515:a/b 50%:7:0", true, "a test")
+	require.NoError(t, err)
+	require.True(t, paused.Paused)
 	require.Equal(t, 400, b.send("GET", "/admin/throttle/queues?limit=0", admin, "").status)
 	require.Equal(t, 400, b.send("GET", "/admin/throttle/queues?portal=x", admin, "").status)
 }

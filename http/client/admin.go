@@ -44,7 +44,7 @@ func treePath(node string) string {
 	if node == "" {
 		return "/admin/tree"
 	}
-	return "/admin/tree/" + node
+	return "/admin/tree/" + (&url.URL{Path: node}).EscapedPath()
 }
 
 // Order is an operator's order to the supervision tree.

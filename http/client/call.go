@@ -95,9 +95,13 @@ func (c *Client) request(ctx context.Context, cl call) (*http.Request, error) {
 	if kind != "" && !store.ValidID(cl.id) {
 		return nil, store.NewError(store.InvalidArgument, fmt.Sprintf("%q is not a valid %s id", cl.id, kind))
 	}
+	unescaped, err := url.PathUnescape(path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", cl, err)
+	}
 	target := *c.base
-	target.Path += path
-	target.RawPath = ""
+	target.RawPath = target.EscapedPath() + path
+	target.Path += unescaped
 	target.RawQuery = cl.query.Encode()
 	req, err := http.NewRequestWithContext(ctx, cl.method, target.String(), http.NoBody)
 	if err != nil {

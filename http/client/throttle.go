@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/url"
 
 	"takt/http/api"
 )
@@ -53,6 +54,6 @@ func (c *Client) RedriveQueue(ctx context.Context, id, reason string) (api.Redri
 }
 
 func orderQueue[T any](ctx context.Context, c *Client, id, action, reason string) (T, error) {
-	path := "/admin/throttle/queues/" + id + "/" + action
+	path := "/admin/throttle/queues/" + url.PathEscape(id) + "/" + action
 	return ask[T](ctx, c, call{method: http.MethodPost, path: path, body: api.ThrottleOrder{Reason: reason}})
 }
