@@ -29,9 +29,9 @@ var dashFiles embed.FS
 
 // Dashboard reads the data of the pages.
 type Dashboard interface {
-	Fleet(ctx context.Context, f store.FleetFilter) ([]store.FleetRow, error)
+	Fleet(ctx context.Context, f store.FleetFilter) (rows []store.FleetRow, states map[string]int, err error)
 	FleetSummary(ctx context.Context) ([]store.FleetSummary, error)
-	FleetStates(ctx context.Context) (map[string]int, error)
+	Worker(ctx context.Context, id string) (store.FleetRow, error)
 	NamedWorkers(ctx context.Context, text string, limit int) ([]store.Named, error)
 	Waiting(ctx context.Context, after int64, limit int) ([]store.PendingBuild, error)
 	WaitingBuild(ctx context.Context, id string) (*store.PendingBuild, error)
@@ -40,6 +40,9 @@ type Dashboard interface {
 	Builds(ctx context.Context, f store.BuildSearch) ([]store.Build, error)
 	LogPage(ctx context.Context, id string, before int64, limit int) ([]store.LogLine, error)
 	Milestones(ctx context.Context, id string) ([]store.Milestone, error)
+	Queues(ctx context.Context, portal int64, after store.QueueStatus, limit int) ([]store.QueueStatus, error)
+	Deployments(ctx context.Context, before string, limit int) ([]store.Deployment, error)
+	Repos(ctx context.Context, deployment string, after store.DeploymentRepo, limit int) ([]store.DeploymentRepo, error)
 	Audit(ctx context.Context, f store.AuditFilter) ([]store.AuditEntry, error)
 	Pulse(ctx context.Context, since time.Time) (store.Pulse, error)
 }
@@ -80,7 +83,6 @@ type dashboard struct {
 	often     []*page // pages that remember reads regularly
 
 	fleet     memo[[]store.FleetSummary]
-	states    memo[map[string]int]
 	durations memo[map[store.Platform]store.Durations]
 }
 
@@ -136,9 +138,11 @@ type screen struct {
 	Who        *session
 	View       *view
 	Page       any
-	// Asof is when Page was read. Stale says why an old Page is shown.
+	// Asof is when reading Page began. Stale says why Page is old, or why there is none:
+	// then Asof is zero.
 	Asof    time.Time
 	Stale   string
+	Away    bool   // the page could not be read yet
 	Done    string // result of the last act
 	Path    string // the page with its query, where acts return to
 	Version string // of the assets
@@ -150,7 +154,6 @@ func newDashboard(s *Server, d Deps, b *builds, a *audit, t *tree) *dashboard {
 		history: s.history, places: make(chan struct{}, pagePlaces), live: newLive(), known: newLastKnown(), assets: map[string]asset{},
 	}
 	h.fleet = memo[[]store.FleetSummary]{life: time.Second}
-	h.states = memo[map[string]int]{life: time.Second}
 	h.durations = memo[map[store.Platform]store.Durations]{life: 10 * time.Second}
 	sum := sha256.New()
 	for _, name := range []string{"dash.css", "dash.js", "icon.svg"} {
@@ -309,13 +312,24 @@ func newView(c echo.Context, p *page) *view {
 
 func (d *dashboard) showPage(ctx context.Context, c echo.Context, v *view) error {
 	s, err := d.screen(ctx, v)
-	if err != nil {
+	name, status := v.page.name, http.StatusOK
+	switch {
+	case isAway(err):
+		s = &screen{Title: v.page.title, Nav: v.page.name, View: v, Stale: awayText, Away: true}
+		name, status = "away", http.StatusServiceUnavailable
+		c.Response().Header().Set("Retry-After", "5")
+	case err != nil:
 		return err
 	}
 	s.Who, s.Done = sessionOf(c), doneTexts[c.Request().URL.Query().Get("done")]
 	s.Path = c.Request().URL.Path + v.With()
-	return d.render(c, http.StatusOK, v.page.name, s)
+	return d.render(c, status, name, s)
 }
+
+// isAway reports whether a page can't be read now, but can be later.
+func isAway(err error) bool { return store.IsUnavailable(err) || errors.Is(err, errSlowPage) }
+
+const awayText = "The database is not available. What was accepted is kept."
 
 // screen reads the data of v. During a database outage it returns the last data read.
 func (d *dashboard) screen(ctx context.Context, v *view) (*screen, error) {
@@ -328,14 +342,14 @@ func (d *dashboard) screen(ctx context.Context, v *view) (*screen, error) {
 		s.Page = data
 		return s, nil
 	}
-	if !store.IsUnavailable(err) && !errors.Is(context.Cause(reading), errSlowPage) {
-		return nil, err
+	if errors.Is(context.Cause(reading), errSlowPage) {
+		err = errSlowPage
 	}
 	data, at, ok := d.known.of(v.data())
-	if !ok {
+	if !ok || !isAway(err) {
 		return nil, err
 	}
-	s.Page, s.Asof, s.Stale = data, at, "The database is not available. What was accepted is kept. This page shows how things were"
+	s.Page, s.Asof, s.Stale = data, at, awayText
 	return s, nil
 }
 
@@ -349,7 +363,7 @@ func (d *dashboard) remember(ctx context.Context) {
 	}
 }
 
-var errSlowPage = errors.New("the page took too long to read")
+var errSlowPage = store.NewError(store.Unavailable, "The page took too long to read")
 
 func (d *dashboard) render(c echo.Context, status int, name string, s *screen) error {
 	s.Version = d.version
@@ -413,10 +427,15 @@ const maxKnown = 64
 
 func newLastKnown() *lastKnown { return &lastKnown{views: map[string]knownView{}} }
 
+// keep keeps data, whose reading began at, unless newer data is kept already.
 func (l *lastKnown) keep(key string, data any, at time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, known := l.views[key]; !known && len(l.views) >= maxKnown {
+	was, known := l.views[key]
+	if was.at.After(at) {
+		return
+	}
+	if !known && len(l.views) >= maxKnown {
 		oldest := slices.MinFunc(slices.Collect(maps.Keys(l.views)), func(a, b string) int { return l.views[a].at.Compare(l.views[b].at) })
 		delete(l.views, oldest)
 	}

@@ -80,7 +80,7 @@ type step struct {
 	At time.Time
 	// Kind is done, now, bad or coming.
 	Kind, Title, Text string
-	Worker            string // the worker that the title links to
+	Worker, Name      string // id and name of the worker that the title links to
 }
 
 // logData is a part of a log.
@@ -132,11 +132,9 @@ func (d *dashboard) loadBuild(ctx context.Context, v *view) (any, error) {
 		return nil, err
 	}
 	data.Log.Live = !b.State.Final()
-	var told []store.Milestone
-	if b.Attempt > 1 || b.LastWorkerID != "" || b.Priority != 0 { // otherwise the build itself holds every step
-		if told, err = d.store.Milestones(ctx, b.ID); err != nil {
-			return nil, err
-		}
+	told, err := d.store.Milestones(ctx, b.ID)
+	if err != nil {
+		return nil, err
 	}
 	fleet, err := d.platforms(ctx)
 	if err != nil {
@@ -168,7 +166,11 @@ func timeline(b store.Build, told []store.Milestone, waits *why) []step {
 		if worker, ok := strings.CutPrefix(m.Message, "Assigned to worker "); ok {
 			worker, attempt, _ := strings.Cut(worker, " ")
 			assigned = true
-			steps = append(steps, step{m.At, "done", "Assigned", strings.Trim(attempt, "()"), worker})
+			text := strings.Trim(attempt, "()")
+			if text == "" {
+				text = "after waiting " + span(m.At.Sub(b.SubmittedAt))
+			}
+			steps = append(steps, step{m.At, "done", "Assigned", text, worker, m.Worker})
 			continue
 		}
 		kind := "done"
@@ -178,7 +180,7 @@ func timeline(b store.Build, told []store.Milestone, waits *why) []step {
 		steps = append(steps, step{At: m.At, Kind: kind, Title: m.Message})
 	}
 	if !assigned && !b.StartedAt.IsZero() && b.WorkerID != "" {
-		steps = append(steps, step{b.StartedAt, "done", "Assigned", "after waiting " + span(b.StartedAt.Sub(b.SubmittedAt)), b.WorkerID})
+		steps = append(steps, step{b.StartedAt, "done", "Assigned", "after waiting " + span(b.StartedAt.Sub(b.SubmittedAt)), b.WorkerID, b.WorkerName})
 	}
 	switch b.State {
 	case store.Pending:

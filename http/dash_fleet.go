@@ -56,11 +56,7 @@ func (d *dashboard) loadFleet(ctx context.Context, v *view) (any, error) {
 	if f.State != "" && !slices.Contains(fleetStates, f.State) || f.Sort != "" && !slices.Contains(fleetSorts, f.Sort) || f.Platform != "" && !f.Platform.Valid() {
 		return nil, invalid("No such filter")
 	}
-	states, err := d.states.get(ctx, d.store.FleetStates)
-	if err != nil {
-		return nil, err
-	}
-	rows, err := d.store.Fleet(ctx, f)
+	rows, states, err := d.store.Fleet(ctx, f)
 	if err != nil {
 		return nil, err
 	}
@@ -103,17 +99,9 @@ func (d *dashboard) loadWorker(ctx context.Context, v *view) (any, error) {
 	if !store.ValidID(v.id) {
 		return nil, workerNotFound()
 	}
-	rows, err := d.store.Fleet(ctx, store.FleetFilter{Name: v.id, Limit: 2})
-	if err != nil {
-		return nil, err
-	}
-	at := slices.IndexFunc(rows, func(r store.FleetRow) bool { return r.ID == v.id })
-	if at < 0 {
-		return nil, workerNotFound()
-	}
+	row, err := d.store.Worker(ctx, v.id)
 	now := time.Now()
-	data := workerData{fleetRow: fleetRow{FleetRow: rows[at]}, Plots: d.machinePlots(v.id, now.Add(-machineLife), now)}
-	return data, nil
+	return workerData{fleetRow: fleetRow{FleetRow: row}, Plots: d.machinePlots(v.id, now.Add(-machineLife), now)}, err
 }
 
 // machinePlots draws the telemetry of a worker's machine between from and to.

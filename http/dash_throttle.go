@@ -2,10 +2,8 @@ package http
 
 import (
 	"context"
-	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"takt/store"
 )
@@ -13,6 +11,7 @@ import (
 // throttleData is the data of the throttle queues' page.
 type throttleData struct {
 	Queues []store.QueueStatus
+	Next   string // query of the next page
 	// One is the queue that was searched for. The page shows more about it.
 	One *store.QueueStatus
 }
@@ -29,12 +28,22 @@ func (d *dashboard) loadThrottle(ctx context.Context, v *view) (any, error) {
 			return nil, invalid("Search for a queue's id, or a portal's number")
 		}
 	}
-	list, err := d.deps.ThrottleStore.Queues(ctx, portal, pageRows*2)
-	return throttleData{Queues: list}, err
+	depth, _ := strconv.Atoi(v.Get("after")) // a bad value means an idle queue
+	list, err := d.store.Queues(ctx, portal, store.QueueStatus{ID: store.Text(v.Get("after_id")), Depth: depth}, pageRows+1)
+	data := throttleData{Queues: list}
+	if len(list) > pageRows {
+		data.Queues = list[:pageRows]
+		last := list[pageRows-1]
+		data.Next = v.With("after", strconv.Itoa(min(last.Depth, 1)), "after_id", last.ID)
+	}
+	return data, err
 }
 
 // deploymentsData is the data of the list of deployments.
-type deploymentsData struct{ Rows []deploymentRow }
+type deploymentsData struct {
+	Rows []deploymentRow
+	Next string // query of the next page
+}
 
 // deploymentRow is a deployment with its counts.
 type deploymentRow struct {
@@ -48,26 +57,27 @@ func (r deploymentRow) Of(step string) int { return r.Steps[store.RepoStep(step)
 // Ended returns how many repositories have ended.
 func (r deploymentRow) Ended() int { return r.Total() - r.Left() }
 
-func (d *dashboard) loadDeployments(ctx context.Context, _ *view) (any, error) {
-	list, err := d.deps.DeploymentStore.List(ctx, pageRows)
+func (d *dashboard) loadDeployments(ctx context.Context, v *view) (any, error) {
+	list, err := d.store.Deployments(ctx, store.Text(v.Get("before")), pageRows+1)
 	if err != nil || len(list) == 0 {
 		return deploymentsData{}, err
 	}
+	data := deploymentsData{}
+	if len(list) > pageRows {
+		list = list[:pageRows]
+		data.Next = v.With("before", list[pageRows-1].ID)
+	}
 	progress, err := d.deps.DeploymentStore.Progress(ctx, each(list, func(x store.Deployment) string { return x.ID })...)
-	return deploymentsData{each(list, func(x store.Deployment) deploymentRow { return deploymentRow{x, progress[x.ID]} })}, err
+	data.Rows = each(list, func(x store.Deployment) deploymentRow { return deploymentRow{x, progress[x.ID]} })
+	return data, err
 }
 
 // deploymentData is the data of a deployment's page.
 type deploymentData struct {
 	deploymentRow
 	Repos []store.DeploymentRepo
-	// Hidden is how many repositories are not shown.
-	Hidden int
+	Next  string // query of the next page of repositories
 }
-
-// maxRepos is how many repositories a page shows: failed ones first, then those in
-// progress.
-const maxRepos = 500
 
 func (d *dashboard) loadDeployment(ctx context.Context, v *view) (any, error) {
 	if !store.ValidID(v.id) {
@@ -81,20 +91,15 @@ func (d *dashboard) loadDeployment(ctx context.Context, v *view) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	repos, err := d.deps.DeploymentStore.Repos(ctx, v.id, time.Time{})
-	if err != nil {
-		return nil, err
+	after := store.DeploymentRepo{Step: store.RepoStep(store.Text(v.Get("after"))), Name: store.Text(v.Get("after_id"))}
+	repos, err := d.store.Repos(ctx, v.id, after, pageRows+1)
+	data := deploymentData{deploymentRow: deploymentRow{found, progress[v.id]}, Repos: repos}
+	if len(repos) > pageRows {
+		data.Repos = repos[:pageRows]
+		last := repos[pageRows-1]
+		data.Next = v.With("after", string(last.Step), "after_id", last.Name)
 	}
-	order := map[store.RepoStep]int{store.RepoFailed: 0, store.RepoCreating: 1, store.RepoPushing: 1, store.RepoVerifying: 1, store.RepoPlanned: 2, store.RepoDone: 3, store.RepoSkipped: 4}
-	slices.SortStableFunc(repos, func(a, b store.DeploymentRepo) int {
-		if d := order[a.Step] - order[b.Step]; d != 0 {
-			return d
-		}
-		return strings.Compare(a.Name, b.Name)
-	})
-	data := deploymentData{deploymentRow: deploymentRow{found, progress[v.id]}, Hidden: max(len(repos)-maxRepos, 0)}
-	data.Repos = repos[:min(len(repos), maxRepos)]
-	return data, nil
+	return data, err
 }
 
 // auditData is the data of the audit page.

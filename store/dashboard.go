@@ -104,6 +104,7 @@ type Milestone struct {
 	At      time.Time
 	Level   Level
 	Message string
+	Worker  string // name of the worker that got the build, if the line says that and the worker is known
 }
 
 // AuditFilter selects entries, newest first.

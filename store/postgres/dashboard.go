@@ -2,8 +2,6 @@ package postgres
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"strconv"
 	"time"
 
@@ -60,8 +58,9 @@ WITH p AS MATERIALIZED (
 )` + fleetColumns
 )
 
-// Fleet returns a page of workers.
-func (d *Dashboard) Fleet(ctx context.Context, f store.FleetFilter) (rows []store.FleetRow, err error) {
+// Fleet returns a page of workers, and how many workers there are by their state, both
+// as of one moment.
+func (d *Dashboard) Fleet(ctx context.Context, f store.FleetFilter) (rows []store.FleetRow, states map[string]int, err error) {
 	query, after := sqlFleetByName, any(f.AfterKey)
 	if f.Sort != "" && f.Sort != "name" {
 		number, _ := strconv.ParseFloat(f.AfterKey, 64) // an invalid key means the first page
@@ -71,14 +70,33 @@ func (d *Dashboard) Fleet(ctx context.Context, f store.FleetFilter) (rows []stor
 		"name": store.Text(f.Name), "state": store.Text(f.State), "platform": string(f.Platform), "sort": f.Sort,
 		"after": after, "after_id": store.Text(f.AfterID), "limit": f.Limit,
 	}
-	err = d.list(ctx, "workers", func(ctx context.Context, c *pgx.Conn) error {
-		found, err := c.Query(ctx, query, args)
-		if err == nil {
-			rows, err = pgx.CollectRows(found, scanFleetRow)
-		}
-		return err
+	oneMoment := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
+	err = d.db.read("reading workers for a page").run(ctx, func(ctx context.Context, c *pgx.Conn) error {
+		return pgx.BeginTxFunc(ctx, c, oneMoment, func(tx pgx.Tx) error {
+			if rows, err = collect(ctx, tx, scanFleetRow, query, args); err != nil {
+				return err
+			}
+			states = map[string]int{}
+			var state string
+			var n int
+			counted, _ := tx.Query(ctx, sqlFleetStates) // its error is that of the rows
+			_, err := pgx.ForEachRow(counted, []any{&state, &n}, func() error {
+				states[state] = n
+				return nil
+			})
+			return err
+		})
 	})
-	return rows, err
+	return rows, states, err
+}
+
+const sqlFleetStates = `/* fleet_states */ SELECT ` + fleetState + `, count(*)::int FROM workers w GROUP BY 1`
+
+const sqlFleetWorker = `/* fleet_worker */ WITH p AS (SELECT w.*, ` + fleetState + ` AS state, '' AS key FROM workers w WHERE w.id = $1)` + fleetColumns
+
+// Worker returns one worker as Fleet does. Error: NotFound.
+func (d *Dashboard) Worker(ctx context.Context, id string) (store.FleetRow, error) {
+	return rowOf(ctx, d.db.read("reading a worker for a page"), errNoWorker, scanFleetRow, sqlFleetWorker, id)
 }
 
 func scanFleetRow(row pgx.CollectableRow) (r store.FleetRow, err error) {
@@ -94,14 +112,6 @@ type wider struct {
 
 func (w wider) Scan(dest ...any) error { return w.CollectableRow.Scan(append(dest, w.more...)...) }
 
-// list runs f, a read of what.
-func (d *Dashboard) list(ctx context.Context, what string, f func(context.Context, *pgx.Conn) error) error {
-	if err := d.db.run(ctx, opTimeout, f); err != nil {
-		return fmt.Errorf("reading %s for a page: %w", what, err)
-	}
-	return nil
-}
-
 const sqlFleetSummary = `/* fleet_summary */
 SELECT p.platform, sum(n)::int, coalesce(sum(n) FILTER (WHERE state IN ('idle', 'building')), 0)::int,
 	coalesce(sum(n) FILTER (WHERE state = 'draining'), 0)::int, coalesce(sum(n) FILTER (WHERE state = 'critical'), 0)::int,
@@ -114,56 +124,25 @@ WHERE w.platforms = '{}' OR p.platform = ANY (w.platforms)
 GROUP BY 1 ORDER BY 1`
 
 // FleetSummary counts workers by platform. A platform without workers has no row.
-func (d *Dashboard) FleetSummary(ctx context.Context) (s []store.FleetSummary, err error) {
-	err = d.list(ctx, "the fleet", func(ctx context.Context, c *pgx.Conn) error {
-		rows, err := c.Query(ctx, sqlFleetSummary)
-		if err == nil {
-			s, err = pgx.CollectRows(rows, pgx.RowToStructByPos[store.FleetSummary])
-		}
-		return err
-	})
-	return s, err
+func (d *Dashboard) FleetSummary(ctx context.Context) ([]store.FleetSummary, error) {
+	return rowsOf(ctx, d.db.read("counting the fleet for a page"), pgx.RowToStructByPos[store.FleetSummary], sqlFleetSummary)
 }
 
-const sqlFleetStates = `/* fleet_states */ SELECT ` + fleetState + `, count(*)::int FROM workers w GROUP BY 1`
-
-// FleetStates counts workers by their state.
-func (d *Dashboard) FleetStates(ctx context.Context) (map[string]int, error) {
-	states := map[string]int{}
-	err := d.list(ctx, "the fleet's states", func(ctx context.Context, c *pgx.Conn) error {
-		rows, err := c.Query(ctx, sqlFleetStates)
-		if err != nil {
-			return err
-		}
-		var state string
-		var n int
-		_, err = pgx.ForEachRow(rows, []any{&state, &n}, func() error {
-			states[state] = n
-			return nil
-		})
-		return err
-	})
-	return states, err
-}
-
+// sqlWaitingBuilds counts what stands before the page once for each platform.
 const sqlWaitingBuilds = `/* waiting_builds */
+WITH before AS MATERIALIZED (
+	SELECT platform, count(*)::int AS n FROM builds WHERE state = 'pending' AND position <= @after GROUP BY 1
+)
 SELECT b.id, b.platform, b.priority, (SELECT labels FROM build_labels WHERE build = b.seq), b.submitted_at, b.attempt, b.position,
-	(SELECT count(*) FROM builds a WHERE a.state = 'pending' AND a.platform = b.platform AND a.position < b.position
-		AND a.position <= @after)::int + row_number() OVER (PARTITION BY b.platform ORDER BY b.position)::int
+	coalesce((SELECT n FROM before WHERE platform = b.platform), 0) + row_number() OVER (PARTITION BY b.platform ORDER BY b.position)::int
 FROM (SELECT * FROM builds WHERE state = 'pending' AND position > @after ORDER BY position LIMIT @limit::int) b
 ORDER BY b.position`
 
 // Waiting returns pending builds behind the position after, in the order in which they
 // are handed out.
-func (d *Dashboard) Waiting(ctx context.Context, after int64, limit int) (list []store.PendingBuild, err error) {
-	err = d.list(ctx, "the queue", func(ctx context.Context, c *pgx.Conn) error {
-		rows, err := c.Query(ctx, sqlWaitingBuilds, pgx.NamedArgs{"after": after, "limit": limit})
-		if err == nil {
-			list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[store.PendingBuild])
-		}
-		return err
-	})
-	return list, err
+func (d *Dashboard) Waiting(ctx context.Context, after int64, limit int) ([]store.PendingBuild, error) {
+	return rowsOf(ctx, d.db.read("reading the queue for a page"), pgx.RowToStructByPos[store.PendingBuild], sqlWaitingBuilds,
+		pgx.NamedArgs{"after": after, "limit": limit})
 }
 
 const sqlPlaceInQueue = `/* place_in_queue */
@@ -172,20 +151,8 @@ SELECT id, platform, priority, NULL::jsonb, submitted_at, attempt, position,
 FROM builds b WHERE seq = (SELECT seq FROM build_ids WHERE id = $1) AND state = 'pending'`
 
 // WaitingBuild returns one pending build, or nil if the build is not pending.
-func (d *Dashboard) WaitingBuild(ctx context.Context, id string) (found *store.PendingBuild, err error) {
-	err = d.list(ctx, "a place in the queue", func(ctx context.Context, c *pgx.Conn) error {
-		rows, err := c.Query(ctx, sqlPlaceInQueue, id)
-		if err != nil {
-			return err
-		}
-		b, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[store.PendingBuild])
-		if errors.Is(err, pgx.ErrNoRows) {
-			return nil
-		}
-		found = &b
-		return err
-	})
-	return found, err
+func (d *Dashboard) WaitingBuild(ctx context.Context, id string) (*store.PendingBuild, error) {
+	return rowOf(ctx, d.db.read("reading a position in the queue for a page"), nil, pgx.RowToAddrOfStructByPos[store.PendingBuild], sqlPlaceInQueue, id)
 }
 
 // sqlRunning looks for the progress only among a build's last lines.
@@ -201,15 +168,9 @@ ORDER BY b.seq DESC`
 
 // Running returns builds that workers hold and whose number is below before, newest
 // first.
-func (d *Dashboard) Running(ctx context.Context, before int64, limit int) (list []store.RunningBuild, err error) {
-	err = d.list(ctx, "running builds", func(ctx context.Context, c *pgx.Conn) error {
-		rows, err := c.Query(ctx, sqlRunning, pgx.NamedArgs{"before": before, "limit": limit})
-		if err == nil {
-			list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[store.RunningBuild])
-		}
-		return err
-	})
-	return list, err
+func (d *Dashboard) Running(ctx context.Context, before int64, limit int) ([]store.RunningBuild, error) {
+	return rowsOf(ctx, d.db.read("reading running builds for a page"), pgx.RowToStructByPos[store.RunningBuild], sqlRunning,
+		pgx.NamedArgs{"before": before, "limit": limit})
 }
 
 // sqlDurations reads the most recent builds of the last day.
@@ -223,22 +184,15 @@ FROM (
 // Durations returns how long the builds of the last day took, by platform.
 func (d *Dashboard) Durations(ctx context.Context) (map[store.Platform]store.Durations, error) {
 	byPlatform := map[store.Platform]store.Durations{}
-	err := d.list(ctx, "durations", func(ctx context.Context, c *pgx.Conn) error {
-		rows, err := c.Query(ctx, sqlDurations)
-		if err != nil {
-			return err
+	var p store.Durations
+	var q []float64
+	err := d.db.read("reading durations for a page").each(ctx, []any{&p.Platform, &p.Count, &q}, func() error {
+		for i, to := range []*time.Duration{&p.Quarter, &p.Median, &p.Most, &p.Ninth} {
+			*to = seconds(q[i])
 		}
-		var p store.Durations
-		var q []float64
-		_, err = pgx.ForEachRow(rows, []any{&p.Platform, &p.Count, &q}, func() error {
-			for i, to := range []*time.Duration{&p.Quarter, &p.Median, &p.Most, &p.Ninth} {
-				*to = time.Duration(q[i] * float64(time.Second))
-			}
-			byPlatform[p.Platform] = p
-			return nil
-		})
-		return err
-	})
+		byPlatform[p.Platform] = p
+		return nil
+	}, sqlDurations)
 	return byPlatform, err
 }
 
@@ -294,7 +248,7 @@ func (d *Dashboard) Builds(ctx context.Context, f store.BuildSearch) (builds []s
 	if f.Label != "" {
 		args["label"] = store.Labels{store.Text(f.Label): store.Text(f.Value)}
 	}
-	err = d.list(ctx, "builds", func(ctx context.Context, c *pgx.Conn) error {
+	err = d.db.read("reading builds for a page").run(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		rows, err := c.Query(ctx, query, args)
 		if err == nil {
 			builds, err = scanBuilds(rows)
@@ -311,36 +265,66 @@ SELECT seq, at, level, message FROM (
 
 // LogPage returns the last limit lines of a build's log, or the last limit lines before
 // a line, oldest first.
-func (d *Dashboard) LogPage(ctx context.Context, id string, before int64, limit int) (lines []store.LogLine, err error) {
-	err = d.list(ctx, "a log", func(ctx context.Context, c *pgx.Conn) error {
-		rows, err := c.Query(ctx, sqlLogPage, id, before, limit)
-		if err == nil {
-			lines, err = pgx.CollectRows(rows, pgx.RowToStructByPos[store.LogLine])
-		}
-		return err
-	})
-	return lines, err
+func (d *Dashboard) LogPage(ctx context.Context, id string, before int64, limit int) ([]store.LogLine, error) {
+	return rowsOf(ctx, d.db.read("reading a log for a page"), pgx.RowToStructByPos[store.LogLine], sqlLogPage, id, before, limit)
 }
 
 // sqlMilestones finds the lines about attempts by the texts that other statements here
-// write.
+// write, and only among those: a worker may send any text.
 const sqlMilestones = `/* milestones */
-SELECT at, level, message FROM build_logs
-WHERE build = (SELECT seq FROM build_ids WHERE id = $1) AND (message LIKE 'Assigned to worker %'
-	OR message LIKE 'No sign of life from worker %' OR message LIKE 'Worker % build is pending again' OR message LIKE 'Priority changed %'
-	OR message LIKE 'Retried as build %')
-ORDER BY seq LIMIT 100`
+SELECT l.at, l.level, l.message, coalesce(d.name, '') FROM build_logs l
+LEFT JOIN worker_details d ON d.worker_id = substring(l.message FROM '^Assigned to worker ([A-Za-z0-9_-]+)')
+WHERE l.build = (SELECT seq FROM build_ids WHERE id = $1) AND NOT l.by_worker AND (l.message LIKE 'Assigned to worker %'
+	OR l.message LIKE 'No sign of life from worker %' OR l.message LIKE 'Worker % build is pending again'
+	OR l.message LIKE 'Priority changed %' OR l.message LIKE 'Retried as build %')
+ORDER BY l.seq LIMIT 100`
 
 // Milestones returns what happened to a build between submission and end.
-func (d *Dashboard) Milestones(ctx context.Context, id string) (lines []store.Milestone, err error) {
-	err = d.list(ctx, "a timeline", func(ctx context.Context, c *pgx.Conn) error {
-		rows, err := c.Query(ctx, sqlMilestones, id)
-		if err == nil {
-			lines, err = pgx.CollectRows(rows, pgx.RowToStructByPos[store.Milestone])
-		}
-		return err
-	})
-	return lines, err
+func (d *Dashboard) Milestones(ctx context.Context, id string) ([]store.Milestone, error) {
+	return rowsOf(ctx, d.db.read("reading a timeline for a page"), pgx.RowToStructByPos[store.Milestone], sqlMilestones, id)
+}
+
+// sqlQueuePage lists the queues in which actions wait before the idle ones.
+const sqlQueuePage = `/* queue_page */
+WITH p AS MATERIALIZED (
+	SELECT id FROM (
+		SELECT id, NOT EXISTS (SELECT FROM action_executions WHERE queue = seq AND state = 'waiting') AS idle
+		FROM throttle_queues WHERE @portal::bigint = 0 OR portal_id = @portal
+	) q WHERE @after_id::text = '' OR (idle, id) > (@after::boolean, @after_id) ORDER BY idle, id LIMIT @limit::int
+)` + queueStatus + `
+WHERE q.id = ANY (ARRAY(SELECT id FROM p)) ORDER BY a.depth = 0, q.id`
+
+// Queues returns up to limit throttle queues after one of the previous page: of one
+// portal, or of all if portal is 0. Those in which actions wait come first.
+func (d *Dashboard) Queues(ctx context.Context, portal int64, after store.QueueStatus, limit int) ([]store.QueueStatus, error) {
+	return rowsOf(ctx, d.db.read("reading throttle queues for a page"), scanQueue, sqlQueuePage,
+		pgx.NamedArgs{"portal": portal, "after": after.Depth == 0, "after_id": after.ID, "limit": limit})
+}
+
+const sqlDeploymentPage = `/* deployment_page */
+SELECT ` + deploymentColumns + ` FROM deployments d WHERE @before::text = '' OR created_at <= (SELECT created_at FROM deployments WHERE id = @before)
+	AND (created_at < (SELECT created_at FROM deployments WHERE id = @before) OR id > @before)
+ORDER BY created_at DESC, id LIMIT @limit::int`
+
+// Deployments returns up to limit deployments older than before, the newest first; ""
+// is the first page.
+func (d *Dashboard) Deployments(ctx context.Context, before string, limit int) ([]store.Deployment, error) {
+	return rowsOf(ctx, d.db.read("reading deployments for a page"), scanDeployment, sqlDeploymentPage, pgx.NamedArgs{"before": before, "limit": limit})
+}
+
+// repoSteps is the order of a deployment's repositories on its page.
+const repoSteps = `'{failed,creating,pushing,verifying,planned,done,skipped}'::text[]`
+
+const sqlRepoPage = `/* repo_page */
+SELECT ` + repoColumns + ` FROM deployment_repos
+WHERE deployment_id = @id AND (@name::text = '' OR (array_position(` + repoSteps + `, step), name) > (array_position(` + repoSteps + `, @step::text), @name))
+ORDER BY array_position(` + repoSteps + `, step), name LIMIT @limit::int`
+
+// Repos returns up to limit repositories of a deployment after one of the previous page:
+// those that failed first, then those in progress.
+func (d *Dashboard) Repos(ctx context.Context, id string, after store.DeploymentRepo, limit int) ([]store.DeploymentRepo, error) {
+	return rowsOf(ctx, d.db.read("reading repositories for a page"), scanRepo, sqlRepoPage,
+		pgx.NamedArgs{"id": id, "step": string(after.Step), "name": after.Name, "limit": limit})
 }
 
 const sqlAuditPage = `/* audit_page */
@@ -349,15 +333,8 @@ WHERE ($1 = 0 OR id < $1) AND ($2 = '' OR strpos(lower(actor || ' ' || action ||
 ORDER BY id DESC LIMIT $3`
 
 // Audit returns a page of what operators did, newest first.
-func (d *Dashboard) Audit(ctx context.Context, f store.AuditFilter) (entries []store.AuditEntry, err error) {
-	err = d.list(ctx, "the audit", func(ctx context.Context, c *pgx.Conn) error {
-		rows, err := c.Query(ctx, sqlAuditPage, f.Before, store.Text(f.Text), f.Limit)
-		if err == nil {
-			entries, err = pgx.CollectRows(rows, pgx.RowToStructByPos[store.AuditEntry])
-		}
-		return err
-	})
-	return entries, err
+func (d *Dashboard) Audit(ctx context.Context, f store.AuditFilter) ([]store.AuditEntry, error) {
+	return rowsOf(ctx, d.db.read("reading the audit for a page"), pgx.RowToStructByPos[store.AuditEntry], sqlAuditPage, f.Before, store.Text(f.Text), f.Limit)
 }
 
 const sqlNamedWorkers = `/* named_workers */
@@ -366,15 +343,8 @@ ORDER BY lower(name) <> lower($1), name LIMIT $2`
 
 // NamedWorkers returns workers with this id, or with text in their name; an exact name
 // comes first.
-func (d *Dashboard) NamedWorkers(ctx context.Context, text string, limit int) (found []store.Named, err error) {
-	err = d.list(ctx, "names", func(ctx context.Context, c *pgx.Conn) error {
-		rows, err := c.Query(ctx, sqlNamedWorkers, store.Text(text), limit)
-		if err == nil {
-			found, err = pgx.CollectRows(rows, pgx.RowToStructByPos[store.Named])
-		}
-		return err
-	})
-	return found, err
+func (d *Dashboard) NamedWorkers(ctx context.Context, text string, limit int) ([]store.Named, error) {
+	return rowsOf(ctx, d.db.read("finding workers by name"), pgx.RowToStructByPos[store.Named], sqlNamedWorkers, store.Text(text), limit)
 }
 
 // sqlPulse counts starts among builds that are held or that ended after the previous
@@ -395,9 +365,8 @@ SELECT now(), (SELECT count(*) FROM builds WHERE state = 'pending' AND platform 
 // pulse.
 func (d *Dashboard) Pulse(ctx context.Context, since time.Time) (p store.Pulse, err error) {
 	var waited float64
-	err = d.list(ctx, "the queue's pulse", func(ctx context.Context, c *pgx.Conn) error {
-		return c.QueryRow(ctx, sqlPulse, since).Scan(&p.At, &p.PendingIOS, &p.PendingAndroid, &p.Running, &p.Submitted, &p.Started, &waited)
-	})
-	p.Waited = time.Duration(waited * float64(time.Second))
+	err = d.db.read("reading the queue's pulse").scan(ctx, nil,
+		[]any{&p.At, &p.PendingIOS, &p.PendingAndroid, &p.Running, &p.Submitted, &p.Started, &waited}, sqlPulse, since)
+	p.Waited = seconds(waited)
 	return p, err
 }

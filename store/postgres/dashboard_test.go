@@ -38,7 +38,7 @@ func TestFleetIsReadPageByPage(t *testing.T) {
 		var seen []string
 		f := store.FleetFilter{Sort: sort, Limit: 3}
 		for {
-			rows, err := d.Fleet(t.Context(), f)
+			rows, _, err := d.Fleet(t.Context(), f)
 			require.NoError(t, err)
 			if len(rows) == 0 {
 				break
@@ -53,7 +53,7 @@ func TestFleetIsReadPageByPage(t *testing.T) {
 	}
 	count := func(f store.FleetFilter) int {
 		f.Limit = 100
-		rows, err := d.Fleet(t.Context(), f)
+		rows, _, err := d.Fleet(t.Context(), f)
 		require.NoError(t, err)
 		return len(rows)
 	}
@@ -70,9 +70,14 @@ func TestFleetIsReadPageByPage(t *testing.T) {
 		{Platform: store.Android, Known: 11, Able: 9, Draining: 1, Critical: 1, Slots: 9},
 		{Platform: store.IOS, Known: 10, Able: 8, Draining: 1, Critical: 1, Slots: 8},
 	}, summary)
-	states, err := d.FleetStates(t.Context())
+	_, states, err := d.Fleet(t.Context(), store.FleetFilter{Limit: 1})
 	require.NoError(t, err)
 	require.Equal(t, map[string]int{"idle": 9, "draining": 1, "critical": 1}, states)
+	one, err := d.Worker(t.Context(), all[5])
+	require.NoError(t, err)
+	require.Equal(t, []string{all[5], "Machine 1", "draining"}, []string{one.ID, one.Name, one.State})
+	_, err = d.Worker(t.Context(), "nobody")
+	require.Equal(t, store.NotFound, store.CodeOf(err))
 	named, err := d.NamedWorkers(t.Context(), "machine 1", 10)
 	require.NoError(t, err)
 	require.Len(t, named, 3)
@@ -201,10 +206,93 @@ func TestLogIsReadFromItsEnd(t *testing.T) {
 	page, err = d.LogPage(t.Context(), build.ID, page[0].Seq, 2)
 	require.NoError(t, err)
 	require.Equal(t, "line 5, line 6", said(page))
+}
+
+// A worker may send whatever takt writes into a log, but takt knows who said it.
+func TestTimelineIsWhatTaktItselfSaid(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	d := postgres.NewDashboard(b.DB)
+	build, w := b.build(), b.worker(func(r *store.Registration) { r.Name = "studio" })
+	w.gets(build.ID)
+	require.NoError(t, b.touch(t.Context(), store.Beat{BuildID: build.ID, WorkerID: w.id, Logs: []store.LogLine{
+		{Level: store.Info, Message: "Assigned to worker " + w.id + " (attempt 2)"},
+		{Level: store.Info, Message: "Assigned to worker nobody"},
+		{Level: store.Warn, Message: "No sign of life from worker " + w.id},
+		{Level: store.Info, Message: "Priority changed from 0 to 10"},
+	}}))
 	told, err := d.Milestones(t.Context(), build.ID)
 	require.NoError(t, err)
 	require.Len(t, told, 1)
 	require.Equal(t, "Assigned to worker "+w.id, told[0].Message)
+	require.Equal(t, "studio", told[0].Worker)
+}
+
+func TestThrottleQueuesAreReadPageByPage(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	d := postgres.NewDashboard(b.DB)
+	b.exec(`INSERT INTO throttle_configs (portal_id, action_id, max_throughput, time_period, time_unit) VALUES (1, 7, 10, 1, 'second'), (2, 7, 10, 1, 'second')`)
+	b.exec(`INSERT INTO throttle_queues (id, portal_id, workflow_id, action_id, index)
+		SELECT 'queue:' || p || ':' || i || ':7:0', p, i, 7, '0' FROM generate_series(1, 2) p, generate_series(1, 5) i`)
+	b.exec(`INSERT INTO action_executions (queue, portal_id, callback_id, expires_at)
+		SELECT seq, portal_id, id, now() + interval '1 day' FROM throttle_queues WHERE workflow_id IN ('4', '2')`)
+	var got []string
+	after := store.QueueStatus{}
+	for {
+		page, err := d.Queues(t.Context(), 0, after, 3)
+		require.NoError(t, err)
+		if len(page) == 0 {
+			break
+		}
+		for _, q := range page {
+			got = append(got, strings.TrimSuffix(strings.TrimPrefix(q.ID, "queue:"), ":7:0"))
+			after = q
+		}
+	}
+	require.Equal(t, []string{"1:2", "1:4", "2:2", "2:4", "1:1", "1:3", "1:5", "2:1", "2:3", "2:5"}, got, "those in which actions wait come first")
+	ofOne, err := d.Queues(t.Context(), 2, store.QueueStatus{}, 100)
+	require.NoError(t, err)
+	require.Len(t, ofOne, 5)
+	require.Equal(t, 1, ofOne[0].Depth)
+}
+
+func TestDeploymentsAreReadPageByPage(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	d := postgres.NewDashboard(b.DB)
+	b.exec(`INSERT INTO deployments (id, request, credential_id, created_at)
+		SELECT 'd' || i, '{}', 'x', timestamptz '2026-01-01' + i / 3 * interval '1 hour' FROM generate_series(0, 7) i`)
+	var got []string
+	before := ""
+	for {
+		page, err := d.Deployments(t.Context(), before, 3)
+		require.NoError(t, err)
+		if len(page) == 0 {
+			break
+		}
+		for _, x := range page {
+			got, before = append(got, x.ID), x.ID
+		}
+	}
+	require.Equal(t, []string{"d6", "d7", "d3", "d4", "d5", "d0", "d1", "d2"}, got)
+
+	b.exec(`INSERT INTO deployment_repos (deployment_id, name, target, source, step, finished_at)
+		SELECT 'd0', 'r' || i, 'x', '{}', s, CASE WHEN s IN ('done', 'failed', 'skipped') THEN now() END
+		FROM generate_series(0, 9) i, LATERAL (SELECT (ARRAY['skipped', 'done', 'failed', 'planned', 'pushing'])[i % 5 + 1] AS s) x`)
+	got = nil
+	after := store.DeploymentRepo{}
+	for {
+		page, err := d.Repos(t.Context(), "d0", after, 3)
+		require.NoError(t, err)
+		if len(page) == 0 {
+			break
+		}
+		for _, r := range page {
+			got, after = append(got, r.Name), r
+		}
+	}
+	require.Equal(t, []string{"r2", "r7", "r4", "r9", "r3", "r8", "r1", "r6", "r0", "r5"}, got, "what failed comes first, then what is under way")
 }
 
 func TestAuditIsReadPageByPage(t *testing.T) {
@@ -256,11 +344,10 @@ func BenchmarkDashboard(b *testing.B) {
 	some, err := d.Builds(ctx, store.BuildSearch{Limit: 1})
 	require.NoError(b, err)
 	for name, read := range map[string]func() error{
-		"fleet by name":  func() error { _, err := d.Fleet(ctx, store.FleetFilter{Limit: 51}); return err },
-		"fleet by state": func() error { _, err := d.Fleet(ctx, store.FleetFilter{Sort: "state", Limit: 51}); return err },
-		"fleet by part":  func() error { _, err := d.Fleet(ctx, store.FleetFilter{Name: "0099", Limit: 51}); return err },
+		"fleet by name":  func() error { _, _, err := d.Fleet(ctx, store.FleetFilter{Limit: 51}); return err },
+		"fleet by state": func() error { _, _, err := d.Fleet(ctx, store.FleetFilter{Sort: "state", Limit: 51}); return err },
+		"fleet by part":  func() error { _, _, err := d.Fleet(ctx, store.FleetFilter{Name: "0099", Limit: 51}); return err },
 		"fleet summary":  func() error { _, err := d.FleetSummary(ctx); return err },
-		"fleet states":   func() error { _, err := d.FleetStates(ctx); return err },
 		"waiting":        func() error { _, err := d.Waiting(ctx, 0, 51); return err },
 		"running":        func() error { _, err := d.Running(ctx, 0, 51); return err },
 		"durations":      func() error { _, err := d.Durations(ctx); return err },

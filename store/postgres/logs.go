@@ -94,8 +94,8 @@ WITH b AS (
 	FROM unnest(@levels::text[], @messages::text[]) WITH ORDINALITY AS l(level, message, nr)
 	UNION ALL SELECT 'warn', @reached, NULL, NULL
 )
-INSERT INTO build_logs (build, level, message)
-SELECT b.seq, l.level, l.message FROM b, l
+INSERT INTO build_logs (build, level, message, by_worker)
+SELECT b.seq, l.level, l.message, true FROM b, l
 WHERE CASE WHEN l.nr IS NULL THEN b.log_bytes >= @limit ELSE b.log_bytes - @bytes + l.upto <= @limit END
 ORDER BY l.nr`
 

@@ -9,9 +9,8 @@ import (
 	"takt/store"
 )
 
-// sqlQueues lists queues with their waiting actions, those with the oldest action
-// first, then empty ones. $1 a queue or "", $2 a portal or 0, $3 the limit.
-const sqlQueues = `/* queues */
+// queueStatus is what scanQueue reads of queues q and their waiting actions a.
+const queueStatus = `
 SELECT q.id, q.portal_id, q.workflow_id, q.action_id, c.max_throughput, c.time_period, c.time_unit,
 	coalesce(a.depth, 0), coalesce(a.held, 0), coalesce(a.inflight, 0), a.oldest, least(coalesce(w.used, 0), c.max_throughput),
 	CASE WHEN a.depth > 0 AND q.paused_at IS NULL THEN greatest(a.due, CASE WHEN w.used >= c.max_throughput THEN w.back END, now()) END,
@@ -26,7 +25,11 @@ LEFT JOIN LATERAL (
 	SELECT sum(n) AS used, min(ended_at) + p.period AS back FROM throttle_windows,
 		make_interval(secs => ` + periodSeconds + `) AS p(period)
 	WHERE queue = q.seq AND ended_at > now() - p.period GROUP BY p.period
-) w ON true
+) w ON true`
+
+// sqlQueues lists queues with the oldest waiting action first, then empty ones. $1 a
+// queue or "", $2 a portal or 0, $3 the limit.
+const sqlQueues = `/* queues */` + queueStatus + `
 WHERE ($1 = '' OR q.id = $1) AND ($2 = 0 OR q.portal_id = $2)
 ORDER BY a.oldest NULLS LAST, q.received_at DESC LIMIT $3`
 
