@@ -12,20 +12,27 @@ import (
 
 const (
 	liveTick = time.Second
-	// liveShare sets the minimum pause between two updates of a view: this many times
-	// the duration of an update, times the number of open views. All views together
-	// then use about a twentieth of a core.
-	liveShare = 20
+	// liveShare sets the pause between two updates of a view: this many times the
+	// duration of an update, times the number of open views, but at most maxLivePause.
+	// All views together then use about a twentieth of a core.
+	liveShare    = 20
+	maxLivePause = 10 * time.Second
+	// livePlaces is how many views are read at once, because they share the database
+	// with the work.
+	livePlaces = 4
 )
 
 // live holds the views that are open in a browser. One stream of a view makes its
 // parts, for all of its viewers.
 type live struct {
-	mu    sync.Mutex
-	views map[string]*liveView
+	mu     sync.Mutex
+	views  map[string]*liveView
+	places chan struct{}
 }
 
-func newLive() *live { return &live{views: map[string]*liveView{}} }
+func newLive() *live {
+	return &live{views: map[string]*liveView{}, places: make(chan struct{}, livePlaces)}
+}
 
 // liveView is one open view.
 type liveView struct {
@@ -33,11 +40,13 @@ type liveView struct {
 	viewers int // guarded by live.mu
 
 	making sync.Mutex    // held while the parts are made
-	made   time.Time     // when the parts were made; guarded by making
-	cost   time.Duration // guarded by making
+	begun  time.Time     // when the last update began; guarded by making
+	cost   time.Duration // of the last update; guarded by making
+	asof   time.Time     // when reading what the parts show began; guarded by making
 
 	mu      sync.Mutex
-	version int // of the last change
+	checked time.Time // the last update that ended began then
+	version int       // of the last change
 	parts   map[string]part
 }
 
@@ -75,10 +84,12 @@ func (l *live) open() int {
 }
 
 // follow streams the changed parts of a view: the templates whose names begin with
-// "live-". It sends all of them first, so that a browser that reconnects, also to
-// another controller, misses nothing.
+// "live-". It begins with all of them, so that a browser that reconnects, also to another
+// controller, misses nothing; and with an update that began after the browser asked,
+// because older parts would take its page back.
 func (d *dashboard) follow(c echo.Context, v *view) error {
 	until := time.Unix(sessionOf(c).Expires, 0)
+	joined := time.Now()
 	lv, leave := d.live.join(v)
 	defer leave()
 	return d.stream(c, func(ctx context.Context, st *stream) error {
@@ -93,7 +104,7 @@ func (d *dashboard) follow(c echo.Context, v *view) error {
 				return err
 			}
 			var events [][]byte
-			events, seen = lv.news(seen)
+			events, seen = lv.news(seen, joined)
 			for _, e := range events { // shared, because a copy for each viewer costs too much
 				if err := st.write(e); err != nil {
 					return err
@@ -107,10 +118,14 @@ func (d *dashboard) follow(c echo.Context, v *view) error {
 	})
 }
 
-// news returns the parts that changed after version seen, and the current version.
-func (lv *liveView) news(seen int) (events [][]byte, now int) {
+// news returns the parts that changed after version seen, and the current version. It
+// returns none before an update that began after joined.
+func (lv *liveView) news(seen int, joined time.Time) (events [][]byte, now int) {
 	lv.mu.Lock()
 	defer lv.mu.Unlock()
+	if lv.checked.Before(joined) {
+		return nil, seen
+	}
 	for _, p := range lv.parts {
 		if p.version > seen {
 			events = append(events, p.event)
@@ -127,24 +142,33 @@ func (d *dashboard) refresh(ctx context.Context, lv *liveView) error {
 	}
 	defer lv.making.Unlock()
 	begun := time.Now()
-	if begun.Sub(lv.made) < max(liveTick*9/10, liveShare*lv.cost*time.Duration(d.live.open())) {
+	if begun.Sub(lv.begun) < max(liveTick*9/10, min(liveShare*lv.cost*time.Duration(d.live.open()), maxLivePause)) {
 		return nil
 	}
+	select {
+	case d.live.places <- struct{}{}:
+		defer func() { <-d.live.places }()
+	default:
+		return nil // at the next tick
+	}
 	s, err := d.screen(ctx, lv.view)
-	if err != nil {
-		if ctx.Err() != nil {
-			return err
-		}
-		failure := failureOf(err)
-		s = &screen{View: lv.view, Stale: failure.Message + ". This page shows how things were", Asof: lv.made}
+	switch {
+	case err == nil:
+		lv.asof = s.Asof
+	case ctx.Err() != nil:
+		return err
+	case isAway(err):
+		s = &screen{View: lv.view, Stale: awayText, Asof: lv.asof}
+	default:
+		s = &screen{View: lv.view, Stale: failureOf(err).Message + ".", Asof: lv.asof}
 	}
 	if err := d.makeParts(lv, s, err == nil); err != nil {
 		return err
 	}
-	if err == nil {
-		lv.made = begun
-	}
-	lv.cost = time.Since(begun)
+	lv.begun, lv.cost = begun, time.Since(begun)
+	lv.mu.Lock()
+	lv.checked = begun
+	lv.mu.Unlock()
 	return nil
 }
 

@@ -1,15 +1,20 @@
 package http_test
 
 import (
+	"bufio"
+	"context"
+	"encoding/json"
 	"maps"
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	takthttp "takt/http"
+	"takt/store"
 	"takt/store/postgres"
 )
 
@@ -20,12 +25,19 @@ type dash struct {
 }
 
 // setupDash logs in with key; "" is nobody.
-func setupDash(t *testing.T, key string, change ...func(*takthttp.Config)) *dash {
+func setupDash(t *testing.T, key string) *dash {
+	t.Helper()
+	return setupDashWith(t, key, func(*takthttp.Deps) {})
+}
+
+// setupDashWith is setupDash with something else in the place of a dependency.
+func setupDashWith(t *testing.T, key string, replace func(*takthttp.Deps)) *dash {
 	t.Helper()
 	tree := newTreeWithOrders()
 	b := setupWith(t, func(d *takthttp.Deps) {
 		d.Tree, d.Operator = tree.tree, tree
-	}, change...)
+		replace(d)
+	})
 	d := &dash{bundle: b}
 	b.client = browserClient(t)
 	if key != "" {
@@ -194,4 +206,103 @@ func (d *dash) state(id string) (state string) {
 	d.t.Helper()
 	require.NoError(d.t, d.pool.QueryRow(d.t.Context(), `SELECT state FROM builds WHERE id = $1`, id).Scan(&state))
 	return state
+}
+
+// follow opens the stream of a page and calls got for each part, until it returns true.
+func (d *dash) follow(path string, got func(id, html string) bool) {
+	d.t.Helper()
+	ctx, cancel := context.WithTimeout(d.t.Context(), waitFor)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, "GET", d.url+path, nil)
+	require.NoError(d.t, err)
+	req.Header = http.Header{"Accept": {"text/event-stream"}, "Sec-Fetch-Site": {"same-origin"}, "Cookie": {d.cookie}}
+	resp, err := d.client.Do(req)
+	require.NoError(d.t, err)
+	defer resp.Body.Close()
+	require.Equal(d.t, 200, resp.StatusCode)
+	lines := bufio.NewScanner(resp.Body)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		data, ok := strings.CutPrefix(lines.Text(), "data: ")
+		if !ok {
+			continue
+		}
+		var part struct{ ID, HTML string }
+		require.NoError(d.t, json.Unmarshal([]byte(data), &part))
+		if got(part.ID, part.HTML) {
+			return
+		}
+	}
+	require.NoError(d.t, lines.Err(), "the stream of %s", path)
+	require.Fail(d.t, "the stream of "+path+" has ended")
+}
+
+// A page that was just read is never replaced by what its view's other viewers were
+// shown before.
+func TestDashboardStreamNeverTakesAPageBack(t *testing.T) {
+	t.Parallel()
+	d := setupDash(t, adminKey)
+	w := d.register("one").ID
+	at := "/fleet/" + w
+	d.follow(at, func(id, html string) bool {
+		if id != "live-worker" {
+			return false
+		}
+		require.Contains(t, html, "idle")
+		require.Equal(t, 303, d.ask("POST", at+"/drain", url.Values{"reason": {"a test"}}, nil).status)
+		require.Contains(t, d.ask("GET", at, nil, nil).body, "draining")
+		d.follow(at, func(id, html string) bool {
+			if id == "live-worker" {
+				require.Contains(t, html, "draining")
+			}
+			return id == "live-worker"
+		})
+		return true
+	})
+}
+
+// outage is a Dashboard whose database can be away.
+type outage struct {
+	takthttp.Dashboard
+	away atomic.Bool
+}
+
+func (o *outage) Fleet(ctx context.Context, f store.FleetFilter) ([]store.FleetRow, map[string]int, error) {
+	if o.away.Load() {
+		return nil, nil, store.NewError(store.Unavailable, "The database is not available")
+	}
+	return o.Dashboard.Fleet(ctx, f)
+}
+
+// While the database is away a page shows what it showed last, or says that it will
+// appear; its stream brings it.
+func TestDashboardPagesOutliveTheDatabase(t *testing.T) {
+	t.Parallel()
+	o := &outage{}
+	d := setupDashWith(t, adminKey, func(deps *takthttp.Deps) { o.Dashboard, deps.Dashboard = deps.Dashboard, o })
+	d.register("one")
+	require.Contains(t, d.ask("GET", "/fleet?sort=used", nil, nil).body, "one</a>")
+	o.away.Store(true)
+
+	r := d.ask("GET", "/fleet?sort=used", nil, nil)
+	require.Equal(t, 200, r.status)
+	require.Contains(t, r.body, "one</a>")
+	require.Regexp(t, `The database is not available\..* This page shows how things were <time`, r.body)
+
+	r = d.ask("GET", "/fleet?state=idle", nil, nil)
+	require.Equal(t, 503, r.status)
+	require.Equal(t, "5", r.header.Get("Retry-After"))
+	require.Contains(t, r.body, "The database is not available.")
+	require.NotContains(t, r.body, "how things were <time")
+	require.Contains(t, r.body, `<noscript><meta http-equiv="refresh"`)
+	require.Contains(t, r.body, `<body data-live="away">`)
+	d.follow("/fleet?state=idle", func(id, html string) bool {
+		if o.away.Load() {
+			require.Equal(t, "live-stale", id, "there is nothing else to show")
+			require.Contains(t, html, "The database is not available.")
+			o.away.Store(false)
+		}
+		return id == "live-fleet" && strings.Contains(html, "one</a>")
+	})
+	require.Equal(t, 200, d.ask("GET", "/fleet?state=idle", nil, nil).status)
 }

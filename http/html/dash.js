@@ -67,9 +67,14 @@ function busy(part) {
 
 const atEnd = (box) => box.scrollHeight - box.scrollTop - box.clientHeight < 24
 
+// missed are the parts that came while somebody was busy in them.
+const missed = new Map()
+
 function swap({ id, html }) {
   const part = document.getElementById(id)
-  if (!part || busy(part)) return
+  if (!part) return
+  if (busy(part)) return missed.set(id, html)
+  missed.delete(id)
   const fresh = part.cloneNode(false)
   fresh.innerHTML = html
   const follow = 'follow' in part.dataset && atEnd(part)
@@ -77,22 +82,45 @@ function swap({ id, html }) {
   if (follow) part.scrollTop = part.scrollHeight
 }
 
+document.addEventListener('focusout', () => setTimeout(() => missed.forEach((html, id) => swap({ id, html }))))
+
+const body = document.body.dataset
 let stream = null
 
 function follow() {
-  if (stream || document.hidden || !('live' in document.body.dataset)) return
+  if (stream || document.hidden || !('live' in body)) return
   stream = new EventSource(location.pathname + location.search)
   stream.addEventListener('open', () => say('on'))
-  stream.addEventListener('part', (event) => swap(JSON.parse(event.data)))
+  stream.addEventListener('part', (event) => {
+    const part = JSON.parse(event.data)
+    if (body.live === 'away' && !document.getElementById(part.id)) again()
+    else swap(part)
+  })
   stream.addEventListener('error', () => {
     say('lost')
     // A browser gives up for good when it is refused; a controller that restarts
     // refuses for a moment only.
     if (stream && stream.readyState === EventSource.CLOSED) {
       leave()
-      setTimeout(follow, 3000)
+      setTimeout(again, 3000)
     }
   })
+}
+
+// again fetches the page and follows it: after a refusal, whose reason may be that the
+// session is over, and when a page that was away has parts to show.
+async function again() {
+  leave()
+  const reply = await fetch(location.href).catch(() => null)
+  if (reply?.redirected) return location.reload()
+  if (reply?.ok && body.live === 'away') {
+    const page = new DOMParser().parseFromString(await reply.text(), 'text/html')
+    document.getElementById('main').replaceWith(page.getElementById('main'))
+    document.querySelector('footer').firstChild.replaceWith(page.querySelector('footer').firstChild)
+    body.live = ''
+    toEnd()
+  }
+  follow()
 }
 
 function leave() {
@@ -108,7 +136,10 @@ document.addEventListener('visibilitychange', () => {
 addEventListener('pagehide', leave)
 addEventListener('pageshow', follow)
 
-for (const box of document.querySelectorAll('[data-follow]')) box.scrollTop = box.scrollHeight
+function toEnd() {
+  for (const box of document.querySelectorAll('[data-follow]')) box.scrollTop = box.scrollHeight
+}
+toEnd()
 follow()
 
 // Keys. Those with Ctrl, Alt or Meta are the browser's, and those typed into a field
