@@ -234,6 +234,8 @@ type Deps struct {
 	Heijunka  Heijunka
 	Audit     Audit
 	Auditor   Auditor
+	// Debug describes the inside of the process, without secrets.
+	Debug func(ctx context.Context) api.Debug
 	// Dashboard reads the data of the dashboard's pages.
 	Dashboard Dashboard
 	// Throttle, ThrottleStore and OAuth serve HubSpot.

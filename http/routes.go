@@ -74,6 +74,7 @@ func (s *Server) routes(d Deps) []route {
 	heijunka := &heijunka{audit, d.Heijunka}
 	drills := &drills{audit, d.Drill}
 	queues := &queues{audit, d.ThrottleStore, d.Throttle, d.OAuth}
+	inside := &inside{sh, d.Debug, make(chan struct{}, 1)}
 	dash := newDashboard(s, d, builds, audit, tree)
 
 	const (
@@ -248,6 +249,8 @@ func (s *Server) routes(d Deps) []route {
 		admin(get, "/admin/audit/check", audit.check),
 		admin(post, "/admin/audit/check", audit.repair),
 		admin(post, "/admin/drill", drills.cause),
+		admin(get, "/admin/debug", inside.show),
+		admin(get, "/admin/debug/pprof/:name", inside.profile),
 		admin(get, "/admin/throttle/queues", queues.list),
 		admin(get, "/admin/throttle/queues/:id", queues.show),
 		admin(post, "/admin/throttle/queues/:id/pause", queues.pauseWith(true)),

@@ -51,6 +51,7 @@ func protected() map[string]string {
 		"POST /admin/tree/takt/database/restart": admin, "GET /admin/heartbeat": admin, "PUT /admin/heartbeat": admin, "GET /admin/audit": admin, "GET /admin/audit/check": admin, "POST /admin/audit/check": admin, "POST /admin/drill": admin,
 		"GET /admin/heijunka": admin, "PUT /admin/heijunka/limits": admin, "POST /admin/heijunka/pools/fleet/scale": admin,
 		"POST /admin/heijunka/rebalance": admin, "PUT /admin/heijunka/affinity": admin, "POST /admin/heijunka/surge": admin,
+		"GET /admin/debug": admin, "GET /admin/debug/pprof/heap": admin,
 		"POST /api/config": key, "GET /api/config/1": key, "GET /api/config/1/2": key, "DELETE /api/config/1/2": key,
 		"GET /admin/throttle/queues": admin, "GET /admin/throttle/queues/queue:1:2:3:0": admin,
 		"POST /admin/throttle/queues/q/pause": admin, "POST /admin/throttle/queues/q/resume": admin, "POST /admin/throttle/queues/q/redrive": admin,

@@ -4,9 +4,9 @@
 //
 // # State
 //
-// [Telemetry] holds the metrics registry and a bounded queue of events. Both belong to
-// the handle and not to the process that empties the queue, so a restart keeps the
-// metrics and loses at most the current event.
+// [Telemetry] holds the metrics registry, a bounded queue of events and the newest events.
+// They belong to the handle and not to the process that empties the queue, so a restart
+// keeps the metrics and loses at most the current event.
 //
 // # Failure
 //

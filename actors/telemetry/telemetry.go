@@ -3,6 +3,8 @@ package telemetry
 import (
 	"context"
 	"errors"
+	"slices"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -13,8 +15,12 @@ import (
 	"takt/actors/pubsub"
 )
 
-// backlog is how many events may wait for the process.
-const backlog = 1024
+const (
+	// backlog is how many events may wait for the process.
+	backlog = 1024
+	// kept is how many events Recent returns at most.
+	kept = 500
+)
 
 // Telemetry is the handle. It is made before the tree, because the tree reports events
 // from the start.
@@ -26,6 +32,9 @@ type Telemetry struct {
 	counted  *prometheus.CounterVec
 	restarts *prometheus.CounterVec
 	dropped  prometheus.Counter
+
+	mu     sync.Mutex
+	recent []SupervisorEvent // the newest, oldest first; guarded by mu
 }
 
 // New returns a handle with a registry of its own, which already has the
@@ -115,5 +124,22 @@ func (t *Telemetry) report(e otp.Event) {
 		line.Bytes("stack", stack)
 	}
 	line.Msg("supervision")
+	t.keep(out)
 	t.bus.Publish(pubsub.SupervisorEvent, out)
+}
+
+func (t *Telemetry) keep(e SupervisorEvent) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.recent = append(t.recent, e)
+	if len(t.recent) > kept {
+		t.recent = slices.Delete(t.recent, 0, 1)
+	}
+}
+
+// Recent returns the newest events, oldest first.
+func (t *Telemetry) Recent() []SupervisorEvent {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.recent)
 }

@@ -150,6 +150,21 @@ func TestEvents(t *testing.T) {
 		})
 	})
 
+	t.Run("the newest are kept", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			tel, l, sys := run(t, &fragile{})
+			for i := range 501 {
+				tel.Hook(otp.Event{Kind: otp.EventStarted, Path: "x", Restarts: i})
+				synctest.Wait()
+			}
+			sys.Shutdown(context.Background())
+			recent := tel.Recent()
+			require.Len(t, recent, 500)
+			require.Equal(t, l.last(), recent[499])
+		})
+	})
+
 	t.Run("the hook never blocks and counts what it drops", func(t *testing.T) {
 		t.Parallel()
 		tel := telemetry.New(zerolog.Nop(), pubsub.New())

@@ -196,10 +196,6 @@ func readFile(path string) (map[string]string, error) {
 // print writes the effective settings, secrets masked, as YAML that load reads.
 func (c *Config) print(w io.Writer) {
 	for _, s := range settings(c) {
-		v := s.get()
-		if s.masked && v != "" {
-			v = "********"
-		}
-		fmt.Fprintf(w, "%s: %q\n", s.key(), v)
+		fmt.Fprintf(w, "%s: %q\n", s.key(), s.shown())
 	}
 }

@@ -65,6 +65,7 @@ not available, 6 the build failed, 7 the worker can't run builds.`,
 		newRekeyCommand(),
 		newHeijunkaCommand(env),
 		newThrottleCommand(env),
+		newDebugCommand(env),
 		newVersionCommand(),
 	)
 	return root
@@ -130,7 +131,8 @@ func newVersionCommand() *cobra.Command {
 }
 
 // newLogger returns a logger for a spec such as "info", "debug,console" or "warn,json".
-func newLogger(w io.Writer, spec string) (zerolog.Logger, error) {
+// also get each line as JSON.
+func newLogger(w io.Writer, spec string, also ...io.Writer) (zerolog.Logger, error) {
 	levelName, format, _ := strings.Cut(spec, ",")
 	level, err := zerolog.ParseLevel(levelName)
 	if err != nil || level == zerolog.NoLevel {
@@ -158,6 +160,9 @@ func newLogger(w io.Writer, spec string) (zerolog.Logger, error) {
 		}
 	default:
 		return zerolog.Nop(), fmt.Errorf("unknown format %q: json or console", format)
+	}
+	for _, other := range also {
+		w = zerolog.MultiLevelWriter(w, cli.JSONLog{Writer: other})
 	}
 	return zerolog.New(w).Level(level).With().Timestamp().Logger(), nil
 }

@@ -76,6 +76,7 @@ the data directory; without keys, random ones are made and kept there.`,
 type controller struct {
 	cfg      Config
 	log      zerolog.Logger
+	recent   *recentLog
 	listener net.Listener
 	keys     *seal.Ring
 	files    *storage.Files
@@ -97,7 +98,8 @@ func serve(ctx context.Context, cfg Config, out io.Writer) (err error) {
 	if onTerminal && !strings.Contains(cfg.Log, ",") {
 		cfg.Log += ",console"
 	}
-	log, err := newLogger(out, cfg.Log)
+	recent := new(recentLog)
+	log, err := newLogger(out, cfg.Log, recent)
 	if err != nil {
 		return err
 	}
@@ -123,7 +125,7 @@ func serve(ctx context.Context, cfg Config, out io.Writer) (err error) {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, os.Interrupt)
 	defer stop()
 
-	c := &controller{cfg: cfg, log: log, welcome: io.Discard}
+	c := &controller{cfg: cfg, log: log, recent: recent, welcome: io.Discard}
 	if onTerminal {
 		c.welcome = out
 	}
@@ -219,6 +221,7 @@ func (c *controller) assemble(ctx context.Context) error {
 		Files:    c.files,
 		Ready:    c.tree.Ready, VacuumHeldBack: c.tree.VacuumHeldBack,
 		Tree:     c.describe,
+		Debug:    c.inside(db),
 		Operator: c.tree, Heartbeat: c.tree.Monitor, Heijunka: c.tree.Heijunka, Audit: postgres.NewAudit(db), Auditor: c.tree.Auditor,
 		Dashboard:   postgres.NewDashboard(db),
 		Background:  func(f func(context.Context)) { running.Go(func() { f(orders) }) },

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -47,6 +48,18 @@ func (s setting) env() []string {
 
 // key returns the setting's name in YAML.
 func (s setting) key() string { return strings.ReplaceAll(s.name, "-", "_") }
+
+// shown returns the value as people may see it: without secrets, also those in a URL.
+func (s setting) shown() string {
+	v := s.get()
+	if s.masked && v != "" {
+		return "********"
+	}
+	if u, err := url.Parse(v); err == nil && u.User != nil {
+		return u.Redacted()
+	}
+	return v
+}
 
 // settings returns the table of all settings of `takt serve`. The rows show and set the
 // fields of c.

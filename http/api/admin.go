@@ -91,3 +91,31 @@ type Invariants struct {
 type Audit struct {
 	Entries []AuditEntry `json:"entries"`
 }
+
+// Debug answers GET /admin/debug: what a report of a fault needs, besides the tree, the
+// metrics and profiles. No secret is in it.
+type Debug struct {
+	Build BuildInfo `json:"build"`
+	// Settings are the effective ones by name; secrets are masked.
+	Settings map[string]string `json:"settings"`
+	// Log holds the newest lines of the log, oldest first. Long lines are cut.
+	Log []string `json:"log"`
+	// Supervision holds the newest supervision events, oldest first, as in the stream of
+	// events.
+	Supervision []json.RawMessage `json:"supervision"`
+	// Database holds PostgreSQL's statistics; null if it does not answer.
+	Database json.RawMessage `json:"database"`
+	// DatabaseError says why Database is null.
+	DatabaseError string `json:"database_error,omitempty"`
+}
+
+// BuildInfo says what the program was built from.
+type BuildInfo struct {
+	Version string `json:"version"`
+	Go      string `json:"go"`
+	System  string `json:"system"` // operating system and architecture
+	// Settings are those of the Go tool chain, such as vcs.revision and -race.
+	Settings map[string]string `json:"settings"`
+	// Modules are the versions of the dependencies by path.
+	Modules map[string]string `json:"modules"`
+}

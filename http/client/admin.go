@@ -177,3 +177,28 @@ func (c *Client) Rebalance(ctx context.Context, reason string, dry bool) (api.He
 		method: http.MethodPost, path: "/admin/heijunka/rebalance", query: query("dry_run", flag(dry)), body: api.Order{Reason: reason},
 	})
 }
+
+// Debug describes the inside of the controller. Safe to repeat.
+func (c *Client) Debug(ctx context.Context) (api.Debug, error) {
+	return ask[api.Debug](ctx, c, call{method: http.MethodGet, path: "/admin/debug"})
+}
+
+// ProfileOptions selects a profile.
+type ProfileOptions struct {
+	// Name is profile (of the processor), trace, or a profile of Go such as heap.
+	Name string
+	// Record is how long profile and trace record, in whole seconds up to 60. 0 means
+	// the controller's default, 10 s.
+	Record time.Duration
+	// Text is 1 for text and 2 for the stack of each goroutine.
+	Text int
+}
+
+// Profile takes a profile of the controller's process. The controller takes one at a
+// time. Error: Conflict. Safe to repeat.
+func (c *Client) Profile(ctx context.Context, o ProfileOptions) (string, error) {
+	return ask[string](ctx, c, call{
+		method: http.MethodGet, path: "/admin/debug/pprof/" + url.PathEscape(o.Name), extra: o.Record,
+		query: query("seconds", positive(int(o.Record/time.Second)), "debug", positive(o.Text)),
+	})
+}
