@@ -107,7 +107,7 @@ func (o *workerOptions) addFlags(cmd *cobra.Command) {
 	f.StringArrayVar(&o.env, "env", nil, "NAME or NAME=value: a further variable for the command; may be repeated")
 	f.StringSliceVarP(&o.platforms, "platform", "p", nil, "what to build: ios, android, or both (default both)")
 	f.StringVar(&o.Name, "name", "", "name shown to people (default: the host's)")
-	f.StringVar(&o.StateDir, "state-dir", "", "id and builds of this worker (default: workers/NAME in the state directory)")
+	f.StringVar(&o.StateDir, "state-dir", "", "id, token and builds of this worker (default: workers/NAME in the state directory)")
 	f.StringVar(&o.IDFile, "id-file", "", "file that holds the worker's id (default: worker-id in --state-dir)")
 	f.IntVarP(&o.Concurrency, "concurrency", "c", 1, "builds at once")
 	f.DurationVar(&o.Timeout, "timeout", time.Hour, "time limit of a build's command")
@@ -123,6 +123,7 @@ func (o *workerOptions) addFlags(cmd *cobra.Command) {
 
 // complete fills in what the flags leave open, or returns an error for wrong flags.
 func (o *workerOptions) complete(env environment) (err error) {
+	o.Version = version()
 	for _, p := range o.platforms {
 		o.Platforms = append(o.Platforms, store.Platform(p))
 	}

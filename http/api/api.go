@@ -234,6 +234,8 @@ type Capabilities struct {
 	Platforms []string `json:"platforms,omitempty"`
 	// MaxConcurrentBuilds is how many builds it holds at once; default 1.
 	MaxConcurrentBuilds int `json:"maxConcurrentBuilds,omitempty"`
+	// Version is the worker's program's, for people.
+	Version string `json:"version,omitempty"`
 }
 
 // Registered answers POST /api/workers/register.

@@ -14,11 +14,13 @@ import (
 type Config struct {
 	// Name is shown to people. Required.
 	Name string
+	// Version of the program is shown beside it; may be empty.
+	Version string
 	// Platforms are what the worker builds; empty means everything.
 	Platforms []store.Platform
 	// Concurrency is how many builds run at once. Defaults to 1.
 	Concurrency int
-	// StateDir holds the worker's lock and its builds. Required; not to be
+	// StateDir holds the worker's lock, token and builds. Required; not to be
 	// shared by two workers.
 	StateDir string
 	// IDFile holds the worker's id. Defaults to StateDir/worker-id.

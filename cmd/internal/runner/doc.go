@@ -9,9 +9,10 @@
 //
 // # State
 //
-// The state directory holds the worker's id, so that it comes back as the same
-// worker, a lock that keeps a second worker out, and one directory per running
-// build. Nothing there has to survive: the controller is the truth.
+// The state directory holds the worker's id and token, so that it comes back as the
+// same worker without registering, a lock that keeps a second worker out, and one
+// directory per running build. Nothing there has to survive: the controller is the
+// truth.
 //
 // # Failure
 //

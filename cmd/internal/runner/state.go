@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -17,6 +18,8 @@ type state struct {
 	dir    string
 	idFile string
 	lock   *os.File
+	// lost says that an earlier worker was killed with a build.
+	lost bool
 }
 
 // openState locks the directory and removes what a killed worker left there.
@@ -43,6 +46,8 @@ func openState(dir, idFile string) (*state, error) {
 		}
 		return nil, fmt.Errorf("locking %s: %w", dir, err)
 	}
+	left, _ := os.ReadDir(s.builds()) // none, should it fail
+	s.lost = len(left) > 0
 	if err := removeAll(s.builds()); err != nil {
 		s.close()
 		return nil, fmt.Errorf("removing what an earlier worker left: %w", err)
@@ -87,14 +92,56 @@ func (s *state) newID() (string, error) {
 	return id, s.keepID(id)
 }
 
-// keepID replaces the file in one step, so that a crash leaves the old id or
-// the new one.
-func (s *state) keepID(id string) error {
-	next := s.idFile + ".new"
-	if err := os.WriteFile(next, []byte(id+"\n"), 0o600); err != nil {
+func (s *state) keepID(id string) error { return replace(s.idFile, id+"\n") }
+
+func (s *state) sessionFile() string { return filepath.Join(s.dir, "session") }
+
+// token returns the kept token, "" if there is none that does for what the worker would
+// register now. A worker that lost builds has to register in any case, to say so.
+func (s *state) token(registration []byte) string {
+	raw, _ := os.ReadFile(s.sessionFile()) // none, should it fail
+	token, about, _ := strings.Cut(strings.TrimSpace(string(raw)), "\n")
+	if s.lost || about != digest(registration) {
+		return ""
+	}
+	return token
+}
+
+// keepToken keeps the token that belongs to a registration. It is as secret as the API
+// key is.
+func (s *state) keepToken(token string, registration []byte) error {
+	return replace(s.sessionFile(), token+"\n"+digest(registration)+"\n")
+}
+
+func (s *state) dropToken() error {
+	if err := os.Remove(s.sessionFile()); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return os.Rename(next, s.idFile)
+	return nil
+}
+
+func digest(b []byte) string { return fmt.Sprintf("%x", sha256.Sum256(b)) }
+
+// replace writes a file that only its owner reads, in one durable step: a crash leaves
+// the old content or the new.
+func replace(path, content string) error {
+	next := path + ".new"
+	f, err := os.OpenFile(next, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(content)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(next, path); err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
 }
 
 // workspace is a build's directory and what lies in it.

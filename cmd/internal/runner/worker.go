@@ -83,7 +83,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	if err := w.cfg.Command.Check(ctx); err != nil && polling.Err() == nil {
 		return fmt.Errorf("%w: %w", ErrUnfit, err)
 	}
-	if err := w.forever("register").Do(polling, w.register); err != nil {
+	if err := w.forever("register").Do(polling, w.begin); err != nil {
 		if polling.Err() != nil {
 			return nil // told to end before it had begun
 		}
@@ -142,10 +142,11 @@ func (w *Worker) next(ctx context.Context) *api.Job {
 		}
 		switch {
 		case err == nil && reply.Job != nil:
-			w.token = reply.AccessToken
+			w.keep(reply.AccessToken)
 			return reply.Job
 		case err == nil:
-			w.token, failures = reply.AccessToken, 0
+			w.keep(reply.AccessToken)
+			failures = 0
 			if time.Since(asked) > time.Second {
 				idle = 0
 				continue
@@ -192,18 +193,43 @@ func (w *Worker) recover(ctx context.Context, err error, failures int) {
 	}
 }
 
-// register makes the worker known under its id.
-func (w *Worker) register(ctx context.Context) error {
-	can := api.Capabilities{MaxConcurrentBuilds: w.cfg.Concurrency}
+// begin takes up the session of the worker before, or registers.
+func (w *Worker) begin(ctx context.Context) error {
+	w.token = w.state.token(w.registration())
+	if w.token == "" {
+		return w.register(ctx)
+	}
+	w.log.Info().Str("worker", w.id).Str("name", w.cfg.Name).Msg("resumed: the session of before is used")
+	return nil
+}
+
+func (w *Worker) capabilities() json.RawMessage {
+	can := api.Capabilities{MaxConcurrentBuilds: w.cfg.Concurrency, Version: w.cfg.Version}
 	for _, p := range w.cfg.Platforms {
 		can.Platforms = append(can.Platforms, string(p))
 	}
-	capabilities, err := json.Marshal(can)
-	if err != nil {
-		return err
+	raw, _ := json.Marshal(can) // can't fail: only plain members
+	return raw
+}
+
+// registration is what a token stands for: whoever would register something else has to.
+func (w *Worker) registration() []byte {
+	return fmt.Appendf(nil, "%s\n%s\n%s\n%s", w.api.BaseURL(), w.id, w.cfg.Name, w.capabilities())
+}
+
+// keep notes the token of the last reply, also for the worker after a restart. It may be
+// the one before that is on disk: the controller refuses it, and the worker registers.
+func (w *Worker) keep(token string) {
+	w.token = token
+	if err := w.state.keepToken(token, w.registration()); err != nil {
+		w.log.Warn().Err(err).Msg("token not kept: the next start registers")
 	}
+}
+
+// register makes the worker known under its id.
+func (w *Worker) register(ctx context.Context) error {
 	reply, err := w.api.Register(ctx, api.Register{
-		ID: w.id, Name: w.cfg.Name, Capabilities: capabilities, ActiveBuilds: w.running(),
+		ID: w.id, Name: w.cfg.Name, Capabilities: w.capabilities(), ActiveBuilds: w.running(),
 	})
 	if err != nil {
 		return err
@@ -216,7 +242,8 @@ func (w *Worker) register(ctx context.Context) error {
 			return err
 		}
 	}
-	w.id, w.token = reply.ID, reply.AccessToken
+	w.id = reply.ID
+	w.keep(reply.AccessToken)
 	w.log.Info().Str("worker", w.id).Str("name", w.cfg.Name).Msg(reply.Status)
 	return nil
 }
@@ -241,6 +268,9 @@ func (w *Worker) unregister(ctx context.Context) {
 	if err != nil {
 		w.log.Warn().Err(err).Msg("could not unregister")
 		return
+	}
+	if err := w.state.dropToken(); err != nil { // it is void
+		w.log.Warn().Err(err).Msg("removing the token")
 	}
 	w.log.Info().Msg("unregistered")
 }
