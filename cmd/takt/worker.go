@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
 	"takt/cmd/internal/cli"
@@ -45,6 +47,13 @@ The command runs in a clean directory that holds the unpacked source, with
 and else only PATH, HOME, USER, LOGNAME, SHELL, LANG, LC_ALL, TZ, TMPDIR, and
 what --env names. What it prints becomes the build's log. Exit code 0 and the
 file at TAKT_OUTPUT make a completed build.
+
+--timeout, --cpus, --memory and --disk limit each build, and a build that is ended
+by one says by which. With --image the engine holds those of CPU and memory; with
+--exec cgroup v2 does, if the worker's own cgroup was delegated to it (Delegate=yes
+in its systemd unit). Where neither can, the worker says so at its start, in its
+diagnostics and in the log of each build. --disk is looked at all the time: the
+build's directory, and what its container writes elsewhere.
 
 --exec runs CMD with sh -c: no sandbox, but in a process group of its own, without
 the worker's keys, and as another user if takt is root and --user says so. --image runs
@@ -111,15 +120,43 @@ func (o *workerOptions) addFlags(cmd *cobra.Command) {
 	f.StringVar(&o.IDFile, "id-file", "", "file that holds the worker's id (default: worker-id in --state-dir)")
 	f.IntVarP(&o.Concurrency, "concurrency", "c", 1, "builds at once")
 	f.DurationVar(&o.Timeout, "timeout", time.Hour, "time limit of a build's command")
+	f.Float64Var(&o.Resources.CPUs, "cpus", 0, "CPU limit of a build, in cores (default: none)")
+	f.Var((*size)(&o.Resources.Memory), "memory", "memory limit of a build, such as 4GiB (default: none)")
+	f.Var((*size)(&o.Resources.Disk), "disk", "disk limit of a build, such as 20GiB (default: none)")
 	f.BoolVar(&o.Keep, "keep", false, "leave the builds' directories in place")
 	f.DurationVar(&o.PollWait, "poll-wait", 30*time.Second, "how long a poll may stay open, 1s to 60s")
 	f.DurationVar(&o.Heartbeat, "heartbeat", 15*time.Second, "time between two heartbeats of a build")
 	f.DurationVar(&o.KillGrace, "kill-grace", 10*time.Second, "time between SIGTERM and SIGKILL")
 	f.DurationVar(&o.Patience, "patience", 6*time.Hour, "how long to try to reach an absent controller with a result")
-	f.Int64Var(&o.Limits.Bytes, "unpack-limit", 8<<30, "most bytes that an archive may unpack to")
+	o.Limits.Bytes = 8 << 30
+	f.Var((*size)(&o.Limits.Bytes), "unpack-limit", "most that an archive may unpack to")
 	f.StringVar(&o.log, "log", "info", "level and format: debug|info|warn|error[,json|console] (default format: console on a terminal, else json)")
 	complete(cmd, "platform", "ios", "android")
 }
+
+// size is a number of bytes as a flag, such as 500MB or 4GiB.
+type size int64
+
+// String implements pflag.Value.
+func (s *size) String() string {
+	if *s == 0 {
+		return "" // unlimited
+	}
+	return strings.ReplaceAll(humanize.IBytes(uint64(*s)), " ", "")
+}
+
+// Set implements pflag.Value.
+func (s *size) Set(text string) error {
+	n, err := humanize.ParseBytes(text)
+	if err == nil && n > math.MaxInt64 {
+		err = errors.New("too large")
+	}
+	*s = size(n)
+	return err
+}
+
+// Type implements pflag.Value.
+func (*size) Type() string { return "size" }
 
 // complete fills in what the flags leave open, or returns an error for wrong flags.
 func (o *workerOptions) complete(env environment) (err error) {
@@ -149,7 +186,7 @@ func (o *workerOptions) complete(env environment) (err error) {
 		}
 		image.Script, image.Env = o.exec, extra
 		image.HostEnv, err = variables([]string{"PATH", "HOME", "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "XDG_RUNTIME_DIR", "CONTAINER_HOST"}, env)
-		o.Command = image
+		o.Command = &image
 	case o.exec != "":
 		base, _ := variables([]string{"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ"}, env)
 		var owner *runner.Owner
@@ -159,7 +196,7 @@ func (o *workerOptions) complete(env environment) (err error) {
 			}
 			base = append(base, "HOME="+owner.Home, "USER="+owner.Name, "LOGNAME="+owner.Name)
 		}
-		o.Command = runner.Exec{Script: o.exec, Env: append(base, extra...), Owner: owner}
+		o.Command = &runner.Exec{Script: o.exec, Env: append(base, extra...), Owner: owner}
 	default:
 		err = cli.Usage("--exec or --image is needed")
 	}

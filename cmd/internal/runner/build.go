@@ -107,28 +107,32 @@ func (w *Worker) reporting(hard context.Context) (context.Context, func()) {
 // one who submitted the build.
 func (w *Worker) work(ctx context.Context, a *assignment, ws *workspace, lines *logStream) error {
 	lines.say("attempt %d begins on %s", a.job.Attempt, w.cfg.Name)
+	if w.unlimited != nil {
+		lines.say("CPU and memory are not limited here: %s", w.unlimited)
+	}
 	if err := w.fetch(ctx, a, ws, lines); err != nil {
 		return err
 	}
 	stdout, stderr := lines.writer("info"), newTail(lines.writer("warn"))
-	limited, cancel := context.WithTimeoutCause(ctx, w.cfg.Timeout, errTimeLimit)
-	defer cancel()
 	plan := w.cfg.Command.Plan(ws.Workspace)
 	plan.secrets = ws.Certs
 	if err := w.state.open(plan.owner, ws); err != nil {
 		return err
 	}
+	limited, stop := w.limit(ctx, ws.root, plan)
 	err := run(limited, plan, stdout, stderr, w.cfg.KillGrace)
+	stop()
 	stdout.close()
 	stderr.close()
 	if removed := removeAll(ws.certs()); removed != nil {
 		w.log.Error().Err(removed).Str("build", a.job.ID).Msg("removing certificates")
 	}
+	_, exceeded := errors.AsType[limitError](err)
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case errors.Is(err, errTimeLimit):
-		return fmt.Errorf("build exceeded its time limit of %s%s", w.cfg.Timeout, stderr.quote())
+	case exceeded:
+		return fmt.Errorf("%w%s", err, stderr.quote())
 	case err != nil:
 		return fmt.Errorf("build command failed: %w%s", err, stderr.quote())
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -26,6 +27,9 @@ type Workspace struct {
 	// Temp is for temporary files.
 	Temp string
 }
+
+// name is that of the build's container or cgroup.
+func (w Workspace) name() string { return "takt-" + w.BuildID + "-" + strconv.Itoa(w.Attempt) }
 
 // env is the environment that every command gets.
 func (w Workspace) env() []string {
@@ -56,10 +60,21 @@ type Plan struct {
 	secrets string
 	// owner is the user that it runs as; nil for the worker's.
 	owner *Owner
+	// cgroup is made for it; nil for the worker's.
+	cgroup *cgroup
+	// blame returns the limit that ended it, or the error that it is given; nil if that
+	// can't be known.
+	blame func(error) error
+	// written is what it wrote outside of the workspace, in bytes; nil if that can't be
+	// known.
+	written func(context.Context) int64
 }
 
 // Command makes the process of a build.
 type Command interface {
+	// Limit is called once, before the first Plan, with the limits of each build. Its
+	// error says why those of CPU and memory can't be held here.
+	Limit(ctx context.Context, r Resources) error
 	Plan(w Workspace) Plan
 	// Check returns why no build can run on this machine now; nil if one can.
 	Check(ctx context.Context) error
@@ -96,6 +111,9 @@ type Exec struct {
 	Env []string
 	// Owner runs it; nil for the worker's own user.
 	Owner *Owner
+
+	cgroups string // directory of the builds' cgroups; "" without
+	limits  Resources
 }
 
 // plain is a command's name that means the same wherever the script runs.
@@ -103,7 +121,7 @@ var plain = regexp.MustCompile(`^(/[A-Za-z0-9_./+-]*|[A-Za-z0-9_.+-]+)$`)
 
 // Check implements [Command]: the shell must be there, and know the script's first
 // word unless that is an expression or a path within the source.
-func (e Exec) Check(ctx context.Context) error {
+func (e *Exec) Check(ctx context.Context) error {
 	words := append(strings.Fields(e.Script), "")
 	if !plain.MatchString(words[0]) {
 		words[0] = ":"
@@ -115,8 +133,22 @@ func (e Exec) Check(ctx context.Context) error {
 	return err
 }
 
+// Limit implements [Command]: with cgroups, where this process may make them.
+func (e *Exec) Limit(ctx context.Context, r Resources) (err error) {
+	if r.CPUs > 0 || r.Memory > 0 {
+		e.limits = r
+		e.cgroups, err = openCgroups(ctx, r)
+	}
+	return err
+}
+
 // Plan implements [Command].
-func (e Exec) Plan(w Workspace) Plan {
+func (e *Exec) Plan(w Workspace) Plan {
 	env := slices.Concat(e.Env, []string{"TMPDIR=" + w.Temp, "TERM=dumb", "PWD=" + w.Source}, w.env())
-	return Plan{Argv: []string{"/bin/sh", "-c", e.Script}, Env: env, Dir: w.Source, owner: e.Owner}
+	plan := Plan{Argv: []string{"/bin/sh", "-c", e.Script}, Env: env, Dir: w.Source, owner: e.Owner}
+	if e.cgroups != "" {
+		g := cgroup{filepath.Join(e.cgroups, w.name()), e.limits}
+		plan.cgroup, plan.blame, plan.Cleanup = &g, g.blame, g.cleanup()
+	}
+	return plan
 }

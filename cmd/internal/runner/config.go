@@ -29,6 +29,9 @@ type Config struct {
 	Command Command
 	// Timeout bounds the command of one build. Defaults to 1 h.
 	Timeout time.Duration
+	// Resources bound a build's command. What can't be held on this machine is logged, at
+	// the start and by each build.
+	Resources Resources
 	// Keep leaves a build's directory in place afterwards. Certificates are
 	// removed in any case.
 	Keep bool
@@ -61,6 +64,9 @@ func (c Config) withDefaults() Config {
 	c.StopGrace = cmp.Or(c.StopGrace, 10*time.Second)
 	c.Patience = cmp.Or(c.Patience, 6*time.Hour)
 	c.Logs = c.Logs.withDefaults()
+	if c.Resources.Disk > 0 {
+		c.Limits.Bytes = min(cmp.Or(c.Limits.Bytes, c.Resources.Disk), c.Resources.Disk)
+	}
 	return c
 }
 
@@ -79,6 +85,8 @@ func (c Config) Validate() error {
 	fault(c.PollWait < time.Second || c.PollWait > time.Minute, "poll wait %s: want 1s to 60s", c.PollWait)
 	fault(c.Heartbeat < 0, "heartbeat %s: negative", c.Heartbeat)
 	fault(c.Timeout < 0, "time limit %s: negative", c.Timeout)
+	fault(c.Resources.CPUs < 0, "%v CPUs: negative", c.Resources.CPUs)
+	fault(c.Resources.Memory < 0 || c.Resources.Disk < 0, "memory or disk limit: negative")
 	for _, p := range c.Platforms {
 		fault(!p.Valid(), "platform %q: want ios or android", p)
 	}

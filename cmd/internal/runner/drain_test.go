@@ -93,12 +93,15 @@ func TestKilledWorkerLeavesNothingBehind(t *testing.T) {
 	require.NoError(t, second.Wait())
 }
 
-func startProcess(t *testing.T, url, state, script string) *exec.Cmd {
+func startProcess(t *testing.T, url, state, script string, edit ...func(*exec.Cmd)) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), "RUNNER_TEST_URL="+url, "RUNNER_TEST_STATE="+state, "RUNNER_TEST_SCRIPT="+script)
 	var said strings.Builder
 	cmd.Stderr = &said
+	for _, f := range edit {
+		f(cmd)
+	}
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() {
 		if cmd.ProcessState == nil {

@@ -14,8 +14,6 @@ import (
 	"time"
 )
 
-var errTimeLimit = errors.New("time limit exceeded")
-
 // exitError is a command that did not end well.
 type exitError struct {
 	Code   int
@@ -64,11 +62,9 @@ func run(ctx context.Context, plan Plan, stdout, stderr io.Writer, grace time.Du
 	if err != nil {
 		return fmt.Errorf("starting the guard: %w", errors.Join(err, out.Close(), errs.Close()))
 	}
-	started := make(chan error)
-	go p.wait(started)
-	if err := <-started; err != nil {
+	if err := p.begin(plan.cgroup); err != nil {
 		guard.release(ctx)
-		return err
+		return errors.Join(err, out.Close(), errs.Close())
 	}
 	guard.hold(cmd.Process.Pid)
 	var readers sync.WaitGroup
@@ -82,6 +78,8 @@ func run(ctx context.Context, plan Plan, stdout, stderr io.Writer, grace time.Du
 	}
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
+	} else if err != nil && plan.blame != nil {
+		err = plan.blame(err)
 	}
 	guard.release(ctx)
 	abandon := func() { _, _ = out.Close(), errs.Close() } // ends the copying
@@ -90,6 +88,20 @@ func run(ctx context.Context, plan Plan, stdout, stderr io.Writer, grace time.Du
 	timer.Stop()
 	abandon()
 	return err
+}
+
+// begin starts the process, in a cgroup unless that is nil.
+func (p *process) begin(g *cgroup) error {
+	if g != nil {
+		opened, err := g.open(p.cmd.SysProcAttr)
+		if err != nil {
+			return fmt.Errorf("making a cgroup: %w", err)
+		}
+		defer opened.Close()
+	}
+	started := make(chan error)
+	go p.wait(started)
+	return <-started
 }
 
 // wait starts the process and reaps it. It stays on one thread, because Linux

@@ -68,7 +68,7 @@ func (g *guard) release(ctx context.Context) {
 	}
 	_ = g.pipe.Close()
 	_ = g.cmd.Wait()
-	if g.held && len(g.cleanup) > 0 {
+	if len(g.cleanup) > 0 {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
 		defer cancel()
 		cmd := exec.CommandContext(ctx, g.cleanup[0], g.cleanup[1:]...)

@@ -2,11 +2,15 @@ package runner
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
+	"time"
 )
 
 // Image runs each build in a container of its own. Its paths are the same for
@@ -28,6 +32,8 @@ type Image struct {
 	Env []string
 	// HostEnv is the engine's own environment: PATH, HOME, DOCKER_HOST.
 	HostEnv []string
+
+	limits Resources
 }
 
 // Engines are looked for in this order.
@@ -44,7 +50,7 @@ func FindEngine() (string, error) {
 }
 
 // Check implements [Command]: the engine must answer.
-func (i Image) Check(ctx context.Context) error {
+func (i *Image) Check(ctx context.Context) error {
 	if err := check(ctx, i.HostEnv, i.Engine, "info"); err != nil {
 		return fmt.Errorf("container engine %s can't be reached: %w", i.Engine, err)
 	}
@@ -52,24 +58,75 @@ func (i Image) Check(ctx context.Context) error {
 }
 
 // Plan implements [Command].
-func (i Image) Plan(w Workspace) Plan {
-	name := i.container(w)
+func (i *Image) Plan(w Workspace) Plan {
+	name := w.name()
 	return Plan{
 		Argv: slices.Concat([]string{i.Engine}, i.args(w, name)),
 		Env:  slices.Concat(i.HostEnv, []string{"PWD=" + w.Source}),
 		Dir:  w.Source,
 		// The container belongs to the engine, not to our process group.
 		Cleanup: []string{i.Engine, "rm", "--force", "--volumes", name},
+		blame:   i.blame,
+		written: func(ctx context.Context) int64 { return i.written(ctx, name) },
 	}
 }
 
-// container is the container's name.
-func (Image) container(w Workspace) string {
-	return "takt-" + w.BuildID + "-" + strconv.Itoa(w.Attempt)
+// Limit implements [Command]: the engine does it, if the machine lets it.
+func (i *Image) Limit(ctx context.Context, r Resources) error {
+	if r.CPUs == 0 && r.Memory == 0 {
+		return nil
+	}
+	i.limits = r
+	need := map[string]bool{"cpu": r.CPUs > 0, "memory": r.Memory > 0, "pids": r.Memory > 0}
+	// podman names controllers, docker says true or false.
+	said, err := i.ask(ctx, "info", "--format", "{{.Host.CgroupControllers}}")
+	if err != nil {
+		said, err = i.ask(ctx, "info", "--format", "{{if .CPUCfsQuota}}cpu {{end}}{{if .MemoryLimit}}memory {{end}}{{if .PidsLimit}}pids{{end}}")
+	}
+	if err != nil {
+		return err
+	}
+	for name := range strings.FieldsSeq(strings.Trim(said, "[]")) {
+		delete(need, name)
+	}
+	for name, needed := range need {
+		if needed {
+			return fmt.Errorf("%s has no %s controller here", filepath.Base(i.Engine), name)
+		}
+	}
+	return nil
+}
+
+// ask runs the engine and returns what it prints.
+func (i *Image) ask(ctx context.Context, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, checkTime)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, i.Engine, args...)
+	cmd.Env, cmd.Dir, cmd.WaitDelay = i.HostEnv, "/", time.Second
+	said, err := cmd.Output()
+	return strings.TrimSpace(string(said)), err
+}
+
+// killed is the engine's exit code for a container that was killed.
+const killed = 128 + int(syscall.SIGKILL)
+
+// blame takes a container that nobody stopped for one that used too much memory.
+func (i *Image) blame(err error) error {
+	if ended, ok := errors.AsType[exitError](err); ok && ended.Code == killed && i.limits.Memory > 0 {
+		return i.limits.memoryLimit()
+	}
+	return err
+}
+
+// written is the size of a container's own layer; 0 before it has begun.
+func (i *Image) written(ctx context.Context, name string) int64 {
+	said, _ := i.ask(ctx, "container", "inspect", "--size", "--format", "{{.SizeRw}}", name)
+	n, _ := strconv.ParseInt(said, 10, 64)
+	return n
 }
 
 // args is the engine's argument list.
-func (i Image) args(w Workspace, name string) []string {
+func (i *Image) args(w Workspace, name string) []string {
 	inside := w
 	inside.Source, inside.Output = "/takt/source", "/takt/out/"+outputName
 	args := []string{
@@ -83,6 +140,13 @@ func (i Image) args(w Workspace, name string) []string {
 		args = append(args, "--volume", w.Certs+":/takt/certs:ro")
 	}
 	args = append(args, "--workdir", "/takt/source")
+	if i.limits.CPUs > 0 {
+		args = append(args, "--cpus", strconv.FormatFloat(i.limits.CPUs, 'f', -1, 64))
+	}
+	if i.limits.Memory > 0 {
+		memory := strconv.FormatInt(i.limits.Memory, 10)
+		args = append(args, "--memory", memory, "--memory-swap", memory, "--pids-limit", strconv.Itoa(maxProcesses))
+	}
 	if i.Network != "" {
 		args = append(args, "--network", i.Network)
 	}

@@ -35,26 +35,28 @@ func TestImagePlan(t *testing.T) {
 	}
 	tests := []struct {
 		name  string
-		image Image
+		image *Image
 		space Workspace
 		want  []string
 	}{
 		{
 			"the image's own command",
-			Image{Engine: "docker", Image: "img:1"},
+			&Image{Engine: "docker", Image: "img:1"},
 			bare,
 			join(start, []string{"--workdir", "/takt/source"}, vars, []string{"img:1"}),
 		},
 		{
 			"everything",
-			Image{Engine: "docker", Image: "img:1", Script: "make app", Network: "none", User: "1000:1000", Env: []string{"CI=true"}},
+			&Image{Engine: "docker", Image: "img:1", Script: "make app", Network: "none", User: "1000:1000", Env: []string{"CI=true"}},
 			w,
 			join(start, []string{
 				"--volume", "/w/b1-2/certs:/takt/certs:ro", "--workdir", "/takt/source",
+				"--cpus", "1.5", "--memory", "1073741824", "--memory-swap", "1073741824", "--pids-limit", "4096",
 				"--network", "none", "--user", "1000:1000", "--env", "CI=true",
 			}, vars, []string{"--env", "TAKT_CERTS=/takt/certs", "img:1", "sh", "-c", "make app"}),
 		},
 	}
+	tests[1].image.limits = Resources{CPUs: 1.5, Memory: 1 << 30}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -83,7 +85,7 @@ esac; done
 cp "$source/main.txt" "$out/result"
 `), 0o700))
 	b := newBench(t, "", func(c *Config) {
-		c.Command = Image{Engine: engine, Image: "img", HostEnv: []string{"PATH=" + os.Getenv("PATH")}}
+		c.Command = &Image{Engine: engine, Image: "img", HostEnv: []string{"PATH=" + os.Getenv("PATH")}}
 	})
 	id := b.Submit("ios", source(t), nil)
 	b.start(t)

@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -39,8 +40,10 @@ func workerProcess(url, state, script string) int {
 	if err != nil {
 		return 2
 	}
+	memory, _ := strconv.ParseInt(os.Getenv("RUNNER_TEST_MEMORY"), 10, 64)
 	w, err := New(c, zerolog.New(os.Stderr), Config{
-		Name: "process", StateDir: state, Command: Exec{Script: script, Env: []string{"PATH=" + os.Getenv("PATH")}},
+		Resources: Resources{Memory: memory, CPUs: float64(memory) / (128 << 20)},
+		Name:      "process", StateDir: state, Command: &Exec{Script: script, Env: []string{"PATH=" + os.Getenv("PATH")}},
 		Heartbeat: 10 * time.Millisecond, PollWait: time.Second,
 	})
 	if err != nil {
@@ -74,7 +77,7 @@ func newBench(t *testing.T, script string, edit ...func(*Config)) *bench {
 	require.NoError(t, err)
 	cfg := Config{
 		Name: "bench", StateDir: t.TempDir(),
-		Command:   Exec{Script: script, Env: []string{"PATH=" + os.Getenv("PATH"), "HOME=/nowhere"}},
+		Command:   &Exec{Script: script, Env: []string{"PATH=" + os.Getenv("PATH"), "HOME=/nowhere"}},
 		Heartbeat: 10 * time.Millisecond, KillGrace: 5 * time.Second,
 		Backoff: backoff.Backoff{Min: time.Millisecond, Max: 5 * time.Millisecond},
 		Logs:    LogConfig{Every: time.Millisecond},
@@ -189,4 +192,8 @@ func alive(pid string) bool {
 	}
 	_, after, _ := strings.Cut(string(stat), ") ")
 	return !strings.HasPrefix(after, "Z")
+}
+
+func containsAll(s string, parts ...string) bool {
+	return !slices.ContainsFunc(parts, func(p string) bool { return !strings.Contains(s, p) })
 }

@@ -33,6 +33,10 @@ type Worker struct {
 	drain chan struct{}
 	once  sync.Once
 
+	// unlimited is why builds' CPU and memory are not limited as they should be. Written
+	// before the first build.
+	unlimited error
+
 	// Of the polling goroutine alone.
 	state *state
 	id    string
@@ -83,6 +87,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	if err := w.cfg.Command.Check(ctx); err != nil && polling.Err() == nil {
 		return fmt.Errorf("%w: %w", ErrUnfit, err)
 	}
+	w.limits(ctx)
 	if err := w.forever("register").Do(polling, w.begin); err != nil {
 		if polling.Err() != nil {
 			return nil // told to end before it had begun
@@ -94,6 +99,16 @@ func (w *Worker) Run(ctx context.Context) error {
 	builds.Wait()
 	w.unregister(ctx)
 	return w.health.unfit
+}
+
+// limits prepares the limits of builds and says which they are.
+func (w *Worker) limits(ctx context.Context) {
+	r := w.cfg.Resources
+	w.log.Info().Float64("cpus", r.CPUs).Int64("memory", r.Memory).Int64("disk", r.Disk).Stringer("time", w.cfg.Timeout).
+		Msg("limits of each build, 0 for none")
+	if w.unlimited = w.cfg.Command.Limit(ctx, r); w.unlimited != nil {
+		w.log.Warn().Err(w.unlimited).Msg("CPU and memory of builds are not limited here")
+	}
 }
 
 // serve takes builds until polling ends. Builds live as long as ctx.

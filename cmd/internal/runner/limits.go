@@ -1,0 +1,107 @@
+package runner
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/dustin/go-humanize"
+)
+
+// Resources bound what one build may use. Zero is no limit.
+type Resources struct {
+	// CPUs is in cores, such as 1.5.
+	CPUs float64
+	// Memory is in bytes, without swap. With it come at most maxProcesses processes.
+	Memory int64
+	// Disk is in bytes: the build's directory, and what its container writes elsewhere.
+	Disk int64
+}
+
+// maxProcesses, threads included, ends fork bombs and no build.
+const maxProcesses = 4096
+
+func (r Resources) memoryLimit() limitError {
+	return limitError("memory limit of " + humanize.IBytes(uint64(r.Memory)))
+}
+
+func (r Resources) diskLimit() limitError {
+	return limitError("disk limit of " + humanize.IBytes(uint64(r.Disk)))
+}
+
+// limitError is the limit that ended a build.
+type limitError string
+
+func (e limitError) Error() string { return "build exceeded its " + string(e) }
+
+// limit bounds a command's time and disk. The context that it returns ends with a
+// limitError; the function frees what it holds.
+func (w *Worker) limit(ctx context.Context, root string, plan Plan) (context.Context, func()) {
+	limited, stop := context.WithTimeoutCause(ctx, w.cfg.Timeout, limitError(fmt.Sprintf("time limit of %s", w.cfg.Timeout)))
+	if w.cfg.Resources.Disk == 0 {
+		return limited, stop
+	}
+	limited, end := context.WithCancelCause(limited)
+	var watching sync.WaitGroup
+	watching.Go(func() { end(w.watchDisk(limited, root, plan.written)) })
+	return limited, func() {
+		stop()
+		watching.Wait()
+	}
+}
+
+// diskLook is the shortest time between two looks at what a build takes up.
+const diskLook = time.Second
+
+// watchDisk looks until ctx ends (nil) or root and what was written elsewhere are above the
+// limit. A look takes at most a twentieth of the time, however many files there are.
+func (w *Worker) watchDisk(ctx context.Context, root string, written func(context.Context) int64) error {
+	for ctx.Err() == nil {
+		began := time.Now()
+		used := usage(ctx, root)
+		if written != nil {
+			used += written(ctx)
+		}
+		if used > w.cfg.Resources.Disk {
+			return w.cfg.Resources.diskLimit()
+		}
+		pause(ctx, max(diskLook, 20*time.Since(began)))
+	}
+	return nil
+}
+
+// usage is what a tree takes up on the disk, in bytes, as du counts: no holes, and files
+// with several names once.
+func usage(ctx context.Context, root string) (bytes int64) {
+	seen := map[uint64]bool{}
+	_ = filepath.WalkDir(root, func(_ string, d fs.DirEntry, err error) error {
+		if ctx.Err() != nil {
+			return fs.SkipAll
+		}
+		if stat := statOf(d); err == nil && stat != nil && !seen[stat.Ino] {
+			bytes += stat.Blocks * 512
+			if stat.Nlink > 1 {
+				seen[stat.Ino] = true
+			}
+		}
+		return nil
+	})
+	return bytes
+}
+
+// statOf returns nil for what is gone by now.
+func statOf(d fs.DirEntry) *syscall.Stat_t {
+	if d == nil {
+		return nil
+	}
+	info, err := d.Info()
+	if err != nil {
+		return nil
+	}
+	stat, _ := info.Sys().(*syscall.Stat_t)
+	return stat
+}

@@ -1,0 +1,45 @@
+package runner
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"takt/store"
+)
+
+func TestBuildThatFillsTheDisk(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, `head -c 3000000 /dev/zero > big; echo full; exec sleep 1000`, func(c *Config) { c.Resources.Disk = 2 << 20 })
+	id := b.Submit("ios", source(t), nil)
+	b.start(t)
+	require.Equal(t, "build exceeded its disk limit of 2.0 MiB", b.AwaitState(t, id, store.Failed).ErrorMessage)
+}
+
+func TestUsageCountsAsTheDiskDoes(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	require.NoError(t, os.WriteFile(file, make([]byte, 1<<20), 0o600))
+	require.NoError(t, os.Truncate(file, 1<<30)) // a hole
+	before := usage(t.Context(), dir)
+	require.GreaterOrEqual(t, before, int64(1<<20))
+	require.Less(t, before, int64(2<<20))
+	require.NoError(t, os.Link(file, filepath.Join(dir, "again")))
+	require.Equal(t, before, usage(t.Context(), dir))
+}
+
+// TestLimitsThatAreNotHeld has an engine that can limit CPU only.
+func TestLimitsThatAreNotHeld(t *testing.T) {
+	t.Parallel()
+	engine := filepath.Join(t.TempDir(), "podman")
+	require.NoError(t, os.WriteFile(engine, []byte("#!/bin/sh\n[ $# != 3 ] || echo '[cpu pids]'\n"), 0o700))
+	image := &Image{Engine: engine, HostEnv: []string{"PATH=/bin:/usr/bin"}}
+	require.NoError(t, image.Limit(t.Context(), Resources{CPUs: 1}))
+	b := newBench(t, "", func(c *Config) { c.Command, c.Resources.Memory = image, 1<<30 })
+	id := b.Submit("ios", source(t), nil)
+	b.start(t)
+	b.Await(t, "the build says so", b.has(id, "[takt] CPU and memory are not limited here: podman has no memory controller"))
+}
