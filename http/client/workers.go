@@ -96,6 +96,13 @@ func (c *Client) Heartbeat(ctx context.Context, b Held, progress *float64) (api.
 	return ask[api.HeartbeatReply](ctx, c, cl)
 }
 
+// Telemetry sends figures of the worker's machine, which are a beat of the build too. Safe
+// to repeat; each writes a line to the build's log.
+func (c *Client) Telemetry(ctx context.Context, b Held, t api.Telemetry) error {
+	_, err := ask[api.Status](ctx, c, b.call(http.MethodPost, "/telemetry", t))
+	return err
+}
+
 // PostLogs appends lines to a build's log. A repeat after a lost reply may write them
 // twice.
 func (c *Client) PostLogs(ctx context.Context, b Held, lines []api.LogMessage) (api.PostedLogs, error) {

@@ -32,6 +32,7 @@ type Build struct {
 	ErrorMessage        string
 	Logs                []api.LogMessage
 	Heartbeats          int
+	Telemetry           []api.Telemetry
 	Uploads             int // how often the end of the build was reported
 	Priority            int
 	Labels              store.Labels
@@ -130,7 +131,7 @@ func (c *Controller) copyOf(id string) Build {
 		return Build{}
 	}
 	got := *b
-	got.Logs = slices.Clone(b.Logs)
+	got.Logs, got.Telemetry = slices.Clone(b.Logs), slices.Clone(b.Telemetry)
 	return got
 }
 

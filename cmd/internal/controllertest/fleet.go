@@ -231,6 +231,19 @@ func (c *Controller) heartbeat(_ http.ResponseWriter, r *http.Request) (int, any
 	return http.StatusOK, api.HeartbeatReply{Status: "ok", Cancelled: b.State.Final()}
 }
 
+func (c *Controller) telemetry(_ http.ResponseWriter, r *http.Request) (int, any) {
+	var in api.Telemetry
+	if json.NewDecoder(r.Body).Decode(&in) != nil {
+		return refuse(http.StatusBadRequest, store.InvalidArgument, "Invalid telemetry data")
+	}
+	b, status, body := c.fromHeader(r)
+	if b == nil {
+		return status, body
+	}
+	b.Telemetry = append(b.Telemetry, in)
+	return http.StatusOK, api.Status{Status: "ok"}
+}
+
 func (c *Controller) upload(_ http.ResponseWriter, r *http.Request) (int, any) {
 	fields, files, err := readForm(r)
 	if err != nil {

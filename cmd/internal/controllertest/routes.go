@@ -48,6 +48,7 @@ func (c *Controller) Answer(w http.ResponseWriter, r *http.Request) {
 		"GET /api/builds/{id}/certs":      c.certs,
 		"POST /api/builds/{id}/logs":      c.locked(c.postLogs),
 		"POST /api/builds/{id}/heartbeat": c.locked(c.heartbeat),
+		"POST /api/builds/{id}/telemetry": c.locked(c.telemetry),
 	} {
 		mux.HandleFunc(pattern, withKey(h))
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"takt/http/api"
@@ -21,6 +22,7 @@ type assignment struct {
 	// ctx ends with the reason why the build must stop; cancel ends it.
 	ctx    context.Context //nolint:containedctx // the attempt's life, which others end
 	cancel context.CancelCauseFunc
+	phase  atomic.Value // a string, for telemetry
 	// after is closed when an older attempt of the same build has ended; nil if there
 	// is none. done is closed when this one has.
 	after <-chan struct{}
@@ -40,6 +42,7 @@ func (w *Worker) accept(ctx context.Context, job api.Job) *assignment {
 		job: job, done: make(chan struct{}),
 		held: client.Held{BuildID: job.ID, WorkerID: w.id, Attempt: job.Attempt},
 	}
+	a.phase.Store(phaseDownload)
 	a.ctx, a.cancel = context.WithCancelCause(ctx)
 	if old != nil {
 		a.after = old.done

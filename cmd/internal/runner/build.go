@@ -77,6 +77,7 @@ func (w *Worker) build(hard context.Context, a *assignment) {
 	if _, lost := a.lost(); !lost && hard.Err() == nil {
 		w.judge(a.job.ID, err != nil, time.Since(began))
 	}
+	a.phase.Store(phaseUpload)
 	w.conclude(hard, report, a, ws, err, lines, log)
 	log.Info().Stringer("took", time.Since(began).Round(time.Millisecond)).Msg("build ends")
 
@@ -114,6 +115,7 @@ func (w *Worker) work(ctx context.Context, a *assignment, ws *workspace, lines *
 		return err
 	}
 	stdout, stderr := lines.writer("info"), newTail(lines.writer("warn"))
+	a.phase.Store(phaseBuild)
 	plan := w.cfg.Command.Plan(ws.Workspace)
 	plan.secrets = ws.Certs
 	if err := w.state.open(plan.owner, ws); err != nil {

@@ -39,6 +39,9 @@ type Config struct {
 	PollWait time.Duration
 	// Heartbeat is the time between two heartbeats of a build. Defaults to 15 s.
 	Heartbeat time.Duration
+	// Telemetry is the time between two reports of the machine while it builds. Defaults to
+	// 15 s.
+	Telemetry time.Duration
 	// KillGrace is the time between SIGTERM and SIGKILL. Defaults to 10 s.
 	KillGrace time.Duration
 	// StopGrace is how long a worker that was told to stop at once may take to
@@ -60,6 +63,7 @@ func (c Config) withDefaults() Config {
 	c.Timeout = cmp.Or(c.Timeout, time.Hour)
 	c.PollWait = cmp.Or(c.PollWait, 30*time.Second)
 	c.Heartbeat = cmp.Or(c.Heartbeat, 15*time.Second)
+	c.Telemetry = cmp.Or(c.Telemetry, 15*time.Second)
 	c.KillGrace = cmp.Or(c.KillGrace, 10*time.Second)
 	c.StopGrace = cmp.Or(c.StopGrace, 10*time.Second)
 	c.Patience = cmp.Or(c.Patience, 6*time.Hour)

@@ -94,9 +94,13 @@ func (w *Worker) Run(ctx context.Context) error {
 		}
 		return fmt.Errorf("registering: %w", err)
 	}
-	var builds sync.WaitGroup
+	telling, enough := context.WithCancelCause(ctx)
+	var builds, beside sync.WaitGroup
+	beside.Go(func() { w.telemetry(telling) })
 	w.serve(ctx, polling, &builds)
 	builds.Wait()
+	enough(errStopped)
+	beside.Wait()
 	w.unregister(ctx)
 	return w.health.unfit
 }

@@ -1,0 +1,29 @@
+package runner
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"takt/store"
+)
+
+func TestTelemetryTellsTheMachineAndThePhase(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, slow, func(c *Config) { c.Telemetry = 10 * time.Millisecond })
+	id := b.Submit("ios", source(t), nil)
+	b.start(t)
+	var last store.Telemetry
+	b.Await(t, "the build's phase is told", func() bool {
+		for _, sent := range b.Build(id).Telemetry {
+			var err error
+			last, err = store.ParseTelemetry([]byte(`"`+sent.Type+`"`), []byte(`"`+sent.Timestamp+`"`), sent.Data)
+			require.NoError(t, err)
+		}
+		return last.Stage == phaseBuild
+	})
+	require.NotNil(t, last.CPUPercent)
+	require.Positive(t, *last.MemoryMB)
+	require.Positive(t, *last.DiskPercent)
+}
