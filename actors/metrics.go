@@ -44,7 +44,7 @@ func (t *Tree) measure() {
 	t.Telemetry.Register(t.Janitor.Collectors()...)
 	t.Telemetry.Register(
 		figures(t.measureTree), figures(t.measureQueue), figures(t.measureDeployments), figures(t.measureHeijunka),
-		figures(t.measureInvariants),
+		figures(t.measureInvariants), figures(t.measureHost),
 	)
 }
 
@@ -60,7 +60,25 @@ func (t *Tree) measureTree(add addFigure) {
 	add("takt_vacuum_held_back_seconds",
 		"For how long an old snapshot has kept vacuum from its work while the database was written; 0 below a minute.",
 		t.VacuumHeldBack().Seconds())
-	measureProcess(add, t.Snapshot(false))
+	top := t.Snapshot(false)
+	measureProcess(add, top)
+	for _, part := range top.Children {
+		add("takt_processes", "Running processes of a part of the tree, supervisors included.", float64(running(part)), "process", part.Path)
+	}
+}
+
+// running counts a process and those below it that run.
+func running(n otp.Node) (count int) {
+	if !n.StartedAt.IsZero() {
+		count = 1
+	}
+	if len(n.Children) == 0 {
+		return count + n.ChildCount // of a dynamic supervisor
+	}
+	for _, child := range n.Children {
+		count += running(child)
+	}
+	return count
 }
 
 // measureProcess adds the messages of a process and of those below it. Children of
@@ -70,6 +88,7 @@ func measureProcess(add addFigure, n otp.Node) {
 		add("takt_process_messages_total", "Messages that a process has handled since it was started.", float64(n.Messages), "process", n.Path)
 		add("takt_process_busy_seconds_total", "Time that a process has spent on its messages since it was started.",
 			n.Busy.Seconds(), "process", n.Path)
+		add("takt_process_mailbox_messages", "Messages that wait for a process.", float64(n.Mailbox), "process", n.Path)
 	}
 	for _, child := range n.Children {
 		measureProcess(add, child)
@@ -88,7 +107,16 @@ func (t *Tree) VacuumHeldBack() time.Duration {
 
 func (t *Tree) measureQueue(add addFigure) {
 	s := t.Queue.Stats()
-	add("takt_queue_pending_builds", "Builds that wait, as the queue's hints have it.", float64(s.Pending))
+	if c, ok := t.Queue.Counted(); ok {
+		for p, n := range c.Pending {
+			add("takt_queue_pending_builds", "Builds that wait, as last counted; absent if that was more than 5 s ago.", float64(n), "platform", string(p))
+		}
+	}
+	if states, ok := t.Monitor.Fleet(); ok {
+		for _, state := range []string{"idle", "building", "draining", "critical", "offline"} {
+			add("takt_workers", "Registered workers by state, as counted in the last minute.", float64(states[state]), "state", state)
+		}
+	}
 	add("takt_queue_parked_polls", "Polls that wait for a build.", float64(s.Parked))
 	add("takt_queue_waiting_polls", "Polls that wait for a transaction.", float64(s.Waiting))
 	add("takt_queue_batched_polls", "Polls in a transaction.", float64(s.Batched))
@@ -118,6 +146,10 @@ func (t *Tree) measureHeijunka(add addFigure) {
 	add("takt_heijunka_load", "Requests that are admitted.", float64(g.Load))
 	add("takt_heijunka_soft_limit", "Load from which it is critical.", float64(g.SoftLimit))
 	add("takt_heijunka_hard_limit", "Most requests that are admitted.", float64(g.HardLimit))
+	for class, limit := range map[string]int{"regular": g.RegularLimit, "priority": g.HardLimit} {
+		add("takt_heijunka_headroom", "Requests that would still be admitted, by class: those of workers have priority.",
+			float64(max(limit-g.Load, 0)), "class", class)
+	}
 	add("takt_heijunka_level", "0 normal, 1 alert, 2 critical.", float64(level))
 	add("takt_heijunka_drain_rate", "Admitted requests that end per second.", g.DrainRate)
 	add("takt_heijunka_accepted_total", "Requests that were admitted.", float64(g.Accepted))

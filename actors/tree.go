@@ -75,6 +75,10 @@ type Deps struct {
 	Invariants auditor.Invariants
 	// Throttle is given without Bus, because the tree sets it.
 	Throttle throttle.Deps
+	// Fleet counts the workers by state. Disk returns the free bytes and the size of the
+	// disk of builds' files. Both are for metrics and may be nil.
+	Fleet func(ctx context.Context) (map[string]int, error)
+	Disk  func() (free, size int64, err error)
 	// Metrics observe what happens. Defaults to new ones.
 	Metrics *metrics.Metrics
 }
@@ -97,6 +101,7 @@ type Tree struct {
 	Deployments *deployment.Deployments
 
 	sys      *otp.System
+	disk     func() (free, size int64, err error)
 	drain    time.Duration
 	serving  atomic.Pointer[time.Time] // since when the endpoint runs
 	endpoint func(context.Context) error
@@ -105,7 +110,7 @@ type Tree struct {
 
 // New makes the handles. It starts nothing.
 func New(cfg Config, deps Deps) *Tree {
-	t := &Tree{Bus: pubsub.New(), drain: cmp.Or(cfg.Drain, 30*time.Second)}
+	t := &Tree{Bus: pubsub.New(), disk: deps.Disk, drain: cmp.Or(cfg.Drain, 30*time.Second)}
 	t.Telemetry = telemetry.New(deps.Logger, t.Bus)
 	t.sys = otp.New(otp.Options{Logger: deps.Logger, OnEvent: t.Telemetry.Hook})
 
@@ -125,15 +130,17 @@ func New(cfg Config, deps Deps) *Tree {
 	cfg.Pool.Metrics = deps.Metrics
 	t.Pool = database.NewPool(cfg.Pool)
 
+	cfg.Queue.Metrics = deps.Metrics
 	t.Queue = queue.New(t.sys, deps.Queue, t.Bus, deps.Tokens, cfg.Queue)
 	t.Monitor = queue.NewMonitor(t.sys, deps.Monitor, t.Queue, t.Bus, queue.MonitorConfig{
-		Timeouts: cfg.Timeouts, Rule: cfg.Rule, Ready: t.ReadySince,
+		Timeouts: cfg.Timeouts, Rule: cfg.Rule, Ready: t.ReadySince, Fleet: deps.Fleet,
 	})
 	t.Janitor = janitor.New(t.sys, deps.Rows, deps.Files, cfg.Retain)
 	t.Auditor = auditor.New(t.sys, deps.Invariants)
 	t.Deployments = deployment.New(t.sys, deps.Deployments, deps.Forge, t.Bus, cfg.Deployments)
 	requests := request.New(t.sys, heijunka.Names()...)
-	t.Heijunka = heijunka.New(t.sys, heijunka.Deps{Run: requests.Run, Bus: t.Bus, Settings: deps.Heijunka}, cfg.Heijunka)
+	t.Heijunka = heijunka.New(t.sys, heijunka.Deps{Run: requests.Run, Bus: t.Bus, Settings: deps.Heijunka, Metrics: deps.Metrics}, cfg.Heijunka)
+	t.Bus.Subscribe(life{deps.Logger, deps.Metrics}.observe)
 	t.measure()
 	return t
 }

@@ -8,6 +8,7 @@ import (
 
 	"takt/http/api"
 	"takt/store"
+	"takt/store/metrics"
 )
 
 // builds shows and cancels builds, and sends their files to those who submitted them.
@@ -114,10 +115,23 @@ func (h *builds) download(ctx context.Context, c echo.Context) (any, error) {
 	})
 }
 
+// took returns how long the last attempt of b has taken; 0 before the first.
+func took(b store.Build) time.Duration {
+	if b.StartedAt.IsZero() {
+		return 0
+	}
+	return time.Since(b.StartedAt)
+}
+
 func (h *builds) cancel(ctx context.Context, id string) (any, error) {
 	if err := h.store.Cancel(ctx, id); err != nil {
 		return nil, err
 	}
-	h.publish(store.TopicBuildUpdated, store.BuildUpdate{BuildID: id, State: store.Cancelled})
+	u := store.BuildUpdate{BuildID: id, State: store.Cancelled, Step: store.Step{What: store.StepEnded, TraceID: metrics.TraceID(ctx)}}
+	if b, err := h.store.Find(ctx, id); err == nil { // otherwise the event just says less
+		u.Platform, u.WorkerID = b.Platform, b.WorkerID
+		u.Step.Attempt, u.Step.Took = b.Attempt, took(b)
+	}
+	h.publish(store.TopicBuildUpdated, u)
 	return api.Cancelled{Status: string(store.Cancelled), Success: true}, nil
 }

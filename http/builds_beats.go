@@ -85,7 +85,7 @@ func (h *holders) heartbeat(ctx context.Context, c echo.Context) (any, error) {
 		}}
 	}
 	reply, err := h.store.Heartbeat(ctx, beat)
-	return api.NewHeartbeatReply(reply.Cancelled), h.publishBeat(beat, reply, err)
+	return api.NewHeartbeatReply(reply.Cancelled), h.publishBeat(ctx, beat, reply, err)
 }
 
 // telemetry handles POST /api/builds/:id/telemetry. It counts as a beat even if its
@@ -109,7 +109,7 @@ func (h *holders) telemetry(ctx context.Context, c echo.Context) (any, error) {
 	}
 	beat.Logs = []store.LogLine{{Level: store.Info, Message: t.Line()}}
 	reply, err := h.store.Telemetry(ctx, beat, t)
-	return api.Status{Status: "ok"}, h.publishBeat(beat, reply, err)
+	return api.Status{Status: "ok"}, h.publishBeat(ctx, beat, reply, err)
 }
 
 // named is a request that names a build, with its content.
@@ -163,7 +163,7 @@ func (h *holders) workerHeartbeat(ctx context.Context, c echo.Context) (any, err
 	cancelled := n.build.State == store.Cancelled && n.build.WorkerID == "" // cancelled before any worker had it
 	if !cancelled {
 		reply, err := h.store.Heartbeat(ctx, n.beat)
-		if err := h.publishBeat(n.beat, reply, err); err != nil {
+		if err := h.publishBeat(ctx, n.beat, reply, err); err != nil {
 			return nil, err
 		}
 		cancelled = reply.Cancelled

@@ -15,6 +15,7 @@ import (
 	"takt/http/certs"
 	"takt/storage"
 	"takt/store"
+	"takt/store/metrics"
 )
 
 // holders serves workers that hold a build: they fetch its files, send beats and logs,
@@ -56,11 +57,11 @@ func holderOf(c echo.Context) (store.Beat, error) {
 // touch records a beat.
 func (h *holders) touch(ctx context.Context, beat store.Beat) error {
 	reply, err := h.store.Touch(ctx, beat)
-	return h.publishBeat(beat, reply, err)
+	return h.publishBeat(ctx, beat, reply, err)
 }
 
 // publishBeat publishes what a beat has changed, unless err is set.
-func (h *holders) publishBeat(beat store.Beat, reply store.BeatReply, err error) error {
+func (h *holders) publishBeat(ctx context.Context, beat store.Beat, reply store.BeatReply, err error) error {
 	if err != nil {
 		return err
 	}
@@ -68,7 +69,15 @@ func (h *holders) publishBeat(beat store.Beat, reply store.BeatReply, err error)
 		h.followed.wake(beat.BuildID)
 	}
 	if reply.Began {
-		h.publish(store.TopicBuildUpdated, store.BuildUpdate{BuildID: beat.BuildID, State: store.Building, WorkerID: beat.WorkerID})
+		h.publish(store.TopicBuildUpdated, store.BuildUpdate{
+			BuildID: beat.BuildID, State: store.Building, WorkerID: beat.WorkerID,
+			Step: store.Step{What: store.StepBegan, Attempt: beat.Attempt, TraceID: metrics.TraceID(ctx)},
+		})
+	}
+	if reply.Cancelled {
+		if b, err := h.store.Find(ctx, beat.BuildID); err == nil && b.State == store.Cancelled {
+			metrics.Observe(ctx, h.observed.CancelTold.WithLabelValues(), time.Since(b.CompletedAt))
+		}
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"takt/http/api"
 	"takt/storage"
 	"takt/store"
+	"takt/store/metrics"
 )
 
 // recordTimeout is how long recording a result may take once its file is complete. It
@@ -27,10 +28,11 @@ type outcome struct {
 	errorMessage string
 	file         *storage.Upload // nil for none
 	body         *body
+	begun        time.Time
 }
 
 func (h *holders) upload(ctx context.Context, c echo.Context) (any, error) {
-	in := &outcome{body: watched(c.Request())}
+	in := &outcome{body: watched(c.Request()), begun: time.Now()}
 	defer func() { in.file.Discard() }()
 	if err := h.readUploadHeader(ctx, c.Request().Header, in); err != nil {
 		return nil, err
@@ -182,6 +184,9 @@ func (h *holders) recordResult(ctx context.Context, in *outcome, success bool) e
 		result.File = &store.File{Name: name, Size: in.file.Size, SHA256: in.file.SHA256}
 		return record(nil)
 	}
+	h.publish(store.TopicBuildUploaded, store.Uploaded{BuildID: b.ID, WorkerID: in.beat.WorkerID, Step: store.Step{
+		What: store.StepUploaded, Attempt: b.Attempt, Took: time.Since(in.begun), Bytes: in.file.Size, TraceID: metrics.TraceID(ctx),
+	}})
 	return in.file.Commit(ctx, name, func(f store.File, commit func() error) error {
 		result.File = &f
 		return record(commit)
@@ -199,7 +204,10 @@ func (h *holders) finish(ctx context.Context, b store.Build, r store.Result, com
 	}
 	h.queue.Freed(r.WorkerID)
 	if !repeat {
-		u := store.BuildUpdate{BuildID: b.ID, State: store.Failed, Platform: b.Platform, WorkerID: r.WorkerID}
+		u := store.BuildUpdate{
+			BuildID: b.ID, State: store.Failed, Platform: b.Platform, WorkerID: r.WorkerID,
+			Step: store.Step{What: store.StepEnded, Attempt: b.Attempt, Took: took(b), TraceID: metrics.TraceID(ctx)},
+		}
 		if r.Success {
 			u.State = store.Completed
 		}

@@ -13,6 +13,7 @@ import (
 	"takt/http/api"
 	"takt/storage"
 	"takt/store"
+	"takt/store/metrics"
 )
 
 // queueFullRetry is the Retry-After of a client that finds the queue full.
@@ -160,7 +161,10 @@ func (h *submissions) record(ctx context.Context, in *submission, status int, to
 		return b, fmt.Errorf("submitting build %s: %w", in.id, err)
 	}
 	h.queue.Enqueued(b.Platform, b.Labels.Cache())
-	h.builds.publish(store.TopicBuildUpdated, store.BuildUpdate{BuildID: b.ID, State: store.Pending, Platform: b.Platform})
+	h.builds.publish(store.TopicBuildUpdated, store.BuildUpdate{
+		BuildID: b.ID, State: store.Pending, Platform: b.Platform,
+		Step: store.Step{What: store.StepSubmitted, Bytes: b.Source.Size, TraceID: metrics.TraceID(ctx)},
+	})
 	return b, nil
 }
 

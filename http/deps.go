@@ -11,6 +11,7 @@ import (
 	"takt/http/api"
 	"takt/storage"
 	"takt/store"
+	"takt/store/metrics"
 )
 
 // Builds is the store of builds.
@@ -252,6 +253,8 @@ type Deps struct {
 	Background func(run func(ctx context.Context))
 	// TLS is the server's certificate; nil serves plain HTTP.
 	TLS *Certificate
+	// Observed are the metrics that handlers observe. Defaults to ones that nobody reads.
+	Observed *metrics.Metrics
 	// Metrics is the source of /metrics.
 	Metrics prometheus.Gatherer
 	Logger  zerolog.Logger

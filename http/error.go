@@ -101,6 +101,9 @@ func (s *shared) writeError(c echo.Context, err error) {
 	id := requestID(c)
 	p, retry := problem(err, id)
 	gone := c.Request().Context().Err() != nil && !w.Committed
+	if p.Code == string(store.InvalidToken) {
+		s.observed.TokensRefused.WithLabelValues().Inc()
+	}
 	s.logError(c, err, p.Status, gone)
 	if w.Committed {
 		return

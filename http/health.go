@@ -75,7 +75,10 @@ func (h *health) ready(ctx context.Context, _ echo.Context) (any, error) {
 }
 
 func (h *health) metrics() handler {
-	all := promhttp.HandlerFor(h.gatherer, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError})
+	all := promhttp.HandlerFor(h.gatherer, promhttp.HandlerOpts{
+		ErrorHandling:     promhttp.ContinueOnError,
+		EnableOpenMetrics: true, // for exemplars
+	})
 	return func(_ context.Context, c echo.Context) (any, error) {
 		all.ServeHTTP(c.Response(), c.Request())
 		return nil, nil

@@ -1,14 +1,17 @@
 package http
 
 import (
+	"context"
 	"time"
 
 	"github.com/labstack/echo/v4"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"takt/store/metrics"
 )
 
-// metrics are the server's metrics.
-type metrics struct {
+// serverMetrics are the server's own metrics.
+type serverMetrics struct {
 	requests *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
 	running  *prometheus.GaugeVec
@@ -21,15 +24,14 @@ type metrics struct {
 	all         []prometheus.Collector
 }
 
-func newMetrics(tls *Certificate) metrics {
-	m := metrics{
+func newMetrics(tls *Certificate) serverMetrics {
+	m := serverMetrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "takt_http_requests_total", Help: "Requests answered, by route and class of status.",
 		}, []string{"method", "route", "status"}),
-		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "takt_http_request_duration_seconds", Help: "Time from a request's header to the end of its handler.",
-			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300},
-		}, []string{"method", "route"}),
+		seconds: prometheus.NewHistogramVec(metrics.Histogram("takt_http_request_duration_seconds",
+			"Time from a request's header to the end of its handler.",
+			[]float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}), []string{"method", "route"}),
 		running: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "takt_http_requests_running", Help: "Requests under way, parked polls included, by domain.",
 		}, []string{"domain"}),
@@ -69,7 +71,7 @@ type routeMetrics struct {
 	status  [6]prometheus.Counter // by class; 0 is for no status
 }
 
-func (m *metrics) of(r *route, method string) routeMetrics {
+func (m *serverMetrics) of(r *route, method string) routeMetrics {
 	rm := routeMetrics{
 		seconds: m.seconds.WithLabelValues(method, r.path),
 		running: m.running.WithLabelValues(r.domain.String()),
@@ -81,9 +83,9 @@ func (m *metrics) of(r *route, method string) routeMetrics {
 }
 
 // ended counts a request; a request without a reply has no class.
-func (m routeMetrics) ended(reply *echo.Response, took time.Duration) {
+func (m routeMetrics) ended(ctx context.Context, reply *echo.Response, took time.Duration) {
 	m.running.Dec()
-	m.seconds.Observe(took.Seconds())
+	metrics.Observe(ctx, m.seconds, took)
 	class := reply.Status / 100
 	if !reply.Committed || class < 1 || class > 5 {
 		class = 0

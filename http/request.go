@@ -14,13 +14,16 @@ import (
 
 	"github.com/labstack/echo/v4"
 	"github.com/rs/zerolog"
+
+	"takt/store/metrics"
 )
 
 // shared is what all handlers have in common.
 type shared struct {
 	cfg      Config
 	log      zerolog.Logger
-	metrics  metrics
+	metrics  serverMetrics
+	observed *metrics.Metrics
 	requests Requests
 
 	inFlight atomic.Int64  // requests under way, parked polls included
@@ -40,7 +43,7 @@ func (s *Server) wrap(r *route, method string) echo.HandlerFunc {
 		start := time.Now()
 		m.running.Inc()
 		s.inFlight.Add(1)
-		defer func() { s.inFlight.Add(-1); m.ended(c.Response(), time.Since(start)) }()
+		defer func() { s.inFlight.Add(-1); m.ended(c.Request().Context(), c.Response(), time.Since(start)) }()
 		body := s.watchBody(c, r)
 		conn := http.NewResponseController(c.Response().Writer)
 		c.Response().Before(func() { moveWriteDeadline(conn) })

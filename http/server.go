@@ -13,6 +13,8 @@ import (
 
 	"github.com/labstack/echo/v4"
 	"github.com/rs/zerolog"
+
+	"takt/store/metrics"
 )
 
 // maxHeaderBytes is how many bytes a request's header may have.
@@ -43,9 +45,12 @@ func New(deps Deps, cfg Config) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("http settings: %w", err)
 	}
+	if deps.Observed == nil {
+		deps.Observed = metrics.New()
+	}
 	s := &Server{
 		shared: &shared{
-			cfg: cfg, log: deps.Logger, metrics: newMetrics(deps.TLS), requests: deps.Requests,
+			cfg: cfg, log: deps.Logger, metrics: newMetrics(deps.TLS), observed: deps.Observed, requests: deps.Requests,
 			streams:   make(chan struct{}, cfg.MaxStreams),
 			pages:     newShare("pages", cfg.MaxBypass, max(1, cfg.MaxBypass/4)),
 			orders:    newShare("admin", cfg.MaxBypass, cfg.MaxBypass),

@@ -10,6 +10,7 @@ import (
 
 	"takt/http/api"
 	"takt/store"
+	"takt/store/metrics"
 )
 
 // workers registers and unregisters workers, shows the fleet and carries out orders on
@@ -66,11 +67,14 @@ func (h *workers) register(ctx context.Context, c echo.Context) (any, error) {
 	if known.Again {
 		reply.Status, reply.Message = "re-registered", "Worker re-registered"
 	}
-	h.requeued(known.Requeued)
+	trace := metrics.TraceID(ctx)
+	h.requeued(known.Requeued, store.LostRestarted, trace)
 	for _, b := range known.Failed {
-		h.publish(store.TopicBuildUpdated, store.BuildUpdate{BuildID: b.ID, State: store.Failed, Platform: b.Platform, WorkerID: reg.ID})
+		h.publish(store.TopicBuildUpdated, store.Lost(b, store.Failed, store.LostRestarted, trace))
 	}
-	h.publish(store.TopicWorkerUpdated, store.WorkerUpdate{WorkerID: reg.ID, Status: known.Status, Draining: known.Draining})
+	h.publish(store.TopicWorkerUpdated, store.WorkerUpdate{
+		WorkerID: reg.ID, Status: known.Status, Draining: known.Draining, Step: store.Step{What: store.StepRegistered, TraceID: trace},
+	})
 	return reply, nil
 }
 
@@ -84,28 +88,34 @@ func (h *workers) unregister(ctx context.Context, c echo.Context) (any, error) {
 		return nil, err
 	}
 	gone, err := h.store.Unregister(ctx, checked)
-	return h.left(gone, false, err)
+	return h.left(ctx, gone, false, err)
 }
 
 // unregisterID handles POST /api/workers/:id/unregister, which the oldest workers send.
 func (h *workers) unregisterID(ctx context.Context, id string) (any, error) {
 	gone, err := h.store.UnregisterID(ctx, id)
-	return h.left(gone, false, err)
+	return h.left(ctx, gone, false, err)
 }
 
 func (h *workers) delete(ctx context.Context, id string) (any, error) {
 	gone, err := h.store.Delete(ctx, id)
 	gone.WorkerID = id
-	return h.left(gone, true, err)
+	return h.left(ctx, gone, true, err)
 }
 
 // left publishes that a worker is gone and that its builds are pending again.
-func (h *workers) left(gone store.Departure, deleted bool, err error) (any, error) {
+func (h *workers) left(ctx context.Context, gone store.Departure, deleted bool, err error) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	h.requeued(gone.Requeued)
-	h.publish(store.TopicWorkerUpdated, store.WorkerUpdate{WorkerID: gone.WorkerID, Status: store.Offline, Deleted: deleted})
+	why, trace := store.LostUnregistered, metrics.TraceID(ctx)
+	if deleted {
+		why = store.LostDeleted
+	}
+	h.requeued(gone.Requeued, why, trace)
+	h.publish(store.TopicWorkerUpdated, store.WorkerUpdate{
+		WorkerID: gone.WorkerID, Status: store.Offline, Deleted: deleted, Step: store.Step{What: store.StepGone, TraceID: trace},
+	})
 	reply := api.Unregistered{Success: true, BuildsReassigned: len(gone.Requeued), Message: "Worker unregistered"}
 	if deleted {
 		reply.Message = "Worker deleted"
@@ -113,13 +123,13 @@ func (h *workers) left(gone store.Departure, deleted bool, err error) (any, erro
 	return reply, nil
 }
 
-// requeued publishes that builds are pending again.
-func (h *workers) requeued(refs []store.BuildRef) {
+// requeued publishes that builds are pending again, and why.
+func (h *workers) requeued(refs []store.BuildRef, why, trace string) {
 	if len(refs) > 0 {
 		h.queue.Requeued(refs)
 	}
 	for _, b := range refs {
-		h.publish(store.TopicBuildUpdated, store.BuildUpdate{BuildID: b.ID, State: store.Pending, Platform: b.Platform})
+		h.publish(store.TopicBuildUpdated, store.Lost(b, store.Pending, why, trace))
 	}
 }
 
@@ -164,7 +174,11 @@ func (h *workers) drainWith(draining bool) handler {
 		if !draining {
 			h.queue.Freed(id) // its parked poll may be woken again
 		}
-		h.publish(store.TopicWorkerUpdated, store.WorkerUpdate{WorkerID: id, Status: status, Draining: draining})
+		step := store.Step{What: store.StepResumed, TraceID: metrics.TraceID(ctx)}
+		if draining {
+			step.What = store.StepDrained
+		}
+		h.publish(store.TopicWorkerUpdated, store.WorkerUpdate{WorkerID: id, Status: status, Draining: draining, Step: step})
 		return h.show(ctx, id)
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"takt/store"
+	"takt/store/metrics"
 )
 
 // Mode says where new files are stored.
@@ -38,9 +39,12 @@ type Files struct {
 	mode   Mode
 	// patience is how long a submitter waits for the second copy.
 	patience time.Duration
+	// Metrics observe what is written and read. Not nil.
+	metrics *metrics.Metrics
 }
 
-// NewFiles returns the files in local and s3. s3 may be nil in ModeLocal.
+// NewFiles returns the files in local and s3. s3 may be nil in ModeLocal. Observe them
+// with Observe.
 func NewFiles(mode Mode, local *Local, s3 *S3) (*Files, error) {
 	switch {
 	case !mode.Valid():
@@ -48,7 +52,20 @@ func NewFiles(mode Mode, local *Local, s3 *S3) (*Files, error) {
 	case s3 == nil && mode != ModeLocal:
 		return nil, fmt.Errorf("storage %s needs S3", mode)
 	}
-	return &Files{Local: local, s3: s3, mode: mode, patience: 15 * time.Second}, nil
+	return &Files{Local: local, s3: s3, mode: mode, patience: 15 * time.Second, metrics: metrics.New()}, nil
+}
+
+// Observe has m observe what is written and read. Call it before the first use.
+func (f *Files) Observe(m *metrics.Metrics) { f.metrics = m }
+
+// observe records an operation (write or read) on a file.
+func (f *Files) observe(ctx context.Context, operation, name string, size int64, took time.Duration) {
+	kind := "diagnostics"
+	if strings.HasPrefix(name, "builds/") {
+		kind, _, _ = strings.Cut(path.Base(name), ".") // source, certs, result
+	}
+	metrics.Observe(ctx, f.metrics.Stored.WithLabelValues(operation, kind), took)
+	f.metrics.StorageBytes.WithLabelValues(operation, kind).Add(float64(size))
 }
 
 // Close closes the local disk and the connections to S3.
@@ -66,7 +83,13 @@ func (f *Files) Open(ctx context.Context, file store.File) (*File, error) {
 }
 
 // open opens the first copy found of a file that has size bytes in storage.
-func (f *Files) open(ctx context.Context, file store.File, size int64) (*File, error) {
+func (f *Files) open(ctx context.Context, file store.File, size int64) (found *File, err error) {
+	begun := time.Now()
+	defer func() {
+		if err == nil {
+			f.observe(ctx, "read", file.Name, size, time.Since(begun))
+		}
+	}()
 	var missing error
 	if file.Location != store.InS3 {
 		found, err := f.openSized(file.Name, size)

@@ -136,7 +136,7 @@ func (l *Local) SweepTemporary(olderThan time.Duration) (int, error) {
 
 // Free returns how many bytes the file system has left for takt.
 func (l *Local) Free() (int64, error) {
-	free, _, err := l.space()
+	free, _, err := l.Space()
 	return free, err
 }
 
@@ -147,7 +147,7 @@ const maxReserve = 1 << 30
 // refused then, so that running builds can finish and the database on the same disk
 // keeps working.
 func (l *Local) Room() error {
-	free, size, err := l.space()
+	free, size, err := l.Space()
 	if err != nil {
 		return err
 	}
@@ -157,7 +157,8 @@ func (l *Local) Room() error {
 	return nil
 }
 
-func (l *Local) space() (free, size int64, err error) {
+// Space returns the free bytes and the size of the file system.
+func (l *Local) Space() (free, size int64, err error) {
 	d, err := l.root.Open(".")
 	if err != nil {
 		return 0, 0, fmt.Errorf("reading free space: %w", err)

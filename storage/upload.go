@@ -31,8 +31,9 @@ type Upload struct {
 	Moved func(now time.Time)
 
 	local     *Local
-	to        *Files // nil for the local disk only
-	temporary string // its path, which may be its name already; "" once committed or discarded
+	to        *Files        // nil for the local disk only
+	temporary string        // its path, which may be its name already; "" once committed or discarded
+	took      time.Duration // to make it durable
 }
 
 func temporaryName() string { return path.Join(temporaryDir, rand.Text()+".part") }
@@ -64,7 +65,7 @@ func (l *Local) create(ctx context.Context, temporary string, limit int64, sealF
 		u.Discard()
 		return nil, err
 	}
-	u.Size = in.size
+	u.Size, u.took = in.size, in.took
 	in.hash.Sum(u.SHA256[:0])
 	return u, nil
 }
@@ -95,9 +96,11 @@ func (l *Local) take(in *intake, sealFor string, content io.Reader) error {
 			return failure("sealing upload", err)
 		}
 	}
+	begun := time.Now()
 	if err := in.file.Sync(); err != nil {
 		return failure("syncing upload", err)
 	}
+	in.took = time.Since(begun)
 	return nil
 }
 
@@ -108,7 +111,8 @@ type intake struct {
 	limit   int64
 	hash    hash.Hash
 	size    int64
-	flushed int64 // bytes whose write-back to disk has started
+	flushed int64         // bytes whose write-back to disk has started
+	took    time.Duration // of the last sync
 }
 
 // Write adds p. It returns a TooLarge error, and writes nothing, if p exceeds the
@@ -151,18 +155,25 @@ func (u *Upload) Commit(ctx context.Context, name string, record func(f store.Fi
 	if err := checkName(name); err != nil {
 		return fmt.Errorf("committing upload: %w", err)
 	}
+	begun := time.Now()
 	file, err := u.send(ctx, name)
 	if err != nil {
 		return fmt.Errorf("storing %s: %w", name, err)
 	}
+	u.took += time.Since(begun)
 	committed := false
 	err = record(file, func() error {
 		committed = true
 		if file.Location == store.InS3 {
 			return nil // its name is the key of the object and does not change
 		}
+		begun := time.Now()
+		defer func() { u.took += time.Since(begun) }()
 		return u.rename(name)
 	})
+	if committed && err == nil && u.to != nil {
+		u.to.observe(ctx, "write", name, u.Size, u.took)
+	}
 	if file.Object != "" && (!committed || err != nil && !errors.Is(err, store.ErrOutcomeUnknown)) {
 		u.to.s3.takeBack(ctx, file.Object)
 	}

@@ -9,6 +9,7 @@ import (
 const (
 	TopicBuildUpdated  = "build:updated"
 	TopicWorkerUpdated = "worker:updated"
+	TopicBuildUploaded = "build:uploaded" // within the controller only
 )
 
 // BuildUpdate is the data of TopicBuildUpdated: the current state of a build. Like
@@ -20,7 +21,71 @@ type BuildUpdate struct {
 	// WorkerID is the worker that holds the build, or held it last; "" if there is none
 	// or the publisher does not know.
 	WorkerID string `json:"worker_id,omitempty"`
+	// Step is for the log and the metrics of the controller where it happened. It is
+	// sent to nobody.
+	Step Step `json:"-"`
 }
+
+// Uploaded is the data of an event that a result has arrived. It is sent to nobody.
+type Uploaded struct {
+	BuildID, WorkerID string
+	Step              Step
+}
+
+// Step is a step of a build's or a worker's life; empty for a change that is none.
+type Step struct {
+	// What is one of the constants below.
+	What string
+	// Attempt is the build's attempt; 0 if it has none or it is not known.
+	Attempt int
+	// WorkerID is the worker that lost the attempt.
+	WorkerID string
+	// Lost is why the attempt was lost: one of the constants below.
+	Lost string
+	// Took is how long the step took: waiting for a worker, building, or sending the
+	// result. 0 if it is not known.
+	Took time.Duration
+	// Bytes is the size of what was submitted or built.
+	Bytes int64
+	// TraceID is the trace of the request that took the step; "" without one.
+	TraceID string
+}
+
+// Lost is the event that b's attempt was lost, because of which it has a new state.
+func Lost(b BuildRef, state BuildState, why, trace string) BuildUpdate {
+	u := BuildUpdate{
+		BuildID: b.ID, State: state, Platform: b.Platform,
+		Step: Step{What: StepLost, Attempt: b.Attempt, WorkerID: b.WorkerID, Lost: why, TraceID: trace},
+	}
+	if state == Failed {
+		u.WorkerID = b.WorkerID
+	}
+	return u
+}
+
+// The steps of a build and of a worker.
+const (
+	StepSubmitted = "submitted"
+	StepAssigned  = "assigned"
+	StepBegan     = "began"
+	StepLost      = "attempt lost"
+	StepUploaded  = "uploaded"
+	StepEnded     = "ended"
+
+	StepRegistered = "registered"
+	StepOffline    = "offline"
+	StepDrained    = "drained"
+	StepResumed    = "resumed"
+	StepGone       = "gone"
+)
+
+// Why an attempt ended without a result.
+const (
+	LostSilent       = "silent"       // no beat for the build timeout
+	LostRestarted    = "restarted"    // the worker came back without the build
+	LostUnregistered = "unregistered" // the worker gave it back
+	LostDeleted      = "deleted"      // an operator deleted the worker
+)
 
 // WorkerUpdate is the data of TopicWorkerUpdated.
 type WorkerUpdate struct {
@@ -30,6 +95,8 @@ type WorkerUpdate struct {
 	Draining bool `json:"draining,omitempty"`
 	// Deleted is true for a worker that was deleted.
 	Deleted bool `json:"deleted,omitempty"`
+	// Step as in BuildUpdate.
+	Step Step `json:"-"`
 }
 
 // AuditEntry is one action of an operator.

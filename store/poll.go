@@ -34,6 +34,8 @@ type Job struct {
 	Attempt     int
 	HasCerts    bool
 	SubmittedAt time.Time
+	// Priority is not known of a build that is handed out again.
+	Priority int
 }
 
 // WorkerSession is what a controller remembers of a worker between its polls: the

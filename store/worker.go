@@ -90,4 +90,7 @@ type SweepResult struct {
 type BuildRef struct {
 	ID       string
 	Platform Platform
+	// WorkerID and Attempt are those of the attempt that was lost; zero if none was.
+	WorkerID string
+	Attempt  int
 }

@@ -71,14 +71,14 @@ func (t *tracer) TraceAcquireStart(ctx context.Context, _ *pgxpool.Pool, _ pgxpo
 // TraceAcquireEnd implements pgxpool.AcquireTracer.
 func (t *tracer) TraceAcquireEnd(ctx context.Context, _ *pgxpool.Pool, _ pgxpool.TraceAcquireEndData) {
 	if begun, ok := ctx.Value(waitKey{}).(time.Time); ok {
-		t.ConnectionWait.Observe(time.Since(begun).Seconds())
+		metrics.Observe(ctx, t.ConnectionWait.WithLabelValues(), time.Since(begun))
 	}
 }
 
 // ended observes a statement. It is the one place that sees each statement end, with the
 // context of its caller. That a caller gave up is no error of the statement.
-func (t *tracer) ended(_ context.Context, s statement, err error) {
-	t.Statements.WithLabelValues(s.name).Observe(time.Since(s.begun).Seconds())
+func (t *tracer) ended(ctx context.Context, s statement, err error) {
+	metrics.Observe(ctx, t.Statements.WithLabelValues(s.name), time.Since(s.begun))
 	if err != nil && !errors.Is(err, context.Canceled) {
 		t.StatementErrors.WithLabelValues(s.name).Inc()
 	}

@@ -51,7 +51,7 @@ func TestStatementsAreMeasuredByName(t *testing.T) {
 	for _, name := range []string{"migration", "other"} {
 		require.NotZero(t, observations(t, m.Statements.WithLabelValues(name)), name)
 	}
-	require.NotZero(t, observations(t, m.ConnectionWait))
+	require.NotZero(t, observations(t, m.ConnectionWait.WithLabelValues()))
 	for _, name := range labels(t, m.Statements) {
 		require.Regexp(t, `^[a-z_]+$`, name)
 	}

@@ -13,6 +13,7 @@ import (
 	"takt/actors/otp"
 	"takt/actors/pubsub"
 	"takt/store"
+	"takt/store/metrics"
 )
 
 // Heijunka is the handle. It stays valid over restarts and may be used by any
@@ -42,17 +43,23 @@ type Deps struct {
 	Run      func(ctx context.Context, pool string, w *store.Work, fn func(ctx context.Context) error) error
 	Bus      pubsub.Bus
 	Settings Settings
+	// Metrics observe the waits for places. Defaults to metrics that nobody reads.
+	Metrics *metrics.Metrics
 }
 
 // New returns the handle. It starts nothing. cfg must be valid.
 func New(sys *otp.System, deps Deps, cfg Config) *Heijunka {
 	cfg = cfg.withDefaults()
+	if deps.Metrics == nil {
+		deps.Metrics = metrics.New()
+	}
 	h := &Heijunka{cfg: cfg, deps: deps, gate: newGate(cfg.Limits), regulator: sys.Ref("takt/heijunka/load_regulator")}
 	h.surge.known.Enabled, h.balance.known.Coefficient = true, 1
 	for _, pc := range cfg.Pools {
 		h.pools = append(h.pools, newPool(pc, cfg.Wait, h.gate))
 	}
 	for _, p := range h.pools {
+		p.waited = deps.Metrics.PlaceWait.WithLabelValues(p.name)
 		p.list = byName(h.pools, append(p.cfg.List, p.name))
 		p.prefer([]string{p.name})
 	}
@@ -92,6 +99,7 @@ func (h *Heijunka) Do(ctx context.Context, w store.Work, fn func(ctx context.Con
 	}
 	t.pool.Store(p)
 	begin := time.Now()
+	metrics.Observe(ctx, p.waited, begin.Sub(t.since))
 	err = otp.ErrGoexit // unless fn returns
 	defer func() { p.giveBack(time.Since(begin), w.Limit, err) }()
 	return h.deps.Run(ctx, p.name, &t.work, fn)

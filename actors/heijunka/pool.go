@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"takt/store"
 )
 
@@ -21,6 +23,8 @@ type Pool struct {
 	cfg  PoolConfig
 	wait time.Duration // the longest for a place
 	gate *gate
+	// waited observes the waits for a place.
+	waited prometheus.Observer
 
 	list    []*Pool                 // where its domain's requests may go
 	group   atomic.Pointer[[]*Pool] // the preferred part of the list; replaced whole

@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"takt/store"
+	"takt/store/metrics"
 )
 
 // batch is polls that share a transaction. The actor makes it and takes it back. In
@@ -31,7 +33,10 @@ func final(p *poll, r *store.PollResult) bool {
 // committed, even if the actor has failed meanwhile.
 func (b *batch) serve(ctx context.Context, q *Queue) {
 	defer close(b.done)
+	begun := time.Now()
 	results, err := q.db.Assign(ctx, b.work)
+	q.cfg.Metrics.Batch.WithLabelValues().Observe(float64(len(b.work)))
+	metrics.Observe(ctx, q.cfg.Metrics.Transaction.WithLabelValues(), time.Since(begun))
 	if err == nil && len(results) != len(b.work) {
 		err = fmt.Errorf("serving %d polls: %d results", len(b.work), len(results))
 	}

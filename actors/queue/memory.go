@@ -34,7 +34,7 @@ type memory struct {
 
 func newMemory(limit int, g *gauges) *memory {
 	m := &memory{byNumber: map[uint32]*session{}, byID: map[string]*session{}, caches: newCaches(), limit: limit, gauge: g}
-	m.pending.shown = &g.pending
+	m.pending.shown, m.pending.found = &g.pending, &g.counted
 	for p := range platforms {
 		m.pending.n[p] = int(g.pending[p].Load())
 	}

@@ -543,6 +543,29 @@ func TestMemoryWakes(t *testing.T) {
 	})
 }
 
+// What wakes polls may be too high: a submission may be counted by the database before
+// the actor hears of it, a changed priority looks like a new build, a cancellation is not
+// heard of. What operators see is the count.
+func TestPendingShownIsWhatWasCounted(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.now = time.Now()
+	_, ok := s.q.Counted()
+	require.False(t, ok, "nothing was counted yet")
+	seen := s.pending.news
+	s.enqueues(ios, 4)
+	s.pending.recount(map[store.Platform]int{store.IOS: 4}, seen, 10, s.now)
+	s.enqueues(ios, 1) // a changed priority
+	require.Equal(t, 9, s.q.Stats().Pending)
+	c, ok := s.q.Counted()
+	require.True(t, ok)
+	require.Equal(t, map[store.Platform]int{store.IOS: 4, store.Android: 0}, c.Pending)
+
+	s.pending.recount(map[store.Platform]int{}, s.pending.news, 10, s.now.Add(-maxAge-time.Second)) // all were cancelled
+	_, ok = s.q.Counted()
+	require.False(t, ok, "an old count is not shown")
+}
+
 func TestMemoryLimitsAndTime(t *testing.T) {
 	t.Parallel()
 

@@ -153,7 +153,7 @@ func TestSweeps(t *testing.T) {
 			defer w.bus.Subscribe(func(e pubsub.Event) { events <- e }, pubsub.BuildUpdated, pubsub.WorkerUpdated)()
 			w.db.set(func(s *fakeStore) {
 				s.sweep = store.SweepResult{
-					Requeued: []store.BuildRef{{ID: "x", Platform: store.IOS}},
+					Requeued: []store.BuildRef{{ID: "x", Platform: store.IOS, WorkerID: "w", Attempt: 1}},
 					Failed:   []store.BuildRef{{ID: "y", Platform: store.Android}},
 					Offline:  []string{"w"},
 				}
@@ -164,9 +164,14 @@ func TestSweeps(t *testing.T) {
 			w.passes(10 * time.Second)
 			require.EqualValues(w, 1, w.queue.Stats().Woken, "it looked for the build that waits again")
 			cancel(context.Canceled)
-			require.Equal(w, store.BuildUpdate{BuildID: "x", Platform: store.IOS, State: store.Pending}, (<-events).Data)
-			require.Equal(w, store.BuildUpdate{BuildID: "y", Platform: store.Android, State: store.Failed}, (<-events).Data)
-			require.Equal(w, store.WorkerUpdate{WorkerID: "w", Status: store.Offline}, (<-events).Data)
+			require.Equal(w, store.BuildUpdate{
+				BuildID: "x", Platform: store.IOS, State: store.Pending,
+				Step: store.Step{What: store.StepLost, Attempt: 1, WorkerID: "w", Lost: store.LostSilent},
+			}, (<-events).Data)
+			require.Equal(w, store.BuildUpdate{
+				BuildID: "y", Platform: store.Android, State: store.Failed, Step: store.Step{What: store.StepLost, Lost: store.LostSilent},
+			}, (<-events).Data)
+			require.Equal(w, store.WorkerUpdate{WorkerID: "w", Status: store.Offline, Step: store.Step{What: store.StepOffline}}, (<-events).Data)
 		})
 	})
 

@@ -23,6 +23,15 @@ type pending struct {
 	// doubt marks platforms that must be counted again soon.
 	doubt [platforms]bool
 	shown *[platforms]atomic.Int64
+	// found is the last count itself. Unlike shown, which may be too high on purpose, it
+	// is right for its moment.
+	found *atomic.Pointer[Count]
+}
+
+// Count is how many builds were pending at a moment.
+type Count struct {
+	At      time.Time
+	Pending map[store.Platform]int
 }
 
 // maxAge is the greatest age of a count that may decide a poll.
@@ -102,11 +111,14 @@ func (h *pending) dry(p int, seen uint64, crowded bool) {
 // at limit.
 func (h *pending) recount(count map[store.Platform]int, seen [platforms]uint64, limit int, now time.Time) {
 	h.counted, h.echoes, h.doubt = now, [platforms]int{}, [platforms]bool{}
+	found := &Count{At: now, Pending: map[store.Platform]int{}}
 	for p, name := range platformNames {
 		n := count[name]
 		if n >= limit {
 			n = max(n, h.n[p])
 		}
+		found.Pending[name] = n
 		h.set(p, n+int(h.news[p]-seen[p]))
 	}
+	h.found.Store(found)
 }

@@ -10,6 +10,7 @@ import (
 	"takt/actors/otp"
 	"takt/actors/pubsub"
 	"takt/store"
+	"takt/store/metrics"
 )
 
 // Store is what QueueManager needs of the database. All methods fail at once with
@@ -39,13 +40,18 @@ type Config struct {
 	Recount time.Duration
 	// Timeout bounds one transaction. Defaults to 5 s.
 	Timeout time.Duration
+	// Metrics observe batches and tokens. Defaults to metrics that nobody reads.
+	Metrics *metrics.Metrics
 }
 
 func (c Config) withDefaults() Config {
+	if c.Metrics == nil {
+		c.Metrics = metrics.New()
+	}
 	return Config{
 		Limit: cmp.Or(c.Limit, 1000), MaxParked: cmp.Or(c.MaxParked, 20_000),
 		BatchSize: cmp.Or(c.BatchSize, 256), Batches: cmp.Or(c.Batches, 2),
-		Recount: cmp.Or(c.Recount, 2*time.Second), Timeout: cmp.Or(c.Timeout, 5*time.Second),
+		Recount: cmp.Or(c.Recount, 2*time.Second), Timeout: cmp.Or(c.Timeout, 5*time.Second), Metrics: c.Metrics,
 	}
 }
 
@@ -127,6 +133,7 @@ func (q *Queue) reply(p *poll, a answer) store.PollReply {
 	a.Token = p.req.Presented
 	if a.next.Worker != 0 {
 		a.Token = q.tokens.Issue(a.next)
+		q.cfg.Metrics.TokensRotated.WithLabelValues().Inc()
 	}
 	return a.PollReply
 }
@@ -213,6 +220,7 @@ func isOutage(err error) bool {
 // then overwrites all but the counters.
 type gauges struct {
 	pending                            [platforms]atomic.Int64
+	counted                            atomic.Pointer[Count]
 	waiting, batched, parked, sessions atomic.Int64
 
 	batches, polls, idle, assigned, redelivered, failed, woken atomic.Int64
@@ -220,8 +228,9 @@ type gauges struct {
 
 // Stats are QueueManager's figures.
 type Stats struct {
-	// Pending is about how many builds wait. Changes by other controllers and
-	// cancellations show after at most one recount (2 s).
+	// Pending is how many builds are believed to wait, rather too many than too few:
+	// submissions and changes of priority may count twice, and changes by other
+	// controllers and cancellations are missing, until the next recount (2 s).
 	Pending int
 	// Waiting polls wait for a batch, Batched ones are in one, Parked ones wait for a
 	// build. Sessions is how many workers are remembered.
@@ -230,6 +239,16 @@ type Stats struct {
 	// were answered from memory; builds handed out for the first time and again;
 	// polls that ended with an error; wake-ups of parked polls.
 	Batches, Polls, Idle, Assigned, Redelivered, Failed, Woken int64
+}
+
+// Counted returns how many builds were pending when they were last counted (about every
+// 2 s), and false if that is too long ago to be told.
+func (q *Queue) Counted() (Count, bool) {
+	c := q.gauge.counted.Load()
+	if c == nil || time.Since(c.At) > maxAge {
+		return Count{}, false
+	}
+	return *c, true
 }
 
 // Stats returns QueueManager's figures.

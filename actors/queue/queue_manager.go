@@ -67,6 +67,11 @@ type Assigned struct {
 	WorkerID string         `json:"worker_id"`
 	Platform store.Platform `json:"platform"`
 	Attempt  int            `json:"attempt"`
+	// The rest is sent to nobody: Waited is since the build was submitted, TraceID the
+	// trace of the poll.
+	Priority int           `json:"-"`
+	Waited   time.Duration `json:"-"`
+	TraceID  string        `json:"-"`
 }
 
 // manager is the QueueManager actor. Its memory decides; the actor runs batches and
@@ -200,6 +205,7 @@ func (m *manager) serve(c *otp.Ctx, b *batch) {
 			if r := &b.results[i]; r.Job != nil && !r.Redelivered {
 				q.bus.Publish(pubsub.BuildAssigned, Assigned{
 					BuildID: r.Job.BuildID, WorkerID: r.Session.ID, Platform: r.Job.Platform, Attempt: r.Job.Attempt,
+					Priority: r.Job.Priority, Waited: time.Since(r.Job.SubmittedAt),
 				})
 			}
 		}

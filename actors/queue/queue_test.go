@@ -444,7 +444,10 @@ func TestParkedPoll(t *testing.T) {
 			require.Equal(b, Updated{Pending: 5, PendingIOS: 5}, (<-events).Data)
 			b.db.worker("w")
 			b.asks("w", 0)
-			require.Equal(b, Assigned{BuildID: "0", WorkerID: "w", Platform: store.IOS, Attempt: 1}, (<-events).Data)
+			assigned, _ := (<-events).Data.(Assigned)
+			require.Positive(b, assigned.Waited)
+			assigned.Waited = 0
+			require.Equal(b, Assigned{BuildID: "0", WorkerID: "w", Platform: store.IOS, Attempt: 1}, assigned)
 			b.passes(time.Second)
 			require.Equal(b, Updated{Pending: 4, PendingIOS: 4}, (<-events).Data)
 			require.Empty(b, events)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -52,8 +53,8 @@ func New(logger zerolog.Logger, bus pubsub.Bus) *Telemetry {
 			Name: "takt_supervisor_events_total", Help: "Supervision events by kind.",
 		}, []string{"kind"}),
 		restarts: registered.NewCounterVec(prometheus.CounterOpts{
-			Name: "takt_supervisor_restarts_total", Help: "Restarts of supervised children by path.",
-		}, []string{"path"}),
+			Name: "takt_supervisor_restarts_total", Help: "Restarts of supervised children, by the part of the tree.",
+		}, []string{"process"}),
 		dropped: registered.NewCounter(prometheus.CounterOpts{
 			Name: "takt_supervisor_events_dropped_total", Help: "Supervision events that came faster than they could be told.",
 		}),
@@ -67,12 +68,19 @@ func (t *Telemetry) Gatherer() prometheus.Gatherer { return t.registry }
 // that is a defect of the program and is found at its start.
 func (t *Telemetry) Register(c ...prometheus.Collector) { t.registry.MustRegister(c...) }
 
+// Part returns the first three ids of a path in the tree: deeper ones may be those of
+// deployments or portals, of which there is no end.
+func Part(path string) string {
+	ids := strings.SplitN(path, "/", 4)
+	return strings.Join(ids[:min(len(ids), 3)], "/")
+}
+
 // Hook is what otp.Options.OnEvent wants: it counts an event and queues it. It
 // never blocks.
 func (t *Telemetry) Hook(e otp.Event) {
 	t.counted.WithLabelValues(e.Kind.String()).Inc()
 	if e.Kind == otp.EventRestarting {
-		t.restarts.WithLabelValues(e.Path).Inc()
+		t.restarts.WithLabelValues(Part(e.Path)).Inc()
 	}
 	e.Proc = nil // an event that waits must not keep a dead process
 	select {

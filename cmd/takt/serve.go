@@ -31,6 +31,7 @@ import (
 	"takt/migrations"
 	"takt/storage"
 	"takt/store"
+	"takt/store/metrics"
 	"takt/store/postgres"
 	"takt/store/seal"
 )
@@ -169,6 +170,8 @@ func (c *controller) assemble(ctx context.Context) error {
 		c.tree.Bus.Publish(pubsub.BuildUpdated, store.BuildUpdate{BuildID: b.ID, Platform: b.Platform, State: store.Failed})
 	}})
 
+	observed := metrics.New()
+	c.files.Observe(observed)
 	tokens := store.NewWorkerTokens(store.WorkerTokenTTL, c.keys.Secrets()...)
 	settings := actors.Config{
 		Pool:  database.PoolConfig{Size: c.cfg.DatabasePool, Migrate: postgres.WithKeyCheck(c.keys, migrations.Up)},
@@ -200,7 +203,8 @@ func (c *controller) assemble(ctx context.Context) error {
 	c.tree = actors.New(settings, actors.Deps{
 		Logger: c.log, DB: db, Tokens: tokens, Queue: assigner, Monitor: assigner, Files: c.files, Rows: postgres.NewFiles(db),
 		Heijunka: postgres.NewHeijunka(db), Invariants: postgres.NewInvariants(db, c.keys),
-		Deployments: deployed, Forge: deployment.GitHub(c.forge), Throttle: pacing,
+		Fleet: postgres.NewDashboard(db).FleetStates, Disk: c.files.Space,
+		Deployments: deployed, Forge: deployment.GitHub(c.forge), Throttle: pacing, Metrics: observed,
 	})
 	db.OnLost(c.tree.Pool.Lost)
 
@@ -229,8 +233,8 @@ func (c *controller) assemble(ctx context.Context) error {
 		Drill:       c.drill(db),
 		Deployments: c.tree.Deployments, DeploymentStore: deployed,
 		Throttle: c.tree.Throttle, ThrottleStore: throttled, OAuth: c.tree.Throttle.Tokens,
-		Metrics: c.tree.Telemetry.Gatherer(),
-		Logger:  c.log,
+		Metrics: c.tree.Telemetry.Gatherer(), Observed: observed,
+		Logger: c.log,
 	}, c.httpConfig())
 	if err != nil {
 		return err

@@ -17,35 +17,108 @@
 package metrics
 
 import (
+	"context"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
+
+	"takt/store"
 )
 
-// Metrics are the metrics of one process.
+// Metrics are the metrics of one process. Durations are in seconds.
 type Metrics struct {
-	// Statements is how long SQL statements take, by name, and StatementErrors how many
-	// failed.
+	// Statements is how long SQL statements take, by name.
 	Statements      *prometheus.HistogramVec
 	StatementErrors *prometheus.CounterVec
-	// ConnectionWait is the wait for a connection to the database.
-	ConnectionWait prometheus.Histogram
+	ConnectionWait  *prometheus.HistogramVec // no labels
+
+	Submitted     *prometheus.CounterVec   // platform
+	Waited        *prometheus.HistogramVec // platform, priority
+	Built         *prometheus.HistogramVec // platform, result
+	Ended         *prometheus.CounterVec   // platform, result
+	AttemptsLost  *prometheus.CounterVec   // reason: store.Lost…
+	CancelTold    *prometheus.HistogramVec // no labels
+	WorkerSteps   *prometheus.CounterVec   // step: store.Step…
+	TokensRotated *prometheus.CounterVec   // no labels
+	TokensRefused *prometheus.CounterVec   // no labels
+
+	Batch       *prometheus.HistogramVec // no labels
+	Transaction *prometheus.HistogramVec // no labels
+
+	PlaceWait *prometheus.HistogramVec // pool
+
+	Stored       *prometheus.HistogramVec // operation, kind
+	StorageBytes *prometheus.CounterVec   // operation, kind
 
 	all []prometheus.Collector
 }
 
-// New makes the metrics; Register them once.
+// Buckets of durations in seconds.
+//
+//nolint:gochecknoglobals // constants
+var (
+	short = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5}
+	long  = []float64{.1, .5, 1, 5, 10, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200}
+)
+
+// New makes the metrics; register them once.
 func New() *Metrics {
 	m := &Metrics{}
-	m.Statements = m.seconds("takt_database_statement_duration_seconds",
-		"Time from sending an SQL statement to the end of its result, by the statement's name.",
-		[]float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5}, "statement")
+	m.Statements = m.histogram("takt_database_statement_duration_seconds",
+		"Time from sending an SQL statement to the end of its result, by the statement's name.", short, "statement")
 	m.StatementErrors = m.counter("takt_database_statement_errors_total",
 		"SQL statements that failed, by the statement's name.", "statement")
-	m.ConnectionWait = m.seconds("takt_database_connection_wait_seconds",
-		"Time that a call waited for a connection to the database.",
-		[]float64{.0001, .001, .005, .01, .05, .1, .5, 1, 5, 10}).WithLabelValues().(prometheus.Histogram)
+	m.ConnectionWait = m.histogram("takt_database_connection_wait_seconds",
+		"Time that calls waited for a connection to the database.", short)
+
+	m.Submitted = m.counter("takt_builds_submitted_total", "Builds that were submitted here, by platform.", "platform")
+	m.Waited = m.histogram("takt_build_wait_seconds",
+		"Time from submitting a build to handing it out for the first time, by platform and priority.", long, "platform", "priority")
+	m.Built = m.histogram("takt_build_duration_seconds",
+		"Time from handing a build out to its end, by platform and result.", long, "platform", "result")
+	m.Ended = m.counter("takt_builds_ended_total", "Builds that ended, by platform and result.", "platform", "result")
+	m.AttemptsLost = m.counter("takt_build_attempts_lost_total",
+		"Attempts that ended without a result, by reason: the worker was silent, restarted without the build, unregistered or was deleted.", "reason")
+	m.CancelTold = m.histogram("takt_build_cancel_seconds", "Time from cancelling a running build to telling its worker to stop.", long)
+	m.WorkerSteps = m.counter("takt_worker_steps_total",
+		"Steps of the lives of workers: registered, offline, drained, resumed, gone.", "step")
+	m.TokensRotated = m.counter("takt_worker_tokens_rotated_total", "Worker tokens that were issued in place of an older one.")
+	m.TokensRefused = m.counter("takt_worker_tokens_refused_total", "Requests that were refused because of their worker token.")
+
+	m.Batch = m.histogram("takt_queue_batch_polls", "Polls in one assignment transaction.", []float64{1, 2, 4, 8, 16, 32, 64, 128, 256})
+	m.Transaction = m.histogram("takt_queue_transaction_duration_seconds", "Time that assignment transactions took.", short)
+
+	m.PlaceWait = m.histogram("takt_heijunka_wait_seconds", "Time that admitted requests waited for a place, by pool.", short, "pool")
+
+	m.Stored = m.histogram("takt_storage_duration_seconds",
+		"Time to make a file durable (write) or to open it (read), without the client's time, by kind.", short, "operation", "kind")
+	m.StorageBytes = m.counter("takt_storage_bytes_total", "Bytes of the files that were written or opened, by kind.", "operation", "kind")
+	m.begin()
 	return m
+}
+
+// begin makes the counters whose labels are known, because a counter that appears with
+// its first event has no rate for it.
+func (m *Metrics) begin() {
+	for _, p := range []store.Platform{store.IOS, store.Android} {
+		m.Submitted.WithLabelValues(string(p))
+		for _, s := range []store.BuildState{store.Completed, store.Failed, store.Cancelled} {
+			m.Ended.WithLabelValues(string(p), string(s))
+		}
+	}
+	for _, reason := range []string{store.LostSilent, store.LostRestarted, store.LostUnregistered, store.LostDeleted} {
+		m.AttemptsLost.WithLabelValues(reason)
+	}
+	for _, step := range []string{store.StepRegistered, store.StepOffline, store.StepDrained, store.StepResumed, store.StepGone} {
+		m.WorkerSteps.WithLabelValues(step)
+	}
+	for _, c := range []*prometheus.CounterVec{m.TokensRotated, m.TokensRefused} {
+		c.WithLabelValues()
+	}
+	for _, h := range []*prometheus.HistogramVec{m.ConnectionWait, m.CancelTold, m.Batch, m.Transaction} {
+		h.WithLabelValues()
+	}
 }
 
 // Collectors returns all metrics.
@@ -57,18 +130,37 @@ func (m *Metrics) counter(name, help string, labels ...string) *prometheus.Count
 	return c
 }
 
-func (m *Metrics) seconds(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+func (m *Metrics) histogram(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
 	h := prometheus.NewHistogramVec(Histogram(name, help, buckets), labels)
 	m.all = append(m.all, h)
 	return h
 }
 
 // Histogram describes a histogram with classic buckets, and with native ones for a
-// Prometheus that asks for them. Native buckets are at most a tenth wide, and few enough
-// that a histogram stays small.
+// Prometheus that asks for them: at most a tenth wide, and few enough to stay small.
 func Histogram(name, help string, buckets []float64) prometheus.HistogramOpts {
 	return prometheus.HistogramOpts{
 		Name: name, Help: help, Buckets: buckets,
 		NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160, NativeHistogramMinResetDuration: time.Hour,
 	}
+}
+
+// Observe records a duration, with ctx's trace as its exemplar if that is sampled.
+func Observe(ctx context.Context, to prometheus.Observer, d time.Duration) {
+	seconds := max(d, 0).Seconds() // clocks of two machines may differ
+	if span := trace.SpanContextFromContext(ctx); span.IsSampled() {
+		if exemplars, ok := to.(prometheus.ExemplarObserver); ok {
+			exemplars.ObserveWithExemplar(seconds, prometheus.Labels{"trace_id": span.TraceID().String()})
+			return
+		}
+	}
+	to.Observe(seconds)
+}
+
+// TraceID returns ctx's trace for a log line, "" without one.
+func TraceID(ctx context.Context) string {
+	if span := trace.SpanContextFromContext(ctx); span.HasTraceID() {
+		return span.TraceID().String()
+	}
+	return ""
 }

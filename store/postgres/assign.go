@@ -377,6 +377,9 @@ func scanAssigned(rows pgx.Rows, turns []*turn) (first marks, err error) {
 		if build != nil {
 			r.Job = &store.Job{BuildID: *build, Platform: *platform, Attempt: *attempt, HasCerts: *certs, SubmittedAt: submitted.UTC()}
 			r.Handed, r.Redelivered = *handOut, position == 0
+			if !r.Redelivered {
+				r.Job.Priority = priorityAt(position)
+			}
 		}
 		if position > 0 {
 			if k := scanOf(s.Platforms); first[k] == 0 || position < first[k] {

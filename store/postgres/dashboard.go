@@ -76,18 +76,32 @@ func (d *Dashboard) Fleet(ctx context.Context, f store.FleetFilter) (rows []stor
 			if rows, err = collect(ctx, tx, scanFleetRow, query, args); err != nil {
 				return err
 			}
-			states = map[string]int{}
-			var state string
-			var n int
-			counted, _ := tx.Query(ctx, sqlFleetStates) // its error is that of the rows
-			_, err := pgx.ForEachRow(counted, []any{&state, &n}, func() error {
-				states[state] = n
-				return nil
-			})
+			states, err = fleetStates(ctx, tx)
 			return err
 		})
 	})
 	return rows, states, err
+}
+
+// FleetStates returns how many workers there are by their state.
+func (d *Dashboard) FleetStates(ctx context.Context) (states map[string]int, err error) {
+	err = d.db.read("counting workers by state").run(ctx, func(ctx context.Context, c *pgx.Conn) error {
+		states, err = fleetStates(ctx, c)
+		return err
+	})
+	return states, err
+}
+
+func fleetStates(ctx context.Context, q querier) (map[string]int, error) {
+	states := map[string]int{}
+	var state string
+	var n int
+	rows, _ := q.Query(ctx, sqlFleetStates) // its error is that of the rows
+	_, err := pgx.ForEachRow(rows, []any{&state, &n}, func() error {
+		states[state] = n
+		return nil
+	})
+	return states, err
 }
 
 const sqlFleetStates = `/* fleet_states */ SELECT ` + fleetState + `, count(*)::int FROM workers w GROUP BY 1`

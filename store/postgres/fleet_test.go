@@ -136,7 +136,7 @@ func TestDeleteGivesBuildsBackInTheirPlaces(t *testing.T) {
 	gone, err := b.workers.Delete(t.Context(), w.id)
 	require.NoError(t, err)
 	require.Equal(t, store.Departure{WorkerID: w.id, Requeued: []store.BuildRef{
-		{ID: first.ID, Platform: store.IOS}, {ID: second.ID, Platform: store.IOS},
+		w.losing(first.ID), w.losing(second.ID),
 	}}, gone)
 	require.Equal(t, store.PollInvalidToken, w.lost().Outcome)
 	other := b.worker(slots(3))

@@ -183,6 +183,11 @@ func (c *client) poll(edit ...func(*store.Poll)) store.PollResult {
 	return r
 }
 
+// losing is what is told of the worker's first attempt at a build when it is lost.
+func (c *client) losing(id string) store.BuildRef {
+	return store.BuildRef{ID: id, Platform: store.IOS, WorkerID: c.id, Attempt: 1}
+}
+
 // gets polls and expects build id; "" for none.
 func (c *client) gets(id string, edit ...func(*store.Poll)) store.PollResult {
 	c.t.Helper()

@@ -23,6 +23,9 @@ WITH was AS MATERIALIZED (
 )
 SELECT platform, position, pg_notify('takt', 'job:available ' || platform) FROM b`
 
+// priorityAt returns the priority of the build at a position, whose high bits it is.
+func priorityAt(position int64) int { return store.MaxPriority - int(position>>55) }
+
 // SetPriority moves a pending build to the position of its new priority. Among builds
 // of the same priority the older submission goes first. Errors: NotFound, Conflict when
 // it is not pending, InvalidArgument.

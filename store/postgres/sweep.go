@@ -65,9 +65,9 @@ WITH w AS MATERIALIZED (
 	WHERE workers.id = n.id
 	RETURNING workers.id, workers.status, n.status AS was
 )
-SELECT state, id, platform, position FROM b
+SELECT state, id, platform, position, worker, attempt FROM b
 UNION ALL
-SELECT 'offline', id, '', 0 FROM u WHERE status = 'offline' AND was <> 'offline'
+SELECT 'offline', id, '', 0, '', 0 FROM u WHERE status = 'offline' AND was <> 'offline'
 ORDER BY position, id`
 
 // Sweep takes builds from workers that sent no beat for Timeouts.BuildTimeout, and
@@ -160,7 +160,7 @@ func scanSweep(rows pgx.Rows) (r swept, err error) {
 	var what string
 	var ref store.BuildRef
 	var position int64
-	_, err = pgx.ForEachRow(rows, []any{&what, &ref.ID, &ref.Platform, &position}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&what, &ref.ID, &ref.Platform, &position, &ref.WorkerID, &ref.Attempt}, func() error {
 		switch what {
 		case string(store.Pending):
 			r.Requeued = append(r.Requeued, ref)

@@ -113,16 +113,23 @@ func ReadWord(path string) string {
 	return strings.TrimSpace(string(raw))
 }
 
-// Metric returns the value of a metric without labels, 0 if there is none.
+// Metric returns the sum of a metric over its labels, 0 if there is none.
 func (c *Controller) Metric(ctx context.Context, name string) (float64, error) {
 	text, err := c.Client.Metrics(ctx)
 	if err != nil {
 		return 0, err
 	}
+	sum := 0.0
 	for line := range strings.Lines(text) {
-		if value, ok := strings.CutPrefix(line, name+" "); ok {
-			return strconv.ParseFloat(strings.TrimSpace(value), 64)
+		series, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if found, _, _ := strings.Cut(series, "{"); found != name {
+			continue
 		}
+		n, err := strconv.ParseFloat(value, 64)
+		if err != nil {
+			return 0, fmt.Errorf("reading %s: %w", series, err)
+		}
+		sum += n
 	}
-	return 0, nil
+	return sum, nil
 }

@@ -1,0 +1,64 @@
+package actors
+
+import (
+	"strings"
+
+	"github.com/prometheus/procfs"
+	"github.com/prometheus/procfs/blockdevice"
+)
+
+// sector is the unit of Linux's disk statistics, whatever the disk's own is.
+const sector = 512
+
+// measureHost shows the machine that takt runs on. What can't be read, as on other
+// systems than Linux, is left out.
+func (t *Tree) measureHost(add addFigure) {
+	if fs, err := procfs.NewDefaultFS(); err == nil {
+		if s, err := fs.Stat(); err == nil {
+			c := s.CPUTotal
+			for mode, seconds := range map[string]float64{
+				"user": c.User + c.Nice, "system": c.System + c.IRQ + c.SoftIRQ, "iowait": c.Iowait, "steal": c.Steal, "idle": c.Idle,
+			} {
+				add("takt_host_cpu_seconds_total", "Processor time of the machine, by mode, summed over its processors.", seconds, "mode", mode)
+			}
+		}
+		if m, err := fs.Meminfo(); err == nil && m.MemTotalBytes != nil && m.MemAvailableBytes != nil {
+			add("takt_host_memory_bytes", "Memory of the machine.", float64(*m.MemTotalBytes))
+			add("takt_host_memory_available_bytes", "Memory of the machine that programs could still get.", float64(*m.MemAvailableBytes))
+		}
+	}
+	if read, written, ok := diskIO(); ok {
+		add("takt_host_disk_read_bytes_total", "Bytes read from the machine's disks.", read)
+		add("takt_host_disk_written_bytes_total", "Bytes written to the machine's disks.", written)
+	}
+	if t.disk == nil {
+		return
+	}
+	if free, size, err := t.disk(); err == nil {
+		add("takt_host_disk_free_bytes", "Free space of the disk that holds the files of builds.", float64(free))
+		add("takt_host_disk_bytes", "Size of the disk that holds the files of builds.", float64(size))
+	}
+}
+
+// diskIO returns the bytes that whole disks have read and written. Partitions, and
+// devices that are made of others, would count them again.
+func diskIO() (read, written float64, ok bool) {
+	fs, err := blockdevice.NewDefaultFS()
+	if err != nil {
+		return 0, 0, false
+	}
+	devices, err := fs.SysBlockDevices()
+	if err != nil {
+		return 0, 0, false
+	}
+	for _, name := range devices {
+		if strings.HasPrefix(name, "loop") || strings.HasPrefix(name, "ram") || strings.HasPrefix(name, "zram") ||
+			strings.HasPrefix(name, "dm-") || strings.HasPrefix(name, "md") {
+			continue
+		}
+		if s, _, err := fs.SysBlockDeviceStat(name); err == nil {
+			read, written, ok = read+float64(s.ReadSectors*sector), written+float64(s.WriteSectors*sector), true
+		}
+	}
+	return read, written, ok
+}
