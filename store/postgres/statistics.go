@@ -8,7 +8,7 @@ import (
 // sqlStatistics is one JSON object, so that members that differ between versions of
 // PostgreSQL need no types. It shows no texts of statements, because utility statements
 // hold values, and of the settings only those that hold no secret.
-const sqlStatistics = `
+const sqlStatistics = `/* statistics */
 SELECT json_build_object(
 	'settings', (SELECT json_object_agg(name, setting ORDER BY name) FROM pg_settings WHERE name IN (
 		'server_version', 'fsync', 'synchronous_commit', 'full_page_writes', 'wal_level', 'max_wal_size', 'checkpoint_timeout',
