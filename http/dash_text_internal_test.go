@@ -56,7 +56,7 @@ func TestTextOfStrangersStandsWhereItIs(t *testing.T) {
 func TestOwnPathsOnly(t *testing.T) {
 	t.Parallel()
 	for path, ok := range map[string]bool{
-		"/fleet": true, "/builds?state=failed": true, "//elsewhere.example": false, "https://elsewhere.example/": false, "/\\elsewhere.example": false,
+		"/fleet": true, "/builds?state=failed": true, "//elsewhere.example": false, "///elsewhere.example": false, "https://elsewhere.example/": false, "/\\elsewhere.example": false,
 		"elsewhere": false, "": false, "/login?next=/x": false, "/a\nb": false, "javascript:alert(1)": false,
 	} {
 		require.Equal(t, ok, ownPath(path, "-") == path, path)

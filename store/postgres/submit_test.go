@@ -153,6 +153,36 @@ func TestQueueLimitIsExact(t *testing.T) {
 	require.ErrorContains(t, err, "Build queue full, try again later")
 }
 
+// Two retries of one build at once: the second waits for the first, and is refused.
+func TestRetriesOfOneBuildWaitForEachOther(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	old := b.build()
+	b.worker().gets(old.ID)
+	retry := func(id string, commit func() error) error {
+		source := storetest.File("builds/"+id+"/source.zip", "source")
+		_, err := b.builds.Submit(t.Context(), store.Submission{ID: id, Platform: store.IOS, Source: source, RetryOf: old.ID}, commit)
+		return err
+	}
+	begun, release, ended := make(chan struct{}), make(chan struct{}), make(chan error, 2)
+	go func() {
+		ended <- retry("first", func() error {
+			close(begun)
+			<-release
+			return nil
+		})
+	}()
+	<-begun
+	go func() { ended <- retry("second", nil) }()
+	b.waits(1)
+	close(release)
+	var codes []store.Code
+	for range 2 {
+		codes = append(codes, store.CodeOf(<-ended))
+	}
+	require.ElementsMatch(t, []store.Code{"", store.RetryWaiting}, codes)
+}
+
 func TestList(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
