@@ -169,6 +169,7 @@ func TestUploadThatStandsStillIsCutAfterAMinute(t *testing.T) {
 		p := fakeTime(t)
 		c, r := p.dial()
 		defer c.Close()
+		defer time.AfterFunc(5*time.Minute, func() { _ = c.Close() }).Stop()
 		head, body, _ := slowForm(t, 1000)
 		write(t, c, head+chunkOf(body[:100]))
 		begin := time.Now()

@@ -1,9 +1,12 @@
 package runner
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -45,7 +48,9 @@ func TestEngineThatDoesNotAnswer(t *testing.T) {
 func TestUnfitWorkerDoesNotRegister(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "no-such-tool")
-	require.ErrorIs(t, b.worker.Run(t.Context()), ErrUnfit)
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 10*time.Second, errors.New("it works"))
+	defer cancel()
+	require.ErrorIs(t, b.worker.Run(ctx), ErrUnfit)
 	require.Empty(t, b.Workers())
 }
 
