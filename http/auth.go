@@ -92,6 +92,15 @@ func newKeys(cfg Config) *keys {
 	return &keys{newSecret(cfg.APIKey), newSecret(cfg.AdminKey), cfg.TelemetryWithoutKey}
 }
 
+var errWrongKey = store.NewError(store.InvalidAPIKey, "Invalid API key")
+
+// guesses reports whether a wrong API key was sent beside a build token, which may still
+// be right.
+func (k *keys) guesses(a access, h http.Header) bool {
+	key := header(h, keyAPI)
+	return a == buildKey && key != "" && header(h, keyBuildToken) != "" && !k.api.is(key)
+}
+
 // authorize checks what can be checked in memory.
 func (k *keys) authorize(a access, h http.Header) error {
 	key := header(h, keyAPI)
@@ -106,7 +115,7 @@ func (k *keys) authorize(a access, h http.Header) error {
 	case key == "":
 		return store.NewError(store.Unauthorized, "Missing X-API-Key header")
 	case !k.api.is(key):
-		return store.NewError(store.InvalidAPIKey, "Invalid API key")
+		return errWrongKey
 	}
 	switch a {
 	case workerKey:
@@ -128,12 +137,18 @@ func (k *keys) authorizeAdmin(key string) error {
 	return nil
 }
 
+// maxWrongEntries is how many addresses a minute are named in the audit. The log names
+// all.
+const maxWrongEntries = 20
+
 // wrongKeys limits guessing of keys: an address may show so many wrong keys a minute and
 // then gets a Retry-After. A right key is never refused.
 type wrongKeys struct {
 	most  int // wrong keys a minute; negative: no limit
 	log   zerolog.Logger
 	count prometheus.Counter
+	// report writes an entry into the audit. It does not block.
+	report func(e store.AuditEntry)
 
 	mu   sync.Mutex // guards what follows
 	by   map[string]int
@@ -158,6 +173,9 @@ func (w *wrongKeys) note(who string, err error, now time.Time) error {
 	w.by[who] = n + 1
 	if !known {
 		w.log.Warn().Str("remote", printAddr(who)).Err(err).Msg("a wrong key was shown; others of this address are only counted for a minute")
+		if len(w.by) <= maxWrongEntries {
+			w.report(store.AuditEntry{At: now, Actor: "unknown@" + printAddr(who), Action: "show wrong key", Outcome: failureOf(err).Message})
+		}
 	}
 	if w.most < 0 || n < w.most {
 		return err

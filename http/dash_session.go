@@ -29,10 +29,6 @@ const (
 	// Config.PlainSessions.
 	sessionCookie = "__Host-takt"
 	plainCookie   = "takt"
-	// loginAttempts is how many wrong keys an address may try at once; after that one
-	// every loginPause.
-	loginAttempts = 10
-	loginPause    = time.Minute / loginAttempts
 	maxName       = 64
 )
 
@@ -71,13 +67,11 @@ func sessionOf(c echo.Context) *session {
 // sessions makes and checks cookies. They are valid on every controller with the same
 // keys, and a change of either key ends them.
 type sessions struct {
-	keys     *keys
-	mac      []byte
-	secure   bool // visitors use HTTPS, as Config.PublicURL says
-	plain    bool // Config.PlainSessions
-	trusted  []netip.Prefix
-	attempts *quota
-	origins  *http.CrossOriginProtection
+	keys    *keys
+	mac     []byte
+	secure  bool // visitors use HTTPS, as Config.PublicURL says
+	plain   bool // Config.PlainSessions
+	origins *http.CrossOriginProtection
 }
 
 func newSessions(cfg Config, k *keys) *sessions {
@@ -85,11 +79,9 @@ func newSessions(cfg Config, k *keys) *sessions {
 	if err != nil {
 		panic(err) // the key's length is a constant
 	}
-	attempts := newQuota("login", loginAttempts, time.Now())
-	attempts.every = loginPause
 	return &sessions{
 		keys: k, mac: mac, secure: strings.HasPrefix(cfg.PublicURL, "https://"), plain: cfg.PlainSessions,
-		trusted: cfg.TrustedProxies, attempts: attempts, origins: http.NewCrossOriginProtection(),
+		origins: http.NewCrossOriginProtection(),
 	}
 }
 
@@ -179,8 +171,7 @@ func (s *sessions) cookie(r *http.Request, value string) *http.Cookie {
 	return c
 }
 
-// begin checks a key and returns the session that it opens. Wrong keys are limited
-// per address; a right one never is.
+// begin checks a key and returns the session that it opens.
 func (s *sessions) begin(r *http.Request, key, name string) (v session, err error) {
 	v = session{Name: strings.Join(strings.Fields(plain(store.Text(name))), " "), ID: rand.Text()[:10], Expires: time.Now().Add(sessionLife).Unix()}
 	switch {
@@ -189,9 +180,6 @@ func (s *sessions) begin(r *http.Request, key, name string) (v session, err erro
 	case s.keys.api.is(key):
 		v.Role = roleAPI
 	default:
-		if _, wait := s.attempts.take(quotaAddr(remote(r, s.trusted)), time.Now()); wait > 0 {
-			return v, &store.Error{Code: store.RateLimited, Message: "Too many wrong keys, try again in " + strconv.Itoa(int(math.Ceil(wait.Seconds()))) + " s", RetryAfter: wait}
-		}
 		return v, store.NewError(store.Forbidden, "This is neither the API key nor the admin key")
 	}
 	if v.Name == "" || len(v.Name) > maxName {
@@ -224,8 +212,7 @@ func (d *dashboard) login(_ context.Context, c echo.Context) (any, error) {
 	next := ownPath(r.PostFormValue("next"), "/fleet")
 	v, err := d.sessions.begin(r, r.PostFormValue("key"), r.PostFormValue("name"))
 	if err != nil {
-		failure := failureOf(err)
-		d.log.Info().Str("host", remoteHost(r)).Str("code", string(failure.Code)).Msg("login refused")
+		failure := failureOf(d.wrong.note(d.addr(c), err, time.Now()))
 		if failure.RetryAfter > 0 {
 			c.Response().Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(failure.RetryAfter.Seconds()))))
 		}

@@ -49,7 +49,7 @@ func FuzzSubmitForm(f *testing.F) {
 	files, err := storage.NewFiles(storage.ModeLocal, local, nil)
 	require.NoError(f, err)
 	defer files.Close() //nolint:errcheck // the test is over
-	s, err := New(Deps{Builds: agreeing{}, Queue: agreeing{}, Publish: func(string, any) {}, Requests: agreeing{}, Files: files, Logger: zerolog.Nop()},
+	s, err := New(Deps{Background: func(func(context.Context)) {}, Builds: agreeing{}, Queue: agreeing{}, Publish: func(string, any) {}, Requests: agreeing{}, Files: files, Logger: zerolog.Nop()},
 		Config{APIKey: testKey, MaxSource: 100, MaxCerts: 50, MaxField: 20, MaxParts: 5, WrongKeys: -1})
 	require.NoError(f, err)
 	f.Fuzz(func(t *testing.T, form []byte) {

@@ -93,8 +93,9 @@ func gullible(f *testing.F) (s *Server, beat *store.Beat, dir, content string) {
 		Source: &store.File{Name: "builds/b/source.zip", Size: u.Size, SHA256: u.SHA256, Location: store.OnDisk},
 	}}
 	s, err = New(Deps{
-		Tokens: knownTokens(f),
-		Builds: b, Queue: b, Workers: host{}, Publish: func(string, any) {}, Requests: b, Files: files,
+		Background: func(func(context.Context)) {},
+		Tokens:     knownTokens(f),
+		Builds:     b, Queue: b, Workers: host{}, Publish: func(string, any) {}, Requests: b, Files: files,
 		Metrics: prometheus.NewRegistry(), Logger: zerolog.Nop(),
 	}, Config{APIKey: testKey, AdminKey: testKey + "-admin", MaxResult: 100, MaxField: 20, MaxParts: 6, MaxJSON: 4096, PollRate: -1, RegisterRate: -1, WrongKeys: -1})
 	require.NoError(f, err)

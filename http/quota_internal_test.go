@@ -173,7 +173,7 @@ func TestWorkersWithoutTokensAreLimitedById(t *testing.T) {
 func TestPollsWithoutTheKeyAreNotCounted(t *testing.T) {
 	t.Parallel()
 	tokens := knownTokens(t)
-	s, err := New(Deps{Queue: quiet{}, Tokens: tokens, Requests: agreeing{}, Logger: zerolog.Nop()}, Config{APIKey: testKey, PollRate: 1, WrongKeys: -1})
+	s, err := New(Deps{Background: func(func(context.Context)) {}, Queue: quiet{}, Tokens: tokens, Requests: agreeing{}, Logger: zerolog.Nop()}, Config{APIKey: testKey, PollRate: 1, WrongKeys: -1})
 	require.NoError(t, err)
 	for range 100 {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/workers/poll", nil)

@@ -26,7 +26,8 @@ type shared struct {
 	observed *metrics.Metrics
 	requests Requests
 
-	inFlight atomic.Int64  // requests under way, parked polls included
+	inFlight atomic.Int64 // requests under way, parked polls included
+	wrong    *wrongKeys
 	streams  chan struct{} // one for each stream of events
 	// strangers counts the admitted requests of public routes. bodies counts those whose
 	// body is being read before admission.
@@ -54,6 +55,9 @@ func (s *Server) wrap(r *route, method string) echo.HandlerFunc {
 		} else {
 			if r.access.shown(c.Request().Header) {
 				connOf(c.Request().Context()).trust()
+			}
+			if s.keys.guesses(r.access, c.Request().Header) {
+				_ = s.wrong.note(s.addr(c), errWrongKey, start) // the token decides
 			}
 			err = guard(c, r)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/labstack/echo/v4"
 	"github.com/rs/zerolog"
 
+	"takt/store"
 	"takt/store/metrics"
 )
 
@@ -27,7 +28,6 @@ const maxHTTP2Streams = 32
 type Server struct {
 	*shared
 	keys   *keys
-	wrong  *wrongKeys
 	tls    *Certificate // nil: plain HTTP
 	echo   *echo.Echo
 	ring   *ring
@@ -61,7 +61,13 @@ func New(deps Deps, cfg Config) (*Server, error) {
 		keys: newKeys(cfg), tls: deps.TLS, echo: echo.New(), ring: newRing(ringSize), logs: newFollowers(), changed: newFollowers(),
 		drains: make(chan struct{}, maxDrains),
 	}
-	s.wrong = &wrongKeys{most: cfg.WrongKeys, log: s.log, count: s.metrics.wrongKeys}
+	s.wrong = &wrongKeys{most: cfg.WrongKeys, log: s.log, count: s.metrics.wrongKeys, report: func(e store.AuditEntry) {
+		deps.Background(func(ctx context.Context) {
+			ctx, cancel := context.WithTimeoutCause(ctx, auditPatience, errSlowAudit)
+			defer cancel()
+			_, _ = deps.Audit.Append(ctx, e) // the log has it too
+		})
+	}}
 	s.echo.HTTPErrorHandler = func(err error, c echo.Context) { s.writeError(c, err) }
 	s.history, s.pages = newHistory(deps), map[string]bool{}
 	deps.Builds = observedBuilds{deps.Builds, s.history}

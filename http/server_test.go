@@ -35,6 +35,9 @@ func newServer(t *testing.T, deps takthttp.Deps, change ...func(*takthttp.Config
 	if deps.Tokens == nil {
 		deps.Tokens = tokensOf(t)
 	}
+	if deps.Background == nil {
+		deps.Background = func(func(context.Context)) {}
+	}
 	if deps.Ready == nil {
 		deps.Ready = func() bool { return true }
 	}

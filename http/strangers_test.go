@@ -258,7 +258,10 @@ func TestUploadsOfOneAddressWaitForEachOther(t *testing.T) {
 
 func TestWrongKeysAreSlowedCountedAndLogged(t *testing.T) {
 	t.Parallel()
-	s, l := newServer(t, takthttp.Deps{Tree: bigTree(1)}, func(c *takthttp.Config) { c.WrongKeys = 0 }) // what everybody has
+	p := newTreeWithOrders()
+	s, l := newServer(t, takthttp.Deps{
+		Tree: bigTree(1), Audit: p, Background: func(run func(context.Context)) { run(t.Context()) },
+	}, func(c *takthttp.Config) { c.WrongKeys = 0 }) // what everybody has
 	url, _ := serve(t, s, listen(t))
 	show := func(local, header, key string) int {
 		c, r := dialFrom(t, local, url)
@@ -282,6 +285,9 @@ func TestWrongKeysAreSlowedCountedAndLogged(t *testing.T) {
 	require.Equal(t, 403, show("127.0.0.2", "X-Admin-Key", "wrong-key-0123456789"), "others are not slowed")
 	require.Equal(t, 2, strings.Count(l.String(), `"level":"warn"`), "once for each address")
 	require.Contains(t, l.String(), `"remote":"127.0.0.1"`)
+	require.Len(t, p.entries, 2, "once for each address, not for each key")
+	require.Equal(t, []string{"unknown@127.0.0.1", "show wrong key", "Invalid admin key"},
+		[]string{p.entries[0].Actor, p.entries[0].Action, p.entries[0].Outcome})
 	require.NotContains(t, l.String(), "wrong-key")
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(s.Collectors()...)
@@ -290,6 +296,20 @@ func TestWrongKeysAreSlowedCountedAndLogged(t *testing.T) {
 	i := slices.IndexFunc(families, func(f *dto.MetricFamily) bool { return f.GetName() == "takt_http_wrong_keys_total" })
 	require.GreaterOrEqual(t, i, 0)
 	require.InDelta(t, 14, families[i].GetMetric()[0].GetCounter().GetValue(), 0)
+}
+
+func TestAKeyIsNotGuessedBesideABuildToken(t *testing.T) {
+	t.Parallel()
+	b := setupWith(t, func(*takthttp.Deps) {}, func(c *takthttp.Config) { c.WrongKeys = 0 })
+	s := b.submit()
+	guess := func(token string) int {
+		return b.send("GET", "/api/builds/"+s.ID+"/status", map[string]string{"X-API-Key": "wrong-key-0123456789", "X-Build-Token": token}, "").status
+	}
+	for range 10 {
+		require.Equal(t, 403, guess("x"))
+	}
+	require.Equal(t, 200, guess(s.AccessToken), "its token opens the build")
+	require.Equal(t, 429, b.send("GET", "/api/builds", map[string]string{"X-API-Key": "wrong-key-0123456789"}, "").status, "they were counted")
 }
 
 func TestWrongKeysAreForgottenAfterAMinute(t *testing.T) {
