@@ -79,8 +79,8 @@ func TestSubmitRefusesWhatIsWrong(t *testing.T) {
 		"two sources":            {[]part{source("x"), source("y"), ios}, 400, "More than one source file"},
 		"two certs":              {[]part{{"certs", "c", "x"}, {"certs", "c", "x"}}, 400, "More than one certs file"},
 		"too many parts":         {many, 400, "Too many parts"},
-		"a priority too high":    {[]part{source("x"), ios, {name: "priority", content: "11"}}, 400, "priority must be a whole number from -10 to 10"},
-		"a priority in words":    {[]part{source("x"), ios, {name: "priority", content: "high"}}, 400, "priority must be a whole number from -10 to 10"},
+		"a priority too high":    {[]part{source("x"), ios, {name: "priority", content: "11"}}, 400, "Invalid request: priority must be a whole number from -10 to 10"},
+		"a priority in words":    {[]part{source("x"), ios, {name: "priority", content: "high"}}, 400, "Invalid request: priority must be a whole number from -10 to 10"},
 	}
 	for name, tt := range tests {
 		r := b.form("/api/builds/submit", key(), tt.parts...)

@@ -93,7 +93,7 @@ func readContract() map[string][]answer {
 			{400, "Invalid status", get("/api/builds?status=done", "X-API-Key", apiKey)},
 			{400, "Valid platform required (ios|android)", get("/api/builds?platform=windows", "X-API-Key", apiKey)},
 			{400, "Invalid worker_id", get("/api/builds?worker_id=a%20b", "X-API-Key", apiKey)},
-			{400, "limit must be a positive whole number", get("/api/builds?limit=0", "X-API-Key", apiKey)},
+			{400, "Invalid request: limit must be a positive whole number", get("/api/builds?limit=0", "X-API-Key", apiKey)},
 		}),
 		"GET /api/builds/active":     lists("/api/builds/active"),
 		"GET /api/builds/statistics": lists("/api/builds/statistics"),
@@ -104,8 +104,8 @@ func readContract() map[string][]answer {
 		}, keyless("GET", "/api/builds/unknown")),
 		"GET /api/builds/:id/status": join(either("/api/builds/ID/status"), tokenless("GET", "/api/builds/unknown/status")),
 		"GET /api/builds/:id/logs": join(either("/api/builds/ID/logs"), tokenless("GET", "/api/builds/unknown/logs"), []answer{
-			{400, "after must be a whole number", of(get, "/api/builds/ID/logs?after=x", "X-API-Key", apiKey)},
-			{400, "limit must be a positive whole number", of(get, "/api/builds/ID/logs?limit=0", "X-API-Key", apiKey)},
+			{400, "Invalid request: after must be a whole number", of(get, "/api/builds/ID/logs?after=x", "X-API-Key", apiKey)},
+			{400, "Invalid request: limit must be a positive whole number", of(get, "/api/builds/ID/logs?limit=0", "X-API-Key", apiKey)},
 		}),
 		"GET /api/builds/:id/download": downloads("/api/builds/ID/download"),
 		"GET /api/builds/:id/download/:type": join(downloads("/api/builds/ID/download/result"), []answer{
@@ -115,8 +115,8 @@ func readContract() map[string][]answer {
 		}),
 		"PATCH /api/builds/:id": join([]answer{
 			{200, "", of(patch(`{"priority":-10}`), "/api/builds/ID")},
-			{400, "priority required", of(patch(`{}`), "/api/builds/ID")},
-			{400, "priority must be -10 to 10", of(patch(`{"priority":11}`), "/api/builds/ID")},
+			{400, "Invalid request: priority required", of(patch(`{}`), "/api/builds/ID")},
+			{400, "Invalid request: priority must be -10 to 10", of(patch(`{"priority":11}`), "/api/builds/ID")},
 			{409, "Build is not pending", func(b *bundle) reply {
 				s := b.submit()
 				b.send("POST", "/api/builds/"+s.ID+"/cancel", key(), "")

@@ -38,13 +38,13 @@ func deploymentContract() map[string][]answer {
 	routes := map[string][]answer{
 		"POST " + all: {
 			{202, "", post(all, deploymentBody, "X-API-Key", apiKey)},
-			{400, "source_org and target_org required", post(all, "", "X-API-Key", apiKey)},
-			{400, "source_org must be the name of an organisation", post(all, "{}", "X-API-Key", apiKey)},
+			{400, "Invalid request: source_org and target_org required", post(all, "", "X-API-Key", apiKey)},
+			{400, "Invalid request: source_org must be the name of an organisation", post(all, "{}", "X-API-Key", apiKey)},
 			{400, "Invalid JSON body", post(all, "{", "X-API-Key", apiKey)},
 		},
 		"GET " + all: {
 			{200, "", get(all, "X-API-Key", apiKey)},
-			{400, "limit must be 1 to 500", get(all+"?limit=501", "X-API-Key", apiKey)},
+			{400, "Invalid request: limit must be 1 to 500", get(all+"?limit=501", "X-API-Key", apiKey)},
 		},
 		"GET " + one:              {{200, "", deployed("GET", "/api/deployments/ID")}, unknown("GET", one)},
 		"GET " + one + "/events":  {{200, "", deployed("GET", "/api/deployments/ID/events", "cancel")}, unknown("GET", one+"/events")},

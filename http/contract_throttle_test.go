@@ -34,16 +34,16 @@ func stay(path string) func(*bundle) reply {
 func throttleContract() map[string][]answer {
 	const action, list, one = "/api/hubspot/action", "/api/config/:portal_id", "/api/config/:portal_id/:action_id"
 	body := string(webhook("c1").Body())
-	wrong := "action_id must be a positive integer"
+	wrong := "Invalid request: action_id must be a positive integer"
 	routes := map[string][]answer{
 		"POST /api/config": {
 			{200, "", post("/api/config", tenASecond, "X-API-Key", apiKey)},
-			{400, "portal_id must be a positive integer", post("/api/config", "{}", "X-API-Key", apiKey)},
+			{400, "Invalid request: portal_id must be a positive integer", post("/api/config", "{}", "X-API-Key", apiKey)},
 			{400, "Invalid JSON body", post("/api/config", "{", "X-API-Key", apiKey)},
 		},
 		"GET " + list: {
 			{200, "", get("/api/config/1", "X-API-Key", apiKey)},
-			{400, "portal_id must be a positive integer", get("/api/config/x", "X-API-Key", apiKey)},
+			{400, "Invalid request: portal_id must be a positive integer", get("/api/config/x", "X-API-Key", apiKey)},
 		},
 		"GET " + one: {
 			{200, "", configured(get("/api/config/62515/7", "X-API-Key", apiKey))},
@@ -76,7 +76,7 @@ func throttleContract() map[string][]answer {
 		{200, "", func(b *bundle) reply {
 			return b.send("GET", "/api/oauth/callback?state=s&code=c", map[string]string{"Cookie": "takt_install=browser"}, "")
 		}},
-		{400, "state is unknown, too old or another browser's: begin again", get("/api/oauth/callback?state=x&code=c")},
+		{400, "Invalid request: state is unknown, too old or another browser's: begin again", get("/api/oauth/callback?state=x&code=c")},
 	}
 	return routes
 }

@@ -155,8 +155,8 @@ func workerContract() map[string][]answer {
 			{200, "", send("", func(w api.Registered) map[string]string { return key("X-Worker-Token", w.AccessToken) })},
 			{200, "", send("?worker_id=ID", keyed)},
 			{400, "X-Worker-Token header or worker_id required", send("", keyed)},
-			{400, "wait must be 0 to 60 seconds", send("?worker_id=ID&wait=61", keyed)},
-			{400, "active must be a list of build ids", send("?worker_id=ID&active=a%20b", keyed)},
+			{400, "Invalid request: wait must be 0 to 60 seconds", send("?worker_id=ID&wait=61", keyed)},
+			{400, "Invalid request: active must be a list of build ids", send("?worker_id=ID&active=a%20b", keyed)},
 			{401, "Invalid worker token", send("", func(api.Registered) map[string]string { return key("X-Worker-Token", "unknown") })},
 			{404, "Worker not found", send("?worker_id=unknown", keyed)},
 		}, keyless(method, "/api/workers/poll"))
@@ -191,7 +191,7 @@ func workerContract() map[string][]answer {
 		named := held(func(h holding) reply { return h.json("POST", path, key(), strings.ReplaceAll(body, "ID", h.build.ID)) })
 		return join([]answer{
 			{200, "", named},
-			{400, "build_id required", post(path, `{}`, "X-API-Key", apiKey)},
+			{400, "Invalid request: build_id required", post(path, `{}`, "X-API-Key", apiKey)},
 			{404, "Build not found", post(path, strings.ReplaceAll(body, "ID", "unknown"), "X-API-Key", apiKey)},
 			{403, "Build not assigned to a worker", func(b *bundle) reply {
 				return b.json("POST", path, key(), strings.ReplaceAll(body, "ID", b.submit().ID))
@@ -248,7 +248,7 @@ func fleetContract() map[string][]answer {
 		"GET /api/workers": join([]answer{
 			{200, "", get("/api/workers?status=idle&limit=5", "X-API-Key", apiKey)},
 			{400, "Invalid status", get("/api/workers?status=tired", "X-API-Key", apiKey)},
-			{400, "limit must be a positive whole number", get("/api/workers?limit=x", "X-API-Key", apiKey)},
+			{400, "Invalid request: limit must be a positive whole number", get("/api/workers?limit=x", "X-API-Key", apiKey)},
 		}, keyless("GET", "/api/workers")),
 		"GET /api/workers/:id":         aboutWorker("GET", ""),
 		"GET /api/workers/:id/stats":   aboutWorker("GET", "/stats"),
@@ -259,14 +259,14 @@ func fleetContract() map[string][]answer {
 			{200, "", report("critical")},
 			{400, "Invalid status. Must be: healthy, warning, or critical", report("sick")},
 			{400, "Missing field: worker_id", post("/api/diagnostics/report", `{}`, "X-API-Key", apiKey)},
-			{400, "checks must be an array of objects", func(b *bundle) reply {
+			{400, "Invalid request: checks must be an array of objects", func(b *bundle) reply {
 				return b.json("POST", "/api/diagnostics/report", key(), `{"worker_id":"`+b.register("w").ID+`","status":"healthy","run_at":1,"duration_ms":1,"checks":{}}`)
 			}},
 			{404, "Worker not found", func(b *bundle) reply { return b.diagnose("unknown", "healthy") }},
 		}, keyless("POST", "/api/diagnostics/report")),
 		"GET /api/diagnostics/:worker_id": join([]answer{
 			{200, "", reports("?limit=1")},
-			{400, "limit must be a positive whole number", reports("?limit=0")},
+			{400, "Invalid request: limit must be a positive whole number", reports("?limit=0")},
 			{404, "Worker not found", get("/api/diagnostics/unknown", "X-API-Key", apiKey)},
 		}, keyless("GET", "/api/diagnostics/unknown")),
 		"GET /api/diagnostics/:worker_id/latest": join([]answer{

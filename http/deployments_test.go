@@ -28,7 +28,7 @@ type deploying struct {
 	begun *atomic.Int64
 }
 
-var errOperatorsOnly = store.NewError(store.Unauthorized, "token or X-Admin-Key header required")
+var errOperatorsOnly = store.NewError(store.Unauthorized, "Missing token or X-Admin-Key header")
 
 func newDeploying(db *postgres.DB) deploying {
 	return deploying{postgres.NewDeployments(db), &atomic.Int64{}}

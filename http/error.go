@@ -84,6 +84,9 @@ func problem(err error, requestID string) (p api.Problem, retryAfter time.Durati
 	if p.Status == http.StatusInternalServerError && e.Code != store.CertsUnusable {
 		p.Code, p.Detail = string(store.Internal), "Internal server error"
 	}
+	if p.Status == http.StatusBadRequest || p.Status == http.StatusUnprocessableEntity {
+		p.Detail = sentence(p.Detail)
+	}
 	p.Title, p.Error = http.StatusText(p.Status), p.Detail
 	if o := e.Overload; o != nil {
 		p.Rule, p.Load, p.Limit = o.Rule, &o.Load, &o.Limit
@@ -92,6 +95,15 @@ func problem(err error, requestID string) (p api.Problem, retryAfter time.Durati
 		retryAfter = max(e.RetryAfter, time.Second)
 	}
 	return p, retryAfter
+}
+
+// sentence returns a text that begins with the name of a field as a sentence, because old
+// clients show it alone. Two of these texts are what they look for.
+func sentence(text string) string {
+	if text == "" || text[0] < 'a' || text[0] > 'z' || text == "worker_id required" || text == "build_id and worker_id required" {
+		return text
+	}
+	return "Invalid request: " + text
 }
 
 // writeError answers err unless a reply has begun, and logs it. Errors are logged here

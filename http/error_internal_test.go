@@ -23,7 +23,7 @@ func TestEachCodeHasItsStatus(t *testing.T) {
 		store.MethodNotAllowed: 405, store.UnsupportedMedia: 415, store.TooLarge: 413, store.QueueFull: 503,
 		store.Overloaded: 503, store.RateLimited: 429, store.DiskFull: 507, store.Unavailable: 503, store.Internal: 500, "new": 500,
 	} {
-		p, retry := problem(fmt.Errorf("doing: %w", store.NewError(code, "text")), "id")
+		p, retry := problem(fmt.Errorf("doing: %w", store.NewError(code, "Text")), "id")
 		require.Equal(t, status, p.Status, code)
 		require.Equal(t, http.StatusText(status), p.Title, code)
 		require.Equal(t, p.Detail, p.Error, code)
@@ -32,9 +32,23 @@ func TestEachCodeHasItsStatus(t *testing.T) {
 			require.Equal(t, "Internal server error", p.Error, code)
 			require.Equal(t, "internal", p.Code, code)
 		} else {
-			require.Equal(t, "text", p.Error, code)
+			require.Equal(t, "Text", p.Error, code)
 			require.Equal(t, string(code), p.Code)
 		}
+	}
+}
+
+func TestErrorsReadAsSentences(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"limit must be a positive whole number": "Invalid request: limit must be a positive whole number",
+		"Source file required":                  "Source file required",
+		"worker_id required":                    "worker_id required",
+		"build_id and worker_id required":       "build_id and worker_id required",
+	} {
+		p, _ := problem(invalid(text), "id")
+		require.Equal(t, want, p.Error)
+		require.Equal(t, want, p.Detail)
 	}
 }
 

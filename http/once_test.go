@@ -168,7 +168,7 @@ func TestLabelsAreKeptAndShown(t *testing.T) {
 
 	r := b.form("/api/builds", key(), source("x"), ios(), part{name: "labels", content: `{"a":1}`})
 	require.Equal(t, 400, r.status)
-	requireProblem(t, r, "labels: must be a JSON object of strings", "invalid_argument")
+	requireProblem(t, r, "Invalid request: labels: must be a JSON object of strings", "invalid_argument")
 
 	w := b.register("w")
 	require.NotNil(t, b.poll(w.AccessToken).Job)

@@ -180,7 +180,7 @@ func (d *Deployments) maySpend(r store.DeploymentRequest, operator bool) error {
 	case d.cfg.Token == "":
 		return invalid("token required: takt has no forge credential of its own")
 	case !operator:
-		return store.NewError(store.Unauthorized, "token or X-Admin-Key header required: takt's own forge credential is the operators'")
+		return store.NewError(store.Unauthorized, "Missing token or X-Admin-Key header: takt's own forge credential is the operators'")
 	case !d.cfg.allows(r):
 		return store.NewError(store.Forbidden, fmt.Sprintf("takt's own forge credential is not for copying %s to %s: deploy-allow does not list it", r.SourceOrg, r.TargetOrg))
 	}
