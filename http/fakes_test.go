@@ -116,9 +116,12 @@ func (a *published) publish(topic string, data any) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch u := data.(type) {
+	case store.Uploaded:
 	case store.BuildUpdate:
+		u.Step = store.Step{} // for the log and the metrics
 		a.builds = append(a.builds, u)
 	case store.WorkerUpdate:
+		u.Step = store.Step{}
 		a.workers = append(a.workers, u)
 	default:
 		panic("nobody may publish " + topic)

@@ -52,6 +52,6 @@ func TestChangesAreAnnounced(t *testing.T) {
 	require.Equal(t, 400, b.send("POST", "/api/builds/"+s.ID+"/cancel", key(), "").status)
 	expect(updates(
 		store.BuildUpdate{BuildID: s.ID, State: store.Pending, Platform: store.IOS},
-		store.BuildUpdate{BuildID: s.ID, State: store.Cancelled},
+		store.BuildUpdate{BuildID: s.ID, State: store.Cancelled, Platform: store.IOS},
 	))
 }
