@@ -16,8 +16,8 @@ import (
 
 // Accept commits actions together with the jobs that serve them. When it returns, the
 // answers (by index) are durable. Most batches hold new actions of queues that have a
-// living job; these take one round trip. That statement fails if an action is a repeat.
-// Then repeats are looked up, and for a while every batch looks them up first. Queues
+// living job; these take one round trip. Repeats are looked up after it, and for a while
+// every batch looks them up first. Queues
 // without a living job take a transaction of several steps. After an error some of the
 // actions may be durable nevertheless.
 func (t *Throttle) Accept(ctx context.Context, actions []store.Action) ([]store.Acceptance, error) {

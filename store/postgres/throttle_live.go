@@ -6,7 +6,6 @@ import (
 	"sync"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"takt/store"
 )
@@ -35,19 +34,21 @@ func queueLock(id string) int32 {
 const sqlShareQueues = `/* share_queues */ SELECT count(pg_advisory_xact_lock_shared($1, u.lock)) FROM unnest($2::int[]) AS u(lock)`
 
 // sqlAcceptKnown inserts actions of queues with known numbers: $1 the queues, $2 the
-// queue of each action. It inserts all actions if each queue has a living job,
-// otherwise none. This statement and sqlAcceptLive look up one queue after the other,
+// queue of each action. It inserts the new actions, and returns them, if each queue has
+// a living job, otherwise none. This statement and sqlAcceptLive look up one queue after the other,
 // whatever the plan, because a join could end up reading all jobs.
 const sqlAcceptKnown = `/* accept_known */
-INSERT INTO action_executions (queue, portal_id, callback_id, expires_at)
+INSERT INTO action_executions AS a (queue, portal_id, callback_id, expires_at)
 SELECT u.queue, u.portal, u.callback, now() + make_interval(secs => u.seconds)
 FROM unnest($2::bigint[], $3::bigint[], $4::text[], $5::float8[]) AS u(queue, portal, callback, seconds)
 WHERE (SELECT bool_and(EXISTS (SELECT FROM river_job j
 	WHERE j.id = (SELECT q.job_id FROM throttle_queues q WHERE q.seq = k.seq)
-		AND ` + livingJob + `)) FROM unnest($1::bigint[]) AS k(seq))`
+		AND ` + livingJob + `)) FROM unnest($1::bigint[]) AS k(seq))
+ON CONFLICT (portal_id, callback_id) DO NOTHING
+RETURNING a.portal_id, a.callback_id`
 
-// sqlAcceptLive inserts the actions of those queues of $1 that have a living job, and
-// returns these queues' positions and numbers.
+// sqlAcceptLive inserts the new actions of those queues of $1 that have a living job,
+// and returns these queues' positions and numbers, and the actions.
 const sqlAcceptLive = `/* accept_live */
 WITH own AS MATERIALIZED (
 	SELECT u.nr, (
@@ -62,82 +63,69 @@ WITH own AS MATERIALIZED (
 	FROM unnest($2::int[], $3::bigint[], $4::text[], $5::float8[]) WITH ORDINALITY AS u(queue, portal, callback, seconds, nr)
 		JOIN own ON own.nr = u.queue
 	WHERE own.seq IS NOT NULL ORDER BY u.nr
+	ON CONFLICT (portal_id, callback_id) DO NOTHING
+	RETURNING portal_id, callback_id
 )
-SELECT nr, seq FROM own WHERE seq IS NOT NULL`
+SELECT nr, seq, 0, '' FROM own WHERE seq IS NOT NULL
+UNION ALL SELECT 0, 0, portal_id, callback_id FROM new`
 
-// acceptLive accepts all new actions of queues that have a living job.
+// acceptLive accepts the new actions of queues that have a living job. Repeats stay
+// without an answer.
 func (t *Throttle) acceptLive(ctx context.Context, b actionBatch, got []store.Acceptance) error {
-	err := t.insertLive(ctx, b, got)
-	if !isRepeat(err) {
-		return err
-	}
-	if err := t.acceptRepeats(ctx, b, got); err != nil {
-		return err
-	}
-	if b = b.without(got); len(b.names) == 0 {
-		return nil
-	}
-	if err := t.insertLive(ctx, b, got); !isRepeat(err) {
-		return err
-	}
-	return nil // more repeats arrived meanwhile; the next steps can handle them
-}
-
-// isRepeat reports whether err is a violation of a unique index.
-func isRepeat(err error) bool { return stateOf(err) == "23505" }
-
-// insertLive inserts new actions of queues that have a living job. It fails as a whole
-// if one of the actions already exists.
-func (t *Throttle) insertLive(ctx context.Context, b actionBatch, got []store.Acceptance) error {
+	var portal int64
+	var name string
+	var added []int // answers
 	if seqs, queues, known := t.seqs.find(b); known {
-		tag, err := t.insert(ctx, b, nil, sqlAcceptKnown, seqs, queues, b.portals, b.names, b.seconds)
-		switch {
-		case err != nil:
+		err := t.insert(ctx, b, func(rows pgx.Rows) error {
+			_, err := pgx.ForEachRow(rows, []any{&portal, &name}, func() error {
+				added = append(added, b.row(portal, name))
+				return nil
+			})
 			return err
-		case tag.RowsAffected() > 0:
-			for _, row := range b.rows {
-				got[row].State = store.ActionWaiting
-			}
-			return nil
+		}, sqlAcceptKnown, seqs, queues, b.portals, b.names, b.seconds)
+		if err != nil || len(added) > 0 {
+			return accepted(added, got, err)
 		}
 	}
 	live := make(map[int32]int64, len(b.ids))
-	_, err := t.insert(ctx, b, func(rows pgx.Rows) error {
+	err := t.insert(ctx, b, func(rows pgx.Rows) error {
 		var position int32
 		var seq int64
-		_, err := pgx.ForEachRow(rows, []any{&position, &seq}, func() error {
-			live[position] = seq
+		_, err := pgx.ForEachRow(rows, []any{&position, &seq, &portal, &name}, func() error {
+			if position > 0 {
+				live[position] = seq
+			} else {
+				added = append(added, b.row(portal, name))
+			}
 			return nil
 		})
 		return err
 	}, sqlAcceptLive, b.ids, b.in, b.portals, b.names, b.seconds)
-	if err != nil {
-		return err
+	if err == nil {
+		t.seqs.set(b, live)
 	}
-	t.seqs.set(b, live)
-	for i, row := range b.rows {
-		if live[b.in[i]] > 0 {
+	return accepted(added, got, err)
+}
+
+// accepted sets the answers of actions that were added, unless err is set.
+func accepted(added []int, got []store.Acceptance, err error) error {
+	if err == nil {
+		for _, row := range added {
 			got[row].State = store.ActionWaiting
 		}
 	}
-	return nil
+	return err
 }
 
 // insert runs a statement under the locks of the batch's queues. Both statements are
 // sent together and so are one transaction.
-func (t *Throttle) insert(ctx context.Context, b actionBatch, read func(pgx.Rows) error, sql string, args ...any) (tag pgconn.CommandTag, err error) {
-	err = t.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
+func (t *Throttle) insert(ctx context.Context, b actionBatch, read func(pgx.Rows) error, sql string, args ...any) error {
+	return t.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
 		send := &pgx.Batch{}
 		send.Queue(sqlShareQueues, queueLockClass, b.locks)
-		q := send.Queue(sql, args...)
-		if read != nil {
-			q.Query(read)
-		} else {
-			q.Exec(func(got pgconn.CommandTag) error { tag = got; return nil })
-		}
+		send.Queue(sql, args...).Query(read)
 		return statementFailure(ctx, c.SendBatch(ctx, send).Close())
 	})
-	return tag, err
 }
 
 // queueSeqs remembers the numbers of queues that had a living job.
