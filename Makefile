@@ -44,7 +44,7 @@ demo-throttle: setup-postgres build ## pace 200 webhooks of a stand-in for HubSp
 run: setup-postgres build ## serve on 127.0.0.1:3000 with an embedded database in .cache/run
 	$(BIN) serve --data-dir $(RUN_DIR)
 
-test: setup-postgres setup-cc setup-git setup-curl setup-s3 setup-browser ## run every test, with the race detector
+test: setup-postgres setup-cc setup-git setup-curl setup-s3 setup-promtool setup-browser ## run every test, with the race detector
 	TAKT_TEST_S3_SERVER=$(S3_SERVER) TAKT_TEST_AXE=$(AXE) CGO_ENABLED=1 $(GO) test -race -timeout 12m $(PACKAGES)
 
 drill: setup-postgres setup-cc ## make faults in a controller under load for DRILL (2m), and check every promise
@@ -68,7 +68,7 @@ vuln: $(VULN) ## look for known vulnerabilities, if their database can be reache
 	case "$$out" in *"fetching vulnerabilities"*) code=0; \
 		echo "vuln: NOT CHECKED, the database of vulnerabilities cannot be reached" >&2;; esac; exit $$code
 
-docs: ## write docs/settings.md and docs/cli.md anew from the code
+docs: ## write docs/settings.md, docs/cli.md and deploy/grafana anew from the code
 	$(GO) test -run DocsOf -timeout 2m ./cmd/takt -update
 
 fmt: $(LINT) ## format everything
@@ -93,7 +93,7 @@ mutants: setup-postgres setup-git setup-curl setup-s3 ## break each mechanism th
 screenshots: setup-postgres setup-browser ## write pictures of every page, light, dark and phone, to .cache/screenshots
 	TAKT_SCREENSHOTS=$(abspath $(SCREENSHOTS)) $(GO) test -run TestDashboardScreenshots -timeout 5m -count 1 ./cmd/takt
 
-cover: setup-postgres setup-git setup-curl setup-s3 setup-browser ## measure test coverage into coverage.out
+cover: setup-postgres setup-git setup-curl setup-s3 setup-promtool setup-browser ## measure test coverage into coverage.out
 	TAKT_TEST_S3_SERVER=$(S3_SERVER) TAKT_TEST_AXE=$(AXE) $(GO) test -coverpkg ./... -coverprofile coverage.out -timeout 12m ./...
 	$(GO) tool cover -func coverage.out | tail -n 1
 
@@ -113,6 +113,9 @@ setup-curl:
 
 setup-cc:
 	@.ci/setup cc
+
+setup-promtool:
+	@.ci/setup promtool
 
 setup-browser: $(AXE)
 	@.ci/setup chromium

@@ -113,6 +113,7 @@ func (m *Metrics) begin() {
 	for _, step := range []string{store.StepRegistered, store.StepOffline, store.StepDrained, store.StepResumed, store.StepGone} {
 		m.WorkerSteps.WithLabelValues(step)
 	}
+	m.StatementErrors.WithLabelValues("other")
 	for _, c := range []*prometheus.CounterVec{m.TokensRotated, m.TokensRefused} {
 		c.WithLabelValues()
 	}

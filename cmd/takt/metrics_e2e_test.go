@@ -1,0 +1,184 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"strings"
+	"testing"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"github.com/stretchr/testify/require"
+
+	"takt/http/client"
+	"takt/http/hubspottest"
+	"takt/store"
+)
+
+// The life of builds and workers, as an operator sees it from outside: in the log one line
+// for each step, in the scrape what dashboards and alerts ask for, and in neither what
+// strangers may not read.
+func TestALoadedControllerTellsWhatHappens(t *testing.T) {
+	t.Parallel()
+	s := newHookSite(t, hubspottest.Config{RollingLimit: -1})
+	c := s.throttled("takt", "TAKT_BUILD_TIMEOUT=3s", "TAKT_WORKER_TIMEOUT=3s", "TAKT_LOG=info")
+	ctx := t.Context()
+
+	victim := s.worker(c, "victim-worker", "exec sleep 300")
+	lost := submit(t, c, zipOf(t, map[string]string{"order.txt": "lost"}))
+	eventually(t, "the victim builds", func() bool { return status(t, c, lost).Status == string(store.Building) })
+	waits, err := c.Client.Submit(ctx, client.Submit{Platform: store.IOS, Source: client.Bytes(zipOf(t, nil)), Priority: 5})
+	require.NoError(t, err)
+	_, err = c.Client.SetPriority(ctx, waits.ID, 7)
+	require.NoError(t, err)
+	victim.Kill()
+	eventually(t, "its attempt is lost", func() bool { return status(t, c, lost).Status == string(store.Pending) })
+
+	heir := s.worker(c, "heir-worker", copyOrder)
+	eventually(t, "the lost build completes", func() bool { return status(t, c, lost).Status == string(store.Completed) })
+	download(t, c, lost)
+	eventually(t, "the other build fails", func() bool { return status(t, c, waits.ID).Status == string(store.Failed) })
+	require.NoError(t, heir.Stop(ctx, patience))
+
+	stuck := s.worker(c, "stuck-worker", "exec sleep 300")
+	cancelled := submit(t, c, zipOf(t, nil))
+	eventually(t, "it is built", func() bool { return status(t, c, cancelled).Status == string(store.Building) })
+	_, err = c.Client.Cancel(ctx, cancelled)
+	require.NoError(t, err)
+	eventually(t, "its worker is told", func() bool {
+		n, err := c.Metric(ctx, "takt_build_cancel_seconds_count")
+		return err == nil && n > 0
+	})
+	_, err = c.Client.Operate(ctx, client.Order{Path: "orchestration/janitor", Action: "restart", Reason: "a test"})
+	require.NoError(t, err)
+
+	s.install(c, perSecond(100), hookPortal)
+	for range 3 { // HubSpot repeats itself
+		require.True(t, s.fire(ctx, c.URL, hookPortal, "the-callback"))
+	}
+	_, err = c.Client.Poll(ctx, client.Poll{WorkerID: "nobody", Token: "wrong"})
+	require.Error(t, err)
+	for range 9 {
+		id := submit(t, c, zipOf(t, nil))
+		_, err := c.Client.Cancel(ctx, id)
+		require.NoError(t, err)
+	}
+	eventually(t, "cancelled builds are not shown as pending", func() bool {
+		n, err := c.Metric(ctx, "takt_queue_pending_builds")
+		return err == nil && n == 0
+	})
+	stuck.Kill()
+	_, err = c.Client.CheckInvariants(ctx, "")
+	require.NoError(t, err)
+	eventually(t, "HubSpot was told", func() bool {
+		n, err := c.Metric(ctx, "takt_throttle_actions_finished_total")
+		return err == nil && n == 1
+	})
+
+	text, err := c.Client.Metrics(ctx)
+	require.NoError(t, err)
+	secrets := []string{
+		"victim-worker", "heir-worker", "stuck-worker", lost, waits.ID, cancelled, fmt.Sprint(hookPortal), "the-callback", "nobody", c.APIKey, c.AdminKey,
+	}
+	families := walk(t, text, secrets)
+	missing := watched(t)
+	maps.DeleteFunc(missing, func(name, _ string) bool { return families[name] != nil })
+	require.Empty(t, missing, "dashboards and alerts ask for what is there")
+	for series, want := range map[string]float64{
+		`takt_build_attempts_lost_total silent`: 1, `takt_builds_ended_total android completed`: 1, `takt_builds_ended_total ios failed`: 1,
+		`takt_builds_ended_total android cancelled`: 10, `takt_build_wait_seconds ios 7`: 1, `takt_builds_submitted_total android`: 11,
+		`takt_throttle_actions_received_total repeat`: 2, `takt_worker_tokens_refused_total`: 1,
+	} {
+		require.InDelta(t, want, valueOf(families, series), 0, series)
+	}
+	for _, m := range families["takt_database_statement_errors_total"].GetMetric() {
+		require.NotContains(t, m.GetLabel()[0].GetValue(), "accept", "a repeated webhook is no error of PostgreSQL")
+	}
+
+	want := [][]string{
+		{"build submitted", lost}, {"build assigned", lost}, {"build began", lost}, {"build attempt lost", lost},
+		{"build assigned", lost}, {"build began", lost}, {"result uploaded", lost}, {"build ended", lost},
+	}
+	require.Equal(t, want, stepsOf(t, c.Output(), lost))
+	for _, step := range []string{"worker registered", "worker offline", "worker gone"} {
+		require.Contains(t, c.Output(), `"`+step+`"`)
+	}
+	require.NotContains(t, c.Output(), `"message":"request"`, "requests are for debug")
+}
+
+// stepsOf returns the steps of a build that a log tells, and checks what each says.
+func stepsOf(t *testing.T, log, build string) (steps [][]string) {
+	t.Helper()
+	for line := range strings.Lines(log) {
+		var l struct {
+			Level, Message, Build, Worker, Reason string
+			Attempt                               int
+			Took                                  float64
+		}
+		if json.Unmarshal([]byte(line), &l) != nil || l.Build != build {
+			continue
+		}
+		require.Equal(t, "info", l.Level, line)
+		if l.Message != "build submitted" {
+			require.NotEmpty(t, l.Worker, line)
+			require.Positive(t, l.Attempt, line)
+		}
+		switch l.Message {
+		case "build attempt lost":
+			require.Equal(t, store.LostSilent, l.Reason)
+		case "build assigned", "result uploaded", "build ended":
+			require.Positive(t, l.Took, line)
+		}
+		steps = append(steps, []string{l.Message, l.Build})
+	}
+	return steps
+}
+
+// walk checks a scrape and returns its families: what promtool says of names, help and
+// types, base units, plain help, and labels with few values, none of which is a secret.
+func walk(t *testing.T, text string, secrets []string) map[string]*dto.MetricFamily {
+	t.Helper()
+	promtool(t, text, "check", "metrics")
+	for _, secret := range secrets {
+		require.NotContains(t, text, secret, "anybody may read the metrics")
+	}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
+	require.NoError(t, err)
+	word := regexp.MustCompile(`^[a-zA-Z0-9_/:*.+ -]{1,60}$`)
+	for name, f := range families {
+		if !strings.HasPrefix(name, "takt_") {
+			continue // of the Go runtime
+		}
+		require.Regexp(t, `^[A-Z0-9].*\.$|^0 normal`, f.GetHelp(), name)
+		require.NotRegexp(t, `_(ms|millis|milliseconds|minutes|kb|mb|percent)(_|$)`, name, "base units")
+		require.Equal(t, f.GetType() == dto.MetricType_COUNTER, strings.HasSuffix(name, "_total"), name)
+		require.Less(t, len(f.GetMetric()), 1000, "%s has labels without end", name)
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				require.Regexp(t, word, l.GetValue(), "%s{%s}", name, l.GetName())
+				require.NotRegexp(t, `[0-9A-Za-z_-]{21}$|^[0-9]{3,}$`, strings.ReplaceAll(l.GetValue(), "_", " "), "%s{%s} looks like an id", name, l.GetName())
+			}
+		}
+	}
+	return families
+}
+
+// valueOf returns the value of a series: "name label-value label-value", in the order of
+// the labels' names. Of a histogram it is the count.
+func valueOf(families map[string]*dto.MetricFamily, series string) (sum float64) {
+	name, values, _ := strings.Cut(series, " ")
+	for _, m := range families[name].GetMetric() {
+		var labels []string
+		for _, l := range m.GetLabel() {
+			labels = append(labels, l.GetValue())
+		}
+		if strings.Join(labels, " ") == values {
+			sum += m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	return sum
+}
