@@ -25,19 +25,19 @@ type dash struct {
 }
 
 // setupDash logs in with key; "" is nobody.
-func setupDash(t *testing.T, key string) *dash {
+func setupDash(t *testing.T, key string, with ...func(*takthttp.Config)) *dash {
 	t.Helper()
-	return setupDashWith(t, key, func(*takthttp.Deps) {})
+	return setupDashWith(t, key, func(*takthttp.Deps) {}, with...)
 }
 
 // setupDashWith is setupDash with something else in the place of a dependency.
-func setupDashWith(t *testing.T, key string, replace func(*takthttp.Deps)) *dash {
+func setupDashWith(t *testing.T, key string, replace func(*takthttp.Deps), with ...func(*takthttp.Config)) *dash {
 	t.Helper()
 	tree := newTreeWithOrders()
 	b := setupWith(t, func(d *takthttp.Deps) {
 		d.Tree, d.Operator = tree.tree, tree
 		replace(d)
-	})
+	}, with...)
 	d := &dash{bundle: b}
 	b.client = browserClient(t)
 	if key != "" {

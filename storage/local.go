@@ -151,7 +151,7 @@ func (l *Local) Room() error {
 	if err != nil {
 		return err
 	}
-	if free < cmp.Or(l.reserve, min(maxReserve, size/20)) {
+	if free < cmp.Or(l.reserve, Reserve(size)) {
 		return store.NewError(store.DiskFull, "The controller's disk is nearly full")
 	}
 	return nil
@@ -164,12 +164,20 @@ func (l *Local) Space() (free, size int64, err error) {
 		return 0, 0, fmt.Errorf("reading free space: %w", err)
 	}
 	defer d.Close()
+	return Space(d)
+}
+
+// Space returns the free bytes and the size of the file system of an open directory.
+func Space(dir *os.File) (free, size int64, err error) {
 	var s unix.Statfs_t
-	if err := unix.Fstatfs(int(d.Fd()), &s); err != nil {
+	if err := unix.Fstatfs(int(dir.Fd()), &s); err != nil {
 		return 0, 0, fmt.Errorf("reading free space: %w", err)
 	}
 	return int64(s.Bavail) * int64(s.Bsize), int64(s.Blocks) * int64(s.Bsize), nil
 }
+
+// Reserve returns how many bytes of a file system are left to running builds.
+func Reserve(size int64) int64 { return min(maxReserve, size/20) }
 
 // syncDir makes the entries of a directory durable.
 func (l *Local) syncDir(name string) error {

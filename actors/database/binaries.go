@@ -45,6 +45,23 @@ func wellKnown() []string {
 	}
 }
 
+// Installed returns the server programs that takt would run for a data directory. It
+// starts and changes nothing.
+func Installed(ctx context.Context, dataDir, searchPath string) (Binaries, error) {
+	found, err := findBinaries(ctx, searchPath, wellKnown())
+	if err != nil {
+		return Binaries{}, err
+	}
+	dir := filepath.Join(dataDir, clusterName)
+	major := 0
+	if text, err := os.ReadFile(filepath.Join(dir, "PG_VERSION")); err == nil {
+		if major, err = strconv.Atoi(strings.TrimSpace(string(text))); err != nil {
+			return Binaries{}, fmt.Errorf("%s: not a version: %.20q", filepath.Join(dir, "PG_VERSION"), text)
+		}
+	}
+	return chooseBinaries(found, major, dir)
+}
+
 // findBinaries lists the usable server programs, best first. Those on searchPath come
 // first, in its order, because the operator chose it. Those that match the globs follow,
 // newest first.

@@ -16,6 +16,9 @@ import (
 // the process ends, even after kill -9.
 type DataDirLock struct{ file *os.File }
 
+// ErrInUse says that another process holds the lock of a data directory.
+var ErrInUse = errors.New("used by another takt")
+
 // LockDataDir takes the lock of the data directory, which must exist. It never
 // waits: an error names the process that holds it. The embedded server and
 // other children do not inherit the lock.
@@ -31,7 +34,7 @@ func LockDataDir(dir string) (*DataDirLock, error) {
 			return nil, fmt.Errorf("locking %s: %w", path, err)
 		}
 		holder, _ := io.ReadAll(io.LimitReader(file, 32)) // only for the holder's process id in the message
-		return nil, fmt.Errorf("the data directory %s is used by another takt (process %s)", dir, strings.TrimSpace(string(holder)))
+		return nil, fmt.Errorf("the data directory %s is %w (process %s)", dir, ErrInUse, strings.TrimSpace(string(holder)))
 	}
 	// The process id is for operators. A failed write does no harm.
 	if file.Truncate(0) == nil {

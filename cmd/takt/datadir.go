@@ -20,34 +20,52 @@ import (
 // umask it was started with.
 func ownUmask() { syscall.Umask(0o077) }
 
+// dirFault is a way in which others could read or replace takt's keys.
+type dirFault struct {
+	path, found, mend string
+	fatal             bool // takt does not start
+}
+
+// dataDirFaults looks at the modes and the owner of a data directory and of its keys.
+func dataDirFaults(dir string) (faults []dirFault, err error) {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return nil, fmt.Errorf("data directory: %w", err)
+	}
+	switch mode := info.Mode().Perm(); {
+	case mode&0o002 != 0:
+		faults = append(faults, dirFault{dir, fmt.Sprintf("everybody may write to it (%s), and so replace takt's keys", mode), "chmod 700", true})
+	case mode&0o020 != 0:
+		faults = append(faults, dirFault{dir, fmt.Sprintf("its group may write to it (%s), and so replace takt's keys", mode), "chmod 700", false})
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) != os.Geteuid() && st.Uid != 0 {
+		faults = append(faults, dirFault{
+			dir, fmt.Sprintf("it belongs to another user (%d), who can read and replace takt's keys", st.Uid), fmt.Sprintf("chown it to %d", os.Geteuid()), false,
+		})
+	}
+	for _, name := range []string{"api-key", "admin-key", "encryption-key", "postgres.password"} {
+		path := filepath.Join(dir, name)
+		if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o077 != 0 {
+			faults = append(faults, dirFault{path, fmt.Sprintf("this key can be read by others (%s)", info.Mode().Perm()), "chmod 600", false})
+		}
+	}
+	return faults, nil
+}
+
 // openDataDir creates the data directory. It refuses a directory that everybody can write
-// to, because others could replace keys and builds. It logs a warning if others can read
-// it.
+// to, and logs other faults.
 func openDataDir(dir string, log zerolog.Logger) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("making the data directory: %w", err)
 	}
-	info, err := os.Stat(dir)
-	if err != nil {
-		return fmt.Errorf("data directory: %w", err)
-	}
-	mode := info.Mode().Perm()
-	if mode&0o002 != 0 {
-		return fmt.Errorf("data directory %s: everybody may write to it (%s), and so replace takt's keys: chmod 700", dir, mode)
-	}
-	if mode&0o020 != 0 {
-		log.Warn().Str("dir", dir).Str("mode", mode.String()).Msg("the data directory's group may write to it, and so replace takt's keys: chmod 700")
-	}
-	if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) != os.Geteuid() && st.Uid != 0 {
-		log.Warn().Str("dir", dir).Uint32("owner", st.Uid).Int("user", os.Geteuid()).
-			Msg("the data directory belongs to another user, who can read and replace takt's keys")
-	}
-	for _, name := range []string{"api-key", "admin-key", "encryption-key", "postgres.password"} {
-		if info, err := os.Stat(filepath.Join(dir, name)); err == nil && info.Mode().Perm()&0o077 != 0 {
-			log.Warn().Str("file", filepath.Join(dir, name)).Str("mode", info.Mode().Perm().String()).Msg("this key can be read by others: chmod 600")
+	faults, err := dataDirFaults(dir)
+	for _, f := range faults {
+		if f.fatal {
+			return fmt.Errorf("data directory %s: %s: %s", f.path, f.found, f.mend)
 		}
+		log.Warn().Str("path", f.path).Msg(f.found + ": " + f.mend)
 	}
-	return nil
+	return err
 }
 
 // fillKeys sets every key that the settings leave empty to the value kept in the data

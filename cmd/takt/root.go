@@ -65,6 +65,7 @@ not available, 6 the build failed, 7 the worker can't run builds.`,
 		newRekeyCommand(),
 		newHeijunkaCommand(env),
 		newThrottleCommand(env),
+		newDoctorCommand(env),
 		newDebugCommand(env),
 		newVersionCommand(),
 	)

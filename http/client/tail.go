@@ -1,9 +1,6 @@
 package client
 
 import (
-	"bufio"
-	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -45,42 +42,30 @@ func (c *Client) TailLogs(ctx context.Context, buildID string, auth BuildAuth, s
 	return end, err
 }
 
-var errBroken = errors.New("the stream broke off")
+// errEnd ends the reading of a stream whose last event was read.
+var errEnd = errors.New("the log has ended")
 
-// readTail reads the server-sent events log and end (WHATWG HTML, section 9.2).
+// readTail reads the events log and end.
 func readTail(r io.Reader, line func(api.LogEntry) error) (end api.LogEnd, err error) {
-	lines := bufio.NewScanner(r)
-	lines.Buffer(nil, maxEvent)
-	var name string
-	var data []byte
-	for lines.Scan() {
-		field, value, _ := bytes.Cut(lines.Bytes(), []byte(":"))
-		value = bytes.TrimPrefix(value, []byte(" "))
-		switch string(field) {
-		case "event":
-			name = string(value)
-		case "data":
-			if data != nil {
-				data = append(data, '\n')
-			}
-			data = append(data, value...)
-		}
-		if len(lines.Bytes()) > 0 {
-			continue
-		}
+	err = readEvents(r, func(name string, data []byte) error {
 		switch name {
 		case "log":
 			var entry api.LogEntry
-			if err = json.Unmarshal(data, &entry); err == nil {
-				err = line(entry)
+			if err := json.Unmarshal(data, &entry); err != nil {
+				return err
 			}
+			return line(entry)
 		case "end":
-			return end, json.Unmarshal(data, &end)
+			if err := json.Unmarshal(data, &end); err != nil {
+				return err
+			}
+			return errEnd
+		default:
+			return nil
 		}
-		if err != nil {
-			return end, err
-		}
-		name, data = "", nil
+	})
+	if errors.Is(err, errEnd) {
+		err = nil
 	}
-	return end, cmp.Or(lines.Err(), errBroken)
+	return end, err
 }

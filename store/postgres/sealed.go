@@ -105,6 +105,10 @@ func checkKeys(ctx context.Context, cfg *pgx.ConnConfig, keys *seal.Ring) (err e
 	if err != nil {
 		return fmt.Errorf("checking the encryption key: %w", err)
 	}
+	return openKeyCheck(keys, sealed)
+}
+
+func openKeyCheck(keys *seal.Ring, sealed []byte) error {
 	if _, err := keys.Open(seal.KeyCheck, keyCheckID, sealed); err != nil {
 		id, _ := seal.KeyOf(sealed)
 		return fmt.Errorf("this database was sealed with the encryption key %s, and the one given is %s: "+

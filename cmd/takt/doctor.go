@@ -1,0 +1,463 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"takt/actors/database"
+	"takt/cmd/internal/cli"
+	"takt/http/client"
+	"takt/storage"
+	"takt/store/postgres"
+	"takt/store/seal"
+)
+
+func newDoctorCommand(env environment) *cobra.Command {
+	var r remote
+	var file, pollWait string
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Look for what is wrong with a set-up, and say how to mend it",
+		Long: `Look for what is wrong with a set-up, and say how to mend it. Exit code 1 if
+anything is.
+
+Without --url (or TAKT_URL): this machine, with the settings of 'takt serve', before
+its first start or while it runs: settings, data directory, keys and their modes,
+disk and its fsync, clock, limits, database, S3, certificate, and the public URL if
+takt runs. With --url: a controller from here, with its keys in TAKT_API_KEY and
+TAKT_ADMIN_KEY: health, clock, keys, tree, and what a proxy on the way does to streams
+and long polls. For that a worker named 'takt doctor', which takes no builds,
+registers, polls once, and is deleted.`,
+		Args: cobra.NoArgs,
+	}
+	f := cmd.Flags()
+	addFlags(f)
+	f.StringVar(&file, "config", "", "YAML file of settings")
+	f.StringVar(&r.url, "url", "", "controller to look at instead of this machine (TAKT_URL)")
+	f.StringVar(&r.apiKeyFile, "api-key-file", "", "file that holds the API key, with --url")
+	f.StringVar(&r.caFile, "ca-file", "", "PEM file of the authorities to trust about an https controller, instead of the system's (TAKT_CA_FILE)")
+	f.BoolVar(&r.json, "json", false, "results as JSON, one value per line")
+	f.StringVar(&pollWait, "poll-wait", "30s", "how long the poll is open, 1s to 60s; as that of takt worker")
+	cmd.RunE = cli.Interruptible(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
+		wait, err := time.ParseDuration(pollWait)
+		if err != nil || wait < time.Second || wait > time.Minute {
+			return cli.Usage("--poll-wait must be 1s to 60s")
+		}
+		d := doctor{Output: cli.Output{Out: cmd.OutOrStdout(), Err: cmd.ErrOrStderr(), JSON: r.json}, poll: wait}
+		r.env, r.apiKey = env, f.Lookup("api-key").Value.String()
+		if r.url == "" && env.get("TAKT_URL") == "" {
+			cfg, err := load(realSources(file, f))
+			d.settings(err)
+			d.machine(ctx, cfg, r)
+		} else {
+			s, err := r.open(cmd)
+			if err != nil {
+				return err
+			}
+			defer s.client.CloseIdle()
+			d.controller(ctx, s.client, env.get("TAKT_ADMIN_KEY") != "")
+		}
+		if d.ill > 0 {
+			return fmt.Errorf("findings: %d", d.ill)
+		}
+		return context.Cause(ctx)
+	})
+	return cmd
+}
+
+// diagnosis is the result of one check.
+type diagnosis struct {
+	Check string `json:"check"`
+	OK    bool   `json:"ok"`
+	Found string `json:"found"`
+	Mend  string `json:"mend,omitempty"` // what to do; only of one that is not OK
+}
+
+// doctor looks for what is wrong and shows it at once.
+type doctor struct {
+	cli.Output
+	poll time.Duration // how long a poll is open
+	ill  int           // checks that found something
+}
+
+func (d *doctor) tell(g diagnosis) {
+	if !g.OK {
+		d.ill++
+	}
+	_ = d.Result(g, func(w io.Writer) { // the last line reports a closed pipe
+		word := "ok  "
+		if !g.OK {
+			word = "BAD "
+		}
+		if cli.Colour(w) {
+			word = map[bool]string{true: "\x1b[32m", false: "\x1b[31m"}[g.OK] + word + "\x1b[0m"
+		}
+		fmt.Fprintf(w, "%s %-14s %s\n", word, g.Check, cli.Plain(g.Found))
+		if g.Mend != "" {
+			fmt.Fprintf(w, "%20s-> %s\n", "", cli.Plain(g.Mend))
+		}
+	})
+}
+
+func (d *doctor) well(check, format string, args ...any) {
+	d.tell(diagnosis{Check: check, OK: true, Found: fmt.Sprintf(format, args...)})
+}
+
+func (d *doctor) bad(check, mend, format string, args ...any) {
+	d.tell(diagnosis{Check: check, Found: fmt.Sprintf(format, args...), Mend: mend})
+}
+
+// settings tells the faults of load.
+func (d *doctor) settings(err error) {
+	if err == nil {
+		d.well("settings", "each is known and possible")
+		return
+	}
+	faults := []error{err}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		faults = joined.Unwrap()
+	}
+	for _, fault := range faults {
+		d.bad("settings", "takt help serve and docs/settings.md list them; takt serve --check shows what applies", "%v", fault)
+	}
+}
+
+// machine looks at this machine as `takt serve` would find it.
+func (d *doctor) machine(ctx context.Context, cfg Config, r remote) {
+	running := d.dataDir(cfg)
+	d.disk(cfg.DataDir)
+	d.limits(cfg)
+	d.timekeeping(clockSynchronised())
+	d.address(ctx, cfg, running)
+	d.certificate(cfg)
+	keys := cfg
+	readKept(&keys)
+	var ring *seal.Ring
+	if keys.EncryptionKey != "" {
+		ring, _ = keys.ring() // its faults are those of the settings
+	}
+	d.database(ctx, cfg, ring, running)
+	d.bucket(ctx, cfg)
+	switch {
+	case cfg.PublicURL == "":
+	case !running:
+		d.well("public URL", "not asked, because takt does not run here")
+	default:
+		d.publicly(ctx, keys, r)
+	}
+}
+
+// readKept fills in the keys that are kept in the data directory, as far as they are. The
+// first start makes the others.
+func readKept(cfg *Config) {
+	for name, value := range map[string]*string{"api-key": &cfg.APIKey, "admin-key": &cfg.AdminKey, "encryption-key": &cfg.EncryptionKey} {
+		if *value == "" {
+			*value, _ = readSecret(name, filepath.Join(cfg.DataDir, name))
+		}
+	}
+}
+
+// dataDir looks at the data directory and reports whether takt runs on it.
+func (d *doctor) dataDir(cfg Config) (running bool) {
+	const check = "data directory"
+	if _, err := os.Stat(cfg.DataDir); errors.Is(err, fs.ErrNotExist) {
+		d.well(check, "%s will be made at the first start", cfg.DataDir)
+		return false
+	}
+	faults, err := dataDirFaults(cfg.DataDir)
+	for _, f := range faults {
+		d.bad(check, f.mend+" "+f.path, "%s: %s", f.path, f.found)
+	}
+	if err == nil {
+		var lock *database.DataDirLock
+		if lock, err = database.LockDataDir(cfg.DataDir); err == nil {
+			err = lock.Release()
+		}
+		if running = errors.Is(err, database.ErrInUse); running {
+			err = nil
+		}
+	}
+	if err != nil {
+		d.bad(check, "give it to the user that runs takt, or set --data-dir", "%v", err)
+	} else if len(faults) == 0 {
+		d.well(check, "%s, closed to others", cfg.DataDir)
+	}
+	readKept(&cfg)
+	if _, err := os.Stat(filepath.Join(cfg.DataDir, "postgres", "PG_VERSION")); err == nil && cfg.EncryptionKey == "" {
+		d.bad("keys", "put the encryption-key file back from a backup, or set TAKT_ENCRYPTION_KEY: a new key opens nothing of it",
+			"%s holds a database but no encryption-key", cfg.DataDir)
+	}
+	return running
+}
+
+// slowSync is the time of an fsync from which it slows every submit and hand-out.
+const slowSync = 25 * time.Millisecond
+
+// tmpfsMagic is the type of a file system in memory (statfs(2) of Linux).
+const tmpfsMagic = 0x01021994
+
+// disk looks at the file system that the data directory is on, or will be.
+func (d *doctor) disk(dir string) {
+	for {
+		if _, err := os.Stat(dir); err == nil || dir == filepath.Dir(dir) {
+			break
+		}
+		dir = filepath.Dir(dir)
+	}
+	f, err := os.Open(dir)
+	if err != nil {
+		d.bad("disk", "let the user that runs takt read it, or set --data-dir", "%v", err)
+		return
+	}
+	defer f.Close()
+	free, size, err := storage.Space(f)
+	d.space(free, storage.Reserve(size), err)
+	var s unix.Statfs_t
+	if err := unix.Fstatfs(int(f.Fd()), &s); err == nil && int64(s.Type) == tmpfsMagic {
+		d.bad("disk", "set --data-dir to a directory on a disk", "%s is in memory (tmpfs): a restart of the machine loses all builds", dir)
+	}
+	took, err := syncTime(dir, (*os.File).Sync)
+	d.fsync(took, err)
+}
+
+func (d *doctor) space(free, reserve int64, err error) {
+	switch {
+	case err != nil:
+		d.bad("disk", "look at the file system", "%v", err)
+	case free < reserve:
+		d.bad("disk", "make room, set --retain, or move the data directory", "%d MB are free, and submits are refused below %d MB", free>>20, reserve>>20)
+	default:
+		d.well("disk", "%d MB are free; submits are refused below %d MB", free>>20, reserve>>20)
+	}
+}
+
+func (d *doctor) fsync(took time.Duration, err error) {
+	switch {
+	case err != nil:
+		d.bad("fsync", "let the user that runs takt write there, or set --data-dir", "%v", err)
+	case took > slowSync:
+		d.bad("fsync", "use a local SSD: each submit and each hand-out waits for one", "one takes %s", took.Round(time.Microsecond))
+	default:
+		d.well("fsync", "one takes %s", took.Round(time.Microsecond))
+	}
+}
+
+// syncTime returns the median time to make 8 KiB durable in dir. sync is
+// (*os.File).Sync but in tests.
+func syncTime(dir string, sync func(*os.File) error) (time.Duration, error) {
+	f, err := os.CreateTemp(dir, ".takt-doctor-*")
+	if err != nil {
+		return 0, err
+	}
+	defer os.Remove(f.Name()) //nolint:errcheck // nothing more can be done
+	defer f.Close()
+	took := make([]time.Duration, 21)
+	for i := range took {
+		begun := time.Now()
+		if _, err := f.Write(make([]byte, 8<<10)); err != nil {
+			return 0, err
+		}
+		if err := sync(f); err != nil {
+			return 0, err
+		}
+		took[i] = time.Since(begun)
+	}
+	slices.Sort(took)
+	return took[len(took)/2], nil
+}
+
+func (d *doctor) limits(cfg Config) {
+	need, files := max(2*cfg.MaxParked, 1024), fileLimit()
+	if n := connectionsFor(need, files); n < need {
+		d.bad("limits", "ulimit -n or LimitNOFILE: raise it, or lower --max-parked", "%d open files allow %d connections, and --max-parked needs %d", files, n, need)
+	} else {
+		d.well("limits", "%d open files", files)
+	}
+}
+
+// address looks at where takt will listen, and whether others can listen in.
+func (d *doctor) address(ctx context.Context, cfg Config, running bool) {
+	const check = "address"
+	if !running {
+		ln, err := new(net.ListenConfig).Listen(ctx, "tcp", cfg.Listen)
+		if err != nil {
+			d.bad(check, "end what listens there, or set --listen", "%v", err)
+			return
+		}
+		_ = ln.Close() // only the attempt matters
+	}
+	host, _, _ := net.SplitHostPort(cfg.Listen)
+	ip := net.ParseIP(host)
+	local := host == "localhost" || ip != nil && ip.IsLoopback()
+	if !local && cfg.TLSCert == "" && !strings.HasPrefix(cfg.PublicURL, "https://") {
+		d.bad(check, "set --tls-cert and --tls-key, or listen on 127.0.0.1 behind a proxy that speaks TLS and name it in --public-url",
+			"others can reach %s and it has no TLS: keys, tokens and certificates travel in clear", cfg.Listen)
+		return
+	}
+	d.well(check, "%s", cfg.Listen)
+}
+
+// certificateLeft is how long a certificate has to be valid.
+const certificateLeft = 14 * 24 * time.Hour
+
+func (d *doctor) certificate(cfg Config) {
+	c, err := openTLS(cfg, zerolog.Nop())
+	switch {
+	case err != nil:
+		d.bad("certificate", "name a PEM certificate and its key that the user who runs takt can read", "%v", err)
+	case c == nil:
+	default:
+		if info, err := os.Stat(cfg.TLSKey); err == nil && info.Mode().Perm()&0o077 != 0 {
+			d.bad("certificate", "chmod 600 "+cfg.TLSKey, "the TLS key can be read by others (%s)", info.Mode().Perm())
+		}
+		left := time.Until(c.NotAfter())
+		if left < certificateLeft {
+			d.bad("certificate", "renew it; takt reads it anew when it changes", "it expires at %s", cli.Time(c.NotAfter()))
+		} else {
+			d.well("certificate", "valid until %s", cli.Time(c.NotAfter()))
+		}
+	}
+}
+
+// checkLimit bounds each check that asks another machine.
+const checkLimit = 15 * time.Second
+
+var errSlowCheck = errors.New("no answer in time")
+
+func (d *doctor) database(ctx context.Context, cfg Config, keys *seal.Ring, running bool) {
+	const check = "database"
+	ctx, cancel := context.WithTimeoutCause(ctx, checkLimit, errSlowCheck)
+	defer cancel()
+	var source database.Source
+	var err error
+	switch {
+	case cfg.DatabaseURL != "":
+		source, err = database.URL(cfg.DatabaseURL)
+	case running:
+		var beside *database.Beside
+		if beside, err = database.OpenBeside(cfg.DataDir); err == nil {
+			defer beside.Close()
+			source = beside.ConnConfig
+		}
+	default:
+		var found database.Binaries
+		if found, err = database.Installed(ctx, cfg.DataDir, os.Getenv("PATH")); err == nil {
+			d.well(check, "takt will run PostgreSQL %d of %s", found.Major, found.Dir)
+			return
+		}
+		d.bad(check, "the message says what to install", "%v", err)
+		return
+	}
+	var in postgres.Inspection
+	if err == nil {
+		conn, cerr := source(ctx)
+		if err = cerr; err == nil {
+			in, err = postgres.Inspect(ctx, conn, keys)
+		}
+	}
+	if err != nil {
+		d.bad(check, "check --database-url, that the server runs, its pg_hba.conf and what is between", "%v", err)
+		return
+	}
+	d.inspected(cfg, in)
+}
+
+// inspected tells what is wrong with a database that answers.
+func (d *doctor) inspected(cfg Config, in postgres.Inspection) {
+	const check = "database"
+	ill := d.ill
+	if in.Version < 14_00_00 {
+		d.bad(check, "upgrade it to 14 or newer", "PostgreSQL %d is too old", in.Version/10000)
+	}
+	if in.Standby {
+		d.bad(check, "name the primary in --database-url, or use target_session_attrs=read-write", "it is a standby, which takes no writes")
+	}
+	if in.Encoding != "UTF8" {
+		d.bad(check, "make one with ENCODING 'UTF8'", "its encoding is %s", in.Encoding)
+	}
+	if !in.MayCreate {
+		d.bad(check, "GRANT CREATE ON SCHEMA public TO the login of --database-url, or make it the database's owner", "this login may not make tables")
+	}
+	if in.Connections < cfg.DatabasePool+2 { // a listener, and one for whoever looks after it
+		d.bad(check, "raise max_connections or lower --db-pool, for each controller", "the server grants %d connections, and --db-pool wants %d and a listener", in.Connections, cfg.DatabasePool)
+	}
+	for _, lax := range in.Lax {
+		d.bad(check, "turn it on: builds that were accepted may be lost without it", "%s", lax)
+	}
+	if d.ill == ill {
+		d.well(check, "PostgreSQL %d.%d, %d connections", in.Version/10000, in.Version%10000, in.Connections)
+	}
+	if in.Keys != nil {
+		d.bad("keys", "start with the key that the message names", "%v", in.Keys)
+	}
+	d.clock("the database's", in.Ahead)
+}
+
+// clockSlack is how far two clocks may be apart before tokens and log lines suffer.
+const clockSlack = 5 * time.Second
+
+func (d *doctor) clock(whose string, ahead time.Duration) {
+	if ahead.Abs() > clockSlack {
+		d.bad("clock", "run an NTP client (chrony, systemd-timesyncd) on both machines", "%s is %s ahead of this machine's", whose, ahead.Round(time.Second))
+		return
+	}
+	d.well("clock", "%s agrees with this machine's", whose)
+}
+
+func (d *doctor) timekeeping(synchronised, known bool) {
+	switch {
+	case !known:
+	case synchronised:
+		d.well("clock", "the kernel says that it is kept right")
+	default:
+		d.bad("clock", "run an NTP client (chrony, systemd-timesyncd); in a container, on its host", "nothing keeps this machine's clock right")
+	}
+}
+
+func (d *doctor) bucket(ctx context.Context, cfg Config) {
+	if !cfg.usesS3() {
+		return
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, checkLimit, errSlowCheck)
+	defer cancel()
+	s3, err := storage.OpenS3(cfg.S3)
+	if err == nil {
+		defer s3.Close()
+		if err = s3.Probe(ctx); err == nil {
+			err = s3.Try(ctx)
+		}
+	}
+	if err != nil {
+		d.bad("S3", "check --s3-…, and allow the key s3:ListBucket on the bucket and s3:GetObject, s3:PutObject, s3:DeleteObject and s3:AbortMultipartUpload below the prefix", "%v", err)
+		return
+	}
+	d.well("S3", "%s stores, reads, lists and removes", cfg.S3.Bucket)
+}
+
+// publicly looks at the running controller through its public URL.
+func (d *doctor) publicly(ctx context.Context, cfg Config, r remote) {
+	roots, err := r.roots()
+	if err == nil {
+		var c *client.Client
+		c, err = client.New(client.Config{BaseURL: cfg.PublicURL, APIKey: cfg.APIKey, AdminKey: cfg.AdminKey, RootCAs: roots, UserAgent: "takt/" + version()})
+		if err == nil {
+			defer c.CloseIdle()
+			d.controller(ctx, c, cfg.AdminKey != "")
+			return
+		}
+	}
+	d.bad("public URL", "correct --public-url or --ca-file", "%v", err)
+}

@@ -1,0 +1,72 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"takt/store/seal"
+)
+
+// Inspection is what matters of a database before takt uses it.
+type Inspection struct {
+	// Version is PostgreSQL's server_version_num, such as 150018.
+	Version  int
+	Standby  bool
+	Encoding string
+	// MayCreate reports whether this login may make tables.
+	MayCreate bool
+	// Connections is how many the server grants to logins like this one.
+	Connections int
+	// Lax are the settings by which committed work may be lost.
+	Lax []string
+	// Ahead is by how much the server's clock is ahead of this machine's.
+	Ahead time.Duration
+	// Keys says why the given keys don't open the database's check value; nil if they
+	// do, or if there is none.
+	Keys error
+}
+
+const (
+	sqlInspect = `
+SELECT current_setting('server_version_num')::int, pg_is_in_recovery(), getdatabaseencoding(),
+	coalesce(has_schema_privilege(current_schema(), 'CREATE'), false),
+	current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int,
+	ARRAY(SELECT name || ' is off' FROM pg_settings
+		WHERE name IN ('fsync', 'synchronous_commit', 'full_page_writes') AND setting = 'off' ORDER BY 1),
+	clock_timestamp()`
+	sqlHasKeyCheck = `SELECT to_regclass('key_check') IS NOT NULL`
+)
+
+// Inspect looks at a database, migrated or not, and changes nothing. keys may be nil.
+func Inspect(ctx context.Context, cfg *pgx.ConnConfig, keys *seal.Ring) (in Inspection, err error) {
+	conn, err := pgx.ConnectConfig(ctx, cfg)
+	if err != nil {
+		return in, err
+	}
+	defer func() { err = errors.Join(err, conn.Close(ctx)) }()
+	var now time.Time
+	before := time.Now()
+	err = conn.QueryRow(ctx, sqlInspect).Scan(&in.Version, &in.Standby, &in.Encoding, &in.MayCreate, &in.Connections, &in.Lax, &now)
+	if err != nil {
+		return in, fmt.Errorf("looking at the database: %w", err)
+	}
+	in.Ahead = now.Sub(before.Add(time.Since(before) / 2))
+	checked := false
+	if err := conn.QueryRow(ctx, sqlHasKeyCheck).Scan(&checked); err != nil || !checked || keys == nil {
+		return in, err
+	}
+	var sealed []byte
+	err = conn.QueryRow(ctx, sqlReadKeyCheck).Scan(&sealed)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return in, nil
+	case err != nil:
+		return in, fmt.Errorf("checking the encryption key: %w", err)
+	}
+	in.Keys = openKeyCheck(keys, sealed)
+	return in, nil
+}
