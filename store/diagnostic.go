@@ -32,8 +32,8 @@ type DiagnosticReport struct {
 	AutoFixed bool
 	// Checks is a JSON array, as sent.
 	Checks json.RawMessage
-	// Finding is the message of the first check that failed, on one line. It is only
-	// written, never read.
+	// Finding is the message of the first check that failed, else of the first that warns,
+	// on one line. It is only written, never read.
 	Finding string
 	// File is the same report as a file in storage.
 	File File
@@ -77,11 +77,12 @@ func ParseDiagnostic(body map[string]json.RawMessage) (r DiagnosticReport, err e
 		return r, NewError(InvalidArgument, "checks must be an array of objects")
 	}
 	r.Checks = checks.Bytes()
-	for _, check := range list {
-		var status, message string
-		if json.Unmarshal(check["status"], &status) == nil && status == "fail" && json.Unmarshal(check["message"], &message) == nil {
-			r.Finding = word(message)
-			break
+	for _, verdict := range []string{"fail", "warn"} {
+		for _, check := range list {
+			var status, message string
+			if r.Finding == "" && json.Unmarshal(check["status"], &status) == nil && status == verdict && json.Unmarshal(check["message"], &message) == nil {
+				r.Finding = word(message)
+			}
 		}
 	}
 	return r, nil

@@ -80,3 +80,18 @@ func FuzzRegistration(f *testing.F) {
 		}
 	})
 }
+
+func TestDiagnosticFindingIsTheWorstCheck(t *testing.T) {
+	t.Parallel()
+	for checks, want := range map[string]string{
+		`{"status":"pass","message":"a"}`: "",
+		`{"status":"pass","message":"a"},{"status":"warn","message":"b"},{"status":"warn","message":"c"}`: "b",
+		`{"status":"warn","message":"b"},{"status":"fail","message":"c"},{"status":"fail","message":"d"}`: "c",
+	} {
+		r, err := store.ParseDiagnostic(map[string]json.RawMessage{
+			"worker_id": []byte(`"w"`), "status": []byte(`"warning"`), "run_at": []byte("1"), "duration_ms": []byte("1"), "checks": []byte("[" + checks + "]"),
+		})
+		require.NoError(t, err)
+		require.Equal(t, want, r.Finding)
+	}
+}

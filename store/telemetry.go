@@ -100,7 +100,7 @@ type WorkerDetail struct {
 	// there is none.
 	Diagnostic  DiagnosticStatus
 	DiagnosedAt time.Time
-	// Finding is the message of the first check that failed.
+	// Finding is the message of the first check that failed, else of the first that warns.
 	Finding string
 }
 

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/chromedp/chromedp"
@@ -78,6 +79,39 @@ func TestDashboardFollowsABuildFromSubmitToDownload(t *testing.T) {
 	b.sees("#live-audit", "tester (admin)@127.0.0.1")
 	b.sees("#live-audit", "once more")
 	b.content()
+}
+
+// What a worker sends of itself is on its page: version, diagnostic report (at its start,
+// and at SIGUSR1), and, after 15 s, its machine and the phase of its build.
+func TestDashboardShowsWhatAWorkerReports(t *testing.T) {
+	t.Parallel()
+	s, c, b := show(t)
+	dir := t.TempDir()
+	submit(t, c, zipOf(t, map[string]string{"order.txt": "x"}))
+	w := s.worker(c, "forge-one", fileGate(dir))
+	var machine api.Worker
+	reported := func() bool {
+		list, err := c.Client.Workers(t.Context(), client.WorkerFilter{})
+		require.NoError(t, err)
+		if len(list.Workers) == 0 {
+			return false
+		}
+		machine = list.Workers[0]
+		return machine.Diagnostics != nil
+	}
+	eventually(t, "it reports at its start", reported)
+	b.open("/fleet/" + machine.ID)
+	b.sees(".facts", version())
+	b.sees(".facts", "healthy")
+	first := machine.Diagnostics.RunAt
+	require.NoError(t, w.Signal(syscall.SIGUSR1))
+	eventually(t, "it reports on request", func() bool { return reported() && machine.Diagnostics.RunAt > first })
+	eventually(t, "it sends telemetry", func() bool { return reported() && machine.Telemetry != nil })
+	require.Equal(t, "build", machine.Telemetry.Stage)
+	require.NotNil(t, machine.Telemetry.CPUPercent)
+	b.open("/fleet")
+	b.sees("#live-fleet", " MB")
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "go"), nil, 0o600))
 }
 
 // A machine is drained and resumed, a killed worker's build is seen to run again,

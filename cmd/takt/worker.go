@@ -66,6 +66,10 @@ there again. If three different builds in a row fail within 10 s the worker is
 drained, until takt workers resume ID. Both show in takt workers; a worker that ends
 in such a state, or can't begin, ends with exit code 7.
 
+It sends a diagnostic report at its start, when builds can't be run or can again, and
+at SIGUSR1: takt workers shows the verdict. While it builds, takt workers and the
+dashboard show its processor, memory and disk, and the phase of the build.
+
 The first SIGTERM or SIGINT makes the worker take no further builds, finish those
 it has, and unregister. The second kills them and reports them as failed.`,
 		Args: cobra.NoArgs,
@@ -98,6 +102,7 @@ it has, and unregister. The second kills them and reports them as failed.`,
 		}
 		ctx, stop := drainOnSignal(cmd.Context(), w)
 		defer stop()
+		reportOnSignal(ctx, w)
 		if err = w.Run(ctx); errors.Is(err, runner.ErrUnfit) {
 			err = cli.UnfitError{Err: err}
 		}
@@ -232,6 +237,23 @@ func variables(names []string, env environment) ([]string, error) {
 		out = append(out, name+"="+value)
 	}
 	return out, nil
+}
+
+// reportOnSignal makes w send a diagnostic report at each SIGUSR1.
+func reportOnSignal(ctx context.Context, w *runner.Worker) {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGUSR1)
+	go func() {
+		defer signal.Stop(signals)
+		for {
+			select {
+			case <-signals:
+				w.Report()
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
 }
 
 // drainOnSignal drains w at the first signal and ends the returned context at the second.

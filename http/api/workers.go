@@ -117,7 +117,7 @@ type WorkerTelemetry struct {
 type WorkerDiagnostic struct {
 	Status string `json:"status"` // healthy, warning or critical
 	RunAt  Millis `json:"run_at"`
-	// Message is the message of the first check that failed.
+	// Message is the message of the first check that failed, else of the first that warns.
 	Message string `json:"message,omitempty"`
 }
 

@@ -51,7 +51,7 @@ func (w *Worker) build(hard context.Context, a *assignment) {
 		<-a.after
 	}
 	// Reports outlive the build's own end, and the worker's by a little.
-	report, stop := w.reporting(hard)
+	report, stop := w.outliving(hard)
 	defer stop()
 
 	lines := newLogStream(w.cfg.Logs, w.retry, func(ctx context.Context, batch []api.LogMessage) error {
@@ -89,9 +89,9 @@ func (w *Worker) build(hard context.Context, a *assignment) {
 	w.clean(ws, log)
 }
 
-// reporting returns a context that outlives hard by StopGrace, beyond the time
+// outliving returns a context that outlives hard by StopGrace, beyond the time
 // that killing takes.
-func (w *Worker) reporting(hard context.Context) (context.Context, func()) {
+func (w *Worker) outliving(hard context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(hard))
 	grace := w.cfg.KillGrace + w.cfg.StopGrace
 	unhook := context.AfterFunc(hard, func() {

@@ -26,7 +26,7 @@
 //
 // # Concurrency
 //
-// One goroutine polls and one sends telemetry; each build has one that drives it, one for the
+// One goroutine polls, one sends telemetry and one diagnostic reports; each build has one that drives it, one for the
 // heartbeat, one that sends logs and three around the process. [Worker.Drain]
-// may be called from anywhere.
+// and [Worker.Report] may be called from anywhere.
 package runner

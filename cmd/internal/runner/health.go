@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"takt/http/api"
 	"takt/http/client"
 )
 
@@ -27,8 +26,7 @@ type health struct {
 	// failed are the builds that failed quickly, since one did not. Guarded by the
 	// worker's mu.
 	failed []string
-	// unfit is why no build can be run, nil if one can. Of the polling goroutine
-	// alone.
+	// unfit is why no build can be run, nil if one can. Guarded by the worker's mu.
 	unfit error
 }
 
@@ -52,24 +50,29 @@ func (w *Worker) mend(ctx context.Context, unfit error) {
 	// Registering says what runs here: what does not is pending again, and has used
 	// up no attempt as long as nothing was fetched.
 	_ = w.forever("register").Do(ctx, w.register)
-	_ = w.forever("report").Do(ctx, func(ctx context.Context) error { return w.report(ctx, unfit) })
+	w.Report()
 	for failures := 0; ctx.Err() == nil; failures++ {
 		pause(ctx, w.cfg.Backoff.Wait(failures))
 		err := w.cfg.Command.Check(ctx)
 		if err == nil {
 			w.unable(nil)
 			w.log.Info().Msg("repaired: taking builds again")
-			_ = w.forever("report").Do(ctx, func(ctx context.Context) error { return w.report(ctx, nil) })
+			w.Report()
 			return
 		}
 	}
 }
 
 func (w *Worker) unable(why error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.health.unfit = why
-	if why != nil {
-		w.health.unfit = fmt.Errorf("%w: %w", ErrUnfit, why)
-	}
+}
+
+func (w *Worker) unfit() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.health.unfit
 }
 
 // quarantine makes the controller give this worker no builds, until an operator
@@ -90,20 +93,7 @@ func (w *Worker) quarantine(ctx context.Context) {
 		_, err := w.api.Drain(ctx, w.id)
 		return err
 	})
-	_ = w.forever("report").Do(ctx, func(ctx context.Context) error { return w.report(ctx, why) })
-}
-
-// report tells the controller whether builds can be run.
-func (w *Worker) report(ctx context.Context, unfit error) error {
-	r := api.PostDiagnostic{
-		WorkerID: w.id, Status: "healthy", RunAt: *api.NewMillis(time.Now()),
-		Checks: []api.DiagnosticCheck{{Name: "runner", Status: "pass", Message: "builds can be run"}},
-	}
-	if unfit != nil {
-		r.Status, r.Checks[0].Status, r.Checks[0].Message = "critical", "fail", clip(unfit.Error(), maxErrorMessage)
-	}
-	_, err := w.api.Report(ctx, r)
-	return err
+	w.Report()
 }
 
 // forever retries as long as that may help.

@@ -122,6 +122,14 @@ func (b *bench) line(id, text string) string {
 	return logs[at].Message
 }
 
+// reports tells whether the last diagnostic report has a status.
+func (b *bench) reports(status string) func() bool {
+	return func() bool {
+		workers := b.Workers()
+		return len(workers) == 1 && workers[0].Report.Status == status
+	}
+}
+
 // file is an entry of a test archive.
 type entry struct {
 	name, content string

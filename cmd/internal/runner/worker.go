@@ -33,11 +33,14 @@ type Worker struct {
 	drain chan struct{}
 	once  sync.Once
 
+	// asked holds a request for a diagnostic report.
+	asked chan struct{}
+
 	// unlimited is why builds' CPU and memory are not limited as they should be. Written
 	// before the first build.
 	unlimited error
 
-	// Of the polling goroutine alone.
+	// Written by the polling goroutine, id under mu.
 	state *state
 	id    string
 	token string
@@ -55,12 +58,20 @@ func New(c *client.Client, log zerolog.Logger, cfg Config) (*Worker, error) {
 	}
 	return &Worker{
 		cfg: cfg, api: c, log: log, retry: client.Retry{Backoff: cfg.Backoff, Patience: cfg.Patience},
-		drain: make(chan struct{}), active: map[string]*assignment{},
+		drain: make(chan struct{}), asked: make(chan struct{}, 1), active: map[string]*assignment{},
 	}, nil
 }
 
 // Drain makes Run take no further builds, finish those it has, and return.
 func (w *Worker) Drain() { w.once.Do(func() { close(w.drain) }) }
+
+// Report asks for a diagnostic report to the controller. May be called from anywhere.
+func (w *Worker) Report() {
+	select {
+	case w.asked <- struct{}{}:
+	default: // one is about to be made
+	}
+}
 
 // Run works until it is drained (nil), its context ends (nil: running builds
 // are killed and reported as failed), or the controller refuses it at the
@@ -97,12 +108,17 @@ func (w *Worker) Run(ctx context.Context) error {
 	telling, enough := context.WithCancelCause(ctx)
 	var builds, beside sync.WaitGroup
 	beside.Go(func() { w.telemetry(telling) })
+	beside.Go(func() { w.diagnose(telling) })
+	w.Report()
 	w.serve(ctx, polling, &builds)
 	builds.Wait()
 	enough(errStopped)
 	beside.Wait()
 	w.unregister(ctx)
-	return w.health.unfit
+	if unfit := w.unfit(); unfit != nil {
+		return fmt.Errorf("%w: %w", ErrUnfit, unfit)
+	}
+	return nil
 }
 
 // limits prepares the limits of builds and says which they are.
@@ -205,7 +221,7 @@ func (w *Worker) recover(ctx context.Context, err error, failures int) {
 			w.log.Error().Err(err).Msg("new worker id")
 			return
 		}
-		w.id = id
+		w.name(id)
 	}
 	if err := w.register(ctx); err != nil && ctx.Err() == nil {
 		w.log.Warn().Err(err).Msg("registering again")
@@ -245,6 +261,13 @@ func (w *Worker) keep(token string) {
 	}
 }
 
+// name sets the worker's id, which others than the polling goroutine read under mu.
+func (w *Worker) name(id string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.id = id
+}
+
 // register makes the worker known under its id.
 func (w *Worker) register(ctx context.Context) error {
 	reply, err := w.api.Register(ctx, api.Register{
@@ -261,7 +284,7 @@ func (w *Worker) register(ctx context.Context) error {
 			return err
 		}
 	}
-	w.id = reply.ID
+	w.name(reply.ID)
 	w.keep(reply.AccessToken)
 	w.log.Info().Str("worker", w.id).Str("name", w.cfg.Name).Msg(reply.Status)
 	return nil
