@@ -132,9 +132,11 @@ func (d *dashboard) loadBuild(ctx context.Context, v *view) (any, error) {
 		return nil, err
 	}
 	data.Log.Live = !b.State.Final()
-	told, err := d.store.Milestones(ctx, b.ID)
-	if err != nil {
-		return nil, err
+	var told []store.Milestone
+	if b.Attempt > 1 || b.LastWorkerID != "" || b.Priority != 0 || b.State.Final() { // otherwise the build itself holds every step
+		if told, err = d.store.Milestones(ctx, b.ID); err != nil {
+			return nil, err
+		}
 	}
 	fleet, err := d.platforms(ctx)
 	if err != nil {

@@ -23,8 +23,8 @@ const (
 	adminKey = "test-admin-key-0123456789"
 )
 
-func newServer(t *testing.T, deps takthttp.Deps, change ...func(*takthttp.Config)) (*takthttp.Server, *logs) {
-	t.Helper()
+func newServer(tb testing.TB, deps takthttp.Deps, change ...func(*takthttp.Config)) (*takthttp.Server, *logs) {
+	tb.Helper()
 	l := &logs{}
 	if deps.Requests == nil {
 		deps.Requests = inline{}
@@ -33,7 +33,7 @@ func newServer(t *testing.T, deps takthttp.Deps, change ...func(*takthttp.Config
 		deps.Publish = (&published{}).publish
 	}
 	if deps.Tokens == nil {
-		deps.Tokens = tokensOf(t)
+		deps.Tokens = tokensOf(tb)
 	}
 	if deps.Background == nil {
 		deps.Background = func(func(context.Context)) {}
@@ -51,30 +51,30 @@ func newServer(t *testing.T, deps takthttp.Deps, change ...func(*takthttp.Config
 		f(&cfg)
 	}
 	s, err := takthttp.New(deps, cfg)
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	return s, l
 }
 
 // serve runs s on a listener of its own and returns its address, and a function
 // that ends it and waits.
-func serve(t *testing.T, s *takthttp.Server, ln net.Listener) (url string, stop func() error) {
-	t.Helper()
-	ctx, cancel := context.WithCancelCause(t.Context())
+func serve(tb testing.TB, s *takthttp.Server, ln net.Listener) (url string, stop func() error) {
+	tb.Helper()
+	ctx, cancel := context.WithCancelCause(tb.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve(ctx, ln) }()
 	stop = sync.OnceValue(func() error {
 		cancel(nil)
 		return <-ended
 	})
-	t.Cleanup(func() { require.NoError(t, stop()) })
+	tb.Cleanup(func() { require.NoError(tb, stop()) })
 	return "http://" + ln.Addr().String(), stop
 }
 
-func listen(t *testing.T) net.Listener {
-	t.Helper()
-	ln, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, ln.Close()) })
+func listen(tb testing.TB) net.Listener {
+	tb.Helper()
+	ln, err := (&net.ListenConfig{}).Listen(tb.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(tb, err)
+	tb.Cleanup(func() { require.NoError(tb, ln.Close()) })
 	return ln
 }
 

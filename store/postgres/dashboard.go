@@ -39,7 +39,7 @@ WITH p AS MATERIALIZED (
 	SELECT w.*, ` + fleetState + ` AS state, lower(d.name) COLLATE "C" AS key
 	FROM worker_details d JOIN workers w ON w.id = d.worker_id
 	WHERE (lower(d.name) COLLATE "C", d.worker_id) > (@after::text, @after_id::text)
-		AND (@name::text = '' OR w.id = @name OR strpos(lower(d.name), lower(@name)) > 0) AND ` + fleetFilter + `
+		AND (@name::text = '' OR d.worker_id = @name OR strpos(lower(d.name), lower(@name)) > 0) AND ` + fleetFilter + `
 	ORDER BY lower(d.name) COLLATE "C", d.worker_id LIMIT @limit::int
 )` + fleetColumns
 
@@ -129,8 +129,8 @@ func (w wider) Scan(dest ...any) error { return w.CollectableRow.Scan(append(des
 const sqlFleetSummary = `/* fleet_summary */
 SELECT p.platform, sum(n)::int, coalesce(sum(n) FILTER (WHERE state IN ('idle', 'building')), 0)::int,
 	coalesce(sum(n) FILTER (WHERE state = 'draining'), 0)::int, coalesce(sum(n) FILTER (WHERE state = 'critical'), 0)::int,
-	coalesce(sum(slots) FILTER (WHERE state IN ('idle', 'building')), 0)::int,
-	coalesce(sum(held) FILTER (WHERE state IN ('idle', 'building')), 0)::int
+	coalesce(sum(slots) FILTER (WHERE state IN ('idle', 'building')), 0)::bigint,
+	coalesce(sum(held) FILTER (WHERE state IN ('idle', 'building')), 0)::bigint
 FROM (
 	SELECT platforms, ` + fleetState + ` AS state, count(*) AS n, sum(slots) AS slots, sum(held) AS held FROM workers w GROUP BY 1, 2
 ) w CROSS JOIN (VALUES ('ios'), ('android')) AS p(platform)

@@ -11,7 +11,6 @@ import (
 
 	"takt/store"
 	"takt/store/postgres"
-	"takt/store/storetest"
 )
 
 func TestFleetIsReadPageByPage(t *testing.T) {
@@ -312,66 +311,4 @@ func TestAuditIsReadPageByPage(t *testing.T) {
 	page, err = d.Audit(t.Context(), store.AuditFilter{Limit: 2, Text: "PART-1"})
 	require.NoError(t, err)
 	require.Len(t, page, 1)
-}
-
-// fillFleet and fillHistory make what BenchmarkDashboard reads.
-const (
-	fillFleet = `
-WITH w AS (INSERT INTO workers (id, held, status, platforms) SELECT 'worker-' || lpad(i::text, 14, '0'), 0, CASE WHEN i % 10 = 0 THEN 'offline' ELSE 'idle' END,
-	CASE WHEN i % 3 = 0 THEN '{ios}'::text[] ELSE '{}' END FROM generate_series(1, 10000) i RETURNING id)
-INSERT INTO worker_details SELECT id, 'machine ' || id, '{"version":"1.2.3"}' FROM w`
-	fillHistory = `
-UPDATE builds SET state = CASE WHEN seq % 100 = 0 THEN 'failed' ELSE 'completed' END, worker_id = 'worker-00000000000001', started_at = now() - interval '10 min',
-	completed_at = now() - seq % 86400 * interval '1 s' WHERE seq % 100 <> 1`
-)
-
-// Every page answers within 50 ms at 100 000 builds and 10 000 workers: these are
-// what it reads.
-func BenchmarkDashboard(b *testing.B) {
-	db := storetest.New(b)
-	ctx := b.Context()
-	for _, sql := range []string{fillFleet, "VACUUM ANALYZE"} {
-		_, err := db.Pool.Exec(ctx, sql)
-		require.NoError(b, err)
-	}
-	_, err := db.Pool.Exec(ctx, fill, 100_000)
-	require.NoError(b, err)
-	for _, sql := range []string{fillHistory, `INSERT INTO build_labels SELECT seq, '{"branch":"main"}' FROM builds`, "VACUUM ANALYZE"} {
-		_, err := db.Pool.Exec(ctx, sql)
-		require.NoError(b, err)
-	}
-	d := postgres.NewDashboard(db.DB)
-	some, err := d.Builds(ctx, store.BuildSearch{Limit: 1})
-	require.NoError(b, err)
-	for name, read := range map[string]func() error{
-		"fleet by name":  func() error { _, _, err := d.Fleet(ctx, store.FleetFilter{Limit: 51}); return err },
-		"fleet by state": func() error { _, _, err := d.Fleet(ctx, store.FleetFilter{Sort: "state", Limit: 51}); return err },
-		"fleet by part":  func() error { _, _, err := d.Fleet(ctx, store.FleetFilter{Name: "0099", Limit: 51}); return err },
-		"fleet summary":  func() error { _, err := d.FleetSummary(ctx); return err },
-		"waiting":        func() error { _, err := d.Waiting(ctx, 0, 51); return err },
-		"running":        func() error { _, err := d.Running(ctx, 0, 51); return err },
-		"durations":      func() error { _, err := d.Durations(ctx); return err },
-		"builds":         func() error { _, err := d.Builds(ctx, store.BuildSearch{Limit: 51}); return err },
-		"failed builds": func() error {
-			_, err := d.Builds(ctx, store.BuildSearch{States: []store.BuildState{store.Failed}, Limit: 51})
-			return err
-		},
-		"cancelled builds (none)": func() error {
-			_, err := d.Builds(ctx, store.BuildSearch{States: []store.BuildState{store.Cancelled}, Limit: 51})
-			return err
-		},
-		"builds by label (none)": func() error {
-			_, err := d.Builds(ctx, store.BuildSearch{Label: "a", Value: "b", Limit: 51})
-			return err
-		},
-		"log":   func() error { _, err := d.LogPage(ctx, some[0].ID, 0, 301); return err },
-		"names": func() error { _, err := d.NamedWorkers(ctx, "0099", 20); return err },
-		"pulse": func() error { _, err := d.Pulse(ctx, time.Now()); return err },
-	} {
-		b.Run(name, func(b *testing.B) {
-			for b.Loop() {
-				require.NoError(b, read())
-			}
-		})
-	}
 }
