@@ -145,6 +145,7 @@ func measurements() []measurement {
 		{[]string{"F1"}, (*run).plannedMemory},
 		{[]string{"B2"}, (*run).crowded},
 		{[]string{"B3"}, (*run).downloads},
+		{[]string{"G1"}, (*run).dashboards},
 	}
 }
 
