@@ -211,7 +211,8 @@ func (h *history) add(now time.Time, v [figCount]float32) {
 	}
 }
 
-// past returns a figure per minute, oldest first, with the current minute last.
+// past returns a figure per minute, oldest first. Of the current minute, which is last,
+// it returns the newest value, or the sum so far.
 func (h *history) past(f figure, minutes int, now time.Time) []float32 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -224,7 +225,21 @@ func (h *history) past(f figure, minutes int, now time.Time) []float32 {
 			values[i] = s.v[f]
 		}
 	}
+	if s := h.newest(); !f.sums() && s.at/60 == end {
+		values[minutes-1] = s.v[f]
+	}
 	return values
+}
+
+// newest returns the last sample. The caller holds mu.
+func (h *history) newest() *sample {
+	newest := &h.fine[0]
+	for i := range h.fine {
+		if h.fine[i].at > newest.at {
+			newest = &h.fine[i]
+		}
+	}
+	return newest
 }
 
 // recent returns a figure in steps of ten seconds over the last ten minutes.

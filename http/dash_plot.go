@@ -14,7 +14,8 @@ import (
 // for screen readers. The style sheet sets the colours.
 type plot struct {
 	ID, Title, Unit string
-	// Span is the time that the plot covers, up to now.
+	// Span is the time that the values cover, up to now. HTML halves it while nothing is
+	// known of its first half.
 	Span  time.Duration
 	Lines []line
 }
@@ -31,14 +32,44 @@ const (
 	tableRows                    = 8
 )
 
+// A plot shows at least fewPoints points, known or not, and at most manyPoints.
+const (
+	fewPoints  = 16
+	manyPoints = 300
+)
+
+// known returns the plot without the time from which nothing is known: what was seen in
+// the last minutes would be a dot at the end of a day.
+func (p plot) known() plot {
+	p.Lines = slices.Clone(p.Lines)
+	for len(p.Lines) > 0 {
+		for _, l := range p.Lines {
+			if half := len(l.Values) / 2; half < fewPoints || slices.ContainsFunc(l.Values[:half], func(v float32) bool { return !math.IsNaN(float64(v)) }) {
+				return p
+			}
+		}
+		for i := range p.Lines {
+			values := &p.Lines[i].Values
+			*values = (*values)[len(*values)/2:]
+		}
+		p.Span /= 2
+	}
+	return p
+}
+
 // HTML returns the plot as HTML.
 func (p plot) HTML() template.HTML {
+	p = p.known()
+	now := each(p.Lines, func(l line) string { return lastOf(l.Values) })
+	for i := range p.Lines {
+		p.Lines[i].Values = thin(p.Lines[i].Values)
+	}
 	var b strings.Builder
 	top := niceTop(p.Lines)
 	esc := template.HTMLEscapeString
 	fmt.Fprintf(&b, `<figure class="plot"><figcaption id="%s-t">%s <span class="unit">%s</span>`, esc(p.ID), esc(p.Title), esc(p.Unit))
 	for i, l := range p.Lines {
-		fmt.Fprintf(&b, ` <span class="key k%d">%s <b>%s</b></span>`, i, esc(l.Name), lastOf(l.Values))
+		fmt.Fprintf(&b, ` <span class="key k%d">%s <b>%s</b></span>`, i, esc(l.Name), now[i])
 	}
 	fmt.Fprintf(&b, `</figcaption><svg viewBox="0 0 %d %d" role="img" aria-labelledby="%s-t">`, plotWidth, plotHeight, esc(p.ID))
 	for _, part := range []float64{0, 0.5, 1} {
@@ -94,13 +125,30 @@ func (p plot) table(b *strings.Builder) {
 	b.WriteString(`</tbody></table></div>`)
 }
 
-// drawn returns the SVG path of a line from x left to right, with gaps. It drops
-// points that are too close to be told apart.
+// thin combines values that are too close to be told apart into their mean.
+func thin(values []float32) []float32 {
+	n := (len(values) + manyPoints - 1) / manyPoints
+	if n <= 1 {
+		return values
+	}
+	out := make([]float32, 0, manyPoints)
+	for some := range slices.Chunk(values, n) {
+		total, known := 0.0, 0
+		for _, v := range some {
+			if f := float64(v); !math.IsNaN(f) {
+				total, known = total+f, known+1
+			}
+		}
+		out = append(out, float32(total/float64(known))) // NaN if none is known
+	}
+	return out
+}
+
+// drawn returns the SVG path of a line from x left to right, with gaps.
 func drawn(values []float32, left, right float64, y func(float64) float64) string {
 	var b strings.Builder
-	step := max(len(values)/300, 1)
 	pen := false
-	for i := 0; i < len(values); i += step {
+	for i := range values {
 		v := float64(values[i])
 		if math.IsNaN(v) {
 			pen = false

@@ -130,12 +130,7 @@ func (d *dashboard) platforms(ctx context.Context) (map[store.Platform]platformQ
 func (h *history) pending() map[store.Platform]int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	newest := &h.fine[0]
-	for i := range h.fine {
-		if h.fine[i].at > newest.at {
-			newest = &h.fine[i]
-		}
-	}
+	newest := h.newest()
 	return map[store.Platform]int{
 		store.IOS: int(max(newest.v[figPendingIOS], 0)), store.Android: int(max(newest.v[figPendingAndroid], 0)), // NaN is 0
 	}
@@ -174,38 +169,16 @@ func estimate(n int, p platformQueue) string {
 }
 
 func (d *dashboard) queuePlots(now time.Time) []template.HTML {
-	const day = 24 * 60
-	past := func(f figure) []float32 { return bucketed(d.history.past(f, day, now), 5, f.sums()) }
+	past := func(f figure) []float32 { return d.history.past(f, 24*60, now) }
 	draw := func(id, title, unit string, lines ...line) template.HTML {
 		return plot{ID: id, Title: title, Unit: unit, Span: 24 * time.Hour, Lines: lines}.HTML()
 	}
 	return []template.HTML{
 		draw("depth", "Waiting", "builds", line{"iOS", past(figPendingIOS)}, line{"Android", past(figPendingAndroid)}),
-		draw("flow", "Arrivals and starts", "builds in 5 min", line{"arrived", past(figArrived)}, line{"started", past(figStarted)}),
+		draw("flow", "Arrivals and starts", "builds a minute", line{"arrived", past(figArrived)}, line{"started", past(figStarted)}),
 		draw("running", "Running", "builds", line{"running", past(figRunning)}),
 		draw("waited", "Time waited by those that started", "s", line{"waited", past(figWaited)}),
 	}
-}
-
-// bucketed combines every n values into their sum or their mean.
-func bucketed(values []float32, n int, sum bool) []float32 {
-	out := make([]float32, 0, len(values)/n)
-	for i := 0; i+n <= len(values); i += n {
-		total, known := float32(0), 0
-		for _, v := range values[i : i+n] {
-			if v == v { // not NaN
-				total, known = total+v, known+1
-			}
-		}
-		switch {
-		case known == 0:
-			total = values[i]
-		case !sum:
-			total /= float32(known)
-		}
-		out = append(out, total)
-	}
-	return out
 }
 
 // usualText describes how long builds usually take.

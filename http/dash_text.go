@@ -206,8 +206,11 @@ func ago(t time.Time) template.HTML {
 		return "–"
 	}
 	said := rough(time.Since(t)) + " ago"
-	if time.Until(t) > 0 {
-		said = "in " + rough(time.Until(t))
+	switch until := time.Until(t); {
+	case until > 0:
+		said = "in " + rough(until)
+	case until > -10*time.Second:
+		said = "just now"
 	}
 	stamp := t.UTC().Format(time.RFC3339)
 	return template.HTML(`<time datetime="` + stamp + `" title="` + stamp + `">` + said + `</time>`) //nolint:gosec // our own text

@@ -149,3 +149,28 @@ func TestPlotHasATableAndNoHole(t *testing.T) {
 	require.Equal(t, 2, strings.Count(out, "M"), "a gap is a gap")
 	require.NotContains(t, out, "style=", "the policy allows none")
 }
+
+func TestPlotShowsTheTimeThatIsKnown(t *testing.T) {
+	t.Parallel()
+	values := make([]float32, 24*60)
+	for i := range values {
+		values[i] = float32(math.NaN())
+	}
+	seen := func(from int) (time.Duration, []float32) {
+		for i := from; i < len(values); i++ {
+			values[i] = float32(i)
+		}
+		p := plot{Span: 24 * time.Hour, Lines: []line{{"seen", values}}}.known()
+		return p.Span, p.Lines[0].Values
+	}
+	span, shown := seen(len(values) - 5)
+	require.Equal(t, 24*time.Hour/64, span)
+	require.Len(t, shown, 23)
+	require.InDelta(t, len(values)-1, shown[len(shown)-1], 0)
+	span, _ = seen(len(values) / 2)
+	require.Equal(t, 12*time.Hour, span)
+	span, shown = seen(0)
+	require.Equal(t, 24*time.Hour, span)
+	require.InDelta(t, 2, thin(shown)[0], 0, "the mean of 0 to 4")
+	require.Len(t, thin(shown), 24*60/5)
+}
