@@ -3,12 +3,14 @@ package main
 import (
 	"fmt"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/require"
@@ -16,6 +18,8 @@ import (
 	"takt/cmd/internal/process"
 	"takt/http/api"
 	"takt/http/client"
+	"takt/http/githubtest"
+	"takt/http/hubspottest"
 	"takt/store"
 )
 
@@ -153,13 +157,7 @@ func TestDashboardActsOnTheFleet(t *testing.T) {
 	b.open("/builds/" + id)
 	b.sees("#live-steps", "attempt 2")
 	b.sees("#live-head .badge", "completed")
-	audit, err := c.Client.Audit(t.Context(), 0)
-	require.NoError(t, err)
-	var told []string
-	for _, e := range audit.Entries {
-		told = append(told, e.Action+" "+e.Reason)
-	}
-	require.Equal(t, []string{"resume disks are in", "drain new disks", "priority "}, told)
+	audited(t, c, "resume disks are in", "drain new disks", "priority ")
 	b.content()
 }
 
@@ -189,6 +187,10 @@ func TestDashboardRepairsTheTree(t *testing.T) {
 	second.login(c.APIKey, "reader")
 	second.open("/tree")
 	second.sees("#live-well", "Not all is well")
+	second.fits("/builds?state=pending", axe(t))
+	second.sees("#live-stale", "The database is not available")
+	second.sees(".empty", "was not read lately")
+	second.do(chromedp.Evaluate(`window.stays = true`, nil))
 	_, err = c.Client.Operate(t.Context(), client.Order{Action: "start", Path: "database/postgres", Reason: "it is over"})
 	require.NoError(t, err)
 	eventually(t, "builds are taken again", func() bool {
@@ -198,6 +200,11 @@ func TestDashboardRepairsTheTree(t *testing.T) {
 	b.sees("#live-fleet", "ios: 1 waiting")
 	b.do(chromedp.Poll(`document.querySelector("#live-stale").textContent === ""`, nil, chromedp.WithPollingTimeout(0)))
 	require.True(t, eval[bool](b, `window.stays`))
+	second.sees("#live-builds", "pending")
+	second.sees("footer", "Shown at")
+	second.do(chromedp.Poll(`document.querySelector("#live-stale").textContent === ""`, nil, chromedp.WithPollingTimeout(0)))
+	require.True(t, eval[bool](second, `window.stays`), "its stream brought it")
+	second.content()
 
 	// Restarting what serves the page works, too.
 	b.open("/tree/order?action=restart&path=endpoint")
@@ -207,11 +214,139 @@ func TestDashboardRepairsTheTree(t *testing.T) {
 	b.content()
 }
 
-// pages are all that there are, with one of each kind to show.
-func dashboardPages(build, worker string) []string {
+// A throttle queue is paused, gets another rate, goes on, and what failed is redriven.
+func TestDashboardSteersTheThrottle(t *testing.T) {
+	t.Parallel()
+	s := newHookSite(t, hubspottest.Config{RollingLimit: -1})
+	c := s.throttled("takt")
+	s.install(c, api.ThrottleConfig{MaxThroughput: 1, TimePeriod: 1, TimeUnit: "day"}, hookPortal)
+	s.hs.Fail(hookPortal, hubspottest.Fault{Status: http.StatusBadRequest, Body: `{"message":"<b>no</b>"}`, Only: "bad"})
+	b := newBrowser(t, c)
+	b.login(c.AdminKey, "tester")
+	b.open("/throttle")
+	b.sees(".empty", "No queue yet")
+	require.True(t, s.fire(t.Context(), c.URL, hookPortal, "first"))
+	b.sees("#live-queues", "1 of 1 in 1 day")
+	require.True(t, s.fire(t.Context(), c.URL, hookPortal, "bad"))
+	b.sees("#live-queues .badge", "running")
+	b.do(chromedp.Click("#live-queues th a", chromedp.ByQuery), chromedp.WaitVisible("#live-acts", chromedp.ByQuery))
+	b.submit(`form[action$="/pause"]`, map[string]string{"reason": "a closer look"})
+	b.sees(".note.good", "The queue is paused")
+	b.sees("#live-queues .badge", "paused")
+	b.submit(`form[action$="/rate"]`, map[string]string{"max_throughput": "100", "time_period": "10", "time_unit": "second", "reason": "they agreed"})
+	b.sees("#live-queues", "of 100 in 10 seconds")
+	b.submit(`form[action$="/resume"]`, map[string]string{"reason": "seen enough"})
+	b.sees("#live-queues .error", "<b>no</b>")
+	s.hs.Heal(hookPortal)
+	b.submit(`form[action$="/redrive"]`, map[string]string{"reason": "they mended it"})
+	b.sees(".note.good", "tried again now")
+	eventually(t, "it is completed", func() bool { return s.hs.Distinct() == 2 })
+	b.sees("#live-queues .badge", "idle")
+	audited(t, c, "redrive they mended it", "resume seen enough", "rate they agreed", "pause a closer look")
+	b.content()
+}
+
+// audited checks what operators did and why, newest first.
+func audited(t *testing.T, c *process.Controller, want ...string) {
+	t.Helper()
+	audit, err := c.Client.Audit(t.Context(), len(want))
+	require.NoError(t, err)
+	var told []string
+	for _, e := range audit.Entries {
+		told = append(told, e.Action+" "+e.Reason)
+	}
+	require.Equal(t, want, told)
+}
+
+// A deployment is paused, resumed, cancelled and retried, and seen to end.
+func TestDashboardSteersADeployment(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	forge, settings := deployer(t, 3)
+	hold := make(chan struct{})
+	forge.Intercept(holdGit(hold))
+	c := s.controller("takt", settings...)
+	b := newBrowser(t, c)
+	b.login(c.APIKey, "tester")
+	b.open("/deployments")
+	b.sees(".empty", "No deployment yet")
+	d, err := c.Client.Deploy(t.Context(), api.DeploymentRequest{DeploymentRequest: store.DeploymentRequest{SourceOrg: "from", TargetOrg: "to"}, Token: githubtest.Token})
+	require.NoError(t, err)
+	b.sees("#d-"+d.ID, "0 of 3")
+	b.do(chromedp.Click("#d-"+d.ID+" a", chromedp.ByQuery), chromedp.WaitVisible("#live-repos", chromedp.ByQuery))
+	b.sees("#live-repos .badge", "pushing")
+	b.submit(`form[action$="/pause"]`, map[string]string{"reason": "office hours"})
+	b.sees("#live-head .badge", "paused")
+	b.submit(`form[action$="/resume"]`, nil)
+	b.sees("#live-head .badge", "running")
+	b.submit(`form[action$="/cancel"]`, map[string]string{"reason": "the wrong one"})
+	b.sees("#live-head .badge", "cancelled")
+	b.sees("#live-repos .badge", "skipped")
+	close(hold)
+	b.submit(`form[action$="/retry"]`, map[string]string{"token": githubtest.Token, "reason": "the right one"})
+	b.sees(".note.good", "What failed is tried again")
+	b.sees("#live-head .badge", "done")
+	b.sees("#live-head", "3 of 3")
+	require.Equal(t, forge.Names("from"), forge.Names("to"))
+	audited(t, c, "deployment-retry the right one", "deployment-cancel the wrong one", "deployment-resume ", "deployment-pause office hours")
+	b.content()
+}
+
+// Limits are changed for a time and reset, a pool is scaled and bounded, a surge is
+// started and stopped.
+func TestDashboardLevelsTheLoad(t *testing.T) {
+	t.Parallel()
+	_, c, b := show(t)
+	b.open("/heijunka")
+	b.sees("#live-now", "admitted of 1200")
+	limits := `form[action="/heijunka/limits"]`
+	b.submit(limits, map[string]string{"soft_limit": "500", "hard_limit": "600", "for": "2h", "reason": "a small machine"})
+	b.sees(".note.good", "The limits are changed")
+	b.sees("#live-now", "admitted of 600")
+	b.sees("#live-now", "Changed by operators")
+	status, err := c.Client.Heijunka(t.Context())
+	require.NoError(t, err)
+	require.Contains(t, string(status.Changed), `"until"`, "it ends by itself")
+	b.submit(limits+`:has([name="reset"])`, map[string]string{"reason": "a larger one"})
+	b.sees("#live-now", "admitted of 1200")
+	b.submit(`form[action="/heijunka/pools/hook"]`, map[string]string{"workers": "9", "reason": "a campaign"})
+	b.sees("#pool-hook", "of 9")
+	b.submit(`form[action="/heijunka/pools/hook"]:has([name="min"])`, map[string]string{"min": "7", "max": "12", "for": "1h", "reason": "while it lasts"})
+	b.sees("#pool-hook", "7 to 12")
+	surge := `form[action="/heijunka/surge"]`
+	b.submit(surge, map[string]string{"action": "start", "for": "5m", "reason": "here it comes"})
+	b.sees("#live-now", "surge until")
+	b.submit(surge, map[string]string{"action": "stop", "reason": "gone"})
+	b.sees("#live-now", "no surge")
+	audited(t, c, "stop gone", "start here it comes", "scale while it lasts", "scale a campaign", "set a larger one", "set a small machine")
+	b.content()
+}
+
+// What changes while somebody fills in a form there is shown when they leave it.
+func TestDashboardWaitsForWhoTypes(t *testing.T) {
+	t.Parallel()
+	_, c, b := show(t)
+	id := submit(t, c, []byte("x"))
+	b.open("/builds/" + id)
+	b.do(chromedp.Focus("#priority-reason", chromedp.ByQuery), chromedp.KeyEvent("because"))
+	_, err := c.Client.Cancel(t.Context(), id)
+	require.NoError(t, err)
+	b.sees("#live-head .badge", "cancelled")
+	require.Equal(t, "because", eval[string](b, `document.querySelector("#priority-reason").value`))
+	b.do(chromedp.Evaluate(`document.querySelector("#priority-reason").select()`, nil), chromedp.KeyEvent(kb.Delete), chromedp.Evaluate(`document.activeElement.blur()`, nil))
+	b.sees("#live-acts", "Build again")
+	b.content()
+}
+
+// exhibits are one of each kind to show.
+type exhibits struct{ build, worker, queue, deployment string }
+
+// pages are all that there are.
+func (x exhibits) pages() []string {
 	return []string{
-		"/fleet", "/fleet/" + worker, "/queue", "/builds", "/builds/" + build, "/builds/" + build + "/log", "/tree",
-		"/tree/order?action=restart&path=heijunka", "/heijunka", "/throttle", "/deployments", "/audit", "/search?q=nothing-like-it", "/login",
+		"/fleet", "/fleet/" + x.worker, "/queue", "/builds", "/builds/" + x.build, "/builds/" + x.build + "/log", "/tree",
+		"/tree/order?action=restart&path=heijunka", "/heijunka", "/throttle", "/throttle?q=" + url.QueryEscape(x.queue),
+		"/deployments", "/deployments/" + x.deployment, "/audit", "/search?q=" + url.QueryEscape(hostile()[:60]), "/builds/nothing", "/login", "/",
 	}
 }
 
@@ -220,50 +355,67 @@ func hostile() string {
 	return `<script>alert(1)</script>"><img src=x onerror=alert(2)>` + "\u202Egpj.exe\u2066" + "\x1b]0;title\x07\x1b[2J" + strings.Repeat("long ", 2000)
 }
 
-// Every page: complete without JavaScript, no wider than a phone, without a
-// violation of axe-core in light and dark, and strangers' text is text.
-func TestDashboardPagesAreFitForEverybody(t *testing.T) {
-	t.Parallel()
-	axe, err := os.ReadFile(os.Getenv("TAKT_TEST_AXE"))
+// axe finds faults in the accessibility of pages. It is nil if it was not fetched.
+func axe(t *testing.T) []byte {
+	t.Helper()
+	script, err := os.ReadFile(os.Getenv("TAKT_TEST_AXE"))
 	if err != nil {
 		require.Empty(t, os.Getenv("CI"), "make test fetches axe-core")
-		axe = nil
+		return nil
 	}
-	_, c, b := show(t)
-	build, worker := populate(t, c)
-	for _, path := range dashboardPages(build, worker) {
-		b.scripts(false)
-		b.look("light", 1280)
-		b.open(path)
-		require.NotEmpty(t, b.text("main h1"), path)
-		require.Contains(t, b.text("head title"), "takt", path)
-		b.look("dark", 360)
-		b.scripts(true)
-		b.open(path)
-		require.LessOrEqual(t, eval[int](b, `document.documentElement.scrollWidth`), 360, "%s fits a phone", path)
-		require.Zero(t, eval[int](b, `document.querySelectorAll("main script, main img, main iframe, [onerror]").length`), path)
-		for _, scheme := range []string{"light", "dark"} {
-			if axe == nil {
-				break
-			}
-			b.look(scheme, 1280)
-			b.do(chromedp.Evaluate(string(axe)+";0", nil))
-			found := eval[[]string](b, `axe.run({resultTypes: ["violations"]}).then(r => r.violations.flatMap(v => v.nodes.map(n => v.id + ": " + n.target + ": " + n.failureSummary)))`)
-			require.Empty(t, found, "%s, %s", path, scheme)
+	return script
+}
+
+// fits checks that the page at path is complete without JavaScript, is no wider than a
+// phone, has no violation of axe-core in light and dark, and shows text as text.
+func (b *browser) fits(path string, axe []byte) {
+	b.t.Helper()
+	b.scripts(false)
+	b.look("light", 1280)
+	b.open(path)
+	require.NotEmpty(b.t, b.text("main h1"), path)
+	require.Contains(b.t, b.text("head title"), "takt", path)
+	b.look("dark", 360)
+	b.scripts(true)
+	b.open(path)
+	require.LessOrEqual(b.t, eval[int](b, `document.documentElement.scrollWidth`), 360, "%s fits a phone", path)
+	require.Zero(b.t, eval[int](b, `document.querySelectorAll("main script, main img, main iframe, [onerror]").length`), path)
+	for _, scheme := range []string{"light", "dark"} {
+		if axe == nil {
+			return
 		}
+		b.look(scheme, 1280)
+		b.do(chromedp.Evaluate(string(axe)+";0", nil))
+		found := eval[[]string](b, `axe.run({resultTypes: ["violations"]}).then(r => r.violations.flatMap(v => v.nodes.map(n => v.id + ": " + n.target + ": " + n.failureSummary)))`)
+		require.Empty(b.t, found, "%s, %s", path, scheme)
+	}
+}
+
+func TestDashboardPagesAreFitForEverybody(t *testing.T) {
+	t.Parallel()
+	axe := axe(t)
+	_, c, b := show(t)
+	x := populate(t, c)
+	for _, path := range x.pages() {
+		b.fits(path, axe)
 	}
 	b.look("light", 1280)
-	b.open("/builds/" + build)
+	b.open("/builds/" + x.build)
 	b.sees("#live-log", "<script>alert(1)</script>")
 	require.Contains(t, b.text("#live-log"), "‹U+202E›")
 	require.NotContains(t, b.text("#live-log"), "title", "escape sequences are left out")
-	b.open("/fleet/" + worker)
-	b.sees("h1", "<script>alert(1)</script>")
+	for path, selector := range map[string]string{
+		"/fleet/" + x.worker: "h1", "/throttle": ".error", "/deployments": "td", "/deployments/" + x.deployment: "#live-repos .error", "/audit": "#live-audit td",
+	} {
+		b.open(path)
+		b.sees(selector, "<script>alert(1)</script>")
+		require.NotContains(t, b.text("main"), "\u202E", path)
+	}
 	b.content()
 }
 
-// populate makes a worker and a build that are as hostile as they can be.
-func populate(t *testing.T, c *process.Controller) (build, worker string) {
+// populate makes one of each kind, as hostile as it can be.
+func populate(t *testing.T, c *process.Controller) (x exhibits) {
 	t.Helper()
 	ctx := t.Context()
 	reg, err := c.Client.Register(ctx, api.Register{Name: string([]rune(hostile())[:180]), Capabilities: []byte(`{"version":"<b>1</b>"}`)})
@@ -286,7 +438,34 @@ func populate(t *testing.T, c *process.Controller) (build, worker string) {
 	for range 3 {
 		submit(t, c, []byte("x"))
 	}
-	return sub.ID, reg.ID
+	_, err = c.Client.Operate(ctx, client.Order{Action: "restart", Path: "heijunka/balancer", Reason: hostile()[:900]})
+	require.NoError(t, err)
+	x = exhibits{sub.ID, reg.ID, `queue:62515:<script>alert(1)</script>/"x':7:0`, "d-hostile"}
+	db := connect(t, c)
+	for _, row := range []struct {
+		sql  string
+		args []any
+	}{
+		{`INSERT INTO throttle_configs (portal_id, action_id, max_throughput, time_period, time_unit) VALUES (62515, 7, 100, 10, 'second')`, nil},
+		// Paused, because nothing sends to HubSpot here.
+		{`INSERT INTO throttle_queues (id, portal_id, workflow_id, action_id, index, paused_at, last_error) VALUES ($1, 62515, '3', 7, '0', now(), $2)`, []any{x.queue, hostile()}},
+		{`INSERT INTO throttle_queues (id, portal_id, workflow_id, action_id, index) SELECT 'queue:62515:' || i || ':7:0', 62515, i, 7, '0' FROM generate_series(1, 60) i`, nil},
+		{`INSERT INTO action_executions (queue, portal_id, callback_id, expires_at) SELECT seq, portal_id, 'c', now() + interval '1 day' FROM throttle_queues WHERE id = $1`, []any{x.queue}},
+		{
+			`INSERT INTO deployments (id, request, state, credential_id, error, planned_at, finished_at) VALUES ($1, jsonb_build_object('source_org', $2::text, 'target_org', 'mirror'), 'failed', 'x', $2, now(), now())`,
+			[]any{x.deployment, hostile()},
+		},
+		{`INSERT INTO deployments (id, request, state, credential_id, created_at) SELECT 'd' || i, '{"source_org":"from","target_org":"to"}', 'cancelled', 'x', now() - interval '1 day' FROM generate_series(1, 60) i`, nil},
+		{
+			`INSERT INTO deployment_repos (deployment_id, name, target, source, step, error, warning, refs, finished_at)
+			SELECT $1, $2 || i, $2, '{}', CASE WHEN i % 9 = 0 THEN 'failed' ELSE 'done' END, CASE WHEN i % 9 = 0 THEN $2 END, $2, 3, now() FROM generate_series(1, 60) i`,
+			[]any{x.deployment, hostile()[:1000]},
+		},
+	} {
+		_, err = db.Exec(ctx, row.sql, row.args...)
+		require.NoError(t, err, row.sql)
+	}
+	return x
 }
 
 // sendTelemetry tells how the machine of a build's worker does, as host monitors do.
@@ -392,6 +571,10 @@ func TestDashboardOpensABigLogAtOnce(t *testing.T) {
 	eventually(t, "a hidden tab follows nothing", func() bool { return streams() == 0 })
 	hide("false")
 	eventually(t, "and follows again", func() bool { return streams() == 1 })
+	hide("true")
+	b.do(network.ClearBrowserCookies())
+	hide("false")
+	b.sees("h1", "Log in")
 	b.content()
 }
 
@@ -404,7 +587,7 @@ func TestDashboardScreenshots(t *testing.T) {
 	t.Parallel()
 	require.NoError(t, os.MkdirAll(dir, 0o750))
 	s, c, b := show(t)
-	build, worker := populate(t, c)
+	x := populate(t, c)
 	gate := t.TempDir()
 	for _, name := range []string{"mac-mini-1", "mac-mini-2", "studio"} {
 		s.worker(c, name, `for i in 1 2 3 4 5 6; do echo "compiling part $i"; done; `+fileGate(gate))
@@ -421,9 +604,9 @@ func TestDashboardScreenshots(t *testing.T) {
 		}
 		return len(list) == 3
 	})
-	pages := append(dashboardPages(build, worker), "/builds/"+running)
-	for i, path := range pages {
-		name := fmt.Sprintf("%02d-%s", i, strings.Trim(strings.NewReplacer("/", "-", "?", "-", "&", "-", "=", "-", build, "build", worker, "worker", running, "running").Replace(path), "-"))
+	for i, path := range append(x.pages(), "/builds/"+running) {
+		short, _, _ := strings.Cut(path, "?")
+		name := fmt.Sprintf("%02d-%s", i, strings.Trim(strings.NewReplacer("/", "-", x.build, "build", x.worker, "worker", running, "running").Replace(short), "-"))
 		for _, look := range []struct {
 			scheme string
 			width  int64
