@@ -31,14 +31,14 @@ type Inspection struct {
 }
 
 const (
-	sqlInspect = `
+	sqlInspect = `/* inspect */
 SELECT current_setting('server_version_num')::int, pg_is_in_recovery(), getdatabaseencoding(),
 	coalesce(has_schema_privilege(current_schema(), 'CREATE'), false),
 	current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int,
 	ARRAY(SELECT name || ' is off' FROM pg_settings
 		WHERE name IN ('fsync', 'synchronous_commit', 'full_page_writes') AND setting = 'off' ORDER BY 1),
 	clock_timestamp()`
-	sqlHasKeyCheck = `SELECT to_regclass('key_check') IS NOT NULL`
+	sqlHasKeyCheck = `/* has_key_check */ SELECT to_regclass('key_check') IS NOT NULL`
 )
 
 // Inspect looks at a database, migrated or not, and changes nothing. keys may be nil.
