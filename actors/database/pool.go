@@ -81,7 +81,7 @@ func (c *PoolConfig) defaults() {
 }
 
 // wantedRetry is the longest pause between two attempts while callers need the database.
-const wantedRetry = 500 * time.Millisecond
+const wantedRetry = 250 * time.Millisecond
 
 // firstRetry makes the first pause of an outage 1 to 2 seconds.
 const firstRetry = 2 * time.Second

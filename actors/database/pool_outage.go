@@ -75,7 +75,7 @@ func (s *poolServer) answered(c *otp.Ctx, m answered) {
 func (s *poolServer) retryIn(c *otp.Ctx) time.Duration {
 	wait := s.cfg.Backoff.Wait(s.failures)
 	s.failures++
-	if time.Now().UnixNano()-s.handle.wanted.Load() < int64(2*wantedRetry) {
+	if time.Now().UnixNano()-s.handle.wanted.Load() < int64(time.Second) {
 		wait = min(wait, wantedRetry)
 	}
 	s.due = time.Now().Add(wait)

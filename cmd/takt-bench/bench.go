@@ -128,6 +128,7 @@ type measurement struct {
 func measurements() []measurement {
 	return []measurement{
 		{[]string{"E2"}, (*run).starts},
+		{[]string{"E4"}, (*run).back},
 		{[]string{"E1"}, (*run).parkedMemory},
 		{[]string{"A2", "A3", "A7"}, (*run).polls},
 		{[]string{"A11"}, (*run).alone},
