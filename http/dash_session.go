@@ -172,7 +172,7 @@ func (s *sessions) cookie(r *http.Request, value string) *http.Cookie {
 }
 
 // begin checks a key and returns the session that it opens.
-func (s *sessions) begin(r *http.Request, key, name string) (v session, err error) {
+func (s *sessions) begin(key, name string) (v session, err error) {
 	v = session{Name: strings.Join(strings.Fields(plain(store.Text(name))), " "), ID: rand.Text()[:10], Expires: time.Now().Add(sessionLife).Unix()}
 	switch {
 	case s.keys.admin.is(key):
@@ -210,7 +210,7 @@ func (d *dashboard) login(_ context.Context, c echo.Context) (any, error) {
 		return nil, d.renderLogin(c, http.StatusForbidden, loginData{})
 	}
 	next := ownPath(r.PostFormValue("next"), "/fleet")
-	v, err := d.sessions.begin(r, r.PostFormValue("key"), r.PostFormValue("name"))
+	v, err := d.sessions.begin(r.PostFormValue("key"), r.PostFormValue("name"))
 	if err != nil {
 		failure := failureOf(d.wrong.note(d.addr(c), err, time.Now()))
 		if failure.RetryAfter > 0 {
