@@ -607,28 +607,3 @@ func TestPortalsWithoutBudgetMakeRoom(t *testing.T) {
 	}
 	h.settled(50)
 }
-
-// The contexts of jobs end first: a job that waits for the database holds up nothing.
-func TestJobsThatWaitHoldUpNoRestart(t *testing.T) {
-	t.Parallel()
-	h := newHall(t, unlimited(), 1)
-	n := h.controller()
-	h.install(n, firstPortal)
-	h.rate(n, firstPortal, 1, 1, store.Day)
-	h.send(n, firstPortal, 1, 2)
-	h.completed(1)
-	tx, err := h.db.Pool.Begin(t.Context())
-	require.NoError(t, err)
-	defer func() { _ = tx.Rollback(t.Context()) }()
-	_, err = tx.Exec(t.Context(), `LOCK TABLE action_executions`)
-	require.NoError(t, err)
-	require.Eventually(t, func() bool { // the queue's job looks whether anything waits
-		var waits bool
-		err := h.db.Pool.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity
-			WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%EXISTS (SELECT FROM action_executions%')`).Scan(&waits)
-		return err == nil && waits
-	}, time.Minute, time.Millisecond)
-	begin := time.Now()
-	require.NoError(t, n.Restart(t.Context(), "takt/throttle/jobs"))
-	require.Less(t, time.Since(begin), 3*time.Second, "the time that jobs get to end by themselves")
-}

@@ -36,7 +36,7 @@ func TestWhatIsNotSyncedIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	l, err := OpenLocal(dir, seal.NewRing(seal.Key{7}))
 	require.NoError(t, err)
-	defer l.Close()
+	defer func() { require.NoError(t, l.Close()) }()
 	put(t, l, "builds/b/one", []byte("1"))
 	two, err := l.Create(t.Context(), 10, "", strings.NewReader("2"))
 	require.NoError(t, err)

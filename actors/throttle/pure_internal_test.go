@@ -113,7 +113,6 @@ func TestStatesAreSignedAndTheirInstallersOwn(t *testing.T) {
 	t.Parallel()
 	oldRing, bothRing := seal.NewRing(seal.Key{}), seal.NewRing(seal.Key{1}, seal.Key{})
 	old, both := newStates(oldRing), newStates(bothRing)
-	now := time.Now()
 	tokens := Tokens{keys: oldRing, hs: hubspot.NewClient(hubspot.Config{}), app: hubspot.App{ClientID: "i", ClientSecret: "s", RedirectURL: "https://takt.example"}}
 	var state, secret string
 	for range 20_000 { // nobody's installation is blocked by them: there is no database
@@ -124,6 +123,7 @@ func TestStatesAreSignedAndTheirInstallersOwn(t *testing.T) {
 		require.NotEqual(t, state, u.Query().Get("state"))
 		state, secret = u.Query().Get("state"), s
 	}
+	now := time.Now()
 	for range 2 {
 		require.True(t, old.good(state, secret, now))
 		require.True(t, both.good(state, secret, now), "an old key's is good")
