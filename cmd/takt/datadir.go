@@ -16,10 +16,6 @@ import (
 	"takt/store/seal"
 )
 
-// ownUmask sets the umask such that takt's files get the modes 0700 and 0600, whatever
-// umask it was started with.
-func ownUmask() { syscall.Umask(0o077) }
-
 // dirFault is a way in which others could read or replace takt's keys.
 type dirFault struct {
 	path, found, mend string

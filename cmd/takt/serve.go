@@ -104,7 +104,6 @@ func serve(ctx context.Context, cfg Config, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	ownUmask()
 	if err := openDataDir(cfg.DataDir, log); err != nil {
 		return err
 	}
