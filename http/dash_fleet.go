@@ -111,8 +111,8 @@ func (d *dashboard) machinePlots(worker string, from, to time.Time) (plots []tem
 		return nil
 	}
 	// Telemetry arrives at irregular times, so the plot uses fixed steps.
-	const steps = 120
-	step := max(to.Sub(from)/steps, time.Second)
+	steps := min(int(to.Sub(from)/time.Second)+1, 120)
+	step := max(to.Sub(from)/time.Duration(steps), 1)
 	for _, f := range []struct {
 		id, name, unit string
 		of             func(machinePoint) float32
@@ -130,7 +130,7 @@ func (d *dashboard) machinePlots(worker string, from, to time.Time) (plots []tem
 			i := min(max(int(time.Unix(int64(p.at), 0).Sub(from)/step), 0), steps-1)
 			if last >= 0 { // the last value held until then
 				for j := max(last, i-steps/4) + 1; j < i; j++ {
-					values[j] = values[last] //nolint:gosec // below i
+					values[j] = values[last]
 				}
 			}
 			values[i], last = f.of(p), i

@@ -212,7 +212,7 @@ func (h *history) add(now time.Time, v [figCount]float32) {
 }
 
 // past returns a figure per minute, oldest first. Of the current minute, which is last,
-// it returns the newest value, or the sum so far.
+// it returns the newest value, or for what is counted the sum so far.
 func (h *history) past(f figure, minutes int, now time.Time) []float32 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -225,7 +225,7 @@ func (h *history) past(f figure, minutes int, now time.Time) []float32 {
 			values[i] = s.v[f]
 		}
 	}
-	if s := h.newest(); !f.sums() && s.at/60 == end {
+	if s := h.newest(); s.at/60 == end && f != figWaited && !f.sums() {
 		values[minutes-1] = s.v[f]
 	}
 	return values

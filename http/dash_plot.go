@@ -166,8 +166,8 @@ func drawn(values []float32, left, right float64, y func(float64) float64) strin
 		b.WriteString(strconv.FormatFloat(x, 'f', 0, 64))
 		b.WriteByte(' ')
 		b.WriteString(strconv.FormatFloat(y(v), 'f', 1, 64))
-		if !pen {
-			b.WriteString("h1.5") // makes a single point visible
+		if last := i+1 == len(values) || math.IsNaN(float64(values[i+1])); last && !pen {
+			b.WriteString("h-3") // makes a single point visible
 		}
 		pen = true
 	}

@@ -174,3 +174,16 @@ func TestPlotShowsTheTimeThatIsKnown(t *testing.T) {
 	require.InDelta(t, 2, thin(shown)[0], 0, "the mean of 0 to 4")
 	require.Len(t, thin(shown), 24*60/5)
 }
+
+func TestMachinePlotCoversTheWholeTime(t *testing.T) {
+	t.Parallel()
+	h := newHistory(Deps{})
+	d := &dashboard{history: h}
+	begun := time.Now().Truncate(time.Second)
+	load := 100.0
+	for second := range 45 {
+		h.machine("w", store.Telemetry{CPUPercent: &load}, begun.Add(time.Duration(second)*time.Second))
+	}
+	plots := d.machinePlots("w", begun, begun.Add(44*time.Second))
+	require.Regexp(t, `<path class="line k0" d="M40 [0-9.]+L.*L380 [0-9.]+"/>`, string(plots[0]), "from its left to its right edge")
+}
