@@ -166,7 +166,7 @@ func TestDashboardActsOnTheFleet(t *testing.T) {
 func TestDashboardRepairsTheTree(t *testing.T) {
 	t.Parallel()
 	_, c, b := show(t)
-	submit(t, c, zipOf(t, map[string]string{"order.txt": "x"}))
+	id := submit(t, c, zipOf(t, map[string]string{"order.txt": "x"}))
 	b.open("/tree")
 	b.sees("#live-well", "All processes run")
 	b.do(chromedp.Click(`a[aria-label="restart takt/heijunka"]`, chromedp.ByQuery), chromedp.WaitVisible(".blast", chromedp.ByQuery))
@@ -191,6 +191,10 @@ func TestDashboardRepairsTheTree(t *testing.T) {
 	second.sees("#live-stale", "The database is not available")
 	second.sees(".empty", "was not read lately")
 	second.do(chromedp.Evaluate(`window.stays = true`, nil))
+	third := newBrowser(t, c)
+	third.login(c.APIKey, "reader")
+	third.open("/builds/" + id + "/log")
+	third.sees(".empty", "was not read lately")
 	_, err = c.Client.Operate(t.Context(), client.Order{Action: "start", Path: "database/postgres", Reason: "it is over"})
 	require.NoError(t, err)
 	eventually(t, "builds are taken again", func() bool {
@@ -205,6 +209,8 @@ func TestDashboardRepairsTheTree(t *testing.T) {
 	second.do(chromedp.Poll(`document.querySelector("#live-stale").textContent === ""`, nil, chromedp.WithPollingTimeout(0)))
 	require.True(t, eval[bool](second, `window.stays`), "its stream brought it")
 	second.content()
+	third.sees("h1", "Log of "+id)
+	third.content()
 
 	// Restarting what serves the page works, too.
 	b.open("/tree/order?action=restart&path=endpoint")

@@ -59,6 +59,9 @@ function morphChildren(a, b) {
 function busy(part) {
   const focus = document.activeElement
   if (part.contains(focus) && focus.matches('input, select, textarea')) return true
+  for (const option of part.querySelectorAll('option')) {
+    if (option.defaultSelected && !option.selected) return true
+  }
   for (const input of part.querySelectorAll('input:not([type=hidden])')) {
     if (input.type === 'checkbox' ? input.checked : input.value !== input.defaultValue) return true
   }
@@ -93,7 +96,7 @@ function follow() {
   stream.addEventListener('open', () => say('on'))
   stream.addEventListener('part', (event) => {
     const part = JSON.parse(event.data)
-    if (body.live === 'away' && !document.getElementById(part.id)) again()
+    if (body.live === 'away' && (part.id !== 'live-stale' || !part.html.trim())) again()
     else swap(part)
   })
   stream.addEventListener('error', () => {
