@@ -11,6 +11,8 @@ GOVULNCHECK   := v1.9.0
 VULN          := $(CACHE)/tools/govulncheck-$(GOVULNCHECK)/govulncheck
 VERSITYGW     := v1.8.0
 S3_SERVER     := $(CACHE)/tools/versitygw-$(VERSITYGW)/versitygw
+REGISTRY      := v0.22.1
+IMAGE_SERVER  := $(CACHE)/tools/registry-$(REGISTRY)/registry
 AXE_VERSION   := 4.11.0
 AXE           := $(CACHE)/tools/axe-core-$(AXE_VERSION)/axe.min.js
 SCREENSHOTS   ?= .cache/screenshots
@@ -44,8 +46,8 @@ demo-throttle: setup-postgres build ## pace 200 webhooks of a stand-in for HubSp
 run: setup-postgres build ## serve on 127.0.0.1:3000 with an embedded database in .cache/run
 	$(BIN) serve --data-dir $(RUN_DIR)
 
-test: setup-postgres setup-cc setup-git setup-curl setup-s3 setup-promtool setup-browser ## run every test, with the race detector
-	TAKT_TEST_S3_SERVER=$(S3_SERVER) TAKT_TEST_AXE=$(AXE) CGO_ENABLED=1 $(GO) test -race -timeout 12m $(PACKAGES)
+test: setup-postgres setup-cc setup-git setup-curl setup-s3 setup-podman setup-promtool setup-browser ## run every test, with the race detector
+	TAKT_TEST_S3_SERVER=$(S3_SERVER) TAKT_TEST_REGISTRY=$(IMAGE_SERVER) TAKT_TEST_AXE=$(AXE) CGO_ENABLED=1 $(GO) test -race -timeout 12m $(PACKAGES)
 
 drill: setup-postgres setup-cc ## make faults in a controller under load for DRILL (2m), and check every promise
 	TAKT_DRILL=$(DRILL) CGO_ENABLED=1 $(GO) test -race -run TestDrillFindsThatPromisesAreKept -v -count 1 -timeout 60m ./cmd/takt
@@ -93,8 +95,8 @@ mutants: setup-postgres setup-git setup-curl setup-s3 ## break each mechanism th
 screenshots: setup-postgres setup-browser ## write pictures of every page, light, dark and phone, to .cache/screenshots
 	TAKT_SCREENSHOTS=$(abspath $(SCREENSHOTS)) $(GO) test -run TestDashboardScreenshots -timeout 5m -count 1 ./cmd/takt
 
-cover: setup-postgres setup-git setup-curl setup-s3 setup-promtool setup-browser ## measure test coverage into coverage.out
-	TAKT_TEST_S3_SERVER=$(S3_SERVER) TAKT_TEST_AXE=$(AXE) $(GO) test -coverpkg ./... -coverprofile coverage.out -timeout 12m ./...
+cover: setup-postgres setup-git setup-curl setup-s3 setup-podman setup-promtool setup-browser ## measure test coverage into coverage.out
+	TAKT_TEST_S3_SERVER=$(S3_SERVER) TAKT_TEST_REGISTRY=$(IMAGE_SERVER) TAKT_TEST_AXE=$(AXE) $(GO) test -coverpkg ./... -coverprofile coverage.out -timeout 12m ./...
 	$(GO) tool cover -func coverage.out | tail -n 1
 
 db-reset: ## throw away the database and files of `make run`
@@ -134,6 +136,14 @@ setup-s3: $(S3_SERVER)
 $(S3_SERVER):
 	@echo "building versitygw $(VERSITYGW), the S3 server of the tests (once)"
 	@GOBIN=$(dir $@) $(GO) install github.com/versity/versitygw/cmd/versitygw@$(VERSITYGW)
+
+setup-podman: $(IMAGE_SERVER)
+	@.ci/setup podman
+
+# A real server of container images for the tests of the worker, in one file.
+$(IMAGE_SERVER):
+	@echo "building registry $(REGISTRY), the image server of the tests (once)"
+	@GOBIN=$(dir $@) $(GO) install github.com/google/go-containerregistry/cmd/registry@$(REGISTRY)
 
 $(LINT):
 	@echo "building golangci-lint $(GOLANGCI_LINT) (once)"

@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"os/signal"
+	"path"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -58,7 +59,10 @@ build's directory, and what its container writes elsewhere.
 --exec runs CMD with sh -c: no sandbox, but in a process group of its own, without
 the worker's keys, and as another user if takt is root and --user says so. --image runs
 each build in a container of its own: the image's command, or CMD if --exec is
-given too.
+given too. It is pulled ahead unless it is here, and what was pulled and not used for
+the longest time is removed when more than --image-cache has come together. --image
+from-job takes the image that the controller names (its --base-image-id), if
+--allow-image has it; else the worker gives the build back and pauses.
 
 The command or the engine must be there: it is looked for at the start and before
 each build. If it is missing the worker gives the build back and pauses until it is
@@ -114,7 +118,10 @@ it has, and unregister. The second kills them and reports them as failed.`,
 func (o *workerOptions) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.exec, "exec", "", "command to run for each build, given to sh -c")
-	f.StringVar(&o.image.Image, "image", "", "container image to run each build in")
+	f.StringVar(&o.image.Image, "image", "", "container image to run each build in, or from-job for the one that the controller names")
+	f.StringSliceVar(&o.image.Allow, "allow-image", nil, "images that --image from-job may use, such as ghcr.io/acme/*; may be repeated")
+	o.image.CacheLimit = 50 << 30
+	f.Var((*size)(&o.image.CacheLimit), "image-cache", "most that the images may take up that were pulled for builds")
 	f.StringVar(&o.image.Engine, "engine", "", "container engine (default: docker or podman, whichever is found first)")
 	f.StringVar(&o.image.Network, "network", "", "the container's network, such as none (default: the engine's)")
 	f.StringVar(&o.image.User, "user", "", "the command's user: of --image any (default: the image's), of --exec one of this machine, if takt is root (default: takt's own)")
@@ -189,8 +196,19 @@ func (o *workerOptions) complete(env environment) (err error) {
 				return err
 			}
 		}
-		image.Script, image.Env = o.exec, extra
-		image.HostEnv, err = variables([]string{"PATH", "HOME", "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "XDG_RUNTIME_DIR", "CONTAINER_HOST"}, env)
+		if image.Image == runner.FromJob && len(image.Allow) == 0 {
+			return errors.New("--image from-job needs --allow-image")
+		}
+		for _, pattern := range image.Allow {
+			if _, err := path.Match(pattern, ""); err != nil {
+				return fmt.Errorf("--allow-image %q: %w", pattern, err)
+			}
+		}
+		image.Script, image.Env, image.CacheFile = o.exec, extra, filepath.Join(o.StateDir, "images")
+		image.HostEnv, err = variables([]string{
+			"PATH", "HOME", "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "XDG_RUNTIME_DIR", "CONTAINER_HOST",
+			"CONTAINERS_CONF", "CONTAINERS_STORAGE_CONF", "CONTAINERS_REGISTRIES_CONF", "REGISTRY_AUTH_FILE",
+		}, env)
 		o.Command = &image
 	case o.exec != "":
 		base, _ := variables([]string{"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ"}, env)

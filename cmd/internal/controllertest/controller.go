@@ -70,6 +70,14 @@ type Controller struct {
 	serial    int
 	polls     int
 	streams   atomic.Bool
+	image     string // the base image that workers are told
+}
+
+// Name sets the base image that registrations and jobs name.
+func (c *Controller) Name(image string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.image = image
 }
 
 // Stream makes the controller stream logs to clients that ask for a stream.

@@ -39,7 +39,7 @@ func (c *Controller) register(_ http.ResponseWriter, r *http.Request) (int, any)
 		c.giveBack(known.ID, in.ActiveBuilds)
 	}
 	known.token, known.before = store.NewBuildToken()[:32], ""
-	return http.StatusOK, api.Registered{ID: in.ID, AccessToken: known.token, Status: status, Message: "Worker " + status}
+	return http.StatusOK, api.Registered{ID: in.ID, AccessToken: known.token, Status: status, Message: "Worker " + status, BaseImageID: c.image}
 }
 
 // giveBack makes the builds pending that a worker holds but does not list.
@@ -143,7 +143,7 @@ func (c *Controller) next(w *Worker, repeated bool, active []string) *api.Job {
 }
 
 func (c *Controller) job(b *Build) *api.Job {
-	job := &api.Job{ID: b.ID, Platform: b.Platform, SourceURL: "/api/builds/" + b.ID + "/source", Attempt: b.Attempt}
+	job := &api.Job{ID: b.ID, Platform: b.Platform, SourceURL: "/api/builds/" + b.ID + "/source", Attempt: b.Attempt, BaseImageID: c.image}
 	if b.Certs != nil {
 		url := "/api/builds/" + b.ID + "/certs"
 		job.CertsURL = &url

@@ -56,16 +56,6 @@ func openCgroups(ctx context.Context, limits Resources) (string, error) {
 	return dir, cgroup{filepath.Join(dir, "takt-probe"), limits}.probe(ctx)
 }
 
-func (r Resources) controllers() (names []string) {
-	if r.CPUs > 0 {
-		names = append(names, "cpu")
-	}
-	if r.Memory > 0 {
-		names = append(names, "memory", "pids")
-	}
-	return names
-}
-
 // ownCgroup is the directory of the worker's cgroup.
 func ownCgroup() (string, error) {
 	self, err := procfs.Self()

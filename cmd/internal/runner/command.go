@@ -18,6 +18,8 @@ type Workspace struct {
 	BuildID  string
 	Platform string
 	Attempt  int
+	// Image is the base image that the controller names.
+	Image string
 	// Source is the unpacked source, and the command's working directory.
 	Source string
 	// Certs is the unpacked certificates, "" if there are none.
@@ -75,9 +77,12 @@ type Command interface {
 	// Limit is called once, before the first Plan, with the limits of each build. Its
 	// error says why those of CPU and memory can't be held here.
 	Limit(ctx context.Context, r Resources) error
+	// Check returns why no build can run on this machine now; nil if one can. image is the
+	// base image that the controller names, "" if that is not known.
+	Check(ctx context.Context, image string) error
+	// Prepare fetches what builds need besides their source.
+	Prepare(ctx context.Context, image string) error
 	Plan(w Workspace) Plan
-	// Check returns why no build can run on this machine now; nil if one can.
-	Check(ctx context.Context) error
 }
 
 // checkTime bounds a check.
@@ -121,7 +126,7 @@ var plain = regexp.MustCompile(`^(/[A-Za-z0-9_./+-]*|[A-Za-z0-9_.+-]+)$`)
 
 // Check implements [Command]: the shell must be there, and know the script's first
 // word unless that is an expression or a path within the source.
-func (e *Exec) Check(ctx context.Context) error {
+func (e *Exec) Check(ctx context.Context, _ string) error {
 	words := append(strings.Fields(e.Script), "")
 	if !plain.MatchString(words[0]) {
 		words[0] = ":"
@@ -132,6 +137,9 @@ func (e *Exec) Check(ctx context.Context) error {
 	}
 	return err
 }
+
+// Prepare implements [Command]: all is here.
+func (*Exec) Prepare(context.Context, string) error { return nil }
 
 // Limit implements [Command]: with cgroups, where this process may make them.
 func (e *Exec) Limit(ctx context.Context, r Resources) (err error) {

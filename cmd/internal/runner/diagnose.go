@@ -18,20 +18,25 @@ import (
 func (w *Worker) diagnose(ctx context.Context) {
 	var again <-chan time.Time
 	for {
+		fit := true
 		select {
 		case <-w.asked:
-			if err := w.forever("report").Do(ctx, w.report); err != nil && ctx.Err() == nil {
+			err := w.forever("report").Do(ctx, func(ctx context.Context) (err error) {
+				fit, err = w.report(ctx)
+				return err
+			})
+			if err != nil && ctx.Err() == nil {
 				w.log.Warn().Err(err).Msg("diagnostic report not sent")
 			}
 		case <-again:
-			if w.fit(ctx) == nil {
+			if fit = w.fit(ctx) == nil; fit {
 				w.Report()
 			}
 		case <-ctx.Done():
 			return
 		}
 		again = nil
-		if w.fit(ctx) != nil {
+		if !fit {
 			again = time.After(w.cfg.Telemetry)
 		}
 	}
@@ -39,14 +44,17 @@ func (w *Worker) diagnose(ctx context.Context) {
 
 // fit returns why builds can't be run, as far as it is known or can be seen now.
 func (w *Worker) fit(ctx context.Context) error {
-	if err := w.unfit(); err != nil {
-		return err
+	w.mu.Lock()
+	unfit, image := w.health.unfit, w.image
+	w.mu.Unlock()
+	if unfit != nil {
+		return unfit
 	}
-	return w.cfg.Command.Check(ctx)
+	return w.cfg.Command.Check(ctx, image)
 }
 
-// report sends a diagnostic report.
-func (w *Worker) report(ctx context.Context) error {
+// report sends a diagnostic report, and says whether it is that builds can be run.
+func (w *Worker) report(ctx context.Context) (fit bool, err error) {
 	w.mu.Lock()
 	r := api.PostDiagnostic{WorkerID: w.id, Status: "healthy", RunAt: *api.NewMillis(time.Now())}
 	w.mu.Unlock()
@@ -75,8 +83,8 @@ func (w *Worker) report(ctx context.Context) error {
 		}
 	}
 	r.DurationMS = time.Since(r.RunAt.Time()).Milliseconds()
-	_, err := w.api.Report(ctx, r)
-	return err
+	_, err = w.api.Report(ctx, r)
+	return r.Status != "critical", err
 }
 
 func (w *Worker) checkLimits(context.Context) (string, error) {

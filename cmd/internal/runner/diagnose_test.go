@@ -2,7 +2,10 @@ package runner
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -34,4 +37,18 @@ func TestReportSaysWhichLimitsAreNotHeld(t *testing.T) {
 	b.worker.unlimited = errors.New("no cgroup v2 here")
 	_, err := b.worker.checkLimits(t.Context())
 	require.EqualError(t, err, "CPU and memory of builds are not limited: no cgroup v2 here")
+}
+
+// TestReportOfAFaultIsFollowed has a report find the fault, without any build.
+func TestReportOfAFaultIsFollowed(t *testing.T) {
+	t.Parallel()
+	tool := filepath.Join(t.TempDir(), "tool")
+	require.NoError(t, os.Symlink("/bin/true", tool))
+	b := newBench(t, tool, func(c *Config) { c.Telemetry = 10 * time.Millisecond }).start(t)
+	b.Await(t, "it is well", b.reports("healthy"))
+	require.NoError(t, os.Remove(tool))
+	b.worker.Report()
+	b.Await(t, "it is not", b.reports("critical"))
+	require.NoError(t, os.Symlink("/bin/true", tool))
+	b.Await(t, "it is well again", b.reports("healthy"))
 }

@@ -53,8 +53,10 @@ func (w *Worker) mend(ctx context.Context, unfit error) {
 	w.Report()
 	for failures := 0; ctx.Err() == nil; failures++ {
 		pause(ctx, w.cfg.Backoff.Wait(failures))
-		err := w.cfg.Command.Check(ctx)
-		if err == nil {
+		if errors.Is(unfit, errImage) { // the controller may name another by now
+			_ = w.register(ctx)
+		}
+		if w.cfg.Command.Check(ctx, w.image) == nil {
 			w.unable(nil)
 			w.log.Info().Msg("repaired: taking builds again")
 			w.Report()
@@ -67,12 +69,6 @@ func (w *Worker) unable(why error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.health.unfit = why
-}
-
-func (w *Worker) unfit() error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.health.unfit
 }
 
 // quarantine makes the controller give this worker no builds, until an operator

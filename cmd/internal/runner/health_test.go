@@ -25,7 +25,7 @@ func TestCommandThatIsNotThere(t *testing.T) {
 		"tool --fast": "", tool + " x": "", "cd x && y": "", "./build.sh": "", "FAST=1 nothing": "", "if true; then x; fi": "", `"$X"`: "", "": "",
 		"no-such-tool --fast": `command "no-such-tool" does not exist`, "/no/tool": `command "/no/tool" does not exist`,
 	} {
-		err := (&Exec{Script: script, Env: env}).Check(t.Context())
+		err := (&Exec{Script: script, Env: env}).Check(t.Context(), "")
 		if want == "" {
 			require.NoError(t, err, script)
 		} else {
@@ -40,9 +40,9 @@ func TestEngineThatDoesNotAnswer(t *testing.T) {
 	write := func(script string) { require.NoError(t, os.WriteFile(engine, []byte(script), 0o700)) }
 	write("#!/bin/sh\necho cannot connect to the daemon >&2; exit 1\n")
 	image := &Image{Engine: engine, Image: "i", HostEnv: []string{"PATH=/bin:/usr/bin"}}
-	require.EqualError(t, image.Check(t.Context()), "container engine "+engine+" can't be reached: exit status 1: cannot connect to the daemon")
+	require.EqualError(t, image.Check(t.Context(), ""), "container engine "+engine+" can't be reached: exit status 1: cannot connect to the daemon")
 	write("#!/bin/sh\nexit 0\n")
-	require.NoError(t, image.Check(t.Context()))
+	require.NoError(t, image.Check(t.Context(), ""))
 }
 
 func TestUnfitWorkerDoesNotRegister(t *testing.T) {

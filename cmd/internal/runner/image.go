@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,8 +20,15 @@ import (
 type Image struct {
 	// Engine is the program: docker or podman, a name or a path.
 	Engine string
-	// Image is the image's name.
+	// Image is the image's name, or FromJob for the one that the controller names.
 	Image string
+	// Allow are the images that the controller may name, as patterns of path.Match: a *
+	// stands for anything but slashes.
+	Allow []string
+	// CacheFile names the images that were pulled for builds. What they take up together
+	// is kept below CacheLimit, in bytes; 0 is no limit.
+	CacheFile  string
+	CacheLimit int64
 	// Script is given to sh -c in the container; "" runs the image's own
 	// command.
 	Script string
@@ -33,7 +42,38 @@ type Image struct {
 	// HostEnv is the engine's own environment: PATH, HOME, DOCKER_HOST.
 	HostEnv []string
 
-	limits Resources
+	limits  Resources
+	pulling chan struct{} // held by who pulls
+}
+
+// FromJob stands for the image that the controller names with each build.
+const FromJob = "from-job"
+
+// errImage is in the error for an image that may not be used.
+var errImage = errors.New("not an image that this worker's --allow-image names")
+
+// imageName is what engines take for a name, and never for a flag.
+var imageName = regexp.MustCompile(`^[a-z0-9][A-Za-z0-9._:/@-]*$`)
+
+// image is the image of a build for which the controller names base; "" if that is not
+// known.
+func (i *Image) image(base string) string {
+	if i.Image == FromJob {
+		return base
+	}
+	return i.Image
+}
+
+// allowed returns why the controller may not name an image.
+func (i *Image) allowed(base string) error {
+	match := func(pattern string) bool {
+		ok, _ := path.Match(pattern, base)
+		return ok
+	}
+	if i.Image != FromJob || base == "" || imageName.MatchString(base) && slices.ContainsFunc(i.Allow, match) {
+		return nil
+	}
+	return fmt.Errorf("base image %q: %w", clip(base, 200), errImage)
 }
 
 // Engines are looked for in this order.
@@ -49,12 +89,12 @@ func FindEngine() (string, error) {
 	return "", fmt.Errorf("no container engine found: install one of %s, or name it with --engine", strings.Join(Engines(), ", "))
 }
 
-// Check implements [Command]: the engine must answer.
-func (i *Image) Check(ctx context.Context) error {
+// Check implements [Command]: the engine must answer, and the image be allowed.
+func (i *Image) Check(ctx context.Context, image string) error {
 	if err := check(ctx, i.HostEnv, i.Engine, "info"); err != nil {
 		return fmt.Errorf("container engine %s can't be reached: %w", i.Engine, err)
 	}
-	return nil
+	return i.allowed(image)
 }
 
 // Plan implements [Command].
@@ -73,11 +113,10 @@ func (i *Image) Plan(w Workspace) Plan {
 
 // Limit implements [Command]: the engine does it, if the machine lets it.
 func (i *Image) Limit(ctx context.Context, r Resources) error {
+	i.pulling = make(chan struct{}, 1)
 	if r.CPUs == 0 && r.Memory == 0 {
 		return nil
 	}
-	i.limits = r
-	need := map[string]bool{"cpu": r.CPUs > 0, "memory": r.Memory > 0, "pids": r.Memory > 0}
 	// podman names controllers, docker says true or false.
 	said, err := i.ask(ctx, "info", "--format", "{{.Host.CgroupControllers}}")
 	if err != nil {
@@ -86,14 +125,12 @@ func (i *Image) Limit(ctx context.Context, r Resources) error {
 	if err != nil {
 		return err
 	}
-	for name := range strings.FieldsSeq(strings.Trim(said, "[]")) {
-		delete(need, name)
-	}
-	for name, needed := range need {
-		if needed {
+	for _, name := range r.controllers() {
+		if !slices.Contains(strings.Fields(strings.Trim(said, "[]")), name) {
 			return fmt.Errorf("%s has no %s controller here", filepath.Base(i.Engine), name)
 		}
 	}
+	i.limits = r
 	return nil
 }
 
@@ -156,7 +193,7 @@ func (i *Image) args(w Workspace, name string) []string {
 	for _, variable := range slices.Concat(i.Env, inside.env()) {
 		args = append(args, "--env", variable)
 	}
-	args = append(args, i.Image)
+	args = append(args, i.image(w.Image))
 	if i.Script != "" {
 		args = append(args, "sh", "-c", i.Script)
 	}

@@ -33,6 +33,17 @@ func (r Resources) diskLimit() limitError {
 	return limitError("disk limit of " + humanize.IBytes(uint64(r.Disk)))
 }
 
+// controllers are those of the cgroups that hold CPU and memory.
+func (r Resources) controllers() (names []string) {
+	if r.CPUs > 0 {
+		names = append(names, "cpu")
+	}
+	if r.Memory > 0 {
+		names = append(names, "memory", "pids")
+	}
+	return names
+}
+
 // limitError is the limit that ended a build.
 type limitError string
 

@@ -40,10 +40,14 @@ func workerProcess(url, state, script string) int {
 	if err != nil {
 		return 2
 	}
+	var command Command = &Exec{Script: script, Env: []string{"PATH=" + os.Getenv("PATH")}}
+	if image := os.Getenv("RUNNER_TEST_IMAGE"); image != "" {
+		command = &Image{Engine: "podman", Image: image, Script: script, Network: "none", HostEnv: os.Environ()}
+	}
 	memory, _ := strconv.ParseInt(os.Getenv("RUNNER_TEST_MEMORY"), 10, 64)
 	w, err := New(c, zerolog.New(os.Stderr), Config{
 		Resources: Resources{Memory: memory, CPUs: float64(memory) / (128 << 20)},
-		Name:      "process", StateDir: state, Command: &Exec{Script: script, Env: []string{"PATH=" + os.Getenv("PATH")}},
+		Name:      "process", StateDir: state, Command: command,
 		Heartbeat: 10 * time.Millisecond, PollWait: time.Second,
 	})
 	if err != nil {

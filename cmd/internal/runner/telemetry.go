@@ -18,6 +18,7 @@ import (
 // The phases of a build, as telemetry names them.
 const (
 	phaseDownload = "download"
+	phasePrepare  = "prepare"
 	phaseBuild    = "build"
 	phaseUpload   = "upload"
 )

@@ -40,10 +40,12 @@ type Worker struct {
 	// before the first build.
 	unlimited error
 
-	// Written by the polling goroutine, id under mu.
+	// Written by the polling goroutine, id and image under mu.
 	state *state
 	id    string
 	token string
+	// image is the base image that the controller named last, "" for none.
+	image string
 
 	mu     sync.Mutex
 	active map[string]*assignment // by build id
@@ -95,7 +97,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		case <-polling.Done():
 		}
 	}()
-	if err := w.cfg.Command.Check(ctx); err != nil && polling.Err() == nil {
+	if err := w.cfg.Command.Check(ctx, ""); err != nil && polling.Err() == nil {
 		return fmt.Errorf("%w: %w", ErrUnfit, err)
 	}
 	w.limits(ctx)
@@ -107,18 +109,27 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	telling, enough := context.WithCancelCause(ctx)
 	var builds, beside sync.WaitGroup
+	image := w.image
 	beside.Go(func() { w.telemetry(telling) })
 	beside.Go(func() { w.diagnose(telling) })
+	beside.Go(func() { w.prepareAhead(polling, image) })
 	w.Report()
 	w.serve(ctx, polling, &builds)
 	builds.Wait()
 	enough(errStopped)
 	beside.Wait()
 	w.unregister(ctx)
-	if unfit := w.unfit(); unfit != nil {
+	if unfit := w.health.unfit; unfit != nil { // nobody else is left
 		return fmt.Errorf("%w: %w", ErrUnfit, unfit)
 	}
 	return nil
+}
+
+// prepareAhead fetches the image before the first build asks for it.
+func (w *Worker) prepareAhead(ctx context.Context, image string) {
+	if err := w.cfg.Command.Prepare(ctx, image); err != nil && ctx.Err() == nil {
+		w.log.Warn().Err(err).Msg("the image of builds is not here: the first build tries again")
+	}
 }
 
 // limits prepares the limits of builds and says which they are.
@@ -145,7 +156,8 @@ func (w *Worker) serve(ctx, polling context.Context, builds *sync.WaitGroup) {
 		if job == nil {
 			return
 		}
-		if err := w.cfg.Command.Check(ctx); err != nil {
+		w.know(w.id, job.BaseImageID)
+		if err := w.cfg.Command.Check(ctx, w.image); err != nil {
 			<-slots
 			w.mend(polling, err)
 			continue
@@ -221,7 +233,7 @@ func (w *Worker) recover(ctx context.Context, err error, failures int) {
 			w.log.Error().Err(err).Msg("new worker id")
 			return
 		}
-		w.name(id)
+		w.know(id, w.image)
 	}
 	if err := w.register(ctx); err != nil && ctx.Err() == nil {
 		w.log.Warn().Err(err).Msg("registering again")
@@ -261,11 +273,11 @@ func (w *Worker) keep(token string) {
 	}
 }
 
-// name sets the worker's id, which others than the polling goroutine read under mu.
-func (w *Worker) name(id string) {
+// know sets what others than the polling goroutine read under mu.
+func (w *Worker) know(id, image string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.id = id
+	w.id, w.image = id, image
 }
 
 // register makes the worker known under its id.
@@ -284,7 +296,7 @@ func (w *Worker) register(ctx context.Context) error {
 			return err
 		}
 	}
-	w.name(reply.ID)
+	w.know(reply.ID, reply.BaseImageID)
 	w.keep(reply.AccessToken)
 	w.log.Info().Str("worker", w.id).Str("name", w.cfg.Name).Msg(reply.Status)
 	return nil

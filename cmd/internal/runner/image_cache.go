@@ -1,0 +1,97 @@
+package runner
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Prepare implements [Command]: it pulls the image unless that is here, and removes the
+// images that were not used for the longest time if those that it pulled are too large.
+func (i *Image) Prepare(ctx context.Context, base string) error {
+	name := i.image(base)
+	if err := i.allowed(base); err != nil || name == "" {
+		return err
+	}
+	select {
+	case i.pulling <- struct{}{}:
+		defer func() { <-i.pulling }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	pulled := i.pulled()
+	size, err := i.size(ctx, name)
+	if err != nil {
+		if err := i.pull(ctx, name); err != nil {
+			return err
+		}
+		if size, err = i.size(ctx, name); err != nil {
+			return fmt.Errorf("image %s: %w", name, err)
+		}
+	} else if !slices.Contains(pulled, name) {
+		return nil // somebody else's
+	}
+	pulled = slices.DeleteFunc(pulled, func(s string) bool { return s == name })
+	return i.keep(append(i.evict(ctx, pulled, size), name))
+}
+
+// size is what an image takes up, in bytes; an error says that it is not here.
+func (i *Image) size(ctx context.Context, name string) (int64, error) {
+	said, err := i.ask(ctx, "image", "inspect", "--format", "{{.Size}}", name)
+	if err != nil {
+		return 0, err
+	}
+	n, _ := strconv.ParseInt(said, 10, 64) // an engine that doesn't say: 0
+	return n, nil
+}
+
+func (i *Image) pull(ctx context.Context, name string) error {
+	cmd := exec.CommandContext(ctx, i.Engine, "pull", "--quiet", name)
+	cmd.Env, cmd.Dir, cmd.WaitDelay = i.HostEnv, "/", time.Second
+	if said, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("pulling image %s: %w: %s", name, err, clip(strings.TrimSpace(string(said)), 1000))
+	}
+	return nil
+}
+
+// evict removes images, the first first, until the rest and size bytes fit, and returns
+// the rest. The engine keeps images that containers use.
+func (i *Image) evict(ctx context.Context, images []string, size int64) []string {
+	if i.CacheLimit == 0 {
+		return images
+	}
+	var rest []string
+	for _, name := range slices.Backward(images) {
+		n, err := i.size(ctx, name)
+		if err != nil {
+			continue // gone
+		}
+		if size+n > i.CacheLimit {
+			if _, err := i.ask(ctx, "image", "rm", name); err == nil {
+				continue
+			}
+		}
+		size += n
+		rest = append(rest, name)
+	}
+	slices.Reverse(rest)
+	return rest
+}
+
+// pulled lists the images that were pulled for builds, the one used last at the end.
+func (i *Image) pulled() []string {
+	raw, _ := os.ReadFile(i.CacheFile) // none, should it fail
+	return strings.Fields(string(raw))
+}
+
+func (i *Image) keep(images []string) error {
+	if i.CacheFile == "" {
+		return nil
+	}
+	return replace(i.CacheFile, strings.Join(images, "\n")+"\n")
+}

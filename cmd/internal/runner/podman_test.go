@@ -1,0 +1,256 @@
+package runner
+
+import (
+	"archive/tar"
+	"bufio"
+	"bytes"
+	"crypto/rand"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"takt/store"
+)
+
+// engine is podman with a storage of its own.
+type engine struct {
+	t   *testing.T
+	env []string
+}
+
+// newEngine sets podman up. It uses runc and this process's limits, because crun refuses
+// cgroups of both versions at once, and raising limits takes more than root in many
+// containers. Registries on this machine speak HTTP.
+func newEngine(t *testing.T) *engine {
+	t.Helper()
+	_, err := exec.LookPath("podman")
+	require.NoError(t, err, "podman is missing: run `.ci/setup podman` once")
+	dir, err := os.MkdirTemp("", "takt") //nolint:usetesting // podman wants short names
+	require.NoError(t, err)
+	e := &engine{t: t, env: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "XDG_RUNTIME_DIR=" + dir}}
+	for name, text := range map[string]string{
+		"CONTAINERS_CONF":            "[containers]\ndefault_ulimits = [\"nofile=1024:1024\", \"nproc=4096:4096\"]\n[engine]\nruntime = \"runc\"\n",
+		"CONTAINERS_STORAGE_CONF":    fmt.Sprintf("[storage]\ndriver = \"vfs\"\ngraphroot = \"%[1]s/graph\"\nrunroot = \"%[1]s/run\"\n", dir),
+		"CONTAINERS_REGISTRIES_CONF": "[[registry]]\nlocation = \"127.0.0.1\"\ninsecure = true\n",
+	} {
+		path := filepath.Join(dir, strings.ToLower(name))
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		e.env = append(e.env, name+"="+path)
+	}
+	t.Cleanup(func() {
+		e.run("rm", "--all", "--force")
+		e.run("image", "rm", "--all", "--force")
+		require.NoError(t, removeAll(dir))
+	})
+	return e
+}
+
+// run runs podman and returns what it prints.
+func (e *engine) run(args ...string) string {
+	e.t.Helper()
+	cmd := exec.Command("podman", args...)
+	cmd.Env = e.env
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	require.NoError(e.t, err, "podman %v: %s", args, errs.String())
+	return strings.TrimSpace(string(out))
+}
+
+func (e *engine) has(image string) bool {
+	cmd := exec.Command("podman", "image", "exists", image)
+	cmd.Env = e.env
+	return cmd.Run() == nil
+}
+
+// makeImage makes an image of busybox, and of some bytes that no other image has.
+func (e *engine) makeImage(name string) {
+	e.t.Helper()
+	path := filepath.Join(e.t.TempDir(), "image.tar")
+	f, err := os.Create(path)
+	require.NoError(e.t, err)
+	busybox, err := os.ReadFile("/bin/busybox")
+	require.NoError(e.t, err, "busybox is missing: run `.ci/setup podman` once")
+	noise := make([]byte, 1<<20)
+	_, _ = rand.Read(noise)
+	w := tar.NewWriter(f)
+	for name, content := range map[string][]byte{"bin/busybox": busybox, "noise": noise} {
+		require.NoError(e.t, w.WriteHeader(&tar.Header{Name: name, Mode: 0o755, Size: int64(len(content))}))
+		_, err = w.Write(content)
+		require.NoError(e.t, err)
+	}
+	for _, applet := range []string{"sh", "cat", "cp", "dd", "sleep"} {
+		require.NoError(e.t, w.WriteHeader(&tar.Header{Name: "bin/" + applet, Typeflag: tar.TypeSymlink, Linkname: "busybox"}))
+	}
+	require.NoError(e.t, w.WriteHeader(&tar.Header{Name: "tmp", Typeflag: tar.TypeDir, Mode: 0o777}))
+	require.NoError(e.t, w.Close())
+	require.NoError(e.t, f.Close())
+	e.run("import", "--quiet", path, name)
+}
+
+// bench makes a worker that runs script in an image.
+func (e *engine) bench(image, script string, edit func(*Config, *Image)) *bench {
+	e.t.Helper()
+	return newBench(e.t, "", func(c *Config) {
+		i := &Image{Engine: "podman", Image: image, Script: script, Network: "none", HostEnv: e.env}
+		c.Command, c.KillGrace = i, time.Second
+		if edit != nil {
+			edit(c, i)
+		}
+	})
+}
+
+// TestPodmanRunsBuilds has a real engine run and end builds.
+func TestPodmanRunsBuilds(t *testing.T) {
+	t.Parallel()
+	const image = "localhost/takt-test:1"
+	e := newEngine(t)
+	e.makeImage(image)
+	// Without them, as without root where cgroups are of version 1, the builds say so.
+	controllers := e.run("info", "--format", "{{.Host.CgroupControllers}}")
+	limited := containsAll(controllers, "cpu", "memory", "pids")
+	gone := func(t *testing.T) {
+		t.Helper()
+		require.Empty(t, e.run("ps", "--all", "--quiet"))
+	}
+	t.Run("within limits that hold inside", func(t *testing.T) { //nolint:paralleltest // one storage
+		b := e.bench(image, `cd /sys/fs/cgroup; [ -e memory.max ] || cd memory
+echo "limits $(cat memory.max memory.limit_in_bytes ../cpu/cpu.cfs_quota_us cpu.max ../pids/pids.max pids.max 2>/dev/null)"
+cd "$TAKT_SOURCE"; cp main.txt "$TAKT_OUTPUT"`, func(c *Config, _ *Image) {
+			c.Resources = Resources{CPUs: 0.5, Memory: 64 << 20}
+		})
+		id := b.Submit("ios", source(t), nil)
+		b.start(t)
+		require.Equal(t, "hello", string(b.AwaitState(t, id, store.Completed).Result))
+		gone(t)
+		if !limited {
+			require.Contains(t, b.line(id, "not limited"), "podman has no ")
+			t.Skip("podman can't limit CPU and memory here, and the build said so")
+		}
+		said := fmt.Sprint(b.Build(id).Logs)
+		for _, limit := range []string{"67108864", "50000", "4096"} {
+			require.Contains(t, said, limit)
+		}
+		require.Empty(t, b.line(id, "not limited"))
+	})
+	for _, tt := range []struct { //nolint:paralleltest // one storage
+		name, script, want string
+		limits             func(*Config)
+	}{
+		{
+			"too much memory", "dd if=/dev/zero of=/dev/null bs=200M count=1", "build exceeded its memory limit of 64 MiB",
+			func(c *Config) { c.Resources.Memory = 64 << 20 },
+		},
+		{
+			"too much disk, outside of the workspace", "dd if=/dev/zero of=/big bs=1M count=30; sleep 1000", "build exceeded its disk limit of 10 MiB",
+			func(c *Config) { c.Resources.Disk = 10 << 20 },
+		},
+		{"too much time", "sleep 1000", "build exceeded its time limit of 2s", func(c *Config) { c.Timeout = 2 * time.Second }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if !limited && strings.Contains(tt.want, "memory") {
+				t.Skip("podman can't limit memory here")
+			}
+			b := e.bench(image, tt.script, func(c *Config, _ *Image) { tt.limits(c) })
+			id := b.Submit("ios", source(t), nil)
+			b.start(t)
+			require.Contains(t, b.AwaitState(t, id, store.Failed).ErrorMessage, tt.want)
+			gone(t)
+		})
+	}
+	t.Run("of a worker that is killed", func(t *testing.T) { //nolint:paralleltest // one storage
+		b := newBench(t, "")
+		id := b.Submit("ios", source(t), nil)
+		process := startProcess(t, b.URL, b.worker.cfg.StateDir, "echo begun; sleep 1000", func(cmd *exec.Cmd) {
+			cmd.Env = append(append(cmd.Env, e.env...), "RUNNER_TEST_IMAGE="+image)
+		})
+		b.Await(t, "the build runs", b.has(id, "begun"))
+		require.NotEmpty(t, e.run("ps", "--quiet"))
+		require.NoError(t, process.Process.Kill())
+		require.Error(t, process.Wait())
+		await(t, "the container is gone", func() bool { return e.run("ps", "--all", "--quiet") == "" })
+	})
+}
+
+// serveImages starts a registry and returns its address.
+func serveImages(t *testing.T) string {
+	t.Helper()
+	path := os.Getenv("TAKT_TEST_REGISTRY")
+	if path == "" {
+		cache, err := os.UserCacheDir()
+		require.NoError(t, err)
+		found, err := filepath.Glob(filepath.Join(cache, "takt", "tools", "registry-*", "registry"))
+		require.NoError(t, err)
+		require.NotEmpty(t, found, "the image server of the tests is missing: run `make setup-podman` once")
+		path = found[len(found)-1]
+	}
+	cmd := exec.Command(path, "-port", "0")
+	said, err := cmd.StderrPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	lines := bufio.NewReader(said)
+	line, err := lines.ReadString('\n')
+	require.NoError(t, err)
+	_, port, found := strings.Cut(strings.TrimSpace(line), "serving on port ")
+	require.True(t, found, line)
+	go func() { _, _ = io.Copy(io.Discard, lines) }()
+	return "127.0.0.1:" + port
+}
+
+func TestPodmanTakesTheImageOfTheJob(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t)
+	at := serveImages(t)
+	base, next, foreign := at+"/acme/base:1", at+"/acme/next:1", at+"/other/base:1"
+	for _, name := range []string{base, next, foreign} {
+		e.makeImage(name)
+		e.run("push", "--quiet", name)
+	}
+	size, err := strconv.ParseInt(e.run("image", "inspect", "--format", "{{.Size}}", base), 10, 64)
+	require.NoError(t, err)
+	e.run("image", "rm", base, next, foreign)
+	e.makeImage("localhost/mine:1")
+
+	var cache string
+	b := e.bench(FromJob, `cp main.txt "$TAKT_OUTPUT"`, func(c *Config, i *Image) {
+		cache = filepath.Join(c.StateDir, "images")
+		i.Allow, i.CacheFile, i.CacheLimit = []string{at + "/acme/*"}, cache, size*3/2
+	})
+	b.Name(base)
+	b.start(t)
+	b.Await(t, "it polls", func() bool { return b.Polls() > 0 })
+	await(t, "the image is pulled ahead", func() bool { return e.has(base) })
+	b.AwaitState(t, b.Submit("ios", source(t), nil), store.Completed)
+
+	// A second one is more than the cache may hold.
+	b.Name(next)
+	b.AwaitState(t, b.Submit("ios", source(t), nil), store.Completed)
+	require.True(t, e.has(next))
+	require.False(t, e.has(base))
+	require.True(t, e.has("localhost/mine:1"), "what others made is left alone")
+	kept, err := os.ReadFile(cache)
+	require.NoError(t, err)
+	require.Equal(t, next+"\n", string(kept))
+
+	// What is not allowed is given back, and not pulled.
+	b.Name(foreign)
+	id := b.Submit("ios", source(t), nil)
+	b.Await(t, "the worker says so", b.reports("critical"))
+	require.Contains(t, b.Workers()[0].Report.Checks[0].Message, "other/base:1\": not an image that this worker's --allow-image names")
+	require.Equal(t, store.Pending, b.Build(id).State)
+	require.False(t, e.has(foreign))
+	b.Name(next)
+	b.AwaitState(t, id, store.Completed)
+}
