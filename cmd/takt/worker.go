@@ -59,10 +59,10 @@ build's directory, and what its container writes elsewhere.
 --exec runs CMD with sh -c: no sandbox, but in a process group of its own, without
 the worker's keys, and as another user if takt is root and --user says so. --image runs
 each build in a container of its own: the image's command, or CMD if --exec is
-given too. It is pulled ahead unless it is here, and what was pulled and not used for
-the longest time is removed when more than --image-cache has come together. --image
-from-job takes the image that the controller names (its --base-image-id), if
---allow-image has it; else the worker gives the build back and pauses.
+given too. It is pulled ahead unless it is here; the oldest of those that were pulled are
+removed when they take up more than --image-cache. --image from-job takes the image that
+the controller names (its --base-image-id), if --allow-image has it. While the image may
+not be used, or can't be pulled, the worker gives builds back and pauses.
 
 The command or the engine must be there: it is looked for at the start and before
 each build. If it is missing the worker gives the build back and pauses until it is

@@ -116,9 +116,6 @@ func (w *Worker) work(ctx context.Context, a *assignment, ws *workspace, lines *
 		return err
 	}
 	stdout, stderr := lines.writer("info"), newTail(lines.writer("warn"))
-	if err := w.prepare(ctx, a); err != nil {
-		return err
-	}
 	a.phase.Store(phaseBuild)
 	plan := w.cfg.Command.Plan(ws.Workspace)
 	plan.secrets = ws.Certs
@@ -155,18 +152,6 @@ func (w *Worker) work(ctx context.Context, a *assignment, ws *workspace, lines *
 		return errors.New("what the build command left at $TAKT_OUTPUT is not a regular file")
 	}
 	return nil
-}
-
-// prepare fetches the base image, within the time limit too.
-func (w *Worker) prepare(ctx context.Context, a *assignment) error {
-	a.phase.Store(phasePrepare)
-	ctx, cancel := context.WithTimeoutCause(ctx, w.cfg.Timeout, fmt.Errorf("the image was not here after %s", w.cfg.Timeout))
-	defer cancel()
-	err := w.cfg.Command.Prepare(ctx, a.job.BaseImageID)
-	if err != nil && ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return err
 }
 
 // fetch brings source and certificates in.

@@ -72,3 +72,25 @@ if [ "$TAKT_PLATFORM" = ios ]; then echo x > "$TAKT_OUTPUT"; else dd if=/dev/zer
 	require.NoError(t, err)
 	require.Empty(t, left)
 }
+
+// TestKilledWorkerLeavesNothingInACgroup kills a worker while its command has a process
+// outside of the group.
+func TestKilledWorkerLeavesNothingInACgroup(t *testing.T) {
+	t.Parallel()
+	dir := delegated(t)
+	b := newBench(t, "")
+	id := b.Submit("ios", source(t), nil)
+	cgroup, err := os.Open(dir)
+	require.NoError(t, err)
+	defer cgroup.Close()
+	process := startProcess(t, b.URL, b.worker.cfg.StateDir, `setsid sleep 1000 & echo "pids $$ $!"; wait`, func(cmd *exec.Cmd) {
+		cmd.Env = append(cmd.Env, "RUNNER_TEST_MEMORY=67108864")
+		cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(cgroup.Fd())}
+	})
+	pids := b.pids(t, id)
+	require.NoError(t, process.Process.Kill())
+	require.Error(t, process.Wait())
+	for _, pid := range pids {
+		awaitDead(t, pid)
+	}
+}

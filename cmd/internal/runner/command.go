@@ -80,7 +80,7 @@ type Command interface {
 	// Check returns why no build can run on this machine now; nil if one can. image is the
 	// base image that the controller names, "" if that is not known.
 	Check(ctx context.Context, image string) error
-	// Prepare fetches what builds need besides their source.
+	// Prepare fetches what Check misses, if it can. It may take long.
 	Prepare(ctx context.Context, image string) error
 	Plan(w Workspace) Plan
 }
@@ -99,6 +99,11 @@ func check(ctx context.Context, env []string, argv ...string) error {
 	if err == nil {
 		return nil
 	}
+	return saying(err, said)
+}
+
+// saying adds the last line of what a command said to its error.
+func saying(err error, said []byte) error {
 	lines := strings.Split(strings.TrimSpace(string(said)), "\n")
 	if last := lines[len(lines)-1]; last != "" {
 		return fmt.Errorf("%w: %s", err, clip(last, 300))

@@ -52,15 +52,27 @@ func (w *Worker) mend(ctx context.Context, unfit error) {
 	_ = w.forever("register").Do(ctx, w.register)
 	w.Report()
 	for failures := 0; ctx.Err() == nil; failures++ {
-		pause(ctx, w.cfg.Backoff.Wait(failures))
-		if errors.Is(unfit, errImage) { // the controller may name another by now
-			_ = w.register(ctx)
+		err := w.cfg.Command.Prepare(ctx, w.image)
+		if err == nil {
+			err = w.cfg.Command.Check(ctx, w.image)
 		}
-		if w.cfg.Command.Check(ctx, w.image) == nil {
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err == nil:
 			w.unable(nil)
 			w.log.Info().Msg("repaired: taking builds again")
 			w.Report()
 			return
+		case err.Error() != unfit.Error():
+			unfit = err
+			w.unable(unfit)
+			w.log.Error().Err(unfit).Msg("still paused")
+			w.Report()
+		}
+		pause(ctx, w.cfg.Backoff.Wait(failures))
+		if _, other := errors.AsType[imageError](err); other { // the controller may name another by now
+			_ = w.register(ctx)
 		}
 	}
 }

@@ -49,8 +49,10 @@ type Image struct {
 // FromJob stands for the image that the controller names with each build.
 const FromJob = "from-job"
 
-// errImage is in the error for an image that may not be used.
-var errImage = errors.New("not an image that this worker's --allow-image names")
+// imageError is why an image can't be used.
+type imageError struct{ image, why string }
+
+func (e imageError) Error() string { return fmt.Sprintf("image %q: %s", clip(e.image, 200), e.why) }
 
 // imageName is what engines take for a name, and never for a flag.
 var imageName = regexp.MustCompile(`^[a-z0-9][A-Za-z0-9._:/@-]*$`)
@@ -73,7 +75,7 @@ func (i *Image) allowed(base string) error {
 	if i.Image != FromJob || base == "" || imageName.MatchString(base) && slices.ContainsFunc(i.Allow, match) {
 		return nil
 	}
-	return fmt.Errorf("base image %q: %w", clip(base, 200), errImage)
+	return imageError{base, "not one that this worker's --allow-image names"}
 }
 
 // Engines are looked for in this order.
@@ -89,12 +91,24 @@ func FindEngine() (string, error) {
 	return "", fmt.Errorf("no container engine found: install one of %s, or name it with --engine", strings.Join(Engines(), ", "))
 }
 
-// Check implements [Command]: the engine must answer, and the image be allowed.
-func (i *Image) Check(ctx context.Context, image string) error {
+// Check implements [Command]: the engine must answer, and the image be allowed and here.
+func (i *Image) Check(ctx context.Context, base string) error {
+	if err := i.allowed(base); err != nil {
+		return err
+	}
+	name := i.image(base)
+	if name != "" {
+		if _, err := i.size(ctx, name); err == nil {
+			return nil
+		}
+	}
 	if err := check(ctx, i.HostEnv, i.Engine, "info"); err != nil {
 		return fmt.Errorf("container engine %s can't be reached: %w", i.Engine, err)
 	}
-	return i.allowed(image)
+	if name != "" {
+		return imageError{name, "not here yet"}
+	}
+	return nil
 }
 
 // Plan implements [Command].

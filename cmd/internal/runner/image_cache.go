@@ -2,7 +2,6 @@ package runner
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/exec"
 	"slices"
@@ -12,7 +11,7 @@ import (
 )
 
 // Prepare implements [Command]: it pulls the image unless that is here, and removes the
-// images that were not used for the longest time if those that it pulled are too large.
+// oldest of those that it pulled if they are too large together.
 func (i *Image) Prepare(ctx context.Context, base string) error {
 	name := i.image(base)
 	if err := i.allowed(base); err != nil || name == "" {
@@ -24,20 +23,18 @@ func (i *Image) Prepare(ctx context.Context, base string) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	pulled := i.pulled()
+	if _, err := i.size(ctx, name); err == nil {
+		return nil
+	}
+	if err := i.pull(ctx, name); err != nil {
+		return err
+	}
 	size, err := i.size(ctx, name)
 	if err != nil {
-		if err := i.pull(ctx, name); err != nil {
-			return err
-		}
-		if size, err = i.size(ctx, name); err != nil {
-			return fmt.Errorf("image %s: %w", name, err)
-		}
-	} else if !slices.Contains(pulled, name) {
-		return nil // somebody else's
+		return imageError{name, err.Error()}
 	}
-	pulled = slices.DeleteFunc(pulled, func(s string) bool { return s == name })
-	return i.keep(append(i.evict(ctx, pulled, size), name))
+	older := slices.DeleteFunc(i.pulled(), func(s string) bool { return s == name })
+	return i.keep(append(i.evict(ctx, older, size), name))
 }
 
 // size is what an image takes up, in bytes; an error says that it is not here.
@@ -54,7 +51,7 @@ func (i *Image) pull(ctx context.Context, name string) error {
 	cmd := exec.CommandContext(ctx, i.Engine, "pull", "--quiet", name)
 	cmd.Env, cmd.Dir, cmd.WaitDelay = i.HostEnv, "/", time.Second
 	if said, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("pulling image %s: %w: %s", name, err, clip(strings.TrimSpace(string(said)), 1000))
+		return imageError{name, "pulling it: " + saying(err, said).Error()}
 	}
 	return nil
 }
@@ -83,7 +80,7 @@ func (i *Image) evict(ctx context.Context, images []string, size int64) []string
 	return rest
 }
 
-// pulled lists the images that were pulled for builds, the one used last at the end.
+// pulled lists the images that were pulled for builds, the oldest first.
 func (i *Image) pulled() []string {
 	raw, _ := os.ReadFile(i.CacheFile) // none, should it fail
 	return strings.Fields(string(raw))

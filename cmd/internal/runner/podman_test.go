@@ -248,9 +248,19 @@ func TestPodmanTakesTheImageOfTheJob(t *testing.T) {
 	b.Name(foreign)
 	id := b.Submit("ios", source(t), nil)
 	b.Await(t, "the worker says so", b.reports("critical"))
-	require.Contains(t, b.Workers()[0].Report.Checks[0].Message, "other/base:1\": not an image that this worker's --allow-image names")
+	require.Contains(t, b.Workers()[0].Report.Checks[0].Message, "other/base:1\": not one that this worker's --allow-image names")
 	require.Equal(t, store.Pending, b.Build(id).State)
 	require.False(t, e.has(foreign))
 	b.Name(next)
+	b.AwaitState(t, id, store.Completed)
+
+	// So is a build whose image can't be pulled, until it can.
+	late := at + "/acme/late:1"
+	b.Name(late)
+	id = b.Submit("ios", source(t), nil)
+	b.Await(t, "the worker says so", func() bool { return strings.Contains(b.Workers()[0].Report.Checks[0].Message, "late:1\": pulling it:") })
+	require.Equal(t, store.Pending, b.Build(id).State)
+	e.makeImage(late)
+	e.run("push", "--quiet", late)
 	b.AwaitState(t, id, store.Completed)
 }

@@ -18,7 +18,6 @@ import (
 // The phases of a build, as telemetry names them.
 const (
 	phaseDownload = "download"
-	phasePrepare  = "prepare"
 	phaseBuild    = "build"
 	phaseUpload   = "upload"
 )

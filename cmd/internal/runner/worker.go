@@ -97,7 +97,8 @@ func (w *Worker) Run(ctx context.Context) error {
 		case <-polling.Done():
 		}
 	}()
-	if err := w.cfg.Command.Check(ctx, ""); err != nil && polling.Err() == nil {
+	err = w.cfg.Command.Check(ctx, "")
+	if _, image := errors.AsType[imageError](err); err != nil && !image && polling.Err() == nil {
 		return fmt.Errorf("%w: %w", ErrUnfit, err)
 	}
 	w.limits(ctx)
@@ -113,7 +114,6 @@ func (w *Worker) Run(ctx context.Context) error {
 	beside.Go(func() { w.telemetry(telling) })
 	beside.Go(func() { w.diagnose(telling) })
 	beside.Go(func() { w.prepareAhead(polling, image) })
-	w.Report()
 	w.serve(ctx, polling, &builds)
 	builds.Wait()
 	enough(errStopped)
@@ -125,11 +125,12 @@ func (w *Worker) Run(ctx context.Context) error {
 	return nil
 }
 
-// prepareAhead fetches the image before the first build asks for it.
+// prepareAhead fetches the image before the first build asks for it, and reports.
 func (w *Worker) prepareAhead(ctx context.Context, image string) {
 	if err := w.cfg.Command.Prepare(ctx, image); err != nil && ctx.Err() == nil {
 		w.log.Warn().Err(err).Msg("the image of builds is not here: the first build tries again")
 	}
+	w.Report()
 }
 
 // limits prepares the limits of builds and says which they are.
