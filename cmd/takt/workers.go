@@ -70,10 +70,18 @@ func workerStatus(w api.Worker) string {
 }
 
 func workerLoad(w api.Worker) string {
-	if w.Telemetry == nil || w.Telemetry.CPUPercent == nil {
+	if w.Telemetry == nil {
 		return "-"
 	}
-	return strconv.FormatFloat(*w.Telemetry.CPUPercent, 'f', 0, 64) + "%"
+	return figure(w.Telemetry.CPUPercent, "%")
+}
+
+// figure formats a figure of telemetry; "-" if it was not sent.
+func figure(f *float64, unit string) string {
+	if f == nil {
+		return "-"
+	}
+	return strconv.FormatFloat(*f, 'f', 0, 64) + unit
 }
 
 func workerHealth(w api.Worker) string {
@@ -141,7 +149,8 @@ func printWorker(w io.Writer, k api.Worker) {
 		{"seen", cli.TimeText(k.LastSeenAt)},
 	}
 	if t := k.Telemetry; t != nil {
-		rows = append(rows, []string{"telemetry", fmt.Sprintf("%s: CPU %s, %s", cli.TimeText(t.At), workerLoad(k), cli.Plain(cmp.Or(t.Stage, t.Type)))})
+		rows = append(rows, []string{"telemetry", fmt.Sprintf("%s: CPU %s, memory %s, disk %s, %s", cli.TimeText(t.At), workerLoad(k),
+			figure(t.MemoryMB, " MB"), figure(t.DiskPercent, "%"), cli.Plain(cmp.Or(t.Stage, t.Type)))})
 	}
 	if d := k.Diagnostics; d != nil {
 		rows = append(rows, []string{"diagnostics", cli.Time(d.RunAt.Time()) + ": " + workerHealth(k)})
