@@ -25,7 +25,7 @@ func (l life) observe(e pubsub.Event) {
 		if d.Attempt == 1 { // since when a requeued build waits is not known
 			l.Waited.WithLabelValues(string(d.Platform), strconv.Itoa(d.Priority)).Observe(max(d.Waited, 0).Seconds())
 		}
-		l.tell(d.BuildID, d.WorkerID, store.Step{What: store.StepAssigned, Attempt: d.Attempt, Took: d.Waited, TraceID: d.TraceID}).
+		l.tell(d.BuildID, d.WorkerID, store.Step{What: store.StepAssigned, Attempt: d.Attempt, Took: d.Waited}).
 			Str("platform", string(d.Platform)).Msg("build assigned")
 	case store.Uploaded:
 		l.tell(d.BuildID, d.WorkerID, d.Step).Msg("result uploaded")

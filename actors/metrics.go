@@ -150,17 +150,17 @@ func (t *Tree) measureHeijunka(add addFigure) {
 		add("takt_heijunka_headroom", "Requests that would still be admitted, by class: those of workers have priority.",
 			float64(max(limit-g.Load, 0)), "class", class)
 	}
-	add("takt_heijunka_level", "0 normal, 1 alert, 2 critical.", float64(level))
+	add("takt_heijunka_level", "Level of the load: 0 normal, 1 alert, 2 critical.", float64(level))
 	add("takt_heijunka_drain_rate", "Admitted requests that end per second.", g.DrainRate)
 	add("takt_heijunka_accepted_total", "Requests that were admitted.", float64(g.Accepted))
 	add("takt_heijunka_balance_coefficient", "1 if all pools are used alike, down to 0.", s.Balance.Coefficient)
 	add("takt_heijunka_rebalanced_total", "Places that were moved between pools.", float64(s.Balance.Moves))
 	add("takt_heijunka_burst_demand", "Requests per worker, of the last sample.", b.Demand)
-	add("takt_heijunka_burst_baseline", "Mean of the samples before.", b.Baseline)
+	add("takt_heijunka_burst_baseline", "Mean of the last minute's samples of takt_heijunka_burst_demand.", b.Baseline)
 	add("takt_heijunka_surge_active", "1 during a surge.", oneIf(b.Active))
-	add("takt_heijunka_surges_total", "Surges.", float64(b.Events))
+	add("takt_heijunka_surges_total", "Surges that began.", float64(b.Events))
 	add("takt_heijunka_surge_workers_total", "Workers that surges added.", float64(b.WorkersAdded))
-	add("takt_heijunka_surge_cost_total", "What they cost.", b.Cost)
+	add("takt_heijunka_surge_cost_total", "Cost of the surges, as the settings of bursts reckon it.", b.Cost)
 	for domain, n := range s.Balance.Spilled {
 		add("takt_heijunka_spilled_total", "Requests that went to another pool than their domain's, which was busy.",
 			float64(n), "domain", domain)
@@ -178,7 +178,7 @@ func (t *Tree) measureHeijunka(add addFigure) {
 
 func measurePool(add addFigure, p store.HeijunkaPool) {
 	of := func(name, help string, value float64) { add("takt_heijunka_pool_"+name, help, value, "pool", p.Name) }
-	of("workers", "Workers.", float64(p.Workers))
+	of("workers", "Workers of a pool.", float64(p.Workers))
 	of("available", "Workers that have nothing to do.", float64(p.Available))
 	of("busy", "Places that are taken.", float64(p.Busy))
 	of("waiting", "Requests that wait for a place.", float64(p.QueueLength))
@@ -186,10 +186,10 @@ func measurePool(add addFigure, p store.HeijunkaPool) {
 	of("latency_seconds", "Mean time that a place was taken, of the last minute.", p.AverageLatencyMS/1000)
 	of("error_rate", "Share of requests that failed, of the last minute.", p.ErrorRate)
 	of("processed_total", "Requests that gave their place back.", float64(p.Processed))
-	of("failed_total", "Of these, those that failed.", float64(p.Failed))
+	of("failed_total", "Requests that gave their place back and had failed.", float64(p.Failed))
 	of("crashed_workers_total", "Workers that crashed.", float64(p.Crashed))
 	of("overdue", "Requests that run for longer than those of their route may.", float64(p.Overdue))
-	of("overran_total", "Requests that ran for longer than that.", float64(p.Overran))
+	of("overran_total", "Requests that ran for longer than those of their route may.", float64(p.Overran))
 	of("scalings_total", "Changes of size by scaling.", float64(p.Scalings))
 }
 

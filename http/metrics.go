@@ -36,7 +36,7 @@ func newMetrics(tls *Certificate) serverMetrics {
 			Name: "takt_http_requests_running", Help: "Requests under way, parked polls included, by domain.",
 		}, []string{"domain"}),
 		parked: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "takt_http_polls_parked", Help: "Polls that wait for a build without an actor.",
+			Name: "takt_http_polls_parked", Help: "Polls that wait for a build.",
 		}),
 		streams: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "takt_http_streams", Help: "Streams of server-sent events that are open.",

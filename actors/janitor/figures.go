@@ -21,14 +21,14 @@ func newFigures() *figures {
 		return c
 	}
 	f.rounds = counter("rounds", "Rounds that tidied storage.")
-	f.temporary = counter("temporary_removed", "Temporary files and unfinished uploads that were left behind.")
-	f.orphans = counter("orphans_removed", "Files and objects that no row named.")
+	f.temporary = counter("temporary_removed", "Temporary files and unfinished uploads that were removed.")
+	f.orphans = counter("orphans_removed", "Files and objects that were removed, because no row named them.")
 	f.failures = counter("remove_failures", "Files and objects that could not be removed.")
-	f.sources = counter("expired_sources", "Sources that were kept for long enough.")
-	f.certs = counter("expired_certs", "Certs that were kept for long enough.")
-	f.results = counter("expired_results", "Results that were kept for long enough.")
-	f.logs = counter("expired_logs", "Builds whose logs were kept for long enough.")
-	f.diagnostics = counter("expired_diagnostics", "Diagnostic reports that were kept for long enough.")
+	f.sources = counter("expired_sources", "Sources that were removed, because they had been kept for long enough.")
+	f.certs = counter("expired_certs", "Certs that were removed, because they had been kept for long enough.")
+	f.results = counter("expired_results", "Results that were removed, because they had been kept for long enough.")
+	f.logs = counter("expired_logs", "Builds whose logs were removed, because they had been kept for long enough.")
+	f.diagnostics = counter("expired_diagnostics", "Diagnostic reports that were removed, because they had been kept for long enough.")
 	f.copied = counter("copies", "Copies that S3 was owed and got.")
 	f.copyFailures = counter("copy_failures", "Copies that could not be made, S3 being well.")
 	return f

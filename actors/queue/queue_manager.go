@@ -67,11 +67,9 @@ type Assigned struct {
 	WorkerID string         `json:"worker_id"`
 	Platform store.Platform `json:"platform"`
 	Attempt  int            `json:"attempt"`
-	// The rest is sent to nobody: Waited is since the build was submitted, TraceID the
-	// trace of the poll.
+	// Priority and Waited, since the build was submitted, are sent to nobody.
 	Priority int           `json:"-"`
 	Waited   time.Duration `json:"-"`
-	TraceID  string        `json:"-"`
 }
 
 // manager is the QueueManager actor. Its memory decides; the actor runs batches and

@@ -70,7 +70,7 @@ func TestAlerts(t *testing.T) {
 			silent[a.Name] = silent[a.Name] || len(a.Expected) == 0
 		}
 	}
-	known := anchors(t, filepath.Join("..", "..", "docs", "operate.md"))
+	known := anchors(t, operate)
 	require.Len(t, rules.Groups, 1)
 	for _, r := range rules.Groups[0].Rules {
 		require.True(t, fires[r.Alert], "%s is not seen firing", r.Alert)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -198,13 +199,36 @@ func metricNames(text string) (names []string) {
 	return names
 }
 
-// watched are the metrics that dashboards and alerts name, with where they do.
+// The panels that docs/operate.md names, in italics, are there.
+func TestOperateNamesWhatIsThere(t *testing.T) {
+	t.Parallel()
+	raw, err := os.ReadFile(operate)
+	require.NoError(t, err)
+	var titles []string
+	for _, b := range boards() {
+		titles = append(titles, strings.TrimPrefix(b.title, "takt: "))
+		for _, row := range b.panels {
+			titles = append(titles, row[0])
+		}
+	}
+	named := regexp.MustCompile(`(?:^|[\s(])\*([A-Za-z][^*]+)\*`).FindAllStringSubmatch(string(raw), -1)
+	require.Greater(t, len(named), 15)
+	for _, m := range named {
+		name := strings.Join(strings.Fields(m[1]), " ")
+		require.True(t, slices.ContainsFunc(titles, func(title string) bool { return strings.HasPrefix(title, name) }), name)
+	}
+}
+
+// operate is the page that alerts and dashboards are explained on.
+var operate = filepath.Join("..", "..", "docs", "operate.md") //nolint:gochecknoglobals // a constant
+
+// watched are the metrics that dashboards, alerts and their page name, with where they do.
 func watched(t *testing.T) map[string]string {
 	t.Helper()
 	by := map[string]string{}
 	files, err := filepath.Glob(filepath.Join("..", "..", "deploy", "grafana", "*.json"))
 	require.NoError(t, err)
-	for _, file := range append(files, alerts) {
+	for _, file := range append(files, alerts, operate) {
 		raw, err := os.ReadFile(file)
 		require.NoError(t, err)
 		for _, name := range metricNames(string(raw)) {
