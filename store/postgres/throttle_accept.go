@@ -21,19 +21,16 @@ import (
 // without a living job take a transaction of several steps. After an error some of the
 // actions may be durable nevertheless.
 func (t *Throttle) Accept(ctx context.Context, actions []store.Action) ([]store.Acceptance, error) {
-	b, rows := newActionBatch(actions)
-	got := make([]store.Acceptance, len(b.names)) // without a state: not accepted yet
-	if err := t.accept(ctx, b, got); err != nil {
+	got := make([]store.Acceptance, len(actions)) // without a state: not accepted yet
+	if err := t.accept(ctx, newActionBatch(actions), got); err != nil {
 		return nil, fmt.Errorf("accepting %d actions: %w", len(actions), err)
 	}
-	out := make([]store.Acceptance, len(actions))
-	for i, row := range rows {
-		if out[i] = got[row]; !out[i].Repeat {
-			out[i].Remaining = actions[i].Expires
-			got[row].Remaining, got[row].Repeat = actions[i].Expires, true // for a repeat within the same batch
+	for i := range got {
+		if !got[i].Repeat {
+			got[i].Remaining = actions[i].Expires
 		}
 	}
-	return out, nil
+	return got, nil
 }
 
 func (t *Throttle) accept(ctx context.Context, b actionBatch, got []store.Acceptance) error {
@@ -74,9 +71,9 @@ func undisturbed(f func() error) (err error) {
 	return err
 }
 
-// actionBatch holds each action once, in the order of the unique index, so that two
-// transactions never deadlock on each other's actions. Its columns are statement
-// arguments.
+// actionBatch holds actions in the order of the unique index, so that two transactions
+// never deadlock on each other's actions. Of an action that is there twice only the first
+// is added. Its columns are statement arguments.
 type actionBatch struct {
 	keys  []store.QueueKey // of queues, in the order of ids
 	ids   []string         // of queues, sorted: the order of their locks
@@ -89,8 +86,7 @@ type actionBatch struct {
 	seconds []float64
 }
 
-// newActionBatch returns the batch, and for each action its row in the batch.
-func newActionBatch(actions []store.Action) (b actionBatch, rows []int) {
+func newActionBatch(actions []store.Action) (b actionBatch) {
 	n := len(actions)
 	order := make([]int, n)
 	for i := range order {
@@ -104,22 +100,15 @@ func newActionBatch(actions []store.Action) (b actionBatch, rows []int) {
 		rows: make([]int, 0, n), in: make([]int32, 0, n), portals: make([]int64, 0, n), names: make([]string, 0, n), seconds: make([]float64, 0, n),
 	}
 	positions := b.sortQueues(actions)
-	rows = make([]int, n)
 	for _, i := range order {
 		a := &actions[i]
-		last := len(b.names) - 1
-		if last >= 0 && a.CallbackID == b.names[last] && a.Queue.PortalID == b.portals[last] {
-			rows[i] = last
-			continue
-		}
-		rows[i] = last + 1
-		b.rows = append(b.rows, last+1)
+		b.rows = append(b.rows, i)
 		b.in = append(b.in, positions[a.Queue])
 		b.portals = append(b.portals, a.Queue.PortalID)
 		b.names = append(b.names, a.CallbackID)
 		b.seconds = append(b.seconds, a.Expires.Seconds())
 	}
-	return b, rows
+	return b
 }
 
 // compareActions compares in the order of the unique index.
@@ -163,12 +152,12 @@ func (b actionBatch) without(got []store.Acceptance) actionBatch {
 			rows = append(rows, row)
 		}
 	}
-	b, _ = newActionBatch(left)
-	b.rows = rows // they were in order, each once
+	b = newActionBatch(left)
+	b.rows = rows // they were in order
 	return b
 }
 
-// row returns the index of an action's answer.
+// row returns the index of an action's answer, the first if it is there twice.
 func (b actionBatch) row(portal int64, name string) int {
 	i, _ := sort.Find(len(b.names), func(i int) int { return compareActions(portal, name, b.portals[i], b.names[i]) })
 	return b.rows[i]
