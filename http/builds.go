@@ -130,7 +130,7 @@ func (h *builds) cancel(ctx context.Context, id string) (any, error) {
 	u := store.BuildUpdate{BuildID: id, State: store.Cancelled, Step: store.Step{What: store.StepEnded, TraceID: metrics.TraceID(ctx)}}
 	if b, err := h.store.Find(ctx, id); err == nil { // otherwise the event just says less
 		u.Platform, u.WorkerID = b.Platform, b.WorkerID
-		u.Step.Attempt, u.Step.Took = b.Attempt, took(b)
+		u.Step.Attempt, u.Step.Took, u.Was = b.Attempt, took(b), b.Ref()
 	}
 	h.publish(store.TopicBuildUpdated, u)
 	return api.Cancelled{Status: string(store.Cancelled), Success: true}, nil

@@ -206,7 +206,7 @@ func (h *holders) finish(ctx context.Context, b store.Build, r store.Result, com
 	if !repeat {
 		u := store.BuildUpdate{
 			BuildID: b.ID, State: store.Failed, Platform: b.Platform, WorkerID: r.WorkerID,
-			Step: store.Step{What: store.StepEnded, Attempt: b.Attempt, Took: took(b), TraceID: metrics.TraceID(ctx)},
+			Step: store.Step{What: store.StepEnded, Attempt: b.Attempt, Took: took(b), TraceID: metrics.TraceID(ctx)}, Was: b.Ref(),
 		}
 		if r.Success {
 			u.State = store.Completed

@@ -99,6 +99,15 @@ type Build struct {
 	Source, Certs, Result *File
 }
 
+// Ref returns the reference to b, with the attempt that its worker is at.
+func (b *Build) Ref() BuildRef {
+	r := BuildRef{ID: b.ID, Platform: b.Platform, SubmittedAt: b.SubmittedAt}
+	if !b.StartedAt.IsZero() {
+		r.Attempt, r.WorkerID, r.StartedAt = b.Attempt, b.WorkerID, b.StartedAt
+	}
+	return r
+}
+
 // FileKind is the kind of a build's file.
 type FileKind string
 

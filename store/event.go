@@ -24,6 +24,8 @@ type BuildUpdate struct {
 	// Step is for the log and the metrics of the controller where it happened. It is
 	// sent to nobody.
 	Step Step `json:"-"`
+	// Was is what this change has ended, for traces; zero if nothing has ended.
+	Was BuildRef `json:"-"`
 }
 
 // Uploaded is the data of an event that a result has arrived. It is sent to nobody.
@@ -55,7 +57,7 @@ type Step struct {
 func Lost(b BuildRef, state BuildState, why, trace string) BuildUpdate {
 	u := BuildUpdate{
 		BuildID: b.ID, State: state, Platform: b.Platform,
-		Step: Step{What: StepLost, Attempt: b.Attempt, WorkerID: b.WorkerID, Lost: why, TraceID: trace},
+		Step: Step{What: StepLost, Attempt: b.Attempt, WorkerID: b.WorkerID, Lost: why, TraceID: trace}, Was: b,
 	}
 	if state == Failed {
 		u.WorkerID = b.WorkerID

@@ -115,6 +115,9 @@ type PollResult struct {
 	Handed uint64
 	// Redelivered is true if Job was handed out before (same attempt).
 	Redelivered bool
+	// PendingSince is when Job's build became pending for this attempt; zero if that is not
+	// known or the job was handed out before.
+	PendingSince time.Time
 	// Err is the cause of PollFailed, nil otherwise.
 	Err error
 }

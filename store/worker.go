@@ -93,4 +93,7 @@ type BuildRef struct {
 	// WorkerID and Attempt are those of the attempt that was lost; zero if none was.
 	WorkerID string
 	Attempt  int
+	// SubmittedAt is the build's. StartedAt is when the attempt was assigned; zero if none
+	// was lost or its assignment is not known.
+	SubmittedAt, StartedAt time.Time
 }

@@ -167,9 +167,11 @@ func TestSweeps(t *testing.T) {
 			require.Equal(w, store.BuildUpdate{
 				BuildID: "x", Platform: store.IOS, State: store.Pending,
 				Step: store.Step{What: store.StepLost, Attempt: 1, WorkerID: "w", Lost: store.LostSilent},
+				Was:  store.BuildRef{ID: "x", Platform: store.IOS, WorkerID: "w", Attempt: 1},
 			}, (<-events).Data)
 			require.Equal(w, store.BuildUpdate{
 				BuildID: "y", Platform: store.Android, State: store.Failed, Step: store.Step{What: store.StepLost, Lost: store.LostSilent},
+				Was: store.BuildRef{ID: "y", Platform: store.Android},
 			}, (<-events).Data)
 			require.Equal(w, store.WorkerUpdate{WorkerID: "w", Status: store.Offline, Step: store.Step{What: store.StepOffline}}, (<-events).Data)
 		})

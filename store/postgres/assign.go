@@ -49,7 +49,8 @@ CROSS JOIN LATERAL (
 //	        its order; the outer stops the scan and the locking after exactly as
 //	        many rows as are wanted. A scan starts at the low-water mark; builds
 //	        below it come last, and only with @below
-//	claimed the hand-outs: the n-th poll of a kind gets the n-th build
+//	claimed the hand-outs: the n-th poll of a kind gets the n-th build. since is when
+//	        it became pending: a subquery reads the row as it was before
 //	turn    all polls that are served, with or without a build
 //	written the workers' rows that have a hand-out or were offline. RecordPresence
 //	        writes the beats of the others
@@ -135,20 +136,21 @@ WITH locked AS MATERIALIZED (
 	) c
 	WHERE b.ctid = c.tid AND b.state = 'pending'
 	RETURNING c.nr, c.at, c.number, c.id, c.known, c.held, c.slots, c.platforms, c.drained, c.hand_out,
-		b.seq, b.position, b.id AS build, b.platform, b.attempt, b.has_certs, b.submitted_at
+		b.seq, b.position, b.id AS build, b.platform, b.attempt, b.has_certs, b.submitted_at,
+		CASE WHEN b.attempt = 1 THEN b.submitted_at ELSE (SELECT was.updated_at FROM builds was WHERE was.ctid = c.tid) END AS since
 ), logged AS (
 	INSERT INTO build_logs (build, message)
 	SELECT seq, 'Assigned to worker ' || id || CASE WHEN attempt > 1 THEN ' (attempt ' || attempt || ')' ELSE '' END
 	FROM claimed
 ), turn AS MATERIALIZED (
 	SELECT nr, at, number, id, known, hand_out AS handed, held + 1 AS held, slots, platforms, drained, true AS write,
-		build, platform, attempt, has_certs, submitted_at, hand_out, position FROM claimed
+		build, platform, attempt, has_certs, submitted_at, since, hand_out, position FROM claimed
 	UNION ALL
 	SELECT nr, at, number, id, known, handed, held, slots, platforms, drained, due,
-		build, platform, attempt, has_certs, submitted_at, hand_out, 0 FROM again
+		build, platform, attempt, has_certs, submitted_at, NULL, hand_out, 0 FROM again
 	UNION ALL
 	SELECT nr, at, number, id, known, handed, held, slots, platforms, drained, due,
-		NULL, NULL, NULL, NULL, NULL, NULL, 0 FROM judged
+		NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0 FROM judged
 	WHERE outcome = 0 AND nr NOT IN (SELECT nr FROM claimed) AND nr NOT IN (SELECT nr FROM again)
 ), written AS (
 	UPDATE workers w SET used = t.known, handed = t.handed, held = t.held, last_seen_at = now(),
@@ -158,13 +160,13 @@ WITH locked AS MATERIALIZED (
 	RETURNING t.*, w.ctid AS now_at
 )
 SELECT nr, 0, number, id, known, handed, held, slots, platforms, drained, now_at,
-	build, platform, attempt, has_certs, submitted_at, hand_out, position FROM written
+	build, platform, attempt, has_certs, submitted_at, since, hand_out, position FROM written
 UNION ALL
 SELECT nr, 0, number, id, known, handed, held, slots, platforms, drained, at,
-	build, platform, attempt, has_certs, submitted_at, hand_out, position FROM turn WHERE NOT write
+	build, platform, attempt, has_certs, submitted_at, since, hand_out, position FROM turn WHERE NOT write
 UNION ALL
 SELECT nr, outcome, number, id, used, handed, held, slots, platforms, drained, at,
-	NULL, NULL, NULL, NULL, NULL, NULL, 0 FROM judged WHERE outcome > 0`
+	NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0 FROM judged WHERE outcome > 0`
 
 // Assign serves up to MaxBatch polls in one statement, which is one round trip and one
 // transaction. It judges their counters, repeats hand-outs whose reply may be lost,
@@ -365,20 +367,23 @@ func scanAssigned(rows pgx.Rows, turns []*turn) (first marks, err error) {
 	var platform *store.Platform
 	var attempt *int
 	var certs *bool
-	var submitted *time.Time
+	var submitted, since *time.Time
 	var handOut *uint64
 	s := &r.Session
 	_, err = pgx.ForEachRow(rows, []any{
 		&nr, &r.Outcome, &s.Number, &s.ID, &s.Used, &s.Handed, &s.Held, &s.Slots, &platforms, &s.Drained, &address,
-		&build, &platform, &attempt, &certs, &submitted, &handOut, &position,
+		&build, &platform, &attempt, &certs, &submitted, &since, &handOut, &position,
 	}, func() error {
 		s.Platforms, s.Address = toPlatforms(platforms), addressOf(address)
-		r.Job, r.Handed, r.Redelivered = nil, 0, false
+		r.Job, r.Handed, r.Redelivered, r.PendingSince = nil, 0, false, time.Time{}
 		if build != nil {
 			r.Job = &store.Job{BuildID: *build, Platform: *platform, Attempt: *attempt, HasCerts: *certs, SubmittedAt: submitted.UTC()}
 			r.Handed, r.Redelivered = *handOut, position == 0
 			if !r.Redelivered {
 				r.Job.Priority = priorityAt(position)
+			}
+			if since != nil {
+				r.PendingSince = *since
 			}
 		}
 		if position > 0 {

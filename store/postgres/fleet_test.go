@@ -135,6 +135,7 @@ func TestDeleteGivesBuildsBackInTheirPlaces(t *testing.T) {
 	w.gets(second.ID)
 	gone, err := b.workers.Delete(t.Context(), w.id)
 	require.NoError(t, err)
+	gone.Requeued = plain(t, gone.Requeued)
 	require.Equal(t, store.Departure{WorkerID: w.id, Requeued: []store.BuildRef{
 		w.losing(first.ID), w.losing(second.ID),
 	}}, gone)

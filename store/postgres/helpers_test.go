@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -186,6 +187,18 @@ func (c *client) poll(edit ...func(*store.Poll)) store.PollResult {
 // losing is what is told of the worker's first attempt at a build when it is lost.
 func (c *client) losing(id string) store.BuildRef {
 	return store.BuildRef{ID: id, Platform: store.IOS, WorkerID: c.id, Attempt: 1}
+}
+
+// plain returns references without their times, which must be known.
+func plain(t *testing.T, refs []store.BuildRef) []store.BuildRef {
+	t.Helper()
+	refs = slices.Clone(refs)
+	for i := range refs {
+		require.False(t, refs[i].SubmittedAt.IsZero())
+		require.True(t, refs[i].StartedAt.After(refs[i].SubmittedAt) || refs[i].StartedAt.Before(time.Now().Add(-time.Minute)), "%s", refs[i].StartedAt)
+		refs[i].SubmittedAt, refs[i].StartedAt = time.Time{}, time.Time{}
+	}
+	return refs
 }
 
 // gets polls and expects build id; "" for none.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -81,13 +82,15 @@ func (q *Queue) assignAlone(ctx context.Context, t *turn, cause error) error {
 
 // sqlSuspects locks the first builds of the queue.
 const sqlSuspects = `/* suspects */
-SELECT seq, id, platform FROM builds WHERE state = 'pending' AND seq <> ALL ($1::bigint[])
+SELECT seq, id, platform, submitted_at FROM builds WHERE state = 'pending' AND seq <> ALL ($1::bigint[])
 ORDER BY position LIMIT 256 FOR NO KEY UPDATE SKIP LOCKED`
 
 // suspect is a build that may be the reason of a refusal.
 type suspect struct {
-	Seq int64
-	store.BuildRef
+	Seq         int64
+	ID          string
+	Platform    store.Platform
+	SubmittedAt time.Time
 }
 
 // sqlTryAssign assigns build $1 to worker $2 as sqlAssign would.
@@ -164,7 +167,7 @@ func (q *Queue) isolate(ctx context.Context, tx pgx.Tx, s suspect, cause error) 
 		return err
 	}
 	if q.cfg.Quarantined != nil {
-		q.cfg.Quarantined(s.BuildRef, cause)
+		q.cfg.Quarantined(store.BuildRef{ID: s.ID, Platform: s.Platform, SubmittedAt: s.SubmittedAt.UTC()}, cause)
 	}
 	return nil
 }

@@ -33,6 +33,9 @@ const lostColumns = `
 // build time-out, $2 worker time-out, $3 attempts, $4 the final message, $5 the workers
 // to look at, NULL for all.
 //
+// It returns the attempts that builds have lost as they were before, because a
+// subquery reads what the statement began with.
+//
 // It locks the workers concerned in the order of their ids (the count makes the update
 // wait until all are locked), then updates the builds that still have no beat. A build
 // that got a beat meanwhile is left alone, because the conditions are judged again on
@@ -49,7 +52,8 @@ WITH w AS MATERIALIZED (
 	WHERE (SELECT count(*) FROM w) > 0
 		AND state IN ('assigned', 'building') AND coalesce(last_seen_at, started_at) < now() - $1::interval
 		AND worker_id IN (SELECT id FROM w)
-	RETURNING seq, id, platform, position, state, attempt, last_worker_id AS worker
+	RETURNING seq, id, platform, position, state, attempt, last_worker_id AS worker, submitted_at,
+		(SELECT started_at FROM builds was WHERE was.seq = builds.seq) AS started
 ), l AS (
 	INSERT INTO build_logs (build, level, message)
 	SELECT seq, CASE state WHEN 'pending' THEN 'warn' ELSE 'error' END, CASE state
@@ -65,9 +69,9 @@ WITH w AS MATERIALIZED (
 	WHERE workers.id = n.id
 	RETURNING workers.id, workers.status, n.status AS was
 )
-SELECT state, id, platform, position, worker, attempt FROM b
+SELECT state, id, platform, position, worker, attempt, submitted_at, started FROM b
 UNION ALL
-SELECT 'offline', id, '', 0, '', 0 FROM u WHERE status = 'offline' AND was <> 'offline'
+SELECT 'offline', id, '', 0, '', 0, now(), now() FROM u WHERE status = 'offline' AND was <> 'offline'
 ORDER BY position, id`
 
 // Sweep takes builds from workers that sent no beat for Timeouts.BuildTimeout, and
@@ -160,7 +164,9 @@ func scanSweep(rows pgx.Rows) (r swept, err error) {
 	var what string
 	var ref store.BuildRef
 	var position int64
-	_, err = pgx.ForEachRow(rows, []any{&what, &ref.ID, &ref.Platform, &position, &ref.WorkerID, &ref.Attempt}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{
+		&what, &ref.ID, &ref.Platform, &position, &ref.WorkerID, &ref.Attempt, &ref.SubmittedAt, &ref.StartedAt,
+	}, func() error {
 		switch what {
 		case string(store.Pending):
 			r.Requeued = append(r.Requeued, ref)

@@ -42,7 +42,7 @@ func TestSweepRequeuesASilentBuildWhereItStood(t *testing.T) {
 	w.gets(build.ID)
 	require.Equal(t, store.SweepResult{}, b.sweep(), "it is fresh")
 	b.exec(ageAssignment, build.ID)
-	require.Equal(t, []store.BuildRef{w.losing(build.ID)}, b.sweep().Requeued)
+	require.Equal(t, []store.BuildRef{w.losing(build.ID)}, plain(t, b.sweep().Requeued))
 
 	got := b.find(build.ID)
 	require.Equal(t, store.Pending, got.State)
@@ -101,7 +101,7 @@ func TestSweepFailsAtOnceWhenToldSo(t *testing.T) {
 	w.gets(build.ID)
 	b.exec(ageAssignment, build.ID)
 	r := b.sweep(func(s *store.Sweep) { s.Rule.MaxAttempts = 1 })
-	require.Equal(t, []store.BuildRef{w.losing(build.ID)}, r.Failed)
+	require.Equal(t, []store.BuildRef{w.losing(build.ID)}, plain(t, r.Failed))
 }
 
 func TestUnregistrationUsesUpNoAttempt(t *testing.T) {
@@ -154,7 +154,7 @@ func TestABadBuildDoesNotKeepOthersFromBeingSwept(t *testing.T) {
 	r, err := b.queue.Sweep(t.Context(), sweep())
 	require.ErrorContains(t, err, "bad row")
 	require.ErrorContains(t, err, holder.id)
-	require.Equal(t, []store.BuildRef{other.losing(good.ID)}, r.Requeued)
+	require.Equal(t, []store.BuildRef{other.losing(good.ID)}, plain(t, r.Requeued))
 	b.worker().gets(good.ID)
 }
 
@@ -220,7 +220,7 @@ func TestRegisteringReportsWhatIsNotRun(t *testing.T) {
 	require.Equal(t, store.Building, b.find(lost.ID).State)
 
 	reg := again(true, kept.ID)
-	require.Equal(t, []store.BuildRef{w.losing(lost.ID), w.losing(given.ID)}, reg.Requeued)
+	require.Equal(t, []store.BuildRef{w.losing(lost.ID), w.losing(given.ID)}, plain(t, reg.Requeued))
 	require.Empty(t, reg.Failed)
 	require.Equal(t, store.Building, b.find(kept.ID).State)
 	require.Contains(t, b.logs(lost.ID), "Worker "+w.id+" runs this build no more: attempt 1 is lost, build is pending again")
@@ -233,7 +233,7 @@ func TestRegisteringReportsWhatIsNotRun(t *testing.T) {
 	require.Equal(t, []int{0, 1, 0}, attempts, "giving back uses no attempt")
 
 	b.workers.Rule.MaxAttempts = 1
-	require.Equal(t, []store.BuildRef{w.losing(kept.ID)}, again(true).Failed)
+	require.Equal(t, []store.BuildRef{w.losing(kept.ID)}, plain(t, again(true).Failed))
 	require.Equal(t, store.MessageLost, b.find(kept.ID).ErrorMessage)
 	require.Equal(t, store.Idle, w.find().Status)
 }

@@ -33,12 +33,13 @@ WITH b AS (
 	UPDATE builds SET state = 'pending', worker_id = NULL, last_worker_id = $1,
 		started_at = NULL, last_seen_at = NULL, updated_at = now()
 	WHERE worker_id = $1 AND state IN ('assigned', 'building')
-	RETURNING seq, id, platform, position, attempt
+	RETURNING seq, id, platform, position, attempt, submitted_at
 ), l AS (
 	INSERT INTO build_logs (build, level, message)
 	SELECT seq, 'warn', 'Worker ' || $1 || ' ' || $2::text || ', build is pending again' FROM b
 )
-SELECT id, platform, position, attempt FROM b ORDER BY position`
+SELECT id, platform, position, attempt, submitted_at, (SELECT started_at FROM builds was WHERE was.seq = b.seq)
+FROM b ORDER BY position`
 
 // sqlTakeOffline takes worker $1 offline and raises its counter by $2, which supersedes
 // all its tokens.
@@ -78,7 +79,7 @@ func returnBuilds(ctx context.Context, tx pgx.Tx, worker, did string) (refs []st
 	r := store.BuildRef{WorkerID: worker}
 	var position int64
 	rows, _ := tx.Query(ctx, sqlReturnBuilds, worker, did) // its error is that of the rows
-	_, err = pgx.ForEachRow(rows, []any{&r.ID, &r.Platform, &position, &r.Attempt}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&r.ID, &r.Platform, &position, &r.Attempt, &r.SubmittedAt, &r.StartedAt}, func() error {
 		refs, positions = append(refs, r), append(positions, position)
 		return nil
 	})

@@ -112,11 +112,11 @@ const sqlLoseUnlisted = `/* lose_unlisted */
 WITH b AS (
 	UPDATE builds SET` + lostColumns + `
 	WHERE worker_id = $1 AND state = 'building' AND id <> ALL ($2::text[])
-	RETURNING seq, id, platform, position, state, attempt, 'Worker ' || $1 || ' runs this build no more: attempt ' || attempt || ' is lost' AS why
+	RETURNING seq, id, platform, position, state, attempt, submitted_at, 'Worker ' || $1 || ' runs this build no more: attempt ' || attempt || ' is lost' AS why
 ), g AS (
 	UPDATE builds SET state = 'pending', worker_id = NULL, last_worker_id = $1, started_at = NULL, last_seen_at = NULL, updated_at = now()
 	WHERE worker_id = $1 AND state = 'assigned' AND id <> ALL ($2::text[])
-	RETURNING seq, id, platform, position, state, attempt, 'Worker ' || $1 || ' gave this build back' AS why
+	RETURNING seq, id, platform, position, state, attempt, submitted_at, 'Worker ' || $1 || ' gave this build back' AS why
 ), gone AS (
 	SELECT * FROM b UNION ALL SELECT * FROM g
 ), l AS (
@@ -129,7 +129,8 @@ WITH b AS (
 ), t AS (
 	SELECT pg_notify('takt', 'job:available') FROM gone LIMIT 1
 )
-SELECT state, id, platform, position, $1, attempt FROM gone WHERE (SELECT count(*) FROM t) > 0 ORDER BY position, id`
+SELECT state, id, platform, position, $1, attempt, submitted_at, (SELECT started_at FROM builds was WHERE was.seq = gone.seq)
+FROM gone WHERE (SELECT count(*) FROM t) > 0 ORDER BY position, id`
 
 // registrationStep is what registering and unregistering add to a worker's counter. It
 // is more than any controller issues between two writes.
