@@ -13,6 +13,8 @@ VERSITYGW     := v1.8.0
 S3_SERVER     := $(CACHE)/tools/versitygw-$(VERSITYGW)/versitygw
 REGISTRY      := v0.22.1
 IMAGE_SERVER  := $(CACHE)/tools/registry-$(REGISTRY)/registry
+OTEL          := v0.145.0
+COLLECTOR     := $(CACHE)/tools/otelcol-$(OTEL)/otelcol
 AXE_VERSION   := 4.11.0
 AXE           := $(CACHE)/tools/axe-core-$(AXE_VERSION)/axe.min.js
 SCREENSHOTS   ?= .cache/screenshots
@@ -22,6 +24,10 @@ RUN_DIR       ?= .cache/run
 FUZZTIME      ?= 30s
 DRILL         ?= 2m
 PACKAGES      ?= ./...
+
+# What tests run against, and where they find it.
+SERVERS := setup-postgres setup-git setup-curl setup-s3 setup-podman setup-promtool setup-otel setup-browser
+FIND    := TAKT_TEST_S3_SERVER=$(S3_SERVER) TAKT_TEST_REGISTRY=$(IMAGE_SERVER) TAKT_TEST_OTEL_COLLECTOR=$(COLLECTOR) TAKT_TEST_AXE=$(AXE)
 
 export GOTOOLCHAIN := local
 
@@ -46,8 +52,8 @@ demo-throttle: setup-postgres build ## pace 200 webhooks of a stand-in for HubSp
 run: setup-postgres build ## serve on 127.0.0.1:3000 with an embedded database in .cache/run
 	$(BIN) serve --data-dir $(RUN_DIR)
 
-test: setup-postgres setup-cc setup-git setup-curl setup-s3 setup-podman setup-promtool setup-browser ## run every test, with the race detector
-	TAKT_TEST_S3_SERVER=$(S3_SERVER) TAKT_TEST_REGISTRY=$(IMAGE_SERVER) TAKT_TEST_AXE=$(AXE) CGO_ENABLED=1 $(GO) test -race -timeout 12m $(PACKAGES)
+test: setup-cc $(SERVERS) ## run every test, with the race detector
+	$(FIND) CGO_ENABLED=1 $(GO) test -race -timeout 12m $(PACKAGES)
 
 drill: setup-postgres setup-cc ## make faults in a controller under load for DRILL (2m), and check every promise
 	TAKT_DRILL=$(DRILL) CGO_ENABLED=1 $(GO) test -race -run TestDrillFindsThatPromisesAreKept -v -count 1 -timeout 60m ./cmd/takt
@@ -95,8 +101,8 @@ mutants: setup-postgres setup-git setup-curl setup-s3 ## break each mechanism th
 screenshots: setup-postgres setup-browser ## write pictures of every page, light, dark and phone, to .cache/screenshots
 	TAKT_SCREENSHOTS=$(abspath $(SCREENSHOTS)) $(GO) test -run TestDashboardScreenshots -timeout 5m -count 1 ./cmd/takt
 
-cover: setup-postgres setup-git setup-curl setup-s3 setup-podman setup-promtool setup-browser ## measure test coverage into coverage.out
-	TAKT_TEST_S3_SERVER=$(S3_SERVER) TAKT_TEST_REGISTRY=$(IMAGE_SERVER) TAKT_TEST_AXE=$(AXE) $(GO) test -coverpkg ./... -coverprofile coverage.out -timeout 12m ./...
+cover: $(SERVERS) ## measure test coverage into coverage.out
+	$(FIND) $(GO) test -coverpkg ./... -coverprofile coverage.out -timeout 12m ./...
 	$(GO) tool cover -func coverage.out | tail -n 1
 
 db-reset: ## throw away the database and files of `make run`
@@ -144,6 +150,17 @@ setup-podman: $(IMAGE_SERVER)
 $(IMAGE_SERVER):
 	@echo "building registry $(REGISTRY), the image server of the tests (once)"
 	@GOBIN=$(dir $@) $(GO) install github.com/google/go-containerregistry/cmd/registry@$(REGISTRY)
+
+setup-otel: $(COLLECTOR)
+
+# The OpenTelemetry Collector, with only what the tests of traces need of it.
+$(COLLECTOR):
+	@echo "building the OpenTelemetry Collector $(OTEL), which the tests of traces ask (once)"
+	@mkdir -p $(dir $@)build
+	@GOBIN=$(abspath $(dir $@)) $(GO) install go.opentelemetry.io/collector/cmd/builder@$(OTEL)
+	@sed "s|OUTPUT|$(dir $@)build|; s|VERSION|$(OTEL)|" .ci/otelcol.yaml >$(dir $@)build.yaml
+	@$(dir $@)builder --config $(dir $@)build.yaml >$(dir $@)log 2>&1 || { cat $(dir $@)log; exit 1; }
+	@mv $(dir $@)build/otelcol $@ && rm -rf $(dir $@)build $(dir $@)builder
 
 $(LINT):
 	@echo "building golangci-lint $(GOLANGCI_LINT) (once)"

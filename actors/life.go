@@ -9,6 +9,7 @@ import (
 	"takt/actors/queue"
 	"takt/store"
 	"takt/store/metrics"
+	"takt/store/tracing"
 )
 
 // life tells the steps of builds and workers, each on the controller where it happened:
@@ -68,6 +69,9 @@ func (l life) tell(build, worker string, s store.Step) *zerolog.Event {
 	line := l.log.Info() //nolint:zerologlint // the caller sends it
 	if worker == "" {
 		worker = s.WorkerID
+	}
+	if build != "" { // its steps are in its own trace, not in those of the requests
+		s.TraceID = tracing.BuildID(build)
 	}
 	for _, field := range [...][2]string{{"build", build}, {"worker", worker}, {"reason", s.Lost}, {"trace_id", s.TraceID}} {
 		if field[1] != "" {

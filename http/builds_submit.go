@@ -64,7 +64,7 @@ func (h *submissions) submitWith(status int) handler {
 		if again == nil && h.queue.Full(ctx) { // before the body is read; Submit decides
 			return nil, queueFull()
 		}
-		in := &submission{id: store.NewID(), once: again}
+		in := &submission{id: submissionID(ctx), once: again}
 		defer in.discard()
 		if err := h.read(ctx, c, in); err != nil {
 			return nil, err
@@ -185,7 +185,7 @@ func (h *submissions) retry(ctx context.Context, c echo.Context) (any, error) {
 	if err := h.store.RetryWaits(ctx, old.ID); err != nil {
 		return nil, err
 	}
-	in := &submission{id: store.NewID(), platform: old.Platform, priority: old.Priority, labels: old.Labels, retryOf: old.ID}
+	in := &submission{id: submissionID(ctx), platform: old.Platform, priority: old.Priority, labels: old.Labels, retryOf: old.ID}
 	defer in.discard()
 	if err := h.copyFiles(ctx, old, in); err != nil {
 		return nil, err

@@ -12,6 +12,7 @@ import (
 
 	"takt/http/api"
 	"takt/store"
+	"takt/store/tracing"
 )
 
 const (
@@ -59,7 +60,11 @@ func (h *polls) serve(c echo.Context, r *route) error {
 	if err != nil {
 		return err
 	}
-	return h.reply(c, api.NewPollReply(reply, h.cfg.BaseImageID))
+	answer := api.NewPollReply(reply, h.cfg.BaseImageID)
+	if answer.Job != nil {
+		answer.Job.Traceparent = tracing.Traceparent(tracing.Build(c.Request().Context(), answer.Job.ID, answer.Job.Attempt))
+	}
+	return h.reply(c, answer)
 }
 
 // quotaKey is the key under which a poll is counted. A worker with a token has its own

@@ -59,6 +59,7 @@ func (s *Server) wrap(r *route, method string) echo.HandlerFunc {
 			if s.keys.guesses(r.access, c.Request().Header) {
 				_ = s.wrong.note(s.addr(c), errWrongKey, start) // the token decides
 			}
+			defer r.trace(c, start)()
 			err = guard(c, r)
 		}
 		abort := false

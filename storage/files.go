@@ -10,8 +10,11 @@ import (
 	"strings"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"takt/store"
 	"takt/store/metrics"
+	"takt/store/tracing"
 )
 
 // Mode says where new files are stored.
@@ -85,7 +88,9 @@ func (f *Files) Open(ctx context.Context, file store.File) (*File, error) {
 // open opens the first copy found of a file that has size bytes in storage.
 func (f *Files) open(ctx context.Context, file store.File, size int64) (found *File, err error) {
 	begun := time.Now()
+	ctx, span := tracing.Start(ctx, trace.SpanKindInternal, "storage open")
 	defer func() {
+		tracing.End(span, err)
 		if err == nil {
 			f.observe(ctx, "read", file.Name, size, time.Since(begun))
 		}

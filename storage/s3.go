@@ -18,6 +18,7 @@ import (
 	"github.com/minio/minio-go/v7/pkg/credentials"
 
 	"takt/store"
+	"takt/store/tracing"
 )
 
 const (
@@ -125,7 +126,7 @@ func OpenS3(cfg S3Config) (*S3, error) {
 	transport.ResponseHeaderTimeout = cfg.StallTimeout
 	core, err := minio.NewCore(u.Host, &minio.Options{
 		Creds:  credentials.NewStaticV4(cfg.AccessKey, cfg.SecretKey, ""),
-		Secure: u.Scheme == "https", Region: cfg.Region, Transport: transport,
+		Secure: u.Scheme == "https", Region: cfg.Region, Transport: tracing.Outgoing(transport),
 		BucketLookup: map[string]minio.BucketLookupType{
 			"auto": minio.BucketLookupAuto, "true": minio.BucketLookupPath, "false": minio.BucketLookupDNS,
 		}[cfg.PathStyle],

@@ -17,8 +17,11 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"takt/store"
 	"takt/store/seal"
+	"takt/store/tracing"
 )
 
 // Upload is a received file that is complete and durable but has no name yet. Commit
@@ -156,7 +159,9 @@ func (u *Upload) Commit(ctx context.Context, name string, record func(f store.Fi
 		return fmt.Errorf("committing upload: %w", err)
 	}
 	begun := time.Now()
-	file, err := u.send(ctx, name)
+	sending, span := tracing.Start(ctx, trace.SpanKindInternal, "storage send")
+	file, err := u.send(sending, name)
+	tracing.End(span, err)
 	if err != nil {
 		return fmt.Errorf("storing %s: %w", name, err)
 	}
@@ -168,8 +173,11 @@ func (u *Upload) Commit(ctx context.Context, name string, record func(f store.Fi
 			return nil // its name is the key of the object and does not change
 		}
 		begun := time.Now()
-		defer func() { u.took += time.Since(begun) }()
-		return u.rename(name)
+		_, span := tracing.Start(ctx, trace.SpanKindInternal, "storage commit")
+		err := u.rename(name)
+		tracing.End(span, err)
+		u.took += time.Since(begun)
+		return err
 	})
 	if committed && err == nil && u.to != nil {
 		u.to.observe(ctx, "write", name, u.Size, u.took)
@@ -282,7 +290,9 @@ func (u *Upload) Discard() {
 
 // Create is [Local.Create] for an upload that is stored where the mode says.
 func (f *Files) Create(ctx context.Context, limit int64, sealFor string, content io.Reader) (*Upload, error) {
+	ctx, span := tracing.Start(ctx, trace.SpanKindInternal, "storage receive")
 	u, err := f.Local.Create(ctx, limit, sealFor, content)
+	tracing.End(span, err)
 	if err == nil {
 		u.to = f
 	}

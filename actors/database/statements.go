@@ -7,9 +7,13 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
 
 	"takt/store/metrics"
+	"takt/store/tracing"
 )
 
 // The names of statements that don't begin with one.
@@ -82,6 +86,20 @@ func (t *tracer) ended(ctx context.Context, s statement, err error) {
 	if err != nil && !errors.Is(err, context.Canceled) {
 		t.StatementErrors.WithLabelValues(s.name).Inc()
 	}
+	if tracing.On() {
+		record(ctx, s, err)
+	}
+}
+
+// record makes a statement's span. It holds the name of the statement, and never its text
+// or its values.
+func record(ctx context.Context, s statement, err error) {
+	_, span := tracing.Start(ctx, trace.SpanKindClient, s.name, trace.WithTimestamp(s.begun),
+		trace.WithAttributes(semconv.DBSystemNamePostgreSQL, semconv.DBQuerySummary(s.name)))
+	if refused, ok := errors.AsType[*pgconn.PgError](err); ok {
+		span.SetAttributes(semconv.DBResponseStatusCode(refused.Code))
+	}
+	tracing.End(span, err)
 }
 
 // name returns the name of a statement: takt's constants begin with it in a comment,

@@ -8,9 +8,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/stretchr/testify/require"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
 
 	"takt/migrations"
 	"takt/store/metrics"
+	"takt/store/tracing"
 )
 
 // Each statement is counted under its name, also in a batch, and a failed one as an
@@ -86,4 +90,41 @@ func labels(t *testing.T, c prometheus.Collector) (values []string) {
 		}
 	}
 	return values
+}
+
+// The span of a statement has its name and its SQLSTATE, and neither its text nor values.
+func TestSpansOfStatementsHoldNoValues(t *testing.T) { //nolint:paralleltest // a process has one tracer
+	b := startPool(t, PoolConfig{Source: serve(t, config(t.TempDir())).pg.ConnConfig})
+	pool := b.sink.current()
+	kept := tracetest.NewSpanRecorder()
+	tracing.Use(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(kept)))
+	defer tracing.Use(nil)
+	ctx, request := tracing.Start(t.Context(), trace.SpanKindServer, "request")
+	_, err := pool.Exec(ctx, "/* list_things */ SELECT 's3cret', $1::text", "s3cret")
+	require.NoError(t, err)
+	_, err = pool.Exec(ctx, "/* bad_things */ SELECT 's3cret'::int")
+	require.Error(t, err)
+	batch := &pgx.Batch{}
+	batch.Queue("/* in_batch */ SELECT $1::text", "s3cret")
+	require.NoError(t, pool.SendBatch(ctx, batch).Close())
+	request.End()
+
+	said := map[string]map[string]string{}
+	for _, s := range kept.Ended() {
+		if s.Parent().SpanID() != request.SpanContext().SpanID() {
+			continue // of another test
+		}
+		said[s.Name()] = map[string]string{}
+		require.Empty(t, s.Status().Description)
+		for _, a := range s.Attributes() {
+			require.NotContains(t, a.Value.String(), "s3cret")
+			said[s.Name()][string(a.Key)] = a.Value.String()
+		}
+	}
+	plain := func(name string) map[string]string {
+		return map[string]string{"db.system.name": "postgresql", "db.query.summary": name}
+	}
+	bad := plain("bad_things")
+	bad["db.response.status_code"], bad["error.type"] = "22P02", "*pgconn.PgError"
+	require.Equal(t, map[string]map[string]string{"list_things": plain("list_things"), "in_batch": plain("in_batch"), "bad_things": bad}, said)
 }

@@ -7,9 +7,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+
 	"takt/actors/deployment/forge"
 	"takt/actors/otp"
 	"takt/store"
+	"takt/store/tracing"
 )
 
 // repoWorker is the RepoWorker process. It copies one repository. It writes each step
@@ -50,9 +54,12 @@ func (r *repoWorker) run(ctx context.Context) error {
 	defer cancel(nil)
 	stop := context.AfterFunc(r.worker, func() { cancel(otp.Shutdown("the deployment's worker has ended")) }) //nolint:contextcheck // whichever ends first
 	defer stop()
+	ctx, span := tracing.Start(ctx, trace.SpanKindInternal, "copy repository", trace.WithAttributes(semconv.VCSRepositoryName(r.name)))
+	var err error
+	defer func() { tracing.End(span, err) }()
 
 	var row store.DeploymentRepo
-	err := r.insist(ctx, func() (err error) {
+	err = r.insist(ctx, func() (err error) {
 		row, err = r.d.db.Begin(ctx, r.processes.claim, r.name)
 		return err
 	})

@@ -10,10 +10,14 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
 	"takt/actors/otp"
 	"takt/actors/pubsub"
 	"takt/store"
 	"takt/store/metrics"
+	"takt/store/tracing"
 )
 
 // Heijunka is the handle. It stays valid over restarts and may be used by any
@@ -94,7 +98,13 @@ func (h *Heijunka) Do(ctx context.Context, w store.Work, fn func(ctx context.Con
 	}
 	defer h.gate.release(t)
 	p := own.route(w.Key)
-	if err = p.take(ctx); err != nil {
+	_, wait := tracing.Start(ctx, trace.SpanKindInternal, "wait for a place")
+	err = p.take(ctx)
+	if wait.IsRecording() {
+		wait.SetAttributes(attribute.String("takt.pool", p.name), attribute.String("takt.domain", w.Domain))
+	}
+	tracing.End(wait, err)
+	if err != nil {
 		return err
 	}
 	t.pool.Store(p)

@@ -4,10 +4,16 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
 
 	"takt/store"
 	"takt/store/metrics"
+	"takt/store/tracing"
 )
 
 // batch is polls that share a transaction. The actor makes it and takes it back. In
@@ -34,7 +40,9 @@ func final(p *poll, r *store.PollResult) bool {
 func (b *batch) serve(ctx context.Context, q *Queue) {
 	defer close(b.done)
 	begun := time.Now()
+	ctx, span := b.start(ctx)
 	results, err := q.db.Assign(ctx, b.work)
+	tracing.End(span, err)
 	q.cfg.Metrics.Batch.WithLabelValues().Observe(float64(len(b.work)))
 	metrics.Observe(ctx, q.cfg.Metrics.Transaction.WithLabelValues(), time.Since(begun))
 	if err == nil && len(results) != len(b.work) {
@@ -45,10 +53,54 @@ func (b *batch) serve(ctx context.Context, q *Queue) {
 	}
 	b.results = results
 	b.count(q)
+	if tracing.On() {
+		b.trace(ctx, begun)
+	}
 	for i, p := range b.polls {
 		if r := &b.results[i]; final(p, r) {
 			p.answer(q.answer(r))
 		}
+	}
+}
+
+// start begins the span of the batch. It is below the first sampled poll and linked to the
+// others, because a span has one parent.
+func (b *batch) start(ctx context.Context) (context.Context, trace.Span) {
+	if !tracing.On() {
+		return ctx, trace.SpanFromContext(ctx)
+	}
+	var links []trace.Link
+	for _, p := range b.polls {
+		if p.span != nil {
+			links = append(links, trace.Link{SpanContext: p.span.SpanContext()})
+		}
+	}
+	if len(links) > 0 {
+		ctx = trace.ContextWithSpanContext(ctx, links[0].SpanContext)
+		links = links[1:]
+	}
+	return tracing.Start(ctx, trace.SpanKindInternal, "assign batch", trace.WithLinks(links...),
+		trace.WithAttributes(attribute.Int("takt.batch.polls", len(b.polls))))
+}
+
+// trace records, in the traces of the builds that were handed out, how long each waited
+// and that this batch assigned it.
+func (b *batch) trace(ctx context.Context, begun time.Time) {
+	assigned := trace.WithLinks(trace.LinkFromContext(ctx))
+	for i := range b.results {
+		r := &b.results[i]
+		if r.Job == nil || r.Redelivered {
+			continue
+		}
+		about := trace.WithAttributes(
+			semconv.CICDPipelineRunID(r.Job.BuildID), semconv.CICDPipelineName(string(r.Job.Platform)),
+			semconv.CICDPipelineTaskRunID(strconv.Itoa(r.Job.Attempt)), semconv.CICDWorkerID(r.Session.ID))
+		_, wait := tracing.Start(tracing.Build(ctx, r.Job.BuildID, 0), trace.SpanKindInternal, "wait",
+			trace.WithTimestamp(r.PendingSince), about)
+		tracing.End(wait, nil)
+		_, assign := tracing.Start(tracing.Build(ctx, r.Job.BuildID, r.Job.Attempt), trace.SpanKindInternal, "assign",
+			trace.WithTimestamp(begun), assigned, about)
+		tracing.End(assign, nil)
 	}
 }
 

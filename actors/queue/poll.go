@@ -6,6 +6,8 @@ import (
 	"errors"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"takt/actors/otp"
 	"takt/store"
 )
@@ -18,6 +20,7 @@ type poll struct {
 	arrived time.Time     // on this controller's clock
 	wait    time.Duration // 0: never parks
 	out     chan answer   // has room for both answers, so sending never blocks
+	span    trace.Span    // of the request; nil unless its trace is sampled
 
 	no      uint64 // order of arrival, from 1
 	session *session

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"takt/actors/otp"
 	"takt/actors/pubsub"
 	"takt/store"
@@ -108,6 +110,9 @@ func (q *Queue) Arrive(
 	ctx context.Context, req store.PollRequest, wait time.Duration,
 ) (store.PollReply, func(context.Context) (store.PollReply, error), error) {
 	p := &poll{req: req, wait: wait, arrived: time.Now(), out: make(chan answer, 2)}
+	if span := trace.SpanFromContext(ctx); span.IsRecording() {
+		p.span = span
+	}
 	proc, err := q.proc(ctx)
 	if err != nil {
 		return store.PollReply{}, nil, err

@@ -1,6 +1,6 @@
 // Package telemetry reports what happens in the tree: every supervision event
 // becomes one log line, one metric and one event on pubsub. Every subsystem registers
-// its metrics here.
+// its metrics here. [Traces] sends the spans of this process to a collector.
 //
 // # State
 //
@@ -11,7 +11,8 @@
 // # Failure
 //
 // Events come from the supervision tree itself, which must never wait. When the queue
-// is full, an event is dropped and counted (takt_supervisor_events_dropped_total).
+// is full, an event is dropped and counted (takt_supervisor_events_dropped_total). So are
+// spans that the collector does not take (takt_trace_spans_dropped_total).
 //
 // # Concurrency
 //

@@ -9,6 +9,7 @@ import (
 
 	"takt/cmd/internal/cli"
 	"takt/cmd/internal/takttest"
+	"takt/store/tracing/tracingtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -22,24 +23,31 @@ func demo(t *testing.T, args ...string) (code int, output string) {
 	return code, out.String()
 }
 
-// TestDemos is `make demo` and `make demo-throttle`.
+// TestDemos is `make demo` and `make demo-throttle`, with traces.
 func TestDemos(t *testing.T) {
-	t.Parallel()
-	takt := takttest.Build(t)
-	t.Run("ten builds and a killed worker", func(t *testing.T) {
-		t.Parallel()
-		code, out := demo(t, "--takt", takt, "--sample", "../../testdata/sample")
-		require.Zero(t, code, out)
-		require.Contains(t, out, "order 10: 78498 primes below 1000000")
-		require.Contains(t, out, "as attempt 2")
-		require.Contains(t, out, "11 builds submitted, 11 completed, 0 lost")
+	takt, collector := takttest.Build(t), tracingtest.Start(t)
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.Endpoint)
+	t.Run("run", func(t *testing.T) {
+		t.Run("ten builds and a killed worker", func(t *testing.T) {
+			t.Parallel()
+			code, out := demo(t, "--takt", takt, "--sample", "../../testdata/sample")
+			require.Zero(t, code, out)
+			require.Contains(t, out, "order 10: 78498 primes below 1000000")
+			require.Contains(t, out, "as attempt 2")
+			require.Contains(t, out, "11 builds submitted, 11 completed, 0 lost")
+		})
+		t.Run("paced webhooks", func(t *testing.T) {
+			t.Parallel()
+			code, out := demo(t, "throttle", "--takt", takt)
+			require.Zero(t, code, out)
+			require.Contains(t, out, "200 acknowledged, 200 completed")
+		})
 	})
-	t.Run("paced webhooks", func(t *testing.T) {
-		t.Parallel()
-		code, out := demo(t, "throttle", "--takt", takt)
-		require.Zero(t, code, out)
-		require.Contains(t, out, "200 acknowledged, 200 completed")
-	})
+	spans, raw := collector.Spans()
+	requireTraces(t, spans)
+	requireBatches(t, spans)
+	requireCompletions(t, spans)
+	require.NotContains(t, string(raw), "primes below") // what builds say
 }
 
 // Neither is there a takt beside the test binary, nor at a path that is wrong.

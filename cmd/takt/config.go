@@ -53,6 +53,7 @@ type Config struct {
 	TLSCert, TLSKey             string
 	HubSpot                     HubSpotConfig
 	Log                         string
+	OTLP                        string
 }
 
 func defaultConfig(stateDir string) Config {

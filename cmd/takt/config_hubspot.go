@@ -8,6 +8,7 @@ import (
 
 	"takt/actors/throttle"
 	"takt/actors/throttle/hubspot"
+	"takt/store/tracing"
 )
 
 // HubSpotConfig is the throttle's configuration for HubSpot.
@@ -56,6 +57,7 @@ func (c *Config) validateHubSpot() (faults []error) {
 // throttleDeps returns the throttle's dependencies except its store and keys.
 func (c *Config) throttleDeps() throttle.Deps {
 	app := c.HubSpot.App
+	c.HubSpot.Client.Wrap = tracing.Outgoing
 	if app.RedirectURL == "" && c.PublicURL != "" {
 		app.RedirectURL = strings.TrimSuffix(c.PublicURL, "/") + "/api/oauth/callback"
 	}

@@ -26,6 +26,7 @@ import (
 	"takt/actors/heijunka"
 	"takt/actors/pubsub"
 	"takt/actors/queue"
+	"takt/actors/telemetry"
 	"takt/cmd/internal/cli"
 	"takt/http"
 	"takt/migrations"
@@ -78,6 +79,8 @@ type controller struct {
 	cfg      Config
 	log      zerolog.Logger
 	recent   *recentLog
+	traces   *telemetry.Traces // nil: no traces
+	metrics  *metrics.Metrics
 	listener net.Listener
 	keys     *seal.Ring
 	files    *storage.Files
@@ -125,7 +128,7 @@ func serve(ctx context.Context, cfg Config, out io.Writer) (err error) {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, os.Interrupt)
 	defer stop()
 
-	c := &controller{cfg: cfg, log: log, recent: recent, welcome: io.Discard}
+	c := &controller{cfg: cfg, log: log, recent: recent, metrics: metrics.New(), welcome: io.Discard}
 	if onTerminal {
 		c.welcome = out
 	}
@@ -139,6 +142,9 @@ func serve(ctx context.Context, cfg Config, out io.Writer) (err error) {
 // open makes everything that the tree's processes share. It starts nothing.
 func (c *controller) open(ctx context.Context) error {
 	var err error
+	if c.traces, err = openTraces(ctx, c.cfg.OTLP, "takt", c.metrics, c.log); err != nil {
+		return err
+	}
 	if c.keys, err = c.cfg.ring(); err != nil {
 		return err
 	}
@@ -166,10 +172,10 @@ func (c *controller) assemble(ctx context.Context) error {
 	workers.Rule.MaxAttempts = c.cfg.attempts()
 	assigner := postgres.NewQueue(db, postgres.QueueConfig{SpareCritical: c.cfg.SpareCritical, Quarantined: func(b store.BuildRef, cause error) {
 		c.log.Error().Err(cause).Str("build", b.ID).Msg("build cannot be handed out")
-		c.tree.Bus.Publish(pubsub.BuildUpdated, store.BuildUpdate{BuildID: b.ID, Platform: b.Platform, State: store.Failed})
+		c.tree.Bus.Publish(pubsub.BuildUpdated, store.BuildUpdate{BuildID: b.ID, Platform: b.Platform, State: store.Failed, Was: b})
 	}})
 
-	observed := metrics.New()
+	observed := c.metrics
 	c.files.Observe(observed)
 	tokens := store.NewWorkerTokens(store.WorkerTokenTTL, c.keys.Secrets()...)
 	settings := actors.Config{
@@ -240,6 +246,9 @@ func (c *controller) assemble(ctx context.Context) error {
 	}
 	c.server = server
 	c.tree.Bus.Subscribe(publishTo(server))
+	if c.traces != nil {
+		c.tree.Bus.Subscribe(c.traces.Take, pubsub.BuildUpdated, pubsub.SupervisorEvent)
+	}
 	c.tree.Telemetry.Register(server.Collectors()...)
 	return nil
 }
@@ -432,5 +441,6 @@ func (c *controller) close(ctx context.Context) error {
 	if c.files != nil {
 		errs = append(errs, c.files.Close())
 	}
+	c.traces.Close(ctx)
 	return errors.Join(errs...)
 }

@@ -50,6 +50,9 @@ func (c *Config) validate() []error {
 	if u, err := url.Parse(c.PublicURL); c.PublicURL != "" && (err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https")) {
 		bad("public-url", "must be an http or https URL")
 	}
+	if err := checkOTLP(c.OTLP); err != nil {
+		bad("otlp", "%v", err)
+	}
 	faults = append(faults, c.validateStorage()...)
 	faults = append(faults, c.validateHubSpot()...)
 	atLeast := func(name string, n, low int) {

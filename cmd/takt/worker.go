@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 	"takt/cmd/internal/cli"
 	"takt/cmd/internal/runner"
 	"takt/store"
+	"takt/store/metrics"
 )
 
 // workerOptions are the flags of takt worker that are not part of a [runner.Config].
@@ -30,6 +32,7 @@ type workerOptions struct {
 	env       []string
 	platforms []string
 	log       string
+	otlp      string
 }
 
 func newWorkerCommand(env environment) *cobra.Command {
@@ -100,6 +103,15 @@ it has, and unregister. The second kills them and reports them as failed.`,
 		if hidden != nil {
 			log.Warn().Err(hidden).Msg("builds' commands may be able to read this worker's keys")
 		}
+		o.otlp = cmp.Or(o.otlp, env.get(otlpVariable))
+		if err := checkOTLP(o.otlp); err != nil {
+			return cli.Usage("--otlp: %w", err)
+		}
+		traces, err := openTraces(cmd.Context(), o.otlp, "takt-worker", metrics.New(), log)
+		if err != nil {
+			return err
+		}
+		defer traces.Close(cmd.Context())
 		w, err := runner.New(s.client, log, o.Config)
 		if err != nil {
 			return cli.AsUsage(err)
@@ -143,6 +155,7 @@ func (o *workerOptions) addFlags(cmd *cobra.Command) {
 	o.Limits.Bytes = 8 << 30
 	f.Var((*size)(&o.Limits.Bytes), "unpack-limit", "most that an archive may unpack to")
 	f.StringVar(&o.log, "log", "info", "level and format: debug|info|warn|error[,json|console] (default format: console on a terminal, else json)")
+	f.StringVar(&o.otlp, "otlp", "", "collector that gets traces (OTLP over HTTP), such as http://127.0.0.1:4318 (OTEL_EXPORTER_OTLP_ENDPOINT)")
 	complete(cmd, "platform", "ios", "android")
 }
 
@@ -233,6 +246,12 @@ func (r *remote) hide() error {
 	for _, name := range []string{"TAKT_API_KEY", "CONTROLLER_API_KEY", "TAKT_ADMIN_KEY", "TAKT_ENCRYPTION_KEY", "ENCRYPTION_KEY"} {
 		secrets = append(secrets, os.Getenv(name))
 		_ = os.Unsetenv(name) // fails only for an invalid name
+	}
+	for _, name := range []string{"OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"} {
+		if secret, set := os.LookupEnv(name); set {
+			secrets = append(secrets, secret)
+			_ = os.Setenv(name, secret) // a copy that Hide does not wipe, for the SDK
+		}
 	}
 	return runner.Hide(secrets...)
 }

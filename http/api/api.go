@@ -257,6 +257,9 @@ type Job struct {
 	SubmittedAt string  `json:"submitted_at"` // ISO 8601
 	// Attempt is sent back as X-Build-Attempt.
 	Attempt int `json:"attempt"`
+	// Traceparent is what spans of this attempt are below (W3C Trace Context), and the
+	// header of the worker's calls for it. It is absent if the controller makes no spans.
+	Traceparent string `json:"traceparent,omitempty"`
 }
 
 // PollReply answers GET and POST /api/workers/poll.

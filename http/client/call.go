@@ -17,6 +17,7 @@ import (
 
 	"takt/http/api"
 	"takt/store"
+	"takt/store/tracing"
 )
 
 // The limits on a reply that is kept in memory, in bytes.
@@ -109,6 +110,7 @@ func (c *Client) request(ctx context.Context, cl call) (*http.Request, error) {
 	}
 	req.Header.Set("Accept", "application/json")
 	req.Header.Set("User-Agent", c.cfg.UserAgent)
+	setIf(req.Header, tracing.Header, tracing.Traceparent(ctx))
 	maps.Copy(req.Header, cl.header)
 	switch {
 	case cl.public:

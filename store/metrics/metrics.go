@@ -51,6 +51,9 @@ type Metrics struct {
 	Stored       *prometheus.HistogramVec // operation, kind
 	StorageBytes *prometheus.CounterVec   // operation, kind
 
+	SpansSent    *prometheus.CounterVec // no labels
+	SpansDropped *prometheus.CounterVec // reason: full or refused
+
 	all []prometheus.Collector
 }
 
@@ -94,6 +97,10 @@ func New() *Metrics {
 	m.Stored = m.histogram("takt_storage_duration_seconds",
 		"Time to make a file durable (write) or to open it (read), without the client's time, by kind.", short, "operation", "kind")
 	m.StorageBytes = m.counter("takt_storage_bytes_total", "Bytes of the files that were written or opened, by kind.", "operation", "kind")
+
+	m.SpansSent = m.counter("takt_trace_spans_sent_total", "Spans that the collector took.")
+	m.SpansDropped = m.counter("takt_trace_spans_dropped_total",
+		"Spans that were lost, by reason: full, because too many waited for the collector, or refused by it.", "reason")
 	m.begin()
 	return m
 }
@@ -114,7 +121,10 @@ func (m *Metrics) begin() {
 		m.WorkerSteps.WithLabelValues(step)
 	}
 	m.StatementErrors.WithLabelValues("other")
-	for _, c := range []*prometheus.CounterVec{m.TokensRotated, m.TokensRefused} {
+	for _, reason := range []string{"full", "refused"} {
+		m.SpansDropped.WithLabelValues(reason)
+	}
+	for _, c := range []*prometheus.CounterVec{m.TokensRotated, m.TokensRefused, m.SpansSent} {
 		c.WithLabelValues()
 	}
 	for _, h := range []*prometheus.HistogramVec{m.ConnectionWait, m.CancelTold, m.Batch, m.Transaction} {

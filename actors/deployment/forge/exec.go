@@ -13,6 +13,10 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"takt/store/tracing"
 )
 
 // gitEnvironment returns the variables of an environment that git needs. It leaves out
@@ -92,7 +96,9 @@ func (a *Account) git(ctx context.Context, dir string, args ...string) (string, 
 }
 
 // gitWith runs git with additional settings for this command.
-func (a *Account) gitWith(ctx context.Context, dir string, own []setting, args ...string) (string, error) {
+func (a *Account) gitWith(ctx context.Context, dir string, own []setting, args ...string) (_ string, err error) {
+	ctx, span := tracing.Start(ctx, trace.SpanKindClient, "git "+args[0])
+	defer func() { tracing.End(span, err) }()
 	ctx, cancel := context.WithTimeoutCause(ctx, a.g.cfg.GitTimeout, errGitTooSlow)
 	defer cancel()
 	notice(ctx, time.Now().Add(a.g.cfg.GitTimeout))

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"takt/store/tracing"
 )
 
 // DefaultURL is GitHub's own REST interface.
@@ -87,7 +89,7 @@ func New(cfg Config) (*GitHub, error) {
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 32, IdleConnTimeout: 90 * time.Second, ForceAttemptHTTP2: true}
 	return &GitHub{
 		cfg: cfg, base: base, env: gitEnvironment(cfg.Environ, cfg.WorkDir),
-		http:    &http.Client{Transport: transport, CheckRedirect: sameHost},
+		http:    &http.Client{Transport: tracing.Outgoing(transport), CheckRedirect: sameHost},
 		budgets: map[[sha256.Size]byte]*budget{},
 	}, nil
 }

@@ -30,6 +30,8 @@ type Config struct {
 	API string
 	// Timeout bounds a whole call. Defaults to 30 seconds.
 	Timeout time.Duration
+	// Wrap, if it is set, wraps the transport of all calls.
+	Wrap func(http.RoundTripper) http.RoundTripper
 }
 
 // Client calls HubSpot.
@@ -45,9 +47,13 @@ func NewClient(cfg Config) *Client {
 	c.api = strings.TrimSuffix(cmp.Or(cfg.API, "https://api.hubapi.com"), "/")
 	c.pages = strings.TrimSuffix(cmp.Or(cfg.API, "https://app.hubspot.com"), "/")
 	connect := min(connectTime, c.timeout)
+	wrap := cfg.Wrap
+	if wrap == nil {
+		wrap = func(t http.RoundTripper) http.RoundTripper { return t }
+	}
 	dialer := &net.Dialer{Timeout: connect, KeepAlive: 30 * time.Second}
 	c.http = &http.Client{
-		Transport: &http.Transport{
+		Transport: wrap(&http.Transport{
 			Proxy:       http.ProxyFromEnvironment,
 			DialContext: dialer.DialContext,
 			// The transport sets no limit per host, because portals share the host and
@@ -57,7 +63,7 @@ func NewClient(cfg Config) *Client {
 			TLSHandshakeTimeout:   connect,
 			ResponseHeaderTimeout: min(answerTime, c.timeout),
 			ForceAttemptHTTP2:     true,
-		},
+		}),
 		// Redirects are not followed, because the token would go to another address.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}

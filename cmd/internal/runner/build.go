@@ -7,15 +7,19 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/rs/zerolog"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
 
 	"takt/http/api"
 	"takt/http/client"
 	"takt/store"
+	"takt/store/tracing"
 )
 
 // lostError is why a build is not ours any more: it is stopped and nothing is
@@ -50,8 +54,11 @@ func (w *Worker) build(hard context.Context, a *assignment) {
 	if a.after != nil {
 		<-a.after
 	}
+	// Steps and calls are all directly below the attempt, which the controller records, so
+	// that they have their parent even if this worker is killed.
+	ctx := tracing.Below(a.ctx, a.job.Traceparent)
 	// Reports outlive the build's own end, and the worker's by a little.
-	report, stop := w.outliving(hard)
+	report, stop := w.outliving(tracing.Below(hard, a.job.Traceparent))
 	defer stop()
 
 	lines := newLogStream(w.cfg.Logs, w.retry, func(ctx context.Context, batch []api.LogMessage) error {
@@ -73,7 +80,7 @@ func (w *Worker) build(hard context.Context, a *assignment) {
 	ws, err := w.state.workspace(a.job.ID, a.job.Platform, a.job.Attempt)
 	ws.Image = a.job.BaseImageID
 	if err == nil {
-		err = w.work(a.ctx, a, &ws, lines) //nolint:contextcheck // the attempt has a life of its own, below hard
+		err = w.work(ctx, a, &ws, lines) //nolint:contextcheck // the attempt has a life of its own, below hard
 	}
 	if _, lost := a.lost(); !lost && hard.Err() == nil {
 		w.judge(a.job.ID, err != nil, time.Since(began))
@@ -105,6 +112,16 @@ func (w *Worker) outliving(hard context.Context) (context.Context, func()) {
 	}
 }
 
+// step begins the span of a step of a build.
+func (w *Worker) step(ctx context.Context, of client.Held, name string) trace.Span {
+	_, span := tracing.Start(ctx, trace.SpanKindInternal, name)
+	if span.IsRecording() {
+		span.SetAttributes(semconv.CICDPipelineRunID(of.BuildID), semconv.CICDPipelineTaskName(name),
+			semconv.CICDPipelineTaskRunID(strconv.Itoa(of.Attempt)), semconv.CICDWorkerID(of.WorkerID), semconv.CICDWorkerName(w.cfg.Name))
+	}
+	return span
+}
+
 // work does the build proper: fetch, unpack, run. Its errors are shown to the
 // one who submitted the build.
 func (w *Worker) work(ctx context.Context, a *assignment, ws *workspace, lines *logStream) error {
@@ -112,7 +129,10 @@ func (w *Worker) work(ctx context.Context, a *assignment, ws *workspace, lines *
 	if w.unlimited != nil {
 		lines.say("CPU and memory are not limited here: %s", w.unlimited)
 	}
-	if err := w.fetch(ctx, a, ws, lines); err != nil {
+	step := w.step(ctx, a.held, "download")
+	err := w.fetch(ctx, a, ws, lines)
+	tracing.End(step, err)
+	if err != nil {
 		return err
 	}
 	stdout, stderr := lines.writer("info"), newTail(lines.writer("warn"))
@@ -123,7 +143,9 @@ func (w *Worker) work(ctx context.Context, a *assignment, ws *workspace, lines *
 		return err
 	}
 	limited, stop := w.limit(ctx, ws.root, plan)
-	err := run(limited, plan, stdout, stderr, w.cfg.KillGrace)
+	step = w.step(ctx, a.held, "build")
+	err = run(limited, plan, stdout, stderr, w.cfg.KillGrace)
+	tracing.End(step, err)
 	stop()
 	stdout.close()
 	stderr.close()

@@ -11,6 +11,7 @@ import (
 
 	"takt/http/client"
 	"takt/store"
+	"takt/store/tracing"
 )
 
 // maxErrorMessage is the longest error message that is reported, in bytes.
@@ -68,7 +69,9 @@ func (w *Worker) deliver(ctx context.Context, a *assignment, path string, log ze
 
 // upload repeats until the controller has answered for good, which is safe because
 // it accepts an identical repeat.
-func (w *Worker) upload(ctx context.Context, u client.Upload) error {
+func (w *Worker) upload(ctx context.Context, u client.Upload) (err error) {
+	step := w.step(ctx, u.Held, "upload")
+	defer func() { tracing.End(step, err) }()
 	retry := w.retry
 	retry.OnWait = w.waiting("upload")
 	refusals := 0
