@@ -128,8 +128,8 @@ func (d *dashboard) machinePlots(worker string, from, to time.Time) (plots []tem
 		last := -1
 		for _, p := range points {
 			i := min(max(int(time.Unix(int64(p.at), 0).Sub(from)/step), 0), steps-1)
-			if last >= 0 { // the last value held until then
-				for j := max(last, i-steps/4) + 1; j < i; j++ {
+			if pause := i - last; last >= 0 && (pause <= steps/4 || step*time.Duration(pause) <= time.Minute) {
+				for j := last + 1; j < i; j++ { // the last value held until then
 					values[j] = values[last]
 				}
 			}
