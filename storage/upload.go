@@ -316,7 +316,9 @@ func (f *Files) CreateNew(ctx context.Context, name string, limit int64, seal bo
 	if err := f.root.Mkdir(path.Dir(name), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, failure("creating upload", err)
 	}
+	ctx, span := tracing.Start(ctx, trace.SpanKindInternal, "storage receive")
 	u, err := f.create(ctx, name, limit, sealFor, content)
+	tracing.End(span, err)
 	if err == nil {
 		u.to = f
 	}

@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 
@@ -63,24 +62,18 @@ func (b *batch) serve(ctx context.Context, q *Queue) {
 	}
 }
 
-// start begins the span of the batch. It is below the first sampled poll and linked to the
-// others, because a span has one parent.
+// start begins the span of the batch.
 func (b *batch) start(ctx context.Context) (context.Context, trace.Span) {
 	if !tracing.On() {
 		return ctx, trace.SpanFromContext(ctx)
 	}
-	var links []trace.Link
-	for _, p := range b.polls {
+	requests := make([]trace.SpanContext, len(b.polls))
+	for i, p := range b.polls {
 		if p.span != nil {
-			links = append(links, trace.Link{SpanContext: p.span.SpanContext()})
+			requests[i] = p.span.SpanContext()
 		}
 	}
-	if len(links) > 0 {
-		ctx = trace.ContextWithSpanContext(ctx, links[0].SpanContext)
-		links = links[1:]
-	}
-	return tracing.Start(ctx, trace.SpanKindInternal, "assign batch", trace.WithLinks(links...),
-		trace.WithAttributes(attribute.Int("takt.batch.polls", len(b.polls))))
+	return tracing.Together(ctx, "assign batch", requests)
 }
 
 // trace records, in the traces of the builds that were handed out, how long each waited

@@ -52,7 +52,7 @@ func requireTraces(t *testing.T, spans []tracingtest.Span) {
 		}
 		require.Equal(t, "success", root.Attributes.Get("cicd.pipeline.result"))
 		submit := below(root, "POST /api/builds")
-		for _, name := range []string{"wait for a place", "storage receive", "storage commit", "insert_build"} {
+		for _, name := range []string{"wait for a place", "storage receive", "storage commit"} {
 			below(submit, name)
 		}
 		attempts := byName["attempt"]
@@ -100,12 +100,17 @@ func requireBatches(t *testing.T, spans []tracingtest.Span) {
 	for _, s := range spans {
 		byID[s.ID] = s
 	}
-	batches := 0
+	batches, inserts := 0, 0
 	for _, s := range spans {
 		switch s.Name {
 		case "assign batch":
 			batches++
 			require.Equal(t, "POST /api/workers/poll", byID[s.Parent].Name)
+		case "submit batch":
+			require.Equal(t, "POST /api/builds", byID[s.Parent].Name)
+		case "insert_builds": // alone, or with those of other submits
+			inserts++
+			require.Contains(t, []string{"POST /api/builds", "submit batch"}, byID[s.Parent].Name)
 		case "assign":
 			if s.Attributes.Get("db.query.summary") == "" { // else it is the statement
 				require.Len(t, s.Links, 1)
@@ -114,6 +119,7 @@ func requireBatches(t *testing.T, spans []tracingtest.Span) {
 		}
 	}
 	require.NotZero(t, batches)
+	require.NotZero(t, inserts)
 }
 
 // requireCompletions checks that the calls to HubSpot have spans.

@@ -25,6 +25,7 @@ import (
 	"takt/http/client"
 	"takt/storage/s3test"
 	"takt/store"
+	"takt/store/tracing/tracingtest"
 )
 
 // secrets are what must be seen nowhere, by what they are.
@@ -55,6 +56,7 @@ const (
 	wrongKey         = "wrong-key-that-is-nearly-right"
 	wrongToken       = "wrongtokwrongtokwrongtokwrongtok"
 	signingIdentity  = "the-signing-identity-itself"
+	collectorKey     = "the-key-of-the-collector"
 	unreadableSecret = "secret-in-a-body-that-is-no-JSON"
 )
 
@@ -182,18 +184,20 @@ func dump(t *testing.T, db *pgx.Conn) string {
 
 func TestNoSecretIsSeenWhereItDoesNotBelong(t *testing.T) {
 	t.Parallel()
-	s, bucket := newSite(t), s3test.Start(t)
-	c := s.controller("takt", append(bucket.Env(), "TAKT_LOG=debug,json", "TAKT_STORAGE=dual")...)
+	s, bucket, collector := newSite(t), s3test.Start(t), tracingtest.Start(t)
+	c := s.controller("takt", append(bucket.Env(), "TAKT_LOG=debug,json", "TAKT_STORAGE=dual",
+		"TAKT_OTLP="+collector.Endpoint, "OTEL_EXPORTER_OTLP_HEADERS=x-key="+collectorKey)...)
 	db := talkative(t, c)
 	build := submitAsBefore(t, c)
 	hidden := secrets{
 		"the API key": c.APIKey, "the admin key": c.AdminKey, "the build's token": build.AccessToken,
 		"the account's password": applePassword, "the certificate's password": certPassword, "the certificate": signingIdentity,
 		"a wrong key": wrongKey, "a wrong token": wrongToken, "a broken body": unreadableSecret, "the bucket's secret": s3test.SecretKey,
+		"the collector's key":   collectorKey,
 		"the encryption key":    process.ReadWord(filepath.Join(c.DataDir, "encryption-key")),
 		"the database password": process.ReadWord(filepath.Join(c.DataDir, "postgres.password")),
 	}
-	w, err := s.Worker(c, "one", copyOrder, nil, "--log", "debug,json", "--heartbeat", "500ms")
+	w, err := s.Worker(c, "one", copyOrder, nil, "--log", "debug,json", "--heartbeat", "500ms", "--otlp", collector.Endpoint)
 	require.NoError(t, err)
 	t.Cleanup(w.Kill)
 	eventually(t, "the build completes", func() bool { return status(t, c, build.ID).Status == string(store.Completed) })
@@ -219,6 +223,15 @@ func TestNoSecretIsSeenWhereItDoesNotBelong(t *testing.T) {
 	require.Contains(t, c.Output(), `"level":"debug"`)
 	hidden.requireAbsent(t, "the controller's log", c.Output())
 	hidden.requireAbsent(t, "the worker's log", w.Output())
+	spans, raw := collector.Spans()
+	seen := map[string]bool{}
+	for _, span := range spans {
+		seen[span.Name] = true
+	}
+	for _, name := range []string{"POST /api/builds", "insert_builds", "storage send", "PUT", "GET /api/builds/:id/certs", "download"} {
+		require.Contains(t, seen, name)
+	}
+	hidden.requireAbsent(t, "the traces", string(raw))
 	keys := map[string]bool{"api-key": true, "admin-key": true, "encryption-key": true, "postgres.password": true}
 	hidden.requireNotBelow(t, c.DataDir, keys)
 	hidden.requireNotBelow(t, bucket.Dir, nil)

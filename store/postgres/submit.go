@@ -7,8 +7,10 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"go.opentelemetry.io/otel/trace"
 
 	"takt/store"
+	"takt/store/tracing"
 )
 
 // limitKey is the advisory lock of the queue limit: only one controller counts at a
@@ -54,7 +56,7 @@ func (b *Builds) submitUncounted(
 	if err := commit(); err != nil {
 		return store.Build{}, 0, op.failure(err)
 	}
-	a := &addition{Submission: s, added: make(chan struct{})}
+	a := &addition{Submission: s, request: trace.SpanContextFromContext(ctx), added: make(chan struct{})}
 	b.add(a)
 	select {
 	case <-a.added:
@@ -67,6 +69,7 @@ func (b *Builds) submitUncounted(
 // addition is a submission that waits to be added or is being added.
 type addition struct {
 	store.Submission
+	request  trace.SpanContext
 	build    store.Build
 	position int64
 	err      error
@@ -127,9 +130,15 @@ func (b *Builds) addWaiting() {
 // addTogether adds builds in one statement, not with a caller's context, because all
 // share it.
 func (b *Builds) addTogether(some []*addition) error {
-	err := b.db.write("adding builds").run(context.Background(), func(ctx context.Context, c *pgx.Conn) error {
+	requests := make([]trace.SpanContext, len(some))
+	for i, a := range some {
+		requests[i] = a.request
+	}
+	ctx, span := tracing.Together(context.Background(), "submit batch", requests) //nolint:forbidigo // all callers share it
+	err := b.db.write("adding builds").run(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		return insertBuilds(ctx, c, some)
 	})
+	tracing.End(span, err)
 	for _, a := range some {
 		a.err = err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync/atomic"
 
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
@@ -41,6 +42,25 @@ func Start(ctx context.Context, kind trace.SpanKind, name string, options ...tra
 		return ctx, noop.Span{}
 	}
 	return (*t).Start(ctx, name, append(options, trace.WithSpanKind(kind))...)
+}
+
+// Together begins the span of work that several requests share: below the first one that
+// is sampled, and linked to the others, because a span has one parent.
+func Together(ctx context.Context, name string, requests []trace.SpanContext) (context.Context, trace.Span) {
+	if !On() {
+		return ctx, noop.Span{}
+	}
+	var links []trace.Link
+	for _, r := range requests {
+		if r.IsSampled() {
+			links = append(links, trace.Link{SpanContext: r})
+		}
+	}
+	if len(links) > 0 {
+		ctx = trace.ContextWithSpanContext(ctx, links[0].SpanContext)
+		links = links[1:]
+	}
+	return Start(ctx, trace.SpanKindInternal, name, trace.WithLinks(links...), trace.WithAttributes(attribute.Int("takt.batch.size", len(requests))))
 }
 
 // End ends a span and records whether it failed, with the kind of err but not its text.
