@@ -21,13 +21,18 @@ const formSlack = 32 << 20
 // smallRest is how many bytes of an unread body net/http discards by itself.
 const smallRest = 256 << 10
 
+// smallStall is how long a client that sends no file may send nothing, or less than the
+// least rate: it may hold a place meanwhile.
+const smallStall = 5 * time.Second
+
 // body is a watched request body: it counts the bytes read, ends a read that stalls, and
 // stops at a limit.
 type body struct {
 	io.ReadCloser
 	conn  *http.ResponseController
 	max   int64         // bytes; more is TooLarge
-	stall time.Duration // how long a read may stall; 0: see Server.Handler
+	stall time.Duration // how long a read may stall
+	end   time.Time     // when the whole body must have come; zero: no limit
 	least int64         // bytes a second, judged each time the client was waited for as long as grace
 	grace time.Duration
 	waits bool // the client sends nothing before takt reads
@@ -59,6 +64,9 @@ func (s *shared) watchBody(c echo.Context, r *route) *body {
 	}
 	if r.domain == transfer {
 		b.stall, b.least, b.grace = s.cfg.StallTimeout, s.cfg.LeastRate, s.cfg.LeastRateGrace
+	} else {
+		b.end = time.Now().Add(s.cfg.ReadTimeout)
+		b.stall, b.least, b.grace = min(smallStall, s.cfg.ReadTimeout), s.cfg.LeastRate, smallStall
 	}
 	req.Body = b
 	return b
@@ -93,9 +101,13 @@ func (b *body) Read(p []byte) (int, error) {
 		return 0, b.err
 	}
 	now := time.Now()
-	if b.stall > 0 && now.After(b.renew) {
+	if now.After(b.renew) {
 		b.renew = now.Add(renewal(b.stall))
-		_ = b.conn.SetReadDeadline(now.Add(b.stall)) // if this fails, the read fails too
+		until := now.Add(b.stall)
+		if !b.end.IsZero() && until.After(b.end) {
+			until = b.end
+		}
+		_ = b.conn.SetReadDeadline(until) // if this fails, the read fails too
 		if b.off.Load() {
 			_ = b.conn.SetReadDeadline(longAgo())
 		}
@@ -132,7 +144,7 @@ func (b *body) Read(p []byte) (int, error) {
 func (b *body) tooSlow(n int, took time.Duration) bool {
 	b.waited += took
 	b.came += int64(n)
-	if b.stall == 0 || b.waited < b.grace {
+	if b.waited < b.grace {
 		return false
 	}
 	slow := float64(b.came) < float64(b.least)*b.waited.Seconds()

@@ -211,27 +211,34 @@ func TestHeadersThatTrickleAreCutAfterTenSeconds(t *testing.T) {
 	})
 }
 
-func TestSmallBodyThatTricklesIsCutAfterHalfAMinute(t *testing.T) {
+func TestSmallBodyThatComesSlowlyIsCut(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		p := fakeTime(t)
-		c, r := p.dial()
-		defer c.Close()
-		write(t, c, "POST /api/workers/register HTTP/1.1\r\nHost: takt\r\nX-API-Key: "+apiKey+"\r\nContent-Length: 1000\r\n\r\n")
-		begin := time.Now()
-		var trickle sync.WaitGroup
-		defer func() { _ = c.Close(); trickle.Wait() }()
-		trickle.Go(func() { // for as long as somebody takes it
-			var err error
-			for err == nil {
-				time.Sleep(time.Second) //nolint:forbidigo // fake time
-				_, err = io.WriteString(c, " ")
-			}
+	for name, tt := range map[string]struct {
+		each  int // bytes a second
+		after float64
+	}{"stands still": {0, 5}, "trickles": {1, 5}, "takes too long in all": {9 << 10, 30}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				p := fakeTime(t)
+				c, r := p.dial()
+				write(t, c, "POST /api/workers/register HTTP/1.1\r\nHost: takt\r\nX-API-Key: "+apiKey+"\r\nContent-Length: 1000000\r\n\r\n")
+				begin := time.Now()
+				var trickle sync.WaitGroup
+				defer func() { _ = c.Close(); trickle.Wait() }()
+				trickle.Go(func() { // for as long as somebody takes it
+					var err error
+					for err == nil && time.Since(begin) < time.Minute {
+						time.Sleep(time.Second) //nolint:forbidigo // fake time
+						_, err = io.WriteString(c, strings.Repeat(" ", tt.each))
+					}
+				})
+				got := read(t, r)
+				require.Equal(t, 400, got.status)
+				require.InDelta(t, tt.after, time.Since(begin).Seconds(), 2)
+			})
 		})
-		got := read(t, r)
-		require.Equal(t, 400, got.status)
-		require.InDelta(t, 30, time.Since(begin).Seconds(), 2)
-	})
+	}
 }
 
 func TestIdleConnectionIsClosedAfterTwoMinutes(t *testing.T) {

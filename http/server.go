@@ -176,8 +176,8 @@ func (s *Server) Handler() http.Handler {
 			return
 		}
 		if r.Body != nil && r.Body != http.NoBody {
-			// net/http would wait for a body that is not read. Transfers move this
-			// deadline, see body.
+			// net/http would wait for a body that is not read. Reads move this deadline,
+			// see body.
 			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.cfg.ReadTimeout))
 		}
 		// One trailing slash is accepted on every path.

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -120,6 +121,20 @@ func TestBodiesOfWebhooksAreReadBeforeTheyAreAdmitted(t *testing.T) {
 		_, err := io.CopyN(c, zeros{}, 64<<10+1)
 		require.NoError(t, err)
 		require.Equal(t, 413, read(t, r).status)
+
+		c, r = p.dial()
+		write(t, c, signedHead(func(http.Header) {})+"10000\r\n")
+		begin = time.Now()
+		var slowly sync.WaitGroup
+		defer slowly.Wait()
+		defer c.Close()
+		slowly.Go(func() { // all of it would take 6 s
+			for err := error(nil); err == nil && time.Since(begin) < 20*time.Second; _, err = io.CopyN(c, zeros{}, 12<<10) {
+				time.Sleep(time.Second) //nolint:forbidigo // fake time
+			}
+		})
+		require.Equal(t, 400, read(t, r).status)
+		require.Equal(t, 5*time.Second, time.Since(begin))
 	})
 }
 

@@ -44,7 +44,7 @@ func (h *throttle) action(c echo.Context, r *route) error {
 	var body []byte
 	err := h.within(h.bodies, c, func() (err error) {
 		if b := watched(req); b != nil {
-			_ = b.conn.SetReadDeadline(time.Now().Add(actionTimeout)) // if it fails, so does the read
+			b.end = time.Now().Add(actionTimeout)
 		}
 		body, err = readBody(c)
 		return err
