@@ -13,7 +13,7 @@ import (
 )
 
 // alerts are the rules that deploy/ ships.
-var alerts = filepath.Join("..", "..", "deploy", "prometheus", "alerts.yaml") //nolint:gochecknoglobals // a constant
+var alerts = filepath.Join("..", "..", "deploy", "prometheus", "alerts.yaml")
 
 // promtool runs Prometheus' tool and returns what it says. TAKT_TEST_PROMTOOL names the
 // program; by default it is the one that `make setup-promtool` fetches.

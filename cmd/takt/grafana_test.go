@@ -220,7 +220,7 @@ func TestOperateNamesWhatIsThere(t *testing.T) {
 }
 
 // operate is the page that alerts and dashboards are explained on.
-var operate = filepath.Join("..", "..", "docs", "operate.md") //nolint:gochecknoglobals // a constant
+var operate = filepath.Join("..", "..", "docs", "operate.md")
 
 // watched are the metrics that dashboards, alerts and their page name, with where they do.
 func watched(t *testing.T) map[string]string {

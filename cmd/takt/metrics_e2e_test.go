@@ -99,8 +99,14 @@ func TestALoadedControllerTellsWhatHappens(t *testing.T) {
 	}
 
 	want := [][]string{
-		{"build submitted", lost}, {"build assigned", lost}, {"build began", lost}, {"build attempt lost", lost},
-		{"build assigned", lost}, {"build began", lost}, {"result uploaded", lost}, {"build ended", lost},
+		{"build submitted", lost},
+		{"build assigned", lost},
+		{"build began", lost},
+		{"build attempt lost", lost},
+		{"build assigned", lost},
+		{"build began", lost},
+		{"result uploaded", lost},
+		{"build ended", lost},
 	}
 	require.Equal(t, want, stepsOf(t, c.Output(), lost))
 	for _, step := range []string{"worker registered", "worker offline", "worker gone"} {
