@@ -24,7 +24,7 @@ func (l life) observe(e pubsub.Event) {
 	switch d := e.Data.(type) {
 	case queue.Assigned:
 		if d.Attempt == 1 { // since when a requeued build waits is not known
-			l.Waited.WithLabelValues(string(d.Platform), strconv.Itoa(d.Priority)).Observe(max(d.Waited, 0).Seconds())
+			metrics.ObserveIn(tracing.BuildID(d.BuildID), l.Waited.WithLabelValues(string(d.Platform), strconv.Itoa(d.Priority)), d.Waited)
 		}
 		l.tell(d.BuildID, d.WorkerID, store.Step{What: store.StepAssigned, Attempt: d.Attempt, Took: d.Waited}).
 			Str("platform", string(d.Platform)).Msg("build assigned")
@@ -54,7 +54,7 @@ func (l life) build(u store.BuildUpdate) {
 	case store.StepEnded:
 		l.Ended.WithLabelValues(string(u.Platform), string(u.State)).Inc()
 		if u.Step.Took > 0 {
-			l.Built.WithLabelValues(string(u.Platform), string(u.State)).Observe(u.Step.Took.Seconds())
+			metrics.ObserveIn(tracing.BuildID(u.BuildID), l.Built.WithLabelValues(string(u.Platform), string(u.State)), u.Step.Took)
 		}
 	}
 	line := l.tell(u.BuildID, u.WorkerID, u.Step).Str("state", string(u.State))

@@ -158,12 +158,19 @@ func Histogram(name, help string, buckets []float64) prometheus.HistogramOpts {
 
 // Observe records a duration, with ctx's trace as its exemplar if that is sampled.
 func Observe(ctx context.Context, to prometheus.Observer, d time.Duration) {
-	seconds := max(d, 0).Seconds() // clocks of two machines may differ
+	id := ""
 	if span := trace.SpanContextFromContext(ctx); span.IsSampled() {
-		if exemplars, ok := to.(prometheus.ExemplarObserver); ok {
-			exemplars.ObserveWithExemplar(seconds, prometheus.Labels{"trace_id": span.TraceID().String()})
-			return
-		}
+		id = span.TraceID().String()
+	}
+	ObserveIn(id, to, d)
+}
+
+// ObserveIn records a duration with a trace as its exemplar; "" means none.
+func ObserveIn(traceID string, to prometheus.Observer, d time.Duration) {
+	seconds := max(d, 0).Seconds() // clocks of two machines may differ
+	if exemplars, ok := to.(prometheus.ExemplarObserver); ok && traceID != "" {
+		exemplars.ObserveWithExemplar(seconds, prometheus.Labels{"trace_id": traceID})
+		return
 	}
 	to.Observe(seconds)
 }
