@@ -90,10 +90,17 @@ func (h *audit) audited(ctx context.Context, c echo.Context, what entry, do func
 }
 
 // noted audits what holders of the API key do to the fleet or to rates. what is the name
-// of the action; its target is made of the path's parameters.
+// of the action; its target is made of the path's parameters, its reason that of a POST's
+// body, which may be absent.
 func (h *audit) noted(what string, handle handler) handler {
 	return func(ctx context.Context, c echo.Context) (reply any, err error) {
-		e := entry{action: what, target: strings.Join(c.ParamValues(), "/"), detail: map[string]any{}}
+		var body api.Order
+		if c.Request().Method == http.MethodPost {
+			if err := readOrdered(c, &body, &body.Reason); err != nil {
+				return nil, err
+			}
+		}
+		e := entry{what, strings.Join(c.ParamValues(), "/"), body.Reason, map[string]any{}}
 		err = h.audited(ctx, c, e, func(ctx context.Context) (err error) {
 			reply, err = handle(ctx, c)
 			return err

@@ -84,6 +84,11 @@ func (c *Client) List(ctx context.Context, f Filter) ([]api.BuildItem, error) {
 	return out, err
 }
 
+// Statistics returns the number of builds in each state. Safe to repeat.
+func (c *Client) Statistics(ctx context.Context) (api.Statistics, error) {
+	return ask[api.Statistics](ctx, c, call{method: http.MethodGet, path: "/api/builds/statistics"})
+}
+
 // Show returns one build as List does. Safe to repeat.
 func (c *Client) Show(ctx context.Context, buildID string) (api.BuildItem, error) {
 	return ask[api.BuildItem](ctx, c, call{method: http.MethodGet, path: "/api/builds/{build}", id: buildID})

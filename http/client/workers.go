@@ -144,12 +144,25 @@ func (c *Client) Worker(ctx context.Context, id string) (api.Worker, error) {
 // Drain stops new builds for a worker. The worker finishes the builds that it holds.
 // Safe to repeat.
 func (c *Client) Drain(ctx context.Context, id string) (api.Worker, error) {
-	return ask[api.Worker](ctx, c, call{method: http.MethodPost, path: "/api/workers/{worker}/drain", id: id})
+	return c.SetDraining(ctx, id, true, "")
 }
 
 // Resume ends Drain. Safe to repeat.
 func (c *Client) Resume(ctx context.Context, id string) (api.Worker, error) {
-	return ask[api.Worker](ctx, c, call{method: http.MethodPost, path: "/api/workers/{worker}/resume", id: id})
+	return c.SetDraining(ctx, id, false, "")
+}
+
+// SetDraining is Drain or Resume with a reason for the audit, which may be "". Safe to
+// repeat.
+func (c *Client) SetDraining(ctx context.Context, id string, draining bool, reason string) (api.Worker, error) {
+	cl := call{method: http.MethodPost, path: "/api/workers/{worker}/resume", id: id}
+	if draining {
+		cl.path = "/api/workers/{worker}/drain"
+	}
+	if reason != "" {
+		cl.body = api.Order{Reason: reason}
+	}
+	return ask[api.Worker](ctx, c, cl)
 }
 
 // DeleteWorker removes a worker. Its builds are pending again at once. A repeat
