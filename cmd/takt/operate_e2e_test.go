@@ -247,7 +247,7 @@ func TestRestartOfEachSubsystemUnderLoadLosesNothing(t *testing.T) {
 			require.NoError(t, err)
 			var paths []string
 			for i := range root.Children {
-				known := strings.Contains("database telemetry pubsub orchestration heijunka throttle deployments request_sup endpoint", root.Children[i].ID)
+				known := slices.Contains(strings.Fields("database telemetry pubsub orchestration heijunka throttle deployments request_sup endpoint"), root.Children[i].ID)
 				require.True(t, known, root.Children[i].ID)
 				if slices.Contains(strings.Fields(parts), root.Children[i].ID) {
 					paths = append(paths, pathsOf(&root.Children[i])...)
@@ -257,7 +257,7 @@ func TestRestartOfEachSubsystemUnderLoadLosesNothing(t *testing.T) {
 				paths = append(paths, "takt")
 			}
 			for _, path := range paths {
-				t.Run(path, func(t *testing.T) { restartUnderLoad(t, c, tr, path) }) //nolint:paralleltest // one after the other
+				t.Run(path, func(t *testing.T) { restartUnderLoad(t, c, tr, path) })
 			}
 			tr.verify(t)
 		})
