@@ -118,7 +118,7 @@ func (a *published) publish(topic string, data any) {
 	switch u := data.(type) {
 	case store.Uploaded:
 	case store.BuildUpdate:
-		u.Step = store.Step{} // for the log and the metrics
+		u.Step, u.Was = store.Step{}, store.BuildRef{} // for the log, metrics and traces
 		a.builds = append(a.builds, u)
 	case store.WorkerUpdate:
 		u.Step = store.Step{}
