@@ -70,7 +70,7 @@ func (l life) tell(build, worker string, s store.Step) *zerolog.Event {
 	if worker == "" {
 		worker = s.WorkerID
 	}
-	if build != "" { // its steps are in its own trace, not in those of the requests
+	if build != "" {
 		s.TraceID = tracing.BuildID(build)
 	}
 	for _, field := range [...][2]string{{"build", build}, {"worker", worker}, {"reason", s.Lost}, {"trace_id", s.TraceID}} {

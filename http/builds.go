@@ -8,7 +8,6 @@ import (
 
 	"takt/http/api"
 	"takt/store"
-	"takt/store/metrics"
 )
 
 // builds shows and cancels builds, and sends their files to those who submitted them.
@@ -127,7 +126,7 @@ func (h *builds) cancel(ctx context.Context, id string) (any, error) {
 	if err := h.store.Cancel(ctx, id); err != nil {
 		return nil, err
 	}
-	u := store.BuildUpdate{BuildID: id, State: store.Cancelled, Step: store.Step{What: store.StepEnded, TraceID: metrics.TraceID(ctx)}}
+	u := store.BuildUpdate{BuildID: id, State: store.Cancelled, Step: store.Step{What: store.StepEnded}}
 	if b, err := h.store.Find(ctx, id); err == nil { // otherwise the event just says less
 		u.Platform, u.WorkerID = b.Platform, b.WorkerID
 		u.Step.Attempt, u.Step.Took, u.Was = b.Attempt, took(b), b.Ref()

@@ -14,7 +14,6 @@ import (
 	"takt/http/api"
 	"takt/storage"
 	"takt/store"
-	"takt/store/metrics"
 )
 
 // recordTimeout is how long recording a result may take once its file is complete. It
@@ -185,7 +184,7 @@ func (h *holders) recordResult(ctx context.Context, in *outcome, success bool) e
 		return record(nil)
 	}
 	h.publish(store.TopicBuildUploaded, store.Uploaded{BuildID: b.ID, WorkerID: in.beat.WorkerID, Step: store.Step{
-		What: store.StepUploaded, Attempt: b.Attempt, Took: time.Since(in.begun), Bytes: in.file.Size, TraceID: metrics.TraceID(ctx),
+		What: store.StepUploaded, Attempt: b.Attempt, Took: time.Since(in.begun), Bytes: in.file.Size,
 	}})
 	return in.file.Commit(ctx, name, func(f store.File, commit func() error) error {
 		result.File = &f
@@ -206,7 +205,7 @@ func (h *holders) finish(ctx context.Context, b store.Build, r store.Result, com
 	if !repeat {
 		u := store.BuildUpdate{
 			BuildID: b.ID, State: store.Failed, Platform: b.Platform, WorkerID: r.WorkerID,
-			Step: store.Step{What: store.StepEnded, Attempt: b.Attempt, Took: took(b), TraceID: metrics.TraceID(ctx)}, Was: b.Ref(),
+			Step: store.Step{What: store.StepEnded, Attempt: b.Attempt, Took: took(b)}, Was: b.Ref(),
 		}
 		if r.Success {
 			u.State = store.Completed

@@ -13,7 +13,6 @@ import (
 	"takt/http/api"
 	"takt/storage"
 	"takt/store"
-	"takt/store/metrics"
 )
 
 // queueFullRetry is the Retry-After of a client that finds the queue full.
@@ -163,7 +162,7 @@ func (h *submissions) record(ctx context.Context, in *submission, status int, to
 	h.queue.Enqueued(b.Platform, b.Labels.Cache())
 	h.builds.publish(store.TopicBuildUpdated, store.BuildUpdate{
 		BuildID: b.ID, State: store.Pending, Platform: b.Platform,
-		Step: store.Step{What: store.StepSubmitted, Bytes: sub.Source.Size, TraceID: metrics.TraceID(ctx)},
+		Step: store.Step{What: store.StepSubmitted, Bytes: sub.Source.Size},
 	})
 	return b, nil
 }

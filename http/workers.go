@@ -10,7 +10,7 @@ import (
 
 	"takt/http/api"
 	"takt/store"
-	"takt/store/metrics"
+	"takt/store/tracing"
 )
 
 // workers registers and unregisters workers, shows the fleet and carries out orders on
@@ -67,13 +67,12 @@ func (h *workers) register(ctx context.Context, c echo.Context) (any, error) {
 	if known.Again {
 		reply.Status, reply.Message = "re-registered", "Worker re-registered"
 	}
-	trace := metrics.TraceID(ctx)
-	h.requeued(known.Requeued, store.LostRestarted, trace)
+	h.requeued(known.Requeued, store.LostRestarted)
 	for _, b := range known.Failed {
-		h.publish(store.TopicBuildUpdated, store.Lost(b, store.Failed, store.LostRestarted, trace))
+		h.publish(store.TopicBuildUpdated, store.Lost(b, store.Failed, store.LostRestarted))
 	}
 	h.publish(store.TopicWorkerUpdated, store.WorkerUpdate{
-		WorkerID: reg.ID, Status: known.Status, Draining: known.Draining, Step: store.Step{What: store.StepRegistered, TraceID: trace},
+		WorkerID: reg.ID, Status: known.Status, Draining: known.Draining, Step: store.Step{What: store.StepRegistered, TraceID: tracing.ID(ctx)},
 	})
 	return reply, nil
 }
@@ -108,13 +107,13 @@ func (h *workers) left(ctx context.Context, gone store.Departure, deleted bool, 
 	if err != nil {
 		return nil, err
 	}
-	why, trace := store.LostUnregistered, metrics.TraceID(ctx)
+	why := store.LostUnregistered
 	if deleted {
 		why = store.LostDeleted
 	}
-	h.requeued(gone.Requeued, why, trace)
+	h.requeued(gone.Requeued, why)
 	h.publish(store.TopicWorkerUpdated, store.WorkerUpdate{
-		WorkerID: gone.WorkerID, Status: store.Offline, Deleted: deleted, Step: store.Step{What: store.StepGone, TraceID: trace},
+		WorkerID: gone.WorkerID, Status: store.Offline, Deleted: deleted, Step: store.Step{What: store.StepGone, TraceID: tracing.ID(ctx)},
 	})
 	reply := api.Unregistered{Success: true, BuildsReassigned: len(gone.Requeued), Message: "Worker unregistered"}
 	if deleted {
@@ -124,12 +123,12 @@ func (h *workers) left(ctx context.Context, gone store.Departure, deleted bool, 
 }
 
 // requeued publishes that builds are pending again, and why.
-func (h *workers) requeued(refs []store.BuildRef, why, trace string) {
+func (h *workers) requeued(refs []store.BuildRef, why string) {
 	if len(refs) > 0 {
 		h.queue.Requeued(refs)
 	}
 	for _, b := range refs {
-		h.publish(store.TopicBuildUpdated, store.Lost(b, store.Pending, why, trace))
+		h.publish(store.TopicBuildUpdated, store.Lost(b, store.Pending, why))
 	}
 }
 
@@ -174,7 +173,7 @@ func (h *workers) drainWith(draining bool) handler {
 		if !draining {
 			h.queue.Freed(id) // its parked poll may be woken again
 		}
-		step := store.Step{What: store.StepResumed, TraceID: metrics.TraceID(ctx)}
+		step := store.Step{What: store.StepResumed, TraceID: tracing.ID(ctx)}
 		if draining {
 			step.What = store.StepDrained
 		}

@@ -49,15 +49,16 @@ type Step struct {
 	Took time.Duration
 	// Bytes is the size of what was submitted or built.
 	Bytes int64
-	// TraceID is the trace of the request that took the step; "" without one.
+	// TraceID is the trace of the request that took a worker's step; "" without one. A
+	// build has its own.
 	TraceID string
 }
 
 // Lost is the event that b's attempt was lost, because of which it has a new state.
-func Lost(b BuildRef, state BuildState, why, trace string) BuildUpdate {
+func Lost(b BuildRef, state BuildState, why string) BuildUpdate {
 	u := BuildUpdate{
 		BuildID: b.ID, State: state, Platform: b.Platform,
-		Step: Step{What: StepLost, Attempt: b.Attempt, WorkerID: b.WorkerID, Lost: why, TraceID: trace}, Was: b,
+		Step: Step{What: StepLost, Attempt: b.Attempt, WorkerID: b.WorkerID, Lost: why}, Was: b,
 	}
 	if state == Failed {
 		u.WorkerID = b.WorkerID

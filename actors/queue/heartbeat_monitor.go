@@ -306,10 +306,10 @@ func (h *heartbeatMonitor) sweep(c *otp.Ctx) {
 func (m *Monitor) publish(r store.SweepResult) {
 	m.queue.Requeued(r.Requeued)
 	for _, b := range r.Requeued {
-		m.bus.Publish(pubsub.BuildUpdated, store.Lost(b, store.Pending, store.LostSilent, ""))
+		m.bus.Publish(pubsub.BuildUpdated, store.Lost(b, store.Pending, store.LostSilent))
 	}
 	for _, b := range r.Failed {
-		m.bus.Publish(pubsub.BuildUpdated, store.Lost(b, store.Failed, store.LostSilent, ""))
+		m.bus.Publish(pubsub.BuildUpdated, store.Lost(b, store.Failed, store.LostSilent))
 	}
 	for _, id := range r.Offline {
 		m.bus.Publish(pubsub.WorkerUpdated, store.WorkerUpdate{WorkerID: id, Status: store.Offline, Step: store.Step{What: store.StepOffline}})

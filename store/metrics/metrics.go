@@ -174,11 +174,3 @@ func ObserveIn(traceID string, to prometheus.Observer, d time.Duration) {
 	}
 	to.Observe(seconds)
 }
-
-// TraceID returns ctx's trace for a log line, "" without one.
-func TraceID(ctx context.Context) string {
-	if span := trace.SpanContextFromContext(ctx); span.HasTraceID() {
-		return span.TraceID().String()
-	}
-	return ""
-}
