@@ -602,8 +602,12 @@ func TestPortalsWithoutBudgetMakeRoom(t *testing.T) {
 		return asleep == 5
 	}, time.Minute, 20*time.Millisecond, "the jobs wake nobody before the hour is over")
 	for i := range 5 { // also those that are not looked after now
-		h.rate(n, firstPortal+int64(i), 10, 1, store.Day)
-		h.completed(15 + 7*(i+1))
+		want := 15 + 7*(i+1)
+		require.Eventually(t, func() bool { // while the others are still busy there is no room, and its job would wait for the hour
+			h.rate(n, firstPortal+int64(i), 10, 1, store.Day)
+			return h.hs.Distinct() >= want
+		}, 2*time.Minute, 100*time.Millisecond)
+		h.completed(want)
 	}
 	h.settled(50)
 }
