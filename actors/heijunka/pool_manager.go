@@ -20,7 +20,7 @@ func (h *Heijunka) PoolManagers() (specs []otp.ChildSpec) {
 
 func (p *Pool) manage(c *otp.Ctx) {
 	if step := p.autoscale(); step != 0 {
-		c.Logger().Info().Str("pool", p.name).Int("step", step).Msg("pool scaled")
+		c.Logger().Debug().Str("pool", p.name).Int("step", step).Msg("pool scaled")
 	}
 }
 
