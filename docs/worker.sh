@@ -48,7 +48,7 @@ work() { # one build, from its source to its end
 	until [[ $(request POST /api/workers/upload "${held[@]}" -F "build_id=$build" -F "worker_id=$id" "${end[@]}") =~ ^(2..|40[0-79]|413)$ ]]; do sleep 5; done
 }
 
-trap 'request POST /api/workers/unregister -H "X-Worker-Token: $token" >/dev/null; rm -rf "$dir"' EXIT
+trap 'if ((BASHPID == $$)); then request POST /api/workers/unregister -H "X-Worker-Token: $token" >/dev/null; rm -rf "$dir"; fi' EXIT # a child that is killed right after its fork has the traps still
 trap 'exit 0' INT TERM
 register
 while :; do

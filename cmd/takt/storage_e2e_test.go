@@ -70,7 +70,7 @@ func TestWholeJobWithS3(t *testing.T) {
 			eventually(t, "build completes", func() bool { return status(t, c, id).Status == string(store.Completed) })
 			require.Equal(t, mode+" please", download(t, c, id))
 			if mode == "s3" {
-				require.Empty(t, filesOf(t, c))
+				eventually(t, "nothing is left on the disk", func() bool { return len(filesOf(t, c)) == 0 }) // of the worker's report
 				require.Equal(t, 2, ofBuilds(server.Objects()))
 				return
 			}
