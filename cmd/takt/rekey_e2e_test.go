@@ -102,8 +102,8 @@ func sealedUnder(t *testing.T, dir string, id seal.ID) (n int) {
 	return n
 }
 
-// killInTheMiddle kills takt rekey this often, each time when it has got a little
-// further below dir.
+// killInTheMiddle kills takt rekey this often, each time when it has sealed something
+// more below dir. On a busy machine the last ones may have ended by themselves before.
 func (s *site) killInTheMiddle(c *process.Controller, settings []string, times int, dir string) {
 	s.t.Helper()
 	key, err := seal.ParseKey(strings.TrimPrefix(settings[len(settings)-2], "TAKT_ENCRYPTION_KEY="))
@@ -111,9 +111,13 @@ func (s *site) killInTheMiddle(c *process.Controller, settings []string, times i
 	for i := range times {
 		before := sealedUnder(s.t, dir, key.ID())
 		victim := s.launchRekey(c, settings)
-		eventually(s.t, "it gets on", func() bool { return sealedUnder(s.t, dir, key.ID()) > before+i || !victim.Alive() })
+		for victim.Alive() && sealedUnder(s.t, dir, key.ID()) == before { // it seals hundreds a second
+		}
 		victim.Kill()
 		<-victim.Done()
+		if i > 0 && victim.ExitCode() == 0 {
+			return
+		}
 		require.Equal(s.t, -1, victim.ExitCode(), "it was killed in the middle of it")
 	}
 }
@@ -122,7 +126,7 @@ func (s *site) killInTheMiddle(c *process.Controller, settings []string, times i
 // kills.
 func TestRekeyIsKilled(t *testing.T) {
 	t.Parallel()
-	const builds, kills = 60, 8
+	const builds, kills = 120, 8
 	s := newSite(t)
 	c := s.controller("takt")
 	var all []certified
