@@ -144,7 +144,7 @@ func (r *run) mixed(ctx context.Context) error {
 	polling(idle, true)
 	mixers, first := make([]*mixer, manyConnections), make([]once, manyConnections)
 	for i := range mixers {
-		mixers[i], first[i] = &mixer{idle: idle[i], busy: busy[i], builder: builders[i]}, once{builders[i]}
+		mixers[i], first[i] = &mixer{idle: idle[i], busy: busy[i], builder: builders[i], n: i}, once{builders[i]} // not in step
 	}
 	// Builds are for iOS, so who takes Android alone finds nothing.
 	if err := host.db.exec(ctx, "UPDATE workers SET platforms = '{android}' WHERE id IN ("+idsOf(idle)+");"); err != nil {

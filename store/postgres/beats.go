@@ -21,25 +21,25 @@ type relation struct {
 	holder      string // worker_id
 	lastHolder  string // last_worker_id
 	attempt     int
-	// due is true when a beat has to be written.
-	due bool
 }
 
-// sqlRelation: $1 build, $2 worker, $3 beatInterval.
+// sqlRelation: $1 build, $2 worker.
 const sqlRelation = `/* relation */
 SELECT w.id IS NOT NULL, b.id IS NOT NULL, coalesce(b.state, ''), coalesce(b.worker_id, ''),
-	coalesce(b.last_worker_id, ''), coalesce(b.attempt, 0),
-	coalesce(b.state = 'assigned' OR b.last_seen_at IS NULL OR w.status = 'offline'
-		OR least(b.last_seen_at, w.last_seen_at) < now() - make_interval(secs => $3), true)
+	coalesce(b.last_worker_id, ''), coalesce(b.attempt, 0)
 FROM (SELECT) one LEFT JOIN builds b ON b.seq = (SELECT seq FROM build_ids WHERE id = $1) LEFT JOIN workers w ON w.id = $2`
 
 func readRelation(ctx context.Context, q querier, s store.Beat) (st relation, err error) {
-	err = q.QueryRow(ctx, sqlRelation, s.BuildID, s.WorkerID, beatInterval).Scan(
-		&st.workerKnown, &st.buildKnown, &st.state, &st.holder, &st.lastHolder, &st.attempt, &st.due)
+	err = q.QueryRow(ctx, sqlRelation, s.BuildID, s.WorkerID).Scan(st.columns()...)
 	if err != nil {
 		return st, fmt.Errorf("reading build %s: %w", s.BuildID, err)
 	}
 	return st, nil
+}
+
+// columns are where sqlRelation and sqlRecordBeat put what they read.
+func (st *relation) columns() []any {
+	return []any{&st.workerKnown, &st.buildKnown, &st.state, &st.holder, &st.lastHolder, &st.attempt}
 }
 
 // errStale is the answer to a worker whose attempt is over.
@@ -88,80 +88,101 @@ func (b *Builds) Held(ctx context.Context, s store.Beat) (build store.Build, err
 	return build, err
 }
 
-// Touch records a beat. It acknowledges an assigned build, which is building from then
-// on, refreshes build and worker (at most once a second) and writes s.Logs. A build
-// that its worker has ended accepts late logs but does not change otherwise. Errors as
-// Held.
-func (b *Builds) Touch(ctx context.Context, s store.Beat) (store.BeatReply, error) {
-	return b.beat(ctx, s, func(context.Context, pgx.Tx) error { return nil })
-}
-
-// beat records a permitted beat after keep has written in the same transaction.
-func (b *Builds) beat(ctx context.Context, s store.Beat, keep func(context.Context, pgx.Tx) error) (reply store.BeatReply, err error) {
-	err = b.db.write("recording a beat").tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		st, err := readRelation(ctx, tx, s)
-		if err != nil {
-			return err
-		}
-		if err := st.access(s.WorkerID, s.Attempt); err != nil {
-			return err
-		}
-		if err := keep(ctx, tx); err != nil {
-			return err
-		}
-		reply.Began = st.state == store.Assigned
-		return touch(ctx, tx, st, s)
-	})
-	return reply, err
-}
-
-// touch writes what a permitted beat brings.
-func touch(ctx context.Context, tx pgx.Tx, st relation, s store.Beat) error {
-	if st.due {
-		if err := refresh(ctx, tx, s, st.attempt); err != nil {
-			return err
-		}
-	}
-	if len(s.Logs) == 0 {
-		return nil
-	}
-	return appendLogs(ctx, tx, s.BuildID, s.WorkerID, s.Logs)
-}
-
-// sqlRefresh locks the worker, then the build, because the look-up of w stands in the
-// condition of the second update. It returns whether the worker still has the build in
-// attempt $3. If so, the build is refreshed unless its state is final.
-const sqlRefresh = `/* refresh */
-WITH w AS (
+// sqlRecordBeat writes a beat and its log lines in one statement, and returns the relation as
+// it was before. Its steps:
+//
+//	r       the relation. due tells whether a beat is written, lines whether log lines
+//	        are. A worker that may not send this beat writes nothing
+//	w       the worker, locked before the build
+//	b       the build, if the worker still has it in this attempt. Its lock makes the
+//	        lines visible in the order of their numbers, so that a reader who continues
+//	        after the last line misses none. A final build takes lines alone
+//	l       the lines, and one that says that the limit is reached. This one is written
+//	        once, and what comes later is dropped
+//
+// lost is true if r expected to write the build, but another transaction took it away.
+const sqlRecordBeat = `/* record_beat */
+WITH r AS MATERIALIZED (
+	SELECT s.*, s.may AND (s.state = 'assigned' OR s.build_seen IS NULL OR s.offline
+			OR least(s.build_seen, s.worker_seen) < now() - make_interval(secs => @interval)) AS due,
+		s.may AND @bytes::bigint > 0 AND s.log_bytes < @limit AS lines
+	FROM (
+		SELECT w.id AS worker, b.seq, b.id AS build, b.state, b.worker_id, b.last_worker_id, b.attempt, b.log_bytes,
+			b.last_seen_at AS build_seen, w.last_seen_at AS worker_seen, w.status = 'offline' AS offline,
+			b.worker_id = w.id AND (@attempt = 0 OR @attempt >= b.attempt)
+				AND NOT (@heartbeat AND b.state IN ('failed', 'cancelled')) AS may
+		FROM (SELECT) one LEFT JOIN builds b ON b.seq = (SELECT seq FROM build_ids WHERE id = @build) LEFT JOIN workers w ON w.id = @worker
+	) s
+), w AS (
 	UPDATE workers SET last_seen_at = now(), status = CASE WHEN held > 0 THEN 'building' ELSE status END
-	WHERE id = $2 RETURNING id
+	WHERE id = (SELECT worker FROM r WHERE due)
+	RETURNING id
 ), b AS (
 	UPDATE builds SET
 		state = CASE state WHEN 'assigned' THEN 'building' ELSE state END,
 		updated_at = CASE state WHEN 'assigned' THEN now() ELSE updated_at END,
-		last_seen_at = now()
-	WHERE seq = (SELECT seq FROM build_ids WHERE id = $1) AND worker_id = (SELECT id FROM w) AND attempt = $3 AND state IN ('assigned', 'building')
-	RETURNING 1
+		last_seen_at = CASE WHEN state IN ('assigned', 'building') THEN now() ELSE last_seen_at END,
+		log_bytes = log_bytes + CASE WHEN (SELECT lines FROM r) THEN @bytes::bigint ELSE 0 END
+	WHERE seq = (SELECT seq FROM r WHERE lines OR due AND state IN ('assigned', 'building'))
+		AND worker_id = coalesce((SELECT id FROM w), @worker) AND attempt = (SELECT attempt FROM r)
+	RETURNING seq, log_bytes
+), l AS (
+	SELECT level, message, nr, sum(octet_length(message) + @cost) OVER (ORDER BY nr) AS upto
+	FROM unnest(@levels::text[], @messages::text[]) WITH ORDINALITY AS l(level, message, nr)
+	UNION ALL SELECT 'warn', @reached, NULL, NULL
+), logged AS (
+	INSERT INTO build_logs (build, level, message, by_worker)
+	SELECT b.seq, l.level, l.message, true FROM b, l
+	WHERE (SELECT lines FROM r) AND b.log_bytes - @bytes::bigint < @limit
+		AND CASE WHEN l.nr IS NULL THEN b.log_bytes >= @limit ELSE b.log_bytes - @bytes::bigint + l.upto <= @limit END
+	ORDER BY l.nr
 )
-SELECT count(*) FROM b`
+SELECT worker IS NOT NULL, build IS NOT NULL, coalesce(state, ''), coalesce(worker_id, ''), coalesce(last_worker_id, ''), coalesce(attempt, 0),
+	coalesce(lines OR due AND state IN ('assigned', 'building'), false) AND NOT EXISTS (SELECT FROM b)
+FROM r`
 
-// refresh records a beat of a build in the given attempt. It fails with NotAssigned if
-// the worker lost the build after the caller read the relation.
-func refresh(ctx context.Context, tx pgx.Tx, s store.Beat, attempt int) error {
-	var n int
-	if err := tx.QueryRow(ctx, sqlRefresh, s.BuildID, s.WorkerID, attempt).Scan(&n); err != nil {
-		return fmt.Errorf("touching build %s: %w", s.BuildID, err)
+// record writes a beat if it is permitted, and returns the relation that it found.
+func (b *Builds) record(ctx context.Context, q querier, s store.Beat, heartbeat bool) (st relation, err error) {
+	levels, messages, bytes := make([]string, len(s.Logs)), make([]string, len(s.Logs)), int64(0)
+	for i, l := range s.Logs {
+		levels[i], messages[i] = string(l.Level), store.Text(l.Message)
+		bytes += int64(len(messages[i])) + store.LogLineCost
 	}
-	if n == 1 {
-		return nil
+	args := b.beating.args(map[string]any{
+		"build": s.BuildID, "worker": s.WorkerID, "attempt": s.Attempt, "heartbeat": heartbeat, "interval": beatInterval,
+		"levels": levels, "messages": messages, "bytes": bytes,
+		"cost": store.LogLineCost, "limit": store.MaxBuildLog, "reached": store.MessageLogLimit,
+	})
+	for range 2 { // a build that was taken away meanwhile is judged as it is now
+		lost := false
+		if err = q.QueryRow(ctx, b.beating.sql, args...).Scan(append(st.columns(), &lost)...); err != nil {
+			return st, fmt.Errorf("touching build %s: %w", s.BuildID, err)
+		}
+		if !lost {
+			return st, nil
+		}
 	}
-	// A final build is not refreshed and need not be; in any other state the worker has
-	// lost it.
-	st, err := readRelation(ctx, tx, s)
-	if err != nil {
+	return st, errNotAssigned()
+}
+
+// Touch records a beat. It acknowledges an assigned build, which is building from then
+// on, refreshes build and worker (at most once a second) and writes s.Logs. A build
+// that its worker has ended accepts late logs but does not change otherwise. Errors as
+// Held.
+func (b *Builds) Touch(ctx context.Context, s store.Beat) (reply store.BeatReply, err error) {
+	err = b.db.write("recording a beat").run(ctx, func(ctx context.Context, c *pgx.Conn) error {
+		reply, err = b.touch(ctx, c, s)
 		return err
+	})
+	return reply, err
+}
+
+func (b *Builds) touch(ctx context.Context, q querier, s store.Beat) (store.BeatReply, error) {
+	st, err := b.record(ctx, q, s, false)
+	if err == nil {
+		err = st.access(s.WorkerID, s.Attempt)
 	}
-	return st.access(s.WorkerID, s.Attempt)
+	return store.BeatReply{Began: err == nil && st.state == store.Assigned}, err
 }
 
 // Heartbeat records a beat as Touch does, for a worker that asks whether to go on.
@@ -170,17 +191,15 @@ func refresh(ctx context.Context, tx pgx.Tx, s store.Beat, attempt int) error {
 // not cancelled, because its result is still accepted. Errors: NotFound, NotAssigned,
 // StaleAttempt.
 func (b *Builds) Heartbeat(ctx context.Context, s store.Beat) (reply store.BeatReply, err error) {
-	err = b.db.write("recording a heartbeat").tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		st, err := readRelation(ctx, tx, s)
+	err = b.db.write("recording a heartbeat").run(ctx, func(ctx context.Context, c *pgx.Conn) error {
+		st, err := b.record(ctx, c, s, true)
 		if err != nil {
 			return err
 		}
 		holds := false
-		if holds, reply.Cancelled, err = st.heartbeat(s); err != nil || !holds {
-			return err
-		}
-		reply.Began = st.state == store.Assigned
-		return touch(ctx, tx, st, s)
+		holds, reply.Cancelled, err = st.heartbeat(s)
+		reply.Began = holds && st.state == store.Assigned
+		return err
 	})
 	return reply, err
 }
@@ -218,17 +237,26 @@ ON CONFLICT (worker_id) DO UPDATE SET
 
 // Telemetry records a beat as Touch does, and the figures of the worker's machine.
 // Errors as Held.
-func (b *Builds) Telemetry(ctx context.Context, s store.Beat, t store.Telemetry) (store.BeatReply, error) {
-	return b.beat(ctx, s, func(ctx context.Context, tx pgx.Tx) error {
+func (b *Builds) Telemetry(ctx context.Context, s store.Beat, t store.Telemetry) (reply store.BeatReply, err error) {
+	err = b.db.write("recording telemetry").tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		st, err := readRelation(ctx, tx, s)
+		if err != nil {
+			return err
+		}
+		if err := st.access(s.WorkerID, s.Attempt); err != nil {
+			return err
+		}
 		// The telemetry row comes first, because deleting a worker locks its identity,
 		// then this row, then the worker and its builds. touch locks in the same order.
-		_, err := tx.Exec(ctx, sqlTelemetry, pgx.NamedArgs{
+		_, err = tx.Exec(ctx, sqlTelemetry, pgx.NamedArgs{
 			"worker": s.WorkerID, "build": s.BuildID, "type": store.Text(t.Type), "stage": store.Text(t.Stage),
 			"cpu": t.CPUPercent, "memory": t.MemoryMB, "disk": t.DiskPercent, "processes": t.Processes, "uptime": t.UptimeSeconds,
 		})
 		if err != nil {
 			return fmt.Errorf("keeping telemetry of worker %s: %w", s.WorkerID, err)
 		}
-		return nil
+		reply, err = b.touch(ctx, tx, s)
+		return err
 	})
+	return reply, err
 }

@@ -162,6 +162,31 @@ func TestHeartbeat(t *testing.T) {
 	})
 }
 
+// A beat that waits for a transaction which takes the build away is refused, and its
+// line is not kept.
+func TestBeatOfABuildThatIsTakenAwayMeanwhile(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	build := b.build()
+	w := b.worker()
+	w.gets(build.ID)
+	tx, err := b.Pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer tx.Rollback(t.Context()) //nolint:errcheck // committed below
+	_, err = tx.Exec(t.Context(), `WITH w AS (UPDATE workers SET held = 0, status = 'idle')
+		UPDATE builds SET state = 'pending', worker_id = NULL, last_worker_id = worker_id, started_at = NULL, last_seen_at = NULL`)
+	require.NoError(t, err)
+	done := make(chan error, 1)
+	beat := w.beat(build.ID)
+	beat.Logs = []store.LogLine{{Level: store.Info, Message: "too late"}}
+	go func() { done <- b.touch(t.Context(), beat) }()
+	b.waits(1)
+	require.NoError(t, tx.Commit(t.Context()))
+	require.Equal(t, store.NotAssigned, store.CodeOf(<-done))
+	require.Equal(t, store.Pending, b.find(build.ID).State)
+	require.NotContains(t, b.logs(build.ID), "too late")
+}
+
 // A reader that goes on after the last line it saw misses none, however many
 // writers there are.
 func TestLogsBecomeVisibleInOrder(t *testing.T) {

@@ -22,6 +22,7 @@ type Builds struct {
 	db        *DB
 	cfg       BuildsConfig
 	additions additions
+	beating   numbered
 }
 
 // NewBuilds returns the builds of db.
@@ -29,7 +30,7 @@ func NewBuilds(db *DB, cfg BuildsConfig) *Builds {
 	if cfg.QueueLimit <= 0 {
 		cfg.QueueLimit = 1000
 	}
-	return &Builds{db: db, cfg: cfg}
+	return &Builds{db: db, cfg: cfg, beating: number(sqlRecordBeat)}
 }
 
 // errNoBuild is the answer for an unknown build id.

@@ -2,9 +2,6 @@ package postgres
 
 import (
 	"context"
-	"fmt"
-
-	"github.com/jackc/pgx/v5"
 
 	"takt/store"
 )
@@ -77,41 +74,4 @@ func (b *Builds) LogMarks(ctx context.Context, ids []string) (marks map[string]s
 		return nil
 	}, sqlLogMarks, ids)
 	return marks, err
-}
-
-// sqlAppendLogs locks the build, so that lines are numbered in the order in which they
-// become visible, and a reader that continues after its last line misses none. The
-// worker must be the holder or the last one. Lines beyond the limit are dropped. The
-// line about this is written only once, because after it this statement no longer finds
-// the build.
-const sqlAppendLogs = `/* append_logs */
-WITH b AS (
-	UPDATE builds SET log_bytes = log_bytes + @bytes
-	WHERE seq = (SELECT seq FROM build_ids WHERE id = @build) AND worker_id = @worker AND log_bytes < @limit
-	RETURNING seq, log_bytes
-), l AS (
-	SELECT level, message, nr, sum(octet_length(message) + @cost) OVER (ORDER BY nr) AS upto
-	FROM unnest(@levels::text[], @messages::text[]) WITH ORDINALITY AS l(level, message, nr)
-	UNION ALL SELECT 'warn', @reached, NULL, NULL
-)
-INSERT INTO build_logs (build, level, message, by_worker)
-SELECT b.seq, l.level, l.message, true FROM b, l
-WHERE CASE WHEN l.nr IS NULL THEN b.log_bytes >= @limit ELSE b.log_bytes - @bytes + l.upto <= @limit END
-ORDER BY l.nr`
-
-// appendLogs writes lines for a build of worker.
-func appendLogs(ctx context.Context, tx pgx.Tx, id, worker string, lines []store.LogLine) error {
-	levels, messages, bytes := make([]string, len(lines)), make([]string, len(lines)), int64(0)
-	for i, l := range lines {
-		levels[i], messages[i] = string(l.Level), store.Text(l.Message)
-		bytes += int64(len(messages[i])) + store.LogLineCost
-	}
-	_, err := tx.Exec(ctx, sqlAppendLogs, pgx.NamedArgs{
-		"build": id, "worker": worker, "levels": levels, "messages": messages, "bytes": bytes,
-		"cost": store.LogLineCost, "limit": store.MaxBuildLog, "reached": store.MessageLogLimit,
-	})
-	if err != nil {
-		return fmt.Errorf("writing logs of build %s: %w", id, err)
-	}
-	return nil
 }
