@@ -19,9 +19,12 @@ func (s *supervisor) startRows(rows []*child) (failed *child, err error) {
 }
 
 // start starts the child of a row, waits until its Init is over, and records the
-// process. If the supervisor is killed meanwhile, the error is ErrKilled and there is
-// no event.
+// process. If the supervisor is killed, before or meanwhile, the error is ErrKilled and
+// there is no event.
 func (s *supervisor) start(row *child) (*Proc, error) {
+	if s.p.killed.Load() {
+		return nil, ErrKilled
+	}
 	p, begin := s.newChild(row)
 	if !s.link(p) {
 		return nil, ErrKilled

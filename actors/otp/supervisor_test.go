@@ -162,11 +162,13 @@ func TestKilledWhileItWaits(t *testing.T) {
 				var seen journal
 				sys := otptest.New(t, seen.hook)
 				var reasons []error
+				made := 0
 				tc.hold.ID = "hold"
 				root := otptest.Tree(t, sys, otp.SupSpec{Strategy: tc.strategy, Children: []otp.ChildSpec{
-					{ID: "a", Shutdown: otp.BrutalKill, Server: puppet{
-						terminate: func(_ *otp.Ctx, reason error) { reasons = append(reasons, reason) },
-					}.make},
+					{ID: "a", Shutdown: otp.BrutalKill, Server: func() otp.Server {
+						made++
+						return puppet{terminate: func(_ *otp.Ctx, reason error) { reasons = append(reasons, reason) }}.make()
+					}},
 					tc.hold,
 				}})
 				a, hold := sys.Whereis("root/a"), sys.Whereis("root/hold")
@@ -186,6 +188,7 @@ func TestKilledWhileItWaits(t *testing.T) {
 				otptest.Advance(time.Minute)
 				require.Empty(t, sys.Names())
 				require.Len(t, seen.of(otp.EventStarted), started)
+				require.Equal(t, 1, made, "nobody is started again")
 				require.Empty(t, seen.of(otp.EventStartFailed))
 				require.Zero(t, sys.Leaked())
 			})
