@@ -1,8 +1,10 @@
 package actors
 
 import (
+	"context"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -112,7 +114,7 @@ func (t *Tree) measureQueue(add addFigure) {
 			add("takt_queue_pending_builds", "Builds that wait, as last counted; absent if that was more than 5 s ago.", float64(n), "platform", string(p))
 		}
 	}
-	if states, ok := t.Monitor.Fleet(); ok {
+	if states, ok := t.fleet.states(time.Now()); ok {
 		for _, state := range []string{"idle", "building", "draining", "critical", "offline"} {
 			add("takt_workers", "Registered workers by state, as counted in the last minute.", float64(states[state]), "state", state)
 		}
@@ -128,6 +130,35 @@ func (t *Tree) measureQueue(add addFigure) {
 	add("takt_queue_redelivered_total", "Builds handed out again, because the reply may have been lost.", float64(s.Redelivered))
 	add("takt_queue_failed_polls_total", "Polls that ended with an error.", float64(s.Failed))
 	add("takt_queue_woken_total", "Wake-ups of parked polls.", float64(s.Woken))
+}
+
+// fleet counts the workers by state when somebody wants to know.
+type fleet struct {
+	count func(ctx context.Context) (map[string]int, error)
+
+	mu    sync.Mutex // guards what follows
+	at    time.Time
+	found map[string]int
+}
+
+const (
+	// fleetEvery is how often workers are counted at most, fleetLimit how long that may
+	// take, and fleetAge how old a count may be.
+	fleetEvery, fleetLimit, fleetAge = 15 * time.Second, time.Second, time.Minute
+)
+
+// states returns how many workers are in each state, and false if that is not known.
+func (f *fleet) states(now time.Time) (map[string]int, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.count != nil && now.Sub(f.at) >= fleetEvery {
+		ctx, cancel := context.WithTimeout(context.Background(), fleetLimit) //nolint:forbidigo // a scrape has no context
+		defer cancel()
+		if found, err := f.count(ctx); err == nil {
+			f.at, f.found = now, found
+		}
+	}
+	return f.found, now.Sub(f.at) < fleetAge
 }
 
 func (t *Tree) measureDeployments(add addFigure) {

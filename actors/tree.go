@@ -102,6 +102,7 @@ type Tree struct {
 
 	sys      *otp.System
 	disk     func() (free, size int64, err error)
+	fleet    fleet
 	drain    time.Duration
 	serving  atomic.Pointer[time.Time] // since when the endpoint runs
 	endpoint func(context.Context) error
@@ -110,7 +111,7 @@ type Tree struct {
 
 // New makes the handles. It starts nothing.
 func New(cfg Config, deps Deps) *Tree {
-	t := &Tree{Bus: pubsub.New(), disk: deps.Disk, drain: cmp.Or(cfg.Drain, 30*time.Second)}
+	t := &Tree{Bus: pubsub.New(), disk: deps.Disk, fleet: fleet{count: deps.Fleet}, drain: cmp.Or(cfg.Drain, 30*time.Second)}
 	t.Telemetry = telemetry.New(deps.Logger, t.Bus)
 	t.sys = otp.New(otp.Options{Logger: deps.Logger, OnEvent: t.Telemetry.Hook})
 
@@ -133,7 +134,7 @@ func New(cfg Config, deps Deps) *Tree {
 	cfg.Queue.Metrics = deps.Metrics
 	t.Queue = queue.New(t.sys, deps.Queue, t.Bus, deps.Tokens, cfg.Queue)
 	t.Monitor = queue.NewMonitor(t.sys, deps.Monitor, t.Queue, t.Bus, queue.MonitorConfig{
-		Timeouts: cfg.Timeouts, Rule: cfg.Rule, Ready: t.ReadySince, Fleet: deps.Fleet,
+		Timeouts: cfg.Timeouts, Rule: cfg.Rule, Ready: t.ReadySince,
 	})
 	t.Janitor = janitor.New(t.sys, deps.Rows, deps.Files, cfg.Retain)
 	t.Auditor = auditor.New(t.sys, deps.Invariants)

@@ -3,7 +3,6 @@ package queue
 import (
 	"cmp"
 	"context"
-	"sync/atomic"
 	"time"
 
 	"takt/actors/otp"
@@ -33,8 +32,6 @@ type MonitorConfig struct {
 	// Ready returns since when this controller has been ready without interruption (it
 	// listens and has its database); false if it is not ready now.
 	Ready func() (since time.Time, ready bool)
-	// Fleet counts the workers by state, for Monitor.Fleet. May be nil.
-	Fleet func(ctx context.Context) (map[string]int, error)
 	// Now is the clock. Defaults to time.Now.
 	Now func() time.Time
 }
@@ -60,26 +57,6 @@ type Monitor struct {
 	queue *Queue
 	bus   pubsub.Bus
 	cfg   MonitorConfig
-	fleet atomic.Pointer[fleet]
-}
-
-// fleet is how many workers were in each state at a moment.
-type fleet struct {
-	at     time.Time
-	states map[string]int
-}
-
-// fleetEvery is how often workers are counted.
-const fleetEvery = 15 * time.Second
-
-// Fleet returns how many workers are in each state, and false if they could not be
-// counted in the last minute.
-func (m *Monitor) Fleet() (map[string]int, bool) {
-	f := m.fleet.Load()
-	if f == nil || m.cfg.Now().Sub(f.at) > 4*fleetEvery {
-		return nil, false
-	}
-	return f.states, true
 }
 
 // NewMonitor returns the handle for the actor that Spec describes. It starts
@@ -134,10 +111,8 @@ type (
 		asked time.Time
 		err   error
 	}
-	countFleet struct{} // timer: count the workers
-	counted    struct{} // they have been counted, or could not be
-	check      struct{} // timer: sweep if it may
-	swept      struct { // a sweep has ended
+	check struct{} // timer: sweep if it may
+	swept struct { // a sweep has ended
 		result store.SweepResult
 		err    error
 	}
@@ -159,7 +134,6 @@ type heartbeatMonitor struct {
 	noPulse   func()
 	noCheck   func()
 	sweeping  bool
-	counting  bool // workers are being counted
 }
 
 // Init starts with the configured timeouts and starts reading the saved ones.
@@ -168,10 +142,6 @@ func (h *heartbeatMonitor) Init(c *otp.Ctx) error {
 	h.apply(c, h.m.cfg.Timeouts)
 	h.settings = settings.Watcher[store.Timeouts]{Key: "heartbeat", Read: h.m.saved, Apply: h.found}
 	h.settings.Start(c, h.m.bus)
-	if h.m.cfg.Fleet != nil {
-		c.SendEvery(fleetEvery, countFleet{})
-		h.countFleet(c)
-	}
 	return nil
 }
 
@@ -201,10 +171,6 @@ func (h *heartbeatMonitor) HandleInfo(c *otp.Ctx, msg any) {
 		h.pulse(c)
 	case answered:
 		h.answered(msg)
-	case countFleet:
-		h.countFleet(c)
-	case counted:
-		h.counting = false
 	case check:
 		if !h.sweeping && h.listened() {
 			h.sweep(c)
@@ -266,24 +232,6 @@ func (h *heartbeatMonitor) answered(a answered) {
 	if a.err == nil {
 		h.listening.answered(a.asked, h.m.cfg.Now(), h.patience)
 	}
-}
-
-// countFleet counts the workers beside the actor, once at a time. If that fails, the
-// next count is soon enough.
-func (h *heartbeatMonitor) countFleet(c *otp.Ctx) {
-	if h.counting {
-		return
-	}
-	h.counting = true
-	m := h.m
-	c.Async(func(ctx context.Context) any {
-		ctx, cancel := context.WithTimeoutCause(ctx, fleetEvery, errTransactionTooSlow)
-		defer cancel()
-		if states, err := m.cfg.Fleet(ctx); err == nil {
-			m.fleet.Store(&fleet{m.cfg.Now(), states})
-		}
-		return counted{}
-	})
 }
 
 // sweep runs one sweep beside the actor, one at a time.
