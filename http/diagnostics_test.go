@@ -160,16 +160,18 @@ func TestANearlyFullDiskTakesNothingNew(t *testing.T) {
 	s, w := b.assigned()
 	disk.looks.Store(0)
 	rows, files := b.count(), b.files()
-	contentType, body := form(part{"source", "s.zip", "x"}, part{name: "platform", content: "ios"})
-	submit := func() reply { return b.send("POST", "/api/builds", key("Content-Type", contentType), string(body)) }
+	submit := func(size int) reply {
+		contentType, body := form(part{"source", "s.zip", strings.Repeat("x", size)}, part{name: "platform", content: "ios"})
+		return b.send("POST", "/api/builds", key("Content-Type", contentType), string(body))
+	}
 	for what, r := range map[string]reply{
-		"submit": submit(), "retry": b.send("POST", "/api/builds/"+s.ID+"/retry", key(), ""), "report": b.diagnose(w.ID, "healthy"),
+		"submit": submit(1), "retry": b.send("POST", "/api/builds/"+s.ID+"/retry", key(), ""), "report": b.diagnose(w.ID, "healthy"),
 	} {
 		require.Equal(t, 507, r.status, what)
 		requireProblem(t, r, "The controller's disk is nearly full", "disk_full")
 	}
 	disk.looks.Store(1) // it fills up while the file comes in
-	require.Equal(t, 507, submit().status)
+	require.Equal(t, 507, submit(17<<20).status)
 	require.Equal(t, rows, b.count())
 	require.Equal(t, files, b.files())
 	require.Empty(t, b.temporaries())

@@ -107,7 +107,7 @@ func (f *form) text(p *multipart.Part) (v string, over bool, err error) {
 const roomStep = 16 << 20
 
 // clientReader marks read errors as the client's fault. If room is set, it fails when the
-// disk is nearly full.
+// disk gets nearly full.
 type clientReader struct {
 	r    io.Reader
 	room func() error
@@ -145,7 +145,7 @@ func (f *form) file(ctx context.Context, p *multipart.Part, what string, limit i
 	if err != nil {
 		return nil, err
 	}
-	r := &clientReader{r: p}
+	r := &clientReader{r: p, next: roomStep} // the handler has asked for room
 	if name == "" {
 		u, err = f.files.Create(ctx, limit, "", r)
 	} else {

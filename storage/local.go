@@ -32,6 +32,7 @@ const (
 // Local keeps files on a local disk.
 type Local struct {
 	root    *os.Root
+	top     *os.File   // root's directory
 	keys    *seal.Ring // for certificates
 	reserve int64      // bytes of the disk that new builds may not use
 	buffers sync.Pool  // of *bufio.Writer, copyBuffer long
@@ -54,18 +55,22 @@ func OpenLocal(dir string, keys *seal.Ring) (*Local, error) {
 			return nil, errors.Join(fmt.Errorf("opening storage: %w", err), root.Close())
 		}
 	}
-	l := &Local{root: root, keys: keys}
+	top, err := root.Open(".")
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("opening storage: %w", err), root.Close())
+	}
+	l := &Local{root: root, top: top, keys: keys}
 	// The directories that many uploads change at once.
 	l.syncs = map[string]*sharedSync{"builds": newSharedSync(), "diagnostics": newSharedSync()}
 	l.buffers.New = func() any { return bufio.NewWriterSize(nil, copyBuffer) }
 	if err := l.syncDir("."); err != nil {
-		return nil, errors.Join(fmt.Errorf("opening storage: %w", err), root.Close())
+		return nil, errors.Join(fmt.Errorf("opening storage: %w", err), l.Close())
 	}
 	return l, nil
 }
 
 // Close closes the directory. Open uploads and files stay usable.
-func (l *Local) Close() error { return l.root.Close() }
+func (l *Local) Close() error { return errors.Join(l.top.Close(), l.root.Close()) }
 
 // slowStep is how much longer a step lasts while the storage is slow.
 const slowStep = 300 * time.Millisecond
@@ -158,14 +163,7 @@ func (l *Local) Room() error {
 }
 
 // Space returns the free bytes and the size of the file system.
-func (l *Local) Space() (free, size int64, err error) {
-	d, err := l.root.Open(".")
-	if err != nil {
-		return 0, 0, fmt.Errorf("reading free space: %w", err)
-	}
-	defer d.Close()
-	return Space(d)
-}
+func (l *Local) Space() (free, size int64, err error) { return Space(l.top) }
 
 // Space returns the free bytes and the size of the file system of an open directory.
 func Space(dir *os.File) (free, size int64, err error) {
