@@ -270,7 +270,7 @@ WITH s AS MATERIALIZED (
 SELECT id, submitted_at, position, pg_notify('takt', 'job:available ' || platform) FROM b`
 
 // sqlLogRetry writes a line to the log of the build that is retried, and locks it for
-// the reason given at sqlAppendLogs.
+// the reason given at sqlRecordBeat.
 const sqlLogRetry = `/* log_retry */
 WITH o AS MATERIALIZED (
 	SELECT seq FROM builds WHERE seq = (SELECT seq FROM build_ids WHERE id = $1) FOR NO KEY UPDATE
