@@ -142,13 +142,14 @@ func (m *waitMeter) observe(count int64, total time.Duration) (n int64, mean tim
 	return n, mean, mean > slowWait
 }
 
-// reportWaits logs when the pool was too small in the last second.
+// reportWaits logs when the pool was too small in the last second. In a pool that is
+// not full, calls wait for new connections, which is no reason to make it larger.
 func (s *poolServer) reportWaits(c *otp.Ctx) {
 	if s.lease == nil {
 		return
 	}
 	stat := s.lease.pool.Stat()
-	if calls, mean, slow := s.waits.observe(stat.EmptyAcquireCount(), stat.EmptyAcquireWaitTime()); slow {
+	if calls, mean, slow := s.waits.observe(stat.EmptyAcquireCount(), stat.EmptyAcquireWaitTime()); slow && stat.TotalConns() == stat.MaxConns() {
 		log := c.Logger()
 		log.Warn().Int64("calls", calls).Dur("mean", mean).Int("size", s.cfg.Size).Msg("calls wait long for a database connection")
 	}
