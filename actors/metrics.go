@@ -136,14 +136,14 @@ func (t *Tree) measureQueue(add addFigure) {
 type fleet struct {
 	count func(ctx context.Context) (map[string]int, error)
 
-	mu    sync.Mutex // guards what follows
-	at    time.Time
-	found map[string]int
+	mu        sync.Mutex // guards what follows
+	tried, at time.Time
+	found     map[string]int
 }
 
 const (
-	// fleetEvery is how often workers are counted at most, fleetLimit how long that may
-	// take, and fleetAge how old a count may be.
+	// fleetEvery is how often a count is tried at most, because anybody may scrape and
+	// the database may hang; fleetLimit how long one may take, fleetAge how old one may be.
 	fleetEvery, fleetLimit, fleetAge = 15 * time.Second, time.Second, time.Minute
 )
 
@@ -151,7 +151,8 @@ const (
 func (f *fleet) states(now time.Time) (map[string]int, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.count != nil && now.Sub(f.at) >= fleetEvery {
+	if f.count != nil && now.Sub(f.tried) >= fleetEvery {
+		f.tried = now
 		ctx, cancel := context.WithTimeout(context.Background(), fleetLimit) //nolint:forbidigo // a scrape has no context
 		defer cancel()
 		if found, err := f.count(ctx); err == nil {
