@@ -131,25 +131,26 @@ type waitMeter struct {
 }
 
 // observe returns how many calls waited for a connection since the last observation,
-// their mean wait, and whether that is too long.
-func (m *waitMeter) observe(count int64, total time.Duration) (n int64, mean time.Duration, slow bool) {
+// their mean wait, and whether the pool is too small for them. In a pool that is not
+// full, calls wait for new connections, which is no reason to make it larger.
+func (m *waitMeter) observe(count int64, total time.Duration, full bool) (n int64, mean time.Duration, small bool) {
 	n, took := count-m.count, total-m.total
 	m.count, m.total = count, total
 	if n <= 0 {
 		return 0, 0, false
 	}
 	mean = took / time.Duration(n)
-	return n, mean, mean > slowWait
+	return n, mean, full && mean > slowWait
 }
 
-// reportWaits logs when the pool was too small in the last second. In a pool that is
-// not full, calls wait for new connections, which is no reason to make it larger.
+// reportWaits logs when the pool was too small in the last second.
 func (s *poolServer) reportWaits(c *otp.Ctx) {
 	if s.lease == nil {
 		return
 	}
 	stat := s.lease.pool.Stat()
-	if calls, mean, slow := s.waits.observe(stat.EmptyAcquireCount(), stat.EmptyAcquireWaitTime()); slow && stat.TotalConns() == stat.MaxConns() {
+	calls, mean, small := s.waits.observe(stat.EmptyAcquireCount(), stat.EmptyAcquireWaitTime(), stat.TotalConns() == stat.MaxConns())
+	if small {
 		log := c.Logger()
 		log.Warn().Int64("calls", calls).Dur("mean", mean).Int("size", s.cfg.Size).Msg("calls wait long for a database connection")
 	}

@@ -108,15 +108,18 @@ func TestRetriesTakeOneToThirtySeconds(t *testing.T) {
 func TestWaitMeter(t *testing.T) {
 	t.Parallel()
 	var m waitMeter
-	_, _, slow := m.observe(0, 0)
+	_, _, slow := m.observe(0, 0, true)
 	require.False(t, slow)
-	n, mean, slow := m.observe(10, 400*time.Millisecond)
+	n, mean, slow := m.observe(10, 400*time.Millisecond, true)
 	require.EqualValues(t, 10, n)
 	require.Equal(t, 40*time.Millisecond, mean)
 	require.False(t, slow)
-	_, mean, slow = m.observe(12, time.Second)
+	_, mean, slow = m.observe(12, time.Second, true)
 	require.Equal(t, 300*time.Millisecond, mean)
 	require.True(t, slow)
-	_, _, slow = m.observe(12, time.Second)
+	_, _, slow = m.observe(12, time.Second, true)
 	require.False(t, slow, "nobody waited since")
+	_, mean, slow = m.observe(13, 2*time.Second, false)
+	require.Equal(t, time.Second, mean)
+	require.False(t, slow, "it waited for a new connection")
 }
