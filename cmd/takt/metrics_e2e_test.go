@@ -78,8 +78,11 @@ func TestALoadedControllerTellsWhatHappens(t *testing.T) {
 		return err == nil && n == 1
 	})
 
-	text, err := c.Client.Metrics(ctx)
-	require.NoError(t, err)
+	var text string
+	eventually(t, "the fleet is counted", func() bool { // tried every 15 s, and for a second only
+		text, err = c.Client.Metrics(ctx)
+		return err == nil && strings.Contains(text, "\ntakt_workers{")
+	})
 	secrets := []string{
 		"victim-worker", "heir-worker", "stuck-worker", lost, waits.ID, cancelled, fmt.Sprint(hookPortal), "the-callback", "nobody", c.APIKey, c.AdminKey,
 	}
