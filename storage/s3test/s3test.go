@@ -169,9 +169,21 @@ func (s *Server) Restart() {
 	require.True(s.tb, s.launch(), "the S3 server does not start again: %s", s.log())
 }
 
-// Freeze stops the server's process: connections stay open, but get no answer. Thaw
-// ends that.
-func (s *Server) Freeze() { s.signal(syscall.SIGSTOP) }
+// Freeze stops the server's process, and returns when all its threads have stopped:
+// connections stay open, but get no answer. Thaw ends that.
+func (s *Server) Freeze() {
+	s.tb.Helper()
+	s.signal(syscall.SIGSTOP)
+	for {
+		var status syscall.WaitStatus
+		_, err := syscall.Wait4(s.cmd.Process.Pid, &status, syscall.WUNTRACED, nil)
+		if !errors.Is(err, syscall.EINTR) {
+			require.NoError(s.tb, err)
+			require.True(s.tb, status.Stopped(), "the S3 server has ended: %s", s.log())
+			return
+		}
+	}
+}
 
 // Thaw ends Freeze.
 func (s *Server) Thaw() { s.signal(syscall.SIGCONT) }
