@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 	"testing/iotest"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -236,20 +237,22 @@ func TestSweepRemovesWhatACrashLeft(t *testing.T) {
 
 func TestSlowStorageLagsAtEachStepAndRecovers(t *testing.T) {
 	t.Parallel()
-	l, _ := openLocal(t)
-	l.Slow(time.Minute)
-	for name, step := range map[string]func(){
-		"create and name": func() { put(t, l, "builds/abc/source.zip", []byte("x")) },
-		"open":            func() { _, _ = l.Open("builds/none") },
-	} {
-		begun := time.Now()
-		step()
-		require.GreaterOrEqual(t, time.Since(begun), slowStep, name)
-	}
-	l.Slow(0)
-	begun := time.Now()
-	l.lag()
-	require.Less(t, time.Since(begun), slowStep)
+	synctest.Test(t, func(t *testing.T) {
+		l, _ := openLocal(t)
+		took := func(step func()) time.Duration {
+			begun := time.Now()
+			step()
+			return time.Since(begun)
+		}
+		create := func() { put(t, l, "builds/abc/source.zip", []byte("x")) }
+		open := func() { _, _ = l.Open("builds/none") }
+		l.Slow(time.Minute)
+		require.Equal(t, 2*slowStep, took(create), "it is created and named")
+		require.Equal(t, slowStep, took(open))
+		l.Slow(0)
+		require.Zero(t, took(create))
+		require.Zero(t, took(open))
+	})
 }
 
 func TestFailuresOfTheSystemHaveTheirCodes(t *testing.T) {
