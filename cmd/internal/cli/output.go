@@ -88,7 +88,7 @@ func Terminal(w io.Writer) bool {
 }
 
 // These say how this process shows times and that it shows no colours; see InUTC and
-// NoColour.
+// NoColours.
 var utc, colourless atomic.Bool //nolint:gochecknoglobals // said once, by who runs takt
 
 // InUTC makes this process show times in UTC instead of local time.
@@ -115,10 +115,10 @@ func TimeText(s string) string {
 	return Time(t)
 }
 
-// NoColour makes this process show no colours.
-func NoColour() { colourless.Store(true) }
+// NoColours sets whether this process shows no colours.
+func NoColours(none bool) { colourless.Store(none) }
 
-// Colour reports whether w shows colours: it is a terminal, and NoColour was not called.
+// Colour reports whether w shows colours: it is a terminal, and NoColours does not forbid them.
 func Colour(w io.Writer) bool { return !colourless.Load() && Terminal(w) }
 
 // states matches words that are coloured if they stand alone in a cell.

@@ -55,13 +55,11 @@ func TestBarOfAResumedTransfer(t *testing.T) {
 	}
 }
 
-func TestColoursAreForTerminals(t *testing.T) {
-	t.Parallel()
+func TestColoursAreForTerminals(t *testing.T) { //nolint:paralleltest // whether there are colours is the process's
+	defer cli.NoColours(false)
 	rows := [][]string{{"BUILD", "STATE"}, {"b1", "failed"}}
 	for _, none := range []bool{false, true} {
-		if none {
-			cli.NoColour()
-		}
+		cli.NoColours(none)
 		tty, shown := terminal(t)
 		cli.Table(tty, rows)
 		require.Equal(t, !none, strings.Contains(shown(), "\x1b[31mfailed\x1b[0m"))
