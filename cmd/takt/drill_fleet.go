@@ -349,20 +349,29 @@ func (d *drill) beat(ctx context.Context, held client.Held) {
 	}
 }
 
-// verify waits until every accepted build has ended, and compares its result.
+// verify waits until every accepted build has ended, and compares its result. Only the
+// wait is bounded, because the time to compare all results depends on their number; a
+// controller that stops to answer ends it.
 func (d *drill) verify(ctx context.Context) {
 	accepted := d.seen.accepted()
 	d.Note("%6.1f s  no more faults, %d builds to check", time.Since(d.begun).Seconds(), len(accepted))
-	limited, cancel := context.WithTimeoutCause(ctx, d.patience, fmt.Errorf("not ended %s after the last fault", d.patience))
-	defer cancel()
-	var checks errgroup.Group
+	end := time.Now().Add(d.patience)
+	checks, working := errgroup.WithContext(ctx)
 	checks.SetLimit(drillWorkers)
 	for id, want := range accepted {
 		checks.Go(func() error {
-			if err := d.verifyBuild(limited, id, want); err != nil && ctx.Err() == nil {
-				d.seen.broke("%s: %v", id, err)
-			} else if err == nil {
+			limited, cancel := context.WithTimeoutCause(working, 2*d.patience, fmt.Errorf("no answer for %s", 2*d.patience))
+			defer cancel()
+			err := d.verifyBuild(limited, id, want, end)
+			switch {
+			case err == nil:
 				d.seen.complete()
+			case working.Err() != nil: // of no interest after another's
+			case limited.Err() != nil:
+				d.seen.broke("%s: %v", id, context.Cause(limited))
+				return err
+			default:
+				d.seen.broke("%s: %v", id, err)
 			}
 			return nil
 		})
@@ -370,7 +379,8 @@ func (d *drill) verify(ctx context.Context) {
 	_ = checks.Wait() // what fails is recorded
 }
 
-func (d *drill) verifyBuild(ctx context.Context, id string, want [sha256.Size]byte) error {
+// verifyBuild compares the result of a build, which has to end before end.
+func (d *drill) verifyBuild(ctx context.Context, id string, want [sha256.Size]byte, end time.Time) error {
 	for {
 		var now api.BuildStatus
 		if err := d.again(ctx, "status of "+id, func(ctx context.Context) (err error) {
@@ -384,6 +394,9 @@ func (d *drill) verifyBuild(ctx context.Context, id string, want [sha256.Size]by
 				return fmt.Errorf("ended %s", now.Status)
 			}
 			break
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("not ended %s after the last fault", d.patience)
 		}
 		pause(ctx, time.Second)
 	}

@@ -2,14 +2,22 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
+	"io"
+	"net/http"
 	"os"
+	"path"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"takt/cmd/internal/cli"
 	"takt/cmd/internal/process"
 	"takt/http/client"
 	"takt/store"
@@ -127,5 +135,68 @@ func TestDrillKillsNoBuildThreeTimes(t *testing.T) {
 		l.join(w)
 		l.take("x", w)
 		require.Equal(t, i < drillKills, l.kill(0))
+	}
+}
+
+// answers is a controller in the same process.
+type answers func(r *http.Request) (status int, body string)
+
+func (a answers) RoundTrip(r *http.Request) (*http.Response, error) {
+	status, body := a(r)
+	if err := r.Context().Err(); err != nil {
+		return nil, err
+	}
+	return &http.Response{
+		StatusCode: status, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body)),
+		ContentLength: int64(len(body)), Request: r,
+	}, nil
+}
+
+func TestDrillWaitsForTheEndOfBuildsAndNotForTheirNumber(t *testing.T) {
+	t.Parallel()
+	const result, builds = "bytes", 40 // at 2 s each, 8 at once
+	for name, tt := range map[string]struct {
+		answer func(r *http.Request) (int, string)
+		done   int
+		broken []string
+	}{
+		"many builds": {func(r *http.Request) (int, string) {
+			pause(r.Context(), time.Second)
+			if path.Base(r.URL.Path) == "status" {
+				return 200, `{"status":"completed"}`
+			}
+			return 200, result
+		}, builds, nil},
+		"builds that do not end": {
+			func(*http.Request) (int, string) { return 200, `{"status":"building"}` },
+			0, slices.Repeat([]string{"not ended 5s after the last fault"}, builds),
+		},
+		"a controller that does not answer": {
+			func(r *http.Request) (int, string) { <-r.Context().Done(); return 0, "" },
+			0,
+			[]string{"no answer for 10s"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				c, err := client.New(client.Config{BaseURL: "http://takt.test", HTTPClient: &http.Client{Transport: answers(tt.answer)}})
+				require.NoError(t, err)
+				d := newDrill(&session{client: c, Output: cli.Output{Err: io.Discard}}, 1)
+				d.patience = 5 * time.Second
+				for i := range builds {
+					d.seen.accept(strconv.Itoa(i), sha256.Sum256([]byte(result)))
+				}
+				begun := time.Now()
+				d.verify(t.Context())
+				r := d.seen.report(1, 0)
+				require.Equal(t, tt.done, r.Completed)
+				require.Len(t, r.Broken, len(tt.broken))
+				for i, want := range tt.broken {
+					require.Contains(t, r.Broken[i], want)
+				}
+				require.LessOrEqual(t, time.Since(begun), 10*time.Second)
+			})
+		})
 	}
 }
