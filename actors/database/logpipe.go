@@ -89,8 +89,10 @@ func severityLevel(severity, message string) (zerolog.Level, bool) {
 		switch message {
 		case "terminating connection due to administrator command", "the database system is shutting down":
 			return zerolog.InfoLevel, true // each open connection logs this when the server stops
-		case "connection to client lost", "canceling statement due to user request":
-			return zerolog.InfoLevel, true // takt has given up a statement, and says why itself
+		case "connection to client lost", "canceling statement due to user request", "canceling authentication due to timeout":
+			// takt has given up a statement or a login, and says why itself. The last one
+			// is also what a login says that the server's stop interrupts.
+			return zerolog.InfoLevel, true
 		}
 		return zerolog.ErrorLevel, true
 	case "WARNING":

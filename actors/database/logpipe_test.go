@@ -26,6 +26,7 @@ func TestLogPipe(t *testing.T) {
 		"LOG:  " + strings.Repeat("y", 4090) + "FATAL:  forged\n" +
 		"FATAL:  terminating connection due to administrator command\n" +
 		"ERROR:  canceling statement due to user request\n" +
+		"FATAL:  canceling authentication due to timeout\n" +
 		"no end")
 	require.NoError(t, err)
 	require.NoError(t, w.Close())
@@ -41,6 +42,7 @@ func TestLogPipe(t *testing.T) {
 	require.Contains(t, text, `{"level":"debug","from":"postgres","message":"FATAL:  forged"}`, "a piece of a line is no record")
 	require.Contains(t, text, `{"level":"info","from":"postgres","message":"terminating connection due to administrator command"}`)
 	require.Contains(t, text, `{"level":"info","from":"postgres","message":"canceling statement due to user request"}`, "a normal stop is no error")
+	require.Contains(t, text, `{"level":"info","from":"postgres","message":"canceling authentication due to timeout"}`)
 	require.GreaterOrEqual(t, strings.Count(text, "x"), len(long))
 	require.Equal(t, "FATAL:  could not map memory", pipe.lastWords())
 }
