@@ -396,10 +396,12 @@ func TestPoolIsTriedWhileCallersAsk(t *testing.T) {
 	})
 	b.pool.Lost(errors.New("no pool"))
 	away.Store(false)
+	back := time.Now()
 	soon(t, "the pool", func() bool {
 		b.pool.Lost(errors.New("no pool"))
 		return b.pool.Ready()
 	})
+	require.Less(t, time.Since(back), 1500*time.Millisecond)
 }
 
 func TestURL(t *testing.T) {

@@ -123,8 +123,8 @@ func TestDeploymentThatCannotBePlannedFails(t *testing.T) {
 	require.Equal(t, 2, b.addsUp(wrong.ID, 2)[store.RepoDone])
 }
 
-// A cancel ends git, which would wait for a server that does not answer.
-func TestCancelEndsGit(t *testing.T) {
+// A cancel ends git, which waits for a server that does not answer.
+func TestCancelEndsGitAtOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t, options{})
 	b.forge.Fill(t, "r", 4, template(t))
@@ -134,9 +134,12 @@ func TestCancelEndsGit(t *testing.T) {
 		<-held
 	}
 	require.Positive(t, processes(t, b.work))
+	begun := time.Now()
 	require.NoError(t, b.d.Cancel(t.Context(), id))
 	b.eventually("git is gone", func() bool { return processes(t, b.work) == 0 })
+	took := time.Since(begun)
 	b.await(id, store.DeploymentCancelled)
+	require.Less(t, took, time.Second)
 	require.Equal(t, 4, b.addsUp(id, 4)[store.RepoSkipped])
 }
 

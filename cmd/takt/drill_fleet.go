@@ -351,7 +351,7 @@ func (d *drill) beat(ctx context.Context, held client.Held) {
 
 // verify waits until every accepted build has ended, and compares its result. Only the
 // wait is bounded, because the time to compare all results depends on their number; a
-// controller that stops to answer ends it.
+// controller that no longer answers ends it.
 func (d *drill) verify(ctx context.Context) {
 	accepted := d.seen.accepted()
 	d.Note("%6.1f s  no more faults, %d builds to check", time.Since(d.begun).Seconds(), len(accepted))
