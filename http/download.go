@@ -48,12 +48,13 @@ func (s *shared) sendDownload(c echo.Context, d download) error {
 		ResponseWriter: c.Response().Writer, conn: http.NewResponseController(c.Response().Writer),
 		seen: c.Response(), stall: s.cfg.StallTimeout, moved: d.moved,
 	}
-	if v := c.Request().Header.Get("Range"); v != "" {
-		c.Request().Header.Set("Range", withoutEmptySuffixes(v))
-	}
+	normalizeRange(c.Request())
 	http.ServeContent(w, c.Request(), "", time.Time{}, d.content)
-	if w.unsatisfied {
+	switch w.refused {
+	case http.StatusRequestedRangeNotSatisfiable:
 		return store.NewError(store.RangeNotSatisfied, "The file has none of the bytes asked for")
+	case http.StatusPreconditionFailed:
+		return store.NewError(store.PreconditionFailed, "The file is not the one that If-Match names")
 	}
 	if w.err != nil {
 		s.log.Debug().Err(w.err).Str("route", c.Path()).Str("request_id", requestID(c)).
@@ -64,22 +65,33 @@ func (s *shared) sendDownload(c echo.Context, d download) error {
 	return nil
 }
 
-// withoutEmptySuffixes removes the ranges "-0" (the last 0 bytes) from a Range header,
-// because RFC 9110 calls them unsatisfiable and ServeContent does not. If no range is
-// left, it returns one that can't be satisfied.
-func withoutEmptySuffixes(v string) string {
-	ranges, ok := strings.CutPrefix(v, "bytes=")
-	if !ok || !strings.Contains(ranges, "-0") {
-		return v
+// normalizeRange adjusts the Range header where ServeContent differs from RFC 9110,
+// section 14.2: a range of a unit other than bytes is ignored, and so is any range of a
+// HEAD request.
+func normalizeRange(r *http.Request) {
+	unit, ranges, _ := strings.Cut(r.Header.Get("Range"), "=")
+	if r.Method != http.MethodGet || !strings.EqualFold(unit, "bytes") { // unit names have no case
+		r.Header.Del("Range")
+		return
+	}
+	r.Header.Set("Range", "bytes="+withoutEmptySuffixes(ranges))
+}
+
+// withoutEmptySuffixes removes the ranges "-0" (the last 0 bytes) from a list of byte
+// ranges, because RFC 9110 calls them unsatisfiable and ServeContent does not. If no
+// range is left, it returns one that can't be satisfied.
+func withoutEmptySuffixes(ranges string) string {
+	if !strings.Contains(ranges, "-0") {
+		return ranges
 	}
 	list := slices.DeleteFunc(strings.Split(ranges, ","), func(r string) bool {
 		n, suffix := strings.CutPrefix(strings.TrimSpace(r), "-")
 		return suffix && n != "" && strings.Trim(n, "0") == ""
 	})
 	if len(list) == 0 {
-		return "bytes=" + strconv.FormatInt(math.MaxInt64, 10) + "-"
+		return strconv.FormatInt(math.MaxInt64, 10) + "-"
 	}
-	return "bytes=" + strings.Join(list, ",")
+	return strings.Join(list, ",")
 }
 
 // downloadWriter writes a download directly to net/http's writer, because echo's writer
@@ -92,13 +104,14 @@ type downloadWriter struct {
 	moved func(now time.Time)
 	renew time.Time
 	err   error
-	// unsatisfied says that the caller replies, because the range can't be satisfied.
-	unsatisfied bool
+	// refused is a status for which the caller replies with a problem instead: the range
+	// can't be satisfied (416), or a precondition failed (412).
+	refused int
 }
 
 func (w *downloadWriter) WriteHeader(status int) {
-	if status == http.StatusRequestedRangeNotSatisfiable {
-		w.unsatisfied = true
+	if status == http.StatusRequestedRangeNotSatisfiable || status == http.StatusPreconditionFailed {
+		w.refused = status
 		return
 	}
 	w.seen.Status, w.seen.Committed = status, true
@@ -106,7 +119,7 @@ func (w *downloadWriter) WriteHeader(status int) {
 }
 
 func (w *downloadWriter) Write(p []byte) (int, error) {
-	if w.unsatisfied {
+	if w.refused != 0 {
 		return len(p), nil
 	}
 	w.move()

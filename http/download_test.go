@@ -37,6 +37,9 @@ func TestDownloadOfAResult(t *testing.T) {
 	require.Equal(t, 200, r.status)
 	require.Equal(t, "1000000", r.header.Get("Content-Length"))
 	require.Empty(t, r.body)
+	r = b.send("HEAD", path, key("Range", "bytes=0-9"), "")
+	require.Equal(t, 200, r.status, "RFC 9110 defines Range for GET only")
+	require.Equal(t, "1000000", r.header.Get("Content-Length"))
 
 	for name, tt := range map[string]struct {
 		header []string
@@ -52,6 +55,9 @@ func TestDownloadOfAResult(t *testing.T) {
 		"the last no bytes":        {[]string{"Range", "bytes=-0"}, 416, ""},
 		"nothing, twice":           {[]string{"Range", "bytes=-0, -00"}, 416, ""},
 		"nothing and something":    {[]string{"Range", "bytes=-0,10-19"}, 206, "0123456789"},
+		"an unknown unit":          {[]string{"Range", "lines=1-2"}, 200, content},
+		"no unit":                  {[]string{"Range", "0-9"}, 200, content},
+		"a unit in capitals":       {[]string{"Range", "Bytes=0-9"}, 206, "0123456789"},
 		"nothing of another file":  {[]string{"Range", "bytes=-0", "If-Range", `"other"`}, 200, content},
 		"a file one already has":   {[]string{"If-None-Match", etag}, 304, ""},
 		"a file that must be this": {[]string{"If-Match", `"other"`}, 412, ""},
@@ -64,6 +70,10 @@ func TestDownloadOfAResult(t *testing.T) {
 		if tt.status == 416 {
 			requireProblem(t, r, "The file has none of the bytes asked for", "range_not_satisfiable")
 			require.Equal(t, "bytes */1000000", r.header.Get("Content-Range"))
+			require.Empty(t, r.header.Get("Content-Disposition"))
+		}
+		if tt.status == 412 {
+			requireProblem(t, r, "The file is not the one that If-Match names", "precondition_failed")
 			require.Empty(t, r.header.Get("Content-Disposition"))
 		}
 	}

@@ -35,6 +35,8 @@ func statusOf(code store.Code) int {
 		return http.StatusRequestEntityTooLarge
 	case store.RangeNotSatisfied:
 		return http.StatusRequestedRangeNotSatisfiable
+	case store.PreconditionFailed:
+		return http.StatusPreconditionFailed
 	case store.UnsupportedMedia:
 		return http.StatusUnsupportedMediaType
 	case store.Unprocessable, store.RegistrationFailed, store.KeyMismatch:

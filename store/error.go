@@ -29,6 +29,7 @@ const (
 	MethodNotAllowed   Code = "method_not_allowed"   // 405
 	UnsupportedMedia   Code = "unsupported_media_type"
 	RangeNotSatisfied  Code = "range_not_satisfiable" // no byte of the file was asked for (416)
+	PreconditionFailed Code = "precondition_failed"   // If-Match names another file (412)
 	TooLarge           Code = "too_large"             // a part is over its limit
 	QueueFull          Code = "queue_full"            // more than the queue limit is pending
 	Overloaded         Code = "overloaded"            // admission refused
