@@ -31,21 +31,6 @@ const (
 	operator          // a session that began with the admin key
 )
 
-// shown reports whether an admitted request has shown a key that is known to be right. A
-// build's token is not checked yet at this point.
-func (a access) shown(h http.Header) bool {
-	switch a {
-	case public:
-		return false
-	case adminKey:
-		return true
-	case buildKey:
-		return header(h, keyBuildToken) == ""
-	default:
-		return header(h, keyAPI) != ""
-	}
-}
-
 // These are the headers in net/http's canonical form, because Header.Get("X-API-Key")
 // would allocate a string each time.
 const (
@@ -101,30 +86,34 @@ func (k *keys) guesses(a access, h http.Header) bool {
 	return a == buildKey && key != "" && header(h, keyBuildToken) != "" && !k.api.is(key)
 }
 
-// authorize checks what can be checked in memory.
-func (k *keys) authorize(a access, h http.Header) error {
+// authorize checks what can be checked in memory. proven reports that a key was compared
+// and is right.
+func (k *keys) authorize(a access, h http.Header) (proven bool, err error) {
 	key := header(h, keyAPI)
 	switch {
 	case a == public, a == visitor, a == reader, a == operator, a == buildKey && header(h, keyBuildToken) != "": // builds.find checks a build token
-		return nil
+		return false, nil
 	case a == adminKey:
-		return k.authorizeAdmin(header(h, keyAdmin))
+		err = k.authorizeAdmin(header(h, keyAdmin))
+		return err == nil, err
 	case a == monitorKey && key == "" && k.monitors:
 	case key == "" && a == buildKey:
-		return store.NewError(store.Unauthorized, "Missing X-API-Key or X-Build-Token header")
+		return false, store.NewError(store.Unauthorized, "Missing X-API-Key or X-Build-Token header")
 	case key == "":
-		return store.NewError(store.Unauthorized, "Missing X-API-Key header")
+		return false, store.NewError(store.Unauthorized, "Missing X-API-Key header")
 	case !k.api.is(key):
-		return errWrongKey
+		return false, errWrongKey
+	default:
+		proven = true
 	}
 	switch a {
 	case workerKey:
-		return needHeaders(h, api.HeaderWorkerID)
+		err = needHeaders(h, api.HeaderWorkerID)
 	case holderKey, monitorKey:
-		return needHeaders(h, api.HeaderWorkerID, api.HeaderBuildID)
+		err = needHeaders(h, api.HeaderWorkerID, api.HeaderBuildID)
 	default:
-		return nil
 	}
+	return proven, err
 }
 
 func (k *keys) authorizeAdmin(key string) error {

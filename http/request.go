@@ -49,13 +49,13 @@ func (s *Server) wrap(r *route, method string) echo.HandlerFunc {
 		conn := http.NewResponseController(c.Response().Writer)
 		c.Response().Before(func() { moveWriteDeadline(conn) })
 		unescape(c)
-		err := s.keys.authorize(r.access, c.Request().Header)
+		proven, err := s.keys.authorize(r.access, c.Request().Header)
+		if proven {
+			connOf(c.Request().Context()).trust()
+		}
 		if err != nil {
 			err = s.wrong.note(s.addr(c), err, start)
 		} else {
-			if r.access.shown(c.Request().Header) {
-				connOf(c.Request().Context()).trust()
-			}
 			if s.keys.guesses(r.access, c.Request().Header) {
 				_ = s.wrong.note(s.addr(c), errWrongKey, start) // the token decides
 			}

@@ -4,9 +4,11 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -206,11 +208,13 @@ func dialFrom(t *testing.T, local, url string) (net.Conn, *bufio.Reader) {
 
 func TestOneAddressDoesNotHoldAllConnections(t *testing.T) {
 	t.Parallel()
-	s, _ := newServer(t, takthttp.Deps{Tree: bigTree(1)}, func(c *takthttp.Config) { c.MaxConnections, c.MaxPerAddress = 100, 3 })
-	url, _ := serve(t, s, listen(t))
+	s, _ := newServer(t, takthttp.Deps{Tree: bigTree(1)}, func(c *takthttp.Config) {
+		c.MaxConnections, c.MaxPerAddress, c.PlainSessions = 100, 3, true
+	})
+	address, _ := serve(t, s, listen(t))
 	const live = "GET /livez HTTP/1.1\r\nHost: takt\r\n\r\n"
 	lives := func(local string) bool {
-		c, r := dialFrom(t, local, url)
+		c, r := dialFrom(t, local, address)
 		defer c.Close()
 		_, err := io.WriteString(c, live)
 		if err == nil {
@@ -220,7 +224,7 @@ func TestOneAddressDoesNotHoldAllConnections(t *testing.T) {
 	}
 	held, answers := net.Conn(nil), (*bufio.Reader)(nil)
 	for range 3 {
-		held, answers = dialFrom(t, "127.0.0.1", url)
+		held, answers = dialFrom(t, "127.0.0.1", address)
 		write(t, held, live)
 		require.Equal(t, 200, read(t, answers).status)
 	}
@@ -229,12 +233,31 @@ func TestOneAddressDoesNotHoldAllConnections(t *testing.T) {
 	write(t, held, strings.Replace(adminHead, adminKey, apiKey, 1))
 	require.Equal(t, 403, read(t, answers).status)
 	require.False(t, lives("127.0.0.1"), "a wrong key is none")
+	for _, header := range []string{"X-API-Key: made-up-0123456789", "Cookie: takt=made-up.0123456789"} {
+		for path, status := range map[string]int{"/login": 200, "/fleet": 303, "/livez": 200} {
+			write(t, held, "GET "+path+" HTTP/1.1\r\nHost: takt\r\nSec-Fetch-Site: none\r\n"+header+"\r\n\r\n")
+			require.Equal(t, status, read(t, answers).status)
+			require.False(t, lives("127.0.0.1"), "nobody compared %q of a request for %s", header, path)
+		}
+	}
 	write(t, held, adminHead)
 	require.Equal(t, 200, read(t, answers).status)
 	for range 10 {
-		dialFrom(t, "127.0.0.1", url)
+		dialFrom(t, "127.0.0.1", address)
 	}
 	require.True(t, lives("127.0.0.1"), "a fleet behind one address has shown its key")
+
+	for range 3 {
+		held, answers = dialFrom(t, "127.0.0.3", address)
+	}
+	require.False(t, lives("127.0.0.3"))
+	form := url.Values{"key": {apiKey}, "name": {"tester"}}.Encode()
+	write(t, held, fmt.Sprintf("POST /login HTTP/1.1\r\nHost: takt\r\nSec-Fetch-Site: same-origin\r\n"+
+		"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: %d\r\n\r\n%s", len(form), form))
+	cookie, _, _ := strings.Cut(read(t, answers).header.Get("Set-Cookie"), ";")
+	write(t, held, "GET /tree HTTP/1.1\r\nHost: takt\r\nSec-Fetch-Site: same-origin\r\nCookie: "+cookie+"\r\n\r\n")
+	require.Equal(t, 200, read(t, answers).status)
+	require.True(t, lives("127.0.0.3"), "a session is as good as a key")
 }
 
 func TestConnectionsThatAskNothingAreClosed(t *testing.T) {
