@@ -46,21 +46,24 @@ func (h *heijunka) scale(ctx context.Context, c echo.Context) (any, error) {
 	}
 	bounds := body.Min != nil || body.Max != nil
 	given := 0
-	for _, yes := range []bool{body.By != nil, body.Workers != nil, bounds} {
+	for _, yes := range []bool{body.By != nil, body.Workers != nil, bounds, body.Reset} {
 		if yes {
 			given++
 		}
 	}
 	switch {
 	case given != 1:
-		return nil, invalid("one of by, workers, or min and max required")
+		return nil, invalid("one of by, workers, reset, or min and max required")
 	case while > 0 && !bounds:
 		return nil, invalid("for belongs to min and max: scaling goes on after by and workers")
 	}
 	name := c.Param("name")
 	return h.change(ctx, c, entry{"scale", "heijunka/pools/" + store.Text(name), body.Reason, change(body)}, func(ctx context.Context) error {
-		if bounds {
+		switch {
+		case bounds:
 			return h.heijunka.SetBounds(ctx, name, body.Min, body.Max, while)
+		case body.Reset:
+			return h.heijunka.ResetBounds(ctx, name)
 		}
 		return h.heijunka.Scale(name, body.By, body.Workers)
 	})
@@ -72,10 +75,18 @@ func (h *heijunka) affinity(ctx context.Context, c echo.Context) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if body.Domain == "" {
+	switch {
+	case body.Domain == "":
 		return nil, invalid("domain required")
+	case body.Reset && len(body.Pools) > 0:
+		return nil, invalid("pools or reset, not both")
+	case body.Reset && while > 0:
+		return nil, invalid("for does not belong to reset")
 	}
 	return h.change(ctx, c, entry{"set", "heijunka/affinity/" + store.Text(body.Domain), body.Reason, change(body)}, func(ctx context.Context) error {
+		if body.Reset {
+			return h.heijunka.ResetAffinity(ctx, body.Domain)
+		}
 		return h.heijunka.SetAffinity(ctx, body.Domain, body.Pools, while)
 	})
 }

@@ -59,6 +59,14 @@ func (l *lever) SetAffinity(_ context.Context, domain string, pools []string, wh
 	return l.order("affinity %s %s for %s", domain, pools, while)
 }
 
+func (l *lever) ResetBounds(_ context.Context, pool string) error {
+	return l.order("reset bounds %s", pool)
+}
+
+func (l *lever) ResetAffinity(_ context.Context, domain string) error {
+	return l.order("reset affinity %s", domain)
+}
+
 func (l *lever) SetBurst(_ context.Context, enabled bool, while time.Duration) error {
 	return l.order("bursts %t for %s", enabled, while)
 }
@@ -100,6 +108,8 @@ func TestOperatorsSeeAndChangeTheLoad(t *testing.T) {
 		{"POST /pools/fleet/scale", `{"workers":7,"reason":"why"}`, `scale fleet by null to 7`},
 		{"POST /pools/fleet/scale", `{"min":2,"max":3,"reason":"why","for":"90"}`, `bounds fleet 2 to 3 for 1m30s`},
 		{"PUT /affinity", `{"domain":"query","pools":["hook"],"reason":"why"}`, `affinity query [hook] for 0s`},
+		{"PUT /affinity", `{"domain":"query","reset":true,"reason":"why"}`, `reset affinity query`},
+		{"POST /pools/fleet/scale", `{"reset":true,"reason":"why"}`, `reset bounds fleet`},
 		{"POST /surge", `{"action":"start","reason":"why","for":"10m"}`, `surge for 10m0s`},
 		{"POST /surge", `{"action":"stop","reason":"why"}`, `no surge`},
 		{"POST /surge", `{"action":"enable","reason":"why"}`, `bursts true for 0s`},
@@ -113,15 +123,15 @@ func TestOperatorsSeeAndChangeTheLoad(t *testing.T) {
 	}
 	entries, err := p.List(t.Context(), 100)
 	require.NoError(t, err)
-	require.Len(t, entries, 11, "a dry run is no change")
+	require.Len(t, entries, 13, "a dry run is no change")
 	require.Equal(t, []string{"rebalance", "heijunka", "why", "done"}, []string{entries[0].Action, entries[0].Target, entries[0].Reason, entries[0].Outcome})
 	require.Contains(t, string(entries[1].Detail), `"for":"10m"`)
 
 	given := len(l.orders)
 	for line, bodies := range map[string][]string{
 		"PUT /limits":             {`{}`, `{"reason":"why"}`, `{"hard_limit":9}`, `{"hard_limit":9,"reset":true,"reason":"why"}`, `{"hard_limit":9,"reason":"why","for":"soon"}`, `{"hard_limit":9,"reason":"why","for":"-2h"}`, `{"hard_limit":"x"}`},
-		"POST /pools/fleet/scale": {`{"reason":"why"}`, `{"by":1,"workers":2,"reason":"why"}`, `{"by":1,"reason":"why","for":"2h"}`},
-		"PUT /affinity":           {`{"pools":[],"reason":"why"}`},
+		"POST /pools/fleet/scale": {`{"reason":"why"}`, `{"by":1,"workers":2,"reason":"why"}`, `{"by":1,"reason":"why","for":"2h"}`, `{"reset":true,"max":3,"reason":"why"}`, `{"reset":true,"reason":"why","for":"2h"}`},
+		"PUT /affinity":           {`{"pools":[],"reason":"why"}`, `{"domain":"query","pools":["hook"],"reset":true,"reason":"why"}`, `{"domain":"query","reset":true,"reason":"why","for":"2h"}`},
 		"POST /surge":             {`{"action":"surf","reason":"why"}`, `{"action":"stop","reason":"why","for":"2h"}`, `{"action":"stop","reason":" "}`},
 		"POST /rebalance":         {``},
 	} {

@@ -99,7 +99,9 @@ type Heijunka interface {
 	SetLimits(ctx context.Context, soft, hard *int, reserved *float64, while time.Duration) error
 	ResetLimits(ctx context.Context) error
 	SetBounds(ctx context.Context, pool string, low, high *int, while time.Duration) error
+	ResetBounds(ctx context.Context, pool string) error
 	SetAffinity(ctx context.Context, domain string, pools []string, while time.Duration) error
+	ResetAffinity(ctx context.Context, domain string) error
 	SetBurst(ctx context.Context, enabled bool, while time.Duration) error
 	// Scaling, surges and moves apply to this controller only and are not saved.
 	Scale(pool string, by, to *int) error

@@ -88,6 +88,22 @@ func (h *Heijunka) SetAffinity(ctx context.Context, domain string, pools []strin
 	})
 }
 
+// ResetBounds puts the configured bounds of a pool in force again.
+func (h *Heijunka) ResetBounds(ctx context.Context, pool string) error {
+	if _, err := h.pool(pool); err != nil {
+		return err
+	}
+	return h.change(ctx, 0, func(s *store.HeijunkaSettings, _ store.Expiry) error { delete(s.Bounds, pool); return nil })
+}
+
+// ResetAffinity makes a domain prefer its own pool again.
+func (h *Heijunka) ResetAffinity(ctx context.Context, domain string) error {
+	if _, err := h.pool(domain); err != nil {
+		return err
+	}
+	return h.change(ctx, 0, func(s *store.HeijunkaSettings, _ store.Expiry) error { delete(s.Affinity, domain); return nil })
+}
+
 // SetBurst turns the detection of bursts on or off. Otherwise it works as SetLimits
 // does.
 func (h *Heijunka) SetBurst(ctx context.Context, enabled bool, while time.Duration) error {

@@ -162,6 +162,19 @@ func TestSettings(t *testing.T) {
 			passes(time.Minute)
 			require.Equal(w, "a", route("x"))
 
+			require.NoError(w, w.h.SetAffinity(ctx, "a", []string{"b"}, 0))
+			require.Equal(w, "b", route("x"))
+			require.NoError(w, w.h.ResetAffinity(ctx, "a"))
+			require.Equal(w, "a", route("x"))
+			most := 3
+			require.NoError(w, w.h.SetBounds(ctx, "a", nil, &most, 0))
+			require.Equal(w, 3, w.pool("a").status().Max)
+			require.NoError(w, w.h.ResetBounds(ctx, "a"))
+			require.NotEqual(w, 3, w.pool("a").status().Max)
+			require.JSONEq(w, "{}", string(w.h.Status().Changed), "nothing is changed any more")
+			require.Equal(w, store.NotFound, store.CodeOf(w.h.ResetAffinity(ctx, "d")))
+			require.Equal(w, store.NotFound, store.CodeOf(w.h.ResetBounds(ctx, "d")))
+
 			// Over 85 % the least loaded of the list is taken.
 			ten := 10
 			require.NoError(w, w.h.Scale("a", nil, &ten))

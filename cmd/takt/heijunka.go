@@ -86,12 +86,13 @@ func newHeijunkaLimitsCommand(env environment) *cobra.Command {
 
 func newHeijunkaScaleCommand(env environment) *cobra.Command {
 	var by, to, low, high int
+	var reset bool
 	cmd := &cobra.Command{
 		Use:   "scale POOL --reason TEXT",
 		Short: "Change the size of a pool, or its bounds",
 		Long: `Change the size of a pool on this controller with --by or --workers; scaling
 goes on from there. Or change its bounds with --min and --max; the same for both
-pins it.`,
+pins it. --reset restores the configured bounds.`,
 		Args: cobra.ExactArgs(1),
 	}
 	fs := cmd.Flags()
@@ -99,10 +100,11 @@ pins it.`,
 	fs.IntVar(&to, "workers", 0, "so many workers")
 	fs.IntVar(&low, "min", 0, "fewest workers")
 	fs.IntVar(&high, "max", 0, "most workers")
+	fs.BoolVar(&reset, "reset", false, "restore the configured bounds")
 	return change(env, cmd, func(ctx context.Context, c *client.Client, args []string, reason, end string) (api.Heijunka, error) {
 		return c.ScalePool(ctx, args[0], api.HeijunkaScale{
 			By: given(fs, "by", by), Workers: given(fs, "workers", to), Min: given(fs, "min", low), Max: given(fs, "max", high),
-			For: end, Reason: reason,
+			Reset: reset, For: end, Reason: reason,
 		})
 	})
 }
@@ -124,12 +126,15 @@ func newHeijunkaRebalanceCommand(env environment) *cobra.Command {
 }
 
 func newHeijunkaAffinityCommand(env environment) *cobra.Command {
-	return change(env, &cobra.Command{
+	var reset bool
+	cmd := &cobra.Command{
 		Use:   "affinity DOMAIN [POOL]... --reason TEXT",
-		Short: "Change the pools that a domain prefers; none: all of its list",
+		Short: "Change the pools that a domain prefers; without POOL: all of its list",
 		Args:  cobra.MinimumNArgs(1),
-	}, func(ctx context.Context, c *client.Client, args []string, reason, end string) (api.Heijunka, error) {
-		return c.SetAffinity(ctx, api.HeijunkaAffinity{Domain: args[0], Pools: args[1:], For: end, Reason: reason})
+	}
+	cmd.Flags().BoolVar(&reset, "reset", false, "prefer the domain's own pool again")
+	return change(env, cmd, func(ctx context.Context, c *client.Client, args []string, reason, end string) (api.Heijunka, error) {
+		return c.SetAffinity(ctx, api.HeijunkaAffinity{Domain: args[0], Pools: args[1:], Reset: reset, For: end, Reason: reason})
 	})
 }
 

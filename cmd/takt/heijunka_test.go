@@ -37,6 +37,7 @@ changed   {"limits":{"hard":1200}}
 	}
 	d.answers("PUT /admin/heijunka/affinity", 200, loadReply)
 	require.Contains(t, d.ok(t, "heijunka", "affinity", "query", "hook", "--reason", "try"), "fleet")
+	require.Contains(t, d.ok(t, "heijunka", "affinity", "query", "--reset", "--reason", "try"), "fleet")
 	d.answers("POST /admin/heijunka/surge", 200, loadReply)
 	require.Contains(t, d.ok(t, "heijunka", "surge", "start", "--reason", "try"), "fleet")
 

@@ -38,21 +38,25 @@ type HeijunkaLimits struct {
 // HeijunkaScale is the body of POST /admin/heijunka/pools/:name/scale. by or workers
 // changes the pool now, and scaling continues from there; min and max bound it.
 type HeijunkaScale struct {
-	By      *int   `json:"by,omitempty"`
-	Workers *int   `json:"workers,omitempty"`
-	Min     *int   `json:"min,omitempty"`
-	Max     *int   `json:"max,omitempty"`
-	For     string `json:"for,omitempty"` // how long min and max hold
-	Reason  string `json:"reason"`
+	By      *int `json:"by,omitempty"`
+	Workers *int `json:"workers,omitempty"`
+	Min     *int `json:"min,omitempty"`
+	Max     *int `json:"max,omitempty"`
+	// Reset restores the configured min and max.
+	Reset  bool   `json:"reset,omitempty"`
+	For    string `json:"for,omitempty"` // how long min and max hold
+	Reason string `json:"reason"`
 }
 
 // HeijunkaAffinity is the body of PUT /admin/heijunka/affinity: the pools that a
 // domain prefers. An empty list means all of its pools.
 type HeijunkaAffinity struct {
 	Domain string   `json:"domain"`
-	Pools  []string `json:"pools"`
-	For    string   `json:"for,omitempty"`
-	Reason string   `json:"reason"`
+	Pools  []string `json:"pools,omitempty"`
+	// Reset makes the domain prefer its own pool again, which is the default.
+	Reset  bool   `json:"reset,omitempty"`
+	For    string `json:"for,omitempty"`
+	Reason string `json:"reason"`
 }
 
 // HeijunkaSurge is the body of POST /admin/heijunka/surge. Action start or stop
