@@ -62,7 +62,11 @@ check: lint ## lint, vet and check that go.mod is tidy
 	$(GO) vet ./...
 	$(GO) mod tidy -diff
 
-check-all: check vuln mutants drill fuzz ## check what takes longer, before a release
+check-all: check vuln mutants drill fuzz check-fresh ## check what takes longer, before a release
+
+check-fresh: ## run the demo and every test in an empty Debian, as root; KEEP=1 keeps it
+	@.ci/setup debootstrap
+	@.ci/fresh
 
 lint: $(LINT) $(LICENSES) ## check formats and lint, tests included, and that THIRD_PARTY.md is current
 	$(LINT) run ./...

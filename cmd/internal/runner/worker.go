@@ -136,7 +136,7 @@ func (w *Worker) prepareAhead(ctx context.Context, image string) {
 // limits prepares the limits of builds and says which they are.
 func (w *Worker) limits(ctx context.Context) {
 	r := w.cfg.Resources
-	w.log.Info().Float64("cpus", r.CPUs).Int64("memory", r.Memory).Int64("disk", r.Disk).Stringer("time", w.cfg.Timeout).
+	w.log.Info().Float64("cpus", r.CPUs).Int64("memory", r.Memory).Int64("disk", r.Disk).Stringer("timeout", w.cfg.Timeout).
 		Msg("limits of each build, 0 for none")
 	if w.unlimited = w.cfg.Command.Limit(ctx, r); w.unlimited != nil {
 		w.log.Warn().Err(w.unlimited).Msg("CPU and memory of builds are not limited here")
