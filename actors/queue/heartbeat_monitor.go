@@ -5,6 +5,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"takt/actors/otp"
 	"takt/actors/pubsub"
 	"takt/actors/settings"
@@ -267,7 +269,7 @@ func (m *Monitor) publish(r store.SweepResult) {
 func (h *heartbeatMonitor) swept(c *otp.Ctx, s swept) {
 	h.sweeping = false
 	logger := c.Logger()
-	switch r := s.result; {
+	switch {
 	case s.err != nil && isOutage(s.err):
 		// The sweep skips its turn. A worker that was silent meanwhile may have sent
 		// beats that no controller could store.
@@ -276,11 +278,21 @@ func (h *heartbeatMonitor) swept(c *otp.Ctx, s swept) {
 		return
 	case s.err != nil:
 		logger.Error().Err(s.err).Msg("sweep failed")
-	case len(r.Requeued)+len(r.Failed)+len(r.Offline) > 0:
-		logger.Warn().Int("requeued", len(r.Requeued)).Int("failed", len(r.Failed)).
-			Int("workers_offline", len(r.Offline)).Msg("silent workers lost their builds")
+	default:
+		logSweep(logger, s.result)
 	}
 	c.Resume()
+}
+
+// logSweep logs what a sweep changed. A worker that goes offline without a build is
+// normal: a machine was switched off.
+func logSweep(logger zerolog.Logger, r store.SweepResult) {
+	if n, m := len(r.Requeued), len(r.Failed); n+m > 0 {
+		logger.Warn().Int("requeued", n).Int("failed", m).Msg("silent workers lost their builds")
+	}
+	if n := len(r.Offline); n > 0 {
+		logger.Info().Int("workers", n).Msg("workers went offline")
+	}
 }
 
 // saved returns the saved timeouts, or the configured ones if none were saved.

@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -82,6 +83,26 @@ func (w *watch) passes(d time.Duration) {
 func (w *watch) sweeps() (n int) {
 	w.db.set(func(s *fakeStore) { n = len(s.swept) })
 	return n
+}
+
+func TestASweepLogsLostBuildsApartFromOfflineWorkers(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		result store.SweepResult
+		want   string
+	}{
+		{store.SweepResult{}, ""},
+		{store.SweepResult{Offline: []string{"w"}}, `{"level":"info","workers":1,"message":"workers went offline"}` + "\n"},
+		{
+			store.SweepResult{Requeued: []store.BuildRef{{}, {}}, Failed: []store.BuildRef{{}}, Offline: []string{"w"}},
+			`{"level":"warn","requeued":2,"failed":1,"message":"silent workers lost their builds"}` + "\n" +
+				`{"level":"info","workers":1,"message":"workers went offline"}` + "\n",
+		},
+	} {
+		var logged strings.Builder
+		logSweep(zerolog.New(&logged), tt.result)
+		require.Equal(t, tt.want, logged.String())
+	}
 }
 
 func TestSweeps(t *testing.T) {
