@@ -2,6 +2,7 @@ package http
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -63,21 +64,22 @@ func newMetrics(tls *Certificate) serverMetrics {
 // Collectors returns the server's metrics. Register them once.
 func (s *Server) Collectors() []prometheus.Collector { return s.metrics.all }
 
-// routeMetrics are the metrics of one route. They are looked up once because looking up
-// labels costs more than counting.
+// routeMetrics are the metrics of one route. Each series is made when it is first needed,
+// because most routes are never used and would fill the scrape, and only once, because
+// looking up labels costs more than counting.
 type routeMetrics struct {
-	seconds prometheus.Observer
+	seconds func() prometheus.Observer
 	running prometheus.Gauge
-	status  [6]prometheus.Counter // by class; 0 is for no status
+	status  [6]func() prometheus.Counter // by class; 0 is for no status
 }
 
 func (m *serverMetrics) of(r *route, method string) routeMetrics {
 	rm := routeMetrics{
-		seconds: m.seconds.WithLabelValues(method, r.path),
+		seconds: sync.OnceValue(func() prometheus.Observer { return m.seconds.WithLabelValues(method, r.path) }),
 		running: m.running.WithLabelValues(r.domain.String()),
 	}
 	for i, class := range [...]string{"other", "1xx", "2xx", "3xx", "4xx", "5xx"} {
-		rm.status[i] = m.requests.WithLabelValues(method, r.path, class)
+		rm.status[i] = sync.OnceValue(func() prometheus.Counter { return m.requests.WithLabelValues(method, r.path, class) })
 	}
 	return rm
 }
@@ -85,10 +87,10 @@ func (m *serverMetrics) of(r *route, method string) routeMetrics {
 // ended counts a request; a request without a reply has no class.
 func (m routeMetrics) ended(ctx context.Context, reply *echo.Response, took time.Duration) {
 	m.running.Dec()
-	metrics.Observe(ctx, m.seconds, took)
+	metrics.Observe(ctx, m.seconds(), took)
 	class := reply.Status / 100
 	if !reply.Committed || class < 1 || class > 5 {
 		class = 0
 	}
-	m.status[class].Inc()
+	m.status[class]().Inc()
 }

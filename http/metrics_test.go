@@ -24,6 +24,9 @@ func TestRequestsAreCounted(t *testing.T) {
 	require.NoError(t, err)
 	counted := map[string]float64{}
 	for _, f := range families {
+		if name := f.GetName(); name == "takt_http_request_duration_seconds" || name == "takt_http_requests_total" {
+			require.Len(t, f.GetMetric(), 2, "%s: only routes that were used have series", name)
+		}
 		for _, m := range f.GetMetric() {
 			key := f.GetName()
 			for _, l := range m.GetLabel() {

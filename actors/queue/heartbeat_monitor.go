@@ -286,7 +286,7 @@ func (h *heartbeatMonitor) swept(c *otp.Ctx, s swept) {
 
 // logSweep logs what a sweep changed. A worker that goes offline without a build is
 // normal: a machine was switched off.
-func logSweep(logger zerolog.Logger, r store.SweepResult) {
+func logSweep(logger *zerolog.Logger, r store.SweepResult) {
 	if n, m := len(r.Requeued), len(r.Failed); n+m > 0 {
 		logger.Warn().Int("requeued", n).Int("failed", m).Msg("silent workers lost their builds")
 	}

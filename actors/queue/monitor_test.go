@@ -100,7 +100,8 @@ func TestASweepLogsLostBuildsApartFromOfflineWorkers(t *testing.T) {
 		},
 	} {
 		var logged strings.Builder
-		logSweep(zerolog.New(&logged), tt.result)
+		logger := zerolog.New(&logged)
+		logSweep(&logger, tt.result)
 		require.Equal(t, tt.want, logged.String())
 	}
 }
