@@ -194,17 +194,22 @@ func (s *state) open(o *Owner, w *workspace) error {
 
 func (w workspace) certs() string { return filepath.Join(w.root, "certs") }
 
-// removeAll removes a tree, also one whose directories were made read-only,
-// as module caches are.
+// removeAll removes a tree, also one whose directories were made read-only, as module
+// caches are. Beside a process that exchanges directories for links it changes and
+// removes nothing outside of the tree, provided that root's parent is closed to it.
 func removeAll(root string) error {
 	if os.RemoveAll(root) == nil {
 		return nil
 	}
-	_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if d != nil && d.IsDir() {
-			_ = os.Chmod(path, 0o700) //nolint:gosec // ours, about to be removed
-		}
-		return nil // the second removal reports what is left
-	})
+	_ = os.Chmod(root, 0o700) //nolint:gosec // a directory
+	if inside, err := os.OpenRoot(root); err == nil {
+		_ = fs.WalkDir(inside.FS(), ".", func(path string, d fs.DirEntry, _ error) error {
+			if d != nil && d.IsDir() {
+				_ = inside.Chmod(path, 0o700)
+			}
+			return nil // the second removal reports what is left
+		})
+		_ = inside.Close()
+	}
 	return os.RemoveAll(root)
 }
