@@ -78,6 +78,7 @@ type dashboard struct {
 	assets    map[string]asset
 	version   string // of the assets
 	places    chan struct{}
+	logins    *share // requests whose login is being read
 	live      *live
 	known     *lastKnown
 	often     []*page // pages that remember reads regularly
@@ -151,7 +152,7 @@ type screen struct {
 func newDashboard(s *Server, d Deps, b *builds, a *audit, t *tree) *dashboard {
 	h := &dashboard{
 		shared: s.shared, deps: d, sessions: newSessions(s.cfg, s.keys), audit: a, orders: t, builds: b, store: d.Dashboard, ring: s.ring,
-		history: s.history, places: make(chan struct{}, pagePlaces), live: newLive(), known: newLastKnown(), assets: map[string]asset{},
+		history: s.history, places: make(chan struct{}, pagePlaces), logins: newShare("logins", 512, 64), live: newLive(), known: newLastKnown(), assets: map[string]asset{},
 	}
 	h.fleet = memo[[]store.FleetSummary]{life: time.Second}
 	h.durations = memo[map[store.Platform]store.Durations]{life: 10 * time.Second}
@@ -220,26 +221,58 @@ func (d *dashboard) asset(_ context.Context, c echo.Context) (any, error) {
 	return nil, nil
 }
 
-// open is serve for a route that needs no session.
-func (d *dashboard) open(c echo.Context, r *route) error { return d.serve(c, r, false) }
+// open serves a route that needs no session. It takes no place, because its handlers use
+// memory only.
+func (d *dashboard) open(c echo.Context, r *route) error {
+	var reply any
+	err := d.permit(c, r, false)
+	if err == nil {
+		reply, err = r.handle(c.Request().Context(), c)
+	}
+	return d.finish(c, reply, err)
+}
 
-// guarded is serve for a route that needs a session.
-func (d *dashboard) guarded(c echo.Context, r *route) error { return d.serve(c, r, true) }
-
-// serve checks the session, runs the handler in a place, and shows its error as a
-// page.
-func (d *dashboard) serve(c echo.Context, r *route, guarded bool) error {
-	err := d.permit(c, r, guarded)
-	if errors.Is(err, errLogin) {
-		return c.Redirect(http.StatusSeeOther, "/login?next="+url.QueryEscape(c.Request().URL.RequestURI()))
+// guarded serves a route that needs a session. The handler runs in a place; the form is
+// read before it and the page is sent after it, because a client may be slow.
+func (d *dashboard) guarded(c echo.Context, r *route) error {
+	var reply any
+	err := d.permit(c, r, true)
+	if err == nil && c.Request().Method == http.MethodPost {
+		err = readForm(c.Request())
 	}
 	if err == nil {
-		err = d.attempt(c, r)
+		reply, err = d.attempt(c, r)
 	}
-	if err == nil || c.Response().Committed || errors.Is(err, http.ErrAbortHandler) {
+	return d.finish(c, reply, err)
+}
+
+// finish sends a handler's page, or shows its error as one.
+func (d *dashboard) finish(c echo.Context, reply any, err error) error {
+	switch {
+	case errors.Is(err, errLogin):
+		return c.Redirect(http.StatusSeeOther, "/login?next="+url.QueryEscape(c.Request().URL.RequestURI()))
+	case c.Response().Committed || errors.Is(err, http.ErrAbortHandler):
+		return err
+	case err != nil:
+		reply, err = d.errorPage(c, err)
+	}
+	if page, ok := reply.(rendered); ok && err == nil {
+		c.Response().Header().Set("Content-Security-Policy", pagePolicy)
+		d.replyBytes(c, page.status, []string{"text/html; charset=utf-8"}, page.html)
+	}
+	return err
+}
+
+// maxForm is how many bytes the body of a form on a page may have.
+const maxForm = 16 << 10
+
+// readForm reads the body of a POST from a page.
+func readForm(r *http.Request) error {
+	err := r.ParseForm()
+	if _, ok := errors.AsType[*store.Error](err); err == nil || ok {
 		return err
 	}
-	return d.renderError(c, err)
+	return store.Wrap(store.InvalidArgument, "The form can't be read", err)
 }
 
 // errLogin redirects a page request to the login.
@@ -270,17 +303,16 @@ func (d *dashboard) permit(c echo.Context, r *route, guarded bool) error {
 }
 
 // attempt runs the handler in one of the places.
-func (d *dashboard) attempt(c echo.Context, r *route) error {
+func (d *dashboard) attempt(c echo.Context, r *route) (any, error) {
 	patience := time.NewTimer(pagePatience)
 	defer patience.Stop()
 	select {
 	case d.places <- struct{}{}:
 		defer func() { <-d.places }()
 	case <-patience.C:
-		return store.NewError(store.Overloaded, "Too many pages at once, try again")
+		return nil, store.NewError(store.Overloaded, "Too many pages at once, try again")
 	}
-	_, err := r.handle(c.Request().Context(), c)
-	return err
+	return r.handle(c.Request().Context(), c)
 }
 
 // show returns the serve function of a page and of its stream.
@@ -293,13 +325,13 @@ func (d *dashboard) show(p *page) func(c echo.Context, r *route) error {
 			}
 			return d.follow(c, newView(c, p))
 		}
-		return d.serve(c, r, true)
+		return d.guarded(c, r)
 	}
 }
 
 // whole returns the handler of a full page.
 func (d *dashboard) whole(p *page) handler {
-	return func(ctx context.Context, c echo.Context) (any, error) { return nil, d.showPage(ctx, c, newView(c, p)) }
+	return func(ctx context.Context, c echo.Context) (any, error) { return d.showPage(ctx, c, newView(c, p)) }
 }
 
 func newView(c echo.Context, p *page) *view {
@@ -312,7 +344,7 @@ func newView(c echo.Context, p *page) *view {
 	return &view{page: p, id: store.Text(id), query: q, Admin: sessionOf(c).Admin(), Host: c.Scheme() + "://" + c.Request().Host}
 }
 
-func (d *dashboard) showPage(ctx context.Context, c echo.Context, v *view) error {
+func (d *dashboard) showPage(ctx context.Context, c echo.Context, v *view) (any, error) {
 	s, err := d.screen(ctx, v)
 	name, status := v.page.name, http.StatusOK
 	switch {
@@ -321,7 +353,7 @@ func (d *dashboard) showPage(ctx context.Context, c echo.Context, v *view) error
 		name, status = "away", http.StatusServiceUnavailable
 		c.Response().Header().Set("Retry-After", "5")
 	case err != nil:
-		return err
+		return nil, err
 	}
 	s.Who, s.Done = sessionOf(c), doneTexts[c.Request().URL.Query().Get("done")]
 	s.Path = c.Request().URL.Path + v.With()
@@ -367,28 +399,32 @@ func (d *dashboard) remember(ctx context.Context) {
 
 var errSlowPage = store.NewError(store.Unavailable, "The page took too long to read")
 
-func (d *dashboard) render(c echo.Context, status int, name string, s *screen) error {
+// rendered is a page to be sent.
+type rendered struct {
+	status int
+	html   []byte
+}
+
+func (d *dashboard) render(c echo.Context, status int, name string, s *screen) (any, error) {
 	s.Version = d.version
 	if s.Who == nil {
 		s.Who = sessionOf(c)
 	}
 	var b bytes.Buffer
 	if err := d.templates[name].ExecuteTemplate(&b, "layout.html", s); err != nil {
-		return fmt.Errorf("making the page %s: %w", name, err)
+		return nil, fmt.Errorf("making the page %s: %w", name, err)
 	}
-	c.Response().Header().Set("Content-Security-Policy", pagePolicy)
-	d.replyBytes(c, status, []string{"text/html; charset=utf-8"}, b.Bytes())
-	return nil
+	return rendered{status, b.Bytes()}, nil
 }
 
-// renderError shows an error as a page, and logs it.
-func (d *dashboard) renderError(c echo.Context, err error) error {
+// errorPage renders an error as a page, and logs it.
+func (d *dashboard) errorPage(c echo.Context, err error) (any, error) {
 	p, retry := problem(err, requestID(c))
 	d.logError(c, err, p.Status, c.Request().Context().Err() != nil)
 	if retry > 0 {
 		c.Response().Header().Set("Retry-After", fmt.Sprint(int(retry.Seconds())+1))
 	}
-	back := ownPath(c.Request().PostFormValue("back"), "/")
+	back := ownPath(c.Request().PostForm.Get("back"), "/") // a refused body is never read
 	return d.render(c, p.Status, "error", &screen{Title: p.Title, Path: back, Page: p})
 }
 

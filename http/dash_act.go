@@ -48,10 +48,7 @@ var doneTexts = map[string]string{ //nolint:gochecknoglobals // a table
 func (d *dashboard) perform(a act) handler {
 	return func(ctx context.Context, c echo.Context) (any, error) {
 		r := c.Request()
-		if err := r.ParseForm(); err != nil {
-			return nil, invalid("The form can't be read")
-		}
-		form := r.PostForm
+		form := r.PostForm // see guarded
 		body, err := formBody(form, a.fields)
 		if err != nil {
 			return nil, err

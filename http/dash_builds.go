@@ -252,10 +252,7 @@ func (d *dashboard) downloadBuild(c echo.Context, r *route) error {
 	if err == nil {
 		err = d.levelled(c, r)
 	}
-	if err != nil && !c.Response().Committed {
-		return d.renderError(c, err)
-	}
-	return err
+	return d.finish(c, nil, err)
 }
 
 // retried redirects the browser to the new build.

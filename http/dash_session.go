@@ -195,10 +195,10 @@ type loginData struct {
 }
 
 func (d *dashboard) loginPage(_ context.Context, c echo.Context) (any, error) {
-	return nil, d.renderLogin(c, http.StatusOK, loginData{Next: ownPath(c.QueryParam("next"), "")})
+	return d.renderLogin(c, http.StatusOK, loginData{Next: ownPath(c.QueryParam("next"), "")})
 }
 
-func (d *dashboard) renderLogin(c echo.Context, status int, data loginData) error {
+func (d *dashboard) renderLogin(c echo.Context, status int, data loginData) (any, error) {
 	data.Possible = d.sessions.possible(c.Request())
 	return d.render(c, status, "login", &screen{Title: "Log in", Page: data})
 }
@@ -207,16 +207,19 @@ func (d *dashboard) renderLogin(c echo.Context, status int, data loginData) erro
 func (d *dashboard) login(_ context.Context, c echo.Context) (any, error) {
 	r := c.Request()
 	if !d.sessions.possible(r) {
-		return nil, d.renderLogin(c, http.StatusForbidden, loginData{})
+		return d.renderLogin(c, http.StatusForbidden, loginData{})
 	}
-	next := ownPath(r.PostFormValue("next"), "/fleet")
-	v, err := d.sessions.begin(r.PostFormValue("key"), r.PostFormValue("name"))
+	if err := d.within(d.logins, c, func() error { return readForm(r) }); err != nil {
+		return nil, err
+	}
+	next := ownPath(r.PostForm.Get("next"), "/fleet")
+	v, err := d.sessions.begin(r.PostForm.Get("key"), r.PostForm.Get("name"))
 	if err != nil {
 		failure := failureOf(d.wrong.note(d.addr(c), err, time.Now()))
 		if failure.RetryAfter > 0 {
 			c.Response().Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(failure.RetryAfter.Seconds()))))
 		}
-		return nil, d.renderLogin(c, statusOf(failure.Code), loginData{Next: next, Name: r.PostFormValue("name"), Error: failure.Message})
+		return d.renderLogin(c, statusOf(failure.Code), loginData{Next: next, Name: r.PostForm.Get("name"), Error: failure.Message})
 	}
 	d.log.Info().Str("actor", v.actor(remoteHost(r))).Str("session", v.ID).Msg("login")
 	c.SetCookie(d.sessions.cookie(r, d.sessions.issue(v)))

@@ -113,11 +113,11 @@ func (s *Server) routes(d Deps) []route {
 	// browser's other requests. Operators' routes are not levelled, like /admin.
 	screen := func(path string, a access, p *page) route { return own(get, path, a, ops, dash.show(p), dash.whole(p)) }
 	visit := func(method, path string, handle handler) route {
-		return own(method, path, visitor, ops, dash.open, handle)
+		return route{method, path, visitor, ops, maxForm, dash.open, handle}
 	}
 	fetch := func(path string, handle handler) route { return own(get, path, reader, ops, dash.guarded, handle) }
 	perform := func(path string, a access, what act) route {
-		return own(post, path, a, ops, dash.guarded, dash.perform(what))
+		return route{post, path, a, ops, maxForm, dash.guarded, dash.perform(what)}
 	}
 
 	return []route{
