@@ -107,7 +107,7 @@ func TestDashboardShowsWhatAWorkerReports(t *testing.T) {
 	eventually(t, "it reports at its start", reported)
 	b.open("/fleet/" + machine.ID)
 	b.sees(".facts", version())
-	b.sees(".facts", "healthy")
+	b.sees(".facts", machine.Diagnostics.Status)
 	first := machine.Diagnostics.RunAt
 	require.NoError(t, w.Signal(syscall.SIGUSR1))
 	eventually(t, "it reports on request", func() bool { return reported() && machine.Diagnostics.RunAt > first })

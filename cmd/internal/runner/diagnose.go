@@ -3,11 +3,14 @@ package runner
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/dustin/go-humanize"
+	"github.com/shirou/gopsutil/v4/cpu"
 	"github.com/shirou/gopsutil/v4/disk"
+	"github.com/shirou/gopsutil/v4/load"
 	"github.com/shirou/gopsutil/v4/mem"
 
 	"takt/http/api"
@@ -64,6 +67,7 @@ func (w *Worker) report(ctx context.Context) (fit bool, err error) {
 	}{
 		{"runner", "fail", func(ctx context.Context) (string, error) { return "builds can be run", w.fit(ctx) }},
 		{"limits", "warn", w.checkLimits},
+		{"cpu", "warn", checkCPU},
 		{"memory", "warn", w.checkMemory},
 		{"disk", "warn", w.checkDisk},
 	} {
@@ -94,16 +98,55 @@ func (w *Worker) checkLimits(context.Context) (string, error) {
 	return "limits of builds can be held", nil
 }
 
+// maxLoad is a five-minute load average of each core that builds seldom exceed by
+// themselves.
+const maxLoad = 4
+
+func checkCPU(ctx context.Context) (string, error) {
+	average, err := load.AvgWithContext(ctx)
+	if err != nil {
+		return "", err
+	}
+	cores, err := cpu.CountsWithContext(ctx, true)
+	if err != nil {
+		return "", err
+	}
+	return judgeCPU(average.Load5, cores)
+}
+
+func judgeCPU(load float64, cores int) (string, error) {
+	said := fmt.Sprintf("load average %.1f on %d cores", load, cores)
+	if load > maxLoad*float64(cores) {
+		return "", errors.New(said + ": builds will be slow")
+	}
+	return said, nil
+}
+
 func (w *Worker) checkMemory(ctx context.Context) (string, error) {
 	memory, err := mem.VirtualMemoryWithContext(ctx)
 	if err != nil {
 		return "", err
 	}
-	total := humanize.IBytes(memory.Total)
-	if need := uint64(w.cfg.Resources.Memory) * uint64(w.cfg.Concurrency); need > memory.Total {
-		return "", fmt.Errorf("builds may use %s of memory, the machine has %s", humanize.IBytes(need), total)
+	w.mu.Lock()
+	building := len(w.active)
+	w.mu.Unlock()
+	return w.cfg.judgeMemory(building, memory.Total, memory.Available)
+}
+
+// lowMemory is what should be available where builds have no limit, in bytes.
+const lowMemory = 512 << 20
+
+// judgeMemory compares what builds may use with the memory of the machine, and what
+// those may use that can still begin with what is available now.
+func (c Config) judgeMemory(building int, total, available uint64) (string, error) {
+	limit := uint64(c.Resources.Memory)
+	if need := limit * uint64(c.Concurrency); need > total {
+		return "", fmt.Errorf("builds may use %s of memory, the machine has %s", humanize.IBytes(need), humanize.IBytes(total))
 	}
-	return fmt.Sprintf("%s of %s used", humanize.IBytes(memory.Used), total), nil
+	if need := cmp.Or(limit*uint64(max(c.Concurrency-building, 0)), lowMemory); need > available {
+		return "", fmt.Errorf("further builds may need %s of memory, %s are available", humanize.IBytes(need), humanize.IBytes(available))
+	}
+	return fmt.Sprintf("%s of %s available", humanize.IBytes(available), humanize.IBytes(total)), nil
 }
 
 // lowDisk is what should be free where builds have no limit, in bytes.

@@ -23,8 +23,12 @@ func TestDiagnosticReportAtTheStartAndOnRequest(t *testing.T) {
 		status[c.Name] = c.Status
 		require.NotEmpty(t, c.Message)
 	}
-	require.Equal(t, map[string]string{"runner": "pass", "limits": "pass", "memory": "pass", "disk": "warn"}, status)
-	require.Contains(t, r.Checks[3].Message, "builds may need 1.0 EiB of disk")
+	for _, name := range []string{"cpu", "memory"} { // as busy as this machine is
+		require.Contains(t, status, name)
+		delete(status, name)
+	}
+	require.Equal(t, map[string]string{"runner": "pass", "limits": "pass", "disk": "warn"}, status)
+	require.Contains(t, r.Checks[4].Message, "builds may need 1.0 EiB of disk")
 
 	require.Equal(t, 1, reports())
 	b.worker.Report()
@@ -39,16 +43,49 @@ func TestReportSaysWhichLimitsAreNotHeld(t *testing.T) {
 	require.EqualError(t, err, "CPU and memory of builds are not limited: no cgroup v2 here")
 }
 
+func TestReportOfTheMachine(t *testing.T) {
+	t.Parallel()
+	said, err := judgeCPU(16, 4)
+	require.NoError(t, err)
+	require.Equal(t, "load average 16.0 on 4 cores", said)
+	_, err = judgeCPU(16.1, 4)
+	require.EqualError(t, err, "load average 16.1 on 4 cores: builds will be slow")
+
+	limited := Config{Concurrency: 2, Resources: Resources{Memory: 2 << 30}}
+	for _, tt := range []struct {
+		cfg              Config
+		building         int
+		total, available uint64
+		said, err        string
+	}{
+		{Config{Concurrency: 2}, 0, 4 << 30, 1 << 30, "1.0 GiB of 4.0 GiB available", ""},
+		{Config{Concurrency: 2}, 2, 4 << 30, 100 << 20, "", "further builds may need 512 MiB of memory, 100 MiB are available"},
+		{limited, 0, 3 << 30, 3 << 30, "", "builds may use 4.0 GiB of memory, the machine has 3.0 GiB"},
+		{limited, 0, 8 << 30, 3 << 30, "", "further builds may need 4.0 GiB of memory, 3.0 GiB are available"},
+		{limited, 1, 8 << 30, 3 << 30, "3.0 GiB of 8.0 GiB available", ""},
+		{limited, 2, 8 << 30, 1 << 30, "1.0 GiB of 8.0 GiB available", ""},
+		{limited, 3, 8 << 30, 1 << 30, "1.0 GiB of 8.0 GiB available", ""}, // one of them is being replaced
+	} {
+		said, err := tt.cfg.judgeMemory(tt.building, tt.total, tt.available)
+		require.Equal(t, tt.said, said)
+		if tt.err == "" {
+			require.NoError(t, err)
+		} else {
+			require.EqualError(t, err, tt.err)
+		}
+	}
+}
+
 // TestReportOfAFaultIsFollowed has a report find the fault, without any build.
 func TestReportOfAFaultIsFollowed(t *testing.T) {
 	t.Parallel()
 	tool := filepath.Join(t.TempDir(), "tool")
 	require.NoError(t, os.Symlink("/bin/true", tool))
 	b := newBench(t, tool, func(c *Config) { c.Telemetry = 10 * time.Millisecond }).start(t)
-	b.Await(t, "it is well", b.reports("healthy"))
+	b.Await(t, "it is well", b.fit)
 	require.NoError(t, os.Remove(tool))
 	b.worker.Report()
 	b.Await(t, "it is not", b.reports("critical"))
 	require.NoError(t, os.Symlink("/bin/true", tool))
-	b.Await(t, "it is well again", b.reports("healthy"))
+	b.Await(t, "it is well again", b.fit)
 }

@@ -134,6 +134,10 @@ func (b *bench) reports(status string) func() bool {
 	}
 }
 
+// fit tells whether the last diagnostic report is that builds can be run, on a machine
+// that may be busy.
+func (b *bench) fit() bool { return b.reports("healthy")() || b.reports("warning")() }
+
 // file is an entry of a test archive.
 type entry struct {
 	name, content string
