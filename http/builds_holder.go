@@ -71,7 +71,7 @@ func (h *holders) publishBeat(ctx context.Context, beat store.Beat, reply store.
 	if reply.Began {
 		h.publish(store.TopicBuildUpdated, store.BuildUpdate{
 			BuildID: beat.BuildID, State: store.Building, WorkerID: beat.WorkerID,
-			Step: store.Step{What: store.StepBegan, Attempt: beat.Attempt},
+			Step: store.Step{What: store.StepBegan, Attempt: reply.Attempt},
 		})
 	}
 	if reply.Cancelled {

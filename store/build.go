@@ -167,8 +167,11 @@ type Beat struct {
 
 // BeatReply is the reply to a beat.
 type BeatReply struct {
-	// Began is true if the beat acknowledged the build, which is now building.
+	// Began is true if this beat acknowledged the build, which is now building. Of beats
+	// that arrive together it is true for one.
 	Began bool
+	// Attempt is the build's latest attempt.
+	Attempt int
 	// Cancelled tells the worker to stop. Only heartbeats set it.
 	Cancelled bool
 }

@@ -21,6 +21,8 @@ type relation struct {
 	holder      string // worker_id
 	lastHolder  string // last_worker_id
 	attempt     int
+	// began is true if a beat made the build building. Only sqlRecordBeat sets it.
+	began bool
 }
 
 // sqlRelation: $1 build, $2 worker.
@@ -94,6 +96,8 @@ func (b *Builds) Held(ctx context.Context, s store.Beat) (build store.Build, err
 //	r       the relation. due tells whether a beat is written, lines whether log lines
 //	        are. A worker that may not send this beat writes nothing
 //	w       the worker, locked before the build
+//	a       whether the build is still assigned, read under its lock: of beats that
+//	        arrive together, one begins the build
 //	b       the build, if the worker still has it in this attempt. Its lock makes the
 //	        lines visible in the order of their numbers, so that a reader who continues
 //	        after the last line misses none. A final build takes lines alone
@@ -117,6 +121,9 @@ WITH r AS MATERIALIZED (
 	UPDATE workers SET last_seen_at = now(), status = CASE WHEN held > 0 THEN 'building' ELSE status END
 	WHERE id = (SELECT worker FROM r WHERE due)
 	RETURNING id
+), a AS MATERIALIZED (
+	SELECT state = 'assigned' AS begins FROM builds
+	WHERE (SELECT count(*) FROM w) > 0 AND seq = (SELECT seq FROM r WHERE due AND state = 'assigned') FOR NO KEY UPDATE
 ), b AS (
 	UPDATE builds SET
 		state = CASE state WHEN 'assigned' THEN 'building' ELSE state END,
@@ -125,6 +132,7 @@ WITH r AS MATERIALIZED (
 		log_bytes = log_bytes + CASE WHEN (SELECT lines FROM r) THEN @bytes::bigint ELSE 0 END
 	WHERE seq = (SELECT seq FROM r WHERE lines OR due AND state IN ('assigned', 'building'))
 		AND worker_id = coalesce((SELECT id FROM w), @worker) AND attempt = (SELECT attempt FROM r)
+		AND (SELECT count(*) FROM a) >= 0
 	RETURNING seq, log_bytes
 ), l AS (
 	SELECT level, message, nr, sum(octet_length(message) + @cost) OVER (ORDER BY nr) AS upto
@@ -138,7 +146,8 @@ WITH r AS MATERIALIZED (
 	ORDER BY l.nr
 )
 SELECT worker IS NOT NULL, build IS NOT NULL, coalesce(state, ''), coalesce(worker_id, ''), coalesce(last_worker_id, ''), coalesce(attempt, 0),
-	coalesce(lines OR due AND state IN ('assigned', 'building'), false) AND NOT EXISTS (SELECT FROM b)
+	coalesce(lines OR due AND state IN ('assigned', 'building'), false) AND NOT EXISTS (SELECT FROM b),
+	coalesce((SELECT begins FROM a), false) AND EXISTS (SELECT FROM b)
 FROM r`
 
 // record writes a beat if it is permitted, and returns the relation that it found.
@@ -155,7 +164,7 @@ func (b *Builds) record(ctx context.Context, q querier, s store.Beat, heartbeat 
 	})
 	for range 2 { // a build that was taken away meanwhile is judged as it is now
 		lost := false
-		if err = q.QueryRow(ctx, b.beating.sql, args...).Scan(append(st.columns(), &lost)...); err != nil {
+		if err = q.QueryRow(ctx, b.beating.sql, args...).Scan(append(st.columns(), &lost, &st.began)...); err != nil {
 			return st, fmt.Errorf("touching build %s: %w", s.BuildID, err)
 		}
 		if !lost {
@@ -182,7 +191,7 @@ func (b *Builds) touch(ctx context.Context, q querier, s store.Beat) (store.Beat
 	if err == nil {
 		err = st.access(s.WorkerID, s.Attempt)
 	}
-	return store.BeatReply{Began: err == nil && st.state == store.Assigned}, err
+	return store.BeatReply{Began: err == nil && st.began, Attempt: st.attempt}, err
 }
 
 // Heartbeat records a beat as Touch does, for a worker that asks whether to go on.
@@ -196,30 +205,29 @@ func (b *Builds) Heartbeat(ctx context.Context, s store.Beat) (reply store.BeatR
 		if err != nil {
 			return err
 		}
-		holds := false
-		holds, reply.Cancelled, err = st.heartbeat(s)
-		reply.Began = holds && st.state == store.Assigned
+		reply.Began, reply.Attempt = st.began, st.attempt
+		reply.Cancelled, err = st.heartbeat(s)
 		return err
 	})
 	return reply, err
 }
 
-// heartbeat judges a heartbeat. holds: the worker holds the build. cancelled: it did
-// and never will again. Neither: it did, and the build is pending.
-func (st relation) heartbeat(s store.Beat) (holds, cancelled bool, err error) {
+// heartbeat judges a heartbeat. cancelled: the worker held the build and never will
+// again. Otherwise it holds it, or it did and the build is pending.
+func (st relation) heartbeat(s store.Beat) (cancelled bool, err error) {
 	switch {
 	case !st.buildKnown:
-		return false, false, errNoBuild()
+		return false, errNoBuild()
 	case s.Attempt > 0 && s.Attempt < st.attempt:
-		return false, false, errStale()
+		return false, errStale()
 	case !st.workerKnown || st.holder != s.WorkerID && st.lastHolder != s.WorkerID:
-		return false, false, errNotAssigned()
+		return false, errNotAssigned()
 	case st.state == store.Cancelled, st.state == store.Failed:
-		return false, true, nil
+		return true, nil
 	case st.holder == s.WorkerID:
-		return true, false, nil
+		return false, nil
 	}
-	return false, st.state != store.Pending, nil
+	return st.state != store.Pending, nil
 }
 
 // sqlTelemetry keeps the last figures that made sense.

@@ -187,6 +187,49 @@ func TestBeatOfABuildThatIsTakenAwayMeanwhile(t *testing.T) {
 	require.NotContains(t, b.logs(build.ID), "too late")
 }
 
+// A worker's first beats arrive together: source, log and heartbeat. The build begins
+// once, in the attempt that its row names.
+func TestOfBeatsThatArriveTogetherOneBeginsTheBuild(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	build := b.build()
+	w := b.worker()
+	w.gets(build.ID)
+	tx, err := b.Pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer tx.Rollback(t.Context()) //nolint:errcheck // ends the lock
+	_, err = tx.Exec(t.Context(), `SELECT FROM workers FOR UPDATE`)
+	require.NoError(t, err)
+	const each = 2
+	type result struct {
+		store.BeatReply
+		error
+	}
+	results := make(chan result)
+	for range each {
+		go func() {
+			reply, err := b.builds.Heartbeat(t.Context(), w.beat(build.ID))
+			results <- result{reply, err}
+		}()
+		go func() {
+			reply, err := b.builds.Touch(t.Context(), w.beat(build.ID))
+			results <- result{reply, err}
+		}()
+	}
+	b.waits(2 * each)
+	require.NoError(t, tx.Rollback(t.Context()))
+	began := 0
+	for range 2 * each {
+		r := <-results
+		require.NoError(t, r.error)
+		require.Equal(t, 1, r.Attempt, "although the beat names none")
+		if r.Began {
+			began++
+		}
+	}
+	require.Equal(t, 1, began)
+}
+
 // A reader that goes on after the last line it saw misses none, however many
 // writers there are.
 func TestLogsBecomeVisibleInOrder(t *testing.T) {
