@@ -85,7 +85,19 @@ func (h *holders) heartbeat(ctx context.Context, c echo.Context) (any, error) {
 		}}
 	}
 	reply, err := h.store.Heartbeat(ctx, beat)
-	return api.NewHeartbeatReply(reply.Cancelled), h.publishBeat(ctx, beat, reply, err)
+	return h.beatReply(c, reply), h.publishBeat(ctx, beat, reply, err)
+}
+
+// beatReply answers a heartbeat. It renews the worker's token, with the same counter, so
+// that the token does not expire while a long build keeps the worker from polling.
+func (h *holders) beatReply(c echo.Context, reply store.BeatReply) api.HeartbeatReply {
+	r := api.NewHeartbeatReply(reply.Cancelled)
+	if shown := header(c.Request().Header, keyWorkerToken); shown != "" {
+		if t, err := h.tokens.Check(shown); err == nil && t.Worker == reply.Used.Worker && t.Counter >= reply.Used.Counter {
+			r.AccessToken = h.tokens.Issue(t)
+		}
+	}
+	return r
 }
 
 // telemetry handles POST /api/builds/:id/telemetry. It counts as a beat even if its
@@ -160,13 +172,12 @@ func (h *holders) workerHeartbeat(ctx context.Context, c echo.Context) (any, err
 	if err != nil {
 		return nil, err
 	}
-	cancelled := n.build.State == store.Cancelled && n.build.WorkerID == "" // cancelled before any worker had it
-	if !cancelled {
-		reply, err := h.store.Heartbeat(ctx, n.beat)
+	reply := store.BeatReply{Cancelled: n.build.State == store.Cancelled && n.build.WorkerID == ""} // cancelled before any worker had it
+	if !reply.Cancelled {
+		reply, err = h.store.Heartbeat(ctx, n.beat)
 		if err := h.publishBeat(ctx, n.beat, reply, err); err != nil {
 			return nil, err
 		}
-		cancelled = reply.Cancelled
 	}
-	return api.BeatReply{Success: true, HeartbeatReply: api.NewHeartbeatReply(cancelled)}, nil
+	return api.BeatReply{Success: true, HeartbeatReply: h.beatReply(c, reply)}, nil
 }

@@ -25,6 +25,7 @@ type holders struct {
 	store    Builds
 	followed *followers
 	queue    Queue
+	tokens   *store.WorkerTokens
 	publish  Publish
 	forms    *forms
 	unpacks  chan struct{} // one token for each reply with unpacked certificates

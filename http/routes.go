@@ -57,7 +57,7 @@ func (s *Server) routes(d Deps) []route {
 	sh, forms := s.shared, newForms(s.cfg, d.Files)
 	builds := &builds{sh, d.Builds, d.Files, d.Publish, s.keys}
 	submissions := &submissions{sh, builds, d.Builds, d.Queue, forms}
-	holders := &holders{sh, d.Builds, s.logs, d.Queue, d.Publish, forms, make(chan struct{}, unpacksAtOnce)}
+	holders := &holders{sh, d.Builds, s.logs, d.Queue, d.Tokens, d.Publish, forms, make(chan struct{}, unpacksAtOnce)}
 	priorities := &priorities{builds, d.Queue}
 	tails := &tails{sh, builds, s.logs, make(chan struct{}, tailReads), make(chan struct{}, max(1, s.cfg.MaxStreams/4))}
 	polls := newPolls(sh, d.Queue, d.Tokens)

@@ -174,6 +174,9 @@ type BeatReply struct {
 	Attempt int
 	// Cancelled tells the worker to stop. Only heartbeats set it.
 	Cancelled bool
+	// Used is the worker's number and the highest counter that its row knows: a token
+	// below it is superseded. Only heartbeats set it.
+	Used WorkerToken
 }
 
 // Level is the severity of a log line.

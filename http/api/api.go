@@ -202,6 +202,9 @@ type HeartbeatReply struct {
 	Status    string `json:"status"`
 	Timestamp Millis `json:"timestamp"`
 	Cancelled bool   `json:"cancelled"`
+	// AccessToken is the X-Worker-Token that the beat showed, with a new expiry. It is
+	// absent if the beat showed none that is valid.
+	AccessToken string `json:"access_token,omitempty"`
 }
 
 // NewHeartbeatReply returns a reply with the current time.

@@ -115,6 +115,8 @@ type Held struct {
 	WorkerID string
 	// Attempt is the job's attempt; 0 leaves the header out.
 	Attempt int
+	// Token is the worker's token. Only Heartbeat sends it, unless it is empty.
+	Token string
 }
 
 // call returns a call of the worker that holds b.

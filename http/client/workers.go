@@ -88,11 +88,12 @@ func (c *Client) Upload(ctx context.Context, u Upload) (api.Uploaded, error) {
 	return upload[api.Uploaded](ctx, c, cl, parts, u.Progress)
 }
 
-// Heartbeat sends a beat of a build. progress is in percent; nil leaves it out. Safe
-// to repeat.
+// Heartbeat sends a beat of a build. progress is in percent; nil leaves it out. The reply
+// has b's token with a new expiry, if that token is valid. Safe to repeat.
 func (c *Client) Heartbeat(ctx context.Context, b Held, progress *float64) (api.HeartbeatReply, error) {
 	cl := b.call(http.MethodPost, "/heartbeat", api.Heartbeat{Progress: progress})
 	cl.query = query("worker_id", b.WorkerID)
+	setIf(cl.header, api.HeaderWorkerToken, b.Token)
 	return ask[api.HeartbeatReply](ctx, c, cl)
 }
 

@@ -23,6 +23,9 @@ type relation struct {
 	attempt     int
 	// began is true if a beat made the build building. Only sqlRecordBeat sets it.
 	began bool
+	// worker is the worker's number and the counter that it has used. Only sqlRecordBeat
+	// sets it.
+	worker store.WorkerToken
 }
 
 // sqlRelation: $1 build, $2 worker.
@@ -111,7 +114,7 @@ WITH r AS MATERIALIZED (
 			OR least(s.build_seen, s.worker_seen) < now() - make_interval(secs => @interval)) AS due,
 		s.may AND @bytes::bigint > 0 AND s.log_bytes < @limit AS lines
 	FROM (
-		SELECT w.id AS worker, b.seq, b.id AS build, b.state, b.worker_id, b.last_worker_id, b.attempt, b.log_bytes,
+		SELECT w.id AS worker, w.number, w.used, b.seq, b.id AS build, b.state, b.worker_id, b.last_worker_id, b.attempt, b.log_bytes,
 			b.last_seen_at AS build_seen, w.last_seen_at AS worker_seen, w.status = 'offline' AS offline,
 			b.worker_id = w.id AND (@attempt = 0 OR @attempt >= b.attempt)
 				AND NOT (@heartbeat AND b.state IN ('failed', 'cancelled')) AS may
@@ -147,7 +150,7 @@ WITH r AS MATERIALIZED (
 )
 SELECT worker IS NOT NULL, build IS NOT NULL, coalesce(state, ''), coalesce(worker_id, ''), coalesce(last_worker_id, ''), coalesce(attempt, 0),
 	coalesce(lines OR due AND state IN ('assigned', 'building'), false) AND NOT EXISTS (SELECT FROM b),
-	coalesce((SELECT begins FROM a), false) AND EXISTS (SELECT FROM b)
+	coalesce((SELECT begins FROM a), false) AND EXISTS (SELECT FROM b), coalesce(number, 0), coalesce(used, 0)
 FROM r`
 
 // record writes a beat if it is permitted, and returns the relation that it found.
@@ -164,7 +167,7 @@ func (b *Builds) record(ctx context.Context, q querier, s store.Beat, heartbeat 
 	})
 	for range 2 { // a build that was taken away meanwhile is judged as it is now
 		lost := false
-		if err = q.QueryRow(ctx, b.beating.sql, args...).Scan(append(st.columns(), &lost, &st.began)...); err != nil {
+		if err = q.QueryRow(ctx, b.beating.sql, args...).Scan(append(st.columns(), &lost, &st.began, &st.worker.Worker, &st.worker.Counter)...); err != nil {
 			return st, fmt.Errorf("touching build %s: %w", s.BuildID, err)
 		}
 		if !lost {
@@ -205,7 +208,7 @@ func (b *Builds) Heartbeat(ctx context.Context, s store.Beat) (reply store.BeatR
 		if err != nil {
 			return err
 		}
-		reply.Began, reply.Attempt = st.began, st.attempt
+		reply.Began, reply.Attempt, reply.Used = st.began, st.attempt, st.worker
 		reply.Cancelled, err = st.heartbeat(s)
 		return err
 	})

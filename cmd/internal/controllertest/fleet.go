@@ -228,7 +228,12 @@ func (c *Controller) heartbeat(_ http.ResponseWriter, r *http.Request) (int, any
 		return status, body
 	}
 	b.Heartbeats++
-	return http.StatusOK, api.HeartbeatReply{Status: "ok", Cancelled: b.State.Final()}
+	reply := api.HeartbeatReply{Status: "ok", Cancelled: b.State.Final()}
+	if shown := r.Header.Get(api.HeaderWorkerToken); shown != "" && c.workers[b.WorkerID].token == shown {
+		c.workers[b.WorkerID].token = store.NewBuildToken()[:32] // the shown one has expired
+		reply.AccessToken = c.workers[b.WorkerID].token
+	}
+	return http.StatusOK, reply
 }
 
 func (c *Controller) telemetry(_ http.ResponseWriter, r *http.Request) (int, any) {

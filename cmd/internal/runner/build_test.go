@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"takt/cmd/internal/controllertest"
 	"takt/http/api"
 	"takt/store"
 )
@@ -137,4 +139,32 @@ func TestTwoBuildsAtOnce(t *testing.T) {
 	b.AwaitState(t, one, store.Completed)
 	b.AwaitState(t, two, store.Completed)
 	require.Equal(t, 2, b.Workers()[0].Slots)
+}
+
+// The controller accepts only the token of the last beat: a worker that does not use it
+// registers again after the build.
+func TestBeatsRenewTheTokenOfTheNextPoll(t *testing.T) {
+	t.Parallel()
+	gate := t.TempDir() + "/go"
+	b := newBench(t, `until [ -e `+gate+` ]; do sleep 0.01; done; cp main.txt "$TAKT_OUTPUT"`)
+	id := b.Submit("ios", source(t), nil)
+	b.start(t)
+	b.Await(t, "the build beats", func() bool { return b.Build(id).Heartbeats > 3 })
+	refused := make(chan struct{}, 1)
+	b.Intercept(func(w http.ResponseWriter, r *http.Request) bool { // so that no renewal is lost when the build ends
+		if !strings.HasSuffix(r.URL.Path, "/heartbeat") {
+			return false
+		}
+		controllertest.Problem(w, http.StatusServiceUnavailable, store.Unavailable, "Later")
+		select {
+		case refused <- struct{}{}:
+		default:
+		}
+		return true
+	})
+	<-refused
+	touch(t, gate)
+	b.AwaitState(t, id, store.Completed)
+	b.AwaitState(t, b.Submit("ios", source(t), nil), store.Completed)
+	require.Equal(t, 1, b.Workers()[0].Registrations)
 }

@@ -117,11 +117,16 @@ func (w *Worker) beat(ctx context.Context, a *assignment, log zerolog.Logger) {
 func (w *Worker) beatOnce(ctx context.Context, held client.Held) error {
 	ctx, cancel := context.WithTimeout(ctx, max(w.cfg.Heartbeat, 5*time.Second))
 	defer cancel()
+	held.Token = w.shown()
 	reply, err := w.api.Heartbeat(ctx, held, nil)
-	if err == nil && reply.Cancelled {
+	switch {
+	case err != nil:
+		return err
+	case reply.Cancelled:
 		return lostError{errCancelled}
 	}
-	return err
+	w.renew(held.Token, reply.AccessToken)
+	return nil
 }
 
 // clip makes s fit for a message: valid UTF-8 without NUL, at most limit bytes.

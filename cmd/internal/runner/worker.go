@@ -43,11 +43,11 @@ type Worker struct {
 	// Written by the polling goroutine, id and image under mu.
 	state *state
 	id    string
-	token string
 	// image is the base image that the controller named last, "" for none.
 	image string
 
 	mu     sync.Mutex
+	token  string                 // beats renew it
 	active map[string]*assignment // by build id
 	health health
 }
@@ -183,7 +183,7 @@ func (w *Worker) serve(ctx, polling context.Context, builds *sync.WaitGroup) {
 func (w *Worker) next(ctx context.Context) *api.Job {
 	for failures, idle := 0, 0; ; {
 		asked := time.Now()
-		reply, err := w.api.Poll(ctx, client.Poll{Token: w.token, WorkerID: w.id, Wait: w.cfg.PollWait, Active: w.running()})
+		reply, err := w.api.Poll(ctx, client.Poll{Token: w.shown(), WorkerID: w.id, Wait: w.cfg.PollWait, Active: w.running()})
 		if err == nil && reply.Job != nil && !store.ValidID(reply.Job.ID) {
 			w.log.Error().Str("build", reply.Job.ID).Msg("job with an id that is none")
 			err, reply.Job = errors.New("bad job"), nil
@@ -243,10 +243,11 @@ func (w *Worker) recover(ctx context.Context, err error, failures int) {
 
 // begin takes up the session of the worker before, or registers.
 func (w *Worker) begin(ctx context.Context) error {
-	w.token = w.state.token(w.registration())
-	if w.token == "" {
+	token := w.state.token(w.registration())
+	if token == "" {
 		return w.register(ctx)
 	}
+	w.show(token)
 	w.log.Info().Str("worker", w.id).Str("name", w.cfg.Name).Msg("resumed: the session of before is used")
 	return nil
 }
@@ -268,9 +269,32 @@ func (w *Worker) registration() []byte {
 // keep notes the token of the last reply, also for the worker after a restart. It may be
 // the one before that is on disk: the controller refuses it, and the worker registers.
 func (w *Worker) keep(token string) {
-	w.token = token
+	w.show(token)
 	if err := w.state.keepToken(token, w.registration()); err != nil {
 		w.log.Warn().Err(err).Msg("token not kept: the next start registers")
+	}
+}
+
+// shown returns the token that the next call shows.
+func (w *Worker) shown() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.token
+}
+
+func (w *Worker) show(token string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.token = token
+}
+
+// renew replaces a token by the same with a new expiry, unless a poll has replaced it
+// meanwhile. It is not kept on disk: a worker that is killed with a build registers.
+func (w *Worker) renew(shown, token string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if token != "" && w.token == shown {
+		w.token = token
 	}
 }
 
@@ -310,14 +334,14 @@ func (w *Worker) unregister(ctx context.Context) {
 	defer cancel()
 	retry := client.Retry{Backoff: w.cfg.Backoff}
 	err := retry.Do(ctx, func(ctx context.Context) error {
-		_, err := w.api.Unregister(ctx, w.token)
+		_, err := w.api.Unregister(ctx, w.shown())
 		if client.StatusOf(err) != http.StatusUnauthorized {
 			return err
 		}
 		if err := w.register(ctx); err != nil {
 			return err
 		}
-		_, err = w.api.Unregister(ctx, w.token)
+		_, err = w.api.Unregister(ctx, w.shown())
 		return err
 	})
 	if err != nil {

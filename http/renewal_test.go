@@ -1,0 +1,76 @@
+package http_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	takthttp "takt/http"
+	"takt/http/api"
+	"takt/store"
+)
+
+// beating is a store whose worker number 7 has used the counter 3.
+type beating struct{ *instant }
+
+func (beating) Heartbeat(context.Context, store.Beat) (store.BeatReply, error) {
+	return store.BeatReply{Attempt: 1, Used: store.WorkerToken{Worker: 7, Counter: 3}}, nil
+}
+
+// A worker with all its slots taken does not poll, so its beats renew its token.
+func TestBeatsOfALongBuildRenewTheToken(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var tokens *store.WorkerTokens
+		p := fakeTimeWith(t, func(d *takthttp.Deps) {
+			tokens = tokensOf(t)
+			d.Builds, d.Tokens = beating{}, tokens
+		})
+		post := func(path, token string) reply {
+			c, r := p.dial()
+			defer c.Close()
+			write(t, c, "POST "+path+" HTTP/1.1\r\nHost: takt\r\nX-API-Key: "+apiKey+"\r\nX-Worker-Token: "+token+"\r\nContent-Length: 0\r\n\r\n")
+			return read(t, r)
+		}
+		beat := func(token string) api.HeartbeatReply {
+			got := post("/api/builds/b/heartbeat?worker_id=w", token)
+			require.Equal(t, 200, got.status, got.body)
+			return decode[api.HeartbeatReply](t, got)
+		}
+		poll := func(token string) int { return post("/api/workers/poll", token).status }
+		first := tokens.Issue(store.WorkerToken{Worker: 7, Counter: 3})
+		token := first
+		for range 20 { // five minutes
+			time.Sleep(15 * time.Second) //nolint:forbidigo // fake time
+			token = beat(token).AccessToken
+			require.NotEmpty(t, token)
+		}
+		require.Equal(t, 401, poll(first), "expired")
+		require.Equal(t, 200, poll(token))
+		renewed, err := tokens.Check(token)
+		require.NoError(t, err)
+		require.Equal(t, store.WorkerToken{Worker: 7, Counter: 3}, renewed, "the counter stays: the beat is no poll")
+
+		require.Empty(t, beat(first).AccessToken, "expired")
+		require.Empty(t, beat("").AccessToken)
+		require.Empty(t, beat(token[:len(token)-1]+"_").AccessToken, "not signed here")
+		require.Empty(t, beat(tokens.Issue(store.WorkerToken{Worker: 8, Counter: 3})).AccessToken, "another worker's")
+		require.Empty(t, beat(tokens.Issue(store.WorkerToken{Worker: 7, Counter: 2})).AccessToken, "superseded")
+	})
+}
+
+func TestBothHeartbeatsRenewTheToken(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s, w := b.assigned()
+	shown := key("X-Worker-Token", w.AccessToken)
+	first := decode[api.HeartbeatReply](t, b.json("POST", "/api/builds/"+s.ID+"/heartbeat?worker_id="+w.ID, shown, ""))
+	second := decode[api.BeatReply](t, b.json("POST", "/api/workers/heartbeat", shown, `{"build_id":"`+s.ID+`"}`))
+	for _, token := range []string{first.AccessToken, second.AccessToken} {
+		require.NotEmpty(t, token)
+		require.Nil(t, b.poll(token).Job, "the worker has its build already")
+	}
+}
