@@ -133,6 +133,19 @@ func readContract() map[string][]answer {
 			}},
 			{404, "Build not found", post("/api/builds/unknown/cancel", "", "X-API-Key", apiKey)},
 		}, keyless("POST", "/api/builds/unknown/cancel")),
+		"POST /api/builds/:id/requeue": {
+			{200, "", func(b *bundle) reply {
+				s, _ := b.assigned()
+				return requeue(s.ID, `{"reason":"stuck"}`, adminKey)(b)
+			}},
+			{400, "Invalid request: reason is required", requeue("unknown", `{}`, adminKey)},
+			{401, "Missing X-Admin-Key header", requeue("unknown", `{"reason":"stuck"}`, "")},
+			{403, "Invalid admin key", requeue("unknown", `{"reason":"stuck"}`, apiKey)},
+			{404, "Build not found", requeue("unknown", `{"reason":"stuck"}`, adminKey)},
+			{409, "No worker holds the build, its state is pending", func(b *bundle) reply {
+				return requeue(b.submit().ID, `{"reason":"stuck"}`, adminKey)(b)
+			}},
+		},
 		"POST /api/builds/:id/retry": join([]answer{
 			{200, "", of(posted, "/api/builds/ID/retry", "X-API-Key", apiKey)},
 			{200, "", of(posted, "/api/builds/ID/retry", "X-Build-Token", "TOKEN")},
@@ -149,4 +162,13 @@ func readContract() map[string][]answer {
 			}},
 		}),
 	}
+}
+
+// requeue is an operator's request to take a build from its worker.
+func requeue(id, body, admin string) func(*bundle) reply {
+	header := []string{"X-API-Key", apiKey}
+	if admin != "" {
+		header = append(header, "X-Admin-Key", admin)
+	}
+	return post("/api/builds/"+id+"/requeue", body, header...)
 }

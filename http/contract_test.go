@@ -95,7 +95,8 @@ func TestEveryRouteIsPromised(t *testing.T) {
 		require.True(t, slices.ContainsFunc(answers, func(a answer) bool { return a.text == "" }), "%s: success", route)
 		public := strings.HasSuffix(path, "/health") || strings.HasSuffix(path, "/stats") && !strings.Contains(path, ":")
 		public = public || strings.HasPrefix(path, "/api/oauth/") || has(401, "Invalid signature")
-		require.True(t, public || has(401, "X-API-Key") && has(403, "Invalid API key"), "%s: keys", route)
+		require.True(t, public || has(401, "X-API-Key") && has(403, "Invalid API key") ||
+			has(401, "X-Admin-Key") && has(403, "Invalid admin key"), "%s: keys", route)
 		require.True(t, !strings.Contains(path, "/builds/:id") || has(404, "Build not found"), "%s: unknown build", route)
 		require.True(t, !strings.Contains(path, "/workers/:id") && !strings.Contains(path, ":worker_id") || has(404, "Worker not found"), "%s: unknown worker", route)
 	}

@@ -34,7 +34,7 @@ type act struct {
 
 // doneTexts are the messages that a page shows after an act.
 var doneTexts = map[string]string{ //nolint:gochecknoglobals // a table
-	"cancel": "The build is cancelled.", "retry": "The build is submitted again.", "priority": "The priority is changed.",
+	"cancel": "The build is cancelled.", "retry": "The build is submitted again.", "requeue": "The build is pending again.", "priority": "The priority is changed.",
 	"drain": "The worker gets no more builds; it finishes those it has.", "resume": "The worker gets builds again.", "delete": "The worker is deleted.",
 	"restart": "Restarted, and all is well.", "terminate": "Terminated.", "start": "Started, and all is well.",
 	"detached": "The order is being carried out; it restarts what serves this page.",

@@ -197,10 +197,28 @@ func TestDashboardActsAreAuditedWithWhoAndWhy(t *testing.T) {
 	require.Equal(t, 400, d.ask("POST", "/builds/"+id+"/priority", url.Values{"priority": {"high"}}, nil).status)
 	require.Equal(t, 303, d.ask("POST", "/builds/"+id+"/cancel", url.Values{}, nil).status)
 	require.Equal(t, "cancelled", d.state(id))
+	require.Equal(t, 403, d.ask("POST", "/builds/"+id+"/requeue", url.Values{"reason": {"stuck"}}, nil).status, "for operators only")
 	worker := d.register("two").ID
 	done := d.submit().ID
 	require.Equal(t, 200, d.finish(done, worker, "app").status)
 	require.Equal(t, "app", d.ask("GET", "/builds/"+done+"/download", nil, nil).body)
+}
+
+func TestAnOperatorRequeuesABuildOnItsPage(t *testing.T) {
+	t.Parallel()
+	d := setupDash(t, adminKey)
+	s, w := d.assigned()
+	require.Contains(t, d.ask("GET", "/builds/"+s.ID, nil, nil).body, `action="/builds/`+s.ID+`/requeue"`)
+	require.Equal(t, 400, d.ask("POST", "/builds/"+s.ID+"/requeue", url.Values{}, nil).status, "a reason is required")
+	r := d.ask("POST", "/builds/"+s.ID+"/requeue", url.Values{"reason": {"no output"}, "back": {"/builds/" + s.ID}}, nil)
+	require.Equal(t, 303, r.status, r.body)
+	require.Equal(t, "pending", d.state(s.ID))
+	page := d.ask("GET", "/builds/"+s.ID, nil, nil).body
+	require.Contains(t, page, "Worker "+w.ID+" lost attempt 1 by an operator, build is pending again", "its timeline")
+	require.NotContains(t, page, "/requeue")
+	entries, err := postgres.NewAudit(d.db).List(t.Context(), 1)
+	require.NoError(t, err)
+	require.Equal(t, []string{"requeue", "build/" + s.ID, "no output", "done"}, []string{entries[0].Action, entries[0].Target, entries[0].Reason, entries[0].Outcome})
 }
 
 // state is a build's state.

@@ -31,6 +31,8 @@ type Builds interface {
 	// *store.Repeated, the submission was made before and commit was not called.
 	Submit(ctx context.Context, s store.Submission, commit func() error) (store.Build, error)
 	Cancel(ctx context.Context, id string) error
+	// Requeue works on builds that a worker holds.
+	Requeue(ctx context.Context, id string) (store.BuildRef, error)
 	// SetPriority works on pending builds only.
 	SetPriority(ctx context.Context, id string, priority int) (store.BuildRef, error)
 	// The following methods are for the worker that holds a build. Touch, Heartbeat and

@@ -59,10 +59,11 @@ func (s *Server) routes(d Deps) []route {
 	submissions := &submissions{sh, builds, d.Builds, d.Queue, forms}
 	holders := &holders{sh, d.Builds, s.logs, d.Queue, d.Tokens, d.Publish, forms, make(chan struct{}, unpacksAtOnce)}
 	priorities := &priorities{builds, d.Queue}
+	audit := &audit{sh, d.Audit, d.Background, d.Auditor}
+	requeues := &requeues{builds, audit, d.Queue}
 	tails := &tails{sh, builds, s.logs, make(chan struct{}, tailReads), make(chan struct{}, max(1, s.cfg.MaxStreams/4))}
 	polls := newPolls(sh, d.Queue, d.Tokens)
 	workers := newWorkers(sh, d)
-	audit := &audit{sh, d.Audit, d.Background, d.Auditor}
 	diagnostics := &diagnostics{sh, d.Workers, d.Files, d.Queue, d.Publish}
 	throttle := &throttle{sh, audit, d.Throttle, d.ThrottleStore, d.OAuth}
 	events := &events{sh, s.ring}
@@ -134,6 +135,7 @@ func (s *Server) routes(d Deps) []route {
 		row(head, "/api/builds/:id/download/:type", buildKey, transfer, builds.download),
 		row(post, "/api/builds/:id/cancel", apiKey, submit, byID(buildNotFound, builds.cancel)),
 		row(post, "/api/builds/:id/retry", buildKey, submit, submissions.retry),
+		admin(post, "/api/builds/:id/requeue", requeues.requeue),
 
 		row(head, "/api/builds/:id/source", workerKey, transfer, holders.source),
 		row(head, "/api/builds/:id/certs", workerKey, transfer, holders.certs),
@@ -205,6 +207,7 @@ func (s *Server) routes(d Deps) []route {
 		screen("/audit", operator, &page{"audit", "Audit", dash.loadAudit}),
 		perform("/builds/:id/cancel", reader, act{name: "cancel", handle: byID(buildNotFound, builds.cancel), target: "build"}),
 		perform("/builds/:id/retry", reader, act{name: "retry", handle: retried(submissions.retry), target: "build"}),
+		perform("/builds/:id/requeue", operator, act{name: "requeue", handle: requeues.requeue, fields: "reason", why: true}),
 		perform("/builds/:id/priority", reader, act{name: "priority", handle: priorities.patch, fields: "priority:int", target: "build"}),
 		perform("/fleet/:id/drain", reader, act{name: "drain", handle: workers.drainWith(true), target: "worker", why: true}),
 		perform("/fleet/:id/resume", reader, act{name: "resume", handle: workers.drainWith(false), target: "worker", why: true}),

@@ -35,7 +35,7 @@ func protected() map[string]string {
 		"POST /api/builds": key, "POST /api/builds/submit": key, "GET /api/builds": key,
 		"GET /api/builds/b/status": either, "GET /api/builds/b/logs": either,
 		"GET /api/builds/b/download": either, "GET /api/builds/b/download/source": either,
-		"PATCH /api/builds/b": key, "POST /api/builds/b/cancel": key, "GET /api/builds/b/source": key, "GET /api/builds/b/certs": key,
+		"PATCH /api/builds/b": key, "POST /api/builds/b/cancel": key, "POST /api/builds/b/requeue": admin, "GET /api/builds/b/source": key, "GET /api/builds/b/certs": key,
 		"POST /api/builds/b/logs": key, "POST /api/builds/b/heartbeat": key,
 		"POST /api/deployments": key, "GET /api/deployments": key, "GET /api/deployments/d": key, "GET /api/deployments/d/events": key,
 		"POST /api/deployments/d/cancel": key, "POST /api/deployments/d/pause": key, "POST /api/deployments/d/resume": key,
@@ -73,7 +73,7 @@ func TestRoutesNeedTheirKeys(t *testing.T) {
 
 			wrong := map[string]string{"X-API-Key": "wrong", "X-Admin-Key": apiKey}
 			text, code := "Invalid API key", "invalid_api_key"
-			if strings.Contains(path, "admin") {
+			if strings.Contains(missing, "Admin") {
 				text, code = "Invalid admin key", "forbidden"
 			}
 			r = send(t, c, method, url+path+"?api_key="+apiKey, wrong, nil)

@@ -88,6 +88,7 @@ const (
 	LostRestarted    = "restarted"    // the worker came back without the build
 	LostUnregistered = "unregistered" // the worker gave it back
 	LostDeleted      = "deleted"      // an operator deleted the worker
+	LostRequeued     = "requeued"     // an operator requeued the build
 )
 
 // WorkerUpdate is the data of TopicWorkerUpdated.

@@ -53,6 +53,26 @@ func newCancelCommand(env environment) *cobra.Command {
 	})
 }
 
+func newRequeueCommand(env environment) *cobra.Command {
+	var reason string
+	cmd := clientCommand(env, &cobra.Command{
+		Use:   "requeue ID --reason TEXT",
+		Short: "Take a build from its worker, so that it waits again",
+		Long: `Take an assigned or running build from its worker, so that it waits at its old
+position for another one. It uses up no attempt. Needs the admin key in
+TAKT_ADMIN_KEY.`,
+		Args: cobra.ExactArgs(1),
+	}, func(ctx context.Context, s *session, args []string) error {
+		if err := needReason(reason); err != nil {
+			return err
+		}
+		build, err := s.client.Requeue(ctx, args[0], reason)
+		return showReply(s, build, err, func(w io.Writer, b api.BuildItem) { fmt.Fprintf(w, "%s %s\n", args[0], b.Status) })
+	})
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit (required)")
+	return cmd
+}
+
 func newPriorityCommand(env environment) *cobra.Command {
 	cmd := clientCommand(env, &cobra.Command{
 		Use:   "priority [flags] ID N",

@@ -30,6 +30,22 @@ func (d *terminal) answers(line string, status int, body string) {
 	})
 }
 
+func TestRequeueCommand(t *testing.T) {
+	t.Parallel()
+	d := newTerminal(t)
+	d.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method+" "+r.URL.Path != "POST /api/builds/b1/requeue" || r.Header.Get("X-Admin-Key") != controllertest.AdminKey {
+			return false
+		}
+		fmt.Fprint(w, `{"id":"b1","status":"pending","state":"pending"}`)
+		return true
+	})
+	require.Equal(t, "b1 pending\n", d.ok(t, "requeue", "b1", "--reason", "stuck"))
+	code, _, errs := d.takt(t.Context(), "requeue", "b1")
+	require.Equal(t, 2, code)
+	require.Contains(t, errs, "--reason is required")
+}
+
 func TestRestartCommand(t *testing.T) {
 	t.Parallel()
 	d := newTerminal(t)

@@ -122,6 +122,14 @@ func (c *Client) Cancel(ctx context.Context, buildID string) (api.Cancelled, err
 	return ask[api.Cancelled](ctx, c, call{method: http.MethodPost, path: "/api/builds/{build}/cancel", id: buildID})
 }
 
+// Requeue takes a build from the worker that holds it, so that it is pending again. It
+// needs the admin key. A repeat fails, because no worker holds the build then.
+func (c *Client) Requeue(ctx context.Context, buildID, reason string) (api.BuildItem, error) {
+	return ask[api.BuildItem](ctx, c, call{
+		method: http.MethodPost, path: "/api/builds/{build}/requeue", id: buildID, operator: true, body: api.Order{Reason: reason},
+	})
+}
+
 // SetPriority changes the priority of a pending build: -10 to 10, higher is built
 // first. Safe to repeat.
 func (c *Client) SetPriority(ctx context.Context, buildID string, priority int) (api.BuildItem, error) {

@@ -114,7 +114,7 @@ func (m *Metrics) begin() {
 			m.Ended.WithLabelValues(string(p), string(s))
 		}
 	}
-	for _, reason := range []string{store.LostSilent, store.LostRestarted, store.LostUnregistered, store.LostDeleted} {
+	for _, reason := range []string{store.LostSilent, store.LostRestarted, store.LostUnregistered, store.LostDeleted, store.LostRequeued} {
 		m.AttemptsLost.WithLabelValues(reason)
 	}
 	for _, step := range []string{store.StepRegistered, store.StepOffline, store.StepDrained, store.StepResumed, store.StepGone} {

@@ -1,0 +1,37 @@
+package postgres_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"takt/store"
+)
+
+func TestAnOperatorTakesABuildFromItsWorker(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	stuck, other := b.worker(slots(1)), b.worker(slots(1))
+	first, second := b.build(), b.build()
+	require.Equal(t, first.ID, jobID(stuck.poll()))
+	require.NoError(t, b.touch(t.Context(), store.Beat{BuildID: first.ID, WorkerID: stuck.id, Attempt: 1}))
+
+	ref, err := b.builds.Requeue(t.Context(), first.ID)
+	require.NoError(t, err)
+	require.False(t, ref.StartedAt.IsZero())
+	require.Equal(t, []any{first.ID, stuck.id, 1}, []any{ref.ID, ref.WorkerID, ref.Attempt})
+	require.Contains(t, b.logs(first.ID), "Worker "+stuck.id+" lost attempt 1 by an operator, build is pending again")
+	require.Equal(t, store.Pending, b.find(first.ID).State)
+	b.checkInvariants()
+
+	require.Equal(t, first.ID, jobID(other.poll()), "it is at its old position")
+	require.Equal(t, second.ID, jobID(stuck.poll()), "the worker has its slot back")
+	err = b.touch(t.Context(), store.Beat{BuildID: first.ID, WorkerID: stuck.id, Attempt: 1})
+	require.Equal(t, store.StaleAttempt, store.CodeOf(err))
+
+	waits := b.build()
+	_, err = b.builds.Requeue(t.Context(), waits.ID)
+	require.Equal(t, store.Conflict, store.CodeOf(err))
+	_, err = b.builds.Requeue(t.Context(), store.NewID())
+	require.Equal(t, store.NotFound, store.CodeOf(err))
+}
