@@ -11,7 +11,7 @@ import (
 	"takt/store"
 )
 
-// BenchmarkAdmission is a token's way out and back.
+// BenchmarkAdmission is a token's way out and back. Its budget is 1 µs.
 func BenchmarkAdmission(b *testing.B) {
 	g, d := newGate(store.HeijunkaLimits{Soft: 1000, Hard: 1200}), &Pool{cfg: PoolConfig{Priority: true}}
 	pair := func() {
@@ -38,7 +38,7 @@ func BenchmarkAdmission(b *testing.B) {
 	})
 }
 
-// BenchmarkRoute chooses between four pools.
+// BenchmarkRoute chooses between four pools. Its budget is 1 µs.
 func BenchmarkRoute(b *testing.B) {
 	cfg := steady(4, "a", "b", "c", "d")
 	w := start(b, cfg)
@@ -52,8 +52,8 @@ func BenchmarkRoute(b *testing.B) {
 	}
 }
 
-// BenchmarkDo is the whole levelled path around a handler that does nothing,
-// beside the same process without it.
+// BenchmarkDo is the whole levelled path around a handler that does nothing, beside the
+// same process without it. The budget of the whole path is 10 µs.
 func BenchmarkDo(b *testing.B) {
 	w := start(b, Config{})
 	defer w.stop()
