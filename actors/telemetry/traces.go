@@ -29,7 +29,7 @@ const (
 	maxSpans = 8192
 	// sendTimeout bounds one request to the collector, with its repeats.
 	sendTimeout = 10 * time.Second
-	// flushTimeout bounds Close.
+	// flushTimeout is how long Close sends what waits.
 	flushTimeout = 5 * time.Second
 )
 
@@ -49,8 +49,10 @@ type TracesConfig struct {
 type Traces struct {
 	cfg      TracesConfig
 	provider *sdktrace.TracerProvider
+	exporter sdktrace.SpanExporter
 	waiting  atomic.Int64 // spans that have ended and are not sent
 	failing  atomic.Bool  // the collector did not take the last ones
+	late     atomic.Bool  // Close sends no longer
 
 	mu       sync.Mutex // guards requests
 	requests map[trace.SpanID]sdktrace.ReadWriteSpan
@@ -76,7 +78,7 @@ func OpenTraces(ctx context.Context, cfg TracesConfig) (*Traces, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening traces: %w", err)
 	}
-	t := &Traces{cfg: cfg, requests: map[trace.SpanID]sdktrace.ReadWriteSpan{}}
+	t := &Traces{cfg: cfg, exporter: exporter, requests: map[trace.SpanID]sdktrace.ReadWriteSpan{}}
 	queue := sdktrace.NewBatchSpanProcessor(outlet{exporter, t}, sdktrace.WithMaxQueueSize(maxSpans), sdktrace.WithExportTimeout(sendTimeout))
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { cfg.Logger.Warn().Err(err).Msg("traces") }))
 	t.provider = sdktrace.NewTracerProvider(
@@ -85,14 +87,19 @@ func OpenTraces(ctx context.Context, cfg TracesConfig) (*Traces, error) {
 	return t, nil
 }
 
-// Close sends what waits, for at most 5 s, and ends the making of spans. It may be nil.
+// Close sends what waits, for at most 5 s, and ends the making of spans. Nothing is sent
+// after it has returned. It may be nil.
 func (t *Traces) Close(ctx context.Context) {
 	if t == nil {
 		return
 	}
 	tracing.Use(nil)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
-	defer cancel()
+	ctx = context.WithoutCancel(ctx)
+	// The provider would go on sending if its Shutdown ran out of time.
+	defer time.AfterFunc(flushTimeout, func() {
+		t.late.Store(true)
+		_ = t.exporter.Shutdown(ctx) // ends the request under way
+	}).Stop()
 	err := t.provider.Shutdown(ctx)
 	if lost := t.waiting.Load(); err != nil || lost > 0 {
 		t.cfg.Logger.Warn().Err(err).Int64("spans", lost).Msg("the collector did not take the last spans")
@@ -160,8 +167,13 @@ type outlet struct {
 
 func (o outlet) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
 	t, n := o.traces, len(spans)
-	err := o.SpanExporter.ExportSpans(ctx, spans)
-	t.waiting.Add(-int64(n))
+	err := context.DeadlineExceeded
+	if !t.late.Load() {
+		err = o.SpanExporter.ExportSpans(ctx, spans)
+	}
+	if err == nil || !t.late.Load() {
+		t.waiting.Add(-int64(n)) // else Close says how many were lost
+	}
 	if err != nil {
 		t.cfg.Metrics.SpansDropped.WithLabelValues("refused").Add(float64(n))
 	} else {
