@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -85,7 +86,39 @@ func TestDashboardIsForWhoHasAKey(t *testing.T) {
 	require.Equal(t, 401, d.ask("GET", "/builds", nil, map[string]string{"Accept": "text/event-stream"}).status)
 	require.Equal(t, 401, d.ask("POST", "/builds/x/cancel", url.Values{}, nil).status)
 	require.Equal(t, 401, d.ask("HEAD", "/builds/x/download", nil, nil).status)
+	for _, path := range []string{"/builds/x/download", "/builds/x/download/source"} {
+		r := d.ask("GET", path, nil, nil)
+		require.Equal(t, 303, r.status, path)
+		require.Equal(t, "/login?next="+url.QueryEscape(path), r.header.Get("Location"))
+	}
+	require.Empty(t, regexp.MustCompile(`"level":"error".*`).FindString(d.logs.String()), "a stranger can't fill the log")
 	require.Equal(t, 200, d.ask("GET", "/login", nil, nil).status)
+}
+
+// Numbers in a query are whole 64-bit numbers for the handlers and for the database.
+func TestNoNumberInAQueryIsAServerError(t *testing.T) {
+	t.Parallel()
+	d := setupDash(t, adminKey)
+	id := d.submit().ID
+	w := d.register("one").ID
+	headers := key("X-Admin-Key", adminKey, "X-Worker-Id", w, "X-Build-Id", id, "Cookie", d.cookie, "Sec-Fetch-Site", "same-origin")
+	ids := strings.NewReplacer("/workers/:id", "/workers/"+w, "/fleet/:id", "/fleet/"+w, ":worker_id", w, ":id", id, ":type", "source", ":name", "dash.css", "*", "takt")
+	for _, r := range d.server.Routes() {
+		switch {
+		case r.Method != http.MethodGet:
+			continue
+		case strings.Contains(r.Path, "/debug"), strings.HasPrefix(r.Path, "/admin/he"), r.Path == "/heijunka", r.Path == "/admin/audit/check", r.Path == "/api/events":
+			continue // they read no database, and this server lacks what they show
+		}
+		path := ids.Replace(r.Path)
+		for _, huge := range []string{"9223372036854775807", "2147483648", "-9223372036854775808", "1e400", "99999999999999999999"} {
+			path := strings.NewReplacer(":portal_id", huge, ":action_id", huge).Replace(path)
+			for _, name := range []string{"limit", "before", "after", "after_id", "line", "portal", "q", "age", "timeout", "wait", "worker_id", "cursor"} {
+				got := d.send(http.MethodGet, path+"?"+name+"="+huge, headers, "")
+				require.NotEqual(t, 500, got.status, "%s?%s=%s: %s", path, name, huge, got.body)
+			}
+		}
+	}
 }
 
 func TestDashboardLogin(t *testing.T) {

@@ -274,7 +274,7 @@ func (d *Dashboard) Builds(ctx context.Context, f store.BuildSearch) (builds []s
 
 const sqlLogPage = `/* log_page */
 SELECT seq, at, level, message FROM (
-	SELECT * FROM build_logs WHERE build = (SELECT seq FROM build_ids WHERE id = $1) AND ($2 = 0 OR seq < $2) ORDER BY seq DESC LIMIT $3
+	SELECT * FROM build_logs WHERE build = (SELECT seq FROM build_ids WHERE id = $1) AND ($2::bigint = 0 OR seq < $2) ORDER BY seq DESC LIMIT $3
 ) l ORDER BY seq`
 
 // LogPage returns the last limit lines of a build's log, or the last limit lines before
@@ -343,7 +343,7 @@ func (d *Dashboard) Repos(ctx context.Context, id string, after store.Deployment
 
 const sqlAuditPage = `/* audit_page */
 SELECT id, at, actor, action, target, reason, detail, coalesce(outcome, '') FROM audit
-WHERE ($1 = 0 OR id < $1) AND ($2 = '' OR strpos(lower(actor || ' ' || action || ' ' || target), lower($2)) > 0)
+WHERE ($1::bigint = 0 OR id < $1) AND ($2 = '' OR strpos(lower(actor || ' ' || action || ' ' || target), lower($2)) > 0)
 ORDER BY id DESC LIMIT $3`
 
 // Audit returns a page of what operators did, newest first.

@@ -30,7 +30,7 @@ LEFT JOIN LATERAL (
 // sqlQueues lists queues with the oldest waiting action first, then empty ones. $1 a
 // queue or "", $2 a portal or 0, $3 the limit.
 const sqlQueues = `/* queues */` + queueStatus + `
-WHERE ($1 = '' OR q.id = $1) AND ($2 = 0 OR q.portal_id = $2)
+WHERE ($1 = '' OR q.id = $1) AND ($2::bigint = 0 OR q.portal_id = $2)
 ORDER BY a.oldest NULLS LAST, q.received_at DESC LIMIT $3`
 
 // Queues returns up to limit queues, those with the oldest waiting action first: the
@@ -106,7 +106,7 @@ func (t *Throttle) Redrive(ctx context.Context, id string) (n int, err error) {
 
 const sqlBusyQueues = `/* busy_queues */ SELECT ` + keyColumns + ` FROM throttle_queues q
 WHERE EXISTS (SELECT FROM action_executions a WHERE a.queue = q.seq AND a.state = 'waiting')
-	AND ($1 = 0 OR q.portal_id = $1) AND ($2 = 0 OR q.action_id = $2)
+	AND ($1::bigint = 0 OR q.portal_id = $1) AND ($2::bigint = 0 OR q.action_id = $2)
 ORDER BY q.received_at LIMIT $3`
 
 // BusyQueues returns up to limit queues in which actions wait. A portal or action of 0
