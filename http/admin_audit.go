@@ -33,6 +33,7 @@ var errSlowAudit = errors.New("the audit was not written in time")
 // audit records what operators do, and shows it.
 type audit struct {
 	*shared
+	keys       *keys
 	store      Audit
 	background func(run func(ctx context.Context))
 	auditor    Auditor
@@ -112,9 +113,9 @@ func (h *audit) noted(what string, handle handler) handler {
 // begin writes an entry before its action. If that fails, the action goes on, because the
 // log has the entry and conclude writes all of it.
 func (h *audit) begin(ctx context.Context, c echo.Context, what entry) *store.AuditEntry {
-	who := "admin"
-	if !strings.HasPrefix(c.Path(), "/admin/") {
-		who = "api" // a holder of the API key
+	who := "api" // a holder of the API key
+	if h.keys.admin.is(header(c.Request().Header, keyAdmin)) {
+		who = "admin"
 	}
 	what.detail["request_id"] = requestID(c)
 	actor := who + "@" + remoteHost(c.Request())

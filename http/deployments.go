@@ -19,7 +19,6 @@ const (
 // deployments starts and shows deployments and carries out orders on them.
 type deployments struct {
 	*audit
-	keys *keys
 	Deployments
 	DeploymentStore
 	changed *followers
@@ -34,7 +33,7 @@ func (h *deployments) create(ctx context.Context, c echo.Context) (any, error) {
 	}
 	var d store.Deployment
 	what := entry{"deploy", store.Text(body.SourceOrg + " → " + body.TargetOrg), "", change(body.DeploymentRequest)}
-	err := h.mayOperate(ctx, c, what, func(ctx context.Context, operator bool) (err error) {
+	err := h.asRole(ctx, c, what, func(ctx context.Context, operator bool) (err error) {
 		d, err = h.Start(ctx, body.DeploymentRequest, body.Token, operator)
 		return err
 	})
@@ -96,14 +95,27 @@ func (h *deployments) wire(d store.Deployment, p store.DeploymentProgress) api.D
 }
 
 // steerWith returns a handler that carries out an order and answers with the deployment
-// after it.
-func (h *deployments) steerWith(order func(d Deployments, ctx context.Context, id string) error) handler {
-	return byID(deploymentNotFound, func(ctx context.Context, id string) (any, error) {
-		if err := order(h.Deployments, ctx, id); err != nil {
+// after it. The body, which may be absent, gives a reason.
+func (h *deployments) steerWith(action string, order func(d Deployments, ctx context.Context, id string, operator bool) error) handler {
+	return func(ctx context.Context, c echo.Context) (any, error) {
+		id, err := idParam(c, "id", deploymentNotFound)
+		if err != nil {
+			return nil, err
+		}
+		var body api.Order
+		if c.Request().ContentLength != 0 { // older clients send no body, of any type
+			if err := readOrdered(c, &body, &body.Reason); err != nil {
+				return nil, err
+			}
+		}
+		err = h.asRole(ctx, c, entry{action, "deployment " + id, body.Reason, map[string]any{}}, func(ctx context.Context, operator bool) error {
+			return order(h.Deployments, ctx, id, operator)
+		})
+		if err != nil {
 			return nil, err
 		}
 		return h.find(ctx, id)
-	})
+	}
 }
 
 func (h *deployments) retry(ctx context.Context, c echo.Context) (any, error) {
@@ -112,27 +124,27 @@ func (h *deployments) retry(ctx context.Context, c echo.Context) (any, error) {
 		return nil, err
 	}
 	var body api.DeploymentRetry
-	if _, err := readJSON(c, &body); err != nil {
+	if err := readOrdered(c, &body, &body.Reason); err != nil {
 		return nil, err
 	}
 	n, repo := 0, store.Text(body.Repo)
-	what := entry{"retry", "deployment " + id, "", change(map[string]any{"repo": repo})}
-	err = h.mayOperate(ctx, c, what, func(ctx context.Context, operator bool) (err error) {
+	what := entry{"retry", "deployment " + id, body.Reason, change(map[string]any{"repo": repo})}
+	err = h.asRole(ctx, c, what, func(ctx context.Context, operator bool) (err error) {
 		n, err = h.Retry(ctx, id, repo, body.Token, operator)
 		return err
 	})
 	return api.DeploymentRetried{Retried: n}, err
 }
 
-// mayOperate runs do, as an operator if the request shows the admin key. Only an operator
-// may spend takt's own credential; requests with the admin key are audited.
-func (h *deployments) mayOperate(ctx context.Context, c echo.Context, what entry, do func(ctx context.Context, operator bool) error) error {
-	key := header(c.Request().Header, keyAdmin)
-	if key == "" {
-		return do(ctx, false)
+// asRole runs do and audits it. operator says whether the request shows the admin key or
+// has a session that began with it: only operators may spend takt's own credential.
+func (h *deployments) asRole(ctx context.Context, c echo.Context, what entry, do func(ctx context.Context, operator bool) error) error {
+	operator := sessionOf(c).Admin()
+	if key := header(c.Request().Header, keyAdmin); key != "" {
+		if err := h.keys.authorizeAdmin(key); err != nil {
+			return h.wrong.note(h.addr(c), err, time.Now())
+		}
+		operator = true
 	}
-	if err := h.keys.authorizeAdmin(key); err != nil {
-		return err
-	}
-	return h.audited(ctx, c, what, func(ctx context.Context) error { return do(ctx, true) })
+	return h.audited(ctx, c, what, func(ctx context.Context) error { return do(ctx, operator) })
 }

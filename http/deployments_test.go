@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -45,10 +47,35 @@ func (d deploying) Start(ctx context.Context, r store.DeploymentRequest, token s
 }
 
 func (d deploying) Retry(ctx context.Context, id, repo, token string, operator bool) (int, error) {
-	if token == "own" && !operator {
-		return 0, errOperatorsOnly
+	return d.Deployments.Retry(ctx, id, repo, func(found store.Deployment) (sealed, credential []byte, err error) {
+		if token == "own" {
+			err = may(operator)(found)
+		}
+		return []byte(token), []byte("c"), err
+	})
+}
+
+// may refuses others than operators what takt's own credential was begun with: that of the
+// fake is "sealed ".
+func may(operator bool) func(store.Deployment) error {
+	return func(d store.Deployment) error {
+		if !operator && (d.State.Final() || string(d.Credential) == "sealed ") {
+			return errOperatorsOnly
+		}
+		return nil
 	}
-	return d.Deployments.Retry(ctx, id, store.DeploymentRetry{Repo: repo, Credential: []byte(token), CredentialID: []byte("c")})
+}
+
+func (d deploying) Cancel(ctx context.Context, id string, operator bool) error {
+	return d.Deployments.Cancel(ctx, id, may(operator))
+}
+
+func (d deploying) Pause(ctx context.Context, id string, operator bool) error {
+	return d.Deployments.Pause(ctx, id, may(operator))
+}
+
+func (d deploying) Resume(ctx context.Context, id string, operator bool) error {
+	return d.Deployments.Resume(ctx, id, may(operator))
 }
 
 func (d deploying) Estimate(store.DeploymentRequest, store.DeploymentProgress) store.DeploymentEstimate {
@@ -71,7 +98,7 @@ func setupDeployments(t *testing.T) *deploymentBundle {
 	t.Helper()
 	data := storetest.New(t)
 	b := &deploymentBundle{T: t, client: newClient(t), pool: data.Pool, db: newDeploying(data.DB)}
-	b.server, _ = newServer(t, takthttp.Deps{Deployments: b.db, DeploymentStore: b.db})
+	b.server, _ = newServer(t, takthttp.Deps{Deployments: b.db, DeploymentStore: b.db, Audit: postgres.NewAudit(data.DB)})
 	b.url, _ = serve(t, b.server, listen(t))
 	return b
 }
@@ -233,8 +260,8 @@ func TestDeploymentEventsFollowIt(t *testing.T) {
 	require.Equal(t, "end", last.name, "who comes later learns that it has ended")
 }
 
-// Whoever spends takt's own credential shows the admin key, and is written down;
-// the API key alone is nothing there, nor is a wrong admin key.
+// Who spends takt's own credential, or changes what does, shows the admin key: the API key
+// alone is not enough, nor is a wrong admin key. All are audited, by the key that was used.
 func TestOwnCredentialNeedsTheAdminKeyAndIsAudited(t *testing.T) {
 	t.Parallel()
 	data := storetest.New(t)
@@ -257,14 +284,65 @@ func TestOwnCredentialNeedsTheAdminKeyAndIsAudited(t *testing.T) {
 	require.Empty(t, list)
 
 	require.Equal(t, 202, ask("/api/deployments", body, adminKey).status)
-	require.NoError(t, db.Cancel(t.Context(), "d1"))
+	for _, order := range []string{"pause", "resume", "cancel"} {
+		require.Equal(t, 401, ask("/api/deployments/d1/"+order, "", "").status, order)
+		require.Equal(t, 403, ask("/api/deployments/d1/"+order, "", apiKey).status, order)
+		require.Equal(t, 200, ask("/api/deployments/d1/"+order, `{"reason":"a test"}`, adminKey).status, order)
+	}
 	require.Equal(t, 401, ask("/api/deployments/d1/retry", `{"token":"own"}`, "").status)
-	require.Equal(t, 200, ask("/api/deployments/d1/retry", `{"token":"own"}`, adminKey).status)
-	entries, err := written.List(t.Context(), 10)
+	require.Equal(t, 200, ask("/api/deployments/d1/retry", `{"token":"own","reason":"a test"}`, adminKey).status)
+	require.Equal(t, 202, ask("/api/deployments", `{"source_org":"a","target_org":"b","token":"mine"}`, "").status)
+	require.Equal(t, 200, ask("/api/deployments/d2/pause", "", "").status)
+	require.Equal(t, 413, ask("/api/deployments/d2/resume", strings.Repeat(" ", 2<<20), "").status)
+	require.Equal(t, 400, ask("/api/deployments/d2/resume", `{"reason":"`+strings.Repeat("x", 1001)+`"}`, "").status)
+
+	entries, err := written.List(t.Context(), 20)
 	require.NoError(t, err)
-	require.Len(t, entries, 2)
-	require.Equal(t, []string{"deploy", "a → b", "done"}, []string{entries[1].Action, entries[1].Target, entries[1].Outcome})
-	require.Contains(t, string(entries[1].Detail), `"allow_publish": true`)
-	require.Equal(t, []string{"retry", "deployment d1", "done"}, []string{entries[0].Action, entries[0].Target, entries[0].Outcome})
-	require.NotContains(t, string(entries[0].Detail), "own")
+	var lines []string
+	for _, e := range entries {
+		who, _, _ := strings.Cut(e.Actor, "@")
+		lines = append(lines, strings.Join([]string{who, e.Action, e.Target, e.Reason, e.Outcome}, "|"))
+		require.NotContains(t, string(e.Detail), "own")
+		require.NotContains(t, string(e.Detail), "mine")
+	}
+	slices.Reverse(lines)
+	refused := "|" + errOperatorsOnly.Message
+	require.Equal(t, []string{
+		"api|deploy|a → b|" + refused, "admin|deploy|a → b||done",
+		"api|pause|deployment d1|" + refused, "admin|pause|deployment d1|a test|done",
+		"api|resume|deployment d1|" + refused, "admin|resume|deployment d1|a test|done",
+		"api|cancel|deployment d1|" + refused, "admin|cancel|deployment d1|a test|done",
+		"api|retry|deployment d1|" + refused, "admin|retry|deployment d1|a test|done",
+		"api|deploy|a → b||done", "api|pause|deployment d2||done",
+	}, lines)
+	require.Contains(t, string(entries[len(entries)-2].Detail), `"allow_publish": true`)
+}
+
+// In the dashboard the admin key's sessions are operators.
+func TestOwnCredentialNeedsAnAdminSessionInTheDashboard(t *testing.T) {
+	t.Parallel()
+	d := setupDash(t, apiKey)
+	db := newDeploying(d.db)
+	_, err := db.Create(t.Context(), store.Deployment{ID: "own", Request: store.DeploymentRequest{SourceOrg: "a", TargetOrg: "b"}, CredentialID: []byte("c")})
+	require.NoError(t, err)
+	_, err = d.pool.Exec(t.Context(), `UPDATE deployments SET credential = 'sealed '`)
+	require.NoError(t, err)
+	require.Equal(t, 401, d.ask("POST", "/deployments/own/pause", url.Values{}, nil).status)
+	r := d.login(adminKey, "operator", nil)
+	d.cookie, _, _ = strings.Cut(r.header.Get("Set-Cookie"), ";")
+	require.Equal(t, 303, d.ask("POST", "/deployments/own/pause", url.Values{"reason": {"why"}}, nil).status)
+	entries, err := postgres.NewAudit(d.db).List(t.Context(), 10)
+	require.NoError(t, err)
+	require.Len(t, entries, 2, "each act once")
+	require.Equal(t, []string{"operator (admin)@127.0.0.1", "pause", "deployment own", "why", "done"},
+		[]string{entries[0].Actor, entries[0].Action, entries[0].Target, entries[0].Reason, entries[0].Outcome})
+
+	_, err = d.pool.Exec(t.Context(), `UPDATE deployments SET credential = NULL`)
+	require.NoError(t, err)
+	require.Contains(t, d.ask("GET", "/deployments/own", nil, nil).body, `action="/deployments/own/resume"`)
+	r = d.login(apiKey, "submitter", nil)
+	d.cookie, _, _ = strings.Cut(r.header.Get("Set-Cookie"), ";")
+	page := d.ask("GET", "/deployments/own", nil, nil).body
+	require.NotContains(t, page, `action="/deployments/own/resume"`)
+	require.Contains(t, page, "log in with the admin key")
 }

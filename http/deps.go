@@ -158,9 +158,11 @@ type Deployments interface {
 	// Start begins a deployment with a forge credential. "" means takt's own, which only
 	// an operator may spend.
 	Start(ctx context.Context, r store.DeploymentRequest, token string, operator bool) (store.Deployment, error)
-	Cancel(ctx context.Context, id string) error
-	Pause(ctx context.Context, id string) error
-	Resume(ctx context.Context, id string) error
+	// Cancel, Pause and Resume refuse others than operators a deployment that spends
+	// takt's own credential.
+	Cancel(ctx context.Context, id string, operator bool) error
+	Pause(ctx context.Context, id string, operator bool) error
+	Resume(ctx context.Context, id string, operator bool) error
 	// Retry retries one repository, or with repo "" all that failed.
 	Retry(ctx context.Context, id, repo, token string, operator bool) (revived int, err error)
 	Estimate(r store.DeploymentRequest, p store.DeploymentProgress) store.DeploymentEstimate

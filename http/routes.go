@@ -59,7 +59,7 @@ func (s *Server) routes(d Deps) []route {
 	submissions := &submissions{sh, builds, d.Builds, d.Queue, forms}
 	holders := &holders{sh, d.Builds, s.logs, d.Queue, d.Tokens, d.Publish, forms, make(chan struct{}, unpacksAtOnce)}
 	priorities := &priorities{builds, d.Queue}
-	audit := &audit{sh, d.Audit, d.Background, d.Auditor}
+	audit := &audit{sh, s.keys, d.Audit, d.Background, d.Auditor}
 	requeues := &requeues{builds, audit, d.Queue}
 	tails := &tails{sh, builds, s.logs, make(chan struct{}, tailReads), make(chan struct{}, max(1, s.cfg.MaxStreams/4))}
 	polls := newPolls(sh, d.Queue, d.Tokens)
@@ -69,7 +69,7 @@ func (s *Server) routes(d Deps) []route {
 	events := &events{sh, s.ring}
 	figures := &figures{shared: sh, builds: d.Builds, turn: make(chan struct{}, 1)}
 	health := &health{sh, new(singleflight.Group), d.Builds, d.Files, d.Ready, d.VacuumHeldBack, d.Metrics}
-	deployments := &deployments{audit, s.keys, d.Deployments, d.DeploymentStore, s.changed}
+	deployments := &deployments{audit, d.Deployments, d.DeploymentStore, s.changed}
 	tree := &tree{audit, d.Operator, d.Tree}
 	timeouts := &timeouts{audit, d.Heartbeat}
 	heijunka := &heijunka{audit, d.Heijunka}
@@ -167,9 +167,9 @@ func (s *Server) routes(d Deps) []route {
 		row(get, "/api/deployments", apiKey, query, deployments.list),
 		row(get, "/api/deployments/:id", apiKey, query, deployments.show),
 		own(get, "/api/deployments/:id/events", apiKey, query, deployments.serveEvents, nil),
-		row(post, "/api/deployments/:id/cancel", apiKey, submit, deployments.steerWith(Deployments.Cancel)),
-		row(post, "/api/deployments/:id/pause", apiKey, submit, deployments.steerWith(Deployments.Pause)),
-		row(post, "/api/deployments/:id/resume", apiKey, submit, deployments.steerWith(Deployments.Resume)),
+		row(post, "/api/deployments/:id/cancel", apiKey, submit, deployments.steerWith("cancel", Deployments.Cancel)),
+		row(post, "/api/deployments/:id/pause", apiKey, submit, deployments.steerWith("pause", Deployments.Pause)),
+		row(post, "/api/deployments/:id/resume", apiKey, submit, deployments.steerWith("resume", Deployments.Resume)),
 		row(post, "/api/deployments/:id/retry", apiKey, submit, deployments.retry),
 
 		{post, "/api/hubspot/action", public, hook, min(maxAction, s.cfg.MaxJSON), throttle.action, nil}, // signed
@@ -224,10 +224,10 @@ func (s *Server) routes(d Deps) []route {
 			name: "rate", handle: throttle.setRate, target: "throttle", why: true,
 			fields: "portal_id:int action_id:int max_throughput:int time_period:int time_unit",
 		}),
-		perform("/deployments/:id/cancel", reader, act{name: "deployment-cancel", handle: deployments.steerWith(Deployments.Cancel), target: "deployment"}),
-		perform("/deployments/:id/pause", reader, act{name: "deployment-pause", handle: deployments.steerWith(Deployments.Pause), target: "deployment"}),
-		perform("/deployments/:id/resume", reader, act{name: "deployment-resume", handle: deployments.steerWith(Deployments.Resume), target: "deployment"}),
-		perform("/deployments/:id/retry", reader, act{name: "deployment-retry", handle: deployments.retry, fields: "repo token", target: "deployment"}),
+		perform("/deployments/:id/cancel", reader, act{name: "deployment-cancel", handle: deployments.steerWith("cancel", Deployments.Cancel), fields: "reason"}),
+		perform("/deployments/:id/pause", reader, act{name: "deployment-pause", handle: deployments.steerWith("pause", Deployments.Pause), fields: "reason"}),
+		perform("/deployments/:id/resume", reader, act{name: "deployment-resume", handle: deployments.steerWith("resume", Deployments.Resume), fields: "reason"}),
+		perform("/deployments/:id/retry", reader, act{name: "deployment-retry", handle: deployments.retry, fields: "repo token reason"}),
 
 		probe("/health", health.show),
 		probe("/api/health", health.show),

@@ -88,6 +88,9 @@ type Deployment struct {
 	CreatedAt, PlannedAt, FinishedAt time.Time
 }
 
+// SpendsOwn reports whether d spends takt's own credential, as long as it has not ended.
+func (d Deployment) SpendsOwn() bool { return d.Credential == nil && !d.State.Final() }
+
 // RepoSource is what the source forge reports about a repository.
 type RepoSource struct {
 	ID            int64  `json:"id"`
@@ -195,13 +198,4 @@ type DeploymentEstimate struct {
 type DeploymentClaim struct {
 	ID  string
 	Run int64
-}
-
-// DeploymentRetry says which repositories to try again.
-type DeploymentRetry struct {
-	// Repo is a name; "" means all that failed and all that a cancel skipped.
-	Repo string
-	// Credential replaces the one that was deleted; nil for takt's own.
-	Credential   []byte
-	CredentialID []byte
 }

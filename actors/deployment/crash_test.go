@@ -185,24 +185,24 @@ func TestPauseResumeAndCancel(t *testing.T) {
 	id := b.deploy(func(r *store.DeploymentRequest) { r.Concurrency = 2 })
 	b.eventually("it works", func() bool { return f.count("r-0000") == 1 && f.count("r-0001") == 1 })
 
-	require.NoError(t, b.d.Pause(ctx, id))
+	require.NoError(t, b.d.Pause(ctx, id, false))
 	b.eventually("its actors are gone", func() bool { return b.proc(id) == nil })
 	require.Equal(t, store.DeploymentPaused, b.find(id).State)
 	require.NotNil(t, b.find(id).Credential)
-	require.Equal(t, store.Conflict, store.CodeOf(b.d.Pause(ctx, id)))
+	require.Equal(t, store.Conflict, store.CodeOf(b.d.Pause(ctx, id, false)))
 
-	require.NoError(t, b.d.Resume(ctx, id))
+	require.NoError(t, b.d.Resume(ctx, id, false))
 	b.eventually("it goes on where it was", func() bool { return f.count("r-0000") == 2 && f.count("r-0001") == 2 })
-	require.Equal(t, store.Conflict, store.CodeOf(b.d.Resume(ctx, id)))
+	require.Equal(t, store.Conflict, store.CodeOf(b.d.Resume(ctx, id, false)))
 
 	begun := time.Now()
-	require.NoError(t, b.d.Cancel(ctx, id))
+	require.NoError(t, b.d.Cancel(ctx, id, false))
 	d := b.await(id, store.DeploymentCancelled)
 	require.Less(t, time.Since(begun), 10*time.Second)
 	require.Nil(t, d.Credential)
 	require.Equal(t, 10, b.addsUp(id, 10)[store.RepoSkipped])
 	require.Equal(t, "Cancelled while pushing", b.repos(id)["r-0000"].Error)
-	require.Equal(t, store.Conflict, store.CodeOf(b.d.Cancel(ctx, id)))
+	require.Equal(t, store.Conflict, store.CodeOf(b.d.Cancel(ctx, id, false)))
 
 	close(f.gate)
 	n, err := b.d.Retry(ctx, id, "r-0007", githubtest.Token, false)
@@ -234,7 +234,7 @@ func TestRetryWhileItRuns(t *testing.T) {
 	require.NoError(t, err)
 	b.eventually("it is tried again", func() bool { return b.repos(id)["r-0000"].Step == store.RepoDone })
 	require.Equal(t, int64(1), b.find(id).Run, "by the same run")
-	require.NoError(t, b.d.Cancel(t.Context(), id))
+	require.NoError(t, b.d.Cancel(t.Context(), id, false))
 	b.await(id, store.DeploymentCancelled)
 }
 

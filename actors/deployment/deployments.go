@@ -24,10 +24,10 @@ type Store interface {
 	// Requests of callers.
 	Create(ctx context.Context, d store.Deployment) (store.Deployment, error)
 	Find(ctx context.Context, id string) (store.Deployment, error)
-	Cancel(ctx context.Context, id string) error
-	Pause(ctx context.Context, id string) error
-	Resume(ctx context.Context, id string) error
-	Retry(ctx context.Context, id string, r store.DeploymentRetry) (revived int, err error)
+	Cancel(ctx context.Context, id string, may func(store.Deployment) error) error
+	Pause(ctx context.Context, id string, may func(store.Deployment) error) error
+	Resume(ctx context.Context, id string, may func(store.Deployment) error) error
+	Retry(ctx context.Context, id, repo string, choose func(store.Deployment) (credential, credentialID []byte, err error)) (revived int, err error)
 
 	// Who works on which deployment.
 	Claim(ctx context.Context, owner string, lease time.Duration, has []string, limit int) ([]store.DeploymentClaim, error)
@@ -187,6 +187,17 @@ func (d *Deployments) maySpend(r store.DeploymentRequest, operator bool) error {
 	return nil
 }
 
+// maySteer returns what refuses others than operators a deployment that spends takt's own
+// credential: they must neither go on spending it nor end what an operator began.
+func maySteer(operator bool) func(store.Deployment) error {
+	return func(d store.Deployment) error {
+		if d.SpendsOwn() && !operator {
+			return store.NewError(store.Unauthorized, "Missing X-Admin-Key header: this deployment spends takt's own forge credential, so only operators may change it")
+		}
+		return nil
+	}
+}
+
 // credential seals token, or chooses takt's own credential if token is "".
 func (d *Deployments) credential(id, token string) (sealed, credential []byte, err error) {
 	switch {
@@ -206,41 +217,36 @@ func credentialID(token string) []byte {
 }
 
 // Cancel ends a deployment. Its git processes are killed at once, and unfinished
-// repositories are skipped. Errors: NotFound, Conflict.
-func (d *Deployments) Cancel(ctx context.Context, id string) error {
-	return d.look(d.db.Cancel(ctx, id))
+// repositories are skipped. Errors: NotFound, Conflict, Unauthorized.
+func (d *Deployments) Cancel(ctx context.Context, id string, operator bool) error {
+	return d.look(d.db.Cancel(ctx, id, maySteer(operator)))
 }
 
-// Pause stops the work on a deployment until Resume. Errors: NotFound, Conflict.
-func (d *Deployments) Pause(ctx context.Context, id string) error {
-	return d.look(d.db.Pause(ctx, id))
+// Pause stops the work on a deployment until Resume. Errors: NotFound, Conflict,
+// Unauthorized.
+func (d *Deployments) Pause(ctx context.Context, id string, operator bool) error {
+	return d.look(d.db.Pause(ctx, id, maySteer(operator)))
 }
 
-// Resume continues a paused deployment. Errors: NotFound, Conflict.
-func (d *Deployments) Resume(ctx context.Context, id string) error {
-	return d.look(d.db.Resume(ctx, id))
+// Resume continues a paused deployment. Errors: NotFound, Conflict, Unauthorized.
+func (d *Deployments) Resume(ctx context.Context, id string, operator bool) error {
+	return d.look(d.db.Resume(ctx, id, maySteer(operator)))
 }
 
 // Retry retries one repository, or with repo "" all that failed or that a cancel skipped.
 // A deployment that has ended needs its credential again. Errors: NotFound, Conflict,
 // InvalidArgument, Unauthorized, Forbidden.
 func (d *Deployments) Retry(ctx context.Context, id, repo, token string, operator bool) (revived int, err error) {
-	found, err := d.db.Find(ctx, id)
-	if err != nil {
-		return 0, err
-	}
-	if found.Credential == nil && (token == "" || !found.State.Final()) {
-		if err := d.maySpend(found.Request, operator); err != nil {
-			return 0, err
+	revived, err = d.db.Retry(ctx, id, repo, func(found store.Deployment) (sealed, credential []byte, err error) {
+		ended := found.State.Final()
+		if found.SpendsOwn() || ended && token == "" {
+			err = d.maySpend(found.Request, operator)
 		}
-	}
-	r := store.DeploymentRetry{Repo: repo}
-	if found.State.Final() {
-		if r.Credential, r.CredentialID, err = d.credential(id, token); err != nil {
-			return 0, err
+		if err != nil || !ended {
+			return nil, nil, err
 		}
-	}
-	revived, err = d.db.Retry(ctx, id, r)
+		return d.credential(id, token)
+	})
 	if err == nil {
 		otp.Cast(d.sys.Ref(d.deploymentSup.Name()+"/"+id+"/worker"), rescan{})
 	}

@@ -1,6 +1,7 @@
 package deployment_test
 
 import (
+	"context"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -135,7 +136,7 @@ func TestCancelEndsGitAtOnce(t *testing.T) {
 	}
 	require.Positive(t, processes(t, b.work))
 	begun := time.Now()
-	require.NoError(t, b.d.Cancel(t.Context(), id))
+	require.NoError(t, b.d.Cancel(t.Context(), id, false))
 	b.eventually("git is gone", func() bool { return processes(t, b.work) == 0 })
 	took := time.Since(begun)
 	b.await(id, store.DeploymentCancelled)
@@ -176,11 +177,52 @@ func TestOwnCredentialIsForOperatorsAndListedPairs(t *testing.T) {
 	require.NoError(t, err)
 	_, err = b.d.Retry(ctx, d.ID, "", "other", false)
 	require.Equal(t, store.Unauthorized, store.CodeOf(err), "while it runs it keeps takt's")
-	require.NoError(t, b.d.Cancel(ctx, d.ID))
+	refused := func(order func(context.Context, string, bool) error) {
+		require.Equal(t, store.Unauthorized, store.CodeOf(order(ctx, d.ID, false)))
+	}
+	refused(b.d.Pause)
+	refused(b.d.Cancel)
+	require.NoError(t, b.d.Pause(ctx, d.ID, true))
+	refused(b.d.Resume)
+	refused(b.d.Cancel)
+	require.NoError(t, b.d.Resume(ctx, d.ID, true))
+	require.NoError(t, b.d.Cancel(ctx, d.ID, true))
 
 	// Of a list that was longer once.
 	left := store.Deployment{ID: "left", Request: elsewhere, CredentialID: []byte("own")}
 	_, err = b.db.Create(ctx, left)
 	require.NoError(t, err)
 	require.Contains(t, b.await("left", store.DeploymentFailed).Error, "no forge credential of its own for this")
+}
+
+// What a retry may spend is decided when nobody else can end the deployment any more.
+func TestARetryIsJudgedByTheDeploymentAsItIsLocked(t *testing.T) {
+	t.Parallel()
+	f := newFake(1)
+	f.act("r-0000", waits)
+	b := setup(t, options{forge: f, config: func(c *deployment.Config) {
+		c.Token, c.Allow = "own", []deployment.Pair{{Source: "from", Target: "to"}}
+	}})
+	ctx := t.Context()
+	id := b.deploy()
+	b.eventually("it runs", func() bool { return b.find(id).State == store.DeploymentRunning })
+	tx, err := b.data.Pool.Begin(ctx)
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
+	_, err = tx.Exec(ctx, `SELECT FROM deployments WHERE id = $1 FOR UPDATE`, id)
+	require.NoError(t, err)
+	failed := make(chan error, 1)
+	go func() {
+		_, err := b.d.Retry(ctx, id, "", "", false)
+		failed <- err
+	}()
+	b.eventually("the retry waits for the row", func() bool {
+		var n int
+		err := tx.QueryRow(ctx, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%lock_deployment%'`).Scan(&n)
+		return err == nil && n > 0
+	})
+	_, err = tx.Exec(ctx, `UPDATE deployments SET state = 'cancelled', credential = NULL, finished_at = now() WHERE id = $1`, id)
+	require.NoError(t, err)
+	require.NoError(t, tx.Commit(ctx))
+	require.Equal(t, store.Unauthorized, store.CodeOf(<-failed), "it has ended, and takt's own credential is the operators'")
 }

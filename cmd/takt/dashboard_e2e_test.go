@@ -295,7 +295,7 @@ func TestDashboardSteersADeployment(t *testing.T) {
 	b.sees("#live-head .badge", "done")
 	b.sees("#live-head", "3 of 3")
 	require.Equal(t, forge.Names("from"), forge.Names("to"))
-	audited(t, c, "deployment-retry the right one", "deployment-cancel the wrong one", "deployment-resume ", "deployment-pause office hours")
+	audited(t, c, "retry the right one", "cancel the wrong one", "resume ", "pause office hours")
 	b.content()
 }
 

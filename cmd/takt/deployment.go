@@ -99,6 +99,8 @@ func newDeploymentCommand(env environment) *cobra.Command {
 	var watch, all bool
 	cmd := clientCommand(env, &cobra.Command{
 		Use: "deployment ID", Short: "Show a deployment; cancel, pause, resume or retry it", Args: cobra.ExactArgs(1),
+		Long: `Show a deployment. To cancel, pause, resume or retry one that uses the controller's own
+credential, set TAKT_ADMIN_KEY.`,
 	}, func(ctx context.Context, s *session, args []string) error {
 		if watch {
 			return s.watchDeployment(ctx, args[0], all)

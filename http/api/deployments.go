@@ -135,6 +135,8 @@ type DeploymentRetry struct {
 	// Token is the forge credential. It must be sent again once a deployment has
 	// ended.
 	Token string `json:"token,omitempty"`
+	// Reason goes into the audit.
+	Reason string `json:"reason,omitempty"`
 }
 
 // DeploymentRetried is the reply to a DeploymentRetry.

@@ -31,9 +31,10 @@ func (c *Client) Deployment(ctx context.Context, id string, repos bool) (api.Dep
 }
 
 // SteerDeployment cancels, pauses or resumes a deployment: order is one of these
-// words. A repeat changes nothing and returns a Conflict.
+// words. The admin key goes with it, because a deployment that spends the controller's own
+// credential needs it. A repeat changes nothing and returns a Conflict.
 func (c *Client) SteerDeployment(ctx context.Context, id, order string) (api.Deployment, error) {
-	return ask[api.Deployment](ctx, c, call{method: http.MethodPost, path: "/api/deployments/{deployment}/" + order, id: id})
+	return ask[api.Deployment](ctx, c, call{method: http.MethodPost, path: "/api/deployments/{deployment}/" + order, id: id, operator: true})
 }
 
 // RetryDeployment retries repositories and returns how many.

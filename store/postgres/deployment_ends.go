@@ -9,25 +9,26 @@ import (
 )
 
 // sqlLockDeployment begins every change of a deployment's state.
-const sqlLockDeployment = `/* lock_deployment */
-SELECT state, run, coalesce((request->>'dry_run')::boolean, false), planned_at IS NOT NULL
-FROM deployments WHERE id = $1 FOR UPDATE`
+const sqlLockDeployment = `/* lock_deployment */ SELECT ` + deploymentColumns + ` FROM deployments WHERE id = $1 FOR UPDATE`
 
-// lockedDeployment is a deployment's row, locked.
-type lockedDeployment struct {
-	state   store.DeploymentState
-	run     int64
-	dryRun  bool
-	planned bool
-}
-
-func lockDeployment(ctx context.Context, tx pgx.Tx, id string) (d lockedDeployment, err error) {
-	err = tx.QueryRow(ctx, sqlLockDeployment, id).Scan(&d.state, &d.run, &d.dryRun, &d.planned)
+func lockDeployment(ctx context.Context, tx pgx.Tx, id string) (store.Deployment, error) {
+	rows, _ := tx.Query(ctx, sqlLockDeployment, id) // its error is that of the row
+	d, err := pgx.CollectExactlyOneRow(rows, scanDeployment)
 	return d, orNone(err, errNoDeployment)
 }
 
+// steer is change for a caller whom may refuses or not, as the locked row is.
+func (s *Deployments) steer(ctx context.Context, doing, id string, may func(store.Deployment) error, f func(context.Context, pgx.Tx, store.Deployment) error) error {
+	return s.change(ctx, doing, id, func(ctx context.Context, tx pgx.Tx, d store.Deployment) error {
+		if err := may(d); err != nil {
+			return err
+		}
+		return f(ctx, tx, d)
+	})
+}
+
 // change runs f on a deployment's locked row.
-func (s *Deployments) change(ctx context.Context, doing, id string, f func(context.Context, pgx.Tx, lockedDeployment) error) error {
+func (s *Deployments) change(ctx context.Context, doing, id string, f func(context.Context, pgx.Tx, store.Deployment) error) error {
 	return s.db.write(doing+" deployment "+id).tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		d, err := lockDeployment(ctx, tx, id)
 		if err != nil {
@@ -50,11 +51,11 @@ WHERE id = $1`
 // repository is left; otherwise it returns how many are. A second Finish, or one of an
 // earlier run, fails with StaleAttempt.
 func (s *Deployments) Finish(ctx context.Context, claim store.DeploymentClaim) (left int, err error) {
-	err = s.change(ctx, "finishing", claim.ID, func(ctx context.Context, tx pgx.Tx, d lockedDeployment) error {
-		if d.run != claim.Run || d.state != store.DeploymentRunning {
+	err = s.change(ctx, "finishing", claim.ID, func(ctx context.Context, tx pgx.Tx, d store.Deployment) error {
+		if d.Run != claim.Run || d.State != store.DeploymentRunning {
 			return errTakenOver()
 		}
-		if err := tx.QueryRow(ctx, sqlOpenRepos, claim.ID, d.dryRun).Scan(&left); err != nil || left > 0 {
+		if err := tx.QueryRow(ctx, sqlOpenRepos, claim.ID, d.Request.DryRun).Scan(&left); err != nil || left > 0 {
 			return err
 		}
 		_, err := tx.Exec(ctx, sqlEndDeployment, claim.ID, store.DeploymentDone, "")
@@ -71,14 +72,14 @@ WHERE deployment_id = $1 AND step NOT IN ('done', 'failed', 'skipped')`
 // unfinished repositories fail with message and the deployment is done. A deployment
 // that was not planned yet fails itself.
 func (s *Deployments) Abandon(ctx context.Context, claim store.DeploymentClaim, message string) error {
-	return s.change(ctx, "abandoning", claim.ID, func(ctx context.Context, tx pgx.Tx, d lockedDeployment) error {
+	return s.change(ctx, "abandoning", claim.ID, func(ctx context.Context, tx pgx.Tx, d store.Deployment) error {
 		state, text := store.DeploymentDone, ""
 		switch {
-		case d.run != claim.Run:
+		case d.Run != claim.Run:
 			return errTakenOver()
-		case d.state == store.DeploymentPlanning:
+		case d.State == store.DeploymentPlanning:
 			state, text = store.DeploymentFailed, message
-		case d.state != store.DeploymentRunning:
+		case d.State != store.DeploymentRunning:
 			return errTakenOver()
 		}
 		if _, err := tx.Exec(ctx, sqlFailRest, claim.ID, store.ErrorText(message)); err != nil {
@@ -94,12 +95,12 @@ UPDATE deployment_repos SET step = 'skipped', cancelled = true, finished_at = no
 	error = CASE step WHEN 'planned' THEN 'Cancelled' ELSE 'Cancelled while ' || step END
 WHERE deployment_id = $1 AND step NOT IN ('done', 'failed', 'skipped')`
 
-// Cancel ends a deployment; its unfinished repositories are skipped. Errors: NotFound,
-// Conflict when it has ended.
-func (s *Deployments) Cancel(ctx context.Context, id string) error {
-	return s.change(ctx, "cancelling", id, func(ctx context.Context, tx pgx.Tx, d lockedDeployment) error {
-		if d.state.Final() {
-			return store.NewError(store.Conflict, "Deployment is "+string(d.state)+" already")
+// Cancel ends a deployment, unless may refuses it; its unfinished repositories are
+// skipped. Errors: NotFound, Conflict when it has ended.
+func (s *Deployments) Cancel(ctx context.Context, id string, may func(store.Deployment) error) error {
+	return s.steer(ctx, "cancelling", id, may, func(ctx context.Context, tx pgx.Tx, d store.Deployment) error {
+		if d.State.Final() {
+			return store.NewError(store.Conflict, "Deployment is "+string(d.State)+" already")
 		}
 		if _, err := tx.Exec(ctx, sqlCancelRest, id); err != nil {
 			return err
@@ -112,11 +113,12 @@ func (s *Deployments) Cancel(ctx context.Context, id string) error {
 const sqlPauseDeployment = `/* pause_deployment */
 UPDATE deployments SET state = 'paused', run = run + 1, owner = NULL, leased_until = NULL WHERE id = $1`
 
-// Pause stops the work on a deployment until Resume. Errors: NotFound, Conflict.
-func (s *Deployments) Pause(ctx context.Context, id string) error {
-	return s.change(ctx, "pausing", id, func(ctx context.Context, tx pgx.Tx, d lockedDeployment) error {
-		if d.state != store.DeploymentPlanning && d.state != store.DeploymentRunning {
-			return store.NewError(store.Conflict, "Deployment is "+string(d.state))
+// Pause stops the work on a deployment until Resume, unless may refuses it. Errors:
+// NotFound, Conflict.
+func (s *Deployments) Pause(ctx context.Context, id string, may func(store.Deployment) error) error {
+	return s.steer(ctx, "pausing", id, may, func(ctx context.Context, tx pgx.Tx, d store.Deployment) error {
+		if d.State != store.DeploymentPlanning && d.State != store.DeploymentRunning {
+			return store.NewError(store.Conflict, "Deployment is "+string(d.State))
 		}
 		_, err := tx.Exec(ctx, sqlPauseDeployment, id)
 		return err
@@ -126,11 +128,12 @@ func (s *Deployments) Pause(ctx context.Context, id string) error {
 const sqlResumeDeployment = `/* resume_deployment */
 UPDATE deployments SET state = CASE WHEN planned_at IS NULL THEN 'planning' ELSE 'running' END WHERE id = $1`
 
-// Resume lets a paused deployment go on where it was. Errors: NotFound, Conflict.
-func (s *Deployments) Resume(ctx context.Context, id string) error {
-	return s.change(ctx, "resuming", id, func(ctx context.Context, tx pgx.Tx, d lockedDeployment) error {
-		if d.state != store.DeploymentPaused {
-			return store.NewError(store.Conflict, "Deployment is "+string(d.state)+", not paused")
+// Resume lets a paused deployment go on where it was, unless may refuses it. Errors:
+// NotFound, Conflict.
+func (s *Deployments) Resume(ctx context.Context, id string, may func(store.Deployment) error) error {
+	return s.steer(ctx, "resuming", id, may, func(ctx context.Context, tx pgx.Tx, d store.Deployment) error {
+		if d.State != store.DeploymentPaused {
+			return store.NewError(store.Conflict, "Deployment is "+string(d.State)+", not paused")
 		}
 		_, err := tx.Exec(ctx, sqlResumeDeployment, id)
 		return err
@@ -149,25 +152,30 @@ UPDATE deployments SET state = CASE WHEN planned_at IS NULL THEN 'planning' ELSE
 	credential = $2, credential_id = $3, error = NULL, finished_at = NULL, owner = NULL, leased_until = NULL
 WHERE id = $1`
 
-// Retry revives repositories. A deployment that had ended continues with the new
-// credential; one that runs keeps its own. Errors: NotFound, Conflict when there is
-// nothing to retry.
-func (s *Deployments) Retry(ctx context.Context, id string, r store.DeploymentRetry) (revived int, err error) {
-	err = s.change(ctx, "retrying", id, func(ctx context.Context, tx pgx.Tx, d lockedDeployment) error {
-		if d.dryRun {
+// Retry revives the repository repo, or with "" all that failed or that a cancel skipped.
+// With the deployment's row locked it calls choose, which refuses the retry or returns the
+// credential for a deployment that had ended: sealed (nil for takt's own), and its id. One
+// that runs keeps its own. Errors: NotFound, Conflict when there is nothing to retry.
+func (s *Deployments) Retry(ctx context.Context, id, repo string, choose func(store.Deployment) (credential, credentialID []byte, err error)) (revived int, err error) {
+	err = s.change(ctx, "retrying", id, func(ctx context.Context, tx pgx.Tx, d store.Deployment) error {
+		credential, credentialID, err := choose(d)
+		if err != nil {
+			return err
+		}
+		if d.Request.DryRun {
 			return store.NewError(store.Conflict, "A dry run has nothing to try again")
 		}
-		tag, err := tx.Exec(ctx, sqlReviveRepos, id, r.Repo)
+		tag, err := tx.Exec(ctx, sqlReviveRepos, id, repo)
 		if err != nil {
 			return err
 		}
 		revived = int(tag.RowsAffected())
-		unplanned := d.state.Final() && !d.planned && r.Repo == ""
+		unplanned := d.State.Final() && d.PlannedAt.IsZero() && repo == ""
 		if revived == 0 && !unplanned {
 			return store.NewError(store.Conflict, "Nothing to try again")
 		}
-		if d.state.Final() {
-			_, err = tx.Exec(ctx, sqlReviveDeployment, id, r.Credential, r.CredentialID)
+		if d.State.Final() {
+			_, err = tx.Exec(ctx, sqlReviveDeployment, id, credential, credentialID)
 		}
 		return err
 	})

@@ -42,7 +42,7 @@ func (s *Deployments) Plan(ctx context.Context, claim store.DeploymentClaim, rep
 		if err != nil {
 			return err
 		}
-		if d.run != claim.Run || d.state != store.DeploymentPlanning {
+		if d.Run != claim.Run || d.State != store.DeploymentPlanning {
 			return errTakenOver()
 		}
 		if _, err := tx.Exec(ctx, sqlPlanRepos, claim.ID, names, targets, sources); err != nil {
