@@ -40,7 +40,7 @@
 //	│   ├── query              dynamic: as fleet
 //	│   ├── hook               dynamic: as fleet
 //	│   └── transfer           dynamic: as fleet
-//	└── endpoint               the HTTP server; starts last, stops first (30s)
+//	└── endpoint               the HTTP server; starts last, stops first
 //
 // Children start in this order, each when the one before it is up, and stop in reverse.
 // After a strategy comes how many restarts are allowed in which time. The time in

@@ -10,13 +10,9 @@ import (
 	"takt/store"
 )
 
-// Reasons for the end of the tree's root when an operator wants it; see Tree.Reason.
-var (
-	// ErrRestart asks for another Start.
-	ErrRestart = errors.New(otp.Operator)
-	// ErrTerminated asks for the end of the process.
-	ErrTerminated = errors.New("terminated by an operator")
-)
+// ErrRestart is the reason of a root that an operator has restarted: it asks for another
+// Start. See Tree.Reason.
+var ErrRestart = errors.New(otp.Operator)
 
 // Restart ends the running child at path with {shutdown, operator} and starts it again,
 // with the children that its supervisor's strategy restarts with it. It returns when
@@ -53,12 +49,10 @@ func (t *Tree) restartRoot(ctx context.Context) error {
 }
 
 // Terminate is OTP's terminate_child: the child at path stops, and only StartChild starts
-// it again. Terminating the root ends the process. Errors as in Restart.
+// it again. Terminating the root ends the process, see Terminated. Errors as in Restart.
 func (t *Tree) Terminate(ctx context.Context, path string) error {
 	if path == root {
-		if top := t.sys.Whereis(root); top != nil {
-			top.Exit(otp.Shutdown(ErrTerminated))
-		}
+		t.terminate.Do(func() { close(t.terminated) })
 		return nil
 	}
 	sup, id := t.split(path)

@@ -60,7 +60,8 @@ func TestRestartOfTheRootIsAnotherStart(t *testing.T) {
 	require.Eventually(t, n.Ready, time.Minute, 10*time.Millisecond)
 
 	require.NoError(t, n.Terminate(t.Context(), "takt"))
-	<-n.Done()
-	require.ErrorIs(t, n.Reason(), actors.ErrTerminated)
+	require.NoError(t, n.Terminate(t.Context(), "takt"), "twice is once")
+	<-n.Terminated()
+	require.Empty(t, n.Stop(t.Context()))
 	require.Equal(t, store.Conflict, store.CodeOf(n.Restart(t.Context(), "takt")))
 }

@@ -1,10 +1,10 @@
 package actors
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -48,9 +48,6 @@ type Config struct {
 	Throttle throttle.Config
 	// Deployments is given without Name.
 	Deployments deployment.Config
-	// Drain is how long the endpoint may take to finish running requests.
-	// Defaults to 30 s.
-	Drain time.Duration
 }
 
 // Deps are what the tree works with but does not make.
@@ -103,15 +100,17 @@ type Tree struct {
 	sys      *otp.System
 	disk     func() (free, size int64, err error)
 	fleet    fleet
-	drain    time.Duration
 	serving  atomic.Pointer[time.Time] // since when the endpoint runs
 	endpoint func(context.Context) error
 	top      *otp.Proc
+
+	terminate  sync.Once
+	terminated chan struct{}
 }
 
 // New makes the handles. It starts nothing.
 func New(cfg Config, deps Deps) *Tree {
-	t := &Tree{Bus: pubsub.New(), disk: deps.Disk, fleet: fleet{count: deps.Fleet}, drain: cmp.Or(cfg.Drain, 30*time.Second)}
+	t := &Tree{Bus: pubsub.New(), disk: deps.Disk, fleet: fleet{count: deps.Fleet}, terminated: make(chan struct{})}
 	t.Telemetry = telemetry.New(deps.Logger, t.Bus)
 	t.sys = otp.New(otp.Options{Logger: deps.Logger, OnEvent: t.Telemetry.Hook})
 
@@ -190,7 +189,7 @@ func (t *Tree) spec() otp.SupSpec {
 		),
 		// Outside of heijunka, because its one_for_all must not end running requests.
 		supervisor("request_sup", otp.OneForOne, 5*time.Second, request.Specs(heijunka.Names()...)...),
-		otp.ChildSpec{ID: "endpoint", Task: t.serve, Shutdown: t.drain},
+		otp.ChildSpec{ID: "endpoint", Task: t.serve},
 	)
 	return top.Supervisor()
 }
@@ -227,12 +226,15 @@ func (t *Tree) serve(ctx context.Context) error {
 }
 
 // Done is closed when the tree has ended. Reason says why: without Stop, either its root
-// has given up, which ends the process, or an operator wants it.
+// has given up, which ends the process, or an operator wants it started again.
 func (t *Tree) Done() <-chan struct{} { return t.top.Done() }
 
-// Reason is why the tree ended. It wraps ErrRestart or ErrTerminated if an operator
-// wanted it.
+// Reason is why the tree ended. It wraps ErrRestart if an operator wants it started again.
 func (t *Tree) Reason() error { return t.top.Reason() }
+
+// Terminated is closed when an operator has terminated the root: whoever started the tree
+// calls Stop, in the order of any other end of the process.
+func (t *Tree) Terminated() <-chan struct{} { return t.terminated }
 
 // Stop ends the tree, last child first, until ctx ends. It returns the paths of the
 // processes that did not end in time.

@@ -90,7 +90,7 @@ type Config struct {
 	TailInterval time.Duration
 	// RequestGrace is how long a request may go on after it was told to end; then its
 	// connection is cut off. ShutdownTimeout is how long running requests may take when
-	// Serve ends.
+	// Serve returns, or in Drain.
 	RequestGrace, ShutdownTimeout time.Duration
 }
 
@@ -139,7 +139,7 @@ func (c Config) WithDefaults() Config {
 	c.StreamTimeout = cmp.Or(c.StreamTimeout, 10*time.Second)
 	c.StreamPing = cmp.Or(c.StreamPing, 15*time.Second)
 	c.TailInterval = cmp.Or(c.TailInterval, time.Second)
-	c.RequestGrace = cmp.Or(c.RequestGrace, 5*time.Second)
+	c.RequestGrace = cmp.Or(c.RequestGrace, time.Second)
 	c.ShutdownTimeout = cmp.Or(c.ShutdownTimeout, 20*time.Second)
 	return c
 }

@@ -31,7 +31,9 @@
 // # Concurrency
 //
 // A [Server] may be used by any number of goroutines; each connection has its own.
-// [Server.Serve] may be called again after it has returned, also on the same listener.
+// [Server.Serve] may be called again, also on the same listener: a call that returns leaves
+// its running requests behind, which [Server.Wait] waits for. [Server.Drain] prepares the
+// end of the process.
 //
 // # Why
 //

@@ -86,6 +86,7 @@ func fakeTimeWith(t *testing.T, replace func(*takthttp.Deps), change ...func(*ta
 	t.Cleanup(func() {
 		cancel(nil)
 		require.NoError(t, <-ended)
+		s.Wait()
 		require.NoError(t, local.Close())
 	})
 	return p

@@ -67,7 +67,7 @@ func (h *health) live(context.Context, echo.Context) (any, error) {
 func (h *health) ready(ctx context.Context, _ echo.Context) (any, error) {
 	switch {
 	case stopping(ctx).Err() != nil:
-		return nil, store.NewError(store.Unavailable, "The controller is shutting down")
+		return nil, errDraining()
 	case !h.isReady():
 		return nil, store.NewError(store.Unavailable, "The database is not ready")
 	}

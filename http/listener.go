@@ -16,9 +16,14 @@ import (
 // server closes its listener.
 type borrowedListener struct {
 	net.Listener
+	conns    *connections
 	deadline func(time.Time) error
 	closed   atomic.Bool
+}
 
+// connections limits the connections of all servers, the running one and those that
+// finish their last requests.
+type connections struct {
 	most    int    // maximum of connections
 	each    int    // maximum per address that has not shown a right key
 	refused func() // called for each connection over a maximum
@@ -30,16 +35,16 @@ type borrowedListener struct {
 
 // peer is a remote address with open connections.
 type peer struct {
-	open  int         // guarded by the listener's mu
+	open  int         // guarded by the connections' mu
 	known atomic.Bool // a right key was shown on one of them
 }
 
-func borrow(ln net.Listener, most, each int, refused func()) (*borrowedListener, error) {
+func borrow(ln net.Listener, conns *connections) (*borrowedListener, error) {
 	d, ok := ln.(interface{ SetDeadline(t time.Time) error })
 	if !ok {
 		return nil, fmt.Errorf("listener %T has no deadline", ln)
 	}
-	return &borrowedListener{Listener: ln, deadline: d.SetDeadline, most: most, each: each, refused: refused, peers: map[string]*peer{}}, nil
+	return &borrowedListener{Listener: ln, conns: conns, deadline: d.SetDeadline}, nil
 }
 
 // Accept returns only net.ErrClosed after Close, otherwise the listener's own results.
@@ -54,15 +59,15 @@ func (l *borrowedListener) Accept() (net.Conn, error) {
 			return nil, net.ErrClosed
 		case err != nil:
 			return nil, err
-		case l.admit(c):
+		case l.conns.admit(c):
 			return c, nil
 		}
-		l.refused()
+		l.conns.refused()
 		_ = c.Close() // it was never used
 	}
 }
 
-func (l *borrowedListener) admit(c net.Conn) bool {
+func (l *connections) admit(c net.Conn) bool {
 	addr := peerAddr(c)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -80,7 +85,7 @@ func (l *borrowedListener) admit(c net.Conn) bool {
 }
 
 // count is the server's ConnState hook.
-func (l *borrowedListener) count(c net.Conn, state http.ConnState) {
+func (l *connections) count(c net.Conn, state http.ConnState) {
 	if state != http.StateClosed && state != http.StateHijacked {
 		return
 	}
@@ -115,7 +120,7 @@ type conn struct {
 type connKey struct{}
 
 // accepted is the server's ConnContext hook.
-func (l *borrowedListener) accepted(ctx context.Context, c net.Conn, limit time.Duration) context.Context {
+func (l *connections) accepted(ctx context.Context, c net.Conn, limit time.Duration) context.Context {
 	l.mu.Lock()
 	k := &conn{Conn: c, peer: l.peers[peerAddr(c)]}
 	l.mu.Unlock()

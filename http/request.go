@@ -27,6 +27,8 @@ type shared struct {
 	requests Requests
 
 	inFlight atomic.Int64 // requests under way, parked polls included
+	draining atomic.Bool
+	idle     chan struct{} // gets a token when nothing is in flight any more while the server drains
 	wrong    *wrongKeys
 	streams  chan struct{} // one for each stream of events
 	// strangers counts the admitted requests of public routes. bodies counts those whose
@@ -43,11 +45,22 @@ func (s *Server) wrap(r *route, method string) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		start := time.Now()
 		m.running.Inc()
-		s.inFlight.Add(1)
-		defer func() { s.inFlight.Add(-1); m.ended(c.Request().Context(), c.Response(), time.Since(start)) }()
+		defer func() { m.ended(c.Request().Context(), c.Response(), time.Since(start)) }()
 		body := s.watchBody(c, r)
 		conn := http.NewResponseController(c.Response().Writer)
-		c.Response().Before(func() { moveWriteDeadline(conn) })
+		c.Response().Before(func() {
+			moveWriteDeadline(conn)
+			if s.draining.Load() {
+				c.Response().Header().Set("Connection", "close")
+			}
+		})
+		if !drainPath(r.path) {
+			if !s.begin() {
+				s.refuse(c, r, body, errDraining())
+				return nil
+			}
+			defer s.end()
+		}
 		unescape(c)
 		proven, err := s.keys.authorize(r.access, c.Request().Header)
 		if proven {

@@ -9,6 +9,8 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -34,6 +36,12 @@ type Server struct {
 	logs   *followers
 	drains chan struct{} // one token for each refused body that is being read
 
+	conns     *connections
+	accepting chan struct{}  // one token: the Serve that accepts connections
+	ended     sync.WaitGroup // calls of Serve whose requests may still run
+	// release ends what waits in the Serve that accepts: parked polls and streams.
+	release atomic.Pointer[context.CancelCauseFunc]
+
 	changed *followers // of deployments
 	history *history
 	pages   map[string]bool // "GET /fleet": the routes that IsPage reports
@@ -56,11 +64,12 @@ func New(deps Deps, cfg Config) (*Server, error) {
 			orders:    newShare("admin", cfg.MaxBypass, cfg.MaxBypass),
 			uploads:   newTurns(cfg.MaxUploads),
 			strangers: newShare("public requests", 512, 128), bodies: newShare("bodies of public requests", 1024, 256),
-			jsonType: []string{"application/json"},
+			idle: make(chan struct{}, 1), jsonType: []string{"application/json"},
 		},
 		keys: newKeys(cfg), tls: deps.TLS, echo: echo.New(), ring: newRing(ringSize), logs: newFollowers(), changed: newFollowers(),
-		drains: make(chan struct{}, maxDrains),
+		drains: make(chan struct{}, maxDrains), accepting: make(chan struct{}, 1),
 	}
+	s.conns = &connections{most: cfg.MaxConnections, each: cfg.MaxPerAddress, refused: s.metrics.connections.Inc, peers: map[string]*peer{}}
 	s.wrong = &wrongKeys{most: cfg.WrongKeys, log: s.log, count: s.metrics.wrongKeys, report: func(e store.AuditEntry) {
 		deps.Background(func(ctx context.Context) {
 			ctx, cancel := context.WithTimeoutCause(ctx, auditPatience, errSlowAudit)
@@ -86,55 +95,70 @@ func (s *Server) Routes() []*echo.Route { return s.echo.Routes() }
 // IsPage reports whether a route is for people in a browser, not for programs.
 func (s *Server) IsPage(method, path string) bool { return s.pages[method+" "+path] }
 
-// Serve answers connections of ln until ctx ends. Then running requests have
-// ShutdownTimeout to finish, and parked polls are answered at once. It returns nil after
-// an orderly end. ln is borrowed: it stays open, and connections that arrive between two
-// calls of Serve wait in it.
+// Serve answers connections of ln until ctx ends. Then it returns at once: it accepts
+// nothing more, parked polls are answered, and running requests go on for at most
+// ShutdownTimeout; [Server.Wait] waits for them. It returns nil after an orderly end. ln is
+// borrowed: it stays open, and connections that arrive between two calls of Serve wait in
+// it. Of several calls only one at a time accepts, and the others wait.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
-	borrowed, err := borrow(ln, s.cfg.MaxConnections, s.cfg.MaxPerAddress, s.metrics.connections.Inc)
+	select {
+	case s.accepting <- struct{}{}:
+		defer func() { <-s.accepting }()
+	case <-ctx.Done():
+		return nil
+	}
+	borrowed, err := borrow(ln, s.conns)
 	if err != nil {
 		return fmt.Errorf("serving HTTP: %w", err)
 	}
 	// Requests outlive ctx by up to ShutdownTimeout; parked polls don't.
 	base, abort := context.WithCancelCause(context.WithoutCancel(ctx))
-	defer abort(errServerClosed)
-	base = context.WithValue(base, stoppingKey{}, ctx)
+	waiting, release := context.WithCancelCause(ctx)
+	base = context.WithValue(base, stoppingKey{}, waiting)
 	defer s.history.run(base)()
 	srv := &http.Server{
 		Handler:     s.Handler(),
 		BaseContext: func(net.Listener) context.Context { return base },
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			return borrowed.accepted(ctx, c, s.cfg.ReadHeaderTimeout)
+			return s.conns.accepted(ctx, c, s.cfg.ReadHeaderTimeout)
 		},
 		ReadHeaderTimeout: s.cfg.ReadHeaderTimeout,
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       s.cfg.IdleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxHTTP2Streams, WriteByteTimeout: s.cfg.StreamTimeout},
-		ConnState:         borrowed.count,
+		ConnState:         s.conns.count,
 		ErrorLog:          slog.NewLogLogger(zerolog.NewSlogHandler(s.log.With().Str("source", "net/http").Logger()), slog.LevelDebug),
 	}
-	stopped := make(chan struct{})
-	cancel := context.AfterFunc(ctx, func() {
-		defer close(stopped)
-		limit, done := context.WithTimeoutCause(base, s.cfg.ShutdownTimeout, errServerClosed)
+	s.release.Store(&release)
+	if s.draining.Load() {
+		release(errServerClosed)
+	}
+	s.ended.Add(1)
+	end := func() {
+		defer s.ended.Done()
+		defer abort(errServerClosed)
+		defer release(errServerClosed)
+		limit, done := context.WithTimeoutCause(base, s.patience(), errServerClosed)
 		defer done()
 		if err := srv.Shutdown(limit); err != nil {
-			s.log.Warn().Err(err).Msg("requests were cut off")
+			if s.inFlight.Load() > 0 {
+				s.log.Warn().Dur("limit", s.patience()).Msg("requests did not end in time and were cut off")
+			}
 			abort(errServerClosed)
-			_ = srv.Close() // closes connections; the listener stays open
+			_ = srv.Close()
 		}
-	})
+	}
+	cancel := context.AfterFunc(ctx, end)
 	if s.tls != nil {
 		srv.TLSConfig = s.tls.config()
 		err = srv.ServeTLS(borrowed, "", "")
 	} else {
 		err = srv.Serve(borrowed)
 	}
-	if !cancel() {
-		<-stopped
-	} else {
-		_ = srv.Close() // the listener failed: all connections of this Serve are closed
+	if cancel() { // the listener failed
+		_ = srv.Close()
+		end()
 	}
 	if rerr := borrowed.giveBack(); rerr != nil {
 		s.log.Warn().Err(rerr).Msg("listener could not be given back")
@@ -143,19 +167,6 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		return nil
 	}
 	return fmt.Errorf("serving HTTP: %w", err)
-}
-
-var errServerClosed = errors.New("the server is closing")
-
-// stoppingKey is the context key of the context that ends when Serve must end.
-type stoppingKey struct{}
-
-// stopping returns a context that ends before ctx when the server is closing.
-func stopping(ctx context.Context) context.Context {
-	if c, ok := ctx.Value(stoppingKey{}).(context.Context); ok {
-		return c
-	}
-	return ctx
 }
 
 // Handler returns the handler of all routes, for tests.

@@ -64,7 +64,9 @@ func serve(tb testing.TB, s *takthttp.Server, ln net.Listener) (url string, stop
 	go func() { ended <- s.Serve(ctx, ln) }()
 	stop = sync.OnceValue(func() error {
 		cancel(nil)
-		return <-ended
+		err := <-ended
+		s.Wait()
+		return err
 	})
 	tb.Cleanup(func() { require.NoError(tb, stop()) })
 	return "http://" + ln.Addr().String(), stop

@@ -13,8 +13,9 @@ const (
 	path = "takt/request_sup"
 	// RestartGap is how long a request waits for a supervisor that restarts.
 	RestartGap = time.Second
-	// grace is how long a request may take to end when its process has to end.
-	grace = 5 * time.Second
+	// grace is how long a request may take to end when its process has to end. The HTTP
+	// server closes its connection after half of that, which ends most.
+	grace = 2 * time.Second
 	// most is how many requests a pool's supervisor takes. It is only a safety limit,
 	// because the pool admits far fewer.
 	most = 50_000

@@ -395,13 +395,12 @@ func (c *controller) wait(ctx context.Context) error {
 		case <-ctx.Done():
 			c.log.Info().Msg("stopping: running requests get time to end")
 			return nil
+		case <-c.tree.Terminated():
+			c.log.Info().Msg("stopping for an operator: running requests get time to end")
+			return nil
 		case <-c.tree.Done():
 		}
 		reason := c.tree.Reason()
-		if errors.Is(reason, actors.ErrTerminated) {
-			c.log.Info().Msg("stopping, for an operator")
-			return nil
-		}
 		if !errors.Is(reason, actors.ErrRestart) {
 			return fmt.Errorf("the supervision tree gave up: %w", reason)
 		}
@@ -419,12 +418,33 @@ func (c *controller) wait(ctx context.Context) error {
 // so the limit is reached only when something is stuck.
 const stopLimit = 90 * time.Second
 
+// stop ends the requests and then the tree, and returns the processes that did not end.
+// Meanwhile probes are answered, by the endpoint and then beside the tree.
+func (c *controller) stop(ctx context.Context) (leaked []string) {
+	if c.listener != nil {
+		serving, end := context.WithCancelCause(ctx)
+		var probes sync.WaitGroup
+		probes.Go(func() { // waits for the endpoint's end
+			if err := c.server.Serve(serving, c.listener); err != nil {
+				c.log.Warn().Err(err).Msg("probes are no longer answered")
+			}
+		})
+		defer func() {
+			end(nil)
+			probes.Wait()
+			c.server.Wait()
+		}()
+		c.server.Drain(ctx)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, stopLimit, errors.New("stop limit"))
+	defer cancel()
+	return c.tree.Stop(ctx)
+}
+
 func (c *controller) close(ctx context.Context) error {
 	var errs []error
 	if c.tree != nil {
-		ctx, cancel := context.WithTimeoutCause(ctx, stopLimit, errors.New("stop limit"))
-		defer cancel()
-		if leaked := c.tree.Stop(ctx); len(leaked) > 0 {
+		if leaked := c.stop(ctx); len(leaked) > 0 {
 			errs = append(errs, fmt.Errorf("%d processes did not end: %v", len(leaked), leaked))
 		}
 		if c.stopOrders != nil { // no new orders can arrive
