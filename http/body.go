@@ -33,13 +33,10 @@ type body struct {
 	max   int64         // bytes; more is TooLarge
 	stall time.Duration // how long a read may stall
 	end   time.Time     // when the whole body must have come; zero: no limit
-	least int64         // bytes a second, judged each time the client was waited for as long as grace
-	grace time.Duration
+	pace  pace
 	waits bool // the client sends nothing before takt reads
 
 	read    int64
-	waited  time.Duration // time spent waiting for the client; came: the bytes read meanwhile
-	came    int64
 	touched bool
 	err     error
 	renew   time.Time
@@ -48,6 +45,28 @@ type body struct {
 
 	ended atomic.Bool // written by the reader: all of the body has arrived
 	off   atomic.Bool // written by any goroutine: the request was told to end
+}
+
+// pace judges how fast a client sends or reads.
+type pace struct {
+	least int64 // bytes a second, judged each time the client was waited for as long as grace
+	grace time.Duration
+
+	waited time.Duration // time spent waiting for the client since it was judged last
+	moved  int64         // bytes moved meanwhile
+}
+
+// tooSlow adds n bytes and the time waited for them, and reports whether the client is
+// slower than the least rate.
+func (p *pace) tooSlow(n int64, took time.Duration) bool {
+	p.waited += took
+	p.moved += n
+	if p.waited < p.grace {
+		return false
+	}
+	slow := float64(p.moved) < float64(p.least)*p.waited.Seconds()
+	p.waited, p.moved = 0, 0
+	return slow
 }
 
 // watchBody wraps the request's body in a body; it returns nil if there is none.
@@ -63,10 +82,10 @@ func (s *shared) watchBody(c echo.Context, r *route) *body {
 		waits:      strings.EqualFold(req.Header.Get("Expect"), "100-continue"),
 	}
 	if r.domain == transfer {
-		b.stall, b.least, b.grace = s.cfg.StallTimeout, s.cfg.LeastRate, s.cfg.LeastRateGrace
+		b.stall, b.pace = s.cfg.StallTimeout, pace{least: s.cfg.LeastRate, grace: s.cfg.LeastRateGrace}
 	} else {
 		b.end = time.Now().Add(s.cfg.ReadTimeout)
-		b.stall, b.least, b.grace = min(smallStall, s.cfg.ReadTimeout), s.cfg.LeastRate, smallStall
+		b.stall, b.pace = min(smallStall, s.cfg.ReadTimeout), pace{least: s.cfg.LeastRate, grace: smallStall}
 	}
 	req.Body = b
 	return b
@@ -124,8 +143,8 @@ func (b *body) Read(p []byte) (int, error) {
 	switch {
 	case err != nil && b.off.Load():
 		err = errCut() // whatever the connection's error is
-	case err == nil && b.tooSlow(n, time.Since(now)):
-		err = invalid(fmt.Sprintf("Request body comes too slowly: at least %d bytes a second are needed", b.least))
+	case err == nil && b.pace.tooSlow(int64(n), time.Since(now)):
+		err = invalid(fmt.Sprintf("Request body comes too slowly: at least %d bytes a second are needed", b.pace.least))
 	}
 	if b.err = err; errors.Is(err, io.EOF) {
 		b.rearm()
@@ -137,19 +156,6 @@ func (b *body) Read(p []byte) (int, error) {
 		return n, errTooLarge()
 	}
 	return n, err
-}
-
-// tooSlow adds n bytes and the time waited for them, and reports whether the client sends
-// less than the least rate. takt's own time does not count.
-func (b *body) tooSlow(n int, took time.Duration) bool {
-	b.waited += took
-	b.came += int64(n)
-	if b.waited < b.grace {
-		return false
-	}
-	slow := float64(b.came) < float64(b.least)*b.waited.Seconds()
-	b.waited, b.came = 0, 0
-	return slow
 }
 
 // rearm removes the read deadline, because net/http takes an expired one for a client

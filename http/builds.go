@@ -93,6 +93,20 @@ func (h *builds) active(ctx context.Context, _ echo.Context) (any, error) {
 	return api.ActiveBuilds{Builds: each(list, api.NewActiveBuild)}, err
 }
 
+// serveDownload waits for a turn before download. Who shows only a build's token is limited
+// by build and by address, apart from those who show a right key.
+func (h *builds) serveDownload(c echo.Context, r *route) error {
+	if h.keys.api.is(header(c.Request().Header, keyAPI)) {
+		return h.transfer(c, r)
+	}
+	id := c.Param("id")
+	if err := h.perBuild.take(id); err != nil {
+		return err
+	}
+	defer h.perBuild.giveBack(id)
+	return h.inTurn(c, r, h.guests, h.addr(c))
+}
+
 // download handles GET /api/builds/:id/download, and the same with /result or /source
 // appended.
 func (h *builds) download(ctx context.Context, c echo.Context) (any, error) {

@@ -61,9 +61,9 @@ type Config struct {
 	// MaxPerAddress is how many connections one remote address may have until one of them
 	// has shown a right key.
 	MaxPerAddress int
-	// MaxUploads is how many uploads of one remote address are served at once; further
-	// ones wait a little.
-	MaxUploads int
+	// MaxTransfers is how many file transfers are served at once; further ones wait up to
+	// 20 s. A quarter is for downloads that show only a build's token.
+	MaxTransfers int
 	// MaxBypass is how many operators' requests, which are not levelled, are served at
 	// once. The same limit applies to the public pages.
 	MaxBypass int
@@ -75,8 +75,8 @@ type Config struct {
 	// StallTimeout is how long a transfer may stand still. PresenceInterval is the time
 	// between two beats of a build while its files are transferred.
 	StallTimeout, PresenceInterval time.Duration
-	// LeastRate is how many bytes a second an upload must bring. It is judged each time
-	// takt has waited LeastRateGrace for the upload.
+	// LeastRate is how many bytes a second a client must send or read in a transfer. It is
+	// judged each time takt has waited LeastRateGrace for the client.
 	LeastRate      int64
 	LeastRateGrace time.Duration
 	// DrainTimeout is how long the rest of a refused body is read, so that the client
@@ -124,7 +124,7 @@ func (c Config) WithDefaults() Config {
 	c.MaxParts = cmp.Or(c.MaxParts, 32)
 	c.MaxConnections = cmp.Or(c.MaxConnections, 32_768)
 	c.MaxPerAddress = cmp.Or(c.MaxPerAddress, max(64, c.MaxConnections/8))
-	c.MaxUploads = cmp.Or(c.MaxUploads, 48)
+	c.MaxTransfers = cmp.Or(c.MaxTransfers, 256)
 	c.LeastRate = cmp.Or(c.LeastRate, 8<<10)
 	c.LeastRateGrace = cmp.Or(c.LeastRateGrace, 30*time.Second)
 	c.HubSpotExpiration = cmp.Or(c.HubSpotExpiration, 7*24*time.Hour)

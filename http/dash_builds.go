@@ -250,7 +250,7 @@ func (d *dashboard) loadLog(ctx context.Context, v *view) (any, error) {
 func (d *dashboard) downloadBuild(c echo.Context, r *route) error {
 	err := d.permit(c, r, true)
 	if err == nil {
-		err = d.levelled(c, r)
+		err = d.transfer(c, r)
 	}
 	return d.finish(c, nil, err)
 }

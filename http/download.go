@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -47,6 +48,7 @@ func (s *shared) sendDownload(c echo.Context, d download) error {
 	w := &downloadWriter{
 		ResponseWriter: c.Response().Writer, conn: http.NewResponseController(c.Response().Writer),
 		seen: c.Response(), stall: s.cfg.StallTimeout, moved: d.moved,
+		pace: pace{least: s.cfg.LeastRate, grace: s.cfg.LeastRateGrace},
 	}
 	normalizeRange(c.Request())
 	http.ServeContent(w, c.Request(), "", time.Time{}, d.content)
@@ -101,6 +103,7 @@ type downloadWriter struct {
 	conn  *http.ResponseController
 	seen  *echo.Response
 	stall time.Duration
+	pace  pace
 	moved func(now time.Time)
 	renew time.Time
 	err   error
@@ -123,39 +126,48 @@ func (w *downloadWriter) Write(p []byte) (int, error) {
 		return len(p), nil
 	}
 	w.move()
+	begun := time.Now()
 	n, err := w.ResponseWriter.Write(p)
-	return n, w.note(int64(n), err)
+	return n, w.note(int64(n), begun, err)
 }
 
 // ReadFrom is called by ServeContent's copy. It sends piece by piece: each piece is one
-// sendfile, and the write deadline moves between pieces.
+// sendfile, and between pieces the write deadline moves and the client's pace is judged.
 func (w *downloadWriter) ReadFrom(src io.Reader) (total int64, err error) {
 	to, ok := w.ResponseWriter.(io.ReaderFrom)
 	all, limited := src.(*io.LimitedReader)
 	if !ok || !limited {
 		total, err = io.Copy(struct{ io.Writer }{w}, src)
-		return total, w.note(0, err)
+		return total, w.note(0, time.Now(), err)
 	}
 	for all.N > 0 {
 		w.move()
+		begun := time.Now()
 		n, err := to.ReadFrom(&io.LimitedReader{R: all.R, N: min(all.N, transferPiece)})
 		total += n
 		all.N -= n
-		if err = w.note(n, err); err != nil || n == 0 {
+		if err = w.note(n, begun, err); err != nil || n == 0 {
 			return total, err
 		}
 	}
 	return total, nil
 }
 
-func (w *downloadWriter) note(n int64, err error) error {
+var errSlowReader = errors.New("the client reads too slowly")
+
+// note adds the n bytes that were sent since begun.
+func (w *downloadWriter) note(n int64, begun time.Time, err error) error {
 	w.seen.Size += n
-	if err != nil && w.err == nil {
+	if err == nil && w.pace.tooSlow(n, time.Since(begun)) {
+		err = errSlowReader
+	}
+	if w.err == nil {
 		w.err = err
 	}
 	return err
 }
 
+// move gives the client time for the next piece.
 func (w *downloadWriter) move() {
 	now := time.Now()
 	if now.After(w.renew) {

@@ -54,6 +54,21 @@ func (p *pipes) dial() (net.Conn, *bufio.Reader) {
 	return client, bufio.NewReader(client)
 }
 
+// dialFrom is dial from an address.
+func (p *pipes) dialFrom(ip string) (net.Conn, *bufio.Reader) {
+	client, server := net.Pipe()
+	p.conns <- addressed{server, &net.TCPAddr{IP: net.ParseIP(ip), Port: 1}}
+	return client, bufio.NewReader(client)
+}
+
+// addressed is a connection from an address.
+type addressed struct {
+	net.Conn
+	from net.Addr
+}
+
+func (c addressed) RemoteAddr() net.Addr { return c.from }
+
 // roomy is an instant store with a queue that is never full.
 type roomy struct{ *instant }
 

@@ -15,6 +15,8 @@ import (
 	"github.com/labstack/echo/v4"
 	"github.com/rs/zerolog"
 
+	"takt/http/api"
+	"takt/store"
 	"takt/store/metrics"
 )
 
@@ -35,7 +37,10 @@ type shared struct {
 	// body is being read before admission.
 	strangers, bodies *share
 	pages, orders     *share // requests that are not levelled: the public ones and the operators'
-	uploads           *turns
+	// transfers are those that show a right key. guests are downloads that show only a
+	// build's token; perBuild counts them.
+	transfers, guests *turns
+	perBuild          *share
 	jsonType          []string // the Content-Type of all JSON; never changed
 }
 
@@ -135,14 +140,20 @@ func (s *shared) open(c echo.Context, r *route) error {
 	return s.within(s.strangers, c, func() error { return s.levelled(c, r) })
 }
 
-// upload is levelled for files. An address that sends many at once waits for its own
-// uploads, so that others find places.
-func (s *shared) upload(c echo.Context, r *route) error {
+// transfer is levelled for files. It waits for the turn of its worker or address.
+func (s *shared) transfer(c echo.Context, r *route) error {
 	who := s.addr(c)
-	if err := s.uploads.take(c.Request().Context(), who); err != nil {
+	if id := c.Request().Header.Get(api.HeaderWorkerID); store.ValidID(id) {
+		who = "worker " + id
+	}
+	return s.inTurn(c, r, s.transfers, who)
+}
+
+func (s *shared) inTurn(c echo.Context, r *route, t *turns, who string) error {
+	if err := t.take(c.Request().Context(), who); err != nil {
 		return err
 	}
-	defer s.uploads.giveBack(who)
+	defer t.giveBack(who)
 	return s.levelled(c, r)
 }
 

@@ -97,9 +97,12 @@ func (s *Server) routes(d Deps) []route {
 	open := func(method, path string, d domain, handle handler) route {
 		return own(method, path, public, d, s.open, handle)
 	}
-	// form is for uploads of at most files bytes.
+	// file is for downloads by workers; form is for uploads of at most files bytes.
+	file := func(method, path string, a access, handle handler) route {
+		return own(method, path, a, transfer, s.transfer, handle)
+	}
 	form := func(path string, files int64, handle handler) route {
-		return route{post, path, apiKey, transfer, files + formSlack, s.upload, handle}
+		return route{post, path, apiKey, transfer, files + formSlack, s.transfer, handle}
 	}
 	probe := func(path string, handle handler) route {
 		return own(head, path, public, ops, s.probe, handle)
@@ -131,15 +134,15 @@ func (s *Server) routes(d Deps) []route {
 		row(http.MethodPatch, "/api/builds/:id", apiKey, submit, priorities.patch),
 		row(get, "/api/builds/:id/status", buildKey, query, builds.status),
 		own(get, "/api/builds/:id/logs", buildKey, query, tails.serve, nil),
-		row(head, "/api/builds/:id/download", buildKey, transfer, builds.download),
-		row(head, "/api/builds/:id/download/:type", buildKey, transfer, builds.download),
+		own(head, "/api/builds/:id/download", buildKey, transfer, builds.serveDownload, builds.download),
+		own(head, "/api/builds/:id/download/:type", buildKey, transfer, builds.serveDownload, builds.download),
 		row(post, "/api/builds/:id/cancel", apiKey, submit, byID(buildNotFound, builds.cancel)),
 		row(post, "/api/builds/:id/retry", buildKey, submit, submissions.retry),
 		admin(post, "/api/builds/:id/requeue", requeues.requeue),
 
-		row(head, "/api/builds/:id/source", workerKey, transfer, holders.source),
-		row(head, "/api/builds/:id/certs", workerKey, transfer, holders.certs),
-		row(get, "/api/builds/:id/certs-secure", holderKey, transfer, holders.certsSecure),
+		file(head, "/api/builds/:id/source", workerKey, holders.source),
+		file(head, "/api/builds/:id/certs", workerKey, holders.certs),
+		file(get, "/api/builds/:id/certs-secure", holderKey, holders.certsSecure),
 		row(post, "/api/builds/:id/telemetry", monitorKey, fleet, holders.telemetry),
 		row(post, "/api/builds/:id/logs", workerKey, fleet, holders.logs),
 		row(post, "/api/builds/:id/heartbeat", apiKey, fleet, holders.heartbeat),

@@ -56,13 +56,16 @@ func New(deps Deps, cfg Config) (*Server, error) {
 	if deps.Observed == nil {
 		deps.Observed = metrics.New()
 	}
+	guests := max(1, cfg.MaxTransfers/4)
 	s := &Server{
 		shared: &shared{
 			cfg: cfg, log: deps.Logger, metrics: newMetrics(deps.TLS), observed: deps.Observed, requests: deps.Requests,
 			streams:   make(chan struct{}, cfg.MaxStreams),
 			pages:     newShare("pages", cfg.MaxBypass, max(1, cfg.MaxBypass/4)),
 			orders:    newShare("admin", cfg.MaxBypass, cfg.MaxBypass),
-			uploads:   newTurns(cfg.MaxUploads),
+			transfers: newTurns("transfers", max(1, cfg.MaxTransfers-guests)),
+			guests:    newTurns("downloads with a build token", guests),
+			perBuild:  newShare("downloads of a build", guests+turnQueue, max(4, guests/8)),
 			strangers: newShare("public requests", 512, 128), bodies: newShare("bodies of public requests", 1024, 256),
 			idle: make(chan struct{}, 1), jsonType: []string{"application/json"},
 		},

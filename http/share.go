@@ -1,9 +1,7 @@
 package http
 
 import (
-	"context"
 	"sync"
-	"time"
 
 	"github.com/labstack/echo/v4"
 
@@ -67,72 +65,4 @@ func (s *shared) within(sh *share, c echo.Context, f func() error) error {
 // addr is the remote address of a request as limits count it.
 func (s *shared) addr(c echo.Context) string {
 	return quotaAddr(remote(c.Request(), s.cfg.TrustedProxies))
-}
-
-// turns limits how many requests of each address run at once; further ones wait.
-type turns struct {
-	each int
-
-	mu sync.Mutex // guards what follows
-	by map[string]*turn
-}
-
-type turn struct {
-	taken chan struct{} // one token for each running request
-	users int           // running and waiting requests
-}
-
-func newTurns(each int) *turns { return &turns{each: each, by: map[string]*turn{}} }
-
-// turnTimeout is how long a request waits for its turn.
-const turnTimeout = 10 * time.Second
-
-// take waits for a turn of an address. The caller must give it back.
-func (t *turns) take(ctx context.Context, who string) error {
-	t.mu.Lock()
-	own := t.by[who]
-	if own == nil {
-		own = &turn{taken: make(chan struct{}, t.each)}
-		t.by[who] = own
-	}
-	own.users++
-	t.mu.Unlock()
-	select {
-	case own.taken <- struct{}{}:
-		return nil
-	default:
-	}
-	timer := time.NewTimer(turnTimeout)
-	defer timer.Stop()
-	select {
-	case own.taken <- struct{}{}:
-		return nil
-	case <-timer.C:
-		t.leave(who)
-		return &store.Error{
-			Code: store.Overloaded, Message: "Too many uploads from this address, try again later",
-			Overload: &store.Overload{Rule: "uploads of an address", Load: t.each, Limit: t.each},
-		}
-	case <-ctx.Done():
-		t.leave(who)
-		return context.Cause(ctx)
-	}
-}
-
-func (t *turns) giveBack(who string) {
-	t.mu.Lock()
-	own := t.by[who]
-	t.mu.Unlock()
-	<-own.taken
-	t.leave(who)
-}
-
-func (t *turns) leave(who string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if own := t.by[who]; own.users > 1 {
-		own.users--
-	} else {
-		delete(t.by, who)
-	}
 }

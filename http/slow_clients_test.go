@@ -1,6 +1,7 @@
 package http_test
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	takthttp "takt/http"
+	"takt/store"
 )
 
 // slowClients is how many slow clients come at once: more than any pool has places.
@@ -121,4 +123,145 @@ func TestRefusedPostsLeaveTheirBodiesUnread(t *testing.T) {
 			require.Zero(t, body.read, "%s: %s", r.Path, name)
 		}
 	}
+}
+
+// places are pools of the sizes that heijunka has.
+type places map[string]chan struct{}
+
+func newPlaces() places {
+	p := places{}
+	for name, n := range map[string]int{"fleet": 266, "submit": 25, "query": 20, "hook": 136, "transfer": 256} {
+		p[name] = make(chan struct{}, n)
+	}
+	return p
+}
+
+func (p places) Do(ctx context.Context, w store.Work, fn func(context.Context) error) error {
+	late := time.NewTimer(5 * time.Second)
+	defer late.Stop()
+	select {
+	case p[w.Domain] <- struct{}{}:
+		defer func() { <-p[w.Domain] }()
+		return fn(ctx)
+	case <-late.C:
+		return store.NewError(store.Overloaded, "Too many requests, try again later")
+	}
+}
+
+// oneBuild is a store with one build, which is submitted first.
+type oneBuild struct{ roomy }
+
+const oneToken = "the-token-of-the-build"
+
+func (s oneBuild) Submit(_ context.Context, in store.Submission, commit func() error) (store.Build, error) {
+	b := store.Build{ID: in.ID, Platform: in.Platform, State: store.Building, WorkerID: "holder", SubmittedAt: time.Now(), Source: &in.Source, TokenHash: store.HashToken(oneToken)}
+	if s.build.ID == "" {
+		s.build = b
+	}
+	return b, commit()
+}
+
+// fakePools serves one build, of a megabyte, with pools of limited sizes in fake time.
+func fakePools(t *testing.T, requests takthttp.Requests) (p *pipes, submit func(from string) int) {
+	t.Helper()
+	p = fakeTimeWith(t, func(d *takthttp.Deps) {
+		i := oneBuild{roomy{&instant{}}}
+		d.Builds, d.Queue, d.Requests = i, i, requests
+	})
+	kind, body := form(source(strings.Repeat("s", 1<<20)), part{name: "platform", content: "ios"})
+	submit = func(from string) int {
+		c, r := p.dialFrom(from)
+		defer c.Close()
+		write(t, c, "POST /api/builds HTTP/1.1\r\nHost: takt\r\nX-API-Key: "+apiKey+"\r\nContent-Type: "+kind+
+			"\r\nContent-Length: "+strconv.Itoa(len(body))+"\r\n\r\n"+string(body))
+		return read(t, r).status
+	}
+	require.Equal(t, 201, submit("10.0.0.9"))
+	return p, submit
+}
+
+func TestSlowClientsLeaveTransfersToOthers(t *testing.T) {
+	t.Parallel()
+	const upload = "Content-Type: multipart/form-data; boundary=b\r\nContent-Length: 1000000\r\n\r\n--b\r\n"
+	for name, slow := range map[string]string{
+		"submits that do not come":                 "POST /api/builds HTTP/1.1\r\nHost: takt\r\nX-API-Key: " + apiKey + "\r\n" + upload,
+		"results that do not come":                 "POST /api/workers/upload HTTP/1.1\r\nHost: takt\r\nX-Worker-Id: holder\r\nX-API-Key: " + apiKey + "\r\n" + upload,
+		"downloads with the key that are not read": "GET /api/builds/b/download/source HTTP/1.1\r\nHost: takt\r\nX-API-Key: " + apiKey + "\r\n\r\n",
+		"downloads with a token that are not read": "GET /api/builds/b/download/source HTTP/1.1\r\nHost: takt\r\nX-Build-Token: " + oneToken + "\r\n\r\n",
+		"sources that a worker does not read":      "GET /api/builds/b/source HTTP/1.1\r\nHost: takt\r\nX-Worker-Id: holder\r\nX-API-Key: " + apiKey + "\r\n\r\n",
+		"downloads of a session that are not read": "",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				p, submit := fakePools(t, newPlaces())
+				if slow == "" {
+					slow = browser(t, p, apiKey)("GET", "/builds/b/download/source", "\r\n")
+				}
+				begin := time.Now()
+				for range 3 * slowClients {
+					c, _ := p.dialFrom("10.0.0.1")
+					defer c.Close()
+					write(t, c, slow)
+				}
+				synctest.Wait() // all of them hold what they can
+				require.Equal(t, 201, submit("10.0.0.2"))
+				c, r := p.dialFrom("10.0.0.2")
+				defer c.Close()
+				write(t, c, "GET /api/builds/b/download/source HTTP/1.1\r\nHost: takt\r\nX-API-Key: "+apiKey+"\r\n\r\n")
+				require.Equal(t, 200, read(t, r).status)
+				require.Zero(t, time.Since(begin), "at once")
+			})
+		})
+	}
+}
+
+func TestADownloadThatIsReadSlowlyIsCut(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		rate int // bytes a second
+		cut  bool
+	}{"at 5 kB/s": {5000, true}, "at 16 kB/s": {16000, false}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				p, _ := fakePools(t, newPlaces())
+				c, r := p.dial()
+				defer c.Close()
+				write(t, c, "GET /api/builds/b/download/source HTTP/1.1\r\nHost: takt\r\nX-Build-Token: "+oneToken+"\r\n\r\n")
+				begin, n, err := time.Now(), int64(0), error(nil)
+				for err == nil && n < 1<<20 {
+					time.Sleep(time.Second) //nolint:forbidigo // fake time
+					var more int64
+					more, err = io.CopyN(io.Discard, r, int64(tt.rate))
+					n += more
+				}
+				if tt.cut {
+					require.ErrorIs(t, err, io.EOF)
+					require.LessOrEqual(t, time.Since(begin), 2*time.Minute)
+				} else {
+					require.GreaterOrEqual(t, n, int64(1<<20), "%v", err)
+				}
+			})
+		})
+	}
+}
+
+func TestFiftyUploadsOfOneAddressRunAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		do := &counted{}
+		_, submit := fakePools(t, do)
+		do.hold = make(chan struct{})
+		answers := make(chan int, 50)
+		for range 50 {
+			go func() { answers <- submit("10.0.0.1") }()
+		}
+		synctest.Wait()
+		require.EqualValues(t, 50, do.admitted.Load())
+		close(do.hold)
+		for range 50 {
+			require.Equal(t, 201, <-answers)
+		}
+	})
 }

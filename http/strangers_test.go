@@ -272,28 +272,6 @@ func TestConnectionsThatAskNothingAreClosed(t *testing.T) {
 	requireCut(t, c)
 }
 
-func TestUploadsOfOneAddressWaitForEachOther(t *testing.T) {
-	t.Parallel()
-	do := &counted{hold: make(chan struct{})}
-	s, _ := newServer(t, takthttp.Deps{Requests: do, Queue: roomy{&instant{}}, Files: spacious{}}, func(c *takthttp.Config) { c.MaxUploads = 3 })
-	url, _ := serve(t, s, listen(t))
-	head := "POST /api/builds HTTP/1.1\r\nHost: takt\r\nX-API-Key: " + apiKey + "\r\nContent-Length: 1\r\n\r\n{"
-	var answers []*bufio.Reader
-	for range 10 {
-		c, r := dialFrom(t, "127.0.0.1", url)
-		write(t, c, head)
-		answers = append(answers, r)
-	}
-	require.Eventually(t, func() bool { return do.admitted.Load() == 3 }, waitFor, tick)
-	c, r := dialFrom(t, "127.0.0.2", url)
-	write(t, c, head)
-	require.Eventually(t, func() bool { return do.admitted.Load() == 4 }, waitFor, tick, "others have theirs")
-	close(do.hold)
-	for _, r := range append(answers, r) {
-		require.Equal(t, 400, read(t, r).status, "each gets its turn")
-	}
-}
-
 func TestWrongKeysAreSlowedCountedAndLogged(t *testing.T) {
 	t.Parallel()
 	p := newTreeWithOrders()

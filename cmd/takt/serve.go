@@ -280,11 +280,12 @@ func (c *controller) httpConfig() http.Config {
 		return n
 	}
 	load := c.cfg.Heijunka.config()
+	pool := load.Pool(heijunka.Transfer)
 	return http.Config{
 		APIKey: c.cfg.APIKey, AdminKey: c.cfg.AdminKey, BaseImageID: c.cfg.BaseImageID, BuildTokenLife: c.cfg.BuildTokenLife,
 		TelemetryWithoutKey: c.cfg.TelemetryWithoutKey, PlainSessions: strings.HasPrefix(c.cfg.PublicURL, "http://"),
 		MaxConnections: c.connections(),
-		MaxUploads:     max(1, load.Pool(heijunka.Transfer).Initial*3/4),
+		MaxTransfers:   pool.Initial + pool.Overflow,
 		PollRate:       rate(c.cfg.PollRate), RegisterRate: rate(c.cfg.RegisterRate), TrustedProxies: c.cfg.TrustedProxies,
 		PublicURL: c.cfg.PublicURL, HubSpotSecret: c.cfg.HubSpot.App.ClientSecret,
 		HubSpotBlock: c.cfg.HubSpot.Reply == "block", HubSpotExpiration: c.cfg.HubSpot.Expiration,
