@@ -80,8 +80,18 @@ func NewUnavailable(message string, cause error) *Error {
 	return &Error{Code: Unavailable, Message: message, RetryAfter: time.Second, Err: cause}
 }
 
-// IsUnavailable reports whether err is an outage of a dependency and not a defect.
+// IsUnavailable reports whether err is an outage of a dependency, or contention, and not
+// a defect. Either way the caller may try again.
 func IsUnavailable(err error) bool { return CodeOf(err) == Unavailable }
+
+// IsOutage reports whether err is an outage of a dependency. Contention is none, because
+// it concerns one request only.
+func IsOutage(err error) bool { return IsUnavailable(err) && !errors.Is(err, ErrContention) }
+
+// ErrContention is in the chain of an Unavailable error when the database rolled a change
+// back because of other transactions: they kept a row locked for too long, or the two
+// waited for each other.
+var ErrContention = errors.New("contention with other transactions")
 
 func (e *Error) Error() string {
 	text := string(e.Code) + ": " + e.Message

@@ -103,6 +103,9 @@ const (
 	// PollFailed means that this poll could not be served; Err says why (500). The other
 	// polls of its batch were served.
 	PollFailed
+	// PollLocked means that another transaction has locked the worker's row, or keeps
+	// changing it. Nothing was done; the poll can be tried again a little later.
+	PollLocked
 )
 
 // PollResult is the answer to one Poll, at the same index.

@@ -158,7 +158,7 @@ func (s *auditor) check(c *otp.Ctx) {
 // note stores the result and logs what has changed.
 func (s *auditor) note(c *otp.Ctx, r checked) {
 	switch {
-	case store.IsUnavailable(r.err):
+	case store.IsOutage(r.err):
 		c.Suspend("database unavailable")
 		return
 	case r.err != nil:

@@ -74,8 +74,9 @@ func (l *lease) fill(ctx context.Context, conn *pgx.ConnConfig, cfg PoolConfig) 
 const (
 	// statementTimeout ends a statement that takes longer.
 	statementTimeout = 30 * time.Second
-	// lockTimeout ends a wait for a lock.
-	lockTimeout = 5 * time.Second
+	// lockTimeout ends a wait for a lock. It is short, so that a change can be tried again
+	// within the time that its caller has.
+	lockTimeout = 2 * time.Second
 	// idleInTransactionTimeout ends a session that is idle in a transaction.
 	idleInTransactionTimeout = 15 * time.Second
 )

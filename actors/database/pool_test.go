@@ -153,7 +153,7 @@ func TestPool(t *testing.T) {
 		var limits string
 		require.NoError(t, b.sink.current().QueryRow(t.Context(),
 			`SELECT concat_ws(' ', current_setting('statement_timeout'), current_setting('lock_timeout'), current_setting('idle_in_transaction_session_timeout'))`).Scan(&limits))
-		require.Equal(t, "30s 5s 15s", limits)
+		require.Equal(t, "30s 2s 15s", limits)
 		since, ok := b.pool.ReadySince()
 		require.True(t, ok)
 		require.WithinDuration(t, time.Now(), since, time.Minute)
@@ -414,7 +414,7 @@ func TestURL(t *testing.T) {
 	pc, err := poolConfig(cfg, NewPool(PoolConfig{}).cfg)
 	require.NoError(t, err)
 	require.Equal(t, "1000", pc.ConnConfig.RuntimeParams["statement_timeout"], "the URL's limit stands")
-	require.Equal(t, "5000", pc.ConnConfig.RuntimeParams["lock_timeout"])
+	require.Equal(t, "2000", pc.ConnConfig.RuntimeParams["lock_timeout"])
 
 	_, err = URL("postgres://me:secret@db.example:port/builds")
 	require.Error(t, err)

@@ -78,7 +78,7 @@ func (r *resumer) looked(c *otp.Ctx, err error) {
 	switch {
 	case err == nil:
 		c.Resume()
-	case store.IsUnavailable(err):
+	case store.IsOutage(err):
 		c.Suspend("database unavailable")
 	case !gone(err):
 		logger := c.Logger()

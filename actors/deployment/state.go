@@ -157,9 +157,10 @@ func (s *state) finished(c *otp.Ctx, m finished) {
 	case isOver(m.err):
 		s.leave(c) // it was ended, or another controller has taken it over
 	default:
-		if store.IsUnavailable(m.err) {
+		switch {
+		case store.IsOutage(m.err):
 			c.Suspend("database unavailable")
-		} else {
+		case !store.IsUnavailable(m.err):
 			logger := c.Logger()
 			logger.Error().Err(m.err).Msg("the end of a deployment was not recorded")
 		}

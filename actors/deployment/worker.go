@@ -135,7 +135,9 @@ func (w *worker) loaded(c *otp.Ctx, m loaded) {
 		w.enqueue(m.open)
 		w.fill(c)
 	case store.IsUnavailable(m.err):
-		c.Suspend("database unavailable")
+		if store.IsOutage(m.err) {
+			c.Suspend("database unavailable")
+		}
 		c.SendAfter(w.d.cfg.Retry, begin{})
 	case isOver(m.err): // another process has ended it and will stop this one
 	default:

@@ -211,7 +211,7 @@ func (s *janitor) copied(c *otp.Ctx, err error) {
 
 // show makes the tree show what the janitor waits for.
 func (s *janitor) show(c *otp.Ctx) {
-	if e, ok := errors.AsType[*store.Error](cmp.Or(s.away, s.outage)); ok {
+	if e, ok := errors.AsType[*store.Error](cmp.Or(s.away, s.outage)); ok && store.IsOutage(e) {
 		c.Suspend(e.Message)
 		return
 	}

@@ -29,9 +29,9 @@ type batch struct {
 	outage error
 }
 
-// final reports whether r is p's last answer; otherwise p may park.
+// final reports whether r is p's last answer; otherwise p may park or is postponed.
 func final(p *poll, r *store.PollResult) bool {
-	return r.Outcome != store.PollServed || r.Job != nil || p.wait == 0
+	return r.Outcome != store.PollLocked && (r.Outcome != store.PollServed || r.Job != nil || p.wait == 0)
 }
 
 // serve serves the batch's polls and answers them as soon as their transaction has
@@ -147,7 +147,7 @@ func (q *Queue) answer(r *store.PollResult) answer {
 			return answer{err: store.NewUnavailable("Database is too slow, try again", r.Err)}
 		}
 		return answer{err: r.Err}
-	case store.PollSuperseded:
+	case store.PollSuperseded, store.PollLocked:
 	}
 	return answer{PollReply: store.PollReply{QueueSize: q.gauge.pendingOf(setOf(r.Session.Platforms))}}
 }

@@ -18,6 +18,7 @@ type fakeStore struct {
 	pending []*fakeBuild  // in order
 	err     error         // what every method fails with
 	refused string        // Assign has no answer for this worker
+	locked  string        // another transaction has locked this worker's row
 	gate    chan struct{} // Assign waits for it
 	batched map[string]bool
 	beats   int        // that were written
@@ -165,6 +166,8 @@ func (s *fakeStore) find(p store.Poll) *fakeWorker {
 func (s *fakeStore) assign(p store.Poll) (r store.PollResult) {
 	w := s.find(p)
 	switch {
+	case w != nil && w.ID == s.locked:
+		return store.PollResult{Outcome: store.PollLocked}
 	case w == nil && p.Shown == 0:
 		return store.PollResult{Outcome: store.PollUnknownWorker}
 	case w == nil:

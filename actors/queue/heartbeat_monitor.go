@@ -277,7 +277,7 @@ func (h *heartbeatMonitor) swept(c *otp.Ctx, s swept) {
 		c.Suspend("database unavailable")
 		return
 	case s.err != nil:
-		logger.Error().Err(s.err).Msg("sweep failed")
+		logger.WithLevel(levelOf(s.err)).Err(s.err).Msg("sweep failed")
 	default:
 		logSweep(logger, s.result)
 	}

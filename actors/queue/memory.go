@@ -21,6 +21,8 @@ type memory struct {
 	pending  pending
 	caches   caches
 	batches  []*batch
+	// postponed are polls for which a timer is to be set, see postpone.
+	postponed []*poll
 	// woken is how many polls were woken for a build of each platform and have not
 	// ended.
 	woken [platforms]int
@@ -52,10 +54,8 @@ func (m *memory) arrive(p *poll, now time.Time) {
 		p.answer(answer{err: store.ErrInvalidToken()})
 		return
 	}
-	if p.wait > 0 && m.patient >= m.limit {
+	if p.wait > 0 && !m.admit(p) {
 		p.wait = 0
-	} else if p.wait > 0 {
-		m.patient++
 	}
 	if s.next != nil {
 		m.supersede(s.next)
@@ -64,6 +64,15 @@ func (m *memory) arrive(p *poll, now time.Time) {
 	if s.batched == nil {
 		m.judge(p, now)
 	}
+}
+
+// admit counts p among the polls that may park, and reports whether the limit allows it.
+func (m *memory) admit(p *poll) bool {
+	if !p.counted && m.patient < m.limit {
+		p.counted = true
+		m.patient++
+	}
+	return p.counted
 }
 
 // judge answers or parks p if memory is enough to decide; otherwise p waits for a
@@ -99,11 +108,9 @@ func (m *memory) rest(p *poll, now time.Time) {
 		p.idle(size)
 		return
 	}
-	if !p.wasParked {
-		p.answer(answer{parked: true})
-	}
+	p.release()
 	m.unwake(p)
-	p.wasParked, p.handed = true, s.Handed
+	p.wasParked, p.handed, p.lockedAt = true, s.Handed, time.Time{}
 	s.next = p
 	if p.takes = 0; s.Free() {
 		p.takes = setOf(s.Platforms)
@@ -153,7 +160,8 @@ func (m *memory) end(p *poll) {
 	p.unlist()
 	p.state = ended
 	m.unwake(p)
-	if p.wait > 0 {
+	if p.counted {
+		p.counted = false
 		m.patient--
 	}
 	if p.session.next == p {
@@ -306,6 +314,8 @@ func (m *memory) takeBack(b *batch, now time.Time) {
 			}
 		case store.PollInvalidToken, store.PollUnknownWorker:
 			m.changed(p.session) // a parked poll is judged again
+		case store.PollLocked:
+			p.session.stale = true // the batch has not read the row
 		case store.PollFailed:
 		}
 		switch {
@@ -324,6 +334,10 @@ func (m *memory) takeBack(b *batch, now time.Time) {
 			if s.next != nil { // came another way, before the two were known to be one worker's
 				m.supersede(s.next)
 			}
+			if r.Outcome == store.PollLocked {
+				m.postpone(p, now)
+				break
+			}
 			if m.rest(p, now); p.state == parked && s.stale {
 				m.recall(p)
 			}
@@ -335,6 +349,28 @@ func (m *memory) takeBack(b *batch, now time.Time) {
 			m.pending.dry(platform, b.seen[platform], b.crowded)
 		}
 	}
+}
+
+// lockedLimit is how long a poll waits for a row that other transactions keep locked.
+const lockedLimit = 5 * time.Second
+
+// postpone keeps p, whose worker's row is locked by another transaction, for a later
+// batch. Meanwhile p holds no place, and the build that it was woken for may wake another
+// poll. If the row stays locked, p is answered that the worker should try again.
+func (m *memory) postpone(p *poll, now time.Time) {
+	if p.lockedAt.IsZero() {
+		p.lockedAt, p.locked = now, 0
+	}
+	if now.Sub(p.lockedAt) >= lockedLimit || !m.admit(p) {
+		m.end(p)
+		p.answer(answer{err: store.NewUnavailable("Another request is changing this worker, try again", store.ErrContention)})
+		return
+	}
+	p.release()
+	m.unwake(p)
+	p.locked++
+	p.state, p.session.next = postponed, p
+	m.postponed = append(m.postponed, p)
 }
 
 // fail ends the waiting polls because of an outage: those that were parked park again,

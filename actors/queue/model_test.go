@@ -24,6 +24,8 @@ type model struct {
 	nodes   [2]*node
 	workers map[string]*modelWorker
 	builds  int
+	// disturbed is true while other transactions lock workers' rows.
+	disturbed bool
 }
 
 // node is one controller.
@@ -131,9 +133,23 @@ func (m *model) commit(n *node, size int) {
 	b := n.take(size)
 	b.results = make([]store.PollResult, len(b.work))
 	for i, p := range b.work {
+		if m.disturbed && m.chance("the row is locked") {
+			b.results[i] = store.PollResult{Outcome: store.PollLocked}
+			continue
+		}
 		b.results[i] = m.db.assign(p)
 	}
 	n.committed = append(n.committed, b)
+}
+
+// unlocks ends the pauses of n's postponed polls.
+func (m *model) unlocks(n *node) {
+	for _, p := range n.postponed {
+		if p.state == postponed {
+			n.recall(p)
+		}
+	}
+	n.postponed = nil
 }
 
 // answers lets n answer a committed batch and take it over.
@@ -278,6 +294,7 @@ func (m *model) drain() {
 	for range 1000 {
 		idle := true
 		for _, n := range m.nodes {
+			m.unlocks(n)
 			n.wake()
 			if n.waiting.Len() > 0 && len(n.batches) < 2 {
 				m.commit(n, 256)
@@ -297,6 +314,7 @@ func (m *model) drain() {
 
 // check holds at rest, when each worker has polled until there is nothing.
 func (m *model) check() {
+	m.disturbed = false
 	m.rest()
 	for _, id := range slices.Sorted(maps.Keys(m.workers)) {
 		w := m.workers[id]
@@ -362,7 +380,9 @@ func TestTokensAndSessionsOverTwoControllers(t *testing.T) {
 					}
 				}
 			},
-			"wake": func(*rapid.T) { m.node().wake() },
+			"wake":   func(*rapid.T) { m.node().wake() },
+			"lock":   func(*rapid.T) { m.disturbed = !m.disturbed },
+			"unlock": func(*rapid.T) { m.unlocks(m.node()) },
 			"commit": func(t *rapid.T) {
 				if n := m.node(); n.waiting.Len() > 0 && len(n.batches) < 2 {
 					m.commit(n, rapid.IntRange(1, 4).Draw(t, "size"))

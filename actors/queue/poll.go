@@ -34,17 +34,24 @@ type poll struct {
 	takes     platformSet // what its worker could take when it parked
 	wokenFor  int         // the platform plus 1; 0 if it was not woken
 	gone      bool        // its caller left while it was in a batch
+	counted   bool        // memory.patient includes it
+	released  bool        // its caller knows that it is parked, and has given its place back
+	// lockedAt is when its worker's row was found locked by another transaction, zero if
+	// it is not. locked is how often it was since then.
+	lockedAt time.Time
+	locked   int
 }
 
 // state is the state of a poll.
 type state uint8
 
 const (
-	blocked state = iota // an older poll of the same worker is in a batch
-	waiting              // waits for the next batch
-	batched              // is in a batch
-	parked               // waits for a build
-	ended                // has its last answer, or its caller has left
+	blocked   state = iota // an older poll of the same worker is in a batch
+	waiting                // waits for the next batch
+	batched                // is in a batch
+	parked                 // waits for a build
+	postponed              // its worker's row is locked; waits to be put into a later batch
+	ended                  // has its last answer, or its caller has left
 )
 
 // answer is what a poll's caller receives: a reply or an error, and before it at most
@@ -61,6 +68,14 @@ func (p *poll) answer(a answer) {
 	select {
 	case p.out <- a:
 	default: // there is room for every answer that a poll gets
+	}
+}
+
+// release lets the caller give its place back and wait without one.
+func (p *poll) release() {
+	if !p.released {
+		p.released = true
+		p.answer(answer{parked: true})
 	}
 }
 

@@ -285,6 +285,56 @@ func TestCrashUnderLoad(t *testing.T) {
 	require.Same(t, bystander, c.sys.Whereis("takt/pubsub"))
 }
 
+// Another session, such as one of a controller that stands still in a transaction, keeps
+// the rows of three of twenty workers locked. The others get their builds meanwhile.
+func TestLockedWorkersHoldUpNoOther(t *testing.T) {
+	t.Parallel()
+	db := storetest.New(t)
+	c := newController(t, db.DB)
+	all := workers(t, db.DB, 20)
+	for range all {
+		storetest.Build(t, db.DB)
+	}
+	var ids []string
+	for _, w := range all[:3] {
+		ids = append(ids, w.ID)
+	}
+	tx, err := db.Pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(t.Context()) }()
+	_, err = tx.Exec(t.Context(), `SELECT FROM workers WHERE id = ANY ($1) FOR UPDATE`, ids)
+	require.NoError(t, err)
+	type result struct {
+		i     int
+		reply store.PollReply
+		err   error
+		took  time.Duration
+	}
+	results := make(chan result, len(all))
+	for i, w := range all {
+		go func() {
+			begun := time.Now()
+			reply, err := c.queue.Poll(t.Context(), store.PollRequest{Token: w.Token, Presented: "shown"}, time.Minute)
+			results <- result{i, reply, err, time.Since(begun)}
+		}()
+	}
+	slowest := time.Duration(0)
+	for range all[3:] {
+		r := <-results
+		require.NoError(t, r.err)
+		require.NotNil(t, r.reply.Job)
+		require.GreaterOrEqual(t, r.i, 3)
+		slowest = max(slowest, r.took)
+	}
+	t.Logf("the slowest of the others waited %s", slowest)
+	require.NoError(t, tx.Rollback(t.Context()))
+	for range ids {
+		r := <-results
+		require.NoError(t, r.err)
+		require.NotNil(t, r.reply.Job)
+	}
+}
+
 func TestLostReply(t *testing.T) {
 	t.Parallel()
 	db := storetest.New(t)

@@ -100,7 +100,8 @@ func (q *Queue) Spec() otp.ChildSpec {
 // Arrive asks for a build. If there is none and wait is not 0, the poll is parked for
 // up to wait and the second result is not nil. Call that function once, with the
 // request's context. It returns the reply: a job, or none when the time is up or a
-// newer poll of the worker superseded this one.
+// newer poll of the worker superseded this one. A poll whose worker's row is locked by
+// another transaction is parked in this sense, for up to 5 s.
 //
 // Errors: InvalidToken (the token was superseded), NotFound (no such worker),
 // Unavailable (the database is unavailable or the actor restarts). If ctx ends first,
@@ -215,9 +216,9 @@ func restarting(cause error) error {
 }
 
 // isOutage reports whether err means that the database is unavailable or too slow, and
-// not that the request was wrong.
+// not that the request was wrong or met with contention.
 func isOutage(err error) bool {
-	return store.IsUnavailable(err) ||
+	return store.IsOutage(err) ||
 		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 

@@ -7,15 +7,19 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"takt/actors/otp"
 	"takt/actors/pubsub"
 	"takt/store"
+	"takt/store/backoff"
 )
 
 // The messages, besides a *poll that arrives and a *batch that is done.
 type (
 	leave    struct{ poll *poll } // the poll's caller has left
 	expired  struct{ poll *poll } // a parked poll's time is up
+	unlocked struct{ poll *poll } // timer: a postponed poll is to be tried again
 	enqueued struct {             // builds became pending
 		set   platformSet
 		n     int
@@ -123,6 +127,10 @@ func (m *manager) handle(c *otp.Ctx, msg any) {
 		m.served(c, msg)
 	case leave:
 		m.leave(msg.poll, time.Now())
+	case unlocked:
+		if msg.poll.state == postponed {
+			m.recall(msg.poll)
+		}
 	case expired:
 		m.expire(msg.poll, time.Now())
 	case enqueued:
@@ -214,15 +222,31 @@ func (m *manager) serve(c *otp.Ctx, b *batch) {
 	})
 }
 
+// unlockWait is the pause before a poll whose worker's row was locked is tried again.
+var unlockWait = backoff.Backoff{Min: 5 * time.Millisecond, Max: 100 * time.Millisecond} //nolint:gochecknoglobals // a constant
+
+// levelOf is the level at which an error that is no outage is logged. Contention is no
+// defect.
+func levelOf(err error) zerolog.Level {
+	if errors.Is(err, store.ErrContention) {
+		return zerolog.WarnLevel
+	}
+	return zerolog.ErrorLevel
+}
+
 // served takes a batch back. If the batch failed because of an outage, all waiting
 // polls fail, because they would fail for the same reason.
 func (m *manager) served(c *otp.Ctx, b *batch) {
 	now := time.Now()
 	m.takeBack(b, now)
+	for _, p := range m.postponed {
+		c.SendAfter(unlockWait.Wait(p.locked-1), unlocked{p})
+	}
+	m.postponed = nil
+	logger := c.Logger()
 	for i := range b.results {
 		if r := &b.results[i]; r.Outcome == store.PollFailed && !isOutage(r.Err) {
-			logger := c.Logger()
-			logger.Error().Err(r.Err).Msg("polls could not be served")
+			logger.WithLevel(levelOf(r.Err)).Err(r.Err).Msg("polls could not be served")
 			break
 		}
 	}
@@ -300,14 +324,14 @@ func (m *manager) recounted(c *otp.Ctx, r recounted) {
 	case isOutage(r.err):
 		m.outage(c, r.err)
 	default:
-		logger.Error().Err(r.err).Msg("pending builds could not be counted")
+		logger.WithLevel(levelOf(r.err)).Err(r.err).Msg("pending builds could not be counted")
 	}
 	switch {
 	case r.err != nil:
 	case r.presenceErr == nil:
 		m.recorded(r.beats, r.written, r.at)
 	case !isOutage(r.presenceErr):
-		logger.Error().Err(r.presenceErr).Msg("the presence of workers could not be recorded")
+		logger.WithLevel(levelOf(r.presenceErr)).Err(r.presenceErr).Msg("the presence of workers could not be recorded")
 	}
 	if m.again {
 		m.count(c)

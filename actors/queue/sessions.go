@@ -198,13 +198,14 @@ func (m *memory) due(now time.Time, every time.Duration) (beats []store.Presence
 }
 
 // recorded records that beats were written at the given time, and the new addresses of
-// their rows. A row that had changed before gets the zero
-// address, so it is read again.
+// their rows. A row that had changed before gets the zero address, so it is read again.
+// Other beats stay due.
 func (m *memory) recorded(beats []store.Presence, written map[uint32]store.RowAddress, at time.Time) {
 	for _, beat := range beats {
-		if s := m.byNumber[beat.Number]; s != nil && s.known {
+		to, ok := written[beat.Number]
+		if s := m.byNumber[beat.Number]; ok && s != nil && s.known {
 			s.written = at
-			if to, ok := written[beat.Number]; ok && s.Address == beat.Address {
+			if s.Address == beat.Address {
 				s.Address = to
 			}
 		}

@@ -234,10 +234,11 @@ func (s *portalQueue) claimed(c *otp.Ctx, m claimed) {
 	if m.err != nil {
 		s.queues.retry(m.asked, now)
 		s.until = later(s.until, now.Add(outagePause))
-		if store.IsUnavailable(m.err) {
+		switch {
+		case store.IsOutage(m.err):
 			s.outage = true
 			c.Suspend("database unavailable")
-		} else {
+		case !store.IsUnavailable(m.err):
 			logger.Error().Err(m.err).Msg("actions could not be claimed")
 		}
 		return

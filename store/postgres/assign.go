@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -33,9 +32,9 @@ CROSS JOIN LATERAL (
 
 // sqlAssign is the group commit of polls. Its steps:
 //
-//	locked  locks the workers' rows at their addresses, in the order of their ids.
-//	        Everything that locks workers uses this order, so two batches can't
-//	        deadlock. A row that has moved is not judged: its poll is served again
+//	locked  locks the workers' rows at their addresses, without waiting, so that a
+//	        row that is locked elsewhere delays no other poll. A row that has moved is
+//	        not judged: its poll is served again
 //	judged  tells whether the shown counter is superseded, and what kind of builds
 //	        the worker takes
 //	again   polls that get a build again because they have not acknowledged its
@@ -65,7 +64,7 @@ WITH locked AS MATERIALIZED (
 		WITH ORDINALITY AS p(number, address, shown, used, parked, reconcile, nr)
 	JOIN workers w ON w.ctid = p.address
 	WHERE w.number = p.number
-	ORDER BY w.id FOR NO KEY UPDATE OF w
+	FOR NO KEY UPDATE OF w SKIP LOCKED
 ), judged AS MATERIALIZED (
 	SELECT nr, shown, reconcile, at, number, id, used, known, handed, held, slots, platforms, drained, due, CASE
 			WHEN parked IS NOT NULL AND (handed <> parked OR shown < used) THEN 1
@@ -176,7 +175,8 @@ SELECT nr, outcome, number, id, used, handed, held, slots, platforms, drained, a
 // After an error nothing has changed, unless the error wraps store.ErrOutcomeUnknown:
 // then the workers' next polls, with the tokens they have, get what was assigned. A
 // build that the database refuses to assign is quarantined, and a poll that it refuses
-// to serve fails alone.
+// to serve fails alone. A poll whose worker's row is locked by another transaction gets
+// PollLocked.
 func (q *Queue) Assign(ctx context.Context, polls []store.Poll) ([]store.PollResult, error) {
 	if len(polls) > MaxBatch {
 		return nil, fmt.Errorf("serving %d polls: more than %d", len(polls), MaxBatch)
@@ -199,6 +199,7 @@ type turn struct {
 	store.Poll // its address changes
 	result     *store.PollResult
 	answered   bool
+	tried      store.RowAddress // where the statement did not serve it
 }
 
 // fail makes err the result of turns.
@@ -211,11 +212,10 @@ func fail(turns []*turn, err error) {
 // movedTries is how often polls are served again whose workers' rows moved.
 const movedTries = 4
 
-var errMoves = errors.New("the worker's row keeps changing")
-
-// assignSettled finds the workers and runs the statement. It repeats both for polls
-// whose worker's row was changed by another transaction meanwhile. The other polls are
-// committed by then, so a later error concerns only the rest.
+// assignSettled finds the workers and runs the statement. It repeats both for polls that
+// were not served although their worker's row was found. If the row has another address
+// by then, another transaction has changed it; otherwise one has locked it. The other
+// polls are committed by then, so a later error concerns only the rest.
 func (q *Queue) assignSettled(ctx context.Context, open []*turn) error {
 	for try := range movedTries {
 		found, err := q.find(ctx, open)
@@ -232,15 +232,17 @@ func (q *Queue) assignSettled(ctx context.Context, open []*turn) error {
 			return nil
 		}
 		for _, t := range open {
-			t.Address = store.RowAddress{}
+			t.tried, t.Address = t.Address, store.RowAddress{}
 		}
 	}
-	fail(open, unavailable(errMoves))
+	for _, t := range open {
+		*t.result = store.PollResult{Outcome: store.PollLocked}
+	}
 	return nil
 }
 
-// find gives an address to turns that have none, and returns those whose worker exists.
-// If a worker has several polls, only the last one counts.
+// find gives an address to turns that have none, and returns those that can be served
+// now. If a worker has several polls, only the last one counts.
 func (q *Queue) find(ctx context.Context, turns []*turn) (found []*turn, err error) {
 	var lost []*turn
 	for _, t := range turns {
@@ -262,6 +264,8 @@ func (q *Queue) find(ctx context.Context, turns []*turn) (found []*turn, err err
 	found = make([]*turn, 0, len(turns))
 	for _, t := range turns {
 		switch {
+		case t.Address.Offset > 0 && t.Address == t.tried:
+			*t.result = store.PollResult{Outcome: store.PollLocked}
 		case t.Address.Offset > 0 && last[t.Worker] == t:
 			found = append(found, t)
 		case t.Address.Offset > 0:
@@ -295,20 +299,24 @@ func (q *Queue) findLost(ctx context.Context, lost []*turn) error {
 }
 
 // assign runs the statement once. It returns the turns that it did not serve because
-// their workers' rows had moved.
-func (q *Queue) assign(ctx context.Context, turns []*turn) (moved []*turn, err error) {
+// their workers' rows had moved or are locked.
+func (q *Queue) assign(ctx context.Context, turns []*turn) (unserved []*turn, err error) {
 	if len(turns) == 0 {
 		return nil, nil
 	}
 	pass := q.db.head.begin()
 	var first marks
 	args := q.assignArgs(turns, pass)
-	err = q.db.run(ctx, assignTimeout, func(ctx context.Context, c *pgx.Conn) error {
+	assigning := operation{db: q.db, doing: "assigning", timeout: assignTimeout, writes: true}
+	err = assigning.run(ctx, func(ctx context.Context, c *pgx.Conn) error {
+		for _, t := range turns {
+			t.answered = false
+		}
 		rows, err := c.Query(ctx, q.assigning.sql, args...)
 		if err == nil {
 			first, err = scanAssigned(rows, turns)
 		}
-		return statementFailure(ctx, err)
+		return err
 	})
 	if err != nil {
 		q.db.head.undo(pass)
@@ -317,10 +325,10 @@ func (q *Queue) assign(ctx context.Context, turns []*turn) (moved []*turn, err e
 	q.db.head.end(pass, first)
 	for _, t := range turns {
 		if !t.answered {
-			moved = append(moved, t)
+			unserved = append(unserved, t)
 		}
 	}
-	return moved, nil
+	return unserved, nil
 }
 
 func (q *Queue) assignArgs(turns []*turn, pass pass) []any {
@@ -328,7 +336,6 @@ func (q *Queue) assignArgs(turns []*turn, pass pass) []any {
 	numbers, shown, parked, used := make([]int64, n), make([]*int64, n), make([]*int64, n), make([]int64, n)
 	reconcile, addresses, listed := make([]bool, n), make([]pgtype.TID, n), []string{}
 	for i, t := range turns {
-		t.answered = false
 		numbers[i], addresses[i], used[i], reconcile[i] = int64(t.Worker), tidOf(t.Address), int64(t.Used), t.Reconcile
 		if t.Shown > 0 {
 			shown[i] = pointer(t.Shown)

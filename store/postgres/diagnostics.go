@@ -20,7 +20,11 @@ VALUES (@id, @worker, @status, @run_at, @ms, @auto_fixed, @checks, @finding, @na
 // Report stores a diagnostic report. commit is called before the transaction ends, to
 // give the report's file its name. Error: NotFound.
 func (w *Workers) Report(ctx context.Context, r store.DiagnosticReport, commit func() error) error {
-	return w.db.write("keeping a diagnostic report of worker "+r.WorkerID).tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+	op := w.db.write("keeping a diagnostic report of worker " + r.WorkerID)
+	if commit != nil {
+		commit = op.once(commit)
+	}
+	return op.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		// The row that refers to the worker's identity comes first, because locks of
 		// the identity come before locks of the worker everywhere.
 		location, object, _ := whereabouts(r.File)

@@ -15,14 +15,16 @@
 // index. [Queue] and [Throttle] remember which builds can't be assigned and which
 // queues had a job. Everything else is in the database, and time is the database's.
 //
-// The owner of the pool sets statement_timeout to 30 s, lock_timeout to 5 s and
+// The owner of the pool sets statement_timeout to 30 s, lock_timeout to 2 s and
 // idle_in_transaction_session_timeout to 15 s. This package sets its planner options
 // itself when it first uses a connection.
 //
 // # Failure
 //
 // While there is no pool, and whenever a connection is lost, methods fail at
-// once with store.Unavailable. A COMMIT whose answer was lost fails with
+// once with store.Unavailable. A change that the database rolls back because of other
+// transactions is tried again while time is left, and then fails with store.Unavailable
+// wrapping store.ErrContention. A COMMIT whose answer was lost fails with
 // store.Unavailable wrapping store.ErrOutcomeUnknown. Errors that a caller may see
 // are *store.Error; every other error is a defect.
 //

@@ -40,12 +40,16 @@ func constraintError(name string, err error) error {
 
 // unavailable returns the error of an outage, with a retry after one to two seconds.
 func unavailable(cause error) error {
-	return &store.Error{
-		Code:       store.Unavailable,
-		Message:    "Database unavailable, try again later",
-		RetryAfter: time.Second + rand.N(time.Second),
-		Err:        cause,
-	}
+	return tryAgain("Database unavailable, try again later", cause)
+}
+
+func tryAgain(message string, cause error) error {
+	return &store.Error{Code: store.Unavailable, Message: message, RetryAfter: time.Second + rand.N(time.Second), Err: cause}
+}
+
+// contention returns the error of a change that was rolled back because of others.
+func contention(cause error) error {
+	return tryAgain("Another request is changing the same data, try again", fmt.Errorf("%w: %w", store.ErrContention, cause))
 }
 
 // noConnection translates the error of acquiring a connection, which is always
@@ -61,13 +65,16 @@ func noConnection(ctx context.Context, err error) error {
 func gone(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canceled) }
 
 // failure translates the error of a statement: it keeps *store.Error and unknown
-// errors, turns outages into Unavailable, and violated constraints into their meaning.
+// errors, turns outages and contention into Unavailable, and violated constraints into
+// their meaning.
 func failure(ctx context.Context, err error) error {
 	var known *store.Error
 	var pgErr *pgconn.PgError
 	switch {
 	case err == nil, errors.As(err, &known):
 		return err
+	case isContention(err):
+		return contention(err)
 	case isOutage(err):
 		return unavailable(err)
 	case errors.As(err, &pgErr):
@@ -105,10 +112,6 @@ func isOutage(err error) bool {
 	state := stateOf(err)
 	switch state {
 	case "25006", // read only: a standby after a fail-over
-		"25P03", // idle_in_transaction_session_timeout
-		"40001", // serialization failure
-		"40P01", // deadlock
-		"55P03", // lock_timeout
 		"57014": // statement_timeout, or a cancel by an operator
 		return true
 	}
@@ -119,12 +122,25 @@ func isOutage(err error) bool {
 		class == "58" // input and output
 }
 
+// isContention reports whether the database rolled a statement, with its transaction,
+// back because of other transactions.
+func isContention(err error) bool {
+	switch stateOf(err) {
+	case "25P03", // idle_in_transaction_session_timeout: others waited for this transaction
+		"40001", // serialization failure
+		"40P01", // deadlock
+		"55P03": // lock_timeout
+		return true
+	}
+	return false
+}
+
 // commitFailure translates an error of COMMIT. Only a refusal by the database is
 // certain; after any other error the commit may have happened. pgconn.SafeToRetry does
 // not help, because it says yes to the "conn closed" that follows a lost answer.
 func commitFailure(err error) error {
 	state := stateOf(err)
-	if errors.Is(err, pgx.ErrTxCommitRollback) || strings.HasPrefix(state, "23") || strings.HasPrefix(state, "40") {
+	if errors.Is(err, pgx.ErrTxCommitRollback) || strings.HasPrefix(state, "23") || isContention(err) {
 		return err
 	}
 	return unknown(err)

@@ -156,7 +156,9 @@ func (f *Files) Unnamed(ctx context.Context, names []string, objects bool) ([]st
 // the build, under which results are recorded, so that no file of this build gets a row
 // meanwhile.
 func (f *Files) IfUnnamed(ctx context.Context, build, name string, object bool, remove func() error) (removed bool, err error) {
-	err = f.db.write("removing "+name).tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+	op := f.db.write("removing " + name)
+	remove = op.once(remove)
+	err = op.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		removed = false
 		if _, err := lockBuild(ctx, tx, build); err != nil {
 			return err

@@ -28,7 +28,11 @@ func (b *Builds) Finish(ctx context.Context, r store.Result, commit func() error
 		r.File = nil
 		r.ErrorMessage = cmp.Or(store.ErrorText(r.ErrorMessage), store.MessageFailed)
 	}
-	err = b.db.write("finishing build "+r.BuildID).tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+	op := b.db.write("finishing build " + r.BuildID)
+	if commit != nil {
+		commit = op.once(commit)
+	}
+	err = op.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		st, err := lockStanding(ctx, tx, r)
 		if err != nil {
 			return err

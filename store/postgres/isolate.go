@@ -33,11 +33,11 @@ func (l *quarantine) add(seq int64) {
 	l.seqs = append(l.seqs, seq)
 }
 
-// isDataError reports whether the database refused a row. It is false for an outage and
-// for a lost connection.
+// isDataError reports whether the database refused a row. It is false for an outage, for
+// contention and for a lost connection.
 func isDataError(err error) bool {
 	var pgErr *pgconn.PgError
-	return errors.As(err, &pgErr) && pgErr.Severity == "ERROR" && !isOutage(err)
+	return errors.As(err, &pgErr) && pgErr.Severity == "ERROR" && !isOutage(err) && !isContention(err)
 }
 
 // apart calls do for all items. If the database refuses a row, it calls do for each
@@ -106,6 +106,7 @@ INSERT INTO build_logs (build, message) SELECT seq, 'Trial' FROM b`
 // first that can't be assigned. It reports whether there was one.
 func (q *Queue) quarantineNext(ctx context.Context, worker string) (found bool, err error) {
 	err = q.db.write("looking for a build that can't be assigned").tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		found = false
 		suspects, err := collect(ctx, tx, pgx.RowToStructByPos[suspect], sqlSuspects, q.skip.list())
 		if err != nil {
 			return err

@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
@@ -32,10 +31,10 @@ func priorityAt(position int64) int { return store.MaxPriority - int(position>>5
 func (b *Builds) SetPriority(ctx context.Context, id string, priority int) (store.BuildRef, error) {
 	ref := store.BuildRef{ID: id}
 	var position int64
-	err := b.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
+	err := b.db.write("changing the priority of build "+id).run(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		err := c.QueryRow(ctx, sqlSetPriority, id, priority).Scan(&ref.Platform, &position, nil)
 		if !errors.Is(err, pgx.ErrNoRows) {
-			return statementFailure(ctx, err)
+			return err
 		}
 		var state store.BuildState
 		err = c.QueryRow(ctx, sqlBuildState, id).Scan(&state)
@@ -48,7 +47,7 @@ func (b *Builds) SetPriority(ctx context.Context, id string, priority int) (stor
 		return store.NewError(store.Conflict, "Build is not pending")
 	})
 	if err != nil {
-		return ref, fmt.Errorf("changing the priority of build %s: %w", id, err)
+		return ref, err
 	}
 	// The build may now be ahead of the low-water marks.
 	b.db.requeued([]int64{position})

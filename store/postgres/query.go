@@ -4,9 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"takt/store"
+	"takt/store/backoff"
 )
 
 // operation is what a method does in the database: one statement, or a transaction with
@@ -16,8 +20,10 @@ type operation struct {
 	doing   string
 	timeout time.Duration
 	// writes is true if a statement may have been committed although its answer was
-	// lost.
+	// lost. An operation that writes runs again if contention has rolled it back.
 	writes bool
+	// called, if set, becomes true with the call after which o does not run again.
+	called *bool
 }
 
 // read begins an operation that changes nothing.
@@ -30,30 +36,71 @@ func (db *DB) write(doing string) operation {
 	return operation{db: db, doing: doing, timeout: opTimeout, writes: true}
 }
 
-// run calls f with a connection.
+// lockTimeout is the pool's lock_timeout. With less time left, a try could end by its
+// deadline while it waits for a lock, which would cost the connection.
+const lockTimeout = 2 * time.Second
+
+// do calls f with a connection, and calls it again with growing pauses while contention
+// ends it and time is left for another lock time-out. f sets its results anew each time.
+func (o operation) do(ctx context.Context, f func(context.Context, *pgx.Conn) error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, o.timeout, errSlow)
+	defer cancel()
+	deadline, _ := ctx.Deadline()
+	pauses := backoff.Backoff{Min: 10 * time.Millisecond, Max: 200 * time.Millisecond}
+	for n := 0; ; n++ {
+		err := o.db.run(ctx, o.timeout, f)
+		pause := pauses.Wait(n)
+		if !errors.Is(err, store.ErrContention) || !o.writes || o.called != nil && *o.called || time.Until(deadline) < pause+lockTimeout {
+			return o.failure(err)
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return o.failure(err)
+		}
+	}
+}
+
+// once returns f for o's transaction, which does not run again after it has called f.
+func (o *operation) once(f func() error) func() error {
+	called := new(bool)
+	o.called = called
+	return func() error {
+		*called = true
+		return f()
+	}
+}
+
+// run calls f with a connection. If o writes, f may be called more than once, and each of
+// its statements must be harmless if repeated.
 func (o operation) run(ctx context.Context, f func(context.Context, *pgx.Conn) error) error {
-	return o.failure(o.db.run(ctx, o.timeout, func(ctx context.Context, c *pgx.Conn) error {
+	return o.do(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		err := f(ctx, c)
 		if o.writes {
 			err = statementFailure(ctx, err)
 		}
 		return err
-	}))
+	})
 }
 
-// tx calls f in a transaction and commits. f's error rolls back.
+// tx calls f in a transaction and commits. f's error rolls back. f may be called more
+// than once; see once.
 func (o operation) tx(ctx context.Context, f func(context.Context, pgx.Tx) error) error {
-	return o.failure(o.db.run(ctx, o.timeout, func(ctx context.Context, c *pgx.Conn) error {
+	return o.do(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		tx, err := c.Begin(ctx)
 		if err != nil {
 			return err
 		}
 		defer rollback(ctx, tx)
-		if err := f(ctx, tx); err != nil {
+		if err := f(ctx, tx); errors.Is(err, syscall.EPIPE) {
+			// The server ended the session before it got this statement, most likely by
+			// idle_in_transaction_session_timeout, whose error is not read then.
+			return contention(err)
+		} else if err != nil {
 			return err
 		}
 		return commit(ctx, tx)
-	}))
+	})
 }
 
 func (o operation) failure(err error) error {

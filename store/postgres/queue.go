@@ -133,22 +133,22 @@ func scanChanged(rows pgx.Rows, r *store.Recount) error {
 // presenceBatch is how many workers' rows RecordPresence locks at once.
 const presenceBatch = 512
 
-// sqlPresence writes beats, in the order of the workers' ids. It skips a row with a
-// higher counter, because that worker has polled at another controller since, or has
-// registered or unregistered.
+// sqlPresence writes beats. It skips a row with a higher counter, because that worker has
+// polled at another controller since, or has registered or unregistered, and a row that
+// another transaction has locked.
 const sqlPresence = `/* presence */
 WITH p AS MATERIALIZED (
-	SELECT p.*, f.id, f.at
+	SELECT p.*, f.at
 	FROM unnest(@numbers::bigint[], @used::bigint[], @ages::interval[], @addresses::tid[]) AS p(number, used, age, address)
 	CROSS JOIN LATERAL (
-		SELECT h.id, h.ctid AS at FROM workers h WHERE h.ctid = p.address AND h.number = p.number
+		SELECT h.ctid AS at FROM workers h WHERE h.ctid = p.address AND h.number = p.number
 		UNION ALL
-		SELECT n.id, n.ctid FROM workers n WHERE n.number = p.number
+		SELECT n.ctid FROM workers n WHERE n.number = p.number
 		LIMIT 1
 	) f
 ), locked AS MATERIALIZED (
 	SELECT p.* FROM p JOIN workers w ON w.ctid = p.at
-	WHERE w.used <= p.used ORDER BY p.id FOR NO KEY UPDATE OF w
+	WHERE w.used <= p.used FOR NO KEY UPDATE OF w SKIP LOCKED
 )
 UPDATE workers w SET used = l.used, last_seen_at = greatest(w.last_seen_at, now() - l.age),
 	status = CASE WHEN w.held > 0 THEN 'building' ELSE 'idle' END
@@ -157,14 +157,17 @@ RETURNING l.number, CASE WHEN l.at = l.address THEN w.ctid END`
 
 // RecordPresence writes beats of workers that polled and got nothing, many in one
 // transaction. It returns the addresses of the rows that were written; the address is
-// zero if the row had changed since the caller read it. Missing workers were not
-// written, because their rows are newer than the caller's, or because the database
-// refuses them.
+// zero if the row had changed since the caller read it, or if the database refuses it.
+// Missing workers were not written, because their rows are newer than the caller's or
+// locked by another transaction.
 func (q *Queue) RecordPresence(ctx context.Context, beats []store.Presence) (map[uint32]store.RowAddress, error) {
 	written := make(map[uint32]store.RowAddress, len(beats))
 	for part := range slices.Chunk(beats, presenceBatch) {
 		err := apart(part, func(part []store.Presence) error { return q.recordPresence(ctx, part, written) },
-			func(store.Presence, error) error { return nil })
+			func(refused store.Presence, _ error) error {
+				written[refused.Number] = store.RowAddress{}
+				return nil
+			})
 		if err != nil {
 			return written, fmt.Errorf("recording the presence of %d workers: %w", len(beats), err)
 		}

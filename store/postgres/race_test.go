@@ -167,23 +167,24 @@ func TestTwoControllersKeepToTheSlots(t *testing.T) {
 	b.build()
 	b.build()
 	w := b.worker()
-	tx, err := b.Pool.Begin(t.Context())
+	b.exec(`CREATE FUNCTION pause() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_advisory_xact_lock(1); RETURN NEW; END $$`)
+	b.exec(`CREATE TRIGGER pause BEFORE UPDATE ON builds FOR EACH ROW EXECUTE FUNCTION pause()`)
+	release := b.locks(`SELECT pg_advisory_xact_lock(1)`)
+	served := make(chan error, 1)
+	go func() {
+		_, err := b.queue.Assign(t.Context(), []store.Poll{w.request()})
+		served <- err
+	}()
+	b.waits(1) // the first claims a build
+	second := postgres.NewQueue(b.DB, postgres.QueueConfig{})
+	results, err := second.Assign(t.Context(), []store.Poll{w.request()})
 	require.NoError(t, err)
-	defer func() { _ = tx.Rollback(t.Context()) }()
-	_, err = tx.Exec(t.Context(), `SELECT 1 FROM workers WHERE id = $1 FOR UPDATE`, w.id)
+	require.Equal(t, store.PollLocked, results[0].Outcome)
+	release()
+	require.NoError(t, <-served)
+	results, err = second.Assign(t.Context(), []store.Poll{w.request()})
 	require.NoError(t, err)
-	var wg sync.WaitGroup
-	for range 2 {
-		queue := postgres.NewQueue(b.DB, postgres.QueueConfig{})
-		wg.Go(func() {
-			if _, err := queue.Assign(t.Context(), []store.Poll{w.request()}); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	b.waits(2)
-	require.NoError(t, tx.Rollback(t.Context()))
-	wg.Wait()
+	require.True(t, results[0].Redelivered)
 	var assigned int
 	require.NoError(t, b.Pool.QueryRow(t.Context(), `SELECT count(*) FROM builds WHERE worker_id = $1`, w.id).Scan(&assigned))
 	require.Equal(t, 1, assigned)

@@ -85,7 +85,7 @@ func (f *Files) ExpireFiles(ctx context.Context, kind store.FileKind, age time.D
 		if err != nil {
 			return err
 		}
-		next = a.next
+		next, expired = a.next, nil
 		if len(a.builds) > 0 {
 			expired, err = collect(ctx, tx, scanFileRow, sqlExpireFiles, a.builds, string(kind))
 		}

@@ -96,6 +96,7 @@ func (h *Heijunka) ChangeHeijunkaSettings(ctx context.Context, change func(s *st
 		if err := tx.QueryRow(ctx, sqlLockHeijunkaSettings).Scan(&value); err != nil {
 			return err
 		}
+		s = store.HeijunkaSettings{}
 		if err := json.Unmarshal(value, &s); err != nil {
 			return err
 		}

@@ -157,6 +157,7 @@ func (b *Builds) submitCounted(ctx context.Context, op operation, s store.Submis
 func submitIn(
 	ctx context.Context, op operation, s store.Submission, commit func() error, first func(context.Context, pgx.Tx) error,
 ) (build store.Build, position int64, err error) {
+	commit = op.once(commit)
 	err = op.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		if err := first(ctx, tx); err != nil {
 			return err

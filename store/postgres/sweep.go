@@ -36,22 +36,27 @@ const lostColumns = `
 // It returns the attempts that builds have lost as they were before, because a
 // subquery reads what the statement began with.
 //
-// It locks the workers concerned in the order of their ids (the count makes the update
-// wait until all are locked), then updates the builds that still have no beat. A build
-// that got a beat meanwhile is left alone, because the conditions are judged again on
-// the locked row.
+// It locks the workers concerned, then their builds that have no beat (the count makes
+// them wait until all workers are locked). Rows that another transaction has locked are
+// left for the next sweep. A build that got a beat meanwhile is left alone, because the
+// conditions are judged again on the locked row.
 const sqlSweep = `/* sweep */
 WITH w AS MATERIALIZED (
 	SELECT id, status FROM workers WHERE ($5::text[] IS NULL OR id = ANY ($5)) AND (id IN (
 		SELECT worker_id FROM builds
 		WHERE state IN ('assigned', 'building') AND coalesce(last_seen_at, started_at) < now() - $1::interval
 	) OR status <> 'offline' AND last_seen_at < now() - $2::interval)
-	ORDER BY id FOR NO KEY UPDATE
-), b AS (
-	UPDATE builds SET` + lostColumns + `
+	FOR NO KEY UPDATE SKIP LOCKED
+), silent AS MATERIALIZED (
+	SELECT seq FROM builds
 	WHERE (SELECT count(*) FROM w) > 0
 		AND state IN ('assigned', 'building') AND coalesce(last_seen_at, started_at) < now() - $1::interval
 		AND worker_id IN (SELECT id FROM w)
+	FOR NO KEY UPDATE SKIP LOCKED
+), b AS (
+	UPDATE builds SET` + lostColumns + `
+	WHERE seq IN (SELECT seq FROM silent)
+		AND state IN ('assigned', 'building') AND coalesce(last_seen_at, started_at) < now() - $1::interval
 	RETURNING seq, id, platform, position, state, attempt, last_worker_id AS worker, submitted_at,
 		(SELECT started_at FROM builds was WHERE was.seq = builds.seq) AS started
 ), l AS (
@@ -79,7 +84,8 @@ ORDER BY position, id`
 // While attempts remain, the build is pending again at its old position; otherwise it
 // fails. One controller sweeps at a time; the others get Skipped.
 //
-// Sweep fails with Unavailable if the database takes longer than Sweep.Patience to
+// Workers and builds whose rows another transaction has locked are left for the next
+// sweep. Sweep fails with Unavailable if the database takes longer than Sweep.Patience to
 // begin, because workers could not send beats meanwhile.
 //
 // If the database refuses to change a row, that worker and its builds stay as they are
@@ -90,6 +96,7 @@ func (q *Queue) Sweep(ctx context.Context, s store.Sweep) (result store.SweepRes
 	asked := time.Now().Round(0) // wall clock only, because it continues while the machine is suspended
 	err = q.db.write("sweeping").tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		var mine bool
+		result, refused = store.SweepResult{}, nil
 		if err := tx.QueryRow(ctx, sqlTrySweep, int64(sweepKey)).Scan(&mine); err != nil {
 			return err
 		}

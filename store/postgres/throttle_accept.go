@@ -39,7 +39,7 @@ func (t *Throttle) accept(ctx context.Context, b actionBatch, got []store.Accept
 		steps = slices.Insert(steps, 0, t.acceptRepeats)
 	}
 	for _, step := range steps {
-		if err := undisturbed(func() error { return step(ctx, b, got) }); err != nil {
+		if err := step(ctx, b, got); err != nil {
 			return err
 		}
 		if b = b.without(got); len(b.names) == 0 {
@@ -55,21 +55,6 @@ const repeatsLast = 10 * time.Second
 // errVanished means that an action existed and then did not, because retention deleted
 // it meanwhile.
 var errVanished = errors.New("an action was deleted while it was looked at")
-
-// acceptTries bounds the tries of a transaction that a deadlock or a serialization
-// failure ends. Deadlocks can happen because River locks jobs in its own order.
-const acceptTries = 5
-
-// undisturbed calls f again if a deadlock or a serialization failure ended it.
-func undisturbed(f func() error) (err error) {
-	for range acceptTries {
-		err = f()
-		if state := stateOf(err); state != "40P01" && state != "40001" {
-			break
-		}
-	}
-	return err
-}
 
 // actionBatch holds actions in the order of the unique index, so that two transactions
 // never deadlock on each other's actions. Of an action that is there twice only the first
@@ -236,10 +221,11 @@ FROM throttle_queues q WHERE q.id = ANY ($1) ORDER BY q.id`
 
 // acceptAll accepts actions of any queue, in a transaction that holds the queues'
 // locks. So either a queue's job sees the new actions, or acceptAll finds the job gone
-// and inserts another.
+// and inserts another. Deadlocks are possible, because River locks jobs in its own order.
 func (t *Throttle) acceptAll(ctx context.Context, b actionBatch, got []store.Acceptance) error {
 	mine := make([]store.Acceptance, len(got)) // discarded if the transaction fails
 	err := t.db.write("creating queues").tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		clear(mine)
 		var queues []queueRow
 		send := &pgx.Batch{}
 		send.Queue(sqlUpsertQueues, b.queueColumns()...)

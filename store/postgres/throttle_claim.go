@@ -142,6 +142,7 @@ func (t *Throttle) Claim(ctx context.Context, r store.ClaimRequest) (claims stor
 		r.Batch = max(r.Limit, 1)
 	}
 	err = t.db.write(fmt.Sprintf("claiming actions of portal %d", r.PortalID)).tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		claims = store.Claims{}
 		if _, err := tx.Exec(ctx, sqlLockOwnQueues, r.Queues, r.PortalID); err != nil {
 			return err
 		}
@@ -273,6 +274,18 @@ const maxAgo = time.Second
 // Record writes the results of a claim's actions. It leaves alone actions that the
 // claim has lost meanwhile, so repeating it is harmless.
 func (t *Throttle) Record(ctx context.Context, o store.Outcome) (r store.Recorded, err error) {
+	err = t.db.write(fmt.Sprintf("recording claim %d", o.Claim)).tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		r = store.Recorded{}
+		return tx.SendBatch(ctx, recordBatch(o, &r)).Close()
+	})
+	if err != nil {
+		return store.Recorded{}, err
+	}
+	return r, nil
+}
+
+// recordBatch returns the statements of Record, which count into r.
+func recordBatch(o store.Outcome, r *store.Recorded) *pgx.Batch {
 	text := store.ErrorText(o.Error)
 	var state store.ActionState
 	var held bool
@@ -286,7 +299,7 @@ func (t *Throttle) Record(ctx context.Context, o store.Outcome) (r store.Recorde
 	if len(o.Done) > 0 {
 		b.Queue(sqlComplete, args(o.Done)).Query(func(rows pgx.Rows) error {
 			_, err := pgx.ForEachRow(rows, []any{&state}, func() error {
-				count(&r, state, false, false)
+				count(r, state, false, false)
 				return nil
 			})
 			return err
@@ -295,7 +308,7 @@ func (t *Throttle) Record(ctx context.Context, o store.Outcome) (r store.Recorde
 	if len(o.Failed) > 0 {
 		b.Queue(sqlFail, args(o.Failed)).Query(func(rows pgx.Rows) error {
 			_, err := pgx.ForEachRow(rows, []any{&state, &held}, func() error {
-				count(&r, state, true, held)
+				count(r, state, true, held)
 				return nil
 			})
 			return err
@@ -313,13 +326,7 @@ func (t *Throttle) Record(ctx context.Context, o store.Outcome) (r store.Recorde
 	if o.Error != "" {
 		b.Queue(sqlQueueErrors, o.PortalID, slices.Concat(o.Failed, o.Released), text)
 	}
-	err = t.db.write(fmt.Sprintf("recording claim %d", o.Claim)).tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		return tx.SendBatch(ctx, b).Close()
-	})
-	if err != nil {
-		return store.Recorded{}, err
-	}
-	return r, nil
+	return b
 }
 
 // count adds the result of one action.

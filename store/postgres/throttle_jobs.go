@@ -91,6 +91,7 @@ func (t *Throttle) EndJob(ctx context.Context, job *river.Job[store.ThrottleJob]
 	queue := job.Args.Queue
 	err = t.db.write("ending the job of queue "+queue).tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		var waiting bool
+		ended = false
 		look := &pgx.Batch{}
 		look.Queue(sqlExcludeQueue, queueLockClass, queueLock(queue))
 		look.Queue(sqlLockQueue, queue)
@@ -135,6 +136,7 @@ RETURNING ` + keyColumns
 // such job, and returns these queues. It is harmless if repeated or run concurrently.
 func (t *Throttle) Restore(ctx context.Context, limit int) (restored []store.QueueKey, err error) {
 	err = t.db.write("looking for queues without a job").tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		restored = nil
 		byKey := pgx.RowToStructByPos[store.QueueKey]
 		strays, err := collect(ctx, tx, byKey, sqlStrays, limit, staleRunner)
 		if err != nil || len(strays) == 0 {

@@ -77,6 +77,7 @@ func (t *Throttle) acceptLive(ctx context.Context, b actionBatch, got []store.Ac
 	var added []int // answers
 	if seqs, queues, known := t.seqs.find(b); known {
 		err := t.insert(ctx, b, func(rows pgx.Rows) error {
+			added = nil
 			_, err := pgx.ForEachRow(rows, []any{&portal, &name}, func() error {
 				added = append(added, b.row(portal, name))
 				return nil
@@ -91,6 +92,8 @@ func (t *Throttle) acceptLive(ctx context.Context, b actionBatch, got []store.Ac
 	err := t.insert(ctx, b, func(rows pgx.Rows) error {
 		var position int32
 		var seq int64
+		added = nil
+		clear(live)
 		_, err := pgx.ForEachRow(rows, []any{&position, &seq, &portal, &name}, func() error {
 			if position > 0 {
 				live[position] = seq
@@ -118,13 +121,13 @@ func accepted(added []int, got []store.Acceptance, err error) error {
 }
 
 // insert runs a statement under the locks of the batch's queues. Both statements are
-// sent together and so are one transaction.
+// sent together and so are one transaction. read may be called more than once.
 func (t *Throttle) insert(ctx context.Context, b actionBatch, read func(pgx.Rows) error, sql string, args ...any) error {
-	return t.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
+	return t.db.write("inserting actions").run(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		send := &pgx.Batch{}
 		send.Queue(sqlShareQueues, queueLockClass, b.locks)
 		send.Queue(sql, args...).Query(read)
-		return statementFailure(ctx, c.SendBatch(ctx, send).Close())
+		return c.SendBatch(ctx, send).Close()
 	})
 }
 

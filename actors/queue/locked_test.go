@@ -1,0 +1,146 @@
+package queue
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"takt/actors/otp"
+	"takt/store"
+)
+
+// heldUp is the result for a poll whose worker's row is locked.
+func heldUp() store.PollResult { return store.PollResult{Outcome: store.PollLocked} }
+
+// status is QueueManager's, which stands after pubsub.
+func status(b *bench) otp.Status { return b.sys.Tree(false)[0].Children[1].Status }
+
+func TestALockedWorkerHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+
+	t.Run("its poll waits without a place and is served when the lock goes", func(t *testing.T) {
+		t.Parallel()
+		inBubble(t, Config{}, func(b *bench) {
+			b.db.worker("held up")
+			b.db.worker("free")
+			b.db.submit("one", store.IOS)
+			b.db.submit("two", store.IOS)
+			b.db.set(func(s *fakeStore) { s.locked = "held up" })
+			held, begun := b.asks("held up", 0), time.Now()
+			free := b.asks("free", 0)
+			b.gotJob(free, "one")
+			require.Equal(b, begun, free.at)
+			b.passes(4 * time.Second)
+			require.False(b, held.done())
+			require.Less(b, b.queue.Stats().Batches, int64(90), "the pauses grow to 100 ms")
+			b.db.set(func(s *fakeStore) { s.locked = "" })
+			b.passes(100 * time.Millisecond)
+			b.gotJob(held, "two")
+			require.True(b, held.parked)
+		})
+	})
+
+	t.Run("after five seconds it is told to try again, which is no outage", func(t *testing.T) {
+		t.Parallel()
+		inBubble(t, Config{}, func(b *bench) {
+			b.db.worker("held up")
+			b.db.worker("parked")
+			parked := b.asks("parked", time.Minute)
+			b.db.set(func(s *fakeStore) { s.locked = "held up" })
+			held := b.asks("held up", time.Minute)
+			b.passes(lockedLimit - time.Millisecond)
+			require.False(b, held.done())
+			b.passes(101 * time.Millisecond)
+			require.True(b, held.done())
+			require.ErrorIs(b, held.err, store.ErrContention)
+			require.Equal(b, store.Unavailable, store.CodeOf(held.err))
+			require.Equal(b, otp.StatusRunning, status(b))
+			b.submits("one", store.IOS)
+			b.gotJob(parked, "one")
+		})
+	})
+
+	t.Run("contention of a whole batch is no outage", func(t *testing.T) {
+		t.Parallel()
+		inBubble(t, Config{}, func(b *bench) {
+			b.db.worker("parked")
+			b.db.worker("w")
+			parked := b.asks("parked", time.Minute)
+			contention := store.Wrap(store.Unavailable, "try again", store.ErrContention)
+			b.db.set(func(s *fakeStore) { s.err = contention })
+			w := b.asks("w", time.Minute)
+			require.ErrorIs(b, w.err, store.ErrContention)
+			b.passes(3 * time.Second) // past a count, which fails too
+			require.Equal(b, otp.StatusRunning, status(b))
+			b.db.set(func(s *fakeStore) { s.err = nil })
+			b.submits("one", store.IOS)
+			b.gotJob(parked, "one")
+		})
+	})
+}
+
+func TestMemoryPostpones(t *testing.T) {
+	t.Parallel()
+
+	t.Run("a newer poll of the worker supersedes it", func(t *testing.T) {
+		t.Parallel()
+		s := newStage(t)
+		old := s.polls("w", 0)
+		s.takesBack(s.take(9), heldUp())
+		require.True(t, s.answered(old).parked)
+		newer := s.polls("w", 0)
+		require.NoError(t, s.answered(old).err)
+		require.Equal(t, ended, old.state)
+		require.Len(t, s.take(9).polls, 1)
+		require.Equal(t, batched, newer.state)
+		require.Zero(t, s.patient)
+	})
+
+	t.Run("so does one that came while it was in its batch", func(t *testing.T) {
+		t.Parallel()
+		s := newStage(t)
+		old := s.polls("w", 0)
+		b := s.take(9)
+		newer := s.polls("w", 0)
+		s.takesBack(b, heldUp())
+		require.False(t, s.answered(old).parked)
+		require.Empty(t, s.postponed)
+		require.Equal(t, waiting, newer.state)
+	})
+
+	t.Run("the build that it was woken for wakes another", func(t *testing.T) {
+		t.Parallel()
+		s := newStage(t)
+		first, second := s.parks("a", store.IOS), s.parks("b", store.IOS)
+		s.enqueues(ios, 1)
+		require.Equal(t, 1, s.wakes())
+		s.takesBack(s.take(9), heldUp())
+		require.Equal(t, postponed, first.state)
+		require.Equal(t, 1, s.wakes())
+		require.Equal(t, waiting, second.state)
+	})
+
+	t.Run("the limit of parked polls bounds it, and leaving frees it", func(t *testing.T) {
+		t.Parallel()
+		s := newStage(t)
+		s.limit = 1
+		first, second := s.polls("a", 0), s.polls("b", 0)
+		s.takesBack(s.take(9), heldUp(), heldUp())
+		require.True(t, s.answered(first).parked)
+		require.ErrorIs(t, s.answered(second).err, store.ErrContention)
+		s.leave(first, s.now)
+		require.Zero(t, s.patient)
+		require.Empty(t, s.byID)
+	})
+
+	t.Run("what it has not read is read before the next poll is judged", func(t *testing.T) {
+		t.Parallel()
+		s := newStage(t)
+		s.parks("w")
+		s.changed(s.byID["w"])
+		s.takesBack(s.take(9), heldUp())
+		s.polls("w", 0)
+		require.Len(t, s.take(9).polls, 1)
+	})
+}
