@@ -2,6 +2,7 @@ package http
 
 import (
 	"cmp"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -17,6 +18,11 @@ type Config struct {
 	// APIKey is shared by clients and workers. AdminKey alone opens /admin. Both are 16
 	// or more of [A-Za-z0-9_-]; APIKey is required.
 	APIKey, AdminKey string
+	// Secrets are the encryption keys, the current one first. The signatures of sessions
+	// depend on them, because who knows only the API key must not be able to test guesses
+	// of the admin key on a session of its own. If there are none, sessions end with the
+	// process.
+	Secrets [][]byte
 	// BuildTokenLife is how long a build's token is valid.
 	BuildTokenLife time.Duration
 	// BaseImageID is sent to workers with each build.
@@ -116,6 +122,9 @@ func (c Config) WithDefaults() Config {
 	c.PollRate = cmp.Or(c.PollRate, 100)
 	c.RegisterRate = cmp.Or(c.RegisterRate, 5000)
 	c.WrongKeys = cmp.Or(c.WrongKeys, 10)
+	if len(c.Secrets) == 0 {
+		c.Secrets = [][]byte{[]byte(rand.Text())}
+	}
 	c.MaxSource = cmp.Or(c.MaxSource, 500<<20)
 	c.MaxCerts = cmp.Or(c.MaxCerts, 10<<20)
 	c.MaxResult = cmp.Or(c.MaxResult, 1<<30)

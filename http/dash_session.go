@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -65,28 +66,32 @@ func sessionOf(c echo.Context) *session {
 }
 
 // sessions makes and checks cookies. They are valid on every controller with the same
-// keys, and a change of either key ends them.
+// keys, and a change of the API key or of the admin key ends them.
 type sessions struct {
 	keys    *keys
-	mac     []byte
-	secure  bool // visitors use HTTPS, as Config.PublicURL says
-	plain   bool // Config.PlainSessions
+	macs    [][]byte // keys of the signature: the first one signs, all of them check
+	secure  bool     // visitors use HTTPS, as Config.PublicURL says
+	plain   bool     // Config.PlainSessions
 	origins *http.CrossOriginProtection
 }
 
 func newSessions(cfg Config, k *keys) *sessions {
-	mac, err := hkdf.Key(sha256.New, []byte(cfg.APIKey+"\x00"+cfg.AdminKey), nil, "takt dashboard session 1", sha256.Size)
-	if err != nil {
-		panic(err) // the key's length is a constant
-	}
-	return &sessions{
-		keys: k, mac: mac, secure: strings.HasPrefix(cfg.PublicURL, "https://"), plain: cfg.PlainSessions,
+	s := &sessions{
+		keys: k, secure: strings.HasPrefix(cfg.PublicURL, "https://"), plain: cfg.PlainSessions,
 		origins: http.NewCrossOriginProtection(),
 	}
+	for _, secret := range cfg.Secrets {
+		mac, err := hkdf.Key(sha256.New, slices.Concat(secret, []byte("\x00"+cfg.APIKey+"\x00"+cfg.AdminKey)), nil, "takt dashboard session 2", sha256.Size)
+		if err != nil {
+			panic(err) // the key's length is a constant
+		}
+		s.macs = append(s.macs, mac)
+	}
+	return s
 }
 
-func (s *sessions) sign(payload string) string {
-	h := hmac.New(sha256.New, s.mac)
+func sign(payload string, mac []byte) string {
+	h := hmac.New(sha256.New, mac)
 	h.Write([]byte(payload))
 	return base64.RawURLEncoding.EncodeToString(h.Sum(nil))
 }
@@ -98,13 +103,13 @@ func (s *sessions) issue(v session) string {
 		panic(err) // strings and a number always encode
 	}
 	payload := base64.RawURLEncoding.EncodeToString(raw)
-	return payload + "." + s.sign(payload)
+	return payload + "." + sign(payload, s.macs[0])
 }
 
 // read returns the session in value; nil if value is invalid or expired.
 func (s *sessions) read(value string, now time.Time) *session {
 	payload, mac, ok := strings.Cut(value, ".")
-	if !ok || !hmac.Equal([]byte(mac), []byte(s.sign(payload))) {
+	if !ok || !slices.ContainsFunc(s.macs, func(key []byte) bool { return hmac.Equal([]byte(mac), []byte(sign(payload, key))) }) {
 		return nil
 	}
 	raw, err := base64.RawURLEncoding.DecodeString(payload)
@@ -204,7 +209,7 @@ func (d *dashboard) renderLogin(c echo.Context, status int, data loginData) (any
 }
 
 // login handles POST /login.
-func (d *dashboard) login(_ context.Context, c echo.Context) (any, error) {
+func (d *dashboard) login(ctx context.Context, c echo.Context) (any, error) {
 	r := c.Request()
 	if !d.sessions.possible(r) {
 		return d.renderLogin(c, http.StatusForbidden, loginData{})
@@ -216,6 +221,11 @@ func (d *dashboard) login(_ context.Context, c echo.Context) (any, error) {
 	v, err := d.sessions.begin(r.PostForm.Get("key"), r.PostForm.Get("name"))
 	if err != nil {
 		failure := failureOf(d.wrong.note(d.addr(c), err, time.Now()))
+		if meansWrongKey(err) {
+			if err := d.wrong.slow(ctx, d.addr(c), c.Response().Header()); err != nil {
+				return nil, err
+			}
+		}
 		if failure.RetryAfter > 0 {
 			c.Response().Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(failure.RetryAfter.Seconds()))))
 		}

@@ -65,7 +65,7 @@ func TestOwnPathsOnly(t *testing.T) {
 
 func TestSessionsAreOursAndEnd(t *testing.T) {
 	t.Parallel()
-	cfg := Config{APIKey: "api-key-of-the-test", AdminKey: "admin-key-of-the-test"}
+	cfg := Config{APIKey: "api-key-of-the-test", AdminKey: "admin-key-of-the-test", Secrets: [][]byte{[]byte("old")}}
 	s := newSessions(cfg, newKeys(cfg))
 	now := time.Now()
 	value := s.issue(session{Role: roleAPI, Name: "tester", ID: "x", Expires: now.Add(time.Hour).Unix()})
@@ -74,8 +74,16 @@ func TestSessionsAreOursAndEnd(t *testing.T) {
 	require.Nil(t, s.read(value+"x", now))
 	require.Nil(t, s.read("x"+value, now))
 	require.Nil(t, s.read("", now))
-	cfg.AdminKey = "another-admin-key"
-	require.Nil(t, newSessions(cfg, newKeys(cfg)).read(value, now), "a changed key ends sessions")
+	of := func(change func(*Config)) *session {
+		cfg := cfg
+		change(&cfg)
+		return newSessions(cfg, newKeys(cfg)).read(value, now)
+	}
+	require.NotNil(t, of(func(*Config) {}), "on another controller")
+	require.Nil(t, of(func(c *Config) { c.AdminKey = "another-admin-key" }), "a changed key ends sessions")
+	require.Nil(t, of(func(c *Config) { c.APIKey = "another-api-key" }))
+	require.NotNil(t, of(func(c *Config) { c.Secrets = [][]byte{[]byte("new"), []byte("old")} }), "a change of the encryption key ends none")
+	require.Nil(t, of(func(c *Config) { c.Secrets = [][]byte{[]byte("new")} }), "who knows both keys makes no session without the encryption key")
 }
 
 func TestWhyABuildWaits(t *testing.T) {

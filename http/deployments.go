@@ -142,7 +142,7 @@ func (h *deployments) asRole(ctx context.Context, c echo.Context, what entry, do
 	operator := sessionOf(c).Admin()
 	if key := header(c.Request().Header, keyAdmin); key != "" {
 		if err := h.keys.authorizeAdmin(key); err != nil {
-			return h.wrong.note(h.addr(c), err, time.Now())
+			return err
 		}
 		operator = true
 	}

@@ -1,6 +1,7 @@
 package http
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -71,14 +72,18 @@ func (s *Server) wrap(r *route, method string) echo.HandlerFunc {
 		if proven {
 			connOf(c.Request().Context()).trust()
 		}
+		wrong := meansWrongKey(err)
 		if err != nil {
 			err = s.wrong.note(s.addr(c), err, start)
 		} else {
-			if s.keys.guesses(r.access, c.Request().Header) {
-				_ = s.wrong.note(s.addr(c), errWrongKey, start) // the token decides
+			if wrong = s.keys.guesses(r.access, c.Request().Header); wrong {
+				_ = s.wrong.note(s.addr(c), errWrongKey, start) // something else decides
 			}
-			defer r.trace(c, start)()
+			defer r.trace(c, proven, start)()
 			err = guard(c, r)
+		}
+		if err != nil && wrong && !c.Response().Committed {
+			err = cmp.Or(s.wrong.slow(c.Request().Context(), s.addr(c), c.Response().Header()), err)
 		}
 		abort := false
 		switch {

@@ -272,7 +272,7 @@ func TestConnectionsThatAskNothingAreClosed(t *testing.T) {
 	requireCut(t, c)
 }
 
-func TestWrongKeysAreSlowedCountedAndLogged(t *testing.T) {
+func TestWrongKeysAreCountedAndLogged(t *testing.T) {
 	t.Parallel()
 	p := newTreeWithOrders()
 	s, l := newServer(t, takthttp.Deps{
@@ -326,6 +326,71 @@ func TestAKeyIsNotGuessedBesideABuildToken(t *testing.T) {
 	}
 	require.Equal(t, 200, guess(s.AccessToken), "its token opens the build")
 	require.Equal(t, 429, b.send("GET", "/api/builds", map[string]string{"X-API-Key": "wrong-key-0123456789"}, "").status, "they were counted")
+}
+
+// An address that guesses waits for each answer and loses its connection; no other request
+// waits, nor does a right key of that address.
+func TestGuessingIsSlowAndARightKeyIsNot(t *testing.T) {
+	t.Parallel()
+	for name, guess := range map[string]string{
+		"API key":                      "GET /api/workers HTTP/1.1\r\nHost: takt\r\nX-API-Key: wrong\r\n\r\n",
+		"admin key":                    "GET /admin/tree HTTP/1.1\r\nHost: takt\r\nX-Admin-Key: wrong\r\n\r\n",
+		"admin key beside the API key": "POST /api/deployments HTTP/1.1\r\nHost: takt\r\nX-API-Key: " + apiKey + "\r\nX-Admin-Key: wrong\r\nContent-Length: 35\r\nContent-Type: application/json\r\n\r\n" + `{"source_org":"a","target_org":"b"}`,
+		"login":                        "POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 16\r\n\r\nkey=wrong&name=x",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				p := fakeTimeWith(t, func(d *takthttp.Deps) { d.Tree = bigTree(1) }, func(c *takthttp.Config) { c.WrongKeys = 0 }) // what everybody has
+				show := func(text string) (reply, bool) {
+					c, r := p.dial()
+					defer c.Close()
+					write(t, c, text)
+					resp, err := http.ReadResponse(r, nil)
+					if err != nil {
+						return reply{}, false
+					}
+					got, err := readReply(resp)
+					require.NoError(t, err)
+					return got, true
+				}
+				begin := time.Now()
+				for i := range 100 {
+					got, ok := show(guess)
+					require.True(t, ok)
+					require.False(t, got.closes, "%d: %s", i, got.body)
+				}
+				require.Zero(t, time.Since(begin))
+				got, ok := show(guess)
+				require.True(t, ok)
+				require.True(t, got.closes, "further guesses do not wait on the connection")
+				require.Equal(t, time.Second, time.Since(begin))
+
+				answered := make(chan bool, 20)
+				for range 20 {
+					go func() {
+						_, ok := show(guess)
+						answered <- ok
+					}()
+				}
+				synctest.Wait()
+				require.Len(t, answered, 4, "so many wait, others are cut off")
+				for range 4 {
+					require.False(t, <-answered)
+				}
+				begin = time.Now()
+				got, _ = show("GET /admin/tree HTTP/1.1\r\nHost: takt\r\nX-Admin-Key: " + adminKey + "\r\n\r\n")
+				require.Equal(t, 200, got.status)
+				got, _ = show("GET /admin/tree HTTP/1.1\r\nHost: takt\r\n\r\n")
+				require.Equal(t, 401, got.status, "none is not a wrong one")
+				require.Zero(t, time.Since(begin))
+				for range 16 {
+					require.True(t, <-answered)
+				}
+				require.Equal(t, time.Second, time.Since(begin))
+			})
+		})
+	}
 }
 
 func TestWrongKeysAreForgottenAfterAMinute(t *testing.T) {

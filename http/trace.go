@@ -38,15 +38,17 @@ func (r *route) submits(method string) bool {
 
 // trace begins the span of a request that may be served, and returns what ends it. A
 // request that may make a build is in the trace of that build, and only linked to its
-// client's. Others continue the trace of their client, but strangers may not decide what
-// is sampled. Probes, pages and assets have no span.
-func (r *route) trace(c echo.Context, start time.Time) (end func()) {
+// client's. Others continue the trace of their client if proven says that they have shown a
+// key that is right: strangers must not decide what is sampled, nor add spans to a trace.
+// Nor do requests with a build's token, because it is not checked yet. Probes, pages and
+// assets have no span.
+func (r *route) trace(c echo.Context, proven bool, start time.Time) (end func()) {
 	req := c.Request()
 	if !tracing.On() || r.domain == ops && r.access != adminKey {
 		return func() {}
 	}
 	ctx := req.Context()
-	if r.access != public {
+	if proven {
 		ctx = tracing.Below(ctx, req.Header.Get(tracing.Header))
 	}
 	options := []trace.SpanStartOption{trace.WithTimestamp(start), trace.WithAttributes(

@@ -59,6 +59,10 @@ func TestSpansOfRequests(t *testing.T) { //nolint:paralleltest // a process has 
 	// key leaves no span.
 	require.Equal(t, 200, b.send("GET", "/api/stats", map[string]string{"traceparent": client}, "").status)
 	require.NotEqual(t, clientTrace, ended("GET /api/stats").SpanContext().TraceID().String())
+	require.Equal(t, 403, b.send("GET", "/api/builds/"+id+"/status", map[string]string{"X-Build-Token": "junk", "traceparent": client}, "").status)
+	require.NotEqual(t, clientTrace, ended("GET /api/builds/:id/status").SpanContext().TraceID().String())
+	require.Equal(t, 403, b.send("POST", "/api/builds/"+id+"/retry", map[string]string{"X-Build-Token": "junk", "traceparent": client}, "").status)
+	require.Empty(t, ended("POST /api/builds/:id/retry").Links())
 	require.Equal(t, 401, b.send("GET", "/api/builds", map[string]string{"traceparent": client}, "").status)
 	require.Equal(t, 200, b.send("GET", "/livez", nil, "").status)
 

@@ -282,7 +282,7 @@ func (c *controller) httpConfig() http.Config {
 	load := c.cfg.Heijunka.config()
 	pool := load.Pool(heijunka.Transfer)
 	return http.Config{
-		APIKey: c.cfg.APIKey, AdminKey: c.cfg.AdminKey, BaseImageID: c.cfg.BaseImageID, BuildTokenLife: c.cfg.BuildTokenLife,
+		APIKey: c.cfg.APIKey, AdminKey: c.cfg.AdminKey, Secrets: c.keys.Secrets(), BaseImageID: c.cfg.BaseImageID, BuildTokenLife: c.cfg.BuildTokenLife,
 		TelemetryWithoutKey: c.cfg.TelemetryWithoutKey, PlainSessions: strings.HasPrefix(c.cfg.PublicURL, "http://"),
 		MaxConnections: c.connections(),
 		MaxTransfers:   pool.Initial + pool.Overflow,
