@@ -19,10 +19,10 @@ func TestBenchTakesItsFigures(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	code := cli.Execute(t.Context(), newRoot(), []string{
-		"--takt", takttest.Build(t), "--rounds", "1", "--duration", "2s", "--scripts", "../../store/postgres/testdata/bench", "--only", "A2,A3,A7,E2",
+		"--takt", takttest.Build(t), "--rounds", "1", "--duration", "2s", "--scripts", "../../store/postgres/testdata/bench", "--only", "A2,A3,A7,C2,D1,E2",
 	}, &out, t.Output())
 	require.Zero(t, code, out.String())
-	for _, figure := range []string{"A2 ", "A3 ", "A7 ", "E2 "} {
+	for _, figure := range []string{"A2 ", "A3 ", "A7 ", "C2 ", "D1 ", "E2 "} {
 		require.Contains(t, out.String(), "\n"+figure)
 	}
 }

@@ -9,8 +9,9 @@ import (
 	"takt/cmd/internal/load"
 )
 
-// admitted is the limit that C2 loads a controller to.
-const admitted = 64
+// admitted is the limit that C2 loads a controller to. One address may have as many
+// uploads at once.
+const admitted = 32
 
 // overloaded is what a controller does at its capacity and with four times that.
 type overloaded struct {
@@ -113,7 +114,7 @@ func (r *run) overloadOnce(ctx context.Context, c *controller, o *overloaded) er
 	if err != nil {
 		return err
 	}
-	beyond, accepted, err := c.offer(ctx, r.duration, 8*admitted, 4*rate)
+	beyond, accepted, err := c.offer(ctx, r.duration, 16*admitted, 4*rate)
 	if err != nil {
 		return err
 	}

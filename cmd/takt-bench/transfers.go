@@ -25,6 +25,8 @@ const (
 	resultSize = 1 << 30
 	crowd      = 50
 	crowdSize  = 100 * mib
+	// crowdPatience is how long an upload of a crowd that is refused for now is tried again.
+	crowdPatience = 3 * time.Minute
 )
 
 // holding takes one build through submit, register and poll: a new worker holds it.
@@ -138,7 +140,11 @@ func (r *run) crowded(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for i, held := range builds {
 		wg.Go(func() {
-			_, errs[i] = c.Client.Upload(ctx, client.Upload{Held: held, Success: true, Result: &content})
+			// Those that are refused for now come again when they are asked to.
+			errs[i] = client.Retry{Patience: crowdPatience}.Do(ctx, func(ctx context.Context) error {
+				_, err := c.Client.Upload(ctx, client.Upload{Held: held, Success: true, Result: &content})
+				return err
+			})
 		})
 	}
 	wg.Wait()
