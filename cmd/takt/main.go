@@ -19,8 +19,13 @@ package main
 import (
 	"context"
 	"os"
+
+	"takt/cmd/internal/runner"
 )
 
 func main() {
+	if code, ran := runner.Helper(os.Args); ran {
+		os.Exit(code)
+	}
 	os.Exit(run(context.Background(), os.Args[1:]))
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"takt/cmd/internal/runner"
 )
 
 // reexec makes the test binary behave as takt itself, so that the end-to-end
@@ -13,6 +15,9 @@ import (
 const reexec = "TAKT_TEST_REEXEC"
 
 func TestMain(m *testing.M) {
+	if code, ran := runner.Helper(os.Args); ran {
+		os.Exit(code)
+	}
 	if os.Getenv(reexec) == "1" {
 		os.Exit(run(context.Background(), os.Args[1:]))
 	}

@@ -29,6 +29,7 @@ type workerOptions struct {
 	runner.Config
 	image     runner.Image
 	exec      string
+	users     []string
 	env       []string
 	platforms []string
 	log       string
@@ -59,13 +60,16 @@ in its systemd unit). Where neither can, the worker says so at its start, in its
 diagnostics and in the log of each build. --disk is looked at all the time: the
 build's directory, and what its container writes elsewhere.
 
---exec runs CMD with sh -c: no sandbox, but in a process group of its own, without
-the worker's keys, and as another user if takt is root and --user says so. --image runs
-each build in a container of its own: the image's command, or CMD if --exec is
-given too. It is pulled ahead unless it is here; the oldest of those that were pulled are
-removed when they take up more than --image-cache. --image from-job takes the image that
-the controller names (its --base-image-id), if --allow-image has it. While the image may
-not be used, or can't be pulled, the worker gives builds back and pauses.
+--exec runs CMD with sh -c: no sandbox, but in a process group of its own and without
+the worker's keys. If takt is root, --user names the users that builds run as, one for
+each of the --concurrency builds at once. Nothing else may use them: before and after
+each build all of their processes are killed.
+
+--image runs each build in a container of its own: the image's command, or CMD if --exec
+is given too. It is pulled ahead unless it is here; the oldest of those that were pulled
+are removed when they take up more than --image-cache. --image from-job takes the image
+that the controller names (its --base-image-id), if --allow-image has it. While the image
+may not be used, or can't be pulled, the worker gives builds back and pauses.
 
 The command or the engine must be there: it is looked for at the start and before
 each build. If it is missing the worker gives the build back and pauses until it is
@@ -103,6 +107,9 @@ it has, and unregister. The second kills them and reports them as failed.`,
 		if hidden != nil {
 			log.Warn().Err(hidden).Msg("builds' commands may be able to read this worker's keys")
 		}
+		if o.image.Image == "" && len(o.Owners) == 0 && os.Geteuid() == 0 {
+			log.Warn().Msg("builds run as root: they can read this worker's API key and all else on this machine; use --user or --image")
+		}
 		o.otlp = cmp.Or(o.otlp, env.get(otlpVariable))
 		if err := checkOTLP(o.otlp); err != nil {
 			return cli.Usage("--otlp: %w", err)
@@ -136,7 +143,7 @@ func (o *workerOptions) addFlags(cmd *cobra.Command) {
 	f.Var((*size)(&o.image.CacheLimit), "image-cache", "most that the images may take up that were pulled for builds")
 	f.StringVar(&o.image.Engine, "engine", "", "container engine (default: docker or podman, whichever is found first)")
 	f.StringVar(&o.image.Network, "network", "", "the container's network, such as none (default: the engine's)")
-	f.StringVar(&o.image.User, "user", "", "the command's user: of --image any (default: the image's), of --exec one of this machine, if takt is root (default: takt's own)")
+	f.StringSliceVar(&o.users, "user", nil, "the command's user: of --image any (default: the image's); of --exec, if takt is root, one of this machine for each build at once, such as build1,build2, which nothing else uses (default: takt's own)")
 	f.StringArrayVar(&o.env, "env", nil, "NAME or NAME=value: a further variable for the command; may be repeated")
 	f.StringSliceVarP(&o.platforms, "platform", "p", nil, "what to build: ios, android, or both (default both)")
 	f.StringVar(&o.Name, "name", "", "name shown to people (default: the host's)")
@@ -204,6 +211,10 @@ func (o *workerOptions) complete(env environment) (err error) {
 		return err
 	case o.image.Image != "":
 		image := o.image
+		if len(o.users) > 1 {
+			return fmt.Errorf("--user: a container has one user, got %q", o.users)
+		}
+		image.User = strings.Join(o.users, "")
 		if image.Engine == "" {
 			if image.Engine, err = runner.FindEngine(); err != nil {
 				return err
@@ -224,15 +235,19 @@ func (o *workerOptions) complete(env environment) (err error) {
 		}, env)
 		o.Command = &image
 	case o.exec != "":
-		base, _ := variables([]string{"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ"}, env)
-		var owner *runner.Owner
-		if o.image.User != "" {
-			if owner, err = runner.FindOwner(o.image.User); err != nil {
+		base := []string{"PATH", "SHELL", "LANG", "LC_ALL", "TZ"}
+		if len(o.users) == 0 {
+			base = append(base, "HOME", "USER", "LOGNAME")
+		}
+		base, _ = variables(base, env)
+		for _, name := range o.users {
+			owner, err := runner.FindOwner(name)
+			if err != nil {
 				return fmt.Errorf("--user: %w", err)
 			}
-			base = append(base, "HOME="+owner.Home, "USER="+owner.Name, "LOGNAME="+owner.Name)
+			o.Owners = append(o.Owners, owner)
 		}
-		o.Command = &runner.Exec{Script: o.exec, Env: append(base, extra...), Owner: owner}
+		o.Command = &runner.Exec{Script: o.exec, Env: append(base, extra...)}
 	default:
 		err = cli.Usage("--exec or --image is needed")
 	}

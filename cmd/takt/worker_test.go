@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"syscall"
 	"testing"
 
@@ -99,10 +100,12 @@ func TestWorkerSignals(t *testing.T) {
 // TestWorkerHidesItsKeys has a build look at its worker in /proc.
 func TestWorkerHidesItsKeys(t *testing.T) {
 	t.Parallel()
-	const look = `{ tr '\0' '\n' < /proc/$PPID/environ; tr '\0' '\n' < /proc/$PPID/cmdline; cat "$STATE"/worker-id; id -un; ps -o pgid= -p $$ | grep -qw $$ && echo own group; } 2>&1; echo x > "$TAKT_OUTPUT"`
+	const look = `{ tr '\0' '\n' < /proc/$PPID/environ; tr '\0' '\n' < /proc/$PPID/cmdline; cat "$STATE"/worker-id; id -u; ps -o pgid= -p $$ | grep -qw $$ && echo own group; } 2>&1; echo x > "$TAKT_OUTPUT"`
 	users := [][]string{nil}
+	uid := strconv.Itoa(1<<30 + os.Getpid()) // nobody else has it
 	if os.Geteuid() == 0 {
-		users = append(users, []string{"--user", "nobody"})
+		users = append(users, []string{"--user", uid})
+		t.Cleanup(func() { _ = os.Remove("/var/run/takt-user-" + uid + ".lock") })
 	}
 	for _, user := range users {
 		d := newTerminal(t)
@@ -127,7 +130,7 @@ func TestWorkerHidesItsKeys(t *testing.T) {
 		require.Contains(t, log, "--api-key", "it could look at the arguments")
 		require.Contains(t, log, "own group")
 		if user != nil {
-			require.Contains(t, log, "{info nobody}")
+			require.Contains(t, log, "{info "+uid+"}")
 			require.Contains(t, log, "environ: Permission denied")
 			require.Contains(t, log, "worker-id: Permission denied")
 		}

@@ -23,6 +23,7 @@ type assignment struct {
 	ctx    context.Context //nolint:containedctx // the attempt's life, which others end
 	cancel context.CancelCauseFunc
 	phase  atomic.Value // a string, for telemetry
+	owner  *Owner       // the user that its command runs as; nil for the worker's
 	// after is closed when an older attempt of the same build has ended; nil if there
 	// is none. done is closed when this one has.
 	after <-chan struct{}

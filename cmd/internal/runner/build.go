@@ -78,7 +78,7 @@ func (w *Worker) build(hard context.Context, a *assignment) {
 	log.Info().Str("platform", a.job.Platform).Msg("build begins")
 	began := time.Now()
 	ws, err := w.state.workspace(a.job.ID, a.job.Platform, a.job.Attempt)
-	ws.Image = a.job.BaseImageID
+	ws.Image, ws.owner = a.job.BaseImageID, a.owner
 	if err == nil {
 		err = w.work(ctx, a, &ws, lines) //nolint:contextcheck // the attempt has a life of its own, below hard
 	}
@@ -139,6 +139,9 @@ func (w *Worker) work(ctx context.Context, a *assignment, ws *workspace, lines *
 	a.phase.Store(phaseBuild)
 	plan := w.cfg.Command.Plan(ws.Workspace)
 	plan.secrets = ws.Certs
+	if err := w.endProcesses(ctx, plan.owner); err != nil {
+		return err
+	}
 	if err := w.state.open(plan.owner, ws); err != nil {
 		return err
 	}
@@ -149,6 +152,7 @@ func (w *Worker) work(ctx context.Context, a *assignment, ws *workspace, lines *
 	stop()
 	stdout.close()
 	stderr.close()
+	_ = w.endProcesses(ctx, plan.owner) // the slot takes no build while it fails
 	if removed := removeAll(ws.certs()); removed != nil {
 		w.log.Error().Err(removed).Str("build", a.job.ID).Msg("removing certificates")
 	}

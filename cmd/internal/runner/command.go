@@ -28,6 +28,8 @@ type Workspace struct {
 	Output string
 	// Temp is for temporary files.
 	Temp string
+
+	owner *Owner // the user that the command runs as; nil for the worker's
 }
 
 // name is that of the build's container or cgroup.
@@ -119,8 +121,6 @@ type Exec struct {
 	// Env is the environment besides the TAKT_ variables: PATH and HOME, say.
 	// The worker's keys must not be in it.
 	Env []string
-	// Owner runs it; nil for the worker's own user.
-	Owner *Owner
 
 	cgroups string // directory of the builds' cgroups; "" without
 	limits  Resources
@@ -157,8 +157,8 @@ func (e *Exec) Limit(ctx context.Context, r Resources) (err error) {
 
 // Plan implements [Command].
 func (e *Exec) Plan(w Workspace) Plan {
-	env := slices.Concat(e.Env, []string{"TMPDIR=" + w.Temp, "TERM=dumb", "PWD=" + w.Source}, w.env())
-	plan := Plan{Argv: []string{"/bin/sh", "-c", e.Script}, Env: env, Dir: w.Source, owner: e.Owner}
+	env := slices.Concat(w.owner.env(), e.Env, []string{"TMPDIR=" + w.Temp, "TERM=dumb", "PWD=" + w.Source}, w.env())
+	plan := Plan{Argv: []string{"/bin/sh", "-c", e.Script}, Env: env, Dir: w.Source, owner: w.owner}
 	if e.cgroups != "" {
 		g := cgroup{filepath.Join(e.cgroups, w.name()), e.limits}
 		plan.cgroup, plan.blame, plan.Cleanup = &g, g.blame, g.cleanup()

@@ -27,6 +27,9 @@ type Config struct {
 	IDFile string
 	// Command is what is run for a build. Required.
 	Command Command
+	// Owners are the users that builds run as, one for each of those that run at once. Nothing
+	// else may run as them. Empty for the worker's own user. Only for an Exec.
+	Owners []*Owner
 	// Timeout bounds the command of one build. Defaults to 1 h.
 	Timeout time.Duration
 	// Resources bound a build's command. What can't be held on this machine is logged, at
@@ -42,7 +45,8 @@ type Config struct {
 	// Telemetry is the time between two reports of the machine while it builds. Defaults to
 	// 15 s.
 	Telemetry time.Duration
-	// KillGrace is the time between SIGTERM and SIGKILL. Defaults to 10 s.
+	// KillGrace is the time between SIGTERM and SIGKILL, and how long processes of Owners
+	// may take to end after SIGKILL. Defaults to 10 s.
 	KillGrace time.Duration
 	// StopGrace is how long a worker that was told to stop at once may take to
 	// report its builds, after the processes are gone. Defaults to 10 s.
@@ -74,6 +78,14 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+// owner is the user of a slot; nil for the worker's own.
+func (c Config) owner(slot int) *Owner {
+	if len(c.Owners) == 0 {
+		return nil
+	}
+	return c.Owners[slot]
+}
+
 // Validate reports all faults at once.
 func (c Config) Validate() error {
 	var faults []error
@@ -86,6 +98,13 @@ func (c Config) Validate() error {
 	fault(c.StateDir == "", "a worker needs a state directory")
 	fault(c.Command == nil, "a worker needs a command or an image")
 	fault(c.Concurrency < 1 || c.Concurrency > 64, "concurrency %d: want 1 to 64", c.Concurrency)
+	fault(len(c.Owners) > 0 && len(c.Owners) < c.Concurrency, "%d users for %d builds at once: each needs a user of its own, such as --user build1,build2; or run fewer at once, with --concurrency %d",
+		len(c.Owners), c.Concurrency, len(c.Owners))
+	for i, o := range c.Owners {
+		for _, other := range c.Owners[:i] {
+			fault(o.Credential.Uid == other.Credential.Uid, "users %q and %q are the same", other.Name, o.Name)
+		}
+	}
 	fault(c.PollWait < time.Second || c.PollWait > time.Minute, "poll wait %s: want 1s to 60s", c.PollWait)
 	fault(c.Heartbeat < 0, "heartbeat %s: negative", c.Heartbeat)
 	fault(c.Timeout < 0, "time limit %s: negative", c.Timeout)

@@ -48,10 +48,13 @@ func (w *Worker) diagnose(ctx context.Context) {
 // fit returns why builds can't be run, as far as it is known or can be seen now.
 func (w *Worker) fit(ctx context.Context) error {
 	w.mu.Lock()
-	unfit, image := w.health.unfit, w.image
+	unfit, image, stuck := w.health.unfit, w.image, len(w.stuck)
 	w.mu.Unlock()
 	if unfit != nil {
 		return unfit
+	}
+	if stuck == w.cfg.Concurrency {
+		return errors.New("no slot takes builds")
 	}
 	return w.cfg.Command.Check(ctx, image)
 }
@@ -66,6 +69,7 @@ func (w *Worker) report(ctx context.Context) (fit bool, err error) {
 		run         func(context.Context) (said string, err error)
 	}{
 		{"runner", "fail", func(ctx context.Context) (string, error) { return "builds can be run", w.fit(ctx) }},
+		{"slots", "warn", w.checkSlots},
 		{"limits", "warn", w.checkLimits},
 		{"cpu", "warn", checkCPU},
 		{"memory", "warn", w.checkMemory},

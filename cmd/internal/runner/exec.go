@@ -34,6 +34,7 @@ const drainTime = 2 * time.Second
 // process is a running command in a process group of its own.
 type process struct {
 	cmd      *exec.Cmd
+	confined bool // no program gives it more privileges
 	stopping atomic.Bool
 	ended    chan struct{} // closed once the leader is reaped
 	exit     error         // how it ended; valid then
@@ -49,7 +50,7 @@ func run(ctx context.Context, plan Plan, stdout, stderr io.Writer, grace time.Du
 	if plan.owner != nil {
 		cmd.SysProcAttr.Credential = plan.owner.Credential
 	}
-	p := &process{cmd: cmd, ended: make(chan struct{})}
+	p := &process{cmd: cmd, confined: plan.owner != nil, ended: make(chan struct{})}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return err
@@ -108,8 +109,15 @@ func (p *process) begin(g *cgroup) error {
 // sends the parent's death signal when the thread that started it ends.
 func (p *process) wait(started chan<- error) {
 	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	err := p.cmd.Start()
+	var err error
+	if p.confined {
+		err = noNewPrivileges() // for good: the thread ends with this goroutine
+	} else {
+		defer runtime.UnlockOSThread()
+	}
+	if err == nil {
+		err = p.cmd.Start()
+	}
 	started <- err
 	if err != nil {
 		return

@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"io"
+	"os"
 	"os/exec"
 	"slices"
 	"strconv"
@@ -11,16 +12,18 @@ import (
 )
 
 // guardScript reads the number of the group it watches, then waits for a word.
-// If the pipe ends without one, the worker is dead: the group is killed, the
-// directory of secrets in the first argument is removed, and the rest of the
-// arguments, the clean-up command, is run. It ignores the signals that a
-// terminal sends to everybody.
+// If the pipe ends without one, the worker is dead: the group is killed, and so are
+// the other processes of the user in the first argument, by the program in $0. The
+// directory of secrets in the second argument is removed, and the rest of the
+// arguments, the clean-up command, is run. It ignores the signals that a terminal
+// sends to everybody.
 const guardScript = `trap '' HUP INT TERM QUIT
 read -r group || exit 0
 read -r word && exit 0
 kill -KILL "-$group" 2>/dev/null
-[ -n "$1" ] && rm -rf -- "$1"
-shift
+[ -n "$1" ] && "$0" ` + helperName + ` "$1"
+[ -n "$2" ] && rm -rf -- "$2"
+shift 2
 [ $# -gt 0 ] && exec "$@"
 exit 0`
 
@@ -36,7 +39,15 @@ type guard struct {
 }
 
 func newGuard(ctx context.Context, plan Plan) (*guard, error) {
-	args := slices.Concat([]string{"-c", guardScript, "takt-guard", plan.secrets}, plan.Cleanup)
+	program, uid := "takt-guard", ""
+	if plan.owner != nil {
+		var err error
+		if program, err = os.Executable(); err != nil {
+			return nil, err
+		}
+		uid = plan.owner.id()
+	}
+	args := slices.Concat([]string{"-c", guardScript, program, uid, plan.secrets}, plan.Cleanup)
 	g := &guard{
 		cmd:     exec.CommandContext(context.WithoutCancel(ctx), "/bin/sh", args...),
 		cleanup: plan.Cleanup, env: plan.Env,

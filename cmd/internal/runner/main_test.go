@@ -29,6 +29,9 @@ import (
 
 // TestMain lets the test binary be a worker process too, to be killed.
 func TestMain(m *testing.M) {
+	if code, ran := Helper(os.Args); ran {
+		os.Exit(code)
+	}
 	if url := os.Getenv("RUNNER_TEST_URL"); url != "" {
 		os.Exit(workerProcess(url, os.Getenv("RUNNER_TEST_STATE"), os.Getenv("RUNNER_TEST_SCRIPT")))
 	}
@@ -44,11 +47,19 @@ func workerProcess(url, state, script string) int {
 	if image := os.Getenv("RUNNER_TEST_IMAGE"); image != "" {
 		command = &Image{Engine: "podman", Image: image, Script: script, Network: "none", HostEnv: os.Environ()}
 	}
+	var owners []*Owner
+	if name := os.Getenv("RUNNER_TEST_USER"); name != "" {
+		owner, err := FindOwner(name)
+		if err != nil {
+			return 2
+		}
+		owners = append(owners, owner)
+	}
 	memory, _ := strconv.ParseInt(os.Getenv("RUNNER_TEST_MEMORY"), 10, 64)
 	w, err := New(c, zerolog.New(os.Stderr), Config{
 		Resources: Resources{Memory: memory, CPUs: float64(memory) / (128 << 20)},
 		Name:      "process", StateDir: state, Command: command,
-		Heartbeat: 10 * time.Millisecond, PollWait: time.Second,
+		Owners: owners, Heartbeat: 10 * time.Millisecond, PollWait: time.Second,
 	})
 	if err != nil {
 		return 2

@@ -22,7 +22,7 @@ type state struct {
 	lost bool
 }
 
-// openState locks the directory and removes what a killed worker left there.
+// openState locks the directory.
 func openState(dir, idFile string) (*state, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -35,38 +35,49 @@ func openState(dir, idFile string) (*state, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	s.lock, err = os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
+	if s.lock, err = lockFile(filepath.Join(dir, "lock"), "state directory "+dir); err != nil {
 		return nil, err
-	}
-	if err := syscall.Flock(int(s.lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		_ = s.lock.Close()
-		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, fmt.Errorf("%s: another worker uses this state directory", dir)
-		}
-		return nil, fmt.Errorf("locking %s: %w", dir, err)
 	}
 	left, _ := os.ReadDir(s.builds()) // none, should it fail
 	s.lost = len(left) > 0
+	return s, nil
+}
+
+// clear removes what a killed worker left of its builds.
+func (s *state) clear() error {
 	if err := removeAll(s.builds()); err != nil {
-		s.close()
-		return nil, fmt.Errorf("removing what an earlier worker left: %w", err)
+		return fmt.Errorf("removing what an earlier worker left: %w", err)
 	}
-	if err := os.MkdirAll(s.builds(), 0o700); err != nil {
-		s.close()
+	return os.MkdirAll(s.builds(), 0o700)
+}
+
+// lockFile locks a file, which is made, for this process alone. what is what that stands
+// for.
+func lockFile(path, what string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
 		return nil, err
 	}
-	return s, nil
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		_ = f.Close()
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, fmt.Errorf("%s: another worker uses it", what)
+		}
+		return nil, fmt.Errorf("locking %s: %w", path, err)
+	}
+	return f, nil
+}
+
+// unlock gives a lock back by name: a process that is being started may hold a copy of the
+// descriptor for a moment.
+func unlock(f *os.File) {
+	_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN)
+	_ = f.Close()
 }
 
 func (s *state) builds() string { return filepath.Join(s.dir, "builds") }
 
-// close gives the lock back by name: a process that is being started may hold a
-// copy of the descriptor for a moment.
-func (s *state) close() {
-	_ = syscall.Flock(int(s.lock.Fd()), syscall.LOCK_UN)
-	_ = s.lock.Close()
-}
+func (s *state) close() { unlock(s.lock) }
 
 // id returns the worker's id, a new one if there is none. The worker chooses
 // its id itself: a registration whose answer is lost then leaves no second

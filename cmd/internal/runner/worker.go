@@ -50,6 +50,8 @@ type Worker struct {
 	token  string                 // beats renew it
 	active map[string]*assignment // by build id
 	health health
+	// stuck are users of builds with processes that could not be ended. Guarded by mu.
+	stuck map[*Owner]error
 }
 
 // New returns a worker. It does no I/O.
@@ -61,6 +63,7 @@ func New(c *client.Client, log zerolog.Logger, cfg Config) (*Worker, error) {
 	return &Worker{
 		cfg: cfg, api: c, log: log, retry: client.Retry{Backoff: cfg.Backoff, Patience: cfg.Patience},
 		drain: make(chan struct{}), asked: make(chan struct{}, 1), active: map[string]*assignment{},
+		stuck: map[*Owner]error{},
 	}, nil
 }
 
@@ -84,6 +87,14 @@ func (w *Worker) Run(ctx context.Context) error {
 		return fmt.Errorf("worker state: %w", err)
 	}
 	defer w.state.close()
+	release, err := claimOwners(ctx, w.cfg.Owners, w.state.lost, w.cfg.KillGrace)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if err := w.state.clear(); err != nil {
+		return fmt.Errorf("worker state: %w", err)
+	}
 	if w.id, err = w.state.id(); err != nil {
 		return fmt.Errorf("worker id: %w", err)
 	}
@@ -145,10 +156,14 @@ func (w *Worker) limits(ctx context.Context) {
 
 // serve takes builds until polling ends. Builds live as long as ctx.
 func (w *Worker) serve(ctx, polling context.Context, builds *sync.WaitGroup) {
-	slots := make(chan struct{}, w.cfg.Concurrency)
+	slots := make(chan *Owner, w.cfg.Concurrency) // nil: the worker's own user
+	for i := range cap(slots) {
+		slots <- w.cfg.owner(i)
+	}
 	for {
+		var owner *Owner
 		select {
-		case slots <- struct{}{}:
+		case owner = <-slots:
 		case <-polling.Done():
 			return
 		}
@@ -159,19 +174,20 @@ func (w *Worker) serve(ctx, polling context.Context, builds *sync.WaitGroup) {
 		}
 		w.know(w.id, job.BaseImageID)
 		if err := w.cfg.Command.Check(ctx, w.image); err != nil {
-			<-slots
+			slots <- owner
 			w.mend(polling, err)
 			continue
 		}
 		w.unable(nil) // an operator has resumed it
 		a := w.accept(ctx, *job)
 		if a == nil { // runs already: the controller takes its reply for lost
-			<-slots
+			slots <- owner
 			pause(polling, w.cfg.Backoff.Wait(0))
 			continue
 		}
+		a.owner = owner
 		builds.Go(func() {
-			defer func() { <-slots }()
+			defer w.vacate(polling, slots, owner)
 			defer w.release(a)
 			w.build(ctx, a)
 		})
