@@ -190,7 +190,7 @@ func (c *Controller) Expire() {
 // fails the test after 30 s.
 func (c *Controller) Await(tb testing.TB, what string, ok func() bool) {
 	tb.Helper()
-	limit := time.NewTimer(30 * time.Second)
+	limit := time.NewTimer(2 * time.Minute)
 	defer limit.Stop()
 	for {
 		c.mu.Lock()
