@@ -65,7 +65,7 @@ func (s *Server) routes(d Deps) []route {
 	polls := newPolls(sh, d.Queue, d.Tokens)
 	workers := newWorkers(sh, d)
 	diagnostics := &diagnostics{sh, d.Workers, d.Files, d.Queue, d.Publish}
-	throttle := &throttle{sh, audit, d.Throttle, d.ThrottleStore, d.OAuth}
+	throttle := &throttle{sh, audit, d.Throttle, d.ThrottleStore, d.OAuth, newShare("installations", 16, 4)}
 	events := &events{sh, s.ring}
 	figures := &figures{shared: sh, builds: d.Builds, turn: make(chan struct{}, 1)}
 	health := &health{sh, new(singleflight.Group), d.Builds, d.Files, d.Ready, d.VacuumHeldBack, d.Metrics}
@@ -177,7 +177,7 @@ func (s *Server) routes(d Deps) []route {
 
 		{post, "/api/hubspot/action", public, hook, min(maxAction, s.cfg.MaxJSON), throttle.action, nil}, // signed
 		open(get, "/api/oauth/authorize", submit, throttle.authorize),
-		open(get, "/api/oauth/callback", submit, throttle.install),
+		own(get, "/api/oauth/callback", public, submit, throttle.serveInstall, throttle.install),
 		row(post, "/api/config", apiKey, submit, throttle.putConfig),
 		row(get, "/api/config/:portal_id", apiKey, query, throttle.listConfigs),
 		row(get, "/api/config/:portal_id/:action_id", apiKey, query, throttle.showConfig),

@@ -145,25 +145,62 @@ func TestPublicRoutesHaveAShareOfAdmission(t *testing.T) {
 	do := &counted{hold: make(chan struct{})}
 	s, _ := newServer(t, takthttp.Deps{Requests: do, OAuth: installer{}})
 	url, _ := serve(t, s, listen(t))
-	c := newClient(t)
+	c := browserClient(t)
 	const each = 128
 	answers := make(chan reply, each)
 	for range each {
 		go func() {
-			r, _ := try(t.Context(), c, "GET", url+"/api/oauth/callback?state=s", nil, nil)
+			r, _ := try(t.Context(), c, "GET", url+"/api/oauth/authorize", nil, nil)
 			answers <- r
 		}()
 	}
 	require.Eventually(t, func() bool { return do.admitted.Load() == each }, waitFor, tick)
-	r := send(t, c, "GET", url+"/api/oauth/callback?state=s", nil, nil)
+	r := send(t, c, "GET", url+"/api/oauth/authorize", nil, nil)
 	require.Equal(t, 503, r.status)
 	requireProblem(t, r, "Too many requests, try again later", "overloaded")
 	require.NotEmpty(t, r.header.Get("Retry-After"))
 	close(do.hold)
 	for range each {
-		require.Equal(t, 400, (<-answers).status)
+		require.Equal(t, 302, (<-answers).status)
 	}
-	require.Equal(t, 400, send(t, c, "GET", url+"/api/oauth/callback?state=s", nil, nil).status, "all are given back")
+	require.Equal(t, 302, send(t, c, "GET", url+"/api/oauth/authorize", nil, nil).status, "all are given back")
+}
+
+// slowInstaller waits for HubSpot.
+type slowInstaller struct {
+	installer
+	begun, answer chan struct{}
+}
+
+func (i slowInstaller) Install(context.Context, string, string, string) (int64, error) {
+	i.begun <- struct{}{}
+	<-i.answer
+	return 62515, nil
+}
+
+func TestInstallationsThatWaitForHubSpotHoldNoPlace(t *testing.T) {
+	t.Parallel()
+	do, slow := &counted{}, slowInstaller{begun: make(chan struct{}), answer: make(chan struct{})}
+	s, _ := newServer(t, takthttp.Deps{Requests: do, OAuth: slow})
+	url, _ := serve(t, s, listen(t))
+	install := func(local string) *bufio.Reader {
+		c, r := dialFrom(t, local, url)
+		write(t, c, "GET /api/oauth/callback?state=s&code=c HTTP/1.1\r\nHost: takt\r\n\r\n")
+		return r
+	}
+	var answers []*bufio.Reader
+	for range 4 {
+		answers = append(answers, install("127.0.0.1"))
+		<-slow.begun
+	}
+	requireProblem(t, read(t, install("127.0.0.1")), "Too many requests, try again later", "overloaded")
+	answers = append(answers, install("127.0.0.2"))
+	<-slow.begun
+	require.Zero(t, do.admitted.Load())
+	close(slow.answer)
+	for _, r := range answers {
+		require.Equal(t, 200, read(t, r).status)
+	}
 }
 
 func TestHTTP2ConnectionsHaveFewStreams(t *testing.T) {

@@ -29,6 +29,7 @@ type throttle struct {
 	throttle Throttle
 	store    ThrottleStore
 	oauth    OAuth
+	installs *share // installations that wait for HubSpot
 }
 
 // action handles POST /api/hubspot/action, which accepts an action of HubSpot. It answers
@@ -107,6 +108,12 @@ func (h *throttle) authorize(ctx context.Context, c echo.Context) (any, error) {
 	}
 	h.setInstallCookie(c, secret, 600)
 	return nil, c.Redirect(http.StatusFound, at)
+}
+
+// serveInstall answers outside of the places, because an installation waits for HubSpot. A
+// few run at once.
+func (h *throttle) serveInstall(c echo.Context, r *route) error {
+	return h.within(h.installs, c, func() error { return h.answer(c.Request().Context(), c, r.handle) })
 }
 
 // install handles GET /api/oauth/callback, to which HubSpot redirects the installer.

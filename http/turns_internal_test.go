@@ -43,7 +43,7 @@ func TestTurnsAreGivenInTurnBetweenKeys(t *testing.T) {
 		q := &queued{turns: newTurns("t", 1)}
 		require.NoError(t, q.take(t.Context(), "a"))
 		holder := "a"
-		for _, who := range strings.Fields("a a a b b c") {
+		for who := range strings.FieldsSeq("a a a b b c") {
 			q.ask(t.Context(), who)
 		}
 		for i, next := range strings.Fields("a b c a b d a") {

@@ -2,6 +2,7 @@ package throttle
 
 import (
 	"net/url"
+	"strconv"
 	"testing"
 	"time"
 
@@ -143,4 +144,37 @@ func TestStatesAreSignedAndTheirInstallersOwn(t *testing.T) {
 	require.False(t, old.good(state[:len(state)-2], secret, now))
 	_, err := tokens.Install(t.Context(), state, "another", "code")
 	require.Equal(t, store.InvalidArgument, store.CodeOf(err))
+}
+
+func TestInstallationsAreFewAndEachStateIsUsedAFewTimes(t *testing.T) {
+	t.Parallel()
+	var i installs
+	now := time.Now()
+	enter := func(state string) (time.Duration, store.Code) {
+		wait, err := i.enter(state, now)
+		return wait, store.CodeOf(err)
+	}
+	for n := range stateUses {
+		wait, code := enter("s")
+		require.Empty(t, code)
+		require.Equal(t, time.Duration(n)*exchangeGap, wait, "one after the other")
+	}
+	for range 2 {
+		_, code := enter("s")
+		require.Equal(t, store.InvalidArgument, code)
+		now = now.Add(stateLife) // it may have been made just before
+	}
+	now = now.Add(stateLife)
+	wait, code := enter("s")
+	require.Empty(t, code, "forgotten when it is not valid any more")
+	require.Zero(t, wait)
+	admitted := 0
+	for n := range 1000 {
+		if _, code := enter(strconv.Itoa(n)); code == "" {
+			admitted++
+		} else {
+			require.Equal(t, store.Overloaded, code)
+		}
+	}
+	require.Equal(t, int(exchangePatience/exchangeGap), admitted)
 }

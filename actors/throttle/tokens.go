@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync"
 	"time"
 
 	"takt/actors/otp"
@@ -25,6 +26,8 @@ type Tokens struct {
 	keys    *seal.Ring
 	metrics *metrics
 	call    time.Duration // the time limit of a call to HubSpot
+
+	installs installs
 }
 
 // Spec describes the actor to its supervisor.
@@ -112,13 +115,17 @@ func (t *Tokens) Authorize(context.Context) (at, secret string, err error) {
 
 // Install ends an authorization. It turns the code, which HubSpot accepts once, into
 // tokens, asks which portal they belong to, and keeps them. It returns InvalidArgument if
-// the state is not ours or is another installer's, or if HubSpot refuses the code.
+// the state is not ours, is another installer's or was used too often, or if HubSpot refuses
+// the code, and Overloaded if there are too many installations at once.
 func (t *Tokens) Install(ctx context.Context, state, secret, code string) (portal int64, err error) {
 	if state == "" || code == "" {
 		return 0, bad("state and code are required")
 	}
 	if !newStates(t.keys).good(state, secret, time.Now()) {
 		return 0, bad("state is unknown, too old or another browser's: begin again")
+	}
+	if err := t.installs.wait(ctx, state); err != nil {
+		return 0, err
 	}
 	k, err := t.hs.Exchange(ctx, t.app, code)
 	if err != nil {
@@ -134,6 +141,61 @@ func (t *Tokens) Install(ctx context.Context, state, secret, code string) (porta
 	}
 	otp.Cast(t.ref, installed{info.PortalID})
 	return info.PortalID, nil
+}
+
+const (
+	// exchangeGap is the shortest time between two exchanges. Anybody can begin them, and
+	// HubSpot counts them against takt's client.
+	exchangeGap = 200 * time.Millisecond
+	// exchangePatience is how long an installation waits for its exchange.
+	exchangePatience = 5 * time.Second
+	// stateUses is how often a state may be used: an installer may reload the page.
+	stateUses = 3
+	// maxStates is how many states are remembered for their uses.
+	maxStates = 1 << 14
+)
+
+// installs limits the exchanges.
+type installs struct {
+	mu sync.Mutex // guards what follows
+	// next is when the next exchange may begin.
+	next time.Time
+	// used counts the uses of each state since turned, before those of the period before. A
+	// period is as long as a state is valid.
+	used, before map[string]int
+	turned       time.Time
+}
+
+// wait counts a use of state and waits until its exchange may begin.
+func (i *installs) wait(ctx context.Context, state string) error {
+	wait, err := i.enter(state, time.Now())
+	if err != nil {
+		return err
+	}
+	select {
+	case <-time.After(wait):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (i *installs) enter(state string, now time.Time) (wait time.Duration, err error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if now.Sub(i.turned) >= stateLife {
+		i.before, i.used, i.turned = i.used, map[string]int{}, now
+	}
+	wait = max(0, i.next.Sub(now))
+	switch {
+	case i.used[state]+i.before[state] >= stateUses:
+		return 0, bad("state was used too often: begin again")
+	case wait > exchangePatience || len(i.used) >= maxStates:
+		return 0, store.NewError(store.Overloaded, "Too many installations at once, try again later")
+	}
+	i.used[state]++
+	i.next = now.Add(wait + exchangeGap)
+	return wait, nil
 }
 
 func refusal(err error) error {
