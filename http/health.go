@@ -2,16 +2,21 @@ package http
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"crypto/sha256"
 	_ "embed"
 	"encoding/hex"
+	"fmt"
+	"io"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/labstack/echo/v4"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
 	"golang.org/x/sync/singleflight"
 
 	"takt/http/api"
@@ -74,14 +79,97 @@ func (h *health) ready(ctx context.Context, _ echo.Context) (any, error) {
 	return api.Status{Status: "ready"}, nil
 }
 
-func (h *health) metrics() handler {
-	all := promhttp.HandlerFor(h.gatherer, promhttp.HandlerOpts{
-		ErrorHandling:     promhttp.ContinueOnError,
-		EnableOpenMetrics: true, // for exemplars
-	})
-	return func(_ context.Context, c echo.Context) (any, error) {
-		all.ServeHTTP(c.Response(), c.Request())
+// metricsAge is how long rendered metrics are served.
+const metricsAge = time.Second
+
+// metricsForm is a form in which metrics are served.
+type metricsForm struct {
+	format expfmt.FormatType
+	gzip   bool
+	// traces includes exemplars, which need a key: who knows a build's id could find its
+	// times by them.
+	traces bool
+}
+
+// metrics handles GET /metrics. Anybody may ask for them, so each form is rendered once
+// per metricsAge.
+func (h *health) metrics(k *keys) handler {
+	formats := []expfmt.Format{expfmt.NewFormat(expfmt.TypeTextPlain), expfmt.NewFormat(expfmt.TypeOpenMetrics), expfmt.NewFormat(expfmt.TypeProtoDelim)}
+	rendered := map[metricsForm]*memo[[]byte]{}
+	for _, format := range formats {
+		for i := range 4 {
+			rendered[metricsForm{format.FormatType(), i&1 > 0, i&2 > 0}] = &memo[[]byte]{life: metricsAge}
+		}
+	}
+	return func(ctx context.Context, c echo.Context) (any, error) {
+		sent := c.Request().Header
+		form := metricsForm{
+			expfmt.NegotiateAccept(sent, formats...).FormatType(), strings.Contains(sent.Get("Accept-Encoding"), "gzip"),
+			k.api.is(header(sent, keyAPI)) || k.admin.is(header(sent, keyAdmin)),
+		}
+		if !form.traces && (header(sent, keyAPI) != "" || header(sent, keyAdmin) != "") {
+			return nil, h.wrong.note(h.addr(c), errWrongKey, time.Now())
+		}
+		body, err := rendered[form].get(ctx, func(context.Context) ([]byte, error) { return form.render(h.gatherer) })
+		if err != nil {
+			return nil, err
+		}
+		reply := c.Response().Header()
+		reply.Set("Vary", "Accept, Accept-Encoding")
+		if form.gzip {
+			reply.Set("Content-Encoding", "gzip")
+		}
+		h.replyBytes(c, http.StatusOK, []string{string(expfmt.NewFormat(form.format))}, body)
 		return nil, nil
+	}
+}
+
+// render gathers and encodes the metrics.
+func (f metricsForm) render(g prometheus.Gatherer) ([]byte, error) {
+	families, err := g.Gather()
+	if err != nil && len(families) == 0 { // one collector that fails does not hide the others
+		return nil, fmt.Errorf("gathering metrics: %w", err)
+	}
+	var b bytes.Buffer
+	var to io.Writer = &b
+	zip := gzip.NewWriter(&b)
+	if f.gzip {
+		to = zip
+	}
+	e := expfmt.NewEncoder(to, expfmt.NewFormat(f.format))
+	for _, family := range families {
+		if !f.traces {
+			dropExemplars(family)
+		}
+		if err := e.Encode(family); err != nil {
+			return nil, fmt.Errorf("encoding metrics: %w", err)
+		}
+	}
+	if end, ok := e.(expfmt.Closer); ok {
+		if err := end.Close(); err != nil {
+			return nil, fmt.Errorf("encoding metrics: %w", err)
+		}
+	}
+	if f.gzip {
+		if err := zip.Close(); err != nil {
+			return nil, fmt.Errorf("compressing metrics: %w", err)
+		}
+	}
+	return b.Bytes(), nil
+}
+
+// dropExemplars changes what Gather has made for its caller only.
+func dropExemplars(f *dto.MetricFamily) {
+	for _, m := range f.GetMetric() {
+		if m.Counter != nil {
+			m.Counter.Exemplar = nil
+		}
+		if m.Histogram != nil {
+			m.Histogram.Exemplars = nil
+		}
+		for _, b := range m.GetHistogram().GetBucket() {
+			b.Exemplar = nil
+		}
 	}
 }
 

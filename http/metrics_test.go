@@ -1,9 +1,16 @@
 package http_test
 
 import (
+	"compress/gzip"
+	"io"
+	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/stretchr/testify/require"
 
 	takthttp "takt/http"
@@ -39,4 +46,89 @@ func TestRequestsAreCounted(t *testing.T) {
 	require.InDelta(t, 1, counted["takt_http_requests_total GET /livez 2xx"], 0)
 	require.InDelta(t, 1, counted["takt_http_requests_total GET /api/builds/:id/status 4xx"], 0)
 	require.Zero(t, counted["takt_http_requests_running ops"])
+}
+
+// measured is a registry with a large metric that has exemplars, and the count of its
+// renderings.
+func measured() (prometheus.Gatherer, *atomic.Int64) {
+	registry, gathered := prometheus.NewRegistry(), &atomic.Int64{}
+	traced := prometheus.NewCounter(prometheus.CounterOpts{Name: "traced_total", Help: strings.Repeat("long ", 10<<10)})
+	seconds := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "traced_seconds", NativeHistogramBucketFactor: 1.1, Buckets: []float64{1}})
+	trace := prometheus.Labels{"trace_id": "0123456789abcdef"}
+	traced.(prometheus.ExemplarAdder).AddWithExemplar(1, trace)          //nolint:forcetypeassert // client_golang promises it
+	seconds.(prometheus.ExemplarObserver).ObserveWithExemplar(.5, trace) //nolint:forcetypeassert // client_golang promises it
+	registry.MustRegister(traced, seconds)
+	return prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
+		gathered.Add(1)
+		return registry.Gather()
+	}), gathered
+}
+
+const scrape = "GET /metrics HTTP/1.1\r\nHost: takt\r\n\r\n"
+
+func TestMetricsAreRenderedOnceASecondForEverybody(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		gatherer, gathered := measured()
+		p := fakeTimeWith(t, func(d *takthttp.Deps) { d.Metrics = gatherer })
+		for range slowClients {
+			c, _ := p.dial()
+			defer c.Close()
+			write(t, c, scrape) // and they don't read
+		}
+		synctest.Wait()
+		for second := range 3 {
+			begin := time.Now()
+			for range 2 {
+				c, r := p.dial()
+				write(t, c, scrape)
+				got := read(t, r)
+				require.Equal(t, 200, got.status)
+				require.Contains(t, got.body, "traced_total 1\n")
+				require.NoError(t, c.Close())
+			}
+			require.Zero(t, time.Since(begin))
+			require.EqualValues(t, second+1, gathered.Load())
+			time.Sleep(time.Second) //nolint:forbidigo // fake time
+		}
+	})
+}
+
+func TestExemplarsNeedAKey(t *testing.T) {
+	t.Parallel()
+	gatherer, _ := measured()
+	s, _ := newServer(t, takthttp.Deps{Metrics: gatherer})
+	url, _ := serve(t, s, listen(t))
+	client := browserClient(t)
+	for format, accept := range map[string]string{
+		"text/plain; version=0.0.4; charset=utf-8":                                                     "*/*",
+		"application/openmetrics-text; version=1.0.0; charset=utf-8":                                   "application/openmetrics-text;version=1.0.0,text/plain;q=0.5",
+		"application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited": "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited",
+	} {
+		ask := func(more ...string) string {
+			header := map[string]string{"Accept": accept, "Accept-Encoding": "gzip"}
+			for i := 0; i < len(more); i += 2 {
+				header[more[i]] = more[i+1]
+			}
+			r := send(t, client, "GET", url+"/metrics", header, nil)
+			require.Equal(t, 200, r.status, r.body)
+			require.Equal(t, format, r.header.Get("Content-Type"))
+			if r.header.Get("Content-Encoding") == "" {
+				return r.body
+			}
+			zip, err := gzip.NewReader(strings.NewReader(r.body))
+			require.NoError(t, err)
+			body, err := io.ReadAll(zip)
+			require.NoError(t, err)
+			require.Less(t, len(r.body), len(body))
+			return string(body)
+		}
+		require.NotContains(t, ask(), "trace_id", accept)
+		require.Equal(t, ask(), ask("Accept-Encoding", "identity"))
+		for header, key := range map[string]string{"X-API-Key": apiKey, "X-Admin-Key": adminKey} {
+			shown := strings.Contains(ask(header, key), "trace_id")
+			require.Equal(t, accept != "*/*", shown, accept)
+			require.Equal(t, 403, send(t, client, "GET", url+"/metrics", map[string]string{header: key + "x"}, nil).status)
+		}
+	}
 }

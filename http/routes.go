@@ -238,7 +238,7 @@ func (s *Server) routes(d Deps) []route {
 		probe("/readyz", health.ready),
 		probe("/healthz", health.ready),
 		plain(head, "/openapi.yaml", serveOpenAPI()),
-		plain(get, "/metrics", health.metrics()),
+		own(get, "/metrics", public, ops, s.probe, health.metrics(s.keys)),
 
 		admin(get, "/admin/tree", tree.show),
 		admin(get, "/admin/tree/*", tree.show),

@@ -44,7 +44,9 @@ func newServer(tb testing.TB, deps takthttp.Deps, change ...func(*takthttp.Confi
 	if deps.VacuumHeldBack == nil {
 		deps.VacuumHeldBack = func() time.Duration { return 90 * time.Second }
 	}
-	deps.Metrics = prometheus.NewRegistry()
+	if deps.Metrics == nil {
+		deps.Metrics = prometheus.NewRegistry()
+	}
 	deps.Logger = zerolog.New(l)
 	cfg := takthttp.Config{APIKey: apiKey, AdminKey: adminKey, WrongKeys: -1}
 	for _, f := range change {
