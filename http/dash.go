@@ -112,8 +112,21 @@ func (v *view) key() string {
 // data returns the part of key that the page's data depends on.
 func (v *view) data() string { return fmt.Sprint(v.page.name, "\x00", v.id, "\x00", v.query.Encode()) }
 
-// Get returns a parameter of the query.
-func (v *view) Get(name string) string { return v.query.Get(name) }
+// pageParams names the parameters that each page reads. Others do not make another view,
+// because each view costs memory.
+var pageParams = map[string][]string{ //nolint:gochecknoglobals // a table
+	"fleet": {"q", "state", "platform", "sort", "after", "after_id"}, "queue": {"after", "before"},
+	"builds": {"platform", "state", "age", "label", "before"}, "log": {"before", "line"}, "order": {"path", "action"},
+	"throttle": {"q", "after", "after_id"}, "deployments": {"before"}, "deployment": {"after", "after_id"}, "audit": {"q", "before"},
+}
+
+// Get returns a parameter of the query, which must be in pageParams.
+func (v *view) Get(name string) string {
+	if !slices.Contains(pageParams[v.page.name], name) {
+		panic("the page " + v.page.name + " reads the parameter " + name + ", which pageParams lacks")
+	}
+	return v.query.Get(name)
+}
 
 // Filtered reports whether the query has any parameter.
 func (v *view) Filtered() bool { return len(v.query) > 0 }
@@ -339,8 +352,12 @@ func newView(c echo.Context, p *page) *view {
 	if id == "" {
 		id = c.Param("*")
 	}
-	q := c.QueryParams()
-	q.Del("done")
+	q := url.Values{}
+	for _, name := range pageParams[p.name] {
+		if value := c.QueryParam(name); value != "" {
+			q.Set(name, value)
+		}
+	}
 	return &view{page: p, id: store.Text(id), query: q, Admin: sessionOf(c).Admin(), Host: c.Scheme() + "://" + c.Request().Host}
 }
 

@@ -128,7 +128,7 @@ func (d *dashboard) loadBuild(ctx context.Context, v *view) (any, error) {
 		return nil, err
 	}
 	data := buildData{Build: b}
-	if data.Log, err = d.logPage(ctx, b.ID, 0); err != nil {
+	if data.Log, err = d.logPage(ctx, b.ID, 0, liveLogBytes); err != nil {
 		return nil, err
 	}
 	data.Log.Live = !b.State.Final()
@@ -206,17 +206,25 @@ func timeline(b store.Build, told []store.Milestone, waits *why) []step {
 	}
 }
 
-func (d *dashboard) logPage(ctx context.Context, id string, before int64) (logData, error) {
+// liveLogBytes bounds the text of the lines on a build's page, which open views keep in
+// memory.
+const liveLogBytes = 128 << 10
+
+// logPage reads the lines before a line, or the last ones if it is 0: at most logRows, and
+// about as many bytes as most.
+func (d *dashboard) logPage(ctx context.Context, id string, before int64, most int) (logData, error) {
 	lines, err := d.store.LogPage(ctx, id, before, logRows+1)
-	out := logData{Build: id, Lines: lines}
-	if len(lines) > logRows {
-		out.Lines = lines[1:]
-		out.Older = out.Lines[0].Seq
-	}
-	for i := range out.Lines { // limits the size of the cached data
-		if m := &out.Lines[i].Message; len(*m) > maxLine+1 {
+	size, from := 0, len(lines)
+	for from > 0 && len(lines)-from < logRows && size < most {
+		from--
+		if m := &lines[from].Message; len(*m) > maxLine+1 {
 			*m = strings.Clone((*m)[:maxLine+1])
 		}
+		size += len(lines[from].Message)
+	}
+	out := logData{Build: id, Lines: slices.Clone(lines[from:])} // without what is not shown
+	if from > 0 {
+		out.Older = out.Lines[0].Seq
 	}
 	return out, err
 }
@@ -243,7 +251,7 @@ func (d *dashboard) loadLog(ctx context.Context, v *view) (any, error) {
 			before = next.Lines[n-1].Seq + 1
 		}
 	}
-	return d.logPage(ctx, v.id, before)
+	return d.logPage(ctx, v.id, before, logRows*maxLine)
 }
 
 // downloadBuild handles GET /builds/:id/download. It sends the files as the API does.

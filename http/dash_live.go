@@ -3,6 +3,10 @@ package http
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"html/template"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -20,6 +24,9 @@ const (
 	// livePlaces is how many views are read at once, because they share the database
 	// with the work.
 	livePlaces = 4
+	// maxViews is how many views may be open. Each keeps its parts in memory, whoever
+	// follows it.
+	maxViews = 256
 )
 
 // live holds the views that are open in a browser. One stream of a view makes its
@@ -52,18 +59,25 @@ type liveView struct {
 
 // part is one part of a view: the content of the element with its name.
 type part struct {
-	html    []byte
-	event   []byte
+	sum     [sha256.Size]byte // of the content
+	event   []byte            // brings all of the content
 	version int
+	// added brings what follows the content of version from; nil if it is no continuation.
+	added []byte
+	from  int
+	lines []int64 // the numbers of the lines that a log shows
 }
 
-// join adds a viewer.
+// join adds a viewer. It returns nil if too many views are open.
 func (l *live) join(v *view) (lv *liveView, leave func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	key := v.key()
 	lv = l.views[key]
 	if lv == nil {
+		if len(l.views) >= maxViews {
+			return nil, nil
+		}
 		lv = &liveView{view: v, parts: map[string]part{}}
 		l.views[key] = lv
 	}
@@ -91,6 +105,9 @@ func (d *dashboard) follow(c echo.Context, v *view) error {
 	until := time.Unix(sessionOf(c).Expires, 0)
 	joined := time.Now()
 	lv, leave := d.live.join(v)
+	if lv == nil {
+		return errTooManyStreams()
+	}
 	defer leave()
 	return d.stream(c, func(ctx context.Context, st *stream) error {
 		if err := st.write([]byte("retry: 2000\n\n")); err != nil {
@@ -127,7 +144,11 @@ func (lv *liveView) news(seen int, joined time.Time) (events [][]byte, now int) 
 		return nil, seen
 	}
 	for _, p := range lv.parts {
-		if p.version > seen {
+		switch {
+		case p.version <= seen:
+		case p.added != nil && seen >= p.from:
+			events = append(events, p.added)
+		default:
 			events = append(events, p.event)
 		}
 	}
@@ -186,17 +207,52 @@ func (d *dashboard) makeParts(lv *liveView, s *screen, data bool) error {
 		lv.mu.Lock()
 		was := lv.parts[name]
 		lv.mu.Unlock()
-		if was.version > 0 && bytes.Equal(was.html, b.Bytes()) {
+		p := part{sum: sha256.Sum256(b.Bytes())}
+		if was.version > 0 && was.sum == p.sum {
 			continue
 		}
-		event, err := appendEvent(nil, "", "part", map[string]string{"id": name, "html": b.String()})
-		if err != nil {
+		var err error
+		if p.event, err = appendEvent(nil, "", "part", map[string]string{"id": name, "html": b.String()}); err != nil {
 			return err
+		}
+		if build, ok := s.Page.(buildData); ok && name == "live-log" {
+			if err := addLines(&p, was, t, *s, build); err != nil {
+				return err
+			}
 		}
 		lv.mu.Lock()
 		lv.version++
-		lv.parts[name] = part{b.Bytes(), event, lv.version}
+		p.version = lv.version
+		lv.parts[name] = p
 		lv.mu.Unlock()
 	}
 	return nil
+}
+
+// addLines makes the event that only adds the new lines of a log, if those that was showed
+// go on in it. Viewers remove the lines before the first one that is still shown.
+func addLines(p *part, was part, t *template.Template, s screen, build buildData) (err error) {
+	lines := build.Log.Lines
+	for _, l := range lines {
+		p.lines = append(p.lines, l.Seq)
+	}
+	if len(lines) == 0 {
+		return nil
+	}
+	kept := slices.Index(was.lines, lines[0].Seq)
+	if kept < 0 || !slices.Equal(was.lines[kept:], p.lines[:min(len(was.lines)-kept, len(lines))]) {
+		return nil
+	}
+	build.Log.Lines = lines[len(was.lines)-kept:]
+	if len(build.Log.Lines) == 0 {
+		return nil
+	}
+	s.Page = build
+	var b bytes.Buffer
+	if err := t.Execute(&b, &s); err != nil {
+		return err
+	}
+	p.from = was.version
+	p.added, err = appendEvent(nil, "", "append", map[string]string{"id": t.Name(), "html": b.String(), "first": "L" + strconv.FormatInt(lines[0].Seq, 10)})
+	return err
 }

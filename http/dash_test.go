@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
@@ -358,4 +359,53 @@ func TestDashboardPagesOutliveTheDatabase(t *testing.T) {
 		return id == "live-fleet" && strings.Contains(html, "one</a>")
 	})
 	require.Equal(t, 200, d.ask("GET", "/fleet?state=idle", nil, nil).status)
+}
+
+// A growing log sends its viewers the new lines, and all lines only at first.
+func TestDashboardStreamAddsTheNewLinesOfALog(t *testing.T) {
+	t.Parallel()
+	d := setupDash(t, apiKey)
+	build, w := d.assigned()
+	line := func(n int) {
+		r := d.json("POST", "/api/builds/"+build.ID+"/logs", key("X-Worker-Id", w.ID), fmt.Sprintf(`{"level":"info","message":"line %d."}`, n))
+		require.Equal(t, 200, r.status, r.body)
+	}
+	for i := range logRows + 1 {
+		line(i)
+	}
+	next := logRows + 1
+	d.follow("/builds/"+build.ID, func(id, html string) bool {
+		if id != "live-log" {
+			return false
+		}
+		if next == logRows+1 {
+			require.Equal(t, logRows, strings.Count(html, `<div class="l `))
+			require.NotContains(t, html, "line 0.")
+		} else {
+			require.Equal(t, 1, strings.Count(html, `<div class="l `), html)
+			require.Contains(t, html, fmt.Sprintf("line %d.", next-1))
+		}
+		line(next)
+		next++
+		return next == logRows+4
+	})
+}
+
+const logRows = 300
+
+// A build's page shows as many of the last lines as 128 KiB of text, whatever they hold.
+func TestDashboardPageOfALogIsBounded(t *testing.T) {
+	t.Parallel()
+	d := setupDash(t, apiKey)
+	build, w := d.assigned()
+	for range 60 {
+		r := d.json("POST", "/api/builds/"+build.ID+"/logs", key("X-Worker-Id", w.ID), `{"level":"info","message":"`+strings.Repeat(`\u0001`, 4000)+`"}`)
+		require.Equal(t, 200, r.status, r.body)
+	}
+	page := d.ask("GET", "/builds/"+build.ID, nil, nil).body
+	require.Less(t, len(page), 500<<10)
+	require.Equal(t, 33, strings.Count(page, `<div class="l `))
+	require.Contains(t, page, "Older lines")
+	older := d.ask("GET", "/builds/"+build.ID+"/log", nil, nil).body
+	require.Greater(t, strings.Count(older, `<div class="l `), 60, "a page without a stream shows more")
 }

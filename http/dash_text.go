@@ -22,8 +22,8 @@ func plain(s string) string {
 		switch {
 		case r == '\t' || r == '\n':
 			b.WriteByte(' ')
-		case r == 0x1b:
-			b.WriteString("‹ESC›")
+		case r < ' ' || r == 0x7f: // shown as its picture, such as ␛, which is no longer than 3 bytes
+			b.WriteRune(picture(r))
 		case odd(r):
 			fmt.Fprintf(&b, "‹U+%04X›", r)
 		default:
@@ -31,6 +31,14 @@ func plain(s string) string {
 		}
 	}
 	return b.String()
+}
+
+// picture returns the control picture of an ASCII control character.
+func picture(r rune) rune {
+	if r == 0x7f {
+		return '␡'
+	}
+	return '␀' + r
 }
 
 // odd reports whether r is a control character, is invisible, or changes the

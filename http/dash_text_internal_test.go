@@ -3,10 +3,14 @@ package http
 import (
 	"html/template"
 	"math"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/labstack/echo/v4"
 	"github.com/stretchr/testify/require"
 
 	"takt/store"
@@ -26,7 +30,7 @@ func TestLogLinesAreShownWithTheirColoursOnly(t *testing.T) {
 		"cut \x1b[":                                    "cut ",
 		"cut \x1b":                                     "cut ",
 		"\u202Eabc":                                    "‹U+202E›abc",
-		"a\tb\x00c":                                    "a\tb‹U+0000›c",
+		"a\tb\x00c":                                    "a\tb␀c",
 	} {
 		require.Equal(t, template.HTML(want), ansi(line), "%q", line)
 	}
@@ -49,7 +53,7 @@ func FuzzANSI(f *testing.F) {
 func TestTextOfStrangersStandsWhereItIs(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "a‹U+202E›b", plain("a\u202Eb"))
-	require.Equal(t, "‹ESC›[31m", plain("\x1b[31m"))
+	require.Equal(t, "␛[31m ␡", plain("\x1b[31m\n\x7f"))
 	require.Equal(t, "äöü…", clip(3, "äöüß"))
 }
 
@@ -194,4 +198,30 @@ func TestMachinePlotCoversTheWholeTime(t *testing.T) {
 	}
 	plots := d.machinePlots("w", begun, begun.Add(44*time.Second))
 	require.Regexp(t, `<path class="line k0" d="M40 [0-9.]+L[^M]*L380 [0-9.]+"/>`, string(plots[0]), "from its left to its right edge, without a gap")
+}
+
+// What a page does not read makes no view of its own, and only so many views are open.
+func TestOpenViewsAreBounded(t *testing.T) {
+	t.Parallel()
+	l, p := newLive(), &page{name: "builds"}
+	open := func(query string) (*liveView, func()) {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/builds"+query, http.NoBody)
+		return l.join(newView(echo.New().NewContext(r, httptest.NewRecorder()), p))
+	}
+	first, leave := open("?state=failed&q=1&done=x")
+	for _, same := range []string{"?state=failed", "?q=2&state=failed", "?state=failed&platform=", "?state=failed&state=pending"} {
+		lv, _ := open(same)
+		require.Same(t, first, lv, same)
+	}
+	require.Equal(t, 1, l.open())
+	for i := range maxViews - 1 {
+		lv, _ := open("?before=" + strconv.Itoa(i))
+		require.NotNil(t, lv)
+	}
+	lv, _ := open("?before=one-too-many")
+	require.Nil(t, lv)
+	leave()
+	lv, _ = open("?state=failed")
+	require.Same(t, first, lv, "others follow it still")
+	require.Panics(t, func() { first.Get("q") }, "what a page reads is declared")
 }

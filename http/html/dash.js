@@ -85,6 +85,17 @@ function swap({ id, html }) {
   if (follow) part.scrollTop = part.scrollHeight
 }
 
+// append adds lines to a log and removes those before its first line.
+function append({ id, html, first }) {
+  const part = document.getElementById(id)
+  const start = part && part.querySelector('#' + CSS.escape(first))
+  if (!start) return again()
+  const follow = 'follow' in part.dataset && atEnd(part)
+  while (part.firstChild !== start) part.firstChild.remove()
+  part.insertAdjacentHTML('beforeend', html)
+  if (follow) part.scrollTop = part.scrollHeight
+}
+
 document.addEventListener('focusout', () => setTimeout(() => missed.forEach((html, id) => swap({ id, html }))))
 
 const body = document.body.dataset
@@ -99,6 +110,7 @@ function follow() {
     if (body.live === 'away' && (part.id !== 'live-stale' || !part.html.trim())) again()
     else swap(part)
   })
+  stream.addEventListener('append', (event) => append(JSON.parse(event.data)))
   stream.addEventListener('error', () => {
     say('lost')
     // A browser gives up for good when it is refused; a controller that restarts
