@@ -58,7 +58,7 @@ by one says by which. With --image the engine holds those of CPU and memory; wit
 --exec cgroup v2 does, if the worker's own cgroup was delegated to it (Delegate=yes
 in its systemd unit). Where neither can, the worker says so at its start, in its
 diagnostics and in the log of each build. --disk is looked at all the time: the
-build's directory, and what its container writes elsewhere.
+build's directory, which TMPDIR is in, and what its container writes elsewhere.
 
 --exec runs CMD with sh -c: no sandbox, but in a process group of its own and without
 the worker's keys. If takt is root, --user names the users that builds run as, one for
@@ -70,6 +70,9 @@ is given too. It is pulled ahead unless it is here; the oldest of those that wer
 are removed when they take up more than --image-cache. --image from-job takes the image
 that the controller names (its --base-image-id), if --allow-image has it. While the image
 may not be used, or can't be pulled, the worker gives builds back and pauses.
+A container has the capabilities of --image-cap only, gets no more by setuid programs, and
+has at most 4096 processes and threads. By default it is in the engine's network, from which
+it reaches what this machine does; --network none closes that.
 
 The command or the engine must be there: it is looked for at the start and before
 each build. If it is missing the worker gives the build back and pauses until it is
@@ -142,7 +145,8 @@ func (o *workerOptions) addFlags(cmd *cobra.Command) {
 	o.image.CacheLimit = 50 << 30
 	f.Var((*size)(&o.image.CacheLimit), "image-cache", "most that the images may take up that were pulled for builds")
 	f.StringVar(&o.image.Engine, "engine", "", "container engine (default: docker or podman, whichever is found first)")
-	f.StringVar(&o.image.Network, "network", "", "the container's network, such as none (default: the engine's)")
+	f.StringVar(&o.image.Network, "network", "", "the container's network, such as none, or one that you made for builds (default: the engine's)")
+	f.StringSliceVar(&o.image.Caps, "image-cap", runner.UsualCaps(), "the container's capabilities; '' for none")
 	f.StringSliceVar(&o.users, "user", nil, "the command's user: of --image any (default: the image's); of --exec, if takt is root, one of this machine for each build at once, such as build1,build2, which nothing else uses (default: takt's own)")
 	f.StringArrayVar(&o.env, "env", nil, "NAME or NAME=value: a further variable for the command; may be repeated")
 	f.StringSliceVarP(&o.platforms, "platform", "p", nil, "what to build: ios, android, or both (default both)")

@@ -127,7 +127,7 @@ func (w *Worker) step(ctx context.Context, of client.Held, name string) trace.Sp
 func (w *Worker) work(ctx context.Context, a *assignment, ws *workspace, lines *logStream) error {
 	lines.say("attempt %d begins on %s", a.job.Attempt, w.cfg.Name)
 	if w.unlimited != nil {
-		lines.say("CPU and memory are not limited here: %s", w.unlimited)
+		lines.say("not all limits hold here: %s", w.unlimited)
 	}
 	step := w.step(ctx, a.held, "download")
 	err := w.fetch(ctx, a, ws, lines)

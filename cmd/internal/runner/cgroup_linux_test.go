@@ -64,7 +64,7 @@ if [ "$TAKT_PLATFORM" = ios ]; then echo x > "$TAKT_OUTPUT"; else dd if=/dev/zer
 		for _, pid := range b.pids(t, id) {
 			awaitDead(t, pid)
 		}
-		require.Empty(t, b.line(id, "not limited"))
+		require.Empty(t, b.line(id, "not all limits hold"))
 	}
 	require.NoError(t, process.Process.Signal(syscall.SIGINT))
 	require.NoError(t, process.Wait())

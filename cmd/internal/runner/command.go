@@ -77,7 +77,7 @@ type Plan struct {
 // Command makes the process of a build.
 type Command interface {
 	// Limit is called once, before the first Plan, with the limits of each build. Its
-	// error says why those of CPU and memory can't be held here.
+	// error says why some of them can't be held here.
 	Limit(ctx context.Context, r Resources) error
 	// Check returns why no build can run on this machine now; nil if one can. image is the
 	// base image that the controller names, "" if that is not known.

@@ -97,7 +97,7 @@ func (w *Worker) report(ctx context.Context) (fit bool, err error) {
 
 func (w *Worker) checkLimits(context.Context) (string, error) {
 	if w.unlimited != nil {
-		return "", fmt.Errorf("CPU and memory of builds are not limited: %w", w.unlimited)
+		return "", fmt.Errorf("not all limits of builds hold here: %w", w.unlimited)
 	}
 	return "limits of builds can be held", nil
 }

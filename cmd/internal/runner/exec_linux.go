@@ -53,3 +53,22 @@ func groupAlive(pid int) bool {
 	}
 	return false
 }
+
+// unlinked is what deleted files below root take up that some process has open, in bytes.
+// Those that are only mapped are not seen, nor those that a container has open.
+func unlinked(root string) (bytes int64) {
+	seen := map[uint64]bool{}
+	files, _ := filepath.Glob("/proc/[0-9]*/fd/*") // the pattern is good
+	for _, file := range files {
+		name, _ := os.Readlink(file) // closed, should it fail
+		if !strings.HasPrefix(name, root+"/") || !strings.HasSuffix(name, " (deleted)") {
+			continue
+		}
+		var stat syscall.Stat_t
+		if syscall.Stat(file, &stat) == nil && stat.Nlink == 0 && !seen[stat.Ino] {
+			seen[stat.Ino] = true
+			bytes += stat.Blocks * 512
+		}
+	}
+	return bytes
+}

@@ -24,6 +24,9 @@ func awaitExit(int) bool { return false }
 // groupAlive reports whether a group has processes.
 func groupAlive(pid int) bool { return !errors.Is(syscall.Kill(-pid, 0), syscall.ESRCH) }
 
+// unlinked can't be known here.
+func unlinked(string) int64 { return 0 }
+
 // cgroup stands for what only Linux has.
 type cgroup struct {
 	dir    string

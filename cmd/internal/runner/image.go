@@ -35,6 +35,9 @@ type Image struct {
 	// Network is the engine's --network, such as "none" or "bridge". ""
 	// leaves the engine's default.
 	Network string
+	// Caps are the capabilities of the container, such as those of [UsualCaps]. See
+	// capabilities(7).
+	Caps []string
 	// User is the engine's --user. "" leaves the image's.
 	User string
 	// Env are further variables, NAME=value.
@@ -43,7 +46,14 @@ type Image struct {
 	HostEnv []string
 
 	limits  Resources
+	pids    bool          // the engine can limit the number of processes
 	pulling chan struct{} // held by who pulls
+}
+
+// UsualCaps are the capabilities with which root in a container can install packages, own
+// files and use the workspace of a worker that is not root, and no others.
+func UsualCaps() []string {
+	return []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID"}
 }
 
 // FromJob stands for the image that the controller names with each build.
@@ -128,9 +138,6 @@ func (i *Image) Plan(w Workspace) Plan {
 // Limit implements [Command]: the engine does it, if the machine lets it.
 func (i *Image) Limit(ctx context.Context, r Resources) error {
 	i.pulling = make(chan struct{}, 1)
-	if r.CPUs == 0 && r.Memory == 0 {
-		return nil
-	}
 	// podman names controllers, docker says true or false.
 	said, err := i.ask(ctx, "info", "--format", "{{.Host.CgroupControllers}}")
 	if err != nil {
@@ -139,12 +146,18 @@ func (i *Image) Limit(ctx context.Context, r Resources) error {
 	if err != nil {
 		return err
 	}
+	has := strings.Fields(strings.Trim(said, "[]"))
+	i.pids = slices.Contains(has, "pids")
+	missing := func(name string) error { return fmt.Errorf("%s has no %s controller", filepath.Base(i.Engine), name) }
 	for _, name := range r.controllers() {
-		if !slices.Contains(strings.Fields(strings.Trim(said, "[]")), name) {
-			return fmt.Errorf("%s has no %s controller here", filepath.Base(i.Engine), name)
+		if !slices.Contains(has, name) {
+			return missing(name)
 		}
 	}
 	i.limits = r
+	if !i.pids {
+		return missing("pids")
+	}
 	return nil
 }
 
@@ -182,9 +195,15 @@ func (i *Image) args(w Workspace, name string) []string {
 	inside.Source, inside.Output = "/takt/source", "/takt/out/"+outputName
 	args := []string{
 		"run", "--rm", "--init", "--name", name,
-		"--label", "takt.build=" + w.BuildID,
+		"--label", "takt.build=" + w.BuildID, "--security-opt", "no-new-privileges", "--cap-drop", "ALL",
 		"--volume", w.Source + ":/takt/source",
 		"--volume", strings.TrimSuffix(w.Output, "/"+outputName) + ":/takt/out",
+	}
+	for _, name := range i.Caps {
+		args = append(args, "--cap-add", name)
+	}
+	if i.pids {
+		args = append(args, "--pids-limit", strconv.Itoa(maxProcesses))
 	}
 	if w.Certs != "" {
 		inside.Certs = "/takt/certs"
@@ -196,7 +215,7 @@ func (i *Image) args(w Workspace, name string) []string {
 	}
 	if i.limits.Memory > 0 {
 		memory := strconv.FormatInt(i.limits.Memory, 10)
-		args = append(args, "--memory", memory, "--memory-swap", memory, "--pids-limit", strconv.Itoa(maxProcesses))
+		args = append(args, "--memory", memory, "--memory-swap", memory)
 	}
 	if i.Network != "" {
 		args = append(args, "--network", i.Network)

@@ -24,6 +24,7 @@ func TestImagePlan(t *testing.T) {
 	}
 	start := []string{
 		"docker", "run", "--rm", "--init", "--name", "takt-b1-2", "--label", "takt.build=b1",
+		"--security-opt", "no-new-privileges", "--cap-drop", "ALL",
 		"--volume", "/w/b1-2/source:/takt/source", "--volume", "/w/b1-2/out:/takt/out",
 	}
 	join := func(parts ...[]string) []string {
@@ -47,16 +48,17 @@ func TestImagePlan(t *testing.T) {
 		},
 		{
 			"everything",
-			&Image{Engine: "docker", Image: "img:1", Script: "make app", Network: "none", User: "1000:1000", Env: []string{"CI=true"}},
+			&Image{Engine: "docker", Image: "img:1", Script: "make app", Network: "none", User: "1000:1000", Caps: []string{"CHOWN", "SETUID"}, Env: []string{"CI=true"}},
 			w,
 			join(start, []string{
+				"--cap-add", "CHOWN", "--cap-add", "SETUID", "--pids-limit", "4096",
 				"--volume", "/w/b1-2/certs:/takt/certs:ro", "--workdir", "/takt/source",
-				"--cpus", "1.5", "--memory", "1073741824", "--memory-swap", "1073741824", "--pids-limit", "4096",
+				"--cpus", "1.5", "--memory", "1073741824", "--memory-swap", "1073741824",
 				"--network", "none", "--user", "1000:1000", "--env", "CI=true",
 			}, vars, []string{"--env", "TAKT_CERTS=/takt/certs", "img:1", "sh", "-c", "make app"}),
 		},
 	}
-	tests[1].image.limits = Resources{CPUs: 1.5, Memory: 1 << 30}
+	tests[1].image.limits, tests[1].image.pids = Resources{CPUs: 1.5, Memory: 1 << 30}, true
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

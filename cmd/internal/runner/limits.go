@@ -16,9 +16,11 @@ import (
 type Resources struct {
 	// CPUs is in cores, such as 1.5.
 	CPUs float64
-	// Memory is in bytes, without swap. With it come at most maxProcesses processes.
+	// Memory is in bytes, without swap. With it come at most maxProcesses processes, which
+	// containers always have.
 	Memory int64
-	// Disk is in bytes: the build's directory, and what its container writes elsewhere.
+	// Disk is in bytes: the build's directory, with deleted files that are still open (Linux),
+	// and what its container writes elsewhere, but for volumes.
 	Disk int64
 }
 
@@ -71,9 +73,12 @@ const diskLook = time.Second
 // watchDisk looks until ctx ends (nil) or root and what was written elsewhere are above the
 // limit. A look takes at most a twentieth of the time, however many files there are.
 func (w *Worker) watchDisk(ctx context.Context, root string, written func(context.Context) int64) error {
+	if real, err := filepath.EvalSymlinks(root); err == nil { // as /proc names it
+		root = real
+	}
 	for ctx.Err() == nil {
 		began := time.Now()
-		used := usage(ctx, root)
+		used := usage(ctx, root) + unlinked(root)
 		if written != nil {
 			used += written(ctx)
 		}

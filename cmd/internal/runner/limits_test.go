@@ -3,6 +3,7 @@ package runner
 import (
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -13,6 +14,17 @@ import (
 func TestBuildThatFillsTheDisk(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, `head -c 3000000 /dev/zero > big; echo full; exec sleep 1000`, func(c *Config) { c.Resources.Disk = 2 << 20 })
+	id := b.Submit("ios", source(t), nil)
+	b.start(t)
+	require.Equal(t, "build exceeded its disk limit of 2.0 MiB", b.AwaitState(t, id, store.Failed).ErrorMessage)
+}
+
+func TestBuildThatFillsTheDiskWithADeletedFile(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("deleted files are found on Linux only")
+	}
+	b := newBench(t, `cd "$TMPDIR"; exec 3> big; rm big; head -c 3000000 /dev/zero >&3; exec sleep 1000`, func(c *Config) { c.Resources.Disk = 2 << 20 })
 	id := b.Submit("ios", source(t), nil)
 	b.start(t)
 	require.Equal(t, "build exceeded its disk limit of 2.0 MiB", b.AwaitState(t, id, store.Failed).ErrorMessage)
@@ -41,5 +53,5 @@ func TestLimitsThatAreNotHeld(t *testing.T) {
 	b := newBench(t, "", func(c *Config) { c.Command, c.Resources.Memory = image, 1<<30 })
 	id := b.Submit("ios", source(t), nil)
 	b.start(t)
-	b.Await(t, "the build says so", b.has(id, "[takt] CPU and memory are not limited here: podman has no memory controller"))
+	b.Await(t, "the build says so", b.has(id, "[takt] not all limits hold here: podman has no memory controller"))
 }

@@ -110,7 +110,7 @@ func (e *engine) makeImage(name string) {
 func (e *engine) bench(image, script string, edit func(*Config, *Image)) *bench {
 	e.t.Helper()
 	return newBench(e.t, "", func(c *Config) {
-		i := &Image{Engine: "podman", Image: image, Script: script, Network: "none", HostEnv: e.env}
+		i := &Image{Engine: "podman", Image: image, Script: script, Network: "none", Caps: UsualCaps(), HostEnv: e.env}
 		c.Command, c.KillGrace = i, time.Second
 		if edit != nil {
 			edit(c, i)
@@ -142,14 +142,36 @@ cd "$TAKT_SOURCE"; cp main.txt "$TAKT_OUTPUT"`, func(c *Config, _ *Image) {
 		require.Equal(t, "hello", string(b.AwaitState(t, id, store.Completed).Result))
 		gone(t)
 		if !limited {
-			require.Contains(t, b.line(id, "not limited"), "podman has no ")
+			require.Contains(t, b.line(id, "not all limits hold"), "podman has no ")
 			t.Skip("podman can't limit CPU and memory here, and the build said so")
 		}
 		said := fmt.Sprint(b.Build(id).Logs)
 		for _, limit := range []string{"67108864", "50000", "4096"} {
 			require.Contains(t, said, limit)
 		}
-		require.Empty(t, b.line(id, "not limited"))
+		require.Empty(t, b.line(id, "not all limits hold"))
+	})
+	t.Run("with few privileges", func(t *testing.T) { //nolint:paralleltest // one storage
+		for caps, want := range map[string]string{strings.Join(UsualCaps(), " "): "00000000000000fb", "": "0000000000000000"} {
+			b := e.bench(image, `cat /proc/self/status; busybox chown 1000 main.txt && echo "owned"
+busybox mknod /device c 1 3 || echo "no device"; busybox ping -c 1 127.0.0.1 || echo "no raw socket"
+cat /sys/fs/cgroup/pids/pids.max /sys/fs/cgroup/pids.max; cp main.txt "$TAKT_OUTPUT"`,
+				func(_ *Config, i *Image) { i.Caps = strings.Fields(caps) })
+			id := b.Submit("ios", source(t), nil)
+			b.start(t)
+			b.AwaitState(t, id, store.Completed)
+			require.Equal(t, "NoNewPrivs:\t1", b.line(id, "NoNewPrivs"))
+			require.Equal(t, "CapEff:\t"+want, b.line(id, "CapEff"))
+			require.Equal(t, "CapBnd:\t"+want, b.line(id, "CapBnd"))
+			require.NotEmpty(t, b.line(id, "no device"))
+			require.NotEmpty(t, b.line(id, "no raw socket"))
+			if caps != "" {
+				require.NotEmpty(t, b.line(id, "owned"))
+			}
+			if strings.Contains(controllers, "pids") {
+				require.Equal(t, "4096", b.line(id, "4096"))
+			}
+		}
 	})
 	for _, tt := range []struct { //nolint:paralleltest // one storage
 		name, script, want string

@@ -36,7 +36,7 @@ type Worker struct {
 	// asked holds a request for a diagnostic report.
 	asked chan struct{}
 
-	// unlimited is why builds' CPU and memory are not limited as they should be. Written
+	// unlimited is why builds are not limited as they should be. Written
 	// before the first build.
 	unlimited error
 
@@ -150,7 +150,7 @@ func (w *Worker) limits(ctx context.Context) {
 	w.log.Info().Float64("cpus", r.CPUs).Int64("memory", r.Memory).Int64("disk", r.Disk).Stringer("timeout", w.cfg.Timeout).
 		Msg("limits of each build, 0 for none")
 	if w.unlimited = w.cfg.Command.Limit(ctx, r); w.unlimited != nil {
-		w.log.Warn().Err(w.unlimited).Msg("CPU and memory of builds are not limited here")
+		w.log.Warn().Err(w.unlimited).Msg("not all limits of builds hold here")
 	}
 }
 
