@@ -24,17 +24,18 @@ type lease struct {
 // openLease resolves the address, runs the migrations and opens the pool. When it
 // returns, queries can run.
 func openLease(ctx context.Context, cfg PoolConfig) (*lease, error) {
-	conn, err := cfg.Source(ctx)
+	hosts, err := cfg.Source(ctx)
 	if err != nil {
 		return nil, err
 	}
-	conn.ConnectTimeout = cmp.Or(conn.ConnectTimeout, cfg.ConnectTimeout)
-	l := &lease{probe: &prober{cfg: conn, connect: cfg.ConnectTimeout, answer: cfg.AnswerTimeout}}
-	// The probe goes first, because it is the cheapest check for an outage and gives the
-	// clearest error.
+	l := &lease{probe: &prober{cfg: hosts, connect: cfg.ConnectTimeout, answer: cfg.AnswerTimeout}}
+	// The probe goes first, because it is the cheapest check for an outage, gives the
+	// clearest error, and chooses the host.
 	if _, err := l.probe.check(ctx); err != nil {
 		return nil, err
 	}
+	conn := l.probe.conn.Config()
+	conn.ConnectTimeout = cmp.Or(conn.ConnectTimeout, cfg.ConnectTimeout)
 	if err := l.fill(ctx, conn, cfg); err != nil {
 		l.probe.close()
 		return nil, err
@@ -156,11 +157,15 @@ type prober struct {
 
 	mu   sync.Mutex // held during a check
 	conn *pgx.Conn  // nil before the first check and after a failed one
+	at   hostPort   // of the first connection; the pool's connections go there too
 }
+
+// errMoved says that the database is at another host than the pool's connections.
+var errMoved = errors.New("another host of the database has become the primary")
 
 // check returns nil if the database answers, on the old connection or a new one. It tries
 // a new one because a single dead connection (closed by an operator or a server restart)
-// is not an outage. fresh reports that it needed a new one.
+// is not an outage. fresh reports that it needed a new one. Error: errMoved.
 func (p *prober) check(ctx context.Context) (fresh bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -170,8 +175,17 @@ func (p *prober) check(ctx context.Context) (fresh bool, err error) {
 		}
 		hangUp(p.conn)
 	}
-	p.conn, err = p.dial(ctx)
-	return true, err
+	if p.conn, err = p.dial(ctx); err != nil {
+		return true, err
+	}
+	at := hostPort{p.conn.Config().Host, p.conn.Config().Port}
+	if p.at != (hostPort{}) && p.at != at {
+		hangUp(p.conn)
+		p.conn = nil
+		return true, errMoved
+	}
+	p.at = at
+	return true, nil
 }
 
 func (p *prober) ping(ctx context.Context) error {
@@ -183,11 +197,7 @@ func (p *prober) ping(ctx context.Context) error {
 func (p *prober) dial(ctx context.Context) (*pgx.Conn, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, p.connect, errors.New("the database did not let takt in in time"))
 	defer cancel()
-	conn, err := pgx.ConnectConfig(ctx, p.cfg)
-	if err != nil {
-		return nil, fmt.Errorf("connecting to the database: %w", err)
-	}
-	return conn, nil
+	return dial(ctx, p.cfg)
 }
 
 // close ends the prober after a running check. No check may follow.

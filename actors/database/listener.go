@@ -21,8 +21,12 @@ import (
 // topic, or a topic, a space and an argument: "job:available ios".
 const Channel = "takt"
 
-// listenTimeout bounds one attempt to connect, and one answer.
-const listenTimeout = 5 * time.Second
+const (
+	// listenTimeout bounds one attempt to connect.
+	listenTimeout = 5 * time.Second
+	// listenAnswer bounds one answer.
+	listenAnswer = 2 * time.Second
+)
 
 // ListenerConfig is the listener's settings. Zero values are replaced by the
 // defaults.
@@ -48,6 +52,8 @@ type Listener struct {
 	proc atomic.Pointer[otp.Proc]
 	// frozen is until when the connection is not read, in Unix nanoseconds.
 	frozen atomic.Int64
+	// awaken ends the wait for the next notification.
+	awaken atomic.Pointer[context.CancelCauseFunc]
 }
 
 // NewListener returns the handle of a listener that Spec's child will run.
@@ -65,10 +71,14 @@ func (l *Listener) Spec() otp.ChildSpec {
 	}
 }
 
-// Use makes a waiting listener connect now, because the database is back.
+// Use makes a waiting listener connect now, because the database is back. A listener that
+// is connected checks its connection, because that may be to a host that hangs.
 func (l *Listener) Use(*pgxpool.Pool) {
 	if proc := l.proc.Load(); proc != nil {
 		otp.Cast(proc, retry{})
+	}
+	if awaken := l.awaken.Load(); awaken != nil {
+		(*awaken)(errSilent)
 	}
 }
 
@@ -99,6 +109,7 @@ type listenerServer struct {
 	handle   *Listener
 	cfg      ListenerConfig
 	at       bool // a goroutine connects or listens
+	back     bool // the database is back since the goroutine began to connect
 	failures int
 }
 
@@ -113,10 +124,11 @@ func (s *listenerServer) Init(c *otp.Ctx) error {
 func (s *listenerServer) HandleCast(c *otp.Ctx, msg any) {
 	switch msg.(type) {
 	case listening:
-		s.failures = 0
+		s.failures, s.back = 0, false
 		c.Resume()
 		s.cfg.Bus.Publish(pubsub.ListenerResumed, nil)
 	case retry:
+		s.back = s.at
 		s.listen(c)
 	default:
 		s.Base.HandleCast(c, msg)
@@ -131,6 +143,9 @@ func (s *listenerServer) HandleInfo(c *otp.Ctx, msg any) {
 	case silenced:
 		s.at = false
 		wait := s.cfg.Backoff.Wait(s.failures)
+		if s.back {
+			wait, s.back = 0, false
+		}
 		s.failures++
 		log := c.Logger()
 		log.Warn().Err(m.err).Dur("retry_in", wait).Msg("not listening to the database")
@@ -167,7 +182,7 @@ func (l *Listener) listen(ctx context.Context, connected func()) error {
 	defer hangUp(conn)
 	connected()
 	for {
-		payload, err := next(ctx, conn, cfg.AskEvery)
+		payload, err := l.next(ctx, conn)
 		l.thaw(ctx)
 		switch {
 		case err == nil:
@@ -189,11 +204,14 @@ func (l *Listener) listen(ctx context.Context, connected func()) error {
 // errSilent says that no notification arrived for a while.
 var errSilent = errors.New("no notification for a while")
 
-// next waits for a notification, at most for the duration silence. A timeout leaves the
-// connection usable.
-func next(ctx context.Context, conn *pgx.Conn, silence time.Duration) (string, error) {
-	waiting, cancel := context.WithTimeoutCause(ctx, silence, errSilent)
+// next waits for a notification, at most for AskEvery or until Use. Then it fails with
+// errSilent, which leaves the connection usable.
+func (l *Listener) next(ctx context.Context, conn *pgx.Conn) (string, error) {
+	waiting, cancel := context.WithTimeoutCause(ctx, l.cfg.AskEvery, errSilent)
 	defer cancel()
+	waiting, awaken := context.WithCancelCause(waiting)
+	defer awaken(nil)
+	l.awaken.Store(&awaken)
 	n, err := conn.WaitForNotification(waiting)
 	if err != nil {
 		if waiting.Err() != nil && !conn.IsClosed() {
@@ -212,9 +230,9 @@ func subscribe(ctx context.Context, cfg ListenerConfig) (*pgx.Conn, error) {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, listenTimeout, errors.New("the database did not let the listener in in time"))
 	defer cancel()
-	conn, err := pgx.ConnectConfig(ctx, address)
+	conn, err := dial(ctx, address)
 	if err != nil {
-		return nil, fmt.Errorf("connecting to the database: %w", err)
+		return nil, err
 	}
 	if _, err := conn.Exec(ctx, "LISTEN "+Channel); err != nil {
 		hangUp(conn)
@@ -224,7 +242,7 @@ func subscribe(ctx context.Context, cfg ListenerConfig) (*pgx.Conn, error) {
 }
 
 func ask(ctx context.Context, conn *pgx.Conn) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, listenTimeout, errors.New("the database did not answer the listener in time"))
+	ctx, cancel := context.WithTimeoutCause(ctx, listenAnswer, errors.New("the database did not answer the listener in time"))
 	defer cancel()
 	return conn.Ping(ctx)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"takt/actors/otp"
@@ -158,11 +159,14 @@ func (p *Pool) Lost(err error) {
 }
 
 // URL is the source for an external database. It reports mistakes in the URL at once, not
-// at the first attempt to connect.
+// at the first attempt to connect. Of several hosts takt uses the one that takes writes.
 func URL(url string) (Source, error) {
 	cfg, err := pgx.ParseConfig(url)
 	if err != nil {
 		return nil, fmt.Errorf("reading the database URL: %w", err) // pgx removes the password from the error
+	}
+	if cfg.ValidateConnect == nil && len(hosts(cfg)) > 1 {
+		cfg.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 	}
 	return func(context.Context) (*pgx.ConnConfig, error) { return cfg.Copy(), nil }, nil
 }

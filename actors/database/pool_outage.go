@@ -2,6 +2,7 @@ package database
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -67,6 +68,10 @@ func (s *poolServer) answered(c *otp.Ctx, m answered) {
 	log.Warn().Err(m.err).Msg("the database is away")
 	c.Suspend(describe(m.err))
 	s.retire(c, s.takeBack(m.err))
+	if errors.Is(m.err, errMoved) {
+		s.connect(c)
+		return
+	}
 	s.retryIn(c)
 }
 
