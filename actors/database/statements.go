@@ -86,7 +86,7 @@ func (t *tracer) ended(ctx context.Context, s statement, err error) {
 	if err != nil && !errors.Is(err, context.Canceled) {
 		t.StatementErrors.WithLabelValues(s.name).Inc()
 	}
-	if tracing.On() {
+	if tracing.On() && trace.SpanContextFromContext(ctx).IsValid() { // else it would be a trace of its own
 		record(ctx, s, err)
 	}
 }

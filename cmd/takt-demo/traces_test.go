@@ -30,6 +30,7 @@ func requireTraces(t *testing.T, spans []tracingtest.Span) {
 			byID[s.ID] = s
 			byName[s.Name] = append(byName[s.Name], s)
 			if s.Parent == "" {
+				require.Empty(t, s.Attributes.Get("db.query.summary"), "a statement of no request is no trace")
 				require.Empty(t, root.ID, "a second root: %s and %s", root.Name, s.Name)
 				root = s
 			}
