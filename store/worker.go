@@ -75,15 +75,31 @@ type Sweep struct {
 	// Patience is how long the database may take to begin. A slower sweep fails, because
 	// workers could not beat meanwhile.
 	Patience time.Duration
+	// Clock is the last reading of the database's clock; zero if there is none. If the
+	// clock was set forward by more than MaxClockStep since then, the sweep does nothing,
+	// because every beat would look too old.
+	Clock ClockReading
 }
+
+// MaxClockStep is the largest forward step of the database's clock that a sweep ignores.
+const MaxClockStep = 5 * time.Second
+
+// ClockReading is what the database's clock showed at a moment of this controller's.
+type ClockReading struct{ Database, At time.Time }
+
+// Then returns what the database's clock shows at a later moment, by this controller's
+// monotonic clock, if nobody sets it.
+func (c ClockReading) Then(at time.Time) time.Time { return c.Database.Add(at.Sub(c.At)) }
 
 // SweepResult says what a sweep did.
 type SweepResult struct {
 	// Skipped is true if another controller was sweeping.
-	Skipped  bool
-	Requeued []BuildRef
-	Failed   []BuildRef
-	Offline  []string // worker ids
+	Skipped bool
+	// ClockStep is true if nothing was done because the database's clock was set forward.
+	ClockStep bool
+	Requeued  []BuildRef
+	Failed    []BuildRef
+	Offline   []string // worker ids
 }
 
 // BuildRef names a build and where it waits.

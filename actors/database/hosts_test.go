@@ -47,7 +47,7 @@ func runNode(t *testing.T, script string, args ...string) node {
 	require.NoError(t, err)
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	parent, err := os.MkdirTemp("", "takt-node-") // t.TempDir is closed to the server's account
+	parent, err := os.MkdirTemp("", "takt-node-") //nolint:usetesting // t.TempDir is closed to the server's account
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(parent) })
 	require.NoError(t, os.Chown(parent, int(account.uid), int(account.gid)))

@@ -24,6 +24,7 @@ type fakeStore struct {
 	beats   int        // that were written
 	batches [][]string // the workers of each batch
 	counts  int
+	ahead   time.Duration // of the database's clock
 	swept   []store.Sweep
 	sweep   store.SweepResult
 	saved   *store.Timeouts
@@ -270,6 +271,12 @@ func (s *fakeStore) Sweep(_ context.Context, sw store.Sweep) (store.SweepResult,
 	}
 	s.swept = append(s.swept, sw)
 	return s.sweep, nil
+}
+
+func (s *fakeStore) Clock(context.Context) (time.Time, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Now().Add(s.ahead), s.err
 }
 
 func (s *fakeStore) Timeouts(context.Context) (store.Timeouts, bool, error) {

@@ -18,6 +18,8 @@ import (
 type MonitorStore interface {
 	// Sweep takes builds from silent workers, in one transaction.
 	Sweep(ctx context.Context, s store.Sweep) (store.SweepResult, error)
+	// Clock returns the database's time.
+	Clock(ctx context.Context) (time.Time, error)
 	// Timeouts returns the saved timeouts, false if none were.
 	Timeouts(ctx context.Context) (store.Timeouts, bool, error)
 	// SaveTimeouts saves them and notifies all controllers.
@@ -110,8 +112,9 @@ type (
 
 	pulse    struct{} // timer: check that the database answers
 	answered struct { // the result of that check
-		asked time.Time
-		err   error
+		asked    time.Time
+		database time.Time // what its clock showed
+		err      error
 	}
 	check struct{} // timer: sweep if it may
 	swept struct { // a sweep has ended
@@ -133,6 +136,7 @@ type heartbeatMonitor struct {
 	listening listening
 	patience  time.Duration // the longest gap between two answers of the database
 	asking    bool          // a question to the database is running
+	clock     store.ClockReading
 	noPulse   func()
 	noCheck   func()
 	sweeping  bool
@@ -172,7 +176,7 @@ func (h *heartbeatMonitor) HandleInfo(c *otp.Ctx, msg any) {
 	case pulse:
 		h.pulse(c)
 	case answered:
-		h.answered(msg)
+		h.answered(c, msg)
 	case check:
 		if !h.sweeping && h.listened() {
 			h.sweep(c)
@@ -224,22 +228,35 @@ func (h *heartbeatMonitor) pulse(c *otp.Ctx) {
 		ctx, cancel := context.WithTimeoutCause(ctx, limit, errTransactionTooSlow)
 		defer cancel()
 		asked := m.cfg.Now()
-		_, _, err := m.db.Timeouts(ctx)
-		return answered{asked, err}
+		now, err := m.db.Clock(ctx)
+		return answered{asked, now, err}
 	})
 }
 
-func (h *heartbeatMonitor) answered(a answered) {
+func (h *heartbeatMonitor) answered(c *otp.Ctx, a answered) {
 	h.asking = false
-	if a.err == nil {
-		h.listening.answered(a.asked, h.m.cfg.Now(), h.patience)
+	if a.err != nil {
+		return
 	}
+	now := h.m.cfg.Now()
+	h.listening.answered(a.asked, now, h.patience)
+	if was := h.clock; !was.At.IsZero() && a.database.Sub(was.Then(a.asked)) > store.MaxClockStep {
+		h.clockStep(c)
+	}
+	h.clock = store.ClockReading{Database: a.database, At: now}
+}
+
+// clockStep handles a forward step of the database's clock as an interruption: beats from
+// before it look older than they are.
+func (h *heartbeatMonitor) clockStep(c *otp.Ctx) {
+	h.listening.interrupted(h.m.cfg.Now())
+	c.Logger().Warn().Msg("the database's clock is ahead of what was expected; silence of workers counts from now on")
 }
 
 // sweep runs one sweep beside the actor, one at a time.
 func (h *heartbeatMonitor) sweep(c *otp.Ctx) {
 	h.sweeping = true
-	m, s := h.m, store.Sweep{Timeouts: h.timeouts, Rule: h.m.cfg.Rule, Patience: h.patience}
+	m, s := h.m, store.Sweep{Timeouts: h.timeouts, Rule: h.m.cfg.Rule, Patience: h.patience, Clock: h.clock}
 	c.Async(func(ctx context.Context) any {
 		ctx, cancel := context.WithTimeoutCause(ctx, sweepTimeout, errTransactionTooSlow)
 		defer cancel()
@@ -278,6 +295,8 @@ func (h *heartbeatMonitor) swept(c *otp.Ctx, s swept) {
 		return
 	case s.err != nil:
 		logger.WithLevel(levelOf(s.err)).Err(s.err).Msg("sweep failed")
+	case s.result.ClockStep:
+		h.clockStep(c)
 	default:
 		logSweep(logger, s.result)
 	}

@@ -116,6 +116,8 @@ func TestSweeps(t *testing.T) {
 			require.Zero(w, w.sweeps())
 			w.passes(2 * time.Second)
 			require.Equal(w, 2, w.sweeps())
+			require.NotZero(w, w.db.swept[0].Clock)
+			w.db.swept[0].Clock = store.ClockReading{}
 			require.Equal(w, store.Sweep{
 				Timeouts: w.monitor.cfg.Timeouts, Rule: w.monitor.cfg.Rule, Patience: 2500 * time.Millisecond,
 			}, w.db.swept[0])
@@ -150,6 +152,38 @@ func TestSweeps(t *testing.T) {
 			require.Equal(w, before, w.sweeps())
 			w.passes(2 * time.Second)
 			require.Greater(w, w.sweeps(), before)
+		})
+	})
+
+	t.Run("a forward step of the database's clock starts the waiting anew", func(t *testing.T) {
+		t.Parallel()
+		onWatch(t, func(w *watch) {
+			steps := func(d time.Duration) { w.db.set(func(s *fakeStore) { s.ahead += d }) }
+			w.passes(12 * time.Second)
+			steps(4 * time.Second) // which is ignored
+			w.passes(2 * time.Second)
+			steps(-time.Hour)
+			w.passes(2 * time.Second)
+			before := w.sweeps()
+			require.Greater(w, before, 4)
+			steps(6 * time.Second)
+			w.passes(9 * time.Second)
+			require.LessOrEqual(w, w.sweeps(), before+1, "one that had begun finds the step itself")
+			w.passes(4 * time.Second)
+			require.Greater(w, w.sweeps(), before+1)
+		})
+	})
+
+	t.Run("so does one that only the sweep sees", func(t *testing.T) {
+		t.Parallel()
+		onWatch(t, func(w *watch) {
+			w.passes(10500 * time.Millisecond)
+			require.Equal(w, 1, w.sweeps())
+			w.db.set(func(s *fakeStore) { s.sweep = store.SweepResult{ClockStep: true} })
+			w.passes(time.Second)
+			require.Equal(w, 2, w.sweeps())
+			w.passes(9 * time.Second)
+			require.Equal(w, 2, w.sweeps())
 		})
 	})
 

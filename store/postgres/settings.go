@@ -43,6 +43,14 @@ func (q *Queue) Timeouts(ctx context.Context) (t store.Timeouts, ok bool, err er
 	}, ok, err
 }
 
+const sqlClock = `/* clock */ SELECT clock_timestamp()`
+
+// Clock returns the database's time.
+func (q *Queue) Clock(ctx context.Context) (now time.Time, err error) {
+	err = q.db.read("reading the clock").scan(ctx, nil, []any{&now}, sqlClock)
+	return now, err
+}
+
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 const sqlSaveTimeouts = `/* save_timeouts */

@@ -31,7 +31,8 @@ const lostColumns = `
 
 // sqlSweep judges every build and worker by the database's clock, in one statement: $1
 // build time-out, $2 worker time-out, $3 attempts, $4 the final message, $5 the workers
-// to look at, NULL for all.
+// to look at, NULL for all. It does nothing if that clock is more than $7 ahead of $6,
+// which may be NULL.
 //
 // It returns the attempts that builds have lost as they were before, because a
 // subquery reads what the statement began with.
@@ -41,8 +42,10 @@ const lostColumns = `
 // left for the next sweep. A build that got a beat meanwhile is left alone, because the
 // conditions are judged again on the locked row.
 const sqlSweep = `/* sweep */
-WITH w AS MATERIALIZED (
-	SELECT id, status FROM workers WHERE ($5::text[] IS NULL OR id = ANY ($5)) AND (id IN (
+WITH clock AS MATERIALIZED (
+	SELECT coalesce(clock_timestamp() - $6::timestamptz > $7::interval, false) AS step
+), w AS MATERIALIZED (
+	SELECT id, status FROM workers WHERE NOT (SELECT step FROM clock) AND ($5::text[] IS NULL OR id = ANY ($5)) AND (id IN (
 		SELECT worker_id FROM builds
 		WHERE state IN ('assigned', 'building') AND coalesce(last_seen_at, started_at) < now() - $1::interval
 	) OR status <> 'offline' AND last_seen_at < now() - $2::interval)
@@ -77,6 +80,8 @@ WITH w AS MATERIALIZED (
 SELECT state, id, platform, position, worker, attempt, submitted_at, started FROM b
 UNION ALL
 SELECT 'offline', id, '', 0, '', 0, now(), now() FROM u WHERE status = 'offline' AND was <> 'offline'
+UNION ALL
+SELECT 'clock', '', '', 0, '', 0, now(), now() FROM clock WHERE step
 ORDER BY position, id`
 
 // Sweep takes builds from workers that sent no beat for Timeouts.BuildTimeout, and
@@ -86,7 +91,9 @@ ORDER BY position, id`
 //
 // Workers and builds whose rows another transaction has locked are left for the next
 // sweep. Sweep fails with Unavailable if the database takes longer than Sweep.Patience to
-// begin, because workers could not send beats meanwhile.
+// begin, because workers could not send beats meanwhile. It does nothing if the
+// database's clock was set forward since Sweep.Clock was read. A step back takes no build
+// either, but delays the sweep of silent workers by its length.
 //
 // If the database refuses to change a row, that worker and its builds stay as they are
 // and the error says so. The result then still holds what was done for the others.
@@ -134,8 +141,13 @@ type swept struct {
 // sweep sweeps workers, nil for all of them, in a savepoint of tx.
 func sweep(ctx context.Context, tx pgx.Tx, s store.Sweep, workers []string) (result swept, err error) {
 	err = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
-		rows, _ := tx.Query(ctx, sqlSweep, s.Timeouts.BuildTimeout, s.Timeouts.WorkerTimeout,
-			max(s.Rule.MaxAttempts, 1), store.MessageTimeout, workers) // its error is that of the rows
+		var expected *time.Time
+		if !s.Clock.At.IsZero() {
+			now := s.Clock.Then(time.Now())
+			expected = &now
+		}
+		rows, _ := tx.Query(ctx, sqlSweep, s.Timeouts.BuildTimeout, s.Timeouts.WorkerTimeout, max(s.Rule.MaxAttempts, 1),
+			store.MessageTimeout, workers, expected, store.MaxClockStep) // its error is that of the rows
 		result, err = scanSweep(rows)
 		return err
 	})
@@ -180,6 +192,8 @@ func scanSweep(rows pgx.Rows) (r swept, err error) {
 			r.positions = append(r.positions, position)
 		case string(store.Failed):
 			r.Failed = append(r.Failed, ref)
+		case "clock":
+			r.ClockStep = true
 		default:
 			r.Offline = append(r.Offline, ref.ID)
 		}

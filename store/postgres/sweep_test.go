@@ -201,6 +201,28 @@ func TestASweepThatBeginsLateTakesNothing(t *testing.T) {
 	require.Len(t, b.sweep().Requeued, 1)
 }
 
+// The database's clock is set forward while its workers beat: all of them look silent.
+func TestASweepAfterAStepOfTheClockTakesNothing(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	build := b.build()
+	b.worker().gets(build.ID)
+	b.exec(ageAssignment, build.ID)
+	b.exec(`UPDATE workers SET last_seen_at = now() - interval '301 s'`)
+	// A clock that is ahead of what is expected is, for the sweep, one that was set.
+	ahead := func(d time.Duration) func(*store.Sweep) {
+		now, err := b.queue.Clock(t.Context())
+		require.NoError(t, err)
+		return func(s *store.Sweep) { s.Clock = store.ClockReading{Database: now.Add(-d), At: time.Now()} }
+	}
+	require.Equal(t, store.SweepResult{ClockStep: true}, b.sweep(ahead(store.MaxClockStep+time.Second)))
+	require.Equal(t, store.Assigned, b.find(build.ID).State)
+	r := b.sweep(ahead(-time.Hour)) // a step back is none of its concern
+	require.False(t, r.ClockStep)
+	require.Len(t, r.Requeued, 1)
+	require.Len(t, r.Offline, 1)
+}
+
 func TestRegisteringReportsWhatIsNotRun(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
