@@ -259,6 +259,8 @@ func TestExitCodes(t *testing.T) {
 		{"ended already", []string{"cancel", done}, nil, 1, "Build already finished"},
 		{"nothing to run", []string{"worker"}, nil, 2, "--exec or --image"},
 		{"bad platform", []string{"worker", "--exec", "true", "--platform", "windows"}, nil, 2, `"windows"`},
+		{"users of a container", []string{"worker", "--image", "i", "--engine", "e", "--user", "a,b"}, nil, 2, "--user: a container has one user"},
+		{"no such user", []string{"worker", "--exec", "true", "--user", "root"}, nil, 2, `--user: user "root" is root`},
 		{"keys stay here", []string{"worker", "--exec", "true", "--env", "TAKT_API_KEY"}, nil, 2, "can't be set"},
 	}
 	for _, tt := range tests {

@@ -5,11 +5,13 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -119,12 +121,14 @@ func TestWorkerHidesItsKeys(t *testing.T) {
 		for name, value := range d.env {
 			worker.Env = append(worker.Env, name+"="+value)
 		}
-		worker.Stderr = t.Output()
+		var said bytes.Buffer
+		worker.Stderr = io.MultiWriter(&said, t.Output())
 		require.NoError(t, worker.Start())
 		id := d.Submit("ios", emptyZip(t), nil)
 		d.AwaitState(t, id, store.Completed)
 		require.NoError(t, worker.Process.Signal(syscall.SIGTERM))
 		require.NoError(t, worker.Wait())
+		require.Equal(t, os.Geteuid() == 0 && user == nil, strings.Contains(said.String(), "builds run as root"), "a warning")
 		log := fmt.Sprint(d.Build(id).Logs)
 		require.NotContains(t, log, controllertest.APIKey)
 		require.Contains(t, log, "--api-key", "it could look at the arguments")

@@ -53,8 +53,8 @@ func killUser(uid int) error {
 }
 
 // ofSystem is where the programs are that launchd runs for each user, and again when they
-// were killed. Builds can't change them.
-var ofSystem = regexp.MustCompile(`^/(System|usr/libexec|usr/sbin)/`)
+// were killed. Builds can't change them. Those of a login at the screen are elsewhere.
+var ofSystem = regexp.MustCompile(`^/(System/Library/(Private)?Frameworks|usr/libexec|usr/sbin)/`)
 
 // processes lists those of the owner that are not dead.
 func (o *Owner) processes(ctx context.Context) (list []string, err error) {

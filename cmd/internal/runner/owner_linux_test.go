@@ -157,7 +157,7 @@ func TestUserWithProcessesIsRefused(t *testing.T) {
 	defer cancel()
 	b := ownedBench(t, "true", owners)
 	require.EqualError(t, b.worker.Run(ctx), fmt.Sprintf(
-		`user %s has processes already (%d "sleep"): builds need users that nothing else uses`, owners[0].Name, daemon.Process.Pid))
+		`this worker can't run builds: user %s has processes already (%d "sleep"): builds need users that nothing else uses`, owners[0].Name, daemon.Process.Pid))
 	require.NoError(t, daemon.Process.Signal(syscall.Signal(0)), "it goes on")
 	require.Empty(t, b.Workers())
 
@@ -167,7 +167,7 @@ func TestUserWithProcessesIsRefused(t *testing.T) {
 	b.Await(t, "it polls", func() bool { return b.Polls() > 0 })
 
 	other := ownedBench(t, "true", owners)
-	require.EqualError(t, other.worker.Run(ctx), "user "+owners[0].Name+": another worker uses it")
+	require.EqualError(t, other.worker.Run(ctx), "this worker can't run builds: user "+owners[0].Name+": another worker uses it")
 }
 
 // TestSlotWithProcessesThatCannotBeEnded freezes one, which then does not even end by

@@ -89,7 +89,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer w.state.close()
 	release, err := claimOwners(ctx, w.cfg.Owners, w.state.lost, w.cfg.KillGrace)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %w", ErrUnfit, err)
 	}
 	defer release()
 	if err := w.state.clear(); err != nil {
