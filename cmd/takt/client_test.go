@@ -64,6 +64,12 @@ func (d *terminal) file(t *testing.T, name, content string) string {
 	return path
 }
 
+// source writes a zip archive.
+func (d *terminal) source(t *testing.T) string {
+	t.Helper()
+	return d.file(t, "s.zip", string(zipOf(t, map[string]string{"a": "hello"})))
+}
+
 // finish ends a build as its worker would.
 func (d *terminal) finish(id string, state store.BuildState, result, reason string) {
 	d.Edit(id, func(b *controllertest.Build) {
@@ -75,8 +81,8 @@ func (d *terminal) finish(id string, state store.BuildState, result, reason stri
 func TestSubmitAndLookWithoutTheKey(t *testing.T) {
 	t.Parallel()
 	d := newTerminal(t)
-	id := strings.TrimSpace(d.ok(t, "submit", "--platform", "ios", d.file(t, "s.zip", "zip"), "--certs", d.file(t, "c.zip", "certs")))
-	require.Equal(t, "zip", string(d.Build(id).Source))
+	id := strings.TrimSpace(d.ok(t, "submit", "--platform", "ios", d.source(t), "--certs", d.file(t, "c.zip", "certs")))
+	require.Equal(t, zipOf(t, map[string]string{"a": "hello"}), d.Build(id).Source)
 	require.Equal(t, "certs", string(d.Build(id).Certs))
 	delete(d.env, "TAKT_API_KEY")
 	require.Contains(t, d.ok(t, "status", id), "pending")
@@ -178,7 +184,7 @@ func TestJSON(t *testing.T) {
 	t.Parallel()
 	d := newTerminal(t)
 	var submitted map[string]any
-	require.NoError(t, json.Unmarshal([]byte(d.ok(t, "submit", "-p", "ios", "--json", d.file(t, "s.zip", "zip"))), &submitted))
+	require.NoError(t, json.Unmarshal([]byte(d.ok(t, "submit", "-p", "ios", "--json", d.source(t))), &submitted))
 	require.Equal(t, "build-1", submitted["id"])
 	require.NotContains(t, submitted, "access_token")
 	d.finish("build-1", store.Completed, "app", "")
@@ -227,7 +233,7 @@ func TestExitCodes(t *testing.T) {
 	d := newTerminal(t)
 	done := d.Submit("ios", nil, nil)
 	d.finish(done, store.Completed, "app", "")
-	source := d.file(t, "s.zip", "zip")
+	source := d.source(t)
 	empty := d.file(t, "empty", "")
 	tests := []struct {
 		name string
@@ -250,6 +256,7 @@ func TestExitCodes(t *testing.T) {
 		{"URL without scheme", []string{"list", "--url", "localhost:3000"}, nil, 2, "did you mean http://localhost:3000?"},
 		{"address without scheme", []string{"list", "--url", "127.0.0.1:3000"}, nil, 2, "want http://host:port"},
 		{"no such source", []string{"submit", "-p", "ios", source + "x"}, nil, 2, "no such file"},
+		{"a source that is no archive", []string{"submit", "-p", "ios", empty}, nil, 2, empty + " is no zip archive: SOURCE must be one, or a directory"},
 		{"bad URL", []string{"list", "--url", "localhost"}, nil, 2, "controller URL"},
 		{"empty key file", []string{"list", "--api-key-file", empty}, nil, 2, "is empty"},
 		{"not found", []string{"status", "nope"}, nil, 3, "Build not found"},
@@ -284,7 +291,7 @@ func TestControllerNotAvailable(t *testing.T) {
 		controllertest.Problem(w, http.StatusServiceUnavailable, store.QueueFull, "Build queue full, try again later")
 		return true
 	})
-	code, _, errs := d.takt(t.Context(), "submit", "-p", "ios", d.file(t, "s.zip", "zip"))
+	code, _, errs := d.takt(t.Context(), "submit", "-p", "ios", d.source(t))
 	require.Equal(t, 5, code)
 	require.Contains(t, errs, "Build queue full")
 	require.Equal(t, 1, d.Requests("POST /api/builds"), "a full queue is not waited for")
@@ -329,7 +336,7 @@ func TestSubmitSurvivesALostReply(t *testing.T) {
 		d.Answer(httptest.NewRecorder(), r)
 		panic(http.ErrAbortHandler)
 	})
-	id := strings.TrimSpace(d.ok(t, "submit", "-p", "ios", d.file(t, "s.zip", "zip"), "--label", "cache=app", "-l", "a=b=c", "--priority", "-4"))
+	id := strings.TrimSpace(d.ok(t, "submit", "-p", "ios", d.source(t), "--label", "cache=app", "-l", "a=b=c", "--priority", "-4"))
 	require.Equal(t, "build-1", id)
 	require.Equal(t, 3, d.Requests("POST /api/builds"))
 	require.Empty(t, d.Build("build-2").ID, "one build")
@@ -339,9 +346,9 @@ func TestSubmitSurvivesALostReply(t *testing.T) {
 	require.Regexp(t, `priority +-4`, shown)
 
 	for range 2 {
-		require.Equal(t, "build-2\n", d.ok(t, "submit", "-p", "ios", d.file(t, "s.zip", "zip"), "--idempotency-key", "mine"))
+		require.Equal(t, "build-2\n", d.ok(t, "submit", "-p", "ios", d.source(t), "--idempotency-key", "mine"))
 	}
-	require.Equal(t, "build-3\n", d.ok(t, "submit", "-p", "ios", d.file(t, "s.zip", "zip")), "each run has a key of its own")
+	require.Equal(t, "build-3\n", d.ok(t, "submit", "-p", "ios", d.source(t)), "each run has a key of its own")
 }
 
 func TestWaitOutlastsARestartOfTheController(t *testing.T) {

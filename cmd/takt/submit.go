@@ -1,8 +1,10 @@
 package main
 
 import (
+	"archive/zip"
 	"cmp"
 	"context"
+	"errors"
 	"os"
 	"strings"
 
@@ -111,6 +113,8 @@ func openSource(ctx context.Context, s *session, path string) (source client.Con
 		}
 		packed := path
 		remove = func() { _ = os.Remove(packed) }
+	} else if err := checkZip(path); err != nil {
+		return source, remove, err
 	}
 	source, err = client.File(path)
 	if err != nil {
@@ -118,6 +122,18 @@ func openSource(ctx context.Context, s *session, path string) (source client.Con
 		return source, func() {}, cli.AsUsage(err)
 	}
 	return source, remove, nil
+}
+
+// checkZip refuses what a worker could not unpack anyway.
+func checkZip(path string) error {
+	z, err := zip.OpenReader(path)
+	switch {
+	case errors.Is(err, zip.ErrFormat):
+		return cli.Usage("%s is no zip archive: SOURCE must be one, or a directory", path)
+	case err != nil:
+		return cli.AsUsage(err)
+	}
+	return z.Close()
 }
 
 // submitTries is the maximum number of attempts to submit a build.
