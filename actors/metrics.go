@@ -115,7 +115,7 @@ func (t *Tree) measureQueue(add addFigure) {
 		}
 	}
 	if states, ok := t.fleet.states(time.Now()); ok {
-		for _, state := range []string{"idle", "building", "draining", "critical", "offline"} {
+		for _, state := range []string{"idle", "building", "draining", "quarantined", "critical", "offline"} {
 			add("takt_workers", "Registered workers by state, as counted in the last minute.", float64(states[state]), "state", state)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"takt/http/api"
 	"takt/storage"
 	"takt/store"
+	"takt/store/tracing"
 )
 
 // recordTimeout is how long recording a result may take once its file is complete. It
@@ -25,6 +26,7 @@ type outcome struct {
 	beat         store.Beat // which worker and build, as far as known
 	success      string
 	errorMessage string
+	fault        store.Fault
 	file         *storage.Upload // nil for none
 	body         *body
 	begun        time.Time
@@ -44,7 +46,7 @@ func (h *holders) upload(ctx context.Context, c echo.Context) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return uploaded(success), h.recordResult(context.WithoutCancel(ctx), in, success)
+	return h.recordResult(context.WithoutCancel(ctx), in, success)
 }
 
 func uploaded(success bool) api.Uploaded {
@@ -106,6 +108,10 @@ func (h *holders) takeUpload(ctx context.Context, f *form, p *multipart.Part, in
 		in.success, err = f.field(p)
 	case "error_message":
 		in.errorMessage, _, err = f.text(p) // a truncated message is better than none
+	case "fault":
+		var fault string
+		fault, err = f.field(p)
+		in.fault = store.Fault(fault)
 	case "result":
 		if in.file != nil {
 			return invalid("More than one result file")
@@ -160,36 +166,66 @@ func (in *outcome) check() (success bool, err error) {
 
 // recordResult finishes the build. A file that has its name but no row stays, because a
 // newer result may have the same name by now; the sweeper removes it.
-func (h *holders) recordResult(ctx context.Context, in *outcome, success bool) error {
+func (h *holders) recordResult(ctx context.Context, in *outcome, success bool) (any, error) {
 	b, err := h.store.Find(ctx, in.beat.BuildID)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	result := store.Result{
 		BuildID: in.beat.BuildID, WorkerID: in.beat.WorkerID, Attempt: in.beat.Attempt,
-		Success: success, ErrorMessage: in.errorMessage,
+		Success: success, ErrorMessage: in.errorMessage, Fault: in.fault,
 	}
 	record := func(commit func() error) error {
 		ctx, cancel := context.WithTimeoutCause(ctx, recordTimeout, errRecordTimeout)
 		defer cancel()
 		return h.finish(ctx, b, result, commit)
 	}
-	if !success {
-		return record(nil)
+	switch {
+	case !success && in.fault.OfWorker():
+		return h.giveBack(ctx, b.Ref(), result)
+	case !success:
+		return uploaded(false), record(nil)
 	}
 	result.ErrorMessage = ""
 	name := resultName(b.ID, b.Platform)
 	if b.State.Final() { // a repeat or a refusal: the file is not kept
 		result.File = &store.File{Name: name, Size: in.file.Size, SHA256: in.file.SHA256}
-		return record(nil)
+		return uploaded(true), record(nil)
 	}
 	h.publish(store.TopicBuildUploaded, store.Uploaded{BuildID: b.ID, WorkerID: in.beat.WorkerID, Step: store.Step{
 		What: store.StepUploaded, Attempt: b.Attempt, Took: time.Since(in.begun), Bytes: in.file.Size,
 	}})
-	return in.file.Commit(ctx, name, func(f store.File, commit func() error) error {
+	return uploaded(true), in.file.Commit(ctx, name, func(f store.File, commit func() error) error {
 		result.File = &f
 		return record(commit)
 	})
+}
+
+// giveBack makes a build pending again that its worker could not run.
+func (h *holders) giveBack(ctx context.Context, ref store.BuildRef, r store.Result) (any, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, recordTimeout, errRecordTimeout)
+	defer cancel()
+	back, err := h.store.GiveBack(ctx, r)
+	if err != nil {
+		return nil, fmt.Errorf("giving back build %s: %w", r.BuildID, err)
+	}
+	reply := uploaded(false)
+	if back.State == store.Pending {
+		reply = api.Uploaded{Success: true, Status: "pending", Message: "Build is pending again"}
+	}
+	if back.Repeat {
+		return reply, nil
+	}
+	if back.State == store.Pending {
+		h.queue.Requeued([]store.BuildRef{ref})
+	}
+	h.publish(store.TopicBuildUpdated, store.Lost(ref, back.State, string(r.Fault)))
+	if back.Quarantined != "" {
+		h.publish(store.TopicWorkerUpdated, store.WorkerUpdate{
+			WorkerID: r.WorkerID, Status: back.Status, Step: store.Step{What: store.StepQuarantined, Lost: back.Quarantined, TraceID: tracing.ID(ctx)},
+		})
+	}
+	return reply, nil
 }
 
 // finish ends b and publishes that.

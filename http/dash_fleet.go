@@ -40,8 +40,8 @@ func (r fleetRow) Success() float64 {
 }
 
 var (
-	fleetSorts  = []string{"name", "state", "used", "success", "seen"}            //nolint:gochecknoglobals // a table
-	fleetStates = []string{"idle", "building", "draining", "offline", "critical"} //nolint:gochecknoglobals // a table
+	fleetSorts  = []string{"name", "state", "used", "success", "seen"}                           //nolint:gochecknoglobals // a table
+	fleetStates = []string{"idle", "building", "draining", "quarantined", "offline", "critical"} //nolint:gochecknoglobals // a table
 )
 
 // Sorts and StateNames are the options of the page's filter.

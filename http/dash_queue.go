@@ -142,8 +142,9 @@ func whyWaiting(b store.PendingBuild, p platformQueue) why {
 	switch free := p.Free(); {
 	case p.Known == 0:
 		return why{Kind: "worker", Text: "There is no worker for " + string(b.Platform) + "."}
-	case p.Able == 0 && p.Draining+p.Critical > 0:
-		return why{Kind: "paused", Text: fmt.Sprintf("All workers for %s that are online get no builds: %d draining, %d critical.", p.Platform, p.Draining, p.Critical)}
+	case p.Able == 0 && p.Draining+p.Critical+p.Quarantined > 0:
+		return why{Kind: "paused", Text: fmt.Sprintf("All workers for %s that are online get no builds: %d draining, %d quarantined, %d critical.",
+			p.Platform, p.Draining, p.Quarantined, p.Critical)}
 	case p.Able == 0:
 		return why{Kind: "worker", Text: fmt.Sprintf("No worker for %s is online (%d known).", p.Platform, p.Known)}
 	case b.Number <= free:

@@ -207,6 +207,25 @@ func TestDashboardPagesLoadNothingFromElsewhere(t *testing.T) {
 	require.Equal(t, 404, d.ask("GET", "/assets/home.html", nil, nil).status)
 }
 
+func TestDashboardShowsWhyAWorkerIsQuarantinedAndEndsIt(t *testing.T) {
+	t.Parallel()
+	d := setupDash(t, apiKey)
+	s, w := d.assigned()
+	const why = "1 of the last 1 attempts ended by this worker&#39;s own fault. The last one (engine): podman: exec format error"
+	require.Equal(t, 200, d.giveUp(s.ID, w.ID, "engine").status)
+	for _, path := range []string{"/fleet", "/fleet?state=quarantined&sort=state", "/fleet/" + w.ID} {
+		page := d.ask("GET", path, nil, nil).body
+		require.Contains(t, page, why, path)
+		require.Contains(t, page, `<span class="badge quarantined">quarantined</span>`, path)
+		require.Regexp(t, `Trial build due <time [^>]*>in \d+ s`, page, path)
+		require.Contains(t, page, "Resume", path)
+	}
+	require.Equal(t, 303, d.ask("POST", "/fleet/"+w.ID+"/resume", url.Values{"reason": {"engine is back"}}, nil).status)
+	page := d.ask("GET", "/fleet/"+w.ID, nil, nil).body
+	require.NotContains(t, page, why)
+	require.Contains(t, page, `<span class="badge idle">idle</span>`)
+}
+
 func TestDashboardActsAreAuditedWithWhoAndWhy(t *testing.T) {
 	t.Parallel()
 	d := setupDash(t, apiKey)

@@ -43,6 +43,7 @@ type Builds interface {
 	Telemetry(ctx context.Context, beat store.Beat, t store.Telemetry) (store.BeatReply, error)
 	// Finish calls commit inside its transaction, unless it is a repeat.
 	Finish(ctx context.Context, result store.Result, commit func() error) (repeat bool, err error)
+	GiveBack(ctx context.Context, result store.Result) (store.GiveBack, error)
 }
 
 // Workers is the store of workers and of their diagnostic reports.

@@ -87,6 +87,49 @@ func TestDrainedWorkerFinishesAndGetsNoMore(t *testing.T) {
 	require.Equal(t, next.ID, b.poll(p.AccessToken).Job.ID)
 }
 
+// giveUp reports that a build failed by fault.
+func (b *bundle) giveUp(build, worker, fault string) reply {
+	return b.form("/api/workers/upload", key(), part{name: "build_id", content: build}, part{name: "worker_id", content: worker},
+		part{name: "success", content: "false"}, part{name: "error_message", content: "podman: exec format error"}, part{name: "fault", content: fault})
+}
+
+func TestAWorkerThatCantRunBuildsIsQuarantined(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s, w := b.assigned()
+	b.published.take()
+	r := b.giveUp(s.ID, w.ID, "engine")
+	require.Equal(t, 200, r.status, r.body)
+	requireBody(t, `{"success":true,"status":"pending","message":"Build is pending again"}`, r)
+	builds, workers := b.published.take()
+	require.Equal(t, []store.BuildUpdate{{BuildID: s.ID, State: store.Pending, Platform: store.IOS}}, builds)
+	require.Equal(t, []store.WorkerUpdate{{WorkerID: w.ID, Status: store.Idle}}, workers)
+	requireBody(t, `{"success":true,"status":"pending","message":"Build is pending again"}`, b.giveUp(s.ID, w.ID, "engine"))
+	builds, workers = b.published.take()
+	require.Empty(t, builds, "a repeat")
+	require.Empty(t, workers)
+	require.Contains(t, b.messages(s.ID), "Worker "+w.ID+" gave this build back (engine: podman: exec format error), build is pending again")
+
+	shown := b.worker(w.ID)
+	require.Equal(t, []string{"idle", "quarantined"}, []string{shown.Status, shown.State})
+	require.Equal(t, "1 of the last 1 attempts ended by this worker's own fault. The last one (engine): podman: exec format error", shown.Quarantine.Reason)
+	require.NotEmpty(t, shown.Quarantine.Until)
+	r = b.send("POST", "/api/workers/"+w.ID+"/resume", key(), "")
+	require.Equal(t, "idle", decode[api.Worker](t, r).State)
+	require.Nil(t, decode[api.Worker](t, r).Quarantine)
+}
+
+func TestAFailureOfAnyOtherKindIsTheBuilds(t *testing.T) {
+	t.Parallel()
+	for _, fault := range []string{"build", "", "of a later version"} {
+		b := setup(t)
+		s, w := b.assigned()
+		requireBody(t, `{"success":true,"status":"failed","message":"Build marked as failed"}`, b.giveUp(s.ID, w.ID, fault))
+		require.Equal(t, "failed", b.status(s.ID).Status)
+		require.Equal(t, "idle", b.worker(w.ID).State)
+	}
+}
+
 func TestDeletedWorkerIsGone(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

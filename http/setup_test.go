@@ -20,6 +20,7 @@ import (
 	takthttp "takt/http"
 	"takt/http/api"
 	"takt/storage"
+	"takt/store"
 	"takt/store/postgres"
 	"takt/store/seal"
 	"takt/store/storetest"
@@ -67,7 +68,7 @@ func setupWith(t *testing.T, replace func(*takthttp.Deps), change ...func(*takth
 	pace, deploying := newPacer(t, d.DB), newDeploying(d.DB)
 	deps := takthttp.Deps{
 		Dashboard: postgres.NewDashboard(d.DB),
-		Builds:    postgres.NewBuilds(d.DB, postgres.BuildsConfig{QueueLimit: 20}),
+		Builds:    postgres.NewBuilds(d.DB, postgres.BuildsConfig{QueueLimit: 20, Quarantine: store.QuarantineRule{Faults: 1, Attempts: 10}}),
 		Workers:   postgres.NewWorkers(d.DB), Queue: b.queue, Tokens: b.queue.tokens, Publish: b.published.publish, Files: files,
 		Deployments: deploying, DeploymentStore: deploying, Throttle: pace, ThrottleStore: pace.Throttle, OAuth: installer{},
 		Audit: postgres.NewAudit(d.DB), Background: func(run func(context.Context)) { go run(t.Context()) },

@@ -149,8 +149,10 @@ type Result struct {
 	// Attempt is the assignment that the worker reports on; 0 if it did not say.
 	Attempt int
 	Success bool
-	// ErrorMessage is used when Success is false; empty means MessageFailed.
+	// ErrorMessage is used when Success is false; empty means MessageFailed. Fault says what
+	// the attempt ended by.
 	ErrorMessage string
+	Fault        Fault
 	// File is the stored result when Success is true.
 	File *File
 }

@@ -11,15 +11,16 @@ import (
 // The states of a worker as operators see it: its status, unless it gets no builds for
 // another reason.
 const (
-	WorkerDraining = "draining"
-	WorkerCritical = "critical"
+	WorkerDraining    = "draining"
+	WorkerQuarantined = "quarantined"
+	WorkerCritical    = "critical"
 )
 
 // FleetFilter selects workers and orders them; empty fields match all.
 type FleetFilter struct {
 	// Name is a part of the name, or the id.
 	Name string
-	// State is a WorkerStatus, WorkerDraining or WorkerCritical.
+	// State is a WorkerStatus or one of the constants above.
 	State    string
 	Platform Platform
 	// Sort is name, state, used, success or seen.
@@ -41,9 +42,9 @@ type FleetRow struct {
 // FleetSummary counts the workers that take one platform.
 type FleetSummary struct {
 	Platform Platform
-	// Known counts all workers. Able ones are online and get builds. Draining and
-	// Critical ones are online and get none.
-	Known, Able, Draining, Critical int
+	// Known counts all workers. Able ones are online and get builds. Draining, Critical
+	// and Quarantined ones are online and get none.
+	Known, Able, Draining, Critical, Quarantined int
 	// Slots and Held are the sums over able workers.
 	Slots, Held int
 }

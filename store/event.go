@@ -42,7 +42,8 @@ type Step struct {
 	Attempt int
 	// WorkerID is the worker that lost the attempt.
 	WorkerID string
-	// Lost is why the attempt was lost: one of the constants below.
+	// Lost is why the attempt was lost: one of the constants below or of WorkerFaults; or
+	// why a worker was quarantined.
 	Lost string
 	// Took is how long the step took: waiting for a worker, building, or sending the
 	// result. 0 if it is not known.
@@ -80,6 +81,8 @@ const (
 	StepDrained    = "drained"
 	StepResumed    = "resumed"
 	StepGone       = "gone"
+
+	StepQuarantined = "quarantined"
 )
 
 // Why an attempt ended without a result.

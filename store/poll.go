@@ -47,8 +47,8 @@ type WorkerSession struct {
 	Platforms []Platform
 	Slots     int
 	Held      int
-	// Drained workers get no new builds, because they are draining, or critical where
-	// critical workers get none.
+	// Drained workers get no new builds: they are draining, rest after a fault of their
+	// own, are quarantined, or are critical where critical workers get none.
 	Drained bool
 	// Used is the highest counter with which the worker polled. Handed is the counter of
 	// its last hand-out.

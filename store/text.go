@@ -30,12 +30,15 @@ const maxWord = 100
 
 // word makes a word from outside safe for a line of a log.
 func word(s string) string {
-	s = strings.Join(strings.Fields(Text(s)), " ")
+	s = OneLine(s)
 	if utf8.RuneCountInString(s) > maxWord {
 		s = string([]rune(s)[:maxWord])
 	}
 	return s
 }
+
+// OneLine is Text with each run of white space as one space.
+func OneLine(s string) string { return strings.Join(strings.Fields(Text(s)), " ") }
 
 // Absent reports whether a member of a JSON object is not there, or null.
 func Absent(v json.RawMessage) bool { return len(v) == 0 || string(v) == "null" }

@@ -34,6 +34,10 @@ type Worker struct {
 	// Draining workers get no new builds and keep those that they hold, until they are
 	// resumed. A new registration does not end draining.
 	Draining bool
+	// Quarantine is why the worker is quarantined; "" if it is not. A quarantined worker
+	// gets no builds until RestsUntil, then one as a trial. Registering does not end that.
+	Quarantine string
+	RestsUntil time.Time
 }
 
 // Registered is the result of a registration.

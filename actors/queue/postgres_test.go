@@ -444,3 +444,32 @@ func TestDatabaseLostUnderLoad(t *testing.T) {
 		})
 	}
 }
+
+// The end of a rest changes no row and is announced by nobody, so the count finds it.
+func TestAParkedPollGetsABuildWhenItsWorkersRestEnds(t *testing.T) {
+	t.Parallel()
+	db := storetest.New(t)
+	c := newController(t, db.DB)
+	builds := postgres.NewBuilds(db.DB, postgres.BuildsConfig{})
+	w := workers(t, db.DB, 1)[0]
+	b := storetest.Build(t, db.DB)
+	req := w.Request()
+	r, err := c.queue.Poll(t.Context(), req, 0)
+	require.NoError(t, err)
+	require.Equal(t, b.ID, r.Job.BuildID)
+	back, err := builds.GiveBack(t.Context(), store.Result{BuildID: b.ID, WorkerID: w.ID, Attempt: 1, Fault: store.FaultEngine})
+	require.NoError(t, err)
+	require.Equal(t, store.Pending, back.State)
+	for range 3 {
+		req = c.next(t, req, r)
+		r, err = c.queue.Poll(t.Context(), req, 0)
+		require.NoError(t, err)
+		require.Nil(t, r.Job, "it rests")
+	}
+	_, err = db.Pool.Exec(t.Context(), `UPDATE workers SET rests_until = clock_timestamp() + interval '5 s'`)
+	require.NoError(t, err)
+	r, err = c.queue.Poll(t.Context(), c.next(t, req, r), 50*time.Second)
+	require.NoError(t, err)
+	require.NotNil(t, r.Job)
+	require.Equal(t, 2, r.Job.Attempt)
+}

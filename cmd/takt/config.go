@@ -16,6 +16,7 @@ import (
 
 	"takt/actors/janitor"
 	"takt/storage"
+	"takt/store"
 )
 
 // Config holds the settings of `takt serve`. They come from the defaults, a YAML file,
@@ -46,6 +47,7 @@ type Config struct {
 	Deploy                      DeployConfig
 	MaxParked                   int
 	SpareCritical               bool
+	Quarantine                  store.QuarantineRule
 	TelemetryWithoutKey         bool
 	Heijunka                    HeijunkaConfig
 	PollRate, RegisterRate      int
@@ -71,6 +73,7 @@ func defaultConfig(stateDir string) Config {
 		WorkerTimeout:    300 * time.Second,
 		OnBuildTimeout:   "requeue",
 		BuildMaxAttempts: 3,
+		Quarantine:       store.QuarantineRule{Faults: 3, Attempts: 10},
 		MaxParked:        20_000,
 		Heijunka:         defaultHeijunkaConfig(),
 		PollRate:         100,

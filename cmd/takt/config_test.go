@@ -11,6 +11,8 @@ import (
 
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
+
+	"takt/store"
 )
 
 func env(pairs ...string) func(string) (string, bool) {
@@ -140,4 +142,23 @@ func TestTrustedProxiesAreNetworksOrAddresses(t *testing.T) {
 	_, err = load(sources{lookup: env("TAKT_POLL_RATE", "-1", "TAKT_REGISTER_RATE", "many")})
 	require.ErrorContains(t, err, "poll-rate: must be at least 0")
 	require.ErrorContains(t, err, "register-rate")
+}
+
+func TestQuarantineIsAShareOfAttemptsOrOff(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]store.QuarantineRule{"3/10": {Faults: 3, Attempts: 10}, "1/1": {Faults: 1, Attempts: 1}, "100/100": {Faults: 100, Attempts: 100}, "off": {}} {
+		cfg, err := load(sources{lookup: env("TAKT_QUARANTINE", text)})
+		require.NoError(t, err)
+		require.Equal(t, want, cfg.Quarantine)
+		var out bytes.Buffer
+		cfg.print(&out)
+		require.Contains(t, out.String(), `quarantine: "`+text+`"`)
+	}
+	for _, text := range []string{"3", "0/10", "11/10", "3/101", "3/10s", "a/b", "3/10/20", "on"} {
+		_, err := load(sources{lookup: env("TAKT_QUARANTINE", text)})
+		require.ErrorContains(t, err, "must be off, or K/N such as 3/10 with 1 <= K <= N <= 100", text)
+	}
+	cfg, err := load(sources{lookup: env()})
+	require.NoError(t, err)
+	require.Equal(t, store.QuarantineRule{Faults: 3, Attempts: 10}, cfg.Quarantine)
 }

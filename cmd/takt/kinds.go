@@ -10,6 +10,7 @@ import (
 
 	"takt/actors/deployment"
 	"takt/actors/janitor"
+	"takt/store"
 )
 
 // value shows and sets a setting's field as text.
@@ -66,6 +67,30 @@ func switchedOff(field *bool) value {
 			return false, errors.New("must be on or off")
 		}
 		return v == "off", nil
+	})
+}
+
+// quarantine takes "3/10" and "off".
+func quarantine(field *store.QuarantineRule) value {
+	show := func(r store.QuarantineRule) string {
+		if r.Faults == 0 {
+			return "off"
+		}
+		return fmt.Sprintf("%d/%d", r.Faults, r.Attempts)
+	}
+	return parsed(field, show, func(v string) (r store.QuarantineRule, err error) {
+		if v == "off" {
+			return r, nil
+		}
+		k, n, _ := strings.Cut(v, "/")
+		r.Faults, err = strconv.Atoi(k)
+		if err == nil {
+			r.Attempts, err = strconv.Atoi(n)
+		}
+		if err != nil || r.Faults < 1 || r.Attempts < r.Faults || r.Attempts > store.MaxQuarantineAttempts {
+			return r, fmt.Errorf("must be off, or K/N such as 3/10 with 1 <= K <= N <= %d", store.MaxQuarantineAttempts)
+		}
+		return r, nil
 	})
 }
 

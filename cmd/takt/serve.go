@@ -167,7 +167,7 @@ func (c *controller) open(ctx context.Context) error {
 // assemble makes the tree and the HTTP server in front of it.
 func (c *controller) assemble(ctx context.Context) error {
 	db := postgres.New()
-	builds := postgres.NewBuilds(db, postgres.BuildsConfig{QueueLimit: c.cfg.QueueLimit})
+	builds := postgres.NewBuilds(db, postgres.BuildsConfig{QueueLimit: c.cfg.QueueLimit, Quarantine: c.cfg.Quarantine})
 	workers := postgres.NewWorkers(db)
 	workers.Rule.MaxAttempts = c.cfg.attempts()
 	assigner := postgres.NewQueue(db, postgres.QueueConfig{SpareCritical: c.cfg.SpareCritical, Quarantined: func(b store.BuildRef, cause error) {

@@ -130,6 +130,9 @@ func buildSettings(c *Config) []setting {
 		row("poll-rate", number(&c.PollRate), "polls a second that one worker may send; 0: no limit"),
 		row("register-rate", number(&c.RegisterRate), "registrations a second from one remote address; 0: no limit"),
 		row("spare-critical-workers", boolean(&c.SpareCritical), "give no builds to workers whose last diagnostic report is critical"),
+		row("quarantine", quarantine(&c.Quarantine),
+			"K/N: give no builds to a worker when K of its last N attempts ended by its own fault (the build command could not be "+
+				"started, container engine, disk), until it has run a trial build or is resumed; or off"),
 		row("telemetry-without-key", boolean(&c.TelemetryWithoutKey),
 			"accept telemetry without an API key from the worker that holds the build; old host monitors send none"),
 	)

@@ -76,9 +76,12 @@ it reaches what this machine does; --network none closes that.
 
 The command or the engine must be there: it is looked for at the start and before
 each build. If it is missing the worker gives the build back and pauses until it is
-there again. If three different builds in a row fail within 10 s the worker is
-drained, until takt workers resume ID. Both show in takt workers; a worker that ends
-in such a state, or can't begin, ends with exit code 7.
+there again, which shows in takt workers; a worker that ends in such a state, or can't
+begin, ends with exit code 7. A build whose command can't be started, or that fails by
+the container engine or a full disk before its command begins, is given back too, to
+run elsewhere. If that happens often the controller quarantines the worker (takt serve
+--quarantine). How the build command itself ends, also with exit code 126 or 127, is
+never held against the worker.
 
 It sends a diagnostic report at its start, when builds can't be run or can again, and
 at SIGUSR1: takt workers shows the verdict. While it builds, takt workers and the
@@ -91,7 +94,7 @@ it has, and unregister. The second kills them and reports them as failed.`,
 	o.addFlags(cmd)
 	r.addFlags(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := o.complete(env); err != nil {
+		if err := o.complete(cmd.Context(), env); err != nil {
 			return cli.AsUsage(err)
 		}
 		s, err := r.open(cmd)
@@ -195,7 +198,7 @@ func (s *size) Set(text string) error {
 func (*size) Type() string { return "size" }
 
 // complete fills in what the flags leave open, or returns an error for wrong flags.
-func (o *workerOptions) complete(env environment) (err error) {
+func (o *workerOptions) complete(ctx context.Context, env environment) (err error) {
 	o.Version = version()
 	for _, p := range o.platforms {
 		o.Platforms = append(o.Platforms, store.Platform(p))
@@ -219,11 +222,6 @@ func (o *workerOptions) complete(env environment) (err error) {
 			return fmt.Errorf("--user: a container has one user, got %q", o.users)
 		}
 		image.User = strings.Join(o.users, "")
-		if image.Engine == "" {
-			if image.Engine, err = runner.FindEngine(); err != nil {
-				return err
-			}
-		}
 		if image.Image == runner.FromJob && len(image.Allow) == 0 {
 			return errors.New("--image from-job needs --allow-image")
 		}
@@ -237,6 +235,14 @@ func (o *workerOptions) complete(env environment) (err error) {
 			"PATH", "HOME", "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "XDG_RUNTIME_DIR", "CONTAINER_HOST",
 			"CONTAINERS_CONF", "CONTAINERS_STORAGE_CONF", "CONTAINERS_REGISTRIES_CONF", "REGISTRY_AUTH_FILE",
 		}, env)
+		if err != nil {
+			return err
+		}
+		if image.Engine == "" {
+			if image.Engine, err = runner.FindEngine(ctx, image.HostEnv); err != nil {
+				return err
+			}
+		}
 		o.Command = &image
 	case o.exec != "":
 		base := []string{"PATH", "SHELL", "LANG", "LC_ALL", "TZ"}

@@ -25,7 +25,12 @@ func newWorkersCommand(env environment) *cobra.Command {
 A drained worker gets no builds and finishes those that it has. It stays drained,
 over restarts and new registrations, until it is resumed. A deleted worker is gone
 at once: its builds are pending again and its tokens void; should it still run,
-it may register anew.`,
+it may register anew.
+
+A worker is quarantined when too many of its last attempts ended by its own fault (takt
+serve --quarantine). It gets no builds, for a minute first and at most for half an
+hour, then one as a trial. The quarantine ends when the worker has run that, or with
+resume.`,
 		Args: cobra.NoArgs,
 		RunE: list.RunE,
 	}
@@ -34,7 +39,7 @@ it may register anew.`,
 		list,
 		newWorkerOrder(env, "show", "Show a worker", (*client.Client).Worker, printWorker),
 		newWorkerOrder(env, "drain", "Give a worker no more builds", (*client.Client).Drain, printWorkerStatus),
-		newWorkerOrder(env, "resume", "Give a drained worker builds again", (*client.Client).Resume, printWorkerStatus),
+		newWorkerOrder(env, "resume", "Give a drained or quarantined worker builds again", (*client.Client).Resume, printWorkerStatus),
 		newWorkersDeleteCommand(env),
 	)
 	return cmd
@@ -63,10 +68,14 @@ func newWorkersListCommand(env environment) *cobra.Command {
 }
 
 func workerStatus(w api.Worker) string {
+	status := w.Status
 	if w.Draining {
-		return w.Status + ", draining"
+		status += ", draining"
 	}
-	return w.Status
+	if w.Quarantine != nil {
+		status += ", quarantined until " + cli.TimeText(w.Quarantine.Until)
+	}
+	return status
 }
 
 func workerLoad(w api.Worker) string {
@@ -84,7 +93,15 @@ func figure(f *float64, unit string) string {
 	return strconv.FormatFloat(*f, 'f', 0, 64) + unit
 }
 
+// workerHealth returns why a worker is quarantined, or else the verdict of its last report.
 func workerHealth(w api.Worker) string {
+	if w.Quarantine != nil {
+		return cli.Plain(w.Quarantine.Reason)
+	}
+	return lastReport(w)
+}
+
+func lastReport(w api.Worker) string {
 	if w.Diagnostics == nil {
 		return "-"
 	}
@@ -148,12 +165,15 @@ func printWorker(w io.Writer, k api.Worker) {
 		{"registered", cli.TimeText(k.RegisteredAt)},
 		{"seen", cli.TimeText(k.LastSeenAt)},
 	}
+	if q := k.Quarantine; q != nil {
+		rows = append(rows, []string{"quarantine", cli.Plain(q.Reason)})
+	}
 	if t := k.Telemetry; t != nil {
 		rows = append(rows, []string{"telemetry", fmt.Sprintf("%s: CPU %s, memory %s, disk %s, %s", cli.TimeText(t.At), workerLoad(k),
 			figure(t.MemoryMB, " MB"), figure(t.DiskPercent, "%"), cli.Plain(cmp.Or(t.Stage, t.Type)))})
 	}
 	if d := k.Diagnostics; d != nil {
-		rows = append(rows, []string{"diagnostics", cli.Time(d.RunAt.Time()) + ": " + workerHealth(k)})
+		rows = append(rows, []string{"diagnostics", cli.Time(d.RunAt.Time()) + ": " + lastReport(k)})
 	}
 	cli.Table(w, rows)
 }

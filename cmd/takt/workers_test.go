@@ -49,6 +49,11 @@ func TestWorkersCommand(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(d.ok(t, "workers", "--json")), &list))
 	require.Len(t, list, 2)
 
+	d.Quarantine(two, "3 of the last 10 attempts ended by this worker's own fault")
+	for _, args := range [][]string{{"workers"}, {"workers", "show", two}} {
+		require.Regexp(t, `(?s)idle, quarantined until 2025-11-24T16:00:00Z.*3 of the last 10 attempts ended by this worker's own fault`, d.ok(t, args...))
+	}
+	require.Equal(t, two+" idle\n", d.ok(t, "workers", "resume", two))
 	require.Equal(t, two+" idle, draining\n", d.ok(t, "workers", "drain", "Linux"), "by its name")
 	three := d.worker(t, "Linux")
 	code, _, errs := d.takt(t.Context(), "workers", "resume", "Linux")
@@ -70,7 +75,7 @@ func TestWorkersCommand(t *testing.T) {
 func TestRetryCommand(t *testing.T) {
 	t.Parallel()
 	d := newTerminal(t)
-	old := strings.TrimSpace(d.ok(t, "submit", "--platform", "ios", d.file(t, "s.zip", "zip")))
+	old := strings.TrimSpace(d.ok(t, "submit", "--platform", "ios", d.source(t)))
 	d.finish(old, store.Failed, "", "exit status 1")
 	delete(d.env, "TAKT_API_KEY") // its token is kept
 	fresh := strings.TrimSpace(d.ok(t, "retry", old))

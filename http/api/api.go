@@ -299,7 +299,7 @@ type Unregistered struct {
 // Uploaded answers POST /api/workers/upload.
 type Uploaded struct {
 	Success bool   `json:"success"`
-	Status  string `json:"status"` // success or failed
+	Status  string `json:"status"` // success or failed; pending for a build that was given back
 	Message string `json:"message"`
 }
 

@@ -65,6 +65,11 @@ type Worker struct {
 	ID     string `json:"id"`
 	Name   string `json:"name"`
 	Status string `json:"status"` // idle, building or offline
+	// State is Status, unless the worker is online and gets no builds: draining or
+	// quarantined.
+	State string `json:"state"`
+	// Quarantine is null unless the worker is quarantined.
+	Quarantine *Quarantine `json:"quarantine"`
 	// Draining workers get no new builds and finish the ones they hold.
 	Draining     bool            `json:"draining"`
 	Platforms    []string        `json:"platforms"` // empty means all
@@ -88,6 +93,16 @@ func NewWorker(w store.WorkerDetail) Worker {
 		Capabilities: w.Capabilities, MaxConcurrentBuilds: w.Slots, Builds: w.Builds, Completed: w.Completed, Failed: w.Failed,
 		RegisteredAt: FormatTime(w.RegisteredAt), LastSeenAt: FormatTime(w.LastSeenAt),
 	}
+	if w.Quarantine != "" {
+		item.Quarantine = &Quarantine{Reason: w.Quarantine, Until: FormatTime(w.RestsUntil)}
+	}
+	switch item.State = item.Status; {
+	case w.Status == store.Offline:
+	case w.Draining:
+		item.State = store.WorkerDraining
+	case w.Quarantine != "":
+		item.State = store.WorkerQuarantined
+	}
 	for _, p := range w.Platforms {
 		item.Platforms = append(item.Platforms, string(p))
 	}
@@ -101,6 +116,13 @@ func NewWorker(w store.WorkerDetail) Worker {
 		item.Diagnostics = &WorkerDiagnostic{Status: string(w.Diagnostic), RunAt: millis(w.DiagnosedAt), Message: w.Finding}
 	}
 	return item
+}
+
+// Quarantine is why a worker gets no builds, and until when. After that it gets one, as a
+// trial. The quarantine ends when the worker has run it, or when the worker is resumed.
+type Quarantine struct {
+	Reason string `json:"reason"`
+	Until  string `json:"until"` // ISO 8601
 }
 
 // WorkerTelemetry is a worker's latest report about its machine.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"takt/http/api"
+	"takt/store"
 )
 
 // Register registers a worker, or registers it again if r.ID is set. Safe to repeat
@@ -63,7 +64,9 @@ type Upload struct {
 	// Success is sent with Result; a failure with ErrorMessage.
 	Success      bool
 	ErrorMessage string
-	Result       *Content
+	// Fault is what a failure ended by; "" counts as store.FaultBuild.
+	Fault  store.Fault
+	Result *Content
 	// Progress may be nil.
 	Progress Progress
 }
@@ -80,6 +83,9 @@ func (c *Client) Upload(ctx context.Context, u Upload) (api.Uploaded, error) {
 	}
 	if !u.Success && u.ErrorMessage != "" {
 		parts = append(parts, field("error_message", u.ErrorMessage))
+	}
+	if u.Fault != "" {
+		parts = append(parts, field("fault", string(u.Fault)))
 	}
 	if u.Result != nil {
 		parts = append(parts, file("result", "result", "application/octet-stream", *u.Result))

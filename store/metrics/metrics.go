@@ -82,10 +82,11 @@ func New() *Metrics {
 		"Time from handing a build out to its end, by platform and result.", long, "platform", "result")
 	m.Ended = m.counter("takt_builds_ended_total", "Builds that ended, by platform and result.", "platform", "result")
 	m.AttemptsLost = m.counter("takt_build_attempts_lost_total",
-		"Attempts that ended without a result, by reason: the worker was silent, restarted without the build, unregistered or was deleted.", "reason")
+		"Attempts that ended without a result, by reason: the worker was silent, restarted without the build, unregistered or was deleted, "+
+			"or it could not run the build (command, engine, disk).", "reason")
 	m.CancelTold = m.histogram("takt_build_cancel_seconds", "Time from cancelling a running build to telling its worker to stop.", long)
 	m.WorkerSteps = m.counter("takt_worker_steps_total",
-		"Steps of the lives of workers: registered, offline, drained, resumed, gone.", "step")
+		"Steps of the lives of workers: registered, offline, drained, resumed, gone, quarantined.", "step")
 	m.TokensRotated = m.counter("takt_worker_tokens_rotated_total", "Worker tokens that were issued in place of an older one.")
 	m.TokensRefused = m.counter("takt_worker_tokens_refused_total", "Requests that were refused because of their worker token.")
 
@@ -117,7 +118,10 @@ func (m *Metrics) begin() {
 	for _, reason := range []string{store.LostSilent, store.LostRestarted, store.LostUnregistered, store.LostDeleted, store.LostRequeued} {
 		m.AttemptsLost.WithLabelValues(reason)
 	}
-	for _, step := range []string{store.StepRegistered, store.StepOffline, store.StepDrained, store.StepResumed, store.StepGone} {
+	for _, fault := range store.WorkerFaults() {
+		m.AttemptsLost.WithLabelValues(string(fault))
+	}
+	for _, step := range []string{store.StepRegistered, store.StepOffline, store.StepDrained, store.StepResumed, store.StepGone, store.StepQuarantined} {
 		m.WorkerSteps.WithLabelValues(step)
 	}
 	m.StatementErrors.WithLabelValues("other")

@@ -30,6 +30,10 @@ CROSS JOIN LATERAL (
 	LIMIT 1
 ) w`
 
+// workerDrained reports whether worker w gets no builds for now. A quarantined worker that
+// does not rest gets one.
+const workerDrained = `(w.draining OR w.critical AND @spare OR w.rests_until > now() OR w.quarantine IS NOT NULL AND w.held > 0)`
+
 // sqlAssign is the group commit of polls. Its steps:
 //
 //	locked  locks the workers' rows at their addresses, without waiting, so that a
@@ -59,7 +63,7 @@ CROSS JOIN LATERAL (
 const sqlAssign = `/* assign */
 WITH locked AS MATERIALIZED (
 	SELECT p.nr, p.shown, p.parked, p.reconcile, p.address AS at, w.ctid AS now_at, w.number, w.id, w.used, greatest(p.used, w.used) AS known,
-		w.handed, w.held, w.slots, w.platforms, w.draining OR w.critical AND @spare AS drained, w.status = 'offline' AS due
+		w.handed, w.held, w.slots, w.platforms, ` + workerDrained + ` AS drained, w.status = 'offline' AS due
 	FROM unnest(@numbers::bigint[], @addresses::tid[], @shown::bigint[], @used::bigint[], @parked::bigint[], @reconcile::bool[])
 		WITH ORDINALITY AS p(number, address, shown, used, parked, reconcile, nr)
 	JOIN workers w ON w.ctid = p.address

@@ -26,6 +26,10 @@ type relation struct {
 	// worker is the worker's number and the counter that it has used. Only sqlRecordBeat
 	// sets it.
 	worker store.WorkerToken
+	// Only lockStanding reads the rest. held is how many builds the worker has.
+	health    store.WorkerHealth
+	held      int
+	givenBack int
 }
 
 // sqlRelation: $1 build, $2 worker.

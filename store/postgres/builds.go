@@ -15,6 +15,8 @@ type BuildsConfig struct {
 	// QueueLimit is how many builds may be pending when one more is submitted.
 	// Defaults to 1000.
 	QueueLimit int
+	// Quarantine decides which workers are quarantined.
+	Quarantine store.QuarantineRule
 }
 
 // Builds keeps builds, their files and their logs. Safe for concurrent use.

@@ -19,7 +19,7 @@ func NewDashboard(db *DB) *Dashboard { return &Dashboard{db: db} }
 
 // fleetState is the reason why a worker gets no builds, or else its status.
 const fleetState = `CASE WHEN w.status = 'offline' THEN 'offline' WHEN w.draining THEN 'draining'
-	WHEN w.critical THEN 'critical' ELSE w.status END`
+	WHEN w.quarantine IS NOT NULL THEN 'quarantined' WHEN w.critical THEN 'critical' ELSE w.status END`
 
 // fleetFilter selects the workers w that match the filter.
 const fleetFilter = `
@@ -49,7 +49,7 @@ WITH p AS MATERIALIZED (
 		WHEN 'seen' THEN -extract(epoch FROM w.last_seen_at)::float8
 		WHEN 'used' THEN -w.held::float8 / w.slots
 		WHEN 'success' THEN coalesce(w.completed::float8 / nullif(w.completed + w.failed, 0), 2)
-		ELSE CASE ` + fleetState + ` WHEN 'critical' THEN 0 WHEN 'offline' THEN 1 WHEN 'draining' THEN 2 WHEN 'building' THEN 3 ELSE 4 END
+		ELSE CASE ` + fleetState + ` WHEN 'critical' THEN 0 WHEN 'quarantined' THEN 1 WHEN 'offline' THEN 2 WHEN 'draining' THEN 3 WHEN 'building' THEN 4 ELSE 5 END
 	END AS key
 	FROM workers w WHERE ` + fleetFilter + ` AND (@name::text = '' OR w.id = @name
 		OR w.id = ANY (ARRAY(SELECT worker_id FROM worker_details WHERE strpos(lower(name), lower(@name)) > 0)))
@@ -129,6 +129,7 @@ func (w wider) Scan(dest ...any) error { return w.CollectableRow.Scan(append(des
 const sqlFleetSummary = `/* fleet_summary */
 SELECT p.platform, sum(n)::int, coalesce(sum(n) FILTER (WHERE state IN ('idle', 'building')), 0)::int,
 	coalesce(sum(n) FILTER (WHERE state = 'draining'), 0)::int, coalesce(sum(n) FILTER (WHERE state = 'critical'), 0)::int,
+	coalesce(sum(n) FILTER (WHERE state = 'quarantined'), 0)::int,
 	coalesce(sum(slots) FILTER (WHERE state IN ('idle', 'building')), 0)::bigint,
 	coalesce(sum(held) FILTER (WHERE state IN ('idle', 'building')), 0)::bigint
 FROM (

@@ -45,30 +45,32 @@ func (b *Builds) Finish(ctx context.Context, r store.Result, commit func() error
 				return err
 			}
 		}
-		return writeResult(ctx, tx, r)
+		return b.writeResult(ctx, tx, &st, r)
 	})
 	return repeat && err == nil, err
 }
 
-const sqlLockWorker = `/* lock_worker */ SELECT true FROM workers WHERE id = $1 FOR NO KEY UPDATE`
+const sqlLockHealth = `/* lock_health */
+SELECT true, attempts, coalesce(quarantine, ''), quarantines, rests_until > now(), held FROM workers WHERE id = $1 FOR NO KEY UPDATE`
 
-const sqlLockBuild = `/* lock_build */ SELECT true, state, coalesce(worker_id, ''), coalesce(last_worker_id, ''), attempt
+const sqlLockBuild = `/* lock_build */ SELECT true, state, coalesce(worker_id, ''), coalesce(last_worker_id, ''), attempt, given_back
 FROM builds WHERE seq = (SELECT seq FROM build_ids WHERE id = $1) FOR UPDATE`
 
 // lockStanding locks the worker, then the build, and returns their relation.
 func lockStanding(ctx context.Context, tx pgx.Tx, r store.Result) (st relation, err error) {
-	known := false
-	if err := orNone(tx.QueryRow(ctx, sqlLockWorker, r.WorkerID).Scan(&known), nil); err != nil {
+	known, held, h := false, 0, store.WorkerHealth{}
+	err = tx.QueryRow(ctx, sqlLockHealth, r.WorkerID).Scan(&known, &h.Attempts, &h.Quarantine, &h.Backoffs, &h.Resting, &held)
+	if err := orNone(err, nil); err != nil {
 		return st, fmt.Errorf("locking worker %s: %w", r.WorkerID, err)
 	}
 	st, err = lockBuild(ctx, tx, r.BuildID)
-	st.workerKnown = known
+	st.workerKnown, st.held, st.health = known, held, h
 	return st, err
 }
 
 // lockBuild locks a build, which may not exist, and reads its state and holders.
 func lockBuild(ctx context.Context, tx pgx.Tx, id string) (st relation, err error) {
-	err = tx.QueryRow(ctx, sqlLockBuild, id).Scan(&st.buildKnown, &st.state, &st.holder, &st.lastHolder, &st.attempt)
+	err = tx.QueryRow(ctx, sqlLockBuild, id).Scan(&st.buildKnown, &st.state, &st.holder, &st.lastHolder, &st.attempt, &st.givenBack)
 	if err = orNone(err, nil); err != nil {
 		return st, fmt.Errorf("locking the build: %w", err)
 	}
@@ -115,17 +117,18 @@ WITH was AS MATERIALIZED (
 	SELECT seq, CASE WHEN @success THEN 'info' ELSE 'error' END, @line FROM b
 )
 UPDATE workers SET
-	held = held - freed, last_seen_at = now(),
+	held = held - freed, last_seen_at = now(),` + healthColumns + `,
 	completed = completed + @success::int, failed = failed + 1 - @success::int,
 	status = CASE WHEN held > freed THEN 'building' WHEN status = 'offline' AND freed = 0 THEN 'offline' ELSE 'idle' END
 FROM was WHERE id = @worker`
 
 // writeResult ends the build. Both rows are locked.
-func writeResult(ctx context.Context, tx pgx.Tx, r store.Result) error {
+func (b *Builds) writeResult(ctx context.Context, tx pgx.Tx, st *relation, r store.Result) error {
 	args := pgx.NamedArgs{
 		"build": r.BuildID, "worker": r.WorkerID, "success": r.Success, "line": "Build completed successfully",
 		"message": nil, "name": nil, "size": nil, "digest": nil, "location": nil, "object": nil, "due": nil,
 	}
+	b.recordEnd(st, r, args)
 	if r.Success {
 		args["name"], args["size"], args["digest"] = r.File.Name, r.File.Size, r.File.SHA256[:]
 		args["location"], args["object"], args["due"] = whereabouts(*r.File)

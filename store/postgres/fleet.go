@@ -12,7 +12,7 @@ import (
 // workerColumns and workerJoins are what scanWorker reads of workers w.
 const (
 	workerColumns = `w.id, n.name, n.capabilities, w.platforms, w.slots, w.status, w.registered_at, w.last_seen_at,
-	w.completed, w.failed, w.held, w.draining,
+	w.completed, w.failed, w.held, w.draining, coalesce(w.quarantine, ''), CASE WHEN w.rests_until > '-infinity' THEN w.rests_until END,
 	ARRAY(SELECT b.id FROM builds b WHERE b.worker_id = w.id AND b.state IN ('assigned', 'building') ORDER BY b.seq),
 	t.build_id, t.at, t.type, coalesce(t.stage, ''), t.cpu_percent, t.memory_mb, t.disk_percent, t.processes, t.uptime_seconds,
 	coalesce(d.status, ''), d.run_at, coalesce(d.finding, '')`
@@ -40,17 +40,17 @@ func scanWorker(row pgx.CollectableRow) (w store.WorkerDetail, err error) {
 	var platforms []string
 	var capabilities []byte
 	var build, kind *string
-	var at, diagnosed *time.Time
+	var at, diagnosed, rests *time.Time
 	var t store.Telemetry
 	err = row.Scan(&w.ID, &w.Name, &capabilities, &platforms, &w.Slots, &w.Status, &w.RegisteredAt, &w.LastSeenAt,
-		&w.Completed, &w.Failed, &w.Held, &w.Draining, &w.Builds,
+		&w.Completed, &w.Failed, &w.Held, &w.Draining, &w.Quarantine, &rests, &w.Builds,
 		&build, &at, &kind, &t.Stage, &t.CPUPercent, &t.MemoryMB, &t.DiskPercent, &t.Processes, &t.UptimeSeconds,
 		&w.Diagnostic, &diagnosed, &w.Finding)
 	if err != nil {
 		return w, err
 	}
 	w.Capabilities, w.Platforms = capabilities, toPlatforms(platforms)
-	w.RegisteredAt, w.LastSeenAt, w.DiagnosedAt = w.RegisteredAt.UTC(), w.LastSeenAt.UTC(), utc(diagnosed)
+	w.RegisteredAt, w.LastSeenAt, w.DiagnosedAt, w.RestsUntil = w.RegisteredAt.UTC(), w.LastSeenAt.UTC(), utc(diagnosed), utc(rests)
 	if build != nil {
 		t.BuildID, t.At, t.Type = *build, at.UTC(), *kind
 		w.Telemetry = &t
@@ -59,11 +59,15 @@ func scanWorker(row pgx.CollectableRow) (w store.WorkerDetail, err error) {
 }
 
 const sqlDrain = `/* drain */
-WITH w AS (UPDATE workers SET draining = $2 WHERE id = $1 RETURNING number, status)
+WITH w AS (
+	UPDATE workers SET draining = $2, attempts = CASE WHEN $2 THEN attempts ELSE '' END, quarantine = CASE WHEN $2 THEN quarantine END,
+		quarantines = CASE WHEN $2 THEN quarantines ELSE 0 END, rests_until = CASE WHEN $2 THEN rests_until ELSE '-infinity' END
+	WHERE id = $1 RETURNING number, status
+)
 SELECT status, pg_notify('takt', 'worker:changed ' || number) FROM w`
 
 // Drain stops a worker from getting builds from the next assignment on, or lets it get
-// them again. The worker keeps the builds it has. Repeating it is harmless. Error:
+// them again, which ends its quarantine too. The worker keeps the builds it has. Repeating it is harmless. Error:
 // NotFound.
 func (w *Workers) Drain(ctx context.Context, id string, draining bool) (status store.WorkerStatus, err error) {
 	err = w.db.write("draining worker "+id).scan(ctx, errNoWorker, []any{&status, nil}, sqlDrain, id, draining)
@@ -101,7 +105,7 @@ func (w *Workers) Delete(ctx context.Context, id string) (gone store.Departure, 
 			_, err = tx.Exec(ctx, sqlLockTelemetry, id)
 		}
 		if err == nil {
-			err = tx.QueryRow(ctx, sqlLockWorker, id).Scan(nil)
+			err = tx.QueryRow(ctx, sqlLockByID, id).Scan(nil)
 		}
 		if err := orNone(err, errNoWorker); err != nil {
 			return err

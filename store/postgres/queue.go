@@ -50,13 +50,14 @@ SELECT 'android', count(*), coalesce(min(position), 0) FROM (
 const sqlInstallation = `/* installation */ SELECT value #>> '{}', clock_timestamp() FROM settings WHERE key = 'installation'`
 
 // sqlChanged finds the workers whose rows are no longer at their addresses, because
-// each change moves a row. A worker without a row has no id.
+// each change moves a row, and those whose rest has ended, which changes no row. A worker
+// without a row has no id.
 const sqlChanged = `/* changed */
 SELECT p.number, coalesce(w.id, ''), coalesce(w.used, 0), coalesce(w.handed, 0), coalesce(w.held, 0), coalesce(w.slots, 0), w.platforms,
-	coalesce(w.draining OR w.critical AND @spare, true), w.ctid
-FROM unnest(@numbers::bigint[], @addresses::tid[]) AS p(number, address)
+	coalesce(` + workerDrained + `, true), w.ctid
+FROM unnest(@numbers::bigint[], @addresses::tid[], @drained::bool[]) AS p(number, address, drained)
 LEFT JOIN LATERAL (SELECT *, ctid FROM workers w WHERE w.number = p.number LIMIT 1) w ON true
-WHERE NOT EXISTS (SELECT FROM workers h WHERE h.ctid = p.address AND h.number = p.number)`
+WHERE NOT EXISTS (SELECT FROM workers w WHERE w.ctid = p.address AND w.number = p.number AND ` + workerDrained + ` = p.drained)`
 
 // Recount counts how many builds are pending per platform, up to limit of each, and
 // returns which of the known workers' rows have changed since they were read, in one
@@ -73,11 +74,11 @@ func (q *Queue) Recount(ctx context.Context, limit int, known []store.WorkerSess
 	})
 	batch.Queue(sqlInstallation).QueryRow(func(row pgx.Row) error { return row.Scan(&r.Installation, &r.Now) })
 	if len(known) > 0 {
-		numbers, addresses := make([]int64, len(known)), make([]pgtype.TID, len(known))
+		numbers, addresses, drained := make([]int64, len(known)), make([]pgtype.TID, len(known)), make([]bool, len(known))
 		for i := range known {
-			numbers[i], addresses[i] = int64(known[i].Number), tidOf(known[i].Address)
+			numbers[i], addresses[i], drained[i] = int64(known[i].Number), tidOf(known[i].Address), known[i].Drained
 		}
-		batch.Queue(sqlChanged, pgx.NamedArgs{"numbers": numbers, "addresses": addresses, "spare": q.cfg.SpareCritical}).
+		batch.Queue(sqlChanged, pgx.NamedArgs{"numbers": numbers, "addresses": addresses, "drained": drained, "spare": q.cfg.SpareCritical}).
 			Query(func(rows pgx.Rows) error { return scanChanged(rows, &r) })
 	}
 	err = q.db.read("recounting").run(ctx, func(ctx context.Context, c *pgx.Conn) error { return c.SendBatch(ctx, batch).Close() })

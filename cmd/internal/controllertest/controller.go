@@ -30,6 +30,7 @@ type Build struct {
 	Source, Certs       []byte
 	Result              []byte
 	ErrorMessage        string
+	Fault               store.Fault // as the worker reported it
 	Logs                []api.LogMessage
 	Heartbeats          int
 	Telemetry           []api.Telemetry
@@ -46,6 +47,7 @@ type Worker struct {
 	Registrations int
 	Gone          bool // unregistered
 	Draining      bool
+	Quarantine    *api.Quarantine
 	Report        api.PostDiagnostic // the last report
 	token, before string
 }

@@ -272,7 +272,7 @@ func (c *Controller) upload(_ http.ResponseWriter, r *http.Request) (int, any) {
 		b.State, b.Result = store.Completed, result
 		return http.StatusOK, api.Uploaded{Success: true, Status: "success"}
 	}
-	b.State, b.ErrorMessage = store.Failed, fields["error_message"]
+	b.State, b.ErrorMessage, b.Fault = store.Failed, fields["error_message"], store.Fault(fields["fault"])
 	return http.StatusOK, api.Uploaded{Success: true, Status: "failed"}
 }
 

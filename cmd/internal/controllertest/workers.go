@@ -14,7 +14,7 @@ import (
 func (c *Controller) wire(w *Worker) api.Worker {
 	load := 42.0
 	out := api.Worker{
-		ID: w.ID, Name: w.Name, Status: "idle", Draining: w.Draining, Platforms: w.Platforms, Capabilities: json.RawMessage(`{}`),
+		ID: w.ID, Name: w.Name, Status: "idle", State: "idle", Quarantine: w.Quarantine, Draining: w.Draining, Platforms: w.Platforms, Capabilities: json.RawMessage(`{}`),
 		MaxConcurrentBuilds: w.Slots, Builds: []string{},
 		RegisteredAt: api.FormatTime(submitted()), LastSeenAt: api.FormatTime(submitted()),
 		Telemetry: &api.WorkerTelemetry{
@@ -24,7 +24,7 @@ func (c *Controller) wire(w *Worker) api.Worker {
 	}
 	for _, id := range c.order {
 		if b := c.builds[id]; b.WorkerID == w.ID && b.State.Held() {
-			out.Status, out.Builds = "building", append(out.Builds, id)
+			out.Status, out.State, out.Builds = "building", "building", append(out.Builds, id)
 		}
 	}
 	return out
@@ -40,6 +40,13 @@ func (c *Controller) listWorkers(_ http.ResponseWriter, r *http.Request) (int, a
 	}
 	list.Total = len(list.Workers)
 	return http.StatusOK, list
+}
+
+// Quarantine quarantines a worker.
+func (c *Controller) Quarantine(id, reason string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.workers[id].Quarantine = &api.Quarantine{Reason: reason, Until: api.FormatTime(submitted())}
 }
 
 // withWorker changes a worker and answers with it.

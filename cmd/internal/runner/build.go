@@ -81,9 +81,8 @@ func (w *Worker) build(hard context.Context, a *assignment) {
 	ws.Image, ws.owner = a.job.BaseImageID, a.owner
 	if err == nil {
 		err = w.work(ctx, a, &ws, lines) //nolint:contextcheck // the attempt has a life of its own, below hard
-	}
-	if _, lost := a.lost(); !lost && hard.Err() == nil {
-		w.judge(a.job.ID, err != nil, time.Since(began))
+	} else {
+		err = faultError{store.FaultDisk, err}
 	}
 	a.phase.Store(phaseUpload)
 	w.conclude(hard, report, a, ws, err, lines, log)
@@ -133,6 +132,11 @@ func (w *Worker) work(ctx context.Context, a *assignment, ws *workspace, lines *
 	err := w.fetch(ctx, a, ws, lines)
 	tracing.End(step, err)
 	if err != nil {
+		err = diskFault(err)
+		// A source that takes more than the build's own share of the disk is the build's fault.
+		if limit := w.cfg.Resources.Disk; faultOf(err) == store.FaultDisk && limit > 0 && usage(ctx, ws.root) > limit {
+			return w.cfg.Resources.diskLimit()
+		}
 		return err
 	}
 	stdout, stderr := lines.writer("info"), newTail(lines.writer("warn"))
@@ -140,10 +144,10 @@ func (w *Worker) work(ctx context.Context, a *assignment, ws *workspace, lines *
 	plan := w.cfg.Command.Plan(ws.Workspace)
 	plan.secrets = ws.Certs
 	if err := w.endProcesses(ctx, plan.owner); err != nil {
-		return err
+		return notStarted(err)
 	}
 	if err := w.state.open(plan.owner, ws); err != nil {
-		return err
+		return faultError{store.FaultDisk, err}
 	}
 	limited, stop := w.limit(ctx, ws.root, plan)
 	step = w.step(ctx, a.held, "build")
@@ -160,7 +164,7 @@ func (w *Worker) work(ctx context.Context, a *assignment, ws *workspace, lines *
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case exceeded:
+	case exceeded || err != nil && faultOf(err) != store.FaultBuild:
 		return fmt.Errorf("%w%s", err, stderr.quote())
 	case err != nil:
 		return fmt.Errorf("build command failed: %w%s", err, stderr.quote())

@@ -66,9 +66,9 @@ type Plan struct {
 	owner *Owner
 	// cgroup is made for it; nil for the worker's.
 	cgroup *cgroup
-	// blame returns the limit that ended it, or the error that it is given; nil if that
-	// can't be known.
-	blame func(error) error
+	// blame returns the limit or the worker's own fault that ended it, or the error that it
+	// is given; nil if that can't be known.
+	blame func(context.Context, error) error
 	// written is what it wrote outside of the workspace, in bytes; nil if that can't be
 	// known.
 	written func(context.Context) int64
@@ -161,7 +161,8 @@ func (e *Exec) Plan(w Workspace) Plan {
 	plan := Plan{Argv: []string{"/bin/sh", "-c", e.Script}, Env: env, Dir: w.Source, owner: w.owner}
 	if e.cgroups != "" {
 		g := cgroup{filepath.Join(e.cgroups, w.name()), e.limits}
-		plan.cgroup, plan.blame, plan.Cleanup = &g, g.blame, g.cleanup()
+		plan.cgroup, plan.Cleanup = &g, g.cleanup()
+		plan.blame = func(_ context.Context, err error) error { return g.blame(err) }
 	}
 	return plan
 }

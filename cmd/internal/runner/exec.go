@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"takt/store"
 )
 
 // exitError is a command that did not end well.
@@ -40,8 +42,8 @@ type process struct {
 	exit     error         // how it ended; valid then
 }
 
-// run runs plan and returns nil, an exitError, or the cause of ctx, which ends
-// the command: SIGTERM to its whole group, SIGKILL after grace. When run
+// run runs plan and returns nil, an exitError, a faultError if it can't be started, or
+// the cause of ctx, which ends the command: SIGTERM to its whole group, SIGKILL after grace. When run
 // returns, no process of the group is left.
 func run(ctx context.Context, plan Plan, stdout, stderr io.Writer, grace time.Duration) error {
 	// The context is not handed to exec: it would kill the leader only.
@@ -53,19 +55,20 @@ func run(ctx context.Context, plan Plan, stdout, stderr io.Writer, grace time.Du
 	p := &process{cmd: cmd, confined: plan.owner != nil, ended: make(chan struct{})}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
-		return err
+		return notStarted(err)
 	}
 	errs, err := cmd.StderrPipe()
 	if err != nil {
-		return errors.Join(err, out.Close())
+		return notStarted(errors.Join(err, out.Close()))
 	}
 	guard, err := newGuard(ctx, plan)
 	if err != nil {
-		return fmt.Errorf("starting the guard: %w", errors.Join(err, out.Close(), errs.Close()))
+		return notStarted(fmt.Errorf("starting the guard: %w", errors.Join(err, out.Close(), errs.Close())))
 	}
 	if err := p.begin(plan.cgroup); err != nil {
 		guard.release(ctx)
-		return errors.Join(err, out.Close(), errs.Close())
+		_, _ = out.Close(), errs.Close() // Start has closed them, if it was that
+		return notStarted(err)
 	}
 	guard.hold(cmd.Process.Pid)
 	var readers sync.WaitGroup
@@ -80,7 +83,7 @@ func run(ctx context.Context, plan Plan, stdout, stderr io.Writer, grace time.Du
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
 	} else if err != nil && plan.blame != nil {
-		err = plan.blame(err)
+		err = plan.blame(ctx, err)
 	}
 	guard.release(ctx)
 	abandon := func() { _, _ = out.Close(), errs.Close() } // ends the copying
@@ -89,6 +92,10 @@ func run(ctx context.Context, plan Plan, stdout, stderr io.Writer, grace time.Du
 	timer.Stop()
 	abandon()
 	return err
+}
+
+func notStarted(err error) error {
+	return faultError{store.FaultCommand, fmt.Errorf("build command could not be started: %w", err)}
 }
 
 // begin starts the process, in a cgroup unless that is nil.

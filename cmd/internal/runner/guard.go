@@ -31,11 +31,10 @@ exit 0`
 // what that worker was running. Without it the grandchildren of a dead worker
 // would go on unnoticed, next to a second run of the same build elsewhere.
 type guard struct {
-	cmd     *exec.Cmd
-	pipe    io.WriteCloser
-	cleanup []string
-	env     []string
-	held    bool
+	cmd  *exec.Cmd
+	pipe io.WriteCloser
+	plan Plan
+	held bool
 }
 
 func newGuard(ctx context.Context, plan Plan) (*guard, error) {
@@ -49,8 +48,8 @@ func newGuard(ctx context.Context, plan Plan) (*guard, error) {
 	}
 	args := slices.Concat([]string{"-c", guardScript, program, uid, plan.secrets}, plan.Cleanup)
 	g := &guard{
-		cmd:     exec.CommandContext(context.WithoutCancel(ctx), "/bin/sh", args...),
-		cleanup: plan.Cleanup, env: plan.Env,
+		cmd:  exec.CommandContext(context.WithoutCancel(ctx), "/bin/sh", args...),
+		plan: plan,
 	}
 	g.cmd.Env, g.cmd.Dir = plan.Env, "/"
 	g.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -79,11 +78,17 @@ func (g *guard) release(ctx context.Context) {
 	}
 	_ = g.pipe.Close()
 	_ = g.cmd.Wait()
-	if len(g.cleanup) > 0 {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
-		defer cancel()
-		cmd := exec.CommandContext(ctx, g.cleanup[0], g.cleanup[1:]...)
-		cmd.Env = g.env
-		_ = cmd.Run() // it is usually gone already
+	g.plan.cleanUp(ctx)
+}
+
+// cleanUp runs the clean-up command, if there is one, also after ctx has ended.
+func (p Plan) cleanUp(ctx context.Context) {
+	if len(p.Cleanup) == 0 {
+		return
 	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, p.Cleanup[0], p.Cleanup[1:]...)
+	cmd.Env = p.Env
+	_ = cmd.Run() // there may be nothing to remove
 }

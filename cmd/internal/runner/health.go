@@ -3,43 +3,45 @@ package runner
 import (
 	"context"
 	"errors"
-	"fmt"
-	"slices"
-	"strings"
-	"time"
+	"syscall"
 
 	"takt/http/client"
+	"takt/store"
 )
 
 // ErrUnfit is in the error of a worker that could not run builds when it ended.
 var ErrUnfit = errors.New("this worker can't run builds")
 
-const (
-	// quick is how soon a build fails that may not have been the build's fault.
-	quick = 10 * time.Second
-	// maxQuick is how many different builds may fail so, one after the other.
-	maxQuick = 3
-)
-
 // health is what a worker knows of its own ability to run builds.
 type health struct {
-	// failed are the builds that failed quickly, since one did not. Guarded by the
-	// worker's mu.
-	failed []string
 	// unfit is why no build can be run, nil if one can. Guarded by the worker's mu.
 	unfit error
 }
 
-// judge notes how a build has ended.
-func (w *Worker) judge(build string, failed bool, took time.Duration) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	switch {
-	case !failed || took >= quick:
-		w.health.failed = nil
-	case !slices.Contains(w.health.failed, build):
-		w.health.failed = append(w.health.failed, build)
+// faultError is a failure of the worker's own: another worker may well run the build.
+type faultError struct {
+	fault store.Fault
+	error
+}
+
+func (e faultError) Unwrap() error { return e.error }
+
+// faultOf returns what an attempt ended by.
+func faultOf(err error) store.Fault {
+	if own, ok := errors.AsType[faultError](err); ok {
+		return own.fault
 	}
+	return store.FaultBuild
+}
+
+// diskFault returns err as the worker's own fault if the disk is full or broken.
+func diskFault(err error) error {
+	for _, errno := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS, syscall.EIO} {
+		if errors.Is(err, errno) {
+			return faultError{store.FaultDisk, err}
+		}
+	}
+	return err
 }
 
 // mend is called with a job that can't be run because of unfit: it gives the job back
@@ -81,27 +83,6 @@ func (w *Worker) unable(why error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.health.unfit = why
-}
-
-// quarantine makes the controller give this worker no builds, until an operator
-// resumes it, if too many have failed quickly.
-func (w *Worker) quarantine(ctx context.Context) {
-	w.mu.Lock()
-	failed := w.health.failed
-	if len(failed) < maxQuick {
-		w.mu.Unlock()
-		return
-	}
-	w.health.failed = nil
-	w.mu.Unlock()
-	why := fmt.Errorf("quarantined: builds %s failed within %s of starting", strings.Join(failed, ", "), quick)
-	w.unable(why)
-	w.log.Error().Err(why).Msg("no builds until takt workers resume " + w.id)
-	_ = w.forever("drain").Do(ctx, func(ctx context.Context) error {
-		_, err := w.api.Drain(ctx, w.id)
-		return err
-	})
-	w.Report()
 }
 
 // forever retries as long as that may help.

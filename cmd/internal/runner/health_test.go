@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -92,21 +93,60 @@ func TestPausedWorkerEndsUnfit(t *testing.T) {
 	require.ErrorIs(t, b.err, ErrUnfit)
 }
 
-func TestThreeQuickFailuresQuarantineTheWorker(t *testing.T) {
+// Whatever exit code the build command ends with, the worker could run it.
+func TestBuildsThatFailStopNoWorker(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, "exit 1")
-	var ids []string
-	for range 4 {
-		ids = append(ids, b.Submit("ios", source(t), nil))
+	b := newBench(t, `exit "$(cat main.txt)"`).start(t)
+	for _, code := range []string{"1", "2", "125", "126", "127", "1", "1", "1", "1", "1", "1", "1"} {
+		id := b.Submit("ios", archive(t, entry{name: "main.txt", content: code}), nil)
+		require.Equal(t, "build command failed: exit code "+code, b.AwaitState(t, id, store.Failed).ErrorMessage)
+		require.Equal(t, store.FaultBuild, b.Build(id).Fault)
 	}
-	b.start(t)
-	b.Await(t, "the worker says so", b.reports("critical"))
-	require.True(t, b.Workers()[0].Draining)
-	require.Contains(t, b.Workers()[0].Report.Checks[0].Message, "quarantined: builds "+ids[0]+", "+ids[1]+", "+ids[2])
-	require.Equal(t, store.Pending, b.Build(ids[3]).State)
+	b.AwaitState(t, b.Submit("ios", archive(t, entry{name: "main.txt", content: "0"}), nil), store.Failed) // no result
+	require.False(t, b.Workers()[0].Draining)
 	b.worker.Drain()
 	<-b.ended
-	require.ErrorIs(t, b.err, ErrUnfit)
+	require.NoError(t, b.err)
+}
+
+// shellless is a command whose shell is not there.
+type shellless struct{ *Exec }
+
+func (s shellless) Plan(w Workspace) Plan {
+	p := s.Exec.Plan(w)
+	p.Argv[0] = "/no/such/shell"
+	return p
+}
+
+func TestFaultsOfTheWorkersOwnAreReportedAsSuch(t *testing.T) {
+	t.Parallel()
+	t.Run("a command that can't be started", func(t *testing.T) {
+		t.Parallel()
+		b := newBench(t, "true", func(c *Config) { c.Command = shellless{&Exec{Script: "true"}} }).start(t)
+		failed := b.AwaitState(t, b.Submit("ios", source(t), nil), store.Failed)
+		require.Equal(t, store.FaultCommand, failed.Fault)
+		require.Equal(t, "build command could not be started: fork/exec /no/such/shell: no such file or directory", failed.ErrorMessage)
+	})
+	t.Run("a directory that can't be made", func(t *testing.T) {
+		t.Parallel()
+		b := newBench(t, "true").start(t)
+		b.Await(t, "it polls", func() bool { return b.Polls() > 0 })
+		builds := filepath.Join(b.worker.cfg.StateDir, "builds")
+		require.NoError(t, os.Remove(builds))
+		require.NoError(t, os.WriteFile(builds, nil, 0o600))
+		failed := b.AwaitState(t, b.Submit("ios", source(t), nil), store.Failed)
+		require.Equal(t, store.FaultDisk, failed.Fault)
+	})
+	t.Run("a disk that is full", func(t *testing.T) {
+		t.Parallel()
+		full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+		require.NoError(t, err)
+		defer full.Close()
+		_, err = full.WriteString("x")
+		require.Equal(t, store.FaultDisk, faultOf(fmt.Errorf("source: %w", diskFault(err))))
+		_, err = os.Open(filepath.Join(t.TempDir(), "none"))
+		require.Equal(t, store.FaultBuild, faultOf(diskFault(err)))
+	})
 }
 
 func TestRestartedWorkerReportsWhatItLost(t *testing.T) {

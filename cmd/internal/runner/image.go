@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"takt/store"
 )
 
 // Image runs each build in a container of its own. Its paths are the same for
@@ -91,12 +94,21 @@ func (i *Image) allowed(base string) error {
 // Engines are looked for in this order.
 func Engines() []string { return []string{"docker", "podman"} }
 
-// FindEngine returns the first engine in PATH.
-func FindEngine() (string, error) {
+// FindEngine returns the first engine in PATH that answers, because docker's client may be
+// there without its daemon; if none answers, the first. env is the engine's environment.
+func FindEngine(ctx context.Context, env []string) (first string, err error) {
 	for _, name := range Engines() {
-		if path, err := exec.LookPath(name); err == nil {
+		path, err := exec.LookPath(name)
+		if err != nil {
+			continue
+		}
+		if check(ctx, env, path, "info") == nil {
 			return path, nil
 		}
+		first = cmp.Or(first, path)
+	}
+	if first != "" {
+		return first, nil
 	}
 	return "", fmt.Errorf("no container engine found: install one of %s, or name it with --engine", strings.Join(Engines(), ", "))
 }
@@ -130,7 +142,7 @@ func (i *Image) Plan(w Workspace) Plan {
 		Dir:  w.Source,
 		// The container belongs to the engine, not to our process group.
 		Cleanup: []string{i.Engine, "rm", "--force", "--volumes", name},
-		blame:   i.blame,
+		blame:   func(ctx context.Context, err error) error { return i.blame(ctx, name, err) },
 		written: func(ctx context.Context) int64 { return i.written(ctx, name) },
 	}
 }
@@ -171,15 +183,32 @@ func (i *Image) ask(ctx context.Context, args ...string) (string, error) {
 	return strings.TrimSpace(string(said)), err
 }
 
-// killed is the engine's exit code for a container that was killed.
-const killed = 128 + int(syscall.SIGKILL)
+const (
+	// killed is the engine's exit code for a container that was killed.
+	killed = 128 + int(syscall.SIGKILL)
+	// From engineFailed to engineFailedLast are its exit codes for its own failures, and
+	// for those of the OCI runtime.
+	engineFailed, engineFailedLast = 125, 127
+)
 
-// blame takes a container that nobody stopped for one that used too much memory.
-func (i *Image) blame(err error) error {
-	if ended, ok := errors.AsType[exitError](err); ok && ended.Code == killed && i.limits.Memory > 0 {
+// blame takes a container that nobody stopped for one that used too much memory, and one
+// that never began for a failure of the engine. The exit code alone doesn't tell, because
+// the build command may exit with any.
+func (i *Image) blame(ctx context.Context, name string, err error) error {
+	ended, ok := errors.AsType[exitError](err)
+	switch {
+	case ok && ended.Code == killed && i.limits.Memory > 0:
 		return i.limits.memoryLimit()
+	case ok && ended.Code >= engineFailed && ended.Code <= engineFailedLast && !i.began(ctx, name):
+		return faultError{store.FaultEngine, fmt.Errorf("container engine failed: %w", err)}
 	}
 	return err
+}
+
+// began reports whether a container exists and was ever started.
+func (i *Image) began(ctx context.Context, name string) bool {
+	said, err := i.ask(ctx, "container", "inspect", "--format", "{{.State.StartedAt}}", name)
+	return err == nil && !strings.HasPrefix(said, "0001-")
 }
 
 // written is the size of a container's own layer; 0 before it has begun.
@@ -194,7 +223,8 @@ func (i *Image) args(w Workspace, name string) []string {
 	inside := w
 	inside.Source, inside.Output = "/takt/source", "/takt/out/"+outputName
 	args := []string{
-		"run", "--rm", "--init", "--name", name,
+		// Without --rm, because blame looks at the container. Cleanup removes it.
+		"run", "--init", "--name", name,
 		"--label", "takt.build=" + w.BuildID, "--security-opt", "no-new-privileges", "--cap-drop", "ALL",
 		"--volume", w.Source + ":/takt/source",
 		"--volume", strings.TrimSuffix(w.Output, "/"+outputName) + ":/takt/out",

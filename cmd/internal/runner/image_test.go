@@ -23,7 +23,7 @@ func TestImagePlan(t *testing.T) {
 		"--env", "TAKT_SOURCE=/takt/source", "--env", "TAKT_OUTPUT=/takt/out/result",
 	}
 	start := []string{
-		"docker", "run", "--rm", "--init", "--name", "takt-b1-2", "--label", "takt.build=b1",
+		"docker", "run", "--init", "--name", "takt-b1-2", "--label", "takt.build=b1",
 		"--security-opt", "no-new-privileges", "--cap-drop", "ALL",
 		"--volume", "/w/b1-2/source:/takt/source", "--volume", "/w/b1-2/out:/takt/out",
 	}
@@ -98,9 +98,28 @@ cp "$source/main.txt" "$out/result"
 }
 
 func TestFindEngine(t *testing.T) {
-	t.Setenv("PATH", t.TempDir())
-	_, err := FindEngine()
+	dir := t.TempDir()
+	t.Setenv("PATH", dir)
+	_, err := FindEngine(t.Context(), nil)
 	require.ErrorContains(t, err, "docker, podman")
+
+	install := func(name, script string) string {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\n"), 0o700))
+		return path
+	}
+	docker := install("docker", "echo Cannot connect to the Docker daemon >&2; exit 1")
+	found, err := FindEngine(t.Context(), nil)
+	require.NoError(t, err)
+	require.Equal(t, docker, found, "its check reports the error")
+	podman := install("podman", `[ "$1" = info ]`)
+	found, err = FindEngine(t.Context(), nil)
+	require.NoError(t, err)
+	require.Equal(t, podman, found, "a client without a daemon hides no other engine")
+	install("docker", "exit 0")
+	found, err = FindEngine(t.Context(), nil)
+	require.NoError(t, err)
+	require.Equal(t, docker, found)
 }
 
 func TestConfigValidate(t *testing.T) {

@@ -173,7 +173,7 @@ cat /sys/fs/cgroup/pids/pids.max /sys/fs/cgroup/pids.max; cp main.txt "$TAKT_OUT
 			}
 		}
 	})
-	for _, tt := range []struct { //nolint:paralleltest // one storage
+	for _, tt := range []struct {
 		name, script, want string
 		limits             func(*Config)
 	}{
@@ -198,6 +198,43 @@ cat /sys/fs/cgroup/pids/pids.max /sys/fs/cgroup/pids.max; cp main.txt "$TAKT_OUT
 			gone(t)
 		})
 	}
+	for _, tt := range []struct { //nolint:paralleltest // one storage
+		name, script string
+		edit         func(*Image)
+		fault        store.Fault
+		want         string
+	}{
+		{"exit code 125 of the command", "exit 125", nil, store.FaultBuild, "build command failed: exit code 125"},
+		{"exit code 126 of the command", "exit 126", nil, store.FaultBuild, "build command failed: exit code 126"},
+		{"exit code 127 of the command", "no-such-tool", nil, store.FaultBuild, "build command failed: exit code 127"},
+		{
+			"no container", "true", func(i *Image) { i.Network = "none-such" },
+			store.FaultEngine, "container engine failed: exit code 125\nError: unable to find network",
+		},
+		{"a container that does not start", "true", func(i *Image) { i.Engine = noRuntime(t) }, store.FaultEngine, "container engine failed: exit code 126\n"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := e.bench(image, tt.script, func(_ *Config, i *Image) {
+				if tt.edit != nil {
+					tt.edit(i)
+				}
+			})
+			id := b.Submit("ios", source(t), nil)
+			b.start(t)
+			failed := b.AwaitState(t, id, store.Failed)
+			require.Equal(t, tt.fault, failed.Fault)
+			require.Contains(t, failed.ErrorMessage, tt.want)
+			gone(t)
+		})
+	}
+	t.Run("what a machine's sudden end has left is removed", func(t *testing.T) { //nolint:paralleltest // one storage
+		b := e.bench(image, `cp main.txt "$TAKT_OUTPUT"`, nil)
+		require.NoError(t, os.MkdirAll(filepath.Join(b.worker.cfg.StateDir, "builds", "left_-here-7"), 0o700))
+		e.run("create", "--name", "takt-left_-here-7", image, "sh")
+		b.start(t)
+		b.AwaitState(t, b.Submit("ios", source(t), nil), store.Completed)
+		gone(t)
+	})
 	t.Run("of a worker that is killed", func(t *testing.T) { //nolint:paralleltest // one storage
 		b := newBench(t, "")
 		id := b.Submit("ios", source(t), nil)
@@ -210,6 +247,15 @@ cat /sys/fs/cgroup/pids/pids.max /sys/fs/cgroup/pids.max; cp main.txt "$TAKT_OUT
 		require.Error(t, process.Wait())
 		await(t, "the container is gone", func() bool { return e.run("ps", "--all", "--quiet") == "" })
 	})
+}
+
+// noRuntime returns an engine whose OCI runtime fails.
+func noRuntime(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "podman")
+	script := "#!/bin/sh\nif [ \"$1\" = run ]; then shift; set -- run --runtime /bin/false \"$@\"; fi\nexec podman \"$@\"\n"
+	require.NoError(t, os.WriteFile(path, []byte(script), 0o700))
+	return path
 }
 
 // serveImages starts a registry and returns its address.

@@ -40,8 +40,9 @@ func (w *Worker) conclude(
 		err = w.deliver(report, a, ws.Output, log)
 	}
 	if err != nil && verdict(err) == nil {
-		log.Warn().Err(err).Msg("build failed")
-		if err := w.upload(report, client.Upload{Held: a.held, ErrorMessage: clip(err.Error(), maxErrorMessage)}); err != nil {
+		log.Warn().Err(err).Str("fault", string(faultOf(err))).Msg("build failed")
+		failure := client.Upload{Held: a.held, ErrorMessage: clip(err.Error(), maxErrorMessage), Fault: faultOf(err)}
+		if err := w.upload(report, failure); err != nil {
 			log.Error().Err(err).Msg("failure not reported")
 		}
 	}

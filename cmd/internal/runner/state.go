@@ -18,8 +18,8 @@ type state struct {
 	dir    string
 	idFile string
 	lock   *os.File
-	// lost says that an earlier worker was killed with a build.
-	lost bool
+	// left are the directories of builds with which an earlier worker was killed.
+	left []string
 }
 
 // openState locks the directory.
@@ -39,7 +39,9 @@ func openState(dir, idFile string) (*state, error) {
 		return nil, err
 	}
 	left, _ := os.ReadDir(s.builds()) // none, should it fail
-	s.lost = len(left) > 0
+	for _, dir := range left {
+		s.left = append(s.left, dir.Name())
+	}
 	return s, nil
 }
 
@@ -112,7 +114,7 @@ func (s *state) sessionFile() string { return filepath.Join(s.dir, "session") }
 func (s *state) token(registration []byte) string {
 	raw, _ := os.ReadFile(s.sessionFile()) // none, should it fail
 	token, about, _ := strings.Cut(strings.TrimSpace(string(raw)), "\n")
-	if s.lost || about != digest(registration) {
+	if len(s.left) > 0 || about != digest(registration) {
 		return ""
 	}
 	return token

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -87,7 +89,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		return fmt.Errorf("worker state: %w", err)
 	}
 	defer w.state.close()
-	release, err := claimOwners(ctx, w.cfg.Owners, w.state.lost, w.cfg.KillGrace)
+	release, err := claimOwners(ctx, w.cfg.Owners, len(w.state.left) > 0, w.cfg.KillGrace)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrUnfit, err)
 	}
@@ -113,6 +115,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		return fmt.Errorf("%w: %w", ErrUnfit, err)
 	}
 	w.limits(ctx)
+	w.removeLeft(ctx)
 	if err := w.forever("register").Do(polling, w.begin); err != nil {
 		if polling.Err() != nil {
 			return nil // told to end before it had begun
@@ -134,6 +137,16 @@ func (w *Worker) Run(ctx context.Context) error {
 		return fmt.Errorf("%w: %w", ErrUnfit, unfit)
 	}
 	return nil
+}
+
+// removeLeft removes the containers and cgroups of builds that a machine's sudden end has
+// left.
+func (w *Worker) removeLeft(ctx context.Context) {
+	for _, dir := range w.state.left {
+		cut := max(strings.LastIndexByte(dir, '-'), 0)
+		attempt, _ := strconv.Atoi(strings.TrimPrefix(dir[cut:], "-"))
+		w.cfg.Command.Plan(Workspace{BuildID: dir[:cut], Attempt: attempt}).cleanUp(ctx)
+	}
 }
 
 // prepareAhead fetches the image before the first build asks for it, and reports.
@@ -167,7 +180,6 @@ func (w *Worker) serve(ctx, polling context.Context, builds *sync.WaitGroup) {
 		case <-polling.Done():
 			return
 		}
-		w.quarantine(polling)
 		job := w.next(polling)
 		if job == nil {
 			return
@@ -178,7 +190,6 @@ func (w *Worker) serve(ctx, polling context.Context, builds *sync.WaitGroup) {
 			w.mend(polling, err)
 			continue
 		}
-		w.unable(nil) // an operator has resumed it
 		a := w.accept(ctx, *job)
 		if a == nil { // runs already: the controller takes its reply for lost
 			slots <- owner

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"takt/cmd/internal/process"
+	"takt/http/api"
+	"takt/http/client"
+	"takt/store"
+)
+
+func fleetOf(t *testing.T, c *process.Controller) map[string]api.Worker {
+	t.Helper()
+	list, err := c.Client.Workers(t.Context(), client.WorkerFilter{})
+	require.NoError(t, err)
+	fleet := map[string]api.Worker{}
+	for _, w := range list.Workers {
+		fleet[w.Name] = w
+	}
+	return fleet
+}
+
+// A branch whose builds fail at once, however often it is submitted, costs no other build
+// its worker.
+func TestABranchThatFailsStopsNoWorker(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	c := s.controller("takt", "TAKT_QUARANTINE=1/100")
+	for i := range 3 {
+		s.worker(c, fmt.Sprintf("worker-%d", i), "sh run.sh")
+	}
+	var ids []string
+	for _, script := range []string{"echo no such type >&2; exit 1", "exit 125", "exit 126", "exit 127"} {
+		for range 3 {
+			ids = append(ids, submit(t, c, zipOf(t, map[string]string{"run.sh": script})))
+		}
+	}
+	for range 3 { // which takt submit would refuse
+		ids = append(ids, submit(t, c, []byte("no zip archive")))
+	}
+	for _, id := range ids {
+		eventually(t, "it fails", func() bool { return status(t, c, id).State == string(store.Failed) })
+		require.Equal(t, 1, status(t, c, id).Attempt)
+	}
+	for name, w := range fleetOf(t, c) {
+		require.Equal(t, "idle", w.State, name)
+	}
+	for range 3 {
+		good := submit(t, c, zipOf(t, map[string]string{"run.sh": `echo app >"$TAKT_OUTPUT"`}))
+		eventually(t, "it completes", func() bool { return status(t, c, good).State == string(store.Completed) })
+	}
+}
+
+// A worker whose container engine fails gives its build back. It is quarantined until an
+// operator resumes it, and another one runs the build.
+func TestAWorkerWithABrokenEngineIsQuarantined(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	c := s.controller("takt", "TAKT_QUARANTINE=1/10")
+	engine := filepath.Join(t.TempDir(), "podman")
+	repair := func(run string) {
+		script := "#!/bin/sh\ncase $1 in\nrun) " + run + " ;;\ncontainer) exit 125 ;;\nesac\n"
+		require.NoError(t, os.WriteFile(engine+".new", []byte(script), 0o700))
+		require.NoError(t, os.Rename(engine+".new", engine))
+	}
+	repair("echo 'Error: OCI runtime error' >&2; exit 126")
+	p, err := s.Worker(c, "broken", "true", nil, "--image", "img", "--engine", engine)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, p.Stop(context.WithoutCancel(t.Context()), patience))
+		s.tellOf("broken", p)
+	})
+	first := submit(t, c, emptyZip(t))
+	eventually(t, "it is quarantined", func() bool { return fleetOf(t, c)["broken"].State == "quarantined" })
+	broken := fleetOf(t, c)["broken"]
+	require.Equal(t, "1 of the last 1 attempts ended by this worker's own fault. The last one (engine): "+
+		"container engine failed: exit code 126 Error: OCI runtime error", broken.Quarantine.Reason)
+	require.Equal(t, "idle", broken.Status)
+	require.Equal(t, "pending", status(t, c, first).State)
+	require.Contains(t, c.Output(), `"message":"worker quarantined"`)
+	for _, line := range []string{`takt_workers{state="quarantined"} 1`, `takt_build_attempts_lost_total{reason="engine"} 1`, `takt_worker_steps_total{step="quarantined"} 1`} {
+		eventually(t, line, func() bool {
+			text, err := c.Client.Metrics(t.Context())
+			return err == nil && strings.Contains(text, "\n"+line+"\n")
+		})
+	}
+
+	s.worker(c, "healthy", `cp order.txt "$TAKT_OUTPUT"`)
+	second := submit(t, c, zipOf(t, map[string]string{"order.txt": "x"}))
+	eventually(t, "the others go on", func() bool { return status(t, c, second).State == string(store.Completed) })
+	require.Equal(t, 2, status(t, c, first).Attempt, "the second worker had it")
+	require.Equal(t, "quarantined", fleetOf(t, c)["broken"].State)
+
+	_, err = c.Client.Drain(t.Context(), fleetOf(t, c)["healthy"].ID)
+	require.NoError(t, err)
+	repair(`for arg; do case $arg in *:/takt/out) cp "$0" "${arg%:*}/result" ;; esac; done`)
+	_, err = c.Client.Resume(t.Context(), broken.ID)
+	require.NoError(t, err)
+	third := submit(t, c, emptyZip(t))
+	eventually(t, "it builds again", func() bool { return status(t, c, third).State == string(store.Completed) })
+	require.Equal(t, "idle", fleetOf(t, c)["broken"].State)
+}

@@ -1,0 +1,102 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"takt/store"
+)
+
+// GiveBack makes a build pending again that its worker could not run by a fault of its own,
+// and lets the worker rest, so that another one takes the build. If the build has been
+// given back store.MaxGiveBacks times, it fails instead. It may quarantine the worker.
+//
+// A result is accepted from the holder. Of a build that is pending it is taken for a
+// repeat. Errors are those of Finish.
+func (b *Builds) GiveBack(ctx context.Context, r store.Result) (back store.GiveBack, err error) {
+	r.Success, r.File, r.ErrorMessage = false, nil, store.ErrorText(r.ErrorMessage)
+	var position int64
+	err = b.db.write("giving build "+r.BuildID+" back").tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		position = 0
+		st, err := lockStanding(ctx, tx, r)
+		if err != nil {
+			return err
+		}
+		repeat, err := st.result(r)
+		if back = (store.GiveBack{State: st.state, Repeat: repeat || st.state == store.Pending}); back.Repeat || err != nil {
+			return err
+		}
+		if back.Status = store.Idle; st.held > 1 {
+			back.Status = store.Busy
+		}
+		before := st.health.Backoffs
+		if st.givenBack >= store.MaxGiveBacks {
+			back.State = store.Failed
+			failed := r
+			failed.ErrorMessage = store.ErrorText(fmt.Sprintf("No worker could run it, %d attempts failed. The last one (%s): %s",
+				st.givenBack+1, r.Fault, r.ErrorMessage))
+			err = b.writeResult(ctx, tx, &st, failed)
+		} else {
+			back.State = store.Pending
+			position, err = b.giveBack(ctx, tx, &st, r)
+		}
+		if st.health.Backoffs > before {
+			back.Quarantined = st.health.Quarantine
+		}
+		return err
+	})
+	if err != nil {
+		return store.GiveBack{}, err
+	}
+	if position > 0 {
+		b.db.requeued([]int64{position})
+	}
+	return back, nil
+}
+
+// healthColumns writes what recordEnd has decided.
+const healthColumns = `
+	attempts = @attempts, quarantine = nullif(@quarantine, ''), quarantines = @backoffs,
+	rests_until = CASE WHEN @rest::interval > interval '0' THEN now() + @rest ELSE rests_until END`
+
+// recordEnd records in st that the attempt of r has ended, and adds the arguments of
+// healthColumns. Only the holder's attempts count.
+func (b *Builds) recordEnd(st *relation, r store.Result, args pgx.NamedArgs) {
+	var rest time.Duration
+	if st.holder == r.WorkerID {
+		rest = st.health.Ended(b.cfg.Quarantine, r.Fault, r.ErrorMessage)
+	}
+	args["attempts"], args["quarantine"], args["backoffs"], args["rest"] = st.health.Attempts, st.health.Quarantine, st.health.Backoffs, rest
+}
+
+// sqlGiveBack gives a build back. Its worker is the holder, and both are locked.
+const sqlGiveBack = `/* give_back */
+WITH b AS (
+	UPDATE builds SET state = 'pending', worker_id = NULL, last_worker_id = @worker, given_back = given_back + 1,
+		started_at = NULL, last_seen_at = NULL, updated_at = now()
+	WHERE seq = (SELECT seq FROM build_ids WHERE id = @build)
+	RETURNING seq, platform, position
+), l AS (
+	INSERT INTO build_logs (build, level, message) SELECT seq, 'warn', @line FROM b
+), w AS (
+	UPDATE workers SET held = held - 1, last_seen_at = now(),` + healthColumns + `,
+		status = CASE WHEN held > 1 THEN 'building' ELSE 'idle' END
+	WHERE id = @worker
+)
+SELECT platform, position FROM b`
+
+func (b *Builds) giveBack(ctx context.Context, tx pgx.Tx, st *relation, r store.Result) (position int64, err error) {
+	args := pgx.NamedArgs{
+		"build": r.BuildID, "worker": r.WorkerID,
+		"line": fmt.Sprintf("Worker %s gave this build back (%s: %s), build is pending again", r.WorkerID, r.Fault, r.ErrorMessage),
+	}
+	b.recordEnd(st, r, args)
+	var pending store.BuildRef
+	if err := tx.QueryRow(ctx, sqlGiveBack, args).Scan(&pending.Platform, &position); err != nil {
+		return 0, fmt.Errorf("writing the build: %w", err)
+	}
+	return position, notifyJobs(ctx, tx, []store.BuildRef{pending})
+}

@@ -1,0 +1,338 @@
+package postgres_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"takt/store"
+	"takt/store/postgres"
+)
+
+// quarantining is setup with a rule, and with another controller on the same database.
+func quarantining(t *testing.T, faults, attempts int) (b *bundle, other *postgres.Builds) {
+	t.Helper()
+	b = setup(t)
+	cfg := postgres.BuildsConfig{Quarantine: store.QuarantineRule{Faults: faults, Attempts: attempts}}
+	b.builds = postgres.NewBuilds(b.DB, cfg)
+	second := postgres.New()
+	second.Use(b.Pool)
+	return b, postgres.NewBuilds(second, cfg)
+}
+
+func fault(build, worker string, kind store.Fault) store.Result {
+	return store.Result{BuildID: build, WorkerID: worker, Fault: kind, ErrorMessage: "no space\nleft"}
+}
+
+// givesBack reports a fault of the worker's own.
+func (c *client) givesBack(build string) store.GiveBack {
+	c.t.Helper()
+	back, err := c.builds.GiveBack(c.t.Context(), fault(build, c.id, store.FaultDisk))
+	require.NoError(c.t, err)
+	require.False(c.t, back.Repeat)
+	return back
+}
+
+// fails reports that the build itself failed.
+func (c *client) fails(build string) {
+	c.t.Helper()
+	_, err := c.builds.Finish(c.t.Context(), failure(build, c.id), nil)
+	require.NoError(c.t, err)
+}
+
+// rests returns for how long the worker gets no builds, to the second.
+func (c *client) rests() time.Duration {
+	c.t.Helper()
+	var seconds float64
+	require.NoError(c.t, c.Pool.QueryRow(c.t.Context(), `SELECT extract(epoch FROM rests_until - now())::float8 FROM workers WHERE id = $1`, c.id).Scan(&seconds))
+	return time.Duration(seconds * float64(time.Second)).Round(10 * time.Second)
+}
+
+// rested lets the time pass for which the worker gets no builds.
+func (c *client) rested() {
+	c.t.Helper()
+	c.exec(`UPDATE workers SET rests_until = now() WHERE id = $1`, c.id)
+}
+
+func (c *client) quarantine() string {
+	c.t.Helper()
+	list, err := c.workers.List(c.t.Context(), store.WorkerFilter{ID: c.id})
+	require.NoError(c.t, err)
+	return list[0].Quarantine
+}
+
+func TestABuildThatItsWorkerCantRunGoesToAnother(t *testing.T) {
+	t.Parallel()
+	b, _ := quarantining(t, 3, 10)
+	build, next := b.build(), b.build()
+	w, other := b.worker(), b.worker()
+	w.gets(build.ID)
+	require.Equal(t, store.GiveBack{State: store.Pending, Status: store.Idle}, w.givesBack(build.ID))
+	got := b.find(build.ID)
+	require.Equal(t, store.Pending, got.State)
+	require.Empty(t, got.WorkerID)
+	require.Equal(t, "Worker "+w.id+" gave this build back (disk: no space\nleft), build is pending again", b.logs(build.ID)[2])
+	require.Equal(t, []int{0, 0}, []int{w.find().Held, w.find().Failed})
+
+	back, err := b.builds.GiveBack(t.Context(), fault(build.ID, w.id, store.FaultDisk))
+	require.NoError(t, err)
+	require.True(t, back.Repeat, "its reply was lost")
+	require.Len(t, b.logs(build.ID), 3)
+
+	require.Equal(t, 30*time.Second, w.rests())
+	w.gets("")
+	other.gets(build.ID)
+	other.finishes(build.ID)
+	w.rested()
+	w.gets(next.ID)
+	_, err = b.builds.GiveBack(t.Context(), fault(build.ID, w.id, store.FaultDisk))
+	require.Equal(t, store.StaleAttempt, store.CodeOf(func() error {
+		r := fault(build.ID, w.id, store.FaultDisk)
+		r.Attempt = 1
+		_, err := b.builds.GiveBack(t.Context(), r)
+		return err
+	}()))
+	require.Equal(t, store.Conflict, store.CodeOf(err))
+}
+
+func TestAnOnlyWorkerGetsTheBuildAgainAfterItsRest(t *testing.T) {
+	t.Parallel()
+	b, _ := quarantining(t, 3, 10)
+	build := b.build()
+	w := b.worker()
+	w.gets(build.ID)
+	w.givesBack(build.ID)
+	r := w.gets("")
+	require.True(t, r.Session.Drained)
+	w.rested()
+	recount, err := b.queue.Recount(t.Context(), 10, []store.WorkerSession{r.Session})
+	require.NoError(t, err)
+	require.Len(t, recount.Changed, 1)
+	require.False(t, recount.Changed[0].Drained)
+	recount, err = b.queue.Recount(t.Context(), 10, recount.Changed)
+	require.NoError(t, err)
+	require.Empty(t, recount.Changed)
+	w.gets(build.ID)
+	w.finishes(build.ID)
+}
+
+// The end of a rest changes no row.
+func TestARecountFindsWorkersWhoseRestHasEnded(t *testing.T) {
+	t.Parallel()
+	b, _ := quarantining(t, 3, 10)
+	w := b.worker()
+	b.exec(`UPDATE workers SET rests_until = clock_timestamp() + interval '100 ms'`)
+	r := w.gets("")
+	require.True(t, r.Session.Drained)
+	require.Eventually(t, func() bool {
+		recount, err := b.queue.Recount(t.Context(), 10, []store.WorkerSession{r.Session})
+		require.NoError(t, err)
+		return len(recount.Changed) == 1 && !recount.Changed[0].Drained && recount.Changed[0].Address == r.Session.Address
+	}, 10*time.Second, 10*time.Millisecond)
+}
+
+func TestABuildIsGivenBackALimitedNumberOfTimes(t *testing.T) {
+	t.Parallel()
+	b, _ := quarantining(t, 0, 0)
+	build := b.build()
+	w := b.worker()
+	for range store.MaxGiveBacks {
+		w.rested()
+		w.gets(build.ID)
+		require.Equal(t, store.Pending, w.givesBack(build.ID).State)
+	}
+	w.rested()
+	w.gets(build.ID)
+	require.Equal(t, store.Failed, w.givesBack(build.ID).State)
+	got := b.find(build.ID)
+	require.Equal(t, store.Failed, got.State)
+	require.Equal(t, "No worker could run it, 6 attempts failed. The last one (disk): no space\nleft", got.ErrorMessage)
+	require.Equal(t, 1, w.find().Failed)
+	require.Empty(t, w.quarantine(), "the rule is off")
+	require.Equal(t, 30*time.Second, w.rests())
+	back, err := b.builds.GiveBack(t.Context(), fault(build.ID, w.id, store.FaultDisk))
+	require.NoError(t, err)
+	require.True(t, back.Repeat)
+}
+
+func TestFailuresOfBuildsQuarantineNoWorker(t *testing.T) {
+	t.Parallel()
+	b, _ := quarantining(t, 1, 10)
+	w := b.worker()
+	for range 12 {
+		build := b.build()
+		w.gets(build.ID)
+		w.fails(build.ID)
+	}
+	require.Empty(t, w.quarantine())
+	build := b.build()
+	w.gets(build.ID)
+}
+
+// The attempts are recorded in the row, whichever controller is told.
+func TestFaultsAmongTheLastAttemptsQuarantineAWorker(t *testing.T) {
+	t.Parallel()
+	b, other := quarantining(t, 3, 5)
+	w, healthy := b.worker(), b.worker()
+	attempt := func(own bool) (back store.GiveBack) {
+		t.Helper()
+		build := b.build()
+		w.rested()
+		w.gets(build.ID)
+		if !own {
+			w.finishes(build.ID)
+			return back
+		}
+		back, err := other.GiveBack(t.Context(), fault(build.ID, w.id, store.FaultEngine))
+		require.NoError(t, err)
+		healthy.gets(build.ID)
+		healthy.finishes(build.ID)
+		return back
+	}
+	for _, own := range []bool{true, true, false, false, false, true, true, false} {
+		require.Empty(t, attempt(own).Quarantined, "never three of five")
+	}
+	why := "3 of the last 5 attempts ended by this worker's own fault. The last one (engine): no space left"
+	require.Equal(t, store.GiveBack{State: store.Pending, Quarantined: why, Status: store.Idle}, attempt(true))
+	require.Equal(t, why, w.quarantine())
+	require.Equal(t, time.Minute, w.rests())
+	require.Empty(t, healthy.quarantine())
+
+	build := b.build()
+	w.gets("")
+	_, err := b.workers.Register(t.Context(), store.Registration{ID: w.id, Name: "w", Slots: 1})
+	require.NoError(t, err)
+	require.Equal(t, why, w.quarantine(), "registering ends no quarantine")
+	w.gets("", w.byID())
+	summary, err := postgres.NewDashboard(b.DB).FleetSummary(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, store.FleetSummary{Platform: store.IOS, Known: 2, Able: 1, Quarantined: 1, Slots: 1}, summary[1])
+	rows, states, err := postgres.NewDashboard(b.DB).Fleet(t.Context(), store.FleetFilter{State: store.WorkerQuarantined, Sort: "state", Limit: 9})
+	require.NoError(t, err)
+	require.Equal(t, map[string]int{"idle": 1, "quarantined": 1}, states)
+	require.Len(t, rows, 1)
+	require.WithinDuration(t, time.Now().Add(time.Minute), rows[0].RestsUntil, 20*time.Second)
+	healthy.gets(build.ID)
+}
+
+func TestAQuarantineEndsWithATrialBuild(t *testing.T) {
+	t.Parallel()
+	for name, ends := range map[string]func(*client, string){"that completes": (*client).finishes, "that fails by itself": (*client).fails} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, _ := quarantining(t, 1, 10)
+			w := b.worker(slots(4))
+			first, second := b.build(), b.build()
+			w.gets(first.ID)
+			require.NotEmpty(t, w.givesBack(first.ID).Quarantined)
+			back := time.Minute
+			for _, want := range []time.Duration{2, 4, 8, 16, 30, 30} {
+				w.rested()
+				w.gets(first.ID)
+				w.gets("") // one build at a time
+				b.exec(`UPDATE builds SET given_back = 0`)
+				require.NotEmpty(t, w.givesBack(first.ID).Quarantined)
+				back = w.rests()
+				require.Equal(t, want*time.Minute, back)
+			}
+			require.True(t, strings.HasPrefix(w.quarantine(), "7 of the last 7 attempts ended by"), w.quarantine())
+			w.rested()
+			w.gets(first.ID)
+			w.gets("")
+			ends(w, first.ID)
+			require.Empty(t, w.quarantine())
+			w.gets(second.ID)
+			third := b.build()
+			w.gets(third.ID) // all slots
+			w.givesBack(third.ID)
+			require.Equal(t, time.Minute, w.rests(), "the back-off begins anew")
+		})
+	}
+}
+
+func TestABuildFromBeforeAQuarantineDoesNotEndIt(t *testing.T) {
+	t.Parallel()
+	b, _ := quarantining(t, 1, 10)
+	w := b.worker(slots(3))
+	one, two, three := b.build(), b.build(), b.build()
+	w.gets(one.ID)
+	w.gets(two.ID)
+	w.gets(three.ID)
+	w.givesBack(one.ID)
+	why := w.quarantine()
+	w.finishes(two.ID)
+	require.Equal(t, why, w.quarantine())
+	require.Empty(t, w.givesBack(three.ID).Quarantined, "the same cause, so the back-off stays")
+	require.Equal(t, time.Minute, w.rests())
+}
+
+func TestAnOperatorEndsAQuarantine(t *testing.T) {
+	t.Parallel()
+	b, _ := quarantining(t, 2, 10)
+	w := b.worker()
+	build := b.build()
+	for range 2 {
+		w.rested()
+		w.gets(build.ID)
+		w.givesBack(build.ID)
+	}
+	require.NotEmpty(t, w.quarantine())
+	_, err := b.workers.Drain(t.Context(), w.id, true)
+	require.NoError(t, err)
+	require.NotEmpty(t, w.quarantine(), "draining is something else")
+	_, err = b.workers.Drain(t.Context(), w.id, false)
+	require.NoError(t, err)
+	require.Empty(t, w.quarantine())
+	w.gets(build.ID)
+	w.givesBack(build.ID)
+	require.Empty(t, w.quarantine(), "what was before counts no more")
+	require.Equal(t, 30*time.Second, w.rests())
+}
+
+func TestTwoControllersGiveAWorkerOneTrialBuild(t *testing.T) {
+	t.Parallel()
+	b, _ := quarantining(t, 1, 10)
+	w := b.worker(slots(8))
+	build := b.build()
+	w.gets(build.ID)
+	w.givesBack(build.ID)
+	w.rested()
+	for range 8 {
+		b.build()
+	}
+	second := postgres.New()
+	second.Use(b.Pool)
+	queues := []*postgres.Queue{b.queue, postgres.NewQueue(second, postgres.QueueConfig{})}
+	handed := make(chan int)
+	for _, q := range queues {
+		go func() {
+			n := 0
+			for range 20 {
+				r, err := q.Assign(t.Context(), []store.Poll{{WorkerID: w.id, Reconcile: true, Active: []string{build.ID}}})
+				if err == nil && r[0].Job != nil && r[0].Job.BuildID != build.ID {
+					n++
+				}
+			}
+			handed <- n
+		}()
+	}
+	<-handed
+	<-handed
+	require.Equal(t, 1, w.find().Held)
+}
+
+func TestAFaultOfAWorkerThatDoesNotHoldTheBuildIsRefused(t *testing.T) {
+	t.Parallel()
+	b, _ := quarantining(t, 1, 10)
+	build := b.build()
+	w, other := b.worker(), b.worker()
+	w.gets(build.ID)
+	_, err := b.builds.GiveBack(t.Context(), fault(build.ID, other.id, store.FaultEngine))
+	require.Equal(t, store.NotAssigned, store.CodeOf(err))
+	_, err = b.builds.GiveBack(t.Context(), fault("nobody", w.id, store.FaultEngine))
+	require.Equal(t, store.NotFound, store.CodeOf(err))
+	require.Empty(t, other.quarantine())
+	require.Equal(t, store.Assigned, b.find(build.ID).State)
+}
