@@ -100,10 +100,11 @@ func (h *builds) serveDownload(c echo.Context, r *route) error {
 		return h.transfer(c, r)
 	}
 	id := c.Param("id")
-	if err := h.perBuild.take(id); err != nil {
+	held, err := h.perBuild.take(id, false, nil)
+	if err != nil {
 		return err
 	}
-	defer h.perBuild.giveBack(id)
+	defer h.perBuild.giveBack(id, held)
 	return h.inTurn(c, r, h.guests, h.addr(c))
 }
 

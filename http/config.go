@@ -61,11 +61,12 @@ type Config struct {
 	MaxSource, MaxCerts, MaxResult, MaxJSON, MaxField int64
 	// MaxParts is how many parts a form may have.
 	MaxParts int
-	// MaxConnections is how many connections may be open at once; further ones are
-	// closed. Each parked poll uses one. MaxStreams is how many of them may be streams.
+	// MaxConnections is how many connections may be open at once; for further ones those
+	// of strangers are closed. Each parked poll uses one. MaxStreams is how many of them
+	// may be streams.
 	MaxConnections, MaxStreams int
-	// MaxPerAddress is how many connections one remote address may have until one of them
-	// has shown a right key.
+	// MaxPerAddress is how many connections one remote address may have that has shown no
+	// right key, session or signature lately.
 	MaxPerAddress int
 	// MaxTransfers is how many file transfers are served at once; further ones wait up to
 	// 20 s. A quarter is for downloads that show only a build's token.

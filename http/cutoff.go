@@ -81,11 +81,7 @@ func (k *cutoff) expire() {
 	k.lost = true
 	k.log.Warn().Str("route", k.work.Route).Str("request_id", k.work.ID).Dur("grace", k.cfg.RequestGrace).
 		Msg("request did not end when it was told to: its connection is cut off")
-	// HTTP/2 resets the stream by itself.
-	_ = http.NewResponseController(k.c.Response().Writer).SetWriteDeadline(longAgo())
-	if r := k.c.Request(); r.ProtoMajor < 2 {
-		connOf(r.Context()).cut()
-	}
+	hangUp(k.c)() // HTTP/2 resets the stream by itself
 }
 
 // end marks the run as over and stops the timer; from here on the cutoff does not touch

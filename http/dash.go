@@ -308,7 +308,7 @@ func (d *dashboard) permit(c echo.Context, r *route, guarded bool) error {
 	case s == nil:
 		return store.NewError(store.Unauthorized, "Your session is over: log in again")
 	}
-	connOf(req.Context()).trust()
+	d.trust(c, time.Now())
 	if r.access == operator && !s.Admin() {
 		return store.NewError(store.Forbidden, "This needs a session with the admin key: log out, and log in with it")
 	}

@@ -214,7 +214,7 @@ func (d *dashboard) login(ctx context.Context, c echo.Context) (any, error) {
 	if !d.sessions.possible(r) {
 		return d.renderLogin(c, http.StatusForbidden, loginData{})
 	}
-	if err := d.within(d.logins, c, func() error { return readForm(r) }); err != nil {
+	if err := d.within(d.logins, c, func() error { return readForm(r) }); err != nil { //nolint:contextcheck // within takes the context of the request
 		return nil, err
 	}
 	next := ownPath(r.PostForm.Get("next"), "/fleet")

@@ -1,12 +1,15 @@
 package http
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,21 +25,35 @@ type borrowedListener struct {
 }
 
 // connections limits the connections of all servers, the running one and those that
-// finish their last requests.
+// finish their last requests. When all are open, a new one takes the place of a stranger's,
+// because it may be a probe's or an operator's: the slowest one of the stranger that has
+// most. A stranger is an address that is not known.
 type connections struct {
-	most    int    // maximum of connections
-	each    int    // maximum per address that has not shown a right key
-	refused func() // called for each connection over a maximum
+	most    int // maximum of connections
+	each    int // maximum per address that is not known
+	known   *known
+	refused func() // called for each connection that is closed for others
 
-	mu    sync.Mutex // guards what follows
-	open  int
-	peers map[string]*peer // per address, see quotaAddr
+	mu        sync.Mutex // guards what follows
+	open      map[net.Conn]*conn
+	peers     map[string]*peer   // per address, see quotaAddr
+	strangers map[*peer]struct{} // the peers that are not known
 }
 
-// peer is a remote address with open connections.
+func newConnections(cfg Config, known *known, refused func()) *connections {
+	return &connections{
+		most: cfg.MaxConnections, each: cfg.MaxPerAddress, known: known, refused: refused,
+		open: map[net.Conn]*conn{}, peers: map[string]*peer{}, strangers: map[*peer]struct{}{},
+	}
+}
+
+// peer is a remote address with open connections. It is known until the last of them
+// closes, see [known] for how long its address is.
 type peer struct {
-	open  int         // guarded by the connections' mu
-	known atomic.Bool // a right key was shown on one of them
+	addr   string
+	conns  []*conn      // guarded by the connections' mu
+	known  atomic.Bool  // written under that mu
+	proven atomic.Int64 // when a right key or signature was noted last, in unix nanoseconds
 }
 
 func borrow(ln net.Listener, conns *connections) (*borrowedListener, error) {
@@ -68,20 +85,64 @@ func (l *borrowedListener) Accept() (net.Conn, error) {
 }
 
 func (l *connections) admit(c net.Conn) bool {
-	addr := peerAddr(c)
+	addr, now := peerAddr(c), time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p := l.peers[addr]
-	if l.open >= l.most || p != nil && p.open >= l.each && !p.known.Load() {
+	if p == nil {
+		p = &peer{addr: addr}
+		p.known.Store(l.known.has(addr, now))
+	}
+	stranger := !p.known.Load()
+	if stranger && len(p.conns) >= l.each || len(l.open) >= l.most && !l.closeSlowest() {
 		return false
 	}
-	if p == nil {
-		p = &peer{}
-		l.peers[addr] = p
+	k := &conn{Conn: c, all: l, peer: p, at: len(p.conns)}
+	k.since.Store(now.UnixNano())
+	p.conns = append(p.conns, k)
+	l.open[c], l.peers[addr] = k, p
+	if stranger {
+		l.strangers[p] = struct{}{}
 	}
-	l.open++
-	p.open++
 	return true
+}
+
+// maxCompared is how many addresses are compared to find the one with most connections.
+const maxCompared = 64
+
+// closeSlowest closes a stranger's connection. The caller holds mu.
+func (l *connections) closeSlowest() bool {
+	var heaviest *peer
+	n := 0
+	for p := range l.strangers { // in random order
+		if heaviest == nil || len(p.conns) > len(heaviest.conns) {
+			heaviest = p
+		}
+		if n++; n == maxCompared {
+			break
+		}
+	}
+	if heaviest == nil {
+		return false
+	}
+	k := slices.MinFunc(heaviest.conns, (*conn).compare)
+	l.remove(k)
+	k.cut()
+	l.refused()
+	return true
+}
+
+// remove forgets a connection. The caller holds mu.
+func (l *connections) remove(k *conn) {
+	delete(l.open, k.Conn)
+	p := k.peer
+	last := p.conns[len(p.conns)-1]
+	p.conns[k.at], last.at = last, k.at
+	p.conns = p.conns[:len(p.conns)-1]
+	if len(p.conns) == 0 {
+		delete(l.peers, p.addr)
+		delete(l.strangers, p)
+	}
 }
 
 // count is the server's ConnState hook.
@@ -89,31 +150,57 @@ func (l *connections) count(c net.Conn, state http.ConnState) {
 	if state != http.StateClosed && state != http.StateHijacked {
 		return
 	}
-	addr := peerAddr(c)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.open--
-	if p := l.peers[addr]; p.open > 1 {
-		p.open--
-	} else {
-		delete(l.peers, addr) // including whether it has shown a right key
+	if k := l.open[tcpOf(c)]; k != nil { // nil: it was closed for another
+		l.remove(k)
 	}
+}
+
+// trust makes an address known.
+func (l *connections) trust(addr string, now time.Time) {
+	l.known.add(addr, now)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if p := l.peers[addr]; p != nil && !p.known.Load() {
+		p.known.Store(true)
+		delete(l.strangers, p)
+	}
+}
+
+// tcpOf is the connection below TLS.
+func tcpOf(c net.Conn) net.Conn {
+	if t, ok := c.(*tls.Conn); ok {
+		return t.NetConn()
+	}
+	return c
 }
 
 // peerAddr is the remote address as limits count it.
 func peerAddr(c net.Conn) string {
+	var addr netip.Addr // of a listener without addresses
 	if a, ok := c.RemoteAddr().(*net.TCPAddr); ok {
-		return quotaAddr(a.AddrPort().Addr().Unmap())
+		addr = a.AddrPort().Addr().Unmap()
 	}
-	return "" // a listener without addresses
+	return quotaAddr(addr)
 }
 
 // conn is what the server knows about a connection.
 type conn struct {
-	net.Conn
-	peer  *peer
-	asked atomic.Bool // a request has arrived
-	first *time.Timer // closes the connection if none arrives
+	net.Conn // without TLS, because a TLS close would wait for the client
+	all      *connections
+	peer     *peer
+	at       int // place in peer.conns; guarded by the connections' mu
+
+	asked atomic.Bool  // a request has arrived
+	first *time.Timer  // closes the connection if none arrives
+	busy  atomic.Int32 // requests under way
+	since atomic.Int64 // when busy changed last, in unix nanoseconds; not kept for known peers
+}
+
+// compare orders connections: first those that wait for a request, then by how long.
+func (k *conn) compare(other *conn) int {
+	return cmp.Or(cmp.Compare(min(k.busy.Load(), 1), min(other.busy.Load(), 1)), cmp.Compare(k.since.Load(), other.since.Load()))
 }
 
 // connKey is the context key of a *conn.
@@ -122,8 +209,11 @@ type connKey struct{}
 // accepted is the server's ConnContext hook.
 func (l *connections) accepted(ctx context.Context, c net.Conn, limit time.Duration) context.Context {
 	l.mu.Lock()
-	k := &conn{Conn: c, peer: l.peers[peerAddr(c)]}
+	k := l.open[tcpOf(c)]
 	l.mu.Unlock()
+	if k == nil { // it was closed for another already
+		return ctx
+	}
 	k.first = time.AfterFunc(limit, func() {
 		if !k.asked.Load() {
 			k.cut()
@@ -138,31 +228,43 @@ func connOf(ctx context.Context) *conn {
 	return k
 }
 
-// begin notes that a request has arrived.
+// begin notes that a request has arrived, end that it was answered.
 func (k *conn) begin() {
-	if k != nil && k.asked.CompareAndSwap(false, true) {
-		k.first.Stop()
-	}
-}
-
-// trust notes that a right key was shown.
-func (k *conn) trust() {
-	if k != nil && !k.peer.known.Load() {
-		k.peer.known.Store(true)
-	}
-}
-
-// cut closes the connection. With TLS it closes the TCP connection, because a TLS close
-// would wait for the client.
-func (k *conn) cut() {
 	if k == nil {
 		return
 	}
-	c := k.Conn
-	if t, ok := c.(*tls.Conn); ok {
-		c = t.NetConn()
+	if k.asked.CompareAndSwap(false, true) {
+		k.first.Stop()
 	}
-	_ = c.Close()
+	k.change(1)
+}
+
+func (k *conn) end() {
+	if k != nil {
+		k.change(-1)
+	}
+}
+
+func (k *conn) change(by int32) {
+	k.busy.Add(by)
+	if !k.peer.known.Load() {
+		k.since.Store(time.Now().UnixNano())
+	}
+}
+
+// trust notes that a right key or signature was shown. Once a minute is enough.
+func (k *conn) trust(now time.Time) {
+	if k != nil && now.UnixNano()-k.peer.proven.Load() > int64(time.Minute) {
+		k.peer.proven.Store(now.UnixNano())
+		k.all.trust(k.peer.addr, now)
+	}
+}
+
+// cut closes the connection.
+func (k *conn) cut() {
+	if k != nil {
+		_ = k.Close()
+	}
 }
 
 // Close ends a running Accept and leaves the socket open.

@@ -33,6 +33,7 @@ type shared struct {
 	draining atomic.Bool
 	idle     chan struct{} // gets a token when nothing is in flight any more while the server drains
 	wrong    *wrongKeys
+	known    *known
 	streams  chan struct{} // one for each stream of events
 	// strangers counts the admitted requests of public routes. bodies counts those whose
 	// body is being read before admission.
@@ -70,7 +71,7 @@ func (s *Server) wrap(r *route, method string) echo.HandlerFunc {
 		unescape(c)
 		proven, err := s.keys.authorize(r.access, c.Request().Header)
 		if proven {
-			connOf(c.Request().Context()).trust()
+			s.trust(c, start)
 		}
 		wrong := meansWrongKey(err)
 		if err != nil {
@@ -139,9 +140,12 @@ func (s *shared) levelled(c echo.Context, r *route) error {
 	return s.do(c, r, func(ctx context.Context) error { return s.answer(ctx, c, r.handle) })
 }
 
-// open is levelled for routes that need no key. Together they may use only a share of the
-// places.
+// open is levelled for routes that need no key. Together strangers may use only a share of
+// the places.
 func (s *shared) open(c echo.Context, r *route) error {
+	if s.known.has(s.addr(c), time.Now()) {
+		return s.levelled(c, r)
+	}
 	return s.within(s.strangers, c, func() error { return s.levelled(c, r) })
 }
 
@@ -171,15 +175,11 @@ func (s *shared) probe(c echo.Context, r *route) error {
 // direct runs the route's handler without levelling, a limited number at a time, so that
 // operators are served even if other parts are broken.
 func (s *shared) direct(c echo.Context, r *route) error {
-	sh, who := s.pages, s.addr(c)
+	sh := s.pages
 	if r.access == adminKey {
 		sh = s.orders
 	}
-	if err := sh.take(who); err != nil {
-		return err
-	}
-	defer sh.giveBack(who)
-	return s.answer(c.Request().Context(), c, r.handle)
+	return s.within(sh, c, func() error { return s.answer(c.Request().Context(), c, r.handle) })
 }
 
 // requestIDFor returns the client's id of a request if it is valid, else a new one that

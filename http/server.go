@@ -67,12 +67,12 @@ func New(deps Deps, cfg Config) (*Server, error) {
 			guests:    newTurns("downloads with a build token", guests),
 			perBuild:  newShare("downloads of a build", guests+turnQueue, max(4, guests/8)),
 			strangers: newShare("public requests", 512, 128), bodies: newShare("bodies of public requests", 1024, 256),
-			idle: make(chan struct{}, 1), jsonType: []string{"application/json"},
+			known: newKnown(), idle: make(chan struct{}, 1), jsonType: []string{"application/json"},
 		},
 		keys: newKeys(cfg), tls: deps.TLS, echo: echo.New(), ring: newRing(ringSize), logs: newFollowers(), changed: newFollowers(),
 		drains: make(chan struct{}, maxDrains), accepting: make(chan struct{}, 1),
 	}
-	s.conns = &connections{most: cfg.MaxConnections, each: cfg.MaxPerAddress, refused: s.metrics.connections.Inc, peers: map[string]*peer{}}
+	s.conns = newConnections(cfg, s.known, s.metrics.connections.Inc)
 	s.wrong = &wrongKeys{most: cfg.WrongKeys, log: s.log, count: s.metrics.wrongKeys, report: func(e store.AuditEntry) {
 		deps.Background(func(ctx context.Context) {
 			ctx, cancel := context.WithTimeoutCause(ctx, auditPatience, errSlowAudit)
@@ -176,7 +176,9 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 func (s *Server) Handler() http.Handler {
 	plain, secure := secureHeaders(false), secureHeaders(true)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		connOf(r.Context()).begin()
+		k := connOf(r.Context())
+		k.begin()
+		defer k.end()
 		h := w.Header()
 		if r.TLS != nil {
 			maps.Copy(h, secure)

@@ -1,6 +1,7 @@
 package http_test
 
 import (
+	"bufio"
 	"io"
 	"net"
 	"os"
@@ -103,34 +104,34 @@ func TestMalformedRequestsAreRefused(t *testing.T) {
 
 func TestConnectionsHaveALimit(t *testing.T) {
 	t.Parallel()
-	s, _ := newServer(t, takthttp.Deps{}, func(c *takthttp.Config) { c.MaxConnections = 2 })
+	s, _ := newServer(t, takthttp.Deps{Tree: bigTree(1)}, func(c *takthttp.Config) { c.MaxConnections = 2 })
 	url, _ := serve(t, s, listen(t))
-	live := func() bool {
-		c, r := dial(t, url)
-		defer c.Close()
-		if _, err := io.WriteString(c, "GET /livez HTTP/1.1\r\nHost: takt\r\n\r\n"); err != nil {
-			return false
-		}
-		_, err := r.ReadByte()
-		return err == nil
+	type held struct {
+		net.Conn
+		answers *bufio.Reader
 	}
-	var held []net.Conn
-	for range 2 {
-		c, r := dial(t, url)
-		write(t, c, "GET /livez HTTP/1.1\r\nHost: takt\r\n\r\n")
+	hold := func(local, head string) held {
+		c, r := dialFrom(t, local, url)
+		write(t, c, head)
 		require.Equal(t, 200, read(t, r).status)
-		held = append(held, c)
+		return held{c, r}
+	}
+	first, second := hold("127.0.0.1", livezHead), hold("127.0.0.1", livezHead)
+	write(t, first, livezHead)
+	require.Equal(t, 200, read(t, first.answers).status)
+	third := hold("127.0.0.2", livezHead)
+	requireCut(t, second)
+	for _, c := range []held{first, third} { // it was idle for longer
+		write(t, c, adminHead)
+		require.Equal(t, 200, read(t, c.answers).status)
 	}
 	for range 5 {
-		require.False(t, live(), "one more is closed")
+		require.False(t, lives(t, url), "who is known stays in")
 	}
-	for _, c := range held { // who is in stays in
-		write(t, c, "GET /livez HTTP/1.1\r\nHost: takt\r\n\r\n")
-	}
-	require.NoError(t, held[0].Close())
-	require.Eventually(t, live, waitFor, tick, "there is room again")
+	require.NoError(t, first.Close())
+	require.Eventually(t, func() bool { return lives(t, url) }, waitFor, tick, "there is room again")
 	for range 20 {
-		require.Eventually(t, live, waitFor, tick, "and it is given back each time")
+		require.Eventually(t, func() bool { return lives(t, url) }, waitFor, tick, "and it is given back each time")
 	}
 }
 

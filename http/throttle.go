@@ -56,6 +56,7 @@ func (h *throttle) action(c echo.Context, r *route) error {
 	if err := hubspot.Verify(h.cfg.HubSpotSecret, req.Method, hubspot.URI(h.cfg.PublicURL, req), body, req.Header, time.Now()); err != nil {
 		return unsigned(err)
 	}
+	h.trust(c, time.Now())
 	action, err := hubspot.ParseAction(body)
 	if err != nil {
 		return err
