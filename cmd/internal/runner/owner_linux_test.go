@@ -33,7 +33,10 @@ func newOwners(t *testing.T, n int) (owners []*Owner) {
 		uid := int64(1+lastUser.Add(1))<<22 + int64(os.Getpid())
 		o, err := FindOwner(strconv.FormatInt(uid, 10))
 		require.NoError(t, err)
-		t.Cleanup(func() { _ = os.Remove(o.lockPath()) })
+		t.Cleanup(func() {
+			require.NoError(t, o.kill(context.WithoutCancel(t.Context())))
+			_ = os.Remove(o.lockPath())
+		})
 		owners = append(owners, o)
 	}
 	return owners
