@@ -168,7 +168,7 @@ func TestSecondWorkerInOneStateDirectory(t *testing.T) {
 	b.AwaitState(t, b.Submit("ios", source(t), nil), store.Completed)
 	again, err := New(b.client, b.worker.log, b.worker.cfg)
 	require.NoError(t, err)
-	require.ErrorContains(t, again.Run(t.Context()), "another worker uses this state directory")
+	require.ErrorContains(t, again.Run(t.Context()), ": another worker uses it")
 }
 
 func TestDownloadIsResumed(t *testing.T) {
