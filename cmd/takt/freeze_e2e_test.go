@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"takt/http/client"
@@ -83,6 +84,82 @@ func TestAFrozenDatabaseTakesNoBuildFromALiveWorker(t *testing.T) {
 	}
 	silentIsSwept()
 	keepTheirBuilds()
+}
+
+// Another controller stands still inside transactions that hold the rows of two workers,
+// which go on polling here. Other workers get their builds meanwhile, and those two when
+// the controller goes on.
+func TestAControllerFrozenInTransactionsHoldsUpNoOtherWorker(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	owner := s.controller("owner")
+	guest := s.controller("guest", owner.Shared()...)
+	source := zipOf(t, map[string]string{"order.txt": "x"})
+	held := []*hand{register(t, guest, 2), register(t, guest, 2)}
+	failing := []string{submit(t, owner, source), submit(t, owner, source)}
+	for i, w := range held {
+		require.Equal(t, failing[i], w.poll(t).ID)
+	}
+	db, err := pgx.Connect(t.Context(), owner.DatabaseURL())
+	require.NoError(t, err)
+	defer db.Close(t.Context()) //nolint:errcheck // a test's connection
+	for _, sql := range []string{
+		`CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(2); RETURN NEW; END $$`,
+		`CREATE TRIGGER slow BEFORE UPDATE ON builds FOR EACH ROW WHEN (NEW.state = 'failed') EXECUTE FUNCTION slow()`,
+	} {
+		_, err := db.Exec(t.Context(), sql)
+		require.NoError(t, err)
+	}
+	finishing := func(state string) func() bool {
+		return func() bool {
+			var n int
+			err := db.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE state = $1 AND query LIKE '/* finish */%'`, state).Scan(&n)
+			return err == nil && n == len(held)
+		}
+	}
+	failed := make(chan error, len(held))
+	for _, id := range failing {
+		go func() {
+			_, err := guest.Client.FailBuild(t.Context(), id, "on purpose")
+			failed <- err
+		}()
+	}
+	eventually(t, "the results are being written", finishing("active"))
+	require.NoError(t, syscall.Kill(guest.PID(), syscall.SIGSTOP))
+	defer func() { _ = syscall.Kill(guest.PID(), syscall.SIGCONT) }()
+	eventually(t, "the guest's transactions are idle", finishing("idle in transaction"))
+
+	given := make(chan string, len(held))
+	for _, w := range held {
+		go func() {
+			for t.Context().Err() == nil {
+				reply, err := owner.Client.Poll(t.Context(), client.Poll{Token: w.token})
+				if err == nil && reply.Job != nil {
+					given <- reply.Job.ID
+					return
+				}
+			}
+		}()
+	}
+	other := register(t, owner, 10)
+	slowest := time.Duration(0)
+	for range 10 {
+		id, begun := submit(t, owner, source), time.Now()
+		require.Equal(t, id, other.poll(t).ID)
+		slowest = max(slowest, time.Since(begun))
+	}
+	t.Logf("the slowest poll of another worker took %s", slowest.Round(time.Millisecond))
+	require.True(t, finishing("idle in transaction")(), "the rows were locked all the time")
+	require.NoError(t, syscall.Kill(guest.PID(), syscall.SIGCONT))
+	var want, got []string
+	for range held {
+		want = append(want, submit(t, owner, source))
+	}
+	for range held {
+		got = append(got, <-given)
+		require.NoError(t, <-failed)
+	}
+	require.ElementsMatch(t, want, got)
 }
 
 // frozen stops postmaster and all its children for length.
