@@ -51,17 +51,26 @@ func (h *builds) show(ctx context.Context, c echo.Context) (any, error) {
 	return api.NewBuildItem(b), err
 }
 
-func (h *builds) list(ctx context.Context, c echo.Context) (any, error) {
+func (h *builds) list(_ context.Context, c echo.Context) (any, error) {
 	filter, err := h.filter(c)
 	if err != nil {
 		return nil, err
 	}
-	list, err := h.store.List(ctx, filter)
-	items := each(list, api.NewBuildItem)
+	items := listOf(filter.Limit, h.pages(filter), api.NewBuildItem)
 	if c.QueryParam("format") == "object" {
-		return api.BuildList{Builds: items, Total: len(items)}, err
+		return items.in("builds", true), nil
 	}
-	return items, err
+	return items, nil
+}
+
+// pages returns what reads the builds of a list.
+func (h *builds) pages(f store.BuildFilter) func(ctx context.Context, last *store.Build, n int) ([]store.Build, error) {
+	return func(ctx context.Context, last *store.Build, n int) ([]store.Build, error) {
+		if f.Limit = n; last != nil {
+			f.Before = last.Seq
+		}
+		return h.store.List(ctx, f)
+	}
 }
 
 func (h *builds) filter(c echo.Context) (store.BuildFilter, error) {
@@ -86,11 +95,9 @@ func (h *builds) filter(c echo.Context) (store.BuildFilter, error) {
 	return f, err
 }
 
-func (h *builds) active(ctx context.Context, _ echo.Context) (any, error) {
-	list, err := h.store.List(ctx, store.BuildFilter{
-		States: []store.BuildState{store.Assigned, store.Building}, Limit: maxList,
-	})
-	return api.ActiveBuilds{Builds: each(list, api.NewActiveBuild)}, err
+func (h *builds) active(context.Context, echo.Context) (any, error) {
+	held := h.pages(store.BuildFilter{States: []store.BuildState{store.Assigned, store.Building}})
+	return listOf(maxList, held, api.NewActiveBuild).in("builds", false), nil
 }
 
 // serveDownload waits for a turn before download. Who shows only a build's token is limited

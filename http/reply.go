@@ -41,7 +41,92 @@ func (s *shared) answer(ctx context.Context, c echo.Context, handle handler) err
 	if err != nil || v == nil {
 		return err
 	}
+	if l, ok := v.(list); ok {
+		return s.replyList(ctx, c, l)
+	}
 	return s.reply(c, v)
+}
+
+// listPage is how many rows of a list are read at once.
+const listPage = 200
+
+// list is a reply that is read and sent page by page, so that a long one takes little
+// memory.
+type list struct {
+	// next returns the JSON of the next elements, and whether there may be more.
+	next func(ctx context.Context) (elements [][]byte, more bool, err error)
+	head string
+	// tail returns what follows the elements, of which there were n.
+	tail func(n int) string
+}
+
+// listOf returns a list of at most limit rows. read returns up to n rows after last, which
+// is nil for the first page.
+func listOf[A, B any](limit int, read func(ctx context.Context, last *A, n int) ([]A, error), wire func(A) B) list {
+	var last *A
+	l := list{head: "[", tail: func(int) string { return "]" }}
+	l.next = func(ctx context.Context) (elements [][]byte, more bool, err error) {
+		n := min(limit, listPage)
+		rows, err := read(ctx, last, n)
+		for i := range rows {
+			raw, err := marshal(wire(rows[i]))
+			if err != nil {
+				return nil, false, err
+			}
+			elements, last = append(elements, raw), &rows[i]
+		}
+		limit -= n
+		return elements, len(rows) == n && limit > 0, err
+	}
+	return l
+}
+
+// in returns l as the member name of an object, followed by its length if total is set.
+func (l list) in(name string, total bool) list {
+	l.head = `{"` + name + `":[`
+	l.tail = func(n int) string {
+		if total {
+			return `],"total":` + strconv.Itoa(n) + `}`
+		}
+		return "]}"
+	}
+	return l
+}
+
+// replyList sends l. A list of one page has a Content-Length. If a later page can't be read,
+// the error ends the connection, so that no client takes a part of the list for all of it.
+func (s *shared) replyList(ctx context.Context, c echo.Context, l list) error {
+	b, n, w := []byte(l.head), 0, c.Response()
+	for more := true; more; {
+		var elements [][]byte
+		var err error
+		if elements, more, err = l.next(ctx); err != nil {
+			return err
+		}
+		for _, e := range elements {
+			if n++; n > 1 {
+				b = append(b, ',')
+			}
+			b = append(b, e...)
+		}
+		if !more {
+			b = append(b, l.tail(n)...)
+		}
+		switch {
+		case w.Committed:
+		case !more:
+			s.replyBytes(c, http.StatusOK, s.jsonType, b)
+			return nil
+		default:
+			w.Header()["Content-Type"] = s.jsonType
+			w.WriteHeader(http.StatusOK)
+		}
+		if err := writePieces(w, b); err != nil {
+			return http.ErrAbortHandler // the client has left or does not read
+		}
+		b = b[:0]
+	}
+	return nil
 }
 
 func (s *shared) reply(c echo.Context, v any) error {
@@ -72,14 +157,20 @@ func (s *shared) replyBytes(c echo.Context, status int, contentType []string, b 
 	if c.Request().Method == http.MethodHead {
 		return
 	}
-	for len(b) > replyPiece {
-		if _, err := w.Write(b[:replyPiece]); err != nil { // the client has left or does not read
-			return
-		}
-		b = b[replyPiece:]
+	_ = writePieces(w, b) // fails if the client has left or does not read
+}
+
+// writePieces writes b and gives the client time for each piece.
+func writePieces(w *echo.Response, b []byte) error {
+	for len(b) > 0 {
+		piece := b[:min(len(b), replyPiece)]
 		moveWriteDeadline(http.NewResponseController(w.Writer))
+		if _, err := w.Write(piece); err != nil {
+			return err
+		}
+		b = b[len(piece):]
 	}
-	_, _ = w.Write(b)
+	return nil
 }
 
 const (

@@ -132,7 +132,7 @@ func (h *workers) requeued(refs []store.BuildRef, why string) {
 	}
 }
 
-func (h *workers) list(ctx context.Context, c echo.Context) (any, error) {
+func (h *workers) list(_ context.Context, c echo.Context) (any, error) {
 	f := store.WorkerFilter{Status: store.WorkerStatus(c.QueryParam("status"))}
 	switch f.Status {
 	case "", store.Idle, store.Busy, store.Offline:
@@ -143,9 +143,13 @@ func (h *workers) list(ctx context.Context, c echo.Context) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.Limit = min(limit, maxList)
-	list, err := h.store.List(ctx, f)
-	return api.WorkerList{Workers: each(list, api.NewWorker), Total: len(list)}, err
+	read := func(ctx context.Context, last *store.WorkerDetail, n int) ([]store.WorkerDetail, error) {
+		if f.Limit = n; last != nil {
+			f.After = last.Number
+		}
+		return h.store.List(ctx, f)
+	}
+	return listOf(min(limit, maxList), read, api.NewWorker).in("workers", true), nil
 }
 
 func (h *workers) show(ctx context.Context, id string) (any, error) {

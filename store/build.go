@@ -72,7 +72,10 @@ const (
 
 // Build is one unit of work. Zero times mean "not yet".
 type Build struct {
-	ID       string
+	ID string
+	// Seq counts submissions: lists are in its order. It is 0 in what a submission
+	// returns.
+	Seq      int64
 	Platform Platform
 	State    BuildState
 	// Priority is -10 to 10, default 0; higher is claimed first.
@@ -138,6 +141,8 @@ type BuildFilter struct {
 	States   []BuildState
 	Platform Platform
 	WorkerID string
+	// Before is the Seq of the last build of the page before; 0 begins with the newest.
+	Before int64
 	// Limit is the most to return; 0 means all.
 	Limit int
 }

@@ -108,6 +108,8 @@ type WorkerDetail struct {
 type WorkerFilter struct {
 	ID     string
 	Status WorkerStatus
+	// After is the number of the last worker of the page before; 0 begins with the oldest.
+	After int64
 	// Limit is the most to return; 0 means all.
 	Limit int
 }

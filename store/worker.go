@@ -17,7 +17,9 @@ const (
 
 // Worker is a machine that builds.
 type Worker struct {
-	ID           string
+	ID string
+	// Number counts the first registrations: lists are in its order.
+	Number       int64
 	Name         string
 	Capabilities json.RawMessage // as sent, a JSON object
 	// Platforms are those that it builds; empty means every platform.

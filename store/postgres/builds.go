@@ -40,7 +40,7 @@ func errNoBuild() error { return store.NewError(store.NotFound, "Build not found
 
 // buildColumns are what scanBuilds reads: one row for each file of a build b,
 // or one without a file.
-const buildColumns = `b.id, b.platform, b.state, b.priority, coalesce(b.worker_id, ''), coalesce(b.last_worker_id, ''),
+const buildColumns = `b.id, b.seq, b.platform, b.state, b.priority, coalesce(b.worker_id, ''), coalesce(b.last_worker_id, ''),
 	b.attempt, b.token_hash, b.submitted_at, b.started_at, b.last_seen_at, b.completed_at, b.updated_at,
 	coalesce(b.error_message, ''), coalesce(d.name, ''), (SELECT labels FROM build_labels WHERE build = b.seq),
 	coalesce(f.kind, ''), coalesce(f.name, ''), coalesce(f.size, 0), f.sha256,
@@ -74,11 +74,11 @@ func findBuild(ctx context.Context, q querier, id string) (store.Build, error) {
 
 // The lists differ in how much of the table they may read: builds that are not
 // history have their own small indexes. $1 states, $2 platform, $3 worker, $4
-// limit; empty means all.
+// limit, $5 the last build of the page before; empty means all.
 const (
 	listFilter = `
 	($1::text[] IS NULL OR state = ANY ($1)) AND ($2 = '' OR platform = $2) AND ($3 = '' OR worker_id = $3)
-	ORDER BY seq DESC LIMIT nullif($4, 0)`
+	AND ($5::bigint = 0 OR seq < $5) ORDER BY seq DESC LIMIT nullif($4, 0)`
 	listFiles = `) b` + buildJoins + ` ORDER BY b.seq DESC`
 
 	sqlListBuilds  = `/* list_builds */ SELECT ` + buildColumns + ` FROM (SELECT * FROM builds WHERE ` + listFilter + listFiles
@@ -100,7 +100,7 @@ func (b *Builds) List(ctx context.Context, f store.BuildFilter) (builds []store.
 		states = append(states, string(s))
 	}
 	err = b.db.read("listing builds").run(ctx, func(ctx context.Context, c *pgx.Conn) error {
-		rows, _ := c.Query(ctx, query, states, string(f.Platform), f.WorkerID, max(f.Limit, 0)) // its error is that of the rows
+		rows, _ := c.Query(ctx, query, states, string(f.Platform), f.WorkerID, max(f.Limit, 0), f.Before) // its error is that of the rows
 		builds, err = scanBuilds(rows)
 		return err
 	})
@@ -132,7 +132,7 @@ func scanBuilds(rows pgx.Rows) ([]store.Build, error) {
 		var file store.File
 		var kind store.FileKind
 		var started, seen, completed *time.Time
-		err := rows.Scan(&b.ID, &b.Platform, &b.State, &b.Priority, &b.WorkerID, &b.LastWorkerID,
+		err := rows.Scan(&b.ID, &b.Seq, &b.Platform, &b.State, &b.Priority, &b.WorkerID, &b.LastWorkerID,
 			&b.Attempt, &token, &b.SubmittedAt, &started, &seen, &completed, &b.UpdatedAt,
 			&b.ErrorMessage, &b.WorkerName, &b.Labels, &kind, &file.Name, &file.Size, &digest,
 			&file.Location, &file.Object, &file.CopyPending)

@@ -11,7 +11,7 @@ import (
 
 // workerColumns and workerJoins are what scanWorker reads of workers w.
 const (
-	workerColumns = `w.id, n.name, n.capabilities, w.platforms, w.slots, w.status, w.registered_at, w.last_seen_at,
+	workerColumns = `w.id, w.number, n.name, n.capabilities, w.platforms, w.slots, w.status, w.registered_at, w.last_seen_at,
 	w.completed, w.failed, w.held, w.draining, coalesce(w.quarantine, ''), CASE WHEN w.rests_until > '-infinity' THEN w.rests_until END,
 	ARRAY(SELECT b.id FROM builds b WHERE b.worker_id = w.id AND b.state IN ('assigned', 'building') ORDER BY b.seq),
 	t.build_id, t.at, t.type, coalesce(t.stage, ''), t.cpu_percent, t.memory_mb, t.disk_percent, t.processes, t.uptime_seconds,
@@ -24,16 +24,19 @@ LEFT JOIN LATERAL (
 ) d ON true`
 )
 
-// sqlListWorkers: $1 id, $2 status, $3 limit; empty means all.
+// sqlListWorkers: $1 id, $2 status, $3 limit; empty means all. $4 is the number of the
+// last worker of the page before.
 const sqlListWorkers = `/* list_workers */
 SELECT ` + workerColumns + `
-FROM workers w ` + workerJoins + `
-WHERE ($1 = '' OR w.id = $1) AND ($2 = '' OR w.status = $2)
-ORDER BY w.registered_at, w.id LIMIT nullif($3, 0)`
+FROM (
+	SELECT * FROM workers WHERE ($1 = '' OR id = $1) AND ($2 = '' OR status = $2) AND number > $4
+	ORDER BY number LIMIT nullif($3, 0)
+) w ` + workerJoins + `
+ORDER BY w.number`
 
 // List returns the workers that match f, the oldest first.
 func (w *Workers) List(ctx context.Context, f store.WorkerFilter) ([]store.WorkerDetail, error) {
-	return rowsOf(ctx, w.db.read("listing workers"), scanWorker, sqlListWorkers, f.ID, string(f.Status), max(f.Limit, 0))
+	return rowsOf(ctx, w.db.read("listing workers"), scanWorker, sqlListWorkers, f.ID, string(f.Status), max(f.Limit, 0), f.After)
 }
 
 func scanWorker(row pgx.CollectableRow) (w store.WorkerDetail, err error) {
@@ -42,7 +45,7 @@ func scanWorker(row pgx.CollectableRow) (w store.WorkerDetail, err error) {
 	var build, kind *string
 	var at, diagnosed, rests *time.Time
 	var t store.Telemetry
-	err = row.Scan(&w.ID, &w.Name, &capabilities, &platforms, &w.Slots, &w.Status, &w.RegisteredAt, &w.LastSeenAt,
+	err = row.Scan(&w.ID, &w.Number, &w.Name, &capabilities, &platforms, &w.Slots, &w.Status, &w.RegisteredAt, &w.LastSeenAt,
 		&w.Completed, &w.Failed, &w.Held, &w.Draining, &w.Quarantine, &rests, &w.Builds,
 		&build, &at, &kind, &t.Stage, &t.CPUPercent, &t.MemoryMB, &t.DiskPercent, &t.Processes, &t.UptimeSeconds,
 		&w.Diagnostic, &diagnosed, &w.Finding)

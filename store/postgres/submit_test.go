@@ -36,7 +36,10 @@ func TestSubmitKeepsEverything(t *testing.T) {
 	got, err := b.builds.Submit(t.Context(), s, func() error { placed = true; return nil })
 	require.NoError(t, err)
 	require.True(t, placed)
-	require.Equal(t, got, b.find(s.ID))
+	found := b.find(s.ID)
+	require.Positive(t, found.Seq)
+	found.Seq = 0
+	require.Equal(t, got, found)
 	require.Equal(t, store.Pending, got.State)
 	require.Equal(t, 2, got.Priority)
 	require.Equal(t, &certs, got.Certs)
@@ -200,6 +203,7 @@ func TestList(t *testing.T) {
 	}{
 		"everything, newest first": {want: []string{three.ID, two.ID, one.ID}},
 		"a limit":                  {filter: store.BuildFilter{Limit: 2}, want: []string{three.ID, two.ID}},
+		"the next page":            {filter: store.BuildFilter{Limit: 2, Before: b.find(two.ID).Seq}, want: []string{one.ID}},
 		"a platform":               {filter: store.BuildFilter{Platform: store.IOS}, want: []string{three.ID, one.ID}},
 		"a worker":                 {filter: store.BuildFilter{WorkerID: w.id}, want: []string{two.ID, one.ID}},
 		"pending":                  {filter: store.BuildFilter{States: []store.BuildState{store.Pending}}, want: []string{three.ID}},
