@@ -40,7 +40,7 @@ func (q *queue) serve(ctx context.Context, p store.Poll, presented string) (stor
 		reply.Token = presented
 	case store.PollFailed:
 		err = r.Err
-	case store.PollServed:
+	case store.PollServed, store.PollLocked:
 	}
 	return reply, r, err
 }
