@@ -28,6 +28,8 @@ type Rows interface {
 	ExpireLogs(ctx context.Context, age time.Duration, after int64, limit int) (builds int, next int64, err error)
 	// ForgetKeys removes idempotency keys that have expired.
 	ForgetKeys(ctx context.Context, limit int) (removed int64, err error)
+	// ForgetWrongKeys removes old entries about wrong keys from the audit.
+	ForgetWrongKeys(ctx context.Context, limit int) (removed int64, err error)
 	// ExpireReports removes the rows of reports that arrived at least age ago.
 	ExpireReports(ctx context.Context, age time.Duration, limit int) ([]store.File, error)
 	// Owed lists copies that are due; Postpone claims one.

@@ -370,3 +370,21 @@ func TestExpiredIdempotencyKeysAreForgotten(t *testing.T) {
 		return err == nil && n == 1
 	}, 30*time.Second, 10*time.Millisecond)
 }
+
+// What strangers write into the audit is forgotten; what operators did is kept.
+func TestOldWrongKeysAreForgotten(t *testing.T) {
+	t.Parallel()
+	h := open(t, storage.ModeLocal, func(j *Janitor) { j.interval = 50 * time.Millisecond })
+	_, err := h.Pool.Exec(t.Context(), `INSERT INTO audit (at, actor, action, target, reason)
+		SELECT now() - CASE WHEN n IN (1198, 1199) THEN interval '89 days' ELSE interval '91 days' END, 'unknown@x', CASE n WHEN 1200 THEN 'deploy' ELSE 'show wrong key' END, '', ''
+		FROM generate_series(1, 1200) n`)
+	require.NoError(t, err)
+	left := func() (wrong, others int) {
+		err := h.Pool.QueryRow(t.Context(), `SELECT count(*) FILTER (WHERE action = 'show wrong key'), count(*) FILTER (WHERE action = 'deploy') FROM audit`).Scan(&wrong, &others)
+		require.NoError(t, err)
+		return wrong, others
+	}
+	require.Eventually(t, func() bool { wrong, _ := left(); return wrong == 2 }, 30*time.Second, 10*time.Millisecond)
+	_, others := left()
+	require.Equal(t, 1, others)
+}

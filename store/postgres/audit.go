@@ -41,6 +41,17 @@ func (a *Audit) Conclude(ctx context.Context, id int64, outcome string) error {
 	return err
 }
 
+// sqlForgetWrongKeys looks at the oldest entries only, in the order of the primary key.
+const sqlForgetWrongKeys = `/* forget_wrong_keys */
+DELETE FROM audit WHERE at < now() - interval '90 days' AND id IN (
+	SELECT id FROM audit WHERE action = 'show wrong key' ORDER BY id LIMIT $1)`
+
+// ForgetWrongKeys removes up to limit entries about wrong keys that are older than 90 days,
+// and returns how many. Strangers write these entries; all others are kept.
+func (f *Files) ForgetWrongKeys(ctx context.Context, limit int) (removed int64, err error) {
+	return f.db.write("forgetting wrong keys").exec(ctx, sqlForgetWrongKeys, limit)
+}
+
 const sqlListAudit = `/* list_audit */
 SELECT id, at, actor, action, target, reason, detail, coalesce(outcome, '')
 FROM audit ORDER BY id DESC LIMIT nullif($1, 0)`
