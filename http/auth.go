@@ -39,6 +39,7 @@ const (
 	keyAdmin       = "X-Admin-Key"
 	keyBuildToken  = "X-Build-Token"
 	keyWorkerToken = "X-Worker-Token"
+	keyInstance    = "X-Worker-Instance"
 	keyRequestID   = "X-Request-Id"
 	keyOrigin      = "Origin"
 

@@ -75,7 +75,7 @@ func (h *holders) heartbeat(ctx context.Context, c echo.Context) (any, error) {
 		return nil, store.NewError(store.NotAssigned, "Build not assigned to this worker")
 	}
 	var err error
-	if beat.Attempt, err = attempt(c.Request().Header); err != nil {
+	if err = identify(&beat, c.Request().Header); err != nil {
 		return nil, err
 	}
 	// A bad percentage is ignored because it is no reason to refuse a beat.
@@ -149,7 +149,7 @@ func (h *holders) named(ctx context.Context, c echo.Context) (n named, err error
 	case !store.ValidID(n.beat.BuildID):
 		return n, buildNotFound()
 	}
-	if n.beat.Attempt, err = attempt(c.Request().Header); err != nil {
+	if err = identify(&n.beat, c.Request().Header); err != nil {
 		return n, err
 	}
 	if n.build, err = h.store.Find(ctx, n.beat.BuildID); err != nil {

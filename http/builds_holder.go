@@ -41,8 +41,7 @@ func beatOf(c echo.Context) (store.Beat, error) {
 	if !store.ValidID(beat.BuildID) {
 		return beat, buildNotFound()
 	}
-	var err error
-	beat.Attempt, err = attempt(c.Request().Header)
+	err := identify(&beat, c.Request().Header)
 	return beat, err
 }
 

@@ -61,7 +61,7 @@ var errRecordTimeout = errors.New("recording the result took too long")
 // readUploadHeader reads who uploads what from the header. It refuses at once what would
 // be refused after the body.
 func (h *holders) readUploadHeader(ctx context.Context, sent http.Header, in *outcome) (err error) {
-	if in.beat.Attempt, err = attempt(sent); err != nil {
+	if err = identify(&in.beat, sent); err != nil {
 		return err
 	}
 	in.beat.BuildID, in.beat.WorkerID = sent.Get(api.HeaderBuildID), sent.Get(api.HeaderWorkerID)

@@ -142,7 +142,7 @@ func (c Config) WithDefaults() Config {
 	c.ReadTimeout = cmp.Or(c.ReadTimeout, 30*time.Second)
 	c.IdleTimeout = cmp.Or(c.IdleTimeout, 2*time.Minute)
 	c.StallTimeout = cmp.Or(c.StallTimeout, time.Minute)
-	c.PresenceInterval = cmp.Or(c.PresenceInterval, 30*time.Second)
+	c.PresenceInterval = cmp.Or(c.PresenceInterval, 10*time.Second)
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, time.Minute)
 	c.MaxBypass = cmp.Or(c.MaxBypass, 64)
 	c.MaxStreams = cmp.Or(c.MaxStreams, 1000)

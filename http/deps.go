@@ -49,6 +49,9 @@ type Builds interface {
 // Workers is the store of workers and of their diagnostic reports.
 type Workers interface {
 	Register(ctx context.Context, r store.Registration) (store.Registered, error)
+	// Conflict records that Register returned DuplicateWorker for a process at address. It
+	// returns when to try again, and whether the conflict is to be reported.
+	Conflict(ctx context.Context, id, address string) (again time.Duration, report bool, err error)
 	Unregister(ctx context.Context, token store.WorkerToken) (store.Departure, error)
 	UnregisterID(ctx context.Context, id string) (store.Departure, error)
 	Find(ctx context.Context, id string) (store.Worker, error)

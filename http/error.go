@@ -29,7 +29,7 @@ func statusOf(code store.Code) int {
 		return http.StatusNotFound
 	case store.MethodNotAllowed:
 		return http.StatusMethodNotAllowed
-	case store.Conflict, store.StaleAttempt, store.KeyExpired, store.RetryWaiting:
+	case store.Conflict, store.StaleAttempt, store.DuplicateWorker, store.KeyExpired, store.RetryWaiting:
 		return http.StatusConflict
 	case store.TooLarge:
 		return http.StatusRequestEntityTooLarge
@@ -93,7 +93,7 @@ func problem(err error, requestID string) (p api.Problem, retryAfter time.Durati
 	if o := e.Overload; o != nil {
 		p.Rule, p.Load, p.Limit = o.Rule, &o.Load, &o.Limit
 	}
-	if p.Status == http.StatusServiceUnavailable || p.Status == http.StatusTooManyRequests {
+	if p.Status == http.StatusServiceUnavailable || p.Status == http.StatusTooManyRequests || e.Code == store.DuplicateWorker {
 		retryAfter = max(e.RetryAfter, time.Second)
 	}
 	return p, retryAfter
@@ -115,8 +115,11 @@ func (s *shared) writeError(c echo.Context, err error) {
 	id := requestID(c)
 	p, retry := problem(err, id)
 	gone := c.Request().Context().Err() != nil && !w.Committed
-	if p.Code == string(store.InvalidToken) {
+	switch p.Code {
+	case string(store.InvalidToken):
 		s.observed.TokensRefused.WithLabelValues().Inc()
+	case string(store.DuplicateWorker):
+		s.observed.DuplicateWorkers.WithLabelValues().Inc()
 	}
 	s.logError(c, err, p.Status, gone)
 	if w.Committed {

@@ -34,6 +34,8 @@ func (q *queue) serve(ctx context.Context, p store.Poll, presented string) (stor
 	switch r.Outcome {
 	case store.PollInvalidToken:
 		err = store.ErrInvalidToken()
+	case store.PollDuplicateWorker:
+		err = store.ErrDuplicateWorker()
 	case store.PollUnknownWorker:
 		err = store.NewError(store.NotFound, "Worker not found")
 	case store.PollSuperseded:
@@ -48,7 +50,7 @@ func (q *queue) serve(ctx context.Context, p store.Poll, presented string) (stor
 func (q *queue) Arrive(ctx context.Context, r store.PollRequest, wait time.Duration) (store.PollReply, func(context.Context) (store.PollReply, error), error) {
 	p := store.Poll{
 		Worker: r.Token.Worker, Shown: r.Token.Counter, Used: r.Token.Counter,
-		WorkerID: r.WorkerID, Active: r.Active, Reconcile: r.Reconcile,
+		WorkerID: r.WorkerID, Instance: r.Instance, Active: r.Active, Reconcile: r.Reconcile,
 	}
 	q.mu.Lock()
 	woken := q.woken

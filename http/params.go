@@ -74,17 +74,27 @@ func duration(v string) (time.Duration, error) {
 	return time.ParseDuration(v)
 }
 
-// attempt reads X-Build-Attempt; 0 if it was not sent.
-func attempt(h http.Header) (int, error) {
-	v := h.Get(api.HeaderBuildAttempt)
-	if v == "" {
-		return 0, nil
+// identify reads the attempt and the process of the worker that a beat comes from. Either
+// may be absent.
+func identify(beat *store.Beat, h http.Header) (err error) {
+	if v := h.Get(api.HeaderBuildAttempt); v != "" {
+		n, err := strconv.ParseInt(v, 10, 32)
+		if err != nil || n < 1 {
+			return invalid("Invalid X-Build-Attempt header")
+		}
+		beat.Attempt = int(n)
 	}
-	n, err := strconv.ParseInt(v, 10, 32)
-	if err != nil || n < 1 {
-		return 0, invalid("Invalid X-Build-Attempt header")
+	beat.Instance, err = instance(h)
+	return err
+}
+
+// instance reads X-Worker-Instance; "" if it was not sent.
+func instance(h http.Header) (string, error) {
+	id := header(h, keyInstance)
+	if id != "" && !store.ValidID(id) {
+		return "", invalid("Invalid X-Worker-Instance header")
 	}
-	return int(n), nil
+	return id, nil
 }
 
 // byID returns the handler of a route that needs only the id in its path. An impossible

@@ -104,6 +104,9 @@ func (h *polls) wait(
 // read reads a poll and checks its token. It ignores the body of a POST.
 func (h *polls) read(r *http.Request) (req store.PollRequest, wait time.Duration, err error) {
 	req.Presented = header(r.Header, keyWorkerToken)
+	if req.Instance, err = instance(r.Header); err != nil {
+		return req, 0, err
+	}
 	if r.URL.RawQuery != "" {
 		q := r.URL.Query()
 		req.WorkerID = q.Get("worker_id")

@@ -42,11 +42,12 @@ func (h *workers) register(ctx context.Context, c echo.Context) (any, error) {
 		Name         json.RawMessage `json:"name"`
 		Capabilities json.RawMessage `json:"capabilities"`
 		ActiveBuilds json.RawMessage `json:"active_builds"`
+		Instance     json.RawMessage `json:"instance"`
 	}
 	if _, err := readJSON(c, &body); err != nil {
 		return nil, err
 	}
-	reg, err := store.ParseRegistration(body.ID, body.Name, body.Capabilities, body.ActiveBuilds)
+	reg, err := store.ParseRegistration(body.ID, body.Name, body.Capabilities, body.ActiveBuilds, body.Instance)
 	if err != nil {
 		return nil, err
 	}
@@ -57,6 +58,9 @@ func (h *workers) register(ctx context.Context, c echo.Context) (any, error) {
 		return nil, err
 	}
 	known, err := h.store.Register(ctx, reg)
+	if store.CodeOf(err) == store.DuplicateWorker {
+		return nil, h.conflict(ctx, reg, remote(c.Request(), h.cfg.TrustedProxies).String(), err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("registering worker %s: %w", reg.ID, err)
 	}
@@ -75,6 +79,22 @@ func (h *workers) register(ctx context.Context, c echo.Context) (any, error) {
 		WorkerID: reg.ID, Status: known.Status, Draining: known.Draining, Step: store.Step{What: store.StepRegistered, TraceID: tracing.ID(ctx)},
 	})
 	return reply, nil
+}
+
+// conflict records that a process was refused because another one holds its worker, and
+// returns the error for it.
+func (h *workers) conflict(ctx context.Context, reg store.Registration, address string, refused error) error {
+	again, report, err := h.store.Conflict(ctx, reg.ID, address)
+	if err != nil { // it is repeated soon
+		return refused
+	}
+	if report {
+		h.log.Warn().Str("worker", reg.ID).Str("name", reg.Name).Str("address", address).Str("instance", reg.Instance).
+			Msg("registration refused: another process uses this worker id")
+	}
+	duplicate := store.ErrDuplicateWorker()
+	duplicate.RetryAfter = again
+	return duplicate
 }
 
 func (h *workers) unregister(ctx context.Context, c echo.Context) (any, error) {

@@ -168,6 +168,8 @@ type Beat struct {
 	WorkerID string
 	// Attempt as in Result.
 	Attempt int
+	// Instance is the id of the worker's process, "" if the request named none.
+	Instance string
 	// Logs are written in the same transaction. May be empty.
 	Logs []LogLine
 }

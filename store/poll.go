@@ -9,6 +9,8 @@ type PollRequest struct {
 	Token     WorkerToken
 	Presented string
 	WorkerID  string
+	// Instance is the id of the worker's process, "" if the request named none.
+	Instance string
 	// Active lists the builds that the worker reports as running; valid if Reconcile.
 	Active    []string
 	Reconcile bool
@@ -72,6 +74,7 @@ type Poll struct {
 	// Worker is the worker's number, 0 if only its WorkerID is known.
 	Worker   uint32
 	WorkerID string
+	Instance string // as in PollRequest
 	// Shown is the counter of the presented token, 0 if there was none. A build that was
 	// handed out with a higher counter is handed out again.
 	Shown uint64
@@ -98,6 +101,8 @@ const (
 	// PollInvalidToken means that the token was superseded or its worker was deleted
 	// (401).
 	PollInvalidToken
+	// PollDuplicateWorker means that another process holds the worker's id (409).
+	PollDuplicateWorker
 	// PollUnknownWorker means that no worker has this id (404).
 	PollUnknownWorker
 	// PollFailed means that this poll could not be served; Err says why (500). The other

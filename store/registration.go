@@ -21,6 +21,9 @@ type Registration struct {
 	// other build that it holds; for one that it had begun, the attempt counts.
 	Reports bool
 	Running []string
+	// Instance is the id of the worker's process, "" if it has none. While it speaks, other
+	// processes can't register under the same ID.
+	Instance string
 }
 
 // Limits of what a worker reports about itself.
@@ -33,9 +36,9 @@ const (
 )
 
 // ParseRegistration checks what a worker reports about itself, in JSON. ID is "" if it
-// has none. running is absent unless the worker lists its builds. Its error is
-// RegistrationFailed, with details.
-func ParseRegistration(id, name, capabilities, running json.RawMessage) (r Registration, err error) {
+// has none. running is absent unless the worker lists its builds, instance unless its
+// process names itself. Its error is RegistrationFailed, with details.
+func ParseRegistration(id, name, capabilities, running, instance json.RawMessage) (r Registration, err error) {
 	if Absent(name) {
 		return r, notRegistered("name is required")
 	}
@@ -47,6 +50,9 @@ func ParseRegistration(id, name, capabilities, running json.RawMessage) (r Regis
 	}
 	if !Absent(id) && (json.Unmarshal(id, &r.ID) != nil || r.ID != "" && !ValidID(r.ID)) {
 		return r, notRegistered(fmt.Sprintf("id must be 1 to %d characters of A-Z a-z 0-9 _ -", MaxIDLength))
+	}
+	if !Absent(instance) && (json.Unmarshal(instance, &r.Instance) != nil || !ValidID(r.Instance)) {
+		return r, notRegistered(fmt.Sprintf("instance must be 1 to %d characters of A-Z a-z 0-9 _ -", MaxIDLength))
 	}
 	if Absent(capabilities) {
 		return r, notRegistered("capabilities are required")

@@ -40,6 +40,19 @@ type Worker struct {
 	// gets no builds until RestsUntil, then one as a trial. Registering does not end that.
 	Quarantine string
 	RestsUntil time.Time
+	// ConflictAt is about when another process with the same id was last refused, and
+	// ConflictFrom its address; zero if that was over two minutes ago.
+	ConflictAt   time.Time
+	ConflictFrom string
+}
+
+// WorkerSilence is how long the process that holds a worker id must be silent before
+// another process may take the id over.
+const WorkerSilence = 30 * time.Second
+
+// ErrDuplicateWorker returns the answer to a process whose worker id another one holds.
+func ErrDuplicateWorker() *Error {
+	return &Error{Code: DuplicateWorker, Message: "Another process uses this worker id", RetryAfter: WorkerSilence / 3}
 }
 
 // Registered is the result of a registration.

@@ -140,6 +140,8 @@ func (q *Queue) answer(r *store.PollResult) answer {
 		return a
 	case store.PollInvalidToken:
 		return answer{err: store.ErrInvalidToken()}
+	case store.PollDuplicateWorker:
+		return answer{err: store.ErrDuplicateWorker()}
 	case store.PollUnknownWorker:
 		return answer{err: store.NewError(store.NotFound, "Worker not found")}
 	case store.PollFailed:

@@ -49,9 +49,9 @@ func (m *memory) arrive(p *poll, now time.Time) {
 	m.last++
 	p.no, p.session = m.last, m.sessionOf(p.req)
 	s := p.session
-	if s.supersedes(p) { // p itself supersedes no poll
+	if err := s.refuse(p); err != nil { // p itself supersedes no poll
 		p.state = ended
-		p.answer(answer{err: store.ErrInvalidToken()})
+		p.answer(answer{err: err})
 		return
 	}
 	if p.wait > 0 && !m.admit(p) {
@@ -76,17 +76,18 @@ func (m *memory) admit(p *poll) bool {
 }
 
 // judge answers or parks p if memory is enough to decide; otherwise p waits for a
-// batch. The database decides if the row has not been read yet, the worker holds
-// builds, the token was shown before, or a build may be pending.
+// batch. The database decides if the row has not been read yet, another process of the
+// worker was served last, the worker holds builds, the token was shown before, or a
+// build may be pending.
 func (m *memory) judge(p *poll, now time.Time) {
 	s := p.session
-	if s.supersedes(p) { // by what the batch before it found
+	if err := s.refuse(p); err != nil { // by what the batch before it found
 		m.end(p)
-		p.answer(answer{err: store.ErrInvalidToken()})
+		p.answer(answer{err: err})
 		return
 	}
 	repeated := p.req.Token.Worker != 0 && p.req.Token.Counter <= s.Used
-	if !s.known || s.stale || s.Held > 0 || repeated || p.wasParked || p.req.Reconcile || m.away || m.pending.unknown(now) ||
+	if !s.known || s.stale || s.foreign(p) || s.Held > 0 || repeated || p.wasParked || p.req.Reconcile || m.away || m.pending.unknown(now) ||
 		!s.Drained && m.pending.of(setOf(s.Platforms)) > 0 {
 		p.put(&m.waiting, waiting)
 		return
@@ -254,7 +255,7 @@ func (m *memory) take(limit int) *batch {
 		p.state, s.batched, s.next, s.stale = batched, p, nil, false
 		b.polls = append(b.polls, p)
 		b.work = append(b.work, store.Poll{
-			Worker: s.Number, WorkerID: s.ID, Shown: p.req.Token.Counter, Used: max(s.Used, p.req.Token.Counter),
+			Worker: s.Number, WorkerID: s.ID, Instance: p.req.Instance, Shown: p.req.Token.Counter, Used: max(s.Used, p.req.Token.Counter),
 			Parked: p.wasParked, Handed: p.handed, Active: p.req.Active, Reconcile: p.req.Reconcile, Address: s.Address,
 		})
 	}
@@ -312,7 +313,7 @@ func (m *memory) takeBack(b *batch, now time.Time) {
 			if r.Session.ID != "" {
 				m.learn(p, r, now)
 			}
-		case store.PollInvalidToken, store.PollUnknownWorker:
+		case store.PollInvalidToken, store.PollDuplicateWorker, store.PollUnknownWorker:
 			m.changed(p.session) // a parked poll is judged again
 		case store.PollLocked:
 			p.session.stale = true // the batch has not read the row

@@ -254,6 +254,50 @@ func TestMemoryJudges(t *testing.T) {
 			require.Equal(t, []*poll{p}, s.take(9).polls)
 		})
 	}
+	// named polls as a process of worker w.
+	named := func(s *stage, instance string, counter uint64, wait time.Duration) *poll {
+		return s.sends(store.PollRequest{Token: store.WorkerToken{Worker: w, Counter: counter}, Presented: "presented", Instance: instance}, wait)
+	}
+	t.Run("another process is refused, and the parked poll stays", func(t *testing.T) {
+		t.Parallel()
+		s := met(t)
+		first := named(s, "a", 11, time.Minute)
+		require.Equal(t, []*poll{first}, s.take(9).polls, "whether it holds the worker, the database knows")
+		s.takesBack(s.batches[0], nothing("w"))
+		require.True(t, s.answered(first).parked)
+		s.byNumber[w].Used = 11
+		for _, counter := range []uint64{11, 10} {
+			require.Equal(t, store.DuplicateWorker, store.CodeOf(s.answered(named(s, "b", counter, 0)).err))
+		}
+		require.Equal(t, parked, first.state)
+		require.Zero(t, s.waiting.Len())
+		second := named(s, "a", 12, time.Minute)
+		require.True(t, s.answered(second).parked, "judged in memory")
+		require.Equal(t, store.InvalidToken, store.CodeOf(s.answered(named(s, "a", 11, 0)).err))
+	})
+	for name, edit := range map[string]func(s *stage){
+		"a notification": func(s *stage) { s.changed(s.byNumber[w]) },
+		"a look": func(s *stage) {
+			s.known(s.now)
+			after := row("w")
+			after.Used, after.Address.Block = 1<<20, 2
+			s.corrected(after)
+		},
+	} {
+		t.Run("a take-over that "+name+" tells of is for the database", func(t *testing.T) {
+			t.Parallel()
+			s := met(t)
+			p := named(s, "a", 11, time.Minute)
+			s.takesBack(s.take(9), nothing("w"))
+			s.answered(p)
+			edit(s)
+			require.Equal(t, []*poll{p}, s.take(9).polls)
+			s.takesBack(s.batches[0], store.PollResult{Outcome: store.PollDuplicateWorker})
+			require.Equal(t, store.DuplicateWorker, store.CodeOf(s.answered(p).err))
+			p = named(s, "a", 11, 0)
+			require.Equal(t, []*poll{p}, s.take(9).polls)
+		})
+	}
 	t.Run("nothing is known to be pending until the next count", func(t *testing.T) {
 		t.Parallel()
 		s := met(t)

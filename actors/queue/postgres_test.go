@@ -473,3 +473,54 @@ func TestAParkedPollGetsABuildWhenItsWorkersRestEnds(t *testing.T) {
 	require.NotNil(t, r.Job)
 	require.Equal(t, 2, r.Job.Attempt)
 }
+
+// A process is parked at one controller; another process of the same worker registers at
+// the other, which learns of the first from the database only.
+func TestTwoProcessesOfOneWorkerAtTwoControllers(t *testing.T) {
+	t.Parallel()
+	db := storetest.New(t)
+	other := storetest.Another(t, db)
+	one, two := newController(t, db.DB), newController(t, other.DB)
+	w := storetest.Worker(t, db.DB, func(r *store.Registration) { r.Instance = "a" })
+	exec := func(sql string) {
+		_, err := db.Pool.Exec(t.Context(), sql)
+		require.NoError(t, err)
+	}
+	exec(`UPDATE workers SET last_seen_at = now() - interval '1 h'`)
+	first := w.Request()
+	first.Instance = "a"
+	_, parked, err := one.queue.Arrive(t.Context(), first, time.Minute)
+	require.NoError(t, err)
+	require.NotNil(t, parked)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := parked(t.Context())
+		ended <- err
+	}()
+	require.Eventually(t, func() bool {
+		var recent bool
+		err := db.Pool.QueryRow(t.Context(), `SELECT last_seen_at > now() - interval '25 s' FROM workers`).Scan(&recent)
+		return err == nil && recent
+	}, time.Minute, 10*time.Millisecond)
+
+	workers := postgres.NewWorkers(other.DB)
+	again := store.Registration{ID: w.ID, Name: "w", Slots: 1, Instance: "b"}
+	_, err = workers.Register(t.Context(), again)
+	require.Equal(t, store.DuplicateWorker, store.CodeOf(err), "a parked poll is no silence")
+
+	var reg store.Registered
+	require.Eventually(t, func() bool { // unless the first one's presence is written in between
+		exec(`UPDATE workers SET last_seen_at = now() - interval '31 s'`)
+		reg, err = workers.Register(t.Context(), again)
+		return err == nil
+	}, time.Minute, 10*time.Millisecond)
+	require.Equal(t, store.DuplicateWorker, store.CodeOf(<-ended))
+	_, err = one.queue.Poll(t.Context(), first, 0)
+	require.Equal(t, store.DuplicateWorker, store.CodeOf(err), "the first speaks again")
+	for _, c := range []*controller{two, one} {
+		reply, err := c.queue.Poll(t.Context(), store.PollRequest{Token: reg.Token, Presented: "b", Instance: "b"}, 0)
+		require.NoError(t, err)
+		reg.Token, err = c.tokens.Check(reply.Token)
+		require.NoError(t, err)
+	}
+}

@@ -505,16 +505,18 @@ func TestSessions(t *testing.T) {
 		})
 	})
 
-	t.Run("presence is written every 30 s, or a quarter of the worker time-out", func(t *testing.T) {
+	t.Run("presence is written every 30 s, or a quarter of the worker time-out, or 10 s", func(t *testing.T) {
 		t.Parallel()
 		for name, c := range map[string]struct {
 			timeout     time.Duration
+			instance    string
 			least, most int // in two minutes: a look every 2 s writes what is due
-		}{"long": {5 * time.Minute, 4, 5}, "short": {20 * time.Second, 20, 25}} {
+		}{"long": {5 * time.Minute, "", 4, 5}, "short": {20 * time.Second, "", 20, 25}, "of a process that names itself": {5 * time.Minute, "a", 10, 13}} {
 			inBubble(t, Config{}, func(b *bench) {
 				b.queue.keepPresence(c.timeout)
 				req := meets(b)
 				for range 120 {
+					req.Instance = c.instance
 					a := b.sends(req, 0)
 					req = b.shows(a.reply)
 					b.passes(time.Second)

@@ -15,6 +15,8 @@ type session struct {
 	known               bool
 	// stale is true if the row may have changed since it was read.
 	stale bool
+	// instance is the worker's process that the database served last; "" if it named none.
+	instance string
 	// seen is the time of the last poll; written is seen as last written to the row.
 	seen, written time.Time
 	asked         store.RowAddress // Address when the last read of the rows began
@@ -22,9 +24,28 @@ type session struct {
 	next          *poll // the newest poll that is in no batch
 }
 
-// supersedes reports whether the worker has polled with a newer token than p's.
-func (s *session) supersedes(p *poll) bool {
-	return s.known && p.req.Token.Worker != 0 && p.req.Token.Counter < s.Used
+// foreign reports whether p names a process of which the session does not know that it
+// holds the worker.
+func (s *session) foreign(p *poll) bool {
+	return p.req.Instance != "" && (s.stale || p.req.Instance != s.instance)
+}
+
+// refuse returns why p is refused; nil if that is not certain. A process that names
+// itself has to be told whether another one holds the worker now, which a stale session
+// does not know.
+func (s *session) refuse(p *poll) error {
+	switch shown := p.req.Token.Counter; {
+	case !s.known || p.req.Token.Worker == 0 || shown > s.Used:
+		return nil
+	case s.foreign(p):
+		if s.stale || s.instance == "" {
+			return nil
+		}
+		return store.ErrDuplicateWorker()
+	case shown < s.Used:
+		return store.ErrInvalidToken()
+	}
+	return nil
 }
 
 // silence is how long a session is kept without a poll.
@@ -85,6 +106,9 @@ func (m *memory) learn(p *poll, r *store.PollResult, now time.Time) {
 	}
 	r.Session.Used = max(r.Session.Used, s.Used)
 	s.WorkerSession, s.known, s.seen = r.Session, true, now
+	if p.req.Instance != "" {
+		s.instance = p.req.Instance
+	}
 	if r.Job != nil && !r.Redelivered {
 		s.written = now
 	}
@@ -165,6 +189,9 @@ func (m *memory) corrected(row store.WorkerSession) {
 		return
 	}
 	old := s.WorkerSession
+	if row.Used > old.Used {
+		s.instance = "" // the worker may have registered in another process
+	}
 	row.Used = max(row.Used, old.Used)
 	s.WorkerSession = row
 	same := row.Used == old.Used && row.Handed == old.Handed && row.Held == old.Held && row.Slots == old.Slots &&
@@ -182,11 +209,17 @@ func (m *memory) gone(number uint32) {
 	}
 }
 
-// due returns the beats to be written, sorted by worker id.
+// due returns the beats to be written, sorted by worker id. Those of workers whose
+// process names itself are written more often, because their rows tell for how long that
+// process has been silent.
 func (m *memory) due(now time.Time, every time.Duration) (beats []store.Presence) {
 	var list []*session
 	for _, s := range m.byNumber {
-		if s.known && s.batched == nil && s.seen.After(s.written) && now.Sub(s.written) >= every {
+		often := every
+		if s.instance != "" {
+			often = min(every, store.WorkerSilence/3)
+		}
+		if s.known && s.batched == nil && s.seen.After(s.written) && now.Sub(s.written) >= often {
 			list = append(list, s)
 		}
 	}

@@ -212,6 +212,7 @@ func (c *controller) assemble(ctx context.Context) error {
 		Deployments: deployed, Forge: deployment.GitHub(c.forge), Throttle: pacing, Metrics: observed,
 	})
 	db.OnLost(c.tree.Pool.Lost)
+	workers.ReadySince = c.tree.ReadySince
 
 	// Orders of operators continue after a signal, until close.
 	orders, cancel := context.WithCancelCause(context.WithoutCancel(ctx))

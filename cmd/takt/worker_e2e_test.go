@@ -1,7 +1,10 @@
 package main
 
 import (
+	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -40,4 +43,56 @@ func TestKilledWorkerComesBackWithItsToken(t *testing.T) {
 	require.Equal(t, id, registered())
 	require.NoError(t, second.Stop(t.Context(), patience))
 	require.NoFileExists(t, session)
+}
+
+// Two workers have the content of one state directory. The second waits while the first
+// builds; when the first stands still it takes over; when the first goes on again, it
+// drops its build.
+func TestTwoWorkersWithOneStateDirectory(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	c := s.controller("takt")
+	gate := filepath.Join(s.Dir, "gate")
+	command := `until [ -e ` + gate + ` ]; do sleep 0.1; done; cp order.txt "$TAKT_OUTPUT"`
+	source := zipOf(t, map[string]string{"order.txt": "x"})
+	first := s.worker(c, "first", command)
+	attempt := func(id string, n int) func() bool {
+		return func() bool {
+			now := status(t, c, id)
+			return now.Status == "building" && now.Attempt == n
+		}
+	}
+	build := submit(t, c, source)
+	eventually(t, "the first builds", attempt(build, 1))
+
+	require.NoError(t, os.CopyFS(s.WorkerState("second"), os.DirFS(s.WorkerState("first"))))
+	second := s.worker(c, "second", command)
+	eventually(t, "the second says why it waits", func() bool { return strings.Contains(second.Output(), "another process uses this worker id") })
+	require.NoError(t, os.WriteFile(gate, nil, 0o600))
+	more := []string{build, submit(t, c, source), submit(t, c, source)}
+	for _, id := range more {
+		eventually(t, "the first completes its builds", func() bool { return status(t, c, id).Status == string(store.Completed) })
+		require.Equal(t, 1, status(t, c, id).Attempt)
+	}
+	list, err := c.Client.Workers(t.Context(), client.WorkerFilter{})
+	require.NoError(t, err)
+	require.Len(t, list.Workers, 1)
+	require.NotNil(t, list.Workers[0].Conflict)
+	require.Equal(t, 1, strings.Count(c.Output(), "worker registered"))
+
+	require.NoError(t, os.Remove(gate))
+	build = submit(t, c, source)
+	eventually(t, "the first builds", attempt(build, 1))
+	require.NoError(t, first.Signal(syscall.SIGSTOP))
+	defer first.Signal(syscall.SIGCONT) //nolint:errcheck // it may have ended
+	require.Eventually(t, attempt(build, 2), 2*patience, tick, "the second takes over")
+	require.NoError(t, first.Signal(syscall.SIGCONT))
+	eventually(t, "the first drops its build", func() bool { return strings.Contains(first.Output(), "build given up") })
+	eventually(t, "the first says why it waits", func() bool { return strings.Contains(first.Output(), "another process uses this worker id") })
+	require.NoError(t, os.WriteFile(gate, nil, 0o600))
+	eventually(t, "the second completes it", func() bool { return status(t, c, build).Status == string(store.Completed) })
+	require.Equal(t, 2, status(t, c, build).Attempt)
+	require.NoError(t, second.Stop(t.Context(), patience))
+	build = submit(t, c, source)
+	eventually(t, "the first has its id back", func() bool { return status(t, c, build).Status == string(store.Completed) })
 }

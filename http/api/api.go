@@ -228,6 +228,10 @@ type Register struct {
 	// ActiveBuilds lists the builds that the worker runs. The worker loses every
 	// other build that it holds. Nil changes nothing.
 	ActiveBuilds []string `json:"active_builds,omitzero"`
+	// Instance is an id of the worker's process, which polls and beats repeat in
+	// X-Worker-Instance. While that process is not silent, another one with the same ID is
+	// refused (409 duplicate_worker).
+	Instance string `json:"instance,omitempty"`
 }
 
 // Capabilities are the members of Register.Capabilities that the controller
@@ -369,6 +373,7 @@ const (
 	HeaderWorkerID     = "X-Worker-Id"
 	HeaderBuildID      = "X-Build-Id"
 	HeaderWorkerToken  = "X-Worker-Token"
+	HeaderInstance     = "X-Worker-Instance"
 	HeaderBuildAttempt = "X-Build-Attempt"
 	HeaderRequestID    = "X-Request-Id"
 	// HeaderIdempotencyKey makes a repeated submission take effect once.

@@ -71,7 +71,9 @@ type Worker struct {
 	// Quarantine is null unless the worker is quarantined.
 	Quarantine *Quarantine `json:"quarantine"`
 	// Draining workers get no new builds and finish the ones they hold.
-	Draining     bool            `json:"draining"`
+	Draining bool `json:"draining"`
+	// Conflict is there while another process tries to use this worker's id.
+	Conflict     *WorkerConflict `json:"conflict,omitempty"`
 	Platforms    []string        `json:"platforms"` // empty means all
 	Capabilities json.RawMessage `json:"capabilities"`
 	// MaxConcurrentBuilds is how many builds the worker can hold at once; Builds are
@@ -112,6 +114,9 @@ func NewWorker(w store.WorkerDetail) Worker {
 			Metrics: Metrics{CPUPercent: t.CPUPercent, MemoryMB: t.MemoryMB, DiskPercent: t.DiskPercent, Processes: t.Processes},
 		}
 	}
+	if !w.ConflictAt.IsZero() {
+		item.Conflict = &WorkerConflict{At: FormatTime(w.ConflictAt), From: w.ConflictFrom}
+	}
 	if w.Diagnostic != "" {
 		item.Diagnostics = &WorkerDiagnostic{Status: string(w.Diagnostic), RunAt: millis(w.DiagnosedAt), Message: w.Finding}
 	}
@@ -123,6 +128,12 @@ func NewWorker(w store.WorkerDetail) Worker {
 type Quarantine struct {
 	Reason string `json:"reason"`
 	Until  string `json:"until"` // ISO 8601
+}
+
+// WorkerConflict is a process that was refused because another one holds the worker.
+type WorkerConflict struct {
+	At   string `json:"at"`   // ISO 8601
+	From string `json:"from"` // its address
 }
 
 // WorkerTelemetry is a worker's latest report about its machine.

@@ -115,6 +115,8 @@ type Held struct {
 	WorkerID string
 	// Attempt is the job's attempt; 0 leaves the header out.
 	Attempt int
+	// Instance is the id of the worker's process, as it registered; may be empty.
+	Instance string
 	// Token is the worker's token. Only Heartbeat sends it, unless it is empty.
 	Token string
 }
@@ -129,5 +131,6 @@ func (b Held) header() http.Header {
 	h.Set(api.HeaderWorkerID, b.WorkerID)
 	h.Set(api.HeaderBuildID, b.BuildID)
 	setIf(h, api.HeaderBuildAttempt, positive(b.Attempt))
+	setIf(h, api.HeaderInstance, b.Instance)
 	return h
 }

@@ -22,6 +22,8 @@ type Poll struct {
 	// Token is the worker token of the last reply. If it is empty, WorkerID is used.
 	Token    string
 	WorkerID string
+	// Instance is the id of the worker's process, as it registered; may be empty.
+	Instance string
 	// Wait is how long the controller may keep the call open until there is
 	// work: 0 to 60 s, rounded down to a second.
 	Wait time.Duration
@@ -45,6 +47,7 @@ func (c *Client) Poll(ctx context.Context, p Poll) (api.PollReply, error) {
 	} else {
 		cl.query.Set("worker_id", p.WorkerID)
 	}
+	setIf(cl.header, api.HeaderInstance, p.Instance)
 	if p.Active != nil {
 		cl.query.Set("active", strings.Join(p.Active, ","))
 	}

@@ -42,6 +42,8 @@ type Metrics struct {
 	WorkerSteps   *prometheus.CounterVec   // step: store.Step…
 	TokensRotated *prometheus.CounterVec   // no labels
 	TokensRefused *prometheus.CounterVec   // no labels
+	// DuplicateWorkers has no labels.
+	DuplicateWorkers *prometheus.CounterVec
 
 	Batch       *prometheus.HistogramVec // no labels
 	Transaction *prometheus.HistogramVec // no labels
@@ -89,6 +91,7 @@ func New() *Metrics {
 		"Steps of the lives of workers: registered, offline, drained, resumed, gone, quarantined.", "step")
 	m.TokensRotated = m.counter("takt_worker_tokens_rotated_total", "Worker tokens that were issued in place of an older one.")
 	m.TokensRefused = m.counter("takt_worker_tokens_refused_total", "Requests that were refused because of their worker token.")
+	m.DuplicateWorkers = m.counter("takt_worker_duplicates_refused_total", "Requests that were refused because another process uses the worker's id.")
 
 	m.Batch = m.histogram("takt_queue_batch_polls", "Polls in one assignment transaction.", []float64{1, 2, 4, 8, 16, 32, 64, 128, 256})
 	m.Transaction = m.histogram("takt_queue_transaction_duration_seconds", "Time that assignment transactions took.", short)
@@ -128,7 +131,7 @@ func (m *Metrics) begin() {
 	for _, reason := range []string{"full", "refused"} {
 		m.SpansDropped.WithLabelValues(reason)
 	}
-	for _, c := range []*prometheus.CounterVec{m.TokensRotated, m.TokensRefused, m.SpansSent} {
+	for _, c := range []*prometheus.CounterVec{m.TokensRotated, m.TokensRefused, m.DuplicateWorkers, m.SpansSent} {
 		c.WithLabelValues()
 	}
 	for _, h := range []*prometheus.HistogramVec{m.ConnectionWait, m.CancelTold, m.Batch, m.Transaction} {

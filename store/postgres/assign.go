@@ -39,8 +39,8 @@ const workerDrained = `(w.draining OR w.critical AND @spare OR w.rests_until > n
 //	locked  locks the workers' rows at their addresses, without waiting, so that a
 //	        row that is locked elsewhere delays no other poll. A row that has moved is
 //	        not judged: its poll is served again
-//	judged  tells whether the shown counter is superseded, and what kind of builds
-//	        the worker takes
+//	judged  tells whether another process holds the worker, whether the shown counter
+//	        is superseded, and what kind of builds the worker takes
 //	again   polls that get a build again because they have not acknowledged its
 //	        hand-out. held counts the worker's builds and is exact under its lock,
 //	        but builds are read as they were when the statement began: hence the
@@ -63,14 +63,16 @@ const workerDrained = `(w.draining OR w.critical AND @spare OR w.rests_until > n
 const sqlAssign = `/* assign */
 WITH locked AS MATERIALIZED (
 	SELECT p.nr, p.shown, p.parked, p.reconcile, p.address AS at, w.ctid AS now_at, w.number, w.id, w.used, greatest(p.used, w.used) AS known,
-		w.handed, w.held, w.slots, w.platforms, ` + workerDrained + ` AS drained, w.status = 'offline' AS due
-	FROM unnest(@numbers::bigint[], @addresses::tid[], @shown::bigint[], @used::bigint[], @parked::bigint[], @reconcile::bool[])
-		WITH ORDINALITY AS p(number, address, shown, used, parked, reconcile, nr)
+		w.handed, w.held, w.slots, w.platforms, ` + workerDrained + ` AS drained, w.status = 'offline' AS due,
+		w.instance <> nullif(p.instance, '') AS rival
+	FROM unnest(@numbers::bigint[], @addresses::tid[], @shown::bigint[], @used::bigint[], @parked::bigint[], @reconcile::bool[], @instances::text[])
+		WITH ORDINALITY AS p(number, address, shown, used, parked, reconcile, instance, nr)
 	JOIN workers w ON w.ctid = p.address
 	WHERE w.number = p.number
 	FOR NO KEY UPDATE OF w SKIP LOCKED
 ), judged AS MATERIALIZED (
 	SELECT nr, shown, reconcile, at, number, id, used, known, handed, held, slots, platforms, drained, due, CASE
+			WHEN rival THEN 3
 			WHEN parked IS NOT NULL AND (handed <> parked OR shown < used) THEN 1
 			WHEN shown < used THEN 2
 			ELSE 0
@@ -338,9 +340,9 @@ func (q *Queue) assign(ctx context.Context, turns []*turn) (unserved []*turn, er
 func (q *Queue) assignArgs(turns []*turn, pass pass) []any {
 	n := len(turns)
 	numbers, shown, parked, used := make([]int64, n), make([]*int64, n), make([]*int64, n), make([]int64, n)
-	reconcile, addresses, listed := make([]bool, n), make([]pgtype.TID, n), []string{}
+	reconcile, addresses, listed, instances := make([]bool, n), make([]pgtype.TID, n), []string{}, make([]string, n)
 	for i, t := range turns {
-		numbers[i], addresses[i], used[i], reconcile[i] = int64(t.Worker), tidOf(t.Address), int64(t.Used), t.Reconcile
+		numbers[i], addresses[i], used[i], reconcile[i], instances[i] = int64(t.Worker), tidOf(t.Address), int64(t.Used), t.Reconcile, t.Instance
 		if t.Shown > 0 {
 			shown[i] = pointer(t.Shown)
 		}
@@ -353,7 +355,7 @@ func (q *Queue) assignArgs(turns []*turn, pass pass) []any {
 	}
 	return q.assigning.args(map[string]any{
 		"numbers": numbers, "addresses": addresses, "shown": shown, "used": used, "parked": parked, "reconcile": reconcile,
-		"listed": listed, "skip": q.skip.list(), "spare": q.cfg.SpareCritical,
+		"instances": instances, "listed": listed, "skip": q.skip.list(), "spare": q.cfg.SpareCritical,
 		"from_all": pass.from[allPlatforms], "from_ios": pass.from[onlyIOS], "from_android": pass.from[onlyAndroid], "below": pass.below,
 	})
 }

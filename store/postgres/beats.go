@@ -16,6 +16,7 @@ const beatInterval = 1.0
 // relation is how a build and a worker relate to each other.
 type relation struct {
 	workerKnown bool
+	rival       bool // another process holds the worker
 	buildKnown  bool
 	state       store.BuildState
 	holder      string // worker_id
@@ -32,14 +33,14 @@ type relation struct {
 	givenBack int
 }
 
-// sqlRelation: $1 build, $2 worker.
+// sqlRelation: $1 build, $2 worker, $3 the worker's process or ”.
 const sqlRelation = `/* relation */
-SELECT w.id IS NOT NULL, b.id IS NOT NULL, coalesce(b.state, ''), coalesce(b.worker_id, ''),
+SELECT w.id IS NOT NULL, coalesce(w.instance <> nullif($3, ''), false), b.id IS NOT NULL, coalesce(b.state, ''), coalesce(b.worker_id, ''),
 	coalesce(b.last_worker_id, ''), coalesce(b.attempt, 0)
 FROM (SELECT) one LEFT JOIN builds b ON b.seq = (SELECT seq FROM build_ids WHERE id = $1) LEFT JOIN workers w ON w.id = $2`
 
 func readRelation(ctx context.Context, q querier, s store.Beat) (st relation, err error) {
-	err = q.QueryRow(ctx, sqlRelation, s.BuildID, s.WorkerID).Scan(st.columns()...)
+	err = q.QueryRow(ctx, sqlRelation, s.BuildID, s.WorkerID, s.Instance).Scan(st.columns()...)
 	if err != nil {
 		return st, fmt.Errorf("reading build %s: %w", s.BuildID, err)
 	}
@@ -48,7 +49,7 @@ func readRelation(ctx context.Context, q querier, s store.Beat) (st relation, er
 
 // columns are where sqlRelation and sqlRecordBeat put what they read.
 func (st *relation) columns() []any {
-	return []any{&st.workerKnown, &st.buildKnown, &st.state, &st.holder, &st.lastHolder, &st.attempt}
+	return []any{&st.workerKnown, &st.rival, &st.buildKnown, &st.state, &st.holder, &st.lastHolder, &st.attempt}
 }
 
 // errStale is the answer to a worker whose attempt is over.
@@ -69,6 +70,8 @@ func (st relation) access(worker string, attempt int) error {
 		return store.NewError(store.Forbidden, "Unknown worker")
 	case !st.buildKnown:
 		return errNoBuild()
+	case st.rival:
+		return store.ErrDuplicateWorker()
 	case attempt > 0 && attempt < st.attempt:
 		return errStale()
 	case st.holder != worker:
@@ -78,7 +81,7 @@ func (st relation) access(worker string, attempt int) error {
 }
 
 // Held returns the build if the worker holds it now. It writes nothing. Errors:
-// Forbidden for an unknown worker, NotFound, NotAssigned, StaleAttempt.
+// Forbidden for an unknown worker, NotFound, DuplicateWorker, NotAssigned, StaleAttempt.
 func (b *Builds) Held(ctx context.Context, s store.Beat) (build store.Build, err error) {
 	err = b.db.read("reading a held build").run(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		st, err := readRelation(ctx, c, s)
@@ -114,12 +117,13 @@ func (b *Builds) Held(ctx context.Context, s store.Beat) (build store.Build, err
 // lost is true if r expected to write the build, but another transaction took it away.
 const sqlRecordBeat = `/* record_beat */
 WITH r AS MATERIALIZED (
-	SELECT s.*, s.may AND (s.state = 'assigned' OR s.build_seen IS NULL OR s.offline
+	SELECT s.*, s.may AND NOT s.rival AND (s.state = 'assigned' OR s.build_seen IS NULL OR s.offline
 			OR least(s.build_seen, s.worker_seen) < now() - make_interval(secs => @interval)) AS due,
-		s.may AND @bytes::bigint > 0 AND s.log_bytes < @limit AS lines
+		s.may AND NOT s.rival AND @bytes::bigint > 0 AND s.log_bytes < @limit AS lines
 	FROM (
 		SELECT w.id AS worker, w.number, w.used, b.seq, b.id AS build, b.state, b.worker_id, b.last_worker_id, b.attempt, b.log_bytes,
 			b.last_seen_at AS build_seen, w.last_seen_at AS worker_seen, w.status = 'offline' AS offline,
+			coalesce(w.instance <> nullif(@instance, ''), false) AS rival,
 			b.worker_id = w.id AND (@attempt = 0 OR @attempt >= b.attempt)
 				AND NOT (@heartbeat AND b.state IN ('failed', 'cancelled')) AS may
 		FROM (SELECT) one LEFT JOIN builds b ON b.seq = (SELECT seq FROM build_ids WHERE id = @build) LEFT JOIN workers w ON w.id = @worker
@@ -152,7 +156,7 @@ WITH r AS MATERIALIZED (
 		AND CASE WHEN l.nr IS NULL THEN b.log_bytes >= @limit ELSE b.log_bytes - @bytes::bigint + l.upto <= @limit END
 	ORDER BY l.nr
 )
-SELECT worker IS NOT NULL, build IS NOT NULL, coalesce(state, ''), coalesce(worker_id, ''), coalesce(last_worker_id, ''), coalesce(attempt, 0),
+SELECT worker IS NOT NULL, rival, build IS NOT NULL, coalesce(state, ''), coalesce(worker_id, ''), coalesce(last_worker_id, ''), coalesce(attempt, 0),
 	coalesce(lines OR due AND state IN ('assigned', 'building'), false) AND NOT EXISTS (SELECT FROM b),
 	coalesce((SELECT begins FROM a), false) AND EXISTS (SELECT FROM b), coalesce(number, 0), coalesce(used, 0)
 FROM r`
@@ -165,7 +169,7 @@ func (b *Builds) record(ctx context.Context, q querier, s store.Beat, heartbeat 
 		bytes += int64(len(messages[i])) + store.LogLineCost
 	}
 	args := b.beating.args(map[string]any{
-		"build": s.BuildID, "worker": s.WorkerID, "attempt": s.Attempt, "heartbeat": heartbeat, "interval": beatInterval,
+		"build": s.BuildID, "worker": s.WorkerID, "attempt": s.Attempt, "instance": s.Instance, "heartbeat": heartbeat, "interval": beatInterval,
 		"levels": levels, "messages": messages, "bytes": bytes,
 		"cost": store.LogLineCost, "limit": store.MaxBuildLog, "reached": store.MessageLogLimit,
 	})
@@ -204,8 +208,8 @@ func (b *Builds) touch(ctx context.Context, q querier, s store.Beat) (store.Beat
 // Heartbeat records a beat as Touch does, for a worker that asks whether to go on.
 // Cancelled makes the worker stop, because the build was cancelled, has failed for
 // good, or belongs to another worker. A build that is pending after a lost attempt is
-// not cancelled, because its result is still accepted. Errors: NotFound, NotAssigned,
-// StaleAttempt.
+// not cancelled, because its result is still accepted. Errors: NotFound, DuplicateWorker,
+// NotAssigned, StaleAttempt.
 func (b *Builds) Heartbeat(ctx context.Context, s store.Beat) (reply store.BeatReply, err error) {
 	err = b.db.write("recording a heartbeat").run(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		st, err := b.record(ctx, c, s, true)
@@ -225,6 +229,8 @@ func (st relation) heartbeat(s store.Beat) (cancelled bool, err error) {
 	switch {
 	case !st.buildKnown:
 		return false, errNoBuild()
+	case st.rival:
+		return false, store.ErrDuplicateWorker()
 	case s.Attempt > 0 && s.Attempt < st.attempt:
 		return false, errStale()
 	case !st.workerKnown || st.holder != s.WorkerID && st.lastHolder != s.WorkerID:

@@ -13,6 +13,7 @@ import (
 const (
 	workerColumns = `w.id, w.number, n.name, n.capabilities, w.platforms, w.slots, w.status, w.registered_at, w.last_seen_at,
 	w.completed, w.failed, w.held, w.draining, coalesce(w.quarantine, ''), CASE WHEN w.rests_until > '-infinity' THEN w.rests_until END,
+	CASE WHEN n.conflict_at > now() - interval '2 min' THEN n.conflict_at END, coalesce(n.conflict_from, ''),
 	ARRAY(SELECT b.id FROM builds b WHERE b.worker_id = w.id AND b.state IN ('assigned', 'building') ORDER BY b.seq),
 	t.build_id, t.at, t.type, coalesce(t.stage, ''), t.cpu_percent, t.memory_mb, t.disk_percent, t.processes, t.uptime_seconds,
 	coalesce(d.status, ''), d.run_at, coalesce(d.finding, '')`
@@ -43,10 +44,10 @@ func scanWorker(row pgx.CollectableRow) (w store.WorkerDetail, err error) {
 	var platforms []string
 	var capabilities []byte
 	var build, kind *string
-	var at, diagnosed, rests *time.Time
+	var at, diagnosed, rests, conflict *time.Time
 	var t store.Telemetry
 	err = row.Scan(&w.ID, &w.Number, &w.Name, &capabilities, &platforms, &w.Slots, &w.Status, &w.RegisteredAt, &w.LastSeenAt,
-		&w.Completed, &w.Failed, &w.Held, &w.Draining, &w.Quarantine, &rests, &w.Builds,
+		&w.Completed, &w.Failed, &w.Held, &w.Draining, &w.Quarantine, &rests, &conflict, &w.ConflictFrom, &w.Builds,
 		&build, &at, &kind, &t.Stage, &t.CPUPercent, &t.MemoryMB, &t.DiskPercent, &t.Processes, &t.UptimeSeconds,
 		&w.Diagnostic, &diagnosed, &w.Finding)
 	if err != nil {
@@ -54,6 +55,9 @@ func scanWorker(row pgx.CollectableRow) (w store.WorkerDetail, err error) {
 	}
 	w.Capabilities, w.Platforms = capabilities, toPlatforms(platforms)
 	w.RegisteredAt, w.LastSeenAt, w.DiagnosedAt, w.RestsUntil = w.RegisteredAt.UTC(), w.LastSeenAt.UTC(), utc(diagnosed), utc(rests)
+	if w.ConflictAt = utc(conflict); conflict == nil {
+		w.ConflictFrom = ""
+	}
 	if build != nil {
 		t.BuildID, t.At, t.Type = *build, at.UTC(), *kind
 		w.Telemetry = &t

@@ -17,6 +17,10 @@ type Workers struct {
 	db *DB
 	// Rule applies to builds that a worker says it has lost. Immutable once used.
 	Rule store.LostRule
+	// ReadySince returns since when this controller has been ready without interruption;
+	// false if it is not. Before that time nobody's silence counts, because beats could
+	// not be recorded. nil means for ever. Immutable once used.
+	ReadySince func() (time.Time, bool)
 
 	full     atomic.Bool // result of the last count
 	counting sync.Mutex  // guards counted
@@ -79,17 +83,22 @@ ON CONFLICT (worker_id) DO UPDATE SET capabilities = excluded.capabilities`
 // including those that a controller issued and has not written yet ($4). It runs under
 // the lock of sqlIdentify, as a separate statement, because it must see what the
 // previous holder of the lock committed.
+//
+// $5 is the worker's process, ” if it has no id. It changes and returns nothing if
+// another process holds the worker: one that has been silent for less than $6, which is
+// NULL while nobody's silence counts.
 const sqlRegister = `/* register */
 WITH known AS (
-	UPDATE workers SET used = used + $4, handed = used + $4 + 1024, last_seen_at = now(),
+	UPDATE workers SET instance = nullif($5, ''), used = used + $4, handed = used + $4 + 1024, last_seen_at = now(),
 		status = CASE WHEN held > 0 THEN 'building' ELSE 'idle' END,
 		slots = $2, platforms = $3
-	WHERE id = $1 RETURNING number, used, handed, status, draining
+	WHERE id = $1 AND ($5 = '' OR instance IS NULL OR instance = $5 OR last_seen_at <= now() - $6::interval)
+	RETURNING number, used, handed, status, draining
 ), told AS (
 	SELECT pg_notify('takt', 'worker:changed ' || number) FROM known
 ), added AS (
-	INSERT INTO workers (id, slots, platforms)
-	SELECT $1, $2, $3 WHERE NOT EXISTS (SELECT FROM known)
+	INSERT INTO workers (id, slots, platforms, instance)
+	SELECT $1, $2, $3, nullif($5, '') WHERE NOT EXISTS (SELECT FROM workers WHERE id = $1)
 	RETURNING number, used, status, draining
 )
 SELECT true, number, used, status, draining FROM known WHERE (SELECT count(*) FROM told) > 0
@@ -141,8 +150,9 @@ const registrationStep = 1 << 20
 // notified of the hand-out.
 const handOutStep = 1024
 
-// Register adds a worker or takes a known one back. Error: RegistrationFailed
-// when its capabilities can't be kept, Overloaded when there are too many workers.
+// Register adds a worker or takes a known one back. Errors: RegistrationFailed when its
+// capabilities can't be kept, Overloaded when there are too many workers,
+// DuplicateWorker while another process holds the worker.
 func (w *Workers) Register(ctx context.Context, r store.Registration) (reg store.Registered, err error) {
 	platforms := make([]string, len(r.Platforms))
 	for i, p := range r.Platforms {
@@ -152,17 +162,19 @@ func (w *Workers) Register(ctx context.Context, r store.Registration) (reg store
 		r.Capabilities = json.RawMessage(`{}`)
 	}
 	var lost swept
-	err = w.db.write("registering worker "+r.ID).run(ctx, func(ctx context.Context, c *pgx.Conn) error {
-		if err := w.room(ctx, c, r.ID); err != nil {
+	err = w.db.write("registering worker "+r.ID).tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		if err := w.room(ctx, tx.Conn(), r.ID); err != nil {
 			return err
 		}
-		// One round trip and, because of the one Sync at its end, one transaction.
 		batch := &pgx.Batch{}
-		lost = swept{}
 		batch.Queue(sqlIdentify, r.ID, store.Text(r.Name), []byte(r.Capabilities))
-		batch.Queue(sqlRegister, r.ID, max(r.Slots, 1), platforms, registrationStep).QueryRow(func(row pgx.Row) error {
+		batch.Queue(sqlRegister, r.ID, max(r.Slots, 1), platforms, registrationStep, r.Instance, w.silence()).QueryRow(func(row pgx.Row) error {
 			return row.Scan(&reg.Again, &reg.Token.Worker, &reg.Token.Counter, &reg.Status, &reg.Draining)
 		})
+		if err := orNone(registered(tx.SendBatch(ctx, batch).Close()), errDuplicate); err != nil {
+			return err // which undoes sqlIdentify
+		}
+		batch = &pgx.Batch{}
 		if r.Reports {
 			batch.Queue(sqlLoseUnlisted, r.ID, append([]string{}, r.Running...), max(w.Rule.MaxAttempts, 1), store.MessageLost).
 				Query(func(rows pgx.Rows) (err error) {
@@ -171,11 +183,7 @@ func (w *Workers) Register(ctx context.Context, r store.Registration) (reg store
 				})
 		}
 		batch.Queue(sqlMakeDue, r.ID, handOutStep-2)
-		err := c.SendBatch(ctx, batch).Close()
-		if isDataError(err) {
-			return store.Wrap(store.RegistrationFailed, "Registration failed", err)
-		}
-		return err
+		return registered(tx.SendBatch(ctx, batch).Close())
 	})
 	if err != nil {
 		return store.Registered{}, err
@@ -184,6 +192,49 @@ func (w *Workers) Register(ctx context.Context, r store.Registration) (reg store
 	reg.Requeued, reg.Failed = lost.Requeued, lost.Failed
 	reg.Token.Counter++
 	return reg, nil
+}
+
+func errDuplicate() error { return store.ErrDuplicateWorker() }
+
+// registered returns the error of a registration's statements.
+func registered(err error) error {
+	if isDataError(err) {
+		return store.Wrap(store.RegistrationFailed, "Registration failed", err)
+	}
+	return err
+}
+
+// silence returns after which silence a process gives way to another one, nil for never.
+func (w *Workers) silence() *time.Duration {
+	if w.ReadySince != nil {
+		if since, ready := w.ReadySince(); !ready || time.Since(since) < store.WorkerSilence {
+			return nil
+		}
+	}
+	d := store.WorkerSilence
+	return &d
+}
+
+// sqlConflict records that a process at address $2 could not register as worker $1, at
+// most once a minute, and returns how long the process that holds it has been silent.
+const sqlConflict = `/* conflict */
+WITH c AS (
+	UPDATE worker_details SET conflict_at = now(), conflict_from = $2
+	WHERE worker_id = $1 AND (conflict_at > now() - interval '1 min') IS NOT TRUE
+	RETURNING worker_id
+)
+SELECT now() - last_seen_at, EXISTS (SELECT FROM c) FROM workers WHERE id = $1`
+
+// Conflict records that a process could not register because another one holds worker
+// id. It returns when to try again, and whether the conflict is to be reported: it is
+// once a minute, over all controllers.
+func (w *Workers) Conflict(ctx context.Context, id, address string) (again time.Duration, report bool, err error) {
+	var silent time.Duration
+	err = w.db.write("recording a conflict").scan(ctx, errNoWorker, []any{&silent, &report}, sqlConflict, id, address)
+	if again = store.WorkerSilence - silent; again <= 0 { // nobody's silence counts yet
+		again = store.WorkerSilence / 3
+	}
+	return max(again, time.Second), report, err
 }
 
 const sqlFindWorker = `/* find_worker */

@@ -179,7 +179,8 @@ func (c *Controller) Edit(id string, f func(*Build)) {
 	c.touch()
 }
 
-// Expire makes every worker token invalid.
+// Expire makes every worker token invalid. The next beat of a worker that has a build
+// renews its token.
 func (c *Controller) Expire() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

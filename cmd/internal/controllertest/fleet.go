@@ -229,9 +229,9 @@ func (c *Controller) heartbeat(_ http.ResponseWriter, r *http.Request) (int, any
 	}
 	b.Heartbeats++
 	reply := api.HeartbeatReply{Status: "ok", Cancelled: b.State.Final()}
-	if shown := r.Header.Get(api.HeaderWorkerToken); shown != "" && c.workers[b.WorkerID].token == shown {
-		c.workers[b.WorkerID].token = store.NewBuildToken()[:32] // the shown one has expired
-		reply.AccessToken = c.workers[b.WorkerID].token
+	if w := c.workers[b.WorkerID]; w != nil && w.token == "" && b.State.Held() && r.Header.Get(api.HeaderWorkerToken) != "" {
+		w.token = store.NewBuildToken()[:32] // see Expire
+		reply.AccessToken = w.token
 	}
 	return http.StatusOK, reply
 }

@@ -10,6 +10,7 @@ import (
 
 	"takt/http/api"
 	"takt/http/client"
+	"takt/store"
 )
 
 // errSuperseded ends an attempt of a build of which we got a newer one.
@@ -41,7 +42,7 @@ func (w *Worker) accept(ctx context.Context, job api.Job) *assignment {
 	}
 	a := &assignment{
 		job: job, done: make(chan struct{}),
-		held: client.Held{BuildID: job.ID, WorkerID: w.id, Attempt: job.Attempt},
+		held: client.Held{BuildID: job.ID, WorkerID: w.id, Attempt: job.Attempt, Instance: w.state.instance},
 	}
 	a.phase.Store(phaseDownload)
 	a.ctx, a.cancel = context.WithCancelCause(ctx)
@@ -87,6 +88,11 @@ func pause(ctx context.Context, wait time.Duration) {
 // waiting returns a hook that says why something is tried again.
 func (w *Worker) waiting(what string) func(error, time.Duration) {
 	return func(err error, wait time.Duration) {
+		if store.CodeOf(err) == store.DuplicateWorker {
+			w.log.Error().Str("worker", w.id).Str("id_file", w.state.idFile).Stringer("again_in", wait).
+				Msg("another process uses this worker id; waiting until it has stopped. If the state directory is a copy, remove the id file from it")
+			return
+		}
 		w.log.Warn().Err(err).Stringer("again_in", wait).Msg(what + " failed")
 	}
 }

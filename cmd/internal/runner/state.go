@@ -20,6 +20,8 @@ type state struct {
 	lock   *os.File
 	// left are the directories of builds with which an earlier worker was killed.
 	left []string
+	// id is the worker's, instance that of its process. Set by identify.
+	id, instance string
 }
 
 // openState locks the directory.
@@ -81,10 +83,10 @@ func (s *state) builds() string { return filepath.Join(s.dir, "builds") }
 
 func (s *state) close() { unlock(s.lock) }
 
-// id returns the worker's id, a new one if there is none. The worker chooses
+// readID returns the worker's id, a new one if there is none. The worker chooses
 // its id itself: a registration whose answer is lost then leaves no second
 // worker behind when it is repeated.
-func (s *state) id() (string, error) {
+func (s *state) readID() (string, error) {
 	raw, err := os.ReadFile(s.idFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return s.newID()

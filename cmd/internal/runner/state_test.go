@@ -44,8 +44,9 @@ func TestRefusedTokenLeadsToOneRegistration(t *testing.T) {
 	b := newBench(t, "true")
 	s, err := openState(b.worker.cfg.StateDir, "")
 	require.NoError(t, err)
-	b.worker.id, err = s.id()
+	_, err = s.identify(thisMachine(t.Context()))
 	require.NoError(t, err)
+	b.worker.state, b.worker.id = s, s.id
 	require.NoError(t, s.keepToken("expired", b.worker.registration()))
 	s.close()
 	b.start(t)

@@ -34,6 +34,7 @@ type Worker struct {
 
 	drain chan struct{}
 	once  sync.Once
+	where func(context.Context) machine
 
 	// asked holds a request for a diagnostic report.
 	asked chan struct{}
@@ -64,6 +65,7 @@ func New(c *client.Client, log zerolog.Logger, cfg Config) (*Worker, error) {
 	}
 	return &Worker{
 		cfg: cfg, api: c, log: log, retry: client.Retry{Backoff: cfg.Backoff, Patience: cfg.Patience},
+		where: thisMachine,
 		drain: make(chan struct{}), asked: make(chan struct{}, 1), active: map[string]*assignment{},
 		stuck: map[*Owner]error{},
 	}, nil
@@ -97,8 +99,14 @@ func (w *Worker) Run(ctx context.Context) error {
 	if err := w.state.clear(); err != nil {
 		return fmt.Errorf("worker state: %w", err)
 	}
-	if w.id, err = w.state.id(); err != nil {
+	copied, err := w.state.identify(w.where(ctx))
+	if err != nil {
 		return fmt.Errorf("worker id: %w", err)
+	}
+	w.id = w.state.id
+	if copied {
+		w.log.Warn().Str("worker", w.id).Str("directory", w.state.dir).
+			Msg("new worker id: the state directory was made on another machine")
 	}
 	polling, stop := context.WithCancelCause(ctx)
 	defer stop(errStopped)
@@ -210,7 +218,7 @@ func (w *Worker) serve(ctx, polling context.Context, builds *sync.WaitGroup) {
 func (w *Worker) next(ctx context.Context) *api.Job {
 	for failures, idle := 0, 0; ; {
 		asked := time.Now()
-		reply, err := w.api.Poll(ctx, client.Poll{Token: w.shown(), WorkerID: w.id, Wait: w.cfg.PollWait, Active: w.running()})
+		reply, err := w.api.Poll(ctx, client.Poll{Token: w.shown(), WorkerID: w.id, Instance: w.state.instance, Wait: w.cfg.PollWait, Active: w.running()})
 		if err == nil && reply.Job != nil && !store.ValidID(reply.Job.ID) {
 			w.log.Error().Str("build", reply.Job.ID).Msg("job with an id that is none")
 			err, reply.Job = errors.New("bad job"), nil
@@ -241,12 +249,14 @@ func (w *Worker) next(ctx context.Context) *api.Job {
 	}
 }
 
-// recover does what a failed poll asks for: register again as 401 and 404 say,
-// or wait. Only the first time in a row is without a wait.
+// recover does what a failed poll asks for: register again as 401 and 404 say, wait, or
+// wait and register until the process that uses the worker's id is silent. Only the
+// first time in a row is without a wait.
 func (w *Worker) recover(ctx context.Context, err error, failures int) {
 	status := client.StatusOf(err)
-	again := status == http.StatusUnauthorized || status == http.StatusNotFound
-	if !again || failures > 0 {
+	duplicate := store.CodeOf(err) == store.DuplicateWorker
+	again := status == http.StatusUnauthorized || status == http.StatusNotFound || duplicate
+	if !again || failures > 0 || duplicate {
 		wait := w.cfg.Backoff.WaitAtLeast(failures, client.RetryAfter(err))
 		w.waiting("poll")(err, wait)
 		pause(ctx, wait)
@@ -263,7 +273,11 @@ func (w *Worker) recover(ctx context.Context, err error, failures int) {
 		}
 		w.know(id, w.image)
 	}
-	if err := w.register(ctx); err != nil && ctx.Err() == nil {
+	register := w.register
+	if duplicate {
+		register = func(ctx context.Context) error { return w.forever("register").Do(ctx, w.register) }
+	}
+	if err := register(ctx); err != nil && ctx.Err() == nil {
 		w.log.Warn().Err(err).Msg("registering again")
 	}
 }
@@ -290,7 +304,7 @@ func (w *Worker) capabilities() json.RawMessage {
 
 // registration is what a token stands for: whoever would register something else has to.
 func (w *Worker) registration() []byte {
-	return fmt.Appendf(nil, "%s\n%s\n%s\n%s", w.api.BaseURL(), w.id, w.cfg.Name, w.capabilities())
+	return fmt.Appendf(nil, "%s\n%s\n%s\n%s\n%s", w.api.BaseURL(), w.id, w.state.instance, w.cfg.Name, w.capabilities())
 }
 
 // keep notes the token of the last reply, also for the worker after a restart. It may be
@@ -335,7 +349,7 @@ func (w *Worker) know(id, image string) {
 // register makes the worker known under its id.
 func (w *Worker) register(ctx context.Context) error {
 	reply, err := w.api.Register(ctx, api.Register{
-		ID: w.id, Name: w.cfg.Name, Capabilities: w.capabilities(), ActiveBuilds: w.running(),
+		ID: w.id, Name: w.cfg.Name, Capabilities: w.capabilities(), ActiveBuilds: w.running(), Instance: w.state.instance,
 	})
 	if err != nil {
 		return err
