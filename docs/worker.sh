@@ -3,7 +3,7 @@
 # COMMAND finds the source archive at $SOURCE and writes the file $OUTPUT.
 set -euo pipefail
 : "${TAKT_URL:?}" "${TAKT_API_KEY:?}" "${1:?a command}"
-command=$1 id=${WORKER_ID:-shell-$(hostname)} token='' dir=$(mktemp -d) reply=$dir/reply
+command=$1 id=${WORKER_ID:-shell-$(hostname)} token='' running='' beats='' dir=$(mktemp -d) reply=$dir/reply
 export SOURCE=$dir/source OUTPUT=$dir/output
 
 # request METHOD PATH [CURL OPTION...] prints the status, 000 if nobody answers.
@@ -15,40 +15,57 @@ request() {
 json() { request POST "$1" -H 'Content-Type: application/json' -d "$2" "${@:3}"; }
 member() { sed -n 's/.*"'"$1"'":"\{0,1\}\([^",}]*\).*/\1/p' "$reply"; }
 
-register() {
-	until [[ $(json /api/workers/register "{\"id\":\"$id\",\"name\":\"$id\",\"capabilities\":{\"platforms\":[\"android\"]}}") == 200 ]]; do sleep 5; done
+register() { # active_builds: what an earlier process of this worker had is pending again at once
+	until [[ $(json /api/workers/register "{\"id\":\"$id\",\"name\":\"$id\",\"capabilities\":{\"platforms\":[\"android\"]},\"active_builds\":[]}") == 200 ]]; do sleep 5; done
 	token=$(member access_token)
 }
 
-beat() { # says every 15 s that the build lives, and ends its command if it was cancelled
+# end ends a process group: the command and all that it has started.
+end() { if kill -- "-$1" 2>/dev/null; then sleep 1; kill -KILL -- "-$1" 2>/dev/null || true; fi; }
+
+beat() { # says every 15 s that the build lives; ends its command if it was cancelled, is not ours any more, or we were killed
 	reply=$dir/beat
-	while sleep 15; do
+	while sleep "${BEAT:-15}" && kill -0 $$ 2>/dev/null; do
 		json "/api/builds/$build/heartbeat?worker_id=$id" '{}' "${held[@]}" >/dev/null
-		if grep -q '"cancelled":true' "$reply"; then kill "$1"; fi
+		if grep -qE '"cancelled":true|"code":"(not_assigned|not_found|stale_attempt)"' "$reply"; then break; fi
 	done
+	touch "$dir/dropped"
+	end "$1"
 }
 
 work() { # one build, from its source to its end
 	build=$(member id) attempt=$(member attempt)
 	held=(-H "X-Worker-Id: $id" -H "X-Build-Id: $build" -H "X-Build-Attempt: $attempt")
-	rm -f "$OUTPUT"
+	rm -f "$OUTPUT" "$dir/dropped"
 	reply=$SOURCE
-	local status end=(-F success=false -F 'error_message=no source') lines=''
+	local status result=(-F success=false -F 'error_message=no source') lines=''
 	status=$(request GET "/api/builds/$build/source" "${held[@]}")
 	reply=$dir/reply
 	if [[ $status == 200 ]]; then
-		(cd "$dir" && exec bash -c "$command") >"$dir/log" 2>&1 & local pid=$!
-		beat "$pid" & local beats=$!
-		if wait "$pid" && [[ -f $OUTPUT ]]; then end=(-F success=true -F "result=@$OUTPUT"); else end[3]='error_message=the command failed'; fi
-		kill "$beats"
+		set -m # each of the two gets a process group of its own
+		(cd "$dir" && exec bash -c "$command") >"$dir/log" 2>&1 & running=$!
+		beat "$running" & beats=$!
+		set +m
+		if wait "$running" && [[ -f $OUTPUT ]]; then result=(-F success=true -F "result=@$OUTPUT"); else result[3]='error_message=the command failed'; fi
+		{ kill -KILL -- "-$beats"; wait "$beats"; } 2>/dev/null || true
+		end "$running" # what it has left behind
+		running='' beats=''
+		if [[ -e $dir/dropped ]]; then return; fi # nobody waits for a report
 		lines=$(tail -n 200 "$dir/log" | tr -d '\000-\010\013-\037' | tr '\t' ' ' | sed 's/[\\"]/\\&/g; s/.*/{"level":"info","message":"&"}/' | paste -sd, -)
 		json "/api/builds/$build/logs" "{\"logs\":[$lines]}" "${held[@]}" >/dev/null
 	fi
 	# Safe to repeat: a result is taken once. 4xx is final, 409 that another attempt runs.
-	until [[ $(request POST /api/workers/upload "${held[@]}" -F "build_id=$build" -F "worker_id=$id" "${end[@]}") =~ ^(2..|40[0-79]|413)$ ]]; do sleep 5; done
+	until [[ $(request POST /api/workers/upload "${held[@]}" -F "build_id=$build" -F "worker_id=$id" "${result[@]}") =~ ^(2..|40[0-79]|413)$ ]]; do sleep 5; done
 }
 
-trap 'if ((BASHPID == $$)); then request POST /api/workers/unregister -H "X-Worker-Token: $token" >/dev/null; rm -rf "$dir"; fi' EXIT # a child that is killed right after its fork has the traps still
+leave() {
+	((BASHPID == $$)) || return 0 # a child that is killed right after its fork has the trap still
+	if [[ $beats ]]; then kill -KILL -- "-$beats" || true; fi
+	if [[ $running ]]; then end "$running"; fi
+	request POST /api/workers/unregister -H "X-Worker-Token: $token" >/dev/null
+	rm -rf "$dir"
+}
+trap leave EXIT
 trap 'exit 0' INT TERM
 register
 while :; do

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -24,7 +25,7 @@ func TestDocsShellWorkerBuilds(t *testing.T) {
 	require.NoError(t, err)
 	text, err := os.ReadFile(script)
 	require.NoError(t, err)
-	require.LessOrEqual(t, bytes.Count(text, []byte("\n")), 60)
+	require.LessOrEqual(t, bytes.Count(text, []byte("\n")), 80)
 
 	s := newSite(t)
 	c := s.controller("takt")
@@ -54,6 +55,85 @@ func TestDocsShellWorkerBuilds(t *testing.T) {
 	list, err := c.Client.Workers(t.Context(), client.WorkerFilter{})
 	require.NoError(t, err)
 	require.Equal(t, "offline", list.Workers[0].Status, "it unregisters at its end")
+}
+
+// The shell worker and all that it has started, also its heartbeats, end with the worker
+// and with a cancelled build; one that was killed gives its build back when it starts.
+func TestDocsShellWorkerLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	script, err := filepath.Abs(filepath.Join("..", "..", "docs", "worker.sh"))
+	require.NoError(t, err)
+	s := newSite(t)
+	c := s.controller("takt")
+	pids := filepath.Join(t.TempDir(), "pids-") // of the command and its child, by the build's source
+	marker := "WORKER_ID=" + store.NewID()
+	start := func() *exec.Cmd {
+		worker := exec.CommandContext(t.Context(), "bash", script, `sleep 1000 & echo $$ $! >`+pids+`$(cat "$SOURCE"); wait`)
+		worker.Env = s.Environment("TAKT_URL="+c.URL, "TAKT_API_KEY="+c.APIKey, marker, "BEAT=0.2", "TMPDIR="+t.TempDir())
+		worker.Stdout, worker.Stderr = t.Output(), t.Output()
+		worker.WaitDelay = patience
+		require.NoError(t, worker.Start())
+		return worker
+	}
+	// left counts the processes that a worker has started, and itself.
+	left := func() (n int) {
+		all, err := filepath.Glob("/proc/[0-9]*/environ")
+		require.NoError(t, err)
+		for _, path := range all {
+			if raw, err := os.ReadFile(path); err == nil && bytes.Contains(raw, []byte(marker)) {
+				n++
+			}
+		}
+		return n
+	}
+	t.Cleanup(func() {
+		all, _ := filepath.Glob("/proc/[0-9]*/environ")
+		for _, path := range all {
+			if raw, err := os.ReadFile(path); err == nil && bytes.Contains(raw, []byte(marker)) {
+				pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
+	})
+	runs := func(id, source string, attempt int) {
+		t.Helper()
+		eventually(t, "the build runs", func() bool {
+			now := status(t, c, id)
+			_, err := os.Stat(pids + source)
+			return now.Status == "building" && now.Attempt == attempt && err == nil
+		})
+	}
+	gone := func(source string) {
+		t.Helper()
+		raw, err := os.ReadFile(pids + source)
+		require.NoError(t, err)
+		for pid := range strings.FieldsSeq(string(raw)) {
+			eventually(t, "process "+pid+" ends", func() bool {
+				_, err := os.Stat("/proc/" + pid)
+				return err != nil
+			})
+		}
+	}
+
+	cancelled, next := submit(t, c, []byte("one")), submit(t, c, []byte("two"))
+	worker := start()
+	runs(cancelled, "one", 1)
+	_, err = c.Client.Cancel(t.Context(), cancelled)
+	require.NoError(t, err)
+	gone("one")
+	runs(next, "two", 1)
+
+	require.NoError(t, worker.Process.Kill())
+	_ = worker.Wait() // killed
+	require.NoError(t, os.Remove(pids+"two"))
+	worker = start()
+	runs(next, "two", 2)
+
+	require.NoError(t, worker.Process.Signal(syscall.SIGTERM))
+	require.NoError(t, worker.Wait())
+	gone("two")
+	eventually(t, "nothing is left", func() bool { return left() == 0 })
+	require.Equal(t, "pending", status(t, c, next).Status)
 }
 
 // block is a piece of shell in the documentation.
