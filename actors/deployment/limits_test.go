@@ -218,7 +218,7 @@ func TestARetryIsJudgedByTheDeploymentAsItIsLocked(t *testing.T) {
 	}()
 	b.eventually("the retry waits for the row", func() bool {
 		var n int
-		err := tx.QueryRow(ctx, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%lock_deployment%'`).Scan(&n)
+		err := b.data.Pool.QueryRow(ctx, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%lock_deployment%'`).Scan(&n)
 		return err == nil && n > 0
 	})
 	_, err = tx.Exec(ctx, `UPDATE deployments SET state = 'cancelled', credential = NULL, finished_at = now() WHERE id = $1`, id)
