@@ -48,7 +48,9 @@ func (d deploying) Start(ctx context.Context, r store.DeploymentRequest, token s
 
 func (d deploying) Retry(ctx context.Context, id, repo, token string, operator bool) (int, error) {
 	return d.Deployments.Retry(ctx, id, repo, func(found store.Deployment) (sealed, credential []byte, err error) {
-		if token == "own" {
+		if token == "own" && found.State.Final() && !operator {
+			err = errOperatorsOnly
+		} else if token == "own" {
 			err = may(operator)(found)
 		}
 		return []byte(token), []byte("c"), err
@@ -59,7 +61,7 @@ func (d deploying) Retry(ctx context.Context, id, repo, token string, operator b
 // fake is "sealed ".
 func may(operator bool) func(store.Deployment) error {
 	return func(d store.Deployment) error {
-		if !operator && (d.State.Final() || string(d.Credential) == "sealed ") {
+		if !operator && string(d.Credential) == "sealed " { // an ended one has no credential any more
 			return errOperatorsOnly
 		}
 		return nil
