@@ -239,6 +239,9 @@ type QueueStatus struct {
 	// Depth counts waiting actions, Held those of them that wait for the end of a hold,
 	// InFlight those being sent.
 	Depth, Held, InFlight int
+	// Completed is how many actions were completed since the queue exists. Those that
+	// were completed before release 0.2.0 are not counted.
+	Completed int64
 	// Oldest is when the oldest waiting action came; zero if there is none.
 	Oldest time.Time
 	// RateUsed is how much of Config.MaxThroughput is spent now.

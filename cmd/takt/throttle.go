@@ -55,14 +55,14 @@ func newQueuesCommand(env environment) *cobra.Command {
 }
 
 func printQueues(w io.Writer, queues []api.ThrottleQueue) {
-	heading := []string{"QUEUE", "WAITING", "HELD", "SENT", "OLDEST", "RATE", "NEXT DUE", "STATE", "LAST ERROR"}
+	heading := []string{"QUEUE", "WAITING", "HELD", "IN FLIGHT", "COMPLETED", "OLDEST", "RATE", "NEXT DUE", "STATE", "LAST ERROR"}
 	cli.List(w, heading, queues, func(q api.ThrottleQueue) []string {
 		state := "-"
 		if q.Paused {
 			state = "paused"
 		}
 		return []string{
-			cli.Plain(q.ID), strconv.Itoa(q.Depth), strconv.Itoa(q.Held), strconv.Itoa(q.InFlight), age(q.Oldest),
+			cli.Plain(q.ID), strconv.Itoa(q.Depth), strconv.Itoa(q.Held), strconv.Itoa(q.InFlight), strconv.FormatInt(q.Completed, 10), age(q.Oldest),
 			fmt.Sprintf("%d of %s", q.RateUsed, rate(q.MaxThroughput, q.TimePeriod, q.TimeUnit)),
 			cli.Or(q.NextDue, "-"), state, cli.Plain(cli.Or(q.LastError, "-")),
 		}

@@ -122,6 +122,9 @@ func TestOperatorsSteerTheThrottle(t *testing.T) {
 	require.NotContains(t, takt("resume", queue), "paused")
 	eventually(t, "all are completed", func() bool { return s.hs.Distinct() == 3 })
 	require.Contains(t, takt("redrive", queue), "tried again: 0\n")
+	eventually(t, "all are counted", func() bool {
+		return regexp.MustCompile(queue + ` +0 +0 +0 +3 `).MatchString(takt("queues"))
+	})
 	var list api.ThrottleConfigs
 	require.NoError(t, json.Unmarshal([]byte(takt("config", "62515", "--json")), &list))
 	require.Len(t, list.Configs, 1)

@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	queueReply = `{"id":"queue:1:2:3:0","portal_id":1,"workflow_id":"2","action_id":3,"depth":7,"held":1,"in_flight":2,"oldest":null,
+	queueReply = `{"id":"queue:1:2:3:0","portal_id":1,"workflow_id":"2","action_id":3,"depth":7,"held":1,"in_flight":2,"completed":42,"oldest":null,
 		"rate_used":4,"max_throughput":5,"time_period":2,"time_unit":"minute","next_due":"2026-01-02T03:04:05.000Z",
 		"last_error":"HubSpot said 500: \u001b[31mred","paused":true,"runner_at":null}`
 	rateReply = `{"portal_id":1,"action_id":3,"max_throughput":5,"time_period":1,"time_unit":"hour","updated_at":"2026-01-02T03:04:05.000Z"}`
@@ -19,7 +19,7 @@ func TestThrottleCommands(t *testing.T) {
 	d := newTerminal(t)
 	d.answers("GET /admin/throttle/queues?limit=100", 200, `{"queues":[`+queueReply+`]}`)
 	out := d.ok(t, "throttle", "queues")
-	require.Equal(t, strings.Fields("queue:1:2:3:0 7 1 2 - 4 of 5 per 2 minutes 2026-01-02T03:04:05.000Z paused"), strings.Fields(strings.SplitN(out, "\n", 2)[1])[:13])
+	require.Equal(t, strings.Fields("queue:1:2:3:0 7 1 2 42 - 4 of 5 per 2 minutes 2026-01-02T03:04:05.000Z paused"), strings.Fields(strings.SplitN(out, "\n", 2)[1])[:14])
 	require.NotContains(t, out, "\x1b", "HubSpot does not paint on terminals")
 	d.answers("GET /admin/throttle/queues?limit=2&portal=1", 200, `{"queues":[]}`)
 	require.Equal(t, 1, strings.Count(d.ok(t, "throttle", "queues", "-n", "2", "--portal", "1"), "\n"))

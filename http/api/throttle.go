@@ -93,10 +93,12 @@ type ThrottleQueue struct {
 	ActionID   int64  `json:"action_id"`
 	// Depth is how many actions wait. Held of them wait for the end of a back-off after
 	// failures; InFlight of them wait for HubSpot's answer.
-	Depth    int     `json:"depth"`
-	Held     int     `json:"held"`
-	InFlight int     `json:"in_flight"`
-	Oldest   *string `json:"oldest"`
+	Depth    int `json:"depth"`
+	Held     int `json:"held"`
+	InFlight int `json:"in_flight"`
+	// Completed is how many were completed since the queue exists.
+	Completed int64   `json:"completed"`
+	Oldest    *string `json:"oldest"`
 	// RateUsed is how much of MaxThroughput is used now.
 	RateUsed      int     `json:"rate_used"`
 	MaxThroughput int     `json:"max_throughput"`
@@ -118,7 +120,7 @@ func NewThrottleQueue(q store.QueueStatus) ThrottleQueue {
 	}
 	return ThrottleQueue{
 		ID: q.ID, PortalID: q.PortalID, WorkflowID: q.WorkflowID, ActionID: q.ActionID,
-		Depth: q.Depth, Held: q.Held, InFlight: q.InFlight, Oldest: when(q.Oldest), RateUsed: q.RateUsed,
+		Depth: q.Depth, Held: q.Held, InFlight: q.InFlight, Completed: q.Completed, Oldest: when(q.Oldest), RateUsed: q.RateUsed,
 		MaxThroughput: q.Config.MaxThroughput, TimePeriod: q.Config.TimePeriod, TimeUnit: string(q.Config.TimeUnit),
 		NextDue: when(q.NextDue), LastError: optional(q.LastError), Paused: q.Paused, RunnerAt: when(q.RunnerAt),
 	}

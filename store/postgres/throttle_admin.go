@@ -12,10 +12,11 @@ import (
 // queueStatus is what scanQueue reads of queues q and their waiting actions a.
 const queueStatus = `
 SELECT q.id, q.portal_id, q.workflow_id, q.action_id, c.max_throughput, c.time_period, c.time_unit,
-	coalesce(a.depth, 0), coalesce(a.held, 0), coalesce(a.inflight, 0), a.oldest, least(coalesce(w.used, 0), c.max_throughput),
+	coalesce(a.depth, 0), coalesce(a.held, 0), coalesce(a.inflight, 0), coalesce(n.completed, 0), a.oldest, least(coalesce(w.used, 0), c.max_throughput),
 	CASE WHEN a.depth > 0 AND q.paused_at IS NULL THEN greatest(a.due, CASE WHEN w.used >= c.max_throughput THEN w.back END, now()) END,
 	coalesce(q.last_error, ''), q.paused_at IS NOT NULL, q.runner_at
 FROM throttle_queues q JOIN throttle_configs c ON c.portal_id = q.portal_id AND c.action_id = q.action_id
+LEFT JOIN throttle_totals n ON n.queue = q.seq
 LEFT JOIN LATERAL (
 	SELECT count(*) AS depth, min(received_at) AS oldest, min(due_at) AS due, count(*) FILTER (WHERE claim > 0 AND due_at > now()) AS inflight,
 		count(*) FILTER (WHERE claim = 0 AND due_at > now()) AS held
@@ -49,7 +50,7 @@ func errNoQueue() error { return store.NewError(store.NotFound, "Queue not found
 func scanQueue(row pgx.CollectableRow) (q store.QueueStatus, err error) {
 	var oldest, due, runner *time.Time
 	err = row.Scan(&q.ID, &q.PortalID, &q.WorkflowID, &q.ActionID, &q.Config.MaxThroughput, &q.Config.TimePeriod, &q.Config.TimeUnit,
-		&q.Depth, &q.Held, &q.InFlight, &oldest, &q.RateUsed, &due, &q.LastError, &q.Paused, &runner)
+		&q.Depth, &q.Held, &q.InFlight, &q.Completed, &oldest, &q.RateUsed, &due, &q.LastError, &q.Paused, &runner)
 	q.Config.PortalID, q.Config.ActionID = q.PortalID, q.ActionID
 	q.Oldest, q.NextDue, q.RunnerAt = utc(oldest), utc(due), utc(runner)
 	return q, err

@@ -222,12 +222,20 @@ func (t *Throttle) Confirm(ctx context.Context, claim, portal int64, callbacks [
 }
 
 const (
-	// sqlComplete ends actions that HubSpot has acknowledged. A given-up action keeps
-	// its giving_up mark only if HubSpot could not be informed.
+	// sqlComplete ends actions that HubSpot has acknowledged, and counts those completed
+	// per queue. A given-up action keeps its giving_up mark only if HubSpot could not be
+	// informed.
 	sqlComplete = `/* complete */
-UPDATE action_executions SET state = CASE WHEN giving_up THEN 'given_up' ELSE 'completed' END, giving_up = false, finished_at = now(), claim = 0
-WHERE ` + whereHeld + `
-RETURNING state`
+WITH ended AS (
+	UPDATE action_executions SET state = CASE WHEN giving_up THEN 'given_up' ELSE 'completed' END, giving_up = false, finished_at = now(), claim = 0
+	WHERE ` + whereHeld + `
+	RETURNING queue, state
+), counted AS (
+	INSERT INTO throttle_totals AS t (queue, completed)
+	SELECT queue, count(*) FROM ended WHERE state = 'completed' GROUP BY queue ORDER BY queue
+	ON CONFLICT (queue) DO UPDATE SET completed = t.completed + excluded.completed
+)
+SELECT state FROM ended`
 
 	// sqlFail counts a failure atomically. The next try comes @retry seconds later,
 	// doubled by each consecutive failure. After each @hold_every failures the action

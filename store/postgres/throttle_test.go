@@ -441,6 +441,33 @@ func TestAStaleOwnerHasLost(t *testing.T) {
 	require.Equal(t, 1, b.record(store.Outcome{Claim: owner.Number, Done: idsOf(owner)}).Completed)
 }
 
+func TestCompletedActionsAreCountedPerQueue(t *testing.T) {
+	t.Parallel()
+	b := throttle(t, 10, 1, store.Second)
+	completed := func(index int) int64 {
+		t.Helper()
+		q, err := b.Queue(t.Context(), queueOf(index).ID())
+		require.NoError(t, err)
+		return q.Completed
+	}
+	b.accept(queueOf(1), 0, 3)
+	b.accept(queueOf(2), 10, 2)
+	require.Zero(t, completed(1))
+	c := b.claim(100, queueOf(1), queueOf(2))
+	ids := idsOf(c)
+	require.Len(t, ids, 5)
+	b.record(store.Outcome{Claim: c.Number, Done: ids[:4], Released: ids[4:]})
+	b.record(store.Outcome{Claim: c.Number, Done: ids}) // a repeat counts nothing
+	require.Equal(t, int64(4), completed(1)+completed(2))
+	b.exec(`UPDATE action_executions SET due_at = now() WHERE state = 'waiting'`)
+	c = b.claim(100, queueOf(1), queueOf(2))
+	b.record(store.Outcome{Claim: c.Number, Done: idsOf(c)})
+	require.Equal(t, int64(3), completed(1))
+	require.Equal(t, int64(2), completed(2))
+	b.exec(`DELETE FROM throttle_queues WHERE id = $1`, queueOf(1).ID())
+	require.Equal(t, 1, b.count(`SELECT count(*) FROM throttle_totals`), "a forgotten queue takes its count along")
+}
+
 func TestPausedQueuesKeepTheirActionsAndRedriveGivesNewTries(t *testing.T) {
 	t.Parallel()
 	b := throttle(t, 10, 1, store.Second)
