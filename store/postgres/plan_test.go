@@ -36,7 +36,7 @@ func TestTheBatchNeverSortsOrScansTheQueue(t *testing.T) {
 		return strings.Join(lines, "\n")
 	}
 	judge := func(when string) {
-		p := plan("assign", 13)
+		p := plan("assign", 14)
 		require.NotRegexp(t, `Sort Key: .*position`, p, when)
 		require.NotContains(t, p, "Seq Scan", when)
 		require.NotContains(t, p, "Bitmap", when)
