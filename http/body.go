@@ -43,6 +43,11 @@ type body struct {
 	// moved is called with the time of each read, if it is set.
 	moved func(now time.Time)
 
+	// whole says that readBody has read the body, or failed; data and failed are its results.
+	whole  bool
+	data   []byte
+	failed error
+
 	ended atomic.Bool // written by the reader: all of the body has arrived
 	off   atomic.Bool // written by any goroutine: the request was told to end
 }

@@ -112,7 +112,7 @@ func (h *builds) serveDownload(c echo.Context, r *route) error {
 		return err
 	}
 	defer h.perBuild.giveBack(id, held)
-	return h.inTurn(c, r, h.guests, h.addr(c))
+	return inTurn(c, h.guests, h.addr(c), func() error { return h.admit(c, r) })
 }
 
 // download handles GET /api/builds/:id/download, and the same with /result or /source

@@ -212,13 +212,21 @@ func TestRequestThatEndsWhenToldIsAnswered(t *testing.T) {
 	})
 }
 
+// emptyFiles have room.
+type emptyFiles struct{ takthttp.Files }
+
+func (emptyFiles) Room() error { return nil }
+
 func TestRequestThatWaitsForItsBodyIsAnsweredWhenToldToEnd(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(<-chan struct{}) takthttp.Deps { return takthttp.Deps{} }, func(c *cut) {
+	queue := roomy{&instant{}}
+	onBoth(t, func(<-chan struct{}) takthttp.Deps {
+		return takthttp.Deps{Builds: queue, Queue: queue, Files: emptyFiles{}}
+	}, func(c *cut) {
 		for range 3 {
 			body, w := io.Pipe()
-			answered := begin(c.T, c.client, "POST", c.url+"/api/workers/register", key("Content-Type", "application/json"), body)
-			_, err := io.WriteString(w, `{"name":`)
+			answered := begin(c.T, c.client, "POST", c.url+"/api/builds", key("Content-Type", "multipart/form-data; boundary=b"), body)
+			_, err := io.WriteString(w, "--b\r\n")
 			require.NoError(c, err)
 			c.end()
 			got := <-answered

@@ -27,6 +27,7 @@ type pipes struct {
 	conns chan net.Conn
 	ended chan struct{}
 	once  sync.Once
+	stop  func() // ends the server
 }
 
 func (p *pipes) Accept() (net.Conn, error) {
@@ -96,7 +97,7 @@ func fakeTimeWith(t *testing.T, replace func(*takthttp.Deps), change ...func(*ta
 	replace(&deps)
 	s, _ := newServer(t, deps, change...)
 	ctx, cancel := context.WithCancelCause(t.Context())
-	p, ended := &pipes{conns: make(chan net.Conn), ended: make(chan struct{})}, make(chan error, 1)
+	p, ended := &pipes{conns: make(chan net.Conn), ended: make(chan struct{}), stop: func() { cancel(nil) }}, make(chan error, 1)
 	go func() { ended <- s.Serve(ctx, p) }()
 	t.Cleanup(func() {
 		cancel(nil)

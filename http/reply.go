@@ -195,17 +195,28 @@ func each[A, B any](list []A, f func(A) B) []B {
 	return out
 }
 
-// readBody reads the request's body, nil if there is none. It stops at the limit of its
-// route.
+// readBody returns the request's body, nil if there is none. It stops at the limit of its
+// route. Further calls return the same.
 func readBody(c echo.Context) ([]byte, error) {
 	req := c.Request()
-	if req.Body == nil || req.Body == http.NoBody {
+	b := watched(req)
+	switch {
+	case req.Body == nil || req.Body == http.NoBody:
 		return nil, nil
+	case b == nil:
+		return readAll(req.Body)
+	case b.whole:
+	case req.ContentLength > b.max:
+		b.whole, b.failed = true, errTooLarge()
+	default:
+		b.whole = true
+		b.data, b.failed = readAll(b)
 	}
-	if b := watched(req); b != nil && req.ContentLength > b.max {
-		return nil, errTooLarge()
-	}
-	data, err := io.ReadAll(req.Body)
+	return b.data, b.failed
+}
+
+func readAll(body io.Reader) ([]byte, error) {
+	data, err := io.ReadAll(body)
 	if _, ok := errors.AsType[*store.Error](err); ok {
 		return nil, err
 	}

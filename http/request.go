@@ -42,8 +42,10 @@ type shared struct {
 	// transfers are those that show a right key. guests are downloads that show only a
 	// build's token; perBuild counts them.
 	transfers, guests *turns
-	perBuild          *share
-	jsonType          []string // the Content-Type of all JSON; never changed
+	// uploads are bodies of other requests with a right key that are not small.
+	uploads  *turns
+	perBuild *share
+	jsonType []string // the Content-Type of all JSON; never changed
 }
 
 // wrap adds the common steps of all routes to a route's handler.
@@ -135,8 +137,32 @@ func guard(c echo.Context, r *route) (err error) {
 	return r.serve(c, r)
 }
 
-// levelled runs the route's handler as a levelled request.
+// smallBody is how many bytes a body may have to be read without a turn: it takes hardly
+// more memory than its connection.
+const smallBody = 16 << 10
+
+// levelled runs the route's handler as a levelled request. The body is read before it is
+// admitted, because a client may be slow. An error of that read is the handler's to find.
 func (s *shared) levelled(c echo.Context, r *route) error {
+	if watched(c.Request()) == nil || r.domain == transfer || r.access == public || r.access == buildKey {
+		return s.admit(c, r) // it reads no body, or not as a whole
+	}
+	read := func() error {
+		_, _ = readBody(c)
+		return s.admit(c, r)
+	}
+	switch n := c.Request().ContentLength; {
+	case n >= 0 && n <= smallBody:
+		return read()
+	case r.access == monitorKey: // nobody may have checked a key
+		return s.within(s.bodies, c, read)
+	default:
+		return inTurn(c, s.uploads, s.sender(c), read)
+	}
+}
+
+// admit runs the route's handler in a place.
+func (s *shared) admit(c echo.Context, r *route) error {
 	return s.do(c, r, func(ctx context.Context) error { return s.answer(ctx, c, r.handle) })
 }
 
@@ -151,19 +177,24 @@ func (s *shared) open(c echo.Context, r *route) error {
 
 // transfer is levelled for files. It waits for the turn of its worker or address.
 func (s *shared) transfer(c echo.Context, r *route) error {
-	who := s.addr(c)
-	if id := c.Request().Header.Get(api.HeaderWorkerID); store.ValidID(id) {
-		who = "worker " + id
-	}
-	return s.inTurn(c, r, s.transfers, who)
+	return inTurn(c, s.transfers, s.sender(c), func() error { return s.admit(c, r) })
 }
 
-func (s *shared) inTurn(c echo.Context, r *route, t *turns, who string) error {
+// sender is whose turns a request with a right key takes: its worker's, or its address's.
+func (s *shared) sender(c echo.Context) string {
+	if id := c.Request().Header.Get(api.HeaderWorkerID); store.ValidID(id) {
+		return "worker " + id
+	}
+	return s.addr(c)
+}
+
+// inTurn calls f while it holds a turn of who.
+func inTurn(c echo.Context, t *turns, who string, f func() error) error {
 	if err := t.take(c.Request().Context(), who); err != nil {
 		return err
 	}
 	defer t.giveBack(who)
-	return s.levelled(c, r)
+	return f()
 }
 
 // probe runs the handler of a route that needs no place. It uses no limited resource, so

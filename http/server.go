@@ -65,6 +65,7 @@ func New(deps Deps, cfg Config) (*Server, error) {
 			orders:    newShare("admin", cfg.MaxBypass, cfg.MaxBypass),
 			transfers: newTurns("transfers", max(1, cfg.MaxTransfers-guests)),
 			guests:    newTurns("downloads with a build token", guests),
+			uploads:   newTurns("bodies", maxBodies),
 			perBuild:  newShare("downloads of a build", guests+turnQueue, max(4, guests/8)),
 			strangers: newShare("public requests", 512, 128), bodies: newShare("bodies of public requests", 1024, 256),
 			known: newKnown(), idle: make(chan struct{}, 1), jsonType: []string{"application/json"},

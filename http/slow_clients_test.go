@@ -2,6 +2,7 @@ package http_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -264,4 +265,84 @@ func TestFiftyUploadsOfOneAddressRunAtOnce(t *testing.T) {
 			require.Equal(t, 201, <-answers)
 		}
 	})
+}
+
+func (oneBuild) Heartbeat(context.Context, store.Beat) (store.BeatReply, error) {
+	return store.BeatReply{}, nil
+}
+
+func (oneBuild) Cancel(context.Context, string) error { return nil }
+
+func TestBodiesThatDoNotComeLeavePlacesToOthers(t *testing.T) {
+	t.Parallel()
+	const (
+		withKey   = "X-API-Key: " + apiKey + "\r\n"
+		withToken = "X-Build-Token: " + oneToken + "\r\n"
+		monitor   = "X-Build-Id: b\r\n"
+	)
+	// head begins a request by a worker with a body of size bytes.
+	head := func(path, credential, worker string, size int) string {
+		return "POST " + path + " HTTP/1.1\r\nHost: takt\r\n" + credential + "X-Worker-Id: " + worker +
+			"\r\nContent-Type: application/json\r\nContent-Length: " + strconv.Itoa(size) + "\r\n\r\n"
+	}
+	for slow, honest := range map[[2]string]string{
+		{"/api/workers/register", withKey}:             "/api/builds/b/heartbeat?worker_id=holder",
+		{"/api/workers/unregister", withKey}:           "/api/builds/b/heartbeat?worker_id=holder",
+		{"/api/builds/b/logs", withKey}:                "/api/builds/b/heartbeat?worker_id=holder",
+		{"/api/builds/b/heartbeat", withKey}:           "/api/builds/b/heartbeat?worker_id=holder",
+		{"/api/diagnostics/report", withKey}:           "/api/builds/b/heartbeat?worker_id=holder",
+		{"/api/builds/b/telemetry", withKey + monitor}: "/api/builds/b/heartbeat?worker_id=holder",
+		{"/api/builds/b/telemetry", monitor}:           "/api/builds/b/heartbeat?worker_id=holder",
+		{"/api/config", withKey}:                       "/api/builds/b/cancel",
+		{"/api/deployments", withKey}:                  "/api/builds/b/cancel",
+		{"/api/builds/b/cancel", withKey}:              "/api/builds/b/cancel",
+		{"/api/builds/b/retry", withToken}:             "/api/builds/b/cancel",
+	} {
+		for _, size := range []int{1000, 100000} {
+			t.Run(fmt.Sprint(slow, size), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					p, _ := fakePools(t, newPlaces())
+					begin := time.Now()
+					for range 3 * slowClients {
+						c, _ := p.dialFrom("10.0.0.1")
+						defer c.Close()
+						write(t, c, head(slow[0], slow[1], "holder", size)+"{")
+					}
+					synctest.Wait() // all of them hold what they can
+					c, r := p.dialFrom("10.0.0.2")
+					defer c.Close()
+					write(t, c, head(honest, withKey, "other", size)+"{}"+strings.Repeat(" ", size-2))
+					got := read(t, r)
+					require.Equal(t, 200, got.status, got.body)
+					require.Zero(t, time.Since(begin), "at once")
+				})
+			})
+		}
+	}
+}
+
+func TestABodyThatStandsStillIsAnsweredAlsoWhenTheServerStops(t *testing.T) {
+	t.Parallel()
+	for name, length := range map[string]string{
+		"small": "Content-Length: 1000", "large": "Content-Length: 100000", "chunked": "Transfer-Encoding: chunked",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				places := newPlaces()
+				p, _ := fakePools(t, places)
+				c, r := p.dial()
+				defer c.Close()
+				write(t, c, "POST /api/workers/register HTTP/1.1\r\nHost: takt\r\nX-API-Key: "+apiKey+"\r\n"+length+"\r\n\r\n"+chunkOf("{"))
+				synctest.Wait()
+				require.Empty(t, places["fleet"])
+				begin := time.Now()
+				p.stop()
+				got := read(t, r)
+				require.Equal(t, 400, got.status, got.body)
+				require.Equal(t, 5*time.Second, time.Since(begin))
+			})
+		})
+	}
 }

@@ -9,8 +9,8 @@ import (
 	"takt/store"
 )
 
-// turns limits how many file transfers run at once; further ones wait. Each transfer
-// belongs to a key: a worker, or else a remote address. Turns are given in order of arrival
+// turns limits how many transfers (files, or bodies that are not small) run at once;
+// further ones wait. Each transfer belongs to a key: a worker, or else a remote address. Turns are given in order of arrival
 // within a key, and to one key after the other. A key may hold at most three times what is
 // free, so that a key with many slow transfers does not shut out the others.
 type turns struct {
@@ -42,6 +42,9 @@ const (
 	turnRetry   = 5 * time.Second
 	// turnQueue is how many transfers may wait.
 	turnQueue = 1024
+	// maxBodies is how many bodies with a right key, each of up to MaxJSON bytes, are in
+	// memory at once.
+	maxBodies = 256
 )
 
 func newTurns(name string, most int) *turns {
@@ -152,7 +155,7 @@ func (t *turns) serve() {
 
 func (t *turns) overload(load, limit int) error {
 	return &store.Error{
-		Code: store.Overloaded, Message: "Too many file transfers at once, try again later", RetryAfter: turnRetry,
+		Code: store.Overloaded, Message: "Too many transfers at once, try again later", RetryAfter: turnRetry,
 		Overload: &store.Overload{Rule: t.name, Load: load, Limit: limit},
 	}
 }
