@@ -33,7 +33,7 @@ type relation struct {
 	givenBack int
 }
 
-// sqlRelation: $1 build, $2 worker, $3 the worker's process or ”.
+// sqlRelation: $1 build, $2 worker, $3 the worker's process, empty if it has no id.
 const sqlRelation = `/* relation */
 SELECT w.id IS NOT NULL, coalesce(w.instance <> nullif($3, ''), false), b.id IS NOT NULL, coalesce(b.state, ''), coalesce(b.worker_id, ''),
 	coalesce(b.last_worker_id, ''), coalesce(b.attempt, 0)

@@ -74,8 +74,8 @@ WITH w AS (
 SELECT status, pg_notify('takt', 'worker:changed ' || number) FROM w`
 
 // Drain stops a worker from getting builds from the next assignment on, or lets it get
-// them again, which ends its quarantine too. The worker keeps the builds it has. Repeating it is harmless. Error:
-// NotFound.
+// them again, which ends its quarantine too. The worker keeps the builds it has.
+// Repeating it is harmless. Error: NotFound.
 func (w *Workers) Drain(ctx context.Context, id string, draining bool) (status store.WorkerStatus, err error) {
 	err = w.db.write("draining worker "+id).scan(ctx, errNoWorker, []any{&status, nil}, sqlDrain, id, draining)
 	return status, err

@@ -84,7 +84,7 @@ ON CONFLICT (worker_id) DO UPDATE SET capabilities = excluded.capabilities`
 // the lock of sqlIdentify, as a separate statement, because it must see what the
 // previous holder of the lock committed.
 //
-// $5 is the worker's process, ” if it has no id. It changes and returns nothing if
+// $5 is the worker's process, empty if it has no id. It changes and returns nothing if
 // another process holds the worker: one that has been silent for less than $6, which is
 // NULL while nobody's silence counts.
 const sqlRegister = `/* register */
