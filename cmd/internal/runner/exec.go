@@ -42,9 +42,9 @@ type process struct {
 	exit     error         // how it ended; valid then
 }
 
-// run runs plan and returns nil, an exitError, a faultError if it can't be started, or
-// the cause of ctx, which ends the command: SIGTERM to its whole group, SIGKILL after grace. When run
-// returns, no process of the group is left.
+// run runs plan and returns nil, an exitError, a faultError if it can't be started, or the
+// cause of ctx, which ends the command: SIGTERM to its whole group, SIGKILL after grace.
+// When run returns, no process of the group is left.
 func run(ctx context.Context, plan Plan, stdout, stderr io.Writer, grace time.Duration) error {
 	// The context is not handed to exec: it would kill the leader only.
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), plan.Argv[0], plan.Argv[1:]...)
