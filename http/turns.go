@@ -10,9 +10,10 @@ import (
 )
 
 // turns limits how many transfers (files, or bodies that are not small) run at once;
-// further ones wait. Each transfer belongs to a key: a worker, or else a remote address. Turns are given in order of arrival
-// within a key, and to one key after the other. A key may hold at most three times what is
-// free, so that a key with many slow transfers does not shut out the others.
+// further ones wait. Each transfer belongs to a key: a worker, or else a remote address.
+// Turns are given in order of arrival within a key, and to one key after the other. A key
+// may hold at most three times what is free, so that a key with many slow transfers does
+// not shut out the others.
 type turns struct {
 	name string
 	most int // transfers that run at once

@@ -89,6 +89,24 @@ func TestAKeyLeavesTurnsToOthers(t *testing.T) {
 	})
 }
 
+func TestATurnThatComesWhileItsClientLeavesIsGivenBack(t *testing.T) {
+	t.Parallel()
+	q := newTurns("t", 1)
+	require.NoError(t, q.take(t.Context(), "a"))
+	w, err := q.enter("b")
+	require.NoError(t, err)
+	q.giveBack("a")
+	<-w.ready
+	gone := errors.New("gone")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(gone)
+	require.ErrorIs(t, q.leave(ctx, "b", w), gone)
+	require.Zero(t, q.running)
+	require.NoError(t, q.take(t.Context(), "c"))
+	q.giveBack("c")
+	require.Empty(t, q.by)
+}
+
 func TestTurnsThatNobodyWaitsForAreNotLost(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -204,7 +204,7 @@ func TestLongListsAreSentPageByPage(t *testing.T) {
 		got := make([]byte, len(head))
 		_, err = io.ReadFull(resp.Body, got)
 		require.NoError(t, err, "it comes before the second page was read")
-		require.Equal(t, head, string(got))
+		require.Equal(t, head, string(got)) //nolint:testifylint // a part of JSON
 		return resp, head
 	}
 	b.client = browserClient(t) // the other one reads all of a reply
