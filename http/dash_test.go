@@ -267,7 +267,7 @@ func TestAnOperatorRequeuesABuildOnItsPage(t *testing.T) {
 	require.Equal(t, 303, r.status, r.body)
 	require.Equal(t, "pending", d.state(s.ID))
 	page := d.ask("GET", "/builds/"+s.ID, nil, nil).body
-	require.Contains(t, page, "Worker "+w.ID+" lost attempt 1 by an operator, build is pending again", "its timeline")
+	require.Contains(t, page, "Worker "+w.ID+" lost attempt 1 because an operator requeued it, build is pending again", "its timeline")
 	require.NotContains(t, page, "/requeue")
 	entries, err := postgres.NewAudit(d.db).List(t.Context(), 1)
 	require.NoError(t, err)

@@ -23,7 +23,7 @@ WITH w AS MATERIALIZED (
 	RETURNING seq, id, platform, position, last_worker_id AS worker, attempt, submitted_at
 ), l AS (
 	INSERT INTO build_logs (build, level, message)
-	SELECT seq, 'warn', 'Worker ' || worker || ' lost attempt ' || attempt || ' by an operator, build is pending again' FROM b
+	SELECT seq, 'warn', 'Worker ' || worker || ' lost attempt ' || attempt || ' because an operator requeued it, build is pending again' FROM b
 ), freed AS (
 	UPDATE workers SET held = held - 1,
 		status = CASE WHEN status = 'offline' THEN status WHEN held > 1 THEN 'building' ELSE 'idle' END

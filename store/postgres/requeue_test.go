@@ -20,7 +20,7 @@ func TestAnOperatorTakesABuildFromItsWorker(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, ref.StartedAt.IsZero())
 	require.Equal(t, []any{first.ID, stuck.id, 1}, []any{ref.ID, ref.WorkerID, ref.Attempt})
-	require.Contains(t, b.logs(first.ID), "Worker "+stuck.id+" lost attempt 1 by an operator, build is pending again")
+	require.Contains(t, b.logs(first.ID), "Worker "+stuck.id+" lost attempt 1 because an operator requeued it, build is pending again")
 	require.Equal(t, store.Pending, b.find(first.ID).State)
 	b.checkInvariants()
 
