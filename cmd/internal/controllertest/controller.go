@@ -190,10 +190,10 @@ func (c *Controller) Expire() {
 }
 
 // Await waits until ok returns true. It calls ok after each change and each request, and
-// fails the test after 30 s.
+// fails the test after a minute.
 func (c *Controller) Await(tb testing.TB, what string, ok func() bool) {
 	tb.Helper()
-	limit := time.NewTimer(2 * time.Minute)
+	limit := time.NewTimer(time.Minute)
 	defer limit.Stop()
 	for {
 		c.mu.Lock()

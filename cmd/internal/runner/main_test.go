@@ -199,7 +199,7 @@ func awaitGone(t *testing.T, path string) {
 // await looks again and again, because nothing can wake it.
 func await(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	limit := time.NewTimer(2 * time.Minute)
+	limit := time.NewTimer(time.Minute)
 	defer limit.Stop()
 	look := time.NewTicker(5 * time.Millisecond)
 	defer look.Stop()
