@@ -1,0 +1,202 @@
+package api
+
+import (
+	"cmp"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// Access is who may use a route, as far as its headers show. Handlers check what needs the
+// database: build tokens, and who holds a build.
+type Access uint8
+
+// The kinds of access.
+const (
+	Public     Access = iota
+	APIKey            // X-API-Key
+	BuildKey          // X-API-Key, or X-Build-Token of that build
+	WorkerKey         // X-API-Key and X-Worker-Id
+	HolderKey         // as WorkerKey, and X-Build-Id
+	MonitorKey        // as HolderKey; without X-API-Key if the controller's settings allow it
+	AdminKey          // X-Admin-Key
+	Visitor           // anybody with a browser
+	Reader            // a dashboard session
+	Operator          // a dashboard session that began with the admin key
+)
+
+// Class is a class of requests that compete for the same places (load levelling).
+type Class uint8
+
+// The classes.
+const (
+	Fleet    Class = iota // workers' short calls: priority
+	Submit                // other small writes
+	Transfer              // every file, in or out
+	Query                 // reads
+	Hook                  // webhooks
+	Ops                   // operators and probes: these are not levelled
+)
+
+func (c Class) String() string {
+	return [...]string{"fleet", "submit", "transfer", "query", "hook", "ops"}[c]
+}
+
+// BodyLimit names the limit on a request's body. The controller's settings give the bytes.
+type BodyLimit uint8
+
+// The limits.
+const (
+	JSONBody    BodyLimit = iota
+	SourceBody            // a source archive with certificates
+	ResultBody            // a build's result
+	WebhookBody           // a HubSpot action
+)
+
+// Route describes an endpoint without its types.
+type Route struct {
+	// ID is the operation id in the OpenAPI document. Further methods, such as HEAD, get it
+	// with a prefix.
+	ID string
+	// Method may be several, separated by spaces; clients use the first.
+	Method string
+	// Path has parameters such as ":id".
+	Path string
+	// Service is the service that the route belongs to; "" for all.
+	Service string
+	Tag     string
+	Summary string
+	// Text describes more in Markdown.
+	Text   string
+	Access Access
+	Class  Class
+	Body   BodyLimit
+	// Status is that of a success; 0 means 200.
+	Status int
+	// Errors are the statuses of errors beside those that follow from the other fields.
+	Errors []int
+
+	in, out reflect.Type
+}
+
+// In returns the type of the endpoint's input.
+func (r Route) In() reflect.Type { return r.in }
+
+// Out returns the type of the endpoint's output; [None] if it has none.
+func (r Route) Out() reflect.Type { return r.out }
+
+// Endpoint is a route with its input and output: all that a server, a client and the
+// documentation need to know of it. In is a struct whose fields are tagged `path:"name"`,
+// `query:"name"` or `header:"Name"`; the field tagged `body:"json"` is the JSON body. An In
+// without such tags is the body itself. Endpoints are made by [declare] and never changed.
+type Endpoint[In, Out any] struct {
+	Route
+	params []param
+	body   int // the index of the body's field, wholeBody or noBody
+	loose  bool
+}
+
+// None is the input of an endpoint without parameters, and the output of one without a
+// reply body.
+type None struct{}
+
+// routes are all declared endpoints, in the order of their declaration.
+var routes []Route
+
+// Routes lists all endpoints, ordered by path and method.
+func Routes() []Route {
+	sorted := slices.Clone(routes)
+	slices.SortFunc(sorted, func(a, b Route) int {
+		return cmp.Or(strings.Compare(a.Path, b.Path), strings.Compare(a.Method, b.Method))
+	})
+	return sorted
+}
+
+// declare returns the endpoint of r and adds it to [Routes]. It panics if In can't be read
+// from a request, because that is a mistake in the declaration.
+func declare[In, Out any](r Route) Endpoint[In, Out] {
+	r.in, r.out = reflect.TypeFor[In](), reflect.TypeFor[Out]()
+	r.Status = cmp.Or(r.Status, 200)
+	e := Endpoint[In, Out]{Route: r}
+	var err error
+	if e.params, e.body, e.loose, err = paramsOf(r.in); err != nil {
+		panic(fmt.Sprintf("endpoint %s: %v", r.ID, err))
+	}
+	routes = append(routes, r)
+	return e
+}
+
+// Request is what a server reads an endpoint's input from.
+type Request interface {
+	Path(name string) string
+	Query(name string) string
+	Header(name string) string
+	// JSON decodes the body into v, or leaves v as it is if there is no body. With loose, a
+	// request without a body may have any Content-Type.
+	JSON(v any, loose bool) error
+}
+
+// Checker is an input, or a body, that checks or completes itself after it was read.
+type Checker interface{ Check() error }
+
+// Read reads and checks the endpoint's input. Errors are InvalidArgument unless a
+// parameter's type says otherwise: an impossible id in a path is NotFound.
+func (e *Endpoint[In, Out]) Read(r Request) (in In, err error) {
+	v := reflect.ValueOf(&in).Elem()
+	for i := range e.params {
+		if err := e.params[i].read(r, v); err != nil {
+			return in, err
+		}
+	}
+	if e.body != noBody {
+		target := v
+		if e.body != wholeBody {
+			target = v.Field(e.body)
+		}
+		body := target.Addr().Interface()
+		if err := r.JSON(body, e.loose); err != nil {
+			return in, err
+		}
+		if c, ok := body.(Checker); ok {
+			if err := c.Check(); err != nil {
+				return in, err
+			}
+		}
+	}
+	if c, ok := any(&in).(Checker); ok && e.body != wholeBody {
+		err = c.Check()
+	}
+	return in, err
+}
+
+// Call is a request that a client is about to send.
+type Call struct {
+	// Method and Path are the request's; the path is escaped.
+	Method, Path string
+	// Query and Header hold the parameters that are not zero.
+	Query, Header map[string][]string
+	// Body is sent as JSON, unless it is nil.
+	Body any
+}
+
+// Call returns the request that carries in. It refuses ids that are not valid before
+// anything is sent.
+func (e *Endpoint[In, Out]) Call(in In) (Call, error) {
+	method, _, _ := strings.Cut(e.Method, " ")
+	c := Call{Method: method, Path: e.Path, Query: map[string][]string{}, Header: map[string][]string{}}
+	v := reflect.ValueOf(&in).Elem()
+	for i := range e.params {
+		if err := e.params[i].write(&c, v); err != nil {
+			return c, err
+		}
+	}
+	switch e.body {
+	case noBody:
+	case wholeBody:
+		c.Body = in
+	default:
+		c.Body = v.Field(e.body).Interface()
+	}
+	return c, nil
+}

@@ -1,0 +1,262 @@
+package api
+
+import (
+	"fmt"
+	"net/url"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"takt/store"
+)
+
+// Values of Endpoint.body that are no field.
+const (
+	noBody    = -1
+	wholeBody = -2
+)
+
+// Param is a parameter's type with its own form.
+type Param interface {
+	// ReadParam sets the value from what was sent under name; it is called even if nothing
+	// was sent. The error is the one that the client gets.
+	ReadParam(name, sent string) error
+}
+
+// Identifier is an id in a path. Clients check it before they send it.
+type Identifier interface {
+	Param
+	// Kind is what it identifies, such as "build".
+	Kind() string
+}
+
+// param is one parameter of an endpoint: a field of its input.
+type param struct {
+	field    int
+	in       string // path, query or header
+	name     string
+	own      bool // the field's type is a Param
+	min, max *int64
+	def      string
+	enum     []string
+	invalid  string // the error's text; "" for the usual one
+}
+
+// paramsOf reads the tags of an input's type.
+func paramsOf(t reflect.Type) (params []param, body int, loose bool, err error) {
+	body = wholeBody
+	if t == reflect.TypeFor[None]() {
+		return nil, noBody, false, nil
+	}
+	if t.Kind() != reflect.Struct {
+		return nil, body, false, nil
+	}
+	tagged := false
+	for i := range t.NumField() {
+		f := t.Field(i)
+		if how, ok := f.Tag.Lookup("body"); ok {
+			body, loose, tagged = i, how == "loose", true
+			continue
+		}
+		for _, in := range [...]string{"path", "query", "header"} {
+			name, ok := f.Tag.Lookup(in)
+			if !ok {
+				continue
+			}
+			if !tagged && body == wholeBody {
+				body = noBody
+			}
+			tagged = true
+			p, err := paramOf(f, in, name)
+			if err != nil {
+				return nil, 0, false, err
+			}
+			p.field = i
+			params = append(params, p)
+		}
+	}
+	return params, body, loose, nil
+}
+
+func paramOf(f reflect.StructField, in, name string) (p param, err error) {
+	p = param{in: in, name: name, def: f.Tag.Get("default"), invalid: f.Tag.Get("invalid")}
+	p.own = reflect.PointerTo(f.Type).Implements(reflect.TypeFor[Param]())
+	if v := f.Tag.Get("enum"); v != "" {
+		p.enum = strings.Split(v, ",")
+	}
+	for tag, at := range map[string]**int64{"min": &p.min, "max": &p.max} {
+		if v, ok := f.Tag.Lookup(tag); ok {
+			n, err := strconv.ParseInt(v, 10, 64)
+			if err != nil {
+				return p, fmt.Errorf("%s of %s: %w", tag, name, err)
+			}
+			*at = &n
+		}
+	}
+	if !p.own {
+		switch f.Type.Kind() {
+		case reflect.String, reflect.Bool, reflect.Int, reflect.Int64:
+		default:
+			return p, fmt.Errorf("%s has the type %s, which no parameter has", name, f.Type)
+		}
+	}
+	return p, nil
+}
+
+// read sets the parameter's field of in from r.
+func (p *param) read(r Request, in reflect.Value) error {
+	var sent string
+	switch p.in {
+	case "path":
+		sent = r.Path(p.name)
+	case "query":
+		sent = r.Query(p.name)
+	default:
+		sent = r.Header(p.name)
+	}
+	field := in.Field(p.field)
+	if p.own {
+		return field.Addr().Interface().(Param).ReadParam(p.name, sent) //nolint:forcetypeassert // checked by paramOf
+	}
+	if sent == "" {
+		if sent = p.def; sent == "" {
+			return nil
+		}
+	}
+	switch field.Kind() {
+	case reflect.String:
+		if len(p.enum) > 0 && !slices.Contains(p.enum, sent) {
+			return p.refuse("must be " + orList(p.enum))
+		}
+		field.SetString(sent)
+	case reflect.Bool:
+		on, err := strconv.ParseBool(sent)
+		if err != nil {
+			return p.refuse("must be 1 or 0")
+		}
+		field.SetBool(on)
+	default:
+		n, err := strconv.ParseInt(sent, 10, field.Type().Bits())
+		if err != nil || p.min != nil && n < *p.min || p.max != nil && n > *p.max {
+			return p.refuse(p.bounds())
+		}
+		field.SetInt(n)
+	}
+	return nil
+}
+
+// write adds the parameter's field of in to a client's request.
+func (p *param) write(c *Call, in reflect.Value) error {
+	field := in.Field(p.field)
+	if p.in != "path" && field.IsZero() {
+		return nil
+	}
+	var v string
+	switch field.Kind() {
+	case reflect.Bool:
+		v = "1"
+	default:
+		v = fmt.Sprint(field.Interface())
+	}
+	switch p.in {
+	case "query":
+		c.Query[p.name] = []string{v}
+	case "header":
+		c.Header[p.name] = []string{v}
+	default:
+		if id, ok := field.Addr().Interface().(Identifier); ok && !store.ValidID(v) {
+			return store.NewError(store.InvalidArgument, fmt.Sprintf("%q is not a valid %s id", v, id.Kind()))
+		}
+		if p.name == "*" {
+			c.Path = strings.TrimSuffix(c.Path, "*") + v
+		} else {
+			c.Path = strings.Replace(c.Path, ":"+p.name, url.PathEscape(v), 1)
+		}
+	}
+	return nil
+}
+
+func (p *param) refuse(why string) error {
+	if p.invalid != "" {
+		return invalid(p.invalid)
+	}
+	return invalid(p.name + " " + why)
+}
+
+// bounds says which numbers are allowed.
+func (p *param) bounds() string {
+	switch {
+	case p.max != nil && p.min != nil:
+		return fmt.Sprintf("must be %d to %d", *p.min, *p.max)
+	case p.min != nil && *p.min == 1:
+		return "must be a positive whole number"
+	default:
+		return "must be a whole number"
+	}
+}
+
+func orList(values []string) string {
+	if n := len(values); n > 1 {
+		return strings.Join(values[:n-1], ", ") + " or " + values[n-1]
+	}
+	return strings.Join(values, "")
+}
+
+func invalid(message string) error { return store.NewError(store.InvalidArgument, message) }
+
+// BuildID is a build's id in a path.
+type BuildID string
+
+// Kind implements [Identifier].
+func (BuildID) Kind() string { return "build" }
+
+// ReadParam implements [Param]. An impossible id is NotFound.
+func (id *BuildID) ReadParam(_, sent string) error {
+	*id = BuildID(sent)
+	return validID(sent, "Build not found")
+}
+
+// WorkerID is a worker's id in a path.
+type WorkerID string
+
+// Kind implements [Identifier].
+func (WorkerID) Kind() string { return "worker" }
+
+// ReadParam implements [Param]. An impossible id is NotFound.
+func (id *WorkerID) ReadParam(_, sent string) error {
+	*id = WorkerID(sent)
+	return validID(sent, "Worker not found")
+}
+
+// DeploymentID is a deployment's id in a path.
+type DeploymentID string
+
+// Kind implements [Identifier].
+func (DeploymentID) Kind() string { return "deployment" }
+
+// ReadParam implements [Param]. An impossible id is NotFound.
+func (id *DeploymentID) ReadParam(_, sent string) error {
+	*id = DeploymentID(sent)
+	return validID(sent, "Deployment not found")
+}
+
+func validID(sent, notFound string) error {
+	if !store.ValidID(sent) {
+		return store.NewError(store.NotFound, notFound)
+	}
+	return nil
+}
+
+// HubSpotID is the number of a portal or of an action.
+type HubSpotID int64
+
+// ReadParam implements [Param].
+func (id *HubSpotID) ReadParam(name, sent string) error {
+	n, err := strconv.ParseInt(sent, 10, 64)
+	if err != nil || n <= 0 {
+		return invalid(name + " must be a positive integer")
+	}
+	*id = HubSpotID(n)
+	return nil
+}
