@@ -74,10 +74,33 @@ type Route struct {
 	Body   BodyLimit
 	// Status is that of a success; 0 means 200.
 	Status int
+	// Says describes a success in a sentence; "" means "Done.".
+	Says string
+	// Headers are the headers of a success beside X-Request-Id.
+	Headers []string
+	// Media are the content types of a success beside Out as JSON. With the class Transfer
+	// they are those of a file, which has ranges and conditions.
+	Media []string
+	// Takes is a value of the body's type if the endpoint reads the body itself. A type with
+	// fields tagged `form:"name"` is a multipart form.
+	Takes any
+	// Sends are values of the types that a success may have if Out is an interface.
+	Sends []any
+	// Replies are further replies that are no usual errors.
+	Replies []Reply
 	// Errors are the statuses of errors beside those that follow from the other fields.
 	Errors []int
 
 	in, out reflect.Type
+}
+
+// Reply describes one status of an endpoint's reply.
+type Reply struct {
+	Status  int
+	Says    string
+	Headers []string
+	Media   []string // content types beside JSON
+	Sends   any      // a value of its JSON's type; nil if it has none
 }
 
 // In returns the type of the endpoint's input.
