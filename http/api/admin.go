@@ -2,6 +2,10 @@ package api
 
 import (
 	"encoding/json"
+	"math"
+	"strconv"
+	"strings"
+	"time"
 
 	"takt/store"
 )
@@ -119,3 +123,142 @@ type BuildInfo struct {
 	// Modules are the versions of the dependencies by path.
 	Modules map[string]string `json:"modules"`
 }
+
+// Reason is the body of an order whose reason may be left out.
+type Reason struct {
+	// Reason goes into the audit.
+	Reason string `json:"reason,omitempty"`
+}
+
+// ShowAuditIn is the input of ShowAudit.
+type ShowAuditIn struct {
+	Limit int `query:"limit" min:"1" max:"1000" default:"100"`
+}
+
+// TakeProfileIn is the input of TakeProfile.
+type TakeProfileIn struct {
+	// Name is profile (of the processor), trace, or a profile of Go such as heap, goroutine
+	// or allocs.
+	Name string `path:"name"`
+	// Seconds is how long profile and trace record.
+	Seconds int `query:"seconds" min:"1" max:"60" default:"10"`
+	// Debug is 1 for text, 2 for the stack of each goroutine.
+	Debug int `query:"debug" min:"0" max:"2"`
+}
+
+// ShowTimeouts is GET /admin/heartbeat.
+var ShowTimeouts = declare[None, HeartbeatSettings](Route{
+	ID: "showTimeouts", Method: "GET", Path: "/admin/heartbeat",
+	Service: ServiceBuilds, Tag: "operators", Access: AdminKey, Class: Ops,
+	Summary: "Show the time-outs",
+})
+
+// ChangeTimeouts is PUT /admin/heartbeat.
+var ChangeTimeouts = declare[HeartbeatSettings, HeartbeatSettings](Route{
+	ID: "changeTimeouts", Method: "PUT", Path: "/admin/heartbeat",
+	Service: ServiceBuilds, Tag: "operators", Access: AdminKey, Class: Ops,
+	Summary: "Change the time-outs",
+})
+
+// ShowDebug is GET /admin/debug.
+var ShowDebug = declare[None, Debug](Route{
+	ID: "showDebug", Method: "GET", Path: "/admin/debug",
+	Tag: "operators", Access: AdminKey, Class: Ops,
+	Summary: "Show build information, masked settings, the recent log, supervision events and the database's statistics",
+})
+
+// TakeProfile is GET /admin/debug/pprof/:name.
+var TakeProfile = declare[TakeProfileIn, None](Route{
+	ID: "takeProfile", Method: "GET", Path: "/admin/debug/pprof/:name",
+	Tag: "operators", Access: AdminKey, Class: Ops, Errors: []int{404, 409},
+	Summary: "Take a profile of the process, one at a time",
+})
+
+// CauseFault is POST /admin/drill.
+var CauseFault = declare[Fault, Fault](Route{
+	ID: "causeFault", Method: "POST", Path: "/admin/drill",
+	Tag: "operators", Access: AdminKey, Class: Ops,
+	Summary: "Make a fault, in an exercise",
+	Text:    "403 unless takt serves with --allow-drill. The reply comes when the fault has begun; it ends by itself.",
+})
+
+// ShowAudit is GET /admin/audit.
+var ShowAudit = declare[ShowAuditIn, Audit](Route{
+	ID: "showAudit", Method: "GET", Path: "/admin/audit",
+	Tag: "operators", Access: AdminKey, Class: Ops,
+	Summary: "Show what operators did, newest first",
+})
+
+// CheckInvariants is GET /admin/audit/check.
+var CheckInvariants = declare[None, Invariants](Route{
+	ID: "checkInvariants", Method: "GET", Path: "/admin/audit/check",
+	Tag: "operators", Access: AdminKey, Class: Ops, Errors: []int{400},
+	Summary: "Check what has to hold in the database",
+})
+
+// RepairInvariants is POST /admin/audit/check.
+var RepairInvariants = declare[Order, Invariants](Route{
+	ID: "repairInvariants", Method: "POST", Path: "/admin/audit/check",
+	Tag: "operators", Access: AdminKey, Class: Ops,
+	Summary: "Check, and mend what can be mended without losing anything",
+})
+
+// maxReason is the longest reason, in bytes.
+const maxReason = 1000
+
+// cleanReason makes a reason fit for the audit.
+func cleanReason(why *string) error {
+	if *why = strings.TrimSpace(store.Text(*why)); len(*why) > maxReason {
+		return invalid("reason must have at most 1000 bytes")
+	}
+	return nil
+}
+
+// needReason is cleanReason for a reason that may not be left out.
+func needReason(why *string) error {
+	if err := cleanReason(why); err != nil {
+		return err
+	}
+	if *why == "" {
+		return invalid("reason is required")
+	}
+	return nil
+}
+
+// HoldFor returns how long a change holds that says "2h"; 0 is for ever, which "" means.
+func HoldFor(sent string) (time.Duration, error) {
+	if sent == "" {
+		return 0, nil
+	}
+	d, err := ParseDuration(sent)
+	if err != nil || d < time.Second {
+		return 0, invalid(`for must be a duration such as "2h" or "90m", at least 1s`)
+	}
+	return d, nil
+}
+
+// checkChange checks the members that all changes have.
+func checkChange(reason *string, hold string) error {
+	if err := needReason(reason); err != nil {
+		return err
+	}
+	_, err := HoldFor(hold)
+	return err
+}
+
+// ParseDuration reads a duration such as 90m, or a number of seconds.
+func ParseDuration(v string) (time.Duration, error) {
+	if n, err := strconv.ParseFloat(v, 64); err == nil && math.Abs(n) < 1<<31 {
+		return time.Duration(n * float64(time.Second)), nil
+	}
+	return time.ParseDuration(v)
+}
+
+// Check implements [Checker].
+func (o *Order) Check() error { return needReason(&o.Reason) }
+
+// Check implements [Checker].
+func (r *Reason) Check() error { return cleanReason(&r.Reason) }
+
+// Check implements [Checker].
+func (h *HeartbeatSettings) Check() error { return cleanReason(&h.Reason) }

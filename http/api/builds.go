@@ -125,3 +125,164 @@ type BuildPatch struct {
 	// it.
 	Priority *int `json:"priority"`
 }
+
+// SubmitBuildIn is the input of SubmitBuild beside its form.
+type SubmitBuildIn struct {
+	// IdempotencyKey is 1 to 255 visible characters.
+	IdempotencyKey string `header:"Idempotency-Key"`
+}
+
+// BuildFilter selects builds.
+type BuildFilter struct {
+	// Status selects a state; failed includes cancelled ones.
+	Status   string `query:"status" enum:"pending,assigned,building,completed,failed,cancelled" invalid:"Invalid status"`
+	Platform string `query:"platform" enum:"ios,android" invalid:"Valid platform required (ios|android)"`
+	WorkerID string `query:"worker_id" schema:"ID" invalid:"Invalid worker_id"`
+	Limit    int    `query:"limit" min:"1"`
+	// Format is array or object.
+	Format string `query:"format" values:"array,object"`
+}
+
+// BuildPath is the input of endpoints that need a build's id only.
+type BuildPath struct {
+	ID BuildID `path:"id"`
+}
+
+// BuildAccess is the input of endpoints that a build's token opens, too.
+type BuildAccess struct {
+	ID    BuildID `path:"id"`
+	Token string  `header:"X-Build-Token"`
+}
+
+// PatchBuildIn is the input of PatchBuild.
+type PatchBuildIn struct {
+	ID   BuildID    `path:"id"`
+	Body BuildPatch `body:"json"`
+}
+
+// ReadLogsIn is the input of ReadLogs.
+type ReadLogsIn struct {
+	BuildAccess
+	// After begins after the line with this number.
+	After int64 `query:"after" min:"0"`
+	// Limit is the most lines; all by default.
+	Limit int `query:"limit" min:"1"`
+	// LastEventID is read in a stream instead of After.
+	LastEventID string `header:"Last-Event-ID"`
+}
+
+// DownloadFileIn is the input of DownloadFile.
+type DownloadFileIn struct {
+	BuildAccess
+	// Type is source or result.
+	Type string `path:"type" enum:"source,result" invalid:"Invalid file type"`
+}
+
+// RequeueBuildIn is the input of RequeueBuild.
+type RequeueBuildIn struct {
+	ID   BuildID `path:"id"`
+	Body Order   `body:"json"`
+}
+
+// SubmitBuild is POST /api/builds.
+var SubmitBuild = declare[SubmitBuildIn, Submitted](Route{
+	ID: "submitBuild", Method: "POST", Path: "/api/builds",
+	Service: ServiceBuilds, Tag: "builds", Access: APIKey, Class: Transfer, Body: SourceBody, Status: 201, Errors: []int{409, 422, 507},
+	Summary: "Submit a build",
+	Text:    "The parts may come in any order; they are streamed. A refusal that needs no body is given before it is read (`Expect: 100-continue`). With an `Idempotency-Key` the same content within 24 hours makes one build and gets the first reply, with its status; other content is 422 `idempotency_mismatch`. 409 `idempotency_expired` says that the API key has changed since. 503 `queue_full` leaves nothing behind.",
+})
+
+// ListBuilds is GET /api/builds.
+var ListBuilds = declare[BuildFilter, []BuildItem](Route{
+	ID: "listBuilds", Method: "GET", Path: "/api/builds",
+	Service: ServiceBuilds, Tag: "builds", Access: APIKey, Class: Query,
+	Summary: "List builds, newest first",
+})
+
+// SubmitBuildLegacy is POST /api/builds/submit.
+var SubmitBuildLegacy = declare[SubmitBuildIn, Submitted](Route{
+	ID: "submitBuildLegacy", Method: "POST", Path: "/api/builds/submit",
+	Service: ServiceBuilds, Tag: "builds", Access: APIKey, Class: Transfer, Body: SourceBody, Errors: []int{409, 422, 507},
+	Summary: "Submit a build",
+	Text:    "As POST /api/builds, for published clients.",
+})
+
+// ListActiveBuilds is GET /api/builds/active.
+var ListActiveBuilds = declare[None, ActiveBuilds](Route{
+	ID: "listActiveBuilds", Method: "GET", Path: "/api/builds/active",
+	Service: ServiceBuilds, Tag: "builds", Access: APIKey, Class: Query,
+	Summary: "List the builds that workers hold",
+})
+
+// CountBuilds is GET /api/builds/statistics.
+var CountBuilds = declare[None, Statistics](Route{
+	ID: "countBuilds", Method: "GET", Path: "/api/builds/statistics",
+	Service: ServiceBuilds, Tag: "builds", Access: APIKey, Class: Query,
+	Summary: "Count builds by state",
+})
+
+// ShowBuild is GET /api/builds/:id.
+var ShowBuild = declare[BuildPath, BuildItem](Route{
+	ID: "showBuild", Method: "GET", Path: "/api/builds/:id",
+	Service: ServiceBuilds, Tag: "builds", Access: APIKey, Class: Query,
+	Summary: "Show a build",
+})
+
+// PatchBuild is PATCH /api/builds/:id.
+var PatchBuild = declare[PatchBuildIn, BuildItem](Route{
+	ID: "patchBuild", Method: "PATCH", Path: "/api/builds/:id",
+	Service: ServiceBuilds, Tag: "builds", Access: APIKey, Class: Submit, Errors: []int{409},
+	Summary: "Change the priority of a build that waits",
+	Text:    "It goes to where its new priority puts it in the queue at once; among those of the same priority the older submission is first, as ever. 409 if it does not wait.",
+})
+
+// ShowBuildStatus is GET /api/builds/:id/status.
+var ShowBuildStatus = declare[BuildAccess, BuildStatus](Route{
+	ID: "showBuildStatus", Method: "GET", Path: "/api/builds/:id/status",
+	Service: ServiceBuilds, Tag: "builds", Access: BuildKey, Class: Query,
+	Summary: "Show where a build stands",
+})
+
+// ReadLogs is GET /api/builds/:id/logs.
+var ReadLogs = declare[ReadLogsIn, Logs](Route{
+	ID: "readLogs", Method: "GET", Path: "/api/builds/:id/logs",
+	Service: ServiceBuilds, Tag: "builds", Access: BuildKey, Class: Query,
+	Summary: "Read a build's log, or follow it",
+	Text:    "A stream has one event `log` for each line, whose id is the line's number and whose data is a `LogEntry`, and at the end one event `end`, whose data is a `LogEnd`: close the stream then. It resumes from the rows, so nothing is lost or sent twice.",
+})
+
+// DownloadResult is GET /api/builds/:id/download.
+var DownloadResult = declare[BuildAccess, None](Route{
+	ID: "downloadResult", Method: "GET HEAD", Path: "/api/builds/:id/download",
+	Service: ServiceBuilds, Tag: "builds", Access: BuildKey, Class: Transfer, Errors: []int{400, 412, 416},
+	Summary: "Download the result",
+})
+
+// DownloadFile is GET /api/builds/:id/download/:type.
+var DownloadFile = declare[DownloadFileIn, None](Route{
+	ID: "downloadFile", Method: "GET HEAD", Path: "/api/builds/:id/download/:type",
+	Service: ServiceBuilds, Tag: "builds", Access: BuildKey, Class: Transfer, Errors: []int{400, 412, 416},
+	Summary: "Download the source or the result",
+})
+
+// CancelBuild is POST /api/builds/:id/cancel.
+var CancelBuild = declare[BuildPath, Cancelled](Route{
+	ID: "cancelBuild", Method: "POST", Path: "/api/builds/:id/cancel",
+	Service: ServiceBuilds, Tag: "builds", Access: APIKey, Class: Submit, Errors: []int{400},
+	Summary: "Cancel a build that has not ended",
+})
+
+// RequeueBuild is POST /api/builds/:id/requeue.
+var RequeueBuild = declare[RequeueBuildIn, BuildItem](Route{
+	ID: "requeueBuild", Method: "POST", Path: "/api/builds/:id/requeue",
+	Service: ServiceBuilds, Tag: "operators", Access: AdminKey, Class: Ops, Errors: []int{409},
+	Summary: "Take a build from the worker that holds it",
+	Text:    "It is pending again at its old position and uses up no attempt. Its former worker may still send the result until another worker has the build.",
+})
+
+// RetryBuild is POST /api/builds/:id/retry.
+var RetryBuild = declare[BuildAccess, Retried](Route{
+	ID: "retryBuild", Method: "POST", Path: "/api/builds/:id/retry",
+	Service: ServiceBuilds, Tag: "builds", Access: BuildKey, Class: Submit, Errors: []int{400, 409, 507},
+	Summary: "Submit the same build again",
+})

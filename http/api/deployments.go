@@ -139,7 +139,106 @@ type DeploymentRetry struct {
 	Reason string `json:"reason,omitempty"`
 }
 
+// Check implements [Checker].
+func (r *DeploymentRetry) Check() error { return cleanReason(&r.Reason) }
+
 // DeploymentRetried is the reply to a DeploymentRetry.
 type DeploymentRetried struct {
 	Retried int `json:"retried"`
 }
+
+// ListDeploymentsIn is the input of ListDeployments.
+type ListDeploymentsIn struct {
+	Limit int `query:"limit" min:"1" max:"500" default:"50"`
+}
+
+// DeploymentPath is the input of endpoints that need a deployment's id only.
+type DeploymentPath struct {
+	ID DeploymentID `path:"id"`
+}
+
+// ShowDeploymentIn is the input of ShowDeployment.
+type ShowDeploymentIn struct {
+	ID DeploymentID `path:"id"`
+	// Repos is 0 to leave the repositories out.
+	Repos string `query:"repos" values:"0,1"`
+}
+
+// FollowDeploymentIn is the input of FollowDeployment.
+type FollowDeploymentIn struct {
+	ID DeploymentID `path:"id"`
+	// LastEventID is the last event that the client has.
+	LastEventID string `header:"Last-Event-ID"`
+}
+
+// DeploymentOrder is the input of CancelDeployment, PauseDeployment and ResumeDeployment.
+type DeploymentOrder struct {
+	ID   DeploymentID `path:"id"`
+	Body Reason       `body:"loose"`
+}
+
+// RetryDeploymentIn is the input of RetryDeployment.
+type RetryDeploymentIn struct {
+	ID   DeploymentID    `path:"id"`
+	Body DeploymentRetry `body:"json"`
+}
+
+// ListDeployments is GET /api/deployments.
+var ListDeployments = declare[ListDeploymentsIn, Deployments](Route{
+	ID: "listDeployments", Method: "GET", Path: "/api/deployments",
+	Service: ServiceDeployments, Tag: "deployments", Access: APIKey, Class: Query,
+	Summary: "List deployments, newest first",
+})
+
+// StartDeployment is POST /api/deployments.
+var StartDeployment = declare[DeploymentRequest, Deployment](Route{
+	ID: "startDeployment", Method: "POST", Path: "/api/deployments",
+	Service: ServiceDeployments, Tag: "deployments", Access: APIKey, Class: Submit, Status: 202, Errors: []int{422},
+	Summary: "Copy an organisation's repositories into another",
+})
+
+// ShowDeployment is GET /api/deployments/:id.
+var ShowDeployment = declare[ShowDeploymentIn, Deployment](Route{
+	ID: "showDeployment", Method: "GET", Path: "/api/deployments/:id",
+	Service: ServiceDeployments, Tag: "deployments", Access: APIKey, Class: Query,
+	Summary: "Show a deployment with its repositories",
+})
+
+// FollowDeployment is GET /api/deployments/:id/events.
+var FollowDeployment = declare[FollowDeploymentIn, None](Route{
+	ID: "followDeployment", Method: "GET", Path: "/api/deployments/:id/events",
+	Service: ServiceDeployments, Tag: "deployments", Access: APIKey, Class: Query,
+	Summary: "Follow a deployment to its end",
+	Text:    "`repo` tells of a repository, all of them at first; its data is a `DeploymentRepo`. `progress` and, at last, `end` have a `Deployment` without its repositories.",
+})
+
+// CancelDeployment is POST /api/deployments/:id/cancel.
+var CancelDeployment = declare[DeploymentOrder, Deployment](Route{
+	ID: "cancelDeployment", Method: "POST", Path: "/api/deployments/:id/cancel",
+	Service: ServiceDeployments, Tag: "deployments", Access: APIKey, Class: Submit, Errors: []int{409},
+	Summary: "End a deployment; what is not copied yet is skipped",
+	Text:    "A deployment that spends takt's own forge credential needs the admin key, too; without it the answer is 401. Audited.",
+})
+
+// PauseDeployment is POST /api/deployments/:id/pause.
+var PauseDeployment = declare[DeploymentOrder, Deployment](Route{
+	ID: "pauseDeployment", Method: "POST", Path: "/api/deployments/:id/pause",
+	Service: ServiceDeployments, Tag: "deployments", Access: APIKey, Class: Submit, Errors: []int{409},
+	Summary: "Stop the work on a deployment",
+	Text:    "A deployment that spends takt's own forge credential needs the admin key, too; without it the answer is 401. Audited.",
+})
+
+// ResumeDeployment is POST /api/deployments/:id/resume.
+var ResumeDeployment = declare[DeploymentOrder, Deployment](Route{
+	ID: "resumeDeployment", Method: "POST", Path: "/api/deployments/:id/resume",
+	Service: ServiceDeployments, Tag: "deployments", Access: APIKey, Class: Submit, Errors: []int{409},
+	Summary: "Let a paused deployment go on",
+	Text:    "A deployment that spends takt's own forge credential needs the admin key, too; without it the answer is 401. Audited.",
+})
+
+// RetryDeployment is POST /api/deployments/:id/retry.
+var RetryDeployment = declare[RetryDeploymentIn, DeploymentRetried](Route{
+	ID: "retryDeployment", Method: "POST", Path: "/api/deployments/:id/retry",
+	Service: ServiceDeployments, Tag: "deployments", Access: APIKey, Class: Submit, Errors: []int{409},
+	Summary: "Try again what has failed, or was skipped by a cancel",
+})

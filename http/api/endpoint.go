@@ -54,6 +54,13 @@ const (
 	WebhookBody           // a HubSpot action
 )
 
+// The services, as settings name them. Each can be left out of a controller.
+const (
+	ServiceBuilds      = "builds"
+	ServiceThrottle    = "throttle"
+	ServiceDeployments = "deployments"
+)
+
 // Route describes an endpoint without its types.
 type Route struct {
 	// ID is the operation id in the OpenAPI document. Further methods, such as HEAD, get it

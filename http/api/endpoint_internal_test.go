@@ -1,6 +1,7 @@
 package api
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -93,4 +94,27 @@ func TestMistakesInDeclarationsAreFound(t *testing.T) {
 			At float32 `query:"at"`
 		}, None](Route{ID: "wrong"})
 	})
+}
+
+// Further rules hold for every endpoint that is declared.
+func TestEndpointsAreWellDeclared(t *testing.T) {
+	ids, routes := map[string]bool{}, map[string]bool{}
+	for _, r := range Routes() {
+		require.NotEmpty(t, r.ID)
+		require.NotEmpty(t, r.Summary, r.ID)
+		require.NotEmpty(t, r.Tag, r.ID)
+		require.False(t, ids[r.ID], "%s is declared twice", r.ID)
+		require.False(t, routes[r.Method+r.Path], "%s %s is declared twice", r.Method, r.Path)
+		ids[r.ID], routes[r.Method+r.Path] = true, true
+		params, _, _, err := paramsOf(r.In())
+		require.NoError(t, err, r.ID)
+		inPath := 0
+		for _, p := range params {
+			if p.in == "path" {
+				inPath++
+				require.Contains(t, r.Path+"/", strings.TrimPrefix("/:"+p.name, "/:*")+"/", "%s has no parameter %s", r.ID, p.name)
+			}
+		}
+		require.Equal(t, strings.Count(r.Path, ":")+strings.Count(r.Path, "*"), inPath, "%s reads every parameter of its path", r.ID)
+	}
 }

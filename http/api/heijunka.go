@@ -35,6 +35,17 @@ type HeijunkaLimits struct {
 	Reason string `json:"reason"`
 }
 
+// Check implements [Checker].
+func (h *HeijunkaLimits) Check() error {
+	if err := checkChange(&h.Reason, h.For); err != nil {
+		return err
+	}
+	if some := h.SoftLimit != nil || h.HardLimit != nil || h.Reserved != nil; some == h.Reset {
+		return invalid("soft_limit, hard_limit or reserved required, or else reset")
+	}
+	return nil
+}
+
 // HeijunkaScale is the body of POST /admin/heijunka/pools/:name/scale. by or workers
 // changes the pool now, and scaling continues from there; min and max bound it.
 type HeijunkaScale struct {
@@ -48,6 +59,29 @@ type HeijunkaScale struct {
 	Reason string `json:"reason"`
 }
 
+// Bounds reports whether the pool's bounds are to change.
+func (h *HeijunkaScale) Bounds() bool { return h.Min != nil || h.Max != nil }
+
+// Check implements [Checker].
+func (h *HeijunkaScale) Check() error {
+	if err := checkChange(&h.Reason, h.For); err != nil {
+		return err
+	}
+	given := 0
+	for _, yes := range [...]bool{h.By != nil, h.Workers != nil, h.Bounds(), h.Reset} {
+		if yes {
+			given++
+		}
+	}
+	switch {
+	case given != 1:
+		return invalid("one of by, workers, reset, or min and max required")
+	case h.For != "" && !h.Bounds():
+		return invalid("for belongs to min and max: scaling goes on after by and workers")
+	}
+	return nil
+}
+
 // HeijunkaAffinity is the body of PUT /admin/heijunka/affinity: the pools that a
 // domain prefers. An empty list means all of its pools.
 type HeijunkaAffinity struct {
@@ -59,6 +93,22 @@ type HeijunkaAffinity struct {
 	Reason string `json:"reason"`
 }
 
+// Check implements [Checker].
+func (h *HeijunkaAffinity) Check() error {
+	if err := checkChange(&h.Reason, h.For); err != nil {
+		return err
+	}
+	switch {
+	case h.Domain == "":
+		return invalid("domain required")
+	case h.Reset && len(h.Pools) > 0:
+		return invalid("pools or reset, not both")
+	case h.Reset && h.For != "":
+		return invalid("for does not belong to reset")
+	}
+	return nil
+}
+
 // HeijunkaSurge is the body of POST /admin/heijunka/surge. Action start or stop
 // controls a manual surge; enable or disable controls burst detection.
 type HeijunkaSurge struct {
@@ -66,3 +116,75 @@ type HeijunkaSurge struct {
 	For    string `json:"for,omitempty"`
 	Reason string `json:"reason"`
 }
+
+// Check implements [Checker].
+func (h *HeijunkaSurge) Check() error {
+	if err := checkChange(&h.Reason, h.For); err != nil {
+		return err
+	}
+	switch h.Action {
+	case "start", "enable", "disable":
+	case "stop":
+		if h.For != "" {
+			return invalid("for does not belong to stop")
+		}
+	default:
+		return invalid("action must be start, stop, enable or disable")
+	}
+	return nil
+}
+
+// ScalePoolIn is the input of ScalePool.
+type ScalePoolIn struct {
+	Name string        `path:"name"`
+	Body HeijunkaScale `body:"json"`
+}
+
+// RebalanceHeijunkaIn is the input of RebalanceHeijunka.
+type RebalanceHeijunkaIn struct {
+	// DryRun only says what would be done.
+	DryRun bool   `query:"dry_run"`
+	Body   Reason `body:"json"`
+}
+
+// ShowHeijunka is GET /admin/heijunka.
+var ShowHeijunka = declare[None, Heijunka](Route{
+	ID: "showHeijunka", Method: "GET", Path: "/admin/heijunka",
+	Tag: "operators", Access: AdminKey, Class: Ops,
+	Summary: "Show how the load is levelled",
+})
+
+// ChangeHeijunkaLimits is PUT /admin/heijunka/limits.
+var ChangeHeijunkaLimits = declare[HeijunkaLimits, Heijunka](Route{
+	ID: "changeHeijunkaLimits", Method: "PUT", Path: "/admin/heijunka/limits",
+	Tag: "operators", Access: AdminKey, Class: Ops,
+	Summary: "Change the limits of admission",
+})
+
+// ChangeHeijunkaAffinity is PUT /admin/heijunka/affinity.
+var ChangeHeijunkaAffinity = declare[HeijunkaAffinity, Heijunka](Route{
+	ID: "changeHeijunkaAffinity", Method: "PUT", Path: "/admin/heijunka/affinity",
+	Tag: "operators", Access: AdminKey, Class: Ops, Errors: []int{404},
+	Summary: "Change the pools that a domain prefers",
+})
+
+// RebalanceHeijunka is POST /admin/heijunka/rebalance.
+var RebalanceHeijunka = declare[RebalanceHeijunkaIn, HeijunkaRebalance](Route{
+	ID: "rebalanceHeijunka", Method: "POST", Path: "/admin/heijunka/rebalance",
+	Tag: "operators", Access: AdminKey, Class: Ops, Errors: []int{409},
+	Summary: "Move a worker from the least to the most loaded pool",
+})
+
+// SurgeHeijunka is POST /admin/heijunka/surge.
+var SurgeHeijunka = declare[HeijunkaSurge, Heijunka](Route{
+	ID: "surgeHeijunka", Method: "POST", Path: "/admin/heijunka/surge",
+	Tag: "operators", Access: AdminKey, Class: Ops, Errors: []int{409},
+	Summary: "Start or stop a surge, or the detection of bursts",
+})
+
+// ScalePool is POST /admin/heijunka/pools/:name/scale.
+var ScalePool = declare[ScalePoolIn, Heijunka](Route{
+	ID: "scalePool", Method: "POST", Path: "/admin/heijunka/pools/:name/scale",
+	Tag: "operators", Access: AdminKey, Class: Ops, Errors: []int{404, 409},
+	Summary: "Change the size of a pool, or its bounds",
+})

@@ -33,13 +33,14 @@ type Identifier interface {
 
 // param is one parameter of an endpoint: a field of its input.
 type param struct {
-	field    int
+	field    []int
 	in       string // path, query or header
 	name     string
 	own      bool // the field's type is a Param
 	min, max *int64
 	def      string
 	enum     []string
+	id       bool   // it must be a valid id
 	invalid  string // the error's text; "" for the usual one
 }
 
@@ -53,10 +54,9 @@ func paramsOf(t reflect.Type) (params []param, body int, loose bool, err error) 
 		return nil, body, false, nil
 	}
 	tagged := false
-	for i := range t.NumField() {
-		f := t.Field(i)
+	for _, f := range reflect.VisibleFields(t) {
 		if how, ok := f.Tag.Lookup("body"); ok {
-			body, loose, tagged = i, how == "loose", true
+			body, loose, tagged = f.Index[0], how == "loose", true
 			continue
 		}
 		for _, in := range [...]string{"path", "query", "header"} {
@@ -72,7 +72,7 @@ func paramsOf(t reflect.Type) (params []param, body int, loose bool, err error) 
 			if err != nil {
 				return nil, 0, false, err
 			}
-			p.field = i
+			p.field = f.Index
 			params = append(params, p)
 		}
 	}
@@ -80,7 +80,7 @@ func paramsOf(t reflect.Type) (params []param, body int, loose bool, err error) 
 }
 
 func paramOf(f reflect.StructField, in, name string) (p param, err error) {
-	p = param{in: in, name: name, def: f.Tag.Get("default"), invalid: f.Tag.Get("invalid")}
+	p = param{in: in, name: name, def: f.Tag.Get("default"), invalid: f.Tag.Get("invalid"), id: f.Tag.Get("schema") == "ID"}
 	p.own = reflect.PointerTo(f.Type).Implements(reflect.TypeFor[Param]())
 	if v := f.Tag.Get("enum"); v != "" {
 		p.enum = strings.Split(v, ",")
@@ -95,7 +95,11 @@ func paramOf(f reflect.StructField, in, name string) (p param, err error) {
 		}
 	}
 	if !p.own {
-		switch f.Type.Kind() {
+		t := f.Type
+		if t.Kind() == reflect.Pointer {
+			t = t.Elem()
+		}
+		switch t.Kind() {
 		case reflect.String, reflect.Bool, reflect.Int, reflect.Int64:
 		default:
 			return p, fmt.Errorf("%s has the type %s, which no parameter has", name, f.Type)
@@ -115,7 +119,7 @@ func (p *param) read(r Request, in reflect.Value) error {
 	default:
 		sent = r.Header(p.name)
 	}
-	field := in.Field(p.field)
+	field := in.FieldByIndex(p.field)
 	if p.own {
 		return field.Addr().Interface().(Param).ReadParam(p.name, sent) //nolint:forcetypeassert // checked by paramOf
 	}
@@ -124,10 +128,17 @@ func (p *param) read(r Request, in reflect.Value) error {
 			return nil
 		}
 	}
+	if field.Kind() == reflect.Pointer { // nil unless it was sent
+		field.Set(reflect.New(field.Type().Elem()))
+		field = field.Elem()
+	}
 	switch field.Kind() {
 	case reflect.String:
 		if len(p.enum) > 0 && !slices.Contains(p.enum, sent) {
 			return p.refuse("must be " + orList(p.enum))
+		}
+		if p.id && !store.ValidID(sent) {
+			return p.refuse("must be an id")
 		}
 		field.SetString(sent)
 	case reflect.Bool:
@@ -148,16 +159,16 @@ func (p *param) read(r Request, in reflect.Value) error {
 
 // write adds the parameter's field of in to a client's request.
 func (p *param) write(c *Call, in reflect.Value) error {
-	field := in.Field(p.field)
+	field := in.FieldByIndex(p.field)
 	if p.in != "path" && field.IsZero() {
 		return nil
 	}
-	var v string
-	switch field.Kind() {
-	case reflect.Bool:
+	if field.Kind() == reflect.Pointer {
+		field = field.Elem()
+	}
+	v := fmt.Sprint(field.Interface())
+	if field.Kind() == reflect.Bool {
 		v = "1"
-	default:
-		v = fmt.Sprint(field.Interface())
 	}
 	switch p.in {
 	case "query":
@@ -168,8 +179,8 @@ func (p *param) write(c *Call, in reflect.Value) error {
 		if id, ok := field.Addr().Interface().(Identifier); ok && !store.ValidID(v) {
 			return store.NewError(store.InvalidArgument, fmt.Sprintf("%q is not a valid %s id", v, id.Kind()))
 		}
-		if p.name == "*" {
-			c.Path = strings.TrimSuffix(c.Path, "*") + v
+		if p.name == "*" { // several segments
+			c.Path = strings.Replace(c.Path, "*", (&url.URL{Path: v}).EscapedPath(), 1)
 		} else {
 			c.Path = strings.Replace(c.Path, ":"+p.name, url.PathEscape(v), 1)
 		}

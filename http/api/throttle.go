@@ -138,9 +138,133 @@ type ThrottleOrder struct {
 	Reason string `json:"reason,omitempty"`
 }
 
+// Check implements [Checker].
+func (o *ThrottleOrder) Check() error { return cleanReason(&o.Reason) }
+
 // Redriven is the reply of POST /admin/throttle/queues/:id/redrive.
 type Redriven struct {
 	// Actions is how many actions are retried now.
 	Actions int           `json:"actions"`
 	Queue   ThrottleQueue `json:"queue"`
 }
+
+// InstallPortalIn is the input of InstallPortal.
+type InstallPortalIn struct {
+	State string `query:"state"`
+	Code  string `query:"code"`
+}
+
+// PortalPath is the input of ListRates.
+type PortalPath struct {
+	PortalID HubSpotID `path:"portal_id"`
+}
+
+// RatePath is the input of ShowRate and DeleteRate.
+type RatePath struct {
+	PortalID HubSpotID `path:"portal_id"`
+	ActionID HubSpotID `path:"action_id"`
+}
+
+// ShowQueuesIn is the input of ShowQueues.
+type ShowQueuesIn struct {
+	Portal int64 `query:"portal" min:"1"`
+	Limit  int   `query:"limit" min:"1" max:"1000" default:"100"`
+}
+
+// QueuePath is the input of ShowQueue.
+type QueuePath struct {
+	// ID is queue:{portal}:{workflow}:{action}:{index}.
+	ID string `path:"id"`
+}
+
+// QueueOrderIn is the input of PauseQueue, ResumeQueue and RedriveQueue.
+type QueueOrderIn struct {
+	ID   string        `path:"id"`
+	Body ThrottleOrder `body:"json"`
+}
+
+// TakeAction is POST /api/hubspot/action.
+var TakeAction = declare[None, None](Route{
+	ID: "takeAction", Method: "POST", Path: "/api/hubspot/action",
+	Service: ServiceThrottle, Tag: "throttle", Access: Public, Class: Hook, Body: WebhookBody, Errors: []int{401},
+	Summary: "Take a workflow action from HubSpot",
+	Text:    "Signed by HubSpot (version 1, 2 or 3; a version 3 that is there and wrong is refused). Answered when the action is durable: a waiting one with 204 or, if the controller is set to block, with BLOCK and the time that remains; a repeat by its state. 400 also if nobody has set a rate for it.",
+})
+
+// AuthorizePortal is GET /api/oauth/authorize.
+var AuthorizePortal = declare[None, None](Route{
+	ID: "authorizePortal", Method: "GET", Path: "/api/oauth/authorize",
+	Service: ServiceThrottle, Tag: "throttle", Access: Public, Class: Submit, Status: 302, Errors: []int{400},
+	Summary: "Send an installer to HubSpot's page",
+})
+
+// InstallPortal is GET /api/oauth/callback.
+var InstallPortal = declare[InstallPortalIn, Installed](Route{
+	ID: "installPortal", Method: "GET", Path: "/api/oauth/callback",
+	Service: ServiceThrottle, Tag: "throttle", Access: Public, Class: Submit,
+	Summary: "End an installation",
+})
+
+// SetRate is POST /api/config.
+var SetRate = declare[ThrottleConfig, ThrottleConfig](Route{
+	ID: "setRate", Method: "POST", Path: "/api/config",
+	Service: ServiceThrottle, Tag: "throttle", Access: APIKey, Class: Submit,
+	Summary: "Set how many completions an action may have in any period",
+	Text:    "It applies to what waits at once. Numbers may be texts.",
+})
+
+// ListRates is GET /api/config/:portal_id.
+var ListRates = declare[PortalPath, ThrottleConfigs](Route{
+	ID: "listRates", Method: "GET", Path: "/api/config/:portal_id",
+	Service: ServiceThrottle, Tag: "throttle", Access: APIKey, Class: Query, Errors: []int{400},
+	Summary: "List a portal's rates",
+})
+
+// ShowRate is GET /api/config/:portal_id/:action_id.
+var ShowRate = declare[RatePath, ThrottleConfig](Route{
+	ID: "showRate", Method: "GET", Path: "/api/config/:portal_id/:action_id",
+	Service: ServiceThrottle, Tag: "throttle", Access: APIKey, Class: Query, Errors: []int{400, 404},
+	Summary: "Show an action's rate",
+})
+
+// DeleteRate is DELETE /api/config/:portal_id/:action_id.
+var DeleteRate = declare[RatePath, None](Route{
+	ID: "deleteRate", Method: "DELETE", Path: "/api/config/:portal_id/:action_id",
+	Service: ServiceThrottle, Tag: "throttle", Access: APIKey, Class: Submit, Status: 204, Errors: []int{400, 404},
+	Summary: "Refuse new actions; those that wait keep their rate",
+})
+
+// ShowQueues is GET /admin/throttle/queues.
+var ShowQueues = declare[ShowQueuesIn, ThrottleQueues](Route{
+	ID: "showQueues", Method: "GET", Path: "/admin/throttle/queues",
+	Service: ServiceThrottle, Tag: "operators", Access: AdminKey, Class: Ops,
+	Summary: "Show queues, those with the oldest waiting action first",
+})
+
+// ShowQueue is GET /admin/throttle/queues/:id.
+var ShowQueue = declare[QueuePath, ThrottleQueue](Route{
+	ID: "showQueue", Method: "GET", Path: "/admin/throttle/queues/:id",
+	Service: ServiceThrottle, Tag: "operators", Access: AdminKey, Class: Ops,
+	Summary: "Show a queue",
+})
+
+// PauseQueue is POST /admin/throttle/queues/:id/pause.
+var PauseQueue = declare[QueueOrderIn, ThrottleQueue](Route{
+	ID: "pauseQueue", Method: "POST", Path: "/admin/throttle/queues/:id/pause",
+	Service: ServiceThrottle, Tag: "operators", Access: AdminKey, Class: Ops,
+	Summary: "Stop a queue from sending",
+})
+
+// ResumeQueue is POST /admin/throttle/queues/:id/resume.
+var ResumeQueue = declare[QueueOrderIn, ThrottleQueue](Route{
+	ID: "resumeQueue", Method: "POST", Path: "/admin/throttle/queues/:id/resume",
+	Service: ServiceThrottle, Tag: "operators", Access: AdminKey, Class: Ops,
+	Summary: "Let a queue go on",
+})
+
+// RedriveQueue is POST /admin/throttle/queues/:id/redrive.
+var RedriveQueue = declare[QueueOrderIn, Redriven](Route{
+	ID: "redriveQueue", Method: "POST", Path: "/admin/throttle/queues/:id/redrive",
+	Service: ServiceThrottle, Tag: "operators", Access: AdminKey, Class: Ops,
+	Summary: "Try what failed again now",
+})

@@ -211,3 +211,117 @@ type DiagnosticReports struct {
 	WorkerID string             `json:"worker_id"`
 	Reports  []DiagnosticReport `json:"reports"`
 }
+
+// PollIn is the input of Poll.
+type PollIn struct {
+	// WorkerID is who polls without a token.
+	WorkerID string `query:"worker_id"`
+	// Wait is how many seconds to wait for a build, up to 60.
+	Wait string `query:"wait"`
+	// Active lists the builds that the worker has, separated by commas. Others that it
+	// should have are handed out again.
+	Active   *string `query:"active"`
+	Token    string  `header:"X-Worker-Token"`
+	Instance string  `header:"X-Worker-Instance"`
+}
+
+// UnregisterIn is the input of UnregisterWorker.
+type UnregisterIn struct {
+	Token string `header:"X-Worker-Token"`
+}
+
+// WorkerPath is the input of endpoints that need a worker's id only.
+type WorkerPath struct {
+	ID WorkerID `path:"id"`
+}
+
+// WorkerOrder is the input of DrainWorker and ResumeWorker.
+type WorkerOrder struct {
+	ID   WorkerID `path:"id"`
+	Body Reason   `body:"json"`
+}
+
+// WorkerFilter selects workers.
+type WorkerFilter struct {
+	Status string `query:"status" enum:"idle,building,offline" invalid:"Invalid status"`
+	Limit  int    `query:"limit" min:"1"`
+}
+
+// RegisterWorker is POST /api/workers/register.
+var RegisterWorker = declare[Register, Registered](Route{
+	ID: "registerWorker", Method: "POST", Path: "/api/workers/register",
+	Service: ServiceBuilds, Tag: "workers", Access: APIKey, Class: Fleet, Errors: []int{409, 422},
+	Summary: "Register a worker, or register it again",
+})
+
+// UnregisterWorker is POST /api/workers/unregister.
+var UnregisterWorker = declare[UnregisterIn, Unregistered](Route{
+	ID: "unregisterWorker", Method: "POST", Path: "/api/workers/unregister",
+	Service: ServiceBuilds, Tag: "workers", Access: APIKey, Class: Fleet, Errors: []int{400, 413, 415},
+	Summary: "Unregister; its builds are queued again",
+})
+
+// UnregisterWorkerByID is POST /api/workers/:id/unregister.
+var UnregisterWorkerByID = declare[WorkerPath, Unregistered](Route{
+	ID: "unregisterWorkerByID", Method: "POST", Path: "/api/workers/:id/unregister",
+	Service: ServiceBuilds, Tag: "workers", Access: APIKey, Class: Fleet,
+	Summary: "Unregister, for workers without a token",
+})
+
+// ListWorkers is GET /api/workers.
+var ListWorkers = declare[WorkerFilter, WorkerList](Route{
+	ID: "listWorkers", Method: "GET", Path: "/api/workers",
+	Service: ServiceBuilds, Tag: "workers", Access: APIKey, Class: Query,
+	Summary: "List workers, oldest first",
+})
+
+// ShowWorker is GET /api/workers/:id.
+var ShowWorker = declare[WorkerPath, Worker](Route{
+	ID: "showWorker", Method: "GET", Path: "/api/workers/:id",
+	Service: ServiceBuilds, Tag: "workers", Access: APIKey, Class: Query,
+	Summary: "Show a worker",
+})
+
+// DeleteWorker is DELETE /api/workers/:id.
+var DeleteWorker = declare[WorkerPath, Unregistered](Route{
+	ID: "deleteWorker", Method: "DELETE", Path: "/api/workers/:id",
+	Service: ServiceBuilds, Tag: "workers", Access: APIKey, Class: Submit, Errors: []int{409},
+	Summary: "Delete a worker; its builds are queued again",
+})
+
+// ShowWorkerStats is GET /api/workers/:id/stats.
+var ShowWorkerStats = declare[WorkerPath, WorkerStats](Route{
+	ID: "showWorkerStats", Method: "GET", Path: "/api/workers/:id/stats",
+	Service: ServiceBuilds, Tag: "workers", Access: APIKey, Class: Query,
+	Summary: "Show what a worker has done",
+})
+
+// DrainWorker is POST /api/workers/:id/drain.
+var DrainWorker = declare[WorkerOrder, Worker](Route{
+	ID: "drainWorker", Method: "POST", Path: "/api/workers/:id/drain",
+	Service: ServiceBuilds, Tag: "workers", Access: APIKey, Class: Submit,
+	Summary: "Give a worker no more builds",
+})
+
+// ResumeWorker is POST /api/workers/:id/resume.
+var ResumeWorker = declare[WorkerOrder, Worker](Route{
+	ID: "resumeWorker", Method: "POST", Path: "/api/workers/:id/resume",
+	Service: ServiceBuilds, Tag: "workers", Access: APIKey, Class: Submit,
+	Summary: "Give a drained or quarantined worker builds again",
+})
+
+// Poll is GET /api/workers/poll.
+var Poll = declare[PollIn, PollReply](Route{
+	ID: "poll", Method: "GET", Path: "/api/workers/poll",
+	Service: ServiceBuilds, Tag: "workers", Access: APIKey, Class: Fleet, Errors: []int{404, 409},
+	Summary: "Ask for a build",
+	Text:    "401 says that the token is unknown or has expired: register again. 404 says that the worker is unknown. Each token dies when its successor is first used.",
+})
+
+// PollByPost is POST /api/workers/poll.
+var PollByPost = declare[PollIn, PollReply](Route{
+	ID: "pollByPost", Method: "POST", Path: "/api/workers/poll",
+	Service: ServiceBuilds, Tag: "workers", Access: APIKey, Class: Fleet, Errors: []int{404, 409},
+	Summary: "Ask for a build",
+	Text:    "401 says that the token is unknown or has expired: register again. 404 says that the worker is unknown. Each token dies when its successor is first used.",
+})

@@ -1,0 +1,160 @@
+package api
+
+import "takt/store"
+
+// HolderID is the id of the worker that holds a build.
+type HolderID string
+
+// ReadParam implements [Param]. An impossible id is Forbidden.
+func (id *HolderID) ReadParam(_, sent string) error {
+	*id = HolderID(sent)
+	if !store.ValidID(sent) {
+		return store.NewError(store.Forbidden, "Unknown worker")
+	}
+	return nil
+}
+
+// Process says which process of a worker calls, and for which attempt. Both may be absent.
+type Process struct {
+	// Attempt is the job's attempt; one older than the build's is 409 stale_attempt.
+	Attempt int `header:"X-Build-Attempt" min:"1" max:"2147483647" invalid:"Invalid X-Build-Attempt header"`
+	// Instance is the worker's process, as it registered; 409 duplicate_worker if another
+	// one holds the worker.
+	Instance string `header:"X-Worker-Instance" schema:"ID" invalid:"Invalid X-Worker-Instance header"`
+}
+
+// Holding is the input of endpoints for the worker that holds a build.
+type Holding struct {
+	WorkerID HolderID `header:"X-Worker-Id"`
+	ID       BuildID  `path:"id"`
+	Process
+}
+
+// HoldingWithBuild is Holding with the build once more, in a header.
+type HoldingWithBuild struct {
+	Holding
+	BuildID string `header:"X-Build-Id"`
+}
+
+// Check refuses another build in the header.
+func (h *HoldingWithBuild) Check() error {
+	if h.BuildID != string(h.ID) {
+		return store.NewError(store.Forbidden, "X-Build-Id does not match the build")
+	}
+	return nil
+}
+
+// PostTelemetryIn is the input of PostTelemetry.
+type PostTelemetryIn struct {
+	HoldingWithBuild
+	Body Telemetry `body:"json"`
+}
+
+// WriteLogsIn is the input of WriteLogs.
+type WriteLogsIn struct {
+	Holding
+	Body PostLogs `body:"json"`
+}
+
+// HeartbeatIn is the input of BeatHeldBuild.
+type HeartbeatIn struct {
+	ID       BuildID `path:"id"`
+	WorkerID string  `query:"worker_id"`
+	Process
+	Token string    `header:"X-Worker-Token"`
+	Body  Heartbeat `body:"json"`
+}
+
+// FailBuildIn is the input of FailHeldBuild.
+type FailBuildIn struct {
+	Process
+	Body FailBuild `body:"json"`
+}
+
+// BeatBuildIn is the input of BeatByBody.
+type BeatBuildIn struct {
+	Process
+	Token string    `header:"X-Worker-Token"`
+	Body  BeatBuild `body:"json"`
+}
+
+// UploadResultIn is the input of UploadResult beside its form.
+type UploadResultIn struct {
+	Process
+	// BuildID lets the transfer count as a beat from its beginning.
+	BuildID  string `header:"X-Build-Id"`
+	WorkerID string `header:"X-Worker-Id"`
+}
+
+// WriteLogs is POST /api/builds/:id/logs.
+var WriteLogs = declare[WriteLogsIn, PostedLogs](Route{
+	ID: "writeLogs", Method: "POST", Path: "/api/builds/:id/logs",
+	Service: ServiceBuilds, Tag: "holding", Access: WorkerKey, Class: Fleet, Errors: []int{409},
+	Summary: "Write to a build's log",
+})
+
+// FetchSource is GET /api/builds/:id/source.
+var FetchSource = declare[Holding, None](Route{
+	ID: "fetchSource", Method: "GET HEAD", Path: "/api/builds/:id/source",
+	Service: ServiceBuilds, Tag: "holding", Access: WorkerKey, Class: Transfer, Errors: []int{409, 412, 416},
+	Summary: "Fetch the source",
+})
+
+// FetchCerts is GET /api/builds/:id/certs.
+var FetchCerts = declare[Holding, None](Route{
+	ID: "fetchCerts", Method: "GET HEAD", Path: "/api/builds/:id/certs",
+	Service: ServiceBuilds, Tag: "holding", Access: WorkerKey, Class: Transfer, Errors: []int{409, 412, 416},
+	Summary: "Fetch the certificates",
+})
+
+// FetchCertsSecure is GET /api/builds/:id/certs-secure.
+var FetchCertsSecure = declare[HoldingWithBuild, SecureCerts](Route{
+	ID: "fetchCertsSecure", Method: "GET", Path: "/api/builds/:id/certs-secure",
+	Service: ServiceBuilds, Tag: "holding", Access: HolderKey, Class: Transfer, Errors: []int{409},
+	Summary: "Fetch the certificates, unpacked",
+})
+
+// PostTelemetry is POST /api/builds/:id/telemetry.
+var PostTelemetry = declare[PostTelemetryIn, Status](Route{
+	ID: "postTelemetry", Method: "POST", Path: "/api/builds/:id/telemetry",
+	Service: ServiceBuilds, Tag: "holding", Access: MonitorKey, Class: Fleet, Errors: []int{409},
+	Summary: "Tell how the machine does; a sign of life",
+	Text:    "The API key may be left out if the controller is set to allow that.",
+})
+
+// BeatHeldBuild is POST /api/builds/:id/heartbeat.
+var BeatHeldBuild = declare[HeartbeatIn, HeartbeatReply](Route{
+	ID: "heartbeat", Method: "POST", Path: "/api/builds/:id/heartbeat",
+	Service: ServiceBuilds, Tag: "holding", Access: APIKey, Class: Fleet, Errors: []int{409},
+	Summary: "Give a sign of life",
+})
+
+// FailHeldBuild is POST /api/workers/fail.
+var FailHeldBuild = declare[FailBuildIn, Uploaded](Route{
+	ID: "failBuild", Method: "POST", Path: "/api/workers/fail",
+	Service: ServiceBuilds, Tag: "holding", Access: APIKey, Class: Fleet, Errors: []int{404, 409},
+	Summary: "Report that a build has failed",
+})
+
+// BeatByBody is POST /api/workers/heartbeat.
+var BeatByBody = declare[BeatBuildIn, BeatReply](Route{
+	ID: "heartbeatOfBuild", Method: "POST", Path: "/api/workers/heartbeat",
+	Service: ServiceBuilds, Tag: "holding", Access: APIKey, Class: Fleet, Errors: []int{404, 409},
+	Summary: "Give a sign of life for a build",
+})
+
+// UploadResult is POST /api/workers/upload.
+var UploadResult = declare[UploadResultIn, Uploaded](Route{
+	ID: "uploadResult", Method: "POST", Path: "/api/workers/upload",
+	Service: ServiceBuilds, Tag: "holding", Access: APIKey, Class: Transfer, Body: ResultBody, Errors: []int{404, 409, 507},
+	Summary: "Report a build's end, with its result",
+	Text:    "The parts may come in any order. A result is accepted once; the identical repeat is 200, anything else for a build that has ended 409.",
+})
+
+// UploadResultAlias is POST /api/workers/result.
+var UploadResultAlias = declare[UploadResultIn, Uploaded](Route{
+	ID: "uploadResultAlias", Method: "POST", Path: "/api/workers/result",
+	Service: ServiceBuilds, Tag: "holding", Access: APIKey, Class: Transfer, Body: ResultBody, Errors: []int{404, 409, 507},
+	Summary: "Report a build's end, with its result",
+	Text:    "The parts may come in any order. A result is accepted once; the identical repeat is 200, anything else for a build that has ended 409.",
+})
