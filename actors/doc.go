@@ -23,12 +23,12 @@
 //	│   ├── load_regulator     owns the limits of admission
 //	│   ├── balancer           moves places to where the work is
 //	│   └── burst_handler      adds places for a while when demand jumps
+//	├── jobs                   River's client: throttle's jobs (8s)
 //	├── throttle               one_for_one, 3 in 5s
 //	│   ├── config_cache       rates, for five minutes
 //	│   ├── oauth_refresh_lock portals' tokens, refreshed by one at a time (40s)
 //	│   ├── action_batcher     makes HubSpot's actions durable together (11s)
 //	│   ├── job_batcher        inserts jobs (6s)
-//	│   ├── jobs               River's client (8s)
 //	│   └── portal_queue_sup   dynamic: one per portal with actions
 //	├── deployments            one_for_one, 3 in 5s
 //	│   ├── deployment_sup     dynamic: one supervisor per deployment

@@ -45,7 +45,7 @@ func (t *Tree) measure() {
 	t.Telemetry.Register(t.Throttle.Collectors()...)
 	t.Telemetry.Register(t.Janitor.Collectors()...)
 	t.Telemetry.Register(
-		figures(t.measureTree), figures(t.measureQueue), figures(t.measureDeployments), figures(t.measureHeijunka),
+		figures(t.measureTree), figures(t.measureQueue), figures(t.measureThrottle), figures(t.measureDeployments), figures(t.measureHeijunka),
 		figures(t.measureInvariants), figures(t.measureHost),
 	)
 }
@@ -114,7 +114,7 @@ func (t *Tree) measureQueue(add addFigure) {
 			add("takt_queue_pending_builds", "Builds that wait, as last counted; absent if that was more than 5 s ago.", float64(n), "platform", string(p))
 		}
 	}
-	if states, ok := t.fleet.states(time.Now()); ok {
+	if states, at := t.fleet.last(time.Now()); time.Since(at) < fleetAge {
 		for _, state := range []string{"idle", "building", "draining", "quarantined", "critical", "offline"} {
 			add("takt_workers", "Registered workers by state, as counted in the last minute.", float64(states[state]), "state", state)
 		}
@@ -132,34 +132,43 @@ func (t *Tree) measureQueue(add addFigure) {
 	add("takt_queue_woken_total", "Wake-ups of parked polls.", float64(s.Woken))
 }
 
-// fleet counts the workers by state when somebody wants to know.
-type fleet struct {
-	count func(ctx context.Context) (map[string]int, error)
+// counted is what is counted in the database when somebody wants to know it.
+type counted[T any] struct {
+	count func(ctx context.Context) (T, error)
+	limit time.Duration // of one count
 
 	mu        sync.Mutex // guards what follows
 	tried, at time.Time
-	found     map[string]int
+	found     T
 }
 
 const (
-	// fleetEvery is how often a count is tried at most, because anybody may scrape and
-	// the database may hang; fleetLimit how long one may take, fleetAge how old one may be.
-	fleetEvery, fleetLimit, fleetAge = 15 * time.Second, time.Second, time.Minute
+	// countEvery is how often a count is tried at most, because anybody may scrape and the
+	// database may hang.
+	countEvery = 15 * time.Second
+	// fleetAge is how old a count of the workers may be.
+	fleetAge = time.Minute
 )
 
-// states returns how many workers are in each state, and false if that is not known.
-func (f *fleet) states(now time.Time) (map[string]int, bool) {
+// last returns the last count and when it was made, after counting again if that is due.
+func (f *counted[T]) last(now time.Time) (found T, at time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.count != nil && now.Sub(f.tried) >= fleetEvery {
+	if f.count != nil && now.Sub(f.tried) >= countEvery {
 		f.tried = now
-		ctx, cancel := context.WithTimeout(context.Background(), fleetLimit) //nolint:forbidigo // a scrape has no context
+		ctx, cancel := context.WithTimeout(context.Background(), f.limit) //nolint:forbidigo // a scrape has no context
 		defer cancel()
 		if found, err := f.count(ctx); err == nil {
 			f.at, f.found = now, found
 		}
 	}
-	return f.found, now.Sub(f.at) < fleetAge
+	return f.found, f.at
+}
+
+func (t *Tree) measureThrottle(add addFigure) {
+	b, _ := t.backlog.last(time.Now())
+	add("takt_throttle_actions_waiting", "Actions that wait to be completed, as last counted.", float64(b.Actions))
+	add("takt_throttle_oldest_action_seconds", "Age of the oldest action that waits, as last counted.", b.Oldest.Seconds())
 }
 
 func (t *Tree) measureDeployments(add addFigure) {

@@ -15,7 +15,7 @@ func TestCountOfTheFleetIsShortlyKept(t *testing.T) {
 	t.Parallel()
 	counts, away := 0, errors.New("away")
 	var failure error
-	f := fleet{count: func(context.Context) (map[string]int, error) {
+	f := counted[map[string]int]{limit: time.Second, count: func(context.Context) (map[string]int, error) {
 		counts++
 		return map[string]int{"idle": counts}, failure
 	}}
@@ -35,8 +35,8 @@ func TestCountOfTheFleetIsShortlyKept(t *testing.T) {
 		{at: 89 * time.Second, idle: 4, known: true},
 	} {
 		failure = step.failure
-		states, known := f.states(begin.Add(step.at))
-		require.Equal(t, step.known, known, step.at)
+		states, at := f.last(begin.Add(step.at))
+		require.Equal(t, step.known, begin.Add(step.at).Sub(at) < fleetAge, step.at)
 		require.Equal(t, step.idle, states["idle"], step.at)
 	}
 }

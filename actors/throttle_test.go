@@ -551,10 +551,10 @@ func TestEveryActorMayCrashAtAnyTime(t *testing.T) {
 	h.install(n, firstPortal)
 	h.rate(n, firstPortal, 50, 1, store.Second)
 	h.send(n, firstPortal, 1, 150)
-	for _, id := range []string{"config_cache", "oauth_refresh_lock", "action_batcher", "job_batcher", "jobs", "portal_queue_sup"} {
-		require.NoError(t, n.Restart(t.Context(), "takt/throttle/"+id))
+	for _, id := range []string{"/config_cache", "/oauth_refresh_lock", "/action_batcher", "/job_batcher", "/portal_queue_sup", ""} {
+		require.NoError(t, n.Restart(t.Context(), "takt/throttle"+id))
 	}
-	require.NoError(t, n.Restart(t.Context(), "takt/throttle"))
+	require.NoError(t, n.Restart(t.Context(), "takt/jobs"))
 	require.Eventually(t, func() bool {
 		_, err := n.Throttle.Accept(t.Context(), actionOf(firstPortal, 2, 0))
 		return err == nil
@@ -562,6 +562,56 @@ func TestEveryActorMayCrashAtAnyTime(t *testing.T) {
 	h.completed(151)
 	h.settled(151)
 	require.LessOrEqual(t, hubspottest.MostInAnyWindow(ofQueue(h.hs.Completions(), firstPortal, 1), time.Second), 50)
+}
+
+// The jobs sleep for an hour, so only the restart itself brings the portals back. It is in
+// order, so no action is sent twice.
+func TestARestartResumesTheQueues(t *testing.T) {
+	t.Parallel()
+	for _, path := range []string{"takt/throttle", "takt/throttle/portal_queue_sup"} {
+		t.Run(path, func(t *testing.T) {
+			t.Parallel()
+			h := newHall(t, unlimited(), 1)
+			n := h.controller(func(c *throttle.Config) { c.Snooze = time.Hour })
+			h.install(n, firstPortal)
+			h.rate(n, firstPortal, 25, 1, store.Second)
+			h.send(n, firstPortal, 1, 100)
+			require.Eventually(t, func() bool { return h.hs.Distinct() >= 25 && sleeping(t, h) == 1 }, time.Minute, 5*time.Millisecond)
+			require.NoError(t, n.Restart(t.Context(), path))
+			require.Less(t, h.hs.Distinct(), 100, "there is work left")
+			h.completed(100)
+			h.settled(100)
+			require.Len(t, h.hs.Completions(), 100)
+			require.LessOrEqual(t, hubspottest.MostInAnyWindow(h.hs.Completions(), time.Second), 25)
+		})
+	}
+}
+
+// sleeping counts the queues' jobs that wait.
+func sleeping(t *testing.T, h *hall) (n int) {
+	t.Helper()
+	require.NoError(t, h.db.Pool.QueryRow(t.Context(), `SELECT count(*) FROM river_job WHERE kind = 'throttle' AND state = 'scheduled'`).Scan(&n))
+	return n
+}
+
+// Throttle does without River for a while. What River has to do is done when it is back.
+func TestJobsAreWorkedWhenRiverIsBack(t *testing.T) {
+	t.Parallel()
+	h := newHall(t, unlimited(), 1)
+	n := h.controller()
+	h.install(n, firstPortal)
+	h.rate(n, firstPortal, 100, 1, store.Second)
+	require.NoError(t, n.Terminate(t.Context(), "takt/jobs"))
+	h.send(n, firstPortal, 1, 20)
+	h.completed(20)
+	h.settled(20)
+	live := func() (n int) {
+		require.NoError(t, h.db.Pool.QueryRow(t.Context(), `SELECT count(*) FROM river_job WHERE kind = 'throttle' AND state <> 'completed'`).Scan(&n))
+		return n
+	}
+	require.Equal(t, 1, live())
+	require.NoError(t, n.StartChild(t.Context(), "takt/jobs"))
+	require.Eventually(t, func() bool { return live() == 0 }, time.Minute, 20*time.Millisecond)
 }
 
 // One portal more than may be looked after at once waits until another has

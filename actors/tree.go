@@ -15,6 +15,7 @@ import (
 	"takt/actors/deployment"
 	"takt/actors/heijunka"
 	"takt/actors/janitor"
+	"takt/actors/jobs"
 	"takt/actors/otp"
 	"takt/actors/pubsub"
 	"takt/actors/queue"
@@ -92,6 +93,7 @@ type Tree struct {
 	Janitor   *janitor.Janitor
 	Auditor   *auditor.Auditor
 	Heijunka  *heijunka.Heijunka
+	Jobs      *jobs.Jobs
 	Throttle  *throttle.Throttle
 
 	// Deployments copy organisations' repositories.
@@ -99,7 +101,8 @@ type Tree struct {
 
 	sys      *otp.System
 	disk     func() (free, size int64, err error)
-	fleet    fleet
+	fleet    counted[map[string]int]
+	backlog  counted[throttle.Backlog]
 	serving  atomic.Pointer[time.Time] // since when the endpoint runs
 	endpoint func(context.Context) error
 	top      *otp.Proc
@@ -110,7 +113,7 @@ type Tree struct {
 
 // New makes the handles. It starts nothing.
 func New(cfg Config, deps Deps) *Tree {
-	t := &Tree{Bus: pubsub.New(), disk: deps.Disk, fleet: fleet{count: deps.Fleet}, terminated: make(chan struct{})}
+	t := &Tree{Bus: pubsub.New(), disk: deps.Disk, terminated: make(chan struct{})}
 	t.Telemetry = telemetry.New(deps.Logger, t.Bus)
 	t.sys = otp.New(otp.Options{Logger: deps.Logger, OnEvent: t.Telemetry.Hook})
 
@@ -126,7 +129,8 @@ func New(cfg Config, deps Deps) *Tree {
 	t.Listener = database.NewListener(database.ListenerConfig{Source: source, Bus: t.Bus})
 	deps.Throttle.Bus = t.Bus
 	t.Throttle = throttle.New(t.sys, deps.Throttle, cfg.Throttle)
-	cfg.Pool.Source, cfg.Pool.Sinks = source, []database.Sink{deps.DB, t.Listener, t.Throttle.Jobs}
+	t.Jobs = jobs.New(jobs.Work{Add: t.Throttle.Jobs.Add, Started: t.Throttle.Resume})
+	cfg.Pool.Source, cfg.Pool.Sinks = source, []database.Sink{deps.DB, t.Listener, t.Jobs}
 	cfg.Pool.Metrics = deps.Metrics
 	t.Pool = database.NewPool(cfg.Pool)
 
@@ -140,6 +144,10 @@ func New(cfg Config, deps Deps) *Tree {
 	t.Deployments = deployment.New(t.sys, deps.Deployments, deps.Forge, t.Bus, cfg.Deployments)
 	requests := request.New(t.sys, heijunka.Names()...)
 	t.Heijunka = heijunka.New(t.sys, heijunka.Deps{Run: requests.Run, Bus: t.Bus, Settings: deps.Heijunka, Metrics: deps.Metrics}, cfg.Heijunka)
+	t.fleet.count, t.fleet.limit = deps.Fleet, time.Second
+	if t.backlog.limit = 5 * time.Second; deps.Throttle.Store != nil {
+		t.backlog.count = t.Throttle.Backlog
+	}
 	t.Bus.Subscribe(life{deps.Logger, deps.Metrics}.observe)
 	t.measure()
 	return t
@@ -174,12 +182,12 @@ func (t *Tree) spec() otp.SupSpec {
 			t.Heijunka.Balancer(),
 			t.Heijunka.BurstHandler(),
 		),
+		t.Jobs.Spec(),
 		supervisor("throttle", otp.OneForOne, 5*time.Second,
 			t.Throttle.Cache.Spec(),
 			t.Throttle.Tokens.Spec(),
 			t.Throttle.Batcher.Spec(),
 			t.Throttle.Notices.Spec(),
-			t.Throttle.Jobs.Spec(),
 			t.Throttle.Portals.Spec(),
 		),
 		supervisor("deployments", otp.OneForOne, 5*time.Second,

@@ -26,7 +26,7 @@ const (
 // Batcher is the handle of ActionBatcher.
 type Batcher struct {
 	ref     otp.Ref
-	db      Actions
+	db      Store
 	portals *Portals
 	metrics *metrics
 	most    int // how many may wait
@@ -60,8 +60,10 @@ type (
 		n      int
 		queues map[store.QueueKey]int
 	}
-	woken   struct{} // portals were woken for new actions
-	overdue struct{} // timer: the longest wait is over
+	woken   struct{}         // portals were woken for new actions
+	resume  struct{}         // cast: wake the portals of all queues with actions
+	busy    []store.QueueKey // the answer to resume
+	overdue struct{}         // timer: the longest wait is over
 )
 
 // actionBatcher is the ActionBatcher actor. While its transactions run, further actions
@@ -104,6 +106,12 @@ func (s *actionBatcher) HandleBatch(c *otp.Ctx, msgs []otp.Msg) {
 			s.waking = false
 		case overdue:
 			s.timer, s.late = nil, true
+		case resume:
+			c.Async(func(ctx context.Context) any { return s.b.busy(ctx) })
+		case busy:
+			for _, key := range msg {
+				s.news[key] += 0
+			}
 		default:
 			m.From.Reply(s.HandleCall(c, m.From, msg))
 		}
@@ -146,6 +154,21 @@ func (s *actionBatcher) step(c *otp.Ctx) {
 			return woken{}
 		})
 	}
+}
+
+// busy returns the queues that have actions, once portal_queue_sup can serve them. After an
+// error the queues' jobs wake the portals later.
+func (b *Batcher) busy(ctx context.Context) busy {
+	ctx, cancel := transaction(ctx)
+	defer cancel()
+	if _, err := b.portals.sup.Await(ctx); err != nil {
+		return nil
+	}
+	queues, err := b.db.BusyQueues(ctx, 0, 0, restoreLimit)
+	if err != nil {
+		return nil
+	}
+	return queues
 }
 
 // share is one transaction's part of the crowd. While the database works on one

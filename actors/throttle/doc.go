@@ -12,7 +12,8 @@
 // of the caller's action. PortalQueue (handle: [Portals]) serves one portal: it claims
 // as many actions as the budgets of the portal's queues allow, from all queues in turn,
 // completes them at HubSpot, and records the outcome. The jobs guarantee that some
-// controller serves each queue with actions; they do not time the calls.
+// controller serves each queue with actions; they do not time the calls. River's client is
+// not in this package: [Jobs] describes what it has to do.
 // OAuthRefreshLock (handle: [Tokens]) has the portals' tokens and lets one caller at a
 // time refresh a token. JobBatcher inserts jobs that need not be unique.
 //
@@ -30,11 +31,12 @@
 // # Failure
 //
 // A database that is away is an outage: webhooks are answered Unavailable, timers
-// wait, River's client is stopped and made again with the next pool. The claim of a
-// process that dies between claim and record expires: its actions are sent again, and
-// its budget comes back one period later. HubSpot's rate limits do not count as
-// failures. Other failures pause the portal, hold the action, and finally give it up.
-// Operators can see that.
+// wait. After a restart of portal_queue_sup or of River's client, and after an outage,
+// ActionBatcher wakes the portals of all queues with actions. The claim of a process
+// that dies between claim and record expires: its actions are sent again, and its
+// budget comes back one period later. HubSpot's rate limits do not count as failures.
+// Other failures pause the portal, hold the action, and finally give it up. Operators
+// can see that.
 //
 // # Concurrency
 //

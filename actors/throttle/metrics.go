@@ -17,8 +17,6 @@ type metrics struct {
 	restored  prometheus.Counter
 	buffered  prometheus.Gauge
 	portals   prometheus.Gauge
-	backlog   prometheus.Gauge
-	oldest    prometheus.Gauge
 }
 
 func newMetrics() *metrics {
@@ -53,8 +51,6 @@ func newMetrics() *metrics {
 		restored: counter("jobs_restored_total", "Queues that had actions and no living job. Should stay 0."),
 		buffered: gauge("actions_buffered", "Actions that wait for their transaction."),
 		portals:  gauge("portals", "Portals that are looked after here."),
-		backlog:  gauge("actions_waiting", "Actions that wait to be completed, as last counted."),
-		oldest:   gauge("oldest_action_seconds", "Age of the oldest action that waits, as last counted."),
 	}
 }
 
@@ -62,6 +58,6 @@ func newMetrics() *metrics {
 func (m *metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
 		m.received, m.refused, m.finished, m.calls, m.refreshes, m.flushes, m.batch, m.failures, m.held, m.full,
-		m.restored, m.buffered, m.portals, m.backlog, m.oldest,
+		m.restored, m.buffered, m.portals,
 	}
 }

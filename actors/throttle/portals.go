@@ -24,6 +24,7 @@ type Portals struct {
 	notices *JobBatcher
 	metrics *metrics
 	cfg     Config
+	started func() // is called at each start of portal_queue_sup
 	// resting says which PortalQueues have nothing to do, and until when: portal →
 	// time.Time. The PortalQueues write it themselves.
 	resting sync.Map
@@ -35,6 +36,7 @@ func (p *Portals) Spec() otp.ChildSpec {
 }
 
 func (p *Portals) supervisor() otp.SupSpec {
+	p.started()
 	return otp.SupSpec{
 		Strategy: otp.Dynamic, MaxChildren: p.cfg.MaxPortals,
 		Children: []otp.ChildSpec{{

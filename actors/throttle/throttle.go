@@ -44,14 +44,30 @@ func New(sys *otp.System, deps Deps, cfg Config) *Throttle {
 		sys: sys, sup: ref("portal_queue_sup"), db: deps.Store, hs: deps.HubSpot, tokens: t.Tokens, notices: t.Notices, metrics: m, cfg: cfg,
 	}
 	t.Cache = &Cache{ref: ref("config_cache"), db: deps.Store, bus: deps.Bus, portals: t.Portals}
+	t.Portals.started = t.Resume
 	t.Batcher = &Batcher{ref: ref("action_batcher"), db: deps.Store, portals: t.Portals, metrics: m, most: cfg.MaxBuffered}
 	t.Jobs = &Jobs{db: deps.Store, portals: t.Portals, metrics: m, snooze: cfg.Snooze}
-	t.Jobs.Use(nil)
 	return t
 }
 
 // Collectors returns the metrics for registration.
 func (t *Throttle) Collectors() []prometheus.Collector { return t.metrics.collectors() }
+
+// Resume serves all queues that have actions on this controller, because it may be the only
+// one. Otherwise their jobs would do that, up to a minute later.
+func (t *Throttle) Resume() { otp.Cast(t.Batcher.ref, resume{}) }
+
+// Backlog returns how many actions wait and for how long the oldest has waited.
+func (t *Throttle) Backlog(ctx context.Context) (Backlog, error) {
+	n, oldest, err := t.db.Backlog(ctx)
+	return Backlog{n, oldest}, err
+}
+
+// Backlog is how many actions wait, and for how long the oldest has waited.
+type Backlog struct {
+	Actions int
+	Oldest  time.Duration
+}
 
 // Accept makes an action durable and returns its state. Errors: InvalidArgument (the
 // action has no rate), Unavailable.

@@ -12,6 +12,9 @@ import (
 )
 
 const (
+	jobWorkers = 8
+	// cleanEvery is how often CleanJob runs.
+	cleanEvery = 5 * time.Minute
 	// queueMaintenance is River's queue for all jobs except those of throttle queues.
 	queueMaintenance = "maintenance"
 	// outageSnooze and fullSnooze are how soon a job runs again that could do nothing.
@@ -48,9 +51,27 @@ type NoticeJob struct {
 // Kind names the job.
 func (NoticeJob) Kind() string { return "throttle_notice" }
 
-// workers returns the workers of all jobs.
-func (j *Jobs) workers(log zerolog.Logger) *river.Workers {
-	w := river.NewWorkers()
+// Jobs is what River does for the throttle.
+type Jobs struct {
+	db      Queues
+	portals *Portals
+	metrics *metrics
+	snooze  time.Duration
+}
+
+// Add adds the throttle's queues, workers and periodic jobs to the configuration of a client.
+// New actions wake their portals directly, so the client's polling delays nothing.
+func (j *Jobs) Add(c *river.Config, log zerolog.Logger) {
+	c.Queues[river.QueueDefault] = river.QueueConfig{MaxWorkers: jobWorkers}
+	c.Queues[queueMaintenance] = river.QueueConfig{MaxWorkers: 2}
+	every := func(d time.Duration, args river.JobArgs) {
+		c.PeriodicJobs = append(c.PeriodicJobs, river.NewPeriodicJob(river.PeriodicInterval(d), func() (river.JobArgs, *river.InsertOpts) {
+			return args, &river.InsertOpts{Queue: queueMaintenance}
+		}, &river.PeriodicJobOpts{ID: args.Kind(), RunOnStart: true}))
+	}
+	every(cleanEvery, CleanJob{})
+	every(24*time.Hour, ForgetJob{})
+	w := c.Workers
 	river.AddWorker(w, river.WorkFunc(j.attend))
 	river.AddWorker(w, river.WorkFunc(func(ctx context.Context, _ *river.Job[CleanJob]) error { return j.clean(ctx, log) }))
 	river.AddWorker(w, river.WorkFunc(func(ctx context.Context, _ *river.Job[ForgetJob]) error { return j.forget(ctx, log) }))
@@ -58,7 +79,6 @@ func (j *Jobs) workers(log zerolog.Logger) *river.Workers {
 		log.Error().Int64("portal", job.Args.PortalID).Int("actions", job.Args.Actions).Msg(job.Args.Text)
 		return nil
 	}))
-	return w
 }
 
 // attend works the job of a queue. It wakes the queue's portal, and ends when the queue

@@ -1,4 +1,4 @@
-package throttle
+package jobs
 
 import (
 	"context"
@@ -10,9 +10,20 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"takt/store"
 	"takt/store/storetest"
 )
+
+func TestMain(m *testing.M) { storetest.Main(m) }
+
+// idle has no jobs.
+func idle(c *river.Config, _ zerolog.Logger) {
+	c.Queues[river.QueueDefault] = river.QueueConfig{MaxWorkers: 1}
+	river.AddWorker(c.Workers, river.WorkFunc(func(context.Context, *river.Job[nothing]) error { return nil }))
+}
+
+type nothing struct{}
+
+func (nothing) Kind() string { return "nothing" }
 
 // A start that is given up on at any moment leaves no client that runs; Stop never
 // runs beside Start, which the race detector sees.
@@ -20,7 +31,7 @@ func TestAStartOfRiverThatIsGivenUpEndsItsClient(t *testing.T) {
 	t.Parallel()
 	db := storetest.New(t)
 	gone := errors.New("the actor ends")
-	j := &Jobs{}
+	j := New(Work{Add: idle})
 	started, givenUp := 0, 0
 	for i := range 40 {
 		client, err := j.newClient(db.Pool, zerolog.Nop())
@@ -43,41 +54,33 @@ func TestAStartOfRiverThatIsGivenUpEndsItsClient(t *testing.T) {
 	t.Logf("%d started, %d were given up", started, givenUp)
 }
 
-// stuck are queues of which a job learns nothing until it is interrupted.
-type stuck struct {
-	Queues
-	asked chan struct{}
-}
-
-func (s stuck) Waiting(ctx context.Context, _ string) (bool, error) {
-	s.asked <- struct{}{}
-	<-ctx.Done()
-	return false, ctx.Err()
-}
-
-func (stuck) BusyQueues(context.Context, int64, int64, int) ([]store.QueueKey, error) {
-	return nil, errSlowStart
-}
-func (stuck) Restore(context.Context, int) ([]store.QueueKey, error)        { return nil, nil }
-func (stuck) SweepWindows(context.Context, int64, int) (int, int64, error)  { return 0, 0, nil }
-func (stuck) Forget(context.Context, time.Duration, int) (int, error)       { return 0, nil }
-func (stuck) ForgetQueues(context.Context, time.Duration, int) (int, error) { return 0, nil }
-
 func TestAJobThatWaitsDoesNotDelayTheEndOfItsClient(t *testing.T) {
 	t.Parallel()
 	db := storetest.New(t)
-	j := &Jobs{db: stuck{asked: make(chan struct{})}, snooze: time.Minute}
+	begun, resumed := make(chan struct{}), false
+	j := New(Work{
+		Add: func(c *river.Config, _ zerolog.Logger) {
+			c.Queues[river.QueueDefault] = river.QueueConfig{MaxWorkers: 1}
+			river.AddWorker(c.Workers, river.WorkFunc(func(ctx context.Context, _ *river.Job[nothing]) error {
+				close(begun)
+				<-ctx.Done()
+				return ctx.Err()
+			}))
+		},
+		Started: func() { resumed = true },
+	})
 	client, err := j.newClient(db.Pool, zerolog.Nop())
 	require.NoError(t, err)
 	ctx, end := context.WithCancelCause(t.Context())
 	defer end(nil)
 	require.NoError(t, start(ctx, t.Context(), client))
-	_, err = client.Insert(ctx, store.ThrottleJob{Queue: "queue:1:2:3:0"}, &river.InsertOpts{Queue: river.QueueDefault})
+	_, err = client.Insert(ctx, nothing{}, nil)
 	require.NoError(t, err)
-	<-j.db.(stuck).asked //nolint:forcetypeassert // made above
+	<-begun
 	end(errors.New("the actor ends"))
-	begun := time.Now()
+	stopped := time.Now()
 	require.NoError(t, j.serve(ctx, t.Context(), client, nil))
 	<-client.Stopped()
-	require.Less(t, time.Since(begun), stopTime/2)
+	require.Less(t, time.Since(stopped), stopTime/2)
+	require.True(t, resumed)
 }

@@ -1,4 +1,4 @@
-package throttle
+package jobs
 
 import (
 	"bytes"

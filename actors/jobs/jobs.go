@@ -1,4 +1,24 @@
-package throttle
+// Package jobs runs River's client for the subsystems that have jobs.
+//
+// Each subsystem describes its part as [Work]. Whoever assembles the tree passes it to [New],
+// so that subsystems do not know each other.
+//
+// # State
+//
+// PostgreSQL has the jobs. A restart interrupts the running ones, which run again.
+//
+// # Failure
+//
+// The client is stopped when its connection pool is about to be closed, and another one is
+// started on the next pool. Meanwhile the actor is suspended. A client that ends by itself
+// is a crash of the actor.
+//
+// A job may run while the subsystem that it belongs to restarts. It must then snooze.
+//
+// # Concurrency
+//
+// The handle may be used by any goroutine. Jobs run in River's goroutines.
+package jobs
 
 import (
 	"context"
@@ -21,28 +41,31 @@ import (
 const (
 	jobTimeout = 20 * time.Second
 	// rescueAfter is the age at which a running job counts as dead, because its
-	// controller was killed. River's default of an hour would leave its queue unserved
-	// too long.
+	// controller was killed. River's default of an hour would leave what it serves
+	// unserved too long.
 	rescueAfter = time.Minute
 	// stopTime is how long jobs get to end once their contexts have ended.
 	stopTime = 4 * time.Second
-	// restartPause is the pause before the next try to start a client.
+	// startTime is how long a start may take, and restartPause the pause after a failed one.
+	startTime    = 5 * time.Second
 	restartPause = time.Second
-	// backlogEvery is how often waiting actions are counted for the metrics.
-	backlogEvery = 15 * time.Second
-	// cleanEvery is how often CleanJob runs.
-	cleanEvery = 5 * time.Minute
-	jobWorkers = 8
 )
+
+// Work is what a subsystem has River do.
+type Work struct {
+	// Add adds queues, workers and periodic jobs to the configuration of a client.
+	// Subsystems must not share queues, because River fails jobs that it has no worker for,
+	// and other controllers may serve other subsystems.
+	Add func(c *river.Config, log zerolog.Logger)
+	// Started is called when a client has started, also after a restart or an outage.
+	Started func()
+}
 
 // Jobs is the handle of the actor that runs River's client. It is a sink of the pool.
 // Each pool gets a client of its own.
 type Jobs struct {
-	db      Queues
-	portals *Portals
-	metrics *metrics
-	snooze  time.Duration
-	pool    atomic.Pointer[pool]
+	work []Work
+	pool atomic.Pointer[pool]
 }
 
 // pool is the current connection pool, nil if there is none. replaced is closed when the
@@ -50,6 +73,13 @@ type Jobs struct {
 type pool struct {
 	*pgxpool.Pool
 	replaced chan struct{}
+}
+
+// New returns the handle for the actor that Spec describes. It starts nothing.
+func New(work ...Work) *Jobs {
+	j := &Jobs{work: work}
+	j.Use(nil)
+	return j
 }
 
 // Spec describes the actor to its supervisor.
@@ -71,11 +101,8 @@ func (j *Jobs) Use(p *pgxpool.Pool) {
 // Drop ends the client, because its pool is about to be closed.
 func (j *Jobs) Drop(error) { j.Use(nil) }
 
-// The messages.
-type (
-	suspended string   // cast: what run waits for; "" if it does not wait
-	countNow  struct{} // timer
-)
+// suspended is the only message, a cast: what run waits for; "" if it does not wait.
+type suspended string
 
 // jobs is the actor. It runs at most one client, on the current pool. When the pool is
 // gone, the client ends; that is an outage. A client that ends by itself ends the actor.
@@ -86,7 +113,6 @@ type jobs struct {
 
 // Init does not wait for a client, because nothing depends on it.
 func (s *jobs) Init(c *otp.Ctx) error {
-	c.SendEvery(backlogEvery, countNow{})
 	j, self, log, hard := s.j, c.Self(), c.Logger(), c.Context()
 	c.Async(func(ctx context.Context) any {
 		return j.run(ctx, hard, *log, func(why string) { otp.Cast(self, suspended(why)) })
@@ -107,29 +133,12 @@ func (s *jobs) HandleCast(c *otp.Ctx, msg any) {
 // HandleInfo implements otp.Server.
 func (s *jobs) HandleInfo(c *otp.Ctx, msg any) {
 	switch msg := msg.(type) {
-	case nil: // the count has ended, or the actor is to end
+	case nil: // the actor is to end
 	case error:
 		c.Stop(msg)
-	case countNow:
-		s.count(c)
 	default:
 		s.Base.HandleInfo(c, msg)
 	}
-}
-
-// count updates the metrics of waiting actions. Its time limit is shorter than its
-// interval.
-func (s *jobs) count(c *otp.Ctx) {
-	j := s.j
-	c.Async(func(ctx context.Context) any {
-		ctx, cancel := transaction(ctx)
-		defer cancel()
-		if n, oldest, err := j.db.Backlog(ctx); err == nil {
-			j.metrics.backlog.Set(float64(n))
-			j.metrics.oldest.Set(oldest.Seconds())
-		}
-		return nil
-	})
 }
 
 // run starts a client for each pool in turn, until ctx ends. It returns an error if a
@@ -152,7 +161,7 @@ func (j *Jobs) run(ctx, hard context.Context, log zerolog.Logger, suspend func(w
 			}
 			log.Warn().Err(err).Msg("River's client did not start")
 			suspend("River's client does not start")
-			rest(ctx, restartPause)
+			pause(ctx, restartPause)
 			continue
 		}
 		suspend("")
@@ -165,10 +174,8 @@ func (j *Jobs) run(ctx, hard context.Context, log zerolog.Logger, suspend func(w
 
 // serve runs a client until its pool is replaced or ctx ends.
 func (j *Jobs) serve(ctx, hard context.Context, client *river.Client[pgx.Tx], replaced <-chan struct{}) error {
-	// Without this, the jobs of a killed controller would wake these queues a minute
-	// later.
-	if busy, err := j.db.BusyQueues(ctx, 0, 0, restoreLimit); err == nil {
-		j.portals.Resume(ctx, busy)
+	for _, w := range j.work {
+		w.Started()
 	}
 	select {
 	case <-client.Stopped():
@@ -196,7 +203,7 @@ func (j *Jobs) start(ctx, hard context.Context, pool *pgxpool.Pool, log zerolog.
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, transactionTime, errSlowStart)
+	ctx, cancel := context.WithTimeoutCause(ctx, startTime, errSlowStart)
 	defer cancel()
 	return client, start(ctx, hard, client)
 }
@@ -225,30 +232,35 @@ func start(ctx, hard context.Context, client *river.Client[pgx.Tx]) error {
 }
 
 // newClient makes a client without starting it. The client polls, because NOTIFY
-// serialises commits. New actions wake their portals directly, so polling delays nothing.
+// serialises commits.
 func (j *Jobs) newClient(pool *pgxpool.Pool, log zerolog.Logger) (*river.Client[pgx.Tx], error) {
-	maintenance := &river.InsertOpts{Queue: queueMaintenance}
-	client, err := river.NewClient(riverpgxv5.New(pool), &river.Config{
+	cfg := &river.Config{
 		Logger:                      slog.New(zerolog.NewSlogHandler(log.Level(max(log.GetLevel(), zerolog.WarnLevel)).Hook(resigning{}))),
-		Queues:                      map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: jobWorkers}, queueMaintenance: {MaxWorkers: 2}},
-		Workers:                     j.workers(log),
+		Queues:                      map[string]river.QueueConfig{},
+		Workers:                     river.NewWorkers(),
 		PollOnly:                    true,
 		JobTimeout:                  jobTimeout,
 		RescueStuckJobsAfter:        rescueAfter,
 		CompletedJobRetentionPeriod: time.Hour,
-		PeriodicJobs: []*river.PeriodicJob{
-			river.NewPeriodicJob(river.PeriodicInterval(cleanEvery), func() (river.JobArgs, *river.InsertOpts) {
-				return CleanJob{}, maintenance
-			}, &river.PeriodicJobOpts{ID: "throttle_clean", RunOnStart: true}),
-			river.NewPeriodicJob(river.PeriodicInterval(24*time.Hour), func() (river.JobArgs, *river.InsertOpts) {
-				return ForgetJob{}, maintenance
-			}, &river.PeriodicJobOpts{ID: "throttle_forget", RunOnStart: true}),
-		},
-	})
+	}
+	for _, w := range j.work {
+		w.Add(cfg, log)
+	}
+	client, err := river.NewClient(riverpgxv5.New(pool), cfg)
 	if err != nil {
 		return nil, fmt.Errorf("making River's client: %w", err)
 	}
 	return client, nil
+}
+
+// pause waits for d or the end of ctx.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
 }
 
 // resigning drops the log line of a leader that can't resign because its pool is closed.
