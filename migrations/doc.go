@@ -14,6 +14,11 @@
 // runs N again. That is safe because a file is either applied as a whole or not at all,
 // and is idempotent.
 //
+// A database at a later version than this build's files have is used as it is: each
+// version tolerates the release before it (docs/architecture.md, "The schema"). If a later
+// release died in the middle of migrating it, migration fails until that one is started
+// again.
+//
 // Migration fails with ErrEarlierBuild on a database made before the files were
 // renumbered, and leaves that database unchanged.
 //

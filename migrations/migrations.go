@@ -42,14 +42,34 @@ const (
 )
 
 // Up migrates the database of cfg to the newest version: River's tables, then takt's.
-// It opens its own connections, without statement_timeout, and fails when ctx ends.
+// It opens its own connections, without statement_timeout, and fails when ctx ends. A
+// database that a later release migrated is left as it is, because its schema tolerates
+// this build.
 func Up(ctx context.Context, cfg *pgx.ConnConfig) error {
-	return run(ctx, cfg, func(ctx context.Context, s *session) error {
-		if err := s.river(ctx, rivermigrate.DirectionUp, nil); err != nil {
-			return err
-		}
-		return s.ours((*migrate.Migrate).Up)
-	})
+	return UpOrLater(func(uint, uint) {})(ctx, cfg)
+}
+
+// UpOrLater is Up, and calls later with the database's version and the newest of this
+// build if a later release migrated the database.
+func UpOrLater(later func(version, newest uint)) func(context.Context, *pgx.ConnConfig) error {
+	return func(ctx context.Context, cfg *pgx.ConnConfig) error {
+		return run(ctx, cfg, func(ctx context.Context, s *session) error {
+			if err := s.river(ctx, rivermigrate.DirectionUp, nil); err != nil {
+				return err
+			}
+			return s.ours(func(m *migrate.Migrate) error {
+				version, newest, err := ahead(m)
+				if err != nil {
+					return err
+				}
+				if version > newest {
+					later(version, newest)
+					return nil
+				}
+				return m.Up()
+			})
+		})
+	}
 }
 
 // Down reverts every migration, River's last. All data is lost, so it is for tests
@@ -180,7 +200,22 @@ func (s *session) ours(step func(*migrate.Migrate) error) error {
 	return nil
 }
 
-// repair sets a dirty version N to the version before N, not dirty.
+// ahead returns the version of the database, 0 if it has none, and the newest version of
+// this build.
+func ahead(m *migrate.Migrate) (version, newest uint, err error) {
+	ups, err := fs.Glob(files, "*.up.sql")
+	if err != nil {
+		return 0, 0, err
+	}
+	version, _, err = m.Version()
+	if err != nil && !errors.Is(err, migrate.ErrNilVersion) {
+		return 0, 0, fmt.Errorf("reading the version: %w", err)
+	}
+	return version, uint(len(ups)), nil // they are numbered from 1 on
+}
+
+// repair sets a dirty version N to the version before N, not dirty. It can't do that for
+// a version that only a later release has.
 func repair(m *migrate.Migrate) error {
 	version, dirty, err := m.Version()
 	if errors.Is(err, migrate.ErrNilVersion) || (err == nil && !dirty) {
@@ -188,6 +223,12 @@ func repair(m *migrate.Migrate) error {
 	}
 	if err != nil {
 		return fmt.Errorf("reading the version: %w", err)
+	}
+	if _, newest, err := ahead(m); err != nil {
+		return err
+	} else if version > newest {
+		return fmt.Errorf("a later release of takt did not finish migrating the database to version %d (this one ends at %d): "+
+			"start that release again, it finishes the migration", version, newest)
 	}
 	before := int(version) - 1
 	if before == 0 {

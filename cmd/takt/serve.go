@@ -93,6 +93,7 @@ type controller struct {
 	forge *forge.GitHub
 	// stopOrders cancels the orders of operators and waits until they have ended.
 	stopOrders func(cause error)
+	later      sync.Once // see laterSchema
 }
 
 // serve runs the controller until a signal, the end of ctx, or the end of the tree. It
@@ -179,7 +180,7 @@ func (c *controller) assemble(ctx context.Context) error {
 	c.files.Observe(observed)
 	tokens := store.NewWorkerTokens(store.WorkerTokenTTL, c.keys.Secrets()...)
 	settings := actors.Config{
-		Pool:  database.PoolConfig{Size: c.cfg.DatabasePool, Migrate: postgres.WithKeyCheck(c.keys, migrations.Up)},
+		Pool:  database.PoolConfig{Size: c.cfg.DatabasePool, Migrate: postgres.WithKeyCheck(c.keys, migrations.UpOrLater(c.laterSchema))},
 		Queue: queue.Config{MaxParked: c.cfg.MaxParked, Limit: c.cfg.QueueLimit},
 		Timeouts: store.Timeouts{
 			CheckInterval: c.cfg.checkInterval(), BuildTimeout: c.cfg.BuildTimeout, WorkerTimeout: c.cfg.WorkerTimeout,
@@ -339,6 +340,14 @@ func (c *controller) warnOfPlainHTTP() {
 	}
 	c.log.Warn().Str("address", c.listener.Addr().String()).
 		Msg("others can reach this address and it has no TLS: keys, tokens and certificates travel in clear; set --tls-cert and --tls-key, or keep it behind a proxy that speaks TLS")
+}
+
+// laterSchema warns that a later release migrated the database.
+func (c *controller) laterSchema(version, newest uint) {
+	c.later.Do(func() {
+		c.log.Warn().Uint("version", version).Uint("known", newest).
+			Msg("a later release of takt migrated the database; going on, because its schema tolerates this one")
+	})
 }
 
 // run starts the tree, prints the address, and waits.

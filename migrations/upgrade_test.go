@@ -1,0 +1,212 @@
+package migrations_test
+
+import (
+	"encoding/json"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"takt/migrations"
+	"takt/store"
+	"takt/store/postgres"
+	"takt/store/storetest"
+)
+
+// tables are those of takt 0.1.0 and their columns. The versions are not data.
+const tables = `
+SELECT table_name, array_agg(quote_ident(column_name) ORDER BY ordinal_position) FROM information_schema.columns
+WHERE table_schema = 'public' AND table_name NOT IN ('takt_migrations', 'river_migration', 'sealed_values')
+GROUP BY table_name`
+
+// content returns every row of the tables, by those columns.
+func content(t *testing.T, conn *pgx.Conn, columns map[string][]string) map[string][]string {
+	t.Helper()
+	all := map[string][]string{}
+	for table, names := range columns {
+		rows, err := conn.Query(t.Context(), `SELECT row_to_json(x)::text FROM (SELECT `+joined(names)+` FROM `+table+`) x ORDER BY 1`)
+		require.NoError(t, err, table)
+		all[table], err = pgx.CollectRows(rows, pgx.RowTo[string])
+		require.NoError(t, err, table)
+	}
+	return all
+}
+
+func joined(names []string) (list string) {
+	for i, n := range names {
+		if i > 0 {
+			list += ", "
+		}
+		list += n
+	}
+	return list
+}
+
+// restore fills a database from testdata/0.1.0.sql, which pg_dump wrote of one that takt
+// 0.1.0 had made and used.
+func restore(t *testing.T) (cfg *pgx.ConnConfig, conn *pgx.Conn) {
+	t.Helper()
+	dump, err := os.ReadFile("testdata/0.1.0.sql")
+	require.NoError(t, err)
+	cfg = storetest.Config(t)
+	conn = connect(t, cfg)
+	_, err = conn.Exec(t.Context(), string(dump))
+	require.NoError(t, err)
+	return cfg, conn
+}
+
+func TestADatabaseOfRelease010IsUpgradedAndWorks(t *testing.T) {
+	t.Parallel()
+	cfg, conn := restore(t)
+	rows, err := conn.Query(t.Context(), tables)
+	require.NoError(t, err)
+	columns, table, names := map[string][]string{}, "", []string(nil)
+	_, err = pgx.ForEachRow(rows, []any{&table, &names}, func() error {
+		columns[table] = slices.Clone(names)
+		return nil
+	})
+	require.NoError(t, err)
+	before := content(t, conn, columns)
+	require.Len(t, before, 26)
+	for table, rows := range before {
+		if table != "river_client" && table != "river_client_queue" && table != "river_leader" {
+			require.NotEmpty(t, rows, "the dump has rows of %s", table)
+		}
+	}
+
+	require.NoError(t, migrations.Up(t.Context(), cfg))
+	require.Equal(t, before, content(t, conn, columns), "what was there is as it was")
+	fresh := storetest.New(t)
+	require.Equal(t, describe(t, connect(t, fresh.Config)), describe(t, conn), "the same schema as of a new database")
+
+	pool, err := pgxpool.NewWithConfig(t.Context(), poolConfig(t, cfg))
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	db := postgres.New()
+	db.Use(pool)
+	works(t, db)
+	broken, err := postgres.NewInvariants(db, nil).Check(t.Context(), false)
+	require.NoError(t, err)
+	for _, i := range broken {
+		require.Zero(t, i.Broken, "%s: %v", i.Name, i.Examples)
+	}
+}
+
+func poolConfig(t *testing.T, cfg *pgx.ConnConfig) *pgxpool.Config {
+	t.Helper()
+	pc, err := pgxpool.ParseConfig(cfg.ConnString())
+	require.NoError(t, err)
+	return pc
+}
+
+// works uses what takt 0.1.0 left: a completed build, a failed one, one that mac-mini-3
+// builds, one that waits, and three throttled actions of which one was sent.
+func works(t *testing.T, db *postgres.DB) {
+	t.Helper()
+	ctx := t.Context()
+	builds, workers := postgres.NewBuilds(db, postgres.BuildsConfig{}), postgres.NewWorkers(db)
+	list, err := builds.List(ctx, store.BuildFilter{Limit: 10})
+	require.NoError(t, err)
+	states := map[string]store.BuildState{}
+	for _, b := range list {
+		states[b.ID] = b.State
+	}
+	const held, waiting = "GndwZlIdmYTwMg6ThepPW", "UozDfl6_u_jZivkpV9BgV"
+	require.Equal(t, map[string]store.BuildState{
+		"GaK6oUkEJ7DjtFANIRQMJ": store.Completed, "TgsLq1miQsB8ToZ9i1Chi": store.Failed, held: store.Building, waiting: store.Pending,
+	}, states)
+	lines, err := builds.Logs(ctx, held, 0, 0)
+	require.NoError(t, err)
+	require.Equal(t, "Assigned to worker mac-mini-3", lines[1].Message)
+	require.Equal(t, "compiling", lines[2].Message)
+
+	mac, err := workers.Find(ctx, "mac-mini-3")
+	require.NoError(t, err)
+	require.Equal(t, store.Busy, mac.Status)
+	beat := store.Beat{BuildID: held, WorkerID: mac.ID, Attempt: 1, Logs: []store.LogLine{{Level: "info", Message: "still here"}}}
+	_, err = builds.Touch(ctx, beat)
+	require.NoError(t, err)
+	_, err = builds.Finish(ctx, store.Result{BuildID: held, WorkerID: mac.ID, Attempt: 1, ErrorMessage: "no more disk"}, nil)
+	require.NoError(t, err)
+
+	storetest.Build(t, db)
+	queue := postgres.NewQueue(db, postgres.QueueConfig{})
+	other := storetest.Worker(t, db)
+	handed, err := queue.Assign(ctx, []store.Poll{{Worker: other.Token.Worker, WorkerID: other.ID, Shown: other.Token.Counter, Used: other.Token.Counter}})
+	require.NoError(t, err)
+	require.NotNil(t, handed[0].Job, handed[0])
+	require.Equal(t, waiting, handed[0].Job.BuildID, "the older of those that wait")
+
+	throttle, err := postgres.NewThrottle(db)
+	require.NoError(t, err)
+	const name = "queue:62515:3:7:0"
+	claims, err := throttle.Claim(ctx, store.ClaimRequest{PortalID: 62515, Queues: []string{name}, Limit: 10, Lease: time.Minute})
+	require.NoError(t, err)
+	require.Len(t, claims.Claims, 1)
+	require.Len(t, claims.Claims[0].Actions, 2)
+	status, err := postgres.NewDashboard(db).Queues(ctx, 62515, store.QueueStatus{}, 10)
+	require.NoError(t, err)
+	require.Equal(t, name, status[0].ID)
+	require.Equal(t, 2, status[0].InFlight)
+	repos, err := postgres.NewDashboard(db).Repos(ctx, "2bvk3b3cdwfslmm3", store.DeploymentRepo{}, 10)
+	require.NoError(t, err)
+	require.Len(t, repos, 2)
+	timeouts, ok, err := queue.Timeouts(ctx)
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.Equal(t, 4*time.Minute, timeouts.BuildTimeout)
+}
+
+// later migrates a database as a later release does, which adds two versions.
+func later(t *testing.T, dirty bool) (cfg *pgx.ConnConfig, conn *pgx.Conn, newest uint) {
+	t.Helper()
+	cfg = storetest.Config(t)
+	conn = connect(t, cfg)
+	require.NoError(t, migrations.Up(t.Context(), cfg))
+	require.NoError(t, conn.QueryRow(t.Context(), `SELECT version FROM takt_migrations`).Scan(&newest))
+	_, err := conn.Exec(t.Context(), `ALTER TABLE builds ADD COLUMN later text`)
+	require.NoError(t, err)
+	_, err = conn.Exec(t.Context(), `UPDATE takt_migrations SET version = version + 2, dirty = $1`, dirty)
+	require.NoError(t, err)
+	_, err = conn.Exec(t.Context(), `INSERT INTO river_migration (line, version) VALUES ('main', 999)`)
+	require.NoError(t, err)
+	return cfg, conn, newest
+}
+
+// During a rolling upgrade, and after a rollback.
+func TestADatabaseOfALaterReleaseIsUsedAsItIs(t *testing.T) {
+	t.Parallel()
+	cfg, conn, newest := later(t, false)
+	before := describe(t, conn)
+	var found, known uint
+	require.NoError(t, migrations.UpOrLater(func(v, n uint) { found, known = v, n })(t.Context(), cfg))
+	require.Equal(t, []uint{newest + 2, newest}, []uint{found, known})
+	require.NoError(t, migrations.Up(t.Context(), cfg))
+	require.Equal(t, before, describe(t, conn))
+	var version uint
+	var dirty bool
+	require.NoError(t, conn.QueryRow(t.Context(), `SELECT version, dirty FROM takt_migrations`).Scan(&version, &dirty))
+	require.Equal(t, newest+2, version)
+	require.False(t, dirty)
+
+	require.NoError(t, migrations.UpOrLater(func(uint, uint) { t.Error("this release made it") })(t.Context(), storetest.New(t).Config))
+}
+
+func TestADatabaseThatALaterReleaseLeftHalfMigratedIsRefused(t *testing.T) {
+	t.Parallel()
+	cfg, conn, newest := later(t, true)
+	require.ErrorContains(t, migrations.Up(t.Context(), cfg), "start that release again")
+	var row []byte
+	require.NoError(t, conn.QueryRow(t.Context(), `SELECT to_json(m) FROM takt_migrations m`).Scan(&row))
+	var is struct {
+		Version uint
+		Dirty   bool
+	}
+	require.NoError(t, json.Unmarshal(row, &is))
+	require.Equal(t, newest+2, is.Version, "left for the later release")
+	require.True(t, is.Dirty)
+}
