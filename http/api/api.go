@@ -180,8 +180,9 @@ type LogMessage struct {
 // PostLogs is the body of POST /api/builds/:id/logs: either Logs, or one line
 // in Level and Message.
 type PostLogs struct {
-	Logs []LogMessage `json:"logs,omitempty"`
-	LogMessage
+	Logs    []LogMessage `json:"logs,omitempty"`
+	Level   string       `json:"level,omitempty"`
+	Message string       `json:"message,omitempty"`
 }
 
 // PostedLogs answers POST /api/builds/:id/logs. Count is set for a batch only.

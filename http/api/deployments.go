@@ -192,7 +192,8 @@ var ListDeployments = declare[ListDeploymentsIn, Deployments](Route{
 
 // StartDeployment is POST /api/deployments.
 var StartDeployment = declare[DeploymentRequest, Deployment](Route{
-	ID: "startDeployment", Method: "POST", Path: "/api/deployments",
+	AdminToo: true,
+	ID:       "startDeployment", Method: "POST", Path: "/api/deployments",
 	Service: ServiceDeployments, Tag: "deployments", Access: APIKey, Class: Submit, Status: 202, Errors: []int{422},
 	Summary: "Copy an organisation's repositories into another",
 })
@@ -214,7 +215,8 @@ var FollowDeployment = declare[FollowDeploymentIn, None](Route{
 
 // CancelDeployment is POST /api/deployments/:id/cancel.
 var CancelDeployment = declare[DeploymentOrder, Deployment](Route{
-	ID: "cancelDeployment", Method: "POST", Path: "/api/deployments/:id/cancel",
+	AdminToo: true,
+	ID:       "cancelDeployment", Method: "POST", Path: "/api/deployments/:id/cancel",
 	Service: ServiceDeployments, Tag: "deployments", Access: APIKey, Class: Submit, Errors: []int{409},
 	Summary: "End a deployment; what is not copied yet is skipped",
 	Text:    "A deployment that spends takt's own forge credential needs the admin key, too; without it the answer is 401. Audited.",
@@ -222,7 +224,8 @@ var CancelDeployment = declare[DeploymentOrder, Deployment](Route{
 
 // PauseDeployment is POST /api/deployments/:id/pause.
 var PauseDeployment = declare[DeploymentOrder, Deployment](Route{
-	ID: "pauseDeployment", Method: "POST", Path: "/api/deployments/:id/pause",
+	AdminToo: true,
+	ID:       "pauseDeployment", Method: "POST", Path: "/api/deployments/:id/pause",
 	Service: ServiceDeployments, Tag: "deployments", Access: APIKey, Class: Submit, Errors: []int{409},
 	Summary: "Stop the work on a deployment",
 	Text:    "A deployment that spends takt's own forge credential needs the admin key, too; without it the answer is 401. Audited.",
@@ -230,7 +233,8 @@ var PauseDeployment = declare[DeploymentOrder, Deployment](Route{
 
 // ResumeDeployment is POST /api/deployments/:id/resume.
 var ResumeDeployment = declare[DeploymentOrder, Deployment](Route{
-	ID: "resumeDeployment", Method: "POST", Path: "/api/deployments/:id/resume",
+	AdminToo: true,
+	ID:       "resumeDeployment", Method: "POST", Path: "/api/deployments/:id/resume",
 	Service: ServiceDeployments, Tag: "deployments", Access: APIKey, Class: Submit, Errors: []int{409},
 	Summary: "Let a paused deployment go on",
 	Text:    "A deployment that spends takt's own forge credential needs the admin key, too; without it the answer is 401. Audited.",
@@ -238,7 +242,8 @@ var ResumeDeployment = declare[DeploymentOrder, Deployment](Route{
 
 // RetryDeployment is POST /api/deployments/:id/retry.
 var RetryDeployment = declare[RetryDeploymentIn, DeploymentRetried](Route{
-	ID: "retryDeployment", Method: "POST", Path: "/api/deployments/:id/retry",
+	AdminToo: true,
+	ID:       "retryDeployment", Method: "POST", Path: "/api/deployments/:id/retry",
 	Service: ServiceDeployments, Tag: "deployments", Access: APIKey, Class: Submit, Errors: []int{409},
 	Summary: "Try again what has failed, or was skipped by a cancel",
 })

@@ -78,7 +78,9 @@ type Route struct {
 	Text   string
 	Access Access
 	Class  Class
-	Body   BodyLimit
+	// AdminToo says that operators send their key beside the API key.
+	AdminToo bool
+	Body     BodyLimit
 	// Status is that of a success; 0 means 200.
 	Status int
 	// Says describes a success in a sentence; "" means "Done.".
@@ -122,9 +124,7 @@ func (r Route) Out() reflect.Type { return r.out }
 // without such tags is the body itself. Endpoints are made by [declare] and never changed.
 type Endpoint[In, Out any] struct {
 	Route
-	params []param
-	body   int // the index of the body's field, wholeBody or noBody
-	loose  bool
+	input input
 }
 
 // None is the input of an endpoint without parameters, and the output of one without a
@@ -150,7 +150,7 @@ func declare[In, Out any](r Route) Endpoint[In, Out] {
 	r.Status = cmp.Or(r.Status, 200)
 	e := Endpoint[In, Out]{Route: r}
 	var err error
-	if e.params, e.body, e.loose, err = paramsOf(r.in); err != nil {
+	if e.input, err = inputOf(r.in); err != nil {
 		panic(fmt.Sprintf("endpoint %s: %v", r.ID, err))
 	}
 	routes = append(routes, r)
@@ -174,18 +174,18 @@ type Checker interface{ Check() error }
 // parameter's type says otherwise: an impossible id in a path is NotFound.
 func (e *Endpoint[In, Out]) Read(r Request) (in In, err error) {
 	v := reflect.ValueOf(&in).Elem()
-	for i := range e.params {
-		if err := e.params[i].read(r, v); err != nil {
+	for i := range e.input.params {
+		if err := e.input.params[i].read(r, v); err != nil {
 			return in, err
 		}
 	}
-	if e.body != noBody {
+	if e.input.body != noBody {
 		target := v
-		if e.body != wholeBody {
-			target = v.Field(e.body)
+		if e.input.body != wholeBody {
+			target = v.Field(e.input.body)
 		}
 		body := target.Addr().Interface()
-		if err := r.JSON(body, e.loose); err != nil {
+		if err := r.JSON(body, e.input.loose); err != nil {
 			return in, err
 		}
 		if c, ok := body.(Checker); ok {
@@ -194,7 +194,7 @@ func (e *Endpoint[In, Out]) Read(r Request) (in In, err error) {
 			}
 		}
 	}
-	if c, ok := any(&in).(Checker); ok && e.body != wholeBody {
+	if c, ok := any(&in).(Checker); ok && e.input.body != wholeBody {
 		err = c.Check()
 	}
 	return in, err
@@ -216,17 +216,19 @@ func (e *Endpoint[In, Out]) Call(in In) (Call, error) {
 	method, _, _ := strings.Cut(e.Method, " ")
 	c := Call{Method: method, Path: e.Path, Query: map[string][]string{}, Header: map[string][]string{}}
 	v := reflect.ValueOf(&in).Elem()
-	for i := range e.params {
-		if err := e.params[i].write(&c, v); err != nil {
+	for i := range e.input.params {
+		if err := e.input.params[i].write(&c, v); err != nil {
 			return c, err
 		}
 	}
-	switch e.body {
+	switch e.input.body {
 	case noBody:
 	case wholeBody:
 		c.Body = in
 	default:
-		c.Body = v.Field(e.body).Interface()
+		if body := v.Field(e.input.body); !e.input.omit || !body.IsZero() {
+			c.Body = body.Interface()
+		}
 	}
 	return c, nil
 }

@@ -48,7 +48,7 @@ func trialEndpoint(t *testing.T) Endpoint[trial, None] {
 	t.Helper()
 	before := routes
 	t.Cleanup(func() { routes = before })
-	return declare[trial, None](Route{ID: "try", Method: "GET HEAD", Path: "/trial/:id"})
+	return declare[trial, None](Route{ID: "try", Summary: "Try", Tag: "trial", Method: "GET HEAD", Path: "/trial/:id"})
 }
 
 func TestInputsAreReadAndChecked(t *testing.T) {
@@ -106,10 +106,10 @@ func TestEndpointsAreWellDeclared(t *testing.T) {
 		require.False(t, ids[r.ID], "%s is declared twice", r.ID)
 		require.False(t, routes[r.Method+r.Path], "%s %s is declared twice", r.Method, r.Path)
 		ids[r.ID], routes[r.Method+r.Path] = true, true
-		params, _, _, err := paramsOf(r.In())
+		in, err := inputOf(r.In())
 		require.NoError(t, err, r.ID)
 		inPath := 0
-		for _, p := range params {
+		for _, p := range in.params {
 			if p.in == "path" {
 				inPath++
 				require.Contains(t, r.Path+"/", strings.TrimPrefix("/:"+p.name, "/:*")+"/", "%s has no parameter %s", r.ID, p.name)

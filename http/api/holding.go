@@ -28,12 +28,13 @@ type Holding struct {
 	WorkerID HolderID `header:"X-Worker-Id"`
 	ID       BuildID  `path:"id"`
 	Process
+	// BuildID is the build once more. Only endpoints with [HoldingWithBuild] read it.
+	BuildID string `header:"X-Build-Id"`
 }
 
-// HoldingWithBuild is Holding with the build once more, in a header.
+// HoldingWithBuild is Holding whose two build ids must be the same.
 type HoldingWithBuild struct {
 	Holding
-	BuildID string `header:"X-Build-Id"`
 }
 
 // Check refuses another build in the header.

@@ -11,7 +11,7 @@ import (
 	"takt/store"
 )
 
-// Values of Endpoint.body that are no field.
+// Values of input.body that are no field.
 const (
 	noBody    = -1
 	wholeBody = -2
@@ -44,43 +44,48 @@ type param struct {
 	invalid  string // the error's text; "" for the usual one
 }
 
-// paramsOf reads the tags of an input's type.
-func paramsOf(t reflect.Type) (params []param, body int, loose bool, err error) {
-	body = wholeBody
+// input is how the type of an endpoint's input is read and written.
+type input struct {
+	params []param
+	body   int  // the index of the body's field, wholeBody or noBody
+	loose  bool // a request without a body may have any Content-Type
+	omit   bool // clients send no body that is zero
+}
+
+// inputOf reads the tags of an input's type.
+func inputOf(t reflect.Type) (in input, err error) {
+	in.body = wholeBody
 	if t == reflect.TypeFor[None]() {
-		return nil, noBody, false, nil
+		in.body = noBody
 	}
 	if t.Kind() != reflect.Struct {
-		return nil, body, false, nil
+		return in, nil
 	}
-	tagged := false
 	for _, f := range reflect.VisibleFields(t) {
 		if how, ok := f.Tag.Lookup("body"); ok {
-			body, loose, tagged = f.Index[0], how == "loose", true
+			in.body, in.loose, in.omit = f.Index[0], how == "loose", how != "json"
 			continue
 		}
-		for _, in := range [...]string{"path", "query", "header"} {
-			name, ok := f.Tag.Lookup(in)
+		for _, from := range [...]string{"path", "query", "header"} {
+			name, ok := f.Tag.Lookup(from)
 			if !ok {
 				continue
 			}
-			if !tagged && body == wholeBody {
-				body = noBody
+			if in.body == wholeBody {
+				in.body = noBody
 			}
-			tagged = true
-			p, err := paramOf(f, in, name)
+			p, err := paramOf(f, from, name)
 			if err != nil {
-				return nil, 0, false, err
+				return in, err
 			}
-			p.field = f.Index
-			params = append(params, p)
+			in.params = append(in.params, p)
 		}
 	}
-	return params, body, loose, nil
+	return in, nil
 }
 
 func paramOf(f reflect.StructField, in, name string) (p param, err error) {
-	p = param{in: in, name: name, def: f.Tag.Get("default"), invalid: f.Tag.Get("invalid"), id: f.Tag.Get("schema") == "ID"}
+	p = param{in: in, name: name, field: f.Index, def: f.Tag.Get("default"), invalid: f.Tag.Get("invalid"), id: f.Tag.Get("schema") == "ID"}
 	p.own = reflect.PointerTo(f.Type).Implements(reflect.TypeFor[Param]())
 	if v := f.Tag.Get("enum"); v != "" {
 		p.enum = strings.Split(v, ",")

@@ -238,7 +238,7 @@ type WorkerPath struct {
 // WorkerOrder is the input of DrainWorker and ResumeWorker.
 type WorkerOrder struct {
 	ID   WorkerID `path:"id"`
-	Body Reason   `body:"json"`
+	Body Reason   `body:"omitzero"`
 }
 
 // WorkerFilter selects workers.

@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
-	"net/url"
 	"strconv"
 	"time"
 
@@ -14,13 +12,15 @@ import (
 
 // Health returns the controller's public health. Safe to repeat.
 func (c *Client) Health(ctx context.Context) (api.Health, error) {
-	return ask[api.Health](ctx, c, call{method: http.MethodGet, path: "/health", public: true})
+	return Call(ctx, c, api.ShowHealth, api.None{})
 }
 
 // Metrics returns the controller's figures in Prometheus' text format. Safe to
 // repeat.
 func (c *Client) Metrics(ctx context.Context) (string, error) {
-	return ask[string](ctx, c, call{method: http.MethodGet, path: "/metrics", public: true, header: http.Header{"Accept": {"text/plain"}}})
+	cl := of(api.ShowMetrics, api.None{})
+	cl.header.Set("Accept", "text/plain")
+	return ask[string](ctx, c, cl)
 }
 
 // TreeOptions selects which part of the tree to show.
@@ -33,18 +33,14 @@ type TreeOptions struct {
 
 // Tree returns the supervision tree. Safe to repeat.
 func (c *Client) Tree(ctx context.Context, o TreeOptions) (api.TreeNode, error) {
-	cl := call{method: http.MethodGet, path: treePath(o.Path)}
+	in := api.ShowTreeIn{}
 	if o.All {
-		cl.query = query("children", "all")
+		in.Children = "all"
 	}
-	return ask[api.TreeNode](ctx, c, cl)
-}
-
-func treePath(node string) string {
-	if node == "" {
-		return "/admin/tree"
+	if o.Path == "" {
+		return Call(ctx, c, api.ShowTree, in)
 	}
-	return "/admin/tree/" + (&url.URL{Path: node}).EscapedPath()
+	return Call(ctx, c, api.ShowNode, api.ShowNodeIn{Path: o.Path, ShowTreeIn: in})
 }
 
 // Order is an operator's order to the supervision tree.
@@ -63,14 +59,20 @@ type Order struct {
 }
 
 func (o Order) call(dry bool) call {
-	timeout := ""
+	in := api.OrderNodeIn{Path: o.Path, Force: o.Force, DryRun: dry, Body: api.Reason{Reason: o.Reason}}
 	if o.Timeout > 0 {
-		timeout = strconv.FormatFloat(o.Timeout.Seconds(), 'f', -1, 64)
+		in.Timeout = strconv.FormatFloat(o.Timeout.Seconds(), 'f', -1, 64)
 	}
-	return call{
-		method: http.MethodPost, path: treePath(o.Path) + "/" + o.Action, body: api.Order{Reason: o.Reason}, extra: o.Timeout,
-		query: query("dry_run", flag(dry), "force", flag(o.Force), "timeout", timeout),
+	e := api.RestartNode
+	switch o.Action {
+	case "terminate":
+		e = api.TerminateNode
+	case "start":
+		e = api.StartNode
 	}
+	cl := of(e, in)
+	cl.extra = o.Timeout
+	return cl
 }
 
 // Ordered is the result of an order. Exactly one of the two fields is set.
@@ -109,19 +111,19 @@ func (c *Client) Plan(ctx context.Context, o Order) (api.Plan, error) {
 
 // HeartbeatSettings returns the time-outs in force. Safe to repeat.
 func (c *Client) HeartbeatSettings(ctx context.Context) (api.HeartbeatSettings, error) {
-	return ask[api.HeartbeatSettings](ctx, c, call{method: http.MethodGet, path: "/admin/heartbeat"})
+	return Call(ctx, c, api.ShowTimeouts, api.None{})
 }
 
 // SetHeartbeat changes the time-outs that are set in h and returns all of them. Safe
 // to repeat.
 func (c *Client) SetHeartbeat(ctx context.Context, h api.HeartbeatSettings) (api.HeartbeatSettings, error) {
-	return ask[api.HeartbeatSettings](ctx, c, call{method: http.MethodPut, path: "/admin/heartbeat", body: h})
+	return Call(ctx, c, api.ChangeTimeouts, h)
 }
 
 // Audit returns what operators did, newest first; limit 0 means the
 // controller's default. Safe to repeat.
 func (c *Client) Audit(ctx context.Context, limit int) (api.Audit, error) {
-	return ask[api.Audit](ctx, c, call{method: http.MethodGet, path: "/admin/audit", query: query("limit", positive(limit))})
+	return Call(ctx, c, api.ShowAudit, api.ShowAuditIn{Limit: limit})
 }
 
 // CheckInvariants checks the database's invariants and returns the results. With a
@@ -129,58 +131,52 @@ func (c *Client) Audit(ctx context.Context, limit int) (api.Audit, error) {
 // repeat.
 func (c *Client) CheckInvariants(ctx context.Context, repair string) (api.Invariants, error) {
 	if repair == "" {
-		return ask[api.Invariants](ctx, c, call{method: http.MethodGet, path: "/admin/audit/check"})
+		return Call(ctx, c, api.CheckInvariants, api.None{})
 	}
-	return ask[api.Invariants](ctx, c, call{method: http.MethodPost, path: "/admin/audit/check", body: api.Order{Reason: repair}})
+	return Call(ctx, c, api.RepairInvariants, api.Order{Reason: repair})
 }
 
 // Fault makes a fault in a controller that allows drills. It returns when the fault has
 // begun.
 func (c *Client) Fault(ctx context.Context, f api.Fault) (api.Fault, error) {
-	return ask[api.Fault](ctx, c, call{method: http.MethodPost, path: "/admin/drill", body: f})
+	return Call(ctx, c, api.CauseFault, f)
 }
 
 // Heijunka returns the state of load levelling. Safe to repeat.
 func (c *Client) Heijunka(ctx context.Context) (api.Heijunka, error) {
-	return c.heijunka(ctx, http.MethodGet, "", nil)
+	return Call(ctx, c, api.ShowHeijunka, api.None{})
 }
 
 // SetHeijunkaLimits changes the limits of admission. Safe to repeat.
 func (c *Client) SetHeijunkaLimits(ctx context.Context, l api.HeijunkaLimits) (api.Heijunka, error) {
-	return c.heijunka(ctx, http.MethodPut, "/limits", l)
+	return Call(ctx, c, api.ChangeHeijunkaLimits, l)
 }
 
 // ScalePool changes the size of a pool. Not safe to repeat with By set.
 func (c *Client) ScalePool(ctx context.Context, pool string, s api.HeijunkaScale) (api.Heijunka, error) {
-	return c.heijunka(ctx, http.MethodPost, "/pools/"+url.PathEscape(pool)+"/scale", s)
+	return Call(ctx, c, api.ScalePool, api.ScalePoolIn{Name: pool, Body: s})
 }
 
 // SetAffinity changes the pools that a domain prefers. Safe to repeat.
 func (c *Client) SetAffinity(ctx context.Context, a api.HeijunkaAffinity) (api.Heijunka, error) {
-	return c.heijunka(ctx, http.MethodPut, "/affinity", a)
+	return Call(ctx, c, api.ChangeHeijunkaAffinity, a)
 }
 
 // Surge starts or stops a surge, or enables or disables burst detection. Safe to
 // repeat.
 func (c *Client) Surge(ctx context.Context, s api.HeijunkaSurge) (api.Heijunka, error) {
-	return c.heijunka(ctx, http.MethodPost, "/surge", s)
-}
-
-func (c *Client) heijunka(ctx context.Context, method, path string, body any) (api.Heijunka, error) {
-	return ask[api.Heijunka](ctx, c, call{method: method, path: "/admin/heijunka" + path, body: body})
+	return Call(ctx, c, api.SurgeHeijunka, s)
 }
 
 // Rebalance moves a worker to the pool that needs it more. With dry it only returns
 // what it would do. Not safe to repeat, because a repeat may move another worker.
 func (c *Client) Rebalance(ctx context.Context, reason string, dry bool) (api.HeijunkaRebalance, error) {
-	return ask[api.HeijunkaRebalance](ctx, c, call{
-		method: http.MethodPost, path: "/admin/heijunka/rebalance", query: query("dry_run", flag(dry)), body: api.Order{Reason: reason},
-	})
+	return Call(ctx, c, api.RebalanceHeijunka, api.RebalanceHeijunkaIn{DryRun: dry, Body: api.Reason{Reason: reason}})
 }
 
 // Debug describes the inside of the controller. Safe to repeat.
 func (c *Client) Debug(ctx context.Context) (api.Debug, error) {
-	return ask[api.Debug](ctx, c, call{method: http.MethodGet, path: "/admin/debug"})
+	return Call(ctx, c, api.ShowDebug, api.None{})
 }
 
 // ProfileOptions selects a profile.
@@ -197,8 +193,7 @@ type ProfileOptions struct {
 // Profile takes a profile of the controller's process. The controller takes one at a
 // time. Error: Conflict. Safe to repeat.
 func (c *Client) Profile(ctx context.Context, o ProfileOptions) (string, error) {
-	return ask[string](ctx, c, call{
-		method: http.MethodGet, path: "/admin/debug/pprof/" + url.PathEscape(o.Name), extra: o.Record,
-		query: query("seconds", positive(int(o.Record/time.Second)), "debug", positive(o.Text)),
-	})
+	cl := of(api.TakeProfile, api.TakeProfileIn{Name: o.Name, Seconds: int(o.Record / time.Second), Debug: o.Text})
+	cl.extra = o.Record
+	return ask[string](ctx, c, cl)
 }

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"strconv"
 
 	"takt/http/api"
@@ -53,31 +52,21 @@ func (c *Client) Submit(ctx context.Context, s Submit) (api.Submitted, error) {
 		}
 		parts = append(parts, field("labels", string(labels)))
 	}
-	header := http.Header{}
-	setIf(header, api.HeaderIdempotencyKey, s.IdempotencyKey)
-	return upload[api.Submitted](ctx, c, call{method: http.MethodPost, path: "/api/builds", header: header}, parts, s.Progress)
+	cl := of(api.SubmitBuild, api.SubmitBuildIn{IdempotencyKey: s.IdempotencyKey})
+	return upload[api.Submitted](ctx, c, cl, parts, s.Progress)
 }
 
 // Status returns the state of a build. Safe to repeat.
 func (c *Client) Status(ctx context.Context, buildID string, auth BuildAuth) (api.BuildStatus, error) {
-	return ask[api.BuildStatus](ctx, c, call{method: http.MethodGet, path: "/api/builds/{build}/status", id: buildID, header: auth.header()})
+	return Call(ctx, c, api.ShowBuildStatus, auth.of(buildID))
 }
 
 // Filter selects builds; empty members match all.
-type Filter struct {
-	Status   string
-	Platform string
-	WorkerID string
-	// Limit is the most to return; 0 means all.
-	Limit int
-}
+type Filter = api.BuildFilter
 
 // List returns builds, newest first. Safe to repeat.
 func (c *Client) List(ctx context.Context, f Filter) ([]api.BuildItem, error) {
-	out, err := ask[[]api.BuildItem](ctx, c, call{
-		method: http.MethodGet, path: "/api/builds",
-		query: query("status", f.Status, "platform", f.Platform, "worker_id", f.WorkerID, "limit", positive(f.Limit)),
-	})
+	out, err := Call(ctx, c, api.ListBuilds, f)
 	if f.Limit > 0 && len(out) > f.Limit {
 		out = out[:f.Limit] // the controller may ignore the limit
 	}
@@ -86,18 +75,18 @@ func (c *Client) List(ctx context.Context, f Filter) ([]api.BuildItem, error) {
 
 // Statistics returns the number of builds in each state. Safe to repeat.
 func (c *Client) Statistics(ctx context.Context) (api.Statistics, error) {
-	return ask[api.Statistics](ctx, c, call{method: http.MethodGet, path: "/api/builds/statistics"})
+	return Call(ctx, c, api.CountBuilds, api.None{})
 }
 
 // Show returns one build as List does. Safe to repeat.
 func (c *Client) Show(ctx context.Context, buildID string) (api.BuildItem, error) {
-	return ask[api.BuildItem](ctx, c, call{method: http.MethodGet, path: "/api/builds/{build}", id: buildID})
+	return Call(ctx, c, api.ShowBuild, api.BuildPath{ID: api.BuildID(buildID)})
 }
 
 // Retry submits a build again, with the files that the controller has. A repeat after
 // a lost reply may queue it twice.
 func (c *Client) Retry(ctx context.Context, buildID string, auth BuildAuth) (api.Retried, error) {
-	return ask[api.Retried](ctx, c, call{method: http.MethodPost, path: "/api/builds/{build}/retry", id: buildID, header: auth.header()})
+	return Call(ctx, c, api.RetryBuild, auth.of(buildID))
 }
 
 // LogsAfter selects a part of a build's log.
@@ -110,30 +99,23 @@ type LogsAfter struct {
 
 // Logs returns a build's log, oldest first. Safe to repeat.
 func (c *Client) Logs(ctx context.Context, buildID string, auth BuildAuth, after LogsAfter) (api.Logs, error) {
-	return ask[api.Logs](ctx, c, call{
-		method: http.MethodGet, path: "/api/builds/{build}/logs", id: buildID, header: auth.header(),
-		query: query("after", positive(after.Seq), "limit", positive(after.Limit)),
-	})
+	return Call(ctx, c, api.ReadLogs, api.ReadLogsIn{BuildAccess: auth.of(buildID), After: after.Seq, Limit: after.Limit})
 }
 
 // Cancel ends a build that has not finished. A repeat fails, because the build has
 // then finished.
 func (c *Client) Cancel(ctx context.Context, buildID string) (api.Cancelled, error) {
-	return ask[api.Cancelled](ctx, c, call{method: http.MethodPost, path: "/api/builds/{build}/cancel", id: buildID})
+	return Call(ctx, c, api.CancelBuild, api.BuildPath{ID: api.BuildID(buildID)})
 }
 
 // Requeue takes a build from the worker that holds it, so that it is pending again. It
 // needs the admin key. A repeat fails, because no worker holds the build then.
 func (c *Client) Requeue(ctx context.Context, buildID, reason string) (api.BuildItem, error) {
-	return ask[api.BuildItem](ctx, c, call{
-		method: http.MethodPost, path: "/api/builds/{build}/requeue", id: buildID, operator: true, body: api.Order{Reason: reason},
-	})
+	return Call(ctx, c, api.RequeueBuild, api.RequeueBuildIn{ID: api.BuildID(buildID), Body: api.Order{Reason: reason}})
 }
 
 // SetPriority changes the priority of a pending build: -10 to 10, higher is built
 // first. Safe to repeat.
 func (c *Client) SetPriority(ctx context.Context, buildID string, priority int) (api.BuildItem, error) {
-	return ask[api.BuildItem](ctx, c, call{
-		method: http.MethodPatch, path: "/api/builds/{build}", id: buildID, body: api.BuildPatch{Priority: &priority},
-	})
+	return Call(ctx, c, api.PatchBuild, api.PatchBuildIn{ID: api.BuildID(buildID), Body: api.BuildPatch{Priority: &priority}})
 }

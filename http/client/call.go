@@ -10,13 +10,9 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
-	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"takt/http/api"
-	"takt/store"
 	"takt/store/tracing"
 )
 
@@ -26,85 +22,56 @@ const (
 	maxError = 1 << 20
 )
 
-// call describes one request before it is sent. It carries the admin key if its path
-// begins with /admin, and the API key otherwise; with operator set, both.
+// call is one request before it is sent.
 type call struct {
-	method string
-	// path may have one placeholder, such as {build}, which id fills.
-	path string
-	id   string
-	// public calls carry no key.
-	public, operator bool
-	query            url.Values
-	header           http.Header
-	// body, unless nil, is sent as JSON.
-	body any
-	// form, if it has an Open function, is sent instead of body, as a form with this
+	api.Call
+	access api.Access
+	// operator sends the admin key beside the API key.
+	operator bool
+	header   http.Header
+	// form, if it has an Open function, is sent instead of the body, as a form with this
 	// boundary.
 	form     Content
 	boundary string
 	// extra is added to CallTimeout.
 	extra time.Duration
+	// err is why the call can't be made.
+	err error
 }
 
-// fill returns the path with its placeholder filled, and the placeholder's name.
-func (c call) fill() (path, kind string) {
-	before, rest, found := strings.Cut(c.path, "{")
-	if !found {
-		return c.path, ""
+// of returns a call of an endpoint. An id that is not a valid path segment is refused
+// before anything is sent.
+func of[In, Out any](e api.Endpoint[In, Out], in In) call {
+	c, err := e.Call(in)
+	cl := call{Call: c, access: e.Access, operator: e.AdminToo, header: http.Header{}, err: err}
+	for name, values := range c.Header {
+		cl.header[http.CanonicalHeaderKey(name)] = values
 	}
-	kind, after, _ := strings.Cut(rest, "}")
-	return before + c.id + after, kind
+	return cl
 }
 
-func (c call) String() string {
-	path, _ := c.fill()
-	return c.method + " " + path
+// Call calls an endpoint that has no file, form or stream. Whether it is safe to repeat
+// depends on the endpoint.
+func Call[In, Out any](ctx context.Context, c *Client, e api.Endpoint[In, Out], in In) (Out, error) {
+	return ask[Out](ctx, c, of(e, in))
 }
 
-// query makes a query of names and values. It leaves out names without a value.
-func query(pairs ...string) url.Values {
-	q := url.Values{}
-	for pair := range slices.Chunk(pairs, 2) {
-		if name, value := pair[0], pair[1]; value != "" {
-			q.Set(name, value)
-		}
-	}
-	return q
-}
+func (c call) String() string { return c.Method + " " + c.Path }
 
-// positive returns n as a query's value, or "" unless n is positive.
-func positive[N int | int64](n N) string {
-	if n <= 0 {
-		return ""
-	}
-	return strconv.FormatInt(int64(n), 10)
-}
-
-// flag returns "1" if set, else "".
-func flag(set bool) string {
-	if set {
-		return "1"
-	}
-	return ""
-}
-
-// request makes the HTTP request of cl. It refuses an id that is not a valid path
-// segment before anything is sent.
+// request makes the HTTP request of cl.
 func (c *Client) request(ctx context.Context, cl call) (*http.Request, error) {
-	path, kind := cl.fill()
-	if kind != "" && !store.ValidID(cl.id) {
-		return nil, store.NewError(store.InvalidArgument, fmt.Sprintf("%q is not a valid %s id", cl.id, kind))
+	if cl.err != nil {
+		return nil, cl.err
 	}
-	unescaped, err := url.PathUnescape(path)
+	unescaped, err := url.PathUnescape(cl.Path)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", cl, err)
 	}
 	target := *c.base
-	target.RawPath = target.EscapedPath() + path
+	target.RawPath = target.EscapedPath() + cl.Path
 	target.Path += unescaped
-	target.RawQuery = cl.query.Encode()
-	req, err := http.NewRequestWithContext(ctx, cl.method, target.String(), http.NoBody)
+	target.RawQuery = url.Values(cl.Query).Encode()
+	req, err := http.NewRequestWithContext(ctx, cl.Method, target.String(), http.NoBody)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", cl, err)
 	}
@@ -112,9 +79,9 @@ func (c *Client) request(ctx context.Context, cl call) (*http.Request, error) {
 	req.Header.Set("User-Agent", c.cfg.UserAgent)
 	setIf(req.Header, tracing.Header, tracing.Traceparent(ctx))
 	maps.Copy(req.Header, cl.header)
-	switch {
-	case cl.public:
-	case strings.HasPrefix(path, "/admin/"):
+	switch cl.access {
+	case api.Public:
+	case api.AdminKey:
 		setIf(req.Header, api.HeaderAdminKey, c.cfg.AdminKey)
 	default:
 		setIf(req.Header, api.HeaderAPIKey, c.cfg.APIKey)
@@ -122,8 +89,8 @@ func (c *Client) request(ctx context.Context, cl call) (*http.Request, error) {
 			setIf(req.Header, api.HeaderAdminKey, c.cfg.AdminKey)
 		}
 	}
-	if cl.body != nil {
-		body, err := json.Marshal(cl.body)
+	if cl.Body != nil {
+		body, err := json.Marshal(cl.Body)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", cl, err)
 		}
@@ -187,7 +154,7 @@ func decode(outer, inner context.Context, cl call, resp *http.Response, out any)
 		return unexpected(cl, resp, errors.New("reply too large"))
 	}
 	switch out := out.(type) {
-	case *nothing:
+	case *api.None:
 		return nil
 	case *string:
 		*out = string(body)
@@ -199,9 +166,6 @@ func decode(outer, inner context.Context, cl call, resp *http.Response, out any)
 		return nil
 	}
 }
-
-// nothing is the reply type of a call whose reply is ignored.
-type nothing struct{}
 
 // drain reads a short rest of body, because the connection can then be used again.
 func drain(body io.Reader) {

@@ -103,10 +103,9 @@ type BuildAuth struct {
 	Token string
 }
 
-func (a BuildAuth) header() http.Header {
-	h := http.Header{}
-	setIf(h, api.HeaderBuildToken, a.Token)
-	return h
+// of is the input of endpoints for a build.
+func (a BuildAuth) of(id string) api.BuildAccess {
+	return api.BuildAccess{ID: api.BuildID(id), Token: a.Token}
 }
 
 // Held identifies a build for calls of the worker that holds it.
@@ -121,16 +120,11 @@ type Held struct {
 	Token string
 }
 
-// call returns a call of the worker that holds b.
-func (b Held) call(method, what string, body any) call {
-	return call{method: method, path: "/api/builds/{build}" + what, id: b.BuildID, header: b.header(), body: body}
+// holding is b as the input of endpoints.
+func (b Held) holding() api.HoldingWithBuild {
+	return api.HoldingWithBuild{Holding: api.Holding{
+		WorkerID: api.HolderID(b.WorkerID), ID: api.BuildID(b.BuildID), BuildID: b.BuildID, Process: b.process(),
+	}}
 }
 
-func (b Held) header() http.Header {
-	h := http.Header{}
-	h.Set(api.HeaderWorkerID, b.WorkerID)
-	h.Set(api.HeaderBuildID, b.BuildID)
-	setIf(h, api.HeaderBuildAttempt, positive(b.Attempt))
-	setIf(h, api.HeaderInstance, b.Instance)
-	return h
-}
+func (b Held) process() api.Process { return api.Process{Attempt: b.Attempt, Instance: b.Instance} }

@@ -11,6 +11,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"takt/http/api"
 )
 
 // Events streams what happens on the controller to each until ctx ends, each returns an
@@ -18,10 +20,8 @@ import (
 // sign of life: one at the start, then one every 15 s. After an error it is safe to call
 // Events again, but what has happened in between is lost.
 func (c *Client) Events(ctx context.Context, topics []string, each func(topic string, data json.RawMessage) error) error {
-	cl := call{
-		method: http.MethodGet, path: "/api/events", query: query("topics", strings.Join(topics, ",")),
-		header: http.Header{"Accept": {"text/event-stream"}},
-	}
+	cl := of(api.FollowEvents, api.FollowEventsIn{Topics: strings.Join(topics, ",")})
+	cl.header.Set("Accept", "text/event-stream")
 	resp, err := c.open(ctx, cl)
 	if err != nil {
 		return err
@@ -37,7 +37,7 @@ func (c *Client) Events(ctx context.Context, topics []string, each func(topic st
 // Clock returns the time that the controller tells in its replies, to the second. Safe
 // to repeat.
 func (c *Client) Clock(ctx context.Context) (time.Time, error) {
-	cl := call{method: http.MethodGet, path: "/livez", public: true}
+	cl := of(api.IsAlive, api.None{})
 	resp, err := c.open(ctx, cl)
 	if err != nil {
 		return time.Time{}, err

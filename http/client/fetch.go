@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"time"
 
+	"takt/http/api"
 	"takt/store"
 )
 
@@ -52,18 +53,17 @@ const badTries = 3
 
 // Download fetches a build's result.
 func (c *Client) Download(ctx context.Context, buildID string, auth BuildAuth, dst Target, o FetchOptions) (Fetched, error) {
-	cl := call{method: http.MethodGet, path: "/api/builds/{build}/download", id: buildID, header: auth.header()}
-	return c.fetch(ctx, cl, dst, o)
+	return c.fetch(ctx, of(api.DownloadResult, auth.of(buildID)), dst, o)
 }
 
 // Source fetches a build's source for the worker that holds it.
 func (c *Client) Source(ctx context.Context, b Held, dst Target, o FetchOptions) (Fetched, error) {
-	return c.fetch(ctx, b.call(http.MethodGet, "/source", nil), dst, o)
+	return c.fetch(ctx, of(api.FetchSource, b.holding().Holding), dst, o)
 }
 
 // Certs fetches a build's certificates for the worker that holds it.
 func (c *Client) Certs(ctx context.Context, b Held, dst Target, o FetchOptions) (Fetched, error) {
-	return c.fetch(ctx, b.call(http.MethodGet, "/certs", nil), dst, o)
+	return c.fetch(ctx, of(api.FetchCerts, b.holding().Holding), dst, o)
 }
 
 // fetching is a download that may take several requests.

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"io"
 	"mime"
-	"net/http"
+	"strconv"
 
 	"takt/http/api"
 )
@@ -23,10 +23,12 @@ const maxEvent = 16 << 20
 // broken stream. After a broken stream it is safe to continue after the last line
 // received.
 func (c *Client) TailLogs(ctx context.Context, buildID string, auth BuildAuth, seq int64, line func(api.LogEntry) error) (api.LogEnd, error) {
-	header := auth.header()
-	header.Set("Accept", "text/event-stream")
-	setIf(header, "Last-Event-ID", positive(seq))
-	cl := call{method: http.MethodGet, path: "/api/builds/{build}/logs", id: buildID, header: header}
+	in := api.ReadLogsIn{BuildAccess: auth.of(buildID)}
+	if seq > 0 {
+		in.LastEventID = strconv.FormatInt(seq, 10)
+	}
+	cl := of(api.ReadLogs, in)
+	cl.header.Set("Accept", "text/event-stream")
 	resp, err := c.open(ctx, cl) // the controller pings more often than StallTimeout
 	if err != nil {
 		return api.LogEnd{}, err

@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"net/http"
 	"strconv"
 	"strings"
 	"time"
@@ -14,7 +13,7 @@ import (
 // Register registers a worker, or registers it again if r.ID is set. Safe to repeat
 // with r.ID; without it each repeat may leave an extra worker behind.
 func (c *Client) Register(ctx context.Context, r api.Register) (api.Registered, error) {
-	return ask[api.Registered](ctx, c, call{method: http.MethodPost, path: "/api/workers/register", body: r})
+	return Call(ctx, c, api.RegisterWorker, r)
 }
 
 // Poll is a request for work.
@@ -38,27 +37,25 @@ func (c *Client) Poll(ctx context.Context, p Poll) (api.PollReply, error) {
 	// It is a POST, because net/http repeats a GET by itself when a kept connection
 	// breaks. Each poll rotates the token, so only the caller may decide to repeat
 	// it.
-	cl := call{
-		method: http.MethodPost, path: "/api/workers/poll", header: http.Header{}, extra: p.Wait,
-		query: query("wait", positive(int(p.Wait/time.Second))),
+	in := api.PollIn{Token: p.Token, Instance: p.Instance}
+	if p.Token == "" {
+		in.WorkerID = p.WorkerID
 	}
-	if p.Token != "" {
-		cl.header.Set(api.HeaderWorkerToken, p.Token)
-	} else {
-		cl.query.Set("worker_id", p.WorkerID)
+	if wait := int(p.Wait / time.Second); wait > 0 {
+		in.Wait = strconv.Itoa(wait)
 	}
-	setIf(cl.header, api.HeaderInstance, p.Instance)
 	if p.Active != nil {
-		cl.query.Set("active", strings.Join(p.Active, ","))
+		active := strings.Join(p.Active, ",")
+		in.Active = &active
 	}
+	cl := of(api.PollByPost, in)
+	cl.extra = p.Wait
 	return ask[api.PollReply](ctx, c, cl)
 }
 
 // Unregister removes the worker. Its builds are pending again at once.
 func (c *Client) Unregister(ctx context.Context, token string) (api.Unregistered, error) {
-	header := http.Header{}
-	header.Set(api.HeaderWorkerToken, token)
-	return ask[api.Unregistered](ctx, c, call{method: http.MethodPost, path: "/api/workers/unregister", header: header})
+	return Call(ctx, c, api.UnregisterWorker, api.UnregisterIn{Token: token})
 }
 
 // Upload is a worker's report that a build has ended.
@@ -93,62 +90,52 @@ func (c *Client) Upload(ctx context.Context, u Upload) (api.Uploaded, error) {
 	if u.Result != nil {
 		parts = append(parts, file("result", "result", "application/octet-stream", *u.Result))
 	}
-	cl := call{method: http.MethodPost, path: "/api/workers/upload", header: u.header()}
+	cl := of(api.UploadResult, api.UploadResultIn{Process: u.process(), BuildID: u.BuildID, WorkerID: u.WorkerID})
 	return upload[api.Uploaded](ctx, c, cl, parts, u.Progress)
 }
 
 // Heartbeat sends a beat of a build. progress is in percent; nil leaves it out. The reply
 // has b's token with a new expiry, if that token is valid. Safe to repeat.
 func (c *Client) Heartbeat(ctx context.Context, b Held, progress *float64) (api.HeartbeatReply, error) {
-	cl := b.call(http.MethodPost, "/heartbeat", api.Heartbeat{Progress: progress})
-	cl.query = query("worker_id", b.WorkerID)
-	setIf(cl.header, api.HeaderWorkerToken, b.Token)
-	return ask[api.HeartbeatReply](ctx, c, cl)
+	return Call(ctx, c, api.BeatHeldBuild, api.HeartbeatIn{
+		ID: api.BuildID(b.BuildID), WorkerID: b.WorkerID, Process: b.process(), Token: b.Token, Body: api.Heartbeat{Progress: progress},
+	})
 }
 
 // Telemetry sends figures of the worker's machine, which are a beat of the build too. Safe
 // to repeat; each writes a line to the build's log.
 func (c *Client) Telemetry(ctx context.Context, b Held, t api.Telemetry) error {
-	_, err := ask[api.Status](ctx, c, b.call(http.MethodPost, "/telemetry", t))
+	_, err := Call(ctx, c, api.PostTelemetry, api.PostTelemetryIn{HoldingWithBuild: b.holding(), Body: t})
 	return err
 }
 
 // PostLogs appends lines to a build's log. A repeat after a lost reply may write them
 // twice.
 func (c *Client) PostLogs(ctx context.Context, b Held, lines []api.LogMessage) (api.PostedLogs, error) {
-	body := struct {
-		Logs []api.LogMessage `json:"logs"`
-	}{lines}
-	return ask[api.PostedLogs](ctx, c, b.call(http.MethodPost, "/logs", body))
+	return Call(ctx, c, api.WriteLogs, api.WriteLogsIn{Holding: b.holding().Holding, Body: api.PostLogs{Logs: lines}})
 }
 
 // Report sends a worker's diagnostic report.
 func (c *Client) Report(ctx context.Context, r api.PostDiagnostic) (api.PostedDiagnostic, error) {
-	return ask[api.PostedDiagnostic](ctx, c, call{method: http.MethodPost, path: "/api/diagnostics/report", body: r})
+	return Call(ctx, c, api.ReportDiagnostics, r)
 }
 
 // FailBuild ends a build as failed, whoever holds it. Safe to repeat.
 func (c *Client) FailBuild(ctx context.Context, buildID, reason string) (api.Uploaded, error) {
-	return ask[api.Uploaded](ctx, c, call{method: http.MethodPost, path: "/api/workers/fail", body: api.FailBuild{BuildID: buildID, Error: reason}})
+	return Call(ctx, c, api.FailHeldBuild, api.FailBuildIn{Body: api.FailBuild{BuildID: buildID, Error: reason}})
 }
 
 // WorkerFilter selects workers; empty members match all.
-type WorkerFilter struct {
-	Status string // idle, building or offline
-	// Limit is the most to return; 0 means all.
-	Limit int
-}
+type WorkerFilter = api.WorkerFilter
 
 // Workers lists the fleet, the oldest first. Safe to repeat.
 func (c *Client) Workers(ctx context.Context, f WorkerFilter) (api.WorkerList, error) {
-	return ask[api.WorkerList](ctx, c, call{
-		method: http.MethodGet, path: "/api/workers", query: query("status", f.Status, "limit", positive(f.Limit)),
-	})
+	return Call(ctx, c, api.ListWorkers, f)
 }
 
 // Worker returns one worker. Safe to repeat.
 func (c *Client) Worker(ctx context.Context, id string) (api.Worker, error) {
-	return ask[api.Worker](ctx, c, call{method: http.MethodGet, path: "/api/workers/{worker}", id: id})
+	return Call(ctx, c, api.ShowWorker, api.WorkerPath{ID: api.WorkerID(id)})
 }
 
 // Drain stops new builds for a worker. The worker finishes the builds that it holds.
@@ -165,18 +152,15 @@ func (c *Client) Resume(ctx context.Context, id string) (api.Worker, error) {
 // SetDraining is Drain or Resume with a reason for the audit, which may be "". Safe to
 // repeat.
 func (c *Client) SetDraining(ctx context.Context, id string, draining bool, reason string) (api.Worker, error) {
-	cl := call{method: http.MethodPost, path: "/api/workers/{worker}/resume", id: id}
+	in := api.WorkerOrder{ID: api.WorkerID(id), Body: api.Reason{Reason: reason}}
 	if draining {
-		cl.path = "/api/workers/{worker}/drain"
+		return Call(ctx, c, api.DrainWorker, in)
 	}
-	if reason != "" {
-		cl.body = api.Order{Reason: reason}
-	}
-	return ask[api.Worker](ctx, c, cl)
+	return Call(ctx, c, api.ResumeWorker, in)
 }
 
 // DeleteWorker removes a worker. Its builds are pending again at once. A repeat
 // fails, because the worker is then unknown.
 func (c *Client) DeleteWorker(ctx context.Context, id string) (api.Unregistered, error) {
-	return ask[api.Unregistered](ctx, c, call{method: http.MethodDelete, path: "/api/workers/{worker}", id: id})
+	return Call(ctx, c, api.DeleteWorker, api.WorkerPath{ID: api.WorkerID(id)})
 }
