@@ -50,21 +50,21 @@ type DeploymentRequest struct {
 	TargetOrg string `json:"target_org"`
 	// Include and Exclude are globs of names, case-insensitive. An empty Include means
 	// all.
-	Include []string `json:"include,omitempty"`
-	Exclude []string `json:"exclude,omitempty"`
+	Include []string `json:"include,omitempty" max:"100"`
+	Exclude []string `json:"exclude,omitempty" max:"100"`
 	// OnlyVisibility selects repositories of this visibility; "" selects all.
-	OnlyVisibility string `json:"only_visibility,omitempty"`
+	OnlyVisibility string `json:"only_visibility,omitempty" enum:",public,private,internal"`
 	// Archived and Forks are TakeAll, TakeNone or TakeOnly.
-	Archived string `json:"archived,omitempty"`
-	Forks    string `json:"forks,omitempty"`
+	Archived string `json:"archived,omitempty" enum:",include,exclude,only"`
+	Forks    string `json:"forks,omitempty" enum:",include,exclude,only"`
 	// NameTemplate makes the names of the copies: {name}, {owner}.
 	NameTemplate string `json:"name_template,omitempty"`
 	// Visibility is that of the copies; "keep" means the same as the source's.
-	Visibility string `json:"visibility,omitempty"`
+	Visibility string `json:"visibility,omitempty" enum:",keep,public,private,internal"`
 	// AllowPublish permits that more people can see a copy than can see its source.
 	AllowPublish bool `json:"allow_publish,omitempty"`
 	// Concurrency is how many repositories are copied at once.
-	Concurrency int `json:"concurrency,omitempty"`
+	Concurrency int `json:"concurrency,omitempty" min:"0" max:"32"`
 	// DryRun plans the deployment and copies nothing.
 	DryRun bool `json:"dry_run,omitempty"`
 }

@@ -12,15 +12,15 @@ const (
 	TopicBuildUploaded = "build:uploaded" // within the controller only
 )
 
-// BuildUpdate is the data of TopicBuildUpdated: the current state of a build. Like
+// BuildUpdate is the data of the event build:updated: the current state of a build. Like
 // every event it is a hint, so a subscriber reads the build before it acts.
 type BuildUpdate struct {
-	BuildID  string     `json:"build_id"`
+	BuildID  string     `json:"build_id" schema:"ID"`
 	State    BuildState `json:"state"`
 	Platform Platform   `json:"platform,omitempty"`
 	// WorkerID is the worker that holds the build, or held it last; "" if there is none
 	// or the publisher does not know.
-	WorkerID string `json:"worker_id,omitempty"`
+	WorkerID string `json:"worker_id,omitempty" schema:"ID"`
 	// Step is for the log and the metrics of the controller where it happened. It is
 	// sent to nobody.
 	Step Step `json:"-"`
@@ -94,9 +94,9 @@ const (
 	LostRequeued     = "requeued"     // an operator requeued the build
 )
 
-// WorkerUpdate is the data of TopicWorkerUpdated.
+// WorkerUpdate is the data of the event worker:updated.
 type WorkerUpdate struct {
-	WorkerID string       `json:"worker_id"`
+	WorkerID string       `json:"worker_id" schema:"ID"`
 	Status   WorkerStatus `json:"status"`
 	// Draining workers get no builds.
 	Draining bool `json:"draining,omitempty"`

@@ -149,13 +149,13 @@ type HeijunkaStatus struct {
 	Burst     HeijunkaBursts    `json:"burst"`
 	// Changed is what operators have changed and is still in force: limits, bounds by
 	// pool, affinity by domain, burst. Each has the time at which it ends.
-	Changed json.RawMessage `json:"changed"`
+	Changed json.RawMessage `json:"changed" type:"object"`
 }
 
 // HeijunkaRegulator is the gate.
 type HeijunkaRegulator struct {
-	Level        string  `json:"level"` // normal, alert or critical
-	Load         int     `json:"load"`  // requests admitted now
+	Level        string  `json:"level" enum:"normal,alert,critical"`
+	Load         int     `json:"load"` // requests admitted now
 	SoftLimit    int     `json:"soft_limit"`
 	HardLimit    int     `json:"hard_limit"`
 	Reserved     float64 `json:"reserved"`
@@ -183,7 +183,7 @@ type HeijunkaHolder struct {
 // HeijunkaPool is one pool of workers.
 type HeijunkaPool struct {
 	Name        string  `json:"name"`
-	Health      string  `json:"health"` // healthy, degraded or critical
+	Health      string  `json:"health" enum:"healthy,degraded,critical"`
 	Workers     int     `json:"workers"`
 	Available   int     `json:"available"`
 	Busy        int     `json:"busy"`

@@ -13,14 +13,14 @@ import (
 // Order is the body of POST /admin/tree/…/restart, terminate and start.
 type Order struct {
 	// Reason is required and goes into the audit.
-	Reason string `json:"reason"`
+	Reason string `json:"reason" min:"1" max:"1000"`
 }
 
 // Plan describes what an order does. It is the reply to ?dry_run=1. It also comes
 // with status 202 for an order that stops the HTTP server itself, because such an
 // order runs after the reply.
 type Plan struct {
-	Action string `json:"action"` // restart, terminate or start
+	Action string `json:"action" enum:"restart,terminate,start"`
 	Path   string `json:"path"`
 	// Affected are the paths of all nodes that stop (or start), in that order.
 	Affected []string `json:"affected"`
@@ -42,21 +42,21 @@ const (
 
 // Fault is the body of POST /admin/drill, and its reply.
 type Fault struct {
-	Fault string `json:"fault"`
+	Fault string `json:"fault" enum:"connections,listener,storage"`
 	// Seconds is how long it lasts, up to 60.
-	Seconds float64 `json:"seconds,omitempty"`
+	Seconds float64 `json:"seconds,omitempty" min:"0" max:"60"`
 	// Reason goes into the audit.
-	Reason string `json:"reason"`
+	Reason string `json:"reason" min:"1" max:"1000"`
 }
 
 // HeartbeatSettings are the time-outs of GET and PUT /admin/heartbeat, in seconds. A
 // PUT leaves the absent ones as they are.
 type HeartbeatSettings struct {
-	CheckInterval *float64 `json:"check_interval,omitempty"`
-	BuildTimeout  *float64 `json:"build_timeout,omitempty"`
-	WorkerTimeout *float64 `json:"worker_timeout,omitempty"`
+	CheckInterval *float64 `json:"check_interval,omitempty" over:"0"`
+	BuildTimeout  *float64 `json:"build_timeout,omitempty" over:"0"`
+	WorkerTimeout *float64 `json:"worker_timeout,omitempty" over:"0"`
 	// Reason goes into the audit. It is optional in a PUT.
-	Reason string `json:"reason,omitempty"`
+	Reason string `json:"reason,omitempty" max:"1000"`
 }
 
 // NewHeartbeatSettings converts time-outs.
@@ -68,7 +68,7 @@ func NewHeartbeatSettings(t store.Timeouts) HeartbeatSettings {
 // AuditEntry is one action of an operator.
 type AuditEntry struct {
 	ID     int64           `json:"id"`
-	At     string          `json:"at"`
+	At     string          `json:"at" schema:"Time"`
 	Actor  string          `json:"actor"`
 	Action string          `json:"action"`
 	Target string          `json:"target"`
@@ -106,9 +106,9 @@ type Debug struct {
 	Log []string `json:"log"`
 	// Supervision holds the newest supervision events, oldest first, as in the stream of
 	// events.
-	Supervision []json.RawMessage `json:"supervision"`
+	Supervision []json.RawMessage `json:"supervision" type:"object"`
 	// Database holds PostgreSQL's statistics; null if it does not answer.
-	Database json.RawMessage `json:"database"`
+	Database json.RawMessage `json:"database" type:"object,null"`
 	// DatabaseError says why Database is null.
 	DatabaseError string `json:"database_error,omitempty"`
 }
@@ -118,7 +118,7 @@ type BuildInfo struct {
 	Version string `json:"version"`
 	Go      string `json:"go"`
 	System  string `json:"system"` // operating system and architecture
-	// Settings are those of the Go tool chain, such as vcs.revision and -race.
+	// Settings are those of the compiler, such as vcs.revision and -race.
 	Settings map[string]string `json:"settings"`
 	// Modules are the versions of the dependencies by path.
 	Modules map[string]string `json:"modules"`
@@ -127,7 +127,7 @@ type BuildInfo struct {
 // Reason is the body of an order whose reason may be left out.
 type Reason struct {
 	// Reason goes into the audit.
-	Reason string `json:"reason,omitempty"`
+	Reason string `json:"reason,omitempty" max:"1000"`
 }
 
 // ShowAuditIn is the input of ShowAudit.
@@ -143,7 +143,7 @@ type TakeProfileIn struct {
 	// Seconds is how long profile and trace record.
 	Seconds int `query:"seconds" min:"1" max:"60" default:"10"`
 	// Debug is 1 for text, 2 for the stack of each goroutine.
-	Debug int `query:"debug" min:"0" max:"2"`
+	Debug int `query:"debug" min:"0" max:"2" default:"0"`
 }
 
 // ShowTimeouts is GET /admin/heartbeat.
@@ -170,7 +170,8 @@ var ShowDebug = declare[None, Debug](Route{
 // TakeProfile is GET /admin/debug/pprof/:name.
 var TakeProfile = declare[TakeProfileIn, None](Route{
 	ID: "takeProfile", Method: "GET", Path: "/admin/debug/pprof/:name",
-	Tag: "operators", Access: AdminKey, Class: Ops, Errors: []int{404, 409},
+	Tag: "operators", Access: AdminKey, Class: Ops, Errors: []int{409},
+	Says: "The profile, for go tool pprof or go tool trace.", Media: []string{anyFile, "text/plain"},
 	Summary: "Take a profile of the process, one at a time",
 })
 
@@ -178,6 +179,7 @@ var TakeProfile = declare[TakeProfileIn, None](Route{
 var CauseFault = declare[Fault, Fault](Route{
 	ID: "causeFault", Method: "POST", Path: "/admin/drill",
 	Tag: "operators", Access: AdminKey, Class: Ops,
+	Says:    "The fault has begun.",
 	Summary: "Make a fault, in an exercise",
 	Text:    "403 unless takt serves with --allow-drill. The reply comes when the fault has begun; it ends by itself.",
 })

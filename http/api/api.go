@@ -51,8 +51,8 @@ type Problem struct {
 	Detail string `json:"detail"`
 	// Error equals Detail; published clients read this member.
 	Error string `json:"error"`
-	// Code is stable, snake case: see store.Code.
-	Code      string `json:"code"`
+	// Code never changes its meaning; it is in snake case.
+	Code      string `json:"code" pattern:"^[a-z_]+$"`
 	RequestID string `json:"request_id,omitempty"`
 	// Details is present where a client reads it (registration only).
 	Details string `json:"details,omitempty"`
@@ -64,11 +64,11 @@ type Problem struct {
 
 // Submitted answers POST /api/builds and /api/builds/submit.
 type Submitted struct {
-	ID          string `json:"id"`
-	Status      string `json:"status"`
-	Platform    string `json:"platform"`
+	ID          string `json:"id" schema:"ID"`
+	Status      string `json:"status" schema:"WireState"`
+	Platform    string `json:"platform" schema:"Platform"`
 	SubmittedAt Millis `json:"submitted_at"`
-	AccessToken string `json:"access_token"`
+	AccessToken string `json:"access_token" pattern:"^[A-Za-z0-9_-]{43}$"`
 }
 
 // NewSubmitted converts a build that was just created.
@@ -80,21 +80,21 @@ func NewSubmitted(b store.Build, token string) Submitted {
 
 // BuildItem is one element of GET /api/builds, a bare array, newest first.
 type BuildItem struct {
-	ID        string `json:"id"`
-	Status    string `json:"status"`
-	State     string `json:"state"`
-	CreatedAt string `json:"createdAt"` // ISO 8601
+	ID        string `json:"id" schema:"ID"`
+	Status    string `json:"status" schema:"WireState"`
+	State     string `json:"state" schema:"State"`
+	CreatedAt string `json:"createdAt" schema:"Time"`
 	// CompletedAt is omitted, never null, while the build runs.
-	CompletedAt  string  `json:"completedAt,omitempty"`
-	Platform     string  `json:"platform"`
+	CompletedAt  string  `json:"completedAt,omitempty" schema:"Time"`
+	Platform     string  `json:"platform" schema:"Platform"`
 	WorkerID     *string `json:"worker_id"`
 	WorkerName   *string `json:"worker_name"`
-	SubmittedAt  string  `json:"submitted_at"`
-	UpdatedAt    string  `json:"updated_at"`
+	SubmittedAt  string  `json:"submitted_at" schema:"Time"`
+	UpdatedAt    string  `json:"updated_at" schema:"Time"`
 	ErrorMessage *string `json:"error_message"`
 	HasResult    bool    `json:"has_result"`
 	// Labels are those of the submission.
-	Labels map[string]string `json:"labels,omitempty"`
+	Labels map[string]string `json:"labels,omitempty" schema:"Labels"`
 }
 
 // NewBuildItem converts a build for a list.
@@ -119,19 +119,19 @@ type BuildList struct {
 
 // BuildStatus answers GET /api/builds/:id/status.
 type BuildStatus struct {
-	ID           string  `json:"id"`
-	Status       string  `json:"status"` // a cancelled build shows as failed
-	State        string  `json:"state"`  // the true state
-	Platform     string  `json:"platform"`
+	ID           string  `json:"id" schema:"ID"`
+	Status       string  `json:"status" schema:"WireState"`
+	State        string  `json:"state" schema:"State"`
+	Platform     string  `json:"platform" schema:"Platform"`
 	WorkerID     *string `json:"worker_id"`
-	Attempt      int     `json:"attempt"`
+	Attempt      int     `json:"attempt" min:"0"`
 	SubmittedAt  *Millis `json:"submitted_at"`
 	StartedAt    *Millis `json:"started_at"`
 	CompletedAt  *Millis `json:"completed_at"`
 	ErrorMessage *string `json:"error_message"`
 	// Priority and Labels are those of the submission.
-	Priority int               `json:"priority"`
-	Labels   map[string]string `json:"labels,omitempty"`
+	Priority int               `json:"priority" min:"-10" max:"10"`
+	Labels   map[string]string `json:"labels,omitempty" schema:"Labels"`
 }
 
 // NewBuildStatus converts a build's state.
@@ -147,7 +147,7 @@ func NewBuildStatus(b store.Build) BuildStatus {
 // LogEntry is one line of a build's log.
 type LogEntry struct {
 	Timestamp Millis `json:"timestamp"`
-	Level     string `json:"level"` // info, warn or error
+	Level     string `json:"level" enum:"info,warn,error"`
 	Message   string `json:"message"`
 	// Seq is the line's number; ?after= takes it to continue from there.
 	Seq int64 `json:"seq"`
@@ -160,20 +160,20 @@ func NewLogEntry(l store.LogLine) LogEntry {
 
 // Logs answers GET /api/builds/:id/logs, oldest first.
 type Logs struct {
-	BuildID string     `json:"build_id"`
+	BuildID string     `json:"build_id" schema:"ID"`
 	Logs    []LogEntry `json:"logs"`
 }
 
 // LogEnd is the data of the last event of a log's stream.
 type LogEnd struct {
-	BuildID string `json:"build_id"`
-	Status  string `json:"status"`
-	State   string `json:"state"`
+	BuildID string `json:"build_id" schema:"ID"`
+	Status  string `json:"status" enum:"completed,failed"`
+	State   string `json:"state" enum:"completed,failed,cancelled"`
 }
 
 // LogMessage is one line that a worker sends.
 type LogMessage struct {
-	Level   string `json:"level"`
+	Level   string `json:"level" enum:"info,warn,error"`
 	Message string `json:"message"`
 }
 
@@ -187,20 +187,20 @@ type PostLogs struct {
 
 // PostedLogs answers POST /api/builds/:id/logs. Count is set for a batch only.
 type PostedLogs struct {
-	Success bool `json:"success"`
+	Success bool `json:"success" const:"true"`
 	Count   *int `json:"count,omitempty"`
 }
 
 // Heartbeat is the body of POST /api/builds/:id/heartbeat. The body may be absent.
 type Heartbeat struct {
 	// Progress is in percent.
-	Progress *float64 `json:"progress,omitempty"`
+	Progress *float64 `json:"progress,omitempty" min:"0" max:"100"`
 }
 
 // HeartbeatReply answers a Heartbeat. Cancelled means that the worker has to stop the
 // build.
 type HeartbeatReply struct {
-	Status    string `json:"status"`
+	Status    string `json:"status" const:"ok"`
 	Timestamp Millis `json:"timestamp"`
 	Cancelled bool   `json:"cancelled"`
 	// AccessToken is the X-Worker-Token that the beat showed, with a new expiry. It is
@@ -215,59 +215,59 @@ func NewHeartbeatReply(cancelled bool) HeartbeatReply {
 
 // Cancelled answers POST /api/builds/:id/cancel.
 type Cancelled struct {
-	Status  string `json:"status"`
-	Success bool   `json:"success"`
+	Status  string `json:"status" const:"cancelled"`
+	Success bool   `json:"success" const:"true"`
 }
 
 // Register is the body of POST /api/workers/register. Unknown members are ignored and
 // never logged, because old installers send an apiKey.
 type Register struct {
-	ID               string          `json:"id,omitempty"`
+	ID               string          `json:"id,omitempty" schema:"ID"`
 	Name             string          `json:"name"`
-	Capabilities     json.RawMessage `json:"capabilities"`
+	Capabilities     json.RawMessage `json:"capabilities" schema:"Capabilities"`
 	ActiveBuildCount int             `json:"active_build_count,omitempty"`
 	// ActiveBuilds lists the builds that the worker runs. The worker loses every
-	// other build that it holds. Nil changes nothing.
-	ActiveBuilds []string `json:"active_builds,omitzero"`
+	// other build that it holds. Absent changes nothing.
+	ActiveBuilds []string `json:"active_builds,omitzero" schema:"ID"`
 	// Instance is an id of the worker's process, which polls and beats repeat in
 	// X-Worker-Instance. While that process is not silent, another one with the same ID is
 	// refused (409 duplicate_worker).
-	Instance string `json:"instance,omitempty"`
+	Instance string `json:"instance,omitempty" schema:"ID"`
 }
 
-// Capabilities are the members of Register.Capabilities that the controller
-// reads. Unknown members are kept.
+// Capabilities are what the controller reads of a worker's capabilities. Unknown
+// members are kept.
 type Capabilities struct {
 	// Platforms lists what the worker builds; absent means everything.
-	Platforms []string `json:"platforms,omitempty"`
+	Platforms []string `json:"platforms,omitempty" schema:"Platform"`
 	// MaxConcurrentBuilds is how many builds it holds at once; default 1.
-	MaxConcurrentBuilds int `json:"maxConcurrentBuilds,omitempty"`
+	MaxConcurrentBuilds int `json:"maxConcurrentBuilds,omitempty" min:"1" default:"1"`
 	// Version is the worker's program's, for people.
 	Version string `json:"version,omitempty"`
 }
 
 // Registered answers POST /api/workers/register.
 type Registered struct {
-	ID          string `json:"id"`
-	AccessToken string `json:"access_token"`
-	Status      string `json:"status"` // registered or re-registered
+	ID          string `json:"id" schema:"ID"`
+	AccessToken string `json:"access_token" pattern:"^[A-Za-z0-9_-]{32}$"`
+	Status      string `json:"status" enum:"registered,re-registered"`
 	Message     string `json:"message"`
 	BaseImageID string `json:"baseImageId"`
 }
 
 // Job is a build handed to a worker. URLs are relative to the controller's.
 type Job struct {
-	ID          string  `json:"id"`
-	Platform    string  `json:"platform"`
+	ID          string  `json:"id" schema:"ID"`
+	Platform    string  `json:"platform" schema:"Platform"`
 	SourceURL   string  `json:"source_url"`
 	CertsURL    *string `json:"certs_url"`
 	BaseImageID string  `json:"baseImageId"`
-	SubmittedAt string  `json:"submitted_at"` // ISO 8601
+	SubmittedAt string  `json:"submitted_at" schema:"Time"`
 	// Attempt is sent back as X-Build-Attempt.
-	Attempt int `json:"attempt"`
+	Attempt int `json:"attempt" min:"1"`
 	// Traceparent is what spans of this attempt are below (W3C Trace Context), and the
 	// header of the worker's calls for it. It is absent if the controller makes no spans.
-	Traceparent string `json:"traceparent,omitempty"`
+	Traceparent string `json:"traceparent,omitempty" pattern:"^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$"`
 }
 
 // PollReply answers GET and POST /api/workers/poll.
@@ -296,21 +296,21 @@ func NewPollReply(r store.PollReply, image string) PollReply {
 
 // Unregistered answers POST /api/workers/unregister.
 type Unregistered struct {
-	Success          bool   `json:"success"`
+	Success          bool   `json:"success" const:"true"`
 	BuildsReassigned int    `json:"builds_reassigned"`
 	Message          string `json:"message"`
 }
 
 // Uploaded answers POST /api/workers/upload.
 type Uploaded struct {
-	Success bool   `json:"success"`
-	Status  string `json:"status"` // success or failed; pending for a build that was given back
+	Success bool   `json:"success" const:"true"`
+	Status  string `json:"status" enum:"success,failed,pending"` // success or failed; pending for a build that was given back
 	Message string `json:"message"`
 }
 
 // Health answers GET /health. It holds the word "pending" exactly once.
 type Health struct {
-	Status   string         `json:"status"`
+	Status   string         `json:"status" const:"ok"`
 	Queue    QueueHealth    `json:"queue"`
 	Storage  map[string]any `json:"storage"`
 	Database DatabaseHealth `json:"database"`
@@ -336,18 +336,18 @@ type QueueHealth struct {
 
 // JobAvailable is the data of the event job:available.
 type JobAvailable struct {
-	Platform string `json:"platform"`
+	Platform string `json:"platform" schema:"Platform"`
 }
 
 // TreeNode is one process of the supervision tree, in GET /admin/tree.
 type TreeNode struct {
 	ID       string `json:"id"`
 	Path     string `json:"path"` // ids from the root, joined by /
-	Type     string `json:"type"` // supervisor or worker
+	Type     string `json:"type" enum:"supervisor,worker"`
 	Strategy string `json:"strategy,omitempty"`
-	Restart  string `json:"restart,omitempty"` // permanent, transient or temporary
-	Status   string `json:"status"`            // running restarting suspended terminated
-	Detail   string `json:"detail,omitempty"`  // why, when suspended
+	Restart  string `json:"restart,omitempty" enum:"permanent,transient,temporary"`
+	Status   string `json:"status" enum:"running,starting,restarting,suspended,stopping,terminated"`
+	Detail   string `json:"detail,omitempty"` // why, when suspended
 	Restarts int    `json:"restarts"`
 	// LastExit is the reason of the last end of an incarnation; absent if none.
 	LastExit   string  `json:"last_exit,omitempty"`

@@ -9,10 +9,10 @@ import (
 
 // ActiveBuild is one element of ActiveBuilds.
 type ActiveBuild struct {
-	ID       string `json:"id"`
-	Status   string `json:"status"`
-	Platform string `json:"platform"`
-	WorkerID string `json:"worker_id"`
+	ID       string `json:"id" schema:"ID"`
+	Status   string `json:"status" enum:"assigned,building"`
+	Platform string `json:"platform" schema:"Platform"`
+	WorkerID string `json:"worker_id" schema:"ID"`
 	// StartedAt is a whole number, because published menus refuse anything else.
 	StartedAt Millis `json:"started_at"`
 }
@@ -54,11 +54,11 @@ func NewStatistics(t store.Totals) Statistics {
 // Retried answers POST /api/builds/:id/retry: a new build with the files of the
 // old one.
 type Retried struct {
-	ID              string `json:"id"`
-	Status          string `json:"status"`
+	ID              string `json:"id" schema:"ID"`
+	Status          string `json:"status" schema:"WireState"`
 	SubmittedAt     Millis `json:"submitted_at"`
-	AccessToken     string `json:"access_token"`
-	OriginalBuildID string `json:"original_build_id"`
+	AccessToken     string `json:"access_token" pattern:"^[A-Za-z0-9_-]{43}$"`
+	OriginalBuildID string `json:"original_build_id" schema:"ID"`
 }
 
 // SecureCerts answers GET /api/builds/:id/certs-secure. Files are standard
@@ -77,7 +77,7 @@ type Telemetry struct {
 	Type      string `json:"type"`
 	Timestamp string `json:"timestamp"` // ISO 8601
 	// Data depends on Type.
-	Data json.RawMessage `json:"data"`
+	Data json.RawMessage `json:"data" type:"object"`
 }
 
 // TelemetryHeartbeat is the data of a heartbeat. The data of a cpu_snapshot is
@@ -123,13 +123,33 @@ func NewStats(t store.Totals) Stats {
 type BuildPatch struct {
 	// Priority is -10 to 10; higher is built first. Only a pending build can change
 	// it.
-	Priority *int `json:"priority"`
+	Priority *int `json:"priority" min:"-10" max:"10" null:"never"`
 }
+
+// File is the content of a part of a form.
+type File []byte
+
+// SubmitForm describes the form of POST /api/builds, which is read as a stream. Its parts
+// may come in any order.
+type SubmitForm struct {
+	// Source is at most 500 MiB by default. The Content-Digest of the part is verified.
+	Source   File   `form:"source"`
+	Platform string `form:"platform" schema:"Platform"`
+	// Certs is at most 10 MiB by default.
+	Certs    File `form:"certs,omitempty"`
+	Priority int  `form:"priority,omitempty" min:"-10" max:"10" default:"0"`
+	// Labels is a JSON object of up to 32 strings. Builds with the same `cache` prefer the
+	// same worker.
+	Labels string `form:"labels,omitempty"`
+}
+
+// replayed describes the reply to a repeated submission.
+const replayed = "As it was answered first, under the same Idempotency-Key."
 
 // SubmitBuildIn is the input of SubmitBuild beside its form.
 type SubmitBuildIn struct {
 	// IdempotencyKey is 1 to 255 visible characters.
-	IdempotencyKey string `header:"Idempotency-Key"`
+	IdempotencyKey string `header:"Idempotency-Key" min:"1" max:"255"`
 }
 
 // BuildFilter selects builds.
@@ -187,7 +207,9 @@ type RequeueBuildIn struct {
 // SubmitBuild is POST /api/builds.
 var SubmitBuild = declare[SubmitBuildIn, Submitted](Route{
 	ID: "submitBuild", Method: "POST", Path: "/api/builds",
-	Service: ServiceBuilds, Tag: "builds", Access: APIKey, Class: Transfer, Body: SourceBody, Status: 201, Errors: []int{409, 422, 507},
+	Service: ServiceBuilds, Tag: "builds", Access: APIKey, Class: Transfer, Body: SourceBody, Status: 201, Takes: SubmitForm{}, Errors: []int{409, 422, 507},
+	Says: "The build is queued.", Headers: []string{HeaderReplayed},
+	Replies: []Reply{{Status: 200, Says: replayed, Headers: []string{HeaderReplayed}, Sends: Submitted{}}},
 	Summary: "Submit a build",
 	Text:    "The parts may come in any order; they are streamed. A refusal that needs no body is given before it is read (`Expect: 100-continue`). With an `Idempotency-Key` the same content within 24 hours makes one build and gets the first reply, with its status; other content is 422 `idempotency_mismatch`. 409 `idempotency_expired` says that the API key has changed since. 503 `queue_full` leaves nothing behind.",
 })
@@ -196,13 +218,16 @@ var SubmitBuild = declare[SubmitBuildIn, Submitted](Route{
 var ListBuilds = declare[BuildFilter, []BuildItem](Route{
 	ID: "listBuilds", Method: "GET", Path: "/api/builds",
 	Service: ServiceBuilds, Tag: "builds", Access: APIKey, Class: Query,
+	Says: "A bare array; with `format=object` an object.", Sends: []any{[]BuildItem{}, BuildList{}},
 	Summary: "List builds, newest first",
 })
 
 // SubmitBuildLegacy is POST /api/builds/submit.
 var SubmitBuildLegacy = declare[SubmitBuildIn, Submitted](Route{
 	ID: "submitBuildLegacy", Method: "POST", Path: "/api/builds/submit",
-	Service: ServiceBuilds, Tag: "builds", Access: APIKey, Class: Transfer, Body: SourceBody, Errors: []int{409, 422, 507},
+	Service: ServiceBuilds, Tag: "builds", Access: APIKey, Class: Transfer, Body: SourceBody, Takes: SubmitForm{}, Errors: []int{409, 422, 507},
+	Says: "The build is queued.", Headers: []string{HeaderReplayed},
+	Replies: []Reply{{Status: 201, Says: replayed, Headers: []string{HeaderReplayed}, Sends: Submitted{}}},
 	Summary: "Submit a build",
 	Text:    "As POST /api/builds, for published clients.",
 })
@@ -232,6 +257,7 @@ var ShowBuild = declare[BuildPath, BuildItem](Route{
 var PatchBuild = declare[PatchBuildIn, BuildItem](Route{
 	ID: "patchBuild", Method: "PATCH", Path: "/api/builds/:id",
 	Service: ServiceBuilds, Tag: "builds", Access: APIKey, Class: Submit, Errors: []int{409},
+	Says:    "The build as it is now.",
 	Summary: "Change the priority of a build that waits",
 	Text:    "It goes to where its new priority puts it in the queue at once; among those of the same priority the older submission is first, as ever. 409 if it does not wait.",
 })
@@ -247,6 +273,8 @@ var ShowBuildStatus = declare[BuildAccess, BuildStatus](Route{
 var ReadLogs = declare[ReadLogsIn, Logs](Route{
 	ID: "readLogs", Method: "GET", Path: "/api/builds/:id/logs",
 	Service: ServiceBuilds, Tag: "builds", Access: BuildKey, Class: Query,
+	Says:  "All lines, oldest first; or, if `Accept` says `text/event-stream`, a stream that goes on until the build ends.",
+	Media: []string{eventStream}, Sends: []any{LogEntry{}, LogEnd{}},
 	Summary: "Read a build's log, or follow it",
 	Text:    "A stream has one event `log` for each line, whose id is the line's number and whose data is a `LogEntry`, and at the end one event `end`, whose data is a `LogEnd`: close the stream then. It resumes from the rows, so nothing is lost or sent twice.",
 })
@@ -254,14 +282,16 @@ var ReadLogs = declare[ReadLogsIn, Logs](Route{
 // DownloadResult is GET /api/builds/:id/download.
 var DownloadResult = declare[BuildAccess, None](Route{
 	ID: "downloadResult", Method: "GET HEAD", Path: "/api/builds/:id/download",
-	Service: ServiceBuilds, Tag: "builds", Access: BuildKey, Class: Transfer, Errors: []int{400, 412, 416},
+	Service: ServiceBuilds, Tag: "builds", Access: BuildKey, Class: Transfer,
+	Media:   []string{anyFile},
 	Summary: "Download the result",
 })
 
 // DownloadFile is GET /api/builds/:id/download/:type.
 var DownloadFile = declare[DownloadFileIn, None](Route{
 	ID: "downloadFile", Method: "GET HEAD", Path: "/api/builds/:id/download/:type",
-	Service: ServiceBuilds, Tag: "builds", Access: BuildKey, Class: Transfer, Errors: []int{400, 412, 416},
+	Service: ServiceBuilds, Tag: "builds", Access: BuildKey, Class: Transfer,
+	Media:   []string{anyFile, zipFile},
 	Summary: "Download the source or the result",
 })
 

@@ -38,11 +38,11 @@ type DeploymentPlan struct {
 // Deployment is one deployment, as POST /api/deployments, GET
 // /api/deployments/:id and the list show it.
 type Deployment struct {
-	ID string `json:"id"`
+	ID string `json:"id" schema:"ID"`
 	// State is planning, running, paused, done, cancelled or failed.
-	State string `json:"state"`
+	State string `json:"state" schema:"DeploymentState"`
 	// Request is the request as submitted.
-	Request store.DeploymentRequest `json:"request"`
+	Request store.DeploymentRequest `json:"request" schema:"DeploymentRequest"`
 	Counts  DeploymentCounts        `json:"counts"`
 	// Filtered is how many repositories the filters left out.
 	Filtered int `json:"filtered"`
@@ -95,7 +95,7 @@ type DeploymentRepo struct {
 	Name   string `json:"name"`
 	Target string `json:"target"`
 	// Step is planned, creating, pushing, verifying, done, failed or skipped.
-	Step     string `json:"step"`
+	Step     string `json:"step" enum:"planned,creating,pushing,verifying,done,failed,skipped"`
 	Attempts int    `json:"attempts"`
 	// Refs is how many branches and tags the copy has, each one verified.
 	Refs int `json:"refs"`
@@ -136,7 +136,7 @@ type DeploymentRetry struct {
 	// ended.
 	Token string `json:"token,omitempty"`
 	// Reason goes into the audit.
-	Reason string `json:"reason,omitempty"`
+	Reason string `json:"reason,omitempty" max:"1000"`
 }
 
 // Check implements [Checker].
@@ -192,9 +192,9 @@ var ListDeployments = declare[ListDeploymentsIn, Deployments](Route{
 
 // StartDeployment is POST /api/deployments.
 var StartDeployment = declare[DeploymentRequest, Deployment](Route{
-	AdminToo: true,
-	ID:       "startDeployment", Method: "POST", Path: "/api/deployments",
-	Service: ServiceDeployments, Tag: "deployments", Access: APIKey, Class: Submit, Status: 202, Errors: []int{422},
+	ID: "startDeployment", Method: "POST", Path: "/api/deployments",
+	Service: ServiceDeployments, Tag: "deployments", Access: APIKey, AdminToo: true, Class: Submit, Status: 202, Errors: []int{422},
+	Says: "It goes on until it is done.", Headers: []string{"Location"},
 	Summary: "Copy an organisation's repositories into another",
 })
 
@@ -202,6 +202,7 @@ var StartDeployment = declare[DeploymentRequest, Deployment](Route{
 var ShowDeployment = declare[ShowDeploymentIn, Deployment](Route{
 	ID: "showDeployment", Method: "GET", Path: "/api/deployments/:id",
 	Service: ServiceDeployments, Tag: "deployments", Access: APIKey, Class: Query,
+	Says:    "How it is.",
 	Summary: "Show a deployment with its repositories",
 })
 
@@ -209,33 +210,32 @@ var ShowDeployment = declare[ShowDeploymentIn, Deployment](Route{
 var FollowDeployment = declare[FollowDeploymentIn, None](Route{
 	ID: "followDeployment", Method: "GET", Path: "/api/deployments/:id/events",
 	Service: ServiceDeployments, Tag: "deployments", Access: APIKey, Class: Query,
+	Says: "A stream of server-sent events until the deployment has ended.", Media: []string{eventStream},
+	Sends:   []any{DeploymentRepo{}, Deployment{}},
 	Summary: "Follow a deployment to its end",
 	Text:    "`repo` tells of a repository, all of them at first; its data is a `DeploymentRepo`. `progress` and, at last, `end` have a `Deployment` without its repositories.",
 })
 
 // CancelDeployment is POST /api/deployments/:id/cancel.
 var CancelDeployment = declare[DeploymentOrder, Deployment](Route{
-	AdminToo: true,
-	ID:       "cancelDeployment", Method: "POST", Path: "/api/deployments/:id/cancel",
-	Service: ServiceDeployments, Tag: "deployments", Access: APIKey, Class: Submit, Errors: []int{409},
+	ID: "cancelDeployment", Method: "POST", Path: "/api/deployments/:id/cancel",
+	Service: ServiceDeployments, Tag: "deployments", Access: APIKey, AdminToo: true, Class: Submit, Errors: []int{409},
 	Summary: "End a deployment; what is not copied yet is skipped",
 	Text:    "A deployment that spends takt's own forge credential needs the admin key, too; without it the answer is 401. Audited.",
 })
 
 // PauseDeployment is POST /api/deployments/:id/pause.
 var PauseDeployment = declare[DeploymentOrder, Deployment](Route{
-	AdminToo: true,
-	ID:       "pauseDeployment", Method: "POST", Path: "/api/deployments/:id/pause",
-	Service: ServiceDeployments, Tag: "deployments", Access: APIKey, Class: Submit, Errors: []int{409},
+	ID: "pauseDeployment", Method: "POST", Path: "/api/deployments/:id/pause",
+	Service: ServiceDeployments, Tag: "deployments", Access: APIKey, AdminToo: true, Class: Submit, Errors: []int{409},
 	Summary: "Stop the work on a deployment",
 	Text:    "A deployment that spends takt's own forge credential needs the admin key, too; without it the answer is 401. Audited.",
 })
 
 // ResumeDeployment is POST /api/deployments/:id/resume.
 var ResumeDeployment = declare[DeploymentOrder, Deployment](Route{
-	AdminToo: true,
-	ID:       "resumeDeployment", Method: "POST", Path: "/api/deployments/:id/resume",
-	Service: ServiceDeployments, Tag: "deployments", Access: APIKey, Class: Submit, Errors: []int{409},
+	ID: "resumeDeployment", Method: "POST", Path: "/api/deployments/:id/resume",
+	Service: ServiceDeployments, Tag: "deployments", Access: APIKey, AdminToo: true, Class: Submit, Errors: []int{409},
 	Summary: "Let a paused deployment go on",
 	Text:    "A deployment that spends takt's own forge credential needs the admin key, too; without it the answer is 401. Audited.",
 })

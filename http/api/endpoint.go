@@ -8,6 +8,8 @@ import (
 	"strings"
 )
 
+//go:generate go run ../../cmd/internal/openapi ../..
+
 // Access is who may use a route, as far as its headers show. Handlers check what needs the
 // database: build tokens, and who holds a build.
 type Access uint8
@@ -93,7 +95,8 @@ type Route struct {
 	// Takes is a value of the body's type if the endpoint reads the body itself. A type with
 	// fields tagged `form:"name"` is a multipart form.
 	Takes any
-	// Sends are values of the types that a success may have if Out is an interface.
+	// Sends are values of the types that a success may have if Out doesn't say it, or of the
+	// data of a stream's events.
 	Sends []any
 	// Replies are further replies that are no usual errors.
 	Replies []Reply
@@ -102,6 +105,16 @@ type Route struct {
 
 	in, out reflect.Type
 }
+
+// Named is the name of a schema that no type of this package has, in place of a value.
+type Named string
+
+// Content types that several endpoints send.
+const (
+	eventStream = "text/event-stream"
+	anyFile     = "application/octet-stream"
+	zipFile     = "application/zip"
+)
 
 // Reply describes one status of an endpoint's reply.
 type Reply struct {

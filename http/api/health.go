@@ -4,6 +4,7 @@ package api
 var ShowStats = declare[None, Stats](Route{
 	ID: "showStats", Method: "GET HEAD", Path: "/api/stats",
 	Tag: "health", Access: Public, Class: Query,
+	Says:    "At most ten seconds old.",
 	Summary: "Show public figures",
 })
 
@@ -11,6 +12,7 @@ var ShowStats = declare[None, Stats](Route{
 var ShowPublicStats = declare[None, Stats](Route{
 	ID: "showPublicStats", Method: "GET HEAD", Path: "/public/stats",
 	Tag: "health", Access: Public, Class: Query,
+	Says:    "At most ten seconds old.",
 	Summary: "Show public figures, at their other address",
 })
 
@@ -18,6 +20,11 @@ var ShowPublicStats = declare[None, Stats](Route{
 var ShowHome = declare[None, None](Route{
 	ID: "showHome", Method: "GET HEAD", Path: "/",
 	Tag: "health", Access: Public, Class: Ops,
+	Says: "At most ten seconds old.", Media: []string{"text/html"},
+	Replies: []Reply{{
+		Status: 503, Says: "The database is away; the page says so.", Headers: []string{"Retry-After"},
+		Media: []string{"text/html"}, Sends: Problem{},
+	}},
 	Summary: "Show how the fleet does, as a page",
 })
 
@@ -25,6 +32,7 @@ var ShowHome = declare[None, None](Route{
 var ShowHealth = declare[None, Health](Route{
 	ID: "showHealth", Method: "GET HEAD", Path: "/health",
 	Tag: "health", Access: Public, Class: Ops,
+	Says:    "It is so.",
 	Summary: "Show the queue and storage",
 })
 
@@ -32,6 +40,7 @@ var ShowHealth = declare[None, Health](Route{
 var ShowHealthAlias = declare[None, Health](Route{
 	ID: "showHealthAlias", Method: "GET HEAD", Path: "/api/health",
 	Tag: "health", Access: Public, Class: Ops,
+	Says:    "It is so.",
 	Summary: "As /health",
 })
 
@@ -39,6 +48,7 @@ var ShowHealthAlias = declare[None, Health](Route{
 var IsAlive = declare[None, Status](Route{
 	ID: "isAlive", Method: "GET HEAD", Path: "/livez",
 	Tag: "health", Access: Public, Class: Ops,
+	Says:    "It is so.",
 	Summary: "The process answers",
 })
 
@@ -46,6 +56,7 @@ var IsAlive = declare[None, Status](Route{
 var IsReady = declare[None, Status](Route{
 	ID: "isReady", Method: "GET HEAD", Path: "/readyz",
 	Tag: "health", Access: Public, Class: Ops,
+	Says:    "It is so.",
 	Summary: "The controller can work",
 })
 
@@ -53,6 +64,7 @@ var IsReady = declare[None, Status](Route{
 var IsHealthy = declare[None, Status](Route{
 	ID: "isHealthy", Method: "GET HEAD", Path: "/healthz",
 	Tag: "health", Access: Public, Class: Ops,
+	Says:    "It is so.",
 	Summary: "As /readyz",
 })
 
@@ -60,6 +72,8 @@ var IsHealthy = declare[None, Status](Route{
 var ShowMetrics = declare[None, None](Route{
 	ID: "showMetrics", Method: "GET", Path: "/metrics",
 	Tag: "health", Access: Public, Class: Ops, Errors: []int{403},
+	Says:    "In the form that `Accept` asks for, at most a second old. With a right `X-API-Key` or `X-Admin-Key` it has exemplars.",
+	Media:   []string{"text/plain", "application/openmetrics-text"},
 	Summary: "Figures for Prometheus",
 })
 
@@ -67,5 +81,7 @@ var ShowMetrics = declare[None, None](Route{
 var ShowOpenAPI = declare[None, None](Route{
 	ID: "showOpenAPI", Method: "GET HEAD", Path: "/openapi.yaml",
 	Tag: "health", Access: Public, Class: Ops, Errors: []int{412, 416},
+	Says: "OpenAPI 3.1.", Media: []string{"application/yaml"}, Headers: []string{"ETag"},
+	Replies: []Reply{{Status: 304, Says: "`If-None-Match` names this version.", Headers: []string{"ETag"}}},
 	Summary: "This document",
 })

@@ -26,13 +26,13 @@ type (
 // HeijunkaLimits is the body of PUT /admin/heijunka/limits. Absent members stay as
 // they are. For is how long the change holds, such as "2h"; empty means for ever.
 type HeijunkaLimits struct {
-	SoftLimit *int     `json:"soft_limit,omitempty"`
-	HardLimit *int     `json:"hard_limit,omitempty"`
-	Reserved  *float64 `json:"reserved,omitempty"`
+	SoftLimit *int     `json:"soft_limit,omitempty" min:"1"`
+	HardLimit *int     `json:"hard_limit,omitempty" min:"1"`
+	Reserved  *float64 `json:"reserved,omitempty" min:"0" under:"1"`
 	// Reset undoes earlier changes.
 	Reset  bool   `json:"reset,omitempty"`
 	For    string `json:"for,omitempty"`
-	Reason string `json:"reason"`
+	Reason string `json:"reason" min:"1" max:"1000"`
 }
 
 // Check implements [Checker].
@@ -50,13 +50,13 @@ func (h *HeijunkaLimits) Check() error {
 // changes the pool now, and scaling continues from there; min and max bound it.
 type HeijunkaScale struct {
 	By      *int `json:"by,omitempty"`
-	Workers *int `json:"workers,omitempty"`
-	Min     *int `json:"min,omitempty"`
-	Max     *int `json:"max,omitempty"`
+	Workers *int `json:"workers,omitempty" min:"1"`
+	Min     *int `json:"min,omitempty" min:"1"`
+	Max     *int `json:"max,omitempty" min:"1"`
 	// Reset restores the configured min and max.
 	Reset  bool   `json:"reset,omitempty"`
 	For    string `json:"for,omitempty"` // how long min and max hold
-	Reason string `json:"reason"`
+	Reason string `json:"reason" min:"1" max:"1000"`
 }
 
 // Bounds reports whether the pool's bounds are to change.
@@ -90,7 +90,7 @@ type HeijunkaAffinity struct {
 	// Reset makes the domain prefer its own pool again, which is the default.
 	Reset  bool   `json:"reset,omitempty"`
 	For    string `json:"for,omitempty"`
-	Reason string `json:"reason"`
+	Reason string `json:"reason" min:"1" max:"1000"`
 }
 
 // Check implements [Checker].
@@ -112,9 +112,9 @@ func (h *HeijunkaAffinity) Check() error {
 // HeijunkaSurge is the body of POST /admin/heijunka/surge. Action start or stop
 // controls a manual surge; enable or disable controls burst detection.
 type HeijunkaSurge struct {
-	Action string `json:"action"`
+	Action string `json:"action" enum:"start,stop,enable,disable"`
 	For    string `json:"for,omitempty"`
-	Reason string `json:"reason"`
+	Reason string `json:"reason" min:"1" max:"1000"`
 }
 
 // Check implements [Checker].
@@ -172,6 +172,7 @@ var ChangeHeijunkaAffinity = declare[HeijunkaAffinity, Heijunka](Route{
 var RebalanceHeijunka = declare[RebalanceHeijunkaIn, HeijunkaRebalance](Route{
 	ID: "rebalanceHeijunka", Method: "POST", Path: "/admin/heijunka/rebalance",
 	Tag: "operators", Access: AdminKey, Class: Ops, Errors: []int{409},
+	Takes:   Order{},
 	Summary: "Move a worker from the least to the most loaded pool",
 })
 
@@ -185,6 +186,6 @@ var SurgeHeijunka = declare[HeijunkaSurge, Heijunka](Route{
 // ScalePool is POST /admin/heijunka/pools/:name/scale.
 var ScalePool = declare[ScalePoolIn, Heijunka](Route{
 	ID: "scalePool", Method: "POST", Path: "/admin/heijunka/pools/:name/scale",
-	Tag: "operators", Access: AdminKey, Class: Ops, Errors: []int{404, 409},
+	Tag: "operators", Access: AdminKey, Class: Ops, Errors: []int{409},
 	Summary: "Change the size of a pool, or its bounds",
 })

@@ -60,7 +60,7 @@ type WriteLogsIn struct {
 // HeartbeatIn is the input of BeatHeldBuild.
 type HeartbeatIn struct {
 	ID       BuildID `path:"id"`
-	WorkerID string  `query:"worker_id"`
+	WorkerID string  `query:"worker_id" required:"true" type:"ID"`
 	Process
 	Token string    `header:"X-Worker-Token"`
 	Body  Heartbeat `body:"json"`
@@ -79,46 +79,64 @@ type BeatBuildIn struct {
 	Body  BeatBuild `body:"json"`
 }
 
+// UploadForm describes the form of POST /api/workers/upload, which is read as a stream. Its
+// parts may come in any order.
+type UploadForm struct {
+	BuildID      string `form:"build_id" schema:"ID"`
+	WorkerID     string `form:"worker_id" schema:"ID"`
+	Success      string `form:"success" enum:"true,false"`
+	ErrorMessage string `form:"error_message,omitempty"`
+	// Fault is what a failure ended by: `build`, the default, or a fault of the worker's own:
+	// `command` (the build command could not be started), `engine` (the container engine
+	// failed), `disk` (the worker could not write its own files). After a fault of the
+	// worker's own the build is pending again, at most five times.
+	Fault string `form:"fault,omitempty"`
+	// Result is at most 1 GiB by default. It is required with success.
+	Result File `form:"result,omitempty"`
+}
+
 // UploadResultIn is the input of UploadResult beside its form.
 type UploadResultIn struct {
 	Process
 	// BuildID lets the transfer count as a beat from its beginning.
-	BuildID  string `header:"X-Build-Id"`
-	WorkerID string `header:"X-Worker-Id"`
+	BuildID  string `header:"X-Build-Id" type:"ID"`
+	WorkerID string `header:"X-Worker-Id" type:"ID"`
 }
 
 // WriteLogs is POST /api/builds/:id/logs.
 var WriteLogs = declare[WriteLogsIn, PostedLogs](Route{
 	ID: "writeLogs", Method: "POST", Path: "/api/builds/:id/logs",
-	Service: ServiceBuilds, Tag: "holding", Access: WorkerKey, Class: Fleet, Errors: []int{409},
+	Service: ServiceBuilds, Tag: "holding", Access: WorkerKey, Class: Fleet,
 	Summary: "Write to a build's log",
 })
 
 // FetchSource is GET /api/builds/:id/source.
 var FetchSource = declare[Holding, None](Route{
 	ID: "fetchSource", Method: "GET HEAD", Path: "/api/builds/:id/source",
-	Service: ServiceBuilds, Tag: "holding", Access: WorkerKey, Class: Transfer, Errors: []int{409, 412, 416},
+	Service: ServiceBuilds, Tag: "holding", Access: WorkerKey, Class: Transfer,
+	Media:   []string{zipFile},
 	Summary: "Fetch the source",
 })
 
 // FetchCerts is GET /api/builds/:id/certs.
 var FetchCerts = declare[Holding, None](Route{
 	ID: "fetchCerts", Method: "GET HEAD", Path: "/api/builds/:id/certs",
-	Service: ServiceBuilds, Tag: "holding", Access: WorkerKey, Class: Transfer, Errors: []int{409, 412, 416},
+	Service: ServiceBuilds, Tag: "holding", Access: WorkerKey, Class: Transfer,
+	Media:   []string{zipFile},
 	Summary: "Fetch the certificates",
 })
 
 // FetchCertsSecure is GET /api/builds/:id/certs-secure.
 var FetchCertsSecure = declare[HoldingWithBuild, SecureCerts](Route{
 	ID: "fetchCertsSecure", Method: "GET", Path: "/api/builds/:id/certs-secure",
-	Service: ServiceBuilds, Tag: "holding", Access: HolderKey, Class: Transfer, Errors: []int{409},
+	Service: ServiceBuilds, Tag: "holding", Access: HolderKey, Class: Transfer,
 	Summary: "Fetch the certificates, unpacked",
 })
 
 // PostTelemetry is POST /api/builds/:id/telemetry.
 var PostTelemetry = declare[PostTelemetryIn, Status](Route{
 	ID: "postTelemetry", Method: "POST", Path: "/api/builds/:id/telemetry",
-	Service: ServiceBuilds, Tag: "holding", Access: MonitorKey, Class: Fleet, Errors: []int{409},
+	Service: ServiceBuilds, Tag: "holding", Access: MonitorKey, Class: Fleet,
 	Summary: "Tell how the machine does; a sign of life",
 	Text:    "The API key may be left out if the controller is set to allow that.",
 })
@@ -126,28 +144,28 @@ var PostTelemetry = declare[PostTelemetryIn, Status](Route{
 // BeatHeldBuild is POST /api/builds/:id/heartbeat.
 var BeatHeldBuild = declare[HeartbeatIn, HeartbeatReply](Route{
 	ID: "heartbeat", Method: "POST", Path: "/api/builds/:id/heartbeat",
-	Service: ServiceBuilds, Tag: "holding", Access: APIKey, Class: Fleet, Errors: []int{409},
+	Service: ServiceBuilds, Tag: "holding", Access: APIKey, Class: Fleet,
 	Summary: "Give a sign of life",
 })
 
 // FailHeldBuild is POST /api/workers/fail.
 var FailHeldBuild = declare[FailBuildIn, Uploaded](Route{
 	ID: "failBuild", Method: "POST", Path: "/api/workers/fail",
-	Service: ServiceBuilds, Tag: "holding", Access: APIKey, Class: Fleet, Errors: []int{404, 409},
+	Service: ServiceBuilds, Tag: "holding", Access: APIKey, Class: Fleet, Errors: []int{404},
 	Summary: "Report that a build has failed",
 })
 
 // BeatByBody is POST /api/workers/heartbeat.
 var BeatByBody = declare[BeatBuildIn, BeatReply](Route{
 	ID: "heartbeatOfBuild", Method: "POST", Path: "/api/workers/heartbeat",
-	Service: ServiceBuilds, Tag: "holding", Access: APIKey, Class: Fleet, Errors: []int{404, 409},
+	Service: ServiceBuilds, Tag: "holding", Access: APIKey, Class: Fleet, Errors: []int{404},
 	Summary: "Give a sign of life for a build",
 })
 
 // UploadResult is POST /api/workers/upload.
 var UploadResult = declare[UploadResultIn, Uploaded](Route{
 	ID: "uploadResult", Method: "POST", Path: "/api/workers/upload",
-	Service: ServiceBuilds, Tag: "holding", Access: APIKey, Class: Transfer, Body: ResultBody, Errors: []int{404, 409, 507},
+	Service: ServiceBuilds, Tag: "holding", Access: APIKey, Class: Transfer, Body: ResultBody, Takes: UploadForm{}, Errors: []int{404, 507},
 	Summary: "Report a build's end, with its result",
 	Text:    "The parts may come in any order. A result is accepted once; the identical repeat is 200, anything else for a build that has ended 409.",
 })
@@ -155,7 +173,7 @@ var UploadResult = declare[UploadResultIn, Uploaded](Route{
 // UploadResultAlias is POST /api/workers/result.
 var UploadResultAlias = declare[UploadResultIn, Uploaded](Route{
 	ID: "uploadResultAlias", Method: "POST", Path: "/api/workers/result",
-	Service: ServiceBuilds, Tag: "holding", Access: APIKey, Class: Transfer, Body: ResultBody, Errors: []int{404, 409, 507},
+	Service: ServiceBuilds, Tag: "holding", Access: APIKey, Class: Transfer, Body: ResultBody, Takes: UploadForm{}, Errors: []int{404, 507},
 	Summary: "Report a build's end, with its result",
 	Text:    "The parts may come in any order. A result is accepted once; the identical repeat is 200, anything else for a build that has ended 409.",
 })

@@ -16,10 +16,10 @@ import (
 type ThrottleConfig struct {
 	PortalID      int64  `json:"portal_id"`
 	ActionID      int64  `json:"action_id"`
-	MaxThroughput int    `json:"max_throughput"`
-	TimePeriod    int    `json:"time_period"`
-	TimeUnit      string `json:"time_unit"` // second, minute, hour or day
-	UpdatedAt     string `json:"updated_at,omitempty"`
+	MaxThroughput int    `json:"max_throughput" min:"1"`
+	TimePeriod    int    `json:"time_period" min:"1"`
+	TimeUnit      string `json:"time_unit" enum:"second,minute,hour,day"`
+	UpdatedAt     string `json:"updated_at,omitempty" schema:"Time" required:"true"`
 }
 
 // NewThrottleConfig converts a rate.
@@ -81,7 +81,7 @@ type ThrottleConfigs struct {
 
 // Installed is the reply of GET /api/oauth/callback.
 type Installed struct {
-	Status   string `json:"status"` // installed
+	Status   string `json:"status" const:"installed"`
 	PortalID int64  `json:"portal_id"`
 }
 
@@ -97,13 +97,13 @@ type ThrottleQueue struct {
 	Held     int `json:"held"`
 	InFlight int `json:"in_flight"`
 	// Completed is how many were completed since the queue exists.
-	Completed int64   `json:"completed"`
+	Completed int64   `json:"completed" format:"int64"`
 	Oldest    *string `json:"oldest"`
 	// RateUsed is how much of MaxThroughput is used now.
 	RateUsed      int     `json:"rate_used"`
-	MaxThroughput int     `json:"max_throughput"`
-	TimePeriod    int     `json:"time_period"`
-	TimeUnit      string  `json:"time_unit"`
+	MaxThroughput int     `json:"max_throughput" min:"1"`
+	TimePeriod    int     `json:"time_period" min:"1"`
+	TimeUnit      string  `json:"time_unit" enum:"second,minute,hour,day"`
 	NextDue       *string `json:"next_due"`
 	LastError     *string `json:"last_error"`
 	Paused        bool    `json:"paused"`
@@ -135,7 +135,7 @@ type ThrottleQueues struct {
 // ThrottleOrder is the body of POST /admin/throttle/….
 type ThrottleOrder struct {
 	// Reason goes into the audit.
-	Reason string `json:"reason,omitempty"`
+	Reason string `json:"reason,omitempty" max:"1000"`
 }
 
 // Check implements [Checker].
@@ -150,8 +150,8 @@ type Redriven struct {
 
 // InstallPortalIn is the input of InstallPortal.
 type InstallPortalIn struct {
-	State string `query:"state"`
-	Code  string `query:"code"`
+	State string `query:"state" required:"true"`
+	Code  string `query:"code" required:"true"`
 }
 
 // PortalPath is the input of ListRates.
@@ -187,6 +187,7 @@ type QueueOrderIn struct {
 var TakeAction = declare[None, None](Route{
 	ID: "takeAction", Method: "POST", Path: "/api/hubspot/action",
 	Service: ServiceThrottle, Tag: "throttle", Access: Public, Class: Hook, Body: WebhookBody, Errors: []int{401},
+	Takes: map[string]any{}, Sends: []any{Named("ActionReply")}, Replies: []Reply{{Status: 204}},
 	Summary: "Take a workflow action from HubSpot",
 	Text:    "Signed by HubSpot (version 1, 2 or 3; a version 3 that is there and wrong is refused). Answered when the action is durable: a waiting one with 204 or, if the controller is set to block, with BLOCK and the time that remains; a repeat by its state. 400 also if nobody has set a rate for it.",
 })
@@ -209,6 +210,7 @@ var InstallPortal = declare[InstallPortalIn, Installed](Route{
 var SetRate = declare[ThrottleConfig, ThrottleConfig](Route{
 	ID: "setRate", Method: "POST", Path: "/api/config",
 	Service: ServiceThrottle, Tag: "throttle", Access: APIKey, Class: Submit,
+	Takes:   Named("ThrottleRate"),
 	Summary: "Set how many completions an action may have in any period",
 	Text:    "It applies to what waits at once. Numbers may be texts.",
 })
@@ -216,21 +218,21 @@ var SetRate = declare[ThrottleConfig, ThrottleConfig](Route{
 // ListRates is GET /api/config/:portal_id.
 var ListRates = declare[PortalPath, ThrottleConfigs](Route{
 	ID: "listRates", Method: "GET", Path: "/api/config/:portal_id",
-	Service: ServiceThrottle, Tag: "throttle", Access: APIKey, Class: Query, Errors: []int{400},
+	Service: ServiceThrottle, Tag: "throttle", Access: APIKey, Class: Query,
 	Summary: "List a portal's rates",
 })
 
 // ShowRate is GET /api/config/:portal_id/:action_id.
 var ShowRate = declare[RatePath, ThrottleConfig](Route{
 	ID: "showRate", Method: "GET", Path: "/api/config/:portal_id/:action_id",
-	Service: ServiceThrottle, Tag: "throttle", Access: APIKey, Class: Query, Errors: []int{400, 404},
+	Service: ServiceThrottle, Tag: "throttle", Access: APIKey, Class: Query, Errors: []int{404},
 	Summary: "Show an action's rate",
 })
 
 // DeleteRate is DELETE /api/config/:portal_id/:action_id.
 var DeleteRate = declare[RatePath, None](Route{
 	ID: "deleteRate", Method: "DELETE", Path: "/api/config/:portal_id/:action_id",
-	Service: ServiceThrottle, Tag: "throttle", Access: APIKey, Class: Submit, Status: 204, Errors: []int{400, 404},
+	Service: ServiceThrottle, Tag: "throttle", Access: APIKey, Class: Submit, Status: 204, Errors: []int{404},
 	Summary: "Refuse new actions; those that wait keep their rate",
 })
 

@@ -10,18 +10,18 @@ import (
 
 // FailBuild is the body of POST /api/workers/fail.
 type FailBuild struct {
-	BuildID string `json:"build_id"`
+	BuildID string `json:"build_id" schema:"ID"`
 	Error   string `json:"error,omitempty"`
 }
 
 // BeatBuild is the body of POST /api/workers/heartbeat.
 type BeatBuild struct {
-	BuildID string `json:"build_id"`
+	BuildID string `json:"build_id" schema:"ID"`
 }
 
 // BeatReply answers a BeatBuild.
 type BeatReply struct {
-	Success bool `json:"success"`
+	Success bool `json:"success" const:"true"`
 	HeartbeatReply
 }
 
@@ -31,10 +31,10 @@ type WorkerStats struct {
 	SuccessfulBuilds int    `json:"successfulBuilds"`
 	FailedBuilds     int    `json:"failedBuilds"`
 	WorkerName       string `json:"workerName"`
-	Status           string `json:"status"`
+	Status           string `json:"status" schema:"WorkerStatus"`
 	// Uptime is the time since the worker first registered: 3d 14h, 5h 23m, 23m 45s,
 	// 45s.
-	Uptime string `json:"uptime"`
+	Uptime string `json:"uptime" pattern:"^([0-9]+d [0-9]+h|[0-9]+h [0-9]+m|[0-9]+m [0-9]+s|[0-9]+s)$"`
 }
 
 // NewWorkerStats returns a worker's figures as of now.
@@ -62,12 +62,12 @@ func uptime(d time.Duration) string {
 
 // Worker is a machine that builds.
 type Worker struct {
-	ID     string `json:"id"`
+	ID     string `json:"id" schema:"ID"`
 	Name   string `json:"name"`
-	Status string `json:"status"` // idle, building or offline
+	Status string `json:"status" schema:"WorkerStatus"`
 	// State is Status, unless the worker is online and gets no builds: draining or
 	// quarantined.
-	State string `json:"state"`
+	State string `json:"state" enum:"idle,building,draining,quarantined,offline"`
 	// Quarantine is null unless the worker is quarantined.
 	Quarantine *Quarantine `json:"quarantine"`
 	// Draining workers get no new builds and finish the ones they hold.
@@ -79,13 +79,13 @@ type Worker struct {
 	// MaxConcurrentBuilds is how many builds the worker can hold at once; Builds are
 	// the ones it holds.
 	MaxConcurrentBuilds int               `json:"max_concurrent_builds"`
-	Builds              []string          `json:"builds"`
+	Builds              []string          `json:"builds" schema:"ID"`
 	Completed           int               `json:"completed"`
 	Failed              int               `json:"failed"`
-	RegisteredAt        string            `json:"registered_at"` // ISO 8601
-	LastSeenAt          string            `json:"last_seen_at"`  // ISO 8601
-	Telemetry           *WorkerTelemetry  `json:"telemetry"`     // the last
-	Diagnostics         *WorkerDiagnostic `json:"diagnostics"`   // the last
+	RegisteredAt        string            `json:"registered_at" schema:"Time"`
+	LastSeenAt          string            `json:"last_seen_at" schema:"Time"`
+	Telemetry           *WorkerTelemetry  `json:"telemetry"`   // the last
+	Diagnostics         *WorkerDiagnostic `json:"diagnostics"` // the last
 }
 
 // NewWorker converts a worker.
@@ -127,19 +127,19 @@ func NewWorker(w store.WorkerDetail) Worker {
 // trial. The quarantine ends when the worker has run it, or when the worker is resumed.
 type Quarantine struct {
 	Reason string `json:"reason"`
-	Until  string `json:"until"` // ISO 8601
+	Until  string `json:"until" schema:"Time"`
 }
 
 // WorkerConflict is a process that was refused because another one holds the worker.
 type WorkerConflict struct {
-	At   string `json:"at"`   // ISO 8601
+	At   string `json:"at" schema:"Time"`
 	From string `json:"from"` // its address
 }
 
 // WorkerTelemetry is a worker's latest report about its machine.
 type WorkerTelemetry struct {
-	BuildID string `json:"build_id"`
-	At      string `json:"at"` // ISO 8601
+	BuildID string `json:"build_id" schema:"ID"`
+	At      string `json:"at" schema:"Time"`
 	Type    string `json:"type"`
 	Stage   string `json:"stage,omitempty"`
 	Metrics
@@ -148,7 +148,7 @@ type WorkerTelemetry struct {
 
 // WorkerDiagnostic is the verdict of a worker's last diagnostic report.
 type WorkerDiagnostic struct {
-	Status string `json:"status"` // healthy, warning or critical
+	Status string `json:"status" schema:"Verdict"`
 	RunAt  Millis `json:"run_at"`
 	// Message is the message of the first check that failed, else of the first that warns.
 	Message string `json:"message,omitempty"`
@@ -172,30 +172,30 @@ type DiagnosticCheck struct {
 
 // PostDiagnostic is the body of POST /api/diagnostics/report.
 type PostDiagnostic struct {
-	WorkerID   string            `json:"worker_id"`
-	Status     string            `json:"status"` // healthy, warning or critical
+	WorkerID   string            `json:"worker_id" schema:"ID"`
+	Status     string            `json:"status" schema:"Verdict"`
 	RunAt      Millis            `json:"run_at"`
-	DurationMS int64             `json:"duration_ms"`
-	AutoFixed  bool              `json:"auto_fixed"`
+	DurationMS int64             `json:"duration_ms" type:"number" min:"0"`
+	AutoFixed  bool              `json:"auto_fixed" required:"false"`
 	Checks     []DiagnosticCheck `json:"checks"`
 }
 
 // PostedDiagnostic answers a PostDiagnostic.
 type PostedDiagnostic struct {
-	ID     string `json:"id"` // a UUID
-	Status string `json:"status"`
+	ID     string `json:"id" format:"uuid"`
+	Status string `json:"status" const:"stored"`
 }
 
 // DiagnosticReport answers GET /api/diagnostics/:worker_id/latest.
 type DiagnosticReport struct {
-	ID         string `json:"id"`
-	WorkerID   string `json:"worker_id"`
-	Status     string `json:"status"`
+	ID         string `json:"id" format:"uuid"`
+	WorkerID   string `json:"worker_id" schema:"ID"`
+	Status     string `json:"status" schema:"Verdict"`
 	RunAt      Millis `json:"run_at"`
 	DurationMS int64  `json:"duration_ms"`
 	AutoFixed  bool   `json:"auto_fixed"`
 	// Checks is an array of DiagnosticCheck, as it was sent.
-	Checks json.RawMessage `json:"checks"`
+	Checks json.RawMessage `json:"checks" type:"array" schema:"DiagnosticCheck"`
 }
 
 // NewDiagnosticReport converts a report.
@@ -208,26 +208,26 @@ func NewDiagnosticReport(r store.DiagnosticReport) DiagnosticReport {
 
 // DiagnosticReports answers GET /api/diagnostics/:worker_id, newest first.
 type DiagnosticReports struct {
-	WorkerID string             `json:"worker_id"`
+	WorkerID string             `json:"worker_id" schema:"ID"`
 	Reports  []DiagnosticReport `json:"reports"`
 }
 
 // PollIn is the input of Poll.
 type PollIn struct {
 	// WorkerID is who polls without a token.
-	WorkerID string `query:"worker_id"`
+	WorkerID string `query:"worker_id" type:"ID"`
 	// Wait is how many seconds to wait for a build, up to 60.
-	Wait string `query:"wait"`
+	Wait string `query:"wait" type:"number" min:"0" max:"60"`
 	// Active lists the builds that the worker has, separated by commas. Others that it
 	// should have are handed out again.
 	Active   *string `query:"active"`
 	Token    string  `header:"X-Worker-Token"`
-	Instance string  `header:"X-Worker-Instance"`
+	Instance string  `header:"X-Worker-Instance" type:"ID"`
 }
 
 // UnregisterIn is the input of UnregisterWorker.
 type UnregisterIn struct {
-	Token string `header:"X-Worker-Token"`
+	Token string `header:"X-Worker-Token" required:"true"`
 }
 
 // WorkerPath is the input of endpoints that need a worker's id only.
@@ -251,6 +251,7 @@ type WorkerFilter struct {
 var RegisterWorker = declare[Register, Registered](Route{
 	ID: "registerWorker", Method: "POST", Path: "/api/workers/register",
 	Service: ServiceBuilds, Tag: "workers", Access: APIKey, Class: Fleet, Errors: []int{409, 422},
+	Says: "The worker and its first token.", Headers: []string{"RateLimit", "RateLimit-Policy"},
 	Summary: "Register a worker, or register it again",
 })
 
@@ -313,7 +314,8 @@ var ResumeWorker = declare[WorkerOrder, Worker](Route{
 // Poll is GET /api/workers/poll.
 var Poll = declare[PollIn, PollReply](Route{
 	ID: "poll", Method: "GET", Path: "/api/workers/poll",
-	Service: ServiceBuilds, Tag: "workers", Access: APIKey, Class: Fleet, Errors: []int{404, 409},
+	Service: ServiceBuilds, Tag: "workers", Access: APIKey, Class: Fleet, Errors: []int{404},
+	Says: "A build or none, and the token for the next poll.", Headers: []string{"RateLimit", "RateLimit-Policy"},
 	Summary: "Ask for a build",
 	Text:    "401 says that the token is unknown or has expired: register again. 404 says that the worker is unknown. Each token dies when its successor is first used.",
 })
@@ -321,7 +323,8 @@ var Poll = declare[PollIn, PollReply](Route{
 // PollByPost is POST /api/workers/poll.
 var PollByPost = declare[PollIn, PollReply](Route{
 	ID: "pollByPost", Method: "POST", Path: "/api/workers/poll",
-	Service: ServiceBuilds, Tag: "workers", Access: APIKey, Class: Fleet, Errors: []int{404, 409},
+	Service: ServiceBuilds, Tag: "workers", Access: APIKey, Class: Fleet, Errors: []int{404},
+	Says: "A build or none, and the token for the next poll.", Headers: []string{"RateLimit", "RateLimit-Policy"},
 	Summary: "Ask for a build",
 	Text:    "401 says that the token is unknown or has expired: register again. 404 says that the worker is unknown. Each token dies when its successor is first used.",
 })
