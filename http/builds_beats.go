@@ -83,6 +83,7 @@ func (h *holders) heartbeat(ctx context.Context, c echo.Context) (any, error) {
 		beat.Logs = []store.LogLine{{
 			Level: store.Info, Message: "Build progress: " + strconv.FormatFloat(*p, 'f', -1, 64) + "%",
 		}}
+		beat.Kind, beat.Facts = store.LineProgress, store.LineFacts{Percent: *p}
 	}
 	reply, err := h.store.Heartbeat(ctx, beat)
 	return h.beatReply(c, reply), h.publishBeat(ctx, beat, reply, err)
@@ -119,7 +120,7 @@ func (h *holders) telemetry(ctx context.Context, c echo.Context) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	beat.Logs = []store.LogLine{{Level: store.Info, Message: t.Line()}}
+	beat.Logs, beat.Kind = []store.LogLine{{Level: store.Info, Message: t.Line()}}, store.LineTelemetry
 	reply, err := h.store.Telemetry(ctx, beat, t)
 	return api.Status{Status: "ok"}, h.publishBeat(ctx, beat, reply, err)
 }

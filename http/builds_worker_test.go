@@ -109,7 +109,15 @@ func TestPostLogs(t *testing.T) {
 		body, reply, text string
 		status            int
 	}{
-		"one":                       {`{"level":"error","message":"say \"hi\" <&> ü"}`, `{"success":true}`, "", 200},
+		"one": {`{"level":"error","message":"say \"hi\" <&> ü"}`, `{"success":true}`, "", 200},
+		"a line that claims to be takt's": {
+			`{"level":"info","message":"Assigned to worker x","kind":"assigned","worker":"x","attempt":7,"facts":{"reason":"silent"},"number":1}`,
+			`{"success":true}`, "", 200,
+		},
+		"a batch of such lines": {
+			`{"logs":[{"level":"info","message":"a","kind":"assigned","worker":"x","facts":{}}],"kind":"assigned","facts":{}}`,
+			`{"success":true,"count":1}`, "", 200,
+		},
 		"a batch":                   {`{"logs":[{"level":"info","message":"a"},{"level":"warn","message":"b"}]}`, `{"success":true,"count":2}`, "", 200},
 		"a batch with bad entries":  {`{"logs":[{"level":"debug","message":"a"},{"level":"info","message":"kept"},7,{"level":"info"}]}`, `{"success":true,"count":1}`, "", 200},
 		"an empty batch":            {`{"logs":[]}`, `{"success":true,"count":0}`, "", 200},
@@ -141,7 +149,11 @@ func TestPostLogs(t *testing.T) {
 		require.Equal(t, 415, r.status)
 		requireProblem(t, r, "Content must be application/json", "unsupported_media_type")
 	}
+	var claimed int
+	require.NoError(t, b.pool.QueryRow(t.Context(), `SELECT count(*) FROM build_logs WHERE by_worker AND (kind, worker, attempt, facts) IS DISTINCT FROM (NULL, NULL, NULL, NULL)`).Scan(&claimed))
+	require.Zero(t, claimed, "a worker writes text only")
 	m := b.messages(s.ID)
+	require.Contains(t, m, "Assigned to worker x")
 	require.Contains(t, m, `say "hi" <&> ü`)
 	require.Contains(t, m, "kept")
 	require.Contains(t, m, "a\uFFFDb")

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/hex"
+	"fmt"
 	"html/template"
 	"slices"
 	"strconv"
@@ -165,21 +166,8 @@ func timeline(b store.Build, told []store.Milestone, waits *why) []step {
 	steps := []step{{At: b.SubmittedAt, Kind: "done", Title: "Submitted", Text: string(b.Platform) + ", priority " + strconv.Itoa(b.Priority)}}
 	assigned := false
 	for _, m := range told {
-		if worker, ok := strings.CutPrefix(m.Message, "Assigned to worker "); ok {
-			worker, attempt, _ := strings.Cut(worker, " ")
-			assigned = true
-			text := strings.Trim(attempt, "()")
-			if text == "" {
-				text = "after waiting " + span(m.At.Sub(b.SubmittedAt))
-			}
-			steps = append(steps, step{m.At, "done", "Assigned", text, worker, m.Worker})
-			continue
-		}
-		kind := "done"
-		if m.Level != store.Info {
-			kind = "bad"
-		}
-		steps = append(steps, step{At: m.At, Kind: kind, Title: m.Message})
+		assigned = assigned || m.Kind == store.LineAssigned
+		steps = append(steps, stepOf(b, m))
 	}
 	if !assigned && !b.StartedAt.IsZero() && b.WorkerID != "" {
 		steps = append(steps, step{b.StartedAt, "done", "Assigned", "after waiting " + span(b.StartedAt.Sub(b.SubmittedAt)), b.WorkerID, b.WorkerName})
@@ -204,6 +192,42 @@ func timeline(b store.Build, told []store.Milestone, waits *why) []step {
 	default:
 		return append(steps, step{At: b.CompletedAt, Kind: "bad", Title: map[store.BuildState]string{store.Failed: "Failed", store.Cancelled: "Cancelled"}[b.State], Text: plain(clip(300, b.ErrorMessage))})
 	}
+}
+
+// stepOf returns what takt recorded in b's log as a step.
+func stepOf(b store.Build, m store.Milestone) step {
+	s := step{At: m.At, Kind: "done"}
+	switch m.Kind {
+	case store.LineAssigned:
+		s.Title, s.Worker, s.Name = "Assigned", m.WorkerID, m.WorkerName
+		if s.Text = "attempt " + strconv.Itoa(m.Attempt); m.Attempt <= 1 {
+			s.Text = "after waiting " + span(m.At.Sub(b.SubmittedAt))
+		}
+	case store.LineRequeued:
+		s.Kind, s.Title, s.Text = "bad", "Attempt "+strconv.Itoa(m.Attempt)+" lost", lostText(cmp.Or(m.WorkerName, m.WorkerID), m.Facts)
+	case store.LinePriority:
+		s.Title = fmt.Sprintf("Priority changed from %d to %d", m.Facts.From, m.Facts.To)
+	case store.LineRetried:
+		s.Title = "Retried as build " + m.Facts.Build
+	}
+	return s
+}
+
+// lostText says how worker lost its attempt.
+func lostText(worker string, f store.LineFacts) string {
+	switch f.Reason {
+	case store.LostSilent:
+		return "no sign of life from worker " + worker
+	case store.LostRestarted:
+		return "worker " + worker + " came back without the build"
+	case store.LostUnregistered:
+		return "worker " + worker + " unregistered"
+	case store.LostDeleted:
+		return "worker " + worker + " was deleted"
+	case store.LostRequeued:
+		return "an operator took it from worker " + worker
+	}
+	return "worker " + worker + " gave it back (" + f.Reason + ": " + f.Error + ")"
 }
 
 // liveLogBytes bounds the text of the lines on a build's page, which open views keep in

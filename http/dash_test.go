@@ -260,14 +260,14 @@ func TestDashboardActsAreAuditedWithWhoAndWhy(t *testing.T) {
 func TestAnOperatorRequeuesABuildOnItsPage(t *testing.T) {
 	t.Parallel()
 	d := setupDash(t, adminKey)
-	s, w := d.assigned()
+	s, _ := d.assigned()
 	require.Contains(t, d.ask("GET", "/builds/"+s.ID, nil, nil).body, `action="/builds/`+s.ID+`/requeue"`)
 	require.Equal(t, 400, d.ask("POST", "/builds/"+s.ID+"/requeue", url.Values{}, nil).status, "a reason is required")
 	r := d.ask("POST", "/builds/"+s.ID+"/requeue", url.Values{"reason": {"no output"}, "back": {"/builds/" + s.ID}}, nil)
 	require.Equal(t, 303, r.status, r.body)
 	require.Equal(t, "pending", d.state(s.ID))
 	page := d.ask("GET", "/builds/"+s.ID, nil, nil).body
-	require.Contains(t, page, "Worker "+w.ID+" lost attempt 1 because an operator requeued it, build is pending again", "its timeline")
+	require.Contains(t, page, "an operator took it from worker ", "its timeline")
 	require.NotContains(t, page, "/requeue")
 	entries, err := postgres.NewAudit(d.db).List(t.Context(), 1)
 	require.NoError(t, err)

@@ -123,6 +123,9 @@ func works(t *testing.T, db *postgres.DB) {
 	require.NoError(t, err)
 	require.Equal(t, "Assigned to worker mac-mini-3", lines[1].Message)
 	require.Equal(t, "compiling", lines[2].Message)
+	told, err := postgres.NewDashboard(db).Milestones(ctx, held)
+	require.NoError(t, err)
+	require.Empty(t, told, "0.1.0 wrote no facts")
 
 	mac, err := workers.Find(ctx, "mac-mini-3")
 	require.NoError(t, err)
@@ -140,6 +143,10 @@ func works(t *testing.T, db *postgres.DB) {
 	require.NoError(t, err)
 	require.NotNil(t, handed[0].Job, handed[0])
 	require.Equal(t, waiting, handed[0].Job.BuildID, "the older of those that wait")
+	told, err = postgres.NewDashboard(db).Milestones(ctx, waiting)
+	require.NoError(t, err)
+	require.Len(t, told, 1)
+	require.Equal(t, other.ID, told[0].WorkerID)
 
 	throttle, err := postgres.NewThrottle(db)
 	require.NoError(t, err)

@@ -170,8 +170,12 @@ type Beat struct {
 	Attempt int
 	// Instance is the id of the worker's process, "" if the request named none.
 	Instance string
-	// Logs are written in the same transaction. May be empty.
-	Logs []LogLine
+	// Logs are written in the same transaction. May be empty. Kind is empty for lines that
+	// the worker wrote; of those that takt made from a report it is their kind, and Facts are
+	// theirs.
+	Logs  []LogLine
+	Kind  LineKind
+	Facts LineFacts
 }
 
 // BeatReply is the reply to a beat.
@@ -186,56 +190,6 @@ type BeatReply struct {
 	// Used is the worker's number and the highest counter that its row knows: a token
 	// below it is superseded. Only heartbeats set it.
 	Used WorkerToken
-}
-
-// Level is the severity of a log line.
-type Level string
-
-// The levels.
-const (
-	Info       Level = "info"
-	Warn       Level = "warn"
-	ErrorLevel Level = "error"
-)
-
-// Valid reports whether l is a known level.
-func (l Level) Valid() bool { return l == Info || l == Warn || l == ErrorLevel }
-
-// LogLine is one line of a build's log. Seq and At are set by the store.
-type LogLine struct {
-	// Seq grows within a build. It may have gaps.
-	Seq     int64
-	At      time.Time
-	Level   Level
-	Message string
-}
-
-// Tail is the new part of a build's log, with the build's state at the same moment.
-type Tail struct {
-	State BuildState
-	Lines []LogLine
-	// More is true if there may be further lines.
-	More bool
-}
-
-// Limits of a build's log.
-const (
-	// MaxBuildLog is how many bytes of log a build may write. LogLineCost is what each
-	// line costs of it in addition to its text. Later lines are dropped.
-	MaxBuildLog = 64 << 20
-	LogLineCost = 48
-	// MessageLogLimit is the last line of a log that has reached it.
-	MessageLogLimit = "log limit reached"
-	// LogPage is about how many bytes of a log are read at once. One line is always
-	// read, whatever its length.
-	LogPage = 256 << 10
-)
-
-// LogMark is the position in a build's log. It grows with each line and each change of
-// the state.
-type LogMark struct {
-	Seq   int64
-	State BuildState
 }
 
 // Counts are the numbers of builds in each state that is not final.

@@ -100,12 +100,15 @@ type BuildSearch struct {
 	Limit  int
 }
 
-// Milestone is a line that takt itself wrote into a build's log.
+// Milestone is a step in a build's life, read from a line that takt wrote into its log.
 type Milestone struct {
-	At      time.Time
-	Level   Level
-	Message string
-	Worker  string // name of the worker that got the build, if the line says that and the worker is known
+	At   time.Time
+	Kind LineKind
+	// WorkerID and Attempt are set if the step concerns an attempt. WorkerName is "" if the
+	// worker was deleted.
+	WorkerID, WorkerName string
+	Attempt              int
+	Facts                LineFacts
 }
 
 // AuditFilter selects entries, newest first.

@@ -131,7 +131,7 @@ WITH locked AS MATERIALIZED (
 	LIMIT (SELECT count(*) FROM want WHERE kind = 'x')
 ), claimed AS (
 	UPDATE builds b SET state = 'assigned', worker_id = c.id, attempt = b.attempt + 1, handed = c.hand_out,
-		started_at = now(), last_seen_at = NULL, updated_at = now()
+		started_at = now(), last_seen_at = NULL, updated_at = now(), log_lines = b.log_lines + 1
 	FROM (
 		SELECT *, greatest(handed, known) + 1024 AS hand_out, CASE kind
 			WHEN 'x' THEN (ARRAY(SELECT tid FROM x))[n]
@@ -141,11 +141,12 @@ WITH locked AS MATERIALIZED (
 	) c
 	WHERE b.ctid = c.tid AND b.state = 'pending'
 	RETURNING c.nr, c.at, c.number, c.id, c.known, c.held, c.slots, c.platforms, c.drained, c.hand_out,
-		b.seq, b.position, b.id AS build, b.platform, b.attempt, b.has_certs, b.submitted_at,
+		b.seq, b.position, b.id AS build, b.platform, b.attempt, b.has_certs, b.submitted_at, b.log_lines,
 		CASE WHEN b.attempt = 1 THEN b.submitted_at ELSE (SELECT was.updated_at FROM builds was WHERE was.ctid = c.tid) END AS since
 ), logged AS (
-	INSERT INTO build_logs (build, message)
-	SELECT seq, 'Assigned to worker ' || id || CASE WHEN attempt > 1 THEN ' (attempt ' || attempt || ')' ELSE '' END
+	INSERT INTO build_logs (build, number, message, kind, worker, attempt)
+	SELECT seq, log_lines, 'Assigned to worker ' || id || CASE WHEN attempt > 1 THEN ' (attempt ' || attempt || ')' ELSE '' END,
+		'assigned', id, attempt
 	FROM claimed
 ), turn AS MATERIALIZED (
 	SELECT nr, at, number, id, known, hand_out AS handed, held + 1 AS held, slots, platforms, drained, true AS write,

@@ -110,7 +110,8 @@ func (b *Builds) Held(ctx context.Context, s store.Beat) (build store.Build, err
 //	        arrive together, one begins the build
 //	b       the build, if the worker still has it in this attempt. Its lock makes the
 //	        lines visible in the order of their numbers, so that a reader who continues
-//	        after the last line misses none. A final build takes lines alone
+//	        after the last line misses none, and gives them their numbers within the
+//	        build, which follow numbered. A final build takes lines alone
 //	l       the lines, and one that says that the limit is reached. This one is written
 //	        once, and what comes later is dropped
 //
@@ -140,18 +141,20 @@ WITH r AS MATERIALIZED (
 		state = CASE state WHEN 'assigned' THEN 'building' ELSE state END,
 		updated_at = CASE state WHEN 'assigned' THEN now() ELSE updated_at END,
 		last_seen_at = CASE WHEN state IN ('assigned', 'building') THEN now() ELSE last_seen_at END,
-		log_bytes = log_bytes + CASE WHEN (SELECT lines FROM r) THEN @bytes::bigint ELSE 0 END
+		log_bytes = log_bytes + CASE WHEN (SELECT lines FROM r) THEN @bytes::bigint ELSE 0 END,
+		log_lines = log_lines + CASE WHEN (SELECT lines FROM r) THEN cardinality(@levels::text[]) + (log_bytes + @bytes::bigint >= @limit)::int ELSE 0 END
 	WHERE seq = (SELECT seq FROM r WHERE lines OR due AND state IN ('assigned', 'building'))
 		AND worker_id = coalesce((SELECT id FROM w), @worker) AND attempt = (SELECT attempt FROM r)
 		AND (SELECT count(*) FROM a) >= 0
-	RETURNING seq, log_bytes
+	RETURNING seq, log_bytes, log_lines - cardinality(@levels::text[]) - (log_bytes >= @limit)::int AS numbered
 ), l AS (
-	SELECT level, message, nr, sum(octet_length(message) + @cost) OVER (ORDER BY nr) AS upto
+	SELECT level, message, nr::int, sum(octet_length(message) + @cost) OVER (ORDER BY nr) AS upto
 	FROM unnest(@levels::text[], @messages::text[]) WITH ORDINALITY AS l(level, message, nr)
 	UNION ALL SELECT 'warn', @reached, NULL, NULL
 ), logged AS (
-	INSERT INTO build_logs (build, level, message, by_worker)
-	SELECT b.seq, l.level, l.message, true FROM b, l
+	INSERT INTO build_logs (build, number, level, message, by_worker, kind, facts)
+	SELECT b.seq, b.numbered + coalesce(l.nr, cardinality(@levels::text[]) + 1), l.level, l.message, true,
+		CASE WHEN l.nr IS NULL THEN 'log_limit' ELSE @kind END, CASE WHEN l.nr IS NOT NULL THEN @facts::jsonb END FROM b, l
 	WHERE (SELECT lines FROM r) AND b.log_bytes - @bytes::bigint < @limit
 		AND CASE WHEN l.nr IS NULL THEN b.log_bytes >= @limit ELSE b.log_bytes - @bytes::bigint + l.upto <= @limit END
 	ORDER BY l.nr
@@ -168,9 +171,13 @@ func (b *Builds) record(ctx context.Context, q querier, s store.Beat, heartbeat 
 		levels[i], messages[i] = string(l.Level), store.Text(l.Message)
 		bytes += int64(len(messages[i])) + store.LogLineCost
 	}
+	var kind, facts any
+	if s.Kind != "" {
+		kind, facts = string(s.Kind), s.Facts
+	}
 	args := b.beating.args(map[string]any{
 		"build": s.BuildID, "worker": s.WorkerID, "attempt": s.Attempt, "instance": s.Instance, "heartbeat": heartbeat, "interval": beatInterval,
-		"levels": levels, "messages": messages, "bytes": bytes,
+		"levels": levels, "messages": messages, "bytes": bytes, "kind": kind, "facts": facts,
 		"cost": store.LogLineCost, "limit": store.MaxBuildLog, "reached": store.MessageLogLimit,
 	})
 	for range 2 { // a build that was taken away meanwhile is judged as it is now

@@ -37,12 +37,12 @@ WITH w AS MATERIALIZED (
 		SELECT worker_id FROM builds WHERE seq = (SELECT seq FROM build_ids WHERE id = $1) AND state IN ('assigned', 'building')
 	) FOR NO KEY UPDATE
 ), b AS (
-	UPDATE builds SET state = 'cancelled', error_message = $2, completed_at = now(), updated_at = now()
+	UPDATE builds SET state = 'cancelled', error_message = $2, completed_at = now(), updated_at = now(), log_lines = log_lines + 1
 	WHERE seq = (SELECT seq FROM build_ids WHERE id = $1) AND (state = 'pending' AND NOT EXISTS (SELECT FROM w)
 		OR state IN ('assigned', 'building') AND worker_id IN (SELECT id FROM w))
-	RETURNING seq, worker_id
+	RETURNING seq, worker_id, log_lines
 ), l AS (
-	INSERT INTO build_logs (build, message) SELECT seq, 'Build cancelled' FROM b
+	INSERT INTO build_logs (build, number, message, kind) SELECT seq, log_lines, 'Build cancelled', 'cancelled' FROM b
 ), freed AS (
 	UPDATE workers SET held = held - 1,
 		status = CASE WHEN status = 'offline' THEN status WHEN held > 1 THEN 'building' ELSE 'idle' END

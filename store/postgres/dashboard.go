@@ -173,9 +173,9 @@ func (d *Dashboard) WaitingBuild(ctx context.Context, id string) (*store.Pending
 // sqlRunning looks for the progress only among a build's last lines.
 const sqlRunning = `/* running */
 SELECT b.id, b.platform, b.state, b.priority, b.worker_id, coalesce(d.name, ''), b.started_at, coalesce(b.last_seen_at, b.started_at), b.attempt,
-	(SELECT least(substring(l.message FROM '^Build progress: ([0-9]{1,3})')::int, 100) FROM (
-		SELECT seq, message FROM build_logs WHERE build = b.seq ORDER BY seq DESC LIMIT 30
-	) l WHERE l.message LIKE 'Build progress: %' ORDER BY l.seq DESC LIMIT 1), b.seq
+	(SELECT floor((l.facts->>'percent')::float8)::int FROM (
+		SELECT seq, kind, facts FROM build_logs WHERE build = b.seq ORDER BY seq DESC LIMIT 30
+	) l WHERE l.kind = 'progress' ORDER BY l.seq DESC LIMIT 1), b.seq
 FROM (
 	SELECT * FROM builds WHERE state IN ('assigned', 'building') AND (@before::bigint = 0 OR seq < @before) ORDER BY seq DESC LIMIT @limit::int
 ) b LEFT JOIN worker_details d ON d.worker_id = b.worker_id
@@ -284,14 +284,11 @@ func (d *Dashboard) LogPage(ctx context.Context, id string, before int64, limit 
 	return rowsOf(ctx, d.db.read("reading a log for a page"), pgx.RowToStructByPos[store.LogLine], sqlLogPage, id, before, limit)
 }
 
-// sqlMilestones finds the lines about attempts by the texts that other statements here
-// write, and only among those: a worker may send any text.
+// sqlMilestones selects the kinds that a timeline shows. The lines of a worker have none.
 const sqlMilestones = `/* milestones */
-SELECT l.at, l.level, l.message, coalesce(d.name, '') FROM build_logs l
-LEFT JOIN worker_details d ON d.worker_id = substring(l.message FROM '^Assigned to worker ([A-Za-z0-9_-]+)')
-WHERE l.build = (SELECT seq FROM build_ids WHERE id = $1) AND NOT l.by_worker AND (l.message LIKE 'Assigned to worker %'
-	OR l.message LIKE 'No sign of life from worker %' OR l.message LIKE 'Worker % build is pending again'
-	OR l.message LIKE 'Priority changed %' OR l.message LIKE 'Retried as build %')
+SELECT l.at, l.kind, coalesce(l.worker, ''), coalesce(d.name, ''), coalesce(l.attempt, 0), coalesce(l.facts, '{}') FROM build_logs l
+LEFT JOIN worker_details d ON d.worker_id = l.worker
+WHERE l.build = (SELECT seq FROM build_ids WHERE id = $1) AND l.kind IN ('assigned', 'requeued', 'priority', 'retried')
 ORDER BY l.seq LIMIT 100`
 
 // Milestones returns what happened to a build between submission and end.

@@ -125,7 +125,9 @@ func TestQueueIsShownInTheOrderOfHandOuts(t *testing.T) {
 	gone, err := d.WaitingBuild(t.Context(), first.ID)
 	require.NoError(t, err)
 	require.Nil(t, gone)
-	require.NoError(t, b.touch(t.Context(), store.Beat{BuildID: first.ID, WorkerID: w.id, Logs: []store.LogLine{{Level: store.Info, Message: "Build progress: 42%"}}}))
+	require.NoError(t, b.touch(t.Context(), store.Beat{BuildID: first.ID, WorkerID: w.id,
+		Logs: []store.LogLine{{Level: store.Info, Message: "so far"}}, Kind: store.LineProgress, Facts: store.LineFacts{Percent: 42.9}}))
+	require.NoError(t, b.touch(t.Context(), store.Beat{BuildID: first.ID, WorkerID: w.id, Logs: []store.LogLine{{Level: store.Info, Message: "Build progress: 99%"}}}))
 	running, err := d.Running(t.Context(), 0, 10)
 	require.NoError(t, err)
 	require.Len(t, running, 2)
@@ -205,26 +207,6 @@ func TestLogIsReadFromItsEnd(t *testing.T) {
 	page, err = d.LogPage(t.Context(), build.ID, page[0].Seq, 2)
 	require.NoError(t, err)
 	require.Equal(t, "line 5, line 6", said(page))
-}
-
-// A worker may send whatever takt writes into a log, but takt knows who said it.
-func TestTimelineIsWhatTaktItselfSaid(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	d := postgres.NewDashboard(b.DB)
-	build, w := b.build(), b.worker(func(r *store.Registration) { r.Name = "studio" })
-	w.gets(build.ID)
-	require.NoError(t, b.touch(t.Context(), store.Beat{BuildID: build.ID, WorkerID: w.id, Logs: []store.LogLine{
-		{Level: store.Info, Message: "Assigned to worker " + w.id + " (attempt 2)"},
-		{Level: store.Info, Message: "Assigned to worker nobody"},
-		{Level: store.Warn, Message: "No sign of life from worker " + w.id},
-		{Level: store.Info, Message: "Priority changed from 0 to 10"},
-	}}))
-	told, err := d.Milestones(t.Context(), build.ID)
-	require.NoError(t, err)
-	require.Len(t, told, 1)
-	require.Equal(t, "Assigned to worker "+w.id, told[0].Message)
-	require.Equal(t, "studio", told[0].Worker)
 }
 
 func TestThrottleQueuesAreReadPageByPage(t *testing.T) {

@@ -107,14 +107,14 @@ WITH was AS MATERIALIZED (
 	SELECT (state IN ('assigned', 'building'))::int AS freed FROM builds WHERE seq = (SELECT seq FROM build_ids WHERE id = @build)
 ), b AS (
 	UPDATE builds SET state = CASE WHEN @success THEN 'completed' ELSE 'failed' END, worker_id = @worker,
-		error_message = @message, completed_at = now(), updated_at = now(), last_seen_at = now()
-	WHERE seq = (SELECT seq FROM build_ids WHERE id = @build) RETURNING seq
+		error_message = @message, completed_at = now(), updated_at = now(), last_seen_at = now(), log_lines = log_lines + 1
+	WHERE seq = (SELECT seq FROM build_ids WHERE id = @build) RETURNING seq, state, attempt, log_lines
 ), f AS (
 	INSERT INTO build_files (build, kind, name, size, sha256, location, object, copy_due)
 	SELECT seq, 'result', @name, @size, @digest, @location, @object, @due FROM b WHERE @success
 ), l AS (
-	INSERT INTO build_logs (build, level, message)
-	SELECT seq, CASE WHEN @success THEN 'info' ELSE 'error' END, @line FROM b
+	INSERT INTO build_logs (build, number, level, message, kind, worker, attempt)
+	SELECT seq, log_lines, CASE WHEN @success THEN 'info' ELSE 'error' END, @line, state, @worker, attempt FROM b
 )
 UPDATE workers SET
 	held = held - freed, last_seen_at = now(),` + healthColumns + `,

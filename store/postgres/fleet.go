@@ -117,7 +117,7 @@ func (w *Workers) Delete(ctx context.Context, id string) (gone store.Departure, 
 		if err := orNone(err, errNoWorker); err != nil {
 			return err
 		}
-		if gone.Requeued, positions, err = returnBuilds(ctx, tx, id, "was deleted"); err != nil {
+		if gone.Requeued, positions, err = returnBuilds(ctx, tx, id, store.LostDeleted); err != nil {
 			return err
 		}
 		if _, err := tx.Exec(ctx, sqlDeleteWorker, id); err != nil {

@@ -76,11 +76,12 @@ func (b *Builds) recordEnd(st *relation, r store.Result, args pgx.NamedArgs) {
 const sqlGiveBack = `/* give_back */
 WITH b AS (
 	UPDATE builds SET state = 'pending', worker_id = NULL, last_worker_id = @worker, given_back = given_back + 1,
-		started_at = NULL, last_seen_at = NULL, updated_at = now()
+		started_at = NULL, last_seen_at = NULL, updated_at = now(), log_lines = log_lines + 1
 	WHERE seq = (SELECT seq FROM build_ids WHERE id = @build)
-	RETURNING seq, platform, position
+	RETURNING seq, platform, position, attempt, log_lines
 ), l AS (
-	INSERT INTO build_logs (build, level, message) SELECT seq, 'warn', @line FROM b
+	INSERT INTO build_logs (build, number, level, message, kind, worker, attempt, facts)
+	SELECT seq, log_lines, 'warn', @line, 'requeued', @worker, attempt, jsonb_build_object('reason', @fault::text, 'error', @error::text) FROM b
 ), w AS (
 	UPDATE workers SET held = held - 1, last_seen_at = now(),` + healthColumns + `,
 		status = CASE WHEN held > 1 THEN 'building' ELSE 'idle' END
@@ -90,7 +91,7 @@ SELECT platform, position FROM b`
 
 func (b *Builds) giveBack(ctx context.Context, tx pgx.Tx, st *relation, r store.Result) (position int64, err error) {
 	args := pgx.NamedArgs{
-		"build": r.BuildID, "worker": r.WorkerID,
+		"build": r.BuildID, "worker": r.WorkerID, "fault": string(r.Fault), "error": r.ErrorMessage,
 		"line": fmt.Sprintf("Worker %s gave this build back (%s: %s), build is pending again", r.WorkerID, r.Fault, r.ErrorMessage),
 	}
 	b.recordEnd(st, r, args)

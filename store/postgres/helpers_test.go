@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"takt/store"
@@ -52,9 +53,25 @@ func (b *bundle) checkInvariants() {
 		name, _, _ := strings.Cut(i, ":")
 		require.Contains(b.t, b.except, name, i)
 	}
+	if !slices.Contains(b.except, "lines") {
+		require.Empty(b.t, b.badLines(), "each line has its number, and each line of takt its kind")
+	}
 	var deadlocks int
 	require.NoError(b.t, b.Pool.QueryRow(ctx, `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`).Scan(&deadlocks))
 	require.Zero(b.t, deadlocks)
+}
+
+// badLines returns lines whose number is missing, another's or not under the build's last
+// one, or that takt wrote without saying what they are.
+func (b *bundle) badLines() (bad []string) {
+	b.t.Helper()
+	rows, err := b.Pool.Query(context.WithoutCancel(b.t.Context()), `SELECT format('%s %s of %s: %s', number, kind, log_lines, message) FROM (
+			SELECT l.*, b.log_lines, lag(number, 1, 0) OVER (PARTITION BY l.build ORDER BY l.seq) AS before FROM build_logs l JOIN builds b ON b.seq = l.build
+		) l WHERE (number > before AND number <= log_lines AND (by_worker OR kind IS NOT NULL)) IS NOT TRUE`)
+	require.NoError(b.t, err)
+	bad, err = pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(b.t, err)
+	return bad
 }
 
 // broken returns the invariants that do not hold, as "name: examples".

@@ -97,10 +97,11 @@ type suspect struct {
 const sqlTryAssign = `/* try_assign */
 WITH b AS (
 	UPDATE builds SET state = 'assigned', worker_id = $2, attempt = attempt + 1, started_at = now(),
-		last_seen_at = NULL, updated_at = now()
-	WHERE seq = $1 RETURNING seq
+		last_seen_at = NULL, updated_at = now(), log_lines = log_lines + 1
+	WHERE seq = $1 RETURNING seq, attempt, log_lines
 )
-INSERT INTO build_logs (build, message) SELECT seq, 'Trial' FROM b`
+INSERT INTO build_logs (build, number, message, kind, worker, attempt)
+SELECT seq, log_lines, 'Trial', 'assigned', $2, attempt FROM b`
 
 // quarantineNext tries the first builds of the queue one by one and quarantines the
 // first that can't be assigned. It reports whether there was one.
@@ -146,9 +147,12 @@ func attempt(ctx context.Context, tx pgx.Tx, undo error, sql string, args ...any
 }
 
 const sqlFailBuild = `/* fail_build */
-UPDATE builds SET state = 'failed', error_message = $2, completed_at = now(), updated_at = now() WHERE seq = $1`
+UPDATE builds SET state = 'failed', error_message = $2, completed_at = now(), updated_at = now(), log_lines = log_lines + 1 WHERE seq = $1`
 
-const sqlLogLine = `/* log_line */ INSERT INTO build_logs (build, level, message) VALUES ($1, 'error', $2)`
+// sqlLogRefused has no number for the line if sqlFailBuild was refused.
+const sqlLogRefused = `/* log_refused */
+INSERT INTO build_logs (build, number, level, message, kind, facts)
+SELECT seq, CASE WHEN state = 'failed' THEN log_lines END, 'error', $2, 'failed', '{"reason": "unassignable"}' FROM builds WHERE seq = $1`
 
 // messageQuarantined is the error message of a build that can't be assigned, for its
 // submitter.
@@ -164,7 +168,7 @@ func (q *Queue) isolate(ctx context.Context, tx pgx.Tx, s suspect, cause error) 
 	if refused != nil {
 		q.skip.add(s.Seq)
 	}
-	if _, err := attempt(ctx, tx, nil, sqlLogLine, s.Seq, messageQuarantined); err != nil {
+	if _, err := attempt(ctx, tx, nil, sqlLogRefused, s.Seq, messageQuarantined); err != nil {
 		return err
 	}
 	if q.cfg.Quarantined != nil {

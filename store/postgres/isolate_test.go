@@ -38,6 +38,9 @@ func TestABadBuildDoesNotBlockThoseBehindIt(t *testing.T) {
 				require.ErrorContains(t, cause, "bad row")
 				told = append(told, r)
 			}})
+			if c.state == store.Pending {
+				b.except = append(b.except, "lines") // the number is in the row that can't be changed
+			}
 			good1, bad, good2 := b.build(), b.build(), b.build()
 			b.raise("builds", `OLD.id = '`+bad.ID+`' `+c.when)
 

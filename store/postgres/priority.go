@@ -15,10 +15,11 @@ const sqlSetPriority = `/* set_priority */
 WITH was AS MATERIALIZED (
 	SELECT seq, priority FROM builds WHERE seq = (SELECT seq FROM build_ids WHERE id = $1) AND state = 'pending' FOR NO KEY UPDATE
 ), b AS (
-	UPDATE builds b SET priority = $2, updated_at = now() FROM was WHERE b.seq = was.seq
-	RETURNING b.seq, b.platform, b.position, was.priority AS was
+	UPDATE builds b SET priority = $2, updated_at = now(), log_lines = log_lines + 1 FROM was WHERE b.seq = was.seq
+	RETURNING b.seq, b.platform, b.position, b.priority, was.priority AS was, b.log_lines
 ), l AS (
-	INSERT INTO build_logs (build, message) SELECT seq, 'Priority changed from ' || was || ' to ' || $2 FROM b
+	INSERT INTO build_logs (build, number, message, kind, facts)
+	SELECT seq, log_lines, 'Priority changed from ' || was || ' to ' || priority, 'priority', jsonb_build_object('from', was, 'to', priority) FROM b
 )
 SELECT platform, position, pg_notify('takt', 'job:available ' || platform) FROM b`
 

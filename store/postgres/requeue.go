@@ -18,12 +18,13 @@ WITH w AS MATERIALIZED (
 	) FOR NO KEY UPDATE
 ), b AS (
 	UPDATE builds SET state = 'pending', worker_id = NULL, last_worker_id = worker_id,
-		started_at = NULL, last_seen_at = NULL, updated_at = now()
+		started_at = NULL, last_seen_at = NULL, updated_at = now(), log_lines = log_lines + 1
 	WHERE seq = (SELECT seq FROM build_ids WHERE id = $1) AND state IN ('assigned', 'building') AND worker_id IN (SELECT id FROM w)
-	RETURNING seq, id, platform, position, last_worker_id AS worker, attempt, submitted_at
+	RETURNING seq, id, platform, position, last_worker_id AS worker, attempt, submitted_at, log_lines
 ), l AS (
-	INSERT INTO build_logs (build, level, message)
-	SELECT seq, 'warn', 'Worker ' || worker || ' lost attempt ' || attempt || ' because an operator requeued it, build is pending again' FROM b
+	INSERT INTO build_logs (build, number, level, message, kind, worker, attempt, facts)
+	SELECT seq, log_lines, 'warn', 'Worker ' || worker || ' lost attempt ' || attempt || ' because an operator requeued it, build is pending again',
+		'requeued', worker, attempt, '{"reason": "requeued"}' FROM b
 ), freed AS (
 	UPDATE workers SET held = held - 1,
 		status = CASE WHEN status = 'offline' THEN status WHEN held > 1 THEN 'building' ELSE 'idle' END

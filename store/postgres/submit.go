@@ -172,7 +172,7 @@ func submitIn(
 			return err
 		}
 		if s.RetryOf != "" {
-			if _, err := tx.Exec(ctx, sqlLogRetry, s.RetryOf, "Retried as build "+s.ID); err != nil {
+			if _, err := tx.Exec(ctx, sqlLogRetry, s.RetryOf, "Retried as build "+s.ID, s.ID); err != nil {
 				return err
 			}
 		}
@@ -252,8 +252,8 @@ WITH s AS MATERIALIZED (
 	SELECT * FROM unnest(@ids::text[], @platforms::text[], @priorities::int[], @tokens::bytea[], @certs::bool[], @labels::jsonb[], @retried::text[], @lines::text[])
 		WITH ORDINALITY AS s(id, platform, priority, token, certs, labels, retried, line, nr)
 ), b AS (
-	INSERT INTO builds (id, platform, priority, token_hash, has_certs, retry_root)
-	SELECT id, platform, priority, token, certs, (SELECT coalesce(o.retry_root, o.seq) FROM builds o WHERE o.seq = (SELECT i.seq FROM build_ids i WHERE i.id = retried))
+	INSERT INTO builds (id, platform, priority, token_hash, has_certs, log_lines, retry_root)
+	SELECT id, platform, priority, token, certs, 1, (SELECT coalesce(o.retry_root, o.seq) FROM builds o WHERE o.seq = (SELECT i.seq FROM build_ids i WHERE i.id = retried))
 	FROM s ORDER BY nr
 	RETURNING seq, id, platform, submitted_at, position
 ), n AS (
@@ -266,17 +266,17 @@ WITH s AS MATERIALIZED (
 ), t AS (
 	INSERT INTO build_labels (build, labels) SELECT b.seq, s.labels FROM b JOIN s USING (id) WHERE s.labels IS NOT NULL
 ), l AS (
-	INSERT INTO build_logs (build, message) SELECT b.seq, s.line FROM b JOIN s USING (id)
+	INSERT INTO build_logs (build, number, message, kind, facts)
+	SELECT b.seq, 1, s.line, 'submitted', CASE WHEN s.retried IS NOT NULL THEN jsonb_build_object('build', s.retried) END FROM b JOIN s USING (id)
 )
 SELECT id, submitted_at, position, pg_notify('takt', 'job:available ' || platform) FROM b`
 
-// sqlLogRetry writes a line to the log of the build that is retried, and locks it for
-// the reason given at sqlRecordBeat.
+// sqlLogRetry writes a line to the log of the build $1, which build $3 retries.
 const sqlLogRetry = `/* log_retry */
-WITH o AS MATERIALIZED (
-	SELECT seq FROM builds WHERE seq = (SELECT seq FROM build_ids WHERE id = $1) FOR NO KEY UPDATE
+WITH o AS (
+	UPDATE builds SET log_lines = log_lines + 1 WHERE seq = (SELECT seq FROM build_ids WHERE id = $1) RETURNING seq, log_lines
 )
-INSERT INTO build_logs (build, message) SELECT seq, $2 FROM o`
+INSERT INTO build_logs (build, number, message, kind, facts) SELECT seq, log_lines, $2, 'retried', jsonb_build_object('build', $3::text) FROM o`
 
 // insertBuilds adds builds in one statement and sets their results.
 func insertBuilds(ctx context.Context, q querier, all []*addition) error {

@@ -27,7 +27,7 @@ const lostColumns = `
 		last_seen_at  = CASE WHEN lost + 1 < $3 THEN NULL ELSE last_seen_at END,
 		completed_at  = CASE WHEN lost + 1 < $3 THEN NULL ELSE now() END,
 		error_message = CASE WHEN lost + 1 < $3 THEN NULL ELSE $4 END,
-		updated_at = now()`
+		updated_at = now(), log_lines = log_lines + 1`
 
 // sqlSweep judges every build and worker by the database's clock, in one statement: $1
 // build time-out, $2 worker time-out, $3 attempts, $4 the final message, $5 the workers
@@ -60,13 +60,14 @@ WITH clock AS MATERIALIZED (
 	UPDATE builds SET` + lostColumns + `
 	WHERE seq IN (SELECT seq FROM silent)
 		AND state IN ('assigned', 'building') AND coalesce(last_seen_at, started_at) < now() - $1::interval
-	RETURNING seq, id, platform, position, state, attempt, last_worker_id AS worker, submitted_at,
+	RETURNING seq, id, platform, position, state, attempt, last_worker_id AS worker, submitted_at, log_lines,
 		(SELECT started_at FROM builds was WHERE was.seq = builds.seq) AS started
 ), l AS (
-	INSERT INTO build_logs (build, level, message)
-	SELECT seq, CASE state WHEN 'pending' THEN 'warn' ELSE 'error' END, CASE state
+	INSERT INTO build_logs (build, number, level, message, kind, worker, attempt, facts)
+	SELECT seq, log_lines, CASE state WHEN 'pending' THEN 'warn' ELSE 'error' END, CASE state
 		WHEN 'pending' THEN 'No sign of life from worker ' || worker || ': attempt ' || attempt || ' is lost, build is pending again'
-		ELSE $4 END
+		ELSE $4 END, CASE state WHEN 'pending' THEN 'requeued' ELSE 'failed' END,
+		worker, attempt, '{"reason": "silent"}'
 	FROM b
 ), u AS (
 	UPDATE workers SET

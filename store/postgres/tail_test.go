@@ -76,6 +76,7 @@ func TestLogOfABuildIsBounded(t *testing.T) {
 	lines, err = b.builds.Logs(t.Context(), build.ID, lines[len(lines)-1].Seq, 0)
 	require.NoError(t, err)
 	require.Len(t, lines, 1, "that it was cancelled")
+	require.Equal(t, []int{1, 2, 3, 4, 6, 7}, b.numbers(), "one line is missing, and its number says so")
 }
 
 // A page is bounded in bytes, and each line is in one whatever its length.

@@ -26,17 +26,18 @@ const sqlLockByToken = `/* lock_by_token */ SELECT id FROM workers WHERE number 
 
 const sqlLockByID = `/* lock_by_id */ SELECT id FROM workers WHERE id = $1 FOR NO KEY UPDATE`
 
-// sqlReturnBuilds makes the builds of worker $1 pending again; $2 is what the worker
-// did, for the log. The worker is locked, so none can be added or end meanwhile.
+// sqlReturnBuilds makes the builds of worker $1 pending again; $2 is the reason. The worker
+// is locked, so none can be added or end meanwhile.
 const sqlReturnBuilds = `/* return_builds */
 WITH b AS (
 	UPDATE builds SET state = 'pending', worker_id = NULL, last_worker_id = $1,
-		started_at = NULL, last_seen_at = NULL, updated_at = now()
+		started_at = NULL, last_seen_at = NULL, updated_at = now(), log_lines = log_lines + 1
 	WHERE worker_id = $1 AND state IN ('assigned', 'building')
-	RETURNING seq, id, platform, position, attempt, submitted_at
+	RETURNING seq, id, platform, position, attempt, submitted_at, log_lines
 ), l AS (
-	INSERT INTO build_logs (build, level, message)
-	SELECT seq, 'warn', 'Worker ' || $1 || ' ' || $2::text || ', build is pending again' FROM b
+	INSERT INTO build_logs (build, number, level, message, kind, worker, attempt, facts)
+	SELECT seq, log_lines, 'warn', 'Worker ' || $1 || CASE $2::text WHEN 'deleted' THEN ' was deleted' ELSE ' unregistered' END || ', build is pending again',
+		'requeued', $1, attempt, jsonb_build_object('reason', $2) FROM b
 )
 SELECT id, platform, position, attempt, submitted_at, (SELECT started_at FROM builds was WHERE was.seq = b.seq)
 FROM b ORDER BY position`
@@ -58,7 +59,7 @@ func (w *Workers) unregister(ctx context.Context, lock string, nobody func() err
 		if err != nil {
 			return err
 		}
-		if gone.Requeued, positions, err = returnBuilds(ctx, tx, gone.WorkerID, "unregistered"); err != nil {
+		if gone.Requeued, positions, err = returnBuilds(ctx, tx, gone.WorkerID, store.LostUnregistered); err != nil {
 			return err
 		}
 		if _, err := tx.Exec(ctx, sqlTakeOffline, gone.WorkerID, registrationStep); err != nil {
@@ -75,10 +76,10 @@ func (w *Workers) unregister(ctx context.Context, lock string, nobody func() err
 
 // returnBuilds requeues the builds of a locked worker and returns them with their
 // positions, in the order of the queue.
-func returnBuilds(ctx context.Context, tx pgx.Tx, worker, did string) (refs []store.BuildRef, positions []int64, err error) {
+func returnBuilds(ctx context.Context, tx pgx.Tx, worker, why string) (refs []store.BuildRef, positions []int64, err error) {
 	r := store.BuildRef{WorkerID: worker}
 	var position int64
-	rows, _ := tx.Query(ctx, sqlReturnBuilds, worker, did) // its error is that of the rows
+	rows, _ := tx.Query(ctx, sqlReturnBuilds, worker, why) // its error is that of the rows
 	_, err = pgx.ForEachRow(rows, []any{&r.ID, &r.Platform, &position, &r.Attempt, &r.SubmittedAt, &r.StartedAt}, func() error {
 		refs, positions = append(refs, r), append(positions, position)
 		return nil

@@ -121,16 +121,19 @@ const sqlLoseUnlisted = `/* lose_unlisted */
 WITH b AS (
 	UPDATE builds SET` + lostColumns + `
 	WHERE worker_id = $1 AND state = 'building' AND id <> ALL ($2::text[])
-	RETURNING seq, id, platform, position, state, attempt, submitted_at, 'Worker ' || $1 || ' runs this build no more: attempt ' || attempt || ' is lost' AS why
+	RETURNING seq, id, platform, position, state, attempt, submitted_at, log_lines,
+		'Worker ' || $1 || ' runs this build no more: attempt ' || attempt || ' is lost' AS why
 ), g AS (
-	UPDATE builds SET state = 'pending', worker_id = NULL, last_worker_id = $1, started_at = NULL, last_seen_at = NULL, updated_at = now()
+	UPDATE builds SET state = 'pending', worker_id = NULL, last_worker_id = $1, started_at = NULL, last_seen_at = NULL, updated_at = now(),
+		log_lines = log_lines + 1
 	WHERE worker_id = $1 AND state = 'assigned' AND id <> ALL ($2::text[])
-	RETURNING seq, id, platform, position, state, attempt, submitted_at, 'Worker ' || $1 || ' gave this build back' AS why
+	RETURNING seq, id, platform, position, state, attempt, submitted_at, log_lines, 'Worker ' || $1 || ' gave this build back' AS why
 ), gone AS (
 	SELECT * FROM b UNION ALL SELECT * FROM g
 ), l AS (
-	INSERT INTO build_logs (build, level, message)
-	SELECT seq, CASE state WHEN 'pending' THEN 'warn' ELSE 'error' END, CASE state WHEN 'pending' THEN why || ', build is pending again' ELSE $4 END
+	INSERT INTO build_logs (build, number, level, message, kind, worker, attempt, facts)
+	SELECT seq, log_lines, CASE state WHEN 'pending' THEN 'warn' ELSE 'error' END, CASE state WHEN 'pending' THEN why || ', build is pending again' ELSE $4 END,
+		CASE state WHEN 'pending' THEN 'requeued' ELSE 'failed' END, $1, attempt, '{"reason": "restarted"}'
 	FROM gone
 ), w AS (
 	UPDATE workers SET held = held - n.gone, status = CASE WHEN held > n.gone THEN 'building' ELSE 'idle' END

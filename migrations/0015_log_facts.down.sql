@@ -1,0 +1,7 @@
+ALTER TABLE builds DROP COLUMN IF EXISTS log_lines;
+ALTER TABLE build_logs
+    DROP COLUMN IF EXISTS number,
+    DROP COLUMN IF EXISTS facts,
+    DROP COLUMN IF EXISTS attempt,
+    DROP COLUMN IF EXISTS worker,
+    DROP COLUMN IF EXISTS kind;

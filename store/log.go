@@ -1,0 +1,88 @@
+package store
+
+import "time"
+
+// Level is the severity of a log line.
+type Level string
+
+// The levels.
+const (
+	Info       Level = "info"
+	Warn       Level = "warn"
+	ErrorLevel Level = "error"
+)
+
+// Valid reports whether l is a known level.
+func (l Level) Valid() bool { return l == Info || l == Warn || l == ErrorLevel }
+
+// LogLine is one line of a build's log. Seq and At are set by the store.
+type LogLine struct {
+	// Seq grows within a build. It may have gaps.
+	Seq     int64
+	At      time.Time
+	Level   Level
+	Message string
+}
+
+// Tail is the new part of a build's log, with the build's state at the same moment.
+type Tail struct {
+	State BuildState
+	Lines []LogLine
+	// More is true if there may be further lines.
+	More bool
+}
+
+// Limits of a build's log.
+const (
+	// MaxBuildLog is how many bytes of log a build may write. LogLineCost is what each
+	// line costs of it in addition to its text. Later lines are dropped.
+	MaxBuildLog = 64 << 20
+	LogLineCost = 48
+	// MessageLogLimit is the last line of a log that has reached it.
+	MessageLogLimit = "log limit reached"
+	// LogPage is about how many bytes of a log are read at once. One line is always
+	// read, whatever its length.
+	LogPage = 256 << 10
+)
+
+// LogMark is the position in a build's log. It grows with each line and each change of
+// the state.
+type LogMark struct {
+	Seq   int64
+	State BuildState
+}
+
+// LineKind is what a line says that takt itself wrote into a build's log. Nothing reads
+// such a line's text: it is for people. The lines of workers have no kind.
+type LineKind string
+
+// The kinds, with the facts that come with each.
+const (
+	LineSubmitted LineKind = "submitted" // Build, if it retries one
+	LineAssigned  LineKind = "assigned"  // worker, attempt
+	LineRequeued  LineKind = "requeued"  // worker, attempt, Reason; Error of a worker's fault
+	LinePriority  LineKind = "priority"  // From, To
+	LineRetried   LineKind = "retried"   // Build
+	LineCompleted LineKind = "completed" // worker, attempt
+	LineFailed    LineKind = "failed"    // worker, attempt; Reason if no worker reported it
+	LineCancelled LineKind = "cancelled"
+	LineProgress  LineKind = "progress" // Percent
+	LineTelemetry LineKind = "telemetry"
+	LineLogLimit  LineKind = "log_limit"
+)
+
+// LineFacts are the facts of a line beside its worker and attempt, which have columns of
+// their own because making JSON of them would cost each assignment.
+type LineFacts struct {
+	// Reason is why an attempt was lost, as in Step.Lost, or unassignable for a build that
+	// the database refuses to assign. Error is what the worker said.
+	Reason string `json:"reason,omitempty"`
+	Error  string `json:"error,omitempty"`
+	// Build is the one that this build retries, or that retries this one.
+	Build string `json:"build,omitempty"`
+	// From and To are priorities.
+	From int `json:"from,omitempty"`
+	To   int `json:"to,omitempty"`
+	// Percent is how much of the build its worker has done.
+	Percent float64 `json:"percent,omitempty"`
+}
