@@ -49,7 +49,7 @@ type PoolConfig struct {
 	CheckEvery time.Duration
 	// AnswerTimeout is how long a health check waits. Defaults to 2 seconds.
 	AnswerTimeout time.Duration
-	// HorizonEvery is the time between checks for old snapshots. Defaults to 5 seconds.
+	// HorizonEvery is the time between checks for old snapshots. Defaults to 10 seconds.
 	HorizonEvery time.Duration
 	// HorizonLimit is how long vacuum may be held back before it is reported. Defaults to
 	// 60 seconds.
@@ -71,7 +71,7 @@ func (c *PoolConfig) defaults() {
 	c.ConnectTimeout = cmp.Or(c.ConnectTimeout, 5*time.Second)
 	c.CheckEvery = cmp.Or(c.CheckEvery, time.Second)
 	c.AnswerTimeout = cmp.Or(c.AnswerTimeout, 2*time.Second)
-	c.HorizonEvery = cmp.Or(c.HorizonEvery, 5*time.Second)
+	c.HorizonEvery = cmp.Or(c.HorizonEvery, 10*time.Second)
 	c.HorizonLimit = cmp.Or(c.HorizonLimit, time.Minute)
 	c.StartWait = cmp.Or(c.StartWait, 10*time.Second)
 	c.Drain = cmp.Or(c.Drain, 3*time.Second)

@@ -13,14 +13,21 @@ import (
 
 // The messages.
 type (
-	look    struct{}                // cast or timer: check the deployments
-	looked  struct{ err error }     // the check has ended
+	look   struct{} // cast or timer: check the deployments
+	looked struct { // the check has ended
+		idle bool // this controller works on nothing
+		err  error
+	}
 	dismiss struct{ sup *otp.Proc } // cast: a deployment has ended
 )
 
 // callLimit bounds a request to a supervisor. The supervisor may be busy stopping another
 // deployment.
 const callLimit = 2 * workerStop
+
+// idleLooks is how many times longer the resumer pauses while this controller works on no
+// deployment. One that is made here starts at once, by a cast.
+const idleLooks = 5
 
 // resumer starts a supervisor for each deployment that nobody works on. It stops the
 // supervisors of deployments that this controller must no longer work on: done,
@@ -30,12 +37,12 @@ type resumer struct {
 	d       *Deployments
 	looking bool
 	again   bool
+	noLook  func() // cancels the timer of the next look
 }
 
 // Init implements otp.Server.
 func (r *resumer) Init(c *otp.Ctx) error {
-	c.SendAfter(0, look{})
-	c.SendEvery(r.d.cfg.Look, look{})
+	r.noLook = c.SendAfter(0, look{})
 	return nil
 }
 
@@ -57,7 +64,7 @@ func (r *resumer) HandleInfo(c *otp.Ctx, msg any) {
 	case look:
 		r.look(c)
 	case looked:
-		r.looked(c, msg.err)
+		r.looked(c, msg)
 	default:
 		r.Base.HandleInfo(c, msg)
 	}
@@ -69,12 +76,21 @@ func (r *resumer) look(c *otp.Ctx) {
 		return
 	}
 	r.looking, r.again = true, false
+	r.noLook()
 	d := r.d
-	c.Async(func(ctx context.Context) any { return looked{d.attend(ctx)} })
+	c.Async(func(ctx context.Context) any {
+		idle, err := d.attend(ctx)
+		return looked{idle, err}
+	})
 }
 
-func (r *resumer) looked(c *otp.Ctx, err error) {
+func (r *resumer) looked(c *otp.Ctx, l looked) {
 	r.looking = false
+	err, next := l.err, r.d.cfg.Look
+	if l.idle { // what is left are deployments of other controllers: full ones, or dead ones
+		next *= idleLooks
+	}
+	r.noLook = c.SendAfter(next, look{})
 	switch {
 	case err == nil:
 		c.Resume()
@@ -95,39 +111,40 @@ func gone(err error) bool {
 	return down || errors.Is(err, otp.ErrNoProc) || errors.Is(err, context.Canceled) || errors.Is(err, otp.ErrShutdown)
 }
 
-// attend starts and stops supervisors to match the deployments that must run.
-func (d *Deployments) attend(ctx context.Context) error {
+// attend starts and stops supervisors to match the deployments that must run. It is idle
+// if there are none.
+func (d *Deployments) attend(ctx context.Context) (idle bool, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, callLimit, otp.ErrTimeout)
 	defer cancel()
 	running, err := d.attended(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
 	d.gauges.active.Store(int64(len(running)))
 	ids := slices.Collect(maps.Keys(running))
 	var ours []store.DeploymentClaim
 	if len(ids) > 0 {
 		if ours, err = d.db.Renew(ctx, d.cfg.Owner, lease, ids); err != nil {
-			return err
+			return false, err
 		}
 	}
 	for id, sup := range running {
 		if !slices.ContainsFunc(ours, func(c store.DeploymentClaim) bool { return c.ID == id }) {
 			if err := otp.TerminateProc(ctx, d.deploymentSup, sup); err != nil {
-				return err
+				return false, err
 			}
 		}
 	}
 	claims, err := d.db.Claim(ctx, d.cfg.Owner, lease, ids, max(0, d.cfg.MaxActive-len(ours)))
 	if err != nil {
-		return err
+		return false, err
 	}
 	for _, claim := range claims {
 		if _, err := otp.StartDynamic(ctx, d.deploymentSup, claim); err != nil {
-			return err // the claim is ours but has no supervisor: the next look claims it again
+			return false, err // the claim is ours but has no supervisor: the next look claims it again
 		}
 	}
-	return nil
+	return len(running)+len(claims) == 0, nil
 }
 
 // attended returns the running supervisors by the ids of their deployments.

@@ -32,7 +32,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/riverqueue/river"
-	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/rs/zerolog"
 
 	"takt/actors/otp"
@@ -246,7 +245,7 @@ func (j *Jobs) newClient(pool *pgxpool.Pool, log zerolog.Logger) (*river.Client[
 	for _, w := range j.work {
 		w.Add(cfg, log)
 	}
-	client, err := river.NewClient(riverpgxv5.New(pool), cfg)
+	client, err := river.NewClient(newDriver(pool), cfg)
 	if err != nil {
 		return nil, fmt.Errorf("making River's client: %w", err)
 	}

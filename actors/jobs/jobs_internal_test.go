@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver"
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
@@ -83,4 +84,23 @@ func TestAJobThatWaitsDoesNotDelayTheEndOfItsClient(t *testing.T) {
 	<-client.Stopped()
 	require.Less(t, time.Since(stopped), stopTime/2)
 	require.True(t, resumed)
+}
+
+// River asks every 2 s, for each queue.
+func TestRiverSeldomReadsWhetherItsQueuesArePaused(t *testing.T) {
+	t.Parallel()
+	db := storetest.New(t)
+	exec := newDriver(db.Pool).GetExecutor()
+	ask := &riverdriver.QueueGetParams{Name: "some"}
+	_, err := exec.QueueGet(t.Context(), ask)
+	require.Error(t, err, "an answer that is none is not kept")
+	_, err = db.Pool.Exec(t.Context(), `INSERT INTO river_queue (name, updated_at) VALUES ('some', now())`)
+	require.NoError(t, err)
+	for range 2 {
+		queue, err := exec.QueueGet(t.Context(), ask)
+		require.NoError(t, err)
+		require.Nil(t, queue.PausedAt)
+		_, err = db.Pool.Exec(t.Context(), `UPDATE river_queue SET paused_at = now()`)
+		require.NoError(t, err)
+	}
 }

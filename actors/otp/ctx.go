@@ -176,7 +176,7 @@ func (c *Ctx) SendAfter(d time.Duration, msg any) (cancel func()) {
 	return c.s.startTimer(d, 0, msg)
 }
 
-// SendEvery delivers msg to HandleInfo every d. A tick is left out while the previous
+// SendEvery delivers msg to HandleInfo every d, see untilTick. A tick is left out while the previous
 // one is still queued, so a slow server is not flooded.
 func (c *Ctx) SendEvery(d time.Duration, msg any) (cancel func()) {
 	return c.s.startTimer(d, d, msg)
@@ -197,6 +197,16 @@ func (s *server) startTimer(d, every time.Duration, msg any) (cancel func()) {
 	return t.cancel
 }
 
+// untilTick returns the time from now to the next tick of a timer. Ticks that are seconds
+// apart come when a second begins: the servers of an idle process then wake it once a second,
+// together. That makes at most the second tick come early.
+func untilTick(now time.Time, every time.Duration) time.Duration {
+	if every < time.Second {
+		return every
+	}
+	return now.Add(every).Truncate(time.Second).Sub(now)
+}
+
 // fire runs when the time is over, in a goroutine of the runtime.
 func (t *timer) fire() {
 	p := t.s.p
@@ -205,7 +215,7 @@ func (t *timer) fire() {
 	switch {
 	case !wanted:
 	case t.every > 0:
-		t.clock.Reset(t.every)
+		t.clock.Reset(untilTick(time.Now(), t.every))
 		wanted = !t.queued.Swap(true)
 	default:
 		delete(t.s.timers, t)

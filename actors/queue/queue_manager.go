@@ -88,6 +88,7 @@ type manager struct {
 	again    bool // another read is needed, because the running one may have begun too early
 	recount  func()
 	soon     bool // the recount timer is set to a short time
+	slow     bool // the recount timer is set to a long time, because the queue is unused
 	late     func()
 	hurry    bool // the waiting polls have waited long enough
 	showing  bool // the showNow timer is set
@@ -184,19 +185,27 @@ func (m *manager) step(c *otp.Ctx) {
 
 // arm sets the timer of the next read of the database.
 func (m *manager) arm(c *otp.Ctx) {
-	soon := m.doubtful()
-	if m.counting || m.recount != nil && (m.soon || !soon) {
+	soon, unused := m.doubtful(), m.unused()
+	if m.counting || m.recount != nil && (m.soon || !soon) && (!m.slow || unused) {
 		return
 	}
 	if m.recount != nil {
 		m.recount()
 	}
 	wait := min(m.q.cfg.Recount, time.Duration(m.q.presence.Load())/2)
-	if soon {
+	switch {
+	case soon:
 		wait = min(wait, doubtDelay)
+	case unused:
+		wait = min(2*wait, maxAge)
 	}
-	m.soon, m.recount = soon, c.SendAfter(wait, recountNow{})
+	m.soon, m.slow, m.recount = soon, unused, c.SendAfter(wait, recountNow{})
 }
+
+// unused reports whether no worker has polled here lately and nothing is pending. A count
+// then only confirms that, so it may come half as often, until a poll, a submission or a
+// notification arrives.
+func (m *manager) unused() bool { return len(m.byNumber) == 0 && m.pending.of(everything) == 0 }
 
 // serve lets b serve its polls beside the actor. The goroutine answers them itself, so
 // that a committed assignment reaches its worker even if the actor fails. Stopping the

@@ -587,3 +587,23 @@ func TestSessions(t *testing.T) {
 		})
 	})
 }
+
+func TestAQueueThatNobodyUsesIsCountedHalfAsOften(t *testing.T) {
+	t.Parallel()
+	inBubble(t, Config{}, func(b *bench) {
+		counts := func(d time.Duration) (n int) {
+			b.db.set(func(s *fakeStore) { s.counts = 0 })
+			b.passes(d)
+			b.db.set(func(s *fakeStore) { n = s.counts })
+			return n
+		}
+		require.InDelta(b, 15, counts(time.Minute), 1)
+		b.passes(100 * time.Millisecond)
+		b.db.worker("w")
+		w := b.asks("w", time.Minute)
+		b.db.submit("x", store.IOS) // and no notification comes
+		b.passes(2 * time.Second)
+		b.gotJob(w, "x")
+		require.InDelta(b, 30, counts(time.Minute), 1, "a worker was here")
+	})
+}

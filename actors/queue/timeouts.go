@@ -78,7 +78,7 @@ func (l *listening) missing(now, ready time.Time, timeout, patience time.Duratio
 // pulseOf returns how often to check that the database answers, for a build timeout,
 // and the longest gap between two answers that is not an interruption.
 func pulseOf(timeout time.Duration) (every, patience time.Duration) {
-	every = min(max(timeout/20, 50*time.Millisecond), time.Second)
 	patience = min(max(timeout/4, 500*time.Millisecond), 10*time.Second)
+	every = min(max(timeout/20, 50*time.Millisecond), patience/4)
 	return every, patience
 }

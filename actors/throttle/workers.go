@@ -15,6 +15,12 @@ const (
 	jobWorkers = 8
 	// cleanEvery is how often CleanJob runs.
 	cleanEvery = 5 * time.Minute
+	// jobsEvery is how often River looks for jobs of queues. Only a queue whose controller
+	// died waits for that, because new actions wake their portals directly. A full fetch is
+	// followed by the next one at once.
+	jobsEvery = 3 * time.Second
+	// maintenanceEvery is how often it looks for the other jobs.
+	maintenanceEvery = 10 * time.Second
 	// queueMaintenance is River's queue for all jobs except those of throttle queues.
 	queueMaintenance = "maintenance"
 	// outageSnooze and fullSnooze are how soon a job runs again that could do nothing.
@@ -62,8 +68,8 @@ type Jobs struct {
 // Add adds the throttle's queues, workers and periodic jobs to the configuration of a client.
 // New actions wake their portals directly, so the client's polling delays nothing.
 func (j *Jobs) Add(c *river.Config, log zerolog.Logger) {
-	c.Queues[river.QueueDefault] = river.QueueConfig{MaxWorkers: jobWorkers}
-	c.Queues[queueMaintenance] = river.QueueConfig{MaxWorkers: 2}
+	c.Queues[river.QueueDefault] = river.QueueConfig{MaxWorkers: jobWorkers, FetchPollInterval: jobsEvery}
+	c.Queues[queueMaintenance] = river.QueueConfig{MaxWorkers: 2, FetchPollInterval: maintenanceEvery}
 	every := func(d time.Duration, args river.JobArgs) {
 		c.PeriodicJobs = append(c.PeriodicJobs, river.NewPeriodicJob(river.PeriodicInterval(d), func() (river.JobArgs, *river.InsertOpts) {
 			return args, &river.InsertOpts{Queue: queueMaintenance}

@@ -98,12 +98,13 @@ func (l *lowMarks) undo(p pass) {
 }
 
 // beginLook returns the highest mark, below which to look. due is false if it is too
-// early for a look.
+// early for a look, or if there is nothing below.
 func (l *lowMarks) beginLook() (look pass, below int64, due bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.now()
-	return pass{age: l.age, begun: now}, slices.Max(l.at[:]), !now.Before(l.due)
+	below = slices.Max(l.at[:])
+	return pass{age: l.age, begun: now}, below, below > 0 && !now.Before(l.due)
 }
 
 // endLook records the lowest pending position of each platform below the position
