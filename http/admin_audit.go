@@ -13,6 +13,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"takt/http/api"
+	"takt/http/edge"
 	"takt/store"
 )
 
@@ -32,8 +33,8 @@ var errSlowAudit = errors.New("the audit was not written in time")
 
 // audit records what operators do, and shows it.
 type audit struct {
-	*shared
-	keys       *keys
+	edge       *edge.Server
+	keys       *edge.Keys
 	store      Audit
 	background func(run func(ctx context.Context))
 	auditor    Auditor
@@ -41,12 +42,12 @@ type audit struct {
 
 // list handles GET /admin/audit: what operators did, newest first.
 func (h *audit) list(ctx context.Context, c echo.Context) (any, error) {
-	limit, err := limitParam(c, auditList, maxAuditList)
+	limit, err := edge.LimitParam(c, auditList, maxAuditList)
 	if err != nil {
 		return nil, err
 	}
 	entries, err := h.store.List(ctx, limit)
-	return api.Audit{Entries: each(entries, api.NewAuditEntry)}, err
+	return api.Audit{Entries: edge.Each(entries, api.NewAuditEntry)}, err
 }
 
 // check handles GET /admin/audit/check: which invariants of the database hold and which
@@ -64,7 +65,7 @@ func (h *audit) repair(ctx context.Context, c echo.Context) (any, error) {
 		return nil, err
 	}
 	var found []store.Invariant
-	err := h.audited(ctx, c, entry{"repair", "database", body.Reason, change(nil)}, func(ctx context.Context) (err error) {
+	err := h.audited(ctx, entry{"repair", "database", body.Reason, change(nil)}, func(ctx context.Context) (err error) {
 		found, err = h.auditor.Check(ctx, true)
 		return err
 	})
@@ -81,8 +82,8 @@ type entry struct {
 func change(body any) map[string]any { return map[string]any{"change": body} }
 
 // audited runs do and writes an entry before it and its outcome after it.
-func (h *audit) audited(ctx context.Context, c echo.Context, what entry, do func(ctx context.Context) error) error {
-	e := h.begin(ctx, c, what)
+func (h *audit) audited(ctx context.Context, what entry, do func(ctx context.Context) error) error {
+	e := h.begin(ctx, what)
 	err := do(ctx)
 	if !h.conclude(ctx, e, err) {
 		h.background(func(ctx context.Context) { h.concludeLater(ctx, e) })
@@ -93,7 +94,7 @@ func (h *audit) audited(ctx context.Context, c echo.Context, what entry, do func
 // noted audits what holders of the API key do to the fleet or to rates. what is the name
 // of the action; its target is made of the path's parameters, its reason that of a POST's
 // body, which may be absent.
-func (h *audit) noted(what string, handle handler) handler {
+func (h *audit) noted(what string, handle edge.Handler) edge.Handler {
 	return func(ctx context.Context, c echo.Context) (reply any, err error) {
 		var body api.Order
 		if c.Request().Method == http.MethodPost {
@@ -102,7 +103,7 @@ func (h *audit) noted(what string, handle handler) handler {
 			}
 		}
 		e := entry{what, strings.Join(c.ParamValues(), "/"), body.Reason, map[string]any{}}
-		err = h.audited(ctx, c, e, func(ctx context.Context) (err error) {
+		err = h.audited(ctx, e, func(ctx context.Context) (err error) {
 			reply, err = handle(ctx, c)
 			return err
 		})
@@ -112,15 +113,10 @@ func (h *audit) noted(what string, handle handler) handler {
 
 // begin writes an entry before its action. If that fails, the action goes on, because the
 // log has the entry and conclude writes all of it.
-func (h *audit) begin(ctx context.Context, c echo.Context, what entry) *store.AuditEntry {
-	who := "api" // a holder of the API key
-	if h.keys.admin.is(header(c.Request().Header, keyAdmin)) {
-		who = "admin"
-	}
-	what.detail["request_id"] = requestID(c)
-	actor := who + "@" + remoteHost(c.Request())
-	if s := sessionOf(c); s != nil {
-		actor = s.actor(remoteHost(c.Request()))
+func (h *audit) begin(ctx context.Context, what entry) *store.AuditEntry {
+	caller := edge.CallerOf(ctx)
+	what.detail["request_id"] = caller.RequestID
+	if s := caller.Session; s != nil {
 		what.detail["role"], what.detail["session"] = s.Role, s.ID
 	}
 	detail, err := json.Marshal(what.detail)
@@ -128,7 +124,7 @@ func (h *audit) begin(ctx context.Context, c echo.Context, what entry) *store.Au
 		detail = nil // impossible: plain values
 	}
 	e := &store.AuditEntry{
-		At: time.Now(), Actor: actor, Action: what.action, Target: what.target, Reason: what.reason, Detail: detail,
+		At: time.Now(), Actor: caller.Actor(), Action: what.action, Target: what.target, Reason: what.reason, Detail: detail,
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, auditPatience, errSlowAudit)
 	defer cancel()
@@ -136,7 +132,7 @@ func (h *audit) begin(ctx context.Context, c echo.Context, what entry) *store.Au
 	if e.ID, err = h.store.Append(ctx, *e); err != nil {
 		level = zerolog.WarnLevel
 	}
-	h.log.WithLevel(level).Err(err).Int64("audit", e.ID).Str("actor", e.Actor).Str("action", e.Action).Str("target", e.Target).
+	h.edge.Log.WithLevel(level).Err(err).Int64("audit", e.ID).Str("actor", e.Actor).Str("action", e.Action).Str("target", e.Target).
 		Str("reason", e.Reason).RawJSON("detail", e.Detail).Msg("operator")
 	return e
 }
@@ -145,9 +141,9 @@ func (h *audit) begin(ctx context.Context, c echo.Context, what entry) *store.Au
 func (h *audit) conclude(ctx context.Context, e *store.AuditEntry, failed error) bool {
 	e.Outcome = "done"
 	if failed != nil {
-		e.Outcome = failureOf(failed).Message
+		e.Outcome = edge.FailureOf(failed).Message
 	}
-	h.log.Info().Int64("audit", e.ID).AnErr("cause", failed).Str("outcome", e.Outcome).Msg("operator's action ended")
+	h.edge.Log.Info().Int64("audit", e.ID).AnErr("cause", failed).Str("outcome", e.Outcome).Msg("operator's action ended")
 	return h.writeOutcome(ctx, e) == nil
 }
 
@@ -174,7 +170,7 @@ func (h *audit) concludeLater(ctx context.Context, e *store.AuditEntry) {
 				return
 			}
 		case <-ctx.Done():
-			h.log.Error().Err(context.Cause(ctx)).Int64("audit", e.ID).Str("outcome", e.Outcome).Msg("an outcome was not written")
+			h.edge.Log.Error().Err(context.Cause(ctx)).Int64("audit", e.ID).Str("outcome", e.Outcome).Msg("an outcome was not written")
 			return
 		}
 	}
@@ -183,11 +179,11 @@ func (h *audit) concludeLater(ctx context.Context, e *store.AuditEntry) {
 // readOrdered reads the body of an operator's order into v. why points to the reason
 // within v, which is cleaned for the audit.
 func readOrdered(c echo.Context, v any, why *string) error {
-	if _, err := readJSON(c, v); err != nil {
+	if _, err := edge.ReadJSON(c, v); err != nil {
 		return err
 	}
 	if *why = strings.TrimSpace(store.Text(*why)); len(*why) > maxReason {
-		return invalid("reason must have at most 1000 bytes")
+		return edge.Invalid("reason must have at most 1000 bytes")
 	}
 	return nil
 }

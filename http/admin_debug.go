@@ -14,6 +14,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"takt/http/api"
+	"takt/http/edge"
 	"takt/store"
 )
 
@@ -25,7 +26,7 @@ const (
 // inside shows what happens in the process. Profiles are taken one at a time, because
 // each costs all requests something.
 type inside struct {
-	*shared
+	edge     *edge.Server
 	describe func(ctx context.Context) api.Debug
 	turn     chan struct{} // holds one token while a profile is taken
 }
@@ -41,11 +42,11 @@ func (h *inside) show(ctx context.Context, _ echo.Context) (any, error) {
 func (h *inside) profile(ctx context.Context, c echo.Context) (any, error) {
 	seconds, err := strconv.Atoi(cmp.Or(c.QueryParam("seconds"), strconv.Itoa(profileSeconds)))
 	if err != nil || seconds < 1 || seconds > maxProfileSeconds {
-		return nil, invalid("seconds must be 1 to " + strconv.Itoa(maxProfileSeconds))
+		return nil, edge.Invalid("seconds must be 1 to " + strconv.Itoa(maxProfileSeconds))
 	}
 	level, err := strconv.Atoi(cmp.Or(c.QueryParam("debug"), "0"))
 	if err != nil || level < 0 || level > 2 {
-		return nil, invalid("debug must be 0, 1 or 2")
+		return nil, edge.Invalid("debug must be 0, 1 or 2")
 	}
 	select {
 	case h.turn <- struct{}{}:
@@ -84,7 +85,7 @@ func (h *inside) profile(ctx context.Context, c echo.Context) (any, error) {
 	if level > 0 {
 		kind = "text/plain; charset=utf-8"
 	}
-	h.replyBytes(c, 200, []string{kind}, content.Bytes())
+	h.edge.ReplyBytes(c, 200, []string{kind}, content.Bytes())
 	return nil, nil
 }
 
@@ -100,7 +101,7 @@ func lasting(ctx context.Context, d time.Duration) error {
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
-	case <-stopping(ctx).Done():
+	case <-edge.Stopping(ctx).Done():
 		return store.Wrap(store.Unavailable, "The controller is stopping", errProfileCut)
 	}
 }

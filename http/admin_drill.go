@@ -7,6 +7,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"takt/http/api"
+	"takt/http/edge"
 	"takt/store"
 )
 
@@ -31,12 +32,12 @@ func (h *drills) cause(ctx context.Context, c echo.Context) (any, error) {
 		return nil, err
 	}
 	if body.Reason == "" {
-		return nil, invalid("reason is required")
+		return nil, edge.Invalid("reason is required")
 	}
 	if body.Seconds < 0 || body.Seconds > maxFault.Seconds() {
-		return nil, invalid("seconds must be from 0 to 60")
+		return nil, edge.Invalid("seconds must be from 0 to 60")
 	}
 	d := time.Duration(body.Seconds * float64(time.Second))
 	e := entry{"drill", "fault/" + store.Text(body.Fault), body.Reason, map[string]any{"seconds": body.Seconds}}
-	return body, h.audited(ctx, c, e, func(ctx context.Context) error { return h.fault(ctx, body.Fault, d) })
+	return body, h.audited(ctx, e, func(ctx context.Context) error { return h.fault(ctx, body.Fault, d) })
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"takt/http/api"
+	"takt/http/edge"
 )
 
 // timeouts shows and sets when builds and workers count as lost.
@@ -28,7 +29,7 @@ func (h *timeouts) put(ctx context.Context, c echo.Context) (any, error) {
 		return nil, err
 	}
 	if body.CheckInterval == nil && body.BuildTimeout == nil && body.WorkerTimeout == nil {
-		return nil, invalid("check_interval, build_timeout or worker_timeout required")
+		return nil, edge.Invalid("check_interval, build_timeout or worker_timeout required")
 	}
 	before, err := h.monitor.Timeouts(ctx)
 	if err != nil {
@@ -39,7 +40,7 @@ func (h *timeouts) put(ctx context.Context, c echo.Context) (any, error) {
 	setSeconds(&after.BuildTimeout, body.BuildTimeout)
 	setSeconds(&after.WorkerTimeout, body.WorkerTimeout)
 	detail := map[string]any{"before": api.NewHeartbeatSettings(before), "after": api.NewHeartbeatSettings(after)}
-	err = h.audited(ctx, c, entry{"set", "heartbeat", body.Reason, detail}, func(ctx context.Context) error {
+	err = h.audited(ctx, entry{"set", "heartbeat", body.Reason, detail}, func(ctx context.Context) error {
 		return h.monitor.Update(ctx, after)
 	})
 	return api.NewHeartbeatSettings(after), err

@@ -7,6 +7,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"takt/http/api"
+	"takt/http/edge"
 	"takt/store"
 )
 
@@ -28,9 +29,9 @@ func (h *heijunka) limits(ctx context.Context, c echo.Context) (any, error) {
 	}
 	some := body.SoftLimit != nil || body.HardLimit != nil || body.Reserved != nil
 	if some == body.Reset {
-		return nil, invalid("soft_limit, hard_limit or reserved required, or else reset")
+		return nil, edge.Invalid("soft_limit, hard_limit or reserved required, or else reset")
 	}
-	return h.change(ctx, c, entry{"set", "heijunka/limits", body.Reason, change(body)}, func(ctx context.Context) error {
+	return h.change(ctx, entry{"set", "heijunka/limits", body.Reason, change(body)}, func(ctx context.Context) error {
 		if body.Reset {
 			return h.heijunka.ResetLimits(ctx)
 		}
@@ -53,12 +54,12 @@ func (h *heijunka) scale(ctx context.Context, c echo.Context) (any, error) {
 	}
 	switch {
 	case given != 1:
-		return nil, invalid("one of by, workers, reset, or min and max required")
+		return nil, edge.Invalid("one of by, workers, reset, or min and max required")
 	case while > 0 && !bounds:
-		return nil, invalid("for belongs to min and max: scaling goes on after by and workers")
+		return nil, edge.Invalid("for belongs to min and max: scaling goes on after by and workers")
 	}
 	name := c.Param("name")
-	return h.change(ctx, c, entry{"scale", "heijunka/pools/" + store.Text(name), body.Reason, change(body)}, func(ctx context.Context) error {
+	return h.change(ctx, entry{"scale", "heijunka/pools/" + store.Text(name), body.Reason, change(body)}, func(ctx context.Context) error {
 		switch {
 		case bounds:
 			return h.heijunka.SetBounds(ctx, name, body.Min, body.Max, while)
@@ -77,13 +78,13 @@ func (h *heijunka) affinity(ctx context.Context, c echo.Context) (any, error) {
 	}
 	switch {
 	case body.Domain == "":
-		return nil, invalid("domain required")
+		return nil, edge.Invalid("domain required")
 	case body.Reset && len(body.Pools) > 0:
-		return nil, invalid("pools or reset, not both")
+		return nil, edge.Invalid("pools or reset, not both")
 	case body.Reset && while > 0:
-		return nil, invalid("for does not belong to reset")
+		return nil, edge.Invalid("for does not belong to reset")
 	}
-	return h.change(ctx, c, entry{"set", "heijunka/affinity/" + store.Text(body.Domain), body.Reason, change(body)}, func(ctx context.Context) error {
+	return h.change(ctx, entry{"set", "heijunka/affinity/" + store.Text(body.Domain), body.Reason, change(body)}, func(ctx context.Context) error {
 		if body.Reset {
 			return h.heijunka.ResetAffinity(ctx, body.Domain)
 		}
@@ -105,17 +106,17 @@ func (h *heijunka) surge(ctx context.Context, c echo.Context) (any, error) {
 	}[body.Action]
 	switch {
 	case do == nil:
-		return nil, invalid("action must be start, stop, enable or disable")
+		return nil, edge.Invalid("action must be start, stop, enable or disable")
 	case body.Action == "stop" && while > 0:
-		return nil, invalid("for does not belong to stop")
+		return nil, edge.Invalid("for does not belong to stop")
 	}
-	return h.change(ctx, c, entry{body.Action, "heijunka/surge", body.Reason, change(body)}, do)
+	return h.change(ctx, entry{body.Action, "heijunka/surge", body.Reason, change(body)}, do)
 }
 
 // rebalance handles POST /admin/heijunka/rebalance: it moves a worker to the pool with
 // more work. ?dry_run=1 only says what it would do, and why.
 func (h *heijunka) rebalance(ctx context.Context, c echo.Context) (any, error) {
-	dry, err := flag(c, "dry_run")
+	dry, err := edge.Flag(c, "dry_run")
 	if err != nil {
 		return nil, err
 	}
@@ -127,15 +128,15 @@ func (h *heijunka) rebalance(ctx context.Context, c echo.Context) (any, error) {
 		return nil, err
 	}
 	var moved api.HeijunkaRebalance
-	err = h.audited(ctx, c, entry{"rebalance", "heijunka", body.Reason, change(nil)}, func(context.Context) (err error) {
+	err = h.audited(ctx, entry{"rebalance", "heijunka", body.Reason, change(nil)}, func(context.Context) (err error) {
 		moved, err = h.heijunka.Rebalance(false)
 		return err
 	})
 	return moved, err
 }
 
-func (h *heijunka) change(ctx context.Context, c echo.Context, what entry, do func(ctx context.Context) error) (any, error) {
-	if err := h.audited(ctx, c, what, do); err != nil {
+func (h *heijunka) change(ctx context.Context, what entry, do func(ctx context.Context) error) (any, error) {
+	if err := h.audited(ctx, what, do); err != nil {
 		return nil, err
 	}
 	return h.heijunka.Status(), nil
@@ -148,14 +149,14 @@ func readChange(c echo.Context, v any, while, why *string) (time.Duration, error
 		return 0, err
 	}
 	if *why == "" {
-		return 0, invalid("reason is required")
+		return 0, edge.Invalid("reason is required")
 	}
 	if *while == "" {
 		return 0, nil // for ever
 	}
-	d, err := duration(*while)
+	d, err := edge.Duration(*while)
 	if err != nil || d < time.Second {
-		return 0, invalid(`for must be a duration such as "2h" or "90m", at least 1s`)
+		return 0, edge.Invalid(`for must be a duration such as "2h" or "90m", at least 1s`)
 	}
 	return d, nil
 }

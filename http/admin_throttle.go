@@ -6,6 +6,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"takt/http/api"
+	"takt/http/edge"
 	"takt/store"
 )
 
@@ -23,18 +24,18 @@ type queues struct {
 }
 
 func (h *queues) list(ctx context.Context, c echo.Context) (any, error) {
-	limit, err := limitParam(c, queueList, maxQueueList)
+	limit, err := edge.LimitParam(c, queueList, maxQueueList)
 	if err != nil {
 		return nil, err
 	}
 	portal := int64(0)
 	if v := c.QueryParam("portal"); v != "" {
-		if portal, err = positive("portal", v); err != nil {
+		if portal, err = edge.Positive("portal", v); err != nil {
 			return nil, err
 		}
 	}
 	list, err := h.store.Queues(ctx, portal, limit)
-	return api.ThrottleQueues{Queues: each(list, api.NewThrottleQueue)}, err
+	return api.ThrottleQueues{Queues: edge.Each(list, api.NewThrottleQueue)}, err
 }
 
 func (h *queues) show(ctx context.Context, c echo.Context) (any, error) {
@@ -48,10 +49,10 @@ func (h *queues) steer(ctx context.Context, c echo.Context, action, target strin
 	if err := readOrdered(c, &body, &body.Reason); err != nil {
 		return err
 	}
-	return h.audited(ctx, c, entry{action, target, body.Reason, change(nil)}, do)
+	return h.audited(ctx, entry{action, target, body.Reason, change(nil)}, do)
 }
 
-func (h *queues) pauseWith(paused bool) handler {
+func (h *queues) pauseWith(paused bool) edge.Handler {
 	action := "resume"
 	if paused {
 		action = "pause"
@@ -75,7 +76,7 @@ func (h *queues) pauseWith(paused bool) handler {
 // look has a queue served at once. If that fails, the queue's job serves it later.
 func (h *queues) look(ctx context.Context, queue string) {
 	if err := h.throttle.Look(ctx, queue); err != nil {
-		h.log.Warn().Err(err).Str("queue", queue).Msg("queue is not served yet")
+		h.edge.Log.Warn().Err(err).Str("queue", queue).Msg("queue is not served yet")
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"takt/http/api"
+	"takt/http/edge"
 	"takt/store"
 )
 
@@ -57,15 +58,15 @@ func (h *tree) order(ctx context.Context, c echo.Context) (any, error) {
 		return nil, err
 	}
 	// One of the requests in flight is the operator's own.
-	shown := p.wire(o, max(int(h.inFlight.Load())-1, 0))
+	shown := p.wire(o, max(h.edge.Running()-1, 0))
 	if o.dryRun {
 		return shown, nil
 	}
-	e := h.begin(ctx, c, entry{o.action, p.node.Path, o.reason, map[string]any{
+	e := h.begin(ctx, entry{o.action, p.node.Path, o.reason, map[string]any{
 		"affected": p.affected(), "force": o.force, "timeout": o.timeout.Seconds(),
 	}})
 	if p.detached {
-		if err := h.reply(c, answer{http.StatusAccepted, shown}); err != nil {
+		if err := h.edge.Reply(c, edge.Reply{Status: http.StatusAccepted, Body: shown}); err != nil {
 			return nil, err
 		}
 		c.Response().Flush()
@@ -95,7 +96,7 @@ func (h *tree) await(ctx context.Context, p plan, done <-chan error) (any, error
 		}
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
-	case <-stopping(ctx).Done():
+	case <-edge.Stopping(ctx).Done():
 		return nil, store.NewError(store.Unavailable, "The controller is restarting; the order is carried out")
 	}
 	root := h.describe(false)
@@ -116,14 +117,14 @@ func readOrder(c echo.Context) (o order, err error) {
 	default:
 		return o, store.NewError(store.NotFound, "No such action: restart, terminate or start")
 	}
-	o.timeout, err = duration(cmp.Or(c.QueryParam("timeout"), orderTimeout.String()))
+	o.timeout, err = edge.Duration(cmp.Or(c.QueryParam("timeout"), orderTimeout.String()))
 	if err != nil || o.timeout <= 0 || o.timeout > maxOrderTimeout {
-		return o, invalid("timeout must be more than 0 and at most 60 seconds")
+		return o, edge.Invalid("timeout must be more than 0 and at most 60 seconds")
 	}
-	if o.force, err = flag(c, "force"); err != nil {
+	if o.force, err = edge.Flag(c, "force"); err != nil {
 		return o, err
 	}
-	if o.dryRun, err = flag(c, "dry_run"); err != nil {
+	if o.dryRun, err = edge.Flag(c, "dry_run"); err != nil {
 		return o, err
 	}
 	var body api.Order
@@ -131,7 +132,7 @@ func readOrder(c echo.Context) (o order, err error) {
 		return o, err
 	}
 	if o.reason = body.Reason; o.reason == "" && !o.dryRun {
-		return o, invalid("reason is required")
+		return o, edge.Invalid("reason is required")
 	}
 	return o, nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	takthttp "takt/http"
+	"takt/http/edge"
 	"takt/storage"
 	"takt/store"
 	"takt/store/seal"
@@ -56,7 +57,7 @@ func benchServer(b *testing.B) (addr string) {
 	return benchServerWith(b, inline{})
 }
 
-func benchServerWith(b *testing.B, requests takthttp.Requests) (addr string) {
+func benchServerWith(b *testing.B, requests edge.Requests) (addr string) {
 	b.Helper()
 	local, err := storage.OpenLocal(b.TempDir(), seal.NewRing(seal.Key{}))
 	require.NoError(b, err)
@@ -65,7 +66,7 @@ func benchServerWith(b *testing.B, requests takthttp.Requests) (addr string) {
 	i := &instant{build: store.Build{ID: "build", Platform: store.IOS, State: store.Assigned, WorkerID: "worker"}}
 	s, err := takthttp.New(takthttp.Deps{
 		Builds: i, Queue: i, Tokens: tokensOf(b), Publish: (&published{}).publish, Files: files, Requests: requests, Metrics: prometheus.NewRegistry(), Logger: zerolog.Nop(),
-	}, takthttp.Config{APIKey: apiKey, PollRate: -1})
+	}, takthttp.Config{Config: edge.Config{APIKey: apiKey}, PollRate: -1})
 	require.NoError(b, err)
 	ln, err := (&net.ListenConfig{}).Listen(b.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(b, err)

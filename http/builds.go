@@ -7,22 +7,26 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"takt/http/api"
+	"takt/http/edge"
 	"takt/store"
 )
 
 // builds shows and cancels builds, and sends their files to those who submitted them.
 type builds struct {
-	*shared
-	store   Builds
-	files   Files
-	publish Publish
-	keys    *keys
+	edge      *edge.Server
+	store     Builds
+	files     Files
+	publish   Publish
+	keys      *edge.Keys
+	tokenLife time.Duration // see Config.BuildTokenLife
+	// perBuild counts the downloads of each build that show only its token.
+	perBuild *edge.Share
 }
 
 // find finds the build of the path and checks access: the API key opens all builds, a
 // build token only its own.
 func (h *builds) find(ctx context.Context, c echo.Context) (store.Build, error) {
-	id, err := idParam(c, "id", buildNotFound)
+	id, err := edge.IDParam(c, "id", buildNotFound)
 	if err != nil {
 		return store.Build{}, err
 	}
@@ -31,11 +35,11 @@ func (h *builds) find(ctx context.Context, c echo.Context) (store.Build, error) 
 		return b, err
 	}
 	sent := c.Request().Header
-	if sessionOf(c) != nil || h.keys.api.is(header(sent, keyAPI)) {
+	if sessionOf(c) != nil || h.keys.API.Is(edge.Header(sent, edge.HeaderAPI)) {
 		return b, nil
 	}
-	token := header(sent, keyBuildToken)
-	if token == "" || time.Since(b.SubmittedAt) > h.cfg.BuildTokenLife || b.TokenHash.IsZero() || !b.TokenHash.Equal(store.HashToken(token)) {
+	token := edge.Header(sent, edge.HeaderBuildToken)
+	if token == "" || time.Since(b.SubmittedAt) > h.tokenLife || b.TokenHash.IsZero() || !b.TokenHash.Equal(store.HashToken(token)) {
 		return store.Build{}, store.NewError(store.Forbidden, "Invalid or expired build token")
 	}
 	return b, nil
@@ -56,9 +60,9 @@ func (h *builds) list(_ context.Context, c echo.Context) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	items := listOf(filter.Limit, h.pages(filter), api.NewBuildItem)
+	items := edge.ListOf(filter.Limit, h.pages(filter), api.NewBuildItem)
 	if c.QueryParam("format") == "object" {
-		return items.in("builds", true), nil
+		return items.In("builds", true), nil
 	}
 	return items, nil
 }
@@ -82,37 +86,37 @@ func (h *builds) filter(c echo.Context) (store.BuildFilter, error) {
 	case store.Pending, store.Assigned, store.Building, store.Completed, store.Cancelled:
 		f.States = []store.BuildState{v}
 	default:
-		return f, invalid("Invalid status")
+		return f, edge.Invalid("Invalid status")
 	}
 	if f.Platform != "" && !f.Platform.Valid() {
-		return f, invalid("Valid platform required (ios|android)")
+		return f, edge.Invalid("Valid platform required (ios|android)")
 	}
 	if f.WorkerID != "" && !store.ValidID(f.WorkerID) {
-		return f, invalid("Invalid worker_id")
+		return f, edge.Invalid("Invalid worker_id")
 	}
-	limit, err := limitParam(c, maxList, 0)
+	limit, err := edge.LimitParam(c, maxList, 0)
 	f.Limit = min(limit, maxList)
 	return f, err
 }
 
 func (h *builds) active(context.Context, echo.Context) (any, error) {
 	held := h.pages(store.BuildFilter{States: []store.BuildState{store.Assigned, store.Building}})
-	return listOf(maxList, held, api.NewActiveBuild).in("builds", false), nil
+	return edge.ListOf(maxList, held, api.NewActiveBuild).In("builds", false), nil
 }
 
 // serveDownload waits for a turn before download. Who shows only a build's token is limited
 // by build and by address, apart from those who show a right key.
-func (h *builds) serveDownload(c echo.Context, r *route) error {
-	if h.keys.api.is(header(c.Request().Header, keyAPI)) {
-		return h.transfer(c, r)
+func (h *builds) serveDownload(c echo.Context, r *edge.Route) error {
+	if h.keys.API.Is(edge.Header(c.Request().Header, edge.HeaderAPI)) {
+		return h.edge.Transfer(c, r)
 	}
 	id := c.Param("id")
-	held, err := h.perBuild.take(id, false, nil)
+	held, err := h.perBuild.Take(id, false, nil)
 	if err != nil {
 		return err
 	}
-	defer h.perBuild.giveBack(id, held)
-	return inTurn(c, h.guests, h.addr(c), func() error { return h.admit(c, r) })
+	defer h.perBuild.GiveBack(id, held)
+	return edge.InTurn(c, h.edge.Guests, h.edge.Addr(c), func() error { return h.edge.Admit(c, r) })
 }
 
 // download handles GET /api/builds/:id/download, and the same with /result or /source
@@ -120,19 +124,19 @@ func (h *builds) serveDownload(c echo.Context, r *route) error {
 func (h *builds) download(ctx context.Context, c echo.Context) (any, error) {
 	kind := c.Param("type")
 	if kind != "" && kind != string(store.ResultFile) && kind != string(store.SourceFile) {
-		return nil, invalid("Invalid file type")
+		return nil, edge.Invalid("Invalid file type")
 	}
 	b, err := h.find(ctx, c)
 	switch {
 	case err != nil:
 		return nil, err
 	case kind == string(store.SourceFile):
-		return h.sendFile(ctx, c, h.files, b.Source, download{missing: "Source not found", contentType: "application/zip", name: b.ID + ".zip"})
+		return sendFile(ctx, h.edge, c, h.files, b.Source, "Source not found", edge.Download{ContentType: "application/zip", Name: b.ID + ".zip"})
 	case b.State != store.Completed:
 		return nil, store.NewError(store.InvalidState, "Build not completed")
 	}
-	return h.sendFile(ctx, c, h.files, b.Result, download{
-		missing: "Build result not found", contentType: "application/octet-stream", name: b.ID + b.Platform.ResultExt(),
+	return sendFile(ctx, h.edge, c, h.files, b.Result, "Build result not found", edge.Download{
+		ContentType: "application/octet-stream", Name: b.ID + b.Platform.ResultExt(),
 	})
 }
 

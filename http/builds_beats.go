@@ -9,6 +9,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"takt/http/api"
+	"takt/http/edge"
 	"takt/store"
 )
 
@@ -22,7 +23,7 @@ func (h *holders) logs(ctx context.Context, c echo.Context) (any, error) {
 		Level   *string            `json:"level"`
 		Message *string            `json:"message"`
 	}
-	if _, err := readJSON(c, &body); err != nil {
+	if _, err := edge.ReadJSON(c, &body); err != nil {
 		return nil, err
 	}
 	reply := api.PostedLogs{Success: true}
@@ -34,11 +35,11 @@ func (h *holders) logs(ctx context.Context, c echo.Context) (any, error) {
 	case body.Level != nil && body.Message != nil:
 		line := store.LogLine{Level: store.Level(*body.Level), Message: store.Text(*body.Message)}
 		if !line.Level.Valid() {
-			return nil, invalid("Invalid log level. Must be: info, warn, or error")
+			return nil, edge.Invalid("Invalid log level. Must be: info, warn, or error")
 		}
 		beat.Logs = []store.LogLine{line}
 	default:
-		return nil, invalid("Invalid body. Expected { level, message } or { logs: [...] }")
+		return nil, edge.Invalid("Invalid body. Expected { level, message } or { logs: [...] }")
 	}
 	return reply, h.touch(ctx, beat)
 }
@@ -62,10 +63,10 @@ func logBatch(entries []json.RawMessage) []store.LogLine {
 func (h *holders) heartbeat(ctx context.Context, c echo.Context) (any, error) {
 	beat := store.Beat{BuildID: c.Param("id"), WorkerID: c.QueryParam("worker_id")}
 	if beat.WorkerID == "" {
-		return nil, invalid("worker_id required")
+		return nil, edge.Invalid("worker_id required")
 	}
 	var body api.Heartbeat
-	if _, err := readJSON(c, &body); err != nil {
+	if _, err := edge.ReadJSON(c, &body); err != nil {
 		return nil, err
 	}
 	if !store.ValidID(beat.BuildID) {
@@ -93,7 +94,7 @@ func (h *holders) heartbeat(ctx context.Context, c echo.Context) (any, error) {
 // that the token does not expire while a long build keeps the worker from polling.
 func (h *holders) beatReply(c echo.Context, reply store.BeatReply) api.HeartbeatReply {
 	r := api.NewHeartbeatReply(reply.Cancelled)
-	if shown := header(c.Request().Header, keyWorkerToken); shown != "" {
+	if shown := edge.Header(c.Request().Header, edge.HeaderWorkerToken); shown != "" {
 		if t, err := h.tokens.Check(shown); err == nil && t.Worker == reply.Used.Worker && t.Counter >= reply.Used.Counter {
 			r.AccessToken = h.tokens.Issue(t)
 		}
@@ -113,7 +114,7 @@ func (h *holders) telemetry(ctx context.Context, c echo.Context) (any, error) {
 		Timestamp json.RawMessage `json:"timestamp"`
 		Data      json.RawMessage `json:"data"`
 	}
-	if _, err := readJSON(c, &body); err != nil {
+	if _, err := edge.ReadJSON(c, &body); err != nil {
 		return nil, err
 	}
 	t, err := store.ParseTelemetry(body.Type, body.Timestamp, body.Data)
@@ -139,14 +140,14 @@ func (h *holders) named(ctx context.Context, c echo.Context) (n named, err error
 		BuildID json.RawMessage `json:"build_id"`
 		Error   json.RawMessage `json:"error"`
 	}
-	if _, err := readJSON(c, &body); err != nil {
+	if _, err := edge.ReadJSON(c, &body); err != nil {
 		return n, err
 	}
 	switch {
 	case store.Absent(body.BuildID) || json.Unmarshal(body.BuildID, &n.beat.BuildID) != nil || n.beat.BuildID == "":
-		return n, invalid("build_id required")
+		return n, edge.Invalid("build_id required")
 	case !store.Absent(body.Error) && json.Unmarshal(body.Error, &n.message) != nil:
-		return n, invalid("error must be a text")
+		return n, edge.Invalid("error must be a text")
 	case !store.ValidID(n.beat.BuildID):
 		return n, buildNotFound()
 	}

@@ -13,6 +13,7 @@ import (
 
 	"takt/http/api"
 	"takt/http/certs"
+	"takt/http/edge"
 	"takt/storage"
 	"takt/store"
 	"takt/store/metrics"
@@ -21,13 +22,14 @@ import (
 // holders serves workers that hold a build: they fetch its files, send beats and logs,
 // and finish it.
 type holders struct {
-	*shared
+	edge     *edge.Server
+	cfg      Config
 	store    Builds
 	followed *followers
 	queue    Queue
 	tokens   *store.WorkerTokens
 	publish  Publish
-	forms    *forms
+	forms    *uploads
 	unpacks  chan struct{} // one token for each reply with unpacked certificates
 }
 
@@ -76,7 +78,7 @@ func (h *holders) publishBeat(ctx context.Context, beat store.Beat, reply store.
 	}
 	if reply.Cancelled {
 		if b, err := h.store.Find(ctx, beat.BuildID); err == nil && b.State == store.Cancelled {
-			metrics.Observe(ctx, h.observed.CancelTold.WithLabelValues(), time.Since(b.CompletedAt))
+			metrics.Observe(ctx, h.edge.Observed.CancelTold.WithLabelValues(), time.Since(b.CompletedAt))
 		}
 	}
 	return nil
@@ -94,7 +96,7 @@ func (h *holders) presence(ctx context.Context, beat store.Beat) func(now time.T
 		if err := h.touch(ctx, beat); err != nil {
 			// The error is only logged because the end of the transfer decides who holds
 			// the build.
-			h.log.Debug().Err(err).Str("build", beat.BuildID).Msg("no beat during a transfer")
+			h.edge.Log.Debug().Err(err).Str("build", beat.BuildID).Msg("no beat during a transfer")
 		}
 	}
 }
@@ -111,14 +113,14 @@ func (h *holders) held(ctx context.Context, c echo.Context) (store.Build, store.
 
 // sendTo sends a file to the worker that holds its build. The transfer counts as a beat;
 // the first beat turns an assigned build into a building one.
-func (h *holders) sendTo(ctx context.Context, c echo.Context, beat store.Beat, d download) (any, error) {
+func (h *holders) sendTo(ctx context.Context, c echo.Context, beat store.Beat, d edge.Download) (any, error) {
 	if c.Request().Method != http.MethodHead {
 		if err := h.touch(ctx, beat); err != nil {
 			return nil, err
 		}
 	}
-	d.contentType, d.moved = "application/zip", h.presence(ctx, beat)
-	return nil, h.sendDownload(c, d)
+	d.ContentType, d.Moved = "application/zip", h.presence(ctx, beat)
+	return nil, h.edge.SendDownload(c, d)
 }
 
 func (h *holders) source(ctx context.Context, c echo.Context) (any, error) {
@@ -135,7 +137,7 @@ func (h *holders) source(ctx context.Context, c echo.Context) (any, error) {
 		return nil, notThere(err, missing)
 	}
 	defer file.Close()
-	return h.sendTo(ctx, c, beat, download{name: b.ID + ".zip", content: file.Content, digest: b.Source.SHA256})
+	return h.sendTo(ctx, c, beat, edge.Download{Name: b.ID + ".zip", Content: file.Content, Digest: b.Source.SHA256})
 }
 
 func (h *holders) openCerts(ctx context.Context, b store.Build) (*storage.SealedFile, error) {
@@ -157,7 +159,7 @@ func (h *holders) certs(ctx context.Context, c echo.Context) (any, error) {
 		return nil, err
 	}
 	defer file.Close() //nolint:errcheck // only read from
-	return h.sendTo(ctx, c, beat, download{name: b.ID + "-certs.zip", cache: "no-store", content: file, digest: b.Certs.SHA256})
+	return h.sendTo(ctx, c, beat, edge.Download{Name: b.ID + "-certs.zip", Cache: "no-store", Content: file, Digest: b.Certs.SHA256})
 }
 
 const (
@@ -212,7 +214,7 @@ func (h *holders) certsSecure(ctx context.Context, c echo.Context) (any, error) 
 	password := make([]byte, keychainBytes)
 	_, _ = rand.Read(password) // never fails
 	_ = http.NewResponseController(c.Response().Writer).SetWriteDeadline(time.Now().Add(unpackPatience))
-	return nil, h.reply(c, api.SecureCerts{
+	return nil, h.edge.Reply(c, api.SecureCerts{
 		P12: bundle.P12, P12Password: bundle.Password, ProvisioningProfiles: bundle.Profiles,
 		KeychainPassword: base64.StdEncoding.EncodeToString(password),
 	})

@@ -6,6 +6,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"takt/http/api"
+	"takt/http/edge"
 	"takt/store"
 )
 
@@ -18,19 +19,19 @@ type priorities struct {
 // patch handles PATCH /api/builds/:id: it sets the priority of a pending build. A parked
 // poll may get the build at once.
 func (h *priorities) patch(ctx context.Context, c echo.Context) (any, error) {
-	id, err := idParam(c, "id", buildNotFound)
+	id, err := edge.IDParam(c, "id", buildNotFound)
 	if err != nil {
 		return nil, err
 	}
 	var body api.BuildPatch
-	if _, err := readJSON(c, &body); err != nil {
+	if _, err := edge.ReadJSON(c, &body); err != nil {
 		return nil, err
 	}
 	if body.Priority == nil {
-		return nil, invalid("priority required")
+		return nil, edge.Invalid("priority required")
 	}
 	if p := *body.Priority; p < store.MinPriority || p > store.MaxPriority {
-		return nil, invalid("priority must be -10 to 10")
+		return nil, edge.Invalid("priority must be -10 to 10")
 	}
 	ref, err := h.store.SetPriority(ctx, id, *body.Priority)
 	if err != nil {

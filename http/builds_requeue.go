@@ -6,6 +6,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"takt/http/api"
+	"takt/http/edge"
 	"takt/store"
 )
 
@@ -19,7 +20,7 @@ type requeues struct {
 // requeue handles POST /api/builds/:id/requeue: an assigned or running build is pending
 // again. Its worker learns of it when another worker has the build.
 func (h *requeues) requeue(ctx context.Context, c echo.Context) (any, error) {
-	id, err := idParam(c, "id", buildNotFound)
+	id, err := edge.IDParam(c, "id", buildNotFound)
 	if err != nil {
 		return nil, err
 	}
@@ -27,7 +28,7 @@ func (h *requeues) requeue(ctx context.Context, c echo.Context) (any, error) {
 	if _, err := readChange(c, &body, new(string), &body.Reason); err != nil {
 		return nil, err
 	}
-	err = h.audit.audited(ctx, c, entry{"requeue", "build/" + id, body.Reason, change(nil)}, func(ctx context.Context) error {
+	err = h.audit.audited(ctx, entry{"requeue", "build/" + id, body.Reason, change(nil)}, func(ctx context.Context) error {
 		ref, err := h.store.Requeue(ctx, id)
 		if err == nil {
 			h.queue.Requeued([]store.BuildRef{ref})

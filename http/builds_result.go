@@ -12,6 +12,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"takt/http/api"
+	"takt/http/edge"
 	"takt/storage"
 	"takt/store"
 	"takt/store/tracing"
@@ -28,17 +29,17 @@ type outcome struct {
 	errorMessage string
 	fault        store.Fault
 	file         *storage.Upload // nil for none
-	body         *body
+	body         *edge.Body
 	begun        time.Time
 }
 
 func (h *holders) upload(ctx context.Context, c echo.Context) (any, error) {
-	in := &outcome{body: watched(c.Request()), begun: time.Now()}
+	in := &outcome{body: edge.Watched(c.Request()), begun: time.Now()}
 	defer func() { in.file.Discard() }()
 	if err := h.readUploadHeader(ctx, c.Request().Header, in); err != nil {
 		return nil, err
 	}
-	err := h.forms.read(c, func(f *form, p *multipart.Part) error { return h.takeUpload(ctx, f, p, in) })
+	err := h.forms.Read(c, func(f *edge.Form, p *multipart.Part) error { return h.takeUpload(ctx, f, p, in) })
 	if err != nil {
 		return nil, err
 	}
@@ -89,47 +90,47 @@ func (h *holders) readUploadHeader(ctx context.Context, sent http.Header, in *ou
 
 // attribute makes the transfer count as beats from now on.
 func (h *holders) attribute(ctx context.Context, in *outcome) {
-	if in.body == nil || in.body.moved != nil || in.checkIDs() != nil {
+	if in.body == nil || in.body.Moved != nil || in.checkIDs() != nil {
 		return
 	}
 	touch := h.presence(ctx, in.beat)
 	touch(time.Now().Add(h.cfg.PresenceInterval)) // the first one at once
-	in.body.moved = touch
+	in.body.Moved = touch
 }
 
 // takeUpload reads a part. The file comes first, last or not at all.
-func (h *holders) takeUpload(ctx context.Context, f *form, p *multipart.Part, in *outcome) (err error) {
+func (h *holders) takeUpload(ctx context.Context, f *edge.Form, p *multipart.Part, in *outcome) (err error) {
 	switch p.FormName() {
 	case "build_id":
-		err = f.sameField(p, &in.beat.BuildID, "build_id differs from X-Build-Id")
+		err = sameField(f, p, &in.beat.BuildID, "build_id differs from X-Build-Id")
 	case "worker_id":
-		err = f.sameField(p, &in.beat.WorkerID, "worker_id differs from X-Worker-Id")
+		err = sameField(f, p, &in.beat.WorkerID, "worker_id differs from X-Worker-Id")
 	case "success":
-		in.success, err = f.field(p)
+		in.success, err = f.Field(p)
 	case "error_message":
-		in.errorMessage, _, err = f.text(p) // a truncated message is better than none
+		in.errorMessage, _, err = f.Text(p) // a truncated message is better than none
 	case "fault":
 		var fault string
-		fault, err = f.field(p)
+		fault, err = f.Field(p)
 		in.fault = store.Fault(fault)
 	case "result":
 		if in.file != nil {
-			return invalid("More than one result file")
+			return edge.Invalid("More than one result file")
 		}
 		h.attribute(ctx, in)
-		in.file, err = f.file(ctx, p, "Result file", h.cfg.MaxResult, "", false)
+		in.file, err = h.forms.file(ctx, f, p, "Result file", h.cfg.MaxResult, "", false)
 	}
 	return err
 }
 
 // sameField reads a field that must equal what is already known.
-func (f *form) sameField(p *multipart.Part, known *string, contradiction string) error {
-	v, err := f.field(p)
+func sameField(f *edge.Form, p *multipart.Part, known *string, contradiction string) error {
+	v, err := f.Field(p)
 	if err != nil {
 		return err
 	}
 	if *known != "" && *known != v {
-		return invalid(contradiction)
+		return edge.Invalid(contradiction)
 	}
 	*known = v
 	return nil
@@ -138,7 +139,7 @@ func (f *form) sameField(p *multipart.Part, known *string, contradiction string)
 func (in *outcome) checkIDs() error {
 	switch {
 	case in.beat.BuildID == "" || in.beat.WorkerID == "":
-		return invalid("build_id and worker_id required")
+		return edge.Invalid("build_id and worker_id required")
 	case !store.ValidID(in.beat.BuildID):
 		return buildNotFound()
 	case !store.ValidID(in.beat.WorkerID):
@@ -156,10 +157,10 @@ func (in *outcome) check() (success bool, err error) {
 		success = true
 	case "false":
 	default:
-		return false, invalid(`success must be "true" or "false"`)
+		return false, edge.Invalid(`success must be "true" or "false"`)
 	}
 	if success && in.file == nil {
-		return false, invalid("Missing result file")
+		return false, edge.Invalid("Missing result file")
 	}
 	return success, nil
 }

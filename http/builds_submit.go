@@ -11,8 +11,10 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"takt/http/api"
+	"takt/http/edge"
 	"takt/storage"
 	"takt/store"
+	"takt/store/tracing"
 )
 
 // queueFullRetry is the Retry-After of a client that finds the queue full.
@@ -24,11 +26,12 @@ func queueFull() error {
 
 // submissions makes builds.
 type submissions struct {
-	*shared
+	edge   *edge.Server
+	cfg    Config
 	builds *builds
 	store  Builds
 	queue  Queue
-	forms  *forms
+	forms  *uploads
 }
 
 // submission is the part of a POST /api/builds form that has arrived.
@@ -40,7 +43,7 @@ type submission struct {
 	retryOf  string
 	source   *storage.Upload
 	certs    *storage.Upload // nil for none
-	once     *once           // nil without an Idempotency-Key
+	once     *edge.Once      // nil without an Idempotency-Key
 }
 
 func (in *submission) discard() {
@@ -48,10 +51,28 @@ func (in *submission) discard() {
 	in.certs.Discard()
 }
 
+// submissionKey is the key under which a request's context holds the id of the build that
+// it may make.
+type submissionKey struct{}
+
+// submissionID returns the id for a request's new build.
+func submissionID(ctx context.Context) string {
+	if id, ok := ctx.Value(submissionKey{}).(string); ok {
+		return id
+	}
+	return store.NewID()
+}
+
+// buildTrace puts a request that may make a build into the trace of that build.
+func buildTrace(ctx context.Context) context.Context {
+	id := store.NewID()
+	return context.WithValue(tracing.Build(ctx, id, 0), submissionKey{}, id)
+}
+
 // submitWith handles POST /api/builds (201) and POST /api/builds/submit (200).
-func (h *submissions) submitWith(status int) handler {
+func (h *submissions) submitWith(status int) edge.Handler {
 	return func(ctx context.Context, c echo.Context) (any, error) {
-		again, err := readOnce(c.Request().Header, h.cfg.APIKey)
+		again, err := edge.ReadOnce(c.Request().Header, h.cfg.APIKey)
 		if err != nil {
 			return nil, err
 		}
@@ -73,49 +94,49 @@ func (h *submissions) submitWith(status int) handler {
 		if found, ok := errors.AsType[*store.Repeated](err); ok {
 			return in.replay(c, found)
 		}
-		return answer{status, api.NewSubmitted(b, token)}, err
+		return edge.Reply{Status: status, Body: api.NewSubmitted(b, token)}, err
 	}
 }
 
 // read reads the form. It validates at the end because clients send the source before the
 // other fields.
 func (h *submissions) read(ctx context.Context, c echo.Context, in *submission) error {
-	err := h.forms.read(c, func(f *form, p *multipart.Part) error { return in.take(ctx, f, p) })
+	err := h.forms.Read(c, func(f *edge.Form, p *multipart.Part) error { return h.take(ctx, f, p, in) })
 	switch {
 	case err != nil:
 		return err
 	case in.source == nil:
-		return invalid("Source file required")
+		return edge.Invalid("Source file required")
 	case !in.platform.Valid():
-		return invalid("Valid platform required (ios|android)")
+		return edge.Invalid("Valid platform required (ios|android)")
 	}
 	return nil
 }
 
 // take reads the parts that takt needs. It skips all others unread, such as the account
 // password that old clients send.
-func (in *submission) take(ctx context.Context, f *form, p *multipart.Part) (err error) {
+func (h *submissions) take(ctx context.Context, f *edge.Form, p *multipart.Part, in *submission) (err error) {
 	var v string
 	switch p.FormName() {
 	case "source":
 		if in.source != nil {
-			return invalid("More than one source file")
+			return edge.Invalid("More than one source file")
 		}
-		in.source, err = f.file(ctx, p, "Source file", f.cfg.MaxSource, sourceName(in.id), false)
+		in.source, err = h.forms.file(ctx, f, p, "Source file", h.cfg.MaxSource, sourceName(in.id), false)
 	case "certs":
 		if in.certs != nil {
-			return invalid("More than one certs file")
+			return edge.Invalid("More than one certs file")
 		}
-		in.certs, err = f.file(ctx, p, "Certs file", f.cfg.MaxCerts, certsName(in.id), true)
+		in.certs, err = h.forms.file(ctx, f, p, "Certs file", h.cfg.MaxCerts, certsName(in.id), true)
 	case "platform":
-		v, err = f.field(p)
+		v, err = f.Field(p)
 		in.platform = store.Platform(v)
 	case "priority":
-		if v, err = f.field(p); err == nil {
+		if v, err = f.Field(p); err == nil {
 			in.priority, err = store.ParsePriority(v)
 		}
 	case "labels":
-		if v, err = f.field(p); err == nil {
+		if v, err = f.Field(p); err == nil {
 			in.labels, err = store.ParseLabels(v)
 		}
 	}
@@ -130,7 +151,7 @@ func (h *submissions) record(ctx context.Context, in *submission, status int, to
 		RetryOf: in.retryOf,
 	}
 	if in.once != nil {
-		sub.Once = in.once.of(in, status, token)
+		sub.Once = in.storedOnce(status, token)
 	}
 	committed := false
 	submit := func(commitCerts, commitSource func() error) (err error) {

@@ -14,6 +14,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"takt/http/api"
+	"takt/http/edge"
 	"takt/store"
 )
 
@@ -28,18 +29,19 @@ const (
 // tails serves logs page by page: either the lines so far, or a stream that goes on until
 // the build ends.
 type tails struct {
-	*shared
-	builds *builds
-	logs   *followers
-	reads  chan struct{} // one token for each stream that reads rows
-	tokens chan struct{} // one token for each stream opened with a build token only
+	edge     *edge.Server
+	builds   *builds
+	logs     *followers
+	reads    chan struct{} // one token for each stream that reads rows
+	tokens   chan struct{} // one token for each stream opened with a build token only
+	interval time.Duration // see Config.TailInterval
 }
 
 // serve handles GET /api/builds/:id/logs. A levelled request checks access to the log. A
 // stream then runs outside it, and so does a log of more than one page.
-func (h *tails) serve(c echo.Context, r *route) error {
+func (h *tails) serve(c echo.Context, r *edge.Route) error {
 	c.Response().Header().Add("Vary", "Accept")
-	if !acceptsStream(c.Request().Header) {
+	if !edge.AcceptsStream(c.Request().Header) {
 		return h.serveLines(c, r)
 	}
 	after, err := tailStart(c)
@@ -47,7 +49,7 @@ func (h *tails) serve(c echo.Context, r *route) error {
 		return err
 	}
 	var b store.Build
-	err = h.do(c, r, func(ctx context.Context) (err error) {
+	err = h.edge.Do(c, r, func(ctx context.Context) (err error) {
 		b, err = h.builds.find(ctx, c)
 		return err
 	})
@@ -60,44 +62,44 @@ func (h *tails) serve(c echo.Context, r *route) error {
 	}
 	defer leave()
 	defer h.logs.follow(b.ID)()
-	return h.stream(c, func(ctx context.Context, st *stream) error { return h.send(ctx, st, b.ID, after) })
+	return h.edge.Stream(c, func(ctx context.Context, st *edge.Stream) error { return h.send(ctx, st, b.ID, after) })
 }
 
 // share takes one of the streams that build tokens may use. A client with the API key
 // needs none, because the rest is kept for it.
 func (h *tails) share(c echo.Context) (leave func(), err error) {
-	if h.builds.keys.api.is(header(c.Request().Header, keyAPI)) {
+	if h.builds.keys.API.Is(edge.Header(c.Request().Header, edge.HeaderAPI)) {
 		return func() {}, nil
 	}
 	select {
 	case h.tokens <- struct{}{}:
 		return func() { <-h.tokens }, nil
 	default:
-		return nil, errTooManyStreams()
+		return nil, edge.ErrTooManyStreams()
 	}
 }
 
 // serveLines answers with the lines so far, page by page. It has no default limit because
 // old clients compare the number of lines with what they have shown.
-func (h *tails) serveLines(c echo.Context, r *route) error {
-	after, err := sequence("after", c.QueryParam("after"))
+func (h *tails) serveLines(c echo.Context, r *edge.Route) error {
+	after, err := edge.Sequence("after", c.QueryParam("after"))
 	if err != nil {
 		return err
 	}
-	left, err := limitParam(c, math.MaxInt, 0)
+	left, err := edge.LimitParam(c, math.MaxInt, 0)
 	if err != nil {
 		return err
 	}
 	var b store.Build
 	var t store.Tail
-	err = h.do(c, r, func(ctx context.Context) (err error) {
+	err = h.edge.Do(c, r, func(ctx context.Context) (err error) {
 		if b, err = h.builds.find(ctx, c); err != nil {
 			return err
 		}
 		if t, err = h.read(ctx, b.ID, after, min(left, tailPage)); err != nil || t.More && len(t.Lines) < left {
 			return err
 		}
-		return h.reply(c, api.Logs{BuildID: b.ID, Logs: each(t.Lines, api.NewLogEntry)})
+		return h.edge.Reply(c, api.Logs{BuildID: b.ID, Logs: edge.Each(t.Lines, api.NewLogEntry)})
 	})
 	if err != nil || c.Response().Committed {
 		return err
@@ -108,7 +110,7 @@ func (h *tails) serveLines(c echo.Context, r *route) error {
 	}
 	defer leave()
 	cut := http.ErrAbortHandler
-	err = h.streamAs(c, h.jsonType[0], func(ctx context.Context, st *stream) (err error) {
+	err = h.edge.StreamAs(c, "application/json", func(ctx context.Context, st *edge.Stream) (err error) {
 		err = h.sendLines(ctx, st, b.ID, t, left)
 		if err == nil {
 			cut = nil
@@ -122,49 +124,49 @@ func (h *tails) serveLines(c echo.Context, r *route) error {
 }
 
 // sendLines sends the lines of t and then the following pages, up to left lines in all.
-func (h *tails) sendLines(ctx context.Context, st *stream, id string, t store.Tail, left int) (err error) {
-	frame, err := marshal(api.Logs{BuildID: id, Logs: []api.LogEntry{}})
+func (h *tails) sendLines(ctx context.Context, st *edge.Stream, id string, t store.Tail, left int) (err error) {
+	frame, err := edge.Marshal(api.Logs{BuildID: id, Logs: []api.LogEntry{}})
 	if err != nil {
 		return err
 	}
-	st.text = bytes.TrimSuffix(frame, []byte("]}"))
+	st.Text = bytes.TrimSuffix(frame, []byte("]}"))
 	for comma := ""; ; {
 		for _, l := range t.Lines {
-			line, err := marshal(api.NewLogEntry(l))
+			line, err := edge.Marshal(api.NewLogEntry(l))
 			if err != nil {
 				return err
 			}
-			st.text = append(append(st.text, comma...), line...)
+			st.Text = append(append(st.Text, comma...), line...)
 			comma = ","
 		}
 		left -= len(t.Lines)
 		if !t.More || left == 0 {
 			break
 		}
-		if err := st.send(); err != nil {
+		if err := st.Send(); err != nil {
 			return err
 		}
 		if t, err = h.read(ctx, id, t.Lines[len(t.Lines)-1].Seq, min(left, tailPage)); err != nil {
 			return err
 		}
 	}
-	st.text = append(st.text, "]}"...)
-	return st.send()
+	st.Text = append(st.Text, "]}"...)
+	return st.Send()
 }
 
 // tailStart returns the last line that the client has. It is Last-Event-ID, which a
 // browser sends when it reconnects, or else ?after=.
 func tailStart(c echo.Context) (int64, error) {
 	if v := c.Request().Header.Get("Last-Event-ID"); v != "" {
-		return sequence("Last-Event-ID", v)
+		return edge.Sequence("Last-Event-ID", v)
 	}
-	return sequence("after", c.QueryParam("after"))
+	return edge.Sequence("after", c.QueryParam("after"))
 }
 
 // send sends the lines after number after, and then the end. It waits while the database
 // is unavailable. A stream resumes exactly where it stopped because it reads rows.
-func (h *tails) send(ctx context.Context, st *stream, id string, after int64) error {
-	look := time.NewTicker(h.cfg.TailInterval)
+func (h *tails) send(ctx context.Context, st *edge.Stream, id string, after int64) error {
+	look := time.NewTicker(h.interval)
 	defer look.Stop()
 	for {
 		news := h.logs.news(id)
@@ -174,17 +176,17 @@ func (h *tails) send(ctx context.Context, st *stream, id string, after int64) er
 		}
 		for _, l := range t.Lines {
 			after = l.Seq
-			if err := st.add(strconv.FormatInt(l.Seq, 10), "log", api.NewLogEntry(l)); err != nil {
+			if err := st.Add(strconv.FormatInt(l.Seq, 10), "log", api.NewLogEntry(l)); err != nil {
 				return err
 			}
 		}
 		ended := t.State.Final() && !t.More
 		if ended {
-			if err := st.add("", "end", api.LogEnd{BuildID: id, Status: t.State.Wire(), State: string(t.State)}); err != nil {
+			if err := st.Add("", "end", api.LogEnd{BuildID: id, Status: t.State.Wire(), State: string(t.State)}); err != nil {
 				return err
 			}
 		}
-		if err := st.send(); err != nil || ended {
+		if err := st.Send(); err != nil || ended {
 			return err
 		}
 		if !t.More && !h.wait(ctx, st, news, look.C, err != nil) {
@@ -206,14 +208,14 @@ func (h *tails) read(ctx context.Context, id string, after int64, limit int) (st
 
 // wait waits for news of the build, or for one tick if the last read failed. It reports
 // whether the stream goes on.
-func (h *tails) wait(ctx context.Context, st *stream, news <-chan struct{}, look <-chan time.Time, failed bool) bool {
+func (h *tails) wait(ctx context.Context, st *edge.Stream, news <-chan struct{}, look <-chan time.Time, failed bool) bool {
 	for {
-		ticked, ok := st.wait(news, look)
+		ticked, ok := st.Wait(news, look)
 		if !ok || !ticked || failed {
 			return ok
 		}
-		if err := h.logs.lookAround(ctx, h.cfg.TailInterval, h.builds.store.LogMarks); err != nil {
-			h.log.Debug().Err(err).Msg("followed logs could not be looked at")
+		if err := h.logs.lookAround(ctx, h.interval, h.builds.store.LogMarks); err != nil {
+			h.edge.Log.Debug().Err(err).Msg("followed logs could not be looked at")
 		}
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"takt/actors/request"
 	takthttp "takt/http"
 	"takt/http/api"
+	"takt/http/edge"
 	"takt/http/tlstest"
 	"takt/storage"
 	"takt/store"
@@ -133,7 +134,7 @@ func onBoth(t *testing.T, deps func(release <-chan struct{}) takthttp.Deps, test
 			t.Parallel()
 			ca := tlstest.NewAuthority(t)
 			cert, key := ca.Issue(t, t.TempDir(), 1)
-			pair, err := takthttp.OpenCertificate(cert, key, zerolog.Nop())
+			pair, err := edge.OpenCertificate(cert, key, zerolog.Nop())
 			require.NoError(t, err)
 			c := &cut{T: t, release: make(chan struct{}), processes: newProcesses(t)}
 			d := deps(c.release)

@@ -21,6 +21,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"takt/http/api"
+	"takt/http/edge"
 	"takt/store"
 )
 
@@ -65,20 +66,20 @@ const (
 // dashboard serves the pages for people. It uses the same stores and gives the same
 // orders as the API. Its state is a cache that may be lost.
 type dashboard struct {
-	*shared
+	edge      *edge.Server
 	deps      Deps
 	sessions  *sessions
 	audit     *audit
 	orders    *tree
 	builds    *builds
 	store     Dashboard
-	ring      *ring
+	ring      *edge.Ring
 	history   *history
 	templates map[string]*template.Template
 	assets    map[string]asset
 	version   string // of the assets
 	places    chan struct{}
-	logins    *share // requests whose login is being read
+	logins    *edge.Share // requests whose login is being read
 	live      *live
 	known     *lastKnown
 	often     []*page // pages that remember reads regularly
@@ -162,10 +163,10 @@ type screen struct {
 	Version string // of the assets
 }
 
-func newDashboard(s *Server, d Deps, b *builds, a *audit, t *tree) *dashboard {
+func newDashboard(s *Server, cfg Config, d Deps, b *builds, a *audit, t *tree) *dashboard {
 	h := &dashboard{
-		shared: s.shared, deps: d, sessions: newSessions(s.cfg, s.keys), audit: a, orders: t, builds: b, store: d.Dashboard, ring: s.ring,
-		history: s.history, places: make(chan struct{}, pagePlaces), logins: newShare("logins", 512, 64), live: newLive(), known: newLastKnown(), assets: map[string]asset{},
+		edge: s.Server, deps: d, sessions: newSessions(cfg, s.Keys), audit: a, orders: t, builds: b, store: d.Dashboard, ring: s.ring,
+		history: s.history, places: make(chan struct{}, pagePlaces), logins: edge.NewShare("logins", 512, 64), live: newLive(), known: newLastKnown(), assets: map[string]asset{},
 	}
 	h.fleet = memo[[]store.FleetSummary]{life: time.Second}
 	h.durations = memo[map[store.Platform]store.Durations]{life: 10 * time.Second}
@@ -230,24 +231,24 @@ func (d *dashboard) asset(_ context.Context, c echo.Context) (any, error) {
 	if c.QueryParam("v") == d.version {
 		c.Response().Header().Set("Cache-Control", "public, max-age=31536000, immutable")
 	}
-	d.replyBytes(c, http.StatusOK, []string{a.kind}, a.content)
+	d.edge.ReplyBytes(c, http.StatusOK, []string{a.kind}, a.content)
 	return nil, nil
 }
 
 // open serves a route that needs no session. It takes no place, because its handlers use
 // memory only.
-func (d *dashboard) open(c echo.Context, r *route) error {
+func (d *dashboard) open(c echo.Context, r *edge.Route) error {
 	var reply any
 	err := d.permit(c, r, false)
 	if err == nil {
-		reply, err = r.handle(c.Request().Context(), c)
+		reply, err = r.Handle(d.edge.WithCaller(c.Request().Context(), c), c)
 	}
 	return d.finish(c, reply, err)
 }
 
 // guarded serves a route that needs a session. The handler runs in a place; the form is
 // read before it and the page is sent after it, because a client may be slow.
-func (d *dashboard) guarded(c echo.Context, r *route) error {
+func (d *dashboard) guarded(c echo.Context, r *edge.Route) error {
 	var reply any
 	err := d.permit(c, r, true)
 	if err == nil && c.Request().Method == http.MethodPost {
@@ -271,7 +272,7 @@ func (d *dashboard) finish(c echo.Context, reply any, err error) error {
 	}
 	if page, ok := reply.(rendered); ok && err == nil {
 		c.Response().Header().Set("Content-Security-Policy", pagePolicy)
-		d.replyBytes(c, page.status, []string{"text/html; charset=utf-8"}, page.html)
+		d.edge.ReplyBytes(c, page.status, []string{"text/html; charset=utf-8"}, page.html)
 	}
 	return err
 }
@@ -292,7 +293,7 @@ func readForm(r *http.Request) error {
 var errLogin = errors.New("no session")
 
 // permit checks the origin of a request and the rights of its session.
-func (d *dashboard) permit(c echo.Context, r *route, guarded bool) error {
+func (d *dashboard) permit(c echo.Context, r *edge.Route, guarded bool) error {
 	req := c.Request()
 	if err := d.sessions.origins.Check(req); err != nil {
 		return store.Wrap(store.Forbidden, "This came from another site", err)
@@ -303,20 +304,21 @@ func (d *dashboard) permit(c echo.Context, r *route, guarded bool) error {
 	s := d.sessions.of(req)
 	c.Set(sessionValue, s)
 	switch {
-	case s == nil && req.Method == http.MethodGet && !acceptsStream(req.Header):
+	case s == nil && req.Method == http.MethodGet && !edge.AcceptsStream(req.Header):
 		return errLogin
 	case s == nil:
 		return store.NewError(store.Unauthorized, "Your session is over: log in again")
 	}
-	d.trust(c, time.Now())
-	if r.access == operator && !s.Admin() {
+	d.edge.Trust(c, time.Now())
+	c.SetRequest(req.WithContext(edge.WithSession(req.Context(), &edge.Session{ID: s.ID, Role: string(s.Role), Name: s.Name, Admin: s.Admin()})))
+	if r.Access == api.Operator && !s.Admin() {
 		return store.NewError(store.Forbidden, "This needs a session with the admin key: log out, and log in with it")
 	}
 	return nil
 }
 
 // attempt runs the handler in one of the places.
-func (d *dashboard) attempt(c echo.Context, r *route) (any, error) {
+func (d *dashboard) attempt(c echo.Context, r *edge.Route) (any, error) {
 	patience := time.NewTimer(pagePatience)
 	defer patience.Stop()
 	select {
@@ -325,14 +327,14 @@ func (d *dashboard) attempt(c echo.Context, r *route) (any, error) {
 	case <-patience.C:
 		return nil, store.NewError(store.Overloaded, "Too many pages at once, try again")
 	}
-	return r.handle(c.Request().Context(), c)
+	return r.Handle(d.edge.WithCaller(c.Request().Context(), c), c)
 }
 
 // show returns the serve function of a page and of its stream.
-func (d *dashboard) show(p *page) func(c echo.Context, r *route) error {
-	return func(c echo.Context, r *route) error {
+func (d *dashboard) show(p *page) func(c echo.Context, r *edge.Route) error {
+	return func(c echo.Context, r *edge.Route) error {
 		c.Response().Header().Add("Vary", "Accept")
-		if acceptsStream(c.Request().Header) {
+		if edge.AcceptsStream(c.Request().Header) {
 			if err := d.permit(c, r, true); err != nil {
 				return err
 			}
@@ -343,7 +345,7 @@ func (d *dashboard) show(p *page) func(c echo.Context, r *route) error {
 }
 
 // whole returns the handler of a full page.
-func (d *dashboard) whole(p *page) handler {
+func (d *dashboard) whole(p *page) edge.Handler {
 	return func(ctx context.Context, c echo.Context) (any, error) { return d.showPage(ctx, c, newView(c, p)) }
 }
 
@@ -436,8 +438,8 @@ func (d *dashboard) render(c echo.Context, status int, name string, s *screen) (
 
 // errorPage renders an error as a page, and logs it.
 func (d *dashboard) errorPage(c echo.Context, err error) (any, error) {
-	p, retry := problem(err, requestID(c))
-	d.logError(c, err, p.Status, c.Request().Context().Err() != nil)
+	p, retry := edge.ProblemOf(err, edge.RequestID(c))
+	d.edge.LogError(c, err, p.Status, c.Request().Context().Err() != nil)
 	if retry > 0 {
 		c.Response().Header().Set("Retry-After", fmt.Sprint(int(retry.Seconds())+1))
 	}

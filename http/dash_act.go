@@ -12,6 +12,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"takt/http/edge"
 	"takt/store"
 )
 
@@ -19,7 +20,7 @@ import (
 // program would.
 type act struct {
 	name   string // key of its text in doneTexts, and its name in the audit
-	handle handler
+	handle edge.Handler
 	// fields are the form fields that go into the body: "reason priority:int".
 	fields string
 	// target is the prefix of the audit entry's target, before the id; "" if the
@@ -45,7 +46,7 @@ var doneTexts = map[string]string{ //nolint:gochecknoglobals // a table
 }
 
 // perform handles the POST of a form and redirects the browser back to its page.
-func (d *dashboard) perform(a act) handler {
+func (d *dashboard) perform(a act) edge.Handler {
 	return func(ctx context.Context, c echo.Context) (any, error) {
 		r := c.Request()
 		form := r.PostForm // see guarded
@@ -56,9 +57,9 @@ func (d *dashboard) perform(a act) handler {
 		why := strings.TrimSpace(store.Text(form.Get("reason")))
 		switch {
 		case a.why && why == "":
-			return nil, invalid("Say why: a reason is required")
+			return nil, edge.Invalid("Say why: a reason is required")
 		case len(why) > maxReason:
-			return nil, invalid("reason must have at most 1000 bytes")
+			return nil, edge.Invalid("reason must have at most 1000 bytes")
 		}
 		asProgram(r, body, a.query, form)
 		reply, err := d.carry(ctx, c, a, why)
@@ -87,7 +88,7 @@ func (d *dashboard) carry(ctx context.Context, c echo.Context, a act, why string
 	}
 	id := store.Text(c.Param("id"))
 	what := entry{a.name, a.target + "/" + id, why, map[string]any{}}
-	err = d.audit.audited(ctx, c, what, func(ctx context.Context) (err error) {
+	err = d.audit.audited(ctx, what, func(ctx context.Context) (err error) {
 		reply, err = a.handle(ctx, c)
 		return err
 	})
@@ -128,7 +129,7 @@ func formBody(form url.Values, fields string) ([]byte, error) {
 			body[name] = v
 		}
 		if err != nil {
-			return nil, invalid(name + " must be a number")
+			return nil, edge.Invalid(name + " must be a number")
 		}
 	}
 	return json.Marshal(body)

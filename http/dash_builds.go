@@ -14,6 +14,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"takt/http/api"
+	"takt/http/edge"
 	"takt/store"
 )
 
@@ -41,10 +42,10 @@ func (d *dashboard) loadBuilds(ctx context.Context, v *view) (any, error) {
 	if state := v.Get("state"); slices.Contains(buildStates, state) {
 		f.States = []store.BuildState{store.BuildState(state)}
 	} else if state != "" {
-		return nil, invalid("No such filter")
+		return nil, edge.Invalid("No such filter")
 	}
 	if f.Platform != "" && !f.Platform.Valid() {
-		return nil, invalid("No such filter")
+		return nil, edge.Invalid("No such filter")
 	}
 	if age, err := time.ParseDuration(v.Get("age")); err == nil && age > 0 {
 		f.Since = time.Now().Add(-age)
@@ -52,7 +53,7 @@ func (d *dashboard) loadBuilds(ctx context.Context, v *view) (any, error) {
 	if name, value, ok := strings.Cut(v.Get("label"), "="); ok {
 		f.Label, f.Value = store.Text(strings.TrimSpace(name)), store.Text(strings.TrimSpace(value))
 	} else if name != "" {
-		return nil, invalid("A label is written name=value")
+		return nil, edge.Invalid("A label is written name=value")
 	}
 	rows, err := d.store.Builds(ctx, f)
 	if err != nil {
@@ -261,11 +262,11 @@ func (d *dashboard) loadLog(ctx context.Context, v *view) (any, error) {
 	if _, err := d.deps.Builds.Find(ctx, v.id); err != nil {
 		return nil, err
 	}
-	before, err := sequence("before", v.Get("before"))
+	before, err := edge.Sequence("before", v.Get("before"))
 	if err != nil {
 		return nil, err
 	}
-	if around, err := sequence("line", v.Get("line")); err == nil && around > 0 {
+	if around, err := edge.Sequence("line", v.Get("line")); err == nil && around > 0 {
 		next, err := d.deps.Builds.Tail(ctx, v.id, around, logRows/2)
 		if err != nil {
 			return nil, err
@@ -279,16 +280,16 @@ func (d *dashboard) loadLog(ctx context.Context, v *view) (any, error) {
 }
 
 // downloadBuild handles GET /builds/:id/download. It sends the files as the API does.
-func (d *dashboard) downloadBuild(c echo.Context, r *route) error {
+func (d *dashboard) downloadBuild(c echo.Context, r *edge.Route) error {
 	err := d.permit(c, r, true)
 	if err == nil {
-		err = d.transfer(c, r)
+		err = d.edge.Transfer(c, r)
 	}
 	return d.finish(c, nil, err)
 }
 
 // retried redirects the browser to the new build.
-func retried(handle handler) handler {
+func retried(handle edge.Handler) edge.Handler {
 	return func(ctx context.Context, c echo.Context) (any, error) {
 		reply, err := handle(ctx, c)
 		if made, ok := reply.(api.Retried); ok && err == nil {

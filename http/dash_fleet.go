@@ -11,6 +11,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"takt/http/edge"
 	"takt/store"
 )
 
@@ -54,7 +55,7 @@ func (d *dashboard) loadFleet(ctx context.Context, v *view) (any, error) {
 		AfterKey: store.Text(v.Get("after")), AfterID: store.Text(v.Get("after_id")), Limit: pageRows + 1,
 	}
 	if f.State != "" && !slices.Contains(fleetStates, f.State) || f.Sort != "" && !slices.Contains(fleetSorts, f.Sort) || f.Platform != "" && !f.Platform.Valid() {
-		return nil, invalid("No such filter")
+		return nil, edge.Invalid("No such filter")
 	}
 	rows, states, err := d.store.Fleet(ctx, f)
 	if err != nil {

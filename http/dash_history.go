@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"takt/http/edge"
 	"takt/store"
 )
 
@@ -118,7 +119,7 @@ func (h *history) run(ctx context.Context) (stop func()) {
 	timer = time.AfterFunc(0, tick)
 	mu.Unlock()
 	return func() {
-		cancel(errServerClosed)
+		cancel(edge.ErrServerClosed)
 		mu.Lock()
 		defer mu.Unlock()
 		timer.Stop()

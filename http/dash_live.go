@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/labstack/echo/v4"
+
+	"takt/http/edge"
 )
 
 const (
@@ -106,11 +108,11 @@ func (d *dashboard) follow(c echo.Context, v *view) error {
 	joined := time.Now()
 	lv, leave := d.live.join(v)
 	if lv == nil {
-		return errTooManyStreams()
+		return edge.ErrTooManyStreams()
 	}
 	defer leave()
-	return d.stream(c, func(ctx context.Context, st *stream) error {
-		if err := st.write([]byte("retry: 2000\n\n")); err != nil {
+	return d.edge.Stream(c, func(ctx context.Context, st *edge.Stream) error {
+		if err := st.Write([]byte("retry: 2000\n\n")); err != nil {
 			return err
 		}
 		tick := time.NewTicker(liveTick)
@@ -123,11 +125,11 @@ func (d *dashboard) follow(c echo.Context, v *view) error {
 			var events [][]byte
 			events, seen = lv.news(seen, joined)
 			for _, e := range events { // shared, because a copy for each viewer costs too much
-				if err := st.write(e); err != nil {
+				if err := st.Write(e); err != nil {
 					return err
 				}
 			}
-			if _, ok := st.wait(nil, tick.C); !ok {
+			if _, ok := st.Wait(nil, tick.C); !ok {
 				return nil
 			}
 		}
@@ -181,7 +183,7 @@ func (d *dashboard) refresh(ctx context.Context, lv *liveView) error {
 	case isAway(err):
 		s = &screen{View: lv.view, Stale: awayText, Asof: lv.asof}
 	default:
-		s = &screen{View: lv.view, Stale: failureOf(err).Message + ".", Asof: lv.asof}
+		s = &screen{View: lv.view, Stale: edge.FailureOf(err).Message + ".", Asof: lv.asof}
 	}
 	if err := d.makeParts(lv, s, err == nil); err != nil {
 		return err
@@ -212,7 +214,7 @@ func (d *dashboard) makeParts(lv *liveView, s *screen, data bool) error {
 			continue
 		}
 		var err error
-		if p.event, err = appendEvent(nil, "", "part", map[string]string{"id": name, "html": b.String()}); err != nil {
+		if p.event, err = edge.AppendEvent(nil, "", "part", map[string]string{"id": name, "html": b.String()}); err != nil {
 			return err
 		}
 		if build, ok := s.Page.(buildData); ok && name == "live-log" {
@@ -253,6 +255,6 @@ func addLines(p *part, was part, t *template.Template, s screen, build buildData
 		return err
 	}
 	p.from = was.version
-	p.added, err = appendEvent(nil, "", "append", map[string]string{"id": t.Name(), "html": b.String(), "first": "L" + strconv.FormatInt(lines[0].Seq, 10)})
+	p.added, err = edge.AppendEvent(nil, "", "append", map[string]string{"id": t.Name(), "html": b.String(), "first": "L" + strconv.FormatInt(lines[0].Seq, 10)})
 	return err
 }

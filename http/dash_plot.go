@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"takt/http/edge"
 )
 
 // plot draws lines over time as SVG, with a title, axes, and a table of the values
@@ -60,7 +62,7 @@ func (p plot) known() plot {
 // HTML returns the plot as HTML.
 func (p plot) HTML() template.HTML {
 	p = p.known()
-	now := each(p.Lines, func(l line) string { return lastOf(l.Values) })
+	now := edge.Each(p.Lines, func(l line) string { return lastOf(l.Values) })
 	for i := range p.Lines {
 		p.Lines[i].Values = thin(p.Lines[i].Values)
 	}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"takt/http/edge"
 	"takt/store"
 )
 
@@ -68,14 +69,14 @@ func sessionOf(c echo.Context) *session {
 // sessions makes and checks cookies. They are valid on every controller with the same
 // keys, and a change of the API key or of the admin key ends them.
 type sessions struct {
-	keys    *keys
+	keys    *edge.Keys
 	macs    [][]byte // keys of the signature: the first one signs, all of them check
 	secure  bool     // visitors use HTTPS, as Config.PublicURL says
 	plain   bool     // Config.PlainSessions
 	origins *http.CrossOriginProtection
 }
 
-func newSessions(cfg Config, k *keys) *sessions {
+func newSessions(cfg Config, k *edge.Keys) *sessions {
 	s := &sessions{
 		keys: k, secure: strings.HasPrefix(cfg.PublicURL, "https://"), plain: cfg.PlainSessions,
 		origins: http.NewCrossOriginProtection(),
@@ -127,7 +128,7 @@ func (s *sessions) of(r *http.Request) *session {
 	switch r.Header.Get("Sec-Fetch-Site") {
 	case "same-origin", "none":
 	case "":
-		origin := header(r.Header, keyOrigin)
+		origin := edge.Header(r.Header, edge.HeaderOrigin)
 		if origin == "" && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
 			break
 		}
@@ -180,15 +181,15 @@ func (s *sessions) cookie(r *http.Request, value string) *http.Cookie {
 func (s *sessions) begin(key, name string) (v session, err error) {
 	v = session{Name: strings.Join(strings.Fields(plain(store.Text(name))), " "), ID: rand.Text()[:10], Expires: time.Now().Add(sessionLife).Unix()}
 	switch {
-	case s.keys.admin.is(key):
+	case s.keys.Admin.Is(key):
 		v.Role = roleAdmin
-	case s.keys.api.is(key):
+	case s.keys.API.Is(key):
 		v.Role = roleAPI
 	default:
 		return v, store.NewError(store.Forbidden, "This is neither the API key nor the admin key")
 	}
 	if v.Name == "" || len(v.Name) > maxName {
-		return v, invalid(fmt.Sprintf("Say who you are, in at most %d bytes: the audit names you", maxName))
+		return v, edge.Invalid(fmt.Sprintf("Say who you are, in at most %d bytes: the audit names you", maxName))
 	}
 	return v, nil
 }
@@ -214,24 +215,24 @@ func (d *dashboard) login(ctx context.Context, c echo.Context) (any, error) {
 	if !d.sessions.possible(r) {
 		return d.renderLogin(c, http.StatusForbidden, loginData{})
 	}
-	if err := d.within(d.logins, c, func() error { return readForm(r) }); err != nil { //nolint:contextcheck // within takes the context of the request
+	if err := d.edge.Within(d.logins, c, func() error { return readForm(r) }); err != nil { //nolint:contextcheck // within takes the context of the request
 		return nil, err
 	}
 	next := ownPath(r.PostForm.Get("next"), "/fleet")
 	v, err := d.sessions.begin(r.PostForm.Get("key"), r.PostForm.Get("name"))
 	if err != nil {
-		failure := failureOf(d.wrong.note(d.addr(c), err, time.Now()))
-		if meansWrongKey(err) {
-			if err := d.wrong.slow(ctx, d.addr(c), c.Response().Header()); err != nil {
+		failure := edge.FailureOf(d.edge.Wrong.Note(d.edge.Addr(c), err, time.Now()))
+		if edge.MeansWrongKey(err) {
+			if err := d.edge.Wrong.Slow(ctx, d.edge.Addr(c), c.Response().Header()); err != nil {
 				return nil, err
 			}
 		}
 		if failure.RetryAfter > 0 {
 			c.Response().Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(failure.RetryAfter.Seconds()))))
 		}
-		return d.renderLogin(c, statusOf(failure.Code), loginData{Next: next, Name: r.PostForm.Get("name"), Error: failure.Message})
+		return d.renderLogin(c, edge.StatusOf(failure.Code), loginData{Next: next, Name: r.PostForm.Get("name"), Error: failure.Message})
 	}
-	d.log.Info().Str("actor", v.actor(remoteHost(r))).Str("session", v.ID).Msg("login")
+	d.edge.Log.Info().Str("actor", v.actor(remoteHost(r))).Str("session", v.ID).Msg("login")
 	c.SetCookie(d.sessions.cookie(r, d.sessions.issue(v)))
 	return nil, c.Redirect(http.StatusSeeOther, next)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/labstack/echo/v4"
 	"github.com/stretchr/testify/require"
 
+	"takt/http/edge"
 	"takt/store"
 )
 
@@ -69,8 +70,8 @@ func TestOwnPathsOnly(t *testing.T) {
 
 func TestSessionsAreOursAndEnd(t *testing.T) {
 	t.Parallel()
-	cfg := Config{APIKey: "api-key-of-the-test", AdminKey: "admin-key-of-the-test", Secrets: [][]byte{[]byte("old")}}
-	s := newSessions(cfg, newKeys(cfg))
+	cfg := Config{Config: edge.Config{APIKey: "api-key-of-the-test", AdminKey: "admin-key-of-the-test"}, Secrets: [][]byte{[]byte("old")}}
+	s := newSessions(cfg, edge.NewKeys(cfg.Config))
 	now := time.Now()
 	value := s.issue(session{Role: roleAPI, Name: "tester", ID: "x", Expires: now.Add(time.Hour).Unix()})
 	require.Equal(t, "tester", s.read(value, now).Name)
@@ -81,7 +82,7 @@ func TestSessionsAreOursAndEnd(t *testing.T) {
 	of := func(change func(*Config)) *session {
 		cfg := cfg
 		change(&cfg)
-		return newSessions(cfg, newKeys(cfg)).read(value, now)
+		return newSessions(cfg, edge.NewKeys(cfg.Config)).read(value, now)
 	}
 	require.NotNil(t, of(func(*Config) {}), "on another controller")
 	require.Nil(t, of(func(c *Config) { c.AdminKey = "another-admin-key" }), "a changed key ends sessions")

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"takt/http/edge"
 	"takt/store"
 )
 
@@ -25,7 +26,7 @@ func (d *dashboard) loadThrottle(ctx context.Context, v *view) (any, error) {
 	if q != "" {
 		var err error
 		if portal, err = strconv.ParseInt(q, 10, 64); err != nil || portal <= 0 {
-			return nil, invalid("Search for a queue's id, or a portal's number")
+			return nil, edge.Invalid("Search for a queue's id, or a portal's number")
 		}
 	}
 	depth, _ := strconv.Atoi(v.Get("after")) // a bad value means an idle queue
@@ -67,8 +68,8 @@ func (d *dashboard) loadDeployments(ctx context.Context, v *view) (any, error) {
 		list = list[:pageRows]
 		data.Next = v.With("before", list[pageRows-1].ID)
 	}
-	progress, err := d.deps.DeploymentStore.Progress(ctx, each(list, func(x store.Deployment) string { return x.ID })...)
-	data.Rows = each(list, func(x store.Deployment) deploymentRow { return deploymentRow{x, progress[x.ID]} })
+	progress, err := d.deps.DeploymentStore.Progress(ctx, edge.Each(list, func(x store.Deployment) string { return x.ID })...)
+	data.Rows = edge.Each(list, func(x store.Deployment) deploymentRow { return deploymentRow{x, progress[x.ID]} })
 	return data, err
 }
 
@@ -109,7 +110,7 @@ type auditData struct {
 }
 
 func (d *dashboard) loadAudit(ctx context.Context, v *view) (any, error) {
-	before, err := sequence("before", v.Get("before"))
+	before, err := edge.Sequence("before", v.Get("before"))
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"takt/http/api"
+	"takt/http/edge"
 	"takt/store"
 )
 
@@ -26,7 +27,7 @@ type treeNode struct {
 
 // Nodes returns the node's children.
 func (n treeNode) Nodes() []treeNode {
-	return each(n.Children, func(c api.TreeNode) treeNode { return treeNode{c, n.Admin} })
+	return edge.Each(n.Children, func(c api.TreeNode) treeNode { return treeNode{c, n.Admin} })
 }
 
 // Uptime returns how long the current incarnation has run.
@@ -62,7 +63,7 @@ func (d *dashboard) loadTree(_ context.Context, v *view) (any, error) {
 	for _, n := range nodes(&root, func(n *api.TreeNode) bool { return n.Status != "running" }) {
 		data.Ailing = append(data.Ailing, n.Path+" is "+n.Status)
 	}
-	for _, raw := range d.ring.latest("supervisor:event", treeEvents, func(v any) bool {
+	for _, raw := range d.ring.Latest("supervisor:event", treeEvents, func(v any) bool {
 		// Requests start and stop by the thousand and would hide the other events.
 		raw, _ := json.Marshal(v)
 		return !strings.Contains(string(raw), `/request_sup/`)
@@ -73,26 +74,6 @@ func (d *dashboard) loadTree(_ context.Context, v *view) (any, error) {
 		}
 	}
 	return data, nil
-}
-
-// latestDepth is how many events latest searches.
-const latestDepth = 2000
-
-// latest returns the data of the last n events of a topic that keep wants, newest
-// first.
-func (r *ring) latest(topic string, n int, keep func(any) bool) (data []any) {
-	r.mu.Lock()
-	recent := make([]*past, 0, latestDepth)
-	for seq := r.last; seq > 0 && r.last-seq < min(latestDepth, uint64(len(r.events))); seq-- {
-		recent = append(recent, r.events[(seq-1)%uint64(len(r.events))])
-	}
-	r.mu.Unlock()
-	for _, e := range recent {
-		if len(data) < n && e.Topic == topic && keep(e.Data) {
-			data = append(data, e.Data)
-		}
-	}
-	return data
 }
 
 // orderData is the data of the page before an order.
@@ -116,10 +97,10 @@ func (d *dashboard) loadOrder(_ context.Context, v *view) (any, error) {
 		p, err = makePlan(&root, o)
 	}
 	if store.CodeOf(err) == store.Conflict {
-		return orderData{Plan: api.Plan{Action: o.action, Path: absolute(&root, o.path)}, Refused: failureOf(err).Message}, nil
+		return orderData{Plan: api.Plan{Action: o.action, Path: absolute(&root, o.path)}, Refused: edge.FailureOf(err).Message}, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	return orderData{Plan: p.wire(o, max(int(d.inFlight.Load())-1, 0)), Vital: o.action == terminate && vital(&root, p.node)}, nil
+	return orderData{Plan: p.wire(o, max(d.edge.Running()-1, 0)), Vital: o.action == terminate && vital(&root, p.node)}, nil
 }

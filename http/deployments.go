@@ -8,6 +8,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"takt/http/api"
+	"takt/http/edge"
 	"takt/store"
 )
 
@@ -26,10 +27,10 @@ type deployments struct {
 
 func (h *deployments) create(ctx context.Context, c echo.Context) (any, error) {
 	var body api.DeploymentRequest
-	if present, err := readJSON(c, &body); err != nil {
+	if present, err := edge.ReadJSON(c, &body); err != nil {
 		return nil, err
 	} else if !present {
-		return nil, invalid("source_org and target_org required")
+		return nil, edge.Invalid("source_org and target_org required")
 	}
 	var d store.Deployment
 	what := entry{"deploy", store.Text(body.SourceOrg + " → " + body.TargetOrg), "", change(body.DeploymentRequest)}
@@ -41,12 +42,12 @@ func (h *deployments) create(ctx context.Context, c echo.Context) (any, error) {
 		return nil, err
 	}
 	c.Response().Header().Set("Location", "/api/deployments/"+d.ID)
-	return answer{http.StatusAccepted, h.wire(d, store.DeploymentProgress{})}, nil
+	return edge.Reply{Status: http.StatusAccepted, Body: h.wire(d, store.DeploymentProgress{})}, nil
 }
 
 // list handles GET /api/deployments: the newest come first.
 func (h *deployments) list(ctx context.Context, c echo.Context) (any, error) {
-	limit, err := limitParam(c, deploymentList, maxDeploymentList)
+	limit, err := edge.LimitParam(c, deploymentList, maxDeploymentList)
 	if err != nil {
 		return nil, err
 	}
@@ -54,12 +55,12 @@ func (h *deployments) list(ctx context.Context, c echo.Context) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	progress, err := h.Progress(ctx, each(list, func(d store.Deployment) string { return d.ID })...)
-	return api.Deployments{Deployments: each(list, func(d store.Deployment) api.Deployment { return h.wire(d, progress[d.ID]) })}, err
+	progress, err := h.Progress(ctx, edge.Each(list, func(d store.Deployment) string { return d.ID })...)
+	return api.Deployments{Deployments: edge.Each(list, func(d store.Deployment) api.Deployment { return h.wire(d, progress[d.ID]) })}, err
 }
 
 func (h *deployments) show(ctx context.Context, c echo.Context) (any, error) {
-	id, err := idParam(c, "id", deploymentNotFound)
+	id, err := edge.IDParam(c, "id", deploymentNotFound)
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +69,7 @@ func (h *deployments) show(ctx context.Context, c echo.Context) (any, error) {
 		return out, err
 	}
 	repos, err := h.Repos(ctx, id, time.Time{})
-	out.Repos = each(repos, api.NewDeploymentRepo)
+	out.Repos = edge.Each(repos, api.NewDeploymentRepo)
 	return out, err
 }
 
@@ -96,9 +97,9 @@ func (h *deployments) wire(d store.Deployment, p store.DeploymentProgress) api.D
 
 // steerWith returns a handler that carries out an order and answers with the deployment
 // after it. The body, which may be absent, gives a reason.
-func (h *deployments) steerWith(action string, order func(d Deployments, ctx context.Context, id string, operator bool) error) handler {
+func (h *deployments) steerWith(action string, order func(d Deployments, ctx context.Context, id string, operator bool) error) edge.Handler {
 	return func(ctx context.Context, c echo.Context) (any, error) {
-		id, err := idParam(c, "id", deploymentNotFound)
+		id, err := edge.IDParam(c, "id", deploymentNotFound)
 		if err != nil {
 			return nil, err
 		}
@@ -119,7 +120,7 @@ func (h *deployments) steerWith(action string, order func(d Deployments, ctx con
 }
 
 func (h *deployments) retry(ctx context.Context, c echo.Context) (any, error) {
-	id, err := idParam(c, "id", deploymentNotFound)
+	id, err := edge.IDParam(c, "id", deploymentNotFound)
 	if err != nil {
 		return nil, err
 	}
@@ -140,11 +141,11 @@ func (h *deployments) retry(ctx context.Context, c echo.Context) (any, error) {
 // has a session that began with it: only operators may spend takt's own credential.
 func (h *deployments) asRole(ctx context.Context, c echo.Context, what entry, do func(ctx context.Context, operator bool) error) error {
 	operator := sessionOf(c).Admin()
-	if key := header(c.Request().Header, keyAdmin); key != "" {
-		if err := h.keys.authorizeAdmin(key); err != nil {
+	if key := edge.Header(c.Request().Header, edge.HeaderAdmin); key != "" {
+		if err := h.keys.AuthorizeAdmin(key); err != nil {
 			return err
 		}
 		operator = true
 	}
-	return h.audited(ctx, c, what, func(ctx context.Context) error { return do(ctx, operator) })
+	return h.audited(ctx, what, func(ctx context.Context) error { return do(ctx, operator) })
 }

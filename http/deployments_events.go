@@ -9,6 +9,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"takt/http/api"
+	"takt/http/edge"
 	"takt/store"
 )
 
@@ -24,12 +25,12 @@ const (
 // serveEvents handles GET /api/deployments/:id/events: "repo" events for what changes,
 // "progress" events with the figures, and "end" when the deployment has ended. It holds
 // no place, because only its connection waits.
-func (h *deployments) serveEvents(c echo.Context, r *route) error {
-	id, err := idParam(c, "id", deploymentNotFound)
+func (h *deployments) serveEvents(c echo.Context, r *edge.Route) error {
+	id, err := edge.IDParam(c, "id", deploymentNotFound)
 	if err != nil {
 		return err
 	}
-	if err := h.do(c, r, func(ctx context.Context) error {
+	if err := h.edge.Do(c, r, func(ctx context.Context) error {
 		_, err := h.Find(ctx, id)
 		return err
 	}); err != nil {
@@ -37,7 +38,7 @@ func (h *deployments) serveEvents(c echo.Context, r *route) error {
 	}
 	defer h.changed.follow(id)()
 	d := &deploymentEvents{deployments: h, id: id, sent: map[string]time.Time{}, from: lastEvent(c.Request())}
-	return h.stream(c, func(ctx context.Context, st *stream) error { return d.follow(ctx, st) })
+	return h.edge.Stream(c, func(ctx context.Context, st *edge.Stream) error { return d.follow(ctx, st) })
 }
 
 // lastEvent is the time of the last event that a reconnecting client has seen.
@@ -60,7 +61,7 @@ type deploymentEvents struct {
 
 // follow sends events until the deployment ends, the client leaves or the server
 // closes.
-func (d *deploymentEvents) follow(ctx context.Context, st *stream) error {
+func (d *deploymentEvents) follow(ctx context.Context, st *edge.Stream) error {
 	tick := time.NewTicker(deploymentTick)
 	defer tick.Stop()
 	for {
@@ -69,10 +70,10 @@ func (d *deploymentEvents) follow(ctx context.Context, st *stream) error {
 		if err != nil && !store.IsUnavailable(err) { // the stream waits for the end of an outage
 			return err
 		}
-		if err := st.send(); err != nil || ended {
+		if err := st.Send(); err != nil || ended {
 			return err
 		}
-		if _, ok := st.wait(changed, tick.C); !ok {
+		if _, ok := st.Wait(changed, tick.C); !ok {
 			return nil
 		}
 	}
@@ -80,7 +81,7 @@ func (d *deploymentEvents) follow(ctx context.Context, st *stream) error {
 
 // news adds the events since the last call. It reads the figures before the rows, so that
 // the end comes after the changes that led to it.
-func (d *deploymentEvents) news(ctx context.Context, st *stream) (ended bool, err error) {
+func (d *deploymentEvents) news(ctx context.Context, st *edge.Stream) (ended bool, err error) {
 	found, err := d.find(ctx, d.id)
 	if err != nil {
 		return false, err
@@ -101,11 +102,11 @@ func (d *deploymentEvents) news(ctx context.Context, st *stream) (ended bool, er
 		if r.UpdatedAt.After(d.from) {
 			d.from = r.UpdatedAt
 		}
-		if err := st.add(d.position(), "repo", api.NewDeploymentRepo(r)); err != nil {
+		if err := st.Add(d.position(), "repo", api.NewDeploymentRepo(r)); err != nil {
 			return false, err
 		}
 	}
-	figures, err := marshal(found)
+	figures, err := edge.Marshal(found)
 	if err != nil || string(figures) == d.last {
 		return found.Ended(), err
 	}
@@ -114,7 +115,7 @@ func (d *deploymentEvents) news(ctx context.Context, st *stream) (ended bool, er
 	if found.Ended() {
 		name = "end"
 	}
-	return found.Ended(), st.add(d.position(), name, found)
+	return found.Ended(), st.Add(d.position(), name, found)
 }
 
 // position is the id of an event: how far the stream has come.

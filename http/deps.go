@@ -9,6 +9,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"takt/http/api"
+	"takt/http/edge"
 	"takt/storage"
 	"takt/store"
 	"takt/store/metrics"
@@ -87,15 +88,6 @@ type Queue interface {
 
 // Publish publishes a change after its commit. It never blocks.
 type Publish func(topic string, data any)
-
-// Requests runs each request as a process of its own, one per place.
-type Requests interface {
-	// Do runs fn and returns its error, or why fn could not finish. fn's context ends
-	// with ctx, or when the process is told to end. Do never returns while fn runs,
-	// because fn uses what belongs to its caller. Errors besides fn's: Overloaded,
-	// Unavailable. An error with a method Overload is shown with rule, load and limit.
-	Do(ctx context.Context, w store.Work, fn func(ctx context.Context) error) error
-}
 
 // Heijunka shows and changes load levelling. A change holds for while, or for ever if
 // while is 0, on all controllers. It takes effect once it is saved. Errors:
@@ -230,7 +222,7 @@ type Deps struct {
 	// Tokens checks workers' tokens.
 	Tokens   *store.WorkerTokens
 	Publish  Publish
-	Requests Requests
+	Requests edge.Requests
 	Files    Files
 	// Ready reports whether this process can work: the database is reachable and
 	// migrated.
@@ -262,7 +254,7 @@ type Deps struct {
 	// operator's order. It returns at once; run's context ends with the process.
 	Background func(run func(ctx context.Context))
 	// TLS is the server's certificate; nil serves plain HTTP.
-	TLS *Certificate
+	TLS *edge.Certificate
 	// Observed are the metrics that handlers observe. Defaults to ones that nobody reads.
 	Observed *metrics.Metrics
 	// Metrics is the source of /metrics.

@@ -11,6 +11,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"takt/http/api"
+	"takt/http/edge"
 	"takt/store"
 )
 
@@ -24,7 +25,7 @@ const (
 
 // diagnostics stores and shows workers' diagnostic reports.
 type diagnostics struct {
-	*shared
+	edge    *edge.Server
 	store   Workers
 	files   Files
 	queue   Queue
@@ -34,7 +35,7 @@ type diagnostics struct {
 // report handles POST /api/diagnostics/report. A report is a row and a file.
 func (h *diagnostics) report(ctx context.Context, c echo.Context) (any, error) {
 	var body map[string]json.RawMessage
-	if _, err := readJSON(c, &body); err != nil {
+	if _, err := edge.ReadJSON(c, &body); err != nil {
 		return nil, err
 	}
 	r, err := store.ParseDiagnostic(body)
@@ -70,7 +71,7 @@ func (h *diagnostics) trim(ctx context.Context, worker string) {
 		err = errors.Join(err, gone)
 	}
 	if err != nil {
-		h.log.Warn().Err(err).Str("worker", worker).Msg("old diagnostic reports were not removed")
+		h.edge.Log.Warn().Err(err).Str("worker", worker).Msg("old diagnostic reports were not removed")
 	}
 }
 
@@ -80,7 +81,7 @@ func reportName(worker string, now time.Time) string {
 }
 
 func (h *diagnostics) keep(ctx context.Context, r store.DiagnosticReport) error {
-	content, err := marshal(api.NewDiagnosticReport(r))
+	content, err := edge.Marshal(api.NewDiagnosticReport(r))
 	if err != nil {
 		return err
 	}
@@ -95,20 +96,20 @@ func (h *diagnostics) keep(ctx context.Context, r store.DiagnosticReport) error 
 }
 
 func (h *diagnostics) list(ctx context.Context, c echo.Context) (any, error) {
-	id, err := idParam(c, "worker_id", workerNotFound)
+	id, err := edge.IDParam(c, "worker_id", workerNotFound)
 	if err != nil {
 		return nil, err
 	}
-	limit, err := limitParam(c, defaultReports, 0)
+	limit, err := edge.LimitParam(c, defaultReports, 0)
 	if err != nil {
 		return nil, err
 	}
 	reports, err := h.store.Reports(ctx, id, min(limit, maxReports))
-	return api.DiagnosticReports{WorkerID: id, Reports: each(reports, api.NewDiagnosticReport)}, err
+	return api.DiagnosticReports{WorkerID: id, Reports: edge.Each(reports, api.NewDiagnosticReport)}, err
 }
 
 func (h *diagnostics) latest(ctx context.Context, c echo.Context) (any, error) {
-	id, err := idParam(c, "worker_id", workerNotFound)
+	id, err := edge.IDParam(c, "worker_id", workerNotFound)
 	if err != nil {
 		return nil, err
 	}

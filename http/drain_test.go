@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	takthttp "takt/http"
+	"takt/http/edge"
 	"takt/http/tlstest"
 	"takt/store"
 )
@@ -179,7 +180,7 @@ func TestDrainingServerSendsHTTP2ClientsAway(t *testing.T) {
 	t.Parallel()
 	ca := tlstest.NewAuthority(t)
 	cert, key := ca.Issue(t, t.TempDir(), 1)
-	pair, err := takthttp.OpenCertificate(cert, key, zerolog.Nop())
+	pair, err := edge.OpenCertificate(cert, key, zerolog.Nop())
 	require.NoError(t, err)
 	s, _ := newServer(t, takthttp.Deps{TLS: pair})
 	url, _ := serve(t, s, listen(t))

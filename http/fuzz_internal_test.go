@@ -15,6 +15,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"takt/http/edge"
 	"takt/storage"
 	"takt/store"
 	"takt/store/seal"
@@ -50,7 +51,7 @@ func FuzzSubmitForm(f *testing.F) {
 	require.NoError(f, err)
 	defer files.Close() //nolint:errcheck // the test is over
 	s, err := New(Deps{Background: func(func(context.Context)) {}, Builds: agreeing{}, Queue: agreeing{}, Publish: func(string, any) {}, Requests: agreeing{}, Files: files, Logger: zerolog.Nop()},
-		Config{APIKey: testKey, MaxSource: 100, MaxCerts: 50, MaxField: 20, MaxParts: 5, WrongKeys: -1})
+		Config{Config: edge.Config{APIKey: testKey, MaxField: 20, MaxParts: 5, WrongKeys: -1}, MaxSource: 100, MaxCerts: 50})
 	require.NoError(f, err)
 	f.Fuzz(func(t *testing.T, form []byte) {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/api/builds", bytes.NewReader(form))

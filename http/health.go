@@ -20,12 +20,13 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"takt/http/api"
+	"takt/http/edge"
 	"takt/store"
 )
 
 // health shows the state of this process.
 type health struct {
-	*shared
+	edge           *edge.Server
 	counting       *singleflight.Group
 	builds         Builds
 	files          Files
@@ -53,7 +54,7 @@ func (h *health) storage() map[string]any {
 	state := h.files.Health()
 	files := map[string]any{"kind": string(state.Mode), "ok": state.OK()}
 	if state.Local != nil {
-		h.log.Warn().Err(state.Local).Msg("storage is not well")
+		h.edge.Log.Warn().Err(state.Local).Msg("storage is not well")
 	} else {
 		files["free_bytes"] = state.Free
 	}
@@ -71,8 +72,8 @@ func (h *health) live(context.Context, echo.Context) (any, error) {
 // ready handles GET /readyz and GET /healthz: this process can work.
 func (h *health) ready(ctx context.Context, _ echo.Context) (any, error) {
 	switch {
-	case stopping(ctx).Err() != nil:
-		return nil, errDraining()
+	case edge.Stopping(ctx).Err() != nil:
+		return nil, edge.ErrDraining()
 	case !h.isReady():
 		return nil, store.NewError(store.Unavailable, "The database is not ready")
 	}
@@ -93,7 +94,7 @@ type metricsForm struct {
 
 // metrics handles GET /metrics. Anybody may ask for them, so each form is rendered once
 // per metricsAge.
-func (h *health) metrics(k *keys) handler {
+func (h *health) metrics(k *edge.Keys) edge.Handler {
 	formats := []expfmt.Format{expfmt.NewFormat(expfmt.TypeTextPlain), expfmt.NewFormat(expfmt.TypeOpenMetrics), expfmt.NewFormat(expfmt.TypeProtoDelim)}
 	rendered := map[metricsForm]*memo[[]byte]{}
 	for _, format := range formats {
@@ -105,10 +106,10 @@ func (h *health) metrics(k *keys) handler {
 		sent := c.Request().Header
 		form := metricsForm{
 			expfmt.NegotiateAccept(sent, formats...).FormatType(), strings.Contains(sent.Get("Accept-Encoding"), "gzip"),
-			k.api.is(header(sent, keyAPI)) || k.admin.is(header(sent, keyAdmin)),
+			k.API.Is(edge.Header(sent, edge.HeaderAPI)) || k.Admin.Is(edge.Header(sent, edge.HeaderAdmin)),
 		}
-		if !form.traces && (header(sent, keyAPI) != "" || header(sent, keyAdmin) != "") {
-			return nil, h.wrong.note(h.addr(c), errWrongKey, time.Now())
+		if !form.traces && (edge.Header(sent, edge.HeaderAPI) != "" || edge.Header(sent, edge.HeaderAdmin) != "") {
+			return nil, h.edge.Wrong.Note(h.edge.Addr(c), edge.ErrWrongKey, time.Now())
 		}
 		body, err := rendered[form].get(ctx, func(context.Context) ([]byte, error) { return form.render(h.gatherer) })
 		if err != nil {
@@ -119,7 +120,7 @@ func (h *health) metrics(k *keys) handler {
 		if form.gzip {
 			reply.Set("Content-Encoding", "gzip")
 		}
-		h.replyBytes(c, http.StatusOK, []string{string(expfmt.NewFormat(form.format))}, body)
+		h.edge.ReplyBytes(c, http.StatusOK, []string{string(expfmt.NewFormat(form.format))}, body)
 		return nil, nil
 	}
 }
@@ -182,7 +183,7 @@ var openAPI []byte
 func OpenAPI() []byte { return bytes.Clone(openAPI) }
 
 // serveOpenAPI handles GET /openapi.yaml.
-func serveOpenAPI() handler {
+func serveOpenAPI() edge.Handler {
 	sum := sha256.Sum256(openAPI)
 	tag := `"` + hex.EncodeToString(sum[:16]) + `"`
 	return func(_ context.Context, c echo.Context) (any, error) {

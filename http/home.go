@@ -14,6 +14,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"takt/http/api"
+	"takt/http/edge"
 	"takt/store"
 )
 
@@ -29,7 +30,7 @@ const statsAge = 10 * time.Second
 // figures counts builds for the public statistics. Anybody may ask for them, so one
 // request at a time counts, at most once per statsAge.
 type figures struct {
-	*shared
+	edge   *edge.Server
 	builds Builds
 	turn   chan struct{} // holds one token while a request uses the fields below
 	at     time.Time
@@ -72,7 +73,7 @@ func (h *figures) current(ctx context.Context) (*api.Stats, error) {
 
 // home handles GET /: the public figures as a page. It needs no script, and its policy
 // allows none.
-func (h *figures) home() handler {
+func (h *figures) home() edge.Handler {
 	page := template.Must(template.New("home").Parse(homePage)) // our own file
 	sum := sha256.Sum256([]byte(homeStyle))
 	policy := "default-src 'none'; frame-ancestors 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
@@ -99,7 +100,7 @@ func (h *figures) home() handler {
 			return nil, fmt.Errorf("making the home page: %w", err)
 		}
 		header.Set("Content-Security-Policy", policy)
-		h.replyBytes(c, status, html, b.Bytes())
+		h.edge.ReplyBytes(c, status, html, b.Bytes())
 		return nil, nil
 	}
 }

@@ -9,8 +9,10 @@ import (
 	"time"
 
 	"github.com/labstack/echo/v4"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"takt/http/api"
+	"takt/http/edge"
 	"takt/store"
 	"takt/store/tracing"
 )
@@ -24,33 +26,35 @@ const (
 
 // polls serves workers' requests for work.
 type polls struct {
-	*shared
+	edge   *edge.Server
+	cfg    Config
 	queue  Queue
 	tokens *store.WorkerTokens
-	quota  *quota // per worker; nil: no limit
+	quota  *edge.Quota // per worker; nil: no limit
+	parked prometheus.Gauge
 }
 
-func newPolls(s *shared, queue Queue, tokens *store.WorkerTokens) *polls {
-	return &polls{shared: s, queue: queue, tokens: tokens, quota: newQuota("poll", s.cfg.PollRate, time.Now())}
+func newPolls(s *edge.Server, cfg Config, queue Queue, tokens *store.WorkerTokens, parked prometheus.Gauge) *polls {
+	return &polls{edge: s, cfg: cfg, queue: queue, tokens: tokens, quota: edge.NewQuota("poll", cfg.PollRate, time.Now()), parked: parked}
 }
 
 // serve handles GET and POST /api/workers/poll. Its arrival runs as a levelled request. A
 // poll that parks leaves that request, with its token and its place, and only its
 // connection waits.
-func (h *polls) serve(c echo.Context, r *route) error {
+func (h *polls) serve(c echo.Context, r *edge.Route) error {
 	req, wait, err := h.read(c.Request())
 	if err != nil {
 		return err
 	}
-	if err := h.quota.admit(c.Response().Header(), quotaKey(req)); err != nil {
+	if err := h.quota.Admit(c.Response().Header(), quotaKey(req)); err != nil {
 		return err
 	}
-	if b := watched(c.Request()); b != nil {
-		b.finish() // net/http notices that the client leaves only after the body was read
+	if b := edge.Watched(c.Request()); b != nil {
+		b.Finish() // net/http notices that the client leaves only after the body was read
 	}
 	var reply store.PollReply
 	var parked func(context.Context) (store.PollReply, error)
-	err = h.do(c, r, func(ctx context.Context) (err error) {
+	err = h.edge.Do(c, r, func(ctx context.Context) (err error) {
 		reply, parked, err = h.queue.Arrive(ctx, req, wait)
 		return err
 	})
@@ -64,7 +68,7 @@ func (h *polls) serve(c echo.Context, r *route) error {
 	if answer.Job != nil {
 		answer.Job.Traceparent = tracing.Traceparent(tracing.Build(c.Request().Context(), answer.Job.ID, answer.Job.Attempt))
 	}
-	return h.reply(c, answer)
+	return h.edge.Reply(c, answer)
 }
 
 // quotaKey is the key under which a poll is counted. A worker with a token has its own
@@ -82,11 +86,11 @@ func quotaKey(req store.PollRequest) string {
 func (h *polls) wait(
 	ctx context.Context, req store.PollRequest, parked func(context.Context) (store.PollReply, error), failed error,
 ) (store.PollReply, error) {
-	h.metrics.parked.Inc()
-	defer h.metrics.parked.Dec()
+	h.parked.Inc()
+	defer h.parked.Dec()
 	waiting, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	stop := context.AfterFunc(stopping(ctx), func() { cancel(errServerClosed) })
+	stop := context.AfterFunc(edge.Stopping(ctx), func() { cancel(edge.ErrServerClosed) })
 	defer stop()
 	if failed != nil { // the request was ended after the poll had parked
 		cancel(failed)
@@ -103,15 +107,15 @@ func (h *polls) wait(
 
 // read reads a poll and checks its token. It ignores the body of a POST.
 func (h *polls) read(r *http.Request) (req store.PollRequest, wait time.Duration, err error) {
-	req.Presented = header(r.Header, keyWorkerToken)
+	req.Presented = edge.Header(r.Header, edge.HeaderWorkerToken)
 	if req.Instance, err = instance(r.Header); err != nil {
 		return req, 0, err
 	}
 	if r.URL.RawQuery != "" {
 		q := r.URL.Query()
 		req.WorkerID = q.Get("worker_id")
-		if wait, err = duration(cmp.Or(q.Get("wait"), "0")); err != nil || wait < 0 || wait > maxWait {
-			return req, 0, invalid("wait must be 0 to 60 seconds")
+		if wait, err = edge.Duration(cmp.Or(q.Get("wait"), "0")); err != nil || wait < 0 || wait > maxWait {
+			return req, 0, edge.Invalid("wait must be 0 to 60 seconds")
 		}
 		if req.Active, req.Reconcile, err = pollActive(q); err != nil {
 			return req, 0, err
@@ -122,7 +126,7 @@ func (h *polls) read(r *http.Request) (req store.PollRequest, wait time.Duration
 		req.WorkerID = "" // the token identifies the worker
 		req.Token, err = h.tokens.Check(req.Presented)
 	case req.WorkerID == "":
-		return req, 0, invalid("X-Worker-Token header or worker_id required")
+		return req, 0, edge.Invalid("X-Worker-Token header or worker_id required")
 	case !store.ValidID(req.WorkerID):
 		return req, 0, workerNotFound()
 	default:
@@ -140,7 +144,7 @@ func pollActive(q url.Values) (ids []string, present bool, err error) {
 			continue
 		}
 		if !store.ValidID(id) || len(ids) == maxActive {
-			return nil, false, invalid("active must be a list of build ids")
+			return nil, false, edge.Invalid("active must be a list of build ids")
 		}
 		ids = append(ids, id)
 	}

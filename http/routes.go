@@ -1,73 +1,32 @@
 package http
 
 import (
-	"context"
 	"net/http"
-	"time"
 
 	"github.com/labstack/echo/v4"
 	"golang.org/x/sync/singleflight"
+
+	"takt/http/api"
+	"takt/http/edge"
 )
-
-// domain is a class of requests that compete for the same places.
-type domain uint8
-
-const (
-	fleet    domain = iota // workers' short calls: priority
-	submit                 // other small writes
-	transfer               // every file, in or out
-	query                  // reads
-	hook                   // webhooks
-	ops                    // operators and probes: these are not levelled
-)
-
-func (d domain) String() string {
-	return [...]string{"fleet", "submit", "transfer", "query", "hook", "ops"}[d]
-}
-
-// limit is how long a request should take at most; operators are shown slower ones.
-func (d domain) limit() time.Duration {
-	if d == transfer {
-		return time.Hour
-	}
-	return 30 * time.Second
-}
-
-// handler answers a request with a value that is sent as JSON, see [shared.reply], or
-// with an error. ctx ends with the request, or when it is told to end.
-type handler func(ctx context.Context, c echo.Context) (any, error)
-
-// route is one row of the table.
-type route struct {
-	method string // several methods are separated by spaces
-	path   string
-	access access
-	domain domain
-	// body is how many bytes a body may have. A refused body is read up to this limit, so
-	// that the client receives the refusal.
-	body int64
-	// serve runs handle, for example levelled or direct. Streams and polls have their own
-	// function and hold no place while only their connection waits.
-	serve  func(c echo.Context, r *route) error
-	handle handler
-}
 
 // routes lists every route of this server.
-func (s *Server) routes(d Deps) []route {
-	sh, forms := s.shared, newForms(s.cfg, d.Files)
-	builds := &builds{sh, d.Builds, d.Files, d.Publish, s.keys}
-	submissions := &submissions{sh, builds, d.Builds, d.Queue, forms}
-	holders := &holders{sh, d.Builds, s.logs, d.Queue, d.Tokens, d.Publish, forms, make(chan struct{}, unpacksAtOnce)}
+func (s *Server) routes(d Deps, cfg Config) []edge.Route {
+	sh, forms := s.Server, newUploads(s.Config, d.Files)
+	guests := max(1, cfg.MaxTransfers/4)
+	builds := &builds{sh, d.Builds, d.Files, d.Publish, s.Keys, cfg.BuildTokenLife, edge.NewShare("downloads of a build", guests+edge.TurnQueue, max(4, guests/8))}
+	submissions := &submissions{sh, cfg, builds, d.Builds, d.Queue, forms}
+	holders := &holders{sh, cfg, d.Builds, s.logs, d.Queue, d.Tokens, d.Publish, forms, make(chan struct{}, unpacksAtOnce)}
 	priorities := &priorities{builds, d.Queue}
-	audit := &audit{sh, s.keys, d.Audit, d.Background, d.Auditor}
+	audit := &audit{sh, s.Keys, d.Audit, d.Background, d.Auditor}
 	requeues := &requeues{builds, audit, d.Queue}
-	tails := &tails{sh, builds, s.logs, make(chan struct{}, tailReads), make(chan struct{}, max(1, s.cfg.MaxStreams/4))}
-	polls := newPolls(sh, d.Queue, d.Tokens)
-	workers := newWorkers(sh, d)
+	tails := &tails{sh, builds, s.logs, make(chan struct{}, tailReads), make(chan struct{}, max(1, s.Config.MaxStreams/4)), cfg.TailInterval}
+	polls := newPolls(sh, cfg, d.Queue, d.Tokens, s.parked)
+	workers := newWorkers(sh, cfg, d)
 	diagnostics := &diagnostics{sh, d.Workers, d.Files, d.Queue, d.Publish}
-	throttle := &throttle{sh, audit, d.Throttle, d.ThrottleStore, d.OAuth, newShare("installations", 16, 4)}
+	throttle := &throttle{sh, cfg, audit, d.Throttle, d.ThrottleStore, d.OAuth, edge.NewShare("installations", 16, 4)}
 	events := &events{sh, s.ring}
-	figures := &figures{shared: sh, builds: d.Builds, turn: make(chan struct{}, 1)}
+	figures := &figures{edge: sh, builds: d.Builds, turn: make(chan struct{}, 1)}
 	health := &health{sh, new(singleflight.Group), d.Builds, d.Files, d.Ready, d.VacuumHeldBack, d.Metrics}
 	deployments := &deployments{audit, d.Deployments, d.DeploymentStore, s.changed}
 	tree := &tree{audit, d.Operator, d.Tree}
@@ -76,7 +35,7 @@ func (s *Server) routes(d Deps) []route {
 	drills := &drills{audit, d.Drill}
 	queues := &queues{audit, d.ThrottleStore, d.Throttle, d.OAuth}
 	inside := &inside{sh, d.Debug, make(chan struct{}, 1)}
-	dash := newDashboard(s, d, builds, audit, tree)
+	dash := newDashboard(s, cfg, d, builds, audit, tree)
 
 	const (
 		get  = http.MethodGet
@@ -87,105 +46,114 @@ func (s *Server) routes(d Deps) []route {
 		del  = http.MethodDelete
 	)
 	// own is for a route that streams, parks or has a limit of its own.
-	own := func(method, path string, a access, d domain, serve func(c echo.Context, r *route) error, handle handler) route {
-		return route{method, path, a, d, s.cfg.MaxJSON, serve, handle}
+	own := func(method, path string, a api.Access, d api.Class, serve func(c echo.Context, r *edge.Route) error, handle edge.Handler) edge.Route {
+		return edge.Route{Method: method, Path: path, Access: a, Class: d, Body: s.Config.MaxJSON, Serve: serve, Handle: handle}
 	}
-	row := func(method, path string, a access, d domain, handle handler) route {
-		return own(method, path, a, d, s.levelled, handle)
+	row := func(method, path string, a api.Access, d api.Class, handle edge.Handler) edge.Route {
+		return own(method, path, a, d, s.Levelled, handle)
 	}
 	// open is for a route that needs no key.
-	open := func(method, path string, d domain, handle handler) route {
-		return own(method, path, public, d, s.open, handle)
+	open := func(method, path string, d api.Class, handle edge.Handler) edge.Route {
+		return own(method, path, api.Public, d, s.Open, handle)
 	}
 	// file is for downloads by workers; form is for uploads of at most files bytes.
-	file := func(method, path string, a access, handle handler) route {
-		return own(method, path, a, transfer, s.transfer, handle)
+	file := func(method, path string, a api.Access, handle edge.Handler) edge.Route {
+		return own(method, path, a, api.Transfer, s.Transfer, handle)
 	}
-	form := func(path string, files int64, handle handler) route {
-		return route{post, path, apiKey, transfer, files + formSlack, s.transfer, handle}
+	form := func(path string, files int64, handle edge.Handler) edge.Route {
+		return edge.Route{Method: post, Path: path, Access: api.APIKey, Class: api.Transfer, Body: files + edge.FormSlack, Serve: s.Transfer, Handle: handle}
 	}
-	probe := func(path string, handle handler) route {
-		return own(head, path, public, ops, s.probe, handle)
+	// makes is for a route that makes a build.
+	makes := func(r edge.Route) edge.Route {
+		r.Root = buildTrace
+		return r
 	}
-	plain := func(method, path string, handle handler) route {
-		return own(method, path, public, ops, s.direct, handle)
+	probe := func(path string, handle edge.Handler) edge.Route {
+		return own(head, path, api.Public, api.Ops, s.Probe, handle)
 	}
-	admin := func(method, path string, handle handler) route {
-		return own(method, path, adminKey, ops, s.direct, handle)
+	plain := func(method, path string, handle edge.Handler) edge.Route {
+		return own(method, path, api.Public, api.Ops, s.Direct, handle)
+	}
+	admin := func(method, path string, handle edge.Handler) edge.Route {
+		return own(method, path, api.AdminKey, api.Ops, s.Direct, handle)
 	}
 	// screen is a page and its stream of changes; the functions after it are for a
 	// browser's other requests. Operators' routes are not levelled, like /admin.
-	screen := func(path string, a access, p *page) route { return own(get, path, a, ops, dash.show(p), dash.whole(p)) }
-	visit := func(method, path string, handle handler) route {
-		return route{method, path, visitor, ops, maxForm, dash.open, handle}
+	screen := func(path string, a api.Access, p *page) edge.Route {
+		return own(get, path, a, api.Ops, dash.show(p), dash.whole(p))
 	}
-	fetch := func(path string, handle handler) route { return own(get, path, reader, ops, dash.guarded, handle) }
-	perform := func(path string, a access, what act) route {
-		return route{post, path, a, ops, maxForm, dash.guarded, dash.perform(what)}
+	visit := func(method, path string, handle edge.Handler) edge.Route {
+		return edge.Route{Method: method, Path: path, Access: api.Visitor, Class: api.Ops, Body: maxForm, Serve: dash.open, Handle: handle}
+	}
+	fetch := func(path string, handle edge.Handler) edge.Route {
+		return own(get, path, api.Reader, api.Ops, dash.guarded, handle)
+	}
+	perform := func(path string, a api.Access, what act) edge.Route {
+		return edge.Route{Method: post, Path: path, Access: a, Class: api.Ops, Body: maxForm, Serve: dash.guarded, Handle: dash.perform(what)}
 	}
 
-	return []route{
-		form("/api/builds", s.cfg.MaxSource+s.cfg.MaxCerts, submissions.submitWith(http.StatusCreated)),
-		form("/api/builds/submit", s.cfg.MaxSource+s.cfg.MaxCerts, submissions.submitWith(http.StatusOK)),
-		row(get, "/api/builds", apiKey, query, builds.list),
-		row(get, "/api/builds/active", apiKey, query, builds.active),
-		row(get, "/api/builds/statistics", apiKey, query, figures.statistics),
-		row(get, "/api/builds/:id", apiKey, query, builds.show),
-		row(http.MethodPatch, "/api/builds/:id", apiKey, submit, priorities.patch),
-		row(get, "/api/builds/:id/status", buildKey, query, builds.status),
-		own(get, "/api/builds/:id/logs", buildKey, query, tails.serve, nil),
-		own(head, "/api/builds/:id/download", buildKey, transfer, builds.serveDownload, builds.download),
-		own(head, "/api/builds/:id/download/:type", buildKey, transfer, builds.serveDownload, builds.download),
-		row(post, "/api/builds/:id/cancel", apiKey, submit, byID(buildNotFound, builds.cancel)),
-		row(post, "/api/builds/:id/retry", buildKey, submit, submissions.retry),
+	return []edge.Route{
+		makes(form("/api/builds", cfg.MaxSource+cfg.MaxCerts, submissions.submitWith(http.StatusCreated))),
+		makes(form("/api/builds/submit", cfg.MaxSource+cfg.MaxCerts, submissions.submitWith(http.StatusOK))),
+		row(get, "/api/builds", api.APIKey, api.Query, builds.list),
+		row(get, "/api/builds/active", api.APIKey, api.Query, builds.active),
+		row(get, "/api/builds/statistics", api.APIKey, api.Query, figures.statistics),
+		row(get, "/api/builds/:id", api.APIKey, api.Query, builds.show),
+		row(http.MethodPatch, "/api/builds/:id", api.APIKey, api.Submit, priorities.patch),
+		row(get, "/api/builds/:id/status", api.BuildKey, api.Query, builds.status),
+		own(get, "/api/builds/:id/logs", api.BuildKey, api.Query, tails.serve, nil),
+		own(head, "/api/builds/:id/download", api.BuildKey, api.Transfer, builds.serveDownload, builds.download),
+		own(head, "/api/builds/:id/download/:type", api.BuildKey, api.Transfer, builds.serveDownload, builds.download),
+		row(post, "/api/builds/:id/cancel", api.APIKey, api.Submit, edge.ByID(buildNotFound, builds.cancel)),
+		makes(row(post, "/api/builds/:id/retry", api.BuildKey, api.Submit, submissions.retry)),
 		admin(post, "/api/builds/:id/requeue", requeues.requeue),
 
-		file(head, "/api/builds/:id/source", workerKey, holders.source),
-		file(head, "/api/builds/:id/certs", workerKey, holders.certs),
-		file(get, "/api/builds/:id/certs-secure", holderKey, holders.certsSecure),
-		row(post, "/api/builds/:id/telemetry", monitorKey, fleet, holders.telemetry),
-		row(post, "/api/builds/:id/logs", workerKey, fleet, holders.logs),
-		row(post, "/api/builds/:id/heartbeat", apiKey, fleet, holders.heartbeat),
-		row(post, "/api/workers/fail", apiKey, fleet, holders.fail),
-		row(post, "/api/workers/heartbeat", apiKey, fleet, holders.workerHeartbeat),
-		form("/api/workers/upload", s.cfg.MaxResult, holders.upload),
-		form("/api/workers/result", s.cfg.MaxResult, holders.upload),
+		file(head, "/api/builds/:id/source", api.WorkerKey, holders.source),
+		file(head, "/api/builds/:id/certs", api.WorkerKey, holders.certs),
+		file(get, "/api/builds/:id/certs-secure", api.HolderKey, holders.certsSecure),
+		row(post, "/api/builds/:id/telemetry", api.MonitorKey, api.Fleet, holders.telemetry),
+		row(post, "/api/builds/:id/logs", api.WorkerKey, api.Fleet, holders.logs),
+		row(post, "/api/builds/:id/heartbeat", api.APIKey, api.Fleet, holders.heartbeat),
+		row(post, "/api/workers/fail", api.APIKey, api.Fleet, holders.fail),
+		row(post, "/api/workers/heartbeat", api.APIKey, api.Fleet, holders.workerHeartbeat),
+		form("/api/workers/upload", cfg.MaxResult, holders.upload),
+		form("/api/workers/result", cfg.MaxResult, holders.upload),
 
-		own(both, "/api/workers/poll", apiKey, fleet, polls.serve, nil),
-		own(post, "/api/workers/register", apiKey, fleet, workers.serveRegister, workers.register),
-		row(post, "/api/workers/unregister", apiKey, fleet, workers.unregister),
-		row(post, "/api/workers/:id/unregister", apiKey, fleet, byID(workerNotFound, workers.unregisterID)),
-		row(get, "/api/workers", apiKey, query, workers.list),
-		row(get, "/api/workers/:id", apiKey, query, byID(workerNotFound, workers.show)),
-		row(get, "/api/workers/:id/stats", apiKey, query, byID(workerNotFound, workers.stats)),
-		row(post, "/api/workers/:id/drain", apiKey, submit, audit.noted("drain worker", workers.drainWith(true))),
-		row(post, "/api/workers/:id/resume", apiKey, submit, audit.noted("resume worker", workers.drainWith(false))),
-		row(del, "/api/workers/:id", apiKey, submit, audit.noted("delete worker", byID(workerNotFound, workers.delete))),
+		own(both, "/api/workers/poll", api.APIKey, api.Fleet, polls.serve, nil),
+		own(post, "/api/workers/register", api.APIKey, api.Fleet, workers.serveRegister, workers.register),
+		row(post, "/api/workers/unregister", api.APIKey, api.Fleet, workers.unregister),
+		row(post, "/api/workers/:id/unregister", api.APIKey, api.Fleet, edge.ByID(workerNotFound, workers.unregisterID)),
+		row(get, "/api/workers", api.APIKey, api.Query, workers.list),
+		row(get, "/api/workers/:id", api.APIKey, api.Query, edge.ByID(workerNotFound, workers.show)),
+		row(get, "/api/workers/:id/stats", api.APIKey, api.Query, edge.ByID(workerNotFound, workers.stats)),
+		row(post, "/api/workers/:id/drain", api.APIKey, api.Submit, audit.noted("drain worker", workers.drainWith(true))),
+		row(post, "/api/workers/:id/resume", api.APIKey, api.Submit, audit.noted("resume worker", workers.drainWith(false))),
+		row(del, "/api/workers/:id", api.APIKey, api.Submit, audit.noted("delete worker", edge.ByID(workerNotFound, workers.delete))),
 
-		row(post, "/api/diagnostics/report", apiKey, fleet, diagnostics.report),
-		row(get, "/api/diagnostics/:worker_id", apiKey, query, diagnostics.list),
-		row(get, "/api/diagnostics/:worker_id/latest", apiKey, query, diagnostics.latest),
+		row(post, "/api/diagnostics/report", api.APIKey, api.Fleet, diagnostics.report),
+		row(get, "/api/diagnostics/:worker_id", api.APIKey, api.Query, diagnostics.list),
+		row(get, "/api/diagnostics/:worker_id/latest", api.APIKey, api.Query, diagnostics.latest),
 
-		row(post, "/api/deployments", apiKey, submit, deployments.create),
-		row(get, "/api/deployments", apiKey, query, deployments.list),
-		row(get, "/api/deployments/:id", apiKey, query, deployments.show),
-		own(get, "/api/deployments/:id/events", apiKey, query, deployments.serveEvents, nil),
-		row(post, "/api/deployments/:id/cancel", apiKey, submit, deployments.steerWith("cancel", Deployments.Cancel)),
-		row(post, "/api/deployments/:id/pause", apiKey, submit, deployments.steerWith("pause", Deployments.Pause)),
-		row(post, "/api/deployments/:id/resume", apiKey, submit, deployments.steerWith("resume", Deployments.Resume)),
-		row(post, "/api/deployments/:id/retry", apiKey, submit, deployments.retry),
+		row(post, "/api/deployments", api.APIKey, api.Submit, deployments.create),
+		row(get, "/api/deployments", api.APIKey, api.Query, deployments.list),
+		row(get, "/api/deployments/:id", api.APIKey, api.Query, deployments.show),
+		own(get, "/api/deployments/:id/events", api.APIKey, api.Query, deployments.serveEvents, nil),
+		row(post, "/api/deployments/:id/cancel", api.APIKey, api.Submit, deployments.steerWith("cancel", Deployments.Cancel)),
+		row(post, "/api/deployments/:id/pause", api.APIKey, api.Submit, deployments.steerWith("pause", Deployments.Pause)),
+		row(post, "/api/deployments/:id/resume", api.APIKey, api.Submit, deployments.steerWith("resume", Deployments.Resume)),
+		row(post, "/api/deployments/:id/retry", api.APIKey, api.Submit, deployments.retry),
 
-		{post, "/api/hubspot/action", public, hook, min(maxAction, s.cfg.MaxJSON), throttle.action, nil}, // signed
-		open(get, "/api/oauth/authorize", submit, throttle.authorize),
-		own(get, "/api/oauth/callback", public, submit, throttle.serveInstall, throttle.install),
-		row(post, "/api/config", apiKey, submit, throttle.putConfig),
-		row(get, "/api/config/:portal_id", apiKey, query, throttle.listConfigs),
-		row(get, "/api/config/:portal_id/:action_id", apiKey, query, throttle.showConfig),
-		row(del, "/api/config/:portal_id/:action_id", apiKey, submit, audit.noted("delete rate", throttle.deleteConfig)),
+		{Method: post, Path: "/api/hubspot/action", Access: api.Public, Class: api.Hook, Body: min(maxAction, cfg.MaxJSON), Serve: throttle.action}, // signed
+		open(get, "/api/oauth/authorize", api.Submit, throttle.authorize),
+		own(get, "/api/oauth/callback", api.Public, api.Submit, throttle.serveInstall, throttle.install),
+		row(post, "/api/config", api.APIKey, api.Submit, throttle.putConfig),
+		row(get, "/api/config/:portal_id", api.APIKey, api.Query, throttle.listConfigs),
+		row(get, "/api/config/:portal_id/:action_id", api.APIKey, api.Query, throttle.showConfig),
+		row(del, "/api/config/:portal_id/:action_id", api.APIKey, api.Submit, audit.noted("delete rate", throttle.deleteConfig)),
 
-		own(get, "/api/events", apiKey, query, events.serve, nil),
-		open(head, "/api/stats", query, figures.public),
-		open(head, "/public/stats", query, figures.public),
+		own(get, "/api/events", api.APIKey, api.Query, events.serve, nil),
+		open(head, "/api/stats", api.Query, figures.public),
+		open(head, "/public/stats", api.Query, figures.public),
 
 		plain(head, "/", figures.home()),
 		visit(get, "/login", dash.loginPage),
@@ -193,44 +161,44 @@ func (s *Server) routes(d Deps) []route {
 		visit(post, "/logout", dash.logout),
 		visit(get, "/assets/:name", dash.asset),
 		fetch("/search", dash.search),
-		own(head, "/builds/:id/download", reader, transfer, dash.downloadBuild, builds.download),
-		own(head, "/builds/:id/download/:type", reader, transfer, dash.downloadBuild, builds.download),
-		screen("/fleet", reader, &page{"fleet", "Fleet", dash.loadFleet}),
-		screen("/fleet/:id", reader, &page{"worker", "Worker", dash.loadWorker}),
-		screen("/queue", reader, &page{"queue", "Queue", dash.loadQueue}),
-		screen("/builds", reader, &page{"builds", "Builds", dash.loadBuilds}),
-		screen("/builds/:id", reader, &page{"build", "Build", dash.loadBuild}),
-		screen("/builds/:id/log", reader, &page{"log", "Log", dash.loadLog}),
-		screen("/tree", reader, &page{"tree", "Tree", dash.loadTree}),
-		screen("/tree/order", operator, &page{"order", "Order", dash.loadOrder}),
-		screen("/heijunka", reader, &page{"heijunka", "Heijunka", dash.loadHeijunka}),
-		screen("/throttle", reader, &page{"throttle", "Throttle", dash.loadThrottle}),
-		screen("/deployments", reader, &page{"deployments", "Deployments", dash.loadDeployments}),
-		screen("/deployments/:id", reader, &page{"deployment", "Deployment", dash.loadDeployment}),
-		screen("/audit", operator, &page{"audit", "Audit", dash.loadAudit}),
-		perform("/builds/:id/cancel", reader, act{name: "cancel", handle: byID(buildNotFound, builds.cancel), target: "build"}),
-		perform("/builds/:id/retry", reader, act{name: "retry", handle: retried(submissions.retry), target: "build"}),
-		perform("/builds/:id/requeue", operator, act{name: "requeue", handle: requeues.requeue, fields: "reason", why: true}),
-		perform("/builds/:id/priority", reader, act{name: "priority", handle: priorities.patch, fields: "priority:int", target: "build"}),
-		perform("/fleet/:id/drain", reader, act{name: "drain", handle: workers.drainWith(true), target: "worker", why: true}),
-		perform("/fleet/:id/resume", reader, act{name: "resume", handle: workers.drainWith(false), target: "worker", why: true}),
-		perform("/fleet/:id/delete", reader, act{name: "delete", handle: byID(workerNotFound, workers.delete), target: "worker", why: true}),
-		perform("/tree/*", operator, act{name: "order", handle: dash.treeOrder, fields: "reason", query: "force timeout"}),
-		perform("/heijunka/limits", operator, act{name: "limits", handle: heijunka.limits, fields: "soft_limit:int hard_limit:int reserved:float reset:bool for reason"}),
-		perform("/heijunka/pools/:name", operator, act{name: "scale", handle: heijunka.scale, fields: "by:int workers:int min:int max:int for reason"}),
-		perform("/heijunka/surge", operator, act{name: "surge", handle: heijunka.surge, fields: "action for reason"}),
-		perform("/heijunka/rebalance", operator, act{name: "rebalance", handle: heijunka.rebalance, fields: "reason"}),
-		perform("/throttle/:id/pause", operator, act{name: "queue-pause", handle: queues.pauseWith(true), fields: "reason", why: true}),
-		perform("/throttle/:id/resume", operator, act{name: "queue-resume", handle: queues.pauseWith(false), fields: "reason", why: true}),
-		perform("/throttle/:id/redrive", operator, act{name: "queue-redrive", handle: queues.redrive, fields: "reason", why: true}),
-		perform("/throttle/:id/rate", reader, act{
+		own(head, "/builds/:id/download", api.Reader, api.Transfer, dash.downloadBuild, builds.download),
+		own(head, "/builds/:id/download/:type", api.Reader, api.Transfer, dash.downloadBuild, builds.download),
+		screen("/fleet", api.Reader, &page{"fleet", "Fleet", dash.loadFleet}),
+		screen("/fleet/:id", api.Reader, &page{"worker", "Worker", dash.loadWorker}),
+		screen("/queue", api.Reader, &page{"queue", "Queue", dash.loadQueue}),
+		screen("/builds", api.Reader, &page{"builds", "Builds", dash.loadBuilds}),
+		screen("/builds/:id", api.Reader, &page{"build", "Build", dash.loadBuild}),
+		screen("/builds/:id/log", api.Reader, &page{"log", "Log", dash.loadLog}),
+		screen("/tree", api.Reader, &page{"tree", "Tree", dash.loadTree}),
+		screen("/tree/order", api.Operator, &page{"order", "Order", dash.loadOrder}),
+		screen("/heijunka", api.Reader, &page{"heijunka", "Heijunka", dash.loadHeijunka}),
+		screen("/throttle", api.Reader, &page{"throttle", "Throttle", dash.loadThrottle}),
+		screen("/deployments", api.Reader, &page{"deployments", "Deployments", dash.loadDeployments}),
+		screen("/deployments/:id", api.Reader, &page{"deployment", "Deployment", dash.loadDeployment}),
+		screen("/audit", api.Operator, &page{"audit", "Audit", dash.loadAudit}),
+		perform("/builds/:id/cancel", api.Reader, act{name: "cancel", handle: edge.ByID(buildNotFound, builds.cancel), target: "build"}),
+		perform("/builds/:id/retry", api.Reader, act{name: "retry", handle: retried(submissions.retry), target: "build"}),
+		perform("/builds/:id/requeue", api.Operator, act{name: "requeue", handle: requeues.requeue, fields: "reason", why: true}),
+		perform("/builds/:id/priority", api.Reader, act{name: "priority", handle: priorities.patch, fields: "priority:int", target: "build"}),
+		perform("/fleet/:id/drain", api.Reader, act{name: "drain", handle: workers.drainWith(true), target: "worker", why: true}),
+		perform("/fleet/:id/resume", api.Reader, act{name: "resume", handle: workers.drainWith(false), target: "worker", why: true}),
+		perform("/fleet/:id/delete", api.Reader, act{name: "delete", handle: edge.ByID(workerNotFound, workers.delete), target: "worker", why: true}),
+		perform("/tree/*", api.Operator, act{name: "order", handle: dash.treeOrder, fields: "reason", query: "force timeout"}),
+		perform("/heijunka/limits", api.Operator, act{name: "limits", handle: heijunka.limits, fields: "soft_limit:int hard_limit:int reserved:float reset:bool for reason"}),
+		perform("/heijunka/pools/:name", api.Operator, act{name: "scale", handle: heijunka.scale, fields: "by:int workers:int min:int max:int for reason"}),
+		perform("/heijunka/surge", api.Operator, act{name: "surge", handle: heijunka.surge, fields: "action for reason"}),
+		perform("/heijunka/rebalance", api.Operator, act{name: "rebalance", handle: heijunka.rebalance, fields: "reason"}),
+		perform("/throttle/:id/pause", api.Operator, act{name: "queue-pause", handle: queues.pauseWith(true), fields: "reason", why: true}),
+		perform("/throttle/:id/resume", api.Operator, act{name: "queue-resume", handle: queues.pauseWith(false), fields: "reason", why: true}),
+		perform("/throttle/:id/redrive", api.Operator, act{name: "queue-redrive", handle: queues.redrive, fields: "reason", why: true}),
+		perform("/throttle/:id/rate", api.Reader, act{
 			name: "rate", handle: throttle.setRate, target: "throttle", why: true,
 			fields: "portal_id:int action_id:int max_throughput:int time_period:int time_unit",
 		}),
-		perform("/deployments/:id/cancel", reader, act{name: "deployment-cancel", handle: deployments.steerWith("cancel", Deployments.Cancel), fields: "reason"}),
-		perform("/deployments/:id/pause", reader, act{name: "deployment-pause", handle: deployments.steerWith("pause", Deployments.Pause), fields: "reason"}),
-		perform("/deployments/:id/resume", reader, act{name: "deployment-resume", handle: deployments.steerWith("resume", Deployments.Resume), fields: "reason"}),
-		perform("/deployments/:id/retry", reader, act{name: "deployment-retry", handle: deployments.retry, fields: "repo token reason"}),
+		perform("/deployments/:id/cancel", api.Reader, act{name: "deployment-cancel", handle: deployments.steerWith("cancel", Deployments.Cancel), fields: "reason"}),
+		perform("/deployments/:id/pause", api.Reader, act{name: "deployment-pause", handle: deployments.steerWith("pause", Deployments.Pause), fields: "reason"}),
+		perform("/deployments/:id/resume", api.Reader, act{name: "deployment-resume", handle: deployments.steerWith("resume", Deployments.Resume), fields: "reason"}),
+		perform("/deployments/:id/retry", api.Reader, act{name: "deployment-retry", handle: deployments.retry, fields: "repo token reason"}),
 
 		probe("/health", health.show),
 		probe("/api/health", health.show),
@@ -238,7 +206,7 @@ func (s *Server) routes(d Deps) []route {
 		probe("/readyz", health.ready),
 		probe("/healthz", health.ready),
 		plain(head, "/openapi.yaml", serveOpenAPI()),
-		own(get, "/metrics", public, ops, s.probe, health.metrics(s.keys)),
+		own(get, "/metrics", api.Public, api.Ops, s.Probe, health.metrics(s.Keys)),
 
 		admin(get, "/admin/tree", tree.show),
 		admin(get, "/admin/tree/*", tree.show),

@@ -5,26 +5,28 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"takt/http/api"
 )
 
 // A route in the wrong domain starves others, or is starved by them.
 func TestRoutesCompeteWhereTheyBelong(t *testing.T) {
 	t.Parallel()
-	for _, r := range (&Server{shared: &shared{cfg: Config{}.WithDefaults()}, history: newHistory(Deps{})}).routes(Deps{}) {
-		operators := strings.HasPrefix(r.path, "/admin/") || r.path == "/api/builds/:id/requeue"
-		require.Equal(t, operators, r.access == adminKey, "%s %s: key", r.method, r.path)
-		want := r.domain
+	for _, r := range bareServer(t).routes(Deps{}, Config{}.WithDefaults()) {
+		operators := strings.HasPrefix(r.Path, "/admin/") || r.Path == "/api/builds/:id/requeue"
+		require.Equal(t, operators, r.Access == api.AdminKey, "%s %s: key", r.Method, r.Path)
+		want := r.Class
 		switch {
 		case operators:
-			want = ops
-		case strings.HasPrefix(r.path, "/api/hubspot/"):
-			want = hook
-		case strings.HasPrefix(r.path, "/api/config") && strings.HasPrefix(r.method, "GET"):
-			want = query
-		case strings.HasPrefix(r.path, "/api/config"), strings.HasPrefix(r.path, "/api/oauth/"):
-			want = submit
+			want = api.Ops
+		case strings.HasPrefix(r.Path, "/api/hubspot/"):
+			want = api.Hook
+		case strings.HasPrefix(r.Path, "/api/config") && strings.HasPrefix(r.Method, "GET"):
+			want = api.Query
+		case strings.HasPrefix(r.Path, "/api/config"), strings.HasPrefix(r.Path, "/api/oauth/"):
+			want = api.Submit
 		}
-		require.Equal(t, want, r.domain, "%s %s", r.method, r.path)
-		require.Equal(t, want == hook, r.domain == hook, "%s %s: the pool of webhooks is theirs", r.method, r.path)
+		require.Equal(t, want, r.Class, "%s %s", r.Method, r.Path)
+		require.Equal(t, want == api.Hook, r.Class == api.Hook, "%s %s: the pool of webhooks is theirs", r.Method, r.Path)
 	}
 }

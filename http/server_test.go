@@ -15,6 +15,7 @@ import (
 
 	takthttp "takt/http"
 	"takt/http/api"
+	"takt/http/edge"
 	"takt/store"
 )
 
@@ -48,7 +49,7 @@ func newServer(tb testing.TB, deps takthttp.Deps, change ...func(*takthttp.Confi
 		deps.Metrics = prometheus.NewRegistry()
 	}
 	deps.Logger = zerolog.New(l)
-	cfg := takthttp.Config{APIKey: apiKey, AdminKey: adminKey, WrongKeys: -1}
+	cfg := takthttp.Config{Config: edge.Config{APIKey: apiKey, AdminKey: adminKey, WrongKeys: -1}}
 	for _, f := range change {
 		f(&cfg)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	takthttp "takt/http"
+	"takt/http/edge"
 	"takt/store"
 )
 
@@ -163,7 +164,7 @@ func (s oneBuild) Submit(_ context.Context, in store.Submission, commit func() e
 }
 
 // fakePools serves one build, of a megabyte, with pools of limited sizes in fake time.
-func fakePools(t *testing.T, requests takthttp.Requests) (p *pipes, submit func(from string) int) {
+func fakePools(t *testing.T, requests edge.Requests) (p *pipes, submit func(from string) int) {
 	t.Helper()
 	p = fakeTimeWith(t, func(d *takthttp.Deps) {
 		i := oneBuild{roomy{&instant{}}}

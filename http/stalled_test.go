@@ -16,6 +16,7 @@ import (
 
 	takthttp "takt/http"
 	"takt/http/api"
+	"takt/http/edge"
 	"takt/http/tlstest"
 	"takt/store"
 )
@@ -97,7 +98,7 @@ func TestStreamsThatAreNotReadAreReset(t *testing.T) {
 	t.Parallel()
 	ca, dir := tlstest.NewAuthority(t), t.TempDir()
 	cert, key := ca.Issue(t, dir, 1)
-	pair, err := takthttp.OpenCertificate(cert, key, zerolog.Nop())
+	pair, err := edge.OpenCertificate(cert, key, zerolog.Nop())
 	require.NoError(t, err)
 	s, _ := newServer(t, takthttp.Deps{TLS: pair, Tree: bigTree(16 << 20)}, func(c *takthttp.Config) { c.MaxBypass = 1 })
 	url, _ := serve(t, s, listen(t))

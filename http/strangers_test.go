@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	takthttp "takt/http"
+	"takt/http/edge"
 	"takt/http/hubspot"
 	"takt/http/hubspottest"
 	"takt/store"
@@ -452,8 +453,8 @@ func TestKeysOfFewCharactersAreRefused(t *testing.T) {
 	for key, ok := range map[string]bool{
 		strings.Repeat("a", 32): false, strings.Repeat("abcdefg", 5): false, "0123456701234567": true, apiKey: true,
 	} {
-		for _, cfg := range []takthttp.Config{{APIKey: key}, {APIKey: "another-" + apiKey, AdminKey: key}} {
-			_, err := takthttp.New(takthttp.Deps{}, cfg)
+		for _, cfg := range []edge.Config{{APIKey: key}, {APIKey: "another-" + apiKey, AdminKey: key}} {
+			_, err := takthttp.New(takthttp.Deps{}, takthttp.Config{Config: cfg})
 			if ok {
 				require.NoError(t, err, key)
 			} else {

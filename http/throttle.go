@@ -11,6 +11,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"takt/http/api"
+	"takt/http/edge"
 	"takt/http/hubspot"
 	"takt/store"
 )
@@ -24,30 +25,31 @@ const (
 
 // throttle accepts HubSpot's actions, installs takt in its portals, and sets rates.
 type throttle struct {
-	*shared
+	edge     *edge.Server
+	cfg      Config
 	audit    *audit
 	throttle Throttle
 	store    ThrottleStore
 	oauth    OAuth
-	installs *share // installations that wait for HubSpot
+	installs *edge.Share // installations that wait for HubSpot
 }
 
 // action handles POST /api/hubspot/action, which accepts an action of HubSpot. It answers
 // when the action is durable, because HubSpot forgets the action after the answer.
 // Anybody can send a request here. So a request with a bad header is refused before its
 // body is read, and a slow body takes no place from others.
-func (h *throttle) action(c echo.Context, r *route) error {
+func (h *throttle) action(c echo.Context, r *edge.Route) error {
 	req := c.Request()
 	unsigned := func(err error) error { return store.Wrap(store.Unauthorized, "Invalid signature", err) }
 	if err := hubspot.Check(h.cfg.HubSpotSecret, req.Header, time.Now()); err != nil {
 		return unsigned(err)
 	}
 	var body []byte
-	err := h.within(h.bodies, c, func() (err error) {
-		if b := watched(req); b != nil {
-			b.end = time.Now().Add(actionTimeout)
+	err := h.edge.Within(h.edge.Bodies, c, func() (err error) {
+		if b := edge.Watched(req); b != nil {
+			b.End = time.Now().Add(actionTimeout)
 		}
-		body, err = readBody(c)
+		body, err = edge.ReadBody(c)
 		return err
 	})
 	if err != nil {
@@ -56,18 +58,18 @@ func (h *throttle) action(c echo.Context, r *route) error {
 	if err := hubspot.Verify(h.cfg.HubSpotSecret, req.Method, hubspot.URI(h.cfg.PublicURL, req), body, req.Header, time.Now()); err != nil {
 		return unsigned(err)
 	}
-	h.trust(c, time.Now())
+	h.edge.Trust(c, time.Now())
 	action, err := hubspot.ParseAction(body)
 	if err != nil {
 		return err
 	}
 	action.Expires = h.cfg.HubSpotExpiration
 	taken := *r
-	taken.handle = func(ctx context.Context, _ echo.Context) (any, error) {
+	taken.Handle = func(ctx context.Context, _ echo.Context) (any, error) {
 		accepted, err := h.throttle.Accept(ctx, action)
 		return h.actionReply(accepted), err
 	}
-	return h.open(c, &taken)
+	return h.edge.Open(c, &taken)
 }
 
 // actionReply is the state of an action as HubSpot reads it. Without HubSpotBlock the
@@ -76,7 +78,7 @@ func (h *throttle) actionReply(a store.Acceptance) any {
 	reply := hubspot.Reply{}
 	switch {
 	case (a.State == store.ActionWaiting || a.State == store.ActionCompleted) && !h.cfg.HubSpotBlock:
-		return answer{status: http.StatusNoContent}
+		return edge.Reply{Status: http.StatusNoContent}
 	case a.State == store.ActionWaiting:
 		reply.OutputFields = hubspot.OutputFields{State: hubspot.Block, Expiration: hubspot.Duration(a.Remaining)}
 	case a.State == store.ActionCompleted:
@@ -113,8 +115,8 @@ func (h *throttle) authorize(ctx context.Context, c echo.Context) (any, error) {
 
 // serveInstall answers outside of the places, because an installation waits for HubSpot. A
 // few run at once.
-func (h *throttle) serveInstall(c echo.Context, r *route) error {
-	return h.within(h.installs, c, func() error { return h.answer(c.Request().Context(), c, r.handle) })
+func (h *throttle) serveInstall(c echo.Context, r *edge.Route) error {
+	return h.edge.Within(h.installs, c, func() error { return h.edge.Answer(c.Request().Context(), c, r.Handle) })
 }
 
 // install handles GET /api/oauth/callback, to which HubSpot redirects the installer.
@@ -139,7 +141,7 @@ func (h *throttle) putConfig(ctx context.Context, c echo.Context) (any, error) {
 	}
 	var saved store.ThrottleConfig
 	e := entry{action: "set rate", target: fmt.Sprintf("%d/%d", config.PortalID, config.ActionID), detail: change(api.NewThrottleConfig(config))}
-	err = h.audit.audited(ctx, c, e, func(ctx context.Context) (err error) {
+	err = h.audit.audited(ctx, e, func(ctx context.Context) (err error) {
 		saved, err = h.throttle.PutConfig(ctx, config)
 		return err
 	})
@@ -158,26 +160,26 @@ func (h *throttle) setRate(ctx context.Context, c echo.Context) (any, error) {
 
 func readRate(c echo.Context) (store.ThrottleConfig, error) {
 	var body map[string]json.RawMessage
-	if _, err := readJSON(c, &body); err != nil {
+	if _, err := edge.ReadJSON(c, &body); err != nil {
 		return store.ThrottleConfig{}, err
 	}
 	return api.ReadThrottleConfig(body)
 }
 
 func configPath(c echo.Context) (portal, action int64, err error) {
-	if portal, err = positive("portal_id", c.Param("portal_id")); err == nil {
-		action, err = positive("action_id", c.Param("action_id"))
+	if portal, err = edge.Positive("portal_id", c.Param("portal_id")); err == nil {
+		action, err = edge.Positive("action_id", c.Param("action_id"))
 	}
 	return portal, action, err
 }
 
 func (h *throttle) listConfigs(ctx context.Context, c echo.Context) (any, error) {
-	portal, err := positive("portal_id", c.Param("portal_id"))
+	portal, err := edge.Positive("portal_id", c.Param("portal_id"))
 	if err != nil {
 		return nil, err
 	}
 	list, err := h.store.Configs(ctx, portal)
-	return api.ThrottleConfigs{Configs: each(list, api.NewThrottleConfig)}, err
+	return api.ThrottleConfigs{Configs: edge.Each(list, api.NewThrottleConfig)}, err
 }
 
 func (h *throttle) showConfig(ctx context.Context, c echo.Context) (any, error) {
@@ -196,5 +198,5 @@ func (h *throttle) deleteConfig(ctx context.Context, c echo.Context) (any, error
 	if err != nil {
 		return nil, err
 	}
-	return answer{status: http.StatusNoContent}, h.throttle.DeleteConfig(ctx, portal, action)
+	return edge.Reply{Status: http.StatusNoContent}, h.throttle.DeleteConfig(ctx, portal, action)
 }

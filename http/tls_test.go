@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	takthttp "takt/http"
+	"takt/http/edge"
 	"takt/http/tlstest"
 	"takt/store"
 )
@@ -25,7 +26,7 @@ func secured(t *testing.T, two bool, change ...func(*takthttp.Config)) (b *bundl
 	cert, key := ca.Issue(t, dir, 1)
 	b = setupWith(t, func(d *takthttp.Deps) {
 		var err error
-		d.TLS, err = takthttp.OpenCertificate(cert, key, zerolog.Nop())
+		d.TLS, err = edge.OpenCertificate(cert, key, zerolog.Nop())
 		require.NoError(t, err)
 	}, change...)
 	b.url = strings.Replace(b.url, "http://", "https://", 1)
@@ -147,7 +148,7 @@ func TestServerEndsUnderTLSToo(t *testing.T) {
 	t.Parallel()
 	ca := tlstest.NewAuthority(t)
 	cert, file := ca.Issue(t, t.TempDir(), 1)
-	pair, err := takthttp.OpenCertificate(cert, file, zerolog.Nop())
+	pair, err := edge.OpenCertificate(cert, file, zerolog.Nop())
 	require.NoError(t, err)
 	q := parking{parked: make(chan struct{}, 1), ended: make(chan error, 1)}
 	s, _ := newServer(t, takthttp.Deps{Queue: q, TLS: pair})

@@ -9,6 +9,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"takt/http/api"
+	"takt/http/edge"
 	"takt/store"
 	"takt/store/tracing"
 )
@@ -16,24 +17,25 @@ import (
 // workers registers and unregisters workers, shows the fleet and carries out orders on
 // it.
 type workers struct {
-	*shared
-	store   Workers
-	tokens  *store.WorkerTokens
-	queue   Queue
-	publish Publish
-	quota   *quota // of registrations, per remote address; nil: no limit
+	edge      *edge.Server
+	baseImage string
+	store     Workers
+	tokens    *store.WorkerTokens
+	queue     Queue
+	publish   Publish
+	quota     *edge.Quota // of registrations, per remote address; nil: no limit
 }
 
-func newWorkers(s *shared, d Deps) *workers {
-	return &workers{s, d.Workers, d.Tokens, d.Queue, d.Publish, newQuota("register", s.cfg.RegisterRate, time.Now())}
+func newWorkers(s *edge.Server, cfg Config, d Deps) *workers {
+	return &workers{s, cfg.BaseImageID, d.Workers, d.Tokens, d.Queue, d.Publish, edge.NewQuota("register", cfg.RegisterRate, time.Now())}
 }
 
 // serveRegister runs a registration, unless its address has sent too many.
-func (h *workers) serveRegister(c echo.Context, r *route) error {
-	if err := h.quota.admit(c.Response().Header(), quotaAddr(remote(c.Request(), h.cfg.TrustedProxies))); err != nil {
+func (h *workers) serveRegister(c echo.Context, r *edge.Route) error {
+	if err := h.quota.Admit(c.Response().Header(), h.edge.Addr(c)); err != nil {
 		return err
 	}
-	return h.levelled(c, r)
+	return h.edge.Levelled(c, r)
 }
 
 func (h *workers) register(ctx context.Context, c echo.Context) (any, error) {
@@ -44,7 +46,7 @@ func (h *workers) register(ctx context.Context, c echo.Context) (any, error) {
 		ActiveBuilds json.RawMessage `json:"active_builds"`
 		Instance     json.RawMessage `json:"instance"`
 	}
-	if _, err := readJSON(c, &body); err != nil {
+	if _, err := edge.ReadJSON(c, &body); err != nil {
 		return nil, err
 	}
 	reg, err := store.ParseRegistration(body.ID, body.Name, body.Capabilities, body.ActiveBuilds, body.Instance)
@@ -59,14 +61,14 @@ func (h *workers) register(ctx context.Context, c echo.Context) (any, error) {
 	}
 	known, err := h.store.Register(ctx, reg)
 	if store.CodeOf(err) == store.DuplicateWorker {
-		return nil, h.conflict(ctx, reg, remote(c.Request(), h.cfg.TrustedProxies).String(), err)
+		return nil, h.conflict(ctx, reg, edge.Remote(c.Request(), h.edge.Config.TrustedProxies).String(), err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("registering worker %s: %w", reg.ID, err)
 	}
 	reply := api.Registered{
 		ID: reg.ID, AccessToken: h.tokens.Issue(known.Token), Status: "registered",
-		Message: "Worker registered", BaseImageID: h.cfg.BaseImageID,
+		Message: "Worker registered", BaseImageID: h.baseImage,
 	}
 	if known.Again {
 		reply.Status, reply.Message = "re-registered", "Worker re-registered"
@@ -89,7 +91,7 @@ func (h *workers) conflict(ctx context.Context, reg store.Registration, address 
 		return refused
 	}
 	if report {
-		h.log.Warn().Str("worker", reg.ID).Str("name", reg.Name).Str("address", address).Str("instance", reg.Instance).
+		h.edge.Log.Warn().Str("worker", reg.ID).Str("name", reg.Name).Str("address", address).Str("instance", reg.Instance).
 			Msg("registration refused: another process uses this worker id")
 	}
 	duplicate := store.ErrDuplicateWorker()
@@ -98,7 +100,7 @@ func (h *workers) conflict(ctx context.Context, reg store.Registration, address 
 }
 
 func (h *workers) unregister(ctx context.Context, c echo.Context) (any, error) {
-	token := header(c.Request().Header, keyWorkerToken)
+	token := edge.Header(c.Request().Header, edge.HeaderWorkerToken)
 	if token == "" {
 		return nil, store.NewError(store.Unauthorized, "Missing X-Worker-Token header")
 	}
@@ -157,9 +159,9 @@ func (h *workers) list(_ context.Context, c echo.Context) (any, error) {
 	switch f.Status {
 	case "", store.Idle, store.Busy, store.Offline:
 	default:
-		return nil, invalid("Invalid status")
+		return nil, edge.Invalid("Invalid status")
 	}
-	limit, err := limitParam(c, maxList, 0)
+	limit, err := edge.LimitParam(c, maxList, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -169,7 +171,7 @@ func (h *workers) list(_ context.Context, c echo.Context) (any, error) {
 		}
 		return h.store.List(ctx, f)
 	}
-	return listOf(min(limit, maxList), read, api.NewWorker).in("workers", true), nil
+	return edge.ListOf(min(limit, maxList), read, api.NewWorker).In("workers", true), nil
 }
 
 func (h *workers) show(ctx context.Context, id string) (any, error) {
@@ -188,8 +190,8 @@ func (h *workers) stats(ctx context.Context, id string) (any, error) {
 	return api.NewWorkerStats(w, time.Now()), err
 }
 
-func (h *workers) drainWith(draining bool) handler {
-	return byID(workerNotFound, func(ctx context.Context, id string) (any, error) {
+func (h *workers) drainWith(draining bool) edge.Handler {
+	return edge.ByID(workerNotFound, func(ctx context.Context, id string) (any, error) {
 		status, err := h.store.Drain(ctx, id, draining)
 		if err != nil {
 			return nil, err

@@ -6,7 +6,7 @@ import (
 )
 
 // Code is the stable, machine-readable name of a failure. Codes never change
-// their meaning; http/error.go gives each one its status.
+// their meaning; http/edge/error.go gives each one its status.
 type Code string
 
 // The codes that this project uses.

@@ -65,6 +65,8 @@ func TestImportDirection(t *testing.T) {
 			return []string{"takt/actors", "takt/store/postgres", "github.com/jackc/pgx", "github.com/labstack/echo"}
 		case pkg == "takt/http/api":
 			return []string{"takt/http", "takt/actors", "takt/store/postgres", "github.com/labstack/echo"}
+		case pkg == "takt/http/edge":
+			return []string{"takt/http", "takt/actors", "takt/storage", "takt/store/postgres", "github.com/jackc/pgx", "github.com/asynkron"}
 		case pkg == "takt/http":
 			return []string{"takt/actors", "takt/store/postgres", "github.com/jackc/pgx", "github.com/asynkron"}
 		case pkg == "takt/http/hubspot" || pkg == "takt/actors/throttle/hubspot":

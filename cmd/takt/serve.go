@@ -29,6 +29,7 @@ import (
 	"takt/actors/telemetry"
 	"takt/cmd/internal/cli"
 	"takt/http"
+	"takt/http/edge"
 	"takt/migrations"
 	"takt/storage"
 	"takt/store"
@@ -86,7 +87,7 @@ type controller struct {
 	files    *storage.Files
 	tree     *actors.Tree
 	server   *http.Server
-	tls      *http.Certificate // nil: plain HTTP
+	tls      *edge.Certificate // nil: plain HTTP
 	// welcome is the output for the text that tells a person what to do next.
 	welcome io.Writer
 	// forge is the client that deployments find repositories with.
@@ -284,11 +285,13 @@ func (c *controller) httpConfig() http.Config {
 	load := c.cfg.Heijunka.config()
 	pool := load.Pool(heijunka.Transfer)
 	return http.Config{
-		APIKey: c.cfg.APIKey, AdminKey: c.cfg.AdminKey, Secrets: c.keys.Secrets(), BaseImageID: c.cfg.BaseImageID, BuildTokenLife: c.cfg.BuildTokenLife,
-		TelemetryWithoutKey: c.cfg.TelemetryWithoutKey, PlainSessions: strings.HasPrefix(c.cfg.PublicURL, "http://"),
-		MaxConnections: c.connections(),
-		MaxTransfers:   pool.Initial + pool.Overflow,
-		PollRate:       rate(c.cfg.PollRate), RegisterRate: rate(c.cfg.RegisterRate), TrustedProxies: c.cfg.TrustedProxies,
+		Config: edge.Config{
+			APIKey: c.cfg.APIKey, AdminKey: c.cfg.AdminKey, TelemetryWithoutKey: c.cfg.TelemetryWithoutKey,
+			MaxConnections: c.connections(), MaxTransfers: pool.Initial + pool.Overflow, TrustedProxies: c.cfg.TrustedProxies,
+		},
+		Secrets: c.keys.Secrets(), BaseImageID: c.cfg.BaseImageID, BuildTokenLife: c.cfg.BuildTokenLife,
+		PlainSessions: strings.HasPrefix(c.cfg.PublicURL, "http://"),
+		PollRate:      rate(c.cfg.PollRate), RegisterRate: rate(c.cfg.RegisterRate),
 		PublicURL: c.cfg.PublicURL, HubSpotSecret: c.cfg.HubSpot.App.ClientSecret,
 		HubSpotBlock: c.cfg.HubSpot.Reply == "block", HubSpotExpiration: c.cfg.HubSpot.Expiration,
 	}
@@ -325,11 +328,11 @@ func fileLimit() uint64 {
 }
 
 // openTLS reads the certificate that the settings name. It returns nil if they name none.
-func openTLS(cfg Config, log zerolog.Logger) (*http.Certificate, error) {
+func openTLS(cfg Config, log zerolog.Logger) (*edge.Certificate, error) {
 	if cfg.TLSCert == "" {
 		return nil, nil //nolint:nilnil // none is asked for, which is no error
 	}
-	return http.OpenCertificate(cfg.TLSCert, cfg.TLSKey, log)
+	return edge.OpenCertificate(cfg.TLSCert, cfg.TLSKey, log)
 }
 
 // warnOfPlainHTTP logs once what is sent unencrypted.

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"takt/http"
+	"takt/http/edge"
 	"takt/store/seal"
 )
 
@@ -30,7 +30,7 @@ func (c *Config) validate() []error {
 	for name, key := range map[string]string{"api-key": c.APIKey, "admin-key": c.AdminKey} {
 		if key != "" && !keyPattern.MatchString(key) {
 			bad(name, "needs at least 16 characters of [A-Za-z0-9_-]")
-		} else if key != "" && !http.VariedKey(key) {
+		} else if key != "" && !edge.VariedKey(key) {
 			bad(name, "needs at least 8 different characters")
 		}
 	}

@@ -1,0 +1,70 @@
+package http
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"strconv"
+
+	"github.com/labstack/echo/v4"
+
+	"takt/http/api"
+	"takt/http/edge"
+	"takt/storage"
+	"takt/store"
+)
+
+// storedOnce returns what the store needs. The reply is sealed before the commit, so that every
+// committed submission can be replayed.
+func (in *submission) storedOnce(status int, token string) *store.Once {
+	return &store.Once{Key: in.once.Digest(), Content: in.content(), Seal: func(b store.Build) ([]byte, error) {
+		body, err := edge.Marshal(api.NewSubmitted(b, token))
+		if err != nil {
+			return nil, err
+		}
+		return in.once.Seal(edge.FirstReply{Status: status, Body: body})
+	}}
+}
+
+// content is a digest of all that must be equal in a repeated submission.
+func (in *submission) content() [sha256.Size]byte {
+	type file struct {
+		Size   int64
+		SHA256 string
+	}
+	describe := func(u *storage.Upload) *file {
+		if u == nil {
+			return nil
+		}
+		return &file{u.Size, hex.EncodeToString(u.SHA256[:])}
+	}
+	labels := in.labels
+	if len(labels) == 0 {
+		labels = nil
+	}
+	b, err := json.Marshal(struct {
+		Platform      store.Platform
+		Priority      int
+		Labels        store.Labels // ordered by name
+		Source, Certs *file
+	}{in.platform, in.priority, labels, describe(in.source), describe(in.certs)})
+	if err != nil {
+		panic(err) // impossible: strings and numbers
+	}
+	return sha256.Sum256(b)
+}
+
+// replay answers a repeated submission with its first reply. The caller discards what was
+// just uploaded.
+func (in *submission) replay(c echo.Context, found *store.Repeated) (any, error) {
+	if found.Content != in.content() {
+		return nil, store.NewError(store.KeyMismatch, "Idempotency-Key was used for another submission")
+	}
+	r, err := in.once.Open(found.Reply)
+	if err != nil {
+		return nil, store.Wrap(store.KeyExpired, "The first reply to this Idempotency-Key can no longer be told", err)
+	}
+	h := c.Response().Header()
+	h[api.HeaderReplayed] = []string{strconv.FormatBool(true)}
+	return edge.Reply{Status: r.Status, Body: r.Body}, nil
+}

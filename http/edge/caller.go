@@ -1,0 +1,73 @@
+package edge
+
+import (
+	"context"
+	"net"
+
+	"github.com/labstack/echo/v4"
+)
+
+// Caller is who sent a request.
+type Caller struct {
+	// APIKey and AdminKey say that the key was sent and is right.
+	APIKey, AdminKey bool
+	Session          *Session // nil for a program
+	Remote           string   // the connection's address, without its port
+	RequestID        string
+}
+
+// Session is a person's session in a browser.
+type Session struct {
+	ID, Role, Name string
+	Admin          bool // it began with the admin key
+}
+
+// Actor returns the caller's name for the audit.
+func (c Caller) Actor() string {
+	switch {
+	case c.Session != nil:
+		return c.Session.Name + " (" + c.Session.Role + ")@" + c.Remote
+	case c.AdminKey:
+		return "admin@" + c.Remote
+	default: // a holder of the API key
+		return "api@" + c.Remote
+	}
+}
+
+// Operator reports whether the caller has shown the admin key, now or when the session began.
+func (c Caller) Operator() bool { return c.AdminKey || c.Session != nil && c.Session.Admin }
+
+type (
+	// callerKey and sessionKey are context keys of a Caller and a *Session.
+	callerKey  struct{}
+	sessionKey struct{}
+)
+
+// CallerOf returns who sent the request that a handler's context belongs to.
+func CallerOf(ctx context.Context) Caller {
+	c, _ := ctx.Value(callerKey{}).(Caller)
+	return c
+}
+
+// WithSession returns the context of a request with a session that was checked.
+func WithSession(ctx context.Context, s *Session) context.Context {
+	return context.WithValue(ctx, sessionKey{}, s)
+}
+
+// WithCaller returns a handler's context that knows who sent the request, see [CallerOf].
+// [Server.Answer] calls it; polls do without.
+func (s *Server) WithCaller(ctx context.Context, c echo.Context) context.Context {
+	r := c.Request()
+	caller := Caller{Remote: r.RemoteAddr, RequestID: RequestID(c)}
+	if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
+		caller.Remote = host
+	}
+	if key := Header(r.Header, HeaderAPI); key != "" {
+		caller.APIKey = s.Keys.API.Is(key)
+	}
+	if key := Header(r.Header, HeaderAdmin); key != "" {
+		caller.AdminKey = s.Keys.Admin.Is(key)
+	}
+	caller.Session, _ = ctx.Value(sessionKey{}).(*Session)
+	return context.WithValue(ctx, callerKey{}, caller)
+}

@@ -1,0 +1,130 @@
+package edge
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"time"
+)
+
+// Config is what an operator may set about the server itself. Zero values mean the
+// defaults of WithDefaults.
+type Config struct {
+	// APIKey is shared by clients and workers. AdminKey alone opens /admin. Both are 16
+	// or more of [A-Za-z0-9_-]; APIKey is required.
+	APIKey, AdminKey string
+	// TelemetryWithoutKey accepts telemetry without an API key if it names a build and
+	// the worker that holds it. Old host monitors have no key.
+	TelemetryWithoutKey bool
+	// WrongKeys is how many wrong keys a minute one remote address may show before it
+	// gets a Retry-After. A right key is never refused. Negative: no limit.
+	WrongKeys int
+	// TrustedProxies are the networks whose X-Forwarded-For is believed.
+	TrustedProxies []netip.Prefix
+
+	// MaxJSON limits a JSON body, and MaxField a text field of a form, in bytes.
+	MaxJSON, MaxField int64
+	// MaxParts is how many parts a form may have.
+	MaxParts int
+	// MaxConnections is how many connections may be open at once; for further ones those
+	// of strangers are closed. Each parked poll uses one. MaxStreams is how many of them
+	// may be streams.
+	MaxConnections, MaxStreams int
+	// MaxPerAddress is how many connections one remote address may have that has shown no
+	// right key, session or signature lately.
+	MaxPerAddress int
+	// MaxTransfers is how many file transfers are served at once; further ones wait up to
+	// 20 s. A quarter is for downloads that show only a build's token.
+	MaxTransfers int
+	// MaxBypass is how many operators' requests, which are not levelled, are served at
+	// once. The same limit applies to the public pages.
+	MaxBypass int
+
+	// ReadHeaderTimeout is for a request's header, and for the first request of a
+	// connection. ReadTimeout is for a body that is not a file. IdleTimeout is for the
+	// time between two requests.
+	ReadHeaderTimeout, ReadTimeout, IdleTimeout time.Duration
+	// StallTimeout is how long a transfer may stand still.
+	StallTimeout time.Duration
+	// LeastRate is how many bytes a second a client must send or read in a transfer. It is
+	// judged each time takt has waited LeastRateGrace for the client.
+	LeastRate      int64
+	LeastRateGrace time.Duration
+	// DrainTimeout is how long the rest of a refused body is read, so that the client
+	// receives the refusal.
+	DrainTimeout time.Duration
+	// StreamTimeout is how long a write to a stream may take; a slower client is cut off.
+	// StreamPing is the time between two pings.
+	StreamTimeout, StreamPing time.Duration
+	// RequestGrace is how long a request may go on after it was told to end; then its
+	// connection is cut off. ShutdownTimeout is how long running requests may take when
+	// Serve returns, or in Drain.
+	RequestGrace, ShutdownTimeout time.Duration
+}
+
+// writeTimeout is the time from a request's header to the end of its reply, unless that is
+// a file. It is longer than the longest poll.
+const writeTimeout = 2 * time.Minute
+
+// maxDrains is how many refused bodies are read at once.
+const maxDrains = 8
+
+var keyPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{16,}$`)
+
+// WithDefaults returns c with its zero values filled in.
+func (c Config) WithDefaults() Config {
+	c.WrongKeys = cmp.Or(c.WrongKeys, 10)
+	c.MaxJSON = cmp.Or(c.MaxJSON, 1<<20)
+	c.MaxField = cmp.Or(c.MaxField, 64<<10)
+	c.MaxParts = cmp.Or(c.MaxParts, 32)
+	c.MaxConnections = cmp.Or(c.MaxConnections, 32_768)
+	c.MaxPerAddress = cmp.Or(c.MaxPerAddress, max(64, c.MaxConnections/8))
+	c.MaxTransfers = cmp.Or(c.MaxTransfers, 256)
+	c.LeastRate = cmp.Or(c.LeastRate, 8<<10)
+	c.LeastRateGrace = cmp.Or(c.LeastRateGrace, 30*time.Second)
+	c.ReadHeaderTimeout = cmp.Or(c.ReadHeaderTimeout, 10*time.Second)
+	c.ReadTimeout = cmp.Or(c.ReadTimeout, 30*time.Second)
+	c.IdleTimeout = cmp.Or(c.IdleTimeout, 2*time.Minute)
+	c.StallTimeout = cmp.Or(c.StallTimeout, time.Minute)
+	c.DrainTimeout = cmp.Or(c.DrainTimeout, time.Minute)
+	c.MaxBypass = cmp.Or(c.MaxBypass, 64)
+	c.MaxStreams = cmp.Or(c.MaxStreams, 1000)
+	c.StreamTimeout = cmp.Or(c.StreamTimeout, 10*time.Second)
+	c.StreamPing = cmp.Or(c.StreamPing, 15*time.Second)
+	c.RequestGrace = cmp.Or(c.RequestGrace, time.Second)
+	c.ShutdownTimeout = cmp.Or(c.ShutdownTimeout, 20*time.Second)
+	return c
+}
+
+// Validate names everything that is wrong with c after WithDefaults.
+func (c Config) Validate() error {
+	var faults []error
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			faults = append(faults, fmt.Errorf(format, args...))
+		}
+	}
+	check(keyPattern.MatchString(c.APIKey), "api key: needs at least 16 characters of [A-Za-z0-9_-]")
+	check(c.AdminKey == "" || keyPattern.MatchString(c.AdminKey), "admin key: needs at least 16 characters of [A-Za-z0-9_-]")
+	const poor = "%s key: needs at least %d different characters"
+	check(VariedKey(c.APIKey), poor, "api", leastVaried)
+	check(c.AdminKey == "" || VariedKey(c.AdminKey), poor, "admin", leastVaried)
+	check(c.APIKey != c.AdminKey, "admin key: must not be the api key")
+	check(c.MaxConnections >= 0, "connection limit: must be positive")
+	return errors.Join(faults...)
+}
+
+// leastVaried is how many different characters a key must have, because a key with few
+// different characters is easy to guess.
+const leastVaried = 8
+
+// VariedKey reports whether a key has enough different characters.
+func VariedKey(key string) bool {
+	seen := map[rune]bool{}
+	for _, r := range key {
+		seen[r] = true
+	}
+	return len(seen) >= leastVaried
+}

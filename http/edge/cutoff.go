@@ -1,0 +1,99 @@
+package edge
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"takt/store"
+)
+
+// cutoff watches one run of a request that may be told to end while its client is still
+// connected. When it is told to, reads of the client's body fail at once. A run that has
+// not ended after the grace period loses its connection, so whatever it writes later is
+// discarded.
+type cutoff struct {
+	server *Server
+	c      echo.Context
+	body   *Body // nil without one
+	work   store.Work
+
+	mu    sync.Mutex  // guards what follows
+	over  bool        // the run has ended: its connection must not be touched
+	timer *time.Timer // nil until the run is told to end
+	// lost says that nothing may be written any more, because the grace period has passed
+	// or the handler itself has aborted.
+	lost bool
+}
+
+// Do runs fn as a levelled request. http.ErrAbortHandler means that the caller must abort
+// the connection.
+func (s *Server) Do(c echo.Context, r *Route, fn func(ctx context.Context) error) error {
+	req := c.Request()
+	k := &cutoff{server: s, c: c, body: Watched(req)}
+	k.work = store.Work{Domain: r.Class.String(), Route: r.Path, ID: RequestID(c), Key: req.URL.Path, Limit: limit(r.Class), Told: k.begin}
+	err := s.requests.Do(req.Context(), k.work, func(ctx context.Context) error { return k.watch(ctx, fn) })
+	if k.lost {
+		return http.ErrAbortHandler
+	}
+	return err
+}
+
+// watch calls fn. ctx belongs to the process that runs it. That process also handles
+// panics, except http.ErrAbortHandler, which is not a crash.
+func (k *cutoff) watch(ctx context.Context, fn func(ctx context.Context) error) (err error) {
+	defer func() { // also after a panic or runtime.Goexit
+		k.end()
+		v := recover()
+		if e, ok := v.(error); ok && errors.Is(e, http.ErrAbortHandler) {
+			err, k.lost = e, true
+		} else if v != nil {
+			panic(v)
+		}
+	}()
+	return fn(ctx)
+}
+
+// begin is called when the process is told to end.
+func (k *cutoff) begin() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.over {
+		return
+	}
+	if k.body != nil {
+		k.body.cut()
+	}
+	k.timer = time.AfterFunc(k.server.Config.RequestGrace, k.expire)
+}
+
+// expire is called when the grace period is over.
+func (k *cutoff) expire() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.over {
+		return
+	}
+	k.lost = true
+	k.server.Log.Warn().Str("route", k.work.Route).Str("request_id", k.work.ID).Dur("grace", k.server.Config.RequestGrace).
+		Msg("request did not end when it was told to: its connection is cut off")
+	hangUp(k.c)() // HTTP/2 resets the stream by itself
+}
+
+// end marks the run as over and stops the timer; from here on the cutoff does not touch
+// the connection.
+func (k *cutoff) end() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.over = true
+	if k.timer != nil {
+		k.timer.Stop()
+	}
+}
+
+// longAgo is a deadline that has passed.
+func longAgo() time.Time { return time.Unix(1, 0) }

@@ -1,0 +1,91 @@
+package edge
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"takt/store"
+)
+
+// ErrServerClosed is why contexts end when a Serve ends or the server drains.
+var ErrServerClosed = errors.New("the server is closing")
+
+// ErrDraining is what a draining server answers.
+func ErrDraining() error {
+	return store.NewError(store.Unavailable, "The controller is shutting down")
+}
+
+// stoppingKey is the context key of the context that ends when its Serve ends or the
+// server drains.
+type stoppingKey struct{}
+
+// Stopping returns a context that ends before ctx when the server is closing.
+func Stopping(ctx context.Context) context.Context {
+	if c, ok := ctx.Value(stoppingKey{}).(context.Context); ok {
+		return c
+	}
+	return ctx
+}
+
+// Drain prepares the end of the process. From now on new requests are answered 503 with
+// Connection: close, except for /livez and /readyz; what waits is answered at once. Drain
+// returns when the requests under way have ended, of all calls of Serve, or after
+// ShutdownTimeout. Serve goes on and may be called again, so that probes are answered
+// until the process ends.
+func (s *Server) Drain(ctx context.Context) {
+	s.draining.Store(true)
+	if release := s.release.Load(); release != nil {
+		(*release)(ErrServerClosed)
+	}
+	limit := time.NewTimer(s.Config.ShutdownTimeout)
+	defer limit.Stop()
+	for s.inFlight.Load() > 0 {
+		select {
+		case <-s.idle:
+		case <-limit.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Wait returns when the requests of all calls of Serve that have returned have ended.
+func (s *Server) Wait() { s.ended.Wait() }
+
+// patience is how long the requests of a Serve that returns may take to end. When the
+// server drains, they have had their time.
+func (s *Server) patience() time.Duration {
+	if s.draining.Load() {
+		return s.Config.RequestGrace
+	}
+	return s.Config.ShutdownTimeout
+}
+
+// drainPath reports whether a route is served while the server drains. Its requests are
+// not waited for.
+func drainPath(path string) bool { return path == "/livez" || path == "/readyz" || path == "/healthz" }
+
+// Running is how many requests are under way, parked polls included.
+func (s *Server) Running() int { return int(s.inFlight.Load()) }
+
+// begin counts a request as under way. It returns false if the server drains.
+func (s *Server) begin() bool {
+	s.inFlight.Add(1)
+	if s.draining.Load() {
+		s.end()
+		return false
+	}
+	return true
+}
+
+// end counts a request as ended.
+func (s *Server) end() {
+	if s.inFlight.Add(-1) == 0 && s.draining.Load() {
+		select {
+		case s.idle <- struct{}{}:
+		default: // Drain has not seen the one before
+		}
+	}
+}

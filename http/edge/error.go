@@ -1,0 +1,158 @@
+package edge
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"math"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/labstack/echo/v4"
+	"github.com/rs/zerolog"
+
+	"takt/http/api"
+	"takt/store"
+)
+
+// StatusOf maps each code to its status. It is the only place that does.
+func StatusOf(code store.Code) int {
+	switch code {
+	case store.InvalidArgument, store.InvalidState:
+		return http.StatusBadRequest
+	case store.Unauthorized, store.InvalidToken:
+		return http.StatusUnauthorized
+	case store.InvalidAPIKey, store.Forbidden, store.NotAssigned:
+		return http.StatusForbidden
+	case store.NotFound:
+		return http.StatusNotFound
+	case store.MethodNotAllowed:
+		return http.StatusMethodNotAllowed
+	case store.Conflict, store.StaleAttempt, store.DuplicateWorker, store.KeyExpired, store.RetryWaiting:
+		return http.StatusConflict
+	case store.TooLarge:
+		return http.StatusRequestEntityTooLarge
+	case store.RangeNotSatisfied:
+		return http.StatusRequestedRangeNotSatisfiable
+	case store.PreconditionFailed:
+		return http.StatusPreconditionFailed
+	case store.UnsupportedMedia:
+		return http.StatusUnsupportedMediaType
+	case store.Unprocessable, store.RegistrationFailed, store.KeyMismatch:
+		return http.StatusUnprocessableEntity
+	case store.RateLimited:
+		return http.StatusTooManyRequests
+	case store.QueueFull, store.Overloaded, store.Unavailable:
+		return http.StatusServiceUnavailable
+	case store.Timeout:
+		return http.StatusGatewayTimeout
+	case store.DiskFull:
+		return http.StatusInsufficientStorage
+	default: // Internal, CertsUnusable, and unknown codes
+		return http.StatusInternalServerError
+	}
+}
+
+// Invalid returns an error that is the client's fault.
+func Invalid(message string) error { return store.NewError(store.InvalidArgument, message) }
+
+// FailureOf turns any error into one that may be shown.
+func FailureOf(err error) *store.Error {
+	if e, ok := errors.AsType[*store.Error](err); ok {
+		return e
+	}
+	if he, ok := errors.AsType[*echo.HTTPError](err); ok {
+		switch he.Code {
+		case http.StatusNotFound:
+			return store.NewError(store.NotFound, "Not found")
+		case http.StatusMethodNotAllowed:
+			return store.NewError(store.MethodNotAllowed, "Method not allowed")
+		}
+	}
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.Is(err, ErrServerClosed) {
+		return store.Wrap(store.Unavailable, "The request was given up, try again later", err)
+	}
+	return store.Wrap(store.Internal, "Internal server error", err)
+}
+
+// ProblemOf makes the reply of err. A 500 never shows details, except CertsUnusable, which
+// is the submitter's fault.
+func ProblemOf(err error, requestID string) (p api.Problem, retryAfter time.Duration) {
+	e := FailureOf(err)
+	p = api.Problem{
+		Type: "about:blank", Status: StatusOf(e.Code), Code: string(e.Code),
+		Detail: e.Message, Details: e.Details, RequestID: requestID,
+	}
+	if p.Status == http.StatusInternalServerError && e.Code != store.CertsUnusable {
+		p.Code, p.Detail = string(store.Internal), "Internal server error"
+	}
+	if p.Status == http.StatusBadRequest || p.Status == http.StatusUnprocessableEntity {
+		p.Detail = sentence(p.Detail)
+	}
+	p.Title, p.Error = http.StatusText(p.Status), p.Detail
+	if o := e.Overload; o != nil {
+		p.Rule, p.Load, p.Limit = o.Rule, &o.Load, &o.Limit
+	}
+	if p.Status == http.StatusServiceUnavailable || p.Status == http.StatusTooManyRequests || e.Code == store.DuplicateWorker {
+		retryAfter = max(e.RetryAfter, time.Second)
+	}
+	return p, retryAfter
+}
+
+// sentence returns a text that begins with the name of a field as a sentence, because old
+// clients show it alone. Two of these texts are what they look for.
+func sentence(text string) string {
+	if text == "" || text[0] < 'a' || text[0] > 'z' || text == "worker_id required" || text == "build_id and worker_id required" {
+		return text
+	}
+	return "Invalid request: " + text
+}
+
+// writeError answers err unless a reply has begun, and logs it. Errors are logged here
+// only.
+func (s *Server) writeError(c echo.Context, err error) {
+	w := c.Response()
+	id := RequestID(c)
+	p, retry := ProblemOf(err, id)
+	gone := c.Request().Context().Err() != nil && !w.Committed
+	switch p.Code {
+	case string(store.InvalidToken):
+		s.Observed.TokensRefused.WithLabelValues().Inc()
+	case string(store.DuplicateWorker):
+		s.Observed.DuplicateWorkers.WithLabelValues().Inc()
+	}
+	s.LogError(c, err, p.Status, gone)
+	if w.Committed {
+		return
+	}
+	h := w.Header()
+	if retry > 0 {
+		h.Set("Retry-After", strconv.Itoa(int(math.Ceil(retry.Seconds()))))
+	}
+	// These headers were meant for the handler's own reply, so they are removed.
+	for _, name := range [...]string{"Content-Disposition", "Content-Encoding", "Content-Length", "Etag", "Last-Modified", "Repr-Digest", "Accept-Ranges"} {
+		delete(h, name) // in canonical form
+	}
+	h.Set("Cache-Control", "no-store") // whatever the handler had set
+	body, merr := json.Marshal(p)
+	if merr != nil {
+		body = nil // impossible: a Problem is strings and a number
+	}
+	s.ReplyBytes(c, p.Status, []string{"application/problem+json"}, body)
+}
+
+// LogError logs an error that is answered with status. gone says that the client has left.
+func (s *Server) LogError(c echo.Context, err error, status int, gone bool) {
+	level := zerolog.DebugLevel
+	switch {
+	case gone || status < 500 || FailureOf(err).Overload != nil: // such errors come in thousands, and metrics count them
+	case status == http.StatusInternalServerError:
+		level = zerolog.ErrorLevel
+	default:
+		level = zerolog.WarnLevel
+	}
+	s.Log.WithLevel(level).Err(err).Int("status", status).Str("route", c.Path()).
+		Str("method", c.Request().Method).Str("request_id", RequestID(c)).
+		Bool("client_gone", gone).Bool("reply_begun", c.Response().Committed).Msg("request failed")
+}

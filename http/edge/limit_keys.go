@@ -1,0 +1,121 @@
+package edge
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
+	"takt/store"
+)
+
+// maxWrongEntries is how many addresses a minute are named in the audit. The log names
+// all.
+const maxWrongEntries = 20
+
+const (
+	// maxGuesses is how many wrong keys an address may show in a minute before the answers
+	// to further ones are delayed by guessDelay.
+	maxGuesses = 100
+	guessDelay = time.Second
+	// maxDelayed is how many answers are delayed at once, maxDelayedOf how many of one
+	// address. Further wrong keys get no answer: their connection is closed.
+	maxDelayed   = 256
+	maxDelayedOf = 16
+)
+
+// wrongKeys limits guessing of keys: an address may show so many wrong keys a minute, then
+// gets a Retry-After, and beyond maxGuesses is slowed. A right key is never refused or
+// delayed.
+type wrongKeys struct {
+	most  int // wrong keys a minute; negative: no limit
+	log   zerolog.Logger
+	count prometheus.Counter
+	// report writes an entry into the audit. It does not block.
+	report func(e store.AuditEntry)
+
+	mu      sync.Mutex // guards what follows
+	by      map[string]*guesser
+	ends    time.Time // the end of this minute
+	delayed int
+}
+
+// guesser is an address that showed wrong keys. Its fields are guarded by wrongKeys.mu.
+type guesser struct {
+	wrong   int // in this minute
+	delayed int // answers
+}
+
+// MeansWrongKey reports whether authorize or a login returned err for a wrong key, not for
+// a missing one.
+func MeansWrongKey(err error) bool {
+	code := store.CodeOf(err)
+	return code == store.InvalidAPIKey || code == store.Forbidden
+}
+
+// Note counts err if it means a wrong key, and returns the error for the client.
+func (w *wrongKeys) Note(who string, err error, now time.Time) error {
+	if !MeansWrongKey(err) {
+		return err
+	}
+	w.count.Inc()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !now.Before(w.ends) {
+		w.by, w.ends = map[string]*guesser{}, now.Add(time.Minute)
+	}
+	g := w.by[who]
+	if g == nil {
+		if len(w.by) >= quotaKeys { // the map is full: a limit per address would not stop such a client
+			return err
+		}
+		g = &guesser{}
+		w.by[who] = g
+		w.log.Warn().Str("remote", printAddr(who)).Err(err).Msg("a wrong key was shown; others of this address are only counted for a minute")
+		if len(w.by) <= maxWrongEntries {
+			w.report(store.AuditEntry{At: now, Actor: "unknown@" + printAddr(who), Action: "show wrong key", Outcome: FailureOf(err).Message})
+		}
+	}
+	g.wrong++
+	if w.most < 0 || g.wrong <= w.most {
+		return err
+	}
+	return &store.Error{Code: store.RateLimited, Message: "Too many wrong keys, wait a minute", RetryAfter: w.ends.Sub(now), Err: err}
+}
+
+// Slow delays the answer to a wrong key of an address that guesses, and has the connection
+// closed after it, because more guesses may wait on it. It returns an error if there is to
+// be no answer.
+func (w *wrongKeys) Slow(ctx context.Context, who string, h http.Header) error {
+	w.mu.Lock()
+	g := w.by[who]
+	if g == nil || w.most < 0 || g.wrong <= maxGuesses {
+		w.mu.Unlock()
+		return nil
+	}
+	if w.delayed >= maxDelayed || g.delayed >= maxDelayedOf {
+		w.mu.Unlock()
+		return http.ErrAbortHandler
+	}
+	w.delayed++
+	g.delayed++
+	w.mu.Unlock()
+	defer func() {
+		w.mu.Lock()
+		w.delayed--
+		g.delayed--
+		w.mu.Unlock()
+	}()
+	h.Set("Connection", "close")
+	timer := time.NewTimer(guessDelay)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return http.ErrAbortHandler
+	}
+}

@@ -1,0 +1,263 @@
+package edge
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"takt/store"
+)
+
+// Marshal is json.Marshal without HTML escapes, because no reply is embedded in a page.
+func Marshal(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
+
+// Reply is a reply with its own status; with body nil it has no body.
+type Reply struct {
+	Status int
+	Body   any
+}
+
+// Answer runs a handler and sends its result as compact JSON. nil means that the handler
+// has replied itself; [json.RawMessage] is sent as it is.
+func (s *Server) Answer(ctx context.Context, c echo.Context, handle Handler) error {
+	v, err := handle(s.WithCaller(ctx, c), c)
+	if err != nil || v == nil {
+		return err
+	}
+	if l, ok := v.(List); ok {
+		return s.replyList(ctx, c, l)
+	}
+	return s.Reply(c, v)
+}
+
+// listPage is how many rows of a list are read at once.
+const listPage = 200
+
+// List is a reply that is read and sent page by page, so that a long one takes little
+// memory.
+type List struct {
+	// next returns the JSON of the next elements, and whether there may be more.
+	next func(ctx context.Context) (elements [][]byte, more bool, err error)
+	head string
+	// tail returns what follows the elements, of which there were n.
+	tail func(n int) string
+}
+
+// ListOf returns a list of at most limit rows. read returns up to n rows after last, which
+// is nil for the first page.
+func ListOf[A, B any](limit int, read func(ctx context.Context, last *A, n int) ([]A, error), wire func(A) B) List {
+	var last *A
+	l := List{head: "[", tail: func(int) string { return "]" }}
+	l.next = func(ctx context.Context) (elements [][]byte, more bool, err error) {
+		n := min(limit, listPage)
+		rows, err := read(ctx, last, n)
+		for i := range rows {
+			raw, err := Marshal(wire(rows[i]))
+			if err != nil {
+				return nil, false, err
+			}
+			elements, last = append(elements, raw), &rows[i]
+		}
+		limit -= n
+		return elements, len(rows) == n && limit > 0, err
+	}
+	return l
+}
+
+// In returns l as the member name of an object, followed by its length if total is set.
+func (l List) In(name string, total bool) List {
+	l.head = `{"` + name + `":[`
+	l.tail = func(n int) string {
+		if total {
+			return `],"total":` + strconv.Itoa(n) + `}`
+		}
+		return "]}"
+	}
+	return l
+}
+
+// replyList sends l. A list of one page has a Content-Length. If a later page can't be read,
+// the error ends the connection, so that no client takes a part of the list for all of it.
+func (s *Server) replyList(ctx context.Context, c echo.Context, l List) error {
+	b, n, w := []byte(l.head), 0, c.Response()
+	for more := true; more; {
+		var elements [][]byte
+		var err error
+		if elements, more, err = l.next(ctx); err != nil {
+			return err
+		}
+		for _, e := range elements {
+			if n++; n > 1 {
+				b = append(b, ',')
+			}
+			b = append(b, e...)
+		}
+		if !more {
+			b = append(b, l.tail(n)...)
+		}
+		switch {
+		case w.Committed:
+		case !more:
+			s.ReplyBytes(c, http.StatusOK, s.jsonType, b)
+			return nil
+		default:
+			w.Header()["Content-Type"] = s.jsonType
+			w.WriteHeader(http.StatusOK)
+		}
+		if err := writePieces(w, b); err != nil {
+			return http.ErrAbortHandler // the client has left or does not read
+		}
+		b = b[:0]
+	}
+	return nil
+}
+
+// Reply sends v as compact JSON; see [Server.Answer].
+func (s *Server) Reply(c echo.Context, v any) error {
+	status := http.StatusOK
+	if a, ok := v.(Reply); ok {
+		if status, v = a.Status, a.Body; v == nil {
+			return c.NoContent(status)
+		}
+	}
+	raw, ok := v.(json.RawMessage)
+	if !ok {
+		var err error
+		if raw, err = Marshal(v); err != nil {
+			return err
+		}
+	}
+	s.ReplyBytes(c, status, s.jsonType, raw)
+	return nil
+}
+
+// ReplyBytes answers with b.
+// Reply sends v as compact JSON; see [Server.Answer].
+func (s *Server) ReplyBytes(c echo.Context, status int, contentType []string, b []byte) {
+	w := c.Response()
+	h := w.Header()
+	h["Content-Type"] = contentType
+	h["Content-Length"] = []string{strconv.Itoa(len(b))}
+	w.WriteHeader(status)
+	if c.Request().Method == http.MethodHead {
+		return
+	}
+	_ = writePieces(w, b) // fails if the client has left or does not read
+}
+
+// writePieces writes b and gives the client time for each piece.
+func writePieces(w *echo.Response, b []byte) error {
+	for len(b) > 0 {
+		piece := b[:min(len(b), replyPiece)]
+		moveWriteDeadline(http.NewResponseController(w.Writer))
+		if _, err := w.Write(piece); err != nil {
+			return err
+		}
+		b = b[len(piece):]
+	}
+	return nil
+}
+
+const (
+	// replyTimeout is how long a client may take to read a small reply, or replyPiece
+	// bytes of a long one. Then its connection is cut off.
+	replyTimeout = 5 * time.Second
+	replyPiece   = 64 << 10
+)
+
+// moveWriteDeadline gives a client replyTimeout to read what is written next. Files and
+// streams set their own deadlines.
+func moveWriteDeadline(conn *http.ResponseController) {
+	_ = conn.SetWriteDeadline(time.Now().Add(replyTimeout)) // fails on a dead connection only
+}
+
+// Each applies f to every element of list. For an empty list it returns [], not null.
+func Each[A, B any](list []A, f func(A) B) []B {
+	out := make([]B, len(list))
+	for i, v := range list {
+		out[i] = f(v)
+	}
+	return out
+}
+
+// ReadBody returns the request's body, nil if there is none. It stops at the limit of its
+// route. Further calls return the same.
+func ReadBody(c echo.Context) ([]byte, error) {
+	req := c.Request()
+	b := Watched(req)
+	switch {
+	case req.Body == nil || req.Body == http.NoBody:
+		return nil, nil
+	case b == nil:
+		return readAll(req.Body)
+	case b.whole:
+	case req.ContentLength > b.max:
+		b.whole, b.failed = true, errTooLarge()
+	default:
+		b.whole = true
+		b.data, b.failed = readAll(b)
+	}
+	return b.data, b.failed
+}
+
+func readAll(body io.Reader) ([]byte, error) {
+	data, err := io.ReadAll(body)
+	if _, ok := errors.AsType[*store.Error](err); ok {
+		return nil, err
+	}
+	if err != nil {
+		return nil, store.Wrap(store.InvalidArgument, "Request body is incomplete", err)
+	}
+	return data, nil
+}
+
+func errTooLarge() error { return store.NewError(store.TooLarge, "Request body too large") }
+
+// ReadJSON reads the request's body into v. It reports false if there is no body, because
+// many clients declare JSON and send nothing.
+func ReadJSON(c echo.Context, v any) (present bool, err error) {
+	if err := requireJSON(c.Request().Header.Get("Content-Type")); err != nil {
+		return false, err
+	}
+	data, err := ReadBody(c)
+	if err != nil || len(bytes.TrimSpace(data)) == 0 {
+		return false, err
+	}
+	if err := json.Unmarshal(data, v); err != nil {
+		var mismatch *json.UnmarshalTypeError
+		if errors.As(err, &mismatch) && mismatch.Field != "" {
+			return false, Invalid("Invalid body: wrong type of " + mismatch.Field)
+		}
+		return false, Invalid("Invalid JSON body")
+	}
+	return true, nil
+}
+
+// requireJSON refuses forms and other content that is not JSON.
+func requireJSON(contentType string) error {
+	if contentType == "" {
+		return nil
+	}
+	kind, _, err := mime.ParseMediaType(contentType)
+	if err == nil && (kind == "application/json" || strings.HasSuffix(kind, "+json")) {
+		return nil
+	}
+	return store.NewError(store.UnsupportedMedia, "Content must be application/json")
+}

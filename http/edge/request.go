@@ -1,0 +1,210 @@
+package edge
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/labstack/echo/v4"
+	"github.com/rs/zerolog"
+
+	"takt/http/api"
+	"takt/store"
+)
+
+// wrap adds the common steps of all routes to a route's handler.
+func (s *Server) wrap(r *Route, method string) echo.HandlerFunc {
+	m := s.metrics.of(r, method)
+	return func(c echo.Context) error {
+		start := time.Now()
+		m.running.Inc()
+		defer func() { m.ended(c.Request().Context(), c.Response(), time.Since(start)) }()
+		body := s.watchBody(c, r)
+		conn := http.NewResponseController(c.Response().Writer)
+		c.Response().Before(func() {
+			moveWriteDeadline(conn)
+			if s.draining.Load() {
+				c.Response().Header().Set("Connection", "close")
+			}
+		})
+		if !drainPath(r.Path) {
+			if !s.begin() {
+				s.refuse(c, r, body, ErrDraining())
+				return nil
+			}
+			defer s.end()
+		}
+		unescape(c)
+		proven, err := s.Keys.authorize(r.Access, c.Request().Header)
+		if proven {
+			s.Trust(c, start)
+		}
+		wrong := MeansWrongKey(err)
+		if err != nil {
+			err = s.Wrong.Note(s.Addr(c), err, start)
+		} else {
+			if wrong = s.Keys.guesses(r.Access, c.Request().Header); wrong {
+				_ = s.Wrong.Note(s.Addr(c), ErrWrongKey, start) // something else decides
+			}
+			defer r.trace(c, proven, start)()
+			err = guard(c, r)
+		}
+		if err != nil && wrong && !c.Response().Committed {
+			err = cmp.Or(s.Wrong.Slow(c.Request().Context(), s.Addr(c), c.Response().Header()), err)
+		}
+		abort := false
+		switch {
+		case err == nil:
+		case errors.Is(err, http.ErrAbortHandler):
+			abort = true
+		case c.Response().Committed:
+			s.writeError(c, err) // only logs, because the reply has begun
+			abort = true
+		default:
+			s.refuse(c, r, body, err)
+		}
+		if e := s.Log.Debug(); e.Enabled() {
+			s.logAccess(e, c, r, start)
+		}
+		if abort { // so that no client takes half a reply for a whole one
+			panic(http.ErrAbortHandler)
+		}
+		return nil
+	}
+}
+
+// unescape decodes the parameters of a path with an escaped slash, which echo leaves as
+// they were sent.
+func unescape(c echo.Context) {
+	if c.Request().URL.RawPath == "" {
+		return
+	}
+	values := c.ParamValues()
+	for i, v := range values {
+		if decoded, err := url.PathUnescape(v); err == nil { // net/url has checked it
+			values[i] = decoded
+		}
+	}
+	c.SetParamValues(values...)
+}
+
+// guard turns a panic outside of a levelled request into an error.
+func guard(c echo.Context, r *Route) (err error) {
+	defer func() {
+		v := recover()
+		if e, ok := v.(error); ok && errors.Is(e, http.ErrAbortHandler) {
+			err = e // net/http's own way to abort
+		} else if v != nil {
+			err = fmt.Errorf("panic: %v\n%s", v, debug.Stack())
+		}
+	}()
+	return r.Serve(c, r)
+}
+
+// smallBody is how many bytes a body may have to be read without a turn: it takes hardly
+// more memory than its connection.
+const smallBody = 16 << 10
+
+// Levelled runs the route's handler as a levelled request. The body is read before it is
+// admitted, because a client may be slow. An error of that read is the handler's to find.
+func (s *Server) Levelled(c echo.Context, r *Route) error {
+	if Watched(c.Request()) == nil || r.Class == api.Transfer || r.Access == api.Public || r.Access == api.BuildKey {
+		return s.Admit(c, r) // it reads no body, or not as a whole
+	}
+	read := func() error {
+		_, _ = ReadBody(c)
+		return s.Admit(c, r)
+	}
+	switch n := c.Request().ContentLength; {
+	case n >= 0 && n <= smallBody:
+		return read()
+	case r.Access == api.MonitorKey: // nobody may have checked a key
+		return s.Within(s.Bodies, c, read)
+	default:
+		return InTurn(c, s.uploads, s.sender(c), read)
+	}
+}
+
+// Admit runs the route's handler in a place.
+func (s *Server) Admit(c echo.Context, r *Route) error {
+	return s.Do(c, r, func(ctx context.Context) error { return s.Answer(ctx, c, r.Handle) })
+}
+
+// Open is levelled for routes that need no key. Together strangers may use only a share of
+// the places.
+func (s *Server) Open(c echo.Context, r *Route) error {
+	if s.known.has(s.Addr(c), time.Now()) {
+		return s.Levelled(c, r)
+	}
+	return s.Within(s.strangers, c, func() error { return s.Levelled(c, r) })
+}
+
+// Transfer is levelled for files. It waits for the turn of its worker or address.
+func (s *Server) Transfer(c echo.Context, r *Route) error {
+	return InTurn(c, s.transfers, s.sender(c), func() error { return s.Admit(c, r) })
+}
+
+// sender is whose turns a request with a right key takes: its worker's, or its address's.
+func (s *Server) sender(c echo.Context) string {
+	if id := c.Request().Header.Get(api.HeaderWorkerID); store.ValidID(id) {
+		return "worker " + id
+	}
+	return s.Addr(c)
+}
+
+// InTurn calls f while it holds a turn of who.
+func InTurn(c echo.Context, t *turns, who string, f func() error) error {
+	if err := t.take(c.Request().Context(), who); err != nil {
+		return err
+	}
+	defer t.giveBack(who)
+	return f()
+}
+
+// Probe runs the handler of a route that needs no place. It uses no limited resource, so
+// health checks are always served.
+func (s *Server) Probe(c echo.Context, r *Route) error {
+	return s.Answer(c.Request().Context(), c, r.Handle)
+}
+
+// Direct runs the route's handler without levelling, a limited number at a time, so that
+// operators are served even if other parts are broken.
+func (s *Server) Direct(c echo.Context, r *Route) error {
+	sh := s.pages
+	if r.Access == api.AdminKey {
+		sh = s.orders
+	}
+	return s.Within(sh, c, func() error { return s.Answer(c.Request().Context(), c, r.Handle) })
+}
+
+// requestIDFor returns the client's id of a request if it is valid, else a new one that
+// is unique among all servers.
+func requestIDFor(r *http.Request) string {
+	if id := Header(r.Header, keyRequestID); saneRequestID(id) {
+		return id
+	}
+	return rand.Text()
+}
+
+func saneRequestID(id string) bool {
+	const sane = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:"
+	return id != "" && len(id) <= 128 && strings.Trim(id, sane) == ""
+}
+
+// RequestID is the id of a request, its client's or a new one.
+func RequestID(c echo.Context) string { return Header(c.Response().Header(), keyRequestID) }
+
+// logAccess writes the access log. It logs the route, never the path or the query,
+// because these may contain secrets.
+func (s *Server) logAccess(e *zerolog.Event, c echo.Context, r *Route, start time.Time) {
+	e.Str("method", c.Request().Method).Str("route", r.Path).Stringer("domain", r.Class).
+		Int("status", c.Response().Status).Int64("bytes", c.Response().Size).
+		Dur("duration", time.Since(start)).Str("request_id", RequestID(c)).Msg("request")
+}

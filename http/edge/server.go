@@ -1,0 +1,233 @@
+package edge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog" //nolint:depguard // it takes what net/http logs to our logger
+	"maps"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/labstack/echo/v4"
+	"github.com/rs/zerolog"
+
+	"takt/store"
+	"takt/store/metrics"
+)
+
+// maxHeaderBytes is how many bytes a request's header may have.
+const maxHeaderBytes = 32 << 10
+
+// maxHTTP2Streams is how many requests one connection may have at once.
+const maxHTTP2Streams = 32
+
+// Server answers HTTP: it runs the handlers of the routes that it was given. Make it with
+// New.
+type Server struct {
+	Config   Config
+	Log      zerolog.Logger
+	Keys     *Keys
+	metrics  serverMetrics
+	Observed *metrics.Metrics
+	requests Requests
+	serving  func(ctx context.Context) (end func())
+
+	tls    *Certificate // nil: plain HTTP
+	echo   *echo.Echo
+	drains chan struct{} // one token for each refused body that is being read
+
+	conns     *connections
+	accepting chan struct{}  // one token: the Serve that accepts connections
+	ended     sync.WaitGroup // calls of Serve whose requests may still run
+	// release ends what waits in the Serve that accepts: parked polls and streams.
+	release atomic.Pointer[context.CancelCauseFunc]
+
+	inFlight atomic.Int64 // requests under way, parked polls included
+	draining atomic.Bool
+	idle     chan struct{} // gets a token when nothing is in flight any more while the server drains
+	Wrong    *wrongKeys
+	known    *known
+	streams  chan struct{} // one for each stream of events
+	// strangers counts the admitted requests of public routes. bodies counts those whose
+	// body is being read before admission.
+	strangers, Bodies *Share
+	pages, orders     *Share // requests that are not levelled: the public ones and the operators'
+	// transfers are those that show a right key. guests are those that show none.
+	transfers, Guests *turns
+	uploads           *turns   // bodies of other requests with a right key that are not small
+	jsonType          []string // the Content-Type of all JSON; never changed
+}
+
+// Requests runs each request as a process of its own, one per place.
+type Requests interface {
+	// Do runs fn and returns its error, or why fn could not finish. fn's context ends
+	// with ctx, or when the process is told to end. Do never returns while fn runs,
+	// because fn uses what belongs to its caller. Errors besides fn's: Overloaded,
+	// Unavailable. An error with a method Overload is shown with rule, load and limit.
+	Do(ctx context.Context, w store.Work, fn func(ctx context.Context) error) error
+}
+
+// Deps is what a Server works with. Serving, TLS and Observed may be nil.
+type Deps struct {
+	Requests Requests
+	// Report writes an entry into the audit. It does not block.
+	Report func(e store.AuditEntry)
+	// Serving is called when a Serve begins to accept connections, and end when it returns.
+	// ctx ends with the last request.
+	Serving  func(ctx context.Context) (end func())
+	TLS      *Certificate
+	Observed *metrics.Metrics
+	Logger   zerolog.Logger
+}
+
+// New returns a Server without routes. It starts nothing. cfg must be complete and
+// valid, see Config.
+func New(deps Deps, cfg Config) *Server {
+	guests := max(1, cfg.MaxTransfers/4)
+	s := &Server{
+		Config: cfg, Log: deps.Logger, Keys: NewKeys(cfg), metrics: newMetrics(deps.TLS), Observed: deps.Observed,
+		requests: deps.Requests, serving: deps.Serving,
+		tls: deps.TLS, echo: echo.New(), drains: make(chan struct{}, maxDrains), accepting: make(chan struct{}, 1),
+		idle: make(chan struct{}, 1), jsonType: []string{"application/json"}, known: newKnown(), streams: make(chan struct{}, cfg.MaxStreams),
+		strangers: NewShare("public requests", 512, 128), Bodies: NewShare("bodies of public requests", 1024, 256),
+		pages:     NewShare("pages", cfg.MaxBypass, max(1, cfg.MaxBypass/4)),
+		orders:    NewShare("admin", cfg.MaxBypass, cfg.MaxBypass),
+		transfers: newTurns("transfers", max(1, cfg.MaxTransfers-guests)),
+		Guests:    newTurns("downloads with a build token", guests),
+		uploads:   newTurns("bodies", maxBodies),
+	}
+	if s.Observed == nil {
+		s.Observed = metrics.New()
+	}
+	if s.serving == nil {
+		s.serving = func(context.Context) func() { return func() {} }
+	}
+	s.conns = newConnections(cfg, s.known, s.metrics.connections.Inc)
+	s.Wrong = &wrongKeys{most: cfg.WrongKeys, log: s.Log, count: s.metrics.wrongKeys, report: deps.Report}
+	s.echo.HTTPErrorHandler = func(err error, c echo.Context) { s.writeError(c, err) }
+	return s
+}
+
+// Handle adds routes.
+func (s *Server) Handle(routes ...Route) {
+	for _, r := range routes {
+		for method := range strings.FieldsSeq(r.Method) {
+			s.echo.Add(method, r.Path, s.wrap(&r, method))
+		}
+	}
+}
+
+// Routes lists the registered routes.
+func (s *Server) Routes() []*echo.Route { return s.echo.Routes() }
+
+// Serve answers connections of ln until ctx ends. Then it returns at once: it accepts
+// nothing more, parked polls are answered, and running requests go on for at most
+// ShutdownTimeout; [Server.Wait] waits for them. It returns nil after an orderly end. ln is
+// borrowed: it stays open, and connections that arrive between two calls of Serve wait in
+// it. Of several calls only one at a time accepts, and the others wait.
+func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
+	select {
+	case s.accepting <- struct{}{}:
+		defer func() { <-s.accepting }()
+	case <-ctx.Done():
+		return nil
+	}
+	borrowed, err := borrow(ln, s.conns)
+	if err != nil {
+		return fmt.Errorf("serving HTTP: %w", err)
+	}
+	// Requests outlive ctx by up to ShutdownTimeout; parked polls don't.
+	base, abort := context.WithCancelCause(context.WithoutCancel(ctx))
+	waiting, release := context.WithCancelCause(ctx)
+	base = context.WithValue(base, stoppingKey{}, waiting)
+	defer s.serving(base)()
+	srv := &http.Server{
+		Handler:     s.Handler(),
+		BaseContext: func(net.Listener) context.Context { return base },
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return s.conns.accepted(ctx, c, s.Config.ReadHeaderTimeout)
+		},
+		ReadHeaderTimeout: s.Config.ReadHeaderTimeout,
+		WriteTimeout:      writeTimeout,
+		IdleTimeout:       s.Config.IdleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxHTTP2Streams, WriteByteTimeout: s.Config.StreamTimeout},
+		ConnState:         s.conns.count,
+		ErrorLog:          slog.NewLogLogger(zerolog.NewSlogHandler(s.Log.With().Str("source", "net/http").Logger()), slog.LevelDebug),
+	}
+	s.release.Store(&release)
+	if s.draining.Load() {
+		release(ErrServerClosed)
+	}
+	s.ended.Add(1)
+	end := func() {
+		defer s.ended.Done()
+		defer abort(ErrServerClosed)
+		defer release(ErrServerClosed)
+		limit, done := context.WithTimeoutCause(base, s.patience(), ErrServerClosed)
+		defer done()
+		if err := srv.Shutdown(limit); err != nil {
+			if s.inFlight.Load() > 0 {
+				s.Log.Warn().Dur("limit", s.patience()).Msg("requests did not end in time and were cut off")
+			}
+			abort(ErrServerClosed)
+			_ = srv.Close()
+		}
+	}
+	cancel := context.AfterFunc(ctx, end)
+	if s.tls != nil {
+		srv.TLSConfig = s.tls.config()
+		err = srv.ServeTLS(borrowed, "", "")
+	} else {
+		err = srv.Serve(borrowed)
+	}
+	if cancel() { // the listener failed
+		_ = srv.Close()
+		end()
+	}
+	if rerr := borrowed.giveBack(); rerr != nil {
+		s.Log.Warn().Err(rerr).Msg("listener could not be given back")
+	}
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return fmt.Errorf("serving HTTP: %w", err)
+}
+
+// Handler returns the handler of all routes, for tests.
+func (s *Server) Handler() http.Handler {
+	plain, secure := secureHeaders(false), secureHeaders(true)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		k := connOf(r.Context())
+		k.begin()
+		defer k.end()
+		h := w.Header()
+		if r.TLS != nil {
+			maps.Copy(h, secure)
+		} else {
+			maps.Copy(h, plain)
+		}
+		h[keyRequestID] = []string{requestIDFor(r)}
+		if allowCrossOrigin(h, r) {
+			moveWriteDeadline(http.NewResponseController(w))
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
+		if r.Body != nil && r.Body != http.NoBody {
+			// net/http would wait for a body that is not read. Reads move this deadline,
+			// see body.
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.Config.ReadTimeout))
+		}
+		// One trailing slash is accepted on every path.
+		if p := r.URL.Path; len(p) > 1 && p[len(p)-1] == '/' {
+			r.URL.Path = p[:len(p)-1]
+			r.URL.RawPath = strings.TrimSuffix(r.URL.RawPath, "/")
+		}
+		s.echo.ServeHTTP(w, r)
+	})
+}
