@@ -38,11 +38,12 @@ func startNode(t *testing.T, database *pgx.ConnConfig, queue queue.Config) node 
 		Database: func(context.Context) (*pgx.ConnConfig, error) { return database.Copy(), nil },
 		Queue:    queue,
 	}, actors.Deps{
-		Logger: zerolog.New(t.Output()).Level(zerolog.WarnLevel), DB: db, Queue: q, Monitor: q,
-		Tokens: store.NewWorkerTokens(store.WorkerTokenTTL, make([]byte, 32)),
-		Files:  openFiles(t), Rows: postgres.NewFiles(db), Heijunka: postgres.NewHeijunka(db), Invariants: postgres.NewInvariants(db, nil),
-		Throttle:    throttle.Deps{Store: th, HubSpot: hubspot.NewClient(hubspot.Config{}), Keys: seal.NewRing(seal.Key{})},
-		Deployments: postgres.NewDeployments(db),
+		Logger: zerolog.New(t.Output()).Level(zerolog.WarnLevel), DB: db, Rows: postgres.NewFiles(db), Heijunka: postgres.NewHeijunka(db), Invariants: postgres.NewInvariants(db, nil),
+		Builds: &actors.Builds{
+			Queue: q, Monitor: q, Tokens: store.NewWorkerTokens(store.WorkerTokenTTL, make([]byte, 32)), Files: openFiles(t),
+		},
+		Throttle:    &throttle.Deps{Store: th, HubSpot: hubspot.NewClient(hubspot.Config{}), Keys: seal.NewRing(seal.Key{})},
+		Deployments: &actors.Deployments{Store: postgres.NewDeployments(db)},
 	})
 	require.NoError(t, tree.Start(t.Context(), func(ctx context.Context) error {
 		<-ctx.Done()

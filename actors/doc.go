@@ -47,6 +47,10 @@
 // brackets is how long a child may take to stop; the default is 5 s for a worker, and
 // for a supervisor the time of its children. A test keeps this drawing and tree.go equal.
 //
+// Services may be left out: without builds there is no queue_manager and no
+// heartbeat_monitor, without throttle neither jobs nor throttle, without deployments no
+// deployments.
+//
 // # State
 //
 // [Tree] holds the handles of the subsystems. Handles survive restarts. Each actor's

@@ -42,12 +42,19 @@ func (f figures) Collect(ch chan<- prometheus.Metric) {
 
 // measure registers the figures of the subsystems.
 func (t *Tree) measure() {
-	t.Telemetry.Register(t.Throttle.Collectors()...)
-	t.Telemetry.Register(t.Janitor.Collectors()...)
-	t.Telemetry.Register(
-		figures(t.measureTree), figures(t.measureQueue), figures(t.measureThrottle), figures(t.measureDeployments), figures(t.measureHeijunka),
-		figures(t.measureInvariants), figures(t.measureHost),
-	)
+	register := t.Telemetry.Register
+	register(figures(t.measureTree), figures(t.measureHeijunka), figures(t.measureInvariants), figures(t.measureHost))
+	if t.Queue != nil {
+		register(figures(t.measureQueue))
+		register(t.Janitor.Collectors()...)
+	}
+	if t.Throttle != nil {
+		register(figures(t.measureThrottle))
+		register(t.Throttle.Collectors()...)
+	}
+	if t.Deployments != nil {
+		register(figures(t.measureDeployments))
+	}
 }
 
 func (t *Tree) measureTree(add addFigure) {

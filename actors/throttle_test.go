@@ -57,7 +57,6 @@ func unlimited() hubspottest.Config { return hubspottest.Config{RollingLimit: -1
 func (h *hall) controller(edit ...func(*throttle.Config)) node {
 	h.t.Helper()
 	db := postgres.New()
-	q := postgres.NewQueue(db, postgres.QueueConfig{})
 	th, err := postgres.NewThrottle(db)
 	require.NoError(h.t, err)
 	cfg := throttle.Config{Snooze: time.Second}
@@ -70,10 +69,8 @@ func (h *hall) controller(edit ...func(*throttle.Config)) node {
 		Database: func(context.Context) (*pgx.ConnConfig, error) { return database.Copy(), nil },
 		Throttle: cfg,
 	}, actors.Deps{
-		Logger: zerolog.New(h.t.Output()).Level(zerolog.WarnLevel), DB: db, Queue: q, Monitor: q, Tokens: store.NewWorkerTokens(store.WorkerTokenTTL, make([]byte, 32)),
-		Files: openFiles(h.t), Rows: postgres.NewFiles(db), Heijunka: postgres.NewHeijunka(db), Invariants: postgres.NewInvariants(db, nil),
-		Deployments: postgres.NewDeployments(db),
-		Throttle: throttle.Deps{Store: th, HubSpot: client, Keys: h.keys, App: hubspot.App{
+		Logger: zerolog.New(h.t.Output()).Level(zerolog.WarnLevel), DB: db, Rows: postgres.NewFiles(db), Heijunka: postgres.NewHeijunka(db), Invariants: postgres.NewInvariants(db, nil),
+		Throttle: &throttle.Deps{Store: th, HubSpot: client, Keys: h.keys, App: hubspot.App{
 			ClientID: h.hs.Config().ClientID, ClientSecret: h.hs.Config().ClientSecret, RedirectURL: "http://127.0.0.1/back",
 		}},
 	})

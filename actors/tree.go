@@ -36,18 +36,18 @@ type Config struct {
 	Embedded *database.PostgresConfig
 	// Database is where the external database is; unused with Embedded.
 	Database database.Source
-	// Pool and Queue are given without Source, Sinks and Name, because the tree sets
-	// these.
-	Pool  database.PoolConfig
+	// Pool is given without Source, Sinks and Name, because the tree sets these.
+	Pool     database.PoolConfig
+	Heijunka heijunka.Config
+
+	// The others are of services.
 	Queue queue.Config
 	// Timeouts and Rule are the heartbeat monitor's.
 	Timeouts store.Timeouts
 	Rule     store.LostRule
-	Heijunka heijunka.Config
 	// Retain is how long the janitor keeps files, logs and reports.
-	Retain   janitor.Retention
-	Throttle throttle.Config
-	// Deployments is given without Name.
+	Retain      janitor.Retention
+	Throttle    throttle.Config
 	Deployments deployment.Config
 }
 
@@ -56,29 +56,42 @@ type Deps struct {
 	Logger zerolog.Logger
 	// DB gets each new connection pool.
 	DB database.Sink
+	// Heijunka stores what operators change of load levelling.
+	Heijunka heijunka.Settings
+	// Invariants is the SQL of the auditor, Rows is that of the janitor.
+	Invariants auditor.Invariants
+	Rows       janitor.Rows
+	// Metrics observe what happens. Defaults to new ones.
+	Metrics *metrics.Metrics
+
+	// Builds, Throttle and Deployments are the services. One that is nil is left out: it
+	// has no processes, handles and metrics.
+	Builds *Builds
+	// Throttle is given without Bus, because the tree sets it.
+	Throttle    *throttle.Deps
+	Deployments *Deployments
+}
+
+// Builds is what the service builds works with.
+type Builds struct {
 	// Queue and Monitor are the SQL of the two actors.
 	Queue   queue.Store
 	Monitor queue.MonitorStore
 	// Tokens are those of workers.
 	Tokens *store.WorkerTokens
-	// Heijunka stores what operators change of load levelling.
-	Heijunka heijunka.Settings
-	// Deployments is the SQL of deployments, Forge is where repositories are.
-	Deployments deployment.Store
-	Forge       deployment.Forge
-	// Files is the storage, Rows is the SQL about it.
+	// Files is the storage.
 	Files janitor.Files
-	Rows  janitor.Rows
-	// Invariants is the SQL of the auditor.
-	Invariants auditor.Invariants
-	// Throttle is given without Bus, because the tree sets it.
-	Throttle throttle.Deps
 	// Fleet counts the workers by state. Disk returns the free bytes and the size of the
 	// disk of builds' files. Both are for metrics and may be nil.
 	Fleet func(ctx context.Context) (map[string]int, error)
 	Disk  func() (free, size int64, err error)
-	// Metrics observe what happens. Defaults to new ones.
-	Metrics *metrics.Metrics
+}
+
+// Deployments is what the service deployments works with.
+type Deployments struct {
+	Store deployment.Store
+	// Forge is where repositories are.
+	Forge deployment.Forge
 }
 
 // Tree is the supervision tree and the handles of what lives in it.
@@ -88,15 +101,16 @@ type Tree struct {
 	Postgres  *database.Postgres // nil with an external database
 	Pool      *database.Pool
 	Listener  *database.Listener
-	Queue     *queue.Queue
-	Monitor   *queue.Monitor
 	Janitor   *janitor.Janitor
 	Auditor   *auditor.Auditor
 	Heijunka  *heijunka.Heijunka
-	Jobs      *jobs.Jobs
-	Throttle  *throttle.Throttle
+	Jobs      *jobs.Jobs // nil without a service that has jobs
 
-	// Deployments copy organisations' repositories.
+	// The handles of services are nil if their service is left out. Queue and Monitor are
+	// of the service builds. Deployments copy organisations' repositories.
+	Queue       *queue.Queue
+	Monitor     *queue.Monitor
+	Throttle    *throttle.Throttle
 	Deployments *deployment.Deployments
 
 	sys      *otp.System
@@ -113,7 +127,7 @@ type Tree struct {
 
 // New makes the handles. It starts nothing.
 func New(cfg Config, deps Deps) *Tree {
-	t := &Tree{Bus: pubsub.New(), disk: deps.Disk, terminated: make(chan struct{})}
+	t := &Tree{Bus: pubsub.New(), terminated: make(chan struct{})}
 	t.Telemetry = telemetry.New(deps.Logger, t.Bus)
 	t.sys = otp.New(otp.Options{Logger: deps.Logger, OnEvent: t.Telemetry.Hook})
 
@@ -127,27 +141,35 @@ func New(cfg Config, deps Deps) *Tree {
 		source = t.Postgres.ConnConfig
 	}
 	t.Listener = database.NewListener(database.ListenerConfig{Source: source, Bus: t.Bus})
-	deps.Throttle.Bus = t.Bus
-	t.Throttle = throttle.New(t.sys, deps.Throttle, cfg.Throttle)
-	t.Jobs = jobs.New(jobs.Work{Add: t.Throttle.Jobs.Add, Started: t.Throttle.Resume})
-	cfg.Pool.Source, cfg.Pool.Sinks = source, []database.Sink{deps.DB, t.Listener, t.Jobs}
-	cfg.Pool.Metrics = deps.Metrics
+	cfg.Pool.Sinks = []database.Sink{deps.DB, t.Listener}
+	if deps.Throttle != nil {
+		deps.Throttle.Bus = t.Bus
+		t.Throttle = throttle.New(t.sys, *deps.Throttle, cfg.Throttle)
+		t.backlog.count, t.backlog.limit = t.Throttle.Backlog, 5*time.Second
+		t.Jobs = jobs.New(jobs.Work{Add: t.Throttle.Jobs.Add, Started: t.Throttle.Resume})
+		cfg.Pool.Sinks = append(cfg.Pool.Sinks, t.Jobs)
+	}
+	cfg.Pool.Source, cfg.Pool.Metrics = source, deps.Metrics
 	t.Pool = database.NewPool(cfg.Pool)
 
-	cfg.Queue.Metrics = deps.Metrics
-	t.Queue = queue.New(t.sys, deps.Queue, t.Bus, deps.Tokens, cfg.Queue)
-	t.Monitor = queue.NewMonitor(t.sys, deps.Monitor, t.Queue, t.Bus, queue.MonitorConfig{
-		Timeouts: cfg.Timeouts, Rule: cfg.Rule, Ready: t.ReadySince,
-	})
-	t.Janitor = janitor.New(t.sys, deps.Rows, deps.Files, cfg.Retain)
+	var files janitor.Files
+	if b := deps.Builds; b != nil {
+		deps.Metrics.BeginBuilds()
+		cfg.Queue.Metrics = deps.Metrics
+		t.Queue = queue.New(t.sys, b.Queue, t.Bus, b.Tokens, cfg.Queue)
+		t.Monitor = queue.NewMonitor(t.sys, b.Monitor, t.Queue, t.Bus, queue.MonitorConfig{
+			Timeouts: cfg.Timeouts, Rule: cfg.Rule, Ready: t.ReadySince,
+		})
+		files, t.disk = b.Files, b.Disk
+		t.fleet.count, t.fleet.limit = b.Fleet, time.Second
+	}
+	t.Janitor = janitor.New(t.sys, deps.Rows, files, cfg.Retain)
 	t.Auditor = auditor.New(t.sys, deps.Invariants)
-	t.Deployments = deployment.New(t.sys, deps.Deployments, deps.Forge, t.Bus, cfg.Deployments)
+	if d := deps.Deployments; d != nil {
+		t.Deployments = deployment.New(t.sys, d.Store, d.Forge, t.Bus, cfg.Deployments)
+	}
 	requests := request.New(t.sys, heijunka.Names()...)
 	t.Heijunka = heijunka.New(t.sys, heijunka.Deps{Run: requests.Run, Bus: t.Bus, Settings: deps.Heijunka, Metrics: deps.Metrics}, cfg.Heijunka)
-	t.fleet.count, t.fleet.limit = deps.Fleet, time.Second
-	if t.backlog.limit = 5 * time.Second; deps.Throttle.Store != nil {
-		t.backlog.count = t.Throttle.Backlog
-	}
 	t.Bus.Subscribe(life{deps.Logger, deps.Metrics}.observe)
 	t.measure()
 	return t
@@ -161,44 +183,55 @@ func (t *Tree) spec() otp.SupSpec {
 	if t.Postgres != nil {
 		embedded = append(embedded, t.Postgres.Spec())
 	}
-	top := supervisor(root, otp.OneForOne, 5*time.Second,
-		t.Telemetry.Spec(),
-		// If the server is killed, the pool is restarted too. An operator may cause
-		// three restarts in a minute; more mean that the machine has a defect.
-		supervisor("database", otp.RestForOne, time.Minute, append(embedded,
-			t.Pool.Spec(),
-			t.Listener.Spec(),
-		)...),
-		t.Bus.Spec(),
-		supervisor("orchestration", otp.OneForOne, 5*time.Second,
-			t.Queue.Spec(),
-			t.Monitor.Spec(),
-			t.Janitor.Spec(),
-			t.Auditor.Spec(),
-		),
-		supervisor("heijunka", otp.OneForAll, 5*time.Second,
-			supervisor("pool_sup", otp.OneForOne, 5*time.Second, t.Heijunka.PoolManagers()...),
-			t.Heijunka.LoadRegulator(),
-			t.Heijunka.Balancer(),
-			t.Heijunka.BurstHandler(),
-		),
-		t.Jobs.Spec(),
-		supervisor("throttle", otp.OneForOne, 5*time.Second,
+	var builds, throttled, deployments []otp.ChildSpec // none if left out
+	if t.Queue != nil {
+		builds = append(builds, t.Queue.Spec(), t.Monitor.Spec())
+	}
+	if t.Throttle != nil {
+		throttled = append(throttled, t.Jobs.Spec(), supervisor("throttle", otp.OneForOne, 5*time.Second,
 			t.Throttle.Cache.Spec(),
 			t.Throttle.Tokens.Spec(),
 			t.Throttle.Batcher.Spec(),
 			t.Throttle.Notices.Spec(),
 			t.Throttle.Portals.Spec(),
-		),
-		supervisor("deployments", otp.OneForOne, 5*time.Second,
+		))
+	}
+	if t.Deployments != nil {
+		deployments = append(deployments, supervisor("deployments", otp.OneForOne, 5*time.Second,
 			t.Deployments.DeploymentSup(),
 			t.Deployments.RepoSup(),
 			t.Deployments.Resumer(),
-		),
-		// Outside of heijunka, because its one_for_all must not end running requests.
-		supervisor("request_sup", otp.OneForOne, 5*time.Second, request.Specs(heijunka.Names()...)...),
-		otp.ChildSpec{ID: "endpoint", Task: t.serve},
-	)
+		))
+	}
+	top := supervisor(root, otp.OneForOne, 5*time.Second, slices.Concat(
+		[]otp.ChildSpec{
+			t.Telemetry.Spec(),
+			// If the server is killed, the pool is restarted too. An operator may cause
+			// three restarts in a minute; more mean that the machine has a defect.
+			supervisor("database", otp.RestForOne, time.Minute, append(embedded,
+				t.Pool.Spec(),
+				t.Listener.Spec(),
+			)...),
+			t.Bus.Spec(),
+			supervisor("orchestration", otp.OneForOne, 5*time.Second, append(builds,
+				t.Janitor.Spec(),
+				t.Auditor.Spec(),
+			)...),
+			supervisor("heijunka", otp.OneForAll, 5*time.Second,
+				supervisor("pool_sup", otp.OneForOne, 5*time.Second, t.Heijunka.PoolManagers()...),
+				t.Heijunka.LoadRegulator(),
+				t.Heijunka.Balancer(),
+				t.Heijunka.BurstHandler(),
+			),
+		},
+		throttled,
+		deployments,
+		[]otp.ChildSpec{
+			// Outside of heijunka, because its one_for_all must not end running requests.
+			supervisor("request_sup", otp.OneForOne, 5*time.Second, request.Specs(heijunka.Names()...)...),
+			{ID: "endpoint", Task: t.serve},
+		},
+	)...)
 	return top.Supervisor()
 }
 

@@ -5,6 +5,7 @@ import (
 	"go/parser"
 	"go/token"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,8 @@ import (
 
 	"takt/actors/database"
 	"takt/actors/otp"
+	"takt/actors/throttle"
+	"takt/store/postgres"
 )
 
 // outline renders a child as lines of depth, id, strategy with its budget, and time
@@ -64,17 +67,60 @@ func drawn(t *testing.T) []string {
 	return lines
 }
 
+// allServices returns what a tree needs to have all its children.
+func allServices(t *testing.T) Deps {
+	t.Helper()
+	th, err := postgres.NewThrottle(postgres.New())
+	require.NoError(t, err)
+	return Deps{Logger: zerolog.Nop(), Builds: &Builds{}, Throttle: &throttle.Deps{Store: th}, Deployments: &Deployments{}}
+}
+
 func TestDrawingAndTreeAreEqual(t *testing.T) {
 	t.Parallel()
-	tree := New(Config{Embedded: &database.PostgresConfig{DataDir: t.TempDir()}}, Deps{Logger: zerolog.Nop()})
+	tree := New(Config{Embedded: &database.PostgresConfig{DataDir: t.TempDir()}}, allServices(t))
 	require.Equal(t, drawn(t), outline(otp.ChildSpec{ID: root, Supervisor: tree.spec}, 0))
+}
+
+func TestAServiceThatIsLeftOutHasNoProcesses(t *testing.T) {
+	t.Parallel()
+	all := outline(otp.ChildSpec{ID: root, Supervisor: New(Config{}, allServices(t)).spec}, 0)
+	for name, out := range map[string]struct {
+		edit func(*Deps)
+		gone []string
+	}{
+		"builds":      {func(d *Deps) { d.Builds = nil }, []string{"    queue_manager (6s)", "    heartbeat_monitor"}},
+		"throttle":    {func(d *Deps) { d.Throttle = nil }, append([]string{"  jobs (8s)"}, branch(all, "  throttle")...)},
+		"deployments": {func(d *Deps) { d.Deployments = nil }, branch(all, "  deployments")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			deps := allServices(t)
+			out.edit(&deps)
+			tree := New(Config{}, deps)
+			left := outline(otp.ChildSpec{ID: root, Supervisor: tree.spec}, 0)
+			require.Equal(t, slices.DeleteFunc(slices.Clone(all), func(line string) bool { return slices.Contains(out.gone, line) }), left)
+			require.Len(t, left, len(all)-len(out.gone))
+			_, err := tree.Telemetry.Gatherer().Gather()
+			require.NoError(t, err)
+		})
+	}
+}
+
+// branch returns the line that begins with prefix and those below it.
+func branch(lines []string, prefix string) []string {
+	from := slices.IndexFunc(lines, func(line string) bool { return strings.HasPrefix(line, prefix) })
+	to := from + 1
+	for strings.HasPrefix(lines[to], "   ") {
+		to++
+	}
+	return lines[from:to]
 }
 
 func TestNoPostgresWithAnExternalDatabase(t *testing.T) {
 	t.Parallel()
 	source, err := database.URL("postgres://nobody@127.0.0.1:1/nothing")
 	require.NoError(t, err)
-	tree := New(Config{Database: source}, Deps{Logger: zerolog.Nop()})
+	tree := New(Config{Database: source}, allServices(t))
 	lines := outline(otp.ChildSpec{ID: root, Supervisor: tree.spec}, 0)
 	require.Equal(t, []string{"  database rest_for_one, 3 in 1m", "    pool (10s)", "    listener", "  pubsub"}, lines[2:6])
 }

@@ -12,9 +12,6 @@ import (
 // copies checks whether S3 answers, and copies the files to it that are due and on this
 // disk.
 func (j *Janitor) copies(ctx context.Context) error {
-	if !j.files.HasS3() {
-		return nil
-	}
 	if err := j.files.Probe(ctx); err != nil {
 		return err
 	}

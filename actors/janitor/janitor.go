@@ -87,7 +87,8 @@ type Janitor struct {
 	interval, copyInterval, maxBackoff time.Duration
 }
 
-// New returns the handle for the actor that Spec describes. It starts nothing.
+// New returns the handle for the actor that Spec describes. It starts nothing. files is nil
+// without the service builds; then only the audit is tidied.
 func New(sys *otp.System, rows Rows, files Files, keep Retention) *Janitor {
 	return &Janitor{
 		ref: sys.Ref(name), rows: rows, files: files, keep: keep, figures: newFigures(),
@@ -132,7 +133,9 @@ type janitor struct {
 // Init starts the timers. S3 is checked at once.
 func (s *janitor) Init(c *otp.Ctx) error {
 	c.SendAfter(min(firstRound, s.j.interval), sweepDue{})
-	c.SendAfter(0, copyDue{})
+	if s.j.files != nil && s.j.files.HasS3() {
+		c.SendAfter(0, copyDue{})
+	}
 	return nil
 }
 

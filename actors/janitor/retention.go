@@ -59,17 +59,15 @@ func (j *Janitor) expireLogs(ctx context.Context) error {
 	})
 }
 
-// forgetKeys removes expired idempotency keys, and entries about wrong keys from the audit.
-func (j *Janitor) forgetKeys(ctx context.Context) error {
-	for _, forget := range []func(ctx context.Context, limit int) (removed int64, err error){j.rows.ForgetKeys, j.rows.ForgetWrongKeys} {
-		for n := int64(batch); n == batch; {
-			var err error
-			if n, err = forget(ctx, batch); err != nil {
+// forget removes rows until none are left.
+func forget(some func(ctx context.Context, limit int) (removed int64, err error)) func(context.Context) error {
+	return func(ctx context.Context) error {
+		for {
+			if n, err := some(ctx, batch); err != nil || n < batch {
 				return err
 			}
 		}
 	}
-	return nil
 }
 
 // pages calls expire for page after page, until next is 0. An age of 0 keeps

@@ -17,13 +17,19 @@ const batch = 500
 // round tidies up once. An outage ends it; other failures end a part of it.
 func (j *Janitor) round(ctx context.Context) error {
 	var failed error
-	parts := []func(context.Context) error{j.sweepDisk}
+	var parts []func(context.Context) error
+	if j.files != nil {
+		parts = append(parts, j.sweepDisk)
+	}
 	mine, err := j.rows.ClaimChores(ctx, j.interval*9/10)
 	if err != nil {
 		return err
 	}
 	if mine {
-		parts = append(parts, j.expireFiles, j.expireReports, j.expireLogs, j.forgetKeys, j.sweepS3)
+		parts = append(parts, forget(j.rows.ForgetWrongKeys))
+	}
+	if mine && j.files != nil {
+		parts = append(parts, j.expireFiles, j.expireReports, j.expireLogs, forget(j.rows.ForgetKeys), j.sweepS3)
 	}
 	for _, part := range parts {
 		err := part(ctx)

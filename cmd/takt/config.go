@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,6 +28,7 @@ type Config struct {
 	DataDir           string
 	DatabaseURL       string // "" runs an embedded PostgreSQL
 	DatabasePool      int
+	Services          []string
 	AllowDrill        bool
 	APIKey, AdminKey  string // if empty, random and kept in DataDir
 	EncryptionKey     string // if empty, likewise; 32 bytes in base64
@@ -56,6 +58,8 @@ type Config struct {
 	HubSpot                     HubSpotConfig
 	Log                         string
 	OTLP                        string
+
+	unused []string // settings that were given, of services that are left out
 }
 
 func defaultConfig(stateDir string) Config {
@@ -64,6 +68,7 @@ func defaultConfig(stateDir string) Config {
 		Listen:           "127.0.0.1:3000",
 		DataDir:          stateDir,
 		DatabasePool:     10,
+		Services:         serviceNames(),
 		BaseImageID:      "ghcr.io/sethwebster/expo-free-agent-base:0.1.23",
 		Storage:          "local",
 		S3:               storage.S3Config{Region: "us-east-1", PathStyle: "auto"},
@@ -130,6 +135,7 @@ func (c *Config) setPort(port string) {
 func load(src sources) (Config, error) {
 	cfg := defaultConfig(stateDir(src.lookup))
 	table := settings(&cfg)
+	given := map[string]string{} // setting → its service
 	file, err := readFile(src.file)
 	if err != nil {
 		return cfg, err
@@ -140,6 +146,7 @@ func load(src sources) (Config, error) {
 	each := func(find func(setting) (name, value string, ok bool)) {
 		for _, s := range table {
 			if name, value, ok := find(s); ok {
+				given[s.name] = s.service
 				if err := s.set(value); err != nil {
 					faults = append(faults, fmt.Errorf("%s (%s): %w", s.name, name, err))
 				}
@@ -170,6 +177,12 @@ func load(src sources) (Config, error) {
 			cfg.setPort(f.Value.String())
 		}
 	}
+	for name, service := range given {
+		if service != "" && !cfg.runs(service) {
+			cfg.unused = append(cfg.unused, name)
+		}
+	}
+	slices.Sort(cfg.unused)
 	return cfg, errors.Join(append(faults, cfg.validate()...)...)
 }
 

@@ -1,12 +1,8 @@
 package main
 
 import (
-	"encoding/base64"
-	"os"
-	"path/filepath"
 	"time"
 
-	"takt/actors"
 	"takt/actors/deployment"
 	"takt/actors/deployment/forge"
 )
@@ -42,28 +38,4 @@ func (c *DeployConfig) validate(bad func(name, format string, args ...any), atLe
 	if _, err := forge.ParseBaseURL(c.GitHubURL); err != nil {
 		bad("github-url", "%v", err)
 	}
-}
-
-// openForge makes the forge's client, removes the files of a killed takt, and sets up
-// deployments. The owner's name stays the same across restarts, so that a takt that was
-// killed finds its own deployments again at once.
-func (c *controller) openForge(settings *actors.Config) error {
-	deploy := c.cfg.Deploy
-	creates := []forge.Limit{{N: max(createsPerMinute, deploy.PerHour/60), Per: time.Minute}, {N: deploy.PerHour, Per: time.Hour}}
-	var err error
-	c.forge, err = forge.New(forge.Config{
-		BaseURL: deploy.GitHubURL, WorkDir: filepath.Join(c.cfg.DataDir, "deployments"), Environ: os.Environ(),
-		GitTimeout: gitTimeout, Creates: creates,
-	})
-	if err != nil {
-		return err
-	}
-	owner, _, err := readOrMakeKey(filepath.Join(c.cfg.DataDir, "node-id"), base64.RawURLEncoding)
-	if err != nil {
-		return err
-	}
-	settings.Deployments = deployment.Config{
-		Owner: owner, Keys: c.keys, Token: deploy.GitHubToken, Allow: deploy.Allow, Creates: creates, Concurrency: deployConcurrency,
-	}
-	return c.forge.Clean()
 }

@@ -162,3 +162,22 @@ func TestQuarantineIsAShareOfAttemptsOrOff(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, store.QuarantineRule{Faults: 3, Attempts: 10}, cfg.Quarantine)
 }
+
+func TestServicesAreNamedOnceInOrder(t *testing.T) {
+	t.Parallel()
+	cfg, err := load(sources{lookup: env()})
+	require.NoError(t, err)
+	require.Equal(t, []string{"builds", "throttle", "deployments"}, cfg.Services)
+	require.Empty(t, cfg.unused)
+	cfg, err = load(sources{lookup: env("TAKT_SERVICES", "deployments, builds,builds", "TAKT_HUBSPOT_TIMEOUT", "20s", "TAKT_QUEUE_LIMIT", "5")})
+	require.NoError(t, err)
+	require.Equal(t, []string{"builds", "deployments"}, cfg.Services)
+	require.Equal(t, []string{"hubspot-timeout"}, cfg.unused)
+	_, err = load(sources{lookup: env("TAKT_SERVICES", "builds,workers")})
+	require.EqualError(t, err, `services (TAKT_SERVICES): "workers" is not a service: want one or more of builds,throttle,deployments`)
+	fs := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+	addFlags(fs)
+	require.NoError(t, fs.Parse([]string{"--services", ""}))
+	_, err = load(sources{lookup: env(), flags: fs})
+	require.EqualError(t, err, "services (--services): must name at least one service: builds,throttle,deployments")
+}

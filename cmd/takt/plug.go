@@ -9,7 +9,6 @@ import (
 	"takt/actors/pubsub"
 	"takt/actors/queue"
 	"takt/actors/telemetry"
-	"takt/actors/throttle"
 	"takt/http"
 	"takt/http/api"
 	"takt/store"
@@ -67,18 +66,10 @@ func treeNode(n otp.Node) api.TreeNode {
 	return out
 }
 
-// openThrottle returns the throttle's store and the dependencies of its actors.
-func (c *controller) openThrottle(db *postgres.DB) (*postgres.Throttle, throttle.Deps, error) {
-	deps := c.cfg.throttleDeps()
-	kept, err := postgres.NewThrottle(db)
-	deps.Store, deps.Keys = kept, c.keys
-	return kept, deps, err
-}
-
 // drill returns the faults that `takt drill` may make; nil if the settings do not allow
-// drills.
+// drills, or without the service builds, which a drill works on.
 func (c *controller) drill(db *postgres.DB) func(ctx context.Context, fault string, d time.Duration) error {
-	if !c.cfg.AllowDrill {
+	if !c.cfg.AllowDrill || c.files == nil {
 		return nil
 	}
 	return func(ctx context.Context, fault string, d time.Duration) error {

@@ -21,18 +21,15 @@ import (
 
 	"takt/actors"
 	"takt/actors/database"
-	"takt/actors/deployment"
 	"takt/actors/deployment/forge"
 	"takt/actors/heijunka"
 	"takt/actors/pubsub"
-	"takt/actors/queue"
 	"takt/actors/telemetry"
 	"takt/cmd/internal/cli"
 	"takt/http"
 	"takt/http/edge"
 	"takt/migrations"
 	"takt/storage"
-	"takt/store"
 	"takt/store/metrics"
 	"takt/store/postgres"
 	"takt/store/seal"
@@ -124,6 +121,9 @@ func serve(ctx context.Context, cfg Config, out io.Writer) (err error) {
 	for _, f := range made {
 		log.Info().Str("file", f).Msg("made a random key")
 	}
+	if len(cfg.unused) > 0 {
+		log.Warn().Strs("settings", cfg.unused).Strs("services", cfg.Services).Msg("settings of services that are left out are ignored")
+	}
 	keepHeadroom()
 	// Signals are caught from here on, so that a half-started tree is also stopped in
 	// order.
@@ -150,9 +150,6 @@ func (c *controller) open(ctx context.Context) error {
 	if c.keys, err = c.cfg.ring(); err != nil {
 		return err
 	}
-	if c.files, err = openFiles(c.cfg, c.keys); err != nil {
-		return err
-	}
 	if c.tls, err = openTLS(c.cfg, c.log); err != nil {
 		return err
 	}
@@ -169,52 +166,35 @@ func (c *controller) open(ctx context.Context) error {
 // assemble makes the tree and the HTTP server in front of it.
 func (c *controller) assemble(ctx context.Context) error {
 	db := postgres.New()
-	builds := postgres.NewBuilds(db, postgres.BuildsConfig{QueueLimit: c.cfg.QueueLimit, Quarantine: c.cfg.Quarantine})
-	workers := postgres.NewWorkers(db)
-	workers.Rule.MaxAttempts = c.cfg.attempts()
-	assigner := postgres.NewQueue(db, postgres.QueueConfig{SpareCritical: c.cfg.SpareCritical, Quarantined: func(b store.BuildRef, cause error) {
-		c.log.Error().Err(cause).Str("build", b.ID).Msg("build cannot be handed out")
-		c.tree.Bus.Publish(pubsub.BuildUpdated, store.BuildUpdate{BuildID: b.ID, Platform: b.Platform, State: store.Failed, Was: b})
-	}})
-
-	observed := c.metrics
-	c.files.Observe(observed)
-	tokens := store.NewWorkerTokens(store.WorkerTokenTTL, c.keys.Secrets()...)
-	settings := actors.Config{
-		Pool:  database.PoolConfig{Size: c.cfg.DatabasePool, Migrate: postgres.WithKeyCheck(c.keys, migrations.UpOrLater(c.laterSchema))},
-		Queue: queue.Config{MaxParked: c.cfg.MaxParked, Limit: c.cfg.QueueLimit},
-		Timeouts: store.Timeouts{
-			CheckInterval: c.cfg.checkInterval(), BuildTimeout: c.cfg.BuildTimeout, WorkerTimeout: c.cfg.WorkerTimeout,
+	p := &parts{
+		db: db,
+		tree: actors.Config{
+			Pool:     database.PoolConfig{Size: c.cfg.DatabasePool, Migrate: postgres.WithKeyCheck(c.keys, migrations.Up)},
+			Heijunka: c.cfg.Heijunka.config(),
 		},
-		Heijunka: c.cfg.Heijunka.config(),
-		Retain:   c.cfg.Retain,
-		Rule:     store.LostRule{MaxAttempts: c.cfg.attempts()},
+		deps: actors.Deps{
+			Logger: c.log, DB: db, Heijunka: postgres.NewHeijunka(db), Rows: postgres.NewFiles(db),
+			Invariants: postgres.NewInvariants(db, c.keys, c.cfg.Services...), Metrics: c.metrics,
+		},
 	}
 	if c.cfg.DatabaseURL != "" {
 		source, err := database.URL(c.cfg.DatabaseURL)
 		if err != nil {
 			return err
 		}
-		settings.Database = source
+		p.tree.Database = source
 	} else {
-		settings.Embedded = &database.PostgresConfig{DataDir: c.cfg.DataDir, SearchPath: os.Getenv("PATH")}
+		p.tree.Embedded = &database.PostgresConfig{DataDir: c.cfg.DataDir, SearchPath: os.Getenv("PATH")}
 	}
-	if err := c.openForge(&settings); err != nil {
-		return err
+	for _, s := range services() {
+		if c.cfg.runs(s.name) {
+			if err := s.open(c, p); err != nil {
+				return err
+			}
+		}
 	}
-	throttled, pacing, err := c.openThrottle(db)
-	if err != nil {
-		return err
-	}
-	deployed := postgres.NewDeployments(db)
-	c.tree = actors.New(settings, actors.Deps{
-		Logger: c.log, DB: db, Tokens: tokens, Queue: assigner, Monitor: assigner, Files: c.files, Rows: postgres.NewFiles(db),
-		Heijunka: postgres.NewHeijunka(db), Invariants: postgres.NewInvariants(db, c.keys),
-		Fleet: postgres.NewDashboard(db).FleetStates, Disk: c.files.Space,
-		Deployments: deployed, Forge: deployment.GitHub(c.forge), Throttle: pacing, Metrics: observed,
-	})
+	c.tree = actors.New(p.tree, p.deps)
 	db.OnLost(c.tree.Pool.Lost)
-	workers.ReadySince = c.tree.ReadySince
 
 	// Orders of operators continue after a signal, until close.
 	orders, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -223,27 +203,24 @@ func (c *controller) assemble(ctx context.Context) error {
 		cancel(cause)
 		running.Wait()
 	}
-	server, err := http.New(http.Deps{ //nolint:contextcheck // that of a request comes with it
-		Builds:   builds,
-		Workers:  workers,
-		Queue:    c.tree.Queue,
-		Tokens:   tokens,
+	web := http.Deps{
 		Publish:  c.tree.Bus.Publish,
 		Requests: c.tree.Heijunka,
-		Files:    c.files,
 		Ready:    c.tree.Ready, VacuumHeldBack: c.tree.VacuumHeldBack,
 		Tree:     c.describe,
 		Debug:    c.inside(db),
-		Operator: c.tree, Heartbeat: c.tree.Monitor, Heijunka: c.tree.Heijunka, Audit: postgres.NewAudit(db), Auditor: c.tree.Auditor,
-		Dashboard:   postgres.NewDashboard(db),
-		Background:  func(f func(context.Context)) { running.Go(func() { f(orders) }) },
-		TLS:         c.tls,
-		Drill:       c.drill(db),
-		Deployments: c.tree.Deployments, DeploymentStore: deployed,
-		Throttle: c.tree.Throttle, ThrottleStore: throttled, OAuth: c.tree.Throttle.Tokens,
-		Metrics: c.tree.Telemetry.Gatherer(), Observed: observed,
+		Operator: c.tree, Heijunka: c.tree.Heijunka, Audit: postgres.NewAudit(db), Auditor: c.tree.Auditor,
+		Dashboard:  postgres.NewDashboard(db),
+		Background: func(f func(context.Context)) { running.Go(func() { f(orders) }) },
+		TLS:        c.tls,
+		Drill:      c.drill(db),
+		Metrics:    c.tree.Telemetry.Gatherer(), Observed: c.metrics,
 		Logger: c.log,
-	}, c.httpConfig())
+	}
+	for _, set := range p.handles {
+		set(&web)
+	}
+	server, err := http.New(web, c.httpConfig()) //nolint:contextcheck // that of a request comes with it
 	if err != nil {
 		return err
 	}

@@ -19,7 +19,8 @@ type setting struct {
 	aliases []string
 	// otherwise describes what applies if nothing is set and there is no fixed default.
 	otherwise string
-	masked    bool // --check does not show it
+	masked    bool   // --check does not show it
+	service   string // the service that it is for; "" for takt itself
 }
 
 func row(name string, v value, usage string) setting {
@@ -64,9 +65,14 @@ func (s setting) shown() string {
 // settings returns the table of all settings of `takt serve`. The rows show and set the
 // fields of c.
 func settings(c *Config) []setting {
-	return slices.Concat(
-		controllerSettings(c), keySettings(c), buildSettings(c), fileSettings(c), heijunkaSettings(c), hubspotSettings(c), deploySettings(c),
-	)
+	all := slices.Concat(controllerSettings(c), keySettings(c), heijunkaSettings(c))
+	for _, service := range services() {
+		for _, s := range service.settings(c) {
+			s.service = service.name
+			all = append(all, s)
+		}
+	}
+	return all
 }
 
 func group(name string, rows ...setting) []setting {
@@ -84,6 +90,8 @@ func controllerSettings(c *Config) []setting {
 		row("database-url", text(&c.DatabaseURL),
 			"external PostgreSQL 14 or newer; empty runs an embedded one").also("DATABASE_URL").secret(),
 		row("db-pool", number(&c.DatabasePool), "most connections to PostgreSQL"),
+		row("services", serviceList(&c.Services),
+			"what this controller does; what is left out has no routes, pages, processes and metrics, and its settings are ignored"),
 		row("public-url", text(&c.PublicURL), "how workers and HubSpot reach this controller; the URL that HubSpot signs"),
 		row("tls-cert", text(&c.TLSCert),
 			"certificate chain (PEM) to serve HTTPS with (TLS 1.2 and newer, HTTP/2); read anew when it changes"),
@@ -115,7 +123,7 @@ func keySettings(c *Config) []setting {
 func buildSettings(c *Config) []setting {
 	check := duration(&c.CheckInterval)
 	check.get = func() string { return c.checkInterval().String() }
-	return group("Builds and workers",
+	return append(group("Builds and workers",
 		row("base-image-id", text(&c.BaseImageID), "image that workers are told to build in").also("BASE_IMAGE_ID"),
 		row("queue-limit", number(&c.QueueLimit), "submits are refused while more builds than this are pending"),
 		row("build-token-life", duration(&c.BuildTokenLife), "how long a build's token opens its build, from the submit on"),
@@ -135,7 +143,7 @@ func buildSettings(c *Config) []setting {
 				"started, container engine, disk), until it has run a trial build or is resumed; or off"),
 		row("telemetry-without-key", boolean(&c.TelemetryWithoutKey),
 			"accept telemetry without an API key from the worker that holds the build; old host monitors send none"),
-	)
+	), fileSettings(c)...)
 }
 
 func fileSettings(c *Config) []setting {

@@ -110,8 +110,18 @@ func New() *Metrics {
 }
 
 // begin makes the counters whose labels are known, because a counter that appears with
-// its first event has no rate for it.
+// its first event has no rate for it. Those of a service are made by its own method.
 func (m *Metrics) begin() {
+	m.StatementErrors.WithLabelValues("other")
+	for _, reason := range []string{"full", "refused"} {
+		m.SpansDropped.WithLabelValues(reason)
+	}
+	m.SpansSent.WithLabelValues()
+	m.ConnectionWait.WithLabelValues()
+}
+
+// BeginBuilds makes the counters of the service builds, whose labels are known.
+func (m *Metrics) BeginBuilds() {
 	for _, p := range []store.Platform{store.IOS, store.Android} {
 		m.Submitted.WithLabelValues(string(p))
 		for _, s := range []store.BuildState{store.Completed, store.Failed, store.Cancelled} {
@@ -127,14 +137,10 @@ func (m *Metrics) begin() {
 	for _, step := range []string{store.StepRegistered, store.StepOffline, store.StepDrained, store.StepResumed, store.StepGone, store.StepQuarantined} {
 		m.WorkerSteps.WithLabelValues(step)
 	}
-	m.StatementErrors.WithLabelValues("other")
-	for _, reason := range []string{"full", "refused"} {
-		m.SpansDropped.WithLabelValues(reason)
-	}
-	for _, c := range []*prometheus.CounterVec{m.TokensRotated, m.TokensRefused, m.DuplicateWorkers, m.SpansSent} {
+	for _, c := range []*prometheus.CounterVec{m.TokensRotated, m.TokensRefused, m.DuplicateWorkers} {
 		c.WithLabelValues()
 	}
-	for _, h := range []*prometheus.HistogramVec{m.ConnectionWait, m.CancelTold, m.Batch, m.Transaction} {
+	for _, h := range []*prometheus.HistogramVec{m.CancelTold, m.Batch, m.Transaction} {
 		h.WithLabelValues()
 	}
 }

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -13,19 +14,22 @@ import (
 
 // Invariants checks the rules that the database must always satisfy.
 type Invariants struct {
-	db   *DB
-	keys *seal.Ring
+	db       *DB
+	keys     *seal.Ring
+	services []string
 }
 
-// NewInvariants returns the checks of db. keys open its sealed values; with nil these
-// are not checked.
-func NewInvariants(db *DB, keys *seal.Ring) *Invariants { return &Invariants{db, keys} }
+// NewInvariants returns the checks of db for these services; without any, for all. keys
+// open its sealed values; with nil these are not checked.
+func NewInvariants(db *DB, keys *seal.Ring, services ...string) *Invariants {
+	return &Invariants{db, keys, services}
+}
 
-// invariant is one rule. broken selects the names of rows that violate it, from one
+// invariant is one rule, of the tables of a service. broken selects the names of rows that violate it, from one
 // snapshot. repair changes exactly those rows and is "" if only an operator can tell
 // what is right. lock takes the locks under which the rows are judged again before
 // repair.
-type invariant struct{ name, promise, broken, lock, repair string }
+type invariant struct{ service, name, promise, broken, lock, repair string }
 
 // recent are the builds that were submitted last. Older ones were checked earlier, and
 // reading the whole history each minute would cost too much.
@@ -46,60 +50,60 @@ const (
 func invariants() []invariant {
 	return []invariant{
 		{
-			"build_holder", "A build that is assigned or building is held by a worker that is known.",
+			"builds", "build_holder", "A build that is assigned or building is held by a worker that is known.",
 			`SELECT b.id FROM ` + homeless, lockWorkers,
 			`UPDATE builds SET state = 'pending', worker_id = NULL, started_at = NULL, last_seen_at = NULL, updated_at = now()
 		WHERE seq IN (SELECT b.seq FROM ` + homeless + `)`,
 		},
 		{
-			"worker_held", "A worker's count of builds is the number of builds that it holds.",
+			"builds", "worker_held", "A worker's count of builds is the number of builds that it holds.",
 			`SELECT w.id FROM workers w JOIN (` + heldNow + `) h USING (id) WHERE w.held <> h.n`,
 			lockWorkers,
 			`UPDATE workers w SET held = h.n FROM (` + heldNow + `) h WHERE h.id = w.id AND w.held <> h.n`,
 		},
 		{
-			"worker_status", "A worker is building exactly if it holds builds, unless it is offline.",
+			"builds", "worker_status", "A worker is building exactly if it holds builds, unless it is offline.",
 			`SELECT id FROM workers WHERE status <> 'offline' AND (status = 'building') <> (held > 0)`,
 			lockWorkers,
 			`UPDATE workers SET status = CASE WHEN held > 0 THEN 'building' ELSE 'idle' END WHERE status <> 'offline' AND (status = 'building') <> (held > 0)`,
 		},
 		{
-			"worker_slots", "A worker holds no more builds than it has slots.",
+			"builds", "worker_slots", "A worker holds no more builds than it has slots.",
 			`SELECT id FROM workers WHERE held > slots`, "", "",
 		},
 		{
-			"worker_known", "A worker has one row, and a name.",
+			"builds", "worker_known", "A worker has one row, and a name.",
 			`SELECT w.id FROM workers w LEFT JOIN worker_details d ON d.worker_id = w.id GROUP BY w.id HAVING count(*) > 1 OR count(d) = 0`, "", "",
 		},
 		{
-			"build_pending", "A build that waits has neither holder nor end.",
+			"builds", "build_pending", "A build that waits has neither holder nor end.",
 			`SELECT id FROM ` + restless, "",
 			`UPDATE builds SET worker_id = NULL, started_at = NULL, last_seen_at = NULL, completed_at = NULL
 		WHERE seq IN (SELECT seq FROM ` + restless + `) AND state = 'pending'`,
 		},
 		{
-			"build_ended", "A build that has ended says when.",
+			"builds", "build_ended", "A build that has ended says when.",
 			`SELECT id FROM ` + endless, "",
 			`UPDATE builds SET completed_at = updated_at WHERE seq IN (SELECT seq FROM ` + endless + `)`,
 		},
 		{
-			"build_known", "A build is found by its id.",
+			"builds", "build_known", "A build is found by its id.",
 			`SELECT b.id FROM ` + nameless, "",
 			`INSERT INTO build_ids (id, seq) SELECT b.id, b.seq FROM ` + nameless + ` ON CONFLICT (id) DO UPDATE SET seq = excluded.seq`,
 		},
 		{
-			"build_source", "A build that waits has a source.",
+			"builds", "build_source", "A build that waits has a source.",
 			`SELECT id FROM builds b WHERE state = 'pending' AND ` + recent + ` AND NOT EXISTS (SELECT FROM build_files f WHERE f.build = b.seq AND f.kind = 'source')`,
 			"", "",
 		},
 		{
-			"build_result", "A build that was completed within the hour has a result.",
+			"builds", "build_result", "A build that was completed within the hour has a result.",
 			`SELECT id FROM builds b WHERE state = 'completed' AND completed_at > now() - interval '1 hour'
 		AND NOT EXISTS (SELECT FROM build_files f WHERE f.build = b.seq AND f.kind = 'result')`,
 			"", "",
 		},
 		{
-			"day_totals", "The totals of yesterday and today are those of their builds.",
+			"builds", "day_totals", "The totals of yesterday and today are those of their builds.",
 			`SELECT coalesce(d.day, b.day)::text FROM (
 			SELECT * FROM build_days WHERE day >= (now() AT TIME ZONE 'UTC')::date - 1
 		) d FULL JOIN (
@@ -111,7 +115,7 @@ func invariants() []invariant {
 			"", "",
 		},
 		{
-			"action_queue", "An action that waits is in a throttle queue that is known.",
+			"throttle", "action_queue", "An action that waits is in a throttle queue that is known.",
 			// Jumps from queue to queue over what waits in each.
 			`WITH RECURSIVE w(queue) AS (
 				(SELECT queue FROM action_executions WHERE state = 'waiting' ORDER BY queue LIMIT 1)
@@ -122,14 +126,14 @@ func invariants() []invariant {
 			"", "",
 		},
 		{
-			"queue_job", "A throttle queue whose actions wait for ten minutes has a live job.",
+			"throttle", "queue_job", "A throttle queue whose actions wait for ten minutes has a live job.",
 			`SELECT q.id FROM throttle_queues q
 		WHERE EXISTS (SELECT FROM action_executions a WHERE a.queue = q.seq AND a.state = 'waiting' AND a.received_at < now() - interval '10 min')
 		AND NOT EXISTS (SELECT FROM river_job j WHERE j.id = q.job_id AND j.state IN ('available', 'pending', 'running', 'retryable', 'scheduled'))`,
 			"", "",
 		},
 		{
-			"queue_rate", "Of a throttle queue no more was answered within one period than its rate allows.",
+			"throttle", "queue_rate", "Of a throttle queue no more was answered within one period than its rate allows.",
 			`SELECT q.id FROM throttle_queues q JOIN throttle_configs c USING (portal_id, action_id)
 		WHERE c.updated_at < now() - ` + period + ` AND c.max_throughput < (
 			SELECT coalesce(sum(w.n), 0) FROM throttle_windows w
@@ -137,13 +141,13 @@ func invariants() []invariant {
 			"", "",
 		},
 		{
-			"deployment_sum", "A deployment that is over has no repository that is not.",
+			"deployments", "deployment_sum", "A deployment that is over has no repository that is not.",
 			`SELECT DISTINCT d.id FROM deployments d JOIN deployment_repos r ON r.deployment_id = d.id
 		WHERE d.state IN ('done', 'cancelled', 'failed') AND r.finished_at IS NULL`,
 			"", "",
 		},
 		{
-			"deployment_credential", "A deployment that is over keeps no credential.",
+			"deployments", "deployment_credential", "A deployment that is over keeps no credential.",
 			`SELECT id FROM ` + keeping, "",
 			`UPDATE deployments SET credential = NULL WHERE id IN (SELECT id FROM ` + keeping + `)`,
 		},
@@ -159,6 +163,9 @@ const invariantLimit = 30 * time.Second
 func (i *Invariants) Check(ctx context.Context, repair bool) ([]store.Invariant, error) {
 	var all []store.Invariant
 	for _, inv := range invariants() {
+		if len(i.services) > 0 && !slices.Contains(i.services, inv.service) {
+			continue
+		}
 		found, err := i.check(ctx, inv, repair)
 		if err != nil {
 			return nil, fmt.Errorf("checking %s: %w", inv.name, err)

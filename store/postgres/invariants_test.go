@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -123,4 +124,20 @@ func TestWhatIsSealedOpens(t *testing.T) {
 	require.EqualValues(t, 2, last.Broken)
 	require.ElementsMatch(t, []string{"forge credential moved", "forge credential foreign"}, last.Examples)
 	require.Zero(t, last.Repaired)
+}
+
+func TestOnlyTheInvariantsOfTheServicesAreChecked(t *testing.T) {
+	t.Parallel()
+	db := storetest.New(t)
+	names := func(services ...string) (names []string) {
+		found, err := postgres.NewInvariants(db.DB, nil, services...).Check(t.Context(), false)
+		require.NoError(t, err)
+		for _, i := range found {
+			names = append(names, i.Name)
+		}
+		return names
+	}
+	require.Equal(t, []string{"deployment_sum", "deployment_credential"}, names("deployments"))
+	require.Equal(t, []string{"action_queue", "queue_job", "queue_rate"}, names("throttle"))
+	require.Equal(t, names(), slices.Concat(names("builds"), names("throttle"), names("deployments")), "each is of a service")
 }

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"takt/actors"
+	"takt/actors/deployment"
+	"takt/actors/deployment/forge"
+	"takt/actors/pubsub"
+	"takt/actors/queue"
+	"takt/http"
+	"takt/http/api"
+	"takt/store"
+	"takt/store/postgres"
+)
+
+// service is a part of takt that --services can leave out. Its routes and pages bear its
+// name, and those of the HTTP server's dependencies that open does not set are never used.
+// Its processes and their metrics exist if open sets its part of actors.Deps.
+type service struct {
+	name     string
+	settings func(c *Config) []setting
+	open     func(c *controller, p *parts) error
+}
+
+// parts are what the tree and the HTTP server are made of.
+type parts struct {
+	db   *postgres.DB
+	tree actors.Config
+	deps actors.Deps
+	// handles set what the HTTP server needs of the services, when the tree is made.
+	handles []func(web *http.Deps)
+}
+
+// services returns all services, in the order of their settings.
+func services() []service {
+	return []service{
+		{api.ServiceBuilds, buildSettings, (*controller).openBuilds},
+		{api.ServiceThrottle, hubspotSettings, (*controller).openThrottle},
+		{api.ServiceDeployments, deploySettings, (*controller).openDeployments},
+	}
+}
+
+func serviceNames() (names []string) {
+	for _, s := range services() {
+		names = append(names, s.name)
+	}
+	return names
+}
+
+// runs reports whether a service is not left out.
+func (c *Config) runs(service string) bool { return slices.Contains(c.Services, service) }
+
+// serviceList takes names of services. It shows them in their usual order, each once.
+func serviceList(field *[]string) value {
+	show := func(list []string) string { return strings.Join(list, ",") }
+	return parsed(field, show, func(v string) (list []string, err error) {
+		wanted := entries(v)
+		all := serviceNames()
+		for _, name := range wanted {
+			if !slices.Contains(all, name) {
+				return nil, fmt.Errorf("%q is not a service: want one or more of %s", name, strings.Join(all, ","))
+			}
+		}
+		if len(wanted) == 0 {
+			return nil, errors.New("must name at least one service: " + strings.Join(all, ","))
+		}
+		return slices.DeleteFunc(all, func(name string) bool { return !slices.Contains(wanted, name) }), nil
+	})
+}
+
+func (c *controller) openBuilds(p *parts) error {
+	cfg := &c.cfg
+	var err error
+	if c.files, err = openFiles(*cfg, c.keys); err != nil {
+		return err
+	}
+	c.files.Observe(c.metrics)
+	builds := postgres.NewBuilds(p.db, postgres.BuildsConfig{QueueLimit: cfg.QueueLimit, Quarantine: cfg.Quarantine})
+	workers := postgres.NewWorkers(p.db)
+	workers.Rule.MaxAttempts = cfg.attempts()
+	assigner := postgres.NewQueue(p.db, postgres.QueueConfig{SpareCritical: cfg.SpareCritical, Quarantined: func(b store.BuildRef, cause error) {
+		c.log.Error().Err(cause).Str("build", b.ID).Msg("build cannot be handed out")
+		c.tree.Bus.Publish(pubsub.BuildUpdated, store.BuildUpdate{BuildID: b.ID, Platform: b.Platform, State: store.Failed, Was: b})
+	}})
+	tokens := store.NewWorkerTokens(store.WorkerTokenTTL, c.keys.Secrets()...)
+	p.tree.Queue = queue.Config{MaxParked: cfg.MaxParked, Limit: cfg.QueueLimit}
+	p.tree.Timeouts = store.Timeouts{CheckInterval: cfg.checkInterval(), BuildTimeout: cfg.BuildTimeout, WorkerTimeout: cfg.WorkerTimeout}
+	p.tree.Rule = store.LostRule{MaxAttempts: cfg.attempts()}
+	p.tree.Retain = cfg.Retain
+	p.deps.Builds = &actors.Builds{
+		Queue: assigner, Monitor: assigner, Tokens: tokens, Files: c.files,
+		Fleet: postgres.NewDashboard(p.db).FleetStates, Disk: c.files.Space,
+	}
+	p.handles = append(p.handles, func(web *http.Deps) {
+		workers.ReadySince = c.tree.ReadySince
+		web.Builds, web.Workers, web.Files, web.Tokens = builds, workers, c.files, tokens
+		web.Queue, web.Heartbeat = c.tree.Queue, c.tree.Monitor
+	})
+	return nil
+}
+
+func (c *controller) openThrottle(p *parts) error {
+	kept, err := postgres.NewThrottle(p.db)
+	if err != nil {
+		return err
+	}
+	deps := c.cfg.throttleDeps()
+	deps.Store, deps.Keys = kept, c.keys
+	p.deps.Throttle = &deps
+	p.handles = append(p.handles, func(web *http.Deps) {
+		web.Throttle, web.ThrottleStore, web.OAuth = c.tree.Throttle, kept, c.tree.Throttle.Tokens
+	})
+	return nil
+}
+
+// openDeployments also removes the files of a killed takt. The owner's name stays the same
+// across restarts, so that a takt that was killed finds its own deployments again at once.
+func (c *controller) openDeployments(p *parts) error {
+	deploy := c.cfg.Deploy
+	creates := []forge.Limit{{N: max(createsPerMinute, deploy.PerHour/60), Per: time.Minute}, {N: deploy.PerHour, Per: time.Hour}}
+	var err error
+	c.forge, err = forge.New(forge.Config{
+		BaseURL: deploy.GitHubURL, WorkDir: filepath.Join(c.cfg.DataDir, "deployments"), Environ: os.Environ(),
+		GitTimeout: gitTimeout, Creates: creates,
+	})
+	if err != nil {
+		return err
+	}
+	owner, _, err := readOrMakeKey(filepath.Join(c.cfg.DataDir, "node-id"), base64.RawURLEncoding)
+	if err != nil {
+		return err
+	}
+	kept := postgres.NewDeployments(p.db)
+	p.tree.Deployments = deployment.Config{
+		Owner: owner, Keys: c.keys, Token: deploy.GitHubToken, Allow: deploy.Allow, Creates: creates, Concurrency: deployConcurrency,
+	}
+	p.deps.Deployments = &actors.Deployments{Store: kept, Forge: deployment.GitHub(c.forge)}
+	p.handles = append(p.handles, func(web *http.Deps) {
+		web.Deployments, web.DeploymentStore = c.tree.Deployments, kept
+	})
+	return c.forge.Clean()
+}
