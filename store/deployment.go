@@ -62,6 +62,7 @@ type DeploymentRequest struct {
 	// Visibility is that of the copies; "keep" means the same as the source's.
 	Visibility string `json:"visibility,omitempty" enum:",keep,public,private,internal"`
 	// AllowPublish permits that more people can see a copy than can see its source.
+	// Without it such repositories fail.
 	AllowPublish bool `json:"allow_publish,omitempty"`
 	// Concurrency is how many repositories are copied at once.
 	Concurrency int `json:"concurrency,omitempty" min:"0" max:"32"`

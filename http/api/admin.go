@@ -43,7 +43,7 @@ const (
 // Fault is the body of POST /admin/drill, and its reply.
 type Fault struct {
 	Fault string `json:"fault" enum:"connections,listener,storage"`
-	// Seconds is how long it lasts, up to 60.
+	// Seconds is how long it lasts, up to 60. Connections are cut once.
 	Seconds float64 `json:"seconds,omitempty" min:"0" max:"60"`
 	// Reason goes into the audit.
 	Reason string `json:"reason" min:"1" max:"1000"`

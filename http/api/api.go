@@ -185,10 +185,11 @@ type PostLogs struct {
 	Message string       `json:"message,omitempty"`
 }
 
-// PostedLogs answers POST /api/builds/:id/logs. Count is set for a batch only.
+// PostedLogs answers POST /api/builds/:id/logs.
 type PostedLogs struct {
 	Success bool `json:"success" const:"true"`
-	Count   *int `json:"count,omitempty"`
+	// Count is how many lines of a batch were kept.
+	Count *int `json:"count,omitempty"`
 }
 
 // Heartbeat is the body of POST /api/builds/:id/heartbeat. The body may be absent.
@@ -197,12 +198,11 @@ type Heartbeat struct {
 	Progress *float64 `json:"progress,omitempty" min:"0" max:"100"`
 }
 
-// HeartbeatReply answers a Heartbeat. Cancelled means that the worker has to stop the
-// build.
+// HeartbeatReply answers a Heartbeat.
 type HeartbeatReply struct {
 	Status    string `json:"status" const:"ok"`
 	Timestamp Millis `json:"timestamp"`
-	Cancelled bool   `json:"cancelled"`
+	Cancelled bool   `json:"cancelled"` // the worker has to stop the build
 	// AccessToken is the X-Worker-Token that the beat showed, with a new expiry. It is
 	// absent if the beat showed none that is valid.
 	AccessToken string `json:"access_token,omitempty"`
@@ -226,12 +226,13 @@ type Register struct {
 	Name             string          `json:"name"`
 	Capabilities     json.RawMessage `json:"capabilities" schema:"Capabilities"`
 	ActiveBuildCount int             `json:"active_build_count,omitempty"`
-	// ActiveBuilds lists the builds that the worker runs. The worker loses every
-	// other build that it holds. Absent changes nothing.
+	// ActiveBuilds lists the builds that the worker runs. What else it holds is pending
+	// again at once: begun builds use up their attempt, as when they time out, the others
+	// don't. Absent changes nothing.
 	ActiveBuilds []string `json:"active_builds,omitzero" schema:"ID"`
 	// Instance is an id of the worker's process, which polls and beats repeat in
-	// X-Worker-Instance. While that process is not silent, another one with the same ID is
-	// refused (409 duplicate_worker).
+	// X-Worker-Instance. Another process that registers with the same ID is refused (409
+	// duplicate_worker) until this one has been silent for 30 s or has unregistered.
 	Instance string `json:"instance,omitempty" schema:"ID"`
 }
 

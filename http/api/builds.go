@@ -99,7 +99,7 @@ type Metrics struct {
 
 // Stats answers GET /api/stats and /public/stats.
 type Stats struct {
-	NodesOnline      int   `json:"nodesOnline"`
+	NodesOnline      int   `json:"nodesOnline"` // workers seen within two minutes
 	BuildsQueued     int   `json:"buildsQueued"`
 	ActiveBuilds     int   `json:"activeBuilds"`
 	BuildsToday      int64 `json:"buildsToday"` // completed since midnight UTC

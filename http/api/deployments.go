@@ -6,7 +6,8 @@ import "takt/store"
 type DeploymentRequest struct {
 	store.DeploymentRequest
 	// Token is the forge credential. Without it takt uses its own, which needs the
-	// admin key. Replies never show it.
+	// header X-Admin-Key and a pair of organisations that its operators allow. Replies never
+	// show it.
 	Token string `json:"token,omitempty"`
 }
 

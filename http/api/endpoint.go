@@ -145,7 +145,7 @@ type Endpoint[In, Out any] struct {
 type None struct{}
 
 // routes are all declared endpoints, in the order of their declaration.
-var routes []Route
+var routes []Route //nolint:gochecknoglobals // filled while the program is initialised
 
 // Routes lists all endpoints, ordered by path and method.
 func Routes() []Route {

@@ -24,13 +24,14 @@ type (
 )
 
 // HeijunkaLimits is the body of PUT /admin/heijunka/limits. Absent members stay as
-// they are. For is how long the change holds, such as "2h"; empty means for ever.
+// they are.
 type HeijunkaLimits struct {
 	SoftLimit *int     `json:"soft_limit,omitempty" min:"1"`
 	HardLimit *int     `json:"hard_limit,omitempty" min:"1"`
 	Reserved  *float64 `json:"reserved,omitempty" min:"0" under:"1"`
 	// Reset undoes earlier changes.
-	Reset  bool   `json:"reset,omitempty"`
+	Reset bool `json:"reset,omitempty"`
+	// For is how long it holds, such as 2h; for ever without.
 	For    string `json:"for,omitempty"`
 	Reason string `json:"reason" min:"1" max:"1000"`
 }
@@ -54,8 +55,9 @@ type HeijunkaScale struct {
 	Min     *int `json:"min,omitempty" min:"1"`
 	Max     *int `json:"max,omitempty" min:"1"`
 	// Reset restores the configured min and max.
-	Reset  bool   `json:"reset,omitempty"`
-	For    string `json:"for,omitempty"` // how long min and max hold
+	Reset bool `json:"reset,omitempty"`
+	// For is how long Min and Max hold, such as 2h; for ever without.
+	For    string `json:"for,omitempty"`
 	Reason string `json:"reason" min:"1" max:"1000"`
 }
 
@@ -88,7 +90,8 @@ type HeijunkaAffinity struct {
 	Domain string   `json:"domain"`
 	Pools  []string `json:"pools,omitempty"`
 	// Reset makes the domain prefer its own pool again, which is the default.
-	Reset  bool   `json:"reset,omitempty"`
+	Reset bool `json:"reset,omitempty"`
+	// For is how long it holds, such as 2h; for ever without.
 	For    string `json:"for,omitempty"`
 	Reason string `json:"reason" min:"1" max:"1000"`
 }
@@ -113,6 +116,7 @@ func (h *HeijunkaAffinity) Check() error {
 // controls a manual surge; enable or disable controls burst detection.
 type HeijunkaSurge struct {
 	Action string `json:"action" enum:"start,stop,enable,disable"`
+	// For is how long it holds, such as 2h; for ever without.
 	For    string `json:"for,omitempty"`
 	Reason string `json:"reason" min:"1" max:"1000"`
 }

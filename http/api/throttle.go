@@ -179,6 +179,7 @@ type QueuePath struct {
 
 // QueueOrderIn is the input of PauseQueue, ResumeQueue and RedriveQueue.
 type QueueOrderIn struct {
+	// ID is queue:{portal}:{workflow}:{action}:{index}.
 	ID   string        `path:"id"`
 	Body ThrottleOrder `body:"json"`
 }

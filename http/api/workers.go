@@ -74,8 +74,8 @@ type Worker struct {
 	Draining bool `json:"draining"`
 	// Conflict is there while another process tries to use this worker's id.
 	Conflict     *WorkerConflict `json:"conflict,omitempty"`
-	Platforms    []string        `json:"platforms"` // empty means all
-	Capabilities json.RawMessage `json:"capabilities"`
+	Platforms    []string        `json:"platforms"`    // empty means all
+	Capabilities json.RawMessage `json:"capabilities"` // as they were registered
 	// MaxConcurrentBuilds is how many builds the worker can hold at once; Builds are
 	// the ones it holds.
 	MaxConcurrentBuilds int               `json:"max_concurrent_builds"`
@@ -127,7 +127,7 @@ func NewWorker(w store.WorkerDetail) Worker {
 // trial. The quarantine ends when the worker has run it, or when the worker is resumed.
 type Quarantine struct {
 	Reason string `json:"reason"`
-	Until  string `json:"until" schema:"Time"`
+	Until  string `json:"until" schema:"Time"` // when it gets the trial
 }
 
 // WorkerConflict is a process that was refused because another one holds the worker.

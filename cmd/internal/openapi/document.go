@@ -54,13 +54,13 @@ func Document(root string) ([]byte, error) {
 			return nil, fmt.Errorf("%s: %w", r.ID, err)
 		}
 	}
-	if err := s.check(); err != nil {
-		return nil, err
-	}
 	d.share(at(components, "parameters"))
 	flow(at(components, "parameters"))
 	for _, name := range slices.Sorted(maps.Keys(s.made)) {
 		set(s.all, name, s.made[name])
+	}
+	if err := resolve(top, components, s.used); err != nil {
+		return nil, err
 	}
 	flow(d.paths)
 	d.paths.Style = 0
@@ -73,6 +73,35 @@ func Document(root string) ([]byte, error) {
 		return nil, err
 	}
 	return out.Bytes(), enc.Close()
+}
+
+// resolve returns an error if something is referred to that does not exist, or a component
+// is of no use. used are references that the document does not show.
+func resolve(top, components *yaml.Node, used map[string]bool) error {
+	var visit func(n *yaml.Node)
+	visit = func(n *yaml.Node) {
+		if r := at(n, "$ref"); n.Kind == yaml.MappingNode && r != nil {
+			used[r.Value] = true
+		}
+		for _, child := range n.Content {
+			visit(child)
+		}
+	}
+	visit(top)
+	for i := 0; i < len(components.Content); i += 2 {
+		kind := components.Content[i].Value
+		for j := 0; kind != "securitySchemes" && j < len(components.Content[i+1].Content); j += 2 {
+			name := "#/components/" + kind + "/" + components.Content[i+1].Content[j].Value
+			if !used[name] {
+				return fmt.Errorf("nothing refers to %s", name)
+			}
+			delete(used, name)
+		}
+	}
+	for name := range used {
+		return fmt.Errorf("%s does not exist", name)
+	}
+	return nil
 }
 
 // document collects the operations.
@@ -243,20 +272,20 @@ func security(r api.Route, in input) *yaml.Node {
 		return list(needs("apiKey", "workerId", "buildId"), needs("workerId", "buildId"))
 	case api.AdminKey:
 		return list(needs("adminKey"))
-	}
-	if r.AdminToo {
-		return list(needs("apiKey"), needs("apiKey", "adminKey"))
-	}
-	for _, f := range in.params {
-		_, name, _ := place(f)
-		if s := scheme(name); s != "" {
-			if f.Tag.Get("required") == "true" {
-				return list(needs("apiKey", s))
-			}
-			return list(needs("apiKey", s), needs("apiKey"))
+	default:
+		if r.AdminToo {
+			return list(needs("apiKey"), needs("apiKey", "adminKey"))
 		}
+		for _, f := range in.params {
+			_, name, _ := place(f)
+			if s := scheme(name); s != "" && f.Tag.Get("required") == "true" {
+				return list(needs("apiKey", s))
+			} else if s != "" {
+				return list(needs("apiKey", s), needs("apiKey"))
+			}
+		}
+		return nil
 	}
-	return nil
 }
 
 // parameter describes a field of an input. It is nil for a key.

@@ -32,7 +32,7 @@ type schemas struct {
 	all      *yaml.Node // components/schemas
 	named    map[string]reflect.Type
 	made     map[string]*yaml.Node
-	used     map[string]bool // names in references
+	used     map[string]bool // references
 }
 
 // otherNames are schemas that are not called as their types.
@@ -58,18 +58,8 @@ func otherName(t reflect.Type) string {
 
 // ref refers to a schema.
 func (s *schemas) ref(name string) *yaml.Node {
-	s.used[name] = true
+	s.used["#/components/schemas/"+name] = true
 	return ref("schemas", name)
-}
-
-// check returns an error if a schema is referred to that doesn't exist.
-func (s *schemas) check() error {
-	for name := range s.used {
-		if s.made[name] == nil && at(s.all, name) == nil {
-			return fmt.Errorf("no schema is called %s", name)
-		}
-	}
-	return nil
 }
 
 // ofValue returns the schema of the type of v, or the one that it names.

@@ -11,8 +11,8 @@ import (
 // are left out.
 func object(pairs ...any) *yaml.Node {
 	o := &yaml.Node{Kind: yaml.MappingNode}
-	for i := 0; i < len(pairs); i += 2 {
-		set(o, fmt.Sprint(pairs[i]), pairs[i+1])
+	for i := 1; i < len(pairs); i += 2 {
+		set(o, fmt.Sprint(pairs[i-1]), pairs[i])
 	}
 	return o
 }
