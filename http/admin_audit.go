@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -81,8 +80,16 @@ type entry struct {
 // change is the detail of an entry that sets something to body.
 func change(body any) map[string]any { return map[string]any{"change": body} }
 
-// audited runs do and writes an entry before it and its outcome after it.
+// auditedKey marks the context of an action that has its entry.
+type auditedKey struct{}
+
+// audited runs do and writes an entry before it and its outcome after it. What is a part of
+// an audited action gets no entry of its own.
 func (h *audit) audited(ctx context.Context, what entry, do func(ctx context.Context) error) error {
+	if ctx.Value(auditedKey{}) != nil {
+		return do(ctx)
+	}
+	ctx = context.WithValue(ctx, auditedKey{}, true)
 	e := h.begin(ctx, what)
 	err := do(ctx)
 	if !h.conclude(ctx, e, err) {
@@ -186,13 +193,4 @@ func readOrdered(c echo.Context, v any, why *string) error {
 		return edge.Invalid("reason must have at most 1000 bytes")
 	}
 	return nil
-}
-
-// remoteHost is the remote address without its port.
-func remoteHost(r *http.Request) string {
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil {
-		return r.RemoteAddr
-	}
-	return host
 }

@@ -39,6 +39,10 @@ func New(deps Deps, cfg Config) (*Server, error) {
 	}
 	s.Server = edge.New(edge.Deps{
 		Requests: deps.Requests, Serving: s.history.run, TLS: deps.TLS, Observed: deps.Observed, Logger: deps.Logger,
+		Bodies: map[api.BodyLimit]int64{
+			api.SourceBody: cfg.MaxSource + cfg.MaxCerts + edge.FormSlack, api.ResultBody: cfg.MaxResult + edge.FormSlack,
+			api.WebhookBody: min(maxAction, cfg.MaxJSON),
+		},
 		Report: func(e store.AuditEntry) {
 			deps.Background(func(ctx context.Context) {
 				ctx, cancel := context.WithTimeoutCause(ctx, auditPatience, errSlowAudit)

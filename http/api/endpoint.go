@@ -137,7 +137,7 @@ func (r Route) Out() reflect.Type { return r.out }
 // without such tags is the body itself. Endpoints are made by [declare] and never changed.
 type Endpoint[In, Out any] struct {
 	Route
-	input input
+	decoder Decoder[In]
 }
 
 // None is the input of an endpoint without parameters, and the output of one without a
@@ -161,11 +161,7 @@ func Routes() []Route {
 func declare[In, Out any](r Route) Endpoint[In, Out] {
 	r.in, r.out = reflect.TypeFor[In](), reflect.TypeFor[Out]()
 	r.Status = cmp.Or(r.Status, 200)
-	e := Endpoint[In, Out]{Route: r}
-	var err error
-	if e.input, err = inputOf(r.in); err != nil {
-		panic(fmt.Sprintf("endpoint %s: %v", r.ID, err))
-	}
+	e := Endpoint[In, Out]{Route: r, decoder: NewDecoder[In]()}
 	routes = append(routes, r)
 	return e
 }
@@ -180,37 +176,60 @@ type Request interface {
 	JSON(v any, loose bool) error
 }
 
-// Checker is an input, or a body, that checks or completes itself after it was read.
+// Checker is an input, or a body, that checks or completes itself.
 type Checker interface{ Check() error }
 
-// Read reads and checks the endpoint's input. Errors are InvalidArgument unless a
-// parameter's type says otherwise: an impossible id in a path is NotFound.
-func (e *Endpoint[In, Out]) Read(r Request) (in In, err error) {
+// Decoder reads values of a type that is tagged as the input of an [Endpoint] is. A server
+// uses its own where it reads more leniently than the endpoint's input says.
+type Decoder[T any] struct{ input input }
+
+// NewDecoder returns the decoder of T. It panics if T can't be read, because that is a mistake
+// in its declaration.
+func NewDecoder[T any]() Decoder[T] {
+	in, err := inputOf(reflect.TypeFor[T]())
+	if err != nil {
+		panic(fmt.Sprintf("input %s: %v", reflect.TypeFor[T](), err))
+	}
+	return Decoder[T]{in}
+}
+
+// Read reads and checks the endpoint's input, see [Decoder.Read].
+func (e *Endpoint[In, Out]) Read(r Request) (In, error) { return e.decoder.Read(r) }
+
+// Read reads the parameters in the order of their fields, then the body, and stops at the
+// first error. A [Checker] is checked before its body is read, a body after. Errors are
+// InvalidArgument unless a parameter's type says otherwise: an impossible id in a path is
+// NotFound.
+func (t *Decoder[T]) Read(r Request) (in T, err error) {
 	v := reflect.ValueOf(&in).Elem()
-	for i := range e.input.params {
-		if err := e.input.params[i].read(r, v); err != nil {
+	for i := range t.input.params {
+		if err := t.input.params[i].read(r, v); err != nil {
 			return in, err
 		}
 	}
-	if e.input.body != noBody {
-		target := v
-		if e.input.body != wholeBody {
-			target = v.Field(e.input.body)
-		}
-		body := target.Addr().Interface()
-		if err := r.JSON(body, e.input.loose); err != nil {
+	target := v
+	switch t.input.body {
+	case noBody:
+		return in, check(&in)
+	case wholeBody:
+	default:
+		if err := check(&in); err != nil {
 			return in, err
 		}
-		if c, ok := body.(Checker); ok {
-			if err := c.Check(); err != nil {
-				return in, err
-			}
-		}
+		target = v.Field(t.input.body)
 	}
-	if c, ok := any(&in).(Checker); ok && e.input.body != wholeBody {
-		err = c.Check()
+	body := target.Addr().Interface()
+	if err := r.JSON(body, t.input.loose); err != nil {
+		return in, err
 	}
-	return in, err
+	return in, check(body)
+}
+
+func check(v any) error {
+	if c, ok := v.(Checker); ok {
+		return c.Check()
+	}
+	return nil
 }
 
 // Call is a request that a client is about to send.
@@ -229,17 +248,17 @@ func (e *Endpoint[In, Out]) Call(in In) (Call, error) {
 	method, _, _ := strings.Cut(e.Method, " ")
 	c := Call{Method: method, Path: e.Path, Query: map[string][]string{}, Header: map[string][]string{}}
 	v := reflect.ValueOf(&in).Elem()
-	for i := range e.input.params {
-		if err := e.input.params[i].write(&c, v); err != nil {
+	for i := range e.decoder.input.params {
+		if err := e.decoder.input.params[i].write(&c, v); err != nil {
 			return c, err
 		}
 	}
-	switch e.input.body {
+	switch e.decoder.input.body {
 	case noBody:
 	case wholeBody:
 		c.Body = in
 	default:
-		if body := v.Field(e.input.body); !e.input.omit || !body.IsZero() {
+		if body := v.Field(e.decoder.input.body); !e.decoder.input.omit || !body.IsZero() {
 			c.Body = body.Interface()
 		}
 	}

@@ -13,6 +13,7 @@ type Caller struct {
 	APIKey, AdminKey bool
 	Session          *Session // nil for a program
 	Remote           string   // the connection's address, without its port
+	Addr             string   // the client's address, as trusted proxies report it
 	RequestID        string
 }
 
@@ -58,7 +59,7 @@ func WithSession(ctx context.Context, s *Session) context.Context {
 // [Server.Answer] calls it; polls do without.
 func (s *Server) WithCaller(ctx context.Context, c echo.Context) context.Context {
 	r := c.Request()
-	caller := Caller{Remote: r.RemoteAddr, RequestID: RequestID(c)}
+	caller := Caller{Remote: r.RemoteAddr, Addr: Remote(r, s.Config.TrustedProxies).String(), RequestID: RequestID(c)}
 	if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
 		caller.Remote = host
 	}

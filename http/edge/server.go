@@ -16,6 +16,7 @@ import (
 	"github.com/labstack/echo/v4"
 	"github.com/rs/zerolog"
 
+	"takt/http/api"
 	"takt/store"
 	"takt/store/metrics"
 )
@@ -37,6 +38,10 @@ type Server struct {
 	requests Requests
 	serving  func(ctx context.Context) (end func())
 
+	// plain holds the handlers that are plain functions, by the ids of their endpoints. It
+	// is filled before the server serves.
+	plain  map[string]any
+	bodies map[api.BodyLimit]int64
 	tls    *Certificate // nil: plain HTTP
 	echo   *echo.Echo
 	drains chan struct{} // one token for each refused body that is being read
@@ -79,8 +84,10 @@ type Deps struct {
 	Report func(e store.AuditEntry)
 	// Serving is called when a Serve begins to accept connections, and end when it returns.
 	// ctx ends with the last request.
-	Serving  func(ctx context.Context) (end func())
-	TLS      *Certificate
+	Serving func(ctx context.Context) (end func())
+	TLS     *Certificate
+	// Bodies are the limits on bodies other than JSON, in bytes.
+	Bodies   map[api.BodyLimit]int64
 	Observed *metrics.Metrics
 	Logger   zerolog.Logger
 }
@@ -91,7 +98,7 @@ func New(deps Deps, cfg Config) *Server {
 	guests := max(1, cfg.MaxTransfers/4)
 	s := &Server{
 		Config: cfg, Log: deps.Logger, Keys: NewKeys(cfg), metrics: newMetrics(deps.TLS), Observed: deps.Observed,
-		requests: deps.Requests, serving: deps.Serving,
+		requests: deps.Requests, serving: deps.Serving, plain: map[string]any{}, bodies: deps.Bodies,
 		tls: deps.TLS, echo: echo.New(), drains: make(chan struct{}, maxDrains), accepting: make(chan struct{}, 1),
 		idle: make(chan struct{}, 1), jsonType: []string{"application/json"}, known: newKnown(), streams: make(chan struct{}, cfg.MaxStreams),
 		strangers: NewShare("public requests", 512, 128), Bodies: NewShare("bodies of public requests", 1024, 256),

@@ -1,0 +1,97 @@
+package edge
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/labstack/echo/v4"
+
+	"takt/http/api"
+)
+
+// On returns the route of an endpoint that a plain function handles. ctx ends with the
+// request, or when it is told to end; [CallerOf] says who sent it.
+func On[In, Out any](s *Server, e api.Endpoint[In, Out], handle func(ctx context.Context, in In) (Out, error)) Route {
+	return OnAs(s, e, handle)
+}
+
+// OnAs is [On] for a handler that reads its input as another type than clients send, see
+// [api.Decoder].
+func OnAs[In, As, Out any](s *Server, e api.Endpoint[In, Out], handle func(ctx context.Context, in As) (Out, error)) Route {
+	s.plain[e.ID] = handle
+	decoder, status := api.NewDecoder[As](), e.Status
+	r := s.Of(e.Route)
+	r.Handle = func(ctx context.Context, c echo.Context) (any, error) {
+		in, err := decoder.Read(request{c})
+		if err != nil {
+			return nil, err
+		}
+		out, err := handle(ctx, in)
+		if err != nil {
+			return nil, err
+		}
+		if _, none := any(out).(api.None); none {
+			return Reply{Status: status}, nil
+		}
+		return Reply{Status: status, Body: out}, nil
+	}
+	return r
+}
+
+// OnList is [On] for a long list, which is read and sent page by page.
+func OnList[In, Out any](s *Server, e api.Endpoint[In, Out], handle func(ctx context.Context, in In) (List, error)) Route {
+	r := s.Of(e.Route)
+	r.Handle = func(ctx context.Context, c echo.Context) (any, error) {
+		in, err := e.Read(request{c})
+		if err != nil {
+			return nil, err
+		}
+		return handle(ctx, in)
+	}
+	return r
+}
+
+// Invoke calls the plain handler of an endpoint within the process. ctx should have a
+// caller, see [Server.WithCaller].
+func Invoke[In, Out any](ctx context.Context, s *Server, e api.Endpoint[In, Out], in In) (out Out, err error) {
+	handle, ok := s.plain[e.ID].(func(ctx context.Context, in In) (Out, error))
+	if !ok {
+		return out, fmt.Errorf("endpoint %s has no plain handler", e.ID)
+	}
+	return handle(ctx, in)
+}
+
+// Of returns the route of an endpoint without a handler. How it is served follows from its
+// access and class; a stream or a poll sets its own Serve.
+func (s *Server) Of(e api.Route) Route {
+	r := Route{Method: e.Method, Path: e.Path, Access: e.Access, Class: e.Class, Body: s.Config.MaxJSON}
+	if most, ok := s.bodies[e.Body]; ok {
+		r.Body = most
+	}
+	switch {
+	case e.Class == api.Ops:
+		r.Serve = s.Direct
+	case e.Access == api.Public:
+		r.Serve = s.Open
+	case e.Class == api.Transfer:
+		r.Serve = s.Transfer
+	default:
+		r.Serve = s.Levelled
+	}
+	return r
+}
+
+// request is what an endpoint's input is read from.
+type request struct{ c echo.Context }
+
+func (r request) Path(name string) string   { return r.c.Param(name) }
+func (r request) Query(name string) string  { return r.c.QueryParam(name) }
+func (r request) Header(name string) string { return r.c.Request().Header.Get(name) }
+
+func (r request) JSON(v any, loose bool) error {
+	if loose && r.c.Request().ContentLength == 0 {
+		return nil
+	}
+	_, err := ReadJSON(r.c, v)
+	return err
+}
