@@ -232,7 +232,7 @@ func (d *dashboard) login(ctx context.Context, c echo.Context) (any, error) {
 		}
 		return d.renderLogin(c, edge.StatusOf(failure.Code), loginData{Next: next, Name: r.PostForm.Get("name"), Error: failure.Message})
 	}
-	d.edge.Log.Info().Str("actor", v.actor(remoteHost(r))).Str("session", v.ID).Msg("login")
+	d.edge.Log.Info().Str("actor", v.actor(edge.RemoteHost(r))).Str("session", v.ID).Msg("login")
 	c.SetCookie(d.sessions.cookie(r, d.sessions.issue(v)))
 	return nil, c.Redirect(http.StatusSeeOther, next)
 }

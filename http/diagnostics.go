@@ -8,17 +8,13 @@ import (
 	"path"
 	"time"
 
-	"github.com/labstack/echo/v4"
-
 	"takt/http/api"
 	"takt/http/edge"
 	"takt/store"
 )
 
 const (
-	// defaultReports is how many diagnostic reports are listed by default.
-	defaultReports = 10
-	maxReports     = 1000
+	maxReports = 1000 // in a list
 	// keptReports is how many reports of each worker are kept.
 	keptReports = 100
 )
@@ -32,27 +28,31 @@ type diagnostics struct {
 	publish Publish
 }
 
-// report handles POST /api/diagnostics/report. A report is a row and a file.
-func (h *diagnostics) report(ctx context.Context, c echo.Context) (any, error) {
-	var body map[string]json.RawMessage
-	if _, err := edge.ReadJSON(c, &body); err != nil {
-		return nil, err
+func (h *diagnostics) routes() []edge.Route {
+	return []edge.Route{
+		edge.OnAs(h.edge, api.ReportDiagnostics, h.report),
+		edge.On(h.edge, api.ListDiagnostics, h.list),
+		edge.On(h.edge, api.ShowLatestDiagnostic, h.latest),
 	}
-	r, err := store.ParseDiagnostic(body)
+}
+
+// report handles POST /api/diagnostics/report. A report is a row and a file.
+func (h *diagnostics) report(ctx context.Context, in map[string]json.RawMessage) (reply api.PostedDiagnostic, err error) {
+	r, err := store.ParseDiagnostic(in)
 	if err != nil {
-		return nil, err
+		return reply, err
 	}
 	w, err := h.store.Find(ctx, r.WorkerID) // before anything is written
 	if err != nil {
-		return nil, err
+		return reply, err
 	}
 	if err := h.files.Room(); err != nil {
-		return nil, err
+		return reply, err
 	}
 	r.ID = store.NewUUID()
 	r.File.Name = reportName(r.WorkerID, time.Now())
 	if err := h.keep(ctx, r); err != nil {
-		return nil, err
+		return reply, err
 	}
 	h.trim(ctx, r.WorkerID)
 	if r.Status != store.Critical {
@@ -95,30 +95,19 @@ func (h *diagnostics) keep(ctx context.Context, r store.DiagnosticReport) error 
 	})
 }
 
-func (h *diagnostics) list(ctx context.Context, c echo.Context) (any, error) {
-	id, err := edge.IDParam(c, "worker_id", workerNotFound)
-	if err != nil {
-		return nil, err
-	}
-	limit, err := edge.LimitParam(c, defaultReports, 0)
-	if err != nil {
-		return nil, err
-	}
-	reports, err := h.store.Reports(ctx, id, min(limit, maxReports))
+func (h *diagnostics) list(ctx context.Context, in api.ListDiagnosticsIn) (api.DiagnosticReports, error) {
+	id := string(in.WorkerID)
+	reports, err := h.store.Reports(ctx, id, min(in.Limit, maxReports))
 	return api.DiagnosticReports{WorkerID: id, Reports: edge.Each(reports, api.NewDiagnosticReport)}, err
 }
 
-func (h *diagnostics) latest(ctx context.Context, c echo.Context) (any, error) {
-	id, err := edge.IDParam(c, "worker_id", workerNotFound)
-	if err != nil {
-		return nil, err
-	}
-	reports, err := h.store.Reports(ctx, id, 1)
+func (h *diagnostics) latest(ctx context.Context, in api.DiagnosticPath) (api.DiagnosticReport, error) {
+	reports, err := h.store.Reports(ctx, string(in.WorkerID), 1)
 	switch {
 	case err != nil:
-		return nil, err
+		return api.DiagnosticReport{}, err
 	case len(reports) == 0:
-		return nil, store.NewError(store.NotFound, "No diagnostic reports found")
+		return api.DiagnosticReport{}, store.NewError(store.NotFound, "No diagnostic reports found")
 	}
 	return api.NewDiagnosticReport(reports[0]), nil
 }

@@ -2,6 +2,7 @@ package http
 
 import (
 	"net/http"
+	"slices"
 
 	"github.com/labstack/echo/v4"
 	"golang.org/x/sync/singleflight"
@@ -22,7 +23,7 @@ func (s *Server) routes(d Deps, cfg Config) []edge.Route {
 	requeues := &requeues{builds, audit, d.Queue}
 	tails := &tails{sh, builds, s.logs, make(chan struct{}, tailReads), make(chan struct{}, max(1, s.Config.MaxStreams/4)), cfg.TailInterval}
 	polls := newPolls(sh, cfg, d.Queue, d.Tokens, s.parked)
-	workers := newWorkers(sh, cfg, d)
+	workers := newWorkers(sh, audit, cfg, d)
 	diagnostics := &diagnostics{sh, d.Workers, d.Files, d.Queue, d.Publish}
 	throttle := &throttle{sh, cfg, audit, d.Throttle, d.ThrottleStore, d.OAuth, edge.NewShare("installations", 16, 4)}
 	events := &events{sh, s.ring}
@@ -92,7 +93,12 @@ func (s *Server) routes(d Deps, cfg Config) []edge.Route {
 		return edge.Route{Method: post, Path: path, Access: a, Class: api.Ops, Body: maxForm, Serve: dash.guarded, Handle: dash.perform(what)}
 	}
 
-	return []edge.Route{
+	table := slices.Concat(workers.routes(), diagnostics.routes())
+	// handle is the handler of an endpoint, for the forms of pages.
+	handle := func(id string) edge.Handler {
+		return table[slices.IndexFunc(table, func(r edge.Route) bool { return r.ID == id })].Handle
+	}
+	return append(table, []edge.Route{
 		makes(form("/api/builds", cfg.MaxSource+cfg.MaxCerts, submissions.submitWith(http.StatusCreated))),
 		makes(form("/api/builds/submit", cfg.MaxSource+cfg.MaxCerts, submissions.submitWith(http.StatusOK))),
 		row(get, "/api/builds", api.APIKey, api.Query, builds.list),
@@ -120,20 +126,6 @@ func (s *Server) routes(d Deps, cfg Config) []edge.Route {
 		form("/api/workers/result", cfg.MaxResult, holders.upload),
 
 		own(both, "/api/workers/poll", api.APIKey, api.Fleet, polls.serve, nil),
-		own(post, "/api/workers/register", api.APIKey, api.Fleet, workers.serveRegister, workers.register),
-		row(post, "/api/workers/unregister", api.APIKey, api.Fleet, workers.unregister),
-		row(post, "/api/workers/:id/unregister", api.APIKey, api.Fleet, edge.ByID(workerNotFound, workers.unregisterID)),
-		row(get, "/api/workers", api.APIKey, api.Query, workers.list),
-		row(get, "/api/workers/:id", api.APIKey, api.Query, edge.ByID(workerNotFound, workers.show)),
-		row(get, "/api/workers/:id/stats", api.APIKey, api.Query, edge.ByID(workerNotFound, workers.stats)),
-		row(post, "/api/workers/:id/drain", api.APIKey, api.Submit, audit.noted("drain worker", workers.drainWith(true))),
-		row(post, "/api/workers/:id/resume", api.APIKey, api.Submit, audit.noted("resume worker", workers.drainWith(false))),
-		row(del, "/api/workers/:id", api.APIKey, api.Submit, audit.noted("delete worker", edge.ByID(workerNotFound, workers.delete))),
-
-		row(post, "/api/diagnostics/report", api.APIKey, api.Fleet, diagnostics.report),
-		row(get, "/api/diagnostics/:worker_id", api.APIKey, api.Query, diagnostics.list),
-		row(get, "/api/diagnostics/:worker_id/latest", api.APIKey, api.Query, diagnostics.latest),
-
 		row(post, "/api/deployments", api.APIKey, api.Submit, deployments.create),
 		row(get, "/api/deployments", api.APIKey, api.Query, deployments.list),
 		row(get, "/api/deployments/:id", api.APIKey, api.Query, deployments.show),
@@ -180,9 +172,9 @@ func (s *Server) routes(d Deps, cfg Config) []edge.Route {
 		perform("/builds/:id/retry", api.Reader, act{name: "retry", handle: retried(submissions.retry), target: "build"}),
 		perform("/builds/:id/requeue", api.Operator, act{name: "requeue", handle: requeues.requeue, fields: "reason", why: true}),
 		perform("/builds/:id/priority", api.Reader, act{name: "priority", handle: priorities.patch, fields: "priority:int", target: "build"}),
-		perform("/fleet/:id/drain", api.Reader, act{name: "drain", handle: workers.drainWith(true), target: "worker", why: true}),
-		perform("/fleet/:id/resume", api.Reader, act{name: "resume", handle: workers.drainWith(false), target: "worker", why: true}),
-		perform("/fleet/:id/delete", api.Reader, act{name: "delete", handle: edge.ByID(workerNotFound, workers.delete), target: "worker", why: true}),
+		perform("/fleet/:id/drain", api.Reader, act{name: "drain", handle: handle(api.DrainWorker.ID), fields: "reason", target: "worker", why: true}),
+		perform("/fleet/:id/resume", api.Reader, act{name: "resume", handle: handle(api.ResumeWorker.ID), fields: "reason", target: "worker", why: true}),
+		perform("/fleet/:id/delete", api.Reader, act{name: "delete", handle: handle(api.DeleteWorker.ID), target: "worker", why: true}),
 		perform("/tree/*", api.Operator, act{name: "order", handle: dash.treeOrder, fields: "reason", query: "force timeout"}),
 		perform("/heijunka/limits", api.Operator, act{name: "limits", handle: heijunka.limits, fields: "soft_limit:int hard_limit:int reserved:float reset:bool for reason"}),
 		perform("/heijunka/pools/:name", api.Operator, act{name: "scale", handle: heijunka.scale, fields: "by:int workers:int min:int max:int for reason"}),
@@ -230,5 +222,5 @@ func (s *Server) routes(d Deps, cfg Config) []edge.Route {
 		admin(post, "/admin/throttle/queues/:id/pause", queues.pauseWith(true)),
 		admin(post, "/admin/throttle/queues/:id/resume", queues.pauseWith(false)),
 		admin(post, "/admin/throttle/queues/:id/redrive", queues.redrive),
-	}
+	}...)
 }

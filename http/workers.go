@@ -18,6 +18,7 @@ import (
 // it.
 type workers struct {
 	edge      *edge.Server
+	audit     *audit
 	baseImage string
 	store     Workers
 	tokens    *store.WorkerTokens
@@ -26,8 +27,24 @@ type workers struct {
 	quota     *edge.Quota // of registrations, per remote address; nil: no limit
 }
 
-func newWorkers(s *edge.Server, cfg Config, d Deps) *workers {
-	return &workers{s, cfg.BaseImageID, d.Workers, d.Tokens, d.Queue, d.Publish, edge.NewQuota("register", cfg.RegisterRate, time.Now())}
+func newWorkers(s *edge.Server, audit *audit, cfg Config, d Deps) *workers {
+	return &workers{s, audit, cfg.BaseImageID, d.Workers, d.Tokens, d.Queue, d.Publish, edge.NewQuota("register", cfg.RegisterRate, time.Now())}
+}
+
+func (h *workers) routes() []edge.Route {
+	register := edge.OnAs(h.edge, api.RegisterWorker, h.register)
+	register.Serve = h.serveRegister
+	return []edge.Route{
+		register,
+		edge.On(h.edge, api.UnregisterWorker, h.unregister),
+		edge.On(h.edge, api.UnregisterWorkerByID, h.unregisterID),
+		edge.OnList(h.edge, api.ListWorkers, h.list),
+		edge.On(h.edge, api.ShowWorker, h.show),
+		edge.On(h.edge, api.ShowWorkerStats, h.stats),
+		edge.On(h.edge, api.DrainWorker, h.drain),
+		edge.On(h.edge, api.ResumeWorker, h.resume),
+		edge.On(h.edge, api.DeleteWorker, h.delete),
+	}
 }
 
 // serveRegister runs a registration, unless its address has sent too many.
@@ -38,35 +55,35 @@ func (h *workers) serveRegister(c echo.Context, r *edge.Route) error {
 	return h.edge.Levelled(c, r)
 }
 
-func (h *workers) register(ctx context.Context, c echo.Context) (any, error) {
-	var body struct {
-		ID           json.RawMessage `json:"id"`
-		Name         json.RawMessage `json:"name"`
-		Capabilities json.RawMessage `json:"capabilities"`
-		ActiveBuilds json.RawMessage `json:"active_builds"`
-		Instance     json.RawMessage `json:"instance"`
-	}
-	if _, err := edge.ReadJSON(c, &body); err != nil {
-		return nil, err
-	}
-	reg, err := store.ParseRegistration(body.ID, body.Name, body.Capabilities, body.ActiveBuilds, body.Instance)
+// registration is a body whose members may have any type, because the errors that old
+// clients look for name the members.
+type registration struct {
+	ID           json.RawMessage `json:"id"`
+	Name         json.RawMessage `json:"name"`
+	Capabilities json.RawMessage `json:"capabilities"`
+	ActiveBuilds json.RawMessage `json:"active_builds"`
+	Instance     json.RawMessage `json:"instance"`
+}
+
+func (h *workers) register(ctx context.Context, in registration) (reply api.Registered, err error) {
+	reg, err := store.ParseRegistration(in.ID, in.Name, in.Capabilities, in.ActiveBuilds, in.Instance)
 	if err != nil {
-		return nil, err
+		return reply, err
 	}
 	if reg.ID == "" {
 		reg.ID = store.NewID()
 	}
 	if err := h.tokens.Ready(); err != nil { // checked first, so that no worker is registered without a token
-		return nil, err
+		return reply, err
 	}
 	known, err := h.store.Register(ctx, reg)
 	if store.CodeOf(err) == store.DuplicateWorker {
-		return nil, h.conflict(ctx, reg, edge.Remote(c.Request(), h.edge.Config.TrustedProxies).String(), err)
+		return reply, h.conflict(ctx, reg, edge.CallerOf(ctx).Addr, err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("registering worker %s: %w", reg.ID, err)
+		return reply, fmt.Errorf("registering worker %s: %w", reg.ID, err)
 	}
-	reply := api.Registered{
+	reply = api.Registered{
 		ID: reg.ID, AccessToken: h.tokens.Issue(known.Token), Status: "registered",
 		Message: "Worker registered", BaseImageID: h.baseImage,
 	}
@@ -99,35 +116,38 @@ func (h *workers) conflict(ctx context.Context, reg store.Registration, address 
 	return duplicate
 }
 
-func (h *workers) unregister(ctx context.Context, c echo.Context) (any, error) {
-	token := edge.Header(c.Request().Header, edge.HeaderWorkerToken)
-	if token == "" {
-		return nil, store.NewError(store.Unauthorized, "Missing X-Worker-Token header")
+func (h *workers) unregister(ctx context.Context, in api.UnregisterIn) (api.Unregistered, error) {
+	if in.Token == "" {
+		return api.Unregistered{}, store.NewError(store.Unauthorized, "Missing X-Worker-Token header")
 	}
-	checked, err := h.tokens.Check(token)
+	checked, err := h.tokens.Check(in.Token)
 	if err != nil {
-		return nil, err
+		return api.Unregistered{}, err
 	}
 	gone, err := h.store.Unregister(ctx, checked)
 	return h.left(ctx, gone, false, err)
 }
 
-// unregisterID handles POST /api/workers/:id/unregister, which the oldest workers send.
-func (h *workers) unregisterID(ctx context.Context, id string) (any, error) {
-	gone, err := h.store.UnregisterID(ctx, id)
+// unregisterID is for the oldest workers.
+func (h *workers) unregisterID(ctx context.Context, in api.WorkerPath) (api.Unregistered, error) {
+	gone, err := h.store.UnregisterID(ctx, string(in.ID))
 	return h.left(ctx, gone, false, err)
 }
 
-func (h *workers) delete(ctx context.Context, id string) (any, error) {
-	gone, err := h.store.Delete(ctx, id)
-	gone.WorkerID = id
-	return h.left(ctx, gone, true, err)
+func (h *workers) delete(ctx context.Context, in api.WorkerPath) (reply api.Unregistered, err error) {
+	err = h.audit.audited(ctx, entry{"delete worker", string(in.ID), "", map[string]any{}}, func(ctx context.Context) error {
+		gone, err := h.store.Delete(ctx, string(in.ID))
+		gone.WorkerID = string(in.ID)
+		reply, err = h.left(ctx, gone, true, err)
+		return err
+	})
+	return reply, err
 }
 
 // left publishes that a worker is gone and that its builds are pending again.
-func (h *workers) left(ctx context.Context, gone store.Departure, deleted bool, err error) (any, error) {
+func (h *workers) left(ctx context.Context, gone store.Departure, deleted bool, err error) (reply api.Unregistered, _ error) {
 	if err != nil {
-		return nil, err
+		return reply, err
 	}
 	why := store.LostUnregistered
 	if deleted {
@@ -137,7 +157,7 @@ func (h *workers) left(ctx context.Context, gone store.Departure, deleted bool, 
 	h.publish(store.TopicWorkerUpdated, store.WorkerUpdate{
 		WorkerID: gone.WorkerID, Status: store.Offline, Deleted: deleted, Step: store.Step{What: store.StepGone, TraceID: tracing.ID(ctx)},
 	})
-	reply := api.Unregistered{Success: true, BuildsReassigned: len(gone.Requeued), Message: "Worker unregistered"}
+	reply = api.Unregistered{Success: true, BuildsReassigned: len(gone.Requeued), Message: "Worker unregistered"}
 	if deleted {
 		reply.Message = "Worker deleted"
 	}
@@ -154,56 +174,56 @@ func (h *workers) requeued(refs []store.BuildRef, why string) {
 	}
 }
 
-func (h *workers) list(_ context.Context, c echo.Context) (any, error) {
-	f := store.WorkerFilter{Status: store.WorkerStatus(c.QueryParam("status"))}
-	switch f.Status {
-	case "", store.Idle, store.Busy, store.Offline:
-	default:
-		return nil, edge.Invalid("Invalid status")
-	}
-	limit, err := edge.LimitParam(c, maxList, 0)
-	if err != nil {
-		return nil, err
-	}
+func (h *workers) list(_ context.Context, in api.WorkerFilter) (edge.List, error) {
+	f := store.WorkerFilter{Status: store.WorkerStatus(in.Status)}
 	read := func(ctx context.Context, last *store.WorkerDetail, n int) ([]store.WorkerDetail, error) {
 		if f.Limit = n; last != nil {
 			f.After = last.Number
 		}
 		return h.store.List(ctx, f)
 	}
-	return edge.ListOf(min(limit, maxList), read, api.NewWorker).In("workers", true), nil
+	return edge.ListOf(listLimit(in.Limit), read, api.NewWorker).In("workers", true), nil
 }
 
-func (h *workers) show(ctx context.Context, id string) (any, error) {
-	list, err := h.store.List(ctx, store.WorkerFilter{ID: id})
+func (h *workers) show(ctx context.Context, in api.WorkerPath) (api.Worker, error) {
+	list, err := h.store.List(ctx, store.WorkerFilter{ID: string(in.ID)})
 	switch {
 	case err != nil:
-		return nil, err
+		return api.Worker{}, err
 	case len(list) == 0:
-		return nil, workerNotFound()
+		return api.Worker{}, store.NewError(store.NotFound, "Worker not found")
 	}
 	return api.NewWorker(list[0]), nil
 }
 
-func (h *workers) stats(ctx context.Context, id string) (any, error) {
-	w, err := h.store.Find(ctx, id)
+func (h *workers) stats(ctx context.Context, in api.WorkerPath) (api.WorkerStats, error) {
+	w, err := h.store.Find(ctx, string(in.ID))
 	return api.NewWorkerStats(w, time.Now()), err
 }
 
-func (h *workers) drainWith(draining bool) edge.Handler {
-	return edge.ByID(workerNotFound, func(ctx context.Context, id string) (any, error) {
+func (h *workers) drain(ctx context.Context, in api.WorkerOrder) (api.Worker, error) {
+	return h.setDraining(ctx, in, "drain worker", store.StepDrained)
+}
+
+func (h *workers) resume(ctx context.Context, in api.WorkerOrder) (api.Worker, error) {
+	return h.setDraining(ctx, in, "resume worker", store.StepResumed)
+}
+
+func (h *workers) setDraining(ctx context.Context, in api.WorkerOrder, action, step string) (reply api.Worker, err error) {
+	id, draining := string(in.ID), step == store.StepDrained
+	err = h.audit.audited(ctx, entry{action, id, in.Body.Reason, map[string]any{}}, func(ctx context.Context) error {
 		status, err := h.store.Drain(ctx, id, draining)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if !draining {
 			h.queue.Freed(id) // its parked poll may be woken again
 		}
-		step := store.Step{What: store.StepResumed, TraceID: tracing.ID(ctx)}
-		if draining {
-			step.What = store.StepDrained
-		}
-		h.publish(store.TopicWorkerUpdated, store.WorkerUpdate{WorkerID: id, Status: status, Draining: draining, Step: step})
-		return h.show(ctx, id)
+		h.publish(store.TopicWorkerUpdated, store.WorkerUpdate{
+			WorkerID: id, Status: status, Draining: draining, Step: store.Step{What: step, TraceID: tracing.ID(ctx)},
+		})
+		reply, err = h.show(ctx, api.WorkerPath{ID: in.ID})
+		return err
 	})
+	return reply, err
 }

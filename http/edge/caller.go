@@ -2,7 +2,6 @@ package edge
 
 import (
 	"context"
-	"net"
 
 	"github.com/labstack/echo/v4"
 )
@@ -59,10 +58,7 @@ func WithSession(ctx context.Context, s *Session) context.Context {
 // [Server.Answer] calls it; polls do without.
 func (s *Server) WithCaller(ctx context.Context, c echo.Context) context.Context {
 	r := c.Request()
-	caller := Caller{Remote: r.RemoteAddr, Addr: Remote(r, s.Config.TrustedProxies).String(), RequestID: RequestID(c)}
-	if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
-		caller.Remote = host
-	}
+	caller := Caller{Remote: RemoteHost(r), Addr: Remote(r, s.Config.TrustedProxies).String(), RequestID: RequestID(c)}
 	if key := Header(r.Header, HeaderAPI); key != "" {
 		caller.APIKey = s.Keys.API.Is(key)
 	}

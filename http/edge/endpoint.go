@@ -64,7 +64,7 @@ func Invoke[In, Out any](ctx context.Context, s *Server, e api.Endpoint[In, Out]
 // Of returns the route of an endpoint without a handler. How it is served follows from its
 // access and class; a stream or a poll sets its own Serve.
 func (s *Server) Of(e api.Route) Route {
-	r := Route{Method: e.Method, Path: e.Path, Access: e.Access, Class: e.Class, Body: s.Config.MaxJSON}
+	r := Route{ID: e.ID, Method: e.Method, Path: e.Path, Access: e.Access, Class: e.Class, Body: s.Config.MaxJSON}
 	if most, ok := s.bodies[e.Body]; ok {
 		r.Body = most
 	}

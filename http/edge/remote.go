@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"net"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -80,4 +81,13 @@ func printAddr(who string) string {
 		return addr.String() + "/64"
 	}
 	return addr.String()
+}
+
+// RemoteHost is the address of a request's connection, without its port.
+func RemoteHost(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	return host
 }

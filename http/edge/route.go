@@ -23,6 +23,7 @@ type Handler func(ctx context.Context, c echo.Context) (any, error)
 
 // Route is one row of the table.
 type Route struct {
+	ID     string // of the endpoint; "" for pages
 	Method string // several methods are separated by spaces
 	Path   string
 	Access api.Access
