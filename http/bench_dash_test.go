@@ -33,7 +33,7 @@ var crowd = []string{
 		RETURNING id, seq)
 	INSERT INTO build_ids SELECT id, seq FROM b`,
 	`INSERT INTO build_labels SELECT seq, '{"branch":"main"}' FROM builds`,
-	`INSERT INTO build_logs (build, message, kind, worker, attempt, facts) SELECT seq, kind, kind, worker, attempt, facts FROM builds, (VALUES
+	`INSERT INTO build_logs (build, message, kind, worker, attempt, facts) SELECT seq, kind, l.* FROM builds, (VALUES
 		('submitted', NULL, NULL::int, NULL::jsonb), ('assigned', 'worker-7', 1, NULL), ('progress', NULL, NULL, '{"percent": 50}')) l (kind, worker, attempt, facts)`,
 	`INSERT INTO build_logs (build, message, by_worker) SELECT (SELECT seq FROM build_ids WHERE id = 'build-79950'), repeat('x', 100), true FROM generate_series(1, 100000)`,
 	`INSERT INTO audit (actor, action, target, reason, outcome) SELECT 'tester', 'drain', 'worker/' || i, 'a reason', 'done' FROM generate_series(1, 20000) i`,

@@ -138,7 +138,7 @@ func TestDashboardActsOnTheFleet(t *testing.T) {
 
 	b.open("/builds/" + id)
 	first.Kill()
-	b.sees("#live-steps", "No sign of life from worker")
+	b.sees("#live-steps", "no sign of life from worker first")
 	b.sees("#live-head .why", "worker")
 	s.worker(c, "second", fileGate(dir))
 	b.open("/fleet")
