@@ -82,7 +82,6 @@ type dashboard struct {
 	logins    *edge.Share // requests whose login is being read
 	live      *live
 	known     *lastKnown
-	often     []*page // pages that remember reads regularly
 
 	fleet     memo[[]store.FleetSummary]
 	durations memo[map[store.Platform]store.Durations]
@@ -178,8 +177,6 @@ func newDashboard(s *Server, cfg Config, d Deps, b *builds, a *audit, t *tree) *
 	}
 	h.version = hex.EncodeToString(sum.Sum(nil))[:12]
 	h.templates = parsePages()
-	h.often = []*page{{"fleet", "", h.loadFleet}, {"queue", "", h.loadQueue}, {"builds", "", h.loadBuilds}, {"throttle", "", h.loadThrottle}, {"deployments", "", h.loadDeployments}, {"audit", "", h.loadAudit}}
-	s.history.also = h.remember
 	return h
 }
 
@@ -404,16 +401,6 @@ func (d *dashboard) screen(ctx context.Context, v *view) (*screen, error) {
 	}
 	s.Page, s.Asof, s.Stale = data, at, awayText
 	return s, nil
-}
-
-// remember reads the pages of often, because they are then available during a
-// database outage.
-func (d *dashboard) remember(ctx context.Context) {
-	for _, p := range d.often {
-		if _, err := d.screen(ctx, &view{page: p, query: url.Values{}}); err != nil {
-			return // the next call tries again
-		}
-	}
 }
 
 var errSlowPage = store.NewError(store.Unavailable, "The page took too long to read")

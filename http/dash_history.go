@@ -55,7 +55,7 @@ const (
 	maxMachinePoints      = 120                    // per worker
 	maxPoints             = 300_000                // in total; 16 bytes each
 	machineLife           = time.Hour
-	alsoEvery             = 10 // seconds
+	pulseEvery            = 10 * time.Second // plots show minutes
 )
 
 // sample holds all figures at a time, in steps since 1970. NaN means unknown.
@@ -67,7 +67,8 @@ type sample struct {
 // history keeps figures in memory: each second of the last ten minutes and each
 // minute of the last day, about 400 KB, and at most 5 MB of worker telemetry. It
 // belongs to the Server, because it then outlives restarts of the endpoint. Each
-// controller has its own and loses it at exit.
+// controller has its own and loses it at exit. It reads the database every pulseEvery, and
+// more often only for the pages that somebody looks at.
 type history struct {
 	store    Dashboard
 	heijunka Heijunka
@@ -83,10 +84,15 @@ type history struct {
 	machines map[string][]machinePoint // by worker
 	points   int
 
-	also     func(ctx context.Context) // run every alsoEvery seconds, if the database is available
-	told     bool                      // also ran at least once
-	pulse    store.Pulse               // the last one; pulse and rejected are used by take only
-	rejected [2]int64
+	rejected [2]int64 // used by take only
+
+	reading sync.Mutex // guards what follows, and is held while a pulse is read
+	pulse   store.Pulse
+	read    time.Time // when pulse was read; zero if the last attempt failed
+	// What pulses found since the last sample: arrivals, starts, and the wait of all that
+	// started.
+	arrived, started int64
+	waited           time.Duration
 }
 
 // machinePoint is the telemetry of a worker's machine at a time.
@@ -133,11 +139,7 @@ func (h *history) take(ctx context.Context, now time.Time) {
 		v[i] = float32(math.NaN())
 	}
 	if h.store != nil {
-		h.takePulse(ctx, &v)
-		if (now.Unix()%alsoEvery == 0 || !h.told) && h.also != nil && !math.IsNaN(float64(v[figRunning])) {
-			h.also(ctx)
-			h.told = true
-		}
+		h.takePulse(ctx, now, &v)
 	}
 	var pools []string
 	if h.heijunka != nil {
@@ -149,22 +151,53 @@ func (h *history) take(ctx context.Context, now time.Time) {
 	h.add(now, v)
 }
 
-func (h *history) takePulse(ctx context.Context, v *[figCount]float32) {
-	ctx, cancel := context.WithTimeoutCause(ctx, pulseLimit, errSlowPage)
-	defer cancel()
-	since := h.pulse.At
-	p, err := h.store.Pulse(ctx, since)
-	if err != nil {
+func (h *history) takePulse(ctx context.Context, now time.Time, v *[figCount]float32) {
+	h.reading.Lock()
+	defer h.reading.Unlock()
+	if h.readPulse(ctx, now, pulseEvery) != nil {
 		return
 	}
+	p := h.pulse
 	v[figPendingIOS], v[figPendingAndroid], v[figRunning] = float32(p.PendingIOS), float32(p.PendingAndroid), float32(p.Running)
-	if !since.IsZero() { // the first sample has no predecessor
-		v[figArrived], v[figStarted] = float32(max(p.Submitted-h.pulse.Submitted, 0)), float32(p.Started)
-		if p.Started > 0 {
-			v[figWaited] = float32(p.Waited.Seconds())
-		}
+	v[figArrived], v[figStarted] = float32(h.arrived), float32(h.started)
+	if h.started > 0 {
+		v[figWaited] = float32((h.waited / time.Duration(h.started)).Seconds())
 	}
-	h.pulse = p
+	h.arrived, h.started, h.waited = 0, 0, 0
+}
+
+// readPulse reads the pulse unless the last one is younger than age. The caller holds
+// reading.
+func (h *history) readPulse(ctx context.Context, now time.Time, age time.Duration) error {
+	if now.Sub(h.read) < age {
+		return nil
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, pulseLimit, errSlowPage)
+	defer cancel()
+	was := h.pulse
+	p, err := h.store.Pulse(ctx, was.At)
+	if err != nil {
+		h.read = time.Time{}
+		return err
+	}
+	if !was.At.IsZero() { // the first one has no predecessor
+		h.arrived += max(p.Submitted-was.Submitted, 0)
+		h.started += int64(p.Started)
+		h.waited += time.Duration(p.Started) * p.Waited
+	}
+	h.pulse, h.read = p, now
+	return nil
+}
+
+// pending returns how many builds wait, at most a second ago. It fails while the database
+// is away.
+func (h *history) pending(ctx context.Context) (map[store.Platform]int, error) {
+	h.reading.Lock()
+	defer h.reading.Unlock()
+	if err := h.readPulse(ctx, time.Now(), fineStep); err != nil {
+		return nil, err
+	}
+	return map[store.Platform]int{store.IOS: h.pulse.PendingIOS, store.Android: h.pulse.PendingAndroid}, nil
 }
 
 func (h *history) takeLoad(v *[figCount]float32) (pools []string) {

@@ -113,7 +113,10 @@ func (d *dashboard) platforms(ctx context.Context) (map[store.Platform]platformQ
 	if err != nil {
 		return nil, err
 	}
-	pending := d.history.pending()
+	pending, err := d.history.pending(ctx)
+	if err != nil {
+		return nil, err
+	}
 	all := map[store.Platform]platformQueue{}
 	for _, p := range []store.Platform{store.IOS, store.Android} {
 		all[p] = platformQueue{FleetSummary: store.FleetSummary{Platform: p}, Usual: usual[p], Pending: pending[p]}
@@ -124,16 +127,6 @@ func (d *dashboard) platforms(ctx context.Context) (map[store.Platform]platformQ
 		all[s.Platform] = p
 	}
 	return all, nil
-}
-
-// pending returns how many builds waited at the last sample.
-func (h *history) pending() map[store.Platform]int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	newest := h.newest()
-	return map[store.Platform]int{
-		store.IOS: int(max(newest.v[figPendingIOS], 0)), store.Android: int(max(newest.v[figPendingAndroid], 0)), // NaN is 0
-	}
 }
 
 // whyWaiting says why a build waits. p is the part of the fleet that could build it.

@@ -1,6 +1,7 @@
 package http
 
 import (
+	"context"
 	"html/template"
 	"math"
 	"net/http"
@@ -135,6 +136,48 @@ func TestHistoryIsASecondAndAMinuteFine(t *testing.T) {
 	recent := h.recent(figArrived, now.Add(time.Second))
 	require.Len(t, recent, 60)
 	require.InDelta(t, 20, recent[59], 0)
+}
+
+// pulses is a Dashboard in which one build arrives and starts between any two pulses.
+type pulses struct {
+	Dashboard
+	n    int
+	away bool
+}
+
+func (p *pulses) Pulse(context.Context, time.Time) (store.Pulse, error) {
+	if p.n++; p.away {
+		return store.Pulse{}, store.NewError(store.Unavailable, "away")
+	}
+	return store.Pulse{At: time.Unix(int64(p.n), 0), PendingIOS: p.n, Submitted: int64(p.n), Started: 1, Waited: 3 * time.Second}, nil
+}
+
+func TestPlotsReadTheDatabaseSeldomAndLoseNothing(t *testing.T) {
+	t.Parallel()
+	db := &pulses{}
+	h := newHistory(Deps{Dashboard: db})
+	minute := time.Unix(1_800_000_000, 0)
+	for i := range 60 {
+		h.take(t.Context(), minute.Add(time.Duration(i)*time.Second))
+	}
+	now := minute.Add(59 * time.Second)
+	require.Equal(t, 6, db.n)
+	require.Equal(t, []float32{5}, h.past(figArrived, 1, now), "the first pulse has no predecessor")
+	require.Equal(t, []float32{3}, h.past(figWaited, 1, now))
+	require.Equal(t, []float32{6}, h.past(figPendingIOS, 1, now), "the newest one")
+
+	h.read = time.Time{} // a page reads the figures that it shows
+	pending, err := h.pending(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 7, pending[store.IOS])
+	db.away, h.read = true, time.Time{}
+	_, err = h.pending(t.Context())
+	require.Error(t, err)
+	h.take(t.Context(), minute.Add(60*time.Second))
+	require.True(t, math.IsNaN(float64(h.past(figRunning, 1, minute.Add(60*time.Second))[0])), "unknown while it is away")
+	db.away = false
+	h.take(t.Context(), minute.Add(61*time.Second))
+	require.Equal(t, []float32{4}, h.past(figArrived, 1, minute.Add(61*time.Second)), "also what the page found, and what arrived during the outage")
 }
 
 func TestMachinesAreRememberedWithinBounds(t *testing.T) {
