@@ -76,7 +76,7 @@ func TestTheThrottleFindsItsRows(t *testing.T) {
 	_, err = conn.Exec(t.Context(), constants["sqlSession"])
 	require.NoError(t, err)
 	statements := map[string]int{
-		"sqlClaim": 6, "sqlConfirm": 3, "sqlComplete": 3, "sqlFail": 8, "sqlRelease": 5, "sqlAcceptKnown": 5, "sqlAcceptLive": 5, "sqlRepeats": 3,
+		"sqlClaim": 6, "sqlConfirm": 3, "sqlComplete": 3, "sqlFail": 8, "sqlRelease": 5, "sqlAccept": 5, "sqlRepeats": 3,
 		"sqlForgetActions": 2, "sqlQueueErrors": 3,
 	}
 	judge := func(when string) {

@@ -5,9 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"slices"
 	"sort"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -16,13 +16,12 @@ import (
 
 // Accept commits actions together with the jobs that serve them. When it returns, the
 // answers (by index) are durable. Most batches hold new actions of queues that have a
-// living job; these take one round trip. Repeats are looked up after it, and for a while
-// every batch looks them up first. Queues
-// without a living job take a transaction of several steps. After an error some of the
+// living job; these take one round trip. What that leaves, mostly the first action of a
+// queue, takes a transaction that makes the jobs first. After an error some of the
 // actions may be durable nevertheless.
 func (t *Throttle) Accept(ctx context.Context, actions []store.Action) ([]store.Acceptance, error) {
-	got := make([]store.Acceptance, len(actions)) // without a state: not accepted yet
-	if err := t.accept(ctx, newActionBatch(actions), got); err != nil {
+	got, err := t.accept(ctx, newActionBatch(actions))
+	if err != nil {
 		return nil, fmt.Errorf("accepting %d actions: %w", len(actions), err)
 	}
 	for i := range got {
@@ -33,24 +32,31 @@ func (t *Throttle) Accept(ctx context.Context, actions []store.Action) ([]store.
 	return got, nil
 }
 
-func (t *Throttle) accept(ctx context.Context, b actionBatch, got []store.Acceptance) error {
-	steps := []func(context.Context, actionBatch, []store.Acceptance) error{t.acceptLive, t.acceptRepeats, t.acceptAll}
-	if time.Since(time.Unix(0, t.repeated.Load())) < repeatsLast {
-		steps = slices.Insert(steps, 0, t.acceptRepeats)
+func (t *Throttle) accept(ctx context.Context, b actionBatch) ([]store.Acceptance, error) {
+	got := make([]store.Acceptance, len(b.rows)) // without a state: not accepted yet
+	err := t.db.write("inserting actions").run(ctx, func(ctx context.Context, c *pgx.Conn) error {
+		clear(got)
+		return b.insert(ctx, c, got, false)
+	})
+	if b = b.without(got); err != nil || len(b.rows) == 0 {
+		return got, err
 	}
-	for _, step := range steps {
-		if err := step(ctx, b, got); err != nil {
+	more := make([]store.Acceptance, len(got))
+	err = t.db.write("creating queues").tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		clear(more)
+		if err := t.makeJobs(ctx, tx, b); err != nil {
 			return err
 		}
-		if b = b.without(got); len(b.names) == 0 {
-			return nil
-		}
+		return b.insert(ctx, tx, more, true)
+	})
+	for _, row := range b.rows {
+		got[row] = more[row]
 	}
-	return unavailable(errVanished)
+	if err == nil && len(b.without(got).rows) > 0 {
+		err = unavailable(errVanished)
+	}
+	return got, err
 }
-
-// repeatsLast is how long after a repeat more repeats are expected.
-const repeatsLast = 10 * time.Second
 
 // errVanished means that an action existed and then did not, because retention deleted
 // it meanwhile.
@@ -151,6 +157,43 @@ func (b actionBatch) row(portal int64, name string) int {
 // livingJob is true for a river_job j that still serves its queue.
 const livingJob = `j.state IN ('available', 'pending', 'running', 'retryable', 'scheduled')`
 
+// A batch holds the locks of its queues shared until its end, and ending a queue's job
+// takes them exclusively. So either a queue's job sees the new actions, or the batch finds
+// the job gone. The locks are advisory, because a row lock writes to the row, and one that
+// two transactions share also writes to the multixact log. All queues together use
+// queueLocks locks, so that the largest batch leaves room in PostgreSQL's lock table. A
+// queue may therefore wait for the lock of another queue, but only briefly.
+const (
+	queueLockClass = 0x74616b74 // "takt"
+	queueLocks     = 256
+)
+
+func queueLock(id string) int32 {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(id)) // never fails
+	return int32(h.Sum32() % queueLocks)
+}
+
+// sqlShareQueues takes the locks in the order of $2, all of them before the first
+// action is written, so that a transaction that waits for another's action already
+// holds its locks. It is a separate statement, so that the next one sees what was
+// committed before the locks were taken.
+const sqlShareQueues = `/* share_queues */ SELECT count(pg_advisory_xact_lock_shared($1, u.lock)) FROM unnest($2::int[]) AS u(lock)`
+
+// sqlAccept inserts the new actions of those queues of $1 that have a living job, and
+// returns them. This statement and sqlRepeats look up one row after the other, whatever
+// the plan, because a join could end up reading all jobs.
+const sqlAccept = `/* accept */
+INSERT INTO action_executions AS a (queue, portal_id, callback_id, expires_at)
+SELECT own.seqs[u.queue], u.portal, u.callback, now() + make_interval(secs => u.seconds)
+FROM (SELECT ARRAY(
+	SELECT (SELECT CASE WHEN (SELECT ` + livingJob + ` FROM river_job j WHERE j.id = q.job_id)
+		THEN q.seq END FROM throttle_queues q WHERE q.id = k.id) FROM unnest($1::text[]) AS k(id)
+) AS seqs OFFSET 0) own, unnest($2::int[], $3::bigint[], $4::text[], $5::float8[]) AS u(queue, portal, callback, seconds)
+WHERE own.seqs[u.queue] IS NOT NULL
+ON CONFLICT (portal_id, callback_id) DO NOTHING
+RETURNING a.portal_id, a.callback_id`
+
 // sqlRepeats finds actions that already exist. With $3 it also returns those that wait
 // although their queue has no living job.
 const sqlRepeats = `/* repeats */
@@ -162,22 +205,41 @@ WHERE $3 OR a.state <> 'waiting' OR (
 	SELECT (SELECT ` + livingJob + ` FROM river_job j WHERE j.id = q.job_id)
 	FROM throttle_queues q WHERE q.seq = a.queue)`
 
-// acceptRepeats answers repeats that need no job, because a living job stays alive
-// while an action waits.
-func (t *Throttle) acceptRepeats(ctx context.Context, b actionBatch, got []store.Acceptance) error {
-	return t.db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error { return t.findRepeats(ctx, c, b, got, false) })
-}
-
-// findRepeats answers repeats: with all every one of them, otherwise only those that
-// need no job.
-func (t *Throttle) findRepeats(ctx context.Context, q querier, b actionBatch, got []store.Acceptance, all bool) error {
+// insert inserts new actions under the locks of their queues, and then looks up repeats
+// among the others: all of them, or those that need no job. On a connection, the first
+// two statements are one transaction.
+func (b actionBatch) insert(ctx context.Context, q interface {
+	querier
+	SendBatch(ctx context.Context, send *pgx.Batch) pgx.BatchResults
+}, got []store.Acceptance, all bool,
+) error {
+	send := &pgx.Batch{}
+	send.Queue(sqlShareQueues, queueLockClass, b.locks)
+	var added []int
+	send.Queue(sqlAccept, b.ids, b.in, b.portals, b.names, b.seconds).Query(func(rows pgx.Rows) error {
+		var portal int64
+		var name string
+		_, err := pgx.ForEachRow(rows, []any{&portal, &name}, func() error {
+			added = append(added, b.row(portal, name))
+			return nil
+		})
+		return err
+	})
+	if err := q.SendBatch(ctx, send).Close(); err != nil {
+		return err
+	}
+	for _, row := range added {
+		got[row].State = store.ActionWaiting
+	}
+	if b = b.without(got); len(b.rows) == 0 {
+		return nil
+	}
 	var nr int
 	var state store.ActionState
 	var left float64
 	rows, _ := q.Query(ctx, sqlRepeats, b.portals, b.names, all) // its error is that of the rows
 	_, err := pgx.ForEachRow(rows, []any{&nr, &state, &left}, func() error {
 		got[b.rows[nr-1]] = store.Acceptance{State: state, Repeat: true, Remaining: max(seconds(left), 0)}
-		t.repeated.Store(time.Now().UnixNano())
 		return nil
 	})
 	return err
@@ -202,16 +264,6 @@ SELECT u.* FROM unnest($1::text[], $2::bigint[], $3::text[], $4::bigint[], $5::t
 ORDER BY u.id COLLATE "C"
 ON CONFLICT (id) DO UPDATE SET received_at = now()`
 
-// sqlInsertActions inserts actions and returns the new ones.
-const sqlInsertActions = `/* insert_actions */
-INSERT INTO action_executions AS a (queue, portal_id, callback_id, expires_at)
-SELECT q.seq, u.portal, u.callback, now() + make_interval(secs => u.seconds)
-FROM unnest($2::int[], $3::bigint[], $4::text[], $5::float8[]) WITH ORDINALITY AS u(queue, portal, callback, seconds, nr)
-	JOIN throttle_queues q ON q.id = ($1::text[])[u.queue]
-ORDER BY u.nr
-ON CONFLICT (portal_id, callback_id) DO NOTHING
-RETURNING a.portal_id, a.callback_id`
-
 // sqlLiveJobs returns which queues have a living job. It is a separate statement, so
 // that it sees what was committed before the locks were taken. River's insert would
 // find the same, but it writes a new version of each job that it finds.
@@ -219,47 +271,22 @@ const sqlLiveJobs = `/* live_jobs */ SELECT ` + keyColumns + `, q.seq, coalesce(
 	FROM river_job j WHERE j.id = q.job_id), false)
 FROM throttle_queues q WHERE q.id = ANY ($1) ORDER BY q.id`
 
-// acceptAll accepts actions of any queue, in a transaction that holds the queues'
-// locks. So either a queue's job sees the new actions, or acceptAll finds the job gone
-// and inserts another. Deadlocks are possible, because River locks jobs in its own order.
-func (t *Throttle) acceptAll(ctx context.Context, b actionBatch, got []store.Acceptance) error {
-	mine := make([]store.Acceptance, len(got)) // discarded if the transaction fails
-	err := t.db.write("creating queues").tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		clear(mine)
-		var queues []queueRow
-		send := &pgx.Batch{}
-		send.Queue(sqlUpsertQueues, b.queueColumns()...)
-		send.Queue(sqlInsertActions, b.ids, b.in, b.portals, b.names, b.seconds).Query(func(rows pgx.Rows) error {
-			var portal int64
-			var name string
-			_, err := pgx.ForEachRow(rows, []any{&portal, &name}, func() error {
-				mine[b.row(portal, name)].State = store.ActionWaiting
-				return nil
-			})
-			return err
-		})
-		send.Queue(sqlLiveJobs, b.ids).Query(func(rows pgx.Rows) (err error) {
-			queues, err = pgx.CollectRows(rows, pgx.RowToStructByPos[queueRow])
-			return err
-		})
-		if err := tx.SendBatch(ctx, send).Close(); err != nil {
-			return err
-		}
-		if err := t.ensureJobs(ctx, tx, queues); err != nil {
-			return err
-		}
-		if left := b.without(mine); len(left.names) > 0 {
-			return t.findRepeats(ctx, tx, left, mine, true)
-		}
-		return nil
+// makeJobs creates missing queues and locks all queues of the batch, and inserts a job for
+// each that has no living one. Deadlocks are possible, because River locks jobs in its own
+// order.
+func (t *Throttle) makeJobs(ctx context.Context, tx pgx.Tx, b actionBatch) error {
+	var queues []queueRow
+	send := &pgx.Batch{}
+	send.Queue(sqlShareQueues, queueLockClass, b.locks) // before the rows' locks, as everywhere
+	send.Queue(sqlUpsertQueues, b.queueColumns()...)
+	send.Queue(sqlLiveJobs, b.ids).Query(func(rows pgx.Rows) (err error) {
+		queues, err = pgx.CollectRows(rows, pgx.RowToStructByPos[queueRow])
+		return err
 	})
-	if err != nil {
+	if err := tx.SendBatch(ctx, send).Close(); err != nil {
 		return err
 	}
-	for _, row := range b.rows {
-		got[row] = mine[row]
-	}
-	return nil
+	return t.ensureJobs(ctx, tx, queues)
 }
 
 func (b actionBatch) queueColumns() []any {

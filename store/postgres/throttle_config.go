@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/riverqueue/river"
@@ -15,10 +14,6 @@ import (
 type Throttle struct {
 	db   *DB
 	jobs *river.Client[pgx.Tx]
-	seqs queueSeqs
-	// repeated is the time of the last repeat of an action, in Unix nanoseconds.
-	// Atomic.
-	repeated atomic.Int64
 }
 
 // NewThrottle returns the throttle's store on db.

@@ -158,10 +158,10 @@ func (b *throttled) accepting(key store.QueueKey, name string) pgx.Tx {
 	constants := stringConstants(b.t)
 	_, err = tx.Exec(b.t.Context(), constants["sqlShareQueues"], queueLockClass, []int32{queueLock(key)})
 	require.NoError(b.t, err)
-	tag, err := tx.Exec(b.t.Context(), constants["sqlAcceptLive"],
+	tag, err := tx.Exec(b.t.Context(), constants["sqlAccept"],
 		[]string{key.ID()}, []int32{1}, []int64{portal}, []string{name}, []float64{3600})
 	require.NoError(b.t, err)
-	require.EqualValues(b.t, 2, tag.RowsAffected(), "the queue and the action")
+	require.EqualValues(b.t, 1, tag.RowsAffected(), "the action")
 	return tx
 }
 
