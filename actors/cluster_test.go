@@ -112,7 +112,7 @@ func TestLostConnectionsHealByThemselves(t *testing.T) {
 		var err error
 		b, err = postgres.NewBuilds(here.db, postgres.BuildsConfig{}).Submit(t.Context(), store.Submission{
 			ID: store.NewID(), Platform: store.IOS, TokenHash: store.HashToken("x"), Source: storetest.File("source.zip", "x"),
-		}, func() error { return nil })
+		})
 		return err == nil
 	}, time.Minute, 10*time.Millisecond)
 	reply, err := parked(t.Context())

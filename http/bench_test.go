@@ -35,9 +35,9 @@ func (i *instant) Touch(context.Context, store.Beat) (store.BeatReply, error) {
 	return store.BeatReply{}, nil
 }
 func (i *instant) Freed(string) {}
-func (i *instant) Finish(_ context.Context, r store.Result, commit func() error) (bool, error) {
+func (i *instant) Finish(ctx context.Context, r store.Result, files ...store.Staged) (bool, error) {
 	i.build.Result, i.build.State = r.File, store.Completed
-	return false, commit()
+	return false, commitAll(ctx, files)
 }
 
 func (i *instant) Arrive(_ context.Context, r store.PollRequest, _ time.Duration) (store.PollReply, func(context.Context) (store.PollReply, error), error) {

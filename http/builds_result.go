@@ -176,30 +176,34 @@ func (h *holders) recordResult(ctx context.Context, in *outcome, success bool) (
 		BuildID: in.beat.BuildID, WorkerID: in.beat.WorkerID, Attempt: in.beat.Attempt,
 		Success: success, ErrorMessage: in.errorMessage, Fault: in.fault,
 	}
-	record := func(commit func() error) error {
-		ctx, cancel := context.WithTimeoutCause(ctx, recordTimeout, errRecordTimeout)
-		defer cancel()
-		return h.finish(ctx, b, result, commit)
-	}
 	switch {
 	case !success && in.fault.OfWorker():
 		return h.giveBack(ctx, b.Ref(), result)
 	case !success:
-		return uploaded(false), record(nil)
+		return uploaded(false), h.record(ctx, b, result)
 	}
 	result.ErrorMessage = ""
 	name := resultName(b.ID, b.Platform)
 	if b.State.Final() { // a repeat or a refusal: the file is not kept
 		result.File = &store.File{Name: name, Size: in.file.Size, SHA256: in.file.SHA256}
-		return uploaded(true), record(nil)
+		return uploaded(true), h.record(ctx, b, result)
 	}
 	h.publish(store.TopicBuildUploaded, store.Uploaded{BuildID: b.ID, WorkerID: in.beat.WorkerID, Step: store.Step{
 		What: store.StepUploaded, Attempt: b.Attempt, Took: time.Since(in.begun), Bytes: in.file.Size,
 	}})
-	return uploaded(true), in.file.Commit(ctx, name, func(f store.File, commit func() error) error {
-		result.File = &f
-		return record(commit)
-	})
+	file, err := in.file.Stage(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	result.File = &file
+	return uploaded(true), h.record(ctx, b, result, in.file)
+}
+
+// record is finish within recordTimeout.
+func (h *holders) record(ctx context.Context, b store.Build, r store.Result, files ...store.Staged) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, recordTimeout, errRecordTimeout)
+	defer cancel()
+	return h.finish(ctx, b, r, files...)
 }
 
 // giveBack makes a build pending again that its worker could not run.
@@ -229,9 +233,9 @@ func (h *holders) giveBack(ctx context.Context, ref store.BuildRef, r store.Resu
 	return reply, nil
 }
 
-// finish ends b and publishes that.
-func (h *holders) finish(ctx context.Context, b store.Build, r store.Result, commit func() error) error {
-	repeat, err := h.store.Finish(ctx, r, commit)
+// finish ends b, settles its files and publishes that.
+func (h *holders) finish(ctx context.Context, b store.Build, r store.Result, files ...store.Staged) error {
+	repeat, err := h.store.Finish(ctx, r, files...)
 	if err != nil {
 		return fmt.Errorf("recording result of build %s: %w", b.ID, err)
 	}
@@ -263,7 +267,7 @@ func (h *holders) fail(ctx context.Context, c echo.Context) (any, error) {
 	if n.build.State != store.Failed { // a repeat changes nothing
 		err = h.finish(ctx, n.build, store.Result{
 			BuildID: n.build.ID, WorkerID: n.beat.WorkerID, Attempt: n.beat.Attempt, ErrorMessage: n.message,
-		}, nil)
+		})
 	}
 	return uploaded(false), err
 }

@@ -143,8 +143,7 @@ func (h *submissions) take(ctx context.Context, f *edge.Form, p *multipart.Part,
 	return err
 }
 
-// record creates the build. Its files get their names within the transaction; they stay
-// only if it may have been committed.
+// record creates the build and settles its files.
 func (h *submissions) record(ctx context.Context, in *submission, status int, token string) (b store.Build, err error) {
 	sub := store.Submission{
 		ID: in.id, Platform: in.platform, Priority: in.priority, Labels: in.labels, TokenHash: store.HashToken(token),
@@ -153,31 +152,11 @@ func (h *submissions) record(ctx context.Context, in *submission, status int, to
 	if in.once != nil {
 		sub.Once = in.storedOnce(status, token)
 	}
-	committed := false
-	submit := func(commitCerts, commitSource func() error) (err error) {
-		b, err = h.store.Submit(ctx, sub, func() error {
-			committed = true
-			if err := commitCerts(); err != nil {
-				return err
-			}
-			return commitSource()
-		})
-		return err
+	files, err := in.stage(ctx, &sub)
+	if err == nil {
+		b, err = h.store.Submit(ctx, sub, files...)
 	}
-	err = in.source.Commit(ctx, sourceName(in.id), func(source store.File, commitSource func() error) error {
-		sub.Source = source
-		if in.certs == nil {
-			return submit(func() error { return nil }, commitSource)
-		}
-		return in.certs.Commit(ctx, certsName(in.id), func(certs store.File, commitCerts func() error) error {
-			sub.Certs = &certs
-			return submit(commitCerts, commitSource)
-		})
-	})
 	if err != nil {
-		if committed && !errors.Is(err, store.ErrOutcomeUnknown) {
-			err = errors.Join(err, h.forms.files.RemoveBuild(in.id))
-		}
 		return b, fmt.Errorf("submitting build %s: %w", in.id, err)
 	}
 	h.queue.Enqueued(b.Platform, b.Labels.Cache())
@@ -186,6 +165,19 @@ func (h *submissions) record(ctx context.Context, in *submission, status int, to
 		Step: store.Step{What: store.StepSubmitted, Bytes: sub.Source.Size},
 	})
 	return b, nil
+}
+
+// stage stages the files and describes them in sub.
+func (in *submission) stage(ctx context.Context, sub *store.Submission) (files []store.Staged, err error) {
+	if sub.Source, err = in.source.Stage(ctx, sourceName(in.id)); err != nil || in.certs == nil {
+		return []store.Staged{in.source}, err
+	}
+	certs, err := in.certs.Stage(ctx, certsName(in.id))
+	if err != nil {
+		in.source.Abort(ctx)
+	}
+	sub.Certs = &certs
+	return []store.Staged{in.source, in.certs}, err
 }
 
 // retry handles POST /api/builds/:id/retry: it creates a build with copies of the old

@@ -27,10 +27,9 @@ type Builds interface {
 	LogMarks(ctx context.Context, ids []string) (map[string]store.LogMark, error)
 	Counts(ctx context.Context) (store.Counts, error)
 	Totals(ctx context.Context) (store.Totals, error)
-	// Submit calls commit inside its transaction. If the error wraps
-	// store.ErrOutcomeUnknown, the caller must keep the files. If it wraps
-	// *store.Repeated, the submission was made before and commit was not called.
-	Submit(ctx context.Context, s store.Submission, commit func() error) (store.Build, error)
+	// Submit settles files, as Finish and [Workers.Report] do; see [store.Staged]. If the
+	// error wraps *store.Repeated, the submission was made before.
+	Submit(ctx context.Context, s store.Submission, files ...store.Staged) (store.Build, error)
 	Cancel(ctx context.Context, id string) error
 	// Requeue works on builds that a worker holds.
 	Requeue(ctx context.Context, id string) (store.BuildRef, error)
@@ -42,8 +41,7 @@ type Builds interface {
 	Touch(ctx context.Context, beat store.Beat) (store.BeatReply, error)
 	Heartbeat(ctx context.Context, beat store.Beat) (store.BeatReply, error)
 	Telemetry(ctx context.Context, beat store.Beat, t store.Telemetry) (store.BeatReply, error)
-	// Finish calls commit inside its transaction, unless it is a repeat.
-	Finish(ctx context.Context, result store.Result, commit func() error) (repeat bool, err error)
+	Finish(ctx context.Context, result store.Result, files ...store.Staged) (repeat bool, err error)
 	GiveBack(ctx context.Context, result store.Result) (store.GiveBack, error)
 }
 
@@ -59,8 +57,7 @@ type Workers interface {
 	List(ctx context.Context, f store.WorkerFilter) ([]store.WorkerDetail, error)
 	Drain(ctx context.Context, id string, draining bool) (store.WorkerStatus, error)
 	Delete(ctx context.Context, id string) (store.Departure, error)
-	// Report calls commit inside its transaction.
-	Report(ctx context.Context, r store.DiagnosticReport, commit func() error) error
+	Report(ctx context.Context, r store.DiagnosticReport, files ...store.Staged) error
 	// TrimReports deletes all but the newest keep reports of a worker and returns the
 	// files of the deleted ones.
 	TrimReports(ctx context.Context, worker string, keep int) ([]store.File, error)
@@ -176,7 +173,6 @@ type Files interface {
 	// Open and OpenSealed find a file on the disk or in S3. ctx bounds the reading.
 	Open(ctx context.Context, f store.File) (*storage.File, error)
 	OpenSealed(ctx context.Context, f store.File) (*storage.SealedFile, error)
-	RemoveBuild(id string) error
 	// Remove removes a file from the local disk.
 	Remove(name string) (bool, error)
 	// Room returns DiskFull while the disk is nearly full.

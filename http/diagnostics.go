@@ -89,10 +89,11 @@ func (h *diagnostics) keep(ctx context.Context, r store.DiagnosticReport) error 
 	if err != nil {
 		return err
 	}
-	return u.Commit(ctx, r.File.Name, func(f store.File, commit func() error) error {
-		r.File = f
-		return h.store.Report(ctx, r, commit)
-	})
+	defer u.Discard()
+	if r.File, err = u.Stage(ctx, r.File.Name); err != nil {
+		return err
+	}
+	return h.store.Report(ctx, r, u)
 }
 
 func (h *diagnostics) list(ctx context.Context, in api.ListDiagnosticsIn) (api.DiagnosticReports, error) {

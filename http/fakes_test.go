@@ -139,18 +139,38 @@ func (a *published) take() ([]store.BuildUpdate, []store.WorkerUpdate) {
 	return builds, workers
 }
 
-// failing is a store whose transactions fail after the files got their places.
+// commitAll commits files as a store does.
+func commitAll(ctx context.Context, files []store.Staged) error {
+	for _, f := range files {
+		if err := f.Commit(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// failing is a store whose transactions fail after the files got their names.
 type failing struct {
 	takthttp.Builds
 	err error
 }
 
-func (f failing) Submit(_ context.Context, _ store.Submission, commit func() error) (store.Build, error) {
-	return store.Build{}, errors.Join(commit(), f.err)
+func (f failing) settle(ctx context.Context, files []store.Staged) error {
+	err := errors.Join(commitAll(ctx, files), f.err)
+	if !errors.Is(err, store.ErrOutcomeUnknown) {
+		for _, file := range files {
+			file.Abort(ctx)
+		}
+	}
+	return err
 }
 
-func (f failing) Finish(_ context.Context, _ store.Result, commit func() error) (bool, error) {
-	return false, errors.Join(commit(), f.err)
+func (f failing) Submit(ctx context.Context, _ store.Submission, files ...store.Staged) (store.Build, error) {
+	return store.Build{}, f.settle(ctx, files)
+}
+
+func (f failing) Finish(ctx context.Context, _ store.Result, files ...store.Staged) (bool, error) {
+	return false, f.settle(ctx, files)
 }
 
 // inline runs requests in their caller, and turns a panic into an error as a

@@ -75,8 +75,8 @@ type roomy struct{ *instant }
 
 func (roomy) Full(context.Context) bool       { return false }
 func (roomy) Enqueued(store.Platform, string) {}
-func (roomy) Submit(_ context.Context, s store.Submission, commit func() error) (store.Build, error) {
-	return store.Build{ID: s.ID, Platform: s.Platform, State: store.Pending, SubmittedAt: time.Now()}, commit()
+func (roomy) Submit(ctx context.Context, s store.Submission, files ...store.Staged) (store.Build, error) {
+	return store.Build{ID: s.ID, Platform: s.Platform, State: store.Pending, SubmittedAt: time.Now()}, commitAll(ctx, files)
 }
 
 // fakeTime serves in a bubble, with the settings that everybody has.

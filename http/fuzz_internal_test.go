@@ -33,8 +33,18 @@ func (agreeing) Do(ctx context.Context, _ store.Work, fn func(context.Context) e
 func (agreeing) Full(context.Context) bool       { return false }
 func (agreeing) Enqueued(store.Platform, string) {}
 
-func (agreeing) Submit(_ context.Context, s store.Submission, commit func() error) (store.Build, error) {
-	return store.Build{ID: s.ID, Platform: s.Platform, State: store.Pending, SubmittedAt: time.Now()}, commit()
+func (agreeing) Submit(ctx context.Context, s store.Submission, files ...store.Staged) (store.Build, error) {
+	return store.Build{ID: s.ID, Platform: s.Platform, State: store.Pending, SubmittedAt: time.Now()}, commitFiles(ctx, files)
+}
+
+// commitFiles commits files as a store does.
+func commitFiles(ctx context.Context, files []store.Staged) error {
+	for _, f := range files {
+		if err := f.Commit(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func FuzzSubmitForm(f *testing.F) {
@@ -63,7 +73,7 @@ func FuzzSubmitForm(f *testing.F) {
 		if w.Code == 201 {
 			var id struct{ ID string }
 			require.NoError(t, json.Unmarshal(w.Body.Bytes(), &id))
-			require.NoError(t, files.RemoveBuild(id.ID))
+			require.NoError(t, os.RemoveAll(filepath.Join(dir, "builds", id.ID)))
 		}
 		require.Empty(t, leftovers(t, dir))
 	})

@@ -65,14 +65,11 @@ func (host) Register(context.Context, store.Registration) (store.Registered, err
 func (believer) Freed(string)              {}
 func (believer) Requeued([]store.BuildRef) {}
 
-func (believer) Finish(_ context.Context, r store.Result, commit func() error) (bool, error) {
+func (believer) Finish(ctx context.Context, r store.Result, files ...store.Staged) (bool, error) {
 	if !store.ValidID(r.WorkerID) {
 		return false, errors.New("a worker that is no name")
 	}
-	if commit == nil {
-		return false, nil
-	}
-	return false, commit()
+	return false, commitFiles(ctx, files)
 }
 
 // gullible is a server whose every dependency says yes, with one build.
@@ -86,7 +83,9 @@ func gullible(f *testing.F) (s *Server, beat *store.Beat, dir, content string) {
 	f.Cleanup(func() { require.NoError(f, files.Close()) })
 	u, err := files.Create(f.Context(), 1000, "", strings.NewReader(content))
 	require.NoError(f, err)
-	require.NoError(f, u.Commit(f.Context(), "builds/b/source.zip", func(_ store.File, commit func() error) error { return commit() }))
+	_, err = u.Stage(f.Context(), "builds/b/source.zip")
+	require.NoError(f, err)
+	require.NoError(f, u.Commit(f.Context()))
 	beat = &store.Beat{}
 	b := believer{beat: beat, build: store.Build{
 		ID: "b", Platform: store.IOS, State: store.Building, WorkerID: "w", Attempt: 1,

@@ -132,8 +132,8 @@ type unsure struct {
 	once sync.Once
 }
 
-func (u *unsure) Submit(ctx context.Context, s store.Submission, commit func() error) (b store.Build, err error) {
-	b, err = u.Builds.Submit(ctx, s, commit)
+func (u *unsure) Submit(ctx context.Context, s store.Submission, files ...store.Staged) (b store.Build, err error) {
+	b, err = u.Builds.Submit(ctx, s, files...)
 	u.once.Do(func() {
 		err = store.Wrap(store.Unavailable, "Database unavailable", errors.Join(store.ErrOutcomeUnknown, err))
 	})

@@ -155,12 +155,12 @@ type oneBuild struct{ roomy }
 
 const oneToken = "the-token-of-the-build"
 
-func (s oneBuild) Submit(_ context.Context, in store.Submission, commit func() error) (store.Build, error) {
+func (s oneBuild) Submit(ctx context.Context, in store.Submission, files ...store.Staged) (store.Build, error) {
 	b := store.Build{ID: in.ID, Platform: in.Platform, State: store.Building, WorkerID: "holder", SubmittedAt: time.Now(), Source: &in.Source, TokenHash: store.HashToken(oneToken)}
 	if s.build.ID == "" {
 		s.build = b
 	}
-	return b, commit()
+	return b, commitAll(ctx, files)
 }
 
 // fakePools serves one build, of a megabyte, with pools of limited sizes in fake time.

@@ -50,7 +50,8 @@ func TestDuplicateOutlivesItsOriginal(t *testing.T) {
 		require.NoError(t, err)
 		require.Zero(t, removed, "%s: it is on its way, however old its content is", way)
 		commitLocal(t, u, "builds/"+way+"/source.zip")
-		require.NoError(t, l.RemoveBuild("old"))
+		_, err = l.Remove(old.Name)
+		require.NoError(t, err)
 		require.True(t, bytes.Equal(want, content(t, l, "builds/"+way+"/source.zip")), way)
 		require.Empty(t, temporaries(t, dir))
 	}
@@ -78,8 +79,8 @@ func TestDuplicateOfASealedFileOpensUnderItsOwnName(t *testing.T) {
 	old := d.keep(certsName, []byte("secret"), true)
 	u, err := d.Duplicate(t.Context(), old, "builds/new/certs.zip")
 	require.NoError(t, err)
-	var row store.File
-	require.NoError(t, u.Commit(t.Context(), "builds/new/certs.zip", recordIn(&row)))
+	row, err := commit(t.Context(), u, "builds/new/certs.zip")
+	require.NoError(t, err)
 	require.Equal(t, "secret", string(d.read(row, true)))
 }
 

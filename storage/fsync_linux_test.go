@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"takt/store"
 	"takt/store/seal"
 )
 
@@ -46,7 +45,7 @@ func TestWhatIsNotSyncedIsRefused(t *testing.T) {
 
 	_, err = l.Create(t.Context(), 10, "", strings.NewReader("2"))
 	require.ErrorIs(t, err, unix.EIO, "the content")
-	err = two.Commit(t.Context(), "builds/b/two", func(_ store.File, commit func() error) error { return commit() })
+	_, err = commit(t.Context(), two, "builds/b/two")
 	require.ErrorIs(t, err, unix.EIO, "the name")
 	require.Empty(t, temporaries(t, dir))
 }

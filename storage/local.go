@@ -101,18 +101,6 @@ func (l *Local) Open(name string) (*File, error) {
 	return &File{Content: f, Size: info.Size(), ModTime: info.ModTime()}, nil
 }
 
-// RemoveBuild removes every file of the build id. It is for builds that no row names.
-// It is no error if there are none.
-func (l *Local) RemoveBuild(id string) error {
-	if !store.ValidID(id) {
-		return fmt.Errorf("removing files: invalid build id")
-	}
-	if err := l.root.RemoveAll(path.Join("builds", id)); err != nil {
-		return fmt.Errorf("removing files: %w", err)
-	}
-	return nil
-}
-
 // SweepTemporary removes temporary files that were last written longer than olderThan
 // ago, and returns how many. 0 removes all, so it is safe only before the first upload.
 func (l *Local) SweepTemporary(olderThan time.Duration) (int, error) {

@@ -2,6 +2,7 @@ package storage
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"errors"
 	"io"
@@ -41,10 +42,21 @@ func temporaries(tb testing.TB, dir string) []string {
 	return names
 }
 
-// commitLocal commits u in a transaction that stands.
+// commit makes u the file called name.
+func commit(ctx context.Context, u *Upload, name string) (store.File, error) {
+	defer u.Discard()
+	f, err := u.Stage(ctx, name)
+	if err == nil {
+		err = u.Commit(ctx)
+	}
+	return f, err
+}
+
+// commitLocal is commit in a transaction that stands.
 func commitLocal(tb testing.TB, u *Upload, name string) {
 	tb.Helper()
-	require.NoError(tb, u.Commit(tb.Context(), name, func(_ store.File, commit func() error) error { return commit() }))
+	_, err := commit(tb.Context(), u, name)
+	require.NoError(tb, err)
 }
 
 // put stores content as the file called name.
@@ -150,30 +162,54 @@ func TestUploadWhoseSourceBreaksOffFails(t *testing.T) {
 
 func TestUploadIsCommittedOnce(t *testing.T) {
 	t.Parallel()
-	l, _ := openLocal(t)
-	never := func(store.File, func() error) error {
-		t.Error("there is nothing to record")
-		return nil
-	}
+	l, dir := openLocal(t)
+	const name = "builds/abc/x"
 	create := func() *Upload {
 		u, err := l.Create(t.Context(), 10, "", strings.NewReader("x"))
 		require.NoError(t, err)
 		return u
 	}
 	u := create()
-	require.NoError(t, u.Commit(t.Context(), "builds/abc/x", func(_ store.File, commit func() error) error {
-		require.NoError(t, commit())
-		require.Error(t, commit(), "again")
-		return nil
-	}))
-	require.Error(t, u.Commit(t.Context(), "builds/abc/x", never), "committed")
-	u = create()
-	u.Discard()
-	require.Error(t, u.Commit(t.Context(), "builds/abc/x", never), "discarded")
-	u = create()
-	refused := errors.New("refused")
-	require.ErrorIs(t, u.Commit(t.Context(), "builds/abc/x", func(store.File, func() error) error { return refused }), refused)
-	require.Error(t, u.Commit(t.Context(), "builds/abc/x", never), "refused")
+	require.Error(t, u.Commit(t.Context()), "not staged")
+	commitLocal(t, u, name)
+	require.NoError(t, u.Commit(t.Context()), "again")
+	_, err := u.Stage(t.Context(), name)
+	require.Error(t, err, "committed")
+	u.Abort(t.Context())
+	_, err = l.Open(name)
+	require.NoError(t, err, "the name may belong to another upload")
+	for what, end := range map[string]func(*Upload){"discarded": (*Upload).Discard, "aborted": func(u *Upload) { u.Abort(t.Context()) }} {
+		u = create()
+		_, err = u.Stage(t.Context(), name)
+		require.NoError(t, err)
+		end(u)
+		require.Error(t, u.Commit(t.Context()), what)
+		_, err = u.Stage(t.Context(), name)
+		require.Error(t, err, what)
+	}
+	require.Empty(t, temporaries(t, dir))
+}
+
+// A new build's files are its own, so nothing stays of them.
+func TestFilesOfANewBuildAreAborted(t *testing.T) {
+	t.Parallel()
+	l, dir := openLocal(t)
+	files, old := stored(t, l, "builds/old/source.zip", []byte("content"))
+	for what, create := range map[string]func() (*Upload, error){
+		"new": func() (*Upload, error) {
+			return files.CreateNew(t.Context(), "builds/new/source.zip", 10, false, strings.NewReader("x"))
+		},
+		"duplicate": func() (*Upload, error) { return files.Duplicate(t.Context(), old, "") },
+		"copy":      func() (*Upload, error) { return files.copyOf(t.Context(), old, "") },
+	} {
+		u, err := create()
+		require.NoError(t, err, what)
+		commitLocal(t, u, "builds/new/source.zip")
+		u.Abort(t.Context())
+		u.Abort(t.Context())
+		require.NoDirExists(t, filepath.Join(dir, "builds", "new"), what)
+	}
+	require.Equal(t, "content", string(content(t, l, old.Name)))
 }
 
 func TestNamesDoNotLeadOut(t *testing.T) {
@@ -185,7 +221,8 @@ func TestNamesDoNotLeadOut(t *testing.T) {
 	for _, name := range []string{"", ".", "..", "../x", "/etc/x", "builds/../../x", "builds/link/x", "a/./b", "a//b", "a/"} {
 		u, err := l.Create(t.Context(), 10, "", strings.NewReader("x"))
 		require.NoError(t, err)
-		require.Error(t, u.Commit(t.Context(), name, func(_ store.File, commit func() error) error { return commit() }), name)
+		_, err = commit(t.Context(), u, name)
+		require.Error(t, err, name)
 		_, err = l.Open(name)
 		require.Error(t, err, name)
 	}
@@ -193,24 +230,6 @@ func TestNamesDoNotLeadOut(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, entries)
 	require.Empty(t, temporaries(t, dir))
-}
-
-func TestRemoveBuildRemovesOneBuild(t *testing.T) {
-	t.Parallel()
-	l, _ := openLocal(t)
-	for _, id := range []string{"one", "two"} {
-		put(t, l, "builds/"+id+"/source.zip", nil)
-	}
-	require.NoError(t, l.RemoveBuild("one"))
-	require.NoError(t, l.RemoveBuild("one"), "again")
-	for _, id := range []string{"", "..", "two/..", "../builds"} {
-		require.Error(t, l.RemoveBuild(id), id)
-	}
-	_, err := l.Open("builds/one/source.zip")
-	require.Equal(t, store.NotFound, store.CodeOf(err))
-	f, err := l.Open("builds/two/source.zip")
-	require.NoError(t, err)
-	require.NoError(t, f.Close())
 }
 
 func TestSweepRemovesWhatACrashLeft(t *testing.T) {

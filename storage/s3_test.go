@@ -73,16 +73,9 @@ func (d *depot) create(name string, content []byte, sealed bool) *Upload {
 // keep stores content for good.
 func (d *depot) keep(name string, content []byte, sealed bool) (kept store.File) {
 	d.t.Helper()
-	require.NoError(d.t, d.create(name, content, sealed).Commit(d.t.Context(), name, recordIn(&kept)))
+	kept, err := commit(d.t.Context(), d.create(name, content, sealed), name)
+	require.NoError(d.t, err)
 	return kept
-}
-
-// recordIn is a transaction that commits.
-func recordIn(row *store.File) func(store.File, func() error) error {
-	return func(f store.File, commit func() error) error {
-		*row = f
-		return commit()
-	}
 }
 
 func (d *depot) read(f store.File, sealed bool) []byte {
@@ -180,25 +173,21 @@ func TestRefusedUploadsTakeOnlyTheirOwnObjectBack(t *testing.T) {
 	t.Parallel()
 	d := openDepot(t, ModeS3)
 	f := d.keep(sourceName, []byte("accepted"), false)
-	refused := store.NewError(store.Conflict, "no")
-	commit := func(record func(commit func() error) error) error {
+	another := func() *Upload {
 		u := d.create(sourceName, []byte("another"), false)
-		defer u.Discard()
-		return u.Commit(t.Context(), sourceName, func(_ store.File, commit func() error) error {
-			require.Len(t, d.server.Objects(), 2)
-			return record(commit)
-		})
+		_, err := u.Stage(t.Context(), sourceName)
+		require.NoError(t, err)
+		require.Len(t, d.server.Objects(), 2)
+		return u
 	}
-	for name, record := range map[string]func(commit func() error) error{
-		"never committed": func(func() error) error { return refused },
-		"rolled back":     func(commit func() error) error { return errors.Join(commit(), refused) },
-	} {
-		require.ErrorIs(t, commit(record), refused, name)
-		require.Equal(t, []string{"some/prefix/" + f.Object}, d.server.Objects(), name)
-	}
-	require.NoError(t, commit(func(func() error) error { return nil }))
-	require.Equal(t, []string{"some/prefix/" + f.Object}, d.server.Objects(), "a repeat, for which the row has another file")
-	require.ErrorIs(t, commit(func(commit func() error) error { return errors.Join(commit(), store.ErrOutcomeUnknown) }), store.ErrOutcomeUnknown)
+	another().Abort(t.Context())
+	require.Equal(t, []string{"some/prefix/" + f.Object}, d.server.Objects(), "never committed")
+	u := another()
+	require.NoError(t, u.Commit(t.Context()))
+	u.Abort(t.Context())
+	require.Equal(t, []string{"some/prefix/" + f.Object}, d.server.Objects(), "rolled back")
+	u.Abort(t.Context())
+	require.NoError(t, another().Commit(t.Context()))
 	require.Len(t, d.server.Objects(), 2, "a row may name it")
 	require.Empty(t, d.local())
 	require.Equal(t, "accepted", string(d.read(f, false)))
@@ -208,21 +197,13 @@ func TestHostileNamesReachNoObject(t *testing.T) {
 	t.Parallel()
 	d := openDepot(t, ModeS3)
 	for _, name := range []string{"", ".", "..", "../x", "/x", "a/../../x", "a//b", "a/", `..\x`, `a\..\x`} {
-		require.Error(t, d.create(sourceName, []byte("x"), false).Commit(t.Context(), name, never(t)), name)
-		_, err := d.Open(t.Context(), store.File{Name: sourceName, Object: name + "x/..", Location: store.InS3})
+		_, err := commit(t.Context(), d.create(sourceName, []byte("x"), false), name)
+		require.Error(t, err, name)
+		_, err = d.Open(t.Context(), store.File{Name: sourceName, Object: name + "x/..", Location: store.InS3})
 		require.Error(t, err, name)
 		require.Error(t, d.s3.Remove(t.Context(), name), name)
 	}
 	require.Empty(t, d.server.Objects())
-}
-
-// never is a transaction that is not to be begun.
-func never(t *testing.T) func(store.File, func() error) error {
-	t.Helper()
-	return func(store.File, func() error) error {
-		t.Error("the file was not sent")
-		return nil
-	}
 }
 
 // quick makes S3 be given up soon.
@@ -236,7 +217,7 @@ func TestOutageOfS3(t *testing.T) {
 			d := openDepot(t, ModeS3, quick)
 			f := d.keep(sourceName, []byte("before"), false)
 			outage(d.server)
-			err := d.create("builds/new/source.zip", []byte("x"), false).Commit(t.Context(), "builds/new/source.zip", never(t))
+			_, err := commit(t.Context(), d.create("builds/new/source.zip", []byte("x"), false), "builds/new/source.zip")
 			require.Equal(t, store.Unavailable, store.CodeOf(err))
 			require.NotContains(t, err.Error(), s3test.SecretKey)
 			require.Empty(t, d.local(), "nothing is left behind")
@@ -272,8 +253,7 @@ func TestServerKilledInTheMiddleOfAnUpload(t *testing.T) {
 					d.server.Kill()
 				}
 			}
-			var f store.File
-			err := u.Commit(t.Context(), sourceName, recordIn(&f))
+			f, err := commit(t.Context(), u, sourceName)
 			require.GreaterOrEqual(t, moves, 20)
 			require.Equal(t, want, store.CodeOf(err))
 			require.Equal(t, mode == ModeDual, f.CopyPending)
@@ -301,7 +281,8 @@ func TestCallersWhoLeaveAreNoOutage(t *testing.T) {
 	left := errors.New("left")
 	u := d.create(sourceName, make([]byte, 2*partSize), false)
 	u.Moved = func(time.Time) { cancel(left) }
-	require.ErrorIs(t, u.Commit(ctx, sourceName, never(t)), left)
+	_, err := commit(ctx, u, sourceName)
+	require.ErrorIs(t, err, left)
 	require.NoError(t, d.s3.State().Err)
 	require.Empty(t, d.server.Objects())
 }
@@ -312,7 +293,7 @@ func TestMissingBucketIsAnOutage(t *testing.T) {
 	err := d.s3.Probe(t.Context())
 	require.Equal(t, store.Unavailable, store.CodeOf(err))
 	require.ErrorContains(t, err, "another does not exist")
-	err = d.create(sourceName, []byte("x"), false).Commit(t.Context(), sourceName, never(t))
+	_, err = commit(t.Context(), d.create(sourceName, []byte("x"), false), sourceName)
 	require.Equal(t, store.Unavailable, store.CodeOf(err))
 }
 
@@ -370,8 +351,8 @@ func TestLargeFilesNeedLittleMemory(t *testing.T) {
 		}
 	}
 	u.Moved = look
-	var f store.File
-	require.NoError(t, u.Commit(t.Context(), sourceName, recordIn(&f)))
+	f, err := commit(t.Context(), u, sourceName)
+	require.NoError(t, err)
 	o, err := d.Open(t.Context(), f)
 	require.NoError(t, err)
 	n, err := io.Copy(struct{ io.Writer }{io.Discard}, io.TeeReader(o, progress(look)))

@@ -24,8 +24,8 @@ import (
 	"takt/store/tracing"
 )
 
-// Upload is a received file that is complete and durable but has no name yet. Commit
-// gives it its name, once; until then Discard removes it.
+// Upload is a received file that is complete and durable but has no name yet. Stage
+// prepares it for its row, and Commit gives it its name. Discard removes it until then.
 type Upload struct {
 	// Size is in bytes. It and SHA256 are those of the plain content.
 	Size   int64
@@ -35,8 +35,11 @@ type Upload struct {
 
 	local     *Local
 	to        *Files        // nil for the local disk only
-	temporary string        // its path, which may be its name already; "" once committed or discarded
+	temporary string        // its path, which may be its name already; "" once it has its name or is removed
 	took      time.Duration // to make it durable
+	sole      bool          // no other upload gets its name, because the build is new
+	staged    store.File    // set by Stage; without a name before and after Abort
+	committed bool
 }
 
 func temporaryName() string { return path.Join(temporaryDir, rand.Text()+".part") }
@@ -142,50 +145,67 @@ func (in *intake) Write(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// Commit makes the upload the file called name. With S3 it stores the file there first,
-// which may take long. Then it calls record with the description of the file for its
-// row. record calls commit within the transaction that writes the row; commit gives a
-// local file its name and replaces an earlier file of that name. If record fails or
-// does not call commit, the object is removed, because no row names it. It is kept if
-// the outcome is unknown ([store.ErrOutcomeUnknown]), because then a row may name it. A
-// local file that already has its name stays, because the name may belong to another
-// upload by then. Errors: those of record; Unavailable.
-func (u *Upload) Commit(ctx context.Context, name string, record func(f store.File, commit func() error) error) error {
+// Stage prepares the upload to become the file called name, and returns the description
+// for its row. With S3 it stores the file there, which may take long. Commit or Abort
+// follows. Errors: Unavailable.
+func (u *Upload) Stage(ctx context.Context, name string) (store.File, error) {
 	if u.temporary == "" {
-		return fmt.Errorf("committing upload: %w", fs.ErrClosed)
+		return store.File{}, fmt.Errorf("staging upload: %w", fs.ErrClosed)
 	}
-	defer u.Discard()
 	if err := checkName(name); err != nil {
-		return fmt.Errorf("committing upload: %w", err)
+		return store.File{}, fmt.Errorf("staging upload: %w", err)
 	}
 	begun := time.Now()
 	sending, span := tracing.Start(ctx, trace.SpanKindInternal, "storage send")
 	file, err := u.send(sending, name)
 	tracing.End(span, err)
 	if err != nil {
-		return fmt.Errorf("storing %s: %w", name, err)
+		return file, fmt.Errorf("storing %s: %w", name, err)
 	}
 	u.took += time.Since(begun)
-	committed := false
-	err = record(file, func() error {
-		committed = true
-		if file.Location == store.InS3 {
-			return nil // its name is the key of the object and does not change
-		}
+	u.staged = file
+	return file, nil
+}
+
+// Commit gives a staged upload its name, durably, and replaces an earlier file of that
+// name. Call it before the row is visible. After a success it may be called again.
+func (u *Upload) Commit(ctx context.Context) error {
+	switch name := u.staged.Name; {
+	case u.committed:
+		return nil
+	case u.temporary == "" || name == "":
+		return fmt.Errorf("committing upload: %w", fs.ErrClosed)
+	case u.staged.Location != store.InS3: // there the name is the object's key and does not change
 		begun := time.Now()
 		_, span := tracing.Start(ctx, trace.SpanKindInternal, "storage commit")
 		err := u.rename(name)
 		tracing.End(span, err)
+		if err != nil {
+			return err
+		}
 		u.took += time.Since(begun)
-		return err
-	})
-	if committed && err == nil && u.to != nil {
-		u.to.observe(ctx, "write", name, u.Size, u.took)
+	default:
+		u.Discard()
 	}
-	if file.Object != "" && (!committed || err != nil && !errors.Is(err, store.ErrOutcomeUnknown)) {
-		u.to.s3.takeBack(ctx, file.Object)
+	u.committed = true
+	if u.to != nil {
+		u.to.observe(ctx, "write", u.staged.Name, u.Size, u.took)
 	}
-	return err
+	return nil
+}
+
+// Abort removes a staged upload that no row names, also after Commit. If it already has
+// its local name, and another upload may have that name by now, the sweep removes it.
+// Abort may be called more than once.
+func (u *Upload) Abort(ctx context.Context) {
+	if u.sole && u.temporary == "" && u.staged.Location != store.InS3 {
+		u.temporary = u.staged.Name
+	}
+	u.Discard()
+	if u.staged.Object != "" {
+		u.to.s3.takeBack(ctx, u.staged.Object)
+	}
+	u.staged, u.committed = store.File{}, false
 }
 
 // send stores the upload in S3, if files go there, and describes the file.
@@ -276,8 +296,8 @@ func (u *Upload) rename(name string) error {
 	return nil
 }
 
-// Discard removes an upload that was not committed. It may be called at any time,
-// more than once, and on nil.
+// Discard removes the local file of an upload that has no name yet. It may be called at
+// any time, more than once, and on nil.
 func (u *Upload) Discard() {
 	if u != nil && u.temporary != "" {
 		_ = u.local.root.Remove(u.temporary) // if this fails, the janitor removes it
@@ -320,12 +340,12 @@ func (f *Files) CreateNew(ctx context.Context, name string, limit int64, seal bo
 	u, err := f.create(ctx, name, limit, sealFor, content)
 	tracing.End(span, err)
 	if err == nil {
-		u.to = f
+		u.to, u.sole = f, true
 	}
 	return u, err
 }
 
-// Duplicate returns an upload with the content of a file that a row names. A plain file
+// Duplicate returns an upload, for a new build, with the content of a file that a row names. A plain file
 // on the local disk is linked, not read, if the file system supports that. A sealed
 // file is always sealed again, under the new name sealFor, because it opens only as the
 // file of its own name. Errors: NotFound, Unavailable, ErrDamaged.
@@ -359,6 +379,7 @@ func (f *Files) copyOf(ctx context.Context, file store.File, sealFor string) (*U
 	if err != nil {
 		return nil, fmt.Errorf("duplicating %s: %w", file.Name, err)
 	}
+	u.sole = true
 	return u, nil
 }
 
@@ -368,7 +389,7 @@ func (f *Files) link(file store.File) *Upload {
 	if err != nil || found.Size != file.Size || !file.Location.Local() {
 		return nil
 	}
-	u := &Upload{Size: file.Size, SHA256: file.SHA256, local: f.Local, to: f, temporary: temporaryName()}
+	u := &Upload{Size: file.Size, SHA256: file.SHA256, local: f.Local, to: f, sole: true, temporary: temporaryName()}
 	if err = f.root.Link(file.Name, u.temporary); err != nil {
 		return nil
 	}

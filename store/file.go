@@ -1,5 +1,7 @@
 package store
 
+import "context"
+
 // Location is where a stored file is.
 type Location string
 
@@ -30,6 +32,17 @@ type File struct {
 	Object string
 	// CopyPending is true while the copy in S3 is still missing.
 	CopyPending bool
+}
+
+// Staged is a file that is durable but not yet visible. The method that gets it, along
+// with the row that describes it, settles it: it calls Commit before the row is visible,
+// and Abort once it is certain that no row will be. If the outcome is unknown
+// ([ErrOutcomeUnknown]) the file stays.
+type Staged interface {
+	// Commit makes the file visible under its name, durably. It may be called again.
+	Commit(ctx context.Context) error
+	// Abort removes the file, also after Commit.
+	Abort(ctx context.Context)
 }
 
 // FileKey names the row of a file.

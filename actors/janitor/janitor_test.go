@@ -75,31 +75,30 @@ func (h *house) submit(content string) store.Build {
 	h.t.Helper()
 	id := store.NewID()
 	sub := store.Submission{ID: id, Platform: store.IOS, TokenHash: store.HashToken(id)}
-	var b store.Build
-	h.commit("builds/"+id+"/source.zip", content, func(f store.File, commit func() error) (err error) {
-		sub.Source = f
-		b, err = h.builds.Submit(h.t.Context(), sub, commit)
-		return err
-	})
+	u, f := h.stage("builds/"+id+"/source.zip", content)
+	sub.Source = f
+	b, err := h.builds.Submit(h.t.Context(), sub, u)
+	require.NoError(h.t, err)
 	return b
 }
 
-// commit stores a file that record makes a row for.
-func (h *house) commit(name, content string, record func(f store.File, commit func() error) error) {
+// stage stores a file that has no row yet.
+func (h *house) stage(name, content string) (*storage.Upload, store.File) {
 	h.t.Helper()
 	u, err := h.files.Create(h.t.Context(), 1<<20, "", strings.NewReader(content))
 	require.NoError(h.t, err)
-	require.NoError(h.t, u.Commit(h.t.Context(), name, record))
+	f, err := u.Stage(h.t.Context(), name)
+	require.NoError(h.t, err)
+	return u, f
 }
 
 // finish gives a build a result.
 func (h *house) finish(id, content string) {
 	h.t.Helper()
 	w := storetest.Worker(h.t, h.DB)
-	h.commit("builds/"+id+"/result.ipa", content, func(f store.File, commit func() error) error {
-		_, err := h.builds.Finish(h.t.Context(), store.Result{BuildID: id, WorkerID: w.ID, Success: true, File: &f}, commit)
-		return err
-	})
+	u, f := h.stage("builds/"+id+"/result.ipa", content)
+	_, err := h.builds.Finish(h.t.Context(), store.Result{BuildID: id, WorkerID: w.ID, Success: true, File: &f}, u)
+	require.NoError(h.t, err)
 }
 
 // report stores a diagnostic report.
@@ -107,11 +106,10 @@ func (h *house) report() store.File {
 	h.t.Helper()
 	w := storetest.Worker(h.t, h.DB)
 	r := store.DiagnosticReport{ID: w.ID, WorkerID: w.ID, Status: store.Critical, RunAt: time.Now(), Checks: []byte("[]")}
-	h.commit("diagnostics/"+w.ID+"/1.json", "{}", func(f store.File, commit func() error) error {
-		r.File = f
-		return postgres.NewWorkers(h.DB).Report(h.t.Context(), r, commit)
-	})
-	return r.File
+	u, f := h.stage("diagnostics/"+w.ID+"/1.json", "{}")
+	r.File = f
+	require.NoError(h.t, postgres.NewWorkers(h.DB).Report(h.t.Context(), r, u))
+	return f
 }
 
 func (h *house) find(id string) store.Build {

@@ -117,7 +117,7 @@ func (f *fleet) work(w storetest.RegisteredWorker, n int) {
 // finish reports a result until it is accepted.
 func (f *fleet) finish(j *store.Job, worker string) {
 	for f.ctx.Err() == nil {
-		repeat, err := f.builds.Finish(f.ctx, store.Result{BuildID: j.BuildID, WorkerID: worker, Attempt: j.Attempt}, nil)
+		repeat, err := f.builds.Finish(f.ctx, store.Result{BuildID: j.BuildID, WorkerID: worker, Attempt: j.Attempt})
 		if err != nil {
 			f.failed(err)
 			continue
@@ -231,7 +231,7 @@ func TestRaceForOneBuild(t *testing.T) {
 			}
 		}
 		require.NotEqual(t, -1, winner, "round %d: nobody has the build", round)
-		_, err := builds.Finish(t.Context(), store.Result{BuildID: b.ID, WorkerID: fleet[winner].ID, Attempt: 1}, nil)
+		_, err := builds.Finish(t.Context(), store.Result{BuildID: b.ID, WorkerID: fleet[winner].ID, Attempt: 1})
 		require.NoError(t, err)
 	}
 	var twice int
@@ -376,7 +376,7 @@ func TestLostReply(t *testing.T) {
 			require.Equal(t, 1, reply.Job.Attempt)
 			req = c.next(t, req, reply)
 			_, err = postgres.NewBuilds(db.DB, postgres.BuildsConfig{}).
-				Finish(t.Context(), store.Result{BuildID: b.ID, WorkerID: w.ID, Attempt: 1}, nil)
+				Finish(t.Context(), store.Result{BuildID: b.ID, WorkerID: w.ID, Attempt: 1})
 			require.NoError(t, err)
 		}
 	})

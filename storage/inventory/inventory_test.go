@@ -72,16 +72,12 @@ func (h *house) submit(mode storage.Mode, n int) {
 		require.NoError(h.t, err)
 		sealed, err := files.Create(h.t.Context(), 1000, certsName, strings.NewReader(fmt.Sprint("certs ", i)))
 		require.NoError(h.t, err)
-		err = source.Commit(h.t.Context(), "builds/"+id+"/source.zip", func(f store.File, commitSource func() error) error {
-			sub.Source = f
-			return sealed.Commit(h.t.Context(), certsName, func(f store.File, commitCerts func() error) error {
-				sub.Certs = &f
-				_, err := postgres.NewBuilds(h.DB, postgres.BuildsConfig{}).Submit(h.t.Context(), sub, func() error {
-					return errors.Join(commitSource(), commitCerts())
-				})
-				return err
-			})
-		})
+		sub.Source, err = source.Stage(h.t.Context(), "builds/"+id+"/source.zip")
+		require.NoError(h.t, err)
+		certs, err := sealed.Stage(h.t.Context(), certsName)
+		require.NoError(h.t, err)
+		sub.Certs = &certs
+		_, err = postgres.NewBuilds(h.DB, postgres.BuildsConfig{}).Submit(h.t.Context(), sub, source, sealed)
 		require.NoError(h.t, err)
 	}
 }

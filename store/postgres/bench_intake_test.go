@@ -58,7 +58,7 @@ func BenchmarkSubmit(b *testing.B) {
 				if c.keys {
 					s.Once = &store.Once{Key: sha256.Sum256([]byte(id)), Seal: func(store.Build) ([]byte, error) { return []byte(id), nil }}
 				}
-				_, err := builds.Submit(b.Context(), s, nil)
+				_, err := builds.Submit(b.Context(), s)
 				return err
 			})
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "submits/s")

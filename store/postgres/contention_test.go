@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -144,11 +145,11 @@ func TestContentionIsTriedAgainAndIsNoOutage(t *testing.T) {
 			return err
 		}},
 		"submit with a count": {"builds", func(ctx context.Context, b *bundle, _ *client) error {
-			_, err := postgres.NewBuilds(b.DB, postgres.BuildsConfig{QueueLimit: 1}).Submit(ctx, submission(b.t), nil)
+			_, err := postgres.NewBuilds(b.DB, postgres.BuildsConfig{QueueLimit: 1}).Submit(ctx, submission(b.t))
 			return err
 		}},
 		"submit": {"builds", func(ctx context.Context, b *bundle, _ *client) error {
-			_, err := b.builds.Submit(ctx, submission(b.t), nil)
+			_, err := b.builds.Submit(ctx, submission(b.t))
 			return err
 		}},
 		"unregister": {"builds", func(ctx context.Context, b *bundle, w *client) error {
@@ -178,7 +179,7 @@ func TestContentionIsTriedAgainAndIsNoOutage(t *testing.T) {
 				tried := b.disturb(o.table, state, 1_000_000)
 				ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second) // enough for several tries
 				defer cancel()
-				if name != "submit" { // whose statement is bound to no caller
+				if !strings.HasPrefix(name, "submit") { // whose transaction is bound to no caller
 					err := o.do(ctx, b, w)
 					require.ErrorIs(t, err, store.ErrContention)
 					require.Equal(t, store.Unavailable, store.CodeOf(err))
@@ -228,7 +229,7 @@ func TestATransactionThatStoodStillIsNoOutage(t *testing.T) {
 	w.gets(build.ID)
 	b.sessions("idle_in_transaction_session_timeout", "50")
 	commits := 0
-	_, err := b.builds.Finish(t.Context(), success(build.ID, w.id), func() error {
+	_, err := b.builds.Finish(t.Context(), success(build.ID, w.id), staged(func() error {
 		commits++
 		require.Eventually(t, func() bool { // the server ends the session
 			var n int
@@ -237,7 +238,7 @@ func TestATransactionThatStoodStillIsNoOutage(t *testing.T) {
 			return err == nil && n == 0
 		}, 10*time.Second, time.Millisecond)
 		return nil
-	})
+	}))
 	require.ErrorIs(t, err, store.ErrContention)
 	require.NotErrorIs(t, err, store.ErrOutcomeUnknown)
 	require.Equal(t, 1, commits)
@@ -253,9 +254,9 @@ func TestAFileGetsItsNameOnce(t *testing.T) {
 	b.disturb("build_files", "40001", 1)
 	commits := 0
 	commit := func() error { commits++; return nil }
-	_, err := b.builds.Finish(t.Context(), success(build.ID, w.id), commit)
+	_, err := b.builds.Finish(t.Context(), success(build.ID, w.id), staged(commit))
 	require.ErrorIs(t, err, store.ErrContention)
 	require.Equal(t, 1, commits)
-	_, err = b.builds.Finish(t.Context(), success(build.ID, w.id), commit)
+	_, err = b.builds.Finish(t.Context(), success(build.ID, w.id), staged(commit))
 	require.NoError(t, err)
 }

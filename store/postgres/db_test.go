@@ -19,14 +19,14 @@ import (
 func (b *bundle) methods(ctx context.Context) map[string]error {
 	s := store.Beat{BuildID: "b", WorkerID: "w"}
 	errs := map[string]error{}
-	_, errs["Submit"] = b.builds.Submit(ctx, submission(b.t), nil)
+	_, errs["Submit"] = b.builds.Submit(ctx, submission(b.t))
 	_, errs["Find"] = b.builds.Find(ctx, "b")
 	_, errs["List"] = b.builds.List(ctx, store.BuildFilter{})
 	errs["Cancel"] = b.builds.Cancel(ctx, "b")
 	_, errs["Held"] = b.builds.Held(ctx, s)
 	_, errs["Touch"] = b.builds.Touch(ctx, s)
 	_, errs["Heartbeat"] = b.builds.Heartbeat(ctx, s)
-	_, errs["Finish"] = b.builds.Finish(ctx, success("b", "w"), nil)
+	_, errs["Finish"] = b.builds.Finish(ctx, success("b", "w"))
 	_, errs["Logs"] = b.builds.Logs(ctx, "b", 0, 0)
 	_, errs["Counts"] = b.builds.Counts(ctx)
 	_, errs["Register"] = b.workers.Register(ctx, store.Registration{ID: "w"})
@@ -91,13 +91,15 @@ func TestAnEndedBackendIsUnavailableAndTheNextCallWorks(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	id := submission(t)
-	_, err := b.builds.Submit(t.Context(), id, func() error {
+	once := under("k", id)
+	once.Once.Seal = func(store.Build) ([]byte, error) { // within the transaction
 		_, err := b.Pool.Exec(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 			WHERE datname = current_database() AND state = 'idle in transaction'`)
-		return err
-	})
+		return []byte{}, err
+	}
+	_, err := b.builds.Submit(t.Context(), once)
 	require.Equal(t, store.Unavailable, store.CodeOf(err), "%v", err)
-	_, err = b.builds.Submit(t.Context(), id, nil)
+	_, err = b.builds.Submit(t.Context(), id)
 	require.NoError(t, err)
 }
 
@@ -177,22 +179,22 @@ func TestALostAnswerToACommitIsSaidToBeUnknown(t *testing.T) {
 
 	cut("commit")
 	s := submission(t)
-	_, err := b.builds.Submit(t.Context(), s, nil)
+	_, err := b.builds.Submit(t.Context(), s)
 	require.Equal(t, store.Unavailable, store.CodeOf(err))
 	require.ErrorIs(t, err, store.ErrOutcomeUnknown)
 	require.Equal(t, store.Pending, b.find(s.ID).State, "it stands")
 
 	b.build() // counts, so that the next need not
 	s = submission(t)
-	cut(s.ID) // it is one statement, which commits by itself
-	_, err = b.builds.Submit(t.Context(), s, nil)
+	cut("commit")
+	_, err = b.builds.Submit(t.Context(), s)
 	require.ErrorIs(t, err, store.ErrOutcomeUnknown)
 	require.Equal(t, store.Pending, b.find(s.ID).State, "it stands too")
 
 	cut("commit")
-	_, err = b.builds.Finish(t.Context(), success(build.ID, w.id), nil)
+	_, err = b.builds.Finish(t.Context(), success(build.ID, w.id))
 	require.ErrorIs(t, err, store.ErrOutcomeUnknown)
-	repeat, err := b.builds.Finish(t.Context(), success(build.ID, w.id), nil)
+	repeat, err := b.builds.Finish(t.Context(), success(build.ID, w.id))
 	require.NoError(t, err)
 	require.True(t, repeat, "the worker's second try is the identical repeat")
 }
@@ -203,7 +205,7 @@ func TestALostConnectionBeforeTheCommitIsCertain(t *testing.T) {
 	cut := b.through()
 	cut("begin")
 	s := submission(t)
-	_, err := b.builds.Submit(t.Context(), s, nil)
+	_, err := b.builds.Submit(t.Context(), s)
 	require.Equal(t, store.Unavailable, store.CodeOf(err))
 	require.NotErrorIs(t, err, store.ErrOutcomeUnknown)
 	_, err = b.builds.Find(t.Context(), s.ID)

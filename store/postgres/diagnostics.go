@@ -17,14 +17,12 @@ const sqlInsertReport = `/* insert_report */
 INSERT INTO diagnostic_reports (id, worker_id, status, run_at, duration_ms, auto_fixed, checks, finding, name, location, object)
 VALUES (@id, @worker, @status, @run_at, @ms, @auto_fixed, @checks, @finding, @name, @location, @object)`
 
-// Report stores a diagnostic report. commit is called before the transaction ends, to
-// give the report's file its name. Error: NotFound.
-func (w *Workers) Report(ctx context.Context, r store.DiagnosticReport, commit func() error) error {
+// Report stores a diagnostic report and settles its file, which it commits before the
+// transaction ends. Error: NotFound.
+func (w *Workers) Report(ctx context.Context, r store.DiagnosticReport, files ...store.Staged) error {
 	op := w.db.write("keeping a diagnostic report of worker " + r.WorkerID)
-	if commit != nil {
-		commit = op.once(commit)
-	}
-	return op.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+	commit := op.committing(ctx, files)
+	err := op.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		// The row that refers to the worker's identity comes first, because locks of
 		// the identity come before locks of the worker everywhere.
 		location, object, _ := whereabouts(r.File)
@@ -35,12 +33,15 @@ func (w *Workers) Report(ctx context.Context, r store.DiagnosticReport, commit f
 		if err != nil {
 			return err
 		}
-		_, err = tx.Exec(ctx, sqlMarkCritical, r.WorkerID, r.Status == store.Critical)
-		if err != nil || commit == nil {
+		if _, err = tx.Exec(ctx, sqlMarkCritical, r.WorkerID, r.Status == store.Critical); err != nil {
 			return err
 		}
 		return commit()
 	})
+	if isCertain(err) {
+		abortFiles(ctx, files)
+	}
+	return err
 }
 
 const sqlTrimReports = `/* trim_reports */

@@ -160,6 +160,9 @@ func statementFailure(ctx context.Context, err error) error {
 	return err
 }
 
+// isCertain reports whether err means that nothing was committed.
+func isCertain(err error) bool { return err != nil && !errors.Is(err, store.ErrOutcomeUnknown) }
+
 func unknown(err error) error {
 	return unavailable(fmt.Errorf("%w: %w", store.ErrOutcomeUnknown, err))
 }

@@ -16,6 +16,23 @@ type Files struct{ db *DB }
 // NewFiles returns the files of db.
 func NewFiles(db *DB) *Files { return &Files{db: db} }
 
+// commitFiles makes files visible. Their rows become visible after it.
+func commitFiles(ctx context.Context, files []store.Staged) error {
+	for _, f := range files {
+		if err := f.Commit(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// abortFiles removes files that no row names.
+func abortFiles(ctx context.Context, files []store.Staged) {
+	for _, f := range files {
+		f.Abort(ctx)
+	}
+}
+
 // fileColumns are rows of build_files, column by column.
 type fileColumns struct {
 	kinds, names, locations []string

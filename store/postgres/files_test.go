@@ -125,11 +125,11 @@ func TestRemovalWaitsForAResultThatIsBeingRecorded(t *testing.T) {
 	placed, sweeping := make(chan struct{}), make(chan struct{})
 	done := make(chan error, 1)
 	go func() {
-		_, err := b.builds.Finish(t.Context(), result, func() error {
+		_, err := b.builds.Finish(t.Context(), result, staged(func() error {
 			close(placed)
 			<-sweeping
 			return nil
-		})
+		}))
 		done <- err
 	}()
 	<-placed

@@ -10,17 +10,21 @@ import (
 	"takt/store"
 )
 
-// Finish records a result. commit is called before the transaction ends, to give the
-// result's file its name; if commit fails, everything is rolled back. An identical
-// repeat of an accepted result changes nothing, does not call commit and returns
-// repeat.
+// Finish records a result and settles its file, which it commits before the transaction
+// ends; if that fails, everything is rolled back. An identical repeat of an accepted
+// result changes nothing and returns repeat.
 //
 // A result is accepted from the holder, from any worker for a build that was never
 // assigned, and from the last holder for a build that is pending again. Errors:
 // NotFound, NotAssigned, StaleAttempt, Conflict when the build ended otherwise,
 // InvalidArgument for a success without a file; Unavailable, wrapping
-// store.ErrOutcomeUnknown, when the result and its file may have been stored.
-func (b *Builds) Finish(ctx context.Context, r store.Result, commit func() error) (repeat bool, err error) {
+// store.ErrOutcomeUnknown, when the result may have been stored.
+func (b *Builds) Finish(ctx context.Context, r store.Result, files ...store.Staged) (repeat bool, err error) {
+	defer func() {
+		if repeat || !r.Success || isCertain(err) {
+			abortFiles(ctx, files)
+		}
+	}()
 	if r.Success && r.File == nil {
 		return false, store.NewError(store.InvalidArgument, "Missing result file")
 	}
@@ -29,9 +33,7 @@ func (b *Builds) Finish(ctx context.Context, r store.Result, commit func() error
 		r.ErrorMessage = cmp.Or(store.ErrorText(r.ErrorMessage), store.MessageFailed)
 	}
 	op := b.db.write("finishing build " + r.BuildID)
-	if commit != nil {
-		commit = op.once(commit)
-	}
+	commit := op.committing(ctx, files)
 	err = op.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		st, err := lockStanding(ctx, tx, r)
 		if err != nil {
@@ -40,7 +42,7 @@ func (b *Builds) Finish(ctx context.Context, r store.Result, commit func() error
 		if repeat, err = st.result(r); repeat || err != nil {
 			return err
 		}
-		if commit != nil && r.Success {
+		if r.Success {
 			if err := commit(); err != nil {
 				return err
 			}

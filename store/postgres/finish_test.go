@@ -18,7 +18,7 @@ func TestFinishRecordsSuccess(t *testing.T) {
 	w := b.worker()
 	w.gets(build.ID)
 	placed := 0
-	repeat, err := b.builds.Finish(t.Context(), success(build.ID, w.id), func() error { placed++; return nil })
+	repeat, err := b.builds.Finish(t.Context(), success(build.ID, w.id), staged(func() error { placed++; return nil }))
 	require.NoError(t, err)
 	require.False(t, repeat)
 	require.Equal(t, 1, placed)
@@ -30,7 +30,7 @@ func TestFinishRecordsSuccess(t *testing.T) {
 	require.Equal(t, store.Idle, w.find().Status)
 	require.Equal(t, []int{1, 0}, []int{w.find().Completed, w.find().Failed})
 
-	repeat, err = b.builds.Finish(t.Context(), success(build.ID, w.id), func() error { placed++; return nil })
+	repeat, err = b.builds.Finish(t.Context(), success(build.ID, w.id), staged(func() error { placed++; return nil }))
 	require.NoError(t, err)
 	require.True(t, repeat)
 	require.Equal(t, 1, placed, "a repeat places nothing")
@@ -44,7 +44,7 @@ func TestFinishRecordsFailure(t *testing.T) {
 	w := b.worker()
 	w.gets(build.ID)
 	r := store.Result{BuildID: build.ID, WorkerID: w.id}
-	_, err := b.builds.Finish(t.Context(), r, func() error { return errors.New("not called") })
+	_, err := b.builds.Finish(t.Context(), r, staged(func() error { return errors.New("not called") }))
 	require.NoError(t, err)
 	got := b.find(build.ID)
 	require.Equal(t, store.Failed, got.State)
@@ -73,7 +73,7 @@ func TestFinishRules(t *testing.T) {
 	ended := func(r func(build, worker string) store.Result) func(world) {
 		return func(w world) {
 			assigned(w)
-			_, err := w.builds.Finish(t.Context(), r(w.build.ID, w.worker.id), nil)
+			_, err := w.builds.Finish(t.Context(), r(w.build.ID, w.worker.id))
 			require.NoError(t, err)
 		}
 	}
@@ -126,7 +126,7 @@ func TestFinishRules(t *testing.T) {
 			before := b.find(w.build.ID)
 			placed := false
 			r := c.result(w)
-			repeat, err := b.builds.Finish(t.Context(), r, func() error { placed = true; return nil })
+			repeat, err := b.builds.Finish(t.Context(), r, staged(func() error { placed = true; return nil }))
 			require.Equal(t, c.code, store.CodeOf(err), "%v", err)
 			require.Equal(t, c.repeat, repeat)
 			require.Equal(t, c.code == "" && !c.repeat, placed)
@@ -149,7 +149,7 @@ func TestFinishTakesAllBackWhenTheFileCannotBePlaced(t *testing.T) {
 	w := b.worker()
 	w.gets(build.ID)
 	full := store.NewError(store.DiskFull, "Disk full")
-	_, err := b.builds.Finish(t.Context(), success(build.ID, w.id), func() error { return full })
+	_, err := b.builds.Finish(t.Context(), success(build.ID, w.id), staged(func() error { return full }))
 	require.ErrorIs(t, err, full)
 	require.Equal(t, store.Assigned, b.find(build.ID).State)
 	w.finishes(build.ID)
@@ -168,7 +168,7 @@ func TestOneEndCounts(t *testing.T) {
 		placed := make([]bool, 2)
 		for i, r := range []store.Result{success(build.ID, w.id), failure(build.ID, w.id)} {
 			wg.Go(func() {
-				_, errs[i] = b.builds.Finish(t.Context(), r, func() error { placed[i] = true; return nil })
+				_, errs[i] = b.builds.Finish(t.Context(), r, staged(func() error { placed[i] = true; return nil }))
 			})
 		}
 		wg.Go(func() { errs[2] = b.builds.Cancel(t.Context(), build.ID) })
@@ -249,7 +249,7 @@ func TestLongErrorOfABuildIsCut(t *testing.T) {
 	build := b.build()
 	w := b.worker()
 	w.gets(build.ID)
-	_, err := b.builds.Finish(t.Context(), store.Result{BuildID: build.ID, WorkerID: w.id, ErrorMessage: strings.Repeat("no\n", 1<<18)}, nil)
+	_, err := b.builds.Finish(t.Context(), store.Result{BuildID: build.ID, WorkerID: w.id, ErrorMessage: strings.Repeat("no\n", 1<<18)})
 	require.NoError(t, err)
 	failed, err := b.builds.Find(t.Context(), build.ID)
 	require.NoError(t, err)

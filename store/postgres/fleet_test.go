@@ -26,7 +26,7 @@ func (c *client) reports(status store.DiagnosticStatus) {
 	require.NoError(c.t, c.workers.Report(c.t.Context(), store.DiagnosticReport{
 		ID: id, WorkerID: c.id, Status: status, RunAt: time.UnixMilli(1764000000000), Duration: time.Second,
 		Checks: []byte(`[{"name":"a\u0000"}]`), File: storetest.File("diagnostics/"+c.id+"/"+id+".json", id),
-	}, nil))
+	}))
 }
 
 func TestDrainedWorkerGetsNothing(t *testing.T) {
@@ -116,7 +116,7 @@ func TestReportsOfAWorker(t *testing.T) {
 
 	placed := false
 	err = b.workers.Report(t.Context(), store.DiagnosticReport{ID: "x", WorkerID: "none", Status: store.Healthy, Checks: []byte(`[]`)},
-		func() error { placed = true; return nil })
+		staged(func() error { placed = true; return nil }))
 	require.Equal(t, store.NotFound, store.CodeOf(err))
 	require.False(t, placed)
 	_, err = b.workers.Reports(t.Context(), "none", 1)
@@ -182,7 +182,7 @@ func TestOperatorsAndWorkersDoNotBlockEachOther(t *testing.T) {
 			id := store.NewID()
 			return b.workers.Report(ctx, store.DiagnosticReport{
 				ID: id, WorkerID: w, Status: store.Critical, Checks: []byte(`[]`), File: storetest.File("diagnostics/"+id, id),
-			}, nil)
+			})
 		},
 		func(w, _ string) error { _, err := b.workers.Drain(ctx, w, len(w)%2 == 0); return err },
 		func(string, string) error {
@@ -200,7 +200,7 @@ func TestOperatorsAndWorkersDoNotBlockEachOther(t *testing.T) {
 		func(_, build string) error {
 			s := submission(t)
 			s.RetryOf = build
-			_, err := b.builds.Submit(ctx, s, nil)
+			_, err := b.builds.Submit(ctx, s)
 			return err
 		},
 	}

@@ -245,7 +245,7 @@ func (b *bundle) touch(ctx context.Context, s store.Beat) error {
 // finishes reports success.
 func (c *client) finishes(build string) {
 	c.t.Helper()
-	repeat, err := c.builds.Finish(c.t.Context(), success(build, c.id), nil)
+	repeat, err := c.builds.Finish(c.t.Context(), success(build, c.id))
 	require.NoError(c.t, err)
 	require.False(c.t, repeat)
 }
@@ -279,3 +279,22 @@ func lists(builds ...string) func(*store.Poll) {
 func (c *client) byID() func(*store.Poll) {
 	return func(p *store.Poll) { p.Worker, p.Shown, p.Used = 0, 0, 0 }
 }
+
+// settled is a staged file that notes what becomes of it.
+type settled struct {
+	committed, aborted bool
+	err                error // of Commit
+}
+
+func (f *settled) Commit(context.Context) error {
+	f.committed = f.err == nil
+	return f.err
+}
+
+func (f *settled) Abort(context.Context) { f.aborted = true }
+
+// staged is a file whose Commit is a function. Nothing is left to abort.
+type staged func() error
+
+func (f staged) Commit(context.Context) error { return f() }
+func (f staged) Abort(context.Context)        {}

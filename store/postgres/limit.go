@@ -27,25 +27,25 @@ type pendingHint struct {
 	clock func() time.Time
 }
 
-// reserve reserves room for one build if the hint is fresh and the limit is far away.
-// If it returns true, release must follow.
-func (h *pendingHint) reserve(limit int) bool {
+// reserve reserves room for n builds if the hint is fresh and the limit is far away. If
+// it returns true, release must follow.
+func (h *pendingHint) reserve(n, limit int) bool {
 	h.adding.RLock()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.at.IsZero() || h.now().Sub(h.at) > hintAge || h.n+limitMargin > limit {
+	if h.at.IsZero() || h.now().Sub(h.at) > hintAge || h.n+n+limitMargin > limit {
 		h.adding.RUnlock()
 		return false
 	}
-	h.n++
+	h.n += n
 	return true
 }
 
-// release ends what reserve began; used is false if the build was not inserted.
-func (h *pendingHint) release(used bool) {
+// release ends what reserve began; used is false if the builds were not inserted.
+func (h *pendingHint) release(n int, used bool) {
 	h.mu.Lock()
 	if !used {
-		h.n--
+		h.n -= n
 	}
 	h.mu.Unlock()
 	h.adding.RUnlock()

@@ -1,11 +1,11 @@
 package postgres_test
 
 import (
+	"context"
 	"crypto/sha256"
 	"errors"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -39,22 +39,22 @@ func TestSubmitUnderAKeyHappensOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	first := under("k", submission(t))
-	_, err := b.builds.Submit(t.Context(), first, nil)
+	_, err := b.builds.Submit(t.Context(), first)
 	require.NoError(t, err)
 
 	notPlaced := func() error { panic("a repeat places nothing") }
 	second := under("k", submission(t))
-	_, err = b.builds.Submit(t.Context(), second, notPlaced)
+	_, err = b.builds.Submit(t.Context(), second, staged(notPlaced))
 	requireRepeat(t, err, first.ID)
 	second = under("k", submission(t))
 	second.Platform = store.IOS
 	second.Once.Content[0]++
-	_, err = b.builds.Submit(t.Context(), second, notPlaced)
+	_, err = b.builds.Submit(t.Context(), second, staged(notPlaced))
 	requireRepeat(t, err, first.ID) // who asks compares the contents
 
-	_, err = b.builds.Submit(t.Context(), under("another", submission(t)), nil)
+	_, err = b.builds.Submit(t.Context(), under("another", submission(t)))
 	require.NoError(t, err)
-	_, err = b.builds.Submit(t.Context(), submission(t), nil)
+	_, err = b.builds.Submit(t.Context(), submission(t))
 	require.NoError(t, err)
 	_, err = b.builds.Find(t.Context(), second.ID)
 	require.Equal(t, store.NotFound, store.CodeOf(err))
@@ -65,64 +65,53 @@ func TestARepeatIsAnsweredThoughTheQueueIsFull(t *testing.T) {
 	b := setup(t)
 	builds := postgres.NewBuilds(b.DB, postgres.BuildsConfig{QueueLimit: 1})
 	first := under("k", submission(t))
-	_, err := builds.Submit(t.Context(), first, nil)
+	_, err := builds.Submit(t.Context(), first)
 	require.NoError(t, err)
-	_, err = builds.Submit(t.Context(), submission(t), nil)
+	_, err = builds.Submit(t.Context(), submission(t))
 	require.NoError(t, err)
-	_, err = builds.Submit(t.Context(), under("k", submission(t)), nil)
+	_, err = builds.Submit(t.Context(), under("k", submission(t)))
 	requireRepeat(t, err, first.ID)
-	_, err = builds.Submit(t.Context(), under("new", submission(t)), nil)
+	_, err = builds.Submit(t.Context(), under("new", submission(t)))
 	require.Equal(t, store.QueueFull, store.CodeOf(err))
-	_, err = b.builds.Submit(t.Context(), under("new", submission(t)), nil)
+	_, err = b.builds.Submit(t.Context(), under("new", submission(t)))
 	require.NoError(t, err, "a refusal takes no key")
 }
 
 func TestAFailedSubmissionTakesNoKey(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	_, err := b.builds.Submit(t.Context(), under("k", submission(t)), func() error { return errors.New("no room") })
+	_, err := b.builds.Submit(t.Context(), under("k", submission(t)), staged(func() error { return errors.New("no room") }))
 	require.Error(t, err)
 	broken := under("k", submission(t))
 	broken.Once.Seal = func(store.Build) ([]byte, error) { return nil, errors.New("no cipher") }
-	_, err = b.builds.Submit(t.Context(), broken, nil)
+	_, err = b.builds.Submit(t.Context(), broken)
 	require.ErrorContains(t, err, "no cipher")
-	_, err = b.builds.Submit(t.Context(), under("k", submission(t)), nil)
+	_, err = b.builds.Submit(t.Context(), under("k", submission(t)))
 	require.NoError(t, err)
 }
 
-// All others have passed the look-up, and wait, while the first has the key: place
-// holds it there.
+// All have passed the look-up, and wait for another submission that has the key and
+// fails.
 func TestManyAtOnceUnderOneKeyMakeOneBuild(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.build() // counts, so that the others need not
 	const n = 8
-	placed := make(chan struct{}, n)
-	release := make(chan struct{})
-	goOn := sync.OnceFunc(func() { close(release) })
-	defer goOn()
-	errs := make([]error, n)
-	ids := make([]string, n)
+	other, err := b.Pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = other.Rollback(context.WithoutCancel(t.Context())) }()
+	once := under("k", submission(t)).Once
+	_, err = other.Exec(t.Context(), `INSERT INTO idempotency_keys (key, content, build, reply) VALUES ($1, $2, 'other', '')`, once.Key[:], once.Content[:])
+	require.NoError(t, err)
+	errs, ids, files := make([]error, n), make([]string, n), make([]settled, n)
 	var wg sync.WaitGroup
 	for i := range n {
 		s := under("k", submission(t))
 		ids[i] = s.ID
-		wg.Go(func() {
-			_, errs[i] = b.builds.Submit(t.Context(), s, func() error {
-				placed <- struct{}{}
-				<-release
-				return nil
-			})
-		})
+		wg.Go(func() { _, errs[i] = b.builds.Submit(t.Context(), s, &files[i]) })
 	}
-	<-placed
-	require.Eventually(t, func() bool {
-		var waiting int
-		err := b.Pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity
-			WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&waiting)
-		return err == nil && waiting == n-1
-	}, time.Minute, 5*time.Millisecond)
-	goOn()
+	b.waits(n)
+	require.NoError(t, other.Rollback(t.Context()))
 	wg.Wait()
 	winner := ""
 	for i, err := range errs {
@@ -132,12 +121,12 @@ func TestManyAtOnceUnderOneKeyMakeOneBuild(t *testing.T) {
 		}
 	}
 	require.NotEmpty(t, winner)
-	for _, err := range errs {
+	for i, err := range errs {
+		require.Equal(t, settled{committed: true, aborted: err != nil}, files[i])
 		if err != nil {
 			requireRepeat(t, err, winner)
 		}
 	}
-	require.Empty(t, placed)
 	var builds int
 	require.NoError(t, b.Pool.QueryRow(t.Context(), `SELECT count(*) FROM builds`).Scan(&builds))
 	require.Equal(t, 1+1, builds)
@@ -149,9 +138,9 @@ func TestAKeyWhoseCommitsOutcomeWasUnknownIsARepeat(t *testing.T) {
 	cut := b.through()
 	cut("commit")
 	first := under("k", submission(t))
-	_, err := b.builds.Submit(t.Context(), first, nil)
+	_, err := b.builds.Submit(t.Context(), first)
 	require.ErrorIs(t, err, store.ErrOutcomeUnknown)
-	_, err = b.builds.Submit(t.Context(), under("k", submission(t)), nil)
+	_, err = b.builds.Submit(t.Context(), under("k", submission(t)))
 	requireRepeat(t, err, first.ID)
 }
 
@@ -159,20 +148,20 @@ func TestKeysAreForgottenAfterADay(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	first := under("k", submission(t))
-	_, err := b.builds.Submit(t.Context(), first, nil)
+	_, err := b.builds.Submit(t.Context(), first)
 	require.NoError(t, err)
 	b.age("23 hours 59 minutes")
-	_, err = b.builds.Submit(t.Context(), under("k", submission(t)), nil)
+	_, err = b.builds.Submit(t.Context(), under("k", submission(t)))
 	requireRepeat(t, err, first.ID)
 	b.age("2 minutes")
 	second := under("k", submission(t))
-	_, err = b.builds.Submit(t.Context(), second, nil)
+	_, err = b.builds.Submit(t.Context(), second)
 	require.NoError(t, err)
-	_, err = b.builds.Submit(t.Context(), under("k", submission(t)), nil)
+	_, err = b.builds.Submit(t.Context(), under("k", submission(t)))
 	requireRepeat(t, err, second.ID)
 
 	b.age("26 hours")
-	_, err = b.builds.Submit(t.Context(), under("next", submission(t)), nil)
+	_, err = b.builds.Submit(t.Context(), under("next", submission(t)))
 	require.NoError(t, err)
 	n, err := postgres.NewFiles(b.DB).ForgetKeys(t.Context(), 10)
 	require.NoError(t, err)
@@ -188,7 +177,7 @@ func TestSubmitKeepsLabels(t *testing.T) {
 	b := setup(t)
 	s := submission(t)
 	s.Labels = store.Labels{"cache": "app", "who": "\u96ea"}
-	got, err := b.builds.Submit(t.Context(), s, nil)
+	got, err := b.builds.Submit(t.Context(), s)
 	require.NoError(t, err)
 	require.Equal(t, s.Labels, got.Labels)
 	require.Equal(t, s.Labels, b.find(s.ID).Labels)

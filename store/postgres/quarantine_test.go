@@ -38,7 +38,7 @@ func (c *client) givesBack(build string) store.GiveBack {
 // fails reports that the build itself failed.
 func (c *client) fails(build string) {
 	c.t.Helper()
-	_, err := c.builds.Finish(c.t.Context(), failure(build, c.id), nil)
+	_, err := c.builds.Finish(c.t.Context(), failure(build, c.id))
 	require.NoError(c.t, err)
 }
 

@@ -71,6 +71,16 @@ func (o *operation) once(f func() error) func() error {
 	}
 }
 
+// committing returns a function that commits files within o's transaction. The
+// transaction does not run again after it, because another upload may have the files'
+// names by then.
+func (o *operation) committing(ctx context.Context, files []store.Staged) func() error {
+	if len(files) == 0 {
+		return func() error { return nil }
+	}
+	return o.once(func() error { return commitFiles(ctx, files) })
+}
+
 // run calls f with a connection. If o writes, f may be called more than once, and each of
 // its statements must be harmless if repeated.
 func (o operation) run(ctx context.Context, f func(context.Context, *pgx.Conn) error) error {

@@ -246,7 +246,7 @@ func TestEverythingAtOnce(t *testing.T) {
 				case 3:
 					allow("touch", b.touch(ctx, store.Beat{BuildID: id, WorkerID: w.id, Logs: []store.LogLine{{Level: store.Info, Message: "x"}}}),
 						store.NotAssigned, store.NotFound)
-					_, err := b.builds.Finish(ctx, success(id, w.id), nil)
+					_, err := b.builds.Finish(ctx, success(id, w.id))
 					allow("finish", err, store.NotAssigned, store.NotFound, store.Conflict)
 				case 4:
 					allow("cancel", b.builds.Cancel(ctx, id), store.InvalidState, store.NotFound)

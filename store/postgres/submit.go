@@ -1,8 +1,8 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"sync"
 	"time"
 
@@ -17,53 +17,44 @@ import (
 // time.
 const limitKey = 0x74616b74_6c696d74 // "taktlimt"
 
-// Submit adds a build to the queue. commit is called before the build is committed, to
-// give its files their names: at once, or for a submission with an idempotency key once
-// the key is known to be new. If Submit fails, the caller removes the files. Errors:
-// *store.Repeated, in which case commit was not called; QueueFull; Conflict if the id
-// is in use; RetryWaiting; Unavailable, wrapping store.ErrOutcomeUnknown, when the
-// build and its files may have been stored.
-func (b *Builds) Submit(ctx context.Context, s store.Submission, commit func() error) (build store.Build, err error) {
-	if commit == nil {
-		commit = func() error { return nil }
-	}
+// Submit adds a build to the queue and settles its files. They are committed first,
+// because nothing else has the names of a new build's files, and a transaction that waits
+// for a disk would hold up others. Errors: *store.Repeated; QueueFull; Conflict if the id
+// is in use; RetryWaiting; Unavailable, wrapping store.ErrOutcomeUnknown, when the build
+// may have been stored.
+func (b *Builds) Submit(ctx context.Context, s store.Submission, files ...store.Staged) (build store.Build, err error) {
+	defer func() {
+		if isCertain(err) {
+			abortFiles(ctx, files)
+		}
+	}()
 	op := b.db.write("submitting build " + s.ID)
 	if err := repeated(ctx, op, s.Once); err != nil { // first, because a repeat is answered even if the queue is full
 		return store.Build{}, err
 	}
-	var position int64
-	if b.db.pending.reserve(b.cfg.QueueLimit) {
-		build, position, err = b.submitUncounted(ctx, op, s, commit)
+	if gone(ctx) { // now it is certain that nothing was added
+		return store.Build{}, op.failure(context.Cause(ctx))
+	}
+	if err := commitFiles(ctx, files); err != nil {
+		return store.Build{}, op.failure(err)
+	}
+	a := &addition{Submission: s, request: trace.SpanContextFromContext(ctx), added: make(chan struct{})}
+	if s.Once != nil || s.RetryOf != "" { // may wait for another submission, so it has a transaction of its own
+		err = cmp.Or(b.insert(ctx, op, []*addition{a}), op.failure(a.err))
 	} else {
-		build, position, err = b.submitCounted(ctx, op, s, commit)
+		b.add(a)
+		select {
+		case <-a.added:
+			err = op.failure(a.err)
+		case <-ctx.Done():
+			err = op.failure(unknown(context.Cause(ctx)))
+		}
 	}
 	if err != nil {
 		return store.Build{}, err
 	}
-	b.db.head.lower(position) // its priority may put it below the marks
-	return build, nil
-}
-
-// submitUncounted adds a build without a count, because the limit is far away and room
-// is reserved. Without an idempotency key it shares a statement with other submissions.
-func (b *Builds) submitUncounted(
-	ctx context.Context, op operation, s store.Submission, commit func() error,
-) (build store.Build, position int64, err error) {
-	defer func() { b.db.pending.release(err == nil || errors.Is(err, store.ErrOutcomeUnknown)) }()
-	if s.Once != nil || s.RetryOf != "" {
-		return submitIn(ctx, op, s, commit, func(context.Context, pgx.Tx) error { return nil })
-	}
-	if err := commit(); err != nil {
-		return store.Build{}, 0, op.failure(err)
-	}
-	a := &addition{Submission: s, request: trace.SpanContextFromContext(ctx), added: make(chan struct{})}
-	b.add(a)
-	select {
-	case <-a.added:
-		return a.build, a.position, op.failure(a.err)
-	case <-ctx.Done():
-		return store.Build{}, 0, op.failure(unknown(context.Cause(ctx)))
-	}
+	b.db.head.lower(a.position) // its priority may put it below the marks
+	return a.build, nil
 }
 
 // addition is a submission that waits to be added or is being added.
@@ -77,13 +68,13 @@ type addition struct {
 }
 
 const (
-	// additionsAtOnce is how many statements add builds at once; additionsMost is how
+	// additionsAtOnce is how many transactions add builds at once; additionsMost is how
 	// many builds one of them adds.
 	additionsAtOnce = 2
 	additionsMost   = 64
 )
 
-// additions collects submissions while others are being added, so that one statement
+// additions collects submissions while others are being added, so that one transaction
 // adds many (group commit).
 type additions struct {
 	mu      sync.Mutex
@@ -91,7 +82,7 @@ type additions struct {
 	running int
 }
 
-// next returns what the next statement adds; none if that statement ends.
+// next returns what the next transaction adds; none if there is nothing to add.
 func (l *additions) next() (batch []*addition) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -120,14 +111,14 @@ func (b *Builds) addWaiting() {
 		err := apart(batch, b.addTogether, func(*addition, error) error { return nil })
 		for _, a := range batch {
 			if err != nil && a.err != nil {
-				a.err = err // it was part of a refused statement, and then had no turn
+				a.err = err // it was part of a refused transaction, and then had no turn
 			}
 			close(a.added)
 		}
 	}
 }
 
-// addTogether adds builds in one statement, not with a caller's context, because all
+// addTogether adds builds in one transaction, not with a caller's context, because all
 // share it.
 func (b *Builds) addTogether(some []*addition) error {
 	requests := make([]trace.SpanContext, len(some))
@@ -135,54 +126,69 @@ func (b *Builds) addTogether(some []*addition) error {
 		requests[i] = a.request
 	}
 	ctx, span := tracing.Together(context.Background(), "submit batch", requests) //nolint:forbidigo // all callers share it
-	err := b.db.write("adding builds").run(ctx, func(ctx context.Context, c *pgx.Conn) error {
-		return insertBuilds(ctx, c, some)
-	})
+	err := b.insert(ctx, b.db.write("adding builds"), some)
 	tracing.End(span, err)
-	for _, a := range some {
-		a.err = err
+	if err != nil {
+		for _, a := range some {
+			a.err = err
+		}
 	}
 	return err
 }
 
-// submitCounted adds a build if the table has room for it. This controller adds no
-// other build meanwhile, so the count is exact.
-func (b *Builds) submitCounted(ctx context.Context, op operation, s store.Submission, commit func() error) (store.Build, int64, error) {
-	b.db.pending.adding.Lock()
-	defer b.db.pending.adding.Unlock()
-	return submitIn(ctx, op, s, commit, b.makeRoom)
+// insert adds builds in one transaction. It counts the queue unless the limit is far
+// away. A count is exact as far as this controller is concerned: it adds no other build
+// meanwhile. Other controllers that are far from the limit, as they last counted it, may
+// add builds meanwhile, for hintAge at most.
+func (b *Builds) insert(ctx context.Context, op operation, all []*addition) error {
+	hint := &b.db.pending
+	if hint.reserve(len(all), b.cfg.QueueLimit) {
+		err := b.insertIn(ctx, op, all, false)
+		hint.release(len(all), !isCertain(err))
+		return err
+	}
+	hint.adding.Lock()
+	defer hint.adding.Unlock()
+	return b.insertIn(ctx, op, all, true)
 }
 
-// submitIn adds a build in a transaction that begins with first.
-func submitIn(
-	ctx context.Context, op operation, s store.Submission, commit func() error, first func(context.Context, pgx.Tx) error,
-) (build store.Build, position int64, err error) {
-	commit = op.once(commit)
-	err = op.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		if err := first(ctx, tx); err != nil {
-			return err
-		}
-		if s.RetryOf != "" {
-			if err := soleRetry(ctx, tx, s.RetryOf); err != nil {
+// insertIn is insert's transaction. Builds for which there is no room get QueueFull.
+func (b *Builds) insertIn(ctx context.Context, op operation, all []*addition, count bool) error {
+	return op.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		room := len(all)
+		if count {
+			var err error
+			if room, err = b.countRoom(ctx, tx, len(all)); err != nil {
 				return err
 			}
 		}
-		a := &addition{Submission: s}
-		if err := insertBuilds(ctx, tx, []*addition{a}); err != nil {
-			return err
+		for i, a := range all {
+			if a.err = nil; i >= room {
+				a.err = queueFull()
+			}
 		}
-		if s.RetryOf != "" {
-			if _, err := tx.Exec(ctx, sqlLogRetry, s.RetryOf, "Retried as build "+s.ID, s.ID); err != nil {
+		all := all[:room]
+		if room == 0 {
+			return nil
+		}
+		for _, a := range all {
+			if err := soleRetry(ctx, tx, a.RetryOf); err != nil {
 				return err
 			}
 		}
-		build, position = a.build, a.position
-		if err := takeKey(ctx, tx, s.Once, build); err != nil {
+		if err := insertBuilds(ctx, tx, all); err != nil {
 			return err
 		}
-		return commit()
+		for _, a := range all {
+			if err := logRetry(ctx, tx, a); err != nil {
+				return err
+			}
+			if err := takeKey(ctx, tx, a.Once, a.build); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
-	return build, position, err
 }
 
 const (
@@ -198,6 +204,9 @@ FROM builds WHERE seq = (SELECT seq FROM build_ids WHERE id = $1)`
 // also through retries of retries. Otherwise one token could queue any number of
 // builds.
 func soleRetry(ctx context.Context, tx pgx.Tx, of string) error {
+	if of == "" {
+		return nil
+	}
 	if _, err := tx.Exec(ctx, sqlHoldRetries, of); err != nil {
 		return err
 	}
@@ -222,24 +231,23 @@ const sqlHoldLimit = `/* hold_limit */ SELECT pg_advisory_xact_lock($1)`
 // sqlCountPending counts up to $1 pending builds.
 const sqlCountPending = `/* count_pending */ SELECT count(*) FROM (SELECT 1 FROM builds WHERE state = 'pending' LIMIT $1) p`
 
-// makeRoom counts under the lock and refuses if more than the limit are pending.
-func (b *Builds) makeRoom(ctx context.Context, tx pgx.Tx) error {
+// countRoom counts under the lock and returns for how many of n builds there is room. The
+// last one is that which makes more than the limit.
+func (b *Builds) countRoom(ctx context.Context, tx pgx.Tx, n int) (room int, err error) {
 	if _, err := tx.Exec(ctx, sqlHoldLimit, int64(limitKey)); err != nil {
-		return err
+		return 0, err
 	}
-	var n int
-	if err := tx.QueryRow(ctx, sqlCountPending, b.cfg.QueueLimit+1).Scan(&n); err != nil {
-		return err
+	var pending int
+	if err := tx.QueryRow(ctx, sqlCountPending, b.cfg.QueueLimit+1).Scan(&pending); err != nil {
+		return 0, err
 	}
-	b.db.pending.counted(n + 1) // includes this build; one too many if its insert fails
-	if n > b.cfg.QueueLimit {
-		return &store.Error{
-			Code:       store.QueueFull,
-			Message:    "Build queue full, try again later",
-			RetryAfter: queueFullRetry,
-		}
-	}
-	return nil
+	room = min(b.cfg.QueueLimit+1-pending, n)
+	b.db.pending.counted(pending + room) // includes these builds; too many if their insert fails
+	return room, nil
+}
+
+func queueFull() error {
+	return &store.Error{Code: store.QueueFull, Message: "Build queue full, try again later", RetryAfter: queueFullRetry}
 }
 
 // queueFullRetry is how long a refused submitter should wait.
@@ -277,6 +285,14 @@ WITH o AS (
 	UPDATE builds SET log_lines = log_lines + 1 WHERE seq = (SELECT seq FROM build_ids WHERE id = $1) RETURNING seq, log_lines
 )
 INSERT INTO build_logs (build, number, message, kind, facts) SELECT seq, log_lines, $2, 'retried', jsonb_build_object('build', $3::text) FROM o`
+
+func logRetry(ctx context.Context, tx pgx.Tx, a *addition) error {
+	if a.RetryOf == "" {
+		return nil
+	}
+	_, err := tx.Exec(ctx, sqlLogRetry, a.RetryOf, "Retried as build "+a.ID, a.ID)
+	return err
+}
 
 // insertBuilds adds builds in one statement and sets their results.
 func insertBuilds(ctx context.Context, q querier, all []*addition) error {

@@ -33,7 +33,7 @@ func TestSubmitKeepsEverything(t *testing.T) {
 	certs := storetest.File("builds/"+s.ID+"/certs.zip", "secret")
 	s.Certs = &certs
 	placed := false
-	got, err := b.builds.Submit(t.Context(), s, func() error { placed = true; return nil })
+	got, err := b.builds.Submit(t.Context(), s, staged(func() error { placed = true; return nil }))
 	require.NoError(t, err)
 	require.True(t, placed)
 	found := b.find(s.ID)
@@ -47,7 +47,7 @@ func TestSubmitKeepsEverything(t *testing.T) {
 	require.Equal(t, []string{"Build submitted"}, b.logs(s.ID))
 	require.True(t, b.worker().gets(s.ID).Job.HasCerts)
 
-	_, err = b.builds.Submit(t.Context(), s, nil)
+	_, err = b.builds.Submit(t.Context(), s)
 	require.Equal(t, store.Conflict, store.CodeOf(err))
 	_, err = b.builds.Find(t.Context(), "none")
 	require.Equal(t, store.NotFound, store.CodeOf(err))
@@ -60,7 +60,7 @@ func TestSubmitTakesAllBackWhenFilesCannotBePlaced(t *testing.T) {
 	b := setup(t)
 	s := submission(t)
 	full := store.NewError(store.DiskFull, "Disk full")
-	_, err := b.builds.Submit(t.Context(), s, func() error { return full })
+	_, err := b.builds.Submit(t.Context(), s, staged(func() error { return full }))
 	require.ErrorIs(t, err, full)
 	_, err = b.builds.Find(t.Context(), s.ID)
 	require.Equal(t, store.NotFound, store.CodeOf(err))
@@ -84,9 +84,9 @@ func TestSubmitTellsOtherControllersAtTheCommit(t *testing.T) {
 		require.Equal(t, "takt", n.Channel)
 		return n.Payload
 	}
-	_, err = b.builds.Submit(t.Context(), submission(t), func() error { return errors.New("no") })
+	_, err = b.builds.Submit(t.Context(), submission(t), staged(func() error { return errors.New("no") }))
 	require.Error(t, err)
-	_, err = b.builds.Submit(t.Context(), submission(t), nil)
+	_, err = b.builds.Submit(t.Context(), submission(t))
 	require.NoError(t, err)
 	require.Equal(t, "job:available android", next(), "and nothing of the one that failed")
 	b.build()
@@ -110,13 +110,17 @@ func TestQueueLimitIsExact(t *testing.T) {
 	b := setup(t)
 	const limit, submitters = 150, 12
 	builds := postgres.NewBuilds(b.DB, postgres.BuildsConfig{QueueLimit: limit})
-	var accepted, placed atomic.Int64
+	var accepted, kept atomic.Int64
 	fill := func() {
 		var wg sync.WaitGroup
 		for range submitters {
 			wg.Go(func() {
 				for range 30 {
-					_, err := builds.Submit(t.Context(), submission(t), func() error { placed.Add(1); return nil })
+					f := &settled{}
+					_, err := builds.Submit(t.Context(), submission(t), f)
+					if !f.aborted {
+						kept.Add(1)
+					}
 					switch store.CodeOf(err) {
 					case "":
 						accepted.Add(1)
@@ -131,7 +135,7 @@ func TestQueueLimitIsExact(t *testing.T) {
 	}
 	fill()
 	require.EqualValues(t, limit+1, accepted.Load())
-	require.EqualValues(t, limit+1, placed.Load(), "a refused submission places nothing")
+	require.EqualValues(t, limit+1, kept.Load(), "a refused submission leaves no file")
 	counts, err := builds.Counts(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, store.Counts{Pending: limit + 1}, counts)
@@ -154,7 +158,7 @@ func TestQueueLimitIsExact(t *testing.T) {
 		requeued = append(requeued, b.ID)
 	}
 	require.Equal(t, held, requeued, "builds come back although the queue is full, in their order")
-	_, err = builds.Submit(t.Context(), submission(t), nil)
+	_, err = builds.Submit(t.Context(), submission(t))
 	require.Equal(t, store.QueueFull, store.CodeOf(err))
 	require.ErrorContains(t, err, "Build queue full, try again later")
 }
@@ -165,23 +169,18 @@ func TestRetriesOfOneBuildWaitForEachOther(t *testing.T) {
 	b := setup(t)
 	old := b.build()
 	b.worker().gets(old.ID)
-	retry := func(id string, commit func() error) error {
+	retry := func(id string) error {
 		source := storetest.File("builds/"+id+"/source.zip", "source")
-		_, err := b.builds.Submit(t.Context(), store.Submission{ID: id, Platform: store.IOS, Source: source, RetryOf: old.ID}, commit)
+		_, err := b.builds.Submit(t.Context(), store.Submission{ID: id, Platform: store.IOS, Source: source, RetryOf: old.ID})
 		return err
 	}
-	begun, release, ended := make(chan struct{}), make(chan struct{}), make(chan error, 2)
-	go func() {
-		ended <- retry("first", func() error {
-			close(begun)
-			<-release
-			return nil
-		})
-	}()
-	<-begun
-	go func() { ended <- retry("second", nil) }()
-	b.waits(1)
-	close(release)
+	release := b.locks(`SELECT FROM builds WHERE id = $1 FOR UPDATE`, old.ID) // the first stops at its log line
+	ended := make(chan error, 2)
+	for _, id := range []string{"first", "second"} {
+		go func() { ended <- retry(id) }()
+	}
+	b.waits(2)
+	release()
 	var codes []store.Code
 	for range 2 {
 		codes = append(codes, store.CodeOf(<-ended))
@@ -234,7 +233,7 @@ func TestSubmitsShareStatements(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	taken := submission(t)
-	_, err := b.builds.Submit(t.Context(), taken, nil)
+	_, err := b.builds.Submit(t.Context(), taken)
 	require.NoError(t, err)
 	const n = 64
 	var wg sync.WaitGroup
@@ -245,7 +244,7 @@ func TestSubmitsShareStatements(t *testing.T) {
 			s.ID = taken.ID
 		}
 		ids[i] = s.ID
-		wg.Go(func() { _, errs[i] = b.builds.Submit(t.Context(), s, nil) })
+		wg.Go(func() { _, errs[i] = b.builds.Submit(t.Context(), s) })
 	}
 	wg.Wait()
 	for i, id := range ids {
@@ -266,7 +265,7 @@ func TestSubmitsShareStatements(t *testing.T) {
 func TestSubmitOfACallerThatLeaves(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	_, err := b.builds.Submit(t.Context(), submission(t), nil)
+	_, err := b.builds.Submit(t.Context(), submission(t))
 	require.NoError(t, err)
 	lock, err := b.Pool.Begin(t.Context())
 	require.NoError(t, err)
@@ -275,8 +274,64 @@ func TestSubmitOfACallerThatLeaves(t *testing.T) {
 	require.NoError(t, err)
 	ctx, leave := context.WithCancelCause(t.Context())
 	s := submission(t)
-	_, err = b.builds.Submit(ctx, s, func() error { leave(errors.New("the caller has left")); return nil })
+	_, err = b.builds.Submit(ctx, s, staged(func() error { leave(errors.New("the caller has left")); return nil }))
 	require.ErrorIs(t, err, store.ErrOutcomeUnknown)
 	require.NoError(t, lock.Commit(t.Context()))
 	require.Eventually(t, func() bool { _, err := b.builds.Find(t.Context(), s.ID); return err == nil }, 10*time.Second, time.Millisecond)
+}
+
+// Files are committed before their row is visible, and removed again if there is certainly
+// none.
+func TestFilesAreSettled(t *testing.T) {
+	t.Parallel()
+	full := store.NewError(store.DiskFull, "Disk full")
+	kept, removed, refused := settled{committed: true}, settled{committed: true, aborted: true}, settled{aborted: true}
+	for name, c := range map[string]struct {
+		cut    string // the request whose answer is lost
+		file   settled
+		submit settled
+		finish settled
+		report settled
+	}{
+		"accepted":                      {submit: kept, finish: kept, report: kept},
+		"the file can't be committed":   {file: settled{err: full}, submit: refused, finish: refused, report: refused},
+		"the commit's answer is lost":   {cut: "commit", submit: kept, finish: kept, report: kept},
+		"the insert's answer is lost":   {cut: "insert_builds", submit: removed, finish: kept, report: kept},
+		"the update's answer is lost":   {cut: "finish", submit: kept, finish: removed, report: kept},
+		"the connection is lost before": {cut: "begin", submit: removed, finish: refused, report: refused},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			build, w := b.build(), b.worker()
+			w.gets(build.ID)
+			cut := b.through()
+			for method, m := range map[string]struct {
+				want settled
+				do   func(f store.Staged) error
+			}{
+				"Submit": {c.submit, func(f store.Staged) error { _, err := b.builds.Submit(t.Context(), submission(t), f); return err }},
+				"Submit with a key": {c.submit, func(f store.Staged) error {
+					_, err := b.builds.Submit(t.Context(), under("k", submission(t)), f)
+					return err
+				}},
+				"Finish": {c.finish, func(f store.Staged) error {
+					_, err := b.builds.Finish(t.Context(), success(build.ID, w.id), f)
+					return err
+				}},
+				"Report": {c.report, func(f store.Staged) error {
+					return b.workers.Report(t.Context(), store.DiagnosticReport{ID: "r", WorkerID: w.id, Status: store.Healthy, RunAt: time.Now(), Checks: []byte(`[]`)}, f)
+				}},
+			} {
+				f := c.file
+				if c.cut != "" {
+					cut(c.cut)
+				}
+				err := m.do(&f)
+				cut("nothing")
+				f.err = nil
+				require.Equal(t, m.want, f, "%s: %v", method, err)
+			}
+		})
+	}
 }

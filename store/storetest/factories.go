@@ -23,7 +23,7 @@ func Build(tb testing.TB, db *postgres.DB, edit ...func(*store.Submission)) stor
 	for _, e := range edit {
 		e(&s)
 	}
-	b, err := postgres.NewBuilds(db, postgres.BuildsConfig{QueueLimit: 1 << 30}).Submit(tb.Context(), s, nil)
+	b, err := postgres.NewBuilds(db, postgres.BuildsConfig{QueueLimit: 1 << 30}).Submit(tb.Context(), s)
 	require.NoError(tb, err)
 	return b
 }
