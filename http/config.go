@@ -17,6 +17,10 @@ const DefaultBaseImageID = "ghcr.io/sethwebster/expo-free-agent-base:0.1.23"
 type Config struct {
 	edge.Config
 
+	// Services are those that this server has routes and pages of; none means all. The
+	// dependencies of the others are never used.
+	Services []string
+
 	// Secrets are the encryption keys, the current one first. The signatures of sessions
 	// depend on them, because who knows only the API key must not be able to test guesses
 	// of the admin key on a session of its own. If there are none, sessions end with the

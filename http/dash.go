@@ -75,6 +75,7 @@ type dashboard struct {
 	store     Dashboard
 	ring      *edge.Ring
 	history   *history
+	front     string // the page that a login leads to
 	templates map[string]*template.Template
 	assets    map[string]asset
 	version   string // of the assets
@@ -176,16 +177,18 @@ func newDashboard(s *Server, cfg Config, d Deps, b *builds, a *audit, t *tree) *
 		h.assets[name] = asset{raw, map[string]string{"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}[name[strings.LastIndexByte(name, '.')+1:]]}
 	}
 	h.version = hex.EncodeToString(sum.Sum(nil))[:12]
-	h.templates = parsePages()
+	nav := navigation(cfg)
+	h.front, h.templates = "/"+nav[0].Page, parsePages(nav)
 	return h
 }
 
 // parsePages parses the pages. Each file is one page in the frame of layout.html.
-func parsePages() map[string]*template.Template {
+func parsePages(nav []navItem) map[string]*template.Template {
 	frame := template.Must(template.New("layout.html").Funcs(template.FuncMap{
 		"ago": ago, "clock": clock, "span": span, "rough": rough, "size": bytesText, "percent": percent, "num": number3, "some": some,
 		"plain": func(s any) string { return plain(fmt.Sprint(s)) }, "clip": clip, "ansi": ansi, "plural": plural, "lower": strings.ToLower,
 		"since":  time.Since,
+		"nav":    func() []navItem { return nav },
 		"list":   func(v ...any) []any { return v },
 		"escape": url.PathEscape, "query": url.QueryEscape,
 		"reason": func(id string, required bool) reasonField { return reasonField{id, required} },

@@ -66,7 +66,7 @@ func (d *dashboard) perform(a act) edge.Handler {
 		if err != nil {
 			return nil, err
 		}
-		back := ownPath(form.Get("back"), "/fleet")
+		back := ownPath(form.Get("back"), d.front)
 		if to, ok := reply.(seeOther); ok {
 			back = string(to)
 		}

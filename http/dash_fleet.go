@@ -148,24 +148,23 @@ func (d *dashboard) search(ctx context.Context, c echo.Context) (any, error) {
 	to := ""
 	switch {
 	case q == "":
-		to = "/fleet"
-	case strings.HasPrefix(q, "queue:"):
+		to = d.front
+	case strings.HasPrefix(q, "queue:") && d.deps.ThrottleStore != nil:
 		to = "/throttle?q=" + url.QueryEscape(q)
 	case store.ValidID(q):
-		if _, err := d.deps.Builds.Find(ctx, q); err == nil {
-			to = "/builds/" + q
-		} else if _, err := d.deps.Workers.Find(ctx, q); err == nil {
-			to = "/fleet/" + q
-		} else if _, err := d.deps.DeploymentStore.Find(ctx, q); err == nil {
-			to = "/deployments/" + q
-		} else if store.IsUnavailable(err) {
+		var err error
+		if to, err = d.pageOf(ctx, q); err != nil {
 			return nil, err
 		}
 	}
 	if to != "" {
 		return nil, c.Redirect(303, to)
 	}
-	found, err := d.store.NamedWorkers(ctx, q, 20)
+	var found []store.Named
+	var err error
+	if d.deps.Workers != nil {
+		found, err = d.store.NamedWorkers(ctx, q, 20)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -176,4 +175,25 @@ func (d *dashboard) search(ctx context.Context, c echo.Context) (any, error) {
 		Q     string
 		Found []store.Named
 	}{q, found}})
+}
+
+// pageOf returns the path of what has this id, "" if nothing has it.
+func (d *dashboard) pageOf(ctx context.Context, id string) (path string, err error) {
+	if d.deps.Workers != nil { // the service builds
+		if _, err = d.deps.Builds.Find(ctx, id); err == nil {
+			return "/builds/" + id, nil
+		}
+		if _, err = d.deps.Workers.Find(ctx, id); err == nil {
+			return "/fleet/" + id, nil
+		}
+	}
+	if d.deps.DeploymentStore != nil {
+		if _, err = d.deps.DeploymentStore.Find(ctx, id); err == nil {
+			return "/deployments/" + id, nil
+		}
+	}
+	if !store.IsUnavailable(err) {
+		err = nil
+	}
+	return "", err
 }

@@ -218,7 +218,7 @@ func (d *dashboard) login(ctx context.Context, c echo.Context) (any, error) {
 	if err := d.edge.Within(d.logins, c, func() error { return readForm(r) }); err != nil { //nolint:contextcheck // within takes the context of the request
 		return nil, err
 	}
-	next := ownPath(r.PostForm.Get("next"), "/fleet")
+	next := ownPath(r.PostForm.Get("next"), d.front)
 	v, err := d.sessions.begin(r.PostForm.Get("key"), r.PostForm.Get("name"))
 	if err != nil {
 		failure := edge.FailureOf(d.edge.Wrong.Note(d.edge.Addr(c), err, time.Now()))

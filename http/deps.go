@@ -210,7 +210,8 @@ type OAuth interface {
 	Install(ctx context.Context, state, secret, code string) (portal int64, err error)
 }
 
-// Deps is what a Server works with. All are required except TLS and Drill.
+// Deps is what a Server works with. All are required except TLS, Drill
+// and those of services that are left out.
 type Deps struct {
 	Builds  Builds
 	Workers Workers

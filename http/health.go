@@ -51,6 +51,9 @@ func (h *health) show(ctx context.Context, _ echo.Context) (any, error) {
 
 // storage shows the state of storage. The reason of a fault is only logged.
 func (h *health) storage() map[string]any {
+	if h.files == nil { // without the service builds
+		return map[string]any{}
+	}
 	state := h.files.Health()
 	files := map[string]any{"kind": string(state.Mode), "ok": state.OK()}
 	if state.Local != nil {

@@ -3,6 +3,7 @@ package http
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -22,6 +23,8 @@ type Server struct {
 	history *history
 	parked  prometheus.Gauge // polls
 	pages   map[string]bool  // "GET /fleet": the routes that IsPage reports
+
+	collectors []prometheus.Collector
 }
 
 // New returns a Server. It starts nothing. cfg's zero values mean defaults.
@@ -51,8 +54,14 @@ func New(deps Deps, cfg Config) (*Server, error) {
 			})
 		},
 	}, cfg.Config)
+	s.collectors = s.Server.Collectors()
+	if cfg.runs(api.ServiceBuilds) {
+		s.collectors = append(s.collectors, s.parked)
+	} else {
+		deps.Builds, s.history.store = noBuilds{}, nil
+	}
 	deps.Builds = observedBuilds{deps.Builds, s.history}
-	routes := s.routes(deps, cfg)
+	routes := slices.DeleteFunc(s.routes(deps, cfg), func(r edge.Route) bool { return !cfg.runs(serviceOf(r.Path)) })
 	s.Handle(routes...)
 	for _, r := range routes {
 		for method := range strings.FieldsSeq(r.Method) {
@@ -66,4 +75,4 @@ func New(deps Deps, cfg Config) (*Server, error) {
 func (s *Server) IsPage(method, path string) bool { return s.pages[method+" "+path] }
 
 // Collectors returns the server's metrics. Register them once.
-func (s *Server) Collectors() []prometheus.Collector { return append(s.Server.Collectors(), s.parked) }
+func (s *Server) Collectors() []prometheus.Collector { return s.collectors }

@@ -262,6 +262,7 @@ func (c *controller) httpConfig() http.Config {
 	load := c.cfg.Heijunka.config()
 	pool := load.Pool(heijunka.Transfer)
 	return http.Config{
+		Services: c.cfg.Services,
 		Config: edge.Config{
 			APIKey: c.cfg.APIKey, AdminKey: c.cfg.AdminKey, TelemetryWithoutKey: c.cfg.TelemetryWithoutKey,
 			MaxConnections: c.connections(), MaxTransfers: pool.Initial + pool.Overflow, TrustedProxies: c.cfg.TrustedProxies,
