@@ -27,7 +27,7 @@ const callLimit = 2 * workerStop
 
 // idleLooks is how many times longer the resumer pauses while this controller works on no
 // deployment. One that is made here starts at once, by a cast.
-const idleLooks = 5
+const idleLooks = 10
 
 // resumer starts a supervisor for each deployment that nobody works on. It stops the
 // supervisors of deployments that this controller must no longer work on: done,

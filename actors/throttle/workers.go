@@ -18,7 +18,7 @@ const (
 	// jobsEvery is how often River looks for jobs of queues. Only a queue whose controller
 	// died waits for that, because new actions wake their portals directly. A full fetch is
 	// followed by the next one at once.
-	jobsEvery = 3 * time.Second
+	jobsEvery = 5 * time.Second
 	// maintenanceEvery is how often it looks for the other jobs.
 	maintenanceEvery = 10 * time.Second
 	// queueMaintenance is River's queue for all jobs except those of throttle queues.

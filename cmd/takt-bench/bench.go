@@ -129,6 +129,7 @@ func measurements() []measurement {
 	return []measurement{
 		{[]string{"E2"}, (*run).starts},
 		{[]string{"E4"}, (*run).back},
+		{[]string{"E5"}, (*run).idle},
 		{[]string{"E1"}, (*run).parkedMemory},
 		{[]string{"A2", "A3", "A7"}, (*run).polls},
 		{[]string{"A11"}, (*run).alone},
