@@ -4,11 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"net/http"
-	"strings"
 	"time"
 
-	"github.com/labstack/echo/v4"
 	"github.com/rs/zerolog"
 
 	"takt/http/api"
@@ -17,8 +14,6 @@ import (
 )
 
 const (
-	auditList    = 100
-	maxAuditList = 1000
 	// auditPatience is how long an action waits for its entry to be written. It is short
 	// because the action may be the repair of the database.
 	auditPatience = 2 * time.Second
@@ -39,36 +34,33 @@ type audit struct {
 	auditor    Auditor
 }
 
-// list handles GET /admin/audit: what operators did, newest first.
-func (h *audit) list(ctx context.Context, c echo.Context) (any, error) {
-	limit, err := edge.LimitParam(c, auditList, maxAuditList)
-	if err != nil {
-		return nil, err
+func (h *audit) routes() []edge.Route {
+	return []edge.Route{
+		edge.On(h.edge, api.ShowAudit, h.list),
+		edge.On(h.edge, api.CheckInvariants, h.check),
+		edge.On(h.edge, api.RepairInvariants, h.repair),
 	}
-	entries, err := h.store.List(ctx, limit)
+}
+
+// list shows what operators did, newest first.
+func (h *audit) list(ctx context.Context, in api.ShowAuditIn) (api.Audit, error) {
+	entries, err := h.store.List(ctx, in.Limit)
 	return api.Audit{Entries: edge.Each(entries, api.NewAuditEntry)}, err
 }
 
-// check handles GET /admin/audit/check: which invariants of the database hold and which
-// do not.
-func (h *audit) check(ctx context.Context, _ echo.Context) (any, error) {
+// check shows which invariants of the database hold and which do not.
+func (h *audit) check(ctx context.Context, _ api.None) (api.Invariants, error) {
 	found, err := h.auditor.Check(ctx, false)
 	return api.Invariants{Invariants: found}, err
 }
 
-// repair handles POST /admin/audit/check. It checks the invariants and repairs what it
-// can without losing anything.
-func (h *audit) repair(ctx context.Context, c echo.Context) (any, error) {
-	var body api.Order
-	if _, err := readChange(c, &body, new(string), &body.Reason); err != nil {
-		return nil, err
-	}
-	var found []store.Invariant
-	err := h.audited(ctx, entry{"repair", "database", body.Reason, change(nil)}, func(ctx context.Context) (err error) {
-		found, err = h.auditor.Check(ctx, true)
+// repair checks the invariants and repairs what it can without losing anything.
+func (h *audit) repair(ctx context.Context, in api.Order) (reply api.Invariants, err error) {
+	err = h.do(ctx, entry{"repair", "database", in.Reason, change(nil)}, func(ctx context.Context) (err error) {
+		reply.Invariants, err = h.auditor.Check(ctx, true)
 		return err
 	})
-	return api.Invariants{Invariants: found}, err
+	return reply, err
 }
 
 // entry is an operator's action: what it does, to what, and why.
@@ -83,39 +75,19 @@ func change(body any) map[string]any { return map[string]any{"change": body} }
 // auditedKey marks the context of an action that has its entry.
 type auditedKey struct{}
 
-// audited runs do and writes an entry before it and its outcome after it. What is a part of
+// do runs act and writes an entry before it and its outcome after it. What is a part of
 // an audited action gets no entry of its own.
-func (h *audit) audited(ctx context.Context, what entry, do func(ctx context.Context) error) error {
+func (h *audit) do(ctx context.Context, what entry, act func(ctx context.Context) error) error {
 	if ctx.Value(auditedKey{}) != nil {
-		return do(ctx)
+		return act(ctx)
 	}
 	ctx = context.WithValue(ctx, auditedKey{}, true)
 	e := h.begin(ctx, what)
-	err := do(ctx)
+	err := act(ctx)
 	if !h.conclude(ctx, e, err) {
 		h.background(func(ctx context.Context) { h.concludeLater(ctx, e) })
 	}
 	return err
-}
-
-// noted audits what holders of the API key do to the fleet or to rates. what is the name
-// of the action; its target is made of the path's parameters, its reason that of a POST's
-// body, which may be absent.
-func (h *audit) noted(what string, handle edge.Handler) edge.Handler {
-	return func(ctx context.Context, c echo.Context) (reply any, err error) {
-		var body api.Order
-		if c.Request().Method == http.MethodPost {
-			if err := readOrdered(c, &body, &body.Reason); err != nil {
-				return nil, err
-			}
-		}
-		e := entry{what, strings.Join(c.ParamValues(), "/"), body.Reason, map[string]any{}}
-		err = h.audited(ctx, e, func(ctx context.Context) (err error) {
-			reply, err = handle(ctx, c)
-			return err
-		})
-		return reply, err
-	}
 }
 
 // begin writes an entry before its action. If that fails, the action goes on, because the
@@ -181,16 +153,4 @@ func (h *audit) concludeLater(ctx context.Context, e *store.AuditEntry) {
 			return
 		}
 	}
-}
-
-// readOrdered reads the body of an operator's order into v. why points to the reason
-// within v, which is cleaned for the audit.
-func readOrdered(c echo.Context, v any, why *string) error {
-	if _, err := edge.ReadJSON(c, v); err != nil {
-		return err
-	}
-	if *why = strings.TrimSpace(store.Text(*why)); len(*why) > maxReason {
-		return edge.Invalid("reason must have at most 1000 bytes")
-	}
-	return nil
 }

@@ -2,13 +2,12 @@ package http
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"io"
+	"net/http"
 	"runtime/pprof"
 	"runtime/trace"
-	"strconv"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -16,11 +15,6 @@ import (
 	"takt/http/api"
 	"takt/http/edge"
 	"takt/store"
-)
-
-const (
-	profileSeconds    = 10
-	maxProfileSeconds = 60
 )
 
 // inside shows what happens in the process. Profiles are taken one at a time, because
@@ -31,28 +25,41 @@ type inside struct {
 	turn     chan struct{} // holds one token while a profile is taken
 }
 
-// show handles GET /admin/debug: what belongs into a report of a fault.
-func (h *inside) show(ctx context.Context, _ echo.Context) (any, error) {
+func (h *inside) routes() []edge.Route {
+	profile := h.edge.Of(api.TakeProfile.Route)
+	profile.Handle = func(ctx context.Context, c echo.Context) (any, error) {
+		in, err := edge.Read(c, api.TakeProfile)
+		if err != nil {
+			return nil, err
+		}
+		content, text, err := h.profile(ctx, in)
+		if err != nil {
+			return nil, err
+		}
+		kind := "application/octet-stream"
+		if text {
+			kind = "text/plain; charset=utf-8"
+		}
+		h.edge.ReplyBytes(c, http.StatusOK, []string{kind}, content)
+		return nil, nil
+	}
+	return []edge.Route{edge.On(h.edge, api.ShowDebug, h.show), profile}
+}
+
+// show returns what belongs into a report of a fault.
+func (h *inside) show(ctx context.Context, _ api.None) (api.Debug, error) {
 	return h.describe(ctx), nil
 }
 
-// profile handles GET /admin/debug/pprof/:name: a profile by its name in runtime/pprof,
-// or profile (of the processor) or trace, which record for ?seconds=. ?debug=1 writes
-// text, and ?debug=2 the stack of each goroutine.
-func (h *inside) profile(ctx context.Context, c echo.Context) (any, error) {
-	seconds, err := strconv.Atoi(cmp.Or(c.QueryParam("seconds"), strconv.Itoa(profileSeconds)))
-	if err != nil || seconds < 1 || seconds > maxProfileSeconds {
-		return nil, edge.Invalid("seconds must be 1 to " + strconv.Itoa(maxProfileSeconds))
-	}
-	level, err := strconv.Atoi(cmp.Or(c.QueryParam("debug"), "0"))
-	if err != nil || level < 0 || level > 2 {
-		return nil, edge.Invalid("debug must be 0, 1 or 2")
-	}
+// profile takes a profile by its name in runtime/pprof, or profile (of the processor) or
+// trace, which record for a while. It reports whether the profile is text.
+func (h *inside) profile(ctx context.Context, in api.TakeProfileIn) (content []byte, text bool, err error) {
+	level := in.Debug
 	select {
 	case h.turn <- struct{}{}:
 		defer func() { <-h.turn }()
 	default:
-		return nil, store.NewError(store.Conflict, "A profile is being taken already")
+		return nil, false, store.NewError(store.Conflict, "A profile is being taken already")
 	}
 	record := func(start func(io.Writer) error, stop func()) func(io.Writer) error {
 		level = 0 // recordings have no text
@@ -61,32 +68,25 @@ func (h *inside) profile(ctx context.Context, c echo.Context) (any, error) {
 				return store.Wrap(store.Conflict, "A profile is being taken already", err)
 			}
 			defer stop()
-			return lasting(ctx, time.Duration(seconds)*time.Second)
+			return lasting(ctx, time.Duration(in.Seconds)*time.Second)
 		}
 	}
 	var write func(io.Writer) error
-	switch name := c.Param("name"); name {
+	switch in.Name {
 	case "profile":
 		write = record(pprof.StartCPUProfile, pprof.StopCPUProfile)
 	case "trace":
 		write = record(trace.Start, trace.Stop)
 	default:
-		p := pprof.Lookup(name)
+		p := pprof.Lookup(in.Name)
 		if p == nil {
-			return nil, store.NewError(store.NotFound, "No such profile")
+			return nil, false, store.NewError(store.NotFound, "No such profile")
 		}
 		write = func(w io.Writer) error { return p.WriteTo(w, level) }
 	}
-	var content bytes.Buffer
-	if err := write(&content); err != nil {
-		return nil, err
-	}
-	kind := "application/octet-stream"
-	if level > 0 {
-		kind = "text/plain; charset=utf-8"
-	}
-	h.edge.ReplyBytes(c, 200, []string{kind}, content.Bytes())
-	return nil, nil
+	var b bytes.Buffer
+	err = write(&b)
+	return b.Bytes(), level > 0, err
 }
 
 var errProfileCut = errors.New("the server is closing")

@@ -4,43 +4,42 @@ import (
 	"context"
 	"time"
 
-	"github.com/labstack/echo/v4"
-
 	"takt/http/api"
 	"takt/http/edge"
 )
 
 // timeouts shows and sets when builds and workers count as lost.
 type timeouts struct {
-	*audit
+	edge    *edge.Server
+	audit   *audit
 	monitor Heartbeat
 }
 
-// show handles GET /admin/heartbeat: the time-outs in force.
-func (h *timeouts) show(ctx context.Context, _ echo.Context) (any, error) {
+func (h *timeouts) routes() []edge.Route {
+	return []edge.Route{edge.On(h.edge, api.ShowTimeouts, h.show), edge.On(h.edge, api.ChangeTimeouts, h.change)}
+}
+
+// show returns the time-outs in force.
+func (h *timeouts) show(ctx context.Context, _ api.None) (api.HeartbeatSettings, error) {
 	t, err := h.monitor.Timeouts(ctx)
 	return api.NewHeartbeatSettings(t), err
 }
 
-// put handles PUT /admin/heartbeat: it checks, applies and saves the time-outs.
-func (h *timeouts) put(ctx context.Context, c echo.Context) (any, error) {
-	var body api.HeartbeatSettings
-	if err := readOrdered(c, &body, &body.Reason); err != nil {
-		return nil, err
-	}
-	if body.CheckInterval == nil && body.BuildTimeout == nil && body.WorkerTimeout == nil {
-		return nil, edge.Invalid("check_interval, build_timeout or worker_timeout required")
+// change checks, applies and saves the time-outs.
+func (h *timeouts) change(ctx context.Context, in api.HeartbeatSettings) (reply api.HeartbeatSettings, err error) {
+	if in.CheckInterval == nil && in.BuildTimeout == nil && in.WorkerTimeout == nil {
+		return reply, edge.Invalid("check_interval, build_timeout or worker_timeout required")
 	}
 	before, err := h.monitor.Timeouts(ctx)
 	if err != nil {
-		return nil, err
+		return reply, err
 	}
 	after := before
-	setSeconds(&after.CheckInterval, body.CheckInterval)
-	setSeconds(&after.BuildTimeout, body.BuildTimeout)
-	setSeconds(&after.WorkerTimeout, body.WorkerTimeout)
+	setSeconds(&after.CheckInterval, in.CheckInterval)
+	setSeconds(&after.BuildTimeout, in.BuildTimeout)
+	setSeconds(&after.WorkerTimeout, in.WorkerTimeout)
 	detail := map[string]any{"before": api.NewHeartbeatSettings(before), "after": api.NewHeartbeatSettings(after)}
-	err = h.audited(ctx, entry{"set", "heartbeat", body.Reason, detail}, func(ctx context.Context) error {
+	err = h.audit.do(ctx, entry{"set", "heartbeat", in.Reason, detail}, func(ctx context.Context) error {
 		return h.monitor.Update(ctx, after)
 	})
 	return api.NewHeartbeatSettings(after), err

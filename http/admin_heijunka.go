@@ -4,8 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/labstack/echo/v4"
-
 	"takt/http/api"
 	"takt/http/edge"
 	"takt/store"
@@ -14,149 +12,96 @@ import (
 // heijunka shows and changes load levelling. Each change is answered with the status
 // after it.
 type heijunka struct {
-	*audit
+	edge     *edge.Server
+	audit    *audit
 	heijunka Heijunka
 }
 
-// show handles GET /admin/heijunka: the status of load levelling.
-func (h *heijunka) show(context.Context, echo.Context) (any, error) { return h.heijunka.Status(), nil }
+func (h *heijunka) routes() []edge.Route {
+	return []edge.Route{
+		edge.On(h.edge, api.ShowHeijunka, h.show),
+		edge.On(h.edge, api.ChangeHeijunkaLimits, h.limits),
+		edge.On(h.edge, api.ScalePool, h.scale),
+		edge.On(h.edge, api.ChangeHeijunkaAffinity, h.affinity),
+		edge.On(h.edge, api.SurgeHeijunka, h.surge),
+		edge.On(h.edge, api.RebalanceHeijunka, h.rebalance),
+	}
+}
 
-func (h *heijunka) limits(ctx context.Context, c echo.Context) (any, error) {
-	var body api.HeijunkaLimits
-	while, err := readChange(c, &body, &body.For, &body.Reason)
-	if err != nil {
-		return nil, err
-	}
-	some := body.SoftLimit != nil || body.HardLimit != nil || body.Reserved != nil
-	if some == body.Reset {
-		return nil, edge.Invalid("soft_limit, hard_limit or reserved required, or else reset")
-	}
-	return h.change(ctx, entry{"set", "heijunka/limits", body.Reason, change(body)}, func(ctx context.Context) error {
-		if body.Reset {
+func (h *heijunka) show(context.Context, api.None) (api.Heijunka, error) {
+	return h.heijunka.Status(), nil
+}
+
+func (h *heijunka) limits(ctx context.Context, in api.HeijunkaLimits) (api.Heijunka, error) {
+	return h.change(ctx, entry{"set", "heijunka/limits", in.Reason, change(in)}, in.For, func(ctx context.Context, while time.Duration) error {
+		if in.Reset {
 			return h.heijunka.ResetLimits(ctx)
 		}
-		return h.heijunka.SetLimits(ctx, body.SoftLimit, body.HardLimit, body.Reserved, while)
+		return h.heijunka.SetLimits(ctx, in.SoftLimit, in.HardLimit, in.Reserved, while)
 	})
 }
 
-func (h *heijunka) scale(ctx context.Context, c echo.Context) (any, error) {
-	var body api.HeijunkaScale
-	while, err := readChange(c, &body, &body.For, &body.Reason)
-	if err != nil {
-		return nil, err
-	}
-	bounds := body.Min != nil || body.Max != nil
-	given := 0
-	for _, yes := range []bool{body.By != nil, body.Workers != nil, bounds, body.Reset} {
-		if yes {
-			given++
-		}
-	}
-	switch {
-	case given != 1:
-		return nil, edge.Invalid("one of by, workers, reset, or min and max required")
-	case while > 0 && !bounds:
-		return nil, edge.Invalid("for belongs to min and max: scaling goes on after by and workers")
-	}
-	name := c.Param("name")
-	return h.change(ctx, entry{"scale", "heijunka/pools/" + store.Text(name), body.Reason, change(body)}, func(ctx context.Context) error {
+func (h *heijunka) scale(ctx context.Context, in api.ScalePoolIn) (api.Heijunka, error) {
+	to := in.Body
+	what := entry{"scale", "heijunka/pools/" + store.Text(in.Name), to.Reason, change(to)}
+	return h.change(ctx, what, to.For, func(ctx context.Context, while time.Duration) error {
 		switch {
-		case bounds:
-			return h.heijunka.SetBounds(ctx, name, body.Min, body.Max, while)
-		case body.Reset:
-			return h.heijunka.ResetBounds(ctx, name)
+		case to.Bounds():
+			return h.heijunka.SetBounds(ctx, in.Name, to.Min, to.Max, while)
+		case to.Reset:
+			return h.heijunka.ResetBounds(ctx, in.Name)
 		}
-		return h.heijunka.Scale(name, body.By, body.Workers)
+		return h.heijunka.Scale(in.Name, to.By, to.Workers)
 	})
 }
 
-func (h *heijunka) affinity(ctx context.Context, c echo.Context) (any, error) {
-	var body api.HeijunkaAffinity
-	while, err := readChange(c, &body, &body.For, &body.Reason)
-	if err != nil {
-		return nil, err
-	}
-	switch {
-	case body.Domain == "":
-		return nil, edge.Invalid("domain required")
-	case body.Reset && len(body.Pools) > 0:
-		return nil, edge.Invalid("pools or reset, not both")
-	case body.Reset && while > 0:
-		return nil, edge.Invalid("for does not belong to reset")
-	}
-	return h.change(ctx, entry{"set", "heijunka/affinity/" + store.Text(body.Domain), body.Reason, change(body)}, func(ctx context.Context) error {
-		if body.Reset {
-			return h.heijunka.ResetAffinity(ctx, body.Domain)
+func (h *heijunka) affinity(ctx context.Context, in api.HeijunkaAffinity) (api.Heijunka, error) {
+	what := entry{"set", "heijunka/affinity/" + store.Text(in.Domain), in.Reason, change(in)}
+	return h.change(ctx, what, in.For, func(ctx context.Context, while time.Duration) error {
+		if in.Reset {
+			return h.heijunka.ResetAffinity(ctx, in.Domain)
 		}
-		return h.heijunka.SetAffinity(ctx, body.Domain, body.Pools, while)
+		return h.heijunka.SetAffinity(ctx, in.Domain, in.Pools, while)
 	})
 }
 
-func (h *heijunka) surge(ctx context.Context, c echo.Context) (any, error) {
-	var body api.HeijunkaSurge
-	while, err := readChange(c, &body, &body.For, &body.Reason)
-	if err != nil {
-		return nil, err
-	}
-	do := map[string]func(ctx context.Context) error{
-		"start":   func(context.Context) error { return h.heijunka.StartSurge(while) },
-		"stop":    func(context.Context) error { return h.heijunka.StopSurge() },
-		"enable":  func(ctx context.Context) error { return h.heijunka.SetBurst(ctx, true, while) },
-		"disable": func(ctx context.Context) error { return h.heijunka.SetBurst(ctx, false, while) },
-	}[body.Action]
-	switch {
-	case do == nil:
-		return nil, edge.Invalid("action must be start, stop, enable or disable")
-	case body.Action == "stop" && while > 0:
-		return nil, edge.Invalid("for does not belong to stop")
-	}
-	return h.change(ctx, entry{body.Action, "heijunka/surge", body.Reason, change(body)}, do)
+func (h *heijunka) surge(ctx context.Context, in api.HeijunkaSurge) (api.Heijunka, error) {
+	return h.change(ctx, entry{in.Action, "heijunka/surge", in.Reason, change(in)}, in.For, func(ctx context.Context, while time.Duration) error {
+		switch in.Action {
+		case "start":
+			return h.heijunka.StartSurge(while)
+		case "stop":
+			return h.heijunka.StopSurge()
+		default:
+			return h.heijunka.SetBurst(ctx, in.Action == "enable", while)
+		}
+	})
 }
 
-// rebalance handles POST /admin/heijunka/rebalance: it moves a worker to the pool with
-// more work. ?dry_run=1 only says what it would do, and why.
-func (h *heijunka) rebalance(ctx context.Context, c echo.Context) (any, error) {
-	dry, err := edge.Flag(c, "dry_run")
-	if err != nil {
-		return nil, err
-	}
-	if dry {
+// rebalance moves a worker to the pool with more work. A dry run only says what it would
+// do, and why.
+func (h *heijunka) rebalance(ctx context.Context, in api.RebalanceHeijunkaIn) (moved api.HeijunkaRebalance, err error) {
+	if in.DryRun {
 		return h.heijunka.Rebalance(true)
 	}
-	var body api.Order
-	if _, err := readChange(c, &body, new(string), &body.Reason); err != nil {
-		return nil, err
+	if in.Body.Reason == "" {
+		return moved, edge.Invalid("reason is required")
 	}
-	var moved api.HeijunkaRebalance
-	err = h.audited(ctx, entry{"rebalance", "heijunka", body.Reason, change(nil)}, func(context.Context) (err error) {
+	err = h.audit.do(ctx, entry{"rebalance", "heijunka", in.Body.Reason, change(nil)}, func(context.Context) (err error) {
 		moved, err = h.heijunka.Rebalance(false)
 		return err
 	})
 	return moved, err
 }
 
-func (h *heijunka) change(ctx context.Context, what entry, do func(ctx context.Context) error) (any, error) {
-	if err := h.audited(ctx, what, do); err != nil {
-		return nil, err
+// change carries out a change that holds for as long as hold says.
+func (h *heijunka) change(ctx context.Context, what entry, hold string, do func(ctx context.Context, while time.Duration) error) (api.Heijunka, error) {
+	while, err := api.HoldFor(hold)
+	if err != nil {
+		return api.Heijunka{}, err
+	}
+	if err := h.audit.do(ctx, what, func(ctx context.Context) error { return do(ctx, while) }); err != nil {
+		return api.Heijunka{}, err
 	}
 	return h.heijunka.Status(), nil
-}
-
-// readChange reads the body of a change into v and returns how long the change holds.
-// while and why point to parts of v: the duration, and the reason, which is required.
-func readChange(c echo.Context, v any, while, why *string) (time.Duration, error) {
-	if err := readOrdered(c, v, why); err != nil {
-		return 0, err
-	}
-	if *why == "" {
-		return 0, edge.Invalid("reason is required")
-	}
-	if *while == "" {
-		return 0, nil // for ever
-	}
-	d, err := edge.Duration(*while)
-	if err != nil || d < time.Second {
-		return 0, edge.Invalid(`for must be a duration such as "2h" or "90m", at least 1s`)
-	}
-	return d, nil
 }

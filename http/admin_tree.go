@@ -24,20 +24,31 @@ const (
 
 // tree shows the supervision tree and carries out operators' orders.
 type tree struct {
-	*audit
+	edge     *edge.Server
+	audit    *audit
 	operator Operator
 	describe func(all bool) api.TreeNode
 }
 
-// show handles GET /admin/tree, the whole tree, and GET /admin/tree/*, the node of that
-// path. A path is made of ids from the root.
-func (h *tree) show(_ context.Context, c echo.Context) (any, error) {
-	root := h.describe(c.QueryParam("children") == "all")
-	node := findNode(&root, absolute(&root, c.Param("*")))
+func (h *tree) routes() []edge.Route {
+	// The three orders share a path, because the node's path is several segments.
+	orders := h.edge.Of(api.RestartNode.Route)
+	orders.ID, orders.Path, orders.Handle = "", api.ShowNode.Path, h.order
+	return []edge.Route{edge.On(h.edge, api.ShowTree, h.root), edge.On(h.edge, api.ShowNode, h.show), orders}
+}
+
+func (h *tree) root(ctx context.Context, in api.ShowTreeIn) (api.TreeNode, error) {
+	return h.show(ctx, api.ShowNodeIn{ShowTreeIn: in})
+}
+
+// show returns a node; "" is the root.
+func (h *tree) show(_ context.Context, in api.ShowNodeIn) (api.TreeNode, error) {
+	root := h.describe(in.Children == "all")
+	node := findNode(&root, absolute(&root, in.Path))
 	if node == nil {
-		return nil, store.NewError(store.NotFound, "No such process")
+		return api.TreeNode{}, store.NewError(store.NotFound, "No such process")
 	}
-	return node, nil
+	return *node, nil
 }
 
 // order handles POST /admin/tree/*, whose last segment is the action: restart, terminate
@@ -62,7 +73,7 @@ func (h *tree) order(ctx context.Context, c echo.Context) (any, error) {
 	if o.dryRun {
 		return shown, nil
 	}
-	e := h.begin(ctx, entry{o.action, p.node.Path, o.reason, map[string]any{
+	e := h.audit.begin(ctx, entry{o.action, p.node.Path, o.reason, map[string]any{
 		"affected": p.affected(), "force": o.force, "timeout": o.timeout.Seconds(),
 	}})
 	if p.detached {
@@ -73,12 +84,12 @@ func (h *tree) order(ctx context.Context, c echo.Context) (any, error) {
 		o.timeout = maxOrderTimeout // running requests may finish, and no client waits
 	}
 	done := make(chan error, 1)
-	h.background(func(ctx context.Context) {
+	h.audit.background(func(ctx context.Context) {
 		err := h.carryOut(ctx, o, p)
-		written := h.conclude(ctx, e, err)
+		written := h.audit.conclude(ctx, e, err)
 		done <- err
 		if !written {
-			h.concludeLater(ctx, e)
+			h.audit.concludeLater(ctx, e)
 		}
 	})
 	if p.detached {
@@ -117,21 +128,16 @@ func readOrder(c echo.Context) (o order, err error) {
 	default:
 		return o, store.NewError(store.NotFound, "No such action: restart, terminate or start")
 	}
-	o.timeout, err = edge.Duration(cmp.Or(c.QueryParam("timeout"), orderTimeout.String()))
+	in, err := edge.Read(c, api.RestartNode)
+	if err != nil {
+		return o, err
+	}
+	o.timeout, err = api.ParseDuration(cmp.Or(in.Timeout, orderTimeout.String()))
 	if err != nil || o.timeout <= 0 || o.timeout > maxOrderTimeout {
 		return o, edge.Invalid("timeout must be more than 0 and at most 60 seconds")
 	}
-	if o.force, err = edge.Flag(c, "force"); err != nil {
-		return o, err
-	}
-	if o.dryRun, err = edge.Flag(c, "dry_run"); err != nil {
-		return o, err
-	}
-	var body api.Order
-	if err := readOrdered(c, &body, &body.Reason); err != nil {
-		return o, err
-	}
-	if o.reason = body.Reason; o.reason == "" && !o.dryRun {
+	o.force, o.dryRun, o.reason = in.Force, in.DryRun, in.Body.Reason
+	if o.reason == "" && !o.dryRun {
 		return o, edge.Invalid("reason is required")
 	}
 	return o, nil

@@ -25,10 +25,13 @@ func (h *requeues) requeue(ctx context.Context, c echo.Context) (any, error) {
 		return nil, err
 	}
 	var body api.Order
-	if _, err := readChange(c, &body, new(string), &body.Reason); err != nil {
+	if _, err := edge.ReadJSON(c, &body); err != nil {
 		return nil, err
 	}
-	err = h.audit.audited(ctx, entry{"requeue", "build/" + id, body.Reason, change(nil)}, func(ctx context.Context) error {
+	if err := body.Check(); err != nil {
+		return nil, err
+	}
+	err = h.audit.do(ctx, entry{"requeue", "build/" + id, body.Reason, change(nil)}, func(ctx context.Context) error {
 		ref, err := h.store.Requeue(ctx, id)
 		if err == nil {
 			h.queue.Requeued([]store.BuildRef{ref})

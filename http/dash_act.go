@@ -88,7 +88,7 @@ func (d *dashboard) carry(ctx context.Context, c echo.Context, a act, why string
 	}
 	id := store.Text(c.Param("id"))
 	what := entry{a.name, a.target + "/" + id, why, map[string]any{}}
-	err = d.audit.audited(ctx, what, func(ctx context.Context) (err error) {
+	err = d.audit.do(ctx, what, func(ctx context.Context) (err error) {
 		reply, err = a.handle(ctx, c)
 		return err
 	})

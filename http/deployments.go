@@ -5,80 +5,78 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/labstack/echo/v4"
-
 	"takt/http/api"
 	"takt/http/edge"
 	"takt/store"
 )
 
-const (
-	deploymentList    = 50
-	maxDeploymentList = 500
-)
-
 // deployments starts and shows deployments and carries out orders on them.
 type deployments struct {
-	*audit
-	Deployments
-	DeploymentStore
+	edge    *edge.Server
+	audit   *audit
+	work    Deployments
+	store   DeploymentStore
 	changed *followers
 }
 
-func (h *deployments) create(ctx context.Context, c echo.Context) (any, error) {
-	var body api.DeploymentRequest
-	if present, err := edge.ReadJSON(c, &body); err != nil {
-		return nil, err
-	} else if !present {
-		return nil, edge.Invalid("source_org and target_org required")
-	}
-	var d store.Deployment
-	what := entry{"deploy", store.Text(body.SourceOrg + " → " + body.TargetOrg), "", change(body.DeploymentRequest)}
-	err := h.asRole(ctx, c, what, func(ctx context.Context, operator bool) (err error) {
-		d, err = h.Start(ctx, body.DeploymentRequest, body.Token, operator)
-		return err
+func (h *deployments) routes() []edge.Route {
+	follow := h.edge.Of(api.FollowDeployment.Route)
+	follow.Serve = h.serveEvents
+	create := edge.WithHeader(edge.OnAs(h.edge, api.StartDeployment, h.create), func(header http.Header, made api.Deployment) {
+		header.Set("Location", "/api/deployments/"+made.ID)
 	})
-	if err != nil {
-		return nil, err
+	return []edge.Route{
+		create, follow,
+		edge.On(h.edge, api.ListDeployments, h.list),
+		edge.On(h.edge, api.ShowDeployment, h.show),
+		edge.On(h.edge, api.CancelDeployment, h.steer("cancel", Deployments.Cancel)),
+		edge.On(h.edge, api.PauseDeployment, h.steer("pause", Deployments.Pause)),
+		edge.On(h.edge, api.ResumeDeployment, h.steer("resume", Deployments.Resume)),
+		edge.On(h.edge, api.RetryDeployment, h.retry),
 	}
-	c.Response().Header().Set("Location", "/api/deployments/"+d.ID)
-	return edge.Reply{Status: http.StatusAccepted, Body: h.wire(d, store.DeploymentProgress{})}, nil
 }
 
-// list handles GET /api/deployments: the newest come first.
-func (h *deployments) list(ctx context.Context, c echo.Context) (any, error) {
-	limit, err := edge.LimitParam(c, deploymentList, maxDeploymentList)
-	if err != nil {
-		return nil, err
+// create starts a deployment. in is nil if there is no body.
+func (h *deployments) create(ctx context.Context, in *api.DeploymentRequest) (reply api.Deployment, err error) {
+	if in == nil {
+		return reply, edge.Invalid("source_org and target_org required")
 	}
-	list, err := h.List(ctx, limit)
+	what := entry{"deploy", store.Text(in.SourceOrg + " → " + in.TargetOrg), "", change(in.DeploymentRequest)}
+	err = h.asRole(ctx, what, func(ctx context.Context, operator bool) error {
+		d, err := h.work.Start(ctx, in.DeploymentRequest, in.Token, operator)
+		reply = h.wire(d, store.DeploymentProgress{})
+		return err
+	})
+	return reply, err
+}
+
+// list shows the newest first.
+func (h *deployments) list(ctx context.Context, in api.ListDeploymentsIn) (api.Deployments, error) {
+	list, err := h.store.List(ctx, in.Limit)
 	if err != nil {
-		return nil, err
+		return api.Deployments{}, err
 	}
-	progress, err := h.Progress(ctx, edge.Each(list, func(d store.Deployment) string { return d.ID })...)
+	progress, err := h.store.Progress(ctx, edge.Each(list, func(d store.Deployment) string { return d.ID })...)
 	return api.Deployments{Deployments: edge.Each(list, func(d store.Deployment) api.Deployment { return h.wire(d, progress[d.ID]) })}, err
 }
 
-func (h *deployments) show(ctx context.Context, c echo.Context) (any, error) {
-	id, err := edge.IDParam(c, "id", deploymentNotFound)
-	if err != nil {
-		return nil, err
-	}
+func (h *deployments) show(ctx context.Context, in api.ShowDeploymentIn) (api.Deployment, error) {
+	id := string(in.ID)
 	out, err := h.find(ctx, id)
-	if err != nil || c.QueryParam("repos") == "0" {
+	if err != nil || in.Repos == "0" {
 		return out, err
 	}
-	repos, err := h.Repos(ctx, id, time.Time{})
+	repos, err := h.store.Repos(ctx, id, time.Time{})
 	out.Repos = edge.Each(repos, api.NewDeploymentRepo)
 	return out, err
 }
 
 func (h *deployments) find(ctx context.Context, id string) (api.Deployment, error) {
-	d, err := h.Find(ctx, id)
+	d, err := h.store.Find(ctx, id)
 	if err != nil {
 		return api.Deployment{}, err
 	}
-	progress, err := h.Progress(ctx, id)
+	progress, err := h.store.Progress(ctx, id)
 	return h.wire(d, progress[id]), err
 }
 
@@ -86,7 +84,7 @@ func (h *deployments) find(ctx context.Context, id string) (api.Deployment, erro
 func (h *deployments) wire(d store.Deployment, p store.DeploymentProgress) api.Deployment {
 	out := api.NewDeployment(d, p)
 	if d.Request.DryRun && d.State == store.DeploymentDone {
-		cost := h.Estimate(d.Request, p)
+		cost := h.work.Estimate(d.Request, p)
 		out.Plan = &api.DeploymentPlan{
 			Create: out.Counts.Planned, Skip: out.Counts.Skipped, Conflict: out.Counts.Failed,
 			Calls: cost.Calls, Seconds: cost.Took.Seconds(),
@@ -95,57 +93,36 @@ func (h *deployments) wire(d store.Deployment, p store.DeploymentProgress) api.D
 	return out
 }
 
-// steerWith returns a handler that carries out an order and answers with the deployment
-// after it. The body, which may be absent, gives a reason.
-func (h *deployments) steerWith(action string, order func(d Deployments, ctx context.Context, id string, operator bool) error) edge.Handler {
-	return func(ctx context.Context, c echo.Context) (any, error) {
-		id, err := edge.IDParam(c, "id", deploymentNotFound)
-		if err != nil {
-			return nil, err
-		}
-		var body api.Order
-		if c.Request().ContentLength != 0 { // older clients send no body, of any type
-			if err := readOrdered(c, &body, &body.Reason); err != nil {
-				return nil, err
-			}
-		}
-		err = h.asRole(ctx, c, entry{action, "deployment " + id, body.Reason, map[string]any{}}, func(ctx context.Context, operator bool) error {
-			return order(h.Deployments, ctx, id, operator)
+// steer returns the handler of an order, which answers with the deployment after it.
+func (h *deployments) steer(action string, order func(d Deployments, ctx context.Context, id string, operator bool) error) func(ctx context.Context, in api.DeploymentOrder) (api.Deployment, error) {
+	return func(ctx context.Context, in api.DeploymentOrder) (api.Deployment, error) {
+		id := string(in.ID)
+		err := h.asRole(ctx, entry{action, "deployment " + id, in.Body.Reason, map[string]any{}}, func(ctx context.Context, operator bool) error {
+			return order(h.work, ctx, id, operator)
 		})
 		if err != nil {
-			return nil, err
+			return api.Deployment{}, err
 		}
 		return h.find(ctx, id)
 	}
 }
 
-func (h *deployments) retry(ctx context.Context, c echo.Context) (any, error) {
-	id, err := edge.IDParam(c, "id", deploymentNotFound)
-	if err != nil {
-		return nil, err
-	}
-	var body api.DeploymentRetry
-	if err := readOrdered(c, &body, &body.Reason); err != nil {
-		return nil, err
-	}
-	n, repo := 0, store.Text(body.Repo)
-	what := entry{"retry", "deployment " + id, body.Reason, change(map[string]any{"repo": repo})}
-	err = h.asRole(ctx, c, what, func(ctx context.Context, operator bool) (err error) {
-		n, err = h.Retry(ctx, id, repo, body.Token, operator)
+func (h *deployments) retry(ctx context.Context, in api.RetryDeploymentIn) (reply api.DeploymentRetried, err error) {
+	id, repo := string(in.ID), store.Text(in.Body.Repo)
+	what := entry{"retry", "deployment " + id, in.Body.Reason, change(map[string]any{"repo": repo})}
+	err = h.asRole(ctx, what, func(ctx context.Context, operator bool) (err error) {
+		reply.Retried, err = h.work.Retry(ctx, id, repo, in.Body.Token, operator)
 		return err
 	})
-	return api.DeploymentRetried{Retried: n}, err
+	return reply, err
 }
 
-// asRole runs do and audits it. operator says whether the request shows the admin key or
-// has a session that began with it: only operators may spend takt's own credential.
-func (h *deployments) asRole(ctx context.Context, c echo.Context, what entry, do func(ctx context.Context, operator bool) error) error {
-	operator := sessionOf(c).Admin()
-	if key := edge.Header(c.Request().Header, edge.HeaderAdmin); key != "" {
-		if err := h.keys.AuthorizeAdmin(key); err != nil {
-			return err
-		}
-		operator = true
+// asRole runs do and audits it. operator says whether the caller is one: only operators may
+// spend takt's own credential.
+func (h *deployments) asRole(ctx context.Context, what entry, do func(ctx context.Context, operator bool) error) error {
+	caller := edge.CallerOf(ctx)
+	if caller.WrongAdminKey {
+		return edge.ErrWrongAdminKey
 	}
-	return h.audited(ctx, what, func(ctx context.Context) error { return do(ctx, operator) })
+	return h.audit.do(ctx, what, func(ctx context.Context) error { return do(ctx, caller.Operator()) })
 }

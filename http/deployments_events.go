@@ -2,7 +2,6 @@ package http
 
 import (
 	"context"
-	"net/http"
 	"strconv"
 	"time"
 
@@ -26,24 +25,25 @@ const (
 // "progress" events with the figures, and "end" when the deployment has ended. It holds
 // no place, because only its connection waits.
 func (h *deployments) serveEvents(c echo.Context, r *edge.Route) error {
-	id, err := edge.IDParam(c, "id", deploymentNotFound)
+	in, err := edge.Read(c, api.FollowDeployment)
 	if err != nil {
 		return err
 	}
+	id := string(in.ID)
 	if err := h.edge.Do(c, r, func(ctx context.Context) error {
-		_, err := h.Find(ctx, id)
+		_, err := h.store.Find(ctx, id)
 		return err
 	}); err != nil {
 		return err
 	}
 	defer h.changed.follow(id)()
-	d := &deploymentEvents{deployments: h, id: id, sent: map[string]time.Time{}, from: lastEvent(c.Request())}
+	d := &deploymentEvents{h: h, id: id, sent: map[string]time.Time{}, from: lastEvent(in.LastEventID)}
 	return h.edge.Stream(c, func(ctx context.Context, st *edge.Stream) error { return d.follow(ctx, st) })
 }
 
 // lastEvent is the time of the last event that a reconnecting client has seen.
-func lastEvent(r *http.Request) time.Time {
-	us, err := strconv.ParseInt(r.Header.Get("Last-Event-ID"), 10, 64)
+func lastEvent(id string) time.Time {
+	us, err := strconv.ParseInt(id, 10, 64)
 	if err != nil || us <= 0 {
 		return time.Time{}
 	}
@@ -52,7 +52,7 @@ func lastEvent(r *http.Request) time.Time {
 
 // deploymentEvents is the state of one stream of a deployment.
 type deploymentEvents struct {
-	*deployments
+	h    *deployments
 	id   string
 	last string               // the figures
 	sent map[string]time.Time // per repository, its latest change that was sent
@@ -65,7 +65,7 @@ func (d *deploymentEvents) follow(ctx context.Context, st *edge.Stream) error {
 	tick := time.NewTicker(deploymentTick)
 	defer tick.Stop()
 	for {
-		changed := d.changed.news(d.id)
+		changed := d.h.changed.news(d.id)
 		ended, err := d.news(ctx, st)
 		if err != nil && !store.IsUnavailable(err) { // the stream waits for the end of an outage
 			return err
@@ -82,7 +82,7 @@ func (d *deploymentEvents) follow(ctx context.Context, st *edge.Stream) error {
 // news adds the events since the last call. It reads the figures before the rows, so that
 // the end comes after the changes that led to it.
 func (d *deploymentEvents) news(ctx context.Context, st *edge.Stream) (ended bool, err error) {
-	found, err := d.find(ctx, d.id)
+	found, err := d.h.find(ctx, d.id)
 	if err != nil {
 		return false, err
 	}
@@ -90,7 +90,7 @@ func (d *deploymentEvents) news(ctx context.Context, st *edge.Stream) (ended boo
 	if !since.IsZero() {
 		since = since.Add(-deploymentOverlap)
 	}
-	rows, err := d.Repos(ctx, d.id, since)
+	rows, err := d.h.store.Repos(ctx, d.id, since)
 	if err != nil {
 		return false, err
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"takt/http/api"
 	"takt/http/edge"
 	"takt/store"
 )
@@ -42,15 +43,25 @@ func (s *Server) Publish(e Event) {
 // DeploymentChanged wakes the streams of a deployment. It never blocks.
 func (s *Server) DeploymentChanged(id string) { s.changed.wake(id) }
 
+func (h *events) routes() []edge.Route {
+	r := h.edge.Of(api.FollowEvents.Route)
+	r.Serve = h.serve
+	return []edge.Route{r}
+}
+
 func (h *events) serve(c echo.Context, _ *edge.Route) error {
-	topics, err := topicFilter(c.QueryParam("topics"))
+	in, err := edge.Read(c, api.FollowEvents)
+	if err != nil {
+		return err
+	}
+	topics, err := topicFilter(in.Topics)
 	if err != nil {
 		return err
 	}
 	// A new client starts at the newest event. A client that reconnects resumes after its
 	// last event, or gets a reset event if the ring has lost some.
 	seq, reset := h.ring.Newest(), false
-	if last := c.Request().Header.Get("Last-Event-ID"); last != "" {
+	if last := in.LastEventID; last != "" {
 		known, ok := h.ring.Seq(last)
 		if ok {
 			_, _, ok = h.ring.After(known, nil, 0)

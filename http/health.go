@@ -35,12 +35,30 @@ type health struct {
 	gatherer       prometheus.Gatherer
 }
 
-// show handles GET /health and GET /api/health. Anybody may ask, so it shows numbers
+func (h *health) routes() []edge.Route {
+	document, metrics := h.edge.Of(api.ShowOpenAPI.Route), h.edge.Of(api.ShowMetrics.Route)
+	document.Handle = serveOpenAPI()
+	metrics.Serve, metrics.Handle = h.edge.Probe, h.metrics(h.edge.Keys)
+	routes := []edge.Route{document, metrics}
+	for _, probe := range [...]edge.Route{
+		edge.On(h.edge, api.ShowHealth, h.show),
+		edge.On(h.edge, api.ShowHealthAlias, h.show),
+		edge.On(h.edge, api.IsAlive, h.live),
+		edge.On(h.edge, api.IsReady, h.ready),
+		edge.On(h.edge, api.IsHealthy, h.ready),
+	} {
+		probe.Serve = h.edge.Probe
+		routes = append(routes, probe)
+	}
+	return routes
+}
+
+// show answers whether builds can be taken. Anybody may ask, so it shows numbers
 // only, and simultaneous requests share one database query.
-func (h *health) show(ctx context.Context, _ echo.Context) (any, error) {
+func (h *health) show(ctx context.Context, _ api.None) (api.Health, error) {
 	counted, err, _ := h.counting.Do("", func() (any, error) { return h.builds.Counts(context.WithoutCancel(ctx)) })
 	if err != nil {
-		return nil, err
+		return api.Health{}, err
 	}
 	n, _ := counted.(store.Counts)
 	return api.Health{
@@ -67,18 +85,18 @@ func (h *health) storage() map[string]any {
 	return files
 }
 
-// live handles GET /livez: this process responds.
-func (h *health) live(context.Context, echo.Context) (any, error) {
+// live answers that this process responds.
+func (h *health) live(context.Context, api.None) (api.Status, error) {
 	return api.Status{Status: "ok"}, nil
 }
 
-// ready handles GET /readyz and GET /healthz: this process can work.
-func (h *health) ready(ctx context.Context, _ echo.Context) (any, error) {
+// ready answers whether this process can work.
+func (h *health) ready(ctx context.Context, _ api.None) (api.Status, error) {
 	switch {
 	case edge.Stopping(ctx).Err() != nil:
-		return nil, edge.ErrDraining()
+		return api.Status{}, edge.ErrDraining()
 	case !h.isReady():
-		return nil, store.NewError(store.Unavailable, "The database is not ready")
+		return api.Status{}, store.NewError(store.Unavailable, "The database is not ready")
 	}
 	return api.Status{Status: "ready"}, nil
 }

@@ -37,18 +37,27 @@ type figures struct {
 	now    *api.Stats // the Stats are never changed
 }
 
-func (h *figures) statistics(ctx context.Context, _ echo.Context) (any, error) {
+func (h *figures) routes() []edge.Route {
+	home := h.edge.Of(api.ShowHome.Route)
+	home.Handle = h.home()
+	routes := []edge.Route{home, edge.On(h.edge, api.CountBuilds, h.statistics)}
+	for _, r := range [...]edge.Route{edge.On(h.edge, api.ShowStats, h.public), edge.On(h.edge, api.ShowPublicStats, h.public)} {
+		routes = append(routes, edge.WithHeader(r, func(header http.Header, _ api.Stats) { header.Set("Cache-Control", "public, max-age=10") }))
+	}
+	return routes
+}
+
+func (h *figures) statistics(ctx context.Context, _ api.None) (api.Statistics, error) {
 	t, err := h.builds.Totals(ctx)
 	return api.NewStatistics(t), err
 }
 
-func (h *figures) public(ctx context.Context, c echo.Context) (any, error) {
+func (h *figures) public(ctx context.Context, _ api.None) (api.Stats, error) {
 	stats, err := h.current(ctx)
 	if err != nil {
-		return nil, err
+		return api.Stats{}, err
 	}
-	c.Response().Header().Set("Cache-Control", "public, max-age=10")
-	return stats, nil
+	return *stats, nil
 }
 
 func (h *figures) current(ctx context.Context) (*api.Stats, error) {

@@ -29,12 +29,12 @@ func (s *Server) routes(d Deps, cfg Config) []edge.Route {
 	events := &events{sh, s.ring}
 	figures := &figures{edge: sh, builds: d.Builds, turn: make(chan struct{}, 1)}
 	health := &health{sh, new(singleflight.Group), d.Builds, d.Files, d.Ready, d.VacuumHeldBack, d.Metrics}
-	deployments := &deployments{audit, d.Deployments, d.DeploymentStore, s.changed}
-	tree := &tree{audit, d.Operator, d.Tree}
-	timeouts := &timeouts{audit, d.Heartbeat}
-	heijunka := &heijunka{audit, d.Heijunka}
-	drills := &drills{audit, d.Drill}
-	queues := &queues{audit, d.ThrottleStore, d.Throttle, d.OAuth}
+	deployments := &deployments{sh, audit, d.Deployments, d.DeploymentStore, s.changed}
+	tree := &tree{sh, audit, d.Operator, d.Tree}
+	timeouts := &timeouts{sh, audit, d.Heartbeat}
+	heijunka := &heijunka{sh, audit, d.Heijunka}
+	drills := &drills{sh, audit, d.Drill}
+	queues := &queues{sh, audit, d.ThrottleStore, d.Throttle}
 	inside := &inside{sh, d.Debug, make(chan struct{}, 1)}
 	dash := newDashboard(s, cfg, d, builds, audit, tree)
 
@@ -53,10 +53,6 @@ func (s *Server) routes(d Deps, cfg Config) []edge.Route {
 	row := func(method, path string, a api.Access, d api.Class, handle edge.Handler) edge.Route {
 		return own(method, path, a, d, s.Levelled, handle)
 	}
-	// open is for a route that needs no key.
-	open := func(method, path string, d api.Class, handle edge.Handler) edge.Route {
-		return own(method, path, api.Public, d, s.Open, handle)
-	}
 	// file is for downloads by workers; form is for uploads of at most files bytes.
 	file := func(method, path string, a api.Access, handle edge.Handler) edge.Route {
 		return own(method, path, a, api.Transfer, s.Transfer, handle)
@@ -68,12 +64,6 @@ func (s *Server) routes(d Deps, cfg Config) []edge.Route {
 	makes := func(r edge.Route) edge.Route {
 		r.Root = buildTrace
 		return r
-	}
-	probe := func(path string, handle edge.Handler) edge.Route {
-		return own(head, path, api.Public, api.Ops, s.Probe, handle)
-	}
-	plain := func(method, path string, handle edge.Handler) edge.Route {
-		return own(method, path, api.Public, api.Ops, s.Direct, handle)
 	}
 	admin := func(method, path string, handle edge.Handler) edge.Route {
 		return own(method, path, api.AdminKey, api.Ops, s.Direct, handle)
@@ -93,7 +83,10 @@ func (s *Server) routes(d Deps, cfg Config) []edge.Route {
 		return edge.Route{Method: post, Path: path, Access: a, Class: api.Ops, Body: maxForm, Serve: dash.guarded, Handle: dash.perform(what)}
 	}
 
-	table := slices.Concat(workers.routes(), diagnostics.routes())
+	table := slices.Concat(
+		workers.routes(), diagnostics.routes(), deployments.routes(), throttle.routes(), queues.routes(), events.routes(),
+		figures.routes(), health.routes(), tree.routes(), timeouts.routes(), heijunka.routes(), audit.routes(), drills.routes(), inside.routes(),
+	)
 	// handle is the handler of an endpoint, for the forms of pages.
 	handle := func(id string) edge.Handler {
 		return table[slices.IndexFunc(table, func(r edge.Route) bool { return r.ID == id })].Handle
@@ -103,7 +96,6 @@ func (s *Server) routes(d Deps, cfg Config) []edge.Route {
 		makes(form("/api/builds/submit", cfg.MaxSource+cfg.MaxCerts, submissions.submitWith(http.StatusOK))),
 		row(get, "/api/builds", api.APIKey, api.Query, builds.list),
 		row(get, "/api/builds/active", api.APIKey, api.Query, builds.active),
-		row(get, "/api/builds/statistics", api.APIKey, api.Query, figures.statistics),
 		row(get, "/api/builds/:id", api.APIKey, api.Query, builds.show),
 		row(http.MethodPatch, "/api/builds/:id", api.APIKey, api.Submit, priorities.patch),
 		row(get, "/api/builds/:id/status", api.BuildKey, api.Query, builds.status),
@@ -126,28 +118,6 @@ func (s *Server) routes(d Deps, cfg Config) []edge.Route {
 		form("/api/workers/result", cfg.MaxResult, holders.upload),
 
 		own(both, "/api/workers/poll", api.APIKey, api.Fleet, polls.serve, nil),
-		row(post, "/api/deployments", api.APIKey, api.Submit, deployments.create),
-		row(get, "/api/deployments", api.APIKey, api.Query, deployments.list),
-		row(get, "/api/deployments/:id", api.APIKey, api.Query, deployments.show),
-		own(get, "/api/deployments/:id/events", api.APIKey, api.Query, deployments.serveEvents, nil),
-		row(post, "/api/deployments/:id/cancel", api.APIKey, api.Submit, deployments.steerWith("cancel", Deployments.Cancel)),
-		row(post, "/api/deployments/:id/pause", api.APIKey, api.Submit, deployments.steerWith("pause", Deployments.Pause)),
-		row(post, "/api/deployments/:id/resume", api.APIKey, api.Submit, deployments.steerWith("resume", Deployments.Resume)),
-		row(post, "/api/deployments/:id/retry", api.APIKey, api.Submit, deployments.retry),
-
-		{Method: post, Path: "/api/hubspot/action", Access: api.Public, Class: api.Hook, Body: min(maxAction, cfg.MaxJSON), Serve: throttle.action}, // signed
-		open(get, "/api/oauth/authorize", api.Submit, throttle.authorize),
-		own(get, "/api/oauth/callback", api.Public, api.Submit, throttle.serveInstall, throttle.install),
-		row(post, "/api/config", api.APIKey, api.Submit, throttle.putConfig),
-		row(get, "/api/config/:portal_id", api.APIKey, api.Query, throttle.listConfigs),
-		row(get, "/api/config/:portal_id/:action_id", api.APIKey, api.Query, throttle.showConfig),
-		row(del, "/api/config/:portal_id/:action_id", api.APIKey, api.Submit, audit.noted("delete rate", throttle.deleteConfig)),
-
-		own(get, "/api/events", api.APIKey, api.Query, events.serve, nil),
-		open(head, "/api/stats", api.Query, figures.public),
-		open(head, "/public/stats", api.Query, figures.public),
-
-		plain(head, "/", figures.home()),
 		visit(get, "/login", dash.loginPage),
 		visit(post, "/login", dash.login),
 		visit(post, "/logout", dash.logout),
@@ -176,51 +146,20 @@ func (s *Server) routes(d Deps, cfg Config) []edge.Route {
 		perform("/fleet/:id/resume", api.Reader, act{name: "resume", handle: handle(api.ResumeWorker.ID), fields: "reason", target: "worker", why: true}),
 		perform("/fleet/:id/delete", api.Reader, act{name: "delete", handle: handle(api.DeleteWorker.ID), target: "worker", why: true}),
 		perform("/tree/*", api.Operator, act{name: "order", handle: dash.treeOrder, fields: "reason", query: "force timeout"}),
-		perform("/heijunka/limits", api.Operator, act{name: "limits", handle: heijunka.limits, fields: "soft_limit:int hard_limit:int reserved:float reset:bool for reason"}),
-		perform("/heijunka/pools/:name", api.Operator, act{name: "scale", handle: heijunka.scale, fields: "by:int workers:int min:int max:int for reason"}),
-		perform("/heijunka/surge", api.Operator, act{name: "surge", handle: heijunka.surge, fields: "action for reason"}),
-		perform("/heijunka/rebalance", api.Operator, act{name: "rebalance", handle: heijunka.rebalance, fields: "reason"}),
-		perform("/throttle/:id/pause", api.Operator, act{name: "queue-pause", handle: queues.pauseWith(true), fields: "reason", why: true}),
-		perform("/throttle/:id/resume", api.Operator, act{name: "queue-resume", handle: queues.pauseWith(false), fields: "reason", why: true}),
-		perform("/throttle/:id/redrive", api.Operator, act{name: "queue-redrive", handle: queues.redrive, fields: "reason", why: true}),
+		perform("/heijunka/limits", api.Operator, act{name: "limits", handle: handle(api.ChangeHeijunkaLimits.ID), fields: "soft_limit:int hard_limit:int reserved:float reset:bool for reason"}),
+		perform("/heijunka/pools/:name", api.Operator, act{name: "scale", handle: handle(api.ScalePool.ID), fields: "by:int workers:int min:int max:int for reason"}),
+		perform("/heijunka/surge", api.Operator, act{name: "surge", handle: handle(api.SurgeHeijunka.ID), fields: "action for reason"}),
+		perform("/heijunka/rebalance", api.Operator, act{name: "rebalance", handle: handle(api.RebalanceHeijunka.ID), fields: "reason"}),
+		perform("/throttle/:id/pause", api.Operator, act{name: "queue-pause", handle: handle(api.PauseQueue.ID), fields: "reason", why: true}),
+		perform("/throttle/:id/resume", api.Operator, act{name: "queue-resume", handle: handle(api.ResumeQueue.ID), fields: "reason", why: true}),
+		perform("/throttle/:id/redrive", api.Operator, act{name: "queue-redrive", handle: handle(api.RedriveQueue.ID), fields: "reason", why: true}),
 		perform("/throttle/:id/rate", api.Reader, act{
-			name: "rate", handle: throttle.setRate, target: "throttle", why: true,
+			name: "rate", handle: handle(api.SetRate.ID), target: "throttle", why: true,
 			fields: "portal_id:int action_id:int max_throughput:int time_period:int time_unit",
 		}),
-		perform("/deployments/:id/cancel", api.Reader, act{name: "deployment-cancel", handle: deployments.steerWith("cancel", Deployments.Cancel), fields: "reason"}),
-		perform("/deployments/:id/pause", api.Reader, act{name: "deployment-pause", handle: deployments.steerWith("pause", Deployments.Pause), fields: "reason"}),
-		perform("/deployments/:id/resume", api.Reader, act{name: "deployment-resume", handle: deployments.steerWith("resume", Deployments.Resume), fields: "reason"}),
-		perform("/deployments/:id/retry", api.Reader, act{name: "deployment-retry", handle: deployments.retry, fields: "repo token reason"}),
-
-		probe("/health", health.show),
-		probe("/api/health", health.show),
-		probe("/livez", health.live),
-		probe("/readyz", health.ready),
-		probe("/healthz", health.ready),
-		plain(head, "/openapi.yaml", serveOpenAPI()),
-		own(get, "/metrics", api.Public, api.Ops, s.Probe, health.metrics(s.Keys)),
-
-		admin(get, "/admin/tree", tree.show),
-		admin(get, "/admin/tree/*", tree.show),
-		admin(post, "/admin/tree/*", tree.order),
-		admin(get, "/admin/heartbeat", timeouts.show),
-		admin(put, "/admin/heartbeat", timeouts.put),
-		admin(get, "/admin/heijunka", heijunka.show),
-		admin(put, "/admin/heijunka/limits", heijunka.limits),
-		admin(post, "/admin/heijunka/pools/:name/scale", heijunka.scale),
-		admin(post, "/admin/heijunka/rebalance", heijunka.rebalance),
-		admin(put, "/admin/heijunka/affinity", heijunka.affinity),
-		admin(post, "/admin/heijunka/surge", heijunka.surge),
-		admin(get, "/admin/audit", audit.list),
-		admin(get, "/admin/audit/check", audit.check),
-		admin(post, "/admin/audit/check", audit.repair),
-		admin(post, "/admin/drill", drills.cause),
-		admin(get, "/admin/debug", inside.show),
-		admin(get, "/admin/debug/pprof/:name", inside.profile),
-		admin(get, "/admin/throttle/queues", queues.list),
-		admin(get, "/admin/throttle/queues/:id", queues.show),
-		admin(post, "/admin/throttle/queues/:id/pause", queues.pauseWith(true)),
-		admin(post, "/admin/throttle/queues/:id/resume", queues.pauseWith(false)),
-		admin(post, "/admin/throttle/queues/:id/redrive", queues.redrive),
+		perform("/deployments/:id/cancel", api.Reader, act{name: "deployment-cancel", handle: handle(api.CancelDeployment.ID), fields: "reason"}),
+		perform("/deployments/:id/pause", api.Reader, act{name: "deployment-pause", handle: handle(api.PauseDeployment.ID), fields: "reason"}),
+		perform("/deployments/:id/resume", api.Reader, act{name: "deployment-resume", handle: handle(api.ResumeDeployment.ID), fields: "reason"}),
+		perform("/deployments/:id/retry", api.Reader, act{name: "deployment-retry", handle: handle(api.RetryDeployment.ID), fields: "repo token reason"}),
 	}...)
 }

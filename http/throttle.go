@@ -34,6 +34,19 @@ type throttle struct {
 	installs *edge.Share // installations that wait for HubSpot
 }
 
+func (h *throttle) routes() []edge.Route {
+	action, authorize, install := h.edge.Of(api.TakeAction.Route), h.edge.Of(api.AuthorizePortal.Route), h.edge.Of(api.InstallPortal.Route)
+	action.Serve, authorize.Handle = h.action, h.authorize
+	install.Serve, install.Handle = h.serveInstall, h.install
+	return []edge.Route{
+		action, authorize, install,
+		edge.OnAs(h.edge, api.SetRate, h.setRate),
+		edge.On(h.edge, api.ListRates, h.listRates),
+		edge.On(h.edge, api.ShowRate, h.showRate),
+		edge.On(h.edge, api.DeleteRate, h.deleteRate),
+	}
+}
+
 // action handles POST /api/hubspot/action, which accepts an action of HubSpot. It answers
 // when the action is durable, because HubSpot forgets the action after the answer.
 // Anybody can send a request here. So a request with a bad header is refused before its
@@ -125,78 +138,49 @@ func (h *throttle) install(ctx context.Context, c echo.Context) (any, error) {
 	if cookie, err := c.Cookie(installCookie); err == nil {
 		secret = cookie.Value
 	}
-	portal, err := h.oauth.Install(ctx, c.QueryParam("state"), secret, c.QueryParam("code"))
+	in, err := edge.Read(c, api.InstallPortal)
+	if err != nil {
+		return nil, err
+	}
+	portal, err := h.oauth.Install(ctx, in.State, secret, in.Code)
 	if err == nil {
 		h.setInstallCookie(c, "", -1)
 	}
 	return api.Installed{Status: "installed", PortalID: portal}, err
 }
 
-// putConfig handles POST /api/config: it sets a rate, which also applies to waiting
-// actions.
-func (h *throttle) putConfig(ctx context.Context, c echo.Context) (any, error) {
-	config, err := readRate(c)
+// rate is a body that is read leniently, see [api.ReadThrottleConfig].
+type rate map[string]json.RawMessage
+
+// setRate sets a rate, which also applies to waiting actions.
+func (h *throttle) setRate(ctx context.Context, in rate) (api.ThrottleConfig, error) {
+	config, err := api.ReadThrottleConfig(in)
 	if err != nil {
-		return nil, err
+		return api.ThrottleConfig{}, err
 	}
 	var saved store.ThrottleConfig
 	e := entry{action: "set rate", target: fmt.Sprintf("%d/%d", config.PortalID, config.ActionID), detail: change(api.NewThrottleConfig(config))}
-	err = h.audit.audited(ctx, e, func(ctx context.Context) (err error) {
+	err = h.audit.do(ctx, e, func(ctx context.Context) (err error) {
 		saved, err = h.throttle.PutConfig(ctx, config)
 		return err
 	})
 	return api.NewThrottleConfig(saved), err
 }
 
-// setRate is putConfig for the dashboard, which audits it with its reason.
-func (h *throttle) setRate(ctx context.Context, c echo.Context) (any, error) {
-	config, err := readRate(c)
-	if err != nil {
-		return nil, err
-	}
-	saved, err := h.throttle.PutConfig(ctx, config)
-	return api.NewThrottleConfig(saved), err
-}
-
-func readRate(c echo.Context) (store.ThrottleConfig, error) {
-	var body map[string]json.RawMessage
-	if _, err := edge.ReadJSON(c, &body); err != nil {
-		return store.ThrottleConfig{}, err
-	}
-	return api.ReadThrottleConfig(body)
-}
-
-func configPath(c echo.Context) (portal, action int64, err error) {
-	if portal, err = edge.Positive("portal_id", c.Param("portal_id")); err == nil {
-		action, err = edge.Positive("action_id", c.Param("action_id"))
-	}
-	return portal, action, err
-}
-
-func (h *throttle) listConfigs(ctx context.Context, c echo.Context) (any, error) {
-	portal, err := edge.Positive("portal_id", c.Param("portal_id"))
-	if err != nil {
-		return nil, err
-	}
-	list, err := h.store.Configs(ctx, portal)
+func (h *throttle) listRates(ctx context.Context, in api.PortalPath) (api.ThrottleConfigs, error) {
+	list, err := h.store.Configs(ctx, int64(in.PortalID))
 	return api.ThrottleConfigs{Configs: edge.Each(list, api.NewThrottleConfig)}, err
 }
 
-func (h *throttle) showConfig(ctx context.Context, c echo.Context) (any, error) {
-	portal, action, err := configPath(c)
-	if err != nil {
-		return nil, err
-	}
-	config, err := h.store.Config(ctx, portal, action)
+func (h *throttle) showRate(ctx context.Context, in api.RatePath) (api.ThrottleConfig, error) {
+	config, err := h.store.Config(ctx, int64(in.PortalID), int64(in.ActionID))
 	return api.NewThrottleConfig(config), err
 }
 
-// deleteConfig handles DELETE /api/config/:portal_id/:action_id. New actions are refused;
-// waiting ones keep their rate.
-func (h *throttle) deleteConfig(ctx context.Context, c echo.Context) (any, error) {
-	portal, action, err := configPath(c)
-	if err != nil {
-		return nil, err
-	}
-	return edge.Reply{Status: http.StatusNoContent}, h.throttle.DeleteConfig(ctx, portal, action)
+// deleteRate has new actions refused; waiting ones keep their rate.
+func (h *throttle) deleteRate(ctx context.Context, in api.RatePath) (api.None, error) {
+	e := entry{"delete rate", fmt.Sprintf("%d/%d", in.PortalID, in.ActionID), "", map[string]any{}}
+	return api.None{}, h.audit.do(ctx, e, func(ctx context.Context) error {
+		return h.throttle.DeleteConfig(ctx, int64(in.PortalID), int64(in.ActionID))
+	})
 }

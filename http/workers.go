@@ -135,7 +135,7 @@ func (h *workers) unregisterID(ctx context.Context, in api.WorkerPath) (api.Unre
 }
 
 func (h *workers) delete(ctx context.Context, in api.WorkerPath) (reply api.Unregistered, err error) {
-	err = h.audit.audited(ctx, entry{"delete worker", string(in.ID), "", map[string]any{}}, func(ctx context.Context) error {
+	err = h.audit.do(ctx, entry{"delete worker", string(in.ID), "", map[string]any{}}, func(ctx context.Context) error {
 		gone, err := h.store.Delete(ctx, string(in.ID))
 		gone.WorkerID = string(in.ID)
 		reply, err = h.left(ctx, gone, true, err)
@@ -211,7 +211,7 @@ func (h *workers) resume(ctx context.Context, in api.WorkerOrder) (api.Worker, e
 
 func (h *workers) setDraining(ctx context.Context, in api.WorkerOrder, action, step string) (reply api.Worker, err error) {
 	id, draining := string(in.ID), step == store.StepDrained
-	err = h.audit.audited(ctx, entry{action, id, in.Body.Reason, map[string]any{}}, func(ctx context.Context) error {
+	err = h.audit.do(ctx, entry{action, id, in.Body.Reason, map[string]any{}}, func(ctx context.Context) error {
 		status, err := h.store.Drain(ctx, id, draining)
 		if err != nil {
 			return err

@@ -256,6 +256,21 @@ func ParseDuration(v string) (time.Duration, error) {
 	return time.ParseDuration(v)
 }
 
+// maxFault is the longest time in seconds that a fault lasts, so that a controller recovers
+// from a drill whose client is gone.
+const maxFault = 60
+
+// Check implements [Checker].
+func (f *Fault) Check() error {
+	if err := needReason(&f.Reason); err != nil {
+		return err
+	}
+	if f.Seconds < 0 || f.Seconds > maxFault {
+		return invalid("seconds must be from 0 to 60")
+	}
+	return nil
+}
+
 // Check implements [Checker].
 func (o *Order) Check() error { return needReason(&o.Reason) }
 

@@ -167,7 +167,7 @@ type RatePath struct {
 
 // ShowQueuesIn is the input of ShowQueues.
 type ShowQueuesIn struct {
-	Portal int64 `query:"portal" min:"1"`
+	Portal int64 `query:"portal" min:"1" invalid:"portal must be a positive integer"`
 	Limit  int   `query:"limit" min:"1" max:"1000" default:"100"`
 }
 

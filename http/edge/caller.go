@@ -10,10 +10,12 @@ import (
 type Caller struct {
 	// APIKey and AdminKey say that the key was sent and is right.
 	APIKey, AdminKey bool
-	Session          *Session // nil for a program
-	Remote           string   // the connection's address, without its port
-	Addr             string   // the client's address, as trusted proxies report it
-	RequestID        string
+	// WrongAdminKey says that an admin key was sent and is wrong.
+	WrongAdminKey bool
+	Session       *Session // nil for a program
+	Remote        string   // the connection's address, without its port
+	Addr          string   // the client's address, as trusted proxies report it
+	RequestID     string
 }
 
 // Session is a person's session in a browser.
@@ -64,6 +66,7 @@ func (s *Server) WithCaller(ctx context.Context, c echo.Context) context.Context
 	}
 	if key := Header(r.Header, HeaderAdmin); key != "" {
 		caller.AdminKey = s.Keys.Admin.Is(key)
+		caller.WrongAdminKey = !caller.AdminKey
 	}
 	caller.Session, _ = ctx.Value(sessionKey{}).(*Session)
 	return context.WithValue(ctx, callerKey{}, caller)

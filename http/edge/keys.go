@@ -58,8 +58,11 @@ func NewKeys(cfg Config) *Keys {
 	return &Keys{newSecret(cfg.APIKey), newSecret(cfg.AdminKey), cfg.TelemetryWithoutKey}
 }
 
-// ErrWrongKey is the answer to a wrong API key.
-var ErrWrongKey = store.NewError(store.InvalidAPIKey, "Invalid API key")
+// The errors of keys that are wrong.
+var (
+	ErrWrongKey      = store.NewError(store.InvalidAPIKey, "Invalid API key")
+	ErrWrongAdminKey = store.NewError(store.Forbidden, "Invalid admin key")
+)
 
 // guesses reports whether a wrong key was sent beside what admits the request: an API key
 // beside a build token, which may still be right, or an admin key beside the API key.
@@ -105,7 +108,7 @@ func (k *Keys) AuthorizeAdmin(key string) error {
 	case key == "":
 		return store.NewError(store.Unauthorized, "Missing X-Admin-Key header")
 	case !k.Admin.Is(key):
-		return store.NewError(store.Forbidden, "Invalid admin key")
+		return ErrWrongAdminKey
 	}
 	return nil
 }
