@@ -11,57 +11,81 @@ import (
 	"takt/store"
 )
 
-// builds shows and cancels builds, and sends their files to those who submitted them.
+// builds shows builds, sends their files to those who submitted them, and changes them.
 type builds struct {
 	edge      *edge.Server
+	audit     *audit
 	store     Builds
 	files     Files
+	queue     Queue
 	publish   Publish
-	keys      *edge.Keys
 	tokenLife time.Duration // see Config.BuildTokenLife
 	// perBuild counts the downloads of each build that show only its token.
 	perBuild *edge.Share
 }
 
-// find finds the build of the path and checks access: the API key opens all builds, a
-// build token only its own.
-func (h *builds) find(ctx context.Context, c echo.Context) (store.Build, error) {
-	id, err := edge.IDParam(c, "id", buildNotFound)
-	if err != nil {
-		return store.Build{}, err
+func newBuilds(s *edge.Server, audit *audit, cfg Config, d Deps) *builds {
+	guests := max(1, cfg.MaxTransfers/4)
+	return &builds{
+		edge: s, audit: audit, store: d.Builds, files: d.Files, queue: d.Queue, publish: d.Publish, tokenLife: cfg.BuildTokenLife,
+		perBuild: edge.NewShare("downloads of a build", guests+edge.TurnQueue, max(4, guests/8)),
 	}
-	b, err := h.store.Find(ctx, id)
+}
+
+func (h *builds) routes() []edge.Route {
+	result, file := edge.OnRequest(h.edge, api.DownloadResult, h.download), edge.OnRequest(h.edge, api.DownloadFile, h.download)
+	result.Serve, file.Serve = h.serveDownload, h.serveDownload
+	return []edge.Route{
+		result,
+		file,
+		edge.OnList(h.edge, api.ListBuilds, h.list),
+		edge.OnList(h.edge, api.ListActiveBuilds, h.active),
+		edge.On(h.edge, api.ShowBuild, h.show),
+		edge.On(h.edge, api.ShowBuildStatus, h.status),
+		edge.On(h.edge, api.PatchBuild, h.patch),
+		edge.On(h.edge, api.CancelBuild, h.cancel),
+		edge.On(h.edge, api.RequeueBuild, h.requeue),
+	}
+}
+
+// find finds a build and checks access: the API key and a session open all builds, a build
+// token only its own.
+func (h *builds) find(ctx context.Context, in api.BuildAccess) (store.Build, error) {
+	b, err := h.store.Find(ctx, string(in.ID))
 	if err != nil {
 		return b, err
 	}
-	sent := c.Request().Header
-	if sessionOf(c) != nil || h.keys.API.Is(edge.Header(sent, edge.HeaderAPI)) {
+	caller, token := edge.CallerOf(ctx), in.Token
+	if caller.APIKey || caller.Session != nil {
 		return b, nil
 	}
-	token := edge.Header(sent, edge.HeaderBuildToken)
 	if token == "" || time.Since(b.SubmittedAt) > h.tokenLife || b.TokenHash.IsZero() || !b.TokenHash.Equal(store.HashToken(token)) {
 		return store.Build{}, store.NewError(store.Forbidden, "Invalid or expired build token")
 	}
 	return b, nil
 }
 
-func (h *builds) status(ctx context.Context, c echo.Context) (any, error) {
-	b, err := h.find(ctx, c)
+func (h *builds) status(ctx context.Context, in api.BuildAccess) (api.BuildStatus, error) {
+	b, err := h.find(ctx, in)
 	return api.NewBuildStatus(b), err
 }
 
-func (h *builds) show(ctx context.Context, c echo.Context) (any, error) {
-	b, err := h.find(ctx, c)
+func (h *builds) show(ctx context.Context, in api.BuildPath) (api.BuildItem, error) {
+	b, err := h.store.Find(ctx, string(in.ID))
 	return api.NewBuildItem(b), err
 }
 
-func (h *builds) list(_ context.Context, c echo.Context) (any, error) {
-	filter, err := h.filter(c)
-	if err != nil {
-		return nil, err
+func (h *builds) list(_ context.Context, in api.BuildFilter) (edge.List, error) {
+	f := store.BuildFilter{WorkerID: in.WorkerID, Platform: store.Platform(in.Platform)}
+	switch v := store.BuildState(in.Status); v {
+	case "":
+	case store.Failed: // for old clients, failed includes cancelled
+		f.States = []store.BuildState{store.Failed, store.Cancelled}
+	default:
+		f.States = []store.BuildState{v}
 	}
-	items := edge.ListOf(filter.Limit, h.pages(filter), api.NewBuildItem)
-	if c.QueryParam("format") == "object" {
+	items := edge.ListOf(listLimit(in.Limit), h.pages(f), api.NewBuildItem)
+	if in.Format == "object" {
 		return items.In("builds", true), nil
 	}
 	return items, nil
@@ -77,29 +101,7 @@ func (h *builds) pages(f store.BuildFilter) func(ctx context.Context, last *stor
 	}
 }
 
-func (h *builds) filter(c echo.Context) (store.BuildFilter, error) {
-	f := store.BuildFilter{WorkerID: c.QueryParam("worker_id"), Platform: store.Platform(c.QueryParam("platform"))}
-	switch v := store.BuildState(c.QueryParam("status")); v {
-	case "":
-	case store.Failed: // for old clients, failed includes cancelled
-		f.States = []store.BuildState{store.Failed, store.Cancelled}
-	case store.Pending, store.Assigned, store.Building, store.Completed, store.Cancelled:
-		f.States = []store.BuildState{v}
-	default:
-		return f, edge.Invalid("Invalid status")
-	}
-	if f.Platform != "" && !f.Platform.Valid() {
-		return f, edge.Invalid("Valid platform required (ios|android)")
-	}
-	if f.WorkerID != "" && !store.ValidID(f.WorkerID) {
-		return f, edge.Invalid("Invalid worker_id")
-	}
-	limit, err := edge.LimitParam(c, maxList, 0)
-	f.Limit = min(limit, maxList)
-	return f, err
-}
-
-func (h *builds) active(context.Context, echo.Context) (any, error) {
+func (h *builds) active(context.Context, api.None) (edge.List, error) {
 	held := h.pages(store.BuildFilter{States: []store.BuildState{store.Assigned, store.Building}})
 	return edge.ListOf(maxList, held, api.NewActiveBuild).In("builds", false), nil
 }
@@ -107,7 +109,7 @@ func (h *builds) active(context.Context, echo.Context) (any, error) {
 // serveDownload waits for a turn before download. Who shows only a build's token is limited
 // by build and by address, apart from those who show a right key.
 func (h *builds) serveDownload(c echo.Context, r *edge.Route) error {
-	if h.keys.API.Is(edge.Header(c.Request().Header, edge.HeaderAPI)) {
+	if h.edge.Keys.API.Is(edge.Header(c.Request().Header, edge.HeaderAPI)) {
 		return h.edge.Transfer(c, r)
 	}
 	id := c.Param("id")
@@ -119,18 +121,18 @@ func (h *builds) serveDownload(c echo.Context, r *edge.Route) error {
 	return edge.InTurn(c, h.edge.Guests, h.edge.Addr(c), func() error { return h.edge.Admit(c, r) })
 }
 
-// download handles GET /api/builds/:id/download, and the same with /result or /source
-// appended.
-func (h *builds) download(ctx context.Context, c echo.Context) (any, error) {
-	kind := c.Param("type")
-	if kind != "" && kind != string(store.ResultFile) && kind != string(store.SourceFile) {
-		return nil, edge.Invalid("Invalid file type")
-	}
-	b, err := h.find(ctx, c)
+// fileOfBuild is the input of both downloads. A wrong type is told before a wrong id.
+type fileOfBuild struct {
+	Type string `path:"type" enum:"source,result" invalid:"Invalid file type"`
+	api.BuildAccess
+}
+
+func (h *builds) download(ctx context.Context, c echo.Context, in fileOfBuild) (any, error) {
+	b, err := h.find(ctx, in.BuildAccess)
 	switch {
 	case err != nil:
 		return nil, err
-	case kind == string(store.SourceFile):
+	case in.Type == string(store.SourceFile):
 		return sendFile(ctx, h.edge, c, h.files, b.Source, "Source not found", edge.Download{ContentType: "application/zip", Name: b.ID + ".zip"})
 	case b.State != store.Completed:
 		return nil, store.NewError(store.InvalidState, "Build not completed")
@@ -148,9 +150,10 @@ func took(b store.Build) time.Duration {
 	return time.Since(b.StartedAt)
 }
 
-func (h *builds) cancel(ctx context.Context, id string) (any, error) {
+func (h *builds) cancel(ctx context.Context, in api.BuildPath) (reply api.Cancelled, err error) {
+	id := string(in.ID)
 	if err := h.store.Cancel(ctx, id); err != nil {
-		return nil, err
+		return reply, err
 	}
 	u := store.BuildUpdate{BuildID: id, State: store.Cancelled, Step: store.Step{What: store.StepEnded}}
 	if b, err := h.store.Find(ctx, id); err == nil { // otherwise the event just says less
@@ -159,4 +162,39 @@ func (h *builds) cancel(ctx context.Context, id string) (any, error) {
 	}
 	h.publish(store.TopicBuildUpdated, u)
 	return api.Cancelled{Status: string(store.Cancelled), Success: true}, nil
+}
+
+// patch sets the priority of a pending build. A parked poll may get the build at once.
+func (h *builds) patch(ctx context.Context, in api.PatchBuildIn) (reply api.BuildItem, err error) {
+	if in.Body.Priority == nil {
+		return reply, edge.Invalid("priority required")
+	}
+	if p := *in.Body.Priority; p < store.MinPriority || p > store.MaxPriority {
+		return reply, edge.Invalid("priority must be -10 to 10")
+	}
+	ref, err := h.store.SetPriority(ctx, string(in.ID), *in.Body.Priority)
+	if err != nil {
+		return reply, err
+	}
+	h.queue.Requeued([]store.BuildRef{ref})
+	h.publish(store.TopicBuildUpdated, store.BuildUpdate{BuildID: ref.ID, State: store.Pending, Platform: ref.Platform})
+	return h.show(ctx, api.BuildPath{ID: in.ID})
+}
+
+// requeue makes an assigned or running build pending again, for an operator whose worker is
+// stuck. The worker learns of it when another one has the build.
+func (h *builds) requeue(ctx context.Context, in api.RequeueBuildIn) (reply api.BuildItem, err error) {
+	what := entry{"requeue", "build/" + string(in.ID), in.Body.Reason, change(nil)}
+	err = h.audit.do(ctx, what, func(ctx context.Context) error {
+		ref, err := h.store.Requeue(ctx, string(in.ID))
+		if err == nil {
+			h.queue.Requeued([]store.BuildRef{ref})
+			h.publish(store.TopicBuildUpdated, store.Lost(ref, store.Pending, store.LostRequeued))
+		}
+		return err
+	})
+	if err != nil {
+		return reply, err
+	}
+	return h.show(ctx, api.BuildPath{ID: in.ID})
 }

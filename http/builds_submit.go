@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"mime/multipart"
-	"net/http"
-	"time"
 
 	"github.com/labstack/echo/v4"
 
@@ -17,13 +15,6 @@ import (
 	"takt/store/tracing"
 )
 
-// queueFullRetry is the Retry-After of a client that finds the queue full.
-const queueFullRetry = 5 * time.Second
-
-func queueFull() error {
-	return &store.Error{Code: store.QueueFull, Message: "Build queue full, try again later", RetryAfter: queueFullRetry}
-}
-
 // submissions makes builds.
 type submissions struct {
 	edge   *edge.Server
@@ -32,6 +23,16 @@ type submissions struct {
 	store  Builds
 	queue  Queue
 	forms  *uploads
+}
+
+func (h *submissions) routes() []edge.Route {
+	submit, legacy := h.edge.Of(api.SubmitBuild.Route), h.edge.Of(api.SubmitBuildLegacy.Route)
+	submit.Handle, legacy.Handle = h.submitWith(api.SubmitBuild.Status), h.submitWith(api.SubmitBuildLegacy.Status)
+	all := []edge.Route{submit, legacy, edge.On(h.edge, api.RetryBuild, h.retry)}
+	for i := range all {
+		all[i].Root = buildTrace
+	}
+	return all
 }
 
 // submission is the part of a POST /api/builds form that has arrived.
@@ -69,7 +70,7 @@ func buildTrace(ctx context.Context) context.Context {
 	return context.WithValue(tracing.Build(ctx, id, 0), submissionKey{}, id)
 }
 
-// submitWith handles POST /api/builds (201) and POST /api/builds/submit (200).
+// submitWith returns what submits a build and answers with status.
 func (h *submissions) submitWith(status int) edge.Handler {
 	return func(ctx context.Context, c echo.Context) (any, error) {
 		again, err := edge.ReadOnce(c.Request().Header, h.cfg.APIKey)
@@ -82,7 +83,7 @@ func (h *submissions) submitWith(status int) edge.Handler {
 			return nil, err
 		}
 		if again == nil && h.queue.Full(ctx) { // before the body is read; Submit decides
-			return nil, queueFull()
+			return nil, store.ErrQueueFull()
 		}
 		in := &submission{id: submissionID(ctx), once: again}
 		defer in.discard()
@@ -180,33 +181,32 @@ func (in *submission) stage(ctx context.Context, sub *store.Submission) (files [
 	return []store.Staged{in.source, in.certs}, err
 }
 
-// retry handles POST /api/builds/:id/retry: it creates a build with copies of the old
-// one's files, so that the client need not send them again. The old build may be in any
-// state.
-func (h *submissions) retry(ctx context.Context, c echo.Context) (any, error) {
-	old, err := h.builds.find(ctx, c)
+// retry creates a build with copies of the old one's files, so that the client need not send
+// them again. The old build may be in any state.
+func (h *submissions) retry(ctx context.Context, in api.BuildAccess) (reply api.Retried, err error) {
+	old, err := h.builds.find(ctx, in)
 	if err != nil {
-		return nil, err
+		return reply, err
 	}
 	if h.queue.Full(ctx) { // before files are copied; Submit decides
-		return nil, queueFull()
+		return reply, store.ErrQueueFull()
 	}
 	if err := h.forms.files.Room(); err != nil {
-		return nil, err
+		return reply, err
 	}
 	if err := h.store.RetryWaits(ctx, old.ID); err != nil {
-		return nil, err
+		return reply, err
 	}
-	in := &submission{id: submissionID(ctx), platform: old.Platform, priority: old.Priority, labels: old.Labels, retryOf: old.ID}
-	defer in.discard()
-	if err := h.copyFiles(ctx, old, in); err != nil {
-		return nil, err
+	made := &submission{id: submissionID(ctx), platform: old.Platform, priority: old.Priority, labels: old.Labels, retryOf: old.ID}
+	defer made.discard()
+	if err := h.copyFiles(ctx, old, made); err != nil {
+		return reply, err
 	}
 	token := store.NewBuildToken()
-	b, err := h.record(ctx, in, http.StatusOK, token)
-	made := api.NewSubmitted(b, token)
+	b, err := h.record(ctx, made, api.RetryBuild.Status, token)
+	first := api.NewSubmitted(b, token)
 	return api.Retried{
-		ID: made.ID, Status: made.Status, SubmittedAt: made.SubmittedAt, AccessToken: token, OriginalBuildID: old.ID,
+		ID: first.ID, Status: first.Status, SubmittedAt: first.SubmittedAt, AccessToken: token, OriginalBuildID: old.ID,
 	}, err
 }
 

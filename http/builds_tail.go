@@ -2,6 +2,7 @@ package http
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"maps"
 	"math"
@@ -35,6 +36,29 @@ type tails struct {
 	reads    chan struct{} // one token for each stream that reads rows
 	tokens   chan struct{} // one token for each stream opened with a build token only
 	interval time.Duration // see Config.TailInterval
+	access   func(c echo.Context) (api.BuildAccess, error)
+	lines    func(c echo.Context) (linesIn, error)
+}
+
+func newTails(s *edge.Server, builds *builds, logs *followers, cfg Config) *tails {
+	return &tails{
+		edge: s, builds: builds, logs: logs, interval: cfg.TailInterval, reads: make(chan struct{}, tailReads),
+		tokens: make(chan struct{}, max(1, s.Config.MaxStreams/4)),
+		access: edge.Reader[api.BuildAccess](), lines: edge.Reader[linesIn](),
+	}
+}
+
+func (h *tails) routes() []edge.Route {
+	r := h.edge.Of(api.ReadLogs.Route)
+	r.Serve = h.serve
+	return []edge.Route{r}
+}
+
+// linesIn is an [api.ReadLogsIn] whose id is checked last.
+type linesIn struct {
+	After int64 `query:"after" min:"0"`
+	Limit int   `query:"limit" min:"1"`
+	api.BuildAccess
 }
 
 // serve handles GET /api/builds/:id/logs. A levelled request checks access to the log. A
@@ -48,9 +72,13 @@ func (h *tails) serve(c echo.Context, r *edge.Route) error {
 	if err != nil {
 		return err
 	}
+	in, err := h.access(c)
+	if err != nil {
+		return err
+	}
 	var b store.Build
 	err = h.edge.Do(c, r, func(ctx context.Context) (err error) {
-		b, err = h.builds.find(ctx, c)
+		b, err = h.builds.find(h.edge.WithCaller(ctx, c), in)
 		return err
 	})
 	if err != nil {
@@ -68,7 +96,7 @@ func (h *tails) serve(c echo.Context, r *edge.Route) error {
 // share takes one of the streams that build tokens may use. A client with the API key
 // needs none, because the rest is kept for it.
 func (h *tails) share(c echo.Context) (leave func(), err error) {
-	if h.builds.keys.API.Is(edge.Header(c.Request().Header, edge.HeaderAPI)) {
+	if h.edge.Keys.API.Is(edge.Header(c.Request().Header, edge.HeaderAPI)) {
 		return func() {}, nil
 	}
 	select {
@@ -82,21 +110,18 @@ func (h *tails) share(c echo.Context) (leave func(), err error) {
 // serveLines answers with the lines so far, page by page. It has no default limit because
 // old clients compare the number of lines with what they have shown.
 func (h *tails) serveLines(c echo.Context, r *edge.Route) error {
-	after, err := edge.Sequence("after", c.QueryParam("after"))
+	in, err := h.lines(c)
 	if err != nil {
 		return err
 	}
-	left, err := edge.LimitParam(c, math.MaxInt, 0)
-	if err != nil {
-		return err
-	}
+	left := cmp.Or(in.Limit, math.MaxInt)
 	var b store.Build
 	var t store.Tail
 	err = h.edge.Do(c, r, func(ctx context.Context) (err error) {
-		if b, err = h.builds.find(ctx, c); err != nil {
+		if b, err = h.builds.find(h.edge.WithCaller(ctx, c), in.BuildAccess); err != nil {
 			return err
 		}
-		if t, err = h.read(ctx, b.ID, after, min(left, tailPage)); err != nil || t.More && len(t.Lines) < left {
+		if t, err = h.read(ctx, b.ID, in.After, min(left, tailPage)); err != nil || t.More && len(t.Lines) < left {
 			return err
 		}
 		return h.edge.Reply(c, api.Logs{BuildID: b.ID, Logs: edge.Each(t.Lines, api.NewLogEntry)})

@@ -292,10 +292,11 @@ func (d *dashboard) downloadBuild(c echo.Context, r *edge.Route) error {
 func retried(handle edge.Handler) edge.Handler {
 	return func(ctx context.Context, c echo.Context) (any, error) {
 		reply, err := handle(ctx, c)
-		if made, ok := reply.(api.Retried); ok && err == nil {
-			return seeOther("/builds/" + made.ID), nil
+		if err != nil {
+			return nil, err
 		}
-		return reply, err
+		made := reply.(edge.Reply).Body.(api.Retried) //nolint:forcetypeassert // it is the handler of api.RetryBuild
+		return seeOther("/builds/" + made.ID), nil
 	}
 }
 

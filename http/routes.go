@@ -14,14 +14,11 @@ import (
 // routes lists every route of this server.
 func (s *Server) routes(d Deps, cfg Config) []edge.Route {
 	sh, forms := s.Server, newUploads(s.Config, d.Files)
-	guests := max(1, cfg.MaxTransfers/4)
-	builds := &builds{sh, d.Builds, d.Files, d.Publish, s.Keys, cfg.BuildTokenLife, edge.NewShare("downloads of a build", guests+edge.TurnQueue, max(4, guests/8))}
+	audit := &audit{sh, s.Keys, d.Audit, d.Background, d.Auditor}
+	builds := newBuilds(sh, audit, cfg, d)
 	submissions := &submissions{sh, cfg, builds, d.Builds, d.Queue, forms}
 	holders := &holders{sh, cfg, d.Builds, s.logs, d.Queue, d.Tokens, d.Publish, forms, make(chan struct{}, unpacksAtOnce)}
-	priorities := &priorities{builds, d.Queue}
-	audit := &audit{sh, s.Keys, d.Audit, d.Background, d.Auditor}
-	requeues := &requeues{builds, audit, d.Queue}
-	tails := &tails{sh, builds, s.logs, make(chan struct{}, tailReads), make(chan struct{}, max(1, s.Config.MaxStreams/4)), cfg.TailInterval}
+	tails := newTails(sh, builds, s.logs, cfg)
 	polls := newPolls(sh, cfg, d.Queue, d.Tokens, s.parked)
 	workers := newWorkers(sh, audit, cfg, d)
 	diagnostics := &diagnostics{sh, d.Workers, d.Files, d.Queue, d.Publish}
@@ -43,8 +40,6 @@ func (s *Server) routes(d Deps, cfg Config) []edge.Route {
 		head = http.MethodGet + " " + http.MethodHead
 		post = http.MethodPost
 		both = http.MethodGet + " " + http.MethodPost
-		put  = http.MethodPut
-		del  = http.MethodDelete
 	)
 	// own is for a route that streams, parks or has a limit of its own.
 	own := func(method, path string, a api.Access, d api.Class, serve func(c echo.Context, r *edge.Route) error, handle edge.Handler) edge.Route {
@@ -59,14 +54,6 @@ func (s *Server) routes(d Deps, cfg Config) []edge.Route {
 	}
 	form := func(path string, files int64, handle edge.Handler) edge.Route {
 		return edge.Route{Method: post, Path: path, Access: api.APIKey, Class: api.Transfer, Body: files + edge.FormSlack, Serve: s.Transfer, Handle: handle}
-	}
-	// makes is for a route that makes a build.
-	makes := func(r edge.Route) edge.Route {
-		r.Root = buildTrace
-		return r
-	}
-	admin := func(method, path string, handle edge.Handler) edge.Route {
-		return own(method, path, api.AdminKey, api.Ops, s.Direct, handle)
 	}
 	// screen is a page and its stream of changes; the functions after it are for a
 	// browser's other requests. Operators' routes are not levelled, like /admin.
@@ -84,28 +71,14 @@ func (s *Server) routes(d Deps, cfg Config) []edge.Route {
 	}
 
 	table := slices.Concat(
-		workers.routes(), diagnostics.routes(), deployments.routes(), throttle.routes(), queues.routes(), events.routes(),
-		figures.routes(), health.routes(), tree.routes(), timeouts.routes(), heijunka.routes(), audit.routes(), drills.routes(), inside.routes(),
+		builds.routes(), submissions.routes(), tails.routes(), workers.routes(), diagnostics.routes(),
+		deployments.routes(), throttle.routes(), queues.routes(), events.routes(), figures.routes(), health.routes(), tree.routes(), timeouts.routes(), heijunka.routes(), audit.routes(), drills.routes(), inside.routes(),
 	)
 	// handle is the handler of an endpoint, for the forms of pages.
 	handle := func(id string) edge.Handler {
 		return table[slices.IndexFunc(table, func(r edge.Route) bool { return r.ID == id })].Handle
 	}
 	return append(table, []edge.Route{
-		makes(form("/api/builds", cfg.MaxSource+cfg.MaxCerts, submissions.submitWith(http.StatusCreated))),
-		makes(form("/api/builds/submit", cfg.MaxSource+cfg.MaxCerts, submissions.submitWith(http.StatusOK))),
-		row(get, "/api/builds", api.APIKey, api.Query, builds.list),
-		row(get, "/api/builds/active", api.APIKey, api.Query, builds.active),
-		row(get, "/api/builds/:id", api.APIKey, api.Query, builds.show),
-		row(http.MethodPatch, "/api/builds/:id", api.APIKey, api.Submit, priorities.patch),
-		row(get, "/api/builds/:id/status", api.BuildKey, api.Query, builds.status),
-		own(get, "/api/builds/:id/logs", api.BuildKey, api.Query, tails.serve, nil),
-		own(head, "/api/builds/:id/download", api.BuildKey, api.Transfer, builds.serveDownload, builds.download),
-		own(head, "/api/builds/:id/download/:type", api.BuildKey, api.Transfer, builds.serveDownload, builds.download),
-		row(post, "/api/builds/:id/cancel", api.APIKey, api.Submit, edge.ByID(buildNotFound, builds.cancel)),
-		makes(row(post, "/api/builds/:id/retry", api.BuildKey, api.Submit, submissions.retry)),
-		admin(post, "/api/builds/:id/requeue", requeues.requeue),
-
 		file(head, "/api/builds/:id/source", api.WorkerKey, holders.source),
 		file(head, "/api/builds/:id/certs", api.WorkerKey, holders.certs),
 		file(get, "/api/builds/:id/certs-secure", api.HolderKey, holders.certsSecure),
@@ -123,8 +96,8 @@ func (s *Server) routes(d Deps, cfg Config) []edge.Route {
 		visit(post, "/logout", dash.logout),
 		visit(get, "/assets/:name", dash.asset),
 		fetch("/search", dash.search),
-		own(head, "/builds/:id/download", api.Reader, api.Transfer, dash.downloadBuild, builds.download),
-		own(head, "/builds/:id/download/:type", api.Reader, api.Transfer, dash.downloadBuild, builds.download),
+		own(head, "/builds/:id/download", api.Reader, api.Transfer, dash.downloadBuild, handle(api.DownloadResult.ID)),
+		own(head, "/builds/:id/download/:type", api.Reader, api.Transfer, dash.downloadBuild, handle(api.DownloadFile.ID)),
 		screen("/fleet", api.Reader, &page{"fleet", "Fleet", dash.loadFleet}),
 		screen("/fleet/:id", api.Reader, &page{"worker", "Worker", dash.loadWorker}),
 		screen("/queue", api.Reader, &page{"queue", "Queue", dash.loadQueue}),
@@ -138,10 +111,10 @@ func (s *Server) routes(d Deps, cfg Config) []edge.Route {
 		screen("/deployments", api.Reader, &page{"deployments", "Deployments", dash.loadDeployments}),
 		screen("/deployments/:id", api.Reader, &page{"deployment", "Deployment", dash.loadDeployment}),
 		screen("/audit", api.Operator, &page{"audit", "Audit", dash.loadAudit}),
-		perform("/builds/:id/cancel", api.Reader, act{name: "cancel", handle: edge.ByID(buildNotFound, builds.cancel), target: "build"}),
-		perform("/builds/:id/retry", api.Reader, act{name: "retry", handle: retried(submissions.retry), target: "build"}),
-		perform("/builds/:id/requeue", api.Operator, act{name: "requeue", handle: requeues.requeue, fields: "reason", why: true}),
-		perform("/builds/:id/priority", api.Reader, act{name: "priority", handle: priorities.patch, fields: "priority:int", target: "build"}),
+		perform("/builds/:id/cancel", api.Reader, act{name: "cancel", handle: handle(api.CancelBuild.ID), target: "build"}),
+		perform("/builds/:id/retry", api.Reader, act{name: "retry", handle: retried(handle(api.RetryBuild.ID)), target: "build"}),
+		perform("/builds/:id/requeue", api.Operator, act{name: "requeue", handle: handle(api.RequeueBuild.ID), fields: "reason", why: true}),
+		perform("/builds/:id/priority", api.Reader, act{name: "priority", handle: handle(api.PatchBuild.ID), fields: "priority:int", target: "build"}),
 		perform("/fleet/:id/drain", api.Reader, act{name: "drain", handle: handle(api.DrainWorker.ID), fields: "reason", target: "worker", why: true}),
 		perform("/fleet/:id/resume", api.Reader, act{name: "resume", handle: handle(api.ResumeWorker.ID), fields: "reason", target: "worker", why: true}),
 		perform("/fleet/:id/delete", api.Reader, act{name: "delete", handle: handle(api.DeleteWorker.ID), target: "worker", why: true}),

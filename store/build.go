@@ -121,6 +121,11 @@ const (
 	ResultFile FileKind = "result"
 )
 
+// ErrQueueFull returns the answer to a submitter while the queue is full.
+func ErrQueueFull() error {
+	return &Error{Code: QueueFull, Message: "Build queue full, try again later", RetryAfter: 5 * time.Second}
+}
+
 // Submission is a new build as its submitter asks for it.
 type Submission struct {
 	ID        string

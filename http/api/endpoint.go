@@ -196,16 +196,15 @@ func NewDecoder[T any]() Decoder[T] {
 // Read reads and checks the endpoint's input, see [Decoder.Read].
 func (e *Endpoint[In, Out]) Read(r Request) (In, error) { return e.decoder.Read(r) }
 
-// Read reads the parameters in the order of their fields, then the body, and stops at the
-// first error. A [Checker] is checked before its body is read, a body after. Errors are
+// Read reads the parameters and the body in the order of their fields, and stops at the first
+// error. A [Checker] is checked before its body is read, a body after. Errors are
 // InvalidArgument unless a parameter's type says otherwise: an impossible id in a path is
 // NotFound.
 func (t *Decoder[T]) Read(r Request) (in T, err error) {
 	v := reflect.ValueOf(&in).Elem()
-	for i := range t.input.params {
-		if err := t.input.params[i].read(r, v); err != nil {
-			return in, err
-		}
+	before, after := t.input.params[:t.input.first], t.input.params[t.input.first:]
+	if err := readAll(before, r, v); err != nil {
+		return in, err
 	}
 	target := v
 	switch t.input.body {
@@ -222,7 +221,10 @@ func (t *Decoder[T]) Read(r Request) (in T, err error) {
 	if err := r.JSON(body, t.input.loose); err != nil {
 		return in, err
 	}
-	return in, check(body)
+	if err := check(body); err != nil {
+		return in, err
+	}
+	return in, readAll(after, r, v)
 }
 
 func check(v any) error {

@@ -76,6 +76,25 @@ func TestInputsAreReadAndChecked(t *testing.T) {
 	}
 }
 
+func TestInputsAreReadInTheOrderOfTheirFields(t *testing.T) {
+	d := NewDecoder[struct {
+		Limit int       `query:"limit" min:"1"`
+		Body  trialBody `body:"json"`
+		ID    BuildID   `path:"id"`
+	}]()
+	in := sent{"query limit": "x", "body": "wrong", "path id": "a/b"}
+	for _, step := range []struct{ wrong, right, text string }{
+		{"query limit", "1", "limit must be a positive whole number"}, {"body", "yes", "text must not be wrong"}, {"path id", "b1", "Build not found"},
+	} {
+		_, err := d.Read(in)
+		require.ErrorContains(t, err, step.text)
+		in[step.wrong] = step.right
+	}
+	got, err := d.Read(in)
+	require.NoError(t, err)
+	require.Equal(t, BuildID("b1"), got.ID)
+}
+
 func TestCallsCarryTheirInput(t *testing.T) {
 	e := trialEndpoint(t)
 	c, err := e.Call(trial{ID: "b1", Limit: 3, Follow: true, Worker: "w", Body: trialBody{"x"}})

@@ -47,6 +47,7 @@ type param struct {
 // input is how the type of an endpoint's input is read and written.
 type input struct {
 	params []param
+	first  int  // how many of params are read before the body
 	body   int  // the index of the body's field, wholeBody or noBody
 	loose  bool // a request without a body may have any Content-Type
 	omit   bool // clients send no body that is zero
@@ -64,6 +65,7 @@ func inputOf(t reflect.Type) (in input, err error) {
 	for _, f := range reflect.VisibleFields(t) {
 		if how, ok := f.Tag.Lookup("body"); ok {
 			in.body, in.loose, in.omit = f.Index[0], how == "loose", how != "json"
+			in.first = len(in.params)
 			continue
 		}
 		for _, from := range [...]string{"path", "query", "header"} {
@@ -80,6 +82,9 @@ func inputOf(t reflect.Type) (in input, err error) {
 			}
 			in.params = append(in.params, p)
 		}
+	}
+	if in.body < 0 {
+		in.first = len(in.params)
 	}
 	return in, nil
 }
@@ -111,6 +116,16 @@ func paramOf(f reflect.StructField, in, name string) (p param, err error) {
 		}
 	}
 	return p, nil
+}
+
+// readAll sets the fields of in that belong to params.
+func readAll(params []param, r Request, in reflect.Value) error {
+	for i := range params {
+		if err := params[i].read(r, in); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // read sets the parameter's field of in from r.

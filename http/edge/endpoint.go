@@ -35,10 +35,10 @@ func On[In, Out any](s *Server, e api.Endpoint[In, Out], handle func(ctx context
 // [api.Decoder].
 func OnAs[In, As, Out any](s *Server, e api.Endpoint[In, Out], handle func(ctx context.Context, in As) (Out, error)) Route {
 	s.plain[e.ID] = handle
-	decoder, status := api.NewDecoder[As](), e.Status
+	read, status := Reader[As](), e.Status
 	r := s.Of(e.Route)
 	r.Handle = func(ctx context.Context, c echo.Context) (any, error) {
-		in, err := decoder.Read(request{c})
+		in, err := read(c)
 		if err != nil {
 			return nil, err
 		}
@@ -52,6 +52,27 @@ func OnAs[In, As, Out any](s *Server, e api.Endpoint[In, Out], handle func(ctx c
 		return Reply{Status: status, Body: out}, nil
 	}
 	return r
+}
+
+// OnRequest is [OnAs] for a handler that needs the request itself: it reads a form, or sends
+// its reply, for which it returns nil.
+func OnRequest[In, As, Out any](s *Server, e api.Endpoint[In, Out], handle func(ctx context.Context, c echo.Context, in As) (any, error)) Route {
+	read := Reader[As]()
+	r := s.Of(e.Route)
+	r.Handle = func(ctx context.Context, c echo.Context) (any, error) {
+		in, err := read(c)
+		if err != nil {
+			return nil, err
+		}
+		return handle(ctx, c, in)
+	}
+	return r
+}
+
+// Reader returns a function that reads an input from a request, see [api.Decoder].
+func Reader[In any]() func(c echo.Context) (In, error) {
+	decoder := api.NewDecoder[In]()
+	return func(c echo.Context) (In, error) { return decoder.Read(request{c}) }
 }
 
 // OnList is [On] for a long list, which is read and sent page by page.

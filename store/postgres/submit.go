@@ -164,7 +164,7 @@ func (b *Builds) insertIn(ctx context.Context, op operation, all []*addition, co
 		}
 		for i, a := range all {
 			if a.err = nil; i >= room {
-				a.err = queueFull()
+				a.err = store.ErrQueueFull()
 			}
 		}
 		all := all[:room]
@@ -245,13 +245,6 @@ func (b *Builds) countRoom(ctx context.Context, tx pgx.Tx, n int) (room int, err
 	b.db.pending.counted(pending + room) // includes these builds; too many if their insert fails
 	return room, nil
 }
-
-func queueFull() error {
-	return &store.Error{Code: store.QueueFull, Message: "Build queue full, try again later", RetryAfter: queueFullRetry}
-}
-
-// queueFullRetry is how long a refused submitter should wait.
-const queueFullRetry = 5 * time.Second
 
 // sqlInsertBuilds adds builds, their files, their labels (NULL for none) and their first
 // log lines, and notifies every controller.
