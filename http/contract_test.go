@@ -2,8 +2,6 @@ package http_test
 
 import (
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -71,21 +69,18 @@ func (a answer) check(t *testing.T, route string, r reply) {
 // A route to come has to be promised, too.
 func TestEveryRouteIsPromised(t *testing.T) {
 	t.Parallel()
-	raw, err := os.ReadFile(filepath.Join("testdata", "routes.txt"))
-	require.NoError(t, err)
 	promised := map[string][]answer{}
 	for _, routes := range contract() {
 		maps.Copy(promised, routes)
 	}
-	var registered []string
-	for route := range strings.Lines(string(raw)) {
-		route = strings.TrimSpace(route)
+	var ours []string
+	for _, route := range registered(t) {
 		method, path, _ := strings.Cut(route, " ")
-		ours := strings.HasPrefix(path, "/api/") || path == "/health" || path == "/public/stats"
-		if !ours || method == "HEAD" { // the same as GET, without its body
+		known := strings.HasPrefix(path, "/api/") || path == "/health" || path == "/public/stats"
+		if !known || method == "HEAD" { // the same as GET, without its body
 			continue
 		}
-		registered = append(registered, route)
+		ours = append(ours, route)
 		answers := promised[route]
 		has := func(status int, text string) bool {
 			return slices.ContainsFunc(answers, func(a answer) bool {
@@ -100,7 +95,7 @@ func TestEveryRouteIsPromised(t *testing.T) {
 		require.True(t, !strings.Contains(path, "/builds/:id") || has(404, "Build not found"), "%s: unknown build", route)
 		require.True(t, !strings.Contains(path, "/workers/:id") && !strings.Contains(path, ":worker_id") || has(404, "Worker not found"), "%s: unknown worker", route)
 	}
-	require.ElementsMatch(t, registered, slices.Collect(maps.Keys(promised)))
+	require.ElementsMatch(t, ours, slices.Collect(maps.Keys(promised)))
 }
 
 // get, post and erase are requests that need nothing but a header.

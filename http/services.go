@@ -37,9 +37,14 @@ type navItem struct{ Page, Title, Key, Sub string }
 // navigation returns the pages of the services that run. The first one is where a login leads.
 func navigation(cfg Config) []navItem {
 	return slices.DeleteFunc([]navItem{
-		{"fleet", "Fleet", "f", "worker"}, {"queue", "Queue", "q", "-"}, {"builds", "Builds", "b", "build"},
-		{"tree", "Tree", "t", "order"}, {"heijunka", "Heijunka", "h", "-"}, {"throttle", "Throttle", "r", "-"},
-		{"deployments", "Deployments", "d", "deployment"}, {"audit", "Audit", "a", "-"},
+		{"fleet", "Fleet", "f", "worker"},
+		{"queue", "Queue", "q", "-"},
+		{"builds", "Builds", "b", "build"},
+		{"tree", "Tree", "t", "order"},
+		{"heijunka", "Heijunka", "h", "-"},
+		{"throttle", "Throttle", "r", "-"},
+		{"deployments", "Deployments", "d", "deployment"},
+		{"audit", "Audit", "a", "-"},
 	}, func(item navItem) bool { return !cfg.runs(pageServices[item.Page]) })
 }
 

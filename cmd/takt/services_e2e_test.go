@@ -29,7 +29,8 @@ type left struct {
 // ofServices has each service's part.
 var ofServices = map[string]left{ //nolint:gochecknoglobals // a table
 	api.ServiceBuilds: {
-		"/queue", []string{"orchestration/queue_manager", "orchestration/heartbeat_monitor"},
+		"/queue",
+		[]string{"orchestration/queue_manager", "orchestration/heartbeat_monitor"},
 		regexp.MustCompile(`^takt_(queue|builds?|workers?|storage|host_disk_free|http_polls)_`),
 		statements("count_builds", "pulse", "waiting", "suspects", "fleet_states", "running", "owed", "rollup", "list_builds"),
 	},

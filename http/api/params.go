@@ -196,7 +196,7 @@ func (p *param) write(c *Call, in reflect.Value) error {
 	case "header":
 		c.Header[p.name] = []string{v}
 	default:
-		if id, ok := field.Addr().Interface().(Identifier); ok && !store.ValidID(v) {
+		if id, ok := reflect.TypeAssert[Identifier](field.Addr()); ok && !store.ValidID(v) {
 			return store.NewError(store.InvalidArgument, fmt.Sprintf("%q is not a valid %s id", v, id.Kind()))
 		}
 		if p.name == "*" { // several segments

@@ -95,27 +95,6 @@ func tighten(node any) {
 
 func (c *Checker) paths() map[string]any { return c.doc["paths"].(map[string]any) }
 
-// Operations lists the document's operations, such as "GET /api/builds/{id}".
-func (c *Checker) Operations() (all []string) {
-	for path, item := range c.paths() {
-		for method := range item.(map[string]any) {
-			if method != "parameters" {
-				all = append(all, strings.ToUpper(method)+" "+path)
-			}
-		}
-	}
-	slices.Sort(all)
-	return all
-}
-
-// Public reports whether an operation needs no key.
-func (c *Checker) Public(operation string) bool {
-	method, path, _ := strings.Cut(operation, " ")
-	op := c.paths()[path].(map[string]any)[strings.ToLower(method)].(map[string]any)
-	security, ok := op["security"].([]any)
-	return ok && len(security) == 0
-}
-
 // operation finds the operation of a request; "" if the document has no such path.
 func (c *Checker) operation(method, path string) (pointer string, op map[string]any) {
 	if len(path) > 1 {

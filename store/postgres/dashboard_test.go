@@ -125,8 +125,10 @@ func TestQueueIsShownInTheOrderOfHandOuts(t *testing.T) {
 	gone, err := d.WaitingBuild(t.Context(), first.ID)
 	require.NoError(t, err)
 	require.Nil(t, gone)
-	require.NoError(t, b.touch(t.Context(), store.Beat{BuildID: first.ID, WorkerID: w.id,
-		Logs: []store.LogLine{{Level: store.Info, Message: "so far"}}, Kind: store.LineProgress, Facts: store.LineFacts{Percent: 42.9}}))
+	require.NoError(t, b.touch(t.Context(), store.Beat{
+		BuildID: first.ID, WorkerID: w.id,
+		Logs: []store.LogLine{{Level: store.Info, Message: "so far"}}, Kind: store.LineProgress, Facts: store.LineFacts{Percent: 42.9},
+	}))
 	require.NoError(t, b.touch(t.Context(), store.Beat{BuildID: first.ID, WorkerID: w.id, Logs: []store.LogLine{{Level: store.Info, Message: "Build progress: 99%"}}}))
 	running, err := d.Running(t.Context(), 0, 10)
 	require.NoError(t, err)

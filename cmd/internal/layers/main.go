@@ -48,7 +48,7 @@ func read(dir string) (graph, error) {
 		GoFiles                 []string
 		DepOnly                 bool
 	}
-	list := exec.Command("go", "list", "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles,DepOnly", dir)
+	list := exec.Command("go", "list", "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles,DepOnly", dir) //nolint:gosec // a developer names the package
 	list.Stderr = os.Stderr
 	out, err := list.Output()
 	if err != nil {
