@@ -75,6 +75,26 @@ func tied(parent, node *api.TreeNode) []*api.TreeNode {
 	}
 }
 
+// PlanOrder returns what an order to the tree that describe shows would stop and start, and
+// whether takt could serve no request after it. If the order would be refused even with
+// force, the error says why.
+func PlanOrder(describe func(all bool) api.TreeNode, action, path string) (shown api.Plan, last bool, err error) {
+	o := order{path: path, action: action, dryRun: true, force: true}
+	if !slices.Contains([]string{restart, terminate, start}, action) {
+		return shown, false, store.NewError(store.NotFound, "No such action: restart, terminate or start")
+	}
+	root := describe(false)
+	p, err := makePlan(&root, o)
+	if store.CodeOf(err) == store.NotFound {
+		root = describe(true)
+		p, err = makePlan(&root, o)
+	}
+	if err != nil {
+		return api.Plan{Action: action, Path: absolute(&root, path)}, false, err
+	}
+	return p.wire(o, 0), action == terminate && vital(&root, p.node), nil
+}
+
 // permitted returns why an order is refused, or nil. The supervisor may still refuse it.
 func permitted(root, parent, node *api.TreeNode, o order) error {
 	conflict := func(text string) error { return store.NewError(store.Conflict, node.Path+" "+text) }

@@ -62,10 +62,10 @@ func BenchmarkPages(b *testing.B) {
 	tree, deploying := newTreeWithOrders(), newDeploying(db.DB)
 	throttle, err := postgres.NewThrottle(db.DB)
 	require.NoError(b, err)
-	s, _ := newServer(b, takthttp.Deps{
-		Dashboard: postgres.NewDashboard(db.DB), Builds: postgres.NewBuilds(db.DB, postgres.BuildsConfig{}), Workers: postgres.NewWorkers(db.DB),
+	s, _ := newServerWith(b, takthttp.Deps{
+		Builds: postgres.NewBuilds(db.DB, postgres.BuildsConfig{}), Workers: postgres.NewWorkers(db.DB),
 		ThrottleStore: throttle, DeploymentStore: deploying, Heijunka: &lever{}, Tree: tree.tree, Operator: tree,
-	})
+	}, postgres.NewDashboard(db.DB))
 	at, _ := serve(b, s, listen(b))
 	client := &http.Client{Transport: &http.Transport{}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	defer client.CloseIdleConnections()

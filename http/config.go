@@ -2,7 +2,6 @@ package http
 
 import (
 	"cmp"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"time"
@@ -17,23 +16,14 @@ const DefaultBaseImageID = "ghcr.io/sethwebster/expo-free-agent-base:0.1.23"
 type Config struct {
 	edge.Config
 
-	// Services are those that this server has routes and pages of; none means all. The
-	// dependencies of the others are never used.
+	// Services are those that this server has routes of; none means all. The dependencies of
+	// the others are never used.
 	Services []string
 
-	// Secrets are the encryption keys, the current one first. The signatures of sessions
-	// depend on them, because who knows only the API key must not be able to test guesses
-	// of the admin key on a session of its own. If there are none, sessions end with the
-	// process.
-	Secrets [][]byte
 	// BuildTokenLife is how long a build's token is valid.
 	BuildTokenLife time.Duration
 	// BaseImageID is sent to workers with each build.
 	BaseImageID string
-
-	// PlainSessions allows dashboard sessions over plain HTTP from other machines. Anyone
-	// who can read that traffic then has the key.
-	PlainSessions bool
 
 	// PollRate is how many polls a second one worker may send. RegisterRate is how many
 	// registrations a second one remote address may send. Negative: no limit.
@@ -82,9 +72,6 @@ func (c Config) WithDefaults() Config {
 	c.BuildTokenLife = cmp.Or(c.BuildTokenLife, 30*24*time.Hour)
 	c.PollRate = cmp.Or(c.PollRate, 100)
 	c.RegisterRate = cmp.Or(c.RegisterRate, 5000)
-	if len(c.Secrets) == 0 {
-		c.Secrets = [][]byte{[]byte(rand.Text())}
-	}
 	c.MaxSource = cmp.Or(c.MaxSource, 500<<20)
 	c.MaxCerts = cmp.Or(c.MaxCerts, 10<<20)
 	c.MaxResult = cmp.Or(c.MaxResult, 1<<30)

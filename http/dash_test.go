@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	takthttp "takt/http"
+	"takt/http/dashboard"
 	"takt/store"
 	"takt/store/postgres"
 )
@@ -29,17 +30,14 @@ type dash struct {
 // setupDash logs in with key; "" is nobody.
 func setupDash(t *testing.T, key string, with ...func(*takthttp.Config)) *dash {
 	t.Helper()
-	return setupDashWith(t, key, func(*takthttp.Deps) {}, with...)
+	return setupDashWith(t, key, func(s dashboard.Store) dashboard.Store { return s }, with...)
 }
 
-// setupDashWith is setupDash with something else in the place of a dependency.
-func setupDashWith(t *testing.T, key string, replace func(*takthttp.Deps), with ...func(*takthttp.Config)) *dash {
+// setupDashWith is setupDash with something else in the place of the pages' data.
+func setupDashWith(t *testing.T, key string, pages func(dashboard.Store) dashboard.Store, with ...func(*takthttp.Config)) *dash {
 	t.Helper()
 	tree := newTreeWithOrders()
-	b := setupWith(t, func(d *takthttp.Deps) {
-		d.Tree, d.Operator = tree.tree, tree
-		replace(d)
-	}, with...)
+	b := setupPages(t, pages, func(d *takthttp.Deps) { d.Tree, d.Operator = tree.tree, tree }, with...)
 	d := &dash{bundle: b}
 	b.client = browserClient(t)
 	if key != "" {
@@ -334,9 +332,9 @@ func TestDashboardStreamNeverTakesAPageBack(t *testing.T) {
 	})
 }
 
-// outage is a Dashboard whose database can be away.
+// outage is a store of pages whose database can be away.
 type outage struct {
-	takthttp.Dashboard
+	dashboard.Store
 	away atomic.Bool
 }
 
@@ -344,7 +342,7 @@ func (o *outage) Fleet(ctx context.Context, f store.FleetFilter) ([]store.FleetR
 	if o.away.Load() {
 		return nil, nil, store.NewError(store.Unavailable, "The database is not available")
 	}
-	return o.Dashboard.Fleet(ctx, f)
+	return o.Store.Fleet(ctx, f)
 }
 
 // While the database is away a page shows what it showed last, or says that it will
@@ -352,7 +350,10 @@ func (o *outage) Fleet(ctx context.Context, f store.FleetFilter) ([]store.FleetR
 func TestDashboardPagesOutliveTheDatabase(t *testing.T) {
 	t.Parallel()
 	o := &outage{}
-	d := setupDashWith(t, adminKey, func(deps *takthttp.Deps) { o.Dashboard, deps.Dashboard = deps.Dashboard, o })
+	d := setupDashWith(t, adminKey, func(s dashboard.Store) dashboard.Store {
+		o.Store = s
+		return o
+	})
 	d.register("one")
 	require.Contains(t, d.ask("GET", "/fleet?sort=used", nil, nil).body, "one</a>")
 	o.away.Store(true)

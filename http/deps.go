@@ -210,7 +210,7 @@ type OAuth interface {
 	Install(ctx context.Context, state, secret, code string) (portal int64, err error)
 }
 
-// Deps is what a Server works with. All are required except TLS, Drill
+// Deps is what a Server works with. All are required except Serving, TLS, Drill
 // and those of services that are left out.
 type Deps struct {
 	Builds  Builds
@@ -236,8 +236,6 @@ type Deps struct {
 	Auditor   Auditor
 	// Debug describes the inside of the process, without secrets.
 	Debug func(ctx context.Context) api.Debug
-	// Dashboard reads the data of the dashboard's pages.
-	Dashboard Dashboard
 	// Throttle, ThrottleStore and OAuth serve HubSpot.
 	Throttle        Throttle
 	ThrottleStore   ThrottleStore
@@ -250,6 +248,9 @@ type Deps struct {
 	// Background runs what must outlive its request and the endpoint, such as an
 	// operator's order. It returns at once; run's context ends with the process.
 	Background func(run func(ctx context.Context))
+	// Serving is called when a Serve begins to accept connections, and end when it returns.
+	// ctx ends with the last request. nil does nothing.
+	Serving func(ctx context.Context) (end func())
 	// TLS is the server's certificate; nil serves plain HTTP.
 	TLS *edge.Certificate
 	// Observed are the metrics that handlers observe. Defaults to ones that nobody reads.

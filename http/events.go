@@ -40,6 +40,11 @@ func (s *Server) Publish(e Event) {
 	}
 }
 
+// LatestEvents returns the data of the last n events of a topic that keep wants, newest first.
+func (s *Server) LatestEvents(topic string, n int, keep func(any) bool) []any {
+	return s.ring.Latest(topic, n, keep)
+}
+
 // DeploymentChanged wakes the streams of a deployment. It never blocks.
 func (s *Server) DeploymentChanged(id string) { s.changed.wake(id) }
 

@@ -117,10 +117,10 @@ type metricsForm struct {
 // per metricsAge.
 func (h *health) metrics(k *edge.Keys) edge.Handler {
 	formats := []expfmt.Format{expfmt.NewFormat(expfmt.TypeTextPlain), expfmt.NewFormat(expfmt.TypeOpenMetrics), expfmt.NewFormat(expfmt.TypeProtoDelim)}
-	rendered := map[metricsForm]*memo[[]byte]{}
+	rendered := map[metricsForm]*edge.Memo[[]byte]{}
 	for _, format := range formats {
 		for i := range 4 {
-			rendered[metricsForm{format.FormatType(), i&1 > 0, i&2 > 0}] = &memo[[]byte]{life: metricsAge}
+			rendered[metricsForm{format.FormatType(), i&1 > 0, i&2 > 0}] = &edge.Memo[[]byte]{Life: metricsAge}
 		}
 	}
 	return func(ctx context.Context, c echo.Context) (any, error) {
@@ -132,7 +132,7 @@ func (h *health) metrics(k *edge.Keys) edge.Handler {
 		if !form.traces && (edge.Header(sent, edge.HeaderAPI) != "" || edge.Header(sent, edge.HeaderAdmin) != "") {
 			return nil, h.edge.Wrong.Note(h.edge.Addr(c), edge.ErrWrongKey, time.Now())
 		}
-		body, err := rendered[form].get(ctx, func(context.Context) ([]byte, error) { return form.render(h.gatherer) })
+		body, err := rendered[form].Get(ctx, func(context.Context) ([]byte, error) { return form.render(h.gatherer) })
 		if err != nil {
 			return nil, err
 		}

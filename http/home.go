@@ -100,7 +100,7 @@ func (h *figures) home() edge.Handler {
 			data.Stats = stats
 		case store.IsUnavailable(err):
 			status = http.StatusServiceUnavailable
-			header.Set("Retry-After", "10")
+			edge.SetRetryAfter(header, 10*time.Second)
 		default:
 			return nil, err
 		}

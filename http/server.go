@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -19,10 +18,9 @@ type Server struct {
 	*edge.Server
 	ring    *edge.Ring
 	logs    *followers
-	changed *followers // of deployments
-	history *history
+	changed *followers       // of deployments
 	parked  prometheus.Gauge // polls
-	pages   map[string]bool  // "GET /fleet": the routes that IsPage reports
+	audit   *audit
 
 	collectors []prometheus.Collector
 }
@@ -37,11 +35,11 @@ func New(deps Deps, cfg Config) (*Server, error) {
 		deps.Observed = metrics.New()
 	}
 	s := &Server{
-		ring: edge.NewRing(ringSize), logs: newFollowers(), changed: newFollowers(), history: newHistory(deps), pages: map[string]bool{},
+		ring: edge.NewRing(ringSize), logs: newFollowers(), changed: newFollowers(),
 		parked: prometheus.NewGauge(prometheus.GaugeOpts{Name: "takt_http_polls_parked", Help: "Polls that wait for a build."}),
 	}
 	s.Server = edge.New(edge.Deps{
-		Requests: deps.Requests, Serving: s.history.run, TLS: deps.TLS, Observed: deps.Observed, Logger: deps.Logger,
+		Requests: deps.Requests, Serving: deps.Serving, TLS: deps.TLS, Observed: deps.Observed, Logger: deps.Logger,
 		Bodies: map[api.BodyLimit]int64{
 			api.SourceBody: cfg.MaxSource + cfg.MaxCerts + edge.FormSlack, api.ResultBody: cfg.MaxResult + edge.FormSlack,
 			api.WebhookBody: min(maxAction, cfg.MaxJSON),
@@ -54,25 +52,16 @@ func New(deps Deps, cfg Config) (*Server, error) {
 			})
 		},
 	}, cfg.Config)
+	s.audit = &audit{s.Server, s.Keys, deps.Audit, deps.Background, deps.Auditor}
 	s.collectors = s.Server.Collectors()
 	if cfg.runs(api.ServiceBuilds) {
 		s.collectors = append(s.collectors, s.parked)
 	} else {
-		deps.Builds, s.history.store = noBuilds{}, nil
+		deps.Builds = noBuilds{}
 	}
-	deps.Builds = observedBuilds{deps.Builds, s.history}
-	routes := slices.DeleteFunc(s.routes(deps, cfg), func(r edge.Route) bool { return !cfg.runs(serviceOf(r.Path)) })
-	s.Handle(routes...)
-	for _, r := range routes {
-		for method := range strings.FieldsSeq(r.Method) {
-			s.pages[method+" "+r.Path] = r.Access == api.Reader || r.Access == api.Operator || r.Access == api.Visitor
-		}
-	}
+	s.Handle(slices.DeleteFunc(s.routes(deps, cfg), func(r edge.Route) bool { return !cfg.runs(serviceOf(r.Path)) })...)
 	return s, nil
 }
-
-// IsPage reports whether a route is for people in a browser, not for programs.
-func (s *Server) IsPage(method, path string) bool { return s.pages[method+" "+path] }
 
 // Collectors returns the server's metrics. Register them once.
 func (s *Server) Collectors() []prometheus.Collector { return s.collectors }

@@ -15,6 +15,7 @@ import (
 
 	takthttp "takt/http"
 	"takt/http/api"
+	"takt/http/dashboard"
 	"takt/http/edge"
 	"takt/store"
 )
@@ -25,6 +26,12 @@ const (
 )
 
 func newServer(tb testing.TB, deps takthttp.Deps, change ...func(*takthttp.Config)) (*takthttp.Server, *logs) {
+	tb.Helper()
+	return newServerWith(tb, deps, nil, change...)
+}
+
+// newServerWith is newServer with the data of the dashboard's pages.
+func newServerWith(tb testing.TB, deps takthttp.Deps, pages dashboard.Store, change ...func(*takthttp.Config)) (*takthttp.Server, *logs) {
 	tb.Helper()
 	l := &logs{}
 	if deps.Requests == nil {
@@ -53,8 +60,14 @@ func newServer(tb testing.TB, deps takthttp.Deps, change ...func(*takthttp.Confi
 	for _, f := range change {
 		f(&cfg)
 	}
+	history := dashboard.NewHistory(deps.Heijunka)
+	deps.Builds, deps.Serving = history.Observe(pages, deps.Builds), history.Run
 	s, err := takthttp.New(deps, cfg)
 	require.NoError(tb, err)
+	s.Handle(dashboard.New(s, dashboard.Deps{
+		Store: pages, History: history, Builds: deps.Builds, Workers: deps.Workers, Heijunka: deps.Heijunka,
+		ThrottleStore: deps.ThrottleStore, DeploymentStore: deps.DeploymentStore, Tree: deps.Tree,
+	}, dashboard.Config{PublicURL: cfg.PublicURL}).Routes()...)
 	return s, l
 }
 

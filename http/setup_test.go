@@ -19,6 +19,7 @@ import (
 
 	takthttp "takt/http"
 	"takt/http/api"
+	"takt/http/dashboard"
 	"takt/storage"
 	"takt/store"
 	"takt/store/postgres"
@@ -55,6 +56,14 @@ func setup(t *testing.T, change ...func(*takthttp.Config)) *bundle {
 // setupWith is setup with something else in the place of a dependency.
 func setupWith(t *testing.T, replace func(*takthttp.Deps), change ...func(*takthttp.Config)) *bundle {
 	t.Helper()
+	return setupPages(t, func(s dashboard.Store) dashboard.Store { return s }, replace, change...)
+}
+
+// setupPages is setupWith with something else in the place of the pages' data.
+func setupPages(
+	t *testing.T, pages func(dashboard.Store) dashboard.Store, replace func(*takthttp.Deps), change ...func(*takthttp.Config),
+) *bundle {
+	t.Helper()
 	d := storetest.New(t)
 	b := &bundle{
 		t: t, dir: t.TempDir(), db: d.DB, pool: d.Pool, client: newClient(t), published: &published{},
@@ -67,14 +76,13 @@ func setupWith(t *testing.T, replace func(*takthttp.Deps), change ...func(*takth
 	t.Cleanup(func() { require.NoError(t, files.Close()) })
 	pace, deploying := newPacer(t, d.DB), newDeploying(d.DB)
 	deps := takthttp.Deps{
-		Dashboard: postgres.NewDashboard(d.DB),
-		Builds:    postgres.NewBuilds(d.DB, postgres.BuildsConfig{QueueLimit: 20, Quarantine: store.QuarantineRule{Faults: 1, Attempts: 10}}),
-		Workers:   postgres.NewWorkers(d.DB), Queue: b.queue, Tokens: b.queue.tokens, Publish: b.published.publish, Files: files,
+		Builds:  postgres.NewBuilds(d.DB, postgres.BuildsConfig{QueueLimit: 20, Quarantine: store.QuarantineRule{Faults: 1, Attempts: 10}}),
+		Workers: postgres.NewWorkers(d.DB), Queue: b.queue, Tokens: b.queue.tokens, Publish: b.published.publish, Files: files,
 		Deployments: deploying, DeploymentStore: deploying, Throttle: pace, ThrottleStore: pace.Throttle, OAuth: installer{},
 		Audit: postgres.NewAudit(d.DB), Background: func(run func(context.Context)) { go run(t.Context()) },
 	}
 	replace(&deps)
-	s, l := newServer(t, deps, change...)
+	s, l := newServerWith(t, deps, pages(postgres.NewDashboard(d.DB)), change...)
 	b.logs = l
 	b.server = s
 	b.url, b.stop = serve(t, s, listen(t))

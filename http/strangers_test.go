@@ -247,7 +247,7 @@ func dialFrom(t *testing.T, local, url string) (net.Conn, *bufio.Reader) {
 func TestOneAddressDoesNotHoldAllConnections(t *testing.T) {
 	t.Parallel()
 	s, _ := newServer(t, takthttp.Deps{Tree: bigTree(1)}, func(c *takthttp.Config) {
-		c.MaxConnections, c.MaxPerAddress, c.PlainSessions = 100, 3, true
+		c.MaxConnections, c.MaxPerAddress = 100, 3
 	})
 	address, _ := serve(t, s, listen(t))
 	const live = "GET /livez HTTP/1.1\r\nHost: takt\r\n\r\n"
@@ -271,9 +271,9 @@ func TestOneAddressDoesNotHoldAllConnections(t *testing.T) {
 	write(t, held, strings.Replace(adminHead, adminKey, apiKey, 1))
 	require.Equal(t, 403, read(t, answers).status)
 	require.False(t, lives("127.0.0.1"), "a wrong key is none")
-	for _, header := range []string{"X-API-Key: made-up-0123456789", "Cookie: takt=made-up.0123456789"} {
+	for _, header := range []string{"X-API-Key: made-up-0123456789", "Cookie: __Host-takt=made-up.0123456789"} {
 		for path, status := range map[string]int{"/login": 200, "/fleet": 303, "/livez": 200} {
-			write(t, held, "GET "+path+" HTTP/1.1\r\nHost: takt\r\nSec-Fetch-Site: none\r\n"+header+"\r\n\r\n")
+			write(t, held, "GET "+path+" HTTP/1.1\r\nHost: localhost\r\nSec-Fetch-Site: none\r\n"+header+"\r\n\r\n")
 			require.Equal(t, status, read(t, answers).status)
 			require.False(t, lives("127.0.0.1"), "nobody compared %q of a request for %s", header, path)
 		}
@@ -290,10 +290,10 @@ func TestOneAddressDoesNotHoldAllConnections(t *testing.T) {
 	}
 	require.False(t, lives("127.0.0.3"))
 	form := url.Values{"key": {apiKey}, "name": {"tester"}}.Encode()
-	write(t, held, fmt.Sprintf("POST /login HTTP/1.1\r\nHost: takt\r\nSec-Fetch-Site: same-origin\r\n"+
+	write(t, held, fmt.Sprintf("POST /login HTTP/1.1\r\nHost: localhost\r\nSec-Fetch-Site: same-origin\r\n"+
 		"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: %d\r\n\r\n%s", len(form), form))
 	cookie, _, _ := strings.Cut(read(t, answers).header.Get("Set-Cookie"), ";")
-	write(t, held, "GET /tree HTTP/1.1\r\nHost: takt\r\nSec-Fetch-Site: same-origin\r\nCookie: "+cookie+"\r\n\r\n")
+	write(t, held, "GET /tree HTTP/1.1\r\nHost: localhost\r\nSec-Fetch-Site: same-origin\r\nCookie: "+cookie+"\r\n\r\n")
 	require.Equal(t, 200, read(t, answers).status)
 	require.True(t, lives("127.0.0.3"), "a session is as good as a key")
 }

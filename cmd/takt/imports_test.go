@@ -68,7 +68,9 @@ func TestImportDirection(t *testing.T) {
 		case pkg == "takt/http/edge":
 			return []string{"takt/http", "takt/actors", "takt/storage", "takt/store/postgres", "github.com/jackc/pgx", "github.com/asynkron"}
 		case pkg == "takt/http":
-			return []string{"takt/actors", "takt/store/postgres", "github.com/jackc/pgx", "github.com/asynkron"}
+			return []string{"takt/http/dashboard", "takt/actors", "takt/store/postgres", "github.com/jackc/pgx", "github.com/asynkron"}
+		case pkg == "takt/http/dashboard":
+			return []string{"takt/http/client", "takt/actors", "takt/store/postgres", "github.com/jackc/pgx", "github.com/asynkron"}
 		case pkg == "takt/http/hubspot" || pkg == "takt/actors/throttle/hubspot":
 			return []string{"takt/http", "takt/actors", "takt/store/postgres", "github.com/"}
 		case under(pkg, "takt/actors/otp"):

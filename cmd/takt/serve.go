@@ -27,6 +27,7 @@ import (
 	"takt/actors/telemetry"
 	"takt/cmd/internal/cli"
 	"takt/http"
+	"takt/http/dashboard"
 	"takt/http/edge"
 	"takt/migrations"
 	"takt/storage"
@@ -203,6 +204,8 @@ func (c *controller) assemble(ctx context.Context) error {
 		cancel(cause)
 		running.Wait()
 	}
+	pages := postgres.NewDashboard(db)
+	history := dashboard.NewHistory(c.tree.Heijunka)
 	web := http.Deps{
 		Publish:  c.tree.Bus.Publish,
 		Requests: c.tree.Heijunka,
@@ -210,8 +213,8 @@ func (c *controller) assemble(ctx context.Context) error {
 		Tree:     c.describe,
 		Debug:    c.inside(db),
 		Operator: c.tree, Heijunka: c.tree.Heijunka, Audit: postgres.NewAudit(db), Auditor: c.tree.Auditor,
-		Dashboard:  postgres.NewDashboard(db),
 		Background: func(f func(context.Context)) { running.Go(func() { f(orders) }) },
+		Serving:    history.Run,
 		TLS:        c.tls,
 		Drill:      c.drill(db),
 		Metrics:    c.tree.Telemetry.Gatherer(), Observed: c.metrics,
@@ -220,10 +223,19 @@ func (c *controller) assemble(ctx context.Context) error {
 	for _, set := range p.handles {
 		set(&web)
 	}
+	if web.Builds != nil { // the service builds
+		web.Builds = history.Observe(pages, web.Builds)
+	}
 	server, err := http.New(web, c.httpConfig()) //nolint:contextcheck // that of a request comes with it
 	if err != nil {
 		return err
 	}
+	server.Handle(dashboard.New(server, dashboard.Deps{
+		Store: pages, History: history, Builds: web.Builds, Workers: web.Workers, Heijunka: web.Heijunka,
+		ThrottleStore: web.ThrottleStore, DeploymentStore: web.DeploymentStore, Tree: web.Tree,
+	}, dashboard.Config{
+		Services: c.cfg.Services, Secrets: c.keys.Secrets(), PlainSessions: strings.HasPrefix(c.cfg.PublicURL, "http://"), PublicURL: c.cfg.PublicURL,
+	}).Routes()...)
 	c.server = server
 	c.tree.Bus.Subscribe(publishTo(server))
 	if c.traces != nil {
@@ -267,9 +279,8 @@ func (c *controller) httpConfig() http.Config {
 			APIKey: c.cfg.APIKey, AdminKey: c.cfg.AdminKey, TelemetryWithoutKey: c.cfg.TelemetryWithoutKey,
 			MaxConnections: c.connections(), MaxTransfers: pool.Initial + pool.Overflow, TrustedProxies: c.cfg.TrustedProxies,
 		},
-		Secrets: c.keys.Secrets(), BaseImageID: c.cfg.BaseImageID, BuildTokenLife: c.cfg.BuildTokenLife,
-		PlainSessions: strings.HasPrefix(c.cfg.PublicURL, "http://"),
-		PollRate:      rate(c.cfg.PollRate), RegisterRate: rate(c.cfg.RegisterRate),
+		BaseImageID: c.cfg.BaseImageID, BuildTokenLife: c.cfg.BuildTokenLife,
+		PollRate: rate(c.cfg.PollRate), RegisterRate: rate(c.cfg.RegisterRate),
 		PublicURL: c.cfg.PublicURL, HubSpotSecret: c.cfg.HubSpot.App.ClientSecret,
 		HubSpotBlock: c.cfg.HubSpot.Reply == "block", HubSpotExpiration: c.cfg.HubSpot.Expiration,
 	}

@@ -127,9 +127,7 @@ func (s *Server) writeError(c echo.Context, err error) {
 		return
 	}
 	h := w.Header()
-	if retry > 0 {
-		h.Set("Retry-After", strconv.Itoa(int(math.Ceil(retry.Seconds()))))
-	}
+	SetRetryAfter(h, retry)
 	// These headers were meant for the handler's own reply, so they are removed.
 	for _, name := range [...]string{"Content-Disposition", "Content-Encoding", "Content-Length", "Etag", "Last-Modified", "Repr-Digest", "Accept-Ranges"} {
 		delete(h, name) // in canonical form
@@ -140,6 +138,13 @@ func (s *Server) writeError(c echo.Context, err error) {
 		body = nil // impossible: a Problem is strings and a number
 	}
 	s.ReplyBytes(c, p.Status, []string{"application/problem+json"}, body)
+}
+
+// SetRetryAfter tells the client when to try again, unless after is 0.
+func SetRetryAfter(h http.Header, after time.Duration) {
+	if after > 0 {
+		h.Set("Retry-After", strconv.Itoa(int(math.Ceil(after.Seconds()))))
+	}
 }
 
 // LogError logs an error that is answered with status. gone says that the client has left.

@@ -40,11 +40,13 @@ type Server struct {
 
 	// plain holds the handlers that are plain functions, by the ids of their endpoints. It
 	// is filled before the server serves.
-	plain  map[string]any
-	bodies map[api.BodyLimit]int64
-	tls    *Certificate // nil: plain HTTP
-	echo   *echo.Echo
-	drains chan struct{} // one token for each refused body that is being read
+	plain map[string]any
+	// handlers are those of all routes, by method and path.
+	handlers map[string]Handler
+	bodies   map[api.BodyLimit]int64
+	tls      *Certificate // nil: plain HTTP
+	echo     *echo.Echo
+	drains   chan struct{} // one token for each refused body that is being read
 
 	conns     *connections
 	accepting chan struct{}  // one token: the Serve that accepts connections
@@ -98,7 +100,7 @@ func New(deps Deps, cfg Config) *Server {
 	guests := max(1, cfg.MaxTransfers/4)
 	s := &Server{
 		Config: cfg, Log: deps.Logger, Keys: NewKeys(cfg), metrics: newMetrics(deps.TLS), Observed: deps.Observed,
-		requests: deps.Requests, serving: deps.Serving, plain: map[string]any{}, bodies: deps.Bodies,
+		requests: deps.Requests, serving: deps.Serving, plain: map[string]any{}, handlers: map[string]Handler{}, bodies: deps.Bodies,
 		tls: deps.TLS, echo: echo.New(), drains: make(chan struct{}, maxDrains), accepting: make(chan struct{}, 1),
 		idle: make(chan struct{}, 1), jsonType: []string{"application/json"}, known: newKnown(), streams: make(chan struct{}, cfg.MaxStreams),
 		strangers: NewShare("public requests", 512, 128), Bodies: NewShare("bodies of public requests", 1024, 256),
@@ -125,9 +127,13 @@ func (s *Server) Handle(routes ...Route) {
 	for _, r := range routes {
 		for method := range strings.FieldsSeq(r.Method) {
 			s.echo.Add(method, r.Path, s.wrap(&r, method))
+			s.handlers[method+" "+r.Path] = r.Handle
 		}
 	}
 }
+
+// HandlerOf returns the handler of a route that was added, nil if there is none.
+func (s *Server) HandlerOf(method, path string) Handler { return s.handlers[method+" "+path] }
 
 // Routes lists the registered routes.
 func (s *Server) Routes() []*echo.Route { return s.echo.Routes() }

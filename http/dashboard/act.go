@@ -1,4 +1,4 @@
-package http
+package dashboard
 
 import (
 	"bytes"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"takt/http/api"
 	"takt/http/edge"
 	"takt/store"
 )
@@ -33,6 +34,41 @@ type act struct {
 	query string
 }
 
+// acts lists the routes of forms.
+func (d *Dashboard) acts() []edge.Route {
+	perform := func(path string, a api.Access, what act) edge.Route {
+		return edge.Route{Method: post, Path: path, Access: a, Class: api.Ops, Body: maxForm, Serve: d.guarded, Handle: d.perform(what)}
+	}
+	of := func(e api.Route) edge.Handler { return d.server.HandlerOf(e.Method, e.Path) }
+	return []edge.Route{
+		perform("/builds/:id/cancel", api.Reader, act{name: "cancel", handle: of(api.CancelBuild.Route), target: "build"}),
+		perform("/builds/:id/retry", api.Reader, act{name: "retry", handle: retried(of(api.RetryBuild.Route)), target: "build"}),
+		perform("/builds/:id/requeue", api.Operator, act{name: "requeue", handle: of(api.RequeueBuild.Route), fields: "reason", why: true}),
+		perform("/builds/:id/priority", api.Reader, act{name: "priority", handle: of(api.PatchBuild.Route), fields: "priority:int", target: "build"}),
+		perform("/fleet/:id/drain", api.Reader, act{name: "drain", handle: of(api.DrainWorker.Route), fields: "reason", target: "worker", why: true}),
+		perform("/fleet/:id/resume", api.Reader, act{name: "resume", handle: of(api.ResumeWorker.Route), fields: "reason", target: "worker", why: true}),
+		perform("/fleet/:id/delete", api.Reader, act{name: "delete", handle: of(api.DeleteWorker.Route), target: "worker", why: true}),
+		perform("/tree/*", api.Operator, act{name: "order", handle: d.treeOrder(d.server.HandlerOf(post, "/admin/tree/*")), fields: "reason", query: "force timeout"}),
+		perform("/heijunka/limits", api.Operator, act{
+			name: "limits", handle: of(api.ChangeHeijunkaLimits.Route), fields: "soft_limit:int hard_limit:int reserved:float reset:bool for reason",
+		}),
+		perform("/heijunka/pools/:name", api.Operator, act{name: "scale", handle: of(api.ScalePool.Route), fields: "by:int workers:int min:int max:int for reason"}),
+		perform("/heijunka/surge", api.Operator, act{name: "surge", handle: of(api.SurgeHeijunka.Route), fields: "action for reason"}),
+		perform("/heijunka/rebalance", api.Operator, act{name: "rebalance", handle: of(api.RebalanceHeijunka.Route), fields: "reason"}),
+		perform("/throttle/:id/pause", api.Operator, act{name: "queue-pause", handle: of(api.PauseQueue.Route), fields: "reason", why: true}),
+		perform("/throttle/:id/resume", api.Operator, act{name: "queue-resume", handle: of(api.ResumeQueue.Route), fields: "reason", why: true}),
+		perform("/throttle/:id/redrive", api.Operator, act{name: "queue-redrive", handle: of(api.RedriveQueue.Route), fields: "reason", why: true}),
+		perform("/throttle/:id/rate", api.Reader, act{
+			name: "rate", handle: of(api.SetRate.Route), target: "throttle", why: true,
+			fields: "portal_id:int action_id:int max_throughput:int time_period:int time_unit",
+		}),
+		perform("/deployments/:id/cancel", api.Reader, act{name: "deployment-cancel", handle: of(api.CancelDeployment.Route), fields: "reason"}),
+		perform("/deployments/:id/pause", api.Reader, act{name: "deployment-pause", handle: of(api.PauseDeployment.Route), fields: "reason"}),
+		perform("/deployments/:id/resume", api.Reader, act{name: "deployment-resume", handle: of(api.ResumeDeployment.Route), fields: "reason"}),
+		perform("/deployments/:id/retry", api.Reader, act{name: "deployment-retry", handle: of(api.RetryDeployment.Route), fields: "repo token reason"}),
+	}
+}
+
 // doneTexts are the messages that a page shows after an act.
 var doneTexts = map[string]string{ //nolint:gochecknoglobals // a table
 	"cancel": "The build is cancelled.", "retry": "The build is submitted again.", "requeue": "The build is pending again.", "priority": "The priority is changed.",
@@ -46,7 +82,7 @@ var doneTexts = map[string]string{ //nolint:gochecknoglobals // a table
 }
 
 // perform handles the POST of a form and redirects the browser back to its page.
-func (d *dashboard) perform(a act) edge.Handler {
+func (d *Dashboard) perform(a act) edge.Handler {
 	return func(ctx context.Context, c echo.Context) (any, error) {
 		r := c.Request()
 		form := r.PostForm // see guarded
@@ -77,18 +113,20 @@ func (d *dashboard) perform(a act) edge.Handler {
 	}
 }
 
+// maxReason is the longest reason, in bytes.
+const maxReason = 1000
+
 // seeOther is the redirect target after an act, if not the page itself.
 type seeOther string
 
 // carry runs the handler. It writes an audit entry around it, unless the handler
 // writes its own.
-func (d *dashboard) carry(ctx context.Context, c echo.Context, a act, why string) (reply any, err error) {
+func (d *Dashboard) carry(ctx context.Context, c echo.Context, a act, why string) (reply any, err error) {
 	if a.target == "" {
 		return a.handle(ctx, c)
 	}
 	id := store.Text(c.Param("id"))
-	what := entry{a.name, a.target + "/" + id, why, map[string]any{}}
-	err = d.audit.do(ctx, what, func(ctx context.Context) (err error) {
+	err = d.server.Audited(ctx, a.name, a.target+"/"+id, why, func(ctx context.Context) (err error) {
 		reply, err = a.handle(ctx, c)
 		return err
 	})
@@ -178,16 +216,19 @@ func (w *detachedReply) Write(p []byte) (int, error) {
 // Unwrap supports http.ResponseController.
 func (w *detachedReply) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// treeOrder gives an order to the tree. The form has its path and action as fields.
-func (d *dashboard) treeOrder(ctx context.Context, c echo.Context) (any, error) {
-	back := withDone(ownPath(c.Request().PostForm.Get("back"), "/tree"), "detached")
-	w := c.Response()
-	plain := w.Writer
-	w.Writer = &detachedReply{ResponseWriter: plain, back: back}
-	defer func() { w.Writer = plain }()
-	if _, err := d.orders.order(ctx, c); err != nil {
-		return nil, err
+// treeOrder returns the handler that gives an order to the tree. The form has its path and
+// action as fields.
+func (d *Dashboard) treeOrder(handle edge.Handler) edge.Handler {
+	return func(ctx context.Context, c echo.Context) (any, error) {
+		back := withDone(ownPath(c.Request().PostForm.Get("back"), "/tree"), "detached")
+		w := c.Response()
+		plain := w.Writer
+		w.Writer = &detachedReply{ResponseWriter: plain, back: back}
+		defer func() { w.Writer = plain }()
+		if _, err := handle(ctx, c); err != nil {
+			return nil, err
+		}
+		_, action, _ := strings.Cut("/"+c.Param("*"), "/")
+		return seeOther(withDone("/tree", action[strings.LastIndexByte(action, '/')+1:])), nil
 	}
-	_, action, _ := strings.Cut("/"+c.Param("*"), "/")
-	return seeOther(withDone("/tree", action[strings.LastIndexByte(action, '/')+1:])), nil
 }

@@ -1,4 +1,4 @@
-package http
+package dashboard
 
 import (
 	"context"
@@ -21,11 +21,11 @@ type loadData struct {
 // hourAgo is the time span of the page's plots.
 const hourAgo = time.Hour
 
-func (d *dashboard) loadHeijunka(_ context.Context, _ *view) (any, error) {
+func (d *Dashboard) loadHeijunka(_ context.Context, _ *view) (any, error) {
 	data := loadData{HeijunkaStatus: d.deps.Heijunka.Status(), PoolPlots: map[string][]template.HTML{}}
 	now := time.Now()
 	hour := func(f figure) []float32 { // per minute; the last ten minutes in finer steps
-		return append(stretched(d.history.past(f, 60, now)[:50], 6, f.sums()), d.history.recent(f, now)...)
+		return append(stretched(d.deps.History.past(f, 60, now)[:50], 6, f.sums()), d.deps.History.recent(f, now)...)
 	}
 	draw := func(id, title, unit string, lines ...line) template.HTML {
 		return plot{ID: id, Title: title, Unit: unit, Span: hourAgo, Lines: lines}.HTML()
@@ -37,7 +37,7 @@ func (d *dashboard) loadHeijunka(_ context.Context, _ *view) (any, error) {
 		draw("surge", "Demand per worker, and its baseline", "requests", line{"demand", hour(figDemand)}, line{"baseline", hour(figBaseline)}),
 	}
 	for _, p := range data.Pools {
-		if f, ok := d.history.pool(p.Name); ok {
+		if f, ok := d.deps.History.pool(p.Name); ok {
 			data.PoolPlots[p.Name] = []template.HTML{
 				draw("pool-"+p.Name, p.Name+": workers", "", line{"busy", hour(f + poolBusy)}, line{"there", hour(f + poolWorkers)}, line{"requests waiting", hour(f + poolWaiting)}),
 				draw("latency-"+p.Name, p.Name+": latency", "ms", line{"average", hour(f + poolLatency)}),

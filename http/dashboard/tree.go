@@ -1,12 +1,12 @@
-package http
+package dashboard
 
 import (
 	"context"
 	"encoding/json"
-	"slices"
 	"strings"
 	"time"
 
+	"takt/http"
 	"takt/http/api"
 	"takt/http/edge"
 	"takt/store"
@@ -39,9 +39,9 @@ func (n treeNode) Orders() []string {
 	case !n.Admin || n.Restart == "temporary":
 		return nil
 	case n.Status == "terminated":
-		return []string{start}
+		return []string{"start"}
 	default:
-		return []string{restart, terminate}
+		return []string{"restart", "terminate"}
 	}
 }
 
@@ -57,13 +57,13 @@ type treeEvent struct {
 
 const treeEvents = 30
 
-func (d *dashboard) loadTree(_ context.Context, v *view) (any, error) {
+func (d *Dashboard) loadTree(_ context.Context, v *view) (any, error) {
 	root := d.deps.Tree(false)
 	data := treeData{Root: treeNode{root, v.Admin}}
 	for _, n := range nodes(&root, func(n *api.TreeNode) bool { return n.Status != "running" }) {
 		data.Ailing = append(data.Ailing, n.Path+" is "+n.Status)
 	}
-	for _, raw := range d.ring.Latest("supervisor:event", treeEvents, func(v any) bool {
+	for _, raw := range d.server.LatestEvents("supervisor:event", treeEvents, func(v any) bool {
 		// Requests start and stop by the thousand and would hide the other events.
 		raw, _ := json.Marshal(v)
 		return !strings.Contains(string(raw), `/request_sup/`)
@@ -85,22 +85,26 @@ type orderData struct {
 }
 
 // loadOrder reads what an order would stop and start.
-func (d *dashboard) loadOrder(_ context.Context, v *view) (any, error) {
-	o := order{path: store.Text(v.Get("path")), action: v.Get("action"), dryRun: true, force: true}
-	if !slices.Contains([]string{restart, terminate, start}, o.action) {
-		return nil, store.NewError(store.NotFound, "No such action: restart, terminate or start")
-	}
-	root := d.deps.Tree(false)
-	p, err := makePlan(&root, o)
-	if store.CodeOf(err) == store.NotFound {
-		root = d.deps.Tree(true)
-		p, err = makePlan(&root, o)
-	}
+func (d *Dashboard) loadOrder(_ context.Context, v *view) (any, error) {
+	action := v.Get("action")
+	p, vital, err := http.PlanOrder(d.deps.Tree, action, store.Text(v.Get("path")))
 	if store.CodeOf(err) == store.Conflict {
-		return orderData{Plan: api.Plan{Action: o.action, Path: absolute(&root, o.path)}, Refused: edge.FailureOf(err).Message}, nil
+		return orderData{Plan: p, Refused: edge.FailureOf(err).Message}, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	return orderData{Plan: p.wire(o, max(d.edge.Running()-1, 0)), Vital: o.action == terminate && vital(&root, p.node)}, nil
+	p.Requests = max(d.server.Running()-1, 0) // one is this page's
+	return orderData{Plan: p, Vital: vital}, nil
+}
+
+// nodes returns the nodes of n's tree that f selects.
+func nodes(n *api.TreeNode, f func(*api.TreeNode) bool) (found []*api.TreeNode) {
+	if f(n) {
+		found = append(found, n)
+	}
+	for i := range n.Children {
+		found = append(found, nodes(&n.Children[i], f)...)
+	}
+	return found
 }

@@ -1,4 +1,4 @@
-package http
+package dashboard
 
 import (
 	"cmp"
@@ -65,18 +65,18 @@ func (r runningRow) Percent() int {
 // Late reports whether the build has run longer than nine of ten builds like it.
 func (r runningRow) Late() bool { return r.Usual.Count >= 5 && r.Elapsed() > r.Usual.Ninth }
 
-func (d *dashboard) loadQueue(ctx context.Context, v *view) (any, error) {
+func (d *Dashboard) loadQueue(ctx context.Context, v *view) (any, error) {
 	after, _ := strconv.ParseInt(v.Get("after"), 10, 64) // a bad value means the first page
 	before, _ := strconv.ParseInt(v.Get("before"), 10, 64)
 	fleet, err := d.platforms(ctx)
 	if err != nil {
 		return nil, err
 	}
-	waiting, err := d.store.Waiting(ctx, after, pageRows+1)
+	waiting, err := d.deps.Store.Waiting(ctx, after, pageRows+1)
 	if err != nil {
 		return nil, err
 	}
-	running, err := d.store.Running(ctx, before, pageRows+1)
+	running, err := d.deps.Store.Running(ctx, before, pageRows+1)
 	if err != nil {
 		return nil, err
 	}
@@ -104,16 +104,16 @@ func (d *dashboard) loadQueue(ctx context.Context, v *view) (any, error) {
 }
 
 // platforms returns the slots and the pending builds of each platform.
-func (d *dashboard) platforms(ctx context.Context) (map[store.Platform]platformQueue, error) {
-	fleet, err := d.fleet.get(ctx, d.store.FleetSummary)
+func (d *Dashboard) platforms(ctx context.Context) (map[store.Platform]platformQueue, error) {
+	fleet, err := d.fleet.Get(ctx, d.deps.Store.FleetSummary)
 	if err != nil {
 		return nil, err
 	}
-	usual, err := d.durations.get(ctx, d.store.Durations)
+	usual, err := d.durations.Get(ctx, d.deps.Store.Durations)
 	if err != nil {
 		return nil, err
 	}
-	pending, err := d.history.pending(ctx)
+	pending, err := d.deps.History.pending(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -162,8 +162,8 @@ func estimate(n int, p platformQueue) string {
 	return rough(soon) + " to " + rough(late)
 }
 
-func (d *dashboard) queuePlots(now time.Time) []template.HTML {
-	past := func(f figure) []float32 { return d.history.past(f, 24*60, now) }
+func (d *Dashboard) queuePlots(now time.Time) []template.HTML {
+	past := func(f figure) []float32 { return d.deps.History.past(f, 24*60, now) }
 	draw := func(id, title, unit string, lines ...line) template.HTML {
 		return plot{ID: id, Title: title, Unit: unit, Span: 24 * time.Hour, Lines: lines}.HTML()
 	}

@@ -1,9 +1,10 @@
-package http
+package dashboard
 
 import (
 	"context"
 	"math"
 	"sync"
+	"takt/http"
 	"time"
 
 	"takt/http/edge"
@@ -64,14 +65,14 @@ type sample struct {
 	v  [figCount]float32
 }
 
-// history keeps figures in memory: each second of the last ten minutes and each
+// History keeps figures in memory: each second of the last ten minutes and each
 // minute of the last day, about 400 KB, and at most 5 MB of worker telemetry. It
-// belongs to the Server, because it then outlives restarts of the endpoint. Each
+// is no part of the server, because it then outlives restarts of the endpoint. Each
 // controller has its own and loses it at exit. It reads the database every pulseEvery, and
 // more often only for the pages that somebody looks at.
-type history struct {
-	store    Dashboard
-	heijunka Heijunka
+type History struct {
+	store    Store
+	heijunka http.Heijunka
 
 	mu     sync.Mutex
 	fine   [fineLen]sample
@@ -101,13 +102,14 @@ type machinePoint struct {
 	cpu, mem, disk float32
 }
 
-func newHistory(d Deps) *history {
-	return &history{store: d.Dashboard, heijunka: d.Heijunka, machines: map[string][]machinePoint{}}
+// NewHistory returns a History without a past. It starts nothing.
+func NewHistory(h http.Heijunka) *History {
+	return &History{heijunka: h, machines: map[string][]machinePoint{}}
 }
 
-// run takes a sample each second. The returned function stops it and waits for the
+// Run takes a sample each second. The returned function stops it and waits for the
 // last sample.
-func (h *history) run(ctx context.Context) (stop func()) {
+func (h *History) Run(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var mu sync.Mutex
 	var timer *time.Timer
@@ -133,7 +135,7 @@ func (h *history) run(ctx context.Context) (stop func()) {
 }
 
 // take takes a sample. A figure that can't be read is NaN.
-func (h *history) take(ctx context.Context, now time.Time) {
+func (h *History) take(ctx context.Context, now time.Time) {
 	var v [figCount]float32
 	for i := range v {
 		v[i] = float32(math.NaN())
@@ -151,7 +153,7 @@ func (h *history) take(ctx context.Context, now time.Time) {
 	h.add(now, v)
 }
 
-func (h *history) takePulse(ctx context.Context, now time.Time, v *[figCount]float32) {
+func (h *History) takePulse(ctx context.Context, now time.Time, v *[figCount]float32) {
 	h.reading.Lock()
 	defer h.reading.Unlock()
 	if h.readPulse(ctx, now, pulseEvery) != nil {
@@ -168,7 +170,7 @@ func (h *history) takePulse(ctx context.Context, now time.Time, v *[figCount]flo
 
 // readPulse reads the pulse unless the last one is younger than age. The caller holds
 // reading.
-func (h *history) readPulse(ctx context.Context, now time.Time, age time.Duration) error {
+func (h *History) readPulse(ctx context.Context, now time.Time, age time.Duration) error {
 	if now.Sub(h.read) < age {
 		return nil
 	}
@@ -191,7 +193,7 @@ func (h *history) readPulse(ctx context.Context, now time.Time, age time.Duratio
 
 // pending returns how many builds wait, at most a second ago. It fails while the database
 // is away.
-func (h *history) pending(ctx context.Context) (map[store.Platform]int, error) {
+func (h *History) pending(ctx context.Context) (map[store.Platform]int, error) {
 	h.reading.Lock()
 	defer h.reading.Unlock()
 	if err := h.readPulse(ctx, time.Now(), fineStep); err != nil {
@@ -200,7 +202,7 @@ func (h *history) pending(ctx context.Context) (map[store.Platform]int, error) {
 	return map[store.Platform]int{store.IOS: h.pulse.PendingIOS, store.Android: h.pulse.PendingAndroid}, nil
 }
 
-func (h *history) takeLoad(v *[figCount]float32) (pools []string) {
+func (h *History) takeLoad(v *[figCount]float32) (pools []string) {
 	st := h.heijunka.Status()
 	r := st.Regulator
 	v[figLoad], v[figSoft], v[figHard] = float32(r.Load), float32(r.SoftLimit), float32(r.HardLimit)
@@ -221,7 +223,7 @@ func (h *history) takeLoad(v *[figCount]float32) (pools []string) {
 }
 
 // add adds a sample. The caller holds mu.
-func (h *history) add(now time.Time, v [figCount]float32) {
+func (h *History) add(now time.Time, v [figCount]float32) {
 	second, minute := now.Unix(), now.Unix()/60
 	h.fine[second%fineLen] = sample{second, v}
 	if minute != h.minute {
@@ -247,7 +249,7 @@ func (h *history) add(now time.Time, v [figCount]float32) {
 
 // past returns a figure per minute, oldest first. Of the current minute, which is last,
 // it returns the newest value, or for what is counted the sum so far.
-func (h *history) past(f figure, minutes int, now time.Time) []float32 {
+func (h *History) past(f figure, minutes int, now time.Time) []float32 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	values := make([]float32, minutes)
@@ -266,7 +268,7 @@ func (h *history) past(f figure, minutes int, now time.Time) []float32 {
 }
 
 // newest returns the last sample. The caller holds mu.
-func (h *history) newest() *sample {
+func (h *History) newest() *sample {
 	newest := &h.fine[0]
 	for i := range h.fine {
 		if h.fine[i].at > newest.at {
@@ -277,7 +279,7 @@ func (h *history) newest() *sample {
 }
 
 // recent returns a figure in steps of ten seconds over the last ten minutes.
-func (h *history) recent(f figure, now time.Time) []float32 {
+func (h *History) recent(f figure, now time.Time) []float32 {
 	const step = 10
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -303,7 +305,7 @@ func (h *history) recent(f figure, now time.Time) []float32 {
 }
 
 // pool returns the index of a pool's first figure.
-func (h *history) pool(name string) (f figure, ok bool) {
+func (h *History) pool(name string) (f figure, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i, n := range h.pools {
@@ -315,7 +317,7 @@ func (h *history) pool(name string) (f figure, ok bool) {
 }
 
 // machine records the telemetry of a worker's machine.
-func (h *history) machine(worker string, t store.Telemetry, now time.Time) {
+func (h *History) machine(worker string, t store.Telemetry, now time.Time) {
 	value := func(f *float64) float32 {
 		if f == nil {
 			return float32(math.NaN())
@@ -342,7 +344,7 @@ func (h *history) machine(worker string, t store.Telemetry, now time.Time) {
 }
 
 // forget drops machines without recent telemetry.
-func (h *history) forget(now time.Time) {
+func (h *History) forget(now time.Time) {
 	for worker, list := range h.machines {
 		if now.Unix()-int64(list[len(list)-1].at) > int64(machineLife.Seconds()) {
 			h.points -= len(list)
@@ -352,7 +354,7 @@ func (h *history) forget(now time.Time) {
 }
 
 // machineBetween returns the telemetry of a worker's machine between from and to.
-func (h *history) machineBetween(worker string, from, to time.Time) (points []machinePoint) {
+func (h *History) machineBetween(worker string, from, to time.Time) (points []machinePoint) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, p := range h.machines[worker] {
@@ -365,8 +367,15 @@ func (h *history) machineBetween(worker string, from, to time.Time) (points []ma
 
 // observedBuilds is Builds, and records telemetry in the history.
 type observedBuilds struct {
-	Builds
-	history *history
+	http.Builds
+	history *History
+}
+
+// Observe adds the service builds: the history reads the queue from s, and records the
+// telemetry that the returned builds receive. Call it before Run.
+func (h *History) Observe(s Store, builds http.Builds) http.Builds {
+	h.store = s
+	return observedBuilds{builds, h}
 }
 
 // Telemetry forwards to Builds and records t.

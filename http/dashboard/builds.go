@@ -1,4 +1,4 @@
-package http
+package dashboard
 
 import (
 	"cmp"
@@ -37,7 +37,7 @@ func (buildsData) AgeText(age string) string {
 	return map[string]string{"1h": "last hour", "24h": "last day", "168h": "last week"}[age]
 }
 
-func (d *dashboard) loadBuilds(ctx context.Context, v *view) (any, error) {
+func (d *Dashboard) loadBuilds(ctx context.Context, v *view) (any, error) {
 	f := store.BuildSearch{Platform: store.Platform(v.Get("platform")), Before: store.Text(v.Get("before")), Limit: pageRows + 1}
 	if state := v.Get("state"); slices.Contains(buildStates, state) {
 		f.States = []store.BuildState{store.BuildState(state)}
@@ -55,7 +55,7 @@ func (d *dashboard) loadBuilds(ctx context.Context, v *view) (any, error) {
 	} else if name != "" {
 		return nil, edge.Invalid("A label is written name=value")
 	}
-	rows, err := d.store.Builds(ctx, f)
+	rows, err := d.deps.Store.Builds(ctx, f)
 	if err != nil {
 		return nil, err
 	}
@@ -121,9 +121,9 @@ func sortedKeys(m map[string]string) []string {
 // Digest returns a file's SHA-256 in hexadecimal.
 func (buildData) Digest(f *store.File) string { return hex.EncodeToString(f.SHA256[:]) }
 
-func (d *dashboard) loadBuild(ctx context.Context, v *view) (any, error) {
+func (d *Dashboard) loadBuild(ctx context.Context, v *view) (any, error) {
 	if !store.ValidID(v.id) {
-		return nil, buildNotFound()
+		return nil, notFound("Build")
 	}
 	b, err := d.deps.Builds.Find(ctx, v.id)
 	if err != nil {
@@ -136,7 +136,7 @@ func (d *dashboard) loadBuild(ctx context.Context, v *view) (any, error) {
 	data.Log.Live = !b.State.Final()
 	var told []store.Milestone
 	if b.Attempt > 1 || b.LastWorkerID != "" || b.Priority != 0 || b.State.Final() { // otherwise the build itself holds every step
-		if told, err = d.store.Milestones(ctx, b.ID); err != nil {
+		if told, err = d.deps.Store.Milestones(ctx, b.ID); err != nil {
 			return nil, err
 		}
 	}
@@ -146,7 +146,7 @@ func (d *dashboard) loadBuild(ctx context.Context, v *view) (any, error) {
 	}
 	data.Usual = fleet[b.Platform].Usual
 	if b.State == store.Pending {
-		if waiting, err := d.store.WaitingBuild(ctx, b.ID); err == nil && waiting != nil {
+		if waiting, err := d.deps.Store.WaitingBuild(ctx, b.ID); err == nil && waiting != nil {
 			w := whyWaiting(*waiting, fleet[b.Platform])
 			data.Why = &w
 		}
@@ -237,8 +237,8 @@ const liveLogBytes = 128 << 10
 
 // logPage reads the lines before a line, or the last ones if it is 0: at most logRows, and
 // about as many bytes as most.
-func (d *dashboard) logPage(ctx context.Context, id string, before int64, most int) (logData, error) {
-	lines, err := d.store.LogPage(ctx, id, before, logRows+1)
+func (d *Dashboard) logPage(ctx context.Context, id string, before int64, most int) (logData, error) {
+	lines, err := d.deps.Store.LogPage(ctx, id, before, logRows+1)
 	size, from := 0, len(lines)
 	for from > 0 && len(lines)-from < logRows && size < most {
 		from--
@@ -255,9 +255,9 @@ func (d *dashboard) logPage(ctx context.Context, id string, before int64, most i
 }
 
 // loadLog reads older lines of a log, or the lines around one.
-func (d *dashboard) loadLog(ctx context.Context, v *view) (any, error) {
+func (d *Dashboard) loadLog(ctx context.Context, v *view) (any, error) {
 	if !store.ValidID(v.id) {
-		return nil, buildNotFound()
+		return nil, notFound("Build")
 	}
 	if _, err := d.deps.Builds.Find(ctx, v.id); err != nil {
 		return nil, err
@@ -280,10 +280,10 @@ func (d *dashboard) loadLog(ctx context.Context, v *view) (any, error) {
 }
 
 // downloadBuild handles GET /builds/:id/download. It sends the files as the API does.
-func (d *dashboard) downloadBuild(c echo.Context, r *edge.Route) error {
+func (d *Dashboard) downloadBuild(c echo.Context, r *edge.Route) error {
 	err := d.permit(c, r, true)
 	if err == nil {
-		err = d.edge.Transfer(c, r)
+		err = d.server.Transfer(c, r)
 	}
 	return d.finish(c, nil, err)
 }
@@ -299,6 +299,8 @@ func retried(handle edge.Handler) edge.Handler {
 		return seeOther("/builds/" + made.ID), nil
 	}
 }
+
+func notFound(what string) error { return store.NewError(store.NotFound, what+" not found") }
 
 // name returns the name, or the id if there is none.
 func name(name, id string) string { return cmp.Or(name, id) }

@@ -1,4 +1,4 @@
-package http
+package dashboard
 
 import (
 	"context"
@@ -49,7 +49,7 @@ var (
 func (fleetData) Sorts() []string      { return fleetSorts }
 func (fleetData) StateNames() []string { return fleetStates }
 
-func (d *dashboard) loadFleet(ctx context.Context, v *view) (any, error) {
+func (d *Dashboard) loadFleet(ctx context.Context, v *view) (any, error) {
 	f := store.FleetFilter{
 		Name: store.Text(strings.TrimSpace(v.Get("q"))), State: v.Get("state"), Platform: store.Platform(v.Get("platform")), Sort: v.Get("sort"),
 		AfterKey: store.Text(v.Get("after")), AfterID: store.Text(v.Get("after_id")), Limit: pageRows + 1,
@@ -57,7 +57,7 @@ func (d *dashboard) loadFleet(ctx context.Context, v *view) (any, error) {
 	if f.State != "" && !slices.Contains(fleetStates, f.State) || f.Sort != "" && !slices.Contains(fleetSorts, f.Sort) || f.Platform != "" && !f.Platform.Valid() {
 		return nil, edge.Invalid("No such filter")
 	}
-	rows, states, err := d.store.Fleet(ctx, f)
+	rows, states, err := d.deps.Store.Fleet(ctx, f)
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +73,7 @@ func (d *dashboard) loadFleet(ctx context.Context, v *view) (any, error) {
 	now := time.Now()
 	for _, r := range rows {
 		row := fleetRow{FleetRow: r}
-		if points := d.history.machineBetween(r.ID, now.Add(-machineLife), now); len(points) > 1 {
+		if points := d.deps.History.machineBetween(r.ID, now.Add(-machineLife), now); len(points) > 1 {
 			row.CPU = spark("processor", machineValues(points, func(p machinePoint) float32 { return p.cpu }))
 			row.Memory = spark("memory", machineValues(points, func(p machinePoint) float32 { return p.mem }))
 		}
@@ -96,18 +96,18 @@ type workerData struct {
 	Plots []template.HTML
 }
 
-func (d *dashboard) loadWorker(ctx context.Context, v *view) (any, error) {
+func (d *Dashboard) loadWorker(ctx context.Context, v *view) (any, error) {
 	if !store.ValidID(v.id) {
-		return nil, workerNotFound()
+		return nil, notFound("Worker")
 	}
-	row, err := d.store.Worker(ctx, v.id)
+	row, err := d.deps.Store.Worker(ctx, v.id)
 	now := time.Now()
 	return workerData{fleetRow: fleetRow{FleetRow: row}, Plots: d.machinePlots(v.id, now.Add(-machineLife), now)}, err
 }
 
 // machinePlots draws the telemetry of a worker's machine between from and to.
-func (d *dashboard) machinePlots(worker string, from, to time.Time) (plots []template.HTML) {
-	points := d.history.machineBetween(worker, from, to)
+func (d *Dashboard) machinePlots(worker string, from, to time.Time) (plots []template.HTML) {
+	points := d.deps.History.machineBetween(worker, from, to)
 	if len(points) < 2 {
 		return nil
 	}
@@ -143,7 +143,7 @@ func (d *dashboard) machinePlots(worker string, from, to time.Time) (plots []tem
 
 // search handles GET /search. An exact match leads to its page; otherwise a list is
 // shown.
-func (d *dashboard) search(ctx context.Context, c echo.Context) (any, error) {
+func (d *Dashboard) search(ctx context.Context, c echo.Context) (any, error) {
 	q := store.Text(strings.TrimSpace(c.QueryParam("q")))
 	to := ""
 	switch {
@@ -163,7 +163,7 @@ func (d *dashboard) search(ctx context.Context, c echo.Context) (any, error) {
 	var found []store.Named
 	var err error
 	if d.deps.Workers != nil {
-		found, err = d.store.NamedWorkers(ctx, q, 20)
+		found, err = d.deps.Store.NamedWorkers(ctx, q, 20)
 	}
 	if err != nil {
 		return nil, err
@@ -178,7 +178,7 @@ func (d *dashboard) search(ctx context.Context, c echo.Context) (any, error) {
 }
 
 // pageOf returns the path of what has this id, "" if nothing has it.
-func (d *dashboard) pageOf(ctx context.Context, id string) (path string, err error) {
+func (d *Dashboard) pageOf(ctx context.Context, id string) (path string, err error) {
 	if d.deps.Workers != nil { // the service builds
 		if _, err = d.deps.Builds.Find(ctx, id); err == nil {
 			return "/builds/" + id, nil

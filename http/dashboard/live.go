@@ -1,4 +1,4 @@
-package http
+package dashboard
 
 import (
 	"bytes"
@@ -103,7 +103,7 @@ func (l *live) open() int {
 // "live-". It begins with all of them, so that a browser that reconnects, also to another
 // controller, misses nothing; and with an update that began after the browser asked,
 // because older parts would take its page back.
-func (d *dashboard) follow(c echo.Context, v *view) error {
+func (d *Dashboard) follow(c echo.Context, v *view) error {
 	until := time.Unix(sessionOf(c).Expires, 0)
 	joined := time.Now()
 	lv, leave := d.live.join(v)
@@ -111,7 +111,7 @@ func (d *dashboard) follow(c echo.Context, v *view) error {
 		return edge.ErrTooManyStreams()
 	}
 	defer leave()
-	return d.edge.Stream(c, func(ctx context.Context, st *edge.Stream) error {
+	return d.server.Stream(c, func(ctx context.Context, st *edge.Stream) error {
 		if err := st.Write([]byte("retry: 2000\n\n")); err != nil {
 			return err
 		}
@@ -159,7 +159,7 @@ func (lv *liveView) news(seen int, joined time.Time) (events [][]byte, now int) 
 
 // refresh makes a view's parts again, unless another stream does so or has just done
 // so.
-func (d *dashboard) refresh(ctx context.Context, lv *liveView) error {
+func (d *Dashboard) refresh(ctx context.Context, lv *liveView) error {
 	if !lv.making.TryLock() {
 		return nil
 	}
@@ -196,7 +196,7 @@ func (d *dashboard) refresh(ctx context.Context, lv *liveView) error {
 }
 
 // makeParts executes the templates. Without data it executes only the frame's.
-func (d *dashboard) makeParts(lv *liveView, s *screen, data bool) error {
+func (d *Dashboard) makeParts(lv *liveView, s *screen, data bool) error {
 	for _, t := range d.templates[lv.page.name].Templates() {
 		name := t.Name()
 		if !strings.HasPrefix(name, "live-") || !data && name != "live-stale" {

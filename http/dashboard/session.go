@@ -1,4 +1,4 @@
-package http
+package dashboard
 
 import (
 	"context"
@@ -9,12 +9,10 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"math"
 	"net/http"
 	"net/netip"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -76,13 +74,16 @@ type sessions struct {
 	origins *http.CrossOriginProtection
 }
 
-func newSessions(cfg Config, k *edge.Keys) *sessions {
+func newSessions(cfg Config, keys edge.Config, k *edge.Keys) *sessions {
 	s := &sessions{
 		keys: k, secure: strings.HasPrefix(cfg.PublicURL, "https://"), plain: cfg.PlainSessions,
 		origins: http.NewCrossOriginProtection(),
 	}
+	if len(cfg.Secrets) == 0 {
+		cfg.Secrets = [][]byte{[]byte(rand.Text())}
+	}
 	for _, secret := range cfg.Secrets {
-		mac, err := hkdf.Key(sha256.New, slices.Concat(secret, []byte("\x00"+cfg.APIKey+"\x00"+cfg.AdminKey)), nil, "takt dashboard session 2", sha256.Size)
+		mac, err := hkdf.Key(sha256.New, slices.Concat(secret, []byte("\x00"+keys.APIKey+"\x00"+keys.AdminKey)), nil, "takt dashboard session 2", sha256.Size)
 		if err != nil {
 			panic(err) // the key's length is a constant
 		}
@@ -200,45 +201,43 @@ type loginData struct {
 	Possible          bool
 }
 
-func (d *dashboard) loginPage(_ context.Context, c echo.Context) (any, error) {
+func (d *Dashboard) loginPage(_ context.Context, c echo.Context) (any, error) {
 	return d.renderLogin(c, http.StatusOK, loginData{Next: ownPath(c.QueryParam("next"), "")})
 }
 
-func (d *dashboard) renderLogin(c echo.Context, status int, data loginData) (any, error) {
+func (d *Dashboard) renderLogin(c echo.Context, status int, data loginData) (any, error) {
 	data.Possible = d.sessions.possible(c.Request())
 	return d.render(c, status, "login", &screen{Title: "Log in", Page: data})
 }
 
 // login handles POST /login.
-func (d *dashboard) login(ctx context.Context, c echo.Context) (any, error) {
+func (d *Dashboard) login(ctx context.Context, c echo.Context) (any, error) {
 	r := c.Request()
 	if !d.sessions.possible(r) {
 		return d.renderLogin(c, http.StatusForbidden, loginData{})
 	}
-	if err := d.edge.Within(d.logins, c, func() error { return readForm(r) }); err != nil { //nolint:contextcheck // within takes the context of the request
+	if err := d.server.Within(d.logins, c, func() error { return readForm(r) }); err != nil { //nolint:contextcheck // within takes the context of the request
 		return nil, err
 	}
 	next := ownPath(r.PostForm.Get("next"), d.front)
 	v, err := d.sessions.begin(r.PostForm.Get("key"), r.PostForm.Get("name"))
 	if err != nil {
-		failure := edge.FailureOf(d.edge.Wrong.Note(d.edge.Addr(c), err, time.Now()))
+		failure := edge.FailureOf(d.server.Wrong.Note(d.server.Addr(c), err, time.Now()))
 		if edge.MeansWrongKey(err) {
-			if err := d.edge.Wrong.Slow(ctx, d.edge.Addr(c), c.Response().Header()); err != nil {
+			if err := d.server.Wrong.Slow(ctx, d.server.Addr(c), c.Response().Header()); err != nil {
 				return nil, err
 			}
 		}
-		if failure.RetryAfter > 0 {
-			c.Response().Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(failure.RetryAfter.Seconds()))))
-		}
+		edge.SetRetryAfter(c.Response().Header(), failure.RetryAfter)
 		return d.renderLogin(c, edge.StatusOf(failure.Code), loginData{Next: next, Name: r.PostForm.Get("name"), Error: failure.Message})
 	}
-	d.edge.Log.Info().Str("actor", v.actor(edge.RemoteHost(r))).Str("session", v.ID).Msg("login")
+	d.server.Log.Info().Str("actor", v.actor(edge.RemoteHost(r))).Str("session", v.ID).Msg("login")
 	c.SetCookie(d.sessions.cookie(r, d.sessions.issue(v)))
 	return nil, c.Redirect(http.StatusSeeOther, next)
 }
 
 // logout handles POST /logout.
-func (d *dashboard) logout(_ context.Context, c echo.Context) (any, error) {
+func (d *Dashboard) logout(_ context.Context, c echo.Context) (any, error) {
 	c.SetCookie(d.sessions.cookie(c.Request(), ""))
 	return nil, c.Redirect(http.StatusSeeOther, "/")
 }

@@ -1,4 +1,4 @@
-package http
+package dashboard
 
 import (
 	"context"
@@ -71,8 +71,8 @@ func TestOwnPathsOnly(t *testing.T) {
 
 func TestSessionsAreOursAndEnd(t *testing.T) {
 	t.Parallel()
-	cfg := Config{Config: edge.Config{APIKey: "api-key-of-the-test", AdminKey: "admin-key-of-the-test"}, Secrets: [][]byte{[]byte("old")}}
-	s := newSessions(cfg, edge.NewKeys(cfg.Config))
+	cfg, keys := Config{Secrets: [][]byte{[]byte("old")}}, edge.Config{APIKey: "api-key-of-the-test", AdminKey: "admin-key-of-the-test"}
+	s := newSessions(cfg, keys, edge.NewKeys(keys))
 	now := time.Now()
 	value := s.issue(session{Role: roleAPI, Name: "tester", ID: "x", Expires: now.Add(time.Hour).Unix()})
 	require.Equal(t, "tester", s.read(value, now).Name)
@@ -80,16 +80,16 @@ func TestSessionsAreOursAndEnd(t *testing.T) {
 	require.Nil(t, s.read(value+"x", now))
 	require.Nil(t, s.read("x"+value, now))
 	require.Nil(t, s.read("", now))
-	of := func(change func(*Config)) *session {
-		cfg := cfg
-		change(&cfg)
-		return newSessions(cfg, edge.NewKeys(cfg.Config)).read(value, now)
+	of := func(change func(*Config, *edge.Config)) *session {
+		cfg, keys := cfg, keys
+		change(&cfg, &keys)
+		return newSessions(cfg, keys, edge.NewKeys(keys)).read(value, now)
 	}
-	require.NotNil(t, of(func(*Config) {}), "on another controller")
-	require.Nil(t, of(func(c *Config) { c.AdminKey = "another-admin-key" }), "a changed key ends sessions")
-	require.Nil(t, of(func(c *Config) { c.APIKey = "another-api-key" }))
-	require.NotNil(t, of(func(c *Config) { c.Secrets = [][]byte{[]byte("new"), []byte("old")} }), "a change of the encryption key ends none")
-	require.Nil(t, of(func(c *Config) { c.Secrets = [][]byte{[]byte("new")} }), "who knows both keys makes no session without the encryption key")
+	require.NotNil(t, of(func(*Config, *edge.Config) {}), "on another controller")
+	require.Nil(t, of(func(_ *Config, k *edge.Config) { k.AdminKey = "another-admin-key" }), "a changed key ends sessions")
+	require.Nil(t, of(func(_ *Config, k *edge.Config) { k.APIKey = "another-api-key" }))
+	require.NotNil(t, of(func(c *Config, _ *edge.Config) { c.Secrets = [][]byte{[]byte("new"), []byte("old")} }), "a change of the encryption key ends none")
+	require.Nil(t, of(func(c *Config, _ *edge.Config) { c.Secrets = [][]byte{[]byte("new")} }), "who knows both keys makes no session without the encryption key")
 }
 
 func TestWhyABuildWaits(t *testing.T) {
@@ -118,7 +118,7 @@ func TestWhyABuildWaits(t *testing.T) {
 
 func TestHistoryIsASecondAndAMinuteFine(t *testing.T) {
 	t.Parallel()
-	h := newHistory(Deps{})
+	h := NewHistory(nil)
 	begin := time.Unix(1_800_000_000, 0) // a whole minute
 	for i := range 180 {
 		var v [figCount]float32
@@ -138,9 +138,9 @@ func TestHistoryIsASecondAndAMinuteFine(t *testing.T) {
 	require.InDelta(t, 20, recent[59], 0)
 }
 
-// pulses is a Dashboard in which one build arrives and starts between any two pulses.
+// pulses is a Store in which one build arrives and starts between any two pulses.
 type pulses struct {
-	Dashboard
+	Store
 	n    int
 	away bool
 }
@@ -155,7 +155,8 @@ func (p *pulses) Pulse(context.Context, time.Time) (store.Pulse, error) {
 func TestPlotsReadTheDatabaseSeldomAndLoseNothing(t *testing.T) {
 	t.Parallel()
 	db := &pulses{}
-	h := newHistory(Deps{Dashboard: db})
+	h := NewHistory(nil)
+	h.Observe(db, nil)
 	minute := time.Unix(1_800_000_000, 0)
 	for i := range 60 {
 		h.take(t.Context(), minute.Add(time.Duration(i)*time.Second))
@@ -182,7 +183,7 @@ func TestPlotsReadTheDatabaseSeldomAndLoseNothing(t *testing.T) {
 
 func TestMachinesAreRememberedWithinBounds(t *testing.T) {
 	t.Parallel()
-	h := newHistory(Deps{})
+	h := NewHistory(nil)
 	begin := time.Unix(1_800_000_000, 0)
 	cpu := 50.0
 	for i := range 2 * maxMachinePoints {
@@ -236,8 +237,8 @@ func TestPlotShowsTheTimeThatIsKnown(t *testing.T) {
 
 func TestMachinePlotCoversTheWholeTime(t *testing.T) {
 	t.Parallel()
-	h := newHistory(Deps{})
-	d := &dashboard{history: h}
+	h := NewHistory(nil)
+	d := &Dashboard{deps: Deps{History: h}}
 	begun := time.Now().Truncate(time.Second)
 	load := 100.0
 	for second := 0; second < 45; second += 11 { // workers tell every so often

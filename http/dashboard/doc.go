@@ -1,0 +1,20 @@
+// Package dashboard serves takt's pages for people: their sessions, forms, templates, assets,
+// plots and streams of changes. An act on a page calls the handler of an endpoint, so it does
+// what the interface does. cmd/takt adds its routes to those of package http, which does not
+// know it.
+//
+// # State
+//
+// None that must survive a restart: the figures of the last day for plots ([History]), what
+// each page showed last, and the pages that are open. Sessions are cookies.
+//
+// # Failure
+//
+// While the database is unavailable, a page shows what it showed last, or says that it will
+// appear. A page that takes too long to read counts as one that can't be read.
+//
+// # Concurrency
+//
+// Routes may be served by any number of goroutines. A few pages are read at once; the viewers
+// of a page share its updates.
+package dashboard

@@ -1,0 +1,158 @@
+package dashboard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"takt/http/edge"
+	"takt/store"
+	"time"
+
+	"github.com/labstack/echo/v4"
+)
+
+const (
+	// pageLimit is how long a page may take to read its data.
+	pageLimit = 3 * time.Second
+	// pageRows is the number of rows in a list, logRows the number of lines in a log.
+	pageRows = 50
+	logRows  = 300
+)
+
+// page is one page of the dashboard.
+type page struct {
+	name  string // of its file, and of its item in the navigation
+	title string
+	// load reads the page's data. Equal views get equal data, because viewers share
+	// it.
+	load func(ctx context.Context, v *view) (any, error)
+}
+
+// view is a request for a page: its id, its query, and the visitor's role.
+type view struct {
+	page  *page
+	id    string
+	query url.Values
+	Admin bool   // may do what needs the admin key
+	Host  string // the scheme and host that the browser uses
+}
+
+func (v *view) key() string {
+	return fmt.Sprint(v.page.name, "\x00", v.id, "\x00", v.query.Encode(), "\x00", v.Admin, v.Host)
+}
+
+// data returns the part of key that the page's data depends on.
+func (v *view) data() string { return fmt.Sprint(v.page.name, "\x00", v.id, "\x00", v.query.Encode()) }
+
+// pageParams names the parameters that each page reads. Others do not make another view,
+// because each view costs memory.
+var pageParams = map[string][]string{ //nolint:gochecknoglobals // a table
+	"fleet": {"q", "state", "platform", "sort", "after", "after_id"}, "queue": {"after", "before"},
+	"builds": {"platform", "state", "age", "label", "before"}, "log": {"before", "line"}, "order": {"path", "action"},
+	"throttle": {"q", "after", "after_id"}, "deployments": {"before"}, "deployment": {"after", "after_id"}, "audit": {"q", "before"},
+}
+
+// Get returns a parameter of the query, which must be in pageParams.
+func (v *view) Get(name string) string {
+	if !slices.Contains(pageParams[v.page.name], name) {
+		panic("the page " + v.page.name + " reads the parameter " + name + ", which pageParams lacks")
+	}
+	return v.query.Get(name)
+}
+
+// Filtered reports whether the query has any parameter.
+func (v *view) Filtered() bool { return len(v.query) > 0 }
+
+// With returns the query with new values for some names; "" removes a name. It drops
+// the list position, because a changed filter begins at the first page.
+func (v *view) With(pairs ...string) string {
+	q := maps.Clone(v.query)
+	for _, name := range []string{"after", "after_id", "before", "done"} {
+		q.Del(name)
+	}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if q.Del(pairs[i]); pairs[i+1] != "" {
+			q.Set(pairs[i], pairs[i+1])
+		}
+	}
+	return "?" + q.Encode()
+}
+
+// screen is the data for the templates.
+type screen struct {
+	Title, Nav string
+	Who        *session
+	View       *view
+	Page       any
+	// Asof is when reading Page began. Stale says why Page is old, or why there is none:
+	// then Asof is zero.
+	Asof    time.Time
+	Stale   string
+	Away    bool   // the page could not be read yet
+	Done    string // result of the last act
+	Path    string // the page with its query, where acts return to
+	Version string // of the assets
+}
+
+func newView(c echo.Context, p *page) *view {
+	id := c.Param("id")
+	if id == "" {
+		id = c.Param("*")
+	}
+	q := url.Values{}
+	for _, name := range pageParams[p.name] {
+		if value := c.QueryParam(name); value != "" {
+			q.Set(name, value)
+		}
+	}
+	return &view{page: p, id: store.Text(id), query: q, Admin: sessionOf(c).Admin(), Host: c.Scheme() + "://" + c.Request().Host}
+}
+
+func (d *Dashboard) showPage(ctx context.Context, c echo.Context, v *view) (any, error) {
+	s, err := d.screen(ctx, v)
+	name, status := v.page.name, http.StatusOK
+	switch {
+	case isAway(err):
+		s = &screen{Title: v.page.title, Nav: v.page.name, View: v, Stale: awayText, Away: true}
+		name, status = "away", http.StatusServiceUnavailable
+		edge.SetRetryAfter(c.Response().Header(), 5*time.Second)
+	case err != nil:
+		return nil, err
+	}
+	s.Who, s.Done = sessionOf(c), doneTexts[c.Request().URL.Query().Get("done")]
+	s.Path = c.Request().URL.Path + v.With()
+	return d.render(c, status, name, s)
+}
+
+// isAway reports whether a page can't be read now, but can be later.
+func isAway(err error) bool { return store.IsUnavailable(err) || errors.Is(err, errSlowPage) }
+
+const awayText = "The database is not available. What was accepted is kept."
+
+// screen reads the data of v. During a database outage it returns the last data read.
+func (d *Dashboard) screen(ctx context.Context, v *view) (*screen, error) {
+	s := &screen{Title: v.page.title, Nav: v.page.name, View: v, Asof: time.Now(), Version: d.version}
+	reading, cancel := context.WithTimeoutCause(ctx, pageLimit, errSlowPage)
+	defer cancel()
+	data, err := v.page.load(reading, v)
+	if err == nil {
+		d.known.keep(v.data(), data, s.Asof)
+		s.Page = data
+		return s, nil
+	}
+	if errors.Is(context.Cause(reading), errSlowPage) {
+		err = errSlowPage
+	}
+	data, at, ok := d.known.of(v.data())
+	if !ok || !isAway(err) {
+		return nil, err
+	}
+	s.Page, s.Asof, s.Stale = data, at, awayText
+	return s, nil
+}
+
+var errSlowPage = store.NewError(store.Unavailable, "The page took too long to read")

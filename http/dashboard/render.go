@@ -1,0 +1,115 @@
+package dashboard
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"fmt"
+	"html/template"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"strings"
+	"takt/http/edge"
+	"takt/store"
+	"time"
+
+	"github.com/labstack/echo/v4"
+)
+
+//go:embed html
+var dashFiles embed.FS
+
+// parsePages parses the pages. Each file is one page in the frame of layout.html.
+func parsePages(nav []navItem) map[string]*template.Template {
+	frame := template.Must(template.New("layout.html").Funcs(template.FuncMap{
+		"ago": ago, "clock": clock, "span": span, "rough": rough, "size": bytesText, "percent": percent, "num": number3, "some": some,
+		"plain": func(s any) string { return plain(fmt.Sprint(s)) }, "clip": clip, "ansi": ansi, "plural": plural, "lower": strings.ToLower,
+		"since":  time.Since,
+		"nav":    func() []navItem { return nav },
+		"list":   func(v ...any) []any { return v },
+		"escape": url.PathEscape, "query": url.QueryEscape,
+		"reason": func(id string, required bool) reasonField { return reasonField{id, required} },
+	}).ParseFS(dashFiles, "html/layout.html", "html/parts.html"))
+	pages := map[string]*template.Template{}
+	for _, path := range must(fs.Glob(dashFiles, "html/*.html")) {
+		name := strings.TrimSuffix(strings.TrimPrefix(path, "html/"), ".html")
+		if name != "layout" && name != "parts" {
+			pages[name] = template.Must(template.Must(frame.Clone()).ParseFS(dashFiles, path))
+		}
+	}
+	return pages
+}
+
+// reasonField is the form field for the reason of an act.
+type reasonField struct {
+	ID       string
+	Required bool
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err) // embedded files are part of the program
+	}
+	return v
+}
+
+// asset is a file that pages load.
+type asset struct {
+	content []byte
+	kind    string
+}
+
+// readAssets returns the assets by name, and their version.
+func readAssets() (assets map[string]asset, version string) {
+	assets = map[string]asset{}
+	sum := sha256.New()
+	for _, name := range []string{"dash.css", "dash.js", "icon.svg"} {
+		raw := must(fs.ReadFile(dashFiles, "html/"+name))
+		sum.Write(raw)
+		assets[name] = asset{raw, map[string]string{"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}[name[strings.LastIndexByte(name, '.')+1:]]}
+	}
+	return assets, hex.EncodeToString(sum.Sum(nil))[:12]
+}
+
+// asset handles GET /assets/:name. The address of an asset changes with its content.
+func (d *Dashboard) asset(_ context.Context, c echo.Context) (any, error) {
+	a, ok := d.assets[c.Param("name")]
+	if !ok {
+		return nil, store.NewError(store.NotFound, "Not found")
+	}
+	if c.QueryParam("v") == d.version {
+		c.Response().Header().Set("Cache-Control", "public, max-age=31536000, immutable")
+	}
+	d.server.ReplyBytes(c, http.StatusOK, []string{a.kind}, a.content)
+	return nil, nil
+}
+
+// rendered is a page to be sent.
+type rendered struct {
+	status int
+	html   []byte
+}
+
+func (d *Dashboard) render(c echo.Context, status int, name string, s *screen) (any, error) {
+	s.Version = d.version
+	if s.Who == nil {
+		s.Who = sessionOf(c)
+	}
+	var b bytes.Buffer
+	if err := d.templates[name].ExecuteTemplate(&b, "layout.html", s); err != nil {
+		return nil, fmt.Errorf("making the page %s: %w", name, err)
+	}
+	return rendered{status, b.Bytes()}, nil
+}
+
+// errorPage renders an error as a page, and logs it.
+func (d *Dashboard) errorPage(c echo.Context, err error) (any, error) {
+	p, retry := edge.ProblemOf(err, edge.RequestID(c))
+	d.server.LogError(c, err, p.Status, c.Request().Context().Err() != nil)
+	edge.SetRetryAfter(c.Response().Header(), retry)
+	back := ownPath(c.Request().PostForm.Get("back"), "/") // a refused body is never read
+	return d.render(c, p.Status, "error", &screen{Title: p.Title, Path: back, Page: p})
+}
