@@ -170,7 +170,7 @@ func (c *controller) assemble(ctx context.Context) error {
 	p := &parts{
 		db: db,
 		tree: actors.Config{
-			Pool:     database.PoolConfig{Size: c.cfg.DatabasePool, Migrate: postgres.WithKeyCheck(c.keys, migrations.Up)},
+			Pool:     database.PoolConfig{Size: c.cfg.DatabasePool, Migrate: postgres.WithKeyCheck(c.keys, migrations.UpOrLater(c.laterSchema))},
 			Heijunka: c.cfg.Heijunka.config(),
 		},
 		deps: actors.Deps{
