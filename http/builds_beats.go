@@ -6,27 +6,23 @@ import (
 	"encoding/json"
 	"strconv"
 
-	"github.com/labstack/echo/v4"
-
 	"takt/http/api"
 	"takt/http/edge"
 	"takt/store"
 )
 
-func (h *holders) logs(ctx context.Context, c echo.Context) (any, error) {
-	beat, err := beatOf(c)
-	if err != nil {
-		return nil, err
-	}
-	var body struct {
+// logsIn is an [api.WriteLogsIn] of which single entries may be anything.
+type logsIn struct {
+	api.Holding
+	Body struct {
 		Logs    *[]json.RawMessage `json:"logs"`
 		Level   *string            `json:"level"`
 		Message *string            `json:"message"`
-	}
-	if _, err := edge.ReadJSON(c, &body); err != nil {
-		return nil, err
-	}
-	reply := api.PostedLogs{Success: true}
+	} `body:"json"`
+}
+
+func (h *holders) logs(ctx context.Context, in logsIn) (api.PostedLogs, error) {
+	beat, body, reply := beatOf(in.Holding), &in.Body, api.PostedLogs{Success: true}
 	switch {
 	case body.Logs != nil:
 		beat.Logs = logBatch(*body.Logs)
@@ -35,11 +31,11 @@ func (h *holders) logs(ctx context.Context, c echo.Context) (any, error) {
 	case body.Level != nil && body.Message != nil:
 		line := store.LogLine{Level: store.Level(*body.Level), Message: store.Text(*body.Message)}
 		if !line.Level.Valid() {
-			return nil, edge.Invalid("Invalid log level. Must be: info, warn, or error")
+			return reply, edge.Invalid("Invalid log level. Must be: info, warn, or error")
 		}
 		beat.Logs = []store.LogLine{line}
 	default:
-		return nil, edge.Invalid("Invalid body. Expected { level, message } or { logs: [...] }")
+		return reply, edge.Invalid("Invalid body. Expected { level, message } or { logs: [...] }")
 	}
 	return reply, h.touch(ctx, beat)
 }
@@ -60,41 +56,54 @@ func logBatch(entries []json.RawMessage) []store.LogLine {
 	return lines
 }
 
-func (h *holders) heartbeat(ctx context.Context, c echo.Context) (any, error) {
-	beat := store.Beat{BuildID: c.Param("id"), WorkerID: c.QueryParam("worker_id")}
-	if beat.WorkerID == "" {
-		return nil, edge.Invalid("worker_id required")
+// beatIn is an [api.HeartbeatIn] in the order in which old clients expect the errors.
+type beatIn struct {
+	WorkerID string        `query:"worker_id"`
+	Body     api.Heartbeat `body:"json"`
+	ID       api.BuildID   `path:"id"`
+	Holder   assignee      `query:"worker_id"`
+	api.Process
+	Token string `header:"X-Worker-Token"`
+}
+
+// Check implements [api.Checker].
+func (in *beatIn) Check() error {
+	if in.WorkerID == "" {
+		return edge.Invalid("worker_id required")
 	}
-	var body api.Heartbeat
-	if _, err := edge.ReadJSON(c, &body); err != nil {
-		return nil, err
+	return nil
+}
+
+// assignee is the id of a worker that has a build. An impossible one has none.
+type assignee string
+
+// ReadParam implements [api.Param].
+func (id *assignee) ReadParam(_, sent string) error {
+	*id = assignee(sent)
+	if !store.ValidID(sent) {
+		return store.NewError(store.NotAssigned, "Build not assigned to this worker")
 	}
-	if !store.ValidID(beat.BuildID) {
-		return nil, buildNotFound()
-	}
-	if !store.ValidID(beat.WorkerID) {
-		return nil, store.NewError(store.NotAssigned, "Build not assigned to this worker")
-	}
-	var err error
-	if err = identify(&beat, c.Request().Header); err != nil {
-		return nil, err
-	}
+	return nil
+}
+
+func (h *holders) heartbeat(ctx context.Context, in beatIn) (api.HeartbeatReply, error) {
+	beat := store.Beat{BuildID: string(in.ID), WorkerID: string(in.Holder), Attempt: in.Attempt, Instance: in.Instance}
 	// A bad percentage is ignored because it is no reason to refuse a beat.
-	if p := body.Progress; p != nil && *p >= 0 && *p <= 100 {
+	if p := in.Body.Progress; p != nil && *p >= 0 && *p <= 100 {
 		beat.Logs = []store.LogLine{{
 			Level: store.Info, Message: "Build progress: " + strconv.FormatFloat(*p, 'f', -1, 64) + "%",
 		}}
 		beat.Kind, beat.Facts = store.LineProgress, store.LineFacts{Percent: *p}
 	}
 	reply, err := h.store.Heartbeat(ctx, beat)
-	return h.beatReply(c, reply), h.publishBeat(ctx, beat, reply, err)
+	return h.beatReply(in.Token, reply), h.publishBeat(ctx, beat, reply, err)
 }
 
-// beatReply answers a heartbeat. It renews the worker's token, with the same counter, so
+// beatReply answers a heartbeat. It renews the token that it showed, with the same counter, so
 // that the token does not expire while a long build keeps the worker from polling.
-func (h *holders) beatReply(c echo.Context, reply store.BeatReply) api.HeartbeatReply {
+func (h *holders) beatReply(shown string, reply store.BeatReply) api.HeartbeatReply {
 	r := api.NewHeartbeatReply(reply.Cancelled)
-	if shown := edge.Header(c.Request().Header, edge.HeaderWorkerToken); shown != "" {
+	if shown != "" {
 		if t, err := h.tokens.Check(shown); err == nil && t.Worker == reply.Used.Worker && t.Counter >= reply.Used.Counter {
 			r.AccessToken = h.tokens.Issue(t)
 		}
@@ -102,84 +111,86 @@ func (h *holders) beatReply(c echo.Context, reply store.BeatReply) api.Heartbeat
 	return r
 }
 
-// telemetry handles POST /api/builds/:id/telemetry. It counts as a beat even if its
-// figures are bad.
-func (h *holders) telemetry(ctx context.Context, c echo.Context) (any, error) {
-	beat, err := holderOf(c)
-	if err != nil {
-		return nil, err
-	}
-	var body struct {
+// telemetryIn is an [api.PostTelemetryIn] whose members may have any type.
+type telemetryIn struct {
+	api.HoldingWithBuild
+	Body struct {
 		Type      json.RawMessage `json:"type"`
 		Timestamp json.RawMessage `json:"timestamp"`
 		Data      json.RawMessage `json:"data"`
-	}
-	if _, err := edge.ReadJSON(c, &body); err != nil {
-		return nil, err
-	}
-	t, err := store.ParseTelemetry(body.Type, body.Timestamp, body.Data)
+	} `body:"json"`
+}
+
+// telemetry counts as a beat even if its figures are bad.
+func (h *holders) telemetry(ctx context.Context, in telemetryIn) (reply api.Status, err error) {
+	t, err := store.ParseTelemetry(in.Body.Type, in.Body.Timestamp, in.Body.Data)
 	if err != nil {
-		return nil, err
+		return reply, err
 	}
+	beat := beatOf(in.Holding)
 	beat.Logs, beat.Kind = []store.LogLine{{Level: store.Info, Message: t.Line()}}, store.LineTelemetry
-	reply, err := h.store.Telemetry(ctx, beat, t)
-	return api.Status{Status: "ok"}, h.publishBeat(ctx, beat, reply, err)
+	told, err := h.store.Telemetry(ctx, beat, t)
+	return api.Status{Status: "ok"}, h.publishBeat(ctx, beat, told, err)
 }
 
-// named is a request that names a build, with its content.
-type named struct {
-	build   store.Build
-	beat    store.Beat
-	message string
+// namedIn is an [api.FailBuildIn] or an [api.BeatBuildIn]: its body names the build.
+type namedIn struct {
+	Body buildNamed `body:"json"`
+	api.Process
+	WorkerID string `header:"X-Worker-Id"`
+	Token    string `header:"X-Worker-Token"`
 }
 
-// named reads such a request. If it names no worker, the worker is the one that holds the
-// build or held it last.
-func (h *holders) named(ctx context.Context, c echo.Context) (n named, err error) {
-	var body struct {
-		BuildID json.RawMessage `json:"build_id"`
-		Error   json.RawMessage `json:"error"`
-	}
-	if _, err := edge.ReadJSON(c, &body); err != nil {
-		return n, err
-	}
+// buildNamed is a body whose members may have any type, because the errors name them.
+type buildNamed struct {
+	BuildID json.RawMessage `json:"build_id"`
+	Error   json.RawMessage `json:"error"`
+
+	id, message string
+}
+
+// Check implements [api.Checker]: it reads the members.
+func (b *buildNamed) Check() error {
 	switch {
-	case store.Absent(body.BuildID) || json.Unmarshal(body.BuildID, &n.beat.BuildID) != nil || n.beat.BuildID == "":
-		return n, edge.Invalid("build_id required")
-	case !store.Absent(body.Error) && json.Unmarshal(body.Error, &n.message) != nil:
-		return n, edge.Invalid("error must be a text")
-	case !store.ValidID(n.beat.BuildID):
-		return n, buildNotFound()
+	case store.Absent(b.BuildID) || json.Unmarshal(b.BuildID, &b.id) != nil || b.id == "":
+		return edge.Invalid("build_id required")
+	case !store.Absent(b.Error) && json.Unmarshal(b.Error, &b.message) != nil:
+		return edge.Invalid("error must be a text")
+	case !store.ValidID(b.id):
+		return buildNotFound()
 	}
-	if err = identify(&n.beat, c.Request().Header); err != nil {
-		return n, err
-	}
-	if n.build, err = h.store.Find(ctx, n.beat.BuildID); err != nil {
-		return n, err
-	}
-	n.message = store.Text(n.message)
-	// A worker that names itself must be the one that holds the build.
-	n.beat.WorkerID = cmp.Or(c.Request().Header.Get(api.HeaderWorkerID), n.build.WorkerID, n.build.LastWorkerID)
-	switch {
-	case n.beat.WorkerID == "" && !n.build.State.Final():
-		return n, store.NewError(store.NotAssigned, "Build not assigned to a worker")
-	case n.beat.WorkerID != "" && !store.ValidID(n.beat.WorkerID):
-		return n, store.NewError(store.Forbidden, "Unknown worker")
-	}
-	return n, nil
+	b.message = store.Text(b.message)
+	return nil
 }
 
-func (h *holders) workerHeartbeat(ctx context.Context, c echo.Context) (any, error) {
-	n, err := h.named(ctx, c)
+// named finds the build. A worker that names itself must be the one that holds it; else it
+// is the one that holds the build or held it last.
+func (h *holders) named(ctx context.Context, in namedIn) (b store.Build, beat store.Beat, err error) {
+	if b, err = h.store.Find(ctx, in.Body.id); err != nil {
+		return b, beat, err
+	}
+	beat = store.Beat{BuildID: in.Body.id, Attempt: in.Attempt, Instance: in.Instance}
+	beat.WorkerID = cmp.Or(in.WorkerID, b.WorkerID, b.LastWorkerID)
+	switch {
+	case beat.WorkerID == "" && !b.State.Final():
+		err = store.NewError(store.NotAssigned, "Build not assigned to a worker")
+	case beat.WorkerID != "" && !store.ValidID(beat.WorkerID):
+		err = store.NewError(store.Forbidden, "Unknown worker")
+	}
+	return b, beat, err
+}
+
+func (h *holders) beatByBody(ctx context.Context, in namedIn) (reply api.BeatReply, err error) {
+	b, beat, err := h.named(ctx, in)
 	if err != nil {
-		return nil, err
+		return reply, err
 	}
-	reply := store.BeatReply{Cancelled: n.build.State == store.Cancelled && n.build.WorkerID == ""} // cancelled before any worker had it
-	if !reply.Cancelled {
-		reply, err = h.store.Heartbeat(ctx, n.beat)
-		if err := h.publishBeat(ctx, n.beat, reply, err); err != nil {
-			return nil, err
+	told := store.BeatReply{Cancelled: b.State == store.Cancelled && b.WorkerID == ""} // cancelled before any worker had it
+	if !told.Cancelled {
+		told, err = h.store.Heartbeat(ctx, beat)
+		if err := h.publishBeat(ctx, beat, told, err); err != nil {
+			return reply, err
 		}
 	}
-	return api.BeatReply{Success: true, HeartbeatReply: h.beatReply(c, reply)}, nil
+	return api.BeatReply{Success: true, HeartbeatReply: h.beatReply(in.Token, told)}, nil
 }

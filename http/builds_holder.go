@@ -33,27 +33,24 @@ type holders struct {
 	unpacks  chan struct{} // one token for each reply with unpacked certificates
 }
 
-// beatOf reads the worker (X-Worker-Id) and the build (path). The store checks that the
-// worker holds the build.
-func beatOf(c echo.Context) (store.Beat, error) {
-	beat := store.Beat{BuildID: c.Param("id"), WorkerID: c.Request().Header.Get(api.HeaderWorkerID)}
-	if !store.ValidID(beat.WorkerID) {
-		return beat, store.NewError(store.Forbidden, "Unknown worker")
+func (h *holders) routes() []edge.Route {
+	return []edge.Route{
+		edge.OnRequest(h.edge, api.FetchSource, h.source),
+		edge.OnRequest(h.edge, api.FetchCerts, h.certs),
+		edge.OnRequest(h.edge, api.FetchCertsSecure, h.certsSecure),
+		edge.OnAs(h.edge, api.PostTelemetry, h.telemetry),
+		edge.OnAs(h.edge, api.WriteLogs, h.logs),
+		edge.OnAs(h.edge, api.BeatHeldBuild, h.heartbeat),
+		edge.OnAs(h.edge, api.BeatByBody, h.beatByBody),
+		edge.OnAs(h.edge, api.FailHeldBuild, h.fail),
+		edge.OnRequest(h.edge, api.UploadResult, h.upload),
+		edge.OnRequest(h.edge, api.UploadResultAlias, h.upload),
 	}
-	if !store.ValidID(beat.BuildID) {
-		return beat, buildNotFound()
-	}
-	err := identify(&beat, c.Request().Header)
-	return beat, err
 }
 
-// holderOf is beatOf for routes on which the worker also sends X-Build-Id.
-func holderOf(c echo.Context) (store.Beat, error) {
-	beat, err := beatOf(c)
-	if err == nil && c.Request().Header.Get(api.HeaderBuildID) != beat.BuildID {
-		err = store.NewError(store.Forbidden, "X-Build-Id does not match the build")
-	}
-	return beat, err
+// beatOf returns the beat of a request. The store checks that the worker holds the build.
+func beatOf(in api.Holding) store.Beat {
+	return store.Beat{BuildID: string(in.ID), WorkerID: string(in.WorkerID), Attempt: in.Attempt, Instance: in.Instance}
 }
 
 // touch records a beat.
@@ -101,16 +98,6 @@ func (h *holders) presence(ctx context.Context, beat store.Beat) func(now time.T
 	}
 }
 
-// held checks that the worker holds the build.
-func (h *holders) held(ctx context.Context, c echo.Context) (store.Build, store.Beat, error) {
-	beat, err := beatOf(c)
-	if err != nil {
-		return store.Build{}, beat, err
-	}
-	b, err := h.store.Held(ctx, beat)
-	return b, beat, err
-}
-
 // sendTo sends a file to the worker that holds its build. The transfer counts as a beat;
 // the first beat turns an assigned build into a building one.
 func (h *holders) sendTo(ctx context.Context, c echo.Context, beat store.Beat, d edge.Download) (any, error) {
@@ -123,8 +110,9 @@ func (h *holders) sendTo(ctx context.Context, c echo.Context, beat store.Beat, d
 	return nil, h.edge.SendDownload(c, d)
 }
 
-func (h *holders) source(ctx context.Context, c echo.Context) (any, error) {
-	b, beat, err := h.held(ctx, c)
+func (h *holders) source(ctx context.Context, c echo.Context, in api.Holding) (any, error) {
+	beat := beatOf(in)
+	b, err := h.store.Held(ctx, beat)
 	if err != nil {
 		return nil, err
 	}
@@ -149,8 +137,9 @@ func (h *holders) openCerts(ctx context.Context, b store.Build) (*storage.Sealed
 	return file, notThere(err, missing)
 }
 
-func (h *holders) certs(ctx context.Context, c echo.Context) (any, error) {
-	b, beat, err := h.held(ctx, c)
+func (h *holders) certs(ctx context.Context, c echo.Context, in api.Holding) (any, error) {
+	beat := beatOf(in)
+	b, err := h.store.Held(ctx, beat)
 	if err != nil {
 		return nil, err
 	}
@@ -188,13 +177,10 @@ func (h *holders) unpacking(ctx context.Context) (leave func(), err error) {
 // keychainBytes is how many random bytes a keychain's password has.
 const keychainBytes = 24
 
-// certsSecure handles GET /api/builds/:id/certs-secure: the unpacked certificates,
-// for a virtual machine that can't unpack them itself.
-func (h *holders) certsSecure(ctx context.Context, c echo.Context) (any, error) {
-	beat, err := holderOf(c)
-	if err != nil {
-		return nil, err
-	}
+// certsSecure sends the unpacked certificates, for a virtual machine that can't unpack them
+// itself.
+func (h *holders) certsSecure(ctx context.Context, c echo.Context, in api.HoldingWithBuild) (any, error) {
+	beat := beatOf(in.Holding)
 	b, err := h.store.Held(ctx, beat)
 	if err != nil {
 		return nil, err

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"mime/multipart"
-	"net/http"
 	"strings"
 	"time"
 
@@ -33,10 +32,11 @@ type outcome struct {
 	begun        time.Time
 }
 
-func (h *holders) upload(ctx context.Context, c echo.Context) (any, error) {
+func (h *holders) upload(ctx context.Context, c echo.Context, sent api.UploadResultIn) (any, error) {
 	in := &outcome{body: edge.Watched(c.Request()), begun: time.Now()}
+	in.beat = store.Beat{BuildID: sent.BuildID, WorkerID: sent.WorkerID, Attempt: sent.Attempt, Instance: sent.Instance}
 	defer func() { in.file.Discard() }()
-	if err := h.readUploadHeader(ctx, c.Request().Header, in); err != nil {
+	if err := h.admitUpload(ctx, in); err != nil {
 		return nil, err
 	}
 	err := h.forms.Read(c, func(f *edge.Form, p *multipart.Part) error { return h.takeUpload(ctx, f, p, in) })
@@ -59,13 +59,9 @@ func uploaded(success bool) api.Uploaded {
 
 var errRecordTimeout = errors.New("recording the result took too long")
 
-// readUploadHeader reads who uploads what from the header. It refuses at once what would
-// be refused after the body.
-func (h *holders) readUploadHeader(ctx context.Context, sent http.Header, in *outcome) (err error) {
-	if err = identify(&in.beat, sent); err != nil {
-		return err
-	}
-	in.beat.BuildID, in.beat.WorkerID = sent.Get(api.HeaderBuildID), sent.Get(api.HeaderWorkerID)
+// admitUpload refuses at once what would be refused after the body, as far as the header says
+// who uploads what.
+func (h *holders) admitUpload(ctx context.Context, in *outcome) error {
 	if in.beat.BuildID == "" || in.beat.WorkerID == "" {
 		return nil
 	}
@@ -167,10 +163,10 @@ func (in *outcome) check() (success bool, err error) {
 
 // recordResult finishes the build. A file that has its name but no row stays, because a
 // newer result may have the same name by now; the sweeper removes it.
-func (h *holders) recordResult(ctx context.Context, in *outcome, success bool) (any, error) {
+func (h *holders) recordResult(ctx context.Context, in *outcome, success bool) (reply api.Uploaded, err error) {
 	b, err := h.store.Find(ctx, in.beat.BuildID)
 	if err != nil {
-		return nil, err
+		return reply, err
 	}
 	result := store.Result{
 		BuildID: in.beat.BuildID, WorkerID: in.beat.WorkerID, Attempt: in.beat.Attempt,
@@ -193,7 +189,7 @@ func (h *holders) recordResult(ctx context.Context, in *outcome, success bool) (
 	}})
 	file, err := in.file.Stage(ctx, name)
 	if err != nil {
-		return nil, err
+		return reply, err
 	}
 	result.File = &file
 	return uploaded(true), h.record(ctx, b, result, in.file)
@@ -207,14 +203,14 @@ func (h *holders) record(ctx context.Context, b store.Build, r store.Result, fil
 }
 
 // giveBack makes a build pending again that its worker could not run.
-func (h *holders) giveBack(ctx context.Context, ref store.BuildRef, r store.Result) (any, error) {
+func (h *holders) giveBack(ctx context.Context, ref store.BuildRef, r store.Result) (reply api.Uploaded, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, recordTimeout, errRecordTimeout)
 	defer cancel()
 	back, err := h.store.GiveBack(ctx, r)
 	if err != nil {
-		return nil, fmt.Errorf("giving back build %s: %w", r.BuildID, err)
+		return reply, fmt.Errorf("giving back build %s: %w", r.BuildID, err)
 	}
-	reply := uploaded(false)
+	reply = uploaded(false)
 	if back.State == store.Pending {
 		reply = api.Uploaded{Success: true, Status: "pending", Message: "Build is pending again"}
 	}
@@ -256,18 +252,15 @@ func (h *holders) finish(ctx context.Context, b store.Build, r store.Result, fil
 	return nil
 }
 
-func (h *holders) fail(ctx context.Context, c echo.Context) (any, error) {
-	n, err := h.named(ctx, c)
-	if err != nil {
-		return nil, err
-	}
-	if n.build.State.Final() && n.build.State != store.Failed {
-		return nil, store.NewError(store.Conflict, "Build already finished")
-	}
-	if n.build.State != store.Failed { // a repeat changes nothing
-		err = h.finish(ctx, n.build, store.Result{
-			BuildID: n.build.ID, WorkerID: n.beat.WorkerID, Attempt: n.beat.Attempt, ErrorMessage: n.message,
-		})
+func (h *holders) fail(ctx context.Context, in namedIn) (reply api.Uploaded, err error) {
+	b, beat, err := h.named(ctx, in)
+	switch {
+	case err != nil:
+		return reply, err
+	case b.State.Final() && b.State != store.Failed:
+		return reply, store.NewError(store.Conflict, "Build already finished")
+	case b.State != store.Failed: // a repeat changes nothing
+		err = h.finish(ctx, b, store.Result{BuildID: b.ID, WorkerID: beat.WorkerID, Attempt: beat.Attempt, ErrorMessage: in.Body.message})
 	}
 	return uploaded(false), err
 }

@@ -38,9 +38,14 @@ func newPolls(s *edge.Server, cfg Config, queue Queue, tokens *store.WorkerToken
 	return &polls{edge: s, cfg: cfg, queue: queue, tokens: tokens, quota: edge.NewQuota("poll", cfg.PollRate, time.Now()), parked: parked}
 }
 
-// serve handles GET and POST /api/workers/poll. Its arrival runs as a levelled request. A
-// poll that parks leaves that request, with its token and its place, and only its
-// connection waits.
+func (h *polls) routes() []edge.Route {
+	get, post := h.edge.Of(api.Poll.Route), h.edge.Of(api.PollByPost.Route)
+	get.Serve, post.Serve = h.serve, h.serve
+	return []edge.Route{get, post}
+}
+
+// serve answers a poll. Its arrival runs as a levelled request. A poll that parks leaves that
+// request, with its token and its place, and only its connection waits.
 func (h *polls) serve(c echo.Context, r *edge.Route) error {
 	req, wait, err := h.read(c.Request())
 	if err != nil {
@@ -108,13 +113,13 @@ func (h *polls) wait(
 // read reads a poll and checks its token. It ignores the body of a POST.
 func (h *polls) read(r *http.Request) (req store.PollRequest, wait time.Duration, err error) {
 	req.Presented = edge.Header(r.Header, edge.HeaderWorkerToken)
-	if req.Instance, err = instance(r.Header); err != nil {
-		return req, 0, err
+	if req.Instance = edge.Header(r.Header, edge.HeaderInstance); req.Instance != "" && !store.ValidID(req.Instance) {
+		return req, 0, edge.Invalid("Invalid X-Worker-Instance header")
 	}
 	if r.URL.RawQuery != "" {
 		q := r.URL.Query()
 		req.WorkerID = q.Get("worker_id")
-		if wait, err = edge.Duration(cmp.Or(q.Get("wait"), "0")); err != nil || wait < 0 || wait > maxWait {
+		if wait, err = api.ParseDuration(cmp.Or(q.Get("wait"), "0")); err != nil || wait < 0 || wait > maxWait {
 			return req, 0, edge.Invalid("wait must be 0 to 60 seconds")
 		}
 		if req.Active, req.Reconcile, err = pollActive(q); err != nil {
