@@ -23,7 +23,7 @@ func submitContract() map[string][]answer {
 			{400, "Valid platform required (ios|android)", form(source("s"), part{name: "platform", content: "windows"})},
 			{413, "Source file is larger than 1000 bytes", form(source(big(1001)), ios())},
 			{413, "Certs file is larger than 500 bytes", form(source("s"), part{"certs", "c", big(501)}, ios())},
-		}, keyless("POST", path), []answer{
+		}, []answer{
 			{503, "Build queue full, try again later", func(b *bundle) reply {
 				return fill(b, func() reply { return b.form(path, key(), source("s"), ios()) })
 			}},
@@ -69,7 +69,7 @@ func completed(path string, change func(b *bundle, s api.Submitted)) func(*bundl
 
 func readContract() map[string][]answer {
 	lists := func(path string) []answer {
-		return join([]answer{{200, "", get(path, "X-API-Key", apiKey)}}, keyless("GET", path))
+		return []answer{{200, "", get(path, "X-API-Key", apiKey)}}
 	}
 	either := func(path string) []answer {
 		return []answer{
@@ -97,11 +97,11 @@ func readContract() map[string][]answer {
 		}),
 		"GET /api/builds/active":     lists("/api/builds/active"),
 		"GET /api/builds/statistics": lists("/api/builds/statistics"),
-		"GET /api/builds/:id": join([]answer{
+		"GET /api/builds/:id": []answer{
 			{200, "", of(get, "/api/builds/ID", "X-API-Key", apiKey)},
 			{404, "Build not found", get("/api/builds/unknown", "X-API-Key", apiKey)},
 			{401, "Missing X-API-Key header", of(get, "/api/builds/ID", "X-Build-Token", "TOKEN")},
-		}, keyless("GET", "/api/builds/unknown")),
+		},
 		"GET /api/builds/:id/status": join(either("/api/builds/ID/status"), tokenless("GET", "/api/builds/unknown/status")),
 		"GET /api/builds/:id/logs": join(either("/api/builds/ID/logs"), tokenless("GET", "/api/builds/unknown/logs"), []answer{
 			{400, "Invalid request: after must be a whole number", of(get, "/api/builds/ID/logs?after=x", "X-API-Key", apiKey)},
@@ -113,7 +113,7 @@ func readContract() map[string][]answer {
 			{400, "Invalid file type", of(get, "/api/builds/ID/download/certs", "X-API-Key", apiKey)},
 			{404, "Source not found", completed("/api/builds/ID/download/source", func(b *bundle, s api.Submitted) { b.remove("builds/" + s.ID + "/source.zip") })},
 		}),
-		"PATCH /api/builds/:id": join([]answer{
+		"PATCH /api/builds/:id": []answer{
 			{200, "", of(patch(`{"priority":-10}`), "/api/builds/ID")},
 			{400, "Invalid request: priority required", of(patch(`{}`), "/api/builds/ID")},
 			{400, "Invalid request: priority must be -10 to 10", of(patch(`{"priority":11}`), "/api/builds/ID")},
@@ -123,8 +123,8 @@ func readContract() map[string][]answer {
 				return patch(`{"priority":1}`)("/api/builds/" + s.ID)(b)
 			}},
 			{404, "Build not found", patch(`{"priority":1}`)("/api/builds/unknown")},
-		}, keyless("PATCH", "/api/builds/unknown")),
-		"POST /api/builds/:id/cancel": join([]answer{
+		},
+		"POST /api/builds/:id/cancel": []answer{
 			{200, "", of(posted, "/api/builds/ID/cancel", "X-API-Key", apiKey)},
 			{400, "Build already finished", func(b *bundle) reply {
 				s := b.submit()
@@ -132,7 +132,7 @@ func readContract() map[string][]answer {
 				return b.send("POST", "/api/builds/"+s.ID+"/cancel", key(), "")
 			}},
 			{404, "Build not found", post("/api/builds/unknown/cancel", "", "X-API-Key", apiKey)},
-		}, keyless("POST", "/api/builds/unknown/cancel")),
+		},
 		"POST /api/builds/:id/requeue": {
 			{200, "", func(b *bundle) reply {
 				s, _ := b.assigned()

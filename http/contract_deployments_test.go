@@ -65,9 +65,5 @@ func deploymentContract() map[string][]answer {
 		route := "POST " + one + path
 		routes[route] = append(routes[route], answer{409, conflict.text, deployed("POST", "/api/deployments/ID"+path, conflict.orders...)})
 	}
-	for route := range routes {
-		method, path, _ := strings.Cut(route, " ")
-		routes[route] = append(routes[route], keyless(method, strings.ReplaceAll(path, ":id", "d1"))...)
-	}
 	return routes
 }

@@ -76,7 +76,7 @@ func workerRule(method, what, body string, secure bool, certs ...func(*testing.T
 		all = append(all, answer{401, "Missing X-Build-Id header", send("ID", func(h holding) map[string]string { return key("X-Worker-Id", h.worker.ID) })},
 			answer{403, "X-Build-Id does not match the build", send("ID", func(h holding) map[string]string { return h.mine("X-Build-Id", "other") })})
 	}
-	return join(all, keyless(method, "/api/builds/unknown"+what))
+	return all
 }
 
 func holderContract() map[string][]answer {
@@ -130,14 +130,14 @@ func holderContract() map[string][]answer {
 			{400, "Invalid telemetry data", with("/telemetry", ``)},
 			{400, "Invalid JSON body", with("/telemetry", `{`)},
 		}),
-		"POST /api/builds/:id/heartbeat": join([]answer{
+		"POST /api/builds/:id/heartbeat": []answer{
 			{200, "", beats("?worker_id=WORKER", `{"progress":50}`)},
 			{200, "", beats("?worker_id=WORKER", ``)},
 			{400, "worker_id required", beats("", ``)},
 			{403, "Build not assigned to this worker", beats("?worker_id=other", ``)},
 			{404, "Build not found", post("/api/builds/unknown/heartbeat?worker_id=w", "", "X-API-Key", apiKey)},
 			{400, "Invalid body: wrong type of progress", beats("?worker_id=WORKER", `{"progress":"half"}`)},
-		}, keyless("POST", "/api/builds/unknown/heartbeat")),
+		},
 	}
 }
 
@@ -151,7 +151,7 @@ func workerContract() map[string][]answer {
 			}
 		}
 		keyed := func(api.Registered) map[string]string { return key() }
-		return join([]answer{
+		return []answer{
 			{200, "", send("", func(w api.Registered) map[string]string { return key("X-Worker-Token", w.AccessToken) })},
 			{200, "", send("?worker_id=ID", keyed)},
 			{400, "X-Worker-Token header or worker_id required", send("", keyed)},
@@ -159,7 +159,7 @@ func workerContract() map[string][]answer {
 			{400, "Invalid request: active must be a list of build ids", send("?worker_id=ID&active=a%20b", keyed)},
 			{401, "Invalid worker token", send("", func(api.Registered) map[string]string { return key("X-Worker-Token", "unknown") })},
 			{404, "Worker not found", send("?worker_id=unknown", keyed)},
-		}, keyless(method, "/api/workers/poll"))
+		}
 	}
 	uploads := func(path string) []answer {
 		upload := func(build, worker, success string, more ...part) func(*bundle) reply {
@@ -170,7 +170,7 @@ func workerContract() map[string][]answer {
 			})
 		}
 		file := part{"result", "app.ipa", "app"}
-		return join([]answer{
+		return []answer{
 			{200, "", upload("BUILD", "WORKER", "true", file)},
 			{200, "", upload("BUILD", "WORKER", "false")},
 			{400, "Content must be multipart/form-data", post(path, `{}`, "X-API-Key", apiKey)},
@@ -185,51 +185,51 @@ func workerContract() map[string][]answer {
 				h.send("POST", "/api/builds/"+h.build.ID+"/cancel", key(), "")
 				return h.finish(h.build.ID, h.worker.ID, "app")
 			})},
-		}, keyless("POST", path))
+		}
 	}
 	about := func(path, body string) []answer { // fail and heartbeat
 		named := held(func(h holding) reply { return h.json("POST", path, key(), strings.ReplaceAll(body, "ID", h.build.ID)) })
-		return join([]answer{
+		return []answer{
 			{200, "", named},
 			{400, "Invalid request: build_id required", post(path, `{}`, "X-API-Key", apiKey)},
 			{404, "Build not found", post(path, strings.ReplaceAll(body, "ID", "unknown"), "X-API-Key", apiKey)},
 			{403, "Build not assigned to a worker", func(b *bundle) reply {
 				return b.json("POST", path, key(), strings.ReplaceAll(body, "ID", b.submit().ID))
 			}},
-		}, keyless("POST", path))
+		}
 	}
 	return map[string][]answer{
-		"POST " + register: join([]answer{
+		"POST " + register: []answer{
 			{200, "", post(register, `{"name":"w","capabilities":{}}`, "X-API-Key", apiKey)},
 			{200, "", post(register, `{"name":"w","capabilities":{},"id":"mine","publicIdentifier":"x","apiKey":"y"}`, "X-API-Key", apiKey)},
 			{422, "Registration failed", post(register, `{"capabilities":{}}`, "X-API-Key", apiKey)},
 			{422, "Registration failed", post(register, `{"name":"w"}`, "X-API-Key", apiKey)},
 			{422, "Registration failed", post(register, `{"name":"w","capabilities":{},"id":"../w"}`, "X-API-Key", apiKey)},
 			{400, "Invalid JSON body", post(register, `{`, "X-API-Key", apiKey)},
-		}, keyless("POST", register)),
+		},
 		"GET /api/workers/poll":       polls("GET"),
 		"POST /api/workers/poll":      polls("POST"),
 		"POST /api/workers/upload":    uploads("/api/workers/upload"),
 		"POST /api/workers/result":    uploads("/api/workers/result"),
 		"POST /api/workers/fail":      about("/api/workers/fail", `{"build_id":"ID","error":"x"}`),
 		"POST /api/workers/heartbeat": about("/api/workers/heartbeat", `{"build_id":"ID"}`),
-		"POST /api/workers/unregister": join([]answer{
+		"POST /api/workers/unregister": []answer{
 			{200, "", func(b *bundle) reply {
 				return b.send("POST", "/api/workers/unregister", key("X-Worker-Token", b.register("w").AccessToken), "")
 			}},
 			{401, "Missing X-Worker-Token header", post("/api/workers/unregister", "", "X-API-Key", apiKey)},
 			{401, "Invalid worker token", post("/api/workers/unregister", "", "X-API-Key", apiKey, "X-Worker-Token", "bad")},
-		}, keyless("POST", "/api/workers/unregister")),
+		},
 		"POST /api/workers/:id/unregister": aboutWorker("POST", "/unregister"),
 	}
 }
 
 // aboutWorker is what routes about one worker answer.
 func aboutWorker(method, what string) []answer {
-	return join([]answer{
+	return []answer{
 		{200, "", func(b *bundle) reply { return b.send(method, "/api/workers/"+b.register("w").ID+what, key(), "") }},
 		{404, "Worker not found", asking(method, "/api/workers/unknown"+what, "", []string{"X-API-Key", apiKey})},
-	}, keyless(method, "/api/workers/unknown"+what))
+	}
 }
 
 func fleetContract() map[string][]answer {
@@ -245,17 +245,17 @@ func fleetContract() map[string][]answer {
 	}
 	const latest = "/api/diagnostics/unknown/latest"
 	return map[string][]answer{
-		"GET /api/workers": join([]answer{
+		"GET /api/workers": []answer{
 			{200, "", get("/api/workers?status=idle&limit=5", "X-API-Key", apiKey)},
 			{400, "Invalid status", get("/api/workers?status=tired", "X-API-Key", apiKey)},
 			{400, "Invalid request: limit must be a positive whole number", get("/api/workers?limit=x", "X-API-Key", apiKey)},
-		}, keyless("GET", "/api/workers")),
+		},
 		"GET /api/workers/:id":         aboutWorker("GET", ""),
 		"GET /api/workers/:id/stats":   aboutWorker("GET", "/stats"),
 		"POST /api/workers/:id/drain":  aboutWorker("POST", "/drain"),
 		"POST /api/workers/:id/resume": aboutWorker("POST", "/resume"),
 		"DELETE /api/workers/:id":      join(aboutWorker("DELETE", ""), []answer{{404, "Worker not found", erase("/api/workers/..%2fw")}}),
-		"POST /api/diagnostics/report": join([]answer{
+		"POST /api/diagnostics/report": []answer{
 			{200, "", report("critical")},
 			{400, "Invalid status. Must be: healthy, warning, or critical", report("sick")},
 			{400, "Missing field: worker_id", post("/api/diagnostics/report", `{}`, "X-API-Key", apiKey)},
@@ -263,20 +263,20 @@ func fleetContract() map[string][]answer {
 				return b.json("POST", "/api/diagnostics/report", key(), `{"worker_id":"`+b.register("w").ID+`","status":"healthy","run_at":1,"duration_ms":1,"checks":{}}`)
 			}},
 			{404, "Worker not found", func(b *bundle) reply { return b.diagnose("unknown", "healthy") }},
-		}, keyless("POST", "/api/diagnostics/report")),
-		"GET /api/diagnostics/:worker_id": join([]answer{
+		},
+		"GET /api/diagnostics/:worker_id": []answer{
 			{200, "", reports("?limit=1")},
 			{400, "Invalid request: limit must be a positive whole number", reports("?limit=0")},
 			{404, "Worker not found", get("/api/diagnostics/unknown", "X-API-Key", apiKey)},
-		}, keyless("GET", "/api/diagnostics/unknown")),
-		"GET /api/diagnostics/:worker_id/latest": join([]answer{
+		},
+		"GET /api/diagnostics/:worker_id/latest": []answer{
 			{200, "", reports("/latest")},
 			{404, "No diagnostic reports found", func(b *bundle) reply {
 				return b.send("GET", "/api/diagnostics/"+b.register("w").ID+"/latest", key(), "")
 			}},
 			{404, "Worker not found", get(latest, "X-API-Key", apiKey)},
-		}, keyless("GET", latest)),
-		"GET /api/events": join([]answer{{200, "", firstBytes("/api/events")}}, keyless("GET", "/api/events")),
+		},
+		"GET /api/events": []answer{{200, "", firstBytes("/api/events")}},
 	}
 }
 
