@@ -33,7 +33,7 @@ type tree struct {
 func (h *tree) routes() []edge.Route {
 	// The three orders share a path, because the node's path is several segments.
 	orders := h.edge.Of(api.RestartNode.Route)
-	orders.ID, orders.Path, orders.Handle = "", api.ShowNode.Path, h.order
+	orders.Path, orders.Handle = api.ShowNode.Path, h.order
 	return []edge.Route{edge.On(h.edge, api.ShowTree, h.root), edge.On(h.edge, api.ShowNode, h.show), orders}
 }
 

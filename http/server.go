@@ -59,7 +59,7 @@ func New(deps Deps, cfg Config) (*Server, error) {
 	} else {
 		deps.Builds = noBuilds{}
 	}
-	s.Handle(slices.DeleteFunc(s.routes(deps, cfg), func(r edge.Route) bool { return !cfg.runs(serviceOf(r.Path)) })...)
+	s.Handle(slices.DeleteFunc(s.routes(deps, cfg), func(r edge.Route) bool { return !cfg.runs(r.Service) })...)
 	return s, nil
 }
 

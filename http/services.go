@@ -4,23 +4,12 @@ import (
 	"context"
 	"slices"
 
-	"takt/http/api"
 	"takt/store"
 )
 
 // runs reports whether a service is not left out. "" is takt itself.
 func (c Config) runs(service string) bool {
 	return service == "" || len(c.Services) == 0 || slices.Contains(c.Services, service)
-}
-
-// serviceOf returns the service that the route at path belongs to.
-func serviceOf(path string) string {
-	for _, r := range api.Routes() {
-		if r.Path == path {
-			return r.Service
-		}
-	}
-	return ""
 }
 
 // noBuilds are the figures of a server without the service builds. None of its other methods

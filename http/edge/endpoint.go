@@ -106,7 +106,7 @@ func Read[In, Out any](c echo.Context, e api.Endpoint[In, Out]) (In, error) {
 // Of returns the route of an endpoint without a handler. How it is served follows from its
 // access and class; a stream or a poll sets its own Serve.
 func (s *Server) Of(e api.Route) Route {
-	r := Route{ID: e.ID, Method: e.Method, Path: e.Path, Access: e.Access, Class: e.Class, Body: s.Config.MaxJSON}
+	r := Route{Method: e.Method, Path: e.Path, Service: e.Service, Access: e.Access, Class: e.Class, Body: s.Config.MaxJSON}
 	if most, ok := s.bodies[e.Body]; ok {
 		r.Body = most
 	}

@@ -23,11 +23,12 @@ type Handler func(ctx context.Context, c echo.Context) (any, error)
 
 // Route is one row of the table.
 type Route struct {
-	ID     string // of the endpoint; "" for pages
 	Method string // several methods are separated by spaces
 	Path   string
-	Access api.Access
-	Class  api.Class
+	// Service is the service that the route belongs to; "" for all.
+	Service string
+	Access  api.Access
+	Class   api.Class
 	// Body is how many bytes a body may have. A refused body is read up to this limit, so
 	// that the client receives the refusal.
 	Body int64
