@@ -57,7 +57,7 @@ func WithSession(ctx context.Context, s *Session) context.Context {
 }
 
 // WithCaller returns a handler's context that knows who sent the request, see [CallerOf].
-// [Server.Answer] calls it; polls do without.
+// [Server.Answer] calls it; streams that ask call it themselves.
 func (s *Server) WithCaller(ctx context.Context, c echo.Context) context.Context {
 	r := c.Request()
 	caller := Caller{Remote: RemoteHost(r), Addr: Remote(r, s.Config.TrustedProxies).String(), RequestID: RequestID(c)}
