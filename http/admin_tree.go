@@ -55,7 +55,20 @@ func (h *tree) show(_ context.Context, in api.ShowNodeIn) (api.TreeNode, error) 
 // or start. It answers when the node is in the requested state and healthy. If the order
 // stops the HTTP server itself, it answers 202 first.
 func (h *tree) order(ctx context.Context, c echo.Context) (any, error) {
-	o, err := readOrder(c)
+	return h.give(ctx, edge.RequestOf(c), func(shown api.Plan) error {
+		defer c.Response().Flush()
+		return h.edge.Reply(c, edge.Reply{Status: http.StatusAccepted, Body: shown})
+	})
+}
+
+// Order carries out the order to the tree that r asks for, as POST /admin/tree/* does. accepted
+// answers before an order that stops this server; others return the node.
+func (s *Server) Order(ctx context.Context, r api.Request, accepted func(shown api.Plan) error) (any, error) {
+	return s.tree.give(ctx, r, accepted)
+}
+
+func (h *tree) give(ctx context.Context, r api.Request, accepted func(shown api.Plan) error) (any, error) {
+	o, err := readOrder(r)
 	if err != nil {
 		return nil, err
 	}
@@ -77,10 +90,9 @@ func (h *tree) order(ctx context.Context, c echo.Context) (any, error) {
 		"affected": p.affected(), "force": o.force, "timeout": o.timeout.Seconds(),
 	}})
 	if p.detached {
-		if err := h.edge.Reply(c, edge.Reply{Status: http.StatusAccepted, Body: shown}); err != nil {
+		if err := accepted(shown); err != nil {
 			return nil, err
 		}
-		c.Response().Flush()
 		o.timeout = maxOrderTimeout // running requests may finish, and no client waits
 	}
 	done := make(chan error, 1)
@@ -119,8 +131,8 @@ func (h *tree) await(ctx context.Context, p plan, done <-chan error) (any, error
 }
 
 // readOrder reads an order from path, query and body.
-func readOrder(c echo.Context) (o order, err error) {
-	whole := strings.Trim(c.Param("*"), "/")
+func readOrder(r api.Request) (o order, err error) {
+	whole := strings.Trim(r.Path("*"), "/")
 	i := strings.LastIndexByte(whole, '/')
 	o.path, o.action = whole[:max(i, 0)], whole[i+1:]
 	switch o.action {
@@ -128,7 +140,7 @@ func readOrder(c echo.Context) (o order, err error) {
 	default:
 		return o, store.NewError(store.NotFound, "No such action: restart, terminate or start")
 	}
-	in, err := edge.Read(c, api.RestartNode)
+	in, err := api.RestartNode.Read(r)
 	if err != nil {
 		return o, err
 	}

@@ -25,6 +25,7 @@ import (
 type dash struct {
 	*bundle
 	cookie string
+	lever  *lever
 }
 
 // setupDash logs in with key; "" is nobody.
@@ -36,9 +37,9 @@ func setupDash(t *testing.T, key string, with ...func(*takthttp.Config)) *dash {
 // setupDashWith is setupDash with something else in the place of the pages' data.
 func setupDashWith(t *testing.T, key string, pages func(dashboard.Store) dashboard.Store, with ...func(*takthttp.Config)) *dash {
 	t.Helper()
-	tree := newTreeWithOrders()
-	b := setupPages(t, pages, func(d *takthttp.Deps) { d.Tree, d.Operator = tree.tree, tree }, with...)
-	d := &dash{bundle: b}
+	tree, load := newTreeWithOrders(), &lever{}
+	b := setupPages(t, pages, func(d *takthttp.Deps) { d.Tree, d.Operator, d.Heijunka = tree.tree, tree, load }, with...)
+	d := &dash{bundle: b, lever: load}
 	b.client = browserClient(t)
 	if key != "" {
 		r := d.login(key, "tester", nil)
@@ -253,6 +254,72 @@ func TestDashboardActsAreAuditedWithWhoAndWhy(t *testing.T) {
 	done := d.submit().ID
 	require.Equal(t, 200, d.finish(done, worker, "app").status)
 	require.Equal(t, "app", d.ask("GET", "/builds/"+done+"/download", nil, nil).body)
+}
+
+// Whatever a form holds, its act finds its endpoint and answers as that does.
+func TestEveryActCallsItsEndpoint(t *testing.T) {
+	t.Parallel()
+	d := setupDash(t, adminKey)
+	ids := strings.NewReplacer("/builds/:id", "/builds/"+d.submit().ID, "/fleet/:id", "/fleet/"+d.register("one").ID, ":id", "none", ":name", "query", "*", "takt/heijunka/a/restart")
+	for _, r := range d.server.Routes() {
+		if r.Method == http.MethodPost && !strings.HasPrefix(r.Path, "/api/") && !strings.HasPrefix(r.Path, "/admin/") && !strings.HasPrefix(r.Path, "/log") {
+			got := d.ask("POST", ids.Replace(r.Path), url.Values{"reason": {"a test"}}, nil)
+			require.Less(t, got.status, 500, "%s: %s", r.Path, got.body)
+		}
+	}
+}
+
+func TestActsReadTheirForms(t *testing.T) {
+	t.Parallel()
+	d := setupDash(t, adminKey)
+	l := d.lever
+	for _, act := range []struct {
+		path, form string
+		status     int
+		order      string // what comes of it
+	}{
+		{"/heijunka/limits", "soft_limit=+30+&hard_limit=&reserved=0.25&for=2h&reason=busy", 303, "limits 30 null 0.25 for 2h0m0s"},
+		{"/heijunka/limits", "reset=true&reason=busy", 303, "reset limits"},
+		{"/heijunka/limits", "soft_limit=many&reason=busy", 400, "soft_limit must be a number"},
+		{"/heijunka/limits", "reserved=inf&reason=busy", 400, ""},
+		{"/heijunka/limits", "soft_limit=30", 400, "reason is required"},
+		{"/heijunka/pools/query", "by=-2&reason=calm", 303, "scale query by -2 to null"},
+		{"/throttle/none/rate", "portal_id=1&action_id=7&max_throughput=5&time_period=1&time_unit=minute&reason=slow", 303, ""},
+		{"/throttle/none/rate", "portal_id=1&action_id=7&max_throughput=5&time_period=1&time_unit=minute", 400, "a reason is required"},
+		{"/throttle/none/rate", "portal_id=1&reason=slow", 400, "must be a positive integer"},
+	} {
+		form, err := url.ParseQuery(act.form)
+		require.NoError(t, err)
+		l.orders = nil
+		r := d.ask("POST", act.path, form, nil)
+		require.Equal(t, act.status, r.status, "%s %s: %s", act.path, act.form, r.body)
+		if act.status == 400 {
+			require.Contains(t, r.body, act.order)
+			require.Empty(t, l.orders)
+		} else if act.order != "" {
+			require.Equal(t, []string{act.order}, l.orders)
+		}
+	}
+	entries, err := postgres.NewAudit(d.db).List(t.Context(), 9)
+	require.NoError(t, err)
+	var told []string
+	for _, e := range entries {
+		told = append(told, strings.Join([]string{e.Action, e.Target, e.Reason, e.Outcome}, ", "))
+	}
+	require.Equal(t, []string{
+		"rate, throttle/none, slow, action_id must be a positive integer", "rate, throttle/none, slow, done",
+		"scale, heijunka/pools/query, calm, done", "set, heijunka/limits, busy, done", "set, heijunka/limits, busy, done",
+	}, told, "each act once")
+
+	for path, location := range map[string]string{
+		"/tree/takt/heijunka/a/restart": "/tree?done=restart",
+		"/tree/takt/endpoint/restart":   "/tree?done=detached&path=endpoint", // it answers first
+	} {
+		r := d.ask("POST", path, url.Values{"reason": {"stuck"}, "back": {"/tree?path=endpoint"}, "timeout": {"5"}}, nil)
+		require.Equal(t, 303, r.status, r.body)
+		require.Equal(t, location, r.header.Get("Location"))
+	}
+	require.Equal(t, 400, d.ask("POST", "/tree/takt/heijunka/a/restart", url.Values{"reason": {"stuck"}, "timeout": {"0"}}, nil).status)
 }
 
 func TestAnOperatorRequeuesABuildOnItsPage(t *testing.T) {

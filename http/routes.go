@@ -24,7 +24,6 @@ func (s *Server) routes(d Deps, cfg Config) []edge.Route {
 	figures := &figures{edge: sh, builds: d.Builds, turn: make(chan struct{}, 1)}
 	health := &health{sh, new(singleflight.Group), d.Builds, d.Files, d.Ready, d.VacuumHeldBack, d.Metrics}
 	deployments := &deployments{sh, audit, d.Deployments, d.DeploymentStore, s.changed}
-	tree := &tree{sh, audit, d.Operator, d.Tree}
 	timeouts := &timeouts{sh, audit, d.Heartbeat}
 	heijunka := &heijunka{sh, audit, d.Heijunka}
 	drills := &drills{sh, audit, d.Drill}
@@ -34,6 +33,6 @@ func (s *Server) routes(d Deps, cfg Config) []edge.Route {
 	return slices.Concat(
 		builds.routes(), submissions.routes(), tails.routes(), holders.routes(), polls.routes(), workers.routes(), diagnostics.routes(),
 		deployments.routes(), throttle.routes(), queues.routes(), events.routes(), figures.routes(), health.routes(),
-		tree.routes(), timeouts.routes(), heijunka.routes(), audit.routes(), drills.routes(), inside.routes(),
+		s.tree.routes(), timeouts.routes(), heijunka.routes(), audit.routes(), drills.routes(), inside.routes(),
 	)
 }

@@ -21,6 +21,7 @@ type Server struct {
 	changed *followers       // of deployments
 	parked  prometheus.Gauge // polls
 	audit   *audit
+	tree    *tree
 
 	collectors []prometheus.Collector
 }
@@ -53,6 +54,7 @@ func New(deps Deps, cfg Config) (*Server, error) {
 		},
 	}, cfg.Config)
 	s.audit = &audit{s.Server, s.Keys, deps.Audit, deps.Background, deps.Auditor}
+	s.tree = &tree{s.Server, s.audit, deps.Operator, deps.Tree}
 	s.collectors = s.Server.Collectors()
 	if cfg.runs(api.ServiceBuilds) {
 		s.collectors = append(s.collectors, s.parked)

@@ -35,6 +35,7 @@ type throttle struct {
 }
 
 func (h *throttle) routes() []edge.Route {
+	edge.Bind(h.edge, api.SetRate, h.setPlainRate)
 	action, authorize, install := h.edge.Of(api.TakeAction.Route), h.edge.Of(api.AuthorizePortal.Route), h.edge.Of(api.InstallPortal.Route)
 	action.Serve, authorize.Handle = h.action, h.authorize
 	install.Serve, install.Handle = h.serveInstall, h.install
@@ -151,6 +152,19 @@ func (h *throttle) install(ctx context.Context, c echo.Context) (any, error) {
 
 // rate is a body that is read leniently, see [api.ReadThrottleConfig].
 type rate map[string]json.RawMessage
+
+// setPlainRate is setRate within the process.
+func (h *throttle) setPlainRate(ctx context.Context, in api.ThrottleConfig) (reply api.ThrottleConfig, err error) {
+	raw, err := json.Marshal(in)
+	if err != nil {
+		return reply, err
+	}
+	var body rate
+	if err := json.Unmarshal(raw, &body); err != nil {
+		return reply, err
+	}
+	return h.setRate(ctx, body)
+}
 
 // setRate sets a rate, which also applies to waiting actions.
 func (h *throttle) setRate(ctx context.Context, in rate) (api.ThrottleConfig, error) {

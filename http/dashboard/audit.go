@@ -4,6 +4,7 @@ import (
 	"context"
 	"strconv"
 	"strings"
+
 	"takt/http/edge"
 	"takt/store"
 )

@@ -13,7 +13,6 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"takt/http/api"
 	"takt/http/edge"
 	"takt/store"
 )
@@ -286,18 +285,6 @@ func (d *Dashboard) downloadBuild(c echo.Context, r *edge.Route) error {
 		err = d.server.Transfer(c, r)
 	}
 	return d.finish(c, nil, err)
-}
-
-// retried redirects the browser to the new build.
-func retried(handle edge.Handler) edge.Handler {
-	return func(ctx context.Context, c echo.Context) (any, error) {
-		reply, err := handle(ctx, c)
-		if err != nil {
-			return nil, err
-		}
-		made := reply.(edge.Reply).Body.(api.Retried) //nolint:forcetypeassert // it is the handler of api.RetryBuild
-		return seeOther("/builds/" + made.ID), nil
-	}
 }
 
 func notFound(what string) error { return store.NewError(store.NotFound, what+" not found") }

@@ -5,11 +5,12 @@ import (
 	"html/template"
 	"slices"
 	"strings"
+	"time"
+
 	"takt/http"
 	"takt/http/api"
 	"takt/http/edge"
 	"takt/store"
-	"time"
 )
 
 // Store reads the data of the pages.

@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"context"
+
 	"takt/http/edge"
 	"takt/store"
 )

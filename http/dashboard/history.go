@@ -4,9 +4,9 @@ import (
 	"context"
 	"math"
 	"sync"
-	"takt/http"
 	"time"
 
+	"takt/http"
 	"takt/http/edge"
 	"takt/store"
 )

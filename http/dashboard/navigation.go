@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"slices"
+
 	"takt/http/api"
 )
 

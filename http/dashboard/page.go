@@ -8,11 +8,12 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"takt/http/edge"
-	"takt/store"
 	"time"
 
 	"github.com/labstack/echo/v4"
+
+	"takt/http/edge"
+	"takt/store"
 )
 
 const (

@@ -12,11 +12,12 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"takt/http/edge"
-	"takt/store"
 	"time"
 
 	"github.com/labstack/echo/v4"
+
+	"takt/http/edge"
+	"takt/store"
 )
 
 //go:embed html

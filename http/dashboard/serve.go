@@ -5,12 +5,13 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
-	"takt/http/api"
-	"takt/http/edge"
-	"takt/store"
 	"time"
 
 	"github.com/labstack/echo/v4"
+
+	"takt/http/api"
+	"takt/http/edge"
+	"takt/store"
 )
 
 const (

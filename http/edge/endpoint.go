@@ -28,13 +28,18 @@ func WithHeader[Out any](r Route, add func(h http.Header, reply Out)) Route {
 // On returns the route of an endpoint that a plain function handles. ctx ends with the
 // request, or when it is told to end; [CallerOf] says who sent it.
 func On[In, Out any](s *Server, e api.Endpoint[In, Out], handle func(ctx context.Context, in In) (Out, error)) Route {
+	Bind(s, e, handle)
 	return OnAs(s, e, handle)
 }
 
-// OnAs is [On] for a handler that reads its input as another type than clients send, see
-// [api.Decoder].
-func OnAs[In, As, Out any](s *Server, e api.Endpoint[In, Out], handle func(ctx context.Context, in As) (Out, error)) Route {
+// Bind has [Invoke] call handle.
+func Bind[In, Out any](s *Server, e api.Endpoint[In, Out], handle func(ctx context.Context, in In) (Out, error)) {
 	s.plain[e.ID] = handle
+}
+
+// OnAs is [On] for a handler that reads its input as another type than clients send, see
+// [api.Decoder]. [Invoke] does not know it.
+func OnAs[In, As, Out any](s *Server, e api.Endpoint[In, Out], handle func(ctx context.Context, in As) (Out, error)) Route {
 	read, status := Reader[As](), e.Status
 	r := s.Of(e.Route)
 	r.Handle = func(ctx context.Context, c echo.Context) (any, error) {
@@ -122,6 +127,9 @@ func (s *Server) Of(e api.Route) Route {
 	}
 	return r
 }
+
+// RequestOf returns what an endpoint's input is read from.
+func RequestOf(c echo.Context) api.Request { return request{c} }
 
 // request is what an endpoint's input is read from.
 type request struct{ c echo.Context }
