@@ -90,12 +90,6 @@ func (h *audit) do(ctx context.Context, what entry, act func(ctx context.Context
 	return err
 }
 
-// Audited runs do, and writes what the caller does with it, to what and why, before it and its
-// outcome after it. What the handlers within do gets no entry of its own.
-func (s *Server) Audited(ctx context.Context, action, target, reason string, do func(ctx context.Context) error) error {
-	return s.audit.do(ctx, entry{action, target, reason, map[string]any{}}, do)
-}
-
 // begin writes an entry before its action. If that fails, the action goes on, because the
 // log has the entry and conclude writes all of it.
 func (h *audit) begin(ctx context.Context, what entry) *store.AuditEntry {

@@ -61,12 +61,8 @@ func (h *tree) order(ctx context.Context, c echo.Context) (any, error) {
 	})
 }
 
-// Order carries out the order to the tree that r asks for, as POST /admin/tree/* does. accepted
-// answers before an order that stops this server; others return the node.
-func (s *Server) Order(ctx context.Context, r api.Request, accepted func(shown api.Plan) error) (any, error) {
-	return s.tree.give(ctx, r, accepted)
-}
-
+// give carries out the order that r asks for. accepted answers before an order that stops this
+// server; for others it returns the node.
 func (h *tree) give(ctx context.Context, r api.Request, accepted func(shown api.Plan) error) (any, error) {
 	o, err := readOrder(r)
 	if err != nil {

@@ -1,0 +1,61 @@
+package dashboard
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"takt/store"
+)
+
+func TestPlotHasATableAndNoHole(t *testing.T) {
+	t.Parallel()
+	nan := float32(math.NaN())
+	out := string(plot{ID: "p", Title: "load <b>", Unit: "x", Span: time.Hour, Lines: []line{{"a<", []float32{1, nan, 3, 4}}}}.HTML())
+	require.Contains(t, out, "load &lt;b&gt;")
+	require.Contains(t, out, "<div class=\"sr\"><table><caption>")
+	require.NotContains(t, out, "NaN")
+	require.Equal(t, 2, strings.Count(out, "M"), "a gap is a gap")
+	require.NotContains(t, out, "style=", "the policy allows none")
+}
+
+func TestPlotShowsTheTimeThatIsKnown(t *testing.T) {
+	t.Parallel()
+	values := make([]float32, 24*60)
+	for i := range values {
+		values[i] = float32(math.NaN())
+	}
+	seen := func(from int) (time.Duration, []float32) {
+		for i := from; i < len(values); i++ {
+			values[i] = float32(i)
+		}
+		p := plot{Span: 24 * time.Hour, Lines: []line{{"seen", values}}}.known()
+		return p.Span, p.Lines[0].Values
+	}
+	span, shown := seen(len(values) - 5)
+	require.Equal(t, 24*time.Hour/64, span)
+	require.Len(t, shown, 23)
+	require.InDelta(t, len(values)-1, shown[len(shown)-1], 0)
+	span, _ = seen(len(values) / 2)
+	require.Equal(t, 12*time.Hour, span)
+	span, shown = seen(0)
+	require.Equal(t, 24*time.Hour, span)
+	require.InDelta(t, 2, thin(shown)[0], 0, "the mean of 0 to 4")
+	require.Len(t, thin(shown), 24*60/5)
+}
+
+func TestMachinePlotCoversTheWholeTime(t *testing.T) {
+	t.Parallel()
+	h := NewHistory(nil)
+	d := &Dashboard{deps: Deps{History: h}}
+	begun := time.Now().Truncate(time.Second)
+	load := 100.0
+	for second := 0; second < 45; second += 11 { // workers tell every so often
+		h.machine("w", store.Telemetry{CPUPercent: &load}, begun.Add(time.Duration(second)*time.Second))
+	}
+	plots := d.machinePlots("w", begun, begun.Add(44*time.Second))
+	require.Regexp(t, `<path class="line k0" d="M40 [0-9.]+L[^M]*L380 [0-9.]+"/>`, string(plots[0]), "from its left to its right edge, without a gap")
+}
