@@ -19,8 +19,6 @@ const (
 	auditPatience = 2 * time.Second
 	// auditEffort is how long takt tries to write an outcome.
 	auditEffort = 10 * time.Minute
-	// maxReason is the longest reason, in bytes.
-	maxReason = 1000
 )
 
 var errSlowAudit = errors.New("the audit was not written in time")

@@ -97,7 +97,7 @@ func readContract() map[string][]answer {
 		}),
 		"GET /api/builds/active":     lists("/api/builds/active"),
 		"GET /api/builds/statistics": lists("/api/builds/statistics"),
-		"GET /api/builds/:id": []answer{
+		"GET /api/builds/:id": {
 			{200, "", of(get, "/api/builds/ID", "X-API-Key", apiKey)},
 			{404, "Build not found", get("/api/builds/unknown", "X-API-Key", apiKey)},
 			{401, "Missing X-API-Key header", of(get, "/api/builds/ID", "X-Build-Token", "TOKEN")},
@@ -113,7 +113,7 @@ func readContract() map[string][]answer {
 			{400, "Invalid file type", of(get, "/api/builds/ID/download/certs", "X-API-Key", apiKey)},
 			{404, "Source not found", completed("/api/builds/ID/download/source", func(b *bundle, s api.Submitted) { b.remove("builds/" + s.ID + "/source.zip") })},
 		}),
-		"PATCH /api/builds/:id": []answer{
+		"PATCH /api/builds/:id": {
 			{200, "", of(patch(`{"priority":-10}`), "/api/builds/ID")},
 			{400, "Invalid request: priority required", of(patch(`{}`), "/api/builds/ID")},
 			{400, "Invalid request: priority must be -10 to 10", of(patch(`{"priority":11}`), "/api/builds/ID")},
@@ -124,7 +124,7 @@ func readContract() map[string][]answer {
 			}},
 			{404, "Build not found", patch(`{"priority":1}`)("/api/builds/unknown")},
 		},
-		"POST /api/builds/:id/cancel": []answer{
+		"POST /api/builds/:id/cancel": {
 			{200, "", of(posted, "/api/builds/ID/cancel", "X-API-Key", apiKey)},
 			{400, "Build already finished", func(b *bundle) reply {
 				s := b.submit()

@@ -130,7 +130,7 @@ func holderContract() map[string][]answer {
 			{400, "Invalid telemetry data", with("/telemetry", ``)},
 			{400, "Invalid JSON body", with("/telemetry", `{`)},
 		}),
-		"POST /api/builds/:id/heartbeat": []answer{
+		"POST /api/builds/:id/heartbeat": {
 			{200, "", beats("?worker_id=WORKER", `{"progress":50}`)},
 			{200, "", beats("?worker_id=WORKER", ``)},
 			{400, "worker_id required", beats("", ``)},
@@ -199,7 +199,7 @@ func workerContract() map[string][]answer {
 		}
 	}
 	return map[string][]answer{
-		"POST " + register: []answer{
+		"POST " + register: {
 			{200, "", post(register, `{"name":"w","capabilities":{}}`, "X-API-Key", apiKey)},
 			{200, "", post(register, `{"name":"w","capabilities":{},"id":"mine","publicIdentifier":"x","apiKey":"y"}`, "X-API-Key", apiKey)},
 			{422, "Registration failed", post(register, `{"capabilities":{}}`, "X-API-Key", apiKey)},
@@ -213,7 +213,7 @@ func workerContract() map[string][]answer {
 		"POST /api/workers/result":    uploads("/api/workers/result"),
 		"POST /api/workers/fail":      about("/api/workers/fail", `{"build_id":"ID","error":"x"}`),
 		"POST /api/workers/heartbeat": about("/api/workers/heartbeat", `{"build_id":"ID"}`),
-		"POST /api/workers/unregister": []answer{
+		"POST /api/workers/unregister": {
 			{200, "", func(b *bundle) reply {
 				return b.send("POST", "/api/workers/unregister", key("X-Worker-Token", b.register("w").AccessToken), "")
 			}},
@@ -245,7 +245,7 @@ func fleetContract() map[string][]answer {
 	}
 	const latest = "/api/diagnostics/unknown/latest"
 	return map[string][]answer{
-		"GET /api/workers": []answer{
+		"GET /api/workers": {
 			{200, "", get("/api/workers?status=idle&limit=5", "X-API-Key", apiKey)},
 			{400, "Invalid status", get("/api/workers?status=tired", "X-API-Key", apiKey)},
 			{400, "Invalid request: limit must be a positive whole number", get("/api/workers?limit=x", "X-API-Key", apiKey)},
@@ -255,7 +255,7 @@ func fleetContract() map[string][]answer {
 		"POST /api/workers/:id/drain":  aboutWorker("POST", "/drain"),
 		"POST /api/workers/:id/resume": aboutWorker("POST", "/resume"),
 		"DELETE /api/workers/:id":      join(aboutWorker("DELETE", ""), []answer{{404, "Worker not found", erase("/api/workers/..%2fw")}}),
-		"POST /api/diagnostics/report": []answer{
+		"POST /api/diagnostics/report": {
 			{200, "", report("critical")},
 			{400, "Invalid status. Must be: healthy, warning, or critical", report("sick")},
 			{400, "Missing field: worker_id", post("/api/diagnostics/report", `{}`, "X-API-Key", apiKey)},
@@ -264,19 +264,19 @@ func fleetContract() map[string][]answer {
 			}},
 			{404, "Worker not found", func(b *bundle) reply { return b.diagnose("unknown", "healthy") }},
 		},
-		"GET /api/diagnostics/:worker_id": []answer{
+		"GET /api/diagnostics/:worker_id": {
 			{200, "", reports("?limit=1")},
 			{400, "Invalid request: limit must be a positive whole number", reports("?limit=0")},
 			{404, "Worker not found", get("/api/diagnostics/unknown", "X-API-Key", apiKey)},
 		},
-		"GET /api/diagnostics/:worker_id/latest": []answer{
+		"GET /api/diagnostics/:worker_id/latest": {
 			{200, "", reports("/latest")},
 			{404, "No diagnostic reports found", func(b *bundle) reply {
 				return b.send("GET", "/api/diagnostics/"+b.register("w").ID+"/latest", key(), "")
 			}},
 			{404, "Worker not found", get(latest, "X-API-Key", apiKey)},
 		},
-		"GET /api/events": []answer{{200, "", firstBytes("/api/events")}},
+		"GET /api/events": {{200, "", firstBytes("/api/events")}},
 	}
 }
 

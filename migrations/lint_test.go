@@ -62,14 +62,14 @@ func TestMigrationsTolerateTheReleaseBefore(t *testing.T) {
 // spaces; an ALTER TABLE if each of its actions matches one of the second list. What is
 // not listed is refused.
 var (
-	tolerated = regexp.MustCompile(`^(create table if not exists |create index if not exists |create sequence if not exists |` + //nolint:gochecknoglobals // a constant
+	tolerated = regexp.MustCompile(`^(create table if not exists |create index if not exists |create sequence if not exists |` +
 		`create (or replace )?view |create or replace function |insert into .* on conflict |comment on |analyze)`)
-	alteration = regexp.MustCompile(`^alter table (if exists )?(only )?[a-z_.]+ (.*)$`)                                                                                                              //nolint:gochecknoglobals // a constant
-	action     = regexp.MustCompile(`^(add column if not exists .*|add constraint .* not valid|validate constraint [a-z_]+|set \(.*\)|alter (column )?[a-z_]+ (set default .*|set statistics .*))$`) //nolint:gochecknoglobals // a constant
+	alteration = regexp.MustCompile(`^alter table (if exists )?(only )?[a-z_.]+ (.*)$`)
+	action     = regexp.MustCompile(`^(add column if not exists .*|add constraint .* not valid|validate constraint [a-z_]+|set \(.*\)|alter (column )?[a-z_]+ (set default .*|set statistics .*))$`)
 	// Either the release before can't insert a row, or the table is written anew or read
 	// under a lock.
-	burden = regexp.MustCompile(`\b(unique|primary key|references|check|generated)\b|\bdefault \(?(gen_random_uuid|random|clock_timestamp|nextval)\b`) //nolint:gochecknoglobals // a constant
-	excuse = regexp.MustCompile(`(?m)^-- contract: \S+ .*\S`)                                                                                          //nolint:gochecknoglobals // a constant
+	burden = regexp.MustCompile(`\b(unique|primary key|references|check|generated)\b|\bdefault \(?(gen_random_uuid|random|clock_timestamp|nextval)\b`)
+	excuse = regexp.MustCompile(`(?m)^-- contract: \S+ .*\S`)
 )
 
 // faults returns the statements of a migration that break the rule. A statement with a
@@ -103,8 +103,8 @@ func tolerable(sql string) bool {
 type statement struct{ sql, comment string }
 
 var (
-	comment = regexp.MustCompile(`^(--|/\*)`)                                                         //nolint:gochecknoglobals // a constant
-	lexeme  = regexp.MustCompile(`(?s)--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'|\$([a-z]*)\$.*?\$[a-z]*\$|.`) //nolint:gochecknoglobals // a constant
+	comment = regexp.MustCompile(`^(--|/\*)`)
+	lexeme  = regexp.MustCompile(`(?s)--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'|\$([a-z]*)\$.*?\$[a-z]*\$|.`)
 )
 
 // statements reads a migration. Quoted names are not needed here and come out as they are.

@@ -230,12 +230,12 @@ func (c *controller) assemble(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	server.Handle(dashboard.New(server, dashboard.Deps{
+	server.Handle(dashboard.New(server, dashboard.Deps{ //nolint:contextcheck // that of a request comes with it
 		Store: pages, History: history, Builds: web.Builds, Workers: web.Workers, Heijunka: web.Heijunka,
 		ThrottleStore: web.ThrottleStore, DeploymentStore: web.DeploymentStore, Tree: web.Tree,
 	}, dashboard.Config{
 		Services: c.cfg.Services, Secrets: c.keys.Secrets(), PlainSessions: strings.HasPrefix(c.cfg.PublicURL, "http://"), PublicURL: c.cfg.PublicURL,
-	}).Routes()...)
+	}).Routes()...) //nolint:contextcheck // as above
 	c.server = server
 	c.tree.Bus.Subscribe(publishTo(server))
 	if c.traces != nil {

@@ -27,7 +27,7 @@ type left struct {
 }
 
 // ofServices has each service's part.
-var ofServices = map[string]left{ //nolint:gochecknoglobals // a table
+var ofServices = map[string]left{
 	api.ServiceBuilds: {
 		"/queue",
 		[]string{"orchestration/queue_manager", "orchestration/heartbeat_monitor"},
@@ -144,7 +144,7 @@ func works(t *testing.T, c *process.Controller, service string) {
 // open gets a page.
 func open(t *testing.T, browser *http.Client, at string) (status int, body string) {
 	t.Helper()
-	resp, err := browser.Get(at) //nolint:noctx // browser has a time-out
+	resp, err := browser.Get(at)
 	require.NoError(t, err)
 	raw, err := io.ReadAll(resp.Body)
 	require.NoError(t, err)

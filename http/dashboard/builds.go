@@ -209,6 +209,7 @@ func stepOf(b store.Build, m store.Milestone) step {
 		s.Title = fmt.Sprintf("Priority changed from %d to %d", m.Facts.From, m.Facts.To)
 	case store.LineRetried:
 		s.Title = "Retried as build " + m.Facts.Build
+	default: // not a milestone
 	}
 	return s
 }

@@ -21,7 +21,7 @@ func TestReferencesThatCloseACirclePointUp(t *testing.T) {
 func TestFewReferencesPointUp(t *testing.T) {
 	t.Parallel()
 	for dir, most := range map[string]int{"../../../http": 20} {
-		g, err := read(dir)
+		g, err := read(t.Context(), dir)
 		require.NoError(t, err)
 		_, up := g.layers()
 		require.LessOrEqual(t, len(up), most, "%s: run go run ./cmd/internal/layers ./http", dir)

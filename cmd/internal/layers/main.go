@@ -8,6 +8,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"go/ast"
@@ -25,7 +26,7 @@ import (
 
 func main() {
 	for _, dir := range os.Args[1:] {
-		g, err := read(dir)
+		g, err := read(context.Background(), dir) //nolint:forbidigo // there is no caller
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
@@ -42,13 +43,13 @@ func main() {
 type graph map[string]map[string][]string
 
 // read returns the graph of the package in dir.
-func read(dir string) (graph, error) {
+func read(ctx context.Context, dir string) (graph, error) {
 	type listed struct {
 		ImportPath, Dir, Export string
 		GoFiles                 []string
 		DepOnly                 bool
 	}
-	list := exec.Command("go", "list", "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles,DepOnly", dir) //nolint:gosec // a developer names the package
+	list := exec.CommandContext(ctx, "go", "list", "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles,DepOnly", dir) //nolint:gosec // a developer names the package
 	list.Stderr = os.Stderr
 	out, err := list.Output()
 	if err != nil {
