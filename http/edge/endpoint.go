@@ -40,30 +40,27 @@ func Bind[In, Out any](s *Server, e api.Endpoint[In, Out], handle func(ctx conte
 // OnAs is [On] for a handler that reads its input as another type than clients send, see
 // [api.Decoder]. [Invoke] does not know it.
 func OnAs[In, As, Out any](s *Server, e api.Endpoint[In, Out], handle func(ctx context.Context, in As) (Out, error)) Route {
-	read, status := Reader[As](), e.Status
-	r := s.Of(e.Route)
-	r.Handle = func(ctx context.Context, c echo.Context) (any, error) {
-		in, err := read(c)
-		if err != nil {
-			return nil, err
-		}
+	return OnRequest(s, e, func(ctx context.Context, _ echo.Context, in As) (any, error) {
 		out, err := handle(ctx, in)
 		if err != nil {
 			return nil, err
 		}
 		if _, none := any(out).(api.None); none {
-			return Reply{Status: status}, nil
+			return Reply{Status: e.Status}, nil
 		}
-		return Reply{Status: status, Body: out}, nil
-	}
-	return r
+		return Reply{Status: e.Status, Body: out}, nil
+	})
+}
+
+// OnList is [On] for a long list, which is read and sent page by page.
+func OnList[In, Out any](s *Server, e api.Endpoint[In, Out], handle func(ctx context.Context, in In) (List, error)) Route {
+	return OnRequest(s, e, func(ctx context.Context, _ echo.Context, in In) (any, error) { return handle(ctx, in) })
 }
 
 // OnRequest is [OnAs] for a handler that needs the request itself: it reads a form, or sends
 // its reply, for which it returns nil.
 func OnRequest[In, As, Out any](s *Server, e api.Endpoint[In, Out], handle func(ctx context.Context, c echo.Context, in As) (any, error)) Route {
-	read := Reader[As]()
-	r := s.Of(e.Route)
+	read, r := Reader[As](), s.Of(e.Route)
 	r.Handle = func(ctx context.Context, c echo.Context) (any, error) {
 		in, err := read(c)
 		if err != nil {
@@ -78,19 +75,6 @@ func OnRequest[In, As, Out any](s *Server, e api.Endpoint[In, Out], handle func(
 func Reader[In any]() func(c echo.Context) (In, error) {
 	decoder := api.NewDecoder[In]()
 	return func(c echo.Context) (In, error) { return decoder.Read(request{c}) }
-}
-
-// OnList is [On] for a long list, which is read and sent page by page.
-func OnList[In, Out any](s *Server, e api.Endpoint[In, Out], handle func(ctx context.Context, in In) (List, error)) Route {
-	r := s.Of(e.Route)
-	r.Handle = func(ctx context.Context, c echo.Context) (any, error) {
-		in, err := e.Read(request{c})
-		if err != nil {
-			return nil, err
-		}
-		return handle(ctx, in)
-	}
-	return r
 }
 
 // Invoke calls the plain handler of an endpoint within the process. ctx should have a
