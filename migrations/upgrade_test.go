@@ -133,7 +133,7 @@ func works(t *testing.T, db *postgres.DB) {
 	beat := store.Beat{BuildID: held, WorkerID: mac.ID, Attempt: 1, Logs: []store.LogLine{{Level: "info", Message: "still here"}}}
 	_, err = builds.Touch(ctx, beat)
 	require.NoError(t, err)
-	_, err = builds.Finish(ctx, store.Result{BuildID: held, WorkerID: mac.ID, Attempt: 1, ErrorMessage: "no more disk"}, nil)
+	_, err = builds.Finish(ctx, store.Result{BuildID: held, WorkerID: mac.ID, Attempt: 1, ErrorMessage: "no more disk"})
 	require.NoError(t, err)
 
 	storetest.Build(t, db)

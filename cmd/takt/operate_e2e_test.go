@@ -238,7 +238,7 @@ func concluded(t *testing.T, c *process.Controller, target string) (last api.Aud
 func TestRestartOfEachSubsystemUnderLoadLosesNothing(t *testing.T) {
 	t.Parallel()
 	// All of the tree, in parts that are restarted side by side.
-	for _, parts := range []string{"database", "telemetry pubsub orchestration", "heijunka", "throttle deployments", "request_sup endpoint"} {
+	for _, parts := range []string{"database", "telemetry pubsub orchestration", "heijunka jobs", "throttle deployments", "request_sup endpoint"} {
 		t.Run(parts, func(t *testing.T) {
 			t.Parallel()
 			c := newSite(t).controller("takt")
@@ -247,7 +247,7 @@ func TestRestartOfEachSubsystemUnderLoadLosesNothing(t *testing.T) {
 			require.NoError(t, err)
 			var paths []string
 			for i := range root.Children {
-				known := slices.Contains(strings.Fields("database telemetry pubsub orchestration heijunka throttle deployments request_sup endpoint"), root.Children[i].ID)
+				known := slices.Contains(strings.Fields("database telemetry pubsub orchestration heijunka jobs throttle deployments request_sup endpoint"), root.Children[i].ID)
 				require.True(t, known, root.Children[i].ID)
 				if slices.Contains(strings.Fields(parts), root.Children[i].ID) {
 					paths = append(paths, pathsOf(&root.Children[i])...)
