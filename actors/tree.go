@@ -146,7 +146,7 @@ func New(cfg Config, deps Deps) *Tree {
 		deps.Throttle.Bus = t.Bus
 		t.Throttle = throttle.New(t.sys, *deps.Throttle, cfg.Throttle)
 		t.backlog.count, t.backlog.limit = t.Throttle.Backlog, 5*time.Second
-		t.Jobs = jobs.New(jobs.Work{Add: t.Throttle.Jobs.Add, Started: t.Throttle.Resume})
+		t.Jobs = jobs.New(jobs.Work{Add: t.Throttle.Jobs.Add, Started: t.Throttle.Resume, Needed: deps.Throttle.Store.HasConfigs})
 		cfg.Pool.Sinks = append(cfg.Pool.Sinks, t.Jobs)
 	}
 	cfg.Pool.Source, cfg.Pool.Metrics = source, deps.Metrics

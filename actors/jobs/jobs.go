@@ -5,7 +5,8 @@
 //
 // # State
 //
-// PostgreSQL has the jobs. A restart interrupts the running ones, which run again.
+// PostgreSQL has the jobs. A restart interrupts the running ones, which run again. There is no
+// client until a subsystem needs one, see [Work].
 //
 // # Failure
 //
@@ -48,6 +49,8 @@ const (
 	// startTime is how long a start may take, and restartPause the pause after a failed one.
 	startTime    = 5 * time.Second
 	restartPause = time.Second
+	// neededEvery is how often a controller without a client asks whether one is needed.
+	neededEvery = 5 * time.Second
 )
 
 // Work is what a subsystem has River do.
@@ -58,6 +61,10 @@ type Work struct {
 	Add func(c *river.Config, log zerolog.Logger)
 	// Started is called when a client has started, also after a restart or an outage.
 	Started func()
+	// Needed reports whether there is, or may soon be, a job. No client is started before,
+	// because even an idle one costs more than the rest of an idle controller. nil means
+	// always.
+	Needed func(ctx context.Context) (bool, error)
 }
 
 // Jobs is the handle of the actor that runs River's client. It is a sink of the pool.
@@ -153,6 +160,11 @@ func (j *Jobs) run(ctx, hard context.Context, log zerolog.Logger, suspend func(w
 			}
 			continue
 		}
+		if !j.needed(ctx) {
+			suspend("") // it waits for work, not for something that is away
+			await(ctx, p.replaced, neededEvery)
+			continue
+		}
 		client, err := j.start(ctx, hard, p.Pool, log)
 		if err != nil {
 			if ctx.Err() != nil {
@@ -160,7 +172,7 @@ func (j *Jobs) run(ctx, hard context.Context, log zerolog.Logger, suspend func(w
 			}
 			log.Warn().Err(err).Msg("River's client did not start")
 			suspend("River's client does not start")
-			pause(ctx, restartPause)
+			await(ctx, nil, restartPause)
 			continue
 		}
 		suspend("")
@@ -169,6 +181,19 @@ func (j *Jobs) run(ctx, hard context.Context, log zerolog.Logger, suspend func(w
 		}
 	}
 	return nil
+}
+
+// needed reports whether a subsystem needs a client. What can't be asked now is asked again.
+func (j *Jobs) needed(ctx context.Context) bool {
+	for _, w := range j.work {
+		if w.Needed == nil {
+			return true
+		}
+		if yes, err := w.Needed(ctx); err == nil && yes {
+			return true
+		}
+	}
+	return false
 }
 
 // serve runs a client until its pool is replaced or ctx ends.
@@ -252,12 +277,13 @@ func (j *Jobs) newClient(pool *pgxpool.Pool, log zerolog.Logger) (*river.Client[
 	return client, nil
 }
 
-// pause waits for d or the end of ctx.
-func pause(ctx context.Context, d time.Duration) {
+// await waits for done, for d or for the end of ctx.
+func await(ctx context.Context, done <-chan struct{}, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
+	case <-done:
 	case <-ctx.Done():
 	}
 }

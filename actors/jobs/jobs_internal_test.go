@@ -104,3 +104,28 @@ func TestRiverSeldomReadsWhetherItsQueuesArePaused(t *testing.T) {
 		require.NoError(t, err)
 	}
 }
+
+func TestNoClientIsStartedBeforeItIsNeeded(t *testing.T) {
+	t.Parallel()
+	db := storetest.New(t)
+	asked := 0
+	started := make(chan int, 1)
+	j := New(Work{
+		Add:     idle,
+		Started: func() { started <- asked },
+		Needed: func(context.Context) (bool, error) {
+			asked++
+			if asked == 1 {
+				return true, errors.New("nobody knows")
+			}
+			return asked > 2, nil
+		},
+	})
+	j.Use(db.Pool)
+	ctx, end := context.WithCancelCause(t.Context())
+	ended := make(chan error)
+	go func() { ended <- j.run(ctx, t.Context(), zerolog.Nop(), func(string) {}) }()
+	require.Equal(t, 3, <-started)
+	end(errors.New("the test ends"))
+	require.NoError(t, <-ended)
+}

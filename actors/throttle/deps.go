@@ -44,6 +44,9 @@ type Configs interface {
 	PutConfig(ctx context.Context, c store.ThrottleConfig) (store.ThrottleConfig, error)
 	Config(ctx context.Context, portal, action int64) (store.ThrottleConfig, error)
 	DeleteConfig(ctx context.Context, portal, action int64) error
+	// HasConfigs reports whether there is any rate. Without one there are no actions, and so
+	// no jobs.
+	HasConfigs(ctx context.Context) (bool, error)
 }
 
 // TokenStore keeps sealed tokens.

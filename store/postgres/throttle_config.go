@@ -65,6 +65,15 @@ func (t *Throttle) Configs(ctx context.Context, portal int64) ([]store.ThrottleC
 	return rowsOf(ctx, t.db.read("listing throttle configurations"), pgx.RowToStructByPos[store.ThrottleConfig], sqlConfigs, portal)
 }
 
+const sqlHasConfigs = `/* has_configs */ SELECT EXISTS (SELECT FROM throttle_configs)`
+
+// HasConfigs reports whether there is a configuration, a deleted one included, because its
+// actions may still wait.
+func (t *Throttle) HasConfigs(ctx context.Context) (yes bool, err error) {
+	err = t.db.read("looking for throttle configurations").scan(ctx, nil, []any{&yes}, sqlHasConfigs)
+	return yes, err
+}
+
 const sqlDeleteConfig = `/* delete_config */
 WITH gone AS (
 	UPDATE throttle_configs SET deleted_at = now() WHERE portal_id = $1 AND action_id = $2 AND deleted_at IS NULL
