@@ -1,0 +1,182 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"takt/http/api"
+)
+
+func (d *document) responses(r api.Route, in input, content bool) (*yaml.Node, error) {
+	replies, err := d.replies(r)
+	if err != nil {
+		return nil, err
+	}
+	all := map[int]*yaml.Node{}
+	for _, reply := range replies {
+		if all[reply.Status], err = d.reply(reply, content); err != nil {
+			return nil, err
+		}
+	}
+	follows := follow(r, in)
+	for _, status := range r.Errors {
+		if slices.Contains(follows, status) {
+			return nil, fmt.Errorf("the error %d follows from the other fields", status)
+		}
+	}
+	names := problems()
+	for _, status := range append(follows, r.Errors...) {
+		if all[status] == nil {
+			if names[status] == "" {
+				return nil, fmt.Errorf("no reply for the error %d", status)
+			}
+			all[status] = ref("responses", names[status])
+		}
+	}
+	o := object()
+	for _, status := range slices.Sorted(maps.Keys(all)) {
+		key := node("x")
+		key.Value, key.Style = strconv.Itoa(status), yaml.SingleQuotedStyle
+		o.Content = append(o.Content, key, all[status])
+	}
+	return o, nil
+}
+
+// reply is a reply with its JSON: several types, or none.
+type reply struct {
+	api.Reply
+	types []any
+}
+
+// replies lists the replies of r that are no usual errors.
+func (d *document) replies(r api.Route) ([]reply, error) {
+	success := reply{Reply: api.Reply{Status: r.Status, Says: r.Says, Headers: r.Headers, Media: r.Media}}
+	stream := slices.Contains(r.Media, "text/event-stream")
+	if none := r.Out() == reflect.TypeFor[api.None](); !none && (stream || len(r.Sends) == 0) {
+		success.types = []any{zero(r.Out())}
+	}
+	for _, v := range r.Sends {
+		if !stream {
+			success.types = append(success.types, v)
+		} else if _, err := d.ofValue(v); err != nil { // the data of an event
+			return nil, err
+		}
+	}
+	all := []reply{success}
+	if isFile(r) {
+		about := []string{"ETag", "Repr-Digest", "Content-Disposition", "Accept-Ranges"}
+		if r.Says == "" {
+			all[0].Says = "The file."
+		}
+		all[0].Headers = about
+		all = append(all,
+			reply{Reply: api.Reply{
+				Status: 206, Says: "The range that was asked for.",
+				Headers: append(about, "Content-Range"), Media: append(slices.Clone(r.Media), "multipart/byteranges"),
+			}},
+			reply{Reply: api.Reply{Status: 304, Says: "`If-None-Match` names this file.", Headers: []string{"ETag"}}})
+	}
+	for _, further := range r.Replies {
+		one := reply{Reply: further}
+		if further.Sends != nil {
+			one.types = []any{further.Sends}
+		}
+		all = append(all, one)
+	}
+	return all, nil
+}
+
+// reply describes one reply.
+func (d *document) reply(r reply, content bool) (*yaml.Node, error) {
+	headers := object()
+	for _, name := range append([]string{"X-Request-Id"}, r.Headers...) {
+		set(headers, name, ref("headers", strings.ReplaceAll(name, "-", "")))
+	}
+	says := r.Says
+	if says == "" {
+		says = "Done."
+	}
+	o := object("description", says, "headers", headers)
+	media := object()
+	var of []*yaml.Node
+	for _, v := range r.types {
+		schema, err := d.ofValue(v)
+		if err != nil {
+			return nil, err
+		}
+		of = append(of, schema)
+	}
+	kind := "application/json"
+	if r.Status >= 400 {
+		kind = "application/problem+json"
+	}
+	switch len(of) {
+	case 0:
+	case 1:
+		set(media, kind, object("schema", of[0]))
+	default:
+		set(media, kind, object("schema", object("oneOf", list(of...))))
+	}
+	for _, kind := range r.Media {
+		schema := object("type", "string")
+		if !strings.HasPrefix(kind, "text/") && !strings.Contains(kind, "text") && kind != "application/yaml" {
+			set(schema, "format", "binary")
+		}
+		set(media, kind, object("schema", schema))
+	}
+	if content && len(media.Content) > 0 {
+		set(o, "content", media)
+	}
+	return o, nil
+}
+
+// canBeWrong reports whether a parameter does not take everything.
+func canBeWrong(f reflect.StructField) bool {
+	for _, tag := range [...]string{"type", "schema", "enum", "min", "required"} {
+		if f.Tag.Get(tag) != "" {
+			return true
+		}
+	}
+	return f.Type.Kind() == reflect.Bool || reflect.PointerTo(f.Type).Implements(reflect.TypeFor[api.Param]())
+}
+
+// follow lists the errors that follow from what the endpoint is.
+func follow(r api.Route, in input) []int {
+	found := map[int]bool{429: true, 500: true, 503: true}
+	is := func(statuses ...int) {
+		for _, s := range statuses {
+			found[s] = true
+		}
+	}
+	if r.Access != api.Public {
+		is(401, 403)
+	}
+	if in.body != nil {
+		is(400, 413)
+	}
+	if in.json {
+		is(415)
+	}
+	if isFile(r) {
+		is(400, 412, 416)
+	}
+	for _, f := range in.params {
+		where, name, _ := place(f)
+		switch {
+		case where == "path" && f.Tag.Get("enum") == "" && f.Type != reflect.TypeFor[api.HubSpotID]():
+			is(404)
+		case scheme(name) != "" || where == "header" && (name == api.HeaderWorkerID || name == api.HeaderBuildID):
+		case name == api.HeaderBuildAttempt || name == api.HeaderInstance: // another process may hold it
+			is(400, 409)
+		case canBeWrong(f):
+			is(400)
+		}
+	}
+	return slices.Sorted(maps.Keys(found))
+}
