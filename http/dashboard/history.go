@@ -57,6 +57,7 @@ const (
 	maxPoints             = 300_000                // in total; 16 bytes each
 	machineLife           = time.Hour
 	pulseEvery            = 10 * time.Second // plots show minutes
+	quietEvery            = time.Minute      // while nothing is pending and nothing runs
 )
 
 // sample holds all figures at a time, in steps since 1970. NaN means unknown.
@@ -68,10 +69,12 @@ type sample struct {
 // History keeps figures in memory: each second of the last ten minutes and each
 // minute of the last day, about 400 KB, and at most 5 MB of worker telemetry. It
 // is no part of the server, because it then outlives restarts of the endpoint. Each
-// controller has its own and loses it at exit. It reads the database every pulseEvery, and
-// more often only for the pages that somebody looks at.
+// controller has its own and loses it at exit. It reads the database every pulseEvery, or
+// every quietEvery while memory knows of no work, and more often only for the pages that
+// somebody looks at.
 type History struct {
 	store    Store
+	waiting  func() int
 	heijunka http.Heijunka
 
 	mu     sync.Mutex
@@ -156,7 +159,11 @@ func (h *History) take(ctx context.Context, now time.Time) {
 func (h *History) takePulse(ctx context.Context, now time.Time, v *[figCount]float32) {
 	h.reading.Lock()
 	defer h.reading.Unlock()
-	if h.readPulse(ctx, now, pulseEvery) != nil {
+	every := pulseEvery
+	if h.pulse.Running+h.pulse.PendingIOS+h.pulse.PendingAndroid+h.waiting() == 0 {
+		every = quietEvery
+	}
+	if h.readPulse(ctx, now, every) != nil {
 		return
 	}
 	p := h.pulse
@@ -372,9 +379,10 @@ type observedBuilds struct {
 }
 
 // Observe adds the service builds: the history reads the queue from s, and records the
-// telemetry that the returned builds receive. Call it before Run.
-func (h *History) Observe(s Store, builds http.Builds) http.Builds {
-	h.store = s
+// telemetry that the returned builds receive. waiting returns how many builds are pending
+// as far as this process knows; it may be called at any time. Call Observe before Run.
+func (h *History) Observe(s Store, waiting func() int, builds http.Builds) http.Builds {
+	h.store, h.waiting = s, waiting
 	return observedBuilds{builds, h}
 }
 

@@ -36,13 +36,16 @@ func TestHistoryIsASecondAndAMinuteFine(t *testing.T) {
 // pulses is a Store in which one build arrives and starts between any two pulses.
 type pulses struct {
 	Store
-	n    int
-	away bool
+	n           int
+	away, quiet bool
 }
 
 func (p *pulses) Pulse(context.Context, time.Time) (store.Pulse, error) {
 	if p.n++; p.away {
 		return store.Pulse{}, store.NewError(store.Unavailable, "away")
+	}
+	if p.quiet {
+		return store.Pulse{At: time.Unix(int64(p.n), 0)}, nil
 	}
 	return store.Pulse{At: time.Unix(int64(p.n), 0), PendingIOS: p.n, Submitted: int64(p.n), Started: 1, Waited: 3 * time.Second}, nil
 }
@@ -51,7 +54,8 @@ func TestPlotsReadTheDatabaseSeldomAndLoseNothing(t *testing.T) {
 	t.Parallel()
 	db := &pulses{}
 	h := NewHistory(nil)
-	h.Observe(db, nil)
+	waiting := 0
+	h.Observe(db, func() int { return waiting }, nil)
 	minute := time.Unix(1_800_000_000, 0)
 	for i := range 60 {
 		h.take(t.Context(), minute.Add(time.Duration(i)*time.Second))
@@ -74,6 +78,16 @@ func TestPlotsReadTheDatabaseSeldomAndLoseNothing(t *testing.T) {
 	db.away = false
 	h.take(t.Context(), minute.Add(61*time.Second))
 	require.Equal(t, []float32{4}, h.past(figArrived, 1, minute.Add(61*time.Second)), "also what the page found, and what arrived during the outage")
+
+	db.quiet, h.read = true, time.Time{}
+	h.take(t.Context(), minute.Add(70*time.Second))
+	read := db.n
+	h.take(t.Context(), minute.Add(129*time.Second))
+	require.Equal(t, read, db.n, "nothing waits and nothing runs")
+	require.Equal(t, []float32{0}, h.past(figPendingIOS, 1, minute.Add(129*time.Second)))
+	waiting = 1
+	h.take(t.Context(), minute.Add(130*time.Second))
+	require.Equal(t, read+1, db.n, "memory knows of a build")
 }
 
 func TestMachinesAreRememberedWithinBounds(t *testing.T) {
