@@ -8,6 +8,7 @@ import (
 
 	"takt/actors/throttle/hubspot"
 	"takt/store"
+	"takt/store/batching"
 )
 
 // Pauses before an action is retried. Each failure in a row doubles them.
@@ -48,18 +49,23 @@ type delivery struct {
 	sum      summary
 }
 
-// run sends list in one call. If HubSpot refuses list, run splits it into halves until
-// the refused action fails alone.
+// errRefused is HubSpot's refusal of a call with more than one action.
+var errRefused = errors.New("HubSpot refused a call")
+
+// run sends list in one call. If HubSpot refuses it, the refused action fails alone.
 func (d *delivery) run(ctx context.Context, list []store.ClaimedAction) {
+	send := func(part []store.ClaimedAction) error { return d.send(ctx, part) }
+	_ = batching.Isolate(list, func(error) bool { return true }, send, nil) // send settles a single action
+}
+
+// send sends list in one call and settles it, or returns errRefused.
+func (d *delivery) send(ctx context.Context, list []store.ClaimedAction) error {
 	if !d.early(ctx, list, confirmTime) {
-		return
+		return nil
 	}
 	held, until := d.confirm(ctx, list)
-	if len(held) == 0 {
-		return
-	}
-	if !d.early(ctx, held, 0) {
-		return
+	if len(held) == 0 || !d.early(ctx, held, 0) {
+		return nil
 	}
 	answer := d.call(ctx, held, until)
 	if answer.Kind() == hubspot.BadToken && !d.forced {
@@ -69,18 +75,16 @@ func (d *delivery) run(ctx context.Context, list []store.ClaimedAction) {
 		fresh, err := d.p.tokens.Renew(ctx, d.portal, d.token)
 		if err == nil {
 			d.token = fresh
-			d.run(ctx, held)
-			return
+			return d.send(ctx, held)
 		}
 		answer.Err = err
 	}
 	if answer.Kind() == hubspot.Refused && len(held) > 1 {
 		d.note(answer, 0)
-		d.run(ctx, held[:len(held)/2])
-		d.run(ctx, held[len(held)/2:])
-		return
+		return errRefused
 	}
 	d.settle(answer, held)
+	return nil
 }
 
 // early waits until the budget for list is back, minus before. It returns false if ctx

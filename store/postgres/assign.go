@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"takt/store"
+	"takt/store/batching"
 )
 
 // MaxBatch is how many polls Assign takes at once.
@@ -193,7 +194,7 @@ func (q *Queue) Assign(ctx context.Context, polls []store.Poll) ([]store.PollRes
 		turns[i] = turn{Poll: polls[i], result: &results[i]}
 		all[i] = &turns[i]
 	}
-	err := apart(all, func(turns []*turn) error { return q.assignSettled(ctx, turns) },
+	err := batching.Isolate(all, isDataError, func(turns []*turn) error { return q.assignSettled(ctx, turns) },
 		func(t *turn, cause error) error { return q.assignAlone(ctx, t, cause) })
 	if err != nil {
 		return nil, fmt.Errorf("serving %d polls: %w", len(polls), err)

@@ -40,26 +40,6 @@ func isDataError(err error) bool {
 	return errors.As(err, &pgErr) && pgErr.Severity == "ERROR" && !isOutage(err) && !isContention(err)
 }
 
-// apart calls do for all items. If the database refuses a row, it calls do for each
-// half, and so on until the faulty item is found; for that one it calls alone.
-func apart[T any](items []T, do func([]T) error, alone func(item T, cause error) error) error {
-	err := do(items)
-	switch {
-	case !isDataError(err):
-		return err
-	case len(items) == 1:
-		return alone(items[0], err)
-	}
-	half := len(items) / 2
-	if err := apart(items[:half], do, alone); err != nil {
-		return err
-	}
-	if err := apart(items[half:], do, alone); err != nil {
-		return unknown(err) // the first half may be committed
-	}
-	return nil
-}
-
 // assignAlone serves a poll whose assignment failed by itself. If a build is the
 // reason, that build is quarantined and the poll gets the next one.
 func (q *Queue) assignAlone(ctx context.Context, t *turn, cause error) error {

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"takt/store"
+	"takt/store/batching"
 )
 
 // QueueConfig configures Queue.
@@ -164,7 +165,7 @@ RETURNING l.number, CASE WHEN l.at = l.address THEN w.ctid END`
 func (q *Queue) RecordPresence(ctx context.Context, beats []store.Presence) (map[uint32]store.RowAddress, error) {
 	written := make(map[uint32]store.RowAddress, len(beats))
 	for part := range slices.Chunk(beats, presenceBatch) {
-		err := apart(part, func(part []store.Presence) error { return q.recordPresence(ctx, part, written) },
+		err := batching.Isolate(part, isDataError, func(part []store.Presence) error { return q.recordPresence(ctx, part, written) },
 			func(refused store.Presence, _ error) error {
 				written[refused.Number] = store.RowAddress{}
 				return nil

@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"takt/store"
+	"takt/store/batching"
 	"takt/store/tracing"
 )
 
@@ -107,11 +108,11 @@ func (b *Builds) add(a *addition) {
 }
 
 func (b *Builds) addWaiting() {
-	for batch := b.additions.next(); len(batch) > 0; batch = b.additions.next() {
-		err := apart(batch, b.addTogether, func(*addition, error) error { return nil })
-		for _, a := range batch {
+	for some := b.additions.next(); len(some) > 0; some = b.additions.next() {
+		err := batching.Isolate(some, isDataError, b.addTogether, func(*addition, error) error { return nil })
+		for _, a := range some {
 			if err != nil && a.err != nil {
-				a.err = err // it was part of a refused transaction, and then had no turn
+				a.err = unknown(err) // it was part of a refused transaction, and then had no turn
 			}
 			close(a.added)
 		}

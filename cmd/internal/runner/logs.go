@@ -11,6 +11,7 @@ import (
 	"takt/http/api"
 	"takt/http/client"
 	"takt/store"
+	"takt/store/batching"
 )
 
 // LogConfig tunes how a build's output is streamed.
@@ -187,11 +188,11 @@ func (s *logStream) discard() int {
 func (s *logStream) run(ctx context.Context) error {
 	defer s.discard()
 	for {
-		batch := s.take(ctx)
-		if batch == nil {
+		lines := s.take(ctx)
+		if lines == nil {
 			return nil
 		}
-		lost, err := s.send(ctx, batch)
+		lost, err := s.send(ctx, lines)
 		s.sent(lost)
 		if err != nil {
 			return err
@@ -238,10 +239,10 @@ func (s *logStream) cut() []api.LogMessage {
 	if n == 0 {
 		return nil
 	}
-	batch := s.queue[:n:n]
+	lines := s.queue[:n:n]
 	s.queue, s.bytes, s.sending = s.queue[n:], s.bytes-size, n
 	wake(&s.less)
-	return batch
+	return lines
 }
 
 // sent notes that a batch is dealt with, of which lost lines did not arrive.
@@ -259,25 +260,22 @@ func tryAgain(err error) bool {
 		client.StatusOf(err) == http.StatusUnauthorized
 }
 
-// send posts a batch until it is taken. A batch that the controller can't take
-// is halved until the line at fault is found, so that only that one is lost.
-func (s *logStream) send(ctx context.Context, batch []api.LogMessage) (lost int, err error) {
-	err = s.retry.Do(ctx, func(ctx context.Context) error { return s.post(ctx, batch) })
-	switch status := client.StatusOf(err); {
-	case err == nil:
-		return 0, nil
-	case verdict(err) != nil:
-		return len(batch), err
-	case status == 0: // ctx ended
-		return len(batch), nil
-	case len(batch) == 1:
-		return 1, nil
+// send posts lines until they are taken. Of lines that the controller refuses, only the one
+// at fault is lost.
+func (s *logStream) send(ctx context.Context, lines []api.LogMessage) (lost int, err error) {
+	lost = len(lines)
+	err = batching.Isolate(lines, isRefusal, func(part []api.LogMessage) error {
+		err := s.retry.Do(ctx, func(ctx context.Context) error { return s.post(ctx, part) })
+		if err == nil {
+			lost -= len(part)
+		}
+		return err
+	}, func(api.LogMessage, error) error { return nil })
+	if verdict(err) == nil { // ctx ended
+		err = nil
 	}
-	half := len(batch) / 2
-	first, err := s.send(ctx, batch[:half])
-	if err != nil {
-		return len(batch), err
-	}
-	second, err := s.send(ctx, batch[half:])
-	return first + second, err
+	return lost, err
 }
+
+// isRefusal reports whether the controller refused lines of a build that is still ours.
+func isRefusal(err error) bool { return verdict(err) == nil && client.StatusOf(err) != 0 }
