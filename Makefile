@@ -54,6 +54,7 @@ run: setup-postgres build ## serve on 127.0.0.1:3000 with an embedded database i
 
 test: setup-cc $(SERVERS) ## run every test, with the race detector
 	$(FIND) CGO_ENABLED=1 $(GO) test -race -timeout 17m $(PACKAGES)
+	@$(GO) run ./cmd/internal/mutants -stale || echo "test: make mutants will fail for these until testdata/mutants.txt is mended" >&2
 
 drill: setup-postgres setup-cc ## make faults in a controller under load for DRILL (2m), and check every promise
 	TAKT_DRILL=$(DRILL) CGO_ENABLED=1 $(GO) test -race -run TestDrillFindsThatPromisesAreKept -v -count 1 -timeout 60m ./cmd/takt

@@ -9,57 +9,76 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The list stays applicable, so that nobody finds it rotten when it is run.
-func TestEveryMutantAppliesAndItsTestIsThere(t *testing.T) {
+// Stale mutants don't fail this test: nobody who changes code should have to know them.
+// `make test` prints them, and `make mutants` fails.
+func TestTheListOfMutantsCanBeRead(t *testing.T) {
 	t.Parallel()
-	root := filepath.Join("..", "..", "..")
-	text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(listFile)))
-	require.NoError(t, err)
-	list, err := parse(string(text))
+	list, stale, err := load(filepath.Join("..", "..", ".."))
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, len(list), 20)
-	seen, tests := map[string]bool{}, map[string]string{}
+	seen := map[string]bool{}
 	for _, m := range list {
-		if seen[m.name] {
-			t.Errorf("%s: is there twice", m.name)
-		}
+		require.False(t, seen[m.name], "%s: is there twice", m.name)
 		seen[m.name] = true
-		if _, err := m.mutate(root); err != nil {
-			t.Errorf("%s: %v", m.name, err)
-		}
-		if tests[m.pkg] == "" {
-			files, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(m.pkg), "*_test.go"))
-			require.NoError(t, err)
-			for _, f := range files {
-				source, err := os.ReadFile(f)
-				require.NoError(t, err)
-				tests[m.pkg] += string(source)
-			}
-		}
-		for _, name := range m.names() {
-			if !strings.Contains(tests[m.pkg], "\nfunc "+name+"(") {
-				t.Errorf("%s: no %s in %s", m.name, name, m.pkg)
-			}
+		if stale[m] != nil {
+			t.Logf("stale: %s: %v", m.name, stale[m])
 		}
 	}
 }
 
 func TestParse(t *testing.T) {
 	t.Parallel()
-	list, err := parse("# why\nmutant: a b\npromise: c\ntest: x/y TestOne|TestTwo/some part\nfile: f.go\n- \told\n- two\n+ new\n- other\n\nmutant: d\n")
+	list, err := parse("# why\nmutant: a b\npromise: c\ntest: x/y TestOne|TestTwo/some part\nin: x/z.f\nskip: g()\nin: x.T.m\nreplace: a => b => c\n")
 	require.NoError(t, err)
-	require.Len(t, list, 2)
-	require.Equal(t, &mutant{
+	require.Equal(t, []*mutant{{
 		name: "a b", promise: "c", pkg: "x/y", tests: "^(TestOne|TestTwo)$/some part",
-		edits: []edit{{"f.go", "\told\ntwo", "new"}, {"f.go", "other", ""}},
-	}, list[0])
-	_, err = list[1].mutate(".")
-	require.Error(t, err, "it changes nothing")
-	for _, wrong := range []string{"file: f", "mutant: a\ntest: pkg", "mutant: a\nwhat", "mutant: a\n+ new"} {
+		changes: []change{{"x/z", "f", "skip", "g()", ""}, {"x", "T.m", "replace", "a", "b => c"}},
+	}}, list)
+	require.Equal(t, []string{"TestOne", "TestTwo"}, list[0].names())
+	const head = "mutant: m\npromise: p\ntest: x TestX\n"
+	for _, wrong := range []string{"in: x.f", "mutant: a\ntest: pkg", "mutant: a\nwhat", head, head + "skip: s", head + "in: f\nskip: s", head + "in: x.f\nbreak: s"} {
 		_, err := parse(wrong)
 		require.Error(t, err, wrong)
 	}
-	m := &mutant{promise: "p", tests: "t", edits: []edit{{"list_test.go", "package main\n", ""}, {"list_test.go", "no such text " + "here", ""}}}
-	_, err = m.mutate(".")
-	require.ErrorContains(t, err, "0 times there")
+}
+
+func TestMutate(t *testing.T) {
+	t.Parallel()
+	p := newProgram(t.TempDir())
+	const head = "package p\n\nconst limit, other = 5, \"SELECT a\\n\\tFROM b\"\n\n"
+	const body = "func (x *T[P]) f(a, b bool) bool {\n\tdefer one()\n\tfor a && b {\n\t\ttwo(1,\n\t\t\t2)\n\t}\n\tswitch {\n\tcase a:\n\t\tthree()\n\t}\n\treturn a || !b\n}\n"
+	require.NoError(t, os.WriteFile(filepath.Join(p.root, "p.go"), []byte(head+body), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(p.root, "p_darwin.go"), []byte("package p\n\nfunc none() {}\n"), 0o600))
+	for name, c := range map[string]struct {
+		change
+		from, to, err string
+	}{
+		"a constant":              {change: change{".", "limit", "replace", "= 5", "= 6"}, from: "= 5", to: "= 6"},
+		"text of any spacing":     {change: change{".", "other", "cut", `a\n\tFROM`, ""}, from: `a\n\tFROM`},
+		"a statement":             {change: change{".", "T.f", "skip", "one()", ""}, from: "defer one()", to: "if false { defer one()\n}"},
+		"a statement of a loop":   {change: change{".", "T.f", "before", "two(1, 2)", "return a"}, from: "two(", to: "return a\ntwo("},
+		"a statement of a case":   {change: change{".", "T.f", "skip", "three", ""}, from: "three()", to: "if false { three()\n}"},
+		"half of a condition":     {change: change{".", "T.f", "never", "!b", ""}, from: "!b", to: "(false && (!b))"},
+		"all of a condition":      {change: change{".", "T.f", "always", "a && b", ""}, from: "a && b", to: "(true || (a && b))"},
+		"a case":                  {change: change{".", "T.f", "negate", "a", ""}, err: "4 times there"},
+		"a result":                {change: change{".", "T.f", "negate", "a || !b", ""}, from: "a || !b", to: "!(a || !b)"},
+		"what is in no condition": {change: change{".", "T.f", "never", "three", ""}, err: "in no statement or condition"},
+		"another system":          {change: change{".", "none", "skip", "x", ""}, err: "no longer there"},
+		"part of a word":          {change: change{".", "T.f", "cut", "retur", ""}, err: "0 times there"},
+	} {
+		files, err := p.mutate(&mutant{changes: []change{c.change}})
+		if c.err != "" {
+			require.ErrorContains(t, err, c.err, name)
+			continue
+		}
+		require.NoError(t, err, name)
+		require.Equal(t, map[string]string{"./p.go": replaceOnce(t, head+body, c.from, c.to)}, files, name)
+	}
+}
+
+func replaceOnce(t *testing.T, text, from, to string) string {
+	t.Helper()
+	parts := strings.Split(text, from)
+	require.Len(t, parts, 2, from)
+	return parts[0] + to + parts[1]
 }

@@ -8,8 +8,8 @@
 //
 // # Failure
 //
-// It exits with 1 if a mutant survives its test, does not compile or does not apply, or
-// if a test fails without a mutant.
+// It exits with 1 if a mutant survives its test, does not compile or is stale (what it
+// changes, or its test, is no longer there), or if a test fails without a mutant.
 //
 // # Concurrency
 //
@@ -37,16 +37,15 @@ import (
 	"time"
 )
 
-const listFile = "testdata/mutants.txt"
-
 func main() {
 	only := flag.String("only", "", "run the mutants whose name or test matches this `pattern`")
+	stale := flag.Bool("stale", false, "run nothing: print the stale mutants, and fail if there are any")
 	parallel := flag.Int("parallel", runtime.NumCPU(), "how many mutants to run at once")
 	limit := flag.Duration("limit", 2*time.Minute, "how long the tests of one mutant may take")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	ok, err := run(ctx, *only, *parallel, *limit)
+	ok, err := run(ctx, *only, *stale, *parallel, *limit)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 	}
@@ -56,20 +55,27 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, only string, parallel int, limit time.Duration) (ok bool, err error) {
-	text, err := os.ReadFile(filepath.FromSlash(listFile))
+func run(ctx context.Context, only string, checkOnly bool, parallel int, limit time.Duration) (ok bool, err error) {
+	list, stale, err := load(".")
 	if err != nil {
 		return false, err
-	}
-	list, err := parse(string(text))
-	if err != nil {
-		return false, fmt.Errorf("%s: %w", listFile, err)
 	}
 	pattern, err := regexp.Compile(only)
 	if err != nil {
 		return false, err
 	}
-	list = slices.DeleteFunc(list, func(m *mutant) bool { return !pattern.MatchString(m.name + "\n" + m.pkg + " " + m.tests) })
+	faults := 0
+	list = slices.DeleteFunc(list, func(m *mutant) bool {
+		unasked := !pattern.MatchString(m.name + "\n" + m.pkg + " " + m.tests)
+		if stale[m] != nil && !unasked {
+			faults++
+			fmt.Printf("%-8s %6s  %-20s %s\n  %v\n", "STALE", "", m.pkg, m.name, stale[m])
+		}
+		return unasked || stale[m] != nil
+	})
+	if checkOnly {
+		return faults == 0, nil
+	}
 	slices.SortStableFunc(list, func(a, b *mutant) int { return cmp.Compare(a.pkg, b.pkg) })
 	dir, err := os.MkdirTemp("", "mutants-")
 	if err != nil {
@@ -85,7 +91,7 @@ func run(ctx context.Context, only string, parallel int, limit time.Duration) (o
 	}
 	slices.SortFunc(sound, func(a, b *mutant) int { return cmp.Compare(a.pkg, b.pkg) })
 	begun := time.Now()
-	faults := r.each(ctx, parallel, sound, r.sound)
+	faults += r.each(ctx, parallel, sound, r.sound)
 	faults += r.each(ctx, parallel, list, r.caught)
 	fmt.Printf("%d mutants in %s, %d faults\n", len(list), time.Since(begun).Round(time.Second), faults)
 	return faults == 0 && len(list) > 0, ctx.Err()
@@ -170,18 +176,14 @@ func (r *runner) sound(ctx context.Context, dir string, m *mutant) (verdict stri
 
 // caught checks that a test fails because of m.
 func (r *runner) caught(ctx context.Context, dir string, m *mutant) (verdict string, err error) {
-	files, err := m.mutate(".")
-	if err != nil {
-		return "ERROR", err
-	}
 	replace := map[string]string{}
-	for name, text := range files {
+	for name, text := range m.files {
 		path, err := filepath.Abs(filepath.FromSlash(name))
 		if err != nil {
 			return "ERROR", err
 		}
 		replace[path] = filepath.Join(dir, strings.ReplaceAll(name, "/", "_"))
-		if err := os.WriteFile(replace[path], text, 0o600); err != nil {
+		if err := os.WriteFile(replace[path], []byte(text), 0o600); err != nil {
 			return "ERROR", err
 		}
 	}
@@ -196,7 +198,7 @@ func (r *runner) caught(ctx context.Context, dir string, m *mutant) (verdict str
 	out, err := r.test(ctx, dir, m, overlay)
 	switch _, ended := errors.AsType[*testError](err); {
 	case err == nil:
-		return "SURVIVES", errors.New("the test passes with this change: " + m.edits[0].new)
+		return "SURVIVES", fmt.Errorf("the test passes with this change: %v", m.changes[0])
 	case !ended:
 		return "ERROR", err
 	case bytes.Contains(out, []byte("panic: test timed out")):
