@@ -19,7 +19,7 @@ AXE_VERSION   := 4.11.0
 AXE           := $(CACHE)/tools/axe-core-$(AXE_VERSION)/axe.min.js
 SCREENSHOTS   ?= .cache/screenshots
 BIN           := bin/takt
-PROGRAMS      := ./cmd/takt ./cmd/takt-demo ./cmd/takt-bench
+PROGRAMS      := ./cmd/takt ./cmd/takt-demo ./cmd/takt-bench ./cmd/takt-drill
 RUN_DIR       ?= .cache/run
 FUZZTIME      ?= 30s
 DRILL         ?= 2m
@@ -37,7 +37,7 @@ export GOTOOLCHAIN := local
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-build: ## build bin/takt, bin/takt-demo and bin/takt-bench
+build: ## build bin/takt, bin/takt-demo, bin/takt-bench and bin/takt-drill
 	$(GO) build -trimpath -o $(dir $(BIN)) $(PROGRAMS)
 
 demo: setup-postgres build ## run the main job end to end; DASHBOARD=1 keeps all running for a look around
@@ -56,8 +56,8 @@ test: setup-cc $(SERVERS) ## run every test, with the race detector
 	$(FIND) CGO_ENABLED=1 $(GO) test -race -timeout 17m $(PACKAGES)
 	@$(GO) run ./cmd/internal/mutants -stale || echo "test: make mutants will fail for these until testdata/mutants.txt is mended" >&2
 
-drill: setup-postgres setup-cc ## make faults in a controller under load for DRILL (2m), and check every promise
-	TAKT_DRILL=$(DRILL) CGO_ENABLED=1 $(GO) test -race -run TestDrillFindsThatPromisesAreKept -v -count 1 -timeout 60m ./cmd/takt
+drill: setup-postgres setup-s3 setup-cc ## make faults around two controllers under load for DRILL (2m), and check every promise
+	TAKT_DRILL=$(DRILL) $(FIND) CGO_ENABLED=1 $(GO) test -race -run TestDrillFindsThatPromisesAreKept -v -count 1 -timeout 90m ./cmd/takt-drill
 
 check: lint ## lint, vet and check that go.mod is tidy
 	$(GO) vet ./...

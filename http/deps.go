@@ -210,8 +210,8 @@ type OAuth interface {
 	Install(ctx context.Context, state, secret, code string) (portal int64, err error)
 }
 
-// Deps is what a Server works with. All are required except Serving, TLS, Drill
-// and those of services that are left out.
+// Deps is what a Server works with. All are required except Serving, TLS and
+// those of services that are left out.
 type Deps struct {
 	Builds  Builds
 	Workers Workers
@@ -242,9 +242,6 @@ type Deps struct {
 	OAuth           OAuth
 	Deployments     Deployments
 	DeploymentStore DeploymentStore
-	// Drill makes a fault that ends by itself after d. nil means that drills are not
-	// allowed. Errors: InvalidArgument, Unavailable.
-	Drill func(ctx context.Context, fault string, d time.Duration) error
 	// Background runs what must outlive its request and the endpoint, such as an
 	// operator's order. It returns at once; run's context ends with the process.
 	Background func(run func(ctx context.Context))

@@ -26,13 +26,12 @@ func (s *Server) routes(d Deps, cfg Config) []edge.Route {
 	deployments := &deployments{sh, audit, d.Deployments, d.DeploymentStore, s.changed}
 	timeouts := &timeouts{sh, audit, d.Heartbeat}
 	heijunka := &heijunka{sh, audit, d.Heijunka}
-	drills := &drills{sh, audit, d.Drill}
 	queues := &queues{sh, audit, d.ThrottleStore, d.Throttle}
 	inside := &inside{sh, d.Debug, make(chan struct{}, 1)}
 
 	return slices.Concat(
 		builds.routes(), submissions.routes(), tails.routes(), holders.routes(), polls.routes(), workers.routes(), diagnostics.routes(),
 		deployments.routes(), throttle.routes(), queues.routes(), events.routes(), figures.routes(), health.routes(),
-		s.tree.routes(), timeouts.routes(), heijunka.routes(), audit.routes(), drills.routes(), inside.routes(),
+		s.tree.routes(), timeouts.routes(), heijunka.routes(), audit.routes(), inside.routes(),
 	)
 }

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -37,7 +36,6 @@ type Local struct {
 	reserve int64      // bytes of the disk that new builds may not use
 	buffers sync.Pool  // of *bufio.Writer, copyBuffer long
 	syncs   map[string]*sharedSync
-	slow    atomic.Int64 // until when each step lasts slowStep longer, in Unix nanoseconds
 }
 
 // OpenLocal opens the storage in dir and makes missing directories. keys seal
@@ -72,21 +70,8 @@ func OpenLocal(dir string, keys *seal.Ring) (*Local, error) {
 // Close closes the directory. Open uploads and files stay usable.
 func (l *Local) Close() error { return errors.Join(l.top.Close(), l.root.Close()) }
 
-// slowStep is how much longer a step lasts while the storage is slow.
-const slowStep = 300 * time.Millisecond
-
-// Slow makes creating, naming and opening files slow for d. It is for drills.
-func (l *Local) Slow(d time.Duration) { l.slow.Store(time.Now().Add(d).UnixNano()) }
-
-func (l *Local) lag() {
-	if time.Now().UnixNano() < l.slow.Load() {
-		<-time.After(slowStep)
-	}
-}
-
 // Open opens a committed file. It returns a NotFound error if there is none.
 func (l *Local) Open(name string) (*File, error) {
-	l.lag()
 	f, err := l.root.Open(name)
 	if err != nil {
 		return nil, failure("opening file", err)

@@ -13,7 +13,6 @@ import (
 	"syscall"
 	"testing"
 	"testing/iotest"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -252,26 +251,6 @@ func TestSweepRemovesWhatACrashLeft(t *testing.T) {
 	require.Equal(t, 1, removed)
 	old.Discard()
 	fresh.Discard()
-}
-
-func TestSlowStorageLagsAtEachStepAndRecovers(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		l, _ := openLocal(t)
-		took := func(step func()) time.Duration {
-			begun := time.Now()
-			step()
-			return time.Since(begun)
-		}
-		create := func() { put(t, l, "builds/abc/source.zip", []byte("x")) }
-		open := func() { _, _ = l.Open("builds/none") }
-		l.Slow(time.Minute)
-		require.Equal(t, 2*slowStep, took(create), "it is created and named")
-		require.Equal(t, slowStep, took(open))
-		l.Slow(0)
-		require.Zero(t, took(create))
-		require.Zero(t, took(open))
-	})
 }
 
 func TestFailuresOfTheSystemHaveTheirCodes(t *testing.T) {

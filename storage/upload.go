@@ -56,7 +56,6 @@ func (l *Local) create(ctx context.Context, temporary string, limit int64, sealF
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("creating upload: %w", context.Cause(ctx))
 	}
-	l.lag()
 	u := &Upload{local: l, temporary: temporary}
 	f, err := l.root.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -266,7 +265,6 @@ func checkName(name string) error {
 
 // rename gives the upload its local name and makes that durable.
 func (u *Upload) rename(name string) error {
-	u.local.lag()
 	if u.temporary == "" {
 		return fmt.Errorf("naming upload: %w", fs.ErrClosed)
 	}

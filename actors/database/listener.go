@@ -50,8 +50,6 @@ type ListenerConfig struct {
 type Listener struct {
 	cfg  ListenerConfig
 	proc atomic.Pointer[otp.Proc]
-	// frozen is until when the connection is not read, in Unix nanoseconds.
-	frozen atomic.Int64
 	// awaken ends the wait for the next notification.
 	awaken atomic.Pointer[context.CancelCauseFunc]
 }
@@ -79,18 +77,6 @@ func (l *Listener) Use(*pgxpool.Pool) {
 	}
 	if awaken := l.awaken.Load(); awaken != nil {
 		(*awaken)(errSilent)
-	}
-}
-
-// Freeze leaves the connection unread for d, as a network that has stopped delivering
-// would. It is for drills.
-func (l *Listener) Freeze(d time.Duration) { l.frozen.Store(time.Now().Add(d).UnixNano()) }
-
-// thaw waits until Freeze is over or ctx ends.
-func (l *Listener) thaw(ctx context.Context) {
-	select {
-	case <-time.After(time.Until(time.Unix(0, l.frozen.Load()))):
-	case <-ctx.Done():
 	}
 }
 
@@ -183,7 +169,6 @@ func (l *Listener) listen(ctx context.Context, connected func()) error {
 	connected()
 	for {
 		payload, err := l.next(ctx, conn)
-		l.thaw(ctx)
 		switch {
 		case err == nil:
 			topic, argument, _ := strings.Cut(payload, " ")

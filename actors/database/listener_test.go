@@ -50,13 +50,6 @@ func TestListener(t *testing.T) {
 		})
 		notify(t)
 	})
-	t.Run("reads nothing while it is frozen, and loses nothing", func(t *testing.T) { //nolint:paralleltest // builds on the step before
-		const frozen = 300 * time.Millisecond
-		begun := time.Now()
-		l.Freeze(frozen)
-		notify(t)
-		require.GreaterOrEqual(t, time.Since(begun), frozen)
-	})
 	t.Run("connects again when its connection dies, and publishes it", func(t *testing.T) { //nolint:paralleltest // builds on the step before
 		query(t, db.pg, "SELECT pg_terminate_backend(pid)::text FROM pg_stat_activity WHERE query = 'LISTEN takt' OR query = '-- ping'")
 		require.Equal(t, resumed, next(t))

@@ -29,7 +29,6 @@ type Config struct {
 	DatabaseURL       string // "" runs an embedded PostgreSQL
 	DatabasePool      int
 	Services          []string
-	AllowDrill        bool
 	APIKey, AdminKey  string // if empty, random and kept in DataDir
 	EncryptionKey     string // if empty, likewise; 32 bytes in base64
 	OldEncryptionKeys string // same form, separated by commas

@@ -59,7 +59,7 @@ func TestImportDirection(t *testing.T) {
 	t.Parallel()
 	forbidden := func(pkg string) []string {
 		switch {
-		case pkg == "takt/cmd/takt-bench": // its naive peers serve and write rows
+		case pkg == "takt/cmd/takt-bench", pkg == "takt/cmd/takt-drill": // they write SQL beside takt
 			return []string{"takt/actors", "takt/store/postgres"}
 		case pkg == "takt/http/client" || pkg == "takt/cmd/takt-demo" || under(pkg, "takt/cmd/internal"):
 			return []string{"takt/actors", "takt/store/postgres", "github.com/jackc/pgx", "github.com/labstack/echo"}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"time"
 
 	"takt/actors/deployment"
@@ -12,7 +11,6 @@ import (
 	"takt/http"
 	"takt/http/api"
 	"takt/store"
-	"takt/store/postgres"
 )
 
 var _ http.Queue = (*queue.Queue)(nil)
@@ -64,25 +62,4 @@ func treeNode(n otp.Node) api.TreeNode {
 		out.Children = append(out.Children, treeNode(child))
 	}
 	return out
-}
-
-// drill returns the faults that `takt drill` may make; nil if the settings do not allow
-// drills, or without the service builds, which a drill works on.
-func (c *controller) drill(db *postgres.DB) func(ctx context.Context, fault string, d time.Duration) error {
-	if !c.cfg.AllowDrill || c.files == nil {
-		return nil
-	}
-	return func(ctx context.Context, fault string, d time.Duration) error {
-		switch fault {
-		case api.FaultConnections:
-			return db.EndConnections(ctx)
-		case api.FaultListener:
-			c.tree.Listener.Freeze(d)
-		case api.FaultStorage:
-			c.files.Slow(d)
-		default:
-			return store.NewError(store.InvalidArgument, "fault must be connections, listener or storage")
-		}
-		return nil
-	}
 }

@@ -216,7 +216,6 @@ func (c *controller) assemble(ctx context.Context) error {
 		Background: func(f func(context.Context)) { running.Go(func() { f(orders) }) },
 		Serving:    history.Run,
 		TLS:        c.tls,
-		Drill:      c.drill(db),
 		Metrics:    c.tree.Telemetry.Gatherer(), Observed: c.metrics,
 		Logger: c.log,
 	}

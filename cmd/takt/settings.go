@@ -98,8 +98,6 @@ func controllerSettings(c *Config) []setting {
 		row("tls-key", text(&c.TLSKey), "its private key (PEM)"),
 		row("trusted-proxies", networks(&c.TrustedProxies),
 			"networks, such as 10.0.0.0/8,192.0.2.1, whose X-Forwarded-For names the remote address"),
-		row("allow-drill", boolean(&c.AllowDrill),
-			"let takt drill make faults in this controller: for staging only, a drill takes and makes builds of its own"),
 		row("log", text(&c.Log), "level and format: debug|info|warn|error[,json|console]"),
 		row("otlp", text(&c.OTLP), "collector that gets traces (OTLP over HTTP), such as http://127.0.0.1:4318; "+
 			"the other OTEL_ variables apply too").also(otlpVariable).unset("no traces"),

@@ -30,25 +30,6 @@ type Plan struct {
 	Detached bool `json:"detached"`
 }
 
-// The faults of drills, besides orders to the tree.
-const (
-	// FaultConnections ends all connections to the database, once.
-	FaultConnections = "connections"
-	// FaultListener leaves the database's notifications unread.
-	FaultListener = "listener"
-	// FaultStorage makes the storage of files slow.
-	FaultStorage = "storage"
-)
-
-// Fault is the body of POST /admin/drill, and its reply.
-type Fault struct {
-	Fault string `json:"fault" enum:"connections,listener,storage"`
-	// Seconds is how long it lasts, up to 60. Connections are cut once.
-	Seconds float64 `json:"seconds,omitempty" min:"0" max:"60"`
-	// Reason goes into the audit.
-	Reason string `json:"reason" min:"1" max:"1000"`
-}
-
 // HeartbeatSettings are the time-outs of GET and PUT /admin/heartbeat, in seconds. A
 // PUT leaves the absent ones as they are.
 type HeartbeatSettings struct {
@@ -175,15 +156,6 @@ var TakeProfile = declare[TakeProfileIn, None](Route{
 	Summary: "Take a profile of the process, one at a time",
 })
 
-// CauseFault is POST /admin/drill.
-var CauseFault = declare[Fault, Fault](Route{
-	ID: "causeFault", Method: "POST", Path: "/admin/drill",
-	Tag: "operators", Access: AdminKey, Class: Ops,
-	Says:    "The fault has begun.",
-	Summary: "Make a fault, in an exercise",
-	Text:    "403 unless takt serves with --allow-drill. The reply comes when the fault has begun; it ends by itself.",
-})
-
 // ShowAudit is GET /admin/audit.
 var ShowAudit = declare[ShowAuditIn, Audit](Route{
 	ID: "showAudit", Method: "GET", Path: "/admin/audit",
@@ -254,21 +226,6 @@ func ParseDuration(v string) (time.Duration, error) {
 		return time.Duration(n * float64(time.Second)), nil
 	}
 	return time.ParseDuration(v)
-}
-
-// maxFault is the longest time in seconds that a fault lasts, so that a controller recovers
-// from a drill whose client is gone.
-const maxFault = 60
-
-// Check implements [Checker].
-func (f *Fault) Check() error {
-	if err := needReason(&f.Reason); err != nil {
-		return err
-	}
-	if f.Seconds < 0 || f.Seconds > maxFault {
-		return invalid("seconds must be from 0 to 60")
-	}
-	return nil
 }
 
 // Check implements [Checker].

@@ -136,12 +136,6 @@ func (c *Client) CheckInvariants(ctx context.Context, repair string) (api.Invari
 	return Call(ctx, c, api.RepairInvariants, api.Order{Reason: repair})
 }
 
-// Fault makes a fault in a controller that allows drills. It returns when the fault has
-// begun.
-func (c *Client) Fault(ctx context.Context, f api.Fault) (api.Fault, error) {
-	return Call(ctx, c, api.CauseFault, f)
-}
-
 // Heijunka returns the state of load levelling. Safe to repeat.
 func (c *Client) Heijunka(ctx context.Context) (api.Heijunka, error) {
 	return Call(ctx, c, api.ShowHeijunka, api.None{})

@@ -177,15 +177,6 @@ func TestCallsOnTheWire(t *testing.T) {
 			`POST /admin/audit/check {"reason":"why"}`,
 			map[string]string{"X-Admin-Key": "an-admin-key"},
 		},
-		{
-			"fault", `{}`,
-			func(ctx context.Context, c *client.Client) error {
-				_, err := c.Fault(ctx, api.Fault{Fault: api.FaultListener, Seconds: 2, Reason: "why"})
-				return err
-			},
-			`POST /admin/drill {"fault":"listener","seconds":2,"reason":"why"}`,
-			map[string]string{"X-Admin-Key": "an-admin-key"},
-		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -64,18 +64,6 @@ func (db *DB) Ping(ctx context.Context) error {
 	})
 }
 
-const sqlEndConnections = `/* end_connections */ SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
-	WHERE datname = current_database() AND usename = current_user AND pid <> pg_backend_pid()`
-
-// EndConnections ends all other connections of takt's user to its database, those of
-// other controllers too. It is for drills. Errors: Unavailable.
-func (db *DB) EndConnections(ctx context.Context) error {
-	return db.run(ctx, opTimeout, func(ctx context.Context, c *pgx.Conn) error {
-		_, err := c.Exec(ctx, sqlEndConnections)
-		return err
-	})
-}
-
 // sqlSession prepares a connection for this package, whose statements are all a few
 // index look-ups. Without it, a plan that was made while a table was empty scans that
 // table until the next ANALYZE, and each execution is planned again.

@@ -103,16 +103,6 @@ func TestAnEndedBackendIsUnavailableAndTheNextCallWorks(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestEndConnectionsEndsAllOthers(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	conn, err := b.Pool.Acquire(t.Context())
-	require.NoError(t, err)
-	defer conn.Release()
-	require.NoError(t, b.DB.EndConnections(t.Context()))
-	require.Error(t, conn.Ping(t.Context()))
-}
-
 func TestACallerThatGoesAwayIsNoOutage(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

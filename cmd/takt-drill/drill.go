@@ -1,0 +1,261 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/errgroup"
+
+	"takt/cmd/internal/cli"
+	"takt/http/api"
+	"takt/http/client"
+	"takt/store"
+)
+
+// patience is how long builds may take after the last fault.
+const patience = time.Minute + 4*silence
+
+// report is the result of a drill.
+type report struct {
+	Seed    uint64         `json:"seed"`
+	Seconds float64        `json:"seconds"`
+	Faults  map[string]int `json:"faults"`
+	// Accepted builds are those that a controller has acknowledged.
+	Accepted  int `json:"accepted"`
+	Completed int `json:"completed"`
+	// Repeated is the number of calls that were refused for a while or got no reply, and
+	// LongestWait is how long one call took with its repeats, in seconds.
+	Repeated    int     `json:"repeated"`
+	LongestWait float64 `json:"longest_wait"`
+	LongestCall string  `json:"longest_call"`
+	// Broken lists the promises that were not kept.
+	Broken []string `json:"broken"`
+}
+
+func (r report) print(w io.Writer) {
+	var faults []string
+	for name, n := range r.Faults {
+		faults = append(faults, fmt.Sprintf("%s %d", name, n))
+	}
+	slices.Sort(faults)
+	fmt.Fprintf(w, "drill     %g s with seed %d\n", r.Seconds, r.Seed)
+	fmt.Fprintf(w, "faults    %s\n", strings.Join(faults, ", "))
+	fmt.Fprintf(w, "builds    %d accepted, %d completed with their bytes\n", r.Accepted, r.Completed)
+	fmt.Fprintf(w, "calls     %d repeated, the longest wait %.1f s: %s\n", r.Repeated, r.LongestWait, cli.Plain(r.LongestCall))
+	fmt.Fprintf(w, "broken    %d\n", len(r.Broken))
+	const most = 20
+	for _, text := range r.Broken[:min(most, len(r.Broken))] {
+		fmt.Fprintf(w, "  %s\n", cli.Plain(text))
+	}
+	if more := len(r.Broken) - most; more > 0 {
+		fmt.Fprintf(w, "  and %d more\n", more)
+	}
+}
+
+// drill is one run.
+type drill struct {
+	cli.Output
+	site   *site
+	seed   uint64
+	chance *rand.Rand // faults only
+	begun  time.Time
+	seen   ledger
+	wait   time.Duration // patience
+}
+
+func newDrill(out cli.Output, s *site, seed uint64) *drill {
+	return &drill{Output: out, site: s, seed: seed, chance: chance(seed, 0), begun: time.Now(), seen: ledger{silence: silence}, wait: patience}
+}
+
+// chance returns the nth sequence of random numbers of a seed.
+func chance(seed, n uint64) *rand.Rand {
+	return rand.New(rand.NewPCG(seed, n))
+}
+
+// run makes faults for as long as length, with also beside them, and returns when
+// everything is checked.
+func (d *drill) run(ctx context.Context, length time.Duration, also []func(context.Context, *drill)) {
+	d.begun = time.Now()
+	d.Note("drill with seed %d", d.seed)
+	making, cancel := context.WithTimeout(ctx, length)
+	defer cancel()
+	working, dismiss := context.WithCancelCause(ctx)
+	var submitting, building sync.WaitGroup
+	for i := range workers {
+		building.Go(func() { d.work(working, chance(d.seed, uint64(100+i))) })
+	}
+	for i := range submitters {
+		submitting.Go(func() { d.submit(ctx, making.Done(), chance(d.seed, uint64(200+i))) })
+	}
+	for _, f := range also {
+		submitting.Go(func() { f(making, d) })
+	}
+	d.trouble(ctx, making)
+	submitting.Wait()
+	d.verify(ctx)
+	dismiss(errors.New("the drill is over"))
+	building.Wait()
+	d.inspect(ctx)
+}
+
+// check checks the invariants of the database.
+func (d *drill) check(ctx context.Context) {
+	_ = d.again(ctx, "invariants", func(ctx context.Context) error {
+		found, err := d.site.client.CheckInvariants(ctx, "")
+		for _, i := range found.Invariants {
+			if i.Broken > 0 {
+				d.seen.broke("%s %s", i.Promise, strings.Join(i.Examples, ", "))
+			}
+		}
+		return err
+	})
+}
+
+// sqlTwice finds builds that were given to a worker while another had them, or completed
+// twice, by the lines that each step has written in its own transaction.
+const sqlTwice = `SELECT DISTINCT b.id FROM builds b JOIN (
+		SELECT build, kind, lag(kind) OVER (PARTITION BY build ORDER BY seq) AS before FROM build_logs
+		WHERE kind IN ('assigned', 'requeued', 'completed', 'failed', 'cancelled')) l ON l.build = b.seq
+	WHERE l.kind = 'assigned' AND l.before <> 'requeued' OR l.kind = 'completed' AND l.before <> 'assigned'`
+
+// inspect checks what is left after the drill: the database, and processes of which
+// nothing has crashed.
+func (d *drill) inspect(ctx context.Context) {
+	d.check(ctx)
+	d.seen.failed(d.site.sql(ctx, func(ctx context.Context, c *pgx.Conn) error {
+		rows, _ := c.Query(ctx, sqlTwice)
+		twice, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		for _, id := range twice {
+			d.seen.broke("%s was held by two workers, or completed twice", id)
+		}
+		return err
+	}))
+	for _, p := range d.site.all() {
+		if now := p.now.Load(); !now.Alive() {
+			d.seen.broke("%s has ended by itself: %v", p.name, now.Failure())
+		}
+	}
+	for _, c := range append(d.site.controllers, d.site.keeper) {
+		d.seen.failed(c.serves.Load().Await(ctx, d.wait, c.name+" to be well", func(ctx context.Context) (bool, error) {
+			root, err := c.serves.Load().Client.Tree(ctx, client.TreeOptions{})
+			well := err == nil
+			each(&root, func(n *api.TreeNode) {
+				well = well && n.Status == "running"
+				if n.Leaked > 0 || n.Restarts > 0 {
+					err = fmt.Errorf("%s of %s has %d crashes and %d leaked processes: %s", n.Path, c.name, n.Restarts, n.Leaked, n.LastExit)
+				}
+			})
+			if d.excused(err) {
+				err = nil
+			}
+			return well, err
+		}))
+	}
+}
+
+// each calls f with n and all nodes under it.
+func each(n *api.TreeNode, f func(n *api.TreeNode)) {
+	f(n)
+	for i := range n.Children {
+		each(&n.Children[i], f)
+	}
+}
+
+// excused reports whether a call may be repeated after err, and records a reply that no
+// fault excuses.
+func (d *drill) excused(err error) bool {
+	if !client.Temporary(err) {
+		return false
+	}
+	if status := client.StatusOf(err); status >= 500 && (status != 503 || client.RetryAfter(err) == 0) {
+		d.seen.broke("%v", err)
+	}
+	return true
+}
+
+// again makes a call until it succeeds, and records the error with which it fails for
+// good, or that it has not succeeded for long.
+func (d *drill) again(ctx context.Context, what string, call func(context.Context) error) error {
+	begun, repeats := time.Now(), 0
+	limited, cancel := context.WithTimeoutCause(ctx, 2*d.wait, fmt.Errorf("no answer for %s", 2*d.wait))
+	defer cancel()
+	retry := client.Retry{Temporary: d.excused, OnWait: func(error, time.Duration) { repeats++ }}
+	retry.Min, retry.Max = 100*time.Millisecond, time.Second
+	err := retry.Do(limited, call)
+	d.seen.called(what, repeats, time.Since(begun))
+	if err != nil && ctx.Err() == nil {
+		d.seen.broke("%s: %v", what, err)
+	}
+	return err
+}
+
+// verify waits until every accepted build has ended, and compares its result. Only the
+// wait is bounded, because the time to compare all results depends on their number; a
+// controller that no longer answers ends it.
+func (d *drill) verify(ctx context.Context) {
+	accepted := d.seen.accepted()
+	d.note("no more faults, %d builds to check", len(accepted))
+	end := time.Now().Add(d.wait)
+	checks, working := errgroup.WithContext(ctx)
+	checks.SetLimit(workers)
+	for id, want := range accepted {
+		checks.Go(func() error {
+			limited, cancel := context.WithTimeoutCause(working, 2*d.wait, fmt.Errorf("no answer for %s", 2*d.wait))
+			defer cancel()
+			err := d.verifyBuild(limited, id, want, end)
+			switch {
+			case err == nil:
+				d.seen.complete()
+			case working.Err() != nil: // of no interest after another's
+			case limited.Err() != nil:
+				d.seen.broke("%s: %v", id, context.Cause(limited))
+				return err
+			default:
+				d.seen.broke("%s: %v", id, err)
+			}
+			return nil
+		})
+	}
+	_ = checks.Wait() // what fails is recorded
+}
+
+// verifyBuild compares the result of a build, which has to end before end.
+func (d *drill) verifyBuild(ctx context.Context, id string, want [sha256.Size]byte, end time.Time) error {
+	for {
+		var now api.BuildStatus
+		if err := d.again(ctx, "status of "+id, func(ctx context.Context) (err error) {
+			now, err = d.site.client.Status(ctx, id, client.BuildAuth{})
+			return err
+		}); err != nil {
+			return err
+		}
+		if store.BuildState(now.Status).Final() {
+			if now.Status != string(store.Completed) {
+				return fmt.Errorf("ended %s", now.Status)
+			}
+			break
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("not ended %s after the last fault", d.wait)
+		}
+		pause(ctx, time.Second)
+	}
+	var got memory
+	err := d.again(ctx, "result of "+id, func(ctx context.Context) (err error) {
+		_, err = d.site.client.Download(ctx, id, client.BuildAuth{}, &got, client.FetchOptions{Retry: client.Retry{Attempts: 1}})
+		return err
+	})
+	if err == nil && sha256.Sum256(got.data) != want {
+		err = fmt.Errorf("its result is not the one that was built: %d bytes", len(got.data))
+	}
+	return err
+}

@@ -1,0 +1,258 @@
+package main
+
+import (
+	"archive/zip"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"takt/http/api"
+	"takt/http/client"
+	"takt/store"
+)
+
+const (
+	submitters = 3
+	// workers are within this process, where the drill knows what they hold; processes are
+	// of `takt worker`.
+	workers, processes = 8, 2
+	// open is how many builds may be under way at once.
+	open = 100
+)
+
+// submit submits builds until over is closed. A build's result is the file data of its
+// source.
+func (d *drill) submit(ctx context.Context, over <-chan struct{}, chance *rand.Rand) {
+	for ctx.Err() == nil {
+		select {
+		case <-over:
+			return
+		case <-time.After(time.Duration(chance.Int64N(int64(200 * time.Millisecond)))):
+		}
+		var health api.Health
+		if d.again(ctx, "health", func(ctx context.Context) (err error) {
+			health, err = d.site.client.Health(ctx)
+			return err
+		}) != nil || health.Queue.Pending+health.Queue.Active >= open {
+			pause(ctx, time.Second)
+			continue
+		}
+		data := make([]byte, 1+chance.IntN(256<<10))
+		for i := range data {
+			data[i] = byte(chance.Uint32())
+		}
+		platform := []store.Platform{store.IOS, store.Android}[chance.IntN(2)]
+		s := client.Submit{Platform: platform, Source: client.Bytes(pack(data)), IdempotencyKey: client.NewIdempotencyKey()}
+		var accepted api.Submitted
+		err := d.again(ctx, "submit", func(ctx context.Context) (err error) {
+			accepted, err = d.site.client.Submit(ctx, s)
+			return err
+		})
+		if err == nil {
+			d.seen.accept(accepted.ID, sha256.Sum256(data))
+		}
+	}
+}
+
+// pack returns a source with this file.
+func pack(data []byte) []byte {
+	var out bytes.Buffer
+	z := zip.NewWriter(&out)
+	w, _ := z.CreateHeader(&zip.FileHeader{Name: "data", Method: zip.Store})
+	_, _ = w.Write(data) // memory does not fail
+	_ = z.Close()
+	return out.Bytes()
+}
+
+func unpack(source []byte) ([]byte, error) {
+	z, err := zip.NewReader(bytes.NewReader(source), int64(len(source)))
+	if err != nil {
+		return nil, err
+	}
+	f, err := z.Open("data")
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(f)
+}
+
+// work is a worker, and those that come after it when it was killed: under its id, or
+// another worker.
+func (d *drill) work(ctx context.Context, chance *rand.Rand) {
+	id := ""
+	for ctx.Err() == nil {
+		life, kill := context.WithCancelCause(ctx)
+		w := &worker{id: id, kill: kill}
+		d.live(life, w, chance)
+		kill(nil)
+		if ctx.Err() != nil {
+			d.unregister(ctx, w)
+		}
+		if id = w.id; chance.IntN(2) == 0 {
+			id = ""
+		}
+		pause(ctx, time.Duration(chance.Int64N(int64(2*time.Second))))
+	}
+}
+
+// live takes builds until ctx ends.
+func (d *drill) live(ctx context.Context, w *worker, chance *rand.Rand) {
+	if d.again(ctx, "register", func(ctx context.Context) error { return d.register(ctx, w) }) != nil {
+		return
+	}
+	d.seen.join(w)
+	for ctx.Err() == nil {
+		var reply api.PollReply
+		var sent time.Time
+		if d.again(ctx, "poll", func(ctx context.Context) (err error) {
+			sent = time.Now()
+			reply, err = d.site.client.Poll(ctx, client.Poll{Token: w.token, Wait: 5 * time.Second, Active: []string{}})
+			if store.CodeOf(err) == store.InvalidToken { // it has waited for longer than a token lives
+				err = d.register(ctx, w)
+			}
+			return err
+		}) != nil {
+			return
+		}
+		if reply.AccessToken != "" {
+			w.token = reply.AccessToken
+		}
+		if reply.Job != nil && d.seen.take(reply.Job.ID, w, sent) {
+			d.build(ctx, w, *reply.Job, time.Duration(chance.Int64N(int64(1500*time.Millisecond))))
+		}
+	}
+}
+
+func (d *drill) register(ctx context.Context, w *worker) error {
+	reply, err := d.site.client.Register(ctx, api.Register{ID: w.id, Name: "drill", Capabilities: []byte("{}"), ActiveBuilds: []string{}})
+	if err == nil {
+		w.id, w.token = reply.ID, reply.AccessToken
+	}
+	return err
+}
+
+// unregister ends a worker. A failure leaves a worker that is offline later.
+func (d *drill) unregister(ctx context.Context, w *worker) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	_, _ = d.site.client.DeleteWorker(ctx, w.id)
+}
+
+// build fetches a source, works for so long and delivers the result, with a beat each
+// half second.
+func (d *drill) build(ctx context.Context, w *worker, job api.Job, work time.Duration) {
+	held := client.Held{BuildID: job.ID, WorkerID: w.id, Attempt: job.Attempt}
+	holding, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	beating, rest := context.WithCancelCause(holding)
+	var beats sync.WaitGroup
+	beats.Go(func() { d.beat(beating, w, held, stop) })
+	var source memory
+	err := d.holds(holding, w, "source of "+job.ID, func(ctx context.Context) error {
+		_, err := d.site.client.Source(ctx, held, &source, client.FetchOptions{Retry: client.Retry{Attempts: 1}})
+		return err
+	})
+	pause(holding, work)
+	rest(nil) // a beat may be refused once the result is taken; uploads are beats too
+	beats.Wait()
+	if err != nil || holding.Err() != nil {
+		return
+	}
+	data, err := unpack(source.data)
+	if err != nil {
+		d.seen.broke("the source of %s is damaged: %v", job.ID, err)
+		return
+	}
+	result := client.Bytes(data)
+	err = d.holds(holding, w, "result of "+job.ID, func(ctx context.Context) error {
+		_, err := d.site.client.Upload(ctx, client.Upload{Held: held, Success: true, Result: &result})
+		return err
+	})
+	if err == nil {
+		d.seen.deliver(w)
+	}
+}
+
+// holds makes a call for a build that w holds. A refusal because it no longer does is
+// right if it was silent.
+func (d *drill) holds(ctx context.Context, w *worker, what string, call func(context.Context) error) (err error) {
+	_ = d.again(ctx, what, func(ctx context.Context) error {
+		err = call(ctx)
+		if slices.Contains([]store.Code{store.NotAssigned, store.StaleAttempt, store.Conflict}, store.CodeOf(err)) {
+			d.seen.taken(what, w)
+			return nil
+		}
+		return err
+	})
+	return err
+}
+
+// beat sends beats until ctx ends, or calls stop because the build was taken away.
+func (d *drill) beat(ctx context.Context, w *worker, held client.Held, stop context.CancelCauseFunc) {
+	for ctx.Err() == nil {
+		var reply api.HeartbeatReply
+		var sent time.Time
+		err := d.holds(ctx, w, "beat of "+held.BuildID, func(ctx context.Context) (err error) {
+			sent = time.Now()
+			reply, err = d.site.client.Heartbeat(ctx, held, nil)
+			return err
+		})
+		switch {
+		case err == nil && !reply.Cancelled:
+			d.seen.beat(w, sent)
+		case err == nil:
+			d.seen.taken(held.BuildID, w)
+			stop(errTaken)
+			return
+		case ctx.Err() == nil:
+			stop(errTaken)
+			return
+		}
+		pause(ctx, 500*time.Millisecond)
+	}
+}
+
+var errTaken = fmt.Errorf("the build was taken away")
+
+// memory is a download's target.
+type memory struct {
+	data []byte
+	at   int64
+}
+
+func (m *memory) Read(p []byte) (int, error) {
+	if m.at >= int64(len(m.data)) {
+		return 0, io.EOF
+	}
+	n := copy(p, m.data[m.at:])
+	m.at += int64(n)
+	return n, nil
+}
+
+func (m *memory) Write(p []byte) (int, error) {
+	m.data = append(m.data[:m.at], p...)
+	m.at += int64(len(p))
+	return len(p), nil
+}
+
+func (m *memory) Seek(offset int64, whence int) (int64, error) {
+	switch whence {
+	case io.SeekCurrent:
+		offset += m.at
+	case io.SeekEnd:
+		offset += int64(len(m.data))
+	}
+	m.at = offset
+	return offset, nil
+}
+
+func (m *memory) Truncate(size int64) error {
+	m.data = m.data[:size]
+	return nil
+}

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"takt/cmd/internal/cli"
+	"takt/cmd/internal/takttest"
+	"takt/http/client"
+	"takt/storage/s3test"
+	"takt/store"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// TAKT_DRILL makes the drill longer: make drill.
+func TestDrillFindsThatPromisesAreKept(t *testing.T) {
+	t.Parallel()
+	length := "20s"
+	if v := os.Getenv("TAKT_DRILL"); v != "" {
+		length = v
+	}
+	var out, errs bytes.Buffer
+	code := cli.Execute(t.Context(), newRoot(), []string{
+		"--takt", takttest.Build(t), "--s3", s3test.Program(t), "--duration", length, "--json",
+	}, &out, &errs)
+	t.Log(out.String(), errs.String())
+	require.Zero(t, code)
+	var r report
+	require.NoError(t, json.Unmarshal(out.Bytes(), &r))
+	require.Empty(t, r.Broken)
+	require.Positive(t, r.Accepted)
+	require.Equal(t, r.Accepted, r.Completed)
+	require.NotEmpty(t, r.Faults)
+}
+
+func TestDrillTellsWhatWasLost(t *testing.T) {
+	t.Parallel()
+	cfg := config{takt: takttest.Build(t), s3: s3test.Program(t), controllers: 1, length: 2 * time.Second, seed: 7}
+	cancelled := make(chan string, 1)
+	var out, errs bytes.Buffer
+	err := perform(t.Context(), cfg, cli.Output{Out: &out, Err: &errs}, func(ctx context.Context, d *drill) {
+		for ctx.Err() == nil { // somebody cancels the drill's first build
+			builds, _ := d.site.client.List(ctx, client.Filter{Status: string(store.Pending), Limit: 1})
+			if len(builds) > 0 {
+				if _, err := d.site.client.Cancel(ctx, builds[0].ID); err == nil {
+					cancelled <- builds[0].ID
+					return
+				}
+			}
+			pause(ctx, 20*time.Millisecond)
+		}
+	})
+	require.ErrorIs(t, err, errBroken, errs.String())
+	require.Contains(t, out.String(), "2 s with seed 7")
+	require.Contains(t, out.String(), <-cancelled+": ended failed", "as cancelled ones are shown")
+}
+
+func TestDrillSaysWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	for want, args := range map[string][]string{
+		"takt itself is needed":      {"--takt", t.TempDir() + "/none"},
+		"starting the S3 server":     {"--takt", takttest.Build(t), "--s3", t.TempDir() + "/none"},
+		"must be more than 0":        {"--duration", "0s"},
+		"unknown command \"nobody\"": {"nobody"},
+	} {
+		var out bytes.Buffer
+		require.NotZero(t, cli.Execute(t.Context(), newRoot(), args, &out, &out))
+		require.Contains(t, out.String(), want)
+	}
+}

@@ -1,0 +1,255 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/errgroup"
+
+	"takt/cmd/internal/process"
+	"takt/http/client"
+)
+
+const (
+	// silence is the time-out of builds and workers.
+	silence = 6 * time.Second
+	// stopLimit is how long a process may take to end in order.
+	stopLimit = 2 * time.Minute
+	// buildCommand is what the processes of `takt worker` run for each build.
+	buildCommand = `sleep 0.3; cp data "$TAKT_OUTPUT"`
+)
+
+// program is one process of takt, and those that come after it.
+type program struct {
+	name  string
+	start func(ctx context.Context) (*process.Process, error)
+	busy  sync.Mutex // held by the fault that stops, ends or restarts it
+	now   atomic.Pointer[process.Process]
+}
+
+// launch starts the next process.
+func (p *program) launch(ctx context.Context) error {
+	now, err := p.start(ctx)
+	if err == nil {
+		p.now.Store(now)
+	}
+	return err
+}
+
+// controller is a program that serves.
+type controller struct {
+	program
+	serves atomic.Pointer[process.Controller]
+}
+
+// site is all that a drill runs: PostgreSQL and S3, controllers that reach them through
+// proxies, workers, and a proxy that spreads what clients send over the controllers.
+type site struct {
+	process.Site
+
+	// keeper runs PostgreSQL, and has none of the builds. What starts with the database's
+	// URL may be beside it.
+	keeper      *controller
+	controllers []*controller
+	workers     []*program
+	s3          *process.Process
+	database    string // reaches PostgreSQL without the proxy
+
+	toDatabase, toFiles, front *proxy
+	// client speaks to the controllers through front.
+	client *client.Client
+	turn   atomic.Uint64
+}
+
+// all returns every program that takt runs.
+func (s *site) all() []*program {
+	all := []*program{&s.keeper.program}
+	for _, c := range s.controllers {
+		all = append(all, &c.program)
+	}
+	return append(all, s.workers...)
+}
+
+// open starts everything.
+func (s *site) open(ctx context.Context, cfg config) error {
+	bucket, err := s.startS3(ctx, cfg.s3)
+	if err != nil {
+		return err
+	}
+	s.keeper = s.controller("keeper", "TAKT_SERVICES=deployments")
+	if err := s.keeper.launch(ctx); err != nil {
+		return err
+	}
+	keeper := s.keeper.serves.Load()
+	s.database = keeper.DatabaseURL()
+	socket := filepath.Join(keeper.DataDir, "postgres", ".s.PGSQL.5432")
+	if s.toDatabase, err = newProxy(ctx, func(ctx context.Context) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}); err != nil {
+		return err
+	}
+	host, port, _ := net.SplitHostPort(s.toDatabase.Address)
+	url := strings.Replace(s.database, "host="+filepath.Dir(socket)+" port=5432", "host="+host+" port="+port, 1)
+	settings := append(append(keeper.Shared(), "TAKT_DATABASE_URL="+url, "TAKT_BUILD_TIMEOUT="+silence.String(), "TAKT_WORKER_TIMEOUT="+silence.String(),
+		"TAKT_BUILD_MAX_ATTEMPTS=1000", "TAKT_QUARANTINE=off"), bucket...)
+	var starting errgroup.Group
+	for i := range cfg.controllers {
+		c := s.controller(fmt.Sprintf("controller-%d", i+1), settings...)
+		s.controllers = append(s.controllers, c)
+		starting.Go(func() error { return c.launch(ctx) })
+	}
+	if err := starting.Wait(); err != nil {
+		return err
+	}
+	if s.front, err = newProxy(ctx, s.dialController); err != nil {
+		return err
+	}
+	s.client, err = client.New(client.Config{
+		BaseURL: "http://" + s.front.Address, APIKey: keeper.APIKey, AdminKey: keeper.AdminKey,
+		StallTimeout: 20 * time.Second, ReplyTimeout: time.Minute,
+	})
+	return err
+}
+
+// controller describes a controller, which keeps the address of its first start.
+func (s *site) controller(name string, settings ...string) *controller {
+	c := &controller{program: program{name: name}}
+	c.start = func(ctx context.Context) (*process.Process, error) {
+		own := settings
+		if before := c.serves.Load(); before != nil {
+			own = append(slices.Clip(own), "TAKT_LISTEN="+before.Address)
+		}
+		serves, err := s.Controller(ctx, name, own...)
+		if err != nil {
+			return nil, err
+		}
+		c.serves.Store(serves)
+		return serves.Process, nil
+	}
+	return c
+}
+
+// startWorkers starts processes of `takt worker`.
+func (s *site) startWorkers(ctx context.Context, n int) error {
+	for i := range n {
+		name := fmt.Sprintf("worker-%d", i+1)
+		through := &process.Controller{URL: s.client.BaseURL(), APIKey: s.keeper.serves.Load().APIKey}
+		p := &program{name: name, start: func(context.Context) (*process.Process, error) {
+			return s.Worker(through, name, buildCommand, nil, "--heartbeat", "500ms", "--poll-wait", "5s", "--log", "info,json")
+		}}
+		if err := p.launch(ctx); err != nil {
+			return err
+		}
+		s.workers = append(s.workers, p)
+	}
+	return nil
+}
+
+// startS3 starts the S3 server and its proxy, and returns takt's settings.
+func (s *site) startS3(ctx context.Context, server string) ([]string, error) {
+	const bucket, access, secret = "takt-drill", "takt-drill-access", "takt-drill-secret-5d1f"
+	data, meta := filepath.Join(s.Dir, "s3"), filepath.Join(s.Dir, "meta")
+	if err := errors.Join(os.MkdirAll(filepath.Join(data, bucket), 0o700), os.MkdirAll(meta, 0o700)); err != nil {
+		return nil, err
+	}
+	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	address := ln.Addr().String()
+	_ = ln.Close()
+	dial := func(ctx context.Context) (net.Conn, error) { return new(net.Dialer).DialContext(ctx, "tcp", address) }
+	s.s3, err = process.Site{Takt: server, Dir: s.Dir, Environ: s.Environ}.Launch("s3", nil,
+		"--port", address, "--access", access, "--secret", secret, "--quiet", "--keep-alive", "posix", "--sidecar", meta, data)
+	if err != nil {
+		return nil, fmt.Errorf("starting the S3 server (make setup-s3 installs it; --s3 or TAKT_TEST_S3_SERVER name another): %w", err)
+	}
+	if err := s.s3.Await(ctx, s.Limit, "S3 to answer", func(ctx context.Context) (bool, error) {
+		c, err := dial(ctx)
+		if err == nil {
+			_ = c.Close()
+		}
+		return err == nil, nil
+	}); err != nil {
+		return nil, err
+	}
+	if s.toFiles, err = newProxy(ctx, dial); err != nil {
+		return nil, err
+	}
+	return []string{
+		"TAKT_STORAGE=s3", "TAKT_S3_ENDPOINT=http://" + s.toFiles.Address, "TAKT_S3_BUCKET=" + bucket,
+		"TAKT_S3_ACCESS_KEY=" + access, "TAKT_S3_SECRET_KEY=" + secret,
+	}, nil
+}
+
+// dialController reaches the next controller that accepts connections.
+func (s *site) dialController(ctx context.Context) (c net.Conn, err error) {
+	first := int(s.turn.Add(1))
+	for i := range s.controllers {
+		next := s.controllers[(first+i)%len(s.controllers)].serves.Load()
+		if c, err = new(net.Dialer).DialContext(ctx, "tcp", next.Address); err == nil {
+			return c, nil
+		}
+	}
+	return nil, err
+}
+
+// sql runs f with a connection to PostgreSQL that no fault of the network concerns.
+func (s *site) sql(ctx context.Context, f func(ctx context.Context, c *pgx.Conn) error) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	c, err := pgx.Connect(ctx, s.database)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Close(context.WithoutCancel(ctx)) }() // a fault may have ended it
+	return f(ctx, c)
+}
+
+// close ends everything in order and returns what ended otherwise.
+func (s *site) close(ctx context.Context) error {
+	ctx = context.WithoutCancel(ctx)
+	var failed error
+	if s.client != nil {
+		s.client.CloseIdle()
+	}
+	if s.keeper != nil {
+		all := s.all()
+		for i := range all { // the keeper last
+			if p := all[len(all)-1-i].now.Load(); p != nil {
+				failed = errors.Join(failed, p.Stop(ctx, stopLimit), crashed(p))
+			}
+		}
+	}
+	for _, p := range []*proxy{s.front, s.toDatabase, s.toFiles} {
+		if p != nil {
+			p.Close()
+		}
+	}
+	if s.s3 != nil && s.s3.Alive() {
+		s.s3.Kill()
+	}
+	return failed
+}
+
+// crashLine is a line of takt's log about an actor that crashed, gave up or did not end.
+var crashLine = regexp.MustCompile(`(?m)^\{"level":"error".*"event":"(exit|gave_up|abandoned|start_failed)".*$|^panic: .*$`)
+
+// crashed returns an error if p's log says that something crashed.
+func crashed(p *process.Process) error {
+	if found := crashLine.FindString(p.Output()); found != "" {
+		return fmt.Errorf("%s: %.600s", p.Name, found)
+	}
+	return nil
+}
