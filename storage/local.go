@@ -3,6 +3,7 @@ package storage
 import (
 	"bufio"
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"takt/store"
+	"takt/store/batching"
 	"takt/store/seal"
 )
 
@@ -35,7 +37,9 @@ type Local struct {
 	keys    *seal.Ring // for certificates
 	reserve int64      // bytes of the disk that new builds may not use
 	buffers sync.Pool  // of *bufio.Writer, copyBuffer long
-	syncs   map[string]*sharedSync
+	// syncs sync the directories that many uploads change at once. A sync covers every
+	// change made before it began, so all who wait share the next one.
+	syncs map[string]func() error
 }
 
 // OpenLocal opens the storage in dir and makes missing directories. keys seal
@@ -58,8 +62,11 @@ func OpenLocal(dir string, keys *seal.Ring) (*Local, error) {
 		return nil, errors.Join(fmt.Errorf("opening storage: %w", err), root.Close())
 	}
 	l := &Local{root: root, top: top, keys: keys}
-	// The directories that many uploads change at once.
-	l.syncs = map[string]*sharedSync{"builds": newSharedSync(), "diagnostics": newSharedSync()}
+	l.syncs = map[string]func() error{}
+	for _, d := range []string{"builds", "diagnostics"} {
+		shared := batching.New(batching.Config[struct{}]{Commit: func([]struct{}) error { return l.syncNow(d) }})
+		l.syncs[d] = func() error { return shared.Do(context.Background(), struct{}{}) } //nolint:forbidigo // a sync can't be given up
+	}
 	l.buffers.New = func() any { return bufio.NewWriterSize(nil, copyBuffer) }
 	if err := l.syncDir("."); err != nil {
 		return nil, errors.Join(fmt.Errorf("opening storage: %w", err), l.Close())
@@ -152,56 +159,18 @@ func Reserve(size int64) int64 { return min(maxReserve, size/20) }
 
 // syncDir makes the entries of a directory durable.
 func (l *Local) syncDir(name string) error {
-	sync := func() error {
-		d, err := l.root.Open(name)
-		if err != nil {
-			return err
-		}
-		return errors.Join(d.Sync(), d.Close())
-	}
 	if shared := l.syncs[name]; shared != nil {
-		return shared.do(sync)
+		return shared()
 	}
-	return sync()
+	return l.syncNow(name)
 }
 
-// sharedSync lets all who wait for a sync of the same directory share the next one,
-// because a sync covers every change made before it began.
-type sharedSync struct {
-	turn chan struct{} // holds the running sync; capacity one
-
-	mu   sync.Mutex // guards what follows
-	next *syncRound // not begun yet; nil if no goroutine waits
-}
-
-func newSharedSync() *sharedSync { return &sharedSync{turn: make(chan struct{}, 1)} }
-
-// syncRound is one sync and its outcome.
-type syncRound struct {
-	done chan struct{} // closed when err is set
-	err  error
-}
-
-// do returns when a sync that began after the call has ended.
-func (s *sharedSync) do(sync func() error) error {
-	s.mu.Lock()
-	round := s.next
-	if round != nil {
-		s.mu.Unlock()
-		<-round.done
-		return round.err
+func (l *Local) syncNow(name string) error {
+	d, err := l.root.Open(name)
+	if err != nil {
+		return err
 	}
-	round = &syncRound{done: make(chan struct{})}
-	s.next = round
-	s.mu.Unlock()
-	s.turn <- struct{}{}
-	defer func() { <-s.turn }()
-	s.mu.Lock()
-	s.next = nil // later callers wait for the next round
-	s.mu.Unlock()
-	round.err = sync()
-	close(round.done)
-	return round.err
+	return errors.Join(d.Sync(), d.Close())
 }
 
 // failure gives an operating system's error its code.

@@ -15,7 +15,6 @@ type metrics struct {
 	held      prometheus.Counter
 	full      prometheus.Counter
 	restored  prometheus.Counter
-	buffered  prometheus.Gauge
 	portals   prometheus.Gauge
 }
 
@@ -49,15 +48,15 @@ func newMetrics() *metrics {
 		held:     counter("actions_held_total", "Actions held back because they failed several times in a row."),
 		full:     counter("portals_refused_total", "Portals that were not looked after, because too many were."),
 		restored: counter("jobs_restored_total", "Queues that had actions and no living job. Should stay 0."),
-		buffered: gauge("actions_buffered", "Actions that wait for their transaction."),
 		portals:  gauge("portals", "Portals that are looked after here."),
 	}
 }
 
-// collectors lists the metrics for registration.
-func (m *metrics) collectors() []prometheus.Collector {
+// collectors lists the metrics for registration. buffered is how many actions wait.
+func (m *metrics) collectors(buffered func() float64) []prometheus.Collector {
 	return []prometheus.Collector{
 		m.received, m.refused, m.finished, m.calls, m.refreshes, m.flushes, m.batch, m.failures, m.held, m.full,
-		m.restored, m.buffered, m.portals,
+		m.restored, m.portals,
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "takt_throttle_actions_buffered", Help: "Actions that wait for their transaction."}, buffered),
 	}
 }

@@ -51,7 +51,9 @@ func New(sys *otp.System, deps Deps, cfg Config) *Throttle {
 }
 
 // Collectors returns the metrics for registration.
-func (t *Throttle) Collectors() []prometheus.Collector { return t.metrics.collectors() }
+func (t *Throttle) Collectors() []prometheus.Collector {
+	return t.metrics.collectors(t.Batcher.waiting)
+}
 
 // Resume serves all queues that have actions on this controller, because it may be the only
 // one. Otherwise their jobs would do that, up to a minute later.

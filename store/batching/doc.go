@@ -1,15 +1,17 @@
-// Package batching does many items in one step, and finds the item because of which the
+// Package batching does many items in one step, and finds the item because of which a
 // step is refused.
 //
 // # State
 //
-// None outlives a call.
+// A Committer holds the items whose callers wait, and nothing else.
 //
 // # Failure
 //
-// A faulty item fails alone. An outage ends the work at once.
+// No caller gets nil before its item is durable. A faulty item fails alone. An outage ends
+// the work on a batch at once. A panic in Commit fails the batch, not the process.
 //
 // # Concurrency
 //
+// A Committer is safe for concurrent use. A Pace belongs to one goroutine or one lock.
 // Isolate calls its functions in the caller's goroutine, one part after the other.
 package batching

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"takt/store"
+	"takt/store/batching"
 )
 
 // BuildsConfig configures Builds.
@@ -23,7 +24,7 @@ type BuildsConfig struct {
 type Builds struct {
 	db        *DB
 	cfg       BuildsConfig
-	additions additions
+	additions *batching.Committer[*addition]
 	beating   numbered
 }
 
@@ -32,7 +33,9 @@ func NewBuilds(db *DB, cfg BuildsConfig) *Builds {
 	if cfg.QueueLimit <= 0 {
 		cfg.QueueLimit = 1000
 	}
-	return &Builds{db: db, cfg: cfg, beating: number(sqlRecordBeat)}
+	b := &Builds{db: db, cfg: cfg, beating: number(sqlRecordBeat)}
+	b.additions = batching.New(batching.Config[*addition]{Commit: b.addTogether, Refused: isDataError, Pace: additionsAtOnce})
+	return b
 }
 
 // errNoBuild is the answer for an unknown build id.

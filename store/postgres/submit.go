@@ -1,9 +1,8 @@
 package postgres
 
 import (
-	"cmp"
 	"context"
-	"sync"
+	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -39,17 +38,14 @@ func (b *Builds) Submit(ctx context.Context, s store.Submission, files ...store.
 	if err := commitFiles(ctx, files); err != nil {
 		return store.Build{}, op.failure(err)
 	}
-	a := &addition{Submission: s, request: trace.SpanContextFromContext(ctx), added: make(chan struct{})}
+	a := &addition{Submission: s, request: trace.SpanContextFromContext(ctx)}
 	if s.Once != nil || s.RetryOf != "" { // may wait for another submission, so it has a transaction of its own
-		err = cmp.Or(b.insert(ctx, op, []*addition{a}), op.failure(a.err))
-	} else {
-		b.add(a)
-		select {
-		case <-a.added:
-			err = op.failure(a.err)
-		case <-ctx.Done():
-			err = op.failure(unknown(context.Cause(ctx)))
-		}
+		err = b.insert(ctx, op, []*addition{a})
+	} else if err = op.failure(b.additions.Do(ctx, a)); errors.Is(err, batching.ErrUnknown) {
+		err = unknown(err)
+	}
+	if err == nil {
+		err = op.failure(a.err)
 	}
 	if err != nil {
 		return store.Build{}, err
@@ -64,60 +60,11 @@ type addition struct {
 	request  trace.SpanContext
 	build    store.Build
 	position int64
-	err      error
-	added    chan struct{} // closed when the results are set
+	err      error // QueueFull, although others of the same transaction were added
 }
 
-const (
-	// additionsAtOnce is how many transactions add builds at once; additionsMost is how
-	// many builds one of them adds.
-	additionsAtOnce = 2
-	additionsMost   = 64
-)
-
-// additions collects submissions while others are being added, so that one transaction
-// adds many (group commit).
-type additions struct {
-	mu      sync.Mutex
-	waiting []*addition
-	running int
-}
-
-// next returns what the next transaction adds; none if there is nothing to add.
-func (l *additions) next() (batch []*addition) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	n := min(len(l.waiting), additionsMost)
-	if n == 0 {
-		l.running--
-	}
-	batch, l.waiting = l.waiting[:n:n], l.waiting[n:]
-	return batch
-}
-
-// add adds a, with others if others wait.
-func (b *Builds) add(a *addition) {
-	l := &b.additions
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.waiting = append(l.waiting, a)
-	if l.running < additionsAtOnce {
-		l.running++
-		go b.addWaiting()
-	}
-}
-
-func (b *Builds) addWaiting() {
-	for some := b.additions.next(); len(some) > 0; some = b.additions.next() {
-		err := batching.Isolate(some, isDataError, b.addTogether, func(*addition, error) error { return nil })
-		for _, a := range some {
-			if err != nil && a.err != nil {
-				a.err = unknown(err) // it was part of a refused transaction, and then had no turn
-			}
-			close(a.added)
-		}
-	}
-}
+// additionsAtOnce is how transactions add builds: each the builds of many submissions.
+var additionsAtOnce = batching.Pace{Parallel: 2, Most: 64} //nolint:gochecknoglobals // a constant
 
 // addTogether adds builds in one transaction, not with a caller's context, because all
 // share it.
@@ -129,11 +76,6 @@ func (b *Builds) addTogether(some []*addition) error {
 	ctx, span := tracing.Together(context.Background(), "submit batch", requests) //nolint:forbidigo // all callers share it
 	err := b.insert(ctx, b.db.write("adding builds"), some)
 	tracing.End(span, err)
-	if err != nil {
-		for _, a := range some {
-			a.err = err
-		}
-	}
 	return err
 }
 

@@ -261,7 +261,8 @@ func TestSubmitsShareStatements(t *testing.T) {
 	require.Less(t, transactions, n*3/4)
 }
 
-// A caller that leaves does not know whether its build was added, so its files stay.
+// A caller that leaves while its build is being added does not know whether it was, so its
+// files stay. One that leaves before that knows, and its files go.
 func TestSubmitOfACallerThatLeaves(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -273,9 +274,23 @@ func TestSubmitOfACallerThatLeaves(t *testing.T) {
 	_, err = lock.Exec(t.Context(), `LOCK TABLE builds`)
 	require.NoError(t, err)
 	ctx, leave := context.WithCancelCause(t.Context())
-	s := submission(t)
-	_, err = b.builds.Submit(ctx, s, staged(func() error { leave(errors.New("the caller has left")); return nil }))
-	require.ErrorIs(t, err, store.ErrOutcomeUnknown)
+	early, s := &settled{}, submission(t)
+	_, err = b.builds.Submit(ctx, submission(t), staged(func() error { leave(errors.New("the caller has left")); return nil }), early)
+	require.ErrorContains(t, err, "the caller has left")
+	require.NotErrorIs(t, err, store.ErrOutcomeUnknown)
+	require.Equal(t, &settled{committed: true, aborted: true}, early)
+
+	ctx, leave = context.WithCancelCause(t.Context())
+	late, left := &settled{}, make(chan error, 1)
+	go func() { _, err := b.builds.Submit(ctx, s, late); left <- err }()
+	require.Eventually(t, func() bool {
+		var waits bool
+		err := b.Pool.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'builds'::regclass)`).Scan(&waits)
+		return err == nil && waits
+	}, 10*time.Second, time.Millisecond)
+	leave(errors.New("the caller has left"))
+	require.ErrorIs(t, <-left, store.ErrOutcomeUnknown)
+	require.Equal(t, &settled{committed: true}, late)
 	require.NoError(t, lock.Commit(t.Context()))
 	require.Eventually(t, func() bool { _, err := b.builds.Find(t.Context(), s.ID); return err == nil }, 10*time.Second, time.Millisecond)
 }

@@ -1,0 +1,258 @@
+package batching_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"takt/store/batching"
+)
+
+// disk records what is committed. It fails the test when too much is committed at once.
+type disk struct {
+	mu      sync.Mutex
+	done    map[int]int // how often each item was committed
+	running int
+	peak    int // batches at once
+	most    int // items in a batch
+	batches int
+	faulty  map[int]bool
+	fail    func(batch int) error
+	took    time.Duration // of a commit
+}
+
+func (d *disk) commit(items []int) error {
+	d.mu.Lock()
+	d.batches++
+	d.running++
+	d.peak, d.most = max(d.peak, d.running), max(d.most, len(items))
+	batch := d.batches
+	d.mu.Unlock()
+	time.Sleep(d.took) //nolint:forbidigo // fake time
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.running--
+	if d.fail != nil {
+		if err := d.fail(batch); err != nil {
+			return err
+		}
+	}
+	for _, i := range items {
+		if d.faulty[i] {
+			return errRefused
+		}
+	}
+	for _, i := range items {
+		d.done[i]++
+	}
+	return nil
+}
+
+func (d *disk) has(i int) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.done[i]
+}
+
+// TestNobodyIsToldAnythingUntrue lets callers come, and leave, at any time, with faulty
+// items, outages and a Close.
+func TestNobodyIsToldAnythingUntrue(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(r *rapid.T) {
+		pace := batching.Pace{
+			Parallel: rapid.IntRange(1, 3).Draw(r, "parallel"), Most: rapid.IntRange(1, 20).Draw(r, "most"),
+			Linger: rapid.SampledFrom([]time.Duration{0, 5 * time.Millisecond}).Draw(r, "linger"), Return: rapid.SampledFrom([]time.Duration{0, time.Millisecond}).Draw(r, "return"),
+		}
+		full := rapid.IntRange(0, 30).Draw(r, "full")
+		n := rapid.IntRange(1, 80).Draw(r, "callers")
+		come := rapid.SliceOfN(rapid.IntRange(0, 40), n, n).Draw(r, "come after ms")
+		leave := rapid.SliceOfN(rapid.IntRange(1, 30), n, n).Draw(r, "leave after ms")
+		closed := rapid.IntRange(1, 200).Draw(r, "closed after ms")
+		outage := rapid.IntRange(1, 10).Draw(r, "outage at batch")
+		d := &disk{done: map[int]int{}, faulty: map[int]bool{}, took: time.Duration(rapid.IntRange(0, 15).Draw(r, "commit takes ms")) * time.Millisecond}
+		d.fail = func(batch int) error {
+			if batch%10 == outage%10 {
+				return errOutage
+			}
+			return nil
+		}
+		for _, i := range rapid.SliceOfN(rapid.IntRange(0, n-1), 0, 3).Draw(r, "faulty") {
+			d.faulty[i] = true
+		}
+		errs, after := make([]error, n), make([]int, n)
+		synctest.Test(t, func(t *testing.T) {
+			c := batching.New(batching.Config[int]{Commit: d.commit, Refused: isRefused, Full: full, Pace: pace})
+			var wg sync.WaitGroup
+			for i := range n {
+				wg.Go(func() {
+					time.Sleep(time.Duration(come[i]) * time.Millisecond) //nolint:forbidigo // fake time
+					ctx, cancel := context.WithTimeout(t.Context(), time.Duration(leave[i])*time.Millisecond)
+					defer cancel()
+					errs[i] = c.Do(ctx, i)
+					after[i] = d.has(i)
+				})
+			}
+			time.Sleep(time.Duration(closed) * time.Millisecond) //nolint:forbidigo // fake time
+			c.Close()
+			ended := d.batches
+			require.ErrorIs(t, c.Do(t.Context(), n), batching.ErrClosed)
+			wg.Wait()
+			require.Equal(t, ended, d.batches, "nothing is committed after Close")
+			require.Zero(t, c.Waiting())
+		})
+		require.LessOrEqual(r, d.peak, pace.Parallel)
+		require.LessOrEqual(r, d.most, pace.Most)
+		for i, err := range errs {
+			switch {
+			case err == nil:
+				require.Equal(r, 1, after[i], "item %d is durable, once, before its caller is told", i)
+			case errors.Is(err, batching.ErrUnknown):
+				require.LessOrEqual(r, d.has(i), 1)
+			default:
+				require.Zero(r, d.has(i), "item %d was refused: %v", i, err)
+			}
+			require.False(r, isRefused(err) && !d.faulty[i], "item %d is not faulty: %v", i, err)
+			require.False(r, errors.Is(err, batching.ErrFull) && full == 0)
+		}
+	})
+}
+
+func TestItemsShareTheNextBatch(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var begun atomic.Int64
+		gate := make(chan error)
+		c := batching.New(batching.Config[struct{}]{Commit: func([]struct{}) error {
+			begun.Add(1)
+			return <-gate
+		}})
+		first, others := make(chan error, 1), make(chan error, 10)
+		go func() { first <- c.Do(t.Context(), struct{}{}) }()
+		synctest.Wait()
+		for range 10 { // the batch that runs does not cover them
+			go func() { others <- c.Do(t.Context(), struct{}{}) }()
+		}
+		synctest.Wait()
+		require.EqualValues(t, 1, begun.Load(), "one at a time")
+		require.Equal(t, 10, c.Waiting())
+		gate <- nil
+		require.NoError(t, <-first)
+		gate <- errOutage
+		for range 10 {
+			require.ErrorIs(t, <-others, errOutage, "its failure is everybody's")
+		}
+		require.EqualValues(t, 2, begun.Load(), "ten waited for one")
+	})
+}
+
+func TestAnItemWaitsForOthersButNotLong(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		gate := make(chan struct{})
+		c := batching.New(batching.Config[int]{
+			Commit: func([]int) error { <-gate; return nil }, Full: 9, Pace: batching.Pace{Return: time.Millisecond},
+		})
+		errs := make(chan error, 10)
+		for i := range cap(errs) {
+			go func() { errs <- c.Do(t.Context(), i) }()
+			synctest.Wait()
+		}
+		require.ErrorIs(t, c.Do(t.Context(), 10), batching.ErrFull, "nine wait for the first")
+		close(gate)
+		for range cap(errs) {
+			require.NoError(t, <-errs)
+		}
+		begun := time.Now()
+		require.NoError(t, c.Do(t.Context(), 11))
+		require.Equal(t, time.Millisecond, time.Since(begun), "the others are not back")
+	})
+}
+
+func TestACrashFailsItsBatchOnly(t *testing.T) {
+	t.Parallel()
+	for name, crash := range map[string]func(){
+		"panic":  func() { panic("broken") },
+		"Goexit": func() { (&testing.T{}).SkipNow() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := batching.New(batching.Config[int]{Commit: func(items []int) error {
+				if items[0] == 13 {
+					crash()
+				}
+				return nil
+			}})
+			require.ErrorIs(t, c.Do(t.Context(), 13), batching.ErrUnknown)
+			require.NoError(t, c.Do(t.Context(), 1))
+		})
+	}
+}
+
+// TestPace checks sizes and waits: what a Pace says to a queue of a length.
+func TestPace(t *testing.T) {
+	t.Parallel()
+	type step struct {
+		ended, waiting int
+		late           bool
+		n              int
+		wait           time.Duration
+	}
+	const linger, back = 5 * time.Millisecond, time.Millisecond
+	for name, c := range map[string]struct {
+		pace  batching.Pace
+		steps []step
+	}{
+		"one at a time, all that wait": {batching.Pace{}, []step{
+			{waiting: 1, n: 1}, {waiting: 7}, {ended: 1, waiting: 7, n: 7}, {ended: 7},
+		}},
+		"no more than the most": {batching.Pace{Parallel: 2, Most: 4}, []step{
+			{waiting: 9, n: 4}, {waiting: 5, n: 4}, {waiting: 1}, {ended: 4, waiting: 1, n: 1},
+		}},
+		"two equal shares": {batching.Pace{Parallel: 2, Most: 500, Least: 16}, []step{
+			{waiting: 100, n: 50}, {waiting: 50, n: 50},
+		}},
+		"small batches are not split": {batching.Pace{Parallel: 2, Most: 500, Least: 16}, []step{
+			{waiting: 20, n: 16}, {waiting: 4, n: 4},
+		}},
+		"the first comes at once, then batches fill": {batching.Pace{Parallel: 2, Most: 500, Least: 16, Linger: linger, Return: back}, []step{
+			{waiting: 64, n: 32},
+			{waiting: 10, wait: linger},
+			{waiting: 10, late: true, n: 16 - 6},
+			{ended: 32, waiting: 5, wait: linger},
+			{ended: 10, waiting: 5, wait: back},
+			{waiting: 5, late: true, n: 5},
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := c.pace
+			for i, s := range c.steps {
+				if s.ended > 0 {
+					p.Ended(s.ended)
+				}
+				n, wait := p.Next(s.waiting, s.late)
+				require.Equal(t, s.n, n, "step %d", i)
+				require.Equal(t, s.wait, wait, "step %d", i)
+			}
+		})
+	}
+}
+
+func BenchmarkDo(b *testing.B) {
+	c := batching.New(batching.Config[int]{Commit: func([]int) error { return nil }, Pace: batching.Pace{Parallel: 2, Most: 500, Least: 16}})
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if err := c.Do(b.Context(), 1); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
