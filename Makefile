@@ -52,6 +52,9 @@ demo-throttle: setup-postgres build ## pace 200 webhooks of a stand-in for HubSp
 run: setup-postgres build ## serve on 127.0.0.1:3000 with an embedded database in .cache/run
 	$(BIN) serve --data-dir $(RUN_DIR)
 
+unit: ## run the tests that need nothing but Go: no server, no network, no root
+	$(GO) test -short -timeout 5m $(PACKAGES)
+
 test: setup-cc $(SERVERS) ## run every test, with the race detector
 	$(FIND) CGO_ENABLED=1 $(GO) test -race -timeout 17m $(PACKAGES)
 	@$(GO) run ./cmd/internal/mutants -stale || echo "test: make mutants will fail for these until testdata/mutants.txt is mended" >&2

@@ -19,6 +19,7 @@ import (
 	"takt/actors/otp"
 	"takt/actors/pubsub"
 	"takt/store/postgres"
+	"takt/store/storetest/needs"
 )
 
 // node is a PostgreSQL server at a port of the loopback interface.
@@ -36,9 +37,8 @@ func (n node) url() string {
 // the server until the test ends, or the test's process.
 func runNode(t *testing.T, script string, args ...string) node {
 	t.Helper()
-	if !hasProc {
-		t.Skip("needs /proc to find a server's processes")
-	}
+	needs.Server(t, "PostgreSQL")
+	needs.Linux(t) // for its /proc, which finds the processes of a server
 	found, err := findBinaries(t.Context(), os.Getenv("PATH"), wellKnown())
 	require.NoError(t, err)
 	require.NotEmpty(t, found)

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"takt/actors/otp"
+	"takt/store/storetest/needs"
 )
 
 // helperEnv makes the test binary a takt in small that runs the embedded
@@ -46,6 +47,7 @@ func serveUntilKilled(dir string) {
 // startHelper starts a takt in small and waits until it has printed word.
 func startHelper(t *testing.T, dir, word string) *exec.Cmd {
 	t.Helper()
+	needs.Server(t, "PostgreSQL")
 	self, err := os.Executable()
 	require.NoError(t, err)
 	cmd := exec.CommandContext(t.Context(), self, "-test.run=^$")
@@ -108,6 +110,7 @@ func serve(t *testing.T, cfg PostgresConfig, after ...func(*Postgres) otp.ChildS
 
 func (b *bundle) start(t *testing.T, after ...func(*Postgres) otp.ChildSpec) error {
 	t.Helper()
+	needs.Server(t, "PostgreSQL")
 	children := []otp.ChildSpec{b.pg.Spec()}
 	for _, child := range after {
 		children = append(children, child(b.pg))

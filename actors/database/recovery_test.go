@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"takt/actors/otp"
+	"takt/store/storetest/needs"
 )
 
 // busySQL keeps a backend computing, so that it does not notice by itself that
@@ -71,6 +72,7 @@ func TestPostgresBackendKilled(t *testing.T) {
 
 func TestPostgresStopWhileStarting(t *testing.T) {
 	t.Parallel()
+	needs.Server(t, "PostgreSQL")
 	dir := t.TempDir()
 	b := &bundle{sys: newSystem(t), pg: NewPostgres(config(dir)), dir: dir}
 	ctx, cancel := context.WithCancelCause(t.Context())

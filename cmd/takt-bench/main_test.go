@@ -9,6 +9,7 @@ import (
 
 	"takt/cmd/internal/cli"
 	"takt/cmd/internal/takttest"
+	"takt/store/storetest/needs"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -17,6 +18,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // judged here, but their own checks are (nothing lost, nothing twice).
 func TestBenchTakesItsFigures(t *testing.T) {
 	t.Parallel()
+	needs.Server(t, "PostgreSQL")
 	var out bytes.Buffer
 	code := cli.Execute(t.Context(), newRoot(), []string{
 		"--takt", takttest.Build(t), "--rounds", "1", "--duration", "2s", "--scripts", "../../store/postgres/testdata/bench", "--only", "A2,A3,A7,C2,D1,E2",

@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
+
+	"takt/store/storetest/needs"
 )
 
 // alerts are the rules that deploy/ ships.
@@ -19,6 +21,7 @@ var alerts = filepath.Join("..", "..", "deploy", "prometheus", "alerts.yaml")
 // program; by default it is the one that `make setup-promtool` fetches.
 func promtool(t *testing.T, stdin string, args ...string) string {
 	t.Helper()
+	needs.Server(t, "promtool")
 	path := os.Getenv("TAKT_TEST_PROMTOOL")
 	if path == "" {
 		cache, err := os.UserCacheDir()

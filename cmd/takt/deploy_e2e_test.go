@@ -15,12 +15,14 @@ import (
 	"takt/http/client"
 	"takt/http/githubtest"
 	"takt/store"
+	"takt/store/storetest/needs"
 )
 
 // deployer is a forge with n repositories, and the settings of a controller for
 // it.
 func deployer(t *testing.T, n int) (*githubtest.Forge, []string) {
 	t.Helper()
+	needs.Server(t, "git")
 	template, err := githubtest.Template(t.TempDir())
 	require.NoError(t, err)
 	f := githubtest.Start(t)

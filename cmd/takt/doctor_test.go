@@ -31,6 +31,7 @@ import (
 	"takt/store/postgres"
 	"takt/store/seal"
 	"takt/store/storetest"
+	"takt/store/storetest/needs"
 )
 
 // diagnosed returns what a doctor tells.
@@ -102,18 +103,20 @@ func TestDoctorLooksAtTheDataDirectory(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "postgres", "PG_VERSION"), []byte("9\n"), 0o600))
 	requireFound(t, look(), "keys", "no encryption-key")
 
-	all := diagnosed(t, func(d *doctor) { d.database(t.Context(), Config{DataDir: dir}, nil, false) })
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))
+	all := diagnosed(t, func(d *doctor) { d.dataDir(Config{DataDir: filepath.Join(dir, "file")}) })
+	requireFound(t, all, "data directory", "not a directory")
+
+	needs.Server(t, "PostgreSQL")
+	all = diagnosed(t, func(d *doctor) { d.database(t.Context(), Config{DataDir: dir}, nil, false) })
 	requireFound(t, all, "database", "was made by PostgreSQL 9")
 	all = diagnosed(t, func(d *doctor) { d.database(t.Context(), Config{DataDir: t.TempDir()}, nil, false) })
 	requireWell(t, all, "database")
-
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))
-	all = diagnosed(t, func(d *doctor) { d.dataDir(Config{DataDir: filepath.Join(dir, "file")}) })
-	requireFound(t, all, "data directory", "not a directory")
 }
 
 func TestDoctorLooksAtTheDisk(t *testing.T) {
 	t.Parallel()
+	needs.Linux(t)
 	all := diagnosed(t, func(d *doctor) { d.disk("/dev/shm/not/there/yet") })
 	requireFound(t, all, "disk", "/dev/shm is in memory")
 	requireFound(t, diagnosed(t, func(d *doctor) { d.space(99<<20, 100<<20, nil) }), "disk", "99 MB are free, and submits are refused below 100 MB")

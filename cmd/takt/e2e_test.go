@@ -20,6 +20,7 @@ import (
 	"takt/http/api"
 	"takt/http/client"
 	"takt/store"
+	"takt/store/storetest/needs"
 )
 
 const (
@@ -37,6 +38,7 @@ type site struct {
 
 func newSite(t *testing.T) *site {
 	t.Helper()
+	needs.Server(t, "PostgreSQL")
 	self, err := os.Executable()
 	require.NoError(t, err)
 	return &site{

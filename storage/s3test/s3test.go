@@ -30,6 +30,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"takt/store/storetest/needs"
 )
 
 // The settings of every server here.
@@ -60,6 +62,7 @@ type Server struct {
 // Program finds the S3 server, or fails the test.
 func Program(tb testing.TB) string {
 	tb.Helper()
+	needs.Server(tb, "an S3 server")
 	path := os.Getenv("TAKT_TEST_S3_SERVER")
 	if path == "" {
 		cache, err := os.UserCacheDir()

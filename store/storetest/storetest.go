@@ -23,6 +23,7 @@ import (
 
 	"takt/migrations"
 	"takt/store/postgres"
+	"takt/store/storetest/needs"
 )
 
 // cluster is a server with a migrated template, started when first used.
@@ -125,6 +126,7 @@ func connect(tb testing.TB, cfg *pgx.ConnConfig) *Database {
 // clone makes a database that is dropped at the end of the test.
 func clone(tb testing.TB, c *cluster, migrated bool) *pgx.ConnConfig {
 	tb.Helper()
+	needs.Server(tb, "PostgreSQL")
 	c.once.Do(func() { c.err = c.prepare(context.WithoutCancel(tb.Context())) })
 	require.NoError(tb, c.err, "preparing PostgreSQL")
 	template := "template0"

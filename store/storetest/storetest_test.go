@@ -13,6 +13,7 @@ import (
 
 	"takt/store/postgres"
 	"takt/store/storetest"
+	"takt/store/storetest/needs"
 )
 
 func TestMain(m *testing.M) { storetest.Main(m) }
@@ -36,6 +37,7 @@ const helper = "TAKT_STORETEST_VICTIM"
 // A test binary that is killed leaves neither a server nor files behind.
 func TestAKilledTestBinaryLeavesNothing(t *testing.T) {
 	t.Parallel()
+	needs.Server(t, "PostgreSQL")
 	if os.Getenv(helper) != "" {
 		db := storetest.New(t)
 		_, _ = os.Stdout.WriteString("directory " + db.Config.Host + "\n")

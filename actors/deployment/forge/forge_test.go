@@ -11,6 +11,7 @@ import (
 
 	"takt/actors/deployment/forge"
 	"takt/http/githubtest"
+	"takt/store/storetest/needs"
 )
 
 // bundle is a forge, the client of it, and a template of its repositories.
@@ -30,6 +31,7 @@ func setup(t *testing.T, edit ...func(*forge.Config)) *bundle {
 
 func setupWith(t *testing.T, behave func(*githubtest.Config), edit ...func(*forge.Config)) *bundle {
 	t.Helper()
+	needs.Server(t, "git")
 	f := githubtest.Start(t, behave)
 	cfg := forge.Config{BaseURL: f.URL, WorkDir: filepath.Join(t.TempDir(), "work"), Environ: os.Environ(), Backoff: 5 * time.Millisecond}
 	for _, e := range edit {

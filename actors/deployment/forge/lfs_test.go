@@ -16,6 +16,7 @@ import (
 
 	"takt/actors/deployment/forge"
 	"takt/http/githubtest"
+	"takt/store/storetest/needs"
 )
 
 func hasLFS() bool {
@@ -27,6 +28,7 @@ func hasLFS() bool {
 // not needed for that: a pointer is a small text.
 func lfsTemplate(t *testing.T) (template, oid string, content []byte) {
 	t.Helper()
+	needs.Server(t, "git")
 	content = []byte("not so large after all\n")
 	sum := sha256.Sum256(content)
 	oid = hex.EncodeToString(sum[:])

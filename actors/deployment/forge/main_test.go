@@ -1,6 +1,7 @@
 package forge_test
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"testing"
@@ -14,8 +15,9 @@ import (
 var template string
 
 func TestMain(m *testing.M) {
+	flag.Parse()
 	dir, err := os.MkdirTemp("", "takt-forge-")
-	if err == nil {
+	if err == nil && !testing.Short() { // it takes git
 		template, err = githubtest.Template(dir)
 	}
 	if err != nil {

@@ -80,12 +80,12 @@ func TestReportOfTheMachine(t *testing.T) {
 func TestReportOfAFaultIsFollowed(t *testing.T) {
 	t.Parallel()
 	tool := filepath.Join(t.TempDir(), "tool")
-	require.NoError(t, os.Symlink("/bin/true", tool))
+	require.NoError(t, os.Symlink(program("true"), tool))
 	b := newBench(t, tool, func(c *Config) { c.Telemetry = 10 * time.Millisecond }).start(t)
 	b.Await(t, "it is well", b.fit)
 	require.NoError(t, os.Remove(tool))
 	b.worker.Report()
 	b.Await(t, "it is not", b.reports("critical"))
-	require.NoError(t, os.Symlink("/bin/true", tool))
+	require.NoError(t, os.Symlink(program("true"), tool))
 	b.Await(t, "it is well again", b.fit)
 }

@@ -14,6 +14,7 @@ import (
 	"takt/cmd/internal/controllertest"
 	"takt/http/api"
 	"takt/store"
+	"takt/store/storetest/needs"
 )
 
 func TestCommandThatIsNotThere(t *testing.T) {
@@ -82,7 +83,7 @@ func TestCommandThatVanishesPausesTheWorker(t *testing.T) {
 func TestPausedWorkerEndsUnfit(t *testing.T) {
 	t.Parallel()
 	tool := filepath.Join(t.TempDir(), "tool")
-	require.NoError(t, os.Symlink("/bin/true", tool))
+	require.NoError(t, os.Symlink(program("true"), tool))
 	b := newBench(t, tool).start(t)
 	b.Await(t, "it is well", b.fit)
 	require.NoError(t, os.Remove(tool))
@@ -139,6 +140,7 @@ func TestFaultsOfTheWorkersOwnAreReportedAsSuch(t *testing.T) {
 	})
 	t.Run("a disk that is full", func(t *testing.T) {
 		t.Parallel()
+		needs.Linux(t)
 		full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 		require.NoError(t, err)
 		defer full.Close()

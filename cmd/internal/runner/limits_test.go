@@ -3,12 +3,12 @@ package runner
 import (
 	"os"
 	"path/filepath"
-	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"takt/store"
+	"takt/store/storetest/needs"
 )
 
 func TestBuildThatFillsTheDisk(t *testing.T) {
@@ -21,9 +21,7 @@ func TestBuildThatFillsTheDisk(t *testing.T) {
 
 func TestBuildThatFillsTheDiskWithADeletedFile(t *testing.T) {
 	t.Parallel()
-	if runtime.GOOS != "linux" {
-		t.Skip("deleted files are found on Linux only")
-	}
+	needs.Linux(t)
 	b := newBench(t, `cd "$TMPDIR"; exec 3> big; rm big; head -c 3000000 /dev/zero >&3; exec sleep 1000`, func(c *Config) { c.Resources.Disk = 2 << 20 })
 	id := b.Submit("ios", source(t), nil)
 	b.start(t)

@@ -8,8 +8,10 @@ import (
 	"io/fs"
 	"net/http"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -213,12 +215,22 @@ func await(t *testing.T, what string, ok func() bool) {
 }
 
 func alive(pid string) bool {
+	if runtime.GOOS != "linux" {
+		n, err := strconv.Atoi(pid)
+		return err == nil && syscall.Kill(n, 0) == nil
+	}
 	stat, err := os.ReadFile(filepath.Join("/proc", pid, "stat"))
 	if err != nil {
 		return false
 	}
 	_, after, _ := strings.Cut(string(stat), ") ")
 	return !strings.HasPrefix(after, "Z")
+}
+
+// program returns the path of one that every system has.
+func program(name string) string {
+	path, _ := exec.LookPath(name)
+	return path
 }
 
 func containsAll(s string, parts ...string) bool {

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"takt/store"
+	"takt/store/storetest/needs"
 )
 
 // engine is podman with a storage of its own.
@@ -32,6 +33,7 @@ type engine struct {
 // containers. Registries on this machine speak HTTP.
 func newEngine(t *testing.T) *engine {
 	t.Helper()
+	needs.Server(t, "podman")
 	_, err := exec.LookPath("podman")
 	require.NoError(t, err, "podman is missing: run `.ci/setup podman` once")
 	dir, err := os.MkdirTemp("", "takt") //nolint:usetesting // podman wants short names

@@ -21,12 +21,15 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"takt/store/storetest/needs"
 )
 
 // Build makes takt and returns its path. It has the race detector if the test has
 // it; a race makes takt exit with a failure.
 func Build(tb testing.TB) string {
 	tb.Helper()
+	needs.Server(tb, "PostgreSQL")
 	path := filepath.Join(tb.TempDir(), "takt")
 	args := []string{"build", "-o", path}
 	info, _ := debug.ReadBuildInfo()

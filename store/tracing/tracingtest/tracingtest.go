@@ -32,6 +32,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"takt/store/storetest/needs"
 )
 
 // version is the version that the Makefile builds.
@@ -94,6 +96,7 @@ func (a attributes) Get(key string) string {
 // Start starts a collector. It ends with the test.
 func Start(tb testing.TB) *Collector {
 	tb.Helper()
+	needs.Server(tb, "the OpenTelemetry Collector")
 	program := os.Getenv("TAKT_TEST_OTEL_COLLECTOR")
 	if program == "" {
 		cache, err := os.UserCacheDir()
