@@ -28,7 +28,6 @@
 //	│   ├── config_cache       rates, for five minutes
 //	│   ├── oauth_refresh_lock portals' tokens, refreshed by one at a time (40s)
 //	│   ├── action_batcher     makes HubSpot's actions durable together (11s)
-//	│   ├── job_batcher        inserts jobs (6s)
 //	│   └── portal_queue_sup   dynamic: one per portal with actions
 //	├── deployments            one_for_one, 3 in 5s
 //	│   ├── deployment_sup     dynamic: one supervisor per deployment

@@ -548,7 +548,7 @@ func TestEveryActorMayCrashAtAnyTime(t *testing.T) {
 	h.install(n, firstPortal)
 	h.rate(n, firstPortal, 50, 1, store.Second)
 	h.send(n, firstPortal, 1, 150)
-	for _, id := range []string{"/config_cache", "/oauth_refresh_lock", "/action_batcher", "/job_batcher", "/portal_queue_sup", ""} {
+	for _, id := range []string{"/config_cache", "/oauth_refresh_lock", "/action_batcher", "/portal_queue_sup", ""} {
 		require.NoError(t, n.Restart(t.Context(), "takt/throttle"+id))
 	}
 	require.NoError(t, n.Restart(t.Context(), "takt/jobs"))

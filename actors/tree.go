@@ -192,7 +192,6 @@ func (t *Tree) spec() otp.SupSpec {
 			t.Throttle.Cache.Spec(),
 			t.Throttle.Tokens.Spec(),
 			t.Throttle.Batcher.Spec(),
-			t.Throttle.Notices.Spec(),
 			t.Throttle.Portals.Spec(),
 		))
 	}

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/riverqueue/river"
 	"github.com/stretchr/testify/require"
 
 	"takt/actors/throttle"
@@ -21,7 +20,6 @@ import (
 type faulty struct {
 	throttle.Store
 	accept func(actions []store.Action) error
-	insert func(jobs []river.InsertManyParams) error
 
 	wasRead func() // a rate was, and is not returned yet
 
@@ -40,13 +38,6 @@ func (f *faulty) Accept(ctx context.Context, actions []store.Action) ([]store.Ac
 		}
 	}
 	return f.Store.Accept(ctx, actions)
-}
-
-func (f *faulty) InsertJobs(ctx context.Context, jobs []river.InsertManyParams) error {
-	if err := f.insert(jobs); err != nil {
-		return err
-	}
-	return f.Store.InsertJobs(ctx, jobs)
 }
 
 func (f *faulty) Config(ctx context.Context, portal, action int64) (store.ThrottleConfig, error) {
@@ -213,47 +204,4 @@ func TestARateThatChangesWhileItIsReadIsNotRemembered(t *testing.T) {
 		require.Equal(t, want, c.MaxThroughput)
 	}
 	require.EqualValues(t, 2, f.reads.Load())
-}
-
-func TestJobsAreInsertedHoweverOftenItFails(t *testing.T) {
-	t.Parallel()
-	var tries atomic.Int64
-	f := &faulty{insert: func([]river.InsertManyParams) error {
-		if tries.Add(1) <= 3 {
-			return away()
-		}
-		return nil
-	}}
-	b := faultySetup(t, f, throttle.Config{})
-	for range 20 {
-		b.Notices.Insert(river.InsertManyParams{Args: throttle.CleanJob{}})
-	}
-	require.Eventually(t, func() bool {
-		var n int
-		err := b.db.Pool.QueryRow(t.Context(), `SELECT count(*) FROM river_job`).Scan(&n)
-		return err == nil && n == 20
-	}, 30*time.Second, 5*time.Millisecond)
-	require.GreaterOrEqual(t, tries.Load(), int64(4))
-}
-
-func TestAJobThatTheDatabaseRefusesKeepsNoOtherBack(t *testing.T) {
-	t.Parallel()
-	f := &faulty{insert: func(jobs []river.InsertManyParams) error {
-		for _, j := range jobs {
-			if _, ok := j.Args.(throttle.ForgetJob); ok {
-				return errors.New("the database does not take this one")
-			}
-		}
-		return nil
-	}}
-	b := faultySetup(t, f, throttle.Config{})
-	for range 3 {
-		b.Notices.Insert(river.InsertManyParams{Args: throttle.CleanJob{}})
-		b.Notices.Insert(river.InsertManyParams{Args: throttle.ForgetJob{}})
-	}
-	require.Eventually(t, func() bool {
-		var n int
-		err := b.db.Pool.QueryRow(t.Context(), `SELECT count(*) FROM river_job`).Scan(&n)
-		return err == nil && n == 3
-	}, 30*time.Second, 5*time.Millisecond)
 }

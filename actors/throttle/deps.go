@@ -36,7 +36,6 @@ type Queues interface {
 	ForgetQueues(ctx context.Context, age time.Duration, limit int) (int, error)
 	SweepWindows(ctx context.Context, after int64, limit int) (n int, next int64, err error)
 	Backlog(ctx context.Context) (n int, oldest time.Duration, err error)
-	InsertJobs(ctx context.Context, jobs []river.InsertManyParams) error
 }
 
 // Configs is the store of rates.

@@ -15,7 +15,7 @@
 // controller serves each queue with actions; they do not time the calls. River's client is
 // not in this package: [Jobs] describes what it has to do.
 // OAuthRefreshLock (handle: [Tokens]) has the portals' tokens and lets one caller at a
-// time refresh a token. JobBatcher inserts jobs that need not be unique.
+// time refresh a token.
 //
 // Budget comes back one period after the answer to the call that took it. It is
 // claimed shortly before that, so that only the call's own time is lost. Parts of a

@@ -58,7 +58,7 @@ func setup(tb testing.TB, db *storetest.Database, cfg throttle.Config, wrap func
 		b.bus.Spec(),
 		{ID: "throttle", Supervisor: func() otp.SupSpec {
 			return otp.SupSpec{Children: []otp.ChildSpec{
-				b.Cache.Spec(), b.Tokens.Spec(), b.Batcher.Spec(), b.Notices.Spec(), b.Portals.Spec(),
+				b.Cache.Spec(), b.Tokens.Spec(), b.Batcher.Spec(), b.Portals.Spec(),
 			}}
 		}},
 	}})

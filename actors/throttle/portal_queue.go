@@ -4,8 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/riverqueue/river"
-
 	"takt/actors/otp"
 	"takt/actors/throttle/hubspot"
 	"takt/store"
@@ -310,10 +308,7 @@ func (s *portalQueue) sent(c *otp.Ctx, m sent) {
 	if r := m.sum.recorded; r.Held+r.GivenUp > 0 {
 		logger.Warn().Int("held", r.Held).Int("given_up", r.GivenUp).Msg("actions failed again and again")
 		if r.GivenUp > 0 {
-			s.p.notices.Insert(river.InsertManyParams{
-				Args:       NoticeJob{PortalID: s.id, Text: "actions were given up: " + m.sum.text, Actions: r.GivenUp},
-				InsertOpts: &river.InsertOpts{Queue: queueMaintenance},
-			})
+			logger.Error().Int64("portal", s.id).Int("actions", r.GivenUp).Msg("actions were given up: " + m.sum.text)
 		}
 	}
 }

@@ -21,7 +21,6 @@ type Portals struct {
 	db      Actions
 	hs      *hubspot.Client
 	tokens  *Tokens
-	notices *JobBatcher
 	metrics *metrics
 	cfg     Config
 	started func() // is called at each start of portal_queue_sup

@@ -17,7 +17,6 @@ type Throttle struct {
 	Cache   *Cache
 	Tokens  *Tokens
 	Batcher *Batcher
-	Notices *JobBatcher
 	Jobs    *Jobs
 	Portals *Portals
 
@@ -39,9 +38,8 @@ func New(sys *otp.System, deps Deps, cfg Config) *Throttle {
 	t.Tokens = &Tokens{
 		ref: ref("oauth_refresh_lock"), db: deps.Store, hs: deps.HubSpot, app: deps.App, keys: deps.Keys, metrics: m, call: cfg.call,
 	}
-	t.Notices = &JobBatcher{ref: ref("job_batcher"), db: deps.Store}
 	t.Portals = &Portals{
-		sys: sys, sup: ref("portal_queue_sup"), db: deps.Store, hs: deps.HubSpot, tokens: t.Tokens, notices: t.Notices, metrics: m, cfg: cfg,
+		sys: sys, sup: ref("portal_queue_sup"), db: deps.Store, hs: deps.HubSpot, tokens: t.Tokens, metrics: m, cfg: cfg,
 	}
 	t.Cache = &Cache{ref: ref("config_cache"), db: deps.Store, bus: deps.Bus, portals: t.Portals}
 	t.Portals.started = t.Resume

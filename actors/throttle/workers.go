@@ -47,15 +47,12 @@ type ForgetJob struct{}
 // Kind names the job.
 func (ForgetJob) Kind() string { return "throttle_forget" }
 
-// NoticeJob logs actions that ended badly. One controller does that, once.
-type NoticeJob struct {
-	PortalID int64  `json:"portal_id"`
-	Text     string `json:"text"`
-	Actions  int    `json:"actions"`
-}
+// noticeJob is a job of the release before, which has logged what it is about. River would
+// log an error for a job without a worker, again and again.
+type noticeJob struct{}
 
 // Kind names the job.
-func (NoticeJob) Kind() string { return "throttle_notice" }
+func (noticeJob) Kind() string { return "throttle_notice" }
 
 // Jobs is what River does for the throttle.
 type Jobs struct {
@@ -81,10 +78,7 @@ func (j *Jobs) Add(c *river.Config, log zerolog.Logger) {
 	river.AddWorker(w, river.WorkFunc(j.attend))
 	river.AddWorker(w, river.WorkFunc(func(ctx context.Context, _ *river.Job[CleanJob]) error { return j.clean(ctx, log) }))
 	river.AddWorker(w, river.WorkFunc(func(ctx context.Context, _ *river.Job[ForgetJob]) error { return j.forget(ctx, log) }))
-	river.AddWorker(w, river.WorkFunc(func(_ context.Context, job *river.Job[NoticeJob]) error {
-		log.Error().Int64("portal", job.Args.PortalID).Int("actions", job.Args.Actions).Msg(job.Args.Text)
-		return nil
-	}))
+	river.AddWorker(w, river.WorkFunc(func(context.Context, *river.Job[noticeJob]) error { return nil }))
 }
 
 // attend works the job of a queue. It wakes the queue's portal, and ends when the queue

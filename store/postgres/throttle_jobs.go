@@ -60,14 +60,6 @@ func (t *Throttle) ensureJobs(ctx context.Context, tx pgx.Tx, queues []queueRow)
 	return err
 }
 
-// InsertJobs inserts jobs without uniqueness, all or none.
-func (t *Throttle) InsertJobs(ctx context.Context, jobs []river.InsertManyParams) error {
-	return t.db.write(fmt.Sprintf("inserting %d jobs", len(jobs))).tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		_, err := t.jobs.InsertManyFastTx(ctx, tx, jobs)
-		return err
-	})
-}
-
 const sqlWaiting = `/* waiting */
 SELECT EXISTS (SELECT FROM action_executions a WHERE a.state = 'waiting' AND a.queue = (SELECT seq FROM throttle_queues WHERE id = $1))`
 
