@@ -245,7 +245,7 @@ func measurePool(add addFigure, p store.HeijunkaPool) {
 func (t *Tree) measureInvariants(add addFigure) {
 	for _, i := range t.Auditor.Last() {
 		add("takt_invariant_violations", "Rows of the database that break an invariant, as the last check found; takt audit check names them.",
-			float64(i.Broken), "invariant", i.Name)
+			float64(i.Broken-i.Repaired), "invariant", i.Name)
 	}
 }
 

@@ -147,7 +147,7 @@ func (h *hall) send(n node, portal int64, workflow, count int) {
 
 func (h *hall) completed(want int) {
 	h.t.Helper()
-	require.Eventually(h.t, func() bool { return h.hs.Distinct() >= want }, 2*time.Minute, 10*time.Millisecond, "%d of %d were completed", h.hs.Distinct(), want)
+	require.Eventually(h.t, func() bool { return h.hs.Distinct() >= want }, time.Minute, 10*time.Millisecond, "%d of %d were completed", h.hs.Distinct(), want)
 	require.Equal(h.t, want, h.hs.Distinct())
 }
 

@@ -53,7 +53,7 @@ func New(deps Deps, cfg Config) (*Server, error) {
 			})
 		},
 	}, cfg.Config)
-	s.audit = &audit{s.Server, s.Keys, deps.Audit, deps.Background, deps.Auditor, deps.Repair}
+	s.audit = &audit{s.Server, s.Keys, deps.Audit, deps.Background, deps.Auditor}
 	s.tree = &tree{s.Server, s.audit, deps.Operator, deps.Tree}
 	s.collectors = s.Server.Collectors()
 	if cfg.runs(api.ServiceBuilds) {

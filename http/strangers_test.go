@@ -144,8 +144,10 @@ func TestBodiesOfWebhooksAreReadBeforeTheyAreAdmitted(t *testing.T) {
 func TestPublicRoutesHaveAShareOfAdmission(t *testing.T) {
 	t.Parallel()
 	do := &counted{hold: make(chan struct{})}
+	release := sync.OnceFunc(func() { close(do.hold) })
 	s, _ := newServer(t, takthttp.Deps{Requests: do, OAuth: installer{}})
 	url, _ := serve(t, s, listen(t))
+	defer release()
 	c := browserClient(t)
 	const each = 128
 	answers := make(chan reply, each)
@@ -156,11 +158,14 @@ func TestPublicRoutesHaveAShareOfAdmission(t *testing.T) {
 		}()
 	}
 	require.Eventually(t, func() bool { return do.admitted.Load() == each }, waitFor, tick)
-	r := send(t, c, "GET", url+"/api/oauth/authorize", nil, nil)
+	soon, cancel := context.WithTimeout(t.Context(), waitFor)
+	defer cancel()
+	r, err := try(soon, c, "GET", url+"/api/oauth/authorize", nil, nil)
+	require.NoError(t, err)
 	require.Equal(t, 503, r.status)
 	requireProblem(t, r, "Too many requests, try again later", "overloaded")
 	require.NotEmpty(t, r.header.Get("Retry-After"))
-	close(do.hold)
+	release()
 	for range each {
 		require.Equal(t, 302, (<-answers).status)
 	}

@@ -1,8 +1,8 @@
 // Package auditor checks that the database keeps what takt promises.
 //
 // Auditor (handle: [Auditor]) checks every invariant once a minute, and on demand. A
-// violation is a metric, and is logged when it begins and when it ends. It repairs nothing:
-// that is an operator's order, which does not come this way.
+// violation is a metric, and is logged when it begins and when it ends. The checks only
+// read. A repair is made only on demand, and only where it loses no data.
 //
 // # State
 //
@@ -32,8 +32,8 @@ import (
 
 // Invariants is the SQL of the checks.
 type Invariants interface {
-	// Check checks all invariants. It only reads.
-	Check(ctx context.Context) ([]store.Invariant, error)
+	// Check checks all invariants. With repair it also makes the repairs that exist.
+	Check(ctx context.Context, repair bool) ([]store.Invariant, error)
 }
 
 // interval is the time between two checks.
@@ -70,16 +70,17 @@ func (a *Auditor) Last() []store.Invariant {
 	return nil
 }
 
-// Check checks now. Errors: Unavailable.
-func (a *Auditor) Check(ctx context.Context) ([]store.Invariant, error) {
+// Check checks now. With repair it also makes the repairs that lose no data; the result
+// then shows what was broken before them. Errors: Unavailable.
+func (a *Auditor) Check(ctx context.Context, repair bool) ([]store.Invariant, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, otp.ErrTimeout)
 	defer cancel()
-	return otp.CallWait[[]store.Invariant](ctx, a.ref, time.Second, checkNow{})
+	return otp.CallWait[[]store.Invariant](ctx, a.ref, time.Second, checkNow{repair})
 }
 
 // The messages.
 type (
-	checkNow struct{} // call
+	checkNow struct{ repair bool } // call
 
 	checkDue struct{} // timer
 	checked  struct {
@@ -88,12 +89,17 @@ type (
 	}
 )
 
-// auditor is the Auditor actor. line are those who have requested a check, empty for the
-// timer. The first one's is running.
+// asked is a requested check. from is empty if the timer requested it.
+type asked struct {
+	from   otp.From
+	repair bool
+}
+
+// auditor is the Auditor actor. The first check of line is running.
 type auditor struct {
 	otp.Base
 	a      *Auditor
-	line   []otp.From
+	line   []asked
 	broken map[string]int64 // by invariant, as last logged
 }
 
@@ -101,16 +107,17 @@ type auditor struct {
 func (s *auditor) Init(c *otp.Ctx) error {
 	s.broken = map[string]int64{}
 	c.SendEvery(interval, checkDue{})
-	s.ask(c, otp.From{})
+	s.ask(c, asked{})
 	return nil
 }
 
 // HandleCall implements otp.Server.
 func (s *auditor) HandleCall(c *otp.Ctx, from otp.From, req any) (any, error) {
-	if _, ok := req.(checkNow); !ok {
+	r, ok := req.(checkNow)
+	if !ok {
 		return s.Base.HandleCall(c, from, req)
 	}
-	s.ask(c, from)
+	s.ask(c, asked{from, r.repair})
 	return otp.NoReply, nil
 }
 
@@ -119,10 +126,10 @@ func (s *auditor) HandleInfo(c *otp.Ctx, msg any) {
 	switch msg := msg.(type) {
 	case checkDue:
 		if len(s.line) == 0 {
-			s.ask(c, otp.From{})
+			s.ask(c, asked{})
 		}
 	case checked:
-		s.line[0].Reply(msg.found, msg.err)
+		s.line[0].from.Reply(msg.found, msg.err)
 		s.line = slices.Delete(s.line, 0, 1)
 		s.note(c, msg)
 		if len(s.line) > 0 {
@@ -133,17 +140,17 @@ func (s *auditor) HandleInfo(c *otp.Ctx, msg any) {
 	}
 }
 
-func (s *auditor) ask(c *otp.Ctx, from otp.From) {
-	if s.line = append(s.line, from); len(s.line) == 1 {
+func (s *auditor) ask(c *otp.Ctx, a asked) {
+	if s.line = append(s.line, a); len(s.line) == 1 {
 		s.check(c)
 	}
 }
 
 // check runs the first check of line beside the actor.
 func (s *auditor) check(c *otp.Ctx) {
-	db := s.a.db
+	db, repair := s.a.db, s.line[0].repair
 	c.Async(func(ctx context.Context) any {
-		found, err := db.Check(ctx)
+		found, err := db.Check(ctx, repair)
 		return checked{found, err}
 	})
 }
@@ -161,14 +168,16 @@ func (s *auditor) note(c *otp.Ctx, r checked) {
 	c.Resume()
 	s.a.last.Store(&r.found)
 	for _, i := range r.found {
-		if i.Broken == s.broken[i.Name] {
+		left := i.Broken - i.Repaired
+		if left == s.broken[i.Name] && i.Repaired == 0 {
 			continue
 		}
 		level := zerolog.InfoLevel
-		if i.Broken > 0 {
+		if left > 0 {
 			level = zerolog.ErrorLevel
 		}
-		s.broken[i.Name] = i.Broken
-		c.Logger().WithLevel(level).Str("invariant", i.Name).Int64("broken", i.Broken).Strs("examples", i.Examples).Msg(i.Promise)
+		s.broken[i.Name] = left
+		c.Logger().WithLevel(level).Str("invariant", i.Name).Int64("broken", i.Broken).Int64("repaired", i.Repaired).
+			Strs("examples", i.Examples).Msg(i.Promise)
 	}
 }

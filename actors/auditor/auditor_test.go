@@ -19,7 +19,7 @@ import (
 	"takt/store"
 )
 
-// checks is a database on which something is broken.
+// checks is a database on which something is broken until it is repaired.
 type checks struct {
 	mu     sync.Mutex // guards what follows
 	made   int
@@ -28,7 +28,7 @@ type checks struct {
 	gate   chan struct{} // holds checks up, unless it is nil
 }
 
-func (c *checks) Check(ctx context.Context) ([]store.Invariant, error) {
+func (c *checks) Check(ctx context.Context, repair bool) ([]store.Invariant, error) {
 	c.mu.Lock()
 	gate := c.gate
 	c.mu.Unlock()
@@ -42,7 +42,11 @@ func (c *checks) Check(ctx context.Context) ([]store.Invariant, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.made++
-	return []store.Invariant{{Name: "worker_held", Promise: "It is right.", Broken: c.broken}}, c.err
+	i := store.Invariant{Name: "worker_held", Promise: "It is right.", Broken: c.broken}
+	if repair {
+		i.Repaired, c.broken = c.broken, 0
+	}
+	return []store.Invariant{i}, c.err
 }
 
 func (c *checks) set(f func(c *checks)) {
@@ -92,21 +96,17 @@ func TestItChecksAtTheStartAndEachMinute(t *testing.T) {
 		require.Equal(w, 2, w.count())
 		require.EqualValues(w, 2, w.auditor.Last()[0].Broken)
 		require.Regexp(w, `"level":"error".*"invariant":"worker_held".*It is right\.`, w.log.String())
-		w.set(func(c *checks) { c.broken = 0 })
-		<-time.After(time.Minute)
-		synctest.Wait()
-		require.Regexp(w, `"level":"info".*"invariant":"worker_held","broken":0`, w.log.String())
 	})
 }
 
-func TestOneCheckAtATimeOnDemand(t *testing.T) {
+func TestOneCheckAtATimeOnDemandAndItsRepair(t *testing.T) {
 	t.Parallel()
 	watched(t, func(w *world) {
 		w.set(func(c *checks) { c.broken, c.gate = 3, make(chan struct{}) })
 		replies := make(chan []store.Invariant)
-		for range 2 {
+		for _, repair := range []bool{false, true} {
 			go func() {
-				found, err := w.auditor.Check(context.WithoutCancel(w.Context()))
+				found, err := w.auditor.Check(context.WithoutCancel(w.Context()), repair)
 				if err == nil {
 					replies <- found
 				}
@@ -114,10 +114,10 @@ func TestOneCheckAtATimeOnDemand(t *testing.T) {
 			synctest.Wait()
 		}
 		<-time.After(3 * time.Minute) // timers find it busy
-		for range 2 {
-			w.gate <- struct{}{}
-			require.EqualValues(w, 3, (<-replies)[0].Broken)
-		}
+		w.gate <- struct{}{}
+		require.Zero(w, (<-replies)[0].Repaired)
+		w.gate <- struct{}{}
+		require.EqualValues(w, 3, (<-replies)[0].Repaired)
 		synctest.Wait()
 		require.Equal(w, 3, w.count())
 		close(w.gate)
@@ -129,15 +129,15 @@ func TestAnOutageSuspendsItAndAFailureDoesNot(t *testing.T) {
 	watched(t, func(w *world) {
 		status := func() string { return fmt.Sprint(w.sys.Tree(false)[0].Children[0].Status) }
 		w.set(func(c *checks) { c.err = store.NewUnavailable("away", nil) })
-		_, err := w.auditor.Check(w.Context())
+		_, err := w.auditor.Check(w.Context(), false)
 		require.Equal(w, store.Unavailable, store.CodeOf(err))
 		synctest.Wait()
 		require.Equal(w, "suspended", status())
 		w.set(func(c *checks) { c.err = errors.New("a defect") })
-		_, err = w.auditor.Check(w.Context())
+		_, err = w.auditor.Check(w.Context(), false)
 		require.ErrorContains(w, err, "a defect")
 		w.set(func(c *checks) { c.err = nil })
-		_, err = w.auditor.Check(w.Context())
+		_, err = w.auditor.Check(w.Context(), false)
 		require.NoError(w, err)
 		synctest.Wait()
 		require.Equal(w, "running", status())
