@@ -1,8 +1,10 @@
 package hubspot
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"strconv"
 	"strings"
 	"time"
@@ -40,15 +42,23 @@ const (
 // scalar is a JSON number or string, as text, because HubSpot sends either one.
 type scalar string
 
-// UnmarshalJSON accepts null as "".
+// UnmarshalJSON accepts null as "". raw is valid JSON; what most bodies have is taken as it
+// is.
 func (s *scalar) UnmarshalJSON(raw []byte) error {
-	if raw[0] == '"' {
-		return json.Unmarshal(raw, (*string)(s))
+	switch raw[0] {
+	case '"':
+		if bytes.IndexByte(raw, '\\') >= 0 || !utf8.Valid(raw) {
+			return json.Unmarshal(raw, (*string)(s))
+		}
+		*s = scalar(raw[1 : len(raw)-1])
+	case 'n':
+		*s = ""
+	case '{', '[', 't', 'f':
+		return errors.New("neither a number nor a string")
+	default:
+		*s = scalar(raw)
 	}
-	var n json.Number
-	err := json.Unmarshal(raw, &n)
-	*s = scalar(n)
-	return err
+	return nil
 }
 
 // call holds the fields of an action call that are used here.
