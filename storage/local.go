@@ -3,7 +3,6 @@ package storage
 import (
 	"bufio"
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -65,7 +64,7 @@ func OpenLocal(dir string, keys *seal.Ring) (*Local, error) {
 	l.syncs = map[string]func() error{}
 	for _, d := range []string{"builds", "diagnostics"} {
 		shared := batching.New(batching.Config[struct{}]{Commit: func([]struct{}) error { return l.syncNow(d) }})
-		l.syncs[d] = func() error { return shared.Do(context.Background(), struct{}{}) } //nolint:forbidigo // a sync can't be given up
+		l.syncs[d] = func() error { return shared.Wait(struct{}{}) }
 	}
 	l.buffers.New = func() any { return bufio.NewWriterSize(nil, copyBuffer) }
 	if err := l.syncDir("."); err != nil {

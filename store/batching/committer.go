@@ -83,6 +83,16 @@ func (c *Committer[T]) Do(ctx context.Context, item T) error {
 	}
 }
 
+// Wait is Do for a caller that can't leave.
+func (c *Committer[T]) Wait(item T) error {
+	e := &entry[T]{item: item, done: make(chan struct{})}
+	if err := c.add(e); err != nil {
+		return err
+	}
+	<-e.done
+	return e.err
+}
+
 // Waiting returns how many items are in no batch yet.
 func (c *Committer[T]) Waiting() int {
 	c.mu.Lock()

@@ -137,7 +137,7 @@ func TestItemsShareTheNextBatch(t *testing.T) {
 		go func() { first <- c.Do(t.Context(), struct{}{}) }()
 		synctest.Wait()
 		for range 10 { // the batch that runs does not cover them
-			go func() { others <- c.Do(t.Context(), struct{}{}) }()
+			go func() { others <- c.Wait(struct{}{}) }()
 		}
 		synctest.Wait()
 		require.EqualValues(t, 1, begun.Load(), "one at a time")
