@@ -84,7 +84,7 @@ vuln: $(VULN) ## look for known vulnerabilities, if their database can be reache
 	case "$$out" in *"fetching vulnerabilities"*) code=0; \
 		echo "vuln: NOT CHECKED, the database of vulnerabilities cannot be reached" >&2;; esac; exit $$code
 
-docs: ## write http/openapi.yaml, docs/settings.md, docs/cli.md and deploy/grafana anew from the code
+docs: ## write http/openapi.yaml, docs/settings.md, docs/cli.md, docs/metrics.md and deploy/grafana anew from the code
 	$(GO) run ./cmd/internal/openapi .
 	$(GO) test -run DocsOf -timeout 2m ./cmd/takt -update
 

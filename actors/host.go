@@ -5,6 +5,8 @@ import (
 
 	"github.com/prometheus/procfs"
 	"github.com/prometheus/procfs/blockdevice"
+
+	"takt/store/metrics"
 )
 
 // sector is the unit of Linux's disk statistics, whatever the disk's own is.
@@ -12,31 +14,31 @@ const sector = 512
 
 // measureHost shows the machine that takt runs on. What can't be read, as on other
 // systems than Linux, is left out.
-func (t *Tree) measureHost(add addFigure) {
+func (t *Tree) measureHost(show metrics.Show) {
 	if fs, err := procfs.NewDefaultFS(); err == nil {
 		if s, err := fs.Stat(); err == nil {
 			c := s.CPUTotal
 			for mode, seconds := range map[string]float64{
 				"user": c.User + c.Nice, "system": c.System + c.IRQ + c.SoftIRQ, "iowait": c.Iowait, "steal": c.Steal, "idle": c.Idle,
 			} {
-				add("takt_host_cpu_seconds_total", "Processor time of the machine, by mode, summed over its processors.", seconds, "mode", mode)
+				show("takt_host_cpu_seconds_total", seconds, mode)
 			}
 		}
 		if m, err := fs.Meminfo(); err == nil && m.MemTotalBytes != nil && m.MemAvailableBytes != nil {
-			add("takt_host_memory_bytes", "Memory of the machine.", float64(*m.MemTotalBytes))
-			add("takt_host_memory_available_bytes", "Memory of the machine that programs could still get.", float64(*m.MemAvailableBytes))
+			show("takt_host_memory_bytes", float64(*m.MemTotalBytes))
+			show("takt_host_memory_available_bytes", float64(*m.MemAvailableBytes))
 		}
 	}
 	if read, written, ok := diskIO(); ok {
-		add("takt_host_disk_read_bytes_total", "Bytes read from the machine's disks.", read)
-		add("takt_host_disk_written_bytes_total", "Bytes written to the machine's disks.", written)
+		show("takt_host_disk_read_bytes_total", read)
+		show("takt_host_disk_written_bytes_total", written)
 	}
 	if t.disk == nil {
 		return
 	}
 	if free, size, err := t.disk(); err == nil {
-		add("takt_host_disk_free_bytes", "Free space of the disk that holds the files of builds.", float64(free))
-		add("takt_host_disk_bytes", "Size of the disk that holds the files of builds.", float64(size))
+		show("takt_host_disk_free_bytes", float64(free))
+		show("takt_host_disk_bytes", float64(size))
 	}
 }
 

@@ -3,76 +3,49 @@ package actors
 import (
 	"context"
 	"slices"
-	"strings"
 	"sync"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"takt/actors/heijunka"
 	"takt/actors/otp"
 	"takt/store"
+	"takt/store/metrics"
 )
-
-// figures is a collector that reads a subsystem's state once per scrape. Subsystems that
-// keep their own metrics have Collectors instead.
-type figures func(add addFigure)
-
-// addFigure shows one figure. It is a counter if its name ends in _total, and a
-// gauge otherwise. labels are names and values in turn.
-type addFigure func(name, help string, value float64, labels ...string)
-
-// Describe implements prometheus.Collector.
-func (f figures) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(f, ch) }
-
-// Collect implements prometheus.Collector.
-func (f figures) Collect(ch chan<- prometheus.Metric) {
-	f(func(name, help string, value float64, labels ...string) {
-		kind := prometheus.GaugeValue
-		if strings.HasSuffix(name, "_total") {
-			kind = prometheus.CounterValue
-		}
-		var names, values []string
-		for pair := range slices.Chunk(labels, 2) {
-			names, values = append(names, pair[0]), append(values, pair[1])
-		}
-		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, names, nil), kind, value, values...)
-	})
-}
 
 // measure registers the figures of the subsystems.
 func (t *Tree) measure() {
-	register := t.Telemetry.Register
-	register(figures(t.measureTree), figures(t.measureHeijunka), figures(t.measureInvariants), figures(t.measureHost))
+	set := &metrics.Set{}
+	for _, read := range []func(metrics.Show){t.measureTree, t.measureHeijunka, t.measureInvariants, t.measureHost} {
+		set.Read(read)
+	}
 	if t.Queue != nil {
-		register(figures(t.measureQueue))
-		register(t.Janitor.Collectors()...)
+		set.Read(t.measureQueue)
+		t.Telemetry.Register(t.Janitor.Metrics())
 	}
 	if t.Throttle != nil {
-		register(figures(t.measureThrottle))
-		register(t.Throttle.Collectors()...)
+		set.Read(t.measureThrottle)
+		t.Telemetry.Register(t.Throttle.Metrics())
 	}
 	if t.Deployments != nil {
-		register(figures(t.measureDeployments))
+		set.Read(t.measureDeployments)
 	}
+	t.Telemetry.Register(set)
 }
 
-func (t *Tree) measureTree(add addFigure) {
-	add("takt_ready", "1 while work can be done.", oneIf(t.Ready()))
-	add("takt_leaked_processes", "Abandoned actors and goroutines that still run.", float64(t.sys.Leaked()))
+func (t *Tree) measureTree(show metrics.Show) {
+	show("takt_ready", oneIf(t.Ready()))
+	show("takt_leaked_processes", float64(t.sys.Leaked()))
 	var connections, busy int32
 	if s := t.Pool.Stat(); s != nil {
 		connections, busy = s.TotalConns(), s.AcquiredConns()
 	}
-	add("takt_pool_connections", "Connections to PostgreSQL.", float64(connections))
-	add("takt_pool_busy_connections", "Connections to PostgreSQL in use.", float64(busy))
-	add("takt_vacuum_held_back_seconds",
-		"For how long an old snapshot has kept vacuum from its work while the database was written; 0 below a minute.",
-		t.VacuumHeldBack().Seconds())
+	show("takt_pool_connections", float64(connections))
+	show("takt_pool_busy_connections", float64(busy))
+	show("takt_vacuum_held_back_seconds", t.VacuumHeldBack().Seconds())
 	top := t.Snapshot(false)
-	measureProcess(add, top)
+	measureProcess(show, top)
 	for _, part := range top.Children {
-		add("takt_processes", "Running processes of a part of the tree, supervisors included.", float64(running(part)), "process", part.Path)
+		show("takt_processes", float64(running(part)), part.Path)
 	}
 }
 
@@ -90,17 +63,16 @@ func running(n otp.Node) (count int) {
 	return count
 }
 
-// measureProcess adds the messages of a process and of those below it. Children of
+// measureProcess shows the messages of a process and of those below it. Children of
 // dynamic supervisors are left out, because they are short-lived.
-func measureProcess(add addFigure, n otp.Node) {
+func measureProcess(show metrics.Show, n otp.Node) {
 	if !n.StartedAt.IsZero() {
-		add("takt_process_messages_total", "Messages that a process has handled since it was started.", float64(n.Messages), "process", n.Path)
-		add("takt_process_busy_seconds_total", "Time that a process has spent on its messages since it was started.",
-			n.Busy.Seconds(), "process", n.Path)
-		add("takt_process_mailbox_messages", "Messages that wait for a process.", float64(n.Mailbox), "process", n.Path)
+		show("takt_process_messages_total", float64(n.Messages), n.Path)
+		show("takt_process_busy_seconds_total", n.Busy.Seconds(), n.Path)
+		show("takt_process_mailbox_messages", float64(n.Mailbox), n.Path)
 	}
 	for _, child := range n.Children {
-		measureProcess(add, child)
+		measureProcess(show, child)
 	}
 }
 
@@ -114,29 +86,29 @@ func (t *Tree) VacuumHeldBack() time.Duration {
 	return time.Since(held.Since)
 }
 
-func (t *Tree) measureQueue(add addFigure) {
+func (t *Tree) measureQueue(show metrics.Show) {
 	s := t.Queue.Stats()
 	if c, ok := t.Queue.Counted(); ok {
 		for p, n := range c.Pending {
-			add("takt_queue_pending_builds", "Builds that wait, as last counted; absent if that was more than 5 s ago.", float64(n), "platform", string(p))
+			show("takt_queue_pending_builds", float64(n), string(p))
 		}
 	}
 	if states, at := t.fleet.last(time.Now()); time.Since(at) < fleetAge {
 		for _, state := range []string{"idle", "building", "draining", "quarantined", "critical", "offline"} {
-			add("takt_workers", "Registered workers by state, as counted in the last minute.", float64(states[state]), "state", state)
+			show("takt_workers", float64(states[state]), state)
 		}
 	}
-	add("takt_queue_parked_polls", "Polls that wait for a build.", float64(s.Parked))
-	add("takt_queue_waiting_polls", "Polls that wait for a transaction.", float64(s.Waiting))
-	add("takt_queue_batched_polls", "Polls in a transaction.", float64(s.Batched))
-	add("takt_queue_sessions", "Workers that this controller remembers.", float64(s.Sessions))
-	add("takt_queue_idle_polls_total", "Polls that were answered or parked from memory.", float64(s.Idle))
-	add("takt_queue_transactions_total", "Assignment transactions.", float64(s.Batches))
-	add("takt_queue_polls_total", "Polls that were in an assignment transaction.", float64(s.Polls))
-	add("takt_queue_assigned_total", "Builds handed out for the first time.", float64(s.Assigned))
-	add("takt_queue_redelivered_total", "Builds handed out again, because the reply may have been lost.", float64(s.Redelivered))
-	add("takt_queue_failed_polls_total", "Polls that ended with an error.", float64(s.Failed))
-	add("takt_queue_woken_total", "Wake-ups of parked polls.", float64(s.Woken))
+	show("takt_queue_parked_polls", float64(s.Parked))
+	show("takt_queue_waiting_polls", float64(s.Waiting))
+	show("takt_queue_batched_polls", float64(s.Batched))
+	show("takt_queue_sessions", float64(s.Sessions))
+	show("takt_queue_idle_polls_total", float64(s.Idle))
+	show("takt_queue_transactions_total", float64(s.Batches))
+	show("takt_queue_polls_total", float64(s.Polls))
+	show("takt_queue_assigned_total", float64(s.Assigned))
+	show("takt_queue_redelivered_total", float64(s.Redelivered))
+	show("takt_queue_failed_polls_total", float64(s.Failed))
+	show("takt_queue_woken_total", float64(s.Woken))
 }
 
 // counted is what is counted in the database when somebody wants to know it.
@@ -172,80 +144,77 @@ func (f *counted[T]) last(now time.Time) (found T, at time.Time) {
 	return f.found, f.at
 }
 
-func (t *Tree) measureThrottle(add addFigure) {
+func (t *Tree) measureThrottle(show metrics.Show) {
 	b, _ := t.backlog.last(time.Now())
-	add("takt_throttle_actions_waiting", "Actions that wait to be completed, as last counted.", float64(b.Actions))
-	add("takt_throttle_oldest_action_seconds", "Age of the oldest action that waits, as last counted.", b.Oldest.Seconds())
+	show("takt_throttle_actions_waiting", float64(b.Actions))
+	show("takt_throttle_oldest_action_seconds", b.Oldest.Seconds())
 }
 
-func (t *Tree) measureDeployments(add addFigure) {
+func (t *Tree) measureDeployments(show metrics.Show) {
 	s := t.Deployments.Stats()
-	add("takt_deployments_active", "Deployments that this controller works on.", float64(s.Active))
-	add("takt_deployments_copying_repositories", "Repositories that are being copied.", float64(s.Copying))
-	add("takt_deployments_done_total", "Repositories that were copied and verified.", float64(s.Done))
-	add("takt_deployments_failed_total", "Repositories that could not be copied.", float64(s.Failed))
-	add("takt_deployments_skipped_total", "Repositories that needed no copying.", float64(s.Skipped))
+	show("takt_deployments_active", float64(s.Active))
+	show("takt_deployments_copying_repositories", float64(s.Copying))
+	show("takt_deployments_done_total", float64(s.Done))
+	show("takt_deployments_failed_total", float64(s.Failed))
+	show("takt_deployments_skipped_total", float64(s.Skipped))
 }
 
-func (t *Tree) measureHeijunka(add addFigure) {
+func (t *Tree) measureHeijunka(show metrics.Show) {
 	s := t.Heijunka.Status()
 	g, b := s.Regulator, s.Burst
 	level := slices.Index([]string{store.LoadNormal, store.LoadAlert, store.LoadCritical}, g.Level)
-	add("takt_heijunka_load", "Requests that are admitted.", float64(g.Load))
-	add("takt_heijunka_soft_limit", "Load from which it is critical.", float64(g.SoftLimit))
-	add("takt_heijunka_hard_limit", "Most requests that are admitted.", float64(g.HardLimit))
+	show("takt_heijunka_load", float64(g.Load))
+	show("takt_heijunka_soft_limit", float64(g.SoftLimit))
+	show("takt_heijunka_hard_limit", float64(g.HardLimit))
 	for class, limit := range map[string]int{"regular": g.RegularLimit, "priority": g.HardLimit} {
-		add("takt_heijunka_headroom", "Requests that would still be admitted, by class: those of workers have priority.",
-			float64(max(limit-g.Load, 0)), "class", class)
+		show("takt_heijunka_headroom", float64(max(limit-g.Load, 0)), class)
 	}
-	add("takt_heijunka_level", "Level of the load: 0 normal, 1 alert, 2 critical.", float64(level))
-	add("takt_heijunka_drain_rate", "Admitted requests that end per second.", g.DrainRate)
-	add("takt_heijunka_accepted_total", "Requests that were admitted.", float64(g.Accepted))
-	add("takt_heijunka_balance_coefficient", "1 if all pools are used alike, down to 0.", s.Balance.Coefficient)
-	add("takt_heijunka_rebalanced_total", "Places that were moved between pools.", float64(s.Balance.Moves))
-	add("takt_heijunka_burst_demand", "Requests per worker, of the last sample.", b.Demand)
-	add("takt_heijunka_burst_baseline", "Mean of the last minute's samples of takt_heijunka_burst_demand.", b.Baseline)
-	add("takt_heijunka_surge_active", "1 during a surge.", oneIf(b.Active))
-	add("takt_heijunka_surges_total", "Surges that began.", float64(b.Events))
-	add("takt_heijunka_surge_workers_total", "Workers that surges added.", float64(b.WorkersAdded))
-	add("takt_heijunka_surge_cost_total", "Cost of the surges, as the settings of bursts reckon it.", b.Cost)
+	show("takt_heijunka_level", float64(level))
+	show("takt_heijunka_drain_rate", g.DrainRate)
+	show("takt_heijunka_accepted_total", float64(g.Accepted))
+	show("takt_heijunka_balance_coefficient", s.Balance.Coefficient)
+	show("takt_heijunka_rebalanced_total", float64(s.Balance.Moves))
+	show("takt_heijunka_burst_demand", b.Demand)
+	show("takt_heijunka_burst_baseline", b.Baseline)
+	show("takt_heijunka_surge_active", oneIf(b.Active))
+	show("takt_heijunka_surges_total", float64(b.Events))
+	show("takt_heijunka_surge_workers_total", float64(b.WorkersAdded))
+	show("takt_heijunka_surge_cost_total", b.Cost)
 	for domain, n := range s.Balance.Spilled {
-		add("takt_heijunka_spilled_total", "Requests that went to another pool than their domain's, which was busy.",
-			float64(n), "domain", domain)
+		show("takt_heijunka_spilled_total", float64(n), domain)
 	}
 	rejected := map[string]int64{heijunka.RuleRegular: g.RejectedRegular, heijunka.RuleHard: g.RejectedHard}
 	for _, p := range s.Pools {
 		rejected[heijunka.RuleQueue] += p.Refused
 		rejected[heijunka.RuleWait] += p.Expired
-		measurePool(add, p)
+		measurePool(show, p)
 	}
 	for rule, n := range rejected {
-		add("takt_heijunka_rejected_total", "Requests that were refused, by rule.", float64(n), "rule", rule)
+		show("takt_heijunka_rejected_total", float64(n), rule)
 	}
 }
 
-func measurePool(add addFigure, p store.HeijunkaPool) {
-	of := func(name, help string, value float64) { add("takt_heijunka_pool_"+name, help, value, "pool", p.Name) }
-	of("workers", "Workers of a pool.", float64(p.Workers))
-	of("available", "Workers that have nothing to do.", float64(p.Available))
-	of("busy", "Places that are taken.", float64(p.Busy))
-	of("waiting", "Requests that wait for a place.", float64(p.QueueLength))
-	of("utilisation", "Share of workers that are busy.", p.Utilisation)
-	of("latency_seconds", "Mean time that a place was taken, of the last minute.", p.AverageLatencyMS/1000)
-	of("error_rate", "Share of requests that failed, of the last minute.", p.ErrorRate)
-	of("processed_total", "Requests that gave their place back.", float64(p.Processed))
-	of("failed_total", "Requests that gave their place back and had failed.", float64(p.Failed))
-	of("crashed_workers_total", "Workers that crashed.", float64(p.Crashed))
-	of("overdue", "Requests that run for longer than those of their route may.", float64(p.Overdue))
-	of("overran_total", "Requests that ran for longer than those of their route may.", float64(p.Overran))
-	of("scalings_total", "Changes of size by scaling.", float64(p.Scalings))
+func measurePool(show metrics.Show, p store.HeijunkaPool) {
+	of := func(name string, value float64) { show("takt_heijunka_pool_"+name, value, p.Name) }
+	of("workers", float64(p.Workers))
+	of("available", float64(p.Available))
+	of("busy", float64(p.Busy))
+	of("waiting", float64(p.QueueLength))
+	of("utilisation", p.Utilisation)
+	of("latency_seconds", p.AverageLatencyMS/1000)
+	of("error_rate", p.ErrorRate)
+	of("processed_total", float64(p.Processed))
+	of("failed_total", float64(p.Failed))
+	of("crashed_workers_total", float64(p.Crashed))
+	of("overdue", float64(p.Overdue))
+	of("overran_total", float64(p.Overran))
+	of("scalings_total", float64(p.Scalings))
 }
 
 // measureInvariants shows what the last check found.
-func (t *Tree) measureInvariants(add addFigure) {
+func (t *Tree) measureInvariants(show metrics.Show) {
 	for _, i := range t.Auditor.Last() {
-		add("takt_invariant_violations", "Rows of the database that break an invariant, as the last check found; takt audit check names them.",
-			float64(i.Broken-i.Repaired), "invariant", i.Name)
+		show("takt_invariant_violations", float64(i.Broken-i.Repaired), i.Name)
 	}
 }
 

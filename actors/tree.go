@@ -134,7 +134,7 @@ func New(cfg Config, deps Deps) *Tree {
 	if deps.Metrics == nil {
 		deps.Metrics = metrics.New()
 	}
-	t.Telemetry.Register(deps.Metrics.Collectors()...)
+	t.Telemetry.Register(deps.Metrics)
 	source := cfg.Database
 	if cfg.Embedded != nil {
 		t.Postgres = database.NewPostgres(*cfg.Embedded)

@@ -169,7 +169,7 @@ func (c *cut) requireIdle() {
 func (c *cut) running() (n float64) {
 	c.Helper()
 	r := prometheus.NewRegistry()
-	r.MustRegister(c.server.Collectors()...)
+	r.MustRegister(c.server.Metrics())
 	families, err := r.Gather()
 	require.NoError(c, err)
 	for _, f := range families {

@@ -20,7 +20,7 @@ import (
 func openStreams(t *testing.T, s *takthttp.Server) float64 {
 	t.Helper()
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(s.Collectors()...)
+	registry.MustRegister(s.Metrics())
 	families, err := registry.Gather()
 	require.NoError(t, err)
 	for _, f := range families {

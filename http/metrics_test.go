@@ -20,7 +20,7 @@ func TestRequestsAreCounted(t *testing.T) {
 	t.Parallel()
 	s, _ := newServer(t, takthttp.Deps{})
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(s.Collectors()...)
+	registry.MustRegister(s.Metrics())
 	url, stop := serve(t, s, listen(t))
 	c := newClient(t)
 	send(t, c, "GET", url+"/livez", nil, nil)

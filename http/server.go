@@ -22,8 +22,6 @@ type Server struct {
 	parked  prometheus.Gauge // polls
 	audit   *audit
 	tree    *tree
-
-	collectors []prometheus.Collector
 }
 
 // New returns a Server. It starts nothing. cfg's zero values mean defaults.
@@ -35,10 +33,7 @@ func New(deps Deps, cfg Config) (*Server, error) {
 	if deps.Observed == nil {
 		deps.Observed = metrics.New()
 	}
-	s := &Server{
-		ring: edge.NewRing(ringSize), logs: newFollowers(), changed: newFollowers(),
-		parked: prometheus.NewGauge(prometheus.GaugeOpts{Name: "takt_http_polls_parked", Help: "Polls that wait for a build."}),
-	}
+	s := &Server{ring: edge.NewRing(ringSize), logs: newFollowers(), changed: newFollowers()}
 	s.Server = edge.New(edge.Deps{
 		Requests: deps.Requests, Serving: deps.Serving, TLS: deps.TLS, Observed: deps.Observed, Logger: deps.Logger,
 		Bodies: map[api.BodyLimit]int64{
@@ -55,18 +50,14 @@ func New(deps Deps, cfg Config) (*Server, error) {
 	}, cfg.Config)
 	s.audit = &audit{s.Server, s.Keys, deps.Audit, deps.Background, deps.Auditor}
 	s.tree = &tree{s.Server, s.audit, deps.Operator, deps.Tree}
-	s.collectors = s.Server.Collectors()
 	if cfg.runs(api.ServiceBuilds) {
-		s.collectors = append(s.collectors, s.parked)
+		s.parked = s.Metrics().Gauge("takt_http_polls_parked").WithLabelValues()
 	} else {
 		deps.Builds = noBuilds{}
 	}
 	s.Handle(slices.DeleteFunc(s.routes(deps, cfg), func(r edge.Route) bool { return !cfg.runs(r.Service) })...)
 	return s, nil
 }
-
-// Collectors returns the server's metrics. Register them once.
-func (s *Server) Collectors() []prometheus.Collector { return s.collectors }
 
 // Audited runs do, and writes what the caller does with it, to what and why, before it and its
 // outcome after it. What the handlers within do gets no entry of its own.

@@ -349,7 +349,7 @@ func TestWrongKeysAreCountedAndLogged(t *testing.T) {
 		[]string{p.entries[0].Actor, p.entries[0].Action, p.entries[0].Outcome})
 	require.NotContains(t, l.String(), "wrong-key")
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(s.Collectors()...)
+	registry.MustRegister(s.Metrics())
 	families, err := registry.Gather()
 	require.NoError(t, err)
 	i := slices.IndexFunc(families, func(f *dto.MetricFamily) bool { return f.GetName() == "takt_http_wrong_keys_total" })

@@ -9,11 +9,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/rs/zerolog"
 
 	"takt/actors/otp"
 	"takt/actors/pubsub"
+	"takt/store/metrics"
 )
 
 const (
@@ -43,21 +43,16 @@ type Telemetry struct {
 func New(logger zerolog.Logger, bus pubsub.Bus) *Telemetry {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	registered := promauto.With(registry)
+	set := &metrics.Set{}
+	registry.MustRegister(set)
 	return &Telemetry{
 		registry: registry,
 		logger:   logger,
 		bus:      bus,
 		events:   make(chan otp.Event, backlog),
-		counted: registered.NewCounterVec(prometheus.CounterOpts{
-			Name: "takt_supervisor_events_total", Help: "Supervision events by kind.",
-		}, []string{"kind"}),
-		restarts: registered.NewCounterVec(prometheus.CounterOpts{
-			Name: "takt_supervisor_restarts_total", Help: "Restarts of supervised children, by the part of the tree.",
-		}, []string{"process"}),
-		dropped: registered.NewCounter(prometheus.CounterOpts{
-			Name: "takt_supervisor_events_dropped_total", Help: "Supervision events that came faster than they could be told.",
-		}),
+		counted:  set.Counter("takt_supervisor_events_total"),
+		restarts: set.Counter("takt_supervisor_restarts_total"),
+		dropped:  set.Counter("takt_supervisor_events_dropped_total").WithLabelValues(),
 	}
 }
 

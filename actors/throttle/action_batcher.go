@@ -23,7 +23,7 @@ type Batcher struct {
 	ref       otp.Ref
 	db        Store
 	portals   *Portals
-	metrics   *metrics
+	metrics   *figures
 	most      int                                            // how many may wait
 	committer atomic.Pointer[batching.Committer[*accepting]] // the actor's; nil before its first start
 }

@@ -21,7 +21,7 @@ type Portals struct {
 	db      Actions
 	hs      *hubspot.Client
 	tokens  *Tokens
-	metrics *metrics
+	metrics *figures
 	cfg     Config
 	started func() // is called at each start of portal_queue_sup
 	// resting says which PortalQueues have nothing to do, and until when: portal →

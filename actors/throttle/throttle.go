@@ -9,6 +9,7 @@ import (
 
 	"takt/actors/otp"
 	"takt/store"
+	"takt/store/metrics"
 )
 
 // Throttle is the handle of the subsystem and its parts. Handles stay valid over restarts
@@ -21,7 +22,7 @@ type Throttle struct {
 	Portals *Portals
 
 	db      Store
-	metrics *metrics
+	metrics *figures
 }
 
 // New returns the handles for the actors that their Specs describe. It starts
@@ -32,7 +33,7 @@ func New(sys *otp.System, deps Deps, cfg Config) *Throttle {
 		call = deps.HubSpot.Timeout()
 	}
 	cfg = cfg.withDefaults(call)
-	m := newMetrics()
+	m := newFigures()
 	ref := func(id string) otp.Ref { return sys.Ref(root + "/" + id) }
 	t := &Throttle{db: deps.Store, metrics: m}
 	t.Tokens = &Tokens{
@@ -44,14 +45,13 @@ func New(sys *otp.System, deps Deps, cfg Config) *Throttle {
 	t.Cache = &Cache{ref: ref("config_cache"), db: deps.Store, bus: deps.Bus, portals: t.Portals}
 	t.Portals.started = t.Resume
 	t.Batcher = &Batcher{ref: ref("action_batcher"), db: deps.Store, portals: t.Portals, metrics: m, most: cfg.MaxBuffered}
+	m.Read(func(show metrics.Show) { show("takt_throttle_actions_buffered", t.Batcher.waiting()) })
 	t.Jobs = &Jobs{db: deps.Store, portals: t.Portals, metrics: m, snooze: cfg.Snooze}
 	return t
 }
 
-// Collectors returns the metrics for registration.
-func (t *Throttle) Collectors() []prometheus.Collector {
-	return t.metrics.collectors(t.Batcher.waiting)
-}
+// Metrics returns the metrics for registration.
+func (t *Throttle) Metrics() prometheus.Collector { return t.metrics }
 
 // Resume serves all queues that have actions on this controller, because it may be the only
 // one. Otherwise their jobs would do that, up to a minute later.

@@ -24,7 +24,7 @@ type Tokens struct {
 	hs      *hubspot.Client
 	app     hubspot.App
 	keys    *seal.Ring
-	metrics *metrics
+	metrics *figures
 	call    time.Duration // the time limit of a call to HubSpot
 
 	installs installs

@@ -58,7 +58,7 @@ func (noticeJob) Kind() string { return "throttle_notice" }
 type Jobs struct {
 	db      Queues
 	portals *Portals
-	metrics *metrics
+	metrics *figures
 	snooze  time.Duration
 }
 

@@ -240,7 +240,7 @@ func (c *controller) assemble(ctx context.Context) error {
 	if c.traces != nil {
 		c.tree.Bus.Subscribe(c.traces.Take, pubsub.BuildUpdated, pubsub.SupervisorEvent)
 	}
-	c.tree.Telemetry.Register(server.Collectors()...)
+	c.tree.Telemetry.Register(server.Metrics())
 	return nil
 }
 

@@ -33,7 +33,7 @@ type Server struct {
 	Config   Config
 	Log      zerolog.Logger
 	Keys     *Keys
-	metrics  serverMetrics
+	metrics  *serverMetrics
 	Observed *metrics.Metrics
 	requests Requests
 	serving  func(ctx context.Context) (end func())

@@ -1,15 +1,16 @@
-// Package metrics is the table of what is observed as it happens. What can be read when
-// it is asked for stands in package actors instead.
+// Package metrics has the table of takt's metrics, from which they are registered,
+// documented (docs/metrics.md) and checked on Grafana's boards. [Metrics] are those that
+// several packages observe; others make theirs from the table with a [Set].
 //
 // # State
 //
-// [Metrics] outlives the actors, so a restart loses no count. Labels have few values:
+// Metrics outlive the actors, so a restart loses no count. Labels have few values:
 // names of statements, states and kinds, and never ids, names of workers, portals or
 // organisations, because anybody may read the metrics.
 //
 // # Failure
 //
-// None: an observation can't fail.
+// An observation can't fail. A metric that is not in the table panics when it is made.
 //
 // # Concurrency
 //
@@ -26,85 +27,60 @@ import (
 	"takt/store"
 )
 
-// Metrics are the metrics of one process. Durations are in seconds.
+// Metrics are metrics of one process. The table says what they mean.
 type Metrics struct {
-	// Statements is how long SQL statements take, by name.
-	Statements      *prometheus.HistogramVec
-	StatementErrors *prometheus.CounterVec
-	ConnectionWait  *prometheus.HistogramVec // no labels
+	Set
 
-	Submitted     *prometheus.CounterVec   // platform
-	Waited        *prometheus.HistogramVec // platform, priority
-	Built         *prometheus.HistogramVec // platform, result
-	Ended         *prometheus.CounterVec   // platform, result
-	AttemptsLost  *prometheus.CounterVec   // reason: store.Lost…
-	CancelTold    *prometheus.HistogramVec // no labels
-	WorkerSteps   *prometheus.CounterVec   // step: store.Step…
-	TokensRotated *prometheus.CounterVec   // no labels
-	TokensRefused *prometheus.CounterVec   // no labels
-	// DuplicateWorkers has no labels.
+	Statements      *prometheus.HistogramVec // statement
+	StatementErrors *prometheus.CounterVec   // statement
+	ConnectionWait  *prometheus.HistogramVec
+
+	Submitted        *prometheus.CounterVec   // platform
+	Waited           *prometheus.HistogramVec // platform, priority
+	Built            *prometheus.HistogramVec // platform, result
+	Ended            *prometheus.CounterVec   // platform, result
+	AttemptsLost     *prometheus.CounterVec   // reason: store.Lost…
+	CancelTold       *prometheus.HistogramVec
+	WorkerSteps      *prometheus.CounterVec // step: store.Step…
+	TokensRotated    *prometheus.CounterVec
+	TokensRefused    *prometheus.CounterVec
 	DuplicateWorkers *prometheus.CounterVec
 
-	Batch       *prometheus.HistogramVec // no labels
-	Transaction *prometheus.HistogramVec // no labels
+	Batch       *prometheus.HistogramVec
+	Transaction *prometheus.HistogramVec
 
 	PlaceWait *prometheus.HistogramVec // pool
 
 	Stored       *prometheus.HistogramVec // operation, kind
 	StorageBytes *prometheus.CounterVec   // operation, kind
 
-	SpansSent    *prometheus.CounterVec // no labels
+	SpansSent    *prometheus.CounterVec
 	SpansDropped *prometheus.CounterVec // reason: full or refused
-
-	all []prometheus.Collector
 }
-
-// Buckets of durations in seconds.
-//
-//nolint:gochecknoglobals // constants
-var (
-	short = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5}
-	long  = []float64{.1, .5, 1, 5, 10, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200}
-)
 
 // New makes the metrics; register them once.
 func New() *Metrics {
 	m := &Metrics{}
-	m.Statements = m.histogram("takt_database_statement_duration_seconds",
-		"Time from sending an SQL statement to the end of its result, by the statement's name.", short, "statement")
-	m.StatementErrors = m.counter("takt_database_statement_errors_total",
-		"SQL statements that failed, by the statement's name.", "statement")
-	m.ConnectionWait = m.histogram("takt_database_connection_wait_seconds",
-		"Time that calls waited for a connection to the database.", short)
-
-	m.Submitted = m.counter("takt_builds_submitted_total", "Builds that were submitted here, by platform.", "platform")
-	m.Waited = m.histogram("takt_build_wait_seconds",
-		"Time from submitting a build to handing it out for the first time, by platform and priority.", long, "platform", "priority")
-	m.Built = m.histogram("takt_build_duration_seconds",
-		"Time from handing a build out to its end, by platform and result.", long, "platform", "result")
-	m.Ended = m.counter("takt_builds_ended_total", "Builds that ended, by platform and result.", "platform", "result")
-	m.AttemptsLost = m.counter("takt_build_attempts_lost_total",
-		"Attempts that ended without a result, by reason: the worker was silent, restarted without the build, unregistered or was deleted, "+
-			"or it could not run the build (command, engine, disk).", "reason")
-	m.CancelTold = m.histogram("takt_build_cancel_seconds", "Time from cancelling a running build to telling its worker to stop.", long)
-	m.WorkerSteps = m.counter("takt_worker_steps_total",
-		"Steps of the lives of workers: registered, offline, drained, resumed, gone, quarantined.", "step")
-	m.TokensRotated = m.counter("takt_worker_tokens_rotated_total", "Worker tokens that were issued in place of an older one.")
-	m.TokensRefused = m.counter("takt_worker_tokens_refused_total", "Requests that were refused because of their worker token.")
-	m.DuplicateWorkers = m.counter("takt_worker_duplicates_refused_total", "Requests that were refused because another process uses the worker's id.")
-
-	m.Batch = m.histogram("takt_queue_batch_polls", "Polls in one assignment transaction.", []float64{1, 2, 4, 8, 16, 32, 64, 128, 256})
-	m.Transaction = m.histogram("takt_queue_transaction_duration_seconds", "Time that assignment transactions took.", short)
-
-	m.PlaceWait = m.histogram("takt_heijunka_wait_seconds", "Time that admitted requests waited for a place, by pool.", short, "pool")
-
-	m.Stored = m.histogram("takt_storage_duration_seconds",
-		"Time to make a file durable (write) or to open it (read), without the client's time, by kind.", short, "operation", "kind")
-	m.StorageBytes = m.counter("takt_storage_bytes_total", "Bytes of the files that were written or opened, by kind.", "operation", "kind")
-
-	m.SpansSent = m.counter("takt_trace_spans_sent_total", "Spans that the collector took.")
-	m.SpansDropped = m.counter("takt_trace_spans_dropped_total",
-		"Spans that were lost, by reason: full, because too many waited for the collector, or refused by it.", "reason")
+	m.Statements = m.Histogram("takt_database_statement_duration_seconds")
+	m.StatementErrors = m.Counter("takt_database_statement_errors_total")
+	m.ConnectionWait = m.Histogram("takt_database_connection_wait_seconds")
+	m.Submitted = m.Counter("takt_builds_submitted_total")
+	m.Waited = m.Histogram("takt_build_wait_seconds")
+	m.Built = m.Histogram("takt_build_duration_seconds")
+	m.Ended = m.Counter("takt_builds_ended_total")
+	m.AttemptsLost = m.Counter("takt_build_attempts_lost_total")
+	m.CancelTold = m.Histogram("takt_build_cancel_seconds")
+	m.WorkerSteps = m.Counter("takt_worker_steps_total")
+	m.TokensRotated = m.Counter("takt_worker_tokens_rotated_total")
+	m.TokensRefused = m.Counter("takt_worker_tokens_refused_total")
+	m.DuplicateWorkers = m.Counter("takt_worker_duplicates_refused_total")
+	m.Batch = m.Histogram("takt_queue_batch_polls")
+	m.Transaction = m.Histogram("takt_queue_transaction_duration_seconds")
+	m.PlaceWait = m.Histogram("takt_heijunka_wait_seconds")
+	m.Stored = m.Histogram("takt_storage_duration_seconds")
+	m.StorageBytes = m.Counter("takt_storage_bytes_total")
+	m.SpansSent = m.Counter("takt_trace_spans_sent_total")
+	m.SpansDropped = m.Counter("takt_trace_spans_dropped_total")
 	m.begin()
 	return m
 }
@@ -142,30 +118,6 @@ func (m *Metrics) BeginBuilds() {
 	}
 	for _, h := range []*prometheus.HistogramVec{m.CancelTold, m.Batch, m.Transaction} {
 		h.WithLabelValues()
-	}
-}
-
-// Collectors returns all metrics.
-func (m *Metrics) Collectors() []prometheus.Collector { return m.all }
-
-func (m *Metrics) counter(name, help string, labels ...string) *prometheus.CounterVec {
-	c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
-	m.all = append(m.all, c)
-	return c
-}
-
-func (m *Metrics) histogram(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
-	h := prometheus.NewHistogramVec(Histogram(name, help, buckets), labels)
-	m.all = append(m.all, h)
-	return h
-}
-
-// Histogram describes a histogram with classic buckets, and with native ones for a
-// Prometheus that asks for them: at most a tenth wide, and few enough to stay small.
-func Histogram(name, help string, buckets []float64) prometheus.HistogramOpts {
-	return prometheus.HistogramOpts{
-		Name: name, Help: help, Buckets: buckets,
-		NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160, NativeHistogramMinResetDuration: time.Hour,
 	}
 }
 

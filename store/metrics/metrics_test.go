@@ -19,7 +19,7 @@ func TestObserve(t *testing.T) {
 	t.Parallel()
 	m := metrics.New()
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(m.Collectors()...)
+	registry.MustRegister(m)
 	id := trace.TraceID{1, 2, 3}
 	in := func(flags trace.TraceFlags) context.Context {
 		return trace.ContextWithSpanContext(t.Context(), trace.NewSpanContext(trace.SpanContextConfig{TraceID: id, SpanID: trace.SpanID{4}, TraceFlags: flags}))

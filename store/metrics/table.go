@@ -1,0 +1,207 @@
+package metrics
+
+import "slices"
+
+// Kind is what a metric is.
+type Kind string
+
+// The kinds.
+const (
+	Counter   Kind = "counter"
+	Gauge     Kind = "gauge"
+	Histogram Kind = "histogram"
+)
+
+// Metric is a row of the table. Buckets are those of a histogram.
+type Metric struct {
+	Name    string
+	Kind    Kind
+	Help    string
+	Labels  []string
+	Buckets []float64
+}
+
+// Group is metrics that belong together.
+type Group struct {
+	Title   string
+	Metrics []Metric
+}
+
+// Find returns the metric of a name.
+func Find(name string) (Metric, bool) {
+	for _, g := range table {
+		if i := slices.IndexFunc(g.Metrics, func(m Metric) bool { return m.Name == name }); i >= 0 {
+			return g.Metrics[i], true
+		}
+	}
+	return Metric{}, false
+}
+
+// Table returns takt's metrics: what is registered, documented and shown on boards.
+func Table() []Group { return table }
+
+//nolint:gochecknoglobals // constants
+var (
+	// Buckets of durations in seconds, of batches of polls, and of actions.
+	short    = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5}
+	long     = []float64{.1, .5, 1, 5, 10, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200}
+	requests = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
+	calls    = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30}
+	polls    = []float64{1, 2, 4, 8, 16, 32, 64, 128, 256}
+	actions  = []float64{1, 2, 5, 10, 20, 50, 100, 200, 500}
+
+	platform = []string{"platform"}
+	reason   = []string{"reason"}
+	process  = []string{"process"}
+	pool     = []string{"pool"}
+)
+
+// table has every metric of takt's own, with what an operator has to know of it.
+var table = []Group{ //nolint:gochecknoglobals // a constant
+	{"Builds", []Metric{
+		{"takt_builds_submitted_total", Counter, "Builds that were submitted here, by platform.", platform, nil},
+		{"takt_build_wait_seconds", Histogram, "Time from submitting a build to handing it out for the first time, by platform and priority.", []string{"platform", "priority"}, long},
+		{"takt_build_duration_seconds", Histogram, "Time from handing a build out to its end, by platform and result.", []string{"platform", "result"}, long},
+		{"takt_builds_ended_total", Counter, "Builds that ended, by platform and result.", []string{"platform", "result"}, nil},
+		{"takt_build_attempts_lost_total", Counter, "Attempts that ended without a result, by reason: the worker was silent, restarted without the build, unregistered or was deleted, or it could not run the build (command, engine, disk).", reason, nil},
+		{"takt_build_cancel_seconds", Histogram, "Time from cancelling a running build to telling its worker to stop.", nil, long},
+	}},
+	{"Workers", []Metric{
+		{"takt_workers", Gauge, "Registered workers by state, as counted in the last minute.", []string{"state"}, nil},
+		{"takt_worker_steps_total", Counter, "Steps of the lives of workers: registered, offline, drained, resumed, gone, quarantined.", []string{"step"}, nil},
+		{"takt_worker_tokens_rotated_total", Counter, "Worker tokens that were issued in place of an older one.", nil, nil},
+		{"takt_worker_tokens_refused_total", Counter, "Requests that were refused because of their worker token.", nil, nil},
+		{"takt_worker_duplicates_refused_total", Counter, "Requests that were refused because another process uses the worker's id.", nil, nil},
+	}},
+	{"Queue", []Metric{
+		{"takt_queue_pending_builds", Gauge, "Builds that wait, as last counted; absent if that was more than 5 s ago.", platform, nil},
+		{"takt_queue_parked_polls", Gauge, "Polls that wait for a build.", nil, nil},
+		{"takt_queue_waiting_polls", Gauge, "Polls that wait for a transaction.", nil, nil},
+		{"takt_queue_batched_polls", Gauge, "Polls in a transaction.", nil, nil},
+		{"takt_queue_sessions", Gauge, "Workers that this controller remembers.", nil, nil},
+		{"takt_queue_idle_polls_total", Counter, "Polls that were answered or parked from memory.", nil, nil},
+		{"takt_queue_transactions_total", Counter, "Assignment transactions.", nil, nil},
+		{"takt_queue_polls_total", Counter, "Polls that were in an assignment transaction.", nil, nil},
+		{"takt_queue_assigned_total", Counter, "Builds handed out for the first time.", nil, nil},
+		{"takt_queue_redelivered_total", Counter, "Builds handed out again, because the reply may have been lost.", nil, nil},
+		{"takt_queue_failed_polls_total", Counter, "Polls that ended with an error.", nil, nil},
+		{"takt_queue_woken_total", Counter, "Wake-ups of parked polls.", nil, nil},
+		{"takt_queue_batch_polls", Histogram, "Polls in one assignment transaction.", nil, polls},
+		{"takt_queue_transaction_duration_seconds", Histogram, "Time that assignment transactions took.", nil, short},
+		{"takt_invariant_violations", Gauge, "Rows of the database that break an invariant, as the last check found; takt audit check names them.", []string{"invariant"}, nil},
+	}},
+	{"Storage", []Metric{
+		{"takt_storage_duration_seconds", Histogram, "Time to make a file durable (write) or to open it (read), without the client's time, by kind.", []string{"operation", "kind"}, short},
+		{"takt_storage_bytes_total", Counter, "Bytes of the files that were written or opened, by kind.", []string{"operation", "kind"}, nil},
+		{"takt_storage_rounds_total", Counter, "Rounds that tidied storage.", nil, nil},
+		{"takt_storage_temporary_removed_total", Counter, "Temporary files and unfinished uploads that were removed.", nil, nil},
+		{"takt_storage_orphans_removed_total", Counter, "Files and objects that were removed, because no row named them.", nil, nil},
+		{"takt_storage_remove_failures_total", Counter, "Files and objects that could not be removed.", nil, nil},
+		{"takt_storage_expired_sources_total", Counter, "Sources that were removed, because they had been kept for long enough.", nil, nil},
+		{"takt_storage_expired_certs_total", Counter, "Certs that were removed, because they had been kept for long enough.", nil, nil},
+		{"takt_storage_expired_results_total", Counter, "Results that were removed, because they had been kept for long enough.", nil, nil},
+		{"takt_storage_expired_logs_total", Counter, "Builds whose logs were removed, because they had been kept for long enough.", nil, nil},
+		{"takt_storage_expired_diagnostics_total", Counter, "Diagnostic reports that were removed, because they had been kept for long enough.", nil, nil},
+		{"takt_storage_copies_owed", Gauge, "Files that are not copied to S3 yet.", nil, nil},
+		{"takt_storage_copies_total", Counter, "Files that were copied to S3 after their upload.", nil, nil},
+		{"takt_storage_copy_failures_total", Counter, "Files that could not be copied although S3 was available.", nil, nil},
+	}},
+	{"HTTP", []Metric{
+		{"takt_http_requests_total", Counter, "Requests answered, by route and class of status.", []string{"method", "route", "status"}, nil},
+		{"takt_http_request_duration_seconds", Histogram, "Time from a request's header to the end of its handler.", []string{"method", "route"}, requests},
+		{"takt_http_requests_running", Gauge, "Requests under way, parked polls included, by domain.", []string{"domain"}, nil},
+		{"takt_http_polls_parked", Gauge, "Polls that wait for a build.", nil, nil},
+		{"takt_http_streams", Gauge, "Streams of server-sent events that are open.", nil, nil},
+		{"takt_http_bodies_drained_total", Counter, "Refused bodies that were read to their end.", nil, nil},
+		{"takt_http_connections_refused_total", Counter, "Connections closed because too many were open.", nil, nil},
+		{"takt_http_wrong_keys_total", Counter, "Requests with a wrong API key or admin key.", nil, nil},
+		{"takt_http_tls_not_after_seconds", Gauge, "When the TLS certificate in use expires, in seconds since 1970.", nil, nil},
+	}},
+	{"Load levelling", []Metric{
+		{"takt_heijunka_load", Gauge, "Requests that are admitted.", nil, nil},
+		{"takt_heijunka_soft_limit", Gauge, "Load from which it is critical.", nil, nil},
+		{"takt_heijunka_hard_limit", Gauge, "Most requests that are admitted.", nil, nil},
+		{"takt_heijunka_headroom", Gauge, "Requests that would still be admitted, by class: those of workers have priority.", []string{"class"}, nil},
+		{"takt_heijunka_level", Gauge, "Level of the load: 0 normal, 1 alert, 2 critical.", nil, nil},
+		{"takt_heijunka_drain_rate", Gauge, "Admitted requests that end per second.", nil, nil},
+		{"takt_heijunka_accepted_total", Counter, "Requests that were admitted.", nil, nil},
+		{"takt_heijunka_rejected_total", Counter, "Requests that were refused, by rule.", []string{"rule"}, nil},
+		{"takt_heijunka_wait_seconds", Histogram, "Time that admitted requests waited for a place, by pool.", pool, short},
+		{"takt_heijunka_balance_coefficient", Gauge, "1 if all pools are used alike, down to 0.", nil, nil},
+		{"takt_heijunka_rebalanced_total", Counter, "Places that were moved between pools.", nil, nil},
+		{"takt_heijunka_spilled_total", Counter, "Requests that went to another pool than their domain's, which was busy.", []string{"domain"}, nil},
+		{"takt_heijunka_burst_demand", Gauge, "Requests per worker, of the last sample.", nil, nil},
+		{"takt_heijunka_burst_baseline", Gauge, "Mean of the last minute's samples of takt_heijunka_burst_demand.", nil, nil},
+		{"takt_heijunka_surge_active", Gauge, "1 during a surge.", nil, nil},
+		{"takt_heijunka_surges_total", Counter, "Surges that began.", nil, nil},
+		{"takt_heijunka_surge_workers_total", Counter, "Workers that surges added.", nil, nil},
+		{"takt_heijunka_surge_cost_total", Counter, "Cost of the surges, as the settings of bursts reckon it.", nil, nil},
+		{"takt_heijunka_pool_workers", Gauge, "Workers of a pool.", pool, nil},
+		{"takt_heijunka_pool_available", Gauge, "Workers that have nothing to do.", pool, nil},
+		{"takt_heijunka_pool_busy", Gauge, "Places that are taken.", pool, nil},
+		{"takt_heijunka_pool_waiting", Gauge, "Requests that wait for a place.", pool, nil},
+		{"takt_heijunka_pool_utilisation", Gauge, "Share of workers that are busy.", pool, nil},
+		{"takt_heijunka_pool_latency_seconds", Gauge, "Mean time that a place was taken, of the last minute.", pool, nil},
+		{"takt_heijunka_pool_error_rate", Gauge, "Share of requests that failed, of the last minute.", pool, nil},
+		{"takt_heijunka_pool_processed_total", Counter, "Requests that gave their place back.", pool, nil},
+		{"takt_heijunka_pool_failed_total", Counter, "Requests that gave their place back and had failed.", pool, nil},
+		{"takt_heijunka_pool_crashed_workers_total", Counter, "Workers that crashed.", pool, nil},
+		{"takt_heijunka_pool_overdue", Gauge, "Requests that run for longer than those of their route may.", pool, nil},
+		{"takt_heijunka_pool_overran_total", Counter, "Requests that ran for longer than those of their route may.", pool, nil},
+		{"takt_heijunka_pool_scalings_total", Counter, "Changes of size by scaling.", pool, nil},
+	}},
+	{"Supervision tree", []Metric{
+		{"takt_ready", Gauge, "1 while work can be done.", nil, nil},
+		{"takt_processes", Gauge, "Running processes of a part of the tree, supervisors included.", process, nil},
+		{"takt_leaked_processes", Gauge, "Abandoned actors and goroutines that still run.", nil, nil},
+		{"takt_process_messages_total", Counter, "Messages that a process has handled since it was started.", process, nil},
+		{"takt_process_busy_seconds_total", Counter, "Time that a process has spent on its messages since it was started.", process, nil},
+		{"takt_process_mailbox_messages", Gauge, "Messages that wait for a process.", process, nil},
+		{"takt_supervisor_events_total", Counter, "Supervision events by kind.", []string{"kind"}, nil},
+		{"takt_supervisor_restarts_total", Counter, "Restarts of supervised children, by the part of the tree.", process, nil},
+		{"takt_supervisor_events_dropped_total", Counter, "Supervision events that came faster than they could be reported.", nil, nil},
+		{"takt_trace_spans_sent_total", Counter, "Spans that the collector took.", nil, nil},
+		{"takt_trace_spans_dropped_total", Counter, "Spans that were lost, by reason: full, because too many waited for the collector, or refused by it.", reason, nil},
+	}},
+	{"Database", []Metric{
+		{"takt_database_statement_duration_seconds", Histogram, "Time from sending an SQL statement to the end of its result, by the statement's name.", []string{"statement"}, short},
+		{"takt_database_statement_errors_total", Counter, "SQL statements that failed, by the statement's name.", []string{"statement"}, nil},
+		{"takt_database_connection_wait_seconds", Histogram, "Time that calls waited for a connection to the database.", nil, short},
+		{"takt_pool_connections", Gauge, "Connections to PostgreSQL.", nil, nil},
+		{"takt_pool_busy_connections", Gauge, "Connections to PostgreSQL in use.", nil, nil},
+		{"takt_vacuum_held_back_seconds", Gauge, "For how long an old snapshot has kept vacuum from its work while the database was written; 0 below a minute.", nil, nil},
+	}},
+	{"Throttle", []Metric{
+		{"takt_throttle_actions_received_total", Counter, "Actions acknowledged durably: new ones and repeats.", []string{"what"}, nil},
+		{"takt_throttle_actions_refused_total", Counter, "Actions not taken, by reason.", reason, nil},
+		{"takt_throttle_actions_finished_total", Counter, "Actions that ended, by how.", []string{"how"}, nil},
+		{"takt_throttle_actions_buffered", Gauge, "Actions that wait for their transaction.", nil, nil},
+		{"takt_throttle_actions_waiting", Gauge, "Actions that wait to be completed, as last counted.", nil, nil},
+		{"takt_throttle_oldest_action_seconds", Gauge, "Age of the oldest action that waits, as last counted.", nil, nil},
+		{"takt_throttle_flush_actions", Histogram, "Actions in one transaction of ActionBatcher.", nil, actions},
+		{"takt_throttle_call_actions", Histogram, "Actions completed by one call.", nil, actions},
+		{"takt_throttle_call_duration_seconds", Histogram, "Calls that complete actions, by what HubSpot's answer means.", []string{"answer"}, calls},
+		{"takt_throttle_action_failures_total", Counter, "Failures of actions to be completed.", nil, nil},
+		{"takt_throttle_actions_held_total", Counter, "Actions held back because they failed several times in a row.", nil, nil},
+		{"takt_throttle_token_refreshes_total", Counter, "Tokens refreshed at HubSpot, by outcome.", []string{"outcome"}, nil},
+		{"takt_throttle_portals", Gauge, "Portals that are served here.", nil, nil},
+		{"takt_throttle_portals_refused_total", Counter, "Portals that were not served because too many were.", nil, nil},
+		{"takt_throttle_jobs_restored_total", Counter, "Queues that had actions and no living job. Should stay 0.", nil, nil},
+	}},
+	{"Deployments", []Metric{
+		{"takt_deployments_active", Gauge, "Deployments that this controller works on.", nil, nil},
+		{"takt_deployments_copying_repositories", Gauge, "Repositories that are being copied.", nil, nil},
+		{"takt_deployments_done_total", Counter, "Repositories that were copied and verified.", nil, nil},
+		{"takt_deployments_failed_total", Counter, "Repositories that could not be copied.", nil, nil},
+		{"takt_deployments_skipped_total", Counter, "Repositories that needed no copying.", nil, nil},
+	}},
+	{"Machine", []Metric{
+		{"takt_host_cpu_seconds_total", Counter, "Processor time of the machine, by mode, summed over its processors.", []string{"mode"}, nil},
+		{"takt_host_memory_bytes", Gauge, "Memory of the machine.", nil, nil},
+		{"takt_host_memory_available_bytes", Gauge, "Memory of the machine that programs could still get.", nil, nil},
+		{"takt_host_disk_read_bytes_total", Counter, "Bytes read from the machine's disks.", nil, nil},
+		{"takt_host_disk_written_bytes_total", Counter, "Bytes written to the machine's disks.", nil, nil},
+		{"takt_host_disk_free_bytes", Gauge, "Free space of the disk that holds the files of builds.", nil, nil},
+		{"takt_host_disk_bytes", Gauge, "Size of the disk that holds the files of builds.", nil, nil},
+	}},
+}
