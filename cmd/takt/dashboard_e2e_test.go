@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/chromedp/cdproto/network"
@@ -19,7 +18,6 @@ import (
 	"takt/cmd/internal/process"
 	"takt/http/api"
 	"takt/http/client"
-	"takt/http/githubtest"
 	"takt/http/hubspottest"
 	"takt/store"
 )
@@ -84,39 +82,6 @@ func TestDashboardFollowsABuildFromSubmitToDownload(t *testing.T) {
 	b.sees("#live-audit", "tester (admin)@127.0.0.1")
 	b.sees("#live-audit", "once more")
 	b.content()
-}
-
-// What a worker sends of itself is on its page: version, diagnostic report (at its start,
-// and at SIGUSR1), and, after 15 s, its machine and the phase of its build.
-func TestDashboardShowsWhatAWorkerReports(t *testing.T) {
-	t.Parallel()
-	s, c, b := show(t)
-	dir := t.TempDir()
-	submit(t, c, zipOf(t, map[string]string{"order.txt": "x"}))
-	w := s.worker(c, "forge-one", fileGate(dir))
-	var machine api.Worker
-	reported := func() bool {
-		list, err := c.Client.Workers(t.Context(), client.WorkerFilter{})
-		require.NoError(t, err)
-		if len(list.Workers) == 0 {
-			return false
-		}
-		machine = list.Workers[0]
-		return machine.Diagnostics != nil
-	}
-	eventually(t, "it reports at its start", reported)
-	b.open("/fleet/" + machine.ID)
-	b.sees(".facts", version())
-	b.sees(".facts", machine.Diagnostics.Status)
-	first := machine.Diagnostics.RunAt
-	require.NoError(t, w.Signal(syscall.SIGUSR1))
-	eventually(t, "it reports on request", func() bool { return reported() && machine.Diagnostics.RunAt > first })
-	eventually(t, "it sends telemetry", func() bool { return reported() && machine.Telemetry != nil })
-	require.Equal(t, "build", machine.Telemetry.Stage)
-	require.NotNil(t, machine.Telemetry.CPUPercent)
-	b.open("/fleet")
-	b.sees("#live-fleet", " MB")
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "go"), nil, 0o600))
 }
 
 // A machine is drained and resumed, a killed worker's build is seen to run again,
@@ -263,40 +228,6 @@ func audited(t *testing.T, c *process.Controller, want ...string) {
 		told = append(told, e.Action+" "+e.Reason)
 	}
 	require.Equal(t, want, told)
-}
-
-// A deployment is paused, resumed, cancelled and retried, and seen to end.
-func TestDashboardSteersADeployment(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	forge, settings := deployer(t, 3)
-	hold := make(chan struct{})
-	forge.Intercept(holdGit(hold))
-	c := s.controller("takt", settings...)
-	b := newBrowser(t, c)
-	b.login(c.APIKey, "tester")
-	b.open("/deployments")
-	b.sees(".empty", "No deployment yet")
-	d, err := c.Client.Deploy(t.Context(), api.DeploymentRequest{DeploymentRequest: store.DeploymentRequest{SourceOrg: "from", TargetOrg: "to"}, Token: githubtest.Token})
-	require.NoError(t, err)
-	b.sees("#d-"+d.ID, "0 of 3")
-	b.do(chromedp.Click("#d-"+d.ID+" a", chromedp.ByQuery), chromedp.WaitVisible("#live-repos", chromedp.ByQuery))
-	b.sees("#live-repos .badge", "pushing")
-	b.submit(`form[action$="/pause"]`, map[string]string{"reason": "office hours"})
-	b.sees("#live-head .badge", "paused")
-	b.submit(`form[action$="/resume"]`, nil)
-	b.sees("#live-head .badge", "running")
-	b.submit(`form[action$="/cancel"]`, map[string]string{"reason": "the wrong one"})
-	b.sees("#live-head .badge", "cancelled")
-	b.sees("#live-repos .badge", "skipped")
-	close(hold)
-	b.submit(`form[action$="/retry"]`, map[string]string{"token": githubtest.Token, "reason": "the right one"})
-	b.sees(".note.good", "What failed is tried again")
-	b.sees("#live-head .badge", "done")
-	b.sees("#live-head", "3 of 3")
-	require.Equal(t, forge.Names("from"), forge.Names("to"))
-	audited(t, c, "retry the right one", "cancel the wrong one", "resume ", "pause office hours")
-	b.content()
 }
 
 // Limits are changed for a time and reset, a pool is scaled and bounded, a surge is

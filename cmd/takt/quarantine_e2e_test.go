@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -25,37 +24,6 @@ func fleetOf(t *testing.T, c *process.Controller) map[string]api.Worker {
 		fleet[w.Name] = w
 	}
 	return fleet
-}
-
-// A branch whose builds fail at once, however often it is submitted, costs no other build
-// its worker.
-func TestABranchThatFailsStopsNoWorker(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	c := s.controller("takt", "TAKT_QUARANTINE=1/100")
-	for i := range 3 {
-		s.worker(c, fmt.Sprintf("worker-%d", i), "sh run.sh")
-	}
-	var ids []string
-	for _, script := range []string{"echo no such type >&2; exit 1", "exit 125", "exit 126", "exit 127"} {
-		for range 3 {
-			ids = append(ids, submit(t, c, zipOf(t, map[string]string{"run.sh": script})))
-		}
-	}
-	for range 3 { // which takt submit would refuse
-		ids = append(ids, submit(t, c, []byte("no zip archive")))
-	}
-	for _, id := range ids {
-		eventually(t, "it fails", func() bool { return status(t, c, id).State == string(store.Failed) })
-		require.Equal(t, 1, status(t, c, id).Attempt)
-	}
-	for name, w := range fleetOf(t, c) {
-		require.Equal(t, "idle", w.State, name)
-	}
-	for range 3 {
-		good := submit(t, c, zipOf(t, map[string]string{"run.sh": `echo app >"$TAKT_OUTPUT"`}))
-		eventually(t, "it completes", func() bool { return status(t, c, good).State == string(store.Completed) })
-	}
 }
 
 // A worker whose container engine fails gives its build back. It is quarantined until an

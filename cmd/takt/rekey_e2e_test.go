@@ -119,55 +119,6 @@ func (s *site) killInTheMiddle(c *process.Controller, settings []string, times i
 	}
 }
 
-// TestRekeyIsKilled takes a machine's only copies of certificates through many
-// kills.
-func TestRekeyIsKilled(t *testing.T) {
-	t.Parallel()
-	const builds, kills = 120, 8
-	s := newSite(t)
-	c := s.controller("takt")
-	var all []certified
-	for n := range builds {
-		b, ok := submitCertified(t.Context(), t, c.URL, c.APIKey, store.Android, n)
-		require.True(t, ok)
-		all = append(all, b)
-	}
-	old, fresh := process.ReadWord(filepath.Join(c.DataDir, "encryption-key")), newKey()
-	settings := ringOf(fresh, old)
-	files := filepath.Join(c.DataDir, "files", "builds")
-	s.killInTheMiddle(c, settings, kills/2, files) // beside a takt that serves with the old key
-	require.NoError(t, c.Stop(t.Context(), patience))
-	s.killInTheMiddle(c, settings, kills/2, files) // which is killed beneath its own database, too
-	c = s.controller("takt", settings...)
-	code, sum := s.rekey(c, settings)
-	require.Zero(t, code)
-	require.Equal(t, builds, sum.Kinds[0].Current)
-	require.Less(t, sum.Kinds[0].Resealed, builds, "it went on where it was killed")
-	code, sum = s.rekey(c, settings)
-	require.Zero(t, code)
-	require.Zero(t, sum.resealed(), "there is nothing to do any more")
-	require.Zero(t, sum.Left)
-	require.NoError(t, c.Stop(t.Context(), patience))
-	p := s.launchRekey(c, ringOf(old))
-	<-p.Done()
-	require.Equal(t, 1, p.ExitCode())
-	require.Contains(t, p.Output(), "this database was sealed with the encryption key")
-
-	c = s.controller("takt", ringOf(fresh)...)
-	s.worker(c, "one", certifiedOrder)
-	for _, b := range all {
-		eventually(t, "build completes", func() bool { return status(t, c, b.id).Status == string(store.Completed) })
-		require.Equal(t, b.want, download(t, c, b.id))
-	}
-	require.NoError(t, os.Remove(filepath.Join(files, all[0].id, "certs.zip")))
-	code, sum = s.rekey(c, ringOf(fresh))
-	require.Equal(t, 1, code)
-	require.Equal(t, 1, sum.Lost)
-	entries, err := c.Client.Audit(t.Context(), 1)
-	require.NoError(t, err)
-	require.Equal(t, "rekey", entries.Entries[0].Action)
-}
-
 // certified is a build with certificates: its result is both files.
 type certified struct {
 	id, want string
@@ -372,6 +323,20 @@ func TestTheKeyIsChangedUnderLoad(t *testing.T) {
 	// What a killed takt rekey or an expired token has held up comes back within a minute.
 	require.Eventually(t, func() bool { return s.hs.Distinct() >= fired+2 }, 2*patience, tick, "all actions are completed")
 	require.Zero(t, s.hs.Refreshes(hookPortal+1))
+	for _, dir := range []string{both[0].DataDir, both[1].DataDir, bucket.Dir} { // the certificates of one build are lost
+		require.NoError(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+			if err == nil && d.Type().IsRegular() && strings.HasPrefix(d.Name(), "certs") && strings.Contains(path, builds[0].id) {
+				err = os.Remove(path)
+			}
+			return err
+		}))
+	}
+	code, sum = s.rekey(both[0], slices.Concat(shared, ringOf(fresh)))
+	require.Equal(t, 1, code)
+	require.Equal(t, 1, sum.Lost)
+	entries, err := both[0].Client.Audit(t.Context(), 1)
+	require.NoError(t, err)
+	require.Equal(t, "rekey", entries.Entries[0].Action)
 	for _, w := range workers {
 		require.NotContains(t, w.Output(), "registering", "nobody was logged out")
 		require.NoError(t, w.Stop(t.Context(), patience))

@@ -1,12 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
-	"fmt"
 	"net/http"
-	"regexp"
 	"slices"
 	"testing"
 	"time"
@@ -14,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"takt/cmd/internal/cli"
 	"takt/cmd/internal/process"
 	"takt/http/api"
 	"takt/http/hubspottest"
@@ -94,51 +89,4 @@ func connect(t *testing.T, c *process.Controller) *pgx.Conn {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close(context.WithoutCancel(t.Context()))) })
 	return db
-}
-
-func TestOperatorsSteerTheThrottle(t *testing.T) {
-	t.Parallel()
-	s := newHookSite(t, hubspottest.Config{RollingLimit: -1})
-	c := s.throttled("takt")
-	require.NoError(t, s.hs.Install(t.Context(), c.URL+"/api/oauth/authorize", c.URL+"/api/oauth/callback", hookPortal))
-	takt := func(args ...string) string {
-		var out, errs bytes.Buffer
-		root := newRootIn(func(name string) (string, bool) {
-			v, ok := map[string]string{"TAKT_URL": c.URL, "TAKT_API_KEY": c.APIKey, "TAKT_ADMIN_KEY": c.AdminKey, "HOME": s.Dir}[name]
-			return v, ok
-		})
-		require.Zero(t, cli.Execute(t.Context(), root, append([]string{"throttle"}, args...), &out, &errs), "%v: %s", args, errs.String())
-		return out.String()
-	}
-	require.Contains(t, takt("config", "62515", "7", "--max", "1", "--unit", "day"), "1 per day")
-	for i := range 3 {
-		require.True(t, s.fire(t.Context(), c.URL, hookPortal, fmt.Sprintf("x%d", i)))
-	}
-	eventually(t, "one is completed", func() bool { return s.hs.Distinct() == 1 })
-	const queue = "queue:62515:0:7:0"
-	eventually(t, "that one is recorded", func() bool { return regexp.MustCompile(queue + ` +2 `).MatchString(takt("queues")) })
-	require.Contains(t, takt("pause", queue, "--reason", "a test"), "paused")
-	require.Contains(t, takt("config", "62515", "7", "--max", "100"), "100 per second")
-	require.NotContains(t, takt("resume", queue), "paused")
-	eventually(t, "all are completed", func() bool { return s.hs.Distinct() == 3 })
-	require.Contains(t, takt("redrive", queue), "tried again: 0\n")
-	eventually(t, "all are counted", func() bool {
-		return regexp.MustCompile(queue + ` +0 +0 +0 +3 `).MatchString(takt("queues"))
-	})
-	var list api.ThrottleConfigs
-	require.NoError(t, json.Unmarshal([]byte(takt("config", "62515", "--json")), &list))
-	require.Len(t, list.Configs, 1)
-	require.Contains(t, takt("config", "62515", "7", "--delete"), "deleted")
-	audit, err := c.Client.Audit(t.Context(), 10)
-	require.NoError(t, err)
-	var actions []string
-	for _, e := range audit.Entries {
-		actions = append(actions, e.Action)
-	}
-	require.Equal(t, []string{"delete rate", "redrive", "resume", "set rate", "pause", "set rate"}, actions)
-}
-
-func eventuallyIn(t *testing.T, limit time.Duration, what string, cond func() bool) {
-	t.Helper()
-	require.Eventually(t, cond, limit, tick, what)
 }

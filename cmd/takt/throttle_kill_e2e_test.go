@@ -33,7 +33,7 @@ type couriers struct {
 	mu   sync.Mutex
 	urls []string // of the controllers, of which any may be asked
 
-	acknowledged, again atomic.Int64
+	again atomic.Int64 // how often one was sent again
 }
 
 func (s *hookSite) couriers(n, room int, urls ...string) *couriers {
@@ -54,7 +54,6 @@ func (c *couriers) carry(ctx context.Context, o errand) {
 		url := c.urls[rand.IntN(len(c.urls))]
 		c.mu.Unlock()
 		if c.s.fire(ctx, url, o.portal, o.id) {
-			c.acknowledged.Add(1)
 			return
 		}
 		c.again.Add(1)
@@ -85,57 +84,6 @@ func after(ctx context.Context, d time.Duration) {
 	}
 }
 
-// TestNoActionIsLostWhenTaktIsKilled kills takt at random moments under 500
-// webhooks a second, while it takes, claims, sends and records.
-func TestNoActionIsLostWhenTaktIsKilled(t *testing.T) {
-	t.Parallel()
-	const kills, speed, most, webhooks = 3, 500, 400, 3000
-	s := newHookSite(t, hubspottest.Config{RollingLimit: -1}, hookPortal+1)
-	c := s.throttled("takt")
-	s.install(c, perSecond(most), hookPortal, hookPortal+1)
-	senders := s.couriers(32, webhooks, c.URL)
-	fired := make(chan struct{})
-	go func() {
-		defer close(fired)
-		pulse := time.NewTicker(10 * time.Millisecond)
-		defer pulse.Stop()
-		for i := range webhooks {
-			if i%(speed/100) == 0 {
-				<-pulse.C
-			}
-			senders.errands <- errand{hookPortal + int64(i%2), fmt.Sprintf("ap-%d", i)}
-		}
-	}()
-	for range kills {
-		after(t.Context(), 200*time.Millisecond+rand.N(time.Second))
-		c.Kill()
-		c = s.throttled("takt")
-		senders.moved(0, c.URL)
-	}
-	<-fired
-	senders.finish()
-	db := connect(t, c)
-	eventuallyIn(t, 3*time.Minute, "nothing waits", func() bool { return waiting(t.Context(), db) == 0 })
-
-	list := s.hs.Completions()
-	completed := map[string]bool{}
-	for _, done := range list {
-		completed[done.CallbackID] = true
-		require.Equal(t, "SUCCESS", done.State)
-	}
-	for i := range webhooks {
-		require.True(t, completed[fmt.Sprintf("ap-%d", i)], "webhook %d was acknowledged, and never completed", i)
-	}
-	require.Len(t, completed, webhooks, "each once, as HubSpot counts callbacks")
-	var rows, ended int
-	require.NoError(t, db.QueryRow(t.Context(), `SELECT count(*), count(*) FILTER (WHERE state = 'completed' AND finished_at IS NOT NULL) FROM action_executions`).Scan(&rows, &ended))
-	require.Equal(t, []int{webhooks, webhooks}, []int{rows, ended})
-	requireRate(t, list, hookPortal, most, time.Second)
-	requireRate(t, list, hookPortal+1, most, time.Second)
-	require.Positive(t, senders.again.Load(), "no kill was noticed")
-	t.Logf("%d acknowledged, %d sent again, %d completions of which %d were repeats", senders.acknowledged.Load(), senders.again.Load(), len(list), len(list)-len(completed))
-}
-
 // requireRate checks that no window of one period has more than the rate allows,
 // repeats included.
 func requireRate(t *testing.T, list []hubspottest.Completion, portal int64, most int, period time.Duration) {
@@ -156,10 +104,10 @@ func ofPortal(list []hubspottest.Completion, portal int64) (out []hubspottest.Co
 // tempo is a portal's rate and how many webhooks it gets.
 type tempo struct{ most, seconds, webhooks int }
 
-// TestNoWindowHasMoreThanTheRateWhoeverIsKilled gives 20 portals random rates and
-// kills two controllers of one database in turn. HubSpot loses replies, and is slow
-// at times.
-func TestNoWindowHasMoreThanTheRateWhoeverIsKilled(t *testing.T) {
+// TestNoActionIsLostOrTooFastWhoeverIsKilled gives 20 portals random rates and kills two
+// controllers of one database in turn, while they take, claim, send and record. HubSpot
+// loses replies, and is slow at times.
+func TestNoActionIsLostOrTooFastWhoeverIsKilled(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -202,18 +150,23 @@ func TestNoWindowHasMoreThanTheRateWhoeverIsKilled(t *testing.T) {
 	senders.moved(0, owner.URL)
 	senders.finish()
 	db := connect(t, owner)
-	eventuallyIn(t, 3*time.Minute, "nothing waits", func() bool { return waiting(t.Context(), db) == 0 })
+	require.Eventually(t, func() bool { return waiting(t.Context(), db) == 0 }, 3*time.Minute, tick, "nothing waits")
 
 	list := s.hs.Completions()
 	for _, portal := range portals {
 		p, distinct := tempi[portal], map[string]bool{}
 		for _, done := range ofPortal(list, portal) {
 			distinct[done.CallbackID] = true
+			require.Equal(t, "SUCCESS", done.State)
 		}
 		require.Len(t, distinct, p.webhooks, "portal %d", portal)
 		requireRate(t, list, portal, p.most, time.Duration(p.seconds)*time.Second)
 	}
-	t.Logf("%d webhooks, %d completions", len(errands), len(list))
+	var rows, ended int
+	require.NoError(t, db.QueryRow(t.Context(), `SELECT count(*), count(*) FILTER (WHERE state = 'completed' AND finished_at IS NOT NULL) FROM action_executions`).Scan(&rows, &ended))
+	require.Equal(t, []int{len(errands), len(errands)}, []int{rows, ended})
+	require.Positive(t, senders.again.Load(), "no kill was noticed")
+	t.Logf("%d webhooks, %d sent again, %d completions", len(errands), senders.again.Load(), len(list))
 }
 
 // moods is what HubSpot does to a portal's first calls.
