@@ -34,16 +34,18 @@ type audit struct {
 
 func (h *audit) routes() []edge.Route {
 	return []edge.Route{
-		edge.On(h.edge, api.ShowAudit, h.list),
+		edge.OnList(h.edge, api.ShowAudit, h.list),
 		edge.On(h.edge, api.CheckInvariants, h.check),
 		edge.On(h.edge, api.RepairInvariants, h.repair),
 	}
 }
 
 // list shows what operators did, newest first.
-func (h *audit) list(ctx context.Context, in api.ShowAuditIn) (api.Audit, error) {
-	entries, err := h.store.List(ctx, in.Limit)
-	return api.Audit{Entries: edge.Each(entries, api.NewAuditEntry)}, err
+func (h *audit) list(_ context.Context, in api.ShowAuditIn) (edge.List, error) {
+	read := func(ctx context.Context, p store.Page) ([]store.AuditEntry, store.Cursor, error) {
+		return h.store.List(ctx, "", p)
+	}
+	return edge.ListOf(in.Limit, in.Cursor, read, api.NewAuditEntry).In("entries", false), nil
 }
 
 // check shows which invariants of the database hold and which do not.

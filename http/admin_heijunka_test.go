@@ -121,7 +121,7 @@ func TestOperatorsSeeAndChangeTheLoad(t *testing.T) {
 		require.Equal(t, 200, r.status, r.body)
 		require.Equal(t, order.want, l.orders[len(l.orders)-1])
 	}
-	entries, err := p.List(t.Context(), 100)
+	entries, _, err := p.List(t.Context(), "", store.Page{Limit: 100})
 	require.NoError(t, err)
 	require.Len(t, entries, 13, "a dry run is no change")
 	require.Equal(t, []string{"rebalance", "heijunka", "why", "done"}, []string{entries[0].Action, entries[0].Target, entries[0].Reason, entries[0].Outcome})
@@ -144,7 +144,7 @@ func TestOperatorsSeeAndChangeTheLoad(t *testing.T) {
 	l.err = store.NewError(store.Conflict, "scaled just now")
 	r = send("POST /pools/fleet/scale", `{"by":1,"reason":"why"}`)
 	require.Equal(t, 409, r.status)
-	entries, err = p.List(t.Context(), 1)
+	entries, _, err = p.List(t.Context(), "", store.Page{Limit: 1})
 	require.NoError(t, err)
 	require.Equal(t, "scaled just now", entries[0].Outcome)
 }

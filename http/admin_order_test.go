@@ -129,12 +129,12 @@ func (p *treeWithOrders) Conclude(_ context.Context, id int64, outcome string) e
 	return nil
 }
 
-func (p *treeWithOrders) List(_ context.Context, limit int) ([]store.AuditEntry, error) {
+func (p *treeWithOrders) List(_ context.Context, _ string, page store.Page) ([]store.AuditEntry, store.Cursor, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	newest := slices.Clone(p.entries)
 	slices.Reverse(newest)
-	return newest[:min(limit, len(newest))], nil
+	return newest[:min(page.Limit, len(newest))], "", nil
 }
 
 // concluded waits until n entries have an outcome.

@@ -18,7 +18,7 @@ type queues struct {
 
 func (h *queues) routes() []edge.Route {
 	return []edge.Route{
-		edge.On(h.edge, api.ShowQueues, h.list),
+		edge.OnList(h.edge, api.ShowQueues, h.list),
 		edge.On(h.edge, api.ShowQueue, h.show),
 		edge.On(h.edge, api.PauseQueue, h.pause),
 		edge.On(h.edge, api.ResumeQueue, h.resume),
@@ -26,9 +26,11 @@ func (h *queues) routes() []edge.Route {
 	}
 }
 
-func (h *queues) list(ctx context.Context, in api.ShowQueuesIn) (api.ThrottleQueues, error) {
-	list, err := h.store.Queues(ctx, int64(in.Portal), in.Limit)
-	return api.ThrottleQueues{Queues: edge.Each(list, api.NewThrottleQueue)}, err
+func (h *queues) list(_ context.Context, in api.ShowQueuesIn) (edge.List, error) {
+	read := func(ctx context.Context, p store.Page) ([]store.QueueStatus, store.Cursor, error) {
+		return h.store.Queues(ctx, in.Portal, true, p)
+	}
+	return edge.ListOf(in.Limit, in.Cursor, read, api.NewThrottleQueue).In("queues", false), nil
 }
 
 func (h *queues) show(ctx context.Context, in api.QueuePath) (api.ThrottleQueue, error) {

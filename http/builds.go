@@ -84,7 +84,7 @@ func (h *builds) list(_ context.Context, in api.BuildFilter) (edge.List, error) 
 	default:
 		f.States = []store.BuildState{v}
 	}
-	items := edge.ListOf(listLimit(in.Limit), h.pages(f), api.NewBuildItem)
+	items := edge.ListOf(in.Limit, in.Cursor, h.pages(f), api.NewBuildItem)
 	if in.Format == "object" {
 		return items.In("builds", true), nil
 	}
@@ -92,18 +92,15 @@ func (h *builds) list(_ context.Context, in api.BuildFilter) (edge.List, error) 
 }
 
 // pages returns what reads the builds of a list.
-func (h *builds) pages(f store.BuildFilter) func(ctx context.Context, last *store.Build, n int) ([]store.Build, error) {
-	return func(ctx context.Context, last *store.Build, n int) ([]store.Build, error) {
-		if f.Limit = n; last != nil {
-			f.Before = last.Seq
-		}
-		return h.store.List(ctx, f)
+func (h *builds) pages(f store.BuildFilter) func(ctx context.Context, p store.Page) ([]store.Build, store.Cursor, error) {
+	return func(ctx context.Context, p store.Page) ([]store.Build, store.Cursor, error) {
+		return h.store.List(ctx, f, p)
 	}
 }
 
-func (h *builds) active(context.Context, api.None) (edge.List, error) {
+func (h *builds) active(_ context.Context, in api.Paging) (edge.List, error) {
 	held := h.pages(store.BuildFilter{States: []store.BuildState{store.Assigned, store.Building}})
-	return edge.ListOf(maxList, held, api.NewActiveBuild).In("builds", false), nil
+	return edge.ListOf(in.Limit, in.Cursor, held, api.NewActiveBuild).In("builds", false), nil
 }
 
 // serveDownload waits for a turn before download. Who shows only a build's token is limited

@@ -51,17 +51,6 @@ type Config struct {
 	TailInterval time.Duration
 }
 
-// maxList is the most that one list shows.
-const maxList = 10_000
-
-// listLimit is how many elements a list has of which limit were asked for, 0 for all.
-func listLimit(limit int) int {
-	if limit == 0 {
-		return maxList
-	}
-	return min(limit, maxList)
-}
-
 // maxRate is the highest rate per second that a quota can count.
 const maxRate = 1_000_000
 

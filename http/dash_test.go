@@ -236,7 +236,7 @@ func TestDashboardActsAreAuditedWithWhoAndWhy(t *testing.T) {
 	require.Equal(t, 303, r.status, r.body)
 	require.Equal(t, "/fleet?done=drain", r.header.Get("Location"), "never elsewhere")
 	require.Contains(t, d.ask("GET", "/fleet/"+w+"?done=drain", nil, nil).body, "draining")
-	entries, err := postgres.NewAudit(d.db).List(t.Context(), 10)
+	entries, _, err := postgres.NewAudit(d.db).List(t.Context(), "", store.Page{Limit: 10})
 	require.NoError(t, err)
 	require.Len(t, entries, 1)
 	require.Equal(t, "tester (api)@127.0.0.1", entries[0].Actor)
@@ -300,7 +300,7 @@ func TestActsReadTheirForms(t *testing.T) {
 			require.Equal(t, []string{act.order}, l.orders)
 		}
 	}
-	entries, err := postgres.NewAudit(d.db).List(t.Context(), 9)
+	entries, _, err := postgres.NewAudit(d.db).List(t.Context(), "", store.Page{Limit: 9})
 	require.NoError(t, err)
 	var told []string
 	for _, e := range entries {
@@ -334,7 +334,7 @@ func TestAnOperatorRequeuesABuildOnItsPage(t *testing.T) {
 	page := d.ask("GET", "/builds/"+s.ID, nil, nil).body
 	require.Contains(t, page, "an operator took it from worker ", "its timeline")
 	require.NotContains(t, page, "/requeue")
-	entries, err := postgres.NewAudit(d.db).List(t.Context(), 1)
+	entries, _, err := postgres.NewAudit(d.db).List(t.Context(), "", store.Page{Limit: 1})
 	require.NoError(t, err)
 	require.Equal(t, []string{"requeue", "build/" + s.ID, "no output", "done"}, []string{entries[0].Action, entries[0].Target, entries[0].Reason, entries[0].Outcome})
 }
@@ -405,11 +405,11 @@ type outage struct {
 	away atomic.Bool
 }
 
-func (o *outage) Fleet(ctx context.Context, f store.FleetFilter) ([]store.FleetRow, map[string]int, error) {
+func (o *outage) Fleet(ctx context.Context, f store.WorkerFilter, p store.Page) ([]store.WorkerDetail, store.Cursor, map[string]int, error) {
 	if o.away.Load() {
-		return nil, nil, store.NewError(store.Unavailable, "The database is not available")
+		return nil, "", nil, store.NewError(store.Unavailable, "The database is not available")
 	}
-	return o.Store.Fleet(ctx, f)
+	return o.Store.Fleet(ctx, f, p)
 }
 
 // While the database is away a page shows what it showed last, or says that it will

@@ -27,7 +27,7 @@ func (h *deployments) routes() []edge.Route {
 	})
 	return []edge.Route{
 		create, follow,
-		edge.On(h.edge, api.ListDeployments, h.list),
+		edge.OnList(h.edge, api.ListDeployments, h.list),
 		edge.On(h.edge, api.ShowDeployment, h.show),
 		edge.On(h.edge, api.CancelDeployment, h.steer("cancel", Deployments.Cancel)),
 		edge.On(h.edge, api.PauseDeployment, h.steer("pause", Deployments.Pause)),
@@ -51,13 +51,17 @@ func (h *deployments) create(ctx context.Context, in *api.DeploymentRequest) (re
 }
 
 // list shows the newest first.
-func (h *deployments) list(ctx context.Context, in api.ListDeploymentsIn) (api.Deployments, error) {
-	list, err := h.store.List(ctx, in.Limit)
-	if err != nil {
-		return api.Deployments{}, err
+func (h *deployments) list(_ context.Context, in api.ListDeploymentsIn) (edge.List, error) {
+	var progress map[string]store.DeploymentProgress // of those that were read last
+	read := func(ctx context.Context, p store.Page) (list []store.Deployment, next store.Cursor, err error) {
+		if list, next, err = h.store.List(ctx, p); err != nil || p.Skip > 0 {
+			return list, next, err
+		}
+		progress, err = h.store.Progress(ctx, edge.Each(list, func(d store.Deployment) string { return d.ID })...)
+		return list, next, err
 	}
-	progress, err := h.store.Progress(ctx, edge.Each(list, func(d store.Deployment) string { return d.ID })...)
-	return api.Deployments{Deployments: edge.Each(list, func(d store.Deployment) api.Deployment { return h.wire(d, progress[d.ID]) })}, err
+	wire := func(d store.Deployment) api.Deployment { return h.wire(d, progress[d.ID]) }
+	return edge.ListOf(in.Limit, in.Cursor, read, wire).In("deployments", false), nil
 }
 
 func (h *deployments) show(ctx context.Context, in api.ShowDeploymentIn) (api.Deployment, error) {

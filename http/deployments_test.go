@@ -281,7 +281,7 @@ func TestOwnCredentialNeedsTheAdminKeyAndIsAudited(t *testing.T) {
 	const body = `{"source_org":"a","target_org":"b","visibility":"public","allow_publish":true}`
 	require.Equal(t, 401, ask("/api/deployments", body, "").status)
 	require.Equal(t, 403, ask("/api/deployments", body, apiKey).status)
-	list, err := db.List(t.Context(), 10)
+	list, _, err := db.List(t.Context(), store.Page{})
 	require.NoError(t, err)
 	require.Empty(t, list)
 
@@ -298,7 +298,7 @@ func TestOwnCredentialNeedsTheAdminKeyAndIsAudited(t *testing.T) {
 	require.Equal(t, 413, ask("/api/deployments/d2/resume", strings.Repeat(" ", 2<<20), "").status)
 	require.Equal(t, 400, ask("/api/deployments/d2/resume", `{"reason":"`+strings.Repeat("x", 1001)+`"}`, "").status)
 
-	entries, err := written.List(t.Context(), 20)
+	entries, _, err := written.List(t.Context(), "", store.Page{Limit: 20})
 	require.NoError(t, err)
 	var lines []string
 	for _, e := range entries {
@@ -333,7 +333,7 @@ func TestOwnCredentialNeedsAnAdminSessionInTheDashboard(t *testing.T) {
 	r := d.login(adminKey, "operator", nil)
 	d.cookie, _, _ = strings.Cut(r.header.Get("Set-Cookie"), ";")
 	require.Equal(t, 303, d.ask("POST", "/deployments/own/pause", url.Values{"reason": {"why"}}, nil).status)
-	entries, err := postgres.NewAudit(d.db).List(t.Context(), 10)
+	entries, _, err := postgres.NewAudit(d.db).List(t.Context(), "", store.Page{Limit: 10})
 	require.NoError(t, err)
 	require.Len(t, entries, 2, "each act once")
 	require.Equal(t, []string{"operator (admin)@127.0.0.1", "pause", "deployment own", "why", "done"},

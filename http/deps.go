@@ -15,10 +15,13 @@ import (
 	"takt/store/metrics"
 )
 
+// Lists are read in pages: each method that returns a part of one also returns the position of
+// its last row, or "" if nothing follows.
+
 // Builds is the store of builds.
 type Builds interface {
 	Find(ctx context.Context, id string) (store.Build, error)
-	List(ctx context.Context, filter store.BuildFilter) ([]store.Build, error)
+	List(ctx context.Context, f store.BuildFilter, p store.Page) ([]store.Build, store.Cursor, error)
 	// Tail returns lines of a log, oldest first, and the build's state at the same
 	// moment.
 	Tail(ctx context.Context, id string, after int64, limit int) (store.Tail, error)
@@ -54,7 +57,8 @@ type Workers interface {
 	Unregister(ctx context.Context, token store.WorkerToken) (store.Departure, error)
 	UnregisterID(ctx context.Context, id string) (store.Departure, error)
 	Find(ctx context.Context, id string) (store.Worker, error)
-	List(ctx context.Context, f store.WorkerFilter) ([]store.WorkerDetail, error)
+	Show(ctx context.Context, id string) (store.WorkerDetail, error)
+	List(ctx context.Context, f store.WorkerFilter, p store.Page) ([]store.WorkerDetail, store.Cursor, error)
 	Drain(ctx context.Context, id string, draining bool) (store.WorkerStatus, error)
 	Delete(ctx context.Context, id string) (store.Departure, error)
 	Report(ctx context.Context, r store.DiagnosticReport, files ...store.Staged) error
@@ -120,7 +124,7 @@ type Operator interface {
 type Audit interface {
 	Append(ctx context.Context, e store.AuditEntry) (id int64, err error)
 	Conclude(ctx context.Context, id int64, outcome string) error
-	List(ctx context.Context, limit int) ([]store.AuditEntry, error)
+	List(ctx context.Context, text string, p store.Page) ([]store.AuditEntry, store.Cursor, error)
 }
 
 // Auditor checks the invariants of the database. With repair it also repairs what it can
@@ -139,7 +143,7 @@ type Heartbeat interface {
 // DeploymentStore stores deployments.
 type DeploymentStore interface {
 	Find(ctx context.Context, id string) (store.Deployment, error)
-	List(ctx context.Context, limit int) ([]store.Deployment, error)
+	List(ctx context.Context, p store.Page) ([]store.Deployment, store.Cursor, error)
 	Progress(ctx context.Context, ids ...string) (map[string]store.DeploymentProgress, error)
 	// Repos returns the repositories that changed at since or later; all if since is
 	// zero.
@@ -194,8 +198,8 @@ type Throttle interface {
 // ThrottleStore stores rates and queues.
 type ThrottleStore interface {
 	Config(ctx context.Context, portal, action int64) (store.ThrottleConfig, error)
-	Configs(ctx context.Context, portal int64) ([]store.ThrottleConfig, error)
-	Queues(ctx context.Context, portal int64, limit int) ([]store.QueueStatus, error)
+	Configs(ctx context.Context, portal int64, p store.Page) ([]store.ThrottleConfig, store.Cursor, error)
+	Queues(ctx context.Context, portal int64, oldest bool, p store.Page) ([]store.QueueStatus, store.Cursor, error)
 	Queue(ctx context.Context, id string) (store.QueueStatus, error)
 	Pause(ctx context.Context, id string, paused bool) error
 	Redrive(ctx context.Context, id string) (int, error)

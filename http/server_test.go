@@ -66,7 +66,7 @@ func newServerWith(tb testing.TB, deps takthttp.Deps, pages dashboard.Store, cha
 	require.NoError(tb, err)
 	s.Handle(dashboard.New(s, dashboard.Deps{
 		Store: pages, History: history, Builds: deps.Builds, Workers: deps.Workers, Heijunka: deps.Heijunka,
-		ThrottleStore: deps.ThrottleStore, DeploymentStore: deps.DeploymentStore, Tree: deps.Tree,
+		ThrottleStore: deps.ThrottleStore, DeploymentStore: deps.DeploymentStore, Audit: deps.Audit, Tree: deps.Tree,
 	}, dashboard.Config{PublicURL: cfg.PublicURL}).Routes()...)
 	return s, l
 }

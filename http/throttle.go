@@ -42,7 +42,7 @@ func (h *throttle) routes() []edge.Route {
 	return []edge.Route{
 		action, authorize, install,
 		edge.OnAs(h.edge, api.SetRate, h.setRate),
-		edge.On(h.edge, api.ListRates, h.listRates),
+		edge.OnList(h.edge, api.ListRates, h.listRates),
 		edge.On(h.edge, api.ShowRate, h.showRate),
 		edge.On(h.edge, api.DeleteRate, h.deleteRate),
 	}
@@ -181,9 +181,11 @@ func (h *throttle) setRate(ctx context.Context, in rate) (api.ThrottleConfig, er
 	return api.NewThrottleConfig(saved), err
 }
 
-func (h *throttle) listRates(ctx context.Context, in api.PortalPath) (api.ThrottleConfigs, error) {
-	list, err := h.store.Configs(ctx, int64(in.PortalID))
-	return api.ThrottleConfigs{Configs: edge.Each(list, api.NewThrottleConfig)}, err
+func (h *throttle) listRates(_ context.Context, in api.ListRatesIn) (edge.List, error) {
+	read := func(ctx context.Context, p store.Page) ([]store.ThrottleConfig, store.Cursor, error) {
+		return h.store.Configs(ctx, int64(in.PortalID), p)
+	}
+	return edge.ListOf(in.Limit, in.Cursor, read, api.NewThrottleConfig).In("configs", false), nil
 }
 
 func (h *throttle) showRate(ctx context.Context, in api.RatePath) (api.ThrottleConfig, error) {

@@ -66,7 +66,7 @@ func TestHostileActionsAreRefusedOrHarmless(t *testing.T) {
 		r = b.send("POST", "/api/hubspot/action", map[string]string{"X-HubSpot-Signature-Version": "v2", header: name}, `{}`)
 		require.Equal(t, 401, r.status, "%s: %.200q", header, name)
 	}
-	list, err := b.pacer.Queues(t.Context(), 0, 1000)
+	list, _, err := b.pacer.Queues(t.Context(), 0, true, store.Page{})
 	require.NoError(t, err)
 	for _, q := range list {
 		require.Equal(t, 4, strings.Count(q.ID, ":"), "%q", q.ID)

@@ -89,7 +89,9 @@ type silentAudit struct{}
 
 func (silentAudit) Append(context.Context, store.AuditEntry) (int64, error) { return 1, nil }
 func (silentAudit) Conclude(context.Context, int64, string) error           { return nil }
-func (silentAudit) List(context.Context, int) ([]store.AuditEntry, error)   { return nil, nil }
+func (silentAudit) List(context.Context, string, store.Page) ([]store.AuditEntry, store.Cursor, error) {
+	return nil, "", nil
+}
 
 func webhook(callback string) hubspottest.Webhook {
 	return hubspottest.Webhook{PortalID: 62515, ActionID: 7, WorkflowID: 3, CallbackID: callback}

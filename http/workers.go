@@ -176,24 +176,15 @@ func (h *workers) requeued(refs []store.BuildRef, why string) {
 
 func (h *workers) list(_ context.Context, in api.WorkerFilter) (edge.List, error) {
 	f := store.WorkerFilter{Status: store.WorkerStatus(in.Status)}
-	read := func(ctx context.Context, last *store.WorkerDetail, n int) ([]store.WorkerDetail, error) {
-		if f.Limit = n; last != nil {
-			f.After = last.Number
-		}
-		return h.store.List(ctx, f)
+	read := func(ctx context.Context, p store.Page) ([]store.WorkerDetail, store.Cursor, error) {
+		return h.store.List(ctx, f, p)
 	}
-	return edge.ListOf(listLimit(in.Limit), read, api.NewWorker).In("workers", true), nil
+	return edge.ListOf(in.Limit, in.Cursor, read, api.NewWorker).In("workers", true), nil
 }
 
 func (h *workers) show(ctx context.Context, in api.WorkerPath) (api.Worker, error) {
-	list, err := h.store.List(ctx, store.WorkerFilter{ID: string(in.ID)})
-	switch {
-	case err != nil:
-		return api.Worker{}, err
-	case len(list) == 0:
-		return api.Worker{}, store.NewError(store.NotFound, "Worker not found")
-	}
-	return api.NewWorker(list[0]), nil
+	w, err := h.store.Show(ctx, string(in.ID))
+	return api.NewWorker(w), err
 }
 
 func (h *workers) stats(ctx context.Context, in api.WorkerPath) (api.WorkerStats, error) {

@@ -1,18 +1,12 @@
 package http_test
 
 import (
-	"context"
-	"errors"
-	"io"
-	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	takthttp "takt/http"
 	"takt/http/api"
-	"takt/store"
 )
 
 func TestRegister(t *testing.T) {
@@ -162,86 +156,4 @@ func TestWhatTheAPIKeyChangesIsAudited(t *testing.T) {
 		"delete rate 1/2: done", "set rate 1/2: done", "delete worker nobody: Worker not found",
 		"resume worker " + w.ID + ": done", "drain worker " + w.ID + ": done",
 	}, got)
-}
-
-// paged is a store of workers whose pages after the first wait for gate, and fail if it
-// says so.
-type paged struct {
-	takthttp.Workers
-	gate chan error
-}
-
-func (p paged) List(ctx context.Context, f store.WorkerFilter) ([]store.WorkerDetail, error) {
-	if f.Limit > 200 {
-		return nil, errors.New("so many rows at once")
-	}
-	if f.After > 0 {
-		if err := <-p.gate; err != nil {
-			return nil, err
-		}
-	}
-	return p.Workers.List(ctx, f)
-}
-
-// A long list is sent while it is read, page by page, and is complete; one that can't be
-// read to its end is cut off.
-func TestLongListsAreSentPageByPage(t *testing.T) {
-	t.Parallel()
-	gate := make(chan error, 10)
-	b := setupWith(t, func(d *takthttp.Deps) { d.Workers = paged{d.Workers, gate} })
-	_, err := b.pool.Exec(t.Context(), `WITH n AS (SELECT 'w' || i AS id FROM generate_series(1, 450) i),
-		d AS (INSERT INTO worker_details (worker_id, name, capabilities) SELECT id, id, '{}' FROM n)
-		INSERT INTO workers (id, slots) SELECT id, 1 FROM n`)
-	require.NoError(t, err)
-	begin := func() (*http.Response, string) {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.url+"/api/workers", http.NoBody)
-		require.NoError(t, err)
-		req.Header.Set("X-API-Key", apiKey)
-		resp, err := b.client.Transport.RoundTrip(req)
-		require.NoError(t, err)
-		require.Equal(t, 200, resp.StatusCode)
-		const head = `{"workers":[{"id":"w`
-		got := make([]byte, len(head))
-		_, err = io.ReadFull(resp.Body, got)
-		require.NoError(t, err, "it comes before the second page was read")
-		require.Equal(t, head, string(got)) //nolint:testifylint // a part of JSON
-		return resp, head
-	}
-	b.client = browserClient(t) // the other one reads all of a reply
-	resp, head := begin()
-	gate <- nil
-	gate <- nil
-	rest, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
-	list := decode[api.WorkerList](t, reply{body: head + string(rest)})
-	require.Equal(t, 450, list.Total)
-	ids := map[string]bool{}
-	for _, w := range list.Workers {
-		ids[w.ID] = true
-	}
-	require.Len(t, ids, 450, "each once")
-
-	resp, _ = begin()
-	gate <- errors.New("the database has gone")
-	_, err = io.ReadAll(resp.Body)
-	require.ErrorIs(t, err, io.ErrUnexpectedEOF, "nobody takes a part for all of it")
-	require.NoError(t, resp.Body.Close())
-
-	require.Len(t, decode[api.WorkerList](t, b.send("GET", "/api/workers?limit=7", key(), "")).Workers, 7)
-	gate <- nil
-	require.Len(t, decode[api.WorkerList](t, b.send("GET", "/api/workers?limit=207", key(), "")).Workers, 207)
-	require.Len(t, decode[api.WorkerList](t, b.send("GET", "/api/workers?limit=200", key(), "")).Workers, 200)
-
-	_, err = b.pool.Exec(t.Context(), `WITH n AS (
-			INSERT INTO builds (id, platform, token_hash, state, worker_id) SELECT 'b' || i, 'ios', '\x00', 'building', 'w1' FROM generate_series(1, 410) i RETURNING id, seq)
-		INSERT INTO build_ids SELECT id, seq FROM n`)
-	require.NoError(t, err)
-	builds := decode[[]api.BuildItem](t, b.send("GET", "/api/builds", key(), ""))
-	require.Len(t, builds, 410)
-	require.Equal(t, []string{"b410", "b1"}, []string{builds[0].ID, builds[409].ID})
-	object := decode[api.BuildList](t, b.send("GET", "/api/builds?format=object&limit=400", key(), ""))
-	require.Equal(t, 400, object.Total)
-	require.Equal(t, builds[:400], object.Builds)
-	require.Len(t, decode[api.ActiveBuilds](t, b.send("GET", "/api/builds/active", key(), "")).Builds, 410)
 }

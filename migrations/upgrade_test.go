@@ -109,7 +109,7 @@ func works(t *testing.T, db *postgres.DB) {
 	t.Helper()
 	ctx := t.Context()
 	builds, workers := postgres.NewBuilds(db, postgres.BuildsConfig{}), postgres.NewWorkers(db)
-	list, err := builds.List(ctx, store.BuildFilter{Limit: 10})
+	list, _, err := builds.List(ctx, store.BuildFilter{}, store.Page{})
 	require.NoError(t, err)
 	states := map[string]store.BuildState{}
 	for _, b := range list {
@@ -155,11 +155,11 @@ func works(t *testing.T, db *postgres.DB) {
 	require.NoError(t, err)
 	require.Len(t, claims.Claims, 1)
 	require.Len(t, claims.Claims[0].Actions, 2)
-	status, err := postgres.NewDashboard(db).Queues(ctx, 62515, store.QueueStatus{}, 10)
+	status, _, err := throttle.Queues(ctx, 62515, true, store.Page{})
 	require.NoError(t, err)
 	require.Equal(t, name, status[0].ID)
 	require.Equal(t, 2, status[0].InFlight)
-	repos, err := postgres.NewDashboard(db).Repos(ctx, "2bvk3b3cdwfslmm3", store.DeploymentRepo{}, 10)
+	repos, _, err := postgres.NewDashboard(db).Repos(ctx, "2bvk3b3cdwfslmm3", store.Page{})
 	require.NoError(t, err)
 	require.Len(t, repos, 2)
 	timeouts, ok, err := queue.Timeouts(ctx)

@@ -141,15 +141,15 @@ type Submission struct {
 	RetryOf string
 }
 
-// BuildFilter selects builds; empty fields match all. Newest first.
+// BuildFilter selects builds; empty fields match all.
 type BuildFilter struct {
 	States   []BuildState
 	Platform Platform
 	WorkerID string
-	// Before is the Seq of the last build of the page before; 0 begins with the newest.
-	Before int64
-	// Limit is the most to return; 0 means all.
-	Limit int
+	// Label and Value select builds with this label.
+	Label, Value string
+	// Since and Until bound the time of submission.
+	Since, Until time.Time
 }
 
 // Result is what a worker reports at the end of a build.

@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// The types below are what the dashboard shows. Their lists are read in pages; a page
-// starts after the last row of the previous page.
+// The types below are what the dashboard shows, and how lists are selected.
 
 // The states of a worker as operators see it: its status, unless it gets no builds for
 // another reason.
@@ -16,27 +15,17 @@ const (
 	WorkerCritical    = "critical"
 )
 
-// FleetFilter selects workers and orders them; empty fields match all.
-type FleetFilter struct {
+// WorkerFilter selects workers and orders them; empty fields match all.
+type WorkerFilter struct {
+	Status WorkerStatus
 	// Name is a part of the name, or the id.
 	Name string
-	// State is a WorkerStatus or one of the constants above.
+	// State is as in WorkerDetail.
 	State    string
 	Platform Platform
-	// Sort is name, state, used, success or seen.
+	// Sort is name, state, used, success or seen; "" is the order of their first
+	// registrations.
 	Sort string
-	// AfterKey and AfterID are those of the last row of the previous page.
-	AfterKey, AfterID string
-	Limit             int
-}
-
-// FleetRow is a worker in a list.
-type FleetRow struct {
-	WorkerDetail
-	// State is as in FleetFilter.
-	State string
-	// Key is the value by which the list is sorted.
-	Key string
 }
 
 // FleetSummary counts the workers that take one platform.
@@ -87,19 +76,6 @@ type Durations struct {
 	Quarter, Median, Most, Ninth time.Duration
 }
 
-// BuildSearch selects builds, newest first; empty fields match all.
-type BuildSearch struct {
-	States   []BuildState
-	Platform Platform
-	// Label and Value select builds with this label.
-	Label, Value string
-	// Since and Until bound the time of submission.
-	Since, Until time.Time
-	// Before is the last build of the previous page.
-	Before string
-	Limit  int
-}
-
 // Milestone is a step in a build's life, read from a line that takt wrote into its log.
 type Milestone struct {
 	At   time.Time
@@ -109,15 +85,6 @@ type Milestone struct {
 	WorkerID, WorkerName string
 	Attempt              int
 	Facts                LineFacts
-}
-
-// AuditFilter selects entries, newest first.
-type AuditFilter struct {
-	// Text is a part of the actor, the action or the target; "" matches all.
-	Text string
-	// Before is the last entry of the previous page; 0 for the first page.
-	Before int64
-	Limit  int
 }
 
 // Pulse is how busy the queue is at one moment.

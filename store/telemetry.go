@@ -102,14 +102,8 @@ type WorkerDetail struct {
 	DiagnosedAt time.Time
 	// Finding is the message of the first check that failed, else of the first that warns.
 	Finding string
-}
-
-// WorkerFilter selects workers; empty fields match all.
-type WorkerFilter struct {
-	ID     string
-	Status WorkerStatus
-	// After is the number of the last worker of the page before; 0 begins with the oldest.
-	After int64
-	// Limit is the most to return; 0 means all.
-	Limit int
+	// State is the status, unless the worker gets no builds for another reason.
+	State string
+	// Key is the value by which a list is sorted.
+	Key string
 }

@@ -252,6 +252,8 @@ type QueueStatus struct {
 	Paused    bool
 	// RunnerAt is when a runner last reported that it serves the queue.
 	RunnerAt time.Time
+	// Key is the value by which a list is sorted.
+	Key int64
 }
 
 // SealedTokens are a portal's OAuth tokens as they are stored.

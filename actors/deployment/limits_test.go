@@ -163,7 +163,7 @@ func TestOwnCredentialIsForOperatorsAndListedPairs(t *testing.T) {
 		_, err := b.d.Start(ctx, c.r, "", c.operator)
 		require.Equal(t, c.want, store.CodeOf(err), "%+v", c)
 	}
-	all, err := b.db.List(ctx, 10)
+	all, _, err := b.db.List(ctx, store.Page{})
 	require.NoError(t, err)
 	require.Empty(t, all)
 

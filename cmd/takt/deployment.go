@@ -91,7 +91,7 @@ func newDeploymentsCommand(env environment) *cobra.Command {
 				}
 			})
 		})
-	cmd.Flags().IntVarP(&limit, "limit", "n", 50, "at most so many")
+	cmd.Flags().IntVarP(&limit, "limit", "n", 50, "at most so many; 0 for all")
 	return cmd
 }
 

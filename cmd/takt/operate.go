@@ -39,7 +39,7 @@ func newAuditCommand(env environment) *cobra.Command {
 			}
 		})
 	})
-	cmd.Flags().IntVarP(&limit, "limit", "n", 50, "at most so many, up to 1000")
+	cmd.Flags().IntVarP(&limit, "limit", "n", 50, "at most so many; 0 for all")
 	cmd.AddCommand(newAuditCheckCommand(env))
 	return cmd
 }

@@ -42,11 +42,8 @@ func newQueuesCommand(env environment) *cobra.Command {
 		Long:  "Show queues, those with the oldest waiting action first. Needs the admin key in TAKT_ADMIN_KEY.",
 	}
 	cmd.Flags().Int64Var(&portal, "portal", 0, "only those of this portal")
-	cmd.Flags().IntVarP(&limit, "limit", "n", 100, "at most so many, up to 1000")
+	cmd.Flags().IntVarP(&limit, "limit", "n", 100, "at most so many; 0 for all")
 	return ask(env, cmd, func(ctx context.Context, c *client.Client, _ []string) (api.ThrottleQueues, error) {
-		if limit < 1 || limit > 1000 {
-			return api.ThrottleQueues{}, cli.Usage("--limit must be 1 to 1000")
-		}
 		if portal < 0 || portal == 0 && cmd.Flags().Changed("portal") {
 			return api.ThrottleQueues{}, cli.Usage("--portal must be a positive whole number")
 		}

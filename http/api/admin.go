@@ -114,6 +114,7 @@ type Reason struct {
 // ShowAuditIn is the input of ShowAudit.
 type ShowAuditIn struct {
 	Limit int `query:"limit" min:"1" max:"1000" default:"100"`
+	Continue
 }
 
 // TakeProfileIn is the input of TakeProfile.
@@ -159,7 +160,7 @@ var TakeProfile = declare[TakeProfileIn, None](Route{
 // ShowAudit is GET /admin/audit.
 var ShowAudit = declare[ShowAuditIn, Audit](Route{
 	ID: "showAudit", Method: "GET", Path: "/admin/audit",
-	Tag: "operators", Access: AdminKey, Class: Ops,
+	Tag: "operators", Access: AdminKey, Class: Ops, Headers: paged,
 	Summary: "Show what operators did, newest first",
 })
 

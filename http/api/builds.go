@@ -158,7 +158,9 @@ type BuildFilter struct {
 	Status   string `query:"status" enum:"pending,assigned,building,completed,failed,cancelled" invalid:"Invalid status"`
 	Platform string `query:"platform" enum:"ios,android" invalid:"Valid platform required (ios|android)"`
 	WorkerID string `query:"worker_id" schema:"ID" invalid:"Invalid worker_id"`
-	Limit    int    `query:"limit" min:"1"`
+	// Limit is the most to return, 10,000 without one.
+	Limit int `query:"limit" min:"1"`
+	Continue
 	// Format is array or object.
 	Format string `query:"format" values:"array,object"`
 }
@@ -218,7 +220,7 @@ var SubmitBuild = declare[SubmitBuildIn, Submitted](Route{
 var ListBuilds = declare[BuildFilter, []BuildItem](Route{
 	ID: "listBuilds", Method: "GET", Path: "/api/builds",
 	Service: ServiceBuilds, Tag: "builds", Access: APIKey, Class: Query,
-	Says: "A bare array; with `format=object` an object.", Sends: []any{[]BuildItem{}, BuildList{}},
+	Says: "A bare array; with `format=object` an object.", Headers: paged, Sends: []any{[]BuildItem{}, BuildList{}},
 	Summary: "List builds, newest first",
 })
 
@@ -233,9 +235,9 @@ var SubmitBuildLegacy = declare[SubmitBuildIn, Submitted](Route{
 })
 
 // ListActiveBuilds is GET /api/builds/active.
-var ListActiveBuilds = declare[None, ActiveBuilds](Route{
+var ListActiveBuilds = declare[Paging, ActiveBuilds](Route{
 	ID: "listActiveBuilds", Method: "GET", Path: "/api/builds/active",
-	Service: ServiceBuilds, Tag: "builds", Access: APIKey, Class: Query,
+	Service: ServiceBuilds, Tag: "builds", Access: APIKey, Class: Query, Headers: paged,
 	Summary: "List the builds that workers hold",
 })
 

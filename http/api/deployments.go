@@ -151,6 +151,7 @@ type DeploymentRetried struct {
 // ListDeploymentsIn is the input of ListDeployments.
 type ListDeploymentsIn struct {
 	Limit int `query:"limit" min:"1" max:"500" default:"50"`
+	Continue
 }
 
 // DeploymentPath is the input of endpoints that need a deployment's id only.
@@ -187,7 +188,7 @@ type RetryDeploymentIn struct {
 // ListDeployments is GET /api/deployments.
 var ListDeployments = declare[ListDeploymentsIn, Deployments](Route{
 	ID: "listDeployments", Method: "GET", Path: "/api/deployments",
-	Service: ServiceDeployments, Tag: "deployments", Access: APIKey, Class: Query,
+	Service: ServiceDeployments, Tag: "deployments", Access: APIKey, Class: Query, Headers: paged,
 	Summary: "List deployments, newest first",
 })
 

@@ -31,6 +31,22 @@ type Identifier interface {
 	Kind() string
 }
 
+// Paging selects a page of a long list.
+type Paging struct {
+	// Limit is the most to return, 10,000 without one.
+	Limit int `query:"limit" min:"1"`
+	Continue
+}
+
+// Continue begins a list where the previous page ended.
+type Continue struct {
+	// Cursor is that of the previous page's Link header.
+	Cursor string `query:"cursor"`
+}
+
+// paged are the headers of a list.
+var paged = []string{"Link"} //nolint:gochecknoglobals // a constant
+
 // param is one parameter of an endpoint: a field of its input.
 type param struct {
 	field    []int

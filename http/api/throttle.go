@@ -154,9 +154,10 @@ type InstallPortalIn struct {
 	Code  string `query:"code" required:"true"`
 }
 
-// PortalPath is the input of ListRates.
-type PortalPath struct {
+// ListRatesIn is the input of ListRates.
+type ListRatesIn struct {
 	PortalID HubSpotID `path:"portal_id"`
+	Paging
 }
 
 // RatePath is the input of ShowRate and DeleteRate.
@@ -169,6 +170,7 @@ type RatePath struct {
 type ShowQueuesIn struct {
 	Portal int64 `query:"portal" min:"1" invalid:"portal must be a positive integer"`
 	Limit  int   `query:"limit" min:"1" max:"1000" default:"100"`
+	Continue
 }
 
 // QueuePath is the input of ShowQueue.
@@ -217,9 +219,9 @@ var SetRate = declare[ThrottleConfig, ThrottleConfig](Route{
 })
 
 // ListRates is GET /api/config/:portal_id.
-var ListRates = declare[PortalPath, ThrottleConfigs](Route{
+var ListRates = declare[ListRatesIn, ThrottleConfigs](Route{
 	ID: "listRates", Method: "GET", Path: "/api/config/:portal_id",
-	Service: ServiceThrottle, Tag: "throttle", Access: APIKey, Class: Query,
+	Service: ServiceThrottle, Tag: "throttle", Access: APIKey, Class: Query, Headers: paged,
 	Summary: "List a portal's rates",
 })
 
@@ -240,7 +242,7 @@ var DeleteRate = declare[RatePath, None](Route{
 // ShowQueues is GET /admin/throttle/queues.
 var ShowQueues = declare[ShowQueuesIn, ThrottleQueues](Route{
 	ID: "showQueues", Method: "GET", Path: "/admin/throttle/queues",
-	Service: ServiceThrottle, Tag: "operators", Access: AdminKey, Class: Ops,
+	Service: ServiceThrottle, Tag: "operators", Access: AdminKey, Class: Ops, Headers: paged,
 	Summary: "Show queues, those with the oldest waiting action first",
 })
 

@@ -244,7 +244,9 @@ type WorkerOrder struct {
 // WorkerFilter selects workers.
 type WorkerFilter struct {
 	Status string `query:"status" enum:"idle,building,offline" invalid:"Invalid status"`
-	Limit  int    `query:"limit" min:"1"`
+	// Limit is the most to return, 10,000 without one.
+	Limit int `query:"limit" min:"1"`
+	Continue
 }
 
 // RegisterWorker is POST /api/workers/register.
@@ -272,7 +274,7 @@ var UnregisterWorkerByID = declare[WorkerPath, Unregistered](Route{
 // ListWorkers is GET /api/workers.
 var ListWorkers = declare[WorkerFilter, WorkerList](Route{
 	ID: "listWorkers", Method: "GET", Path: "/api/workers",
-	Service: ServiceBuilds, Tag: "workers", Access: APIKey, Class: Query,
+	Service: ServiceBuilds, Tag: "workers", Access: APIKey, Class: Query, Headers: paged,
 	Summary: "List workers, oldest first",
 })
 

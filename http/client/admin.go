@@ -120,10 +120,12 @@ func (c *Client) SetHeartbeat(ctx context.Context, h api.HeartbeatSettings) (api
 	return Call(ctx, c, api.ChangeTimeouts, h)
 }
 
-// Audit returns what operators did, newest first; limit 0 means the
-// controller's default. Safe to repeat.
+// Audit returns what operators did, newest first; limit 0 means all. Safe to repeat.
 func (c *Client) Audit(ctx context.Context, limit int) (api.Audit, error) {
-	return Call(ctx, c, api.ShowAudit, api.ShowAuditIn{Limit: limit})
+	entries, err := pages(ctx, c, api.ShowAudit, limit, 1000, func(limit int, from api.Continue) api.ShowAuditIn {
+		return api.ShowAuditIn{Limit: limit, Continue: from}
+	}, func(out api.Audit) []api.AuditEntry { return out.Entries })
+	return api.Audit{Entries: entries}, err
 }
 
 // CheckInvariants checks the database's invariants and returns the results. With a

@@ -64,13 +64,12 @@ func (c *Client) Status(ctx context.Context, buildID string, auth BuildAuth) (ap
 // Filter selects builds; empty members match all.
 type Filter = api.BuildFilter
 
-// List returns builds, newest first. Safe to repeat.
+// List returns builds, newest first; limit 0 means all. Safe to repeat.
 func (c *Client) List(ctx context.Context, f Filter) ([]api.BuildItem, error) {
-	out, err := Call(ctx, c, api.ListBuilds, f)
-	if f.Limit > 0 && len(out) > f.Limit {
-		out = out[:f.Limit] // the controller may ignore the limit
-	}
-	return out, err
+	return pages(ctx, c, api.ListBuilds, f.Limit, 0, func(limit int, from api.Continue) Filter {
+		f.Limit, f.Continue = limit, from
+		return f
+	}, func(out []api.BuildItem) []api.BuildItem { return out })
 }
 
 // Statistics returns the number of builds in each state. Safe to repeat.

@@ -35,6 +35,8 @@ type call struct {
 	boundary string
 	// extra is added to CallTimeout.
 	extra time.Duration
+	// next, if it is not nil, receives the cursor of a list's next page.
+	next *string
 	// err is why the call can't be made.
 	err error
 }
@@ -133,6 +135,9 @@ func ask[T any](ctx context.Context, c *Client, cl call) (out T, err error) {
 	resp, err := c.send(ctx, inner, cl)
 	if err != nil {
 		return out, err
+	}
+	if cl.next != nil {
+		*cl.next = nextCursor(resp.Header)
 	}
 	err = decode(ctx, inner, cl, resp, &out)
 	return out, err

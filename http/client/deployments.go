@@ -14,11 +14,11 @@ func (c *Client) Deploy(ctx context.Context, r api.DeploymentRequest) (api.Deplo
 	return ask[api.Deployment](ctx, c, cl)
 }
 
-// Deployments lists the newest deployments; limit 0 means the controller's
-// default. Safe to repeat.
+// Deployments lists the newest deployments; limit 0 means all. Safe to repeat.
 func (c *Client) Deployments(ctx context.Context, limit int) ([]api.Deployment, error) {
-	out, err := Call(ctx, c, api.ListDeployments, api.ListDeploymentsIn{Limit: limit})
-	return out.Deployments, err
+	return pages(ctx, c, api.ListDeployments, limit, 500, func(limit int, from api.Continue) api.ListDeploymentsIn {
+		return api.ListDeploymentsIn{Limit: limit, Continue: from}
+	}, func(out api.Deployments) []api.Deployment { return out.Deployments })
 }
 
 // Deployment returns a deployment, with its repositories if repos is set. Safe to

@@ -18,7 +18,10 @@ func (c *Client) Throttle(ctx context.Context, portal, action int64) (api.Thrott
 
 // Throttles returns a portal's rates. Safe to repeat.
 func (c *Client) Throttles(ctx context.Context, portal int64) (api.ThrottleConfigs, error) {
-	return Call(ctx, c, api.ListRates, api.PortalPath{PortalID: api.HubSpotID(portal)})
+	list, err := pages(ctx, c, api.ListRates, 0, 0, func(limit int, from api.Continue) api.ListRatesIn {
+		return api.ListRatesIn{PortalID: api.HubSpotID(portal), Paging: api.Paging{Limit: limit, Continue: from}}
+	}, func(out api.ThrottleConfigs) []api.ThrottleConfig { return out.Configs })
+	return api.ThrottleConfigs{Configs: list}, err
 }
 
 // DeleteThrottle deletes a rate. New actions are refused; waiting actions keep their
@@ -32,10 +35,13 @@ func rate(portal, action int64) api.RatePath {
 	return api.RatePath{PortalID: api.HubSpotID(portal), ActionID: api.HubSpotID(action)}
 }
 
-// ThrottleQueues returns queues, the one with the oldest waiting action first. A
-// portal other than 0 selects its queues only. Safe to repeat.
+// ThrottleQueues returns queues, the one with the oldest waiting action first; limit 0 means
+// all. A portal other than 0 selects its queues only. Safe to repeat.
 func (c *Client) ThrottleQueues(ctx context.Context, portal int64, limit int) (api.ThrottleQueues, error) {
-	return Call(ctx, c, api.ShowQueues, api.ShowQueuesIn{Portal: portal, Limit: limit})
+	list, err := pages(ctx, c, api.ShowQueues, limit, 1000, func(limit int, from api.Continue) api.ShowQueuesIn {
+		return api.ShowQueuesIn{Portal: portal, Limit: limit, Continue: from}
+	}, func(out api.ThrottleQueues) []api.ThrottleQueue { return out.Queues })
+	return api.ThrottleQueues{Queues: list}, err
 }
 
 // PauseQueue pauses or resumes a queue. Safe to repeat.

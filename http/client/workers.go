@@ -128,9 +128,13 @@ func (c *Client) FailBuild(ctx context.Context, buildID, reason string) (api.Upl
 // WorkerFilter selects workers; empty members match all.
 type WorkerFilter = api.WorkerFilter
 
-// Workers lists the fleet, the oldest first. Safe to repeat.
+// Workers lists the fleet, the oldest first; limit 0 means all. Safe to repeat.
 func (c *Client) Workers(ctx context.Context, f WorkerFilter) (api.WorkerList, error) {
-	return Call(ctx, c, api.ListWorkers, f)
+	list, err := pages(ctx, c, api.ListWorkers, f.Limit, 0, func(limit int, from api.Continue) WorkerFilter {
+		f.Limit, f.Continue = limit, from
+		return f
+	}, func(out api.WorkerList) []api.Worker { return out.Workers })
+	return api.WorkerList{Workers: list, Total: len(list)}, err
 }
 
 // Worker returns one worker. Safe to repeat.

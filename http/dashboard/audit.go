@@ -2,10 +2,8 @@ package dashboard
 
 import (
 	"context"
-	"strconv"
 	"strings"
 
-	"takt/http/edge"
 	"takt/store"
 )
 
@@ -16,19 +14,6 @@ type auditData struct {
 }
 
 func (d *Dashboard) loadAudit(ctx context.Context, v *view) (any, error) {
-	before, err := edge.Sequence("before", v.Get("before"))
-	if err != nil {
-		return nil, err
-	}
-	entries, err := d.deps.Store.Audit(ctx, store.AuditFilter{Text: store.Text(strings.TrimSpace(v.Get("q"))), Before: before, Limit: pageRows + 1})
-	if err != nil {
-		return nil, err
-	}
-	data := auditData{}
-	if len(entries) > pageRows {
-		entries = entries[:pageRows]
-		data.Next = v.With("before", strconv.FormatInt(entries[pageRows-1].ID, 10))
-	}
-	data.Rows = entries
-	return data, nil
+	entries, next, err := d.deps.Audit.List(ctx, strings.TrimSpace(v.Get("q")), v.rows("after"))
+	return auditData{Rows: entries, Next: v.next("after", next)}, err
 }

@@ -37,7 +37,7 @@ func (buildsData) AgeText(age string) string {
 }
 
 func (d *Dashboard) loadBuilds(ctx context.Context, v *view) (any, error) {
-	f := store.BuildSearch{Platform: store.Platform(v.Get("platform")), Before: store.Text(v.Get("before")), Limit: pageRows + 1}
+	f := store.BuildFilter{Platform: store.Platform(v.Get("platform"))}
 	if state := v.Get("state"); slices.Contains(buildStates, state) {
 		f.States = []store.BuildState{store.BuildState(state)}
 	} else if state != "" {
@@ -54,16 +54,8 @@ func (d *Dashboard) loadBuilds(ctx context.Context, v *view) (any, error) {
 	} else if name != "" {
 		return nil, edge.Invalid("A label is written name=value")
 	}
-	rows, err := d.deps.Store.Builds(ctx, f)
-	if err != nil {
-		return nil, err
-	}
-	data := buildsData{Rows: rows}
-	if len(rows) > pageRows {
-		data.Rows = rows[:pageRows]
-		data.Next = v.With("before", data.Rows[pageRows-1].ID)
-	}
-	return data, nil
+	rows, next, err := d.deps.Builds.List(ctx, f, v.rows("after"))
+	return buildsData{Rows: rows, Next: v.next("after", next)}, err
 }
 
 // buildData is the data of a build's page.

@@ -15,21 +15,16 @@ import (
 
 // Store reads the data of the pages.
 type Store interface {
-	Fleet(ctx context.Context, f store.FleetFilter) (rows []store.FleetRow, states map[string]int, err error)
+	Fleet(ctx context.Context, f store.WorkerFilter, p store.Page) (rows []store.WorkerDetail, next store.Cursor, states map[string]int, err error)
 	FleetSummary(ctx context.Context) ([]store.FleetSummary, error)
-	Worker(ctx context.Context, id string) (store.FleetRow, error)
 	NamedWorkers(ctx context.Context, text string, limit int) ([]store.Named, error)
-	Waiting(ctx context.Context, after int64, limit int) ([]store.PendingBuild, error)
+	Waiting(ctx context.Context, p store.Page) ([]store.PendingBuild, store.Cursor, error)
 	WaitingBuild(ctx context.Context, id string) (*store.PendingBuild, error)
-	Running(ctx context.Context, before int64, limit int) ([]store.RunningBuild, error)
+	Running(ctx context.Context, p store.Page) ([]store.RunningBuild, store.Cursor, error)
 	Durations(ctx context.Context) (map[store.Platform]store.Durations, error)
-	Builds(ctx context.Context, f store.BuildSearch) ([]store.Build, error)
 	LogPage(ctx context.Context, id string, before int64, limit int) ([]store.LogLine, error)
 	Milestones(ctx context.Context, id string) ([]store.Milestone, error)
-	Queues(ctx context.Context, portal int64, after store.QueueStatus, limit int) ([]store.QueueStatus, error)
-	Deployments(ctx context.Context, before string, limit int) ([]store.Deployment, error)
-	Repos(ctx context.Context, deployment string, after store.DeploymentRepo, limit int) ([]store.DeploymentRepo, error)
-	Audit(ctx context.Context, f store.AuditFilter) ([]store.AuditEntry, error)
+	Repos(ctx context.Context, deployment string, p store.Page) ([]store.DeploymentRepo, store.Cursor, error)
 	Pulse(ctx context.Context, since time.Time) (store.Pulse, error)
 }
 
@@ -44,6 +39,7 @@ type Deps struct {
 	Heijunka        http.Heijunka
 	ThrottleStore   http.ThrottleStore
 	DeploymentStore http.DeploymentStore
+	Audit           http.Audit
 	// Tree describes the supervision tree; all includes dynamic children.
 	Tree func(all bool) api.TreeNode
 }

@@ -26,18 +26,13 @@ func (r deploymentRow) Of(step string) int { return r.Steps[store.RepoStep(step)
 func (r deploymentRow) Ended() int { return r.Total() - r.Left() }
 
 func (d *Dashboard) loadDeployments(ctx context.Context, v *view) (any, error) {
-	list, err := d.deps.Store.Deployments(ctx, store.Text(v.Get("before")), pageRows+1)
+	list, next, err := d.deps.DeploymentStore.List(ctx, v.rows("after"))
 	if err != nil || len(list) == 0 {
 		return deploymentsData{}, err
 	}
-	data := deploymentsData{}
-	if len(list) > pageRows {
-		list = list[:pageRows]
-		data.Next = v.With("before", list[pageRows-1].ID)
-	}
 	progress, err := d.deps.DeploymentStore.Progress(ctx, edge.Each(list, func(x store.Deployment) string { return x.ID })...)
-	data.Rows = edge.Each(list, func(x store.Deployment) deploymentRow { return deploymentRow{x, progress[x.ID]} })
-	return data, err
+	rows := edge.Each(list, func(x store.Deployment) deploymentRow { return deploymentRow{x, progress[x.ID]} })
+	return deploymentsData{Rows: rows, Next: v.next("after", next)}, err
 }
 
 // deploymentData is the data of a deployment's page.
@@ -59,13 +54,6 @@ func (d *Dashboard) loadDeployment(ctx context.Context, v *view) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	after := store.DeploymentRepo{Step: store.RepoStep(store.Text(v.Get("after"))), Name: store.Text(v.Get("after_id"))}
-	repos, err := d.deps.Store.Repos(ctx, v.id, after, pageRows+1)
-	data := deploymentData{deploymentRow: deploymentRow{found, progress[v.id]}, Repos: repos}
-	if len(repos) > pageRows {
-		data.Repos = repos[:pageRows]
-		last := repos[pageRows-1]
-		data.Next = v.With("after", string(last.Step), "after_id", last.Name)
-	}
-	return data, err
+	repos, next, err := d.deps.Store.Repos(ctx, v.id, v.rows("after"))
+	return deploymentData{deploymentRow: deploymentRow{found, progress[v.id]}, Repos: repos, Next: v.next("after", next)}, err
 }

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
 	"html/template"
 	"math"
@@ -25,7 +26,7 @@ type fleetData struct {
 
 // fleetRow is a worker in the list.
 type fleetRow struct {
-	store.FleetRow
+	store.WorkerDetail
 	CPU, Memory template.HTML
 }
 
@@ -50,29 +51,23 @@ func (fleetData) Sorts() []string      { return fleetSorts }
 func (fleetData) StateNames() []string { return fleetStates }
 
 func (d *Dashboard) loadFleet(ctx context.Context, v *view) (any, error) {
-	f := store.FleetFilter{
-		Name: store.Text(strings.TrimSpace(v.Get("q"))), State: v.Get("state"), Platform: store.Platform(v.Get("platform")), Sort: v.Get("sort"),
-		AfterKey: store.Text(v.Get("after")), AfterID: store.Text(v.Get("after_id")), Limit: pageRows + 1,
+	f := store.WorkerFilter{
+		Name: strings.TrimSpace(v.Get("q")), State: v.Get("state"), Platform: store.Platform(v.Get("platform")), Sort: cmp.Or(v.Get("sort"), "name"),
 	}
-	if f.State != "" && !slices.Contains(fleetStates, f.State) || f.Sort != "" && !slices.Contains(fleetSorts, f.Sort) || f.Platform != "" && !f.Platform.Valid() {
+	if f.State != "" && !slices.Contains(fleetStates, f.State) || !slices.Contains(fleetSorts, f.Sort) || f.Platform != "" && !f.Platform.Valid() {
 		return nil, edge.Invalid("No such filter")
 	}
-	rows, states, err := d.deps.Store.Fleet(ctx, f)
+	rows, next, states, err := d.deps.Store.Fleet(ctx, f, v.rows("after"))
 	if err != nil {
 		return nil, err
 	}
-	data := fleetData{States: states}
+	data := fleetData{States: states, Next: v.next("after", next)}
 	for _, n := range states {
 		data.Total += n
 	}
-	if len(rows) > pageRows {
-		rows = rows[:pageRows]
-		last := rows[pageRows-1]
-		data.Next = v.With("after", last.Key, "after_id", last.ID)
-	}
 	now := time.Now()
 	for _, r := range rows {
-		row := fleetRow{FleetRow: r}
+		row := fleetRow{WorkerDetail: r}
 		if points := d.deps.History.machineBetween(r.ID, now.Add(-machineLife), now); len(points) > 1 {
 			row.CPU = spark("processor", machineValues(points, func(p machinePoint) float32 { return p.cpu }))
 			row.Memory = spark("memory", machineValues(points, func(p machinePoint) float32 { return p.mem }))
@@ -100,9 +95,9 @@ func (d *Dashboard) loadWorker(ctx context.Context, v *view) (any, error) {
 	if !store.ValidID(v.id) {
 		return nil, notFound("Worker")
 	}
-	row, err := d.deps.Store.Worker(ctx, v.id)
+	row, err := d.deps.Workers.Show(ctx, v.id)
 	now := time.Now()
-	return workerData{fleetRow: fleetRow{FleetRow: row}, Plots: d.machinePlots(v.id, now.Add(-machineLife), now)}, err
+	return workerData{fleetRow: fleetRow{WorkerDetail: row}, Plots: d.machinePlots(v.id, now.Add(-machineLife), now)}, err
 }
 
 // machinePlots draws the telemetry of a worker's machine between from and to.

@@ -52,9 +52,9 @@ func (v *view) data() string { return fmt.Sprint(v.page.name, "\x00", v.id, "\x0
 // pageParams names the parameters that each page reads. Others do not make another view,
 // because each view costs memory.
 var pageParams = map[string][]string{ //nolint:gochecknoglobals // a table
-	"fleet": {"q", "state", "platform", "sort", "after", "after_id"}, "queue": {"after", "before"},
-	"builds": {"platform", "state", "age", "label", "before"}, "log": {"before", "line"}, "order": {"path", "action"},
-	"throttle": {"q", "after", "after_id"}, "deployments": {"before"}, "deployment": {"after", "after_id"}, "audit": {"q", "before"},
+	"fleet": {"q", "state", "platform", "sort", "after"}, "queue": {"after", "running"},
+	"builds": {"platform", "state", "age", "label", "after"}, "log": {"before", "line"}, "order": {"path", "action"},
+	"throttle": {"q", "after"}, "deployments": {"after"}, "deployment": {"after"}, "audit": {"q", "after"},
 }
 
 // Get returns a parameter of the query, which must be in pageParams.
@@ -72,7 +72,7 @@ func (v *view) Filtered() bool { return len(v.query) > 0 }
 // the list position, because a changed filter begins at the first page.
 func (v *view) With(pairs ...string) string {
 	q := maps.Clone(v.query)
-	for _, name := range []string{"after", "after_id", "before", "done"} {
+	for _, name := range []string{"after", "running", "before", "done"} {
 		q.Del(name)
 	}
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -81,6 +81,19 @@ func (v *view) With(pairs ...string) string {
 		}
 	}
 	return "?" + q.Encode()
+}
+
+// rows selects the page of a list that begins at the cursor in the parameter name.
+func (v *view) rows(name string) store.Page {
+	return store.Page{After: store.Cursor(v.Get(name)), Limit: pageRows}
+}
+
+// next returns the query of the page that begins at c, "" if there is none.
+func (v *view) next(name string, c store.Cursor) string {
+	if c == "" {
+		return ""
+	}
+	return v.With(name, string(c))
 }
 
 // screen is the data for the templates.

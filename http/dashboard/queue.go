@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"html/template"
-	"strconv"
 	"time"
 
 	"takt/store"
@@ -66,29 +65,19 @@ func (r runningRow) Percent() int {
 func (r runningRow) Late() bool { return r.Usual.Count >= 5 && r.Elapsed() > r.Usual.Ninth }
 
 func (d *Dashboard) loadQueue(ctx context.Context, v *view) (any, error) {
-	after, _ := strconv.ParseInt(v.Get("after"), 10, 64) // a bad value means the first page
-	before, _ := strconv.ParseInt(v.Get("before"), 10, 64)
 	fleet, err := d.platforms(ctx)
 	if err != nil {
 		return nil, err
 	}
-	waiting, err := d.deps.Store.Waiting(ctx, after, pageRows+1)
+	waiting, next, err := d.deps.Store.Waiting(ctx, v.rows("after"))
 	if err != nil {
 		return nil, err
 	}
-	running, err := d.deps.Store.Running(ctx, before, pageRows+1)
+	running, earlier, err := d.deps.Store.Running(ctx, v.rows("running"))
 	if err != nil {
 		return nil, err
 	}
-	data := queueData{Plots: d.queuePlots(time.Now())}
-	if len(waiting) > pageRows {
-		waiting = waiting[:pageRows]
-		data.Next = v.With("after", strconv.FormatInt(waiting[pageRows-1].Position, 10))
-	}
-	if len(running) > pageRows {
-		running = running[:pageRows]
-		data.Earlier = v.With("before", strconv.FormatInt(running[pageRows-1].Seq, 10))
-	}
+	data := queueData{Plots: d.queuePlots(time.Now()), Next: v.next("after", next), Earlier: v.next("running", earlier)}
 	for _, p := range []store.Platform{store.IOS, store.Android} {
 		if f := fleet[p]; f.Known > 0 || f.Pending > 0 {
 			data.Fleet = append(data.Fleet, f)

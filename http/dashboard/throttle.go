@@ -29,13 +29,6 @@ func (d *Dashboard) loadThrottle(ctx context.Context, v *view) (any, error) {
 			return nil, edge.Invalid("Search for a queue's id, or a portal's number")
 		}
 	}
-	depth, _ := strconv.Atoi(v.Get("after")) // a bad value means an idle queue
-	list, err := d.deps.Store.Queues(ctx, portal, store.QueueStatus{ID: store.Text(v.Get("after_id")), Depth: depth}, pageRows+1)
-	data := throttleData{Queues: list}
-	if len(list) > pageRows {
-		data.Queues = list[:pageRows]
-		last := list[pageRows-1]
-		data.Next = v.With("after", strconv.Itoa(min(last.Depth, 1)), "after_id", last.ID)
-	}
-	return data, err
+	list, next, err := d.deps.ThrottleStore.Queues(ctx, portal, false, v.rows("after"))
+	return throttleData{Queues: list, Next: v.next("after", next)}, err
 }

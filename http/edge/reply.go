@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"mime"
 	"net/http"
 	"strconv"
@@ -47,36 +48,56 @@ func (s *Server) Answer(ctx context.Context, c echo.Context, handle Handler) err
 	return s.Reply(c, v)
 }
 
-// listPage is how many rows of a list are read at once.
-const listPage = 200
+// listPage is how many rows of a list are read at once, and maxList how many one reply has.
+const (
+	listPage = 200
+	maxList  = 10_000
+)
 
-// List is a reply that is read and sent page by page, so that a long one takes little
+// List is a reply that is read and sent piece by piece, so that a long one takes little
 // memory.
 type List struct {
 	// next returns the JSON of the next elements, and whether there may be more.
 	next func(ctx context.Context) (elements [][]byte, more bool, err error)
-	head string
+	// following returns where the next page begins, "" if this one is the last. It is known
+	// once next has returned.
+	following func() store.Cursor
+	head      string
 	// tail returns what follows the elements, of which there were n.
 	tail func(n int) string
 }
 
-// ListOf returns a list of at most limit rows. read returns up to n rows after last, which
-// is nil for the first page.
-func ListOf[A, B any](limit int, read func(ctx context.Context, last *A, n int) ([]A, error), wire func(A) B) List {
-	var last *A
-	l := List{head: "[", tail: func(int) string { return "]" }}
+// ListOf returns a page of a list: up to limit rows after cursor; 0 means maxList. read
+// returns a part of the list, and the position of its last row if more follow.
+func ListOf[A, B any](limit int, cursor string, read func(ctx context.Context, p store.Page) ([]A, store.Cursor, error), wire func(A) B) List {
+	if limit == 0 {
+		limit = maxList
+	}
+	limit = min(limit, maxList)
+	at := store.Page{After: store.Cursor(cursor)}
+	var following store.Cursor
+	l := List{head: "[", tail: func(int) string { return "]" }, following: func() store.Cursor { return following }}
 	l.next = func(ctx context.Context) (elements [][]byte, more bool, err error) {
-		n := min(limit, listPage)
-		rows, err := read(ctx, last, n)
-		for i := range rows {
-			raw, err := Marshal(wire(rows[i]))
-			if err != nil {
-				return nil, false, err
+		first := at.Limit == 0
+		at.Limit = min(limit, listPage)
+		rows, rest, err := read(ctx, at)
+		if limit -= at.Limit; err == nil && first {
+			if following = rest; rest != "" && limit > 0 {
+				// The header is sent before the rest is read, so find the end of the page.
+				_, following, err = read(ctx, store.Page{After: rest, Skip: limit - 1, Limit: 1})
+				at.Until = following
 			}
-			elements, last = append(elements, raw), &rows[i]
 		}
-		limit -= n
-		return elements, len(rows) == n && limit > 0, err
+		for i := 0; i < len(rows) && err == nil; i++ {
+			var raw []byte
+			raw, err = Marshal(wire(rows[i]))
+			elements = append(elements, raw)
+		}
+		at.After = rest
+		if at.Until != "" {
+			limit = listPage // until ends it, also if rows came to match meanwhile
+		}
+		return elements, rest != "" && limit > 0, err
 	}
 	return l
 }
@@ -102,6 +123,9 @@ func (s *Server) replyList(ctx context.Context, c echo.Context, l List) error {
 		var err error
 		if elements, more, err = l.next(ctx); err != nil {
 			return err
+		}
+		if following := l.following(); following != "" && !w.Committed {
+			setNext(c, following)
 		}
 		for _, e := range elements {
 			if n++; n > 1 {
@@ -129,6 +153,13 @@ func (s *Server) replyList(ctx context.Context, c echo.Context, l List) error {
 	return nil
 }
 
+// setNext leads to the page that follows, in the header Link (RFC 8288).
+func setNext(c echo.Context, following store.Cursor) {
+	q := maps.Clone(c.QueryParams())
+	q.Set("cursor", string(following))
+	c.Response().Header().Set("Link", "<"+c.Request().URL.EscapedPath()+"?"+q.Encode()+`>; rel="next"`)
+}
+
 // Reply sends v as compact JSON; see [Server.Answer].
 func (s *Server) Reply(c echo.Context, v any) error {
 	status := http.StatusOK
@@ -149,7 +180,6 @@ func (s *Server) Reply(c echo.Context, v any) error {
 }
 
 // ReplyBytes answers with b.
-// Reply sends v as compact JSON; see [Server.Answer].
 func (s *Server) ReplyBytes(c echo.Context, status int, contentType []string, b []byte) {
 	w := c.Response()
 	h := w.Header()

@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"strconv"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -22,12 +21,8 @@ VALUES (coalesce(@at, now()), @actor, @action, @target, @reason, coalesce(@detai
 
 // Append adds an entry and returns its id.
 func (a *Audit) Append(ctx context.Context, e store.AuditEntry) (id int64, err error) {
-	var at *time.Time
-	if !e.At.IsZero() {
-		at = &e.At
-	}
 	err = a.db.write("writing an audit entry").scan(ctx, nil, []any{&id}, sqlAppendAudit, pgx.NamedArgs{
-		"at": at, "actor": store.Text(e.Actor), "action": store.Text(e.Action), "target": store.Text(e.Target),
+		"at": orNull(e.At), "actor": store.Text(e.Actor), "action": store.Text(e.Action), "target": store.Text(e.Target),
 		"reason": store.Text(e.Reason), "detail": e.Detail, "outcome": store.ErrorText(e.Outcome),
 	})
 	return id, err
@@ -53,10 +48,19 @@ func (f *Files) ForgetWrongKeys(ctx context.Context, limit int) (removed int64, 
 }
 
 const sqlListAudit = `/* list_audit */
-SELECT id, at, actor, action, target, reason, detail, coalesce(outcome, '')
-FROM audit ORDER BY id DESC LIMIT nullif($1, 0)`
+SELECT id, at, actor, action, target, reason, detail, coalesce(outcome, '') FROM audit
+WHERE id < @after AND id >= @until AND (@text = '' OR strpos(lower(actor || ' ' || action || ' ' || target), lower(@text)) > 0)
+ORDER BY id DESC OFFSET @skip::int LIMIT @limit::int`
 
-// List returns up to limit entries, the newest first; limit 0 means all.
-func (a *Audit) List(ctx context.Context, limit int) ([]store.AuditEntry, error) {
-	return rowsOf(ctx, a.db.read("listing the audit"), pgx.RowToStructByPos[store.AuditEntry], sqlListAudit, max(limit, 0))
+// List returns a page of the entries with text in their actor, action or target, the newest
+// first; "" matches all.
+func (a *Audit) List(ctx context.Context, text string, p store.Page) ([]store.AuditEntry, store.Cursor, error) {
+	list := numberedList{"audit", true}
+	args, err := list.args(p)
+	if err != nil {
+		return nil, "", err
+	}
+	args["text"] = store.Text(text)
+	return pageOf(ctx, a.db.read("listing the audit"), pgx.RowToStructByPos[store.AuditEntry],
+		func(e store.AuditEntry) store.Cursor { return list.at(e.ID) }, sqlListAudit, p, args)
 }

@@ -15,7 +15,7 @@ func TestAuditIsListedNewestFirst(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	audit := postgres.NewAudit(b.DB)
-	none, err := audit.List(t.Context(), 0)
+	none, _, err := audit.List(t.Context(), "", store.Page{})
 	require.NoError(t, err)
 	require.Empty(t, none)
 
@@ -29,7 +29,7 @@ func TestAuditIsListedNewestFirst(t *testing.T) {
 	require.NoError(t, err)
 	require.Greater(t, second, first)
 
-	entries, err := audit.List(t.Context(), 0)
+	entries, _, err := audit.List(t.Context(), "", store.Page{})
 	require.NoError(t, err)
 	require.Len(t, entries, 2)
 	require.True(t, late.Equal(entries[0].At))
@@ -44,11 +44,11 @@ func TestAuditIsListedNewestFirst(t *testing.T) {
 	for range 2 {
 		require.NoError(t, audit.Conclude(t.Context(), first, "failed"))
 	}
-	entries, err = audit.List(t.Context(), 1)
+	entries, _, err = audit.List(t.Context(), "", store.Page{Limit: 1})
 	require.NoError(t, err)
 	require.Len(t, entries, 1)
 	require.Equal(t, second, entries[0].ID)
-	entries, err = audit.List(t.Context(), 0)
+	entries, _, err = audit.List(t.Context(), "", store.Page{})
 	require.NoError(t, err)
 	require.Equal(t, "failed", entries[1].Outcome)
 }
@@ -59,6 +59,6 @@ func TestAuditWithoutADatabaseIsUnavailable(t *testing.T) {
 	_, err := audit.Append(t.Context(), store.AuditEntry{})
 	require.Equal(t, store.Unavailable, store.CodeOf(err))
 	require.Equal(t, store.Unavailable, store.CodeOf(audit.Conclude(t.Context(), 1, "")))
-	_, err = audit.List(t.Context(), 1)
+	_, _, err = audit.List(t.Context(), "", store.Page{Limit: 1})
 	require.Equal(t, store.Unavailable, store.CodeOf(err))
 }

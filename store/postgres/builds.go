@@ -75,39 +75,66 @@ func findBuild(ctx context.Context, q querier, id string) (store.Build, error) {
 	return append(found, store.Build{})[0], err
 }
 
-// The lists differ in how much of the table they may read: builds that are not
-// history have their own small indexes. $1 states, $2 platform, $3 worker, $4
-// limit, $5 the last build of the page before; empty means all.
+// buildFilter selects builds b by all but their states.
 const (
-	listFilter = `
-	($1::text[] IS NULL OR state = ANY ($1)) AND ($2 = '' OR platform = $2) AND ($3 = '' OR worker_id = $3)
-	AND ($5::bigint = 0 OR seq < $5) ORDER BY seq DESC LIMIT nullif($4, 0)`
-	listFiles = `) b` + buildJoins + ` ORDER BY b.seq DESC`
+	buildFilter = `(@platform::text = '' OR platform = @platform) AND (@worker::text = '' OR worker_id = @worker)
+	AND seq < @after AND seq >= @until
+	AND (@since::timestamptz IS NULL OR submitted_at >= @since) AND (@before::timestamptz IS NULL OR submitted_at < @before)
+	ORDER BY seq DESC OFFSET @skip::int LIMIT @limit::int) b` + buildJoins + ` ORDER BY b.seq DESC`
 
-	sqlListBuilds  = `/* list_builds */ SELECT ` + buildColumns + ` FROM (SELECT * FROM builds WHERE ` + listFilter + listFiles
-	sqlListHeld    = `/* list_held */ SELECT ` + buildColumns + ` FROM (SELECT * FROM builds WHERE state IN ('assigned', 'building') AND ` + listFilter + listFiles
-	sqlListPending = `/* list_pending */ SELECT ` + buildColumns + ` FROM (SELECT * FROM builds WHERE state = 'pending' AND ` + listFilter + listFiles
+	listBuilds = `SELECT ` + buildColumns + ` FROM (SELECT b.* FROM `
+
+	// The lists differ in how much of the table they read: builds that are held, pending,
+	// or ended without a result have small indexes of their own.
+	sqlListBuilds  = `/* list_builds */ ` + listBuilds + `builds b WHERE (@states::text[] IS NULL OR state = ANY (@states)) AND ` + buildFilter
+	sqlListHeld    = `/* list_held */ ` + listBuilds + `builds b WHERE state IN ('assigned', 'building') AND state = ANY (@states::text[]) AND ` + buildFilter
+	sqlListPending = `/* list_pending */ ` + listBuilds + `builds b WHERE state = 'pending' AND @states::text[] IS NOT NULL AND ` + buildFilter
+	sqlListEnded   = `/* list_ended */ ` + listBuilds + `builds b WHERE state IN ('failed', 'cancelled') AND state = ANY (@states::text[]) AND ` + buildFilter
+	// sqlListLabelled reads labels only until the page is full.
+	sqlListLabelled = `/* list_labelled */ ` + listBuilds + `build_labels l JOIN builds b ON b.seq = l.build
+	WHERE l.labels @> @label::jsonb AND l.build < @after AND (@states::text[] IS NULL OR state = ANY (@states)) AND ` + buildFilter
 )
 
-// List returns the builds that match f, newest first.
-func (b *Builds) List(ctx context.Context, f store.BuildFilter) (builds []store.Build, err error) {
+// List returns a page of the builds that match f, newest first.
+func (b *Builds) List(ctx context.Context, f store.BuildFilter, p store.Page) (builds []store.Build, next store.Cursor, err error) {
 	query := sqlListBuilds
 	switch {
+	case f.Label != "":
+		query = sqlListLabelled
+	case only(f.States, store.Failed, store.Cancelled):
+		query = sqlListEnded
 	case only(f.States, store.Assigned, store.Building):
 		query = sqlListHeld
 	case only(f.States, store.Pending):
 		query = sqlListPending
 	}
+	list := numberedList{"builds", true}
+	args, err := list.args(p)
+	if err != nil {
+		return nil, "", err
+	}
 	var states []string
 	for _, s := range f.States {
 		states = append(states, string(s))
 	}
+	args["states"], args["platform"], args["worker"] = states, string(f.Platform), f.WorkerID
+	args["since"], args["before"] = orNull(f.Since), orNull(f.Until)
+	args["label"] = store.Labels{store.Text(f.Label): store.Text(f.Value)}
 	err = b.db.read("listing builds").run(ctx, func(ctx context.Context, c *pgx.Conn) error {
-		rows, _ := c.Query(ctx, query, states, string(f.Platform), f.WorkerID, max(f.Limit, 0), f.Before) // its error is that of the rows
+		rows, _ := c.Query(ctx, query, pageArgs(p, args)) // its error is that of the rows
 		builds, err = scanBuilds(rows)
 		return err
 	})
-	return builds, err
+	builds, next = cut(builds, p, func(b store.Build) store.Cursor { return list.at(b.Seq) })
+	return builds, next, err
+}
+
+// orNull returns nil for the zero time.
+func orNull(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
 }
 
 // only reports whether states is not empty and holds nothing but allowed.

@@ -21,7 +21,7 @@ func (b *bundle) methods(ctx context.Context) map[string]error {
 	errs := map[string]error{}
 	_, errs["Submit"] = b.builds.Submit(ctx, submission(b.t))
 	_, errs["Find"] = b.builds.Find(ctx, "b")
-	_, errs["List"] = b.builds.List(ctx, store.BuildFilter{})
+	_, _, errs["List"] = b.builds.List(ctx, store.BuildFilter{}, store.Page{})
 	errs["Cancel"] = b.builds.Cancel(ctx, "b")
 	_, errs["Held"] = b.builds.Held(ctx, s)
 	_, errs["Touch"] = b.builds.Touch(ctx, s)

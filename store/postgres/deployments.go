@@ -3,10 +3,12 @@ package postgres
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"takt/store"
 )
@@ -60,11 +62,20 @@ func (s *Deployments) Find(ctx context.Context, id string) (store.Deployment, er
 	return rowOf(ctx, s.db.read("finding deployment "+id), errNoDeployment, scanDeployment, sqlFindDeployment, id)
 }
 
-const sqlListDeployments = `/* list_deployments */ SELECT ` + deploymentColumns + ` FROM deployments ORDER BY created_at DESC, id LIMIT $1`
+const sqlListDeployments = `/* list_deployments */ SELECT ` + deploymentColumns + ` FROM deployments
+WHERE created_at <= @after AND (created_at < @after OR id > @after_id) AND created_at >= @until AND (created_at > @until OR id <= @until_id)
+ORDER BY created_at DESC, id OFFSET @skip::int LIMIT @limit::int`
 
-// List returns the newest deployments, up to limit.
-func (s *Deployments) List(ctx context.Context, limit int) ([]store.Deployment, error) {
-	return rowsOf(ctx, s.db.read("listing deployments"), scanDeployment, sqlListDeployments, max(limit, 0))
+// List returns a page of deployments, the newest first.
+func (s *Deployments) List(ctx context.Context, p store.Page) ([]store.Deployment, store.Cursor, error) {
+	after, until := pgtype.Timestamptz{InfinityModifier: pgtype.Infinity, Valid: true}, pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
+	var afterID, untilID string
+	if err := errors.Join(p.After.Keys("deployments", &after, &afterID), p.Until.Keys("deployments", &until, &untilID)); err != nil {
+		return nil, "", err
+	}
+	return pageOf(ctx, s.db.read("listing deployments"), scanDeployment,
+		func(d store.Deployment) store.Cursor { return store.NewCursor("deployments", d.CreatedAt, d.ID) },
+		sqlListDeployments, p, pgx.NamedArgs{"after": after, "after_id": afterID, "until": until, "until_id": untilID})
 }
 
 // sqlProgress counts by step; a deployment's window goes with each of its rows.

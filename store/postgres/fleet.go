@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -16,7 +17,7 @@ const (
 	CASE WHEN n.conflict_at > now() - interval '2 min' THEN n.conflict_at END, coalesce(n.conflict_from, ''),
 	ARRAY(SELECT b.id FROM builds b WHERE b.worker_id = w.id AND b.state IN ('assigned', 'building') ORDER BY b.seq),
 	t.build_id, t.at, t.type, coalesce(t.stage, ''), t.cpu_percent, t.memory_mb, t.disk_percent, t.processes, t.uptime_seconds,
-	coalesce(d.status, ''), d.run_at, coalesce(d.finding, '')`
+	coalesce(d.status, ''), d.run_at, coalesce(d.finding, ''), w.state, w.key::text`
 
 	workerJoins = `JOIN worker_details n ON n.worker_id = w.id
 LEFT JOIN worker_telemetry t ON t.worker_id = w.id
@@ -25,19 +26,96 @@ LEFT JOIN LATERAL (
 ) d ON true`
 )
 
-// sqlListWorkers: $1 id, $2 status, $3 limit; empty means all. $4 is the number of the
-// last worker of the page before.
-const sqlListWorkers = `/* list_workers */
-SELECT ` + workerColumns + `
-FROM (
-	SELECT * FROM workers WHERE ($1 = '' OR id = $1) AND ($2 = '' OR status = $2) AND number > $4
-	ORDER BY number LIMIT nullif($3, 0)
-) w ` + workerJoins + `
-ORDER BY w.number`
+// fleetState is the reason why a worker gets no builds, or else its status.
+const fleetState = `CASE WHEN w.status = 'offline' THEN 'offline' WHEN w.draining THEN 'draining'
+	WHEN w.quarantine IS NOT NULL THEN 'quarantined' WHEN w.critical THEN 'critical' ELSE w.status END`
 
-// List returns the workers that match f, the oldest first.
-func (w *Workers) List(ctx context.Context, f store.WorkerFilter) ([]store.WorkerDetail, error) {
-	return rowsOf(ctx, w.db.read("listing workers"), scanWorker, sqlListWorkers, f.ID, string(f.Status), max(f.Limit, 0), f.After)
+const (
+	workerFilter = `(@status::text = '' OR w.status = @status) AND (@state::text = '' OR ` + fleetState + ` = @state)
+	AND (@platform::text = '' OR w.platforms = '{}' OR @platform = ANY (w.platforms))`
+
+	nameFilter = ` AND (@name::text = '' OR w.id = @name
+	OR w.id = ANY (ARRAY(SELECT worker_id FROM worker_details WHERE strpos(lower(name), lower(@name)) > 0)))`
+
+	// workerPage reads the columns for the rows of one page only.
+	workerPage = `) SELECT ` + workerColumns + ` FROM p w ` + workerJoins + ` ORDER BY w.key, w.id`
+
+	// sqlListWorkers and sqlWorkersByName read an index and stop at the end of the page.
+	sqlListWorkers = `/* list_workers */
+WITH p AS MATERIALIZED (
+	SELECT w.*, ` + fleetState + ` AS state, number AS key FROM workers w
+	WHERE number > @after AND number <= @until AND ` + workerFilter + nameFilter + `
+	ORDER BY number OFFSET @skip::int LIMIT @limit::int` + workerPage
+
+	sqlWorkersByName = `/* workers_by_name */
+WITH p AS MATERIALIZED (
+	SELECT w.*, d.key FROM ( -- each part is planned by itself, because the filters seem to leave few rows to sort
+		SELECT worker_id, lower(name) COLLATE "C" AS key FROM worker_details
+		WHERE (lower(name) COLLATE "C", worker_id) > (@after::text, @after_id::text)
+			AND (@name::text = '' OR worker_id = @name OR strpos(lower(name), lower(@name)) > 0)
+		ORDER BY lower(name) COLLATE "C", worker_id
+	) d, LATERAL (SELECT w.*, ` + fleetState + ` AS state FROM workers w WHERE w.id = d.worker_id AND ` + workerFilter + ` OFFSET 0) w
+	ORDER BY d.key, d.worker_id LIMIT @limit::int` + workerPage
+
+	sqlWorkersByFigure = `/* workers_by_figure */
+WITH p AS MATERIALIZED (
+	SELECT * FROM (SELECT w.*, ` + fleetState + ` AS state, CASE @sort::text
+		WHEN 'seen' THEN -extract(epoch FROM w.last_seen_at)::float8
+		WHEN 'used' THEN -w.held::float8 / w.slots
+		WHEN 'success' THEN coalesce(w.completed::float8 / nullif(w.completed + w.failed, 0), 2)
+		ELSE CASE ` + fleetState + ` WHEN 'critical' THEN 0 WHEN 'quarantined' THEN 1 WHEN 'offline' THEN 2 WHEN 'draining' THEN 3 WHEN 'building' THEN 4 ELSE 5 END
+	END AS key
+	FROM workers w WHERE ` + workerFilter + nameFilter + `
+	) f WHERE @after_id::text = '' OR (key, id) > (@after::float8, @after_id)
+	ORDER BY key, id LIMIT @limit::int` + workerPage
+
+	sqlShowWorker = `/* show_worker */ WITH p AS (SELECT w.*, ` + fleetState + ` AS state, '' AS key FROM workers w WHERE w.id = $1` + workerPage
+)
+
+// workerList is how a page of workers is read.
+type workerList struct {
+	sql  string
+	args pgx.NamedArgs
+	at   func(store.WorkerDetail) store.Cursor
+}
+
+func listWorkers(f store.WorkerFilter, p store.Page) (l workerList, err error) {
+	if f.Sort == "" {
+		list := numberedList{"workers", false}
+		l.sql, l.at = sqlListWorkers, func(w store.WorkerDetail) store.Cursor { return list.at(w.Number) }
+		l.args, err = list.args(p)
+	} else {
+		list, id := "workers by "+f.Sort, ""
+		name, figure := "", 0.0
+		l.sql, l.args = sqlWorkersByFigure, pgx.NamedArgs{"sort": f.Sort}
+		if f.Sort == "name" {
+			l.sql, err = sqlWorkersByName, p.After.Keys(list, &name, &id)
+			l.args["after"] = name
+			l.at = func(w store.WorkerDetail) store.Cursor { return store.NewCursor(list, w.Key, w.ID) }
+		} else {
+			err = p.After.Keys(list, &figure, &id)
+			l.args["after"] = figure
+			l.at = func(w store.WorkerDetail) store.Cursor { return store.NewCursor(list, json.Number(w.Key), w.ID) }
+		}
+		l.args["after_id"] = id
+	}
+	l.args["name"], l.args["status"], l.args["state"], l.args["platform"] = store.Text(f.Name), string(f.Status), store.Text(f.State), string(f.Platform)
+	l.args = pageArgs(p, l.args)
+	return l, err
+}
+
+// List returns a page of the workers that match f.
+func (w *Workers) List(ctx context.Context, f store.WorkerFilter, p store.Page) ([]store.WorkerDetail, store.Cursor, error) {
+	l, err := listWorkers(f, p)
+	if err != nil {
+		return nil, "", err
+	}
+	return pageOf(ctx, w.db.read("listing workers"), scanWorker, l.at, l.sql, p, l.args)
+}
+
+// Show returns one worker as List does. Error: NotFound.
+func (w *Workers) Show(ctx context.Context, id string) (store.WorkerDetail, error) {
+	return rowOf(ctx, w.db.read("reading worker "+id), errNoWorker, scanWorker, sqlShowWorker, id)
 }
 
 func scanWorker(row pgx.CollectableRow) (w store.WorkerDetail, err error) {
@@ -49,7 +127,7 @@ func scanWorker(row pgx.CollectableRow) (w store.WorkerDetail, err error) {
 	err = row.Scan(&w.ID, &w.Number, &w.Name, &capabilities, &platforms, &w.Slots, &w.Status, &w.RegisteredAt, &w.LastSeenAt,
 		&w.Completed, &w.Failed, &w.Held, &w.Draining, &w.Quarantine, &rests, &conflict, &w.ConflictFrom, &w.Builds,
 		&build, &at, &kind, &t.Stage, &t.CPUPercent, &t.MemoryMB, &t.DiskPercent, &t.Processes, &t.UptimeSeconds,
-		&w.Diagnostic, &diagnosed, &w.Finding)
+		&w.Diagnostic, &diagnosed, &w.Finding, &w.State, &w.Key)
 	if err != nil {
 		return w, err
 	}

@@ -121,9 +121,9 @@ func TestReportsOfAWorker(t *testing.T) {
 	require.False(t, placed)
 	_, err = b.workers.Reports(t.Context(), "none", 1)
 	require.Equal(t, store.NotFound, store.CodeOf(err))
-	list, err := b.workers.List(t.Context(), store.WorkerFilter{ID: w.id})
+	one, err := b.workers.Show(t.Context(), w.id)
 	require.NoError(t, err)
-	require.Equal(t, store.Critical, list[0].Diagnostic)
+	require.Equal(t, store.Critical, one.Diagnostic)
 }
 
 func TestDeleteGivesBuildsBackInTheirPlaces(t *testing.T) {

@@ -169,9 +169,9 @@ func TestAConflictIsReportedOnceAMinuteAndShown(t *testing.T) {
 	w := b.worker(named("a"))
 	w.silentFor(12 * time.Second)
 	shown := func() store.WorkerDetail {
-		list, err := b.workers.List(t.Context(), store.WorkerFilter{ID: w.id})
+		one, err := b.workers.Show(t.Context(), w.id)
 		require.NoError(t, err)
-		return list[0]
+		return one
 	}
 	require.Zero(t, shown().ConflictAt)
 	again, report, err := b.workers.Conflict(t.Context(), w.id, "192.0.2.7")

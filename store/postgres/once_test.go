@@ -181,7 +181,7 @@ func TestSubmitKeepsLabels(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, s.Labels, got.Labels)
 	require.Equal(t, s.Labels, b.find(s.ID).Labels)
-	list, err := b.builds.List(t.Context(), store.BuildFilter{})
+	list, _, err := b.builds.List(t.Context(), store.BuildFilter{}, store.Page{})
 	require.NoError(t, err)
 	require.Equal(t, s.Labels, list[0].Labels)
 	require.Empty(t, b.find(b.build().ID).Labels)

@@ -58,9 +58,9 @@ func (c *client) rested() {
 
 func (c *client) quarantine() string {
 	c.t.Helper()
-	list, err := c.workers.List(c.t.Context(), store.WorkerFilter{ID: c.id})
+	shown, err := c.workers.Show(c.t.Context(), c.id)
 	require.NoError(c.t, err)
-	return list[0].Quarantine
+	return shown.Quarantine
 }
 
 func TestABuildThatItsWorkerCantRunGoesToAnother(t *testing.T) {
@@ -209,7 +209,7 @@ func TestFaultsAmongTheLastAttemptsQuarantineAWorker(t *testing.T) {
 	summary, err := postgres.NewDashboard(b.DB).FleetSummary(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, store.FleetSummary{Platform: store.IOS, Known: 2, Able: 1, Quarantined: 1, Slots: 1}, summary[1])
-	rows, states, err := postgres.NewDashboard(b.DB).Fleet(t.Context(), store.FleetFilter{State: store.WorkerQuarantined, Sort: "state", Limit: 9})
+	rows, _, states, err := postgres.NewDashboard(b.DB).Fleet(t.Context(), store.WorkerFilter{State: store.WorkerQuarantined, Sort: "state"}, store.Page{})
 	require.NoError(t, err)
 	require.Equal(t, map[string]int{"idle": 1, "quarantined": 1}, states)
 	require.Len(t, rows, 1)

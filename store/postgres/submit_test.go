@@ -198,11 +198,12 @@ func TestList(t *testing.T) {
 	w.finishes(one.ID)
 	for name, c := range map[string]struct {
 		filter store.BuildFilter
+		page   store.Page
 		want   []string
 	}{
 		"everything, newest first": {want: []string{three.ID, two.ID, one.ID}},
-		"a limit":                  {filter: store.BuildFilter{Limit: 2}, want: []string{three.ID, two.ID}},
-		"the next page":            {filter: store.BuildFilter{Limit: 2, Before: b.find(two.ID).Seq}, want: []string{one.ID}},
+		"a limit":                  {page: store.Page{Limit: 2}, want: []string{three.ID, two.ID}},
+		"the next page":            {page: store.Page{Limit: 2, After: store.NewCursor("builds", b.find(two.ID).Seq)}, want: []string{one.ID}},
 		"a platform":               {filter: store.BuildFilter{Platform: store.IOS}, want: []string{three.ID, one.ID}},
 		"a worker":                 {filter: store.BuildFilter{WorkerID: w.id}, want: []string{two.ID, one.ID}},
 		"pending":                  {filter: store.BuildFilter{States: []store.BuildState{store.Pending}}, want: []string{three.ID}},
@@ -212,7 +213,7 @@ func TestList(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := b.builds.List(t.Context(), c.filter)
+			got, _, err := b.builds.List(t.Context(), c.filter, c.page)
 			require.NoError(t, err)
 			var ids []string
 			for _, build := range got {

@@ -2,6 +2,8 @@ package postgres
 
 import (
 	"context"
+	"errors"
+	"math"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -14,8 +16,8 @@ const queueStatus = `
 SELECT q.id, q.portal_id, q.workflow_id, q.action_id, c.max_throughput, c.time_period, c.time_unit,
 	coalesce(a.depth, 0), coalesce(a.held, 0), coalesce(a.inflight, 0), coalesce(n.completed, 0), a.oldest, least(coalesce(w.used, 0), c.max_throughput),
 	CASE WHEN a.depth > 0 AND q.paused_at IS NULL THEN greatest(a.due, CASE WHEN w.used >= c.max_throughput THEN w.back END, now()) END,
-	coalesce(q.last_error, ''), q.paused_at IS NOT NULL, q.runner_at
-FROM throttle_queues q JOIN throttle_configs c ON c.portal_id = q.portal_id AND c.action_id = q.action_id
+	coalesce(q.last_error, ''), q.paused_at IS NOT NULL, q.runner_at, q.key
+FROM p q JOIN throttle_configs c ON c.portal_id = q.portal_id AND c.action_id = q.action_id
 LEFT JOIN throttle_totals n ON n.queue = q.seq
 LEFT JOIN LATERAL (
 	SELECT count(*) AS depth, min(received_at) AS oldest, min(due_at) AS due, count(*) FILTER (WHERE claim > 0 AND due_at > now()) AS inflight,
@@ -28,21 +30,43 @@ LEFT JOIN LATERAL (
 	WHERE queue = q.seq AND ended_at > now() - p.period GROUP BY p.period
 ) w ON true`
 
-// sqlQueues lists queues with the oldest waiting action first, then empty ones. $1 a
-// queue or "", $2 a portal or 0, $3 the limit.
-const sqlQueues = `/* queues */` + queueStatus + `
-WHERE ($1 = '' OR q.id = $1) AND ($2::bigint = 0 OR q.portal_id = $2)
-ORDER BY a.oldest NULLS LAST, q.received_at DESC LIMIT $3`
+const (
+	// sqlQueues orders by the oldest waiting action, or cheaper: those in which actions wait,
+	// then the others, by id. Among idle queues of the first order the last used is first.
+	sqlQueues = `/* queues */
+WITH p AS MATERIALIZED (
+	SELECT * FROM (
+		SELECT q.*, CASE WHEN @oldest THEN coalesce((SELECT (extract(epoch FROM min(received_at)) * 1000000)::bigint FROM action_executions WHERE queue = q.seq AND state = 'waiting'),
+				9e18::bigint - (extract(epoch FROM received_at) * 1000000)::bigint)
+			ELSE (NOT EXISTS (SELECT FROM action_executions WHERE queue = q.seq AND state = 'waiting'))::int END AS key
+		FROM throttle_queues q WHERE @portal::bigint = 0 OR portal_id = @portal
+	) q WHERE (key, id) > (@after, @after_id) AND (key, id) <= (@until, @until_id)
+	ORDER BY key, id OFFSET @skip::int LIMIT @limit::int
+)` + queueStatus + ` ORDER BY q.key, q.id`
 
-// Queues returns up to limit queues, those with the oldest waiting action first: the
-// queues of one portal, or of all if portal is 0.
-func (t *Throttle) Queues(ctx context.Context, portal int64, limit int) ([]store.QueueStatus, error) {
-	return rowsOf(ctx, t.db.read("listing throttle queues"), scanQueue, sqlQueues, "", portal, limit)
+	sqlQueue = `/* queue */ WITH p AS (SELECT *, 0::bigint AS key FROM throttle_queues WHERE id = $1)` + queueStatus
+)
+
+// Queues returns a page of the queues of one portal, or of all if portal is 0. With oldest
+// those with the oldest waiting action come first, otherwise any in which actions wait.
+func (t *Throttle) Queues(ctx context.Context, portal int64, oldest bool, p store.Page) ([]store.QueueStatus, store.Cursor, error) {
+	list := "queues"
+	if oldest {
+		list = "queues by age"
+	}
+	after, until := int64(math.MinInt64), int64(math.MaxInt64)
+	var afterID, untilID string
+	if err := errors.Join(p.After.Keys(list, &after, &afterID), p.Until.Keys(list, &until, &untilID)); err != nil {
+		return nil, "", err
+	}
+	args := pgx.NamedArgs{"portal": portal, "oldest": oldest, "after": after, "after_id": afterID, "until": until, "until_id": untilID}
+	return pageOf(ctx, t.db.read("listing throttle queues"), scanQueue,
+		func(q store.QueueStatus) store.Cursor { return store.NewCursor(list, q.Key, q.ID) }, sqlQueues, p, args)
 }
 
 // Queue returns one queue, or NotFound.
 func (t *Throttle) Queue(ctx context.Context, id string) (store.QueueStatus, error) {
-	return rowOf(ctx, t.db.read("reading a throttle queue"), errNoQueue, scanQueue, sqlQueues, id, 0, 1)
+	return rowOf(ctx, t.db.read("reading a throttle queue"), errNoQueue, scanQueue, sqlQueue, id)
 }
 
 func errNoQueue() error { return store.NewError(store.NotFound, "Queue not found") }
@@ -50,7 +74,7 @@ func errNoQueue() error { return store.NewError(store.NotFound, "Queue not found
 func scanQueue(row pgx.CollectableRow) (q store.QueueStatus, err error) {
 	var oldest, due, runner *time.Time
 	err = row.Scan(&q.ID, &q.PortalID, &q.WorkflowID, &q.ActionID, &q.Config.MaxThroughput, &q.Config.TimePeriod, &q.Config.TimeUnit,
-		&q.Depth, &q.Held, &q.InFlight, &q.Completed, &oldest, &q.RateUsed, &due, &q.LastError, &q.Paused, &runner)
+		&q.Depth, &q.Held, &q.InFlight, &q.Completed, &oldest, &q.RateUsed, &due, &q.LastError, &q.Paused, &runner, &q.Key)
 	q.Config.PortalID, q.Config.ActionID = q.PortalID, q.ActionID
 	q.Oldest, q.NextDue, q.RunnerAt = utc(oldest), utc(due), utc(runner)
 	return q, err

@@ -58,11 +58,20 @@ func (t *Throttle) Config(ctx context.Context, portal, action int64) (store.Thro
 
 func errNoConfig() error { return store.NewError(store.NotFound, "Configuration not found") }
 
-const sqlConfigs = `/* configs */ SELECT ` + configColumns + ` FROM throttle_configs WHERE portal_id = $1 AND deleted_at IS NULL ORDER BY action_id LIMIT 10000`
+const sqlConfigs = `/* configs */ SELECT ` + configColumns + ` FROM throttle_configs
+WHERE portal_id = @portal AND deleted_at IS NULL AND action_id > @after AND action_id <= @until
+ORDER BY action_id OFFSET @skip::int LIMIT @limit::int`
 
-// Configs returns a portal's configurations, by action.
-func (t *Throttle) Configs(ctx context.Context, portal int64) ([]store.ThrottleConfig, error) {
-	return rowsOf(ctx, t.db.read("listing throttle configurations"), pgx.RowToStructByPos[store.ThrottleConfig], sqlConfigs, portal)
+// Configs returns a page of a portal's configurations, by action.
+func (t *Throttle) Configs(ctx context.Context, portal int64, p store.Page) ([]store.ThrottleConfig, store.Cursor, error) {
+	list := numberedList{"rates", false}
+	args, err := list.args(p)
+	if err != nil {
+		return nil, "", err
+	}
+	args["portal"] = portal
+	return pageOf(ctx, t.db.read("listing throttle configurations"), pgx.RowToStructByPos[store.ThrottleConfig],
+		func(c store.ThrottleConfig) store.Cursor { return list.at(c.ActionID) }, sqlConfigs, p, args)
 }
 
 const sqlHasConfigs = `/* has_configs */ SELECT EXISTS (SELECT FROM throttle_configs)`

@@ -1,0 +1,57 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"math"
+
+	"github.com/jackc/pgx/v5"
+
+	"takt/store"
+)
+
+// pageArgs adds the limits of a page to the arguments of its statement: @skip, and @limit,
+// which is one row more than asked for, because that row shows that another page follows.
+func pageArgs(p store.Page, args pgx.NamedArgs) pgx.NamedArgs {
+	args["skip"], args["limit"] = p.Skip, nil
+	if p.Limit > 0 {
+		args["limit"] = p.Limit + 1
+	}
+	return args
+}
+
+// cut returns the rows of a page, and the position of the last one if more follow.
+func cut[T any](rows []T, p store.Page, at func(T) store.Cursor) ([]T, store.Cursor) {
+	if p.Limit == 0 || len(rows) <= p.Limit {
+		return rows, ""
+	}
+	return rows[:p.Limit], at(rows[p.Limit-1])
+}
+
+// pageOf reads a page with a statement that takes pageArgs.
+func pageOf[T any](
+	ctx context.Context, o operation, by pgx.RowToFunc[T], at func(T) store.Cursor, sql string, p store.Page, args pgx.NamedArgs,
+) ([]T, store.Cursor, error) {
+	rows, err := rowsOf(ctx, o, by, sql, pageArgs(p, args))
+	rows, next := cut(rows, p, at)
+	return rows, next, err
+}
+
+// numberedList is a list that is ordered by one number.
+type numberedList struct {
+	name string
+	desc bool
+}
+
+// args returns the arguments @after and @until of a page. A list without them has the
+// largest and the smallest number there, so that every page is a range of an index.
+func (l numberedList) args(p store.Page) (pgx.NamedArgs, error) {
+	after, until := int64(math.MinInt64), int64(math.MaxInt64)
+	if l.desc {
+		after, until = until, after
+	}
+	err := errors.Join(p.After.Keys(l.name, &after), p.Until.Keys(l.name, &until))
+	return pgx.NamedArgs{"after": after, "until": until}, err
+}
+
+func (l numberedList) at(n int64) store.Cursor { return store.NewCursor(l.name, n) }
