@@ -43,7 +43,7 @@ func TestThrottleCommandsRefuseWrongInput(t *testing.T) {
 	t.Parallel()
 	d := newTerminal(t)
 	for _, line := range []string{
-		"nothing", "queues x", "queues -n 0", "queues -n 1001", "queues --portal 0", "queues --portal -1", "queues --portal x",
+		"nothing", "queues x", "queues -n -1", "queues --portal 0", "queues --portal -1", "queues --portal x",
 		"config", "config x", "config 0", "config 1 -3", "config 1 2 3", "config 1 --max 3", "config 1 --delete",
 		"config 1 2 --max 0", "config 1 2 --max -1", "config 1 2 --max x", "config 1 2 --time 3", "config 1 2 --unit hour",
 		"config 1 2 --max 3 --time 0", "config 1 2 --max 3 --unit fortnight", "config 1 2 --max 3 --delete",

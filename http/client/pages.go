@@ -7,6 +7,7 @@ import (
 	"regexp"
 
 	"takt/http/api"
+	"takt/store"
 )
 
 // pages reads up to limit rows of a list, or all if limit is 0. It asks for at most most rows
@@ -14,6 +15,9 @@ import (
 func pages[In, Out, Row any](
 	ctx context.Context, c *Client, e api.Endpoint[In, Out], limit, most int, in func(limit int, from api.Continue) In, rows func(Out) []Row,
 ) (all []Row, err error) {
+	if limit < 0 {
+		return nil, store.NewError(store.InvalidArgument, "the limit must not be negative")
+	}
 	var from api.Continue
 	all = []Row{} // [] in JSON
 	for {

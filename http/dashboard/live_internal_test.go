@@ -25,10 +25,10 @@ func TestOpenViewsAreBounded(t *testing.T) {
 	}
 	require.Equal(t, 1, l.open())
 	for i := range maxViews - 1 {
-		lv, _ := open("?before=" + strconv.Itoa(i))
+		lv, _ := open("?after=" + strconv.Itoa(i))
 		require.NotNil(t, lv)
 	}
-	lv, _ := open("?before=one-too-many")
+	lv, _ := open("?after=one-too-many")
 	require.Nil(t, lv)
 	leave()
 	lv, _ = open("?state=failed")
