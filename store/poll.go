@@ -55,19 +55,10 @@ type WorkerSession struct {
 	// Used is the highest counter with which the worker polled. Handed is the counter of
 	// its last hand-out.
 	Used, Handed uint64
-	Address      RowAddress
 }
 
 // Free reports whether the worker may get a new build.
 func (s *WorkerSession) Free() bool { return !s.Drained && s.Held < s.Slots }
-
-// RowAddress is where a row was last seen; zero if unknown. It is a hint. While a
-// transaction holds an old snapshot, PostgreSQL removes no dead version of a row. A
-// look-up by index reads all of these versions; a look-up by address reads none.
-type RowAddress struct {
-	Block  uint32
-	Offset uint16
-}
 
 // Poll is one worker's request for a build, as the queue hands it to the store.
 type Poll struct {
@@ -87,7 +78,10 @@ type Poll struct {
 	// Active lists the builds that the worker reports as running; valid if Reconcile.
 	Active    []string
 	Reconcile bool
-	Address   RowAddress
+	// Session is what the controller remembers of the worker; valid if Known. By it the
+	// store chooses how many builds it locks. The worker's row decides.
+	Session WorkerSession
+	Known   bool
 }
 
 // PollOutcome is how the store answered a poll.
@@ -137,8 +131,7 @@ type Presence struct {
 	// Used is as in WorkerSession. It is written only if the row has no higher value.
 	Used uint64
 	// Age is the time since the worker's last poll.
-	Age     time.Duration
-	Address RowAddress
+	Age time.Duration
 }
 
 // Recount is what a controller reads from the database at one moment.

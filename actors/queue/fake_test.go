@@ -68,7 +68,6 @@ func (s *fakeStore) worker(id string, takes ...store.Platform) {
 	s.workers[id] = &fakeWorker{
 		WorkerSession: store.WorkerSession{Number: uint32(len(s.workers) + 1), ID: id, Platforms: takes, Slots: 1, Used: 1},
 	}
-	s.workers[id].moved()
 }
 
 // shows returns a poll of a registered worker with its first token.
@@ -77,9 +76,6 @@ func (s *fakeStore) shows(id string) store.PollRequest {
 	defer s.mu.Unlock()
 	return store.PollRequest{Token: store.WorkerToken{Worker: s.workers[id].Number, Counter: 2}, Presented: "token-" + id}
 }
-
-// moved gives the worker's row a new address.
-func (w *fakeWorker) moved() { w.Address = store.RowAddress{Block: w.Address.Block + 1, Offset: 1} }
 
 // submit makes a build pending.
 func (s *fakeStore) submit(id string, p store.Platform) {
@@ -187,7 +183,6 @@ func (s *fakeStore) assign(p store.Poll) (r store.PollResult) {
 			w.Used, w.Handed = known, max(w.Handed, known)+1024
 			b.handed = w.Handed
 			w.holds, w.Held = append(w.holds, b), w.Held+1
-			w.moved()
 			s.handed[b.id]++
 			r.Job, r.Handed = b.job(), b.handed
 		}
@@ -217,7 +212,6 @@ func (s *fakeStore) finish(id string) {
 	defer s.mu.Unlock()
 	w := s.workers[id]
 	w.holds, w.Held = nil, 0
-	w.moved()
 }
 
 func (s *fakeStore) Recount(_ context.Context, limit int, known []store.WorkerSession) (store.Recount, error) {
@@ -235,32 +229,27 @@ func (s *fakeStore) Recount(_ context.Context, limit int, known []store.WorkerSe
 		switch w := s.find(store.Poll{Worker: k.Number}); {
 		case w == nil:
 			r.Gone = append(r.Gone, k.Number)
-		case w.Address != k.Address:
+		case w.Used > k.Used || w.Handed != k.Handed || w.Held != k.Held || w.Slots != k.Slots || w.Drained != k.Drained || !slices.Equal(w.Platforms, k.Platforms):
 			r.Changed = append(r.Changed, w.WorkerSession)
 		}
 	}
 	return r, nil
 }
 
-func (s *fakeStore) RecordPresence(_ context.Context, beats []store.Presence) (map[uint32]store.RowAddress, error) {
+func (s *fakeStore) RecordPresence(_ context.Context, beats []store.Presence) (settled []uint32, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err != nil {
 		return nil, s.err
 	}
-	written := map[uint32]store.RowAddress{}
 	for _, beat := range beats {
 		if w := s.find(store.Poll{Worker: beat.Number}); w != nil && w.Used <= beat.Used {
 			s.beats++
-			same := w.Address == beat.Address
 			w.Used = beat.Used
-			w.moved()
-			if written[beat.Number] = (store.RowAddress{}); same {
-				written[beat.Number] = w.Address
-			}
+			settled = append(settled, beat.Number)
 		}
 	}
-	return written, nil
+	return settled, nil
 }
 
 func (s *fakeStore) Sweep(_ context.Context, sw store.Sweep) (store.SweepResult, error) {

@@ -252,12 +252,13 @@ func (m *memory) take(limit int) *batch {
 		p := m.waiting.Front().Value.(*poll) //nolint:forcetypeassert // polls only
 		p.unlist()
 		s := p.session
-		p.state, s.batched, s.next, s.stale = batched, p, nil, false
 		b.polls = append(b.polls, p)
 		b.work = append(b.work, store.Poll{
 			Worker: s.Number, WorkerID: s.ID, Instance: p.req.Instance, Shown: p.req.Token.Counter, Used: max(s.Used, p.req.Token.Counter),
-			Parked: p.wasParked, Handed: p.handed, Active: p.req.Active, Reconcile: p.req.Reconcile, Address: s.Address,
+			Parked: p.wasParked, Handed: p.handed, Active: p.req.Active, Reconcile: p.req.Reconcile,
+			Session: s.WorkerSession, Known: s.known && !s.stale,
 		})
+		p.state, s.batched, s.next, s.stale = batched, p, nil, false
 	}
 	for _, other := range m.batches {
 		other.crowded, b.crowded = true, true

@@ -185,7 +185,7 @@ func (m *model) takesOver(n *node) {
 		n.gone(number)
 	}
 	n.pending.recount(r.Pending, r.seen, 100, m.now)
-	n.recorded(r.beats, written, r.at)
+	n.recorded(written, r.at)
 }
 
 // changed tells the controllers of a worker's change, if the notification arrives.
@@ -230,7 +230,6 @@ func (m *model) frees(w *fakeWorker, i int) *fakeBuild {
 	b := w.holds[i]
 	w.holds = slices.Delete(w.holds, i, i+1)
 	w.Held--
-	w.moved()
 	return b
 }
 
@@ -242,7 +241,6 @@ func (m *model) registers(w *modelWorker) {
 		row = m.db.workers[w.id]
 		row.Number = uint32(1000 + m.builds)
 		m.builds++ // numbers are never used again
-		row.moved()
 	} else {
 		row.Used += 1 << 20
 		n := uint64(0)
@@ -253,7 +251,6 @@ func (m *model) registers(w *modelWorker) {
 			}
 		}
 		row.Handed = row.Used + 1024
-		row.moved()
 		m.changed(row.Number)
 	}
 	w.counts, w.poll, w.since = true, nil, map[string]bool{}
@@ -269,7 +266,6 @@ func (m *model) leaves(w *modelWorker, deleted bool) {
 		m.db.pending = append(m.db.pending, m.frees(row, 0))
 	}
 	row.Used += 1 << 20
-	row.moved()
 	if deleted {
 		delete(m.db.workers, w.id)
 	}
@@ -420,7 +416,6 @@ func TestTokensAndSessionsOverTwoControllers(t *testing.T) {
 			"drain or resume": func(*rapid.T) {
 				if row := m.db.workers[m.any().id]; row != nil {
 					row.Drained = !row.Drained
-					row.moved()
 					m.changed(row.Number)
 				}
 			},

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
@@ -23,6 +25,7 @@ import (
 // controller is one takt's QueueManager on a real database.
 type controller struct {
 	sys    *otp.System
+	bus    pubsub.Bus
 	queue  *queue.Queue
 	tokens *store.WorkerTokens
 }
@@ -42,12 +45,16 @@ const queueName = "takt/orchestration/queue_manager"
 
 func newController(tb testing.TB, db *postgres.DB) *controller {
 	tb.Helper()
-	c := &controller{sys: otp.New(otp.Options{Logger: zerolog.Nop()}), tokens: storetest.Tokens(tb, db)}
-	bus := pubsub.New()
-	c.queue = queue.New(c.sys, postgres.NewQueue(db, postgres.QueueConfig{}), bus, c.tokens, queue.Config{})
+	return newControllerWith(tb, db, queue.Config{})
+}
+
+func newControllerWith(tb testing.TB, db *postgres.DB, cfg queue.Config) *controller {
+	tb.Helper()
+	c := &controller{sys: otp.New(otp.Options{Logger: zerolog.Nop()}), bus: pubsub.New(), tokens: storetest.Tokens(tb, db)}
+	c.queue = queue.New(c.sys, postgres.NewQueue(db, postgres.QueueConfig{}), c.bus, c.tokens, cfg)
 	_, err := c.sys.StartRoot(tb.Context(), "takt", otp.SupSpec{
 		Intensity: 1000,
-		Children:  []otp.ChildSpec{bus.Spec(), c.queue.Spec()},
+		Children:  []otp.ChildSpec{c.bus.Spec(), c.queue.Spec()},
 	})
 	require.NoError(tb, err)
 	tb.Cleanup(func() {
@@ -472,6 +479,74 @@ func TestAParkedPollGetsABuildWhenItsWorkersRestEnds(t *testing.T) {
 	require.NoError(t, err)
 	require.NotNil(t, r.Job)
 	require.Equal(t, 2, r.Job.Attempt)
+}
+
+// A batch of one controller has locked a build that it then does not hand out, because its
+// worker's row is locked elsewhere. Meanwhile the other controller has passed over the
+// build. It hears of the build as soon as that is free again, long before its next count.
+func TestABuildThatWasLockedInVainWakesTheOtherController(t *testing.T) {
+	t.Parallel()
+	db := storetest.New(t)
+	other := storetest.Another(t, db)
+	seldom := queue.Config{Recount: time.Hour}
+	one, two := newControllerWith(t, db.DB, seldom), newControllerWith(t, other.DB, seldom)
+	listener, err := pgx.ConnectConfig(t.Context(), db.Config)
+	require.NoError(t, err)
+	exec := func(c interface {
+		Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+	}, sql string, args ...any,
+	) {
+		t.Helper()
+		_, err := c.Exec(t.Context(), sql, args...)
+		require.NoError(t, err)
+	}
+	all := workers(t, db.DB, 3)
+	results := make([]chan store.PollReply, len(all))
+	for i, c := range []*controller{one, one, two} {
+		results[i] = make(chan store.PollReply, 1)
+		go func() {
+			reply, err := c.queue.Poll(t.Context(), all[i].Request(), time.Minute)
+			if err == nil {
+				results[i] <- reply
+			}
+		}()
+	}
+	require.Eventually(t, func() bool { return one.queue.Stats().Parked == 2 && two.queue.Stats().Parked == 1 }, time.Minute, time.Millisecond)
+
+	exec(db.Pool, `CREATE FUNCTION pause() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_advisory_xact_lock(1); RETURN NEW; END $$`)
+	exec(db.Pool, `CREATE TRIGGER pause BEFORE UPDATE ON builds FOR EACH ROW EXECUTE FUNCTION pause()`)
+	held, err := db.Pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = held.Rollback(context.WithoutCancel(t.Context())) }()
+	exec(held, `SELECT pg_advisory_xact_lock(1)`)
+	worker, err := db.Pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = worker.Rollback(context.WithoutCancel(t.Context())) }()
+	exec(worker, `SELECT FROM workers WHERE id = $1 FOR UPDATE`, all[1].ID)
+	storetest.Build(t, db.DB)
+	storetest.Build(t, db.DB)
+	exec(listener, `LISTEN takt`)
+
+	one.queue.Requeued([]store.BuildRef{{Platform: store.IOS}, {Platform: store.IOS}})
+	require.Eventually(t, func() bool {
+		var waiting int
+		err := db.Pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted`).Scan(&waiting)
+		return err == nil && waiting == 1
+	}, time.Minute, time.Millisecond)
+	two.bus.PublishRemote(pubsub.JobAvailable, "ios")
+	require.Eventually(t, func() bool { s := two.queue.Stats(); return s.Batches == 2 && s.Parked == 1 }, time.Minute, time.Millisecond)
+
+	require.NoError(t, held.Rollback(t.Context()))
+	begun := time.Now()
+	require.NotNil(t, (<-results[0]).Job)
+	n, err := listener.WaitForNotification(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, listener.Close(t.Context()))
+	require.Equal(t, "job:available ios", n.Payload)
+	two.bus.PublishRemote(pubsub.JobAvailable, "ios")
+	require.NotNil(t, (<-results[2]).Job)
+	t.Logf("woken after %s", time.Since(begun))
+	require.Less(t, time.Since(begun), 5*time.Second, "a count, or an old one, would come later")
 }
 
 // A process is parked at one controller; another process of the same worker registers at

@@ -23,8 +23,8 @@ type Store interface {
 	// Recount counts pending builds per platform, each up to limit, and returns the rows
 	// that have changed.
 	Recount(ctx context.Context, limit int, known []store.WorkerSession) (store.Recount, error)
-	// RecordPresence writes beats and returns the current addresses of those rows.
-	RecordPresence(ctx context.Context, beats []store.Presence) (map[uint32]store.RowAddress, error)
+	// RecordPresence writes beats and returns the workers whose beats are settled.
+	RecordPresence(ctx context.Context, beats []store.Presence) ([]uint32, error)
 }
 
 // Config are QueueManager's settings. The zero value takes every default.

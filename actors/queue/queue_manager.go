@@ -39,7 +39,7 @@ type (
 		seen        [platforms]uint64
 		at          time.Time
 		beats       []store.Presence
-		written     map[uint32]store.RowAddress
+		written     []uint32
 		presenceErr error // why beats could not be written
 	}
 )
@@ -338,7 +338,7 @@ func (m *manager) recounted(c *otp.Ctx, r recounted) {
 	switch {
 	case r.err != nil:
 	case r.presenceErr == nil:
-		m.recorded(r.beats, r.written, r.at)
+		m.recorded(r.written, r.at)
 	case !isOutage(r.presenceErr):
 		logger.WithLevel(levelOf(r.presenceErr)).Err(r.presenceErr).Msg("the presence of workers could not be recorded")
 	}

@@ -546,7 +546,6 @@ func TestSessions(t *testing.T) {
 				a := b.sends(meets(b), time.Minute)
 				b.db.set(func(s *fakeStore) {
 					s.workers["w"].Used += 1 << 20 // as when it unregisters elsewhere
-					s.workers["w"].moved()
 				})
 				if told {
 					b.bus.PublishRemote(pubsub.WorkerChanged, "1")

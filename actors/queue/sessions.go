@@ -1,8 +1,6 @@
 package queue
 
 import (
-	"slices"
-	"strings"
 	"time"
 
 	"takt/store"
@@ -19,9 +17,10 @@ type session struct {
 	instance string
 	// seen is the time of the last poll; written is seen as last written to the row.
 	seen, written time.Time
-	asked         store.RowAddress // Address when the last read of the rows began
-	batched       *poll
-	next          *poll // the newest poll that is in no batch
+	// reads counts how often the row was read; asked is reads when the last recount began.
+	reads, asked int
+	batched      *poll
+	next         *poll // the newest poll that is in no batch
 }
 
 // foreign reports whether p names a process of which the session does not know that it
@@ -106,6 +105,7 @@ func (m *memory) learn(p *poll, r *store.PollResult, now time.Time) {
 	}
 	r.Session.Used = max(r.Session.Used, s.Used)
 	s.WorkerSession, s.known, s.seen = r.Session, true, now
+	s.reads++
 	if p.req.Instance != "" {
 		s.instance = p.req.Instance
 	}
@@ -174,7 +174,7 @@ func (m *memory) known(now time.Time) (list []store.WorkerSession) {
 		case now.Sub(s.seen) > silence:
 			m.forgetIdle(s)
 		default:
-			s.asked = s.Address
+			s.asked = s.reads
 			list = append(list, s.WorkerSession)
 		}
 	}
@@ -182,21 +182,18 @@ func (m *memory) known(now time.Time) (list []store.WorkerSession) {
 }
 
 // corrected stores a row that had changed, unless newer information came meanwhile. A
-// parked poll is judged again if the change matters to it.
+// parked poll is judged again.
 func (m *memory) corrected(row store.WorkerSession) {
 	s := m.byNumber[row.Number]
-	if s == nil || !s.known || s.batched != nil || s.Address != s.asked {
+	if s == nil || !s.known || s.batched != nil || s.reads != s.asked {
 		return
 	}
-	old := s.WorkerSession
-	if row.Used > old.Used {
+	if row.Used > s.Used {
 		s.instance = "" // the worker may have registered in another process
 	}
-	row.Used = max(row.Used, old.Used)
+	row.Used = max(row.Used, s.Used)
 	s.WorkerSession = row
-	same := row.Used == old.Used && row.Handed == old.Handed && row.Held == old.Held && row.Slots == old.Slots &&
-		row.Drained == old.Drained && slices.Equal(row.Platforms, old.Platforms)
-	if !same && s.next != nil && s.next.state == parked {
+	if s.next != nil && s.next.state == parked {
 		m.recall(s.next)
 	}
 }
@@ -204,43 +201,31 @@ func (m *memory) corrected(row store.WorkerSession) {
 // gone ends the session of a worker without a row. Its parked poll is refused by
 // the database.
 func (m *memory) gone(number uint32) {
-	if s := m.byNumber[number]; s != nil && s.batched == nil && s.Address == s.asked {
+	if s := m.byNumber[number]; s != nil && s.batched == nil && s.reads == s.asked {
 		m.changed(s)
 	}
 }
 
-// due returns the beats to be written, sorted by worker id. Those of workers whose
-// process names itself are written more often, because their rows tell for how long that
-// process has been silent.
+// due returns the beats to be written. Those of workers whose process names itself are
+// written more often, because their rows tell for how long that process has been silent.
 func (m *memory) due(now time.Time, every time.Duration) (beats []store.Presence) {
-	var list []*session
 	for _, s := range m.byNumber {
 		often := every
 		if s.instance != "" {
 			often = min(every, store.WorkerSilence/3)
 		}
 		if s.known && s.batched == nil && s.seen.After(s.written) && now.Sub(s.written) >= often {
-			list = append(list, s)
+			beats = append(beats, store.Presence{Number: s.Number, Used: s.Used, Age: now.Sub(s.seen)})
 		}
-	}
-	slices.SortFunc(list, func(a, b *session) int { return strings.Compare(a.ID, b.ID) })
-	for _, s := range list {
-		beats = append(beats, store.Presence{Number: s.Number, Used: s.Used, Age: now.Sub(s.seen), Address: s.Address})
 	}
 	return beats
 }
 
-// recorded records that beats were written at the given time, and the new addresses of
-// their rows. A row that had changed before gets the zero address, so it is read again.
-// Other beats stay due.
-func (m *memory) recorded(beats []store.Presence, written map[uint32]store.RowAddress, at time.Time) {
-	for _, beat := range beats {
-		to, ok := written[beat.Number]
-		if s := m.byNumber[beat.Number]; ok && s != nil && s.known {
+// recorded records that the beats of workers were written at the given time.
+func (m *memory) recorded(workers []uint32, at time.Time) {
+	for _, number := range workers {
+		if s := m.byNumber[number]; s != nil && s.known {
 			s.written = at
-			if s.Address == beat.Address {
-				s.Address = to
-			}
 		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/stretchr/testify/require"
 
 	"takt/store"
@@ -209,23 +208,10 @@ func TestRecordPresence(t *testing.T) {
 	for _, w := range []*client{present, gone, behind} {
 		beats = append(beats, store.Presence{Number: w.number, Used: w.shown, Age: time.Minute})
 	}
-	moved := b.worker()
-	at := func(w *client) store.RowAddress {
-		var tid pgtype.TID
-		require.NoError(t, b.Pool.QueryRow(t.Context(), `SELECT ctid FROM workers WHERE id = $1`, w.id).Scan(&tid))
-		return store.RowAddress{Block: tid.BlockNumber, Offset: tid.OffsetNumber}
-	}
-	was := at(moved)
-	beats[0].Address = at(present)
-	b.exec(`UPDATE workers SET last_seen_at = now() - interval '1 hour', status = 'offline' WHERE id = $1`, moved.id)
-	beats = append(beats, store.Presence{Number: moved.number, Used: moved.shown, Address: was})
 	beats = append(beats, store.Presence{Number: 999, Used: 1})
 	written, err := b.queue.RecordPresence(t.Context(), beats)
 	require.NoError(t, err)
-	require.Len(t, written, 2)
-	require.NotZero(t, written[present.number])
-	require.Contains(t, written, moved.number)
-	require.Zero(t, written[moved.number], "it had changed: who remembers it has to read it again")
+	require.Equal(t, []uint32{present.number}, written)
 	require.Equal(t, store.Idle, present.find().Status)
 	require.WithinDuration(t, time.Now().Add(-time.Minute), present.find().LastSeenAt, 30*time.Second)
 	for _, w := range []*client{gone, behind, far} {
@@ -248,31 +234,89 @@ func TestRecordPresence(t *testing.T) {
 		written, err := b.queue.RecordPresence(t.Context(), beats)
 		require.NoError(t, err)
 		require.Len(t, written, 20)
-		require.Zero(t, written[bad.number], "it is not tried again with the next beats")
+		require.Contains(t, written, bad.number, "it is not tried again with the next beats")
 	})
 }
 
 func TestRecountTellsWhatChanged(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	same, drained, deleted := b.worker(), b.worker(), b.worker()
-	var known []store.WorkerSession
-	for _, w := range []*client{same, drained, deleted} {
-		known = append(known, w.poll().Session)
+	b.except = []string{"worker_held", "worker_status"}
+	changes := map[string]string{
+		"nothing": "last_seen_at = now()", "used": "used = used + 9", "handed": "handed = handed + 1", "held": "held = held + 1", "slots": "slots = 2",
+		"platforms": "platforms = '{ios}'", "draining": "draining = true", "quarantine": "rests_until = now() + interval '1 hour'", "less used": "used = used - 1",
 	}
-	_, err := b.workers.Drain(t.Context(), drained.id, true)
-	require.NoError(t, err)
-	_, err = b.workers.Delete(t.Context(), deleted.id)
+	want, got, names, known := map[string]bool{}, map[string]bool{}, map[uint32]string{}, []store.WorkerSession(nil)
+	for name, change := range changes {
+		w := b.worker(takes(store.IOS, store.Android))
+		session := w.poll().Session
+		session.Used++
+		known, names[w.number], want[name] = append(known, session), name, name != "nothing" && name != "less used"
+		b.exec(`UPDATE workers SET `+change+` WHERE id = $1`, w.id)
+	}
+	deleted := b.worker()
+	known = append(known, deleted.poll().Session)
+	_, err := b.workers.Delete(t.Context(), deleted.id)
 	require.NoError(t, err)
 	b.build(on(store.Android))
 	r, err := b.queue.Recount(t.Context(), 10, known)
 	require.NoError(t, err)
 	require.Equal(t, map[store.Platform]int{store.IOS: 0, store.Android: 1}, r.Pending)
 	require.Equal(t, []uint32{deleted.number}, r.Gone)
-	require.Len(t, r.Changed, 1)
-	require.Equal(t, drained.id, r.Changed[0].ID)
-	require.True(t, r.Changed[0].Drained)
-	require.NotEqual(t, known[1].Address, r.Changed[0].Address)
+	for name := range changes {
+		got[name] = false
+	}
+	for _, row := range r.Changed {
+		got[names[row.Number]] = true
+		require.Equal(t, names[row.Number] == "draining" || names[row.Number] == "quarantine", row.Drained)
+	}
+	require.Equal(t, want, got)
+	again, err := b.queue.Recount(t.Context(), 10, r.Changed)
+	require.NoError(t, err)
+	require.Empty(t, again.Changed)
 	require.Len(t, r.Installation, 36)
 	require.WithinDuration(t, time.Now(), r.Now, time.Minute)
+}
+
+// A worker is served as its row is now, not as its controller remembers it.
+func TestAKnownWorkerIsServedAsItIsNow(t *testing.T) {
+	t.Parallel()
+	taken := `UPDATE workers SET held = 1 WHERE id = $1`
+	for name, c := range map[string]struct {
+		before, change string
+		gets           bool
+	}{
+		"nothing changed":            {change: `SELECT FROM workers WHERE id = $1`, gets: true},
+		"drained":                    {change: `UPDATE workers SET draining = true WHERE id = $1`},
+		"no longer drained":          {before: `UPDATE workers SET draining = true WHERE id = $1`, change: `UPDATE workers SET draining = false WHERE id = $1`, gets: true},
+		"critical":                   {change: `UPDATE workers SET critical = true WHERE id = $1`},
+		"other platforms":            {change: `UPDATE workers SET platforms = '{android}' WHERE id = $1`},
+		"more platforms":             {before: `UPDATE workers SET platforms = '{android}' WHERE id = $1`, change: `UPDATE workers SET platforms = '{}' WHERE id = $1`, gets: true},
+		"its slot is taken":          {change: taken},
+		"its slot is free":           {before: taken, change: `UPDATE workers SET held = 0 WHERE id = $1`, gets: true},
+		"its row is anywhere":        {change: `UPDATE workers SET last_seen_at = now() WHERE id = $1`, gets: true},
+		"it polled elsewhere before": {change: `UPDATE workers SET used = used + 1, handed = handed + 1 WHERE id = $1`, gets: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.except = []string{"worker_held", "worker_status"}
+			b.queue = postgres.NewQueue(b.DB, postgres.QueueConfig{SpareCritical: true})
+			w, other := b.worker(), b.worker(takes(store.Android))
+			if c.before != "" {
+				b.exec(c.before, w.id)
+			}
+			w.gets("")
+			other.gets("")
+			b.exec(c.change, w.id)
+			build := b.build()
+			want := ""
+			if c.gets {
+				want = build.ID
+			}
+			w.shown += 2
+			w.gets(want)
+			other.gets("")
+		})
+	}
 }

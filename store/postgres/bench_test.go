@@ -83,7 +83,7 @@ func assignBatch(b *testing.B, queue *postgres.Queue, polls []store.Poll) (jobs 
 		if r.Outcome != store.PollServed {
 			b.Errorf("outcome %d", r.Outcome)
 		}
-		polls[i].Shown, polls[i].Address = next(r), r.Session.Address
+		polls[i].Shown, polls[i].Session, polls[i].Known = next(r), r.Session, true
 		polls[i].Used = polls[i].Shown
 		if r.Job != nil {
 			jobs++

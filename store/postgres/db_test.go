@@ -210,9 +210,9 @@ func TestALostAnswerToABatchLosesNothing(t *testing.T) {
 	builds := map[string]bool{b.build().ID: true, b.build().ID: true}
 	one, two := b.worker(), b.worker(slots(2))
 	cut := b.through()
-	b.assign(b.worker(takes("amiga")).request()) // prepares the statement
-	cut("marker")                                // what one says that it has
-	polls := func() []store.Poll { return []store.Poll{one.request(lists("marker")), two.request()} }
+	b.assign(b.worker(takes("amiga")).request()) // prepares the statements
+	cut(one.id)                                  // the second round trip names it
+	polls := func() []store.Poll { return []store.Poll{one.request(), two.request()} }
 	_, err := b.queue.Assign(t.Context(), polls())
 	require.Equal(t, store.Unavailable, store.CodeOf(err))
 	require.ErrorIs(t, err, store.ErrOutcomeUnknown)

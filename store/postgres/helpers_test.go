@@ -165,13 +165,16 @@ type client struct {
 	id     string
 	number uint32
 	shown  uint64
-	// at is where the worker's row is thought to be.
-	at store.RowAddress
+	// known is what a controller remembers of the worker; nil if it does not.
+	known *store.WorkerSession
 }
 
 // request returns a poll that shows the client's token.
 func (c *client) request(edit ...func(*store.Poll)) store.Poll {
-	p := store.Poll{Worker: c.number, WorkerID: c.id, Shown: c.shown, Used: c.shown, Address: c.at}
+	p := store.Poll{Worker: c.number, WorkerID: c.id, Shown: c.shown, Used: c.shown}
+	if c.known != nil {
+		p.Session, p.Known = *c.known, true
+	}
 	for _, e := range edit {
 		e(&p)
 	}
@@ -183,7 +186,7 @@ func (c *client) lost(edit ...func(*store.Poll)) store.PollResult {
 	c.t.Helper()
 	r := c.assign(c.request(edit...))[0]
 	if r.Outcome == store.PollServed {
-		c.at = r.Session.Address
+		c.known = &r.Session
 	}
 	return r
 }
@@ -277,7 +280,7 @@ func lists(builds ...string) func(*store.Poll) {
 
 // byID makes a poll that shows no token.
 func (c *client) byID() func(*store.Poll) {
-	return func(p *store.Poll) { p.Worker, p.Shown, p.Used = 0, 0, 0 }
+	return func(p *store.Poll) { p.Worker, p.Shown, p.Used, p.Known = 0, 0, 0, false }
 }
 
 // settled is a staged file that notes what becomes of it.

@@ -51,7 +51,7 @@ func (q *Queue) assignAlone(ctx context.Context, t *turn, cause error) error {
 		if !found {
 			break
 		}
-		if err = q.assignSettled(ctx, []*turn{t}); !isDataError(err) {
+		if err = q.serve(ctx, []*turn{t}); !isDataError(err) {
 			return err
 		}
 		cause = err
@@ -73,7 +73,7 @@ type suspect struct {
 	SubmittedAt time.Time
 }
 
-// sqlTryAssign assigns build $1 to worker $2 as sqlAssign would.
+// sqlTryAssign assigns build $1 to worker $2 as sqlAssignBuilds would.
 const sqlTryAssign = `/* try_assign */
 WITH b AS (
 	UPDATE builds SET state = 'assigned', worker_id = $2, attempt = attempt + 1, started_at = now(),

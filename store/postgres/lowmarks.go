@@ -4,46 +4,22 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"takt/store"
 )
 
-// scan is one of the three scans of the queue: for workers of iOS, of Android, and of
-// all platforms.
-type scan uint8
+// marks are positions in the queue, one per kind of workers; 0 stands for none.
+type marks = perKind[int64]
 
-const (
-	allPlatforms scan = iota
-	onlyIOS
-	onlyAndroid
-	scans
-)
-
-// scanOf returns which scan serves a worker that takes platforms.
-func scanOf(platforms []store.Platform) scan {
-	ios, android := slices.Contains(platforms, store.IOS), slices.Contains(platforms, store.Android)
-	switch {
-	case ios == android: // both or, as in an empty list, no restriction
-		return allPlatforms
-	case ios:
-		return onlyIOS
-	}
-	return onlyAndroid
-}
-
-// marks are positions in the queue, one per scan.
-type marks [scans]int64
-
-// lowMarks remembers where the pending builds begin. Claimed builds leave dead entries
-// in the queue's index until the next vacuum, which an old snapshot may delay for
-// hours. A scan from the start of the index steps over all of them; a scan from the
-// mark steps over none.
+// lowMarks remembers where the pending builds begin for each kind of
+// workers. Claimed builds leave
+// dead entries in the queue's index until the next vacuum, which an old snapshot may delay
+// for hours. A claim that scans from the start of the index steps over all of them; one
+// that scans from the mark steps over none.
 //
-// A mark is a hint: builds below it are claimed last. So builds that are requeued, or
-// whose priority rises, lower the marks of their own controller. Other controllers find
-// them by a look below the marks, at every count of the queue (2 s). After a slow look
-// the next one is delayed, and claims don't go below the marks until a look is fast
-// again. Safe for concurrent use; the zero value begins at the start.
+// A mark is a hint. Builds that are requeued, or whose priority rises, lower the marks of
+// their own controller. Other controllers find them when they have claimed too few, and by
+// a look below the marks at every count of the queue (2 s). After a slow look the next one
+// is delayed, and claims stay above the marks until a look is fast again. Safe for
+// concurrent use; the zero value begins at the start.
 type lowMarks struct {
 	mu    sync.Mutex
 	at    marks
@@ -54,7 +30,7 @@ type lowMarks struct {
 }
 
 const (
-	// slowLook is the duration of a look from which on claims don't go below the marks.
+	// slowLook is the duration of a look from which on claims stay above the marks.
 	slowLook = 10 * time.Millisecond
 	// lookPause is the pause after a look, as a multiple of its duration.
 	lookPause = 5
@@ -62,28 +38,41 @@ const (
 
 // pass is one use of the marks.
 type pass struct {
-	from  marks
-	below bool // whether to go on below the marks
+	from marks // where to scan from
+	// whole is true for a kind if nothing is to be looked for below.
+	whole perKind[bool]
 	age   int
 	begun time.Time
 }
 
-// begin returns where to scan from.
-func (l *lowMarks) begin() pass {
+// begin returns where to scan from: the start if the whole queue is to be scanned, unless
+// that is slow.
+func (l *lowMarks) begin(whole bool) (p pass) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return pass{from: l.at, below: l.cost < slowLook, age: l.age}
+	slow := l.cost >= slowLook
+	p.age = l.age
+	for k := range l.at {
+		if !whole || slow {
+			p.from[k] = l.at[k]
+		}
+		p.whole[k] = slow || p.from[k] == 0
+	}
+	return p
 }
 
-// end raises the marks to the first positions that p claimed; 0 means none.
+// end raises the marks to the first positions that p claimed.
 func (l *lowMarks) end(p pass, first marks) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if p.age != l.age {
-		return
-	}
-	for i, position := range first {
-		l.at[i] = max(l.at[i], position) // the scan has seen everything below
+	for k, position := range first {
+		switch {
+		case p.age != l.age || position == 0:
+		case p.from[k] == 0: // there may be more from here on
+			l.at[k] = position
+		default:
+			l.at[k] = max(l.at[k], position)
+		}
 	}
 }
 
@@ -91,8 +80,8 @@ func (l *lowMarks) end(p pass, first marks) {
 func (l *lowMarks) undo(p pass) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for i := range l.at {
-		l.at[i] = min(l.at[i], p.from[i])
+	for k := range l.at {
+		l.at[k] = min(l.at[k], p.from[k])
 	}
 	l.age++
 }
@@ -107,9 +96,8 @@ func (l *lowMarks) beginLook() (look pass, below int64, due bool) {
 	return pass{age: l.age, begun: now}, below, below > 0 && !now.Before(l.due)
 }
 
-// endLook records the lowest pending position of each platform below the position
-// given; 0 means none. Marks also rise if nothing was claimed, because nothing is
-// pending below the result.
+// endLook records the lowest pending position of each platform below the position given.
+// Marks also rise if nothing was claimed, because nothing is pending below the result.
 func (l *lowMarks) endLook(look pass, below int64, lowest marks, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -120,22 +108,20 @@ func (l *lowMarks) endLook(look pass, below int64, lowest marks, err error) {
 		l.cost = max(l.cost, slowLook)
 		return
 	}
-	for _, i := range []scan{onlyIOS, onlyAndroid} {
-		if lowest[i] == 0 {
-			lowest[i] = below
+	for _, k := range []kind{takesIOS, takesAndroid} {
+		if lowest[k] == 0 {
+			lowest[k] = below
 		}
 	}
-	lowest[allPlatforms] = min(lowest[onlyIOS], lowest[onlyAndroid])
-	void := false
-	for i, position := range lowest {
-		if position < l.at[i] {
-			l.at[i], void = position, true
-		} else if look.age == l.age {
-			l.at[i] = position
+	lowest[takesAll] = min(lowest[takesIOS], lowest[takesAndroid])
+	current := look.age == l.age
+	for k, position := range lowest {
+		if position < l.at[k] {
+			l.age++
+		} else if !current {
+			continue
 		}
-	}
-	if void {
-		l.age++
+		l.at[k] = position
 	}
 }
 
@@ -143,20 +129,18 @@ func (l *lowMarks) endLook(look pass, below int64, lowest marks, err error) {
 func (l *lowMarks) lower(position int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for i := range l.at {
-		if position < l.at[i] {
-			l.at[i] = position
-			l.age++
-		}
+	for k := range l.at {
+		l.at[k] = min(l.at[k], position)
 	}
+	l.age++
 }
 
 // reset makes the next scan begin at the start.
 func (l *lowMarks) reset() {
+	l.lower(0)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.at, l.due = marks{}, time.Time{}
-	l.age++
+	l.due = time.Time{}
 }
 
 func (l *lowMarks) now() time.Time {

@@ -5,120 +5,115 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"takt/store"
 )
+
+// marksAt returns marks, and their clock.
+func marksAt() (*lowMarks, *time.Time) {
+	now := time.Unix(1000, 0)
+	l := &lowMarks{clock: func() time.Time { return now }}
+	l.end(l.begin(false), marks{10, 30, 10})
+	return l, &now
+}
 
 func TestLowMarks(t *testing.T) {
 	t.Parallel()
-	setup := func() (*lowMarks, *time.Time) {
-		now := time.Unix(1000, 0)
-		l := &lowMarks{clock: func() time.Time { return now }}
-		l.end(l.begin(), marks{allPlatforms: 10})
-		return l, &now
-	}
 	t.Run("what was claimed first is the mark", func(t *testing.T) {
 		t.Parallel()
-		l, _ := setup()
-		s := l.begin()
-		require.Equal(t, marks{allPlatforms: 10}, s.from)
-		require.True(t, s.below)
+		l, _ := marksAt()
+		p := l.begin(false)
+		require.Equal(t, marks{10, 30, 10}, p.from)
+		require.Zero(t, p.whole, "builds may be pending below")
+		p = l.begin(true)
+		require.Zero(t, p.from)
+		require.Equal(t, perKind[bool]{true, true, true}, p.whole)
 	})
 	t.Run("a mark rises with claims and not with none", func(t *testing.T) {
 		t.Parallel()
-		l, _ := setup()
-		l.end(l.begin(), marks{allPlatforms: 20, onlyIOS: 5})
-		l.end(l.begin(), marks{})
-		require.Equal(t, marks{allPlatforms: 20, onlyIOS: 5}, l.begin().from)
-		l.end(l.begin(), marks{allPlatforms: 15})
-		require.Equal(t, int64(20), l.begin().from[allPlatforms], "two batches under way end in any order")
+		l, _ := marksAt()
+		l.end(l.begin(false), marks{20})
+		require.Equal(t, marks{20, 30, 10}, l.begin(false).from)
+		l.end(l.begin(false), marks{15})
+		require.Equal(t, marks{20, 30, 10}, l.begin(false).from, "two batches under way end in any order")
+	})
+	t.Run("a scan from the start that finds a build below the mark lowers it", func(t *testing.T) {
+		t.Parallel()
+		l, _ := marksAt()
+		l.end(l.begin(true), marks{4})
+		require.Equal(t, marks{4, 30, 10}, l.begin(false).from)
 	})
 	t.Run("a build that overtakes lowers it, also against a scan under way", func(t *testing.T) {
 		t.Parallel()
-		l, _ := setup()
-		under := l.begin()
+		l, _ := marksAt()
+		under := l.begin(false)
 		l.lower(4)
-		l.end(under, marks{allPlatforms: 30})
-		require.Equal(t, int64(4), l.begin().from[allPlatforms])
+		l.end(under, marks{40, 40, 40})
+		require.Equal(t, marks{4, 4, 4}, l.begin(false).from)
 		l.lower(99)
-		require.Equal(t, int64(4), l.begin().from[allPlatforms])
+		require.Equal(t, marks{4, 4, 4}, l.begin(false).from)
 	})
 	t.Run("a batch that failed puts back what it had locked", func(t *testing.T) {
 		t.Parallel()
-		l, _ := setup()
-		failing, other := l.begin(), l.begin()
-		l.end(l.begin(), marks{allPlatforms: 50})
+		l, _ := marksAt()
+		failing, other := l.begin(false), l.begin(false)
+		l.end(l.begin(false), marks{50})
 		l.undo(failing)
-		l.end(other, marks{allPlatforms: 40})
-		require.Equal(t, int64(10), l.begin().from[allPlatforms])
+		l.end(other, marks{40})
+		require.Equal(t, marks{10, 30, 10}, l.begin(false).from)
 	})
 }
 
 func TestLooksBelowTheMarks(t *testing.T) {
 	t.Parallel()
-	setup := func() (*lowMarks, *time.Time) {
-		now := time.Unix(1000, 0)
-		l := &lowMarks{clock: func() time.Time { return now }}
-		l.end(l.begin(), marks{allPlatforms: 10, onlyIOS: 30})
-		return l, &now
-	}
 	t.Run("find what another controller put back", func(t *testing.T) {
 		t.Parallel()
-		l, _ := setup()
+		l, _ := marksAt()
 		look, below, due := l.beginLook()
 		require.True(t, due)
 		require.Equal(t, int64(30), below)
-		under := l.begin()
-		l.endLook(look, below, marks{onlyIOS: 3}, nil)
-		l.end(under, marks{allPlatforms: 99})
-		require.Equal(t, marks{allPlatforms: 3, onlyIOS: 3, onlyAndroid: 30}, l.begin().from)
+		under := l.begin(false)
+		l.endLook(look, below, marks{takesIOS: 3}, nil)
+		l.end(under, marks{99, 99, 99})
+		require.Equal(t, marks{3, 3, 30}, l.begin(false).from)
 	})
 	t.Run("mark what nobody has claimed from", func(t *testing.T) {
 		t.Parallel()
-		l, _ := setup()
+		l, _ := marksAt()
 		look, below, _ := l.beginLook()
 		l.endLook(look, below, marks{}, nil)
-		require.Equal(t, marks{30, 30, 30}, l.begin().from)
+		require.Equal(t, marks{30, 30, 30}, l.begin(false).from)
 	})
 	t.Run("do not raise marks that were lowered meanwhile", func(t *testing.T) {
 		t.Parallel()
-		l, _ := setup()
+		l, _ := marksAt()
 		look, below, _ := l.beginLook()
 		l.lower(7)
 		l.endLook(look, below, marks{}, nil)
-		require.Equal(t, marks{allPlatforms: 7, onlyIOS: 7}, l.begin().from)
+		require.Equal(t, marks{7, 7, 7}, l.begin(false).from)
 	})
 	t.Run("rest while they are slow, and claims stay above the marks", func(t *testing.T) {
 		t.Parallel()
-		l, now := setup()
+		l, now := marksAt()
 		look, below, _ := l.beginLook()
 		*now = now.Add(time.Second)
-		l.endLook(look, below, marks{}, nil)
-		require.False(t, l.begin().below)
+		l.endLook(look, below, marks{10, 30, 10}, nil)
+		p := l.begin(true)
+		require.Equal(t, marks{10, 30, 10}, p.from)
+		require.Equal(t, perKind[bool]{true, true, true}, p.whole, "nothing is looked for below")
 		_, _, due := l.beginLook()
 		require.False(t, due)
 		*now = now.Add(lookPause * time.Second)
 		look, below, due = l.beginLook()
 		require.True(t, due)
 		l.endLook(look, below, marks{}, nil)
-		require.True(t, l.begin().below)
+		require.Zero(t, l.begin(true).from)
 	})
 	t.Run("that fail are slow", func(t *testing.T) {
 		t.Parallel()
-		l, _ := setup()
+		l, _ := marksAt()
 		look, below, _ := l.beginLook()
 		l.endLook(look, below, marks{}, errSlow)
-		require.Equal(t, marks{allPlatforms: 10, onlyIOS: 30}, l.begin().from)
-		require.False(t, l.begin().below)
+		require.Equal(t, marks{10, 30, 10}, l.begin(true).from)
 	})
-}
-
-func TestScanOf(t *testing.T) {
-	t.Parallel()
-	require.Equal(t, allPlatforms, scanOf(nil))
-	require.Equal(t, allPlatforms, scanOf([]store.Platform{store.Android, store.IOS}))
-	require.Equal(t, onlyIOS, scanOf([]store.Platform{"amiga", store.IOS}))
-	require.Equal(t, onlyAndroid, scanOf([]store.Platform{store.Android}))
 }
 
 func TestPendingHint(t *testing.T) {

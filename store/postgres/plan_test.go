@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,7 +15,7 @@ import (
 
 // Statistics are mostly gathered while little is pending, and plans are kept. The
 // plan for such a table has to be the right one for a long queue.
-func TestTheBatchNeverSortsOrScansTheQueue(t *testing.T) {
+func TestAssignmentsNeverSortOrScanTheQueue(t *testing.T) {
 	t.Parallel()
 	db := storetest.New(t)
 	b := &bundle{Database: db, t: t}
@@ -24,24 +25,28 @@ func TestTheBatchNeverSortsOrScansTheQueue(t *testing.T) {
 	constants := stringConstants(t)
 	_, err = conn.Exec(t.Context(), constants["sqlSession"])
 	require.NoError(t, err)
-	_, err = conn.Prepare(t.Context(), "assign", constants["sqlAssign"])
-	require.NoError(t, err)
-
-	plan := func(statement string, arguments int) string {
-		rows, err := conn.Query(t.Context(), `EXPLAIN EXECUTE `+statement+`(`+strings.Repeat("NULL, ", arguments-1)+`NULL)`,
-			pgx.QueryExecModeSimpleProtocol)
-		require.NoError(t, err)
-		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
-		require.NoError(t, err)
-		return strings.Join(lines, "\n")
+	statements := map[string]string{ // and the indexes by which they find their rows
+		"sqlLockWorkers": "workers_number", "sqlLockRepeats": "builds_held", "sqlClaimBuilds": "builds_queue",
+		"sqlAssignBuilds": "builds_pkey", "sqlAssignWorkers": "workers_number", "sqlPresence": "workers_number", "sqlChanged": "workers_number",
 	}
 	judge := func(when string) {
-		p := plan("assign", 14)
-		require.NotRegexp(t, `Sort Key: .*position`, p, when)
-		require.NotContains(t, p, "Seq Scan", when)
-		require.NotContains(t, p, "Bitmap", when)
-		for _, index := range []string{"builds_queue ", "builds_queue_ios ", "builds_queue_android "} {
-			require.Contains(t, p, "Index Scan using "+index, when)
+		for name, index := range statements {
+			sql := constants[name]
+			_, err := conn.Prepare(t.Context(), name+when, sql)
+			require.NoError(t, err)
+			n := len(slices.Compact(slices.Sorted(slices.Values(regexp.MustCompile(`\$\d`).FindAllString(sql, -1)))))
+			arguments := strings.TrimSuffix(strings.Repeat("NULL, ", n), ", ")
+			rows, err := conn.Query(t.Context(), `EXPLAIN EXECUTE "`+name+when+`"(`+arguments+`)`, pgx.QueryExecModeSimpleProtocol)
+			require.NoError(t, err)
+			lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+			require.NoError(t, err)
+			p := strings.Join(lines, "\n")
+			require.NotRegexp(t, `Sort Key: .*position|Seq Scan|Bitmap`, p, "%s, %s", name, when)
+			require.Contains(t, p, "Index Scan using "+index+" ", "%s, %s", name, when)
+			if name == "sqlClaimBuilds" {
+				require.Contains(t, p, "Index Scan using builds_queue_ios ", when)
+				require.Contains(t, p, "Index Scan using builds_queue_android ", when)
+			}
 		}
 	}
 	judge("empty tables")

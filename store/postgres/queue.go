@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 
 	"takt/store"
 	"takt/store/batching"
@@ -27,16 +26,13 @@ type QueueConfig struct {
 // Queue hands builds to workers and requeues them. Safe for concurrent use. Two
 // concurrent batches keep PostgreSQL busy; more would only wait for each other.
 type Queue struct {
-	db        *DB
-	cfg       QueueConfig
-	skip      quarantine
-	assigning numbered // sqlAssign
+	db   *DB
+	cfg  QueueConfig
+	skip quarantine
 }
 
 // NewQueue returns the queue of db.
-func NewQueue(db *DB, cfg QueueConfig) *Queue {
-	return &Queue{db: db, cfg: cfg, assigning: number(sqlAssign)}
-}
+func NewQueue(db *DB, cfg QueueConfig) *Queue { return &Queue{db: db, cfg: cfg} }
 
 // sqlPending counts, per platform, up to $1 pending builds at the positions from $2
 // to below $3, and finds the first.
@@ -50,15 +46,17 @@ SELECT 'android', count(*), coalesce(min(position), 0) FROM (
 // sqlInstallation returns the installation's id and the database's time.
 const sqlInstallation = `/* installation */ SELECT value #>> '{}', clock_timestamp() FROM settings WHERE key = 'installation'`
 
-// sqlChanged finds the workers whose rows are no longer at their addresses, because
-// each change moves a row, and those whose rest has ended, which changes no row. A worker
-// without a row has no id.
+// sqlChanged finds the workers whose rows are not as they are known: of which another
+// controller knows more, or whose rest has ended, which changes no row. A worker without a
+// row has no id.
 const sqlChanged = `/* changed */
 SELECT p.number, coalesce(w.id, ''), coalesce(w.used, 0), coalesce(w.handed, 0), coalesce(w.held, 0), coalesce(w.slots, 0), w.platforms,
-	coalesce(` + workerDrained + `, true), w.ctid
-FROM unnest(@numbers::bigint[], @addresses::tid[], @drained::bool[]) AS p(number, address, drained)
-LEFT JOIN LATERAL (SELECT *, ctid FROM workers w WHERE w.number = p.number LIMIT 1) w ON true
-WHERE NOT EXISTS (SELECT FROM workers w WHERE w.ctid = p.address AND w.number = p.number AND ` + workerDrained + ` = p.drained)`
+	coalesce(w.drained, true)
+FROM unnest(@numbers::bigint[], @used::bigint[], @handed::bigint[], @held::int[], @slots::int[], @platforms::text[], @drained::bool[])
+	AS p(number, used, handed, held, slots, platforms, drained)
+LEFT JOIN LATERAL (SELECT *, ` + workerDrained + ` AS drained FROM workers w WHERE w.number = p.number LIMIT 1) w ON true
+WHERE w.id IS NULL OR w.used > p.used
+	OR (w.handed, w.held, w.slots, array_to_string(w.platforms, ','), w.drained) <> (p.handed, p.held, p.slots, p.platforms, p.drained)`
 
 // Recount counts how many builds are pending per platform, up to limit of each, and
 // returns which of the known workers' rows have changed since they were read, in one
@@ -75,12 +73,7 @@ func (q *Queue) Recount(ctx context.Context, limit int, known []store.WorkerSess
 	})
 	batch.Queue(sqlInstallation).QueryRow(func(row pgx.Row) error { return row.Scan(&r.Installation, &r.Now) })
 	if len(known) > 0 {
-		numbers, addresses, drained := make([]int64, len(known)), make([]pgtype.TID, len(known)), make([]bool, len(known))
-		for i := range known {
-			numbers[i], addresses[i], drained[i] = int64(known[i].Number), tidOf(known[i].Address), known[i].Drained
-		}
-		batch.Queue(sqlChanged, pgx.NamedArgs{"numbers": numbers, "addresses": addresses, "drained": drained, "spare": q.cfg.SpareCritical}).
-			Query(func(rows pgx.Rows) error { return scanChanged(rows, &r) })
+		batch.Queue(sqlChanged, q.changedArgs(known)).Query(func(rows pgx.Rows) error { return scanChanged(rows, &r) })
 	}
 	err = q.db.read("recounting").run(ctx, func(ctx context.Context, c *pgx.Conn) error { return c.SendBatch(ctx, batch).Close() })
 	if err == nil && due {
@@ -110,23 +103,39 @@ func addPending(rows pgx.Rows, limit int, counts map[store.Platform]int) (first 
 	var position int64
 	_, err = pgx.ForEachRow(rows, []any{&p, &n, &position}, func() error {
 		counts[p] = min(limit, counts[p]+n)
-		first[scanOf([]store.Platform{p})] = position
+		first[kindOf([]store.Platform{p})] = position
 		return nil
 	})
 	return first, err
 }
 
+func (q *Queue) changedArgs(known []store.WorkerSession) pgx.NamedArgs {
+	n := len(known)
+	numbers, used, handed, held, slots := make([]int64, n), make([]int64, n), make([]int64, n), make([]int, n), make([]int, n)
+	platforms, drained := make([]string, n), make([]bool, n)
+	for i, s := range known {
+		numbers[i], used[i], handed[i], held[i], slots[i], drained[i] = int64(s.Number), int64(s.Used), int64(s.Handed), s.Held, s.Slots, s.Drained
+		for j, p := range s.Platforms {
+			if j > 0 {
+				platforms[i] += ","
+			}
+			platforms[i] += string(p)
+		}
+	}
+	return pgx.NamedArgs{
+		"numbers": numbers, "used": used, "handed": handed, "held": held, "slots": slots, "platforms": platforms, "drained": drained,
+		"spare": q.cfg.SpareCritical,
+	}
+}
+
 func scanChanged(rows pgx.Rows, r *store.Recount) error {
 	var s store.WorkerSession
-	var platforms []string
-	var at pgtype.TID
-	_, err := pgx.ForEachRow(rows, []any{&s.Number, &s.ID, &s.Used, &s.Handed, &s.Held, &s.Slots, &platforms, &s.Drained, &at}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&s.Number, &s.ID, &s.Used, &s.Handed, &s.Held, &s.Slots, &s.Platforms, &s.Drained}, func() error {
 		if s.ID == "" {
 			r.Gone = append(r.Gone, s.Number)
-			return nil
+		} else {
+			r.Changed = append(r.Changed, s)
 		}
-		s.Platforms, s.Address = toPlatforms(platforms), addressOf(at)
-		r.Changed = append(r.Changed, s)
 		return nil
 	})
 	return err
@@ -139,58 +148,36 @@ const presenceBatch = 512
 // polled at another controller since, or has registered or unregistered, and a row that
 // another transaction has locked.
 const sqlPresence = `/* presence */
-WITH p AS MATERIALIZED (
-	SELECT p.*, f.at
-	FROM unnest(@numbers::bigint[], @used::bigint[], @ages::interval[], @addresses::tid[]) AS p(number, used, age, address)
-	CROSS JOIN LATERAL (
-		SELECT h.ctid AS at FROM workers h WHERE h.ctid = p.address AND h.number = p.number
-		UNION ALL
-		SELECT n.ctid FROM workers n WHERE n.number = p.number
-		LIMIT 1
-	) f
-), locked AS MATERIALIZED (
-	SELECT p.* FROM p JOIN workers w ON w.ctid = p.at
-	WHERE w.used <= p.used FOR NO KEY UPDATE OF w SKIP LOCKED
+WITH locked AS MATERIALIZED (
+	SELECT p.* FROM unnest($1::bigint[], $2::bigint[], $3::interval[]) AS p(worker, used, age) JOIN workers w ON w.number = p.worker
+	WHERE w.used <= p.used ORDER BY w.id FOR NO KEY UPDATE OF w SKIP LOCKED
 )
 UPDATE workers w SET used = l.used, last_seen_at = greatest(w.last_seen_at, now() - l.age),
 	status = CASE WHEN w.held > 0 THEN 'building' ELSE 'idle' END
-FROM locked l WHERE w.ctid = l.at
-RETURNING l.number, CASE WHEN l.at = l.address THEN w.ctid END`
+FROM locked l WHERE w.number = l.worker
+RETURNING w.number`
 
 // RecordPresence writes beats of workers that polled and got nothing, many in one
-// transaction. It returns the addresses of the rows that were written; the address is
-// zero if the row had changed since the caller read it, or if the database refuses it.
-// Missing workers were not written, because their rows are newer than the caller's or
-// locked by another transaction.
-func (q *Queue) RecordPresence(ctx context.Context, beats []store.Presence) (map[uint32]store.RowAddress, error) {
-	written := make(map[uint32]store.RowAddress, len(beats))
+// transaction. It returns the workers whose beats need not be tried again: those that were
+// written, and those that the database refuses. The others' rows are newer than the
+// caller's, or locked by another transaction.
+func (q *Queue) RecordPresence(ctx context.Context, beats []store.Presence) (settled []uint32, err error) {
 	for part := range slices.Chunk(beats, presenceBatch) {
-		err := batching.Isolate(part, isDataError, func(part []store.Presence) error { return q.recordPresence(ctx, part, written) },
-			func(refused store.Presence, _ error) error {
-				written[refused.Number] = store.RowAddress{}
-				return nil
-			})
+		err := batching.Isolate(part, isDataError, func(part []store.Presence) error {
+			numbers, used, ages := make([]int64, len(part)), make([]int64, len(part)), make([]time.Duration, len(part))
+			for i, s := range part {
+				numbers[i], used[i], ages[i] = int64(s.Number), int64(s.Used), s.Age
+			}
+			written, err := rowsOf(ctx, q.db.read("writing rows"), pgx.RowTo[uint32], sqlPresence, numbers, used, ages)
+			settled = append(settled, written...)
+			return err
+		}, func(refused store.Presence, _ error) error {
+			settled = append(settled, refused.Number)
+			return nil
+		})
 		if err != nil {
-			return written, fmt.Errorf("recording the presence of %d workers: %w", len(beats), err)
+			return settled, fmt.Errorf("recording the presence of %d workers: %w", len(beats), err)
 		}
 	}
-	return written, nil
-}
-
-func (q *Queue) recordPresence(ctx context.Context, beats []store.Presence, written map[uint32]store.RowAddress) error {
-	n := len(beats)
-	numbers, used, ages, addresses := make([]int64, n), make([]int64, n), make([]time.Duration, n), make([]pgtype.TID, n)
-	for i, s := range beats {
-		numbers[i], used[i], ages[i], addresses[i] = int64(s.Number), int64(s.Used), s.Age, tidOf(s.Address)
-	}
-	var number uint32
-	var at pgtype.TID
-	return q.db.read("writing rows").each(ctx, []any{&number, &at}, func() error {
-		written[number] = addressOf(at)
-		return nil
-	}, sqlPresence, pgx.NamedArgs{"numbers": numbers, "used": used, "ages": ages, "addresses": addresses})
-}
-
-func addressOf(at pgtype.TID) store.RowAddress {
-	return store.RowAddress{Block: at.BlockNumber, Offset: at.OffsetNumber}
+	return settled, nil
 }

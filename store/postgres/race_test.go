@@ -266,3 +266,23 @@ func TestEverythingAtOnce(t *testing.T) {
 	wg.Wait()
 	require.Nil(t, unexpected.Load())
 }
+
+func TestOneIDRegisteredAtOnceIsOneWorker(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var again atomic.Int32
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			reg, err := b.workers.Register(t.Context(), store.Registration{ID: "the-same", Name: "n"})
+			if err != nil {
+				t.Error(err)
+			}
+			if reg.Again {
+				again.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	require.EqualValues(t, 7, again.Load())
+}

@@ -62,7 +62,8 @@ func (b *throttled) finish(key store.QueueKey) error {
 	return err
 }
 
-func (b *throttled) awaitBlocked() { (&bundle{Database: b.Database, t: b.t}).awaitBlocked() }
+// awaitBlocked waits until a statement of this database waits for a lock.
+func (b *throttled) awaitBlocked() { (&bundle{Database: b.Database, t: b.t}).waits(1) }
 
 // live counts the jobs that live.
 func (b *throttled) live() int {

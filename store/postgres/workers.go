@@ -148,11 +148,6 @@ FROM gone WHERE (SELECT count(*) FROM t) > 0 ORDER BY position, id`
 // is more than any controller issues between two writes.
 const registrationStep = 1 << 20
 
-// handOutStep is what a hand-out adds to the counter, as in sqlAssign and sqlRegister.
-// It is more than idle polls at another controller add before that controller is
-// notified of the hand-out.
-const handOutStep = 1024
-
 // Register adds a worker or takes a known one back. Errors: RegistrationFailed when its
 // capabilities can't be kept, Overloaded when there are too many workers,
 // DuplicateWorker while another process holds the worker.

@@ -1,0 +1,200 @@
+package postgres
+
+import (
+	"slices"
+	"time"
+
+	"takt/store"
+)
+
+// kind is a kind of workers, by the platforms that they take.
+type kind uint8
+
+const (
+	takesAll kind = iota
+	takesIOS
+	takesAndroid
+	kinds
+	takesNone = kinds
+)
+
+// perKind has a value for each kind of workers.
+type perKind[T any] [kinds]T
+
+// kindOf returns the kind of a worker with these platforms. One that names none takes all.
+func kindOf(platforms []store.Platform) kind {
+	ios, android := slices.Contains(platforms, store.IOS), slices.Contains(platforms, store.Android)
+	switch {
+	case len(platforms) == 0, ios && android:
+		return takesAll
+	case ios:
+		return takesIOS
+	case android:
+		return takesAndroid
+	}
+	return takesNone
+}
+
+// turn is a poll that is served. Its Session is replaced by the worker's row whenever
+// that is read.
+type turn struct {
+	store.Poll
+	result *store.PollResult
+	done   bool // result is the answer
+	missed bool // the worker's row could not be locked
+}
+
+func (t *turn) answer(r store.PollResult) { *t.result, t.done = r, true }
+
+// mayRepeat reports whether builds have to be read that the worker s may not have heard
+// of: its token is older than its last hand-out, it shows none, it lists what it runs, or
+// it has one slot only.
+func (t *turn) mayRepeat(s *store.WorkerSession) bool {
+	return s.Held > 0 && (t.Shown == 0 || s.Handed > t.Shown || t.Reconcile || s.Slots == 1)
+}
+
+// row is a worker's row.
+type row struct {
+	store.WorkerSession
+	instance string // "" if the process that holds it named itself not
+	offline  bool
+}
+
+// lockedBuild is a row of builds that is locked.
+type lockedBuild struct {
+	store.Job
+	seq, position int64
+	updated       time.Time
+	// worker and handed are the holder of an assigned build and the counter of the hand-out.
+	worker string
+	handed uint64
+}
+
+// held is what a transaction holds locked to decide by.
+type held struct {
+	workers map[uint32]*row
+	// repeats are assigned builds of the workers in asked, in the order of hand-outs.
+	repeats []lockedBuild
+	asked   map[string]bool
+	// pending are the builds for each kind of workers, in their order. They are whole if no
+	// others are pending for that kind.
+	pending perKind[[]lockedBuild]
+	whole   perKind[bool]
+	first   perKind[int64] // the position of the first of each; 0 if there is none
+}
+
+// handOut is a build that a worker gets.
+type handOut struct {
+	*lockedBuild
+	to *row
+}
+
+// decision is what becomes of polls.
+type decision struct {
+	// results are the answers by the index of the polls. A poll without one has to be
+	// served again: its worker's row is not locked, or less was locked than it may get.
+	results  []*store.PollResult
+	handOuts []handOut
+	written  []*row           // workers whose rows change
+	unused   []store.Platform // of the builds that were locked and not handed out
+}
+
+// decide gives builds to polls of different workers. A poll counts only if no other
+// process holds the worker and nothing has superseded it. It first gets a build again that
+// the worker may not have heard of; otherwise, if a slot is free, the first pending build
+// for its kind.
+func decide(turns []*turn, h *held) decision {
+	d := decision{results: make([]*store.PollResult, len(turns))}
+	for i, t := range turns {
+		w := h.workers[t.Worker]
+		if w == nil {
+			continue
+		}
+		if outcome := judge(t, w); outcome != store.PollServed {
+			d.results[i] = &store.PollResult{Outcome: outcome, Session: w.WorkerSession}
+			continue
+		}
+		w.Used = max(w.Used, t.Used)
+		if t.mayRepeat(&w.WorkerSession) {
+			if !h.asked[w.ID] {
+				continue
+			}
+			if b := t.repeated(w, h.repeats); b != nil {
+				d.serve(i, w, &store.PollResult{Job: &b.Job, Handed: b.handed, Redelivered: true})
+				continue
+			}
+		}
+		if k := kindOf(w.Platforms); !w.Free() || k == takesNone {
+			d.serve(i, w, &store.PollResult{})
+		} else if len(h.pending[k]) > 0 {
+			d.handOut(i, w, &h.pending[k][0])
+			h.pending[k] = h.pending[k][1:]
+		} else if h.whole[k] {
+			d.serve(i, w, &store.PollResult{})
+		}
+	}
+	for k := range h.pending {
+		for _, b := range h.pending[k] {
+			if !slices.Contains(d.unused, b.Platform) {
+				d.unused = append(d.unused, b.Platform)
+			}
+		}
+	}
+	return d
+}
+
+// judge returns whether a poll counts.
+func judge(t *turn, w *row) store.PollOutcome {
+	old := t.Shown > 0 && t.Shown < w.Used
+	switch {
+	case w.instance != "" && t.Instance != "" && t.Instance != w.instance:
+		return store.PollDuplicateWorker
+	case t.Parked && (old || t.Handed != w.Handed):
+		return store.PollSuperseded
+	case old:
+		return store.PollInvalidToken
+	}
+	return store.PollServed
+}
+
+// repeated returns the build that worker w gets again: the earliest hand-out of which it
+// may not have heard; nil if there is none.
+func (t *turn) repeated(w *row, builds []lockedBuild) *lockedBuild {
+	for i := range builds {
+		b := &builds[i]
+		switch {
+		case b.worker != w.ID, t.Reconcile && slices.Contains(t.Active, b.BuildID):
+		case t.Shown == 0 || b.handed > t.Shown || t.Reconcile || w.Slots == 1:
+			return b
+		}
+	}
+	return nil
+}
+
+// handOutStep is what a hand-out adds to the worker's counter. It is more than idle polls
+// at another controller add before that controller is notified of the hand-out.
+const handOutStep = 1024
+
+// handOut gives pending build b to worker w, which sent the poll at index i.
+func (d *decision) handOut(i int, w *row, b *lockedBuild) {
+	since := b.SubmittedAt
+	if b.Attempt > 0 {
+		since = b.updated
+	}
+	b.Attempt++
+	b.Priority = priorityAt(b.position)
+	w.Held++
+	w.Handed = max(w.Handed, w.Used) + handOutStep
+	d.handOuts = append(d.handOuts, handOut{b, w})
+	d.serve(i, w, &store.PollResult{Job: &b.Job, Handed: w.Handed, PendingSince: since})
+}
+
+// serve answers the poll at index i by worker w's row, which is written if it has got a
+// build or was offline.
+func (d *decision) serve(i int, w *row, r *store.PollResult) {
+	r.Session = w.WorkerSession
+	d.results[i] = r
+	if w.offline || r.Job != nil && !r.Redelivered {
+		d.written = append(d.written, w)
+	}
+}

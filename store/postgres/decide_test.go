@@ -1,0 +1,212 @@
+package postgres
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"takt/store"
+)
+
+func pendingBuilds(platform store.Platform, positions ...int64) (all []lockedBuild) {
+	for _, p := range positions {
+		all = append(all, lockedBuild{Job: store.Job{BuildID: fmt.Sprint(platform, p), Platform: platform}, seq: p, position: p})
+	}
+	return all
+}
+
+// Each case is one poll of a worker that holds build r, handed out with counter 200 and not
+// acknowledged, while one build is pending.
+func TestDecide(t *testing.T) {
+	t.Parallel()
+	const again, next, nothing, open = "r", "ios1", "", "not served"
+	for name, c := range map[string]struct {
+		poll func(p *store.Poll)
+		row  func(w *row)
+		held func(h *held)
+		want string
+		out  store.PollOutcome
+	}{
+		"a free worker gets the next":       {want: next},
+		"one without a free slot gets none": {row: func(w *row) { w.Held = 3 }, want: nothing},
+		"a drained one gets none":           {row: func(w *row) { w.Drained = true }, want: nothing},
+		"a drained one gets again what it may not have heard of": {
+			row: func(w *row) { w.Drained, w.Used = true, 150 }, poll: func(p *store.Poll) { p.Shown = 150 }, want: again,
+		},
+		"one of no platform gets none":                {row: func(w *row) { w.Platforms = []store.Platform{"amiga"} }, want: nothing},
+		"one of the other platform gets none":         {row: func(w *row) { w.Platforms = []store.Platform{store.Android} }, want: nothing},
+		"one of which too few were locked":            {row: func(w *row) { w.Platforms = []store.Platform{store.IOS} }, want: open},
+		"one that could not be locked":                {held: func(h *held) { clear(h.workers) }, want: open},
+		"a token as old as the hand-out":              {poll: func(p *store.Poll) { p.Shown = 200 }, row: func(w *row) { w.Used = 200 }, want: next},
+		"a token older than the hand-out":             {poll: func(p *store.Poll) { p.Shown = 199 }, row: func(w *row) { w.Used = 199 }, want: again},
+		"no token":                                    {poll: func(p *store.Poll) { p.Shown = 0 }, want: again},
+		"no token, listed":                            {poll: func(p *store.Poll) { p.Shown, p.Reconcile, p.Active = 0, true, []string{"r"} }, want: next},
+		"not listed":                                  {poll: func(p *store.Poll) { p.Reconcile = true }, want: again},
+		"one slot":                                    {row: func(w *row) { w.Slots, w.Held = 1, 1 }, want: again},
+		"repeats that were not read":                  {row: func(w *row) { w.Slots, w.Held = 1, 1 }, held: func(h *held) { clear(h.asked) }, want: open},
+		"a token that was superseded":                 {row: func(w *row) { w.Used = 400 }, out: store.PollInvalidToken},
+		"a parked poll whose token was superseded":    {row: func(w *row) { w.Used = 400 }, poll: func(p *store.Poll) { p.Parked = true }, out: store.PollSuperseded},
+		"a parked poll that counts":                   {poll: func(p *store.Poll) { p.Parked, p.Handed = true, 200 }, want: next},
+		"a parked poll, and a hand-out since":         {poll: func(p *store.Poll) { p.Parked, p.Handed = true, 199 }, out: store.PollSuperseded},
+		"a parked poll without token, and a hand-out": {poll: func(p *store.Poll) { p.Parked, p.Handed, p.Shown = true, 199, 0 }, out: store.PollSuperseded},
+		"another process":                             {poll: func(p *store.Poll) { p.Instance = "b" }, row: func(w *row) { w.instance, w.Used = "a", 400 }, out: store.PollDuplicateWorker},
+		"the same process":                            {poll: func(p *store.Poll) { p.Instance = "a" }, row: func(w *row) { w.instance = "a" }, want: next},
+		"a process that names itself not":             {row: func(w *row) { w.instance = "a" }, want: next},
+		"a process where none did":                    {poll: func(p *store.Poll) { p.Instance = "a" }, want: next},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := &row{WorkerSession: store.WorkerSession{Number: 7, ID: "w", Slots: 3, Held: 1, Used: 300, Handed: 200}}
+			p := &turn{Poll: store.Poll{Worker: 7, Shown: 300, Used: 300}}
+			h := &held{workers: map[uint32]*row{7: w}, asked: map[string]bool{"w": true}, whole: perKind[bool]{takesAndroid: true}}
+			h.repeats = []lockedBuild{{Job: store.Job{BuildID: "x"}, worker: "v", handed: 900}, {Job: store.Job{BuildID: again}, worker: "w", handed: 200}}
+			h.pending[takesAll] = pendingBuilds(store.IOS, 1)
+			if c.row != nil {
+				c.row(w)
+			}
+			if c.poll != nil {
+				c.poll(&p.Poll)
+			}
+			if c.held != nil {
+				c.held(h)
+			}
+			d := decide([]*turn{p}, h)
+			r := d.results[0]
+			if c.want == open {
+				require.Nil(t, r)
+				return
+			}
+			require.NotNil(t, r)
+			require.Equal(t, c.out, r.Outcome)
+			got := ""
+			if r.Job != nil {
+				got = r.Job.BuildID
+			}
+			require.Equal(t, c.want, got)
+			require.Equal(t, c.want == again, r.Redelivered)
+			require.Len(t, d.written, len(d.handOuts))
+			require.Equal(t, got != next, slices.Contains(d.unused, store.IOS), "what was locked and is not used")
+		})
+	}
+}
+
+// What decide does with any polls and any rows: the promises, said in another way.
+func TestDecideKeepsThePromises(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(0, 12)
+		yes := func(what string) bool { return rapid.Bool().Draw(t, what) }
+		h := &held{workers: map[uint32]*row{}, asked: map[string]bool{}}
+		h.pending[takesIOS] = pendingBuilds(store.IOS, slices.Repeat([]int64{3}, n.Draw(t, "ios"))...)
+		h.pending[takesAndroid] = pendingBuilds(store.Android, slices.Repeat([]int64{4}, n.Draw(t, "android"))...)
+		h.pending[takesAll] = pendingBuilds(store.IOS, slices.Repeat([]int64{5}, n.Draw(t, "all"))...)
+		order, seq := perKind[[]string]{}, int64(0)
+		for k := range h.pending {
+			h.whole[k] = yes("whole")
+			for i := range h.pending[k] {
+				seq++
+				b := &h.pending[k][i]
+				b.seq, b.BuildID, b.Attempt = seq, fmt.Sprint("b", seq), rapid.IntRange(0, 2).Draw(t, "attempt")
+				order[k] = append(order[k], b.BuildID)
+			}
+		}
+		var turns []*turn
+		before := map[string]row{}
+		for i := range n.Draw(t, "workers") {
+			w := &row{offline: yes("offline"), instance: rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "holder")}
+			w.Number, w.ID, w.Drained = uint32(i+1), fmt.Sprint("w", i), rapid.IntRange(0, 3).Draw(t, "drained") == 0
+			w.Slots, w.Used, w.Handed = rapid.IntRange(1, 3).Draw(t, "slots"), rapid.Uint64Range(1, 9).Draw(t, "used"), rapid.Uint64Range(1, 9).Draw(t, "handed")
+			w.Held = rapid.IntRange(0, w.Slots).Draw(t, "held")
+			w.Platforms = rapid.SampledFrom([][]store.Platform{nil, {store.IOS}, {store.Android}, {store.Android, store.IOS}, {"amiga"}}).Draw(t, "takes")
+			for b := range rapid.IntRange(0, w.Held).Draw(t, "not acknowledged") {
+				h.repeats = append(h.repeats, lockedBuild{Job: store.Job{BuildID: fmt.Sprint("r", i, b)}, worker: w.ID, handed: rapid.Uint64Range(1, w.Handed).Draw(t, "hand-out")})
+			}
+			p := store.Poll{Worker: w.Number, Shown: rapid.Uint64Range(0, 10).Draw(t, "shown"), Instance: rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "process")}
+			p.Used, p.Parked, p.Handed, p.Reconcile = max(p.Shown, rapid.Uint64Range(0, 12).Draw(t, "known")), yes("parked"), w.Handed, yes("reconcile")
+			if p.Reconcile {
+				p.Active = rapid.SliceOf(rapid.SampledFrom([]string{fmt.Sprint("r", i, 0), fmt.Sprint("r", i, 1)})).Draw(t, "listed")
+			}
+			turns, before[w.ID] = append(turns, &turn{Poll: p}), *w
+			if yes("locked") {
+				h.workers[w.Number], h.asked[w.ID] = w, yes("asked")
+			}
+		}
+		slices.SortStableFunc(h.repeats, func(a, b lockedBuild) int { return int(a.handed) - int(b.handed) })
+
+		d := decide(turns, h)
+
+		given := map[string]bool{}
+		var left perKind[int]
+		for _, o := range d.handOuts {
+			was := before[o.to.ID]
+			require.False(t, given[o.BuildID], "P2: one build, two workers")
+			given[o.BuildID] = true
+			require.False(t, was.Drained)
+			require.LessOrEqual(t, o.to.Held, was.Slots)
+			require.Equal(t, was.Held+1, o.to.Held)
+			require.GreaterOrEqual(t, o.to.Handed, max(was.Handed, o.to.Used)+handOutStep)
+			k := kindOf(was.Platforms)
+			require.Equal(t, order[k][left[k]], o.BuildID, "P5: the first that the worker can take")
+			left[k]++
+		}
+		written := 0
+		for i, p := range turns {
+			w, r := h.workers[p.Worker], d.results[i]
+			if w == nil {
+				require.Nil(t, r)
+				continue
+			}
+			was := before[w.ID]
+			if r == nil {
+				k := kindOf(was.Platforms)
+				require.True(t, p.mayRepeat(&was.WorkerSession) && !h.asked[w.ID] || w.Free() && len(h.pending[k]) == 0 && !h.whole[k])
+				continue
+			}
+			rival := p.Instance != "" && was.instance != "" && p.Instance != was.instance
+			superseded := p.Shown > 0 && p.Shown < was.Used
+			require.Equal(t, rival, r.Outcome == store.PollDuplicateWorker)
+			require.Equal(t, superseded && !rival && p.Parked, r.Outcome == store.PollSuperseded)
+			require.Equal(t, superseded && !rival && !p.Parked, r.Outcome == store.PollInvalidToken)
+			if r.Outcome != store.PollServed {
+				require.Nil(t, r.Job, "P2: a superseded token or another process gets nothing")
+				continue
+			}
+			require.Equal(t, max(was.Used, p.Used), r.Session.Used)
+			require.Equal(t, w.WorkerSession, r.Session)
+			var due []string
+			for _, b := range h.repeats {
+				heard := p.Shown > 0 && b.handed <= p.Shown && !p.Reconcile && was.Slots > 1
+				listed := p.Reconcile && slices.Contains(p.Active, b.BuildID)
+				if b.worker == w.ID && !heard && !listed {
+					due = append(due, b.BuildID)
+				}
+			}
+			switch {
+			case len(due) > 0:
+				require.True(t, r.Redelivered)
+				require.Equal(t, due[0], r.Job.BuildID, "the earliest hand-out that it may not have heard of")
+				require.Equal(t, was.Held, r.Session.Held)
+			case r.Job != nil:
+				require.True(t, given[r.Job.BuildID])
+				require.Equal(t, r.Session.Handed, r.Handed)
+			default:
+				k := kindOf(was.Platforms)
+				require.True(t, !was.Free() || k == takesNone || h.whole[k] && len(h.pending[k]) == 0, "a free worker gets nothing only if nothing is pending")
+			}
+			if was.offline || r.Job != nil && !r.Redelivered {
+				require.Contains(t, d.written, w)
+				written++
+			}
+		}
+		require.Len(t, d.written, written, "what a poll does not change is not written")
+		for k := range h.pending {
+			require.Len(t, h.pending[k], len(order[k])-left[k])
+			for _, b := range h.pending[k] {
+				require.Contains(t, d.unused, b.Platform)
+			}
+		}
+	})
+}
