@@ -89,6 +89,15 @@ func IsUnavailable(err error) bool { return CodeOf(err) == Unavailable }
 // it concerns one request only.
 func IsOutage(err error) bool { return IsUnavailable(err) && !errors.Is(err, ErrContention) }
 
+// DescribeOutage returns what a process waits for that needs the database and got err; empty
+// if err is no outage.
+func DescribeOutage(err error) string {
+	if IsOutage(err) {
+		return "database unavailable"
+	}
+	return ""
+}
+
 // ErrContention is in the chain of an Unavailable error when the database rolled a change
 // back because of other transactions: they kept a row locked for too long, or the two
 // waited for each other.

@@ -78,16 +78,8 @@ func (a *Auditor) Check(ctx context.Context, repair bool) ([]store.Invariant, er
 	return otp.CallWait[[]store.Invariant](ctx, a.ref, time.Second, checkNow{repair})
 }
 
-// The messages.
-type (
-	checkNow struct{ repair bool } // call
-
-	checkDue struct{} // timer
-	checked  struct {
-		found []store.Invariant
-		err   error
-	}
-)
+// checkNow is the only message, a call.
+type checkNow struct{ repair bool }
 
 // asked is a requested check. from is empty if the timer requested it.
 type asked struct {
@@ -95,19 +87,22 @@ type asked struct {
 	repair bool
 }
 
-// auditor is the Auditor actor. The first check of line is running.
+// auditor is the Auditor actor.
 type auditor struct {
 	otp.Base
 	a      *Auditor
-	line   []asked
+	checks otp.Job[[]store.Invariant]
+	line   []asked          // the requested checks
+	asker  asked            // of the check that runs
 	broken map[string]int64 // by invariant, as last logged
 }
 
 // Init requests the first check.
 func (s *auditor) Init(c *otp.Ctx) error {
 	s.broken = map[string]int64{}
-	c.SendEvery(interval, checkDue{})
-	s.ask(c, asked{})
+	s.checks = otp.Job[[]store.Invariant]{Begin: s.check, Done: s.checked, Outage: store.DescribeOutage}
+	s.checks.Every(c, interval)
+	s.checks.Start(c)
 	return nil
 }
 
@@ -117,57 +112,36 @@ func (s *auditor) HandleCall(c *otp.Ctx, from otp.From, req any) (any, error) {
 	if !ok {
 		return s.Base.HandleCall(c, from, req)
 	}
-	s.ask(c, asked{from, r.repair})
+	s.line = append(s.line, asked{from, r.repair})
+	s.checks.Tick(c)
 	return otp.NoReply, nil
 }
 
-// HandleInfo implements otp.Server.
-func (s *auditor) HandleInfo(c *otp.Ctx, msg any) {
-	switch msg := msg.(type) {
-	case checkDue:
-		if len(s.line) == 0 {
-			s.ask(c, asked{})
-		}
-	case checked:
-		s.line[0].from.Reply(msg.found, msg.err)
+// check begins the first check of line, or one for the timer.
+func (s *auditor) check() func(context.Context) ([]store.Invariant, error) {
+	s.asker = asked{}
+	if len(s.line) > 0 {
+		s.asker = s.line[0]
 		s.line = slices.Delete(s.line, 0, 1)
-		s.note(c, msg)
-		if len(s.line) > 0 {
-			s.check(c)
+	}
+	db, repair := s.a.db, s.asker.repair
+	return func(ctx context.Context) ([]store.Invariant, error) { return db.Check(ctx, repair) }
+}
+
+// checked answers the asker, stores the result and logs what has changed.
+func (s *auditor) checked(c *otp.Ctx, found []store.Invariant, err error) (next time.Duration) {
+	s.asker.from.Reply(found, err)
+	if len(s.line) > 0 {
+		defer s.checks.Start(c)
+	}
+	if err != nil {
+		if !store.IsOutage(err) {
+			c.Logger().Error().Err(err).Msg("the invariants could not be checked")
 		}
-	default:
-		s.Base.HandleInfo(c, msg)
+		return 0
 	}
-}
-
-func (s *auditor) ask(c *otp.Ctx, a asked) {
-	if s.line = append(s.line, a); len(s.line) == 1 {
-		s.check(c)
-	}
-}
-
-// check runs the first check of line beside the actor.
-func (s *auditor) check(c *otp.Ctx) {
-	db, repair := s.a.db, s.line[0].repair
-	c.Async(func(ctx context.Context) any {
-		found, err := db.Check(ctx, repair)
-		return checked{found, err}
-	})
-}
-
-// note stores the result and logs what has changed.
-func (s *auditor) note(c *otp.Ctx, r checked) {
-	switch {
-	case store.IsOutage(r.err):
-		c.Suspend("database unavailable")
-		return
-	case r.err != nil:
-		c.Logger().Error().Err(r.err).Msg("the invariants could not be checked")
-		return
-	}
-	c.Resume()
-	s.a.last.Store(&r.found)
-	for _, i := range r.found {
+	s.a.last.Store(&found)
+	for _, i := range found {
 		left := i.Broken - i.Repaired
 		if left == s.broken[i.Name] && i.Repaired == 0 {
 			continue
@@ -180,4 +154,5 @@ func (s *auditor) note(c *otp.Ctx, r checked) {
 		c.Logger().WithLevel(level).Str("invariant", i.Name).Int64("broken", i.Broken).Int64("repaired", i.Repaired).
 			Strs("examples", i.Examples).Msg(i.Promise)
 	}
+	return 0
 }

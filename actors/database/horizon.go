@@ -83,29 +83,26 @@ func (p *Pool) HeldBack() (HeldBack, bool) {
 	return HeldBack{}, false
 }
 
-// look queries the horizon in a goroutine, one query at a time.
-func (s *poolServer) look(c *otp.Ctx) {
-	if s.lease == nil || s.looking {
-		return
-	}
-	s.looking = true
+// look queries the horizon.
+func (s *poolServer) look() func(context.Context) (horizon, error) {
 	l, limit := s.lease, s.cfg.AnswerTimeout
-	c.Async(func(ctx context.Context) any {
+	if l == nil {
+		return nil
+	}
+	return func(ctx context.Context) (horizon, error) {
 		ctx, cancel := context.WithTimeoutCause(ctx, limit, errors.New("the database did not answer in time"))
 		defer cancel()
-		h, err := readHorizon(ctx, l.pool)
-		return looked{h, err}
-	})
+		return readHorizon(ctx, l.pool)
+	}
 }
 
 // looked logs when vacuum is held back and when it no longer is. A failed query is
 // ignored, because check decides whether the database is away.
-func (s *poolServer) looked(c *otp.Ctx, m looked) {
-	s.looking = false
-	if m.err != nil {
-		return
+func (s *poolServer) looked(c *otp.Ctx, h horizon, err error) (next time.Duration) {
+	if err != nil {
+		return 0
 	}
-	held := s.horizon.observe(time.Now(), m.horizon)
+	held := s.horizon.observe(time.Now(), h)
 	before := s.handle.held.Swap(held)
 	log := c.Logger()
 	switch {
@@ -115,4 +112,5 @@ func (s *poolServer) looked(c *otp.Ctx, m looked) {
 	case held == nil && before != nil:
 		log.Info().Str("by", before.By).Msg("vacuum can do its work again")
 	}
+	return 0
 }

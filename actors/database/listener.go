@@ -73,7 +73,7 @@ func (l *Listener) Spec() otp.ChildSpec {
 // is connected checks its connection, because that may be to a host that hangs.
 func (l *Listener) Use(*pgxpool.Pool) {
 	if proc := l.proc.Load(); proc != nil {
-		otp.Cast(proc, retry{})
+		otp.Cast(proc, reconnect{})
 	}
 	if awaken := l.awaken.Load(); awaken != nil {
 		(*awaken)(errSilent)
@@ -83,26 +83,34 @@ func (l *Listener) Use(*pgxpool.Pool) {
 // Drop does nothing, because the listener notices a loss by itself.
 func (*Listener) Drop(error) {}
 
-// The messages of the listener, beside retry.
+// The messages of the listener, casts.
 type (
-	listening struct{}            // cast by the goroutine: connected
-	silenced  struct{ err error } // info: the connection is over
+	listening struct{} // the job is connected
+	reconnect struct{} // the database is back
 )
 
-// listenerServer is one incarnation. A goroutine of it holds the connection.
+// listenerServer is one incarnation.
 type listenerServer struct {
 	otp.Base
 	handle   *Listener
 	cfg      ListenerConfig
-	at       bool // a goroutine connects or listens
-	back     bool // the database is back since the goroutine began to connect
+	listens  otp.Job[any] // holds the connection
 	failures int
 }
 
 // Init begins to connect but does not wait, because nothing depends on notifications.
 func (s *listenerServer) Init(c *otp.Ctx) error {
 	s.handle.proc.Store(c.Self())
-	s.listen(c)
+	l, self := s.handle, c.Self()
+	s.listens = otp.Job[any]{
+		Begin: func() func(context.Context) (any, error) {
+			return func(ctx context.Context) (any, error) {
+				return nil, l.listen(ctx, func() { otp.Cast(self, listening{}) })
+			}
+		},
+		Done: s.silenced, Outage: describe,
+	}
+	s.listens.Start(c)
 	return nil
 }
 
@@ -110,52 +118,31 @@ func (s *listenerServer) Init(c *otp.Ctx) error {
 func (s *listenerServer) HandleCast(c *otp.Ctx, msg any) {
 	switch msg.(type) {
 	case listening:
-		s.failures, s.back = 0, false
+		s.failures = 0
 		c.Resume()
 		s.cfg.Bus.Publish(pubsub.ListenerResumed, nil)
-	case retry:
-		s.back = s.at
-		s.listen(c)
+	case reconnect:
+		s.listens.Start(c)
 	default:
 		s.Base.HandleCast(c, msg)
 	}
 }
 
-// HandleInfo handles timers and the connection's end.
-func (s *listenerServer) HandleInfo(c *otp.Ctx, msg any) {
-	switch m := msg.(type) {
-	case retry:
-		s.listen(c)
-	case silenced:
-		s.at = false
-		wait := s.cfg.Backoff.Wait(s.failures)
-		if s.back {
-			wait, s.back = 0, false
-		}
-		s.failures++
-		log := c.Logger()
-		log.Warn().Err(m.err).Dur("retry_in", wait).Msg("not listening to the database")
-		c.Suspend(describe(m.err))
-		c.SendAfter(wait, retry{})
-	default:
-		s.Base.HandleInfo(c, msg)
+// silenced handles the end of the connection. The pause is left out if the database came
+// back meanwhile.
+func (s *listenerServer) silenced(c *otp.Ctx, _ any, err error) (next time.Duration) {
+	next = s.cfg.Backoff.Wait(s.failures)
+	if s.listens.Outdated() {
+		next = 0
 	}
+	s.failures++
+	c.Logger().Warn().Err(err).Dur("retry_in", next).Msg("not listening to the database")
+	return next
 }
 
 // Terminate clears the handle. The goroutine ends by its context.
 func (s *listenerServer) Terminate(c *otp.Ctx, _ error) {
 	s.handle.proc.CompareAndSwap(c.Self(), nil)
-}
-
-func (s *listenerServer) listen(c *otp.Ctx) {
-	if s.at {
-		return
-	}
-	s.at = true
-	l, self := s.handle, c.Self()
-	c.Async(func(ctx context.Context) any {
-		return silenced{l.listen(ctx, func() { otp.Cast(self, listening{}) })}
-	})
 }
 
 // listen connects and publishes notifications until the connection or ctx ends.

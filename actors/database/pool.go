@@ -173,24 +173,13 @@ func URL(url string) (Source, error) {
 
 // The messages of the pool.
 type (
-	lost   struct{ err error } // cast: a caller lost its connection
-	tick   struct{}            // info: time for a health check
-	glance struct{}            // info: time to check for old snapshots
-	looked struct {            // info: the check for old snapshots has ended
-		horizon horizon
-		err     error
-	}
-	retry    struct{}           // info: time for another attempt
-	arrived  struct{ *attempt } // info: the attempt has ended
-	answered struct {           // info: the health check has ended
-		lease *lease
-		err   error
-	}
+	lost struct{ err error } // cast: a caller lost its connection
+	tick struct{}            // info: time for a health check
 )
 
-// attempt is a running openLease. Its result is received once: by Init, by arrived or by
-// Terminate.
-type attempt struct{ result chan outcome }
+// attempt is an openLease that runs or has ended. Its result is received once: by Init, by
+// arrived or by Terminate.
+type attempt chan outcome
 
 type outcome struct {
 	lease *lease
@@ -204,12 +193,12 @@ type poolServer struct {
 	handle   *Pool
 	cfg      PoolConfig
 	lease    *lease
-	attempt  *attempt
-	failures int       // attempts since the last success
-	due      time.Time // of the next attempt
-	checking bool      // a check of the lease runs
+	attempts otp.Job[attempt]
+	attempt  attempt         // the one whose result was not received; nil: none
+	failures int             // attempts since the last success
+	checks   otp.Job[*lease] // of the lease's health; the result is that lease
 	waits    waitMeter
-	looking  bool // a check for old snapshots runs
+	looks    otp.Job[horizon] // for old snapshots
 	horizon  horizonWatch
 }
 
@@ -219,15 +208,18 @@ type poolServer struct {
 func (s *poolServer) Init(c *otp.Ctx) error {
 	s.handle.proc.Store(c.Self())
 	s.inherit(c)
+	s.attempts = otp.Job[attempt]{Begin: s.connect, Done: s.arrived}
+	s.checks = otp.Job[*lease]{Begin: s.check, Done: s.answered}
+	s.looks = otp.Job[horizon]{Begin: s.look, Done: s.looked}
 	c.SendEvery(s.cfg.CheckEvery, tick{})
 	s.handle.held.Store(nil)
 	s.horizon.limit = s.cfg.HorizonLimit
-	c.SendEvery(s.cfg.HorizonEvery, glance{})
-	s.connect(c)
+	s.looks.Every(c, s.cfg.HorizonEvery)
+	s.attempts.Start(c)
 	timer := time.NewTimer(s.cfg.StartWait)
 	defer timer.Stop()
 	select {
-	case out := <-s.attempt.result:
+	case out := <-s.attempt:
 		if errors.Is(out.err, migrations.ErrEarlierBuild) || seal.Broken(out.err) {
 			return out.err
 		}
@@ -249,7 +241,7 @@ func (s *poolServer) HandleCast(c *otp.Ctx, msg any) {
 		}
 		log := c.Logger()
 		log.Debug().Err(m.err).Msg("a caller lost its database connection")
-		s.check(c)
+		s.checks.Tick(c)
 	default:
 		s.Base.HandleCast(c, msg)
 	}
@@ -257,26 +249,10 @@ func (s *poolServer) HandleCast(c *otp.Ctx, msg any) {
 
 // HandleInfo handles timers and results.
 func (s *poolServer) HandleInfo(c *otp.Ctx, msg any) {
-	switch m := msg.(type) {
+	switch msg.(type) {
 	case tick:
-		s.check(c)
+		s.checks.Tick(c)
 		s.reportWaits(c)
-	case glance:
-		s.look(c)
-	case looked:
-		s.looked(c, m)
-	case retry:
-		if !time.Now().Before(s.due) { // else a hurried attempt has failed since
-			s.connect(c)
-		}
-	case arrived:
-		select {
-		case out := <-m.result:
-			s.conclude(c, out)
-		default: // Init has received it
-		}
-	case answered:
-		s.answered(c, m)
 	case finished:
 	default:
 		s.Base.HandleInfo(c, msg)
@@ -295,7 +271,7 @@ func (s *poolServer) Terminate(c *otp.Ctx, reason error) {
 	}
 	// The attempt's context has ended. A migration that ignores that is abandoned.
 	select {
-	case out := <-s.attempt.result:
+	case out := <-s.attempt:
 		if out.lease != nil {
 			s.retire(c, out.lease)
 		}

@@ -10,19 +10,28 @@ import (
 	"takt/actors/otp"
 )
 
-// connect begins an attempt, unless one runs.
-func (s *poolServer) connect(c *otp.Ctx) {
-	if s.attempt != nil || s.lease != nil {
-		return
+// connect begins an attempt.
+func (s *poolServer) connect() func(context.Context) (attempt, error) {
+	if s.lease != nil {
+		return nil
 	}
-	a := &attempt{result: make(chan outcome, 1)}
+	a, cfg := make(attempt, 1), s.cfg
 	s.attempt = a
-	cfg := s.cfg
-	c.Async(func(ctx context.Context) any {
+	return func(ctx context.Context) (attempt, error) {
 		l, err := openLease(ctx, cfg)
-		a.result <- outcome{l, err}
-		return arrived{a}
-	})
+		a <- outcome{l, err}
+		return a, nil
+	}
+}
+
+// arrived concludes an attempt, unless Init has done that.
+func (s *poolServer) arrived(c *otp.Ctx, a attempt, _ error) (next time.Duration) {
+	select {
+	case out := <-a:
+		s.conclude(c, out)
+	default:
+	}
+	return 0
 }
 
 // conclude acts on an attempt's result.
@@ -35,7 +44,7 @@ func (s *poolServer) conclude(c *otp.Ctx, out outcome) {
 		c.Suspend(describe(out.err))
 		return
 	}
-	s.failures, s.checking, s.waits = 0, false, waitMeter{}
+	s.failures, s.waits = 0, waitMeter{}
 	s.lease = out.lease
 	for _, sink := range s.cfg.Sinks {
 		sink.Use(s.lease.pool)
@@ -45,34 +54,29 @@ func (s *poolServer) conclude(c *otp.Ctx, out outcome) {
 	log.Info().Int("size", s.cfg.Size).Msg("the database is ready")
 }
 
-// check begins a health check, unless one runs.
-func (s *poolServer) check(c *otp.Ctx) {
-	if s.lease == nil || s.checking {
-		return
-	}
-	s.checking = true
+// check begins a health check.
+func (s *poolServer) check() func(context.Context) (*lease, error) {
 	l := s.lease
-	c.Async(func(ctx context.Context) any { return answered{l, l.check(ctx)} })
+	if l == nil {
+		return nil
+	}
+	return func(ctx context.Context) (*lease, error) { return l, l.check(ctx) }
 }
 
 // answered handles a check's result. It ignores the result of an earlier lease.
-func (s *poolServer) answered(c *otp.Ctx, m answered) {
-	if m.lease != s.lease {
-		return
+func (s *poolServer) answered(c *otp.Ctx, l *lease, err error) (next time.Duration) {
+	if l != s.lease || err == nil {
+		return 0
 	}
-	s.checking = false
-	if m.err == nil {
-		return
+	c.Logger().Warn().Err(err).Msg("the database is away")
+	c.Suspend(describe(err))
+	s.retire(c, s.takeBack(err))
+	if errors.Is(err, errMoved) {
+		s.attempts.Start(c)
+	} else {
+		s.retryIn(c)
 	}
-	log := c.Logger()
-	log.Warn().Err(m.err).Msg("the database is away")
-	c.Suspend(describe(m.err))
-	s.retire(c, s.takeBack(m.err))
-	if errors.Is(m.err, errMoved) {
-		s.connect(c)
-		return
-	}
-	s.retryIn(c)
+	return 0
 }
 
 // retryIn schedules the next attempt: after the back-off, or soon while callers need the
@@ -83,16 +87,14 @@ func (s *poolServer) retryIn(c *otp.Ctx) time.Duration {
 	if time.Now().UnixNano()-s.handle.wanted.Load() < int64(time.Second) {
 		wait = min(wait, wantedRetry)
 	}
-	s.due = time.Now().Add(wait)
-	c.SendAfter(wait, retry{})
+	s.attempts.In(c, wait)
 	return wait
 }
 
 // hurry moves the next attempt forward, because callers need the database.
 func (s *poolServer) hurry(c *otp.Ctx) {
-	if s.attempt == nil && time.Until(s.due) > wantedRetry {
-		s.due = time.Now().Add(wantedRetry)
-		c.SendAfter(wantedRetry, retry{})
+	if s.attempt == nil {
+		s.attempts.In(c, wantedRetry)
 	}
 }
 
@@ -119,7 +121,7 @@ func (s *poolServer) inherit(c *otp.Ctx) {
 func (s *poolServer) takeBack(cause error) *lease {
 	s.handle.up.Store(nil)
 	l := s.lease
-	s.lease, s.checking = nil, false
+	s.lease = nil
 	for _, sink := range slices.Backward(s.cfg.Sinks) {
 		sink.Drop(cause)
 	}

@@ -11,25 +11,25 @@ import (
 
 // prepare reads a deployment, plans it if it has no plan, and returns its unfinished
 // repositories.
-func (d *Deployments) prepare(ctx context.Context, claim store.DeploymentClaim) (*job, []store.DeploymentRepo, error) {
+func (d *Deployments) prepare(ctx context.Context, claim store.DeploymentClaim) (*job, error) {
 	found, err := d.db.Find(ctx, claim.ID)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if found.Run != claim.Run || found.State != store.DeploymentPlanning && found.State != store.DeploymentRunning {
-		return nil, nil, store.NewError(store.StaleAttempt, "Deployment was ended or taken over")
+		return nil, store.NewError(store.StaleAttempt, "Deployment was ended or taken over")
 	}
 	account, err := d.login(ctx, found)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if found.State == store.DeploymentPlanning {
 		if err := d.plan(ctx, claim, found.Request, account); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
 	open, err := d.db.Open(ctx, claim.ID, found.Request.DryRun)
-	return &job{request: found.Request, account: account}, open, err
+	return &job{request: found.Request, account: account, open: open}, err
 }
 
 // login opens the credential. It seeds the credential's budget with the repositories that

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"takt/actors/otp"
 	"takt/store"
@@ -13,11 +14,7 @@ import (
 
 // The messages.
 type (
-	look   struct{} // cast or timer: check the deployments
-	looked struct { // the check has ended
-		idle bool // this controller works on nothing
-		err  error
-	}
+	look    struct{}                // cast, or info after dismiss: check the deployments
 	dismiss struct{ sup *otp.Proc } // cast: a deployment has ended
 )
 
@@ -34,15 +31,18 @@ const idleLooks = 10
 // cancelled, paused, or taken over after the lease expired. A restart loses nothing.
 type resumer struct {
 	otp.Base
-	d       *Deployments
-	looking bool
-	again   bool
-	noLook  func() // cancels the timer of the next look
+	d     *Deployments
+	looks otp.Job[bool]
 }
 
 // Init implements otp.Server.
 func (r *resumer) Init(c *otp.Ctx) error {
-	r.noLook = c.SendAfter(0, look{})
+	r.looks = otp.Job[bool]{
+		Begin:  func() func(context.Context) (bool, error) { return r.d.attend },
+		Done:   r.looked,
+		Outage: store.DescribeOutage,
+	}
+	r.looks.Start(c)
 	return nil
 }
 
@@ -50,7 +50,7 @@ func (r *resumer) Init(c *otp.Ctx) error {
 func (r *resumer) HandleCast(c *otp.Ctx, msg any) {
 	switch msg := msg.(type) {
 	case look:
-		r.look(c)
+		r.looks.Start(c)
 	case dismiss:
 		r.dismiss(c, msg.sup)
 	default:
@@ -59,50 +59,17 @@ func (r *resumer) HandleCast(c *otp.Ctx, msg any) {
 }
 
 // HandleInfo implements otp.Server.
-func (r *resumer) HandleInfo(c *otp.Ctx, msg any) {
-	switch msg := msg.(type) {
-	case look:
-		r.look(c)
-	case looked:
-		r.looked(c, msg)
-	default:
-		r.Base.HandleInfo(c, msg)
-	}
-}
+func (r *resumer) HandleInfo(c *otp.Ctx, msg any) { r.HandleCast(c, msg) }
 
-func (r *resumer) look(c *otp.Ctx) {
-	if r.looking {
-		r.again = true
-		return
+// looked handles the result of a check. idle says that this controller works on nothing.
+func (r *resumer) looked(c *otp.Ctx, idle bool, err error) (next time.Duration) {
+	if err != nil && !store.IsOutage(err) && !gone(err) {
+		c.Logger().Error().Err(err).Msg("deployments could not be looked after")
 	}
-	r.looking, r.again = true, false
-	r.noLook()
-	d := r.d
-	c.Async(func(ctx context.Context) any {
-		idle, err := d.attend(ctx)
-		return looked{idle, err}
-	})
-}
-
-func (r *resumer) looked(c *otp.Ctx, l looked) {
-	r.looking = false
-	err, next := l.err, r.d.cfg.Look
-	if l.idle { // what is left are deployments of other controllers: full ones, or dead ones
-		next *= idleLooks
+	if idle { // what is left are deployments of other controllers: full ones, or dead ones
+		return r.d.cfg.Look * idleLooks
 	}
-	r.noLook = c.SendAfter(next, look{})
-	switch {
-	case err == nil:
-		c.Resume()
-	case store.IsOutage(err):
-		c.Suspend("database unavailable")
-	case !gone(err):
-		logger := c.Logger()
-		logger.Error().Err(err).Msg("deployments could not be looked after")
-	}
-	if r.again {
-		r.look(c)
-	}
+	return r.d.cfg.Look
 }
 
 // gone reports whether a supervisor is restarting. The next look tries again.

@@ -17,12 +17,7 @@ type (
 	drained     struct{}                 // cast: the worker has no repositories left
 	unprepared  struct{ message string } // cast: the worker can't continue
 	publish     struct{}                 // timer: publish that something has changed
-	finished    struct {                 // an attempt to record the end has finished
-		left int // unfinished repositories
-		err  error
-	}
-	abandonAgain struct{} // timer
-	workerGone   struct{} // timer: the worker has ended, and this process still runs
+	workerGone  struct{}                 // timer: the worker has ended, and this process still runs
 )
 
 // Updated is the event pubsub.DeploymentUpdated. It says that a deployment has changed.
@@ -47,13 +42,14 @@ type state struct {
 	processes *processes
 
 	watching   *otp.Proc
-	publishing bool   // a timer for publish runs
-	ending     bool   // an attempt to record the end runs
-	crashed    string // why the deployment is abandoned
+	publishing bool         // a timer for publish runs
+	ends       otp.Job[int] // records the end; the result is how many repositories are unfinished
+	crashed    string       // why the deployment is abandoned
 }
 
 // Init implements otp.Server.
 func (s *state) Init(c *otp.Ctx) error {
+	s.ends = otp.Job[int]{Begin: s.end, Done: s.ended, Outage: store.DescribeOutage}
 	s.watch(c)
 	s.changed(c)
 	return nil
@@ -67,7 +63,7 @@ func (s *state) HandleCast(c *otp.Ctx, msg any) {
 	case noted:
 		s.changed(c)
 	case drained:
-		s.finish(c)
+		s.ends.Tick(c)
 	case unprepared:
 		s.abandon(c, msg.message)
 	default:
@@ -81,10 +77,6 @@ func (s *state) HandleInfo(c *otp.Ctx, msg any) {
 	case publish:
 		s.publishing = false
 		s.publish()
-	case finished:
-		s.finished(c, msg)
-	case abandonAgain:
-		s.abandon(c, s.crashed)
 	case workerGone:
 		s.leave(c) // a resumer resumes the deployment
 	case otp.Down:
@@ -114,60 +106,50 @@ func (s *state) publish() {
 	s.d.bus.Publish(pubsub.DeploymentUpdated, Updated{ID: s.processes.claim.ID})
 }
 
-// finish records that the deployment is done, if the rows agree.
-func (s *state) finish(c *otp.Ctx) {
-	if s.ending {
-		return
+// end records that the deployment is done, if the rows agree, or that its worker has
+// crashed.
+func (s *state) end() func(context.Context) (int, error) {
+	db, processes, message := s.d.db, s.processes, s.crashed
+	if message == "" {
+		return func(ctx context.Context) (int, error) { return db.Finish(ctx, processes.claim) }
 	}
-	s.ending = true
-	db, claim := s.d.db, s.processes.claim
-	c.Async(func(ctx context.Context) any {
-		left, err := db.Finish(ctx, claim)
-		return finished{left, err}
-	})
+	return func(ctx context.Context) (int, error) {
+		limited, cancel := context.WithTimeoutCause(ctx, repoStop, errReposTooSlow)
+		defer cancel()
+		processes.stop(limited) // before their repositories are recorded as failed
+		return 0, db.Abandon(ctx, processes.claim, message)
+	}
 }
 
 // abandon records the end of a deployment whose worker has crashed.
 func (s *state) abandon(c *otp.Ctx, message string) {
-	if s.ending {
-		return
+	if !s.ends.Running() {
+		s.crashed = message
+		s.ends.Start(c)
 	}
-	s.ending, s.crashed = true, message
-	db, processes := s.d.db, s.processes
-	c.Async(func(ctx context.Context) any {
-		limited, cancel := context.WithTimeoutCause(ctx, repoStop, errReposTooSlow)
-		defer cancel()
-		processes.stop(limited) // before their repositories are recorded as failed
-		return finished{err: db.Abandon(ctx, processes.claim, message)}
-	})
 }
 
 var errReposTooSlow = errors.New("workers of repositories do not end")
 
-// finished handles the result of an attempt to record the end.
-func (s *state) finished(c *otp.Ctx, m finished) {
-	s.ending = false
+// ended handles the result of an attempt to record the end.
+func (s *state) ended(c *otp.Ctx, left int, err error) (next time.Duration) {
 	switch {
-	case m.err == nil && m.left > 0:
+	case err == nil && left > 0:
 		otp.Cast(s.watching, rescan{})
-	case m.err == nil:
-		c.Resume()
+	case err == nil:
 		s.publish()
 		s.leave(c)
-	case isOver(m.err):
+	case isOver(err):
 		s.leave(c) // it was ended, or another controller has taken it over
 	default:
-		switch {
-		case store.IsOutage(m.err):
-			c.Suspend("database unavailable")
-		case !store.IsUnavailable(m.err):
-			logger := c.Logger()
-			logger.Error().Err(m.err).Msg("the end of a deployment was not recorded")
+		if !store.IsUnavailable(err) {
+			c.Logger().Error().Err(err).Msg("the end of a deployment was not recorded")
 		}
 		if s.crashed != "" {
-			c.SendAfter(s.d.cfg.Retry, abandonAgain{})
+			return s.d.cfg.Retry
 		} // else the worker sends drained again
 	}
+	return 0
 }
 
 // leave asks the resumer to stop this deployment's supervisor, because a process can't

@@ -12,21 +12,11 @@ import (
 
 // The messages.
 type (
-	rescan struct{} // cast or timer: repositories must be copied again
-	loaded struct { // the deployment was read, and planned if it had no plan
-		job  *job
-		open []store.DeploymentRepo
-		err  error
-	}
-	reloaded struct {
-		open []store.DeploymentRepo
-		err  error
-	}
-	lost struct { // a lost repository was recorded, or the run is over
+	rescan struct{} // cast: repositories must be copied again
+	lost   struct { // a lost repository was recorded, or the run is over
 		repo string
 		err  error
 	}
-	begin    struct{} // timer: load again
 	fill     struct{} // timer: start RepoWorkers
 	through  struct{} // timer: report again that no repositories are left
 	watchdog struct{} // timer: look for hanging RepoWorkers
@@ -39,6 +29,7 @@ const startAgain = 50 * time.Millisecond
 type job struct {
 	request store.DeploymentRequest
 	account Account
+	open    []store.DeploymentRepo // the unfinished repositories when it was read
 }
 
 // worker is the DeploymentWorker process. It lists the repositories and starts a
@@ -52,11 +43,11 @@ type worker struct {
 
 	queue   []string // names of repositories to start
 	running map[*otp.Proc]*repoWorker
-	losing  map[string]bool // names of repositories whose loss is being written
-	filling bool            // a timer to start RepoWorkers runs
-	loading bool
-	stale   bool // rows changed during the read
-	saying  bool // a timer for through runs
+	losing  map[string]bool                 // names of repositories whose loss is being written
+	filling bool                            // a timer to start RepoWorkers runs
+	loads   otp.Job[*job]                   // reads the deployment, and plans it if it has no plan
+	rescans otp.Job[[]store.DeploymentRepo] // reads the unfinished repositories
+	saying  bool                            // a timer for through runs
 }
 
 // Init implements otp.Server.
@@ -64,7 +55,9 @@ func (w *worker) Init(c *otp.Ctx) error {
 	w.running, w.losing = map[*otp.Proc]*repoWorker{}, map[string]bool{}
 	w.processes.worker.Store(c.Self())
 	otp.Cast(w.state(), workerBegun{})
-	w.load(c)
+	w.loads = otp.Job[*job]{Begin: w.load, Done: w.loaded, Outage: store.DescribeOutage}
+	w.rescans = otp.Job[[]store.DeploymentRepo]{Begin: w.rescan, Done: w.rescanned}
+	w.loads.Start(c)
 	c.SendEvery(min(5*time.Second, w.d.cfg.Patience/4), watchdog{})
 	return nil
 }
@@ -79,20 +72,12 @@ func (w *worker) HandleCast(c *otp.Ctx, msg any) {
 		w.Base.HandleCast(c, msg)
 		return
 	}
-	w.rescan(c)
+	w.rescans.Start(c)
 }
 
 // HandleInfo implements otp.Server.
 func (w *worker) HandleInfo(c *otp.Ctx, msg any) {
 	switch msg := msg.(type) {
-	case begin:
-		w.load(c)
-	case loaded:
-		w.loaded(c, msg)
-	case rescan:
-		w.rescan(c)
-	case reloaded:
-		w.reloaded(c, msg)
 	case fill:
 		w.filling = false
 		w.fill(c)
@@ -118,34 +103,26 @@ func (w *worker) Terminate(c *otp.Ctx, _ error) {
 }
 
 // load reads the deployment, and plans it if it has no plan.
-func (w *worker) load(c *otp.Ctx) {
+func (w *worker) load() func(context.Context) (*job, error) {
 	d, claim := w.d, w.processes.claim
-	c.Async(func(ctx context.Context) any {
-		job, open, err := d.prepare(ctx, claim)
-		return loaded{job, open, err}
-	})
+	return func(ctx context.Context) (*job, error) { return d.prepare(ctx, claim) }
 }
 
-func (w *worker) loaded(c *otp.Ctx, m loaded) {
+func (w *worker) loaded(c *otp.Ctx, job *job, err error) (next time.Duration) {
 	switch {
-	case m.err == nil:
-		c.Resume()
-		w.job = m.job
+	case err == nil:
+		w.job = job
 		otp.Cast(w.state(), noted{})
-		w.enqueue(m.open)
+		w.enqueue(job.open)
 		w.fill(c)
-	case store.IsUnavailable(m.err):
-		if store.IsOutage(m.err) {
-			c.Suspend("database unavailable")
-		}
-		c.SendAfter(w.d.cfg.Retry, begin{})
-	case isOver(m.err): // another process has ended it and will stop this one
-	default:
-		logger := c.Logger()
-		logger.Error().Err(m.err).Str("deployment", w.processes.claim.ID).Msg("a deployment can't be worked on")
-		otp.Cast(w.state(), unprepared{forge.Message(m.err)})
-		c.SendAfter(w.d.cfg.Retry, begin{}) // in case the state process missed it
+		return 0
+	case isOver(err): // another process has ended it and will stop this one
+		return 0
+	case !store.IsUnavailable(err):
+		c.Logger().Error().Err(err).Str("deployment", w.processes.claim.ID).Msg("a deployment can't be worked on")
+		otp.Cast(w.state(), unprepared{forge.Message(err)}) // the next load sends it again, in case it was missed
 	}
+	return w.d.cfg.Retry
 }
 
 // isOver reports whether a write failed because the run is no longer current.
@@ -155,30 +132,21 @@ func isOver(err error) bool {
 }
 
 // rescan reads the unfinished repositories, because a retry has added some.
-func (w *worker) rescan(c *otp.Ctx) {
-	if w.loading || w.job == nil {
-		w.stale = true
-		return
+func (w *worker) rescan() func(context.Context) ([]store.DeploymentRepo, error) {
+	if w.job == nil {
+		return nil // load reads them
 	}
-	w.loading, w.stale = true, false
 	db, id, dryRun := w.d.db, w.processes.claim.ID, w.job.request.DryRun
-	c.Async(func(ctx context.Context) any {
-		open, err := db.Open(ctx, id, dryRun)
-		return reloaded{open, err}
-	})
+	return func(ctx context.Context) ([]store.DeploymentRepo, error) { return db.Open(ctx, id, dryRun) }
 }
 
-func (w *worker) reloaded(c *otp.Ctx, m reloaded) {
-	w.loading = false
-	if m.err != nil {
-		c.SendAfter(w.d.cfg.Retry, rescan{})
-		return
+func (w *worker) rescanned(c *otp.Ctx, open []store.DeploymentRepo, err error) (next time.Duration) {
+	if err != nil {
+		return w.d.cfg.Retry
 	}
-	w.enqueue(m.open)
+	w.enqueue(open)
 	w.fill(c)
-	if w.stale {
-		w.rescan(c)
-	}
+	return 0
 }
 
 // enqueue adds the repositories that no RepoWorker has. A RepoWorker finds out when it
@@ -293,7 +261,7 @@ func (w *worker) killHanging(c *otp.Ctx) {
 // through reports that no repositories are left, and repeats that until the deployment
 // ends.
 func (w *worker) through(c *otp.Ctx) {
-	if w.job == nil || w.loading || len(w.queue)+len(w.running)+len(w.losing) > 0 {
+	if w.job == nil || w.rescans.Running() || len(w.queue)+len(w.running)+len(w.losing) > 0 {
 		return
 	}
 	otp.Cast(w.state(), drained{})

@@ -108,22 +108,15 @@ func (j *Janitor) Sweep(ctx context.Context) error {
 	return err
 }
 
-// The messages.
-type (
-	sweepNow struct{} // call
-
-	sweepDue struct{} // timer
-	copyDue  struct{} // timer
-
-	swept  struct{ err error }
-	copied struct{ err error }
-)
+// sweepNow is the only message, a call.
+type sweepNow struct{}
 
 // janitor is the actor. A restart loses nothing: see the package comment.
 type janitor struct {
 	otp.Base
 	j        *Janitor
-	sweeping bool
+	rounds   otp.Job[any]
+	copies   otp.Job[any]
 	callers  []otp.From // callers that wait for the current round
 	failures int        // consecutive failed checks of S3
 	outage   error      // the outage that ended the last round
@@ -132,9 +125,14 @@ type janitor struct {
 
 // Init starts the timers. S3 is checked at once.
 func (s *janitor) Init(c *otp.Ctx) error {
-	c.SendAfter(min(firstRound, s.j.interval), sweepDue{})
+	s.rounds = otp.Job[any]{Begin: beside(s.j.round), Done: s.swept}
+	s.copies = otp.Job[any]{Begin: beside(s.j.copies), Done: s.copied}
+	if firstRound < s.j.interval {
+		s.rounds.In(c, firstRound)
+	}
+	s.rounds.Every(c, s.j.interval)
 	if s.j.files != nil && s.j.files.HasS3() {
-		c.SendAfter(0, copyDue{})
+		s.copies.Start(c)
 	}
 	return nil
 }
@@ -145,40 +143,18 @@ func (s *janitor) HandleCall(c *otp.Ctx, from otp.From, req any) (any, error) {
 		return s.Base.HandleCall(c, from, req)
 	}
 	s.callers = append(s.callers, from)
-	s.sweep(c)
+	s.rounds.Tick(c)
 	return otp.NoReply, nil
 }
 
-// HandleInfo implements otp.Server.
-func (s *janitor) HandleInfo(c *otp.Ctx, msg any) {
-	switch msg := msg.(type) {
-	case sweepDue:
-		c.SendAfter(s.j.interval, sweepDue{})
-		s.sweep(c)
-	case swept:
-		s.swept(c, msg.err)
-	case copyDue:
-		j := s.j
-		c.Async(func(ctx context.Context) any { return copied{j.copies(ctx)} })
-	case copied:
-		s.copied(c, msg.err)
-	default:
-		s.Base.HandleInfo(c, msg)
+// beside makes every run of a job the same work.
+func beside(work func(ctx context.Context) error) func() func(context.Context) (any, error) {
+	return func() func(context.Context) (any, error) {
+		return func(ctx context.Context) (any, error) { return nil, work(ctx) }
 	}
 }
 
-// sweep makes a round in a goroutine of its own, one at a time.
-func (s *janitor) sweep(c *otp.Ctx) {
-	if s.sweeping {
-		return
-	}
-	s.sweeping = true
-	j := s.j
-	c.Async(func(ctx context.Context) any { return swept{j.round(ctx)} })
-}
-
-func (s *janitor) swept(c *otp.Ctx, err error) {
-	s.sweeping = false
+func (s *janitor) swept(c *otp.Ctx, _ any, err error) (next time.Duration) {
 	for _, from := range s.callers {
 		from.Reply(nil, err)
 	}
@@ -189,18 +165,19 @@ func (s *janitor) swept(c *otp.Ctx, err error) {
 		s.outage = nil // nothing to wait for: it is tried again at the next round
 	}
 	s.show(c)
+	return 0
 }
 
 // copied schedules the next check of S3, with a back-off after failures.
-func (s *janitor) copied(c *otp.Ctx, err error) {
-	wait := s.j.copyInterval
+func (s *janitor) copied(c *otp.Ctx, _ any, err error) (next time.Duration) {
+	next = s.j.copyInterval
 	if err == nil {
 		s.failures = 0
 		if s.away != nil {
 			c.Logger().Info().Msg("S3 gets its copies again")
 		}
 	} else {
-		wait = backoff.Backoff{Min: time.Second, Max: s.j.maxBackoff}.Wait(s.failures)
+		next = backoff.Backoff{Min: time.Second, Max: s.j.maxBackoff}.Wait(s.failures)
 		s.failures++
 		if !store.IsUnavailable(err) {
 			c.Logger().Error().Err(err).Msg("copies could not be brought to S3")
@@ -211,7 +188,7 @@ func (s *janitor) copied(c *otp.Ctx, err error) {
 	}
 	s.away = err
 	s.show(c)
-	c.SendAfter(wait, copyDue{})
+	return next
 }
 
 // show makes the tree show what the janitor waits for.

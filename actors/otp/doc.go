@@ -7,6 +7,7 @@
 //	call, cast, reply, noreply       [Call], [Cast], [From.Reply], [NoReply]
 //	{stop, Reason, ...}              [Ctx.Stop]
 //	send_after, monitor              [Ctx.SendAfter], [Ctx.Monitor] → [Down]
+//	(none)                           [Job]: one piece of work at a time beside a server
 //	Task, proc_lib                   ChildSpec.Task; in the caller's goroutine: [RunTask]
 //	register, whereis                ChildSpec.Name, [System.Whereis], [System.Ref]
 //	child_spec, sup_flags            [ChildSpec], [SupSpec]

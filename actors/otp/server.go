@@ -155,15 +155,18 @@ func (s *server) handle(m *Msg) {
 	}
 }
 
-// open replaces a notice by the message that it stands for. It returns false if that
-// message is no longer wanted.
+// open replaces a notice by the message that it stands for. It returns false if no message
+// is left to be handled.
 func (m *Msg) open() (wanted bool) {
-	n, ok := m.Body.(notice)
-	if !ok {
-		return true
+	for {
+		n, ok := m.Body.(notice)
+		if !ok {
+			return true
+		}
+		if m.Body, wanted = n.open(); !wanted {
+			return false
+		}
 	}
-	m.Body, wanted = n.open()
-	return wanted
 }
 
 // serveAll hands all messages over as one batch. Messages queued after an order to
@@ -176,7 +179,7 @@ func (s *server) serveAll(batcher BatchServer, msgs []Msg) {
 			order = m
 			break
 		}
-		if m.Kind != InfoMsg || m.open() {
+		if m.Kind != InfoMsg || !s.p.over.Load() && m.open() {
 			wanted = append(wanted, *m)
 		}
 	}

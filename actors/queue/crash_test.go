@@ -29,6 +29,10 @@ type fuse struct {
 
 func (f *fuse) burn(msg any, handle func()) {
 	_, name, _ := strings.Cut(fmt.Sprintf("%T", msg), ".")
+	f.burnAt(name, handle)
+}
+
+func (f *fuse) burnAt(name string, handle func()) {
 	bang := f.lit.Load() && name == f.at
 	if bang && !f.after {
 		f.lit.Store(false)
@@ -149,6 +153,32 @@ type shakyMonitor struct {
 	fuse *fuse
 }
 
+// Init puts the fuse into the jobs too.
+func (s *shakyMonitor) Init(c *otp.Ctx) error {
+	h := s.heartbeatMonitor
+	err := h.Init(c)
+	h.pulses.Begin = sparks(s.fuse, "pulse", h.pulse)
+	h.sweeps.Begin = sparks(s.fuse, "sweep", h.sweep)
+	h.pulses.Done = func(c *otp.Ctx, a answered, err error) (next time.Duration) {
+		s.fuse.burnAt("answered", func() { next = h.answered(c, a, err) })
+		return next
+	}
+	h.sweeps.Done = func(c *otp.Ctx, r store.SweepResult, err error) (next time.Duration) {
+		s.fuse.burnAt("swept", func() { next = h.swept(c, r, err) })
+		return next
+	}
+	h.settings.Apply = func(c *otp.Ctx, t store.Timeouts) { s.fuse.burnAt("found", func() { h.found(c, t) }) }
+	return err
+}
+
+// sparks puts the fuse into the beginning of a job.
+func sparks[R any](f *fuse, name string, begin func() func(context.Context) (R, error)) func() func(context.Context) (R, error) {
+	return func() (work func(context.Context) (R, error)) {
+		f.burnAt(name, func() { work = begin() })
+		return work
+	}
+}
+
 func (s *shakyMonitor) HandleCall(c *otp.Ctx, from otp.From, req any) (reply any, err error) {
 	s.fuse.burn(req, func() { reply, err = s.heartbeatMonitor.HandleCall(c, from, req) })
 	return reply, err
@@ -165,8 +195,8 @@ func (s *shakyMonitor) HandleInfo(c *otp.Ctx, msg any) {
 func TestMonitorCrashInEveryMessage(t *testing.T) {
 	t.Parallel()
 	for _, at := range []string{
-		"askTimeouts", "update", "pulse", "check", "swept", "Event",
-		"read[takt/store.Timeouts]", "written[takt/store.Timeouts]",
+		"askTimeouts", "update", "pulse", "answered", "sweep", "swept", "Event", "found",
+		"written[takt/store.Timeouts]",
 	} {
 		t.Run(at, func(t *testing.T) {
 			t.Parallel()
@@ -183,13 +213,14 @@ func TestMonitorCrashInEveryMessage(t *testing.T) {
 				mine := store.Timeouts{CheckInterval: time.Second, BuildTimeout: 5 * time.Second, WorkerTimeout: 5 * time.Second}
 				w.bus.Publish(pubsub.ListenerResumed, nil)
 				w.passes(12 * time.Second)
-				for f.lit.Load() {
+				for range 10 { // until it is out
 					_, err = w.monitor.Timeouts(w.Context())
 					if err == nil {
 						err = w.monitor.Update(w.Context(), mine)
 					}
 					synctest.Wait()
 				}
+				require.False(w, f.lit.Load(), "it crashed")
 				require.True(w, err == nil || store.CodeOf(err) == store.Unavailable)
 				require.NoError(w, w.monitor.Update(w.Context(), mine))
 				before := w.sweeps()

@@ -109,19 +109,13 @@ func call[R any](ctx context.Context, m *Monitor, req any) (R, error) {
 type (
 	askTimeouts struct{}
 	update      struct{ timeouts store.Timeouts }
-
-	pulse    struct{} // timer: check that the database answers
-	answered struct { // the result of that check
-		asked    time.Time
-		database time.Time // what its clock showed
-		err      error
-	}
-	check struct{} // timer: sweep if it may
-	swept struct { // a sweep has ended
-		result store.SweepResult
-		err    error
-	}
 )
+
+// answered is the database's answer to a pulse.
+type answered struct {
+	asked    time.Time
+	database time.Time // what its clock showed
+}
 
 // heartbeatMonitor is the HeartbeatMonitor actor. A restart loses only the time that it
 // has listened, because the timeouts are in the database.
@@ -134,17 +128,23 @@ type heartbeatMonitor struct {
 	// use shorter timeouts and take builds from workers that meet the saved ones.
 	known     bool
 	listening listening
-	patience  time.Duration // the longest gap between two answers of the database
-	asking    bool          // a question to the database is running
+	patience  time.Duration     // the longest gap between two answers of the database
+	pulses    otp.Job[answered] // check that the database answers
+	sweeps    otp.Job[store.SweepResult]
+	noTicks   func() // cancels the timers of both
 	clock     store.ClockReading
-	noPulse   func()
-	noCheck   func()
-	sweeping  bool
 }
 
 // Init starts with the configured timeouts and starts reading the saved ones.
 func (h *heartbeatMonitor) Init(c *otp.Ctx) error {
 	h.listening.interrupted(h.m.cfg.Now())
+	h.pulses = otp.Job[answered]{Begin: h.pulse, Done: h.answered}
+	h.sweeps = otp.Job[store.SweepResult]{Begin: h.sweep, Done: h.swept, Outage: func(err error) string {
+		if err != nil && isOutage(err) {
+			return "database unavailable"
+		}
+		return ""
+	}}
 	h.apply(c, h.m.cfg.Timeouts)
 	h.settings = settings.Watcher[store.Timeouts]{Key: "heartbeat", Read: h.m.saved, Apply: h.found}
 	h.settings.Start(c, h.m.bus)
@@ -171,41 +171,23 @@ func (h *heartbeatMonitor) HandleCast(c *otp.Ctx, msg any) {
 }
 
 // HandleInfo implements otp.Server.
-func (h *heartbeatMonitor) HandleInfo(c *otp.Ctx, msg any) {
-	switch msg := msg.(type) {
-	case pulse:
-		h.pulse(c)
-	case answered:
-		h.answered(c, msg)
-	case check:
-		if !h.sweeping && h.listened() {
-			h.sweep(c)
-		}
-	case swept:
-		h.swept(c, msg)
-	default:
-		if !h.settings.Handle(c, msg) {
-			h.Base.HandleInfo(c, msg)
-		}
-	}
-}
+func (h *heartbeatMonitor) HandleInfo(c *otp.Ctx, msg any) { h.HandleCast(c, msg) }
 
 // apply sets t as the timeouts in force and restarts the timers for it.
 func (h *heartbeatMonitor) apply(c *otp.Ctx, t store.Timeouts) {
 	if t == h.timeouts {
 		return
 	}
-	if h.noPulse != nil {
-		h.noPulse()
-		h.noCheck()
+	if h.noTicks != nil {
+		h.noTicks()
 	}
 	h.timeouts = t
 	h.m.queue.keepPresence(t.WorkerTimeout)
 	every, patience := pulseOf(t.BuildTimeout)
 	h.patience = patience
-	h.noPulse = c.SendEvery(every, pulse{})
-	h.noCheck = c.SendEvery(t.CheckInterval, check{})
-	h.pulse(c)
+	noPulse, noSweep := h.pulses.Every(c, every), h.sweeps.Every(c, t.CheckInterval)
+	h.noTicks = func() { noPulse(); noSweep() }
+	h.pulses.Tick(c)
 }
 
 // listened reports whether this controller has listened long enough to sweep.
@@ -217,26 +199,21 @@ func (h *heartbeatMonitor) listened() bool {
 	return h.listening.missing(h.m.cfg.Now(), ready, h.timeouts.BuildTimeout, h.patience) == 0
 }
 
-// pulse checks that the database answers, one check at a time.
-func (h *heartbeatMonitor) pulse(c *otp.Ctx) {
-	if h.asking {
-		return
-	}
-	h.asking = true
+// pulse checks that the database answers.
+func (h *heartbeatMonitor) pulse() func(context.Context) (answered, error) {
 	m, limit := h.m, h.timeouts.BuildTimeout
-	c.Async(func(ctx context.Context) any {
+	return func(ctx context.Context) (answered, error) {
 		ctx, cancel := context.WithTimeoutCause(ctx, limit, errTransactionTooSlow)
 		defer cancel()
 		asked := m.cfg.Now()
 		now, err := m.db.Clock(ctx)
-		return answered{asked, now, err}
-	})
+		return answered{asked, now}, err
+	}
 }
 
-func (h *heartbeatMonitor) answered(c *otp.Ctx, a answered) {
-	h.asking = false
-	if a.err != nil {
-		return
+func (h *heartbeatMonitor) answered(c *otp.Ctx, a answered, err error) (next time.Duration) {
+	if err != nil {
+		return 0
 	}
 	now := h.m.cfg.Now()
 	h.listening.answered(a.asked, now, h.patience)
@@ -244,6 +221,7 @@ func (h *heartbeatMonitor) answered(c *otp.Ctx, a answered) {
 		h.clockStep(c)
 	}
 	h.clock = store.ClockReading{Database: a.database, At: now}
+	return 0
 }
 
 // clockStep handles a forward step of the database's clock as an interruption: beats from
@@ -253,19 +231,21 @@ func (h *heartbeatMonitor) clockStep(c *otp.Ctx) {
 	c.Logger().Warn().Msg("the database's clock is ahead of what was expected; silence of workers counts from now on")
 }
 
-// sweep runs one sweep beside the actor, one at a time.
-func (h *heartbeatMonitor) sweep(c *otp.Ctx) {
-	h.sweeping = true
+// sweep takes builds from silent workers, if this controller has listened long enough.
+func (h *heartbeatMonitor) sweep() func(context.Context) (store.SweepResult, error) {
+	if !h.listened() {
+		return nil
+	}
 	m, s := h.m, store.Sweep{Timeouts: h.timeouts, Rule: h.m.cfg.Rule, Patience: h.patience, Clock: h.clock}
-	c.Async(func(ctx context.Context) any {
+	return func(ctx context.Context) (store.SweepResult, error) {
 		ctx, cancel := context.WithTimeoutCause(ctx, sweepTimeout, errTransactionTooSlow)
 		defer cancel()
 		result, err := m.db.Sweep(ctx, s)
 		if err == nil {
 			m.publish(result)
 		}
-		return swept{result, err}
-	})
+		return result, err
+	}
 }
 
 // publish publishes the results of a sweep. It runs beside the actor, right after the
@@ -283,24 +263,21 @@ func (m *Monitor) publish(r store.SweepResult) {
 	}
 }
 
-func (h *heartbeatMonitor) swept(c *otp.Ctx, s swept) {
-	h.sweeping = false
+func (h *heartbeatMonitor) swept(c *otp.Ctx, result store.SweepResult, err error) (next time.Duration) {
 	logger := c.Logger()
 	switch {
-	case s.err != nil && isOutage(s.err):
+	case err != nil && isOutage(err):
 		// The sweep skips its turn. A worker that was silent meanwhile may have sent
 		// beats that no controller could store.
 		h.listening.interrupted(h.m.cfg.Now())
-		c.Suspend("database unavailable")
-		return
-	case s.err != nil:
-		logger.WithLevel(levelOf(s.err)).Err(s.err).Msg("sweep failed")
-	case s.result.ClockStep:
+	case err != nil:
+		logger.WithLevel(levelOf(err)).Err(err).Msg("sweep failed")
+	case result.ClockStep:
 		h.clockStep(c)
 	default:
-		logSweep(logger, s.result)
+		logSweep(logger, result)
 	}
-	c.Resume()
+	return 0
 }
 
 // logSweep logs what a sweep changed. A worker that goes offline without a build is

@@ -30,28 +30,21 @@ type Watcher[T any] struct {
 	// Apply puts them in force. It runs in the actor.
 	Apply func(c *otp.Ctx, saved T)
 
-	reading bool
-	stale   bool // changed while it was being read
+	reads otp.Job[T]
 }
 
-// The messages, besides pubsub's.
-type (
-	again[T any] struct{} // timer: read again
-	read[T any]  struct {
-		saved T
-		err   error
-	}
-	written[T any] struct {
-		from  otp.From
-		saved T
-		err   error
-	}
-)
+// written is the result of Change.
+type written[T any] struct {
+	from  otp.From
+	saved T
+	err   error
+}
 
 // Start subscribes to changes and begins to read the saved settings.
 func (w *Watcher[T]) Start(c *otp.Ctx, bus pubsub.Bus) {
 	bus.Listen(c, pubsub.SettingsChanged, pubsub.ListenerResumed)
-	w.read(c)
+	w.reads = otp.Job[T]{Begin: w.read, Done: w.done}
+	w.reads.Start(c)
 }
 
 // Handle handles msg. It returns false if msg is not for the watcher.
@@ -61,13 +54,9 @@ func (w *Watcher[T]) Handle(c *otp.Ctx, msg any) bool {
 		changed := msg.Topic == pubsub.SettingsChanged
 		resumed := msg.Topic == pubsub.ListenerResumed
 		if resumed || changed && msg.Data == w.Key {
-			w.read(c)
+			w.reads.Start(c)
 		}
 		return resumed || changed
-	case again[T]:
-		w.read(c)
-	case read[T]:
-		w.done(c, msg)
 	case written[T]:
 		w.written(c, msg)
 	default:
@@ -93,38 +82,28 @@ func (w *Watcher[T]) written(c *otp.Ctx, m written[T]) {
 		// Read as well, because only the database knows which of two concurrent
 		// changes was the later.
 		w.Apply(c, m.saved)
-		w.read(c)
+		w.reads.Start(c)
 	}
 	m.from.Reply(nil, m.err)
 }
 
-// read begins to read the saved settings, one read at a time.
-func (w *Watcher[T]) read(c *otp.Ctx) {
-	if w.reading {
-		w.stale = true
-		return
-	}
-	w.reading, w.stale = true, false
+// read reads the saved settings.
+func (w *Watcher[T]) read() func(context.Context) (T, error) {
 	f := w.Read
-	c.Async(func(ctx context.Context) any {
-		saved, err := within(ctx, f)
-		return read[T]{saved, err}
-	})
+	return func(ctx context.Context) (T, error) { return within(ctx, f) }
 }
 
-func (w *Watcher[T]) done(c *otp.Ctx, m read[T]) {
-	w.reading = false
+func (w *Watcher[T]) done(c *otp.Ctx, saved T, err error) (next time.Duration) {
 	switch {
-	case m.err != nil:
-		if !store.IsUnavailable(m.err) && !errors.Is(m.err, errTooSlow) && !errors.Is(m.err, context.DeadlineExceeded) {
-			c.Logger().Error().Err(m.err).Str("key", w.Key).Msg("saved settings could not be read")
+	case err != nil:
+		if !store.IsUnavailable(err) && !errors.Is(err, errTooSlow) && !errors.Is(err, context.DeadlineExceeded) {
+			c.Logger().Error().Err(err).Str("key", w.Key).Msg("saved settings could not be read")
 		}
-		c.SendAfter(retryDelay, again[T]{})
-	case w.stale:
-		w.read(c)
-	default:
-		w.Apply(c, m.saved)
+		return retryDelay
+	case !w.reads.Outdated(): // else it is being read again
+		w.Apply(c, saved)
 	}
+	return 0
 }
 
 func within[T any](ctx context.Context, f func(context.Context) (T, error)) (T, error) {
