@@ -40,42 +40,6 @@ func TestStatusFollowsTheBuild(t *testing.T) {
 	require.Nil(t, st.ErrorMessage)
 }
 
-func TestBuildAccessRule(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	s, other := b.submit(), b.submit()
-	w := b.register("w")
-	require.Equal(t, 200, b.finish(s.ID, w.ID, "app").status)
-	for _, route := range []string{"status", "logs", "download", "download/result", "download/source"} {
-		tests := map[string]struct {
-			id     string
-			header map[string]string
-			status int
-			text   string
-		}{
-			"api key":                         {s.ID, key(), 200, ""},
-			"build token":                     {s.ID, map[string]string{"X-Build-Token": s.AccessToken}, 200, ""},
-			"both":                            {s.ID, key("X-Build-Token", "bad"), 200, ""},
-			"wrong key and build token":       {s.ID, map[string]string{"X-API-Key": "bad", "X-Build-Token": s.AccessToken}, 200, ""},
-			"token of another build":          {s.ID, map[string]string{"X-Build-Token": other.AccessToken}, 403, "Invalid or expired build token"},
-			"wrong key and wrong token":       {s.ID, map[string]string{"X-API-Key": "bad", "X-Build-Token": "bad"}, 403, "Invalid or expired build token"},
-			"wrong key":                       {s.ID, map[string]string{"X-API-Key": "bad"}, 403, "Invalid API key"},
-			"nothing":                         {s.ID, nil, 401, "Missing X-API-Key or X-Build-Token header"},
-			"unknown build":                   {"unknown", key(), 404, "Build not found"},
-			"unknown build with a token":      {"unknown", map[string]string{"X-Build-Token": s.AccessToken}, 404, "Build not found"},
-			"an id like a path":               {"..%2f" + s.ID, key(), 404, "Build not found"},
-			"an id like a path, with a token": {"..%2f" + s.ID, map[string]string{"X-Build-Token": s.AccessToken}, 404, "Build not found"},
-		}
-		for name, tt := range tests {
-			r := b.send("GET", "/api/builds/"+tt.id+"/"+route, tt.header, "")
-			require.Equal(t, tt.status, r.status, "%s: %s: %s", route, name, r.body)
-			if tt.text != "" {
-				require.Equal(t, tt.text, decode[api.Problem](t, r).Error, "%s: %s", route, name)
-			}
-		}
-	}
-}
-
 func TestListIsABareArrayNewestFirst(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

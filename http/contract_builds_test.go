@@ -18,11 +18,6 @@ func submitContract() map[string][]answer {
 			{ok, "", form(source("s"), part{"profile", "p", "x"}, part{name: "appleId", content: "a"}, part{name: "applePassword", content: "b"}, ios())},
 			{ok, "", form(source(big(1000)), part{"certs", "c", big(500)}, ios())},
 			{400, "Content must be multipart/form-data", post(path, `{"platform":"ios"}`, "X-API-Key", apiKey)},
-			{400, "Source file required", form(ios())},
-			{400, "Valid platform required (ios|android)", form(source("s"))},
-			{400, "Valid platform required (ios|android)", form(source("s"), part{name: "platform", content: "windows"})},
-			{413, "Source file is larger than 1000 bytes", form(source(big(1001)), ios())},
-			{413, "Certs file is larger than 500 bytes", form(source("s"), part{"certs", "c", big(501)}, ios())},
 		}, []answer{
 			{503, "Build queue full, try again later", func(b *bundle) reply {
 				return fill(b, func() reply { return b.form(path, key(), source("s"), ios()) })

@@ -78,36 +78,3 @@ func TestDownloadOfAResult(t *testing.T) {
 		}
 	}
 }
-
-func TestDownloadByType(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	s, w := b.assigned()
-	r := b.send("GET", "/api/builds/"+s.ID+"/download/source", key(), "")
-	require.Equal(t, 200, r.status)
-	require.Equal(t, "source code", r.body)
-	require.Equal(t, 400, b.send("GET", "/api/builds/"+s.ID+"/download/result", key(), "").status)
-	require.Equal(t, 200, b.finish(s.ID, w.ID, "app").status)
-	require.Equal(t, "app", b.send("GET", "/api/builds/"+s.ID+"/download/result", key(), "").body)
-	for _, kind := range []string{"certs", "x", "..%2fsource.zip", "..%2f..%2f..%2fetc%2fpasswd"} {
-		r := b.send("GET", "/api/builds/"+s.ID+"/download/"+kind, key(), "")
-		require.Equal(t, 400, r.status, kind)
-		requireProblem(t, r, "Invalid file type", "invalid_argument")
-	}
-}
-
-func TestDownloadOfAFileThatIsGone(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	s, w := b.assigned()
-	require.Equal(t, 200, b.finish(s.ID, w.ID, "app").status)
-	b.remove("builds/" + s.ID)
-	r := b.send("GET", "/api/builds/"+s.ID+"/download", key(), "")
-	require.Equal(t, 404, r.status)
-	requireProblem(t, r, "Build result not found", "not_found")
-
-	s, w = b.assigned()
-	b.remove("builds/" + s.ID)
-	r = b.send("GET", "/api/builds/"+s.ID+"/source", key("X-Worker-Id", w.ID), "")
-	require.Equal(t, 404, r.status)
-}

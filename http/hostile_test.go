@@ -55,18 +55,6 @@ func TestLargeUploadAndDownloadNeedLittleMemory(t *testing.T) { //nolint:paralle
 	require.Less(t, after.TotalAlloc-between.TotalAlloc, uint64(16<<20), "allocated by the download, in all")
 }
 
-func TestClientThatStopsSendingIsGivenUp(t *testing.T) {
-	t.Parallel()
-	b := setup(t, func(c *takthttp.Config) { c.StallTimeout = 50 * time.Millisecond })
-	kind, whole := form(source(strings.Repeat("source ", 10)), part{name: "platform", content: "ios"})
-	c, r := dial(t, b.url)
-	write(t, c, "POST /api/builds/submit HTTP/1.1\r\nHost: takt\r\nX-API-Key: "+apiKey+"\r\nContent-Type: "+kind+
-		"\r\nContent-Length: "+strconv.Itoa(len(whole))+"\r\n\r\n"+string(whole[:len(whole)/2]))
-	resp := read(t, r)
-	require.Equal(t, 400, resp.status)
-	b.requireNothing()
-}
-
 func TestClientThatStopsReadingIsGivenUp(t *testing.T) {
 	t.Parallel()
 	r := &result{read: func(p []byte, _ int64) (int, error) { return len(p), nil }}

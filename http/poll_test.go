@@ -36,27 +36,9 @@ func TestPollHandsOutBuildsInOrder(t *testing.T) {
 	requireShape(t, "poll_reply", r)
 }
 
-func TestPollErrors(t *testing.T) {
+func TestPollsOfAForgedTokenAndWithoutADatabase(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	for name, tt := range map[string]struct {
-		path   string
-		header map[string]string
-		status int
-		code   string
-	}{
-		"neither token nor id": {"", key(), 400, "invalid_argument"},
-		"unknown token":        {"", key("X-Worker-Token", "unknown"), 401, "invalid_token"},
-		"unknown worker":       {"?worker_id=unknown", key(), 404, "not_found"},
-		"worker like a path":   {"?worker_id=../x", key(), 404, "not_found"},
-		"wait too long":        {"?wait=61&worker_id=w", key(), 400, "invalid_argument"},
-		"no key":               {"?worker_id=w", nil, 401, "unauthorized"},
-		"wrong key":            {"?worker_id=w", map[string]string{"X-API-Key": "x"}, 403, "invalid_api_key"},
-	} {
-		r := b.send("GET", "/api/workers/poll"+tt.path, tt.header, "")
-		require.Equal(t, tt.status, r.status, "%s: %s", name, r.body)
-		require.Equal(t, tt.code, decode[api.Problem](t, r).Code, name)
-	}
 	w := b.register("w")
 	forged := []byte(w.AccessToken)
 	forged[3] ^= 1 // another worker

@@ -162,17 +162,6 @@ func TestRefusedBodyIsNotReadWithoutLimit(t *testing.T) {
 	require.Less(t, n, int64(size))
 }
 
-func TestStalledBodyIsGivenUp(t *testing.T) {
-	t.Parallel()
-	s, _ := newServer(t, takthttp.Deps{}, func(c *takthttp.Config) { c.ReadTimeout = 50 * time.Millisecond })
-	url, _ := serve(t, s, listen(t))
-	c, r := dial(t, url)
-	write(t, c, "POST /api/workers/register HTTP/1.1\r\nHost: takt\r\nX-API-Key: "+apiKey+"\r\nContent-Length: 100\r\n\r\n{")
-	resp := read(t, r)
-	require.Equal(t, 400, resp.status)
-	require.Contains(t, resp.body, "Request body is incomplete")
-}
-
 func TestBodyThatNeverComesIsNotWaitedForForEver(t *testing.T) {
 	t.Parallel()
 	s, _ := newServer(t, takthttp.Deps{}, func(c *takthttp.Config) { c.ReadTimeout = 50 * time.Millisecond })

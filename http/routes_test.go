@@ -96,24 +96,6 @@ func TestRoutesNeedTheirKeys(t *testing.T) {
 	}
 }
 
-func TestWorkerRoutesNeedAWorker(t *testing.T) {
-	t.Parallel()
-	s, _ := newServer(t, takthttp.Deps{})
-	url, _ := serve(t, s, listen(t))
-	c := newClient(t)
-	for _, route := range []string{
-		"GET /api/builds/b/source", "GET /api/builds/b/certs", "POST /api/builds/b/logs",
-		"GET /api/builds/b/certs-secure", "POST /api/builds/b/telemetry",
-	} {
-		method, path, _ := strings.Cut(route, " ")
-		r := send(t, c, method, url+path, map[string]string{"X-API-Key": apiKey}, nil)
-		require.Equal(t, 401, r.status)
-		requireProblem(t, r, "Missing X-Worker-Id header", "unauthorized")
-		r = send(t, c, method, url+path, map[string]string{"X-API-Key": apiKey, "X-Worker-Id": "../w", "X-Build-Id": "b"}, nil)
-		require.Equal(t, 403, r.status)
-	}
-}
-
 func TestUnsetAdminKeyOpensNothing(t *testing.T) {
 	t.Parallel()
 	s, _ := newServer(t, takthttp.Deps{}, func(c *takthttp.Config) { c.AdminKey = "" })

@@ -7,7 +7,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -20,32 +19,6 @@ func requireCut(t *testing.T, r io.Reader) {
 	t.Helper()
 	_, err := io.Copy(io.Discard, r)
 	require.NotErrorIs(t, err, os.ErrDeadlineExceeded, "the server keeps the connection")
-}
-
-func TestSlowHeadersAreCut(t *testing.T) {
-	t.Parallel()
-	s, _ := newServer(t, takthttp.Deps{}, func(c *takthttp.Config) { c.ReadHeaderTimeout = 50 * time.Millisecond })
-	url, _ := serve(t, s, listen(t))
-	for name, sent := range map[string]string{
-		"nothing": "", "half a line": "GET /liv", "half a header": "GET /livez HTTP/1.1\r\nHost: takt\r\nX-Sl",
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c, r := dial(t, url)
-			write(t, c, sent)
-			requireCut(t, r)
-		})
-	}
-}
-
-func TestIdleConnectionsAreClosed(t *testing.T) {
-	t.Parallel()
-	s, _ := newServer(t, takthttp.Deps{}, func(c *takthttp.Config) { c.IdleTimeout = 50 * time.Millisecond })
-	url, _ := serve(t, s, listen(t))
-	c, r := dial(t, url)
-	write(t, c, "GET /livez HTTP/1.1\r\nHost: takt\r\n\r\n")
-	require.Equal(t, 200, read(t, r).status)
-	requireCut(t, r)
 }
 
 func TestHeadersHaveALimit(t *testing.T) {

@@ -133,22 +133,6 @@ func TestUploadForABuildNobodyHolds(t *testing.T) {
 	require.Nil(t, b.poll(w.AccessToken).Job, "out of the queue")
 }
 
-func TestRepeatedUploadIsFineAnotherIsNot(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	s, w := b.assigned()
-	v := b.register("v")
-	require.Equal(t, 200, b.finish(s.ID, w.ID, "app").status)
-	require.Equal(t, 200, b.finish(s.ID, w.ID, "app").status, "its answer was lost")
-	require.Equal(t, 409, b.finish(s.ID, v.ID, "other").status)
-	id, who, ok := uploadParts(s.ID, w.ID, "false")
-	r := b.form("/api/workers/upload", key(), id, who, ok)
-	require.Equal(t, 409, r.status)
-	require.Equal(t, "completed", b.status(s.ID).Status)
-	require.Equal(t, "app", b.send("GET", "/api/builds/"+s.ID+"/download", key(), "").body)
-	require.Empty(t, b.temporaries())
-}
-
 func TestUploadThatBreaksOffLeavesNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -124,18 +124,6 @@ func TestUnregisterGivesBuildsBack(t *testing.T) {
 	requireProblem(t, r, "Missing X-Worker-Token header", "unauthorized")
 }
 
-func TestUnregisterByID(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	_, w := b.assigned()
-	r := b.send("POST", "/api/workers/"+w.ID+"/unregister", key(), "")
-	require.Equal(t, 200, r.status, r.body)
-	require.Equal(t, 1, decode[api.Unregistered](t, r).BuildsReassigned)
-	for _, id := range []string{"unknown", "..%2fw"} {
-		require.Equal(t, 404, b.send("POST", "/api/workers/"+id+"/unregister", key(), "").status)
-	}
-}
-
 func TestWhatTheAPIKeyChangesIsAudited(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
