@@ -214,7 +214,7 @@ func measurePool(show metrics.Show, p store.HeijunkaPool) {
 // measureInvariants shows what the last check found.
 func (t *Tree) measureInvariants(show metrics.Show) {
 	for _, i := range t.Auditor.Last() {
-		show("takt_invariant_violations", float64(i.Broken-i.Repaired), i.Name)
+		show("takt_invariant_violations", float64(i.Broken), i.Name)
 	}
 }
 

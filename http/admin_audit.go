@@ -30,6 +30,7 @@ type audit struct {
 	store      Audit
 	background func(run func(ctx context.Context))
 	auditor    Auditor
+	repairs    func(ctx context.Context) ([]store.Invariant, error)
 }
 
 func (h *audit) routes() []edge.Route {
@@ -50,15 +51,18 @@ func (h *audit) list(_ context.Context, in api.ShowAuditIn) (edge.List, error) {
 
 // check shows which invariants of the database hold and which do not.
 func (h *audit) check(ctx context.Context, _ api.None) (api.Invariants, error) {
-	found, err := h.auditor.Check(ctx, false)
+	found, err := h.auditor.Check(ctx)
 	return api.Invariants{Invariants: found}, err
 }
 
 // repair checks the invariants and repairs what it can without losing anything.
 func (h *audit) repair(ctx context.Context, in api.Order) (reply api.Invariants, err error) {
 	err = h.do(ctx, entry{"repair", "database", in.Reason, change(nil)}, func(ctx context.Context) (err error) {
-		reply.Invariants, err = h.auditor.Check(ctx, true)
+		reply.Invariants, err = h.repairs(ctx)
 		return err
+	})
+	h.background(func(ctx context.Context) {
+		_, _ = h.auditor.Check(ctx) // so that the metrics show it now, and not in a minute
 	})
 	return reply, err
 }

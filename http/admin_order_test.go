@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,7 +29,8 @@ type treeWithOrders struct {
 	away     bool // the audit's database is
 	running  sync.WaitGroup
 	timeouts store.Timeouts
-	broken   int64 // rows that break an invariant
+	broken   atomic.Int64 // rows that break an invariant
+	checks   atomic.Int64
 }
 
 func child(parent *api.TreeNode, id, strategy string) *api.TreeNode {
@@ -163,18 +165,21 @@ func (p *treeWithOrders) Update(_ context.Context, t store.Timeouts) error {
 	return nil
 }
 
-func (p *treeWithOrders) Check(_ context.Context, repair bool) ([]store.Invariant, error) {
-	i := store.Invariant{Name: "worker_held", Promise: "It counts.", Broken: p.broken, Examples: []string{"w1"}, Repairable: true}
-	if repair {
-		i.Repaired, p.broken = p.broken, 0
-	}
-	return []store.Invariant{i}, nil
+func (p *treeWithOrders) Check(context.Context) ([]store.Invariant, error) {
+	p.checks.Add(1)
+	return []store.Invariant{{Name: "worker_held", Promise: "It counts.", Broken: p.broken.Load(), Examples: []string{"w1"}, Repairable: true}}, nil
+}
+
+func (p *treeWithOrders) repair(ctx context.Context) ([]store.Invariant, error) {
+	found, err := p.Check(ctx)
+	found[0].Repaired = p.broken.Swap(0)
+	return found, err
 }
 
 func TestInvariantsAreCheckedAndRepairedWithAReason(t *testing.T) {
 	t.Parallel()
 	p, ask := operated(t)
-	p.broken = 2
+	p.broken.Store(2)
 	found := func(r reply) store.Invariant {
 		require.Equal(t, 200, r.status)
 		return decode[api.Invariants](t, r).Invariants[0]
@@ -183,6 +188,8 @@ func TestInvariantsAreCheckedAndRepairedWithAReason(t *testing.T) {
 	require.Equal(t, 400, ask("POST", "/admin/audit/check", `{}`).status)
 	require.Empty(t, p.entries, "what changes nothing is not written down")
 	require.EqualValues(t, 2, found(ask("POST", "/admin/audit/check", `{"reason":"a bad restore"}`)).Repaired)
+	p.running.Wait()
+	require.EqualValues(t, 3, p.checks.Load(), "one more after the repair, for the metrics")
 	require.Zero(t, found(ask("GET", "/admin/audit/check", "")).Broken)
 	require.Equal(t, []string{"repair", "database", "a bad restore"}, []string{p.entries[0].Action, p.entries[0].Target, p.entries[0].Reason})
 }
@@ -192,7 +199,7 @@ func operated(t *testing.T, change ...func(*takthttp.Deps)) (*treeWithOrders, fu
 	t.Helper()
 	p := newTreeWithOrders()
 	deps := takthttp.Deps{
-		Tree: p.tree, Operator: p, Audit: p, Auditor: p, Heartbeat: p,
+		Tree: p.tree, Operator: p, Audit: p, Auditor: p, Repair: p.repair, Heartbeat: p,
 		Background: func(run func(context.Context)) {
 			ctx := t.Context()
 			p.running.Go(func() { run(ctx) })

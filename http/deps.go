@@ -127,10 +127,9 @@ type Audit interface {
 	List(ctx context.Context, text string, p store.Page) ([]store.AuditEntry, store.Cursor, error)
 }
 
-// Auditor checks the invariants of the database. With repair it also repairs what it can
-// without losing anything.
+// Auditor checks the invariants of the database.
 type Auditor interface {
-	Check(ctx context.Context, repair bool) ([]store.Invariant, error)
+	Check(ctx context.Context) ([]store.Invariant, error)
 }
 
 // Heartbeat holds the time-outs of builds and workers.
@@ -238,6 +237,8 @@ type Deps struct {
 	Heijunka  Heijunka
 	Audit     Audit
 	Auditor   Auditor
+	// Repair checks the invariants, and repairs what it can without losing anything.
+	Repair func(ctx context.Context) ([]store.Invariant, error)
 	// Debug describes the inside of the process, without secrets.
 	Debug func(ctx context.Context) api.Debug
 	// Throttle, ThrottleStore and OAuth serve HubSpot.

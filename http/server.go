@@ -48,7 +48,7 @@ func New(deps Deps, cfg Config) (*Server, error) {
 			})
 		},
 	}, cfg.Config)
-	s.audit = &audit{s.Server, s.Keys, deps.Audit, deps.Background, deps.Auditor}
+	s.audit = &audit{s.Server, s.Keys, deps.Audit, deps.Background, deps.Auditor, deps.Repair}
 	s.tree = &tree{s.Server, s.audit, deps.Operator, deps.Tree}
 	if cfg.runs(api.ServiceBuilds) {
 		s.parked = s.Metrics().Gauge("takt_http_polls_parked").WithLabelValues()

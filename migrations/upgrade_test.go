@@ -89,7 +89,7 @@ func TestADatabaseOfRelease010IsUpgradedAndWorks(t *testing.T) {
 	db := postgres.New()
 	db.Use(pool)
 	works(t, db)
-	broken, err := postgres.NewInvariants(db, nil).Check(t.Context(), false)
+	broken, err := postgres.NewInvariants(db, nil).Check(t.Context())
 	require.NoError(t, err)
 	for _, i := range broken {
 		require.Zero(t, i.Broken, "%s: %v", i.Name, i.Examples)

@@ -1,8 +1,8 @@
 // Package auditor checks that the database keeps what takt promises.
 //
 // Auditor (handle: [Auditor]) checks every invariant once a minute, and on demand. A
-// violation is a metric, and is logged when it begins and when it ends. The checks only
-// read. A repair is made only on demand, and only where it loses no data.
+// violation is a metric, and is logged when it begins and when it ends. It repairs nothing:
+// that is an operator's order, which does not come this way.
 //
 // # State
 //
@@ -20,7 +20,7 @@ package auditor
 
 import (
 	"context"
-	"slices"
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -32,8 +32,8 @@ import (
 
 // Invariants is the SQL of the checks.
 type Invariants interface {
-	// Check checks all invariants. With repair it also makes the repairs that exist.
-	Check(ctx context.Context, repair bool) ([]store.Invariant, error)
+	// Check checks all invariants. It only reads.
+	Check(ctx context.Context) ([]store.Invariant, error)
 }
 
 // interval is the time between two checks.
@@ -70,30 +70,27 @@ func (a *Auditor) Last() []store.Invariant {
 	return nil
 }
 
-// Check checks now. With repair it also makes the repairs that lose no data; the result
-// then shows what was broken before them. Errors: Unavailable.
-func (a *Auditor) Check(ctx context.Context, repair bool) ([]store.Invariant, error) {
+// Check checks now. Errors: Unavailable.
+func (a *Auditor) Check(ctx context.Context) ([]store.Invariant, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, otp.ErrTimeout)
 	defer cancel()
-	return otp.CallWait[[]store.Invariant](ctx, a.ref, time.Second, checkNow{repair})
+	found, err := otp.CallWait[[]store.Invariant](ctx, a.ref, time.Second, checkNow{})
+	if _, down := errors.AsType[*otp.DownError](err); down {
+		err = store.NewUnavailable("The auditor is restarting, try again", err)
+	}
+	return found, err
 }
 
 // checkNow is the only message, a call.
-type checkNow struct{ repair bool }
-
-// asked is a requested check. from is empty if the timer requested it.
-type asked struct {
-	from   otp.From
-	repair bool
-}
+type checkNow struct{}
 
 // auditor is the Auditor actor.
 type auditor struct {
 	otp.Base
 	a      *Auditor
 	checks otp.Job[[]store.Invariant]
-	line   []asked          // the requested checks
-	asker  asked            // of the check that runs
+	line   []otp.From       // callers that want the next check
+	askers []otp.From       // callers that want the one that runs
 	broken map[string]int64 // by invariant, as last logged
 }
 
@@ -108,31 +105,24 @@ func (s *auditor) Init(c *otp.Ctx) error {
 
 // HandleCall implements otp.Server.
 func (s *auditor) HandleCall(c *otp.Ctx, from otp.From, req any) (any, error) {
-	r, ok := req.(checkNow)
-	if !ok {
+	if _, ok := req.(checkNow); !ok {
 		return s.Base.HandleCall(c, from, req)
 	}
-	s.line = append(s.line, asked{from, r.repair})
-	s.checks.Tick(c)
+	s.line = append(s.line, from)
+	s.checks.Start(c)
 	return otp.NoReply, nil
 }
 
-// check begins the first check of line, or one for the timer.
+// check begins a check for all who want one.
 func (s *auditor) check() func(context.Context) ([]store.Invariant, error) {
-	s.asker = asked{}
-	if len(s.line) > 0 {
-		s.asker = s.line[0]
-		s.line = slices.Delete(s.line, 0, 1)
-	}
-	db, repair := s.a.db, s.asker.repair
-	return func(ctx context.Context) ([]store.Invariant, error) { return db.Check(ctx, repair) }
+	s.askers, s.line = s.line, nil
+	return s.a.db.Check
 }
 
-// checked answers the asker, stores the result and logs what has changed.
+// checked answers the askers, stores the result and logs what has changed.
 func (s *auditor) checked(c *otp.Ctx, found []store.Invariant, err error) (next time.Duration) {
-	s.asker.from.Reply(found, err)
-	if len(s.line) > 0 {
-		defer s.checks.Start(c)
+	for _, from := range s.askers {
+		from.Reply(found, err)
 	}
 	if err != nil {
 		if !store.IsOutage(err) {
@@ -142,17 +132,15 @@ func (s *auditor) checked(c *otp.Ctx, found []store.Invariant, err error) (next 
 	}
 	s.a.last.Store(&found)
 	for _, i := range found {
-		left := i.Broken - i.Repaired
-		if left == s.broken[i.Name] && i.Repaired == 0 {
+		if i.Broken == s.broken[i.Name] {
 			continue
 		}
 		level := zerolog.InfoLevel
-		if left > 0 {
+		if i.Broken > 0 {
 			level = zerolog.ErrorLevel
 		}
-		s.broken[i.Name] = left
-		c.Logger().WithLevel(level).Str("invariant", i.Name).Int64("broken", i.Broken).Int64("repaired", i.Repaired).
-			Strs("examples", i.Examples).Msg(i.Promise)
+		s.broken[i.Name] = i.Broken
+		c.Logger().WithLevel(level).Str("invariant", i.Name).Int64("broken", i.Broken).Strs("examples", i.Examples).Msg(i.Promise)
 	}
 	return 0
 }

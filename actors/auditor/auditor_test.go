@@ -19,7 +19,7 @@ import (
 	"takt/store"
 )
 
-// checks is a database on which something is broken until it is repaired.
+// checks is a database on which something is broken.
 type checks struct {
 	mu     sync.Mutex // guards what follows
 	made   int
@@ -28,7 +28,7 @@ type checks struct {
 	gate   chan struct{} // holds checks up, unless it is nil
 }
 
-func (c *checks) Check(ctx context.Context, repair bool) ([]store.Invariant, error) {
+func (c *checks) Check(ctx context.Context) ([]store.Invariant, error) {
 	c.mu.Lock()
 	gate := c.gate
 	c.mu.Unlock()
@@ -42,11 +42,7 @@ func (c *checks) Check(ctx context.Context, repair bool) ([]store.Invariant, err
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.made++
-	i := store.Invariant{Name: "worker_held", Promise: "It is right.", Broken: c.broken}
-	if repair {
-		i.Repaired, c.broken = c.broken, 0
-	}
-	return []store.Invariant{i}, c.err
+	return []store.Invariant{{Name: "worker_held", Promise: "It is right.", Broken: c.broken}}, c.err
 }
 
 func (c *checks) set(f func(c *checks)) {
@@ -96,17 +92,21 @@ func TestItChecksAtTheStartAndEachMinute(t *testing.T) {
 		require.Equal(w, 2, w.count())
 		require.EqualValues(w, 2, w.auditor.Last()[0].Broken)
 		require.Regexp(w, `"level":"error".*"invariant":"worker_held".*It is right\.`, w.log.String())
+		w.set(func(c *checks) { c.broken = 0 })
+		<-time.After(time.Minute)
+		synctest.Wait()
+		require.Regexp(w, `"level":"info".*"invariant":"worker_held","broken":0`, w.log.String())
 	})
 }
 
-func TestOneCheckAtATimeOnDemandAndItsRepair(t *testing.T) {
+func TestOneCheckAtATimeOnDemand(t *testing.T) {
 	t.Parallel()
 	watched(t, func(w *world) {
 		w.set(func(c *checks) { c.broken, c.gate = 3, make(chan struct{}) })
 		replies := make(chan []store.Invariant)
-		for _, repair := range []bool{false, true} {
+		for range 2 {
 			go func() {
-				found, err := w.auditor.Check(context.WithoutCancel(w.Context()), repair)
+				found, err := w.auditor.Check(context.WithoutCancel(w.Context()))
 				if err == nil {
 					replies <- found
 				}
@@ -114,10 +114,10 @@ func TestOneCheckAtATimeOnDemandAndItsRepair(t *testing.T) {
 			synctest.Wait()
 		}
 		<-time.After(3 * time.Minute) // timers find it busy
-		w.gate <- struct{}{}
-		require.Zero(w, (<-replies)[0].Repaired)
-		w.gate <- struct{}{}
-		require.EqualValues(w, 3, (<-replies)[0].Repaired)
+		for range 2 {
+			w.gate <- struct{}{}
+			require.EqualValues(w, 3, (<-replies)[0].Broken)
+		}
 		synctest.Wait()
 		require.Equal(w, 3, w.count())
 		close(w.gate)
@@ -129,17 +129,35 @@ func TestAnOutageSuspendsItAndAFailureDoesNot(t *testing.T) {
 	watched(t, func(w *world) {
 		status := func() string { return fmt.Sprint(w.sys.Tree(false)[0].Children[0].Status) }
 		w.set(func(c *checks) { c.err = store.NewUnavailable("away", nil) })
-		_, err := w.auditor.Check(w.Context(), false)
+		_, err := w.auditor.Check(w.Context())
 		require.Equal(w, store.Unavailable, store.CodeOf(err))
 		synctest.Wait()
 		require.Equal(w, "suspended", status())
 		w.set(func(c *checks) { c.err = errors.New("a defect") })
-		_, err = w.auditor.Check(w.Context(), false)
+		_, err = w.auditor.Check(w.Context())
 		require.ErrorContains(w, err, "a defect")
 		w.set(func(c *checks) { c.err = nil })
-		_, err = w.auditor.Check(w.Context(), false)
+		_, err = w.auditor.Check(w.Context())
 		require.NoError(w, err)
 		synctest.Wait()
 		require.Equal(w, "running", status())
+	})
+}
+
+func TestARestartIsUnavailableToWhoWaits(t *testing.T) {
+	t.Parallel()
+	watched(t, func(w *world) {
+		w.set(func(c *checks) { c.gate = make(chan struct{}) })
+		failed := make(chan error)
+		go func() {
+			_, err := w.auditor.Check(context.WithoutCancel(w.Context()))
+			failed <- err
+		}()
+		synctest.Wait()
+		w.set(func(c *checks) { c.gate = nil })
+		w.sys.Whereis("takt/orchestration/auditor").Exit(errors.New("killed"))
+		require.Equal(w, store.Unavailable, store.CodeOf(<-failed))
+		_, err := w.auditor.Check(w.Context())
+		require.NoError(w, err, "the next one")
 	})
 }

@@ -61,7 +61,7 @@ and ` + "`takt rekey`" + ` take the same.
 
 Clients and ` + "`takt worker`" + ` read ` + "`TAKT_URL` (default `" + defaultURL + "`), `TAKT_API_KEY`" + ` or
 ` + "`TAKT_API_KEY_FILE`, `TAKT_CA_FILE`" + ` (PEM, whom to trust about an https controller) and, for
-` + "`takt tree`, `heijunka`, `restart`, `audit`, `throttle`, `top`, `doctor` and `debug`, `TAKT_ADMIN_KEY`. `takt deploy`" + ` reads
+` + "`takt tree`, `heijunka`, `restart`, `audit`, `repair`, `throttle`, `top`, `doctor` and `debug`, `TAKT_ADMIN_KEY`. `takt deploy`" + ` reads
 ` + "`TAKT_GITHUB_TOKEN`" + `. Their flags are in [cli.md](cli.md).
 `)
 	generated(t, "settings.md", out.String())

@@ -71,7 +71,7 @@ func TestALoadedControllerTellsWhatHappens(t *testing.T) {
 		return err == nil && n == 0
 	})
 	stuck.Kill()
-	_, err = c.Client.CheckInvariants(ctx, "")
+	_, err = c.Client.CheckInvariants(ctx)
 	require.NoError(t, err)
 	eventually(t, "HubSpot was told", func() bool {
 		n, err := c.Metric(ctx, "takt_throttle_actions_finished_total")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -45,49 +46,69 @@ func newAuditCommand(env environment) *cobra.Command {
 }
 
 func newAuditCheckCommand(env environment) *cobra.Command {
-	var repair bool
-	var reason string
-	cmd := clientCommand(env, &cobra.Command{
+	return clientCommand(env, &cobra.Command{
 		Use:   "check",
 		Short: "Check what has to hold in the database",
 		Long: `Check what has to hold in the database at every moment; the controller does so
-each minute. --repair mends what can be mended without losing anything. Needs the
-admin key in TAKT_ADMIN_KEY. Exit code 1 if something does not hold.`,
+each minute. 'takt repair' mends what can be mended without losing anything. Needs
+the admin key in TAKT_ADMIN_KEY. Exit code 1 if something does not hold.`,
 	}, func(ctx context.Context, s *session, _ []string) error {
-		if !repair {
-			reason = ""
-		} else if err := needReason(reason); err != nil {
-			return err
-		}
-		found, err := again(ctx, s, func(ctx context.Context) (api.Invariants, error) { return s.client.CheckInvariants(ctx, reason) })
-		if err := showReply(s, found, err, printInvariants); err != nil {
-			return err
-		}
-		for _, i := range found.Invariants {
-			if i.Broken > i.Repaired {
-				return errBroken
-			}
-		}
-		return nil
+		found, err := again(ctx, s, func(ctx context.Context) (api.Invariants, error) { return s.client.CheckInvariants(ctx) })
+		return s.invariants(found, err, "broken")
 	})
-	cmd.Flags().BoolVar(&repair, "repair", false, "mend what can be mended without losing anything")
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit (required with --repair)")
+}
+
+func newRepairCommand(env environment) *cobra.Command {
+	var dry bool
+	var reason string
+	cmd := clientCommand(env, &cobra.Command{
+		Use:   "repair --reason TEXT",
+		Short: "Repair what does not hold in the database",
+		Long: `Repair what 'takt audit check' finds, where that loses nothing: counts and states that
+contradict the builds, such as those that a restored backup may have. What only a
+person can judge is left as it is. --dry-run shows what would be repaired. Needs the
+admin key in TAKT_ADMIN_KEY. Exit code 1 if something does not hold afterwards.`,
+	}, func(ctx context.Context, s *session, _ []string) error {
+		if dry {
+			found, err := again(ctx, s, func(ctx context.Context) (api.Invariants, error) { return s.client.CheckInvariants(ctx) })
+			return s.invariants(found, err, "to repair")
+		}
+		if err := needReason(reason); err != nil {
+			return err
+		}
+		found, err := again(ctx, s, func(ctx context.Context) (api.Invariants, error) { return s.client.RepairInvariants(ctx, reason) })
+		return s.invariants(found, err, "broken")
+	})
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "only show what would be repaired")
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit (required)")
 	return cmd
 }
 
 var errBroken = errors.New("the database does not keep every promise")
 
-func printInvariants(w io.Writer, found api.Invariants) {
-	cli.List(w, []string{"INVARIANT", "STATE", "PROMISE"}, found.Invariants, func(i store.Invariant) []string {
-		state := "holds"
-		if i.Broken > 0 {
-			state = fmt.Sprintf("%d broken: %s", i.Broken, cli.Plain(strings.Join(i.Examples, ", ")))
-		}
-		if i.Repaired > 0 {
-			state = fmt.Sprintf("%d repaired: %s", i.Repaired, cli.Plain(strings.Join(i.Examples, ", ")))
-		}
-		return []string{i.Name, state, i.Promise}
-	})
+// invariants shows the result of a check or a repair. repairable is what it says of rows
+// that a repair would change.
+func (s *session) invariants(found api.Invariants, err error, repairable string) error {
+	if err := showReply(s, found, err, func(w io.Writer, found api.Invariants) {
+		cli.List(w, []string{"INVARIANT", "STATE", "PROMISE"}, found.Invariants, func(i store.Invariant) []string {
+			state, n := "broken", i.Broken
+			switch {
+			case n == 0:
+				return []string{i.Name, "holds", i.Promise}
+			case i.Repaired > 0:
+				state, n = "repaired", i.Repaired
+			case i.Repairable:
+				state = repairable
+			}
+			return []string{i.Name, fmt.Sprintf("%d %s: %s", n, state, cli.Plain(strings.Join(i.Examples, ", "))), i.Promise}
+		})
+	}); err != nil {
+		return err
+	}
+	if slices.ContainsFunc(found.Invariants, func(i store.Invariant) bool { return i.Broken > i.Repaired }) {
+		return errBroken
+	}
+	return nil
 }
 
 func newRestartCommand(env environment) *cobra.Command {

@@ -112,7 +112,7 @@ func TestTreeIsWatchedUntilInterrupted(t *testing.T) {
 	require.Contains(t, errs, "restarting")
 }
 
-func TestAuditCheckCommand(t *testing.T) {
+func TestAuditCheckAndRepairCommands(t *testing.T) {
 	t.Parallel()
 	d := newTerminal(t)
 	reply := func(broken, repaired string) string {
@@ -125,9 +125,12 @@ func TestAuditCheckCommand(t *testing.T) {
 	require.Equal(t, 1, code)
 	require.Contains(t, out, "1 broken: w1")
 	require.Contains(t, errs, "does not keep every promise")
-	code, _, errs = d.takt(t.Context(), "audit", "check", "--repair")
+	code, out, _ = d.takt(t.Context(), "repair", "--dry-run")
+	require.Equal(t, 1, code)
+	require.Contains(t, out, "1 to repair: w1")
+	code, _, errs = d.takt(t.Context(), "repair")
 	require.Equal(t, 2, code)
 	require.Contains(t, errs, "--reason is required")
 	d.answers("POST /admin/audit/check", 200, reply("1", "1"))
-	require.Contains(t, d.ok(t, "audit", "check", "--repair", "--reason", "a bad restore"), "1 repaired: w1")
+	require.Contains(t, d.ok(t, "repair", "--reason", "a bad restore"), "1 repaired: w1")
 }

@@ -167,6 +167,7 @@ func (c *controller) open(ctx context.Context) error {
 // assemble makes the tree and the HTTP server in front of it.
 func (c *controller) assemble(ctx context.Context) error {
 	db := postgres.New()
+	invariants := postgres.NewInvariants(db, c.keys, c.cfg.Services...)
 	p := &parts{
 		db: db,
 		tree: actors.Config{
@@ -175,7 +176,7 @@ func (c *controller) assemble(ctx context.Context) error {
 		},
 		deps: actors.Deps{
 			Logger: c.log, DB: db, Heijunka: postgres.NewHeijunka(db), Rows: postgres.NewFiles(db),
-			Invariants: postgres.NewInvariants(db, c.keys, c.cfg.Services...), Metrics: c.metrics,
+			Invariants: invariants, Metrics: c.metrics,
 		},
 	}
 	if c.cfg.DatabaseURL != "" {
@@ -212,7 +213,7 @@ func (c *controller) assemble(ctx context.Context) error {
 		Ready:    c.tree.Ready, VacuumHeldBack: c.tree.VacuumHeldBack,
 		Tree:     c.describe,
 		Debug:    c.inside(db),
-		Operator: c.tree, Heijunka: c.tree.Heijunka, Audit: postgres.NewAudit(db), Auditor: c.tree.Auditor,
+		Operator: c.tree, Heijunka: c.tree.Heijunka, Audit: postgres.NewAudit(db), Auditor: c.tree.Auditor, Repair: invariants.Repair,
 		Background: func(f func(context.Context)) { running.Go(func() { f(orders) }) },
 		Serving:    history.Run,
 		TLS:        c.tls,

@@ -128,14 +128,16 @@ func (c *Client) Audit(ctx context.Context, limit int) (api.Audit, error) {
 	return api.Audit{Entries: entries}, err
 }
 
-// CheckInvariants checks the database's invariants and returns the results. With a
-// reason in repair it also repairs what can be repaired without losing data. Safe to
+// CheckInvariants checks the database's invariants and returns the results. Safe to
 // repeat.
-func (c *Client) CheckInvariants(ctx context.Context, repair string) (api.Invariants, error) {
-	if repair == "" {
-		return Call(ctx, c, api.CheckInvariants, api.None{})
-	}
-	return Call(ctx, c, api.RepairInvariants, api.Order{Reason: repair})
+func (c *Client) CheckInvariants(ctx context.Context) (api.Invariants, error) {
+	return Call(ctx, c, api.CheckInvariants, api.None{})
+}
+
+// RepairInvariants is like CheckInvariants, and repairs what can be repaired without losing
+// data. Safe to repeat.
+func (c *Client) RepairInvariants(ctx context.Context, reason string) (api.Invariants, error) {
+	return Call(ctx, c, api.RepairInvariants, api.Order{Reason: reason})
 }
 
 // Heijunka returns the state of load levelling. Safe to repeat.

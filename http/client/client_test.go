@@ -167,13 +167,16 @@ func TestCallsOnTheWire(t *testing.T) {
 		},
 		{
 			"invariants", `{"invariants":[]}`,
-			func(ctx context.Context, c *client.Client) error { _, err := c.CheckInvariants(ctx, ""); return err },
+			func(ctx context.Context, c *client.Client) error { _, err := c.CheckInvariants(ctx); return err },
 			"GET /admin/audit/check",
 			map[string]string{"X-Admin-Key": "an-admin-key"},
 		},
 		{
 			"repair", `{"invariants":[]}`,
-			func(ctx context.Context, c *client.Client) error { _, err := c.CheckInvariants(ctx, "why"); return err },
+			func(ctx context.Context, c *client.Client) error {
+				_, err := c.RepairInvariants(ctx, "why")
+				return err
+			},
 			`POST /admin/audit/check {"reason":"why"}`,
 			map[string]string{"X-Admin-Key": "an-admin-key"},
 		},

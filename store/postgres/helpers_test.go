@@ -49,7 +49,7 @@ func (b *bundle) checkInvariants() {
 	ctx := context.WithoutCancel(b.t.Context())
 	db := postgres.New() // the test may have taken the pool away
 	db.Use(b.Pool)
-	for _, i := range broken(ctx, b.t, db, false) {
+	for _, i := range broken(ctx, b.t, db) {
 		name, _, _ := strings.Cut(i, ":")
 		require.Contains(b.t, b.except, name, i)
 	}
@@ -75,9 +75,9 @@ func (b *bundle) badLines() (bad []string) {
 }
 
 // broken returns the invariants that do not hold, as "name: examples".
-func broken(ctx context.Context, t *testing.T, db *postgres.DB, repair bool) (all []string) {
+func broken(ctx context.Context, t *testing.T, db *postgres.DB) (all []string) {
 	t.Helper()
-	found, err := postgres.NewInvariants(db, nil).Check(ctx, repair)
+	found, err := postgres.NewInvariants(db, nil).Check(ctx)
 	require.NoError(t, err)
 	for _, i := range found {
 		if i.Broken > 0 {

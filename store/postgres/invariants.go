@@ -157,16 +157,21 @@ func invariants() []invariant {
 // invariantLimit bounds one check including its repair.
 const invariantLimit = 30 * time.Second
 
-// Check checks all invariants, each in a transaction of its own. With repair it also
-// repairs what can be repaired without losing anything. It stops at the first check
-// that fails, with its error.
-func (i *Invariants) Check(ctx context.Context, repair bool) ([]store.Invariant, error) {
+// Check checks all invariants, each in a transaction of its own. It stops at the first
+// check that fails, with its error.
+func (i *Invariants) Check(ctx context.Context) ([]store.Invariant, error) { return i.all(ctx, false) }
+
+// Repair is like Check, and repairs what can be repaired without losing anything. The
+// result shows what was broken before.
+func (i *Invariants) Repair(ctx context.Context) ([]store.Invariant, error) { return i.all(ctx, true) }
+
+func (i *Invariants) all(ctx context.Context, repair bool) ([]store.Invariant, error) {
 	var all []store.Invariant
 	for _, inv := range invariants() {
 		if len(i.services) > 0 && !slices.Contains(i.services, inv.service) {
 			continue
 		}
-		found, err := i.check(ctx, inv, repair)
+		found, err := i.one(ctx, inv, repair)
 		if err != nil {
 			return nil, fmt.Errorf("checking %s: %w", inv.name, err)
 		}
@@ -198,9 +203,9 @@ func (i *Invariants) sealed(ctx context.Context) (store.Invariant, error) {
 	return found, err
 }
 
-// check judges before it repairs, and again under the locks of the repair, so that rows
+// one judges before it repairs, and again under the locks of the repair, so that rows
 // that became right meanwhile are not changed.
-func (i *Invariants) check(ctx context.Context, inv invariant, repair bool) (found store.Invariant, err error) {
+func (i *Invariants) one(ctx context.Context, inv invariant, repair bool) (found store.Invariant, err error) {
 	found = store.Invariant{Name: inv.name, Promise: inv.promise, Repairable: inv.repair != "", Examples: []string{}}
 	err = i.db.run(ctx, invariantLimit, func(ctx context.Context, c *pgx.Conn) error {
 		count := `SELECT count(*), coalesce((array_agg(name ORDER BY name))[1:5], '{}') FROM (` + inv.broken + `) b(name)`
