@@ -120,6 +120,19 @@ func (d *doctor) bad(check, mend, format string, args ...any) {
 	d.tell(diagnosis{Check: check, Found: fmt.Sprintf(format, args...), Mend: mend})
 }
 
+// judge tells that a check could not be made because of err, or that it found something: bad
+// if ill is set.
+func (d *doctor) judge(check string, err error, access string, ill bool, mend, format string, args ...any) {
+	switch {
+	case err != nil:
+		d.bad(check, access, "%v", err)
+	case ill:
+		d.bad(check, mend, format, args...)
+	default:
+		d.well(check, format, args...)
+	}
+}
+
 // settings tells the faults of load.
 func (d *doctor) settings(err error) {
 	if err == nil {
@@ -234,25 +247,13 @@ func (d *doctor) disk(dir string) {
 }
 
 func (d *doctor) space(free, reserve int64, err error) {
-	switch {
-	case err != nil:
-		d.bad("disk", "look at the file system", "%v", err)
-	case free < reserve:
-		d.bad("disk", "make room, set --retain, or move the data directory", "%d MB are free, and submits are refused below %d MB", free>>20, reserve>>20)
-	default:
-		d.well("disk", "%d MB are free; submits are refused below %d MB", free>>20, reserve>>20)
-	}
+	d.judge("disk", err, "look at the file system", free < reserve, "make room, set --retain, or move the data directory",
+		"%d MB are free; submits are refused below %d MB", free>>20, reserve>>20)
 }
 
 func (d *doctor) fsync(took time.Duration, err error) {
-	switch {
-	case err != nil:
-		d.bad("fsync", "let the user that runs takt write there, or set --data-dir", "%v", err)
-	case took > slowSync:
-		d.bad("fsync", "use a local SSD: each submit and each hand-out waits for one", "one takes %s", took.Round(time.Microsecond))
-	default:
-		d.well("fsync", "one takes %s", took.Round(time.Microsecond))
-	}
+	d.judge("fsync", err, "let the user that runs takt write there, or set --data-dir",
+		took > slowSync, "use a local SSD: each submit and each hand-out waits for one", "one takes %s", took.Round(time.Microsecond))
 }
 
 // syncTime returns the median time to make 8 KiB durable in dir. sync is
@@ -281,11 +282,9 @@ func syncTime(dir string, sync func(*os.File) error) (time.Duration, error) {
 
 func (d *doctor) limits(cfg Config) {
 	need, files := max(2*cfg.MaxParked, 1024), fileLimit()
-	if n := connectionsFor(need, files); n < need {
-		d.bad("limits", "ulimit -n or LimitNOFILE: raise it, or lower --max-parked", "%d open files allow %d connections, and --max-parked needs %d", files, n, need)
-	} else {
-		d.well("limits", "%d open files", files)
-	}
+	n := connectionsFor(need, files)
+	d.judge("limits", nil, "", n < need, "ulimit -n or LimitNOFILE: raise it, or lower --max-parked",
+		"%d open files allow %d connections, and --max-parked needs %d", files, n, need)
 }
 
 // address looks at where takt will listen, and whether others can listen in.
@@ -323,12 +322,8 @@ func (d *doctor) certificate(cfg Config) {
 		if info, err := os.Stat(cfg.TLSKey); err == nil && info.Mode().Perm()&0o077 != 0 {
 			d.bad("certificate", "chmod 600 "+cfg.TLSKey, "the TLS key can be read by others (%s)", info.Mode().Perm())
 		}
-		left := time.Until(c.NotAfter())
-		if left < certificateLeft {
-			d.bad("certificate", "renew it; takt reads it anew when it changes", "it expires at %s", cli.Time(c.NotAfter()))
-		} else {
-			d.well("certificate", "valid until %s", cli.Time(c.NotAfter()))
-		}
+		d.judge("certificate", nil, "", time.Until(c.NotAfter()) < certificateLeft, "renew it; takt reads it anew when it changes",
+			"valid until %s", cli.Time(c.NotAfter()))
 	}
 }
 
@@ -440,11 +435,8 @@ func (d *doctor) bucket(ctx context.Context, cfg Config) {
 			err = s3.Try(ctx)
 		}
 	}
-	if err != nil {
-		d.bad("S3", "check --s3-…, and allow the key s3:ListBucket on the bucket and s3:GetObject, s3:PutObject, s3:DeleteObject and s3:AbortMultipartUpload below the prefix", "%v", err)
-		return
-	}
-	d.well("S3", "%s stores, reads, lists and removes", cfg.S3.Bucket)
+	d.judge("S3", err, "check --s3-…, and allow the key s3:ListBucket on the bucket and s3:GetObject, s3:PutObject, s3:DeleteObject and s3:AbortMultipartUpload below the prefix",
+		false, "", "%s stores, reads, lists and removes", cfg.S3.Bucket)
 }
 
 // publicly looks at the running controller through its public URL.

@@ -119,7 +119,7 @@ func TestDoctorLooksAtTheDisk(t *testing.T) {
 	needs.Linux(t)
 	all := diagnosed(t, func(d *doctor) { d.disk("/dev/shm/not/there/yet") })
 	requireFound(t, all, "disk", "/dev/shm is in memory")
-	requireFound(t, diagnosed(t, func(d *doctor) { d.space(99<<20, 100<<20, nil) }), "disk", "99 MB are free, and submits are refused below 100 MB")
+	requireFound(t, diagnosed(t, func(d *doctor) { d.space(99<<20, 100<<20, nil) }), "disk", "99 MB are free; submits are refused below 100 MB")
 	requireWell(t, diagnosed(t, func(d *doctor) { d.space(100<<20, 100<<20, nil) }), "disk")
 	requireFound(t, diagnosed(t, func(d *doctor) { d.disk("/proc/self") }), "fsync", "/proc/self")
 
@@ -159,7 +159,7 @@ func TestDoctorLooksAtTheCertificate(t *testing.T) {
 	look := func(cfg Config) []diagnosis { return diagnosed(t, func(d *doctor) { d.certificate(cfg) }) }
 	require.NoError(t, os.Chmod(key, 0o640))
 	all := look(Config{TLSCert: cert, TLSKey: key})
-	requireFound(t, all, "certificate", "it expires at")
+	requireFound(t, all, "certificate", "valid until")
 	requireFound(t, all, "certificate", "can be read by others")
 	requireFound(t, look(Config{TLSCert: cert, TLSKey: cert}), "certificate", "TLS certificate")
 	require.Empty(t, look(Config{}))

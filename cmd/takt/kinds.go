@@ -125,48 +125,47 @@ func entries(list string) []string {
 	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
 }
 
-// networks takes a list such as "10.0.0.0/8, 192.0.2.1".
-func networks(field *[]netip.Prefix) value {
-	show := func(list []netip.Prefix) string {
+// list takes entries that are parted by commas.
+func list[T any](field *[]T, show func(T) string, read func(entry string) (T, error)) value {
+	return parsed(field, func(all []T) string {
 		var texts []string
-		for _, p := range list {
-			texts = append(texts, p.String())
+		for _, one := range all {
+			texts = append(texts, show(one))
 		}
 		return strings.Join(texts, ",")
-	}
-	return parsed(field, show, func(v string) (list []netip.Prefix, err error) {
+	}, func(v string) (all []T, err error) {
 		for _, entry := range entries(v) {
-			p, err := netip.ParsePrefix(entry)
-			if addr, notAddr := netip.ParseAddr(entry); notAddr == nil {
-				p, err = addr.Prefix(addr.BitLen())
-			}
+			one, err := read(entry)
 			if err != nil {
-				return nil, fmt.Errorf("%q is no network: want 10.0.0.0/8 or an address", entry)
+				return nil, err
 			}
-			list = append(list, p.Masked())
+			all = append(all, one)
 		}
-		return list, nil
+		return all, nil
+	})
+}
+
+// networks takes a list such as "10.0.0.0/8, 192.0.2.1".
+func networks(field *[]netip.Prefix) value {
+	return list(field, netip.Prefix.String, func(entry string) (netip.Prefix, error) {
+		p, err := netip.ParsePrefix(entry)
+		if addr, notAddr := netip.ParseAddr(entry); notAddr == nil {
+			p, err = addr.Prefix(addr.BitLen())
+		}
+		if err != nil {
+			return p, fmt.Errorf("%q is no network: want 10.0.0.0/8 or an address", entry)
+		}
+		return p.Masked(), nil
 	})
 }
 
 // pairs takes a list such as "acme=acme-mirror,lab=acme-mirror".
 func pairs(field *[]deployment.Pair) value {
-	show := func(list []deployment.Pair) string {
-		var texts []string
-		for _, p := range list {
-			texts = append(texts, p.Source+"="+p.Target)
+	return list(field, func(p deployment.Pair) string { return p.Source + "=" + p.Target }, func(entry string) (p deployment.Pair, err error) {
+		if p.Source, p.Target, _ = strings.Cut(entry, "="); !p.Valid() {
+			err = fmt.Errorf("%q is not SOURCE=TARGET, two organisations", entry)
 		}
-		return strings.Join(texts, ",")
-	}
-	return parsed(field, show, func(v string) (list []deployment.Pair, err error) {
-		for _, entry := range entries(v) {
-			var p deployment.Pair
-			if p.Source, p.Target, _ = strings.Cut(entry, "="); !p.Valid() {
-				return nil, fmt.Errorf("%q is not SOURCE=TARGET, two organisations", entry)
-			}
-			list = append(list, p)
-		}
-		return list, nil
+		return p, err
 	})
 }
 

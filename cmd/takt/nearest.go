@@ -60,37 +60,17 @@ func unknownFlag(cmd *cobra.Command, err error) error {
 }
 
 // meant suggests the known name that is nearest to name. It returns "" if none is near. A
-// name is near if at most two letters or at most a third of them would change.
+// name is near if it begins so, or if at most two letters or a third of them would change.
 func meant(name string, known []string) string {
-	best, least := "", max(2, len(name)/3)+1
+	var near cobra.Command // because cobra counts those letters
 	for _, k := range known {
-		if d := distance(name, k); d < least {
-			best, least = k, d
+		near.AddCommand(&cobra.Command{Use: k, Run: func(*cobra.Command, []string) {}})
+	}
+	for near.SuggestionsMinimumDistance <= max(2, len(name)/3) {
+		if found := near.SuggestionsFor(name); len(found) > 0 {
+			return "; did you mean " + found[0] + "?"
 		}
+		near.SuggestionsMinimumDistance++
 	}
-	if best == "" {
-		return ""
-	}
-	return "; did you mean " + best + "?"
-}
-
-// distance returns the Levenshtein distance of a and b, in bytes.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			d := diagonal
-			if a[i] != b[j] {
-				d++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(d, diagonal+1, row[j]+1)
-		}
-	}
-	return row[len(b)]
+	return ""
 }

@@ -37,12 +37,3 @@ func TestVariablesOfOthersAreNoSettings(t *testing.T) {
 	}})
 	require.NoError(t, err)
 }
-
-func TestDistanceCountsChanges(t *testing.T) {
-	t.Parallel()
-	for pair, want := range map[[2]string]int{
-		{"", ""}: 0, {"", "abc"}: 3, {"abc", ""}: 3, {"queue", "queue"}: 0, {"quue", "queue"}: 1, {"kitten", "sitting"}: 3, {"ab", "ba"}: 2,
-	} {
-		require.Equal(t, want, distance(pair[0], pair[1]), pair)
-	}
-}
